@@ -1,0 +1,107 @@
+/* hakmem: C interface.
+ *
+ * Linking or preloading the library replaces the malloc family; the functions below are the same family under names
+ * of its own, plus what malloc lacks. All functions may be called by any thread at any time, before constructors and
+ * after main included. Sizes are in bytes. Blocks from either family may be freed by either.
+ *
+ * Failure is NULL with errno ENOMEM unless noted; requests above PTRDIFF_MAX always fail so. Memory is aligned to 16
+ * unless noted. free and its kin keep errno.
+ */
+#ifndef HAKMEM_H
+#define HAKMEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#ifdef __GLIBC__
+#include <malloc.h> /* struct mallinfo, struct mallinfo2 */
+#endif
+
+#define HAKMEM_VERSION_MAJOR 0
+#define HAKMEM_VERSION_MINOR 1
+#define HAKMEM_VERSION_PATCH 0
+#define HAKMEM_VERSION_STRING "0.1.0"
+
+#ifdef __cplusplus
+#define HAKMEM_NOEXCEPT noexcept
+extern "C" {
+#else
+#define HAKMEM_NOEXCEPT
+#endif
+
+/* Allocates `size` bytes, uninitialised; size 0 gives a unique pointer that can be freed. C11 7.22.3.4. */
+void *hakmem_malloc(size_t size) HAKMEM_NOEXCEPT;
+/* Allocates count * size bytes of zeros; overflow of the product fails. C11 7.22.3.2. */
+void *hakmem_calloc(size_t count, size_t size) HAKMEM_NOEXCEPT;
+/* Resizes p, in place where possible, else by moving min(old, new) bytes; on failure p stays as it is. p NULL is
+ * malloc(size). Size 0 frees p and returns NULL (glibc manual, "Changing the Size of a Block"). A pointer that is not
+ * ours gives NULL with EINVAL and is left alone. C11 7.22.3.5. */
+void *hakmem_realloc(void *p, size_t size) HAKMEM_NOEXCEPT;
+/* realloc(p, count * size) with the product checked. glibc manual, OpenBSD. */
+void *hakmem_reallocarray(void *p, size_t count, size_t size) HAKMEM_NOEXCEPT;
+/* Frees p; NULL does nothing; a pointer that is not ours is left alone and counted. C11 7.22.3.3. */
+void hakmem_free(void *p) HAKMEM_NOEXCEPT;
+/* free with the size that was asked for (C23 7.24.3.4). A size that no block at p can have been asked for is reported
+ * and the program aborted. */
+void hakmem_free_sized(void *p, size_t size) HAKMEM_NOEXCEPT;
+/* free with alignment and size (C23 7.24.3.5); size checked as above. */
+void hakmem_free_aligned_sized(void *p, size_t alignment, size_t size) HAKMEM_NOEXCEPT;
+
+/* Alignment a power of two, any size (glibc 2.36); other alignments fail with EINVAL. C11 7.22.3.1. */
+void *hakmem_aligned_alloc(size_t alignment, size_t size) HAKMEM_NOEXCEPT;
+/* Alignment a power of two and a multiple of sizeof(void *). Returns 0, EINVAL or ENOMEM; errno and, on failure, *out
+ * are left alone. POSIX.1-2017. */
+int hakmem_posix_memalign(void **out, size_t alignment, size_t size) HAKMEM_NOEXCEPT;
+/* As glibc: an alignment that is no power of two is rounded up to one. */
+void *hakmem_memalign(size_t alignment, size_t size) HAKMEM_NOEXCEPT;
+/* Page-aligned; pvalloc also rounds the size up to whole pages. glibc manual. */
+void *hakmem_valloc(size_t size) HAKMEM_NOEXCEPT;
+void *hakmem_pvalloc(size_t size) HAKMEM_NOEXCEPT;
+
+/* Bytes that may be used at p, at least what was asked for; 0 for NULL and for pointers that are not ours. */
+size_t hakmem_malloc_usable_size(void *p) HAKMEM_NOEXCEPT;
+/* The usable size a request of `size` bytes would get; 0 if it would fail. */
+size_t hakmem_good_size(size_t size) HAKMEM_NOEXCEPT;
+/* malloc that also stores the usable size in *actual (0 on failure); modelled on C++23 allocate_at_least. */
+void *hakmem_alloc_at_least(size_t size, size_t *actual) HAKMEM_NOEXCEPT;
+/* Whether p points into memory that this allocator manages and has handed out. Never dereferences p. */
+bool hakmem_is_ours(const void *p) HAKMEM_NOEXCEPT;
+
+/* Returns cached blocks of the calling thread and all free memory beyond `pad` bytes to the system; 1 if memory was
+ * given back, else 0. glibc manual. */
+int hakmem_malloc_trim(size_t pad) HAKMEM_NOEXCEPT;
+/* Accepted for compatibility: glibc's parameters have no counterpart here. Returns 1 for a parameter of <malloc.h>,
+ * 0 for any other; nothing changes. */
+int hakmem_mallopt(int param, int value) HAKMEM_NOEXCEPT;
+#ifdef __GLIBC__
+/* Totals in glibc's forms: arena is what is accessible, uordblks what is handed out (caches included), fordblks what is
+ * free, hblks/hblkhd the huge blocks. mallinfo saturates at INT_MAX. glibc manual. */
+struct mallinfo2 hakmem_mallinfo2(void) HAKMEM_NOEXCEPT;
+struct mallinfo hakmem_mallinfo(void) HAKMEM_NOEXCEPT;
+#endif
+/* Writes totals as XML; options must be 0 (else EINVAL is returned). Returns 0, or -1 when writing failed. glibc
+ * malloc_info(3). */
+int hakmem_malloc_info(int options, FILE *stream) HAKMEM_NOEXCEPT;
+/* Prints totals to stderr. */
+void hakmem_malloc_stats(void) HAKMEM_NOEXCEPT;
+
+/* Reads or sets an option of docs/options.md by its environment name. Returns 0; EINVAL: no such option or value out
+ * of range; EBUSY: the option is read at start only and the allocator has started. */
+int hakmem_option_get(const char *name, int64_t *value) HAKMEM_NOEXCEPT;
+int hakmem_option_set(const char *name, int64_t value) HAKMEM_NOEXCEPT;
+
+/* Walks all slabs, runs, lists and bitmaps; prints each fault to stderr and returns their number. Takes the
+ * allocator's locks: not for signal handlers. For debuggers, hak_heap_check() is the same under an internal name. */
+size_t hakmem_heap_check(void) HAKMEM_NOEXCEPT;
+
+/* Spans and runs handed out so far; not zero once the allocator has served a request. */
+uint64_t hakmem_served(void) HAKMEM_NOEXCEPT;
+
+/* "0.1.0" */
+const char *hakmem_version(void) HAKMEM_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,94 @@
+/* malloc, calloc and what is new beside them: choice of the owner by size, and zeroing. */
+#include <errno.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "heap/heap.h"
+#include "large/huge.h"
+#include "large/run.h"
+#include "os/os.h"
+
+/* Frees what caches hold, for a caller that is about to fail. */
+static bool reclaim(void) {
+  size_t released = hak_huge_release();
+  hak_heap *h = hak_tls_front.heap;
+  if (h != NULL) hak_heap_trim(h);
+  return released > 0 || h != NULL;
+}
+
+static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
+  if (size <= HAK_RUN_MAX && align <= HAK_RUN_MAX) {
+    void *p = hak_run_alloc(size, align, zeroed);
+    if (p != NULL) return p;
+    /* Regions full or the run does not fit any: a mapping of its own may still. */
+  }
+  return hak_huge_alloc(size, align, zeroed);
+}
+
+static void *alloc_large(size_t size, size_t align, bool *zeroed) {
+  if (size > PTRDIFF_MAX) return NULL;
+  if (!hak_heap_start()) return hak_huge_alloc(size, align, zeroed);
+  void *p = alloc_large_once(size, align, zeroed);
+  if (p == NULL && reclaim()) p = alloc_large_once(size, align, zeroed);
+  return p;
+}
+
+static void *alloc_class(unsigned class_code) {
+  hak_heap *h = hak_heap_current();
+  if (HAK_LIKELY(h != NULL)) return hak_heap_alloc(h, class_code);
+  return hak_heap_started() ? hak_heap_alloc_unowned(class_code) : NULL;
+}
+
+static void *or_enomem(void *p) {
+  if (HAK_UNLIKELY(p == NULL)) errno = ENOMEM;
+  return p;
+}
+
+HAK_NOINLINE void *hak_malloc_slow(size_t size) {
+  bool zeroed;
+  return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size))
+                                         : alloc_large(size, hak_os_page_size(), &zeroed));
+}
+
+void *hak_calloc(size_t count, size_t size) {
+  size_t bytes;
+  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return or_enomem(NULL);
+  if (HAK_LIKELY(bytes <= HAK_SMALL_MAX)) {
+    void *p = hak_malloc(bytes);
+    return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
+  }
+  bool zeroed = false;
+  void *p = alloc_large(bytes, hak_os_page_size(), &zeroed);
+  if (p != NULL && !zeroed) memset(p, 0, bytes);
+  return or_enomem(p);
+}
+
+void *hak_aligned(size_t align, size_t size) {
+  if (HAK_UNLIKELY(!hak_is_pow2(align))) {
+    errno = EINVAL;
+    return NULL;
+  }
+  int class_code = hak_class_for_aligned(size, align);
+  if (class_code >= 0) {
+    void *p = hak_front_pop_class(&hak_tls_front, (unsigned)class_code);
+    return HAK_LIKELY(p != NULL) ? p : or_enomem(alloc_class((unsigned)class_code));
+  }
+  bool zeroed;
+  return or_enomem(alloc_large(size, align, &zeroed));
+}
+
+HAK_EXPORT void *hakmem_malloc(size_t size) { return hak_malloc(size); }
+
+HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(count, size); }
+
+HAK_EXPORT size_t hakmem_good_size(size_t size) {
+  if (size <= HAK_SMALL_MAX) return hak_heap_start() ? hak_class_size(hak_class_for(size)) : 0;
+  if (size <= HAK_RUN_MAX) return hak_align_up(size, HAK_SPAN_SIZE);
+  return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(size, hak_os_page_size());
+}
+
+HAK_EXPORT void *hakmem_alloc_at_least(size_t size, size_t *actual) {
+  void *p = hak_malloc(size);
+  *actual = p == NULL ? 0 : hak_usable_size(p, HAK_CALLER());
+  return p;
+}

@@ -1,0 +1,93 @@
+/* Everything that is not allocation: trimming, statistics in glibc's forms, options, version. */
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+
+#include "api/api.h"
+#include "config/config.h"
+#include "heap/heap.h"
+#include "large/huge.h"
+#include "os/os.h"
+#include "pool/release.h"
+#include "report/report.h"
+
+HAK_EXPORT int hakmem_malloc_trim(size_t pad) {
+  hak_heap *h = hak_tls_front.heap;
+  if (h != NULL) hak_heap_trim(h);
+  size_t given = hak_huge_release();
+  given += hak_release_all(pad);
+  return given > 0;
+}
+
+HAK_EXPORT int hakmem_mallopt(int param, int value) {
+  (void)value;
+  switch (param) {
+    case M_MXFAST:
+    case M_TRIM_THRESHOLD:
+    case M_TOP_PAD:
+    case M_MMAP_THRESHOLD:
+    case M_MMAP_MAX:
+    case M_CHECK_ACTION:
+    case M_PERTURB:
+    case M_ARENA_TEST:
+    case M_ARENA_MAX:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+HAK_EXPORT struct mallinfo2 hakmem_mallinfo2(void) {
+  hak_totals t;
+  hak_report_totals(&t);
+  return (struct mallinfo2){
+      .arena = t.mapped - t.huge,
+      .ordblks = t.regions,
+      .hblks = t.huge_count,
+      .hblkhd = t.huge,
+      .uordblks = t.live,
+      .fordblks = t.slab_free + t.dirty_free,
+      .keepcost = t.dirty_free,
+  };
+}
+
+static int clamp_int(size_t value) { return value > (size_t)__INT_MAX__ ? __INT_MAX__ : (int)value; }
+
+HAK_EXPORT struct mallinfo hakmem_mallinfo(void) {
+  struct mallinfo2 m = hakmem_mallinfo2();
+  return (struct mallinfo){
+      .arena = clamp_int(m.arena),
+      .ordblks = clamp_int(m.ordblks),
+      .hblks = clamp_int(m.hblks),
+      .hblkhd = clamp_int(m.hblkhd),
+      .uordblks = clamp_int(m.uordblks),
+      .fordblks = clamp_int(m.fordblks),
+      .keepcost = clamp_int(m.keepcost),
+  };
+}
+
+HAK_EXPORT void hakmem_malloc_stats(void) { hak_report_text(); }
+
+/* glibc manual: options must be 0; the format is XML of no fixed schema. */
+HAK_EXPORT int hakmem_malloc_info(int options, FILE *stream) {
+  if (options != 0) return EINVAL;
+  hak_totals t;
+  hak_report_totals(&t);
+  int n = fprintf(stream,
+                  "<malloc version=\"hakmem-%s\">\n<heap nr=\"0\">\n"
+                  "<total type=\"live\" count=\"%u\" size=\"%zu\"/>\n<total type=\"slab-free\" count=\"%u\" size=\"%zu\"/>\n"
+                  "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n<system type=\"current\" size=\"%zu\"/>\n"
+                  "</heap>\n</malloc>\n",
+                  HAKMEM_VERSION_STRING, t.heaps, t.live, t.heaps, t.slab_free, t.huge_count, t.huge, t.mapped);
+  return n < 0 ? -1 : 0;
+}
+
+HAK_EXPORT int hakmem_option_get(const char *name, int64_t *value) { return hak_config_get(name, value); }
+
+HAK_EXPORT int hakmem_option_set(const char *name, int64_t value) { return hak_config_set(name, value); }
+
+HAK_EXPORT size_t hakmem_heap_check(void) { return hak_heap_check(); }
+
+HAK_EXPORT uint64_t hakmem_served(void) { return hak_load_relaxed(&hak_os_stats.alloc); }
+
+HAK_EXPORT const char *hakmem_version(void) { return HAKMEM_VERSION_STRING; }

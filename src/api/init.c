@@ -1,0 +1,39 @@
+/* Constructor and destructor: settings that could not be read earlier, prewarming, fork handlers, reports at exit.
+ * malloc works before the first and after the second. */
+#include "api/init.h"
+
+#include "config/config.h"
+#include "hakmem/hakmem.h"
+#include "heap/heap.h"
+#include "os/print.h"
+#include "report/report.h"
+
+static void prewarm(hak_heap *h) {
+  for (unsigned c = 0; c < HAK_CLASSES; c++) {
+    int64_t blocks = hak_config.prewarm[hak_class_group(hak_class_size(c))];
+    if (blocks > 0) hak_heap_prewarm(h, c, (unsigned)blocks);
+  }
+}
+
+__attribute__((constructor)) static void on_load(void) {
+  if (!hak_config_loaded()) {
+    /* libc had no environment at the first malloc; the slab layout is settled by now. */
+    int64_t tiny_max_class = hak_config.tiny_max_class;
+    bool late = hak_heap_started();
+    hak_config_load_environment();
+    if (late && hak_config.tiny_max_class != tiny_max_class) {
+      hak_print("hakmem: HAKMEM_TINY_MAX_CLASS was read after the first allocation: using %lld\n",
+                (long long)tiny_max_class);
+      hak_config.tiny_max_class = tiny_max_class;
+    }
+  }
+  hak_fork_register();
+  if (hak_config.verbose) {
+    hak_print("hakmem: version %s\n", HAKMEM_VERSION_STRING);
+    hak_config_print();
+  }
+  hak_heap *h = hak_heap_make_current();
+  if (h != NULL && hak_config.hot_ring_enable) prewarm(h);
+}
+
+__attribute__((destructor)) static void on_unload(void) { hak_report_at_exit(); }

@@ -1,0 +1,79 @@
+/* realloc: in place inside the same class, run or mapping; otherwise allocate, copy, free. */
+#include <errno.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "guard/foreign.h"
+#include "large/huge.h"
+#include "large/run.h"
+#include "pool/release.h"
+
+static void *move_block(void *p, size_t old_size, size_t size) {
+  void *q = hak_malloc(size);
+  if (q == NULL) return NULL; /* errno is set; p stays */
+  memcpy(q, p, hak_min_size(old_size, size));
+  hak_free(p);
+  return q;
+}
+
+/* A block shrinks in place while at least half of it stays in use: copying costs more than what would be won. */
+static bool stays(size_t block_size, size_t size) { return size <= block_size && size >= block_size / 2; }
+
+static void *resize_run(hak_region *region, void *p, size_t size) {
+  size_t old_size = hak_run_size(region, p);
+  bool release_due = false;
+  if (size > HAK_SMALL_MAX && size <= HAK_RUN_MAX && hak_run_resize(region, p, size, &release_due)) {
+    if (release_due) hak_release_excess();
+    return p;
+  }
+  return move_block(p, old_size, size);
+}
+
+static void *resize_outside_regions(void *p, size_t size, const void *caller) {
+  size_t old_size = hak_huge_size(p);
+  if (old_size == 0) {
+    hak_foreign_note(HAK_FOREIGN_REALLOC, p, caller);
+    errno = EINVAL;
+    return NULL;
+  }
+  if (size <= HAK_RUN_MAX / 2) return move_block(p, old_size, size);
+  void *moved = hak_huge_resize(p, size);
+  if (moved == NULL) errno = ENOMEM;
+  return moved;
+}
+
+void *hak_realloc(void *p, size_t size, const void *caller) {
+  if (p == NULL) return hak_malloc(size);
+  if (size > PTRDIFF_MAX) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  hak_region *region = hak_region_find(p);
+  if (size == 0 && (region != NULL || hak_huge_size(p) != 0)) {
+    hak_free(p);
+    return NULL;
+  }
+  if (HAK_UNLIKELY(region == NULL)) return resize_outside_regions(p, size, caller);
+  uint32_t tag = hak_region_tag(region, p);
+  if (HAK_LIKELY(HAK_TAG_OWNER(tag) != 0)) {
+    size_t block_size = hak_class_size(HAK_TAG_CODE(tag));
+    return stays(block_size, size) ? p : move_block(p, block_size, size);
+  }
+  if (tag == HAK_TAG(0, HAK_CODE_RUN)) return resize_run(region, p, size);
+  hak_misuse_abort(tag == 0 ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
+}
+
+void *hak_reallocarray(void *p, size_t count, size_t size, const void *caller) {
+  size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes)) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  return hak_realloc(p, bytes, caller);
+}
+
+HAK_EXPORT void *hakmem_realloc(void *p, size_t size) { return hak_realloc(p, size, HAK_CALLER()); }
+
+HAK_EXPORT void *hakmem_reallocarray(void *p, size_t count, size_t size) {
+  return hak_reallocarray(p, count, size, HAK_CALLER());
+}

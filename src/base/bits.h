@@ -1,0 +1,30 @@
+/* Bit and alignment arithmetic. No state. */
+#ifndef HAK_BASE_BITS_H
+#define HAK_BASE_BITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+
+#define HAK_KIB ((size_t)1 << 10)
+#define HAK_MIB ((size_t)1 << 20)
+#define HAK_GIB ((size_t)1 << 30)
+
+HAK_INLINE unsigned hak_ctz64(uint64_t x) { return (unsigned)__builtin_ctzll(x); }
+HAK_INLINE unsigned hak_popcount64(uint64_t x) { return (unsigned)__builtin_popcountll(x); }
+
+HAK_INLINE bool hak_is_pow2(size_t x) { return x != 0 && (x & (x - 1)) == 0; }
+
+/* align must be a power of two. */
+HAK_INLINE uintptr_t hak_align_up(uintptr_t x, size_t align) { return (x + align - 1) & ~((uintptr_t)align - 1); }
+HAK_INLINE uintptr_t hak_align_down(uintptr_t x, size_t align) { return x & ~((uintptr_t)align - 1); }
+
+/* Smallest power of two >= x, for 1 <= x <= 2^63. */
+HAK_INLINE size_t hak_pow2_ceil(size_t x) { return x <= 1 ? 1 : (size_t)1 << (64 - __builtin_clzll(x - 1)); }
+
+HAK_INLINE size_t hak_min_size(size_t a, size_t b) { return a < b ? a : b; }
+HAK_INLINE size_t hak_max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+#endif

@@ -1,0 +1,22 @@
+/* Compiler attributes used by every box, and nothing else. */
+#ifndef HAK_BASE_COMPILER_H
+#define HAK_BASE_COMPILER_H
+
+#define HAK_LIKELY(x) __builtin_expect(!!(x), 1)
+#define HAK_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define HAK_INLINE static inline __attribute__((always_inline))
+#define HAK_COLD __attribute__((cold, noinline))
+#define HAK_NOINLINE __attribute__((noinline))
+#define HAK_EXPORT __attribute__((visibility("default")))
+/* On declarations of data the fast path reads: without it each access goes through the GOT. */
+#define HAK_HIDDEN __attribute__((visibility("hidden")))
+#define HAK_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define HAK_ALIGNED(n) __attribute__((aligned(n)))
+
+/* Initial-exec: one load and one fs-relative access, no call to __tls_get_addr, at the price of living in
+   glibc's spare static TLS when the library is loaded by dlopen (docs/architecture.md gives the sizes). */
+#define HAK_TLS __thread __attribute__((tls_model("initial-exec")))
+
+#define HAK_CACHE_LINE 64
+
+#endif

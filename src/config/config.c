@@ -1,0 +1,229 @@
+/* Environment parser and option access. Owns hak_config; writes it before any other thread can run. */
+#include "config/config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic.h"
+#include "os/print.h"
+
+extern char **environ;
+
+#define REPEAT_PER_CLASS(v) {0, v, v, v, v, v, v, v, v, v, v, v, v}
+hak_config_t hak_config = {
+#define OPTION(field, name, kind, def, lo, hi, when, text) .field = (def),
+#define PER_CLASS(field, prefix, def, lo, hi, when, text) .field = REPEAT_PER_CLASS(def),
+#define RETIRED(name, text)
+#include "config/options.def"
+#undef OPTION
+#undef PER_CLASS
+#undef RETIRED
+};
+
+static bool loaded;
+
+static const char *const profile_names[] = {"balanced", "speed", "lean", "hardened"};
+
+bool hak_config_loaded(void) { return loaded; }
+
+static bool visit_per_class(const char *prefix, int64_t *values, hak_option_row row,
+                            bool (*visit)(const hak_option_row *, void *), void *context) {
+  for (int n = 1; n < HAK_CLASS_GROUPS; n++) {
+    snprintf(row.name, sizeof row.name, "%s%d", prefix, n);
+    row.value = &values[n];
+    if (!visit(&row, context)) return false;
+  }
+  return true;
+}
+
+void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), void *context) {
+#define OPTION(field_, name_, kind_, def, lo, hi, when_, text_)                                                      \
+  {                                                                                                                  \
+    hak_option_row row = {name_, &hak_config.field_, def, lo, hi, HAK_KIND_##kind_, HAK_WHEN_##when_, text_};        \
+    if (!visit(&row, context)) return;                                                                               \
+  }
+#define PER_CLASS(field_, prefix_, def, lo, hi, when_, text_)                                                        \
+  {                                                                                                                  \
+    hak_option_row row = {"", NULL, def, lo, hi, HAK_KIND_COUNT, HAK_WHEN_##when_, text_};                           \
+    if (!visit_per_class(prefix_, hak_config.field_, row, visit, context)) return;                                   \
+  }
+#define RETIRED(name, text)
+#include "config/options.def"
+#undef OPTION
+#undef PER_CLASS
+#undef RETIRED
+}
+
+const char *hak_config_choice_name(const hak_option_row *row, int64_t value) {
+  return row->kind == HAK_KIND_CHOICE ? profile_names[value] : NULL;
+}
+
+/* True and *out on success. */
+static bool parse_value(const hak_option_row *row, const char *text, int64_t *out) {
+  if (row->kind == HAK_KIND_CHOICE) {
+    for (int64_t i = row->lowest; i <= row->highest; i++) {
+      if (strcmp(text, profile_names[i]) == 0) return *out = i, true;
+    }
+    if (strcmp(text, "MIXED_TINYV3_C7_BALANCED") == 0) return *out = HAK_PROFILE_BALANCED, true;
+    if (strcmp(text, "MIXED_TINYV3_C7_SAFE") == 0) return *out = HAK_PROFILE_SPEED, true;
+    return false;
+  }
+  /* Digits only: strtoll would also take blanks, signs and an empty string. */
+  int64_t value = 0;
+  if (*text == '\0') return false;
+  for (const char *c = text; *c != '\0'; c++) {
+    if (*c < '0' || *c > '9' || value > INT64_MAX / 10 - 1) return false;
+    value = value * 10 + (*c - '0');
+  }
+  if (value < row->lowest || value > row->highest) return false;
+  *out = value;
+  return true;
+}
+
+struct assignment {
+  const char *name;
+  size_t name_length;
+  const char *value;
+  bool found;
+};
+
+static bool assign_if_named(const hak_option_row *row, void *context) {
+  struct assignment *a = context;
+  if (strlen(row->name) != a->name_length || memcmp(row->name, a->name, a->name_length) != 0) return true;
+  a->found = true;
+  int64_t value;
+  if (parse_value(row, a->value, &value)) {
+    *row->value = value;
+  } else if (row->kind == HAK_KIND_CHOICE) {
+    hak_print("hakmem: %s=%s is not one of balanced, speed, lean, hardened: using %s\n", row->name, a->value,
+              profile_names[row->initial]);
+  } else {
+    hak_print("hakmem: %s=%s is not a number from %lld to %lld: using %lld\n", row->name, a->value,
+              (long long)row->lowest, (long long)row->highest, (long long)*row->value);
+  }
+  return false;
+}
+
+static bool retired(const char *name, size_t length) {
+  static const struct {
+    const char *name, *successor;
+  } table[] = {
+#define OPTION(field, name, kind, def, lo, hi, when, text)
+#define PER_CLASS(field, prefix, def, lo, hi, when, text)
+#define RETIRED(name, text) {name, text},
+#include "config/options.def"
+#undef OPTION
+#undef PER_CLASS
+#undef RETIRED
+  };
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    size_t prefix = strlen(table[i].name);
+    bool numbered = strncmp(name, table[i].name, prefix) == 0 && length > prefix &&
+                    strspn(name + prefix, "0123456789") == length - prefix && table[i].name[prefix - 1] == 'C';
+    if (numbered || (length == prefix && memcmp(name, table[i].name, length) == 0)) {
+      hak_print("hakmem: %.*s is retired; in its place: %s\n", (int)length, name, table[i].successor);
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Profile values first, so that a variable of its own overrides them. */
+static void apply_profile(void) {
+  if (hak_config.profile != HAK_PROFILE_SPEED) return;
+  for (int n = 1; n <= 5; n++) hak_config.prewarm[n] = n <= 3 ? 128 : 64;
+}
+
+static void apply_variable(const char *entry) {
+  const char *equals = strchr(entry, '=');
+  if (equals == NULL) return;
+  struct assignment a = {entry, (size_t)(equals - entry), equals + 1, false};
+  hak_config_visit(assign_if_named, &a);
+  if (!a.found && !retired(a.name, a.name_length))
+    hak_print("hakmem: %.*s is not an option of this version: ignored\n", (int)a.name_length, a.name);
+}
+
+bool hak_config_load_environment(void) {
+  if (loaded) return true;
+  if (environ == NULL) return false;
+  loaded = true;
+  const char *profile = secure_getenv("HAKMEM_PROFILE");
+  /* secure_getenv gives nothing in a setuid program; the probe below tells that apart from "not set". */
+  bool any = false;
+  for (char **e = environ; *e != NULL; e++) {
+    if (strncmp(*e, "HAKMEM_", 7) != 0) continue;
+    any = true;
+  }
+  if (!any) return true;
+  if (profile != NULL) {
+    char entry[64];
+    snprintf(entry, sizeof entry, "HAKMEM_PROFILE=%s", profile);
+    apply_variable(entry);
+    apply_profile();
+  }
+  for (char **e = environ; *e != NULL; e++) {
+    const char *equals = strchr(*e, '=');
+    if (strncmp(*e, "HAKMEM_", 7) != 0 || equals == NULL || (size_t)(equals - *e) >= 64) continue;
+    char name[64];
+    memcpy(name, *e, (size_t)(equals - *e));
+    name[equals - *e] = '\0';
+    if (strcmp(name, "HAKMEM_PROFILE") == 0 || secure_getenv(name) == NULL) continue;
+    apply_variable(*e);
+  }
+  if (hak_config.front_dump) hak_config.front_metrics = 1;
+  for (int n = 1; n < HAK_CLASS_GROUPS; n++) {
+    if (hak_config.prewarm[n] == 0) hak_config.prewarm[n] = hak_config.prewarm_all;
+  }
+  return true;
+}
+
+struct access {
+  const char *name;
+  int64_t value;
+  bool write;
+  int result;
+};
+
+static bool access_if_named(const hak_option_row *row, void *context) {
+  struct access *a = context;
+  if (strcmp(row->name, a->name) != 0) return true;
+  if (!a->write) {
+    a->value = hak_load_relaxed(row->value);
+    a->result = 0;
+  } else if (a->value < row->lowest || a->value > row->highest) {
+    a->result = EINVAL;
+  } else if (row->when == HAK_WHEN_START && loaded) {
+    a->result = EBUSY;
+  } else {
+    hak_store_relaxed(row->value, a->value);
+    a->result = 0;
+  }
+  return false;
+}
+
+int hak_config_set(const char *name, int64_t value) {
+  struct access a = {name, value, true, EINVAL};
+  if (name != NULL) hak_config_visit(access_if_named, &a);
+  return a.result;
+}
+
+int hak_config_get(const char *name, int64_t *value) {
+  struct access a = {name, 0, false, EINVAL};
+  if (name != NULL && value != NULL) hak_config_visit(access_if_named, &a);
+  if (a.result == 0) *value = a.value;
+  return a.result;
+}
+
+static bool print_row(const hak_option_row *row, void *context) {
+  (void)context;
+  const char *word = hak_config_choice_name(row, *row->value);
+  if (word != NULL)
+    hak_print("hakmem: %s=%s\n", row->name, word);
+  else
+    hak_print("hakmem: %s=%lld\n", row->name, (long long)*row->value);
+  return true;
+}
+
+void hak_config_print(void) { hak_config_visit(print_row, NULL); }

@@ -1,0 +1,55 @@
+/* The configuration box. Owns the effective settings; options.def is the one list of them.
+ *
+ * hak_config_load_environment runs once, before the first slab where libc has its environment by then. Reading a
+ * field is a plain load: START options never change afterwards, LIVE options are single words read relaxed. */
+#ifndef HAK_CONFIG_CONFIG_H
+#define HAK_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HAK_CLASS_GROUPS 13 /* C1 … C12; index 0 is unused */
+
+typedef struct hak_config {
+#define OPTION(field, name, kind, def, lo, hi, when, text) int64_t field;
+#define PER_CLASS(field, prefix, def, lo, hi, when, text) int64_t field[HAK_CLASS_GROUPS];
+#define RETIRED(name, text)
+#include "config/options.def"
+#undef OPTION
+#undef PER_CLASS
+#undef RETIRED
+} hak_config_t;
+
+extern hak_config_t hak_config;
+
+enum { HAK_PROFILE_BALANCED, HAK_PROFILE_SPEED, HAK_PROFILE_LEAN, HAK_PROFILE_HARDENED };
+enum { HAK_KIND_BOOL, HAK_KIND_COUNT, HAK_KIND_CHOICE };
+enum { HAK_WHEN_START, HAK_WHEN_LIVE };
+
+/* One row an option name, per-class rows expanded; for listing. */
+typedef struct hak_option_row {
+  char name[48];
+  int64_t *value;
+  int64_t initial, lowest, highest;
+  int kind, when;
+  const char *text;
+} hak_option_row;
+
+/* Calls visit(row, context) for every option in table order until it returns false. */
+void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), void *context);
+
+/* Applies the HAKMEM_* variables (ignored in setuid programs). Returns false when libc has no environment yet. */
+bool hak_config_load_environment(void);
+bool hak_config_loaded(void);
+
+/* 0, or EINVAL (unknown name or value out of range), or EBUSY (a START option after the start). */
+int hak_config_set(const char *name, int64_t value);
+int hak_config_get(const char *name, int64_t *value);
+
+/* The options' text form: the choice's word, or the number. */
+const char *hak_config_choice_name(const hak_option_row *row, int64_t value);
+
+void hak_config_print(void); /* HAKMEM_VERBOSE */
+
+#endif

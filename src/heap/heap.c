@@ -1,0 +1,200 @@
+/* Life of heaps: start of the allocator, making, parking, adopting, fork. Owns the registry and its lock. */
+#include "heap/heap.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "heap/remote.h"
+#include "os/os.h"
+#include "pool/span_pool.h"
+
+void *const hak_null_magazine[HAK_MAGAZINE_SLOTS] HAK_ALIGNED(HAK_MAGAZINE_BYTES);
+
+HAK_TLS hak_front hak_tls_front = {
+    .key = HAK_KEY_NONE,
+    .phase = HAK_FRONT_FRESH,
+    .top = {[0 ... HAK_FRONT_CLASSES - 1] = HAK_NULL_TOP},
+};
+
+hak_heap hak_emergency_heap = {.id = HAK_EMERGENCY_ID, .state = HAK_HEAP_PARKED};
+hak_lock hak_registry_lock;
+
+/* id -> heap in two levels of 1,024; entries are written once under the registry lock (release), read anywhere. */
+#define LEAF_BITS 10
+#define LEAF_SIZE (1u << LEAF_BITS)
+static hak_heap **leaves[HAK_MAX_HEAPS >> LEAF_BITS];
+static hak_heap *first_leaf[LEAF_SIZE];
+static uint32_t id_limit = HAK_EMERGENCY_ID + 1;
+static hak_heap *parked; /* registry lock */
+
+/* Thread ends are seen by a pthread key; its destructor asks to be called again until this round, so that other
+ * keys' destructors, which may allocate and free, come first. */
+#define PARK_IN_ROUND 3 /* of PTHREAD_DESTRUCTOR_ITERATIONS, 4 */
+static pthread_key_t end_key;
+static bool end_key_made;
+
+enum { COLD, STARTING, READY, FAILED };
+static uint32_t start_state;
+static hak_lock start_lock;
+
+bool hak_heap_started(void) { return hak_load_acquire(&start_state) == READY; }
+
+hak_heap *hak_heap_by_id(uint32_t id) {
+  hak_heap **leaf = hak_load_acquire(&leaves[id >> LEAF_BITS]);
+  return hak_load_acquire(&leaf[id & (LEAF_SIZE - 1)]);
+}
+
+uint32_t hak_heap_id_limit(void) { return hak_load_acquire(&id_limit); }
+
+static void on_thread_end(void *memory) {
+  hak_heap *h = memory;
+  if (hak_tls_front.heap != h) return;
+  if (++h->ending_rounds < PARK_IN_ROUND && pthread_setspecific(end_key, h) == 0) return;
+  hak_heap_park_current();
+}
+
+static bool start_locked(void) {
+  hak_config_load_environment();
+  hak_size_class_init((unsigned)hak_config.tiny_max_class);
+  if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB)) return false;
+  hak_store_release(&leaves[0], first_leaf);
+  hak_store_release(&first_leaf[HAK_EMERGENCY_ID], &hak_emergency_heap);
+  hak_heap_init_bins(&hak_emergency_heap);
+  end_key_made = pthread_key_create(&end_key, on_thread_end) == 0;
+  return true;
+}
+
+bool hak_heap_start(void) {
+  if (HAK_LIKELY(hak_heap_started())) return true;
+  hak_lock_take(&start_lock);
+  if (start_state != READY) hak_store_release(&start_state, start_locked() ? READY : COLD);
+  hak_lock_drop(&start_lock);
+  return hak_heap_started();
+}
+
+static hak_heap *adopt(void) {
+  hak_lock_take(&hak_registry_lock);
+  hak_heap *h = parked;
+  if (h != NULL) {
+    parked = h->next_parked;
+    hak_store_seq(&h->state, HAK_HEAP_ACTIVE);
+  }
+  hak_lock_drop(&hak_registry_lock);
+  return h;
+}
+
+static hak_front_counts *make_counts(void) {
+  unsigned cells = (HAK_FRONT_CLASSES * sizeof(hak_front_counts) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE;
+  return hak_cell_take_block(cells);
+}
+
+static hak_heap *make_locked(void) {
+  if (id_limit == HAK_MAX_HEAPS) return NULL;
+  hak_heap **leaf = leaves[id_limit >> LEAF_BITS];
+  if (leaf == NULL) {
+    leaf = hak_cell_take_block(LEAF_SIZE * sizeof *leaf / HAK_CELL_SIZE);
+    if (leaf == NULL) return NULL;
+    hak_store_release(&leaves[id_limit >> LEAF_BITS], leaf);
+  }
+  hak_heap *h = hak_cell_take_block((sizeof *h + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
+  if (h == NULL) return NULL;
+  h->id = id_limit;
+  h->state = HAK_HEAP_ACTIVE;
+  hak_heap_init_bins(h);
+  if (hak_config.front_metrics) h->counts = make_counts();
+  hak_store_release(&leaf[id_limit & (LEAF_SIZE - 1)], h);
+  hak_store_release(&id_limit, id_limit + 1);
+  return h;
+}
+
+static hak_heap *make(void) {
+  hak_lock_take(&hak_registry_lock);
+  hak_heap *h = make_locked();
+  hak_lock_drop(&hak_registry_lock);
+  return h;
+}
+
+static void clear_front(hak_front *front) {
+  front->key = HAK_KEY_NONE;
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) front->top[c] = HAK_NULL_TOP;
+}
+
+static void attach(hak_heap *h, hak_front *front) {
+  bool bypass_fast_path = h->counts != NULL || hak_config.hot_ring_enable == 0;
+  h->ending_rounds = 0;
+  h->front = bypass_fast_path ? &h->shadow : front;
+  clear_front(h->front);
+  front->heap = h;
+  front->phase = HAK_FRONT_LIVE;
+  if (!bypass_fast_path) front->key = HAK_TAG(h->id, 0);
+}
+
+hak_heap *hak_heap_make_current(void) {
+  hak_front *front = &hak_tls_front;
+  if (front->heap != NULL) return front->heap;
+  if (front->phase == HAK_FRONT_ENDED || !hak_heap_start()) return NULL;
+  hak_heap *h = adopt();
+  if (h == NULL) h = make();
+  if (h == NULL) return NULL;
+  attach(h, front);
+  /* Published first: glibc may allocate inside, and then finds the heap in place. */
+  if (end_key_made) pthread_setspecific(end_key, h);
+  return h;
+}
+
+void hak_heap_park_current(void) {
+  hak_front *front = &hak_tls_front;
+  hak_heap *h = front->heap;
+  if (h == NULL) return;
+  hak_heap_flush_all(h);
+  hak_cell_give(h->cells);
+  h->cells = NULL;
+  clear_front(front);
+  front->heap = NULL;
+  front->phase = HAK_FRONT_ENDED;
+  h->front = NULL;
+  hak_lock_take(&hak_registry_lock);
+  h->next_parked = parked;
+  parked = h;
+  /* Before the look at the inbox below; see send() in remote.c. */
+  hak_store_seq(&h->state, HAK_HEAP_PARKED);
+  hak_lock_drop(&hak_registry_lock);
+  hak_remote_drain(h);
+}
+
+void hak_heap_fork_lock(void) {
+  hak_lock_take(&start_lock);
+  hak_lock_take(&hak_registry_lock);
+  for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) hak_lock_take(&hak_heap_by_id(id)->lock);
+}
+
+void hak_heap_fork_unlock(void) {
+  for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) hak_lock_drop(&hak_heap_by_id(id)->lock);
+  hak_lock_drop(&hak_registry_lock);
+  hak_lock_drop(&start_lock);
+}
+
+/* What a thread that is not in the child had cached is lost there: its front may have been in the middle of a push. */
+static void orphan(hak_heap *h) {
+  h->front = NULL;
+  h->cells = NULL;
+  h->homecoming = NULL;
+  memset(h->open, 0, sizeof h->open);
+  hak_heap_init_bins(h);
+  h->state = HAK_HEAP_PARKED;
+  h->next_parked = parked;
+  parked = h;
+}
+
+void hak_heap_fork_child(void) {
+  hak_heap *own = hak_tls_front.heap;
+  memset(&start_lock, 0, sizeof start_lock);
+  memset(&hak_registry_lock, 0, sizeof hak_registry_lock);
+  parked = NULL;
+  for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) {
+    hak_heap *h = hak_heap_by_id(id);
+    memset(&h->lock, 0, sizeof h->lock);
+    if (h != own && id != HAK_EMERGENCY_ID) orphan(h);
+  }
+}

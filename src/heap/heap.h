@@ -1,0 +1,129 @@
+/* The heap box: what a thread owns besides its front, and its life: made, active, parked, adopted.
+ *
+ * States: ACTIVE (a thread owns it) and PARKED (nobody does). The slow lock protects slabs and their bitmaps. The
+ * owner holds it in refill and flush; a sender that finds the heap PARKED, or its inbox backed up, holds it to drain
+ * the inbox into the bitmaps. Heaps are never freed and ids never reassigned, so a tag always names a valid heap.
+ * Adoption hands a parked heap, id included, to a new thread.
+ *
+ * Lock ranks: registry < slow locks < pool < cells. */
+#ifndef HAK_HEAP_HEAP_H
+#define HAK_HEAP_HEAP_H
+
+#include "heap/front.h"
+#include "os/lock.h"
+#include "pool/cell.h"
+#include "slab/slab.h"
+
+enum { HAK_HEAP_ACTIVE, HAK_HEAP_PARKED };
+
+#define HAK_EMERGENCY_ID 1u
+#define HAK_MAX_HEAPS (1u << 20)
+#define HAK_OPEN_PACKETS 8
+
+struct hak_packet;
+
+/* Counted only while front metrics are on. */
+typedef struct hak_front_counts {
+  uint64_t hits, misses, refills, flushes;
+} hak_front_counts;
+
+typedef struct hak_bin {
+  /* owner only */
+  void **magazine; /* loaded, or NULL */
+  void **full;     /* full magazines, linked through slot 0, newest first */
+  uint32_t full_count;
+  uint32_t capacity;       /* blocks the class may cache now, loaded magazine included */
+  uint32_t last_refill;    /* heap's slow-path count at the last refill from slabs */
+  uint16_t usable;         /* slots of the loaded magazine in use: its NULL sits at slot 63 - usable */
+  uint16_t batch;          /* blocks the next refill takes */
+  uint32_t activity;       /* refills and flushes since the last tick */
+  /* slow lock */
+  hak_slab_set slabs;
+} hak_bin;
+
+typedef struct hak_heap {
+  /* constant once published */
+  uint32_t id;
+  hak_front_counts *counts; /* NULL: front metrics are off */
+  /* owner only (while parked: holder of the registry lock) */
+  hak_front *front;
+  hak_cell *cells; /* spare magazines and packets */
+  struct hak_packet *open[HAK_OPEN_PACKETS];
+  uint32_t slow_count;
+  uint64_t last_tick_ms;
+  uint32_t ending_rounds;
+  struct hak_heap *next_parked; /* registry lock */
+  hak_front shadow;             /* the front in counted or switched-off mode */
+  /* any thread */
+  HAK_ALIGNED(HAK_CACHE_LINE) uintptr_t inbox; /* packets: pointer | saturating count in the low 9 bits */
+  uint32_t state;
+  HAK_ALIGNED(HAK_CACHE_LINE) struct hak_packet *homecoming; /* this heap's empty packets */
+  HAK_ALIGNED(HAK_CACHE_LINE) hak_lock lock;                 /* the slow lock */
+  hak_bin bins[HAK_FRONT_CLASSES];
+} hak_heap;
+
+extern hak_heap hak_emergency_heap;
+extern hak_lock hak_registry_lock;
+
+/* Makes the allocator ready; idempotent, any thread. False: no address space at all. */
+bool hak_heap_start(void);
+bool hak_heap_started(void);
+
+/* The calling thread's heap, made or adopted if it has none. NULL: the thread has ended or memory is out; then the
+ * emergency heap serves. */
+hak_heap *hak_heap_make_current(void);
+HAK_INLINE hak_heap *hak_heap_current(void) {
+  hak_heap *h = hak_tls_front.heap;
+  return HAK_LIKELY(h != 0) ? h : hak_heap_make_current();
+}
+
+hak_heap *hak_heap_by_id(uint32_t id);
+uint32_t hak_heap_id_limit(void); /* ids are 1 … limit - 1 */
+
+/* Blocks of one class for a thread with a heap (front first), for one without (slabs directly), and by class code. */
+void *hak_heap_alloc(hak_heap *heap, unsigned class_code);
+void *hak_heap_alloc_unowned(unsigned class_code);
+
+/* Frees a block whose tag names `heap`, the caller's own: immediate double-free check, push, flush. */
+void hak_heap_free_own(hak_heap *heap, void *p, unsigned class_code);
+/* Frees a block straight into its slab under the owner's slow lock. Needs no memory and no heap. */
+void hak_heap_free_direct(hak_heap *owner, void *p, unsigned class_code);
+
+/* Fills the front of a class with `blocks` blocks. */
+void hak_heap_prewarm(hak_heap *heap, unsigned class_code, unsigned blocks);
+
+/* Returns every cached block to its slab and every open packet to its owner. The heap is the caller's own. */
+void hak_heap_flush_all(hak_heap *heap);
+/* flush_all, plus the empty slabs kept for carving; used when memory is short and by malloc_trim. */
+void hak_heap_trim(hak_heap *heap);
+
+/* fork: all locks of this box in rank order; after_child makes fresh locks and parks the other threads' heaps. */
+void hak_heap_fork_lock(void);
+void hak_heap_fork_unlock(void);
+void hak_heap_fork_child(void);
+
+/* For tests and the thread destructor: ends the calling thread's use of its heap now. */
+void hak_heap_park_current(void);
+
+/* --- between the files of this box --- */
+
+/* What a batch of puts found; acted on when no lock is held. */
+typedef struct hak_outcome {
+  bool release_due;
+  hak_verdict verdict; /* the first bad one */
+  void *bad;
+  unsigned bad_class;
+} hak_outcome;
+
+void hak_outcome_settle(const hak_outcome *outcome, const char *where);
+void hak_heap_put_locked(hak_heap *heap, void *p, unsigned class_code, hak_outcome *outcome);
+/* Room for one more block of the class on the loaded magazine, swapping or flushing. False: no magazine to be had. */
+bool hak_heap_make_room(hak_heap *heap, unsigned class_code);
+/* The same without flushing: false when the class's capacity is used up. */
+bool hak_heap_push_full(hak_heap *heap, unsigned class_code);
+hak_cell *hak_heap_take_cell(hak_heap *heap);
+void hak_heap_give_cell(hak_heap *heap, void *cell);
+void hak_heap_tick(hak_heap *heap);
+void hak_heap_init_bins(hak_heap *heap);
+
+#endif

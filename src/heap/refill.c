@@ -1,0 +1,371 @@
+/* The slow half of the front cache: refill, overflow, flush, and the capacity that adapts.
+ *
+ * Magazines belong to the heap's owner and need no lock; slabs need the slow lock, which is never held across a
+ * misuse report, a release to the system or another heap's lock. */
+#include <string.h>
+
+#include "config/config.h"
+#include "heap/remote.h"
+#include "os/os.h"
+#include "pool/release.h"
+
+#define SLOTS (HAK_MAGAZINE_SLOTS - 1) /* usable slots of a whole magazine */
+
+/* A class may cache this many bytes at first, and when refills and flushes alternate. Measured in
+   docs/decisions/002-front-capacity.md. */
+#define CAPACITY_BYTES_FIRST (64 * HAK_KIB)
+#define CAPACITY_BYTES_LAST HAK_MIB
+#define CAPACITY_BLOCKS_FIRST (4 * SLOTS)
+#define CAPACITY_BLOCKS_LEAST 4
+/* A flush this few slow paths after a refill of the same class is a program that swings, not one that shrinks. */
+#define SWING_WINDOW 8
+
+#define BATCH_FIRST 4
+#define TICK_MASK 63 /* the clock is read every 64 slow paths */
+#define IDLE_MS 250
+
+static uint32_t first_capacity(unsigned class_code) {
+  size_t size = hak_class_size(class_code);
+  int64_t pinned = hak_config.hot_ring[hak_class_group(size)];
+  if (pinned != 0) return (uint32_t)pinned;
+  return (uint32_t)hak_max_size(hak_min_size(CAPACITY_BYTES_FIRST / size, CAPACITY_BLOCKS_FIRST), CAPACITY_BLOCKS_LEAST);
+}
+
+static bool is_pinned(unsigned class_code) {
+  return hak_config.hot_ring[hak_class_group(hak_class_size(class_code))] != 0;
+}
+
+void hak_heap_init_bins(hak_heap *h) {
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    hak_bin *bin = &h->bins[c];
+    bin->magazine = bin->full = NULL;
+    bin->full_count = 0;
+    bin->capacity = first_capacity(c);
+    bin->batch = BATCH_FIRST;
+  }
+}
+
+static void **empty_top(const hak_bin *bin) { return bin->magazine + SLOTS - bin->usable; }
+
+static unsigned loaded_count(const hak_heap *h, unsigned c) {
+  return h->bins[c].magazine == NULL ? 0 : (unsigned)(h->front->top[c] - empty_top(&h->bins[c]));
+}
+
+hak_cell *hak_heap_take_cell(hak_heap *h) {
+  if (h->cells == NULL && hak_load_relaxed(&h->homecoming) != NULL)
+    h->cells = (hak_cell *)hak_exchange_acquire(&h->homecoming, NULL); /* pairs with hak_remote_send_home */
+  hak_cell *cell = h->cells;
+  if (cell == NULL) return hak_cell_take();
+  h->cells = cell->next;
+  return cell;
+}
+
+void hak_heap_give_cell(hak_heap *h, void *memory) {
+  hak_cell *cell = memory;
+  cell->next = h->cells;
+  h->cells = cell;
+}
+
+void hak_outcome_settle(const hak_outcome *outcome, const char *where) {
+  if (HAK_UNLIKELY(outcome->verdict != HAK_VERDICT_OK))
+    hak_misuse_abort(outcome->verdict, outcome->bad, outcome->bad_class ? hak_class_size(outcome->bad_class - 1) : 0,
+                     where);
+  if (HAK_UNLIKELY(outcome->release_due)) hak_release_excess();
+}
+
+void hak_heap_put_locked(hak_heap *h, void *p, unsigned c, hak_outcome *outcome) {
+  hak_span *span = hak_region_span(hak_region_find(p), p);
+  hak_verdict verdict = hak_slab_set_put(&h->bins[c].slabs, span, p, &outcome->release_due);
+  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK) && outcome->verdict == HAK_VERDICT_OK) {
+    outcome->verdict = verdict;
+    outcome->bad = p;
+    outcome->bad_class = c + 1;
+  }
+}
+
+static void flush_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
+  hak_outcome outcome = {0};
+  hak_lock_take(&h->lock);
+  for (unsigned i = 0; i < count; i++) hak_heap_put_locked(h, blocks[i], c, &outcome);
+  hak_lock_drop(&h->lock);
+  h->bins[c].activity++;
+  if (h->counts != NULL) h->counts[c].flushes++;
+  hak_outcome_settle(&outcome, "when its class was flushed");
+}
+
+/* Loads an empty magazine as a bin's first one. */
+static bool load_first(hak_heap *h, unsigned c) {
+  hak_bin *bin = &h->bins[c];
+  void **magazine = (void **)hak_heap_take_cell(h);
+  if (magazine == NULL) return false;
+  bin->magazine = magazine;
+  bin->usable = (uint16_t)hak_min_size(bin->capacity, SLOTS);
+  *empty_top(bin) = NULL;
+  h->front->top[c] = empty_top(bin);
+  return true;
+}
+
+/* Moves the loaded magazine's NULL down so that `usable` slots can be used. */
+static void widen(hak_heap *h, unsigned c, unsigned usable) {
+  hak_bin *bin = &h->bins[c];
+  unsigned count = loaded_count(h, c), by = usable - bin->usable;
+  void **old_first = empty_top(bin) + 1;
+  bin->usable = (uint16_t)usable;
+  memmove(old_first - by, old_first, count * sizeof *old_first);
+  *empty_top(bin) = NULL;
+  h->front->top[c] -= by;
+}
+
+bool hak_heap_push_full(hak_heap *h, unsigned c) {
+  hak_bin *bin = &h->bins[c];
+  if (bin->magazine == NULL) return load_first(h, c);
+  if (bin->usable < SLOTS) {
+    unsigned usable = (unsigned)hak_min_size(bin->capacity, SLOTS);
+    if (usable <= bin->usable) return false;
+    widen(h, c, usable);
+    return true;
+  }
+  if ((bin->full_count + 2) * SLOTS > bin->capacity) return false;
+  void **magazine = (void **)hak_heap_take_cell(h);
+  if (magazine == NULL) return false;
+  *bin->magazine = bin->full;
+  bin->full = bin->magazine;
+  bin->full_count++;
+  bin->magazine = magazine;
+  *magazine = NULL;
+  h->front->top[c] = magazine;
+  return true;
+}
+
+/* Removes the oldest full magazine from the stack. */
+static void **unstack_oldest(hak_bin *bin) {
+  void **link = (void **)&bin->full, **oldest = bin->full;
+  while (*oldest != NULL) {
+    link = oldest;
+    oldest = (void **)*oldest;
+  }
+  *link = NULL;
+  bin->full_count--;
+  return oldest;
+}
+
+/* Returns the oldest blocks of a class to their slabs: a whole magazine when one is stacked, else half of the loaded
+ * one. The loaded magazine has room afterwards. */
+static void flush_oldest(hak_heap *h, unsigned c) {
+  hak_bin *bin = &h->bins[c];
+  if (bin->full != NULL) {
+    void **oldest = unstack_oldest(bin);
+    flush_blocks(h, c, oldest + 1, SLOTS);
+    *bin->magazine = bin->full;
+    bin->full = bin->magazine;
+    bin->full_count++;
+    bin->magazine = oldest;
+    *oldest = NULL;
+    h->front->top[c] = oldest;
+    return;
+  }
+  unsigned count = loaded_count(h, c), n = (count + 1) / 2;
+  void **first = empty_top(bin) + 1;
+  flush_blocks(h, c, first, n);
+  memmove(first, first + n, (count - n) * sizeof *first);
+  h->front->top[c] -= n;
+}
+
+bool hak_heap_make_room(hak_heap *h, unsigned c) {
+  if (hak_heap_push_full(h, c)) return true;
+  hak_bin *bin = &h->bins[c];
+  if (bin->magazine == NULL) return false;
+  size_t doubled = (size_t)bin->capacity * 2;
+  bool swings = h->slow_count - bin->last_refill <= SWING_WINDOW;
+  if (swings && doubled * hak_class_size(c) <= CAPACITY_BYTES_LAST && !is_pinned(c)) {
+    bin->capacity = (uint32_t)doubled;
+    if (hak_heap_push_full(h, c)) return true;
+  }
+  flush_oldest(h, c);
+  hak_heap_tick(h);
+  return true;
+}
+
+/* Fills the (empty) loaded magazine from the slabs so that the block with the lowest address is popped first. */
+static void load_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
+  void **top = h->front->top[c];
+  for (unsigned i = count; i-- > 0;) *++top = blocks[i];
+  h->front->top[c] = top;
+}
+
+/* False: no memory, for the magazine or the blocks. */
+static bool refill(hak_heap *h, unsigned c) {
+  hak_bin *bin = &h->bins[c];
+  if (bin->full != NULL) {
+    void **magazine = bin->full;
+    hak_heap_give_cell(h, bin->magazine);
+    bin->full = (void **)*magazine;
+    bin->full_count--;
+    bin->magazine = magazine;
+    *magazine = NULL;
+    h->front->top[c] = magazine + SLOTS;
+    return true;
+  }
+  if (bin->magazine == NULL && !load_first(h, c)) return false;
+  void *blocks[SLOTS];
+  unsigned taken = 0;
+  hak_outcome outcome = {0};
+  hak_packet *emptied = NULL;
+  hak_lock_take(&h->lock);
+  if (hak_remote_pending(h)) hak_remote_drain_locked(h, true, &outcome, &emptied);
+  bool served = loaded_count(h, c) > 0;
+  if (!served) {
+    unsigned batch = (unsigned)hak_min_size(bin->batch, bin->usable);
+    taken = hak_slab_set_take(&bin->slabs, c, h->id, blocks, batch);
+  }
+  hak_lock_drop(&h->lock);
+  load_blocks(h, c, blocks, taken);
+  if (bin->batch < SLOTS) bin->batch = (uint16_t)hak_min_size((size_t)bin->batch * 2, SLOTS);
+  bin->activity++;
+  if (h->counts != NULL) h->counts[c].refills++;
+  if (emptied != NULL) hak_remote_send_home(h, emptied);
+  hak_outcome_settle(&outcome, "in a batch freed by another thread");
+  hak_heap_tick(h);
+  bin->last_refill = h->slow_count;
+  return served || taken > 0;
+}
+
+static void *take_one(hak_heap *h, unsigned c) {
+  void *p = NULL;
+  hak_outcome outcome = {0};
+  hak_packet *emptied = NULL;
+  hak_lock_take(&h->lock);
+  if (hak_remote_pending(h)) hak_remote_drain_locked(h, false, &outcome, &emptied);
+  hak_slab_set_take(&h->bins[c].slabs, c, h->id, &p, 1);
+  hak_lock_drop(&h->lock);
+  if (emptied != NULL) hak_remote_send_home(hak_tls_front.heap, emptied);
+  hak_outcome_settle(&outcome, "in a batch freed by another thread");
+  return p;
+}
+
+void *hak_heap_alloc_unowned(unsigned c) { return take_one(&hak_emergency_heap, c); }
+
+void *hak_heap_alloc(hak_heap *h, unsigned c) {
+  bool front_on = hak_config.hot_ring_enable != 0;
+  if (HAK_LIKELY(front_on)) {
+    void *p = hak_front_pop_class(h->front, c);
+    if (h->counts != NULL) {
+      if (p != NULL)
+        h->counts[c].hits++;
+      else
+        h->counts[c].misses++;
+    }
+    if (p != NULL) return p;
+    if (HAK_LIKELY(refill(h, c))) return hak_front_pop_class(h->front, c);
+  }
+  void *p = take_one(h, c);
+  if (p != NULL) return p;
+  /* Out of memory: what other classes have cached may free a whole span. */
+  hak_heap_trim(h);
+  return take_one(h, c);
+}
+
+void hak_heap_free_direct(hak_heap *owner, void *p, unsigned c) {
+  hak_outcome outcome = {0};
+  hak_lock_take(&owner->lock);
+  /* The tag again, now under the lock: a second free of a block whose slab has gone must not touch the next user. */
+  hak_region *r = hak_region_find(p);
+  if (HAK_LIKELY(hak_region_tag(r, p) == HAK_TAG(owner->id, c))) {
+    hak_heap_put_locked(owner, p, c, &outcome);
+  } else {
+    outcome.verdict = HAK_VERDICT_FREE_MEMORY;
+    outcome.bad = p;
+  }
+  hak_lock_drop(&owner->lock);
+  hak_outcome_settle(&outcome, "at the call");
+}
+
+void hak_heap_free_own(hak_heap *h, void *p, unsigned c) {
+  if (HAK_UNLIKELY(hak_config.hot_ring_enable == 0)) {
+    hak_heap_free_direct(h, p, c);
+    return;
+  }
+  hak_front *front = h->front;
+#if HAK_CHECKS
+  if (HAK_UNLIKELY(*front->top[c] == p)) hak_misuse_abort(HAK_VERDICT_DOUBLE_FREE, p, hak_class_size(c), "at the call");
+#endif
+  void **top = front->top[c] + 1;
+  if (((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) == 0) {
+    if (!hak_heap_make_room(h, c)) {
+      hak_heap_free_direct(h, p, c);
+      return;
+    }
+    top = front->top[c] + 1;
+  }
+  *top = p;
+  front->top[c] = top;
+  if (h->counts != NULL) h->counts[c].hits++;
+}
+
+void hak_heap_prewarm(hak_heap *h, unsigned c, unsigned blocks) {
+  hak_bin *bin = &h->bins[c];
+  bin->capacity = (uint32_t)hak_max_size(bin->capacity, ((size_t)blocks + SLOTS - 1) / SLOTS * SLOTS);
+  for (unsigned done = 0; done < blocks; done++) {
+    void *p = take_one(h, c);
+    if (p == NULL) return;
+    hak_heap_free_own(h, p, c);
+  }
+}
+
+/* Returns the bin's blocks and magazines. */
+static void empty_bin(hak_heap *h, unsigned c) {
+  hak_bin *bin = &h->bins[c];
+  if (bin->magazine == NULL) return;
+  while (bin->full != NULL) {
+    void **magazine = bin->full;
+    bin->full = (void **)*magazine;
+    bin->full_count--;
+    flush_blocks(h, c, magazine + 1, SLOTS);
+    hak_heap_give_cell(h, magazine);
+  }
+  unsigned count = loaded_count(h, c);
+  if (count > 0) flush_blocks(h, c, empty_top(bin) + 1, count);
+  hak_heap_give_cell(h, bin->magazine);
+  bin->magazine = NULL;
+  h->front->top[c] = HAK_NULL_TOP;
+}
+
+void hak_heap_flush_all(hak_heap *h) {
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) empty_bin(h, c);
+  hak_remote_send_open(h);
+}
+
+void hak_heap_trim(hak_heap *h) {
+  hak_heap_flush_all(h);
+  hak_outcome outcome = {0};
+  hak_lock_take(&h->lock);
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) hak_slab_set_trim(&h->bins[c].slabs, &outcome.release_due);
+  hak_lock_drop(&h->lock);
+  hak_outcome_settle(&outcome, "when caches were trimmed");
+}
+
+/* Classes that neither refilled nor flushed for a while give one stacked magazine back a time, and capacity with it. */
+static void shrink_idle(hak_heap *h) {
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    hak_bin *bin = &h->bins[c];
+    bool idle = bin->activity == 0;
+    bin->activity = 0;
+    if (!idle || bin->full == NULL || is_pinned(c)) continue;
+    void **oldest = unstack_oldest(bin);
+    flush_blocks(h, c, oldest + 1, SLOTS);
+    bin->activity = 0; /* its own flush is no activity */
+    hak_heap_give_cell(h, oldest);
+    bin->capacity = (uint32_t)hak_max_size(bin->capacity / 2, first_capacity(c));
+  }
+}
+
+void hak_heap_tick(hak_heap *h) {
+  if (HAK_LIKELY((++h->slow_count & TICK_MASK) != 0)) return;
+  hak_remote_send_open(h);
+  uint64_t now = hak_os_now_ms();
+  hak_release_tick(now);
+  if (now - h->last_tick_ms >= IDLE_MS) {
+    h->last_tick_ms = now;
+    shrink_idle(h);
+  }
+}

@@ -1,0 +1,132 @@
+/* Packets: filling, sending, draining, homecoming. */
+#include "heap/remote.h"
+
+#include <stdlib.h>
+
+_Static_assert(sizeof(hak_packet) == HAK_CELL_SIZE, "a packet is one cell");
+
+/* A packet leaves when it holds this many bytes: bounds what a producer of large blocks has in flight. */
+#define PACKET_BYTES_MAX ((uint32_t)(128 * HAK_KIB))
+/* Packets waiting in an inbox before a sender drains it for the owner: 64 * 128 KiB = 8 MiB pinned at most. */
+#define BACKLOG_PACKETS 64
+
+#define INBOX_COUNT_MASK ((uintptr_t)HAK_CELL_SIZE - 1)
+
+/* Returns the number of packets now waiting, at most 511. */
+static unsigned push(hak_heap *owner, hak_packet *packet) {
+  uintptr_t old = hak_load_relaxed(&owner->inbox), new;
+  unsigned count;
+  do {
+    packet->next = (hak_packet *)(old & ~INBOX_COUNT_MASK);
+    count = (unsigned)hak_min_size((old & INBOX_COUNT_MASK) + 1, INBOX_COUNT_MASK);
+    new = (uintptr_t)packet | count;
+  } while (!hak_cas_weak_seq(&owner->inbox, &old, new));
+  return count;
+}
+
+static void send(hak_packet *packet) {
+  hak_heap *owner = hak_heap_by_id(packet->owner);
+  unsigned waiting = push(owner, packet);
+  /* Sequentially consistent push then load, against the parker's store then exchange: one of the two sees the
+   * other, so no packet is left behind in a parked heap. */
+  if (hak_load_seq(&owner->state) == HAK_HEAP_PARKED || waiting >= BACKLOG_PACKETS) hak_remote_drain(owner);
+}
+
+void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_code) {
+  hak_packet **slot = &self->open[owner % HAK_OPEN_PACKETS];
+  hak_packet *packet = *slot;
+  if (packet != NULL && packet->owner != owner) {
+    *slot = NULL;
+    send(packet);
+    packet = NULL;
+  }
+  if (packet == NULL) {
+    packet = (hak_packet *)hak_heap_take_cell(self);
+    if (packet == NULL) {
+      hak_heap_free_direct(hak_heap_by_id(owner), p, class_code);
+      return;
+    }
+    packet->home = self->id;
+    packet->owner = owner;
+    packet->count = packet->bytes = 0;
+    *slot = packet;
+  }
+  packet->blocks[packet->count++] = p;
+  packet->bytes += hak_class_table[class_code].size;
+  if (packet->count == HAK_PACKET_BLOCKS || packet->bytes >= PACKET_BYTES_MAX) {
+    *slot = NULL;
+    send(packet);
+    hak_heap_tick(self);
+  }
+}
+
+void hak_remote_send_open(hak_heap *self) {
+  for (unsigned i = 0; i < HAK_OPEN_PACKETS; i++) {
+    hak_packet *packet = self->open[i];
+    if (packet == NULL) continue;
+    self->open[i] = NULL;
+    send(packet);
+  }
+}
+
+/* One block of the inbox. The tag is read again: a block freed twice may lie in a slab that has gone since. */
+static void take_back(hak_heap *heap, void *p, bool to_front, hak_outcome *outcome) {
+  const hak_region *r = hak_region_find(p);
+  uint32_t tag = hak_region_tag(r, p), class_code = tag ^ HAK_TAG(heap->id, 0);
+  if (HAK_UNLIKELY(class_code >= HAK_FRONT_CLASSES)) {
+    if (outcome->verdict == HAK_VERDICT_OK) {
+      outcome->verdict = HAK_VERDICT_FREE_MEMORY;
+      outcome->bad = p;
+      outcome->bad_class = 0;
+    }
+    return;
+  }
+  if (to_front) {
+    void **top = heap->front->top[class_code] + 1;
+    if (((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) != 0 || hak_heap_push_full(heap, class_code)) {
+      top = heap->front->top[class_code] + 1;
+      *top = p;
+      heap->front->top[class_code] = top;
+      return;
+    }
+  }
+  hak_heap_put_locked(heap, p, class_code, outcome);
+}
+
+void hak_remote_drain_locked(hak_heap *heap, bool to_front, hak_outcome *outcome, hak_packet **emptied) {
+  /* Acquire pairs with the push: the packets' contents are visible. Sequentially consistent for the park argument. */
+  uintptr_t all = hak_exchange_seq(&heap->inbox, 0);
+  hak_packet *packet = (hak_packet *)(all & ~INBOX_COUNT_MASK);
+  while (packet != NULL) {
+    hak_packet *next = packet->next;
+    for (uint32_t i = 0; i < packet->count; i++) take_back(heap, packet->blocks[i], to_front, outcome);
+    packet->next = *emptied;
+    *emptied = packet;
+    packet = next;
+  }
+}
+
+void hak_remote_send_home(hak_heap *self, hak_packet *emptied) {
+  while (emptied != NULL) {
+    hak_packet *packet = emptied;
+    emptied = packet->next;
+    if (self != NULL && packet->home == self->id) {
+      hak_heap_give_cell(self, packet);
+      continue;
+    }
+    hak_heap *home = hak_heap_by_id(packet->home);
+    hak_packet *old = hak_load_relaxed(&home->homecoming);
+    do packet->next = old;
+    while (!hak_cas_weak_release(&home->homecoming, &old, packet));
+  }
+}
+
+void hak_remote_drain(hak_heap *heap) {
+  hak_outcome outcome = {0};
+  hak_packet *emptied = NULL;
+  hak_lock_take(&heap->lock);
+  hak_remote_drain_locked(heap, false, &outcome, &emptied);
+  hak_lock_drop(&heap->lock);
+  hak_remote_send_home(hak_tls_front.heap, emptied);
+  hak_outcome_settle(&outcome, "in a batch freed by another thread");
+}

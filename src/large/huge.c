@@ -1,0 +1,202 @@
+/* Open-addressing table of live blocks, and a small array of freed mappings. Both under hak_huge_lock. */
+#include "large/huge.h"
+
+#include <stdint.h>
+
+#include "base/bits.h"
+#include "os/os.h"
+#include "region/size_class.h"
+
+hak_lock hak_huge_lock;
+
+typedef struct entry {
+  void *p; /* NULL: empty; GONE: was used, keep probing */
+  size_t bytes;
+} entry;
+#define GONE ((void *)1)
+
+static entry *table;
+static size_t table_capacity, table_used /* entries and GONE marks */, live_count, live_bytes;
+
+#define KEPT_MAX 4
+#define KEPT_BYTES_MAX (64 * HAK_MIB)
+static entry kept[KEPT_MAX];
+static size_t kept_bytes;
+
+static size_t slot_of(const void *p, size_t capacity) {
+  return (size_t)(((uintptr_t)p >> HAK_SPAN_SHIFT) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (capacity - 1);
+}
+
+static entry *find_locked(const void *p) {
+  size_t i = table_capacity == 0 ? 0 : slot_of(p, table_capacity);
+  for (size_t probes = 0; probes < table_capacity && table[i].p != NULL; probes++) {
+    if (table[i].p == p) return &table[i];
+    i = (i + 1) & (table_capacity - 1);
+  }
+  return NULL;
+}
+
+static void insert_locked(void *p, size_t bytes) {
+  size_t i = slot_of(p, table_capacity);
+  while (table[i].p != NULL && table[i].p != GONE) i = (i + 1) & (table_capacity - 1);
+  if (table[i].p == NULL) table_used++;
+  table[i] = (entry){p, bytes};
+  live_count++;
+  live_bytes += bytes;
+}
+
+/* Takes the entry of p out; 0 when there is none. */
+static size_t remove_locked(const void *p) {
+  entry *e = find_locked(p);
+  if (e == NULL) return 0;
+  size_t bytes = e->bytes;
+  *e = (entry){GONE, 0};
+  live_count--;
+  live_bytes -= bytes;
+  return bytes;
+}
+
+/* Puts p in, growing the table outside the lock when it is half full. False: no memory for the table. */
+static bool insert(void *p, size_t bytes) {
+  for (;;) {
+    hak_lock_take(&hak_huge_lock);
+    if ((table_used + 1) * 2 <= table_capacity) {
+      insert_locked(p, bytes);
+      hak_lock_drop(&hak_huge_lock);
+      return true;
+    }
+    size_t old_capacity = table_capacity;
+    size_t capacity = hak_max_size(256, hak_pow2_ceil((live_count + 1) * 4));
+    hak_lock_drop(&hak_huge_lock);
+    size_t page = hak_os_page_size();
+    size_t table_bytes = hak_align_up(capacity * sizeof(entry), page);
+    entry *fresh = hak_os_map(table_bytes, page);
+    if (fresh == NULL) return false;
+    entry *old = fresh; /* what to unmap: the new one if another thread was faster */
+    hak_lock_take(&hak_huge_lock);
+    if (table_capacity == old_capacity && (live_count + 1) * 2 <= capacity) {
+      old = table;
+      table = fresh;
+      table_capacity = capacity;
+      table_used = 0;
+      size_t count = live_count, total = live_bytes;
+      for (size_t i = 0; i < old_capacity; i++) {
+        if (old[i].p != NULL && old[i].p != GONE) insert_locked(old[i].p, old[i].bytes);
+      }
+      live_count = count;
+      live_bytes = total;
+      table_bytes = hak_align_up(old_capacity * sizeof(entry), page);
+    }
+    hak_lock_drop(&hak_huge_lock);
+    if (old != NULL) hak_os_unmap(old, table_bytes);
+  }
+}
+
+/* A kept mapping that fits without wasting more than an eighth, or NULL. */
+static void *take_kept(size_t bytes, size_t align, size_t *actual) {
+  void *p = NULL;
+  hak_lock_take(&hak_huge_lock);
+  for (unsigned i = 0; i < KEPT_MAX; i++) {
+    entry *k = &kept[i];
+    if (k->p == NULL || k->bytes < bytes || k->bytes > bytes + bytes / 8 || ((uintptr_t)k->p & (align - 1)) != 0) continue;
+    p = k->p;
+    *actual = k->bytes;
+    kept_bytes -= k->bytes;
+    k->p = NULL;
+    break;
+  }
+  hak_lock_drop(&hak_huge_lock);
+  return p;
+}
+
+static bool keep(void *p, size_t bytes) {
+  bool done = false;
+  hak_lock_take(&hak_huge_lock);
+  for (unsigned i = 0; i < KEPT_MAX && kept_bytes + bytes <= KEPT_BYTES_MAX; i++) {
+    if (kept[i].p != NULL) continue;
+    kept[i] = (entry){p, bytes};
+    kept_bytes += bytes;
+    done = true;
+    break;
+  }
+  hak_lock_drop(&hak_huge_lock);
+  return done;
+}
+
+void *hak_huge_alloc(size_t size, size_t align, bool *zeroed) {
+  if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
+  size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  void *p = take_kept(bytes, align, &bytes);
+  *zeroed = p == NULL;
+  if (p == NULL) p = hak_os_map(bytes, align);
+  if (p == NULL) {
+    hak_os_count(&hak_os_stats.huge_fail);
+    return NULL;
+  }
+  if (!insert(p, bytes)) {
+    hak_os_unmap(p, bytes);
+    hak_os_count(&hak_os_stats.huge_fail);
+    return NULL;
+  }
+  hak_os_count(&hak_os_stats.huge_alloc);
+  return p;
+}
+
+bool hak_huge_free(void *p) {
+  hak_lock_take(&hak_huge_lock);
+  size_t bytes = remove_locked(p);
+  hak_lock_drop(&hak_huge_lock);
+  if (bytes == 0) return false;
+  if (!keep(p, bytes)) hak_os_unmap(p, bytes);
+  return true;
+}
+
+size_t hak_huge_size(const void *p) {
+  hak_lock_take(&hak_huge_lock);
+  entry *e = find_locked(p);
+  size_t bytes = e == NULL ? 0 : e->bytes;
+  hak_lock_drop(&hak_huge_lock);
+  return bytes;
+}
+
+void *hak_huge_resize(void *p, size_t size) {
+  if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
+  size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  hak_lock_take(&hak_huge_lock);
+  size_t old_bytes = remove_locked(p);
+  hak_lock_drop(&hak_huge_lock);
+  if (old_bytes == 0) return NULL;
+  void *moved = bytes == old_bytes ? p : hak_os_remap(p, old_bytes, bytes);
+  bool failed = moved == NULL;
+  if (failed) {
+    moved = p;
+    bytes = old_bytes;
+  }
+  if (!insert(moved, bytes)) {
+    /* No memory for a larger table; the entry that was taken out left room for one more in this one. */
+    hak_lock_take(&hak_huge_lock);
+    insert_locked(moved, bytes);
+    hak_lock_drop(&hak_huge_lock);
+  }
+  return failed ? NULL : moved;
+}
+
+size_t hak_huge_release(void) {
+  size_t released = 0;
+  for (unsigned i = 0; i < KEPT_MAX; i++) {
+    hak_lock_take(&hak_huge_lock);
+    entry k = kept[i];
+    kept[i].p = NULL;
+    if (k.p != NULL) kept_bytes -= k.bytes;
+    hak_lock_drop(&hak_huge_lock);
+    if (k.p != NULL && hak_os_unmap(k.p, k.bytes)) released += k.bytes;
+  }
+  return released;
+}
+
+void hak_huge_totals(size_t *count, size_t *bytes) {
+  hak_lock_take(&hak_huge_lock);
+  *count = live_count;
+  *bytes = live_bytes;
+  hak_lock_drop(&hak_huge_lock);
+}

@@ -1,0 +1,28 @@
+/* Huge blocks: above 32 MiB, or aligned beyond that; each is a mapping of its own, kept in a side table that only the
+ * slow path reads. A block leaves the table before its mapping changes and enters it after, so that the table never
+ * names memory that is not ours. A few freed mappings are kept for reuse. Own lock, leaf rank, never held across a
+ * system call. */
+#ifndef HAK_LARGE_HUGE_H
+#define HAK_LARGE_HUGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "os/lock.h"
+
+extern hak_lock hak_huge_lock;
+
+/* align: power of two. NULL: out of memory. */
+void *hak_huge_alloc(size_t size, size_t align, bool *zeroed);
+/* False when p is no huge block of ours. */
+bool hak_huge_free(void *p);
+/* Usable bytes, 0 when p is no huge block of ours. */
+size_t hak_huge_size(const void *p);
+/* Grows or shrinks by mremap; the block may move. NULL: not ours or no memory, and unchanged. */
+void *hak_huge_resize(void *p, size_t size);
+/* Unmaps the freed mappings that are kept; returns their bytes. */
+size_t hak_huge_release(void);
+/* Number and bytes of live blocks. */
+void hak_huge_totals(size_t *count, size_t *bytes);
+
+#endif

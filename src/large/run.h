@@ -1,0 +1,19 @@
+/* Runs: blocks of 32 KiB to 32 MiB as whole spans from the pool. A run starts at a span, so its tag tells an interior
+ * address from its start and every free is checked at the call. No lock of its own. */
+#ifndef HAK_LARGE_RUN_H
+#define HAK_LARGE_RUN_H
+
+#include "misuse/misuse.h"
+#include "pool/span_pool.h"
+
+#define HAK_RUN_MAX ((size_t)HAK_RUN_MAX_SPANS * HAK_SPAN_SIZE)
+
+/* align: power of two, at most HAK_RUN_MAX. *zeroed: the memory reads as zero. NULL: out of memory. */
+void *hak_run_alloc(size_t size, size_t align, bool *zeroed);
+/* Verdict, and whether hak_release_excess is due. */
+hak_verdict hak_run_free(hak_region *region, void *p, bool *release_due);
+size_t hak_run_size(const hak_region *region, const void *p);
+/* Resizes in place; false when that cannot be done (nothing changed). */
+bool hak_run_resize(hak_region *region, void *p, size_t size, bool *release_due);
+
+#endif

@@ -1,0 +1,40 @@
+#include "misuse/misuse.h"
+
+#include <stdlib.h>
+
+#include "hakmem/hakmem.h"
+#include "os/os.h"
+#include "os/print.h"
+
+static const char *const found[] = {
+    [HAK_VERDICT_OK] = "no misuse",
+    [HAK_VERDICT_DOUBLE_FREE] = "double free: the block is already free",
+    [HAK_VERDICT_NO_BLOCK_START] = "invalid free: the address is not the start of a block",
+    [HAK_VERDICT_FREE_MEMORY] = "invalid or double free: the address lies in free memory",
+    [HAK_VERDICT_SIZE_MISMATCH] = "sized free: the size given is not that of the block",
+};
+
+/* Keeps the thread's name readable whatever it contains. */
+static void read_thread_name(char *name, size_t capacity) {
+  size_t n = hak_os_read_file("/proc/thread-self/comm", name, capacity - 1);
+  while (n > 0 && (name[n - 1] == '\n' || name[n - 1] == '\0')) n--;
+  name[n] = '\0';
+}
+
+void hak_misuse_abort(hak_verdict verdict, const void *p, size_t block_size, const char *where) {
+  char name[32];
+  read_thread_name(name, sizeof name);
+  if (block_size != 0) {
+    hak_print("hakmem: %s: %p (class %zu bytes), seen %s [process %d, thread %d \"%s\", hakmem %s]\n", found[verdict],
+              p, block_size, where, hak_os_pid(), hak_os_tid(), name, HAKMEM_VERSION_STRING);
+  } else {
+    hak_print("hakmem: %s: %p, seen %s [process %d, thread %d \"%s\", hakmem %s]\n", found[verdict], p, where,
+              hak_os_pid(), hak_os_tid(), name, HAKMEM_VERSION_STRING);
+  }
+  abort();
+}
+
+void hak_fatal(const char *what) {
+  hak_print("hakmem: %s [process %d, hakmem %s]\n", what, hak_os_pid(), HAKMEM_VERSION_STRING);
+  abort();
+}

@@ -1,0 +1,33 @@
+/* Slow half of the mutex: waiting, waking, and the fork bypass. Owns hak_fork_holder. */
+#include "os/lock.h"
+
+#include <stddef.h>
+
+#include "os/os.h"
+
+const void *hak_fork_holder;
+
+static HAK_TLS char thread_mark;
+
+const void *hak_thread_mark(void) { return &thread_mark; }
+
+bool hak_inside_own_fork(void) {
+  const void *holder = hak_load_relaxed(&hak_fork_holder);
+  return holder != NULL && holder == hak_thread_mark();
+}
+
+void hak_lock_slow(hak_lock *lock) {
+  /* This thread holds every lock since its fork handler ran; handlers registered before ours may allocate now. */
+  if (hak_inside_own_fork()) return;
+  /* Sections are a few hundred instructions at most, so a short spin usually ends the wait. */
+  for (int spin = 0; spin < 64; spin++) {
+    uint32_t expected = 0;
+    if (hak_load_relaxed(&lock->state) == 0 && hak_cas_acquire(&lock->state, &expected, 1)) return;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  while (hak_exchange_acquire(&lock->state, 2) != 0) hak_os_futex_wait(&lock->state, 2);
+}
+
+void hak_lock_wake(hak_lock *lock) { hak_os_futex_wake(&lock->state); }

@@ -1,0 +1,45 @@
+/* A futex mutex, and the rule that lets a forking thread pass through locks it already holds.
+ *
+ * States: 0 free, 1 held, 2 held with waiters. The exchange or compare-and-swap that takes the lock is an
+ * acquire and pairs with the release exchange in hak_unlock. Lock ranks are in docs/locking.md. */
+#ifndef HAK_OS_LOCK_H
+#define HAK_OS_LOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/atomic.h"
+#include "base/compiler.h"
+
+typedef struct hak_lock {
+  uint32_t state;
+} hak_lock;
+
+/* Identity of the thread that is inside fork() and holds every lock, or NULL (written in api/fork.c only). */
+extern const void *hak_fork_holder;
+
+/* An address that differs between threads alive at the same time. */
+const void *hak_thread_mark(void);
+
+void hak_lock_slow(hak_lock *lock);
+void hak_lock_wake(hak_lock *lock);
+bool hak_inside_own_fork(void);
+
+HAK_INLINE void hak_lock_take(hak_lock *lock) {
+  uint32_t expected = 0;
+  if (HAK_UNLIKELY(!hak_cas_acquire(&lock->state, &expected, 1))) hak_lock_slow(lock);
+}
+
+HAK_INLINE void hak_lock_drop(hak_lock *lock) {
+  /* Inside its own fork a thread keeps everything; the fork handler releases all locks for good. */
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_fork_holder) != 0) && hak_inside_own_fork()) return;
+  if (HAK_UNLIKELY(hak_exchange_release(&lock->state, 0) == 2)) hak_lock_wake(lock);
+}
+
+/* True when the lock was taken. Never waits. */
+HAK_INLINE bool hak_lock_try(hak_lock *lock) {
+  uint32_t expected = 0;
+  return hak_cas_acquire(&lock->state, &expected, 1);
+}
+
+#endif

@@ -1,0 +1,90 @@
+/* Counting, fallbacks and alignment on top of the primitives of os_linux.c. Owns hak_os_stats. */
+#include "os/os.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "base/atomic.h"
+#include "base/bits.h"
+
+const struct hak_os_ops *hak_os = &hak_os_linux;
+struct hak_os_stats hak_os_stats;
+
+/* Set once madvise answered ENOMEM: from then on pages are given back by mapping fresh ones over the range. */
+static bool advice_disabled;
+
+void hak_os_count(uint64_t *counter) { hak_add_relaxed(counter, 1); }
+
+static void *map_counted(void *hint, size_t size, bool accessible, bool fixed) {
+  hak_os_count(&hak_os_stats.mmap_total);
+  return hak_os->map(hint, size, accessible, fixed);
+}
+
+static bool unmap_counted(void *addr, size_t size) {
+  hak_os_count(&hak_os_stats.munmap);
+  return hak_os->unmap(addr, size) == 0;
+}
+
+/* Maps with slack and trims both ends: mmap itself promises page alignment only. */
+static void *map_aligned(size_t size, size_t align, bool accessible) {
+  size_t page = hak_os_page_size();
+  if (align <= page) return map_counted(NULL, size, accessible, false);
+  if (size > PTRDIFF_MAX - align) return NULL;
+  /* The kernel often returns an aligned address by chance when mappings are large: try that before over-mapping. */
+  void *first = map_counted(NULL, size, accessible, false);
+  if (first == NULL) return NULL;
+  if (((uintptr_t)first & (align - 1)) == 0) return first;
+  if (!unmap_counted(first, size)) return NULL;
+  size_t padded = size + align - page;
+  char *raw = (char *)map_counted(NULL, padded, accessible, false);
+  if (raw == NULL) return NULL;
+  char *start = (char *)hak_align_up((uintptr_t)raw, align);
+  size_t head = (size_t)(start - raw), tail = padded - head - size;
+  /* A failed trim leaves address space behind, never memory in use; the block itself is good. */
+  if (head != 0) unmap_counted(raw, head);
+  if (tail != 0) unmap_counted(start + size, tail);
+  return start;
+}
+
+void *hak_os_reserve(size_t size, size_t align) { return map_aligned(size, align, false); }
+
+void *hak_os_map(size_t size, size_t align) { return map_aligned(size, align, true); }
+
+bool hak_os_unmap(void *addr, size_t size) { return unmap_counted(addr, size); }
+
+bool hak_os_commit(void *addr, size_t size) {
+  hak_os_count(&hak_os_stats.mprotect);
+  return hak_os->protect(addr, size, true) == 0;
+}
+
+bool hak_os_decommit(void *addr, size_t size) {
+  if (!hak_load_relaxed(&advice_disabled)) {
+    hak_os_count(&hak_os_stats.madvise);
+    int error = hak_os->advise(addr, size, MADV_DONTNEED);
+    if (error == 0) return true;
+    if (error == ENOMEM) {
+      hak_os_count(&hak_os_stats.madvise_enomem);
+      hak_os_count(&hak_os_stats.madvise_disabled);
+      hak_store_relaxed(&advice_disabled, true);
+    } else {
+      hak_os_count(&hak_os_stats.madvise_other);
+    }
+  }
+  /* Fresh pages over the same range: the old ones go, the addresses stay ours. */
+  hak_os_count(&hak_os_stats.fallback_mmap);
+  return map_counted(addr, size, true, true) != NULL;
+}
+
+void *hak_os_remap(void *addr, size_t old_size, size_t new_size) {
+  hak_os_count(&hak_os_stats.mremap);
+  return hak_os->remap(addr, old_size, new_size);
+}
+
+void hak_os_small_pages(void *addr, size_t size) {
+  hak_os_count(&hak_os_stats.madvise);
+  /* EINVAL means a kernel without THP, where there is nothing to switch off. */
+  int error = hak_os->advise(addr, size, MADV_NOHUGEPAGE);
+  if (error != 0 && error != EINVAL) hak_os_count(&hak_os_stats.madvise_other);
+}
+
+uint64_t hak_os_now_ms(void) { return hak_os->now_ms(); }

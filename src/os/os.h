@@ -1,0 +1,68 @@
+/* The OS box: every system call of the allocator goes through here and is counted.
+ *
+ * Contract: no function changes errno; no function allocates; a failure is returned, never hidden. The
+ * primitives sit in a table (struct hak_os_ops) so that a test can put a failing or logging system in their place;
+ * the table is read only on slow paths. */
+#ifndef HAK_OS_OS_H
+#define HAK_OS_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Primitive operations. Pointers are NULL and ints a positive errno value on failure. */
+struct hak_os_ops {
+  void *(*map)(void *hint, size_t size_bytes, bool accessible, bool fixed);
+  int (*unmap)(void *addr, size_t size_bytes);
+  int (*protect)(void *addr, size_t size_bytes, bool accessible);
+  int (*advise)(void *addr, size_t size_bytes, int advice);
+  void *(*remap)(void *addr, size_t old_bytes, size_t new_bytes);
+  uint64_t (*now_ms)(void);
+};
+
+extern const struct hak_os_ops hak_os_linux;
+extern const struct hak_os_ops *hak_os; /* hak_os_linux unless a test replaced it */
+
+/* Counters, relaxed atomics; the names are those of the [SS_OS_STATS] line (docs/options.md explains each). */
+struct hak_os_stats {
+  uint64_t alloc, free, madvise, madvise_enomem, madvise_other, madvise_disabled, mmap_total, fallback_mmap, huge_alloc,
+      huge_fail, lean_decommit, lean_retire;
+  uint64_t munmap, mprotect, mremap;
+};
+extern struct hak_os_stats hak_os_stats;
+void hak_os_count(uint64_t *counter);
+
+size_t hak_os_page_size(void);
+
+/* Address space without memory: inaccessible, not counted against overcommit. align_bytes: power of two >= page. */
+void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
+/* Makes part of a reservation readable and writable. False: no memory (nothing changed). */
+bool hak_os_commit(void *addr, size_t size_bytes);
+/* Gives the pages back; the range stays accessible and reads as zero. False: the pages were kept. */
+bool hak_os_decommit(void *addr, size_t size_bytes);
+/* Readable, writable, zeroed memory of its own. */
+void *hak_os_map(size_t size_bytes, size_t align_bytes);
+bool hak_os_unmap(void *addr, size_t size_bytes);
+/* Grows or shrinks a mapping from hak_os_map, moving it if needed. NULL: unchanged. */
+void *hak_os_remap(void *addr, size_t old_bytes, size_t new_bytes);
+/* Asks for ordinary pages even where the kernel's THP mode is "always". Advice: failure is harmless. */
+void hak_os_small_pages(void *addr, size_t size_bytes);
+
+/* Whether the page at addr has memory now; false when the kernel does not say. */
+bool hak_os_is_resident(void *addr);
+
+uint64_t hak_os_now_ms(void); /* monotonic, coarse */
+
+void hak_os_write_stderr(const char *text, size_t length);
+/* Reads a whole small file into buf; returns the bytes read, 0 on any failure. */
+size_t hak_os_read_file(const char *path, char *buf, size_t capacity);
+int hak_os_open(const char *path);
+long hak_os_read(int fd, char *buf, size_t capacity);
+void hak_os_close(int fd);
+void hak_os_yield(void);
+void hak_os_futex_wait(uint32_t *word, uint32_t value);
+void hak_os_futex_wake(uint32_t *word);
+int hak_os_pid(void);
+int hak_os_tid(void);
+
+#endif

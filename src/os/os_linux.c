@@ -1,0 +1,159 @@
+/* The primitives on Linux. Every function keeps errno: callers of free() may rely on it (POSIX.1-2024). */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "os/os.h"
+
+static void *linux_map(void *hint, size_t size, bool accessible, bool fixed) {
+  int saved = errno;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) | (accessible ? 0 : MAP_NORESERVE);
+  void *p = mmap(hint, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE, flags, -1, 0);
+  errno = saved;
+  return p == MAP_FAILED ? NULL : p;
+}
+
+static int linux_unmap(void *addr, size_t size) {
+  int saved = errno;
+  int error = munmap(addr, size) == 0 ? 0 : errno;
+  errno = saved;
+  return error;
+}
+
+static int linux_protect(void *addr, size_t size, bool accessible) {
+  int saved = errno;
+  int error = mprotect(addr, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE) == 0 ? 0 : errno;
+  errno = saved;
+  return error;
+}
+
+static int linux_advise(void *addr, size_t size, int advice) {
+  int saved = errno;
+  int error = 0;
+  /* EAGAIN is the kernel asking to try again; a few tries bound the time spent on its behalf. */
+  for (int attempt = 0; attempt < 8; attempt++) {
+    error = madvise(addr, size, advice) == 0 ? 0 : errno;
+    if (error != EAGAIN) break;
+  }
+  errno = saved;
+  return error;
+}
+
+static void *linux_remap(void *addr, size_t old_size, size_t new_size) {
+  int saved = errno;
+  void *p = mremap(addr, old_size, new_size, MREMAP_MAYMOVE);
+  errno = saved;
+  return p == MAP_FAILED ? NULL : p;
+}
+
+static uint64_t linux_now_ms(void) {
+  int saved = errno;
+  struct timespec t = {0, 0};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+  errno = saved;
+  return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+const struct hak_os_ops hak_os_linux = {
+    .map = linux_map,
+    .unmap = linux_unmap,
+    .protect = linux_protect,
+    .advise = linux_advise,
+    .remap = linux_remap,
+    .now_ms = linux_now_ms,
+};
+
+size_t hak_os_page_size(void) {
+  static size_t cached; /* same value whoever writes it */
+  size_t size = hak_load_relaxed(&cached);
+  if (size == 0) {
+    size = (size_t)getauxval(AT_PAGESZ);
+    if (size == 0) size = 4096;
+    hak_store_relaxed(&cached, size);
+  }
+  return size;
+}
+
+bool hak_os_is_resident(void *addr) {
+  int saved = errno;
+  unsigned char resident = 0;
+  int result = mincore(addr, 1, &resident);
+  errno = saved;
+  return result == 0 && (resident & 1) != 0;
+}
+
+void hak_os_write_stderr(const char *text, size_t length) {
+  int saved = errno;
+  while (length > 0) {
+    ssize_t n = write(STDERR_FILENO, text, length);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    text += n;
+    length -= (size_t)n;
+  }
+  errno = saved;
+}
+
+int hak_os_open(const char *path) {
+  int saved = errno;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  errno = saved;
+  return fd;
+}
+
+long hak_os_read(int fd, char *buf, size_t capacity) {
+  int saved = errno;
+  ssize_t n;
+  do n = read(fd, buf, capacity);
+  while (n < 0 && errno == EINTR);
+  errno = saved;
+  return (long)n;
+}
+
+void hak_os_close(int fd) {
+  int saved = errno;
+  close(fd);
+  errno = saved;
+}
+
+size_t hak_os_read_file(const char *path, char *buf, size_t capacity) {
+  int fd = hak_os_open(path);
+  if (fd < 0) return 0;
+  size_t total = 0;
+  while (total < capacity) {
+    long n = hak_os_read(fd, buf + total, capacity - total);
+    if (n <= 0) break;
+    total += (size_t)n;
+  }
+  hak_os_close(fd);
+  return total;
+}
+
+void hak_os_yield(void) {
+  int saved = errno;
+  sched_yield();
+  errno = saved;
+}
+
+void hak_os_futex_wait(uint32_t *word, uint32_t value) {
+  int saved = errno;
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+  errno = saved;
+}
+
+void hak_os_futex_wake(uint32_t *word) {
+  int saved = errno;
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+  errno = saved;
+}
+
+int hak_os_pid(void) { return (int)getpid(); }
+
+int hak_os_tid(void) { return (int)syscall(SYS_gettid); }

@@ -1,0 +1,21 @@
+#include "os/print.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "os/os.h"
+
+/* glibc's vsnprintf allocates only for wide or very long conversions; the callers use neither. */
+void hak_print(const char *format, ...) {
+  int saved = errno;
+  char buf[1024];
+  va_list args;
+  va_start(args, format);
+  int n = vsnprintf(buf, sizeof buf, format, args);
+  va_end(args);
+  if (n < 0) n = 0;
+  if ((unsigned)n >= sizeof buf) n = (int)sizeof buf - 1;
+  hak_os_write_stderr(buf, (size_t)n);
+  errno = saved;
+}

@@ -1,0 +1,9 @@
+/* Messages to stderr without allocating. One call writes one message of at most 1,023 bytes in one write. */
+#ifndef HAK_OS_PRINT_H
+#define HAK_OS_PRINT_H
+
+#include "base/compiler.h"
+
+void hak_print(const char *format, ...) HAK_PRINTF(1, 2);
+
+#endif

@@ -1,0 +1,68 @@
+#include "pool/release.h"
+
+#include "os/os.h"
+#include "pool/span_pool.h"
+
+/* Constants of the design; docs/tuning of later versions will make them budgets. In spans. */
+#define BURST_KEEP_SPANS ((size_t)64 * HAK_MIB / HAK_SPAN_SIZE)
+#define IDLE_KEEP_SPANS ((size_t)2 * HAK_MIB / HAK_SPAN_SIZE)
+#define IDLE_KEEP_PERCENT 8
+#define EPOCH_MS 250
+#define IDLE_EPOCHS 2
+#define CLAIM_SPANS 256 /* 16 MiB a call: bounds how long a claimed run is missing from the pool */
+
+static uint64_t epoch_end_ms; /* relaxed; the thread whose compare-and-swap moves it runs the epoch's work */
+static uint32_t epoch;
+
+bool hak_release_over_limit(size_t dirty_spans, size_t live_spans) {
+  return dirty_spans > hak_max_size(BURST_KEEP_SPANS, live_spans);
+}
+
+static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
+
+/* Gives one run of the chunk back; returns its spans, 0 when there is none or the system refused. */
+static size_t give_back_one(hak_region *r, size_t chunk) {
+  size_t first, count;
+  if (!hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, &first, &count)) return 0;
+  bool gone = hak_os_decommit(hak_region_address(r, first), count << HAK_SPAN_SHIFT);
+  hak_pool_unclaim(r, first, count, gone);
+  return gone ? count : 0;
+}
+
+/* Purges chunks from the highest address down (allocation prefers low ones) until dirty <= keep. Chunks that got
+ * a span back within the last `idle_epochs` epochs are skipped. */
+static size_t give_back(size_t keep_spans, uint32_t idle_epochs) {
+  size_t given = 0;
+  uint32_t now = hak_load_relaxed(&epoch);
+  for (unsigned i = hak_region_count(); i-- > 0;) {
+    hak_region *r = hak_region_at(i);
+    size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
+    for (size_t chunk = end; chunk-- > r->first_span / HAK_CHUNK_SPANS;) {
+      if (now - hak_load_relaxed(&r->chunks[chunk].epoch) < idle_epochs) continue;
+      size_t n;
+      while (dirty_now() > keep_spans && (n = give_back_one(r, chunk)) > 0) given += n;
+      if (dirty_now() <= keep_spans) return given;
+    }
+  }
+  return given;
+}
+
+void hak_release_excess(void) {
+  size_t live = hak_load_relaxed(&hak_span_pool.live_spans);
+  if (!hak_release_over_limit(dirty_now(), live)) return;
+  /* Down to seven eighths of the limit, so that the next free does not call again at once. */
+  give_back(hak_max_size(BURST_KEEP_SPANS, live) / 8 * 7, 0);
+}
+
+void hak_release_tick(uint64_t now_ms) {
+  uint64_t end = hak_load_relaxed(&epoch_end_ms);
+  if (now_ms < end) return;
+  if (!__atomic_compare_exchange_n(&epoch_end_ms, &end, now_ms + EPOCH_MS, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    return;
+  hak_pool_set_epoch(hak_add_relaxed(&epoch, 1));
+  size_t live = hak_load_relaxed(&hak_span_pool.live_spans);
+  size_t keep = hak_max_size(IDLE_KEEP_SPANS, live * IDLE_KEEP_PERCENT / 100);
+  if (dirty_now() > keep) give_back(keep, IDLE_EPOCHS);
+}
+
+size_t hak_release_all(size_t keep_bytes) { return give_back(keep_bytes / HAK_SPAN_SIZE, 0) << HAK_SPAN_SHIFT; }

@@ -1,0 +1,201 @@
+/* Searching and marking the per-chunk bitmaps. Everything here runs under hak_span_pool.lock. */
+#include "pool/span_pool.h"
+
+#include "os/os.h"
+#include "pool/release.h"
+
+hak_pool hak_span_pool;
+
+static uint32_t now_epoch; /* last release epoch seen; written by hak_pool_set_epoch */
+
+void hak_pool_set_epoch(uint32_t epoch) { hak_store_relaxed(&now_epoch, epoch); }
+
+hak_region *hak_pool_region_of(const hak_span *span) {
+  /* The metadata of a region lies inside the region. */
+  return hak_region_find(span);
+}
+
+static size_t chunk_count(const hak_region *r) {
+  return (r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
+}
+
+/* Sets or clears bits [first, first + count) of a chunk bitmap; returns how many of them were set before. */
+static size_t change_bits(uint64_t *words, size_t first, size_t count, bool set) {
+  size_t before = 0;
+  while (count > 0) {
+    size_t bit = first % 64, n = hak_min_size(64 - bit, count);
+    uint64_t mask = (n == 64 ? ~(uint64_t)0 : (((uint64_t)1 << n) - 1)) << bit;
+    before += hak_popcount64(words[first / 64] & mask);
+    if (set)
+      words[first / 64] |= mask;
+    else
+      words[first / 64] &= ~mask;
+    first += n;
+    count -= n;
+  }
+  return before;
+}
+
+/* First bit >= from whose value is `set`, or HAK_CHUNK_SPANS. `use_dirty` looks at free-and-dirty bits. */
+static size_t next_bit(const hak_chunk *c, size_t from, bool set, bool use_dirty) {
+  for (size_t w = from / 64; w < HAK_CHUNK_WORDS; w++) {
+    uint64_t word = use_dirty ? c->free[w] & c->dirty[w] : c->free[w];
+    if (!set) word = ~word;
+    if (w == from / 64) word &= ~(uint64_t)0 << (from % 64);
+    if (word != 0) return w * 64 + hak_ctz64(word);
+  }
+  return HAK_CHUNK_SPANS;
+}
+
+/* Lowest start in the chunk of `spans` adjacent free spans, aligned by absolute address; HAK_CHUNK_SPANS if none. */
+static size_t find_run(hak_region *r, hak_chunk *c, size_t chunk_index, size_t spans, size_t align, bool dirty_only) {
+  uintptr_t chunk_page = (r->base >> HAK_SPAN_SHIFT) + chunk_index * HAK_CHUNK_SPANS;
+  size_t at = 0, longest = 0;
+  while ((at = next_bit(c, at, true, dirty_only)) < HAK_CHUNK_SPANS) {
+    size_t end = next_bit(c, at, false, dirty_only);
+    longest = hak_max_size(longest, end - at);
+    size_t aligned = hak_align_up(chunk_page + at, align) - chunk_page;
+    if (aligned + spans <= end) return aligned;
+    at = end;
+  }
+  if (!dirty_only) c->longest = (uint32_t)longest;
+  return HAK_CHUNK_SPANS;
+}
+
+static hak_span *mark_taken(hak_region *r, size_t index, size_t spans, bool *zeroed) {
+  hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+  size_t bit = index % HAK_CHUNK_SPANS;
+  change_bits(c->free, bit, spans, false);
+  size_t dirty = change_bits(c->dirty, bit, spans, false);
+  c->free_spans -= (uint32_t)spans;
+  c->dirty_spans -= (uint32_t)dirty;
+  hak_add_relaxed(&hak_span_pool.live_spans, spans);
+  hak_sub_relaxed(&hak_span_pool.dirty_spans, dirty);
+  *zeroed = dirty == 0;
+  return &r->spans[index];
+}
+
+static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, bool dirty_only, bool *zeroed) {
+  size_t n = chunk_count(r);
+  for (size_t i = r->first_span / HAK_CHUNK_SPANS; i < n; i++) {
+    hak_chunk *c = &r->chunks[i];
+    if ((dirty_only ? c->dirty_spans : c->free_spans) < spans || c->longest < spans) continue;
+    size_t bit = find_run(r, c, i, spans, align, dirty_only);
+    if (bit < HAK_CHUNK_SPANS) return mark_taken(r, i * HAK_CHUNK_SPANS + bit, spans, zeroed);
+  }
+  return NULL;
+}
+
+/* Grows the region until the run fits or it cannot grow. Two rounds are enough for any run and alignment the pool
+ * serves: the first may end inside a chunk that is too short. */
+static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool *zeroed) {
+  for (int round = 0; round < 4; round++) {
+    size_t wanted = spans + (round == 0 ? 0 : hak_min_size(align, HAK_CHUNK_SPANS));
+    if (!hak_region_grow(r, wanted)) return NULL;
+    hak_span *span = take_from_chunks(r, spans, align, false, zeroed);
+    if (span != NULL) return span;
+  }
+  return NULL;
+}
+
+static hak_span *take_locked(size_t spans, size_t align, bool *zeroed) {
+  unsigned regions = hak_region_count();
+  hak_span *span;
+  if (hak_load_relaxed(&hak_span_pool.dirty_spans) >= spans) {
+    for (unsigned i = 0; i < regions; i++) {
+      if ((span = take_from_chunks(hak_region_at(i), spans, align, true, zeroed)) != NULL) return span;
+    }
+  }
+  for (unsigned i = 0; i < regions; i++) {
+    if ((span = take_from_chunks(hak_region_at(i), spans, align, false, zeroed)) != NULL) return span;
+  }
+  for (unsigned i = 0; i < regions; i++) {
+    if ((span = take_by_growing(hak_region_at(i), spans, align, zeroed)) != NULL) return span;
+  }
+  hak_region *added = hak_region_add();
+  if (added == NULL) return NULL;
+  if ((span = take_from_chunks(added, spans, align, false, zeroed)) != NULL) return span;
+  return take_by_growing(added, spans, align, zeroed);
+}
+
+hak_span *hak_pool_take(size_t spans, size_t align, bool *zeroed) {
+  hak_lock_take(&hak_span_pool.lock);
+  hak_span *span = take_locked(spans, align, zeroed);
+  if (span != NULL) {
+    span->span_count = (uint32_t)spans;
+    for (size_t i = 0; i < spans; i++) span[i].head = span;
+    hak_os_count(&hak_os_stats.alloc);
+  }
+  hak_lock_drop(&hak_span_pool.lock);
+  return span;
+}
+
+bool hak_pool_extend(hak_span *span, size_t extra_spans, bool *zeroed) {
+  hak_region *r = hak_pool_region_of(span);
+  size_t index = (size_t)(span - r->spans) + span->span_count;
+  size_t bit = index % HAK_CHUNK_SPANS;
+  if (bit == 0 || bit + extra_spans > HAK_CHUNK_SPANS) return false; /* runs stay inside a chunk */
+  bool taken = false;
+  hak_lock_take(&hak_span_pool.lock);
+  if (index + extra_spans <= r->ready_spans) {
+    hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+    if (next_bit(c, bit, false, false) >= bit + extra_spans) {
+      mark_taken(r, index, extra_spans, zeroed);
+      for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;
+      span->span_count += (uint32_t)extra_spans;
+      taken = true;
+    }
+  }
+  hak_lock_drop(&hak_span_pool.lock);
+  return taken;
+}
+
+bool hak_pool_give(hak_span *span, size_t spans) {
+  hak_region *r = hak_pool_region_of(span);
+  size_t index = (size_t)(span - r->spans), bit = index % HAK_CHUNK_SPANS;
+  hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+  hak_lock_take(&hak_span_pool.lock);
+  change_bits(c->free, bit, spans, true);
+  change_bits(c->dirty, bit, spans, true);
+  c->free_spans += (uint32_t)spans;
+  c->dirty_spans += (uint32_t)spans;
+  c->longest = HAK_CHUNK_SPANS;
+  hak_store_relaxed(&c->epoch, hak_load_relaxed(&now_epoch));
+  size_t live = hak_sub_relaxed(&hak_span_pool.live_spans, spans);
+  size_t dirty = hak_add_relaxed(&hak_span_pool.dirty_spans, spans);
+  hak_os_count(&hak_os_stats.free);
+  hak_lock_drop(&hak_span_pool.lock);
+  return hak_release_over_limit(dirty, live);
+}
+
+bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, size_t *first, size_t *count) {
+  hak_chunk *c = &r->chunks[chunk_index];
+  bool found = false;
+  hak_lock_take(&hak_span_pool.lock);
+  size_t bit = c->dirty_spans == 0 ? HAK_CHUNK_SPANS : next_bit(c, 0, true, true);
+  if (bit < HAK_CHUNK_SPANS) {
+    *count = hak_min_size(next_bit(c, bit, false, true) - bit, max_spans);
+    *first = chunk_index * HAK_CHUNK_SPANS + bit;
+    bool zeroed;
+    mark_taken(r, *first, *count, &zeroed);
+    found = true;
+  }
+  hak_lock_drop(&hak_span_pool.lock);
+  return found;
+}
+
+void hak_pool_unclaim(hak_region *r, size_t first, size_t count, bool clean) {
+  hak_chunk *c = &r->chunks[first / HAK_CHUNK_SPANS];
+  size_t bit = first % HAK_CHUNK_SPANS;
+  hak_lock_take(&hak_span_pool.lock);
+  change_bits(c->free, bit, count, true);
+  c->free_spans += (uint32_t)count;
+  c->longest = HAK_CHUNK_SPANS;
+  hak_sub_relaxed(&hak_span_pool.live_spans, count);
+  if (!clean) {
+    change_bits(c->dirty, bit, count, true);
+    c->dirty_spans += (uint32_t)count;
+    hak_add_relaxed(&hak_span_pool.dirty_spans, count);
+  }
+  hak_lock_drop(&hak_span_pool.lock);
+}

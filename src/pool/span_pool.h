@@ -1,0 +1,45 @@
+/* The span pool: every free span, for any class and any run.
+ *
+ * Invariants: a span is either held by somebody (bit clear in `free`) or free (bit set); the free bitmaps are the
+ * whole truth, so neighbours coalesce by construction. A clean free span reads as zero. Dirty spans are preferred to
+ * clean ones, low addresses to high ones, and memory already accessible to new. One lock, rank below heap locks. */
+#ifndef HAK_POOL_SPAN_POOL_H
+#define HAK_POOL_SPAN_POOL_H
+
+#include "os/lock.h"
+#include "region/region.h"
+
+/* Largest run the pool serves, in spans (32 MiB). */
+#define HAK_RUN_MAX_SPANS 512
+
+typedef struct hak_pool {
+  hak_lock lock;
+  size_t live_spans;  /* held */
+  size_t dirty_spans; /* free and dirty */
+} hak_pool;
+extern hak_pool hak_span_pool;
+
+/* Takes `spans` adjacent spans aligned to align_spans (a power of two; absolute addresses). The first span's
+ * metadata is returned with head and span_count set; tags are the caller's to write. *zeroed tells whether all of it
+ * reads as zero. NULL: out of memory. */
+hak_span *hak_pool_take(size_t spans, size_t align_spans, bool *zeroed);
+
+/* Takes the `extra` spans right behind `span` if they are free, for growth in place. */
+bool hak_pool_extend(hak_span *span, size_t extra, bool *zeroed);
+
+/* Returns `spans` spans starting at `span`, whose tags the caller has cleared. True: more dirty memory is kept than
+ * the release policy allows; call hak_release_excess once no lock is held. */
+bool hak_pool_give(hak_span *span, size_t spans);
+
+/* For release.c: claims one dirty free run of the chunk (removed from the free map so nobody takes it) … */
+bool hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, size_t *first, size_t *count);
+/* … and puts it back, clean if its pages are gone. */
+void hak_pool_unclaim(hak_region *region, size_t first, size_t count, bool clean);
+
+/* Region of a span's metadata. */
+hak_region *hak_pool_region_of(const hak_span *span);
+HAK_INLINE void *hak_span_address(const hak_region *region, const hak_span *span) {
+  return hak_region_address(region, (size_t)(span - region->spans));
+}
+
+#endif

@@ -1,0 +1,136 @@
+/* Reservation ladder, growth in steps, lookup of further regions. Growth runs under the pool lock. */
+#include "region/region.h"
+
+#include "os/os.h"
+
+hak_region hak_main_region;
+uintptr_t hak_main_base;
+size_t hak_main_limit;
+
+static hak_region extra[HAK_MAX_REGIONS - 1];
+static unsigned region_count; /* release after an entry is complete; acquire in lookups */
+static size_t max_reservation;
+
+/* The ladder of design: each rung a quarter of the one before, 16 MiB the smallest that is worth its tables. */
+#define LADDER_TOP ((size_t)1 << 40)
+#define LADDER_BOTTOM ((size_t)16 << 20)
+
+#define FIRST_STEP_SPANS 64          /* 4 MiB: what a small program ever needs */
+#define LAST_STEP_SPANS HAK_CHUNK_SPANS
+
+hak_region *hak_region_at(unsigned index) { return index == 0 ? &hak_main_region : &extra[index - 1]; }
+
+unsigned hak_region_count(void) { return hak_load_acquire(&region_count); }
+
+/* The tables for all spans come first, each on pages of its own so that each can grow by itself. */
+static bool lay_out(hak_region *r, uintptr_t base, size_t bytes) {
+  size_t page = hak_os_page_size();
+  size_t spans = bytes >> HAK_SPAN_SHIFT;
+  size_t chunks = (spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
+  uintptr_t at = base;
+  r->tags = (uint32_t *)at;
+  at = hak_align_up(at + spans * sizeof *r->tags, page);
+  r->chunks = (hak_chunk *)at;
+  at = hak_align_up(at + chunks * sizeof *r->chunks, page);
+  r->spans = (hak_span *)at;
+  at = hak_align_up(at + spans * sizeof *r->spans, page);
+  r->bitmaps = (uint64_t *)at;
+  at = hak_align_up(at + spans * HAK_BITMAP_WORDS * sizeof *r->bitmaps, page);
+  size_t first = (at - base + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
+  if (first + HAK_CHUNK_SPANS / 16 > spans) return false;
+  r->base = base;
+  r->span_count = spans;
+  r->first_span = r->ready_spans = first;
+  r->reserved_bytes = bytes;
+  r->step_spans = FIRST_STEP_SPANS;
+  r->limit = 0;
+  return true;
+}
+
+/* Makes array elements [from, to) accessible; pages shared with elements before `from` are so already, which a
+ * second mprotect does not change. */
+static bool commit_elements(void *array, size_t element_bytes, size_t from, size_t to) {
+  size_t page = hak_os_page_size();
+  uintptr_t lo = hak_align_down((uintptr_t)array + from * element_bytes, page);
+  uintptr_t hi = hak_align_up((uintptr_t)array + to * element_bytes, page);
+  return hi <= lo || hak_os_commit((void *)lo, hi - lo);
+}
+
+static bool commit_step(hak_region *r, size_t from, size_t to) {
+  size_t chunk_from = from / HAK_CHUNK_SPANS, chunk_to = (to + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
+  /* Tags below first_span describe the tables themselves: always 0, but any address below limit may be looked up. */
+  size_t tag_from = from == r->first_span ? 0 : from;
+  return commit_elements(r->tags, sizeof *r->tags, tag_from, to) &&
+         commit_elements(r->chunks, sizeof *r->chunks, chunk_from, chunk_to) &&
+         commit_elements(r->spans, sizeof *r->spans, from, to) &&
+         commit_elements(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, from, to) &&
+         hak_os_commit(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT);
+}
+
+bool hak_region_grow(hak_region *r, size_t spans) {
+  size_t left = r->span_count - r->ready_spans;
+  if (spans > left) return false;
+  size_t step = hak_min_size(hak_max_size(r->step_spans, spans), left);
+  size_t from = r->ready_spans;
+  while (!commit_step(r, from, from + step)) {
+    if (step == spans) return false; /* whatever became accessible before the failure is harmless */
+    step = hak_max_size(step / 2, spans);
+  }
+  /* mlockall(MCL_FUTURE) populates what becomes writable: then keep the steps small. */
+  void *last = hak_region_address(r, from + step - 1);
+  if (!hak_os_is_resident(last)) r->step_spans = hak_min_size(r->step_spans * 2, LAST_STEP_SPANS);
+  for (size_t i = from; i < from + step; i++) {
+    hak_chunk *chunk = &r->chunks[i / HAK_CHUNK_SPANS];
+    chunk->free[i % HAK_CHUNK_SPANS / 64] |= (uint64_t)1 << (i % 64);
+    chunk->free_spans++;
+    chunk->longest = HAK_CHUNK_SPANS;
+  }
+  r->ready_spans = from + step;
+  hak_store_release(&r->limit, r->ready_spans << HAK_SPAN_SHIFT);
+  if (r == &hak_main_region) {
+    hak_store_relaxed(&hak_main_base, r->base);
+    hak_store_release(&hak_main_limit, r->limit);
+  }
+  return true;
+}
+
+static bool reserve_region(hak_region *r) {
+  for (size_t bytes = LADDER_TOP; bytes >= LADDER_BOTTOM; bytes /= 4) {
+    if (bytes > max_reservation) continue;
+    void *base = hak_os_reserve(bytes, HAK_SPAN_SIZE);
+    if (base == NULL) continue;
+    hak_os_small_pages(base, bytes);
+    if (lay_out(r, (uintptr_t)base, bytes) && hak_region_grow(r, 1)) return true;
+    hak_os_unmap(base, bytes); /* nobody has seen it yet */
+  }
+  return false;
+}
+
+bool hak_region_init(size_t max_bytes) {
+  max_reservation = hak_max_size(max_bytes, LADDER_BOTTOM);
+  if (!reserve_region(&hak_main_region)) return false;
+  hak_store_release(&region_count, 1);
+  return true;
+}
+
+hak_region *hak_region_add(void) {
+  unsigned n = hak_load_relaxed(&region_count);
+  if (n == 0 || n == HAK_MAX_REGIONS || !reserve_region(&extra[n - 1])) return NULL;
+  hak_store_release(&region_count, n + 1);
+  return &extra[n - 1];
+}
+
+hak_region *hak_region_find_slow(const void *p) {
+  unsigned n = hak_region_count();
+  for (unsigned i = 1; i < n; i++) {
+    hak_region *r = &extra[i - 1];
+    if ((uintptr_t)p - r->base < hak_load_acquire(&r->limit)) return r;
+  }
+  return NULL;
+}
+
+void hak_region_set_tags(hak_region *r, hak_span *span, uint32_t head_tag, uint32_t body_tag) {
+  size_t first = (size_t)(span - r->spans);
+  for (uint32_t i = 1; i < span->span_count; i++) hak_store_relaxed(&r->tags[first + i], body_tag);
+  hak_store_relaxed(&r->tags[first], head_tag);
+}

@@ -1,0 +1,111 @@
+/* The region box: reserved address space, and for each 64 KiB span of it a tag, metadata and a free bitmap.
+ *
+ * A region is one reservation that begins with its own tables and goes on with spans. It is made accessible from the
+ * bottom up in growing steps; `limit` is published (release) after the tags below it can be read. Nothing inside a
+ * region is ever unmapped, so an address below `limit` can always be looked up.
+ *
+ * Tag of a span: owner heap id << 8 | class code, or 0 for a span that holds no block. A tag is written by the holder
+ * of the span (owner's slow lock, or pool lock) before a block of the span is handed out and after the last one came
+ * back, so whoever legally holds a block reads a settled tag with a relaxed load.
+ *
+ * The main region is found by one comparison; further ones (small reservations) through a table on the slow path. */
+#ifndef HAK_REGION_REGION_H
+#define HAK_REGION_REGION_H
+
+#include "base/atomic.h"
+#include "base/bits.h"
+#include "region/size_class.h"
+
+#define HAK_CHUNK_SPANS 1024 /* one pool bitmap: 64 MiB */
+#define HAK_CHUNK_WORDS (HAK_CHUNK_SPANS / 64)
+#define HAK_BITMAP_WORDS 64 /* free bits of one span's smallest blocks: 65536 / 16 / 64 */
+#define HAK_MAX_REGIONS 256
+
+/* Lists a slab can be in; see slab/slab.h. */
+typedef struct hak_span {
+  /* written when the span is handed out, constant while it is tagged */
+  uintptr_t start;       /* first block (after the colour), or first byte of a run */
+  struct hak_span *head; /* the first span of this slab or run */
+  uint64_t *bits;        /* free bitmap; set bit = block in the slab's hands */
+  /* written under the owner's slow lock */
+  struct hak_span *next, *prev;
+  uint64_t summary; /* bit i: bits[i] is not zero */
+  uint16_t free_count, carved, blocks;
+  uint8_t class_code;
+  uint8_t list;
+  uint32_t span_count; /* of the slab or run */
+  uint32_t pad;
+} hak_span;
+
+/* Pool state of 1,024 spans; written under the pool lock. */
+typedef struct hak_chunk {
+  uint64_t free[HAK_CHUNK_WORDS];
+  uint64_t dirty[HAK_CHUNK_WORDS]; /* may hold non-zero pages; clean spans read as zero */
+  uint32_t free_spans, dirty_spans;
+  uint32_t longest; /* no free run is longer than this; an upper bound */
+  uint32_t epoch;   /* release epoch of the last span returned here */
+} hak_chunk;
+
+typedef struct hak_region {
+  uintptr_t base;
+  size_t limit; /* bytes from base that can be looked up */
+  /* cold from here */
+  uint32_t *tags; /* at base */
+  hak_span *spans;
+  uint64_t *bitmaps;
+  hak_chunk *chunks;
+  size_t span_count, first_span, ready_spans; /* ready: accessible, tables included */
+  size_t reserved_bytes;
+  size_t step_spans; /* how much to make accessible next */
+} hak_region;
+
+extern hak_region hak_main_region;
+
+/* The main region's base and limit once more, as words of their own: the fast path reads them with one instruction
+ * each. The limit is stored last (release). A thread that holds a block of the region has synchronised with the thread
+ * that allocated it, and so sees limit and tags; for a wild pointer either answer is good. */
+extern HAK_HIDDEN uintptr_t hak_main_base;
+extern HAK_HIDDEN size_t hak_main_limit;
+
+/* Reserves the first region: the largest of the ladder 1 TiB … 16 MiB, none above max_bytes, that the system
+ * grants. False when none is. */
+bool hak_region_init(size_t max_bytes);
+
+/* Regions in order of creation; index 0 is the main one. Callers that add hold the pool lock. */
+hak_region *hak_region_at(unsigned index);
+unsigned hak_region_count(void);
+hak_region *hak_region_add(void);
+
+/* Makes at least `spans` more spans accessible (more while steps allow). Caller holds the pool lock. */
+bool hak_region_grow(hak_region *region, size_t spans);
+
+/* Region of an address, or NULL. Any thread, no lock. */
+hak_region *hak_region_find_slow(const void *p);
+HAK_INLINE hak_region *hak_region_find(const void *p) {
+  if (HAK_LIKELY((uintptr_t)p - hak_load_relaxed(&hak_main_base) < hak_load_acquire(&hak_main_limit)))
+    return &hak_main_region;
+  return hak_region_find_slow(p);
+}
+
+HAK_INLINE size_t hak_region_index(const hak_region *region, const void *p) {
+  return ((uintptr_t)p - region->base) >> HAK_SPAN_SHIFT;
+}
+HAK_INLINE void *hak_region_address(const hak_region *region, size_t index) {
+  return (void *)(region->base + (index << HAK_SPAN_SHIFT));
+}
+HAK_INLINE uint32_t hak_region_tag(const hak_region *region, const void *p) {
+  return hak_load_relaxed(&region->tags[hak_region_index(region, p)]);
+}
+/* First span of the slab or run that p lies in; p must be in a tagged span. */
+HAK_INLINE hak_span *hak_region_span(const hak_region *region, const void *p) {
+  return region->spans[hak_region_index(region, p)].head;
+}
+
+/* Tags the spans of [span, span + span->span_count): the first with head_tag, the others with body_tag. */
+void hak_region_set_tags(hak_region *region, hak_span *span, uint32_t head_tag, uint32_t body_tag);
+
+#define HAK_TAG(owner, code) ((uint32_t)(owner) << 8 | (uint32_t)(code))
+#define HAK_TAG_OWNER(tag) ((tag) >> 8)
+#define HAK_TAG_CODE(tag) ((tag)&0xff)
+
+#endif

@@ -1,0 +1,61 @@
+#include "region/size_class.h"
+
+/* X(index, block size, next smaller block size): the one list of ordinary classes. */
+#define EVERY_CLASS(X)                                                                                          \
+  X(0, 16, 0) X(1, 32, 16) X(2, 48, 32) X(3, 64, 48) X(4, 80, 64) X(5, 96, 80) X(6, 112, 96) X(7, 128, 112)     \
+  X(8, 144, 128) X(9, 160, 144) X(10, 176, 160) X(11, 192, 176) X(12, 208, 192) X(13, 224, 208)                 \
+  X(14, 240, 224) X(15, 256, 240) X(16, 288, 256) X(17, 320, 288) X(18, 352, 320) X(19, 384, 352)               \
+  X(20, 416, 384) X(21, 448, 416) X(22, 480, 448) X(23, 512, 480) X(24, 576, 512) X(25, 640, 576)               \
+  X(26, 704, 640) X(27, 768, 704) X(28, 832, 768) X(29, 896, 832) X(30, 960, 896) X(31, 1024, 960)              \
+  X(32, 1280, 1024) X(33, 1536, 1280) X(34, 1792, 1536) X(35, 2048, 1792) X(36, 2560, 2048) X(37, 3072, 2560)   \
+  X(38, 3584, 3072) X(39, 4096, 3584) X(40, 5120, 4096) X(41, 6144, 5120) X(42, 7168, 6144) X(43, 8192, 7168)   \
+  X(44, 10240, 8192) X(45, 12288, 10240) X(46, 14336, 12288) X(47, 16384, 14336) X(48, 20480, 16384)            \
+  X(49, 24576, 20480) X(50, 28672, 24576) X(51, 32768, 28672)
+
+const uint8_t hak_class_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1] = {
+#define ROW(index, size, below) [(below) / HAK_GRANULE + 1 ...(size) / HAK_GRANULE] = (index),
+    EVERY_CLASS(ROW)
+#undef ROW
+};
+
+static const uint16_t class_sizes[HAK_CLASSES] = {
+#define ROW(index, size, below) [index] = (uint16_t)(size),
+    EVERY_CLASS(ROW)
+#undef ROW
+};
+
+hak_class_info hak_class_table[HAK_FRONT_CLASSES];
+
+unsigned hak_class_group(size_t block_size) {
+  unsigned n = 1;
+  while (((size_t)8 << n) < block_size) n++;
+  return n;
+}
+
+void hak_size_class_init(unsigned tiny_max_group) {
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    bool twin = c >= HAK_CLASSES;
+    size_t size = twin ? HAK_TWIN_MIN << (c - HAK_CLASSES) : class_sizes[c];
+    hak_class_table[c] = (hak_class_info){
+        .size = (uint32_t)size,
+        .spans = hak_class_group(size) <= tiny_max_group ? 1 : 4,
+        .reciprocal = (((uint64_t)1 << 40) + size - 1) / size,
+        .coloured = !twin,
+    };
+  }
+}
+
+int hak_class_for_aligned(size_t size, size_t align) {
+  if (size > HAK_SMALL_MAX || align > HAK_SMALL_MAX) return -1;
+  if (align <= HAK_GRANULE) return (int)hak_class_for(size);
+  if (align <= 64) {
+    /* Slabs start on 64-byte boundaries whatever their colour, so a block size that is a multiple will do. */
+    size_t rounded = hak_align_up(hak_max_size(size, 1), align);
+    if (rounded > HAK_SMALL_MAX) return -1;
+    unsigned c = hak_class_for(rounded);
+    while (c < HAK_CLASSES && class_sizes[c] % align != 0) c++;
+    return c < HAK_CLASSES ? (int)c : -1;
+  }
+  size_t block = hak_pow2_ceil(hak_max_size(hak_max_size(size, align), HAK_TWIN_MIN));
+  return HAK_CLASSES + (int)(hak_ctz64(block) - hak_ctz64(HAK_TWIN_MIN));
+}

@@ -1,0 +1,49 @@
+/* Size classes: which block size serves a request, and how a slab of that size is laid out.
+ *
+ * 52 ordinary classes: 16 to 128 bytes by 16, then 8 per doubling to 1 KiB, then 4 per doubling to 32 KiB.
+ * 9 twins: power-of-two blocks from 128 bytes to 32 KiB in slabs without colour, so that each block is aligned to
+ * its size; they serve alignments above 64. A class code is the index of either; codes from HAK_CODE_RUN up mark
+ * spans that are no slabs. The tables are written once by hak_size_class_init, before the first slab. */
+#ifndef HAK_REGION_SIZE_CLASS_H
+#define HAK_REGION_SIZE_CLASS_H
+
+#include "base/bits.h"
+
+#define HAK_CLASSES 52
+#define HAK_TWINS 9
+#define HAK_FRONT_CLASSES (HAK_CLASSES + HAK_TWINS)
+#define HAK_CODE_RUN 0x80      /* first span of a run */
+#define HAK_CODE_RUN_BODY 0x81 /* any further span of a run */
+
+#define HAK_GRANULE 16
+#define HAK_SMALL_MAX ((size_t)32768) /* largest block; beyond it a request is a run */
+#define HAK_TWIN_MIN ((size_t)128)
+#define HAK_COLOURS 16
+
+#define HAK_SPAN_SHIFT 16
+#define HAK_SPAN_SIZE ((size_t)1 << HAK_SPAN_SHIFT)
+
+typedef struct hak_class_info {
+  uint32_t size;       /* block size in bytes */
+  uint32_t spans;      /* spans in one slab: 1 or 4 */
+  uint64_t reciprocal; /* ceil(2^40 / size): offset * reciprocal >> 40 is offset / size for offsets below 2^18 */
+  bool coloured;
+} hak_class_info;
+
+/* Class of a request by 16-byte granules, (n + 15) >> 4 for n <= HAK_SMALL_MAX; request 0 is class 0. */
+extern HAK_HIDDEN const uint8_t hak_class_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1];
+extern HAK_HIDDEN hak_class_info hak_class_table[HAK_FRONT_CLASSES];
+
+/* tiny_max_group: largest C<n> that lives in 64 KiB slabs (HAKMEM_TINY_MAX_CLASS). */
+void hak_size_class_init(unsigned tiny_max_group);
+
+HAK_INLINE unsigned hak_class_for(size_t size) { return hak_class_of_granules[(size + HAK_GRANULE - 1) / HAK_GRANULE]; }
+HAK_INLINE size_t hak_class_size(unsigned class_code) { return hak_class_table[class_code].size; }
+
+/* n of C<n>: 4*2^n < size <= 8*2^n. Blocks of a class all lie in one group. */
+unsigned hak_class_group(size_t block_size);
+
+/* Class whose blocks hold `size` bytes and are aligned to `align` (a power of two), or -1 when only a run will do. */
+int hak_class_for_aligned(size_t size, size_t align);
+
+#endif

@@ -1,0 +1,98 @@
+/* The heap walk. Takes each lock in turn, in rank order; what it checks is the list of invariants of slab.h and
+ * span_pool.h. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "heap/heap.h"
+#include "os/print.h"
+#include "pool/span_pool.h"
+#include "report/report.h"
+
+static size_t faults;
+
+HAK_PRINTF(2, 3) static void expect(bool holds, const char *format, ...) {
+  if (holds) return;
+  faults++;
+  char text[256];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  hak_print("hakmem: heap check: %s\n", text);
+}
+
+/* Bits against counters of one slab. */
+static void check_slab(const hak_heap *h, unsigned class_code, const hak_span *s) {
+  const hak_region *r = hak_pool_region_of(s);
+  const void *p = (const void *)s->start;
+  expect(r != NULL && hak_region_tag(r, p) == HAK_TAG(h->id, class_code), "slab %p of heap %u has a foreign tag", p,
+         h->id);
+  expect(s->class_code == class_code, "slab %p: class %u on the list of %u", p, s->class_code, class_code);
+  expect(s->carved <= s->blocks, "slab %p: %u of %u blocks carved", p, s->carved, s->blocks);
+  size_t bits = 0, words = ((size_t)s->blocks + 63) / 64;
+  for (size_t w = 0; w < words; w++) {
+    bits += hak_popcount64(s->bits[w]);
+    expect(((s->summary >> w & 1) != 0) == (s->bits[w] != 0), "slab %p: summary bit %zu is wrong", p, w);
+  }
+  expect(bits == s->free_count, "slab %p: %zu bits set, %u blocks counted free", p, bits, s->free_count);
+  for (size_t i = s->carved; i < words * 64; i++) {
+    if ((s->bits[i / 64] >> (i % 64) & 1) != 0) expect(false, "slab %p: free bit %zu was never carved", p, i);
+  }
+}
+
+static void check_heap(hak_heap *h) {
+  hak_lock_take(&h->lock);
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    const hak_slab_set *set = &h->bins[c].slabs;
+    for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
+      const hak_span *prev = NULL;
+      for (const hak_span *s = set->lists[list]; s != NULL; prev = s, s = s->next) {
+        expect(s->prev == prev, "slab %p: broken back link", (void *)s->start);
+        expect(s->list == list, "slab %p: on list %u, says %u", (void *)s->start, list, s->list);
+        expect(s->free_count > 0, "slab %p: listed without a free block", (void *)s->start);
+        check_slab(h, c, s);
+      }
+    }
+    if (set->carving != NULL) check_slab(h, c, set->carving);
+  }
+  hak_lock_drop(&h->lock);
+}
+
+static void check_chunk(const hak_region *r, size_t index, size_t *dirty_total) {
+  const hak_chunk *chunk = &r->chunks[index];
+  size_t free_spans = 0, dirty_spans = 0;
+  for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) {
+    free_spans += hak_popcount64(chunk->free[w]);
+    dirty_spans += hak_popcount64(chunk->dirty[w]);
+    expect((chunk->dirty[w] & ~chunk->free[w]) == 0, "chunk %zu: a held span is marked dirty", index);
+    for (uint64_t word = chunk->free[w]; word != 0; word &= word - 1) {
+      size_t span = index * HAK_CHUNK_SPANS + w * 64 + hak_ctz64(word);
+      expect(hak_load_relaxed(&r->tags[span]) == 0, "free span %p has a tag", hak_region_address(r, span));
+    }
+  }
+  expect(free_spans == chunk->free_spans, "chunk %zu: %zu free bits, %u counted", index, free_spans, chunk->free_spans);
+  expect(dirty_spans == chunk->dirty_spans, "chunk %zu: %zu dirty bits, %u counted", index, dirty_spans,
+         chunk->dirty_spans);
+  *dirty_total += dirty_spans;
+}
+
+static void check_pool(void) {
+  size_t dirty = 0;
+  hak_lock_take(&hak_span_pool.lock);
+  for (unsigned i = 0; i < hak_region_count(); i++) {
+    const hak_region *r = hak_region_at(i);
+    size_t chunks = (r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
+    for (size_t c = r->first_span / HAK_CHUNK_SPANS; c < chunks; c++) check_chunk(r, c, &dirty);
+  }
+  expect(dirty == hak_load_relaxed(&hak_span_pool.dirty_spans), "%zu dirty spans found, %zu counted", dirty,
+         hak_load_relaxed(&hak_span_pool.dirty_spans));
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
+size_t hak_heap_check(void) {
+  if (!hak_heap_started()) return 0;
+  faults = 0;
+  for (uint32_t id = HAK_EMERGENCY_ID; id < hak_heap_id_limit(); id++) check_heap(hak_heap_by_id(id));
+  check_pool();
+  return faults;
+}

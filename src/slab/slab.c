@@ -1,0 +1,163 @@
+/* Bitmap arithmetic and fullness lists. Runs under the owning heap's slow lock. */
+#include "slab/slab.h"
+
+#include <string.h>
+
+#include "pool/span_pool.h"
+
+static unsigned next_colour; /* relaxed; any value will do, neighbours should differ */
+
+static void unlink_slab(hak_slab_set *set, hak_span *s) {
+  if (s->prev != NULL)
+    s->prev->next = s->next;
+  else
+    set->lists[s->list] = s->next;
+  if (s->next != NULL) s->next->prev = s->prev;
+  s->list = HAK_NO_LIST;
+}
+
+static void link_slab(hak_slab_set *set, hak_span *s, unsigned list) {
+  s->list = (uint8_t)list;
+  s->prev = NULL;
+  s->next = set->lists[list];
+  if (s->next != NULL) s->next->prev = s;
+  set->lists[list] = s;
+}
+
+HAK_INLINE unsigned fullness_list(const hak_span *s) {
+  unsigned quarter = s->blocks >> 2, n = s->free_count;
+  return n < quarter ? 0 : n < 2 * quarter ? 1 : n < 3 * quarter ? 2 : 3;
+}
+
+/* Puts the slab on the list its free count asks for; on none when it has no free block. */
+HAK_INLINE void settle(hak_slab_set *set, hak_span *s) {
+  unsigned list = s->free_count == 0 ? HAK_NO_LIST : fullness_list(s);
+  if (HAK_LIKELY(list == s->list)) return;
+  if (s->list != HAK_NO_LIST) unlink_slab(set, s);
+  if (list != HAK_NO_LIST) link_slab(set, s, list);
+}
+
+static hak_span *create(unsigned class_code, uint32_t owner) {
+  const hak_class_info *info = &hak_class_table[class_code];
+  bool zeroed;
+  hak_span *s = hak_pool_take(info->spans, 1, &zeroed);
+  if (s == NULL) return NULL;
+  hak_region *r = hak_pool_region_of(s);
+  size_t colour = info->coloured ? (hak_add_relaxed(&next_colour, 1) % HAK_COLOURS) * 64 : 0;
+  uintptr_t address = (uintptr_t)hak_span_address(r, s);
+  s->start = address + colour;
+  s->bits = &r->bitmaps[(size_t)(s - r->spans) * HAK_BITMAP_WORDS];
+  s->next = s->prev = NULL;
+  s->summary = 0;
+  s->free_count = s->carved = 0;
+  s->blocks = (uint16_t)(((size_t)info->spans * HAK_SPAN_SIZE - colour) / info->size);
+  s->class_code = (uint8_t)class_code;
+  s->list = HAK_NO_LIST;
+  memset(s->bits, 0, ((size_t)s->blocks + 63) / 64 * sizeof *s->bits);
+  uint32_t tag = HAK_TAG(owner, class_code);
+  hak_region_set_tags(r, s, tag, tag);
+  return s;
+}
+
+static bool destroy(hak_slab_set *set, hak_span *s) {
+  if (s->list != HAK_NO_LIST) unlink_slab(set, s);
+  set->slabs--;
+  hak_region_set_tags(hak_pool_region_of(s), s, 0, 0);
+  return hak_pool_give(s, s->span_count);
+}
+
+static unsigned take_free(hak_span *s, size_t block_size, void **out, unsigned wanted) {
+  unsigned taken = 0;
+  while (taken < wanted && s->summary != 0) {
+    unsigned w = hak_ctz64(s->summary);
+    uint64_t word = s->bits[w];
+    while (word != 0 && taken < wanted) {
+      unsigned bit = hak_ctz64(word);
+      word &= word - 1;
+      out[taken++] = (void *)(s->start + (size_t)(w * 64 + bit) * block_size);
+    }
+    s->bits[w] = word;
+    if (word == 0) s->summary &= s->summary - 1;
+  }
+  s->free_count = (uint16_t)(s->free_count - taken);
+  return taken;
+}
+
+static unsigned carve(hak_span *s, size_t block_size, void **out, unsigned wanted) {
+  unsigned n = (unsigned)hak_min_size(wanted, (size_t)(s->blocks - s->carved));
+  uintptr_t at = s->start + (size_t)s->carved * block_size;
+  for (unsigned i = 0; i < n; i++, at += block_size) out[i] = (void *)at;
+  s->carved = (uint16_t)(s->carved + n);
+  return n;
+}
+
+unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owner, void **out, unsigned wanted) {
+  size_t block_size = hak_class_table[class_code].size;
+  unsigned taken = 0;
+  for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
+    while (taken < wanted && set->lists[list] != NULL) {
+      hak_span *s = set->lists[list];
+      taken += take_free(s, block_size, out + taken, wanted - taken);
+      settle(set, s);
+    }
+  }
+  while (taken < wanted) {
+    if (set->carving == NULL) {
+      /* A short batch is better than a new slab that the caller did not need. */
+      if (taken > 0) break;
+      set->carving = create(class_code, owner);
+      if (set->carving == NULL) break;
+      set->slabs++;
+    }
+    taken += carve(set->carving, block_size, out + taken, wanted - taken);
+    if (set->carving->carved == set->carving->blocks) set->carving = NULL;
+  }
+  return taken;
+}
+
+/* Index of the block that starts at p, or blocks when none does. */
+HAK_INLINE size_t block_index(const hak_span *s, const void *p) {
+  const hak_class_info *info = &hak_class_table[s->class_code];
+  uint64_t offset = (uintptr_t)p - s->start; /* an address below start becomes huge and fails the next test */
+  if (offset >= (uint64_t)4 * HAK_SPAN_SIZE) return s->blocks;
+  uint64_t index = (offset * info->reciprocal) >> 40;
+  return index * info->size == offset ? (size_t)index : s->blocks;
+}
+
+hak_verdict hak_slab_examine(const hak_span *s, const void *p) {
+  size_t index = block_index(s, p);
+  if (index >= s->carved) return HAK_VERDICT_NO_BLOCK_START;
+  return (s->bits[index / 64] >> (index % 64) & 1) != 0 ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_OK;
+}
+
+hak_verdict hak_slab_set_put(hak_slab_set *set, hak_span *s, void *p, bool *release_due) {
+  size_t index = block_index(s, p);
+  if (HAK_UNLIKELY(index >= s->carved)) return HAK_VERDICT_NO_BLOCK_START;
+  uint64_t mask = (uint64_t)1 << (index % 64);
+  uint64_t word = s->bits[index / 64];
+  if (HAK_UNLIKELY((word & mask) != 0)) return HAK_VERDICT_DOUBLE_FREE;
+  s->bits[index / 64] = word | mask;
+  s->summary |= (uint64_t)1 << (index / 64);
+  s->free_count++;
+  if (HAK_UNLIKELY(s->free_count == s->carved)) {
+    if (s != set->carving) {
+      *release_due |= destroy(set, s);
+      return HAK_VERDICT_OK;
+    }
+    /* The slab being carved stays as the class's one hot slab; carving starts over from its first block. */
+    if (s->list != HAK_NO_LIST) unlink_slab(set, s);
+    memset(s->bits, 0, ((size_t)s->carved + 63) / 64 * sizeof *s->bits);
+    s->summary = 0;
+    s->free_count = s->carved = 0;
+    return HAK_VERDICT_OK;
+  }
+  settle(set, s);
+  return HAK_VERDICT_OK;
+}
+
+void hak_slab_set_trim(hak_slab_set *set, bool *release_due) {
+  hak_span *s = set->carving;
+  if (s == NULL || s->carved != 0) return;
+  set->carving = NULL;
+  *release_due |= destroy(set, s);
+}

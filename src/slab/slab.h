@@ -1,0 +1,36 @@
+/* The slab box: blocks of one class in one span (or four), and the set of a heap's slabs of that class.
+ *
+ * A slab's blocks are carved in address order (`carved` counts them); a carved block is either handed out or has its
+ * bit set in the free bitmap. Blocks that sit in a front cache or travel in a packet count as handed out. Slabs with
+ * set bits are on one of four lists by how full they are, so that a refill finds the fullest without scanning.
+ * Everything here runs under the slow lock of the heap that owns the set. */
+#ifndef HAK_SLAB_SLAB_H
+#define HAK_SLAB_SLAB_H
+
+#include "misuse/misuse.h"
+#include "region/region.h"
+
+#define HAK_FULLNESS_LISTS 4 /* lists[0]: fewest free blocks */
+#define HAK_NO_LIST 0xff
+
+typedef struct hak_slab_set {
+  hak_span *lists[HAK_FULLNESS_LISTS];
+  hak_span *carving; /* the slab whose blocks are not all carved yet, or NULL */
+  uint32_t slabs;
+} hak_slab_set;
+
+/* Takes up to `wanted` blocks of class_code into out, free ones before never used ones, addresses ascending within a
+ * slab. Makes a new slab (tagged for `owner`) when there is none. Returns the number taken; 0: out of memory. */
+unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owner, void **out, unsigned wanted);
+
+/* Puts a block back. `span` is the slab p lies in. A slab that becomes empty leaves the set for the pool, unless it
+ * is the one being carved; *release_due is then set if the pool says so (never cleared). */
+hak_verdict hak_slab_set_put(hak_slab_set *set, hak_span *span, void *p, bool *release_due);
+
+/* Whether p is the start of a carved block, and not free. */
+hak_verdict hak_slab_examine(const hak_span *span, const void *p);
+
+/* Gives an empty slab that is kept for carving back to the pool. */
+void hak_slab_set_trim(hak_slab_set *set, bool *release_due);
+
+#endif
