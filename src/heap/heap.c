@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/schedule.h"
 #include "config/config.h"
 #include "heap/remote.h"
 #include "os/os.h"
@@ -134,7 +135,9 @@ hak_heap *hak_heap_make_current(void) {
   hak_front *front = &hak_tls_front;
   if (front->heap != NULL) return front->heap;
   if (front->phase == HAK_FRONT_ENDED || !hak_heap_start()) return NULL;
+  HAK_SCHEDULE_POINT("adopt: before");
   hak_heap *h = adopt();
+  HAK_SCHEDULE_POINT("adopt: taken, not attached");
   if (h == NULL) h = make();
   if (h == NULL) return NULL;
   attach(h, front);
@@ -154,12 +157,14 @@ void hak_heap_park_current(void) {
   front->heap = NULL;
   front->phase = HAK_FRONT_ENDED;
   h->front = NULL;
+  HAK_SCHEDULE_POINT("park: flushed, still active");
   hak_lock_take(&hak_registry_lock);
   h->next_parked = parked;
   parked = h;
   /* Before the look at the inbox below; see send() in remote.c. */
   hak_store_seq(&h->state, HAK_HEAP_PARKED);
   hak_lock_drop(&hak_registry_lock);
+  HAK_SCHEDULE_POINT("park: parked, inbox not read");
   hak_remote_drain(h);
 }
 

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/schedule.h"
+
 _Static_assert(sizeof(hak_packet) == HAK_CELL_SIZE, "a packet is one cell");
 
 /* A packet leaves when it holds this many bytes: bounds what a producer of large blocks has in flight. */
@@ -26,7 +28,9 @@ static unsigned push(hak_heap *owner, hak_packet *packet) {
 
 static void send(hak_packet *packet) {
   hak_heap *owner = hak_heap_by_id(packet->owner);
+  HAK_SCHEDULE_POINT("send: before push");
   unsigned waiting = push(owner, packet);
+  HAK_SCHEDULE_POINT("send: pushed, state not read");
   /* Sequentially consistent push then load, against the parker's store then exchange: one of the two sees the
    * other, so no packet is left behind in a parked heap. */
   if (hak_load_seq(&owner->state) == HAK_HEAP_PARKED || waiting >= BACKLOG_PACKETS) hak_remote_drain(owner);
@@ -124,6 +128,7 @@ void hak_remote_send_home(hak_heap *self, hak_packet *emptied) {
 void hak_remote_drain(hak_heap *heap) {
   hak_outcome outcome = {0};
   hak_packet *emptied = NULL;
+  HAK_SCHEDULE_POINT("drain: before lock");
   hak_lock_take(&heap->lock);
   hak_remote_drain_locked(heap, false, &outcome, &emptied);
   hak_lock_drop(&heap->lock);
