@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "hakmem/hakmem.h"
 #include "heap/heap.h"
+#include "os/os.h"
 #include "os/print.h"
 #include "report/report.h"
 
@@ -28,6 +29,7 @@ __attribute__((constructor)) static void on_load(void) {
     }
   }
   hak_fork_register();
+  if (hak_report_wanted_at_exit()) hak_os_keep_stderr();
   if (hak_config.verbose) {
     hak_print("hakmem: version %s\n", HAKMEM_VERSION_STRING);
     hak_config_print();

@@ -55,7 +55,7 @@ typedef struct hak_heap {
   struct hak_heap *next_parked; /* registry lock */
   hak_front shadow;             /* the front in counted or switched-off mode */
   /* any thread */
-  HAK_ALIGNED(HAK_CACHE_LINE) uintptr_t inbox; /* packets: pointer | saturating count in the low 9 bits */
+  HAK_ALIGNED(HAK_CACHE_LINE) uintptr_t inbox; /* packets: pointer | saturating weight in the low 9 bits */
   uint32_t state;
   HAK_ALIGNED(HAK_CACHE_LINE) struct hak_packet *homecoming; /* this heap's empty packets */
   HAK_ALIGNED(HAK_CACHE_LINE) hak_lock lock;                 /* the slow lock */

@@ -9,21 +9,23 @@ _Static_assert(sizeof(hak_packet) == HAK_CELL_SIZE, "a packet is one cell");
 
 /* A packet leaves when it holds this many bytes: bounds what a producer of large blocks has in flight. */
 #define PACKET_BYTES_MAX ((uint32_t)(128 * HAK_KIB))
-/* Packets waiting in an inbox before a sender drains it for the owner: 64 * 128 KiB = 8 MiB pinned at most. */
-#define BACKLOG_PACKETS 64
+/* An inbox weighs its packets: 1 each, and 1 more for every 8 KiB in it. Past this weight a sender drains it for the
+ * owner: at most 2 MiB is pinned by an owner that sleeps, and a busy one has 15,000 small blocks to catch up with. */
+#define WEIGHT_BYTES (8 * HAK_KIB)
+#define BACKLOG_WEIGHT 256
 
-#define INBOX_COUNT_MASK ((uintptr_t)HAK_CELL_SIZE - 1)
+#define INBOX_WEIGHT_MASK ((uintptr_t)HAK_CELL_SIZE - 1)
 
-/* Returns the number of packets now waiting, at most 511. */
+/* Returns the weight of what is now waiting, at most 511. */
 static unsigned push(hak_heap *owner, hak_packet *packet) {
   uintptr_t old = hak_load_relaxed(&owner->inbox), new;
-  unsigned count;
+  size_t own = 1 + packet->bytes / WEIGHT_BYTES, weight;
   do {
-    packet->next = (hak_packet *)(old & ~INBOX_COUNT_MASK);
-    count = (unsigned)hak_min_size((old & INBOX_COUNT_MASK) + 1, INBOX_COUNT_MASK);
-    new = (uintptr_t)packet | count;
+    packet->next = (hak_packet *)(old & ~INBOX_WEIGHT_MASK);
+    weight = hak_min_size((old & INBOX_WEIGHT_MASK) + own, INBOX_WEIGHT_MASK);
+    new = (uintptr_t)packet | weight;
   } while (!hak_cas_weak_seq(&owner->inbox, &old, new));
-  return count;
+  return (unsigned)weight;
 }
 
 static void send(hak_packet *packet) {
@@ -33,7 +35,7 @@ static void send(hak_packet *packet) {
   HAK_SCHEDULE_POINT("send: pushed, state not read");
   /* Sequentially consistent push then load, against the parker's store then exchange: one of the two sees the
    * other, so no packet is left behind in a parked heap. */
-  if (hak_load_seq(&owner->state) == HAK_HEAP_PARKED || waiting >= BACKLOG_PACKETS) hak_remote_drain(owner);
+  if (hak_load_seq(&owner->state) == HAK_HEAP_PARKED || waiting >= BACKLOG_WEIGHT) hak_remote_drain(owner);
 }
 
 void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_code) {
@@ -100,7 +102,7 @@ static void take_back(hak_heap *heap, void *p, bool to_front, hak_outcome *outco
 void hak_remote_drain_locked(hak_heap *heap, bool to_front, hak_outcome *outcome, hak_packet **emptied) {
   /* Acquire pairs with the push: the packets' contents are visible. Sequentially consistent for the park argument. */
   uintptr_t all = hak_exchange_seq(&heap->inbox, 0);
-  hak_packet *packet = (hak_packet *)(all & ~INBOX_COUNT_MASK);
+  hak_packet *packet = (hak_packet *)(all & ~INBOX_WEIGHT_MASK);
   while (packet != NULL) {
     hak_packet *next = packet->next;
     for (uint32_t i = 0; i < packet->count; i++) take_back(heap, packet->blocks[i], to_front, outcome);

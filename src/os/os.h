@@ -53,6 +53,8 @@ bool hak_os_is_resident(void *addr);
 
 uint64_t hak_os_now_ms(void); /* monotonic, coarse */
 
+/* Keeps a copy of stderr for reports at exit: many programs close it before destructors run. */
+void hak_os_keep_stderr(void);
 void hak_os_write_stderr(const char *text, size_t length);
 /* Reads a whole small file into buf; returns the bytes read, 0 on any failure. */
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity);

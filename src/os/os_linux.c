@@ -89,11 +89,23 @@ bool hak_os_is_resident(void *addr) {
   return result == 0 && (resident & 1) != 0;
 }
 
-void hak_os_write_stderr(const char *text, size_t length) {
+static int kept_stderr = -1; /* written before main */
+
+void hak_os_keep_stderr(void) {
   int saved = errno;
+  if (kept_stderr < 0) kept_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+  errno = saved;
+}
+
+void hak_os_write_stderr(const char *text, size_t length) {
+  int saved = errno, fd = STDERR_FILENO;
   while (length > 0) {
-    ssize_t n = write(STDERR_FILENO, text, length);
+    ssize_t n = write(fd, text, length);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EBADF && kept_stderr >= 0 && fd != kept_stderr) {
+      fd = kept_stderr;
+      continue;
+    }
     if (n <= 0) break;
     text += n;
     length -= (size_t)n;

@@ -2,6 +2,7 @@
 #ifndef HAK_REPORT_REPORT_H
 #define HAK_REPORT_REPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,8 @@ typedef struct hak_totals {
 
 void hak_report_totals(hak_totals *totals);
 
+/* Whether the settings ask for a report at exit, and that report. */
+bool hak_report_wanted_at_exit(void);
 void hak_report_at_exit(void);
 void hak_report_os_stats(void);
 void hak_report_front_csv(void);

@@ -84,6 +84,10 @@ void hak_report_front_csv(void) {
   }
 }
 
+bool hak_report_wanted_at_exit(void) {
+  return hak_config.front_dump || hak_config.guard_stats || hak_config.os_stats;
+}
+
 void hak_report_at_exit(void) {
   if (hak_config.front_dump && hak_heap_started()) hak_report_front_csv();
   if (hak_config.guard_stats) hak_foreign_print();
