@@ -53,8 +53,10 @@ bool hak_os_is_resident(void *addr);
 
 uint64_t hak_os_now_ms(void); /* monotonic, coarse */
 
-/* Keeps a copy of stderr for reports at exit: many programs close it before destructors run. */
+/* Reports at exit go to the stderr the process started with: keep copies it at the start, use_kept switches to it.
+ * Many programs close stderr before destructors run, and its number may then be a file of theirs. */
 void hak_os_keep_stderr(void);
+void hak_os_use_kept_stderr(void);
 void hak_os_write_stderr(const char *text, size_t length);
 /* Reads a whole small file into buf; returns the bytes read, 0 on any failure. */
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity);

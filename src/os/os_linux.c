@@ -90,6 +90,7 @@ bool hak_os_is_resident(void *addr) {
 }
 
 static int kept_stderr = -1; /* written before main */
+static int stderr_now = STDERR_FILENO;
 
 void hak_os_keep_stderr(void) {
   int saved = errno;
@@ -97,15 +98,15 @@ void hak_os_keep_stderr(void) {
   errno = saved;
 }
 
+void hak_os_use_kept_stderr(void) {
+  if (kept_stderr >= 0) stderr_now = kept_stderr;
+}
+
 void hak_os_write_stderr(const char *text, size_t length) {
-  int saved = errno, fd = STDERR_FILENO;
+  int saved = errno;
   while (length > 0) {
-    ssize_t n = write(fd, text, length);
+    ssize_t n = write(stderr_now, text, length);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EBADF && kept_stderr >= 0 && fd != kept_stderr) {
-      fd = kept_stderr;
-      continue;
-    }
     if (n <= 0) break;
     text += n;
     length -= (size_t)n;

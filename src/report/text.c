@@ -89,6 +89,7 @@ bool hak_report_wanted_at_exit(void) {
 }
 
 void hak_report_at_exit(void) {
+  hak_os_use_kept_stderr();
   if (hak_config.front_dump && hak_heap_started()) hak_report_front_csv();
   if (hak_config.guard_stats) hak_foreign_print();
   if (hak_config.os_stats) hak_report_os_stats();

@@ -1,0 +1,32 @@
+# Front doors to the build (CMake), the tests (CTest) and the lab (Python). Each target does its
+# own set-up: see scripts/setup.sh.
+
+.PHONY: help run test bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make run             build, then show real work under hakmem beside other allocators"
+	@echo "make run APP=\"...\"   the same with a program of your own"
+	@echo "make test            build and run all tests"
+	@echo "make bench           all bench programs in paired slices (PAIRS=15; takes minutes)"
+	@echo "make clean           remove build/ (and keep .venv/)"
+
+# APP goes through the environment as it was typed: it may hold quotes and dollars.
+run: export HAKLAB_APP := $(value APP)
+run:
+	@scripts/setup.sh run
+	@scripts/build.sh release
+	@.venv/bin/hakmem demo --app "$$HAKLAB_APP"
+
+test:
+	@scripts/setup.sh test
+	@scripts/build.sh release
+	@ctest --preset release --output-on-failure
+
+bench:
+	@scripts/setup.sh run
+	@scripts/build.sh release
+	@scripts/bench.sh
+
+clean:
+	@rm -rf build

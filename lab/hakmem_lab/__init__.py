@@ -1,0 +1,1 @@
+"""Measures hakmem beside other allocators."""

@@ -1,0 +1,15 @@
+"""The `hakmem` command: a group with one module a subcommand."""
+
+import click
+
+from hakmem_lab.commands.demo import demo
+from hakmem_lab.commands.pair import pair
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Measure hakmem beside other allocators."""
+
+
+main.add_command(demo)
+main.add_command(pair)

@@ -1,0 +1,208 @@
+"""`hakmem pair`: one program under several allocators, in paired slices."""
+
+import json
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from hakmem_lab import environment, tables
+from hakmem_lab.errors import LabError
+from hakmem_lab.options import resolve_cpus, resolve_seed
+from hakmem_lab.peers import DEFAULT_NAMES, Allocator, find, from_path
+from hakmem_lab.proof import hakmem_served, load_checked
+from hakmem_lab.rotation import (
+    OPS_PER_SECOND,
+    WALL_TIME,
+    Contender,
+    Metric,
+    Rotation,
+    contenders,
+    custom_metric,
+    run_rotation,
+)
+from hakmem_lab.summary import Row, summarise
+
+INTERRUPTED = 130
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--pairs", default=15, show_default=True, type=click.IntRange(1), help="Rounds.")
+@click.option("--floor", is_flag=True, help="Add the allocator that does nothing; net figures.")
+@click.option(
+    "--with",
+    "names",
+    default=",".join(DEFAULT_NAMES),
+    show_default=True,
+    help="Allocators, comma-separated; the first is the baseline.",
+)
+@click.option("--lib", "libraries", multiple=True, metavar="NAME=PATH", help="Add a library.")
+@click.option(
+    "--program",
+    "programs",
+    multiple=True,
+    metavar="NAME=COMMAND",
+    help="Add a row with a command line of its own and nothing preloaded (a static binary).",
+)
+@click.option("--cpu", default="auto", show_default=True, help="CPU or list to pin to, or none.")
+@click.option("--metric", help="Regular expression whose first group is the figure, or 'wall'.")
+@click.option("--lower-is-better", is_flag=True, help="Direction of --metric.")
+@click.option("--seed", type=int, help="Of the order and the intervals; printed when not given.")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("program", nargs=-1, required=True)
+def pair(
+    pairs: int,
+    floor: bool,
+    names: str,
+    libraries: tuple[str, ...],
+    programs: tuple[str, ...],
+    cpu: str,
+    metric: str | None,
+    lower_is_better: bool,
+    seed: int | None,
+    json_path: Path | None,
+    program: tuple[str, ...],
+) -> None:
+    """Run PROGRAM under each allocator in turn and print ratios of the pairs.
+
+    The figure is the program's `Throughput =` line where it prints one, else its wall time.
+    Put `--` before PROGRAM when it has options of its own.
+    """
+    console = tables.make_console()
+    chosen = [load_checked(a) for a in chosen_allocators(names, libraries, floor)]
+    rows = contenders(chosen, program) + [static_row(text) for text in programs]
+    require_distinct([row.name for row in rows] + [a.name for a in chosen if not a.usable])
+    if not rows:
+        raise LabError("no allocator to measure: " + "; ".join(a.problem for a in chosen))
+    baseline = chosen[0].name if chosen[0].usable else rows[0].name
+    cpus = resolve_cpus(cpu, None)
+    seed = resolve_seed(seed)
+
+    served = prove(chosen, program)
+    chosen_metric = choose_metric(metric, lower_is_better, rows[0], cpus)
+    facts = environment.describe() | {
+        "pairs": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}",
+        "program": shlex.join(program),
+        **{a.name: f"{a.library or 'nothing preloaded'} {a.version}".strip() for a in chosen},
+        **served,
+    }
+    console.print(tables.facts_table(facts))
+    with tables.progress_line(console, "slices", pairs * len(rows)) as progress:
+        task = progress.task_ids[0]
+        rotation = run_rotation(
+            rows,
+            chosen_metric,
+            pairs,
+            seed,
+            cpus,
+            lambda name: progress.update(task, advance=1, now=name),
+        )
+    summary = summarise(rotation, baseline, chosen)
+    console.print(tables.comparison_table(summary, chosen_metric, baseline, with_net=floor))
+    if json_path is not None:
+        write_json(json_path, facts, chosen_metric, baseline, rotation, summary)
+    finish(console, rotation, baseline, pairs)
+    if "NOT SERVED" in served.values():
+        raise LabError("hakmem did not serve this program: its figures are another malloc's")
+
+
+def chosen_allocators(names: str, libraries: tuple[str, ...], floor: bool) -> list[Allocator]:
+    """Those of --with, then --lib, then the floor; a name in both takes the path of --lib."""
+    given = dict(split_pair("--lib", text) for text in libraries)
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    wanted += [name for name in given if name not in wanted]
+    if floor and "floor" not in wanted:
+        wanted.append("floor")
+    if not wanted:
+        raise LabError("--with: no allocator named", 2)
+    return [from_path(n, Path(given[n])) if n in given else find(n) for n in wanted]
+
+
+def split_pair(option: str, text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name or not value:
+        raise LabError(f"{option}: '{text}' is not NAME=VALUE", 2)
+    return name, value
+
+
+def static_row(text: str) -> Contender:
+    name, command = split_pair("--program", text)
+    return Contender(name, tuple(shlex.split(command)))
+
+
+def require_distinct(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise LabError(f"two rows are named '{name}'", 2)
+
+
+def prove(chosen: list[Allocator], program: tuple[str, ...]) -> dict[str, str]:
+    """What hakmem's own counter says, where the library of that name takes part."""
+    for allocator in chosen:
+        if allocator.name == "hakmem" and allocator.library and allocator.usable:
+            return {"served by hakmem": str(hakmem_served(program, allocator.library))}
+    return {}
+
+
+def choose_metric(
+    expression: str | None, lower_is_better: bool, row: Contender, cpus: str | None
+) -> Metric:
+    """The metric asked for, or what a trial run of the first contender prints."""
+    if expression == "wall":
+        return WALL_TIME
+    if expression is not None:
+        return custom_metric(expression, lower_is_better)
+    trial = row.run(cpus)
+    if trial.start_error:
+        raise LabError(trial.start_error, 2)
+    return OPS_PER_SECOND if OPS_PER_SECOND.read(trial) is not None else WALL_TIME
+
+
+def write_json(
+    path: Path,
+    facts: dict[str, str],
+    metric: Metric,
+    baseline: str,
+    rotation: Rotation,
+    summary: list[Row],
+) -> None:
+    """All slices and the summary, to be read by other tools."""
+    slices = {
+        name: [
+            {
+                "value": value,
+                "wall_s": o.wall_s,
+                "cpu_s": o.cpu_s,
+                "peak_rss_kb": o.peak_rss_kb,
+                "minor_faults": o.minor_faults,
+                "major_faults": o.major_faults,
+            }
+            for value, o in zip(series.values, series.outcomes, strict=True)
+        ]
+        for name, series in rotation.series.items()
+    }
+    document = {
+        "facts": facts,
+        "metric": {"unit": metric.unit, "higher_is_better": metric.higher_is_better},
+        "baseline": baseline,
+        "seed": rotation.seed,
+        "rounds": rotation.rounds_done,
+        "summary": [asdict(row) for row in summary],
+        "slices": slices,
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def finish(console, rotation: Rotation, baseline: str, wanted: int) -> None:
+    """Says what went wrong in the rotation, and ends with the status that fits."""
+    for name, series in rotation.series.items():
+        if series.problem:
+            console.print(f"{name}: {series.problem}")
+            if series.last_words:
+                console.print(series.last_words)
+    if rotation.interrupted:
+        console.print(f"interrupted after {rotation.rounds_done} of {wanted} rounds")
+        raise SystemExit(INTERRUPTED)
+    if rotation.series[baseline].problem:
+        raise SystemExit(1)

@@ -1,0 +1,142 @@
+"""Runs one program under one allocator and reports what it cost.
+
+Programs are started through the small launcher of bench/launch.c, never straight from here: Linux
+carries the peak resident size of a forked process over exec, so a small program started from
+Python would seem as large as Python.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hakmem_lab.errors import LabError
+from hakmem_lab.peers import bench_program
+
+# ld.so goes on without a library it cannot preload: the program would then run on glibc's malloc.
+NOT_PRELOADED = re.compile(
+    r"object '(?P<path>[^']*)' from LD_PRELOAD cannot be preloaded \((?P<why>[^)]*)\)"
+)
+# Enough for any result line; a chatty program does not fill memory.
+OUTPUT_LIMIT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run of one program cost and said."""
+
+    exit_status: int
+    signal_number: int
+    wall_s: float
+    cpu_s: float
+    peak_rss_kb: int
+    minor_faults: int
+    major_faults: int
+    stdout: str
+    stderr: str
+    start_error: str = ""
+
+    @property
+    def preload_problem(self) -> str:
+        found = NOT_PRELOADED.search(self.stderr)
+        return f"not loaded: {found['why']}" if found else ""
+
+    @property
+    def problem(self) -> str:
+        """Why this run does not count, or an empty string."""
+        if self.start_error:
+            return self.start_error
+        if self.preload_problem:
+            return self.preload_problem
+        if self.signal_number:
+            return f"killed by {signal_name(self.signal_number)}"
+        if self.exit_status:
+            return f"exit status {self.exit_status}"
+        return ""
+
+    def last_words(self, lines: int = 5) -> str:
+        return "\n".join(self.stderr.strip().splitlines()[-lines:])
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def launcher_path() -> Path:
+    given = os.environ.get("HAKLAB_LAUNCH")
+    return Path(given) if given else bench_program("launch")
+
+
+def _read_limited(stream) -> str:
+    """The end of what a program wrote: results and error messages come last."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - OUTPUT_LIMIT_BYTES))
+    return stream.read().decode(errors="replace")
+
+
+def run_once(
+    command: Sequence[str],
+    preload: Path | None = None,
+    cpus: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Runs `command` to its end with `preload` and `settings` in its environment alone."""
+    report_read, report_write = os.pipe()
+    arguments = [str(launcher_path()), "--fd", str(report_write)]
+    if cpus:
+        arguments += ["--cpu", cpus]
+    if preload is not None:
+        arguments += ["--preload", str(preload)]
+    for name, value in (settings or {}).items():
+        arguments += ["--env", f"{name}={value}"]
+    arguments += ["--", *command]
+
+    with (
+        os.fdopen(report_read, encoding="ascii") as report,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        try:
+            subprocess.run(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                pass_fds=[report_write],
+                check=False,
+            )
+        finally:
+            os.close(report_write)
+        text = report.read()
+        stdout, stderr = _read_limited(out), _read_limited(err)
+    if not text:
+        raise LabError(f"the launcher gave no report: {stderr.strip() or 'no message'}")
+    cost = json.loads(text)
+    return Outcome(
+        exit_status=max(cost["exit"], 0),
+        signal_number=cost["signal"],
+        wall_s=cost["wall_ns"] / 1e9,
+        cpu_s=(cost["user_us"] + cost["system_us"]) / 1e6,
+        peak_rss_kb=cost["peak_rss_kb"],
+        minor_faults=cost["minor_faults"],
+        major_faults=cost["major_faults"],
+        stdout=stdout,
+        stderr=stderr,
+        start_error=_start_error(cost, command, cpus),
+    )
+
+
+def _start_error(cost: Mapping[str, int], command: Sequence[str], cpus: str | None) -> str:
+    if cost["cpu_errno"]:
+        return f"cannot pin to CPU {cpus}: {os.strerror(cost['cpu_errno'])}"
+    if cost["exec_errno"]:
+        return f"cannot start '{command[0]}': {os.strerror(cost['exec_errno'])}"
+    return ""

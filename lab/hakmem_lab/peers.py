@@ -1,0 +1,100 @@
+"""Which allocators there are to compare, where their libraries lie, and in which version."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hakmem_lab.errors import LabError
+
+DEBIAN_LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """One allocator of a comparison; without a library it is what the program has by itself."""
+
+    name: str
+    library: Path | None = None
+    version: str = ""
+    problem: str = ""
+
+    @property
+    def usable(self) -> bool:
+        return not self.problem
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A packaged allocator: the variable that overrides its path, its library and package."""
+
+    variable: str
+    file_name: str
+    package: str
+
+
+PEERS = {
+    "mimalloc": Peer("MIMALLOC_SO", "libmimalloc.so.2.0", "libmimalloc2.0"),
+    "jemalloc": Peer("JEMALLOC_SO", "libjemalloc.so.2", "libjemalloc2"),
+    "tcmalloc": Peer("TCMALLOC_SO", "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
+}
+DEFAULT_NAMES = ("hakmem", "glibc", *PEERS)
+
+
+def repository_root() -> Path:
+    """The checkout this package was installed from, else the current directory."""
+    for folder in Path(__file__).resolve().parents:
+        if (folder / "bench" / "launch.c").exists():
+            return folder
+    return Path.cwd()
+
+
+def build_folder() -> Path:
+    """The build whose binaries are measured: HAKLAB_BUILD, or build/release."""
+    return Path(os.environ.get("HAKLAB_BUILD") or repository_root() / "build" / "release")
+
+
+def bench_program(name: str) -> Path:
+    path = build_folder() / "bench" / name
+    if not path.exists():
+        raise LabError(f"{path} is missing: build first (cmake --build --preset release)", 2)
+    return path
+
+
+def package_version(package: str) -> str:
+    """The installed version of a Debian package, or an empty string."""
+    if shutil.which("dpkg-query") is None:
+        return ""
+    query = ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}", package]
+    answer = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
+    return answer[1] if len(answer) == 2 and answer[0] == "installed" else ""
+
+
+def from_path(name: str, path: Path, version: str = "") -> Allocator:
+    """An allocator by the path of its library; a path that is not there becomes its problem."""
+    path = path.expanduser().absolute()
+    problem = "" if path.is_file() else f"no library at {path}"
+    return Allocator(name, path, version, problem)
+
+
+def find(name: str) -> Allocator:
+    """Looks an allocator up by name; what is missing comes back with its problem named."""
+    if name == "glibc":
+        return Allocator("glibc", None, package_version("libc6"))
+    if name == "hakmem":
+        given = os.environ.get("HAKLAB_LIB")
+        return from_path(name, Path(given) if given else build_folder() / "libhakmem.so")
+    if name == "floor":
+        return from_path(name, build_folder() / "bench" / "libfloor.so", "does nothing")
+    peer = PEERS.get(name)
+    if peer is None:
+        known = ", ".join((*DEFAULT_NAMES, "floor"))
+        raise LabError(f"unknown allocator '{name}' (known: {known}; others with --lib)", 2)
+    given = os.environ.get(peer.variable)
+    if given:
+        return from_path(name, Path(given), f"from {peer.variable}")
+    found = from_path(name, DEBIAN_LIBRARIES / peer.file_name, package_version(peer.package))
+    if not found.usable:
+        return replace(found, problem=f"not installed (package {peer.package})")
+    return found

@@ -1,0 +1,147 @@
+"""Paired measurement: every contender runs once a round, in an order shuffled anew each round.
+
+On a shared machine speed drifts within minutes; contenders are compared within a round only.
+"""
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hakmem_lab.errors import LabError
+from hakmem_lab.launching import Outcome, run_once
+from hakmem_lab.peers import Allocator
+
+THROUGHPUT = re.compile(r"Throughput\s*=\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a run's figure is read: a pattern over its output, or wall time without one."""
+
+    pattern: re.Pattern[str] | None
+    higher_is_better: bool
+    unit: str
+
+    def read(self, outcome: Outcome) -> float | None:
+        if self.pattern is None:
+            return outcome.wall_s
+        found = self.pattern.search(outcome.stdout) or self.pattern.search(outcome.stderr)
+        if found is None:
+            return None
+        try:
+            return float(found[1] if found.re.groups else found[0])
+        except ValueError:
+            return None
+
+    def cost(self, value: float) -> float:
+        return 1.0 / value if self.higher_is_better else value
+
+    @property
+    def direction(self) -> str:
+        return "higher is better" if self.higher_is_better else "lower is better"
+
+
+OPS_PER_SECOND = Metric(THROUGHPUT, True, "ops/s")
+WALL_TIME = Metric(None, False, "s")
+
+
+def custom_metric(expression: str, lower_is_better: bool) -> Metric:
+    try:
+        pattern = re.compile(expression)
+    except re.error as error:
+        raise LabError(f"--metric: '{expression}' is no regular expression: {error}", 2) from error
+    return Metric(pattern, not lower_is_better, "")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One row of a comparison: a command line with a library preloaded, or none."""
+
+    name: str
+    command: tuple[str, ...]
+    preload: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, cpus: str | None = None) -> Outcome:
+        return run_once(self.command, self.preload, cpus, self.settings)
+
+
+def contenders(
+    allocators: Sequence[Allocator],
+    command: Sequence[str],
+    settings: Mapping[str, str] | None = None,
+) -> list[Contender]:
+    """The usable allocators, all with the same command line and settings."""
+    return [
+        Contender(a.name, tuple(command), a.library, settings or {}) for a in allocators if a.usable
+    ]
+
+
+@dataclass
+class Series:
+    """All slices of one contender; `problem` says why it was taken out of the rotation."""
+
+    contender: Contender
+    values: list[float] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    problem: str = ""
+    last_words: str = ""
+
+
+@dataclass
+class Rotation:
+    """Rounds of slices. Stays readable when a run is interrupted: only whole rounds count."""
+
+    metric: Metric
+    seed: int
+    cpus: str | None
+    series: dict[str, Series]
+    rounds_done: int = 0
+    interrupted: bool = False
+
+    def costs(self, name: str) -> list[float]:
+        return [self.metric.cost(v) for v in self.series[name].values[: self.rounds_done]]
+
+    def running(self) -> list[Series]:
+        return [s for s in self.series.values() if not s.problem]
+
+    def step(self, row: Series) -> None:
+        outcome = row.contender.run(self.cpus)
+        value = None if outcome.problem else self.metric.read(outcome)
+        if value is not None and value > 0:
+            row.values.append(value)
+            row.outcomes.append(outcome)
+            return
+        row.problem = outcome.problem or "its output has no such figure"
+        row.last_words = outcome.last_words()
+
+
+def run_rotation(
+    rows: Sequence[Contender],
+    metric: Metric,
+    rounds: int,
+    seed: int,
+    cpus: str | None = None,
+    progress: Callable[[str], None] = lambda _name: None,
+) -> Rotation:
+    """Runs whole rounds; a contender that fails is taken out, Ctrl-C ends it early."""
+    rotation = Rotation(metric, seed, cpus, {row.name: Series(row) for row in rows})
+    shuffler = random.Random(seed)
+    try:
+        for _ in range(rounds):
+            for row in _shuffled(rotation.running(), shuffler):
+                progress(row.contender.name)
+                rotation.step(row)
+            rotation.rounds_done += 1
+            if not rotation.running():
+                break
+    except KeyboardInterrupt:
+        rotation.interrupted = True
+    return rotation
+
+
+def _shuffled(rows: list[Series], shuffler: random.Random) -> Iterator[Series]:
+    shuffler.shuffle(rows)
+    yield from rows

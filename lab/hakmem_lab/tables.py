@@ -1,0 +1,130 @@
+"""How figures are shown: console, number formats, the comparison table."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from hakmem_lab.rotation import Metric
+from hakmem_lab.statistics import Interval
+from hakmem_lab.summary import Row
+
+# Wide enough for every table here when there is no terminal to ask.
+PLAIN_WIDTH = 150
+ABSENT = "-"
+
+
+def make_console() -> Console:
+    width = None if sys.stdout.isatty() else PLAIN_WIDTH
+    # Paths and command lines may hold brackets and colons: nothing in them is markup.
+    return Console(width=width, highlight=False, markup=False, emoji=False)
+
+
+@contextmanager
+def progress_line(console: Console, title: str, steps: int) -> Iterator[Progress]:
+    """One line that says what runs now; nothing at all where output is no terminal."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed}/{task.total}"),
+        TextColumn("{task.fields[now]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        progress.add_task(title, total=steps, now="")
+        yield progress
+
+
+def figure(value: float, metric: Metric) -> str:
+    if metric.unit == "ops/s":
+        return f"{value / 1e6:.1f} M" if value >= 1e6 else f"{value:,.0f}"
+    return f"{value:.3f}" if value < 1000 else f"{value:,.0f}"
+
+
+def interval(value: Interval | None) -> str:
+    if value is None:
+        return "n/a"
+    if value.low is None or value.high is None:
+        return f"{value.median:.3f}"
+    return f"{value.median:.3f} [{value.low:.3f}, {value.high:.3f}]"
+
+
+def megabytes(kb: int) -> str:
+    return f"{kb / 1024:.1f}"
+
+
+def comparison_table(
+    rows: Sequence[Row],
+    metric: Metric,
+    baseline: str,
+    with_net: bool,
+    extra: Mapping[str, Mapping[str, str]] | None = None,
+) -> Table:
+    """One line a contender; `extra` maps a column's title to a cell for each name."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
+    unit = metric.unit or "figure"
+    table.caption = (
+        f"{unit}: {metric.direction}; medians, and the best slice. "
+        f"Ratios are of speed, [95 % interval]: above 1, {baseline} is faster."
+    )
+    table.add_column("allocator", no_wrap=True)
+    table.add_column(unit, justify="right", no_wrap=True)
+    table.add_column("best", justify="right", no_wrap=True)
+    table.add_column("CV", justify="right", no_wrap=True)
+    table.add_column(f"{baseline} ÷ row")
+    if with_net:
+        table.add_column("net of floor")
+    table.add_column("peak\nRSS MB", justify="right", no_wrap=True)
+    table.add_column("faults\nminor/major", justify="right", no_wrap=True)
+    for title in extra or {}:
+        table.add_column(title, justify="left" if title == "served" else "right")
+    for row in rows:
+        table.add_row(*_cells(row, metric, baseline, with_net), *_extra_cells(row, extra))
+    return table
+
+
+def _cells(row: Row, metric: Metric, baseline: str, with_net: bool) -> list[str]:
+    if row.problem:
+        return [
+            row.name,
+            ABSENT,
+            ABSENT,
+            ABSENT,
+            row.problem,
+            *([ABSENT] if with_net else []),
+            ABSENT,
+            ABSENT,
+        ]
+    ratio = "1 (baseline)" if row.name == baseline else interval(row.ratio)
+    cells = [
+        row.name,
+        figure(row.median, metric),
+        figure(row.best, metric),
+        f"{100 * row.variation:.1f} %",
+        ratio,
+    ]
+    if with_net:
+        is_reference = row.name in (baseline, "floor")
+        cells.append(ABSENT if is_reference else interval(row.net))
+    cells.append(megabytes(row.peak_rss_kb))
+    cells.append(f"{row.minor_faults:,}/{row.major_faults:,}")
+    return cells
+
+
+def _extra_cells(row: Row, extra: Mapping[str, Mapping[str, str]] | None) -> list[str]:
+    return [cells.get(row.name, ABSENT) for cells in (extra or {}).values()]
+
+
+def facts_table(facts: Mapping[str, str]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, value)
+    return table

@@ -1,0 +1,1 @@
+"""Real programs to run under each allocator, as scripts for the system's Python."""

@@ -1,0 +1,54 @@
+import pytest
+
+from hakmem_lab.statistics import median_interval, net_speed_ratio, speed_ratio, variation
+
+
+def test_interval_encloses_the_median_and_repeats_with_its_seed():
+    values = [1.0, 1.1, 0.9, 1.05, 0.95, 1.2, 0.8, 1.0, 1.02, 0.98]
+    found = median_interval(values, seed=1)
+    assert found.median == pytest.approx(1.0)
+    assert 0.8 <= found.low <= found.median <= found.high <= 1.2
+    assert found == median_interval(values, seed=1)
+
+
+def test_interval_is_wider_for_noisier_pairs():
+    calm = median_interval([1 + 0.001 * i for i in range(15)], seed=1)
+    noisy = median_interval([1 + 0.1 * i for i in range(15)], seed=1)
+    assert noisy.high - noisy.low > 10 * (calm.high - calm.low)
+
+
+def test_few_pairs_have_no_interval():
+    found = median_interval([1.0, 2.0, 3.0], seed=1)
+    assert (found.median, found.low, found.high) == (2.0, None, None)
+
+
+def test_no_values_is_an_error():
+    with pytest.raises(ValueError, match="no values"):
+        median_interval([], seed=1)
+
+
+def test_ratio_above_one_means_the_baseline_is_faster():
+    assert speed_ratio([1.0] * 6, [2.0] * 6, seed=1).median == 2.0
+
+
+def test_ratio_pairs_rounds_and_so_survives_drift():
+    drift = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+    found = speed_ratio(drift, [1.5 * cost for cost in drift], seed=1)
+    assert (found.low, found.median, found.high) == (1.5, 1.5, 1.5)
+
+
+def test_net_ratio_takes_the_floor_from_both_sides():
+    found = net_speed_ratio([10.0] * 6, [12.0] * 6, [8.0] * 6, seed=1)
+    assert found.median == pytest.approx(2.0)
+
+
+def test_net_ratio_is_absent_when_the_floor_is_not_below():
+    assert net_speed_ratio([8.0] * 6, [12.0] * 6, [9.0] * 6, seed=1) is None
+    mostly = [10.0] * 5 + [8.0]
+    assert net_speed_ratio(mostly, [12.0] * 6, [9.0] * 6, seed=1).median == pytest.approx(3.0)
+
+
+def test_variation():
+    assert variation([5.0]) == 0.0
+    assert variation([1.0, 1.0, 1.0]) == 0.0
+    assert variation([9.0, 11.0]) == pytest.approx(2**0.5 / 10)

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Configures and builds one preset, one line a step.
+#
+#   scripts/build.sh [PRESET]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+preset=${1:-release}
+scripts/step.sh "Configuring $preset" "build/configure-$preset.log" cmake --preset "$preset"
+scripts/step.sh "Building $preset" "build/build-$preset.log" cmake --build --preset "$preset"

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Sees to it that everything `make run` or `make test` needs is there: Debian packages, and the
+# virtual environment of the lab. Silent when nothing is missing.
+#
+#   scripts/setup.sh run|test
+#
+# As root it installs what is missing; otherwise it names the one command that does, and exits
+# with status 2.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+goal=${1:-}
+case $goal in
+run) lists=(scripts/packages-run.txt) ;;
+test) lists=(scripts/packages-run.txt scripts/packages-test.txt) ;;
+*)
+    echo "usage: scripts/setup.sh run|test" >&2
+    exit 2
+    ;;
+esac
+
+wanted_packages() { sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "${lists[@]}"; }
+
+missing_packages() {
+    comm -23 <(wanted_packages | sort -u) <(
+        dpkg-query -W -f '${db:Status-Status} ${Package}\n' $(wanted_packages) 2>/dev/null |
+            sed -n 's/^installed //p' | sort -u
+    )
+}
+
+# Services of the packages (redis-server) must not start because somebody ran our tests: Debian
+# asks this file before it starts one. An existing policy is left alone.
+install_packages() {
+    local policy=/usr/sbin/policy-rc.d ours='' status=0
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod 755 "$policy"
+        ours=yes
+    fi
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" || status=$?
+    [ -z "$ours" ] || rm -f "$policy"
+    return "$status"
+}
+
+# Lists may be absent or out of date: they are fetched when a first attempt fails.
+install_or_update() {
+    install_packages "$@" && return
+    echo "updating the package lists"
+    apt-get update
+    install_packages "$@"
+}
+export -f install_packages install_or_update
+
+without_dpkg() {
+    local tool absent=()
+    for tool in gcc g++ cmake ninja python3; do
+        command -v "$tool" >/dev/null || absent+=("$tool")
+    done
+    [ ${#absent[@]} -eq 0 ] && return
+    echo "setup: not a Debian system; please install: ${absent[*]}" >&2
+    exit 2
+}
+
+mkdir -p build
+if command -v dpkg-query >/dev/null; then
+    mapfile -t missing < <(missing_packages)
+    if [ ${#missing[@]} -gt 0 ]; then
+        if [ "$(id -u)" -ne 0 ]; then
+            echo "setup: packages are missing; as root: apt-get install --no-install-recommends ${missing[*]}" >&2
+            exit 2
+        fi
+        scripts/step.sh "Installing ${missing[*]}" build/packages.log \
+            bash -c 'install_or_update "$@"' install "${missing[@]}"
+    fi
+else
+    without_dpkg
+fi
+
+# The stamp is newer than the list of dependencies as long as the environment fits it.
+stamp=.venv/.lab-installed
+if [ ! -e "$stamp" ] || [ lab/pyproject.toml -nt "$stamp" ]; then
+    python=/usr/bin/python3
+    [ -x "$python" ] || python=python3
+    make_venv() {
+        "$python" -m venv --clear .venv &&
+            .venv/bin/python -m pip install --disable-pip-version-check -e 'lab[test]'
+    }
+    export -f make_venv
+    export python
+    scripts/step.sh "Setting up .venv for the lab" build/venv.log bash -c make_venv
+    touch "$stamp"
+fi
