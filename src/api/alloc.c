@@ -3,10 +3,13 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/init.h"
 #include "heap/heap.h"
 #include "large/huge.h"
 #include "large/run.h"
 #include "os/os.h"
+
+__attribute__((used)) static const char *const init_linked = &hak_init_linked;
 
 /* Frees what caches hold, for a caller that is about to fail. */
 static bool reclaim(void) {

@@ -9,11 +9,20 @@
 #include "os/print.h"
 #include "report/report.h"
 
+const char hak_init_linked = 1;
+
 static void prewarm(hak_heap *h) {
   for (unsigned c = 0; c < HAK_CLASSES; c++) {
     int64_t blocks = hak_config.prewarm[hak_class_group(hak_class_size(c))];
     if (blocks > 0) hak_heap_prewarm(h, c, (unsigned)blocks);
   }
+}
+
+static bool prewarm_wanted(void) {
+  for (int n = 1; n < HAK_CLASS_GROUPS; n++) {
+    if (hak_config.prewarm[n] > 0) return true;
+  }
+  return false;
 }
 
 __attribute__((constructor)) static void on_load(void) {
@@ -34,8 +43,10 @@ __attribute__((constructor)) static void on_load(void) {
     hak_print("hakmem: version %s\n", HAKMEM_VERSION_STRING);
     hak_config_print();
   }
-  hak_heap *h = hak_heap_make_current();
-  if (h != NULL && hak_config.hot_ring_enable) prewarm(h);
+  if (hak_config.hot_ring_enable && prewarm_wanted()) {
+    hak_heap *h = hak_heap_make_current();
+    if (h != NULL) prewarm(h);
+  }
 }
 
 __attribute__((destructor)) static void on_unload(void) { hak_report_at_exit(); }

@@ -4,4 +4,7 @@
 
 void hak_fork_register(void);
 
+/* Referred to by alloc.c, so that a static link with any part of the interface takes the constructor along. */
+extern const char hak_init_linked;
+
 #endif

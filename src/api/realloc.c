@@ -17,7 +17,9 @@ static void *move_block(void *p, size_t old_size, size_t size) {
 }
 
 /* A block shrinks in place while at least half of it stays in use: copying costs more than what would be won. */
-static bool stays(size_t block_size, size_t size) { return size <= block_size && size >= block_size / 2; }
+static bool stays(size_t block_size, size_t size) {
+  return size <= block_size && (size >= block_size / 2 || block_size == HAK_GRANULE);
+}
 
 static void *resize_run(hak_region *region, void *p, size_t size) {
   size_t old_size = hak_run_size(region, p);

@@ -75,7 +75,10 @@ void hak_outcome_settle(const hak_outcome *outcome, const char *where) {
 
 void hak_heap_put_locked(hak_heap *h, void *p, unsigned c, hak_outcome *outcome) {
   hak_span *span = hak_region_span(hak_region_find(p), p);
-  hak_verdict verdict = hak_slab_set_put(&h->bins[c].slabs, span, p, &outcome->release_due);
+  /* A block flushed twice in one batch may have emptied its slab the first time, and the span be somebody else's. */
+  hak_verdict verdict = HAK_LIKELY(span->tag == HAK_TAG(h->id, c))
+                            ? hak_slab_set_put(&h->bins[c].slabs, span, p, &outcome->release_due)
+                            : HAK_VERDICT_FREE_MEMORY;
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK) && outcome->verdict == HAK_VERDICT_OK) {
     outcome->verdict = verdict;
     outcome->bad = p;

@@ -76,10 +76,12 @@ static hak_span *mark_taken(hak_region *r, size_t index, size_t spans, bool *zer
 }
 
 static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, bool dirty_only, bool *zeroed) {
-  size_t n = chunk_count(r);
-  for (size_t i = r->first_span / HAK_CHUNK_SPANS; i < n; i++) {
+  size_t n = chunk_count(r), *hint = dirty_only ? &r->dirty_hint : &r->free_hint;
+  for (size_t i = *hint; i < n; i++) {
     hak_chunk *c = &r->chunks[i];
-    if ((dirty_only ? c->dirty_spans : c->free_spans) < spans || c->longest < spans) continue;
+    uint32_t candidates = dirty_only ? c->dirty_spans : c->free_spans;
+    if (candidates == 0 && i == *hint) *hint = i + 1; /* spans come back through lower_hints */
+    if (candidates < spans || c->longest < spans) continue;
     size_t bit = find_run(r, c, i, spans, align, dirty_only);
     if (bit < HAK_CHUNK_SPANS) return mark_taken(r, i * HAK_CHUNK_SPANS + bit, spans, zeroed);
   }
@@ -112,7 +114,7 @@ static hak_span *take_locked(size_t spans, size_t align, bool *zeroed) {
   for (unsigned i = 0; i < regions; i++) {
     if ((span = take_by_growing(hak_region_at(i), spans, align, zeroed)) != NULL) return span;
   }
-  hak_region *added = hak_region_add();
+  hak_region *added = hak_region_add(spans + hak_min_size(align, HAK_CHUNK_SPANS) - 1);
   if (added == NULL) return NULL;
   if ((span = take_from_chunks(added, spans, align, false, zeroed)) != NULL) return span;
   return take_by_growing(added, spans, align, zeroed);
@@ -123,6 +125,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, bool *zeroed) {
   hak_span *span = take_locked(spans, align, zeroed);
   if (span != NULL) {
     span->span_count = (uint32_t)spans;
+    span->tag = 0;
     for (size_t i = 0; i < spans; i++) span[i].head = span;
     hak_os_count(&hak_os_stats.alloc);
   }
@@ -150,6 +153,11 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, bool *zeroed) {
   return taken;
 }
 
+static void lower_hints(hak_region *r, size_t chunk, bool dirty) {
+  r->free_hint = hak_min_size(r->free_hint, chunk);
+  if (dirty) r->dirty_hint = hak_min_size(r->dirty_hint, chunk);
+}
+
 bool hak_pool_give(hak_span *span, size_t spans) {
   hak_region *r = hak_pool_region_of(span);
   size_t index = (size_t)(span - r->spans), bit = index % HAK_CHUNK_SPANS;
@@ -160,6 +168,7 @@ bool hak_pool_give(hak_span *span, size_t spans) {
   c->free_spans += (uint32_t)spans;
   c->dirty_spans += (uint32_t)spans;
   c->longest = HAK_CHUNK_SPANS;
+  lower_hints(r, index / HAK_CHUNK_SPANS, true);
   hak_store_relaxed(&c->epoch, hak_load_relaxed(&now_epoch));
   size_t live = hak_sub_relaxed(&hak_span_pool.live_spans, spans);
   size_t dirty = hak_add_relaxed(&hak_span_pool.dirty_spans, spans);
@@ -191,6 +200,7 @@ void hak_pool_unclaim(hak_region *r, size_t first, size_t count, bool clean) {
   change_bits(c->free, bit, count, true);
   c->free_spans += (uint32_t)count;
   c->longest = HAK_CHUNK_SPANS;
+  lower_hints(r, first / HAK_CHUNK_SPANS, !clean);
   hak_sub_relaxed(&hak_span_pool.live_spans, count);
   if (!clean) {
     change_bits(c->dirty, bit, count, true);

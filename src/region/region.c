@@ -43,6 +43,7 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes) {
   r->first_span = r->ready_spans = first;
   r->reserved_bytes = bytes;
   r->step_spans = FIRST_STEP_SPANS;
+  r->free_hint = r->dirty_hint = first / HAK_CHUNK_SPANS;
   r->limit = 0;
   return true;
 }
@@ -79,6 +80,7 @@ bool hak_region_grow(hak_region *r, size_t spans) {
   /* mlockall(MCL_FUTURE) populates what becomes writable: then keep the steps small. */
   void *last = hak_region_address(r, from + step - 1);
   if (!hak_os_is_resident(last)) r->step_spans = hak_min_size(r->step_spans * 2, LAST_STEP_SPANS);
+  r->free_hint = hak_min_size(r->free_hint, from / HAK_CHUNK_SPANS);
   for (size_t i = from; i < from + step; i++) {
     hak_chunk *chunk = &r->chunks[i / HAK_CHUNK_SPANS];
     chunk->free[i % HAK_CHUNK_SPANS / 64] |= (uint64_t)1 << (i % 64);
@@ -94,9 +96,10 @@ bool hak_region_grow(hak_region *r, size_t spans) {
   return true;
 }
 
-static bool reserve_region(hak_region *r) {
+static bool reserve_region(hak_region *r, size_t spans) {
   for (size_t bytes = LADDER_TOP; bytes >= LADDER_BOTTOM; bytes /= 4) {
-    if (bytes > max_reservation) continue;
+    /* The tables take less than a sixty-fourth. */
+    if (bytes > max_reservation || (bytes >> HAK_SPAN_SHIFT) / 64 * 63 < spans) continue;
     void *base = hak_os_reserve(bytes, HAK_SPAN_SIZE);
     if (base == NULL) continue;
     hak_os_small_pages(base, bytes);
@@ -108,14 +111,14 @@ static bool reserve_region(hak_region *r) {
 
 bool hak_region_init(size_t max_bytes) {
   max_reservation = hak_max_size(max_bytes, LADDER_BOTTOM);
-  if (!reserve_region(&hak_main_region)) return false;
+  if (!reserve_region(&hak_main_region, 1)) return false;
   hak_store_release(&region_count, 1);
   return true;
 }
 
-hak_region *hak_region_add(void) {
+hak_region *hak_region_add(size_t spans) {
   unsigned n = hak_load_relaxed(&region_count);
-  if (n == 0 || n == HAK_MAX_REGIONS || !reserve_region(&extra[n - 1])) return NULL;
+  if (n == 0 || n == HAK_MAX_REGIONS || !reserve_region(&extra[n - 1], spans)) return NULL;
   hak_store_release(&region_count, n + 1);
   return &extra[n - 1];
 }

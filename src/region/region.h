@@ -34,7 +34,7 @@ typedef struct hak_span {
   uint8_t class_code;
   uint8_t list;
   uint32_t span_count; /* of the slab or run */
-  uint32_t pad;
+  uint32_t tag;        /* of a slab, as in the tag table; 0 for runs and free spans */
 } hak_span;
 
 /* Pool state of 1,024 spans; written under the pool lock. */
@@ -57,6 +57,8 @@ typedef struct hak_region {
   size_t span_count, first_span, ready_spans; /* ready: accessible, tables included */
   size_t reserved_bytes;
   size_t step_spans; /* how much to make accessible next */
+  /* pool lock: chunks below have no free, and no dirty, span */
+  size_t free_hint, dirty_hint;
 } hak_region;
 
 extern hak_region hak_main_region;
@@ -74,7 +76,8 @@ bool hak_region_init(size_t max_bytes);
 /* Regions in order of creation; index 0 is the main one. Callers that add hold the pool lock. */
 hak_region *hak_region_at(unsigned index);
 unsigned hak_region_count(void);
-hak_region *hak_region_add(void);
+/* Adds a region that can hold a run of `spans`; NULL when none can be had. */
+hak_region *hak_region_add(size_t spans);
 
 /* Makes at least `spans` more spans accessible (more while steps allow). Caller holds the pool lock. */
 bool hak_region_grow(hak_region *region, size_t spans);

@@ -55,6 +55,7 @@ static hak_span *create(unsigned class_code, uint32_t owner) {
   s->list = HAK_NO_LIST;
   memset(s->bits, 0, ((size_t)s->blocks + 63) / 64 * sizeof *s->bits);
   uint32_t tag = HAK_TAG(owner, class_code);
+  s->tag = tag;
   hak_region_set_tags(r, s, tag, tag);
   return s;
 }
@@ -62,6 +63,7 @@ static hak_span *create(unsigned class_code, uint32_t owner) {
 static bool destroy(hak_slab_set *set, hak_span *s) {
   if (s->list != HAK_NO_LIST) unlink_slab(set, s);
   set->slabs--;
+  s->tag = 0;
   hak_region_set_tags(hak_pool_region_of(s), s, 0, 0);
   return hak_pool_give(s, s->span_count);
 }
