@@ -1,5 +1,6 @@
 /* The heap walk. Takes each lock in turn, in rank order; what it checks is the list of invariants of slab.h and
- * span_pool.h. */
+ * span_pool.h. Exact while nobody else allocates; runs are read without a lock, so another thread that frees one at
+ * this moment can cause a false report. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -58,6 +59,46 @@ static void check_heap(hak_heap *h) {
   hak_lock_drop(&h->lock);
 }
 
+/* One span with a tag: a slab, its own or a full one that no list names, or a run. Returns how far to go on. */
+static size_t check_tagged(hak_region *r, size_t index) {
+  const hak_span *s = &r->spans[index];
+  const void *p = hak_region_address(r, index);
+  uint32_t tag = hak_load_relaxed(&r->tags[index]), owner = HAK_TAG_OWNER(tag), code = HAK_TAG_CODE(tag);
+  if (owner == 0) {
+    expect(code == HAK_CODE_RUN, "span %p: tag %#x is neither a slab nor the start of a run", p, tag);
+    if (code != HAK_CODE_RUN) return 1;
+    expect(s->start == (uintptr_t)p && s->head == s, "run %p: its metadata names %p", p, (void *)s->start);
+    for (uint32_t i = 1; i < s->span_count; i++)
+      expect(hak_load_relaxed(&r->tags[index + i]) == HAK_CODE_RUN_BODY, "run %p: span %u has a wrong tag", p, i);
+    return s->span_count;
+  }
+  bool named = owner < hak_heap_id_limit() && code < HAK_FRONT_CLASSES;
+  expect(named, "span %p: tag %#x names no heap or class", p, tag);
+  if (!named) return 1;
+  hak_heap *h = hak_heap_by_id(owner);
+  hak_lock_take(&h->lock);
+  size_t spans = 1;
+  /* Read again: the slab may have gone to the pool, or to somebody else, before the lock was taken. */
+  if (hak_load_relaxed(&r->tags[index]) == tag && s->head == s && s->tag == tag) {
+    spans = s->span_count;
+    check_slab(h, code, s);
+    for (uint32_t i = 1; i < spans; i++)
+      expect(hak_load_relaxed(&r->tags[index + i]) == tag && r->spans[index + i].head == s,
+             "slab %p: its span %u belongs elsewhere", p, i);
+  }
+  hak_lock_drop(&h->lock);
+  return spans;
+}
+
+static void check_tags(void) {
+  for (unsigned i = 0; i < hak_region_count(); i++) {
+    hak_region *r = hak_region_at(i);
+    size_t end = hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT;
+    for (size_t index = r->first_span; index < end;)
+      index += hak_load_relaxed(&r->tags[index]) == 0 ? 1 : check_tagged(r, index);
+  }
+}
+
 static void check_chunk(const hak_region *r, size_t index, size_t *dirty_total) {
   const hak_chunk *chunk = &r->chunks[index];
   size_t free_spans = 0, dirty_spans = 0;
@@ -93,6 +134,7 @@ size_t hak_heap_check(void) {
   if (!hak_heap_started()) return 0;
   faults = 0;
   for (uint32_t id = HAK_EMERGENCY_ID; id < hak_heap_id_limit(); id++) check_heap(hak_heap_by_id(id));
+  check_tags();
   check_pool();
   return faults;
 }
