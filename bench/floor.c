@@ -4,8 +4,8 @@
  * therefore overlap sooner or later: good for programs that only write into their blocks, such as
  * those here, and for nothing else.
  *
- * Each thread has a ring of its own, about as large as the data random mixed keeps alive, so that
- * the caches are used about as they are under an allocator. What must keep its contents (thread
+ * Each thread has a ring of its own, small enough to stay in the first-level cache: what an
+ * allocator's choice of addresses costs in caches is its own, not the program's. What must keep its contents (thread
  * descriptors, what libc asks for at start-up) comes from memory that is never handed out again:
  * calloc, realloc, aligned requests, and the first FIRST_LAP_BYTES of the first thread's mallocs.
  *
@@ -24,8 +24,8 @@
 enum { ALIGNMENT_BYTES = 16, RING_COUNT = 64 };
 
 #define FIRST_LAP_BYTES (64 * KIB)
-#define RING_BYTES (256 * KIB)
-#define RING_REQUEST_MAX (32 * KIB)
+#define RING_BYTES (16 * KIB)
+#define RING_REQUEST_MAX (8 * KIB)
 /* Larger requests start somewhere in LARGE_START_BYTES and may reach LARGE_REQUEST_MAX further. */
 #define LARGE_START_BYTES (8 * MIB)
 #define LARGE_REQUEST_MAX (128 * MIB)

@@ -7,7 +7,7 @@ static void tag_run(hak_region *r, hak_span *s) {
 }
 
 void *hak_run_alloc(size_t size, size_t align, bool *zeroed) {
-  hak_span *s = hak_pool_take(spans_for(size), hak_max_size(spans_for(align), 1), zeroed);
+  hak_span *s = hak_pool_take(spans_for(hak_max_size(size, 1)), hak_max_size(spans_for(align), 1), zeroed);
   if (s == NULL) return NULL;
   hak_region *r = hak_pool_region_of(s);
   void *p = hak_span_address(r, s);
