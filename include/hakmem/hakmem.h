@@ -91,8 +91,10 @@ void hakmem_malloc_stats(void) HAKMEM_NOEXCEPT;
 int hakmem_option_get(const char *name, int64_t *value) HAKMEM_NOEXCEPT;
 int hakmem_option_set(const char *name, int64_t value) HAKMEM_NOEXCEPT;
 
-/* Walks all slabs, runs, lists and bitmaps; prints each fault to stderr and returns their number. Takes the
- * allocator's locks: not for signal handlers. For debuggers, hak_heap_check() is the same under an internal name. */
+/* Walks all slabs, runs, lists and bitmaps; prints each fault to stderr and returns their number. Exact while no other
+ * thread allocates or frees; runs are read without a lock, and one that is being freed meanwhile can be reported.
+ * Takes the allocator's locks: not for signal handlers. For debuggers, hak_heap_check() is the same under an internal
+ * name. */
 size_t hakmem_heap_check(void) HAKMEM_NOEXCEPT;
 
 /* Spans and runs handed out so far; not zero once the allocator has served a request. */

@@ -33,7 +33,7 @@ typedef struct hak_bin {
   void **full;     /* full magazines, linked through slot 0, newest first */
   uint32_t full_count;
   uint32_t capacity;       /* blocks the class may cache now, loaded magazine included */
-  uint32_t last_refill;    /* heap's slow-path count at the last refill from slabs */
+  uint64_t last_refill;    /* hak_os_ticks() at the last refill from slabs */
   uint16_t usable;         /* slots of the loaded magazine in use: its NULL sits at slot 63 - usable */
   uint16_t batch;          /* blocks the next refill takes */
   uint32_t activity;       /* refills and flushes since the last tick */

@@ -13,12 +13,13 @@
 
 /* A class may cache this many bytes at first, and when refills and flushes alternate. Measured in
    docs/decisions/002-front-capacity.md. */
-#define CAPACITY_BYTES_FIRST (64 * HAK_KIB)
+#define CAPACITY_BYTES_FIRST (32 * HAK_KIB)
 #define CAPACITY_BYTES_LAST HAK_MIB
-#define CAPACITY_BLOCKS_FIRST (4 * SLOTS)
+#define CAPACITY_BLOCKS_FIRST (2 * SLOTS)
 #define CAPACITY_BLOCKS_LEAST 4
-/* A flush this few slow paths after a refill of the same class is a program that swings, not one that shrinks. */
-#define SWING_WINDOW 8
+/* A flush so soon after a refill of the same class, some 10 us, is a program that swings fast enough for the two to
+ * cost something; about half a microsecond every 10 is left alone. */
+#define SWING_TICKS 25000
 
 #define BATCH_FIRST 4
 #define TICK_MASK 63 /* the clock is read every 64 slow paths */
@@ -179,7 +180,7 @@ bool hak_heap_make_room(hak_heap *h, unsigned c) {
   hak_bin *bin = &h->bins[c];
   if (bin->magazine == NULL) return false;
   size_t doubled = (size_t)bin->capacity * 2;
-  bool swings = h->slow_count - bin->last_refill <= SWING_WINDOW;
+  bool swings = hak_os_ticks() - bin->last_refill <= SWING_TICKS;
   if (swings && doubled * hak_class_size(c) <= CAPACITY_BYTES_LAST && !is_pinned(c)) {
     bin->capacity = (uint32_t)doubled;
     if (hak_heap_push_full(h, c)) return true;
@@ -229,7 +230,7 @@ static bool refill(hak_heap *h, unsigned c) {
   if (emptied != NULL) hak_remote_send_home(h, emptied);
   hak_outcome_settle(&outcome, "in a batch freed by another thread");
   hak_heap_tick(h);
-  bin->last_refill = h->slow_count;
+  bin->last_refill = hak_os_ticks();
   return served || taken > 0;
 }
 

@@ -9,6 +9,7 @@
 #include "pool/span_pool.h"
 #include "report/report.h"
 
+static hak_lock check_lock; /* one walk at a time */
 static size_t faults;
 
 HAK_PRINTF(2, 3) static void expect(bool holds, const char *format, ...) {
@@ -132,9 +133,12 @@ static void check_pool(void) {
 
 size_t hak_heap_check(void) {
   if (!hak_heap_started()) return 0;
+  hak_lock_take(&check_lock);
   faults = 0;
   for (uint32_t id = HAK_EMERGENCY_ID; id < hak_heap_id_limit(); id++) check_heap(hak_heap_by_id(id));
   check_tags();
   check_pool();
-  return faults;
+  size_t found = faults;
+  hak_lock_drop(&check_lock);
+  return found;
 }
