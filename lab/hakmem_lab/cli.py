@@ -4,6 +4,7 @@ import click
 
 from hakmem_lab.commands.demo import demo
 from hakmem_lab.commands.pair import pair
+from hakmem_lab.commands.peers import peers
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -13,3 +14,4 @@ def main() -> None:
 
 main.add_command(demo)
 main.add_command(pair)
+main.add_command(peers)

@@ -3,26 +3,41 @@
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hakmem_lab import cache
+from hakmem_lab.environment import revision_of
 from hakmem_lab.errors import LabError
+from hakmem_lab.recipes import RECIPES
 
 DEBIAN_LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
 
 
 @dataclass(frozen=True)
 class Allocator:
-    """One allocator of a comparison; without a library it is what the program has by itself."""
+    """One allocator of a comparison; without a library it is what the program has by itself.
+
+    `settings` are what a program must have in its environment to run under this one properly.
+    """
 
     name: str
     library: Path | None = None
     version: str = ""
     problem: str = ""
+    source: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def usable(self) -> bool:
         return not self.problem
+
+    def __str__(self) -> str:
+        """Where it lies, in which version, with which settings of its own."""
+        given = " ".join(f"{name}={value}" for name, value in self.settings.items())
+        what = f"{self.library or 'nothing preloaded'}  {self.version}".strip()
+        return f"{what}  with {given}" if given else what
 
 
 @dataclass(frozen=True)
@@ -71,30 +86,66 @@ def package_version(package: str) -> str:
     return answer[1] if len(answer) == 2 and answer[0] == "installed" else ""
 
 
-def from_path(name: str, path: Path, version: str = "") -> Allocator:
+def from_path(name: str, path: Path, version: str = "", source: str = "user") -> Allocator:
     """An allocator by the path of its library; a path that is not there becomes its problem."""
     path = path.expanduser().absolute()
     problem = "" if path.is_file() else f"no library at {path}"
-    return Allocator(name, path, version, problem)
+    return Allocator(name, path, version, problem, source)
+
+
+def known_names() -> list[str]:
+    return [*DEFAULT_NAMES, *RECIPES]
 
 
 def find(name: str) -> Allocator:
     """Looks an allocator up by name; what is missing comes back with its problem named."""
     if name == "glibc":
-        return Allocator("glibc", None, package_version("libc6"))
+        return Allocator("glibc", None, package_version("libc6"), source="the system's")
     if name == "hakmem":
         given = os.environ.get("HAKLAB_LIB")
-        return from_path(name, Path(given) if given else build_folder() / "libhakmem.so")
+        if given:
+            return from_path(name, Path(given), "from HAKLAB_LIB")
+        path = build_folder() / "libhakmem.so"
+        return from_path(name, path, revision_of(repository_root()), "this checkout")
     if name == "floor":
-        return from_path(name, build_folder() / "bench" / "libfloor.so", "does nothing")
-    peer = PEERS.get(name)
-    if peer is None:
-        known = ", ".join((*DEFAULT_NAMES, "floor"))
-        raise LabError(f"unknown allocator '{name}' (known: {known}; others with --lib)", 2)
+        return from_path(name, build_folder() / "bench" / "libfloor.so", "does nothing", "floor")
+    if name in PEERS:
+        return packaged(name, PEERS[name])
+    if name in RECIPES:
+        return built(name)
+    known = ", ".join((*known_names(), "floor"))
+    raise LabError(f"unknown allocator '{name}' (known: {known}; others with --lib)", 2)
+
+
+def packaged(name: str, peer: Peer) -> Allocator:
+    """A library of Debian's, or the one that the user's variable names."""
     given = os.environ.get(peer.variable)
     if given:
-        return from_path(name, Path(given), f"from {peer.variable}")
-    found = from_path(name, DEBIAN_LIBRARIES / peer.file_name, package_version(peer.package))
+        return from_path(name, Path(given), f"from {peer.variable}", f"user ({peer.variable})")
+    version = package_version(peer.package)
+    found = from_path(name, DEBIAN_LIBRARIES / peer.file_name, version, "Debian")
     if not found.usable:
         return replace(found, problem=f"not installed (package {peer.package})")
     return found
+
+
+def built(name: str) -> Allocator:
+    """A library that `hakmem peers build` made."""
+    metadata, problem = cache.read(name)
+    return Allocator(
+        name,
+        cache.library_path(name),
+        str(metadata) if metadata else "",
+        problem,
+        "crates.io",
+        with_users_tunables(RECIPES[name].settings),
+    )
+
+
+def with_users_tunables(settings: Mapping[str, str]) -> dict[str, str]:
+    """A peer's settings, after what the user has in the same list of GLIBC_TUNABLES."""
+    before = os.environ.get("GLIBC_TUNABLES")
+    return {
+        name: f"{before}:{value}" if before and name == "GLIBC_TUNABLES" else value
+        for name, value in settings.items()
+    }

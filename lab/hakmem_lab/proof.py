@@ -92,7 +92,7 @@ def load_checked(allocator: Allocator) -> Allocator:
     """The allocator again, with a problem where the loader refuses its library."""
     if allocator.library is None or not allocator.usable:
         return allocator
-    outcome = run_once(["/bin/true"], allocator.library)
+    outcome = run_once(["/bin/true"], allocator.library, settings=allocator.settings)
     return replace(allocator, problem=outcome.problem) if outcome.problem else allocator
 
 
@@ -100,7 +100,8 @@ def peer_served(
     command: Sequence[str], allocator: Allocator, settings: Mapping[str, str] | None = None
 ) -> str:
     """One cell that says whether this allocator, and no other, served a run of `command`."""
-    providers = malloc_providers(command, allocator.library, settings)
+    asked = {**(settings or {}), **allocator.settings}
+    providers = malloc_providers(command, allocator.library, asked)
     if not providers:
         return "unknown (static?)"
     if allocator.library is not None:

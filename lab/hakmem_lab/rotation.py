@@ -73,9 +73,11 @@ def contenders(
     command: Sequence[str],
     settings: Mapping[str, str] | None = None,
 ) -> list[Contender]:
-    """The usable allocators, all with the same command line and settings."""
+    """The usable allocators, all with the same command line and settings, and with their own."""
     return [
-        Contender(a.name, tuple(command), a.library, settings or {}) for a in allocators if a.usable
+        Contender(a.name, tuple(command), a.library, {**(settings or {}), **a.settings})
+        for a in allocators
+        if a.usable
     ]
 
 

@@ -37,6 +37,8 @@ typedef struct hak_bin {
   uint16_t usable;         /* slots of the loaded magazine in use: its NULL sits at slot 63 - usable */
   uint16_t batch;          /* blocks the next refill takes */
   uint32_t activity;       /* refills and flushes since the last tick */
+  struct hak_packet *returned; /* packets of this class taken from the inbox and not yet loaded */
+  uint32_t returned_bytes;
   /* slow lock */
   hak_slab_set slabs;
 } hak_bin;

@@ -13,9 +13,9 @@
 
 /* A class may cache this many bytes at first, and when refills and flushes alternate. Measured in
    docs/decisions/002-front-capacity.md. */
-#define CAPACITY_BYTES_FIRST (32 * HAK_KIB)
+#define CAPACITY_BYTES_FIRST (16 * HAK_KIB)
 #define CAPACITY_BYTES_LAST HAK_MIB
-#define CAPACITY_BLOCKS_FIRST (2 * SLOTS)
+#define CAPACITY_BLOCKS_FIRST SLOTS
 #define CAPACITY_BLOCKS_LEAST 4
 /* A flush so soon after a refill of the same class, some 10 us, is a program that swings fast enough for the two to
  * cost something; about half a microsecond every 10 is left alone. */
@@ -40,7 +40,8 @@ void hak_heap_init_bins(hak_heap *h) {
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     hak_bin *bin = &h->bins[c];
     bin->magazine = bin->full = NULL;
-    bin->full_count = 0;
+    bin->returned = NULL;
+    bin->full_count = bin->returned_bytes = 0;
     bin->capacity = first_capacity(c);
     bin->batch = BATCH_FIRST;
   }
@@ -211,18 +212,20 @@ static bool refill(hak_heap *h, unsigned c) {
     return true;
   }
   if (bin->magazine == NULL && !load_first(h, c)) return false;
+  if (hak_remote_load_returned(h, c)) return loaded_count(h, c) > 0;
   void *blocks[SLOTS];
   unsigned taken = 0;
   hak_outcome outcome = {0};
   hak_packet *emptied = NULL;
   hak_lock_take(&h->lock);
   if (hak_remote_pending(h)) hak_remote_drain_locked(h, true, &outcome, &emptied);
-  bool served = loaded_count(h, c) > 0;
+  bool served = loaded_count(h, c) > 0 || bin->returned != NULL;
   if (!served) {
     unsigned batch = (unsigned)hak_min_size(bin->batch, bin->usable);
     taken = hak_slab_set_take(&bin->slabs, c, h->id, blocks, batch);
   }
   hak_lock_drop(&h->lock);
+  if (loaded_count(h, c) == 0) hak_remote_load_returned(h, c);
   load_blocks(h, c, blocks, taken);
   if (bin->batch < SLOTS) bin->batch = (uint16_t)hak_min_size((size_t)bin->batch * 2, SLOTS);
   bin->activity++;
@@ -231,7 +234,7 @@ static bool refill(hak_heap *h, unsigned c) {
   hak_outcome_settle(&outcome, "in a batch freed by another thread");
   hak_heap_tick(h);
   bin->last_refill = hak_os_ticks();
-  return served || taken > 0;
+  return loaded_count(h, c) > 0;
 }
 
 static void *take_one(hak_heap *h, unsigned c) {
@@ -319,6 +322,7 @@ void hak_heap_prewarm(hak_heap *h, unsigned c, unsigned blocks) {
 /* Returns the bin's blocks and magazines. */
 static void empty_bin(hak_heap *h, unsigned c) {
   hak_bin *bin = &h->bins[c];
+  hak_remote_flush_returned(h, c);
   if (bin->magazine == NULL) return;
   while (bin->full != NULL) {
     void **magazine = bin->full;
@@ -354,7 +358,9 @@ static void shrink_idle(hak_heap *h) {
     hak_bin *bin = &h->bins[c];
     bool idle = bin->activity == 0;
     bin->activity = 0;
-    if (!idle || bin->full == NULL || is_pinned(c)) continue;
+    if (!idle) continue;
+    hak_remote_flush_returned(h, c);
+    if (bin->full == NULL || is_pinned(c)) continue;
     void **oldest = unstack_oldest(bin);
     flush_blocks(h, c, oldest + 1, SLOTS);
     bin->activity = 0; /* its own flush is no activity */

@@ -14,6 +14,9 @@ _Static_assert(sizeof(hak_packet) == HAK_CELL_SIZE, "a packet is one cell");
 #define WEIGHT_BYTES (8 * HAK_KIB)
 #define BACKLOG_WEIGHT 256
 
+/* Kept packets of a class: as much as an inbox may hold without being drained by a sender. */
+#define RETURNED_BYTES_MAX ((uint32_t)(512 * HAK_KIB))
+
 #define INBOX_WEIGHT_MASK ((uintptr_t)HAK_CELL_SIZE - 1)
 
 /* Returns the weight of what is now waiting, at most 511. */
@@ -54,9 +57,12 @@ void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_cod
     }
     packet->home = self->id;
     packet->owner = owner;
-    packet->count = packet->bytes = 0;
+    packet->count = 0;
+    packet->bytes = 0;
+    packet->class_code = (uint8_t)class_code;
     *slot = packet;
   }
+  if (packet->class_code != class_code) packet->class_code = HAK_PACKET_MIXED;
   packet->blocks[packet->count++] = p;
   packet->bytes += hak_class_table[class_code].size;
   if (packet->count == HAK_PACKET_BLOCKS || packet->bytes >= PACKET_BYTES_MAX) {
@@ -75,16 +81,23 @@ void hak_remote_send_open(hak_heap *self) {
   }
 }
 
-/* One block of the inbox. The tag is read again: a block freed twice may lie in a slab that has gone since. */
+static void note_gone(hak_outcome *outcome, void *p) {
+  if (outcome->verdict != HAK_VERDICT_OK) return;
+  outcome->verdict = HAK_VERDICT_FREE_MEMORY;
+  outcome->bad = p;
+  outcome->bad_class = 0;
+}
+
+/* Class of a block that was sent to heap, or no class. The tag is read again: a block freed twice may lie in a slab
+ * that has gone since. */
+HAK_INLINE uint32_t class_now(const hak_heap *heap, const void *p) {
+  return hak_region_tag(hak_region_find(p), p) ^ HAK_TAG(heap->id, 0);
+}
+
 static void take_back(hak_heap *heap, void *p, bool to_front, hak_outcome *outcome) {
-  const hak_region *r = hak_region_find(p);
-  uint32_t tag = hak_region_tag(r, p), class_code = tag ^ HAK_TAG(heap->id, 0);
+  uint32_t class_code = class_now(heap, p);
   if (HAK_UNLIKELY(class_code >= HAK_FRONT_CLASSES)) {
-    if (outcome->verdict == HAK_VERDICT_OK) {
-      outcome->verdict = HAK_VERDICT_FREE_MEMORY;
-      outcome->bad = p;
-      outcome->bad_class = 0;
-    }
+    note_gone(outcome, p);
     return;
   }
   if (to_front) {
@@ -99,12 +112,69 @@ static void take_back(hak_heap *heap, void *p, bool to_front, hak_outcome *outco
   hak_heap_put_locked(heap, p, class_code, outcome);
 }
 
+static bool keep_returned(hak_heap *heap, hak_packet *packet) {
+  if (packet->class_code == HAK_PACKET_MIXED) return false;
+  hak_bin *bin = &heap->bins[packet->class_code];
+  if (bin->returned_bytes + packet->bytes > RETURNED_BYTES_MAX) return false;
+  packet->next = bin->returned;
+  bin->returned = packet;
+  bin->returned_bytes += packet->bytes;
+  return true;
+}
+
+bool hak_remote_load_returned(hak_heap *heap, unsigned class_code) {
+  hak_bin *bin = &heap->bins[class_code];
+  hak_packet *packet = bin->returned;
+  if (packet == NULL) return false;
+  void **top = heap->front->top[class_code];
+  hak_outcome outcome = {0};
+  unsigned n = (unsigned)hak_min_size(packet->count, bin->usable);
+  for (unsigned i = 0; i < n; i++) {
+    void *p = packet->blocks[--packet->count];
+    if (HAK_LIKELY(class_now(heap, p) == class_code))
+      *++top = p;
+    else
+      note_gone(&outcome, p);
+  }
+  heap->front->top[class_code] = top;
+  uint32_t bytes = n * hak_class_table[class_code].size;
+  packet->bytes -= bytes;
+  bin->returned_bytes -= bytes;
+  if (packet->count == 0) {
+    bin->returned = packet->next;
+    packet->next = NULL;
+    hak_remote_send_home(heap, packet);
+  }
+  hak_outcome_settle(&outcome, "in a batch freed by another thread");
+  return true;
+}
+
+void hak_remote_flush_returned(hak_heap *heap, unsigned class_code) {
+  hak_bin *bin = &heap->bins[class_code];
+  hak_packet *emptied = bin->returned;
+  if (emptied == NULL) return;
+  hak_outcome outcome = {0};
+  hak_lock_take(&heap->lock);
+  for (hak_packet *packet = emptied; packet != NULL; packet = packet->next) {
+    for (unsigned i = 0; i < packet->count; i++) take_back(heap, packet->blocks[i], false, &outcome);
+  }
+  hak_lock_drop(&heap->lock);
+  bin->returned = NULL;
+  bin->returned_bytes = 0;
+  hak_remote_send_home(heap, emptied);
+  hak_outcome_settle(&outcome, "in a batch freed by another thread");
+}
+
 void hak_remote_drain_locked(hak_heap *heap, bool to_front, hak_outcome *outcome, hak_packet **emptied) {
   /* Acquire pairs with the push: the packets' contents are visible. Sequentially consistent for the park argument. */
   uintptr_t all = hak_exchange_seq(&heap->inbox, 0);
   hak_packet *packet = (hak_packet *)(all & ~INBOX_WEIGHT_MASK);
   while (packet != NULL) {
     hak_packet *next = packet->next;
+    if (to_front && keep_returned(heap, packet)) {
+      packet = next;
+      continue;
+    }
     for (uint32_t i = 0; i < packet->count; i++) take_back(heap, packet->blocks[i], to_front, outcome);
     packet->next = *emptied;
     *emptied = packet;

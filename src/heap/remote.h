@@ -8,12 +8,15 @@
 #include "heap/heap.h"
 
 #define HAK_PACKET_BLOCKS 61
+#define HAK_PACKET_MIXED 0xffu
 
 typedef struct hak_packet {
   struct hak_packet *next; /* first, as in a cell */
   uint32_t home;           /* heap whose cell this is */
   uint32_t owner;          /* heap the blocks belong to */
-  uint32_t count;
+  uint8_t count;
+  uint8_t class_code; /* of all blocks, or HAK_PACKET_MIXED */
+  uint16_t unused;
   uint32_t bytes;
   void *blocks[HAK_PACKET_BLOCKS];
 } hak_packet;
@@ -24,12 +27,18 @@ void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_cod
 /* Sends every packet that self has open. */
 void hak_remote_send_open(hak_heap *self);
 
-/* Takes heap's inbox and puts the blocks into its front while there is room (own heap only: to_front), else into
- * their slabs. Caller holds heap->lock. Emptied packets go on *emptied. */
+/* Takes heap's inbox. Own heap only (to_front): packets of one class are kept whole for the class's next refills,
+ * blocks of mixed packets go into the front, both while there is room. All others go into their slabs. Caller holds
+ * heap->lock. Emptied packets go on *emptied. */
 void hak_remote_drain_locked(hak_heap *heap, bool to_front, hak_outcome *outcome, hak_packet **emptied);
 
 /* Drains any heap's inbox into its slabs, taking its slow lock. */
 void hak_remote_drain(hak_heap *heap);
+
+/* Loads blocks of a kept packet into the class's empty loaded magazine; false when none is kept. Owner only. */
+bool hak_remote_load_returned(hak_heap *heap, unsigned class_code);
+/* Returns the blocks of kept packets to their slabs. Owner only, no lock held. */
+void hak_remote_flush_returned(hak_heap *heap, unsigned class_code);
 
 /* Sends emptied packets home; those of `self` (may be NULL) are kept. */
 void hak_remote_send_home(hak_heap *self, hak_packet *emptied);

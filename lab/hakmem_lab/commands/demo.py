@@ -17,13 +17,7 @@ from rich.console import Console
 from hakmem_lab import environment, tables
 from hakmem_lab.errors import LabError
 from hakmem_lab.options import resolve_cpus, resolve_seed
-from hakmem_lab.peers import (
-    DEFAULT_NAMES,
-    Allocator,
-    bench_program,
-    find,
-    repository_root,
-)
+from hakmem_lab.peers import DEFAULT_NAMES, Allocator, bench_program, find
 from hakmem_lab.proof import Served, hakmem_served, load_checked, malloc_providers, peer_served
 from hakmem_lab.rotation import (
     OPS_PER_SECOND,
@@ -127,11 +121,7 @@ def facts(allocators: Sequence[Allocator], seed: int) -> dict[str, str]:
     lines["compiler"] = environment.compiler_of(hakmem.library) if hakmem.library else "unknown"
     lines["seed"] = str(seed)
     for allocator in allocators:
-        version = allocator.version
-        if allocator is hakmem:
-            version = environment.revision_of(repository_root())
-        what = f"preloaded {allocator.library}" if allocator.library else "nothing preloaded"
-        lines[allocator.name] = allocator.problem or f"{what}  {version}".strip()
+        lines[allocator.name] = allocator.problem or str(allocator)
     return lines
 
 

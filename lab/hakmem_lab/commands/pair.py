@@ -84,7 +84,7 @@ def pair(
     facts = environment.describe() | {
         "pairs": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}",
         "program": shlex.join(program),
-        **{a.name: f"{a.library or 'nothing preloaded'} {a.version}".strip() for a in chosen},
+        **{a.name: a.problem or str(a) for a in chosen},
         **served,
     }
     console.print(tables.facts_table(facts))
