@@ -150,7 +150,7 @@ void hak_heap_park_current(void) {
   hak_front *front = &hak_tls_front;
   hak_heap *h = front->heap;
   if (h == NULL) return;
-  hak_heap_flush_all(h);
+  hak_heap_trim(h);
   hak_cell_give(h->cells);
   h->cells = NULL;
   clear_front(front);

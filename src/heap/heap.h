@@ -64,6 +64,14 @@ typedef struct hak_heap {
   hak_bin bins[HAK_FRONT_CLASSES];
 } hak_heap;
 
+/* What a batch of puts found; acted on when no lock is held. */
+typedef struct hak_outcome {
+  bool release_due;
+  hak_verdict verdict; /* the first bad one */
+  void *bad;
+  unsigned bad_class;
+} hak_outcome;
+
 extern hak_heap hak_emergency_heap;
 extern hak_lock hak_registry_lock;
 
@@ -96,8 +104,10 @@ void hak_heap_prewarm(hak_heap *heap, unsigned class_code, unsigned blocks);
 
 /* Returns every cached block to its slab and every open packet to its owner. The heap is the caller's own. */
 void hak_heap_flush_all(hak_heap *heap);
-/* flush_all, plus the empty slabs kept for carving; used when memory is short and by malloc_trim. */
+/* flush_all, plus the empty slabs kept for carving; used when memory is short, by malloc_trim and on parking. */
 void hak_heap_trim(hak_heap *heap);
+/* Gives the empty slabs kept for carving back to the pool. Caller holds heap->lock. */
+void hak_heap_trim_slabs_locked(hak_heap *heap, hak_outcome *outcome);
 
 /* fork: all locks of this box in rank order; after_child makes fresh locks and parks the other threads' heaps. */
 void hak_heap_fork_lock(void);
@@ -108,14 +118,6 @@ void hak_heap_fork_child(void);
 void hak_heap_park_current(void);
 
 /* --- between the files of this box --- */
-
-/* What a batch of puts found; acted on when no lock is held. */
-typedef struct hak_outcome {
-  bool release_due;
-  hak_verdict verdict; /* the first bad one */
-  void *bad;
-  unsigned bad_class;
-} hak_outcome;
 
 void hak_outcome_settle(const hak_outcome *outcome, const char *where);
 void hak_heap_put_locked(hak_heap *heap, void *p, unsigned class_code, hak_outcome *outcome);

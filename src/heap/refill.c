@@ -343,11 +343,15 @@ void hak_heap_flush_all(hak_heap *h) {
   hak_remote_send_open(h);
 }
 
+void hak_heap_trim_slabs_locked(hak_heap *h, hak_outcome *outcome) {
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) hak_slab_set_trim(&h->bins[c].slabs, &outcome->release_due);
+}
+
 void hak_heap_trim(hak_heap *h) {
   hak_heap_flush_all(h);
   hak_outcome outcome = {0};
   hak_lock_take(&h->lock);
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) hak_slab_set_trim(&h->bins[c].slabs, &outcome.release_due);
+  hak_heap_trim_slabs_locked(h, &outcome);
   hak_lock_drop(&h->lock);
   hak_outcome_settle(&outcome, "when caches were trimmed");
 }

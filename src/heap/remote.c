@@ -203,6 +203,8 @@ void hak_remote_drain(hak_heap *heap) {
   HAK_SCHEDULE_POINT("drain: before lock");
   hak_lock_take(&heap->lock);
   hak_remote_drain_locked(heap, false, &outcome, &emptied);
+  /* An active owner keeps its empty carving slabs at hand; a parked heap has no use for them. */
+  if (hak_load_relaxed(&heap->state) == HAK_HEAP_PARKED) hak_heap_trim_slabs_locked(heap, &outcome);
   hak_lock_drop(&heap->lock);
   hak_remote_send_home(hak_tls_front.heap, emptied);
   hak_outcome_settle(&outcome, "in a batch freed by another thread");
