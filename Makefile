@@ -15,17 +15,17 @@ help:
 run: export HAKLAB_APP := $(value APP)
 run:
 	@scripts/setup.sh run
-	@scripts/build.sh release
+	@scripts/build.sh release programs
 	@.venv/bin/hakmem demo --app "$$HAKLAB_APP"
 
 test:
 	@scripts/setup.sh test
 	@scripts/build.sh release
-	@ctest --preset release --output-on-failure
+	@ctest --preset release
 
 bench:
 	@scripts/setup.sh run
-	@scripts/build.sh release
+	@scripts/build.sh release programs
 	@scripts/bench.sh
 
 clean:

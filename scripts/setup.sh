@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 goal=${1:-}
 case $goal in
 run) lists=(scripts/packages-run.txt) ;;
-test) lists=(scripts/packages-run.txt scripts/packages-test.txt) ;;
+test) lists=(scripts/packages-run.txt scripts/packages-test.txt tests/preload/packages.txt) ;;
 *)
     echo "usage: scripts/setup.sh run|test" >&2
     exit 2

@@ -349,6 +349,7 @@ void hak_heap_trim_slabs_locked(hak_heap *h, hak_outcome *outcome) {
 
 void hak_heap_trim(hak_heap *h) {
   hak_heap_flush_all(h);
+  if (hak_remote_pending(h)) hak_remote_drain(h);
   hak_outcome outcome = {0};
   hak_lock_take(&h->lock);
   hak_heap_trim_slabs_locked(h, &outcome);
