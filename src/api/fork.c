@@ -8,6 +8,7 @@
 #include "large/huge.h"
 #include "pool/cell.h"
 #include "pool/span_pool.h"
+#include "report/report.h"
 
 static void before_fork(void) {
   hak_heap_make_current(); /* now, not inside the window; failure is harmless */
@@ -32,6 +33,7 @@ static void after_fork_child(void) {
   memset(&hak_cell_lock, 0, sizeof hak_cell_lock);
   memset(&hak_span_pool.lock, 0, sizeof hak_span_pool.lock);
   hak_heap_fork_child();
+  hak_heap_check_fork_child();
 }
 
 void hak_fork_register(void) { pthread_atfork(before_fork, after_fork_parent, after_fork_child); }

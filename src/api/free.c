@@ -45,19 +45,20 @@ HAK_NOINLINE void hak_free_slow(void *p) {
     hak_remote_free(self, owner, p, class_code);
 }
 
+/* Size of the block at p, 0 when there is none of ours. */
+static size_t block_size(const void *p) {
+  hak_region *region = hak_region_find(p);
+  if (HAK_UNLIKELY(region == NULL)) return hak_huge_size(p);
+  uint32_t tag = hak_region_tag(region, p);
+  if (HAK_LIKELY(HAK_TAG_OWNER(tag) != 0)) return hak_class_size(HAK_TAG_CODE(tag));
+  return tag == HAK_TAG(0, HAK_CODE_RUN) ? hak_run_size(region, p) : 0;
+}
+
 size_t hak_usable_size(const void *p, const void *caller) {
   if (p == NULL) return 0;
-  hak_region *region = hak_region_find(p);
-  if (region != NULL) {
-    uint32_t tag = hak_region_tag(region, p);
-    if (HAK_LIKELY(HAK_TAG_OWNER(tag) != 0)) return hak_class_size(HAK_TAG_CODE(tag));
-    if (tag == HAK_TAG(0, HAK_CODE_RUN)) return hak_run_size(region, p);
-  } else {
-    size_t bytes = hak_huge_size(p);
-    if (bytes != 0) return bytes;
-  }
-  hak_foreign_note(HAK_FOREIGN_USABLE_SIZE, p, caller);
-  return 0;
+  size_t size = block_size(p);
+  if (HAK_UNLIKELY(size == 0)) hak_foreign_note(HAK_FOREIGN_USABLE_SIZE, p, caller);
+  return size;
 }
 
 /* Only a size larger than the block is certain to be wrong: a smaller one may come from an aligned request or a
@@ -65,10 +66,9 @@ size_t hak_usable_size(const void *p, const void *caller) {
 void hak_free_sized(void *p, size_t size) {
 #if HAK_CHECKS
   if (HAK_LIKELY(p != NULL)) {
-    hak_region *region = hak_region_find(p);
-    uint32_t tag = region == NULL ? 0 : hak_region_tag(region, p);
-    if (HAK_TAG_OWNER(tag) != 0 && size > hak_class_size(HAK_TAG_CODE(tag)))
-      hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, hak_class_size(HAK_TAG_CODE(tag)), "at the call");
+    size_t actual = block_size(p);
+    if (HAK_UNLIKELY(size > actual && actual != 0))
+      hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, actual, "at the call");
   }
 #else
   (void)size;

@@ -3,6 +3,7 @@
  * this moment can cause a false report. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "heap/heap.h"
 #include "os/print.h"
@@ -130,6 +131,8 @@ static void check_pool(void) {
          hak_load_relaxed(&hak_span_pool.dirty_spans));
   hak_lock_drop(&hak_span_pool.lock);
 }
+
+void hak_heap_check_fork_child(void) { memset(&check_lock, 0, sizeof check_lock); }
 
 size_t hak_heap_check(void) {
   if (!hak_heap_started()) return 0;

@@ -28,5 +28,7 @@ void hak_report_text(void);
 
 /* Walks every span, list and bitmap; prints each fault and returns their number. Callable from a debugger. */
 size_t hak_heap_check(void);
+/* In the child of a fork: a walk that another thread was in is over. */
+void hak_heap_check_fork_child(void);
 
 #endif
