@@ -1,0 +1,130 @@
+"""`hakmem peers`: the allocators to compare with, and building those that Debian has not."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich import box
+from rich.table import Table
+
+from hakmem_lab import cache, tables
+from hakmem_lab.building import BuildError, build, is_current
+from hakmem_lab.environment import allowed_cpus
+from hakmem_lab.errors import LabError
+from hakmem_lab.loading import Loading, try_library
+from hakmem_lab.peers import Allocator, find, known_names
+from hakmem_lab.recipes import RECIPES, Recipe
+
+INTERRUPTED = 130
+
+
+@click.group()
+def peers() -> None:
+    """Build other allocators from their sources, and list what there is to compare with."""
+
+
+@peers.command("build")
+@click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(1),
+    help="Compilers to run at a time (default: one a CPU).",
+)
+@click.option("--force", is_flag=True, help="Build also what is there and up to date.")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def build_command(jobs: int | None, force: bool, names: tuple[str, ...]) -> None:
+    """Build the named allocators, or all, from crates.io sources into the cache folder."""
+    console = tables.make_console()
+    recipes = [recipe_of(name) for name in dict.fromkeys(names or RECIPES)]
+    console.print(f"into {cache.cache_folder()}")
+    failed = []
+    for recipe in recipes:
+        if not force and is_current(recipe):
+            metadata, _ = cache.read(recipe.name)
+            console.print(f"{recipe.name}: {metadata} is up to date")
+            continue
+        try:
+            with console.status(f"{recipe.name}: starting") as status:
+                metadata = build(
+                    recipe,
+                    jobs or len(allowed_cpus()),
+                    lambda what, name=recipe.name: status.update(f"{name}: {what}"),
+                )
+            console.print(f"{recipe.name}: built {metadata}, {metadata.compiler}")
+        except (BuildError, OSError) as error:
+            failed.append(recipe.name)
+            console.print(f"{recipe.name}: FAILED: {error}", soft_wrap=True)
+        except KeyboardInterrupt:
+            console.print(f"interrupted while building {recipe.name}; what was built before stays")
+            raise SystemExit(INTERRUPTED) from None
+    if failed:
+        raise LabError(f"not built: {', '.join(failed)}")
+
+
+def recipe_of(name: str) -> Recipe:
+    if name not in RECIPES:
+        raise LabError(f"no recipe for '{name}' (there are: {', '.join(RECIPES)})", 2)
+    return RECIPES[name]
+
+
+@peers.command("list")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
+def list_command(json_path: Path | None) -> None:
+    """Show each known allocator: version, where it comes from, and whether it loads and serves.
+
+    Each library is preloaded into a small program that looks up and uses malloc, calloc, realloc,
+    free, posix_memalign, aligned_alloc, memalign and malloc_usable_size.
+    """
+    console = tables.make_console()
+    rows = [examined(find(name)) for name in known_names()]
+    console.print(peers_table(rows))
+    # Paths are long: below the table they stay whole.
+    paths = {a.name: str(a.library) for a, _ in rows if a.library is not None}
+    console.print(tables.facts_table(paths))
+    if json_path is not None:
+        document = [row_json(allocator, loading) for allocator, loading in rows]
+        json_path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def examined(allocator: Allocator) -> tuple[Allocator, Loading]:
+    """The allocator and what a trial shows; what the system has needs none."""
+    if not allocator.usable:
+        return allocator, Loading(allocator.problem)
+    if allocator.library is None:
+        return allocator, Loading()
+    return allocator, try_library(allocator.library, allocator.settings)
+
+
+def peers_table(rows: list[tuple[Allocator, Loading]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("allocator", no_wrap=True)
+    table.add_column("version")
+    table.add_column("source", no_wrap=True)
+    table.add_column("loads and serves")
+    table.add_column("runs with")
+    for allocator, loading in rows:
+        given = " ".join(f"{name}={value}" for name, value in allocator.settings.items())
+        table.add_row(
+            allocator.name,
+            allocator.version or tables.ABSENT,
+            allocator.source,
+            loading.problem or (f"yes, but {loading.remark}" if loading.remark else "yes"),
+            given or tables.ABSENT,
+        )
+    return table
+
+
+def row_json(allocator: Allocator, loading: Loading) -> dict:
+    metadata = cache.read(allocator.name)[0] if allocator.name in RECIPES else None
+    return {
+        "name": allocator.name,
+        "version": allocator.version,
+        "path": str(allocator.library) if allocator.library else None,
+        "source": allocator.source,
+        "loads": not loading.problem,
+        "problem": loading.problem,
+        "remark": loading.remark,
+        "settings": dict(allocator.settings),
+        "build": asdict(metadata) if metadata else None,
+    }

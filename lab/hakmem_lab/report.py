@@ -1,0 +1,145 @@
+"""The HTML report of a comparison: one file that needs no other, plots within it."""
+
+import base64
+import io
+import random
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from hakmem_lab.measures import BASELINE, Cell, Measure, Scale, scale_of
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #1d2430; margin: 2rem auto;
+       max-width: 64rem; padding: 0 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+h2 small { font-weight: normal; color: #5a6475; }
+code { background: #f1f3f6; padding: .1rem .3rem; border-radius: 3px; word-break: break-all; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; margin: 1rem 0; }
+th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #dde1e8;
+         white-space: nowrap; }
+th:first-child, td:first-child, td.text { text-align: left; }
+td.text { white-space: normal; word-break: break-word; }
+tr.baseline td { background: #eef4ff; font-weight: 600; }
+.good { color: #14703a; } .bad { color: #b3261e; } .none { color: #5a6475; }
+img { width: 100%; max-width: 52rem; height: auto; display: block; }
+.note { color: #5a6475; }
+"""
+MAIN_COLOUR, OTHER_COLOUR = "#1f5fbf", "#5a6475"
+
+
+def page(
+    title: str,
+    facts: Mapping[str, str],
+    measures: Sequence[tuple[Measure, Sequence[Cell]]],
+    problems: Mapping[str, str],
+    notes: Sequence[str],
+    baseline: str,
+) -> str:
+    """The whole document."""
+    sections = [section(m, cells, baseline) for m, cells in measures if cells]
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
+            "<h1>Allocators compared</h1>",
+            f"<p><code>{escape(title)}</code></p>",
+            problem_list(problems),
+            *(f'<p class="note">{escape(note)}</p>' for note in notes),
+            *sections,
+            "<h2>How it was measured</h2>",
+            "<p>Every allocator runs once a round, in an order shuffled anew each round; only "
+            "whole rounds count. Brackets are bootstrap 95 % intervals of medians. The ratio to "
+            "the best is of cost: 1.00 is the best, 2.00 costs twice as much. A verdict is about "
+            f"the pairs of a row and {escape(baseline)}, and says “no difference seen” where the "
+            "interval of their ratio holds 1.</p>",
+            facts_table(facts),
+            "</body></html>",
+            "",
+        ]
+    )
+
+
+def problem_list(problems: Mapping[str, str]) -> str:
+    rows = "".join(
+        f'<li class="bad"><b>{escape(name)}</b>: {escape(text)}</li>'
+        for name, text in problems.items()
+    )
+    return f"<h2>Without figures</h2><ul>{rows}</ul>" if rows else ""
+
+
+def section(measure: Measure, cells: Sequence[Cell], baseline: str) -> str:
+    scale = scale_of(measure, cells)
+    unit = f", {scale.unit}" if scale.unit else ""
+    image = base64.b64encode(plot(measure, cells, scale, baseline)).decode()
+    alternative = f"{measure.title} of each allocator, one dot a run"
+    head = "<tr><th>allocator</th><th>median</th><th>95 % interval</th><th>CV</th>"
+    head += f"<th>÷ best</th><th>beside {escape(baseline)}</th><th>cost ÷ {escape(baseline)}</th></tr>"
+    rows = "".join(row(measure, cell, scale) for cell in cells)
+    return (
+        f"<h2>{escape(measure.title + unit)} <small>({measure.direction})</small></h2>"
+        f'<img alt="{escape(alternative)}" src="data:image/svg+xml;base64,{image}">'
+        f'<div class="scroll"><table>{head}{rows}</table></div>'
+    )
+
+
+def row(measure: Measure, cell: Cell, scale: Scale) -> str:
+    middle, ratio = cell.middle, cell.to_baseline
+    interval = "" if middle.low is None else f"{scale.text(middle.low)} … {scale.text(middle.high)}"
+    to_best = "" if cell.to_best is None else f"{cell.to_best:.2f}"
+    beside = "" if ratio is None else f"{ratio.median:.3f}"
+    if ratio is not None and ratio.low is not None:
+        beside += f" [{ratio.low:.3f}, {ratio.high:.3f}]"
+    kind = {measure.better: "good", measure.worse: "bad"}.get(cell.verdict, "none")
+    mark = ' class="baseline"' if cell.verdict == BASELINE else ""
+    return (
+        f"<tr{mark}><td>{escape(cell.name)}</td><td>{scale.text(middle.median)}</td>"
+        f"<td>{interval}</td><td>{100 * cell.variation:.1f} %</td><td>{to_best}</td>"
+        f'<td class="{kind}">{cell.verdict}</td><td>{beside}</td></tr>'
+    )
+
+
+def facts_table(facts: Mapping[str, str]) -> str:
+    rows = "".join(
+        f'<tr><td>{escape(name)}</td><td class="text">{escape(value)}</td></tr>'
+        for name, value in facts.items()
+    )
+    return f"<table>{rows}</table>"
+
+
+def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -> bytes:
+    """One line an allocator, best on top: every run a dot, the median and its interval a bar."""
+    # Slow to import, and only this needs it.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    ordered = sorted(cells, key=lambda c: c.middle.median, reverse=not measure.higher_is_better)
+    jitter = random.Random(1)
+    with rc_context({"font.size": 11, "svg.hashsalt": "hakmem", "font.family": "DejaVu Sans"}):
+        figure = Figure(figsize=(8.5, 1.3 + 0.42 * len(ordered)), layout="constrained")
+        axes = figure.add_subplot()
+        for line, cell in enumerate(ordered):
+            colour = MAIN_COLOUR if cell.name == baseline else OTHER_COLOUR
+            heights = [line + jitter.uniform(-0.16, 0.16) for _ in cell.values]
+            shown = [value * scale.factor for value in cell.values]
+            axes.scatter(shown, heights, s=16, color=colour, alpha=0.7, linewidths=0, zorder=3)
+            middle = cell.middle
+            if middle.low is not None:
+                ends = [middle.low * scale.factor, middle.high * scale.factor]
+                axes.plot(ends, [line, line], color=colour, linewidth=6, alpha=0.3)
+            axes.plot(middle.median * scale.factor, line, marker="|", markersize=18,
+                      markeredgewidth=2.5, color=colour)  # fmt: skip
+        axes.set_yticks(range(len(ordered)), [cell.name for cell in ordered])
+        axes.set_ylim(-0.6, len(ordered) - 0.4)
+        axes.set_xlim(left=0)
+        unit = f" ({scale.unit})" if scale.unit else ""
+        axes.set_xlabel(f"{measure.title}{unit} — {measure.direction}")
+        axes.grid(axis="x", color="#dde1e8")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        out = io.BytesIO()
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue()

@@ -1,0 +1,354 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import compile_c
+
+from hakmem_lab import building, cache, load_check
+from hakmem_lab.building import BuildError, compile_flags, find_archive, manifest, missing_tool
+from hakmem_lab.cli import main
+from hakmem_lab.loading import bindings, judge, try_library
+from hakmem_lab.peers import find
+from hakmem_lab.recipes import PACKAGES, RECIPES
+
+# Every function of the list, each handed on to glibc's.
+WHOLE = """
+#include <errno.h>
+#include <stddef.h>
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t);
+extern void *__libc_memalign(size_t, size_t), *__libc_realloc(void *, size_t);
+extern void __libc_free(void *);
+void *malloc(size_t n) { return __libc_malloc(n); }
+void *calloc(size_t n, size_t m) { return __libc_calloc(n, m); }
+void *realloc(void *p, size_t n) { return __libc_realloc(p, n); }
+void free(void *p) { __libc_free(p); }
+void *memalign(size_t a, size_t n) { return __libc_memalign(a, n); }
+void *aligned_alloc(size_t a, size_t n) { return __libc_memalign(a, n); }
+int posix_memalign(void **p, size_t a, size_t n) {
+    *p = __libc_memalign(a, n);
+    return *p == NULL ? ENOMEM : 0;
+}
+size_t malloc_usable_size(void *p) {
+    return p == NULL ? 0 : (((size_t *)p)[-1] & ~(size_t)7) - sizeof(size_t);
+}
+"""
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(main, list(arguments))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("HAKLAB_CACHE", str(tmp_path / "peers"))
+    return tmp_path / "peers"
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory) -> Path:
+    """A library that serves every function."""
+    source = tmp_path_factory.mktemp("whole") / "whole.c"
+    source.write_text(WHOLE)
+    return compile_c(source.with_name("libwhole.so"), [source], "-shared", "-fPIC", "-fno-builtin")
+
+
+def put(name: str, library: Path, **changes: str) -> cache.Metadata:
+    """Puts a copy of a library into the cache as if it had been built."""
+    fields = {
+        "name": name,
+        "crate": RECIPES[name].crate,
+        "crate_version": "1.2.3",
+        "version": "9.8.7",
+        "compiler": "gcc 12",
+        "flags": "-O3",
+        "sha256": cache.checksum(library),
+        "date": "2026-01-01T00:00:00+00:00",
+        "recipe": RECIPES[name].digest,
+        "operator_new": False,
+    }
+    cache.cache_folder().mkdir(parents=True, exist_ok=True)
+    copy = cache.cache_folder() / "fresh.so"
+    copy.write_bytes(library.read_bytes())
+    metadata = cache.Metadata(**{**fields, **changes})
+    cache.write(metadata, copy)
+    return metadata
+
+
+def test_cache_folder_follows_its_variables(monkeypatch, tmp_path):
+    monkeypatch.delenv("HAKLAB_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    assert cache.cache_folder() == Path("/x/hakmem/peers")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert cache.cache_folder() == Path("/home/somebody/.cache/hakmem/peers")
+    monkeypatch.setenv("HAKLAB_CACHE", str(tmp_path))
+    assert cache.cache_folder() == tmp_path
+
+
+def test_metadata_comes_back_and_names_both_versions(folder, whole):
+    metadata = put("mimalloc3", whole)
+    assert cache.read("mimalloc3") == (metadata, "")
+    found = find("mimalloc3")
+    assert found.usable
+    assert found.version == "9.8.7 (crate libmimalloc-sys 1.2.3)"
+    assert found.source == "crates.io"
+
+
+def test_library_that_is_not_the_one_built_does_not_count(folder, whole):
+    put("mimalloc3", whole)
+    with cache.library_path("mimalloc3").open("ab") as file:
+        file.write(b"x")
+    assert "not the file that was built" in find("mimalloc3").problem
+    cache.metadata_path("mimalloc3").write_text("{")
+    assert "is not readable" in find("mimalloc3").problem
+    cache.metadata_path("mimalloc3").unlink()
+    assert find("mimalloc3").problem == "not built (hakmem peers build mimalloc3)"
+
+
+def test_only_googles_tcmalloc_gets_its_tunable(folder, monkeypatch):
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    assert [n for n, recipe in RECIPES.items() if recipe.settings] == ["tcmalloc-google"]
+    assert find("tcmalloc-google").settings == {"GLIBC_TUNABLES": "glibc.pthread.rseq=0"}
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=1")
+    given = find("tcmalloc-google").settings["GLIBC_TUNABLES"]
+    assert given == "glibc.malloc.check=1:glibc.pthread.rseq=0"
+
+
+def test_settings_of_a_peer_reach_it_alone_and_are_printed(folder, whole, monkeypatch):
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    put("tcmalloc-google", whole)
+    put("mimalloc3", whole)
+    script = "test -n \"$GLIBC_TUNABLES\" && echo 'Throughput = 2' || echo 'Throughput = 1'"
+    path = folder / "out.json"
+    found = run("pair", "--pairs", "2", "--with", "mimalloc3,tcmalloc-google", "--json", str(path),
+                "--", "/bin/sh", "-c", script)  # fmt: skip
+    assert found.exit_code == 0, found.output
+    assert "with GLIBC_TUNABLES=glibc.pthread.rseq=0" in " ".join(found.output.split())
+    slices = json.loads(path.read_text())["slices"]
+    assert [one["value"] for one in slices["mimalloc3"]] == [1, 1]
+    assert [one["value"] for one in slices["tcmalloc-google"]] == [2, 2]
+
+
+def test_pair_with_a_peer_that_is_not_built_says_so(folder):
+    found = run("pair", "--pairs", "1", "--with", "glibc,snmalloc", "--", "/bin/true")
+    assert found.exit_code == 0, found.output
+    assert "not built (hakmem peers build snmalloc)" in " ".join(found.output.split())
+
+
+def test_library_that_serves_all(whole):
+    found = try_library(whole)
+    assert (found.problem, found.remark) == ("", "")
+    assert not found.operator_new
+
+
+def test_libraries_that_do_not_load_or_do_not_serve(build, tmp_path):
+    assert "not loaded" in try_library(tmp_path / "libnone.so").problem
+    problem = try_library(build / "libhakmem.so").problem
+    assert problem.startswith("has no malloc, calloc")
+
+
+def test_library_that_kills_its_program_is_told_apart(tmp_path):
+    source = tmp_path / "crash.c"
+    source.write_text("#include <stdlib.h>\n__attribute__((constructor)) void f(void) { abort(); }")
+    library = compile_c(tmp_path / "libcrash.so", [source], "-shared", "-fPIC")
+    assert try_library(library).problem == "a small program was killed by SIGABRT under it"
+
+
+def test_judgement_of_the_loaders_log(tmp_path):
+    own = tmp_path / "libx.so"
+    own.write_text("")
+    names = (*load_check.FUNCTIONS, *load_check.OPERATORS)
+    report = {"providers": dict.fromkeys(names, str(own)), "trial": "calloc lies"}
+    log = (
+        f"  9:\tbinding file /p [0] to {own} [0]: normal symbol `malloc' [GLIBC_2.2.5]\n"
+        "  9:\tbinding file /p [0] to /lib/libc.so.6 [0]: normal symbol `puts'\n"
+    )
+    found = judge(report, bindings(log), own)
+    assert (found.problem, found.remark, found.operator_new) == ("", "calloc lies", True)
+    stolen = log.replace(str(own), "/lib/libc.so.6")
+    assert judge(report, bindings(stolen), own).problem == (
+        "malloc is served by libc.so.6, not by it"
+    )
+    assert "does not say" in judge(report, {}, own).problem
+
+
+def test_list_has_a_row_for_each_and_the_reason(folder, whole, monkeypatch):
+    put("mimalloc3", whole)
+    monkeypatch.setenv("JEMALLOC_SO", "/nowhere/libjemalloc.so")
+    monkeypatch.setenv("TCMALLOC_SO", str(whole))
+    path = folder / "list.json"
+    found = run("peers", "list", "--json", str(path))
+    assert found.exit_code == 0, found.output
+    rows = {row["name"]: row for row in json.loads(path.read_text())}
+    assert set(rows) >= {"hakmem", "glibc", "mimalloc", "jemalloc", "tcmalloc", *RECIPES}
+    assert rows["jemalloc"]["problem"] == "no library at /nowhere/libjemalloc.so"
+    assert (rows["tcmalloc"]["loads"], rows["tcmalloc"]["source"]) == (True, "user (TCMALLOC_SO)")
+    assert (rows["mimalloc3"]["loads"], rows["mimalloc3"]["version"][:5]) == (True, "9.8.7")
+    assert rows["mimalloc3"]["build"]["flags"] == "-O3"
+    assert rows["rpmalloc"]["problem"] == "not built (hakmem peers build rpmalloc)"
+    assert not rows["rpmalloc"]["loads"]
+    assert "has no malloc" in rows["hakmem"]["problem"]
+    assert str(whole) in found.output
+
+
+def test_missing_tools_fail_their_peers_in_one_line_each(folder, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    found = run("peers", "build", "snmalloc", "mimalloc3")
+    assert found.exit_code == 1
+    assert "snmalloc: FAILED: cargo is not installed (Debian package cargo-web)" in found.output
+    assert "mimalloc3: FAILED: cargo is not installed" in found.output
+    assert "not built: snmalloc, mimalloc3" in found.output
+    assert "Traceback" not in found.output
+
+
+def test_each_tool_of_each_recipe_has_a_package():
+    for recipe in RECIPES.values():
+        assert set(recipe.needed_tools) <= set(PACKAGES)
+        assert recipe.method in building.METHODS
+
+
+def test_missing_compiler_is_named(monkeypatch, tmp_path):
+    tool = tmp_path / "cargo"
+    tool.write_text("")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = missing_tool(RECIPES["tcmalloc-google"])
+    assert said == "clang-19 is not installed (Debian package clang-19)"
+
+
+def test_unknown_peer_is_refused(folder):
+    found = run("peers", "build", "nonesuch")
+    assert found.exit_code == 2
+    assert "no recipe for 'nonesuch'" in found.output
+
+
+def test_what_is_up_to_date_is_not_built_again(folder, whole, monkeypatch):
+    put("mimalloc3", whole)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    found = run("peers", "build", "mimalloc3")
+    assert found.exit_code == 0, found.output
+    assert "is up to date" in found.output
+    put("mimalloc3", whole, recipe="older")
+    assert run("peers", "build", "mimalloc3").exit_code == 1
+
+
+@pytest.fixture
+def fake_tools(tmp_path, monkeypatch, whole) -> Path:
+    """A cargo that fetches nothing and finds the sources of jemalloc, whose make is a copy."""
+    tools, crate = tmp_path / "tools", tmp_path / "crate"
+    (crate / "jemalloc").mkdir(parents=True)
+    (crate / "configure").mkdir()
+    (crate / "configure" / "configure").write_text("echo configured $@\n")
+    metadata = {
+        "packages": [
+            {
+                "name": "tikv-jemalloc-sys",
+                "version": "0.7.1+5.3.1-0-gabc",
+                "manifest_path": str(crate / "Cargo.toml"),
+            }
+        ]
+    }
+    (tmp_path / "metadata.json").write_text(json.dumps(metadata))
+    tools.mkdir()
+    scripts = {
+        "cargo": f'[ "$1" = fetch ] || cat {tmp_path}/metadata.json',
+        "make": f"echo gcc -fPIC -O3 -c a.c; mkdir -p lib; cp {whole} lib/libjemalloc.so.2",
+    }
+    for name, body in scripts.items():
+        (tools / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    return tools
+
+
+def test_build_puts_library_and_metadata_into_the_cache(folder, fake_tools):
+    found = run("peers", "build", "jemalloc5")
+    assert found.exit_code == 0, found.output
+    metadata, problem = cache.read("jemalloc5")
+    assert problem == ""
+    assert (metadata.version, metadata.crate_version) == ("5.3.1", "0.7.1")
+    assert metadata.flags == "-fPIC -O3"
+    assert metadata.compiler
+    assert "configured --with-version=5.3.1-0-gabc" in cache.log_path("jemalloc5").read_text()
+    assert not list((folder / "work").iterdir())
+
+
+def test_failed_build_keeps_the_older_library_and_says_why(folder, fake_tools, whole):
+    put("jemalloc5", whole)
+    (fake_tools / "make").write_text("#!/bin/sh\necho 'a.c:1: error: no such luck'; exit 2\n")
+    found = run("peers", "build", "--force", "jemalloc5")
+    assert found.exit_code == 1
+    assert "compiling failed: a.c:1: error: no such luck" in found.output
+    assert find("jemalloc5").usable
+
+
+def test_library_that_does_not_serve_is_not_kept(folder, fake_tools, build):
+    (fake_tools / "make").write_text(
+        f"#!/bin/sh\nmkdir -p lib; cp {build}/libhakmem.so lib/libjemalloc.so.2\n"
+    )
+    found = run("peers", "build", "jemalloc5")
+    assert found.exit_code == 1
+    assert "built, but has no malloc" in found.output
+    assert not find("jemalloc5").usable
+
+
+def test_interrupt_keeps_what_was_built(folder, fake_tools, monkeypatch):
+    real = building.build
+
+    def build_one_then_interrupt(recipe, jobs, say):
+        if recipe.name != "jemalloc5":
+            raise KeyboardInterrupt
+        return real(recipe, jobs, say)
+
+    monkeypatch.setattr("hakmem_lab.commands.peers.build", build_one_then_interrupt)
+    found = run("peers", "build", "jemalloc5", "snmalloc", "rpmalloc")
+    assert found.exit_code == 130
+    assert "interrupted while building snmalloc" in found.output
+    assert find("jemalloc5").usable
+    assert not find("rpmalloc").usable
+
+
+def test_two_builds_of_one_peer_do_not_meet(folder, fake_tools):
+    shop = building.Workshop(RECIPES["jemalloc5"], 1, lambda _: None)
+    with building.only_one(shop):
+        found = run("peers", "build", "jemalloc5")
+    assert found.exit_code == 1
+    assert "another process is building it" in found.output
+
+
+def test_steps_run_without_the_users_flags(folder, fake_tools, monkeypatch):
+    monkeypatch.setenv("CFLAGS", "-O0")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    shop = building.Workshop(RECIPES["mimalloc3"], 1, lambda _: None)
+    assert not {"CFLAGS", "LD_PRELOAD"} & set(shop.environment())
+    assert shop.environment()["CC"] == "gcc"
+
+
+def test_manifest_pins_the_crate():
+    text = manifest(RECIPES["mimalloc2"])
+    assert 'version = "=0.1.49"' in text
+    assert 'features = ["override", "v2"]' in text
+    assert "default-features = false" in text
+
+
+def test_archive_is_that_of_the_crates_own_script(tmp_path):
+    (tmp_path / "libx.a").write_text("")
+    other = {"reason": "build-script-executed", "package_id": "r#libc@1", "out_dir": "/nowhere"}
+    own = {"reason": "build-script-executed", "package_id": "r#x-sys@1", "out_dir": str(tmp_path)}
+    text = "\n".join(["noise", json.dumps(other), json.dumps(own)])
+    assert find_archive(text, "x-sys") == tmp_path / "libx.a"
+    with pytest.raises(BuildError, match="did not run"):
+        find_archive(text, "y-sys")
+    (tmp_path / "liby.a").write_text("")
+    with pytest.raises(BuildError, match="2 archives"):
+        find_archive(text, "x-sys")
+
+
+def test_flags_come_from_the_log():
+    log = (
+        '[x] running: "gcc" "-O0" "-fa" "-DLONG=1" "-c" "/somewhere/long/out/flag_check.c"\n'
+        '[x] running: "gcc" "-O3" "-fPIC" "-DNDEBUG" "-I" "inc" "-o" "a.o" "-c" "a.c"\n'
+    )
+    assert compile_flags(log) == "-O3 -fPIC -DNDEBUG"
+    assert compile_flags("nothing").startswith("unknown")

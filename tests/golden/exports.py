@@ -1,0 +1,32 @@
+"""exports.py LIBRARY MAP: the library exports exactly the names that the map lists."""
+import re
+import subprocess
+import sys
+
+
+def listed(map_text: str) -> set[str]:
+    without_comments = re.sub(r"#.*", "", map_text)
+    section = re.search(r"global:(.*?)local:", without_comments, re.DOTALL)
+    return set(re.findall(r"[A-Za-z_]\w*(?=\s*;)", section.group(1))) if section else set()
+
+
+def exported(library: str) -> set[str]:
+    text = subprocess.run(
+        ["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True
+    ).stdout
+    return {line.split()[-1].split("@")[0] for line in text.splitlines() if line}
+
+
+def differences(wanted: set[str], found: set[str]) -> list[str]:
+    return [f"listed but not exported: {n}" for n in sorted(wanted - found)] + [
+        f"exported but not listed: {n}" for n in sorted(found - wanted)
+    ]
+
+
+if __name__ == "__main__":
+    with open(sys.argv[2]) as f:
+        wanted = listed(f.read())
+    problems = differences(wanted, exported(sys.argv[1]))
+    if len(wanted) < 60:
+        problems.append(f"only {len(wanted)} names found in the map")
+    sys.exit("\n".join(problems) or 0)

@@ -1,0 +1,90 @@
+"""instructions.py PROGRAM GOLDEN [--record]: instructions of one malloc, one free and one pair in a loop, counted by
+callgrind and compared with the golden file. Differences of two iteration counts leave start and warm-up out.
+
+To record new values: run with --record, and say in the commit why they changed."""
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BOUNDS = {"malloc": 16, "free": 21, "pair": 51}
+SIZES = [1, 16, 100, 1024, 5000, 32768]
+FEW, MANY = 10_000, 30_000
+
+
+def self_costs(text: str, objects: str) -> tuple[dict[str, int], int]:
+    """Costs of each function of the object without its callees, and the program's total, from a callgrind file."""
+    names: dict[tuple[str, str], str] = {}
+    costs: dict[str, int] = {}
+    total = 0
+    current_object = function = ""
+    inclusive_follows = False
+    for line in text.splitlines():
+        entry = re.match(r"(c?(?:ob|fn|fi|fl|fe))=\((\d+)\)(?: (.*))?$", line)
+        if entry:
+            kind = "fn" if entry.group(1).endswith("fn") else "ob" if entry.group(1).endswith("ob") else "file"
+            if entry.group(3):
+                names[kind, entry.group(2)] = entry.group(3)
+            name = names[kind, entry.group(2)]
+            if entry.group(1) == "ob":
+                current_object = name
+            elif entry.group(1) == "fn":
+                function = name
+        elif line.startswith("calls="):
+            inclusive_follows = True
+        elif re.match(r"[+\-*\d]", line):
+            if not inclusive_follows:
+                cost = int(line.split()[1])
+                total += cost
+                if objects in current_object:
+                    costs[function] = costs.get(function, 0) + cost
+            inclusive_follows = False
+    return costs, total
+
+
+def count(program: str, size: int, times: int) -> tuple[int, int, int]:
+    with tempfile.NamedTemporaryFile() as out:
+        subprocess.run(
+            ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out.name}", program, str(size), str(times)],
+            check=True,
+            timeout=60,
+        )
+        with open(out.name) as f:
+            costs, total = self_costs(f.read(), "libhakmem.so")
+    return costs["malloc"], costs["free"], total
+
+
+def measure(program: str) -> dict[str, dict[str, float]]:
+    result = {}
+    for size in SIZES:
+        few, many = count(program, size, FEW), count(program, size, MANY)
+        per_call = [(b - a) / (MANY - FEW) for a, b in zip(few, many)]
+        result[str(size)] = dict(zip(BOUNDS, (round(v, 2) for v in per_call)))
+    return result
+
+
+def problems(measured: dict, golden: dict) -> list[str]:
+    found = []
+    for size, values in measured.items():
+        for what, value in values.items():
+            if value > BOUNDS[what]:
+                found.append(f"{what} of {size} bytes: {value} instructions, at most {BOUNDS[what]} allowed")
+    if measured != golden:
+        found.append(f"recorded: {json.dumps(golden)}\nmeasured: {json.dumps(measured)}")
+    return found
+
+
+if __name__ == "__main__":
+    if shutil.which("valgrind") is None:
+        print("valgrind is not installed")
+        sys.exit(77)
+    measured = measure(sys.argv[1])
+    if "--record" in sys.argv:
+        with open(sys.argv[2], "w") as f:
+            json.dump(measured, f, indent=2)
+            f.write("\n")
+        sys.exit(0)
+    with open(sys.argv[2]) as f:
+        sys.exit("\n".join(problems(measured, json.load(f))) or 0)

@@ -1,0 +1,73 @@
+"""install_test.py CMAKE BUILD CC CXX: installs into a temporary prefix and builds and runs programs against it."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def run(*command: str | Path, **options) -> str:
+    result = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=100, **options)
+    if result.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, command))}\n{result.stdout}{result.stderr}")
+    return result.stdout
+
+
+def expect(what: str, output: str, pattern: str) -> None:
+    if not re.fullmatch(pattern, output.strip()):
+        raise SystemExit(f"{what}: {output!r}, expected {pattern!r}")
+
+
+def environment_without_preload() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and not k.startswith("HAKMEM_")}
+
+
+def with_pkg_config(prefix: Path, library: Path, work: Path, cc: str) -> None:
+    # Without the variables that lead to another installation of the same name.
+    environment = dict(environment_without_preload(), PKG_CONFIG_LIBDIR=str(library / "pkgconfig"))
+    flags = run("pkg-config", "--cflags", "--libs", "hakmem", env=environment).split()
+    if not any(str(prefix) in os.path.realpath(f[2:]) for f in flags if f.startswith("-L")):
+        raise SystemExit(f"pkg-config does not lead to where the library was installed ({prefix}): {flags}")
+    expect("pkg-config version", run("pkg-config", "--modversion", "hakmem", env=environment), r"\d+\.\d+\.\d+")
+    program = work / "with_pkg_config"
+    run(cc, "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", HERE / "consumer/program.c", "-o", program, *flags)
+    output = run(program, env=dict(environment, LD_LIBRARY_PATH=str(library)))
+    expect("pkg-config", output, r"version \d+\.\d+\.\d+ ours 1 1 served 1")
+
+
+def with_cmake(prefix: Path, library: Path, work: Path, cmake: str, cc: str, cxx: str) -> None:
+    build = work / "consumer"
+    run(cmake, "-S", HERE / "consumer", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_COMPILER={cc}",
+        f"-DCMAKE_CXX_COMPILER={cxx}", "-DCMAKE_BUILD_TYPE=Release")
+    run(cmake, "--build", build)
+    for name in ("shared", "archive", "static"):
+        output = run(build / name, env=dict(environment_without_preload(), LD_LIBRARY_PATH=str(library)))
+        expect(name, output, r"version \d+\.\d+\.\d+ ours 1 1 1 served 1 threw 1")
+    needed = {n: run("readelf", "-d", build / n) for n in ("shared", "archive", "static")}
+    for name, wanted in (("shared", True), ("archive", False), ("static", False)):
+        if ("libhakmem.so" in needed[name]) != wanted:
+            raise SystemExit(f"{name}: libhakmem.so in NEEDED is not {wanted}")
+
+
+def main(cmake: str, build: str, cc: str, cxx: str) -> None:
+    if shutil.which("pkg-config") is None:
+        print("pkg-config is not installed")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary).resolve()
+        prefix = work / "prefix"
+        run(cmake, "--install", build, "--prefix", prefix)
+        library = next(prefix.rglob("libhakmem.so")).parent
+        for header in ("hakmem.h", "hakmem.hpp"):
+            if not (prefix / "include/hakmem" / header).is_file():
+                raise SystemExit(f"{header} was not installed")
+        with_cmake(prefix, library, work, cmake, cc, cxx)
+        with_pkg_config(prefix, library, work, cc)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5])

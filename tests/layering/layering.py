@@ -1,0 +1,63 @@
+"""layering.py PROJECT: data flows one way through src/. A file includes headers of its own box or of boxes before it in
+the order below; no file is longer than 600 lines; platform conditionals stay in the boxes that face the platform."""
+import re
+import sys
+from pathlib import Path
+
+BOXES = ["base", "os", "config", "misuse", "region", "pool", "slab", "large", "heap", "guard", "report", "api", "override"]
+PUBLIC_HEADERS = {"hakmem/hakmem.h", "hakmem/hakmem.hpp"}
+# Exceptions to the order, as (including file, header). There is none, and a new one needs a decision record.
+ALLOWED: set[tuple[str, str]] = set()
+LINES_MAX = 600
+PLATFORM_BOXES = {"base", "os", "override"}
+# Constants of the build and of the language, which say nothing about the platform.
+BUILD_CONSTANTS = {"HAK_CHECKS", "HAK_WEAK_CXX_RUNTIME", "HAK_SCHEDULE_POINTS", "__cplusplus", "defined"}
+
+
+def includes(text: str) -> list[str]:
+    return re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE)
+
+
+def conditionals(text: str) -> list[str]:
+    """Conditions of #if, #ifdef and #elif, without include guards."""
+    found = re.findall(r"^\s*#\s*(?:el)?if(?:n?def)?\s+(.*)$", text, re.MULTILINE)
+    return [c for c in found if not re.fullmatch(r"HAK(MEM)?_\w+_H", c.strip())]
+
+
+def check_file(name: str, text: str) -> list[str]:
+    """`name` is the path below src/."""
+    problems = []
+    box = name.split("/")[0]
+    if box not in BOXES:
+        return [f"{name}: {box}/ is not a box of the order"]
+    for header in includes(text):
+        if header in PUBLIC_HEADERS or (name, header) in ALLOWED:
+            continue
+        target = header.split("/")[0]
+        if target not in BOXES or "/" not in header:
+            problems.append(f'{name}: "{header}" does not name a box')
+        elif BOXES.index(target) > BOXES.index(box):
+            problems.append(f'{name}: {box}/ may not include "{header}"')
+    lines = text.count("\n")
+    if lines > LINES_MAX:
+        problems.append(f"{name}: {lines} lines, at most {LINES_MAX}")
+    if box not in PLATFORM_BOXES:
+        for condition in conditionals(text):
+            names = set(re.findall(r"[A-Za-z_]\w*", condition))
+            if not names <= BUILD_CONSTANTS:
+                problems.append(f"{name}: platform conditional outside of {', '.join(sorted(PLATFORM_BOXES))}: {condition}")
+    return problems
+
+
+def check(source: Path) -> list[str]:
+    problems = []
+    files = [p for p in sorted(source.rglob("*")) if p.suffix in {".c", ".h", ".cc", ".hpp", ".def"}]
+    if len(files) < 30:
+        problems.append(f"only {len(files)} files found below {source.name}/")
+    for path in files:
+        problems += check_file(path.relative_to(source).as_posix(), path.read_text())
+    return problems
+
+
+if __name__ == "__main__":
+    sys.exit("\n".join(check(Path(sys.argv[1]) / "src")) or 0)

@@ -1,0 +1,28 @@
+// Every internal header of the allocator, for C++ tests.
+#ifndef HAKMEM_TESTS_HAK_H
+#define HAKMEM_TESTS_HAK_H
+
+extern "C" {
+#include "api/api.h"
+#include "base/bits.h"
+#include "config/config.h"
+#include "guard/foreign.h"
+#include "hakmem/hakmem.h"
+#include "heap/heap.h"
+#include "heap/remote.h"
+#include "large/huge.h"
+#include "large/run.h"
+#include "misuse/misuse.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "os/print.h"
+#include "pool/cell.h"
+#include "pool/release.h"
+#include "pool/span_pool.h"
+#include "region/region.h"
+#include "region/size_class.h"
+#include "report/report.h"
+#include "slab/slab.h"
+}
+
+#endif

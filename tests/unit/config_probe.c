@@ -1,0 +1,30 @@
+/* Prints every option as NAME=value, after HAKMEM_… variables were applied; then the answers to NAME=value arguments,
+ * each of which is set and read back. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "hakmem/hakmem.h"
+
+static bool print(const hak_option_row *row, void *context) {
+  (void)context;
+  printf("%s=%" PRId64 "\n", row->name, *row->value);
+  return true;
+}
+
+int main(int argc, char **argv) {
+  if (!hak_config_load_environment()) return 1;
+  hak_config_visit(print, NULL);
+  for (int i = 1; i < argc; i++) {
+    char name[64];
+    const char *equals = strchr(argv[i], '=');
+    snprintf(name, sizeof name, "%.*s", (int)(equals - argv[i]), argv[i]);
+    int set = hakmem_option_set(name, atoll(equals + 1));
+    int64_t value = -1;
+    int get = hakmem_option_get(name, &value);
+    printf("%s: set %d, get %d, value %" PRId64 "\n", name, set, get, value);
+  }
+  return 0;
+}

@@ -1,0 +1,214 @@
+// The options table: the environment parser (in a process of its own each time), get and set.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "hak.h"
+#include "run_program.h"
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::MatchesRegex;
+using testing::Not;
+
+namespace {
+
+ProgramResult probe(const std::vector<std::string> &environment, const std::vector<std::string> &arguments = {}) {
+  std::vector<std::string> command = {CONFIG_PROBE};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  ProgramResult r = run_program(command, environment);
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  return r;
+}
+
+// Value of an option in the probe's listing; -1: not listed.
+int64_t value(const ProgramResult &r, const std::string &name) {
+  size_t at = ("\n" + r.out).find("\n" + name + "=");
+  return at == std::string::npos ? -1 : atoll(r.out.c_str() + at + name.size() + 1);
+}
+
+size_t lines(const std::string &text) { return size_t(std::count(text.begin(), text.end(), '\n')); }
+
+TEST(Config, DefaultsAreThoseOfTheTable) {
+  ProgramResult r = probe({});
+  EXPECT_THAT(r.err, IsEmpty());
+  EXPECT_EQ(value(r, "HAKMEM_PROFILE"), 0);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_MAX_CLASS"), 7);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_HOT_RING_ENABLE"), 1);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_HOT_RING_C12"), 0);
+  EXPECT_EQ(value(r, "HAKMEM_RESERVE_MB"), 1048576);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_HOT_RING_C13"), -1);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_HOT_RING_C0"), -1);
+}
+
+TEST(Config, ValidValuesAreTaken) {
+  ProgramResult r = probe({"HAKMEM_TINY_MAX_CLASS=12", "HAKMEM_TINY_HOT_RING_C3=128", "HAKMEM_TINY_HOT_RING_C12=16384",
+                           "HAKMEM_TINY_HOT_RING_ENABLE=0", "HAKMEM_SS_OS_STATS=1", "HAKMEM_RESERVE_MB=16"});
+  EXPECT_EQ(value(r, "HAKMEM_TINY_MAX_CLASS"), 12);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_HOT_RING_C3"), 128);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_HOT_RING_C12"), 16384);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_HOT_RING_C1"), 0);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_HOT_RING_ENABLE"), 0);
+  EXPECT_EQ(value(r, "HAKMEM_SS_OS_STATS"), 1);
+  EXPECT_EQ(value(r, "HAKMEM_RESERVE_MB"), 16);
+  EXPECT_THAT(r.err.substr(0, r.err.find("[SS_OS_STATS]")), IsEmpty());
+}
+
+TEST(Config, BadValuesWarnOnceAndTheDefaultStands) {
+  for (const char *bad : {"2", "13", "-1", "+5", " 5", "5 ", "", "7x", "0x5", "99999999999999999999", "on"}) {
+    ProgramResult r = probe({std::string("HAKMEM_TINY_MAX_CLASS=") + bad});
+    EXPECT_EQ(value(r, "HAKMEM_TINY_MAX_CLASS"), 7) << bad;
+    EXPECT_EQ(lines(r.err), 1u) << bad;
+    EXPECT_THAT(r.err, HasSubstr("HAKMEM_TINY_MAX_CLASS"));
+    EXPECT_THAT(r.err, HasSubstr("from 3 to 12"));
+    EXPECT_THAT(r.err, HasSubstr("using 7"));
+  }
+}
+
+TEST(Config, UnknownNamesWarnOnce) {
+  ProgramResult r = probe({"HAKMEM_NO_SUCH_THING=1"});
+  EXPECT_EQ(lines(r.err), 1u);
+  EXPECT_THAT(r.err, HasSubstr("HAKMEM_NO_SUCH_THING is not an option"));
+  for (const char *near : {"HAKMEM_TINY_HOT_RING_C13=1", "HAKMEM_TINY_HOT_RING_C0=1", "HAKMEM_TINY_HOT_RING_C=1",
+                           "HAKMEM_TINY_HOT_RING_C01=1", "HAKMEM_=1", "HAKMEM_VERBOS=1", "HAKMEM_VERBOSE2=1"}) {
+    EXPECT_EQ(lines(probe({near}).err), 1u) << near;
+  }
+  EXPECT_THAT(probe({"HAKMEMX=1", "XHAKMEM_Y=1"}).err, IsEmpty());
+}
+
+TEST(Config, UnknownNamesOfAnyLengthWarn) {
+  ProgramResult r = probe({"HAKMEM_" + std::string(200, 'A') + "=1"});
+  EXPECT_EQ(lines(r.err), 1u) << "a long unknown name is ignored in silence";
+}
+
+TEST(Config, RetiredNamesNameTheirSuccessor) {
+  const std::pair<const char *, const char *> retired[] = {
+      {"HAKMEM_BENCH_FAST_MODE", "bench-fast build"},
+      {"HAKMEM_TINY_FRONT_ENABLE_ULTRAHOT", "HAKMEM_TINY_HOT_RING_ENABLE"},
+      {"HAKMEM_TINY_FRONT_HEAPV2_ONLY", "HAKMEM_TINY_HOT_RING_ENABLE"},
+      {"HAKMEM_TINY_FRONT_DISABLE_HEAPV2", "HAKMEM_TINY_HOT_RING_ENABLE"},
+      {"HAKMEM_ALLOC_PASSDOWN_SSOT", "nothing"},
+      {"HAKMEM_TINY_SS_PRECHARGE_C3", "HAKMEM_TINY_PREWARM_C<n>"},
+      {"HAKMEM_TINY_SS_PRECHARGE_C12", "HAKMEM_TINY_PREWARM_C<n>"},
+  };
+  for (auto [name, successor] : retired) {
+    ProgramResult r = probe({std::string(name) + "=1"});
+    EXPECT_EQ(lines(r.err), 1u) << name;
+    EXPECT_THAT(r.err, HasSubstr("retired"));
+    EXPECT_THAT(r.err, HasSubstr(name));
+    EXPECT_THAT(r.err, HasSubstr(successor));
+  }
+  EXPECT_THAT(probe({"HAKMEM_TINY_SS_PRECHARGE_CX=1"}).err, Not(HasSubstr("retired")));
+}
+
+TEST(Config, ProfileNames) {
+  const std::pair<const char *, int> names[] = {{"balanced", 0}, {"speed", 1}, {"lean", 2}, {"hardened", 3},
+                                                {"MIXED_TINYV3_C7_BALANCED", 0}, {"MIXED_TINYV3_C7_SAFE", 1}};
+  for (auto [name, index] : names) {
+    ProgramResult r = probe({std::string("HAKMEM_PROFILE=") + name});
+    EXPECT_EQ(value(r, "HAKMEM_PROFILE"), index) << name;
+    EXPECT_THAT(r.err, IsEmpty()) << name;
+  }
+  for (const char *bad : {"fast", "", "Balanced", "1"}) {
+    ProgramResult r = probe({std::string("HAKMEM_PROFILE=") + bad});
+    EXPECT_EQ(value(r, "HAKMEM_PROFILE"), 0);
+    EXPECT_EQ(lines(r.err), 1u) << bad;
+    EXPECT_THAT(r.err, HasSubstr("balanced, speed, lean, hardened"));
+  }
+}
+
+TEST(Config, SpeedPrewarmsAndSingleVariablesWin) {
+  ProgramResult r = probe({"HAKMEM_PROFILE=speed"});
+  for (int n = 1; n <= 12; n++)
+    EXPECT_EQ(value(r, "HAKMEM_TINY_PREWARM_C" + std::to_string(n)), n <= 3 ? 128 : n <= 5 ? 64 : 0) << n;
+  // Whatever the order in the environment.
+  r = probe({"HAKMEM_TINY_PREWARM_C2=7", "HAKMEM_PROFILE=speed"});
+  EXPECT_EQ(value(r, "HAKMEM_TINY_PREWARM_C1"), 128);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_PREWARM_C2"), 7);
+}
+
+TEST(Config, PrewarmAllFillsWhatHasNoValueOfItsOwn) {
+  ProgramResult r = probe({"HAKMEM_TINY_PREWARM_ALL=10", "HAKMEM_TINY_PREWARM_C2=7"});
+  EXPECT_EQ(value(r, "HAKMEM_TINY_PREWARM_C1"), 10);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_PREWARM_C2"), 7);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_PREWARM_C12"), 10);
+}
+
+TEST(Config, PrewarmZeroIsAValueOfItsOwn) {
+  ProgramResult r = probe({"HAKMEM_TINY_PREWARM_ALL=10", "HAKMEM_TINY_PREWARM_C2=0"});
+  EXPECT_EQ(value(r, "HAKMEM_TINY_PREWARM_C2"), 0);
+}
+
+TEST(Config, DumpTurnsMetricsOn) {
+  EXPECT_EQ(value(probe({"HAKMEM_TINY_FRONT_DUMP=1"}), "HAKMEM_TINY_FRONT_METRICS"), 1);
+}
+
+TEST(Config, SetAndGet) {
+  ProgramResult r = probe({}, {"HAKMEM_EXTERNAL_GUARD_LOG=1", "HAKMEM_EXTERNAL_GUARD_LOG=2", "HAKMEM_VERBOSE=1",
+                               "HAKMEM_VERBOSE=9", "HAKMEM_NOTHING=1", "HAKMEM_TINY_HOT_RING_C3=64"});
+  std::string e(std::to_string(EINVAL)), busy(std::to_string(EBUSY));
+  EXPECT_THAT(r.out, HasSubstr("GUARD_LOG: set 0, get 0, value 1\n"));
+  EXPECT_THAT(r.out, HasSubstr("GUARD_LOG: set " + e + ", get 0, value 1\n"));
+  EXPECT_THAT(r.out, HasSubstr("VERBOSE: set " + busy + ", get 0, value 0\n"));
+  EXPECT_THAT(r.out, HasSubstr("VERBOSE: set " + e + ", get 0, value 0\n"));
+  EXPECT_THAT(r.out, HasSubstr("NOTHING: set " + e + ", get " + e + ", value -1\n"));
+  EXPECT_THAT(r.out, HasSubstr("HOT_RING_C3: set " + busy + ", get 0, value 0\n"));
+  EXPECT_EQ(hak_config_set(nullptr, 1), EINVAL);
+  int64_t v;
+  EXPECT_EQ(hak_config_get(nullptr, &v), EINVAL);
+  EXPECT_EQ(hak_config_get("HAKMEM_VERBOSE", nullptr), EINVAL);
+}
+
+TEST(Config, TableIsSound) {
+  std::vector<std::string> names;
+  hak_config_visit(
+      [](const hak_option_row *row, void *context) {
+        EXPECT_THAT(row->name, MatchesRegex("HAKMEM_[A-Z0-9_]+"));
+        EXPECT_LE(row->lowest, row->initial) << row->name;
+        EXPECT_LE(row->initial, row->highest) << row->name;
+        EXPECT_NE(row->text, nullptr);
+        static_cast<std::vector<std::string> *>(context)->push_back(row->name);
+        return true;
+      },
+      &names);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::unique(names.begin(), names.end()), names.end()) << "two options of one name";
+  EXPECT_GT(names.size(), 24u);
+}
+
+TEST(Config, VerboseListsEverySetting) {
+  testing::internal::CaptureStderr();
+  hak_config_print();
+  std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, HasSubstr("HAKMEM_PROFILE=balanced\n"));
+  EXPECT_THAT(text, HasSubstr("HAKMEM_TINY_HOT_RING_C12=0\n"));
+}
+
+TEST(Config, SetuidProgramsIgnoreTheEnvironment) {
+  if (geteuid() != 0) GTEST_SKIP() << "making a setuid program takes root";
+#if HAKMEM_TEST_SANITIZED
+  GTEST_SKIP() << "sanitizers do not run in setuid programs";
+#endif
+  char directory[] = "/tmp/hakmem-setuid-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  std::string copy = std::string(directory) + "/probe";
+  {
+    std::ifstream in(CONFIG_PROBE, std::ios::binary);
+    std::ofstream out(copy, std::ios::binary);
+    out << in.rdbuf();
+  }
+  chmod(directory, 0755);
+  bool made = chown(copy.c_str(), 65534, 65534) == 0 && chmod(copy.c_str(), 04755) == 0;
+  ProgramResult r = run_program({copy}, {"HAKMEM_TINY_MAX_CLASS=9", "HAKMEM_NO_SUCH_THING=1"});
+  unlink(copy.c_str());
+  rmdir(directory);
+  if (!made || value(r, "HAKMEM_TINY_MAX_CLASS") == -1) GTEST_SKIP() << "setuid programs cannot be run here";
+  EXPECT_EQ(value(r, "HAKMEM_TINY_MAX_CLASS"), 7) << "the variable was read (or the file system is nosuid)";
+  EXPECT_THAT(r.err, IsEmpty());
+}
+
+}  // namespace

@@ -1,0 +1,241 @@
+// Huge blocks: the side table, growth by mremap, kept mappings, and that the system is never called under the lock.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "fake_os.h"
+#include "hak.h"
+
+using testing::IsEmpty;
+
+namespace {
+
+constexpr size_t PAGE = 4096;
+
+class Huge : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_os::reset();
+    fake_os::on_call([this](const fake_os::Event &) {
+      if (single && hak_load_relaxed(&hak_huge_lock.state) != 0) called_under_lock = true;
+    });
+  }
+  void TearDown() override {
+    EXPECT_FALSE(called_under_lock);
+    EXPECT_THAT(fake_os::violations(), IsEmpty());
+  }
+  char *alloc(size_t size, size_t align = PAGE) { return static_cast<char *>(hak_huge_alloc(size, align, &zeroed)); }
+  size_t live_count() {
+    size_t count, bytes;
+    hak_huge_totals(&count, &bytes);
+    return count;
+  }
+  size_t live_bytes() {
+    size_t count, bytes;
+    hak_huge_totals(&count, &bytes);
+    return bytes;
+  }
+
+  bool zeroed = false, called_under_lock = false, single = true;
+};
+
+TEST_F(Huge, AllocSizeFree) {
+  char *p = alloc(40 * HAK_MIB + 1);
+  ASSERT_NE(p, nullptr);
+  EXPECT_TRUE(zeroed);
+  EXPECT_EQ(hak_huge_size(p), 40 * HAK_MIB + PAGE);
+  EXPECT_EQ(live_bytes(), 40 * HAK_MIB + PAGE);
+  p[0] = p[40 * HAK_MIB] = 1;
+  EXPECT_EQ(hak_huge_size(p + PAGE), 0u);
+  EXPECT_FALSE(hak_huge_free(p + PAGE));
+  EXPECT_TRUE(hak_huge_free(p));
+  EXPECT_FALSE(hak_huge_free(p)) << "a second time it is not ours";
+  EXPECT_EQ(live_count(), 0u);
+  EXPECT_EQ(live_bytes(), 0u);
+}
+
+TEST_F(Huge, ForeignPointersAreNotOurs) {
+  int local;
+  EXPECT_EQ(hak_huge_size(&local), 0u);
+  EXPECT_FALSE(hak_huge_free(&local));
+  EXPECT_EQ(hak_huge_resize(&local, 100), nullptr);
+  alloc(PAGE);
+  EXPECT_EQ(hak_huge_size(nullptr), 0u);
+  EXPECT_EQ(hak_huge_size(reinterpret_cast<void *>(1)), 0u) << "the mark of a removed entry is no block";
+}
+
+TEST_F(Huge, Alignments) {
+  for (size_t align = PAGE; align <= 1 * HAK_GIB; align *= 4) {
+    char *p = alloc(33 * HAK_MIB, align);
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % align, 0u);
+    EXPECT_TRUE(hak_huge_free(p));
+  }
+}
+
+TEST_F(Huge, TableGrowsAndForgetsNothing) {
+  std::vector<char *> blocks;
+  for (size_t i = 0; i < 3000; i++) {
+    blocks.push_back(alloc((i % 7 + 1) * PAGE));
+    ASSERT_NE(blocks.back(), nullptr);
+  }
+  EXPECT_EQ(live_count(), 3000u);
+  for (size_t i = 0; i < 3000; i++) ASSERT_GE(hak_huge_size(blocks[i]), (i % 7 + 1) * PAGE);
+  for (size_t i = 0; i < 3000; i += 2) ASSERT_TRUE(hak_huge_free(blocks[i]));
+  for (size_t i = 0; i < 3000; i++) ASSERT_EQ(hak_huge_size(blocks[i]) != 0, i % 2 == 1);
+  EXPECT_EQ(live_count(), 1500u);
+}
+
+TEST_F(Huge, RemovedEntriesAreReused) {
+  // Addresses differ each time, so that every insertion needs a slot of its own.
+  for (int i = 0; i < 20000; i++) {
+    char *p = alloc(PAGE), *q = alloc(2 * PAGE);
+    ASSERT_TRUE(hak_huge_free(p));
+    ASSERT_TRUE(hak_huge_free(q));
+  }
+  for (const auto &e : fake_os::log()) ASSERT_LE(e.size_bytes, 4 * PAGE) << "the table grew for two live blocks";
+}
+
+TEST_F(Huge, ResizeKeepsContents) {
+  char *p = alloc(40 * HAK_MIB);
+  p[0] = 11;
+  p[40 * HAK_MIB - 1] = 22;
+  char *q = static_cast<char *>(hak_huge_resize(p, 90 * HAK_MIB));
+  ASSERT_NE(q, nullptr);
+  EXPECT_EQ(q[0], 11);
+  EXPECT_EQ(q[40 * HAK_MIB - 1], 22);
+  EXPECT_EQ(hak_huge_size(q), 90 * HAK_MIB);
+  if (q != p) EXPECT_EQ(hak_huge_size(p), 0u);
+  EXPECT_EQ(live_bytes(), 90 * HAK_MIB);
+  char *s = static_cast<char *>(hak_huge_resize(q, 33 * HAK_MIB));
+  EXPECT_EQ(s[0], 11);
+  EXPECT_EQ(hak_huge_size(s), 33 * HAK_MIB);
+  EXPECT_EQ(live_count(), 1u);
+}
+
+TEST_F(Huge, FailedResizeLeavesTheBlock) {
+  char *p = alloc(40 * HAK_MIB);
+  p[5] = 5;
+  fake_os::fail_nth(fake_os::REMAP, 1);
+  EXPECT_EQ(hak_huge_resize(p, 90 * HAK_MIB), nullptr);
+  EXPECT_EQ(hak_huge_size(p), 40 * HAK_MIB);
+  EXPECT_EQ(p[5], 5);
+  EXPECT_EQ(hak_huge_resize(p, PTRDIFF_MAX), nullptr);
+  EXPECT_EQ(hak_huge_size(p), 40 * HAK_MIB);
+  EXPECT_TRUE(hak_huge_free(p));
+}
+
+TEST_F(Huge, ResizeNeedsNoMemoryForTheTable) {
+  std::vector<char *> blocks;
+  for (int i = 0; i < 128; i++) blocks.push_back(alloc(PAGE));  // half of the first table
+  fake_os::fail_all(fake_os::MAP);
+  for (char *&p : blocks) {
+    p = static_cast<char *>(hak_huge_resize(p, 3 * PAGE));
+    ASSERT_NE(p, nullptr);
+    ASSERT_EQ(hak_huge_size(p), 3 * PAGE);
+  }
+  EXPECT_EQ(live_count(), 128u);
+}
+
+TEST_F(Huge, FreedMappingsAreKeptAndReused) {
+  char *p = alloc(40 * HAK_MIB);
+  p[0] = 1;
+  EXPECT_TRUE(hak_huge_free(p));
+  EXPECT_EQ(hak_huge_size(p), 0u);
+  char *q = alloc(39 * HAK_MIB);
+  EXPECT_EQ(q, p);
+  EXPECT_FALSE(zeroed) << "it holds what the program left";
+  EXPECT_EQ(hak_huge_size(q), 40 * HAK_MIB);
+}
+
+TEST_F(Huge, KeptMappingsWasteAtMostAnEighth) {
+  char *p = alloc(45 * HAK_MIB);
+  hak_huge_free(p);
+  char *q = alloc(40 * HAK_MIB);  // 45 = 40 + 1/8: just fits
+  EXPECT_EQ(q, p);
+  hak_huge_free(q);
+  char *s = alloc(39 * HAK_MIB);
+  EXPECT_NE(s, p);
+  EXPECT_TRUE(zeroed);
+}
+
+TEST_F(Huge, KeptMappingsHonourAlignment) {
+  for (int i = 0; i < 20; i++) {
+    char *p = alloc(40 * HAK_MIB);
+    hak_huge_free(p);
+    char *q = alloc(40 * HAK_MIB, 256 * HAK_MIB);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(q) % (256 * HAK_MIB), 0u);
+    hak_huge_free(q);
+    hak_huge_release();
+  }
+}
+
+TEST_F(Huge, KeptBytesAreBoundedAndCanBeReleased) {
+  size_t before = fake_os::mapped_bytes();
+  std::vector<char *> blocks;
+  for (int i = 0; i < 5; i++) blocks.push_back(alloc(33 * HAK_MIB));
+  for (char *p : blocks) hak_huge_free(p);
+  EXPECT_LE(fake_os::mapped_bytes() - before, 64 * HAK_MIB + 2 * PAGE);
+  EXPECT_EQ(hak_huge_release(), 33 * HAK_MIB);
+  EXPECT_LE(fake_os::mapped_bytes() - before, 2 * PAGE) << "only the table is left";
+  EXPECT_EQ(hak_huge_release(), 0u);
+}
+
+TEST_F(Huge, NoMemoryIsNullAndCounted) {
+  uint64_t failed = hak_os_stats.huge_fail;
+  fake_os::fail_all(fake_os::MAP);
+  EXPECT_EQ(alloc(40 * HAK_MIB), nullptr);
+  EXPECT_EQ(hak_os_stats.huge_fail, failed + 1);
+  fake_os::allow_all();
+  EXPECT_EQ(alloc(PTRDIFF_MAX), nullptr);
+  // The block can be mapped, the table cannot.
+  size_t before = fake_os::mapped_bytes();
+  fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::MAP && e.size_bytes < HAK_MIB ? ENOMEM : 0; });
+  EXPECT_EQ(alloc(40 * HAK_MIB), nullptr);
+  EXPECT_EQ(fake_os::mapped_bytes(), before) << "the block leaked";
+  EXPECT_EQ(live_count(), 0u);
+}
+
+TEST_F(Huge, ThreadsShareTheTable) {
+  single = false;
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; t++) {
+    threads.emplace_back([t] {
+      std::mt19937 random(t);
+      std::vector<std::pair<char *, size_t>> mine;
+      for (int i = 0; i < 1500; i++) {
+        bool zero;
+        if (mine.size() < 100 && random() % 2) {
+          size_t size = (1 + random() % 20) * PAGE;
+          char *p = static_cast<char *>(hak_huge_alloc(size, PAGE, &zero));
+          ASSERT_NE(p, nullptr);
+          memset(p, int(t + 1), size);
+          mine.emplace_back(p, size);
+        } else if (!mine.empty()) {
+          size_t at = random() % mine.size();
+          auto &[p, size] = mine[at];
+          ASSERT_EQ(p[size - 1], char(t + 1));
+          if (random() % 3 == 0) {
+            size_t bigger = size + PAGE;
+            p = static_cast<char *>(hak_huge_resize(p, bigger));
+            ASSERT_NE(p, nullptr);
+            memset(p, int(t + 1), bigger);
+            size = bigger;
+          } else {
+            ASSERT_TRUE(hak_huge_free(p));
+            mine[at] = mine.back();
+            mine.pop_back();
+          }
+        }
+      }
+      for (auto &[p, size] : mine) ASSERT_TRUE(hak_huge_free(p));
+    });
+  }
+  for (auto &t : threads) t.join();
+  EXPECT_EQ(live_count(), 0u);
+}
+
+}  // namespace

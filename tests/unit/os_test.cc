@@ -1,0 +1,238 @@
+// The OS box: alignment, counting, the way out when madvise fails, errno.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+#include "fake_os.h"
+#include "hak.h"
+
+using testing::IsEmpty;
+
+namespace {
+
+constexpr size_t PAGE = 4096;
+
+class Os : public testing::Test {
+ protected:
+  void SetUp() override { fake_os::reset(); }
+  void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }
+};
+
+TEST_F(Os, CountsEveryCall) {
+  struct hak_os_stats before;
+  memcpy(&before, &hak_os_stats, sizeof before);
+  void *reserved = hak_os_reserve(16 * PAGE, PAGE);
+  ASSERT_TRUE(hak_os_commit(reserved, 4 * PAGE));
+  ASSERT_TRUE(hak_os_decommit(reserved, 4 * PAGE));
+  void *mapped = hak_os_map(PAGE, PAGE);
+  mapped = hak_os_remap(mapped, PAGE, 2 * PAGE);
+  ASSERT_TRUE(hak_os_unmap(mapped, 2 * PAGE));
+  hak_os_small_pages(reserved, 16 * PAGE);
+  EXPECT_EQ(hak_os_stats.mmap_total - before.mmap_total, 2u);
+  EXPECT_EQ(hak_os_stats.mprotect - before.mprotect, 1u);
+  EXPECT_EQ(hak_os_stats.madvise - before.madvise, 2u);
+  EXPECT_EQ(hak_os_stats.mremap - before.mremap, 1u);
+  EXPECT_EQ(hak_os_stats.munmap - before.munmap, 1u);
+  // Each count is a call that was made.
+  EXPECT_EQ(fake_os::count(fake_os::MAP), 2u);
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), 2u);
+}
+
+TEST_F(Os, AlignsAndTrims) {
+  for (size_t align = PAGE; align <= 1 * HAK_GIB; align *= 4) {
+    for (size_t size : {PAGE, 3 * PAGE, 65 * PAGE}) {
+      size_t before = fake_os::mapped_bytes();
+      void *p = hak_os_map(size, align);
+      ASSERT_NE(p, nullptr);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % align, 0u);
+      EXPECT_EQ(fake_os::mapped_bytes() - before, size) << "slack left behind, alignment " << align;
+      memset(p, 0xee, size);
+      EXPECT_TRUE(hak_os_unmap(p, size));
+      EXPECT_EQ(fake_os::mapped_bytes(), before);
+    }
+  }
+}
+
+TEST_F(Os, MapFailuresAreNull) {
+  fake_os::fail_all(fake_os::MAP);
+  EXPECT_EQ(hak_os_map(PAGE, PAGE), nullptr);
+  EXPECT_EQ(hak_os_map(PAGE, HAK_GIB), nullptr);
+  EXPECT_EQ(hak_os_reserve(PAGE, HAK_MIB), nullptr);
+  // The first attempt lands unaligned, the padded one fails: nothing may be left.
+  size_t before = fake_os::mapped_bytes();
+  fake_os::allow_all();
+  fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::MAP && e.size_bytes > HAK_GIB ? ENOMEM : 0; });
+  void *p = hak_os_map(PAGE, HAK_GIB);
+  if (p == nullptr) EXPECT_EQ(fake_os::mapped_bytes(), before);
+}
+
+TEST_F(Os, ImpossibleSizesMakeNoCall) {
+  EXPECT_EQ(hak_os_map(PTRDIFF_MAX - PAGE, HAK_GIB), nullptr);
+  EXPECT_EQ(fake_os::count(fake_os::MAP), 0u);
+}
+
+TEST_F(Os, DecommitZeroesAndKeepsAccess) {
+  char *p = static_cast<char *>(hak_os_map(4 * PAGE, PAGE));
+  memset(p, 0xaa, 4 * PAGE);
+  EXPECT_TRUE(hak_os_decommit(p + PAGE, PAGE));
+  EXPECT_EQ(p[0], char(0xaa));
+  EXPECT_EQ(p[PAGE], 0);
+  EXPECT_EQ(p[2 * PAGE], char(0xaa));
+  p[PAGE] = 1;
+}
+
+TEST_F(Os, MadviseEnomemTurnsAdviceOffAndMapsOver) {
+  char *p = static_cast<char *>(hak_os_map(4 * PAGE, PAGE));
+  memset(p, 0xaa, 4 * PAGE);
+  fake_os::fail_nth(fake_os::ADVISE, 1, 1, ENOMEM);
+  EXPECT_TRUE(hak_os_decommit(p, 2 * PAGE));
+  EXPECT_EQ(p[0], 0);
+  EXPECT_EQ(p[2 * PAGE], char(0xaa));
+  EXPECT_EQ(hak_os_stats.madvise_enomem, 1u);
+  EXPECT_EQ(hak_os_stats.madvise_disabled, 1u);
+  EXPECT_EQ(hak_os_stats.fallback_mmap, 1u);
+  auto last = fake_os::log().back();
+  EXPECT_TRUE(last.call == fake_os::MAP && last.fixed);
+  // From now on no advice is asked for.
+  unsigned advised = fake_os::count(fake_os::ADVISE);
+  EXPECT_TRUE(hak_os_decommit(p + 2 * PAGE, PAGE));
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), advised);
+  EXPECT_EQ(p[2 * PAGE], 0);
+  EXPECT_EQ(hak_os_stats.fallback_mmap, 2u);
+}
+
+TEST_F(Os, OtherMadviseErrorsAreCountedAndAdviceGoesOn) {
+  char *p = static_cast<char *>(hak_os_map(2 * PAGE, PAGE));
+  memset(p, 0xaa, 2 * PAGE);
+  fake_os::fail_nth(fake_os::ADVISE, 1, 1, EINVAL);
+  EXPECT_TRUE(hak_os_decommit(p, PAGE));
+  EXPECT_EQ(p[0], 0);
+  EXPECT_EQ(hak_os_stats.madvise_other, 1u);
+  EXPECT_EQ(hak_os_stats.madvise_disabled, 0u);
+  EXPECT_TRUE(hak_os_decommit(p + PAGE, PAGE));
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), 2u);
+  EXPECT_EQ(hak_os_stats.fallback_mmap, 1u);
+}
+
+TEST_F(Os, WhenNothingHelpsThePagesStay) {
+  char *p = static_cast<char *>(hak_os_map(PAGE, PAGE));
+  p[0] = 1;
+  fake_os::fail_all(fake_os::ADVISE);
+  fake_os::fail_all(fake_os::MAP);
+  EXPECT_FALSE(hak_os_decommit(p, PAGE));
+  EXPECT_EQ(p[0], 1);
+}
+
+TEST_F(Os, CommitFailureIsReported) {
+  void *p = hak_os_reserve(4 * PAGE, PAGE);
+  fake_os::fail_nth(fake_os::PROTECT, 1);
+  EXPECT_FALSE(hak_os_commit(p, PAGE));
+  EXPECT_TRUE(hak_os_commit(p, PAGE));
+}
+
+TEST_F(Os, UnmapFailureIsReported) {
+  void *p = hak_os_map(PAGE, PAGE);
+  fake_os::fail_nth(fake_os::UNMAP, 1);
+  EXPECT_FALSE(hak_os_unmap(p, PAGE));
+  EXPECT_TRUE(hak_os_unmap(p, PAGE));
+}
+
+TEST_F(Os, RemapKeepsContentsAndFailureChangesNothing) {
+  char *p = static_cast<char *>(hak_os_map(2 * PAGE, PAGE));
+  memset(p, 0x5a, 2 * PAGE);
+  fake_os::fail_nth(fake_os::REMAP, 1);
+  EXPECT_EQ(hak_os_remap(p, 2 * PAGE, 1000 * PAGE), nullptr);
+  EXPECT_EQ(p[2 * PAGE - 1], 0x5a);
+  p = static_cast<char *>(hak_os_remap(p, 2 * PAGE, 1000 * PAGE));
+  ASSERT_NE(p, nullptr);
+  EXPECT_EQ(p[2 * PAGE - 1], 0x5a);
+  EXPECT_EQ(p[2 * PAGE], 0);
+}
+
+TEST_F(Os, SmallPagesToleratesKernelsWithoutThp) {
+  void *p = hak_os_reserve(PAGE, PAGE);
+  uint64_t before = hak_os_stats.madvise_other;
+  fake_os::fail_nth(fake_os::ADVISE, 1, 1, EINVAL);
+  hak_os_small_pages(p, PAGE);
+  EXPECT_EQ(hak_os_stats.madvise_other, before);
+  fake_os::fail_nth(fake_os::ADVISE, 1, 1, EFAULT);
+  hak_os_small_pages(p, PAGE);
+  EXPECT_EQ(hak_os_stats.madvise_other, before + 1);
+  EXPECT_EQ(hak_os_stats.madvise_disabled, 0u);
+}
+
+// Real failures of the real system: none may reach the program's errno.
+TEST_F(Os, KeepsErrno) {
+  constexpr int MARK = 4711;
+  errno = MARK;
+  EXPECT_EQ(hak_os_map(size_t(1) << 60, PAGE), nullptr);
+  EXPECT_EQ(errno, MARK);
+  EXPECT_EQ(hak_os_linux.unmap(reinterpret_cast<void *>(1), PAGE), EINVAL);
+  EXPECT_EQ(hak_os_linux.protect(reinterpret_cast<void *>(1), PAGE, true), EINVAL);
+  EXPECT_NE(hak_os_linux.advise(reinterpret_cast<void *>(1), PAGE, MADV_DONTNEED), 0);
+  EXPECT_EQ(hak_os_linux.remap(reinterpret_cast<void *>(1), PAGE, 2 * PAGE), nullptr);
+  EXPECT_EQ(errno, MARK);
+  EXPECT_FALSE(hak_os_is_resident(reinterpret_cast<void *>(PAGE)));
+  EXPECT_LT(hak_os_open("/nowhere/at/all"), 0);
+  char buf[8];
+  EXPECT_LT(hak_os_read(-1, buf, sizeof buf), 0);
+  hak_os_close(-1);
+  EXPECT_EQ(hak_os_read_file("/nowhere/at/all", buf, sizeof buf), 0u);
+  uint32_t word = 1;
+  hak_os_futex_wait(&word, 2);  // EAGAIN
+  hak_os_futex_wake(&word);
+  hak_os_yield();
+  hak_os_now_ms();
+  int saved_stderr = dup(STDERR_FILENO);
+  errno = MARK;
+  close(STDERR_FILENO);
+  hak_print("to a closed stderr %d\n", 1);
+  EXPECT_EQ(errno, MARK);
+  dup2(saved_stderr, STDERR_FILENO);
+  close(saved_stderr);
+}
+
+TEST_F(Os, ResidencyIsThatOfThePage) {
+  char *p = static_cast<char *>(hak_os_map(2 * PAGE, PAGE));
+  EXPECT_FALSE(hak_os_is_resident(p + PAGE));
+  p[PAGE] = 1;
+  EXPECT_TRUE(hak_os_is_resident(p + PAGE));
+}
+
+TEST_F(Os, PageSizeAndIds) {
+  EXPECT_EQ(hak_os_page_size(), size_t(sysconf(_SC_PAGESIZE)));
+  EXPECT_EQ(hak_os_pid(), getpid());
+  EXPECT_EQ(hak_os_tid(), getpid());
+  int other = 0;
+  std::thread([&] { other = hak_os_tid(); }).join();
+  EXPECT_NE(other, hak_os_tid());
+}
+
+TEST_F(Os, ReadsSmallFilesWhole) {
+  char whole[4096], part[4];
+  size_t n = hak_os_read_file("/proc/self/stat", whole, sizeof whole);
+  EXPECT_GT(n, 20u);
+  EXPECT_EQ(hak_os_read_file("/proc/self/stat", part, sizeof part), 4u);
+  EXPECT_EQ(memcmp(whole, part, 4), 0);
+}
+
+TEST_F(Os, MessagesAreCutAtOneBuffer) {
+  std::string longest(3000, 'x');
+  testing::internal::CaptureStderr();
+  hak_print("%s", longest.c_str());
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), std::string(1023, 'x'));
+}
+
+TEST_F(Os, ClockMovesOn) {
+  uint64_t before = hak_os_now_ms();
+  usleep(50000);
+  uint64_t after = hak_os_now_ms();
+  EXPECT_GE(after, before + 20);
+  EXPECT_LT(after, before + 30000);
+}
+
+}  // namespace

@@ -1,0 +1,220 @@
+// The reservation ladder, growth, lookup and tags.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include "fake_os.h"
+#include "hak.h"
+
+using testing::IsEmpty;
+
+namespace {
+
+constexpr size_t TIB = size_t(1) << 40;
+
+bool is_reservation(const fake_os::Event &e) { return e.call == fake_os::MAP && !e.detail && !e.fixed; }
+
+// Refuses reservations above `most` bytes (the slack of alignment not counted).
+void refuse_above(size_t most) {
+  fake_os::fail_if([=](const fake_os::Event &e) { return is_reservation(e) && e.size_bytes > most + HAK_MIB ? ENOMEM : 0; });
+}
+
+class Region : public testing::Test {
+ protected:
+  void SetUp() override {
+    hak_size_class_init(7);
+    fake_os::reset();
+  }
+  void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }
+};
+
+TEST_F(Region, TakesTheLargestRungThatIsGranted) {
+  size_t rung = TIB;
+  for (int i = 0; i < 9; i++, rung /= 4) {
+    if (rung < 16 * HAK_MIB) break;
+    refuse_above(rung);
+    ASSERT_TRUE(hak_region_init(TIB)) << rung;
+    EXPECT_EQ(hak_main_region.reserved_bytes, rung);
+    EXPECT_EQ(hak_main_region.base % HAK_SPAN_SIZE, 0u);
+    EXPECT_EQ(hak_main_base, hak_main_region.base);
+    EXPECT_EQ(hak_main_limit, hak_main_region.limit);
+    EXPECT_GT(hak_main_region.limit, hak_main_region.first_span << HAK_SPAN_SHIFT);
+    EXPECT_EQ(hak_region_count(), 1u);
+    hak_os_unmap(reinterpret_cast<void *>(hak_main_region.base), rung);
+  }
+  EXPECT_LT(rung, 16 * HAK_MIB) << "the ladder ended early";
+}
+
+TEST_F(Region, LadderStopsAt16MiB) {
+  refuse_above(8 * HAK_MIB);
+  size_t before = fake_os::mapped_bytes();
+  EXPECT_FALSE(hak_region_init(TIB));
+  EXPECT_EQ(fake_os::mapped_bytes(), before);
+}
+
+TEST_F(Region, OptionBoundsTheLadder) {
+  ASSERT_TRUE(hak_region_init(100 * HAK_MIB));
+  EXPECT_EQ(hak_main_region.reserved_bytes, 64 * HAK_MIB);
+  for (const auto &e : fake_os::log()) EXPECT_LE(e.size_bytes, 65 * HAK_MIB);
+}
+
+TEST_F(Region, RungWhoseTablesCannotBeCommittedIsGivenUp) {
+  size_t before = fake_os::mapped_bytes();
+  fake_os::fail_all(fake_os::PROTECT);
+  EXPECT_FALSE(hak_region_init(TIB));
+  EXPECT_EQ(fake_os::mapped_bytes(), before) << "a refused rung was not unmapped";
+}
+
+TEST_F(Region, LookupKnowsItsBounds) {
+  ASSERT_TRUE(hak_region_init(64 * HAK_MIB));
+  const hak_region &r = hak_main_region;
+  auto find = [](uintptr_t p) { return hak_region_find(reinterpret_cast<void *>(p)); };
+  EXPECT_EQ(find(r.base), &hak_main_region);
+  EXPECT_EQ(find(r.base + r.limit - 1), &hak_main_region);
+  EXPECT_EQ(find(r.base + r.limit), nullptr);
+  EXPECT_EQ(find(r.base - 1), nullptr);
+  EXPECT_EQ(find(0), nullptr);
+  EXPECT_EQ(find(UINTPTR_MAX), nullptr);
+  int local;
+  EXPECT_EQ(hak_region_find(&local), nullptr);
+  // Every address below the limit can be looked up, those of the tables too.
+  for (uintptr_t p = r.base; p < r.base + r.limit; p += HAK_SPAN_SIZE)
+    EXPECT_EQ(hak_region_tag(&r, reinterpret_cast<void *>(p)), 0u);
+}
+
+TEST_F(Region, GrowsInDoublingStepsAndPublishesTheLimit) {
+  ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
+  hak_region *r = &hak_main_region;
+  std::vector<size_t> steps = {r->ready_spans - r->first_span};
+  while (r->ready_spans < 8000) {
+    size_t before = r->ready_spans;
+    ASSERT_TRUE(hak_region_grow(r, 1));
+    steps.push_back(r->ready_spans - before);
+    EXPECT_EQ(r->limit, r->ready_spans << HAK_SPAN_SHIFT);
+    EXPECT_EQ(hak_main_limit, r->limit);
+    // What was added can be used: its tag, its metadata, its memory.
+    size_t last = r->ready_spans - 1;
+    r->tags[last] = 0;
+    r->spans[last].head = nullptr;
+    r->bitmaps[last * HAK_BITMAP_WORDS + HAK_BITMAP_WORDS - 1] = 0;
+    *static_cast<char *>(hak_region_address(r, last)) = 1;
+    EXPECT_NE(r->chunks[last / HAK_CHUNK_SPANS].free[last % HAK_CHUNK_SPANS / 64] >> (last % 64) & 1, 0u);
+  }
+  EXPECT_EQ(steps[0], 64u);
+  for (size_t i = 1; i < steps.size(); i++) EXPECT_EQ(steps[i], std::min<size_t>(steps[i - 1] * 2, HAK_CHUNK_SPANS));
+}
+
+TEST_F(Region, GrowsByAsMuchAsIsAskedFor) {
+  ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
+  size_t before = hak_main_region.ready_spans;
+  ASSERT_TRUE(hak_region_grow(&hak_main_region, 512));
+  EXPECT_GE(hak_main_region.ready_spans - before, 512u);
+}
+
+TEST_F(Region, GrowthTakesSmallerStepsWhenMemoryIsShort) {
+  ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
+  hak_region *r = &hak_main_region;
+  for (int i = 0; i < 4; i++) ASSERT_TRUE(hak_region_grow(r, 1));
+  fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::PROTECT && e.size_bytes > HAK_MIB ? ENOMEM : 0; });
+  size_t before = r->ready_spans;
+  ASSERT_TRUE(hak_region_grow(r, 3));
+  EXPECT_EQ(r->ready_spans - before, 16u) << "1 MiB is what the system grants";
+  before = r->ready_spans;
+  EXPECT_FALSE(hak_region_grow(r, 17));
+  EXPECT_EQ(r->ready_spans, before);
+  EXPECT_EQ(r->limit, before << HAK_SPAN_SHIFT);
+}
+
+TEST_F(Region, FailedGrowthChangesNothingAndCanBeRepeated) {
+  ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
+  hak_region *r = &hak_main_region;
+  size_t before = r->ready_spans;
+  // A step commits five arrays; each of them may be the one that fails.
+  for (unsigned n = 1; n <= 5; n++) {
+    fake_os::allow_all();
+    fake_os::fail_nth(fake_os::PROTECT, n, 1000);
+    EXPECT_FALSE(hak_region_grow(r, 64)) << n;
+    EXPECT_EQ(r->ready_spans, before);
+    EXPECT_EQ(hak_main_limit, before << HAK_SPAN_SHIFT);
+  }
+  fake_os::allow_all();
+  EXPECT_TRUE(hak_region_grow(r, 64));
+}
+
+TEST_F(Region, FullRegionsStayFull) {
+  ASSERT_TRUE(hak_region_init(16 * HAK_MIB));
+  hak_region *r = &hak_main_region;
+  while (hak_region_grow(r, 1)) {
+  }
+  EXPECT_EQ(r->ready_spans, r->span_count);
+  EXPECT_EQ(r->limit, 16 * HAK_MIB);
+  EXPECT_FALSE(hak_region_grow(r, 1));
+  // The tables of a small region are a small part of it.
+  EXPECT_LE(r->first_span, 8u);
+}
+
+TEST_F(Region, FurtherRegionsAreFoundThroughTheSlowPath) {
+  ASSERT_TRUE(hak_region_init(16 * HAK_MIB));
+  std::vector<hak_region *> added;
+  for (unsigned n = 1; n < 20; n++) {
+    hak_region *r = hak_region_add(1);
+    ASSERT_NE(r, nullptr);
+    EXPECT_EQ(hak_region_count(), n + 1);
+    EXPECT_EQ(hak_region_at(n), r);
+    added.push_back(r);
+  }
+  for (hak_region *r : added) {
+    EXPECT_EQ(hak_region_find(reinterpret_cast<void *>(r->base)), r);
+    EXPECT_EQ(hak_region_find(reinterpret_cast<void *>(r->base + r->limit - 1)), r);
+    ASSERT_TRUE(hak_region_grow(r, 1));
+    EXPECT_EQ(hak_region_find(reinterpret_cast<void *>(r->base + r->limit - 1)), r);
+  }
+  EXPECT_EQ(hak_main_base, hak_main_region.base) << "growth of a further region must not move the main one";
+}
+
+TEST_F(Region, RegionsAreBounded) {
+  ASSERT_TRUE(hak_region_init(16 * HAK_MIB));
+  for (unsigned n = 1; n < HAK_MAX_REGIONS; n++) ASSERT_NE(hak_region_add(1), nullptr) << n;
+  EXPECT_EQ(hak_region_add(1), nullptr);
+  EXPECT_EQ(hak_region_count(), unsigned(HAK_MAX_REGIONS));
+}
+
+TEST_F(Region, RefusedFurtherRegionLeavesTheOthersAlone) {
+  ASSERT_TRUE(hak_region_init(16 * HAK_MIB));
+  fake_os::fail_all(fake_os::MAP);
+  EXPECT_EQ(hak_region_add(1), nullptr);
+  EXPECT_EQ(hak_region_count(), 1u);
+  fake_os::allow_all();
+  EXPECT_NE(hak_region_add(1), nullptr);
+}
+
+TEST_F(Region, TagsOfHeadAndBody) {
+  ASSERT_TRUE(hak_region_init(64 * HAK_MIB));
+  hak_region *r = &hak_main_region;
+  hak_span *s = &r->spans[r->first_span + 2];
+  s->span_count = 3;
+  hak_region_set_tags(r, s, HAK_TAG(7, 5), HAK_TAG(0, HAK_CODE_RUN_BODY));
+  size_t first = r->first_span + 2;
+  EXPECT_EQ(r->tags[first - 1], 0u);
+  EXPECT_EQ(HAK_TAG_OWNER(r->tags[first]), 7u);
+  EXPECT_EQ(HAK_TAG_CODE(r->tags[first]), 5u);
+  EXPECT_EQ(r->tags[first + 1], unsigned(HAK_CODE_RUN_BODY));
+  EXPECT_EQ(r->tags[first + 2], unsigned(HAK_CODE_RUN_BODY));
+  EXPECT_EQ(r->tags[first + 3], 0u);
+}
+
+TEST_F(Region, SmallStepsWhereMemoryIsLocked) {
+#if HAKMEM_TEST_SANITIZED
+  GTEST_SKIP() << "would lock the sanitizer's shadow";
+#endif
+  if (mlockall(MCL_FUTURE) != 0) GTEST_SKIP() << "may not lock memory";
+  ASSERT_TRUE(hak_region_init(64 * HAK_MIB));
+  for (int i = 0; i < 3; i++) {
+    size_t before = hak_main_region.ready_spans;
+    ASSERT_TRUE(hak_region_grow(&hak_main_region, 1));
+    EXPECT_EQ(hak_main_region.ready_spans - before, 64u);
+  }
+  munlockall();
+}
+
+}  // namespace

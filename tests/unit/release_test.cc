@@ -1,0 +1,156 @@
+// What is kept and what goes back: thresholds, idle epochs, and that no lock is held while the system works.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "fake_os.h"
+#include "hak.h"
+
+using testing::IsEmpty;
+
+namespace {
+
+constexpr size_t SPANS_PER_MIB = HAK_MIB / HAK_SPAN_SIZE;
+
+class Release : public testing::Test {
+ protected:
+  void SetUp() override {
+    hak_size_class_init(7);
+    fake_os::reset();
+    ASSERT_TRUE(hak_region_init(1 * HAK_GIB));
+    memset(&hak_span_pool, 0, sizeof hak_span_pool);
+    fake_os::on_call([this](const fake_os::Event &e) {
+      if (e.call == fake_os::ADVISE && e.detail == MADV_DONTNEED && hak_load_relaxed(&hak_span_pool.lock.state) != 0) advised_under_lock = true;
+    });
+  }
+  void TearDown() override {
+    EXPECT_FALSE(advised_under_lock);
+    EXPECT_THAT(fake_os::violations(), IsEmpty());
+  }
+
+  // Frees `mib` MiB of touched runs of 4 MiB; the last answer of the pool.
+  bool make_dirty(size_t mib) {
+    std::vector<hak_span *> runs;
+    bool zeroed, due = false;
+    for (size_t i = 0; i < mib / 4; i++) {
+      runs.push_back(hak_pool_take(4 * SPANS_PER_MIB, 1, &zeroed));
+      memset(hak_span_address(hak_pool_region_of(runs.back()), runs.back()), 0xcc, 4096);
+    }
+    for (hak_span *s : runs) due = hak_pool_give(s, 4 * SPANS_PER_MIB);
+    return due;
+  }
+  size_t dirty_mib() const { return hak_span_pool.dirty_spans / SPANS_PER_MIB; }
+
+  bool advised_under_lock = false;
+};
+
+TEST_F(Release, LimitIs64MiBOrWhatIsLive) {
+  EXPECT_FALSE(hak_release_over_limit(64 * SPANS_PER_MIB, 0));
+  EXPECT_TRUE(hak_release_over_limit(64 * SPANS_PER_MIB + 1, 0));
+  EXPECT_FALSE(hak_release_over_limit(100 * SPANS_PER_MIB, 100 * SPANS_PER_MIB));
+  EXPECT_TRUE(hak_release_over_limit(100 * SPANS_PER_MIB + 1, 100 * SPANS_PER_MIB));
+}
+
+TEST_F(Release, ExcessGoesAtOnceToSevenEighths) {
+  EXPECT_FALSE(make_dirty(64));
+  unsigned before = fake_os::count(fake_os::ADVISE);
+  hak_release_excess();
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), before) << "at the limit nothing is due";
+  EXPECT_TRUE(make_dirty(128));
+  hak_release_excess();
+  EXPECT_LE(dirty_mib(), 56u);
+  EXPECT_GE(dirty_mib(), 56u - 16u) << "one call gives back at most 16 MiB";
+  EXPECT_GT(fake_os::count(fake_os::ADVISE), before);
+}
+
+TEST_F(Release, GivesBackRunsNotSpans) {
+  make_dirty(256);
+  unsigned before = fake_os::count(fake_os::ADVISE);
+  hak_release_all(0);
+  EXPECT_EQ(dirty_mib(), 0u);
+  EXPECT_LE(fake_os::count(fake_os::ADVISE) - before, 256u / 16 + 8) << "neighbours are coalesced into one call";
+}
+
+TEST_F(Release, PagesAreGoneAndKnownZero) {
+  make_dirty(8);
+  char *p = static_cast<char *>(hak_region_address(&hak_main_region, hak_main_region.first_span));
+  EXPECT_EQ(p[0], char(0xcc));
+  EXPECT_EQ(hak_release_all(0), 8 * HAK_MIB);
+  EXPECT_EQ(p[0], 0);
+  bool zeroed = false;
+  hak_pool_take(1, 1, &zeroed);
+  EXPECT_TRUE(zeroed);
+}
+
+TEST_F(Release, IdleMemoryWaitsTwoEpochs) {
+  uint64_t t = 1000000;
+  hak_release_tick(t);
+  make_dirty(40);
+  hak_release_tick(t += 100);
+  EXPECT_EQ(dirty_mib(), 40u) << "no epoch has passed";
+  hak_release_tick(t += 250);
+  EXPECT_EQ(dirty_mib(), 40u) << "one epoch is not idle yet";
+  hak_release_tick(t += 250);
+  EXPECT_LE(dirty_mib(), 2u);
+}
+
+TEST_F(Release, MemoryInUseIsNotIdle) {
+  uint64_t t = 1000000;
+  for (int epoch = 0; epoch < 10; epoch++) {
+    hak_release_tick(t += 250);
+    make_dirty(40);  // the same runs again: their chunk was used in this epoch
+    EXPECT_EQ(dirty_mib(), 40u);
+  }
+}
+
+TEST_F(Release, KeepsEightPercentOfLive) {
+  bool zeroed;
+  for (int i = 0; i < 100; i++) ASSERT_NE(hak_pool_take(4 * SPANS_PER_MIB, 1, &zeroed), nullptr);  // 400 MiB live
+  uint64_t t = 1000000;
+  hak_release_tick(t);
+  make_dirty(100);
+  for (int i = 0; i < 4; i++) hak_release_tick(t += 250);
+  EXPECT_LE(dirty_mib(), 32u);
+  EXPECT_GE(dirty_mib(), 16u);
+}
+
+TEST_F(Release, RefusalKeepsTheMemoryAndEnds) {
+  make_dirty(128);
+  fake_os::fail_all(fake_os::ADVISE, EINVAL);
+  fake_os::fail_all(fake_os::MAP);
+  hak_release_excess();
+  EXPECT_EQ(hak_release_all(0), 0u);
+  EXPECT_EQ(dirty_mib(), 128u);
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
+  fake_os::allow_all();
+  EXPECT_EQ(hak_release_all(0), 128 * HAK_MIB);
+}
+
+TEST_F(Release, KeepBytesAreKept) {
+  make_dirty(128);
+  hak_release_all(32 * HAK_MIB);
+  EXPECT_LE(dirty_mib(), 32u);
+  EXPECT_GE(dirty_mib(), 16u);
+}
+
+TEST_F(Release, HighAddressesGoFirst) {
+  make_dirty(192);
+  hak_release_all(100 * HAK_MIB);
+  uintptr_t lowest = UINTPTR_MAX;
+  for (const auto &e : fake_os::log())
+    if (e.call == fake_os::ADVISE && e.detail == MADV_DONTNEED) lowest = std::min(lowest, e.addr);
+  ASSERT_NE(lowest, UINTPTR_MAX);
+  EXPECT_GE(lowest, hak_main_region.base + 64 * HAK_MIB) << "allocation prefers low addresses: those stay warm";
+}
+
+TEST_F(Release, AllRegionsTakePart) {
+  ASSERT_TRUE(hak_region_init(16 * HAK_MIB));
+  memset(&hak_span_pool, 0, sizeof hak_span_pool);
+  make_dirty(60);
+  EXPECT_GE(hak_region_count(), 4u);
+  EXPECT_EQ(hak_release_all(0), 60 * HAK_MIB);
+}
+
+}  // namespace

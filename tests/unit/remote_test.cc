@@ -1,0 +1,288 @@
+// Frees from other threads: packets, their ways, and that nothing is pinned or lost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <semaphore.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "fake_os.h"
+#include "hak.h"
+
+using testing::IsEmpty;
+
+namespace {
+
+// A thread that does what it is told, one step after the other, and keeps its heap in between.
+class Actor {
+ public:
+  Actor() {
+    sem_init(&go_, 0, 0);
+    sem_init(&done_, 0, 0);
+    thread_ = std::thread([this] {
+      for (;;) {
+        while (sem_wait(&go_) != 0) {
+        }
+        if (!step_) break;
+        step_();
+        sem_post(&done_);
+      }
+    });
+  }
+  ~Actor() { end(); }
+  void run(std::function<void()> step) {
+    step_ = std::move(step);
+    sem_post(&go_);
+    while (sem_wait(&done_) != 0) {
+    }
+  }
+  void end() {
+    if (!thread_.joinable()) return;
+    step_ = nullptr;
+    sem_post(&go_);
+    thread_.join();
+  }
+  hak_heap *heap() {
+    hak_heap *h = nullptr;
+    run([&] { h = hak_heap_current(); });
+    return h;
+  }
+  std::vector<void *> alloc(size_t size, size_t n) {
+    std::vector<void *> blocks(n);
+    run([&] {
+      for (void *&p : blocks) p = hakmem_malloc(size);
+    });
+    return blocks;
+  }
+  void free(const std::vector<void *> &blocks, size_t from = 0, size_t to = SIZE_MAX) {
+    run([&] {
+      for (size_t i = from; i < std::min(to, blocks.size()); i++) hakmem_free(blocks[i]);
+    });
+  }
+
+ private:
+  sem_t go_, done_;
+  std::function<void()> step_;
+  std::thread thread_;
+};
+
+hak_packet *inbox(hak_heap *h) {
+  return reinterpret_cast<hak_packet *>(hak_load_acquire(&h->inbox) & ~uintptr_t(HAK_CELL_SIZE - 1));
+}
+// Packets, and bytes in them, that wait for the owner. Nobody else may be at work.
+unsigned waiting(hak_heap *h) {
+  unsigned n = 0;
+  for (hak_packet *p = inbox(h); p != nullptr; p = p->next) n++;
+  return n;
+}
+size_t waiting_bytes(hak_heap *h) {
+  size_t n = 0;
+  for (hak_packet *p = inbox(h); p != nullptr; p = p->next) n += p->bytes;
+  return n;
+}
+hak_packet *open_packet(hak_heap *h, uint32_t owner) { return h->open[owner % HAK_OPEN_PACKETS]; }
+bool free_in_slab(void *p) { return hak_slab_examine(hak_region_span(hak_region_find(p), p), p) == HAK_VERDICT_DOUBLE_FREE; }
+
+class Remote : public testing::Test {
+ protected:
+  void SetUp() override { fake_os::reset(); }
+  void TearDown() override {
+    EXPECT_EQ(hak_heap_check(), 0u);
+    EXPECT_THAT(fake_os::violations(), IsEmpty());
+  }
+  Actor owner, sender;
+};
+
+TEST_F(Remote, BlocksWaitInAnOpenPacketUntilItIsFull) {
+  auto blocks = owner.alloc(64, HAK_PACKET_BLOCKS);
+  hak_heap *o = owner.heap(), *s = sender.heap();
+  ASSERT_NE(o, s);
+  sender.free(blocks, 0, HAK_PACKET_BLOCKS - 1);
+  ASSERT_NE(open_packet(s, o->id), nullptr);
+  EXPECT_EQ(open_packet(s, o->id)->count, HAK_PACKET_BLOCKS - 1u);
+  EXPECT_EQ(open_packet(s, o->id)->owner, o->id);
+  EXPECT_EQ(open_packet(s, o->id)->home, s->id);
+  EXPECT_EQ(waiting(o), 0u);
+  sender.free(blocks, HAK_PACKET_BLOCKS - 1);
+  EXPECT_EQ(open_packet(s, o->id), nullptr);
+  EXPECT_EQ(waiting(o), 1u);
+}
+
+TEST_F(Remote, LargeBlocksLeaveByTheByteBudget) {
+  auto blocks = owner.alloc(32768, 8);
+  hak_heap *o = owner.heap();
+  sender.free(blocks, 0, 3);
+  EXPECT_EQ(waiting(o), 0u);
+  sender.free(blocks, 3, 4);  // 4 * 32 KiB
+  EXPECT_EQ(waiting(o), 1u);
+}
+
+TEST_F(Remote, OwnerTakesBackOnItsNextSlowPath) {
+  auto blocks = owner.alloc(64, HAK_PACKET_BLOCKS);
+  hak_heap *o = owner.heap();
+  owner.run([] { hak_heap_flush_all(hak_heap_current()); });
+  sender.free(blocks);
+  EXPECT_EQ(waiting(o), 1u);
+  void *p = owner.alloc(64, 1)[0];
+  EXPECT_EQ(waiting(o), 0u);
+  EXPECT_NE(std::find(blocks.begin(), blocks.end(), p), blocks.end()) << "freed blocks come before new ones";
+}
+
+TEST_F(Remote, TwoOwnersOfOneSlotTakeTurns) {
+  std::vector<std::unique_ptr<Actor>> owners;
+  for (int i = 0; i < HAK_OPEN_PACKETS + 1; i++) {
+    owners.push_back(std::make_unique<Actor>());
+    owners.back()->heap();
+  }
+  Actor &a = *owners.front(), &b = *owners.back();
+  ASSERT_EQ(a.heap()->id % HAK_OPEN_PACKETS, b.heap()->id % HAK_OPEN_PACKETS);
+  auto from_a = a.alloc(64, 3), from_b = b.alloc(64, 3);
+  sender.free(from_a);
+  sender.free(from_b, 0, 1);
+  EXPECT_EQ(waiting(a.heap()), 1u) << "evicted: sent";
+  EXPECT_EQ(open_packet(sender.heap(), b.heap()->id)->owner, b.heap()->id);
+}
+
+TEST_F(Remote, SendOpenSendsEverything) {
+  auto blocks = owner.alloc(64, 2);
+  hak_heap *o = owner.heap();
+  sender.free(blocks);
+  sender.run([] { hak_remote_send_open(hak_heap_current()); });
+  EXPECT_EQ(waiting(o), 1u);
+  for (hak_packet *p : sender.heap()->open) EXPECT_EQ(p, nullptr);
+}
+
+TEST_F(Remote, EmptyPacketsGoHome) {
+  hak_heap *s = sender.heap();
+  for (int round = 0; round < 50; round++) {
+    auto blocks = owner.alloc(64, HAK_PACKET_BLOCKS * 2);
+    sender.free(blocks);
+    owner.run([] { hak_remote_drain(hak_heap_current()); });
+  }
+  EXPECT_NE(hak_load_relaxed(&s->homecoming), nullptr);
+  unsigned long bytes = hak_cell_bytes();
+  for (int round = 0; round < 5000; round++) {
+    auto blocks = owner.alloc(64, HAK_PACKET_BLOCKS);
+    sender.free(blocks);
+    owner.run([] { hak_remote_drain(hak_heap_current()); });
+  }
+  EXPECT_EQ(hak_cell_bytes(), bytes) << "packets leak";
+}
+
+TEST_F(Remote, SleepingOwnerPinsABoundedAmount) {
+  constexpr size_t N = 40000;  // 40 MB
+  auto blocks = owner.alloc(1024, N);
+  hak_heap *o = owner.heap();
+  size_t live = hak_load_relaxed(&hak_span_pool.live_spans);
+  size_t most = 0;
+  for (size_t i = 0; i < N; i += 1000) {
+    sender.free(blocks, i, i + 1000);
+    most = std::max(most, waiting_bytes(o));
+  }
+  EXPECT_LE(most, 4 * HAK_MIB);
+  size_t left = hak_load_relaxed(&hak_span_pool.live_spans);
+  EXPECT_LT(left, live / 4) << "the owner never woke up, yet its memory must come back";
+}
+
+TEST_F(Remote, ParkedHeapIsDrainedByTheSender) {
+  auto blocks = owner.alloc(64, HAK_PACKET_BLOCKS);
+  hak_heap *o = owner.heap(), *s = sender.heap();  // before the end: else the sender adopts the heap
+  ASSERT_NE(o, s);
+  owner.end();
+  EXPECT_EQ(o->state, unsigned(HAK_HEAP_PARKED));
+  sender.free(blocks);
+  EXPECT_EQ(waiting(o), 0u);
+  for (const hak_bin &bin : o->bins) EXPECT_EQ(bin.slabs.slabs, 0u) << "a parked heap keeps no empty slab";
+}
+
+TEST_F(Remote, SenderThatEndsSendsItsPackets) {
+  auto blocks = owner.alloc(64, 5);
+  hak_heap *o = owner.heap();
+  sender.free(blocks);
+  EXPECT_EQ(waiting(o), 0u);
+  sender.end();
+  EXPECT_EQ(waiting(o), 1u);
+}
+
+TEST_F(Remote, WithoutMemoryForAPacketTheBlockIsFreedDirectly) {
+  auto blocks = owner.alloc(64, 20);
+  owner.run([] { hak_heap_flush_all(hak_heap_current()); });
+  hak_heap *s = sender.heap();
+  fake_os::fail_all(fake_os::MAP);
+  unsigned long bytes = hak_cell_bytes();
+  while (hak_cell_take() != nullptr) ASSERT_EQ(hak_cell_bytes(), bytes);
+  sender.free(blocks, 0, 1);
+  EXPECT_TRUE(free_in_slab(blocks[0]));
+  for (hak_packet *p : s->open) EXPECT_EQ(p, nullptr);
+  fake_os::allow_all();
+}
+
+TEST_F(Remote, TwinsAndAlignedBlocksTravelToo) {
+  std::vector<void *> blocks;
+  owner.run([&] {
+    for (int i = 0; i < 500; i++) blocks.push_back(hakmem_aligned_alloc(4096, 5000));
+  });
+  size_t live = hak_load_relaxed(&hak_span_pool.live_spans);
+  sender.free(blocks);
+  sender.run([] { hak_remote_send_open(hak_heap_current()); });
+  owner.run([] { hak_remote_drain(hak_heap_current()); });
+  EXPECT_LT(hak_load_relaxed(&hak_span_pool.live_spans), live / 4);
+}
+
+TEST_F(Remote, RunsAreFreedByWhoeverFreesThem) {
+  auto blocks = owner.alloc(100000, 10);
+  size_t live = hak_load_relaxed(&hak_span_pool.live_spans);
+  sender.free(blocks);
+  EXPECT_EQ(hak_load_relaxed(&hak_span_pool.live_spans), live - 20);
+}
+
+TEST_F(Remote, DoubleFreeAcrossThreadsIsSeen) {
+  auto twice = [] {
+    Actor a, b;
+    auto blocks = a.alloc(64, 200);
+    b.free(blocks);
+    b.free(blocks);
+    for (Actor *x : {&b, &a}) {
+      x->run([] {
+        hak_heap_flush_all(hak_heap_current());
+        hak_remote_drain(hak_heap_current());
+        hak_heap_flush_all(hak_heap_current());
+      });
+    }
+    _exit(0);
+  };
+  EXPECT_EXIT(twice(), testing::KilledBySignal(SIGABRT), "double free");
+}
+
+TEST_F(Remote, ManyThreadsEverythingComesBack) {
+  constexpr int THREADS = 4, ROUNDS = 200, BATCH = 200;
+  std::atomic<void *> mailboxes[THREADS][BATCH] = {};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < THREADS; t++) {
+    threads.emplace_back([&, t] {
+      for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < BATCH; i++) {
+          size_t size = size_t(16 + (i * 37 + round) % 2000);
+          auto *p = static_cast<unsigned char *>(hakmem_malloc(size));
+          p[0] = static_cast<unsigned char>(t);
+          p[size - 1] = static_cast<unsigned char>(t);
+          // Into the neighbour's box; what was in there is ours to free.
+          void *old = mailboxes[(t + 1) % THREADS][i].exchange(p);
+          hakmem_free(old);
+        }
+      }
+    });
+  }
+  for (auto &t : threads) t.join();
+  for (auto &box : mailboxes)
+    for (auto &p : box) hakmem_free(p);
+  hak_heap_trim(hak_heap_current());
+  // Left at most: one slab kept for carving for each class and heap.
+  EXPECT_LT(hak_load_relaxed(&hak_span_pool.live_spans), size_t(5 * 40 * 4));
+  EXPECT_EQ(hak_heap_check(), 0u);
+}
+
+}  // namespace

@@ -1,0 +1,93 @@
+// Size classes: smallest fitting block for every size, exact division, alignment.
+#include <gtest/gtest.h>
+
+#include "hak.h"
+
+namespace {
+
+TEST(SizeClass, EverySizeGetsTheSmallestBlockThatFits) {
+  hak_size_class_init(7);
+  for (size_t size = 0; size <= HAK_SMALL_MAX; size++) {
+    unsigned c = hak_class_for(size);
+    ASSERT_LT(c, unsigned(HAK_CLASSES));
+    ASSERT_GE(hak_class_size(c), size);
+    if (c > 0) {
+      ASSERT_LT(hak_class_size(c - 1), size) << "a smaller block would do";
+    }
+  }
+}
+
+TEST(SizeClass, SizesAreThoseOfTheDesign) {
+  hak_size_class_init(7);
+  std::vector<size_t> expected;
+  for (size_t s = 16; s <= 128; s += 16) expected.push_back(s);
+  for (size_t base = 128; base < 1024; base *= 2)
+    for (size_t k = 1; k <= 8; k++) expected.push_back(base + k * base / 8);
+  for (size_t base = 1024; base < 32768; base *= 2)
+    for (size_t k = 1; k <= 4; k++) expected.push_back(base + k * base / 4);
+  ASSERT_EQ(expected.size(), size_t(HAK_CLASSES));
+  for (unsigned c = 0; c < HAK_CLASSES; c++) EXPECT_EQ(hak_class_size(c), expected[c]);
+  for (unsigned t = 0; t < HAK_TWINS; t++) {
+    EXPECT_EQ(hak_class_size(HAK_CLASSES + t), size_t(128) << t);
+    EXPECT_FALSE(hak_class_table[HAK_CLASSES + t].coloured);
+  }
+}
+
+TEST(SizeClass, ReciprocalsDivideExactly) {
+  hak_size_class_init(3);
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    uint64_t size = hak_class_size(c), reciprocal = hak_class_table[c].reciprocal;
+    for (uint64_t offset = 0; offset < 4 * HAK_SPAN_SIZE; offset++) {
+      if (offset * reciprocal >> 40 != offset / size) {
+        ADD_FAILURE() << "class " << c << ", offset " << offset;
+        break;
+      }
+    }
+  }
+}
+
+TEST(SizeClass, GroupsAreDoublings) {
+  hak_size_class_init(7);
+  EXPECT_EQ(hak_class_group(16), 1u);
+  EXPECT_EQ(hak_class_group(1024), 7u);
+  EXPECT_EQ(hak_class_group(32768), 12u);
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    size_t size = hak_class_size(c);
+    unsigned n = hak_class_group(size);
+    EXPECT_LE(size, size_t(8) << n);
+    if (n > 1) EXPECT_GT(size, size_t(4) << n);
+  }
+}
+
+TEST(SizeClass, BoundaryOptionMovesTheSlabSizeAndBitmapsStillFit) {
+  for (unsigned boundary = 3; boundary <= 12; boundary++) {
+    hak_size_class_init(boundary);
+    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+      const hak_class_info &info = hak_class_table[c];
+      EXPECT_EQ(info.spans, hak_class_group(info.size) <= boundary ? 1u : 4u);
+      EXPECT_LE(info.spans * HAK_SPAN_SIZE / info.size, size_t(HAK_BITMAP_WORDS) * 64);
+      EXPECT_GE((info.spans * HAK_SPAN_SIZE - (HAK_COLOURS - 1) * 64) / info.size, 1u);
+    }
+  }
+}
+
+TEST(SizeClass, AlignedRequestsGetAlignedBlocks) {
+  hak_size_class_init(7);
+  for (size_t align = 1; align <= 128 * HAK_KIB; align *= 2) {
+    for (size_t size = 0; size <= HAK_SMALL_MAX + 64; size++) {
+      int c = hak_class_for_aligned(size, align);
+      if (c < 0) {
+        size_t rounded = align <= 64 ? hak_align_up(size, align) : std::max(size, align);
+        ASSERT_GT(rounded, HAK_SMALL_MAX) << "alignment " << align << ", size " << size << " needs no run";
+        continue;
+      }
+      ASSERT_LT(c, HAK_FRONT_CLASSES);
+      ASSERT_GE(hak_class_size(c), size);
+      if (align > 16) ASSERT_EQ(hak_class_size(c) % align, 0u) << "alignment " << align << ", size " << size;
+      // A coloured slab starts on 64 bytes, no more.
+      if (hak_class_table[c].coloured) ASSERT_LE(align, 64u);
+    }
+  }
+}
+
+}  // namespace

@@ -1,0 +1,255 @@
+// Slabs: carving, reuse, fullness lists, verdicts, and every class against a model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "fake_os.h"
+#include "hak.h"
+
+using testing::IsEmpty;
+
+namespace {
+
+constexpr uint32_t OWNER = 5;
+
+class Slab : public testing::Test {
+ protected:
+  void SetUp() override {
+    hak_size_class_init(7);
+    fake_os::reset();
+    ASSERT_TRUE(hak_region_init(1 * HAK_GIB));
+    memset(&hak_span_pool, 0, sizeof hak_span_pool);
+    r = &hak_main_region;
+  }
+  void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }
+
+  std::vector<char *> take(unsigned c, unsigned wanted) {
+    std::vector<void *> out(wanted);
+    unsigned n = hak_slab_set_take(&set, c, OWNER, out.data(), wanted);
+    EXPECT_LE(n, wanted);
+    std::vector<char *> blocks;
+    for (unsigned i = 0; i < n; i++) blocks.push_back(static_cast<char *>(out[i]));
+    return blocks;
+  }
+  char *one(unsigned c) { return take(c, 1).at(0); }
+  // Exactly n blocks, however many batches that takes.
+  std::vector<char *> many(unsigned c, size_t n) {
+    std::vector<char *> all;
+    while (all.size() < n)
+      for (char *p : take(c, unsigned(std::min<size_t>(n - all.size(), 63)))) all.push_back(p);
+    return all;
+  }
+  hak_span *span(void *p) { return hak_region_span(r, p); }
+  hak_verdict put(void *p) { return hak_slab_set_put(&set, span(p), p, &due); }
+
+  hak_region *r;
+  hak_slab_set set = {};
+  bool due = false;
+};
+
+TEST_F(Slab, CarvesInAddressOrder) {
+  auto a = take(3, 10), b = take(3, 10);
+  ASSERT_EQ(a.size(), 10u);
+  a.insert(a.end(), b.begin(), b.end());
+  for (size_t i = 1; i < a.size(); i++) EXPECT_EQ(a[i] - a[i - 1], 64);
+  EXPECT_EQ(hak_region_tag(r, a[0]), HAK_TAG(OWNER, 3));
+  EXPECT_EQ(set.slabs, 1u);
+}
+
+TEST_F(Slab, ColoursVaryInStepsOf64) {
+  std::set<uintptr_t> colours;
+  for (int i = 0; i < 32; i++) {
+    hak_slab_set fresh = {};
+    void *p;
+    ASSERT_EQ(hak_slab_set_take(&fresh, 20, OWNER, &p, 1), 1u);
+    uintptr_t colour = reinterpret_cast<uintptr_t>(p) % HAK_SPAN_SIZE;
+    EXPECT_EQ(colour % 64, 0u);
+    EXPECT_LT(colour, 64u * HAK_COLOURS);
+    colours.insert(colour);
+  }
+  EXPECT_EQ(colours.size(), size_t(HAK_COLOURS));
+}
+
+TEST_F(Slab, FreeBlocksComeBeforeNewOnes) {
+  auto a = take(3, 20);
+  EXPECT_EQ(put(a[7]), HAK_VERDICT_OK);
+  EXPECT_EQ(put(a[3]), HAK_VERDICT_OK);
+  auto b = take(3, 3);
+  ASSERT_EQ(b.size(), 3u);
+  EXPECT_EQ(b[0], a[3]);
+  EXPECT_EQ(b[1], a[7]);
+  EXPECT_EQ(b[2], a[19] + 64);
+}
+
+TEST_F(Slab, FullestSlabFirst) {
+  constexpr unsigned c = 31;  // 1 KiB: 63 or 64 blocks a slab
+  auto blocks = many(c, 200);
+  std::vector<std::vector<char *>> by_slab;
+  for (char *p : blocks) {
+    if (by_slab.empty() || span(p) != span(by_slab.back()[0])) by_slab.emplace_back();
+    by_slab.back().push_back(p);
+  }
+  ASSERT_GE(by_slab.size(), 3u);
+  // The first slab nearly empty, the second nearly full.
+  for (size_t i = 0; i < 55; i++) put(by_slab[0][i]);
+  put(by_slab[1][10]);
+  EXPECT_EQ(span(by_slab[0][0])->list, 3);
+  EXPECT_EQ(span(by_slab[1][0])->list, 0);
+  auto next = take(c, 2);
+  EXPECT_EQ(next[0], by_slab[1][10]);
+  EXPECT_EQ(next[1], by_slab[0][0]);
+}
+
+TEST_F(Slab, ListsFollowTheFreeCount) {
+  constexpr unsigned c = 31;
+  auto blocks = many(c, 130);  // the first slab is fully carved
+  hak_span *s = span(blocks[0]);
+  ASSERT_NE(s, set.carving);
+  EXPECT_EQ(s->list, HAK_NO_LIST);
+  unsigned quarter = s->blocks / 4;
+  for (unsigned n = 1; n < s->blocks; n++) {
+    ASSERT_EQ(put(blocks[n - 1]), HAK_VERDICT_OK);
+    unsigned expected = std::min(3u, n / quarter);
+    ASSERT_EQ(s->list, expected) << n;
+    ASSERT_EQ(set.lists[expected], s);
+    ASSERT_EQ(s->free_count, n);
+  }
+}
+
+TEST_F(Slab, EmptySlabGoesToThePool) {
+  constexpr unsigned c = 31;
+  auto blocks = many(c, 130);
+  hak_span *first = span(blocks[0]);
+  uint64_t live = hak_span_pool.live_spans;
+  for (char *p : blocks)
+    if (span(p) == first) ASSERT_EQ(hak_slab_set_put(&set, first, p, &due), HAK_VERDICT_OK);
+  EXPECT_EQ(hak_span_pool.live_spans, live - 1);
+  EXPECT_EQ(hak_region_tag(r, blocks[0]), 0u);
+  for (hak_span *s : set.lists) EXPECT_NE(s, first);
+}
+
+TEST_F(Slab, CarvingSlabIsKeptAndStartsOver) {
+  auto blocks = take(3, 30);
+  hak_span *s = span(blocks[0]);
+  for (char *p : blocks) ASSERT_EQ(put(p), HAK_VERDICT_OK);
+  EXPECT_EQ(set.carving, s);
+  EXPECT_EQ(s->carved, 0);
+  EXPECT_EQ(s->free_count, 0);
+  EXPECT_EQ(hak_span_pool.live_spans, 1u);
+  EXPECT_EQ(one(3), blocks[0]);
+  EXPECT_EQ(put(blocks[0]), HAK_VERDICT_OK);
+  hak_slab_set_trim(&set, &due);
+  EXPECT_EQ(set.carving, nullptr);
+  EXPECT_EQ(set.slabs, 0u);
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
+  hak_slab_set_trim(&set, &due);
+}
+
+TEST_F(Slab, TrimLeavesSlabsInUse) {
+  one(3);
+  hak_slab_set_trim(&set, &due);
+  EXPECT_NE(set.carving, nullptr);
+  EXPECT_EQ(hak_span_pool.live_spans, 1u);
+}
+
+TEST_F(Slab, Verdicts) {
+  constexpr unsigned c = 5;  // 96 bytes
+  auto blocks = take(c, 10);
+  char *p = blocks[4];
+  EXPECT_EQ(hak_slab_examine(span(p), p), HAK_VERDICT_OK);
+  for (long d : {1, 8, 16, 32, 48, 64, 95, -1}) {
+    EXPECT_EQ(put(p + d), HAK_VERDICT_NO_BLOCK_START) << d;
+    EXPECT_EQ(hak_slab_examine(span(p), p + d), HAK_VERDICT_NO_BLOCK_START) << d;
+  }
+  EXPECT_EQ(put(p), HAK_VERDICT_OK);
+  EXPECT_EQ(put(p), HAK_VERDICT_DOUBLE_FREE);
+  EXPECT_EQ(hak_slab_examine(span(p), p), HAK_VERDICT_DOUBLE_FREE);
+  EXPECT_EQ(put(blocks[9] + 96), HAK_VERDICT_NO_BLOCK_START) << "never carved";
+  hak_span *s = span(p);
+  EXPECT_EQ(hak_slab_set_put(&set, s, reinterpret_cast<char *>(s->start) - 16, &due), HAK_VERDICT_NO_BLOCK_START);
+  EXPECT_EQ(hak_slab_set_put(&set, s, reinterpret_cast<char *>(s->start) + HAK_SPAN_SIZE - 1, &due), HAK_VERDICT_NO_BLOCK_START);
+  EXPECT_EQ(s->free_count, 1) << "bad frees change nothing";
+}
+
+TEST_F(Slab, OutOfMemoryTakesNothing) {
+  fake_os::fail_all(fake_os::PROTECT);
+  fake_os::fail_all(fake_os::MAP);
+  size_t taken = 0;
+  std::vector<char *> batch;
+  while (!(batch = take(51, 4)).empty()) taken += batch.size();
+  EXPECT_GT(taken, 0u);
+  EXPECT_EQ(set.carving, nullptr);
+  fake_os::allow_all();
+  EXPECT_EQ(take(51, 1).size(), 1u);
+}
+
+TEST_F(Slab, ReleaseDueIsPassedOnAndNeverCleared) {
+  due = true;
+  auto blocks = take(3, 2);
+  put(blocks[0]);
+  EXPECT_TRUE(due);
+}
+
+class SlabClass : public Slab, public testing::WithParamInterface<unsigned> {};
+
+// Random takes and puts of one class: no two live blocks overlap, alignment is that of the class, lists and counters
+// agree with a count by hand.
+TEST_P(SlabClass, AgreesWithTheModel) {
+  unsigned c = GetParam();
+  size_t size = hak_class_size(c);
+  std::mt19937 random(c);
+  std::set<char *> live;
+  std::vector<char *> order;
+  for (int step = 0; step < 600; step++) {
+    if (random() % 100 < (step < 300 ? 60 : 35)) {
+      for (char *p : many(c, 1 + random() % 63)) {
+        auto [at, fresh] = live.insert(p);
+        ASSERT_TRUE(fresh) << "handed out twice";
+        if (at != live.begin()) ASSERT_LE(*std::prev(at) + size, p) << "overlap";
+        if (std::next(at) != live.end()) ASSERT_LE(p + size, *std::next(at)) << "overlap";
+        ASSERT_EQ(reinterpret_cast<uintptr_t>(p) % (c >= HAK_CLASSES ? size : 16), 0u);
+        uintptr_t slab = reinterpret_cast<uintptr_t>(hak_span_address(r, span(p)));
+        ASSERT_LE(reinterpret_cast<uintptr_t>(p) + size, slab + span(p)->span_count * HAK_SPAN_SIZE) << "beyond its slab";
+        order.push_back(p);
+      }
+    } else {
+      for (unsigned n = random() % 90; n > 0 && !order.empty(); n--) {
+        size_t at = random() % order.size();
+        ASSERT_EQ(put(order[at]), HAK_VERDICT_OK);
+        live.erase(order[at]);
+        order[at] = order.back();
+        order.pop_back();
+      }
+    }
+    size_t handed_out = 0;
+    std::set<hak_span *> slabs;
+    for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++)
+      for (hak_span *s = set.lists[list]; s != nullptr; s = s->next) {
+        ASSERT_TRUE(slabs.insert(s).second) << "on two lists";
+        handed_out += size_t(s->carved - s->free_count);
+      }
+    if (set.carving != nullptr && slabs.insert(set.carving).second) handed_out += size_t(set.carving->carved - set.carving->free_count);
+    std::set<hak_span *> full;
+    for (char *p : order)
+      if (slabs.count(span(p)) == 0) {
+        full.insert(span(p));
+        handed_out++;
+      }
+    ASSERT_EQ(handed_out, order.size());
+    ASSERT_EQ(set.slabs, slabs.size() + full.size());
+    ASSERT_EQ(hak_span_pool.live_spans, set.slabs * hak_class_table[c].spans);
+  }
+  while (!order.empty()) {
+    ASSERT_EQ(put(order.back()), HAK_VERDICT_OK);
+    order.pop_back();
+  }
+  hak_slab_set_trim(&set, &due);
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Classes, SlabClass, testing::Values(0u, 1u, 7u, 15u, 23u, 31u, 32u, 40u, 47u, 51u, 52u, 55u, 60u));
+
+}  // namespace

@@ -1,0 +1,308 @@
+// The span pool: which span is taken, coalescing, alignment, what is known zero; and all of it against a model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "fake_os.h"
+#include "hak.h"
+
+using testing::IsEmpty;
+
+namespace {
+
+class SpanPool : public testing::Test {
+ protected:
+  void SetUp() override { start(1 * HAK_GIB); }
+  void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }
+
+  void start(size_t reserve) {
+    hak_size_class_init(7);
+    fake_os::reset();
+    ASSERT_TRUE(hak_region_init(reserve));
+    r = &hak_main_region;
+    memset(&hak_span_pool, 0, sizeof hak_span_pool);
+  }
+
+  size_t index(const hak_span *s) const { return size_t(s - hak_pool_region_of(s)->spans); }
+  size_t take(size_t spans, size_t align = 1) {
+    hak_span *s = hak_pool_take(spans, align, &zeroed);
+    EXPECT_NE(s, nullptr);
+    return index(s);
+  }
+  void give(size_t at, size_t spans) { hak_pool_give(&r->spans[at], spans); }
+
+  hak_region *r;
+  bool zeroed = false;
+};
+
+TEST_F(SpanPool, TakesTheLowestAddress) {
+  size_t a = take(1), b = take(3), c = take(1);
+  EXPECT_EQ(a, r->first_span);
+  EXPECT_EQ(b, a + 1);
+  EXPECT_EQ(c, a + 4);
+  EXPECT_TRUE(zeroed);
+  EXPECT_EQ(hak_span_pool.live_spans, 5u);
+  EXPECT_EQ(r->spans[b].span_count, 3u);
+  for (size_t i = 0; i < 3; i++) EXPECT_EQ(r->spans[b + i].head, &r->spans[b]);
+  give(b, 3);
+  give(a, 1);
+  EXPECT_EQ(take(1), a);
+}
+
+TEST_F(SpanPool, PrefersDirtyToCleanEvenAtHigherAddresses) {
+  size_t a = take(1), b = take(1);
+  size_t first, count;
+  give(a, 1);
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, &first, &count));
+  hak_pool_unclaim(r, first, count, true);  // a is clean now
+  give(b, 1);
+  EXPECT_EQ(take(1), b);
+  EXPECT_FALSE(zeroed);
+  EXPECT_EQ(take(1), a);
+  EXPECT_TRUE(zeroed);
+}
+
+TEST_F(SpanPool, NeighboursCoalesce) {
+  size_t a = take(2), b = take(3), c = take(4), end = take(1);
+  give(a, 2);
+  give(c, 4);
+  give(b, 3);
+  EXPECT_EQ(take(9), a);
+  EXPECT_EQ(end, a + 9);
+}
+
+TEST_F(SpanPool, MixedRunIsNotZeroed) {
+  size_t a = take(2);
+  take(1);
+  give(a, 2);
+  size_t b = take(1);
+  EXPECT_EQ(b, a);
+  give(b, 1);
+  size_t first, count;
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, &first, &count));
+  hak_pool_unclaim(r, first, count, true);
+  // a is clean, a + 1 is dirty: together they are not known zero.
+  EXPECT_EQ(take(2), a);
+  EXPECT_FALSE(zeroed);
+  EXPECT_EQ(hak_span_pool.dirty_spans, 0u);
+}
+
+TEST_F(SpanPool, AlignsByAbsoluteAddress) {
+  take(1);
+  for (size_t align = 1; align <= HAK_RUN_MAX_SPANS; align *= 2) {
+    size_t at = take(3, align);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(hak_region_address(r, at)) % (align * HAK_SPAN_SIZE), 0u) << align;
+  }
+}
+
+TEST_F(SpanPool, LargestRunAndAlignmentTogether) {
+  for (int i = 0; i < 3; i++) {
+    take(1);
+    size_t at = take(HAK_RUN_MAX_SPANS, HAK_RUN_MAX_SPANS);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(hak_region_address(r, at)) % (32 * HAK_MIB), 0u);
+  }
+}
+
+TEST_F(SpanPool, ExtendsOnlyIntoFreeSpansOfTheSameChunk) {
+  size_t a = take(2), b = take(1);
+  EXPECT_FALSE(hak_pool_extend(&r->spans[a], 1, &zeroed));
+  give(b, 1);
+  EXPECT_TRUE(hak_pool_extend(&r->spans[a], 2, &zeroed));
+  EXPECT_FALSE(zeroed) << "b was used";
+  EXPECT_EQ(r->spans[a].span_count, 4u);
+  EXPECT_EQ(r->spans[a + 3].head, &r->spans[a]);
+  EXPECT_EQ(hak_span_pool.live_spans, 4u);
+  EXPECT_EQ(take(1), a + 4);
+  // At the end of a chunk.
+  size_t edge = (r->first_span / HAK_CHUNK_SPANS + 1) * HAK_CHUNK_SPANS;
+  while (hak_region_grow(r, 1) && r->ready_spans < edge + 64) {
+  }
+  size_t at;
+  do at = take(1);
+  while (at < edge - 1);
+  EXPECT_EQ(at, edge - 1);
+  EXPECT_FALSE(hak_pool_extend(&r->spans[at], 1, &zeroed));
+}
+
+TEST_F(SpanPool, ExtendNeverReachesBeyondWhatIsReady) {
+  size_t last = 0;
+  while (last != r->ready_spans - 1) last = take(1);
+  EXPECT_FALSE(hak_pool_extend(&r->spans[last], 1, &zeroed));
+}
+
+TEST_F(SpanPool, RunsNeverCrossAChunk) {
+  for (int i = 0; i < 12; i++) {
+    size_t at = take(300);
+    EXPECT_EQ(at / HAK_CHUNK_SPANS, (at + 299) / HAK_CHUNK_SPANS);
+  }
+}
+
+TEST_F(SpanPool, GoesOnInFurtherRegionsAndFailsAtLast) {
+  start(16 * HAK_MIB);
+  unsigned taken = 0;
+  bool zero;
+  while (hak_region_count() < 3) {
+    ASSERT_NE(hak_pool_take(10, 1, &zero), nullptr);
+    taken++;
+  }
+  EXPECT_GT(taken, 40u);
+  fake_os::fail_all(fake_os::MAP);
+  fake_os::fail_all(fake_os::PROTECT);
+  hak_span *s, *last = nullptr;
+  while ((s = hak_pool_take(10, 1, &zero)) != nullptr) last = s;
+  EXPECT_EQ(hak_pool_take(10, 1, &zero), nullptr);
+  // After a free there is room again, without the system's help.
+  ASSERT_NE(last, nullptr);
+  hak_pool_give(last, 10);
+  EXPECT_EQ(hak_pool_take(10, 1, &zero), last);
+}
+
+TEST_F(SpanPool, GiveSaysWhenTheReleasePolicyIsDue) {
+  std::vector<size_t> runs;
+  for (int i = 0; i < 6; i++) runs.push_back(take(256));  // 16 MiB each
+  EXPECT_FALSE(hak_pool_give(&r->spans[runs[0]], 256));
+  EXPECT_FALSE(hak_pool_give(&r->spans[runs[1]], 256));
+  EXPECT_FALSE(hak_pool_give(&r->spans[runs[2]], 256));
+  EXPECT_FALSE(hak_pool_give(&r->spans[runs[3]], 256));  // 64 MiB dirty: the limit itself
+  EXPECT_TRUE(hak_pool_give(&r->spans[runs[4]], 256));
+}
+
+TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {
+  size_t a = take(8);
+  give(a, 8);
+  size_t first, count;
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 5, &first, &count));
+  EXPECT_EQ(first, a);
+  EXPECT_EQ(count, 5u);
+  EXPECT_EQ(take(1), a + 5);
+  hak_pool_unclaim(r, first, count, false);  // the system refused
+  EXPECT_EQ(hak_span_pool.dirty_spans, 7u);
+  EXPECT_EQ(take(1), a);
+  EXPECT_FALSE(zeroed);
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, &first, &count));
+  EXPECT_EQ(first, a + 1);
+  EXPECT_EQ(count, 4u);
+  hak_pool_unclaim(r, first, count, true);
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, &first, &count));
+  EXPECT_EQ(first, a + 6);
+  hak_pool_unclaim(r, first, count, true);
+  EXPECT_FALSE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, &first, &count));
+}
+
+// --- the model: one state a span, the rules of span_pool.h written down directly ---
+
+enum State { FREE_CLEAN, FREE_DIRTY, HELD };
+
+class Model {
+ public:
+  explicit Model(hak_region *region) : r(region), first(region->first_span), states(region->ready_spans, FREE_CLEAN) {}
+
+  void follow_growth() { states.resize(r->ready_spans, FREE_CLEAN); }
+  // Start of the run the pool must take, or SIZE_MAX: it must grow.
+  size_t expect_take(size_t spans, size_t align) const {
+    size_t at = dirty() >= spans ? lowest(spans, align, true) : SIZE_MAX;
+    return at != SIZE_MAX ? at : lowest(spans, align, false);
+  }
+  void set(size_t at, size_t spans, State s) { std::fill_n(states.begin() + long(at), spans, s); }
+  bool all(size_t at, size_t spans, State s) const {
+    for (size_t i = 0; i < spans; i++)
+      if (states[at + i] != s) return false;
+    return true;
+  }
+  bool extendable(size_t at, size_t extra) const {
+    if (at % HAK_CHUNK_SPANS == 0 || at % HAK_CHUNK_SPANS + extra > HAK_CHUNK_SPANS || at + extra > states.size()) return false;
+    for (size_t i = 0; i < extra; i++)
+      if (states[at + i] == HELD) return false;
+    return true;
+  }
+  size_t dirty() const { return size_t(std::count(states.begin(), states.end(), FREE_DIRTY)); }
+  size_t held() const { return size_t(std::count(states.begin() + long(first), states.end(), HELD)); }
+
+ private:
+  // Per chunk, because runs stay inside one: the lowest aligned place at the beginning of which enough is free.
+  size_t lowest(size_t spans, size_t align, bool dirty_only) const {
+    for (size_t at = first; at + spans <= states.size(); at++) {
+      if (((r->base >> HAK_SPAN_SHIFT) + at) % align != 0) continue;
+      if (at / HAK_CHUNK_SPANS != (at + spans - 1) / HAK_CHUNK_SPANS) continue;
+      bool fits = true;
+      for (size_t i = 0; i < spans && fits; i++) fits = dirty_only ? states[at + i] == FREE_DIRTY : states[at + i] != HELD;
+      if (fits) return at;
+    }
+    return SIZE_MAX;
+  }
+  hak_region *r;
+  size_t first;
+  std::vector<State> states;
+};
+
+class SpanPoolModel : public SpanPool, public testing::WithParamInterface<unsigned> {};
+
+TEST_P(SpanPoolModel, AgreesWithTheModel) {
+  std::mt19937 random(GetParam());
+  auto below = [&](size_t n) { return size_t(random() % n); };
+  start(256 * HAK_MIB);
+  Model model(r);
+  std::map<size_t, size_t> held;  // start -> spans
+  for (int step = 0; step < 2500; step++) {
+    unsigned action = unsigned(below(100));
+    if (action < 45) {
+      size_t spans = below(20) == 0 ? 1 + below(200) : 1 + below(6), align = size_t(1) << (below(4) == 0 ? below(7) : 0);
+      size_t expected = model.expect_take(spans, align);
+      bool zero = false;
+      hak_span *s = hak_pool_take(spans, align, &zero);
+      if (s == nullptr || hak_pool_region_of(s) != r) break;  // the region is full: enough was seen
+      size_t at = index(s);
+      if (expected == SIZE_MAX) {
+        model.follow_growth();
+        expected = model.expect_take(spans, align);
+      }
+      ASSERT_EQ(at, expected) << "step " << step << ", " << spans << " spans by " << align;
+      ASSERT_EQ(zero, model.all(at, spans, FREE_CLEAN));
+      for (size_t i = 0; i < spans; i++) {
+        auto *word = static_cast<uint64_t *>(hak_region_address(r, at + i));
+        if (zero) ASSERT_TRUE(word[0] == 0 && word[4096] == 0) << "known zero, and is not";
+        word[0] = word[4096] = ~uint64_t(0);
+        ASSERT_EQ(r->spans[at + i].head, s);
+      }
+      model.set(at, spans, HELD);
+      held[at] = spans;
+    } else if (action < 80 && !held.empty()) {
+      auto it = std::next(held.begin(), long(below(held.size())));
+      auto [at, spans] = *it;
+      held.erase(it);
+      size_t keep = below(3) == 0 ? below(spans) : 0;  // sometimes only the tail, as a shrinking run does
+      if (keep > 0) held[at] = keep;
+      hak_pool_give(&r->spans[at + keep], spans - keep);
+      r->spans[at].span_count = uint32_t(keep);
+      model.set(at + keep, spans - keep, FREE_DIRTY);
+    } else if (action < 92 && !held.empty()) {
+      auto it = std::next(held.begin(), long(below(held.size())));
+      size_t extra = 1 + below(4);
+      bool zero = false, expected = model.extendable(it->first + it->second, extra);
+      bool clean = expected && model.all(it->first + it->second, extra, FREE_CLEAN);
+      ASSERT_EQ(hak_pool_extend(&r->spans[it->first], extra, &zero), expected) << "step " << step;
+      if (!expected) continue;
+      ASSERT_EQ(zero, clean);
+      model.set(it->first + it->second, extra, HELD);
+      for (size_t i = 0; i < extra; i++)
+        *static_cast<uint64_t *>(hak_region_address(r, it->first + it->second + i)) = ~uint64_t(0);
+      it->second += extra;
+    } else {
+      size_t chunk = below((r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS), first, count;
+      if (chunk < r->first_span / HAK_CHUNK_SPANS || !hak_pool_claim_dirty(r, chunk, 1 + below(20), &first, &count)) continue;
+      ASSERT_TRUE(model.all(first, count, FREE_DIRTY));
+      bool gone = below(4) != 0 && hak_os_decommit(hak_region_address(r, first), count << HAK_SPAN_SHIFT);
+      hak_pool_unclaim(r, first, count, gone);
+      model.set(first, count, gone ? FREE_CLEAN : FREE_DIRTY);
+    }
+    ASSERT_EQ(hak_span_pool.dirty_spans, model.dirty());
+    ASSERT_EQ(hak_span_pool.live_spans, model.held());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, SpanPoolModel, testing::Range(1u, 9u));
+
+}  // namespace

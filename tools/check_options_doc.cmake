@@ -1,0 +1,10 @@
+# Compares DOCUMENT with what GENERATOR prints.
+execute_process(COMMAND ${GENERATOR} OUTPUT_VARIABLE generated COMMAND_ERROR_IS_FATAL ANY)
+file(READ ${DOCUMENT} written)
+if(NOT generated STREQUAL written)
+  message(FATAL_ERROR "${DOCUMENT} is not what options.def says: build the target options-doc")
+endif()
+string(LENGTH "${generated}" length)
+if(length LESS 1000)
+  message(FATAL_ERROR "the generator printed ${length} characters")
+endif()

@@ -1,0 +1,164 @@
+/* Prints docs/options.md, from the table that the library itself is made of.
+ *
+ * With the argument --changed it prints the options whose value is not the default: how it asks itself, under each
+ * HAKMEM_PROFILE, what a profile changes. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config.h"
+
+typedef struct entry {
+  const char *name;
+  int per_class;
+  int kind, when;
+  int64_t initial, lowest, highest;
+  const char *text;
+} entry;
+
+static const entry entries[] = {
+#define OPTION(field, name, kind, def, lo, hi, when, text) {name, 0, HAK_KIND_##kind, HAK_WHEN_##when, def, lo, hi, text},
+#define PER_CLASS(field, prefix, def, lo, hi, when, text) {prefix, 1, HAK_KIND_COUNT, HAK_WHEN_##when, def, lo, hi, text},
+#define RETIRED(name, text)
+#include "config/options.def"
+#undef OPTION
+#undef PER_CLASS
+#undef RETIRED
+};
+
+static const struct {
+  const char *name, *successor;
+} retired[] = {
+#define OPTION(field, name, kind, def, lo, hi, when, text)
+#define PER_CLASS(field, prefix, def, lo, hi, when, text)
+#define RETIRED(name, text) {name, text},
+#include "config/options.def"
+#undef OPTION
+#undef PER_CLASS
+#undef RETIRED
+};
+
+static const char *const counters[][2] = {
+    {"alloc", "slabs and runs handed out by the span pool"},
+    {"free", "slabs and runs returned to it"},
+    {"madvise", "calls of madvise"},
+    {"madvise_enomem", "of these, failed with ENOMEM"},
+    {"madvise_other", "of these, failed with another error"},
+    {"madvise_disabled", "1 once an ENOMEM has turned advice off: pages then go back by mapping fresh ones over them"},
+    {"mmap_total", "calls of mmap"},
+    {"fallback_mmap", "of these, over a range whose pages madvise did not take"},
+    {"huge_alloc", "huge blocks allocated"},
+    {"huge_fail", "huge blocks refused by the system"},
+    {"lean_decommit", "runs given back by the memory-lean mode (0 in this version)"},
+    {"lean_retire", "slabs retired by the memory-lean mode (0 in this version)"},
+};
+
+#define LENGTH(array) (sizeof(array) / sizeof(array)[0])
+
+static bool print_changed(const hak_option_row *row, void *context) {
+  (void)context;
+  if (*row->value != row->initial && strcmp(row->name, "HAKMEM_PROFILE") != 0)
+    printf("`%s=%" PRId64 "` ", row->name, *row->value);
+  return true;
+}
+
+/* The words of a CHOICE option come from the row, not from here. */
+static bool find_row(const hak_option_row *row, void *context) {
+  hak_option_row *wanted = context;
+  if (strcmp(row->name, wanted->name) != 0) return true;
+  *wanted = *row;
+  return false;
+}
+
+static hak_option_row row_named(const char *name) {
+  hak_option_row row = {0};
+  snprintf(row.name, sizeof row.name, "%s", name);
+  hak_config_visit(find_row, &row);
+  return row;
+}
+
+static void print_values(const entry *e) {
+  if (e->kind == HAK_KIND_CHOICE) {
+    hak_option_row row = row_named(e->name);
+    for (int64_t i = e->lowest; i <= e->highest; i++)
+      printf("%s%s", i > e->lowest ? ", " : "", hak_config_choice_name(&row, i));
+    printf(" | %s", hak_config_choice_name(&row, e->initial));
+  } else if (e->kind == HAK_KIND_BOOL) {
+    printf("0, 1 | %" PRId64, e->initial);
+  } else {
+    printf("%" PRId64 " to %" PRId64 " | %" PRId64, e->lowest, e->highest, e->initial);
+  }
+}
+
+/* In a table cell, where < would begin a tag and | the next cell. */
+static void print_text(const char *text) {
+  for (const char *c = text; *c != '\0'; c++) {
+    if (*c == '<')
+      fputs("&lt;", stdout);
+    else if (*c == '|')
+      fputs("\\|", stdout);
+    else
+      putchar(*c);
+  }
+}
+
+static void print_profiles(const char *self) {
+  hak_option_row row = row_named("HAKMEM_PROFILE");
+  for (int64_t i = row.lowest; i <= row.highest; i++) {
+    const char *name = hak_config_choice_name(&row, i);
+    char command[4096], changed[8192];
+    snprintf(command, sizeof command, "env HAKMEM_PROFILE=%s '%s' --changed", name, self);
+    FILE *pipe = popen(command, "r");
+    size_t n = pipe == NULL ? 0 : fread(changed, 1, sizeof changed - 1, pipe);
+    if (pipe == NULL || pclose(pipe) != 0) exit(1);
+    changed[n] = '\0';
+    if (n > 0) changed[n - 1] = '\0'; /* the last blank */
+    printf("| `%s` | %s |\n", name, n == 0 ? "nothing" : changed);
+  }
+}
+
+static void print_document(const char *self) {
+  printf("# Options\n\n"
+         "<!-- Generated from src/config/options.def: build the target options-doc. -->\n\n"
+         "Options are environment variables. An unknown `HAKMEM_…` name or a value out of range prints one warning to\n"
+         "stderr and the default stands. Programs with elevated rights (setuid) ignore them all.\n\n"
+         "*Read* tells when: at *start*, once, before the first block; *live* options can also be changed by\n"
+         "`hakmem_option_set(name, value)`, and every option can be read by `hakmem_option_get(name, &value)`.\n"
+         "`HAKMEM_VERBOSE=1` prints the effective settings.\n\n"
+         "`C<n>` stands for every size class whose blocks are larger than 4·2^n and at most 8·2^n bytes: `C1` is 16 bytes,\n"
+         "`C7` up to 1 KiB, `C12` up to 32 KiB.\n\n"
+         "| name | values | default | read | meaning |\n|---|---|---|---|---|\n");
+  for (size_t i = 0; i < LENGTH(entries); i++) {
+    const entry *e = &entries[i];
+    printf("| `%s%s` | ", e->name, e->per_class ? "<n>" : "");
+    print_values(e);
+    printf(" | %s | ", e->when == HAK_WHEN_START ? "start" : "live");
+    print_text(e->text);
+    printf(" |\n");
+  }
+  printf("\n## Profiles\n\n"
+         "`HAKMEM_PROFILE` sets several options at once. A variable of its own overrides what the profile says.\n\n"
+         "| profile | changes |\n|---|---|\n");
+  print_profiles(self);
+  printf("\n## Counters of `[SS_OS_STATS]`\n\n| name | counts |\n|---|---|\n");
+  for (size_t i = 0; i < LENGTH(counters); i++) printf("| `%s` | %s |\n", counters[i][0], counters[i][1]);
+  printf("\n## Retired names\n\n"
+         "Setting one of these prints one line that names what took its place.\n\n"
+         "| name | in its place |\n|---|---|\n");
+  for (size_t i = 0; i < LENGTH(retired); i++) {
+    size_t length = strlen(retired[i].name);
+    printf("| `%s%s` | ", retired[i].name, retired[i].name[length - 1] == 'C' ? "<n>" : "");
+    print_text(retired[i].successor);
+    printf(" |\n");
+  }
+}
+
+int main(int argc, char **argv) {
+  hak_config_load_environment();
+  if (argc > 1 && strcmp(argv[1], "--changed") == 0)
+    hak_config_visit(print_changed, NULL);
+  else
+    print_document(argv[0]);
+  return ferror(stdout) || fflush(stdout) != 0;
+}
