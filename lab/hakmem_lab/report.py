@@ -76,7 +76,8 @@ def section(measure: Measure, cells: Sequence[Cell], baseline: str) -> str:
     image = base64.b64encode(plot(measure, cells, scale, baseline)).decode()
     alternative = f"{measure.title} of each allocator, one dot a run"
     head = "<tr><th>allocator</th><th>median</th><th>95 % interval</th><th>CV</th>"
-    head += f"<th>÷ best</th><th>beside {escape(baseline)}</th><th>cost ÷ {escape(baseline)}</th></tr>"
+    name = escape(baseline)
+    head += f"<th>÷ best</th><th>beside {name}</th><th>cost ÷ {name}</th></tr>"
     rows = "".join(row(measure, cell, scale) for cell in cells)
     return (
         f"<h2>{escape(measure.title + unit)} <small>({measure.direction})</small></h2>"

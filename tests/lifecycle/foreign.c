@@ -102,10 +102,11 @@ int main(int argc, char **argv) {
     free(hide(static_bytes));
   } else if (argc > 1 && strcmp(argv[1], "count") == 0) {
     int n = atoi(argv[2]);
-    for (int i = 0; i < n; i++) free(hide(static_bytes));
+    for (volatile int i = 0; i < n; i++) free(hide(static_bytes));
   } else if (argc > 1 && strcmp(argv[1], "mixed") == 0) {
-    for (int i = 0; i < 3; i++) free(hide(static_bytes));
-    for (int i = 0; i < 2; i++) expect(realloc(hide(static_bytes), 5) == NULL, "realloc", "static");
+    /* Volatile counts: unrolled loops would be several callers. */
+    for (volatile int i = 0; i < 3; i++) free(hide(static_bytes));
+    for (volatile int i = 0; i < 2; i++) expect(realloc(hide(static_bytes), 5) == NULL, "realloc", "static");
     expect(malloc_usable_size(hide(static_bytes)) == 0, "size", "static");
   } else {
     try_every_kind();
