@@ -10,7 +10,7 @@
 void *hak_malloc_slow(size_t size);
 /* Reached by a tail call from an entry point, so that its return address is the program's (in unoptimised builds it
  * is the entry point's). */
-void hak_free_slow(void *p);
+__attribute__((nothrow)) void hak_free_slow(void *p);
 
 void *hak_calloc(size_t count, size_t size);
 void *hak_realloc(void *p, size_t size, const void *caller);

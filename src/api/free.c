@@ -87,5 +87,5 @@ HAK_EXPORT size_t hakmem_malloc_usable_size(void *p) { return hak_usable_size(p,
 
 HAK_EXPORT bool hakmem_is_ours(const void *p) {
   hak_region *region = hak_region_find(p);
-  return region != NULL ? hak_region_tag(region, p) != 0 : p != NULL && hak_huge_size(p) != 0;
+  return region != NULL ? hak_region_tag(region, p) != 0 : hak_huge_contains(p);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 #include "base/atomic.h"
 #include "os/print.h"
@@ -145,37 +146,47 @@ static void apply_variable(const char *entry) {
     hak_print("hakmem: %.*s is not an option of this version: ignored\n", (int)a.name_length, a.name);
 }
 
+/* The entry "NAME=value" of a variable, or NULL when it is not set or a setuid program must not see it. */
+static const char *find_entry(const char *name) {
+  size_t length = strlen(name);
+  if (secure_getenv(name) == NULL) return NULL;
+  for (char **e = environ; *e != NULL; e++) {
+    if (strncmp(*e, name, length) == 0 && (*e)[length] == '=') return *e;
+  }
+  return NULL;
+}
+
+/* Names that set several options at once are applied before all others, so that an option's own variable wins. */
+static const char *const applied_first[] = {"HAKMEM_PROFILE", "HAKMEM_TINY_PREWARM_ALL"};
+
+static bool is_applied_first(const char *entry) {
+  for (size_t i = 0; i < sizeof applied_first / sizeof applied_first[0]; i++) {
+    size_t length = strlen(applied_first[i]);
+    if (strncmp(entry, applied_first[i], length) == 0 && entry[length] == '=') return true;
+  }
+  return false;
+}
+
+static void apply_group_variables(void) {
+  const char *profile = find_entry(applied_first[0]), *prewarm_all = find_entry(applied_first[1]);
+  if (profile != NULL) apply_variable(profile);
+  apply_profile();
+  if (prewarm_all == NULL) return;
+  apply_variable(prewarm_all);
+  for (int n = 1; n < HAK_CLASS_GROUPS; n++) hak_config.prewarm[n] = hak_config.prewarm_all;
+}
+
 bool hak_config_load_environment(void) {
   if (loaded) return true;
   if (environ == NULL) return false;
   loaded = true;
-  const char *profile = secure_getenv("HAKMEM_PROFILE");
-  /* secure_getenv gives nothing in a setuid program; the probe below tells that apart from "not set". */
-  bool any = false;
+  /* In a setuid program secure_getenv sees nothing of an environment that is there. */
+  if (environ[0] != NULL && getauxval(AT_SECURE) != 0) return true;
+  apply_group_variables();
   for (char **e = environ; *e != NULL; e++) {
-    if (strncmp(*e, "HAKMEM_", 7) != 0) continue;
-    any = true;
-  }
-  if (!any) return true;
-  if (profile != NULL) {
-    char entry[64];
-    snprintf(entry, sizeof entry, "HAKMEM_PROFILE=%s", profile);
-    apply_variable(entry);
-    apply_profile();
-  }
-  for (char **e = environ; *e != NULL; e++) {
-    const char *equals = strchr(*e, '=');
-    if (strncmp(*e, "HAKMEM_", 7) != 0 || equals == NULL || (size_t)(equals - *e) >= 64) continue;
-    char name[64];
-    memcpy(name, *e, (size_t)(equals - *e));
-    name[equals - *e] = '\0';
-    if (strcmp(name, "HAKMEM_PROFILE") == 0 || secure_getenv(name) == NULL) continue;
-    apply_variable(*e);
+    if (strncmp(*e, "HAKMEM_", 7) == 0 && !is_applied_first(*e)) apply_variable(*e);
   }
   if (hak_config.front_dump) hak_config.front_metrics = 1;
-  for (int n = 1; n < HAK_CLASS_GROUPS; n++) {
-    if (hak_config.prewarm[n] == 0) hak_config.prewarm[n] = hak_config.prewarm_all;
-  }
   return true;
 }
 

@@ -159,6 +159,15 @@ size_t hak_huge_size(const void *p) {
   return bytes;
 }
 
+bool hak_huge_contains(const void *p) {
+  bool found = false;
+  hak_lock_take(&hak_huge_lock);
+  for (size_t i = 0; i < table_capacity && !found; i++)
+    found = table[i].p != NULL && table[i].p != GONE && (uintptr_t)p - (uintptr_t)table[i].p < table[i].bytes;
+  hak_lock_drop(&hak_huge_lock);
+  return found;
+}
+
 void *hak_huge_resize(void *p, size_t size) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
   size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());

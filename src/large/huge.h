@@ -18,6 +18,8 @@ void *hak_huge_alloc(size_t size, size_t align, bool *zeroed);
 bool hak_huge_free(void *p);
 /* Usable bytes, 0 when p is no huge block of ours. */
 size_t hak_huge_size(const void *p);
+/* Whether p lies inside a huge block. Looks at every block: for diagnosis, not for a fast path. */
+bool hak_huge_contains(const void *p);
 /* Grows or shrinks by mremap; the block may move. NULL: not ours or no memory, and unchanged. */
 void *hak_huge_resize(void *p, size_t size);
 /* Unmaps the freed mappings that are kept; returns their bytes. */

@@ -120,20 +120,29 @@ static hak_span *take_locked(size_t spans, size_t align, bool *zeroed) {
   return take_by_growing(added, spans, align, zeroed);
 }
 
-hak_span *hak_pool_take(size_t spans, size_t align, bool *zeroed) {
+static void set_tags(hak_region *r, size_t first, size_t spans, uint32_t tag) {
+  for (size_t i = 0; i < spans; i++) hak_store_relaxed(&r->tags[first + i], tag);
+}
+
+hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool *zeroed) {
   hak_lock_take(&hak_span_pool.lock);
   hak_span *span = take_locked(spans, align, zeroed);
   if (span != NULL) {
+    hak_region *r = hak_pool_region_of(span);
+    size_t index = (size_t)(span - r->spans);
+    span->start = (uintptr_t)hak_region_address(r, index);
     span->span_count = (uint32_t)spans;
-    span->tag = 0;
+    span->tag = tags.head;
     for (size_t i = 0; i < spans; i++) span[i].head = span;
+    set_tags(r, index + 1, spans - 1, tags.body);
+    set_tags(r, index, 1, tags.head);
     hak_os_count(&hak_os_stats.alloc);
   }
   hak_lock_drop(&hak_span_pool.lock);
   return span;
 }
 
-bool hak_pool_extend(hak_span *span, size_t extra_spans, bool *zeroed) {
+bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
   hak_region *r = hak_pool_region_of(span);
   size_t index = (size_t)(span - r->spans) + span->span_count;
   size_t bit = index % HAK_CHUNK_SPANS;
@@ -143,8 +152,10 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, bool *zeroed) {
   if (index + extra_spans <= r->ready_spans) {
     hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
     if (next_bit(c, bit, false, false) >= bit + extra_spans) {
-      mark_taken(r, index, extra_spans, zeroed);
+      bool zeroed;
+      mark_taken(r, index, extra_spans, &zeroed);
       for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;
+      set_tags(r, index, extra_spans, body_tag);
       span->span_count += (uint32_t)extra_spans;
       taken = true;
     }
@@ -158,11 +169,15 @@ static void lower_hints(hak_region *r, size_t chunk, bool dirty) {
   if (dirty) r->dirty_hint = hak_min_size(r->dirty_hint, chunk);
 }
 
-bool hak_pool_give(hak_span *span, size_t spans) {
+bool hak_pool_give(hak_span *span, size_t keep) {
   hak_region *r = hak_pool_region_of(span);
-  size_t index = (size_t)(span - r->spans), bit = index % HAK_CHUNK_SPANS;
-  hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   hak_lock_take(&hak_span_pool.lock);
+  size_t spans = span->span_count - keep;
+  size_t index = (size_t)(span - r->spans) + keep, bit = index % HAK_CHUNK_SPANS;
+  hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+  set_tags(r, index, spans, 0);
+  if (keep == 0) span->tag = 0;
+  span->span_count = (uint32_t)keep;
   change_bits(c->free, bit, spans, true);
   change_bits(c->dirty, bit, spans, true);
   c->free_spans += (uint32_t)spans;
@@ -187,6 +202,7 @@ bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, s
     *first = chunk_index * HAK_CHUNK_SPANS + bit;
     bool zeroed;
     mark_taken(r, *first, *count, &zeroed);
+    hak_span_pool.claimed_spans += *count;
     found = true;
   }
   hak_lock_drop(&hak_span_pool.lock);
@@ -202,6 +218,7 @@ void hak_pool_unclaim(hak_region *r, size_t first, size_t count, bool clean) {
   c->longest = HAK_CHUNK_SPANS;
   lower_hints(r, first / HAK_CHUNK_SPANS, !clean);
   hak_sub_relaxed(&hak_span_pool.live_spans, count);
+  hak_span_pool.claimed_spans -= count;
   if (!clean) {
     change_bits(c->dirty, bit, count, true);
     c->dirty_spans += (uint32_t)count;

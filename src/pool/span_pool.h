@@ -1,7 +1,8 @@
 /* The span pool: every free span, for any class and any run.
  *
  * Invariants: a span is either held by somebody (bit clear in `free`) or free (bit set); the free bitmaps are the
- * whole truth, so neighbours coalesce by construction. A clean free span reads as zero. Dirty spans are preferred to
+ * whole truth, so neighbours coalesce by construction. A free span's tag is 0, a held one's is not, except while its
+ * pages are being given back; tags change together with the bits, under the lock, so that a fork never sees half. A clean free span reads as zero. Dirty spans are preferred to
  * clean ones, low addresses to high ones, and memory already accessible to new. One lock, rank below heap locks. */
 #ifndef HAK_POOL_SPAN_POOL_H
 #define HAK_POOL_SPAN_POOL_H
@@ -16,20 +17,26 @@ typedef struct hak_pool {
   hak_lock lock;
   size_t live_spans;  /* held */
   size_t dirty_spans; /* free and dirty */
+  size_t claimed_spans; /* held by a purge: untagged */
 } hak_pool;
 extern hak_pool hak_span_pool;
 
-/* Takes `spans` adjacent spans aligned to align_spans (a power of two; absolute addresses). The first span's
- * metadata is returned with head and span_count set; tags are the caller's to write. *zeroed tells whether all of it
+/* How the spans of a slab or run are tagged. */
+typedef struct hak_pool_tags {
+  uint32_t head, body;
+} hak_pool_tags;
+
+/* Takes `spans` adjacent spans aligned to align_spans (a power of two; absolute addresses) and tags them. The first
+ * span's metadata is returned with start (its address), head, span_count and tag set. *zeroed tells whether all of it
  * reads as zero. NULL: out of memory. */
-hak_span *hak_pool_take(size_t spans, size_t align_spans, bool *zeroed);
+hak_span *hak_pool_take(size_t spans, size_t align_spans, hak_pool_tags tags, bool *zeroed);
 
-/* Takes the `extra` spans right behind `span` if they are free, for growth in place. */
-bool hak_pool_extend(hak_span *span, size_t extra, bool *zeroed);
+/* Takes the `extra` spans right behind `span` if they are free, for growth in place, and tags them. */
+bool hak_pool_extend(hak_span *span, size_t extra, uint32_t body_tag);
 
-/* Returns `spans` spans starting at `span`, whose tags the caller has cleared. True: more dirty memory is kept than
+/* Returns the spans of `span` beyond the first `keep`; 0: all. Clears their tags. True: more dirty memory is kept than
  * the release policy allows; call hak_release_excess once no lock is held. */
-bool hak_pool_give(hak_span *span, size_t spans);
+bool hak_pool_give(hak_span *span, size_t keep);
 
 /* For release.c: claims one dirty free run of the chunk (removed from the free map so nobody takes it) … */
 bool hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, size_t *first, size_t *count);

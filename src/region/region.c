@@ -131,9 +131,3 @@ hak_region *hak_region_find_slow(const void *p) {
   }
   return NULL;
 }
-
-void hak_region_set_tags(hak_region *r, hak_span *span, uint32_t head_tag, uint32_t body_tag) {
-  size_t first = (size_t)(span - r->spans);
-  for (uint32_t i = 1; i < span->span_count; i++) hak_store_relaxed(&r->tags[first + i], body_tag);
-  hak_store_relaxed(&r->tags[first], head_tag);
-}

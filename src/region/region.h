@@ -4,9 +4,9 @@
  * bottom up in growing steps; `limit` is published (release) after the tags below it can be read. Nothing inside a
  * region is ever unmapped, so an address below `limit` can always be looked up.
  *
- * Tag of a span: owner heap id << 8 | class code, or 0 for a span that holds no block. A tag is written by the holder
- * of the span (owner's slow lock, or pool lock) before a block of the span is handed out and after the last one came
- * back, so whoever legally holds a block reads a settled tag with a relaxed load.
+ * Tag of a span: owner heap id << 8 | class code, or 0 for a span that holds no block. The pool writes it when a span
+ * is taken or returned, that is, before a block of the span is handed out and after the last one came back, so whoever
+ * legally holds a block reads a settled tag with a relaxed load.
  *
  * The main region is found by one comparison; further ones (small reservations) through a table on the slow path. */
 #ifndef HAK_REGION_REGION_H
@@ -34,7 +34,7 @@ typedef struct hak_span {
   uint8_t class_code;
   uint8_t list;
   uint32_t span_count; /* of the slab or run */
-  uint32_t tag;        /* of a slab, as in the tag table; 0 for runs and free spans */
+  uint32_t tag;        /* of the first span, as in the tag table */
 } hak_span;
 
 /* Pool state of 1,024 spans; written under the pool lock. */
@@ -103,9 +103,6 @@ HAK_INLINE uint32_t hak_region_tag(const hak_region *region, const void *p) {
 HAK_INLINE hak_span *hak_region_span(const hak_region *region, const void *p) {
   return region->spans[hak_region_index(region, p)].head;
 }
-
-/* Tags the spans of [span, span + span->span_count): the first with head_tag, the others with body_tag. */
-void hak_region_set_tags(hak_region *region, hak_span *span, uint32_t head_tag, uint32_t body_tag);
 
 #define HAK_TAG(owner, code) ((uint32_t)(owner) << 8 | (uint32_t)(code))
 #define HAK_TAG_OWNER(tag) ((tag) >> 8)

@@ -101,7 +101,11 @@ static void check_tags(void) {
   }
 }
 
-static void check_chunk(const hak_region *r, size_t index, size_t *dirty_total) {
+typedef struct span_totals {
+  size_t dirty, held, untagged;
+} span_totals;
+
+static void check_chunk(const hak_region *r, size_t index, span_totals *totals) {
   const hak_chunk *chunk = &r->chunks[index];
   size_t free_spans = 0, dirty_spans = 0;
   for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) {
@@ -116,29 +120,66 @@ static void check_chunk(const hak_region *r, size_t index, size_t *dirty_total) 
   expect(free_spans == chunk->free_spans, "chunk %zu: %zu free bits, %u counted", index, free_spans, chunk->free_spans);
   expect(dirty_spans == chunk->dirty_spans, "chunk %zu: %zu dirty bits, %u counted", index, dirty_spans,
          chunk->dirty_spans);
-  *dirty_total += dirty_spans;
+  totals->dirty += dirty_spans;
+  size_t first = index * HAK_CHUNK_SPANS;
+  for (size_t i = 0; i < HAK_CHUNK_SPANS; i++) {
+    if (first + i < r->first_span || first + i >= r->ready_spans || (chunk->free[i / 64] >> (i % 64) & 1) != 0) continue;
+    totals->held++;
+    if (hak_load_relaxed(&r->tags[first + i]) == 0) totals->untagged++;
+  }
 }
 
 static void check_pool(void) {
-  size_t dirty = 0;
+  span_totals found = {0};
   hak_lock_take(&hak_span_pool.lock);
   for (unsigned i = 0; i < hak_region_count(); i++) {
     const hak_region *r = hak_region_at(i);
     size_t chunks = (r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
-    for (size_t c = r->first_span / HAK_CHUNK_SPANS; c < chunks; c++) check_chunk(r, c, &dirty);
+    for (size_t c = r->first_span / HAK_CHUNK_SPANS; c < chunks; c++) check_chunk(r, c, &found);
   }
-  expect(dirty == hak_load_relaxed(&hak_span_pool.dirty_spans), "%zu dirty spans found, %zu counted", dirty,
-         hak_load_relaxed(&hak_span_pool.dirty_spans));
+  size_t dirty = hak_load_relaxed(&hak_span_pool.dirty_spans), live = hak_load_relaxed(&hak_span_pool.live_spans);
+  expect(found.dirty == dirty, "%zu dirty spans found, %zu counted", found.dirty, dirty);
+  expect(found.held == live, "%zu live spans found, %zu counted", found.held, live);
+  expect(found.untagged == hak_span_pool.claimed_spans, "%zu spans are neither free nor anybody's",
+         found.untagged - hak_span_pool.claimed_spans);
   hak_lock_drop(&hak_span_pool.lock);
 }
 
 void hak_heap_check_fork_child(void) { memset(&check_lock, 0, sizeof check_lock); }
+
+static void check_cached(unsigned class_code, void **blocks, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const hak_region *r = hak_region_find(blocks[i]);
+    bool ours = r != NULL && HAK_TAG_CODE(hak_region_tag(r, blocks[i])) == class_code;
+    expect(ours, "cached block %p is not of class %u", blocks[i], class_code);
+    if (ours)
+      expect(hak_slab_examine(hak_region_span(r, blocks[i]), blocks[i]) == HAK_VERDICT_OK,
+             "cached block %p is no block, or free in its slab as well", blocks[i]);
+  }
+}
+
+/* The calling thread's front: nobody else's may be read. */
+static void check_own_front(void) {
+  hak_heap *h = hak_tls_front.heap;
+  if (h == NULL) return;
+  hak_lock_take(&h->lock);
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    hak_bin *bin = &h->bins[c];
+    if (bin->magazine == NULL) continue;
+    void **empty = bin->magazine + HAK_MAGAZINE_SLOTS - 1 - bin->usable;
+    check_cached(c, empty + 1, (size_t)(h->front->top[c] - empty));
+    for (void **full = bin->full; full != NULL; full = (void **)*full)
+      check_cached(c, full + 1, HAK_MAGAZINE_SLOTS - 1);
+  }
+  hak_lock_drop(&h->lock);
+}
 
 size_t hak_heap_check(void) {
   if (!hak_heap_started()) return 0;
   hak_lock_take(&check_lock);
   faults = 0;
   for (uint32_t id = HAK_EMERGENCY_ID; id < hak_heap_id_limit(); id++) check_heap(hak_heap_by_id(id));
+  check_own_front();
   check_tags();
   check_pool();
   size_t found = faults;

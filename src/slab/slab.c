@@ -39,13 +39,13 @@ HAK_INLINE void settle(hak_slab_set *set, hak_span *s) {
 
 static hak_span *create(unsigned class_code, uint32_t owner) {
   const hak_class_info *info = &hak_class_table[class_code];
+  uint32_t tag = HAK_TAG(owner, class_code);
   bool zeroed;
-  hak_span *s = hak_pool_take(info->spans, 1, &zeroed);
+  hak_span *s = hak_pool_take(info->spans, 1, (hak_pool_tags){tag, tag}, &zeroed);
   if (s == NULL) return NULL;
   hak_region *r = hak_pool_region_of(s);
   size_t colour = info->coloured ? (hak_add_relaxed(&next_colour, 1) % HAK_COLOURS) * 64 : 0;
-  uintptr_t address = (uintptr_t)hak_span_address(r, s);
-  s->start = address + colour;
+  s->start += colour;
   s->bits = &r->bitmaps[(size_t)(s - r->spans) * HAK_BITMAP_WORDS];
   s->next = s->prev = NULL;
   s->summary = 0;
@@ -54,18 +54,13 @@ static hak_span *create(unsigned class_code, uint32_t owner) {
   s->class_code = (uint8_t)class_code;
   s->list = HAK_NO_LIST;
   memset(s->bits, 0, ((size_t)s->blocks + 63) / 64 * sizeof *s->bits);
-  uint32_t tag = HAK_TAG(owner, class_code);
-  s->tag = tag;
-  hak_region_set_tags(r, s, tag, tag);
   return s;
 }
 
 static bool destroy(hak_slab_set *set, hak_span *s) {
   if (s->list != HAK_NO_LIST) unlink_slab(set, s);
   set->slabs--;
-  s->tag = 0;
-  hak_region_set_tags(hak_pool_region_of(s), s, 0, 0);
-  return hak_pool_give(s, s->span_count);
+  return hak_pool_give(s, 0);
 }
 
 static unsigned take_free(hak_span *s, size_t block_size, void **out, unsigned wanted) {

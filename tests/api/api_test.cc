@@ -489,7 +489,9 @@ TEST_F(Api, MallocInfoIsXml) {
   char path[] = "/tmp/hakmem-info-XXXXXX";
   int fd = mkstemp(path);
   FILE *f = fdopen(fd, "w");
+  void *p = F(malloc)(100);
   EXPECT_EQ(F(malloc_info)(0, f), 0);
+  F(free)(p);
   fclose(f);
   ProgramResult r = run_program({"python3", "-c",
                                  "import sys, xml.etree.ElementTree as x\n"

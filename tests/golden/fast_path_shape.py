@@ -9,7 +9,7 @@ ENTRIES = ["malloc", "free", "hakmem_malloc", "hakmem_free", "cfree", "__libc_ma
            "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"]
 # A failed attempt of these raises an exception, so their slow half is a call; the fast one, up to the first return, is not.
 UP_TO_RETURN = ["_Znwm", "_Znam"]
-# What lies in the GOT is the offset of the thread's front cache.
+# The GOT holds the offset of the front cache in thread-local memory.
 DATA_ALLOWED = {"hak_class_of_granules", "hak_main_base", "hak_main_limit", "_GLOBAL_OFFSET_TABLE_", "_DYNAMIC"}
 
 

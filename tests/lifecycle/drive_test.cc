@@ -44,11 +44,19 @@ TEST(Startup, LinkedStatically) { expect_all_stages(run_program({STARTUP_STATIC}
 /* Options that make the start do more. */
 TEST(Startup, WithEveryKindOfFront) {
   for (const char *option : {"HAKMEM_PROFILE=speed", "HAKMEM_TINY_PREWARM_ALL=100", "HAKMEM_TINY_HOT_RING_ENABLE=0",
-                             "HAKMEM_TINY_FRONT_METRICS=1", "HAKMEM_TINY_MAX_CLASS=3", "HAKMEM_RESERVE_MB=16"}) {
+                             "HAKMEM_TINY_FRONT_METRICS=1", "HAKMEM_RESERVE_MB=16"}) {
     SCOPED_TRACE(option);
     expect_all_stages(run_program({STARTUP_PLAIN}, with_preload({option})), kDynamicStages);
     expect_all_stages(run_program({STARTUP_STATIC}, {option}), kStaticStages);
   }
+}
+
+/* The program allocates before libc has its environment: what can no longer change is said. */
+TEST(Startup, OptionReadTooLate) {
+  ProgramResult r = run_program({STARTUP_PLAIN}, with_preload({"HAKMEM_TINY_MAX_CLASS=3"}));
+  EXPECT_EQ(r.exit_code, 0) << r.out << r.err;
+  EXPECT_EQ(r.out, kDynamicStages);
+  EXPECT_EQ(r.err, "hakmem: HAKMEM_TINY_MAX_CLASS was read after the first allocation: using 7\n");
 }
 
 /* Settings and reports reach a static program too: the constructor and destructor are linked. */

@@ -98,8 +98,8 @@ static void *in_thread(void *p) {
   return marked(400);
 }
 
-static void run_threads(void) {
-  for (int i = 0; i < 20; i++) {
+static void run_threads(int count) {
+  for (int i = 0; i < count; i++) {
     pthread_t thread;
     void *result;
     if (pthread_create(&thread, NULL, in_thread, marked(300)) != 0) die(16, "pthread_create\n");
@@ -120,17 +120,17 @@ static void run_forks(void) {
   for (int i = 0; i < 2; i++) {
     if (pthread_create(&threads[i], NULL, keep_busy, NULL) != 0) die(18, "pthread_create\n");
   }
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < 50; i++) {
     pid_t child = fork();
     if (child == 0) {
       alarm(20);
       use_memory(19);
-      run_threads();
+      run_threads(2);
       if (hakmem_heap_check != NULL && hakmem_heap_check() != 0) _exit(20);
       _exit(0);
     }
     int status;
-    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) die(21, "fork\n");
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) die(21, "a forked child failed\n");
   }
   stop = 1;
   for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
@@ -141,7 +141,7 @@ int main(void) {
   atexit(at_exit);
   use_memory(23);
   check_and_free(constructor_block, 2000);
-  run_threads();
+  run_threads(20);
   run_forks();
   main_block = marked(700);
   if (!hakmem_is_ours(main_block)) die(24, "not ours\n");

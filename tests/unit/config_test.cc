@@ -80,6 +80,7 @@ TEST(Config, UnknownNamesWarnOnce) {
   EXPECT_THAT(probe({"HAKMEMX=1", "XHAKMEM_Y=1"}).err, IsEmpty());
 }
 
+// Fails today: names of 64 characters and more are passed over.
 TEST(Config, UnknownNamesOfAnyLengthWarn) {
   ProgramResult r = probe({"HAKMEM_" + std::string(200, 'A') + "=1"});
   EXPECT_EQ(lines(r.err), 1u) << "a long unknown name is ignored in silence";
@@ -138,9 +139,16 @@ TEST(Config, PrewarmAllFillsWhatHasNoValueOfItsOwn) {
   EXPECT_EQ(value(r, "HAKMEM_TINY_PREWARM_C12"), 10);
 }
 
+// Fails today: an explicit 0 cannot be told from "not set", although the option's text says that it takes precedence.
 TEST(Config, PrewarmZeroIsAValueOfItsOwn) {
   ProgramResult r = probe({"HAKMEM_TINY_PREWARM_ALL=10", "HAKMEM_TINY_PREWARM_C2=0"});
   EXPECT_EQ(value(r, "HAKMEM_TINY_PREWARM_C2"), 0);
+}
+
+TEST(Config, ReportsAskedForAreInThere) {
+  EXPECT_THAT(probe({"HAKMEM_SS_OS_STATS=1"}).err, MatchesRegex("\\[SS_OS_STATS\\] alloc=.* lean_retire=[0-9]+\n"));
+  EXPECT_THAT(probe({"HAKMEM_EXTERNAL_GUARD_STATS=1"}).err, HasSubstr("[EXTERNAL_GUARD] total=0 "));
+  EXPECT_THAT(probe({"HAKMEM_VERBOSE=1"}).err, HasSubstr("HAKMEM_VERBOSE=1\n"));
 }
 
 TEST(Config, DumpTurnsMetricsOn) {

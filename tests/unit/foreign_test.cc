@@ -35,7 +35,7 @@ TEST(Foreign, CountsSilentlyAndKeepsErrno) {
 
 TEST(Foreign, LogNamesCallCallerBandAndMapping) {
   hak_config.guard_log = 1;
-  static int in_data;
+  static int in_data = 1;  // in the file's own mapping, not in .bss
   int on_stack;
   errno = 4711;
   EXPECT_THAT(stderr_of([&] { hak_foreign_note(HAK_FOREIGN_FREE, &in_data, address(0xabc)); }),

@@ -227,6 +227,25 @@ TEST_F(Os, MessagesAreCutAtOneBuffer) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), std::string(1023, 'x'));
 }
 
+// Many programs close stderr before destructors run, and its number may then be a file of theirs.
+TEST_F(Os, ReportsAtExitGoToTheStderrOfTheStart) {
+  FILE *original = tmpfile(), *other = tmpfile();
+  int saved = dup(STDERR_FILENO);
+  dup2(fileno(original), STDERR_FILENO);
+  hak_os_keep_stderr();
+  hak_print("before\n");
+  dup2(fileno(other), STDERR_FILENO);  // the program's own file by now
+  hak_os_use_kept_stderr();
+  hak_print("at exit\n");
+  dup2(saved, STDERR_FILENO);
+  char text[64] = "", stray[64] = "";
+  rewind(original);
+  EXPECT_EQ(fread(text, 1, sizeof text - 1, original), strlen("before\nat exit\n"));
+  EXPECT_STREQ(text, "before\nat exit\n");
+  rewind(other);
+  EXPECT_EQ(fread(stray, 1, sizeof stray - 1, other), 0u) << stray;
+}
+
 TEST_F(Os, ClockMovesOn) {
   uint64_t before = hak_os_now_ms();
   usleep(50000);

@@ -188,21 +188,6 @@ TEST_F(Region, RefusedFurtherRegionLeavesTheOthersAlone) {
   EXPECT_NE(hak_region_add(1), nullptr);
 }
 
-TEST_F(Region, TagsOfHeadAndBody) {
-  ASSERT_TRUE(hak_region_init(64 * HAK_MIB));
-  hak_region *r = &hak_main_region;
-  hak_span *s = &r->spans[r->first_span + 2];
-  s->span_count = 3;
-  hak_region_set_tags(r, s, HAK_TAG(7, 5), HAK_TAG(0, HAK_CODE_RUN_BODY));
-  size_t first = r->first_span + 2;
-  EXPECT_EQ(r->tags[first - 1], 0u);
-  EXPECT_EQ(HAK_TAG_OWNER(r->tags[first]), 7u);
-  EXPECT_EQ(HAK_TAG_CODE(r->tags[first]), 5u);
-  EXPECT_EQ(r->tags[first + 1], unsigned(HAK_CODE_RUN_BODY));
-  EXPECT_EQ(r->tags[first + 2], unsigned(HAK_CODE_RUN_BODY));
-  EXPECT_EQ(r->tags[first + 3], 0u);
-}
-
 TEST_F(Region, SmallStepsWhereMemoryIsLocked) {
 #if HAKMEM_TEST_SANITIZED
   GTEST_SKIP() << "would lock the sanitizer's shadow";

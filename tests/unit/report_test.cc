@@ -158,8 +158,8 @@ TEST_F(HeapCheck, ChunkDirtyCount) { seed(&chunk_of(run).dirty_spans, chunk_of(r
 TEST_F(HeapCheck, PoolDirtyCount) { seed(&hak_span_pool.dirty_spans, hak_span_pool.dirty_spans + 1, "dirty spans found"); }
 
 // Faults that the walk does not look for yet. Enable each when it does.
-TEST_F(HeapCheck, DISABLED_PoolLiveCount) { seed(&hak_span_pool.live_spans, hak_span_pool.live_spans + 1, "live"); }
-TEST_F(HeapCheck, DISABLED_LeakedSpan) {
+TEST_F(HeapCheck, PoolLiveCount) { seed(&hak_span_pool.live_spans, hak_span_pool.live_spans + 1, "live"); }
+TEST_F(HeapCheck, LeakedSpan) {
   unsigned bit = bit_of(freed_run);
   hak_chunk &chunk = chunk_of(freed_run);
   chunk.dirty_spans--;
@@ -170,7 +170,7 @@ TEST_F(HeapCheck, DISABLED_LeakedSpan) {
   *word &= ~(uint64_t(1) << (bit % 64));
   EXPECT_GE(hak_heap_check(), 1u) << "a span that is neither free nor anybody's";
 }
-TEST_F(HeapCheck, DISABLED_CachedBlockThatIsFree) {
+TEST_F(HeapCheck, CachedBlockThatIsFree) {
   hakmem_free(blocks[1]);
   unsigned index = unsigned((uintptr_t(blocks[1]) - slab->start) / 1024);
   slab->bits[index / 64] |= uint64_t(1) << (index % 64);

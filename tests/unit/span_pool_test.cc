@@ -28,11 +28,14 @@ class SpanPool : public testing::Test {
 
   size_t index(const hak_span *s) const { return size_t(s - hak_pool_region_of(s)->spans); }
   size_t take(size_t spans, size_t align = 1) {
-    hak_span *s = hak_pool_take(spans, align, &zeroed);
+    hak_span *s = hak_pool_take(spans, align, {}, &zeroed);
     EXPECT_NE(s, nullptr);
     return index(s);
   }
-  void give(size_t at, size_t spans) { hak_pool_give(&r->spans[at], spans); }
+  void give(size_t at, size_t spans) {
+    EXPECT_EQ(r->spans[at].span_count, spans);
+    hak_pool_give(&r->spans[at], 0);
+  }
 
   hak_region *r;
   bool zeroed = false;
@@ -108,10 +111,11 @@ TEST_F(SpanPool, LargestRunAndAlignmentTogether) {
 
 TEST_F(SpanPool, ExtendsOnlyIntoFreeSpansOfTheSameChunk) {
   size_t a = take(2), b = take(1);
-  EXPECT_FALSE(hak_pool_extend(&r->spans[a], 1, &zeroed));
+  EXPECT_FALSE(hak_pool_extend(&r->spans[a], 1, 0));
   give(b, 1);
-  EXPECT_TRUE(hak_pool_extend(&r->spans[a], 2, &zeroed));
-  EXPECT_FALSE(zeroed) << "b was used";
+  EXPECT_TRUE(hak_pool_extend(&r->spans[a], 2, 9));
+  EXPECT_EQ(r->tags[a + 2], 9u);
+  EXPECT_EQ(r->tags[a + 3], 9u);
   EXPECT_EQ(r->spans[a].span_count, 4u);
   EXPECT_EQ(r->spans[a + 3].head, &r->spans[a]);
   EXPECT_EQ(hak_span_pool.live_spans, 4u);
@@ -124,13 +128,13 @@ TEST_F(SpanPool, ExtendsOnlyIntoFreeSpansOfTheSameChunk) {
   do at = take(1);
   while (at < edge - 1);
   EXPECT_EQ(at, edge - 1);
-  EXPECT_FALSE(hak_pool_extend(&r->spans[at], 1, &zeroed));
+  EXPECT_FALSE(hak_pool_extend(&r->spans[at], 1, 0));
 }
 
 TEST_F(SpanPool, ExtendNeverReachesBeyondWhatIsReady) {
   size_t last = 0;
   while (last != r->ready_spans - 1) last = take(1);
-  EXPECT_FALSE(hak_pool_extend(&r->spans[last], 1, &zeroed));
+  EXPECT_FALSE(hak_pool_extend(&r->spans[last], 1, 0));
 }
 
 TEST_F(SpanPool, RunsNeverCrossAChunk) {
@@ -145,29 +149,51 @@ TEST_F(SpanPool, GoesOnInFurtherRegionsAndFailsAtLast) {
   unsigned taken = 0;
   bool zero;
   while (hak_region_count() < 3) {
-    ASSERT_NE(hak_pool_take(10, 1, &zero), nullptr);
+    ASSERT_NE(hak_pool_take(10, 1, {}, &zero), nullptr);
     taken++;
   }
   EXPECT_GT(taken, 40u);
   fake_os::fail_all(fake_os::MAP);
   fake_os::fail_all(fake_os::PROTECT);
   hak_span *s, *last = nullptr;
-  while ((s = hak_pool_take(10, 1, &zero)) != nullptr) last = s;
-  EXPECT_EQ(hak_pool_take(10, 1, &zero), nullptr);
+  while ((s = hak_pool_take(10, 1, {}, &zero)) != nullptr) last = s;
+  EXPECT_EQ(hak_pool_take(10, 1, {}, &zero), nullptr);
   // After a free there is room again, without the system's help.
   ASSERT_NE(last, nullptr);
-  hak_pool_give(last, 10);
-  EXPECT_EQ(hak_pool_take(10, 1, &zero), last);
+  hak_pool_give(last, 0);
+  EXPECT_EQ(hak_pool_take(10, 1, {}, &zero), last);
+}
+
+TEST_F(SpanPool, TagsComeWithTheSpansAndGoWithThem) {
+  take(2);
+  hak_pool_tags tags = {HAK_TAG(7, 5), HAK_TAG(0, HAK_CODE_RUN_BODY)};
+  hak_span *s = hak_pool_take(3, 1, tags, &zeroed);
+  ASSERT_NE(s, nullptr);
+  size_t first = index(s);
+  EXPECT_EQ(s->start, reinterpret_cast<uintptr_t>(hak_region_address(r, first)));
+  EXPECT_EQ(s->tag, tags.head);
+  EXPECT_EQ(r->tags[first - 1], 0u);
+  EXPECT_EQ(HAK_TAG_OWNER(r->tags[first]), 7u);
+  EXPECT_EQ(HAK_TAG_CODE(r->tags[first]), 5u);
+  EXPECT_EQ(r->tags[first + 1], unsigned(HAK_CODE_RUN_BODY));
+  EXPECT_EQ(r->tags[first + 2], unsigned(HAK_CODE_RUN_BODY));
+  EXPECT_EQ(r->tags[first + 3], 0u);
+  hak_pool_give(s, 1);  // the tail
+  EXPECT_EQ(r->tags[first], tags.head);
+  EXPECT_EQ(r->tags[first + 1], 0u);
+  hak_pool_give(s, 0);
+  EXPECT_EQ(r->tags[first], 0u);
+  EXPECT_EQ(s->tag, 0u);
 }
 
 TEST_F(SpanPool, GiveSaysWhenTheReleasePolicyIsDue) {
   std::vector<size_t> runs;
   for (int i = 0; i < 6; i++) runs.push_back(take(256));  // 16 MiB each
-  EXPECT_FALSE(hak_pool_give(&r->spans[runs[0]], 256));
-  EXPECT_FALSE(hak_pool_give(&r->spans[runs[1]], 256));
-  EXPECT_FALSE(hak_pool_give(&r->spans[runs[2]], 256));
-  EXPECT_FALSE(hak_pool_give(&r->spans[runs[3]], 256));  // 64 MiB dirty: the limit itself
-  EXPECT_TRUE(hak_pool_give(&r->spans[runs[4]], 256));
+  EXPECT_FALSE(hak_pool_give(&r->spans[runs[0]], 0));
+  EXPECT_FALSE(hak_pool_give(&r->spans[runs[1]], 0));
+  EXPECT_FALSE(hak_pool_give(&r->spans[runs[2]], 0));
+  EXPECT_FALSE(hak_pool_give(&r->spans[runs[3]], 0));  // 64 MiB dirty: the limit itself
+  EXPECT_TRUE(hak_pool_give(&r->spans[runs[4]], 0));
 }
 
 TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {
@@ -252,7 +278,7 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
       size_t spans = below(20) == 0 ? 1 + below(200) : 1 + below(6), align = size_t(1) << (below(4) == 0 ? below(7) : 0);
       size_t expected = model.expect_take(spans, align);
       bool zero = false;
-      hak_span *s = hak_pool_take(spans, align, &zero);
+      hak_span *s = hak_pool_take(spans, align, {}, &zero);
       if (s == nullptr || hak_pool_region_of(s) != r) break;  // the region is full: enough was seen
       size_t at = index(s);
       if (expected == SIZE_MAX) {
@@ -275,17 +301,15 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
       held.erase(it);
       size_t keep = below(3) == 0 ? below(spans) : 0;  // sometimes only the tail, as a shrinking run does
       if (keep > 0) held[at] = keep;
-      hak_pool_give(&r->spans[at + keep], spans - keep);
-      r->spans[at].span_count = uint32_t(keep);
+      hak_pool_give(&r->spans[at], keep);
+      ASSERT_EQ(r->spans[at].span_count, keep);
       model.set(at + keep, spans - keep, FREE_DIRTY);
     } else if (action < 92 && !held.empty()) {
       auto it = std::next(held.begin(), long(below(held.size())));
       size_t extra = 1 + below(4);
-      bool zero = false, expected = model.extendable(it->first + it->second, extra);
-      bool clean = expected && model.all(it->first + it->second, extra, FREE_CLEAN);
-      ASSERT_EQ(hak_pool_extend(&r->spans[it->first], extra, &zero), expected) << "step " << step;
+      bool expected = model.extendable(it->first + it->second, extra);
+      ASSERT_EQ(hak_pool_extend(&r->spans[it->first], extra, 0), expected) << "step " << step;
       if (!expected) continue;
-      ASSERT_EQ(zero, clean);
       model.set(it->first + it->second, extra, HELD);
       for (size_t i = 0; i < extra; i++)
         *static_cast<uint64_t *>(hak_region_address(r, it->first + it->second + i)) = ~uint64_t(0);
