@@ -9,7 +9,7 @@
 #include "large/run.h"
 #include "os/os.h"
 
-__attribute__((used)) static const char *const init_linked = &hak_init_linked;
+HAK_LINK_INIT;
 
 /* Frees what caches hold, for a caller that is about to fail. */
 static bool reclaim(void) {

@@ -4,12 +4,15 @@
 #include <stdio.h>
 
 #include "api/api.h"
+#include "api/init.h"
 #include "config/config.h"
 #include "heap/heap.h"
 #include "large/huge.h"
 #include "os/os.h"
 #include "pool/release.h"
 #include "report/report.h"
+
+HAK_LINK_INIT;
 
 HAK_EXPORT int hakmem_malloc_trim(size_t pad) {
   hak_heap *h = hak_tls_front.heap;

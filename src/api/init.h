@@ -4,7 +4,8 @@
 
 void hak_fork_register(void);
 
-/* Referred to by alloc.c, so that a static link with any part of the interface takes the constructor along. */
+/* Put into each file of the interface that a static link may take alone, so that the constructor comes along. */
 extern const char hak_init_linked;
+#define HAK_LINK_INIT __attribute__((used)) static const char *const init_linked = &hak_init_linked
 
 #endif

@@ -311,7 +311,11 @@ void hak_heap_free_own(hak_heap *h, void *p, unsigned c) {
 
 void hak_heap_prewarm(hak_heap *h, unsigned c, unsigned blocks) {
   hak_bin *bin = &h->bins[c];
-  bin->capacity = (uint32_t)hak_max_size(bin->capacity, ((size_t)blocks + SLOTS - 1) / SLOTS * SLOTS);
+  size_t needed = ((size_t)blocks + SLOTS - 1) / SLOTS * SLOTS;
+  if (is_pinned(c))
+    blocks = (unsigned)hak_min_size(blocks, bin->capacity); /* a pinned capacity is not exceeded */
+  else
+    bin->capacity = (uint32_t)hak_max_size(bin->capacity, needed);
   for (unsigned done = 0; done < blocks; done++) {
     void *p = take_one(h, c);
     if (p == NULL) return;

@@ -24,6 +24,10 @@ __asm__(".weak __gxx_personality_v0\n.weak __cxa_begin_catch\n.weak __cxa_end_ca
 extern "C" std::new_handler runtime_get_new_handler() noexcept __asm__("_ZSt15get_new_handlerv") HAK_CXX_RUNTIME;
 extern "C" [[noreturn]] void runtime_throw_bad_alloc() __asm__("_ZSt17__throw_bad_allocv") HAK_CXX_RUNTIME;
 
+#if HAK_WEAK_CXX_RUNTIME
+extern "C" void runtime_begin_catch() __asm__("__cxa_begin_catch") HAK_CXX_RUNTIME;
+#endif
+
 namespace {
 
 #if HAK_WEAK_CXX_RUNTIME
@@ -49,6 +53,27 @@ std::new_handler current_handler() { return runtime_get_new_handler(); }
 [[noreturn]] void throw_bad_alloc() { runtime_throw_bad_alloc(); }
 #endif
 
+#if HAK_WEAK_CXX_RUNTIME
+/* A runtime that came by dlopen was not there when this library's try and catch were bound to it. Its own nothrow
+ * operator catches for us: it calls operator new, which is ours. Returns false when there is no such operator. */
+bool nothrow_by_late_runtime(std::size_t size, std::size_t align, void **p) {
+  if (runtime_begin_catch != nullptr) return false;
+  if (align == 0) {
+    auto plain = reinterpret_cast<void *(*)(std::size_t, const std::nothrow_t &)>(runtime_symbol("_ZnwmRKSt9nothrow_t"));
+    if (plain == nullptr) return false;
+    *p = plain(size, std::nothrow_t());
+    return true;
+  }
+  auto aligned = reinterpret_cast<void *(*)(std::size_t, std::align_val_t, const std::nothrow_t &)>(
+      runtime_symbol("_ZnwmSt11align_val_tRKSt9nothrow_t"));
+  if (aligned == nullptr) return false;
+  *p = aligned(size, std::align_val_t(align), std::nothrow_t());
+  return true;
+}
+#else
+bool nothrow_by_late_runtime(std::size_t, std::size_t, void **) { return false; }
+#endif
+
 /* One attempt, plain or aligned. */
 HAK_INLINE void *attempt(std::size_t size, std::size_t align) {
   return align == 0 ? hak_malloc(size) : hak_aligned(align, size);
@@ -72,6 +97,8 @@ HAK_COLD void *retry_or_throw(std::size_t size, std::size_t align) {
 }
 
 HAK_COLD void *retry_nothrow(std::size_t size, std::size_t align) noexcept {
+  void *p;
+  if (nothrow_by_late_runtime(size, align, &p)) return p;
   try {
     return retry(size, align);
   } catch (...) {
