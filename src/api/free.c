@@ -16,7 +16,8 @@ static HAK_COLD void free_outside_regions(void *p, const void *caller) {
 static void free_run(hak_region *region, void *p) {
   bool release_due = false;
   hak_verdict verdict = hak_run_free(region, p, &release_due);
-  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, hak_run_size(region, p), "at the call");
+  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
+    hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_run_size(region, p), "at the call");
   if (release_due) hak_release_excess();
 }
 

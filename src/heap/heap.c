@@ -186,6 +186,7 @@ static void orphan(hak_heap *h) {
   h->cells = NULL;
   h->homecoming = NULL;
   memset(h->open, 0, sizeof h->open);
+  h->returned_bytes = 0;
   hak_heap_init_bins(h);
   h->state = HAK_HEAP_PARKED;
   h->next_parked = parked;

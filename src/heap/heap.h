@@ -38,7 +38,6 @@ typedef struct hak_bin {
   uint16_t batch;          /* blocks the next refill takes */
   uint32_t activity;       /* refills and flushes since the last tick */
   struct hak_packet *returned; /* packets of this class taken from the inbox and not yet loaded */
-  uint32_t returned_bytes;
   /* slow lock */
   hak_slab_set slabs;
 } hak_bin;
@@ -54,6 +53,7 @@ typedef struct hak_heap {
   uint32_t slow_count;
   uint64_t last_tick_ms;
   uint32_t ending_rounds;
+  uint32_t returned_bytes; /* in the bins' returned packets */
   struct hak_heap *next_parked; /* registry lock */
   hak_front shadow;             /* the front in counted or switched-off mode */
   /* any thread */

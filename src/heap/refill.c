@@ -41,7 +41,7 @@ void hak_heap_init_bins(hak_heap *h) {
     hak_bin *bin = &h->bins[c];
     bin->magazine = bin->full = NULL;
     bin->returned = NULL;
-    bin->full_count = bin->returned_bytes = 0;
+    bin->full_count = 0;
     bin->capacity = first_capacity(c);
     bin->batch = BATCH_FIRST;
   }
@@ -170,10 +170,12 @@ static void flush_oldest(hak_heap *h, unsigned c) {
     return;
   }
   unsigned count = loaded_count(h, c), n = (count + 1) / 2;
-  void **first = empty_top(bin) + 1;
-  flush_blocks(h, c, first, n);
+  void **first = empty_top(bin) + 1, *oldest[SLOTS];
+  /* Out of the front before they go into the slab: a misuse report, and the handlers of its abort, see them once. */
+  memcpy(oldest, first, n * sizeof *first);
   memmove(first, first + n, (count - n) * sizeof *first);
   h->front->top[c] -= n;
+  flush_blocks(h, c, oldest, n);
 }
 
 bool hak_heap_make_room(hak_heap *h, unsigned c) {
@@ -264,6 +266,8 @@ void *hak_heap_alloc(hak_heap *h, unsigned c) {
     }
     if (p != NULL) return p;
     if (HAK_LIKELY(refill(h, c))) return hak_front_pop_class(h->front, c);
+  } else {
+    hak_heap_tick(h); /* there are no refills to count time by */
   }
   void *p = take_one(h, c);
   if (p != NULL) return p;
@@ -336,10 +340,11 @@ static void empty_bin(hak_heap *h, unsigned c) {
     hak_heap_give_cell(h, magazine);
   }
   unsigned count = loaded_count(h, c);
-  if (count > 0) flush_blocks(h, c, empty_top(bin) + 1, count);
-  hak_heap_give_cell(h, bin->magazine);
+  void **magazine = bin->magazine, **first = empty_top(bin) + 1;
   bin->magazine = NULL;
   h->front->top[c] = HAK_NULL_TOP;
+  if (count > 0) flush_blocks(h, c, first, count);
+  hak_heap_give_cell(h, magazine);
 }
 
 void hak_heap_flush_all(hak_heap *h) {

@@ -14,8 +14,8 @@ _Static_assert(sizeof(hak_packet) == HAK_CELL_SIZE, "a packet is one cell");
 #define WEIGHT_BYTES (8 * HAK_KIB)
 #define BACKLOG_WEIGHT 256
 
-/* Kept packets of a class: as much as an inbox may hold without being drained by a sender. */
-#define RETURNED_BYTES_MAX ((uint32_t)(512 * HAK_KIB))
+/* Packets a heap keeps whole, all classes together: what an owner that goes to sleep after a drain can pin. */
+#define RETURNED_BYTES_MAX ((uint32_t)HAK_MIB)
 
 #define INBOX_WEIGHT_MASK ((uintptr_t)HAK_CELL_SIZE - 1)
 
@@ -115,10 +115,10 @@ static void take_back(hak_heap *heap, void *p, bool to_front, hak_outcome *outco
 static bool keep_returned(hak_heap *heap, hak_packet *packet) {
   if (packet->class_code == HAK_PACKET_MIXED) return false;
   hak_bin *bin = &heap->bins[packet->class_code];
-  if (bin->returned_bytes + packet->bytes > RETURNED_BYTES_MAX) return false;
+  if (heap->returned_bytes + packet->bytes > RETURNED_BYTES_MAX) return false;
   packet->next = bin->returned;
   bin->returned = packet;
-  bin->returned_bytes += packet->bytes;
+  heap->returned_bytes += packet->bytes;
   return true;
 }
 
@@ -139,7 +139,7 @@ bool hak_remote_load_returned(hak_heap *heap, unsigned class_code) {
   heap->front->top[class_code] = top;
   uint32_t bytes = n * hak_class_table[class_code].size;
   packet->bytes -= bytes;
-  bin->returned_bytes -= bytes;
+  heap->returned_bytes -= bytes;
   if (packet->count == 0) {
     bin->returned = packet->next;
     packet->next = NULL;
@@ -156,11 +156,11 @@ void hak_remote_flush_returned(hak_heap *heap, unsigned class_code) {
   hak_outcome outcome = {0};
   hak_lock_take(&heap->lock);
   for (hak_packet *packet = emptied; packet != NULL; packet = packet->next) {
+    heap->returned_bytes -= packet->bytes;
     for (unsigned i = 0; i < packet->count; i++) take_back(heap, packet->blocks[i], false, &outcome);
   }
   hak_lock_drop(&heap->lock);
   bin->returned = NULL;
-  bin->returned_bytes = 0;
   hak_remote_send_home(heap, emptied);
   hak_outcome_settle(&outcome, "in a batch freed by another thread");
 }

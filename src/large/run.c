@@ -14,8 +14,8 @@ void *hak_run_alloc(size_t size, size_t align, bool *zeroed) {
 hak_verdict hak_run_free(hak_region *r, void *p, bool *release_due) {
   hak_span *s = hak_region_span(r, p);
   if (s->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
-  *release_due |= hak_pool_give(s, 0);
-  return HAK_VERDICT_OK;
+  /* Tested again under the pool's lock: of two threads that free one run at the same time, one is told. */
+  return hak_pool_give(s, 0, RUN_TAG, release_due) ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
 size_t hak_run_size(const hak_region *r, const void *p) {
@@ -26,6 +26,5 @@ bool hak_run_resize(hak_region *r, void *p, size_t size, bool *release_due) {
   hak_span *s = hak_region_span(r, p);
   size_t wanted = spans_for(size), have = s->span_count;
   if (wanted > have) return wanted <= HAK_RUN_MAX_SPANS && hak_pool_extend(s, wanted - have, BODY_TAG);
-  if (wanted < have) *release_due |= hak_pool_give(s, wanted);
-  return true;
+  return wanted == have || hak_pool_give(s, wanted, RUN_TAG, release_due);
 }

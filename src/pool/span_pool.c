@@ -169,14 +169,18 @@ static void lower_hints(hak_region *r, size_t chunk, bool dirty) {
   if (dirty) r->dirty_hint = hak_min_size(r->dirty_hint, chunk);
 }
 
-bool hak_pool_give(hak_span *span, size_t keep) {
+bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due) {
   hak_region *r = hak_pool_region_of(span);
   hak_lock_take(&hak_span_pool.lock);
+  if (HAK_UNLIKELY(span->tag != tag || span->head != span || span->span_count <= keep)) {
+    hak_lock_drop(&hak_span_pool.lock);
+    return false;
+  }
   size_t spans = span->span_count - keep;
   size_t index = (size_t)(span - r->spans) + keep, bit = index % HAK_CHUNK_SPANS;
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   set_tags(r, index, spans, 0);
-  if (keep == 0) span->tag = 0;
+  if (keep == 0) span->tag = HAK_TAG_NONE;
   span->span_count = (uint32_t)keep;
   change_bits(c->free, bit, spans, true);
   change_bits(c->dirty, bit, spans, true);
@@ -189,7 +193,8 @@ bool hak_pool_give(hak_span *span, size_t keep) {
   size_t dirty = hak_add_relaxed(&hak_span_pool.dirty_spans, spans);
   hak_os_count(&hak_os_stats.free);
   hak_lock_drop(&hak_span_pool.lock);
-  return hak_release_over_limit(dirty, live);
+  *release_due |= hak_release_over_limit(dirty, live);
+  return true;
 }
 
 bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, size_t *first, size_t *count) {

@@ -34,9 +34,10 @@ hak_span *hak_pool_take(size_t spans, size_t align_spans, hak_pool_tags tags, bo
 /* Takes the `extra` spans right behind `span` if they are free, for growth in place, and tags them. */
 bool hak_pool_extend(hak_span *span, size_t extra, uint32_t body_tag);
 
-/* Returns the spans of `span` beyond the first `keep`; 0: all. Clears their tags. True: more dirty memory is kept than
- * the release policy allows; call hak_release_excess once no lock is held. */
-bool hak_pool_give(hak_span *span, size_t keep);
+/* Returns the spans of `span` beyond the first `keep`; 0: all. Clears their tags. False, and nothing changed, when span
+ * is not held with head tag `tag`: somebody else has returned it. Sets *release_due when more dirty memory is kept than
+ * the release policy allows; call hak_release_excess then, once no lock is held. */
+bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due);
 
 /* For release.c: claims one dirty free run of the chunk (removed from the free map so nobody takes it) … */
 bool hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, size_t *first, size_t *count);

@@ -34,7 +34,7 @@ typedef struct hak_span {
   uint8_t class_code;
   uint8_t list;
   uint32_t span_count; /* of the slab or run */
-  uint32_t tag;        /* of the first span, as in the tag table */
+  uint32_t tag;        /* of the first span, as in the tag table; HAK_TAG_NONE once returned */
 } hak_span;
 
 /* Pool state of 1,024 spans; written under the pool lock. */
@@ -105,6 +105,7 @@ HAK_INLINE hak_span *hak_region_span(const hak_region *region, const void *p) {
 }
 
 #define HAK_TAG(owner, code) ((uint32_t)(owner) << 8 | (uint32_t)(code))
+#define HAK_TAG_NONE 0xffffffffu /* in metadata only: matches no tag a free or flush can expect */
 #define HAK_TAG_OWNER(tag) ((tag) >> 8)
 #define HAK_TAG_CODE(tag) ((tag)&0xff)
 

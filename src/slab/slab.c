@@ -57,10 +57,10 @@ static hak_span *create(unsigned class_code, uint32_t owner) {
   return s;
 }
 
-static bool destroy(hak_slab_set *set, hak_span *s) {
+static void destroy(hak_slab_set *set, hak_span *s, bool *release_due) {
   if (s->list != HAK_NO_LIST) unlink_slab(set, s);
   set->slabs--;
-  return hak_pool_give(s, 0);
+  hak_pool_give(s, 0, s->tag, release_due);
 }
 
 static unsigned take_free(hak_span *s, size_t block_size, void **out, unsigned wanted) {
@@ -138,7 +138,7 @@ hak_verdict hak_slab_set_put(hak_slab_set *set, hak_span *s, void *p, bool *rele
   s->free_count++;
   if (HAK_UNLIKELY(s->free_count == s->carved)) {
     if (s != set->carving) {
-      *release_due |= destroy(set, s);
+      destroy(set, s, release_due);
       return HAK_VERDICT_OK;
     }
     /* The slab being carved stays as the class's one hot slab; carving starts over from its first block. */
@@ -156,5 +156,5 @@ void hak_slab_set_trim(hak_slab_set *set, bool *release_due) {
   hak_span *s = set->carving;
   if (s == NULL || s->carved != 0) return;
   set->carving = NULL;
-  *release_due |= destroy(set, s);
+  destroy(set, s, release_due);
 }

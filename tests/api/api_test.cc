@@ -437,7 +437,6 @@ TEST_F(Api, FreeSizedSeesOneTooLarge) {
   EXPECT_EXIT(F(free_aligned_sized)(F(aligned_alloc)(64, 100), 64, opaque(size_t(1000))), aborted, "hakmem: sized free: ");
 }
 
-// Fails today: the size is compared for slab blocks only, although hakmem.h promises the report for any block.
 TEST_F(Api, FreeSizedSeesOneTooLargeForRunsAndHugeBlocks) {
   testing::KilledBySignal aborted(SIGABRT);
   EXPECT_EXIT(
@@ -585,7 +584,6 @@ TEST_F(Api, IsOursFromStartToEnd) {
   EXPECT_FALSE(hakmem_is_ours(run)) << "freed";
 }
 
-// Fails today: only the start of a huge block is known. hakmem.h: "points into memory that this allocator manages".
 TEST_F(Api, IsOursInsideHugeBlocks) {
   auto *p = bytes(F(malloc)(40 * MIB));
   EXPECT_TRUE(hakmem_is_ours(p));

@@ -250,7 +250,6 @@ TEST_F(Front, PrewarmFillsTheFront) {
   });
 }
 
-// Fails today: prewarming raises the capacity of a pinned class, for good.
 TEST_F(Front, PrewarmStaysWithinAPinnedCapacity) {
   hak_config.hot_ring[3] = 64;
   in_new_thread([] {

@@ -38,7 +38,7 @@ class Release : public testing::Test {
       runs.push_back(hak_pool_take(4 * SPANS_PER_MIB, 1, {}, &zeroed));
       memset(hak_span_address(hak_pool_region_of(runs.back()), runs.back()), 0xcc, 4096);
     }
-    for (hak_span *s : runs) due = hak_pool_give(s, 0);
+    for (hak_span *s : runs) hak_pool_give(s, 0, 0, &due);
     return due;
   }
   size_t dirty_mib() const { return hak_span_pool.dirty_spans / SPANS_PER_MIB; }

@@ -157,7 +157,6 @@ TEST_F(HeapCheck, ChunkFreeCount) { seed(&chunk_of(run).free_spans, chunk_of(run
 TEST_F(HeapCheck, ChunkDirtyCount) { seed(&chunk_of(run).dirty_spans, chunk_of(run).dirty_spans + 1, "dirty bits"); }
 TEST_F(HeapCheck, PoolDirtyCount) { seed(&hak_span_pool.dirty_spans, hak_span_pool.dirty_spans + 1, "dirty spans found"); }
 
-// Faults that the walk does not look for yet. Enable each when it does.
 TEST_F(HeapCheck, PoolLiveCount) { seed(&hak_span_pool.live_spans, hak_span_pool.live_spans + 1, "live"); }
 TEST_F(HeapCheck, LeakedSpan) {
   unsigned bit = bit_of(freed_run);

@@ -42,7 +42,6 @@ TEST_F(Run, SizesAreWholeSpans) {
   }
 }
 
-// Fails today: a run of no spans is handed out, and the next run gets the same address.
 TEST_F(Run, SizeZeroStillOwnsMemory) {
   char *p = alloc(0, HAK_SPAN_SIZE * 2), *q = alloc(1, HAK_SPAN_SIZE * 2);
   EXPECT_NE(p, q);

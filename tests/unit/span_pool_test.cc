@@ -34,11 +34,11 @@ class SpanPool : public testing::Test {
   }
   void give(size_t at, size_t spans) {
     EXPECT_EQ(r->spans[at].span_count, spans);
-    hak_pool_give(&r->spans[at], 0);
+    EXPECT_TRUE(hak_pool_give(&r->spans[at], 0, 0, &due));
   }
 
   hak_region *r;
-  bool zeroed = false;
+  bool zeroed = false, due = false;
 };
 
 TEST_F(SpanPool, TakesTheLowestAddress) {
@@ -160,7 +160,7 @@ TEST_F(SpanPool, GoesOnInFurtherRegionsAndFailsAtLast) {
   EXPECT_EQ(hak_pool_take(10, 1, {}, &zero), nullptr);
   // After a free there is room again, without the system's help.
   ASSERT_NE(last, nullptr);
-  hak_pool_give(last, 0);
+  EXPECT_TRUE(hak_pool_give(last, 0, 0, &due));
   EXPECT_EQ(hak_pool_take(10, 1, {}, &zero), last);
 }
 
@@ -178,22 +178,28 @@ TEST_F(SpanPool, TagsComeWithTheSpansAndGoWithThem) {
   EXPECT_EQ(r->tags[first + 1], unsigned(HAK_CODE_RUN_BODY));
   EXPECT_EQ(r->tags[first + 2], unsigned(HAK_CODE_RUN_BODY));
   EXPECT_EQ(r->tags[first + 3], 0u);
-  hak_pool_give(s, 1);  // the tail
+  EXPECT_TRUE(hak_pool_give(s, 1, tags.head, &due));  // the tail
   EXPECT_EQ(r->tags[first], tags.head);
   EXPECT_EQ(r->tags[first + 1], 0u);
-  hak_pool_give(s, 0);
+  EXPECT_FALSE(hak_pool_give(s, 0, HAK_TAG(8, 5), &due)) << "held by somebody else";
+  EXPECT_TRUE(hak_pool_give(s, 0, tags.head, &due));
   EXPECT_EQ(r->tags[first], 0u);
-  EXPECT_EQ(s->tag, 0u);
+  EXPECT_FALSE(hak_pool_give(s, 0, tags.head, &due)) << "returned already";
 }
 
 TEST_F(SpanPool, GiveSaysWhenTheReleasePolicyIsDue) {
   std::vector<size_t> runs;
   for (int i = 0; i < 6; i++) runs.push_back(take(256));  // 16 MiB each
-  EXPECT_FALSE(hak_pool_give(&r->spans[runs[0]], 0));
-  EXPECT_FALSE(hak_pool_give(&r->spans[runs[1]], 0));
-  EXPECT_FALSE(hak_pool_give(&r->spans[runs[2]], 0));
-  EXPECT_FALSE(hak_pool_give(&r->spans[runs[3]], 0));  // 64 MiB dirty: the limit itself
-  EXPECT_TRUE(hak_pool_give(&r->spans[runs[4]], 0));
+  give(runs[0], 256);
+  EXPECT_FALSE(due);
+  give(runs[1], 256);
+  EXPECT_FALSE(due);
+  give(runs[2], 256);
+  EXPECT_FALSE(due);
+  give(runs[3], 256);
+  EXPECT_FALSE(due);  // 64 MiB dirty: the limit itself
+  give(runs[4], 256);
+  EXPECT_TRUE(due);
 }
 
 TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {
@@ -301,7 +307,7 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
       held.erase(it);
       size_t keep = below(3) == 0 ? below(spans) : 0;  // sometimes only the tail, as a shrinking run does
       if (keep > 0) held[at] = keep;
-      hak_pool_give(&r->spans[at], keep);
+      ASSERT_TRUE(hak_pool_give(&r->spans[at], keep, 0, &due));
       ASSERT_EQ(r->spans[at].span_count, keep);
       model.set(at + keep, spans - keep, FREE_DIRTY);
     } else if (action < 92 && !held.empty()) {
