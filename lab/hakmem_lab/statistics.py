@@ -13,8 +13,8 @@ from scipy import stats
 # Below this many pairs a 95 % interval of a median says nothing.
 INTERVAL_MIN_PAIRS = 5
 RESAMPLES = 4999
-# A net figure needs the floor clearly below both sides in most rounds.
-NET_MIN_SHARE = 2 / 3
+# Net costs below this share of the floor's own are counted as that: noise hides what is smaller.
+NET_RESOLUTION = 0.01
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,31 @@ def speed_ratio(baseline: Sequence[float], other: Sequence[float], seed: int) ->
 def net_speed_ratio(
     baseline: Sequence[float], other: Sequence[float], floor: Sequence[float], seed: int
 ) -> Interval | None:
-    """The speed ratio after the floor's cost is taken from both sides, round by round.
+    """The speed ratio after the floor's cost is taken from both sides.
 
-    None when noise puts a side at or below the floor in more than a third of the rounds.
+    A side's net cost is the median over the rounds of its cost less the floor's, and at least
+    NET_RESOLUTION of the floor's. None when the other side is not above that: there is nothing to
+    compare.
     """
     rounds = list(zip(baseline, other, floor, strict=False))
-    ratios = [(b - f) / (a - f) for a, b, f in rounds if a > f and b > f]
-    if not ratios or len(ratios) < NET_MIN_SHARE * len(rounds):
+    if not rounds:
         return None
-    return median_interval(ratios, seed)
+    ours, theirs, floors = (np.asarray(side, dtype=float) for side in zip(*rounds, strict=True))
+    least = NET_RESOLUTION * float(np.median(floors))
+
+    def ratio(ours_net: np.ndarray, theirs_net: np.ndarray) -> float:
+        return max(float(np.median(theirs_net)), least) / max(float(np.median(ours_net)), least)
+
+    if float(np.median(theirs - floors)) <= least:
+        return None
+    middle = ratio(ours - floors, theirs - floors)
+    if len(rounds) < INTERVAL_MIN_PAIRS:
+        return Interval(middle)
+    generator = np.random.default_rng(seed)
+    picks = generator.integers(0, len(rounds), (RESAMPLES, len(rounds)))
+    ratios = [ratio((ours - floors)[pick], (theirs - floors)[pick]) for pick in picks]
+    low, high = np.percentile(ratios, [2.5, 97.5])
+    return Interval(middle, float(low), float(high))
 
 
 def variation(values: Sequence[float]) -> float:

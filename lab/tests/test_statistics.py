@@ -42,10 +42,17 @@ def test_net_ratio_takes_the_floor_from_both_sides():
     assert found.median == pytest.approx(2.0)
 
 
-def test_net_ratio_is_absent_when_the_floor_is_not_below():
-    assert net_speed_ratio([8.0] * 6, [12.0] * 6, [9.0] * 6, seed=1) is None
-    mostly = [10.0] * 5 + [8.0]
-    assert net_speed_ratio(mostly, [12.0] * 6, [9.0] * 6, seed=1).median == pytest.approx(3.0)
+def test_net_ratio_counts_the_unmeasurable_as_the_resolution():
+    # 12 over a floor of 10, and a baseline at or below the floor: net 2 over 1 % of 10.
+    for ours in (10.0, 9.0):
+        found = net_speed_ratio([ours] * 6, [12.0] * 6, [10.0] * 6, seed=1)
+        assert found.median == pytest.approx(20.0)
+        assert found.low == pytest.approx(20.0)
+
+
+def test_net_ratio_is_absent_when_the_other_side_is_at_the_floor():
+    assert net_speed_ratio([12.0] * 6, [8.0] * 6, [9.0] * 6, seed=1) is None
+    assert net_speed_ratio([], [], [], seed=1) is None
 
 
 def test_variation():

@@ -244,7 +244,10 @@ def show(console: Console, work: Work, allocators: Sequence[Allocator], findings
     pinned = f"pinned to CPU {rotation.cpus}" if rotation.cpus else "not pinned"
     console.print(f"{rotation.rounds_done} paired rounds, {pinned}.")
     if with_net:
-        console.print("floor: an allocator that does nothing, the cost of the benchmark itself.")
+        console.print(
+            "floor: an allocator that does nothing, the cost of the benchmark itself. Net costs below "
+            "1 % of it count as 1 %."
+        )
     if findings.proof and findings.proof.settings:
         console.print(f"effective settings: {' '.join(findings.proof.settings)}")
     for series in rotation.series.values():
