@@ -245,8 +245,8 @@ def show(console: Console, work: Work, allocators: Sequence[Allocator], findings
     console.print(f"{rotation.rounds_done} paired rounds, {pinned}.")
     if with_net:
         console.print(
-            "floor: an allocator that does nothing, the cost of the benchmark itself. Net costs below "
-            "1 % of it count as 1 %."
+            "floor: an allocator that does nothing, the cost of the benchmark itself; net costs "
+            "below 1 % of it count as 1 %."
         )
     if findings.proof and findings.proof.settings:
         console.print(f"effective settings: {' '.join(findings.proof.settings)}")
