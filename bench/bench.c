@@ -1,5 +1,7 @@
 /* Arguments, clock and output of the bench programs. See bench.h. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include "bench.h"
 
 #include <errno.h>

@@ -22,6 +22,9 @@ pair auto bench_random_mixed 4000000 100000
 for size in 16 32 64 128 256 512 1024 2048 4096 8192; do
     pair auto bench_fixed_size 15000000 "$size"
 done
+for blocks in 25 100 400 1600; do
+    pair auto bench_swing 15000000 "$blocks" 256
+done
 # Threads: left to the kernel's scheduler.
 pair none bench_larson 2 3000000
 pair none bench_larson 8 800000

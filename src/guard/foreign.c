@@ -88,8 +88,9 @@ static void describe_mapping(const void *p, char *out, size_t capacity) {
   }
   hak_os_close(fd);
   if (found) {
-    strncpy(out, line, capacity - 1);
-    out[capacity - 1] = '\0';
+    size_t kept = strnlen(line, capacity - 1);
+    memcpy(out, line, kept);
+    out[kept] = '\0';
   }
 }
 

@@ -23,7 +23,7 @@ struct hak_os_ops {
 extern const struct hak_os_ops hak_os_linux;
 extern const struct hak_os_ops *hak_os; /* hak_os_linux unless a test replaced it */
 
-/* Counters, relaxed atomics; the names are those of the [SS_OS_STATS] line (docs/statistics.md explains each). */
+/* Counters, relaxed atomics; the names are those of the [SS_OS_STATS] line (docs/options.md explains each). */
 struct hak_os_stats {
   uint64_t alloc, free, madvise, madvise_enomem, madvise_other, madvise_disabled, mmap_total, fallback_mmap, huge_alloc,
       huge_fail, lean_decommit, lean_retire;

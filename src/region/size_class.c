@@ -52,9 +52,7 @@ int hak_class_for_aligned(size_t size, size_t align) {
     /* Slabs start on 64-byte boundaries whatever their colour, so a block size that is a multiple will do. */
     size_t rounded = hak_align_up(hak_max_size(size, 1), align);
     if (rounded > HAK_SMALL_MAX) return -1;
-    unsigned c = hak_class_for(rounded);
-    while (c < HAK_CLASSES && class_sizes[c] % align != 0) c++;
-    return c < HAK_CLASSES ? (int)c : -1;
+    return (int)hak_class_for(rounded); /* the class of a multiple of 32 or 64 is a multiple of it too */
   }
   size_t block = hak_pow2_ceil(hak_max_size(hak_max_size(size, align), HAK_TWIN_MIN));
   return HAK_CLASSES + (int)(hak_ctz64(block) - hak_ctz64(HAK_TWIN_MIN));

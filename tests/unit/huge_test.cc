@@ -58,7 +58,7 @@ TEST_F(Huge, AllocSizeFree) {
 }
 
 TEST_F(Huge, ForeignPointersAreNotOurs) {
-  int local;
+  int local = 0;
   EXPECT_EQ(hak_huge_size(&local), 0u);
   EXPECT_FALSE(hak_huge_free(&local));
   EXPECT_EQ(hak_huge_resize(&local, 100), nullptr);
