@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -60,9 +61,14 @@ void run_short_lives(Baton *baton, unsigned count) {
 TEST(Threads, ManyShortOnesLeaveMemoryFlat) {
   unsigned count = setting("LIFECYCLE_THREADS", 20000);
   Baton baton;
-  run_short_lives(&baton, count / 10);
-  malloc_trim(0);
-  size_t resident = here::resident_bytes();
+  /* The most of several looks: how many heaps share the blocks that are alive, and so how many slabs are partly used,
+   * differs from moment to moment by more than a leak of 50 bytes a thread would show. */
+  size_t resident = 0;
+  for (int look = 0; look < 10; look++) {
+    run_short_lives(&baton, count / 100);
+    malloc_trim(0);
+    resident = std::max(resident, here::resident_bytes());
+  }
   unsigned heaps = here::heaps();
   run_short_lives(&baton, count - count / 10);
   /* The release policy may keep 2 MiB of free memory; without that it must be flat to the megabyte. */
