@@ -35,7 +35,7 @@ static hak_heap *parked; /* registry lock */
 static pthread_key_t end_key;
 static bool end_key_made;
 
-enum { COLD, STARTING, READY, FAILED };
+enum { COLD, READY };
 static uint32_t start_state;
 static hak_lock start_lock;
 

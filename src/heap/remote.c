@@ -1,8 +1,6 @@
 /* Packets: filling, sending, draining, homecoming. */
 #include "heap/remote.h"
 
-#include <stdlib.h>
-
 #include "base/schedule.h"
 
 _Static_assert(sizeof(hak_packet) == HAK_CELL_SIZE, "a packet is one cell");

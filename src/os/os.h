@@ -77,7 +77,6 @@ size_t hak_os_read_file(const char *path, char *buf, size_t capacity);
 int hak_os_open(const char *path);
 long hak_os_read(int fd, char *buf, size_t capacity);
 void hak_os_close(int fd);
-void hak_os_yield(void);
 void hak_os_futex_wait(uint32_t *word, uint32_t value);
 void hak_os_futex_wake(uint32_t *word);
 int hak_os_pid(void);

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -147,12 +146,6 @@ size_t hak_os_read_file(const char *path, char *buf, size_t capacity) {
   }
   hak_os_close(fd);
   return total;
-}
-
-void hak_os_yield(void) {
-  int saved = errno;
-  sched_yield();
-  errno = saved;
 }
 
 void hak_os_futex_wait(uint32_t *word, uint32_t value) {

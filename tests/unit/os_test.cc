@@ -185,7 +185,6 @@ TEST_F(Os, KeepsErrno) {
   uint32_t word = 1;
   hak_os_futex_wait(&word, 2);  // EAGAIN
   hak_os_futex_wake(&word);
-  hak_os_yield();
   hak_os_now_ms();
   int saved_stderr = dup(STDERR_FILENO);
   errno = MARK;
