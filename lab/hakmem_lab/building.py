@@ -1,4 +1,4 @@
-"""Builds one peer from the sources in its crate into a preloadable library.
+"""Builds one peer from the sources in its crate: a preloadable library and a static archive.
 
 cargo only fetches the crate, and for some peers runs its build script for the static archive. The
 library is checked under a real program before it takes its place in the cache.
@@ -32,6 +32,14 @@ LINK_FLAGS = ("-shared", "-pthread", "-Wl,-O1", "-Wl,--gc-sections", "-Wl,-z,rel
 
 class BuildError(Exception):
     """Why a peer could not be built, in one line."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What one build made, still in its scratch folder."""
+
+    library: Path
+    archive: Path
 
 
 @dataclass
@@ -110,9 +118,10 @@ def missing_tool(recipe: Recipe) -> str:
 
 
 def is_current(recipe: Recipe) -> bool:
-    """Whether the cache has this peer, built by the recipe as it is now."""
+    """Whether the cache has this peer, library and archive, by the recipe as it is now."""
     metadata, _ = cache.read(recipe.name)
-    return metadata is not None and metadata.recipe == recipe.digest
+    is_by_recipe = metadata is not None and metadata.recipe == recipe.digest
+    return is_by_recipe and not cache.archive_problem(recipe.name)
 
 
 def build(recipe: Recipe, jobs: int, say: Callable[[str], None] = lambda _: None) -> cache.Metadata:
@@ -123,13 +132,13 @@ def build(recipe: Recipe, jobs: int, say: Callable[[str], None] = lambda _: None
     with only_one(shop):
         try:
             fetch(shop)
-            library = METHODS[recipe.method](shop)
+            built = METHODS[recipe.method](shop)
             say("trying")
-            loading = try_library(library, recipe.settings)
+            loading = try_library(built.library, recipe.settings)
             if loading.problem:
                 raise BuildError(f"built, but {loading.problem}")
-            metadata = describe(shop, library, loading.operator_new)
-            cache.write(metadata, library)
+            metadata = describe(shop, built, loading.operator_new)
+            cache.write(metadata, built.library, built.archive)
         finally:
             shutil.rmtree(shop.folder, ignore_errors=True)
     return metadata
@@ -190,7 +199,7 @@ opt-level = 0
 """
 
 
-def build_by_cargo(shop: Workshop) -> Path:
+def build_by_cargo(shop: Workshop) -> Built:
     """The archive that the crate's build script makes, linked whole into a shared library."""
     flags = list(shop.recipe.flags)
     if shop.recipe.undefine:
@@ -209,7 +218,7 @@ def build_by_cargo(shop: Workshop) -> Path:
     whole = ["-Wl,--whole-archive", str(archive), "-Wl,--no-whole-archive"]
     name = f"-Wl,-soname,lib{shop.recipe.name}.so"
     shop.run("linking", [linker, *LINK_FLAGS, name, "-o", str(library), *whole], shop.folder)
-    return library
+    return Built(library, staged(shop, archive))
 
 
 def find_archive(messages: str, crate: str) -> Path:
@@ -227,7 +236,7 @@ def find_archive(messages: str, crate: str) -> Path:
     raise BuildError(f"cargo did not run the build script of {crate}")
 
 
-def build_by_configure(shop: Workshop) -> Path:
+def build_by_configure(shop: Workshop) -> Built:
     """jemalloc's own configure and make, on a copy of its sources."""
     source = shop.folder / "source"
     shutil.copytree(shop.crate_folder / "jemalloc", source)
@@ -235,26 +244,32 @@ def build_by_configure(shop: Workshop) -> Path:
     version = shop.crate_version.partition("+")[2]
     configure = ["sh", "./configure", f"--with-version={version}", *shop.recipe.flags]
     shop.run("configuring", configure, source)
-    shop.run("compiling", ["make", f"-j{shop.jobs}", "build_lib_shared"], source)
-    return staged(shop, source / "lib" / "libjemalloc.so.2")
+    archive = "lib/libjemalloc.a"
+    shop.run("compiling", ["make", f"-j{shop.jobs}", "build_lib_shared", archive], source)
+    library = staged(shop, source / "lib" / "libjemalloc.so.2")
+    return Built(library, staged(shop, source / archive))
 
 
-def build_by_cmake(shop: Workshop) -> Path:
-    """snmalloc's own CMake project, its preloadable target."""
+def build_by_cmake(shop: Workshop) -> Built:
+    """snmalloc's own CMake project, its preloadable target and its static one."""
     source, folder = shop.crate_folder / "upstream", shop.folder / "build"
     configure = ["cmake", "-S", str(source), "-B", str(folder), "-G", "Unix Makefiles"]
     shop.run("configuring", [*configure, *shop.recipe.flags], shop.folder)
-    compile_ = ["cmake", "--build", str(folder), "--target", "snmallocshim", "--verbose"]
+    targets = ("snmallocshim", "snmallocshim-static")
+    compile_ = ["cmake", "--build", str(folder), "--target", *targets, "--verbose"]
     shop.run("compiling", [*compile_, f"-j{shop.jobs}"], shop.folder)
-    return staged(shop, folder / "libsnmallocshim.so")
+    library = staged(shop, folder / "libsnmallocshim.so")
+    return Built(library, staged(shop, folder / "libsnmallocshim-static.a"))
 
 
 def staged(shop: Workshop, built: Path) -> Path:
+    """A copy under the peer's name, with the suffix .so or .a of what was built."""
     if not built.exists():
         raise BuildError(
             f"the build made no {built.name} (log: {cache.log_path(shop.recipe.name)})"
         )
-    target = shop.folder / f"lib{shop.recipe.name}.so"
+    suffix = ".a" if built.suffix == ".a" else ".so"
+    target = shop.folder / f"lib{shop.recipe.name}{suffix}"
     shutil.copyfile(built, target)
     return target
 
@@ -262,7 +277,7 @@ def staged(shop: Workshop, built: Path) -> Path:
 METHODS = {"cargo": build_by_cargo, "configure": build_by_configure, "cmake": build_by_cmake}
 
 
-def describe(shop: Workshop, library: Path, operator_new: bool) -> cache.Metadata:
+def describe(shop: Workshop, built: Built, operator_new: bool) -> cache.Metadata:
     recipe = shop.recipe
     log = cache.log_path(recipe.name).read_text(errors="replace")
     compiler = recipe.compilers["CXX"]
@@ -274,10 +289,11 @@ def describe(shop: Workshop, library: Path, operator_new: bool) -> cache.Metadat
         version=upstream_version(recipe, shop.crate_folder, shop.crate_version),
         compiler=said.stdout.partition("\n")[0] or compiler,
         flags=" ".join([compile_flags(log), *(f"#undef {name}" for name in recipe.undefine)]),
-        sha256=cache.checksum(library),
+        sha256=cache.checksum(built.library),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         recipe=recipe.digest,
         operator_new=operator_new,
+        archive_sha256=cache.checksum(built.archive),
     )
 
 

@@ -1,6 +1,7 @@
-"""The folder of allocators built here: lib<name>.so, <name>.json and <name>.log for each.
+"""The folder of allocators built here: lib<name>.so, lib<name>.a, <name>.json and <name>.log each.
 
-A library counts only together with its metadata, which is written last and names its checksum.
+A library counts only together with its metadata, which is written last and names its checksum, and
+that of the static archive.
 """
 
 import hashlib
@@ -24,6 +25,8 @@ class Metadata:
     date: str
     recipe: str
     operator_new: bool
+    # Empty where an older build kept no archive.
+    archive_sha256: str = ""
 
     def __str__(self) -> str:
         return f"{self.version} (crate {self.crate} {self.crate_version})"
@@ -40,6 +43,10 @@ def cache_folder() -> Path:
 
 def library_path(name: str) -> Path:
     return cache_folder() / f"lib{name}.so"
+
+
+def archive_path(name: str) -> Path:
+    return cache_folder() / f"lib{name}.a"
 
 
 def log_path(name: str) -> Path:
@@ -65,13 +72,32 @@ def read(name: str) -> tuple[Metadata | None, str]:
     return metadata, ""
 
 
-def write(metadata: Metadata, built: Path) -> None:
-    """Moves a finished library into place. Without its metadata it does not count meanwhile."""
+def archive_problem(name: str) -> str:
+    """Why the static archive of a built allocator cannot be linked, or an empty string."""
+    metadata, problem = read(name)
+    if metadata is None:
+        return problem
+    archive = archive_path(name)
+    if not metadata.archive_sha256 or not archive.is_file():
+        return f"no static archive kept: build it again (hakmem peers build {name})"
+    if checksum(archive) != metadata.archive_sha256:
+        return f"{archive.name} is not the file that was built: build it again"
+    return ""
+
+
+def write(metadata: Metadata, library: Path, archive: Path) -> None:
+    """Moves what was built into place. Without its metadata it does not count meanwhile."""
     path = metadata_path(metadata.name)
     path.unlink(missing_ok=True)
-    built.replace(library_path(metadata.name))
-    fresh = path.with_suffix(".json.new")
-    fresh.write_text(json.dumps(asdict(metadata), indent=1) + "\n")
+    library.replace(library_path(metadata.name))
+    archive.replace(archive_path(metadata.name))
+    replace_text(path, json.dumps(asdict(metadata), indent=1) + "\n")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Writes a file so that it is there whole or not at all."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    fresh.write_text(text)
     fresh.replace(path)
 
 

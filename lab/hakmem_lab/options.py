@@ -1,9 +1,145 @@
 """Options that several commands share, and their checks."""
 
 import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import click
+from click.shell_completion import CompletionItem
+
+from hakmem_lab.documents import check_output
 from hakmem_lab.environment import allowed_cpus, default_cpu
 from hakmem_lab.errors import LabError
+from hakmem_lab.peers import Allocator, find, from_path, known_names
+
+# The exit status of a command that was stopped by Ctrl-C, as shells report it.
+INTERRUPTED = 130
+
+Decorator = Callable[[Callable], Callable]
+
+
+def stacked(*options: Decorator) -> Decorator:
+    """Several options as one decorator, in the order of the help text."""
+
+    def decorate(function: Callable) -> Callable:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def complete_names(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The allocators that may follow in a list with commas."""
+    before, comma, last = incomplete.rpartition(",")
+    given = before.split(",")
+    fitting = [n for n in known_names() if n.startswith(last) and n not in given]
+    return [CompletionItem(f"{before}{comma}{name}") for name in fitting]
+
+
+def allocator_options(default: str | None, default_help: str = "") -> Decorator:
+    """--with and --lib, to be given to chosen_allocators()."""
+    told = f" (default: {default_help})" if default_help else ""
+    return stacked(
+        click.option(
+            "--with",
+            "names",
+            default=default,
+            show_default=not default_help,
+            shell_complete=complete_names,
+            help=f"Allocators, comma-separated; the first is the baseline{told}.",
+        ),
+        click.option(
+            "--lib", "libraries", multiple=True, metavar="NAME=PATH", help="Add a library."
+        ),
+    )
+
+
+def pairs_option(default: int, minimum: int = 1) -> Decorator:
+    return click.option(
+        "--pairs",
+        default=default,
+        show_default=True,
+        type=click.IntRange(minimum),
+        help="Rounds; each runs every allocator once.",
+    )
+
+
+def cpu_option(default: str) -> Decorator:
+    return click.option(
+        "--cpu", default=default, show_default=True, help="CPU or list to pin to, auto or none."
+    )
+
+
+def metric_options() -> Decorator:
+    """--metric and --lower-is-better, to be given to rotation.choose_metric()."""
+    return stacked(
+        click.option(
+            "--metric", help="Regular expression whose first group is the figure, or 'wall'."
+        ),
+        click.option("--lower-is-better", is_flag=True, help="Direction of --metric."),
+    )
+
+
+def seed_option() -> Decorator:
+    return click.option(
+        "--seed",
+        type=click.IntRange(0),
+        help="Of the order and the intervals; printed when not given.",
+    )
+
+
+def output_option(name: str, parameter: str, text: str) -> Decorator:
+    """An option that names a file to write; its folder is looked at before the work begins."""
+    return click.option(
+        name,
+        parameter,
+        type=click.Path(dir_okay=False, path_type=Path),
+        callback=check_output,
+        metavar="FILE",
+        help=text,
+    )
+
+
+def json_option() -> Decorator:
+    return output_option("--json", "json_path", "Write all figures as JSON.")
+
+
+def html_option() -> Decorator:
+    return output_option("--html", "html_path", "Write a report with plots, in one file.")
+
+
+def csv_option() -> Decorator:
+    return output_option("--csv", "csv_path", "Write the figures as CSV.")
+
+
+def chosen_allocators(names: str, libraries: Sequence[str], floor: bool = False) -> list[Allocator]:
+    """Those of --with, then --lib, then the floor; a name in both takes the path of --lib."""
+    given = dict(split_pair("--lib", text) for text in libraries)
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    wanted += [name for name in given if name not in wanted]
+    if floor and "floor" not in wanted:
+        wanted.append("floor")
+    if not wanted:
+        raise LabError("--with: no allocator named", 2)
+    chosen = [from_path(n, Path(given[n])) if n in given else find(n) for n in wanted]
+    require_distinct([a.name for a in chosen])
+    return chosen
+
+
+def split_pair(option: str, text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name or not value:
+        raise LabError(f"{option}: '{text}' is not NAME=VALUE", 2)
+    return name, value
+
+
+def require_distinct(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise LabError(f"two rows are named '{name}'", 2)
 
 
 def resolve_cpus(given: str | None, default: str | None) -> str | None:

@@ -98,7 +98,7 @@ RECIPES = {
             compilers=GCC,
             version_pattern=r"\+(\d+\.\d+\.\d+)",
             tools=("make",),
-            flags=("--enable-doc=no", "--enable-static=no"),
+            flags=("--enable-doc=no",),
         ),
         Recipe(
             # clang 19 makes the same fast paths and no paired difference (0.99 to 1.03, 31 pairs).
@@ -109,7 +109,13 @@ RECIPES = {
             compilers=GCC,
             version_pattern=r"^(\d+\.\d+\.\d+)",
             tools=("cmake", "make"),
-            flags=("-DCMAKE_BUILD_TYPE=Release", "-DSNMALLOC_BUILD_TESTING=OFF"),
+            is_cxx=True,
+            flags=(
+                "-DCMAKE_BUILD_TYPE=Release",
+                "-DSNMALLOC_BUILD_TESTING=OFF",
+                # Its static target says sn_malloc and so on otherwise.
+                "-DSNMALLOC_STATIC_LIBRARY_PREFIX=",
+            ),
         ),
         Recipe(
             name="tcmalloc-google",

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from hakmem_lab.errors import LabError
 from hakmem_lab.launching import Outcome, run_once
@@ -55,6 +56,9 @@ def custom_metric(expression: str, lower_is_better: bool) -> Metric:
     return Metric(pattern, not lower_is_better, "")
 
 
+WALL_METRIC_NAME = "wall"
+
+
 @dataclass(frozen=True)
 class Contender:
     """One row of a comparison: a command line with a library preloaded, or none."""
@@ -66,6 +70,20 @@ class Contender:
 
     def run(self, cpus: str | None = None) -> Outcome:
         return run_once(self.command, self.preload, cpus, self.settings)
+
+
+def choose_metric(
+    expression: str | None, lower_is_better: bool, row: Contender, cpus: str | None
+) -> Metric:
+    """The metric asked for, or what a trial run of one contender prints."""
+    if expression == WALL_METRIC_NAME:
+        return WALL_TIME
+    if expression is not None:
+        return custom_metric(expression, lower_is_better)
+    trial = row.run(cpus)
+    if trial.start_error:
+        raise LabError(trial.start_error, 2)
+    return OPS_PER_SECOND if OPS_PER_SECOND.read(trial) is not None else WALL_TIME
 
 
 def contenders(
@@ -120,6 +138,20 @@ class Rotation:
         row.last_words = outcome.last_words()
 
 
+class RoundLog(Protocol):
+    """Where finished rounds go as they finish."""
+
+    def add_round(self, rotation: Rotation) -> None: ...
+
+    def add_problem(self, series: Series) -> None: ...
+
+
+def new_rotation(
+    rows: Sequence[Contender], metric: Metric, seed: int, cpus: str | None = None
+) -> Rotation:
+    return Rotation(metric, seed, cpus, {row.name: Series(row) for row in rows})
+
+
 def run_rotation(
     rows: Sequence[Contender],
     metric: Metric,
@@ -128,20 +160,34 @@ def run_rotation(
     cpus: str | None = None,
     progress: Callable[[str], None] = lambda _name: None,
 ) -> Rotation:
+    """A rotation run to its end, with no log of its rounds."""
+    rotation = new_rotation(rows, metric, seed, cpus)
+    run_rounds(rotation, rounds, progress)
+    return rotation
+
+
+def run_rounds(
+    rotation: Rotation,
+    rounds: int,
+    progress: Callable[[str], None] = lambda _name: None,
+    log: RoundLog | None = None,
+) -> None:
     """Runs whole rounds; a contender that fails is taken out, Ctrl-C ends it early."""
-    rotation = Rotation(metric, seed, cpus, {row.name: Series(row) for row in rows})
-    shuffler = random.Random(seed)
+    shuffler = random.Random(rotation.seed)
     try:
         for _ in range(rounds):
             for row in _shuffled(rotation.running(), shuffler):
                 progress(row.contender.name)
                 rotation.step(row)
-            rotation.rounds_done += 1
+                if row.problem and log is not None:
+                    log.add_problem(row)
             if not rotation.running():
                 break
+            rotation.rounds_done += 1
+            if log is not None:
+                log.add_round(rotation)
     except KeyboardInterrupt:
         rotation.interrupted = True
-    return rotation
 
 
 def _shuffled(rows: list[Series], shuffler: random.Random) -> Iterator[Series]:

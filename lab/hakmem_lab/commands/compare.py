@@ -1,6 +1,5 @@
 """`hakmem compare`: the user's own program under each allocator, in interleaved runs."""
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,18 +11,28 @@ from rich.console import Console
 from rich.table import Table
 
 from hakmem_lab import environment, report, tables
-from hakmem_lab.commands.pair import choose_metric, chosen_allocators, require_distinct
+from hakmem_lab.documents import write_json, write_text
 from hakmem_lab.errors import LabError
 from hakmem_lab.measures import CPU, FAULTS, PEAK_RSS, WALL, Cell, Measure, evaluate, measures_for
 from hakmem_lab.measures import scale_of as scale_for
-from hakmem_lab.options import resolve_cpus, resolve_seed
+from hakmem_lab.options import (
+    INTERRUPTED,
+    allocator_options,
+    chosen_allocators,
+    cpu_option,
+    html_option,
+    json_option,
+    metric_options,
+    pairs_option,
+    resolve_cpus,
+    resolve_seed,
+    seed_option,
+)
 from hakmem_lab.peers import DEFAULT_NAMES, Allocator, find
 from hakmem_lab.proof import Served, hakmem_served, load_checked, peer_served
 from hakmem_lab.recipes import RECIPES
-from hakmem_lab.rotation import Contender, Rotation, contenders, run_rotation
+from hakmem_lab.rotation import Contender, Rotation, choose_metric, contenders, run_rotation
 from hakmem_lab.syscalls import SystemCalls, count_system_calls
-
-INTERRUPTED = 130
 
 
 @dataclass
@@ -59,21 +68,14 @@ class Comparison:
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--pairs", default=10, show_default=True, type=click.IntRange(1), help="Rounds.")
-@click.option(
-    "--with",
-    "names",
-    help="Allocators, comma-separated; the first is the baseline (default: hakmem, glibc and "
-    "all others that are there).",
-)
-@click.option("--lib", "libraries", multiple=True, metavar="NAME=PATH", help="Add a library.")
-@click.option("--metric", help="Regular expression whose first group is the figure, or 'wall'.")
-@click.option("--lower-is-better", is_flag=True, help="Direction of --metric.")
+@pairs_option(10)
+@allocator_options(None, "hakmem, glibc and all others that are there")
+@metric_options()
 @click.option("--syscalls", is_flag=True, help="Count system calls too, in runs under strace.")
-@click.option("--cpu", default="none", show_default=True, help="CPU or list to pin to, or auto.")
-@click.option("--seed", type=int, help="Of the order and the intervals; printed when not given.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--html", "html_path", type=click.Path(dir_okay=False, path_type=Path))
+@cpu_option("none")
+@seed_option()
+@json_option()
+@html_option()
 @click.argument("program", nargs=-1, required=True)
 def compare(
     pairs: int,
@@ -97,8 +99,7 @@ def compare(
     console = tables.make_console()
     notes: list[str] = []
     wanted = names if names is not None else default_names(notes)
-    chosen = [load_checked(a) for a in chosen_allocators(wanted, libraries, floor=False)]
-    require_distinct([a.name for a in chosen])
+    chosen = [load_checked(a) for a in chosen_allocators(wanted, libraries)]
     rows = contenders(chosen, program)
     if not rows:
         raise LabError("no allocator to measure: " + "; ".join(a.problem for a in chosen))
@@ -181,9 +182,9 @@ def conclude(
     for note in comparison.notes:
         console.print(f"note: {note}", soft_wrap=True)
     if json_path is not None:
-        json_path.write_text(json.dumps(document(comparison), indent=1) + "\n")
+        write_json(json_path, "compare", document(comparison))
     if html_path is not None:
-        html_path.write_text(html(comparison))
+        write_text(html_path, html(comparison))
         console.print(f"report: {html_path}", soft_wrap=True)
     if comparison.interrupted:
         raise SystemExit(INTERRUPTED)

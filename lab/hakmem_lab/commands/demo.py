@@ -16,7 +16,7 @@ from rich.console import Console
 
 from hakmem_lab import environment, tables
 from hakmem_lab.errors import LabError
-from hakmem_lab.options import resolve_cpus, resolve_seed
+from hakmem_lab.options import INTERRUPTED, resolve_cpus, resolve_seed, seed_option
 from hakmem_lab.peers import DEFAULT_NAMES, Allocator, bench_program, find
 from hakmem_lab.proof import Served, hakmem_served, load_checked, malloc_providers, peer_served
 from hakmem_lab.rotation import (
@@ -32,7 +32,6 @@ from hakmem_lab.summary import summarise
 from hakmem_lab.syscalls import count_system_calls
 
 BASELINE = "hakmem"
-INTERRUPTED = 130
 BENCH_ROUNDS = 15
 BENCH_SLICE_S = 0.15
 BENCH_SLOTS = 400
@@ -76,7 +75,7 @@ class Findings:
 @click.command()
 @click.option("--app", default="", help="Command line of the real program (default: a workload).")
 @click.option("--cpu", help="CPU or list to pin to, or none (default: one CPU; --app not pinned).")
-@click.option("--seed", type=int, help="Of the order and the intervals; printed when not given.")
+@seed_option()
 def demo(app: str, cpu: str | None, seed: int | None) -> None:
     """Show the random-mixed benchmark and one real program under each allocator."""
     console = tables.make_console()

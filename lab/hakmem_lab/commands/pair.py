@@ -1,6 +1,5 @@
 """`hakmem pair`: one program under several allocators, in paired slices."""
 
-import json
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -8,36 +7,39 @@ from pathlib import Path
 import click
 
 from hakmem_lab import environment, tables
+from hakmem_lab.documents import write_json
 from hakmem_lab.errors import LabError
-from hakmem_lab.options import resolve_cpus, resolve_seed
-from hakmem_lab.peers import DEFAULT_NAMES, Allocator, find, from_path
+from hakmem_lab.options import (
+    INTERRUPTED,
+    allocator_options,
+    chosen_allocators,
+    cpu_option,
+    json_option,
+    metric_options,
+    pairs_option,
+    require_distinct,
+    resolve_cpus,
+    resolve_seed,
+    seed_option,
+    split_pair,
+)
+from hakmem_lab.peers import DEFAULT_NAMES, Allocator
 from hakmem_lab.proof import hakmem_served, load_checked
 from hakmem_lab.rotation import (
-    OPS_PER_SECOND,
-    WALL_TIME,
     Contender,
     Metric,
     Rotation,
+    choose_metric,
     contenders,
-    custom_metric,
     run_rotation,
 )
 from hakmem_lab.summary import Row, summarise
 
-INTERRUPTED = 130
-
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--pairs", default=15, show_default=True, type=click.IntRange(1), help="Rounds.")
+@pairs_option(15)
 @click.option("--floor", is_flag=True, help="Add the allocator that does nothing; net figures.")
-@click.option(
-    "--with",
-    "names",
-    default=",".join(DEFAULT_NAMES),
-    show_default=True,
-    help="Allocators, comma-separated; the first is the baseline.",
-)
-@click.option("--lib", "libraries", multiple=True, metavar="NAME=PATH", help="Add a library.")
+@allocator_options(",".join(DEFAULT_NAMES))
 @click.option(
     "--program",
     "programs",
@@ -45,11 +47,10 @@ INTERRUPTED = 130
     metavar="NAME=COMMAND",
     help="Add a row with a command line of its own and nothing preloaded (a static binary).",
 )
-@click.option("--cpu", default="auto", show_default=True, help="CPU or list to pin to, or none.")
-@click.option("--metric", help="Regular expression whose first group is the figure, or 'wall'.")
-@click.option("--lower-is-better", is_flag=True, help="Direction of --metric.")
-@click.option("--seed", type=int, help="Of the order and the intervals; printed when not given.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
+@cpu_option("auto")
+@metric_options()
+@seed_option()
+@json_option()
 @click.argument("program", nargs=-1, required=True)
 def pair(
     pairs: int,
@@ -101,40 +102,15 @@ def pair(
     summary = summarise(rotation, baseline, chosen)
     console.print(tables.comparison_table(summary, chosen_metric, baseline, with_net=floor))
     if json_path is not None:
-        write_json(json_path, facts, chosen_metric, baseline, rotation, summary)
+        write_json(json_path, "pair", document(facts, chosen_metric, baseline, rotation, summary))
     finish(console, rotation, baseline, pairs)
     if "NOT SERVED" in served.values():
         raise LabError("hakmem did not serve this program: its figures are another malloc's")
 
 
-def chosen_allocators(names: str, libraries: tuple[str, ...], floor: bool) -> list[Allocator]:
-    """Those of --with, then --lib, then the floor; a name in both takes the path of --lib."""
-    given = dict(split_pair("--lib", text) for text in libraries)
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    wanted += [name for name in given if name not in wanted]
-    if floor and "floor" not in wanted:
-        wanted.append("floor")
-    if not wanted:
-        raise LabError("--with: no allocator named", 2)
-    return [from_path(n, Path(given[n])) if n in given else find(n) for n in wanted]
-
-
-def split_pair(option: str, text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name or not value:
-        raise LabError(f"{option}: '{text}' is not NAME=VALUE", 2)
-    return name, value
-
-
 def static_row(text: str) -> Contender:
     name, command = split_pair("--program", text)
     return Contender(name, tuple(shlex.split(command)))
-
-
-def require_distinct(names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise LabError(f"two rows are named '{name}'", 2)
 
 
 def prove(chosen: list[Allocator], program: tuple[str, ...]) -> dict[str, str]:
@@ -145,28 +121,13 @@ def prove(chosen: list[Allocator], program: tuple[str, ...]) -> dict[str, str]:
     return {}
 
 
-def choose_metric(
-    expression: str | None, lower_is_better: bool, row: Contender, cpus: str | None
-) -> Metric:
-    """The metric asked for, or what a trial run of the first contender prints."""
-    if expression == "wall":
-        return WALL_TIME
-    if expression is not None:
-        return custom_metric(expression, lower_is_better)
-    trial = row.run(cpus)
-    if trial.start_error:
-        raise LabError(trial.start_error, 2)
-    return OPS_PER_SECOND if OPS_PER_SECOND.read(trial) is not None else WALL_TIME
-
-
-def write_json(
-    path: Path,
+def document(
     facts: dict[str, str],
     metric: Metric,
     baseline: str,
     rotation: Rotation,
     summary: list[Row],
-) -> None:
+) -> dict:
     """All slices and the summary, to be read by other tools."""
     slices = {
         name: [
@@ -182,7 +143,7 @@ def write_json(
         ]
         for name, series in rotation.series.items()
     }
-    document = {
+    return {
         "facts": facts,
         "metric": {"unit": metric.unit, "higher_is_better": metric.higher_is_better},
         "baseline": baseline,
@@ -191,7 +152,6 @@ def write_json(
         "summary": [asdict(row) for row in summary],
         "slices": slices,
     }
-    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def finish(console, rotation: Rotation, baseline: str, wanted: int) -> None:

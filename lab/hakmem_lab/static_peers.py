@@ -1,0 +1,304 @@
+"""Bench programs linked with one allocator each: wholly static, or else with its archive only.
+
+A preloaded allocator is called through the procedure linkage table and lies far from the program.
+Linked in, neither holds, and code and data fall into other places: separate binaries show how much
+of a difference is layout. An allocator that cannot be linked is reported, never replaced.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from hakmem_lab import cache
+from hakmem_lab.errors import LabError
+from hakmem_lab.peers import (
+    DEBIAN_LIBRARIES,
+    PEERS,
+    build_folder,
+    find,
+    known_names,
+    package_version,
+    repository_root,
+)
+from hakmem_lab.recipes import RECIPES
+from hakmem_lab.rotation import Contender
+
+# Those of bench/CMakeLists.txt and of the release preset; a test compares them.
+BENCH_FLAGS = (
+    "-O3",
+    "-Wall",
+    "-Wextra",
+    "-fno-builtin-malloc",
+    "-fno-builtin-free",
+    "-fno-builtin-calloc",
+    "-fno-builtin-realloc",
+)
+COMPILE_FLAGS = ("-g", "-DNDEBUG", *BENCH_FLAGS)
+STATIC = "static"
+ARCHIVE_ONLY = "archive in a dynamic program"
+LINKABLE = ("malloc", "calloc", "realloc", "free")
+TRIAL_SOURCE = Path(__file__).parent / "workloads" / "link_trial.c"
+TRIAL_LIMIT_S = 60
+CXX_SUFFIXES = (".cc", ".cpp", ".cxx")
+
+
+@dataclass(frozen=True)
+class PackagedArchive:
+    """A Debian archive; one without a file name is not packaged."""
+
+    file_name: str
+    package: str
+    is_cxx: bool = False
+    libraries: tuple[str, ...] = ()
+
+
+PACKAGED = {
+    "mimalloc": PackagedArchive("", "libmimalloc-dev"),
+    "jemalloc": PackagedArchive("libjemalloc.a", "libjemalloc-dev", libraries=("-lm",)),
+    "tcmalloc": PackagedArchive("libtcmalloc_minimal.a", "libgoogle-perftools-dev", is_cxx=True),
+}
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What is linked for one allocator; without a path, the C library's own malloc."""
+
+    name: str
+    path: Path | None = None
+    version: str = ""
+    problem: str = ""
+    is_cxx: bool = False
+    # What it needs after it on the linker's command line.
+    libraries: tuple[str, ...] = ()
+    # Whether it gives out memory that can be used: the floor does not.
+    is_allocator: bool = True
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Linked:
+    """A bench program with one allocator in it, or why there is none.
+
+    `note` says why it is not wholly static.
+    """
+
+    name: str
+    path: Path | None = None
+    kind: str = ""
+    problem: str = ""
+    note: str = ""
+    version: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> bool:
+        return not self.problem
+
+    def contender(self, arguments: Sequence[str], name: str = "") -> Contender:
+        """A row for a rotation: this program, nothing preloaded."""
+        if self.path is None:
+            raise LabError(f"{self.name} is not linked: {self.problem}")
+        return Contender(name or self.name, (str(self.path), *arguments), None, self.settings)
+
+
+class LinkError(Exception):
+    """Why a program could not be linked with an archive, in one line."""
+
+
+def linkable_names() -> list[str]:
+    return [*known_names(), "floor"]
+
+
+def program_sources(program: str) -> tuple[Path, ...]:
+    """The sources of a bench program by its name."""
+    folder = repository_root() / "bench"
+    for suffix in (".c", *CXX_SUFFIXES):
+        path = folder / f"{program}{suffix}"
+        if program.startswith("bench_") and path.is_file():
+            return path, folder / "bench.c"
+    there = sorted(path.stem for path in folder.glob("bench_*.c*"))
+    raise LabError(f"no bench program '{program}' (there are: {', '.join(there)})", 2)
+
+
+def find_archive(name: str) -> Archive:
+    """The archive of an allocator by name; what is missing comes back with its problem named."""
+    if name in RECIPES:
+        metadata, _ = cache.read(name)
+        return Archive(
+            name,
+            cache.archive_path(name),
+            str(metadata) if metadata else "",
+            cache.archive_problem(name),
+            RECIPES[name].is_cxx,
+            settings=find(name).settings,
+        )
+    if name in PEERS:
+        return packaged_archive(name, PACKAGED[name])
+    allocator = find(name)
+    if name == "glibc":
+        return Archive(name, version=allocator.version)
+    if name == "floor":
+        path = repository_root() / "bench" / "floor.c"
+        return Archive(name, path, allocator.version, is_allocator=False)
+    path = build_folder() / "libhakmem.a"
+    problem = "" if path.is_file() else f"{path} is missing: build first"
+    return Archive(name, path, find(name).version, problem)
+
+
+def packaged_archive(name: str, known: PackagedArchive) -> Archive:
+    if not known.file_name:
+        return Archive(name, problem=f"Debian's {known.package} has no static archive")
+    path = DEBIAN_LIBRARIES / known.file_name
+    problem = "" if path.is_file() else f"not installed (package {known.package})"
+    version = package_version(known.package)
+    return Archive(name, path, version, problem, known.is_cxx, known.libraries)
+
+
+def link(sources: Sequence[Path], name: str) -> Linked:
+    """Links a program with an allocator, or finds it in the cache by the digest of all that matters.
+
+    The first source names the program. Wholly static comes first; where that does not link or does
+    not run, the archive goes into a dynamic executable, and the note says why.
+    """
+    archive = find_archive(name)
+    if archive.problem:
+        return Linked(name, problem=archive.problem, version=archive.version)
+    if shutil.which("gcc") is None or shutil.which("g++") is None:
+        return Linked(name, problem="gcc or g++ is not installed", version=archive.version)
+    target = target_path(sources, archive)
+    described = target.with_suffix(".json")
+    base = Linked(name, target, version=archive.version, settings=archive.settings)
+    if target.is_file() and (known := read_description(described)):
+        return replace(base, kind=known["kind"], note=known["note"])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    reasons = []
+    for kind in (STATIC, ARCHIVE_ONLY) if archive.path else (STATIC,):
+        try:
+            build_one(sources, archive, kind, target)
+        except LinkError as error:
+            reasons.append(f"{kind}: {error}")
+            continue
+        note = "; ".join(reasons)
+        cache.replace_text(described, json.dumps({"kind": kind, "note": note}) + "\n")
+        return replace(base, kind=kind, note=note)
+    return replace(base, path=None, problem="; ".join(reasons))
+
+
+def read_description(path: Path) -> dict[str, str] | None:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def target_path(sources: Sequence[Path], archive: Archive) -> Path:
+    """Where the program goes: a name that changes with sources, headers, archive and compiler."""
+    digest = hashlib.sha256(repr((COMPILE_FLAGS, archive.settings)).encode())
+    headers = sorted({h for source in sources for h in source.parent.glob("*.h")})
+    own = [archive.path] if archive.path else []
+    for path in (*sources, *headers, *own, TRIAL_SOURCE, Path(__file__)):
+        digest.update(f"{path.name} {cache.checksum(path)}\n".encode())
+    said = subprocess.run(["g++", "--version"], capture_output=True, check=False)
+    digest.update(said.stdout)
+    stem = f"{sources[0].stem}-{archive.name}-{digest.hexdigest()[:16]}"
+    return cache.cache_folder() / "linked" / stem
+
+
+def build_one(sources: Sequence[Path], archive: Archive, kind: str, target: Path) -> None:
+    """Links, looks at whose malloc it is, and tries it; only then the program takes its place."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        folder = Path(scratch)
+        linked_archive = archive.path
+        if linked_archive is not None and linked_archive.suffix == ".c":
+            linked_archive = compile_source(linked_archive, folder)
+        if archive.is_allocator:
+            trial = link_one((TRIAL_SOURCE,), archive, linked_archive, kind, folder)
+            run_trial(trial, archive.settings)
+        program = link_one(sources, archive, linked_archive, kind, folder)
+        os.replace(program, target)
+
+
+def compile_source(source: Path, folder: Path) -> Path:
+    is_cxx = source.suffix in CXX_SUFFIXES
+    target = folder / f"{source.stem}.o"
+    compiler = ("g++", "-std=gnu++17") if is_cxx else ("gcc", "-std=gnu17")
+    run_tool([*compiler, *COMPILE_FLAGS, "-c", str(source), "-o", str(target)])
+    return target
+
+
+def link_one(
+    sources: Sequence[Path], archive: Archive, path: Path | None, kind: str, folder: Path
+) -> Path:
+    objects = [str(compile_source(source, folder)) for source in sources]
+    is_cxx = archive.is_cxx or any(source.suffix in CXX_SUFFIXES for source in sources)
+    program = folder / sources[0].stem
+    command = ["g++" if is_cxx else "gcc", *objects, *([str(path)] if path else [])]
+    command += [*archive.libraries, "-pthread"]
+    command += ["-static"] if kind == STATIC else []
+    command += [f"-Wl,--trace-symbol={symbol}" for symbol in LINKABLE]
+    said = run_tool([*command, "-o", str(program)])
+    if path is not None:
+        require_own_functions(said, path)
+    require_defined(program)
+    return program
+
+
+def require_own_functions(said: str, path: Path) -> None:
+    """The linker's word on where each function comes from: it must be the archive."""
+    for symbol in LINKABLE:
+        found = definition_of(said, symbol)
+        if found is None or found.name != path.name:
+            raise LinkError(f"{symbol} comes from {found.name if found else 'nowhere'}")
+
+
+def definition_of(said: str, symbol: str) -> Path | None:
+    """The first file that defines a symbol, in the linker's trace."""
+    found = re.search(rf"(\S+?)(?:\([^()\s]+\))?: definition of {symbol}$", said, re.MULTILINE)
+    return Path(found[1]) if found else None
+
+
+def require_defined(program: Path) -> None:
+    """The executable itself must have malloc, not call for the C library's."""
+    names = run_tool(["nm", "--defined-only", "--format=posix", str(program)])
+    if not re.search(r"^malloc [TtWi] ", names, re.MULTILINE):
+        raise LinkError("the program has no malloc of its own")
+
+
+def run_trial(program: Path, settings: Mapping[str, str]) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    try:
+        ran = subprocess.run(
+            [str(program)],
+            env={**environment, **settings},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TRIAL_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise LinkError(f"a small program does not end within {TRIAL_LIMIT_S} s") from None
+    if ran.returncode:
+        words = ran.stderr.strip().splitlines() or [f"status {ran.returncode}"]
+        raise LinkError(f"a small program fails with it: {words[-1]}")
+
+
+def run_tool(command: Sequence[str]) -> str:
+    """Runs a compiler or a linker; its first error is the reason when it fails."""
+    ran = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if ran.returncode == 0:
+        return ran.stdout + ran.stderr
+    lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
+    telling = [x for x in lines if re.search(r"\berror: |undefined ref|multiple def", x)]
+    raise LinkError((telling or lines or [f"{command[0]} failed"])[0][:300])
+
+
+def as_json(linked: Linked) -> dict:
+    return {**asdict(linked), "path": str(linked.path) if linked.path else None}
