@@ -1,11 +1,13 @@
-/* Arguments, clock and output of the bench programs. See bench.h. */
+/* Arguments, clock, threads and output of the bench programs. See bench.h. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "bench.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +111,60 @@ void *bench_map(size_t bytes) {
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) bench_fail("no memory for the slot array");
     return memory;
+}
+
+uint64_t bench_resident_kb(void) {
+    char text[4096];
+    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (length <= 0) return 0;
+    text[length] = '\0';
+    const char *line = strstr(text, "VmRSS:");
+    return line != NULL ? strtoull(line + strlen("VmRSS:"), NULL, 10) : 0;
+}
+
+typedef struct {
+    pthread_t thread;
+    pthread_barrier_t *all_there;
+    void (*work)(void *state);
+    void *state;
+    uint64_t start_ns;
+    uint64_t end_ns;
+} runner;
+
+/* Each thread takes its own times: the one that waits for the others may be scheduled late. */
+static void *run_one(void *argument) {
+    runner *r = argument;
+    pthread_barrier_wait(r->all_there);
+    r->start_ns = bench_now_ns();
+    r->work(r->state);
+    r->end_ns = bench_now_ns();
+    return NULL;
+}
+
+uint64_t bench_run_threads(uint64_t count, void (*work)(void *state), void *states,
+                           size_t state_bytes) {
+    pthread_barrier_t all_there;
+    runner *runners = bench_map(count * sizeof *runners);
+    if (pthread_barrier_init(&all_there, NULL, (unsigned)count) != 0)
+        bench_fail("cannot make a barrier");
+    for (uint64_t t = 0; t < count; t++) {
+        runners[t] = (runner){.all_there = &all_there, .work = work,
+                              .state = (char *)states + t * state_bytes};
+        if (pthread_create(&runners[t].thread, NULL, run_one, &runners[t]) != 0)
+            bench_fail("cannot start a thread");
+    }
+    uint64_t first = UINT64_MAX, last = 0;
+    for (uint64_t t = 0; t < count; t++) {
+        pthread_join(runners[t].thread, NULL);
+        if (runners[t].start_ns < first) first = runners[t].start_ns;
+        if (runners[t].end_ns > last) last = runners[t].end_ns;
+    }
+    pthread_barrier_destroy(&all_there);
+    munmap(runners, count * sizeof *runners);
+    return last - first;
 }
 
 uint64_t bench_seed(uint64_t seed) {

@@ -1,6 +1,6 @@
 /*
- * What the bench programs share: arguments, clock, random numbers, the result line.
- * Nothing here calls malloc: slot arrays come from mmap and output goes through write, so that
+ * What the bench programs share: arguments, clock, random numbers, threads, the result line.
+ * Only bench_block calls malloc: slot arrays come from mmap and output goes through write, so that
  * the program's own bookkeeping is the same under every allocator and works under the floor.
  */
 #ifndef HAKMEM_BENCH_H
@@ -8,6 +8,13 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { BENCH_PAGE_BYTES = 4096 };
 
 /* One positional argument: `value` holds the default before parsing. */
 typedef struct {
@@ -22,15 +29,23 @@ typedef struct {
 void bench_parse(int argc, char **argv, const char *pattern, bench_arg *args, size_t count);
 
 /* For conditions between arguments, such as min above max. */
-_Noreturn void bench_reject(const bench_arg *arg, const char *why);
+void bench_reject(const bench_arg *arg, const char *why) __attribute__((noreturn));
 
 /* Stops the run when a block or a thread could not be had. */
-_Noreturn void bench_fail(const char *what);
+void bench_fail(const char *what) __attribute__((noreturn));
 
 uint64_t bench_now_ns(void);
 
 /* Zeroed memory for slot arrays, never from malloc. */
 void *bench_map(size_t bytes);
+
+/* Resident memory of this process now, read without malloc; 0 where /proc cannot be read. */
+uint64_t bench_resident_kb(void);
+
+/* Runs `work` on `count` states of `state_bytes` each, one thread a state, all let go at once.
+ * Returns the time from the first start to the last end, without creating and ending threads. */
+uint64_t bench_run_threads(uint64_t count, void (*work)(void *state), void *states,
+                           size_t state_bytes);
 
 void bench_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -58,9 +73,67 @@ static inline uint64_t bench_below(uint64_t random, uint64_t bound) {
 
 /* Writes the first and the last byte, as a program that uses its block would. */
 static inline void bench_touch(void *block, size_t size, uint64_t value) {
-    volatile unsigned char *bytes = block;
+    volatile unsigned char *bytes = (volatile unsigned char *)block;
     bytes[0] = (unsigned char)value;
     bytes[size - 1] = (unsigned char)value;
 }
+
+/* Writes one byte in every page, so that the cost of faulting memory in is part of the figure. */
+static inline void bench_touch_pages(void *block, size_t size, uint64_t value) {
+    volatile unsigned char *bytes = (volatile unsigned char *)block;
+    for (size_t at = 0; at < size; at += BENCH_PAGE_BYTES) bytes[at] = (unsigned char)value;
+}
+
+/* What malloc, calloc or realloc returned, unless that is NULL. */
+static inline void *bench_checked(void *block) {
+    if (block == NULL) bench_fail("the allocator returned NULL");
+    return block;
+}
+
+/* A block from malloc, touched. */
+static inline void *bench_block(size_t size, uint64_t value) {
+    void *block = bench_checked(malloc(size));
+    bench_touch(block, size, value);
+    return block;
+}
+
+/* Mixes one more value into a check sum (a multiplication and a shift, not cryptography). */
+static inline uint64_t bench_mix(uint64_t sum, uint64_t value) {
+    sum = (sum ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return sum ^ (sum >> 29);
+}
+
+/* An even choice of a size from the low half of `random`; bench_below takes the high half. */
+static inline size_t bench_size(uint64_t random, uint64_t min, uint64_t max) {
+    return min + (random & 0xffffffffu) % (max - min + 1);
+}
+
+/* Sizes below 2^40, each doubling as likely as the next. A code is the size's logarithm in steps
+ * of a millionth of a doubling: its exponent, then the 20 bits that follow the leading one. */
+typedef struct {
+    uint64_t min, max, first_code, codes;
+} bench_log_sizes;
+
+static inline uint64_t bench_log_code(uint64_t size) {
+    unsigned exponent = 63u - (unsigned)__builtin_clzll(size);
+    return ((uint64_t)exponent << 20) + (((size << 20) >> exponent) & 0xfffffu);
+}
+
+static inline bench_log_sizes bench_log_between(uint64_t min, uint64_t max) {
+    uint64_t first = bench_log_code(min);
+    bench_log_sizes sizes = {min, max, first, bench_log_code(max) - first + 1};
+    return sizes;
+}
+
+/* Uses the high half of `random`: take another one for the slot. */
+static inline size_t bench_log_size(const bench_log_sizes *sizes, uint64_t random) {
+    uint64_t code = sizes->first_code + bench_below(random, sizes->codes);
+    uint64_t size = (((UINT64_C(1) << 20) | (code & 0xfffffu)) << (code >> 20)) >> 20;
+    return size < sizes->min ? sizes->min : size > sizes->max ? sizes->max : size;
+}
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

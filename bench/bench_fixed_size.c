@@ -7,13 +7,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static void *new_block(size_t size, uint64_t value) {
-    void *block = malloc(size);
-    if (block == NULL) bench_fail("malloc returned NULL");
-    bench_touch(block, size, value);
-    return block;
-}
-
 int main(int argc, char **argv) {
     bench_arg args[] = {
         {"iters", "pairs of one free and one malloc", 20000000, 1, UINT64_C(1) << 48},
@@ -25,14 +18,14 @@ int main(int argc, char **argv) {
     uint64_t pairs = args[0].value, slot_count = args[2].value;
     size_t size = args[1].value;
     void **slots = bench_map(slot_count * sizeof *slots);
-    for (uint64_t i = 0; i < slot_count; i++) slots[i] = new_block(size, i);
+    for (uint64_t i = 0; i < slot_count; i++) slots[i] = bench_block(size, i);
 
     uint64_t state = bench_seed(42);
     uint64_t start = bench_now_ns();
     for (uint64_t i = 0; i < pairs; i++) {
         void **slot = &slots[bench_below(bench_random(&state), slot_count)];
         free(*slot);
-        *slot = new_block(size, i);
+        *slot = bench_block(size, i);
     }
     uint64_t elapsed = bench_now_ns() - start;
 

@@ -25,11 +25,7 @@ typedef struct {
 static sem_t chains_done;
 
 static void *new_block(chain *c, uint64_t random) {
-    size_t size = c->size_min + (random & 0xffffffffu) % c->size_span;
-    void *block = malloc(size);
-    if (block == NULL) bench_fail("malloc returned NULL");
-    bench_touch(block, size, random);
-    return block;
+    return bench_block(c->size_min + (random & 0xffffffffu) % c->size_span, random);
 }
 
 static void start_worker(chain *c);

@@ -10,8 +10,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { PAGE_BYTES = 4096 };
-
 static uint64_t replacements, size_min, size_span, slot_count;
 
 typedef struct {
@@ -22,10 +20,9 @@ typedef struct {
 
 static void *new_block(uint64_t random) {
     size_t size = size_min + (random & 0xffffffffu) % size_span;
-    volatile unsigned char *block = malloc(size);
-    if (block == NULL) bench_fail("malloc returned NULL");
-    for (size_t at = 0; at < size; at += PAGE_BYTES) block[at] = (unsigned char)random;
-    return (void *)block;
+    void *block = bench_checked(malloc(size));
+    bench_touch_pages(block, size, random);
+    return block;
 }
 
 static void *worker(void *argument) {

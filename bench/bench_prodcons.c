@@ -59,12 +59,8 @@ static void *producer(void *argument) {
     batch filling;
     for (uint64_t left = blocks_each; left > 0; left -= filling.count) {
         filling.count = left < BATCH_BLOCKS ? left : BATCH_BLOCKS;
-        for (uint64_t i = 0; i < filling.count; i++) {
-            void *block = malloc(block_bytes);
-            if (block == NULL) bench_fail("malloc returned NULL");
-            bench_touch(block, block_bytes, i);
-            filling.blocks[i] = block;
-        }
+        for (uint64_t i = 0; i < filling.count; i++)
+            filling.blocks[i] = bench_block(block_bytes, i);
         ring_put(&filling);
     }
     pthread_mutex_lock(&ring.lock);

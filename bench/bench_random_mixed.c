@@ -21,10 +21,7 @@ static void run_steps(void **slots, uint64_t slot_count, uint64_t steps, uint64_
             *slot = NULL;
         } else {
             size_t size = SIZE_MIN_BYTES + (random & (SIZE_SPREAD - 1));
-            void *block = malloc(size);
-            if (block == NULL) bench_fail("malloc returned NULL");
-            bench_touch(block, size, random);
-            *slot = block;
+            *slot = bench_block(size, random);
         }
     }
 }

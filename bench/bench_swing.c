@@ -21,10 +21,7 @@ int main(int argc, char **argv) {
 
     uint64_t start = bench_now_ns();
     for (uint64_t done = 0; done < iters; done += count) {
-        for (uint64_t i = 0; i < count; i++) {
-            blocks[i] = malloc(size);
-            if (blocks[i] == NULL) bench_fail("malloc returned NULL");
-        }
+        for (uint64_t i = 0; i < count; i++) blocks[i] = bench_checked(malloc(size));
         for (uint64_t i = 0; i < count; i++) free(blocks[i]);
     }
     uint64_t elapsed = bench_now_ns() - start;

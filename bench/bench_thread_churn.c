@@ -7,13 +7,10 @@
  */
 #include "bench.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { SIZE_MIN_BYTES = 16, SIZE_SPREAD = 1024 };
 
@@ -34,9 +31,7 @@ static void *short_life(void *argument) {
     for (uint64_t i = 0; i < blocks_each; i++) {
         uint64_t random = bench_random(&l->random);
         size_t size = SIZE_MIN_BYTES + (random & (SIZE_SPREAD - 1));
-        l->own[i] = malloc(size);
-        if (l->own[i] == NULL) bench_fail("malloc returned NULL");
-        bench_touch(l->own[i], size, random);
+        l->own[i] = bench_block(size, random);
     }
     for (uint64_t i = 0; i < blocks_each; i += 2) {
         free(l->own[i]);
@@ -49,18 +44,6 @@ static void *short_life(void *argument) {
         l->own[i] = NULL;
     }
     return NULL;
-}
-
-static uint64_t resident_kb(void) {
-    char text[4096];
-    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
-    ssize_t length = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (length <= 0) return 0;
-    text[length] = '\0';
-    const char *line = strstr(text, "VmRSS:");
-    return line != NULL ? strtoull(line + strlen("VmRSS:"), NULL, 10) : 0;
 }
 
 int main(int argc, char **argv) {
@@ -90,7 +73,7 @@ int main(int argc, char **argv) {
         lane *l = &lanes[t % live];
         if (t >= live) {
             pthread_join(l->thread, NULL);
-            if (t - live + 1 == marks[sampled]) samples_kb[sampled++] = resident_kb();
+            if (t - live + 1 == marks[sampled]) samples_kb[sampled++] = bench_resident_kb();
         }
         if (t < threads && pthread_create(&l->thread, NULL, short_life, l) != 0)
             bench_fail("cannot start a thread");

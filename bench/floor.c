@@ -5,14 +5,16 @@
  * those here, and for nothing else.
  *
  * Each thread has a ring of its own, small enough to stay in the first-level cache: what an
- * allocator's choice of addresses costs in caches is its own, not the program's. What must keep its contents (thread
- * descriptors, what libc asks for at start-up) comes from memory that is never handed out again:
- * calloc, realloc, aligned requests, and the first FIRST_LAP_BYTES of the first thread's mallocs.
+ * allocator's choice of addresses costs in caches is its own, not the program's. What must keep its
+ * contents (thread descriptors, what libc asks for at start-up) comes from memory that is never
+ * handed out again: realloc, the first KEPT_FIRST_BYTES of calloc and aligned requests, and the
+ * first FIRST_LAP_BYTES of the first thread's mallocs. Only realloc can run out of it.
  *
  * Linked into a program in place of malloc, or preloaded.
  */
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -30,6 +32,7 @@ enum { ALIGNMENT_BYTES = 16, RING_COUNT = 64 };
 #define LARGE_START_BYTES (8 * MIB)
 #define LARGE_REQUEST_MAX (128 * MIB)
 #define KEPT_BYTES (128 * MIB)
+#define KEPT_FIRST_BYTES (1 * MIB)
 
 static struct {
     _Alignas(4096) unsigned char rings[RING_COUNT][RING_BYTES];
@@ -86,7 +89,8 @@ static __attribute__((noinline)) void *malloc_slow(size_t size) {
     return c->ring;
 }
 
-EXPORT void *malloc(size_t size) {
+/* Not by the name of malloc: a compiler may take malloc and memset for calloc, which calls this. */
+static inline void *ring_block(size_t size) {
     cursor *c = &my_cursor;
     size_t rounded = (size + ALIGNMENT_BYTES - 1) & ~(size_t)(ALIGNMENT_BYTES - 1);
     unsigned char *block = c->next;
@@ -96,15 +100,23 @@ EXPORT void *malloc(size_t size) {
     return block;
 }
 
+EXPORT void *malloc(size_t size) { return ring_block(size); }
+
 EXPORT void free(void *block) {
     /* Keeps the call and its argument, which is what the floor is there to count. */
     __asm__ volatile("" : : "r"(block) : "memory");
 }
 
+static bool is_early(void) {
+    return atomic_load_explicit(&kept_used, memory_order_relaxed) < KEPT_FIRST_BYTES;
+}
+
 EXPORT void *calloc(size_t count, size_t size) {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes)) return out_of_memory();
-    return kept_block(ALIGNMENT_BYTES, bytes);
+    if (is_early()) return kept_block(ALIGNMENT_BYTES, bytes);
+    void *block = ring_block(bytes);
+    return block != NULL ? memset(block, 0, bytes) : NULL;
 }
 
 /* Sizes are not recorded: a realloc copies what can be read behind the old block, up to `size`. */
@@ -118,7 +130,12 @@ EXPORT void *realloc(void *old, size_t size) {
 }
 
 EXPORT void *memalign(size_t alignment, size_t size) {
-    return kept_block(alignment < ALIGNMENT_BYTES ? ALIGNMENT_BYTES : alignment, size);
+    if (alignment < ALIGNMENT_BYTES) alignment = ALIGNMENT_BYTES;
+    if (is_early()) return kept_block(alignment, size);
+    size_t room;
+    if (__builtin_add_overflow(size, alignment - 1, &room)) return out_of_memory();
+    uintptr_t address = (uintptr_t)ring_block(room);
+    return (void *)((address + alignment - 1) & ~(uintptr_t)(alignment - 1));
 }
 
 EXPORT void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
