@@ -26,7 +26,7 @@ def environment_without_preload() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and not k.startswith("HAKMEM_")}
 
 
-def with_pkg_config(prefix: Path, library: Path, work: Path, cc: str) -> None:
+def with_pkg_config(prefix: Path, library: Path, work: Path, cc: str, cxx: str) -> None:
     # Without the variables that lead to another installation of the same name.
     environment = dict(environment_without_preload(), PKG_CONFIG_LIBDIR=str(library / "pkgconfig"))
     flags = run("pkg-config", "--cflags", "--libs", "hakmem", env=environment).split()
@@ -37,6 +37,10 @@ def with_pkg_config(prefix: Path, library: Path, work: Path, cc: str) -> None:
     run(cc, "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", HERE / "consumer/program.c", "-o", program, *flags)
     output = run(program, env=dict(environment, LD_LIBRARY_PATH=str(library)))
     expect("pkg-config", output, r"version \d+\.\d+\.\d+ ours 1 1 served 1")
+    static = run("pkg-config", "--static", "--libs", "--cflags", "hakmem", env=environment).split()
+    program = work / "static_with_pkg_config"
+    run(cxx, "-static", HERE / "consumer/unnamed.cc", "-o", program, *static)
+    expect("pkg-config --static", run(program, input="x\n", env=environment), "read 2 ours 1 1 1")
 
 
 def with_cmake(prefix: Path, library: Path, work: Path, cmake: str, cc: str, cxx: str) -> None:
@@ -47,6 +51,8 @@ def with_cmake(prefix: Path, library: Path, work: Path, cmake: str, cc: str, cxx
     for name in ("shared", "archive", "static"):
         output = run(build / name, env=dict(environment_without_preload(), LD_LIBRARY_PATH=str(library)))
         expect(name, output, r"version \d+\.\d+\.\d+ ours 1 1 1 served 1 threw 1")
+    for name in ("unnamed_archive", "unnamed_static"):
+        expect(name, run(build / name, input="x\n", env=environment_without_preload()), "read 2 ours 1 1 1")
     needed = {n: run("readelf", "-d", build / n) for n in ("shared", "archive", "static")}
     for name, wanted in (("shared", True), ("archive", False), ("static", False)):
         if ("libhakmem.so" in needed[name]) != wanted:
@@ -66,7 +72,7 @@ def main(cmake: str, build: str, cc: str, cxx: str) -> None:
             if not (prefix / "include/hakmem" / header).is_file():
                 raise SystemExit(f"{header} was not installed")
         with_cmake(prefix, library, work, cmake, cc, cxx)
-        with_pkg_config(prefix, library, work, cc)
+        with_pkg_config(prefix, library, work, cc, cxx)
 
 
 if __name__ == "__main__":
