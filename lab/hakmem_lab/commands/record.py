@@ -1,0 +1,89 @@
+"""`hakmem record`: writes down what a program asks of malloc."""
+
+from pathlib import Path
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from hakmem_lab import tables
+from hakmem_lab.documents import check_output
+from hakmem_lab.errors import LabError
+from hakmem_lab.peers import find
+from hakmem_lab.proof import load_checked
+from hakmem_lab.trace_record import (
+    check_program,
+    prepare_file,
+    record_program,
+    recorded_traces,
+)
+from hakmem_lab.trace_summary import TraceSummary
+
+SHOWN = 10
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    default="hakmem.trace",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=check_output,
+    metavar="FILE",
+    help="Trace of the first process; others go to FILE.<process id>.",
+)
+@click.option("--on", default="glibc", show_default=True, metavar="NAME", help="Allocator below.")
+@click.option(
+    "--limit",
+    "limit_mb",
+    default=4096,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="MB",
+    help="Recording stops where a file gets larger.",
+)
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def record(path: Path, on: str, limit_mb: int, program: tuple[str, ...]) -> None:
+    """Record the allocations of PROGRAM: hakmem record [OPTIONS] -- PROGRAM [ARGUMENT]...
+
+    `hakmem replay` repeats them under any allocator. The program has this terminal, and its exit
+    status becomes that of this command (128 + n after signal n). Programs it starts, and children
+    it forks, each get a file of their own. What is recorded is in the file at once: a crash or
+    SIGKILL loses nothing that was.
+    """
+    path = path.absolute()
+    check_program(program)
+    below = load_checked(find(on))
+    if not below.usable:
+        raise LabError(f"--on: {on}: {below.problem}", 2)
+    prepare_file(path)
+    status = record_program(program, path, below, limit_mb)
+    found = recorded_traces(path)
+    report(found)
+    if status:
+        raise SystemExit(status)
+
+
+def report(found: list[TraceSummary]) -> None:
+    """On stderr: stdout is the program's."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console.width = max(console.width, tables.PLAIN_WIDTH)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title, side in (("trace", "left"), ("calls", "right"), ("threads", "right"),
+                        ("peak live MB", "right"), ("program", "left")):  # fmt: skip
+        table.add_column(title, justify=side, overflow="fold")
+    for summary in found[:SHOWN]:
+        kind = ", forked" if summary.figures["forked"] else ""
+        table.add_row(
+            summary.path.name,
+            f"{summary.calls:,}",
+            f"{summary.figures['threads']:,}",
+            f"{summary.figures['peak_bytes'] / 1e6:.2f}",
+            f"{summary.executable}{kind}",
+        )
+    console.print(table)
+    if len(found) > SHOWN:
+        console.print(f"and {len(found) - SHOWN} more processes with fewer calls")
