@@ -1,7 +1,7 @@
 # Front doors to the build (CMake), the tests (CTest) and the lab (Python). Each target does its
 # own set-up: see scripts/setup.sh.
 
-.PHONY: help run test bench clean
+.PHONY: help run test bench pgo safety clean
 .DEFAULT_GOAL := help
 
 help:
@@ -9,6 +9,8 @@ help:
 	@echo "make run APP=\"...\"   the same with a program of your own"
 	@echo "make test            build and run all tests"
 	@echo "make bench           all bench programs in paired slices (PAIRS=15; takes minutes)"
+	@echo "make pgo             build with a profile into build/pgo, and compare with release (minutes)"
+	@echo "make safety          what the misuse checks cost, in paired slices (minutes)"
 	@echo "make clean           remove build/ (and keep .venv/)"
 
 # APP goes through the environment as it was typed: it may hold quotes and dollars.
@@ -27,6 +29,17 @@ bench:
 	@scripts/setup.sh run
 	@scripts/build.sh release programs
 	@scripts/bench.sh
+
+# The tests' packages: the finished build must pass the API tests, and valgrind counts instructions.
+pgo:
+	@scripts/setup.sh test
+	@scripts/build.sh release programs
+	@.venv/bin/hakmem pgo
+
+safety:
+	@scripts/setup.sh test
+	@scripts/build.sh release programs
+	@.venv/bin/hakmem safety
 
 clean:
 	@rm -rf build

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Sees to it that everything `make run` or `make test` needs is there: Debian packages, and the
-# virtual environment of the lab. Silent when nothing is missing.
+# Sees to it that everything `make run`, `make test` or a benchmark needs is there: Debian packages,
+# and the virtual environment of the lab. Silent when nothing is missing.
 #
-#   scripts/setup.sh run|test
+#   scripts/setup.sh run|test|bench
 #
 # As root it installs what is missing; otherwise it names the one command that does, and exits
 # with status 2.
@@ -13,8 +13,9 @@ goal=${1:-}
 case $goal in
 run) lists=(scripts/packages-run.txt) ;;
 test) lists=(scripts/packages-run.txt scripts/packages-test.txt tests/preload/packages.txt) ;;
+bench) lists=(scripts/packages-run.txt scripts/packages-bench.txt) ;;
 *)
-    echo "usage: scripts/setup.sh run|test" >&2
+    echo "usage: scripts/setup.sh run|test|bench" >&2
     exit 2
     ;;
 esac

@@ -10,6 +10,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hakmem_lab.documents import write_text
+
 
 @dataclass(frozen=True)
 class Metadata:
@@ -91,14 +93,7 @@ def write(metadata: Metadata, library: Path, archive: Path) -> None:
     path.unlink(missing_ok=True)
     library.replace(library_path(metadata.name))
     archive.replace(archive_path(metadata.name))
-    replace_text(path, json.dumps(asdict(metadata), indent=1) + "\n")
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Writes a file so that it is there whole or not at all."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    fresh.write_text(text)
-    fresh.replace(path)
+    write_text(path, json.dumps(asdict(metadata), indent=1) + "\n")
 
 
 def metadata_path(name: str) -> Path:

@@ -12,12 +12,15 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from hakmem_lab import cache
+from hakmem_lab.documents import write_text
 from hakmem_lab.errors import LabError
+from hakmem_lab.launching import signal_name
 from hakmem_lab.peers import (
     DEBIAN_LIBRARIES,
     PEERS,
@@ -46,6 +49,7 @@ ARCHIVE_ONLY = "archive in a dynamic program"
 LINKABLE = ("malloc", "calloc", "realloc", "free")
 TRIAL_SOURCE = Path(__file__).parent / "workloads" / "link_trial.c"
 TRIAL_LIMIT_S = 60
+STALE_AFTER_DAYS = 14
 CXX_SUFFIXES = (".cc", ".cpp", ".cxx")
 
 
@@ -117,14 +121,22 @@ def linkable_names() -> list[str]:
 
 
 def program_sources(program: str) -> tuple[Path, ...]:
-    """The sources of a bench program by its name."""
+    """The sources of a bench program by its name, its own first, as the build has them."""
     folder = repository_root() / "bench"
-    for suffix in (".c", *CXX_SUFFIXES):
-        path = folder / f"{program}{suffix}"
-        if program.startswith("bench_") and path.is_file():
-            return path, folder / "bench.c"
     there = sorted(path.stem for path in folder.glob("bench_*.c*"))
-    raise LabError(f"no bench program '{program}' (there are: {', '.join(there)})", 2)
+    if program not in there:
+        raise LabError(f"no bench program '{program}' (there are: {', '.join(there)})", 2)
+    if not (build_folder() / "build.ninja").is_file():
+        # Built by other means: all that is known are the names.
+        return next(folder.glob(f"{program}.c*")), folder / "bench.c"
+    query = ["ninja", "-C", str(build_folder()), "-t", "query", f"bench/{program}"]
+    asked = subprocess.run(query, capture_output=True, text=True, check=False)
+    objects = re.findall(r"^ +bench/CMakeFiles/[^/]+\.dir/(\S+)\.o$", asked.stdout, re.MULTILINE)
+    if not objects:
+        raise LabError(f"{build_folder()} does not know {program}: build first", 2)
+    return tuple(
+        folder / name for name in sorted(set(objects), key=lambda x: Path(x).stem != program)
+    )
 
 
 def find_archive(name: str) -> Archive:
@@ -162,7 +174,7 @@ def packaged_archive(name: str, known: PackagedArchive) -> Archive:
 
 
 def link(sources: Sequence[Path], name: str) -> Linked:
-    """Links a program with an allocator, or finds it in the cache by the digest of all that matters.
+    """Links a program with an allocator, or finds it in the cache by a digest of what it is of.
 
     The first source names the program. Wholly static comes first; where that does not link or does
     not run, the archive goes into a dynamic executable, and the note says why.
@@ -170,8 +182,8 @@ def link(sources: Sequence[Path], name: str) -> Linked:
     archive = find_archive(name)
     if archive.problem:
         return Linked(name, problem=archive.problem, version=archive.version)
-    if shutil.which("gcc") is None or shutil.which("g++") is None:
-        return Linked(name, problem="gcc or g++ is not installed", version=archive.version)
+    if absent := [tool for tool in ("gcc", "g++", "nm") if shutil.which(tool) is None]:
+        return Linked(name, problem=f"{absent[0]} is not installed", version=archive.version)
     target = target_path(sources, archive)
     described = target.with_suffix(".json")
     base = Linked(name, target, version=archive.version, settings=archive.settings)
@@ -186,9 +198,18 @@ def link(sources: Sequence[Path], name: str) -> Linked:
             reasons.append(f"{kind}: {error}")
             continue
         note = "; ".join(reasons)
-        cache.replace_text(described, json.dumps({"kind": kind, "note": note}) + "\n")
+        write_text(described, json.dumps({"kind": kind, "note": note}) + "\n")
+        remove_stale(target.parent)
         return replace(base, kind=kind, note=note)
     return replace(base, path=None, problem="; ".join(reasons))
+
+
+def remove_stale(folder: Path) -> None:
+    """Programs that nobody has linked anew for weeks were of sources that have changed since."""
+    limit = time.time() - 24 * 3600 * STALE_AFTER_DAYS
+    for path in folder.iterdir():
+        if path.is_file() and path.stat().st_mtime < limit:
+            path.unlink(missing_ok=True)
 
 
 def read_description(path: Path) -> dict[str, str] | None:
@@ -222,7 +243,7 @@ def build_one(sources: Sequence[Path], archive: Archive, kind: str, target: Path
             trial = link_one((TRIAL_SOURCE,), archive, linked_archive, kind, folder)
             run_trial(trial, archive.settings)
         program = link_one(sources, archive, linked_archive, kind, folder)
-        os.replace(program, target)
+        program.replace(target)
 
 
 def compile_source(source: Path, folder: Path) -> Path:
@@ -242,7 +263,9 @@ def link_one(
     command = ["g++" if is_cxx else "gcc", *objects, *([str(path)] if path else [])]
     command += [*archive.libraries, "-pthread"]
     command += ["-static"] if kind == STATIC else []
-    command += [f"-Wl,--trace-symbol={symbol}" for symbol in LINKABLE]
+    for symbol in LINKABLE:
+        # Wanted by itself: a program that only says new would get the rest from the C library.
+        command += [f"-Wl,--undefined={symbol}", f"-Wl,--trace-symbol={symbol}"]
     said = run_tool([*command, "-o", str(program)])
     if path is not None:
         require_own_functions(said, path)
@@ -285,6 +308,8 @@ def run_trial(program: Path, settings: Mapping[str, str]) -> None:
         )
     except subprocess.TimeoutExpired:
         raise LinkError(f"a small program does not end within {TRIAL_LIMIT_S} s") from None
+    if ran.returncode < 0:
+        raise LinkError(f"a small program is killed by {signal_name(-ran.returncode)} with it")
     if ran.returncode:
         words = ran.stderr.strip().splitlines() or [f"status {ran.returncode}"]
         raise LinkError(f"a small program fails with it: {words[-1]}")

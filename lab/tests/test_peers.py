@@ -68,10 +68,12 @@ def put(name: str, library: Path, **changes: str) -> cache.Metadata:
         "operator_new": False,
     }
     cache.cache_folder().mkdir(parents=True, exist_ok=True)
-    copy = cache.cache_folder() / "fresh.so"
+    copy, archive = cache.cache_folder() / "fresh.so", cache.cache_folder() / "fresh.a"
     copy.write_bytes(library.read_bytes())
+    archive.write_bytes(b"!<arch>\n")
+    fields["archive_sha256"] = cache.checksum(archive)
     metadata = cache.Metadata(**{**fields, **changes})
-    cache.write(metadata, copy)
+    cache.write(metadata, copy, archive)
     return metadata
 
 
@@ -104,6 +106,25 @@ def test_library_that_is_not_the_one_built_does_not_count(folder, whole):
     assert "is not readable" in find("mimalloc3").problem
     cache.metadata_path("mimalloc3").unlink()
     assert find("mimalloc3").problem == "not built (hakmem peers build mimalloc3)"
+
+
+def test_archive_that_is_not_the_one_built_is_not_linked(folder, whole):
+    assert cache.archive_problem("mimalloc3") == "not built (hakmem peers build mimalloc3)"
+    put("mimalloc3", whole)
+    assert cache.archive_problem("mimalloc3") == ""
+    cache.archive_path("mimalloc3").write_bytes(b"other")
+    assert "not the file that was built" in cache.archive_problem("mimalloc3")
+
+
+def test_library_of_an_older_build_without_archive_still_serves(folder, whole):
+    put("mimalloc3", whole)
+    path = cache.metadata_path("mimalloc3")
+    older = json.loads(path.read_text())
+    del older["archive_sha256"]
+    path.write_text(json.dumps(older))
+    assert find("mimalloc3").usable
+    assert "no static archive kept: build it again" in cache.archive_problem("mimalloc3")
+    assert not building.is_current(RECIPES["mimalloc3"])
 
 
 def test_only_googles_tcmalloc_gets_its_tunable(folder, monkeypatch):
@@ -180,7 +201,7 @@ def test_list_has_a_row_for_each_and_the_reason(folder, whole, monkeypatch):
     path = folder / "list.json"
     found = run("peers", "list", "--json", str(path))
     assert found.exit_code == 0, found.output
-    rows = {row["name"]: row for row in json.loads(path.read_text())}
+    rows = {row["name"]: row for row in json.loads(path.read_text())["peers"]}
     assert set(rows) >= {"hakmem", "glibc", "mimalloc", "jemalloc", "tcmalloc", *RECIPES}
     assert rows["jemalloc"]["problem"] == "no library at /nowhere/libjemalloc.so"
     assert (rows["tcmalloc"]["loads"], rows["tcmalloc"]["source"]) == (True, "user (TCMALLOC_SO)")
@@ -253,7 +274,10 @@ def fake_tools(tmp_path, monkeypatch, whole) -> Path:
     tools.mkdir()
     scripts = {
         "cargo": f'[ "$1" = fetch ] || cat {tmp_path}/metadata.json',
-        "make": f"echo gcc -fPIC -O3 -c a.c; mkdir -p lib; cp {whole} lib/libjemalloc.so.2",
+        "make": (
+            f"echo gcc -fPIC -O3 -c a.c; mkdir -p lib; cp {whole} lib/libjemalloc.so.2; "
+            "echo an archive >lib/libjemalloc.a"
+        ),
     }
     for name, body in scripts.items():
         (tools / name).write_text(f"#!/bin/sh\n{body}\n")
@@ -270,6 +294,8 @@ def test_build_puts_library_and_metadata_into_the_cache(folder, fake_tools):
     assert (metadata.version, metadata.crate_version) == ("5.3.1", "0.7.1")
     assert metadata.flags == "-fPIC -O3"
     assert metadata.compiler
+    assert cache.archive_path("jemalloc5").read_text() == "an archive\n"
+    assert cache.archive_problem("jemalloc5") == ""
     assert "configured --with-version=5.3.1-0-gabc" in cache.log_path("jemalloc5").read_text()
     assert not list((folder / "work").iterdir())
 
@@ -283,9 +309,18 @@ def test_failed_build_keeps_the_older_library_and_says_why(folder, fake_tools, w
     assert find("jemalloc5").usable
 
 
+def test_build_without_an_archive_fails(folder, fake_tools, whole):
+    (fake_tools / "make").write_text(f"#!/bin/sh\nmkdir -p lib; cp {whole} lib/libjemalloc.so.2\n")
+    found = run("peers", "build", "jemalloc5")
+    assert found.exit_code == 1
+    assert "the build made no libjemalloc.a" in found.output
+    assert not find("jemalloc5").usable
+
+
 def test_library_that_does_not_serve_is_not_kept(folder, fake_tools, build):
     (fake_tools / "make").write_text(
         f"#!/bin/sh\nmkdir -p lib; cp {build}/libhakmem.so lib/libjemalloc.so.2\n"
+        "echo an archive >lib/libjemalloc.a\n"
     )
     found = run("peers", "build", "jemalloc5")
     assert found.exit_code == 1

@@ -1,6 +1,5 @@
 """`hakmem peers`: the allocators to compare with, and building those that Debian has not."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -8,15 +7,15 @@ import click
 from rich import box
 from rich.table import Table
 
-from hakmem_lab import cache, tables
+from hakmem_lab import cache, static_peers, tables
 from hakmem_lab.building import BuildError, build, is_current
+from hakmem_lab.documents import write_json
 from hakmem_lab.environment import allowed_cpus
 from hakmem_lab.errors import LabError
 from hakmem_lab.loading import Loading, try_library
+from hakmem_lab.options import INTERRUPTED, json_option
 from hakmem_lab.peers import Allocator, find, known_names
 from hakmem_lab.recipes import RECIPES, Recipe
-
-INTERRUPTED = 130
 
 
 @click.group()
@@ -69,7 +68,7 @@ def recipe_of(name: str) -> Recipe:
 
 
 @peers.command("list")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
+@json_option()
 def list_command(json_path: Path | None) -> None:
     """Show each known allocator: version, where it comes from, and whether it loads and serves.
 
@@ -84,7 +83,7 @@ def list_command(json_path: Path | None) -> None:
     console.print(tables.facts_table(paths))
     if json_path is not None:
         document = [row_json(allocator, loading) for allocator, loading in rows]
-        json_path.write_text(json.dumps(document, indent=1) + "\n")
+        write_json(json_path, "peers list", {"peers": document})
 
 
 def examined(allocator: Allocator) -> tuple[Allocator, Loading]:
@@ -128,3 +127,51 @@ def row_json(allocator: Allocator, loading: Loading) -> dict:
         "settings": dict(allocator.settings),
         "build": asdict(metadata) if metadata else None,
     }
+
+
+@peers.command("link")
+@json_option()
+@click.argument("program", metavar="PROGRAM")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def link_command(json_path: Path | None, program: str, names: tuple[str, ...]) -> None:
+    """Link a bench program, such as bench_random_mixed, with each named allocator, or with all.
+
+    Wholly static where that works, else the allocator's archive in a dynamic program. What cannot
+    be linked is listed with the reason, and the exit status is 1 when it was asked for by name.
+    """
+    console = tables.make_console()
+    sources = static_peers.program_sources(program)
+    wanted = list(dict.fromkeys(names or static_peers.linkable_names()))
+    rows = []
+    with console.status("linking") as status:
+        for name in wanted:
+            status.update(f"linking {program} with {name}")
+            rows.append(static_peers.link(sources, name))
+    console.print(linked_table(rows))
+    paths = {row.name: str(row.path) for row in rows if row.path is not None}
+    console.print(tables.facts_table(paths))
+    if json_path is not None:
+        document = {"program": program, "linked": [static_peers.as_json(row) for row in rows]}
+        write_json(json_path, "peers link", document)
+    failed = [row.name for row in rows if not row.usable]
+    if failed and names:
+        raise LabError(f"not linked: {', '.join(failed)}")
+
+
+def linked_table(rows: list[static_peers.Linked]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("allocator", no_wrap=True)
+    table.add_column("version")
+    table.add_column("linked", no_wrap=True)
+    table.add_column("problem, or why not static")
+    table.add_column("runs with")
+    for row in rows:
+        given = " ".join(f"{name}={value}" for name, value in row.settings.items())
+        table.add_row(
+            row.name,
+            row.version or tables.ABSENT,
+            row.kind or "no",
+            row.problem or row.note or tables.ABSENT,
+            given or tables.ABSENT,
+        )
+    return table

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCKS = 4000, ROUNDS = 20, THREADS = 3, LARGEST_BYTES = 40000 };
+enum { BLOCKS = 4000, ROUNDS = 6, THREADS = 3, LARGEST_BYTES = 40000 };
 
 static unsigned char *blocks[BLOCKS];
 
