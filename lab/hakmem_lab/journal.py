@@ -19,6 +19,7 @@ from hakmem_lab.rotation import Contender, Metric, Rotation, Series
 
 # Figures need no more of what a program wrote.
 KEPT_OUTPUT_CHARACTERS = 2000
+KEPT_RUNS = 20
 
 
 def results_folder() -> Path:
@@ -41,6 +42,16 @@ def new_path(command: str, suffix: str = ".jsonl") -> Path:
     return folder / f"{command}-{moment}-{os.getpid()}{suffix}"
 
 
+def prune(command: str, keep: int = KEPT_RUNS) -> None:
+    """Removes what older runs of a command have left, but for the newest `keep` of them."""
+    runs: dict[str, list[Path]] = {}
+    for path in results_folder().glob(f"{command}-[0-9]*"):
+        runs.setdefault(path.stem, []).append(path)
+    for stem in sorted(runs)[:-keep]:
+        for path in runs[stem]:
+            path.unlink(missing_ok=True)
+
+
 @dataclass
 class Journal:
     """Appends a rotation's rounds to a file; every line is on its way to disk when it returns."""
@@ -53,6 +64,11 @@ class Journal:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise LabError(f"cannot write {self.path}: {error.strerror}") from error
+
+    def drop_cut_line(self) -> None:
+        """Takes off a last line that was cut short, so that more can be appended."""
+        kept = "".join(json.dumps(line) + "\n" for line in whole_lines(self.path))
+        documents.write_text(self.path, kept)
 
     def begin(self, command: str, rotation: Rotation, facts: Mapping[str, str], **more) -> None:
         metric = rotation.metric
@@ -163,6 +179,9 @@ def replay(rotation: Rotation, line: Mapping) -> None:
     if "problem" in line:
         series = rotation.series[line["contender"]]
         series.problem, series.last_words = line["problem"], line["last_words"]
+        return
+    if "round" not in line:
+        # What else a command has to say of its run is for that command to read.
         return
     for name, part in line["slices"].items():
         rotation.series[name].values.append(part["value"])

@@ -40,6 +40,9 @@ class Outcome:
     stdout: str
     stderr: str
     start_error: str = ""
+    # Resident size of all its processes, where it was looked at while it ran.
+    end_rss_kb: int | None = None
+    idle_rss_kb: int | None = None
 
     @property
     def preload_problem(self) -> str:
@@ -87,14 +90,20 @@ def run_once(
     preload: Path | None = None,
     cpus: str | None = None,
     settings: Mapping[str, str] | None = None,
+    idle_s: float = 0.0,
 ) -> Outcome:
-    """Runs `command` to its end with `preload` and `settings` in its environment alone."""
+    """Runs `command` to its end with `preload` and `settings` in its environment alone.
+
+    With `idle_s` its memory is looked at meanwhile: see bench/launch.c.
+    """
     report_read, report_write = os.pipe()
     arguments = [str(launcher_path()), "--fd", str(report_write)]
     if cpus:
         arguments += ["--cpu", cpus]
     if preload is not None:
         arguments += ["--preload", str(preload)]
+    if idle_s:
+        arguments += ["--idle", str(max(1, round(idle_s * 1000)))]
     for name, value in (settings or {}).items():
         arguments += ["--env", f"{name}={value}"]
     arguments += ["--", *command]
@@ -105,14 +114,14 @@ def run_once(
         tempfile.TemporaryFile() as err,
     ):
         try:
-            subprocess.run(
+            launcher = subprocess.Popen(
                 arguments,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 pass_fds=[report_write],
-                check=False,
             )
+            wait_or_end(launcher)
         finally:
             os.close(report_write)
         text = report.read()
@@ -131,7 +140,24 @@ def run_once(
         stdout=stdout,
         stderr=stderr,
         start_error=_start_error(cost, command, cpus),
+        end_rss_kb=seen_kb(cost, "end_rss_kb"),
+        idle_rss_kb=seen_kb(cost, "idle_rss_kb"),
     )
+
+
+def seen_kb(cost: Mapping[str, int], name: str) -> int | None:
+    value = cost.get(name, -1)
+    return value if value >= 0 else None
+
+
+def wait_or_end(launcher: subprocess.Popen) -> None:
+    """Waits for the launcher; when that is interrupted, it is told to end the program first."""
+    try:
+        launcher.wait()
+    except BaseException:
+        launcher.terminate()
+        launcher.wait()
+        raise
 
 
 def _start_error(cost: Mapping[str, int], command: Sequence[str], cpus: str | None) -> str:

@@ -56,11 +56,18 @@ PEAK_RSS = Measure("Peak RSS", "MB", lambda o: o.peak_rss_kb / 1024, "less", "mo
 FAULTS = Measure(
     "Page faults", "", lambda o: float(o.minor_faults + o.major_faults), "fewer", "more"
 )
+# The resident size of all processes of the program, looked at while it ran.
+IDLE_RSS = Measure("RSS after idle", "MB", lambda o: megabytes(o.idle_rss_kb), "less", "more")
+END_RSS = Measure("RSS at end", "MB", lambda o: megabytes(o.end_rss_kb), "less", "more")
+
+
+def megabytes(kb: int | None) -> float | None:
+    return None if kb is None else kb / 1024
 
 
 def measures_for(metric: Metric) -> list[Measure]:
     """The program's own figure first, where it prints one; then what any run costs."""
-    always = [WALL, CPU, PEAK_RSS, FAULTS]
+    always = [WALL, CPU, PEAK_RSS, IDLE_RSS, END_RSS, FAULTS]
     if metric.pattern is None:
         return always
     title = "Throughput" if metric.unit else "Figure"
@@ -73,7 +80,9 @@ def measures_for(metric: Metric) -> list[Measure]:
 def evaluate(rotation: Rotation, measure: Measure, baseline: str) -> list[Cell]:
     """A cell for each contender with at least one whole round, in their order."""
     values = {name: _values(rotation, measure, name) for name in rotation.series}
-    values = {name: found for name, found in values.items() if found}
+    # Pairs need a figure of every round.
+    whole = rotation.rounds_done
+    values = {name: found for name, found in values.items() if found and len(found) == whole}
     costs = {name: measure.costs(found) for name, found in values.items() if min(found) > 0}
     best = min(costs, key=lambda name: median(costs[name]), default=None)
     return [

@@ -1,9 +1,11 @@
 """Proof that an allocator served a program: a program may bring its own malloc.
 
-hakmem proves itself by its own counter. For the others, the dynamic loader's log names the file
+hakmem proves itself by its own counter: the one it prints at exit, or for a program that skips exit
+handlers the one in its memory. For the others, the dynamic loader's log names the file
 that each object's calls to malloc were bound to.
 """
 
+import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 
 from hakmem_lab.launching import Outcome, run_once
 from hakmem_lab.peers import Allocator
+from hakmem_lab.witness import run_for_proof
 
 STATS_LINE = re.compile(r"^\[SS_OS_STATS\] alloc=(\d+) free=(\d+)", re.MULTILINE)
 # What the run that proves it sets by itself.
@@ -48,10 +51,16 @@ def parse_stats(text: str) -> tuple[int, int]:
 def hakmem_served(
     command: Sequence[str], library: Path, settings: Mapping[str, str] | None = None
 ) -> Served:
-    """A separate run that prints hakmem's counters and effective settings."""
+    """A separate run that prints hakmem's counters and effective settings.
+
+    Where none are printed, as by programs that end with _exit, another run is looked at.
+    """
     asked = {**(settings or {}), **PROOF_SETTINGS}
     outcome = run_once(command, library, settings=asked)
     spans, processes = parse_stats(outcome.stderr)
+    if not processes and not outcome.problem:
+        environment = {**os.environ, **(settings or {}), "LD_PRELOAD": str(library)}
+        spans = run_for_proof(command, environment, library).served or 0
     return Served(spans, processes, effective_settings(outcome.stderr), outcome)
 
 

@@ -1,8 +1,8 @@
 """The HTML report of a comparison: one file that needs no other, plots within it."""
 
-import base64
 import io
 import random
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -10,7 +10,7 @@ from hakmem_lab.measures import BASELINE, Cell, Measure, Scale, scale_of
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1d2430; margin: 2rem auto;
-       max-width: 64rem; padding: 0 1rem; }
+       max-width: 68rem; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
 h2 small { font-weight: normal; color: #5a6475; }
 code { background: #f1f3f6; padding: .1rem .3rem; border-radius: 3px; word-break: break-all; }
@@ -20,12 +20,24 @@ th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #dde1
          white-space: nowrap; }
 th:first-child, td:first-child, td.text { text-align: left; }
 td.text { white-space: normal; word-break: break-word; }
+td.name { white-space: normal; overflow-wrap: anywhere; min-width: 6rem; max-width: 14rem; }
 tr.baseline td { background: #eef4ff; font-weight: 600; }
 .good { color: #14703a; } .bad { color: #b3261e; } .none { color: #5a6475; }
+th { vertical-align: bottom; }
+th small { font-weight: normal; color: #5a6475; display: block; }
 img { width: 100%; max-width: 52rem; height: auto; display: block; }
-.note { color: #5a6475; }
+figure { margin: 0; }
+figure svg { width: 100%; min-width: 26rem; max-width: 46rem; height: auto; display: block; }
+.note { color: #5a6475; overflow-wrap: anywhere; } li { overflow-wrap: anywhere; }
 """
 MAIN_COLOUR, OTHER_COLOUR = "#1f5fbf", "#5a6475"
+# Fonts of one width: the plot is laid out with the first, a browser takes what it has.
+FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]
+LABEL_CHARACTERS = 22
+PLOT_KEY = (
+    '<p class="note">In the plots each dot is a run, the upright line the median, the pale bar its '
+    "95 % interval. The best is on top.</p>"
+)
 
 
 def page(
@@ -48,6 +60,7 @@ def page(
             f"<p><code>{escape(title)}</code></p>",
             problem_list(problems),
             *(f'<p class="note">{escape(note)}</p>' for note in notes),
+            PLOT_KEY if sections else "",
             *sections,
             "<h2>How it was measured</h2>",
             "<p>Every allocator runs once a round, in an order shuffled anew each round; only "
@@ -73,17 +86,36 @@ def problem_list(problems: Mapping[str, str]) -> str:
 def section(measure: Measure, cells: Sequence[Cell], baseline: str) -> str:
     scale = scale_of(measure, cells)
     unit = f", {scale.unit}" if scale.unit else ""
-    image = base64.b64encode(plot(measure, cells, scale, baseline)).decode()
-    alternative = f"{measure.title} of each allocator, one dot a run"
-    head = "<tr><th>allocator</th><th>median</th><th>95 % interval</th><th>CV</th>"
     name = escape(baseline)
-    head += f"<th>÷ best</th><th>beside {name}</th><th>cost ÷ {name}</th></tr>"
-    rows = "".join(row(measure, cell, scale) for cell in cells)
+    head = (
+        f"<tr><th>allocator</th><th>median</th><th>beside {name}</th>"
+        "<th>cost ÷ best<small>1 is the best</small></th>"
+        f"<th>cost ÷ {name}<small>above 1: costs more</small></th>"
+        "<th>95 % interval<small>of the median</small></th><th>CV</th></tr>"
+    )
+    best_first = sorted(cells, key=median_of, reverse=measure.higher_is_better)
+    rows = "".join(row(measure, cell, scale) for cell in best_first)
     return (
         f"<h2>{escape(measure.title + unit)} <small>({measure.direction})</small></h2>"
-        f'<img alt="{escape(alternative)}" src="data:image/svg+xml;base64,{image}">'
+        f'<figure class="scroll">{inline_plot(measure, cells, scale, baseline)}</figure>'
         f'<div class="scroll"><table>{head}{rows}</table></div>'
     )
+
+
+def median_of(cell: Cell) -> float:
+    return cell.middle.median
+
+
+def inline_plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -> str:
+    """The plot as an element of the page: its text can be selected, searched and read aloud."""
+    svg = plot(measure, cells, scale, baseline).decode()
+    label = escape(f"{measure.title} of each allocator, one dot a run", quote=True)
+    svg = svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    # A page holds many plots: only names that are referred to stay, each plot's marked as its own.
+    used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg))
+    mark = re.sub(r"\W+", "-", measure.title.lower())
+    svg = re.sub(r' id="([^"]+)"', lambda at: f' id="{mark}-{at[1]}"' if at[1] in used else "", svg)
+    return re.sub(r'(url\(|href=")#', rf"\1#{mark}-", svg)
 
 
 def row(measure: Measure, cell: Cell, scale: Scale) -> str:
@@ -96,9 +128,9 @@ def row(measure: Measure, cell: Cell, scale: Scale) -> str:
     kind = {measure.better: "good", measure.worse: "bad"}.get(cell.verdict, "none")
     mark = ' class="baseline"' if cell.verdict == BASELINE else ""
     return (
-        f"<tr{mark}><td>{escape(cell.name)}</td><td>{scale.text(middle.median)}</td>"
-        f"<td>{interval}</td><td>{100 * cell.variation:.1f} %</td><td>{to_best}</td>"
-        f'<td class="{kind}">{cell.verdict}</td><td>{beside}</td></tr>'
+        f'<tr{mark}><td class="name">{escape(cell.name)}</td><td>{scale.text(middle.median)}</td>'
+        f'<td class="{kind}">{cell.verdict}</td><td>{to_best}</td><td>{beside}</td>'
+        f"<td>{interval}</td><td>{100 * cell.variation:.1f} %</td></tr>"
     )
 
 
@@ -115,11 +147,18 @@ def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -
     # Slow to import, and only this needs it.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
-    ordered = sorted(cells, key=lambda c: c.middle.median, reverse=not measure.higher_is_better)
+    ordered = sorted(cells, key=median_of, reverse=not measure.higher_is_better)
     jitter = random.Random(1)
-    with rc_context({"font.size": 11, "svg.hashsalt": "hakmem", "font.family": "DejaVu Sans"}):
-        figure = Figure(figsize=(8.5, 1.3 + 0.42 * len(ordered)), layout="constrained")
+    style = {
+        "font.size": 12,
+        "font.family": FONTS[0],
+        "svg.hashsalt": f"hakmem {measure.title}",
+        "svg.fonttype": "none",
+    }
+    with rc_context(style):
+        figure = Figure(figsize=(7.0, 1.2 + 0.38 * len(ordered)), layout="constrained")
         axes = figure.add_subplot()
         for line, cell in enumerate(ordered):
             colour = MAIN_COLOUR if cell.name == baseline else OTHER_COLOUR
@@ -132,9 +171,11 @@ def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -
                 axes.plot(ends, [line, line], color=colour, linewidth=6, alpha=0.3)
             axes.plot(middle.median * scale.factor, line, marker="|", markersize=18,
                       markeredgewidth=2.5, color=colour)  # fmt: skip
-        axes.set_yticks(range(len(ordered)), [cell.name for cell in ordered])
+        axes.set_yticks(range(len(ordered)), [shortened(cell.name) for cell in ordered])
         axes.set_ylim(-0.6, len(ordered) - 0.4)
         axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter("{x:,.4g}" if axes.get_xlim()[1] < 1000 else "{x:,.0f}")
+        axes.xaxis.set_major_locator(MaxNLocator(6))
         unit = f" ({scale.unit})" if scale.unit else ""
         axes.set_xlabel(f"{measure.title}{unit} — {measure.direction}")
         axes.grid(axis="x", color="#dde1e8")
@@ -143,4 +184,9 @@ def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -
         axes.tick_params(axis="y", length=0)
         out = io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
-    return out.getvalue()
+    fonts = ", ".join(f"'{font}'" if " " in font else font for font in FONTS)
+    return out.getvalue().replace(f"'{FONTS[0]}'".encode(), fonts.encode())
+
+
+def shortened(name: str) -> str:
+    return name if len(name) <= LABEL_CHARACTERS else f"{name[: LABEL_CHARACTERS - 1]}…"

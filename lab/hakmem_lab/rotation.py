@@ -5,7 +5,7 @@ On a shared machine speed drifts within minutes; contenders are compared within 
 
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -67,9 +67,11 @@ class Contender:
     command: tuple[str, ...]
     preload: Path | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    # Above 0 its memory is looked at while it runs, and after so long a span of rest.
+    idle_s: float = 0.0
 
     def run(self, cpus: str | None = None) -> Outcome:
-        return run_once(self.command, self.preload, cpus, self.settings)
+        return run_once(self.command, self.preload, cpus, self.settings, self.idle_s)
 
 
 def choose_metric(
@@ -171,12 +173,17 @@ def run_rounds(
     rounds: int,
     progress: Callable[[str], None] = lambda _name: None,
     log: RoundLog | None = None,
+    order: Callable[[list[Series]], Iterable[Series]] | None = None,
 ) -> None:
-    """Runs whole rounds; a contender that fails is taken out, Ctrl-C ends it early."""
+    """Runs whole rounds; a contender that fails is taken out, Ctrl-C ends it early.
+
+    `order` says in which order a round runs its contenders: at random without it.
+    """
     shuffler = random.Random(rotation.seed)
+    arrange = order or (lambda rows: _shuffled(rows, shuffler))
     try:
         for _ in range(rounds):
-            for row in _shuffled(rotation.running(), shuffler):
+            for row in arrange(rotation.running()):
                 progress(row.contender.name)
                 rotation.step(row)
                 if row.problem and log is not None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from hakmem_lab.measures import Cell, Measure, scale_of
 from hakmem_lab.rotation import Metric
 from hakmem_lab.statistics import Interval
 from hakmem_lab.summary import Row
@@ -16,6 +17,8 @@ from hakmem_lab.summary import Row
 # Wide enough for every table here when there is no terminal to ask.
 PLAIN_WIDTH = 150
 ABSENT = "-"
+# Below this the tables of a comparison leave out what the report has anyway.
+NARROW = 120
 
 
 def make_console() -> Console:
@@ -128,3 +131,79 @@ def facts_table(facts: Mapping[str, str]) -> Table:
     for name, value in facts.items():
         table.add_row(name, value)
     return table
+
+
+def verdict_table(
+    measure: Measure,
+    cells: Sequence[Cell],
+    baseline: str,
+    without_figures: Sequence[str] = (),
+    width: int = PLAIN_WIDTH,
+) -> Table:
+    """One figure of each allocator with its verdict; the best is on top."""
+    scale, narrow = scale_of(measure, cells), width < NARROW
+    table = plain_table(f"{measure.title}{', ' if scale.unit else ''}{scale.unit}: "
+                        f"{measure.direction}")  # fmt: skip
+    table.caption = (
+        "Medians, [95 % interval]. cost ÷ best: of the medians; 1.00 is the best, 2.00 costs twice "
+        f"as much. cost ÷ {baseline}: median over the rounds; above 1 the row costs more than "
+        f"{baseline}, below 1 less."
+    )
+    table.add_column("allocator", no_wrap=True)
+    spread = () if narrow else ("interval", "CV")
+    for title in ("median", *spread, "cost ÷ best", f"cost ÷ {baseline}"):
+        table.add_column(title, justify="right")
+    table.add_column(f"beside {baseline}")
+    for cell in sorted(cells, key=lambda c: c.middle.median, reverse=measure.higher_is_better):
+        middle = cell.middle
+        known = middle.low is not None and middle.high is not None
+        low_to_high = f"[{scale.text(middle.low)}, {scale.text(middle.high)}]" if known else ABSENT
+        table.add_row(
+            cell.name,
+            scale.text(middle.median),
+            *(() if narrow else (low_to_high, f"{100 * cell.variation:.1f} %")),
+            f"{cell.to_best:.2f}" if cell.to_best is not None else ABSENT,
+            interval(cell.to_baseline) if cell.to_baseline else ABSENT,
+            cell.verdict,
+        )
+    for name in without_figures:
+        table.add_row(name, *[ABSENT] * (3 + len(spread)), "no figures, see below")
+    return table
+
+
+def cost_table(
+    figures: Sequence[tuple[Measure, Sequence[Cell]]],
+    extra: Mapping[str, Mapping[str, str]],
+    width: int = PLAIN_WIDTH,
+) -> Table:
+    """What else a run costs: medians, and the ratio to the best of the column in brackets."""
+    narrow = width < NARROW
+    table = plain_table("Costs of a run: lower is better")
+    table.caption = "Medians" + ("" if narrow else "; in brackets the ratio to the column's best")
+    table.add_column("allocator", no_wrap=True)
+    columns: list[Mapping[str, str]] = []
+    for measure, cells in figures:
+        scale = scale_of(measure, cells)
+        table.add_column(f"{measure.title} {scale.unit}".strip(), justify="right")
+        columns.append(
+            {
+                c.name: with_ratio(scale.text(c.middle.median), None if narrow else c.to_best)
+                for c in cells
+            }
+        )
+    for title, cells in extra.items():
+        table.add_column(title, justify="left" if title == "served" else "right")
+        columns.append(cells)
+    for name in dict.fromkeys(c.name for _, cells in figures for c in cells):
+        table.add_row(name, *(column.get(name, ABSENT) for column in columns))
+    return table
+
+
+def plain_table(title: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
+    table.title, table.title_justify = title, "left"
+    return table
+
+
+def with_ratio(text: str, ratio: float | None) -> str:
+    return text if ratio is None else f"{text} ({ratio:.2f})"

@@ -130,3 +130,18 @@ def test_demo_with_a_program_that_crashes(short_demo):
     assert found.exit_code == 1
     assert "fails without any preload: killed by SIGSEGV" in found.output
     assert "broken" in found.output
+
+
+def test_demo_writes_both_parts_as_json(short_demo, build, tmp_path):
+    path = tmp_path / "out.json"
+    app = f"{build}/bench/bench_random_mixed 1000"
+    found = run("demo", "--app", app, "--seed", "3", "--json", str(path))
+    assert found.exit_code == 0, found.output
+    document = json.loads(path.read_text())
+    bench, program = document["parts"]
+    assert bench["rounds"] == 2
+    assert bench["unit"] == "ops/s"
+    assert len(bench["slices"]["hakmem"]) == 2
+    assert program["command"][0].endswith("bench_random_mixed")
+    assert program["served"]["hakmem"] == "yes, alloc=7"
+    assert {"hakmem", "glibc"} <= {row["name"] for row in program["summary"]}

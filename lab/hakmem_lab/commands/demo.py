@@ -8,15 +8,16 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from hakmem_lab import environment, tables
+from hakmem_lab.documents import write_json
 from hakmem_lab.errors import LabError
-from hakmem_lab.options import INTERRUPTED, resolve_cpus, resolve_seed, seed_option
+from hakmem_lab.options import INTERRUPTED, json_option, resolve_cpus, resolve_seed, seed_option
 from hakmem_lab.peers import DEFAULT_NAMES, Allocator, bench_program, find
 from hakmem_lab.proof import Served, hakmem_served, load_checked, malloc_providers, peer_served
 from hakmem_lab.rotation import (
@@ -72,11 +73,12 @@ class Findings:
         return not stands
 
 
-@click.command()
+@click.command(short_help="Show hakmem beside other allocators in 90 s.")
 @click.option("--app", default="", help="Command line of the real program (default: a workload).")
 @click.option("--cpu", help="CPU or list to pin to, or none (default: one CPU; --app not pinned).")
 @seed_option()
-def demo(app: str, cpu: str | None, seed: int | None) -> None:
+@json_option()
+def demo(app: str, cpu: str | None, seed: int | None, json_path: Path | None) -> None:
     """Show the random-mixed benchmark and one real program under each allocator."""
     console = tables.make_console()
     seed = resolve_seed(seed)
@@ -87,7 +89,8 @@ def demo(app: str, cpu: str | None, seed: int | None) -> None:
     if not hakmem.usable:
         raise LabError(f"hakmem cannot be measured: {hakmem.problem}", 2)
 
-    console.print(tables.facts_table(facts(peers, seed)))
+    known = facts(peers, seed)
+    console.print(tables.facts_table(known))
     try:
         # The user's program first: if it cannot run, that is said at once.
         program = real_program(app_command, cpu, peers)
@@ -95,9 +98,13 @@ def demo(app: str, cpu: str | None, seed: int | None) -> None:
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     failed = False
+    parts: list[dict] = []
     for work, allocators in ((bench, [*peers, floor]), (program, peers)):
         findings = measure(console, work, allocators, seed)
         show(console, work, allocators, findings)
+        parts.append(document(work, allocators, findings))
+        if json_path is not None:
+            write_json(json_path, "demo", {"facts": known, "seed": seed, "parts": parts})
         if findings.interrupted:
             raise SystemExit(INTERRUPTED)
         failed = failed or findings.failed
@@ -256,6 +263,30 @@ def show(console: Console, work: Work, allocators: Sequence[Allocator], findings
         console.print(f"note: {note.strip()}")
     if findings.interrupted:
         console.print(f"interrupted after {rotation.rounds_done} of {work.rounds} rounds")
+
+
+def document(work: Work, allocators: Sequence[Allocator], findings: Findings) -> dict:
+    """One part as JSON: what the table shows, and every slice."""
+    rotation = findings.rotation
+    done = rotation.rounds_done if rotation else 0
+    return {
+        "title": work.title,
+        "command": list(work.command),
+        "settings": dict(work.settings),
+        "cpus": work.cpus,
+        "unit": work.metric.unit,
+        "higher_is_better": work.metric.higher_is_better,
+        "baseline": BASELINE,
+        "rounds": done,
+        "interrupted": findings.interrupted,
+        "served": findings.served,
+        "system_calls": findings.calls,
+        "notes": list(dict.fromkeys(findings.notes)),
+        "summary": [asdict(r) for r in summarise(rotation, BASELINE, allocators)] if done else [],
+        "slices": {name: row.values[:done] for name, row in rotation.series.items()}
+        if done
+        else {},
+    }
 
 
 def mark_other_outputs(rotation: Rotation) -> None:
