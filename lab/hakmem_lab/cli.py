@@ -1,44 +1,73 @@
-"""The `hakmem` command: a group with one module a subcommand."""
+"""The `hakmem` command: a group with one module a subcommand, imported when it is asked for."""
+
+from difflib import get_close_matches
+from importlib import import_module
 
 import click
 
-from hakmem_lab.commands.ab import ab
-from hakmem_lab.commands.ab_self_test import ab_self_test
-from hakmem_lab.commands.bench import bench
-from hakmem_lab.commands.compare import compare
-from hakmem_lab.commands.completion import completion
-from hakmem_lab.commands.demo import demo
-from hakmem_lab.commands.pair import pair
-from hakmem_lab.commands.peers import peers
-from hakmem_lab.commands.pgo import pgo
-from hakmem_lab.commands.record import record
-from hakmem_lab.commands.replay import replay
-from hakmem_lab.commands.run import run
-from hakmem_lab.commands.safety import safety
-from hakmem_lab.commands.scorecard import scorecard
-from hakmem_lab.commands.soak import soak
-from hakmem_lab.commands.tail import tail
+# In the order of the help text; each is a function of its name in hakmem_lab.commands.
+COMMANDS = {
+    "run": "Run a program under hakmem, and check that it was served.",
+    "compare": "Compare allocators on a program of yours.",
+    "demo": "Show a benchmark and a real program under each allocator.",
+    "bench": "Run the project's own suite under all allocators.",
+    "pair": "One program in paired slices, with the floor.",
+    "ab": "Decide between two settings or two libraries.",
+    "soak": "Hours of one load: drift of memory, speed and latency.",
+    "tail": "Latency of single malloc and free calls, by percentile.",
+    "record": "Write down what a program allocates.",
+    "replay": "Run a recorded trace under each allocator.",
+    "scorecard": "Write docs/scorecard.md from what was measured.",
+    "peers": "Build, list and link other allocators.",
+    "pgo": "Build with a profile, and measure what it gains.",
+    "safety": "Measure what the misuse checks cost.",
+    "completion": "Print the shell's completion script.",
+}
+HIDDEN = ("ab-self-test",)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class LazyGroup(click.Group):
+    """Knows its commands by name: help and completion need none of what they import."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS and cmd_name not in HIDDEN:
+            return None
+        name = cmd_name.replace("-", "_")
+        return getattr(import_module(f"hakmem_lab.commands.{name}"), name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and name not in (*COMMANDS, *HIDDEN):
+            near = get_close_matches(name, COMMANDS)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            ctx.fail(f"No such command '{name}'.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list:
+        from click.shell_completion import CompletionItem
+
+        fitting = [
+            CompletionItem(name, help=text)
+            for name, text in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        # Not the group's own, which imports every command for its help.
+        return fitting + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hakmem-lab", prog_name="hakmem")
 def main() -> None:
-    """Measure hakmem beside other allocators."""
+    """Measure hakmem beside other allocators.
 
-
-main.add_command(ab)
-main.add_command(ab_self_test)
-main.add_command(bench)
-main.add_command(compare)
-main.add_command(completion)
-main.add_command(demo)
-main.add_command(pair)
-main.add_command(peers)
-main.add_command(pgo)
-main.add_command(record)
-main.add_command(replay)
-main.add_command(run)
-main.add_command(safety)
-main.add_command(soak)
-main.add_command(scorecard)
-main.add_command(tail)
+    Every command has --help, and most write their figures with --json FILE.
+    """

@@ -45,6 +45,19 @@ def median_interval(values: Sequence[float], seed: int) -> Interval:
     return Interval(middle, float(found.low), float(found.high))
 
 
+def exact_median_interval(values: Sequence[float], confidence: float) -> Interval:
+    """The median and its interval from the sign test: valid for values of any distribution.
+
+    The interval is absent when there are too few values for this confidence.
+    """
+    test = stats.quantile_test(np.asarray(values, dtype=float), p=0.5)
+    found = test.confidence_interval(confidence_level=confidence)
+    middle = float(np.median(values))
+    if not np.isfinite([found.low, found.high]).all():
+        return Interval(middle)
+    return Interval(middle, float(found.low), float(found.high))
+
+
 def speed_ratio(baseline: Sequence[float], other: Sequence[float], seed: int) -> Interval:
     """How many times faster the baseline is, over the rounds both have."""
     return median_interval([b / a for a, b in zip(baseline, other, strict=False)], seed)
@@ -86,3 +99,31 @@ def variation(values: Sequence[float]) -> float:
     if sample.size < 2 or sample.mean() == 0:
         return 0.0
     return float(sample.std(ddof=1) / sample.mean())
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A straight line through a series that few far values do not move (Theil and Sen).
+
+    `change` is what the line rises from the first to the last value, as a share of its start; the
+    interval holds it with 95 % confidence.
+    """
+
+    change: float
+    low: float
+    high: float
+
+
+def trend(values: Sequence[float]) -> Trend:
+    """The trend of at least two positive values, evenly spaced."""
+    series = np.asarray(values, dtype=float)
+    steps = np.arange(series.size)
+    line = stats.theilslopes(series, steps, alpha=0.95)
+    start, length = float(line.intercept), series.size - 1
+    if start <= 0:
+        raise ValueError("the trend does not start above zero")
+    return Trend(
+        float(line.slope) * length / start,
+        float(line.low_slope) * length / start,
+        float(line.high_slope) * length / start,
+    )

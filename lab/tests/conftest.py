@@ -48,8 +48,11 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def use_build(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test measures the small build, whatever is set outside."""
+def use_build(
+    build: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every test measures the small build, whatever is set outside, and keeps its files there."""
+    monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path_factory.getbasetemp() / "results"))
     for name in ("HAKLAB_LIB", "HAKLAB_LAUNCH", "MIMALLOC_SO", "JEMALLOC_SO", "TCMALLOC_SO"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HAKLAB_BUILD", str(build))

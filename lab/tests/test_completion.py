@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from hakmem_lab.cli import main
+from hakmem_lab.cli import HIDDEN, main
 
 
 def run(*arguments: str):
@@ -63,7 +63,9 @@ def test_version_and_near_names():
 
 
 def all_commands(group: click.Group = main, path: str = "hakmem"):
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in [*group.list_commands(context), *(HIDDEN if group is main else ())]:
+        command = group.get_command(context, name)
         yield f"{path} {name}", command
         if isinstance(command, click.Group):
             yield from all_commands(command, f"{path} {name}")

@@ -1,6 +1,14 @@
+import numpy as np
 import pytest
 
-from hakmem_lab.statistics import median_interval, net_speed_ratio, speed_ratio, variation
+from hakmem_lab.statistics import (
+    exact_median_interval,
+    median_interval,
+    net_speed_ratio,
+    speed_ratio,
+    trend,
+    variation,
+)
 
 
 def test_interval_encloses_the_median_and_repeats_with_its_seed():
@@ -59,3 +67,34 @@ def test_variation():
     assert variation([5.0]) == 0.0
     assert variation([1.0, 1.0, 1.0]) == 0.0
     assert variation([9.0, 11.0]) == pytest.approx(2**0.5 / 10)
+
+
+def test_exact_interval_covers_the_median_as_often_as_it_says():
+    generator = np.random.default_rng(11)
+    # Skewed, so that nothing but the sign test would be right.
+    samples = generator.exponential(1.0, (400, 25))
+    found = [exact_median_interval(sample, 0.95) for sample in samples]
+    covered = sum(interval.low <= np.log(2) <= interval.high for interval in found)
+    assert covered >= 0.93 * 400
+
+
+def test_exact_interval_is_absent_when_the_confidence_is_out_of_reach():
+    found = exact_median_interval([1.0, 2.0, 3.0, 4.0, 5.0], 0.99)
+    assert (found.median, found.low, found.high) == (3.0, None, None)
+
+
+def test_trend_is_the_rise_over_the_run_as_a_share_of_the_start():
+    found = trend([100 + 2 * i for i in range(11)])
+    assert found.change == pytest.approx(0.2)
+    assert found.low == pytest.approx(0.2)
+
+
+def test_trend_is_not_moved_by_a_few_far_values():
+    values = [100.0] * 40
+    values[3] = values[20] = values[39] = 1000.0
+    assert trend(values).change == pytest.approx(0.0, abs=1e-9)
+
+
+def test_trend_must_start_above_zero():
+    with pytest.raises(ValueError, match="above zero"):
+        trend([0.0, 0.0, 0.0])

@@ -23,7 +23,19 @@ size_t hak_usable_size(const void *p, const void *caller);
 /* Frees p after checking that a request of `size` (aligned so) could have got this block. */
 void hak_free_sized(void *p, size_t size);
 
+/* Only for builds that test the measuring instrument (CMake's HAKMEM_TEST_SLOWDOWN): malloc waits for a chain of
+ * `steps` multiplications by 1 before it looks at the size. The compiler cannot see that nothing changes. */
+HAK_INLINE size_t hak_slowed(size_t size, unsigned steps) {
+  size_t one = 1;
+  for (unsigned i = 0; i < steps; i++) {
+    __asm__ volatile("" : "+r"(size), "+r"(one));
+    size *= one;
+  }
+  return size;
+}
+
 HAK_INLINE void *hak_malloc(size_t size) {
+  if (HAK_TEST_SLOWDOWN) size = hak_slowed(size, HAK_TEST_SLOWDOWN);
   void *p = hak_front_pop(size);
   return HAK_LIKELY(p != 0) ? p : hak_malloc_slow(size);
 }

@@ -1,7 +1,6 @@
 """`hakmem pair`: one program under several allocators, in paired slices."""
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -10,7 +9,6 @@ from hakmem_lab import environment, tables
 from hakmem_lab.documents import write_json
 from hakmem_lab.errors import LabError
 from hakmem_lab.options import (
-    INTERRUPTED,
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -23,17 +21,16 @@ from hakmem_lab.options import (
     seed_option,
     split_pair,
 )
-from hakmem_lab.peers import DEFAULT_NAMES, Allocator
-from hakmem_lab.proof import hakmem_served, load_checked
+from hakmem_lab.pairing import document, finish, prove
+from hakmem_lab.peers import DEFAULT_NAMES
+from hakmem_lab.proof import load_checked
 from hakmem_lab.rotation import (
     Contender,
-    Metric,
-    Rotation,
     choose_metric,
     contenders,
     run_rotation,
 )
-from hakmem_lab.summary import Row, summarise
+from hakmem_lab.summary import summarise
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -111,58 +108,3 @@ def pair(
 def static_row(text: str) -> Contender:
     name, command = split_pair("--program", text)
     return Contender(name, tuple(shlex.split(command)))
-
-
-def prove(chosen: list[Allocator], program: tuple[str, ...]) -> dict[str, str]:
-    """What hakmem's own counter says, where the library of that name takes part."""
-    for allocator in chosen:
-        if allocator.name == "hakmem" and allocator.library and allocator.usable:
-            return {"served by hakmem": str(hakmem_served(program, allocator.library))}
-    return {}
-
-
-def document(
-    facts: dict[str, str],
-    metric: Metric,
-    baseline: str,
-    rotation: Rotation,
-    summary: list[Row],
-) -> dict:
-    """All slices and the summary, to be read by other tools."""
-    slices = {
-        name: [
-            {
-                "value": value,
-                "wall_s": o.wall_s,
-                "cpu_s": o.cpu_s,
-                "peak_rss_kb": o.peak_rss_kb,
-                "minor_faults": o.minor_faults,
-                "major_faults": o.major_faults,
-            }
-            for value, o in zip(series.values, series.outcomes, strict=True)
-        ]
-        for name, series in rotation.series.items()
-    }
-    return {
-        "facts": facts,
-        "metric": {"unit": metric.unit, "higher_is_better": metric.higher_is_better},
-        "baseline": baseline,
-        "seed": rotation.seed,
-        "rounds": rotation.rounds_done,
-        "summary": [asdict(row) for row in summary],
-        "slices": slices,
-    }
-
-
-def finish(console, rotation: Rotation, baseline: str, wanted: int) -> None:
-    """Says what went wrong in the rotation, and ends with the status that fits."""
-    for name, series in rotation.series.items():
-        if series.problem:
-            console.print(f"{name}: {series.problem}")
-            if series.last_words:
-                console.print(series.last_words)
-    if rotation.interrupted:
-        console.print(f"interrupted after {rotation.rounds_done} of {wanted} rounds")
-        raise SystemExit(INTERRUPTED)
-    if rotation.series[baseline].problem:
-        raise SystemExit(1)

@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from hakmem_lab import environment, tables
-from hakmem_lab.commands.pair import document, finish, prove
 from hakmem_lab.documents import write_json
 from hakmem_lab.errors import LabError
 from hakmem_lab.options import (
@@ -18,6 +17,7 @@ from hakmem_lab.options import (
     resolve_seed,
     seed_option,
 )
+from hakmem_lab.pairing import document, finish, prove
 from hakmem_lab.peers import DEFAULT_NAMES
 from hakmem_lab.proof import load_checked
 from hakmem_lab.rotation import OPS_PER_SECOND, run_rotation

@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from hakmem_lab import environment, latency_report, tables
-from hakmem_lab.commands.pair import finish, prove
 from hakmem_lab.documents import write_json, write_text
 from hakmem_lab.errors import LabError
 from hakmem_lab.latency_run import collect, latency_command, parse_sizes
@@ -23,6 +22,7 @@ from hakmem_lab.options import (
     resolve_seed,
     seed_option,
 )
+from hakmem_lab.pairing import finish, prove
 from hakmem_lab.peers import DEFAULT_NAMES, Allocator
 from hakmem_lab.proof import load_checked
 from hakmem_lab.rotation import OPS_PER_SECOND, Rotation, contenders, run_rotation
@@ -50,7 +50,13 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
     type=click.IntRange(1, 1 << 20),
     help="Of a thread's working set for each size; about half are full.",
 )
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1, 256))
+@click.option(
+    "--threads",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 256),
+    help="That allocate at a time, each with a working set of its own.",
+)
 @cpu_option("auto")
 @seed_option()
 @json_option()

@@ -1,0 +1,422 @@
+"""`hakmem soak`: memory, speed and latency over an hour; `hakmem soak analyse` judges its CSV."""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from hakmem_lab import environment, interruption, journal, soak_file, soaking, tables
+from hakmem_lab.documents import write_json
+from hakmem_lab.errors import LabError
+from hakmem_lab.options import (
+    INTERRUPTED,
+    allocator_options,
+    chosen_allocators,
+    cpu_option,
+    csv_option,
+    html_option,
+    json_option,
+    output_option,
+    resolve_cpus,
+    resolve_seed,
+    seed_option,
+    split_pair,
+    stacked,
+)
+from hakmem_lab.peers import Allocator, bench_program, find, from_path
+from hakmem_lab.percentages import PERCENT
+from hakmem_lab.proof import hakmem_served, load_checked
+from hakmem_lab.soak_file import Epoch
+from hakmem_lab.soak_judging import LONG, Judgement, Thresholds, judge, percent, share
+from hakmem_lab.soak_plot import FORMATS, write_page, write_picture
+from hakmem_lab.soaking import LongLoad, Soak
+
+PEERS_WANTED = ("mimalloc3", "tcmalloc")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to judge by and which files to write."""
+
+    thresholds: Thresholds
+    json_path: Path | None
+    plot_path: Path | None
+    html_path: Path | None
+
+
+def judging_options() -> Callable:
+    """The thresholds and the files, to be given to Wanted."""
+
+    def share_option(name: str, default: str, text: str) -> Callable:
+        return click.option(name, type=PERCENT, default=default, show_default=True, help=text)
+
+    return stacked(
+        share_option("--max-rss-drift", "5%", "Rise or fall of resident memory that passes."),
+        share_option("--max-throughput-loss", "5%", "Fall of throughput that passes."),
+        share_option("--max-cv", "2%", "Variation of throughput that passes, or the best other's."),
+        json_option(),
+        output_option("--plot", "plot_path", "Write memory, speed and latency as .svg or .png."),
+        html_option(),
+    )
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="How long; with --resume, in all.",
+)
+@allocator_options(None, "hakmem, glibc, and mimalloc3 and tcmalloc where they are there")
+@click.option(
+    "--epoch",
+    "epoch_s",
+    type=click.FloatRange(0.01, 600),
+    default=2.0,
+    show_default=True,
+    help="Seconds of an epoch under the first allocator; all do the same work.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    default=2,
+    show_default=True,
+    help="Of each long process.",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(4, 1 << 28),
+    default=4000,
+    show_default=True,
+    help="Blocks that a thread of the long process may hold.",
+)
+@click.option(
+    "--program",
+    "programs",
+    multiple=True,
+    metavar="NAME=COMMAND",
+    help="A program to start afresh each round, instead of random_mixed and larson.",
+)
+@cpu_option("none")
+@seed_option()
+@csv_option()
+@click.option(
+    "--resume",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Continue the run of this CSV, with what it was started with.",
+)
+@judging_options()
+@click.pass_context
+def soak(
+    context: click.Context,
+    minutes: float,
+    names: str | None,
+    libraries: tuple[str, ...],
+    epoch_s: float,
+    threads: int,
+    slots: int,
+    programs: tuple[str, ...],
+    cpu: str,
+    seed: int | None,
+    csv_path: Path | None,
+    resume: Path | None,
+    max_rss_drift: float,
+    max_throughput_loss: float,
+    max_cv: float,
+    json_path: Path | None,
+    plot_path: Path | None,
+    html_path: Path | None,
+) -> None:
+    """Run allocators for a long time, in epochs and in turn, and judge how they hold.
+
+    In each round every allocator's long process works for one epoch, then small programs run once.
+    Figures go to a CSV as they come; a stopped run goes on with --resume FILE. Ends with status 0
+    when hakmem passes, 1 when it fails, 130 after Ctrl-C.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    wanted = Wanted(
+        Thresholds(max_rss_drift, max_throughput_loss, max_cv), json_path, plot_path, html_path
+    )
+    check_plot(plot_path)
+    console = tables.make_console()
+    if resume is not None:
+        refuse_with_resume(context)
+        run = resumed(resume, 60 * minutes)
+    else:
+        load = LongLoad(soaking.TRIAL_STEPS, threads, slots, resolve_seed(seed))
+        chosen = usable_allocators(names, libraries)
+        cpus = resolve_cpus(cpu, None)
+        if csv_path is not None and csv_path.exists():
+            raise LabError(f"--csv: {csv_path} is there already: --resume continues it", 2)
+        path = csv_path or journal.new_path("soak", ".csv")
+        run = Soak(path, chosen, load, repeated_programs(programs), cpus, 60 * minutes)
+        begin(console, run, epoch_s)
+    console.print(f"epochs go to {run.path}", soft_wrap=True)
+    interrupted = go(console, run)
+    finish(console, run, wanted, interrupted)
+
+
+@soak.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@judging_options()
+def analyse(
+    file: Path,
+    max_rss_drift: float,
+    max_throughput_loss: float,
+    max_cv: float,
+    json_path: Path | None,
+    plot_path: Path | None,
+    html_path: Path | None,
+) -> None:
+    """Judge the epochs in FILE, a CSV of an earlier soak.
+
+    Ends with status 0 when hakmem passes, 1 when it fails, 2 when there are too few epochs.
+    """
+    wanted = Wanted(
+        Thresholds(max_rss_drift, max_throughput_loss, max_cv), json_path, plot_path, html_path
+    )
+    check_plot(plot_path)
+    passed = conclude(tables.make_console(), file, wanted)
+    raise SystemExit(0 if passed else 1)
+
+
+def check_plot(path: Path | None) -> None:
+    if path is not None and path.suffix not in FORMATS:
+        raise LabError(f"--plot: {path} ends in none of {', '.join(FORMATS)}", 2)
+
+
+def refuse_with_resume(context: click.Context) -> None:
+    """What a run is made of cannot change in its middle."""
+    fixed = ("names", "libraries", "epoch_s", "threads", "slots", "programs", "cpu", "seed")
+    for name in (*fixed, "csv_path"):
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            option = next(p.opts[0] for p in context.command.params if p.name == name)
+            raise LabError(f"{option}: the file of --resume says it already", 2)
+
+
+def usable_allocators(names: str | None, libraries: Sequence[str]) -> list[Allocator]:
+    wanted = names
+    if wanted is None:
+        there = [name for name in PEERS_WANTED if find(name).usable]
+        wanted = ",".join(["hakmem", "glibc", *there])
+    chosen = [load_checked(a) for a in chosen_allocators(wanted, libraries)]
+    for allocator in chosen:
+        if not allocator.usable:
+            raise LabError(f"{allocator.name}: {allocator.problem}", 2)
+    return chosen
+
+
+def repeated_programs(texts: Sequence[str]) -> dict[str, list[str]]:
+    """The programs started afresh each round, by name."""
+    given = [split_pair("--program", text) for text in texts]
+    names = [LONG, *(name for name, _ in given)]
+    for name, _ in given:
+        if names.count(name) > 1:
+            raise LabError(f"--program: the name '{name}' is taken", 2)
+    return {name: shlex.split(command) for name, command in given} or {
+        "random_mixed": [str(bench_program("bench_random_mixed")), "10000000", "400"],
+        "larson": [str(bench_program("bench_larson")), "2", "1500000"],
+    }
+
+
+def begin(console: Console, run: Soak, epoch_s: float) -> None:
+    """Proves that hakmem serves, finds the length of an epoch, and writes the file's head."""
+    proof = prove(run)
+    steps = soaking.steps_for(epoch_s, run.long_load, run.allocators[0], run.cpus)
+    run.long_load = replace(run.long_load, steps=steps)
+    facts = environment.describe() | {
+        "soak": f"{run.limit_s / 60:g} minutes, {steps} steps of each thread an epoch, "
+        f"seed {run.long_load.seed}, pinned to {run.cpus or 'nothing'}",
+        **{a.name: str(a) for a in run.allocators},
+        **{name: shlex.join(command) for name, command in run.programs.items()},
+        **proof,
+    }
+    console.print(tables.facts_table(facts))
+    soak_file.begin(run.path, run.head(facts))
+
+
+def prove(run: Soak) -> dict[str, str]:
+    """By hakmem's own counter, for each load."""
+    ours = next((a for a in run.allocators if a.name == "hakmem"), None)
+    if ours is None or ours.library is None:
+        return {}
+    short = [str(bench_program("bench_soak")), "1", "10000"]
+    said = {}
+    for load, command in {LONG: short, **run.programs}.items():
+        proof = hakmem_served(command, ours.library, ours.settings)
+        if not proof:
+            raise LabError(f"hakmem did not serve {load}: {proof.outcome.problem or 'no counter'}")
+        said[f"hakmem served {load}"] = str(proof)
+    return said
+
+
+def resumed(path: Path, limit_s: float) -> Soak:
+    """The run of a CSV, ready to go on where it stopped."""
+    record = soak_file.read(path)
+    head = record.head
+    try:
+        allocators = [same_allocator(name, row) for name, row in head["allocators"].items()]
+        load, programs, cpus = LongLoad(**head["long"]), head["programs"], head["cpus"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise LabError(f"--resume: {path} does not say how it was made: {error!r}", 2) from error
+    elapsed = max((e.elapsed_s for e in record.epochs), default=0.0)
+    if elapsed >= limit_s:
+        done = f"{elapsed / 60:.1f} minutes are in {path}"
+        raise LabError(f"--minutes: {done}: a resumed run needs more than that", 2)
+    soak_file.drop_cut_line(path)
+    return Soak(
+        path,
+        allocators,
+        load,
+        programs,
+        cpus,
+        limit_s,
+        elapsed_s=elapsed,
+        rounds_done=max((e.round for e in record.epochs), default=0),
+        first_process=1 + max((e.process for e in record.epochs if e.load == LONG), default=0),
+    )
+
+
+def same_allocator(name: str, row: Mapping) -> Allocator:
+    """The allocator of a stopped run; figures of another build do not belong in its file."""
+    path = row["library"]
+    found = Allocator(name) if not path else from_path(name, Path(path), row["version"])
+    if not found.usable:
+        raise LabError(f"--resume: {name}: {found.problem}", 2)
+    if soaking.fingerprint(found.library) != row["sha256"]:
+        raise LabError(f"--resume: {name}: {path} has changed since the run began", 2)
+    return replace(found, settings=row["settings"])
+
+
+def go(console: Console, run: Soak) -> bool:
+    """Runs until the time is over or Ctrl-C, which is told by True."""
+    minutes = max(1, round(run.limit_s / 60))
+    try:
+        with interruption.only_once(), tables.progress_line(console, "minutes", minutes) as bar:
+            soaking.run(
+                run,
+                lambda now: bar.update(bar.task_ids[0], completed=int(run.elapsed_s / 60), now=now),
+            )
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def finish(console: Console, run: Soak, wanted: Wanted, interrupted: bool) -> None:
+    for name, problem in run.problems.items():
+        console.print(f"{name} had to leave: {problem}", soft_wrap=True)
+    if interrupted:
+        minutes = run.elapsed_s / 60
+        console.print(f"interrupted after {minutes:.1f} minutes; go on with", soft_wrap=True)
+        total = f"--minutes {run.limit_s / 60:g}"
+        console.print(
+            f"    hakmem soak --resume {shlex.quote(str(run.path))} {total}", soft_wrap=True
+        )
+        try:
+            conclude(console, run.path, wanted)
+        except LabError as error:
+            console.print(f"no verdict: {error.message}", soft_wrap=True)
+        raise SystemExit(INTERRUPTED)
+    passed = conclude(console, run.path, wanted)
+    raise SystemExit(0 if passed else 1)
+
+
+def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
+    """Judges a file, shows and writes what was asked for; True when the one in question passes."""
+    record = soak_file.read(path)
+    judged = judge(in_order(record), wanted.thresholds)
+    console.print(verdict_table(judged))
+    latency = [row for row in judged if row.p50_ns is not None]
+    if latency:
+        console.print(latency_table(latency))
+    ours = in_question(judged)
+    for row in judged:
+        said = "PASS" if row.passed else "FAIL: " + "; ".join(row.failures)
+        mark = "" if row.allocator == ours else " (does not decide)"
+        console.print(f"{row.allocator}, {row.load}: {said}{mark}", soft_wrap=True)
+    passed = all(row.passed for row in judged if row.allocator == ours)
+    write_files(record.head.get("facts", {}), in_order(record), judged, passed, path, wanted)
+    return passed
+
+
+def in_order(record: soak_file.Record) -> list[Epoch]:
+    """The epochs by load, and by allocator in the order of --with, not in that of the dice."""
+    loads = list(dict.fromkeys(e.load for e in record.epochs))
+    names = list(record.head.get("allocators") or dict.fromkeys(e.allocator for e in record.epochs))
+    names += [e.allocator for e in record.epochs if e.allocator not in names]
+    return sorted(record.epochs, key=lambda e: (loads.index(e.load), names.index(e.allocator)))
+
+
+def in_question(judged: Sequence[Judgement]) -> str:
+    """hakmem where it takes part, else the first."""
+    names = [row.allocator for row in judged]
+    return "hakmem" if "hakmem" in names else names[0]
+
+
+def write_files(
+    facts: Mapping[str, str],
+    epochs: Sequence[Epoch],
+    judged: Sequence[Judgement],
+    passed: bool,
+    path: Path,
+    wanted: Wanted,
+) -> None:
+    if wanted.json_path is not None:
+        document = {
+            "facts": dict(facts),
+            "file": str(path),
+            "thresholds": asdict(wanted.thresholds),
+            "in_question": in_question(judged),
+            "passed": passed,
+            "rows": [asdict(row) | {"passed": row.passed} for row in judged],
+        }
+        write_json(wanted.json_path, "soak", document)
+    if wanted.plot_path is not None:
+        write_picture(wanted.plot_path, epochs)
+    if wanted.html_path is not None:
+        write_page(wanted.html_path, epochs, judged, facts)
+
+
+def verdict_table(judged: Sequence[Judgement]):
+    table = tables.plain_table("Drift from the start to the end of the run, without warm-up")
+    table.caption = (
+        "Robust straight lines (Theil and Sen). Beside others: speed over the median of the "
+        "others' in the same rounds; it is judged where there are others."
+    )
+    table.add_column("load", no_wrap=True)
+    table.add_column("allocator", no_wrap=True)
+    for title in ("epochs", "processes", "RSS MB", "RSS drift", "ops/s", "speed drift",
+                  "beside others", "CV", "best other's CV"):  # fmt: skip
+        table.add_column(title, justify="right")
+    for row in judged:
+        table.add_row(
+            row.load,
+            row.allocator,
+            str(row.epochs),
+            str(row.processes),
+            f"{row.rss_kb / 1024:.1f}",
+            percent(row.rss_drift.change),
+            f"{row.ops_per_sec:,.0f}",
+            percent(row.throughput_drift.change),
+            percent(row.beside_others.change) if row.beside_others else tables.ABSENT,
+            share(row.variation),
+            tables.ABSENT if row.best_other_variation is None else share(row.best_other_variation),
+        )
+    return table
+
+
+def latency_table(judged: Sequence[Judgement]):
+    table = tables.plain_table("Latency of sampled single calls, ns: lower is better")
+    table.caption = "Medians of the epochs' percentiles; the longest call of all epochs."
+    for title in ("allocator", "p50", "p99", "p99.9", "longest"):
+        table.add_column(title, justify="left" if title == "allocator" else "right")
+    for row in judged:
+        figures = (row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns)
+        table.add_row(row.allocator, *(f"{value:,.0f}" for value in figures))
+    return table

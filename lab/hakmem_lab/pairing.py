@@ -1,0 +1,67 @@
+"""What the commands share that run one program in paired slices and print a row an allocator."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+
+from hakmem_lab.options import INTERRUPTED
+from hakmem_lab.peers import Allocator
+from hakmem_lab.proof import hakmem_served
+from hakmem_lab.rotation import Metric, Rotation
+from hakmem_lab.summary import Row
+
+
+def prove(chosen: Sequence[Allocator], program: Sequence[str]) -> dict[str, str]:
+    """What hakmem's own counter says, where the library of that name takes part."""
+    for allocator in chosen:
+        if allocator.name == "hakmem" and allocator.library and allocator.usable:
+            return {"served by hakmem": str(hakmem_served(program, allocator.library))}
+    return {}
+
+
+def document(
+    facts: Mapping[str, str],
+    metric: Metric,
+    baseline: str,
+    rotation: Rotation,
+    summary: Sequence[Row],
+) -> dict:
+    """All slices and the summary, to be read by other tools."""
+    slices = {
+        name: [
+            {
+                "value": value,
+                "wall_s": o.wall_s,
+                "cpu_s": o.cpu_s,
+                "peak_rss_kb": o.peak_rss_kb,
+                "minor_faults": o.minor_faults,
+                "major_faults": o.major_faults,
+            }
+            for value, o in zip(series.values, series.outcomes, strict=True)
+        ]
+        for name, series in rotation.series.items()
+    }
+    return {
+        "facts": dict(facts),
+        "metric": {"unit": metric.unit, "higher_is_better": metric.higher_is_better},
+        "baseline": baseline,
+        "seed": rotation.seed,
+        "rounds": rotation.rounds_done,
+        "summary": [asdict(row) for row in summary],
+        "slices": slices,
+    }
+
+
+def finish(console: Console, rotation: Rotation, baseline: str, wanted: int) -> None:
+    """Says what went wrong in the rotation, and ends with the status that fits."""
+    for name, series in rotation.series.items():
+        if series.problem:
+            console.print(f"{name}: {series.problem}")
+            if series.last_words:
+                console.print(series.last_words)
+    if rotation.interrupted:
+        console.print(f"interrupted after {rotation.rounds_done} of {wanted} rounds")
+        raise SystemExit(INTERRUPTED)
+    if rotation.series[baseline].problem:
+        raise SystemExit(1)

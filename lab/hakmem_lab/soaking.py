@@ -1,0 +1,263 @@
+"""Runs a soak: allocators in turn, epoch by epoch, for minutes to hours.
+
+The long process of every allocator stays alive for the whole run, but only one works at a time: it
+runs an epoch when it is told to (bench/bench_soak.c). In the same rounds small programs are started
+afresh. Every figure goes to the CSV as it comes.
+"""
+
+import contextlib
+import hashlib
+import os
+import random
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hakmem_lab import documents, soak_file
+from hakmem_lab.errors import LabError
+from hakmem_lab.launching import NOT_PRELOADED, launcher_path, run_once
+from hakmem_lab.peers import Allocator, bench_program
+from hakmem_lab.rotation import OPS_PER_SECOND
+from hakmem_lab.soak_file import Epoch
+from hakmem_lab.soak_judging import LONG
+
+PAIR = re.compile(r"(\w+)=([-0-9.e+]+)")
+EPOCHS_WITHOUT_END = 1 << 40
+TRIAL_STEPS = 100_000
+END_LIMIT_S = 60
+
+
+@dataclass(frozen=True)
+class LongLoad:
+    """Arguments of bench_soak: how much it does in an epoch, and on how much."""
+
+    steps: int
+    threads: int
+    slots: int
+    seed: int
+
+    def command(self, epochs: int = EPOCHS_WITHOUT_END) -> list[str]:
+        numbers = (epochs, self.steps, self.threads, self.slots, 1, self.seed)
+        return [str(bench_program("bench_soak")), *map(str, numbers)]
+
+
+class ProgramFailed(Exception):
+    """Why an allocator cannot go on, with what its program said last."""
+
+
+class LongProcess:
+    """One bench_soak under one allocator, at rest between its epochs."""
+
+    def __init__(self, allocator: Allocator, load: LongLoad, cpus: str | None, number: int) -> None:
+        self.number = number
+        self.epochs = 0
+        # Closed by kill(); it lives as long as the process does.
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        with Path(os.devnull).open("w") as nowhere:
+            arguments = [str(launcher_path()), "--fd", str(nowhere.fileno())]
+            if cpus:
+                arguments += ["--cpu", cpus]
+            if allocator.library is not None:
+                arguments += ["--preload", str(allocator.library)]
+            for name, value in allocator.settings.items():
+                arguments += ["--env", f"{name}={value}"]
+            self._process = subprocess.Popen(
+                [*arguments, "--", *load.command()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                pass_fds=[nowhere.fileno()],
+                # Ctrl-C is for us: the epoch under way must not be the process's last.
+                start_new_session=True,
+            )
+
+    def run_epoch(self) -> dict[str, float]:
+        """Lets it work for one epoch; the figures of its line by name."""
+        try:
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line.startswith("Epoch = "):
+            raise ProgramFailed(f"its long process ended: {self.last_words()}")
+        self._refuse_other_malloc()
+        self.epochs += 1
+        return {name: float(value) for name, value in PAIR.findall(line)}
+
+    def end(self) -> None:
+        """The end of its input makes it free everything and exit."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def kill(self) -> None:
+        """Ends it where it stands, if it still runs; the launcher ends the program."""
+        self._process.terminate()
+        try:
+            self._process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._errors.close()
+
+    def last_words(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().strip()[-500:] or "no message"
+
+    def _refuse_other_malloc(self) -> None:
+        if self.epochs == 0 and NOT_PRELOADED.search(self.last_words()):
+            raise ProgramFailed(f"its library was not loaded: {self.last_words()}")
+
+
+@dataclass
+class Soak:
+    """What is run, where it is written, and how far it is."""
+
+    path: Path
+    allocators: list[Allocator]
+    long_load: LongLoad
+    programs: Mapping[str, Sequence[str]]
+    cpus: str | None
+    limit_s: float
+    elapsed_s: float = 0.0
+    rounds_done: int = 0
+    first_process: int = 1
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def head(self, facts: Mapping[str, str]) -> dict:
+        """All that a resumed run needs."""
+        return documents.head("soak") | {
+            "allocators": {a.name: describe(a) for a in self.allocators},
+            "long": vars(self.long_load),
+            "programs": {name: list(command) for name, command in self.programs.items()},
+            "cpus": self.cpus,
+            "facts": dict(facts),
+        }
+
+
+def describe(allocator: Allocator) -> dict:
+    return {
+        "settings": dict(allocator.settings),
+        "library": str(allocator.library or ""),
+        "version": allocator.version,
+        "sha256": fingerprint(allocator.library),
+    }
+
+
+def fingerprint(library: Path | None) -> str:
+    return "" if library is None else hashlib.sha256(library.read_bytes()).hexdigest()
+
+
+def steps_for(epoch_s: float, load: LongLoad, allocator: Allocator, cpus: str | None) -> int:
+    """How many steps take this allocator about so long, from a short trial."""
+    trial = LongLoad(TRIAL_STEPS, load.threads, load.slots, load.seed)
+    process = LongProcess(allocator, trial, cpus, 0)
+    try:
+        process.run_epoch()
+        seconds = process.run_epoch()["seconds"]
+    except ProgramFailed as failed:
+        raise LabError(f"{allocator.name}: {failed}") from failed
+    finally:
+        process.kill()
+    return max(1000, round(TRIAL_STEPS * epoch_s / max(seconds, 1e-6)))
+
+
+def run(soak: Soak, say: Callable[[str], None]) -> None:
+    """Whole rounds until the time is over; KeyboardInterrupt passes through, with all kept.
+
+    An allocator that fails is taken out. The first one's failure ends the run.
+    """
+    shuffler = random.Random(soak.long_load.seed + soak.rounds_done)
+    start = time.monotonic() - soak.elapsed_s
+    processes: dict[str, LongProcess] = {}
+    try:
+        for allocator in soak.allocators:
+            processes[allocator.name] = LongProcess(
+                allocator, soak.long_load, soak.cpus, soak.first_process
+            )
+        while soak.elapsed_s < soak.limit_s:
+            for load in (LONG, *soak.programs):
+                order = [a for a in soak.allocators if a.name not in soak.problems]
+                shuffler.shuffle(order)
+                for allocator in order:
+                    say(f"round {soak.rounds_done + 1}, {load}: {allocator.name}")
+                    step(soak, load, allocator, processes[allocator.name], start)
+            soak.rounds_done += 1
+        for process in processes.values():
+            process.end()
+    finally:
+        for process in processes.values():
+            process.kill()
+
+
+def step(soak: Soak, load: str, allocator: Allocator, process: LongProcess, start: float) -> None:
+    try:
+        long = load == LONG
+        figures = long_figures(process) if long else program_figures(soak, load, allocator)
+    except ProgramFailed as failed:
+        soak.problems[allocator.name] = f"{load}, round {soak.rounds_done + 1}: {failed}"
+        if allocator is soak.allocators[0]:
+            problem = soak.problems[allocator.name]
+            raise LabError(
+                f"{allocator.name}: {problem}; {soak.path} has what was measured"
+            ) from failed
+        return
+    soak.elapsed_s = time.monotonic() - start
+    epoch = Epoch(
+        time=documents.now(),
+        elapsed_s=round(soak.elapsed_s, 3),
+        round=soak.rounds_done + 1,
+        load=load,
+        allocator=allocator.name,
+        **figures,
+    )
+    soak_file.append(soak.path, epoch)
+
+
+def long_figures(process: LongProcess) -> dict:
+    said = process.run_epoch()
+    return {
+        "process": process.number,
+        "epoch": process.epochs,
+        "ops": int(said["ops"]),
+        "seconds": said["seconds"],
+        "ops_per_sec": round(said["ops"] / said["seconds"], 1),
+        "rss_kb": int(said["rss_kb"]),
+        "peak_rss_kb": int(said["peak_rss_kb"]),
+        "live_kb": int(said["live_kb"]),
+        **{name: said[name] for name in ("p50_ns", "p99_ns", "p999_ns", "max_ns")},
+    }
+
+
+def program_figures(soak: Soak, load: str, allocator: Allocator) -> dict:
+    """One run: its own throughput line, else runs per second of its wall time."""
+    outcome = run_once(soak.programs[load], allocator.library, soak.cpus, allocator.settings)
+    if outcome.problem:
+        raise ProgramFailed(f"{outcome.problem}; it last said: {outcome.last_words()}")
+    speed = OPS_PER_SECOND.read(outcome) or 1 / outcome.wall_s
+    return {
+        "process": soak.rounds_done + 1,
+        "epoch": 1,
+        "ops": None,
+        "seconds": round(outcome.wall_s, 6),
+        "ops_per_sec": round(speed, 3),
+        "rss_kb": outcome.peak_rss_kb,
+        "peak_rss_kb": outcome.peak_rss_kb,
+        "live_kb": None,
+        "p50_ns": None,
+        "p99_ns": None,
+        "p999_ns": None,
+        "max_ns": None,
+    }
