@@ -10,7 +10,7 @@
 void *hak_malloc_slow(size_t size);
 /* Reached by a tail call from an entry point, so that its return address is the program's (in unoptimised builds it
  * is the entry point's). */
-__attribute__((nothrow)) void hak_free_slow(void *p);
+__attribute__((nothrow)) void hak_free_slow(void *p, size_t difference);
 
 void *hak_calloc(size_t count, size_t size);
 void *hak_realloc(void *p, size_t size, const void *caller);
@@ -43,7 +43,8 @@ HAK_INLINE void *hak_malloc(size_t size) {
 #define HAK_CALLER() __builtin_return_address(0)
 
 HAK_INLINE void hak_free(void *p) {
-  if (HAK_UNLIKELY(!hak_front_push(p))) hak_free_slow(p);
+  size_t difference;
+  if (HAK_UNLIKELY(!hak_front_push(p, &difference))) hak_free_slow(p, difference);
 }
 
 #endif

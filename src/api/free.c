@@ -21,7 +21,7 @@ static void free_run(hak_region *region, void *p) {
   if (release_due) hak_release_excess();
 }
 
-HAK_NOINLINE void hak_free_slow(void *p) {
+static HAK_NOINLINE void free_any(void *p) {
   hak_region *region = hak_region_find(p);
   if (HAK_UNLIKELY(region == NULL)) {
     free_outside_regions(p, HAK_CALLER());
@@ -44,6 +44,13 @@ HAK_NOINLINE void hak_free_slow(void *p) {
     hak_heap_free_own(self, p, class_code);
   else
     hak_remote_free(self, owner, p, class_code);
+}
+
+/* The most common reason first, in a leaf: the block belongs to the heap and class of the last ones freed here. */
+HAK_NOINLINE void hak_free_slow(void *p, size_t difference) {
+  hak_heap *self = hak_tls_front.heap;
+  uint32_t tag = (uint32_t)difference ^ hak_tls_front.key;
+  if (HAK_UNLIKELY(self == NULL || !hak_remote_free_hot(self, tag, p))) free_any(p);
 }
 
 /* Size of the block at p, 0 when there is none of ours. */

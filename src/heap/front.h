@@ -53,13 +53,18 @@ HAK_INLINE void *hak_front_pop(size_t size) {
   return hak_front_pop_class(&hak_tls_front, hak_class_for(size));
 }
 
-/* Pushes p if it is a block of this thread's heap and the magazine has room; false: take the slow path. */
-HAK_INLINE bool hak_front_push(void *p) {
+#define HAK_NO_DIFFERENCE ((size_t)0xffffffffu) /* no class code, whatever key it is taken with */
+
+/* Pushes p if it is a block of this thread's heap and the magazine has room. False: take the slow path, with the
+ * difference of tag and key (the class code where the block is our own), HAK_NO_DIFFERENCE outside the main region. */
+HAK_INLINE bool hak_front_push(void *p, size_t *difference) {
+  *difference = HAK_NO_DIFFERENCE;
   uintptr_t base = hak_load_folded(&hak_main_base);
   size_t offset = (uintptr_t)p - base;
   if (HAK_UNLIKELY(offset >= hak_load_folded(&hak_main_limit))) return false;
   uint32_t tag = hak_load_relaxed((const uint32_t *)base + (offset >> HAK_SPAN_SHIFT));
-  uint32_t class_code = tag ^ hak_tls_front.key;
+  size_t class_code = tag ^ hak_tls_front.key;
+  *difference = class_code;
   if (HAK_UNLIKELY(class_code >= HAK_FRONT_CLASSES)) return false;
   void **top = hak_tls_front.top[class_code];
 #if HAK_CHECKS

@@ -50,6 +50,11 @@ typedef struct hak_heap {
   hak_front *front;
   hak_cell *cells; /* spare magazines and packets */
   struct hak_packet *open[HAK_OPEN_PACKETS];
+  /* The cursor into one open packet while frees of its owner and class follow each other; its header's count stands
+   * still meanwhile. */
+  uint32_t hot_tag; /* or HAK_TAG_NONE */
+  void **hot_cursor;
+  void **hot_end;
   uint32_t slow_count;
   uint64_t last_tick_ms;
   uint32_t ending_rounds;

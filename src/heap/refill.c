@@ -37,6 +37,7 @@ static bool is_pinned(unsigned class_code) {
 }
 
 void hak_heap_init_bins(hak_heap *h) {
+  h->hot_tag = HAK_TAG_NONE;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     hak_bin *bin = &h->bins[c];
     bin->magazine = bin->full = NULL;

@@ -39,8 +39,38 @@ static void send(hak_packet *packet) {
   if (hak_load_seq(&owner->state) == HAK_HEAP_PARKED || waiting >= BACKLOG_WEIGHT) hak_remote_drain(owner);
 }
 
+static hak_packet **open_slot(hak_heap *self, uint32_t owner) { return &self->open[owner % HAK_OPEN_PACKETS]; }
+
+/* Writes what went through the cursor into its packet's header. */
+static void cool(hak_heap *self) {
+  if (self->hot_tag == HAK_TAG_NONE) return;
+  hak_packet *packet = *open_slot(self, HAK_TAG_OWNER(self->hot_tag));
+  unsigned count = (unsigned)(self->hot_cursor - packet->blocks);
+  packet->bytes += (count - packet->count) * hak_class_table[packet->class_code].size;
+  packet->count = (uint8_t)count;
+  self->hot_tag = HAK_TAG_NONE;
+}
+
+/* Two frees in a row of one owner and class: the next ones go through the cursor. */
+static void heat(hak_heap *self, hak_packet *packet) {
+  uint32_t size = hak_class_table[packet->class_code].size;
+  size_t room = (PACKET_BYTES_MAX - packet->bytes + size - 1) / size;
+  self->hot_tag = HAK_TAG(packet->owner, packet->class_code);
+  self->hot_cursor = packet->blocks + packet->count;
+  self->hot_end = self->hot_cursor + hak_min_size(room, (size_t)HAK_PACKET_BLOCKS - packet->count);
+}
+
+void hak_remote_finish_hot(hak_heap *self) {
+  hak_packet **slot = open_slot(self, HAK_TAG_OWNER(self->hot_tag)), *packet = *slot;
+  cool(self);
+  *slot = NULL;
+  send(packet);
+  hak_heap_tick(self);
+}
+
 void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_code) {
-  hak_packet **slot = &self->open[owner % HAK_OPEN_PACKETS];
+  cool(self);
+  hak_packet **slot = open_slot(self, owner);
   hak_packet *packet = *slot;
   if (packet != NULL && packet->owner != owner) {
     *slot = NULL;
@@ -67,10 +97,13 @@ void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_cod
     *slot = NULL;
     send(packet);
     hak_heap_tick(self);
+  } else if (packet->count > 1 && packet->class_code == class_code) {
+    heat(self, packet);
   }
 }
 
 void hak_remote_send_open(hak_heap *self) {
+  cool(self);
   for (unsigned i = 0; i < HAK_OPEN_PACKETS; i++) {
     hak_packet *packet = self->open[i];
     if (packet == NULL) continue;
@@ -89,7 +122,7 @@ static void note_gone(hak_outcome *outcome, void *p) {
 /* Class of a block that was sent to heap, or no class. The tag is read again: a block freed twice may lie in a slab
  * that has gone since. */
 HAK_INLINE uint32_t class_now(const hak_heap *heap, const void *p) {
-  return hak_region_tag(hak_region_find(p), p) ^ HAK_TAG(heap->id, 0);
+  return hak_region_tag_of(p) ^ HAK_TAG(heap->id, 0);
 }
 
 static void take_back(hak_heap *heap, void *p, bool to_front, hak_outcome *outcome) {
@@ -124,21 +157,22 @@ bool hak_remote_load_returned(hak_heap *heap, unsigned class_code) {
   hak_bin *bin = &heap->bins[class_code];
   hak_packet *packet = bin->returned;
   if (packet == NULL) return false;
-  void **top = heap->front->top[class_code];
   hak_outcome outcome = {0};
-  unsigned n = (unsigned)hak_min_size(packet->count, bin->usable);
-  for (unsigned i = 0; i < n; i++) {
-    void *p = packet->blocks[--packet->count];
-    if (HAK_LIKELY(class_now(heap, p) == class_code))
-      *++top = p;
+  unsigned n = (unsigned)hak_min_size(packet->count, bin->usable), left = packet->count - n;
+  void **top = heap->front->top[class_code], *const *first = packet->blocks + left;
+  uint32_t tag = HAK_TAG(heap->id, class_code);
+  for (void *const *at = first + n; at-- > first;) {
+    if (HAK_LIKELY(hak_region_tag_of(*at) == tag))
+      *++top = *at;
     else
-      note_gone(&outcome, p);
+      note_gone(&outcome, *at);
   }
   heap->front->top[class_code] = top;
   uint32_t bytes = n * hak_class_table[class_code].size;
+  packet->count = (uint8_t)left;
   packet->bytes -= bytes;
   heap->returned_bytes -= bytes;
-  if (packet->count == 0) {
+  if (left == 0) {
     bin->returned = packet->next;
     packet->next = NULL;
     hak_remote_send_home(heap, packet);

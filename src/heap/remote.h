@@ -24,6 +24,17 @@ typedef struct hak_packet {
 /* Queues p, a block of heap `owner`, for its owner. Cannot fail. */
 void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_code);
 
+/* The same where the block's tag is that of the last two: a compare and a store. False: not so. */
+void hak_remote_finish_hot(hak_heap *self);
+HAK_INLINE bool hak_remote_free_hot(hak_heap *self, uint32_t tag, void *p) {
+  if (tag != self->hot_tag) return false;
+  void **cursor = self->hot_cursor;
+  *cursor++ = p;
+  self->hot_cursor = cursor;
+  if (HAK_UNLIKELY(cursor == self->hot_end)) hak_remote_finish_hot(self);
+  return true;
+}
+
 /* Sends every packet that self has open. */
 void hak_remote_send_open(hak_heap *self);
 

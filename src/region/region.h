@@ -99,6 +99,14 @@ HAK_INLINE void *hak_region_address(const hak_region *region, size_t index) {
 HAK_INLINE uint32_t hak_region_tag(const hak_region *region, const void *p) {
   return hak_load_relaxed(&region->tags[hak_region_index(region, p)]);
 }
+/* The tag of an address that is known to lie in some region. The main region's tags are at its base. */
+HAK_INLINE uint32_t hak_region_tag_of(const void *p) {
+  uintptr_t base = hak_load_relaxed(&hak_main_base);
+  size_t offset = (uintptr_t)p - base;
+  if (HAK_LIKELY(offset < hak_load_relaxed(&hak_main_limit)))
+    return hak_load_relaxed((const uint32_t *)base + (offset >> HAK_SPAN_SHIFT));
+  return hak_region_tag(hak_region_find_slow(p), p);
+}
 /* First span of the slab or run that p lies in; p must be in a tagged span. */
 HAK_INLINE hak_span *hak_region_span(const hak_region *region, const void *p) {
   return region->spans[hak_region_index(region, p)].head;

@@ -84,6 +84,13 @@ size_t waiting_bytes(hak_heap *h) {
   return n;
 }
 hak_packet *open_packet(hak_heap *h, uint32_t owner) { return h->open[owner % HAK_OPEN_PACKETS]; }
+// Blocks in an open packet: its header says so once the cursor is not in it.
+unsigned open_count(hak_heap *h, uint32_t owner) {
+  hak_packet *p = open_packet(h, owner);
+  if (p == nullptr) return 0;
+  bool hot = h->hot_tag != HAK_TAG_NONE && HAK_TAG_OWNER(h->hot_tag) == owner;
+  return hot ? static_cast<unsigned>(h->hot_cursor - p->blocks) : p->count;
+}
 bool free_in_slab(void *p) { return hak_slab_examine(hak_region_span(hak_region_find(p), p), p) == HAK_VERDICT_DOUBLE_FREE; }
 
 class Remote : public testing::Test {
@@ -102,13 +109,60 @@ TEST_F(Remote, BlocksWaitInAnOpenPacketUntilItIsFull) {
   ASSERT_NE(o, s);
   sender.free(blocks, 0, HAK_PACKET_BLOCKS - 1);
   ASSERT_NE(open_packet(s, o->id), nullptr);
-  EXPECT_EQ(open_packet(s, o->id)->count, HAK_PACKET_BLOCKS - 1u);
+  EXPECT_EQ(open_count(s, o->id), HAK_PACKET_BLOCKS - 1u);
   EXPECT_EQ(open_packet(s, o->id)->owner, o->id);
   EXPECT_EQ(open_packet(s, o->id)->home, s->id);
   EXPECT_EQ(waiting(o), 0u);
   sender.free(blocks, HAK_PACKET_BLOCKS - 1);
   EXPECT_EQ(open_packet(s, o->id), nullptr);
   EXPECT_EQ(waiting(o), 1u);
+}
+
+TEST_F(Remote, TheCursorServesARowOfOneClassAndItsHeaderIsRightAfterwards) {
+  auto blocks = owner.alloc(64, 10), others = owner.alloc(48, 2);
+  hak_heap *o = owner.heap(), *s = sender.heap();
+  sender.free(blocks, 0, 1);
+  EXPECT_EQ(s->hot_tag, HAK_TAG_NONE) << "one block is no row";
+  sender.free(blocks, 1, 8);
+  EXPECT_NE(s->hot_tag, HAK_TAG_NONE);
+  EXPECT_EQ(open_count(s, o->id), 8u);
+  sender.free(others, 0, 1);
+  EXPECT_EQ(s->hot_tag, HAK_TAG_NONE) << "another class ends it";
+  hak_packet *packet = open_packet(s, o->id);
+  EXPECT_EQ(packet->count, 9u);
+  EXPECT_EQ(packet->bytes, 8u * 64 + 48);
+  EXPECT_EQ(packet->class_code, HAK_PACKET_MIXED);
+  sender.free(blocks, 8);
+  EXPECT_EQ(s->hot_tag, HAK_TAG_NONE) << "a mixed packet takes no cursor";
+  EXPECT_EQ(packet->count, 11u);
+  sender.run([] { hak_remote_send_open(hak_heap_current()); });
+  EXPECT_EQ(waiting_bytes(o), 10u * 64 + 48);
+}
+
+TEST_F(Remote, SendingOpenPacketsTakesWhatWentThroughTheCursor) {
+  auto blocks = owner.alloc(64, 20);
+  hak_heap *o = owner.heap(), *s = sender.heap();
+  sender.free(blocks);
+  sender.run([] { hak_remote_send_open(hak_heap_current()); });
+  EXPECT_EQ(s->hot_tag, HAK_TAG_NONE);
+  ASSERT_EQ(waiting(o), 1u);
+  EXPECT_EQ(inbox(o)->count, 20u);
+  EXPECT_EQ(waiting_bytes(o), 20u * 64);
+}
+
+TEST_F(Remote, TheCursorFollowsTheOwner) {
+  Actor other;
+  auto mine = owner.alloc(64, 6), theirs = other.alloc(64, 6);
+  hak_heap *o = owner.heap(), *t = other.heap(), *s = sender.heap();
+  ASSERT_NE(o->id % HAK_OPEN_PACKETS, t->id % HAK_OPEN_PACKETS);
+  sender.free(mine, 0, 4);
+  sender.free(theirs, 0, 4);
+  EXPECT_EQ(s->hot_tag >> 8, t->id);
+  EXPECT_EQ(open_packet(s, o->id)->count, 4u);
+  sender.free(mine, 4);
+  EXPECT_EQ(s->hot_tag >> 8, o->id);
+  EXPECT_EQ(open_count(s, o->id), 6u);
+  EXPECT_EQ(open_packet(s, t->id)->count, 4u);
 }
 
 TEST_F(Remote, LargeBlocksLeaveByTheByteBudget) {
