@@ -2,13 +2,14 @@
 
 Everything is computed on costs (seconds, or seconds per operation), where lower is better. A speed
 ratio is the other's cost over the baseline's: above 1 the baseline is faster.
+
+scipy is imported where it is used: it is slow to load, and help and completion need none of it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 # Below this many pairs a 95 % interval of a median says nothing.
 INTERVAL_MIN_PAIRS = 5
@@ -28,6 +29,8 @@ class Interval:
 
 def median_interval(values: Sequence[float], seed: int) -> Interval:
     """The median and its bootstrap 95 % interval (percentile method)."""
+    from scipy import stats
+
     sample = np.asarray(values, dtype=float)
     if sample.size == 0:
         raise ValueError("no values")
@@ -50,6 +53,8 @@ def exact_median_interval(values: Sequence[float], confidence: float) -> Interva
 
     The interval is absent when there are too few values for this confidence.
     """
+    from scipy import stats
+
     test = stats.quantile_test(np.asarray(values, dtype=float), p=0.5)
     found = test.confidence_interval(confidence_level=confidence)
     middle = float(np.median(values))
@@ -116,6 +121,8 @@ class Trend:
 
 def trend(values: Sequence[float]) -> Trend:
     """The trend of at least two positive values, evenly spaced."""
+    from scipy import stats
+
     series = np.asarray(values, dtype=float)
     steps = np.arange(series.size)
     line = stats.theilslopes(series, steps, alpha=0.95)
