@@ -8,7 +8,8 @@ help:
 	@echo "make run             build, then show real work under hakmem beside other allocators"
 	@echo "make run APP=\"...\"   the same with a program of your own"
 	@echo "make test            build and run all tests"
-	@echo "make bench           all bench programs in paired slices (PAIRS=15; takes minutes)"
+	@echo "make bench           every benchmark and real program beside all peers (under 30 minutes)"
+	@echo "make bench SUITE=... another suite: quick takes 3 minutes, hakmem bench --list shows all"
 	@echo "make pgo             build with a profile into build/pgo, and compare with release (minutes)"
 	@echo "make safety          what the misuse checks cost, in paired slices (minutes)"
 	@echo "make clean           remove build/ (and keep .venv/)"
@@ -25,10 +26,11 @@ test:
 	@scripts/build.sh release
 	@ctest --preset release
 
+bench: SUITE = full
 bench:
-	@scripts/setup.sh run
+	@scripts/setup.sh bench
 	@scripts/build.sh release programs
-	@scripts/bench.sh
+	@.venv/bin/hakmem bench "$(SUITE)"
 
 # The tests' packages: the finished build must pass the API tests, and valgrind counts instructions.
 pgo:

@@ -1,0 +1,346 @@
+"""`hakmem bench`: the project's own suites against all peers, as a matrix."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hakmem_lab import documents, environment, journal, suite_files, suite_report, tables
+from hakmem_lab.documents import write_text
+from hakmem_lab.errors import LabError
+from hakmem_lab.interruption import only_once
+from hakmem_lab.options import (
+    INTERRUPTED,
+    allocator_options,
+    chosen_allocators,
+    csv_option,
+    html_option,
+    json_option,
+    output_option,
+    resolve_seed,
+    seed_option,
+    split_pair,
+)
+from hakmem_lab.peers import Allocator, find, repository_root
+from hakmem_lab.suite import (
+    ALTERNATIVES,
+    MODES,
+    Row,
+    Suite,
+    load_suite,
+    pick,
+    suite_names,
+)
+from hakmem_lab.suite_plan import estimate_s, jobs_of, nominal_s, plan
+from hakmem_lab.suite_results import Results, RowResult, collect, row_result
+from hakmem_lab.suite_run import is_done, load_check_all, prove_peers, run_job
+from hakmem_lab.suite_session import PLAN, Session, clean_environment, load, require_unchanged
+from hakmem_lab.suite_tables import show, show_problems
+
+DEFAULT_SUITE = "quick"
+# Estimates are no better than this.
+LIMIT_SLACK = 1.1
+# What can be given together with --resume: only where results go.
+OUTPUTS = ("csv_path", "json_path", "html_path", "scenario_path", "resume")
+
+
+def complete_suites(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in suite_names() if name.startswith(incomplete)]
+
+
+@click.command()
+@click.option("--list", "list_only", is_flag=True, help="Show suites, or the rows of SUITE.")
+@click.option(
+    "--rows",
+    "wanted",
+    multiple=True,
+    metavar="NAME",
+    help="Only these rows: names, patterns such as 'larson*', group:NAME.",
+)
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice(MODES),
+    help="Only one binary under LD_PRELOAD, or only separate binaries.",
+)
+@click.option("--rounds", type=click.IntRange(1), help="Instead of the suite's own number.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Time limit to scale the work to, instead of the suite's own.",
+)
+@allocator_options(None, "the suite's own that are there")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A variable for every program; settings of allocators in your environment are taken away.",
+)
+@seed_option()
+@click.option(
+    "--resume",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Go on with a stopped run, or make its reports again.",
+)
+@csv_option()
+@json_option()
+@html_option()
+@output_option("--scenario-csv", "scenario_path", "Write the scenarios' figures as CSV.")
+@click.argument("suite", required=False, shell_complete=complete_suites)
+@click.pass_context
+def bench(context: click.Context, **given) -> None:
+    """Run SUITE (default: quick) under hakmem and its peers, in paired slices.
+
+    SUITE is a name of `--list` or the path of a TOML file. Results go to a folder of their own:
+    journals of the rounds, results.json, results.csv, scenarios.csv and report.html. Ends with
+    status 1 when something asked for has no figures, 130 after Ctrl-C; `--resume` goes on then.
+    """
+    console = tables.make_console()
+    if given["list_only"]:
+        list_suites(console, given["suite"])
+        return
+    with clean_environment() as removed, only_once():
+        started = time.monotonic()
+        session = resumed(context, given) if given["resume"] else begun(console, given, removed)
+        console.print(f"results: {session.folder}", soft_wrap=True)
+        done: dict[str, RowResult] = {}
+        try:
+            if given["resume"] is None:
+                prepare(console, session, given, started)
+            interrupted = not run_all(console, session, done)
+        except KeyboardInterrupt:
+            interrupted = True
+            leave_if_unplanned(console, session)
+        finally:
+            session.close()
+        conclude(console, session, given, interrupted, done)
+
+
+def leave_if_unplanned(console: Console, session: Session) -> None:
+    """Ends here when the interrupt came before there was a plan to go on with."""
+    if not (session.folder / PLAN).exists():
+        session.folder.rmdir()
+        console.print("interrupted before the first round")
+        raise SystemExit(INTERRUPTED)
+
+
+def list_suites(console: Console, name: str | None) -> None:
+    """All suites with their rows counted, or one suite with its rows."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    if name is None:
+        for title in ("suite", "rows", "allocators", "rounds", "about, min", "what"):
+            table.add_column(title)
+        for suite in map(load_suite, suite_names()):
+            minutes = nominal_s(suite, len(suite.allocators)) / 60
+            counts = (len(suite.rows), len(suite.allocators), suite.rounds)
+            table.add_row(suite.name, *map(str, counts), f"{minutes:.1f}", suite.title)
+        console.print(table)
+        return
+    suite = load_suite(name)
+    for title in ("row", "group", "modes", "pinned", "program", "what"):
+        table.add_column(title)
+    for row in suite.rows:
+        modes = " ".join(job.mode for job in jobs_of(suite, [row], suite.modes))
+        command = " ".join([row.program or row.load, *row.filled(row.work)])
+        table.add_row(row.name, row.group, modes, row.cpu, command, row.title)
+    console.print(f"{suite.title}; {suite.rounds} rounds; {', '.join(suite.allocators)}")
+    console.print(table)
+
+
+def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
+    """A new session from the options, in a folder of its own."""
+    suite = load_suite(given["suite"] or DEFAULT_SUITE)
+    rows: Sequence[Row] = suite.rows
+    if given["wanted"]:
+        rows = pick(rows, given["wanted"], "--rows")
+    jobs = jobs_of(suite, rows, given["modes"] or suite.modes)
+    if not jobs:
+        raise LabError(f"--mode: no row of suite '{suite.name}' has this mode", 2)
+    settings = dict(split_pair("--set", text) for text in given["settings"])
+    allocators, notes = chosen(suite, given)
+    seed = resolve_seed(given["seed"])
+    rounds = given["rounds"] or suite.rounds
+    facts = environment.describe() | {
+        "commit": environment.revision_of(repository_root()) or "unknown",
+        "compiler": next(
+            (environment.compiler_of(a.library) for a in allocators if a.usable and a.library),
+            "unknown",
+        ),
+        "settings": said(settings) or "none given, defaults everywhere",
+        "taken out of the environment": said(removed) or "nothing",
+        "rounds": f"{rounds}, seed {seed}",
+    }
+    folder = journal.new_path("bench", "")
+    folder.mkdir()
+    session = Session(
+        folder, suite.name, suite.title, rounds, suite.slice_s, seed, allocators, settings,
+        jobs, facts,
+    )  # fmt: skip
+    given["limit_s"] = 60 * (given["minutes"] or suite.limit_minutes)
+    for note in notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    return session
+
+
+def said(settings: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def chosen(suite: Suite, given: dict) -> tuple[list[Allocator], list[str]]:
+    """Those asked for; else the suite's own that are there, and which are not."""
+    names, notes = given["names"], []
+    if names is None:
+        there = []
+        for text in suite.allocators:
+            options = [find(name) for name in text.split(ALTERNATIVES)]
+            usable = next((a for a in options if a.usable), None)
+            if usable is None and options[0].name != "hakmem":
+                notes.append(f"not compared: {options[0].name}: {options[0].problem}")
+            else:
+                there.append((usable or options[0]).name)
+        names = ",".join(there)
+    allocators = chosen_allocators(names, given["libraries"])
+    if not any(allocator.usable for allocator in allocators):
+        raise LabError("no allocator to measure: " + "; ".join(a.problem for a in allocators))
+    return allocators, notes
+
+
+def resumed(context: click.Context, given: dict) -> Session:
+    source = click.core.ParameterSource.COMMANDLINE
+    for name in given:
+        if name not in OUTPUTS and context.get_parameter_source(name) == source:
+            option = next(p.opts[0] for p in context.command.params if p.name == name)
+            raise LabError(f"--resume takes all from its folder: {option} cannot be given", 2)
+    session = load(given["resume"])
+    require_unchanged(session)
+    return session
+
+
+def prepare(console: Console, session: Session, given: dict, started: float) -> None:
+    """Checks the libraries, scales the work, says how long it will take, writes the plan."""
+    console.print("preparing: a trial of every row under every allocator")
+    load_check_all(session)
+    with tables.progress_line(console, "preparing", 2 * len(session.jobs)) as progress:
+
+        def tick(what: str) -> None:
+            progress.update(progress.task_ids[0], advance=1, now=what)
+
+        limit_s = given["limit_s"] - (time.monotonic() - started)
+        plan(session, limit_s, tick)
+        prove_peers(session, tick)
+    session.seconds = time.monotonic() - started
+    session.save()
+    facts = session.facts | {a.name: a.problem or str(a) for a in session.allocators}
+    console.print(tables.facts_table(facts))
+    seconds = estimate_s(session, session.jobs)
+    names = ", ".join(a.name for a in session.allocators if a.usable)
+    console.print(
+        f"{len(session.jobs)} rows, {session.rounds} rounds, {names}: about {minutes(seconds)}",
+        soft_wrap=True,
+    )
+    if session.seconds + seconds > LIMIT_SLACK * given["limit_s"]:
+        console.print(
+            f"that is more than the limit of {minutes(given['limit_s'])}, though the runs are cut "
+            "to the shortest that can be measured"
+        )
+
+
+def minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+
+
+def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> bool:
+    """Every job that is not done; False when it was stopped. `done` gets the rows' figures."""
+    todo = [job for job in session.jobs if not is_done(session, job)]
+    done |= {job.key: row_result(session, job) for job in session.jobs if job not in todo}
+    remaining = estimate_s(session, todo)
+    with row_progress(console, len(todo)) as progress:
+        task = progress.task_ids[0]
+        for number, job in enumerate(todo, 1):
+            begun_at = time.monotonic()
+            progress.update(task, description=job.row.name)
+            seed = session.seed + session.jobs.index(job)
+            rotation = run_job(session, job, seed, lambda name: progress.update(task, now=name))
+            session.seconds += time.monotonic() - begun_at
+            session.save()
+            done[job.key] = row_result(session, job)
+            results = collect(session, documents.now(), False, done)
+            suite_files.write_figures(results, session.folder)
+            if rotation.interrupted:
+                return False
+            remaining -= estimate_s(session, [job])
+            progress.update(task, advance=1)
+            console.print(
+                f"{number}/{len(todo)} {job.key}: {rotation.rounds_done} rounds, "
+                f"{time.monotonic() - begun_at:.1f} s; about {minutes(max(remaining, 0))} left"
+            )
+    return True
+
+
+@contextmanager
+def row_progress(console: Console, steps: int) -> Iterator[Progress]:
+    """The row and the allocator that run now; nothing where output is no terminal."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed}/{task.total} rows"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[now]}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        progress.add_task("", total=steps, now="")
+        yield progress
+
+
+def conclude(
+    console: Console,
+    session: Session,
+    given: dict,
+    interrupted: bool,
+    done: dict[str, RowResult],
+) -> None:
+    """Tables, files and the exit status."""
+    finished = not interrupted and all(is_done(session, job) for job in session.jobs)
+    results = collect(session, documents.now(), finished, done)
+    show(console, results)
+    show_problems(console, results)
+    write_all(session, results, given)
+    console.print(f"took {minutes(session.seconds)}; report: {session.folder / suite_files.REPORT}",
+                  soft_wrap=True)  # fmt: skip
+    if interrupted:
+        console.print(f"interrupted; go on with: hakmem bench --resume {session.folder}",
+                      soft_wrap=True)  # fmt: skip
+        raise SystemExit(INTERRUPTED)
+    if any(row.problems() for row in results.rows):
+        raise SystemExit(1)
+
+
+def write_all(session: Session, results: Results, given: dict) -> None:
+    """Into the session's folder, and where the options say."""
+    suite_files.write_figures(results, session.folder)
+    page = suite_report.page(session, results)
+    write_text(session.folder / suite_files.REPORT, page)
+    writers: dict[str, Callable[[Path], None]] = {
+        "json_path": lambda path: suite_files.write_results(results, path),
+        "csv_path": lambda path: suite_files.write_csv(results, path),
+        "scenario_path": lambda path: suite_files.write_scenarios(results, path),
+        "html_path": lambda path: write_text(path, page),
+    }
+    for name, write in writers.items():
+        if given[name] is not None:
+            write(given[name])

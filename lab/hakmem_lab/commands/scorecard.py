@@ -1,0 +1,89 @@
+"""`hakmem scorecard`: one document with the current figures, written from measured files."""
+
+from pathlib import Path
+
+import click
+
+from hakmem_lab import scorecard_soak, steady_calls, tables
+from hakmem_lab.commands.bench import bench
+from hakmem_lab.documents import write_text
+from hakmem_lab.errors import LabError
+from hakmem_lab.options import INTERRUPTED, output_option
+from hakmem_lab.peers import repository_root
+from hakmem_lab.scorecard import compose, counted_calls, newest_results
+from hakmem_lab.suite_session import PLAN
+
+DEFAULT_OUT = "docs/scorecard.md"
+
+
+@click.command()
+@click.option(
+    "--from",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Results of `hakmem bench` (default: the newest finished ones, of `full` if there are).",
+)
+@click.option("--run", metavar="SUITE", help="Run this suite first.")
+@click.option(
+    "--soak",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="CSV",
+    help="A soak's figures (default: the newest in the results folder, if there is one).",
+)
+@click.option("--no-soak", is_flag=True, help="Leave the soak out.")
+@click.option(
+    "--count/--no-count",
+    default=None,
+    help="Count system calls again, or never (default: when FOLDER has no counts yet).",
+)
+@output_option("--out", "out", f"The document (default: {DEFAULT_OUT}).")
+def scorecard(
+    folder: Path | None,
+    run: str | None,
+    soak: Path | None,
+    no_soak: bool,
+    count: bool | None,
+    out: Path | None,
+) -> None:
+    """Write the scorecard: figures beside peers, milestones, system calls, memory, drift.
+
+    Nothing is invented: what no file has a figure for says so. The same files give the same text.
+    """
+    console = tables.make_console()
+    if folder is not None and run is not None:
+        raise LabError("--run and --from exclude each other", 2)
+    if soak is not None and no_soak:
+        raise LabError("--soak and --no-soak exclude each other", 2)
+    if run is not None:
+        run_suite(run)
+    folder = folder or newest_results()
+    console.print(f"from {folder}", soft_wrap=True)
+    if count is not False and (count or (folder / PLAN).exists()):
+        count_calls(console, folder, bool(count))
+    path = None if no_soak else soak or scorecard_soak.newest()
+    if path is not None:
+        console.print(f"soak: {path}", soft_wrap=True)
+    target = out or repository_root() / DEFAULT_OUT
+    write_text(target, compose(folder, path))
+    console.print(f"wrote {target}", soft_wrap=True)
+
+
+def run_suite(name: str) -> None:
+    """Rows without figures do not stop the scorecard; a stopped run does."""
+    try:
+        bench.main([name], prog_name="hakmem bench", standalone_mode=False)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            raise
+
+
+def count_calls(console, folder: Path, again: bool) -> None:
+    if again:
+        (folder / steady_calls.FILE).unlink(missing_ok=True)
+    try:
+        with console.status("counting system calls") as status:
+            counted_calls(folder, lambda what: status.update(f"counting system calls: {what}"))
+    except KeyboardInterrupt:
+        console.print("interrupted while counting system calls")
+        raise SystemExit(INTERRUPTED) from None

@@ -1,0 +1,48 @@
+"""What the scorecard is made of: the newest results, counted system calls, the newest soak."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hakmem_lab import journal, scorecard_soak, steady_calls, suite_session
+from hakmem_lab.errors import LabError
+from hakmem_lab.milestones import PATH as MILESTONES
+from hakmem_lab.milestones import Evidence, judge, load_milestones
+from hakmem_lab.scorecard_text import render
+from hakmem_lab.suite_results import RESULTS, read
+
+PREFERRED_SUITE = "full"
+
+
+def newest_results() -> Path:
+    """The newest finished run of the full suite; of any suite when there is none."""
+    found: dict[bool, list[Path]] = {True: [], False: []}
+    for path in sorted(journal.results_folder().glob(f"bench-*/{RESULTS}")):
+        results = read(path.parent)
+        if results.finished:
+            found[results.suite == PREFERRED_SUITE].append(path.parent)
+    ordered = [*found[False], *found[True]]
+    if not ordered:
+        raise LabError(
+            f"no finished results in {journal.results_folder()}: run `hakmem bench full` first, "
+            "or name a folder with --from", 2,
+        )  # fmt: skip
+    return ordered[-1]
+
+
+def counted_calls(folder: Path, tick: Callable[[str], None]) -> None:
+    """Counts system calls into the results folder, unless they are there."""
+    if (folder / steady_calls.FILE).exists():
+        return
+    session = suite_session.load(folder)
+    suite_session.require_unchanged(session)
+    with suite_session.clean_environment():
+        steady_calls.save(folder, steady_calls.count(session, tick))
+
+
+def compose(folder: Path, soak_path: Path | None, bars: Path = MILESTONES) -> str:
+    """The document, from files alone."""
+    results = read(folder)
+    soak = scorecard_soak.read(soak_path, results.baseline) if soak_path else None
+    evidence = Evidence(results, steady_calls.load(folder), soak.figures if soak else {})
+    judged = [judge(milestone, evidence) for milestone in load_milestones(bars)]
+    return render(evidence, judged, scorecard_soak.lines(soak))

@@ -1,0 +1,323 @@
+"""What the journals of a suite come to: figures of each allocator in each row, won and lost.
+
+Ratios are of speed, from pairs: above 1 the baseline is faster. A row is lost to a peer where the
+whole 95 % interval lies below 1.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean, median
+
+from scipy.stats import gmean
+
+from hakmem_lab import journal
+from hakmem_lab.errors import LabError
+from hakmem_lab.measures import PEAK_RSS, evaluate
+from hakmem_lab.peers import Allocator
+from hakmem_lab.rotation import Rotation
+from hakmem_lab.statistics import Interval
+from hakmem_lab.suite_session import FLOOR, Job, Session
+from hakmem_lab.summary import Row as Figures
+from hakmem_lab.summary import summarise
+
+RESULTS = "results.json"
+WON, LOST, SAME = "won", "lost", "no difference"
+TOO_FEW, BASELINE, NO_ALLOCATOR, NO_FIGURES = "too few rounds", "baseline", "floor", "no figures"
+NOT_SERVED = "NOT SERVED"
+# In place of an allocator's name, where none has figures.
+WHOLE_ROW = "all"
+RUN_TIME = re.compile(r"\btime=([\d.]+)s")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One allocator in one row. Ratios: above 1 the baseline is faster, or holds less memory."""
+
+    allocator: str
+    problem: str = ""
+    rounds: int = 0
+    mean: float = 0.0
+    median: float = 0.0
+    min: float = 0.0
+    max: float = 0.0
+    cv: float = 0.0
+    ratio: Interval | None = None
+    net: Interval | None = None
+    verdict: str = NO_FIGURES
+    peak_rss_kb: int = 0
+    rss_ratio: Interval | None = None
+    rss_verdict: str = NO_FIGURES
+    minor_faults: int = 0
+    major_faults: int = 0
+    operations: int = 0
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """One row in one mode."""
+
+    name: str
+    title: str
+    group: str
+    mode: str
+    scenario: str
+    command: str
+    pinned: str
+    unit: str
+    higher_is_better: bool
+    rounds: int
+    served: str = ""
+    problem: str = ""
+    entries: tuple[Entry, ...] = ()
+
+    def entry(self, allocator: str) -> Entry | None:
+        return next((e for e in self.entries if e.allocator == allocator), None)
+
+    def median_figure(self) -> float:
+        """Of the first allocator that has one: to choose a unit by."""
+        return next((e.median for e in self.entries if e.rounds), 0.0)
+
+    def problems(self) -> dict[str, str]:
+        found = {e.allocator: e.problem for e in self.entries if e.problem}
+        if self.served == NOT_SERVED:
+            found["hakmem"] = f"{NOT_SERVED}: its figures are another malloc's"
+        return {WHOLE_ROW: self.problem, **found} if self.problem else found
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A peer over all rows of a mode."""
+
+    allocator: str
+    mode: str
+    mean_ratio: float | None
+    won: int
+    lost: int
+    same: int
+    without: int
+
+
+@dataclass
+class Results:
+    """Everything tables, files and the scorecard are made of."""
+
+    suite: str
+    title: str
+    date: str
+    baseline: str
+    allocators: dict[str, str]
+    rounds: int
+    finished: bool
+    seconds: float
+    seed: int
+    versions: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
+    served: dict[str, str] = field(default_factory=dict)
+    rows: list[RowResult] = field(default_factory=list)
+    tallies: list[Tally] = field(default_factory=list)
+
+    def row(self, name: str, mode: str) -> RowResult | None:
+        return next((r for r in self.rows if (r.name, r.mode) == (name, mode)), None)
+
+    def peers(self) -> list[str]:
+        return [name for name in self.allocators if name != self.baseline]
+
+
+def collect(session: Session, date: str, finished: bool, known: Mapping[str, RowResult]) -> Results:
+    """Everything so far; `known` has rows by job that need not be read from journals again."""
+    results = Results(
+        session.suite,
+        session.title,
+        date,
+        session.baseline,
+        {a.name: a.problem or str(a) for a in session.allocators},
+        session.rounds,
+        finished,
+        round(session.seconds, 1),
+        session.seed,
+        {a.name: version(a) for a in session.allocators},
+        dict(session.settings),
+        dict(session.facts),
+        dict(session.served),
+    )
+    results.rows = [known.get(job.key) or row_result(session, job) for job in session.jobs]
+    results.tallies = tallies(results)
+    return results
+
+
+def version(allocator: Allocator) -> str:
+    """Without the path of its library: for documents that leave this machine."""
+    given = " ".join(f"{name}={value}" for name, value in allocator.settings.items())
+    said = allocator.version or "version unknown"
+    what = said if allocator.usable else f"{said}, without figures"
+    return f"{what}, with {given}" if given else what
+
+
+def row_result(session: Session, job: Job) -> RowResult:
+    head, rotation = read_journal(session, job)
+    known = {
+        "name": job.row.name,
+        "title": job.row.title,
+        "group": job.row.group,
+        "mode": job.mode,
+        "scenario": job.row.scenario,
+        "command": job.command_line,
+        "pinned": job.cpus or "",
+        "unit": job.metric.unit,
+        "higher_is_better": job.metric.higher_is_better,
+    }
+    if rotation is None:
+        return RowResult(**known, rounds=0, problem=job.problem or "not run")
+    entries = row_entries(session, job, rotation, head["missing"])
+    problem = "" if rotation.rounds_done else "no whole round"
+    return RowResult(**known, rounds=rotation.rounds_done, served=head["served"], problem=problem,
+                     entries=entries)  # fmt: skip
+
+
+def read_journal(session: Session, job: Job) -> tuple[dict, Rotation | None]:
+    path = session.journal_path(job)
+    if not path.exists() or not journal.whole_lines(path):
+        return {}, None
+    return journal.read(path)
+
+
+def row_entries(
+    session: Session, job: Job, rotation: Rotation, missing: Mapping[str, str]
+) -> tuple[Entry, ...]:
+    figures = {row.name: row for row in summarise(rotation, session.baseline)}
+    memory = {cell.name: cell for cell in evaluate(rotation, PEAK_RSS, session.baseline)}
+    names = dict.fromkeys([*(a.name for a in session.allocators), *figures])
+    entries = []
+    for name in names:
+        found = figures.get(name)
+        if found is None:
+            entries.append(Entry(name, missing.get(name, "not run")))
+        elif found.problem:
+            entries.append(Entry(name, with_words(found.problem, rotation, name)))
+        else:
+            entries.append(entry_of(session, job, rotation, found, memory[name].to_baseline))
+    return tuple(entries)
+
+
+def with_words(problem: str, rotation: Rotation, name: str) -> str:
+    words = rotation.series[name].last_words.strip()
+    return f"{problem}; it last said: {words}" if words else problem
+
+
+def entry_of(
+    session: Session, job: Job, rotation: Rotation, found: Figures, rss_ratio: Interval | None
+) -> Entry:
+    series = rotation.series[found.name]
+    values = series.values[: rotation.rounds_done]
+    return Entry(
+        found.name,
+        rounds=found.slices,
+        mean=fmean(values),
+        median=found.median,
+        min=min(values),
+        max=max(values),
+        cv=found.variation,
+        ratio=found.ratio,
+        net=found.net,
+        verdict=verdict(found.name, session.baseline, found.ratio),
+        peak_rss_kb=found.peak_rss_kb,
+        rss_ratio=rss_ratio,
+        rss_verdict=verdict(found.name, session.baseline, rss_ratio),
+        minor_faults=found.minor_faults,
+        major_faults=found.major_faults,
+        operations=operations(job, rotation, found.name) if found.slices else 0,
+    )
+
+
+def verdict(name: str, baseline: str, ratio: Interval | None) -> str:
+    """What the interval of a ratio allows to say of the baseline."""
+    if name in (baseline, FLOOR):
+        return BASELINE if name == baseline else NO_ALLOCATOR
+    if ratio is None:
+        return NO_FIGURES
+    if ratio.low is None or ratio.high is None:
+        return TOO_FEW
+    if ratio.low > 1:
+        return WON
+    return LOST if ratio.high < 1 else SAME
+
+
+def operations(job: Job, rotation: Rotation, name: str) -> int:
+    """Operations of one run, as the program says them; else its rate times its time."""
+    if not job.row.operations:
+        return rate_times_time(rotation, name)
+    pattern = re.compile(rf"\b{re.escape(job.row.operations)}=(\d+)")
+    outcomes = rotation.series[name].outcomes[: rotation.rounds_done]
+    found = [pattern.search(outcome.stdout) for outcome in outcomes]
+    each = median([int(one[1]) for one in found if one] or [0])
+    return round(each * job.row.operations_times)
+
+
+def rate_times_time(rotation: Rotation, name: str) -> int:
+    """Of programs that print `time=`; 0 for others."""
+    series = rotation.series[name]
+    rounds = zip(series.values, series.outcomes[: rotation.rounds_done], strict=False)
+    found = [(value, RUN_TIME.search(outcome.stdout)) for value, outcome in rounds]
+    return round(median([value * float(time[1]) for value, time in found if time] or [0]))
+
+
+def tallies(results: Results) -> list[Tally]:
+    modes = dict.fromkeys(row.mode for row in results.rows)
+    return [tally(results, name, mode) for mode in modes for name in results.peers()]
+
+
+def tally(results: Results, name: str, mode: str) -> Tally:
+    entries = [row.entry(name) for row in results.rows if row.mode == mode]
+    ratios = [e.ratio.median for e in entries if e is not None and e.ratio is not None]
+    verdicts = [e.verdict if e is not None else NO_FIGURES for e in entries]
+    counts = {kind: verdicts.count(kind) for kind in (WON, LOST, SAME)}
+    return Tally(
+        name,
+        mode,
+        float(gmean(ratios)) if ratios else None,
+        counts[WON],
+        counts[LOST],
+        counts[SAME],
+        len(entries) - sum(counts.values()),
+    )
+
+
+def lost_rows(rows: Sequence[RowResult]) -> list[tuple[RowResult, Entry]]:
+    """Where a peer beats the baseline beyond the noise, the worst first."""
+    found = [(row, e) for row in rows for e in row.entries if e.verdict == LOST]
+    return sorted(found, key=lambda pair: pair[1].ratio.median)
+
+
+def as_json(results: Results) -> dict:
+    return asdict(results)
+
+
+def read(folder: Path) -> Results:
+    """The results of a folder, or of a file of this format."""
+    path = folder / RESULTS if folder.is_dir() else folder
+    try:
+        document = json.loads(path.read_text())
+        known = {name: document[name] for name in Results.__dataclass_fields__}
+        known["rows"] = [read_row(row) for row in document["rows"]]
+        known["tallies"] = [Tally(**one) for one in document["tallies"]]
+        return Results(**known)
+    except OSError as error:
+        raise LabError(f"cannot read {path}: {error.strerror}", 2) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise LabError(f"{path} holds no results of a suite: {error}", 2) from error
+
+
+def read_row(row: Mapping) -> RowResult:
+    return RowResult(**{**row, "entries": tuple(read_entry(e) for e in row["entries"])})
+
+
+def read_entry(entry: Mapping) -> Entry:
+    intervals = {
+        name: Interval(**entry[name]) if entry[name] else None
+        for name in ("ratio", "net", "rss_ratio")
+    }
+    return Entry(**{**entry, **intervals})

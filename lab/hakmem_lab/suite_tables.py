@@ -1,0 +1,138 @@
+"""Results of a suite on the terminal: matrices of rows and allocators, what is lost, totals."""
+
+from collections.abc import Callable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from hakmem_lab import tables
+from hakmem_lab.rotation import OPS_PER_SECOND, WALL_TIME
+from hakmem_lab.statistics import Interval
+from hakmem_lab.suite import PRELOAD, STATIC
+from hakmem_lab.suite_results import (
+    LOST,
+    SAME,
+    TOO_FEW,
+    WHOLE_ROW,
+    WON,
+    Entry,
+    Results,
+    RowResult,
+    lost_rows,
+)
+
+MODE_TITLES = {
+    PRELOAD: "One binary under LD_PRELOAD",
+    STATIC: "Separate binaries, the allocator linked in",
+}
+# Behind a ratio: what its interval allows to say.
+MARKS = {WON: "", LOST: " LOST", SAME: " ~", TOO_FEW: " ?"}
+
+
+def show(console: Console, results: Results) -> None:
+    modes = dict.fromkeys(row.mode for row in results.rows if row.entries)
+    for mode in modes:
+        rows = [row for row in results.rows if row.mode == mode and row.entries]
+        console.print(speed_matrix(results, rows, mode))
+        console.print(memory_matrix(results, rows, mode))
+        console.print(totals(results, mode))
+    show_lost(console, results)
+
+
+def matrix(results: Results, title: str, caption: str, first: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
+    table.title, table.title_justify, table.caption = title, "left", caption
+    table.add_column("row", max_width=36)
+    table.add_column(first, justify="right", no_wrap=True)
+    for name in results.peers():
+        table.add_column(name, justify="right")
+    return table
+
+
+def add_rows(
+    table: Table, results: Results, rows: Sequence[RowResult], own: Callable, cell: Callable
+) -> None:
+    for row in rows:
+        ours = row.entry(results.baseline)
+        peers = [row.entry(name) for name in results.peers()]
+        shown = [tables.ABSENT if e is None or not e.rounds else cell(e) for e in peers]
+        table.add_row(row.title, own(row, ours) if ours and ours.rounds else tables.ABSENT, *shown)
+
+
+def speed_matrix(results: Results, rows: Sequence[RowResult], mode: str) -> Table:
+    name = results.baseline
+    caption = (
+        f"{name}: operations a second (higher is better), or seconds of a run. Others: how many "
+        f"times faster {name} is, median of the pairs, below it the 95 % interval. LOST: the peer "
+        "is faster beyond the noise; ~: no difference seen; ?: too few rounds for an interval."
+    )
+    table = matrix(results, f"{MODE_TITLES[mode]}: speed", caption, name)
+    add_rows(table, results, rows, own_figure, lambda e: ratio_cell(e.ratio, e.verdict))
+    return table
+
+
+def memory_matrix(results: Results, rows: Sequence[RowResult], mode: str) -> Table:
+    name = results.baseline
+    caption = (
+        f"Peak resident memory in MB, lower is better. LOST: {name} holds more than the peer, "
+        "beyond the noise; ~: no difference seen."
+    )
+    table = matrix(results, f"{MODE_TITLES[mode]}: memory", caption, f"{name}, MB")
+    add_rows(
+        table,
+        results,
+        rows,
+        lambda _row, entry: tables.megabytes(entry.peak_rss_kb),
+        lambda e: tables.megabytes(e.peak_rss_kb) + MARKS.get(e.rss_verdict, ""),
+    )
+    return table
+
+
+def own_speed(row: RowResult, entry: Entry) -> str:
+    if row.unit == OPS_PER_SECOND.unit:
+        return tables.figure(entry.median, OPS_PER_SECOND)
+    return f"{tables.figure(entry.median, WALL_TIME)} {row.unit}"
+
+
+def own_figure(row: RowResult, entry: Entry) -> str:
+    variation = f"\nCV {100 * entry.cv:.1f} %" if entry.rounds > 1 else ""
+    return own_speed(row, entry) + variation
+
+
+def ratio_cell(ratio: Interval | None, verdict: str) -> str:
+    if ratio is None:
+        return tables.ABSENT
+    shown = f"{ratio.median:.2f}{MARKS.get(verdict, '')}"
+    return shown if ratio.low is None else f"{shown}\n{ratio.low:.2f} … {ratio.high:.2f}"
+
+
+def totals(results: Results, mode: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
+    table.title, table.title_justify = f"{results.baseline} beside each peer, all rows", "left"
+    table.caption = "Geometric mean of the speed ratios; rows by verdict."
+    for title in ("peer", "mean ratio", "won", "lost", "no difference", "without verdict"):
+        table.add_column(title, justify="left" if title == "peer" else "right")
+    for one in results.tallies:
+        if one.mode == mode:
+            mean = tables.ABSENT if one.mean_ratio is None else f"{one.mean_ratio:.3f}"
+            counts = (one.won, one.lost, one.same, one.without)
+            table.add_row(one.allocator, mean, *map(str, counts))
+    return table
+
+
+def show_lost(console: Console, results: Results) -> None:
+    found = lost_rows(results.rows)
+    if not found:
+        return
+    console.print(f"Rows where a peer beats {results.baseline}:")
+    for row, entry in found:
+        shown = tables.interval(entry.ratio)
+        console.print(f"  {row.title} ({row.mode}): {entry.allocator}, ratio {shown}")
+
+
+def show_problems(console: Console, results: Results) -> None:
+    for row in results.rows:
+        for name, problem in row.problems().items():
+            who = "" if name == WHOLE_ROW else f", {name}"
+            console.print(f"{row.name} ({row.mode}){who}: {problem}", soft_wrap=True)

@@ -1,0 +1,329 @@
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hakmem_lab import scorecard_soak, soak_file, steady_calls
+from hakmem_lab.cli import main
+from hakmem_lab.errors import LabError
+from hakmem_lab.milestones import (
+    MISSED,
+    PATH,
+    REACHED,
+    UNMEASURED,
+    Evidence,
+    Milestone,
+    judge,
+    load_milestones,
+    rows_of,
+)
+from hakmem_lab.scorecard import compose
+from hakmem_lab.scorecard_text import without_folders
+from hakmem_lab.soak_file import Epoch
+from hakmem_lab.statistics import Interval
+from hakmem_lab.steady_calls import StepCalls, per_operation
+from hakmem_lab.suite_results import (
+    BASELINE,
+    LOST,
+    RESULTS,
+    SAME,
+    WON,
+    Entry,
+    Results,
+    RowResult,
+    read,
+    tallies,
+)
+
+FOLDER = Path(__file__).parent / "scorecard"
+GOLDEN = FOLDER / "expected.md"
+BARS = FOLDER / "milestones.toml"
+
+
+def entry(name: str, ratio: tuple | None, verdict: str, rss: int, rss_verdict: str) -> Entry:
+    interval = Interval(*ratio) if ratio else None
+    memory = None if verdict == BASELINE else Interval(rss / 2048, rss / 2048, rss / 2048)
+    speed = 1e8 / (interval.median if interval else 1)
+    return Entry(name, "", 10, speed, speed, speed, speed, 0.02, interval, None, verdict, rss,
+                 memory, rss_verdict, 200, 0)  # fmt: skip
+
+
+def row(name: str, title: str, *entries: Entry, mode: str = "preload", **more) -> RowResult:
+    values = {"served": "yes, alloc=7", "rounds": 10, "entries": entries}
+    command = f"bench_swing 1000 {name.rpartition('-')[2]} 256"
+    return RowResult(name, title, "core", mode, "", command, "1", "ops/s", True,
+                     **(values | more))  # fmt: skip
+
+
+def sample() -> Results:
+    results = Results(
+        "full",
+        "Every row",
+        "2026-01-02T03:04:05+00:00",
+        "hakmem",
+        {"hakmem": "/somewhere/libhakmem.so 1.0", "glibc": "2.36", "jemalloc5": "5.3.1"},
+        10,
+        True,
+        1234.5,
+        42,
+        {"hakmem": "1.0", "glibc": "2.36", "jemalloc5": "5.3.1"},
+        facts={"kernel": "Linux 6", "CPU": "a | b", "rounds": "10, seed 42"},
+    )
+    ours = entry("hakmem", None, BASELINE, 2048, BASELINE)
+    results.rows = [
+        row(
+            "swing-25",
+            "swings of 25",
+            ours,
+            entry("glibc", (1.5, 1.4, 1.6), WON, 1536, LOST),
+            entry("jemalloc5", (1.01, 0.95, 1.05), SAME, 3072, WON),
+        ),
+        row(
+            "swing-100",
+            "swings of 100",
+            ours,
+            entry("glibc", (0.8, 0.75, 0.9), LOST, 2048, SAME),
+            Entry("jemalloc5", "killed by SIGSEGV; it last said: in /opt/lib/x.so"),
+        ),
+        row("swing-400", "swings of 400", rounds=0, problem="not run", served="", entries=()),
+        row(
+            "swing-25",
+            "swings of 25",
+            ours,
+            entry("glibc", (1.2, 1.1, 1.3), WON, 2048, SAME),
+            Entry("jemalloc5", "no static archive"),
+            mode="static",
+        ),
+    ]
+    results.tallies = tallies(results)
+    return results
+
+
+CALLS = [
+    StepCalls("swing-25", "swings of 25", "hakmem", 1000, 50, 200_001_000, 50),
+    StepCalls("swing-25", "swings of 25", "glibc", 1000, 40, 20_001_000, 240),
+    StepCalls("swing-25", "swings of 25", "jemalloc5", note="strace is not installed"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    path = tmp_path / "bench-1"
+    path.mkdir()
+    (path / RESULTS).write_text(json.dumps(asdict(sample())))
+    steady_calls.save(path, CALLS)
+    return path
+
+
+@pytest.fixture
+def soak(tmp_path) -> Path:
+    path = tmp_path / "soak.csv"
+    soak_file.begin(path, {})
+    for number in range(1, 41):
+        for name, speed in (("hakmem", 1e8), ("glibc", 7e7)):
+            soak_file.append(path, epoch(number, name, speed * (1 + 0.01 * (number % 2))))
+    return path
+
+
+def epoch(number: int, name: str, speed: float) -> Epoch:
+    return Epoch("2026-01-01T00:00:00+00:00", float(number), number, "long", name, 1, number,
+                 1000, 0.1, speed, 51_200, 51_200, 1000, 10.0, 100.0, 900.0, 5000.0)  # fmt: skip
+
+
+def test_document_is_the_golden_one(folder, soak):
+    assert compose(folder, soak, BARS) == GOLDEN.read_text()
+
+
+def test_the_same_files_give_the_same_text(folder, soak, tmp_path):
+    other = tmp_path / "elsewhere" / "bench-2"
+    shutil.copytree(folder, other)
+    assert compose(folder, soak) == compose(other, soak)
+
+
+def test_results_survive_their_file(folder):
+    assert read(folder) == sample()
+
+
+def test_results_that_are_none_are_refused(tmp_path):
+    (tmp_path / RESULTS).write_text('{"rows": []}')
+    with pytest.raises(LabError, match="holds no results of a suite"):
+        read(tmp_path)
+
+
+def test_rows_lost_to_a_peer_are_bold_and_listed(folder):
+    text = compose(folder, None, BARS)
+    assert "| swings of 100 | preload | glibc | 0.800 (0.750, 0.900) | 25 % |" in text
+    assert "| swings of 100 | 100.0 M | 2.0 % | **0.80** | - |" in text
+    assert "| swings of 25 | 100.0 M | 2.0 % | 1.50 | 1.01 ~ |" in text
+    assert "| swings of 25 | 2.0 | **1.5** | 3.0 |" in text
+
+
+def test_nothing_is_invented(folder):
+    (folder / steady_calls.FILE).unlink()
+    text = compose(folder, None, BARS)
+    assert "## System calls per operation\n\nNot measured.\n" in text
+    assert "Not measured: there is no soak" in text
+    assert "| System calls | **not measured** |" in text
+    assert "| RSS drift | **not measured** |" in text
+    assert "served every row" in text
+
+
+def test_document_names_no_folders_of_the_machine(folder, soak):
+    text = compose(folder, soak, BARS)
+    assert "/somewhere" not in text
+    assert "in x.so" in text
+    assert without_folders("/a/b/bench_x is missing: build") == "bench_x is missing: build"
+    assert without_folders("1/2 of it, minor/major") == "1/2 of it, minor/major"
+
+
+def test_the_projects_milestones_are_sound():
+    found = load_milestones(PATH)
+    assert {m.kind for m in found} >= {"speed", "memory", "system calls", "rss drift"}
+    for milestone in found:
+        assert not milestone.rows or rows_of(milestone)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('title = "t"\nkind = "weight"\nat_most = 1.0', "kind: 'weight' is none of"),
+        ('title = "t"\nkind = "speed"\nat_least = 1.0', "it needs rows and against"),
+        ('title = "t"\nkind = "rss drift"', "at_most is missing"),
+        ('title = "t"\nkind = "rss drift"\nat_most = "1"', "at_most: '1' is not a number"),
+        ('title = "t"\nkind = "rss drift"\ncolour = 1', "unknown key 'colour'"),
+    ],
+)
+def test_broken_milestones_are_named(tmp_path, text, complaint):
+    path = tmp_path / "m.toml"
+    path.write_text(f"[[milestone]]\n{text}\n")
+    with pytest.raises(LabError) as error:
+        load_milestones(path)
+    assert complaint in error.value.message
+    assert error.value.exit_code == 2
+
+
+def judged(**more) -> tuple[str, str]:
+    evidence = {"results": sample(), "calls": CALLS, "soak": {}}
+    given = {k: more.pop(k) for k in list(more) if k in evidence}
+    found = judge(Milestone("t", **more), Evidence(**(evidence | given)))
+    return found.state, found.value
+
+
+SPEED = {"kind": "speed", "against": ("best",)}
+
+
+def test_speed_takes_the_worst_row_and_peer():
+    assert judged(**SPEED, rows=("swing-25",), at_least=1.0) == (REACHED, "1.010")
+    assert judged(**SPEED, rows=("swing-25",), at_least=1.05) == (MISSED, "1.010")
+    assert judged(**SPEED, rows=("swing-25", "swing-100"), at_least=1.0) == (MISSED, "0.800")
+    glibc = SPEED | {"against": ("glibc",)}
+    assert judged(**glibc, rows=("swing-25",), at_least=1.05) == (REACHED, "1.500")
+
+
+def test_a_row_without_figures_leaves_a_bar_unmeasured():
+    assert judged(**SPEED, rows=("swing-25", "swing-400"), at_least=1.0) == (UNMEASURED, "")
+    absent = SPEED | {"against": ("rpmalloc",)}
+    assert judged(**absent, rows=("swing-25",), at_least=1.0) == (UNMEASURED, "")
+
+
+def test_memory_is_judged_beside_the_lowest_of_those_named():
+    bar = {"kind": "memory", "rows": ("swing-25",), "at_most": 1.1}
+    assert judged(**bar, against=("jemalloc5",)) == (REACHED, "0.667")
+    assert judged(**bar, against=("jemalloc5", "glibc")) == (MISSED, "1.333")
+    assert judged(**bar, against=("mimalloc|jemalloc5",)) == (REACHED, "0.667")
+
+
+def test_system_calls_are_those_of_the_additional_operations():
+    assert per_operation(CALLS[1]) == 200 / 20_000_000
+    assert per_operation(CALLS[2]) is None
+    assert judged(kind="system calls", at_most=1e-8) == (REACHED, "0")
+    busy = [StepCalls("r", "r", "hakmem", 0, 10, 100, 20)]
+    assert judged(kind="system calls", at_most=1e-8, calls=busy) == (MISSED, "1.0e-01")
+    assert judged(kind="system calls", at_most=1e-8, calls=CALLS[2:]) == (UNMEASURED, "")
+
+
+def test_soak_bars():
+    figures = {"rss drift": -1.5, "throughput drift": 8.0, "variation": 3.0}
+    assert judged(kind="rss drift", at_most=1.0, soak=figures) == (MISSED, "-1.50 %")
+    assert judged(kind="throughput drift", at_most=5.0, soak=figures) == (REACHED, "+8.00 %")
+    assert judged(kind="variation", at_most=2.0, soak=figures) == (MISSED, "3.00 %")
+    steadiest = figures | {"best peer's variation": 4.0}
+    assert judged(kind="variation", at_most=2.0, soak=steadiest) == (REACHED, "3.00 %")
+
+
+def test_short_soak_is_said_to_be(tmp_path):
+    path = tmp_path / "short.csv"
+    soak_file.begin(path, {})
+    soak_file.append(path, epoch(1, "hakmem", 1e8))
+    found = scorecard_soak.read(path, "hakmem")
+    assert found.figures == {}
+    assert "too few to judge" in scorecard_soak.lines(found)[0]
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(main, ["scorecard", *arguments])
+
+
+def test_command_writes_the_document(folder, soak, tmp_path):
+    out = tmp_path / "card.md"
+    found = run("--from", str(folder), "--soak", str(soak), "--out", str(out))
+    assert found.exit_code == 0, found.output
+    assert out.read_text() == compose(folder, soak)
+
+
+def test_command_takes_the_newest_finished_results(tmp_path, monkeypatch):
+    home = tmp_path / "results"
+    monkeypatch.setenv("HAKLAB_RESULTS", str(home))
+    for name, suite, finished in (
+        ("bench-1", "full", True),
+        ("bench-2", "full", True),
+        ("bench-3", "quick", True),
+        ("bench-4", "full", False),
+    ):
+        (home / name).mkdir(parents=True)
+        document = asdict(sample()) | {"suite": suite, "finished": finished}
+        (home / name / RESULTS).write_text(json.dumps(document))
+    found = run("--out", str(tmp_path / "card.md"))
+    assert found.exit_code == 0, found.output
+    assert f"from {home / 'bench-2'}" in found.output
+
+
+def test_command_without_results_says_what_to_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path / "none"))
+    found = run("--out", str(tmp_path / "card.md"))
+    assert found.exit_code == 2
+    assert "run `hakmem bench full` first" in found.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--run", "quick", "--from", "."), ("--no-soak", "--soak", __file__)]
+)
+def test_options_that_exclude_each_other(arguments):
+    found = run(*arguments)
+    assert found.exit_code == 2
+    assert "exclude each other" in found.output
+
+
+def test_run_measures_first_and_counts_system_calls(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr(steady_calls, "OWN_OPERATIONS", 40_000)
+    suite = tmp_path / "mine.toml"
+    suite.write_text(
+        'title = "t"\nrounds = 2\nslice_s = 0.01\nlimit_minutes = 1\nallocators = ["glibc"]\n'
+        '[[row]]\nname = "r"\nprogram = "bench_random_mixed"\narguments = ["{work}", 40]\n'
+        "work = 20000\nsteady = true\n"
+    )
+    out = tmp_path / "card.md"
+    found = run("--run", str(suite), "--no-soak", "--out", str(out))
+    assert found.exit_code == 0, found.output
+    text = out.read_text()
+    assert "suite `mine`, 2 rounds" in text
+    counted = steady_calls.load(next((tmp_path / "results").glob("bench-*")))
+    if shutil.which("strace"):
+        assert counted[0].long_calls is not None
+        assert "| r | 0 |" in text
+    else:
+        assert "strace is not installed" in text
