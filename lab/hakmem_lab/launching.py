@@ -43,6 +43,8 @@ class Outcome:
     # Resident size of all its processes, where it was looked at while it ran.
     end_rss_kb: int | None = None
     idle_rss_kb: int | None = None
+    # Why it was ended before its own end.
+    too_late: str = ""
 
     @property
     def preload_problem(self) -> str:
@@ -52,8 +54,8 @@ class Outcome:
     @property
     def problem(self) -> str:
         """Why this run does not count, or an empty string."""
-        if self.start_error:
-            return self.start_error
+        if self.start_error or self.too_late:
+            return self.start_error or self.too_late
         if self.preload_problem:
             return self.preload_problem
         if self.signal_number:
@@ -91,10 +93,12 @@ def run_once(
     cpus: str | None = None,
     settings: Mapping[str, str] | None = None,
     idle_s: float = 0.0,
+    limit_s: float = 0.0,
 ) -> Outcome:
     """Runs `command` to its end with `preload` and `settings` in its environment alone.
 
-    With `idle_s` its memory is looked at meanwhile: see bench/launch.c.
+    With `idle_s` its memory is looked at meanwhile: see bench/launch.c. Above a `limit_s` that is
+    not 0 it is ended, and did not work.
     """
     report_read, report_write = os.pipe()
     arguments = [str(launcher_path()), "--fd", str(report_write)]
@@ -121,7 +125,7 @@ def run_once(
                 stderr=err,
                 pass_fds=[report_write],
             )
-            wait_or_end(launcher)
+            in_time = wait_or_end(launcher, limit_s)
         finally:
             os.close(report_write)
         text = report.read()
@@ -140,6 +144,7 @@ def run_once(
         stdout=stdout,
         stderr=stderr,
         start_error=_start_error(cost, command, cpus),
+        too_late="" if in_time else f"did not end within {limit_s:g} s",
         end_rss_kb=seen_kb(cost, "end_rss_kb"),
         idle_rss_kb=seen_kb(cost, "idle_rss_kb"),
     )
@@ -150,14 +155,22 @@ def seen_kb(cost: Mapping[str, int], name: str) -> int | None:
     return value if value >= 0 else None
 
 
-def wait_or_end(launcher: subprocess.Popen) -> None:
-    """Waits for the launcher; when that is interrupted, it is told to end the program first."""
+def wait_or_end(launcher: subprocess.Popen, limit_s: float = 0.0) -> bool:
+    """Waits for the launcher; where it is interrupted or too late, it ends the program first.
+
+    False when the time was over.
+    """
     try:
+        launcher.wait(limit_s or None)
+    except subprocess.TimeoutExpired:
+        launcher.terminate()
         launcher.wait()
+        return False
     except BaseException:
         launcher.terminate()
         launcher.wait()
         raise
+    return True
 
 
 def _start_error(cost: Mapping[str, int], command: Sequence[str], cpus: str | None) -> str:

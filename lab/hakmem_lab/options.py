@@ -83,6 +83,17 @@ def metric_options() -> Decorator:
     )
 
 
+def timeout_option() -> Decorator:
+    return click.option(
+        "--timeout",
+        "limit_s",
+        default=0.0,
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        help="End a run that takes longer; its allocator has then failed. Default: no limit.",
+    )
+
+
 def seed_option() -> Decorator:
     return click.option(
         "--seed",

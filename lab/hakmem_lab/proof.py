@@ -49,14 +49,17 @@ def parse_stats(text: str) -> tuple[int, int]:
 
 
 def hakmem_served(
-    command: Sequence[str], library: Path, settings: Mapping[str, str] | None = None
+    command: Sequence[str],
+    library: Path,
+    settings: Mapping[str, str] | None = None,
+    limit_s: float = 0.0,
 ) -> Served:
     """A separate run that prints hakmem's counters and effective settings.
 
     Where none are printed, as by programs that end with _exit, another run is looked at.
     """
     asked = {**(settings or {}), **PROOF_SETTINGS}
-    outcome = run_once(command, library, settings=asked)
+    outcome = run_once(command, library, settings=asked, limit_s=limit_s)
     spans, processes = parse_stats(outcome.stderr)
     if not processes and not outcome.problem:
         environment = {**os.environ, **(settings or {}), "LD_PRELOAD": str(library)}
@@ -79,7 +82,10 @@ def effective_settings(text: str) -> tuple[str, ...]:
 
 
 def malloc_providers(
-    command: Sequence[str], preload: Path | None, settings: Mapping[str, str] | None = None
+    command: Sequence[str],
+    preload: Path | None,
+    settings: Mapping[str, str] | None = None,
+    limit_s: float = 0.0,
 ) -> list[str]:
     """The files that served malloc in a run of `command`, most bindings first.
 
@@ -87,7 +93,7 @@ def malloc_providers(
     """
     with tempfile.TemporaryDirectory() as folder:
         log = {"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(Path(folder) / "bindings")}
-        run_once(command, preload, settings={**(settings or {}), **log})
+        run_once(command, preload, settings={**(settings or {}), **log}, limit_s=limit_s)
         counts: dict[str, int] = {}
         for path in Path(folder).iterdir():
             with path.open(errors="replace") as lines:
@@ -106,11 +112,14 @@ def load_checked(allocator: Allocator) -> Allocator:
 
 
 def peer_served(
-    command: Sequence[str], allocator: Allocator, settings: Mapping[str, str] | None = None
+    command: Sequence[str],
+    allocator: Allocator,
+    settings: Mapping[str, str] | None = None,
+    limit_s: float = 0.0,
 ) -> str:
     """One cell that says whether this allocator, and no other, served a run of `command`."""
     asked = {**(settings or {}), **allocator.settings}
-    providers = malloc_providers(command, allocator.library, asked)
+    providers = malloc_providers(command, allocator.library, asked, limit_s)
     if not providers:
         return "unknown (static?)"
     if allocator.library is not None:

@@ -69,9 +69,11 @@ class Contender:
     settings: Mapping[str, str] = field(default_factory=dict)
     # Above 0 its memory is looked at while it runs, and after so long a span of rest.
     idle_s: float = 0.0
+    # Above 0: a run that takes longer is ended, and counts as failed.
+    limit_s: float = 0.0
 
     def run(self, cpus: str | None = None) -> Outcome:
-        return run_once(self.command, self.preload, cpus, self.settings, self.idle_s)
+        return run_once(self.command, self.preload, cpus, self.settings, self.idle_s, self.limit_s)
 
 
 def choose_metric(

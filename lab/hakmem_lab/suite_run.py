@@ -34,7 +34,9 @@ def prove_peers(session: Session, tick: Tick) -> None:
         if row is None or allocator.name == HAKMEM:
             continue
         tick(f"proof: {allocator.name}")
-        session.served[allocator.name] = peer_served(row.command, allocator, session.settings)
+        session.served[allocator.name] = peer_served(
+            row.command, allocator, session.settings, row.limit_s
+        )
 
 
 def proof_work(job: Job) -> int:
@@ -51,7 +53,7 @@ def prove_hakmem(session: Session, job: Job, rows: list[Contender]) -> str:
     if row is None:
         return ""
     row = with_work(row, job.row, proof_work(job))
-    served = hakmem_served(row.command, row.preload, row.settings)
+    served = hakmem_served(row.command, row.preload, row.settings, row.limit_s)
     if served.settings:
         session.facts["effective settings"] = " ".join(served.settings)
     return str(served)

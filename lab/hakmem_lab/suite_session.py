@@ -23,6 +23,8 @@ from hakmem_lab.suite import STATIC, Row
 
 PLAN = "plan.json"
 FLOOR = "floor"
+# No slice takes a fifth of this; a program that hangs must not stop the suite.
+RUN_LIMIT_S = 120.0
 # Beside environment.SETTING_PREFIXES: what else can change how a malloc behaves.
 MORE_PREFIXES = ("_RJEM_", "SNMALLOC_", "RPMALLOC_", "PERFTOOLS_", "HEAPPROFILE", "HEAPCHECK")
 LOADER_VARIABLES = ("LD_PRELOAD", "LD_AUDIT", "LD_BIND_NOW", "LD_DEBUG", "LD_DEBUG_OUTPUT")
@@ -196,6 +198,13 @@ def contenders_of(
     session: Session, row: Row, mode: str, work: int
 ) -> tuple[list[Contender], dict[str, str]]:
     """One for each allocator that can run this row, and why the others cannot."""
+    rows, missing = unlimited_contenders(session, row, mode, work)
+    return [replace(contender, limit_s=RUN_LIMIT_S) for contender in rows], missing
+
+
+def unlimited_contenders(
+    session: Session, row: Row, mode: str, work: int
+) -> tuple[list[Contender], dict[str, str]]:
     wanted = list(session.allocators)
     if row.floor:
         wanted.append(find(FLOOR))

@@ -313,3 +313,15 @@ def test_system_calls_are_counted_on_request():
     found = run("compare", "--with", "glibc", "--pairs", "1", "--syscalls", "--", "/bin/true")
     assert found.exit_code == 0, found.output
     assert "system calls" in found.output
+
+
+def test_allocator_under_which_the_program_hangs_leaves_the_others(build, tmp_path):
+    floor = build / "bench" / "libfloor.so"
+    script = "case $LD_PRELOAD in *floor*) sleep 60;; esac"
+    out = tmp_path / "j"
+    found = run("compare", "--pairs", "2", "--timeout", "0.5", "--with", "glibc", "--lib",
+                f"slow={floor}", "--json", str(out), "--", "/bin/sh", "-c", script)  # fmt: skip
+    assert found.exit_code == 1, found.output
+    document = json.loads(out.read_text())
+    assert document["rounds"] == 2
+    assert "did not end within 0.5 s" in document["problems"]["slow"]

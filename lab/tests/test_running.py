@@ -154,3 +154,19 @@ def test_workload_prints_the_same_line_twice(scale):
     assert [r.problem for r in runs] == ["", ""]
     assert runs[0].stdout == runs[1].stdout
     assert runs[0].stdout.startswith("records scale=1 seed=7 checksum=")
+
+
+def test_program_that_hangs_is_ended_with_its_children():
+    script = "sleep 60 & echo $!; wait"
+    found = run_once(["/bin/sh", "-c", script], limit_s=0.3)
+    assert found.problem == "did not end within 0.3 s"
+    assert 0.3 <= found.wall_s < 30
+    child = int(found.stdout)
+    assert not Path(f"/proc/{child}").exists() or "(zombie)" in status_of(child)
+
+
+def status_of(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return "(zombie)"

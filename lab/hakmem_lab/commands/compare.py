@@ -27,6 +27,7 @@ from hakmem_lab.options import (
     resolve_cpus,
     resolve_seed,
     seed_option,
+    timeout_option,
 )
 from hakmem_lab.peers import DEFAULT_NAMES, Allocator, find
 from hakmem_lab.proof import hakmem_served, load_checked, peer_served
@@ -75,6 +76,7 @@ class Plan:
     metavar="SECONDS",
     help="RSS after idle: after the longest rest of at least so long; 0 does not look at all.",
 )
+@timeout_option()
 @cpu_option("none")
 @seed_option()
 @json_option()
@@ -95,6 +97,7 @@ def compare(
     lower_is_better: bool,
     syscalls: bool,
     idle_s: float,
+    limit_s: float,
     cpu: str,
     seed: int | None,
     json_path: Path | None,
@@ -130,7 +133,7 @@ def compare(
     notes = programs.examine(program).notes + environment_notes()
     wanted = names if names is not None else default_names(notes)
     chosen = [load_checked(a) for a in chosen_allocators(wanted, libraries)]
-    rows = [replace(row, idle_s=idle_s) for row in contenders(chosen, program)]
+    rows = [replace(row, idle_s=idle_s, limit_s=limit_s) for row in contenders(chosen, program)]
     if not rows:
         raise LabError("no allocator to measure: " + "; ".join(a.problem for a in chosen))
     facts = facts_of(how, program, chosen, idle_s)
@@ -176,7 +179,7 @@ def measure(
 
             metric = metric_of(rows, how.metric, how.lower_is_better, how.cpus)
             found.begin_journal(new_rotation(rows, metric, how.seed, how.cpus))
-            prove(found, allocators, tick)
+            prove(found, allocators, rows[0].limit_s, tick)
             run_rounds(found.rotation, how.pairs, tick, found.log)
             if found.rotation.interrupted:
                 raise KeyboardInterrupt
@@ -219,15 +222,16 @@ def metric_of(
     return WALL_TIME
 
 
-def prove(found: Comparison, allocators: Sequence[Allocator], tick: Tick) -> None:
+def prove(found: Comparison, allocators: Sequence[Allocator], limit_s: float, tick: Tick) -> None:
     """Whether each allocator serves the program at all, in a run of its own."""
     for allocator in allocators:
         tick(f"proof: {allocator.name}")
         if allocator.name == "hakmem" and allocator.library:
-            proof = hakmem_served(found.program, allocator.library)
+            proof = hakmem_served(found.program, allocator.library, None, limit_s)
             found.add_proof("hakmem", str(proof), proof.settings)
         else:
-            found.add_proof(allocator.name, peer_served(found.program, allocator))
+            said = peer_served(found.program, allocator, None, limit_s)
+            found.add_proof(allocator.name, said)
 
 
 def count_calls(found: Comparison, rows: Sequence[Contender], tick: Tick) -> None:

@@ -1,6 +1,7 @@
 """`hakmem pair`: one program under several allocators, in paired slices."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -20,6 +21,7 @@ from hakmem_lab.options import (
     resolve_seed,
     seed_option,
     split_pair,
+    timeout_option,
 )
 from hakmem_lab.pairing import document, finish, prove
 from hakmem_lab.peers import DEFAULT_NAMES
@@ -44,6 +46,7 @@ from hakmem_lab.summary import summarise
     metavar="NAME=COMMAND",
     help="Add a row with a command line of its own and nothing preloaded (a static binary).",
 )
+@timeout_option()
 @cpu_option("auto")
 @metric_options()
 @seed_option()
@@ -55,6 +58,7 @@ def pair(
     names: str,
     libraries: tuple[str, ...],
     programs: tuple[str, ...],
+    limit_s: float,
     cpu: str,
     metric: str | None,
     lower_is_better: bool,
@@ -70,6 +74,7 @@ def pair(
     console = tables.make_console()
     chosen = [load_checked(a) for a in chosen_allocators(names, libraries, floor)]
     rows = contenders(chosen, program) + [static_row(text) for text in programs]
+    rows = [replace(row, limit_s=limit_s) for row in rows]
     require_distinct([row.name for row in rows] + [a.name for a in chosen if not a.usable])
     if not rows:
         raise LabError("no allocator to measure: " + "; ".join(a.problem for a in chosen))
@@ -77,7 +82,7 @@ def pair(
     cpus = resolve_cpus(cpu, None)
     seed = resolve_seed(seed)
 
-    served = prove(chosen, program)
+    served = prove(chosen, program, limit_s)
     chosen_metric = choose_metric(metric, lower_is_better, rows[0], cpus)
     facts = environment.describe() | {
         "pairs": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}",
