@@ -19,39 +19,49 @@ FORMATS = (".svg", ".png")
 
 @dataclass(frozen=True)
 class Curve:
-    """One row of panels: what it shows, of which column, divided by what."""
+    """One kind of panel: what it shows, of which column, divided by what."""
 
     title: str
     column: str
     unit: float
+    direction: str = "lower is better"
     logarithmic: bool = False
 
 
 CURVES = (
-    Curve("RSS, MB", "rss_kb", 1024),
-    Curve("M ops/s", "ops_per_sec", 1e6),
+    Curve("resident, MB", "rss_kb", 1024),
+    Curve("M ops/s", "ops_per_sec", 1e6, "higher is better"),
     Curve("p99 of a call, ns", "p99_ns", 1, logarithmic=True),
     Curve("longest call, ns", "max_ns", 1, logarithmic=True),
 )
+PANEL_INCHES = (4.7, 2.5)
+COLUMNS = 2
 
 
 def draw(epochs: Sequence[Epoch], picture_format: str) -> bytes:
-    """A column of panels for each load; one line an allocator."""
+    """Panels of every load for all that it recorded; one line an allocator."""
     # Slow to import, and only this needs it.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    loads = list(dict.fromkeys(e.load for e in epochs))
     names = list(dict.fromkeys(e.allocator for e in epochs))
+    shown = [
+        (load, curve)
+        for load in dict.fromkeys(e.load for e in epochs)
+        for curve in CURVES
+        if any(e.load == load and getattr(e, curve.column) is not None for e in epochs)
+    ]
+    lines = -(-len(shown) // COLUMNS)
+    size = (PANEL_INCHES[0] * COLUMNS, PANEL_INCHES[1] * lines + 0.5)
     with rc_context({"font.size": 10, "svg.hashsalt": "hakmem", "font.family": "DejaVu Sans"}):
-        figure = Figure(figsize=(5.2 * len(loads), 11), layout="constrained")
-        grid = figure.subplots(len(CURVES), len(loads), squeeze=False, sharex=True)
-        for column, load in enumerate(loads):
-            for line, curve in enumerate(CURVES):
-                panel(grid[line][column], curve, load, names, epochs)
-            grid[0][column].set_title(load)
-        figure.supxlabel("minutes")
-        grid[0][0].legend(loc="lower left", fontsize=8)
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(lines, COLUMNS, squeeze=False).flat
+        for axes, (load, curve) in zip(grid, shown, strict=False):
+            panel(axes, curve, load, names, epochs)
+        for axes in figure.axes[len(shown) :]:
+            axes.set_visible(False)
+        lines_of_first = figure.axes[0].get_lines()
+        figure.legend(handles=lines_of_first, loc="outside upper center", ncols=len(names))
         out = io.BytesIO()
         metadata = {"Date": None} if picture_format == "svg" else None
         figure.savefig(out, format=picture_format, metadata=metadata)
@@ -59,7 +69,6 @@ def draw(epochs: Sequence[Epoch], picture_format: str) -> bytes:
 
 
 def panel(axes, curve: Curve, load: str, names: Sequence[str], epochs: Sequence[Epoch]) -> None:
-    drawn = False
     for number, name in enumerate(names):
         points = [
             (e.elapsed_s / 60, value / curve.unit)
@@ -67,16 +76,16 @@ def panel(axes, curve: Curve, load: str, names: Sequence[str], epochs: Sequence[
             if e.load == load and e.allocator == name
             if (value := getattr(e, curve.column)) is not None
         ]
-        if points:
-            drawn = True
-            axes.plot(*zip(*points, strict=True), label=name, color=f"C{number}", linewidth=1)
-    axes.set_visible(drawn)
+        # An empty line too: every panel has the same ones, for the legend.
+        times, values = zip(*points, strict=True) if points else ((), ())
+        axes.plot(times, values, label=name, color=f"C{number}", linewidth=1)
+    axes.set_title(f"{load}: {curve.direction}", fontsize=10)
     axes.set_ylabel(curve.title)
+    axes.set_xlabel("minutes")
     axes.grid(color="#dde1e8")
-    axes.tick_params(labelbottom=True)
-    if drawn and curve.logarithmic:
+    if curve.logarithmic:
         axes.set_yscale("log")
-    elif drawn:
+    else:
         axes.set_ylim(bottom=0)
 
 
@@ -99,7 +108,8 @@ def write_page(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f"<title>Soak</title><style>{STYLE}</style></head><body><h1>Soak</h1>"
         f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
-        f'<img alt="Memory, speed and latency over time" src="data:image/svg+xml;base64,{image}">'
+        '<img style="max-width: 60rem" alt="Memory, speed and latency over time" '
+        f'src="data:image/svg+xml;base64,{image}">'
         f"<h2>How it was measured</h2>{facts_html(facts)}</body></html>\n",
     )
 
