@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,21 @@ from hakmem_lab.rotation import OPS_PER_SECOND
 from hakmem_lab.statistics import median_interval, speed_ratio
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not CHROMIUM or not DRIVER, reason="no chromium with its driver")
+
+
+def knows_localhost() -> bool:
+    try:
+        socket.getaddrinfo("localhost", None)
+    except OSError:
+        return False
+    return True
+
+
+pytestmark = [
+    pytest.mark.skipif(not CHROMIUM or not DRIVER, reason="no chromium with its driver"),
+    # selenium reaches the driver by that name.
+    pytest.mark.skipif(not knows_localhost(), reason="the system has no address for localhost"),
+]
 
 NAMES = (
     "hakmem", "glibc", "mimalloc", "jemalloc", "tcmalloc", "mimalloc3", "jemalloc5", "snmalloc",
