@@ -128,9 +128,19 @@ def browser():
 
 @pytest.fixture(params=[1280, 480])
 def opened(request, browser, report_path):
+    from selenium.webdriver.support.ui import WebDriverWait
+
     size = {"width": request.param, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    # Off the page first: a second visit to where it is already can return before all is read.
+    browser.get("about:blank")
     browser.get(report_path.as_uri())
+    WebDriverWait(browser, 30).until(
+        lambda there: there.execute_script(
+            "return document.readyState === 'complete'"
+            " && document.body.textContent.includes('How it was measured')"
+        )
+    )
     return browser
 
 
