@@ -133,9 +133,9 @@ def test_rate_of_redis_is_all_requests_over_all_time():
     names = redis_load.TESTS.split(",")
     rows = [f'"{name}","{100 if name == "set" else 300}"' for name in names]
     text = "\n".join(['"test","rps"', *rows])
-    assert redis_load.throughput(text) == pytest.approx(7 / (1 / 100 + 6 / 300))
+    assert redis_load.throughput(text, 1000) == pytest.approx(7 / (1 / 100 + 6 / 300))
     with pytest.raises(DriverError, match="gave 6 rates"):
-        redis_load.throughput("\n".join(['"test","rps"', *rows[1:]]))
+        redis_load.throughput("\n".join(['"test","rps"', *rows[1:]]), 1000)
 
 
 def test_postgres_wants_its_packed_database(tmp_path):
@@ -186,3 +186,8 @@ def test_server_that_does_not_start_is_one_line(monkeypatch, tmp_path):
     outcome = load.contender(find("glibc")).run()
     assert outcome.problem == "exit status 1"
     assert "redis_load: the server ended at its start: cannot bind" in outcome.stderr
+
+
+def test_redis_requests_too_quick_for_its_clock_have_a_rate():
+    text = "test,rps\n" + "".join(f"{kind},inf\n" for kind in redis_load.TESTS.split(","))
+    assert redis_load.throughput(text, 50) == pytest.approx(50_000)
