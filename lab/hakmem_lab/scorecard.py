@@ -1,12 +1,14 @@
 """What the scorecard is made of: the newest results, counted system calls, the newest soak."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from hakmem_lab import journal, scorecard_soak, steady_calls, suite_session
 from hakmem_lab.errors import LabError
 from hakmem_lab.milestones import PATH as MILESTONES
-from hakmem_lab.milestones import Evidence, judge, load_milestones
+from hakmem_lab.milestones import Evidence, Judged, judge, load_milestones
+from hakmem_lab.scorecard_soak import Soak
 from hakmem_lab.scorecard_text import render
 from hakmem_lab.suite_results import RESULTS, read
 
@@ -39,10 +41,33 @@ def counted_calls(folder: Path, tick: Callable[[str], None]) -> None:
         steady_calls.save(folder, steady_calls.count(session, tick))
 
 
-def compose(folder: Path, soak_path: Path | None, bars: Path = MILESTONES) -> str:
-    """The document, from files alone."""
+def weigh(
+    folder: Path, soak_path: Path | None, bars: Path = MILESTONES
+) -> tuple[Evidence, list[Judged], Soak | None]:
+    """All figures of the files, and what they say of the milestones."""
     results = read(folder)
     soak = scorecard_soak.read(soak_path, results.baseline) if soak_path else None
     evidence = Evidence(results, steady_calls.load(folder), soak.figures if soak else {})
-    judged = [judge(milestone, evidence) for milestone in load_milestones(bars)]
+    return evidence, [judge(milestone, evidence) for milestone in load_milestones(bars)], soak
+
+
+def compose(folder: Path, soak_path: Path | None, bars: Path = MILESTONES) -> str:
+    """The document, from files alone."""
+    evidence, judged, soak = weigh(folder, soak_path, bars)
     return render(evidence, judged, scorecard_soak.lines(soak))
+
+
+def document(folder: Path, soak_path: Path | None, bars: Path = MILESTONES) -> dict:
+    """The same for other tools; the rows are in the folder's results.json."""
+    evidence, judged, _ = weigh(folder, soak_path, bars)
+    return {
+        "results": str(folder),
+        "suite": evidence.results.suite,
+        "soak": str(soak_path) if soak_path else None,
+        "soak_figures": dict(evidence.soak),
+        "system_calls": [asdict(one) for one in evidence.calls],
+        "milestones": [
+            asdict(one.milestone) | {"state": one.state, "value": one.value, "detail": one.detail}
+            for one in judged
+        ],
+    }

@@ -215,7 +215,11 @@ def test_list_has_a_row_for_each_and_the_reason(folder, whole, monkeypatch):
 
 def test_missing_tools_fail_their_peers_in_one_line_each(folder, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    found = run("peers", "build", "snmalloc", "mimalloc3")
+    out = folder.parent / "peers.json"
+    found = run("peers", "build", "--json", str(out), "snmalloc", "mimalloc3")
+    rows = json.loads(out.read_text())["peers"]
+    assert [row["name"] for row in rows] == ["snmalloc", "mimalloc3"]
+    assert "cargo is not installed" in rows[0]["problem"]
     assert found.exit_code == 1
     assert "snmalloc: FAILED: cargo is not installed (Debian package cargo-web)" in found.output
     assert "mimalloc3: FAILED: cargo is not installed" in found.output

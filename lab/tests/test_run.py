@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -96,6 +97,17 @@ def test_proof_names_the_counter(run, made):
     found = run("--proof", "--", str(made / "allocates"))
     assert found.returncode == 3
     assert f"served {made}/allocates: alloc=" in found.stderr
+
+
+def test_what_is_known_of_a_run_is_written(run, made, tmp_path):
+    out = tmp_path / "run.json"
+    found = run("--json", str(out), "--", str(made / "allocates"))
+    document = json.loads(out.read_text())
+    assert document["made_by"] == "hakmem run"
+    assert document["served"] > 0
+    assert (document["why"], document["exit_status"]) == ("", found.returncode)
+    run("--json", str(out), "--", "/bin/sh", "-c", "exit 7")
+    assert json.loads(out.read_text())["exit_status"] == 7
 
 
 def test_preload_is_appended_to_and_never_doubled(run, made, monkeypatch, build):

@@ -269,9 +269,14 @@ def run(*arguments: str):
 
 def test_command_writes_the_document(folder, soak, tmp_path):
     out = tmp_path / "card.md"
-    found = run("--from", str(folder), "--soak", str(soak), "--out", str(out))
+    table = tmp_path / "card.json"
+    found = run("--from", str(folder), "--soak", str(soak), "--out", str(out), "--json", str(table))
     assert found.exit_code == 0, found.output
     assert out.read_text() == compose(folder, soak)
+    milestones = json.loads(table.read_text())["milestones"]
+    assert {one["state"] for one in milestones} <= {REACHED, MISSED, UNMEASURED}
+    for one in milestones:
+        assert one["title"] in out.read_text()
 
 
 def test_command_takes_the_newest_finished_results(tmp_path, monkeypatch):

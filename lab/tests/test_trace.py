@@ -302,6 +302,15 @@ def test_every_known_call_is_recorded_and_replayed(trace_build, known, tmp_path)
     assert f"left_blocks={figures['left_blocks']} " in ran.stdout
 
 
+def test_traces_are_listed_as_json(known, tmp_path):
+    path, out = tmp_path / "j.trace", tmp_path / "j.json"
+    ran = run("record", "-o", str(path), "--json", str(out), "--", str(known))
+    assert ran.exit_code == 0, ran.output
+    document = json.loads(out.read_text())
+    assert [trace["trace"] for trace in document["traces"]] == [str(path)]
+    assert document["traces"][0]["calls"] == summarise_trace(path).calls
+
+
 def test_forked_and_executed_processes_have_their_own_files(known, tmp_path):
     path = tmp_path / "f.trace"
     recorded(path, str(known), "fork", "exec")

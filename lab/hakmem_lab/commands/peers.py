@@ -1,5 +1,6 @@
 """`hakmem peers`: the allocators to compare with, and building those that Debian has not."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -31,13 +32,16 @@ def peers() -> None:
     help="Compilers to run at a time (default: one a CPU).",
 )
 @click.option("--force", is_flag=True, help="Build also what is there and up to date.")
+@json_option()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-def build_command(jobs: int | None, force: bool, names: tuple[str, ...]) -> None:
+def build_command(
+    jobs: int | None, force: bool, json_path: Path | None, names: tuple[str, ...]
+) -> None:
     """Build the named allocators, or all, from crates.io sources into the cache folder."""
     console = tables.make_console()
     recipes = [recipe_of(name) for name in dict.fromkeys(names or RECIPES)]
     console.print(f"into {cache.cache_folder()}")
-    failed = []
+    failed: dict[str, str] = {}
     for recipe in recipes:
         if not force and is_current(recipe):
             metadata, _ = cache.read(recipe.name)
@@ -52,13 +56,25 @@ def build_command(jobs: int | None, force: bool, names: tuple[str, ...]) -> None
                 )
             console.print(f"{recipe.name}: built {metadata}, {metadata.compiler}")
         except (BuildError, OSError) as error:
-            failed.append(recipe.name)
+            failed[recipe.name] = str(error)
             console.print(f"{recipe.name}: FAILED: {error}", soft_wrap=True)
         except KeyboardInterrupt:
             console.print(f"interrupted while building {recipe.name}; what was built before stays")
             raise SystemExit(INTERRUPTED) from None
+    if json_path is not None:
+        write_json(json_path, "peers build", {"peers": [built_json(r, failed) for r in recipes]})
     if failed:
         raise LabError(f"not built: {', '.join(failed)}")
+
+
+def built_json(recipe: Recipe, failed: Mapping[str, str]) -> dict:
+    """A peer's metadata, and what went wrong in this run."""
+    metadata, _ = cache.read(recipe.name)
+    return {
+        "name": recipe.name,
+        "problem": failed.get(recipe.name, ""),
+        "metadata": asdict(metadata) if metadata else None,
+    }
 
 
 def recipe_of(name: str) -> Recipe:

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from hakmem_lab import tables
-from hakmem_lab.documents import check_output
+from hakmem_lab.documents import check_output, write_json
 from hakmem_lab.errors import LabError
+from hakmem_lab.options import json_option
 from hakmem_lab.peers import find
 from hakmem_lab.proof import load_checked
 from hakmem_lab.trace_record import (
@@ -45,8 +46,11 @@ SHOWN = 10
     metavar="MB",
     help="Recording stops where a file gets larger.",
 )
+@json_option()
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
-def record(path: Path, on: str, limit_mb: int, program: tuple[str, ...]) -> None:
+def record(
+    path: Path, on: str, limit_mb: int, json_path: Path | None, program: tuple[str, ...]
+) -> None:
     """Record the allocations of PROGRAM: hakmem record [OPTIONS] -- PROGRAM [ARGUMENT]...
 
     `hakmem replay` repeats them under any allocator. The program has this terminal, and its exit
@@ -63,8 +67,21 @@ def record(path: Path, on: str, limit_mb: int, program: tuple[str, ...]) -> None
     status = record_program(program, path, below, limit_mb)
     found = recorded_traces(path)
     report(found)
+    if json_path is not None:
+        traces = [trace_json(summary) for summary in found]
+        write_json(json_path, "record", {"exit_status": status, "traces": traces})
     if status:
         raise SystemExit(status)
+
+
+def trace_json(summary: TraceSummary) -> dict:
+    return {
+        "trace": str(summary.path),
+        "executable": summary.executable,
+        "command": summary.command,
+        "calls": summary.calls,
+        **summary.figures,
+    }
 
 
 def report(found: list[TraceSummary]) -> None:

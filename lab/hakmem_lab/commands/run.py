@@ -10,8 +10,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from hakmem_lab import programs
+from hakmem_lab.documents import write_json
 from hakmem_lab.errors import LabError
-from hakmem_lab.options import split_pair
+from hakmem_lab.options import json_option, split_pair
 from hakmem_lab.peers import find
 from hakmem_lab.witness import Ended, run_watched
 
@@ -49,12 +50,14 @@ def complete_profile(_context: object, _parameter: object, incomplete: str) -> l
     is_flag=True,
     help=f"End with status {REFUSED} when hakmem cannot serve the program, or has not.",
 )
+@json_option()
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     profile: str | None,
     settings: tuple[str, ...],
     proof: bool,
     strict: bool,
+    json_path: Path | None,
     program: tuple[str, ...],
 ) -> None:
     """Run PROGRAM under hakmem: hakmem run [OPTIONS] -- PROGRAM [ARGUMENT]...
@@ -81,7 +84,22 @@ def run(
         report(ended, found, proof)
     elif proof:
         warn("not served")
+    if json_path is not None:
+        write_json(json_path, "run", document(program, chosen, ended, found))
     raise SystemExit(REFUSED if strict and not ended.served else ended.exit_status)
+
+
+def document(
+    program: Sequence[str], chosen: Mapping[str, str], ended: Ended, found: programs.Examined
+) -> dict:
+    """What is known of the run; `served` is hakmem's counter, null where it was not to be seen."""
+    return {
+        "program": list(program),
+        "settings": dict(chosen),
+        "served": ended.served,
+        "why": "" if ended.served else ended.why_unknown or reason(ended, found),
+        "exit_status": ended.exit_status,
+    }
 
 
 def chosen_settings(profile: str | None, settings: Sequence[str]) -> dict[str, str]:

@@ -6,11 +6,11 @@ import click
 
 from hakmem_lab import scorecard_soak, steady_calls, tables
 from hakmem_lab.commands.bench import bench
-from hakmem_lab.documents import write_text
+from hakmem_lab.documents import write_json, write_text
 from hakmem_lab.errors import LabError
-from hakmem_lab.options import INTERRUPTED, output_option
+from hakmem_lab.options import INTERRUPTED, json_option, output_option
 from hakmem_lab.peers import repository_root
-from hakmem_lab.scorecard import compose, counted_calls, newest_results
+from hakmem_lab.scorecard import compose, counted_calls, document, newest_results
 from hakmem_lab.suite_session import PLAN
 
 DEFAULT_OUT = "docs/scorecard.md"
@@ -38,6 +38,7 @@ DEFAULT_OUT = "docs/scorecard.md"
     help="Count system calls again, or never (default: when FOLDER has no counts yet).",
 )
 @output_option("--out", "out", f"The document (default: {DEFAULT_OUT}).")
+@json_option()
 def scorecard(
     folder: Path | None,
     run: str | None,
@@ -45,6 +46,7 @@ def scorecard(
     no_soak: bool,
     count: bool | None,
     out: Path | None,
+    json_path: Path | None,
 ) -> None:
     """Write the scorecard: figures beside peers, milestones, system calls, memory, drift.
 
@@ -66,6 +68,8 @@ def scorecard(
         console.print(f"soak: {path}", soft_wrap=True)
     target = out or repository_root() / DEFAULT_OUT
     write_text(target, compose(folder, path))
+    if json_path is not None:
+        write_json(json_path, "scorecard", document(folder, path))
     console.print(f"wrote {target}", soft_wrap=True)
 
 
