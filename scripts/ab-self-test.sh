@@ -4,7 +4,7 @@
 # which must be told apart in 18 of 20. Ends with status 1 below that. What it prints also goes to
 # a file. Other arguments go to `hakmem ab`.
 #
-#   scripts/ab-self-test.sh [TRIALS] [--min-effect=2% ...]      (OUT=FILE, STEPS=4)
+#   scripts/ab-self-test.sh [TRIALS] [--min-effect=2% ...]      (OUT=FILE, STEPS=3)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,8 +15,8 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
 fi
 folder=build/ab-self-test
 out=${OUT:-$folder/report.txt}
-# Multiplications that each malloc wastes: 4 cost about 3 % of a step of random mixed on Zen 3.
-steps=${STEPS:-4}
+# Multiplications that each malloc wastes: 3 cost about 3 % of a step of random mixed on Zen 3.
+steps=${STEPS:-3}
 
 build() { # build FOLDER STEPS TARGET...
     cmake --preset release -B "$1" -DHAKMEM_BUILD_TESTS=OFF -DHAKMEM_TEST_SLOWDOWN="$2" >/dev/null
