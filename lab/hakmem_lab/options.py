@@ -140,6 +140,12 @@ def chosen_allocators(names: str, libraries: Sequence[str], floor: bool = False)
     return chosen
 
 
+def require_usable(rows: Sequence, chosen: Sequence[Allocator]) -> None:
+    """Fails where nothing is left to run, and says why of each."""
+    if not rows:
+        raise LabError("no allocator to measure: " + "; ".join(a.problem for a in chosen))
+
+
 def split_pair(option: str, text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name or not value:

@@ -5,10 +5,12 @@ from dataclasses import asdict
 
 from rich.console import Console
 
+from hakmem_lab import tables
+from hakmem_lab.errors import LabError
 from hakmem_lab.options import INTERRUPTED
 from hakmem_lab.peers import Allocator
 from hakmem_lab.proof import hakmem_served
-from hakmem_lab.rotation import Metric, Rotation
+from hakmem_lab.rotation import Contender, Metric, Rotation, run_rotation
 from hakmem_lab.summary import Row
 
 
@@ -21,6 +23,32 @@ def prove(
             served = hakmem_served(program, allocator.library, None, limit_s)
             return {"served by hakmem": str(served)}
     return {}
+
+
+def require_served(served: Mapping[str, str], what: str) -> None:
+    """Fails where prove() has found that hakmem did not serve."""
+    if "NOT SERVED" in served.values():
+        raise LabError(f"hakmem did not serve {what}: its figures are another malloc's")
+
+
+def measure(
+    console: Console,
+    rows: Sequence[Contender],
+    metric: Metric,
+    pairs: int,
+    seed: int,
+    cpus: str | None,
+) -> Rotation:
+    """The rotation, with a line that says how far it is."""
+    with tables.progress_line(console, "slices", pairs * len(rows)) as progress:
+        return run_rotation(
+            rows,
+            metric,
+            pairs,
+            seed,
+            cpus,
+            lambda name: progress.update(progress.task_ids[0], advance=1, now=name),
+        )
 
 
 def document(

@@ -24,6 +24,7 @@ from hakmem_lab.options import (
     html_option,
     json_option,
     output_option,
+    require_usable,
     resolve_seed,
     seed_option,
     split_pair,
@@ -212,8 +213,7 @@ def chosen(suite: Suite, given: dict) -> tuple[list[Allocator], list[str]]:
                 there.append((usable or options[0]).name)
         names = ",".join(there)
     allocators = chosen_allocators(names, given["libraries"])
-    if not any(allocator.usable for allocator in allocators):
-        raise LabError("no allocator to measure: " + "; ".join(a.problem for a in allocators))
+    require_usable([a for a in allocators if a.usable], allocators)
     return allocators, notes
 
 

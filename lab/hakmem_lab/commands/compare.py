@@ -24,6 +24,7 @@ from hakmem_lab.options import (
     json_option,
     metric_options,
     pairs_option,
+    require_usable,
     resolve_cpus,
     resolve_seed,
     seed_option,
@@ -134,8 +135,7 @@ def compare(
     wanted = names if names is not None else default_names(notes)
     chosen = [load_checked(a) for a in chosen_allocators(wanted, libraries)]
     rows = [replace(row, idle_s=idle_s, limit_s=limit_s) for row in contenders(chosen, program)]
-    if not rows:
-        raise LabError("no allocator to measure: " + "; ".join(a.problem for a in chosen))
+    require_usable(rows, chosen)
     facts = facts_of(how, program, chosen, idle_s)
     missing = {a.name: a.problem for a in chosen if not a.usable}
     path = journal.new_path("compare")

@@ -8,7 +8,6 @@ import click
 
 from hakmem_lab import environment, tables
 from hakmem_lab.documents import write_json
-from hakmem_lab.errors import LabError
 from hakmem_lab.options import (
     allocator_options,
     chosen_allocators,
@@ -17,20 +16,20 @@ from hakmem_lab.options import (
     metric_options,
     pairs_option,
     require_distinct,
+    require_usable,
     resolve_cpus,
     resolve_seed,
     seed_option,
     split_pair,
     timeout_option,
 )
-from hakmem_lab.pairing import document, finish, prove
+from hakmem_lab.pairing import document, finish, measure, prove, require_served
 from hakmem_lab.peers import DEFAULT_NAMES
 from hakmem_lab.proof import load_checked
 from hakmem_lab.rotation import (
     Contender,
     choose_metric,
     contenders,
-    run_rotation,
 )
 from hakmem_lab.summary import summarise
 
@@ -76,8 +75,7 @@ def pair(
     rows = contenders(chosen, program) + [static_row(text) for text in programs]
     rows = [replace(row, limit_s=limit_s) for row in rows]
     require_distinct([row.name for row in rows] + [a.name for a in chosen if not a.usable])
-    if not rows:
-        raise LabError("no allocator to measure: " + "; ".join(a.problem for a in chosen))
+    require_usable(rows, chosen)
     baseline = chosen[0].name if chosen[0].usable else rows[0].name
     cpus = resolve_cpus(cpu, None)
     seed = resolve_seed(seed)
@@ -91,23 +89,13 @@ def pair(
         **served,
     }
     console.print(tables.facts_table(facts))
-    with tables.progress_line(console, "slices", pairs * len(rows)) as progress:
-        task = progress.task_ids[0]
-        rotation = run_rotation(
-            rows,
-            chosen_metric,
-            pairs,
-            seed,
-            cpus,
-            lambda name: progress.update(task, advance=1, now=name),
-        )
+    rotation = measure(console, rows, chosen_metric, pairs, seed, cpus)
     summary = summarise(rotation, baseline, chosen)
     console.print(tables.comparison_table(summary, chosen_metric, baseline, with_net=floor))
     if json_path is not None:
         write_json(json_path, "pair", document(facts, chosen_metric, baseline, rotation, summary))
     finish(console, rotation, baseline, pairs)
-    if "NOT SERVED" in served.values():
-        raise LabError("hakmem did not serve this program: its figures are another malloc's")
+    require_served(served, "this program")
 
 
 def static_row(text: str) -> Contender:

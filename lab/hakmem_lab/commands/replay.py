@@ -13,14 +13,15 @@ from hakmem_lab.options import (
     cpu_option,
     json_option,
     pairs_option,
+    require_usable,
     resolve_cpus,
     resolve_seed,
     seed_option,
 )
-from hakmem_lab.pairing import document, finish, prove
+from hakmem_lab.pairing import document, finish, measure, prove, require_served
 from hakmem_lab.peers import DEFAULT_NAMES
 from hakmem_lab.proof import load_checked
-from hakmem_lab.rotation import OPS_PER_SECOND, run_rotation
+from hakmem_lab.rotation import OPS_PER_SECOND
 from hakmem_lab.summary import summarise
 from hakmem_lab.trace_replay import enough_passes, replay_command, replay_contenders
 from hakmem_lab.trace_summary import (
@@ -92,8 +93,7 @@ def compare(
     """The rotation over the allocators, its table and its document."""
     chosen = [load_checked(a) for a in chosen_allocators(names, libraries)]
     rows = replay_contenders(chosen, replay_command(held.path, passes or 1))
-    if not rows:
-        raise LabError("no allocator to measure: " + "; ".join(a.problem for a in chosen))
+    require_usable(rows, chosen)
     if passes is None:
         passes = enough_passes(rows[0].run(cpus))
         rows = replay_contenders(chosen, replay_command(held.path, passes))
@@ -108,20 +108,11 @@ def compare(
     console.print(tables.facts_table(facts))
     for remark in held.remarks():
         console.print(f"note: {remark}", soft_wrap=True)
-    with tables.progress_line(console, "slices", pairs * len(rows)) as progress:
-        rotation = run_rotation(
-            rows,
-            OPS_PER_SECOND,
-            pairs,
-            seed,
-            cpus,
-            lambda name: progress.update(progress.task_ids[0], advance=1, now=name),
-        )
+    rotation = measure(console, rows, OPS_PER_SECOND, pairs, seed, cpus)
     summary = summarise(rotation, baseline, chosen)
     console.print(tables.comparison_table(summary, OPS_PER_SECOND, baseline, with_net=False))
     if json_path is not None:
         figures = document(facts, OPS_PER_SECOND, baseline, rotation, summary)
         write_json(json_path, "replay", figures | {"trace": summary_document(held)})
     finish(console, rotation, baseline, pairs)
-    if "NOT SERVED" in served.values():
-        raise LabError("hakmem did not serve the replay: its figures are another malloc's")
+    require_served(served, "the replay")

@@ -18,14 +18,15 @@ from hakmem_lab.options import (
     json_option,
     output_option,
     pairs_option,
+    require_usable,
     resolve_cpus,
     resolve_seed,
     seed_option,
 )
-from hakmem_lab.pairing import finish, prove
+from hakmem_lab.pairing import finish, measure, prove, require_served
 from hakmem_lab.peers import DEFAULT_NAMES, Allocator
 from hakmem_lab.proof import load_checked
-from hakmem_lab.rotation import OPS_PER_SECOND, Rotation, contenders, run_rotation
+from hakmem_lab.rotation import OPS_PER_SECOND, Rotation, contenders
 
 ROUNDS_MIN = 5
 PLOT_FORMATS = (".svg", ".png")
@@ -91,8 +92,7 @@ def tail(
     command = latency_command(steps, slots, threads, seed, parse_sizes(sizes))
     chosen = [load_checked(a) for a in chosen_allocators(names, libraries)]
     rows = contenders(chosen, command)
-    if not rows:
-        raise LabError("no allocator to measure: " + "; ".join(a.problem for a in chosen))
+    require_usable(rows, chosen)
     cpus = None if cpu == "auto" and threads > 1 else resolve_cpus(cpu, None)
     served = prove(chosen, tuple(command))
     facts = environment.describe() | {
@@ -102,15 +102,7 @@ def tail(
         **served,
     }
     console.print(tables.facts_table(facts))
-    with tables.progress_line(console, "slices", pairs * len(rows)) as progress:
-        rotation = run_rotation(
-            rows,
-            OPS_PER_SECOND,
-            pairs,
-            seed,
-            cpus,
-            lambda name: progress.update(progress.task_ids[0], advance=1, now=name),
-        )
+    rotation = measure(console, rows, OPS_PER_SECOND, pairs, seed, cpus)
     if rotation.rounds_done:
         found = collect(rotation)
         console.print(latency_report.latency_table(found))
@@ -126,8 +118,7 @@ def tail(
             text = latency_report.page(found, shlex.join(command), facts, problems)
             write_text(html_path, text)
     finish(console, rotation, rows[0].name, pairs)
-    if "NOT SERVED" in served.values():
-        raise LabError("hakmem did not serve the benchmark: its figures are another malloc's")
+    require_served(served, "the benchmark")
 
 
 def problems_of(chosen: list[Allocator], rotation: Rotation) -> dict[str, str]:
