@@ -25,7 +25,14 @@ hak_config_t hak_config = {
 
 static bool loaded;
 
-static const char *const profile_names[] = {"balanced", "speed", "lean", "hardened"};
+/* The words of each CHOICE option, in the order of its values. */
+static const struct {
+  const char *option;
+  const char *const *words;
+} choices[] = {
+    {"HAKMEM_PROFILE", (const char *const[]){"balanced", "speed", "lean", "hardened"}},
+    {"HAKMEM_THP", (const char *const[]){"off", "auto", "on"}},
+};
 
 bool hak_config_loaded(void) { return loaded; }
 
@@ -58,15 +65,19 @@ void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), v
 }
 
 const char *hak_config_choice_name(const hak_option_row *row, int64_t value) {
-  return row->kind == HAK_KIND_CHOICE ? profile_names[value] : NULL;
+  if (row->kind != HAK_KIND_CHOICE) return NULL;
+  size_t i = 0;
+  while (strcmp(choices[i].option, row->name) != 0) i++;
+  return choices[i].words[value];
 }
 
 /* True and *out on success. */
 static bool parse_value(const hak_option_row *row, const char *text, int64_t *out) {
   if (row->kind == HAK_KIND_CHOICE) {
     for (int64_t i = row->lowest; i <= row->highest; i++) {
-      if (strcmp(text, profile_names[i]) == 0) return *out = i, true;
+      if (strcmp(text, hak_config_choice_name(row, i)) == 0) return *out = i, true;
     }
+    if (row->value != &hak_config.profile) return false;
     if (strcmp(text, "MIXED_TINYV3_C7_BALANCED") == 0) return *out = HAK_PROFILE_BALANCED, true;
     if (strcmp(text, "MIXED_TINYV3_C7_SAFE") == 0) return *out = HAK_PROFILE_SPEED, true;
     return false;
@@ -81,6 +92,14 @@ static bool parse_value(const hak_option_row *row, const char *text, int64_t *ou
   if (value < row->lowest || value > row->highest) return false;
   *out = value;
   return true;
+}
+
+/* Its words with commas between them. */
+static void list_choices(const hak_option_row *row, char *out, size_t capacity) {
+  size_t length = 0;
+  for (int64_t i = row->lowest; i <= row->highest && length < capacity; i++)
+    length += (size_t)snprintf(out + length, capacity - length, "%s%s", i == row->lowest ? "" : ", ",
+                               hak_config_choice_name(row, i));
 }
 
 struct assignment {
@@ -98,8 +117,10 @@ static bool assign_if_named(const hak_option_row *row, void *context) {
   if (parse_value(row, a->value, &value)) {
     *row->value = value;
   } else if (row->kind == HAK_KIND_CHOICE) {
-    hak_print("hakmem: %s=%s is not one of balanced, speed, lean, hardened: using %s\n", row->name, a->value,
-              profile_names[row->initial]);
+    char words[64];
+    list_choices(row, words, sizeof words);
+    hak_print("hakmem: %s=%s is not one of %s: using %s\n", row->name, a->value, words,
+              hak_config_choice_name(row, row->initial));
   } else {
     hak_print("hakmem: %s=%s is not a number from %lld to %lld: using %lld\n", row->name, a->value,
               (long long)row->lowest, (long long)row->highest, (long long)*row->value);

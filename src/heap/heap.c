@@ -55,10 +55,18 @@ static void on_thread_end(void *memory) {
   hak_heap_park_current();
 }
 
+/* A huge page of which a small program uses a corner would be most of its memory. */
+#define THP_AUTO_SMALL_BYTES (8 * HAK_MIB)
+
+static size_t small_page_bytes(void) {
+  if (hak_config.thp == HAK_THP_OFF) return SIZE_MAX;
+  return hak_config.thp == HAK_THP_ON ? 0 : THP_AUTO_SMALL_BYTES;
+}
+
 static bool start_locked(void) {
   hak_config_load_environment();
   hak_size_class_init((unsigned)hak_config.tiny_max_class);
-  if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB)) return false;
+  if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB, small_page_bytes())) return false;
   hak_store_release(&leaves[0], first_leaf);
   hak_store_release(&first_leaf[HAK_EMERGENCY_ID], &hak_emergency_heap);
   hak_heap_init_bins(&hak_emergency_heap);

@@ -125,7 +125,9 @@ void hak_heap_park_current(void);
 /* --- between the files of this box --- */
 
 void hak_outcome_settle(const hak_outcome *outcome, const char *where);
-void hak_heap_put_locked(hak_heap *heap, void *p, unsigned class_code, hak_outcome *outcome);
+/* Blocks of the heap's class into their slabs; the slow lock is held. Ends at a bad one. */
+void hak_heap_put_locked(hak_heap *heap, void *const *blocks, unsigned count, unsigned class_code,
+                         hak_outcome *outcome);
 /* Room for one more block of the class on the loaded magazine, swapping or flushing. False: no magazine to be had. */
 bool hak_heap_make_room(hak_heap *heap, unsigned class_code);
 /* The same without flushing: false when the class's capacity is used up. */

@@ -76,15 +76,12 @@ void hak_outcome_settle(const hak_outcome *outcome, const char *where) {
   if (HAK_UNLIKELY(outcome->release_due)) hak_release_excess();
 }
 
-void hak_heap_put_locked(hak_heap *h, void *p, unsigned c, hak_outcome *outcome) {
-  hak_span *span = hak_region_span(hak_region_find(p), p);
-  /* A block flushed twice in one batch may have emptied its slab the first time, and the span be somebody else's. */
-  hak_verdict verdict = HAK_LIKELY(span->tag == HAK_TAG(h->id, c))
-                            ? hak_slab_set_put(&h->bins[c].slabs, span, p, &outcome->release_due)
-                            : HAK_VERDICT_FREE_MEMORY;
-  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK) && outcome->verdict == HAK_VERDICT_OK) {
+void hak_heap_put_locked(hak_heap *h, void *const *blocks, unsigned count, unsigned c, hak_outcome *outcome) {
+  hak_verdict verdict;
+  unsigned n = hak_slab_set_put(&h->bins[c].slabs, HAK_TAG(h->id, c), blocks, count, &verdict, &outcome->release_due);
+  if (HAK_UNLIKELY(n < count) && outcome->verdict == HAK_VERDICT_OK) {
     outcome->verdict = verdict;
-    outcome->bad = p;
+    outcome->bad = blocks[n];
     outcome->bad_class = c + 1;
   }
 }
@@ -92,7 +89,7 @@ void hak_heap_put_locked(hak_heap *h, void *p, unsigned c, hak_outcome *outcome)
 static void flush_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
   hak_outcome outcome = {0};
   hak_lock_take(&h->lock);
-  for (unsigned i = 0; i < count; i++) hak_heap_put_locked(h, blocks[i], c, &outcome);
+  hak_heap_put_locked(h, blocks, count, c, &outcome);
   hak_lock_drop(&h->lock);
   h->bins[c].activity++;
   if (h->counts != NULL) h->counts[c].flushes++;
@@ -283,7 +280,7 @@ void hak_heap_free_direct(hak_heap *owner, void *p, unsigned c) {
   /* The tag again, now under the lock: a second free of a block whose slab has gone must not touch the next user. */
   hak_region *r = hak_region_find(p);
   if (HAK_LIKELY(hak_region_tag(r, p) == HAK_TAG(owner->id, c))) {
-    hak_heap_put_locked(owner, p, c, &outcome);
+    hak_heap_put_locked(owner, &p, 1, c, &outcome);
   } else {
     outcome.verdict = HAK_VERDICT_FREE_MEMORY;
     outcome.bad = p;

@@ -140,7 +140,7 @@ static void take_back(hak_heap *heap, void *p, bool to_front, hak_outcome *outco
       return;
     }
   }
-  hak_heap_put_locked(heap, p, class_code, outcome);
+  hak_heap_put_locked(heap, &p, 1, class_code, outcome);
 }
 
 static bool keep_returned(hak_heap *heap, hak_packet *packet) {

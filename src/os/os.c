@@ -80,11 +80,15 @@ void *hak_os_remap(void *addr, size_t old_size, size_t new_size) {
   return hak_os->remap(addr, old_size, new_size);
 }
 
-void hak_os_small_pages(void *addr, size_t size) {
+static void advise_page_size(void *addr, size_t size, int advice) {
   hak_os_count(&hak_os_stats.madvise);
-  /* EINVAL means a kernel without THP, where there is nothing to switch off. */
-  int error = hak_os->advise(addr, size, MADV_NOHUGEPAGE);
+  /* EINVAL means a kernel without THP, where there is nothing to choose. */
+  int error = hak_os->advise(addr, size, advice);
   if (error != 0 && error != EINVAL) hak_os_count(&hak_os_stats.madvise_other);
 }
+
+void hak_os_small_pages(void *addr, size_t size) { advise_page_size(addr, size, MADV_NOHUGEPAGE); }
+
+void hak_os_huge_pages(void *addr, size_t size) { advise_page_size(addr, size, MADV_HUGEPAGE); }
 
 uint64_t hak_os_now_ms(void) { return hak_os->now_ms(); }

@@ -47,6 +47,8 @@ bool hak_os_unmap(void *addr, size_t size_bytes);
 void *hak_os_remap(void *addr, size_t old_bytes, size_t new_bytes);
 /* Asks for ordinary pages even where the kernel's THP mode is "always". Advice: failure is harmless. */
 void hak_os_small_pages(void *addr, size_t size_bytes);
+/* Asks for huge pages where a whole one fits. Advice: failure is harmless. */
+void hak_os_huge_pages(void *addr, size_t size_bytes);
 
 /* Whether the page at addr has memory now; false when the kernel does not say. */
 bool hak_os_is_resident(void *addr);

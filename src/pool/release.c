@@ -10,9 +10,18 @@
 #define EPOCH_MS 250
 #define IDLE_EPOCHS 2
 #define CLAIM_SPANS 256 /* 16 MiB a call: bounds how long a claimed run is missing from the pool */
+/* Regret: memory given back at once is taken again within the window. Then so much is kept as the last two windows
+ * held at most, for as long as windows go on in which it is used. */
+#define WINDOW_MS 1000
+#define REGRET_SPANS ((size_t)1 * HAK_MIB / HAK_SPAN_SIZE)
 
 static uint64_t epoch_end_ms; /* relaxed; the thread whose compare-and-swap moves it runs the epoch's work */
 static uint32_t epoch;
+
+/* pool lock */
+static uint64_t window_end_ms;
+static size_t previous_peak_spans;
+static bool regretting;
 
 bool hak_release_over_limit(size_t dirty_spans, size_t live_spans) {
   return dirty_spans > hak_max_size(BURST_KEEP_SPANS, live_spans);
@@ -21,9 +30,9 @@ bool hak_release_over_limit(size_t dirty_spans, size_t live_spans) {
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 
 /* Gives one run of the chunk back; returns its spans, 0 when there is none or the system refused. */
-static size_t give_back_one(hak_region *r, size_t chunk) {
+static size_t give_back_one(hak_region *r, size_t chunk, bool whole) {
   size_t first, count;
-  if (!hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, &first, &count)) return 0;
+  if (!hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, whole, &first, &count)) return 0;
   bool gone = hak_os_decommit(hak_region_address(r, first), count << HAK_SPAN_SHIFT);
   hak_pool_unclaim(r, first, count, gone);
   return gone ? count : 0;
@@ -31,7 +40,7 @@ static size_t give_back_one(hak_region *r, size_t chunk) {
 
 /* Purges chunks from the highest address down (allocation prefers low ones) until dirty <= keep. Chunks that got
  * a span back within the last `idle_epochs` epochs are skipped. */
-static size_t give_back(size_t keep_spans, uint32_t idle_epochs) {
+static size_t give_back_pass(size_t keep_spans, uint32_t idle_epochs, bool whole) {
   size_t given = 0;
   uint32_t now = hak_load_relaxed(&epoch);
   for (unsigned i = hak_region_count(); i-- > 0;) {
@@ -40,18 +49,50 @@ static size_t give_back(size_t keep_spans, uint32_t idle_epochs) {
     for (size_t chunk = end; chunk-- > r->first_span / HAK_CHUNK_SPANS;) {
       if (now - hak_load_relaxed(&r->chunks[chunk].epoch) < idle_epochs) continue;
       size_t n;
-      while (dirty_now() > keep_spans && (n = give_back_one(r, chunk)) > 0) given += n;
+      while (dirty_now() > keep_spans && (n = give_back_one(r, chunk, whole)) > 0) given += n;
       if (dirty_now() <= keep_spans) return given;
     }
   }
   return given;
 }
 
+/* Whole huge pages first: one that is given back in part is small pages from then on. */
+static size_t give_back(size_t keep_spans, uint32_t idle_epochs) {
+  size_t given = give_back_pass(keep_spans, idle_epochs, true);
+  if (dirty_now() > keep_spans) given += give_back_pass(keep_spans, idle_epochs, false);
+  return given;
+}
+
+/* How much may stay dirty now, beside `live`. */
+static size_t limit_now(uint64_t now_ms) {
+  hak_pool *pool = &hak_span_pool;
+  hak_lock_take(&pool->lock);
+  size_t live = pool->live_spans;
+  if (pool->regret_spans >= REGRET_SPANS) regretting = true;
+  if (now_ms >= window_end_ms) {
+    regretting = pool->regret_spans >= REGRET_SPANS;
+    previous_peak_spans = pool->peak_spans;
+    pool->peak_spans = live;
+    pool->returned_spans = pool->regret_spans = 0;
+    window_end_ms = now_ms + WINDOW_MS;
+  }
+  size_t limit = hak_max_size(BURST_KEEP_SPANS, live);
+  size_t peak = hak_max_size(pool->peak_spans, previous_peak_spans);
+  if (regretting && peak > live) limit = hak_max_size(limit, peak - live);
+  hak_lock_drop(&pool->lock);
+  return limit;
+}
+
+static void note_returned(size_t spans) {
+  hak_lock_take(&hak_span_pool.lock);
+  hak_span_pool.returned_spans += spans;
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
 void hak_release_excess(void) {
-  size_t live = hak_load_relaxed(&hak_span_pool.live_spans);
-  if (!hak_release_over_limit(dirty_now(), live)) return;
+  size_t limit = limit_now(hak_os_now_ms());
   /* Down to seven eighths of the limit, so that the next free does not call again at once. */
-  give_back(hak_max_size(BURST_KEEP_SPANS, live) / 8 * 7, 0);
+  if (dirty_now() > limit) note_returned(give_back(limit / 8 * 7, 0));
 }
 
 void hak_release_tick(uint64_t now_ms) {

@@ -75,6 +75,19 @@ static hak_span *mark_taken(hak_region *r, size_t index, size_t spans, bool *zer
   return &r->spans[index];
 }
 
+/* What the release policy learns from: memory that was given back too early, or kept to good purpose. */
+static void note_taken(size_t spans, bool zeroed) {
+  hak_pool *pool = &hak_span_pool;
+  pool->peak_spans = hak_max_size(pool->peak_spans, pool->live_spans);
+  if (zeroed) {
+    size_t again = hak_min_size(spans, pool->returned_spans);
+    pool->returned_spans -= again;
+    pool->regret_spans += again;
+  } else if (hak_release_over_limit(pool->dirty_spans + spans, pool->live_spans - spans)) {
+    pool->regret_spans += spans;
+  }
+}
+
 static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, bool dirty_only, bool *zeroed) {
   size_t n = chunk_count(r), *hint = dirty_only ? &r->dirty_hint : &r->free_hint;
   for (size_t i = *hint; i < n; i++) {
@@ -136,6 +149,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool *ze
     for (size_t i = 0; i < spans; i++) span[i].head = span;
     set_tags(r, index + 1, spans - 1, tags.body);
     set_tags(r, index, 1, tags.head);
+    note_taken(spans, *zeroed);
     hak_os_count(&hak_os_stats.alloc);
   }
   hak_lock_drop(&hak_span_pool.lock);
@@ -154,6 +168,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
     if (next_bit(c, bit, false, false) >= bit + extra_spans) {
       bool zeroed;
       mark_taken(r, index, extra_spans, &zeroed);
+      note_taken(extra_spans, zeroed);
       for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;
       set_tags(r, index, extra_spans, body_tag);
       span->span_count += (uint32_t)extra_spans;
@@ -197,18 +212,43 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due)
   return true;
 }
 
-bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, size_t *first, size_t *count) {
-  hak_chunk *c = &r->chunks[chunk_index];
-  bool found = false;
+/* Last free and dirty run of the chunk, or the last that holds a whole huge page, cut to such, where huge pages are
+ * asked for and `whole` is true. An empty run: none. */
+typedef struct run {
+  size_t bit, end;
+} run;
+
+static run last_dirty_run(const hak_region *r, size_t chunk_index, bool whole) {
+  const hak_chunk *c = &r->chunks[chunk_index];
+  size_t chunk_first = chunk_index * HAK_CHUNK_SPANS;
+  size_t huge_bit = r->huge_from <= chunk_first ? 0 : hak_min_size(r->huge_from - chunk_first, HAK_CHUNK_SPANS);
+  run last = {0, 0}, found;
+  for (size_t at = 0; (at = next_bit(c, at, true, true)) < HAK_CHUNK_SPANS; at = found.end) {
+    found = (run){at, next_bit(c, at, false, true)};
+    run huge = {hak_align_up(hak_max_size(at, huge_bit), HAK_HUGE_PAGE_SPANS),
+                hak_align_down(found.end, HAK_HUGE_PAGE_SPANS)};
+    if (!whole)
+      last = found;
+    else if (huge.bit < huge.end)
+      last = huge;
+    else if (at < huge_bit)
+      last = (run){at, hak_min_size(found.end, huge_bit)};
+  }
+  return last;
+}
+
+bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
+                          size_t *count) {
   hak_lock_take(&hak_span_pool.lock);
-  size_t bit = c->dirty_spans == 0 ? HAK_CHUNK_SPANS : next_bit(c, 0, true, true);
-  if (bit < HAK_CHUNK_SPANS) {
-    *count = hak_min_size(next_bit(c, bit, false, true) - bit, max_spans);
-    *first = chunk_index * HAK_CHUNK_SPANS + bit;
+  run dirty = {0, 0};
+  if (r->chunks[chunk_index].dirty_spans != 0) dirty = last_dirty_run(r, chunk_index, whole);
+  bool found = dirty.bit < dirty.end;
+  if (found) {
+    *count = hak_min_size(dirty.end - dirty.bit, max_spans);
+    *first = chunk_index * HAK_CHUNK_SPANS + dirty.end - *count;
     bool zeroed;
     mark_taken(r, *first, *count, &zeroed);
     hak_span_pool.claimed_spans += *count;
-    found = true;
   }
   hak_lock_drop(&hak_span_pool.lock);
   return found;

@@ -18,6 +18,10 @@ typedef struct hak_pool {
   size_t live_spans;  /* held */
   size_t dirty_spans; /* free and dirty */
   size_t claimed_spans; /* held by a purge: untagged */
+  /* for release.c, since it last began a window */
+  size_t peak_spans;     /* most that was held */
+  size_t returned_spans; /* given back at once, and not taken again since */
+  size_t regret_spans;   /* taken again of those, or taken of dirty memory kept because of regret */
 } hak_pool;
 extern hak_pool hak_span_pool;
 
@@ -39,8 +43,10 @@ bool hak_pool_extend(hak_span *span, size_t extra, uint32_t body_tag);
  * the release policy allows; call hak_release_excess then, once no lock is held. */
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due);
 
-/* For release.c: claims one dirty free run of the chunk (removed from the free map so nobody takes it) … */
-bool hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, size_t *first, size_t *count);
+/* For release.c: claims one dirty free run of the chunk (removed from the free map so nobody takes it). Where huge
+ * pages are asked for and `whole` is true, only whole huge pages … */
+bool hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
+                          size_t *count);
 /* … and puts it back, clean if its pages are gone. */
 void hak_pool_unclaim(hak_region *region, size_t first, size_t count, bool clean);
 

@@ -9,7 +9,7 @@ size_t hak_main_limit;
 
 static hak_region extra[HAK_MAX_REGIONS - 1];
 static unsigned region_count; /* release after an entry is complete; acquire in lookups */
-static size_t max_reservation;
+static size_t max_reservation, small_page_spans;
 
 /* The ladder of design: each rung a quarter of the one before, 16 MiB the smallest that is worth its tables. */
 #define LADDER_TOP ((size_t)1 << 40)
@@ -45,6 +45,11 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes) {
   r->step_spans = FIRST_STEP_SPANS;
   r->free_hint = r->dirty_hint = first / HAK_CHUNK_SPANS;
   r->limit = 0;
+  r->huge_from = SIZE_MAX;
+  if (small_page_spans < spans) {
+    uintptr_t huge = hak_align_up(base + ((first + small_page_spans) << HAK_SPAN_SHIFT), HAK_HUGE_PAGE);
+    r->huge_from = (huge - base) >> HAK_SPAN_SHIFT;
+  }
   return true;
 }
 
@@ -68,15 +73,23 @@ static bool commit_step(hak_region *r, size_t from, size_t to) {
          hak_os_commit(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT);
 }
 
+static void ask_for_huge_pages(hak_region *r, size_t from, size_t to) {
+  from = hak_max_size(from, r->huge_from);
+  if (from < to) hak_os_huge_pages(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT);
+}
+
 bool hak_region_grow(hak_region *r, size_t spans) {
   size_t left = r->span_count - r->ready_spans;
   if (spans > left) return false;
-  size_t step = hak_min_size(hak_max_size(r->step_spans, spans), left);
   size_t from = r->ready_spans;
+  /* Steps end where huge pages do: memory accessible in part is small pages when it is touched. */
+  size_t to = hak_align_up(from + hak_max_size(r->step_spans, spans), HAK_HUGE_PAGE_SPANS);
+  size_t step = hak_min_size(to - from, left);
   while (!commit_step(r, from, from + step)) {
     if (step == spans) return false; /* whatever became accessible before the failure is harmless */
     step = hak_max_size(step / 2, spans);
   }
+  ask_for_huge_pages(r, from, from + step);
   /* mlockall(MCL_FUTURE) populates what becomes writable: then keep the steps small. */
   void *last = hak_region_address(r, from + step - 1);
   if (!hak_os_is_resident(last)) r->step_spans = hak_min_size(r->step_spans * 2, LAST_STEP_SPANS);
@@ -100,7 +113,7 @@ static bool reserve_region(hak_region *r, size_t spans) {
   for (size_t bytes = LADDER_TOP; bytes >= LADDER_BOTTOM; bytes /= 4) {
     /* The tables take less than a sixty-fourth. */
     if (bytes > max_reservation || (bytes >> HAK_SPAN_SHIFT) / 64 * 63 < spans) continue;
-    void *base = hak_os_reserve(bytes, HAK_SPAN_SIZE);
+    void *base = hak_os_reserve(bytes, HAK_HUGE_PAGE); /* so that huge pages lie in a chunk as in memory */
     if (base == NULL) continue;
     hak_os_small_pages(base, bytes);
     if (lay_out(r, (uintptr_t)base, bytes) && hak_region_grow(r, 1)) return true;
@@ -109,8 +122,9 @@ static bool reserve_region(hak_region *r, size_t spans) {
   return false;
 }
 
-bool hak_region_init(size_t max_bytes) {
+bool hak_region_init(size_t max_bytes, size_t small_page_bytes) {
   max_reservation = hak_max_size(max_bytes, LADDER_BOTTOM);
+  small_page_spans = small_page_bytes >> HAK_SPAN_SHIFT;
   if (!reserve_region(&hak_main_region, 1)) return false;
   hak_store_release(&region_count, 1);
   return true;

@@ -57,6 +57,7 @@ typedef struct hak_region {
   size_t span_count, first_span, ready_spans; /* ready: accessible, tables included */
   size_t reserved_bytes;
   size_t step_spans; /* how much to make accessible next */
+  size_t huge_from;  /* spans from this one on ask for huge pages; starts a huge page */
   /* pool lock: chunks below have no free, and no dirty, span */
   size_t free_hint, dirty_hint;
 } hak_region;
@@ -69,9 +70,16 @@ extern hak_region hak_main_region;
 extern HAK_HIDDEN uintptr_t hak_main_base;
 extern HAK_HIDDEN size_t hak_main_limit;
 
+#define HAK_HUGE_PAGE ((size_t)2 << 20)
+#define HAK_HUGE_PAGE_SPANS (HAK_HUGE_PAGE / HAK_SPAN_SIZE)
+
 /* Reserves the first region: the largest of the ladder 1 TiB … 16 MiB, none above max_bytes, that the system
- * grants. False when none is. */
-bool hak_region_init(size_t max_bytes);
+ * grants. False when none is. Spans beyond the first `small_page_bytes` of a region's spans ask for huge pages;
+ * SIZE_MAX: none does. */
+bool hak_region_init(size_t max_bytes, size_t small_page_bytes);
+
+/* Whether the spans from `index` on lie in memory that asks for huge pages. */
+HAK_INLINE bool hak_region_is_huge(const hak_region *region, size_t index) { return index >= region->huge_from; }
 
 /* Regions in order of creation; index 0 is the main one. Callers that add hold the pool lock. */
 hak_region *hak_region_at(unsigned index);

@@ -127,29 +127,72 @@ hak_verdict hak_slab_examine(const hak_span *s, const void *p) {
   return (s->bits[index / 64] >> (index % 64) & 1) != 0 ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_OK;
 }
 
-hak_verdict hak_slab_set_put(hak_slab_set *set, hak_span *s, void *p, bool *release_due) {
-  size_t index = block_index(s, p);
-  if (HAK_UNLIKELY(index >= s->carved)) return HAK_VERDICT_NO_BLOCK_START;
-  uint64_t mask = (uint64_t)1 << (index % 64);
-  uint64_t word = s->bits[index / 64];
-  if (HAK_UNLIKELY((word & mask) != 0)) return HAK_VERDICT_DOUBLE_FREE;
-  s->bits[index / 64] = word | mask;
-  s->summary |= (uint64_t)1 << (index / 64);
-  s->free_count++;
-  if (HAK_UNLIKELY(s->free_count == s->carved)) {
-    if (s != set->carving) {
-      destroy(set, s, release_due);
-      return HAK_VERDICT_OK;
+/* Marks the blocks at the head of the list that lie in s as free; returns how many. A bad one ends it too. */
+static unsigned mark_free(hak_span *s, void *const *blocks, unsigned count, hak_verdict *verdict) {
+  const hak_class_info *info = &hak_class_table[s->class_code];
+  uint64_t size = info->size, reciprocal = info->reciprocal, carved_bytes = s->carved * size, summary = s->summary;
+  uint64_t *bits = s->bits;
+  uintptr_t start = s->start;
+  unsigned n = 0;
+  for (; n < count; n++) {
+    uint64_t offset = (uintptr_t)blocks[n] - start;
+    if (offset >= carved_bytes) break;
+    uint64_t index = (offset * reciprocal) >> 40, mask = (uint64_t)1 << (index % 64), word = bits[index / 64];
+    if (HAK_UNLIKELY(index * size != offset || (word & mask) != 0)) {
+      *verdict = index * size != offset ? HAK_VERDICT_NO_BLOCK_START : HAK_VERDICT_DOUBLE_FREE;
+      break;
     }
-    /* The slab being carved stays as the class's one hot slab; carving starts over from its first block. */
-    if (s->list != HAK_NO_LIST) unlink_slab(set, s);
-    memset(s->bits, 0, ((size_t)s->carved + 63) / 64 * sizeof *s->bits);
-    s->summary = 0;
-    s->free_count = s->carved = 0;
-    return HAK_VERDICT_OK;
+    bits[index / 64] = word | mask;
+    summary |= (uint64_t)1 << (index / 64);
   }
-  settle(set, s);
-  return HAK_VERDICT_OK;
+  s->summary = summary;
+  s->free_count = (uint16_t)(s->free_count + n);
+  return n;
+}
+
+/* After blocks came back: the slab's list, or its end. */
+static void settle_after_put(hak_slab_set *set, hak_span *s, bool *release_due) {
+  if (HAK_LIKELY(s->free_count != s->carved)) {
+    settle(set, s);
+    return;
+  }
+  if (s != set->carving) {
+    destroy(set, s, release_due);
+    return;
+  }
+  /* The slab being carved stays as the class's one hot slab; carving starts over from its first block. */
+  if (s->list != HAK_NO_LIST) unlink_slab(set, s);
+  memset(s->bits, 0, ((size_t)s->carved + 63) / 64 * sizeof *s->bits);
+  s->summary = 0;
+  s->free_count = s->carved = 0;
+}
+
+unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
+                          bool *release_due) {
+  *verdict = HAK_VERDICT_OK;
+  for (unsigned i = 1; i < count; i++) {
+    size_t index = ((uintptr_t)blocks[i] - hak_main_region.base) >> HAK_SPAN_SHIFT;
+    __builtin_prefetch(&hak_main_region.spans[index]); /* of another region: a harmless address */
+  }
+  unsigned done = 0;
+  while (done < count) {
+    void *p = blocks[done];
+    hak_span *s = hak_region_span(hak_region_find(p), p);
+    /* A block that comes twice may have emptied its slab the first time, and the span be somebody else's. */
+    if (HAK_UNLIKELY(s->tag != tag)) {
+      *verdict = HAK_VERDICT_FREE_MEMORY;
+      break;
+    }
+    unsigned n = mark_free(s, blocks + done, count - done, verdict);
+    if (HAK_UNLIKELY(n == 0)) {
+      if (*verdict == HAK_VERDICT_OK) *verdict = HAK_VERDICT_NO_BLOCK_START;
+      break;
+    }
+    settle_after_put(set, s, release_due);
+    done += n;
+    if (HAK_UNLIKELY(*verdict != HAK_VERDICT_OK)) break;
+  }
+  return done;
 }
 
 void hak_slab_set_trim(hak_slab_set *set, bool *release_due) {

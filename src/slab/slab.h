@@ -23,9 +23,11 @@ typedef struct hak_slab_set {
  * slab. Makes a new slab (tagged for `owner`) when there is none. Returns the number taken; 0: out of memory. */
 unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owner, void **out, unsigned wanted);
 
-/* Puts a block back. `span` is the slab p lies in. A slab that becomes empty leaves the set for the pool, unless it
- * is the one being carved; *release_due is then set if the pool says so (never cleared). */
-hak_verdict hak_slab_set_put(hak_slab_set *set, hak_span *span, void *p, bool *release_due);
+/* Puts blocks of slabs tagged `tag` back, those of one slab that follow each other together. Returns the number put;
+ * less than count: blocks[that number] was bad, as *verdict says. A slab that becomes empty leaves the set for the pool,
+ * unless it is the one being carved; *release_due is then set if the pool says so (never cleared). */
+unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
+                          bool *release_due);
 
 /* Whether p is the start of a carved block, and not free. */
 hak_verdict hak_slab_examine(const hak_span *span, const void *p);
