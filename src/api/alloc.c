@@ -16,6 +16,7 @@ static bool reclaim(void) {
   size_t released = hak_huge_release();
   hak_heap *h = hak_tls_front.heap;
   if (h != NULL) hak_heap_trim(h);
+  hak_heap_trim_warm(false, 0);
   return released > 0 || h != NULL;
 }
 

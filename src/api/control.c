@@ -17,6 +17,7 @@ HAK_LINK_INIT;
 HAK_EXPORT int hakmem_malloc_trim(size_t pad) {
   hak_heap *h = hak_tls_front.heap;
   if (h != NULL) hak_heap_trim(h);
+  hak_heap_trim_warm(false, 0);
   size_t given = hak_huge_release();
   given += hak_release_all(pad);
   return given > 0;

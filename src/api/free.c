@@ -9,7 +9,7 @@
 #include "pool/release.h"
 
 static HAK_COLD void free_outside_regions(void *p, const void *caller) {
-  if (p == NULL || hak_huge_free(p)) return;
+  if (hak_huge_free(p)) return;
   hak_foreign_note(HAK_FOREIGN_FREE, p, caller);
 }
 
@@ -46,11 +46,14 @@ static HAK_NOINLINE void free_any(void *p) {
     hak_remote_free(self, owner, p, class_code);
 }
 
-/* The most common reason first, in a leaf: the block belongs to the heap and class of the last ones freed here. */
+/* The most common reasons first: the block belongs to the heap and class of the last ones freed here, or it can serve
+ * this thread next. */
 HAK_NOINLINE void hak_free_slow(void *p, size_t difference) {
+  if (p == NULL) return;
   hak_heap *self = hak_tls_front.heap;
   uint32_t tag = (uint32_t)difference ^ hak_tls_front.key;
-  if (HAK_UNLIKELY(self == NULL || !hak_remote_free_hot(self, tag, p))) free_any(p);
+  if (HAK_UNLIKELY(self == NULL) || (!hak_remote_free_hot(self, tag, p) && !hak_remote_keep(self, tag, p)))
+    free_any(p);
 }
 
 /* Size of the block at p, 0 when there is none of ours. */

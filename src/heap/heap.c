@@ -27,7 +27,12 @@ hak_lock hak_registry_lock;
 static hak_heap **leaves[HAK_MAX_HEAPS >> LEAF_BITS];
 static hak_heap *first_leaf[LEAF_SIZE];
 static uint32_t id_limit = HAK_EMERGENCY_ID + 1;
-static hak_heap *parked; /* registry lock */
+/* registry lock: heaps without owner, the warm ones first, the latest of each kind first */
+static hak_heap *parked;
+static unsigned warm_count;
+
+#define WARM_MAX 8
+#define WARM_IDLE_MS 1000
 
 /* Thread ends are seen by a pthread key; its destructor asks to be called again until this round, so that other
  * keys' destructors, which may allocate and free, come first. */
@@ -58,15 +63,16 @@ static void on_thread_end(void *memory) {
 /* A huge page of which a small program uses a corner would be most of its memory. */
 #define THP_AUTO_SMALL_BYTES (8 * HAK_MIB)
 
-static size_t small_page_bytes(void) {
+static size_t huge_pages_from(void) {
   if (hak_config.thp == HAK_THP_OFF) return SIZE_MAX;
-  return hak_config.thp == HAK_THP_ON ? 0 : THP_AUTO_SMALL_BYTES;
+  return hak_config.thp == HAK_THP_ON ? 0 : THP_AUTO_SMALL_BYTES / HAK_SPAN_SIZE;
 }
 
 static bool start_locked(void) {
   hak_config_load_environment();
   hak_size_class_init((unsigned)hak_config.tiny_max_class);
-  if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB, small_page_bytes())) return false;
+  if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB)) return false;
+  hak_span_pool.huge_from_spans = huge_pages_from();
   hak_store_release(&leaves[0], first_leaf);
   hak_store_release(&first_leaf[HAK_EMERGENCY_ID], &hak_emergency_heap);
   hak_heap_init_bins(&hak_emergency_heap);
@@ -82,15 +88,64 @@ bool hak_heap_start(void) {
   return hak_heap_started();
 }
 
+static void list_heap(hak_heap **link, hak_heap *h, uint32_t state) {
+  h->next_parked = *link;
+  *link = h;
+  h->listed = true;
+  warm_count += state == HAK_HEAP_WARM;
+  /* Sequentially consistent, before the look at the inbox that follows; see send() in remote.c. */
+  hak_store_seq(&h->state, state);
+}
+
+static hak_heap *unlist_heap(hak_heap **link) {
+  hak_heap *h = *link;
+  *link = h->next_parked;
+  h->listed = false;
+  warm_count -= hak_load_relaxed(&h->state) == HAK_HEAP_WARM;
+  return h;
+}
+
+/* The link to the warm heap that has been so longest; only while there is one. */
+static hak_heap **oldest_warm(void) {
+  hak_heap **link = &parked;
+  for (unsigned i = 1; i < warm_count; i++) link = &(*link)->next_parked;
+  return link;
+}
+
 static hak_heap *adopt(void) {
   hak_lock_take(&hak_registry_lock);
-  hak_heap *h = parked;
-  if (h != NULL) {
-    parked = h->next_parked;
+  hak_heap *h = NULL;
+  if (parked != NULL) {
+    h = unlist_heap(&parked);
     hak_store_seq(&h->state, HAK_HEAP_ACTIVE);
   }
   hak_lock_drop(&hak_registry_lock);
   return h;
+}
+
+/* Makes a warm heap that its caller has taken off the list a parked one. Nobody else touches its owner's fields. */
+static void cool(hak_heap *h) {
+  hak_heap_trim(h);
+  hak_cell_give(h->cells);
+  h->cells = NULL;
+  h->front = NULL;
+  hak_lock_take(&hak_registry_lock);
+  hak_heap **link = warm_count == 0 ? &parked : &(*oldest_warm())->next_parked;
+  list_heap(link, h, HAK_HEAP_PARKED);
+  hak_lock_drop(&hak_registry_lock);
+}
+
+void hak_heap_trim_warm(bool idle_only, uint64_t now_ms) {
+  hak_heap *h;
+  do {
+    h = NULL;
+    if (hak_load_relaxed(&warm_count) == 0) return;
+    hak_lock_take(&hak_registry_lock);
+    if (warm_count > 0 && (!idle_only || now_ms - (*oldest_warm())->parked_ms >= WARM_IDLE_MS))
+      h = unlist_heap(oldest_warm());
+    hak_lock_drop(&hak_registry_lock);
+    if (h != NULL) cool(h);
+  } while (h != NULL && !idle_only);
 }
 
 static hak_front_counts *make_counts(void) {
@@ -131,9 +186,13 @@ static void clear_front(hak_front *front) {
 
 static void attach(hak_heap *h, hak_front *front) {
   bool bypass_fast_path = h->counts != NULL || hak_config.hot_ring_enable == 0;
+  bool warm = h->front != NULL; /* then it is the shadow */
   h->ending_rounds = 0;
   h->front = bypass_fast_path ? &h->shadow : front;
-  clear_front(h->front);
+  if (!warm)
+    clear_front(h->front);
+  else if (!bypass_fast_path)
+    memcpy(front->top, h->shadow.top, sizeof front->top);
   front->heap = h;
   front->phase = HAK_FRONT_LIVE;
   if (!bypass_fast_path) front->key = HAK_TAG(h->id, 0);
@@ -156,24 +215,24 @@ hak_heap *hak_heap_make_current(void) {
 
 void hak_heap_park_current(void) {
   hak_front *front = &hak_tls_front;
-  hak_heap *h = front->heap;
+  hak_heap *h = front->heap, *surplus = NULL;
   if (h == NULL) return;
-  hak_heap_trim(h);
-  hak_cell_give(h->cells);
-  h->cells = NULL;
+  hak_heap_slim(h);
+  if (h->front == front) memcpy(h->shadow.top, front->top, sizeof front->top);
+  h->front = &h->shadow;
   clear_front(front);
   front->heap = NULL;
   front->phase = HAK_FRONT_ENDED;
-  h->front = NULL;
+  uint64_t now = hak_os_now_ms();
   HAK_SCHEDULE_POINT("park: flushed, still active");
   hak_lock_take(&hak_registry_lock);
-  h->next_parked = parked;
-  parked = h;
-  /* Before the look at the inbox below; see send() in remote.c. */
-  hak_store_seq(&h->state, HAK_HEAP_PARKED);
+  h->parked_ms = now;
+  list_heap(&parked, h, HAK_HEAP_WARM);
+  if (warm_count > WARM_MAX) surplus = unlist_heap(oldest_warm());
   hak_lock_drop(&hak_registry_lock);
   HAK_SCHEDULE_POINT("park: parked, inbox not read");
   hak_remote_drain(h);
+  if (surplus != NULL) cool(surplus);
 }
 
 void hak_heap_fork_lock(void) {
@@ -196,19 +255,18 @@ static void orphan(hak_heap *h) {
   memset(h->open, 0, sizeof h->open);
   h->returned_bytes = 0;
   hak_heap_init_bins(h);
-  h->state = HAK_HEAP_PARKED;
-  h->next_parked = parked;
-  parked = h;
+  h->state = HAK_HEAP_ACTIVE;
+  list_heap(warm_count == 0 ? &parked : &(*oldest_warm())->next_parked, h, HAK_HEAP_PARKED);
 }
 
 void hak_heap_fork_child(void) {
   hak_heap *own = hak_tls_front.heap;
   memset(&start_lock, 0, sizeof start_lock);
   memset(&hak_registry_lock, 0, sizeof hak_registry_lock);
-  parked = NULL;
   for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) {
     hak_heap *h = hak_heap_by_id(id);
     memset(&h->lock, 0, sizeof h->lock);
-    if (h != own && id != HAK_EMERGENCY_ID) orphan(h);
+    /* What is on the list is whole: the registry lock was held. */
+    if (h != own && id != HAK_EMERGENCY_ID && !h->listed) orphan(h);
   }
 }

@@ -1,7 +1,9 @@
 /* The heap box: what a thread owns besides its front, and its life: made, active, parked, adopted.
  *
- * States: ACTIVE (a thread owns it) and PARKED (nobody does). The slow lock protects slabs and their bitmaps. The
- * owner holds it in refill and flush; a sender that finds the heap PARKED, or its inbox backed up, holds it to drain
+ * States: ACTIVE (a thread owns it), WARM and PARKED (nobody does). A thread that ends leaves its heap WARM: what its
+ * front held stays with the heap, for the next thread. Only the latest few are; older ones are trimmed and PARKED. The
+ * slow lock protects slabs and their bitmaps. The
+ * owner holds it in refill and flush; a sender that finds the heap without owner, or its inbox backed up, holds it to drain
  * the inbox into the bitmaps. Heaps are never freed and ids never reassigned, so a tag always names a valid heap.
  * Adoption hands a parked heap, id included, to a new thread.
  *
@@ -14,7 +16,7 @@
 #include "pool/cell.h"
 #include "slab/slab.h"
 
-enum { HAK_HEAP_ACTIVE, HAK_HEAP_PARKED };
+enum { HAK_HEAP_ACTIVE, HAK_HEAP_WARM, HAK_HEAP_PARKED };
 
 #define HAK_EMERGENCY_ID 1u
 #define HAK_MAX_HEAPS (1u << 20)
@@ -59,8 +61,11 @@ typedef struct hak_heap {
   uint64_t last_tick_ms;
   uint32_t ending_rounds;
   uint32_t returned_bytes; /* in the bins' returned packets */
-  struct hak_heap *next_parked; /* registry lock */
-  hak_front shadow;             /* the front in counted or switched-off mode */
+  hak_front shadow;        /* the front in counted or switched-off mode, and while warm */
+  /* registry lock */
+  struct hak_heap *next_parked;
+  bool listed; /* on the parked list */
+  uint64_t parked_ms;
   /* any thread */
   HAK_ALIGNED(HAK_CACHE_LINE) uintptr_t inbox; /* packets: pointer | saturating weight in the low 9 bits */
   uint32_t state;
@@ -109,7 +114,7 @@ void hak_heap_prewarm(hak_heap *heap, unsigned class_code, unsigned blocks);
 
 /* Returns every cached block to its slab and every open packet to its owner. The heap is the caller's own. */
 void hak_heap_flush_all(hak_heap *heap);
-/* flush_all, plus the empty slabs kept for carving; used when memory is short, by malloc_trim and on parking. */
+/* flush_all, plus the empty slabs kept for carving; used when memory is short and by malloc_trim. */
 void hak_heap_trim(hak_heap *heap);
 /* Gives the empty slabs kept for carving back to the pool. Caller holds heap->lock. */
 void hak_heap_trim_slabs_locked(hak_heap *heap, hak_outcome *outcome);
@@ -121,6 +126,9 @@ void hak_heap_fork_child(void);
 
 /* For tests and the thread destructor: ends the calling thread's use of its heap now. */
 void hak_heap_park_current(void);
+
+/* Trims the warm heaps; `idle_only`: one, if it has been warm for a second. Caller holds no lock. */
+void hak_heap_trim_warm(bool idle_only, uint64_t now_ms);
 
 /* --- between the files of this box --- */
 
@@ -136,5 +144,7 @@ hak_cell *hak_heap_take_cell(hak_heap *heap);
 void hak_heap_give_cell(hak_heap *heap, void *cell);
 void hak_heap_tick(hak_heap *heap);
 void hak_heap_init_bins(hak_heap *heap);
+/* Flushes what is too much for a heap without owner to keep, and sends its open packets. */
+void hak_heap_slim(hak_heap *heap);
 
 #endif

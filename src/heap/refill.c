@@ -19,7 +19,11 @@
 #define CAPACITY_BLOCKS_LEAST 4
 /* A flush so soon after a refill of the same class, some 10 us, is a program that swings fast enough for the two to
  * cost something; about half a microsecond every 10 is left alone. */
-#define SWING_TICKS 25000
+#define SWING_TICKS 250000
+
+/* What a heap without owner keeps in its front: no more than a span a class, and half a MiB. */
+#define WARM_CLASS_BYTES HAK_SPAN_SIZE
+#define WARM_BYTES (512 * HAK_KIB)
 
 #define BATCH_FIRST 4
 #define TICK_MASK 63 /* the clock is read every 64 slow paths */
@@ -88,6 +92,7 @@ void hak_heap_put_locked(hak_heap *h, void *const *blocks, unsigned count, unsig
 
 static void flush_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
   hak_outcome outcome = {0};
+  count = hak_remote_sort_out(h, blocks, count, c);
   hak_lock_take(&h->lock);
   hak_heap_put_locked(h, blocks, count, c, &outcome);
   hak_lock_drop(&h->lock);
@@ -350,6 +355,21 @@ void hak_heap_flush_all(hak_heap *h) {
   hak_remote_send_open(h);
 }
 
+void hak_heap_slim(hak_heap *h) {
+  size_t kept = 0;
+  bool any_returned = h->returned_bytes != 0;
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    if (any_returned) hak_remote_flush_returned(h, c);
+    if (h->front->top[c] == HAK_NULL_TOP) continue; /* no magazine; seen without touching the bin */
+    size_t bytes = loaded_count(h, c) * hak_class_size(c);
+    if (h->bins[c].full != NULL || bytes > WARM_CLASS_BYTES || kept + bytes > WARM_BYTES)
+      empty_bin(h, c);
+    else
+      kept += bytes;
+  }
+  hak_remote_send_open(h);
+}
+
 void hak_heap_trim_slabs_locked(hak_heap *h, hak_outcome *outcome) {
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) hak_slab_set_trim(&h->bins[c].slabs, &outcome->release_due);
 }
@@ -389,5 +409,6 @@ void hak_heap_tick(hak_heap *h) {
   if (now - h->last_tick_ms >= IDLE_MS) {
     h->last_tick_ms = now;
     shrink_idle(h);
+    hak_heap_trim_warm(true, now);
   }
 }

@@ -36,7 +36,7 @@ static void send(hak_packet *packet) {
   HAK_SCHEDULE_POINT("send: pushed, state not read");
   /* Sequentially consistent push then load, against the parker's store then exchange: one of the two sees the
    * other, so no packet is left behind in a parked heap. */
-  if (hak_load_seq(&owner->state) == HAK_HEAP_PARKED || waiting >= BACKLOG_WEIGHT) hak_remote_drain(owner);
+  if (hak_load_seq(&owner->state) != HAK_HEAP_ACTIVE || waiting >= BACKLOG_WEIGHT) hak_remote_drain(owner);
 }
 
 static hak_packet **open_slot(hak_heap *self, uint32_t owner) { return &self->open[owner % HAK_OPEN_PACKETS]; }
@@ -68,7 +68,8 @@ void hak_remote_finish_hot(hak_heap *self) {
   hak_heap_tick(self);
 }
 
-void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_code) {
+/* True when a packet was sent. */
+static bool queue(hak_heap *self, uint32_t owner, void *p, unsigned class_code) {
   cool(self);
   hak_packet **slot = open_slot(self, owner);
   hak_packet *packet = *slot;
@@ -81,7 +82,7 @@ void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_cod
     packet = (hak_packet *)hak_heap_take_cell(self);
     if (packet == NULL) {
       hak_heap_free_direct(hak_heap_by_id(owner), p, class_code);
-      return;
+      return false;
     }
     packet->home = self->id;
     packet->owner = owner;
@@ -96,10 +97,28 @@ void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_cod
   if (packet->count == HAK_PACKET_BLOCKS || packet->bytes >= PACKET_BYTES_MAX) {
     *slot = NULL;
     send(packet);
-    hak_heap_tick(self);
-  } else if (packet->count > 1 && packet->class_code == class_code) {
-    heat(self, packet);
+    return true;
   }
+  if (packet->count > 1 && packet->class_code == class_code) heat(self, packet);
+  return false;
+}
+
+void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_code) {
+  if (queue(self, owner, p, class_code)) hak_heap_tick(self);
+}
+
+unsigned hak_remote_sort_out(hak_heap *self, void **blocks, unsigned count, unsigned class_code) {
+  if ((hak_class_whole_lines >> class_code & 1) == 0) return count;
+  unsigned own = 0;
+  for (unsigned i = 0; i < count; i++) {
+    void *p = blocks[i];
+    uint32_t tag = hak_region_tag_of(p), owner = HAK_TAG_OWNER(tag);
+    if (owner == self->id || owner == 0 || HAK_TAG_CODE(tag) != class_code)
+      blocks[own++] = p;
+    else
+      queue(self, owner, p, class_code);
+  }
+  return own;
 }
 
 void hak_remote_send_open(hak_heap *self) {
@@ -235,7 +254,7 @@ void hak_remote_drain(hak_heap *heap) {
   HAK_SCHEDULE_POINT("drain: before lock");
   hak_lock_take(&heap->lock);
   hak_remote_drain_locked(heap, false, &outcome, &emptied);
-  /* An active owner keeps its empty carving slabs at hand; a parked heap has no use for them. */
+  /* An active or warm heap keeps its empty carving slabs at hand; a parked one has no use for them. */
   if (hak_load_relaxed(&heap->state) == HAK_HEAP_PARKED) hak_heap_trim_slabs_locked(heap, &outcome);
   hak_lock_drop(&heap->lock);
   hak_remote_send_home(hak_tls_front.heap, emptied);

@@ -35,6 +35,27 @@ HAK_INLINE bool hak_remote_free_hot(hak_heap *self, uint32_t tag, void *p) {
   return true;
 }
 
+/* Puts a block of another heap into self's own front, for self's next allocation of that class: it saves the way to its
+ * owner and back, and the lines it lies on are warm here. Only classes of whole lines, or threads would come to share
+ * lines, and only while the loaded magazine has room; a thread that only frees has none. */
+HAK_INLINE bool hak_remote_keep(hak_heap *self, uint32_t tag, void *p) {
+  unsigned class_code = HAK_TAG_CODE(tag);
+  if (class_code >= HAK_FRONT_CLASSES || (hak_class_whole_lines >> class_code & 1) == 0) return false;
+  void **top = self->front->top[class_code];
+#if HAK_CHECKS
+  if (HAK_UNLIKELY(*top == p)) hak_misuse_abort(HAK_VERDICT_DOUBLE_FREE, p, hak_class_size(class_code), "at the call");
+#endif
+  top++;
+  if (((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) == 0) return false;
+  *top = p;
+  self->front->top[class_code] = top;
+  return true;
+}
+
+/* Sends blocks of a class that belong to other heaps on their way home; for flush, which holds no lock then. Those of
+ * self, and bad ones, are moved to the front of the list; returns their number. */
+unsigned hak_remote_sort_out(hak_heap *self, void **blocks, unsigned count, unsigned class_code);
+
 /* Sends every packet that self has open. */
 void hak_remote_send_open(hak_heap *self);
 

@@ -7,7 +7,7 @@ static size_t spans_for(size_t size) { return (size + HAK_SPAN_SIZE - 1) >> HAK_
 
 void *hak_run_alloc(size_t size, size_t align, bool *zeroed) {
   hak_span *s = hak_pool_take(spans_for(hak_max_size(size, 1)), hak_max_size(spans_for(align), 1),
-                              (hak_pool_tags){RUN_TAG, BODY_TAG}, zeroed);
+                              (hak_pool_tags){RUN_TAG, BODY_TAG}, true, zeroed);
   return s == NULL ? NULL : (void *)s->start;
 }
 

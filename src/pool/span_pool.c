@@ -88,11 +88,11 @@ static void note_taken(size_t spans, bool zeroed) {
   }
 }
 
-static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, bool dirty_only, bool *zeroed) {
-  size_t n = chunk_count(r), *hint = dirty_only ? &r->dirty_hint : &r->free_hint;
+static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, bool huge, bool dirty_only, bool *zeroed) {
+  size_t n = chunk_count(r), *hint = dirty_only ? &r->dirty_hint[huge] : &r->free_hint[huge];
   for (size_t i = *hint; i < n; i++) {
     hak_chunk *c = &r->chunks[i];
-    uint32_t candidates = dirty_only ? c->dirty_spans : c->free_spans;
+    uint32_t candidates = c->huge != huge ? 0 : dirty_only ? c->dirty_spans : c->free_spans;
     if (candidates == 0 && i == *hint) *hint = i + 1; /* spans come back through lower_hints */
     if (candidates < spans || c->longest < spans) continue;
     size_t bit = find_run(r, c, i, spans, align, dirty_only);
@@ -101,45 +101,52 @@ static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, boo
   return NULL;
 }
 
-/* Grows the region until the run fits or it cannot grow. Two rounds are enough for any run and alignment the pool
- * serves: the first may end inside a chunk that is too short. */
-static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool *zeroed) {
+static hak_span *take_from_regions(size_t spans, size_t align, bool huge, bool dirty_only, bool *zeroed) {
+  unsigned regions = hak_region_count();
+  hak_span *span = NULL;
+  for (unsigned i = 0; i < regions && span == NULL; i++)
+    span = take_from_chunks(hak_region_at(i), spans, align, huge, dirty_only, zeroed);
+  return span;
+}
+
+/* Grows the region until the run fits or it cannot grow: to the end of the current chunk, into a chunk of the kind, and
+ * there again where the alignment asks for more. */
+static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool huge, bool *zeroed) {
   for (int round = 0; round < 4; round++) {
     size_t wanted = spans + (round == 0 ? 0 : hak_min_size(align, HAK_CHUNK_SPANS));
-    if (!hak_region_grow(r, wanted)) return NULL;
-    hak_span *span = take_from_chunks(r, spans, align, false, zeroed);
+    if (!hak_region_grow(r, wanted, huge)) return NULL;
+    hak_span *span = take_from_chunks(r, spans, align, huge, false, zeroed);
     if (span != NULL) return span;
   }
   return NULL;
 }
 
-static hak_span *take_locked(size_t spans, size_t align, bool *zeroed) {
-  unsigned regions = hak_region_count();
+static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed) {
   hak_span *span;
   if (hak_load_relaxed(&hak_span_pool.dirty_spans) >= spans) {
-    for (unsigned i = 0; i < regions; i++) {
-      if ((span = take_from_chunks(hak_region_at(i), spans, align, true, zeroed)) != NULL) return span;
-    }
+    if ((span = take_from_regions(spans, align, huge, true, zeroed)) != NULL) return span;
+    if ((span = take_from_regions(spans, align, !huge, true, zeroed)) != NULL) return span;
   }
+  if ((span = take_from_regions(spans, align, huge, false, zeroed)) != NULL) return span;
+  unsigned regions = hak_region_count();
   for (unsigned i = 0; i < regions; i++) {
-    if ((span = take_from_chunks(hak_region_at(i), spans, align, false, zeroed)) != NULL) return span;
+    if ((span = take_by_growing(hak_region_at(i), spans, align, huge, zeroed)) != NULL) return span;
   }
-  for (unsigned i = 0; i < regions; i++) {
-    if ((span = take_by_growing(hak_region_at(i), spans, align, zeroed)) != NULL) return span;
-  }
+  if ((span = take_from_regions(spans, align, !huge, false, zeroed)) != NULL) return span;
   hak_region *added = hak_region_add(spans + hak_min_size(align, HAK_CHUNK_SPANS) - 1);
   if (added == NULL) return NULL;
-  if ((span = take_from_chunks(added, spans, align, false, zeroed)) != NULL) return span;
-  return take_by_growing(added, spans, align, zeroed);
+  if ((span = take_from_chunks(added, spans, align, false, false, zeroed)) != NULL) return span;
+  return take_by_growing(added, spans, align, false, zeroed);
 }
 
 static void set_tags(hak_region *r, size_t first, size_t spans, uint32_t tag) {
   for (size_t i = 0; i < spans; i++) hak_store_relaxed(&r->tags[first + i], tag);
 }
 
-hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool *zeroed) {
+hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
   hak_lock_take(&hak_span_pool.lock);
-  hak_span *span = take_locked(spans, align, zeroed);
+  bool huge = dense && hak_span_pool.live_spans >= hak_span_pool.huge_from_spans;
+  hak_span *span = take_locked(spans, align, huge, zeroed);
   if (span != NULL) {
     hak_region *r = hak_pool_region_of(span);
     size_t index = (size_t)(span - r->spans);
@@ -180,8 +187,9 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
 }
 
 static void lower_hints(hak_region *r, size_t chunk, bool dirty) {
-  r->free_hint = hak_min_size(r->free_hint, chunk);
-  if (dirty) r->dirty_hint = hak_min_size(r->dirty_hint, chunk);
+  bool huge = r->chunks[chunk].huge;
+  r->free_hint[huge] = hak_min_size(r->free_hint[huge], chunk);
+  if (dirty) r->dirty_hint[huge] = hak_min_size(r->dirty_hint[huge], chunk);
 }
 
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due) {
@@ -212,36 +220,29 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due)
   return true;
 }
 
-/* Last free and dirty run of the chunk, or the last that holds a whole huge page, cut to such, where huge pages are
- * asked for and `whole` is true. An empty run: none. */
 typedef struct run {
   size_t bit, end;
 } run;
 
-static run last_dirty_run(const hak_region *r, size_t chunk_index, bool whole) {
-  const hak_chunk *c = &r->chunks[chunk_index];
-  size_t chunk_first = chunk_index * HAK_CHUNK_SPANS;
-  size_t huge_bit = r->huge_from <= chunk_first ? 0 : hak_min_size(r->huge_from - chunk_first, HAK_CHUNK_SPANS);
-  run last = {0, 0}, found;
-  for (size_t at = 0; (at = next_bit(c, at, true, true)) < HAK_CHUNK_SPANS; at = found.end) {
-    found = (run){at, next_bit(c, at, false, true)};
-    run huge = {hak_align_up(hak_max_size(at, huge_bit), HAK_HUGE_PAGE_SPANS),
-                hak_align_down(found.end, HAK_HUGE_PAGE_SPANS)};
-    if (!whole)
-      last = found;
-    else if (huge.bit < huge.end)
-      last = huge;
-    else if (at < huge_bit)
-      last = (run){at, hak_min_size(found.end, huge_bit)};
+/* Last free and dirty run of the chunk; `whole`: of whole huge pages, cut to them. Empty: none. */
+static run last_dirty_run(const hak_chunk *c, bool whole) {
+  run last = {0, 0};
+  size_t end;
+  for (size_t at = 0; (at = next_bit(c, at, true, true)) < HAK_CHUNK_SPANS; at = end) {
+    end = next_bit(c, at, false, true);
+    run found = {at, end};
+    if (whole) found = (run){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
+    if (found.bit < found.end) last = found;
   }
   return last;
 }
 
 bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
                           size_t *count) {
+  const hak_chunk *c = &r->chunks[chunk_index];
   hak_lock_take(&hak_span_pool.lock);
   run dirty = {0, 0};
-  if (r->chunks[chunk_index].dirty_spans != 0) dirty = last_dirty_run(r, chunk_index, whole);
+  if (c->dirty_spans != 0) dirty = last_dirty_run(c, whole && c->huge);
   bool found = dirty.bit < dirty.end;
   if (found) {
     *count = hak_min_size(dirty.end - dirty.bit, max_spans);

@@ -3,7 +3,11 @@
  * Invariants: a span is either held by somebody (bit clear in `free`) or free (bit set); the free bitmaps are the
  * whole truth, so neighbours coalesce by construction. A free span's tag is 0, a held one's is not, except while its
  * pages are being given back; tags change together with the bits, under the lock, so that a fork never sees half. A clean free span reads as zero. Dirty spans are preferred to
- * clean ones, low addresses to high ones, and memory already accessible to new. One lock, rank below heap locks. */
+ * clean ones, low addresses to high ones, and memory already accessible to new.
+ *
+ * A chunk is of small or of huge pages. Spans that will be used to the last byte come from huge pages, those that may
+ * stay mostly untouched from small ones; dirty spans of either kind go before clean ones. One lock, rank below heap
+ * locks. */
 #ifndef HAK_POOL_SPAN_POOL_H
 #define HAK_POOL_SPAN_POOL_H
 
@@ -18,6 +22,7 @@ typedef struct hak_pool {
   size_t live_spans;  /* held */
   size_t dirty_spans; /* free and dirty */
   size_t claimed_spans; /* held by a purge: untagged */
+  size_t huge_from_spans; /* constant: huge pages are used once so much is held; SIZE_MAX: never */
   /* for release.c, since it last began a window */
   size_t peak_spans;     /* most that was held */
   size_t returned_spans; /* given back at once, and not taken again since */
@@ -31,9 +36,9 @@ typedef struct hak_pool_tags {
 } hak_pool_tags;
 
 /* Takes `spans` adjacent spans aligned to align_spans (a power of two; absolute addresses) and tags them. The first
- * span's metadata is returned with start (its address), head, span_count and tag set. *zeroed tells whether all of it
- * reads as zero. NULL: out of memory. */
-hak_span *hak_pool_take(size_t spans, size_t align_spans, hak_pool_tags tags, bool *zeroed);
+ * span's metadata is returned with start (its address), head, span_count and tag set. `dense`: all of it is going to be used.
+ * *zeroed tells whether all of it reads as zero. NULL: out of memory. */
+hak_span *hak_pool_take(size_t spans, size_t align_spans, hak_pool_tags tags, bool dense, bool *zeroed);
 
 /* Takes the `extra` spans right behind `span` if they are free, for growth in place, and tags them. */
 bool hak_pool_extend(hak_span *span, size_t extra, uint32_t body_tag);
@@ -43,8 +48,8 @@ bool hak_pool_extend(hak_span *span, size_t extra, uint32_t body_tag);
  * the release policy allows; call hak_release_excess then, once no lock is held. */
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due);
 
-/* For release.c: claims one dirty free run of the chunk (removed from the free map so nobody takes it). Where huge
- * pages are asked for and `whole` is true, only whole huge pages … */
+/* For release.c: claims one dirty free run of the chunk (removed from the free map so nobody takes it). `whole`:
+ * of a chunk of huge pages only whole ones … */
 bool hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
                           size_t *count);
 /* … and puts it back, clean if its pages are gone. */

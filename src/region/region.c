@@ -9,7 +9,7 @@ size_t hak_main_limit;
 
 static hak_region extra[HAK_MAX_REGIONS - 1];
 static unsigned region_count; /* release after an entry is complete; acquire in lookups */
-static size_t max_reservation, small_page_spans;
+static size_t max_reservation;
 
 /* The ladder of design: each rung a quarter of the one before, 16 MiB the smallest that is worth its tables. */
 #define LADDER_TOP ((size_t)1 << 40)
@@ -43,13 +43,9 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes) {
   r->first_span = r->ready_spans = first;
   r->reserved_bytes = bytes;
   r->step_spans = FIRST_STEP_SPANS;
-  r->free_hint = r->dirty_hint = first / HAK_CHUNK_SPANS;
+  for (unsigned huge = 0; huge < 2; huge++) r->free_hint[huge] = r->dirty_hint[huge] = first / HAK_CHUNK_SPANS;
   r->limit = 0;
-  r->huge_from = SIZE_MAX;
-  if (small_page_spans < spans) {
-    uintptr_t huge = hak_align_up(base + ((first + small_page_spans) << HAK_SPAN_SHIFT), HAK_HUGE_PAGE);
-    r->huge_from = (huge - base) >> HAK_SPAN_SHIFT;
-  }
+  r->populated = false;
   return true;
 }
 
@@ -73,33 +69,36 @@ static bool commit_step(hak_region *r, size_t from, size_t to) {
          hak_os_commit(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT);
 }
 
-static void ask_for_huge_pages(hak_region *r, size_t from, size_t to) {
-  from = hak_max_size(from, r->huge_from);
-  if (from < to) hak_os_huge_pages(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT);
+/* Spans [from, to) of one chunk are accessible now, free and clean. */
+static void add_free(hak_region *r, size_t from, size_t to) {
+  hak_chunk *chunk = &r->chunks[from / HAK_CHUNK_SPANS];
+  for (size_t i = from; i < to; i++) chunk->free[i % HAK_CHUNK_SPANS / 64] |= (uint64_t)1 << (i % 64);
+  chunk->free_spans += (uint32_t)(to - from);
+  chunk->longest = HAK_CHUNK_SPANS;
+  r->free_hint[chunk->huge] = hak_min_size(r->free_hint[chunk->huge], from / HAK_CHUNK_SPANS);
 }
 
-bool hak_region_grow(hak_region *r, size_t spans) {
-  size_t left = r->span_count - r->ready_spans;
-  if (spans > left) return false;
+bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   size_t from = r->ready_spans;
-  /* Steps end where huge pages do: memory accessible in part is small pages when it is touched. */
-  size_t to = hak_align_up(from + hak_max_size(r->step_spans, spans), HAK_HUGE_PAGE_SPANS);
-  size_t step = hak_min_size(to - from, left);
+  size_t end = hak_min_size(hak_align_up(from + 1, HAK_CHUNK_SPANS), r->span_count);
+  if (from == r->span_count) return false;
+  bool new_chunk = from == r->first_span || from % HAK_CHUNK_SPANS == 0;
+  bool other_kind = !new_chunk && !r->populated && r->chunks[from / HAK_CHUNK_SPANS].huge != huge;
+  size_t least = hak_min_size(spans, end - from);
+  /* Steps end where huge pages do: one that is accessible in part is small pages when it is touched. */
+  size_t to = hak_align_up(from + hak_max_size(r->step_spans, least), HAK_HUGE_PAGE_SPANS);
+  size_t step = other_kind ? end - from : hak_min_size(to, end) - from;
   while (!commit_step(r, from, from + step)) {
-    if (step == spans) return false; /* whatever became accessible before the failure is harmless */
-    step = hak_max_size(step / 2, spans);
+    if (step == least) return false; /* whatever became accessible before the failure is harmless */
+    step = hak_max_size(step / 2, least);
   }
-  ask_for_huge_pages(r, from, from + step);
+  hak_chunk *chunk = &r->chunks[from / HAK_CHUNK_SPANS];
+  if (new_chunk) chunk->huge = huge && !r->populated;
+  if (chunk->huge) hak_os_huge_pages(hak_region_address(r, from), step << HAK_SPAN_SHIFT);
   /* mlockall(MCL_FUTURE) populates what becomes writable: then keep the steps small. */
-  void *last = hak_region_address(r, from + step - 1);
-  if (!hak_os_is_resident(last)) r->step_spans = hak_min_size(r->step_spans * 2, LAST_STEP_SPANS);
-  r->free_hint = hak_min_size(r->free_hint, from / HAK_CHUNK_SPANS);
-  for (size_t i = from; i < from + step; i++) {
-    hak_chunk *chunk = &r->chunks[i / HAK_CHUNK_SPANS];
-    chunk->free[i % HAK_CHUNK_SPANS / 64] |= (uint64_t)1 << (i % 64);
-    chunk->free_spans++;
-    chunk->longest = HAK_CHUNK_SPANS;
-  }
+  r->populated = hak_os_is_resident(hak_region_address(r, from + step - 1));
+  if (!r->populated) r->step_spans = hak_min_size(r->step_spans * 2, LAST_STEP_SPANS);
+  add_free(r, from, from + step);
   r->ready_spans = from + step;
   hak_store_release(&r->limit, r->ready_spans << HAK_SPAN_SHIFT);
   if (r == &hak_main_region) {
@@ -116,15 +115,14 @@ static bool reserve_region(hak_region *r, size_t spans) {
     void *base = hak_os_reserve(bytes, HAK_HUGE_PAGE); /* so that huge pages lie in a chunk as in memory */
     if (base == NULL) continue;
     hak_os_small_pages(base, bytes);
-    if (lay_out(r, (uintptr_t)base, bytes) && hak_region_grow(r, 1)) return true;
+    if (lay_out(r, (uintptr_t)base, bytes) && hak_region_grow(r, 1, false)) return true;
     hak_os_unmap(base, bytes); /* nobody has seen it yet */
   }
   return false;
 }
 
-bool hak_region_init(size_t max_bytes, size_t small_page_bytes) {
+bool hak_region_init(size_t max_bytes) {
   max_reservation = hak_max_size(max_bytes, LADDER_BOTTOM);
-  small_page_spans = small_page_bytes >> HAK_SPAN_SHIFT;
   if (!reserve_region(&hak_main_region, 1)) return false;
   hak_store_release(&region_count, 1);
   return true;

@@ -44,6 +44,7 @@ typedef struct hak_chunk {
   uint32_t free_spans, dirty_spans;
   uint32_t longest; /* no free run is longer than this; an upper bound */
   uint32_t epoch;   /* release epoch of the last span returned here */
+  bool huge;        /* asks for huge pages; settled when its first span becomes accessible */
 } hak_chunk;
 
 typedef struct hak_region {
@@ -57,9 +58,9 @@ typedef struct hak_region {
   size_t span_count, first_span, ready_spans; /* ready: accessible, tables included */
   size_t reserved_bytes;
   size_t step_spans; /* how much to make accessible next */
-  size_t huge_from;  /* spans from this one on ask for huge pages; starts a huge page */
-  /* pool lock: chunks below have no free, and no dirty, span */
-  size_t free_hint, dirty_hint;
+  bool populated;    /* what becomes accessible is resident at once (mlockall) */
+  /* pool lock: chunks below have no free, and no dirty, span; by whether they ask for huge pages */
+  size_t free_hint[2], dirty_hint[2];
 } hak_region;
 
 extern hak_region hak_main_region;
@@ -74,12 +75,8 @@ extern HAK_HIDDEN size_t hak_main_limit;
 #define HAK_HUGE_PAGE_SPANS (HAK_HUGE_PAGE / HAK_SPAN_SIZE)
 
 /* Reserves the first region: the largest of the ladder 1 TiB … 16 MiB, none above max_bytes, that the system
- * grants. False when none is. Spans beyond the first `small_page_bytes` of a region's spans ask for huge pages;
- * SIZE_MAX: none does. */
-bool hak_region_init(size_t max_bytes, size_t small_page_bytes);
-
-/* Whether the spans from `index` on lie in memory that asks for huge pages. */
-HAK_INLINE bool hak_region_is_huge(const hak_region *region, size_t index) { return index >= region->huge_from; }
+ * grants. False when none is. */
+bool hak_region_init(size_t max_bytes);
 
 /* Regions in order of creation; index 0 is the main one. Callers that add hold the pool lock. */
 hak_region *hak_region_at(unsigned index);
@@ -87,8 +84,10 @@ unsigned hak_region_count(void);
 /* Adds a region that can hold a run of `spans`; NULL when none can be had. */
 hak_region *hak_region_add(size_t spans);
 
-/* Makes at least `spans` more spans accessible (more while steps allow). Caller holds the pool lock. */
-bool hak_region_grow(hak_region *region, size_t spans);
+/* Makes more spans accessible: at least `spans`, or what is left of the current chunk; where that chunk is of the other
+ * kind, the rest of it, so that the next call begins a chunk of the kind. False: nothing more. Caller holds the pool
+ * lock. */
+bool hak_region_grow(hak_region *region, size_t spans, bool huge);
 
 /* Region of an address, or NULL. Any thread, no lock. */
 hak_region *hak_region_find_slow(const void *p);

@@ -25,6 +25,7 @@ static const uint16_t class_sizes[HAK_CLASSES] = {
 };
 
 hak_class_info hak_class_table[HAK_FRONT_CLASSES];
+uint64_t hak_class_whole_lines;
 
 unsigned hak_class_group(size_t block_size) {
   unsigned n = 1;
@@ -42,6 +43,8 @@ void hak_size_class_init(unsigned tiny_max_group) {
         .reciprocal = (((uint64_t)1 << 40) + size - 1) / size,
         .coloured = !twin,
     };
+    /* Slabs start on a line, whatever their colour. */
+    if (size % HAK_CACHE_LINE == 0) hak_class_whole_lines |= (uint64_t)1 << c;
   }
 }
 

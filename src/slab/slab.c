@@ -37,11 +37,14 @@ HAK_INLINE void settle(hak_slab_set *set, hak_span *s) {
   if (list != HAK_NO_LIST) link_slab(set, s, list);
 }
 
-static hak_span *create(unsigned class_code, uint32_t owner) {
+/* A heap's first slabs of a class may never be carved to the end; after these many, it is a class the program uses. */
+#define SPARSE_SLABS 2
+
+static hak_span *create(unsigned class_code, uint32_t owner, bool dense) {
   const hak_class_info *info = &hak_class_table[class_code];
   uint32_t tag = HAK_TAG(owner, class_code);
   bool zeroed;
-  hak_span *s = hak_pool_take(info->spans, 1, (hak_pool_tags){tag, tag}, &zeroed);
+  hak_span *s = hak_pool_take(info->spans, 1, (hak_pool_tags){tag, tag}, dense, &zeroed);
   if (s == NULL) return NULL;
   hak_region *r = hak_pool_region_of(s);
   size_t colour = info->coloured ? (hak_add_relaxed(&next_colour, 1) % HAK_COLOURS) * 64 : 0;
@@ -102,7 +105,7 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
     if (set->carving == NULL) {
       /* A short batch is better than a new slab that the caller did not need. */
       if (taken > 0) break;
-      set->carving = create(class_code, owner);
+      set->carving = create(class_code, owner, set->slabs >= SPARSE_SLABS);
       if (set->carving == NULL) break;
       set->slabs++;
     }

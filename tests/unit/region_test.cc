@@ -33,7 +33,7 @@ TEST_F(Region, TakesTheLargestRungThatIsGranted) {
   for (int i = 0; i < 9; i++, rung /= 4) {
     if (rung < 16 * HAK_MIB) break;
     refuse_above(rung);
-    ASSERT_TRUE(hak_region_init(TIB, SIZE_MAX)) << rung;
+    ASSERT_TRUE(hak_region_init(TIB)) << rung;
     EXPECT_EQ(hak_main_region.reserved_bytes, rung);
     EXPECT_EQ(hak_main_region.base % HAK_SPAN_SIZE, 0u);
     EXPECT_EQ(hak_main_base, hak_main_region.base);
@@ -48,12 +48,12 @@ TEST_F(Region, TakesTheLargestRungThatIsGranted) {
 TEST_F(Region, LadderStopsAt16MiB) {
   refuse_above(8 * HAK_MIB);
   size_t before = fake_os::mapped_bytes();
-  EXPECT_FALSE(hak_region_init(TIB, SIZE_MAX));
+  EXPECT_FALSE(hak_region_init(TIB));
   EXPECT_EQ(fake_os::mapped_bytes(), before);
 }
 
 TEST_F(Region, OptionBoundsTheLadder) {
-  ASSERT_TRUE(hak_region_init(100 * HAK_MIB, SIZE_MAX));
+  ASSERT_TRUE(hak_region_init(100 * HAK_MIB));
   EXPECT_EQ(hak_main_region.reserved_bytes, 64 * HAK_MIB);
   for (const auto &e : fake_os::log()) EXPECT_LE(e.size_bytes, 65 * HAK_MIB);
 }
@@ -61,12 +61,12 @@ TEST_F(Region, OptionBoundsTheLadder) {
 TEST_F(Region, RungWhoseTablesCannotBeCommittedIsGivenUp) {
   size_t before = fake_os::mapped_bytes();
   fake_os::fail_all(fake_os::PROTECT);
-  EXPECT_FALSE(hak_region_init(TIB, SIZE_MAX));
+  EXPECT_FALSE(hak_region_init(TIB));
   EXPECT_EQ(fake_os::mapped_bytes(), before) << "a refused rung was not unmapped";
 }
 
 TEST_F(Region, LookupKnowsItsBounds) {
-  ASSERT_TRUE(hak_region_init(64 * HAK_MIB, SIZE_MAX));
+  ASSERT_TRUE(hak_region_init(64 * HAK_MIB));
   const hak_region &r = hak_main_region;
   auto find = [](uintptr_t p) { return hak_region_find(reinterpret_cast<void *>(p)); };
   EXPECT_EQ(find(r.base), &hak_main_region);
@@ -83,7 +83,7 @@ TEST_F(Region, LookupKnowsItsBounds) {
 }
 
 TEST_F(Region, GrowsInDoublingStepsAndPublishesTheLimit) {
-  ASSERT_TRUE(hak_region_init(4 * HAK_GIB, SIZE_MAX));
+  ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
   hak_region *r = &hak_main_region;
   std::vector<size_t> steps = {r->ready_spans - r->first_span};
   while (r->ready_spans < 8000) {
@@ -105,14 +105,14 @@ TEST_F(Region, GrowsInDoublingStepsAndPublishesTheLimit) {
 }
 
 TEST_F(Region, GrowsByAsMuchAsIsAskedFor) {
-  ASSERT_TRUE(hak_region_init(4 * HAK_GIB, SIZE_MAX));
+  ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
   size_t before = hak_main_region.ready_spans;
   ASSERT_TRUE(hak_region_grow(&hak_main_region, 512));
   EXPECT_GE(hak_main_region.ready_spans - before, 512u);
 }
 
 TEST_F(Region, GrowthTakesSmallerStepsWhenMemoryIsShort) {
-  ASSERT_TRUE(hak_region_init(4 * HAK_GIB, SIZE_MAX));
+  ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
   hak_region *r = &hak_main_region;
   for (int i = 0; i < 4; i++) ASSERT_TRUE(hak_region_grow(r, 1));
   fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::PROTECT && e.size_bytes > HAK_MIB ? ENOMEM : 0; });
@@ -126,7 +126,7 @@ TEST_F(Region, GrowthTakesSmallerStepsWhenMemoryIsShort) {
 }
 
 TEST_F(Region, FailedGrowthChangesNothingAndCanBeRepeated) {
-  ASSERT_TRUE(hak_region_init(4 * HAK_GIB, SIZE_MAX));
+  ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
   hak_region *r = &hak_main_region;
   size_t before = r->ready_spans;
   // A step commits five arrays; each of them may be the one that fails.
@@ -142,7 +142,7 @@ TEST_F(Region, FailedGrowthChangesNothingAndCanBeRepeated) {
 }
 
 TEST_F(Region, FullRegionsStayFull) {
-  ASSERT_TRUE(hak_region_init(16 * HAK_MIB, SIZE_MAX));
+  ASSERT_TRUE(hak_region_init(16 * HAK_MIB));
   hak_region *r = &hak_main_region;
   while (hak_region_grow(r, 1)) {
   }
@@ -154,7 +154,7 @@ TEST_F(Region, FullRegionsStayFull) {
 }
 
 TEST_F(Region, FurtherRegionsAreFoundThroughTheSlowPath) {
-  ASSERT_TRUE(hak_region_init(16 * HAK_MIB, SIZE_MAX));
+  ASSERT_TRUE(hak_region_init(16 * HAK_MIB));
   std::vector<hak_region *> added;
   for (unsigned n = 1; n < 20; n++) {
     hak_region *r = hak_region_add(1);
@@ -173,14 +173,14 @@ TEST_F(Region, FurtherRegionsAreFoundThroughTheSlowPath) {
 }
 
 TEST_F(Region, RegionsAreBounded) {
-  ASSERT_TRUE(hak_region_init(16 * HAK_MIB, SIZE_MAX));
+  ASSERT_TRUE(hak_region_init(16 * HAK_MIB));
   for (unsigned n = 1; n < HAK_MAX_REGIONS; n++) ASSERT_NE(hak_region_add(1), nullptr) << n;
   EXPECT_EQ(hak_region_add(1), nullptr);
   EXPECT_EQ(hak_region_count(), unsigned(HAK_MAX_REGIONS));
 }
 
 TEST_F(Region, RefusedFurtherRegionLeavesTheOthersAlone) {
-  ASSERT_TRUE(hak_region_init(16 * HAK_MIB, SIZE_MAX));
+  ASSERT_TRUE(hak_region_init(16 * HAK_MIB));
   fake_os::fail_all(fake_os::MAP);
   EXPECT_EQ(hak_region_add(1), nullptr);
   EXPECT_EQ(hak_region_count(), 1u);
@@ -193,7 +193,7 @@ TEST_F(Region, SmallStepsWhereMemoryIsLocked) {
   GTEST_SKIP() << "would lock the sanitizer's shadow";
 #endif
   if (mlockall(MCL_FUTURE) != 0) GTEST_SKIP() << "may not lock memory";
-  ASSERT_TRUE(hak_region_init(64 * HAK_MIB, SIZE_MAX));
+  ASSERT_TRUE(hak_region_init(64 * HAK_MIB));
   for (int i = 0; i < 3; i++) {
     size_t before = hak_main_region.ready_spans;
     ASSERT_TRUE(hak_region_grow(&hak_main_region, 1));

@@ -19,7 +19,7 @@ class Release : public testing::Test {
   void SetUp() override {
     hak_size_class_init(7);
     fake_os::reset();
-    ASSERT_TRUE(hak_region_init(1 * HAK_GIB, SIZE_MAX));
+    ASSERT_TRUE(hak_region_init(1 * HAK_GIB));
     memset(&hak_span_pool, 0, sizeof hak_span_pool);
     fake_os::on_call([this](const fake_os::Event &e) {
       if (e.call == fake_os::ADVISE && e.detail == MADV_DONTNEED && hak_load_relaxed(&hak_span_pool.lock.state) != 0) advised_under_lock = true;
@@ -146,7 +146,7 @@ TEST_F(Release, HighAddressesGoFirst) {
 }
 
 TEST_F(Release, AllRegionsTakePart) {
-  ASSERT_TRUE(hak_region_init(16 * HAK_MIB, SIZE_MAX));
+  ASSERT_TRUE(hak_region_init(16 * HAK_MIB));
   memset(&hak_span_pool, 0, sizeof hak_span_pool);
   make_dirty(60);
   EXPECT_GE(hak_region_count(), 4u);

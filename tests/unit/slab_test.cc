@@ -20,7 +20,7 @@ class Slab : public testing::Test {
   void SetUp() override {
     hak_size_class_init(7);
     fake_os::reset();
-    ASSERT_TRUE(hak_region_init(1 * HAK_GIB, SIZE_MAX));
+    ASSERT_TRUE(hak_region_init(1 * HAK_GIB));
     memset(&hak_span_pool, 0, sizeof hak_span_pool);
     r = &hak_main_region;
   }

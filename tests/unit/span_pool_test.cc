@@ -21,7 +21,7 @@ class SpanPool : public testing::Test {
   void start(size_t reserve) {
     hak_size_class_init(7);
     fake_os::reset();
-    ASSERT_TRUE(hak_region_init(reserve, SIZE_MAX));
+    ASSERT_TRUE(hak_region_init(reserve));
     r = &hak_main_region;
     memset(&hak_span_pool, 0, sizeof hak_span_pool);
   }
