@@ -182,6 +182,7 @@ void bench_report(uint64_t ops, uint64_t elapsed_ns, const char *labels_format, 
     vsnprintf(labels, sizeof labels, labels_format, list);
     va_end(list);
     double seconds = (double)(elapsed_ns != 0 ? elapsed_ns : 1) / 1e9;
-    bench_print("Throughput = %.0f ops/s [%s] time=%.3fs\n", (double)ops / seconds, labels,
+    double rate = (double)ops / seconds;
+    bench_print("Throughput = %.*f ops/s [%s] time=%.3fs\n", rate < 1000 ? 3 : 0, rate, labels,
                 seconds);
 }

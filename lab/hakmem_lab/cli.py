@@ -14,6 +14,7 @@ COMMANDS = {
     "pair": "One program in paired slices, with the floor.",
     "ab": "Decide between two settings or two libraries.",
     "soak": "Hours of one load: drift of memory, speed and latency.",
+    "scale": "What an operation costs as threads, heap or blocks grow.",
     "tail": "Latency of single malloc and free calls, by percentile.",
     "record": "Write down what a program allocates.",
     "replay": "Run a recorded trace under each allocator.",
@@ -21,6 +22,7 @@ COMMANDS = {
     "peers": "Build, list and link other allocators.",
     "pgo": "Build with a profile, and measure what it gains.",
     "safety": "Measure what the misuse checks cost.",
+    "variants": "Measure design choices of the allocator against each other.",
     "completion": "Print the shell's completion script.",
 }
 HIDDEN = ("ab-self-test",)

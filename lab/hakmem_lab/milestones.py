@@ -5,9 +5,12 @@ A bar that lacks a figure is not measured: nothing is assumed, and nothing is le
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
+from statistics import median
 
 from hakmem_lab.errors import LabError
+from hakmem_lab.statistics import Interval
 from hakmem_lab.steady_calls import StepCalls, per_operation
 from hakmem_lab.suite import ALTERNATIVES, MODES, PRELOAD, Row, Table, catalogue, pick, read_toml
 from hakmem_lab.suite_results import Entry, Results
@@ -15,10 +18,11 @@ from hakmem_lab.suite_results import Entry, Results
 PATH = Path(__file__).parent / "milestones.toml"
 REACHED, MISSED, UNMEASURED = "reached", "not reached", "not measured"
 SPEED, MEMORY, CALLS = "speed", "memory", "system calls"
+SPREAD = "spread"
 # Names of a soak's figures, in percent.
 VARIATION = "variation"
 SOAK_KINDS = ("rss drift", "throughput drift", VARIATION)
-KINDS = (SPEED, MEMORY, CALLS, *SOAK_KINDS)
+KINDS = (SPEED, MEMORY, SPREAD, CALLS, *SOAK_KINDS)
 BEST = "best"
 
 
@@ -33,6 +37,7 @@ class Milestone:
     against: tuple[str, ...] = ()
     at_least: float = 0.0
     at_most: float = 0.0
+    within_interval: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ def read_milestone(table: Table) -> Milestone:
         table.texts("against", ()),
         table.number("at_least", float, 0, 0.0),
         table.number("at_most", float, 0, 0.0),
+        table.flag("within_interval"),
     )
     if found.kind not in KINDS:
         raise LabError(f"{table.where}: kind: '{found.kind}' is none of {', '.join(KINDS)}", 2)
@@ -77,7 +83,7 @@ def read_milestone(table: Table) -> Milestone:
     wanted = "at_least" if found.kind == SPEED else "at_most"
     if not getattr(found, wanted):
         raise LabError(f"{table.where}: {wanted} is missing", 2)
-    if found.kind in (SPEED, MEMORY) and not (found.rows and found.against):
+    if found.kind in (SPEED, MEMORY, SPREAD) and not (found.rows and found.against):
         raise LabError(f"{table.where}: it needs rows and against", 2)
     return found
 
@@ -87,6 +93,8 @@ def judge(milestone: Milestone, evidence: Evidence) -> Judged:
         return judge_speed(milestone, evidence.results)
     if milestone.kind == MEMORY:
         return judge_memory(milestone, evidence.results)
+    if milestone.kind == SPREAD:
+        return judge_spread(milestone, evidence.results)
     if milestone.kind == CALLS:
         return judge_calls(milestone, evidence)
     return judge_soak(milestone, evidence.soak)
@@ -116,7 +124,7 @@ def judge_speed(milestone: Milestone, results: Results) -> Judged:
         entries = (
             [measured.entry(name) for name in peers_of(milestone, results)] if measured else []
         )
-        ratios = [(e.ratio.median, measured, e) for e in entries if e and e.ratio]
+        ratios = [(reached_by(milestone, e.ratio), measured, e) for e in entries if e and e.ratio]
         if not ratios:
             lacking.append(row.name)
         found += ratios
@@ -126,7 +134,14 @@ def judge_speed(milestone: Milestone, results: Results) -> Judged:
     state = REACHED if value >= milestone.at_least else MISSED
     low, high = entry.ratio.low, entry.ratio.high
     within = "" if low is None or high is None else f", interval {low:.3f} to {high:.3f}"
+    value = entry.ratio.median
     return Judged(milestone, state, f"{value:.3f}", f"{row.title}, {entry.allocator}{within}")
+
+
+def reached_by(milestone: Milestone, ratio: Interval) -> float:
+    """The median; the interval's upper end where that is enough, and there is one."""
+    is_enough = milestone.within_interval and ratio.high is not None
+    return ratio.high if is_enough else ratio.median
 
 
 def judge_memory(milestone: Milestone, results: Results) -> Judged:
@@ -152,6 +167,30 @@ def judge_memory(milestone: Milestone, results: Results) -> Judged:
 
 def held(entry: Entry | None) -> bool:
     return entry is not None and bool(entry.rounds) and entry.peak_rss_kb > 0
+
+
+def judge_spread(milestone: Milestone, results: Results) -> Judged:
+    """The lower end of our interval over the median of the peers' variations, in each row."""
+    found, lacking = [], []
+    for row in rows_of(milestone):
+        measured = results.row(row.name, milestone.mode)
+        ours = measured.entry(results.baseline) if measured else None
+        peers = peers_of(milestone, results) if measured else []
+        theirs = [e.cv for e in map(measured.entry, peers) if e and e.rounds] if measured else []
+        if ours is None or ours.cv_low is None or not theirs:
+            lacking.append(row.name)
+            continue
+        middle = median(theirs)
+        share = ours.cv_low / middle if middle else (inf if ours.cv_low else 0.0)
+        found.append((share, measured, ours, middle))
+    if lacking or not found:
+        return unmeasured(milestone, lacking)
+    value, row, ours, middle = max(found, key=lambda one: one[0])
+    over = sum(one[0] > milestone.at_most for one in found)
+    count = f"; {over} of {len(found)} rows above the bar" if over else ""
+    cv = f"CV {100 * ours.cv:.1f} % ({100 * ours.cv_low:.1f} to {100 * (ours.cv_high or 0):.1f} %)"
+    detail = f"{row.title}, {cv}, the median peer's {100 * middle:.1f} %{count}"
+    return Judged(milestone, MISSED if over else REACHED, f"{value:.3f}", detail)
 
 
 def judge_calls(milestone: Milestone, evidence: Evidence) -> Judged:

@@ -106,6 +106,26 @@ def variation(values: Sequence[float]) -> float:
     return float(sample.std(ddof=1) / sample.mean())
 
 
+def variation_interval(values: Sequence[float], seed: int) -> tuple[float, float] | None:
+    """The bootstrap 95 % interval of the variation; None where there are too few values."""
+    from scipy import stats
+
+    sample = np.asarray(values, dtype=float)
+    if sample.size < INTERVAL_MIN_PAIRS:
+        return None
+    if np.ptp(sample) == 0:
+        return 0.0, 0.0
+    found = stats.bootstrap(
+        (sample,),
+        lambda x, axis: np.std(x, axis=axis, ddof=1) / np.mean(x, axis=axis),
+        n_resamples=RESAMPLES,
+        confidence_level=0.95,
+        method="percentile",
+        random_state=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
 @dataclass(frozen=True)
 class Trend:
     """A straight line through a series that few far values do not move (Theil and Sen).

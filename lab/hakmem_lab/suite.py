@@ -31,6 +31,7 @@ GROUPS = {
     "memory": "Fragmentation",
     "scenarios": "Scenarios",
     "real": "Real programs",
+    "bars": "More sizes, threads and orders",
 }
 
 
@@ -55,6 +56,7 @@ class Row:
     operations: str = ""
     operations_times: int = 1
     size: int = 0
+    rounds: int = 0
 
     @property
     def scales(self) -> bool:
@@ -64,6 +66,10 @@ class Row:
     def bounds(self) -> tuple[int, int]:
         lowest = self.work_min or max(1, self.work // WORK_RANGE)
         return lowest, self.work_max or self.work * WORK_RANGE
+
+    def rounds_of(self, wanted: int) -> int:
+        """How many of the rounds wanted it runs: its own number where that is smaller."""
+        return min(wanted, self.rounds) if self.rounds else wanted
 
     def filled(self, work: int) -> tuple[str, ...]:
         """The arguments with the work in its place."""
@@ -162,6 +168,7 @@ def read_row(table: "Table") -> Row:
         table.text("operations", ""),
         table.number("operations_times", int, 1, 1),
         table.number("size", int, 1, 0),
+        table.number("rounds", int, 1, 0),
     )
     check_row(table.where, row)
     return row

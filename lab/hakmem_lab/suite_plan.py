@@ -36,6 +36,8 @@ class Trial:
     baseline_s: float
     is_throughput: bool
     scales: bool = True
+    # How often a round is run, where the row has fewer than the suite.
+    rounds: int = 0
 
 
 def jobs_of(suite: Suite, rows: Sequence[Row], modes: Sequence[str]) -> list[Job]:
@@ -85,7 +87,8 @@ def try_job(session: Session, job: Job) -> Trial:
     others = [run(row, work).wall_s for row in rows[1:]]
     is_throughput = OPS_PER_SECOND.read(outcome) is not None
     round_s = outcome.wall_s + sum(others)
-    return Trial(work, round_s, outcome.wall_s, is_throughput, job.row.scales)
+    rounds = job.row.rounds_of(session.rounds)
+    return Trial(work, round_s, outcome.wall_s, is_throughput, job.row.scales, rounds)
 
 
 def calibrate(row: Row, run: Callable[[int], Outcome], slice_s: float) -> tuple[int, Outcome]:
@@ -121,7 +124,7 @@ def fit(trials: Sequence[Trial | None], rounds: int, limit_s: float) -> list[flo
 
     def total(cap: float) -> float:
         pairs = zip(trials, cuts(cap), strict=True)
-        return rounds * sum(trial.round_s * cut for trial, cut in pairs if trial is not None)
+        return sum((trial.rounds or rounds) * trial.round_s * cut for trial, cut in pairs if trial)
 
     low, high = 0.0, max((trial.round_s for trial in trials if trial is not None), default=0.0)
     if total(high) <= limit_s:
@@ -146,11 +149,16 @@ def scaled(job: Job, trial: Trial, cut: float) -> Job:
 
 
 def estimate_s(session: Session, jobs: Sequence[Job]) -> float:
-    return sum(session.rounds * job.round_s + AROUND_JOB_S for job in jobs if not job.problem)
+    return sum(
+        job.row.rounds_of(session.rounds) * job.round_s + AROUND_JOB_S
+        for job in jobs
+        if not job.problem
+    )
 
 
 def nominal_s(suite: Suite, allocators: int) -> float:
     """A guess without trials, for lists: what the slices come to, at most the suite's limit."""
     jobs = jobs_of(suite, suite.rows, MODES)
     a_round = allocators * suite.slice_s * MEAN_SLOWNESS
-    return min(60 * suite.limit_minutes, len(jobs) * (a_round * (suite.rounds + 1) + AROUND_JOB_S))
+    rounds = sum(job.row.rounds_of(suite.rounds) + 1 for job in jobs)
+    return min(60 * suite.limit_minutes, rounds * a_round + len(jobs) * AROUND_JOB_S)

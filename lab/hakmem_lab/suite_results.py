@@ -18,7 +18,7 @@ from hakmem_lab.errors import LabError
 from hakmem_lab.measures import PEAK_RSS, evaluate
 from hakmem_lab.peers import Allocator
 from hakmem_lab.rotation import Rotation
-from hakmem_lab.statistics import Interval
+from hakmem_lab.statistics import Interval, variation_interval
 from hakmem_lab.suite_session import FLOOR, Job, Session
 from hakmem_lab.summary import Row as Figures
 from hakmem_lab.summary import summarise
@@ -53,6 +53,9 @@ class Entry:
     minor_faults: int = 0
     major_faults: int = 0
     operations: int = 0
+    # The 95 % interval of cv, where there are enough rounds.
+    cv_low: float | None = None
+    cv_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -213,6 +216,7 @@ def entry_of(
 ) -> Entry:
     series = rotation.series[found.name]
     values = series.values[: rotation.rounds_done]
+    cv_low, cv_high = variation_interval(values, rotation.seed) or (None, None)
     return Entry(
         found.name,
         rounds=found.slices,
@@ -230,6 +234,8 @@ def entry_of(
         minor_faults=found.minor_faults,
         major_faults=found.major_faults,
         operations=operations(job, rotation, found.name) if found.slices else 0,
+        cv_low=cv_low,
+        cv_high=cv_high,
     )
 
 

@@ -72,7 +72,7 @@ def run_job(session: Session, job: Job, seed: int, tick: Tick) -> Rotation:
     else:
         path.unlink(missing_ok=True)
         rotation = begin(session, job, seed, log)
-    missing = session.rounds - rotation.rounds_done
+    missing = job.row.rounds_of(session.rounds) - rotation.rounds_done
     if missing > 0 and rotation.running():
         run_rounds(rotation, missing, tick, log)
     return rotation
@@ -94,4 +94,4 @@ def is_done(session: Session, job: Job) -> bool:
     if not path.exists() or not journal.whole_lines(path):
         return False
     _, rotation = journal.read(path)
-    return rotation.rounds_done >= session.rounds or not rotation.running()
+    return rotation.rounds_done >= job.row.rounds_of(session.rounds) or not rotation.running()

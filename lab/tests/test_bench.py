@@ -86,6 +86,9 @@ def test_a_suite_leaves_tables_and_all_files(suite, tmp_path):
     assert [row["name"] for row in written["rows"]] == ["first", "second"]
     entry = written["rows"][1]["entries"][0]
     assert (entry["allocator"], entry["rounds"], entry["median"]) == ("glibc", 5, 2e6)
+    assert (entry["cv"], entry["cv_low"], entry["cv_high"]) == (0, 0, 0)
+    entry = written["rows"][0]["entries"][0]
+    assert 0 <= entry["cv_low"] <= entry["cv_high"]
     for name, path in outputs.items():
         own = {"csv": "results.csv", "json": "results.json", "html": "report.html"}
         kept = (results() / own.get(name, "scenarios.csv")).read_text()
@@ -112,6 +115,16 @@ def test_csv_heads_are_exact(suite):
     assert rows[1]["mean"] == "2e+06"
     columns = ("mean", "median", "min", "max", "cv", "ratio", "verdict", "peak_rss_kb", "settings")
     assert set(columns) < rows[0].keys()
+
+
+def test_rows_run_as_many_rounds_as_they_have_of_their_own(tmp_path):
+    text = HEAD.replace("nosuch-yet|", "") + TWO_ROWS + "rounds = 2\n"
+    found = run(write_suite(tmp_path, text))
+    assert found.exit_code == 0, found.output
+    assert [row["rounds"] for row in document()["rows"]] == [5, 2]
+    again = run("--resume", str(results()))
+    assert again.exit_code == 0, again.output
+    assert [row["rounds"] for row in document()["rows"]] == [5, 2]
 
 
 def test_html_report_is_one_file_that_says_what_colours_mean(suite, build):

@@ -1,6 +1,6 @@
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -223,6 +223,13 @@ def test_speed_takes_the_worst_row_and_peer():
     assert judged(**glibc, rows=("swing-25",), at_least=1.05) == (REACHED, "1.500")
 
 
+def test_a_bar_can_be_met_within_the_interval():
+    bar = SPEED | {"against": ("glibc",), "mode": "preload", "rows": ("swing-100",)}
+    assert judged(**bar, at_least=0.85) == (MISSED, "0.800")
+    assert judged(**bar, at_least=0.85, within_interval=True) == (REACHED, "0.800")
+    assert judged(**bar, at_least=0.95, within_interval=True) == (MISSED, "0.800")
+
+
 def test_a_row_without_figures_leaves_a_bar_unmeasured():
     assert judged(**SPEED, rows=("swing-25", "swing-400"), at_least=1.0) == (UNMEASURED, "")
     absent = SPEED | {"against": ("rpmalloc",)}
@@ -234,6 +241,24 @@ def test_memory_is_judged_beside_the_lowest_of_those_named():
     assert judged(**bar, against=("jemalloc5",)) == (REACHED, "0.667")
     assert judged(**bar, against=("jemalloc5", "glibc")) == (MISSED, "1.333")
     assert judged(**bar, against=("mimalloc|jemalloc5",)) == (REACHED, "0.667")
+
+
+def test_spread_is_judged_by_the_lower_end_of_its_interval():
+    results = sample()
+    first = results.rows[0]
+    spreads = {"hakmem": 0.05, "glibc": 0.01, "jemalloc5": 0.03}
+
+    def with_low(low: float | None) -> Results:
+        entries = tuple(
+            replace(e, cv=spreads[e.allocator], cv_low=low, cv_high=0.08) for e in first.entries
+        )
+        results.rows[0] = replace(first, entries=entries)
+        return results
+
+    bar = {"kind": "spread", "rows": ("swing-25",), "against": ("best",), "at_most": 1.0}
+    assert judged(**bar, results=with_low(0.018)) == (REACHED, "0.900")
+    assert judged(**bar, results=with_low(0.022)) == (MISSED, "1.100")
+    assert judged(**bar, results=with_low(None)) == (UNMEASURED, "")
 
 
 def test_system_calls_are_those_of_the_additional_operations():

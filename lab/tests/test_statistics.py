@@ -8,6 +8,7 @@ from hakmem_lab.statistics import (
     speed_ratio,
     trend,
     variation,
+    variation_interval,
 )
 
 
@@ -81,6 +82,16 @@ def test_exact_interval_covers_the_median_as_often_as_it_says():
 def test_exact_interval_is_absent_when_the_confidence_is_out_of_reach():
     found = exact_median_interval([1.0, 2.0, 3.0, 4.0, 5.0], 0.99)
     assert (found.median, found.low, found.high) == (3.0, None, None)
+
+
+def test_variation_lies_in_its_interval():
+    values = list(np.random.default_rng(3).normal(100, 5, 30))
+    low, high = variation_interval(values, 1)
+    assert low < variation(values) < high
+    assert 0.02 < low < high < 0.09
+    assert variation_interval(values, 1) == (low, high)
+    assert variation_interval([3.0] * 9, 1) == (0.0, 0.0)
+    assert variation_interval([1.0, 2.0, 3.0, 4.0], 1) is None
 
 
 def test_trend_is_the_rise_over_the_run_as_a_share_of_the_start():

@@ -62,7 +62,22 @@ def test_limits_of_quick_and_full():
     full = load_suite("full")
     assert full.limit_minutes < 30
     assert full.rounds >= 10
-    assert [row.name for row in full.rows] == [row.name for row in catalogue()]
+    names = [row.name for row in catalogue() if row.group != "bars"]
+    assert len(names) == 53
+    assert [row.name for row in full.rows] == names
+
+
+def test_bars_has_every_row_and_every_size_between():
+    bars = load_suite("bars")
+    assert bars.allocators == load_suite("full").allocators
+    names = [row.name for row in bars.rows]
+    assert names == [row.name for row in catalogue()]
+    sizes = [size for power in range(4, 16) for size in (2**power, 3 * 2 ** (power - 1))]
+    assert {f"fixed-{size}" for size in sizes if size <= 32_768} <= set(names)
+    swings = [row for row in bars.rows if row.program == "bench_swing"]
+    assert {row.arguments[1:] for row in swings} == {
+        (count, size) for count in (25, 100, 400, 1600) for size in (16, 64, 256, 1024)
+    }
 
 
 def test_every_bench_program_and_real_program_has_a_row():
@@ -78,7 +93,12 @@ def test_every_bench_program_and_real_program_has_a_row():
 
 def test_rows_are_picked_by_name_pattern_and_group():
     rows = catalogue()
-    assert [row.name for row in pick(rows, ["larson-*"], "x")] == ["larson-2", "larson-8"]
+    assert [row.name for row in pick(rows, ["larson-*"], "x")] == [
+        "larson-2",
+        "larson-8",
+        "larson-1",
+        "larson-64",
+    ]
     assert {row.group for row in pick(rows, ["group:threads"], "x")} == {"threads"}
     with pytest.raises(LabError, match=r"x: no row fits 'nosuch' \(known: random-mixed-400"):
         pick(rows, ["nosuch"], "x")
@@ -155,6 +175,15 @@ def test_rows_that_do_not_scale_are_not_cut():
     assert (job.work, job.round_s, job.is_throughput) == (0, 2.0, False)
     job = scaled(Job(scaling_row(), PRELOAD), Trial(1000, 2.0, 1.0, True), 0.5)
     assert (job.work, job.round_s) == (500, 1.0)
+
+
+def test_a_row_with_rounds_of_its_own_runs_fewer_but_never_more():
+    row = scaling_row(rounds=3)
+    assert [row.rounds_of(10), row.rounds_of(2), scaling_row().rounds_of(10)] == [3, 2, 10]
+    seldom = Trial(0, 20.0, 5.0, True, scales=False, rounds=3)
+    often = Trial(100, 5.0, 1.0, True)
+    # 60 s of the one leave 40 s for ten rounds of the other.
+    assert fit([seldom, often], 10, 100) == pytest.approx([1.0, 0.8], rel=0.01)
 
 
 @pytest.mark.parametrize(

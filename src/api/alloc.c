@@ -15,8 +15,8 @@ HAK_LINK_INIT;
 static bool reclaim(void) {
   size_t released = hak_huge_release();
   hak_heap *h = hak_tls_front.heap;
-  if (h != NULL) hak_heap_trim(h);
   hak_heap_trim_warm(false, 0);
+  if (h != NULL) hak_heap_trim(h);
   return released > 0 || h != NULL;
 }
 

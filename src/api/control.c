@@ -16,8 +16,8 @@ HAK_LINK_INIT;
 
 HAK_EXPORT int hakmem_malloc_trim(size_t pad) {
   hak_heap *h = hak_tls_front.heap;
+  hak_heap_trim_warm(false, 0); /* first: blocks of ours that they hold come to our inbox */
   if (h != NULL) hak_heap_trim(h);
-  hak_heap_trim_warm(false, 0);
   size_t given = hak_huge_release();
   given += hak_release_all(pad);
   return given > 0;

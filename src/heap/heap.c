@@ -29,7 +29,7 @@ static hak_heap *first_leaf[LEAF_SIZE];
 static uint32_t id_limit = HAK_EMERGENCY_ID + 1;
 /* registry lock: heaps without owner, the warm ones first, the latest of each kind first */
 static hak_heap *parked;
-static unsigned warm_count;
+static unsigned warm_count; /* read without the lock to see whether there are any */
 
 #define WARM_MAX 8
 #define WARM_IDLE_MS 1000
@@ -92,7 +92,7 @@ static void list_heap(hak_heap **link, hak_heap *h, uint32_t state) {
   h->next_parked = *link;
   *link = h;
   h->listed = true;
-  warm_count += state == HAK_HEAP_WARM;
+  if (state == HAK_HEAP_WARM) hak_store_relaxed(&warm_count, warm_count + 1);
   /* Sequentially consistent, before the look at the inbox that follows; see send() in remote.c. */
   hak_store_seq(&h->state, state);
 }
@@ -101,7 +101,7 @@ static hak_heap *unlist_heap(hak_heap **link) {
   hak_heap *h = *link;
   *link = h->next_parked;
   h->listed = false;
-  warm_count -= hak_load_relaxed(&h->state) == HAK_HEAP_WARM;
+  if (hak_load_relaxed(&h->state) == HAK_HEAP_WARM) hak_store_relaxed(&warm_count, warm_count - 1);
   return h;
 }
 
@@ -255,7 +255,6 @@ static void orphan(hak_heap *h) {
   memset(h->open, 0, sizeof h->open);
   h->returned_bytes = 0;
   hak_heap_init_bins(h);
-  h->state = HAK_HEAP_ACTIVE;
   list_heap(warm_count == 0 ? &parked : &(*oldest_warm())->next_parked, h, HAK_HEAP_PARKED);
 }
 

@@ -35,6 +35,7 @@ typedef struct hak_bin {
   void **full;     /* full magazines, linked through slot 0, newest first */
   uint32_t full_count;
   uint32_t capacity;       /* blocks the class may cache now, loaded magazine included */
+  uint32_t returned_capacity; /* the same for blocks that other threads freed, where that is more */
   uint64_t last_refill;    /* hak_os_ticks() at the last refill from slabs */
   uint16_t usable;         /* slots of the loaded magazine in use: its NULL sits at slot 63 - usable */
   uint16_t batch;          /* blocks the next refill takes */
@@ -133,13 +134,11 @@ void hak_heap_trim_warm(bool idle_only, uint64_t now_ms);
 /* --- between the files of this box --- */
 
 void hak_outcome_settle(const hak_outcome *outcome, const char *where);
-/* Blocks of the heap's class into their slabs; the slow lock is held. Ends at a bad one. */
-void hak_heap_put_locked(hak_heap *heap, void *const *blocks, unsigned count, unsigned class_code,
-                         hak_outcome *outcome);
+void hak_heap_put_locked(hak_heap *heap, void *p, unsigned class_code, hak_outcome *outcome);
 /* Room for one more block of the class on the loaded magazine, swapping or flushing. False: no magazine to be had. */
 bool hak_heap_make_room(hak_heap *heap, unsigned class_code);
-/* The same without flushing: false when the class's capacity is used up. */
-bool hak_heap_push_full(hak_heap *heap, unsigned class_code);
+/* The same without flushing, for a block that another thread freed: false when what the class may hold is used up. */
+bool hak_heap_push_returned(hak_heap *heap, unsigned class_code);
 hak_cell *hak_heap_take_cell(hak_heap *heap);
 void hak_heap_give_cell(hak_heap *heap, void *cell);
 void hak_heap_tick(hak_heap *heap);

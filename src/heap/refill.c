@@ -15,6 +15,8 @@
    docs/decisions/002-front-capacity.md. */
 #define CAPACITY_BYTES_FIRST (16 * HAK_KIB)
 #define CAPACITY_BYTES_LAST HAK_MIB
+/* Blocks that come back from other threads may fill so much: the alternative is the way through their slabs. */
+#define CAPACITY_BYTES_RETURNED HAK_SPAN_SIZE
 #define CAPACITY_BLOCKS_FIRST SLOTS
 #define CAPACITY_BLOCKS_LEAST 4
 /* A flush so soon after a refill of the same class, some 10 us, is a program that swings fast enough for the two to
@@ -40,6 +42,10 @@ static bool is_pinned(unsigned class_code) {
   return hak_config.hot_ring[hak_class_group(hak_class_size(class_code))] != 0;
 }
 
+static uint32_t returned_capacity(unsigned class_code) {
+  return is_pinned(class_code) ? 0 : (uint32_t)(CAPACITY_BYTES_RETURNED / hak_class_size(class_code));
+}
+
 void hak_heap_init_bins(hak_heap *h) {
   h->hot_tag = HAK_TAG_NONE;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
@@ -48,6 +54,7 @@ void hak_heap_init_bins(hak_heap *h) {
     bin->returned = NULL;
     bin->full_count = 0;
     bin->capacity = first_capacity(c);
+    bin->returned_capacity = returned_capacity(c);
     bin->batch = BATCH_FIRST;
   }
 }
@@ -80,21 +87,26 @@ void hak_outcome_settle(const hak_outcome *outcome, const char *where) {
   if (HAK_UNLIKELY(outcome->release_due)) hak_release_excess();
 }
 
-void hak_heap_put_locked(hak_heap *h, void *const *blocks, unsigned count, unsigned c, hak_outcome *outcome) {
-  hak_verdict verdict;
-  unsigned n = hak_slab_set_put(&h->bins[c].slabs, HAK_TAG(h->id, c), blocks, count, &verdict, &outcome->release_due);
-  if (HAK_UNLIKELY(n < count) && outcome->verdict == HAK_VERDICT_OK) {
-    outcome->verdict = verdict;
-    outcome->bad = blocks[n];
-    outcome->bad_class = c + 1;
-  }
+static void note_bad(hak_outcome *outcome, hak_verdict verdict, void *p, unsigned c) {
+  if (outcome->verdict != HAK_VERDICT_OK) return;
+  outcome->verdict = verdict;
+  outcome->bad = p;
+  outcome->bad_class = c + 1;
+}
+
+void hak_heap_put_locked(hak_heap *h, void *p, unsigned c, hak_outcome *outcome) {
+  hak_verdict verdict =
+      hak_slab_set_put_one(&h->bins[c].slabs, HAK_TAG(h->id, c), p, &outcome->release_due);
+  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) note_bad(outcome, verdict, p, c);
 }
 
 static void flush_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
   hak_outcome outcome = {0};
   count = hak_remote_sort_out(h, blocks, count, c);
   hak_lock_take(&h->lock);
-  hak_heap_put_locked(h, blocks, count, c, &outcome);
+  hak_verdict verdict;
+  unsigned n = hak_slab_set_put(&h->bins[c].slabs, HAK_TAG(h->id, c), blocks, count, &verdict, &outcome.release_due);
+  if (HAK_UNLIKELY(n < count)) note_bad(&outcome, verdict, blocks[n], c);
   hak_lock_drop(&h->lock);
   h->bins[c].activity++;
   if (h->counts != NULL) h->counts[c].flushes++;
@@ -124,16 +136,16 @@ static void widen(hak_heap *h, unsigned c, unsigned usable) {
   h->front->top[c] -= by;
 }
 
-bool hak_heap_push_full(hak_heap *h, unsigned c) {
+static bool push_full(hak_heap *h, unsigned c, size_t capacity) {
   hak_bin *bin = &h->bins[c];
   if (bin->magazine == NULL) return load_first(h, c);
   if (bin->usable < SLOTS) {
-    unsigned usable = (unsigned)hak_min_size(bin->capacity, SLOTS);
+    unsigned usable = (unsigned)hak_min_size(capacity, SLOTS);
     if (usable <= bin->usable) return false;
     widen(h, c, usable);
     return true;
   }
-  if ((bin->full_count + 2) * SLOTS > bin->capacity) return false;
+  if ((bin->full_count + 2) * SLOTS > capacity) return false;
   void **magazine = (void **)hak_heap_take_cell(h);
   if (magazine == NULL) return false;
   *bin->magazine = bin->full;
@@ -143,6 +155,10 @@ bool hak_heap_push_full(hak_heap *h, unsigned c) {
   *magazine = NULL;
   h->front->top[c] = magazine;
   return true;
+}
+
+bool hak_heap_push_returned(hak_heap *h, unsigned c) {
+  return push_full(h, c, hak_max_size(h->bins[c].capacity, h->bins[c].returned_capacity));
 }
 
 /* Removes the oldest full magazine from the stack. */
@@ -182,14 +198,14 @@ static void flush_oldest(hak_heap *h, unsigned c) {
 }
 
 bool hak_heap_make_room(hak_heap *h, unsigned c) {
-  if (hak_heap_push_full(h, c)) return true;
+  if (push_full(h, c, h->bins[c].capacity)) return true;
   hak_bin *bin = &h->bins[c];
   if (bin->magazine == NULL) return false;
   size_t doubled = (size_t)bin->capacity * 2;
   bool swings = hak_os_ticks() - bin->last_refill <= SWING_TICKS;
   if (swings && doubled * hak_class_size(c) <= CAPACITY_BYTES_LAST && !is_pinned(c)) {
     bin->capacity = (uint32_t)doubled;
-    if (hak_heap_push_full(h, c)) return true;
+    if (push_full(h, c, doubled)) return true;
   }
   flush_oldest(h, c);
   hak_heap_tick(h);
@@ -285,7 +301,7 @@ void hak_heap_free_direct(hak_heap *owner, void *p, unsigned c) {
   /* The tag again, now under the lock: a second free of a block whose slab has gone must not touch the next user. */
   hak_region *r = hak_region_find(p);
   if (HAK_LIKELY(hak_region_tag(r, p) == HAK_TAG(owner->id, c))) {
-    hak_heap_put_locked(owner, &p, 1, c, &outcome);
+    hak_heap_put_locked(owner, p, c, &outcome);
   } else {
     outcome.verdict = HAK_VERDICT_FREE_MEMORY;
     outcome.bad = p;

@@ -42,8 +42,8 @@ static void send(hak_packet *packet) {
 static hak_packet **open_slot(hak_heap *self, uint32_t owner) { return &self->open[owner % HAK_OPEN_PACKETS]; }
 
 /* Writes what went through the cursor into its packet's header. */
-static void cool(hak_heap *self) {
-  if (self->hot_tag == HAK_TAG_NONE) return;
+HAK_INLINE void cool(hak_heap *self) {
+  if (HAK_LIKELY(self->hot_tag == HAK_TAG_NONE)) return;
   hak_packet *packet = *open_slot(self, HAK_TAG_OWNER(self->hot_tag));
   unsigned count = (unsigned)(self->hot_cursor - packet->blocks);
   packet->bytes += (count - packet->count) * hak_class_table[packet->class_code].size;
@@ -69,7 +69,7 @@ void hak_remote_finish_hot(hak_heap *self) {
 }
 
 /* True when a packet was sent. */
-static bool queue(hak_heap *self, uint32_t owner, void *p, unsigned class_code) {
+HAK_INLINE bool queue(hak_heap *self, uint32_t owner, void *p, unsigned class_code) {
   cool(self);
   hak_packet **slot = open_slot(self, owner);
   hak_packet *packet = *slot;
@@ -152,14 +152,14 @@ static void take_back(hak_heap *heap, void *p, bool to_front, hak_outcome *outco
   }
   if (to_front) {
     void **top = heap->front->top[class_code] + 1;
-    if (((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) != 0 || hak_heap_push_full(heap, class_code)) {
+    if (((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) != 0 || hak_heap_push_returned(heap, class_code)) {
       top = heap->front->top[class_code] + 1;
       *top = p;
       heap->front->top[class_code] = top;
       return;
     }
   }
-  hak_heap_put_locked(heap, &p, 1, class_code, outcome);
+  hak_heap_put_locked(heap, p, class_code, outcome);
 }
 
 static bool keep_returned(hak_heap *heap, hak_packet *packet) {

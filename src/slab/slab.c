@@ -154,7 +154,7 @@ static unsigned mark_free(hak_span *s, void *const *blocks, unsigned count, hak_
 }
 
 /* After blocks came back: the slab's list, or its end. */
-static void settle_after_put(hak_slab_set *set, hak_span *s, bool *release_due) {
+HAK_INLINE void settle_after_put(hak_slab_set *set, hak_span *s, bool *release_due) {
   if (HAK_LIKELY(s->free_count != s->carved)) {
     settle(set, s);
     return;
@@ -168,6 +168,20 @@ static void settle_after_put(hak_slab_set *set, hak_span *s, bool *release_due) 
   memset(s->bits, 0, ((size_t)s->carved + 63) / 64 * sizeof *s->bits);
   s->summary = 0;
   s->free_count = s->carved = 0;
+}
+
+hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p, bool *release_due) {
+  hak_span *s = hak_region_span(hak_region_find(p), p);
+  if (HAK_UNLIKELY(s->tag != tag)) return HAK_VERDICT_FREE_MEMORY;
+  size_t index = block_index(s, p);
+  if (HAK_UNLIKELY(index >= s->carved)) return HAK_VERDICT_NO_BLOCK_START;
+  uint64_t mask = (uint64_t)1 << (index % 64), word = s->bits[index / 64];
+  if (HAK_UNLIKELY((word & mask) != 0)) return HAK_VERDICT_DOUBLE_FREE;
+  s->bits[index / 64] = word | mask;
+  s->summary |= (uint64_t)1 << (index / 64);
+  s->free_count++;
+  settle_after_put(set, s, release_due);
+  return HAK_VERDICT_OK;
 }
 
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,

@@ -18,9 +18,7 @@ elseif(MUTATION STREQUAL "park_drains_too_early")
   hak_remote_drain(h);
   HAK_SCHEDULE_POINT("park: drained, still active");
   hak_lock_take(&hak_registry_lock);
-  h->next_parked = parked;
-  parked = h;
-  hak_store_seq(&h->state, HAK_HEAP_PARKED);
+  list_heap(&parked, h, HAK_HEAP_WARM);
   hak_lock_drop(&hak_registry_lock);
   return;
 ]=])
@@ -32,19 +30,21 @@ elseif(MUTATION STREQUAL "send_reads_state_first")
   uint32_t early = hak_load_seq(&owner->state);
   HAK_SCHEDULE_POINT("send: state read, not pushed");
   push(owner, packet);
-  if (early == HAK_HEAP_PARKED) hak_remote_drain(owner);
+  if (early != HAK_HEAP_ACTIVE) hak_remote_drain(owner);
   return;
 ]=])
 elseif(MUTATION STREQUAL "adopt_leaves_heap_on_list")
   # Two threads get the same heap.
   set(from [=[
-    parked = h->next_parked;
+    h = unlist_heap(&parked);
 ]=])
-  set(to "")
+  set(to [=[
+    h = parked;
+]=])
 elseif(MUTATION STREQUAL "fork_keeps_states")
   # The heaps of threads that are not in the child stay ACTIVE there.
   set(from [=[
-  h->state = HAK_HEAP_PARKED;
+  list_heap(warm_count == 0 ? &parked : &(*oldest_warm())->next_parked, h, HAK_HEAP_PARKED);
 ]=])
   set(to "")
 elseif(MUTATION STREQUAL "fork_keeps_locks")

@@ -45,7 +45,7 @@ size_t accounting_stranded_packets(void) {
   size_t packets = 0;
   for (uint32_t id = HAK_EMERGENCY_ID; id < hak_heap_id_limit(); id++) {
     hak_heap *h = hak_heap_by_id(id);
-    if (hak_load_seq(&h->state) == HAK_HEAP_PARKED && hak_load_seq(&h->inbox) != 0) packets++;
+    if (hak_load_seq(&h->state) != HAK_HEAP_ACTIVE && hak_load_seq(&h->inbox) != 0) packets++;
   }
   return packets;
 }

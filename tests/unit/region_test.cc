@@ -88,7 +88,7 @@ TEST_F(Region, GrowsInDoublingStepsAndPublishesTheLimit) {
   std::vector<size_t> steps = {r->ready_spans - r->first_span};
   while (r->ready_spans < 8000) {
     size_t before = r->ready_spans;
-    ASSERT_TRUE(hak_region_grow(r, 1));
+    ASSERT_TRUE(hak_region_grow(r, 1, false));
     steps.push_back(r->ready_spans - before);
     EXPECT_EQ(r->limit, r->ready_spans << HAK_SPAN_SHIFT);
     EXPECT_EQ(hak_main_limit, r->limit);
@@ -100,27 +100,39 @@ TEST_F(Region, GrowsInDoublingStepsAndPublishesTheLimit) {
     *static_cast<char *>(hak_region_address(r, last)) = 1;
     EXPECT_NE(r->chunks[last / HAK_CHUNK_SPANS].free[last % HAK_CHUNK_SPANS / 64] >> (last % 64) & 1, 0u);
   }
-  EXPECT_EQ(steps[0], 64u);
-  for (size_t i = 1; i < steps.size(); i++) EXPECT_EQ(steps[i], std::min<size_t>(steps[i - 1] * 2, HAK_CHUNK_SPANS));
+  EXPECT_EQ(steps[0], 64 + (HAK_HUGE_PAGE_SPANS - hak_main_region.first_span % HAK_HUGE_PAGE_SPANS) % HAK_HUGE_PAGE_SPANS)
+      << "steps end where huge pages do";
+  size_t wanted = 64, at = hak_main_region.first_span + steps[0];
+  for (size_t i = 1; i < steps.size(); i++) {
+    wanted = std::min<size_t>(wanted * 2, HAK_CHUNK_SPANS);
+    size_t left_in_chunk = HAK_CHUNK_SPANS - at % HAK_CHUNK_SPANS;
+    EXPECT_EQ(steps[i], std::min(wanted, left_in_chunk)) << i;
+    at += steps[i];
+  }
 }
 
 TEST_F(Region, GrowsByAsMuchAsIsAskedFor) {
   ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
-  size_t before = hak_main_region.ready_spans;
-  ASSERT_TRUE(hak_region_grow(&hak_main_region, 512));
-  EXPECT_GE(hak_main_region.ready_spans - before, 512u);
+  hak_region *r = &hak_main_region;
+  size_t wanted = 512, left = HAK_CHUNK_SPANS - r->ready_spans % HAK_CHUNK_SPANS, before = r->ready_spans;
+  ASSERT_TRUE(hak_region_grow(r, wanted, false));
+  EXPECT_GE(r->ready_spans - before, std::min(wanted, left));
+  while (r->ready_spans % HAK_CHUNK_SPANS != 0) ASSERT_TRUE(hak_region_grow(r, 1, false));
+  before = r->ready_spans;
+  ASSERT_TRUE(hak_region_grow(r, wanted, false));
+  EXPECT_GE(r->ready_spans - before, wanted);
 }
 
 TEST_F(Region, GrowthTakesSmallerStepsWhenMemoryIsShort) {
   ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
   hak_region *r = &hak_main_region;
-  for (int i = 0; i < 4; i++) ASSERT_TRUE(hak_region_grow(r, 1));
+  for (int i = 0; i < 4; i++) ASSERT_TRUE(hak_region_grow(r, 1, false));
   fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::PROTECT && e.size_bytes > HAK_MIB ? ENOMEM : 0; });
   size_t before = r->ready_spans;
-  ASSERT_TRUE(hak_region_grow(r, 3));
+  ASSERT_TRUE(hak_region_grow(r, 3, false));
   EXPECT_EQ(r->ready_spans - before, 16u) << "1 MiB is what the system grants";
   before = r->ready_spans;
-  EXPECT_FALSE(hak_region_grow(r, 17));
+  EXPECT_FALSE(hak_region_grow(r, 17, false));
   EXPECT_EQ(r->ready_spans, before);
   EXPECT_EQ(r->limit, before << HAK_SPAN_SHIFT);
 }
@@ -133,22 +145,49 @@ TEST_F(Region, FailedGrowthChangesNothingAndCanBeRepeated) {
   for (unsigned n = 1; n <= 5; n++) {
     fake_os::allow_all();
     fake_os::fail_nth(fake_os::PROTECT, n, 1000);
-    EXPECT_FALSE(hak_region_grow(r, 64)) << n;
+    EXPECT_FALSE(hak_region_grow(r, 64, false)) << n;
     EXPECT_EQ(r->ready_spans, before);
     EXPECT_EQ(hak_main_limit, before << HAK_SPAN_SHIFT);
   }
   fake_os::allow_all();
-  EXPECT_TRUE(hak_region_grow(r, 64));
+  EXPECT_TRUE(hak_region_grow(r, 64, false));
+}
+
+// A chunk is of one kind; a change of kind finishes the chunk that is being made accessible.
+TEST_F(Region, ChunksOfHugePages) {
+  std::vector<std::pair<uintptr_t, uintptr_t>> huge;
+  fake_os::on_call([&](const fake_os::Event &e) {
+    if (e.call == fake_os::ADVISE && e.detail == MADV_HUGEPAGE) huge.push_back({e.addr, e.addr + e.size_bytes});
+  });
+  ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
+  hak_region *r = &hak_main_region;
+  size_t small_chunk = r->first_span / HAK_CHUNK_SPANS, next = (small_chunk + 1) * HAK_CHUNK_SPANS;
+  EXPECT_THAT(huge, testing::IsEmpty());
+  ASSERT_TRUE(hak_region_grow(r, 10, true));
+  EXPECT_EQ(r->ready_spans, next) << "the rest of the chunk of small pages";
+  EXPECT_FALSE(r->chunks[small_chunk].huge);
+  EXPECT_THAT(huge, testing::IsEmpty());
+  ASSERT_TRUE(hak_region_grow(r, 10, true));
+  EXPECT_TRUE(r->chunks[small_chunk + 1].huge);
+  ASSERT_FALSE(huge.empty());
+  EXPECT_EQ(huge[0].first, reinterpret_cast<uintptr_t>(hak_region_address(r, next)));
+  EXPECT_EQ(huge[0].first % HAK_HUGE_PAGE, 0u);
+  while (r->ready_spans < next + HAK_CHUNK_SPANS) ASSERT_TRUE(hak_region_grow(r, 10, false)) << "its rest is huge as well";
+  size_t bytes = 0;
+  for (auto &range : huge) bytes += range.second - range.first;
+  EXPECT_EQ(bytes, HAK_CHUNK_SPANS * HAK_SPAN_SIZE);
+  ASSERT_TRUE(hak_region_grow(r, 10, false));
+  EXPECT_FALSE(r->chunks[small_chunk + 2].huge);
 }
 
 TEST_F(Region, FullRegionsStayFull) {
   ASSERT_TRUE(hak_region_init(16 * HAK_MIB));
   hak_region *r = &hak_main_region;
-  while (hak_region_grow(r, 1)) {
+  while (hak_region_grow(r, 1, false)) {
   }
   EXPECT_EQ(r->ready_spans, r->span_count);
   EXPECT_EQ(r->limit, 16 * HAK_MIB);
-  EXPECT_FALSE(hak_region_grow(r, 1));
+  EXPECT_FALSE(hak_region_grow(r, 1, false));
   // The tables of a small region are a small part of it.
   EXPECT_LE(r->first_span, 8u);
 }
@@ -166,7 +205,7 @@ TEST_F(Region, FurtherRegionsAreFoundThroughTheSlowPath) {
   for (hak_region *r : added) {
     EXPECT_EQ(hak_region_find(reinterpret_cast<void *>(r->base)), r);
     EXPECT_EQ(hak_region_find(reinterpret_cast<void *>(r->base + r->limit - 1)), r);
-    ASSERT_TRUE(hak_region_grow(r, 1));
+    ASSERT_TRUE(hak_region_grow(r, 1, false));
     EXPECT_EQ(hak_region_find(reinterpret_cast<void *>(r->base + r->limit - 1)), r);
   }
   EXPECT_EQ(hak_main_base, hak_main_region.base) << "growth of a further region must not move the main one";
@@ -196,8 +235,9 @@ TEST_F(Region, SmallStepsWhereMemoryIsLocked) {
   ASSERT_TRUE(hak_region_init(64 * HAK_MIB));
   for (int i = 0; i < 3; i++) {
     size_t before = hak_main_region.ready_spans;
-    ASSERT_TRUE(hak_region_grow(&hak_main_region, 1));
+    ASSERT_TRUE(hak_region_grow(&hak_main_region, 1, i == 1)); /* the kind is no reason for a larger step */
     EXPECT_EQ(hak_main_region.ready_spans - before, 64u);
+    EXPECT_FALSE(hak_main_region.chunks[before / HAK_CHUNK_SPANS].huge);
   }
   munlockall();
 }

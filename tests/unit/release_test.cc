@@ -35,7 +35,7 @@ class Release : public testing::Test {
     std::vector<hak_span *> runs;
     bool zeroed, due = false;
     for (size_t i = 0; i < mib / 4; i++) {
-      runs.push_back(hak_pool_take(4 * SPANS_PER_MIB, 1, {}, &zeroed));
+      runs.push_back(hak_pool_take(4 * SPANS_PER_MIB, 1, {}, false, &zeroed));
       memset(hak_span_address(hak_pool_region_of(runs.back()), runs.back()), 0xcc, 4096);
     }
     for (hak_span *s : runs) hak_pool_give(s, 0, 0, &due);
@@ -80,7 +80,7 @@ TEST_F(Release, PagesAreGoneAndKnownZero) {
   EXPECT_EQ(hak_release_all(0), 8 * HAK_MIB);
   EXPECT_EQ(p[0], 0);
   bool zeroed = false;
-  hak_pool_take(1, 1, {}, &zeroed);
+  hak_pool_take(1, 1, {}, false, &zeroed);
   EXPECT_TRUE(zeroed);
 }
 
@@ -107,7 +107,7 @@ TEST_F(Release, MemoryInUseIsNotIdle) {
 
 TEST_F(Release, KeepsEightPercentOfLive) {
   bool zeroed;
-  for (int i = 0; i < 100; i++) ASSERT_NE(hak_pool_take(4 * SPANS_PER_MIB, 1, {}, &zeroed), nullptr);  // 400 MiB live
+  for (int i = 0; i < 100; i++) ASSERT_NE(hak_pool_take(4 * SPANS_PER_MIB, 1, {}, false, &zeroed), nullptr);  // 400 MiB live
   uint64_t t = 1000000;
   hak_release_tick(t);
   make_dirty(100);

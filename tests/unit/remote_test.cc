@@ -246,6 +246,8 @@ TEST_F(Remote, ParkedHeapIsDrainedByTheSender) {
   hak_heap *o = owner.heap(), *s = sender.heap();  // before the end: else the sender adopts the heap
   ASSERT_NE(o, s);
   owner.end();
+  EXPECT_EQ(o->state, unsigned(HAK_HEAP_WARM));
+  hak_heap_trim_warm(false, 0);
   EXPECT_EQ(o->state, unsigned(HAK_HEAP_PARKED));
   sender.free(blocks);
   EXPECT_EQ(waiting(o), 0u);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <set>
@@ -43,7 +44,7 @@ class Slab : public testing::Test {
     return all;
   }
   hak_span *span(void *p) { return hak_region_span(r, p); }
-  hak_verdict put(void *p) { return hak_slab_set_put(&set, span(p), p, &due); }
+  hak_verdict put(void *p) { return hak_slab_set_put_one(&set, span(p)->tag, p, &due); }
 
   hak_region *r;
   hak_slab_set set = {};
@@ -125,7 +126,7 @@ TEST_F(Slab, EmptySlabGoesToThePool) {
   hak_span *first = span(blocks[0]);
   uint64_t live = hak_span_pool.live_spans;
   for (char *p : blocks)
-    if (span(p) == first) ASSERT_EQ(hak_slab_set_put(&set, first, p, &due), HAK_VERDICT_OK);
+    if (span(p) == first) ASSERT_EQ(put(p), HAK_VERDICT_OK);
   EXPECT_EQ(hak_span_pool.live_spans, live - 1);
   EXPECT_EQ(hak_region_tag(r, blocks[0]), 0u);
   for (hak_span *s : set.lists) EXPECT_NE(s, first);
@@ -169,9 +170,71 @@ TEST_F(Slab, Verdicts) {
   EXPECT_EQ(hak_slab_examine(span(p), p), HAK_VERDICT_DOUBLE_FREE);
   EXPECT_EQ(put(blocks[9] + 96), HAK_VERDICT_NO_BLOCK_START) << "never carved";
   hak_span *s = span(p);
-  EXPECT_EQ(hak_slab_set_put(&set, s, reinterpret_cast<char *>(s->start) - 16, &due), HAK_VERDICT_NO_BLOCK_START);
-  EXPECT_EQ(hak_slab_set_put(&set, s, reinterpret_cast<char *>(s->start) + HAK_SPAN_SIZE - 1, &due), HAK_VERDICT_NO_BLOCK_START);
+  hak_slab_set coloured = {}; /* a slab that does not start where its span does has room below its first block */
+  void *first = nullptr;
+  do ASSERT_EQ(hak_slab_set_take(&coloured, c, OWNER, &first, 1), 1u);
+  while (span(first)->start % HAK_SPAN_SIZE == 0);
+  EXPECT_EQ(put(reinterpret_cast<char *>(span(first)->start) - 16), HAK_VERDICT_NO_BLOCK_START);
+  EXPECT_EQ(put(reinterpret_cast<char *>(s->start) + HAK_SPAN_SIZE - 1), HAK_VERDICT_NO_BLOCK_START);
   EXPECT_EQ(s->free_count, 1) << "bad frees change nothing";
+}
+
+// As a flush gives them: in runs of one slab, in any order.
+TEST_F(Slab, PutsManyOfSeveralSlabs) {
+  constexpr unsigned c = 31;  // 63 or 64 blocks of 1 KiB a slab
+  auto blocks = many(c, 300);
+  std::mt19937 random(1);
+  std::shuffle(blocks.begin() + 100, blocks.begin() + 200, random);
+  std::vector<void *> list(blocks.begin(), blocks.end() - 1);
+  hak_verdict verdict;
+  unsigned n = hak_slab_set_put(&set, HAK_TAG(OWNER, c), list.data(), unsigned(list.size()), &verdict, &due);
+  EXPECT_EQ(n, list.size());
+  EXPECT_EQ(verdict, HAK_VERDICT_OK);
+  EXPECT_EQ(set.slabs, 1u) << "all but the slab of the block that is left are empty";
+  EXPECT_EQ(put(blocks.back()), HAK_VERDICT_OK);
+}
+
+TEST_F(Slab, PutEndsAtABadBlockAndNamesIt) {
+  constexpr unsigned c = 5;
+  auto blocks = take(c, 20);
+  struct {
+    std::vector<void *> list;
+    unsigned bad;
+    hak_verdict verdict;
+  } cases[] = {
+      {{blocks[0], blocks[1], blocks[0], blocks[2]}, 2, HAK_VERDICT_DOUBLE_FREE},
+      {{blocks[3], blocks[4] + 16}, 1, HAK_VERDICT_NO_BLOCK_START},
+      {{blocks[19] + 96, blocks[5]}, 0, HAK_VERDICT_NO_BLOCK_START},
+  };
+  for (auto &one : cases) {
+    hak_verdict verdict;
+    EXPECT_EQ(hak_slab_set_put(&set, HAK_TAG(OWNER, c), one.list.data(), unsigned(one.list.size()), &verdict, &due), one.bad);
+    EXPECT_EQ(verdict, one.verdict);
+  }
+  EXPECT_EQ(span(blocks[0])->free_count, 3) << "those before the bad ones";
+  hak_slab_set sixth = {};
+  void *other = nullptr;
+  ASSERT_EQ(hak_slab_set_take(&sixth, 6, OWNER, &other, 1), 1u);
+  hak_verdict verdict;
+  EXPECT_EQ(hak_slab_set_put(&set, HAK_TAG(OWNER, c), &other, 1, &verdict, &due), 0u);
+  EXPECT_EQ(verdict, HAK_VERDICT_FREE_MEMORY) << "of another class";
+}
+
+// Reached when a block comes twice and its slab has gone with the first.
+TEST_F(Slab, PutOfABlockWhoseSlabHasGone) {
+  constexpr unsigned c = 31;
+  auto blocks = many(c, 130);
+  std::vector<void *> list;
+  hak_span *first = span(blocks[0]);
+  for (char *p : blocks)
+    if (span(p) == first) list.push_back(p);
+  size_t in_slab = list.size();
+  for (char *p : blocks)
+    if (span(p) != first && list.size() == in_slab) list.push_back(p);
+  list.push_back(blocks[0]);
+  hak_verdict verdict;
+  EXPECT_EQ(hak_slab_set_put(&set, HAK_TAG(OWNER, c), list.data(), unsigned(list.size()), &verdict, &due), in_slab + 1);
+  EXPECT_EQ(verdict, HAK_VERDICT_FREE_MEMORY);
 }
 
 TEST_F(Slab, OutOfMemoryTakesNothing) {

@@ -28,7 +28,7 @@ class SpanPool : public testing::Test {
 
   size_t index(const hak_span *s) const { return size_t(s - hak_pool_region_of(s)->spans); }
   size_t take(size_t spans, size_t align = 1) {
-    hak_span *s = hak_pool_take(spans, align, {}, &zeroed);
+    hak_span *s = hak_pool_take(spans, align, {}, false, &zeroed);
     EXPECT_NE(s, nullptr);
     return index(s);
   }
@@ -59,7 +59,7 @@ TEST_F(SpanPool, PrefersDirtyToCleanEvenAtHigherAddresses) {
   size_t a = take(1), b = take(1);
   size_t first, count;
   give(a, 1);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, false, &first, &count));
   hak_pool_unclaim(r, first, count, true);  // a is clean now
   give(b, 1);
   EXPECT_EQ(take(1), b);
@@ -85,7 +85,7 @@ TEST_F(SpanPool, MixedRunIsNotZeroed) {
   EXPECT_EQ(b, a);
   give(b, 1);
   size_t first, count;
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, false, &first, &count));
   hak_pool_unclaim(r, first, count, true);
   // a is clean, a + 1 is dirty: together they are not known zero.
   EXPECT_EQ(take(2), a);
@@ -122,7 +122,7 @@ TEST_F(SpanPool, ExtendsOnlyIntoFreeSpansOfTheSameChunk) {
   EXPECT_EQ(take(1), a + 4);
   // At the end of a chunk.
   size_t edge = (r->first_span / HAK_CHUNK_SPANS + 1) * HAK_CHUNK_SPANS;
-  while (hak_region_grow(r, 1) && r->ready_spans < edge + 64) {
+  while (hak_region_grow(r, 1, false) && r->ready_spans < edge + 64) {
   }
   size_t at;
   do at = take(1);
@@ -149,25 +149,25 @@ TEST_F(SpanPool, GoesOnInFurtherRegionsAndFailsAtLast) {
   unsigned taken = 0;
   bool zero;
   while (hak_region_count() < 3) {
-    ASSERT_NE(hak_pool_take(10, 1, {}, &zero), nullptr);
+    ASSERT_NE(hak_pool_take(10, 1, {}, false, &zero), nullptr);
     taken++;
   }
   EXPECT_GT(taken, 40u);
   fake_os::fail_all(fake_os::MAP);
   fake_os::fail_all(fake_os::PROTECT);
   hak_span *s, *last = nullptr;
-  while ((s = hak_pool_take(10, 1, {}, &zero)) != nullptr) last = s;
-  EXPECT_EQ(hak_pool_take(10, 1, {}, &zero), nullptr);
+  while ((s = hak_pool_take(10, 1, {}, false, &zero)) != nullptr) last = s;
+  EXPECT_EQ(hak_pool_take(10, 1, {}, false, &zero), nullptr);
   // After a free there is room again, without the system's help.
   ASSERT_NE(last, nullptr);
   EXPECT_TRUE(hak_pool_give(last, 0, 0, &due));
-  EXPECT_EQ(hak_pool_take(10, 1, {}, &zero), last);
+  EXPECT_EQ(hak_pool_take(10, 1, {}, false, &zero), last);
 }
 
 TEST_F(SpanPool, TagsComeWithTheSpansAndGoWithThem) {
   take(2);
   hak_pool_tags tags = {HAK_TAG(7, 5), HAK_TAG(0, HAK_CODE_RUN_BODY)};
-  hak_span *s = hak_pool_take(3, 1, tags, &zeroed);
+  hak_span *s = hak_pool_take(3, 1, tags, false, &zeroed);
   ASSERT_NE(s, nullptr);
   size_t first = index(s);
   EXPECT_EQ(s->start, reinterpret_cast<uintptr_t>(hak_region_address(r, first)));
@@ -206,22 +206,64 @@ TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {
   size_t a = take(8);
   give(a, 8);
   size_t first, count;
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 5, &first, &count));
-  EXPECT_EQ(first, a);
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 5, false, &first, &count));
+  EXPECT_EQ(first, a + 3) << "high addresses go first";
   EXPECT_EQ(count, 5u);
-  EXPECT_EQ(take(1), a + 5);
+  EXPECT_EQ(take(1), a);
   hak_pool_unclaim(r, first, count, false);  // the system refused
   EXPECT_EQ(hak_span_pool.dirty_spans, 7u);
-  EXPECT_EQ(take(1), a);
+  EXPECT_EQ(take(1), a + 1);
   EXPECT_FALSE(zeroed);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, &first, &count));
-  EXPECT_EQ(first, a + 1);
+  EXPECT_EQ(take(1), a + 2);
+  EXPECT_EQ(take(1), a + 3);
+  give(a + 2, 1);
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, false, &first, &count));
+  EXPECT_EQ(first, a + 4);
   EXPECT_EQ(count, 4u);
   hak_pool_unclaim(r, first, count, true);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, &first, &count));
-  EXPECT_EQ(first, a + 6);
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, false, &first, &count));
+  EXPECT_EQ(first, a + 2);
   hak_pool_unclaim(r, first, count, true);
-  EXPECT_FALSE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, &first, &count));
+  EXPECT_FALSE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, false, &first, &count));
+}
+
+TEST_F(SpanPool, DenseSpansComeFromHugePagesOnceEnoughIsHeld) {
+  hak_span_pool.huge_from_spans = 100;
+  bool zero;
+  auto chunk_is_huge = [&](hak_span *s) { return r->chunks[index(s) / HAK_CHUNK_SPANS].huge; };
+  EXPECT_FALSE(chunk_is_huge(hak_pool_take(99, 1, {}, true, &zero)));
+  EXPECT_FALSE(chunk_is_huge(hak_pool_take(1, 1, {}, true, &zero)));
+  hak_span *dense = hak_pool_take(1, 1, {}, true, &zero);
+  EXPECT_TRUE(chunk_is_huge(dense));
+  EXPECT_TRUE(zero);
+  hak_span *sparse = hak_pool_take(1, 1, {}, false, &zero);
+  EXPECT_FALSE(chunk_is_huge(sparse));
+  // What is dirty already goes before clean memory of the right kind.
+  EXPECT_TRUE(hak_pool_give(dense, 0, 0, &due));
+  EXPECT_EQ(hak_pool_take(1, 1, {}, false, &zero), dense);
+  EXPECT_TRUE(hak_pool_give(sparse, 0, 0, &due));
+  EXPECT_EQ(hak_pool_take(1, 1, {}, true, &zero), sparse);
+}
+
+TEST_F(SpanPool, OfHugePagesOnlyWholeOnesAreClaimedWhereAsked) {
+  hak_span_pool.huge_from_spans = 0;
+  bool zero;
+  constexpr size_t PAGE_SPANS = HAK_HUGE_PAGE_SPANS;
+  hak_span *before = hak_pool_take(3, 1, {}, true, &zero), *s = hak_pool_take(4 * PAGE_SPANS, 1, {}, true, &zero);
+  hak_pool_take(1, 1, {}, true, &zero);
+  size_t at = index(s), chunk = at / HAK_CHUNK_SPANS, first, count;
+  ASSERT_EQ(index(before) % PAGE_SPANS, 0u);
+  EXPECT_TRUE(hak_pool_give(before, 0, 0, &due));
+  EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, true, &first, &count)) << "three spans are no huge page";
+  EXPECT_TRUE(hak_pool_give(s, 0, 0, &due));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, true, &first, &count));
+  EXPECT_EQ(first, index(before));
+  EXPECT_EQ(count, 4 * PAGE_SPANS) << "the three spans behind the last whole one stay";
+  hak_pool_unclaim(r, first, count, true);
+  EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, true, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, false, &first, &count));
+  EXPECT_EQ(count, 3u);
+  hak_pool_unclaim(r, first, count, true);
 }
 
 // --- the model: one state a span, the rules of span_pool.h written down directly ---
@@ -284,7 +326,7 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
       size_t spans = below(20) == 0 ? 1 + below(200) : 1 + below(6), align = size_t(1) << (below(4) == 0 ? below(7) : 0);
       size_t expected = model.expect_take(spans, align);
       bool zero = false;
-      hak_span *s = hak_pool_take(spans, align, {}, &zero);
+      hak_span *s = hak_pool_take(spans, align, {}, false, &zero);
       if (s == nullptr || hak_pool_region_of(s) != r) break;  // the region is full: enough was seen
       size_t at = index(s);
       if (expected == SIZE_MAX) {
@@ -322,7 +364,7 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
       it->second += extra;
     } else {
       size_t chunk = below((r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS), first, count;
-      if (chunk < r->first_span / HAK_CHUNK_SPANS || !hak_pool_claim_dirty(r, chunk, 1 + below(20), &first, &count)) continue;
+      if (chunk < r->first_span / HAK_CHUNK_SPANS || !hak_pool_claim_dirty(r, chunk, 1 + below(20), false, &first, &count)) continue;
       ASSERT_TRUE(model.all(first, count, FREE_DIRTY));
       bool gone = below(4) != 0 && hak_os_decommit(hak_region_address(r, first), count << HAK_SPAN_SHIFT);
       hak_pool_unclaim(r, first, count, gone);

@@ -1,0 +1,255 @@
+"""`hakmem scale`: what an operation costs as threads, the live heap or live blocks grow."""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from hakmem_lab import environment, journal, scale_report, tables
+from hakmem_lab.errors import LabError
+from hakmem_lab.interruption import only_once
+from hakmem_lab.options import (
+    INTERRUPTED,
+    allocator_options,
+    chosen_allocators,
+    csv_option,
+    json_option,
+    require_usable,
+    resolve_seed,
+    seed_option,
+    timeout_option,
+)
+from hakmem_lab.pairing import prove
+from hakmem_lab.peers import Allocator, find, repository_root
+from hakmem_lab.proof import load_checked, peer_served
+from hakmem_lab.scale_points import AXES, LOADS, Point, points_of
+from hakmem_lab.scale_run import (
+    Measured,
+    command_of,
+    contenders_of,
+    figures_of,
+    lacking_memory,
+    run_point,
+)
+from hakmem_lab.suite_session import clean_environment
+
+DEFAULT_NAMES = ("hakmem", "mimalloc3", "jemalloc5", "tcmalloc-google", "glibc")
+ALL = "all"
+
+
+@dataclass
+class Run:
+    """One call of the command: what is measured with what, and what there is of it so far."""
+
+    points: list[Point]
+    allocators: list[Allocator]
+    rounds: int
+    seed: int
+    limit_s: float
+    folder: Path
+    facts: dict[str, str] = field(default_factory=dict)
+    measured: list[Measured] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @property
+    def baseline(self) -> str:
+        return next(a.name for a in self.allocators if a.usable)
+
+
+@click.command()
+@click.option(
+    "--axis",
+    type=click.Choice([*AXES, ALL]),
+    default=ALL,
+    show_default=True,
+    help="What grows.",
+)
+@click.option(
+    "--most",
+    metavar="VALUE",
+    help="No point above this: 16, 512M, 100k (bytes where the heap grows); with one --axis.",
+)
+@click.option(
+    "--rounds",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Runs of each allocator at each point.",
+)
+@allocator_options(None, f"those there are of {','.join(DEFAULT_NAMES)}")
+@timeout_option()
+@seed_option()
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Put plots, CSV and JSON there (default: a new folder among the results).",
+)
+@csv_option()
+@json_option()
+def scale(
+    axis: str,
+    most: str | None,
+    rounds: int,
+    names: str | None,
+    libraries: tuple[str, ...],
+    limit_s: float,
+    seed: int | None,
+    out: Path | None,
+    csv_path: Path | None,
+    json_path: Path | None,
+) -> None:
+    """Measure the cost of an operation as work grows: threads, live heap, live blocks.
+
+    Allocators take turns at each point. Every round goes to a journal among the results when it is
+    over; Ctrl-C leaves tables, plots and files of what is finished. A point that does not fit into
+    free memory is passed over. Ends with status 1 when an allocator has failed somewhere.
+    """
+    console = tables.make_console()
+    points = wanted_points(axis, most)
+    with clean_environment() as removed, only_once():
+        started = time.monotonic()
+        run = Run(
+            points,
+            chosen(console, names, libraries),
+            rounds,
+            resolve_seed(seed),
+            limit_s,
+            journal.new_path("scale", ""),
+        )
+        target = out or run.folder
+        for folder in (run.folder, target):
+            make_folder(folder)
+        try:
+            prepare(console, run, removed)
+            run_all(console, run)
+        except KeyboardInterrupt:
+            run.interrupted = True
+        finish(console, run, target, csv_path, json_path)
+        console.print(f"took {(time.monotonic() - started) / 60:.1f} min")
+    conclude(console, run)
+
+
+def wanted_points(axis: str, most: str | None) -> list[Point]:
+    if axis != ALL:
+        chosen_axis = AXES[axis]
+        return points_of([chosen_axis], None if most is None else chosen_axis.parse(most))
+    if most is not None:
+        raise LabError(f"--most: {most} is of one axis: give --axis {', '.join(AXES)} with it", 2)
+    return points_of(list(AXES.values()))
+
+
+def chosen(console: Console, names: str | None, libraries: tuple[str, ...]) -> list[Allocator]:
+    """Those asked for; else the usual ones, without those that are not there."""
+    if names is None:
+        usual = [find(name) for name in DEFAULT_NAMES]
+        for a in usual[1:]:
+            if not a.usable:
+                console.print(f"note: not compared: {a.name}: {a.problem}", soft_wrap=True)
+        # hakmem stays in any case: measuring without it has to be asked for.
+        names = ",".join(a.name for i, a in enumerate(usual) if a.usable or i == 0)
+    found = [load_checked(a) for a in chosen_allocators(names, libraries)]
+    require_usable([a for a in found if a.usable], found)
+    return found
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(f"cannot make the folder {folder}: {error.strerror}", 2) from error
+
+
+def prepare(console: Console, run: Run, removed: dict[str, str]) -> None:
+    """Proof of whose malloc serves, and what else a figure depends on."""
+    taken = " ".join(f"{name}={value}" for name, value in removed.items())
+    run.facts |= environment.describe() | {
+        "commit": environment.revision_of(repository_root()) or "unknown",
+        "rounds": f"{run.rounds}, seed {run.seed}",
+        "taken out of the environment": taken or "nothing",
+        **{a.name: a.problem or str(a) for a in run.allocators},
+        **served(run),
+    }
+    console.print(tables.facts_table(run.facts))
+
+
+def served(run: Run) -> dict[str, str]:
+    """hakmem's own counter for every load, the loader's word for the peers, at small points."""
+    smallest = [next(p for p in run.points if p.load is load) for load in loads(run)]
+    found = {}
+    for point in smallest:
+        for title, said in prove(run.allocators, command_of(point), run.limit_s).items():
+            found[f"{title}, {point.load.name}"] = said
+    for a in run.allocators:
+        if a.usable and a.name != "hakmem":
+            said = peer_served(command_of(smallest[0]), a, None, run.limit_s)
+            found[f"served by {a.name}"] = said
+    return found
+
+
+def loads(run: Run) -> list:
+    there = {point.load.name for point in run.points}
+    return [load for load in LOADS if load.name in there]
+
+
+def run_all(console: Console, run: Run) -> None:
+    """Point after point; stops after the rounds of the one that is interrupted."""
+    slices = len(run.points) * run.rounds * sum(a.usable for a in run.allocators)
+    with tables.progress_line(console, "points", slices) as progress:
+        task = progress.task_ids[0]
+        for number, point in enumerate(run.points, 1):
+            what = f"{number}/{len(run.points)} {point.load.name}, {point.text}"
+            if lack := lacking_memory(point):
+                run.skipped[point.name] = lack
+                console.print(f"{what}: skipped: {lack}", soft_wrap=True)
+                continue
+            rows = contenders_of(point, run.allocators, run.limit_s)
+            begun_at = time.monotonic()
+            rotation = run_point(
+                point, rows, run.rounds, run.seed + number, run.folder,
+                lambda name: progress.update(task, advance=1, now=name),
+            )  # fmt: skip
+            if rotation.rounds_done or not rotation.interrupted:
+                figures = figures_of(point, rotation, run.baseline, run.allocators)
+                run.measured.append(figures)
+            seconds = time.monotonic() - begun_at
+            console.print(f"{what}: {rotation.rounds_done} rounds, {seconds:.1f} s")
+            if rotation.interrupted:
+                raise KeyboardInterrupt
+
+
+def finish(
+    console: Console, run: Run, target: Path, csv_path: Path | None, json_path: Path | None
+) -> None:
+    """Tables and files of the points there are."""
+    if not run.measured:
+        return
+    scale_report.show(console, run.measured)
+    for path in (target / scale_report.CSV_NAME, csv_path):
+        if path is not None:
+            scale_report.write_csv(path, run.measured)
+    for path in (target / scale_report.JSON_NAME, json_path):
+        if path is not None:
+            scale_report.write_document(path, run.measured, run.facts, run.skipped)
+    pictures = scale_report.write_plots(target, run.measured)
+    names = ", ".join(path.name for path in pictures)
+    console.print(f"journals: {run.folder}", soft_wrap=True)
+    console.print(f"figures and plots: {target} ({names})", soft_wrap=True)
+
+
+def conclude(console: Console, run: Run) -> None:
+    """The exit status, with what went wrong."""
+    problems = scale_report.problems(run.measured)
+    for problem in problems:
+        console.print(problem, soft_wrap=True)
+    not_served = [title for title, said in run.facts.items() if said.startswith("NOT SERVED")]
+    for title in not_served:
+        console.print(f"{title}: NOT SERVED, its figures are another malloc's", soft_wrap=True)
+    if run.interrupted:
+        console.print(f"interrupted after {len(run.measured)} of {len(run.points)} points")
+        raise SystemExit(INTERRUPTED)
+    if problems or not_served:
+        raise SystemExit(1)
