@@ -36,7 +36,6 @@ extern HAK_HIDDEN hak_class_info hak_class_table[HAK_FRONT_CLASSES];
 
 /* Bit c: blocks of class c are whole cache lines, so two threads that use neighbours never share one. */
 extern HAK_HIDDEN uint64_t hak_class_whole_lines;
-_Static_assert(HAK_FRONT_CLASSES <= 64, "a bit for each class");
 
 /* tiny_max_group: largest C<n> that lives in 64 KiB slabs (HAKMEM_TINY_MAX_CLASS). */
 void hak_size_class_init(unsigned tiny_max_group);
