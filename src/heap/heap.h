@@ -35,7 +35,6 @@ typedef struct hak_bin {
   void **full;     /* full magazines, linked through slot 0, newest first */
   uint32_t full_count;
   uint32_t capacity;       /* blocks the class may cache now, loaded magazine included */
-  uint32_t returned_capacity; /* the same for blocks that other threads freed, where that is more */
   uint64_t last_refill;    /* hak_os_ticks() at the last refill from slabs */
   uint16_t usable;         /* slots of the loaded magazine in use: its NULL sits at slot 63 - usable */
   uint16_t batch;          /* blocks the next refill takes */
@@ -62,6 +61,7 @@ typedef struct hak_heap {
   uint64_t last_tick_ms;
   uint32_t ending_rounds;
   uint32_t returned_bytes; /* in the bins' returned packets */
+  uint32_t grown_bytes;    /* what the bins' capacities have grown by */
   hak_front shadow;        /* the front in counted or switched-off mode, and while warm */
   /* registry lock */
   struct hak_heap *next_parked;
@@ -81,6 +81,7 @@ typedef struct hak_outcome {
   hak_verdict verdict; /* the first bad one */
   void *bad;
   unsigned bad_class;
+  uint64_t classes; /* bit c: a block of class c went into its slab by hak_heap_put_locked */
 } hak_outcome;
 
 extern hak_heap hak_emergency_heap;
@@ -118,7 +119,7 @@ void hak_heap_flush_all(hak_heap *heap);
 /* flush_all, plus the empty slabs kept for carving; used when memory is short and by malloc_trim. */
 void hak_heap_trim(hak_heap *heap);
 /* Gives the empty slabs kept for carving back to the pool. Caller holds heap->lock. */
-void hak_heap_trim_slabs_locked(hak_heap *heap, hak_outcome *outcome);
+void hak_heap_trim_slabs_locked(hak_heap *heap, uint64_t classes, hak_outcome *outcome);
 
 /* fork: all locks of this box in rank order; after_child makes fresh locks and parks the other threads' heaps. */
 void hak_heap_fork_lock(void);
@@ -137,8 +138,8 @@ void hak_outcome_settle(const hak_outcome *outcome, const char *where);
 void hak_heap_put_locked(hak_heap *heap, void *p, unsigned class_code, hak_outcome *outcome);
 /* Room for one more block of the class on the loaded magazine, swapping or flushing. False: no magazine to be had. */
 bool hak_heap_make_room(hak_heap *heap, unsigned class_code);
-/* The same without flushing, for a block that another thread freed: false when what the class may hold is used up. */
-bool hak_heap_push_returned(hak_heap *heap, unsigned class_code);
+/* The same without flushing: false when the class's capacity is used up. */
+bool hak_heap_push_full(hak_heap *heap, unsigned class_code);
 hak_cell *hak_heap_take_cell(hak_heap *heap);
 void hak_heap_give_cell(hak_heap *heap, void *cell);
 void hak_heap_tick(hak_heap *heap);

@@ -14,9 +14,9 @@
 /* A class may cache this many bytes at first, and when refills and flushes alternate. Measured in
    docs/decisions/002-front-capacity.md. */
 #define CAPACITY_BYTES_FIRST (16 * HAK_KIB)
-#define CAPACITY_BYTES_LAST HAK_MIB
-/* Blocks that come back from other threads may fill so much: the alternative is the way through their slabs. */
-#define CAPACITY_BYTES_RETURNED HAK_SPAN_SIZE
+#define CAPACITY_BYTES_LAST (2 * HAK_MIB)
+/* All classes of a heap together may grow by so much. */
+#define GROWTH_BYTES_MAX ((uint32_t)(2 * HAK_MIB))
 #define CAPACITY_BLOCKS_FIRST SLOTS
 #define CAPACITY_BLOCKS_LEAST 4
 /* A flush so soon after a refill of the same class, some 10 us, is a program that swings fast enough for the two to
@@ -42,19 +42,15 @@ static bool is_pinned(unsigned class_code) {
   return hak_config.hot_ring[hak_class_group(hak_class_size(class_code))] != 0;
 }
 
-static uint32_t returned_capacity(unsigned class_code) {
-  return is_pinned(class_code) ? 0 : (uint32_t)(CAPACITY_BYTES_RETURNED / hak_class_size(class_code));
-}
-
 void hak_heap_init_bins(hak_heap *h) {
   h->hot_tag = HAK_TAG_NONE;
+  h->grown_bytes = 0;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     hak_bin *bin = &h->bins[c];
     bin->magazine = bin->full = NULL;
     bin->returned = NULL;
     bin->full_count = 0;
     bin->capacity = first_capacity(c);
-    bin->returned_capacity = returned_capacity(c);
     bin->batch = BATCH_FIRST;
   }
 }
@@ -98,6 +94,7 @@ void hak_heap_put_locked(hak_heap *h, void *p, unsigned c, hak_outcome *outcome)
   hak_verdict verdict =
       hak_slab_set_put_one(&h->bins[c].slabs, HAK_TAG(h->id, c), p, &outcome->release_due);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) note_bad(outcome, verdict, p, c);
+  outcome->classes |= (uint64_t)1 << c;
 }
 
 static void flush_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
@@ -136,16 +133,16 @@ static void widen(hak_heap *h, unsigned c, unsigned usable) {
   h->front->top[c] -= by;
 }
 
-static bool push_full(hak_heap *h, unsigned c, size_t capacity) {
+bool hak_heap_push_full(hak_heap *h, unsigned c) {
   hak_bin *bin = &h->bins[c];
   if (bin->magazine == NULL) return load_first(h, c);
   if (bin->usable < SLOTS) {
-    unsigned usable = (unsigned)hak_min_size(capacity, SLOTS);
+    unsigned usable = (unsigned)hak_min_size(bin->capacity, SLOTS);
     if (usable <= bin->usable) return false;
     widen(h, c, usable);
     return true;
   }
-  if ((bin->full_count + 2) * SLOTS > capacity) return false;
+  if ((bin->full_count + 2) * SLOTS > bin->capacity) return false;
   void **magazine = (void **)hak_heap_take_cell(h);
   if (magazine == NULL) return false;
   *bin->magazine = bin->full;
@@ -155,10 +152,6 @@ static bool push_full(hak_heap *h, unsigned c, size_t capacity) {
   *magazine = NULL;
   h->front->top[c] = magazine;
   return true;
-}
-
-bool hak_heap_push_returned(hak_heap *h, unsigned c) {
-  return push_full(h, c, hak_max_size(h->bins[c].capacity, h->bins[c].returned_capacity));
 }
 
 /* Removes the oldest full magazine from the stack. */
@@ -197,16 +190,30 @@ static void flush_oldest(hak_heap *h, unsigned c) {
   flush_blocks(h, c, oldest, n);
 }
 
+/* Doubles what the class may cache, if the heap has not grown enough. */
+static bool grow_capacity(hak_heap *h, unsigned c) {
+  hak_bin *bin = &h->bins[c];
+  size_t more = (size_t)bin->capacity * hak_class_size(c);
+  if (more * 2 > CAPACITY_BYTES_LAST || h->grown_bytes + more > GROWTH_BYTES_MAX) return false;
+  bin->capacity *= 2;
+  h->grown_bytes += (uint32_t)more;
+  return true;
+}
+
+static void shrink_capacity(hak_heap *h, unsigned c) {
+  hak_bin *bin = &h->bins[c];
+  uint32_t capacity = (uint32_t)hak_max_size(bin->capacity / 2, first_capacity(c));
+  size_t less = (size_t)(bin->capacity - capacity) * hak_class_size(c);
+  h->grown_bytes -= (uint32_t)hak_min_size(less, h->grown_bytes); /* prewarming raises a capacity without counting */
+  bin->capacity = capacity;
+}
+
 bool hak_heap_make_room(hak_heap *h, unsigned c) {
-  if (push_full(h, c, h->bins[c].capacity)) return true;
+  if (hak_heap_push_full(h, c)) return true;
   hak_bin *bin = &h->bins[c];
   if (bin->magazine == NULL) return false;
-  size_t doubled = (size_t)bin->capacity * 2;
   bool swings = hak_os_ticks() - bin->last_refill <= SWING_TICKS;
-  if (swings && doubled * hak_class_size(c) <= CAPACITY_BYTES_LAST && !is_pinned(c)) {
-    bin->capacity = (uint32_t)doubled;
-    if (push_full(h, c, doubled)) return true;
-  }
+  if (swings && !is_pinned(c) && grow_capacity(h, c) && hak_heap_push_full(h, c)) return true;
   flush_oldest(h, c);
   hak_heap_tick(h);
   return true;
@@ -386,8 +393,9 @@ void hak_heap_slim(hak_heap *h) {
   hak_remote_send_open(h);
 }
 
-void hak_heap_trim_slabs_locked(hak_heap *h, hak_outcome *outcome) {
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) hak_slab_set_trim(&h->bins[c].slabs, &outcome->release_due);
+void hak_heap_trim_slabs_locked(hak_heap *h, uint64_t classes, hak_outcome *outcome) {
+  for (; classes != 0; classes &= classes - 1)
+    hak_slab_set_trim(&h->bins[hak_ctz64(classes)].slabs, &outcome->release_due);
 }
 
 void hak_heap_trim(hak_heap *h) {
@@ -395,12 +403,13 @@ void hak_heap_trim(hak_heap *h) {
   if (hak_remote_pending(h)) hak_remote_drain(h);
   hak_outcome outcome = {0};
   hak_lock_take(&h->lock);
-  hak_heap_trim_slabs_locked(h, &outcome);
+  hak_heap_trim_slabs_locked(h, ~(uint64_t)0 >> (64 - HAK_FRONT_CLASSES), &outcome);
   hak_lock_drop(&h->lock);
   hak_outcome_settle(&outcome, "when caches were trimmed");
 }
 
-/* Classes that neither refilled nor flushed for a while give one stacked magazine back a time, and capacity with it. */
+/* Classes that neither refilled nor flushed for a while give half of their stacked magazines back, and half of their
+ * capacity. */
 static void shrink_idle(hak_heap *h) {
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     hak_bin *bin = &h->bins[c];
@@ -409,11 +418,13 @@ static void shrink_idle(hak_heap *h) {
     if (!idle) continue;
     hak_remote_flush_returned(h, c);
     if (bin->full == NULL || is_pinned(c)) continue;
-    void **oldest = unstack_oldest(bin);
-    flush_blocks(h, c, oldest + 1, SLOTS);
+    for (unsigned n = (bin->full_count + 1) / 2; n > 0; n--) {
+      void **oldest = unstack_oldest(bin);
+      flush_blocks(h, c, oldest + 1, SLOTS);
+      hak_heap_give_cell(h, oldest);
+    }
     bin->activity = 0; /* its own flush is no activity */
-    hak_heap_give_cell(h, oldest);
-    bin->capacity = (uint32_t)hak_max_size(bin->capacity / 2, first_capacity(c));
+    shrink_capacity(h, c);
   }
 }
 

@@ -29,6 +29,8 @@ static unsigned push(hak_heap *owner, hak_packet *packet) {
   return (unsigned)weight;
 }
 
+static void drain_and_drop(hak_heap *heap);
+
 static void send(hak_packet *packet) {
   hak_heap *owner = hak_heap_by_id(packet->owner);
   HAK_SCHEDULE_POINT("send: before push");
@@ -36,7 +38,10 @@ static void send(hak_packet *packet) {
   HAK_SCHEDULE_POINT("send: pushed, state not read");
   /* Sequentially consistent push then load, against the parker's store then exchange: one of the two sees the
    * other, so no packet is left behind in a parked heap. */
-  if (hak_load_seq(&owner->state) != HAK_HEAP_ACTIVE || waiting >= BACKLOG_WEIGHT) hak_remote_drain(owner);
+  if (hak_load_seq(&owner->state) != HAK_HEAP_ACTIVE)
+    hak_remote_drain(owner);
+  else if (waiting >= BACKLOG_WEIGHT && hak_lock_try(&owner->lock))
+    drain_and_drop(owner); /* where the lock is taken the owner is awake, or another sender at it */
 }
 
 static hak_packet **open_slot(hak_heap *self, uint32_t owner) { return &self->open[owner % HAK_OPEN_PACKETS]; }
@@ -58,6 +63,10 @@ static void heat(hak_heap *self, hak_packet *packet) {
   self->hot_tag = HAK_TAG(packet->owner, packet->class_code);
   self->hot_cursor = packet->blocks + packet->count;
   self->hot_end = self->hot_cursor + hak_min_size(room, (size_t)HAK_PACKET_BLOCKS - packet->count);
+}
+
+void hak_remote_repeated(void *p, uint32_t tag) {
+  hak_misuse_abort(HAK_VERDICT_DOUBLE_FREE, p, hak_class_size(HAK_TAG_CODE(tag)), "at the call");
 }
 
 void hak_remote_finish_hot(hak_heap *self) {
@@ -92,6 +101,10 @@ HAK_INLINE bool queue(hak_heap *self, uint32_t owner, void *p, unsigned class_co
     *slot = packet;
   }
   if (packet->class_code != class_code) packet->class_code = HAK_PACKET_MIXED;
+#if HAK_CHECKS
+  if (HAK_UNLIKELY(packet->count > 0 && packet->blocks[packet->count - 1] == p))
+    hak_remote_repeated(p, HAK_TAG(owner, class_code));
+#endif
   packet->blocks[packet->count++] = p;
   packet->bytes += hak_class_table[class_code].size;
   if (packet->count == HAK_PACKET_BLOCKS || packet->bytes >= PACKET_BYTES_MAX) {
@@ -152,7 +165,7 @@ static void take_back(hak_heap *heap, void *p, bool to_front, hak_outcome *outco
   }
   if (to_front) {
     void **top = heap->front->top[class_code] + 1;
-    if (((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) != 0 || hak_heap_push_returned(heap, class_code)) {
+    if (((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) != 0 || hak_heap_push_full(heap, class_code)) {
       top = heap->front->top[class_code] + 1;
       *top = p;
       heap->front->top[class_code] = top;
@@ -248,15 +261,20 @@ void hak_remote_send_home(hak_heap *self, hak_packet *emptied) {
   }
 }
 
-void hak_remote_drain(hak_heap *heap) {
+/* The heap's lock is held on entry, not on return. */
+static void drain_and_drop(hak_heap *heap) {
   hak_outcome outcome = {0};
   hak_packet *emptied = NULL;
-  HAK_SCHEDULE_POINT("drain: before lock");
-  hak_lock_take(&heap->lock);
   hak_remote_drain_locked(heap, false, &outcome, &emptied);
   /* An active or warm heap keeps its empty carving slabs at hand; a parked one has no use for them. */
-  if (hak_load_relaxed(&heap->state) == HAK_HEAP_PARKED) hak_heap_trim_slabs_locked(heap, &outcome);
+  if (hak_load_relaxed(&heap->state) == HAK_HEAP_PARKED) hak_heap_trim_slabs_locked(heap, outcome.classes, &outcome);
   hak_lock_drop(&heap->lock);
   hak_remote_send_home(hak_tls_front.heap, emptied);
   hak_outcome_settle(&outcome, "in a batch freed by another thread");
+}
+
+void hak_remote_drain(hak_heap *heap) {
+  HAK_SCHEDULE_POINT("drain: before lock");
+  hak_lock_take(&heap->lock);
+  drain_and_drop(heap);
 }

@@ -24,11 +24,17 @@ typedef struct hak_packet {
 /* Queues p, a block of heap `owner`, for its owner. Cannot fail. */
 void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_code);
 
+/* Reports a block that was freed twice in a row. */
+__attribute__((noreturn)) HAK_COLD void hak_remote_repeated(void *p, uint32_t tag);
+
 /* The same where the block's tag is that of the last two: a compare and a store. False: not so. */
 void hak_remote_finish_hot(hak_heap *self);
 HAK_INLINE bool hak_remote_free_hot(hak_heap *self, uint32_t tag, void *p) {
   if (tag != self->hot_tag) return false;
   void **cursor = self->hot_cursor;
+#if HAK_CHECKS
+  if (HAK_UNLIKELY(cursor[-1] == p)) hak_remote_repeated(p, tag); /* a hot packet holds two blocks at least */
+#endif
   *cursor++ = p;
   self->hot_cursor = cursor;
   if (HAK_UNLIKELY(cursor == self->hot_end)) hak_remote_finish_hot(self);
@@ -43,7 +49,7 @@ HAK_INLINE bool hak_remote_keep(hak_heap *self, uint32_t tag, void *p) {
   if (class_code >= HAK_FRONT_CLASSES || (hak_class_whole_lines >> class_code & 1) == 0) return false;
   void **top = self->front->top[class_code];
 #if HAK_CHECKS
-  if (HAK_UNLIKELY(*top == p)) hak_misuse_abort(HAK_VERDICT_DOUBLE_FREE, p, hak_class_size(class_code), "at the call");
+  if (HAK_UNLIKELY(*top == p)) hak_remote_repeated(p, tag);
 #endif
   top++;
   if (((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) == 0) return false;

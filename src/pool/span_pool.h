@@ -22,7 +22,7 @@ typedef struct hak_pool {
   size_t live_spans;  /* held */
   size_t dirty_spans; /* free and dirty */
   size_t claimed_spans; /* held by a purge: untagged */
-  size_t huge_from_spans; /* constant: huge pages are used once so much is held; SIZE_MAX: never */
+  size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
   /* for release.c, since it last began a window */
   size_t peak_spans;     /* most that was held */
   size_t returned_spans; /* given back at once, and not taken again since */

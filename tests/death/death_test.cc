@@ -154,6 +154,42 @@ TEST_P(Block, FreedHereAndByAnotherThread) {
   expect_report(result, is_run() ? kFreeMemory : kDouble, kAtTheFlush);
 }
 
+int double_free_in_a_row_by_another_thread() {
+  unsigned char *p = allocate(block_size);
+  unsigned char *others[3];
+  for (unsigned char *&other : others) other = allocate(block_size);
+  print_victim(p);
+  std::thread([&] {
+    for (unsigned char *other : others) hakmem_free(other); /* on their way in one packet, p behind them */
+    hakmem_free(p);
+    hakmem_free(p);
+  }).join();
+  return 0;
+}
+
+TEST_P(Block, FreedTwiceInARowByAnotherThread) {
+  ProgramResult result = run_forked(double_free_in_a_row_by_another_thread);
+  expect_report(result, is_run() ? kFreeMemory : kDouble, kAtTheCall);
+}
+
+/* The other thread allocates as well, so that it keeps blocks of whole cache lines for itself. */
+int double_free_in_a_row_by_a_thread_that_allocates() {
+  unsigned char *p = allocate(block_size);
+  print_victim(p);
+  std::thread([&] {
+    unsigned char *own = allocate(block_size);
+    hakmem_free(p);
+    hakmem_free(p);
+    own[0] = 0;
+  }).join();
+  return 0;
+}
+
+TEST_P(Block, FreedTwiceInARowByAThreadThatAllocates) {
+  ProgramResult result = run_forked(double_free_in_a_row_by_a_thread_that_allocates);
+  expect_report(result, is_run() ? kFreeMemory : kDouble, kAtTheCall);
+}
+
 int double_free_by_two_other_threads() {
   unsigned char *p = allocate(block_size), *holds_the_slab = allocate(block_size);
   print_victim(p);

@@ -154,17 +154,31 @@ bool grow(size_t size, size_t blocks, size_t capacity) {
   return bin_of(size).capacity >= capacity;
 }
 
-TEST_F(Front, SwingsGrowTheCapacityUpToAMebibyte) {
+TEST_F(Front, SwingsGrowTheCapacityUpToTwoMebibytes) {
   in_new_thread([] {
     ASSERT_TRUE(grow(256, 3000, 4 * bin_of(256).capacity));
     for (int round = 0; round < 100; round++) free_all(alloc_many(256, 20000));
-    EXPECT_LE(bin_of(256).capacity * size_t(256), HAK_MIB);
+    EXPECT_LE(bin_of(256).capacity * size_t(256), 2 * HAK_MIB);
     // And then the swing needs no slab any more.
     size_t fits = bin_of(256).capacity - SLOTS;
     free_all(alloc_many(256, fits));
     uint32_t slow = self()->slow_count;
     for (int round = 0; round < 10; round++) free_all(alloc_many(256, fits));
     EXPECT_EQ(self()->slow_count, slow);
+  });
+}
+
+TEST_F(Front, ClassesTogetherGrowByTwoMebibytes) {
+  in_new_thread([] {
+    size_t grown = 0;
+    for (size_t size : {256, 512, 1024, 2048, 4096}) {
+      unsigned first = bin_of(size).capacity;
+      for (int round = 0; round < 300; round++) free_all(alloc_many(size, 6 * HAK_MIB / size));
+      grown += (bin_of(size).capacity - first) * size;
+    }
+    EXPECT_EQ(grown, self()->grown_bytes);
+    EXPECT_LE(grown, 2 * HAK_MIB);
+    EXPECT_GT(grown, 256 * HAK_KIB);
   });
 }
 

@@ -65,6 +65,40 @@ TEST_F(Release, ExcessGoesAtOnceToSevenEighths) {
   EXPECT_GT(fake_os::count(fake_os::ADVISE), before);
 }
 
+// Given back at once and taken again within a second: the next time as much is kept as was held, while that goes on.
+TEST_F(Release, RegretKeepsWhatComesBack) {
+  fake_os::set_clock(5000000);
+  make_dirty(200);
+  hak_release_excess();
+  EXPECT_LE(dirty_mib(), 56u);
+  make_dirty(200);  // taken again …
+  hak_release_excess();
+  EXPECT_EQ(dirty_mib(), 200u) << "and now kept";
+  unsigned before = fake_os::count(fake_os::ADVISE);
+  for (int i = 0; i < 10; i++) {
+    make_dirty(200);
+    hak_release_excess();
+  }
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), before) << "a program that swings makes no system call";
+  // Two windows without a swing end it.
+  for (uint64_t now : {5001000, 5002000, 5003000}) {
+    fake_os::set_clock(now);
+    hak_release_excess();
+  }
+  EXPECT_LE(dirty_mib(), 56u);
+}
+
+TEST_F(Release, NoRegretForMemoryThatStaysAway) {
+  uint64_t now = 6000000;
+  for (int i = 0; i < 5; i++) {
+    fake_os::set_clock(now += 1500);
+    hak_release_excess();  // a window begins
+    make_dirty(200);
+    hak_release_excess();
+    EXPECT_LE(dirty_mib(), 56u) << i;
+  }
+}
+
 TEST_F(Release, GivesBackRunsNotSpans) {
   make_dirty(256);
   unsigned before = fake_os::count(fake_os::ADVISE);

@@ -254,6 +254,108 @@ TEST_F(Remote, ParkedHeapIsDrainedByTheSender) {
   for (const hak_bin &bin : o->bins) EXPECT_EQ(bin.slabs.slabs, 0u) << "a parked heap keeps no empty slab";
 }
 
+// Classes of whole lines stay with the thread that frees them, while its magazine has room.
+TEST_F(Remote, BlocksOfWholeLinesServeTheThreadThatFreesThem) {
+  constexpr size_t SIZE = 64;
+  auto blocks = owner.alloc(SIZE, 3);
+  hak_heap *o = owner.heap(), *s = sender.heap();
+  auto own = sender.alloc(SIZE, 1);  // the sender has a magazine of the class now
+  sender.free(blocks);
+  EXPECT_EQ(open_count(s, o->id), 0u) << "no packet";
+  EXPECT_EQ(sender.alloc(SIZE, 3), std::vector<void *>(blocks.rbegin(), blocks.rend())) << "the last freed first";
+  sender.free(blocks);
+  sender.run([&] { hakmem_malloc_trim(0); });
+  EXPECT_EQ(waiting(o), 1u) << "a flush sends them home";
+  EXPECT_EQ(waiting_bytes(o), 3 * SIZE);
+  owner.run([&] { hakmem_malloc_trim(0); });
+  for (void *p : blocks) EXPECT_EQ(hak_region_tag_of(p), 0u) << "their slab is empty and gone";
+  sender.free(own);
+}
+
+TEST_F(Remote, OtherBlocksGoHome) {
+  for (size_t size : {size_t(16), size_t(48), size_t(80), size_t(288)}) {
+    auto blocks = owner.alloc(size, 3);
+    hak_heap *o = owner.heap(), *s = sender.heap();
+    auto own = sender.alloc(size, 1);
+    sender.free(blocks);
+    EXPECT_EQ(open_count(s, o->id), 3u) << size << ": two threads would share its lines";
+    sender.run([&] { hakmem_malloc_trim(0); });
+    sender.free(own);
+  }
+}
+
+// What does not fit takes the packet: the sender's own capacity is all it keeps.
+TEST_F(Remote, KeptBlocksAreBounded) {
+  constexpr size_t SIZE = 1024, N = 200;
+  auto blocks = owner.alloc(SIZE, N);
+  hak_heap *s = sender.heap();
+  auto own = sender.alloc(SIZE, 1);
+  sender.free(blocks);
+  unsigned c = hak_class_for(SIZE);
+  size_t kept = 0;
+  sender.run([&] { kept = size_t(s->front->top[c] - (s->bins[c].magazine + 63 - s->bins[c].usable)); });
+  EXPECT_LE(kept, s->bins[c].capacity);
+  EXPECT_GT(kept, 0u);
+  sender.free(own);
+}
+
+// A heap whose thread has ended keeps its front for the next thread, but no more than some.
+TEST_F(Remote, WarmHeapServesTheNextThread) {
+  auto blocks = owner.alloc(48, 10);
+  hak_heap *o = owner.heap();
+  owner.free(blocks);
+  owner.end();
+  EXPECT_EQ(o->state, unsigned(HAK_HEAP_WARM));
+  std::vector<void *> again;
+  hak_heap *adopted = nullptr;
+  std::thread([&] {
+    for (int i = 0; i < 10; i++) again.push_back(hakmem_malloc(48));
+    adopted = hak_heap_current();
+    for (void *p : again) hakmem_free(p);
+  }).join();
+  EXPECT_EQ(adopted, o);
+  EXPECT_EQ(again, std::vector<void *>(blocks.rbegin(), blocks.rend()));
+}
+
+TEST_F(Remote, WarmHeapsAreFewAndSmall) {
+  constexpr int THREADS = 20;
+  std::vector<std::unique_ptr<Actor>> actors;
+  for (int i = 0; i < THREADS; i++) {
+    actors.push_back(std::make_unique<Actor>());
+    for (size_t size : {100, 5000, 20000}) {
+      auto blocks = actors.back()->alloc(size, 100);
+      actors.back()->free(blocks);
+    }
+  }
+  std::vector<hak_heap *> heaps;
+  for (auto &a : actors) heaps.push_back(a->heap());
+  for (auto &a : actors) a->end();
+  int warm = 0;
+  for (hak_heap *h : heaps) {
+    ASSERT_NE(h->state, unsigned(HAK_HEAP_ACTIVE));
+    if (h->state != HAK_HEAP_WARM) continue;
+    warm++;
+    size_t bytes = 0;
+    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+      const hak_bin &bin = h->bins[c];
+      EXPECT_EQ(bin.full, nullptr);
+      if (bin.magazine != nullptr) bytes += size_t(h->front->top[c] - (bin.magazine + 63 - bin.usable)) * hak_class_size(c);
+    }
+    EXPECT_LE(bytes, 512 * HAK_KIB);
+  }
+  EXPECT_EQ(warm, 8);
+  hak_heap_trim_warm(true, hak_os_now_ms());
+  hak_heap_trim_warm(true, hak_os_now_ms() + 1000);
+  int left = 0;
+  for (hak_heap *h : heaps) left += h->state == HAK_HEAP_WARM;
+  EXPECT_EQ(left, 7) << "one that has been warm for a second goes a time";
+  hakmem_malloc_trim(0);
+  for (hak_heap *h : heaps) {
+    EXPECT_EQ(h->state, unsigned(HAK_HEAP_PARKED));
+    for (const hak_bin &bin : h->bins) EXPECT_EQ(bin.slabs.slabs, 0u);
+  }
+}
+
 TEST_F(Remote, SenderThatEndsSendsItsPackets) {
   auto blocks = owner.alloc(64, 5);
   hak_heap *o = owner.heap();
