@@ -53,9 +53,9 @@ HAK_NOINLINE void hak_free_slow(void *p, size_t difference) {
   hak_heap *self = hak_tls_front.heap;
   uint32_t tag = (uint32_t)difference ^ hak_tls_front.key, owner = HAK_TAG_OWNER(tag);
   if (HAK_LIKELY(self != NULL)) {
-    if (hak_remote_free_hot(self, tag, p) || hak_remote_keep(self, tag, p)) return;
+    if (hak_remote_free_hot(self, tag, p)) return;
     if (HAK_LIKELY(difference != HAK_NO_DIFFERENCE && owner != 0 && owner != self->id)) {
-      hak_remote_free(self, owner, p, HAK_TAG_CODE(tag));
+      if (!hak_remote_keep(self, tag, p)) hak_remote_free(self, owner, p, HAK_TAG_CODE(tag));
       return;
     }
   }

@@ -124,7 +124,7 @@ static hak_heap *adopt(void) {
 }
 
 /* Makes a warm heap that its caller has taken off the list a parked one. Nobody else touches its owner's fields. */
-static void cool(hak_heap *h) {
+static void make_cold(hak_heap *h) {
   hak_heap_trim(h);
   hak_cell_give(h->cells);
   h->cells = NULL;
@@ -144,7 +144,7 @@ void hak_heap_trim_warm(bool idle_only, uint64_t now_ms) {
     if (warm_count > 0 && (!idle_only || now_ms - (*oldest_warm())->parked_ms >= WARM_IDLE_MS))
       h = unlist_heap(oldest_warm());
     hak_lock_drop(&hak_registry_lock);
-    if (h != NULL) cool(h);
+    if (h != NULL) make_cold(h);
   } while (h != NULL && !idle_only);
 }
 
@@ -232,7 +232,7 @@ void hak_heap_park_current(void) {
   hak_lock_drop(&hak_registry_lock);
   HAK_SCHEDULE_POINT("park: parked, inbox not read");
   hak_remote_drain(h);
-  if (surplus != NULL) cool(surplus);
+  if (surplus != NULL) make_cold(surplus);
 }
 
 void hak_heap_fork_lock(void) {

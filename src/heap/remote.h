@@ -41,12 +41,12 @@ HAK_INLINE bool hak_remote_free_hot(hak_heap *self, uint32_t tag, void *p) {
   return true;
 }
 
-/* Puts a block of another heap into self's own front, for self's next allocation of that class: it saves the way to its
+/* Puts a block of another heap, tagged `tag`, into self's own front, for self's next allocation of that class: it saves the way to its
  * owner and back, and the lines it lies on are warm here. Only classes of whole lines, or threads would come to share
  * lines, and only while the loaded magazine has room; a thread that only frees has none. */
 HAK_INLINE bool hak_remote_keep(hak_heap *self, uint32_t tag, void *p) {
   unsigned class_code = HAK_TAG_CODE(tag);
-  if (class_code >= HAK_FRONT_CLASSES || (hak_class_whole_lines >> class_code & 1) == 0) return false;
+  if ((hak_class_whole_lines >> class_code & 1) == 0) return false;
   void **top = self->front->top[class_code];
 #if HAK_CHECKS
   if (HAK_UNLIKELY(*top == p)) hak_remote_repeated(p, tag);

@@ -8,7 +8,7 @@
 #include "base/bits.h"
 
 const struct hak_os_ops *hak_os = &hak_os_linux;
-struct hak_os_stats hak_os_stats;
+HAK_ALIGNED(HAK_CACHE_LINE) struct hak_os_stats hak_os_stats;
 
 /* Set once madvise answered ENOMEM: from then on pages are given back by mapping fresh ones over the range. */
 static bool advice_disabled;

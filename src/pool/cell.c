@@ -6,7 +6,7 @@
 #include "base/bits.h"
 #include "os/os.h"
 
-hak_lock hak_cell_lock;
+HAK_ALIGNED(HAK_CACHE_LINE) hak_lock hak_cell_lock;
 
 /* All under hak_cell_lock. */
 static hak_cell *free_cells;

@@ -4,7 +4,7 @@
 #include "os/os.h"
 #include "pool/release.h"
 
-hak_pool hak_span_pool;
+HAK_ALIGNED(HAK_CACHE_LINE) hak_pool hak_span_pool;
 
 static uint32_t now_epoch; /* last release epoch seen; written by hak_pool_set_epoch */
 

@@ -24,7 +24,7 @@ static const uint16_t class_sizes[HAK_CLASSES] = {
 #undef ROW
 };
 
-hak_class_info hak_class_table[HAK_FRONT_CLASSES];
+HAK_ALIGNED(HAK_CACHE_LINE) hak_class_info hak_class_table[HAK_FRONT_CLASSES];
 uint64_t hak_class_whole_lines;
 _Static_assert(HAK_FRONT_CLASSES <= 64, "a bit for each class");
 
