@@ -25,8 +25,9 @@ STAYS = "ownership of the pointer at each free; double and inner frees at a flus
 def safety(pairs: int, seed: int | None, json_path: Path | None) -> None:
     """Build without the fast path's misuse checks, and compare with the release build.
 
-    The preset bench-fast (HAKMEM_CHECKS=OFF) leaves out: two frees of one block in a row seen at
-    the call, and the size check of sized free and delete. A ratio above 1 is the price of those.
+    The preset bench-fast (HAKMEM_CHECKS=OFF) leaves out: two frees of one block in a row, by its
+    owner or by another thread, seen at the call, and the size check of sized free and delete.
+    A ratio above 1 is the price of those.
     Ownership and the checks made when a class is flushed stay in both builds.
     """
     console = tables.make_console()
