@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-RESULT = re.compile(r"Throughput = (\d+) ops/s \[([^\]]*)\] time=(\d+\.\d{3})s\n")
+RESULT = re.compile(r"Throughput = (\d{4,}|\d{1,3}(?:\.\d{3})?) ops/s \[([^\]]*)\] time=(\d+\.\d{3})s\n")
 SERVED = re.compile(r"\[SS_OS_STATS\] alloc=(\d+) ")
 TIMEOUT_S = 50
 
@@ -26,7 +26,7 @@ def run(command: list[str], preload: str | None = None) -> subprocess.CompletedP
 def labels(output: str) -> dict[str, str] | None:
     """The labels of the result line; None unless there is exactly one such line, the first, with work done."""
     found = RESULT.findall(output)
-    if len(found) != 1 or RESULT.match(output) is None or int(found[0][0]) == 0:
+    if len(found) != 1 or RESULT.match(output) is None or float(found[0][0]) == 0:
         return None
     pairs = [label.partition("=") for label in found[0][1].split(" ")]
     return {name: value for name, _, value in pairs} if all(value for _, _, value in pairs) else None

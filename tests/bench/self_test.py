@@ -12,8 +12,10 @@ def done(status: int, out: str = "", err: str = "") -> CompletedProcess:
 
 def main() -> None:
     assert check.labels(GOOD) == {"iter": "5", "check": "0f"}
+    assert check.labels(GOOD.replace("12", "12.345")) is not None
     assert check.labels(GOOD + "RSS = 5 kB, live = 4 kB\n") is not None
-    for bad in ("", GOOD * 2, GOOD.replace("12", "0"), GOOD.replace("ops/s", "op/s"), "x\n" + GOOD, GOOD.replace("=5", "")):
+    for bad in ("", GOOD * 2, GOOD.replace("12", "0"), GOOD.replace("ops/s", "op/s"), "x\n" + GOOD, GOOD.replace("=5", ""),
+                GOOD.replace("12", "12.5"), GOOD.replace("12", "1234.567"), GOOD.replace("12", "0.000")):
         assert check.labels(bad) is None, bad
 
     assert not check.result_problems("run", done(0, GOOD))
