@@ -1,7 +1,7 @@
 """Options that several commands share, and their checks."""
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -100,6 +100,35 @@ def seed_option() -> Decorator:
         type=click.IntRange(0),
         help="Of the order and the intervals; printed when not given.",
     )
+
+
+def rows_option(what: str) -> Decorator:
+    """--rows, to be given to suite.pick(); `what` they are, for the help."""
+    return click.option(
+        "--rows",
+        "wanted",
+        multiple=True,
+        metavar="NAME",
+        help=f"{what}: names, patterns such as 'larson*', group:NAME.",
+    )
+
+
+def resume_folder_option(rest: str) -> Decorator:
+    return click.option(
+        "--resume",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="FOLDER",
+        help=f"Go on with a stopped run, or {rest} again.",
+    )
+
+
+def require_resume_alone(context: click.Context, given: Iterable[str], allowed: set[str]) -> None:
+    """Beside --resume only `allowed` parameters: the others are those of the run resumed."""
+    source = click.core.ParameterSource.COMMANDLINE
+    for name in given:
+        if name not in allowed and context.get_parameter_source(name) == source:
+            option = next(p.opts[0] for p in context.command.params if p.name == name)
+            raise LabError(f"--resume takes all from its folder: {option} cannot be given", 2)
 
 
 def output_option(name: str, parameter: str, text: str) -> Decorator:

@@ -112,6 +112,11 @@ static hak_heap **oldest_warm(void) {
   return link;
 }
 
+/* Behind the warm ones. */
+static void list_parked(hak_heap *h) {
+  list_heap(warm_count == 0 ? &parked : &(*oldest_warm())->next_parked, h, HAK_HEAP_PARKED);
+}
+
 static hak_heap *adopt(void) {
   hak_lock_take(&hak_registry_lock);
   hak_heap *h = NULL;
@@ -130,8 +135,7 @@ static void make_cold(hak_heap *h) {
   h->cells = NULL;
   h->front = NULL;
   hak_lock_take(&hak_registry_lock);
-  hak_heap **link = warm_count == 0 ? &parked : &(*oldest_warm())->next_parked;
-  list_heap(link, h, HAK_HEAP_PARKED);
+  list_parked(h);
   hak_lock_drop(&hak_registry_lock);
 }
 
@@ -255,7 +259,7 @@ static void orphan(hak_heap *h) {
   memset(h->open, 0, sizeof h->open);
   h->returned_bytes = 0;
   hak_heap_init_bins(h);
-  list_heap(warm_count == 0 ? &parked : &(*oldest_warm())->next_parked, h, HAK_HEAP_PARKED);
+  list_parked(h);
 }
 
 void hak_heap_fork_child(void) {

@@ -3,9 +3,8 @@
  * States: ACTIVE (a thread owns it), WARM and PARKED (nobody does). A thread that ends leaves its heap WARM: what its
  * front held stays with the heap, for the next thread. Only the latest few are; older ones are trimmed and PARKED. The
  * slow lock protects slabs and their bitmaps. The owner holds it in refill and flush; a sender that finds the heap
- * without owner, or its inbox backed up, holds it to drain
- * the inbox into the bitmaps. Heaps are never freed and ids never reassigned, so a tag always names a valid heap.
- * Adoption hands a parked heap, id included, to a new thread.
+ * without owner, or its inbox backed up, holds it to drain the inbox into the bitmaps. Heaps are never freed and ids
+ * never reassigned, so a tag always names a valid heap. Adoption hands a heap, id included, to a new thread.
  *
  * Lock ranks: registry < slow locks < pool < cells. */
 #ifndef HAK_HEAP_HEAP_H

@@ -29,7 +29,17 @@ static unsigned push(hak_heap *owner, hak_packet *packet) {
   return (unsigned)weight;
 }
 
-static void drain_and_drop(hak_heap *heap);
+/* The heap's lock is held on entry, not on return. */
+static void drain_and_drop(hak_heap *heap) {
+  hak_outcome outcome = {0};
+  hak_packet *emptied = NULL;
+  hak_remote_drain_locked(heap, false, &outcome, &emptied);
+  /* An active or warm heap keeps its empty carving slabs at hand; a parked one has no use for them. */
+  if (hak_load_relaxed(&heap->state) == HAK_HEAP_PARKED) hak_heap_trim_slabs_locked(heap, outcome.classes, &outcome);
+  hak_lock_drop(&heap->lock);
+  hak_remote_send_home(hak_tls_front.heap, emptied);
+  hak_outcome_settle(&outcome, "in a batch freed by another thread");
+}
 
 static void send(hak_packet *packet) {
   hak_heap *owner = hak_heap_by_id(packet->owner);
@@ -259,18 +269,6 @@ void hak_remote_send_home(hak_heap *self, hak_packet *emptied) {
     do packet->next = old;
     while (!hak_cas_weak_release(&home->homecoming, &old, packet));
   }
-}
-
-/* The heap's lock is held on entry, not on return. */
-static void drain_and_drop(hak_heap *heap) {
-  hak_outcome outcome = {0};
-  hak_packet *emptied = NULL;
-  hak_remote_drain_locked(heap, false, &outcome, &emptied);
-  /* An active or warm heap keeps its empty carving slabs at hand; a parked one has no use for them. */
-  if (hak_load_relaxed(&heap->state) == HAK_HEAP_PARKED) hak_heap_trim_slabs_locked(heap, outcome.classes, &outcome);
-  hak_lock_drop(&heap->lock);
-  hak_remote_send_home(hak_tls_front.heap, emptied);
-  hak_outcome_settle(&outcome, "in a batch freed by another thread");
 }
 
 void hak_remote_drain(hak_heap *heap) {

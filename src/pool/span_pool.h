@@ -36,8 +36,8 @@ typedef struct hak_pool_tags {
 } hak_pool_tags;
 
 /* Takes `spans` adjacent spans aligned to align_spans (a power of two; absolute addresses) and tags them. The first
- * span's metadata is returned with start (its address), head, span_count and tag set. `dense`: all of it is going to be used.
- * *zeroed tells whether all of it reads as zero. NULL: out of memory. */
+ * span's metadata is returned with start (its address), head, span_count and tag set. `dense`: all of it is going to be
+ * used. *zeroed tells whether all of it reads as zero. NULL: out of memory. */
 hak_span *hak_pool_take(size_t spans, size_t align_spans, hak_pool_tags tags, bool dense, bool *zeroed);
 
 /* Takes the `extra` spans right behind `span` if they are free, for growth in place, and tags them. */

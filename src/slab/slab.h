@@ -29,7 +29,7 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
                           bool *release_due);
 
-/* The same for one block. */
+/* The same for one block, which costs 57 instructions less so (decision 011). */
 hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p, bool *release_due);
 
 /* Whether p is the start of a carved block, and not free. */

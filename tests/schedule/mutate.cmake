@@ -44,9 +44,12 @@ elseif(MUTATION STREQUAL "adopt_leaves_heap_on_list")
 elseif(MUTATION STREQUAL "fork_keeps_states")
   # The heaps of threads that are not in the child stay ACTIVE there.
   set(from [=[
-  list_heap(warm_count == 0 ? &parked : &(*oldest_warm())->next_parked, h, HAK_HEAP_PARKED);
+  hak_heap_init_bins(h);
+  list_parked(h);
 ]=])
-  set(to "")
+  set(to [=[
+  hak_heap_init_bins(h);
+]=])
 elseif(MUTATION STREQUAL "fork_keeps_locks")
   # The child begins with the pool's lock held by nobody.
   set(from [=[

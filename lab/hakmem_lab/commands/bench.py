@@ -24,8 +24,11 @@ from hakmem_lab.options import (
     html_option,
     json_option,
     output_option,
+    require_resume_alone,
     require_usable,
     resolve_seed,
+    resume_folder_option,
+    rows_option,
     seed_option,
     split_pair,
 )
@@ -49,7 +52,7 @@ DEFAULT_SUITE = "quick"
 # Estimates are no better than this.
 LIMIT_SLACK = 1.1
 # What can be given together with --resume: only where results go.
-OUTPUTS = ("csv_path", "json_path", "html_path", "scenario_path", "resume")
+OUTPUTS = {"csv_path", "json_path", "html_path", "scenario_path", "resume"}
 
 
 def complete_suites(
@@ -60,13 +63,7 @@ def complete_suites(
 
 @click.command()
 @click.option("--list", "list_only", is_flag=True, help="Show suites, or the rows of SUITE.")
-@click.option(
-    "--rows",
-    "wanted",
-    multiple=True,
-    metavar="NAME",
-    help="Only these rows: names, patterns such as 'larson*', group:NAME.",
-)
+@rows_option("Only these rows")
 @click.option(
     "--mode",
     "modes",
@@ -89,12 +86,7 @@ def complete_suites(
     help="A variable for every program; settings of allocators in your environment are taken away.",
 )
 @seed_option()
-@click.option(
-    "--resume",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Go on with a stopped run, or make its reports again.",
-)
+@resume_folder_option("make its reports")
 @csv_option()
 @json_option()
 @html_option()
@@ -218,11 +210,7 @@ def chosen(suite: Suite, given: dict) -> tuple[list[Allocator], list[str]]:
 
 
 def resumed(context: click.Context, given: dict) -> Session:
-    source = click.core.ParameterSource.COMMANDLINE
-    for name in given:
-        if name not in OUTPUTS and context.get_parameter_source(name) == source:
-            option = next(p.opts[0] for p in context.command.params if p.name == name)
-            raise LabError(f"--resume takes all from its folder: {option} cannot be given", 2)
+    require_resume_alone(context, given, OUTPUTS)
     session = load(given["resume"])
     require_unchanged(session)
     return session

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -18,7 +17,10 @@ from hakmem_lab.options import (
     csv_option,
     json_option,
     output_option,
+    require_resume_alone,
     resolve_seed,
+    resume_folder_option,
+    rows_option,
     seed_option,
 )
 from hakmem_lab.peers import Allocator
@@ -33,7 +35,7 @@ from hakmem_lab.variants_results import COLUMNS, csv_lines, document, row_figure
 from hakmem_lab.variants_run import Asked, build_all, new_session, prove, rows_of
 from hakmem_lab.variants_text import markdown, show
 
-OUTPUTS = ("csv_path", "json_path", "markdown_path", "resume")
+OUTPUTS = {"csv_path", "json_path", "markdown_path", "resume"}
 
 
 def complete_groups(
@@ -44,13 +46,7 @@ def complete_groups(
 
 @click.command()
 @click.option("--list", "list_only", is_flag=True, help="Show groups, or the variants of GROUP.")
-@click.option(
-    "--rows",
-    "wanted",
-    multiple=True,
-    metavar="NAME",
-    help="Instead of the group's rows: names, patterns such as 'larson*', group:NAME.",
-)
+@rows_option("Instead of the group's rows")
 @click.option(
     "--rounds",
     type=click.IntRange(1),
@@ -71,12 +67,7 @@ def complete_groups(
     help="Time limit to scale the work to.",
 )
 @seed_option()
-@click.option(
-    "--resume",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Go on with a stopped run, or write its figures again.",
-)
+@resume_folder_option("write its figures")
 @csv_option()
 @json_option()
 @output_option("--markdown", "markdown_path", "Write the tables as Markdown, for a decision.")
@@ -154,11 +145,7 @@ def require_built(built: Sequence[Allocator]) -> None:
 
 
 def resumed(context: click.Context, given: dict) -> Session:
-    source = click.core.ParameterSource.COMMANDLINE
-    for name in given:
-        if name not in OUTPUTS and context.get_parameter_source(name) == source:
-            said = next(p.opts[0] for p in context.command.params if p.name == name)
-            raise LabError(f"--resume takes all from its folder: {said} cannot be given", 2)
+    require_resume_alone(context, given, OUTPUTS)
     session = load(given["resume"])
     if session.allocators[0].name != BASE or "repeat" not in session.facts:
         raise LabError(f"{given['resume']} is of `hakmem bench`, not of variants", 2)
