@@ -4,7 +4,7 @@
 
 #include "api/api.h"
 #include "api/init.h"
-#include "heap/heap.h"
+#include "heap/run_stock.h"
 #include "large/huge.h"
 #include "large/run.h"
 #include "os/os.h"
@@ -22,7 +22,13 @@ static bool reclaim(void) {
 
 static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
   if (size <= HAK_RUN_MAX && align <= HAK_RUN_MAX) {
-    void *p = hak_run_alloc(size, align, zeroed);
+    hak_heap *h = hak_tls_front.heap;
+    void *p = h != NULL && align <= HAK_SPAN_SIZE ? hak_run_stock_take(h, hak_run_spans(size)) : NULL;
+    if (p != NULL) {
+      *zeroed = false;
+      return p;
+    }
+    p = hak_run_alloc(size, align, zeroed);
     if (p != NULL) return p;
     /* Regions full or the run does not fit any: a mapping of its own may still. */
   }

@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "guard/foreign.h"
 #include "heap/remote.h"
+#include "heap/run_stock.h"
 #include "large/huge.h"
 #include "large/run.h"
 #include "pool/release.h"
@@ -15,7 +16,9 @@ static HAK_COLD void free_outside_regions(void *p, const void *caller) {
 
 static void free_run(hak_region *region, void *p) {
   bool release_due = false;
-  hak_verdict verdict = hak_run_free(region, p, &release_due);
+  hak_heap *h = hak_tls_front.heap;
+  hak_verdict verdict =
+      h != NULL ? hak_run_stock_put(h, region, p, &release_due) : hak_run_free(region, p, &release_due);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
     hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_run_size(region, p), "at the call");
   if (release_due) hak_release_excess();

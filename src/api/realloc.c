@@ -62,7 +62,8 @@ void *hak_realloc(void *p, size_t size, const void *caller) {
     return stays(block_size, size) ? p : move_block(p, block_size, size);
   }
   if (tag == HAK_TAG(0, HAK_CODE_RUN)) return resize_run(region, p, size);
-  hak_misuse_abort(tag == 0 ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
+  bool freed = tag == 0 || tag == HAK_TAG(0, HAK_CODE_RUN_KEPT);
+  hak_misuse_abort(freed ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
 }
 
 void *hak_reallocarray(void *p, size_t count, size_t size, const void *caller) {

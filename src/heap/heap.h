@@ -43,6 +43,13 @@ typedef struct hak_bin {
   hak_slab_set slabs;
 } hak_bin;
 
+#define HAK_RUN_STOCK 8
+
+typedef struct hak_kept_run {
+  void *p;
+  uint32_t spans;
+} hak_kept_run;
+
 typedef struct hak_heap {
   /* constant once published */
   uint32_t id;
@@ -61,6 +68,10 @@ typedef struct hak_heap {
   uint32_t ending_rounds;
   uint32_t returned_bytes; /* in the bins' returned packets */
   uint32_t grown_bytes;    /* what the bins' capacities have grown by */
+  hak_kept_run run_stock[HAK_RUN_STOCK]; /* the oldest first; see run_stock.h */
+  uint32_t run_stock_count;
+  uint32_t run_stock_spans;
+  uint32_t run_stock_hits; /* since the last tick that looked */
   hak_front shadow;        /* the front in counted or switched-off mode, and while warm */
   /* registry lock */
   struct hak_heap *next_parked;
@@ -71,6 +82,7 @@ typedef struct hak_heap {
   uint32_t state;
   HAK_ALIGNED(HAK_CACHE_LINE) struct hak_packet *homecoming; /* this heap's empty packets */
   HAK_ALIGNED(HAK_CACHE_LINE) hak_lock lock;                 /* the slow lock */
+  uint64_t spare_classes; /* written under the slow lock, read by any: bit c: class c may have free blocks in its slabs */
   hak_bin bins[HAK_FRONT_CLASSES];
 } hak_heap;
 
@@ -80,7 +92,7 @@ typedef struct hak_outcome {
   hak_verdict verdict; /* the first bad one */
   void *bad;
   unsigned bad_class;
-  uint64_t classes; /* bit c: a block of class c went into its slab by hak_heap_put_locked */
+  uint64_t classes; /* bit c: a block of class c went into its slab */
 } hak_outcome;
 
 extern hak_heap hak_emergency_heap;
@@ -135,6 +147,9 @@ void hak_heap_trim_warm(bool idle_only, uint64_t now_ms);
 
 void hak_outcome_settle(const hak_outcome *outcome, const char *where);
 void hak_heap_put_locked(hak_heap *heap, void *p, unsigned class_code, hak_outcome *outcome);
+/* Several of one class; the first bad one ends it. */
+void hak_heap_put_all_locked(hak_heap *heap, void *const *blocks, unsigned count, unsigned class_code,
+                             hak_outcome *outcome);
 /* Room for one more block of the class on the loaded magazine, swapping or flushing. False: no magazine to be had. */
 bool hak_heap_make_room(hak_heap *heap, unsigned class_code);
 /* The same without flushing: false when the class's capacity is used up. */

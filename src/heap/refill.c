@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 #include "heap/remote.h"
+#include "heap/run_stock.h"
 #include "os/os.h"
 #include "pool/release.h"
 
@@ -27,6 +28,8 @@
 #define WARM_CLASS_BYTES HAK_SPAN_SIZE
 #define WARM_BYTES (512 * HAK_KIB)
 
+#define LENDERS_MAX 16 /* heaps asked before a new slab is made */
+
 #define BATCH_FIRST 4
 #define TICK_MASK 63 /* the clock is read every 64 slow paths */
 #define IDLE_MS 250
@@ -45,6 +48,7 @@ static bool is_pinned(unsigned class_code) {
 void hak_heap_init_bins(hak_heap *h) {
   h->hot_tag = HAK_TAG_NONE;
   h->grown_bytes = 0;
+  h->run_stock_count = h->run_stock_spans = 0;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     hak_bin *bin = &h->bins[c];
     bin->magazine = bin->full = NULL;
@@ -90,20 +94,32 @@ static void note_bad(hak_outcome *outcome, hak_verdict verdict, void *p, unsigne
   outcome->bad_class = c + 1;
 }
 
+HAK_INLINE void note_spare(hak_heap *h, unsigned c) {
+  uint64_t spare = hak_load_relaxed(&h->spare_classes), bit = (uint64_t)1 << c;
+  if ((spare & bit) == 0) hak_store_relaxed(&h->spare_classes, spare | bit);
+}
+
 void hak_heap_put_locked(hak_heap *h, void *p, unsigned c, hak_outcome *outcome) {
   hak_verdict verdict =
       hak_slab_set_put_one(&h->bins[c].slabs, HAK_TAG(h->id, c), p, &outcome->release_due);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) note_bad(outcome, verdict, p, c);
   outcome->classes |= (uint64_t)1 << c;
+  note_spare(h, c);
+}
+
+void hak_heap_put_all_locked(hak_heap *h, void *const *blocks, unsigned count, unsigned c, hak_outcome *outcome) {
+  hak_verdict verdict;
+  unsigned n = hak_slab_set_put(&h->bins[c].slabs, HAK_TAG(h->id, c), blocks, count, &verdict, &outcome->release_due);
+  if (HAK_UNLIKELY(n < count)) note_bad(outcome, verdict, blocks[n], c);
+  outcome->classes |= (uint64_t)1 << c;
+  note_spare(h, c);
 }
 
 static void flush_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
   hak_outcome outcome = {0};
   count = hak_remote_sort_out(h, blocks, count, c);
   hak_lock_take(&h->lock);
-  hak_verdict verdict;
-  unsigned n = hak_slab_set_put(&h->bins[c].slabs, HAK_TAG(h->id, c), blocks, count, &verdict, &outcome.release_due);
-  if (HAK_UNLIKELY(n < count)) note_bad(&outcome, verdict, blocks[n], c);
+  hak_heap_put_all_locked(h, blocks, count, c, &outcome);
   hak_lock_drop(&h->lock);
   h->bins[c].activity++;
   if (h->counts != NULL) h->counts[c].flushes++;
@@ -226,6 +242,25 @@ static void load_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) 
   h->front->top[c] = top;
 }
 
+/* Free blocks of another heap, before a new slab is made: each heap's need of a class peaks at a time of its own, and
+ * the process would hold the sum of the peaks. They stay the lender's; only classes of whole lines, as in
+ * hak_remote_keep. The caller holds its own slow lock, so the lender's is not waited for. */
+static unsigned borrow(hak_heap *h, unsigned c, void **out, unsigned wanted) {
+  if ((hak_class_whole_lines >> c & 1) == 0) return 0;
+  uint32_t limit = hak_heap_id_limit(), id = h->id;
+  for (uint32_t tries = hak_min_size(limit - 2, LENDERS_MAX); tries > 0; tries--) {
+    if (++id == limit) id = HAK_EMERGENCY_ID + 1;
+    hak_heap *lender = hak_heap_by_id(id);
+    uint64_t spare = hak_load_relaxed(&lender->spare_classes), bit = (uint64_t)1 << c;
+    if ((spare & bit) == 0 || lender == h || !hak_lock_try(&lender->lock)) continue;
+    unsigned n = hak_slab_set_take_free(&lender->bins[c].slabs, c, out, wanted);
+    if (n < wanted) hak_store_relaxed(&lender->spare_classes, hak_load_relaxed(&lender->spare_classes) & ~bit);
+    hak_lock_drop(&lender->lock);
+    if (n > 0) return n;
+  }
+  return 0;
+}
+
 /* False: no memory, for the magazine or the blocks. */
 static bool refill(hak_heap *h, unsigned c) {
   hak_bin *bin = &h->bins[c];
@@ -250,7 +285,9 @@ static bool refill(hak_heap *h, unsigned c) {
   bool served = loaded_count(h, c) > 0 || bin->returned != NULL;
   if (!served) {
     unsigned batch = (unsigned)hak_min_size(bin->batch, bin->usable);
-    taken = hak_slab_set_take(&bin->slabs, c, h->id, blocks, batch);
+    taken = hak_slab_set_take_ready(&bin->slabs, c, blocks, batch);
+    if (taken == 0) taken = borrow(h, c, blocks, batch);
+    if (taken == 0) taken = hak_slab_set_take(&bin->slabs, c, h->id, blocks, batch);
   }
   hak_lock_drop(&h->lock);
   if (loaded_count(h, c) == 0) hak_remote_load_returned(h, c);
@@ -373,12 +410,20 @@ static void empty_bin(hak_heap *h, unsigned c) {
   hak_heap_give_cell(h, magazine);
 }
 
+static void flush_runs(hak_heap *h) {
+  bool release_due = false;
+  hak_run_stock_flush(h, &release_due);
+  if (release_due) hak_release_excess();
+}
+
 void hak_heap_flush_all(hak_heap *h) {
+  flush_runs(h);
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) empty_bin(h, c);
   hak_remote_send_open(h);
 }
 
 void hak_heap_slim(hak_heap *h) {
+  flush_runs(h);
   size_t kept = 0;
   bool any_returned = h->returned_bytes != 0;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
@@ -411,6 +456,8 @@ void hak_heap_trim(hak_heap *h) {
 /* Classes that neither refilled nor flushed for a while give half of their stacked magazines back, and half of their
  * capacity. */
 static void shrink_idle(hak_heap *h) {
+  if (h->run_stock_hits == 0) flush_runs(h);
+  h->run_stock_hits = 0;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     hak_bin *bin = &h->bins[c];
     bool idle = bin->activity == 0;

@@ -167,6 +167,7 @@ HAK_INLINE uint32_t class_now(const hak_heap *heap, const void *p) {
   return hak_region_tag_of(p) ^ HAK_TAG(heap->id, 0);
 }
 
+/* Blocks of a packet of several classes. */
 static void take_back(hak_heap *heap, void *p, bool to_front, hak_outcome *outcome) {
   uint32_t class_code = class_now(heap, p);
   if (HAK_UNLIKELY(class_code >= HAK_FRONT_CLASSES)) {
@@ -231,7 +232,7 @@ void hak_remote_flush_returned(hak_heap *heap, unsigned class_code) {
   hak_lock_take(&heap->lock);
   for (hak_packet *packet = emptied; packet != NULL; packet = packet->next) {
     heap->returned_bytes -= packet->bytes;
-    for (unsigned i = 0; i < packet->count; i++) take_back(heap, packet->blocks[i], false, &outcome);
+    hak_heap_put_all_locked(heap, packet->blocks, packet->count, class_code, &outcome);
   }
   hak_lock_drop(&heap->lock);
   bin->returned = NULL;
@@ -249,7 +250,10 @@ void hak_remote_drain_locked(hak_heap *heap, bool to_front, hak_outcome *outcome
       packet = next;
       continue;
     }
-    for (uint32_t i = 0; i < packet->count; i++) take_back(heap, packet->blocks[i], to_front, outcome);
+    if (packet->class_code != HAK_PACKET_MIXED)
+      hak_heap_put_all_locked(heap, packet->blocks, packet->count, packet->class_code, outcome);
+    else
+      for (uint32_t i = 0; i < packet->count; i++) take_back(heap, packet->blocks[i], to_front, outcome);
     packet->next = *emptied;
     *emptied = packet;
     packet = next;

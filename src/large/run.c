@@ -1,21 +1,34 @@
 #include "large/run.h"
 
-static size_t spans_for(size_t size) { return (size + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT; }
-
 #define RUN_TAG HAK_TAG(0, HAK_CODE_RUN)
 #define BODY_TAG HAK_TAG(0, HAK_CODE_RUN_BODY)
 
 void *hak_run_alloc(size_t size, size_t align, bool *zeroed) {
-  hak_span *s = hak_pool_take(spans_for(hak_max_size(size, 1)), hak_max_size(spans_for(align), 1),
+  hak_span *s = hak_pool_take(hak_run_spans(size), hak_run_spans(align),
                               (hak_pool_tags){RUN_TAG, BODY_TAG}, true, zeroed);
   return s == NULL ? NULL : (void *)s->start;
 }
 
+hak_verdict hak_run_keep(hak_region *r, void *p) {
+  if (hak_region_span(r, p)->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
+  uint32_t expected = RUN_TAG;
+  bool won = hak_cas_acquire(&r->tags[hak_region_index(r, p)], &expected, HAK_TAG(0, HAK_CODE_RUN_KEPT));
+  return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
+}
+
+void hak_run_reuse(void *p) {
+  hak_region *r = hak_region_find(p);
+  hak_store_relaxed(&r->tags[hak_region_index(r, p)], RUN_TAG);
+}
+
+void hak_run_give_kept(void *p, bool *release_due) {
+  hak_pool_give(hak_region_span(hak_region_find(p), p), 0, RUN_TAG, release_due);
+}
+
 hak_verdict hak_run_free(hak_region *r, void *p, bool *release_due) {
-  hak_span *s = hak_region_span(r, p);
-  if (s->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
-  /* Tested again under the pool's lock: of two threads that free one run at the same time, one is told. */
-  return hak_pool_give(s, 0, RUN_TAG, release_due) ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
+  hak_verdict verdict = hak_run_keep(r, p);
+  if (HAK_LIKELY(verdict == HAK_VERDICT_OK)) hak_run_give_kept(p, release_due);
+  return verdict;
 }
 
 size_t hak_run_size(const hak_region *r, const void *p) {
@@ -24,7 +37,7 @@ size_t hak_run_size(const hak_region *r, const void *p) {
 
 bool hak_run_resize(hak_region *r, void *p, size_t size, bool *release_due) {
   hak_span *s = hak_region_span(r, p);
-  size_t wanted = spans_for(size), have = s->span_count;
+  size_t wanted = hak_run_spans(size), have = s->span_count;
   if (wanted > have) return wanted <= HAK_RUN_MAX_SPANS && hak_pool_extend(s, wanted - have, BODY_TAG);
   return wanted == have || hak_pool_give(s, wanted, RUN_TAG, release_due);
 }

@@ -17,14 +17,20 @@
 
 static uint64_t epoch_end_ms; /* relaxed; the thread whose compare-and-swap moves it runs the epoch's work */
 static uint32_t epoch;
+static bool was_far_over; /* relaxed: at the last tick */
 
 /* pool lock */
 static uint64_t window_end_ms;
 static size_t previous_peak_spans;
 static bool regretting;
 
+/* Relaxed. After giving back did not suffice: what has to be dirty for the next attempt. */
+static size_t patience_spans;
+
+static size_t burst_limit(size_t live_spans) { return hak_max_size(BURST_KEEP_SPANS, live_spans); }
+
 bool hak_release_over_limit(size_t dirty_spans, size_t live_spans) {
-  return dirty_spans > hak_max_size(BURST_KEEP_SPANS, live_spans);
+  return dirty_spans > hak_max_size(burst_limit(live_spans), hak_load_relaxed(&patience_spans));
 }
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
@@ -56,7 +62,8 @@ static size_t give_back_pass(size_t keep_spans, uint32_t idle_epochs, bool whole
   return given;
 }
 
-/* Whole huge pages first: one that is given back in part is small pages from then on. */
+/* Whole huge pages first: one that is given back in part is small pages from then on, and single spans cost a system
+ * call each. */
 static size_t give_back(size_t keep_spans, uint32_t idle_epochs) {
   size_t given = give_back_pass(keep_spans, idle_epochs, true);
   if (dirty_now() > keep_spans) given += give_back_pass(keep_spans, idle_epochs, false);
@@ -76,7 +83,7 @@ static size_t limit_now(uint64_t now_ms) {
     pool->returned_spans = pool->regret_spans = 0;
     window_end_ms = now_ms + WINDOW_MS;
   }
-  size_t limit = hak_max_size(BURST_KEEP_SPANS, live);
+  size_t limit = burst_limit(live);
   size_t peak = hak_max_size(pool->peak_spans, previous_peak_spans);
   if (regretting && peak > live) limit = hak_max_size(limit, peak - live);
   hak_lock_drop(&pool->lock);
@@ -89,10 +96,14 @@ static void note_returned(size_t spans) {
   hak_lock_drop(&hak_span_pool.lock);
 }
 
+/* Whole huge pages only. Where slabs empty in no order there are few at first, and in a moment there are many; what
+ * stays in pieces is given back by the tick. */
 void hak_release_excess(void) {
   size_t limit = limit_now(hak_os_now_ms());
   /* Down to seven eighths of the limit, so that the next free does not call again at once. */
-  if (dirty_now() > limit) note_returned(give_back(limit / 8 * 7, 0));
+  if (dirty_now() > limit) note_returned(give_back_pass(limit / 8 * 7, 0, true));
+  size_t dirty = dirty_now();
+  hak_store_relaxed(&patience_spans, dirty > limit ? dirty + limit / 8 : 0);
 }
 
 void hak_release_tick(uint64_t now_ms) {
@@ -102,6 +113,10 @@ void hak_release_tick(uint64_t now_ms) {
     return;
   hak_pool_set_epoch(hak_add_relaxed(&epoch, 1));
   size_t live = hak_load_relaxed(&hak_span_pool.live_spans);
+  /* Pieces in chunks that are never idle. A program that frees everything passes here for a moment. */
+  bool far_over = dirty_now() > 2 * burst_limit(live);
+  if (far_over && hak_load_relaxed(&was_far_over)) give_back(burst_limit(live), 0);
+  hak_store_relaxed(&was_far_over, far_over);
   size_t keep = hak_max_size(IDLE_KEEP_SPANS, live * IDLE_KEEP_PERCENT / 100);
   if (dirty_now() > keep) give_back(keep, IDLE_EPOCHS);
 }

@@ -242,7 +242,7 @@ bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, b
   const hak_chunk *c = &r->chunks[chunk_index];
   hak_lock_take(&hak_span_pool.lock);
   run dirty = {0, 0};
-  if (c->dirty_spans != 0) dirty = last_dirty_run(c, whole && c->huge);
+  if (c->dirty_spans != 0) dirty = last_dirty_run(c, whole);
   bool found = dirty.bit < dirty.end;
   if (found) {
     *count = hak_min_size(dirty.end - dirty.bit, max_spans);

@@ -49,7 +49,7 @@ bool hak_pool_extend(hak_span *span, size_t extra, uint32_t body_tag);
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due);
 
 /* For release.c: claims one dirty free run of the chunk (removed from the free map so nobody takes it). `whole`:
- * of a chunk of huge pages only whole ones … */
+ * only what fills huge pages … */
 bool hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
                           size_t *count);
 /* … and puts it back, clean if its pages are gone. */

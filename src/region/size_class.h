@@ -14,6 +14,7 @@
 #define HAK_FRONT_CLASSES (HAK_CLASSES + HAK_TWINS)
 #define HAK_CODE_RUN 0x80      /* first span of a run */
 #define HAK_CODE_RUN_BODY 0x81 /* any further span of a run */
+#define HAK_CODE_RUN_KEPT 0x82 /* first span of a freed run that a heap keeps for its next one of the size */
 
 #define HAK_GRANULE 16
 #define HAK_SMALL_MAX ((size_t)32768) /* largest block; beyond it a request is a run */

@@ -67,8 +67,9 @@ static size_t check_tagged(hak_region *r, size_t index) {
   const void *p = hak_region_address(r, index);
   uint32_t tag = hak_load_relaxed(&r->tags[index]), owner = HAK_TAG_OWNER(tag), code = HAK_TAG_CODE(tag);
   if (owner == 0) {
-    expect(code == HAK_CODE_RUN, "span %p: tag %#x is neither a slab nor the start of a run", p, tag);
-    if (code != HAK_CODE_RUN) return 1;
+    bool run = code == HAK_CODE_RUN || code == HAK_CODE_RUN_KEPT;
+    expect(run, "span %p: tag %#x is neither a slab nor the start of a run", p, tag);
+    if (!run) return 1;
     expect(s->start == (uintptr_t)p && s->head == s, "run %p: its metadata names %p", p, (void *)s->start);
     for (uint32_t i = 1; i < s->span_count; i++)
       expect(hak_load_relaxed(&r->tags[index + i]) == HAK_CODE_RUN_BODY, "run %p: span %u has a wrong tag", p, i);

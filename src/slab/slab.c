@@ -38,7 +38,7 @@ HAK_INLINE void settle(hak_slab_set *set, hak_span *s) {
 }
 
 /* A heap's first slabs of a class may never be carved to the end; after these many, it is a class the program uses. */
-#define SPARSE_SLABS 2
+#define SPARSE_SLABS 1
 
 static hak_span *create(unsigned class_code, uint32_t owner, bool dense) {
   const hak_class_info *info = &hak_class_table[class_code];
@@ -91,7 +91,7 @@ static unsigned carve(hak_span *s, size_t block_size, void **out, unsigned wante
   return n;
 }
 
-unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owner, void **out, unsigned wanted) {
+unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted) {
   size_t block_size = hak_class_table[class_code].size;
   unsigned taken = 0;
   for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
@@ -101,18 +101,30 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
       settle(set, s);
     }
   }
-  while (taken < wanted) {
-    if (set->carving == NULL) {
-      /* A short batch is better than a new slab that the caller did not need. */
-      if (taken > 0) break;
-      set->carving = create(class_code, owner, set->slabs >= SPARSE_SLABS);
-      if (set->carving == NULL) break;
-      set->slabs++;
-    }
-    taken += carve(set->carving, block_size, out + taken, wanted - taken);
-    if (set->carving->carved == set->carving->blocks) set->carving = NULL;
-  }
   return taken;
+}
+
+static unsigned take_unused(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted) {
+  hak_span *s = set->carving;
+  unsigned taken = carve(s, hak_class_table[class_code].size, out, wanted);
+  if (s->carved == s->blocks) set->carving = NULL;
+  return taken;
+}
+
+unsigned hak_slab_set_take_ready(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted) {
+  unsigned taken = hak_slab_set_take_free(set, class_code, out, wanted);
+  if (taken < wanted && set->carving != NULL) taken += take_unused(set, class_code, out + taken, wanted - taken);
+  return taken;
+}
+
+unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owner, void **out, unsigned wanted) {
+  unsigned taken = hak_slab_set_take_ready(set, class_code, out, wanted);
+  /* A short batch is better than a new slab that the caller did not need. */
+  if (taken > 0) return taken;
+  set->carving = create(class_code, owner, set->slabs >= SPARSE_SLABS);
+  if (set->carving == NULL) return 0;
+  set->slabs++;
+  return take_unused(set, class_code, out, wanted);
 }
 
 /* Index of the block that starts at p, or blocks when none does. */
@@ -184,13 +196,29 @@ hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p,
   return HAK_VERDICT_OK;
 }
 
+/* A set of more slabs than this has its metadata and bitmaps in no near cache. */
+#define SLABS_IN_CACHE 16
+
+/* Blocks in no order lie in as many slabs: all their metadata is asked for at once, and then all their bitmap words.
+ * Inlined, since gcc 12 drops calls of a function that does nothing but prefetch. */
+HAK_INLINE void prefetch_for_put(void *const *blocks, unsigned count) {
+  const hak_region *r = &hak_main_region;
+  for (unsigned i = 1; i < count; i++)
+    __builtin_prefetch(&r->spans[hak_region_index(r, blocks[i])]); /* of another region: a harmless address */
+  for (unsigned i = 1; i < count; i++) {
+    size_t index = hak_region_index(r, blocks[i]);
+    if (HAK_UNLIKELY(index >= r->span_count)) continue;
+    const hak_span *s = r->spans[index].head;
+    const hak_class_info *info = &hak_class_table[s->class_code];
+    uint64_t block = (((uintptr_t)blocks[i] - s->start) * info->reciprocal) >> 40;
+    __builtin_prefetch(&s->bits[block / 64 % HAK_BITMAP_WORDS], 1);
+  }
+}
+
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
                           bool *release_due) {
   *verdict = HAK_VERDICT_OK;
-  for (unsigned i = 1; i < count; i++) {
-    size_t index = ((uintptr_t)blocks[i] - hak_main_region.base) >> HAK_SPAN_SHIFT;
-    __builtin_prefetch(&hak_main_region.spans[index]); /* of another region: a harmless address */
-  }
+  if (set->slabs > SLABS_IN_CACHE) prefetch_for_put(blocks, count);
   unsigned done = 0;
   while (done < count) {
     void *p = blocks[done];

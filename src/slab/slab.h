@@ -23,6 +23,12 @@ typedef struct hak_slab_set {
  * slab. Makes a new slab (tagged for `owner`) when there is none. Returns the number taken; 0: out of memory. */
 unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owner, void **out, unsigned wanted);
 
+/* The same of free blocks alone: none that were never used, and no new slab. */
+unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted);
+
+/* The same of free blocks and what is not carved yet: no new slab. */
+unsigned hak_slab_set_take_ready(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted);
+
 /* Puts blocks of slabs tagged `tag` back, those of one slab that follow each other together. Returns the number put;
  * less than count: blocks[that number] was bad, as *verdict says. A slab that becomes empty leaves the set for the pool,
  * unless it is the one being carved; *release_due is then set if the pool says so (never cleared). */

@@ -10,6 +10,7 @@ extern "C" {
 #include "hakmem/hakmem.h"
 #include "heap/heap.h"
 #include "heap/remote.h"
+#include "heap/run_stock.h"
 #include "large/huge.h"
 #include "large/run.h"
 #include "misuse/misuse.h"

@@ -65,6 +65,28 @@ TEST_F(Release, ExcessGoesAtOnceToSevenEighths) {
   EXPECT_GT(fake_os::count(fake_os::ADVISE), before);
 }
 
+// One span in sixteen stays in use, so that no huge page is free as a whole.
+TEST_F(Release, PiecesAreLeftToTheTick) {
+  std::vector<hak_span *> spans(256 * SPANS_PER_MIB);
+  bool zeroed, due = false;
+  for (hak_span *&s : spans) s = hak_pool_take(1, 1, {}, true, &zeroed);
+  for (size_t i = 0; i < spans.size(); i++)
+    if (i % 16 != 0 && i % 512 != 8) hak_pool_give(spans[i], 0, 0, &due);
+  EXPECT_TRUE(due);
+  size_t dirty = dirty_mib(), live = hak_span_pool.live_spans;
+  unsigned before = fake_os::count(fake_os::ADVISE);
+  hak_release_excess();
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), before);
+  EXPECT_FALSE(hak_release_over_limit(hak_span_pool.dirty_spans, live)) << "not asked again …";
+  EXPECT_TRUE(hak_release_over_limit(hak_span_pool.dirty_spans + 9 * SPANS_PER_MIB, live)) << "… before there is more";
+  hak_release_tick(1000000);
+  EXPECT_EQ(dirty_mib(), dirty) << "once is a moment";
+  for (size_t i = 8; i < spans.size(); i += 512) hak_pool_give(spans[i], 0, 0, &due);  // no chunk is idle
+  hak_release_tick(1000250);
+  EXPECT_LE(dirty_mib(), 64u);
+  EXPECT_GE(dirty_mib(), 63u);
+}
+
 // Given back at once and taken again within a second: the next time as much is kept as was held, while that goes on.
 TEST_F(Release, RegretKeepsWhatComesBack) {
   fake_os::set_clock(5000000);

@@ -299,6 +299,55 @@ TEST_F(Remote, KeptBlocksAreBounded) {
   sender.free(own);
 }
 
+// What another heap has to spare comes before a new slab.
+TEST_F(Remote, FreeBlocksOfAnotherHeapAreBorrowed) {
+  constexpr size_t SIZE = 1536;
+  unsigned c = hak_class_for(SIZE);
+  auto blocks = owner.alloc(SIZE, 300);
+  hak_heap *o = owner.heap(), *s = sender.heap();
+  owner.free(blocks);
+  owner.run([o] { hak_heap_flush_all(o); });
+  void *kept = owner.alloc(SIZE, 1)[0];  // its slab stays
+  owner.run([o] { hak_heap_flush_all(o); });
+  ASSERT_NE(o->bins[c].slabs.slabs, 0u);
+  void *borrowed = sender.alloc(SIZE, 1)[0];
+  EXPECT_EQ(HAK_TAG_OWNER(hak_region_tag_of(borrowed)), o->id);
+  EXPECT_EQ(s->bins[c].slabs.slabs, 0u) << "no slab was made";
+  EXPECT_EQ(hak_heap_check(), 0u);
+  sender.free({borrowed});
+  sender.run([] { hakmem_malloc_trim(0); });
+  EXPECT_GT(waiting_bytes(o), 0u) << "a flush sends them home";
+  owner.free({kept});
+}
+
+TEST_F(Remote, NobodyWaitsToBorrow) {
+  constexpr size_t SIZE = 1536;
+  unsigned c = hak_class_for(SIZE);
+  auto blocks = owner.alloc(SIZE, 300);
+  hak_heap *o = owner.heap(), *s = sender.heap();
+  owner.free(blocks, 0, 200);
+  owner.run([o] { hak_heap_flush_all(o); });
+  ASSERT_NE(o->spare_classes >> c & 1, 0u);
+  hak_lock_take(&o->lock);
+  auto own = sender.alloc(SIZE, 1);
+  hak_lock_drop(&o->lock);
+  EXPECT_EQ(HAK_TAG_OWNER(hak_region_tag_of(own[0])), s->id);
+  sender.free(own);
+  owner.free(blocks, 200);
+}
+
+TEST_F(Remote, BlocksThatShareLinesAreNotBorrowed) {
+  constexpr size_t SIZE = 48;
+  auto blocks = owner.alloc(SIZE, 300);
+  hak_heap *o = owner.heap(), *s = sender.heap();
+  owner.free(blocks, 0, 200);
+  owner.run([o] { hak_heap_flush_all(o); });
+  auto own = sender.alloc(SIZE, 1);
+  EXPECT_EQ(HAK_TAG_OWNER(hak_region_tag_of(own[0])), s->id);
+  sender.free(own);
+  owner.free(blocks, 200);
+}
+
 // A heap whose thread has ended keeps its front for the next thread, but no more than some.
 TEST_F(Remote, WarmHeapServesTheNextThread) {
   auto blocks = owner.alloc(48, 10);

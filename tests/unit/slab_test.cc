@@ -51,6 +51,41 @@ class Slab : public testing::Test {
   bool due = false;
 };
 
+TEST_F(Slab, FreeAndReadyBlocksNeedNoNewSlab) {
+  void *out[63];
+  EXPECT_EQ(hak_slab_set_take_ready(&set, 3, out, 63), 0u) << "no slab yet";
+  auto blocks = many(3, 20);
+  put(blocks[4]);
+  put(blocks[7]);
+  EXPECT_EQ(hak_slab_set_take_free(&set, 3, out, 63), 2u) << "what is not carved does not count";
+  EXPECT_EQ(out[0], blocks[4]);
+  EXPECT_EQ(out[1], blocks[7]);
+  EXPECT_EQ(hak_slab_set_take_free(&set, 3, out, 63), 0u);
+  EXPECT_EQ(hak_slab_set_take_ready(&set, 3, out, 5), 5u);
+  EXPECT_EQ(out[0], blocks[19] + 64);
+  size_t left = span(blocks[0])->blocks - 25u;
+  for (size_t taken = 0; taken < left;) taken += hak_slab_set_take_ready(&set, 3, out, 63);
+  EXPECT_EQ(hak_slab_set_take_ready(&set, 3, out, 63), 0u);
+  EXPECT_EQ(set.slabs, 1u);
+}
+
+// Many slabs: their metadata is asked for ahead.
+TEST_F(Slab, PutsBatchesThatLieInManySlabs) {
+  auto blocks = many(10, 60 * 300);
+  ASSERT_GT(set.slabs, 30u);
+  std::mt19937 random(1);
+  std::shuffle(blocks.begin(), blocks.end(), random);
+  uint32_t tag = span(blocks[0])->tag;
+  for (size_t at = 0; at < blocks.size(); at += 60) {
+    void *batch[60];
+    std::copy_n(blocks.begin() + long(at), 60, batch);
+    hak_verdict verdict;
+    ASSERT_EQ(hak_slab_set_put(&set, tag, batch, 60, &verdict, &due), 60u);
+    ASSERT_EQ(verdict, HAK_VERDICT_OK);
+  }
+  EXPECT_LE(set.slabs, 1u) << "all are empty; the one that is carved stays";
+}
+
 TEST_F(Slab, CarvesInAddressOrder) {
   auto a = take(3, 10), b = take(3, 10);
   ASSERT_EQ(a.size(), 10u);
