@@ -42,7 +42,17 @@ for version in 2 3; do
         bench/bench_random_mixed.c bench/bench.c "$mimalloc/src/static.c" -o "$folder/random_mixed_mimalloc$version"
     rows+=(--program "mimalloc$version-lto=$folder/random_mixed_mimalloc$version ${work[*]}")
 done
-.venv/bin/hakmem pair --pairs "$pairs" --with hakmem --floor "${rows[@]}" -- "$programs/bench_random_mixed" "${work[@]}"
+.venv/bin/hakmem pair --pairs "$pairs" --with hakmem --floor --json "$folder/pairs.json" "${rows[@]}" -- \
+    "$programs/bench_random_mixed" "${work[@]}"
+.venv/bin/python - "$folder/pairs.json" <<'EOF'
+import json, sys
+from hakmem_lab.statistics import speed_ratio
+found = json.load(open(sys.argv[1]))
+values = {name: [s["value"] for s in slices] for name, slices in found["slices"].items()}
+for peer in ("mimalloc2-lto", "mimalloc3-lto"):
+    ratio = speed_ratio(values[peer], values["lto"], found["seed"])  # of throughputs: the other way round
+    print(f"hakmem ÷ {peer}, both with link-time optimisation: {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]")
+EOF
 for name in bench_random_mixed_static bench_random_mixed_hakmem; do
     echo "$name:"
     .venv/bin/python tests/golden/random_mixed.py --static "$programs/$name" "$programs/bench_random_mixed_floor"
