@@ -1,15 +1,19 @@
 # Front doors to the build (CMake), the tests (CTest) and the lab (Python). Each target does its
 # own set-up: see scripts/setup.sh.
 
-.PHONY: help run test bench pgo safety clean
+.PHONY: help run test model bench real targets fuzz pgo safety clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make run             build, then show real work under hakmem beside other allocators"
 	@echo "make run APP=\"...\"   the same with a program of your own"
 	@echo "make test            build and run all tests"
+	@echo "make model           check the models of the lock-free protocols and their mutants (minutes)"
 	@echo "make bench           every benchmark and real program beside all peers (under 30 minutes)"
 	@echo "make bench SUITE=... another suite: quick takes 3 minutes, hakmem bench --list shows all"
+	@echo "make targets         the tests on other targets: aarch64, musl, larger pages, huge-page modes (minutes)"
+	@echo "make fuzz            fuzz correct use and misuse for FUZZ_MINUTES=15; findings are kept in tests/fuzz/corpus"
+	@echo "make real            databases, compilers, interpreters and more at length under hakmem (up to 40 minutes)"
 	@echo "make pgo             build with a profile into build/pgo, and compare with release (minutes)"
 	@echo "make safety          what the misuse checks cost, in paired slices (minutes)"
 	@echo "make clean           remove build/ (and keep .venv/)"
@@ -26,11 +30,33 @@ test:
 	@scripts/build.sh release
 	@ctest --preset release
 
+model:
+	@scripts/setup.sh test
+	@models/run.py
+
 bench: SUITE = full
 bench:
 	@scripts/setup.sh bench
 	@scripts/build.sh release programs
 	@.venv/bin/hakmem bench "$(SUITE)"
+
+targets:
+	@scripts/setup.sh targets
+	@tests/targets/run.sh
+
+fuzz: FUZZ_MINUTES = 15
+fuzz:
+	@scripts/setup.sh test
+	@scripts/build.sh fuzz fuzzers
+	@python3 tests/fuzz/campaign.py --build build/fuzz --minutes "$(FUZZ_MINUTES)" --keep
+
+# Real programs at length, compared with glibc (docs/real-programs.md). WITHOUT="libreoffice scipy" leaves programs out;
+# LIBRARY names one or more libraries; REPORT=yes writes the document's table.
+real: LIBRARY = build/release/libhakmem.so
+real:
+	@WITHOUT="$(WITHOUT)" scripts/setup.sh real
+	@scripts/build.sh release
+	@.venv/bin/python -B tests/real/run.py $(LIBRARY:%=--library=%) $(WITHOUT:%=--without=%) $(if $(REPORT),--report)
 
 # The tests' packages: the finished build must pass the API tests, and valgrind counts instructions.
 pgo:

@@ -2,10 +2,10 @@
 # Sees to it that everything `make run`, `make test` or a benchmark needs is there: Debian packages,
 # and the virtual environment of the lab. Silent when nothing is missing.
 #
-#   scripts/setup.sh run|test|bench
+#   scripts/setup.sh run|test|bench|targets|real
 #
 # As root it installs what is missing; otherwise it names the one command that does, and exits
-# with status 2.
+# with status 2. For `real`, WITHOUT="NAME..." leaves the packages out that only these programs need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,13 +14,19 @@ case $goal in
 run) lists=(scripts/packages-run.txt) ;;
 test) lists=(scripts/packages-run.txt scripts/packages-test.txt tests/preload/packages.txt) ;;
 bench) lists=(scripts/packages-run.txt scripts/packages-bench.txt) ;;
+real) lists=(scripts/packages-run.txt tests/preload/packages.txt scripts/packages-real.txt) ;;
+targets) lists=(scripts/packages-run.txt scripts/packages-targets.txt) ;;
 *)
-    echo "usage: scripts/setup.sh run|test|bench" >&2
+    echo "usage: scripts/setup.sh run|test|bench|targets|real" >&2
     exit 2
     ;;
 esac
 
-wanted_packages() { sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "${lists[@]}"; }
+wanted_packages() {
+    awk -v without=" ${WITHOUT-} " '
+        { only = $0; if (sub(/.*# only /, "", only) && index(without, " " only " ")) next }
+        { sub(/#.*/, ""); if (NF) print $1 }' "${lists[@]}"
+}
 
 missing_packages() {
     comm -23 <(wanted_packages | sort -u) <(
@@ -38,7 +44,7 @@ install_packages() {
         chmod 755 "$policy"
         ours=yes
     fi
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" || status=$?
+    DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "$@" || status=$?
     [ -z "$ours" ] || rm -f "$policy"
     return "$status"
 }

@@ -10,6 +10,8 @@ import pytest
 from conftest import BENCH, compile_c
 
 from hakmem_lab import witness
+from hakmem_lab.commands.run import library_of
+from hakmem_lab.errors import LabError
 from hakmem_lab.programs import examine
 from hakmem_lab.proof import hakmem_served
 
@@ -289,3 +291,13 @@ def test_a_signal_reaches_a_program_that_is_still_traced(made, monkeypatch):
         ["/bin/sh", "-c", "kill -USR1 $$; sleep 5"], dict(os.environ), library
     )
     assert killed.exit_status == 128 + signal.SIGUSR1
+
+
+def test_the_hardened_profile_is_a_library_of_its_own(tmp_path: Path) -> None:
+    library = tmp_path / "libhakmem.so"
+    assert library_of(None, library) == library_of("speed", library) == library
+    with pytest.raises(LabError, match=r"libhakmem-hardened\.so is missing"):
+        library_of("hardened", library)
+    hardened = tmp_path / "libhakmem-hardened.so"
+    hardened.touch()
+    assert library_of("hardened", library) == hardened

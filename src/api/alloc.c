@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "api/init.h"
+#include "guard/sample.h"
 #include "heap/run_stock.h"
 #include "large/huge.h"
 #include "large/run.h"
@@ -35,7 +36,7 @@ static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
   return hak_huge_alloc(size, align, zeroed);
 }
 
-static void *alloc_large(size_t size, size_t align, bool *zeroed) {
+void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
   if (!hak_heap_start()) return hak_huge_alloc(size, align, zeroed);
   void *p = alloc_large_once(size, align, zeroed);
@@ -43,10 +44,16 @@ static void *alloc_large(size_t size, size_t align, bool *zeroed) {
   return p;
 }
 
-static void *alloc_class(unsigned class_code) {
+static void *alloc_class_once(unsigned class_code) {
   hak_heap *h = hak_heap_current();
   if (HAK_LIKELY(h != NULL)) return hak_heap_alloc(h, class_code);
   return hak_heap_started() ? hak_heap_alloc_unowned(class_code) : NULL;
+}
+
+static void *alloc_class(unsigned class_code) {
+  void *p = alloc_class_once(class_code);
+  if (HAK_UNLIKELY(p == NULL) && reclaim()) p = alloc_class_once(class_code);
+  return p;
 }
 
 static void *or_enomem(void *p) {
@@ -54,13 +61,21 @@ static void *or_enomem(void *p) {
   return p;
 }
 
+/* NULL: not this one's turn, or the sampled guards are off. */
+static void *sampled(size_t size, size_t align) {
+  return HAK_UNLIKELY(hak_sample_on()) ? hak_sample_alloc(size, align) : NULL;
+}
+
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {
   bool zeroed;
+  void *p = sampled(size, HAK_GRANULE);
+  if (HAK_UNLIKELY(p != NULL)) return p;
   return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size))
-                                         : alloc_large(size, hak_os_page_size(), &zeroed));
+                                         : hak_raw_large(size, hak_os_page_size(), &zeroed));
 }
 
 void *hak_calloc(size_t count, size_t size) {
+  if (HAK_HARDENED) return hak_hard_calloc(count, size);
   size_t bytes;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return or_enomem(NULL);
   if (HAK_LIKELY(bytes <= HAK_SMALL_MAX)) {
@@ -68,23 +83,27 @@ void *hak_calloc(size_t count, size_t size) {
     return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
   }
   bool zeroed = false;
-  void *p = alloc_large(bytes, hak_os_page_size(), &zeroed);
+  void *p = hak_raw_large(bytes, hak_os_page_size(), &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return or_enomem(p);
 }
 
-void *hak_aligned(size_t align, size_t size) {
-  if (HAK_UNLIKELY(!hak_is_pow2(align))) {
-    errno = EINVAL;
-    return NULL;
-  }
+void *hak_raw_aligned(size_t align, size_t size) {
   int class_code = hak_class_for_aligned(size, align);
   if (class_code >= 0) {
     void *p = hak_front_pop_class(&hak_tls_front, (unsigned)class_code);
-    return HAK_LIKELY(p != NULL) ? p : or_enomem(alloc_class((unsigned)class_code));
+    if (HAK_LIKELY(p != NULL)) return p;
+    p = sampled(size, align);
+    return p != NULL ? p : or_enomem(alloc_class((unsigned)class_code));
   }
   bool zeroed;
-  return or_enomem(alloc_large(size, align, &zeroed));
+  return or_enomem(hak_raw_large(size, align, &zeroed));
+}
+
+void *hak_aligned(size_t align, size_t size) {
+  if (HAK_LIKELY(hak_is_pow2(align))) return hak_aligned_as(align, size, HAK_FAMILY_MALLOC);
+  errno = EINVAL;
+  return NULL;
 }
 
 HAK_EXPORT void *hakmem_malloc(size_t size) { return hak_malloc(size); }
@@ -92,6 +111,7 @@ HAK_EXPORT void *hakmem_malloc(size_t size) { return hak_malloc(size); }
 HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(count, size); }
 
 HAK_EXPORT size_t hakmem_good_size(size_t size) {
+  if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* all that may be used */
   if (size <= HAK_SMALL_MAX) return hak_heap_start() ? hak_class_size(hak_class_for(size)) : 0;
   if (size <= HAK_RUN_MAX) return hak_align_up(size, HAK_SPAN_SIZE);
   return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(size, hak_os_page_size());

@@ -3,7 +3,9 @@
 #ifndef HAK_API_API_H
 #define HAK_API_API_H
 
+#include "base/policy.h"
 #include "hakmem/hakmem.h"
+#include "api/harden.h"
 #include "heap/front.h"
 
 /* Slow halves; they set errno. */
@@ -23,6 +25,14 @@ size_t hak_usable_size(const void *p, const void *caller);
 /* Frees p after checking that a request of `size` (aligned so) could have got this block. */
 void hak_free_sized(void *p, size_t size);
 
+/* The allocator below the hardened build's checks; in the default build, what the functions above are. */
+void *hak_raw_large(size_t size, size_t alignment, bool *zeroed); /* does not set errno */
+void *hak_raw_aligned(size_t alignment, size_t size);
+void *hak_raw_realloc(void *p, size_t size, const void *caller);
+size_t hak_raw_usable_size(const void *p, const void *caller);
+/* Size of the block at p, 0 when there is none of ours. */
+size_t hak_block_size(const void *p);
+
 /* Only for builds that test the measuring instrument (CMake's HAKMEM_TEST_SLOWDOWN): malloc waits for a chain of
  * `steps` multiplications by 1 before it looks at the size. The compiler cannot see that nothing changes. */
 HAK_INLINE size_t hak_slowed(size_t size, unsigned steps) {
@@ -34,17 +44,37 @@ HAK_INLINE size_t hak_slowed(size_t size, unsigned steps) {
   return size;
 }
 
-HAK_INLINE void *hak_malloc(size_t size) {
-  if (HAK_TEST_SLOWDOWN) size = hak_slowed(size, HAK_TEST_SLOWDOWN);
+HAK_INLINE void *hak_raw_malloc(size_t size) {
   void *p = hak_front_pop(size);
   return HAK_LIKELY(p != 0) ? p : hak_malloc_slow(size);
 }
 
+/* family: of the caller; only the hardened build looks at it. */
+HAK_INLINE void *hak_malloc_as(size_t size, hak_family family) {
+  if (HAK_TEST_SLOWDOWN) size = hak_slowed(size, HAK_TEST_SLOWDOWN);
+  return HAK_HARDENED ? hak_hard_alloc(size, 0, family) : hak_raw_malloc(size);
+}
+HAK_INLINE void *hak_malloc(size_t size) { return hak_malloc_as(size, HAK_FAMILY_MALLOC); }
+
+/* alignment: power of two. */
+HAK_INLINE void *hak_aligned_as(size_t alignment, size_t size, hak_family family) {
+  return HAK_HARDENED ? hak_hard_alloc(size, alignment, family) : hak_raw_aligned(alignment, size);
+}
+
 #define HAK_CALLER() __builtin_return_address(0)
 
-HAK_INLINE void hak_free(void *p) {
+HAK_INLINE void hak_raw_free(void *p) {
   size_t difference;
   if (HAK_UNLIKELY(!hak_front_push(p, &difference))) hak_free_slow(p, difference);
 }
+
+/* size: what a sized form was told, looked at by the hardened build only. */
+HAK_INLINE void hak_free_as(void *p, size_t size, hak_family family) {
+  if (HAK_HARDENED)
+    hak_hard_free(p, size, family);
+  else
+    hak_raw_free(p);
+}
+HAK_INLINE void hak_free(void *p) { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_MALLOC); }
 
 #endif

@@ -1,10 +1,10 @@
 /* Everything that is not allocation: trimming, statistics in glibc's forms, options, version. */
 #include <errno.h>
-#include <malloc.h>
 #include <stdio.h>
 
 #include "api/api.h"
 #include "api/init.h"
+#include "base/glibc_malloc.h"
 #include "config/config.h"
 #include "heap/heap.h"
 #include "large/huge.h"
@@ -15,6 +15,7 @@
 HAK_LINK_INIT;
 
 HAK_EXPORT int hakmem_malloc_trim(size_t pad) {
+  if (HAK_HARDENED) hak_hard_flush();
   hak_heap *h = hak_tls_front.heap;
   hak_heap_trim_warm(false, 0); /* first: blocks of ours that they hold come to our inbox */
   if (h != NULL) hak_heap_trim(h);

@@ -1,39 +1,56 @@
 /* fork: the forking thread takes every lock in rank order, and passes through them while it holds them (os/lock.h).
  * Handlers registered before ours run inside that window and may allocate. */
 #include <pthread.h>
-#include <string.h>
 
 #include "api/init.h"
+#include "guard/sample.h"
 #include "heap/heap.h"
 #include "large/huge.h"
+#include "os/os.h"
 #include "pool/cell.h"
 #include "pool/span_pool.h"
 #include "report/report.h"
 
+/* Written between the handlers of one fork: there was no other thread, and nothing was locked. */
+static bool alone;
+
 static void before_fork(void) {
+  /* A lone thread that forks while it holds a lock does so in a signal handler: both copies go on with what it was at. */
+  hak_store_relaxed(&alone, hak_os_single_threaded());
+  if (hak_load_relaxed(&alone)) return;
   hak_heap_make_current(); /* now, not inside the window; failure is harmless */
+  hak_lock_take(&hak_heap_check_lock);
   hak_heap_fork_lock();
   hak_lock_take(&hak_span_pool.lock);
   hak_lock_take(&hak_cell_lock);
   hak_lock_take(&hak_huge_lock);
+  hak_lock_take(&hak_sample_lock);
   hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
 }
 
 static void after_fork_parent(void) {
+  if (hak_load_relaxed(&alone)) return;
   hak_store_relaxed(&hak_fork_holder, NULL);
+  hak_lock_drop(&hak_sample_lock);
   hak_lock_drop(&hak_huge_lock);
   hak_lock_drop(&hak_cell_lock);
   hak_lock_drop(&hak_span_pool.lock);
   hak_heap_fork_unlock();
+  hak_lock_drop(&hak_heap_check_lock);
 }
 
+/* The locks are dropped like in the parent, not reset: a thread that a handler before this one has started may wait. */
 static void after_fork_child(void) {
-  hak_store_relaxed(&hak_fork_holder, NULL);
-  memset(&hak_huge_lock, 0, sizeof hak_huge_lock);
-  memset(&hak_cell_lock, 0, sizeof hak_cell_lock);
-  memset(&hak_span_pool.lock, 0, sizeof hak_span_pool.lock);
+  if (hak_load_relaxed(&alone)) return;
   hak_heap_fork_child();
-  hak_heap_check_fork_child();
+  hak_pool_fork_child();
+  after_fork_parent();
 }
 
-void hak_fork_register(void) { pthread_atfork(before_fork, after_fork_parent, after_fork_child); }
+void hak_fork_register(void) {
+  static uint32_t registered;
+  if (__atomic_exchange_n(&registered, 1, __ATOMIC_RELAXED) == 0)
+    pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+void (*const hak_heap_at_start)(void) = hak_fork_register;

@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "guard/foreign.h"
+#include "guard/sample.h"
 #include "heap/remote.h"
 #include "heap/run_stock.h"
 #include "large/huge.h"
@@ -10,6 +11,10 @@
 #include "pool/release.h"
 
 static HAK_COLD void free_outside_regions(void *p, const void *caller) {
+  if (hak_sample_contains(p)) {
+    hak_sample_free(p);
+    return;
+  }
   if (hak_huge_free(p)) return;
   hak_foreign_note(HAK_FOREIGN_FREE, p, caller);
 }
@@ -65,28 +70,35 @@ HAK_NOINLINE void hak_free_slow(void *p, size_t difference) {
   free_any(p);
 }
 
-/* Size of the block at p, 0 when there is none of ours. */
-static size_t block_size(const void *p) {
+size_t hak_block_size(const void *p) {
   hak_region *region = hak_region_find(p);
-  if (HAK_UNLIKELY(region == NULL)) return hak_huge_size(p);
+  if (HAK_UNLIKELY(region == NULL)) return hak_sample_contains(p) ? hak_sample_size(p) : hak_huge_size(p);
   uint32_t tag = hak_region_tag(region, p);
   if (HAK_LIKELY(HAK_TAG_OWNER(tag) != 0)) return hak_class_size(HAK_TAG_CODE(tag));
   return tag == HAK_TAG(0, HAK_CODE_RUN) ? hak_run_size(region, p) : 0;
 }
 
-size_t hak_usable_size(const void *p, const void *caller) {
+size_t hak_raw_usable_size(const void *p, const void *caller) {
   if (p == NULL) return 0;
-  size_t size = block_size(p);
+  size_t size = hak_block_size(p);
   if (HAK_UNLIKELY(size == 0)) hak_foreign_note(HAK_FOREIGN_USABLE_SIZE, p, caller);
   return size;
+}
+
+size_t hak_usable_size(const void *p, const void *caller) {
+  return HAK_HARDENED ? hak_hard_usable_size(p, caller) : hak_raw_usable_size(p, caller);
 }
 
 /* Only a size larger than the block is certain to be wrong: a smaller one may come from an aligned request or a
  * shrinking realloc that stayed in place. */
 void hak_free_sized(void *p, size_t size) {
+  if (HAK_HARDENED) {
+    hak_hard_free(p, size, HAK_FAMILY_MALLOC);
+    return;
+  }
 #if HAK_CHECKS
   if (HAK_LIKELY(p != NULL)) {
-    size_t actual = block_size(p);
+    size_t actual = hak_block_size(p);
     if (HAK_UNLIKELY(size > actual && actual != 0))
       hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, actual, "at the call");
   }
@@ -107,5 +119,5 @@ HAK_EXPORT size_t hakmem_malloc_usable_size(void *p) { return hak_usable_size(p,
 
 HAK_EXPORT bool hakmem_is_ours(const void *p) {
   hak_region *region = hak_region_find(p);
-  return region != NULL ? hak_region_tag(region, p) != 0 : hak_huge_contains(p);
+  return region != NULL ? hak_region_tag(region, p) != 0 : hak_sample_contains(p) || hak_huge_contains(p);
 }

@@ -3,6 +3,7 @@
 #include "api/init.h"
 
 #include "config/config.h"
+#include "guard/sample.h"
 #include "hakmem/hakmem.h"
 #include "heap/heap.h"
 #include "os/os.h"
@@ -38,6 +39,7 @@ __attribute__((constructor)) static void on_load(void) {
     }
   }
   hak_fork_register();
+  hak_sample_start();
   if (hak_report_wanted_at_exit()) hak_os_keep_stderr();
   if (hak_config.verbose) {
     hak_print("hakmem: version %s\n", HAKMEM_VERSION_STRING);

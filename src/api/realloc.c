@@ -4,13 +4,19 @@
 
 #include "api/api.h"
 #include "guard/foreign.h"
+#include "guard/sample.h"
 #include "large/huge.h"
 #include "large/run.h"
 #include "pool/release.h"
 
 static void *move_block(void *p, size_t old_size, size_t size) {
+  int saved = errno;
   void *q = hak_malloc(size);
-  if (q == NULL) return NULL; /* errno is set; p stays */
+  if (q == NULL) {
+    if (size > old_size) return NULL; /* errno is set; p stays */
+    errno = saved; /* programs take it that shrinking cannot fail */
+    return p;
+  }
   memcpy(q, p, hak_min_size(old_size, size));
   hak_free(p);
   return q;
@@ -32,6 +38,11 @@ static void *resize_run(hak_region *region, void *p, size_t size) {
 }
 
 static void *resize_outside_regions(void *p, size_t size, const void *caller) {
+  if (hak_sample_contains(p)) {
+    size_t sampled_size = hak_sample_size(p);
+    if (sampled_size == 0) hak_sample_free(p); /* no live block: it reports that */
+    return move_block(p, sampled_size, size);
+  }
   size_t old_size = hak_huge_size(p);
   if (old_size == 0) {
     hak_foreign_note(HAK_FOREIGN_REALLOC, p, caller);
@@ -40,18 +51,19 @@ static void *resize_outside_regions(void *p, size_t size, const void *caller) {
   }
   if (size <= HAK_RUN_MAX / 2) return move_block(p, old_size, size);
   void *moved = hak_huge_resize(p, size);
+  if (moved == NULL && size <= old_size) return p; /* programs take it that shrinking cannot fail */
   if (moved == NULL) errno = ENOMEM;
   return moved;
 }
 
-void *hak_realloc(void *p, size_t size, const void *caller) {
+void *hak_raw_realloc(void *p, size_t size, const void *caller) {
   if (p == NULL) return hak_malloc(size);
   if (size > PTRDIFF_MAX) {
     errno = ENOMEM;
     return NULL;
   }
   hak_region *region = hak_region_find(p);
-  if (size == 0 && (region != NULL || hak_huge_size(p) != 0)) {
+  if (size == 0 && (region != NULL || hak_block_size(p) != 0)) {
     hak_free(p);
     return NULL;
   }
@@ -64,6 +76,10 @@ void *hak_realloc(void *p, size_t size, const void *caller) {
   if (tag == HAK_TAG(0, HAK_CODE_RUN)) return resize_run(region, p, size);
   bool freed = tag == 0 || tag == HAK_TAG(0, HAK_CODE_RUN_KEPT);
   hak_misuse_abort(freed ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
+}
+
+void *hak_realloc(void *p, size_t size, const void *caller) {
+  return HAK_HARDENED ? hak_hard_realloc(p, size, caller) : hak_raw_realloc(p, size, caller);
 }
 
 void *hak_reallocarray(void *p, size_t count, size_t size, const void *caller) {

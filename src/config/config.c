@@ -8,6 +8,7 @@
 #include <sys/auxv.h>
 
 #include "base/atomic.h"
+#include "base/policy.h"
 #include "os/print.h"
 
 extern char **environ;
@@ -82,6 +83,10 @@ static bool parse_value(const hak_option_row *row, const char *text, int64_t *ou
     if (strcmp(text, "MIXED_TINYV3_C7_SAFE") == 0) return *out = HAK_PROFILE_SPEED, true;
     return false;
   }
+  if (row->kind == HAK_KIND_RATE && strncmp(text, "1/", 2) == 0)
+    text += 2;
+  else if (row->kind == HAK_KIND_RATE && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+    return false;
   /* Digits only: strtoll would also take blanks, signs and an empty string. */
   int64_t value = 0;
   if (*text == '\0') return false;
@@ -121,6 +126,9 @@ static bool assign_if_named(const hak_option_row *row, void *context) {
     list_choices(row, words, sizeof words);
     hak_print("hakmem: %s=%s is not one of %s: using %s\n", row->name, a->value, words,
               hak_config_choice_name(row, row->initial));
+  } else if (row->kind == HAK_KIND_RATE) {
+    hak_print("hakmem: %s=%s is neither 0 nor 1/N with N up to %lld: using 0\n", row->name, a->value,
+              (long long)row->highest);
   } else {
     hak_print("hakmem: %s=%s is not a number from %lld to %lld: using %lld\n", row->name, a->value,
               (long long)row->lowest, (long long)row->highest, (long long)*row->value);
@@ -154,6 +162,8 @@ static bool retired(const char *name, size_t length) {
 
 /* Profile values first, so that a variable of its own overrides them. */
 static void apply_profile(void) {
+  if (hak_config.profile == HAK_PROFILE_HARDENED && !HAK_HARDENED)
+    hak_print("hakmem: HAKMEM_PROFILE=hardened needs libhakmem-hardened.so: this library behaves as balanced\n");
   if (hak_config.profile != HAK_PROFILE_SPEED) return;
   for (int n = 1; n <= 5; n++) hak_config.prewarm[n] = n <= 3 ? 128 : 64;
 }
@@ -253,6 +263,8 @@ static bool print_row(const hak_option_row *row, void *context) {
   const char *word = hak_config_choice_name(row, *row->value);
   if (word != NULL)
     hak_print("hakmem: %s=%s\n", row->name, word);
+  else if (row->kind == HAK_KIND_RATE && *row->value != 0)
+    hak_print("hakmem: %s=1/%lld\n", row->name, (long long)*row->value);
   else
     hak_print("hakmem: %s=%lld\n", row->name, (long long)*row->value);
   return true;

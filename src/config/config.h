@@ -25,7 +25,7 @@ extern hak_config_t hak_config;
 
 enum { HAK_PROFILE_BALANCED, HAK_PROFILE_SPEED, HAK_PROFILE_LEAN, HAK_PROFILE_HARDENED };
 enum { HAK_THP_OFF, HAK_THP_AUTO, HAK_THP_ON };
-enum { HAK_KIND_BOOL, HAK_KIND_COUNT, HAK_KIND_CHOICE };
+enum { HAK_KIND_BOOL, HAK_KIND_COUNT, HAK_KIND_CHOICE, HAK_KIND_RATE };
 enum { HAK_WHEN_START, HAK_WHEN_LIVE };
 
 /* One row an option name, per-class rows expanded; for listing. */

@@ -24,8 +24,8 @@ hak_lock hak_registry_lock;
 /* id -> heap in two levels of 1,024; entries are written once under the registry lock (release), read anywhere. */
 #define LEAF_BITS 10
 #define LEAF_SIZE (1u << LEAF_BITS)
-static hak_heap **leaves[HAK_MAX_HEAPS >> LEAF_BITS];
-static hak_heap *first_leaf[LEAF_SIZE];
+static hak_heap *first_leaf[LEAF_SIZE] = {[HAK_EMERGENCY_ID] = &hak_emergency_heap};
+static hak_heap **leaves[HAK_MAX_HEAPS >> LEAF_BITS] = {first_leaf}; /* there before the start: fork locks every heap */
 static uint32_t id_limit = HAK_EMERGENCY_ID + 1;
 /* registry lock: heaps without owner, the warm ones first, the latest of each kind first */
 static hak_heap *parked;
@@ -60,6 +60,23 @@ static void on_thread_end(void *memory) {
   hak_heap_park_current();
 }
 
+/* libc's list of destructors of C++ thread_local objects, which is for everybody; NULL: not in this libc. */
+extern int __cxa_thread_atexit_impl(void (*function)(void *), void *argument, void *library) __attribute__((weak));
+extern void *__dso_handle;
+
+static void on_thread_end_without_key(void *memory) {
+  if (hak_tls_front.heap == memory) hak_heap_park_current();
+}
+
+/* glibc takes a block of 32 bytes for it and aborts where there is none: one is made sure of first. */
+static void watch_end_without_key(hak_heap *h) {
+  unsigned class_code = hak_class_for(4 * sizeof(void *));
+  void *p = __cxa_thread_atexit_impl == NULL ? NULL : hak_heap_alloc(h, class_code);
+  if (p == NULL) return;
+  hak_heap_free_own(h, p, class_code);
+  __cxa_thread_atexit_impl(on_thread_end_without_key, h, &__dso_handle);
+}
+
 /* A huge page of which a small program uses a corner would be most of its memory. */
 #define THP_AUTO_SMALL_BYTES (8 * HAK_MIB)
 
@@ -73,8 +90,6 @@ static bool start_locked(void) {
   hak_size_class_init((unsigned)hak_config.tiny_max_class);
   if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB)) return false;
   hak_span_pool.huge_from_spans = huge_pages_from();
-  hak_store_release(&leaves[0], first_leaf);
-  hak_store_release(&first_leaf[HAK_EMERGENCY_ID], &hak_emergency_heap);
   hak_heap_init_bins(&hak_emergency_heap);
   end_key_made = pthread_key_create(&end_key, on_thread_end) == 0;
   return true;
@@ -82,6 +97,7 @@ static bool start_locked(void) {
 
 bool hak_heap_start(void) {
   if (HAK_LIKELY(hak_heap_started())) return true;
+  hak_heap_at_start();
   hak_lock_take(&start_lock);
   if (start_state != READY) hak_store_release(&start_state, start_locked() ? READY : COLD);
   hak_lock_drop(&start_lock);
@@ -189,7 +205,7 @@ static void clear_front(hak_front *front) {
 }
 
 static void attach(hak_heap *h, hak_front *front) {
-  bool bypass_fast_path = h->counts != NULL || hak_config.hot_ring_enable == 0;
+  bool bypass_fast_path = h->counts != NULL || hak_config.hot_ring_enable == 0 || hak_config.guard_sample != 0;
   bool warm = h->front != NULL; /* then it is the shadow */
   h->ending_rounds = 0;
   h->front = bypass_fast_path ? &h->shadow : front;
@@ -213,7 +229,10 @@ hak_heap *hak_heap_make_current(void) {
   if (h == NULL) return NULL;
   attach(h, front);
   /* Published first: glibc may allocate inside, and then finds the heap in place. */
-  if (end_key_made) pthread_setspecific(end_key, h);
+  if (end_key_made)
+    pthread_setspecific(end_key, h);
+  else
+    watch_end_without_key(h);
   return h;
 }
 
@@ -256,6 +275,7 @@ static void orphan(hak_heap *h) {
   h->front = NULL;
   h->cells = NULL;
   h->homecoming = NULL;
+  h->quarantine = NULL;
   memset(h->open, 0, sizeof h->open);
   h->returned_bytes = 0;
   hak_heap_init_bins(h);
@@ -264,11 +284,8 @@ static void orphan(hak_heap *h) {
 
 void hak_heap_fork_child(void) {
   hak_heap *own = hak_tls_front.heap;
-  memset(&start_lock, 0, sizeof start_lock);
-  memset(&hak_registry_lock, 0, sizeof hak_registry_lock);
   for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) {
     hak_heap *h = hak_heap_by_id(id);
-    memset(&h->lock, 0, sizeof h->lock);
     /* What is on the list is whole: the registry lock was held. */
     if (h != own && id != HAK_EMERGENCY_ID && !h->listed) orphan(h);
   }

@@ -72,6 +72,10 @@ typedef struct hak_heap {
   uint32_t run_stock_count;
   uint32_t run_stock_spans;
   uint32_t run_stock_hits; /* since the last tick that looked */
+  uint64_t random;                   /* state of hak_heap_random; 0: none yet */
+  uint32_t until_sample;             /* requests until the next guarded one; 0: to be drawn */
+  bool recording;                    /* the unwinder is at work for this thread, and may allocate */
+  struct hak_quarantine *quarantine; /* hardened build: freed blocks that wait */
   hak_front shadow;        /* the front in counted or switched-off mode, and while warm */
   /* registry lock */
   struct hak_heap *next_parked;
@@ -101,6 +105,9 @@ extern hak_lock hak_registry_lock;
 /* Makes the allocator ready; idempotent, any thread. False: no address space at all. */
 bool hak_heap_start(void);
 bool hak_heap_started(void);
+/* Called before that, with no lock held, perhaps more than once. The api box defines it: fork handlers, which have to be
+ * registered before other libraries' (those wait for threads that may wait for our locks). */
+extern void (*const hak_heap_at_start)(void);
 
 /* The calling thread's heap, made or adopted if it has none. NULL: the thread has ended or memory is out; then the
  * emergency heap serves. */
@@ -122,6 +129,12 @@ void hak_heap_free_own(hak_heap *heap, void *p, unsigned class_code);
 /* Frees a block straight into its slab under the owner's slow lock. Needs no memory and no heap. */
 void hak_heap_free_direct(hak_heap *owner, void *p, unsigned class_code);
 
+/* A number nobody can predict who has not seen many of them. */
+uint64_t hak_heap_random(hak_heap *heap);
+
+/* The filled slots of a class's loaded magazine: *first to the returned one; less than *first when there are none. */
+void **hak_heap_loaded(hak_heap *heap, unsigned class_code, void ***first);
+
 /* Fills the front of a class with `blocks` blocks. */
 void hak_heap_prewarm(hak_heap *heap, unsigned class_code, unsigned blocks);
 
@@ -132,7 +145,7 @@ void hak_heap_trim(hak_heap *heap);
 /* Gives the empty slabs kept for carving back to the pool. Caller holds heap->lock. */
 void hak_heap_trim_slabs_locked(hak_heap *heap, uint64_t classes, hak_outcome *outcome);
 
-/* fork: all locks of this box in rank order; after_child makes fresh locks and parks the other threads' heaps. */
+/* fork: all locks of this box in rank order; fork_child, while they are held, parks the other threads' heaps. */
 void hak_heap_fork_lock(void);
 void hak_heap_fork_unlock(void);
 void hak_heap_fork_child(void);

@@ -32,10 +32,13 @@ void *hak_run_stock_take(hak_heap *h, size_t spans) {
 }
 
 hak_verdict hak_run_stock_put(hak_heap *h, hak_region *r, void *p, bool *release_due) {
-  uint32_t spans = (uint32_t)(hak_run_size(r, p) >> HAK_SPAN_SHIFT);
-  if (spans > RUN_SPANS_MAX) return hak_run_free(r, p, release_due);
   hak_verdict verdict = hak_run_keep(r, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) return verdict;
+  uint32_t spans = (uint32_t)(hak_run_size(r, p) >> HAK_SPAN_SHIFT); /* settled only now that the run is ours */
+  if (spans > RUN_SPANS_MAX) {
+    hak_run_give_kept(p, release_due);
+    return HAK_VERDICT_OK;
+  }
   while (h->run_stock_count == HAK_RUN_STOCK || h->run_stock_spans + spans > SPANS_MAX) free_at(h, 0, release_due);
   h->run_stock[h->run_stock_count++] = (hak_kept_run){p, spans};
   h->run_stock_spans += spans;

@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "base/bits.h"
+#include "config/config.h"
 #include "os/os.h"
 #include "region/size_class.h"
 
@@ -133,6 +134,7 @@ void *hak_huge_alloc(size_t size, size_t align, bool *zeroed) {
     hak_os_count(&hak_os_stats.huge_fail);
     return NULL;
   }
+  if (*zeroed && hak_config.thp == HAK_THP_OFF) hak_os_small_pages(p, bytes); /* "off" holds where the kernel says always */
   if (!insert(p, bytes)) {
     hak_os_unmap(p, bytes);
     hak_os_count(&hak_os_stats.huge_fail);

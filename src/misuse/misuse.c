@@ -12,6 +12,9 @@ static const char *const found[] = {
     [HAK_VERDICT_NO_BLOCK_START] = "invalid free: the address is not the start of a block",
     [HAK_VERDICT_FREE_MEMORY] = "invalid or double free: the address lies in free memory",
     [HAK_VERDICT_SIZE_MISMATCH] = "sized free: the size given is not that of the block",
+    [HAK_VERDICT_KIND_MISMATCH] = "mismatched free: malloc, new and new[] each have a free of their own",
+    [HAK_VERDICT_OVERFLOW] = "overflow: bytes behind the block were written",
+    [HAK_VERDICT_WRITTEN_AFTER_FREE] = "use after free: the block was written after it was freed",
 };
 
 /* Keeps the thread's name readable whatever it contains. */

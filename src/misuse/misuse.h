@@ -14,6 +14,10 @@ typedef enum hak_verdict {
   HAK_VERDICT_NO_BLOCK_START,
   HAK_VERDICT_FREE_MEMORY,
   HAK_VERDICT_SIZE_MISMATCH,
+  /* found by the hardened build only */
+  HAK_VERDICT_KIND_MISMATCH,
+  HAK_VERDICT_OVERFLOW,
+  HAK_VERDICT_WRITTEN_AFTER_FREE,
 } hak_verdict;
 
 /* block_size 0: unknown. */

@@ -22,7 +22,12 @@ static void *map_counted(void *hint, size_t size, bool accessible, bool fixed) {
 
 static bool unmap_counted(void *addr, size_t size) {
   hak_os_count(&hak_os_stats.munmap);
-  return hak_os->unmap(addr, size) == 0;
+  if (hak_os->unmap(addr, size) == 0) return true;
+  /* A process that has all the mappings it may have cannot take a piece out of one. The addresses are lost then; the
+   * memory is not to be. */
+  hak_os_count(&hak_os_stats.madvise);
+  hak_os->advise(addr, size, MADV_DONTNEED);
+  return false;
 }
 
 /* Maps with slack and trims both ends: mmap itself promises page alignment only. */
@@ -55,6 +60,11 @@ bool hak_os_unmap(void *addr, size_t size) { return unmap_counted(addr, size); }
 bool hak_os_commit(void *addr, size_t size) {
   hak_os_count(&hak_os_stats.mprotect);
   return hak_os->protect(addr, size, true) == 0;
+}
+
+bool hak_os_guard(void *addr, size_t size) {
+  hak_os_count(&hak_os_stats.mprotect);
+  return hak_os->protect(addr, size, false) == 0;
 }
 
 bool hak_os_decommit(void *addr, size_t size) {

@@ -38,6 +38,8 @@ size_t hak_os_page_size(void);
 void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
 /* Makes part of a reservation readable and writable. False: no memory (nothing changed). */
 bool hak_os_commit(void *addr, size_t size_bytes);
+/* Makes part of a reservation inaccessible again. False: it is not. */
+bool hak_os_guard(void *addr, size_t size_bytes);
 /* Gives the pages back; the range stays accessible and reads as zero. False: the pages were kept. */
 bool hak_os_decommit(void *addr, size_t size_bytes);
 /* Readable, writable, zeroed memory of its own. */
@@ -52,6 +54,9 @@ void hak_os_huge_pages(void *addr, size_t size_bytes);
 
 /* Whether the page at addr has memory now; false when the kernel does not say. */
 bool hak_os_is_resident(void *addr);
+
+/* Bytes that nobody can predict, as far as the system has them. */
+void hak_os_random(void *out, size_t size_bytes);
 
 uint64_t hak_os_now_ms(void); /* monotonic, coarse */
 
@@ -81,6 +86,8 @@ long hak_os_read(int fd, char *buf, size_t capacity);
 void hak_os_close(int fd);
 void hak_os_futex_wait(uint32_t *word, uint32_t value);
 void hak_os_futex_wake(uint32_t *word);
+/* False where there may be other threads. */
+bool hak_os_single_threaded(void);
 int hak_os_pid(void);
 int hak_os_tid(void);
 

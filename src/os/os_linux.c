@@ -1,12 +1,20 @@
-/* The primitives on Linux. Every function keeps errno: callers of free() may rely on it (POSIX.1-2024). */
+/* The primitives on Linux. Every function keeps errno: callers of free() may rely on it (POSIX.1-2024). None is a
+ * cancellation point, because malloc and free are none: files are read and written by syscall(), not by libc's calls. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#if __has_include(<sys/single_threaded.h>)
+#include <sys/single_threaded.h>
+#endif
 
 #include "base/atomic.h"
 #include "os/os.h"
@@ -88,50 +96,81 @@ bool hak_os_is_resident(void *addr) {
   return result == 0 && (resident & 1) != 0;
 }
 
-static int kept_stderr = -1; /* written before main */
+/* Written before main. */
+static int kept_stderr = -1;
+static bool keep_asked, first_stderr_known;
+static struct stat first_stderr;
 static int stderr_now = STDERR_FILENO;
 
 void hak_os_keep_stderr(void) {
   int saved = errno;
-  if (kept_stderr < 0) kept_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+  if (!keep_asked) {
+    keep_asked = true;
+    first_stderr_known = fstat(STDERR_FILENO, &first_stderr) == 0;
+    kept_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+  }
   errno = saved;
 }
 
-void hak_os_use_kept_stderr(void) {
-  if (kept_stderr >= 0) stderr_now = kept_stderr;
+static bool is_first_stderr(int fd) {
+  struct stat now;
+  return first_stderr_known && fd >= 0 && fstat(fd, &now) == 0 && now.st_dev == first_stderr.st_dev &&
+         now.st_ino == first_stderr.st_ino;
 }
 
-void hak_os_write_stderr(const char *text, size_t length) {
+/* A program that closes every number may have a file of its own under the copy's by now, or under 2: then to neither. */
+void hak_os_use_kept_stderr(void) {
+  if (!keep_asked) return;
   int saved = errno;
+  stderr_now = is_first_stderr(kept_stderr) ? kept_stderr : is_first_stderr(STDERR_FILENO) ? STDERR_FILENO : -1;
+  errno = saved;
+}
+
+static void write_all(const char *text, size_t length) {
   while (length > 0) {
-    ssize_t n = write(stderr_now, text, length);
+    long n = syscall(SYS_write, stderr_now, text, length);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     text += n;
     length -= (size_t)n;
   }
+}
+
+/* Nobody may be reading: the message is lost then, but the program is not to die of SIGPIPE because of it. */
+void hak_os_write_stderr(const char *text, size_t length) {
+  int saved = errno;
+  sigset_t broken_pipe, before, pending;
+  sigemptyset(&broken_pipe);
+  sigaddset(&broken_pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &broken_pipe, &before);
+  bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+  errno = 0;
+  write_all(text, length);
+  const struct timespec at_once = {0, 0};
+  if (errno == EPIPE && !was_pending) syscall(SYS_rt_sigtimedwait, &broken_pipe, NULL, &at_once, _NSIG / 8);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
   errno = saved;
 }
 
 int hak_os_open(const char *path) {
   int saved = errno;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
   errno = saved;
   return fd;
 }
 
 long hak_os_read(int fd, char *buf, size_t capacity) {
   int saved = errno;
-  ssize_t n;
-  do n = read(fd, buf, capacity);
+  long n;
+  do n = syscall(SYS_read, fd, buf, capacity);
   while (n < 0 && errno == EINTR);
   errno = saved;
-  return (long)n;
+  return n;
 }
 
 void hak_os_close(int fd) {
   int saved = errno;
-  close(fd);
+  syscall(SYS_close, fd);
   errno = saved;
 }
 
@@ -160,6 +199,26 @@ void hak_os_futex_wake(uint32_t *word) {
   errno = saved;
 }
 
+bool hak_os_single_threaded(void) {
+#if __has_include(<sys/single_threaded.h>)
+  return __libc_single_threaded;
+#else
+  return false;
+#endif
+}
+
 int hak_os_pid(void) { return (int)getpid(); }
 
 int hak_os_tid(void) { return (int)syscall(SYS_gettid); }
+
+void hak_os_random(void *out, size_t size) {
+  int saved = errno;
+  if (syscall(SYS_getrandom, out, size, GRND_NONBLOCK) != (long)size) {
+    /* An old kernel or a sandbox: sixteen bytes that the kernel gave the process at exec, and the time. */
+    const unsigned char *given = (const unsigned char *)getauxval(AT_RANDOM);
+    uint64_t ticks = hak_os_ticks();
+    for (size_t i = 0; i < size; i++)
+      ((unsigned char *)out)[i] = (unsigned char)((given == NULL ? 0 : given[i % 16]) ^ ticks >> i % 8 * 8);
+  }
+  errno = saved;
+}

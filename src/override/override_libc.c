@@ -1,9 +1,9 @@
 /* The malloc family under its C names. Each entry has the fast path in its own body (api/api.h). */
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "api/api.h"
+#include "base/glibc_malloc.h"
 #include "os/os.h"
 
 /* <stdlib.h> declares some of these with attributes of its own; the definitions agree with it. */

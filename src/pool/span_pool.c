@@ -255,10 +255,9 @@ bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, b
   return found;
 }
 
-void hak_pool_unclaim(hak_region *r, size_t first, size_t count, bool clean) {
+static void unclaim_locked(hak_region *r, size_t first, size_t count, bool clean) {
   hak_chunk *c = &r->chunks[first / HAK_CHUNK_SPANS];
   size_t bit = first % HAK_CHUNK_SPANS;
-  hak_lock_take(&hak_span_pool.lock);
   change_bits(c->free, bit, count, true);
   c->free_spans += (uint32_t)count;
   c->longest = HAK_CHUNK_SPANS;
@@ -270,5 +269,22 @@ void hak_pool_unclaim(hak_region *r, size_t first, size_t count, bool clean) {
     c->dirty_spans += (uint32_t)count;
     hak_add_relaxed(&hak_span_pool.dirty_spans, count);
   }
+}
+
+void hak_pool_unclaim(hak_region *r, size_t first, size_t count, bool clean) {
+  hak_lock_take(&hak_span_pool.lock);
+  unclaim_locked(r, first, count, clean);
   hak_lock_drop(&hak_span_pool.lock);
+}
+
+/* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. */
+void hak_pool_fork_child(void) {
+  for (unsigned i = 0; i < hak_region_count() && hak_span_pool.claimed_spans > 0; i++) {
+    hak_region *r = hak_region_at(i);
+    for (size_t index = r->first_span; index < r->ready_spans; index++) {
+      const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+      bool is_free = (c->free[index % HAK_CHUNK_SPANS / 64] >> (index % 64) & 1) != 0;
+      if (!is_free && !hak_region_is_guard(index) && hak_load_relaxed(&r->tags[index]) == 0) unclaim_locked(r, index, 1, false);
+    }
+  }
 }

@@ -15,7 +15,7 @@
 #include "region/region.h"
 
 /* Largest run the pool serves, in spans (32 MiB). */
-#define HAK_RUN_MAX_SPANS 512
+#define HAK_RUN_MAX_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD / 2 : 512)
 
 typedef struct hak_pool {
   hak_lock lock;
@@ -54,6 +54,8 @@ bool hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spa
                           size_t *count);
 /* … and puts it back, clean if its pages are gone. */
 void hak_pool_unclaim(hak_region *region, size_t first, size_t count, bool clean);
+/* In the child of a fork, with the lock held: puts back what other threads had claimed. */
+void hak_pool_fork_child(void);
 
 /* Region of a span's metadata. */
 hak_region *hak_pool_region_of(const hak_span *span);

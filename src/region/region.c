@@ -4,7 +4,8 @@
 #include "os/os.h"
 
 hak_region hak_main_region;
-uintptr_t hak_main_base;
+/* Until the first region: no address lies within any limit from here, so a new limit may be seen with it. */
+uintptr_t hak_main_base = (uintptr_t)1 << 63;
 size_t hak_main_limit;
 
 static hak_region extra[HAK_MAX_REGIONS - 1];
@@ -17,6 +18,10 @@ static size_t max_reservation;
 
 #define FIRST_STEP_SPANS 64          /* 4 MiB: what a small program ever needs */
 #define LAST_STEP_SPANS HAK_CHUNK_SPANS
+
+#define HELD_BYTES (HAK_SPAN_SIZE / HAK_GRANULE) /* of one span */
+/* The tables take less than this part of a region. */
+#define TABLES_PART (HAK_HARD(CHECKED_FREE) ? 8 : 64)
 
 hak_region *hak_region_at(unsigned index) { return index == 0 ? &hak_main_region : &extra[index - 1]; }
 
@@ -36,6 +41,8 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes) {
   at = hak_align_up(at + spans * sizeof *r->spans, page);
   r->bitmaps = (uint64_t *)at;
   at = hak_align_up(at + spans * HAK_BITMAP_WORDS * sizeof *r->bitmaps, page);
+  r->held = (uint8_t *)at;
+  if (HAK_HARD(CHECKED_FREE)) at = hak_align_up(at + spans * HELD_BYTES, page);
   size_t first = (at - base + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
   if (first + HAK_CHUNK_SPANS / 16 > spans) return false;
   r->base = base;
@@ -58,6 +65,16 @@ static bool commit_elements(void *array, size_t element_bytes, size_t from, size
   return hi <= lo || hak_os_commit((void *)lo, hi - lo);
 }
 
+/* All but the guards. */
+static bool commit_spans(const hak_region *r, size_t from, size_t to) {
+  for (size_t at = from, end; at < to; at = end) {
+    end = HAK_HARD(GUARDS) ? hak_min_size(to, at / HAK_GUARD_PERIOD * HAK_GUARD_PERIOD + HAK_GUARD_PERIOD) : to;
+    size_t spans = end - at - hak_region_is_guard(end - 1);
+    if (spans > 0 && !hak_os_commit(hak_region_address(r, at), spans << HAK_SPAN_SHIFT)) return false;
+  }
+  return true;
+}
+
 static bool commit_step(hak_region *r, size_t from, size_t to) {
   size_t chunk_from = from / HAK_CHUNK_SPANS, chunk_to = (to + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
   /* Tags below first_span describe the tables themselves: always 0, but any address below limit may be looked up. */
@@ -66,14 +83,18 @@ static bool commit_step(hak_region *r, size_t from, size_t to) {
          commit_elements(r->chunks, sizeof *r->chunks, chunk_from, chunk_to) &&
          commit_elements(r->spans, sizeof *r->spans, from, to) &&
          commit_elements(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, from, to) &&
-         hak_os_commit(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT);
+         (!HAK_HARD(CHECKED_FREE) || commit_elements(r->held, HELD_BYTES, from, to)) &&
+         commit_spans(r, from, to);
 }
 
 /* Spans [from, to) of one chunk are accessible now, free and clean. */
 static void add_free(hak_region *r, size_t from, size_t to) {
   hak_chunk *chunk = &r->chunks[from / HAK_CHUNK_SPANS];
-  for (size_t i = from; i < to; i++) chunk->free[i % HAK_CHUNK_SPANS / 64] |= (uint64_t)1 << (i % 64);
-  chunk->free_spans += (uint32_t)(to - from);
+  for (size_t i = from; i < to; i++) {
+    if (hak_region_is_guard(i)) continue;
+    chunk->free[i % HAK_CHUNK_SPANS / 64] |= (uint64_t)1 << (i % 64);
+    chunk->free_spans++;
+  }
   chunk->longest = HAK_CHUNK_SPANS;
   r->free_hint[chunk->huge] = hak_min_size(r->free_hint[chunk->huge], from / HAK_CHUNK_SPANS);
 }
@@ -96,7 +117,7 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   if (new_chunk) chunk->huge = huge && !r->populated;
   if (chunk->huge) hak_os_huge_pages(hak_region_address(r, from), step << HAK_SPAN_SHIFT);
   /* mlockall(MCL_FUTURE) populates what becomes writable: then keep the steps small. */
-  r->populated = hak_os_is_resident(hak_region_address(r, from + step - 1));
+  r->populated = hak_os_is_resident(hak_region_address(r, from));
   if (!r->populated) r->step_spans = hak_min_size(r->step_spans * 2, LAST_STEP_SPANS);
   add_free(r, from, from + step);
   r->ready_spans = from + step;
@@ -110,8 +131,7 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
 
 static bool reserve_region(hak_region *r, size_t spans) {
   for (size_t bytes = LADDER_TOP; bytes >= LADDER_BOTTOM; bytes /= 4) {
-    /* The tables take less than a sixty-fourth. */
-    if (bytes > max_reservation || (bytes >> HAK_SPAN_SHIFT) / 64 * 63 < spans) continue;
+    if (bytes > max_reservation || (bytes >> HAK_SPAN_SHIFT) / TABLES_PART * (TABLES_PART - 1) < spans) continue;
     void *base = hak_os_reserve(bytes, HAK_HUGE_PAGE); /* so that huge pages lie in a chunk as in memory */
     if (base == NULL) continue;
     hak_os_small_pages(base, bytes);

@@ -14,6 +14,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "base/policy.h"
 #include "region/size_class.h"
 
 #define HAK_CHUNK_SPANS 1024 /* one pool bitmap: 64 MiB */
@@ -54,6 +55,7 @@ typedef struct hak_region {
   uint32_t *tags; /* at base */
   hak_span *spans;
   uint64_t *bitmaps;
+  uint8_t *held; /* hardened build: a byte a granule, 1 where a block starts that the program has */
   hak_chunk *chunks;
   size_t span_count, first_span, ready_spans; /* ready: accessible, tables included */
   size_t reserved_bytes;
@@ -70,6 +72,12 @@ extern hak_region hak_main_region;
  * that allocated it, and so sees limit and tags; for a wild pointer either answer is good. */
 extern HAK_HIDDEN uintptr_t hak_main_base;
 extern HAK_HIDDEN size_t hak_main_limit;
+
+/* Hardened build: the last span of each so many is inaccessible and nobody's. */
+#define HAK_GUARD_PERIOD 64
+HAK_INLINE bool hak_region_is_guard(size_t index) {
+  return HAK_HARD(GUARDS) && index % HAK_GUARD_PERIOD == HAK_GUARD_PERIOD - 1;
+}
 
 #define HAK_HUGE_PAGE ((size_t)2 << 20)
 #define HAK_HUGE_PAGE_SPANS (HAK_HUGE_PAGE / HAK_SPAN_SIZE)

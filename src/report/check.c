@@ -3,14 +3,13 @@
  * this moment can cause a false report. */
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "heap/heap.h"
 #include "os/print.h"
 #include "pool/span_pool.h"
 #include "report/report.h"
 
-static hak_lock check_lock; /* one walk at a time */
+hak_lock hak_heap_check_lock;
 static size_t faults;
 
 HAK_PRINTF(2, 3) static void expect(bool holds, const char *format, ...) {
@@ -124,7 +123,8 @@ static void check_chunk(const hak_region *r, size_t index, span_totals *totals) 
   totals->dirty += dirty_spans;
   size_t first = index * HAK_CHUNK_SPANS;
   for (size_t i = 0; i < HAK_CHUNK_SPANS; i++) {
-    if (first + i < r->first_span || first + i >= r->ready_spans || (chunk->free[i / 64] >> (i % 64) & 1) != 0) continue;
+    bool nobodys = first + i < r->first_span || first + i >= r->ready_spans || hak_region_is_guard(first + i);
+    if (nobodys || (chunk->free[i / 64] >> (i % 64) & 1) != 0) continue;
     totals->held++;
     if (hak_load_relaxed(&r->tags[first + i]) == 0) totals->untagged++;
   }
@@ -145,8 +145,6 @@ static void check_pool(void) {
          found.untagged - hak_span_pool.claimed_spans);
   hak_lock_drop(&hak_span_pool.lock);
 }
-
-void hak_heap_check_fork_child(void) { memset(&check_lock, 0, sizeof check_lock); }
 
 static void check_cached(unsigned class_code, void **blocks, size_t count) {
   for (size_t i = 0; i < count; i++) {
@@ -177,13 +175,13 @@ static void check_own_front(void) {
 
 size_t hak_heap_check(void) {
   if (!hak_heap_started()) return 0;
-  hak_lock_take(&check_lock);
+  hak_lock_take(&hak_heap_check_lock);
   faults = 0;
   for (uint32_t id = HAK_EMERGENCY_ID; id < hak_heap_id_limit(); id++) check_heap(hak_heap_by_id(id));
   check_own_front();
   check_tags();
   check_pool();
   size_t found = faults;
-  hak_lock_drop(&check_lock);
+  hak_lock_drop(&hak_heap_check_lock);
   return found;
 }

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "os/lock.h"
+
 /* Bytes, taken under the locks one after the other: each part is consistent, the sum nearly so. */
 typedef struct hak_totals {
   size_t mapped;      /* accessible: spans, huge blocks, the allocator's own cells */
@@ -28,7 +30,7 @@ void hak_report_text(void);
 
 /* Walks every span, list and bitmap; prints each fault and returns their number. Callable from a debugger. */
 size_t hak_heap_check(void);
-/* In the child of a fork: a walk that another thread was in is over. */
-void hak_heap_check_fork_child(void);
+/* One walk at a time. Ranks before all others; fork takes it too. */
+extern hak_lock hak_heap_check_lock;
 
 #endif

@@ -136,6 +136,8 @@ HAK_INLINE size_t block_index(const hak_span *s, const void *p) {
   return index * info->size == offset ? (size_t)index : s->blocks;
 }
 
+size_t hak_slab_block_index(const hak_span *s, const void *p) { return block_index(s, p); }
+
 hak_verdict hak_slab_examine(const hak_span *s, const void *p) {
   size_t index = block_index(s, p);
   if (index >= s->carved) return HAK_VERDICT_NO_BLOCK_START;

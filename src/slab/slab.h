@@ -38,6 +38,9 @@ unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, 
 /* The same for one block, which costs 57 instructions less so (decision 011). */
 hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p, bool *release_due);
 
+/* Index of the block that starts at p; s->blocks or more: none does. */
+size_t hak_slab_block_index(const hak_span *s, const void *p);
+
 /* Whether p is the start of a carved block, and not free. */
 hak_verdict hak_slab_examine(const hak_span *span, const void *p);
 

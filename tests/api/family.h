@@ -19,6 +19,11 @@ void free_aligned_sized(void *p, size_t alignment, size_t size);
 #define F(name) hakmem_##name
 #endif
 
+// The hardened build knows exact sizes, and does not use a block again at once.
+#ifndef HAKMEM_TEST_HARDENED
+#define HAKMEM_TEST_HARDENED 0
+#endif
+
 // Keeps the compiler from knowing what a value is.
 template <typename T>
 T opaque(T value) {

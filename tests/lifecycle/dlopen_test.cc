@@ -1,16 +1,18 @@
 /* The library loaded at run time into a program that runs on glibc's malloc: its thread-local storage fits what glibc
- * keeps spare, existing and new threads can use it, and it stays when it is closed. And a plugin that is loaded and
+ * keeps spare, existing and new threads can use it, and it stays when it is closed, threads inside it or not. And a plugin that is loaded and
  * unloaded a thousand times under the preloaded allocator. LIFECYCLE_LIBRARY and LIFECYCLE_PLUGIN name the files. */
 #include <dlfcn.h>
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <link.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -142,6 +144,43 @@ TEST(Dlopen, WorksInExistingAndNewThreadsAndStays) {
   f.free(kept);
   EXPECT_TRUE(use(f));
   EXPECT_EQ(0u, f.heap_check());
+}
+
+/* Closed while threads use it: they go on, end (their end runs code of the library), and later ones begin. DEEPBIND: the
+ * library prefers its own malloc, the program keeps glibc's. */
+TEST(Closed, WithThreadsAlive) {
+  const char *path = file_named_by("LIFECYCLE_LIBRARY");
+  ASSERT_FALSE(loaded(path)) << "this test is for a program that began with another malloc";
+  for (int flags : {RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND, RTLD_LAZY | RTLD_LOCAL, RTLD_NOW | RTLD_GLOBAL}) {
+    for (int repeat = 0; repeat < 7; repeat++) {
+      void *handle = dlopen(path, flags);
+      ASSERT_NE(handle, nullptr) << dlerror();
+      Functions f = functions_of(handle);
+      std::atomic<int> busy{0}, wrong{0};
+      std::atomic<bool> closed{false};
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 4; t++) {
+        threads.emplace_back([&] {
+          wrong += !use(f);
+          busy++;
+          while (!closed) wrong += !use(f);
+          wrong += !use(f);
+        });
+      }
+      while (busy < 4) std::this_thread::yield();
+      EXPECT_EQ(0, dlclose(handle));
+      closed = true;
+      for (auto &t : threads) t.join();
+      EXPECT_EQ(wrong, 0);
+      bool right = false;
+      std::thread([&] { right = use(f); }).join();
+      EXPECT_TRUE(right);
+      EXPECT_EQ(0u, f.heap_check());
+      void *p = std::malloc(100);
+      EXPECT_FALSE(f.is_ours(p));
+      std::free(p);
+    }
+  }
 }
 
 /* Under preload: the plugin frees what the program allocated, and the other way round. */

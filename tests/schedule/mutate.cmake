@@ -53,9 +53,14 @@ elseif(MUTATION STREQUAL "fork_keeps_states")
 elseif(MUTATION STREQUAL "fork_keeps_locks")
   # The child begins with the pool's lock held by nobody.
   set(from [=[
-  memset(&hak_span_pool.lock, 0, sizeof hak_span_pool.lock);
+  hak_pool_fork_child();
+  after_fork_parent();
 ]=])
-  set(to "")
+  set(to [=[
+  hak_pool_fork_child();
+  after_fork_parent();
+  hak_span_pool.lock.state = 1;
+]=])
 else()
   message(FATAL_ERROR "no mutation \"${MUTATION}\"")
 endif()

@@ -4,9 +4,11 @@
 
 extern "C" {
 #include "api/api.h"
+#include "api/harden.h"
 #include "base/bits.h"
 #include "config/config.h"
 #include "guard/foreign.h"
+#include "guard/sample.h"
 #include "hakmem/hakmem.h"
 #include "heap/heap.h"
 #include "heap/remote.h"

@@ -13,7 +13,7 @@ using testing::IsEmpty;
 
 namespace {
 
-constexpr size_t PAGE = 4096;
+const size_t PAGE = hak_os_page_size();
 
 class Huge : public testing::Test {
  protected:

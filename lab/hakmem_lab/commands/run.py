@@ -70,7 +70,8 @@ def run(
     if not hakmem.usable or hakmem.library is None:
         raise LabError(f"{hakmem.problem}: build first (cmake --build --preset release)", REFUSED)
     chosen = chosen_settings(profile, settings)
-    reject_unknown(chosen, hakmem.library)
+    library = library_of(profile, hakmem.library)
+    reject_unknown(chosen, library)
     found = programs.examine(program)
     if found.path is None:
         raise LabError(f"there is no program '{program[0]}'", NOT_FOUND)
@@ -78,8 +79,8 @@ def run(
         warn(f"hakmem will not serve it: {found.obstacle}")
         if strict:
             raise SystemExit(REFUSED)
-    environment = {**os.environ, **chosen, "LD_PRELOAD": appended(hakmem.library)}
-    ended = run_watched(program, environment, hakmem.library, look=not found.obstacle)
+    environment = {**os.environ, **chosen, "LD_PRELOAD": appended(library)}
+    ended = run_watched(program, environment, library, look=not found.obstacle)
     if not found.obstacle:
         report(ended, found, proof)
     elif proof:
@@ -100,6 +101,17 @@ def document(
         "why": "" if ended.served else ended.why_unknown or reason(ended, found),
         "exit_status": ended.exit_status,
     }
+
+
+def library_of(profile: str | None, library: Path) -> Path:
+    """The library that has the profile: the hardened build is one of its own, beside the other."""
+    if profile != "hardened":
+        return library
+    hardened = library.with_name("libhakmem-hardened.so")
+    if not hardened.is_file():
+        told = f"{hardened} is missing: build first (cmake --build --preset release)"
+        raise LabError(told, REFUSED)
+    return hardened
 
 
 def chosen_settings(profile: str | None, settings: Sequence[str]) -> dict[str, str]:

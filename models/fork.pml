@@ -1,0 +1,267 @@
+/* fork: the forking thread takes every lock in rank order, passes through them while it holds them (handlers of others run
+ * in that window and allocate), and drops them in the parent and in the child. Two threads may fork; a third
+ * one refills, parks, adopts and purges meanwhile. In the child the others stop where they are: nothing it can reach is half
+ * changed, every heap without a thread is on the list once, and it can use all of them and fork again.
+ *
+ * mirrors src/api/fork.c: hak_heap_fork_lock();
+ * mirrors src/api/fork.c: hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
+ * mirrors src/api/fork.c: hak_pool_fork_child();
+ * mirrors src/heap/heap.c: if (h != own && id != HAK_EMERGENCY_ID && !h->listed) orphan(h);
+ * mirrors src/heap/heap.c: for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) hak_lock_take(&hak_heap_by_id(id)->lock);
+ * mirrors src/os/lock.c: if (hak_inside_own_fork()) return;
+ * mirrors src/os/lock.h: if (HAK_UNLIKELY(hak_load_relaxed(&hak_fork_holder) != 0) && hak_inside_own_fork()) return;
+ *
+ * pan -DNOREDUCE
+ * flags -E
+ *
+ * finding SKIPS_WALK_LOCK: assertion | the heap walk's lock is not taken: in the window it is taken free, its drop is skipped, and the parent's next walk waits for ever
+ * mended SKIPS_WALK_LOCK src/api/fork.c: hak_lock_take(&hak_heap_check_lock);
+ *
+ * mutant LOCKS_REVERSED: assertion | the locks are taken against their ranks
+ * mutant SKIPS_SLOW_LOCKS: assertion | the slow locks are not taken
+ * mutant SKIPS_POOL_LOCK: assertion | the pool's lock is not taken
+ * mutant SKIPS_REGISTRY_LOCK: assertion | the registry lock is not taken
+ * mutant HOLDER_TOO_EARLY: assertion | the thread passes through locks before it holds them
+ * mutant HOLDER_CLEARED_TOO_LATE: assertion | the parent still passes through the locks when it drops them
+ * mutant DROPS_IN_WINDOW: assertion | a lock that a handler of others takes and drops in the window is free then
+ * mutant WAITS_IN_WINDOW: assertion | a handler of others waits for a lock its own thread holds
+ * mutant CHILD_KEEPS_LOCKS: assertion | the child begins with the locks of the fork
+ * mutant CHILD_KEEPS_STATES: assertion | heaps of threads that are not in the child stay active
+ * mutant CHILD_LISTS_ALL: assertion | heaps that are on the list are listed again
+ * mutant PURGE_LEAVES_FREE: assertion | a purger's spans are free while it tells the system */
+#include "common.inc"
+
+#define HEAPS 3 /* of the two that fork, and of the third */
+#define OTHER 2
+#define ACTIVE 0
+#define PARKED 1
+#define NOBODY 0
+
+byte start, registry, slow[HEAPS], pool, cells, walk;
+byte holder;  /* hak_fork_holder: 1 + process */
+byte child;   /* 1 + process that is the child's only one */
+/* Under the registry lock, a slow lock, the pool's: true in the middle of a change. */
+bool list_torn, slab_torn[HEAPS], pool_torn, cells_torn;
+byte state[HEAPS] = ACTIVE;
+bool listed[HEAPS];
+bool span_free = true, span_advised; /* advised: the system call is under way */
+byte ended;
+bool child_done;
+
+#define SELF    (1 + _pid)
+#define RUNNING (child == 0 || child == SELF)
+
+/* hak_lock_take, hak_lock_drop; common.inc has them without the fork's rule. */
+inline take(lock) {
+  if
+  :: atomic { lock == 0 -> lock = SELF }
+#ifndef WAITS_IN_WINDOW
+  :: lock != 0 && holder == SELF
+#endif
+  fi
+}
+
+inline drop(lock) {
+  if
+#ifndef DROPS_IN_WINDOW
+  :: holder == SELF
+#else
+  :: false
+#endif
+  :: else -> lock = 0
+  fi
+}
+
+inline change(torn) {
+  assert(!torn);
+  torn = true;
+  torn = false
+}
+
+/* A refill: slow lock, then pool, then cells. */
+inline use(h) {
+  take(slow[h]);
+  assert(!slab_torn[h]);
+  slab_torn[h] = true;
+  take(pool);
+  assert(!pool_torn);
+  pool_torn = true;
+  assert(!span_free || !span_advised); /* a span that can be taken is not being purged */
+  pool_torn = false;
+  drop(pool);
+  take(cells);
+  change(cells_torn);
+  drop(cells);
+  slab_torn[h] = false;
+  drop(slow[h])
+}
+
+inline list_heap(h) {
+  assert(!list_torn && !listed[h]);
+  list_torn = true;
+  listed[h] = true;
+  state[h] = PARKED;
+  list_torn = false
+}
+
+inline lock_all() {
+#ifdef LOCKS_REVERSED
+  take(cells);
+  take(pool);
+  take(slow[2]);
+  take(slow[1]);
+  take(slow[0]);
+  take(registry);
+  take(start);
+  take(walk);
+#else
+#ifndef SKIPS_WALK_LOCK
+  take(walk);
+#endif
+  take(start);
+#ifndef SKIPS_REGISTRY_LOCK
+  take(registry);
+#endif
+#ifndef SKIPS_SLOW_LOCKS
+  take(slow[0]);
+  take(slow[1]);
+  take(slow[2]);
+#endif
+#ifndef SKIPS_POOL_LOCK
+  take(pool);
+#endif
+  take(cells);
+#endif
+#ifndef HOLDER_TOO_EARLY
+  holder = SELF
+#endif
+}
+
+inline unlock_all() {
+#ifndef HOLDER_CLEARED_TOO_LATE
+  holder = NOBODY;
+#endif
+  drop(cells);
+#ifndef SKIPS_POOL_LOCK
+  drop(pool);
+#endif
+#ifndef SKIPS_SLOW_LOCKS
+  drop(slow[0]);
+  drop(slow[1]);
+  drop(slow[2]);
+#endif
+#ifndef SKIPS_REGISTRY_LOCK
+  drop(registry);
+#endif
+  drop(start);
+#ifndef SKIPS_WALK_LOCK
+  drop(walk)
+#endif
+#ifdef HOLDER_CLEARED_TOO_LATE
+  ; holder = NOBODY
+#endif
+}
+
+/* What handlers that were registered before ours may do between ours. */
+inline window(h) {
+  take(walk); /* hakmem_heap_check */
+  use(h);
+  drop(walk)
+}
+
+inline orphan(h) {
+  if
+#ifndef CHILD_LISTS_ALL
+  :: h != mine && !listed[h] -> list_heap(h)
+#else
+  :: h != mine -> list_heap(h)
+#endif
+  :: else
+  fi
+}
+
+inline be_the_child() {
+  window(mine);
+  holder = NOBODY;
+#ifndef CHILD_KEEPS_LOCKS
+  atomic { start = 0; registry = 0; slow[0] = 0; slow[1] = 0; slow[2] = 0; pool = 0; cells = 0; walk = 0 };
+#endif
+#ifndef CHILD_KEEPS_STATES
+  orphan(0);
+  orphan(1);
+  orphan(2);
+#endif
+  /* Every other heap can be adopted and used. */
+  for (h : 0 .. HEAPS - 1) {
+    if
+    :: h != mine ->
+       take(registry);
+       assert(!list_torn && listed[h] && state[h] == PARKED);
+       listed[h] = false;
+       state[h] = ACTIVE;
+       drop(registry)
+    :: else
+    fi;
+    use(h)
+  }
+  /* And it can fork. */
+  lock_all();
+  window(mine);
+  unlock_all();
+  use(mine)
+}
+
+proctype forker(byte mine) provided (RUNNING) {
+  byte h;
+#ifdef HOLDER_TOO_EARLY
+  holder = SELF;
+#endif
+  lock_all();
+  window(mine);
+  /* fork() */
+  if
+  :: child = SELF; be_the_child(); child_done = true
+  :: window(mine); unlock_all()
+  fi;
+  take(walk);
+  use(mine);
+  drop(walk);
+  ended++
+}
+
+proctype other() provided (RUNNING) {
+  use(OTHER);
+  /* It parks its heap, and adopts it again. */
+  take(registry);
+  list_heap(OTHER);
+  drop(registry);
+  take(registry);
+  assert(!list_torn);
+  list_torn = true;
+  listed[OTHER] = false;
+  state[OTHER] = ACTIVE;
+  list_torn = false;
+  drop(registry);
+  use(OTHER);
+  /* A purge. */
+  take(pool);
+  change(pool_torn);
+#ifndef PURGE_LEAVES_FREE
+  span_free = false;
+#endif
+  drop(pool);
+  span_advised = true;
+  span_advised = false;
+  take(pool);
+  change(pool_torn);
+  span_free = true;
+  drop(pool);
+  ended++
+}
+
+/* No invalid end state here: in a child the others have stopped. Where nothing can go on, all is done. */
+active proctype monitor() {
+  timeout -> assert(holder == NOBODY && (child != 0 -> child_done : ended == 3))
+}
+
+init { atomic { run forker(0); run forker(1); run other() } }

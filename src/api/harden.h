@@ -1,0 +1,33 @@
+/* What the hardened build puts between the entry points and the allocator.
+ *
+ * Every block ends in a trailer that says what was asked for (exact size, and by which family) and proves that it was
+ * not written to; the bytes between the request and the trailer are filled with a pattern. A byte a block says whether
+ * the program has it. All are checked at free and at realloc, by any thread, before the allocator sees the block;
+ * every finding ends in a misuse report. The functions have the contracts of their plain namesakes in api/api.h. */
+#ifndef HAK_API_HARDEN_H
+#define HAK_API_HARDEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Who allocated a block, and who may free it. */
+typedef enum hak_family {
+  HAK_FAMILY_MALLOC = 1,
+  HAK_FAMILY_NEW,
+  HAK_FAMILY_NEW_ARRAY,
+} hak_family;
+
+#define HAK_SIZE_UNKNOWN ((size_t)-1)
+
+/* align 0: that of malloc. */
+void *hak_hard_alloc(size_t size, size_t align, hak_family family);
+void *hak_hard_calloc(size_t count, size_t size);
+void *hak_hard_realloc(void *p, size_t size, const void *caller);
+/* size: what the caller says the block's is, or HAK_SIZE_UNKNOWN. */
+void hak_hard_free(void *p, size_t size, hak_family family);
+/* The size that was asked for: a program may write all of it, and nothing more. */
+size_t hak_hard_usable_size(const void *p, const void *caller);
+/* Frees what the calling thread's quarantine holds; false: it is empty. */
+bool hak_hard_flush(void);
+
+#endif

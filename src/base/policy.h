@@ -1,0 +1,19 @@
+/* What the hardened build does beyond the default one. HAK_HARDENED is a mask of these, 0 in the default build: plain
+ * constants, so what is not built in costs nothing. */
+#ifndef HAK_BASE_POLICY_H
+#define HAK_BASE_POLICY_H
+
+#ifndef HAK_HARDENED
+#define HAK_HARDENED 0
+#endif
+
+#define HAK_HARD_CHECKED_FREE 1 /* a byte a block says whether the program has it */
+#define HAK_HARD_CANARY 2       /* the request's exact size and kind, and bytes behind it that must not change */
+#define HAK_HARD_ZERO 4         /* blocks are zeroed when freed, and must still be zero when they are used again */
+#define HAK_HARD_QUARANTINE 8   /* freed blocks wait before they are used again */
+#define HAK_HARD_RANDOM 16      /* which free block is used next cannot be predicted */
+#define HAK_HARD_GUARDS 32      /* every 64th span is inaccessible */
+
+#define HAK_HARD(feature) ((HAK_HARDENED & HAK_HARD_##feature) != 0)
+
+#endif

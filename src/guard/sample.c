@@ -1,0 +1,226 @@
+#include "guard/sample.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "config/config.h"
+#include "heap/heap.h"
+#include "os/os.h"
+#include "os/print.h"
+
+#define SLOTS 1024
+#define SLOT_BLOCK_BYTES ((size_t)32 * HAK_KIB)
+#define FRAMES 16
+#define FILL 0xa5 /* between the block's end and the page's, where alignment leaves a few bytes */
+
+/* The C library's; absent where the program is static or the library has none: then there are no stacks. */
+extern int backtrace(void **frames, int size) __attribute__((weak));
+
+enum { UNUSED, CHANGING, LIVE, FREED };
+
+typedef struct stack {
+  int thread, depth;
+  void *frames[FRAMES];
+} stack;
+
+/* Lock: hak_sample_lock. A slot that is CHANGING belongs to one thread, which makes its system call without the lock. */
+typedef struct slot {
+  uint32_t state;
+  uint32_t next_freed; /* while FREED: the one freed after it, SLOTS: none */
+  uintptr_t block;
+  size_t size;
+  stack allocated, freed;
+} slot;
+
+uintptr_t hak_sample_base;
+size_t hak_sample_bytes;
+hak_lock hak_sample_lock;
+
+static slot *slots; /* of a mapping of their own */
+static size_t slot_bytes;
+static uint32_t unused_from, first_freed = SLOTS, last_freed = SLOTS;
+static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
+
+static void record(stack *s) {
+  hak_heap *h = hak_tls_front.heap;
+  s->thread = hak_os_tid();
+  if (h != NULL) h->recording = true;
+  s->depth = backtrace == NULL ? 0 : backtrace(s->frames, FRAMES);
+  if (h != NULL) h->recording = false;
+}
+
+static uintptr_t slot_address(size_t i) { return hak_sample_base + i * slot_bytes; }
+
+static size_t slot_of(const void *p) { return ((uintptr_t)p - hak_sample_base) / slot_bytes; }
+
+/* --- reports --- */
+
+static void print_stack(const char *title, const stack *s) {
+  if (s->depth == 0) return;
+  hak_print("hakmem: %s by thread %d:\n", title, s->thread);
+  for (int i = 0; i < s->depth; i++) {
+    Dl_info at;
+    if (dladdr(s->frames[i], &at) == 0 || at.dli_fname == NULL)
+      hak_print("hakmem:   #%d %p\n", i, s->frames[i]);
+    else
+      hak_print("hakmem:   #%d %p %s+%#zx %s\n", i, s->frames[i], at.dli_fname,
+                (size_t)((uintptr_t)s->frames[i] - (uintptr_t)at.dli_fbase), at.dli_sname == NULL ? "" : at.dli_sname);
+  }
+}
+
+static void report(const char *what, const void *p, const slot *s) {
+  intptr_t distance = (intptr_t)((uintptr_t)p - s->block);
+  const char *place = distance < 0 ? "before" : (size_t)distance < s->size ? "inside" : "behind";
+  size_t bytes = distance < 0 ? (size_t)-distance : (size_t)distance < s->size ? (size_t)distance : (size_t)distance - s->size;
+  hak_print("hakmem: %s: %p, %zu bytes %s the %s block %p of %zu bytes [process %d, thread %d]\n", what, p, bytes, place,
+            s->state == FREED ? "freed" : "allocated", (void *)s->block, s->size, hak_os_pid(), hak_os_tid());
+  print_stack("allocated", &s->allocated);
+  if (s->state == FREED) print_stack("freed", &s->freed);
+}
+
+__attribute__((noreturn)) static HAK_COLD void end_program(const char *what, const void *p, const slot *s) {
+  report(what, p, s);
+  abort();
+}
+
+/* An address between two blocks belongs to the one it is nearer to: behind the last, or before the next. */
+static const slot *nearest(const void *p) {
+  size_t i = slot_of(p);
+  const slot *s = &slots[i];
+  bool guard = (uintptr_t)p - slot_address(i) >= SLOT_BLOCK_BYTES;
+  if (guard && s->state == UNUSED && i + 1 < SLOTS) return &slots[i + 1];
+  return s;
+}
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+  struct sigaction *before = &earlier[number == SIGBUS];
+  if (hak_sample_contains(info->si_addr) && nearest(info->si_addr)->state >= LIVE) {
+    const slot *s = nearest(info->si_addr);
+    report(s->state == FREED ? "use after free" : "access outside of a block", info->si_addr, s);
+  } else if ((before->sa_flags & SA_SIGINFO) != 0) {
+    before->sa_sigaction(number, info, context);
+    return;
+  } else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
+    before->sa_handler(number);
+    return;
+  }
+  /* The instruction faults again, and the earlier action follows. */
+  sigaction(number, before, NULL);
+}
+
+/* --- blocks --- */
+
+void hak_sample_start(void) {
+  if (hak_config.guard_sample == 0 || hak_sample_on()) return;
+  size_t page = hak_os_page_size();
+  slot_bytes = SLOT_BLOCK_BYTES + page;
+  slots = hak_os_map(SLOTS * sizeof *slots, page);
+  /* One page more: what is before the first block. */
+  char *memory = slots == NULL ? NULL : hak_os_reserve(page + SLOTS * slot_bytes, page);
+  if (memory == NULL) {
+    hak_print("hakmem: HAKMEM_GUARD_SAMPLE: no memory for the guarded blocks: switched off\n");
+    return;
+  }
+  stack first;
+  record(&first); /* the unwinder is loaded now, not inside some malloc */
+  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGSEGV, &action, &earlier[0]);
+  sigaction(SIGBUS, &action, &earlier[1]);
+  hak_store_relaxed(&hak_sample_base, (uintptr_t)memory + page);
+  hak_store_relaxed(&hak_sample_bytes, SLOTS * slot_bytes);
+}
+
+/* Uniform from 1 to 2N - 1: N on average, and not in step with the program. */
+static uint32_t draw(hak_heap *h) {
+  uint64_t n = (uint64_t)hak_config.guard_sample;
+  return (uint32_t)(1 + (hak_heap_random(h) >> 16) % (2 * n - 1));
+}
+
+static slot *claim_slot(void) {
+  slot *s = NULL;
+  hak_lock_take(&hak_sample_lock);
+  if (unused_from < SLOTS) {
+    s = &slots[unused_from++];
+  } else if (first_freed != SLOTS) {
+    s = &slots[first_freed]; /* the one that was freed first */
+    first_freed = s->next_freed;
+    if (first_freed == SLOTS) last_freed = SLOTS;
+  }
+  if (s != NULL) s->state = CHANGING;
+  hak_lock_drop(&hak_sample_lock);
+  return s;
+}
+
+static void put_freed(slot *s) {
+  hak_lock_take(&hak_sample_lock);
+  uint32_t i = (uint32_t)(s - slots);
+  s->state = FREED;
+  s->next_freed = SLOTS;
+  if (last_freed == SLOTS)
+    first_freed = i;
+  else
+    slots[last_freed].next_freed = i;
+  last_freed = i;
+  hak_lock_drop(&hak_sample_lock);
+}
+
+void *hak_sample_alloc(size_t size, size_t align) {
+  hak_heap *h = hak_heap_current();
+  if (h == NULL || h->recording || size > SLOT_BLOCK_BYTES || align > hak_os_page_size()) return NULL;
+  size = hak_max_size(size, 1);
+  if (h->until_sample == 0) h->until_sample = draw(h);
+  if (--h->until_sample != 0) return NULL;
+  slot *s = claim_slot();
+  if (s == NULL) return NULL; /* all are live */
+  uintptr_t end = slot_address((size_t)(s - slots)) + SLOT_BLOCK_BYTES;
+  uintptr_t block = hak_align_down(end - size, align);
+  uintptr_t first_page = hak_align_down(block, hak_os_page_size());
+  record(&s->allocated);
+  bool there = hak_os_commit((void *)first_page, end - first_page);
+  if (there) memset((void *)(block + size), FILL, end - block - size);
+  s->block = block;
+  s->size = size;
+  if (!there) {
+    put_freed(s);
+    return NULL;
+  }
+  hak_lock_take(&hak_sample_lock);
+  s->state = LIVE;
+  hak_lock_drop(&hak_sample_lock);
+  return (void *)block;
+}
+
+static void check_fill(const slot *s) {
+  const unsigned char *end = (const unsigned char *)slot_address((size_t)(s - slots)) + SLOT_BLOCK_BYTES;
+  for (const unsigned char *byte = (const unsigned char *)s->block + s->size; byte < end; byte++) {
+    if (*byte != FILL) end_program("overflow, seen when the block was freed", byte, s);
+  }
+}
+
+void hak_sample_free(void *p) {
+  slot *s = &slots[slot_of(p)];
+  hak_lock_take(&hak_sample_lock);
+  uint32_t state = s->state;
+  bool good = state == LIVE && s->block == (uintptr_t)p;
+  if (good) s->state = CHANGING;
+  hak_lock_drop(&hak_sample_lock);
+  if (!good) end_program(state == FREED && s->block == (uintptr_t)p ? "double free" : "invalid free", p, s);
+  check_fill(s);
+  record(&s->freed);
+  uintptr_t at = slot_address((size_t)(s - slots));
+  hak_os_decommit((void *)at, SLOT_BLOCK_BYTES);
+  hak_os_guard((void *)at, SLOT_BLOCK_BYTES);
+  put_freed(s);
+}
+
+size_t hak_sample_size(const void *p) {
+  const slot *s = &slots[slot_of(p)];
+  hak_lock_take(&hak_sample_lock);
+  size_t size = s->state == LIVE && s->block == (uintptr_t)p ? s->size : 0;
+  hak_lock_drop(&hak_sample_lock);
+  return size;
+}

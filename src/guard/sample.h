@@ -1,0 +1,38 @@
+/* Sampled guards: every so many blocks gets pages of its own, ends where they end, with an inaccessible page behind, and
+ * stays inaccessible after it is freed. A fault there, or a second free, prints the block, its size, and the stacks of
+ * its allocation and of its free; then the program ends as it would have.
+ *
+ * HAKMEM_GUARD_SAMPLE=1/N turns it on. Off, its whole cost is one test on malloc's slow path and one on that of free. On,
+ * every call takes the slow path, so that every block has the same chance. */
+#ifndef HAK_GUARD_SAMPLE_H
+#define HAK_GUARD_SAMPLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomic.h"
+#include "base/compiler.h"
+#include "os/lock.h"
+
+/* The slots' addresses; size 0 until hak_sample_start. */
+extern HAK_HIDDEN uintptr_t hak_sample_base;
+extern HAK_HIDDEN size_t hak_sample_bytes;
+extern hak_lock hak_sample_lock;
+
+/* Reserves the slots and installs the fault handler. Once, before other threads run. */
+void hak_sample_start(void);
+
+HAK_INLINE bool hak_sample_on(void) { return hak_load_relaxed(&hak_sample_bytes) != 0; }
+HAK_INLINE bool hak_sample_contains(const void *p) {
+  return (uintptr_t)p - hak_load_relaxed(&hak_sample_base) < hak_load_relaxed(&hak_sample_bytes);
+}
+
+/* A guarded block, contents undefined, if it is this request's turn; else NULL. align: power of two. Only while on. */
+void *hak_sample_alloc(size_t size, size_t align);
+/* Only for addresses inside. Ends the program when it is no live block's start. */
+void hak_sample_free(void *p);
+/* Size that was asked for; 0: no live block. */
+size_t hak_sample_size(const void *p);
+
+#endif

@@ -1,0 +1,344 @@
+#include "calls.h"
+
+#include <algorithm>
+
+#include "accounting.h"
+#include "fake_os.h"
+#include "finding.h"
+#include "hak.h"
+
+namespace {
+
+constexpr unsigned kStepsMax = 2000;
+/* What this machine grants without fail, and what one input may hold and touch. */
+constexpr size_t kServed = 48 * HAK_MIB, kServedAlign = 256 * HAK_MIB;
+constexpr size_t kLiveBytes = 128 * HAK_MIB, kLiveBlocks = 3000, kTouchBytes = 128 * HAK_MIB;
+
+/* Goes on from input to input, and from the real one, which was read at start: the allocator's never runs backwards. */
+uint64_t clock_ms;
+
+}  // namespace
+
+Calls::Calls(Input input) : input_(input), large_budget_(kTouchBytes) {
+  fake_os::reset();
+  if (!hak_heap_start()) finding("the allocator does not start");
+  if (clock_ms == 0) clock_ms = hak_os_linux.now_ms();
+  clock_ms += 10000;
+  fake_os::set_clock(clock_ms);
+}
+
+Turn Calls::step() {
+  if (input_.done() || ++steps_ > kStepsMax) return {Turn::FINISH, 0};
+  if (steps_ == refusals_end_) fake_os::allow_all();
+  return call(input_.byte());
+}
+
+Turn Calls::call(uint8_t op) {
+  op %= 64;
+  bool any = shadow_.count() > 0;
+  if (op < 10) allocate();
+  else if (op < 13) allocate_zeroed();
+  else if (op < 17) resize(op == 16);
+  else if (op < 23) allocate_aligned(op - 17);
+  else if (op == 23) allocate_at_least();
+  else if (op < 36) any ? free_block(pick()) : allocate();
+  else if (op < 38) any ? free_sized(op == 37) : allocate();
+  else if (op < 41) allocate_many();
+  else if (op < 44) free_many();
+  else if (op < 50) return switch_thread();
+  else if (op == 50) return end_thread();
+  else if (op < 54) refuse();
+  else if (op < 56) advance_clock();
+  else if (op == 56) hakmem_malloc_trim(input_.byte() * 64 * HAK_KIB);
+  else if (op == 57) check_heap("in between");
+  else if (op == 58) query_sizes();
+  else if (op == 59) query_totals();
+  else if (op == 60) pass_foreign();
+  else if (op == 61) input_.byte() % 8 == 0 ? print_reports() : query_options();
+  else if (op == 62) query_block();
+  else overflow_product();
+  return {};
+}
+
+void Calls::expect_errno(const char *what, int expected) {
+  if (left_ != expected) finding("%s left errno %d, not %d", what, left_, expected);
+}
+
+/* --- sizes and results --- */
+
+/* Small requests go through as they are; large ones as long as the input's share of memory and time lasts. */
+size_t Calls::request() {
+  size_t size = input_.size();
+  bool full = shadow_.count() >= kLiveBlocks || shadow_.bytes() + std::min(size, kServed) > kLiveBytes;
+  if (full) return size % 64;
+  if (size <= HAK_SMALL_MAX) return size;
+  size_t cost = std::min(size, 2 * kServed);
+  if (cost > large_budget_) return size % HAK_SMALL_MAX;
+  large_budget_ -= cost;
+  return size;
+}
+
+void Calls::check_refusal(const char *what, size_t size, size_t align) {
+  expect_errno(what, ENOMEM);
+  if (!refusing() && size <= kServed && align <= kServedAlign)
+    finding("%s: %zu bytes aligned to %zu refused, though the system refused nothing", what, size, align);
+}
+
+void Calls::receive(void *memory, size_t size, size_t align, const char *what) {
+  if (memory == nullptr) {
+    check_refusal(what, size, align);
+    return;
+  }
+  expect_errno(what, kErrno);
+  auto *p = static_cast<unsigned char *>(memory);
+  if (size > PTRDIFF_MAX) finding("%s granted %zu bytes", what, size);
+  size_t usable = hakmem_malloc_usable_size(p);
+  if (is_tainted(p)) {
+    shadow_.spoil(p, std::max(size, usable)); /* calloc and realloc have written to it */
+    shadow_.add({p, size, usable, 0, true, true});
+    return;
+  }
+  align = std::max(align, size_t{16});
+  if (reinterpret_cast<uintptr_t>(p) % align != 0) finding("%s: %p is not aligned to %zu", what, memory, align);
+  if (usable < size) finding("%s: %zu usable bytes of %zu", what, usable, size);
+  if (!hakmem_is_ours(p) || !hakmem_is_ours(p + usable - 1)) finding("%s: %p is not ours", what, memory);
+  shadow_.add({p, size, usable, 0, false, false});
+}
+
+void Calls::receive_zeroed(void *p, size_t size) {
+  if (p != nullptr && !is_tainted(p) && (size <= HAK_SMALL_MAX || zeros_are_sure()))
+    verify_zero(static_cast<unsigned char *>(p), size);
+  receive(p, size, 16, "calloc");
+}
+
+/* --- allocation --- */
+
+void Calls::allocate() {
+  size_t size = request();
+  void *p = allocating([&] { return hakmem_malloc(size); });
+  /* Above 32 KiB the block may lie in a mapping of its own instead of a run, or in one that was kept. */
+  if (p != nullptr && size <= HAK_SMALL_MAX && !is_tainted(p) && hakmem_malloc_usable_size(p) != hakmem_good_size(size))
+    finding("malloc(%zu): %zu usable bytes, good_size says %zu", size, hakmem_malloc_usable_size(p),
+            hakmem_good_size(size));
+  receive(p, size, 16, "malloc");
+}
+
+void Calls::allocate_zeroed() {
+  size_t size = request(), count = 1;
+  for (size_t factor : {16, 7, 3, 2}) {
+    if (size == 0 || size % factor != 0) continue;
+    count = factor;
+    break;
+  }
+  receive_zeroed(allocating([&] { return hakmem_calloc(count, size / count); }), size);
+}
+
+void Calls::overflow_product() {
+  /* The true product is just above SIZE_MAX, so that what is left of it is small. */
+  size_t factor = size_t{2} << input_.byte() % 62, other = SIZE_MAX / factor + 1 + input_.byte();
+  if (allocating([&] { return hakmem_calloc(factor, other); }) != nullptr) finding("calloc(%zu, %zu)", factor, other);
+  expect_errno("calloc", ENOMEM);
+  Block b = {};
+  if (shadow_.count() > 0) b = shadow_.at(pick());
+  if (allocating([&] { return hakmem_reallocarray(b.p, other, factor); }) != nullptr)
+    finding("reallocarray(%zu, %zu)", other, factor);
+  expect_errno("reallocarray", ENOMEM);
+  if (b.p != nullptr) verify(b);
+}
+
+void Calls::allocate_aligned(unsigned function) {
+  size_t size = request(), page = hak_os_page_size();
+  if (function < 2) {
+    size_t align = input_.alignment();
+    void *p = allocating([&] { return hakmem_aligned_alloc(align, size); });
+    if (hak_is_pow2(align)) {
+      receive(p, size, align, "aligned_alloc");
+    } else {
+      if (p != nullptr) finding("aligned_alloc(%zu, %zu) succeeded", align, size);
+      expect_errno("aligned_alloc", EINVAL);
+    }
+  } else if (function == 2) {
+    size_t align = input_.alignment();
+    void *const mark = &left_, *p = mark;
+    allocations_++;
+    int result = with_errno([&] { return hakmem_posix_memalign(&p, align, size); });
+    expect_errno("posix_memalign", kErrno);
+    bool valid = hak_is_pow2(align) && align % sizeof(void *) == 0;
+    if (result != 0 && p != mark) finding("posix_memalign failed and stored a pointer");
+    if (valid ? result != 0 && result != ENOMEM : result != EINVAL)
+      finding("posix_memalign(%zu, %zu) returned %d", align, size, result);
+    left_ = result == 0 ? kErrno : result;
+    if (valid) receive(result == 0 ? p : nullptr, size, align, "posix_memalign");
+  } else if (function == 3) {
+    size_t align = input_.alignment();
+    void *p = allocating([&] { return hakmem_memalign(align, size); });
+    if (align <= PTRDIFF_MAX) {
+      receive(p, size, hak_pow2_ceil(std::max(align, size_t{1})), "memalign");
+    } else {
+      if (p != nullptr) finding("memalign(%zu, %zu) succeeded", align, size);
+      expect_errno("memalign", EINVAL);
+    }
+  } else if (function == 4) {
+    receive(allocating([&] { return hakmem_valloc(size); }), size, page, "valloc");
+  } else {
+    void *p = allocating([&] { return hakmem_pvalloc(size); });
+    /* Of a size that cannot be rounded up nothing more is expected than that it fails. */
+    receive(p, size > PTRDIFF_MAX ? size : hak_align_up(std::max(size, size_t{1}), page), page, "pvalloc");
+  }
+}
+
+void Calls::allocate_at_least() {
+  size_t size = request(), actual = 1;
+  void *p = allocating([&] { return hakmem_alloc_at_least(size, &actual); });
+  if (actual != (p == nullptr ? 0 : hakmem_malloc_usable_size(p)))
+    finding("alloc_at_least(%zu) stored %zu for %p", size, actual, p);
+  receive(p, size, 16, "alloc_at_least");
+}
+
+/* As many as it takes for magazines to fill, stack up and overflow: few of the larger ones. */
+void Calls::allocate_many() {
+  size_t size = input_.size() % (HAK_SMALL_MAX + 1);
+  size_t most = 8 + 256 * HAK_KIB / std::max(size, size_t{16});
+  for (size_t n = std::min(input_.byte() + size_t{1}, most); n > 0; n--) {
+    if (shadow_.count() >= kLiveBlocks || shadow_.bytes() + size > kLiveBytes) return;
+    receive(allocating([&] { return hakmem_malloc(size); }), size, 16, "malloc");
+  }
+}
+
+/* reallocarray where `array`. Without a live block it is malloc. */
+void Calls::resize(bool array) {
+  size_t size = request();
+  uint8_t how = input_.byte();
+  Block old = {};
+  if (shadow_.count() > 0 && how % 16 != 0) old = shadow_.take(pick());
+  if (old.p != nullptr) verify(old);
+  /* Half to twice of what it was: within a class, a run or a mapping, or just out of it. */
+  if (how % 2 == 1 && old.usable <= 4 * HAK_MIB) size = old.size / 2 + old.size * input_.byte() / 170;
+  void *p = allocating([&] { return array ? hakmem_reallocarray(old.p, size, 1) : hakmem_realloc(old.p, size); });
+  if (old.p == nullptr) {
+    receive(p, size, 16, "realloc");
+    return;
+  }
+  if (p == nullptr && old.shared) return; /* its other owner has freed it */
+  if (size == 0) {
+    if (p != nullptr) finding("realloc(%p, 0) returned %p", static_cast<void *>(old.p), p);
+    expect_errno("realloc", kErrno);
+    note_freed(old);
+    return;
+  }
+  if (p == nullptr) {
+    check_refusal("realloc", size, 16);
+    verify(old);
+    shadow_.put_back(old);
+    return;
+  }
+  if (!is_tainted(p)) verify_prefix(old, static_cast<unsigned char *>(p), std::min(old.size, size));
+  if (p != old.p) note_freed(old);
+  receive(p, size, 16, "realloc");
+}
+
+/* --- free --- */
+
+void Calls::free_block(size_t index) {
+  Block b = shadow_.take(index);
+  verify(b);
+  if (!b.shared) b.p[0] = static_cast<unsigned char>(~b.p[0]); /* a stale pattern must not pass for the next one */
+  note_freed(b);
+  with_errno([&] {
+    hakmem_free(b.p);
+    return 0;
+  });
+  expect_errno("free", kErrno);
+}
+
+void Calls::free_sized(bool aligned) {
+  Block b = shadow_.take(pick());
+  verify(b);
+  note_freed(b);
+  with_errno([&] {
+    aligned ? hakmem_free_aligned_sized(b.p, 16, b.size) : hakmem_free_sized(b.p, b.size);
+    return 0;
+  });
+  expect_errno("free_sized", kErrno);
+}
+
+void Calls::free_many() {
+  uint8_t order = input_.byte();
+  for (unsigned n = input_.byte() + 1; n > 0 && shadow_.count() > 0; n--) {
+    size_t count = shadow_.count();
+    free_block(order % 3 == 0 ? count - 1 : order % 3 == 1 ? n * 7919 % count : std::min<size_t>(n, count - 1));
+  }
+}
+
+/* --- threads, system, clock --- */
+
+Turn Calls::switch_thread() { return {Turn::SWITCH, input_.byte() % kCrew}; }
+
+Turn Calls::end_thread() {
+  linger_ = input_.byte();
+  return {Turn::END_THREAD, 0};
+}
+
+/* Programs allocate and free in destructors of their own, before the allocator's ran and after. */
+void Calls::at_thread_end(unsigned round) {
+  if ((linger_ >> round & 1) == 0) return;
+  /* A known limit: a thread whose first call of all comes in a late round gets a heap that nobody parks. */
+  if (round > 1 && hak_tls_front.phase == HAK_FRONT_FRESH) return;
+  if (shadow_.count() > 0) free_block(linger_ % shadow_.count());
+  size_t size = size_t{24} << (linger_ >> 5 & 7);
+  receive(allocating([&] { return hakmem_malloc(size); }), size, 16, "malloc in a destructor");
+}
+
+void Calls::refuse() {
+  auto which = static_cast<fake_os::Call>(input_.byte() % fake_os::CALLS);
+  uint8_t when = input_.byte();
+  static const int errors[] = {ENOMEM, EPERM, ENOSYS, EAGAIN, EINVAL};
+  int error = errors[input_.byte() % 5];
+  /* One ENOMEM turns advice off for the rest of the process; nothing of it would be seen again. */
+  if (which == fake_os::ADVISE && error == ENOMEM) error = EPERM;
+  if (when % 4 == 0)
+    fake_os::fail_all(which, error);
+  else
+    fake_os::fail_nth(which, when / 4 % 8 + 1, when / 32 + 1, error);
+  refusals_end_ = std::max(refusals_end_, steps_ + 1 + input_.byte() % 32);
+}
+
+void Calls::advance_clock() {
+  static const unsigned steps_ms[] = {1, 60, 250, 300, 1000, 5000};
+  clock_ms += steps_ms[input_.byte() % 6];
+  fake_os::set_clock(clock_ms);
+}
+
+/* --- the end --- */
+
+/* What the system refused to unmap is nobody's: the allocator has let go of it. */
+void Calls::stop_refusing() {
+  fake_os::allow_all();
+  refusals_end_ = std::min(refusals_end_, steps_);
+  for (const fake_os::Event &e : fake_os::log()) {
+    if (e.call == fake_os::UNMAP && e.error != 0) hak_os->unmap(reinterpret_cast<void *>(e.addr), e.size_bytes);
+  }
+}
+
+void Calls::free_everything() {
+  while (shadow_.count() > 0) free_block(shadow_.count() - 1);
+}
+
+/* Some dirty memory stays for the next input: fresh pages would cost more than the calls. */
+void Calls::check_nothing_is_left() {
+  hakmem_malloc_trim(kLiveBytes / 2);
+  check_heap("after everything was freed");
+  if (accounting_check_nothing_live() != 0) finding("something is live after everything was freed");
+  for (const std::string &violation : fake_os::violations()) finding("the system saw %s", violation.c_str());
+}
+
+void Calls::finish() {
+  stop_refusing();
+  if (refusals_end_ > 0) {
+    /* Memory is to be had again, of each kind, whatever was refused before. */
+    for (size_t size : {size_t{24}, size_t{20000}, size_t{200000}, 33 * HAK_MIB})
+      receive(allocating([&] { return hakmem_malloc(size); }), size, 16, "malloc after the refusals");
+  }
+  free_everything();
+  check_nothing_is_left();
+}

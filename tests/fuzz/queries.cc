@@ -1,0 +1,133 @@
+// Calls that report and change nothing, and calls with pointers that are not ours.
+#include <fcntl.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "calls.h"
+#include "finding.h"
+#include "hak.h"
+
+void Calls::query_sizes() {
+  size_t size = input_.size(), good = hakmem_good_size(size);
+  if (good < size && (good != 0 || size <= PTRDIFF_MAX - HAK_SPAN_SIZE)) finding("good_size(%zu) is %zu", size, good);
+  if (size > PTRDIFF_MAX && good != 0) finding("good_size(%zu) is %zu", size, good);
+  if (hakmem_malloc_usable_size(nullptr) != 0) finding("usable size of NULL");
+  if (hakmem_is_ours(nullptr)) finding("NULL is ours");
+}
+
+void Calls::query_block() {
+  if (shadow_.count() == 0) return;
+  const Block &b = shadow_.at(pick());
+  if (b.shared) return;
+  verify(b);
+  size_t usable = with_errno([&] { return hakmem_malloc_usable_size(b.p); });
+  expect_errno("malloc_usable_size", kErrno);
+  if (usable != b.usable) finding("usable size of %p was %zu, is %zu", static_cast<void *>(b.p), b.usable, usable);
+  if (!hakmem_is_ours(b.p + input_.number(3) % b.usable)) finding("%p is not ours", static_cast<void *>(b.p));
+}
+
+void Calls::query_totals() {
+  size_t huge_count = 0, huge_bytes = 0, bytes = 0;
+  for (size_t i = 0; i < shadow_.count(); i++) {
+    const Block &b = shadow_.at(i);
+    if (b.shared) return;
+    bytes += b.usable;
+    if (hak_region_find(b.p) != nullptr) continue;
+    huge_count++;
+    huge_bytes += b.usable;
+  }
+  struct mallinfo2 m = hakmem_mallinfo2();
+  if (m.hblks != huge_count || m.hblkhd != huge_bytes)
+    finding("mallinfo2: %zu huge blocks of %zu bytes, not %zu of %zu", m.hblks, m.hblkhd, huge_count, huge_bytes);
+  if (m.uordblks < bytes) finding("mallinfo2: %zu bytes handed out, at least %zu are", m.uordblks, bytes);
+  struct mallinfo old = hakmem_mallinfo();
+  if (old.hblks != static_cast<int>(huge_count)) finding("mallinfo: %d huge blocks", old.hblks);
+  if (hakmem_served() == 0 && bytes > huge_bytes) finding("nothing was served");
+}
+
+void Calls::query_options() {
+  static const int known[] = {M_MXFAST, M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD,
+                              M_MMAP_MAX, M_PERTURB, M_ARENA_MAX};
+  if (hakmem_mallopt(known[input_.byte() % 7], static_cast<int>(input_.number(4))) != 1) finding("mallopt refused");
+  if (hakmem_mallopt(1000 + input_.byte(), 0) != 0) finding("mallopt took a parameter that does not exist");
+  int64_t value = -1, wanted = input_.byte() % 2;
+  if (hakmem_option_set("HAKMEM_SS_OS_STATS", wanted) != 0 || hakmem_option_get("HAKMEM_SS_OS_STATS", &value) != 0 ||
+      value != wanted)
+    finding("a live option does not keep what it is set to");
+  hakmem_option_set("HAKMEM_SS_OS_STATS", 0);
+  if (hakmem_option_set("HAKMEM_SS_OS_STATS", 2) != EINVAL) finding("an option took a value out of range");
+  if (hakmem_option_set("HAKMEM_RESERVE_MB", 16) != EBUSY) finding("an option that is read at start was set later");
+  char name[8] = {};
+  for (char &c : name) c = static_cast<char>(input_.byte());
+  name[7] = '\0';
+  if (hakmem_option_get(name, &value) != EINVAL || hakmem_option_set(name, 1) != EINVAL)
+    finding("there is an option \"%s\"", name);
+  if (std::strcmp(hakmem_version(), HAKMEM_VERSION_STRING) != 0) finding("version %s", hakmem_version());
+}
+
+/* Reports go where nobody reads them. */
+void Calls::print_reports() {
+  char *text = nullptr;
+  size_t length = 0;
+  FILE *stream = open_memstream(&text, &length);
+  if (stream == nullptr) return;
+  if (hakmem_malloc_info(1, stream) != EINVAL) finding("malloc_info took options");
+  if (hakmem_malloc_info(0, stream) != 0) finding("malloc_info failed");
+  fclose(stream);
+  if (std::strncmp(text, "<malloc version=", 16) != 0) finding("malloc_info wrote %.60s", text);
+  std::free(text);
+  int kept = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (kept >= 0 && nowhere >= 0) {
+    dup2(nowhere, STDERR_FILENO);
+    hakmem_malloc_stats();
+    dup2(kept, STDERR_FILENO);
+  }
+  if (kept >= 0) close(kept);
+  if (nowhere >= 0) close(nowhere);
+}
+
+/* Left alone and counted, each of them, by every call that takes a pointer. */
+void Calls::pass_foreign() {
+  static char fixed[64];
+  char local[64];
+  std::unique_ptr<char[]> others(new char[64]);
+  uint8_t which = input_.byte(), how = input_.byte();
+  uintptr_t end_of_region = hak_main_region.base + hak_main_region.reserved_bytes;
+  const uintptr_t addresses[] = {reinterpret_cast<uintptr_t>(fixed),
+                                 reinterpret_cast<uintptr_t>(local),
+                                 reinterpret_cast<uintptr_t>(others.get()),
+                                 1 + input_.number(1),
+                                 input_.number(3) << 12 | 8,
+                                 UINT64_C(0xdead) << 48 | input_.number(4),
+                                 UINTPTR_MAX - input_.number(2),
+                                 end_of_region - 64,
+                                 hak_main_region.base - 16};
+  uintptr_t address = addresses[which % (sizeof addresses / sizeof *addresses)] + how / 8 % 4;
+  void *p = reinterpret_cast<void *>(address);
+  if (address == 0 || hak_region_find(p) != nullptr || shadow_.around(p) != nullptr) return;
+  uint64_t before = hak_foreign_total();
+  void *moved = nullptr;
+  size_t usable = 0;
+  with_errno([&] {
+    if (how % 8 < 4) hakmem_free(p);
+    else if (how % 8 == 4) hakmem_free_sized(p, how);
+    else if (how % 8 == 5) usable = hakmem_malloc_usable_size(p);
+    else if (how % 8 == 6) moved = hakmem_realloc(p, how);
+    else moved = hakmem_reallocarray(p, how, which % 3);
+    return 0;
+  });
+  expect_errno("a call with a pointer that is not ours", how % 8 >= 6 ? EINVAL : kErrno);
+  if (moved != nullptr || usable != 0) finding("%p is not ours: moved to %p, %zu bytes", p, moved, usable);
+  if (hak_foreign_total() != before + 1) finding("%p is not ours and was not counted", p);
+  if (hakmem_is_ours(p)) finding("%p is ours", p);
+}
+
+void Calls::check_heap(const char *when) {
+  if (misused()) return; /* a block with two owners is a fault */
+  size_t faults = hakmem_heap_check();
+  if (faults != 0) finding("%zu faults in the heap %s", faults, when);
+}

@@ -1,0 +1,386 @@
+// The hardened build: what it says of each class of misuse, for a small block, a page and a run, and that it says
+// nothing of programs that do none.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "hak.h"
+#include "run_program.h"
+
+using testing::HasSubstr;
+
+namespace {
+
+const char kDouble[] = "double free: the block is already free";
+const char kInterior[] = "invalid free: the address is not the start of a block";
+const char kFreeMemory[] = "invalid or double free: the address lies in free memory";
+const char kSize[] = "sized free: the size given is not that of the block";
+const char kKind[] = "mismatched free: malloc, new and new[] each have a free of their own";
+const char kOverflow[] = "overflow: bytes behind the block were written";
+const char kAfterFree[] = "use after free: the block was written after it was freed";
+
+// What the dying program does; set before each fork.
+std::function<void()> body;
+size_t block_size;
+
+char *allocate(size_t size) {
+  char *p = static_cast<char *>(hakmem_malloc(size));
+  if (p == nullptr) _exit(3);
+  memset(p, 1, size);
+  return p;
+}
+
+// The address the report must name.
+void victim(const void *p) { fprintf(stderr, "victim %p\n", p); }
+
+void expect_end(const std::string &found, const std::string &seen = "at the call") {
+  ProgramResult result = run_forked([] {
+    alarm(50);
+    body();
+    return 0;
+  });
+  EXPECT_EQ(result.signal, SIGABRT) << "exit code " << result.exit_code << "\n" << result.err;
+  size_t at = result.err.find("victim ");
+  ASSERT_NE(at, std::string::npos) << result.err;
+  std::string address = result.err.substr(at + 7, result.err.find('\n', at) - at - 7);
+  EXPECT_THAT(result.err, HasSubstr("hakmem: " + found + ": " + address)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("seen " + seen)) << result.err;
+}
+
+class Hardened : public testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override { block_size = GetParam(); }
+  bool is_run() const { return GetParam() > HAK_SMALL_MAX; }
+  const char *freed_twice() const { return is_run() ? kFreeMemory : kDouble; }
+};
+
+TEST_P(Hardened, FreedTwice) {
+  body = [] {
+    char *p = allocate(block_size);
+    victim(p);
+    hakmem_free(p);
+    hakmem_free(p);
+  };
+  expect_end(freed_twice());
+}
+
+TEST_P(Hardened, FreedTwiceAroundAnother) {
+  body = [] {
+    char *p = allocate(block_size), *q = allocate(block_size);
+    victim(p);
+    hakmem_free(p);
+    hakmem_free(q);
+    hakmem_free(p);
+  };
+  expect_end(freed_twice());
+}
+
+// Nothing of its slab is in use any more but one block, and many others were freed meanwhile.
+TEST_P(Hardened, FreedTwiceLongAfter) {
+  body = [] {
+    char *p = allocate(block_size), *stays = allocate(block_size);
+    victim(p);
+    hakmem_free(p);
+    for (int i = 0; i < 20; i++) hakmem_free(allocate(i * 100 + 8));
+    hakmem_free(p);
+    hakmem_free(stays);
+  };
+  if (is_run()) GTEST_SKIP() << "a run is used again at once: the second free is then its next user's";
+  expect_end(kDouble);
+}
+
+TEST_P(Hardened, FreedTwiceAfterItsNeighboursWereUsedAgain) {
+  body = [] {
+    std::vector<char *> blocks;
+    for (int i = 0; i < 5; i++) blocks.push_back(allocate(block_size));
+    char *p = blocks[2];
+    victim(p);
+    for (int i : {1, 2, 3}) hakmem_free(blocks[i]);
+    for (int i = 0; i < 2; i++) allocate(block_size);  // the quarantine keeps p from being one of these
+    hakmem_free(p);
+  };
+  if (is_run()) GTEST_SKIP() << "a run is used again at once: the second free is then its next user's";
+  expect_end(kDouble);
+}
+
+TEST_P(Hardened, FreedHereAndByAnotherThread) {
+  body = [] {
+    char *p = allocate(block_size);
+    victim(p);
+    hakmem_free(p);
+    std::thread([p] { hakmem_free(p); }).join();
+  };
+  expect_end(freed_twice());
+}
+
+TEST_P(Hardened, FreedByTwoOtherThreads) {
+  body = [] {
+    char *p = allocate(block_size);
+    victim(p);
+    for (int i = 0; i < 2; i++) std::thread([p] { hakmem_free(p); }).join();
+  };
+  expect_end(freed_twice());
+}
+
+TEST_P(Hardened, FreedInside) {
+  for (size_t offset : {size_t(1), size_t(8), size_t(16), GetParam() / 2 & ~size_t(15), GetParam() - 1}) {
+    if (offset == 0 || offset >= GetParam()) continue;
+    SCOPED_TRACE(offset);
+    body = [offset] {
+      char *p = allocate(block_size) + offset;
+      victim(p);
+      hakmem_free(p);
+    };
+    expect_end(kInterior);
+  }
+}
+
+TEST_P(Hardened, FreedIntoFreeMemory) {
+  body = [] {
+    std::vector<char *> blocks;
+    for (size_t bytes = 0; bytes < size_t(8) << 20; bytes += block_size) blocks.push_back(allocate(block_size));
+    for (char *p : blocks) hakmem_free(p);
+    hakmem_malloc_trim(0);
+    victim(blocks[0]);
+    hakmem_free(blocks[0]);
+  };
+  expect_end(kFreeMemory);
+}
+
+TEST_P(Hardened, ReallocOfAFreedBlock) {
+  body = [] {
+    char *p = allocate(block_size);
+    victim(p);
+    hakmem_free(p);
+    hakmem_realloc(p, block_size * 2);
+  };
+  expect_end(kFreeMemory, "by realloc");
+}
+
+TEST_P(Hardened, SizedFreeKnowsTheExactSize) {
+  for (long difference : {-1L, 1L}) {
+    body = [difference] {
+      char *p = allocate(block_size);
+      victim(p);
+      hakmem_free_sized(p, block_size + size_t(difference));
+    };
+    expect_end(kSize);
+  }
+  body = [] {
+    hakmem_free_sized(allocate(block_size), block_size);
+    _exit(0);
+  };
+  EXPECT_EQ(run_forked([] { return body(), 0; }).exit_code, 0);
+}
+
+TEST_P(Hardened, EachFamilyHasItsFree) {
+  const hak_family kinds[] = {HAK_FAMILY_MALLOC, HAK_FAMILY_NEW, HAK_FAMILY_NEW_ARRAY};
+  for (hak_family made : kinds) {
+    for (hak_family freed : kinds) {
+      body = [made, freed] {
+        void *p = hak_malloc_as(block_size, made);
+        victim(p);
+        hak_free_as(p, HAK_SIZE_UNKNOWN, freed);
+        _exit(0);
+      };
+      if (made != freed)
+        expect_end(kKind);
+      else
+        EXPECT_EQ(run_forked([] { return body(), 0; }).exit_code, 0);
+    }
+  }
+}
+
+TEST_P(Hardened, OverflowsAreSeenAtFree) {
+  for (size_t beyond : {size_t(1), size_t(8), size_t(32)}) {
+    for (size_t less : {size_t(0), size_t(3)}) {  // with and without room between request and trailer
+      SCOPED_TRACE(std::to_string(beyond) + " bytes, request " + std::to_string(GetParam() - less));
+      body = [beyond, less] {
+        char *p = allocate(block_size - less);
+        victim(p);
+        memset(p + block_size - less, 0, beyond);
+        hakmem_free(p);
+      };
+      expect_end(kOverflow);
+    }
+  }
+}
+
+TEST_P(Hardened, OverflowsAreSeenByRealloc) {
+  body = [] {
+    char *p = allocate(block_size);
+    victim(p);
+    p[block_size] = 0;
+    hakmem_realloc(p, block_size + 1);
+  };
+  expect_end(kOverflow, "by realloc");
+}
+
+TEST_P(Hardened, WritesAfterFreeAreSeenWhenTheBlockIsUsedAgain) {
+  if (is_run()) GTEST_SKIP() << "runs are zeroed, and not looked at again";
+  for (size_t at : {size_t(0), GetParam() - 1}) {
+    body = [at] {
+      char *p = allocate(block_size);
+      victim(p);
+      hakmem_free(p);
+      p[at] = 1;
+      for (int i = 0; i < 200000; i++) hakmem_free(hakmem_malloc(block_size));
+    };
+    expect_end(kAfterFree, "when the block was to be used again");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Hardened, testing::Values(8, 4096, 262144));
+
+TEST(HardenedBlocks, ZeroBytesAreZeroBytes) {
+  body = [] {
+    char *p = static_cast<char *>(hakmem_malloc(0));
+    victim(p);
+    *p = 0;
+    hakmem_free(p);
+  };
+  expect_end(kOverflow);
+  void *p = hakmem_malloc(0);
+  EXPECT_NE(p, nullptr);
+  EXPECT_EQ(hakmem_malloc_usable_size(p), 0u);
+  hakmem_free(p);
+}
+
+TEST(HardenedBlocks, HugeBlocksHaveTheirTrailerToo) {
+  body = [] {
+    char *p = static_cast<char *>(hakmem_malloc(HAK_RUN_MAX * 3 + 5));
+    victim(p);
+    p[HAK_RUN_MAX * 3 + 5] = 0;
+    hakmem_free(p);
+  };
+  expect_end(kOverflow);
+}
+
+TEST(HardenedBlocks, UsableSizeIsWhatWasAskedFor) {
+  for (size_t size : {size_t(0), size_t(1), size_t(7), size_t(100), size_t(5000), size_t(32760), size_t(32761), size_t(300000), size_t(90000000)}) {
+    void *p = hakmem_malloc(size);
+    EXPECT_EQ(hakmem_malloc_usable_size(p), size);
+    p = hakmem_realloc(p, size + 1);
+    EXPECT_EQ(hakmem_malloc_usable_size(p), size + 1);
+    hakmem_free(p);
+  }
+}
+
+TEST(HardenedBlocks, FreedBlocksAreZeroedAndWait) {
+  char *p = allocate(100);
+  hakmem_free(p);
+  for (int i = 0; i < 100; i++) EXPECT_EQ(p[i], 0) << i;
+  for (int i = 0; i < 100; i++) {
+    char *q = allocate(100);
+    EXPECT_NE(q, p) << i;
+    hakmem_free(q);
+  }
+}
+
+TEST(HardenedBlocks, OrderIsNoSecretOfTheProgram) {
+  auto order = [] {
+    std::vector<void *> blocks(60);
+    for (void *&p : blocks) p = hakmem_malloc(64);
+    return blocks;
+  };
+  order();
+  auto blocks = order();
+  size_t ascending = 0;
+  for (size_t i = 1; i < blocks.size(); i++) ascending += blocks[i] > blocks[i - 1];
+  EXPECT_LT(ascending, 55u) << "addresses in a row";
+  EXPECT_GT(ascending, 5u);
+}
+
+TEST(HardenedBlocks, GuardSpansCannotBeRead) {
+  body = [] {
+    const char *p = allocate(100);
+    const hak_region *r = &hak_main_region;
+    size_t guard = hak_region_index(r, p);
+    while (!hak_region_is_guard(guard)) guard++;
+    signal(SIGSEGV, [](int) { _exit(42); });
+    volatile char c = *static_cast<const char *>(hak_region_address(r, guard));
+    _exit(c);
+  };
+  EXPECT_EQ(run_forked([] { return body(), 0; }).exit_code, 42);
+}
+
+TEST(HardenedBlocks, NoBlockReachesIntoAGuard) {
+  std::vector<char *> blocks;
+  for (int i = 0; i < 300; i++) {
+    size_t size = size_t(40000) * size_t(1 + i % 45);
+    char *p = static_cast<char *>(hakmem_malloc(size));
+    memset(p, 1, size);
+    blocks.push_back(p);
+  }
+  EXPECT_EQ(hak_heap_check(), 0u);
+  for (char *p : blocks) hakmem_free(p);
+  EXPECT_EQ(hak_heap_check(), 0u);
+}
+
+// A program without a fault: every size and call, all bytes written, blocks freed by other threads.
+void work(unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::pair<unsigned char *, size_t>> blocks(300);
+  for (int i = 0; i < 30000; i++) {
+    auto &[p, size] = blocks[random() % blocks.size()];
+    for (size_t at : {size_t(0), size / 2, size == 0 ? 0 : size - 1})
+      if (p != nullptr && size != 0) ASSERT_EQ(p[at], (unsigned char)size);
+    size_t next = random() % 64 == 0 ? random() % 200000 : random() % 2000;
+    switch (random() % 5) {
+      case 0:
+        hakmem_free(p);
+        p = static_cast<unsigned char *>(hakmem_malloc(next));
+        break;
+      case 1:
+        hakmem_free_sized(p, size);
+        p = static_cast<unsigned char *>(hakmem_calloc(1, next));
+        for (size_t at = 0; at < next; at++) ASSERT_EQ(p[at], 0);
+        break;
+      case 2:
+        if (next == 0) next = 1;
+        p = static_cast<unsigned char *>(hakmem_realloc(p, next));
+        if (p != nullptr && size != 0) ASSERT_EQ(p[0], (unsigned char)size);
+        break;
+      case 3: {
+        size_t align = size_t(8) << random() % 10;
+        unsigned char *q = nullptr;
+        std::thread([&, old = p] {
+          hakmem_free(old);
+          q = static_cast<unsigned char *>(hakmem_aligned_alloc(align, next));
+        }).join();
+        p = q;
+        ASSERT_EQ(reinterpret_cast<uintptr_t>(p) % align, 0u);
+        break;
+      }
+      default:
+        hakmem_free(p);
+        p = nullptr;
+        next = 0;
+    }
+    size = next;
+    if (p != nullptr) memset(p, (unsigned char)size, hakmem_malloc_usable_size(p));
+    if (i % 1000 == 0) hakmem_malloc_trim(0);
+  }
+  for (auto &[p, size] : blocks) hakmem_free(p);
+}
+
+TEST(HardenedBlocks, ProgramsWithoutAFaultRun) {
+  std::thread a(work, 1), b(work, 2);
+  a.join();
+  b.join();
+  hakmem_malloc_trim(0);
+  EXPECT_EQ(hak_heap_check(), 0u);
+}
+
+}  // namespace

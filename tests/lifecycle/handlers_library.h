@@ -1,0 +1,10 @@
+/* A library with a lock of its own, under which it allocates, and which fork handlers keep whole for the child. */
+#ifndef TESTS_LIFECYCLE_HANDLERS_LIBRARY_H
+#define TESTS_LIFECYCLE_HANDLERS_LIBRARY_H
+
+/* Replaces what the library keeps. Any thread. */
+void handlers_library_use(void);
+/* Threads that its handler in the child has started and joined. */
+int handlers_library_threads(void);
+
+#endif

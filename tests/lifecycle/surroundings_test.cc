@@ -1,0 +1,171 @@
+/* Programs in surroundings that somebody else made: file descriptors closed when reports are due, and privileged (setuid,
+ * setgid) with an environment that tries every option. The paths of the programs come from CMake. */
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "run_program.h"
+
+using testing::HasSubstr;
+using testing::Not;
+
+namespace {
+
+/* --- file descriptors --- */
+
+const std::string kPreload = std::string("LD_PRELOAD=") + HAKMEM_LIBRARY;
+const std::vector<std::string> kEveryReport = {kPreload,
+                                               "HAKMEM_SS_OS_STATS=1",
+                                               "HAKMEM_EXTERNAL_GUARD_LOG=1",
+                                               "HAKMEM_EXTERNAL_GUARD_STATS=1",
+                                               "HAKMEM_TINY_FRONT_DUMP=1"};
+const char kStats[] = "[SS_OS_STATS] alloc=", kWarning[] = "hakmem: external pointer: free(",
+           kTotals[] = "[EXTERNAL_GUARD] total=150 free=150";
+
+TEST(Descriptors, Kept) {
+  ProgramResult r = run_program({CLOSED, "none"}, kEveryReport);
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.err;
+  for (const char *text : {kStats, kWarning, kTotals}) EXPECT_THAT(r.err, HasSubstr(text));
+}
+
+/* Reports at exit reach the stderr that the program began with; what is due earlier has nowhere to go. */
+TEST(Descriptors, ZeroToTwoClosed) {
+  ProgramResult r = run_program({CLOSED, "012"}, kEveryReport);
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.err;
+  EXPECT_THAT(r.err, HasSubstr(kStats));
+  EXPECT_THAT(r.err, HasSubstr(kTotals));
+  EXPECT_THAT(r.err, Not(HasSubstr(kWarning)));
+}
+
+TEST(Descriptors, AllClosed) {
+  ProgramResult r = run_program({CLOSED, "all"}, kEveryReport);
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.err;
+  EXPECT_EQ(r.out + r.err, "");
+  r = run_program({CLOSED, "all"}, {kPreload});
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.err;
+}
+
+TEST(Descriptors, AllClosedAndABlockFreedTwice) {
+  ProgramResult r = run_program({CLOSED, "misuse"}, kEveryReport);
+  EXPECT_EQ(r.signal, SIGABRT) << "exit code " << r.exit_code;
+  EXPECT_EQ(r.out + r.err, "");
+}
+
+/* Closed before the program began: the shell's >&-. */
+TEST(Descriptors, ClosedFromTheStart) {
+  for (const char *closed : {"2>&-", "0<&- 1>&- 2>&-"}) {
+    for (const char *word : {"none", "all"}) {
+      SCOPED_TRACE(std::string(closed) + " " + word);
+      ProgramResult r = run_program({"sh", "-c", std::string("exec \"$0\" \"$1\" ") + closed, CLOSED, word}, kEveryReport);
+      EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.err;
+      EXPECT_EQ(r.err, "");
+    }
+  }
+}
+
+/* A database under the number of the copy, or under 2, is not written into. */
+TEST(Descriptors, AFileUnderTheCopysNumber) {
+  std::string path = std::string(SCRATCH) + "/lifecycle_file_" + std::to_string(getpid());
+  std::ofstream(path) << "the program's own";
+  for (const char *closed : {"", " 2>&-"}) {
+    ProgramResult r = run_program({"sh", "-c", std::string("exec \"$0\" file \"$1\"") + closed, CLOSED, path}, kEveryReport);
+    EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal;
+    std::string text;
+    std::getline(std::ifstream(path), text, '\0');
+    EXPECT_EQ(text, "the program's own");
+  }
+  unlink(path.c_str());
+}
+
+/* Nobody reads the reports: the program is not to die of that. */
+TEST(Descriptors, APipeWithoutReader) {
+  ProgramResult r = run_program({CLOSED, "pipe"}, kEveryReport);
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal;
+}
+
+/* --- privileged programs --- */
+
+std::vector<std::string> hostile_environment() {
+  return {"HAKMEM_PROFILE=speed",          "HAKMEM_VERBOSE=1",
+          "HAKMEM_TINY_MAX_CLASS=12",      "HAKMEM_TINY_HOT_RING_ENABLE=0",
+          "HAKMEM_TINY_HOT_RING_C5=16384", "HAKMEM_TINY_PREWARM_ALL=4096",
+          "HAKMEM_TINY_PREWARM_C3=7",      "HAKMEM_TINY_FRONT_METRICS=1",
+          "HAKMEM_TINY_FRONT_DUMP=1",      "HAKMEM_SS_OS_STATS=1",
+          "HAKMEM_EXTERNAL_GUARD_LOG=1",   "HAKMEM_EXTERNAL_GUARD_STATS=1",
+          "HAKMEM_RESERVE_MB=16",          "HAKMEM_THP=on",
+          "HAKMEM_NO_SUCH_OPTION=%s%n",    "HAKMEM_BENCH_FAST_MODE=1",
+          "HAKMEM_=",                      "HAKMEM_TINY_PREWARM_C1=" + std::string(100000, '9'),
+          kPreload};
+}
+
+constexpr unsigned kNobody = 65534;
+
+class Privileged : public testing::TestWithParam<const char *> {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: only root can make a program setuid";
+    struct statvfs filesystem;
+    ASSERT_EQ(statvfs(SCRATCH, &filesystem), 0);
+    if (filesystem.f_flag & ST_NOSUID) GTEST_SKIP() << "SKIPPED: the build folder's file system is mounted nosuid";
+    copy_ = std::string(SCRATCH) + "/lifecycle_privileged_" + std::to_string(getpid());
+    std::filesystem::copy_file(GetParam(), copy_);
+  }
+  void TearDown() override { unlink(copy_.c_str()); }
+
+  /* In its place: chown takes the bits away, so they come last. */
+  void give(unsigned user, unsigned group, unsigned mode) {
+    ASSERT_EQ(chown(copy_.c_str(), user, group), 0);
+    ASSERT_EQ(chmod(copy_.c_str(), mode), 0);
+  }
+
+  /* Other than itself in nothing: values, silence, work done. */
+  void expect_environment_is_ignored() {
+    ProgramResult plain = run_program({GetParam()});
+    ASSERT_EQ(plain.exit_code, 0) << plain.out << plain.err;
+    ProgramResult r = run_program({copy_}, hostile_environment());
+    if (r.exit_code == 127 && r.err.find("error while loading shared libraries") != std::string::npos)
+      GTEST_SKIP() << "SKIPPED: user " << kNobody << " may not read the build folder";
+    EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.out << r.err;
+    EXPECT_EQ(r.err, "");
+    std::string expected = plain.out;
+    size_t at = expected.find("privileged=0\n");
+    ASSERT_EQ(at, 0u);
+    EXPECT_EQ(r.out, expected.replace(at, strlen("privileged=0"), "privileged=1"));
+  }
+
+  std::string copy_;
+};
+
+TEST_P(Privileged, SetuidIgnoresTheEnvironment) {
+  give(kNobody, 0, 04755);
+  expect_environment_is_ignored();
+}
+
+TEST_P(Privileged, SetgidIgnoresTheEnvironment) {
+  give(0, kNobody, 02755);
+  expect_environment_is_ignored();
+}
+
+/* The same environment does something to a program that is not privileged: what the two above ignore is no empty threat. */
+TEST_P(Privileged, OrdinaryCopyListens) {
+  ProgramResult r = run_program({copy_}, hostile_environment());
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.out << r.err;
+  for (const char *text : {"privileged=0\n", "HAKMEM_RESERVE_MB=16\n", "HAKMEM_TINY_HOT_RING_ENABLE=0\n"})
+    EXPECT_THAT(r.out, HasSubstr(text));
+  for (const char *text : {kStats, "[EXTERNAL_GUARD] total=5", "HAKMEM_NO_SUCH_OPTION is not an option"})
+    EXPECT_THAT(r.err, HasSubstr(text));
+}
+
+INSTANTIATE_TEST_SUITE_P(Linked, Privileged, testing::Values(SETTINGS_STATIC, SETTINGS_SHARED),
+                         [](const auto &program) { return program.index == 0 ? "Statically" : "Dynamically"; });
+
+}  // namespace

@@ -1,0 +1,183 @@
+"""The runner must see each way in which a program can go wrong. No real program is started."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+import run
+from measured import WorkloadFailed, run_alone
+from programs.python import junit_outcomes
+from registry import PROGRAMS, Program
+from table import BEGIN, END, NoPlace, Row, markdown, replace_table
+
+REPO = Path(__file__).resolve().parents[2]
+# A library that every process can preload and that is no allocator.
+NO_ALLOCATOR = next(Path("/usr/lib").glob("*/libm.so.6"))
+PROOF = "[SS_OS_STATS] alloc=7 free=0 madvise=0"
+
+
+def fake(workload, limit_s=20, needs=None):
+    return Program("fake", "nothing", ("sh", "-c", "echo fake 1.2.3"), needs or {"sh": "dash"}, workload, limit_s)
+
+
+def shell(script, proof=PROOF):
+    """A step that behaves otherwise under the library where its script asks for LD_PRELOAD."""
+    return lambda session: session.run("sh", "-c", f"{script}\n[ -z \"$LD_PRELOAD\" ] || echo '{proof}' >&2")
+
+
+@pytest.fixture
+def outcome(monkeypatch, capsys, tmp_path):
+    """outcome(workload): the runner's exit status and what it printed, with this as the only program."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def check(workload, *arguments, **options):
+        monkeypatch.setattr(run, "PROGRAMS", {"fake": fake(workload, **options)})
+        status = run.main(["--library", str(NO_ALLOCATOR), *arguments])
+        return status, capsys.readouterr().out
+
+    return check
+
+
+def test_equal_runs_pass(outcome, tmp_path):
+    status, printed = outcome(shell("echo equal; pwd"))
+    assert status == 0
+    assert re.search(r"\| fake \| 1\.2\.3 \| nothing \| libm.so.6 \| equal \| .* \| alloc=7 in 1 process \|", printed)
+    assert "1 passed, 0 failed" in printed
+    assert not list(tmp_path.glob("hakmem-real-*"))
+
+
+def test_other_output_fails(outcome, tmp_path):
+    status, printed = outcome(shell('echo "${LD_PRELOAD-none}"'))
+    assert status == 1
+    assert "differs from the run under glibc" in printed and "| FAILED |" in printed
+    assert list(tmp_path.glob("hakmem-real-*/fake-libm.so"))
+
+
+def test_other_file_fails(outcome):
+    def workload(session):
+        shell('echo "${LD_PRELOAD-none}" >file')(session)
+        session.record_tree("f*")
+
+    assert outcome(workload)[0] == 1
+
+
+def test_a_crash_fails(outcome):
+    status, printed = outcome(shell('[ -z "$LD_PRELOAD" ] || kill -SEGV $$'))
+    assert status == 1 and "signal SIGSEGV" in printed
+
+
+def test_a_hang_fails(outcome):
+    start = time.monotonic()
+    status, printed = outcome(shell('[ -z "$LD_PRELOAD" ] || sleep 100'), limit_s=1)
+    assert status == 1 and "no end after" in printed
+    assert time.monotonic() - start < 50
+
+
+def test_no_proof_fails(outcome):
+    status, printed = outcome(shell("echo equal", proof=PROOF.replace("7", "0")))
+    assert status == 1 and "not served by hakmem" in printed
+
+
+def test_a_failed_comparison_run_fails(outcome):
+    status, printed = outcome(shell("exit 3"))
+    assert status == 1 and "| NO COMPARISON |" in printed and "status 3" in printed
+
+
+def test_an_error_of_the_workload_fails(outcome):
+    def workload(session):
+        session.require(not session.preload, "only under the library")
+        shell("echo equal")(session)
+
+    status, printed = outcome(workload)
+    assert status == 1 and "only under the library" in printed
+
+
+def test_a_missing_program_fails(outcome):
+    status, printed = outcome(shell("echo equal"), needs={"no-such-program": "no-such-package"})
+    assert status == 1 and "| NOT RUN |" in printed and "Debian package no-such-package" in printed
+
+
+def test_what_is_left_running_is_ended(tmp_path):
+    def workload(session):
+        session.run("sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $! >pid")
+
+    result = run_alone(fake(workload), "glibc", tmp_path / "work", ())
+    assert not result.failure
+    assert not Path("/proc", (tmp_path / "work/pid").read_text().strip()).exists()
+
+
+def test_memory_is_that_of_the_program(tmp_path):
+    def workload(session):
+        session.run("/usr/bin/python3", "-c", "x = bytearray(150_000_000)")
+
+    small = run_alone(fake(shell("true")), "glibc", tmp_path / "small", ())
+    large = run_alone(fake(workload), "glibc", tmp_path / "large", ())
+    assert large.peak_rss_mb > 140 > small.peak_rss_mb
+
+
+def test_a_report_is_put_in_its_place(outcome, tmp_path):
+    document = tmp_path / "document.md"
+    document.write_text(f"before\n{BEGIN}old\n{END}after\n")
+    assert outcome(shell("echo equal"), "--report", str(document))[0] == 0
+    text = document.read_text()
+    assert text.startswith(f"before\n{BEGIN}") and text.endswith(f"{END}after\n")
+    assert "| fake |" in text and "old" not in text
+
+
+def test_a_document_without_a_place_is_refused():
+    with pytest.raises(NoPlace):
+        replace_table("no marks", "text")
+
+
+def test_cells_do_not_break_the_table():
+    (*_, line) = markdown([Row("a|b", "1", "c\nd", "lib", "equal")], "facts").splitlines()
+    assert line.startswith(r"| a\|b | 1 | c d | lib | equal |")
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (["--library", "/no/such/file"], "--library"),
+        (["--library", __file__], "--library"),
+        (["--library", str(NO_ALLOCATOR), "--library", str(NO_ALLOCATOR)], "--library"),
+        (["--only", "no-such-program"], "no-such-program"),
+        (["--library", str(NO_ALLOCATOR), "--report", "/no/such/document"], "/no/such/document"),
+        (["--library", str(NO_ALLOCATOR), "--report", __file__], "test_runner.py"),
+        (["--no-such-option"], "--no-such-option"),
+        (["--library", str(NO_ALLOCATOR), "--only", "lua", "--without", "lua"], "--without"),
+    ],
+)
+def test_bad_arguments_get_one_line(arguments, named, capsys):
+    try:
+        status = run.main(arguments)
+    except SystemExit as end:
+        status = end.code
+    said = capsys.readouterr()
+    assert status == 2 and said.out == ""
+    assert len(said.err.splitlines()) == 1 and named in said.err
+
+
+def test_test_reports_are_understood(tmp_path):
+    report = tmp_path / "results.xml"
+    report.write_text(
+        "<testsuites><testsuite>"
+        "<testcase name='good'/><testcase classname='C' name='bad'><failure/></testcase>"
+        "<testcase name='left'><skipped/></testcase>"
+        "<testcase name='late'><error/></testcase><testcase name='late'/>"
+        "</testsuite></testsuites>"
+    )
+    assert junit_outcomes(report) == {"good": "passed", "C.bad": "failed", "left": "skipped", "late": "passed"}
+
+
+def test_require_raises(tmp_path):
+    result = run_alone(fake(lambda session: session.require(False, "said so")), "glibc", tmp_path / "work", ())
+    assert result.failure == "said so"
+    assert issubclass(WorkloadFailed, AssertionError)
+
+
+def test_every_package_is_listed():
+    lists = ("scripts/packages-run.txt", "tests/preload/packages.txt", "scripts/packages-real.txt")
+    lines = [line.partition("#")[0].strip() for name in lists for line in (REPO / name).read_text().splitlines()]
+    named = {package for program in PROGRAMS.values() for package in program.needs.values()}
+    assert named - set(lines) == set()
