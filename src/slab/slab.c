@@ -38,7 +38,7 @@ HAK_INLINE void settle(hak_slab_set *set, hak_span *s) {
 }
 
 /* A heap's first slabs of a class may never be carved to the end; after these many, it is a class the program uses. */
-#define SPARSE_SLABS 1
+#define SPARSE_SLABS 2
 
 static hak_span *create(unsigned class_code, uint32_t owner, bool dense) {
   const hak_class_info *info = &hak_class_table[class_code];
