@@ -6,6 +6,7 @@
 #include "base/policy.h"
 #include "hakmem/hakmem.h"
 #include "api/harden.h"
+#include "api/held.h"
 #include "heap/front.h"
 
 /* Slow halves; they set errno. */
@@ -52,7 +53,11 @@ HAK_INLINE void *hak_raw_malloc(size_t size) {
 /* family: of the caller; only the hardened build looks at it. */
 HAK_INLINE void *hak_malloc_as(size_t size, hak_family family) {
   if (HAK_TEST_SLOWDOWN) size = hak_slowed(size, HAK_TEST_SLOWDOWN);
-  return HAK_HARDENED ? hak_hard_alloc(size, 0, family) : hak_raw_malloc(size);
+  if (!HAK_HARDENED) return hak_raw_malloc(size);
+  void *p = HAK_HARD_FAST ? hak_front_pop(size) : 0;
+  if (!HAK_LIKELY(p != 0)) return hak_hard_alloc(size, 0, family);
+  hak_held_set(hak_region_find(p), p);
+  return p;
 }
 HAK_INLINE void *hak_malloc(size_t size) { return hak_malloc_as(size, HAK_FAMILY_MALLOC); }
 
@@ -70,10 +75,13 @@ HAK_INLINE void hak_raw_free(void *p) {
 
 /* size: what a sized form was told, looked at by the hardened build only. */
 HAK_INLINE void hak_free_as(void *p, size_t size, hak_family family) {
-  if (HAK_HARDENED)
-    hak_hard_free(p, size, family);
-  else
+  size_t difference;
+  if (!HAK_HARDENED)
     hak_raw_free(p);
+  else if (!HAK_HARD_FAST || !hak_front_owns(p, &difference) || !hak_held_clear(&hak_main_region, p))
+    hak_hard_free(p, size, family);
+  else if (!HAK_LIKELY(hak_front_push_class(p, difference)))
+    hak_free_slow(p, difference);
 }
 HAK_INLINE void hak_free(void *p) { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_MALLOC); }
 

@@ -16,6 +16,8 @@ static HAK_COLD void free_outside_regions(void *p, const void *caller) {
     return;
   }
   if (hak_huge_free(p)) return;
+  hak_verdict verdict = hak_huge_verdict(p);
+  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, 0, "at the call");
   hak_foreign_note(HAK_FOREIGN_FREE, p, caller);
 }
 
@@ -93,7 +95,7 @@ size_t hak_usable_size(const void *p, const void *caller) {
  * shrinking realloc that stayed in place. */
 void hak_free_sized(void *p, size_t size) {
   if (HAK_HARDENED) {
-    hak_hard_free(p, size, HAK_FAMILY_MALLOC);
+    hak_hard_free(p, hak_min_size(size, HAK_SIZE_UNKNOWN - 1), HAK_FAMILY_MALLOC); /* no size is "unknown" */
     return;
   }
 #if HAK_CHECKS

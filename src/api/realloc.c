@@ -45,6 +45,8 @@ static void *resize_outside_regions(void *p, size_t size, const void *caller) {
   }
   size_t old_size = hak_huge_size(p);
   if (old_size == 0) {
+    hak_verdict verdict = hak_huge_verdict(p);
+    if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, 0, "by realloc");
     hak_foreign_note(HAK_FOREIGN_REALLOC, p, caller);
     errno = EINVAL;
     return NULL;

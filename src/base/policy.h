@@ -16,4 +16,8 @@
 
 #define HAK_HARD(feature) ((HAK_HARDENED & HAK_HARD_##feature) != 0)
 
+/* A build whose blocks need no preparation: the fast paths of malloc and free stay in the entry points' bodies, with the
+ * byte a block. */
+#define HAK_HARD_FAST (HAK_HARD(CHECKED_FREE) && (HAK_HARDENED & ~(HAK_HARD_CHECKED_FREE | HAK_HARD_GUARDS)) == 0)
+
 #endif

@@ -172,6 +172,7 @@ void *hak_sample_alloc(size_t size, size_t align) {
   hak_heap *h = hak_heap_current();
   if (h == NULL || h->recording || size > SLOT_BLOCK_BYTES || align > hak_os_page_size()) return NULL;
   size = hak_max_size(size, 1);
+  align = hak_max_size(align, HAK_GRANULE);
   if (h->until_sample == 0) h->until_sample = draw(h);
   if (--h->until_sample != 0) return NULL;
   slot *s = claim_slot();

@@ -55,26 +55,36 @@ HAK_INLINE void *hak_front_pop(size_t size) {
 
 #define HAK_NO_DIFFERENCE ((size_t)0xffffffffu) /* no class code, whatever key it is taken with */
 
-/* Pushes p if it is a block of this thread's heap and the magazine has room. False: take the slow path, with the
- * difference of tag and key (the class code where the block is our own), HAK_NO_DIFFERENCE outside the main region. */
-HAK_INLINE bool hak_front_push(void *p, size_t *difference) {
+/* Whether p is a block of this thread's heap, with the difference of tag and key: the class code where it is,
+ * HAK_NO_DIFFERENCE outside the main region. */
+HAK_INLINE bool hak_front_owns(const void *p, size_t *difference) {
   *difference = HAK_NO_DIFFERENCE;
   uintptr_t base = hak_load_folded(&hak_main_base);
   size_t offset = (uintptr_t)p - base;
   if (HAK_UNLIKELY(offset >= hak_load_folded(&hak_main_limit))) return false;
   uint32_t tag = hak_load_relaxed((const uint32_t *)base + (offset >> HAK_SPAN_SHIFT));
-  size_t class_code = tag ^ hak_tls_front.key;
-  *difference = class_code;
-  if (HAK_UNLIKELY(class_code >= HAK_FRONT_CLASSES)) return false;
+  *difference = tag ^ hak_tls_front.key;
+  return HAK_LIKELY(*difference < HAK_FRONT_CLASSES);
+}
+
+/* Pushes a block of this thread's heap if the magazine has room. */
+HAK_INLINE bool hak_front_push_class(void *p, size_t class_code) {
   void **top = hak_tls_front.top[class_code];
 #if HAK_CHECKS
-  if (HAK_UNLIKELY(*top == p)) return false; /* the block freed last: the slow path reports the double free */
+  /* The block freed last: the slow path reports the double free. */
+  if (!HAK_HARD(CHECKED_FREE) && HAK_UNLIKELY(*top == p)) return false;
 #endif
   top++;
   if (HAK_UNLIKELY(((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) == 0)) return false;
   *top = p;
   hak_tls_front.top[class_code] = top;
   return true;
+}
+
+/* Pushes p if it is a block of this thread's heap and the magazine has room. False: take the slow path, with
+ * hak_front_owns' difference. */
+HAK_INLINE bool hak_front_push(void *p, size_t *difference) {
+  return hak_front_owns(p, difference) && hak_front_push_class(p, *difference);
 }
 
 #endif

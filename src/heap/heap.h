@@ -130,10 +130,29 @@ void hak_heap_free_own(hak_heap *heap, void *p, unsigned class_code);
 void hak_heap_free_direct(hak_heap *owner, void *p, unsigned class_code);
 
 /* A number nobody can predict who has not seen many of them. */
-uint64_t hak_heap_random(hak_heap *heap);
+uint64_t hak_heap_seed(hak_heap *heap);
+HAK_INLINE uint64_t hak_heap_random(hak_heap *heap) {
+  uint64_t x = HAK_LIKELY(heap->random != 0) ? heap->random : hak_heap_seed(heap);
+  x ^= x << 13;
+  x ^= x >> 7;
+  x ^= x << 17;
+  heap->random = x;
+  return x * 0x2545f4914f6cdd1du; /* any odd constant: the state itself stays inside */
+}
 
-/* The filled slots of a class's loaded magazine: *first to the returned one; less than *first when there are none. */
-void **hak_heap_loaded(hak_heap *heap, unsigned class_code, void ***first);
+/* Pops any of the loaded magazine's blocks of the class; NULL when the front has none. */
+HAK_INLINE void *hak_heap_pop_any(hak_front *front, unsigned class_code) {
+  void **top = front->top[class_code];
+  if (HAK_UNLIKELY(*top == 0)) return 0;
+  hak_heap *h = front->heap;
+  const hak_bin *bin = &h->bins[class_code];
+  void **empty = bin->magazine + (HAK_MAGAZINE_SLOTS - 1) - bin->usable;
+  void **chosen = top - ((hak_heap_random(h) >> 32) * (uint64_t)(top - empty) >> 32);
+  void *p = *chosen;
+  *chosen = *top;
+  front->top[class_code] = top - 1;
+  return p;
+}
 
 /* Fills the front of a class with `blocks` blocks. */
 void hak_heap_prewarm(hak_heap *heap, unsigned class_code, unsigned blocks);

@@ -65,21 +65,10 @@ static unsigned loaded_count(const hak_heap *h, unsigned c) {
   return h->bins[c].magazine == NULL ? 0 : (unsigned)(h->front->top[c] - empty_top(&h->bins[c]));
 }
 
-uint64_t hak_heap_random(hak_heap *h) {
-  if (h->random == 0) hak_os_random(&h->random, sizeof h->random);
-  uint64_t x = h->random | (h->random == 0);
-  x ^= x << 13;
-  x ^= x >> 7;
-  x ^= x << 17;
-  h->random = x;
-  return x * 0x2545f4914f6cdd1du; /* any odd constant: the state itself stays inside */
-}
-
-void **hak_heap_loaded(hak_heap *h, unsigned c, void ***first) {
-  static void *none[2];
-  const hak_bin *bin = &h->bins[c];
-  *first = bin->magazine == NULL ? &none[1] : empty_top(bin) + 1;
-  return bin->magazine == NULL ? &none[0] : h->front->top[c];
+HAK_COLD uint64_t hak_heap_seed(hak_heap *h) {
+  hak_os_random(&h->random, sizeof h->random);
+  h->random |= h->random == 0;
+  return h->random;
 }
 
 hak_cell *hak_heap_take_cell(hak_heap *h) {

@@ -161,13 +161,30 @@ size_t hak_huge_size(const void *p) {
   return bytes;
 }
 
+static bool any_contains(const entry *entries, size_t count, const void *p) {
+  for (size_t i = 0; i < count; i++) {
+    if (entries[i].p == NULL || entries[i].p == GONE) continue;
+    if ((uintptr_t)p - (uintptr_t)entries[i].p < entries[i].bytes) return true;
+  }
+  return false;
+}
+
 bool hak_huge_contains(const void *p) {
-  bool found = false;
   hak_lock_take(&hak_huge_lock);
-  for (size_t i = 0; i < table_capacity && !found; i++)
-    found = table[i].p != NULL && table[i].p != GONE && (uintptr_t)p - (uintptr_t)table[i].p < table[i].bytes;
+  bool found = any_contains(table, table_capacity, p);
   hak_lock_drop(&hak_huge_lock);
   return found;
+}
+
+hak_verdict hak_huge_verdict(const void *p) {
+  hak_verdict verdict = HAK_VERDICT_OK;
+  hak_lock_take(&hak_huge_lock);
+  if (any_contains(table, table_capacity, p))
+    verdict = HAK_VERDICT_NO_BLOCK_START;
+  else if (any_contains(kept, KEPT_MAX, p))
+    verdict = HAK_VERDICT_FREE_MEMORY;
+  hak_lock_drop(&hak_huge_lock);
+  return verdict;
 }
 
 void *hak_huge_resize(void *p, size_t size) {

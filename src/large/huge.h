@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "misuse/misuse.h"
 #include "os/lock.h"
 
 extern hak_lock hak_huge_lock;
@@ -20,6 +21,9 @@ bool hak_huge_free(void *p);
 size_t hak_huge_size(const void *p);
 /* Whether p lies inside a huge block. Looks at every block: for diagnosis, not for a fast path. */
 bool hak_huge_contains(const void *p);
+/* What is wrong with freeing p, which is no huge block: HAK_VERDICT_NO_BLOCK_START inside one, HAK_VERDICT_FREE_MEMORY inside
+ * a freed mapping that is kept, HAK_VERDICT_OK when nothing is known of it. As slow as hak_huge_contains. */
+hak_verdict hak_huge_verdict(const void *p);
 /* Grows or shrinks by mremap; the block may move. NULL: not ours or no memory, and unchanged. */
 void *hak_huge_resize(void *p, size_t size);
 /* Unmaps the freed mappings that are kept; returns their bytes. */

@@ -1,0 +1,111 @@
+/* The last 8 bytes of each block of the hardened build, and the bytes before them that the request leaves.
+ *
+ * Trailer: slack (bytes between request and trailer) << 8 | family, above 24 bits that are zero, all of it xored with a
+ * key drawn from two secrets and the address. An overflow meets the 24 bits first (on a little-endian machine).
+ * Fill: up to 32 bytes behind the request hold a pattern made from the key; what is further behind is not looked at. */
+#ifndef HAK_API_TRAILER_H
+#define HAK_API_TRAILER_H
+
+#include <string.h>
+
+#include "api/harden.h"
+#include "base/atomic.h"
+#include "base/bits.h"
+
+#define HAK_TRAILER_BYTES sizeof(uint64_t)
+#define HAK_FILL_MAX ((size_t)32)
+#define HAK_TRAILER_CHECK_BITS 24
+
+/* Drawn by hak_trailer_start; the multiplier is odd. */
+extern HAK_HIDDEN uint64_t hak_trailer_secret[2];
+extern HAK_HIDDEN const uint8_t hak_fill_masks[2 * HAK_FILL_MAX];
+
+/* Before the first block. Idempotent, any thread. */
+void hak_trailer_start(void);
+
+/* Both halves of a product with a secret factor: each bit of the key depends on all of the address. */
+HAK_INLINE uint64_t hak_trailer_key(const void *p) {
+  uint64_t mixed = (uintptr_t)p ^ hak_load_relaxed(&hak_trailer_secret[0]);
+  __extension__ unsigned __int128 product = (unsigned __int128)mixed * hak_load_relaxed(&hak_trailer_secret[1]);
+  return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* No byte of it is 0: that is what a string's end writes. */
+HAK_INLINE uint64_t hak_fill_pattern(uint64_t key) { return key | 0x0101010101010101u; }
+
+typedef uint64_t hak_pair __attribute__((vector_size(16)));
+
+HAK_INLINE hak_pair hak_pair_at(const void *p) {
+  hak_pair value;
+  memcpy(&value, p, sizeof value);
+  return value;
+}
+
+/* The masks of 16 bytes at offset `at` of a block: 0xff where a byte lies behind the request. */
+HAK_INLINE hak_pair hak_fill_mask(size_t size, size_t at) {
+  size_t requested = size <= at ? 0 : hak_min_size(size - at, 16);
+  return hak_pair_at(hak_fill_masks + HAK_FILL_MAX - requested);
+}
+
+/* Writes (set) or compares the fill between request and `end`, where the trailer is. */
+HAK_INLINE bool hak_fill(char *p, size_t size, size_t end, uint64_t pattern, bool set) {
+  if (HAK_LIKELY(end >= HAK_FILL_MAX || end == 24)) {
+    const hak_pair wanted = {pattern, pattern};
+    hak_pair different = {0, 0};
+    /* Two windows of 16 bytes; in a block of 32 they overlap by 8, which is the pattern's period. */
+    size_t first = end >= HAK_FILL_MAX ? hak_min_size(size, end - HAK_FILL_MAX) : 0;
+    size_t at[2] = {first, end >= HAK_FILL_MAX ? first + 16 : end - 16};
+    for (unsigned i = 0; i < 2; i++) {
+      hak_pair mask = hak_fill_mask(size, at[i]), found = hak_pair_at(p + at[i]);
+      if (set) {
+        found = (found & ~mask) | (wanted & mask);
+        memcpy(p + at[i], &found, sizeof found);
+      } else {
+        different |= (found ^ wanted) & mask;
+      }
+    }
+    return (different[0] | different[1]) == 0;
+  }
+  if (HAK_LIKELY(end == sizeof pattern)) { /* a block of 16 bytes */
+    uint64_t mask, found;
+    memcpy(&mask, hak_fill_masks + HAK_FILL_MAX - hak_min_size(size, end), sizeof mask);
+    memcpy(&found, p, sizeof found);
+    if (!set) return ((found ^ pattern) & mask) == 0;
+    found = (found & ~mask) | (pattern & mask);
+    memcpy(p, &found, sizeof found);
+    return true;
+  }
+  for (size_t at = size; at < end; at++) { /* a sampled block of any other size */
+    char wanted = (char)(pattern >> at % sizeof pattern * 8);
+    if (set)
+      p[at] = wanted;
+    else if (p[at] != wanted)
+      return false;
+  }
+  return true;
+}
+
+HAK_INLINE void hak_trailer_write(void *p, size_t block_size, size_t size, hak_family family) {
+  size_t end = block_size - HAK_TRAILER_BYTES;
+  uint64_t key = hak_trailer_key(p), content = (uint64_t)(end - size) << 8 | (uint64_t)family;
+  hak_fill((char *)p, size, end, hak_fill_pattern(key), true);
+  uint64_t word = key ^ content << HAK_TRAILER_CHECK_BITS;
+  memcpy((char *)p + end, &word, sizeof word);
+}
+
+/* False: the trailer was written to, and *size is the block's; or bytes between it and the request were. */
+HAK_INLINE bool hak_trailer_read(const void *p, size_t block_size, size_t *size, hak_family *family) {
+  size_t end = block_size - HAK_TRAILER_BYTES;
+  uint64_t key = hak_trailer_key(p), word;
+  memcpy(&word, (const char *)p + end, sizeof word);
+  word ^= key;
+  uint64_t content = word >> HAK_TRAILER_CHECK_BITS, slack = content >> 8;
+  *family = (hak_family)(content & 0xff);
+  *size = block_size;
+  if (HAK_UNLIKELY(content << HAK_TRAILER_CHECK_BITS != word || slack > end)) return false;
+  if (HAK_UNLIKELY(*family < HAK_FAMILY_MALLOC || *family > HAK_FAMILY_NEW_ARRAY)) return false;
+  *size = end - slack;
+  return hak_fill((char *)(uintptr_t)p, *size, end, hak_fill_pattern(key), false);
+}
+
+#endif
