@@ -51,19 +51,19 @@ HAK_INLINE hak_pair hak_fill_mask(size_t size, size_t at) {
 HAK_INLINE bool hak_fill(char *p, size_t size, size_t end, uint64_t pattern, bool set) {
   if (HAK_LIKELY(end >= HAK_FILL_MAX || end == 24)) {
     const hak_pair wanted = {pattern, pattern};
-    hak_pair different = {0, 0};
-    /* Two windows of 16 bytes; in a block of 32 they overlap by 8, which is the pattern's period. */
+    /* Two windows of 16 bytes; in a block of 32 they overlap by 8, which is the pattern's period. Both are read before one
+     * is written: a read of what has just been written in part would wait for it. */
     size_t first = end >= HAK_FILL_MAX ? hak_min_size(size, end - HAK_FILL_MAX) : 0;
-    size_t at[2] = {first, end >= HAK_FILL_MAX ? first + 16 : end - 16};
-    for (unsigned i = 0; i < 2; i++) {
-      hak_pair mask = hak_fill_mask(size, at[i]), found = hak_pair_at(p + at[i]);
-      if (set) {
-        found = (found & ~mask) | (wanted & mask);
-        memcpy(p + at[i], &found, sizeof found);
-      } else {
-        different |= (found ^ wanted) & mask;
-      }
+    size_t second = end >= HAK_FILL_MAX ? first + 16 : end - 16;
+    hak_pair mask[2] = {hak_fill_mask(size, first), hak_fill_mask(size, second)};
+    hak_pair found[2] = {hak_pair_at(p + first), hak_pair_at(p + second)};
+    hak_pair filled[2] = {(found[0] & ~mask[0]) | (wanted & mask[0]), (found[1] & ~mask[1]) | (wanted & mask[1])};
+    if (set) {
+      memcpy(p + first, &filled[0], sizeof filled[0]);
+      memcpy(p + second, &filled[1], sizeof filled[1]);
+      return true;
     }
+    hak_pair different = (filled[0] ^ found[0]) | (filled[1] ^ found[1]);
     return (different[0] | different[1]) == 0;
   }
   if (HAK_LIKELY(end == sizeof pattern)) { /* a block of 16 bytes */
