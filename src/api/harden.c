@@ -286,7 +286,8 @@ static live_block live_block_at(const void *p, const char *where) {
 size_t hak_hard_usable_size(const void *p, const void *caller) {
   if (p == NULL) return 0;
   live_block b = live_block_at(p, "by malloc_usable_size");
-  return b.block_size == 0 ? hak_raw_usable_size(p, caller) : b.size;
+  if (b.block_size != 0) return b.size;
+  return hak_region_find(p) != NULL ? 0 : hak_raw_usable_size(p, caller);
 }
 
 void *hak_hard_realloc(void *p, size_t size, const void *caller) {

@@ -2,6 +2,8 @@
  * malloc works before the first and after the second. */
 #include "api/init.h"
 
+#include "api/trailer.h"
+#include "base/policy.h"
 #include "config/config.h"
 #include "guard/sample.h"
 #include "hakmem/hakmem.h"
@@ -40,6 +42,7 @@ __attribute__((constructor)) static void on_load(void) {
   }
   hak_fork_register();
   hak_sample_start();
+  if (HAK_HARD(CANARY)) hak_trailer_start(); /* the first block may come from a front that is prewarmed below */
   if (hak_report_wanted_at_exit()) hak_os_keep_stderr();
   if (hak_config.verbose) {
     hak_print("hakmem: version %s\n", HAKMEM_VERSION_STRING);

@@ -75,7 +75,8 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller) {
     size_t block_size = hak_class_size(HAK_TAG_CODE(tag));
     return stays(block_size, size) ? p : move_block(p, block_size, size);
   }
-  if (tag == HAK_TAG(0, HAK_CODE_RUN)) return resize_run(region, p, size);
+  if (tag == HAK_TAG(0, HAK_CODE_RUN) && hak_region_span(region, p)->start == (uintptr_t)p)
+    return resize_run(region, p, size);
   bool freed = tag == 0 || tag == HAK_TAG(0, HAK_CODE_RUN_KEPT);
   hak_misuse_abort(freed ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
 }

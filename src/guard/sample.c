@@ -12,7 +12,7 @@
 #include "os/print.h"
 
 #define SLOTS 1024
-#define SLOT_BLOCK_BYTES ((size_t)32 * HAK_KIB)
+#define BLOCK_BYTES_MAX ((size_t)32 * HAK_KIB)
 #define FRAMES 16
 #define FILL 0xa5 /* between the block's end and the page's, where alignment leaves a few bytes */
 
@@ -40,7 +40,7 @@ size_t hak_sample_bytes;
 hak_lock hak_sample_lock;
 
 static slot *slots; /* of a mapping of their own */
-static size_t slot_bytes;
+static size_t slot_block_bytes, slot_bytes; /* whole pages; the second with the guard */
 static uint32_t unused_from, first_freed = SLOTS, last_freed = SLOTS;
 static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
 
@@ -90,7 +90,7 @@ __attribute__((noreturn)) static HAK_COLD void end_program(const char *what, con
 static const slot *nearest(const void *p) {
   size_t i = slot_of(p);
   const slot *s = &slots[i];
-  bool guard = (uintptr_t)p - slot_address(i) >= SLOT_BLOCK_BYTES;
+  bool guard = (uintptr_t)p - slot_address(i) >= slot_block_bytes;
   if (guard && s->state == UNUSED && i + 1 < SLOTS) return &slots[i + 1];
   return s;
 }
@@ -116,7 +116,8 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 void hak_sample_start(void) {
   if (hak_config.guard_sample == 0 || hak_sample_on()) return;
   size_t page = hak_os_page_size();
-  slot_bytes = SLOT_BLOCK_BYTES + page;
+  slot_block_bytes = hak_align_up(BLOCK_BYTES_MAX, page);
+  slot_bytes = slot_block_bytes + page;
   slots = hak_os_map(SLOTS * sizeof *slots, page);
   /* One page more: what is before the first block. */
   char *memory = slots == NULL ? NULL : hak_os_reserve(page + SLOTS * slot_bytes, page);
@@ -170,14 +171,14 @@ static void put_freed(slot *s) {
 
 void *hak_sample_alloc(size_t size, size_t align) {
   hak_heap *h = hak_heap_current();
-  if (h == NULL || h->recording || size > SLOT_BLOCK_BYTES || align > hak_os_page_size()) return NULL;
+  if (h == NULL || h->recording || size > BLOCK_BYTES_MAX || align > hak_os_page_size()) return NULL;
   size = hak_max_size(size, 1);
   align = hak_max_size(align, HAK_GRANULE);
   if (h->until_sample == 0) h->until_sample = draw(h);
   if (--h->until_sample != 0) return NULL;
   slot *s = claim_slot();
   if (s == NULL) return NULL; /* all are live */
-  uintptr_t end = slot_address((size_t)(s - slots)) + SLOT_BLOCK_BYTES;
+  uintptr_t end = slot_address((size_t)(s - slots)) + slot_block_bytes;
   uintptr_t block = hak_align_down(end - size, align);
   uintptr_t first_page = hak_align_down(block, hak_os_page_size());
   record(&s->allocated);
@@ -196,7 +197,7 @@ void *hak_sample_alloc(size_t size, size_t align) {
 }
 
 static void check_fill(const slot *s) {
-  const unsigned char *end = (const unsigned char *)slot_address((size_t)(s - slots)) + SLOT_BLOCK_BYTES;
+  const unsigned char *end = (const unsigned char *)slot_address((size_t)(s - slots)) + slot_block_bytes;
   for (const unsigned char *byte = (const unsigned char *)s->block + s->size; byte < end; byte++) {
     if (*byte != FILL) end_program("overflow, seen when the block was freed", byte, s);
   }
@@ -213,8 +214,8 @@ void hak_sample_free(void *p) {
   check_fill(s);
   record(&s->freed);
   uintptr_t at = slot_address((size_t)(s - slots));
-  hak_os_decommit((void *)at, SLOT_BLOCK_BYTES);
-  hak_os_guard((void *)at, SLOT_BLOCK_BYTES);
+  hak_os_decommit((void *)at, slot_block_bytes);
+  hak_os_guard((void *)at, slot_block_bytes);
   put_freed(s);
 }
 

@@ -7,13 +7,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "hakmem/hakmem.h"
@@ -117,7 +121,7 @@ int double_free_around_another() {
 
 TEST_P(Block, FreedTwiceAroundAnother) {
   ProgramResult result = run_forked(double_free_around_another);
-  expect_report(result, is_run() ? kFreeMemory : kDouble, kAtTheFlush);
+  expect_report(result, is_run() ? kFreeMemory : kDouble, is_run() ? kAtTheCall : kAtTheFlush);
 }
 
 /* As above, and the slab has nothing else: putting back the first two may empty it before the third is looked at. */
@@ -151,7 +155,7 @@ int double_free_by_another_thread() {
 
 TEST_P(Block, FreedHereAndByAnotherThread) {
   ProgramResult result = run_forked(double_free_by_another_thread);
-  expect_report(result, is_run() ? kFreeMemory : kDouble, kAtTheFlush);
+  expect_report(result, is_run() ? kFreeMemory : kDouble, is_run() ? kAtTheCall : kAtTheFlush);
 }
 
 int double_free_in_a_row_by_another_thread() {
@@ -190,20 +194,71 @@ TEST_P(Block, FreedTwiceInARowByAThreadThatAllocates) {
   expect_report(result, is_run() ? kFreeMemory : kDouble, kAtTheCall);
 }
 
+/* Both threads are there before the first free, so that nothing is allocated between the two. */
 int double_free_by_two_other_threads() {
   unsigned char *p = allocate(block_size), *holds_the_slab = allocate(block_size);
   print_victim(p);
+  std::atomic<int> turn{-1};
+  std::vector<std::thread> threads;
   for (int i = 0; i < 2; i++) {
-    std::thread([p] { hakmem_free(p); }).join();
+    threads.emplace_back([&, i] {
+      while (turn != i) std::this_thread::yield();
+      hakmem_free(p);
+      turn++;
+    });
   }
+  turn = 0;
+  for (std::thread &t : threads) t.join();
   flush();
   holds_the_slab[0] = 0;
   return 0;
 }
 
 TEST_P(Block, FreedByTwoOtherThreads) {
-  if (is_run()) GTEST_SKIP() << "a run's second free may meet its next user";
-  expect_report(run_forked(double_free_by_two_other_threads), kDouble, kAtTheFlush);
+  ProgramResult result = run_forked(double_free_by_two_other_threads);
+  expect_report(result, is_run() ? kFreeMemory : kDouble, is_run() ? kAtTheCall : kAtTheFlush);
+}
+
+/* The first free has long reached the slab when the second comes. */
+int double_free_long_after() {
+  unsigned char *p = allocate(block_size), *holds_the_slab = allocate(block_size);
+  print_victim(p);
+  hakmem_free(p);
+  flush();
+  for (size_t size = 16; size < 3000; size += 16) {
+    if (hakmem_good_size(size) != hakmem_good_size(block_size)) hakmem_free(allocate(size));
+  }
+  hakmem_free(p);
+  flush();
+  holds_the_slab[0] = 0;
+  return 0;
+}
+
+TEST_P(Block, FreedTwiceLongAfter) {
+  if (is_run()) GTEST_SKIP() << "a run's spans may hold blocks of another size by then";
+  expect_report(run_forked(double_free_long_after), kDouble, kAtTheFlush);
+}
+
+/* Blocks to the left and right were freed after it, and are in use again. */
+int double_free_after_reuse_of_neighbours() {
+  std::vector<unsigned char *> blocks;
+  allocate(1); /* so that the thread has a heap, which hands out first what it got back last */
+  for (int i = 0; i < 5; i++) blocks.push_back(allocate(block_size));
+  unsigned char *p = blocks[2];
+  print_victim(p);
+  for (int i : {2, 1, 3}) hakmem_free(blocks[i]);
+  for (int i = 0; i < 2; i++) {
+    unsigned char *again = allocate(block_size);
+    if (again == p) _exit(4); /* the second free would be its new owner's */
+  }
+  hakmem_free(p);
+  flush();
+  return 0;
+}
+
+TEST_P(Block, FreedTwiceAfterItsNeighboursWereUsedAgain) {
+  ProgramResult result = run_forked(double_free_after_reuse_of_neighbours);
+  expect_report(result, is_run() ? kFreeMemory : kDouble, is_run() ? kAtTheCall : kAtTheFlush);
 }
 
 size_t offset_inside;
@@ -232,7 +287,7 @@ TEST_P(Block, FreedUnaligned) {
   for (size_t offset : {size_t{1}, size_t{3}, size_t{7}}) {
     offset_inside = offset;
     SCOPED_TRACE(offset);
-    expect_report(run_forked(free_inside), kInterior, kAtTheFlush);
+    expect_report(run_forked(free_inside), kInterior, is_run() ? kAtTheCall : kAtTheFlush);
   }
 }
 
@@ -250,7 +305,7 @@ int free_inside_from_another_thread() {
 
 TEST_P(Block, FreedInsideByAnotherThread) {
   offset_inside = 8;
-  expect_report(run_forked(free_inside_from_another_thread), kInterior, kAtTheFlush);
+  expect_report(run_forked(free_inside_from_another_thread), kInterior, is_run() ? kAtTheCall : kAtTheFlush);
 }
 
 /* The block's slab or run has gone back to the pool. */
@@ -278,6 +333,21 @@ int realloc_freed() {
 }
 
 TEST_P(Block, ReallocatedInAFreeSpan) { expect_report(run_forked(realloc_freed), kFreeMemory, "by realloc"); }
+
+int realloc_inside() {
+  unsigned char *p = allocate(block_size), *inside = p + offset_inside;
+  print_victim(inside);
+  return hakmem_realloc(inside, block_size / 2 + 16) == nullptr;
+}
+
+TEST_P(Block, ReallocatedInside) {
+  if (!is_run()) GTEST_SKIP() << "where it moves, the old address is reported as in FreedInside";
+  for (size_t offset : {size_t{16}, size_t{4096}, GetParam() / 2}) {
+    SCOPED_TRACE(offset);
+    offset_inside = offset;
+    expect_report(run_forked(realloc_inside), kInterior, "by realloc");
+  }
+}
 
 int free_sized_too_large() {
   unsigned char *p = allocate(block_size);
@@ -307,6 +377,132 @@ TEST_P(Block, SizedFreeWithTheRightSize) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Block, testing::Values(8, 4096, 262144));
+
+/* --- blocks with a mapping of their own --- */
+
+constexpr size_t kHuge = size_t{40} << 20;
+
+int free_inside_huge() {
+  unsigned char *p = allocate(kHuge);
+  print_victim(p + offset_inside);
+  hakmem_free(p + offset_inside);
+  return 0;
+}
+
+TEST(Huge, FreedInside) {
+  for (size_t offset : {size_t{1}, size_t{16}, size_t{4096}, kHuge / 2}) {
+    SCOPED_TRACE(offset);
+    offset_inside = offset;
+    expect_report(run_forked(free_inside_huge), kInterior, kAtTheCall);
+  }
+}
+
+int realloc_inside_huge() {
+  unsigned char *p = allocate(kHuge) + offset_inside;
+  print_victim(p);
+  return hakmem_realloc(p, 100) == nullptr;
+}
+
+int realloc_freed_huge() {
+  unsigned char *p = allocate(kHuge);
+  print_victim(p);
+  hakmem_free(p);
+  return hakmem_realloc(p, 100) == nullptr;
+}
+
+TEST(Huge, ReallocatedInsideOrFreed) {
+  for (size_t offset : {size_t{1}, size_t{16}, size_t{4096}, kHuge / 2}) {
+    SCOPED_TRACE(offset);
+    offset_inside = offset;
+    expect_report(run_forked(realloc_inside_huge), kInterior, "by realloc");
+  }
+  expect_report(run_forked(realloc_freed_huge), kFreeMemory, "by realloc");
+}
+
+int free_huge_twice() {
+  unsigned char *p = allocate(kHuge), *other = allocate(kHuge * 2);
+  print_victim(p);
+  hakmem_free(p);
+  hakmem_free(other);
+  std::thread([p] { hakmem_free(p); }).join();
+  return 0;
+}
+
+/* Its mapping is kept for the next request. */
+TEST(Huge, FreedTwice) { expect_report(run_forked(free_huge_twice), kFreeMemory, kAtTheCall); }
+
+/* Nothing is known of the address any more: it is a pointer that is not ours. */
+int free_huge_after_it_was_unmapped() {
+  unsigned char *p = allocate(kHuge), *stays = allocate(kHuge);
+  hakmem_free(p);
+  hakmem_malloc_trim(0);
+  hakmem_free(p);
+  for (size_t at = 0; at < kHuge; at += 4096) {
+    if (stays[at] != 1) return 1;
+  }
+  if (hakmem_malloc_usable_size(stays) < kHuge) return 3;
+  hakmem_free(stays);
+  return hakmem_heap_check() == 0 ? 0 : 2;
+}
+
+TEST(Huge, FreedAfterItWasUnmappedIsLeftAlone) {
+  ASSERT_EQ(hakmem_option_set("HAKMEM_EXTERNAL_GUARD_LOG", 1), 0);
+  ProgramResult result = run_forked(free_huge_after_it_was_unmapped);
+  EXPECT_EQ(result.exit_code, 0) << "signal " << result.signal << "\n" << result.err;
+  EXPECT_THAT(result.err, testing::MatchesRegex("hakmem: external pointer: free\\(0x[^\n]*; left alone\n"));
+}
+
+/* --- what a fault in the program cannot reach --- */
+
+/* Blocks of every class and runs; half are freed, and then all their bytes are written and some behind them. The walk
+ * finds nothing changed, and no block is handed out twice. */
+int garbage_everywhere() {
+  std::vector<std::pair<unsigned char *, size_t>> blocks;
+  for (size_t size = 1; size < 2000000; size += size / 4 + 1) {
+    for (int i = 0; i < (size > 32768 ? 4 : 60); i++) blocks.push_back({allocate(size), size});
+  }
+  std::set<unsigned char *> live;
+  for (size_t i = 0; i < blocks.size(); i++) {
+    if (i % 2 == 0)
+      hakmem_free(blocks[i].first);
+    else
+      live.insert(blocks[i].first);
+  }
+  for (auto [p, size] : blocks) std::memset(p, 0xff, hakmem_is_ours(p + size + 31) ? size + 32 : size);
+  if (hakmem_heap_check() != 0) return 1;
+  for (size_t i = 0; i < blocks.size(); i += 2) {
+    unsigned char *p = allocate(blocks[i].second);
+    if (!hakmem_is_ours(p) || !live.insert(p).second) return 2;
+  }
+  for (unsigned char *p : live) hakmem_free(p);
+  flush();
+  return hakmem_heap_check() == 0 ? 0 : 3;
+}
+
+TEST(Layout, GarbageInAndBehindBlocksDoesTheAllocatorNoHarm) {
+  ProgramResult result = run_forked(garbage_everywhere);
+  EXPECT_EQ(result.exit_code, 0) << "signal " << result.signal << "\n" << result.err;
+}
+
+TEST(Layout, NothingIsWritableAndExecutable) {
+  std::vector<const void *> blocks;
+  for (size_t size : {size_t{8}, size_t{4096}, size_t{262144}, size_t{50} << 20}) blocks.push_back(allocate(size));
+  std::ifstream maps("/proc/self/maps");
+  size_t seen = 0;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t from = 0, to = 0;
+    char permissions[5] = "";
+    ASSERT_EQ(std::sscanf(line.c_str(), "%lx-%lx %4s", &from, &to, permissions), 3) << line;
+    EXPECT_FALSE(permissions[1] == 'w' && permissions[2] == 'x') << line;
+    for (const void *p : blocks) {
+      if (reinterpret_cast<uintptr_t>(p) - from >= to - from) continue;
+      EXPECT_EQ(permissions[2], '-') << line;
+      seen++;
+    }
+  }
+  EXPECT_EQ(seen, blocks.size());
+  for (const void *p : blocks) hakmem_free(const_cast<void *>(p));
+}
 
 /* --- what is around the abort --- */
 
@@ -372,18 +568,19 @@ int copy_freed_bytes() {
   /* Freed memory is read and copied over live blocks, pointers in it included: no decision may rest on its contents. */
   std::mt19937 random(1);
   std::vector<unsigned char *> blocks;
-  unsigned char image[256];
-  for (int round = 0; round < 200000; round++) {
-    if (blocks.size() < 1000 && random() % 3 != 0) {
-      unsigned char *p = static_cast<unsigned char *>(hakmem_malloc(256));
-      std::memcpy(p, image, sizeof image);
+  std::vector<unsigned char> image(block_size);
+  size_t most = std::min(size_t{1000}, (size_t{8} << 20) / block_size);
+  for (size_t round = 0; round < most * 200; round++) {
+    if (blocks.size() < most && random() % 3 != 0) {
+      unsigned char *p = allocate(block_size);
+      std::memcpy(p, image.data(), block_size);
       blocks.push_back(p);
     } else if (!blocks.empty()) {
       std::swap(blocks[random() % blocks.size()], blocks.back());
       unsigned char *p = blocks.back();
       blocks.pop_back();
       hakmem_free(p);
-      std::memcpy(image, p, sizeof image);
+      std::memcpy(image.data(), p, block_size);
     }
   }
   for (unsigned char *p : blocks) hakmem_free(p);
@@ -392,9 +589,12 @@ int copy_freed_bytes() {
 }
 
 TEST(NoFalseAlarm, WhenFreedBytesAreCopied) {
-  ProgramResult result = run_forked(copy_freed_bytes);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.err, "");
+  for (size_t size : {size_t{8}, size_t{256}, size_t{4096}, size_t{262144}}) {
+    block_size = size;
+    ProgramResult result = run_forked(copy_freed_bytes);
+    EXPECT_EQ(result.exit_code, 0) << size << " bytes: " << result.err;
+    EXPECT_EQ(result.err, "");
+  }
 }
 
 int free_in_any_order() {

@@ -85,14 +85,16 @@ static void try_every_kind(void) {
     other_free(p); /* still its own: nothing was freed above */
   }
 
-  /* Just outside a huge block and inside it. */
+  /* Inside a huge block, whose free or realloc would end in a report; and the block once its mapping has gone. */
   char *huge = malloc((size_t)40 << 20);
-  try_all(huge + 4096, "inside a huge block");
+  expect(malloc_usable_size(hide(huge + 4096)) == 0, "malloc_usable_size is not 0", "inside a huge block");
   huge[0] = huge[4096] = 1;
   expect(malloc_usable_size(huge) >= (size_t)40 << 20, "huge block lost", "huge");
   const void *freed = hide(huge);
   free(huge);
-  try_all(freed, "a freed huge block");
+  expect(malloc_usable_size(hide(freed)) == 0, "malloc_usable_size is not 0", "a freed huge block");
+  malloc_trim(0);
+  try_all(freed, "an unmapped huge block");
 }
 
 int main(int argc, char **argv) {
