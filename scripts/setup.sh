@@ -97,3 +97,9 @@ if [ ! -e "$stamp" ] || [ lab/pyproject.toml -nt "$stamp" ]; then
     scripts/step.sh "Setting up .venv for the lab" build/venv.log bash -c make_venv
     touch "$stamp"
 fi
+
+# No package has these tests.
+if [ "$goal" = real ] && command -v apt-get >/dev/null && [ ! -e build/real/python-tests/test_sqlite3 ]; then
+    scripts/step.sh "Fetching CPython's tests of sqlite3" build/sqlite-tests.log \
+        tests/real/fetch_sqlite_tests.sh build/real/python-tests
+fi

@@ -1,6 +1,7 @@
 #include "calls.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "accounting.h"
 #include "fake_os.h"
@@ -14,17 +15,47 @@ constexpr unsigned kStepsMax = 2000;
 constexpr size_t kServed = 48 * HAK_MIB, kServedAlign = 256 * HAK_MIB;
 constexpr size_t kLiveBytes = 128 * HAK_MIB, kLiveBlocks = 3000, kTouchBytes = 128 * HAK_MIB;
 
+/* Hardened, all that may be used is what was asked for, and a block from a slab reads as zero. */
+constexpr bool kExact = HAK_HARD(CANARY), kZeroed = HAK_HARD(ZERO);
+
+/* Heaps that no thread has. */
+size_t idle_heaps() {
+  size_t count = 0;
+  for (uint32_t id = HAK_EMERGENCY_ID + 1; id < hak_heap_id_limit(); id++) count += hak_heap_by_id(id)->listed;
+  return count;
+}
+
+/* Hardened, what an ended thread freed last waits in its heap until another thread adopts it. One thread after the other
+ * is started, so that each heap has one. */
+void empty_quarantines(size_t heaps) {
+  if (heaps == 0) return;
+  std::thread([heaps] {
+    hakmem_free(hakmem_malloc(1));
+    empty_quarantines(heaps - 1);
+    hakmem_malloc_trim(0);
+  }).join();
+}
+
+bool is_from_slab(const void *p) {
+  const hak_region *r = hak_region_find(p);
+  return r != nullptr && HAK_TAG_OWNER(hak_region_tag(r, p)) != 0;
+}
+
 /* Goes on from input to input, and from the real one, which was read at start: the allocator's never runs backwards. */
 uint64_t clock_ms;
 
 }  // namespace
 
-Calls::Calls(Input input) : input_(input), large_budget_(kTouchBytes) {
+Calls::Calls(Input input, Process process) : input_(input), process_(process), large_budget_(kTouchBytes) {
   fake_os::reset();
-  if (!hak_heap_start()) finding("the allocator does not start");
+  if (process == SHARED) start();
   if (clock_ms == 0) clock_ms = hak_os_linux.now_ms();
   clock_ms += 10000;
   fake_os::set_clock(clock_ms);
+}
+
+void Calls::start() {
+  if (!hak_heap_start()) finding("the allocator does not start");
 }
 
 Turn Calls::step() {
@@ -100,9 +131,14 @@ void Calls::receive(void *memory, size_t size, size_t align, const char *what) {
   }
   align = std::max(align, size_t{16});
   if (reinterpret_cast<uintptr_t>(p) % align != 0) finding("%s: %p is not aligned to %zu", what, memory, align);
-  if (usable < size) finding("%s: %zu usable bytes of %zu", what, usable, size);
-  if (!hakmem_is_ours(p) || !hakmem_is_ours(p + usable - 1)) finding("%s: %p is not ours", what, memory);
+  check_extent(p, size, usable, what);
   shadow_.add({p, size, usable, 0, false, false});
+}
+
+void Calls::check_extent(const unsigned char *p, size_t size, size_t usable, const char *what) {
+  if (usable < size || (kExact && usable != size)) finding("%s: %zu usable bytes of %zu", what, usable, size);
+  if (!hakmem_is_ours(p) || (usable > 0 && !hakmem_is_ours(p + usable - 1)))
+    finding("%s: %p is not ours", what, static_cast<const void *>(p));
 }
 
 void Calls::receive_zeroed(void *p, size_t size) {
@@ -116,10 +152,13 @@ void Calls::receive_zeroed(void *p, size_t size) {
 void Calls::allocate() {
   size_t size = request();
   void *p = allocating([&] { return hakmem_malloc(size); });
-  /* Above 32 KiB the block may lie in a mapping of its own instead of a run, or in one that was kept. */
-  if (p != nullptr && size <= HAK_SMALL_MAX && !is_tainted(p) && hakmem_malloc_usable_size(p) != hakmem_good_size(size))
-    finding("malloc(%zu): %zu usable bytes, good_size says %zu", size, hakmem_malloc_usable_size(p),
-            hakmem_good_size(size));
+  /* Larger blocks may lie in a mapping of their own instead of a run, or in one that was kept; sampled ones are exact. */
+  if (p != nullptr && is_from_slab(p) && !is_tainted(p)) {
+    if (hakmem_malloc_usable_size(p) != hakmem_good_size(size))
+      finding("malloc(%zu): %zu usable bytes, good_size says %zu", size, hakmem_malloc_usable_size(p),
+              hakmem_good_size(size));
+    if (kZeroed) verify_zero(static_cast<unsigned char *>(p), size);
+  }
   receive(p, size, 16, "malloc");
 }
 
@@ -227,6 +266,7 @@ void Calls::resize(bool array) {
     return;
   }
   if (p == nullptr) {
+    if (size <= old.size) finding("realloc from %zu to %zu bytes was refused: shrinking never is", old.size, size);
     check_refusal("realloc", size, 16);
     verify(old);
     shadow_.put_back(old);
@@ -242,7 +282,7 @@ void Calls::resize(bool array) {
 void Calls::free_block(size_t index) {
   Block b = shadow_.take(index);
   verify(b);
-  if (!b.shared) b.p[0] = static_cast<unsigned char>(~b.p[0]); /* a stale pattern must not pass for the next one */
+  if (!b.shared && b.usable > 0) b.p[0] = static_cast<unsigned char>(~b.p[0]); /* a stale pattern must not pass for the next one */
   note_freed(b);
   with_errno([&] {
     hakmem_free(b.p);
@@ -295,7 +335,7 @@ void Calls::refuse() {
   static const int errors[] = {ENOMEM, EPERM, ENOSYS, EAGAIN, EINVAL};
   int error = errors[input_.byte() % 5];
   /* One ENOMEM turns advice off for the rest of the process; nothing of it would be seen again. */
-  if (which == fake_os::ADVISE && error == ENOMEM) error = EPERM;
+  if (which == fake_os::ADVISE && error == ENOMEM && process_ == SHARED) error = EPERM;
   if (when % 4 == 0)
     fake_os::fail_all(which, error);
   else
@@ -326,6 +366,7 @@ void Calls::free_everything() {
 
 /* Some dirty memory stays for the next input: fresh pages would cost more than the calls. */
 void Calls::check_nothing_is_left() {
+  if (HAK_HARD(QUARANTINE)) empty_quarantines(idle_heaps());
   hakmem_malloc_trim(kLiveBytes / 2);
   check_heap("after everything was freed");
   if (accounting_check_nothing_live() != 0) finding("something is live after everything was freed");

@@ -15,7 +15,9 @@
 
 class Calls : public Program {
  public:
-  explicit Calls(Input input);
+  // Whose the process is: this input's alone, and then what cannot be undone may be done to it; or that of others as well.
+  enum Process { SHARED, OWN };
+  explicit Calls(Input input, Process process = SHARED);
 
   Turn step() override;
   void at_thread_end(unsigned round) override;
@@ -41,6 +43,10 @@ class Calls : public Program {
   void free_everything();
   void stop_refusing();
   void check_nothing_is_left();
+
+  void start();
+  // Until some steps later, calls of a kind fail, or the n-th of them does.
+  void refuse();
 
   Input input_;
   Shadow shadow_;
@@ -78,7 +84,6 @@ class Calls : public Program {
   void free_many();
   Turn switch_thread();
   Turn end_thread();
-  void refuse();
   void advance_clock();
 
   // queries.cc: what changes nothing
@@ -90,7 +95,10 @@ class Calls : public Program {
   void pass_foreign();
   void check_heap(const char *when);
 
+  void check_extent(const unsigned char *p, size_t size, size_t usable, const char *what);
+
   static constexpr int kErrno = 9999;
+  const Process process_;
   int left_ = 0;
   unsigned steps_ = 0, refusals_end_ = 0;
   unsigned linger_ = 0;     // what a thread that ends does in its destructors

@@ -1,10 +1,11 @@
-"""campaign.py --build DIR [--harness NAME] [--seconds N | --minutes N | --replay | --merge] [--keep]
+"""campaign.py --build DIR [--hardened] [--harness NAME] [--seconds N | --minutes N | --replay | --merge] [--keep]
 
-Runs the fuzzers of a build (preset fuzz) for a while under one setting after the other, each harness on a core of its
-own, starting from the stored inputs. Prints one line a harness: inputs executed, code covered, findings. With --keep a
-finding's input is made smaller and stored beside the others; without, it stays in the build folder. --replay runs the
-stored inputs alone, those that once failed under every setting. --merge replaces what is stored, but for those, by a
-few inputs of it and of the build folder that cover nearly the same. Exit status 1: something was found.
+Runs the fuzzers of a build (preset fuzz) for a while under one setting after the other, all harnesses at once,
+starting from the stored inputs. Prints one line a harness: inputs executed, code covered, findings. With --keep a
+finding's input is made smaller and stored beside the others; without, it stays in the build folder. --hardened runs the
+fuzzers of the hardened build, on the same stored inputs. --replay runs the stored inputs alone, those that once failed
+under every setting. --merge replaces what is stored, but for those, by a few inputs of it and of the build folder that
+cover nearly the same. Exit status 1: something was found.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import time
 from pathlib import Path
 
 STORED = Path(__file__).resolve().parent / "corpus"
-HARNESSES = ("calls", "misuse")
+HARNESSES = ("calls", "starts", "misuse")
 # Settings that change which paths run; they are read at start, hence one process each.
 SETTINGS = (
     {},
@@ -32,6 +33,8 @@ SETTINGS = (
     {"HAKMEM_PROFILE": "speed"},
     {f"HAKMEM_TINY_HOT_RING_C{n}": str(v) for n, v in ((1, 64), (2, 128), (5, 1), (7, 2), (12, 1))},
 )
+# Misuse of a sampled block ends in a fault, which its harness takes for a crash; tests/guard has it instead.
+SAMPLED = ({"HAKMEM_GUARD_SAMPLE": "1/3"}, {"HAKMEM_GUARD_SAMPLE": "1/40", "HAKMEM_RESERVE_MB": "16"})
 SLICE_SECONDS = 60  # of one setting, at most: what a process has gone through must not pile up
 # Of each harness in the repository, the longest, which cover most; every smoke test begins with them.
 STORED_MAX, STORED_BYTES_MAX = 80, 90_000
@@ -57,13 +60,15 @@ def as_text(setting: dict[str, str]) -> str:
 
 
 class Campaign:
-    def __init__(self, build: Path, harness: str, keep: bool):
-        self.program = build / "tests" / "fuzz" / f"fuzz_{harness}"
-        self.harness = harness
+    def __init__(self, build: Path, harness: str, hardened: bool, keep: bool):
+        self.harness = f"{harness}_hardened" if hardened else harness
+        self.program = build / "tests" / "fuzz" / f"fuzz_{self.harness}"
+        self.settings = SETTINGS if harness == "misuse" else SETTINGS + SAMPLED
         self.keep = keep
         self.stored = STORED / harness
-        self.work = build / "fuzzing" / harness
-        self.crashes = build / "fuzzing" / f"{harness}-findings"
+        self.seeds = [STORED / "calls"] if harness == "starts" else []  # its inputs are theirs, with refusals in front
+        self.work = build / "fuzzing" / self.harness
+        self.crashes = build / "fuzzing" / f"{self.harness}-findings"
         self.tally = Tally()
         if not self.program.exists():
             return
@@ -109,21 +114,21 @@ class Campaign:
 
     def replay(self) -> Tally:
         crashes = [str(unit) for unit in sorted(self.stored.glob("crash-*"))]
-        self.note({}, self.launch({}, "-runs=0", str(self.stored)))
-        for setting in SETTINGS:
+        self.note({}, self.launch({}, "-runs=0", str(self.stored), *map(str, self.seeds)))
+        for setting in self.settings:
             if crashes:
                 self.note(setting, self.launch(setting, *crashes))
         return self.tally
 
     def fuzz(self, seconds: float) -> Tally:
         end = time.monotonic() + seconds
-        share = max(2, min(SLICE_SECONDS, seconds / len(SETTINGS)))
+        share = max(1, min(SLICE_SECONDS, seconds / len(self.settings)))
         turn = 0
         while (left := end - time.monotonic()) > 0 and len(self.tally.findings) < FINDINGS_MAX:
-            setting = SETTINGS[turn % len(SETTINGS)]
+            setting = self.settings[turn % len(self.settings)]
             turn += 1
             limits = (f"-seed={turn}", f"-max_total_time={max(1, round(min(share, left)))}")
-            run = self.launch(setting, *limits, str(self.work), str(self.stored))
+            run = self.launch(setting, *limits, str(self.work), str(self.stored), *map(str, self.seeds))
             self.note(setting, run)
         return self.tally
 
@@ -131,7 +136,7 @@ class Campaign:
         fresh = self.work.with_name(f"{self.harness}-merged")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
-        self.launch({}, "-set_cover_merge=1", str(fresh), str(self.stored), str(self.work))
+        self.launch({}, "-set_cover_merge=1", str(fresh), str(self.stored), str(self.work), *map(str, self.seeds))
         for old in self.stored.iterdir():
             if not old.name.startswith("crash-"):
                 old.unlink()
@@ -145,6 +150,7 @@ class Campaign:
 def parsed_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(usage=__doc__.split("\n", 1)[0])
     parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--hardened", action="store_true")
     parser.add_argument("--harness", choices=HARNESSES)
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--seconds", type=float, default=60)
@@ -163,7 +169,7 @@ def parsed_arguments() -> argparse.Namespace:
 def main() -> int:
     arguments = parsed_arguments()
     campaigns = [
-        Campaign(arguments.build.resolve(), h, arguments.keep or arguments.merge)
+        Campaign(arguments.build.resolve(), h, arguments.hardened, arguments.keep or arguments.merge)
         for h in HARNESSES
         if arguments.harness in (None, h)
     ]

@@ -61,20 +61,44 @@ std::string read_all(int fd) {
   return text;
 }
 
-/* "hakmem: <what was found>: <address>…, seen <where> [process …": the address; 0 if that is not what the line is. */
-uintptr_t reported_address(const std::string &line) {
-  static const char *const found[] = {"double free: the block is already free",
-                                      "invalid free: the address is not the start of a block",
-                                      "invalid or double free: the address lies in free memory",
-                                      "sized free: the size given is not that of the block"};
-  for (const char *text : found) {
-    std::string head = std::string("hakmem: ") + text + ": 0x";
+/* How far behind a request the hardened build looks for what was written there. */
+constexpr size_t kWatchedBytes = 64;
+
+/* "hakmem: <what was found>: <address> (class <size> bytes), seen <where> [process …"; the class where it is known. */
+struct Report {
+  bool of_contents; /* what was written, not what was freed */
+  uintptr_t address;
+  size_t block_size;
+};
+
+/* False if that is not what the line is. */
+bool read_report(const std::string &line, Report *report) {
+  static const struct {
+    const char *text;
+    bool of_contents;
+  } found[] = {{"double free: the block is already free", false},
+               {"invalid free: the address is not the start of a block", false},
+               {"invalid or double free: the address lies in free memory", false},
+               {"sized free: the size given is not that of the block", false},
+               {"overflow: bytes behind the block were written", true},
+               {"use after free: the block was written after it was freed", true}};
+  for (const auto &f : found) {
+    std::string head = std::string("hakmem: ") + f.text + ": 0x";
     if (line.compare(0, head.size(), head) != 0) continue;
-    size_t seen = line.find(", seen "), process = line.find(" [process ");
-    if (seen == std::string::npos || process == std::string::npos || seen > process) return 0;
-    return std::strtoul(line.c_str() + head.size(), nullptr, 16);
+    size_t seen = line.find(", seen "), process = line.find(" [process "), size = line.find(" (class ");
+    if (seen == std::string::npos || process == std::string::npos || seen > process) return false;
+    report->of_contents = f.of_contents;
+    report->address = std::strtoul(line.c_str() + head.size(), nullptr, 16);
+    report->block_size = size < seen ? std::strtoul(line.c_str() + size + 8, nullptr, 10) : 0;
+    return true;
   }
-  return 0;
+  return false;
+}
+
+bool is_justified(const Report &report) {
+  auto *p = reinterpret_cast<const void *>(report.address);
+  if (report.of_contents) return ledger_has_written(ledger, p, report.block_size + kWatchedBytes);
+  return ledger_has(ledger, p);
 }
 
 /* "" or what is wrong with a child that ended by SIGABRT. */
@@ -85,10 +109,10 @@ std::string judge_report(const std::string &text) {
     end = text.find('\n', at);
     if (end == std::string::npos) return "an unfinished line";
     std::string line = text.substr(at, end - at);
-    if (line.compare(0, 16, "[EXTERNAL_GUARD]") == 0) continue;
-    uintptr_t address = reported_address(line);
-    if (address == 0) return "a line that is no report: " + line;
-    if (!ledger_has(ledger, reinterpret_cast<void *>(address))) wrong = "an address that was not misused: " + line;
+    if (line.compare(0, 16, "[EXTERNAL_GUARD]") == 0 || line.compare(0, 25, "hakmem: external pointer:") == 0) continue;
+    Report report;
+    if (!read_report(line, &report)) return "a line that is no report: " + line;
+    if (!is_justified(report)) wrong = "an address that was not misused: " + line;
     reports++;
   }
   if (reports != 1) return std::to_string(reports) + " reports";
@@ -122,6 +146,21 @@ bool ledger_enter(Ledger *l, const void *p) {
   return true;
 }
 
+bool ledger_has_written(const Ledger *l, const void *p, size_t bytes) {
+  uintptr_t begin = reinterpret_cast<uintptr_t>(p), end = begin + bytes;
+  for (unsigned i = 0; i < l->written_count; i++) {
+    if (l->written[i].begin < end && begin < l->written[i].end) return true;
+  }
+  return false;
+}
+
+bool ledger_enter_written(Ledger *l, const void *p, size_t bytes) {
+  if (l->written_count == kMisusedMax) return false;
+  uintptr_t begin = reinterpret_cast<uintptr_t>(p);
+  l->written[l->written_count++] = {begin, begin + bytes};
+  return true;
+}
+
 void run_in_child(const std::function<void(Ledger *)> &body) {
   static int output = -1;
   if (output < 0) {
@@ -130,7 +169,7 @@ void run_in_child(const std::function<void(Ledger *)> &body) {
     shared_counters = static_cast<char *>(share(counters_bytes() + 1));
   }
   if (ftruncate(output, 0) != 0 || lseek(output, 0, SEEK_SET) != 0) exit(2);
-  ledger->count = 0;
+  ledger->count = ledger->written_count = 0;
   std::memset(shared_counters, 0, counters_bytes());
   pid_t child = fork();
   if (child < 0) {

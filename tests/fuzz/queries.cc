@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -27,7 +28,7 @@ void Calls::query_block() {
   size_t usable = with_errno([&] { return hakmem_malloc_usable_size(b.p); });
   expect_errno("malloc_usable_size", kErrno);
   if (usable != b.usable) finding("usable size of %p was %zu, is %zu", static_cast<void *>(b.p), b.usable, usable);
-  if (!hakmem_is_ours(b.p + input_.number(3) % b.usable)) finding("%p is not ours", static_cast<void *>(b.p));
+  if (!hakmem_is_ours(b.p + input_.number(3) % std::max(b.usable, size_t{1}))) finding("%p is not ours", static_cast<void *>(b.p));
 }
 
 void Calls::query_totals() {
@@ -35,10 +36,11 @@ void Calls::query_totals() {
   for (size_t i = 0; i < shadow_.count(); i++) {
     const Block &b = shadow_.at(i);
     if (b.shared) return;
+    if (hak_sample_contains(b.p)) continue; /* mallinfo leaves them out */
     bytes += b.usable;
     if (hak_region_find(b.p) != nullptr) continue;
     huge_count++;
-    huge_bytes += b.usable;
+    huge_bytes += hak_block_size(b.p);
   }
   struct mallinfo2 m = hakmem_mallinfo2();
   if (m.hblks != huge_count || m.hblkhd != huge_bytes)
@@ -61,6 +63,7 @@ void Calls::query_options() {
   hakmem_option_set("HAKMEM_SS_OS_STATS", 0);
   if (hakmem_option_set("HAKMEM_SS_OS_STATS", 2) != EINVAL) finding("an option took a value out of range");
   if (hakmem_option_set("HAKMEM_RESERVE_MB", 16) != EBUSY) finding("an option that is read at start was set later");
+  if (process_ == OWN) hakmem_option_set("HAKMEM_EXTERNAL_GUARD_LOG", input_.byte() % 2); /* nobody else reads it */
   char name[8] = {};
   for (char &c : name) c = static_cast<char>(input_.byte());
   name[7] = '\0';
@@ -108,7 +111,7 @@ void Calls::pass_foreign() {
                                  hak_main_region.base - 16};
   uintptr_t address = addresses[which % (sizeof addresses / sizeof *addresses)] + how / 8 % 4;
   void *p = reinterpret_cast<void *>(address);
-  if (address == 0 || hak_region_find(p) != nullptr || shadow_.around(p) != nullptr) return;
+  if (address == 0 || hak_huge_contains(p) || hak_region_find(p) != nullptr || shadow_.around(p) != nullptr) return;
   uint64_t before = hak_foreign_total();
   void *moved = nullptr;
   size_t usable = 0;

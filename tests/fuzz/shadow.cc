@@ -101,6 +101,10 @@ void Shadow::spoil(const void *p, size_t bytes) {
   }
 }
 
+bool Shadow::starts_at(const void *p) const {
+  return std::any_of(blocks_.begin(), blocks_.end(), [p](const Block &b) { return b.p == p; });
+}
+
 const Block *Shadow::around(const void *p) const {
   for (const Block &b : blocks_) {
     if (!b.shared && b.p <= p && p < b.p + b.usable) return &b;

@@ -32,6 +32,8 @@ class Shadow {
   void share(const void *p);
   // The contents of all blocks that overlap these bytes are unknown from now on.
   void spoil(const void *p, size_t bytes);
+  // Whether somebody holds a block that starts at p, trusted or not.
+  bool starts_at(const void *p) const;
   // The trusted block that p lies in, or NULL.
   const Block *around(const void *p) const;
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+REPO = HERE.parents[1]
 PRELOAD = HERE.parent / "preload"
 sys.path.insert(0, str(PRELOAD))
 
@@ -25,7 +26,7 @@ from preload import Session, WorkloadFailed, compare_transcripts, served_allocs,
 
 WORKLOADS = HERE / "workloads"
 SHORT_WORKLOADS = PRELOAD / "workloads"
-LAB_WORKLOADS = HERE.parents[1] / "lab/hakmem_lab/workloads"
+LAB_WORKLOADS = REPO / "lab/hakmem_lab/workloads"
 
 PR_SET_CHILD_SUBREAPER = 36
 # How long after its limit a workload is interrupted that does not wait for a program just then.
@@ -39,7 +40,7 @@ class Run:
     failure: str = ""
     transcript: list = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+    cpu_seconds: float = 0.0
     peak_rss_mb: float = 0.0
     # Spans taken and processes that told so, from hakmem's lines at exit.
     spans: int = 0
@@ -117,6 +118,8 @@ def report_run(send, program, allocator, directory, preload):
     # Orphans come to us: they are counted, and none outlives the run.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGALRM, interrupt)
+    # Ignored in what a shell runs in the background, and then in all that is started here: some tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.alarm(program.limit_s + GRACE_S)
     start = time.monotonic()
     run = Run()
@@ -131,12 +134,13 @@ def report_run(send, program, allocator, directory, preload):
         run.failure = traceback.format_exc()
     finally:
         signal.alarm(0)
-        run.seconds = time.monotonic() - start
         end_children()
     run.transcript, run.notes = session.transcript, session.notes
     run.spans, run.processes = session.spans, session.processes
     # Kilobytes. A process starts with the peak of the one that forked it, so this is never below our own size.
-    run.peak_rss_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run.peak_rss_mb = used.ru_maxrss / 1024
+    run.cpu_seconds = used.ru_utime + used.ru_stime
     send.send(run)
 
 
@@ -166,6 +170,7 @@ def remove(directory):
 
 __all__ = [
     "LAB_WORKLOADS",
+    "REPO",
     "SHORT_WORKLOADS",
     "WORKLOADS",
     "MeasuredSession",

@@ -15,11 +15,13 @@ SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 VERSION_NUMBER = re.compile(r"\d+(?:\.\d+)+")
 # Many times what a run takes on an idle machine.
 DEFAULT_LIMIT_S = 600
+LONG_LIMIT_S = 1800
 
 
 @dataclass(frozen=True)
 class Program:
-    """`needs` maps a program, or the absolute path of a file, to its Debian package."""
+    """`needs` maps a program, or the absolute path of a file, to its Debian package; `fetched` are files that no
+    package has and scripts/setup.sh fetches."""
 
     name: str
     does: str
@@ -27,12 +29,16 @@ class Program:
     needs: Mapping[str, str]
     workload: Callable
     limit_s: int
+    fetched: tuple[Path, ...] = ()
 
     def problem(self) -> str:
         """The first thing that is missing, in one line, or an empty string."""
         for needed, package in self.needs.items():
             if not find(needed):
                 return f"{needed} is not installed (Debian package {package})"
+        for path in self.fetched:
+            if not path.exists():
+                return f"{path} is missing: `scripts/setup.sh real` fetches it"
         return ""
 
     def version_text(self) -> str:
@@ -68,13 +74,14 @@ def program(
     version: tuple[str, ...],
     needs: Mapping[str, str],
     limit_s: int = DEFAULT_LIMIT_S,
+    fetched: tuple[Path, ...] = (),
 ) -> Callable[[Callable], Callable]:
     """Enters the decorated workload into the table; `limit_s` is for one run under one allocator."""
 
     def enter(workload: Callable) -> Callable:
         if name in PROGRAMS:
             raise ValueError(f"two programs are called {name}")
-        PROGRAMS[name] = Program(name, does, version, needs, workload, limit_s)
+        PROGRAMS[name] = Program(name, does, version, needs, workload, limit_s, fetched)
         return workload
 
     return enter

@@ -130,7 +130,7 @@ def row_of_run(program, version, library, verdict, expected, run):
         "; ".join([program.does, *run.notes]),
         library.name,
         verdict,
-        (expected.seconds, run.seconds),
+        (expected.cpu_seconds, run.cpu_seconds),
         (expected.peak_rss_mb, run.peak_rss_mb),
         f"alloc={run.spans:,} in {run.processes:,} process{'' if run.processes == 1 else 'es'}",
     )
@@ -169,8 +169,8 @@ def run_all(programs, libraries, folder):
     for program in programs:
         for row, failure in rows_of(program, libraries, folder):
             rows.append(row)
-            times = " / ".join(f"{seconds:.1f} s" for seconds in row.seconds or ())
-            print(f"{row.program}: {row.library}: {row.verdict} {times}".rstrip(), flush=True)
+            times = ", CPU {:.1f} s / {:.1f} s".format(*row.cpu_seconds) if row.cpu_seconds else ""
+            print(f"{row.program}: {row.library}: {row.verdict}{times}", flush=True)
             if failure:
                 failures.append(row.program)
                 print(failure, flush=True)

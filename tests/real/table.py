@@ -10,7 +10,7 @@ HEADINGS = (
     "what it did",
     "library",
     "verdict",
-    "seconds, glibc / with it",
+    "CPU seconds, glibc / with it",
     "peak RSS in MB, glibc / with it",
     "proof",
 )
@@ -27,7 +27,7 @@ class Row:
     did: str
     library: str
     verdict: str
-    seconds: tuple[float, float] | None = None
+    cpu_seconds: tuple[float, float] | None = None
     peak_rss_mb: tuple[float, float] | None = None
     proof: str = ""
 
@@ -38,7 +38,7 @@ class Row:
             self.did,
             self.library,
             self.verdict,
-            "%.1f / %.1f" % self.seconds if self.seconds else "",
+            "%.1f / %.1f" % self.cpu_seconds if self.cpu_seconds else "",
             "%.0f / %.0f" % self.peak_rss_mb if self.peak_rss_mb else "",
             self.proof,
         )

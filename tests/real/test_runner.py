@@ -1,13 +1,14 @@
 """The runner must see each way in which a program can go wrong. No real program is started."""
 
 import re
+import signal
 import time
 from pathlib import Path
 
 import pytest
 import run
 from measured import WorkloadFailed, run_alone
-from programs.python import junit_outcomes
+from programs.python import junit_outcomes, modules_without_result
 from registry import PROGRAMS, Program
 from table import BEGIN, END, NoPlace, Row, markdown, replace_table
 
@@ -17,8 +18,9 @@ NO_ALLOCATOR = next(Path("/usr/lib").glob("*/libm.so.6"))
 PROOF = "[SS_OS_STATS] alloc=7 free=0 madvise=0"
 
 
-def fake(workload, limit_s=20, needs=None):
-    return Program("fake", "nothing", ("sh", "-c", "echo fake 1.2.3"), needs or {"sh": "dash"}, workload, limit_s)
+def fake(workload, limit_s=20, needs=None, fetched=()):
+    version = ("sh", "-c", "echo fake 1.2.3")
+    return Program("fake", "nothing", version, needs or {"sh": "dash"}, workload, limit_s, fetched)
 
 
 def shell(script, proof=PROOF):
@@ -98,6 +100,11 @@ def test_a_missing_program_fails(outcome):
     assert status == 1 and "| NOT RUN |" in printed and "Debian package no-such-package" in printed
 
 
+def test_a_file_that_was_not_fetched_fails(outcome, tmp_path):
+    status, printed = outcome(shell("echo equal"), fetched=(tmp_path / "none",))
+    assert status == 1 and "| NOT RUN |" in printed and "scripts/setup.sh real" in printed
+
+
 def test_what_is_left_running_is_ended(tmp_path):
     def workload(session):
         session.run("sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $! >pid")
@@ -105,6 +112,15 @@ def test_what_is_left_running_is_ended(tmp_path):
     result = run_alone(fake(workload), "glibc", tmp_path / "work", ())
     assert not result.failure
     assert not Path("/proc", (tmp_path / "work/pid").read_text().strip()).exists()
+
+
+def test_an_ignored_interrupt_is_not_passed_on(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        result = run_alone(fake(shell("kill -INT $$")), "glibc", tmp_path / "work", ())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "signal SIGINT" in result.failure
 
 
 def test_memory_is_that_of_the_program(tmp_path):
@@ -168,6 +184,11 @@ def test_test_reports_are_understood(tmp_path):
         "</testsuite></testsuites>"
     )
     assert junit_outcomes(report) == {"good": "passed", "C.bad": "failed", "left": "skipped", "late": "passed"}
+
+
+def test_modules_that_tested_nothing_are_found():
+    outcomes = {"test.test_json.T.t": "passed", "ctypes.test.test_x.T.t": "skipped", "test.test_io2.T.t": "passed"}
+    assert modules_without_result(["test_json", "test_ctypes", "test_io"], outcomes) == ["test_io"]
 
 
 def test_require_raises(tmp_path):

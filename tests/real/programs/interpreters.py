@@ -20,7 +20,8 @@ def perl(session):
          version=("ruby", "--version"), needs={"ruby": "ruby"})  # fmt: skip
 def ruby(session):
     session.copy(WORKLOADS / "objects.rb")
-    session.run("ruby", "objects.rb", "40", processes=4)
+    # The parent and four children.
+    session.run("ruby", "objects.rb", "40", processes=5)
 
 
 @program("node", does="120 workers that pass buffers on, some ended in their work; zlib and crypto pools, children",

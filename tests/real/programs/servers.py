@@ -2,6 +2,7 @@
 
 import re
 import socket
+import time
 from random import Random
 
 from measured import WORKLOADS, wait_until
@@ -9,6 +10,8 @@ from registry import program
 
 CERTIFICATE = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem",
                "-days", "2", "-subj", "/CN=localhost")  # fmt: skip
+# wrk's, in each of its runs.
+CONNECTIONS = 64
 
 
 def free_ports(count):
@@ -62,6 +65,29 @@ class Nginx:
         expected = {"Complete requests": str(requests), "Failed requests": "0"}
         self.session.require(figures == expected, f"ab {address}: {figures}")
 
+    def wrk(self, address, name, seconds, reload=False):
+        """wrk's threads on one address; each answer must have the bytes of files/NAME.txt. Returns how many came."""
+        self.session.copy(WORKLOADS / "answers.lua")
+        lost = 0
+        with self.session.beside(
+            "wrk", "-t", "2", "-c", str(CONNECTIONS), "-d", f"{seconds}s", "--timeout", "60s", "-s", "answers.lua",
+            address, "--", f"files/{name}.txt",
+        ):  # fmt: skip
+            if reload:
+                time.sleep(seconds / 3)
+                self.signal("reload")
+                # A worker that ends may close a connection on which a request is under way.
+                lost = CONNECTIONS
+        lines = (self.session.directory / "wrk.sums").read_text().splitlines()
+        sums = {kind: int(count) for kind, count in map(str.split, lines)}
+        right = sums.pop("right")
+        read_errors = sums.pop("read")
+        self.session.require(
+            right > 0 and not any(sums.values()) and read_errors <= lost,
+            f"wrk {address}: {right} right, {read_errors} read errors, {sums}",
+        )
+        return right
+
     def fetch(self, address, *options):
         self.session.write("curl.out", b"")
         self.session.run("curl", "-q", "-sS", "-k", "--fail", "-o", "curl.out", *options, address, compare=False)
@@ -69,9 +95,9 @@ class Nginx:
         self.session.record(f"answer to {path}", (self.session.directory / "curl.out").read_bytes())
 
 
-@program("nginx", does="30,000 requests from ab for files, gzip, TLS and a caching proxy, across reloads",
+@program("nginx", does="30,600 requests from ab, 9 s of wrk: files, gzip, TLS and a caching proxy, across reloads",
          version=("nginx", "-v"),
-         needs={"nginx": "nginx", "ab": "apache2-utils", "curl": "curl", "openssl": "openssl"})  # fmt: skip
+         needs={"nginx": "nginx", "ab": "apache2-utils", "wrk": "wrk", "curl": "curl", "openssl": "openssl"})  # fmt: skip
 def nginx(session):
     nginx = Nginx(session)
     sizes = {"small": 300, "page": 40_000, "large": 3_000_000}
@@ -93,6 +119,10 @@ def nginx(session):
             for site in (plain, tls, f"{plain}/proxy"):
                 for name in sizes:
                     nginx.fetch(f"{site}/{name}.txt", "--compressed")
+        answers = nginx.wrk(f"{plain}/small.txt", "small", 3)
+        answers += nginx.wrk(f"{plain}/proxy/page.txt", "page", 3, reload=True)
+        answers += nginx.wrk(f"{tls}/page.txt", "page", 3)
+        session.note(f"wrk got {answers:,} right answers")
         nginx.signal("quit")
 
 

@@ -3,7 +3,7 @@
 from random import Random
 
 from measured import WORKLOADS
-from registry import program
+from registry import LONG_LIMIT_S, program
 
 SOURCES = "/usr/src/googletest"
 # What of GoogleTest is built beside its libraries, and what of that is run.
@@ -38,7 +38,8 @@ def build_googletest(session, c_compiler, cxx_compiler, *settings):
 
 
 @program("g++", does="builds GoogleTest with its tests, optimised, and runs some of what it built",
-         version=("g++", "--version"), needs={"g++": "g++", "gcc": "gcc", **BUILD_TOOLS}, limit_s=900)  # fmt: skip
+         version=("g++", "--version"), needs={"g++": "g++", "gcc": "gcc", **BUILD_TOOLS},
+         limit_s=LONG_LIMIT_S)  # fmt: skip
 def gxx(session):
     build_googletest(session, "gcc", "g++", "-DCMAKE_CXX_FLAGS=-O1")
     for test in STARTED_TESTS:
@@ -49,7 +50,7 @@ def gxx(session):
 
 @program("clang", does="builds GoogleTest with its tests and debug information",
          version=("clang++", "--version"),
-         needs={"clang++": "clang", "clang": "clang", **BUILD_TOOLS}, limit_s=900)  # fmt: skip
+         needs={"clang++": "clang", "clang": "clang", **BUILD_TOOLS}, limit_s=LONG_LIMIT_S)  # fmt: skip
 def clang(session):
     build_googletest(session, "clang", "clang++", "-DCMAKE_CXX_FLAGS=-g")
 

@@ -28,6 +28,6 @@ BEGIN
   RAISE NOTICE 'total %', total;
 END $$;
 CREATE INDEX ON pgbench_accounts (abalance, aid);
-CREATE INDEX ON pgbench_accounts USING hash (abalance);
+CREATE INDEX ON pgbench_accounts USING hash (aid);
 VACUUM (PARALLEL 2, ANALYZE) pgbench_accounts;
 SELECT count(*) FROM pgbench_accounts WHERE abalance > 0;

@@ -92,5 +92,5 @@ ROUNDS.times do |round|
   puts in_threads(round).join(' '), in_fibers(round).join(' ') if (round % 4).zero?
   puts stressed(round) if (round % 10).zero?
   GC.compact if round % 15 == 7
-  puts forked(round) if round % 20 == 5
+  puts forked(round) if round % 10 == 5
 end

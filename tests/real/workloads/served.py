@@ -28,7 +28,16 @@ def prove_at_exit():
     atexit.register(check)
 
 
+def more_tests():
+    """Modules in the folder SERVED_MORE_TESTS are found as if they were part of CPython's test package."""
+    if folder := os.environ.get("SERVED_MORE_TESTS"):
+        import test
+
+        test.__path__.append(folder)
+
+
 prove_at_exit()
+more_tests()
 sys.argv = sys.argv[1:]
 # The folder of this script is no place for modules to come from.
 sys.path[0] = os.getcwd()
