@@ -48,7 +48,7 @@ fuzz: FUZZ_MINUTES = 15
 fuzz:
 	@scripts/setup.sh test
 	@scripts/build.sh fuzz fuzzers
-	@python3 tests/fuzz/campaign.py --build build/fuzz --minutes "$(FUZZ_MINUTES)" --keep
+	@python3 tests/fuzz/campaign.py --build build/fuzz --hardened --minutes "$(FUZZ_MINUTES)" --keep
 
 # Real programs at length, compared with glibc (docs/real-programs.md). WITHOUT="libreoffice scipy" leaves programs out;
 # LIBRARY names one or more libraries; REPORT=yes writes the document's table.

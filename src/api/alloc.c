@@ -13,12 +13,11 @@
 HAK_LINK_INIT;
 
 /* Frees what caches hold, for a caller that is about to fail. */
-static bool reclaim(void) {
-  size_t released = hak_huge_release();
+static void reclaim(void) {
+  hak_huge_release();
   hak_heap *h = hak_tls_front.heap;
-  hak_heap_trim_warm(false, 0);
+  hak_heap_trim_warm(false, 0); /* of use to a thread without a heap too */
   if (h != NULL) hak_heap_trim(h);
-  return released > 0 || h != NULL;
 }
 
 static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
@@ -40,8 +39,9 @@ void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
   if (!hak_heap_start()) return hak_huge_alloc(size, align, zeroed);
   void *p = alloc_large_once(size, align, zeroed);
-  if (p == NULL && reclaim()) p = alloc_large_once(size, align, zeroed);
-  return p;
+  if (HAK_LIKELY(p != NULL)) return p;
+  reclaim();
+  return alloc_large_once(size, align, zeroed);
 }
 
 static void *alloc_class_once(unsigned class_code) {
@@ -52,8 +52,9 @@ static void *alloc_class_once(unsigned class_code) {
 
 static void *alloc_class(unsigned class_code) {
   void *p = alloc_class_once(class_code);
-  if (HAK_UNLIKELY(p == NULL) && reclaim()) p = alloc_class_once(class_code);
-  return p;
+  if (HAK_LIKELY(p != NULL)) return p;
+  reclaim();
+  return alloc_class_once(class_code);
 }
 
 static void *or_enomem(void *p) {

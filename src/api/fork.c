@@ -19,6 +19,9 @@ static void before_fork(void) {
   hak_store_relaxed(&alone, hak_os_single_threaded());
   if (hak_load_relaxed(&alone)) return;
   hak_heap_make_current(); /* now, not inside the window; failure is harmless */
+  /* fork waits for this one after the handlers, and fflush(NULL) holds it while it waits for a stream whose user may wait
+   * for our locks: taken first, it is waited for while we hold none. */
+  hak_os_streams_lock();
   hak_lock_take(&hak_heap_check_lock);
   hak_heap_fork_lock();
   hak_lock_take(&hak_span_pool.lock);
@@ -28,8 +31,7 @@ static void before_fork(void) {
   hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
 }
 
-static void after_fork_parent(void) {
-  if (hak_load_relaxed(&alone)) return;
+static void drop_locks(void) {
   hak_store_relaxed(&hak_fork_holder, NULL);
   hak_lock_drop(&hak_sample_lock);
   hak_lock_drop(&hak_huge_lock);
@@ -39,12 +41,20 @@ static void after_fork_parent(void) {
   hak_lock_drop(&hak_heap_check_lock);
 }
 
-/* The locks are dropped like in the parent, not reset: a thread that a handler before this one has started may wait. */
+static void after_fork_parent(void) {
+  if (hak_load_relaxed(&alone)) return;
+  drop_locks();
+  hak_os_streams_unlock();
+}
+
+/* Our locks are dropped like in the parent, not reset: a thread that a handler before this one has started may wait. The
+ * streams' libc resets itself, if it took it. */
 static void after_fork_child(void) {
   if (hak_load_relaxed(&alone)) return;
   hak_heap_fork_child();
   hak_pool_fork_child();
-  after_fork_parent();
+  drop_locks();
+  hak_os_streams_reset();
 }
 
 void hak_fork_register(void) {

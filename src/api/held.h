@@ -2,7 +2,7 @@
  *
  * Set when a block of a slab is handed out, cleared when it is freed, before anything else may see the block as free. Bytes
  * of different blocks are written by different threads without disturbing each other. Of two frees of one block at the
- * same instant both may find 1; the slab's bitmap tells then. */
+ *  same instant both may find 1; the slab's bitmap tells then, unless the block has been handed out again. */
 #ifndef HAK_API_HELD_H
 #define HAK_API_HELD_H
 

@@ -37,6 +37,15 @@ static void *resize_run(hak_region *region, void *p, size_t size) {
   return move_block(p, old_size, size);
 }
 
+/* The kernel moves a mapping only while it is one: it refuses where the program has given some of its pages advice, a lock
+ * or a memory policy of their own. Then the block is copied, as any other. */
+static void *resize_huge(void *p, size_t old_size, size_t size) {
+  void *moved = hak_huge_resize(p, size);
+  if (moved == NULL) moved = move_block(p, old_size, size);
+  /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
+  return moved != NULL ? moved : hak_huge_resize(p, size);
+}
+
 static void *resize_outside_regions(void *p, size_t size, const void *caller) {
   if (hak_sample_contains(p)) {
     size_t sampled_size = hak_sample_size(p);
@@ -51,11 +60,7 @@ static void *resize_outside_regions(void *p, size_t size, const void *caller) {
     errno = EINVAL;
     return NULL;
   }
-  if (size <= HAK_RUN_MAX / 2) return move_block(p, old_size, size);
-  void *moved = hak_huge_resize(p, size);
-  if (moved == NULL && size <= old_size) return p; /* programs take it that shrinking cannot fail */
-  if (moved == NULL) errno = ENOMEM;
-  return moved;
+  return size <= HAK_RUN_MAX / 2 ? move_block(p, old_size, size) : resize_huge(p, old_size, size);
 }
 
 void *hak_raw_realloc(void *p, size_t size, const void *caller) {

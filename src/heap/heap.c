@@ -229,10 +229,7 @@ hak_heap *hak_heap_make_current(void) {
   if (h == NULL) return NULL;
   attach(h, front);
   /* Published first: glibc may allocate inside, and then finds the heap in place. */
-  if (end_key_made)
-    pthread_setspecific(end_key, h);
-  else
-    watch_end_without_key(h);
+  if (!end_key_made || pthread_setspecific(end_key, h) != 0) watch_end_without_key(h);
   return h;
 }
 
@@ -240,6 +237,7 @@ void hak_heap_park_current(void) {
   hak_front *front = &hak_tls_front;
   hak_heap *h = front->heap, *surplus = NULL;
   if (h == NULL) return;
+  hak_heap_before_park();
   hak_heap_slim(h);
   if (h->front == front) memcpy(h->shadow.top, front->top, sizeof front->top);
   h->front = &h->shadow;
@@ -276,6 +274,7 @@ static void orphan(hak_heap *h) {
   h->cells = NULL;
   h->homecoming = NULL;
   h->quarantine = NULL;
+  h->recording = false;
   memset(h->open, 0, sizeof h->open);
   h->returned_bytes = 0;
   hak_heap_init_bins(h);

@@ -108,6 +108,9 @@ bool hak_heap_started(void);
 /* Called before that, with no lock held, perhaps more than once. The api box defines it: fork handlers, which have to be
  * registered before other libraries' (those wait for threads that may wait for our locks). */
 extern void (*const hak_heap_at_start)(void);
+/* Called while the thread's heap is still its own, before it is parked; the api box defines it, for blocks that it keeps
+ * back from the heap. */
+extern void (*const hak_heap_before_park)(void);
 
 /* The calling thread's heap, made or adopted if it has none. NULL: the thread has ended or memory is out; then the
  * emergency heap serves. */

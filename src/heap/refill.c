@@ -7,6 +7,7 @@
 #include "config/config.h"
 #include "heap/remote.h"
 #include "heap/run_stock.h"
+#include "large/huge.h"
 #include "os/os.h"
 #include "pool/release.h"
 
@@ -490,5 +491,6 @@ void hak_heap_tick(hak_heap *h) {
     h->last_tick_ms = now;
     shrink_idle(h);
     hak_heap_trim_warm(true, now);
+    hak_huge_release_idle(now);
   }
 }

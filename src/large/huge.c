@@ -21,7 +21,9 @@ static size_t table_capacity, table_used /* entries and GONE marks */, live_coun
 
 #define KEPT_MAX 4
 #define KEPT_BYTES_MAX (64 * HAK_MIB)
+#define KEPT_IDLE_MS 1000
 static entry kept[KEPT_MAX];
+static uint64_t kept_since_ms[KEPT_MAX];
 static size_t kept_bytes;
 
 static size_t slot_of(const void *p, size_t capacity) {
@@ -112,10 +114,12 @@ static void *take_kept(size_t bytes, size_t align, size_t *actual) {
 
 static bool keep(void *p, size_t bytes) {
   bool done = false;
+  uint64_t now_ms = hak_os_now_ms();
   hak_lock_take(&hak_huge_lock);
   for (unsigned i = 0; i < KEPT_MAX && kept_bytes + bytes <= KEPT_BYTES_MAX; i++) {
     if (kept[i].p != NULL) continue;
     kept[i] = (entry){p, bytes};
+    kept_since_ms[i] = now_ms;
     kept_bytes += bytes;
     done = true;
     break;
@@ -209,17 +213,32 @@ void *hak_huge_resize(void *p, size_t size) {
   return failed ? NULL : moved;
 }
 
-size_t hak_huge_release(void) {
+/* Takes a mapping out of slot i that has been kept since `until_ms` at the latest; p is NULL where there is none. */
+static entry take_out(unsigned i, uint64_t until_ms) {
+  entry k = {NULL, 0};
+  hak_lock_take(&hak_huge_lock);
+  if (kept[i].p != NULL && kept_since_ms[i] <= until_ms) {
+    k = kept[i];
+    kept[i].p = NULL;
+    kept_bytes -= k.bytes;
+  }
+  hak_lock_drop(&hak_huge_lock);
+  return k;
+}
+
+static size_t release_kept(uint64_t until_ms) {
   size_t released = 0;
   for (unsigned i = 0; i < KEPT_MAX; i++) {
-    hak_lock_take(&hak_huge_lock);
-    entry k = kept[i];
-    kept[i].p = NULL;
-    if (k.p != NULL) kept_bytes -= k.bytes;
-    hak_lock_drop(&hak_huge_lock);
+    entry k = take_out(i, until_ms);
     if (k.p != NULL && hak_os_unmap(k.p, k.bytes)) released += k.bytes;
   }
   return released;
+}
+
+size_t hak_huge_release(void) { return release_kept(UINT64_MAX); }
+
+void hak_huge_release_idle(uint64_t now_ms) {
+  if (now_ms >= KEPT_IDLE_MS) release_kept(now_ms - KEPT_IDLE_MS);
 }
 
 void hak_huge_totals(size_t *count, size_t *bytes) {

@@ -28,6 +28,8 @@ hak_verdict hak_huge_verdict(const void *p);
 void *hak_huge_resize(void *p, size_t size);
 /* Unmaps the freed mappings that are kept; returns their bytes. */
 size_t hak_huge_release(void);
+/* The same of those that have not been used for a second. */
+void hak_huge_release_idle(uint64_t now_ms);
 /* Number and bytes of live blocks. */
 void hak_huge_totals(size_t *count, size_t *bytes);
 

@@ -86,6 +86,11 @@ long hak_os_read(int fd, char *buf, size_t capacity);
 void hak_os_close(int fd);
 void hak_os_futex_wait(uint32_t *word, uint32_t value);
 void hak_os_futex_wake(uint32_t *word);
+/* libc's lock over the list of all streams, which fork takes for itself after the fork handlers; the thread that has it may
+ * take it again. Nothing where libc has none of these names. */
+void hak_os_streams_lock(void);
+void hak_os_streams_unlock(void);
+void hak_os_streams_reset(void); /* in the child of a fork */
 /* False where there may be other threads. */
 bool hak_os_single_threaded(void);
 int hak_os_pid(void);

@@ -199,6 +199,25 @@ void hak_os_futex_wake(uint32_t *word) {
   errno = saved;
 }
 
+/* glibc's, since 2.2.5. */
+extern void _IO_list_lock(void) __attribute__((weak));
+extern void _IO_list_unlock(void) __attribute__((weak));
+extern void _IO_list_resetlock(void) __attribute__((weak));
+
+static bool streams_lock_known(void) { return _IO_list_lock != NULL && _IO_list_unlock != NULL && _IO_list_resetlock != NULL; }
+
+void hak_os_streams_lock(void) {
+  if (streams_lock_known()) _IO_list_lock();
+}
+
+void hak_os_streams_unlock(void) {
+  if (streams_lock_known()) _IO_list_unlock();
+}
+
+void hak_os_streams_reset(void) {
+  if (streams_lock_known()) _IO_list_resetlock();
+}
+
 bool hak_os_single_threaded(void) {
 #if __has_include(<sys/single_threaded.h>)
   return __libc_single_threaded;

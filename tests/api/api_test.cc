@@ -246,6 +246,26 @@ TEST_F(Api, ReallocToZeroFreesAndGivesNull) {
   }
 }
 
+// Advice on some of a mapping's pages, as numpy gives it, makes two mappings of it: the kernel does not move those together.
+TEST_F(Api, ReallocOfAHugeBlockWhosePagesDiffer) {
+  for (int part = 0; part < 2; part++) {
+    size_t size = 40 * MIB, page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    unsigned char *p = bytes(F(malloc)(size));
+    ASSERT_NE(p, nullptr);
+    p[0] = 1;
+    p[size - 1] = 2;
+    uintptr_t at = reinterpret_cast<uintptr_t>(p) / page * page + (part == 0 ? page : size / 2 / page * page);
+    ASSERT_EQ(madvise(reinterpret_cast<void *>(at), 4 * page, MADV_DONTFORK), 0);
+    unsigned char *q = bytes(F(realloc)(p, 2 * size));
+    ASSERT_NE(q, nullptr) << "there is memory";
+    EXPECT_EQ(q[0], 1);
+    EXPECT_EQ(q[size - 1], 2);
+    q[2 * size - 1] = 3;
+    F(free)(q);
+  }
+  EXPECT_EQ(errno, MARK);
+}
+
 TEST_F(Api, FailedReallocLeavesTheBlock) {
   for (size_t size : OWNERS) {
     void *p = F(malloc)(size);

@@ -50,6 +50,7 @@ std::string report_line(const ProgramResult &result, std::string *victim) {
     if (end == std::string::npos) break;
     std::string one = rest.substr(0, end);
     rest.erase(0, end + 1);
+    if (one.compare(0, 30, "qemu: uncaught target signal 6") == 0) continue; /* the emulator's word on the abort */
     if (one.compare(0, 7, "victim ") == 0) {
       *victim = one.substr(7);
     } else {

@@ -1,6 +1,7 @@
 // Calls that report and change nothing, and calls with pointers that are not ours.
 #include <fcntl.h>
 #include <malloc.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,16 @@
 #include "calls.h"
 #include "finding.h"
 #include "hak.h"
+
+namespace {
+
+bool is_mapped(uintptr_t address) {
+  unsigned char resident;
+  size_t page = hak_os_page_size();
+  return mincore(reinterpret_cast<void *>(address / page * page), 1, &resident) == 0 || errno != ENOMEM;
+}
+
+}  // namespace
 
 void Calls::query_sizes() {
   size_t size = input_.size(), good = hakmem_good_size(size);
@@ -100,6 +111,7 @@ void Calls::pass_foreign() {
   std::unique_ptr<char[]> others(new char[64]);
   uint8_t which = input_.byte(), how = input_.byte();
   uintptr_t end_of_region = hak_main_region.base + hak_main_region.reserved_bytes;
+  uintptr_t before_region = hak_main_region.base - 16;
   const uintptr_t addresses[] = {reinterpret_cast<uintptr_t>(fixed),
                                  reinterpret_cast<uintptr_t>(local),
                                  reinterpret_cast<uintptr_t>(others.get()),
@@ -108,9 +120,11 @@ void Calls::pass_foreign() {
                                  UINT64_C(0xdead) << 48 | input_.number(4),
                                  UINTPTR_MAX - input_.number(2),
                                  end_of_region - 64,
-                                 hak_main_region.base - 16};
+                                 before_region};
   uintptr_t address = addresses[which % (sizeof addresses / sizeof *addresses)] + how / 8 % 4;
   void *p = reinterpret_cast<void *>(address);
+  /* What is mapped there may be a freed huge block that is kept. */
+  if (address - before_region < 16 && is_mapped(address)) return;
   if (address == 0 || hak_huge_contains(p) || hak_region_find(p) != nullptr || shadow_.around(p) != nullptr) return;
   uint64_t before = hak_foreign_total();
   void *moved = nullptr;

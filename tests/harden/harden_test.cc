@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -551,6 +552,25 @@ TEST(HardenedBlocks, ProgramsWithoutAFaultRun) {
   b.join();
   hakmem_malloc_trim(0);
   EXPECT_EQ(hak_heap_check(), 0u);
+}
+
+// What a thread's quarantine holds goes back when the thread ends, whether or not another adopts its heap.
+TEST(HardenedBlocks, QuarantinesOfEndedThreadsComeBack) {
+  const int count = 50;
+  hakmem_malloc_trim(0);
+  size_t before = hak_span_pool.live_spans;
+  std::atomic<int> busy{count};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; i++) {
+    threads.emplace_back([&busy] {
+      for (int n = 0; n < 300; n++) hakmem_free(allocate(3500));
+      busy--;
+      while (busy > 0) std::this_thread::yield();  // all at once, each with a heap of its own
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+  hakmem_malloc_trim(0);
+  EXPECT_LE(hak_span_pool.live_spans, before + count * 2u) << "a quarantine holds 16 spans";
 }
 
 }  // namespace

@@ -54,11 +54,11 @@ elseif(MUTATION STREQUAL "fork_keeps_locks")
   # The child begins with the pool's lock held by nobody.
   set(from [=[
   hak_pool_fork_child();
-  after_fork_parent();
+  drop_locks();
 ]=])
   set(to [=[
   hak_pool_fork_child();
-  after_fork_parent();
+  drop_locks();
   hak_span_pool.lock.state = 1;
 ]=])
 else()

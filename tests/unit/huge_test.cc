@@ -185,6 +185,23 @@ TEST_F(Huge, KeptBytesAreBoundedAndCanBeReleased) {
   EXPECT_EQ(hak_huge_release(), 0u);
 }
 
+TEST_F(Huge, KeptMappingsGoWhenTheyAreIdle) {
+  size_t before = fake_os::mapped_bytes();
+  fake_os::set_clock(5000);
+  char *first = alloc(20 * HAK_MIB), *second = alloc(20 * HAK_MIB);
+  hak_huge_free(first);
+  fake_os::set_clock(5600);
+  hak_huge_free(second);
+  hak_huge_release_idle(5999);
+  EXPECT_GE(fake_os::mapped_bytes() - before, 40 * HAK_MIB);
+  hak_huge_release_idle(6000);
+  EXPECT_LT(fake_os::mapped_bytes() - before, 40 * HAK_MIB);
+  EXPECT_GE(fake_os::mapped_bytes() - before, 20 * HAK_MIB);
+  hak_huge_release_idle(6600);
+  EXPECT_LT(fake_os::mapped_bytes() - before, 20 * HAK_MIB);
+  hak_huge_release_idle(0); /* a clock that has just begun */
+}
+
 TEST_F(Huge, NoMemoryIsNullAndCounted) {
   uint64_t failed = hak_os_stats.huge_fail;
   fake_os::fail_all(fake_os::MAP);

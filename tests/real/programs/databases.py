@@ -13,6 +13,8 @@ class PersistentRedis(Redis):
     """Redis with an append-only file beside its snapshots; both are written by children it forks."""
 
     def append_only(self):
+        # The server's own rewrites, when the file has grown, would refuse ours.
+        self.cli("CONFIG", "SET", "auto-aof-rewrite-percentage", "0")
         self.cli("CONFIG", "SET", "appendonly", "yes")
         self.wait_rewritten()
 
