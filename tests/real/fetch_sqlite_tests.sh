@@ -9,9 +9,9 @@ folder=$(realpath -m "$1")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial"
-cat >"$work/sources.list" <<'LIST'
-deb-src http://deb.debian.org/debian bookworm main
-LIST
+# The sources lie where the system's own packages come from.
+apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+    sort -u >"$work/sources.list"
 # As root, apt fetches as a user of its own.
 [ "$(id -u)" -ne 0 ] || chown -R _apt "$work"
 options=(-o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$work/lists")
