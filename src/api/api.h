@@ -56,8 +56,7 @@ HAK_INLINE void *hak_malloc_as(size_t size, hak_family family) {
   if (!HAK_HARDENED) return hak_raw_malloc(size);
   void *p = HAK_HARD_FAST ? hak_front_pop(size) : 0;
   if (!HAK_LIKELY(p != 0)) return hak_hard_alloc(size, 0, family);
-  hak_held_set(hak_region_find(p), p);
-  return p;
+  return hak_held_set_any(p);
 }
 HAK_INLINE void *hak_malloc(size_t size) { return hak_malloc_as(size, HAK_FAMILY_MALLOC); }
 
@@ -75,10 +74,10 @@ HAK_INLINE void hak_raw_free(void *p) {
 
 /* size: what a sized form was told, looked at by the hardened build only. */
 HAK_INLINE void hak_free_as(void *p, size_t size, hak_family family) {
-  size_t difference;
+  size_t difference, offset;
   if (!HAK_HARDENED)
     hak_raw_free(p);
-  else if (!HAK_HARD_FAST || !hak_front_owns(p, &difference) || !hak_held_clear(&hak_main_region, p))
+  else if (!HAK_HARD_FAST || !hak_front_owns(p, &difference, &offset) || !hak_held_clear_at(p, offset))
     hak_hard_free(p, size, family);
   else if (!HAK_LIKELY(hak_front_push_class(p, difference)))
     hak_free_slow(p, difference);

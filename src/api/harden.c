@@ -51,6 +51,13 @@ HAK_INLINE void check_block(const void *p, size_t block_size, size_t said, hak_f
   if (HAK_UNLIKELY(said != HAK_SIZE_UNKNOWN && said != size)) hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, size, where);
 }
 
+/* --- who has a block --- */
+
+HAK_NOINLINE void *hak_held_set_slow(void *p) {
+  hak_held_set(hak_region_find_slow(p), p);
+  return p;
+}
+
 __attribute__((noreturn)) static HAK_COLD void report_not_held(const hak_region *r, const void *p, const char *where) {
   const hak_span *s = hak_region_span(r, p);
   bool start = hak_slab_block_index(s, p) < s->blocks;

@@ -28,4 +28,21 @@ HAK_INLINE bool hak_held_clear(hak_region *r, const void *p) {
   return true;
 }
 
+/* The same where it is the front's doing: the offset in the main region is at hand. */
+HAK_INLINE bool hak_held_clear_at(const void *p, size_t offset) {
+  uint8_t *byte = &hak_main_region.held[offset / HAK_GRANULE];
+  if (HAK_UNLIKELY((uintptr_t)p % HAK_GRANULE != 0 || hak_load_relaxed(byte) != 1)) return false;
+  hak_store_relaxed(byte, 0);
+  return true;
+}
+
+/* Sets the byte of a block of any region; returns p. The slow half is for regions beside the main one. */
+void *hak_held_set_slow(void *p);
+HAK_INLINE void *hak_held_set_any(void *p) {
+  size_t offset = (uintptr_t)p - hak_load_folded(&hak_main_base);
+  if (HAK_UNLIKELY(offset >= hak_load_folded(&hak_main_limit))) return hak_held_set_slow(p);
+  hak_store_relaxed(&hak_main_region.held[offset / HAK_GRANULE], 1);
+  return p;
+}
+
 #endif

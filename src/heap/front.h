@@ -55,14 +55,14 @@ HAK_INLINE void *hak_front_pop(size_t size) {
 
 #define HAK_NO_DIFFERENCE ((size_t)0xffffffffu) /* no class code, whatever key it is taken with */
 
-/* Whether p is a block of this thread's heap, with the difference of tag and key: the class code where it is,
- * HAK_NO_DIFFERENCE outside the main region. */
-HAK_INLINE bool hak_front_owns(const void *p, size_t *difference) {
+/* Whether p is a block of this thread's heap, with the difference of tag and key (the class code where it is,
+ * HAK_NO_DIFFERENCE outside the main region) and its offset in the main region. */
+HAK_INLINE bool hak_front_owns(const void *p, size_t *difference, size_t *offset) {
   *difference = HAK_NO_DIFFERENCE;
   uintptr_t base = hak_load_folded(&hak_main_base);
-  size_t offset = (uintptr_t)p - base;
-  if (HAK_UNLIKELY(offset >= hak_load_folded(&hak_main_limit))) return false;
-  uint32_t tag = hak_load_relaxed((const uint32_t *)base + (offset >> HAK_SPAN_SHIFT));
+  *offset = (uintptr_t)p - base;
+  if (HAK_UNLIKELY(*offset >= hak_load_folded(&hak_main_limit))) return false;
+  uint32_t tag = hak_load_relaxed((const uint32_t *)base + (*offset >> HAK_SPAN_SHIFT));
   *difference = tag ^ hak_tls_front.key;
   return HAK_LIKELY(*difference < HAK_FRONT_CLASSES);
 }
@@ -84,7 +84,8 @@ HAK_INLINE bool hak_front_push_class(void *p, size_t class_code) {
 /* Pushes p if it is a block of this thread's heap and the magazine has room. False: take the slow path, with
  * hak_front_owns' difference. */
 HAK_INLINE bool hak_front_push(void *p, size_t *difference) {
-  return hak_front_owns(p, difference) && hak_front_push_class(p, *difference);
+  size_t offset;
+  return hak_front_owns(p, difference, &offset) && hak_front_push_class(p, *difference);
 }
 
 #endif

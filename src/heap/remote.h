@@ -41,9 +41,9 @@ HAK_INLINE bool hak_remote_free_hot(hak_heap *self, uint32_t tag, void *p) {
   return true;
 }
 
-/* Puts a block of another heap, tagged `tag`, into self's own front, for self's next allocation of that class: it saves the way to its
- * owner and back, and the lines it lies on are warm here. Only classes of whole lines, or threads would come to share
- * lines, and only while the loaded magazine has room; a thread that only frees has none. */
+/* Puts a block of another heap, tagged `tag`, into self's own front, for self's next allocation of that class: it saves
+ * the way to its owner and back, and the lines it lies on are warm here. Only classes of whole lines, or threads would
+ * come to share lines, and only while the loaded magazine has room; a thread that only frees has none. */
 HAK_INLINE bool hak_remote_keep(hak_heap *self, uint32_t tag, void *p) {
   unsigned class_code = HAK_TAG_CODE(tag);
   if ((hak_class_whole_lines >> class_code & 1) == 0) return false;

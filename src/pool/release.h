@@ -1,7 +1,8 @@
 /* The release policy: one function decides whether dirty free memory is kept, one gives pages back.
  *
- * Kept at most: max(64 MiB, live) at once, as far as whole huge pages are free, and max(2 MiB, 8 % of live) once it has
- * been idle for two epochs of 250 ms; never more than twice the first for longer than an epoch. The system call is made with no lock held: a run is claimed, advised, put back. */
+ * Kept at most: max(64 MiB, live) at once, as far as whole huge pages are free, and max(2 MiB, 8 % of live) once it
+ * has been idle for two epochs of 250 ms; never more than twice the first for longer than an epoch. The system call is
+ * made with no lock held: a run is claimed, advised, put back. */
 #ifndef HAK_POOL_RELEASE_H
 #define HAK_POOL_RELEASE_H
 

@@ -2,8 +2,9 @@
  *
  * Invariants: a span is either held by somebody (bit clear in `free`) or free (bit set); the free bitmaps are the
  * whole truth, so neighbours coalesce by construction. A free span's tag is 0, a held one's is not, except while its
- * pages are being given back; tags change together with the bits, under the lock, so that a fork never sees half. A clean free span reads as zero. Dirty spans are preferred to
- * clean ones, low addresses to high ones, and memory already accessible to new.
+ * pages are being given back; tags change together with the bits, under the lock, so that a fork never sees half. A
+ * clean free span reads as zero. Dirty spans are preferred to clean ones, low addresses to high ones, and memory
+ * already accessible to new.
  *
  * A chunk is of small or of huge pages. Spans that will be used to the last byte come from huge pages, those that may
  * stay mostly untouched from small ones; dirty spans of either kind go before clean ones. One lock, rank below heap
