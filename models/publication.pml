@@ -7,8 +7,8 @@
  * mirrors src/region/region.c: hak_store_release(&hak_main_limit, r->limit);
  * mirrors src/region/region.c: while (!commit_step(r, from, from + step)) {
  * mirrors src/region/region.h: if (HAK_LIKELY((uintptr_t)p - hak_load_relaxed(&hak_main_base) < hak_load_acquire(&hak_main_limit)))
- * mirrors src/heap/front.h: if (HAK_UNLIKELY(offset >= hak_load_folded(&hak_main_limit))) return false;
- * mirrors src/heap/front.h: uint32_t tag = hak_load_relaxed((const uint32_t *)base + (offset >> HAK_SPAN_SHIFT));
+ * mirrors src/heap/front.h: if (HAK_UNLIKELY(*offset >= hak_load_folded(&hak_main_limit))) return false;
+ * mirrors src/heap/front.h: uint32_t tag = hak_load_relaxed((const uint32_t *)base + (*offset >> HAK_SPAN_SHIFT));
  * mirrors src/pool/span_pool.c: set_tags(r, index, 1, tags.head);
  *
  * finding BASE_STARTS_AT_0: assertion | the lookup of a foreign pointer of less than the first limit (some 9 GiB), while another thread makes the first region, may see the old base with the new limit, and read a tag near address 0
