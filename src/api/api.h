@@ -77,7 +77,8 @@ HAK_INLINE void hak_free_as(void *p, size_t size, hak_family family) {
   size_t difference, offset;
   if (!HAK_HARDENED)
     hak_raw_free(p);
-  else if (!HAK_HARD_FAST || !hak_front_owns(p, &difference, &offset) || !hak_held_clear_at(p, offset))
+  else if (!HAK_HARD_FAST || !hak_front_owns(p, &difference, &offset) ||
+           !hak_held_clear_at(&hak_main_region, p, offset))
     hak_hard_free(p, size, family);
   else if (!HAK_LIKELY(hak_front_push_class(p, difference)))
     hak_free_slow(p, difference);

@@ -62,5 +62,3 @@ void hak_fork_register(void) {
   if (__atomic_exchange_n(&registered, 1, __ATOMIC_RELAXED) == 0)
     pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
-
-void (*const hak_heap_at_start)(void) = hak_fork_register;

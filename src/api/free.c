@@ -56,12 +56,6 @@ static HAK_NOINLINE void free_any(void *p) {
     hak_remote_free(self, owner, p, class_code);
 }
 
-static void before_park(void) {
-  if (HAK_HARDENED) hak_hard_flush(); /* else nobody could use the blocks before the heap is adopted */
-}
-
-void (*const hak_heap_before_park)(void) = before_park;
-
 /* The most common reasons first: the block belongs to the heap and class of the last ones freed here, or it can serve
  * this thread next. */
 HAK_NOINLINE void hak_free_slow(void *p, size_t difference) {

@@ -168,7 +168,6 @@ static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, b
     errno = ENOMEM;
     return NULL;
   }
-  if (HAK_HARD(CANARY)) hak_trailer_start();
   size_t total = size + TRAILER_BYTES;
   bool large = total > HAK_SMALL_MAX;
   int saved = errno; /* the first attempt may set it */
@@ -193,30 +192,28 @@ static HAK_NOINLINE void *alloc_slow(size_t size, size_t align, hak_family famil
   return obtain(size, align, family, &zeroed);
 }
 
+/* A block that the front has ready; NULL: the slow way. */
+HAK_INLINE void *take_ready(size_t size, hak_family family) {
+  if (HAK_UNLIKELY(size > HAK_SMALL_MAX - TRAILER_BYTES)) return NULL;
+  unsigned class_code = hak_class_for(size + TRAILER_BYTES);
+  void *p = pop(class_code);
+  return HAK_LIKELY(p != NULL) ? hand_out(hak_region_find(p), p, hak_class_size(class_code), size, family) : NULL;
+}
+
 void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
-  if (HAK_LIKELY(align == 0 && size <= HAK_SMALL_MAX - TRAILER_BYTES)) {
-    unsigned class_code = hak_class_for(size + TRAILER_BYTES);
-    void *p = pop(class_code);
-    if (HAK_LIKELY(p != NULL)) {
-      hak_region *r = hak_region_find(p);
-      return hand_out(r, p, hak_class_size(class_code), size, family);
-    }
-  }
-  return alloc_slow(size, align, family);
+  void *p = HAK_LIKELY(align == 0) ? take_ready(size, family) : NULL;
+  return HAK_LIKELY(p != NULL) ? p : alloc_slow(size, align, family);
 }
 
 void *hak_hard_calloc(size_t count, size_t size) {
   size_t bytes;
-  bool zeroed;
+  bool zeroed = true;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) {
     errno = ENOMEM;
     return NULL;
   }
-  if (HAK_HARD(ZERO) && HAK_LIKELY(bytes <= HAK_SMALL_MAX - TRAILER_BYTES)) {
-    void *p = hak_hard_alloc(bytes, 0, HAK_FAMILY_MALLOC);
-    if (HAK_LIKELY(p != NULL)) return p;
-  }
-  void *p = obtain(bytes, 0, HAK_FAMILY_MALLOC, &zeroed);
+  void *p = HAK_HARD(ZERO) ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
+  if (p == NULL) p = obtain(bytes, 0, HAK_FAMILY_MALLOC, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return p;
 }
@@ -240,35 +237,26 @@ HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, size
   free_small(p, class_code);
 }
 
-static HAK_NOINLINE void free_other(void *p, size_t said, hak_family family) {
+static HAK_NOINLINE void free_outside_regions(void *p, size_t said, hak_family family) {
   if (p == NULL) return;
+  size_t block_size = hak_block_size(p);
+  if (block_size != 0) check_block(p, block_size, said, family, "at the call");
+  hak_raw_free(p);
+}
+
+void hak_hard_free(void *p, size_t said, hak_family family) {
   hak_region *r = hak_region_find(p);
   if (HAK_UNLIKELY(r == NULL)) {
-    size_t block_size = hak_block_size(p);
-    if (block_size != 0) check_block(p, block_size, said, family, "at the call");
-    hak_raw_free(p);
+    free_outside_regions(p, said, family);
     return;
   }
   uint32_t tag = hak_region_tag(r, p);
-  if (HAK_TAG_OWNER(tag) != 0)
+  if (HAK_LIKELY(HAK_TAG_OWNER(tag) != 0))
     free_from_slab(r, p, HAK_TAG_CODE(tag), said, family);
   else if (HAK_TAG_CODE(tag) == HAK_CODE_RUN)
     free_run(r, p, said, family);
   else
     hak_raw_free(p); /* says what is wrong */
-}
-
-void hak_hard_free(void *p, size_t said, hak_family family) {
-  uintptr_t base = hak_load_folded(&hak_main_base);
-  size_t offset = (uintptr_t)p - base;
-  if (HAK_LIKELY(offset < hak_load_folded(&hak_main_limit))) {
-    uint32_t tag = hak_load_relaxed((const uint32_t *)base + (offset >> HAK_SPAN_SHIFT));
-    if (HAK_LIKELY(HAK_TAG_OWNER(tag) != 0)) {
-      free_from_slab(&hak_main_region, p, HAK_TAG_CODE(tag), said, family);
-      return;
-    }
-  }
-  free_other(p, said, family);
 }
 
 /* A live block of ours. */

@@ -1,7 +1,8 @@
-/* Constructor and destructor: settings that could not be read earlier, prewarming, fork handlers, reports at exit.
- * malloc works before the first and after the second. */
+/* What the heap box asks of the api box; constructor and destructor: settings that could not be read earlier, prewarming,
+ * fork handlers, reports at exit. malloc works before the first and after the second. */
 #include "api/init.h"
 
+#include "api/harden.h"
 #include "api/trailer.h"
 #include "base/policy.h"
 #include "config/config.h"
@@ -13,6 +14,19 @@
 #include "report/report.h"
 
 const char hak_init_linked = 1;
+
+/* Before the first block, whoever asks for it. */
+static void at_start(void) {
+  hak_fork_register();
+  if (HAK_HARD(CANARY)) hak_trailer_start();
+}
+
+static void before_park(void) {
+  if (HAK_HARDENED) hak_hard_flush(); /* else nobody could use the blocks before the heap is adopted */
+}
+
+void (*const hak_heap_at_start)(void) = at_start;
+void (*const hak_heap_before_park)(void) = before_park;
 
 static void prewarm(hak_heap *h) {
   for (unsigned c = 0; c < HAK_CLASSES; c++) {
@@ -40,9 +54,8 @@ __attribute__((constructor)) static void on_load(void) {
       hak_config.tiny_max_class = tiny_max_class;
     }
   }
-  hak_fork_register();
+  at_start();
   hak_sample_start();
-  if (HAK_HARD(CANARY)) hak_trailer_start(); /* the first block may come from a front that is prewarmed below */
   if (hak_report_wanted_at_exit()) hak_os_keep_stderr();
   if (hak_config.verbose) {
     hak_print("hakmem: version %s\n", HAKMEM_VERSION_STRING);

@@ -143,14 +143,18 @@ HAK_INLINE uint64_t hak_heap_random(hak_heap *heap) {
   return x * 0x2545f4914f6cdd1du; /* any odd constant: the state itself stays inside */
 }
 
+/* The slot of a bin's loaded magazine that holds its NULL; there must be a magazine. */
+HAK_INLINE void **hak_bin_empty_top(const hak_bin *bin) {
+  return bin->magazine + (HAK_MAGAZINE_SLOTS - 1) - bin->usable;
+}
+
 /* Pops any of the loaded magazine's blocks of the class; NULL when the front has none. */
 HAK_INLINE void *hak_heap_pop_any(hak_front *front, unsigned class_code) {
   void **top = front->top[class_code];
   if (HAK_UNLIKELY(*top == 0)) return 0;
   hak_heap *h = front->heap;
-  const hak_bin *bin = &h->bins[class_code];
-  void **empty = bin->magazine + (HAK_MAGAZINE_SLOTS - 1) - bin->usable;
-  void **chosen = top - ((hak_heap_random(h) >> 32) * (uint64_t)(top - empty) >> 32);
+  uint64_t count = (uint64_t)(top - hak_bin_empty_top(&h->bins[class_code]));
+  void **chosen = top - ((hak_heap_random(h) >> 32) * count >> 32);
   void *p = *chosen;
   *chosen = *top;
   front->top[class_code] = top - 1;

@@ -60,10 +60,8 @@ void hak_heap_init_bins(hak_heap *h) {
   }
 }
 
-static void **empty_top(const hak_bin *bin) { return bin->magazine + SLOTS - bin->usable; }
-
 static unsigned loaded_count(const hak_heap *h, unsigned c) {
-  return h->bins[c].magazine == NULL ? 0 : (unsigned)(h->front->top[c] - empty_top(&h->bins[c]));
+  return h->bins[c].magazine == NULL ? 0 : (unsigned)(h->front->top[c] - hak_bin_empty_top(&h->bins[c]));
 }
 
 HAK_COLD uint64_t hak_heap_seed(hak_heap *h) {
@@ -140,8 +138,8 @@ static bool load_first(hak_heap *h, unsigned c) {
   if (magazine == NULL) return false;
   bin->magazine = magazine;
   bin->usable = (uint16_t)hak_min_size(bin->capacity, SLOTS);
-  *empty_top(bin) = NULL;
-  h->front->top[c] = empty_top(bin);
+  *hak_bin_empty_top(bin) = NULL;
+  h->front->top[c] = hak_bin_empty_top(bin);
   return true;
 }
 
@@ -149,10 +147,10 @@ static bool load_first(hak_heap *h, unsigned c) {
 static void widen(hak_heap *h, unsigned c, unsigned usable) {
   hak_bin *bin = &h->bins[c];
   unsigned count = loaded_count(h, c), by = usable - bin->usable;
-  void **old_first = empty_top(bin) + 1;
+  void **old_first = hak_bin_empty_top(bin) + 1;
   bin->usable = (uint16_t)usable;
   memmove(old_first - by, old_first, count * sizeof *old_first);
-  *empty_top(bin) = NULL;
+  *hak_bin_empty_top(bin) = NULL;
   h->front->top[c] -= by;
 }
 
@@ -205,7 +203,7 @@ static void flush_oldest(hak_heap *h, unsigned c) {
     return;
   }
   unsigned count = loaded_count(h, c), n = (count + 1) / 2;
-  void **first = empty_top(bin) + 1, *oldest[SLOTS];
+  void **first = hak_bin_empty_top(bin) + 1, *oldest[SLOTS];
   /* Out of the front before they go into the slab: a misuse report, and the handlers of its abort, see them once. */
   memcpy(oldest, first, n * sizeof *first);
   memmove(first, first + n, (count - n) * sizeof *first);
@@ -410,7 +408,7 @@ static void empty_bin(hak_heap *h, unsigned c) {
     hak_heap_give_cell(h, magazine);
   }
   unsigned count = loaded_count(h, c);
-  void **magazine = bin->magazine, **first = empty_top(bin) + 1;
+  void **magazine = bin->magazine, **first = hak_bin_empty_top(bin) + 1;
   bin->magazine = NULL;
   h->front->top[c] = HAK_NULL_TOP;
   if (count > 0) flush_blocks(h, c, first, count);

@@ -165,7 +165,7 @@ static void check_own_front(void) {
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     hak_bin *bin = &h->bins[c];
     if (bin->magazine == NULL) continue;
-    void **empty = bin->magazine + HAK_MAGAZINE_SLOTS - 1 - bin->usable;
+    void **empty = hak_bin_empty_top(bin);
     check_cached(c, empty + 1, (size_t)(h->front->top[c] - empty));
     for (void **full = bin->full; full != NULL; full = (void **)*full)
       check_cached(c, full + 1, HAK_MAGAZINE_SLOTS - 1);

@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/proc_status.h"
 #include "load.h"
 
 #define MIB ((size_t)1 << 20)
@@ -51,17 +52,6 @@ static int verdict(int faults) {
 }
 
 /* --- what /proc says --- */
-
-static size_t status_bytes(const char *field) {
-  FILE *f = fopen("/proc/self/status", "re");
-  char line[256];
-  size_t kib = 0, length = strlen(field);
-  while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-    if (strncmp(line, field, length) == 0) kib = strtoull(line + length, NULL, 10);
-  }
-  if (f != NULL) fclose(f);
-  return kib * 1024;
-}
 
 static size_t read_number(const char *path) {
   FILE *f = fopen(path, "re");
@@ -194,7 +184,7 @@ static int with_few_mappings(size_t left) {
 static int huge_blocks_without_mappings(void) {
   enum { BLOCKS = 8 };
   char *blocks[BLOCKS];
-  size_t before = status_bytes("VmRSS:");
+  size_t before = proc_status_kib("VmRSS:") * 1024;
   for (int i = 0; i < BLOCKS; i++) {
     blocks[i] = malloc(40 * MIB);
     if (blocks[i] == NULL) return skip("malloc");
@@ -209,7 +199,7 @@ static int huge_blocks_without_mappings(void) {
     free(blocks[i]);
   }
   malloc_trim(0);
-  size_t after = status_bytes("VmRSS:");
+  size_t after = proc_status_kib("VmRSS:") * 1024;
   printf("resident: %zu MiB before, %zu MiB after\n", before / MIB, after / MIB);
   int faults = (kept ? 0 : 1) + (after < before + 16 * MIB ? 0 : 1);
   return verdict(faults + run_loads(false, NULL));
@@ -249,8 +239,8 @@ static int run(const char *mode, size_t number, bool has_number, char **argv) {
     if (strcmp(mode, "maps-huge") == 0) return huge_blocks_without_mappings();
     return strcmp(mode, "commit") == 0 ? without_promises() : 2;
   }
-  if (strcmp(mode, "address-space") == 0) return with_limit(RLIMIT_AS, status_bytes("VmSize:") + bytes);
-  if (strcmp(mode, "data") == 0) return with_limit(RLIMIT_DATA, status_bytes("VmData:") + bytes);
+  if (strcmp(mode, "address-space") == 0) return with_limit(RLIMIT_AS, proc_status_kib("VmSize:") * 1024 + bytes);
+  if (strcmp(mode, "data") == 0) return with_limit(RLIMIT_DATA, proc_status_kib("VmData:") * 1024 + bytes);
   if (strcmp(mode, "address-space-from-start") == 0) return from_start(RLIMIT_AS, bytes, "address-space-now", argv);
   if (strcmp(mode, "address-space-now") == 0) return with_limit(RLIMIT_AS, bytes);
   if (strcmp(mode, "data-from-start") == 0) return from_start(RLIMIT_DATA, bytes, "data-now", argv);

@@ -12,6 +12,8 @@
 
 #include <dlfcn.h>
 
+#include "../support/proc_status.h"
+
 #define MIB ((size_t)1 << 20)
 
 static size_t heap_faults(void) {
@@ -87,17 +89,6 @@ static int fill_and_refill(size_t limit) {
   return faults == 0 && heap == 0 ? 0 : 1;
 }
 
-static size_t status_kib(const char *field) {
-  FILE *f = fopen("/proc/self/status", "r");
-  char line[256];
-  size_t kib = 0, length = strlen(field);
-  while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-    if (strncmp(line, field, length) == 0) kib = strtoull(line + length, NULL, 10);
-  }
-  if (f != NULL) fclose(f);
-  return kib;
-}
-
 /* The limit must hold from the first instruction on: set it and start this program once more. */
 static int again_with(int resource, size_t limit, char **argv, const char *mode) {
   struct rlimit r = {limit, limit};
@@ -126,7 +117,7 @@ static int with_everything_locked(void) {
     free(p);
   }
   /* What is locked is resident: growing in large steps would show here. */
-  size_t resident = status_kib("VmRSS:");
+  size_t resident = proc_status_kib("VmRSS:");
   printf("resident: %zu KiB\n", resident);
   return resident <= 32 * 1024 && heap_faults() == 0 ? 0 : 7;
 }
