@@ -50,8 +50,8 @@ static const char *const counters[][2] = {
     {"fallback_mmap", "of these, over a range whose pages madvise did not take"},
     {"huge_alloc", "huge blocks allocated"},
     {"huge_fail", "huge blocks refused by the system"},
-    {"lean_decommit", "runs given back by the memory-lean mode (0 in this version)"},
-    {"lean_retire", "slabs retired by the memory-lean mode (0 in this version)"},
+    {"lean_decommit", "runs given back by the memory-lean mode"},
+    {"lean_retire", "slabs retired by the memory-lean mode"},
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])

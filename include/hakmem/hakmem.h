@@ -71,6 +71,8 @@ bool hakmem_is_ours(const void *p) HAKMEM_NOEXCEPT;
 /* Returns cached blocks of the calling thread and all free memory beyond `pad` bytes to the system; 1 if memory was
  * given back, else 0. glibc manual. */
 int hakmem_malloc_trim(size_t pad) HAKMEM_NOEXCEPT;
+/* The same with no pad, and returns the bytes that were given back. What other threads have cached stays with them. */
+size_t hakmem_purge(void) HAKMEM_NOEXCEPT;
 /* Accepted for compatibility: glibc's parameters have no counterpart here. Returns 1 for a parameter of <malloc.h>,
  * 0 for any other; nothing changes. */
 int hakmem_mallopt(int param, int value) HAKMEM_NOEXCEPT;

@@ -6,7 +6,7 @@
 #include "api/init.h"
 #include "base/glibc_malloc.h"
 #include "config/config.h"
-#include "heap/heap.h"
+#include "heap/remote.h"
 #include "large/huge.h"
 #include "os/os.h"
 #include "pool/release.h"
@@ -14,15 +14,24 @@
 
 HAK_LINK_INIT;
 
-HAK_EXPORT int hakmem_malloc_trim(size_t pad) {
+/* Other threads' fronts are theirs alone; what was freed for them, and the slabs it lies in, are not. */
+static size_t purge(size_t keep_bytes) {
   if (HAK_HARDENED) hak_hard_flush();
   hak_heap *h = hak_tls_front.heap;
   hak_heap_trim_warm(false, 0); /* first: blocks of ours that they hold come to our inbox */
   if (h != NULL) hak_heap_trim(h);
-  size_t given = hak_huge_release();
-  given += hak_release_all(pad);
-  return given > 0;
+  size_t given = 0;
+  for (uint32_t id = HAK_EMERGENCY_ID; hak_heap_started() && id < hak_heap_id_limit(); id++) {
+    hak_heap *other = hak_heap_by_id(id);
+    if (other != h && hak_remote_pending(other)) hak_remote_drain(other);
+    given += hak_heap_give_holes(other, true);
+  }
+  return given + hak_huge_release() + hak_release_all(keep_bytes);
 }
+
+HAK_EXPORT int hakmem_malloc_trim(size_t pad) { return purge(pad) > 0; }
+
+HAK_EXPORT size_t hakmem_purge(void) { return purge(0); }
 
 HAK_EXPORT int hakmem_mallopt(int param, int value) {
   (void)value;

@@ -2,6 +2,7 @@
  * Handlers registered before ours run inside that window and may allocate. */
 #include <pthread.h>
 
+#include "api/background.h"
 #include "api/init.h"
 #include "guard/sample.h"
 #include "heap/heap.h"
@@ -55,6 +56,7 @@ static void after_fork_child(void) {
   hak_pool_fork_child();
   drop_locks();
   hak_os_streams_reset();
+  hak_background_fork_child();
 }
 
 void hak_fork_register(void) {

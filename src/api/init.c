@@ -2,6 +2,7 @@
  * fork handlers, reports at exit. malloc works before the first and after the second. */
 #include "api/init.h"
 
+#include "api/background.h"
 #include "api/harden.h"
 #include "api/trailer.h"
 #include "base/policy.h"
@@ -65,6 +66,7 @@ __attribute__((constructor)) static void on_load(void) {
     hak_heap *h = hak_heap_make_current();
     if (h != NULL) prewarm(h);
   }
+  hak_background_start();
 }
 
 __attribute__((destructor)) static void on_unload(void) { hak_report_at_exit(); }

@@ -33,6 +33,7 @@ static const struct {
 } choices[] = {
     {"HAKMEM_PROFILE", (const char *const[]){"balanced", "speed", "lean", "hardened"}},
     {"HAKMEM_THP", (const char *const[]){"off", "auto", "on"}},
+    {"HAKMEM_SS_MEM_LEAN_DECOMMIT", (const char *const[]){"FREE", "DONTNEED", "OFF"}},
 };
 
 bool hak_config_loaded(void) { return loaded; }
@@ -164,8 +165,13 @@ static bool retired(const char *name, size_t length) {
 static void apply_profile(void) {
   if (hak_config.profile == HAK_PROFILE_HARDENED && !HAK_HARDENED)
     hak_print("hakmem: HAKMEM_PROFILE=hardened needs libhakmem-hardened.so: this library behaves as balanced\n");
-  if (hak_config.profile != HAK_PROFILE_SPEED) return;
-  for (int n = 1; n <= 5; n++) hak_config.prewarm[n] = n <= 3 ? 128 : 64;
+  if (hak_config.profile == HAK_PROFILE_SPEED) {
+    for (int n = 1; n <= 5; n++) hak_config.prewarm[n] = n <= 3 ? 128 : 64;
+  } else if (hak_config.profile == HAK_PROFILE_LEAN) {
+    hak_config.mem_lean = 1;
+    hak_config.mem_lean_decommit = HAK_LEAN_DONTNEED;
+    hak_config.thp = HAK_THP_OFF;
+  }
 }
 
 static void apply_variable(const char *entry) {
@@ -218,6 +224,10 @@ bool hak_config_load_environment(void) {
     if (strncmp(*e, "HAKMEM_", 7) == 0 && !is_applied_first(*e)) apply_variable(*e);
   }
   if (hak_config.front_dump) hak_config.front_metrics = 1;
+  if (hak_config.mem_lean) {
+    hak_config.prewarm_all = 0;
+    memset(hak_config.prewarm, 0, sizeof hak_config.prewarm);
+  }
   return true;
 }
 

@@ -25,6 +25,7 @@ extern hak_config_t hak_config;
 
 enum { HAK_PROFILE_BALANCED, HAK_PROFILE_SPEED, HAK_PROFILE_LEAN, HAK_PROFILE_HARDENED };
 enum { HAK_THP_OFF, HAK_THP_AUTO, HAK_THP_ON };
+enum { HAK_LEAN_FREE, HAK_LEAN_DONTNEED, HAK_LEAN_OFF };
 enum { HAK_KIND_BOOL, HAK_KIND_COUNT, HAK_KIND_CHOICE, HAK_KIND_RATE };
 enum { HAK_WHEN_START, HAK_WHEN_LIVE };
 
@@ -43,6 +44,9 @@ void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), v
 /* Applies the HAKMEM_* variables (ignored in setuid programs). Returns false when libc has no environment yet. */
 bool hak_config_load_environment(void);
 bool hak_config_loaded(void);
+
+/* Memory-lean mode is on and gives memory back. */
+static inline bool hak_config_lean(void) { return hak_config.mem_lean != 0 && hak_config.mem_lean_decommit != HAK_LEAN_OFF; }
 
 /* 0, or EINVAL (unknown name or value out of range), or EBUSY (a START option after the start). */
 int hak_config_set(const char *name, int64_t value);

@@ -121,6 +121,7 @@ void hak_sample_start(void) {
   slots = hak_os_map(SLOTS * sizeof *slots, page);
   /* One page more: what is before the first block. */
   char *memory = slots == NULL ? NULL : hak_os_reserve(page + SLOTS * slot_bytes, page);
+  if (memory != NULL) hak_os_own(memory, page + SLOTS * slot_bytes);
   if (memory == NULL) {
     hak_print("hakmem: HAKMEM_GUARD_SAMPLE: no memory for the guarded blocks: switched off\n");
     return;

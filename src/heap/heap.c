@@ -7,7 +7,9 @@
 #include "base/schedule.h"
 #include "config/config.h"
 #include "heap/remote.h"
+#include "large/huge.h"
 #include "os/os.h"
+#include "pool/release.h"
 #include "pool/span_pool.h"
 
 void *const hak_null_magazine[HAK_MAGAZINE_SLOTS] HAK_ALIGNED(HAK_MAGAZINE_BYTES);
@@ -90,6 +92,7 @@ static bool start_locked(void) {
   hak_size_class_init((unsigned)hak_config.tiny_max_class);
   if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB)) return false;
   hak_span_pool.huge_from_spans = huge_pages_from();
+  hak_release_start();
   hak_heap_init_bins(&hak_emergency_heap);
   end_key_made = pthread_key_create(&end_key, on_thread_end) == 0;
   return true;
@@ -168,6 +171,26 @@ void hak_heap_trim_warm(bool idle_only, uint64_t now_ms) {
   } while (h != NULL && !idle_only);
 }
 
+/* Heaps looked at each time. */
+#define HELPED_MAX 16
+/* An owner that has not been in its slow path for so long is asleep, as far as memory is concerned. */
+#define ASLEEP_MS 500
+
+static void help_heap(hak_heap *h, uint64_t now_ms) {
+  if (h == hak_tls_front.heap || now_ms - hak_load_relaxed(&h->last_tick_ms) < ASLEEP_MS) return;
+  if (hak_remote_pending(h)) hak_remote_drain(h);
+  hak_heap_give_holes(h, false);
+}
+
+void hak_heap_help(uint64_t now_ms) {
+  static uint32_t next; /* relaxed: two threads may help the same heap */
+  uint32_t limit = hak_heap_id_limit(), heaps = limit - HAK_EMERGENCY_ID;
+  for (uint32_t n = hak_min_size(heaps, HELPED_MAX); n > 0; n--)
+    help_heap(hak_heap_by_id(HAK_EMERGENCY_ID + hak_add_relaxed(&next, 1) % heaps), now_ms);
+  hak_heap_trim_warm(true, now_ms);
+  hak_huge_release_idle(now_ms);
+}
+
 static hak_front_counts *make_counts(void) {
   unsigned cells = (HAK_FRONT_CLASSES * sizeof(hak_front_counts) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE;
   return hak_cell_take_block(cells);
@@ -208,6 +231,7 @@ static void attach(hak_heap *h, hak_front *front) {
   bool bypass_fast_path = h->counts != NULL || hak_config.hot_ring_enable == 0 || hak_config.guard_sample != 0;
   bool warm = h->front != NULL; /* then it is the shadow */
   h->ending_rounds = 0;
+  h->last_clock = hak_os_ticks();
   h->front = bypass_fast_path ? &h->shadow : front;
   if (!warm)
     clear_front(h->front);
@@ -254,6 +278,7 @@ void hak_heap_park_current(void) {
   HAK_SCHEDULE_POINT("park: parked, inbox not read");
   hak_remote_drain(h);
   if (surplus != NULL) make_cold(surplus);
+  hak_release_wake_helper();
 }
 
 void hak_heap_fork_lock(void) {

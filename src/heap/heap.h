@@ -64,7 +64,10 @@ typedef struct hak_heap {
   void **hot_cursor;
   void **hot_end;
   uint32_t slow_count;
-  uint64_t last_tick_ms;
+  uint32_t subsidences;   /* hak_release_subsidences that the front has followed */
+  uint64_t last_clock;    /* hak_os_ticks() when the clock was read last */
+  uint64_t last_holes_ms; /* last round of hak_heap_give_holes */
+  uint64_t last_tick_ms; /* read by any thread */
   uint32_t ending_rounds;
   uint32_t returned_bytes; /* in the bins' returned packets */
   uint32_t grown_bytes;    /* what the bins' capacities have grown by */
@@ -86,6 +89,7 @@ typedef struct hak_heap {
   uint32_t state;
   HAK_ALIGNED(HAK_CACHE_LINE) struct hak_packet *homecoming; /* this heap's empty packets */
   HAK_ALIGNED(HAK_CACHE_LINE) hak_lock lock;                 /* the slow lock */
+  uint32_t hole_rounds;   /* slow lock: calls of hak_heap_give_holes */
   uint64_t spare_classes; /* written under the slow lock, read by any: bit c: class c may have free blocks in its slabs */
   hak_bin bins[HAK_FRONT_CLASSES];
 } hak_heap;
@@ -179,6 +183,13 @@ void hak_heap_fork_child(void);
 /* For tests and the thread destructor: ends the calling thread's use of its heap now. */
 void hak_heap_park_current(void);
 
+/* Gives the free pages of any heap's slabs back, of those that nothing happened to since the last call, or at_once.
+ * Returns the bytes. Caller holds no lock. */
+size_t hak_heap_give_holes(hak_heap *heap, bool at_once);
+
+/* What a thread that is awake does for those that are not, a bounded part each time: takes in what was freed for them,
+ * gives their slabs' free pages back, trims warm heaps and kept mappings that are idle. Caller holds no lock. */
+void hak_heap_help(uint64_t now_ms);
 /* Trims the warm heaps; `idle_only`: one, if it has been warm for a second. Caller holds no lock. */
 void hak_heap_trim_warm(bool idle_only, uint64_t now_ms);
 
@@ -195,7 +206,9 @@ bool hak_heap_make_room(hak_heap *heap, unsigned class_code);
 bool hak_heap_push_full(hak_heap *heap, unsigned class_code);
 hak_cell *hak_heap_take_cell(hak_heap *heap);
 void hak_heap_give_cell(hak_heap *heap, void *cell);
-void hak_heap_tick(hak_heap *heap);
+/* Now and then, at the end of a slow path for the class (HAK_FRONT_CLASSES: for none): what is due by the clock. `ticks`:
+ * hak_os_ticks() of now. */
+void hak_heap_tick(hak_heap *heap, unsigned class_code, uint64_t ticks);
 void hak_heap_init_bins(hak_heap *heap);
 /* Flushes what is too much for a heap without owner to keep, and sends its open packets. */
 void hak_heap_slim(hak_heap *heap);

@@ -7,7 +7,6 @@
 #include "config/config.h"
 #include "heap/remote.h"
 #include "heap/run_stock.h"
-#include "large/huge.h"
 #include "os/os.h"
 #include "pool/release.h"
 
@@ -32,8 +31,13 @@
 #define LENDERS_MAX 16 /* heaps asked before a new slab is made */
 
 #define BATCH_FIRST 4
-#define TICK_MASK 63 /* the clock is read every 64 slow paths */
+/* The clock is read every 64 slow paths, and in one that comes some 20 ms after it was read last. */
+#define TICK_MASK 63
+#define CLOCK_TICKS 50000000
 #define IDLE_MS 250
+/* Slabs with few blocks are looked at more often while they are much of what is held. */
+#define HOLLOW_MUCH ((size_t)8 * HAK_MIB)
+#define HOLLOW_MS 50
 
 static uint32_t first_capacity(unsigned class_code) {
   size_t size = hak_class_size(class_code);
@@ -233,10 +237,11 @@ bool hak_heap_make_room(hak_heap *h, unsigned c) {
   if (hak_heap_push_full(h, c)) return true;
   hak_bin *bin = &h->bins[c];
   if (bin->magazine == NULL) return false;
-  bool swings = hak_os_ticks() - bin->last_refill <= SWING_TICKS;
+  uint64_t ticks = hak_os_ticks();
+  bool swings = ticks - bin->last_refill <= SWING_TICKS;
   if (swings && !is_pinned(c) && grow_capacity(h, c) && hak_heap_push_full(h, c)) return true;
   flush_oldest(h, c);
-  hak_heap_tick(h);
+  hak_heap_tick(h, c, ticks);
   return true;
 }
 
@@ -302,8 +307,8 @@ static bool refill(hak_heap *h, unsigned c) {
   if (h->counts != NULL) h->counts[c].refills++;
   if (emptied != NULL) hak_remote_send_home(h, emptied);
   hak_outcome_settle(&outcome, "in a batch freed by another thread");
-  hak_heap_tick(h);
   bin->last_refill = hak_os_ticks();
+  hak_heap_tick(h, c, bin->last_refill);
   return loaded_count(h, c) > 0;
 }
 
@@ -335,7 +340,7 @@ void *hak_heap_alloc(hak_heap *h, unsigned c) {
     if (p != NULL) return p;
     if (HAK_LIKELY(refill(h, c))) return hak_front_pop_class(h->front, c);
   } else {
-    hak_heap_tick(h); /* there are no refills to count time by */
+    hak_heap_tick(h, c, hak_os_ticks()); /* there are no refills to count time by */
   }
   void *p = take_one(h, c);
   if (p != NULL) return p;
@@ -458,37 +463,82 @@ void hak_heap_trim(hak_heap *h) {
   hak_outcome_settle(&outcome, "when caches were trimmed");
 }
 
+/* Memory-lean mode: an idle class keeps nothing. */
+static void retire(hak_heap *h, unsigned c) {
+  hak_bin *bin = &h->bins[c];
+  empty_bin(h, c);
+  shrink_capacity(h, c);
+  hak_outcome outcome = {0};
+  hak_lock_take(&h->lock);
+  uint32_t slabs = bin->slabs.slabs;
+  hak_heap_trim_slabs_locked(h, (uint64_t)1 << c, &outcome);
+  if (bin->slabs.slabs < slabs) hak_os_count(&hak_os_stats.lean_retire);
+  hak_lock_drop(&h->lock);
+  hak_outcome_settle(&outcome, "when caches were trimmed");
+}
+
 /* Classes that neither refilled nor flushed for a while give half of their stacked magazines back, and half of their
  * capacity. */
 static void shrink_idle(hak_heap *h) {
   if (h->run_stock_hits == 0) flush_runs(h);
   h->run_stock_hits = 0;
+  bool lean = hak_config_lean();
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     hak_bin *bin = &h->bins[c];
     bool idle = bin->activity == 0;
     bin->activity = 0;
     if (!idle) continue;
     hak_remote_flush_returned(h, c);
+    if (lean && !is_pinned(c)) {
+      retire(h, c);
+      bin->activity = 0; /* its own flush is no activity */
+    }
     if (bin->full == NULL || is_pinned(c)) continue;
     for (unsigned n = (bin->full_count + 1) / 2; n > 0; n--) {
       void **oldest = unstack_oldest(bin);
       flush_blocks(h, c, oldest + 1, SLOTS);
       hak_heap_give_cell(h, oldest);
     }
-    bin->activity = 0; /* its own flush is no activity */
+    shrink_capacity(h, c);
+    bin->activity = 0;
+  }
+}
+
+static size_t hollow_bytes(const hak_heap *h) {
+  size_t spans = 0;
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
+    spans += (size_t)hak_load_relaxed(&h->bins[c].slabs.hollow) * hak_class_table[c].spans;
+  return spans << HAK_SPAN_SHIFT;
+}
+
+static void look_for_holes(hak_heap *h, uint64_t now_ms) {
+  uint64_t since = now_ms - h->last_holes_ms;
+  if (since < HOLLOW_MS || (since < IDLE_MS && hollow_bytes(h) < HOLLOW_MUCH)) return;
+  h->last_holes_ms = now_ms;
+  hak_heap_give_holes(h, false);
+}
+
+/* All classes but one, which the caller is working with. */
+static HAK_NOINLINE void subside(hak_heap *h, unsigned busy_class) {
+  h->subsidences = hak_load_relaxed(&hak_release_subsidences);
+  flush_runs(h);
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    if (c == busy_class) continue;
+    empty_bin(h, c);
     shrink_capacity(h, c);
   }
 }
 
-void hak_heap_tick(hak_heap *h) {
-  if (HAK_LIKELY((++h->slow_count & TICK_MASK) != 0)) return;
+void hak_heap_tick(hak_heap *h, unsigned class_code, uint64_t ticks) {
+  if (HAK_UNLIKELY(h->subsidences != hak_load_relaxed(&hak_release_subsidences))) subside(h, class_code);
+  if (HAK_LIKELY((++h->slow_count & TICK_MASK) != 0 && ticks - h->last_clock < CLOCK_TICKS)) return;
+  h->last_clock = ticks;
   hak_remote_send_open(h);
   uint64_t now = hak_os_now_ms();
   hak_release_tick(now);
-  if (now - h->last_tick_ms >= IDLE_MS) {
-    h->last_tick_ms = now;
-    shrink_idle(h);
-    hak_heap_trim_warm(true, now);
-    hak_huge_release_idle(now);
-  }
+  look_for_holes(h, now);
+  if (now - h->last_tick_ms < IDLE_MS) return;
+  hak_store_relaxed(&h->last_tick_ms, now);
+  shrink_idle(h);
+  hak_heap_help(now);
 }

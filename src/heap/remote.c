@@ -2,6 +2,7 @@
 #include "heap/remote.h"
 
 #include "base/schedule.h"
+#include "os/os.h"
 
 _Static_assert(sizeof(hak_packet) == HAK_CELL_SIZE, "a packet is one cell");
 
@@ -84,7 +85,7 @@ void hak_remote_finish_hot(hak_heap *self) {
   cool(self);
   *slot = NULL;
   send(packet);
-  hak_heap_tick(self);
+  hak_heap_tick(self, HAK_FRONT_CLASSES, hak_os_ticks());
 }
 
 /* True when a packet was sent. */
@@ -127,7 +128,7 @@ HAK_INLINE bool queue(hak_heap *self, uint32_t owner, void *p, unsigned class_co
 }
 
 void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_code) {
-  if (queue(self, owner, p, class_code)) hak_heap_tick(self);
+  if (queue(self, owner, p, class_code)) hak_heap_tick(self, HAK_FRONT_CLASSES, hak_os_ticks());
 }
 
 unsigned hak_remote_sort_out(hak_heap *self, void **blocks, unsigned count, unsigned class_code) {

@@ -6,6 +6,7 @@
 #include "base/bits.h"
 #include "config/config.h"
 #include "os/os.h"
+#include "pool/release.h"
 #include "region/size_class.h"
 
 hak_lock hak_huge_lock;
@@ -20,7 +21,7 @@ static entry *table;
 static size_t table_capacity, table_used /* entries and GONE marks */, live_count, live_bytes;
 
 #define KEPT_MAX 4
-#define KEPT_BYTES_MAX (64 * HAK_MIB)
+#define KEPT_BYTES_MAX (hak_config_lean() ? 0 : 64 * HAK_MIB)
 #define KEPT_IDLE_MS 1000
 static entry kept[KEPT_MAX];
 static uint64_t kept_since_ms[KEPT_MAX];
@@ -153,7 +154,10 @@ bool hak_huge_free(void *p) {
   size_t bytes = remove_locked(p);
   hak_lock_drop(&hak_huge_lock);
   if (bytes == 0) return false;
-  if (!keep(p, bytes)) hak_os_unmap(p, bytes);
+  if (keep(p, bytes))
+    hak_release_wake_helper();
+  else
+    hak_os_unmap(p, bytes);
   return true;
 }
 
@@ -239,6 +243,13 @@ size_t hak_huge_release(void) { return release_kept(UINT64_MAX); }
 
 void hak_huge_release_idle(uint64_t now_ms) {
   if (now_ms >= KEPT_IDLE_MS) release_kept(now_ms - KEPT_IDLE_MS);
+}
+
+bool hak_huge_has_kept(void) {
+  hak_lock_take(&hak_huge_lock);
+  bool any = kept_bytes > 0;
+  hak_lock_drop(&hak_huge_lock);
+  return any;
 }
 
 void hak_huge_totals(size_t *count, size_t *bytes) {

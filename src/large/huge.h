@@ -30,6 +30,8 @@ void *hak_huge_resize(void *p, size_t size);
 size_t hak_huge_release(void);
 /* The same of those that have not been used for a second. */
 void hak_huge_release_idle(uint64_t now_ms);
+/* Whether freed mappings are kept; under the lock, as hak_release_has_work. */
+bool hak_huge_has_kept(void);
 /* Number and bytes of live blocks. */
 void hak_huge_totals(size_t *count, size_t *bytes);
 

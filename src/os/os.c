@@ -67,19 +67,59 @@ bool hak_os_guard(void *addr, size_t size) {
   return hak_os->protect(addr, size, false) == 0;
 }
 
-bool hak_os_decommit(void *addr, size_t size) {
-  if (!hak_load_relaxed(&advice_disabled)) {
-    hak_os_count(&hak_os_stats.madvise);
-    int error = hak_os->advise(addr, size, MADV_DONTNEED);
-    if (error == 0) return true;
-    if (error == ENOMEM) {
-      hak_os_count(&hak_os_stats.madvise_enomem);
-      hak_os_count(&hak_os_stats.madvise_disabled);
-      hak_store_relaxed(&advice_disabled, true);
-    } else {
-      hak_os_count(&hak_os_stats.madvise_other);
-    }
+/* More than there can be regions. */
+#define OWNED_MAX 512
+static struct {
+  uintptr_t base;
+  size_t bytes;
+} owned[OWNED_MAX];
+static uint32_t owned_count; /* release after an entry is complete */
+
+void hak_os_own(void *addr, size_t size) {
+  uint32_t n = hak_load_relaxed(&owned_count);
+  owned[n % OWNED_MAX].base = (uintptr_t)addr;
+  owned[n % OWNED_MAX].bytes = size;
+  hak_store_release(&owned_count, n + 1);
+}
+
+static bool is_owned(const void *addr, size_t size) {
+  uint32_t n = hak_load_acquire(&owned_count);
+  for (uint32_t i = 0; i < n && i < OWNED_MAX; i++) {
+    uintptr_t offset = (uintptr_t)addr - owned[i].base;
+    if (offset < owned[i].bytes && size <= owned[i].bytes - offset) return true;
   }
+  return false;
+}
+
+/* False: the pages were kept. */
+static bool advise_counted(void *addr, size_t size, int advice) {
+  if (hak_load_relaxed(&advice_disabled)) return false;
+  hak_os_count(&hak_os_stats.madvise);
+  int error = hak_os->advise(addr, size, advice);
+  if (error == 0) return true;
+  if (error == ENOMEM) {
+    hak_os_count(&hak_os_stats.madvise_enomem);
+    hak_os_count(&hak_os_stats.madvise_disabled);
+    hak_store_relaxed(&advice_disabled, true);
+  } else {
+    hak_os_count(&hak_os_stats.madvise_other);
+  }
+  return false;
+}
+
+static bool refuse_foreign(const void *addr, size_t size) {
+  bool refused = !is_owned(addr, size);
+  if (HAK_UNLIKELY(refused)) hak_os_count(&hak_os_stats.madvise_other);
+  return refused;
+}
+
+bool hak_os_decommit_lazily(void *addr, size_t size) {
+  return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_FREE);
+}
+
+bool hak_os_decommit(void *addr, size_t size) {
+  if (refuse_foreign(addr, size)) return false;
+  if (advise_counted(addr, size, MADV_DONTNEED)) return true;
   /* Fresh pages over the same range: the old ones go, the addresses stay ours. */
   hak_os_count(&hak_os_stats.fallback_mmap);
   return map_counted(addr, size, true, true) != NULL;

@@ -40,8 +40,14 @@ void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
 bool hak_os_commit(void *addr, size_t size_bytes);
 /* Makes part of a reservation inaccessible again. False: it is not. */
 bool hak_os_guard(void *addr, size_t size_bytes);
+/* Names a reservation whose pages will be given back. Nothing else ever is: a range that is not inside one, such as a
+ * loaded library's, is refused and counted as madvise_other. Not for two threads at a time. */
+void hak_os_own(void *addr, size_t size_bytes);
 /* Gives the pages back; the range stays accessible and reads as zero. False: the pages were kept. */
 bool hak_os_decommit(void *addr, size_t size_bytes);
+/* Leaves the pages to the kernel for when it wants them (MADV_FREE): until then they count as resident and hold what they
+ * held, or zeros. False: the kernel does not know this, and nothing has changed. */
+bool hak_os_decommit_lazily(void *addr, size_t size_bytes);
 /* Readable, writable, zeroed memory of its own. */
 void *hak_os_map(size_t size_bytes, size_t align_bytes);
 bool hak_os_unmap(void *addr, size_t size_bytes);
@@ -85,6 +91,8 @@ int hak_os_open(const char *path);
 long hak_os_read(int fd, char *buf, size_t capacity);
 void hak_os_close(int fd);
 void hak_os_futex_wait(uint32_t *word, uint32_t value);
+/* The same for so many milliseconds at most; 0: without end. */
+void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms);
 void hak_os_futex_wake(uint32_t *word);
 /* libc's lock over the list of all streams, which fork takes for itself after the fork handlers; the thread that has it may
  * take it again. Nothing where libc has none of these names. */

@@ -187,11 +187,14 @@ size_t hak_os_read_file(const char *path, char *buf, size_t capacity) {
   return total;
 }
 
-void hak_os_futex_wait(uint32_t *word, uint32_t value) {
+void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms) {
   int saved = errno;
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+  struct timespec limit = {ms / 1000, (long)(ms % 1000) * 1000000};
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms == 0 ? NULL : &limit, NULL, 0);
   errno = saved;
 }
+
+void hak_os_futex_wait(uint32_t *word, uint32_t value) { hak_os_futex_wait_ms(word, value, 0); }
 
 void hak_os_futex_wake(uint32_t *word) {
   int saved = errno;

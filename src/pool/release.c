@@ -1,14 +1,45 @@
 #include "pool/release.h"
 
+#include "config/config.h"
 #include "os/os.h"
 #include "pool/span_pool.h"
 
-/* Constants of the design; docs/tuning of later versions will make them budgets. In spans. */
-#define BURST_KEEP_SPANS ((size_t)64 * HAK_MIB / HAK_SPAN_SIZE)
-#define IDLE_KEEP_SPANS ((size_t)2 * HAK_MIB / HAK_SPAN_SIZE)
-#define IDLE_KEEP_PERCENT 8
+#define SPANS_PER_MIB (HAK_MIB / HAK_SPAN_SIZE)
+
+/* What each profile keeps, docs/tuning.md. Free memory beyond the first two, whichever is more, goes back at once;
+ * beyond the next two when its chunk has been idle for so many epochs. */
+typedef struct policy {
+  size_t burst_spans;
+  unsigned burst_percent; /* of live memory */
+  size_t idle_spans;
+  unsigned idle_percent;
+  uint32_t idle_epochs;
+  bool regrets; /* keeps what swings, see REGRET_SPANS */
+  bool lazily;
+} policy;
+
+static const policy balanced_policy = {
+    .burst_spans = 12 * SPANS_PER_MIB,
+    .burst_percent = 12,
+    .idle_spans = 2 * SPANS_PER_MIB,
+    .idle_percent = 8,
+    .idle_epochs = 2,
+    .regrets = true,
+};
+static const policy speed_policy = {
+    .burst_spans = 256 * SPANS_PER_MIB,
+    .burst_percent = 100,
+    .idle_spans = 64 * SPANS_PER_MIB,
+    .idle_percent = 50,
+    .idle_epochs = 40,
+    .regrets = true,
+};
+static policy lean_policy = {.idle_epochs = 1}; /* its target can change */
+
+/* Constant once the allocator has started. */
+static const policy *current = &balanced_policy;
+
 #define EPOCH_MS 250
-#define IDLE_EPOCHS 2
 #define CLAIM_SPANS 256 /* 16 MiB a call: bounds how long a claimed run is missing from the pool */
 /* Regret: memory given back at once is taken again within the window. Then so much is kept as the last two windows
  * held at most, for as long as windows go on in which it is used. */
@@ -27,35 +58,82 @@ static bool regretting;
 /* Relaxed. After giving back did not suffice: what has to be dirty for the next attempt. */
 static size_t patience_spans;
 
-static size_t burst_limit(size_t live_spans) { return hak_max_size(BURST_KEEP_SPANS, live_spans); }
+uint32_t hak_release_sleeper;
+struct hak_release_stats hak_release_stats;
+uint32_t hak_release_subsidences;
+
+void hak_release_start(void) {
+  lean_policy.lazily = hak_config.mem_lean_decommit == HAK_LEAN_FREE;
+  current = hak_config_lean() ? &lean_policy : hak_config.profile == HAK_PROFILE_SPEED ? &speed_policy : &balanced_policy;
+}
+
+static size_t lean_target(void) { return (size_t)hak_load_relaxed(&hak_config.mem_lean_target_mb) * SPANS_PER_MIB; }
+
+static size_t burst_limit(size_t live_spans) {
+  if (current == &lean_policy) return lean_target();
+  return hak_max_size(current->burst_spans, live_spans * current->burst_percent / 100);
+}
+
+/* What idle memory is given back down to. */
+static size_t idle_limit(size_t live_spans) {
+  return hak_max_size(current->idle_spans, live_spans * current->idle_percent / 100);
+}
 
 bool hak_release_over_limit(size_t dirty_spans, size_t live_spans) {
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_release_sleeper) != 0) && dirty_spans > idle_limit(live_spans)) return true;
   return dirty_spans > hak_max_size(burst_limit(live_spans), hak_load_relaxed(&patience_spans));
+}
+
+/* Held, less what has been given back inside slabs. */
+static size_t live_now(void) {
+  size_t live = hak_load_relaxed(&hak_span_pool.live_spans);
+  size_t holes = hak_load_relaxed(&hak_span_pool.hole_pages) * hak_os_page_size() / HAK_SPAN_SIZE;
+  return live > holes ? live - holes : 0;
 }
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 
+hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait) {
+  hak_pages pages = HAK_PAGES_KEPT;
+  if (may_wait && current->lazily && hak_os_decommit_lazily(start, bytes))
+    pages = HAK_PAGES_STALE;
+  else if (hak_os_decommit(start, bytes))
+    pages = HAK_PAGES_GONE;
+  if (pages == HAK_PAGES_KEPT) return pages;
+  if (current == &lean_policy) hak_os_count(&hak_os_stats.lean_decommit);
+  hak_os_count(&hak_release_stats.purges);
+  hak_add_relaxed(&hak_release_stats.bytes, bytes);
+  return pages;
+}
+
+/* What may be given back now: chunks that have been idle for so many epochs, whole huge pages only, and whether the
+ * kernel may take its time. */
+typedef struct terms {
+  uint32_t idle_epochs;
+  bool whole, may_wait;
+} terms;
+
 /* Gives one run of the chunk back; returns its spans, 0 when there is none or the system refused. */
-static size_t give_back_one(hak_region *r, size_t chunk, bool whole) {
+static size_t give_back_one(hak_region *r, size_t chunk, terms t) {
   size_t first, count;
-  if (!hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, whole, &first, &count)) return 0;
-  bool gone = hak_os_decommit(hak_region_address(r, first), count << HAK_SPAN_SHIFT);
-  hak_pool_unclaim(r, first, count, gone);
-  return gone ? count : 0;
+  if (!hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, t.whole, &first, &count)) return 0;
+  hak_pages pages = hak_release_pages(hak_region_address(r, first), count << HAK_SPAN_SHIFT, t.may_wait);
+  hak_pool_unclaim(r, first, count, pages);
+  return pages == HAK_PAGES_KEPT ? 0 : count;
 }
 
 /* Purges chunks from the highest address down (allocation prefers low ones) until dirty <= keep. Chunks that got
- * a span back within the last `idle_epochs` epochs are skipped. */
-static size_t give_back_pass(size_t keep_spans, uint32_t idle_epochs, bool whole) {
+ * a span back too lately are skipped. */
+static size_t give_back_pass(size_t keep_spans, terms t) {
   size_t given = 0;
   uint32_t now = hak_load_relaxed(&epoch);
   for (unsigned i = hak_region_count(); i-- > 0;) {
     hak_region *r = hak_region_at(i);
     size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
     for (size_t chunk = end; chunk-- > r->first_span / HAK_CHUNK_SPANS;) {
-      if (now - hak_load_relaxed(&r->chunks[chunk].epoch) < idle_epochs) continue;
+      if (now - hak_load_relaxed(&r->chunks[chunk].epoch) < t.idle_epochs) continue;
       size_t n;
-      while (dirty_now() > keep_spans && (n = give_back_one(r, chunk, whole)) > 0) given += n;
+      while (dirty_now() > keep_spans && (n = give_back_one(r, chunk, t)) > 0) given += n;
       if (dirty_now() <= keep_spans) return given;
     }
   }
@@ -64,9 +142,9 @@ static size_t give_back_pass(size_t keep_spans, uint32_t idle_epochs, bool whole
 
 /* Whole huge pages first: one that is given back in part is small pages from then on, and single spans cost a system
  * call each. */
-static size_t give_back(size_t keep_spans, uint32_t idle_epochs) {
-  size_t given = give_back_pass(keep_spans, idle_epochs, true);
-  if (dirty_now() > keep_spans) given += give_back_pass(keep_spans, idle_epochs, false);
+static size_t give_back(size_t keep_spans, uint32_t idle_epochs, bool may_wait) {
+  size_t given = give_back_pass(keep_spans, (terms){idle_epochs, .whole = true, .may_wait = may_wait});
+  if (dirty_now() > keep_spans) given += give_back_pass(keep_spans, (terms){idle_epochs, .may_wait = may_wait});
   return given;
 }
 
@@ -74,7 +152,7 @@ static size_t give_back(size_t keep_spans, uint32_t idle_epochs) {
 static size_t limit_now(uint64_t now_ms) {
   hak_pool *pool = &hak_span_pool;
   hak_lock_take(&pool->lock);
-  size_t live = pool->live_spans;
+  size_t live = live_now();
   if (pool->regret_spans >= REGRET_SPANS) regretting = true;
   if (now_ms >= window_end_ms) {
     regretting = pool->regret_spans >= REGRET_SPANS;
@@ -85,7 +163,7 @@ static size_t limit_now(uint64_t now_ms) {
   }
   size_t limit = burst_limit(live);
   size_t peak = hak_max_size(pool->peak_spans, previous_peak_spans);
-  if (regretting && peak > live) limit = hak_max_size(limit, peak - live);
+  if (current->regrets && regretting && peak > live) limit = hak_max_size(limit, peak - live);
   hak_lock_drop(&pool->lock);
   return limit;
 }
@@ -96,12 +174,39 @@ static void note_returned(size_t spans) {
   hak_lock_drop(&hak_span_pool.lock);
 }
 
-/* Whole huge pages only. Where slabs empty in no order there are few at first, and in a moment there are many; what
- * stays in pieces is given back by the tick. */
+void hak_release_wake_helper(void) {
+  if (hak_load_relaxed(&hak_release_sleeper) != 0 && hak_exchange_acquire(&hak_release_sleeper, 0) != 0)
+    hak_os_futex_wake(&hak_release_sleeper);
+}
+
+/* The program has freed most of what it had when half of it is gone, and at least so much. */
+#define SUBSIDED_SPANS (8 * SPANS_PER_MIB)
+
+/* Relaxed; most that was live, as far as it was looked at, since the last subsidence. */
+static size_t high_spans;
+
+static void watch_live(void) {
+  size_t live = live_now(), high = hak_load_relaxed(&high_spans);
+  bool subsided = live < high / 2 && high - live >= SUBSIDED_SPANS;
+  if (subsided) hak_add_relaxed(&hak_release_subsidences, 1);
+  if (subsided || live > high) hak_store_relaxed(&high_spans, live);
+}
+
+/* Beyond so many limits pieces of huge pages go too. */
+#define PIECES_FROM_LIMITS 2
+
+/* Whole huge pages first. Where slabs empty in no order there are few at first, and in a moment there are many; what stays
+ * in pieces is given back by the tick, unless it is so much that a program that never comes here again must not keep it. */
 void hak_release_excess(void) {
+  hak_release_wake_helper();
   size_t limit = limit_now(hak_os_now_ms());
   /* Down to seven eighths of the limit, so that the next free does not call again at once. */
-  if (dirty_now() > limit) note_returned(give_back_pass(limit / 8 * 7, 0, true));
+  size_t keep = limit / 8 * 7, given = 0;
+  if (dirty_now() > limit) given += give_back_pass(keep, (terms){.whole = true, .may_wait = true});
+  if (dirty_now() > (current == &lean_policy ? 1 : PIECES_FROM_LIMITS) * limit)
+    given += give_back_pass(keep, (terms){.may_wait = true});
+  if (given > 0) note_returned(given);
+  watch_live();
   size_t dirty = dirty_now();
   hak_store_relaxed(&patience_spans, dirty > limit ? dirty + limit / 8 : 0);
 }
@@ -112,13 +217,24 @@ void hak_release_tick(uint64_t now_ms) {
   if (!__atomic_compare_exchange_n(&epoch_end_ms, &end, now_ms + EPOCH_MS, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
     return;
   hak_pool_set_epoch(hak_add_relaxed(&epoch, 1));
-  size_t live = hak_load_relaxed(&hak_span_pool.live_spans);
+  size_t live = live_now();
   /* Pieces in chunks that are never idle. A program that frees everything passes here for a moment. */
   bool far_over = dirty_now() > 2 * burst_limit(live);
-  if (far_over && hak_load_relaxed(&was_far_over)) give_back(burst_limit(live), 0);
+  if (far_over && hak_load_relaxed(&was_far_over)) give_back(burst_limit(live), 0, true);
   hak_store_relaxed(&was_far_over, far_over);
-  size_t keep = hak_max_size(IDLE_KEEP_SPANS, live * IDLE_KEEP_PERCENT / 100);
-  if (dirty_now() > keep) give_back(keep, IDLE_EPOCHS);
+  size_t keep = idle_limit(live);
+  if (dirty_now() > keep) give_back(keep, current->idle_epochs, true);
+  watch_live();
 }
 
-size_t hak_release_all(size_t keep_bytes) { return give_back(keep_bytes / HAK_SPAN_SIZE, 0) << HAK_SPAN_SHIFT; }
+bool hak_release_has_work(void) {
+  hak_lock_take(&hak_span_pool.lock);
+  bool work = hak_span_pool.dirty_spans > idle_limit(live_now());
+  hak_lock_drop(&hak_span_pool.lock);
+  return work;
+}
+
+size_t hak_release_all(size_t keep_bytes) {
+  if (current->lazily) hak_pool_stale_to_dirty(); /* what the kernel has not taken yet is still resident */
+  return give_back(keep_bytes / HAK_SPAN_SIZE, 0, false) << HAK_SPAN_SHIFT;
+}

@@ -1,26 +1,50 @@
 /* The release policy: one function decides whether dirty free memory is kept, one gives pages back.
  *
- * Kept at most: max(64 MiB, live) at once, as far as whole huge pages are free, and max(2 MiB, 8 % of live) once it
- * has been idle for two epochs of 250 ms; never more than twice the first for longer than an epoch. The system call is
- * made with no lock held: a run is claimed, advised, put back. */
+ * Kept at most: max(12 MiB, 12 % of live) at once, as far as whole huge pages are free, and max(2 MiB, 8 % of live) once it
+ * has been idle for two epochs of 250 ms; never more than twice the first for longer than an epoch. Profile speed and
+ * memory-lean mode have figures of their own. The system call is made with no lock held: a run is claimed, advised, put
+ * back. */
 #ifndef HAK_POOL_RELEASE_H
 #define HAK_POOL_RELEASE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "pool/span_pool.h"
+
+struct hak_release_stats {
+  uint64_t purges; /* runs given back */
+  uint64_t bytes;
+};
+extern struct hak_release_stats hak_release_stats; /* relaxed */
+
+/* Takes the profile's figures from the settings. */
+void hak_release_start(void);
 
 /* The decision for memory that has just become free, in spans. */
 bool hak_release_over_limit(size_t dirty_spans, size_t live_spans);
 
-/* Gives whole huge pages back until the policy is content or there are no more. Caller holds no lock. */
+/* The one function that gives pages back: inside a region, of spans or blocks that the caller has claimed. `may_wait`: the
+ * kernel may take its time where the settings say so. Caller holds no lock. */
+hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait);
+
+/* Gives back until the policy is content: whole huge pages, and pieces where much is left. Caller holds no lock. */
 void hak_release_excess(void);
+
+/* How often the program has freed most of what it had. What a thread has cached of that, one block here and one there,
+ * keeps as many slabs: it gives its caches back when it finds this changed. */
+extern uint32_t hak_release_subsidences; /* relaxed */
 
 /* Called every so many slow paths: when an epoch has passed, gives back what has been idle for two. */
 void hak_release_tick(uint64_t now_ms);
 
 /* Gives back all dirty free memory beyond keep_bytes; returns the bytes given back. Caller holds no lock. */
 size_t hak_release_all(size_t keep_bytes);
+
+/* The helper thread's futex word: 1 while it sleeps until there is something to do. Who frees memory and finds 1 is told
+ * by hak_release_over_limit, sets 0 and wakes it in hak_release_excess. */
+extern uint32_t hak_release_sleeper;
+void hak_release_wake_helper(void);
+/* Whether a tick will have something to give back, now or once it is idle. Takes the pool's lock: whoever returns memory
+ * later finds what the caller stored before. */
+bool hak_release_has_work(void);
 
 /* span_pool.c: the epoch to stamp returned spans with. */
 void hak_pool_set_epoch(uint32_t epoch);

@@ -66,12 +66,12 @@ static hak_span *mark_taken(hak_region *r, size_t index, size_t spans, bool *zer
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   size_t bit = index % HAK_CHUNK_SPANS;
   change_bits(c->free, bit, spans, false);
-  size_t dirty = change_bits(c->dirty, bit, spans, false);
+  size_t dirty = change_bits(c->dirty, bit, spans, false), stale = change_bits(c->stale, bit, spans, false);
   c->free_spans -= (uint32_t)spans;
   c->dirty_spans -= (uint32_t)dirty;
   hak_add_relaxed(&hak_span_pool.live_spans, spans);
   hak_sub_relaxed(&hak_span_pool.dirty_spans, dirty);
-  *zeroed = dirty == 0;
+  *zeroed = dirty + stale == 0;
   return &r->spans[index];
 }
 
@@ -151,7 +151,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     hak_region *r = hak_pool_region_of(span);
     size_t index = (size_t)(span - r->spans);
     span->start = (uintptr_t)hak_region_address(r, index);
-    span->span_count = (uint32_t)spans;
+    span->span_count = (uint16_t)spans;
     span->tag = tags.head;
     for (size_t i = 0; i < spans; i++) span[i].head = span;
     set_tags(r, index + 1, spans - 1, tags.body);
@@ -178,7 +178,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
       note_taken(extra_spans, zeroed);
       for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;
       set_tags(r, index, extra_spans, body_tag);
-      span->span_count += (uint32_t)extra_spans;
+      span->span_count = (uint16_t)(span->span_count + extra_spans);
       taken = true;
     }
   }
@@ -204,7 +204,7 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due)
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   set_tags(r, index, spans, 0);
   if (keep == 0) span->tag = HAK_TAG_NONE;
-  span->span_count = (uint32_t)keep;
+  span->span_count = (uint16_t)keep;
   change_bits(c->free, bit, spans, true);
   change_bits(c->dirty, bit, spans, true);
   c->free_spans += (uint32_t)spans;
@@ -255,25 +255,47 @@ bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, b
   return found;
 }
 
-static void unclaim_locked(hak_region *r, size_t first, size_t count, bool clean) {
+static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages pages) {
   hak_chunk *c = &r->chunks[first / HAK_CHUNK_SPANS];
   size_t bit = first % HAK_CHUNK_SPANS;
   change_bits(c->free, bit, count, true);
   c->free_spans += (uint32_t)count;
   c->longest = HAK_CHUNK_SPANS;
-  lower_hints(r, first / HAK_CHUNK_SPANS, !clean);
+  lower_hints(r, first / HAK_CHUNK_SPANS, pages == HAK_PAGES_KEPT);
   hak_sub_relaxed(&hak_span_pool.live_spans, count);
   hak_span_pool.claimed_spans -= count;
-  if (!clean) {
+  if (pages == HAK_PAGES_STALE) change_bits(c->stale, bit, count, true);
+  if (pages == HAK_PAGES_KEPT) {
     change_bits(c->dirty, bit, count, true);
     c->dirty_spans += (uint32_t)count;
     hak_add_relaxed(&hak_span_pool.dirty_spans, count);
   }
 }
 
-void hak_pool_unclaim(hak_region *r, size_t first, size_t count, bool clean) {
+void hak_pool_unclaim(hak_region *r, size_t first, size_t count, hak_pages pages) {
   hak_lock_take(&hak_span_pool.lock);
-  unclaim_locked(r, first, count, clean);
+  unclaim_locked(r, first, count, pages);
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
+void hak_pool_stale_to_dirty(void) {
+  hak_lock_take(&hak_span_pool.lock);
+  for (unsigned i = 0; i < hak_region_count(); i++) {
+    hak_region *r = hak_region_at(i);
+    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < chunk_count(r); chunk++) {
+      hak_chunk *c = &r->chunks[chunk];
+      size_t spans = 0;
+      for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) {
+        spans += hak_popcount64(c->stale[w]);
+        c->dirty[w] |= c->stale[w];
+        c->stale[w] = 0;
+      }
+      if (spans == 0) continue;
+      c->dirty_spans += (uint32_t)spans;
+      hak_add_relaxed(&hak_span_pool.dirty_spans, spans);
+      lower_hints(r, chunk, true);
+    }
+  }
   hak_lock_drop(&hak_span_pool.lock);
 }
 
@@ -284,7 +306,7 @@ void hak_pool_fork_child(void) {
     for (size_t index = r->first_span; index < r->ready_spans; index++) {
       const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
       bool is_free = (c->free[index % HAK_CHUNK_SPANS / 64] >> (index % 64) & 1) != 0;
-      if (!is_free && !hak_region_is_guard(index) && hak_load_relaxed(&r->tags[index]) == 0) unclaim_locked(r, index, 1, false);
+      if (!is_free && !hak_region_is_guard(index) && hak_load_relaxed(&r->tags[index]) == 0) unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
     }
   }
 }

@@ -3,7 +3,7 @@
  * Invariants: a span is either held by somebody (bit clear in `free`) or free (bit set); the free bitmaps are the
  * whole truth, so neighbours coalesce by construction. A free span's tag is 0, a held one's is not, except while its
  * pages are being given back; tags change together with the bits, under the lock, so that a fork never sees half. A
- * clean free span reads as zero. Dirty spans are preferred to clean ones, low addresses to high ones, and memory
+ * clean free span reads as zero; one given back lazily is neither clean nor dirty. Dirty spans are preferred to clean ones, low addresses to high ones, and memory
  * already accessible to new.
  *
  * A chunk is of small or of huge pages. Spans that will be used to the last byte come from huge pages, those that may
@@ -23,6 +23,7 @@ typedef struct hak_pool {
   size_t live_spans;  /* held */
   size_t dirty_spans; /* free and dirty */
   size_t claimed_spans; /* held by a purge: untagged */
+  size_t hole_pages;    /* given back inside held slabs; relaxed, any thread */
   size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
   /* for release.c, since it last began a window */
   size_t peak_spans;     /* most that was held */
@@ -53,8 +54,11 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due)
  * only what fills huge pages … */
 bool hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
                           size_t *count);
-/* … and puts it back, clean if its pages are gone. */
-void hak_pool_unclaim(hak_region *region, size_t first, size_t count, bool clean);
+/* … and puts it back. */
+typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_STALE /* given back lazily */, HAK_PAGES_GONE } hak_pages;
+void hak_pool_unclaim(hak_region *region, size_t first, size_t count, hak_pages pages);
+/* Counts what was given back lazily as dirty once more. */
+void hak_pool_stale_to_dirty(void);
 /* In the child of a fork, with the lock held: puts back what other threads had claimed. */
 void hak_pool_fork_child(void);
 

@@ -135,7 +135,10 @@ static bool reserve_region(hak_region *r, size_t spans) {
     void *base = hak_os_reserve(bytes, HAK_HUGE_PAGE); /* so that huge pages lie in a chunk as in memory */
     if (base == NULL) continue;
     hak_os_small_pages(base, bytes);
-    if (lay_out(r, (uintptr_t)base, bytes) && hak_region_grow(r, 1, false)) return true;
+    if (lay_out(r, (uintptr_t)base, bytes) && hak_region_grow(r, 1, false)) {
+      hak_os_own(base, bytes);
+      return true;
+    }
     hak_os_unmap(base, bytes); /* nobody has seen it yet */
   }
   return false;

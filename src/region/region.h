@@ -34,14 +34,16 @@ typedef struct hak_span {
   uint16_t free_count, carved, blocks;
   uint8_t class_code;
   uint8_t list;
-  uint32_t span_count; /* of the slab or run */
+  uint16_t span_count; /* of the slab or run */
+  uint16_t looked;     /* slab: what the search for holes saw last, see slab/holes.c */
   uint32_t tag;        /* of the first span, as in the tag table; HAK_TAG_NONE once returned */
 } hak_span;
 
 /* Pool state of 1,024 spans; written under the pool lock. */
 typedef struct hak_chunk {
   uint64_t free[HAK_CHUNK_WORDS];
-  uint64_t dirty[HAK_CHUNK_WORDS]; /* may hold non-zero pages; clean spans read as zero */
+  uint64_t dirty[HAK_CHUNK_WORDS]; /* hold pages; those that are neither dirty nor stale read as zero */
+  uint64_t stale[HAK_CHUNK_WORDS]; /* given back lazily: read as zero or as what they held */
   uint32_t free_spans, dirty_spans;
   uint32_t longest; /* no free run is longer than this; an upper bound */
   uint32_t epoch;   /* release epoch of the last span returned here */

@@ -7,7 +7,8 @@
 
 static unsigned next_colour; /* relaxed; any value will do, neighbours should differ */
 
-static void unlink_slab(hak_slab_set *set, hak_span *s) {
+void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
+  if (s->list >= 3) hak_slab_left_hollow(set, s);
   if (s->prev != NULL)
     s->prev->next = s->next;
   else
@@ -16,7 +17,8 @@ static void unlink_slab(hak_slab_set *set, hak_span *s) {
   s->list = HAK_NO_LIST;
 }
 
-static void link_slab(hak_slab_set *set, hak_span *s, unsigned list) {
+void hak_slab_link(hak_slab_set *set, hak_span *s, unsigned list) {
+  if (list == 3) hak_store_relaxed(&set->hollow, set->hollow + 1);
   s->list = (uint8_t)list;
   s->prev = NULL;
   s->next = set->lists[list];
@@ -33,8 +35,8 @@ HAK_INLINE unsigned fullness_list(const hak_span *s) {
 HAK_INLINE void settle(hak_slab_set *set, hak_span *s) {
   unsigned list = s->free_count == 0 ? HAK_NO_LIST : fullness_list(s);
   if (HAK_LIKELY(list == s->list)) return;
-  if (s->list != HAK_NO_LIST) unlink_slab(set, s);
-  if (list != HAK_NO_LIST) link_slab(set, s, list);
+  if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
+  if (list != HAK_NO_LIST) hak_slab_link(set, s, list);
 }
 
 /* A heap's first slabs of a class may never be carved to the end; after these many, it is a class the program uses. */
@@ -56,12 +58,13 @@ static hak_span *create(unsigned class_code, uint32_t owner, bool dense) {
   s->blocks = (uint16_t)(((size_t)info->spans * HAK_SPAN_SIZE - colour) / info->size);
   s->class_code = (uint8_t)class_code;
   s->list = HAK_NO_LIST;
+  s->looked = 0;
   memset(s->bits, 0, ((size_t)s->blocks + 63) / 64 * sizeof *s->bits);
   return s;
 }
 
 static void destroy(hak_slab_set *set, hak_span *s, bool *release_due) {
-  if (s->list != HAK_NO_LIST) unlink_slab(set, s);
+  if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
   set->slabs--;
   hak_pool_give(s, 0, s->tag, release_due);
 }
@@ -90,6 +93,8 @@ static unsigned carve(hak_span *s, size_t block_size, void **out, unsigned wante
   s->carved = (uint16_t)(s->carved + n);
   return n;
 }
+
+void hak_slab_settle(hak_slab_set *set, hak_span *s) { settle(set, s); }
 
 unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted) {
   size_t block_size = hak_class_table[class_code].size;
@@ -178,11 +183,13 @@ HAK_INLINE void settle_after_put(hak_slab_set *set, hak_span *s, bool *release_d
     return;
   }
   /* The slab being carved stays as the class's one hot slab; carving starts over from its first block. */
-  if (s->list != HAK_NO_LIST) unlink_slab(set, s);
+  if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
   memset(s->bits, 0, ((size_t)s->carved + 63) / 64 * sizeof *s->bits);
   s->summary = 0;
   s->free_count = s->carved = 0;
 }
+
+void hak_slab_settle_after_put(hak_slab_set *set, hak_span *s, bool *release_due) { settle_after_put(set, s, release_due); }
 
 hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p, bool *release_due) {
   hak_span *s = hak_region_span(hak_region_find(p), p);

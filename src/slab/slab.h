@@ -2,7 +2,8 @@
  *
  * A slab's blocks are carved in address order (`carved` counts them); a carved block is either handed out or has its
  * bit set in the free bitmap. Blocks that sit in a front cache or travel in a packet count as handed out. Slabs with
- * set bits are on one of four lists by how full they are, so that a refill finds the fullest without scanning.
+ * set bits are on one of four lists by how full they are, so that a refill finds the fullest without scanning; those
+ * whose free pages have been given back are on a fifth, which it comes to last.
  * Everything here runs under the slow lock of the heap that owns the set. */
 #ifndef HAK_SLAB_SLAB_H
 #define HAK_SLAB_SLAB_H
@@ -10,13 +11,15 @@
 #include "misuse/misuse.h"
 #include "region/region.h"
 
-#define HAK_FULLNESS_LISTS 4 /* lists[0]: fewest free blocks */
+#define HAK_FULLNESS_LISTS 5   /* lists[0]: fewest free blocks */
+#define HAK_HOLLOW_LIST 4      /* the last: free pages given back */
 #define HAK_NO_LIST 0xff
 
 typedef struct hak_slab_set {
   hak_span *lists[HAK_FULLNESS_LISTS];
   hak_span *carving; /* the slab whose blocks are not all carved yet, or NULL */
   uint32_t slabs;
+  uint32_t hollow; /* slabs on lists[3]; read by any thread */
 } hak_slab_set;
 
 /* Takes up to `wanted` blocks of class_code into out, free ones before never used ones, addresses ascending within a
@@ -44,7 +47,42 @@ size_t hak_slab_block_index(const hak_span *s, const void *p);
 /* Whether p is the start of a carved block, and not free. */
 hak_verdict hak_slab_examine(const hak_span *span, const void *p);
 
+/* --- holes: the free pages of a slab that stays --- */
+
+/* Collects up to `capacity` slabs that may have holes, and have had no block taken or put since the last round; at_once:
+ * whatever happened to them. `round` counts the calls for the set. Returns how many. */
+unsigned hak_slab_find_hollow(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
+                              unsigned capacity);
+
+#define HAK_HOLES_MAX 32
+typedef struct hak_holes {
+  unsigned count;
+  struct {
+    uintptr_t start;
+    size_t bytes;
+  } pages[HAK_HOLES_MAX];
+  uint64_t claimed[HAK_BITMAP_WORDS]; /* as the slab's bits; these blocks are as if handed out */
+} hak_holes;
+
+/* Claims the free blocks around whole free pages of a slab that hak_slab_find_hollow has found, and that may be gone or
+ * somebody else's by now. False: there are none. Give pages[] back with no lock held, and then call hak_slab_close_holes. */
+bool hak_slab_claim_holes(hak_slab_set *set, hak_span *span, uint32_t tag, hak_holes *out);
+/* Puts the blocks back. `gone`: the pages went. Returns NULL, or a block that was freed while it was claimed: for the
+ * second time, that is. */
+void *hak_slab_close_holes(hak_slab_set *set, hak_span *span, const hak_holes *holes, bool gone, bool *release_due);
+
 /* Gives an empty slab that is kept for carving back to the pool. */
 void hak_slab_set_trim(hak_slab_set *set, bool *release_due);
+
+/* --- between the files of this box --- */
+
+/* The slab leaves lists[3] or the last. */
+void hak_slab_left_hollow(hak_slab_set *set, hak_span *span);
+void hak_slab_unlink(hak_slab_set *set, hak_span *span);
+void hak_slab_link(hak_slab_set *set, hak_span *span, unsigned list);
+/* After free_count has changed: puts the slab on the list it asks for … */
+void hak_slab_settle(hak_slab_set *set, hak_span *span);
+/* … or, after blocks came back, ends it. */
+void hak_slab_settle_after_put(hak_slab_set *set, hak_span *span, bool *release_due);
 
 #endif

@@ -18,6 +18,13 @@ const size_t PAGE = hak_os_page_size();
 
 class Os : public testing::Test {
  protected:
+  // Memory that may be given back.
+  static char *map_owned(size_t bytes) {
+    char *p = static_cast<char *>(hak_os_map(bytes, PAGE));
+    hak_os_own(p, bytes);
+    return p;
+  }
+
   void SetUp() override { fake_os::reset(); }
   void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }
 };
@@ -26,6 +33,7 @@ TEST_F(Os, CountsEveryCall) {
   struct hak_os_stats before;
   memcpy(&before, &hak_os_stats, sizeof before);
   void *reserved = hak_os_reserve(16 * PAGE, PAGE);
+  hak_os_own(reserved, 16 * PAGE);
   ASSERT_TRUE(hak_os_commit(reserved, 4 * PAGE));
   ASSERT_TRUE(hak_os_decommit(reserved, 4 * PAGE));
   void *mapped = hak_os_map(PAGE, PAGE);
@@ -76,7 +84,7 @@ TEST_F(Os, ImpossibleSizesMakeNoCall) {
 }
 
 TEST_F(Os, DecommitZeroesAndKeepsAccess) {
-  char *p = static_cast<char *>(hak_os_map(4 * PAGE, PAGE));
+  char *p = map_owned(4 * PAGE);
   memset(p, 0xaa, 4 * PAGE);
   EXPECT_TRUE(hak_os_decommit(p + PAGE, PAGE));
   EXPECT_EQ(p[0], char(0xaa));
@@ -86,7 +94,7 @@ TEST_F(Os, DecommitZeroesAndKeepsAccess) {
 }
 
 TEST_F(Os, MadviseEnomemTurnsAdviceOffAndMapsOver) {
-  char *p = static_cast<char *>(hak_os_map(4 * PAGE, PAGE));
+  char *p = map_owned(4 * PAGE);
   memset(p, 0xaa, 4 * PAGE);
   fake_os::fail_nth(fake_os::ADVISE, 1, 1, ENOMEM);
   EXPECT_TRUE(hak_os_decommit(p, 2 * PAGE));
@@ -106,7 +114,7 @@ TEST_F(Os, MadviseEnomemTurnsAdviceOffAndMapsOver) {
 }
 
 TEST_F(Os, OtherMadviseErrorsAreCountedAndAdviceGoesOn) {
-  char *p = static_cast<char *>(hak_os_map(2 * PAGE, PAGE));
+  char *p = map_owned(2 * PAGE);
   memset(p, 0xaa, 2 * PAGE);
   fake_os::fail_nth(fake_os::ADVISE, 1, 1, EINVAL);
   EXPECT_TRUE(hak_os_decommit(p, PAGE));
@@ -119,12 +127,40 @@ TEST_F(Os, OtherMadviseErrorsAreCountedAndAdviceGoesOn) {
 }
 
 TEST_F(Os, WhenNothingHelpsThePagesStay) {
-  char *p = static_cast<char *>(hak_os_map(PAGE, PAGE));
+  char *p = map_owned(PAGE);
   p[0] = 1;
   fake_os::fail_all(fake_os::ADVISE);
   fake_os::fail_all(fake_os::MAP);
   EXPECT_FALSE(hak_os_decommit(p, PAGE));
   EXPECT_EQ(p[0], 1);
+}
+
+// What a loaded library, the program or another allocator has mapped is never advised nor mapped over.
+TEST_F(Os, MemoryOfOthersIsNeverGivenBack) {
+  char *p = map_owned(4 * PAGE);
+  char *library = reinterpret_cast<char *>(reinterpret_cast<uintptr_t>(&strlen) & ~(PAGE - 1));
+  uint64_t refused = hak_os_stats.madvise_other;
+  for (auto give_back : {hak_os_decommit, hak_os_decommit_lazily}) {
+    EXPECT_FALSE(give_back(library, PAGE));
+    EXPECT_FALSE(give_back(p + 3 * PAGE, 2 * PAGE)) << "it reaches beyond what is ours";
+    EXPECT_FALSE(give_back(p - PAGE, 2 * PAGE));
+  }
+  EXPECT_EQ(hak_os_stats.madvise_other - refused, 6u);
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), 0u);
+  EXPECT_EQ(fake_os::count(fake_os::MAP), 1u);
+}
+
+TEST_F(Os, LazyDecommitKeepsAccess) {
+  char *p = map_owned(4 * PAGE);
+  memset(p, 0xaa, 4 * PAGE);
+  ASSERT_TRUE(hak_os_decommit_lazily(p, 2 * PAGE));
+  EXPECT_EQ(fake_os::log().back().detail, MADV_FREE);
+  EXPECT_TRUE(p[0] == char(0xaa) || p[0] == 0) << "the kernel has not said when";
+  p[0] = 1;
+  EXPECT_EQ(p[0], 1);
+  EXPECT_EQ(p[2 * PAGE], char(0xaa));
+  fake_os::fail_nth(fake_os::ADVISE, 1, 1, EINVAL);
+  EXPECT_FALSE(hak_os_decommit_lazily(p, PAGE)) << "a kernel without it";
 }
 
 TEST_F(Os, CommitFailureIsReported) {

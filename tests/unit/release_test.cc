@@ -46,45 +46,165 @@ class Release : public testing::Test {
   bool advised_under_lock = false;
 };
 
-TEST_F(Release, LimitIs64MiBOrWhatIsLive) {
-  EXPECT_FALSE(hak_release_over_limit(64 * SPANS_PER_MIB, 0));
-  EXPECT_TRUE(hak_release_over_limit(64 * SPANS_PER_MIB + 1, 0));
-  EXPECT_FALSE(hak_release_over_limit(100 * SPANS_PER_MIB, 100 * SPANS_PER_MIB));
-  EXPECT_TRUE(hak_release_over_limit(100 * SPANS_PER_MIB + 1, 100 * SPANS_PER_MIB));
+TEST_F(Release, LimitIs12MiBOr12PercentOfLive) {
+  EXPECT_FALSE(hak_release_over_limit(12 * SPANS_PER_MIB, 0));
+  EXPECT_TRUE(hak_release_over_limit(12 * SPANS_PER_MIB + 1, 0));
+  EXPECT_FALSE(hak_release_over_limit(120 * SPANS_PER_MIB, 1000 * SPANS_PER_MIB));
+  EXPECT_TRUE(hak_release_over_limit(120 * SPANS_PER_MIB + 1, 1000 * SPANS_PER_MIB));
 }
 
 TEST_F(Release, ExcessGoesAtOnceToSevenEighths) {
-  EXPECT_FALSE(make_dirty(64));
+  EXPECT_FALSE(make_dirty(12));
   unsigned before = fake_os::count(fake_os::ADVISE);
   hak_release_excess();
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), before) << "at the limit nothing is due";
   EXPECT_TRUE(make_dirty(128));
   hak_release_excess();
-  EXPECT_LE(dirty_mib(), 56u);
-  EXPECT_GE(dirty_mib(), 56u - 16u) << "one call gives back at most 16 MiB";
+  EXPECT_LE(dirty_mib(), 10u);
+  EXPECT_GE(dirty_mib() + 16, 10u) << "one call gives back at most 16 MiB";
   EXPECT_GT(fake_os::count(fake_os::ADVISE), before);
 }
 
 // One span in sixteen stays in use, so that no huge page is free as a whole.
-TEST_F(Release, PiecesAreLeftToTheTick) {
-  std::vector<hak_span *> spans(256 * SPANS_PER_MIB);
-  bool zeroed, due = false;
-  for (hak_span *&s : spans) s = hak_pool_take(1, 1, {}, true, &zeroed);
-  for (size_t i = 0; i < spans.size(); i++)
-    if (i % 16 != 0 && i % 512 != 8) hak_pool_give(spans[i], 0, 0, &due);
+class ReleasePieces : public Release {
+ protected:
+  void make_pieces(size_t mib) {
+    spans.resize(mib * SPANS_PER_MIB);
+    bool zeroed;
+    for (hak_span *&s : spans) s = hak_pool_take(1, 1, {}, true, &zeroed);
+    for (size_t i = 0; i < spans.size(); i++)
+      if (i % 16 != 0 && i % 512 != 8) hak_pool_give(spans[i], 0, 0, &due);
+  }
+  std::vector<hak_span *> spans;
+  bool due = false;
+};
+
+TEST_F(ReleasePieces, WaitForTheTickUpToTwiceTheLimit) {
+  make_pieces(24);
   EXPECT_TRUE(due);
   size_t dirty = dirty_mib(), live = hak_span_pool.live_spans;
+  ASSERT_GT(dirty, 20u);
   unsigned before = fake_os::count(fake_os::ADVISE);
   hak_release_excess();
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), before);
   EXPECT_FALSE(hak_release_over_limit(hak_span_pool.dirty_spans, live)) << "not asked again …";
-  EXPECT_TRUE(hak_release_over_limit(hak_span_pool.dirty_spans + 9 * SPANS_PER_MIB, live)) << "… before there is more";
+  EXPECT_TRUE(hak_release_over_limit(hak_span_pool.dirty_spans + 2 * SPANS_PER_MIB, live)) << "… before there is more";
+  for (uint64_t now : {1000000, 1000250, 1000500}) hak_release_tick(now);
+  EXPECT_LE(dirty_mib(), 2u) << "idle by now";
+}
+
+TEST_F(ReleasePieces, BeyondThatGoAtOnce) {
+  make_pieces(256);
+  ASSERT_GT(dirty_mib(), 200u);
+  hak_release_excess();
+  EXPECT_LE(dirty_mib(), 12u);
+  EXPECT_GE(dirty_mib(), 8u);
+}
+
+// Memory-lean mode: a target that can change, whole huge pages or not, and in its own time where asked for.
+class ReleaseLean : public ReleasePieces {
+ protected:
+  void SetUp() override {
+    Release::SetUp();
+    hak_config.mem_lean = 1;
+    hak_config.mem_lean_target_mb = 10;
+  }
+  void TearDown() override {
+    hak_config.mem_lean = 0;
+    hak_release_start();
+    Release::TearDown();
+  }
+  static void start(int decommit) {
+    hak_config.mem_lean_decommit = decommit;
+    hak_release_start();
+  }
+  static unsigned advised(int advice) {
+    unsigned n = 0;
+    for (const auto &e : fake_os::log()) n += e.call == fake_os::ADVISE && e.detail == advice;
+    return n;
+  }
+};
+
+TEST_F(ReleaseLean, KeepsTheTarget) {
+  start(HAK_LEAN_DONTNEED);
+  EXPECT_FALSE(hak_release_over_limit(10 * SPANS_PER_MIB, 1000 * SPANS_PER_MIB)) << "whatever is live";
+  EXPECT_TRUE(hak_release_over_limit(10 * SPANS_PER_MIB + 1, 1000 * SPANS_PER_MIB));
+  ASSERT_EQ(hak_config_set("HAKMEM_SS_MEM_LEAN_TARGET_MB", 3), 0);
+  EXPECT_TRUE(hak_release_over_limit(3 * SPANS_PER_MIB + 1, 0));
+  uint64_t counted = hak_os_stats.lean_decommit;
+  make_pieces(16);
+  hak_release_excess();
+  EXPECT_LE(dirty_mib(), 3u) << "pieces too";
+  EXPECT_GT(hak_os_stats.lean_decommit, counted);
+  EXPECT_EQ(advised(MADV_FREE), 0u);
+}
+
+TEST_F(ReleaseLean, IdleMemoryGoesAfterOneEpoch) {
+  start(HAK_LEAN_DONTNEED);
   hak_release_tick(1000000);
-  EXPECT_EQ(dirty_mib(), dirty) << "once is a moment";
-  for (size_t i = 8; i < spans.size(); i += 512) hak_pool_give(spans[i], 0, 0, &due);  // no chunk is idle
+  make_dirty(8);
   hak_release_tick(1000250);
-  EXPECT_LE(dirty_mib(), 64u);
-  EXPECT_GE(dirty_mib(), 63u);
+  EXPECT_EQ(dirty_mib(), 0u);
+}
+
+TEST_F(ReleaseLean, FreeLeavesItToTheKernelAndTrimDoesNot) {
+  start(HAK_LEAN_FREE);
+  make_dirty(64);
+  hak_release_excess();
+  EXPECT_LE(dirty_mib(), 10u);
+  EXPECT_GT(advised(MADV_FREE), 0u);
+  EXPECT_EQ(advised(MADV_DONTNEED), 0u);
+  bool zeroed = true, due = false;
+  hak_span *s = hak_pool_take(20 * SPANS_PER_MIB, 1, {}, false, &zeroed);
+  EXPECT_FALSE(zeroed) << "the kernel may not have taken it yet";
+  hak_pool_give(s, 0, 0, &due);
+  EXPECT_EQ(hak_release_all(0), 64 * HAK_MIB) << "what is left to the kernel is resident";
+  hak_pool_take(20 * SPANS_PER_MIB, 1, {}, false, &zeroed);
+  EXPECT_TRUE(zeroed);
+}
+
+TEST_F(ReleaseLean, AKernelWithoutFreeGetsDontneed) {
+  start(HAK_LEAN_FREE);
+  fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::ADVISE && e.detail == MADV_FREE ? EINVAL : 0; });
+  make_dirty(64);
+  hak_release_excess();
+  EXPECT_LE(dirty_mib(), 10u);
+  EXPECT_GT(advised(MADV_DONTNEED), 0u);
+}
+
+TEST_F(ReleaseLean, OffOnlySuppressesPrewarming) {
+  start(HAK_LEAN_OFF);
+  EXPECT_FALSE(hak_release_over_limit(12 * SPANS_PER_MIB, 0)) << "balanced";
+  EXPECT_TRUE(hak_release_over_limit(12 * SPANS_PER_MIB + 1, 0));
+}
+
+TEST_F(Release, SpeedKeepsMore) {
+  hak_config.profile = HAK_PROFILE_SPEED;
+  hak_release_start();
+  EXPECT_FALSE(hak_release_over_limit(256 * SPANS_PER_MIB, 0));
+  EXPECT_TRUE(hak_release_over_limit(256 * SPANS_PER_MIB + 1, 0));
+  hak_config.profile = HAK_PROFILE_BALANCED;
+  hak_release_start();
+}
+
+// Each time half of what was live is gone, threads are told to empty their caches.
+TEST_F(Release, SubsidenceIsNoticed) {
+  std::vector<hak_span *> runs;
+  bool zeroed, due = false;
+  for (int i = 0; i < 64; i++) runs.push_back(hak_pool_take(4 * SPANS_PER_MIB, 1, {}, false, &zeroed));
+  hak_release_tick(2000000);
+  uint32_t before = hak_release_subsidences;
+  auto free_until = [&](size_t left) {
+    for (; runs.size() > left; runs.pop_back()) hak_pool_give(runs.back(), 0, 0, &due);
+    hak_release_excess();
+    return hak_release_subsidences - before;
+  };
+  EXPECT_EQ(free_until(33), 0u) << "more than half is live";
+  EXPECT_EQ(free_until(31), 1u);
+  EXPECT_EQ(free_until(16), 1u);
+  EXPECT_EQ(free_until(15), 2u);
+  EXPECT_EQ(free_until(2), 3u);
+  EXPECT_EQ(free_until(0), 4u);
 }
 
 // Given back at once and taken again within a second: the next time as much is kept as was held, while that goes on.
@@ -92,7 +212,7 @@ TEST_F(Release, RegretKeepsWhatComesBack) {
   fake_os::set_clock(5000000);
   make_dirty(200);
   hak_release_excess();
-  EXPECT_LE(dirty_mib(), 56u);
+  EXPECT_LE(dirty_mib(), 10u);
   make_dirty(200);  // taken again …
   hak_release_excess();
   EXPECT_EQ(dirty_mib(), 200u) << "and now kept";
@@ -107,7 +227,7 @@ TEST_F(Release, RegretKeepsWhatComesBack) {
     fake_os::set_clock(now);
     hak_release_excess();
   }
-  EXPECT_LE(dirty_mib(), 56u);
+  EXPECT_LE(dirty_mib(), 10u);
 }
 
 TEST_F(Release, NoRegretForMemoryThatStaysAway) {
@@ -117,7 +237,7 @@ TEST_F(Release, NoRegretForMemoryThatStaysAway) {
     hak_release_excess();  // a window begins
     make_dirty(200);
     hak_release_excess();
-    EXPECT_LE(dirty_mib(), 56u) << i;
+    EXPECT_LE(dirty_mib(), 10u) << i;
   }
 }
 

@@ -60,7 +60,7 @@ TEST_F(SpanPool, PrefersDirtyToCleanEvenAtHigherAddresses) {
   size_t first, count;
   give(a, 1);
   ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, false, &first, &count));
-  hak_pool_unclaim(r, first, count, true);  // a is clean now
+  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);  // a is clean now
   give(b, 1);
   EXPECT_EQ(take(1), b);
   EXPECT_FALSE(zeroed);
@@ -86,7 +86,7 @@ TEST_F(SpanPool, MixedRunIsNotZeroed) {
   give(b, 1);
   size_t first, count;
   ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, false, &first, &count));
-  hak_pool_unclaim(r, first, count, true);
+  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
   // a is clean, a + 1 is dirty: together they are not known zero.
   EXPECT_EQ(take(2), a);
   EXPECT_FALSE(zeroed);
@@ -189,16 +189,12 @@ TEST_F(SpanPool, TagsComeWithTheSpansAndGoWithThem) {
 
 TEST_F(SpanPool, GiveSaysWhenTheReleasePolicyIsDue) {
   std::vector<size_t> runs;
-  for (int i = 0; i < 6; i++) runs.push_back(take(256));  // 16 MiB each
-  give(runs[0], 256);
-  EXPECT_FALSE(due);
-  give(runs[1], 256);
-  EXPECT_FALSE(due);
-  give(runs[2], 256);
-  EXPECT_FALSE(due);
-  give(runs[3], 256);
-  EXPECT_FALSE(due);  // 64 MiB dirty: the limit itself
-  give(runs[4], 256);
+  for (int i = 0; i < 6; i++) runs.push_back(take(64));  // 4 MiB each
+  for (int i = 0; i < 3; i++) {
+    give(runs[i], 64);
+    EXPECT_FALSE(due) << i;  // 12 MiB dirty in the end: the limit itself
+  }
+  give(runs[3], 64);
   EXPECT_TRUE(due);
 }
 
@@ -210,7 +206,7 @@ TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {
   EXPECT_EQ(first, a + 3) << "high addresses go first";
   EXPECT_EQ(count, 5u);
   EXPECT_EQ(take(1), a);
-  hak_pool_unclaim(r, first, count, false);  // the system refused
+  hak_pool_unclaim(r, first, count, HAK_PAGES_KEPT);  // the system refused
   EXPECT_EQ(hak_span_pool.dirty_spans, 7u);
   EXPECT_EQ(take(1), a + 1);
   EXPECT_FALSE(zeroed);
@@ -220,10 +216,10 @@ TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {
   ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, false, &first, &count));
   EXPECT_EQ(first, a + 4);
   EXPECT_EQ(count, 4u);
-  hak_pool_unclaim(r, first, count, true);
+  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
   ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, false, &first, &count));
   EXPECT_EQ(first, a + 2);
-  hak_pool_unclaim(r, first, count, true);
+  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
   EXPECT_FALSE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, false, &first, &count));
 }
 
@@ -259,11 +255,11 @@ TEST_F(SpanPool, OfHugePagesOnlyWholeOnesAreClaimedWhereAsked) {
   ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, true, &first, &count));
   EXPECT_EQ(first, index(before));
   EXPECT_EQ(count, 4 * PAGE_SPANS) << "the three spans behind the last whole one stay";
-  hak_pool_unclaim(r, first, count, true);
+  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
   EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, true, &first, &count));
   ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, false, &first, &count));
   EXPECT_EQ(count, 3u);
-  hak_pool_unclaim(r, first, count, true);
+  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
 }
 
 // --- the model: one state a span, the rules of span_pool.h written down directly ---
@@ -367,7 +363,7 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
       if (chunk < r->first_span / HAK_CHUNK_SPANS || !hak_pool_claim_dirty(r, chunk, 1 + below(20), false, &first, &count)) continue;
       ASSERT_TRUE(model.all(first, count, FREE_DIRTY));
       bool gone = below(4) != 0 && hak_os_decommit(hak_region_address(r, first), count << HAK_SPAN_SHIFT);
-      hak_pool_unclaim(r, first, count, gone);
+      hak_pool_unclaim(r, first, count, gone ? HAK_PAGES_GONE : HAK_PAGES_KEPT);
       model.set(first, count, gone ? FREE_CLEAN : FREE_DIRTY);
     }
     ASSERT_EQ(hak_span_pool.dirty_spans, model.dirty());

@@ -1,0 +1,86 @@
+#include "api/background.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "heap/heap.h"
+#include "large/huge.h"
+#include "os/os.h"
+#include "os/print.h"
+#include "pool/release.h"
+
+#define PERIOD_MS 250
+/* Periods in which nothing happens before it sleeps: longer than anything is kept for being idle. */
+#define QUIET_PERIODS 8
+#define STACK_BYTES ((size_t)64 * HAK_KIB)
+
+static bool running; /* written by the constructor and in children, where there is one thread */
+
+/* Spans taken and returned since the start, and bytes given back: it moves while there is work. */
+static uint64_t activity(void) {
+  return hak_load_relaxed(&hak_os_stats.alloc) + hak_load_relaxed(&hak_os_stats.free) +
+         hak_load_relaxed(&hak_release_stats.purges) + hak_load_relaxed(&hak_os_stats.huge_alloc);
+}
+
+/* Until somebody returns memory to the pool while more is dirty than may stay: see hak_release_over_limit. What was
+ * returned before the word was 1 is looked at once more. */
+static void sleep_until_needed(void) {
+  hak_store_seq(&hak_release_sleeper, 1);
+  if (hak_release_has_work() || hak_huge_has_kept())
+    hak_store_seq(&hak_release_sleeper, 0);
+  else
+    hak_os_futex_wait_ms(&hak_release_sleeper, 1, 0);
+  hak_store_seq(&hak_release_sleeper, 0);
+}
+
+static void *help(void *unused) {
+  (void)unused;
+  uint32_t timer = 0; /* nobody wakes it */
+  uint64_t seen = activity();
+  for (unsigned quiet = 0;;) {
+    hak_os_futex_wait_ms(&timer, 0, PERIOD_MS);
+    uint64_t now_ms = hak_os_now_ms();
+    hak_release_tick(now_ms);
+    hak_heap_help(now_ms);
+    uint64_t next = activity();
+    quiet = next == seen ? quiet + 1 : 0;
+    seen = next;
+    if (quiet < QUIET_PERIODS) continue;
+    sleep_until_needed();
+    quiet = 0;
+  }
+  return NULL;
+}
+
+void hak_background_start(void) {
+  if (hak_config.background == 0 || running) return;
+  int saved = errno;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread's own: the program's handlers are not to run on it */
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  if (pthread_attr_setstacksize(&attributes, hak_max_size(STACK_BYTES, PTHREAD_STACK_MIN)) != 0) errno = 0;
+  pthread_t thread;
+  int error = pthread_create(&thread, &attributes, help, NULL);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  running = error == 0;
+  if (running)
+    pthread_setname_np(thread, "hakmem");
+  else
+    hak_print("hakmem: HAKMEM_BACKGROUND: no thread (%s): memory is given back without it\n", strerror(error));
+  errno = saved;
+}
+
+void hak_background_fork_child(void) {
+  if (!running) return;
+  running = false;
+  hak_store_relaxed(&hak_release_sleeper, 0);
+  hak_background_start();
+}

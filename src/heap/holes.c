@@ -1,0 +1,52 @@
+/* Which slabs' free pages go back, and when. */
+#include "heap/heap.h"
+#include "pool/release.h"
+
+#define SLABS_AT_A_TIME 64 /* each lock is taken for */
+
+/* One slab that may have holes by now. */
+static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, bool at_once) {
+  hak_holes holes;
+  hak_slab_set *set = &h->bins[c].slabs;
+  hak_lock_take(&h->lock);
+  bool claimed = hak_slab_claim_holes(set, s, HAK_TAG(h->id, c), &holes);
+  hak_lock_drop(&h->lock);
+  if (!claimed) return 0;
+  size_t bytes = 0;
+  for (unsigned i = 0; i < holes.count; i++) {
+    if (hak_release_pages((void *)holes.pages[i].start, holes.pages[i].bytes, !at_once) != HAK_PAGES_KEPT)
+      bytes += holes.pages[i].bytes;
+  }
+  hak_outcome outcome = {0};
+  hak_lock_take(&h->lock);
+  outcome.bad = hak_slab_close_holes(set, s, &holes, bytes > 0, &outcome.release_due);
+  hak_lock_drop(&h->lock);
+  if (HAK_UNLIKELY(outcome.bad != NULL)) outcome.verdict = HAK_VERDICT_DOUBLE_FREE;
+  outcome.bad_class = c + 1;
+  hak_outcome_settle(&outcome, "when its class was flushed");
+  return bytes;
+}
+
+static size_t give_some_holes(hak_heap *h, unsigned c, unsigned round, bool at_once) {
+  hak_span *hollow[SLABS_AT_A_TIME];
+  hak_lock_take(&h->lock);
+  unsigned n = hak_slab_find_hollow(&h->bins[c].slabs, c, round, at_once, hollow, SLABS_AT_A_TIME);
+  hak_lock_drop(&h->lock);
+  size_t bytes = 0;
+  for (unsigned i = 0; i < n; i++) bytes += give_holes_of(h, c, hollow[i], at_once);
+  return bytes;
+}
+
+size_t hak_heap_give_holes(hak_heap *h, bool at_once) {
+  hak_lock_take(&h->lock);
+  unsigned round = ++h->hole_rounds;
+  hak_lock_drop(&h->lock);
+  size_t bytes = 0;
+  for (uint64_t spare = hak_load_relaxed(&h->spare_classes); spare != 0; spare &= spare - 1) {
+    unsigned c = hak_ctz64(spare);
+    size_t some;
+    do bytes += some = give_some_holes(h, c, round, at_once);
+    while (some > 0);
+  }
+  return bytes;
+}

@@ -1,0 +1,118 @@
+/* The free pages of slabs in which a few blocks live on. The pages are given back with no lock held: until then their
+ * blocks are claimed, as if they had been handed out, so that the slab stays and nobody gets them.
+ *
+ * `looked` of a slab: free blocks at the last look, the round of that look, and whether there was nothing to gain; on the
+ * last list, the pages that are gone. */
+#include <string.h>
+
+#include "os/os.h"
+#include "pool/span_pool.h"
+#include "slab/slab.h"
+
+#define COUNT_MASK 0x1fffu /* a span holds 4,096 blocks at most */
+#define ROUND_SHIFT 13
+#define ROUND_MASK 0x3u
+#define HOPELESS 0x8000u
+
+/* Slabs looked at for a class each time: what takes longer goes on when those have changed lists. */
+#define LOOKS_MAX 512
+/* Half-free slabs have whole pages free only where few blocks lie on a page. */
+#define HALF_FREE_BLOCK_MIN 2048
+
+static unsigned look(hak_span *list, unsigned round, bool at_once, hak_span **out, unsigned capacity) {
+  unsigned found = 0, looks = 0;
+  for (hak_span *s = list; s != NULL && found < capacity && looks < LOOKS_MAX; s = s->next, looks++) {
+    unsigned seen = s->looked, now = s->free_count | (round & ROUND_MASK) << ROUND_SHIFT;
+    bool same = (seen & COUNT_MASK) == s->free_count;
+    if (same && (seen & HOPELESS) != 0) continue;
+    bool idle = same && (seen >> ROUND_SHIFT & ROUND_MASK) != (round & ROUND_MASK);
+    if (idle || at_once)
+      out[found++] = s;
+    else
+      s->looked = (uint16_t)now;
+  }
+  return found;
+}
+
+unsigned hak_slab_find_hollow(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
+                              unsigned capacity) {
+  unsigned found = look(set->lists[3], round, at_once, out, capacity);
+  if (hak_class_size(class_code) >= HALF_FREE_BLOCK_MIN)
+    found += look(set->lists[2], round, at_once, out + found, capacity - found);
+  return found;
+}
+
+/* First block >= from whose being free is `wanted`, or blocks. */
+static unsigned next_block(const hak_span *s, unsigned from, bool wanted) {
+  while (from < s->blocks) {
+    uint64_t word = wanted ? s->bits[from / 64] : ~s->bits[from / 64];
+    word &= ~(uint64_t)0 << (from % 64);
+    if (word != 0) return (unsigned)hak_min_size(from / 64 * 64 + hak_ctz64(word), s->blocks);
+    from = from / 64 * 64 + 64;
+  }
+  return s->blocks;
+}
+
+static void claim(hak_span *s, unsigned from, unsigned to, hak_holes *out) {
+  for (unsigned i = from; i < to; i++) {
+    uint64_t mask = (uint64_t)1 << (i % 64);
+    out->claimed[i / 64] |= mask;
+    s->bits[i / 64] &= ~mask;
+    if (s->bits[i / 64] == 0) s->summary &= ~((uint64_t)1 << (i / 64));
+  }
+  s->free_count = (uint16_t)(s->free_count - (to - from));
+}
+
+/* Whoever takes blocks of a slab with holes will touch them: all its pages count as back. */
+void hak_slab_left_hollow(hak_slab_set *set, hak_span *s) {
+  if (s->list != HAK_HOLLOW_LIST) {
+    hak_store_relaxed(&set->hollow, set->hollow - 1);
+    return;
+  }
+  hak_sub_relaxed(&hak_span_pool.hole_pages, s->looked);
+  s->looked = 0;
+}
+
+bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, hak_holes *out) {
+  bool there = s->tag == tag && s->head == s && (s->list == 2 || s->list == 3) && s != set->carving;
+  if (!there || s->carved != s->blocks) return false;
+  size_t page = hak_os_page_size(), size = hak_class_size(s->class_code);
+  memset(out, 0, sizeof *out);
+  unsigned end;
+  for (unsigned at = 0; (at = next_block(s, at, true)) < s->blocks && out->count < HAK_HOLES_MAX; at = end) {
+    end = next_block(s, at, false);
+    uintptr_t from = hak_align_up(s->start + at * size, page), to = hak_align_down(s->start + end * size, page);
+    if (from >= to) continue;
+    out->pages[out->count].start = from;
+    out->pages[out->count++].bytes = to - from;
+    claim(s, at, end, out);
+  }
+  if (out->count == 0) {
+    s->looked = (uint16_t)(s->free_count | HOPELESS);
+    return false;
+  }
+  hak_slab_settle(set, s);
+  return true;
+}
+
+void *hak_slab_close_holes(hak_slab_set *set, hak_span *s, const hak_holes *holes, bool gone, bool *release_due) {
+  void *twice = NULL;
+  for (unsigned w = 0; w < ((unsigned)s->blocks + 63) / 64; w++) {
+    uint64_t again = s->bits[w] & holes->claimed[w], back = holes->claimed[w] & ~again;
+    if (again != 0) twice = (void *)(s->start + (w * 64 + hak_ctz64(again)) * hak_class_size(s->class_code));
+    if (back == 0) continue;
+    s->free_count = (uint16_t)(s->free_count + hak_popcount64(back));
+    s->bits[w] |= back;
+    s->summary |= (uint64_t)1 << w;
+  }
+  bool ends = s->free_count == s->carved; /* and is the pool's, and perhaps somebody else's, after the next line */
+  hak_slab_settle_after_put(set, s, release_due);
+  if (ends || !gone) return twice;
+  hak_slab_unlink(set, s);
+  hak_slab_link(set, s, HAK_HOLLOW_LIST);
+  size_t pages = 0;
+  for (unsigned i = 0; i < holes->count; i++) pages += holes->pages[i].bytes / hak_os_page_size();
+  s->looked = (uint16_t)pages;
+  hak_add_relaxed(&hak_span_pool.hole_pages, pages);
+  return twice;
+}

@@ -1,0 +1,197 @@
+// The free pages of slabs in which a few blocks live on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "fake_os.h"
+#include "hak.h"
+
+using testing::IsEmpty;
+
+namespace {
+
+constexpr uint32_t OWNER = 5;
+const size_t PAGE = hak_os_page_size();
+
+class Holes : public testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override {
+    hak_size_class_init(7);
+    fake_os::reset();
+    ASSERT_TRUE(hak_region_init(1 * HAK_GIB));
+    memset(&hak_span_pool, 0, sizeof hak_span_pool);
+    c = hak_class_for(GetParam());
+    size = hak_class_size(c);
+  }
+  void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }
+
+  // All blocks of `slabs` slabs, each filled with a byte of its own; the last slab is carved to its end.
+  void fill(unsigned slabs) {
+    while (set.slabs < slabs || set.carving != nullptr) {
+      void *out[63];
+      unsigned n = hak_slab_set_take(&set, c, OWNER, out, 63);
+      ASSERT_GT(n, 0u);
+      for (unsigned i = 0; i < n; i++) {
+        memset(out[i], mark(out[i]), size);
+        blocks.push_back(static_cast<char *>(out[i]));
+      }
+    }
+  }
+  static int mark(const void *p) { return int(reinterpret_cast<uintptr_t>(p) / 16 % 251 + 1); }
+  // Frees all but each `survive`-th, in random order.
+  void free_most(size_t survive) {
+    std::vector<char *> rest, all;
+    for (size_t i = 0; i < blocks.size(); i++) (i % survive == 7 % survive ? rest : all).push_back(blocks[i]);
+    std::mt19937 random(1);
+    std::shuffle(all.begin(), all.end(), random);
+    for (char *p : all) put(p);
+    blocks = rest;
+  }
+  void put(char *p) { ASSERT_EQ(hak_slab_set_put_one(&set, HAK_TAG(OWNER, c), p, &due), HAK_VERDICT_OK); }
+  std::vector<hak_span *> find(unsigned round, bool at_once) {
+    std::vector<hak_span *> found(64);
+    found.resize(hak_slab_find_hollow(&set, c, round, at_once, found.data(), 64));
+    return found;
+  }
+  bool claim(hak_span *s) { return hak_slab_claim_holes(&set, s, HAK_TAG(OWNER, c), &holes); }
+  size_t give_back() {
+    size_t bytes = 0;
+    for (unsigned i = 0; i < holes.count; i++) {
+      EXPECT_TRUE(hak_os_decommit(reinterpret_cast<void *>(holes.pages[i].start), holes.pages[i].bytes));
+      bytes += holes.pages[i].bytes;
+    }
+    return bytes;
+  }
+  void expect_survivors() {
+    for (const char *p : blocks)
+      for (size_t i = 0; i < size; i++) ASSERT_EQ(static_cast<unsigned char>(p[i]), mark(p)) << i;
+  }
+  size_t free_blocks() const {
+    size_t n = 0;
+    for (const hak_span *list : set.lists)
+      for (const hak_span *s = list; s != nullptr; s = s->next) n += s->free_count;
+    return n;
+  }
+
+  unsigned c;
+  size_t size;
+  hak_slab_set set = {};
+  std::vector<char *> blocks;
+  hak_holes holes;
+  bool due = false;
+};
+
+TEST_P(Holes, PagesWithoutALiveBlockGoAndComeBackAsBlocks) {
+  fill(8);
+  free_most(std::max<size_t>(4, 3 * PAGE / size * 16 / 10));
+  size_t free_before = free_blocks(), hollow = set.hollow;
+  EXPECT_GT(hollow, 0u);
+  size_t given = 0, slabs = 0;
+  for (hak_span *s : find(1, true)) {
+    if (!claim(s)) continue;
+    slabs++;
+    given += give_back();
+    EXPECT_EQ(hak_slab_close_holes(&set, s, &holes, true, &due), nullptr);
+    EXPECT_EQ(s->list, HAK_HOLLOW_LIST);
+  }
+  EXPECT_GT(given, 8 * PAGE);
+  EXPECT_EQ(hak_span_pool.hole_pages, given / PAGE);
+  EXPECT_EQ(set.hollow, hollow - slabs);
+  EXPECT_EQ(free_blocks(), free_before) << "no block is lost";
+  expect_survivors();
+  EXPECT_THAT(find(2, true), IsEmpty()) << "not looked at again";
+  // All of it can be used again, and be freed to the end.
+  for (size_t left = free_before; left > 0;) {
+    void *out[63];
+    unsigned n = hak_slab_set_take_free(&set, c, out, 63);
+    ASSERT_GT(n, 0u);
+    for (unsigned i = 0; i < n; i++) {
+      memset(out[i], mark(out[i]), size);
+      blocks.push_back(static_cast<char *>(out[i]));
+    }
+    left -= n;
+  }
+  EXPECT_EQ(hak_span_pool.hole_pages, 0u);
+  expect_survivors();
+  for (char *p : std::vector<char *>(blocks)) put(p);
+  EXPECT_EQ(set.slabs, 0u);
+  EXPECT_EQ(set.hollow, 0u);
+}
+
+TEST_P(Holes, OnlySlabsThatRest) {
+  fill(8);
+  free_most(64);
+  EXPECT_THAT(find(1, false), IsEmpty()) << "seen for the first time";
+  EXPECT_THAT(find(1, false), IsEmpty()) << "the same round";
+  auto found = find(2, false);
+  ASSERT_FALSE(found.empty());
+  hak_span *touched = found.front();
+  // A block of one comes back: it has not rested.
+  auto p = std::find_if(blocks.begin(), blocks.end(), [&](char *q) { return hak_region_span(&hak_main_region, q) == touched; });
+  if (p != blocks.end()) {
+    put(*p);
+    blocks.erase(p);
+    auto now = find(3, false);
+    EXPECT_EQ(std::count(now.begin(), now.end(), touched), 0);
+  }
+}
+
+// While the system works no lock is held: blocks come back, the slab would be empty, a block is freed twice.
+TEST_P(Holes, TheSlabStaysWhileItsPagesGo) {
+  fill(4);
+  free_most(std::max<size_t>(8, 4 * PAGE / size * 8));
+  for (hak_span *s : find(1, true)) {
+    if (!claim(s)) continue;
+    size_t slabs = set.slabs;
+    for (auto p = blocks.begin(); p != blocks.end();) {
+      bool here = hak_region_span(&hak_main_region, *p) == s;
+      if (here) put(*p);
+      p = here ? blocks.erase(p) : p + 1;
+    }
+    EXPECT_EQ(set.slabs, slabs) << "its blocks are not all back";
+    EXPECT_NE(s->tag, HAK_TAG_NONE);
+    give_back();
+    EXPECT_EQ(hak_slab_close_holes(&set, s, &holes, true, &due), nullptr);
+    EXPECT_EQ(s->tag, HAK_TAG_NONE) << "now it is the pool's";
+    EXPECT_EQ(set.slabs, slabs - 1);
+    EXPECT_EQ(hak_span_pool.hole_pages, 0u);
+    return;
+  }
+  FAIL() << "no slab had holes";
+}
+
+TEST_P(Holes, ABlockFreedTwiceMeanwhileIsTold) {
+  fill(4);
+  free_most(std::max<size_t>(8, 4 * PAGE / size * 8));
+  for (hak_span *s : find(1, true)) {
+    if (!claim(s)) continue;
+    unsigned w = 0;
+    while (holes.claimed[w] == 0) w++;
+    char *freed = reinterpret_cast<char *>(s->start) + (w * 64 + hak_ctz64(holes.claimed[w])) * size;
+    size_t before = s->free_count + 1u;
+    put(freed);
+    for (uint64_t word : holes.claimed) before += size_t(hak_popcount64(word));
+    EXPECT_EQ(hak_slab_close_holes(&set, s, &holes, true, &due), freed);
+    EXPECT_EQ(s->free_count, before - 1) << "counted once";
+    return;
+  }
+  FAIL() << "no slab had holes";
+}
+
+TEST_P(Holes, ASlabThatIsGoneOrAnothersIsLeftAlone) {
+  fill(4);
+  free_most(64);
+  auto found = find(1, true);
+  ASSERT_FALSE(found.empty());
+  EXPECT_FALSE(hak_slab_claim_holes(&set, found[0], HAK_TAG(OWNER + 1, c), &holes));
+  for (char *p : std::vector<char *>(blocks)) put(p);
+  for (hak_span *s : found) EXPECT_FALSE(claim(s));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Holes, testing::Values(16, 48, 400, 1024, 3000, 8192));
+
+}  // namespace
