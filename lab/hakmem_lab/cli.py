@@ -18,6 +18,8 @@ COMMANDS = {
     "tail": "Latency of single malloc and free calls, by percentile.",
     "record": "Write down what a program allocates.",
     "replay": "Run a recorded trace under each allocator.",
+    "explain": "Where every resident byte of a process is.",
+    "top": "Live figures of processes; metrics for Prometheus.",
     "scorecard": "Write docs/scorecard.md from what was measured.",
     "peers": "Build, list and link other allocators.",
     "pgo": "Build with a profile, and measure what it gains.",

@@ -1,0 +1,194 @@
+"""`hakmem top`: live figures of processes under hakmem, for eyes, scripts and Prometheus."""
+
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+
+from hakmem_lab import live_view
+from hakmem_lab.documents import check_output, write_json, write_text
+from hakmem_lab.errors import LabError
+from hakmem_lab.live_figures import (
+    ClassRow,
+    Look,
+    Row,
+    class_rows,
+    look_at_all,
+    row,
+)
+from hakmem_lab.options import json_option
+from hakmem_lab.tables import make_console
+
+NO_PAGE = "no process has a statistics page: start one with HAKMEM_STATS_PAGE=1"
+
+
+def check_metrics_file(
+    context: click.Context, parameter: click.Parameter, path: str | None
+) -> str | None:
+    if path not in (None, "-"):
+        check_output(context, parameter, Path(path))
+    return path
+
+
+@click.command(short_help="Live figures of processes; metrics for Prometheus.")
+@click.option("--once", is_flag=True, help="One table of two looks, --interval apart, and end.")
+@click.option(
+    "--interval",
+    "interval_s",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    metavar="SECONDS",
+    help="Between two looks.",
+)
+@json_option()
+@click.option(
+    "--prometheus",
+    "metrics_path",
+    metavar="FILE",
+    callback=check_metrics_file,
+    help="Write one look as OpenMetrics text, to stdout with -, and end.",
+)
+@click.option(
+    "--serve", "port", type=click.IntRange(1, 65535), metavar="PORT",
+    help="Serve metrics to Prometheus at http://ADDRESS:PORT/metrics, until stopped.",
+)  # fmt: skip
+@click.option(
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    help="Of --serve.",
+)
+@click.argument("pid", required=False, type=click.IntRange(1))
+def top(
+    once: bool,
+    interval_s: float,
+    json_path: Path | None,
+    metrics_path: str | None,
+    port: int | None,
+    address: str,
+    pid: int | None,
+) -> None:
+    """Show processes that were started with HAKMEM_STATS_PAGE=1: all, or PID.
+
+    Memory by what it holds, rates, hit rates by size class, purges and budgets. Nothing is asked
+    of the processes: what is shown is read from their statistics pages.
+    """
+    chosen = [
+        name
+        for name, given in (
+            ("--once", once),
+            ("--prometheus", metrics_path is not None),
+            ("--serve", port is not None),
+        )
+        if given
+    ]
+    if len(chosen) > 1:
+        raise LabError(f"{chosen[0]} and {chosen[1]} exclude each other", 2)
+    if json_path is not None and not once:
+        raise LabError("--json is for --once", 2)
+    if metrics_path is not None:
+        write_metrics(metrics_path, pid)
+    elif port is not None:
+        serve(address, port, pid)
+    elif once:
+        show_once(pid, interval_s, json_path)
+    else:
+        watch(pid, interval_s)
+
+
+def write_metrics(path: str, pid: int | None) -> None:
+    from hakmem_lab import metrics
+
+    text = metrics.text(pid)
+    if path == "-":
+        click.echo(text, nl=False)
+    else:
+        write_text(Path(path), text)
+
+
+def serve(address: str, port: int, pid: int | None) -> None:
+    from prometheus_client import start_http_server
+
+    from hakmem_lab import metrics
+
+    if pid is not None:
+        look_at_all(pid)
+    try:
+        server, thread = start_http_server(port, address, metrics.registry(pid))
+    except OSError as error:
+        raise LabError(f"--serve: {address}:{port}: {error.strerror}") from error
+    click.echo(f"http://{address}:{port}/metrics", err=True)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
+    server.shutdown()
+    thread.join()
+
+
+def show_once(pid: int | None, interval_s: float, json_path: Path | None) -> None:
+    before = look_at_all(pid)
+    if not before:
+        raise LabError(NO_PAGE)
+    time.sleep(interval_s)
+    now = look_at_all(pid)
+    if not now:
+        raise LabError(NO_PAGE)
+    rows, classes = compared(now, before, pid)
+    console = make_console()
+    console.print(picture(rows, classes, console.width))
+    if json_path is not None:
+        write_json(json_path, "top", live_view.document(rows, classes))
+
+
+def compared(
+    now: dict[int, Look], before: dict[int, Look], pid: int | None
+) -> tuple[list[Row], list[ClassRow]]:
+    """Most resident memory first."""
+    rows = [row(look, before.get(each)) for each, look in now.items()]
+    rows.sort(key=lambda each: -each.rss)
+    classes = class_rows(now[pid], before.get(pid)) if pid is not None else []
+    return rows, classes
+
+
+def picture(rows: list[Row], classes: list[ClassRow], width: int) -> RenderableType:
+    parts: list[RenderableType] = [live_view.process_table(rows, width)]
+    if classes:
+        parts.append(live_view.class_table(classes, rows[0].front_metrics))
+    return Group(*parts) if rows else NO_PAGE
+
+
+def watch(pid: int | None, interval_s: float) -> None:
+    """Until Ctrl-C, or the end of the one process."""
+    console = make_console()
+    before: dict[int, Look] = {}
+    now = look_at_all(pid)
+    try:
+        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as view:
+            while True:
+                show(console, view, now, before, pid)
+                time.sleep(interval_s)
+                before, now = now, look_at_all(pid)
+    except KeyboardInterrupt:
+        return
+    except LabError:
+        if pid is None or Path(f"/proc/{pid}").exists():
+            raise
+        print(f"hakmem top: process {pid} has ended", file=sys.stderr)
+
+
+def show(
+    console: Console, view: Live, now: dict[int, Look], before: dict[int, Look], pid: int | None
+) -> None:
+    rows, classes = compared(now, before, pid)
+    shown = picture(rows, classes, console.width)
+    if console.is_terminal:
+        view.update(shown, refresh=True)
+    else:
+        console.print(shown)
