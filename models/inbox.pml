@@ -5,7 +5,8 @@
  * mirrors src/heap/remote.c: packet->next = (hak_packet *)(old & ~INBOX_WEIGHT_MASK);
  * mirrors src/heap/remote.c: weight = hak_min_size((old & INBOX_WEIGHT_MASK) + own, INBOX_WEIGHT_MASK);
  * mirrors src/heap/remote.c: } while (!hak_cas_weak_seq(&owner->inbox, &old, new));
- * mirrors src/heap/remote.c: else if (waiting >= BACKLOG_WEIGHT && hak_lock_try(&owner->lock))
+ * mirrors src/heap/remote.c: while (waiting >= BACKLOG_WEIGHT && hak_lock_try(&owner->lock)) {
+ * mirrors src/heap/remote.c: waiting = (unsigned)(hak_or_seq(&owner->inbox, 0) & INBOX_WEIGHT_MASK);
  * mirrors src/heap/remote.c: uintptr_t all = hak_exchange_seq(&heap->inbox, 0);
  * mirrors src/heap/remote.c: hak_packet *next = packet->next;
  * mirrors src/heap/refill.c: if (hak_remote_pending(h)) hak_remote_drain_locked(h, true, &outcome, &emptied);
@@ -17,6 +18,7 @@
  * mutant NEXT_READ_LATE: assertion | the drainer reads a packet's link after it chained the packet with the emptied ones
  * mutant HOME_TOO_EARLY: assertion | a packet goes home before its block is taken from it
  * mutant NO_BACKLOG_DRAIN: assertion | no sender drains
+ * mutant NO_SECOND_LOOK: assertion | a sender that has drained does not look again when it has dropped the lock
  * mutant WEIGHT_WRAPS: assertion | the weight does not saturate */
 #include "common.inc"
 
@@ -30,7 +32,8 @@ byte next[CELLS], content[CELLS];
 bool at_home[CELLS] = true;
 byte slow, in_slabs;
 byte returned[BLOCKS]; /* how often a block went back into its slab */
-bool refused;          /* a sender with a backlog found the lock taken */
+bool draining;         /* the one with the lock is a sender that drains */
+bool refused;          /* a sender with a backlog found that somebody else had it: the owner, or one that frees directly */
 byte ended;
 
 inline put(block) {
@@ -108,7 +111,6 @@ inline push() {
 
 proctype sender(byte first) {
   byte block, cell, old, old_weight, heavier, all, following, emptied = NONE;
-  bool got;
   for (block : first .. first + 1) {
     atomic {
       if
@@ -127,20 +129,30 @@ proctype sender(byte first) {
        content[cell] = block;
        push();
 #ifndef NO_BACKLOG_DRAIN
-       if
+       do
        :: heavier >= BACKLOG ->
 #ifdef DRAIN_WITHOUT_LOCK
           drain_locked();
-          send_home()
+          send_home();
+          break
 #else
-          TRY(slow, got);
-          if
-          :: got -> drain_locked(); DROP(slow); send_home()
-          :: else -> refused = true
-          fi
+          atomic {
+            if
+            :: slow == 0 -> slow = 1 + _pid; draining = true
+            :: else -> refused = refused || !draining; break
+            fi
+          };
+          drain_locked();
+          atomic { assert(slow == 1 + _pid); slow = 0; draining = false };
+          send_home();
+#ifdef NO_SECOND_LOOK
+          break
+#else
+          heavier = weight
 #endif
-       :: else
-       fi
+#endif
+       :: else -> break
+       od
 #endif
     fi
   }

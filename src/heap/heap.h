@@ -38,6 +38,7 @@ typedef struct hak_bin {
   uint16_t usable;         /* slots of the loaded magazine in use: its NULL sits at slot 63 - usable */
   uint16_t batch;          /* blocks the next refill takes */
   uint32_t activity;       /* refills and flushes since the last tick */
+  uint32_t young;          /* blocks still to be taken one by one before the class has a magazine */
   struct hak_packet *returned; /* packets of this class taken from the inbox and not yet loaded */
   /* slow lock */
   hak_slab_set slabs;

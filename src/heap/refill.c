@@ -31,6 +31,11 @@
 #define LENDERS_MAX 16 /* heaps asked before a new slab is made */
 
 #define BATCH_FIRST 4
+
+/* A thread that allocates a little and then sleeps must not keep a magazine, blocks and a slab a class. So the first blocks
+ * of a class are taken and freed one by one, and no empty slab is kept for them; but for the process's first heap, which
+ * is most programs' only one. */
+#define YOUNG_TAKES 8
 /* The clock is read every 64 slow paths, and in one that comes some 20 ms after it was read last. */
 #define TICK_MASK 63
 #define CLOCK_TICKS 50000000
@@ -38,6 +43,8 @@
 /* Slabs with few blocks are looked at more often while they are much of what is held. */
 #define HOLLOW_MUCH ((size_t)8 * HAK_MIB)
 #define HOLLOW_MS 50
+
+#define FIRST_THREAD_ID (HAK_EMERGENCY_ID + 1)
 
 static uint32_t first_capacity(unsigned class_code) {
   size_t size = hak_class_size(class_code);
@@ -61,6 +68,7 @@ void hak_heap_init_bins(hak_heap *h) {
     bin->full_count = 0;
     bin->capacity = first_capacity(c);
     bin->batch = BATCH_FIRST;
+    bin->young = h->id <= FIRST_THREAD_ID || is_pinned(c) ? 0 : YOUNG_TAKES;
   }
 }
 
@@ -160,7 +168,7 @@ static void widen(hak_heap *h, unsigned c, unsigned usable) {
 
 bool hak_heap_push_full(hak_heap *h, unsigned c) {
   hak_bin *bin = &h->bins[c];
-  if (bin->magazine == NULL) return load_first(h, c);
+  if (bin->magazine == NULL) return bin->young == 0 && load_first(h, c);
   if (bin->usable < SLOTS) {
     unsigned usable = (unsigned)hak_min_size(bin->capacity, SLOTS);
     if (usable <= bin->usable) return false;
@@ -213,6 +221,19 @@ static void flush_oldest(hak_heap *h, unsigned c) {
   memmove(first, first + n, (count - n) * sizeof *first);
   h->front->top[c] -= n;
   flush_blocks(h, c, oldest, n);
+}
+
+void hak_heap_trim_slabs_locked(hak_heap *h, uint64_t classes, hak_outcome *outcome) {
+  for (; classes != 0; classes &= classes - 1)
+    hak_slab_set_trim(&h->bins[hak_ctz64(classes)].slabs, &outcome->release_due);
+}
+
+static void trim_slabs(hak_heap *h, uint64_t classes) {
+  hak_outcome outcome = {0};
+  hak_lock_take(&h->lock);
+  hak_heap_trim_slabs_locked(h, classes, &outcome);
+  hak_lock_drop(&h->lock);
+  hak_outcome_settle(&outcome, "when caches were trimmed");
 }
 
 /* Doubles what the class may cache, if the heap has not grown enough. */
@@ -327,6 +348,16 @@ static void *take_one(hak_heap *h, unsigned c) {
 
 void *hak_heap_alloc_unowned(unsigned c) { return take_one(&hak_emergency_heap, c); }
 
+/* Takes one block of a class that has no magazine yet; NULL: it is time it had one. */
+static void *take_young(hak_heap *h, unsigned c) {
+  hak_bin *bin = &h->bins[c];
+  if (HAK_LIKELY(bin->young == 0)) return NULL;
+  bin->young--;
+  bin->activity++;
+  hak_heap_tick(h, c, hak_os_ticks());
+  return take_one(h, c);
+}
+
 void *hak_heap_alloc(hak_heap *h, unsigned c) {
   bool front_on = hak_config.hot_ring_enable != 0;
   if (HAK_LIKELY(front_on)) {
@@ -337,7 +368,7 @@ void *hak_heap_alloc(hak_heap *h, unsigned c) {
       else
         h->counts[c].misses++;
     }
-    if (p != NULL) return p;
+    if (p != NULL || (p = take_young(h, c)) != NULL) return p;
     if (HAK_LIKELY(refill(h, c))) return hak_front_pop_class(h->front, c);
   } else {
     hak_heap_tick(h, c, hak_os_ticks()); /* there are no refills to count time by */
@@ -377,6 +408,7 @@ void hak_heap_free_own(hak_heap *h, void *p, unsigned c) {
   if (((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) == 0) {
     if (!hak_heap_make_room(h, c)) {
       hak_heap_free_direct(h, p, c);
+      if (h->bins[c].young != 0) trim_slabs(h, (uint64_t)1 << c);
       return;
     }
     top = front->top[c] + 1;
@@ -389,6 +421,7 @@ void hak_heap_free_own(hak_heap *h, void *p, unsigned c) {
 void hak_heap_prewarm(hak_heap *h, unsigned c, unsigned blocks) {
   hak_bin *bin = &h->bins[c];
   size_t needed = ((size_t)blocks + SLOTS - 1) / SLOTS * SLOTS;
+  bin->young = 0;
   if (is_pinned(c))
     blocks = (unsigned)hak_min_size(blocks, bin->capacity); /* a pinned capacity is not exceeded */
   else
@@ -448,19 +481,10 @@ void hak_heap_slim(hak_heap *h) {
   hak_remote_send_open(h);
 }
 
-void hak_heap_trim_slabs_locked(hak_heap *h, uint64_t classes, hak_outcome *outcome) {
-  for (; classes != 0; classes &= classes - 1)
-    hak_slab_set_trim(&h->bins[hak_ctz64(classes)].slabs, &outcome->release_due);
-}
-
 void hak_heap_trim(hak_heap *h) {
   hak_heap_flush_all(h);
   if (hak_remote_pending(h)) hak_remote_drain(h);
-  hak_outcome outcome = {0};
-  hak_lock_take(&h->lock);
-  hak_heap_trim_slabs_locked(h, ~(uint64_t)0 >> (64 - HAK_FRONT_CLASSES), &outcome);
-  hak_lock_drop(&h->lock);
-  hak_outcome_settle(&outcome, "when caches were trimmed");
+  trim_slabs(h, ~(uint64_t)0 >> (64 - HAK_FRONT_CLASSES));
 }
 
 /* Memory-lean mode: an idle class keeps nothing. */
@@ -468,13 +492,9 @@ static void retire(hak_heap *h, unsigned c) {
   hak_bin *bin = &h->bins[c];
   empty_bin(h, c);
   shrink_capacity(h, c);
-  hak_outcome outcome = {0};
-  hak_lock_take(&h->lock);
-  uint32_t slabs = bin->slabs.slabs;
-  hak_heap_trim_slabs_locked(h, (uint64_t)1 << c, &outcome);
-  if (bin->slabs.slabs < slabs) hak_os_count(&hak_os_stats.lean_retire);
-  hak_lock_drop(&h->lock);
-  hak_outcome_settle(&outcome, "when caches were trimmed");
+  uint32_t slabs = hak_load_relaxed(&bin->slabs.slabs);
+  trim_slabs(h, (uint64_t)1 << c);
+  if (hak_load_relaxed(&bin->slabs.slabs) < slabs) hak_os_count(&hak_os_stats.lean_retire);
 }
 
 /* Classes that neither refilled nor flushed for a while give half of their stacked magazines back, and half of their

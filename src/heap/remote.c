@@ -42,6 +42,16 @@ static void drain_and_drop(hak_heap *heap) {
   hak_outcome_settle(&outcome, "in a batch freed by another thread");
 }
 
+/* For an owner that may sleep. Of two senders one may find the lock taken by the other, which has emptied the inbox before,
+ * and go on: so the other looks once more when it has dropped the lock. By a read-modify-write: either it finds the packet,
+ * or the packet's push reads from it and the sender then finds the lock dropped. */
+static void drain_backlog(hak_heap *owner, unsigned waiting) {
+  while (waiting >= BACKLOG_WEIGHT && hak_lock_try(&owner->lock)) {
+    drain_and_drop(owner);
+    waiting = (unsigned)(hak_or_seq(&owner->inbox, 0) & INBOX_WEIGHT_MASK);
+  }
+}
+
 static void send(hak_packet *packet) {
   hak_heap *owner = hak_heap_by_id(packet->owner);
   HAK_SCHEDULE_POINT("send: before push");
@@ -51,8 +61,8 @@ static void send(hak_packet *packet) {
    * other, so no packet is left behind in a parked heap. */
   if (hak_load_seq(&owner->state) != HAK_HEAP_ACTIVE)
     hak_remote_drain(owner);
-  else if (waiting >= BACKLOG_WEIGHT && hak_lock_try(&owner->lock))
-    drain_and_drop(owner); /* where the lock is taken the owner is awake, or another sender at it */
+  else
+    drain_backlog(owner, waiting); /* where the owner has the lock it is awake */
 }
 
 static hak_packet **open_slot(hak_heap *self, uint32_t owner) { return &self->open[owner % HAK_OPEN_PACKETS]; }
@@ -280,4 +290,5 @@ void hak_remote_drain(hak_heap *heap) {
   HAK_SCHEDULE_POINT("drain: before lock");
   hak_lock_take(&heap->lock);
   drain_and_drop(heap);
+  drain_backlog(heap, (unsigned)(hak_or_seq(&heap->inbox, 0) & INBOX_WEIGHT_MASK));
 }

@@ -47,6 +47,29 @@ void free_all(const std::vector<void *> &blocks) {
 // Settings that a heap reads when it is made: changed before, seen by a thread with a heap of its own.
 void in_new_thread(const std::function<void()> &body) { std::thread(body).join(); }
 
+// A thread that allocates a little keeps no magazine, no block and no slab.
+TEST_F(Front, YoungClassesKeepNothing) {
+  in_new_thread([] {
+    constexpr size_t SIZE = 5000;
+    hak_heap *h = self();
+    if (h->id <= HAK_EMERGENCY_ID + 1) return;  // the process's first heap is not young
+    for (hak_bin &bin : h->bins) bin.young = 8;  // whoever had the heap before
+    hak_heap_trim(h);
+    hak_bin &bin = bin_of(SIZE);
+    ASSERT_EQ(bin.magazine, nullptr);
+    for (int round = 0; round < 2; round++) {
+      auto blocks = alloc_many(SIZE, 4);
+      EXPECT_EQ(bin.magazine, nullptr);
+      EXPECT_EQ(bin.slabs.slabs, 1u);
+      free_all(blocks);
+      if (round == 0) EXPECT_EQ(bin.slabs.slabs, 0u) << "not even the empty one";
+    }
+    free_all(alloc_many(SIZE, 1));
+    EXPECT_NE(bin.magazine, nullptr) << "the ninth";
+    EXPECT_GT(cached(SIZE), 0u);
+  });
+}
+
 TEST_F(Front, FreshThreadsAreIdleUntilTheFirstCall) {
   in_new_thread([] {
     hak_front &front = hak_tls_front;
