@@ -113,7 +113,8 @@ void *bench_map(size_t bytes) {
     return memory;
 }
 
-uint64_t bench_resident_kb(void) {
+/* /proc/self/statm would be cheaper, but since Linux 6.2 it is off by up to 64 pages a CPU. */
+static uint64_t status_kb(const char *name) {
     char text[4096];
     int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
@@ -121,8 +122,18 @@ uint64_t bench_resident_kb(void) {
     close(fd);
     if (length <= 0) return 0;
     text[length] = '\0';
-    const char *line = strstr(text, "VmRSS:");
-    return line != NULL ? strtoull(line + strlen("VmRSS:"), NULL, 10) : 0;
+    const char *line = strstr(text, name);
+    return line != NULL ? strtoull(line + strlen(name), NULL, 10) : 0;
+}
+
+uint64_t bench_resident_kb(void) { return status_kb("VmRSS:"); }
+
+uint64_t bench_peak_kb(void) { return status_kb("VmHWM:"); }
+
+void bench_sleep_us(uint64_t us) {
+    struct timespec left = {(time_t)(us / 1000000), (long)(us % 1000000 * 1000)};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
 }
 
 typedef struct {
@@ -185,4 +196,10 @@ void bench_report(uint64_t ops, uint64_t elapsed_ns, const char *labels_format, 
     double rate = (double)ops / seconds;
     bench_print("Throughput = %.*f ops/s [%s] time=%.3fs\n", rate < 1000 ? 3 : 0, rate, labels,
                 seconds);
+}
+
+void bench_report_rest(uint64_t held_kb, uint64_t rest_ms) {
+    bench_sleep_us(1000 * rest_ms);
+    bench_print("Memory: held_kb=%" PRIu64 " end_kb=%" PRIu64 " peak_kb=%" PRIu64 "\n", held_kb,
+                bench_resident_kb(), bench_peak_kb());
 }

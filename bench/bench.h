@@ -42,6 +42,11 @@ void *bench_map(size_t bytes);
 /* Resident memory of this process now, read without malloc; 0 where /proc cannot be read. */
 uint64_t bench_resident_kb(void);
 
+/* The most that was resident at any time. */
+uint64_t bench_peak_kb(void);
+
+void bench_sleep_us(uint64_t us);
+
 /* Runs `work` on `count` states of `state_bytes` each, one thread a state, all let go at once.
  * Returns the time from the first start to the last end, without creating and ending threads. */
 uint64_t bench_run_threads(uint64_t count, void (*work)(void *state), void *states,
@@ -52,6 +57,10 @@ void bench_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints `Throughput = N ops/s [labels] time=T.TTTs`. */
 void bench_report(uint64_t ops, uint64_t elapsed_ns, const char *labels_format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* After a load with all freed: rests once more, then prints what was held before, and what is held
+ * now, as `Memory: held_kb=… end_kb=… peak_kb=…`. */
+void bench_report_rest(uint64_t held_kb, uint64_t rest_ms);
 
 /* xorshift64: three shifts, and good high bits. The state must never be 0. */
 static inline uint64_t bench_random(uint64_t *state) {

@@ -65,6 +65,7 @@ int main(int argc, char **argv) {
         {"max", "largest block, bytes", 1000, 1, UINT64_C(1) << 30},
         {"round", "replacements by one worker before it hands over", 50000, 1, UINT64_C(1) << 48},
         {"seed", "of the random numbers", 42, 0, UINT64_MAX},
+        {"rest_ms", "after the load, then memory is looked at", 0, 0, 3600000},
     };
     bench_parse(argc, argv, "server churn: workers replace blocks, exit, and hand over their array",
                 args, sizeof args / sizeof args[0]);
@@ -94,7 +95,11 @@ int main(int argc, char **argv) {
                  "threads=%" PRIu64 " iter=%" PRIu64 " slots=%" PRIu64 " min=%" PRIu64
                  " max=%" PRIu64,
                  threads, iters, slots, min, max);
+    uint64_t rest_ms = args[7].value;
+    bench_sleep_us(1000 * rest_ms);
+    uint64_t held_kb = bench_resident_kb();
     for (uint64_t t = 0; t < threads; t++)
         for (uint64_t i = 0; i < slots; i++) free(chains[t].slots[i]);
+    if (rest_ms > 0) bench_report_rest(held_kb, rest_ms);
     return 0;
 }

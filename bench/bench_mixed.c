@@ -47,6 +47,7 @@ int main(int argc, char **argv) {
         {"sessions", "sessions, at least one a thread", 200, 1, UINT64_C(1) << 24},
         {"bytes", "of each document, about", 2000, 1, UINT64_C(1) << 24},
         {"seed", "of the random numbers", 42, 0, UINT64_MAX},
+        {"rest_ms", "after the load, then memory is looked at", 0, 0, 3600000},
     };
     bench_parse(argc, argv, "threads serve requests of several kinds on sessions that survive",
                 args, sizeof args / sizeof args[0]);
@@ -73,6 +74,10 @@ int main(int argc, char **argv) {
                  "threads=%" PRIu64 " requests=%" PRIu64 " sessions=%" PRIu64 " bytes=%" PRIu64
                  " check=%016" PRIx64,
                  threads, requests_each, session_count, args[3].value, sum);
+    uint64_t rest_ms = args[5].value;
+    bench_sleep_us(1000 * rest_ms);
+    uint64_t held_kb = bench_resident_kb();
     for (uint64_t i = 0; i < session_count; i++) server_close(atomic_load(&sessions[i]));
+    if (rest_ms > 0) bench_report_rest(held_kb, rest_ms);
     return 0;
 }

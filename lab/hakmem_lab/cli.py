@@ -15,6 +15,8 @@ COMMANDS = {
     "ab": "Decide between two settings or two libraries.",
     "soak": "Hours of one load: drift of memory, speed and latency.",
     "scale": "What an operation costs as threads, heap or blocks grow.",
+    "memory": "Memory that comes back, or not: loads with bars.",
+    "steady": "System calls of every suite load once it is warm.",
     "tail": "Latency of single malloc and free calls, by percentile.",
     "record": "Write down what a program allocates.",
     "replay": "Run a recorded trace under each allocator.",

@@ -1,0 +1,129 @@
+"""`hakmem steady`: system calls of an operation once a program is warm, for every suite load."""
+
+import csv
+import io
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from hakmem_lab import environment, tables
+from hakmem_lab.documents import write_json, write_text
+from hakmem_lab.errors import LabError
+from hakmem_lab.interruption import only_once
+from hakmem_lab.options import INTERRUPTED, csv_option, json_option, rows_option
+from hakmem_lab.peers import find
+from hakmem_lab.steady_run import BAR, Steady, count_row, strace_problem
+from hakmem_lab.suite import Row, catalogue, pick
+from hakmem_lab.suite_session import clean_environment
+
+COLUMNS = (
+    "row", "operations", "seconds", "own_calls", "own_per_op", "all_calls", "all_per_op", "verdict",
+)  # fmt: skip
+
+
+@click.command()
+@rows_option("Rows of the suites")
+@click.option(
+    "--seconds",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(0.01),
+    help="How long the long run of a row is, about.",
+)
+@click.option("--strace/--no-strace", default=True, show_default=True, help="Count all calls too.")
+@csv_option()
+@json_option()
+def steady(
+    wanted: tuple[str, ...],
+    seconds: float,
+    strace: bool,
+    csv_path: Path | None,
+    json_path: Path | None,
+) -> None:
+    """Count what a long run of each suite load does beyond a short one, under hakmem.
+
+    The verdict is on hakmem's own calls of mmap and madvise: less than 1e-8 an operation. Beside
+    them, where strace may be used, all calls: those of the program and its threads as well. Ends
+    with status 1 when a row is above that, or could not be counted.
+    """
+    console = tables.make_console()
+    rows = [row for row in pick(catalogue(), wanted or ("*",), "--rows") if row.program]
+    rows = [row for row in rows if row.scales and "/" not in row.program]
+    hakmem = find("hakmem")
+    if not hakmem.usable:
+        raise LabError(hakmem.problem)
+    if strace and (why := strace_problem()):
+        console.print(f"note: hakmem's own counters alone: {why}", soft_wrap=True)
+        strace = False
+    found: list[Steady] = []
+    interrupted = False
+    with clean_environment(), only_once():
+        console.print(tables.facts_table(environment.describe() | {"hakmem": str(hakmem)}))
+        try:
+            measure(console, rows, lambda row: found.append(
+                count_row(row, hakmem, seconds, strace)))  # fmt: skip
+        except KeyboardInterrupt:
+            interrupted = True
+    if found:
+        console.print(table_of(found))
+    if csv_path is not None:
+        write_csv(csv_path, found)
+    if json_path is not None:
+        entries = [asdict(one) | {"verdict": one.verdict} for one in found]
+        write_json(json_path, "steady", {"seconds": seconds, "rows": entries})
+    if interrupted:
+        console.print(f"interrupted after {len(found)} of {len(rows)} rows")
+        raise SystemExit(INTERRUPTED)
+    if any(one.problem or one.verdict == "MISSED" for one in found):
+        raise SystemExit(1)
+
+
+def measure(console: Console, rows: list[Row], count) -> None:
+    with tables.progress_line(console, "rows", len(rows)) as progress:
+        for row in rows:
+            progress.update(progress.task_ids[0], now=row.name)
+            count(row)
+            progress.update(progress.task_ids[0], advance=1)
+
+
+def line_of(one: Steady) -> tuple[str, ...]:
+    long, short = one.long, one.short
+    if long is None or short is None:
+        return (one.row.name, *[""] * (len(COLUMNS) - 2), one.verdict)
+    every = "" if long.total is None or short.total is None else str(long.total - short.total)
+    return (
+        one.row.name,
+        f"{long.operations - short.operations:.0f}",
+        f"{long.seconds:.1f}",
+        str(long.own - short.own),
+        rate(one.per_operation("own")),
+        every,
+        rate(one.per_operation("total")),
+        one.verdict,
+    )
+
+
+def rate(value: float | None) -> str:
+    return "" if value is None else f"{value:.1e}" if value else "0"
+
+
+def table_of(found: list[Steady]) -> Table:
+    table = tables.plain_table(f"System calls beyond a short run: hakmem's own below {BAR:g} an "
+                               "operation")  # fmt: skip
+    for title in COLUMNS:
+        left = title in ("row", "verdict")
+        table.add_column(title.replace("_", " "), justify="left" if left else "right")
+    for one in found:
+        table.add_row(*line_of(one))
+    return table
+
+
+def write_csv(path: Path, found: list[Steady]) -> None:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(line_of(one) for one in found)
+    write_text(path, out.getvalue())

@@ -1,0 +1,123 @@
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import compile_c
+
+from hakmem_lab import steady_run
+from hakmem_lab.cli import main
+from hakmem_lab.peers import find
+from hakmem_lab.steady_run import Counted, Steady, count_row
+from hakmem_lab.suite import Row, catalogue
+
+ROW = Row("mixed", "mixed", "core", "bench_random_mixed", ("{work}", 400), work=100_000)
+# Counts as hakmem does: a call of mmap for every so many of malloc.
+COUNTING = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static unsigned long calls, maps;
+void *malloc(size_t n) {
+    static void *(*next)(size_t);
+    if (next == NULL) next = (void *(*)(size_t))dlsym(RTLD_NEXT, "malloc");
+    if (EVERY && ++calls % EVERY == 0) { maps++; getppid(); }
+    return next(n);
+}
+__attribute__((destructor)) static void report(void) {
+    if (getenv("HAKMEM_SS_OS_STATS") != NULL)
+        fprintf(stderr, "[SS_OS_STATS] alloc=1 free=0 madvise=%lu mmap_total=%lu\\n", maps, 3ul);
+}
+"""
+
+
+def library(tmp_path: Path, every: int) -> Path:
+    source = tmp_path / "counting.c"
+    source.write_text(COUNTING)
+    return compile_c(
+        tmp_path / "libcounting.so",
+        [source],
+        "-shared",
+        "-fPIC",
+        f"-DEVERY={every}",
+        "-fno-builtin",
+    )
+
+
+def counted(tmp_path: Path, every: int, with_strace: bool = False) -> Steady:
+    ours = replace(find("glibc"), name="hakmem", library=library(tmp_path, every))
+    return count_row(ROW, ours, 0.02, with_strace)
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(main, ["steady", *arguments])
+
+
+def test_calls_of_warm_up_do_not_count(tmp_path):
+    one = counted(tmp_path, 0)
+    assert one.short and one.long, one.problem
+    assert (one.short.own, one.long.own) == (3, 3)
+    assert one.long.operations >= 2 * one.short.operations * 0.99
+    assert (one.per_operation("own"), one.verdict) == (0, "met")
+
+
+def test_steady_calls_are_seen(tmp_path):
+    one = counted(tmp_path, 1000)
+    # About half of the operations are mallocs.
+    assert one.per_operation("own") == pytest.approx(1 / 2000, rel=0.1)
+    assert one.verdict == "MISSED"
+
+
+@pytest.mark.skipif(bool(steady_run.strace_problem()), reason="system calls cannot be traced here")
+def test_strace_counts_every_call(tmp_path):
+    one = counted(tmp_path, 1000, with_strace=True)
+    assert one.per_operation("total") == pytest.approx(1 / 2000, rel=0.1)
+
+
+def test_one_call_in_a_short_run_decides_nothing():
+    short, long = Counted(1e6, 1, 3, None), Counted(3e6, 3, 4, None)
+    assert Steady(ROW, short, long).verdict == "undecided: too short"
+    assert Steady(ROW, short, replace(long, own=40)).verdict == "MISSED"
+    assert Steady(ROW, short, Counted(1e9, 60, 4, None)).verdict == "met"
+    assert Steady(ROW, short, long).per_operation("total") is None
+
+
+def test_program_that_was_not_served_has_no_figure():
+    one = count_row(ROW, replace(find("floor"), name="hakmem"), 0.02, False)
+    assert one.problem == "hakmem printed no counters: it did not serve the program"
+    assert one.verdict.startswith("no figure: ")
+
+
+def test_failing_program_has_no_figure(tmp_path):
+    wrong = replace(ROW, arguments=("{work}", 0))
+    ours = replace(find("glibc"), name="hakmem", library=library(tmp_path, 0))
+    assert "argument ws" in count_row(wrong, ours, 0.02, False).problem
+
+
+def test_command_writes_its_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAKLAB_LIB", str(library(tmp_path, 0)))
+    paths = tmp_path / "out.csv", tmp_path / "out.json"
+    found = run("--rows", "random-mixed-400", "--rows", "random-mixed-4000", "--seconds", "0.01",
+                "--no-strace", "--csv", str(paths[0]), "--json", str(paths[1]))  # fmt: skip
+    assert found.exit_code == 0, found.output
+    with paths[0].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["row"], row["verdict"]) for row in rows] == [
+        ("random-mixed-400", "met"), ("random-mixed-4000", "met"),
+    ]  # fmt: skip
+    assert json.loads(paths[1].read_text())["rows"][0]["long"]["own"] == 3
+
+
+def test_a_missed_row_is_a_status(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAKLAB_LIB", str(library(tmp_path, 1000)))
+    found = run("--rows", "random-mixed-400", "--seconds", "0.01", "--no-strace")
+    assert (found.exit_code, "MISSED" in found.output) == (1, True)
+
+
+def test_rows_are_those_of_the_suites():
+    assert "no row fits 'nosuch'" in run("--rows", "nosuch").output
+    assert any(row.scales and row.program for row in catalogue())

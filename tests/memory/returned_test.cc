@@ -1,0 +1,114 @@
+// Memory that the program has freed comes back, with nobody asking for it and when asked.
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <pthread.h>
+
+#include <thread>
+
+#include "loads.h"
+
+namespace {
+
+TEST(Spike, GoesBackWhileTheProgramDoesLittle) {
+  size_t before = resident();
+  {
+    Blocks blocks(256 * MIB, 64, 200000);
+    ASSERT_GT(resident(), before + 256 * MIB);
+    blocks.free_to(0);
+  }
+  EXPECT_TRUE(comes_to([=] { return resident() <= before + 256 * MIB / 20; }, light_work)) << (resident() - before) / MIB << " MiB";
+  EXPECT_EQ(heap_faults(), 0u);
+}
+
+// Nobody allocates or frees any more after the last free.
+TEST(Spike, FreedBlocksGoBackAtOnce) {
+  size_t before = resident();
+  Blocks blocks(256 * MIB, 64, 200000);
+  blocks.free_to(0);
+  EXPECT_LE(resident(), before + 64 * MIB);
+}
+
+TEST(Spike, SmallBlocksFreedByOthersWhileTheirOwnerSleeps) {
+  size_t before = resident();
+  Blocks *blocks = nullptr;
+  bool made = false, end = false;
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+  auto set = [&](bool &what) {
+    pthread_mutex_lock(&lock);
+    what = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+  };
+  auto wait = [&](bool &what) {
+    pthread_mutex_lock(&lock);
+    while (!what) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+  };
+  std::thread owner([&] {
+    blocks = new Blocks(200 * MIB, 64, 4096);
+    set(made);
+    wait(end);
+  });
+  wait(made);
+  blocks->free_to(0);
+  EXPECT_TRUE(comes_to([=] { return resident() <= before + 40 * MIB; })) << (resident() - before) / MIB << " MiB";
+  set(end);
+  owner.join();
+  delete blocks;
+}
+
+// One block in a hundred lives on, and so do as many slabs.
+TEST(Holes, OfSlabsThatStayGoBack) {
+  size_t before = resident();
+  Blocks blocks(128 * MIB, 1500, 2000);
+  blocks.free_to(blocks.count() / 100);
+  EXPECT_TRUE(comes_to([=] { return resident() <= before + 32 * MIB; }, light_work)) << (resident() - before) / MIB << " MiB";
+  EXPECT_TRUE(blocks.whole());
+  EXPECT_EQ(heap_faults(), 0u);
+}
+
+TEST(Purge, SaysHowMuchItGaveBack) {
+  Blocks blocks(64 * MIB, 1500, 2000);
+  size_t full = resident();
+  blocks.free_to(blocks.count() / 100);
+  size_t freed = resident(), given = purge(), after = resident();
+  EXPECT_LE(after + 48 * MIB, full);
+  /* Huge pages that go in parts, and pages that were never touched, are counted in full. */
+  EXPECT_GE(given + 4 * MIB, freed - after);
+  EXPECT_TRUE(blocks.whole());
+  EXPECT_EQ(purge(), 0u) << "there is nothing left";
+  EXPECT_EQ(malloc_trim(0), 0);
+  EXPECT_EQ(heap_faults(), 0u);
+}
+
+TEST(Threads, ThatOnceAllocatedKeepLittle) {
+  constexpr unsigned THREADS = 200;
+  constexpr size_t STACK_BYTES = 64 * KIB;
+  static pthread_barrier_t made, end;
+  pthread_barrier_init(&made, nullptr, THREADS + 1);
+  pthread_barrier_init(&end, nullptr, THREADS + 1);
+  size_t before = resident();
+  std::vector<pthread_t> threads(THREADS);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  for (pthread_t &t : threads) {
+    auto body = [](void *) -> void * {
+      void *blocks[100];
+      for (size_t i = 0; i < 100; i++) memset(blocks[i] = malloc(16 << i % 9), 1, 16 << i % 9);
+      for (void *p : blocks) free(p);
+      pthread_barrier_wait(&made);
+      pthread_barrier_wait(&end);
+      return nullptr;
+    };
+    ASSERT_EQ(pthread_create(&t, &attributes, body, nullptr), 0);
+  }
+  pthread_barrier_wait(&made);
+  size_t each = (resident() - before) / THREADS;
+  EXPECT_LE(each, 160 * KIB) << "stack included";
+  pthread_barrier_wait(&end);
+  for (pthread_t t : threads) pthread_join(t, nullptr);
+}
+
+}  // namespace
