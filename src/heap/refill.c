@@ -542,10 +542,13 @@ static void look_for_holes(hak_heap *h, uint64_t now_ms) {
 static HAK_NOINLINE void subside(hak_heap *h, unsigned busy_class) {
   h->subsidences = hak_load_relaxed(&hak_release_subsidences);
   flush_runs(h);
+  bool frees_the_rest = hak_release_nearly_empty();
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     if (c == busy_class) continue;
     empty_bin(h, c);
     shrink_capacity(h, c);
+    /* What is still freed would fill the caches once more. */
+    if (frees_the_rest && !is_pinned(c)) h->bins[c].young = YOUNG_TAKES;
   }
 }
 

@@ -53,7 +53,7 @@ static bool was_far_over; /* relaxed: at the last tick */
 /* pool lock */
 static uint64_t window_end_ms;
 static size_t previous_peak_spans;
-static bool regretting;
+static bool regretting; /* read by any thread */
 
 /* Relaxed. After giving back did not suffice: what has to be dirty for the next attempt. */
 static size_t patience_spans;
@@ -153,9 +153,9 @@ static size_t limit_now(uint64_t now_ms) {
   hak_pool *pool = &hak_span_pool;
   hak_lock_take(&pool->lock);
   size_t live = live_now();
-  if (pool->regret_spans >= REGRET_SPANS) regretting = true;
+  if (pool->regret_spans >= REGRET_SPANS) hak_store_relaxed(&regretting, true);
   if (now_ms >= window_end_ms) {
-    regretting = pool->regret_spans >= REGRET_SPANS;
+    hak_store_relaxed(&regretting, pool->regret_spans >= REGRET_SPANS);
     previous_peak_spans = pool->peak_spans;
     pool->peak_spans = live;
     pool->returned_spans = pool->regret_spans = 0;
@@ -185,9 +185,14 @@ void hak_release_wake_helper(void) {
 /* Relaxed; most that was live, as far as it was looked at, since the last subsidence. */
 static size_t high_spans;
 
+#define NEARLY_EMPTY_SPANS (128 * SPANS_PER_MIB)
+
+bool hak_release_nearly_empty(void) { return live_now() <= NEARLY_EMPTY_SPANS; }
+
 static void watch_live(void) {
   size_t live = live_now(), high = hak_load_relaxed(&high_spans);
-  bool subsided = live < high / 2 && high - live >= SUBSIDED_SPANS;
+  bool swings = current->regrets && hak_load_relaxed(&regretting);
+  bool subsided = !swings && live < high / 2 && high - live >= SUBSIDED_SPANS;
   if (subsided) hak_add_relaxed(&hak_release_subsidences, 1);
   if (subsided || live > high) hak_store_relaxed(&high_spans, live);
 }

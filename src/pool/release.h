@@ -31,6 +31,8 @@ void hak_release_excess(void);
 /* How often the program has freed most of what it had. What a thread has cached of that, one block here and one there,
  * keeps as many slabs: it gives its caches back when it finds this changed. */
 extern uint32_t hak_release_subsidences; /* relaxed */
+/* Whether what is left is so little that it may be freed without caches. */
+bool hak_release_nearly_empty(void);
 
 /* Called every so many slow paths: when an epoch has passed, gives back what has been idle for two. */
 void hak_release_tick(uint64_t now_ms);

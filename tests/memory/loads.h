@@ -1,10 +1,14 @@
+// Included once by each program: it has main.
+//
 // Loads that end with most of their memory freed, and what is resident then.
 #ifndef HAKMEM_TESTS_MEMORY_LOADS_H
 #define HAKMEM_TESTS_MEMORY_LOADS_H
 
 #include <dlfcn.h>
+#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -96,5 +100,21 @@ inline size_t purge() {
 }
 
 inline size_t heap_faults() { return reinterpret_cast<size_t (*)()>(dlsym(RTLD_DEFAULT, "hakmem_heap_check"))(); }
+
+// The allocator reads its settings at the start: with SETTINGS, "NAME=value", the program begins anew.
+int main(int argc, char **argv) {
+  static char setting[] = SETTINGS;
+  char *equals = strchr(setting, '=');
+  if (equals != nullptr) {
+    *equals = '\0';
+    if (getenv(setting) == nullptr) {
+      setenv(setting, equals + 1, 1);
+      execv("/proc/self/exe", argv);
+      abort();
+    }
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
 
 #endif
