@@ -9,6 +9,8 @@
 #include "large/huge.h"
 #include "large/run.h"
 #include "os/os.h"
+#include "pool/budget.h"
+#include "pool/release.h"
 
 HAK_LINK_INIT;
 
@@ -18,6 +20,13 @@ static void reclaim(void) {
   hak_heap *h = hak_tls_front.heap;
   hak_heap_trim_warm(false, 0); /* of use to a thread without a heap too */
   if (h != NULL) hak_heap_trim(h);
+  if (hak_budget_limited()) hak_release_all(0); /* what is free but does not fit counts against the limit */
+}
+
+/* The last answer to a request. */
+static void *finally(void *p) {
+  if (HAK_UNLIKELY(p == NULL)) hak_budget_note_failure();
+  return p;
 }
 
 static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
@@ -25,6 +34,7 @@ static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
     hak_heap *h = hak_tls_front.heap;
     void *p = h != NULL && align <= HAK_SPAN_SIZE ? hak_run_stock_take(h, hak_run_spans(size)) : NULL;
     if (p != NULL) {
+      if (hak_budget_near_now()) hak_run_drop_tail(p, size);
       *zeroed = false;
       return p;
     }
@@ -35,13 +45,26 @@ static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
   return hak_huge_alloc(size, align, zeroed);
 }
 
+/* Programs of large blocks alone have epochs too. With a target the clock is read for each: what they touch in the time of
+ * 64 requests may be all there is. */
+static void tick_large(size_t size) {
+  if (hak_budget_must_call_back()) hak_budget_call_back();
+  hak_heap *h = hak_tls_front.heap;
+  if (h != NULL) hak_heap_tick(h, HAK_FRONT_CLASSES, hak_os_ticks());
+  if (size >= HAK_MIB && hak_load_relaxed(&hak_config.rss_target) != 0) hak_release_tick(hak_os_now_ms());
+}
+
 void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
   if (!hak_heap_start()) return hak_huge_alloc(size, align, zeroed);
+  tick_large(size);
   void *p = alloc_large_once(size, align, zeroed);
-  if (HAK_LIKELY(p != NULL)) return p;
-  reclaim();
-  return alloc_large_once(size, align, zeroed);
+  if (HAK_UNLIKELY(p == NULL)) {
+    reclaim();
+    p = finally(alloc_large_once(size, align, zeroed));
+  }
+  if (hak_budget_over_now()) hak_release_excess(); /* before the new pages are touched */
+  return p;
 }
 
 static void *alloc_class_once(unsigned class_code) {
@@ -51,10 +74,11 @@ static void *alloc_class_once(unsigned class_code) {
 }
 
 static void *alloc_class(unsigned class_code) {
+  if (hak_budget_must_call_back()) hak_budget_call_back();
   void *p = alloc_class_once(class_code);
   if (HAK_LIKELY(p != NULL)) return p;
   reclaim();
-  return alloc_class_once(class_code);
+  return finally(alloc_class_once(class_code));
 }
 
 static void *or_enomem(void *p) {

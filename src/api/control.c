@@ -9,6 +9,7 @@
 #include "heap/remote.h"
 #include "large/huge.h"
 #include "os/os.h"
+#include "pool/budget.h"
 #include "pool/release.h"
 #include "report/report.h"
 
@@ -99,6 +100,10 @@ HAK_EXPORT int hakmem_malloc_info(int options, FILE *stream) {
 HAK_EXPORT int hakmem_option_get(const char *name, int64_t *value) { return hak_config_get(name, value); }
 
 HAK_EXPORT int hakmem_option_set(const char *name, int64_t value) { return hak_config_set(name, value); }
+
+HAK_EXPORT void hakmem_set_pressure_callback(void (*callback)(size_t, size_t, void *), void *context) {
+  hak_budget_set_callback(callback, context);
+}
 
 HAK_EXPORT size_t hakmem_heap_check(void) { return hak_heap_check(); }
 

@@ -8,6 +8,7 @@
 #include "heap/heap.h"
 #include "large/huge.h"
 #include "os/os.h"
+#include "pool/budget.h"
 #include "pool/cell.h"
 #include "pool/span_pool.h"
 #include "report/report.h"
@@ -54,6 +55,7 @@ static void after_fork_child(void) {
   if (hak_load_relaxed(&alone)) return;
   hak_heap_fork_child();
   hak_pool_fork_child();
+  hak_budget_fork_child();
   drop_locks();
   hak_os_streams_reset();
   hak_background_fork_child();

@@ -12,6 +12,7 @@
 #include "heap/heap.h"
 #include "os/os.h"
 #include "os/print.h"
+#include "pool/budget.h"
 #include "report/report.h"
 
 const char hak_init_linked = 1;
@@ -57,6 +58,7 @@ __attribute__((constructor)) static void on_load(void) {
   }
   at_start();
   hak_sample_start();
+  hak_budget_look(hak_os_now_ms()); /* so that the target holds before the first epoch ends */
   if (hak_report_wanted_at_exit()) hak_os_keep_stderr();
   if (hak_config.verbose) {
     hak_print("hakmem: version %s\n", HAKMEM_VERSION_STRING);

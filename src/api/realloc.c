@@ -34,7 +34,10 @@ static void *resize_run(hak_region *region, void *p, size_t size) {
     if (release_due) hak_release_excess();
     return p;
   }
-  return move_block(p, old_size, size);
+  void *moved = move_block(p, old_size, size);
+  /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
+  if (moved == NULL && size <= HAK_RUN_MAX && hak_run_resize(region, p, size, &release_due)) return p;
+  return moved;
 }
 
 /* The kernel moves a mapping only while it is one: it refuses where the program has given some of its pages advice, a lock

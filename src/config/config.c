@@ -73,6 +73,37 @@ const char *hak_config_choice_name(const hak_option_row *row, int64_t value) {
   return choices[i].words[value];
 }
 
+static const char size_letters[] = "KMGT";
+
+void hak_config_size_text(int64_t value, char out[HAK_SIZE_TEXT]) {
+  unsigned letters = 0;
+  if (value > 0)
+    while (letters < 4 && value % 1024 == 0) value /= 1024, letters++;
+  if (value < 0)
+    snprintf(out, HAK_SIZE_TEXT, "%lld%%", -(long long)value);
+  else
+    snprintf(out, HAK_SIZE_TEXT, "%lld%.*s", (long long)value, letters > 0, letters > 0 ? &size_letters[letters - 1] : "");
+}
+
+/* What stands behind the digits of a SIZE option. */
+static bool apply_unit(const hak_option_row *row, const char *unit, int64_t *value) {
+  if (*unit == '\0') return true;
+  if (unit[1] != '\0') return false;
+  if (*unit == '%') {
+    if (*value == 0 || row->lowest >= 0) return false;
+    *value = -*value;
+    return true;
+  }
+  unsigned shift = 0;
+  for (unsigned i = 0; size_letters[i] != '\0'; i++) {
+    if (*unit == size_letters[i] || *unit == (size_letters[i] | 0x20)) shift = 10 * (i + 1);
+  }
+  if (shift == 0) return false;
+  if (*value > INT64_MAX >> shift) return false;
+  *value <<= shift;
+  return true;
+}
+
 /* True and *out on success. */
 static bool parse_value(const hak_option_row *row, const char *text, int64_t *out) {
   if (row->kind == HAK_KIND_CHOICE) {
@@ -90,11 +121,12 @@ static bool parse_value(const hak_option_row *row, const char *text, int64_t *ou
     return false;
   /* Digits only: strtoll would also take blanks, signs and an empty string. */
   int64_t value = 0;
-  if (*text == '\0') return false;
-  for (const char *c = text; *c != '\0'; c++) {
-    if (*c < '0' || *c > '9' || value > INT64_MAX / 10 - 1) return false;
+  const char *c = text;
+  for (; *c >= '0' && *c <= '9'; c++) {
+    if (value > INT64_MAX / 10 - 1) return false;
     value = value * 10 + (*c - '0');
   }
+  if (c == text || (*c != '\0' && row->kind != HAK_KIND_SIZE) || !apply_unit(row, c, &value)) return false;
   if (value < row->lowest || value > row->highest) return false;
   *out = value;
   return true;
@@ -130,6 +162,11 @@ static bool assign_if_named(const hak_option_row *row, void *context) {
   } else if (row->kind == HAK_KIND_RATE) {
     hak_print("hakmem: %s=%s is neither 0 nor 1/N with N up to %lld: using 0\n", row->name, a->value,
               (long long)row->highest);
+  } else if (row->kind == HAK_KIND_SIZE) {
+    char used[HAK_SIZE_TEXT];
+    hak_config_size_text(*row->value, used);
+    hak_print("hakmem: %s=%s is not a size such as 65536, 64K, 512M or 2G%s: using %s\n", row->name, a->value,
+              row->lowest < 0 ? ", or 1% to 100%" : "", used);
   } else {
     hak_print("hakmem: %s=%s is not a number from %lld to %lld: using %lld\n", row->name, a->value,
               (long long)row->lowest, (long long)row->highest, (long long)*row->value);
@@ -271,6 +308,11 @@ int hak_config_get(const char *name, int64_t *value) {
 static bool print_row(const hak_option_row *row, void *context) {
   (void)context;
   const char *word = hak_config_choice_name(row, *row->value);
+  char size[HAK_SIZE_TEXT];
+  if (row->kind == HAK_KIND_SIZE) {
+    hak_config_size_text(*row->value, size);
+    word = size;
+  }
   if (word != NULL)
     hak_print("hakmem: %s=%s\n", row->name, word);
   else if (row->kind == HAK_KIND_RATE && *row->value != 0)

@@ -26,7 +26,7 @@ extern hak_config_t hak_config;
 enum { HAK_PROFILE_BALANCED, HAK_PROFILE_SPEED, HAK_PROFILE_LEAN, HAK_PROFILE_HARDENED };
 enum { HAK_THP_OFF, HAK_THP_AUTO, HAK_THP_ON };
 enum { HAK_LEAN_FREE, HAK_LEAN_DONTNEED, HAK_LEAN_OFF };
-enum { HAK_KIND_BOOL, HAK_KIND_COUNT, HAK_KIND_CHOICE, HAK_KIND_RATE };
+enum { HAK_KIND_BOOL, HAK_KIND_COUNT, HAK_KIND_CHOICE, HAK_KIND_RATE, HAK_KIND_SIZE };
 enum { HAK_WHEN_START, HAK_WHEN_LIVE };
 
 /* One row an option name, per-class rows expanded; for listing. */
@@ -54,6 +54,9 @@ int hak_config_get(const char *name, int64_t *value);
 
 /* The options' text form: the choice's word, or the number. */
 const char *hak_config_choice_name(const hak_option_row *row, int64_t value);
+/* The same of a SIZE option: "512M", "80%" for -80, or bytes where no letter fits. */
+#define HAK_SIZE_TEXT 24
+void hak_config_size_text(int64_t value, char out[HAK_SIZE_TEXT]);
 
 void hak_config_print(void); /* HAKMEM_VERBOSE */
 

@@ -9,6 +9,7 @@
 #include "heap/remote.h"
 #include "large/huge.h"
 #include "os/os.h"
+#include "pool/budget.h"
 #include "pool/release.h"
 #include "pool/span_pool.h"
 
@@ -187,8 +188,9 @@ void hak_heap_help(uint64_t now_ms) {
   uint32_t limit = hak_heap_id_limit(), heaps = limit - HAK_EMERGENCY_ID;
   for (uint32_t n = hak_min_size(heaps, HELPED_MAX); n > 0; n--)
     help_heap(hak_heap_by_id(HAK_EMERGENCY_ID + hak_add_relaxed(&next, 1) % heaps), now_ms);
-  hak_heap_trim_warm(true, now_ms);
-  hak_huge_release_idle(now_ms);
+  bool over = hak_budget_level() >= HAK_BUDGET_OVER;
+  hak_heap_trim_warm(!over, now_ms);
+  hak_huge_release_idle(over ? UINT64_MAX : now_ms);
 }
 
 static hak_front_counts *make_counts(void) {

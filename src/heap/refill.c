@@ -8,6 +8,7 @@
 #include "heap/remote.h"
 #include "heap/run_stock.h"
 #include "os/os.h"
+#include "pool/budget.h"
 #include "pool/release.h"
 
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1) /* usable slots of a whole magazine */
@@ -101,7 +102,7 @@ void hak_outcome_settle(const hak_outcome *outcome, const char *where) {
   if (HAK_UNLIKELY(outcome->verdict != HAK_VERDICT_OK))
     hak_misuse_abort(outcome->verdict, outcome->bad, outcome->bad_class ? hak_class_size(outcome->bad_class - 1) : 0,
                      where);
-  if (HAK_UNLIKELY(outcome->release_due)) hak_release_excess();
+  if (HAK_UNLIKELY(outcome->release_due) || hak_budget_over_now()) hak_release_excess();
 }
 
 static void note_bad(hak_outcome *outcome, hak_verdict verdict, void *p, unsigned c) {
@@ -487,22 +488,22 @@ void hak_heap_trim(hak_heap *h) {
   trim_slabs(h, ~(uint64_t)0 >> (64 - HAK_FRONT_CLASSES));
 }
 
-/* Memory-lean mode: an idle class keeps nothing. */
+/* Memory-lean mode, and above the target: an idle class keeps nothing. */
 static void retire(hak_heap *h, unsigned c) {
   hak_bin *bin = &h->bins[c];
   empty_bin(h, c);
   shrink_capacity(h, c);
   uint32_t slabs = hak_load_relaxed(&bin->slabs.slabs);
   trim_slabs(h, (uint64_t)1 << c);
-  if (hak_load_relaxed(&bin->slabs.slabs) < slabs) hak_os_count(&hak_os_stats.lean_retire);
+  if (hak_load_relaxed(&bin->slabs.slabs) < slabs && hak_config_lean()) hak_os_count(&hak_os_stats.lean_retire);
 }
 
 /* Classes that neither refilled nor flushed for a while give half of their stacked magazines back, and half of their
- * capacity. */
+ * capacity; in memory-lean mode and above the target, everything. */
 static void shrink_idle(hak_heap *h) {
-  if (h->run_stock_hits == 0) flush_runs(h);
+  bool over = hak_budget_level() >= HAK_BUDGET_OVER, lean = hak_config_lean() || over;
+  if (h->run_stock_hits == 0 || over) flush_runs(h);
   h->run_stock_hits = 0;
-  bool lean = hak_config_lean();
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     hak_bin *bin = &h->bins[c];
     bool idle = bin->activity == 0;

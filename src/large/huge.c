@@ -6,6 +6,7 @@
 #include "base/bits.h"
 #include "config/config.h"
 #include "os/os.h"
+#include "pool/budget.h"
 #include "pool/release.h"
 #include "region/size_class.h"
 
@@ -60,6 +61,23 @@ static size_t remove_locked(const void *p) {
   return bytes;
 }
 
+/* The addresses may be lost where the system refuses; the memory is gone in any case. */
+static bool unmap(void *p, size_t bytes) {
+  bool done = hak_os_unmap(p, bytes);
+  hak_budget_count_unmapped(bytes);
+  return done;
+}
+
+/* New memory, if the limit admits it. */
+static void *map(size_t bytes, size_t align) {
+  if (!hak_budget_map(bytes)) return NULL;
+  void *p = hak_os_map(bytes, align);
+  if (p != NULL) return p;
+  hak_budget_count_unmapped(bytes);
+  hak_os_count(&hak_os_stats.huge_fail);
+  return NULL;
+}
+
 /* Puts p in, growing the table outside the lock when it is half full. False: no memory for the table. */
 static bool insert(void *p, size_t bytes) {
   for (;;) {
@@ -76,6 +94,7 @@ static bool insert(void *p, size_t bytes) {
     size_t table_bytes = hak_align_up(capacity * sizeof(entry), page);
     entry *fresh = hak_os_map(table_bytes, page);
     if (fresh == NULL) return false;
+    hak_budget_count_mapped(table_bytes);
     entry *old = fresh; /* what to unmap: the new one if another thread was faster */
     hak_lock_take(&hak_huge_lock);
     if (table_capacity == old_capacity && (live_count + 1) * 2 <= capacity) {
@@ -92,7 +111,7 @@ static bool insert(void *p, size_t bytes) {
       table_bytes = hak_align_up(old_capacity * sizeof(entry), page);
     }
     hak_lock_drop(&hak_huge_lock);
-    if (old != NULL) hak_os_unmap(old, table_bytes);
+    if (old != NULL) unmap(old, table_bytes);
   }
 }
 
@@ -134,14 +153,11 @@ void *hak_huge_alloc(size_t size, size_t align, bool *zeroed) {
   size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
   void *p = take_kept(bytes, align, &bytes);
   *zeroed = p == NULL;
-  if (p == NULL) p = hak_os_map(bytes, align);
-  if (p == NULL) {
-    hak_os_count(&hak_os_stats.huge_fail);
-    return NULL;
-  }
+  if (p == NULL) p = map(bytes, align);
+  if (p == NULL) return NULL;
   if (*zeroed && hak_config.thp == HAK_THP_OFF) hak_os_small_pages(p, bytes); /* "off" holds where the kernel says always */
   if (!insert(p, bytes)) {
-    hak_os_unmap(p, bytes);
+    unmap(p, bytes);
     hak_os_count(&hak_os_stats.huge_fail);
     return NULL;
   }
@@ -154,10 +170,10 @@ bool hak_huge_free(void *p) {
   size_t bytes = remove_locked(p);
   hak_lock_drop(&hak_huge_lock);
   if (bytes == 0) return false;
-  if (keep(p, bytes))
+  if (!hak_budget_near_now() && keep(p, bytes))
     hak_release_wake_helper();
   else
-    hak_os_unmap(p, bytes);
+    unmap(p, bytes);
   return true;
 }
 
@@ -195,6 +211,14 @@ hak_verdict hak_huge_verdict(const void *p) {
   return verdict;
 }
 
+static void *remap(void *p, size_t old_bytes, size_t bytes) {
+  if (bytes > old_bytes && !hak_budget_map(bytes - old_bytes)) return NULL;
+  void *moved = hak_os_remap(p, old_bytes, bytes);
+  if (moved == NULL && bytes > old_bytes) hak_budget_count_unmapped(bytes - old_bytes);
+  if (moved != NULL && bytes < old_bytes) hak_budget_count_unmapped(old_bytes - bytes);
+  return moved;
+}
+
 void *hak_huge_resize(void *p, size_t size) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
   size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
@@ -202,7 +226,7 @@ void *hak_huge_resize(void *p, size_t size) {
   size_t old_bytes = remove_locked(p);
   hak_lock_drop(&hak_huge_lock);
   if (old_bytes == 0) return NULL;
-  void *moved = bytes == old_bytes ? p : hak_os_remap(p, old_bytes, bytes);
+  void *moved = bytes == old_bytes ? p : remap(p, old_bytes, bytes);
   bool failed = moved == NULL;
   if (failed) {
     moved = p;
@@ -234,7 +258,7 @@ static size_t release_kept(uint64_t until_ms) {
   size_t released = 0;
   for (unsigned i = 0; i < KEPT_MAX; i++) {
     entry k = take_out(i, until_ms);
-    if (k.p != NULL && hak_os_unmap(k.p, k.bytes)) released += k.bytes;
+    if (k.p != NULL && unmap(k.p, k.bytes)) released += k.bytes;
   }
   return released;
 }

@@ -1,12 +1,25 @@
 #include "large/run.h"
 
+#include "os/os.h"
+#include "pool/budget.h"
+
 #define RUN_TAG HAK_TAG(0, HAK_CODE_RUN)
 #define BODY_TAG HAK_TAG(0, HAK_CODE_RUN_BODY)
+
+/* Less is not worth a system call. */
+#define TAIL_LEAST (16 * HAK_KIB)
+
+void hak_run_drop_tail(void *p, size_t size) {
+  size_t used = hak_align_up(size, hak_os_page_size()), bytes = hak_run_spans(size) << HAK_SPAN_SHIFT;
+  if (bytes - used >= TAIL_LEAST) hak_os_decommit((char *)p + used, bytes - used);
+}
 
 void *hak_run_alloc(size_t size, size_t align, bool *zeroed) {
   hak_span *s = hak_pool_take(hak_run_spans(size), hak_run_spans(align),
                               (hak_pool_tags){RUN_TAG, BODY_TAG}, true, zeroed);
-  return s == NULL ? NULL : (void *)s->start;
+  if (s == NULL) return NULL;
+  if (!*zeroed && hak_budget_near_now()) hak_run_drop_tail((void *)s->start, size);
+  return (void *)s->start;
 }
 
 hak_verdict hak_run_keep(hak_region *r, void *p) {

@@ -22,6 +22,9 @@ hak_verdict hak_run_free(hak_region *region, void *p, bool *release_due);
 hak_verdict hak_run_keep(hak_region *region, void *p);
 void hak_run_reuse(void *p);
 void hak_run_give_kept(void *p, bool *release_due);
+/* Gives the pages of a run for `size` bytes back that such a block does not reach: in a dirty run they hold memory for
+ * nothing. */
+void hak_run_drop_tail(void *p, size_t size);
 size_t hak_run_size(const hak_region *region, const void *p);
 /* Resizes in place; false when that cannot be done (nothing changed). */
 bool hak_run_resize(hak_region *region, void *p, size_t size, bool *release_due);

@@ -5,6 +5,7 @@
 
 #include "base/bits.h"
 #include "os/os.h"
+#include "pool/budget.h"
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_lock hak_cell_lock;
 
@@ -31,6 +32,7 @@ static bool extend(size_t needed) {
   fresh = (uintptr_t)raw + page;
   fresh_end = fresh + block;
   total_bytes += block;
+  hak_budget_count_mapped(block);
   return true;
 }
 

@@ -2,6 +2,7 @@
 
 #include "config/config.h"
 #include "os/os.h"
+#include "pool/budget.h"
 #include "pool/span_pool.h"
 
 #define SPANS_PER_MIB (HAK_MIB / HAK_SPAN_SIZE)
@@ -81,7 +82,8 @@ static size_t idle_limit(size_t live_spans) {
 
 bool hak_release_over_limit(size_t dirty_spans, size_t live_spans) {
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_release_sleeper) != 0) && dirty_spans > idle_limit(live_spans)) return true;
-  return dirty_spans > hak_max_size(burst_limit(live_spans), hak_load_relaxed(&patience_spans));
+  return dirty_spans > hak_max_size(burst_limit(live_spans), hak_load_relaxed(&patience_spans)) ||
+         hak_budget_over(dirty_spans, live_spans);
 }
 
 /* Held, less what has been given back inside slabs. */
@@ -95,7 +97,7 @@ static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spa
 
 hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait) {
   hak_pages pages = HAK_PAGES_KEPT;
-  if (may_wait && current->lazily && hak_os_decommit_lazily(start, bytes))
+  if (may_wait && current->lazily && hak_load_relaxed(&hak_config.rss_target) == 0 && hak_os_decommit_lazily(start, bytes))
     pages = HAK_PAGES_STALE;
   else if (hak_os_decommit(start, bytes))
     pages = HAK_PAGES_GONE;
@@ -174,6 +176,15 @@ static void note_returned(size_t spans) {
   hak_lock_drop(&hak_span_pool.lock);
 }
 
+/* What the target leaves no room for, in pieces too. */
+static void give_back_for_target(void) {
+  size_t keep = hak_budget_dirty_keep();
+  if (HAK_LIKELY(dirty_now() <= keep)) return;
+  /* An eighth below it, or half of the least, so that the next free does not call again at once. */
+  size_t given = give_back(keep - hak_max_size(keep / 8, HAK_BUDGET_DIRTY_LEAST / 2), 0, false);
+  if (given == 0 && dirty_now() > keep) hak_budget_rest();
+}
+
 void hak_release_wake_helper(void) {
   if (hak_load_relaxed(&hak_release_sleeper) != 0 && hak_exchange_acquire(&hak_release_sleeper, 0) != 0)
     hak_os_futex_wake(&hak_release_sleeper);
@@ -204,6 +215,7 @@ static void watch_live(void) {
  * in pieces is given back by the tick, unless it is so much that a program that never comes here again must not keep it. */
 void hak_release_excess(void) {
   hak_release_wake_helper();
+  give_back_for_target();
   size_t limit = limit_now(hak_os_now_ms());
   /* Down to seven eighths of the limit, so that the next free does not call again at once. */
   size_t keep = limit / 8 * 7, given = 0;
@@ -222,13 +234,16 @@ void hak_release_tick(uint64_t now_ms) {
   if (!__atomic_compare_exchange_n(&epoch_end_ms, &end, now_ms + EPOCH_MS, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
     return;
   hak_pool_set_epoch(hak_add_relaxed(&epoch, 1));
+  unsigned level = hak_budget_look(now_ms);
+  if (level >= HAK_BUDGET_OVER) give_back_for_target();
   size_t live = live_now();
   /* Pieces in chunks that are never idle. A program that frees everything passes here for a moment. */
   bool far_over = dirty_now() > 2 * burst_limit(live);
   if (far_over && hak_load_relaxed(&was_far_over)) give_back(burst_limit(live), 0, true);
   hak_store_relaxed(&was_far_over, far_over);
-  size_t keep = idle_limit(live);
-  if (dirty_now() > keep) give_back(keep, current->idle_epochs, true);
+  bool near = level >= HAK_BUDGET_NEAR;
+  size_t keep = near ? 0 : idle_limit(live);
+  if (dirty_now() > keep) give_back(keep, near ? 1 : current->idle_epochs, true);
   watch_live();
 }
 

@@ -2,6 +2,7 @@
 #include "pool/span_pool.h"
 
 #include "os/os.h"
+#include "pool/budget.h"
 #include "pool/release.h"
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_pool hak_span_pool;
@@ -121,12 +122,17 @@ static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool
   return NULL;
 }
 
+static hak_span *take_dirty(size_t spans, size_t align, bool huge, bool *zeroed) {
+  if (hak_load_relaxed(&hak_span_pool.dirty_spans) < spans) return NULL;
+  hak_span *span = take_from_regions(spans, align, huge, true, zeroed);
+  return span != NULL ? span : take_from_regions(spans, align, !huge, true, zeroed);
+}
+
 static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed) {
-  hak_span *span;
-  if (hak_load_relaxed(&hak_span_pool.dirty_spans) >= spans) {
-    if ((span = take_from_regions(spans, align, huge, true, zeroed)) != NULL) return span;
-    if ((span = take_from_regions(spans, align, !huge, true, zeroed)) != NULL) return span;
-  }
+  hak_span *span = take_dirty(spans, align, huge, zeroed);
+  if (span != NULL) return span;
+  /* At the limit memory changes hands; none is added. */
+  if (hak_budget_limited() && !hak_budget_admits_locked(spans)) return NULL;
   if ((span = take_from_regions(spans, align, huge, false, zeroed)) != NULL) return span;
   unsigned regions = hak_region_count();
   for (unsigned i = 0; i < regions; i++) {
@@ -163,6 +169,11 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
   return span;
 }
 
+/* At the limit, only what is dirty already. */
+static bool may_take(const hak_chunk *c, size_t bit, size_t spans) {
+  return !hak_budget_limited() || next_bit(c, bit, false, true) >= bit + spans || hak_budget_admits_locked(spans);
+}
+
 bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
   hak_region *r = hak_pool_region_of(span);
   size_t index = (size_t)(span - r->spans) + span->span_count;
@@ -172,7 +183,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
   hak_lock_take(&hak_span_pool.lock);
   if (index + extra_spans <= r->ready_spans) {
     hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-    if (next_bit(c, bit, false, false) >= bit + extra_spans) {
+    if (next_bit(c, bit, false, false) >= bit + extra_spans && may_take(c, bit, extra_spans)) {
       bool zeroed;
       mark_taken(r, index, extra_spans, &zeroed);
       note_taken(extra_spans, zeroed);

@@ -69,6 +69,64 @@ TEST(Config, BadValuesWarnOnceAndTheDefaultStands) {
   }
 }
 
+TEST(Config, SizesHaveUnits) {
+  const std::pair<const char *, int64_t> sizes[] = {{"0", 0}, {"65536", 65536}, {"64K", 65536}, {"64k", 65536},
+      {"512M", 512LL << 20}, {"2G", 2LL << 30}, {"3g", 3LL << 30}, {"1T", 1LL << 40}, {"0K", 0},
+      {"8388607T", 8388607LL << 40}};
+  for (auto [text, bytes] : sizes) {
+    for (const char *name : {"HAKMEM_LIMIT", "HAKMEM_RSS_TARGET"}) {
+      ProgramResult r = probe({std::string(name) + "=" + text});
+      EXPECT_EQ(value(r, name), bytes) << text;
+      EXPECT_THAT(r.err, IsEmpty()) << text;
+    }
+  }
+}
+
+TEST(Config, OnlyTheTargetTakesAPercentage) {
+  EXPECT_EQ(value(probe({"HAKMEM_RSS_TARGET=80%"}), "HAKMEM_RSS_TARGET"), -80);
+  EXPECT_EQ(value(probe({"HAKMEM_RSS_TARGET=100%"}), "HAKMEM_RSS_TARGET"), -100);
+  for (const char *bad : {"0%", "101%", "80%%", "%", "8 0%"}) {
+    ProgramResult r = probe({std::string("HAKMEM_RSS_TARGET=") + bad});
+    EXPECT_EQ(value(r, "HAKMEM_RSS_TARGET"), 0) << bad;
+    EXPECT_EQ(r.err, std::string("hakmem: HAKMEM_RSS_TARGET=") + bad +
+                         " is not a size such as 65536, 64K, 512M or 2G, or 1% to 100%: using 0\n");
+  }
+  ProgramResult r = probe({"HAKMEM_LIMIT=80%"});
+  EXPECT_EQ(value(r, "HAKMEM_LIMIT"), 0);
+  EXPECT_EQ(r.err, "hakmem: HAKMEM_LIMIT=80% is not a size such as 65536, 64K, 512M or 2G: using 0\n");
+}
+
+TEST(Config, BadSizesWarnOnce) {
+  for (const char *bad : {"", "M", "-1", "+1", " 1", "1 ", "1 M", "1MB", "1KK", "1P", "1.5G", "0x10", "8388608T",
+                          "9223372036854775808", "99999999999999999999G", "on"}) {
+    ProgramResult r = probe({std::string("HAKMEM_LIMIT=") + bad});
+    EXPECT_EQ(value(r, "HAKMEM_LIMIT"), 0) << bad;
+    EXPECT_EQ(lines(r.err), 1u) << bad;
+    EXPECT_THAT(r.err, HasSubstr("HAKMEM_LIMIT=" + std::string(bad) + " is not a size"));
+  }
+}
+
+TEST(Config, CountsTakeNoUnits) {
+  for (const char *bad : {"16K", "16%"}) EXPECT_THAT(probe({std::string("HAKMEM_RESERVE_MB=") + bad}).err, HasSubstr("is not a number"));
+}
+
+TEST(Config, VerboseShowsSizesReadably) {
+  const std::pair<const char *, const char *> sizes[] = {{"65536", "64K"}, {"2048M", "2G"}, {"1025", "1025"}, {"1536M", "1536M"},
+                                                         {"80%", "80%"}, {"0", "0"}, {"4096G", "4T"}, {"4096T", "4096T"}};
+  for (auto [given, shown] : sizes)
+    EXPECT_THAT(probe({"HAKMEM_VERBOSE=1", std::string("HAKMEM_RSS_TARGET=") + given}).err,
+                HasSubstr(std::string("hakmem: HAKMEM_RSS_TARGET=") + shown + "\n"));
+}
+
+TEST(Config, SizesAreSetInBytes) {
+  ProgramResult r = probe({}, {"HAKMEM_LIMIT=1048576", "HAKMEM_LIMIT=-1", "HAKMEM_RSS_TARGET=-80", "HAKMEM_RSS_TARGET=-101"});
+  std::string e(std::to_string(EINVAL));
+  EXPECT_THAT(r.out, HasSubstr("LIMIT: set 0, get 0, value 1048576\n"));
+  EXPECT_THAT(r.out, HasSubstr("LIMIT: set " + e + ", get 0, value 1048576\n"));
+  EXPECT_THAT(r.out, HasSubstr("TARGET: set 0, get 0, value -80\n"));
+  EXPECT_THAT(r.out, HasSubstr("TARGET: set " + e + ", get 0, value -80\n"));
+}
+
 TEST(Config, UnknownNamesWarnOnce) {
   ProgramResult r = probe({"HAKMEM_NO_SUCH_THING=1"});
   EXPECT_EQ(lines(r.err), 1u);

@@ -1,0 +1,162 @@
+/* Parsing of /proc and cgroup files, in buffers on the stack. */
+#include "os/memory_limits.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "os/os.h"
+
+const char *hak_os_files_root = "";
+
+#define PATH_BYTES 1024
+#define CGROUPS_BYTES 4096 /* of /proc/self/cgroup: a line a hierarchy */
+
+static const char *const mounts_v2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+#define MOUNT_V1 "/sys/fs/cgroup/memory"
+
+/* The file's text, ended by 0; its length, 0 when it cannot be read or its name is too long. */
+static size_t read_text(const char *mount, const char *directory, const char *file, char *buf, size_t capacity) {
+  const char *const parts[] = {hak_os_files_root, mount, directory, file};
+  char path[PATH_BYTES];
+  size_t length = 0;
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    size_t n = strlen(parts[i]);
+    if (n >= sizeof path - length) return 0;
+    memcpy(path + length, parts[i], n);
+    length += n;
+  }
+  path[length] = '\0';
+  size_t read = hak_os_read_file(path, buf, capacity - 1);
+  buf[read] = '\0';
+  return read;
+}
+
+/* The number at the beginning of the text, SIZE_MAX where there is none ("max") or it is larger than that. */
+static size_t parse_number(const char *text) {
+  size_t value = 0;
+  if (*text < '0' || *text > '9') return SIZE_MAX;
+  for (; *text >= '0' && *text <= '9'; text++) {
+    size_t digit = (size_t)(*text - '0');
+    if (value > (SIZE_MAX - digit) / 10) return SIZE_MAX;
+    value = value * 10 + digit;
+  }
+  return value;
+}
+
+static size_t read_number(const char *mount, const char *directory, const char *file) {
+  char text[64];
+  return read_text(mount, directory, file, text, sizeof text) == 0 ? SIZE_MAX : parse_number(text);
+}
+
+/* Whether the list between the two colons of a line names `controller`; "" is the line of version 2. */
+static bool names_controller(const char *list, size_t length, const char *controller) {
+  size_t n = strlen(controller);
+  if (n == 0) return length == 0;
+  for (const char *at = list; at + n <= list + length; at++) {
+    bool begins = at == list || at[-1] == ',', ends = at + n == list + length || at[n] == ',';
+    if (begins && ends && memcmp(at, controller, n) == 0) return true;
+  }
+  return false;
+}
+
+/* Path of this process's cgroup in the hierarchy of a controller, without the / at its end; false: there is none. */
+static bool find_cgroup(const char *controller, char *out, size_t capacity) {
+  char text[CGROUPS_BYTES];
+  if (read_text("", "", "/proc/self/cgroup", text, sizeof text) == 0) return false;
+  for (char *line = text, *next; line != NULL; line = next) {
+    char *end = strchr(line, '\n');
+    next = end == NULL ? NULL : end + 1;
+    if (end != NULL) *end = '\0';
+    char *list = strchr(line, ':'), *path = list == NULL ? NULL : strchr(list + 1, ':');
+    if (path == NULL || !names_controller(list + 1, (size_t)(path - list - 1), controller)) continue;
+    path++;
+    size_t length = strlen(path);
+    if (length >= capacity) return false;
+    while (length > 0 && path[length - 1] == '/') length--;
+    path[length] = '\0';
+    /* Outside of the part that this process is shown: what is mounted is all there is to see. */
+    if (strstr(path, "/..") != NULL) length = 0;
+    memcpy(out, path, length);
+    out[length] = '\0';
+    return true;
+  }
+  return false;
+}
+
+/* The least figure in `file` of the cgroup and all above it. A container may see its host's path, under a mount that
+ * begins at its own cgroup: directories that are not there are passed over, and the mount itself comes last. */
+static size_t least_upwards(const char *mount, const char *cgroup, const char *file) {
+  char directory[PATH_BYTES];
+  size_t least = SIZE_MAX;
+  memcpy(directory, cgroup, strlen(cgroup) + 1);
+  for (;;) {
+    least = hak_min_size(least, read_number(mount, directory, file));
+    char *slash = strrchr(directory, '/');
+    if (slash == NULL) return least;
+    *slash = '\0';
+  }
+}
+
+static size_t cgroup_limit(void) {
+  char cgroup[PATH_BYTES];
+  size_t least = SIZE_MAX;
+  if (find_cgroup("", cgroup, sizeof cgroup)) {
+    for (size_t i = 0; i < sizeof mounts_v2 / sizeof mounts_v2[0]; i++) {
+      least = hak_min_size(least, least_upwards(mounts_v2[i], cgroup, "/memory.max"));
+      least = hak_min_size(least, least_upwards(mounts_v2[i], cgroup, "/memory.high"));
+    }
+  }
+  if (find_cgroup("memory", cgroup, sizeof cgroup))
+    least = hak_min_size(least, least_upwards(MOUNT_V1, cgroup, "/memory.limit_in_bytes"));
+  return least;
+}
+
+static size_t machine_memory(void) {
+  static const char field[] = "MemTotal:";
+  char text[256]; /* it is in the first line */
+  if (read_text("", "", "/proc/meminfo", text, sizeof text) == 0) return SIZE_MAX;
+  const char *at = strstr(text, field);
+  if (at == NULL) return SIZE_MAX;
+  at += strlen(field);
+  while (*at == ' ') at++;
+  size_t kib = parse_number(at);
+  return kib > SIZE_MAX / HAK_KIB ? SIZE_MAX : kib * HAK_KIB;
+}
+
+size_t hak_os_memory_limit(void) { return hak_min_size(machine_memory(), cgroup_limit()); }
+
+size_t hak_os_resident(void) {
+  char text[128]; /* pages: of the address space, then those that are resident */
+  if (read_text("", "", "/proc/self/statm", text, sizeof text) == 0) return 0;
+  const char *second = strchr(text, ' ');
+  size_t pages = second == NULL ? SIZE_MAX : parse_number(second + 1);
+  return pages > SIZE_MAX / hak_os_page_size() ? 0 : pages * hak_os_page_size();
+}
+
+/* "some avg10=1.23 avg60=…" */
+static bool parse_pressure(const char *text, unsigned *hundredths) {
+  static const char field[] = "some avg10=";
+  const char *at = strstr(text, field);
+  if (at == NULL) return false;
+  at += strlen(field);
+  size_t whole = parse_number(at);
+  const char *point = strchr(at, '.');
+  if (whole > 100 || point == NULL || parse_number(point + 1) > 99) return false;
+  *hundredths = (unsigned)(whole * 100 + parse_number(point + 1));
+  return true;
+}
+
+unsigned hak_os_memory_pressure(void) {
+  char cgroup[PATH_BYTES], text[256];
+  unsigned hundredths = 0;
+  if (find_cgroup("", cgroup, sizeof cgroup)) {
+    for (size_t i = 0; i < sizeof mounts_v2 / sizeof mounts_v2[0]; i++) {
+      if (read_text(mounts_v2[i], cgroup, "/memory.pressure", text, sizeof text) > 0 && parse_pressure(text, &hundredths))
+        return hundredths;
+    }
+  }
+  if (read_text("", "", "/proc/pressure/memory", text, sizeof text) > 0) parse_pressure(text, &hundredths);
+  return hundredths;
+}

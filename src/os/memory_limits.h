@@ -1,0 +1,22 @@
+/* What the system says about memory: this process's share, the limit it lives under, and how scarce memory is. Read from
+ * /proc and the cgroup file systems, each call anew; nothing is kept. Same contract as os.h: no errno, no allocation. */
+#ifndef HAK_OS_MEMORY_LIMITS_H
+#define HAK_OS_MEMORY_LIMITS_H
+
+#include <stddef.h>
+
+/* Stands before every path read here: "", or a test's tree of made-up files. */
+extern const char *hak_os_files_root;
+
+/* The least of the machine's memory and the limits of this process's cgroup and all above it: memory.max and memory.high
+ * of version 2, memory.limit_in_bytes of version 1, mounted where they usually are. SIZE_MAX: nothing of it can be read. */
+size_t hak_os_memory_limit(void);
+
+/* Resident bytes of this process (/proc/self/statm); 0 when it cannot be read. */
+size_t hak_os_resident(void);
+
+/* Hundredths of a percent of the last 10 seconds in which some thread waited for memory (pressure-stall information), of
+ * the process's cgroup where it has the file, else of the machine; 0 where the kernel does not say. */
+unsigned hak_os_memory_pressure(void);
+
+#endif

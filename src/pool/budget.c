@@ -1,0 +1,214 @@
+#include "pool/budget.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "os/memory_limits.h"
+#include "os/os.h"
+#include "os/print.h"
+
+/* A percentage is of a limit that an administrator may change. */
+#define RESOLVE_MS 10000
+/* The kernel computes its averages every two seconds. */
+#define PRESSURE_MS 2000
+#define PRESSURE_HIGH 1000 /* 10 %, in hundredths */
+/* Part of the target that is left free: for what grows between two looks without being ours, and because the kernel's
+ * figure for resident memory lags by some pages a processor. */
+#define MARGIN_PART 32
+
+size_t hak_budget_ceiling = SIZE_MAX;
+size_t hak_budget_mapped;
+unsigned hak_budget_level_now;
+uint32_t hak_budget_callback_due;
+
+/* Relaxed; written by the thread whose look it is. Two looks at the same time would do no harm. */
+static size_t target_now, resident_then;
+static int64_t resolved_option;
+static uint64_t resolved_ms, pressure_ms;
+static unsigned step; /* the level without the pressure */
+static unsigned pressure_then;
+static uint64_t entered[HAK_BUDGET_LEVELS];
+static uint64_t refused, callbacks;
+
+/* pool lock */
+static hak_pressure_callback callback;
+static void *callback_context;
+static const void *calling; /* mark of the thread that is in the callback */
+
+/* --- used --- */
+
+static size_t in_spans(void) {
+  return (hak_load_relaxed(&hak_span_pool.live_spans) + hak_load_relaxed(&hak_span_pool.dirty_spans)) << HAK_SPAN_SHIFT;
+}
+
+static size_t used_now(void) { return in_spans() + hak_load_relaxed(&hak_budget_mapped); }
+
+/* Tables of the spans that are accessible. */
+static size_t table_bytes(void) {
+  const size_t of_span = sizeof(uint32_t) + sizeof(hak_span) + HAK_BITMAP_WORDS * sizeof(uint64_t) +
+                         sizeof(hak_chunk) / HAK_CHUNK_SPANS + (HAK_HARD(CHECKED_FREE) ? HAK_SPAN_SIZE / HAK_GRANULE : 0);
+  size_t spans = 0;
+  for (unsigned i = hak_region_count(); i-- > 0;) {
+    const hak_region *r = hak_region_at(i);
+    spans += (hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT) - r->first_span;
+  }
+  return spans * of_span;
+}
+
+/* --- limit --- */
+
+static bool admits(size_t bytes) {
+  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit), used = used_now() + table_bytes();
+  return limit == 0 || (bytes <= limit && used <= limit - bytes);
+}
+
+bool hak_budget_admits_locked(size_t spans) { return admits(spans << HAK_SPAN_SHIFT); }
+
+void hak_budget_count_mapped(size_t bytes) { hak_add_relaxed(&hak_budget_mapped, bytes); }
+
+void hak_budget_count_unmapped(size_t bytes) { hak_sub_relaxed(&hak_budget_mapped, bytes); }
+
+/* Under the pool lock what was asked about is counted before anybody else asks. */
+bool hak_budget_map(size_t bytes) {
+  if (!hak_budget_limited()) {
+    hak_budget_count_mapped(bytes);
+    return true;
+  }
+  hak_lock_take(&hak_span_pool.lock);
+  bool admitted = admits(bytes);
+  if (admitted) hak_budget_count_mapped(bytes);
+  hak_lock_drop(&hak_span_pool.lock);
+  return admitted;
+}
+
+void hak_budget_note_failure(void) {
+  if (hak_budget_limited()) hak_add_relaxed(&refused, 1);
+}
+
+/* --- target --- */
+
+size_t hak_budget_dirty_keep(void) {
+  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
+  if (HAK_LIKELY(ceiling == SIZE_MAX)) return SIZE_MAX;
+  size_t live = (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
+  size_t left = ceiling > live ? (ceiling - live) >> HAK_SPAN_SHIFT : 0;
+  return hak_max_size(left, HAK_BUDGET_DIRTY_LEAST);
+}
+
+void hak_budget_rest(void) { hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX); }
+
+static void enter(unsigned level) {
+  if (level == hak_budget_level()) return;
+  hak_store_relaxed(&hak_budget_level_now, level);
+  hak_add_relaxed(&entered[level], 1);
+}
+
+static unsigned no_target(void) {
+  hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX);
+  hak_store_relaxed(&target_now, 0);
+  hak_store_relaxed(&step, HAK_BUDGET_CALM);
+  enter(HAK_BUDGET_CALM);
+  return HAK_BUDGET_CALM;
+}
+
+/* The option in bytes; 0: it cannot be told of what the percentage is. */
+static size_t resolve(int64_t option, uint64_t now_ms) {
+  if (option > 0) return (size_t)option;
+  bool changed = hak_load_relaxed(&resolved_option) != option;
+  if (!changed && now_ms - hak_load_relaxed(&resolved_ms) < RESOLVE_MS) return hak_load_relaxed(&target_now);
+  hak_store_relaxed(&resolved_option, option);
+  hak_store_relaxed(&resolved_ms, now_ms);
+  size_t limit = hak_os_memory_limit();
+  if (limit != SIZE_MAX) return limit / 100 * (size_t)-option;
+  if (changed)
+    hak_print("hakmem: HAKMEM_RSS_TARGET=%d%%: the memory this is a part of cannot be read: using no target\n", (int)-option);
+  return 0;
+}
+
+/* What is to be done beyond the level of the last epoch, as long as that did not suffice. */
+static unsigned next_step(size_t resident, size_t target) {
+  unsigned last = hak_load_relaxed(&step);
+  if (resident <= target / 10 * 9) return HAK_BUDGET_CALM;
+  if (resident <= target) return HAK_BUDGET_NEAR;
+  return last < HAK_BUDGET_OVER ? HAK_BUDGET_OVER : last < HAK_BUDGET_CALLBACK ? last + 1 : HAK_BUDGET_CALLBACK;
+}
+
+static unsigned pressure(uint64_t now_ms) {
+  if (now_ms - hak_load_relaxed(&pressure_ms) >= PRESSURE_MS) {
+    hak_store_relaxed(&pressure_ms, now_ms);
+    hak_store_relaxed(&pressure_then, hak_os_memory_pressure());
+  }
+  return hak_load_relaxed(&pressure_then);
+}
+
+unsigned hak_budget_look(uint64_t now_ms) {
+  int64_t option = hak_load_relaxed(&hak_config.rss_target);
+  if (HAK_LIKELY(option == 0)) return hak_load_relaxed(&target_now) == 0 ? HAK_BUDGET_CALM : no_target();
+  size_t target = resolve(option, now_ms), resident = target == 0 ? 0 : hak_os_resident();
+  if (resident == 0) return no_target();
+  size_t used = used_now(), wanted = target - target / MARGIN_PART;
+  hak_store_relaxed(&target_now, target);
+  hak_store_relaxed(&resident_then, resident);
+  size_t ceiling = used + wanted > resident ? used + wanted - resident : 0;
+  hak_store_relaxed(&hak_budget_ceiling, hak_min_size(ceiling, SIZE_MAX - 1));
+  unsigned level = next_step(resident, target);
+  hak_store_relaxed(&step, level);
+  if (pressure(now_ms) > PRESSURE_HIGH && level < HAK_BUDGET_CALLBACK) level++;
+  enter(level);
+  if (level >= HAK_BUDGET_PURGE) hak_store_relaxed(&hak_budget_ceiling, 0); /* nothing is left for free memory */
+  if (level == HAK_BUDGET_CALLBACK) hak_store_relaxed(&hak_budget_callback_due, 1);
+  return level;
+}
+
+/* --- callback --- */
+
+void hak_budget_set_callback(hak_pressure_callback new_callback, void *context) {
+  hak_lock_take(&hak_span_pool.lock);
+  callback = new_callback;
+  callback_context = context;
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
+static hak_pressure_callback begin_call(void **context) {
+  hak_pressure_callback chosen = NULL;
+  hak_lock_take(&hak_span_pool.lock);
+  if (calling == NULL && hak_load_relaxed(&hak_budget_callback_due) != 0) {
+    chosen = callback;
+    *context = callback_context;
+    if (chosen != NULL) calling = hak_thread_mark();
+  }
+  hak_store_relaxed(&hak_budget_callback_due, 0);
+  hak_lock_drop(&hak_span_pool.lock);
+  return chosen;
+}
+
+void hak_budget_call_back(void) {
+  if (hak_inside_own_fork()) return; /* this thread holds every lock */
+  void *context = NULL;
+  hak_pressure_callback chosen = begin_call(&context);
+  if (chosen == NULL) return;
+  int saved = errno;
+  hak_add_relaxed(&callbacks, 1);
+  chosen(hak_load_relaxed(&resident_then), hak_load_relaxed(&target_now), context);
+  errno = saved;
+  hak_lock_take(&hak_span_pool.lock);
+  calling = NULL;
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
+void hak_budget_fork_child(void) {
+  if (calling != hak_thread_mark()) calling = NULL;
+}
+
+void hak_budget_state(hak_budget_figures *out) {
+  memset(out, 0, sizeof *out);
+  out->target = hak_load_relaxed(&target_now);
+  out->limit = (size_t)hak_load_relaxed(&hak_config.limit);
+  out->used = used_now() + table_bytes();
+  out->resident = hak_load_relaxed(&resident_then);
+  out->level = hak_budget_level();
+  out->pressure = hak_load_relaxed(&pressure_then);
+  for (unsigned i = 0; i < HAK_BUDGET_LEVELS; i++) out->entered[i] = hak_load_relaxed(&entered[i]);
+  out->refused = hak_load_relaxed(&refused);
+  out->callbacks = hak_load_relaxed(&callbacks);
+}

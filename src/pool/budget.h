@@ -1,0 +1,110 @@
+/* Memory budgets: HAKMEM_LIMIT, beyond which requests fail, and HAKMEM_RSS_TARGET, towards which free memory is given
+ * back. Owns the figures of both; the release policy and the heaps ask for the level and act.
+ *
+ * `used`: what was taken from the system and not given back: held and dirty spans, huge blocks and the freed mappings
+ * that are kept for them, cells. The limit counts the tables of the spans too. Cells and tables are never refused, so
+ * that free and the end of a thread work at the limit. No lock of its own: words read relaxed, and the pool lock. */
+#ifndef HAK_POOL_BUDGET_H
+#define HAK_POOL_BUDGET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/config.h"
+#include "pool/span_pool.h"
+
+/* How far things have gone; each level does what those below it do. */
+enum {
+  HAK_BUDGET_CALM,     /* below 90 % of the target, or there is none */
+  HAK_BUDGET_NEAR,     /* idle memory goes back after one epoch, all of it; no freed mapping is kept, and no
+                           page of a run that its block does not reach */
+  HAK_BUDGET_OVER,     /* heaps empty their idle caches; warm heaps are trimmed */
+  HAK_BUDGET_PURGE,    /* and that did not suffice: all free memory goes back, and as it comes */
+  HAK_BUDGET_CALLBACK, /* nor did this: the program's callback is called, once an epoch */
+  HAK_BUDGET_LEVELS
+};
+
+/* For statistics. */
+typedef struct hak_budget_figures {
+  size_t target;   /* bytes, a percentage resolved; 0: none */
+  size_t limit;    /* bytes; 0: none */
+  size_t used;     /* bytes the limit is compared with, now */
+  size_t resident; /* of the process, at the last look; 0: never looked */
+  unsigned level;
+  unsigned pressure;                   /* hundredths of a percent, at the last look */
+  uint64_t entered[HAK_BUDGET_LEVELS]; /* times each level was reached from another one */
+  uint64_t refused;                    /* requests that failed while there was a limit */
+  uint64_t callbacks;                  /* calls of the program's callback */
+} hak_budget_figures;
+
+void hak_budget_state(hak_budget_figures *out);
+
+/* --- the limit --- */
+
+HAK_INLINE bool hak_budget_limited(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_config.limit) != 0); }
+/* Whether so many spans more may be used. Caller holds the pool lock. */
+bool hak_budget_admits_locked(size_t spans);
+/* The same for memory outside of regions, which is counted as used at once when it is admitted. Takes the pool lock. */
+bool hak_budget_map(size_t bytes);
+/* Counts memory outside of regions that is not asked about, and takes it off again. */
+void hak_budget_count_mapped(size_t bytes);
+void hak_budget_count_unmapped(size_t bytes);
+/* A request has failed for good. */
+void hak_budget_note_failure(void);
+
+/* --- the target --- */
+
+/* Always kept for reuse: giving single spans back as they come would cost a system call each. */
+#define HAK_BUDGET_DIRTY_LEAST ((size_t)HAK_MIB / HAK_SPAN_SIZE)
+
+/* Relaxed. What may be used before the process is at its target: what was used at the last look, and what was left to the
+ * target then. SIZE_MAX: no target. */
+extern size_t hak_budget_ceiling;
+extern size_t hak_budget_mapped; /* relaxed: used bytes outside of regions */
+extern unsigned hak_budget_level_now;
+
+/* Whether dirty memory has to go because of the target. */
+HAK_INLINE bool hak_budget_over(size_t dirty_spans, size_t live_spans) {
+  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
+  if (HAK_LIKELY(ceiling == SIZE_MAX)) return false;
+  size_t used = ((dirty_spans + live_spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
+  return dirty_spans > HAK_BUDGET_DIRTY_LEAST && used > ceiling;
+}
+/* The same of now, for callers that have just taken memory. */
+HAK_INLINE bool hak_budget_over_now(void) {
+  return HAK_UNLIKELY(hak_load_relaxed(&hak_budget_ceiling) != SIZE_MAX) &&
+         hak_budget_over(hak_load_relaxed(&hak_span_pool.dirty_spans), hak_load_relaxed(&hak_span_pool.live_spans));
+}
+/* Spans that may stay dirty now, SIZE_MAX where there is no target. */
+size_t hak_budget_dirty_keep(void);
+/* The system takes nothing back: it is not asked again before the next look. */
+void hak_budget_rest(void);
+
+HAK_INLINE unsigned hak_budget_level(void) { return hak_load_relaxed(&hak_budget_level_now); }
+
+/* At level 1 or above, or what was taken since the last look would bring it there. */
+HAK_INLINE bool hak_budget_near_now(void) {
+  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
+  if (HAK_LIKELY(ceiling == SIZE_MAX)) return false;
+  size_t spans = hak_load_relaxed(&hak_span_pool.dirty_spans) + hak_load_relaxed(&hak_span_pool.live_spans);
+  return hak_budget_level() >= HAK_BUDGET_NEAR || (spans << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped) > ceiling;
+}
+
+/* Compares the process's resident memory with the target, where there is one, and returns the level. Once an epoch. */
+unsigned hak_budget_look(uint64_t now_ms);
+
+/* --- the callback --- */
+
+typedef void (*hak_pressure_callback)(size_t resident, size_t target, void *context);
+void hak_budget_set_callback(hak_pressure_callback callback, void *context);
+
+extern uint32_t hak_budget_callback_due;
+HAK_INLINE bool hak_budget_must_call_back(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_budget_callback_due) != 0); }
+/* Calls it, unless some thread is in it. The caller holds no lock, and is where the program may allocate and free. */
+HAK_COLD void hak_budget_call_back(void);
+
+/* In the child of a fork: a call in another thread has ended with that thread. */
+void hak_budget_fork_child(void);
+
+#endif

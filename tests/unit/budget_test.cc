@@ -1,0 +1,559 @@
+// The limit's arithmetic, and the target's levels on made-up figures of the system.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fake_files.h"
+#include "fake_os.h"
+#include "hak.h"
+#include "run_program.h"
+
+using testing::IsEmpty;
+
+namespace {
+
+constexpr size_t MIB = HAK_MIB, SPANS_PER_MIB = HAK_MIB / HAK_SPAN_SIZE;
+
+class Budget : public testing::Test {
+ protected:
+  void SetUp() override {
+    hak_size_class_init(7);
+    fake_os::reset();
+    ASSERT_TRUE(hak_region_init(1 * HAK_GIB));
+    memset(&hak_span_pool, 0, sizeof hak_span_pool);
+    fake_os::on_call([this](const fake_os::Event &e) {
+      if (e.call != fake_os::PROTECT && hak_load_relaxed(&hak_span_pool.lock.state) != 0) called_under_lock = true;
+    });
+    files.write("/proc/meminfo", "MemTotal: 1048576 kB\n");
+  }
+  void TearDown() override {
+    EXPECT_FALSE(called_under_lock);
+    EXPECT_THAT(fake_os::violations(), IsEmpty());
+  }
+
+  static hak_span *take(size_t mib) {
+    bool zeroed;
+    return hak_pool_take(mib * SPANS_PER_MIB, 1, {}, false, &zeroed);
+  }
+  static bool give(hak_span *span) {
+    bool due = false;
+    hak_pool_give(span, 0, 0, &due);
+    return due;
+  }
+  static hak_budget_figures state() {
+    hak_budget_figures figures;
+    hak_budget_state(&figures);
+    return figures;
+  }
+  static size_t dirty_mib() { return hak_span_pool.dirty_spans / SPANS_PER_MIB; }
+  // Without a target 256 MiB may be dirty.
+  static void keep_much() {
+    hak_config.profile = HAK_PROFILE_SPEED;
+    hak_release_start();
+  }
+  // One epoch in which the process is so large.
+  unsigned epoch(size_t resident_mib) {
+    files.set_resident(resident_mib * MIB);
+    hak_release_tick(now_ms += 250);
+    return hak_budget_level();
+  }
+
+  FakeFiles files;
+  uint64_t now_ms = 1000000;
+  bool called_under_lock = false;
+};
+
+// --- limit ---
+
+TEST_F(Budget, WithoutLimitNothingIsRefused) {
+  EXPECT_NE(take(32), nullptr);
+  bool zeroed;
+  EXPECT_NE(hak_huge_alloc(100 * MIB, 4096, &zeroed), nullptr);
+  EXPECT_EQ(state().limit, 0u);
+  EXPECT_GE(state().used, 132 * MIB);
+  EXPECT_LE(state().used, 134 * MIB) << "blocks, their tables and the table of huge blocks";
+}
+
+TEST_F(Budget, SpansStopAtTheLimit) {
+  hak_config.limit = 16 * MIB;
+  hak_span *first = take(8);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(take(9), nullptr);
+  hak_span *second = take(7);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(take(1), nullptr) << "the tables count too";
+  EXPECT_LE(state().used, 16 * MIB);
+  give(first);
+  EXPECT_NE(take(8), nullptr) << "dirty memory changes hands";
+}
+
+TEST_F(Budget, DirtyMemoryThatDoesNotFitCountsUntilItIsPurged) {
+  hak_config.limit = 16 * MIB;
+  std::vector<hak_span *> spans(14);
+  for (hak_span *&s : spans) ASSERT_NE(s = take(1), nullptr);
+  for (size_t i = 0; i < spans.size(); i += 2) give(spans[i]);
+  EXPECT_EQ(take(4), nullptr);
+  EXPECT_EQ(hak_release_all(0), 7 * MIB);
+  EXPECT_NE(take(4), nullptr);
+}
+
+TEST_F(Budget, GrowthInPlaceStopsAtTheLimit) {
+  give(take(16));
+  hak_release_all(0);  // so much is accessible now, and clean
+  hak_config.limit = 4 * MIB;
+  hak_span *s = take(2);
+  ASSERT_NE(s, nullptr);
+  EXPECT_TRUE(hak_pool_extend(s, SPANS_PER_MIB, 0));
+  EXPECT_FALSE(hak_pool_extend(s, 2 * SPANS_PER_MIB, 0));
+  bool due;
+  ASSERT_TRUE(hak_pool_give(s, SPANS_PER_MIB, 0, &due));
+  hak_config.limit = 1 * MIB;
+  EXPECT_TRUE(hak_pool_extend(s, 2 * SPANS_PER_MIB, 0)) << "over dirty spans nothing is added";
+}
+
+TEST_F(Budget, HugeBlocksStopAtTheLimit) {
+  hak_config.limit = 128 * MIB;
+  bool zeroed;
+  unsigned maps = fake_os::count(fake_os::MAP);
+  EXPECT_EQ(hak_huge_alloc(128 * MIB, 4096, &zeroed), nullptr);
+  EXPECT_EQ(fake_os::count(fake_os::MAP), maps) << "the system is not even asked";
+  void *p = hak_huge_alloc(80 * MIB, 4096, &zeroed);
+  ASSERT_NE(p, nullptr);
+  EXPECT_EQ(hak_huge_alloc(64 * MIB, 4096, &zeroed), nullptr);
+  EXPECT_EQ(hak_huge_resize(p, 130 * MIB), nullptr);
+  EXPECT_EQ(hak_huge_size(p), 80 * MIB) << "unchanged";
+  p = hak_huge_resize(p, 120 * MIB);
+  ASSERT_NE(p, nullptr);
+  EXPECT_EQ(take(8), nullptr) << "spans and huge blocks share it";
+  p = hak_huge_resize(p, 60 * MIB);
+  EXPECT_NE(take(8), nullptr);
+  ASSERT_TRUE(hak_huge_free(p));
+  EXPECT_EQ(hak_huge_alloc(110 * MIB, 4096, &zeroed), nullptr) << "the mapping is kept for the next block, and counts";
+  EXPECT_EQ(hak_huge_release(), 60 * MIB);
+  EXPECT_NE(hak_huge_alloc(110 * MIB, 4096, &zeroed), nullptr);
+}
+
+TEST_F(Budget, WhatTheSystemRefusesIsNotUsed) {
+  hak_config.limit = 100 * MIB;
+  bool zeroed;
+  size_t before = state().used;
+  fake_os::fail_all(fake_os::MAP);
+  EXPECT_EQ(hak_huge_alloc(64 * MIB, 4096, &zeroed), nullptr);
+  EXPECT_EQ(state().used, before);
+  fake_os::allow_all();
+  void *p = hak_huge_alloc(64 * MIB, 4096, &zeroed);
+  before = state().used;
+  fake_os::fail_all(fake_os::REMAP);
+  EXPECT_EQ(hak_huge_resize(p, 80 * MIB), nullptr);
+  EXPECT_EQ(hak_huge_resize(p, 40 * MIB), nullptr);
+  EXPECT_EQ(state().used, before);
+}
+
+TEST_F(Budget, CellsAreCountedAndNeverRefused) {
+  hak_config.limit = 1;
+  size_t before = state().used;
+  for (int i = 0; i < 10000; i++) ASSERT_NE(hak_cell_take(), nullptr);
+  EXPECT_GE(state().used - before, 10000u * HAK_CELL_SIZE);
+  EXPECT_EQ(state().used - before, hak_cell_bytes());
+}
+
+// Four threads ask at the same time where there is room for two, again and again.
+TEST_F(Budget, ManyThreadsDoNotPassTheLimitTogether) {
+  constexpr int THREADS = 4, ROUNDS = 300;
+  fake_os::on_call(nullptr);  // some other thread may hold the lock
+  hak_config.limit = 84 * MIB;
+  std::atomic<int> arrived{0}, admitted{0};
+  auto wait_for = [&arrived](int count) {
+    arrived++;
+    while (arrived < count) std::this_thread::yield();
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < THREADS; t++)
+    threads.emplace_back([&, t] {
+      for (int round = 0; round < ROUNDS; round++) {
+        bool zeroed;
+        wait_for((3 * round + 1) * THREADS);
+        hak_span *run = t == 0 ? take(30) : nullptr;
+        void *huge = t == 0 ? nullptr : hak_huge_alloc(40 * MIB, 4096, &zeroed);
+        admitted += run != nullptr || huge != nullptr;
+        wait_for((3 * round + 2) * THREADS);
+        if (t == 0 && state().used > 85 * MIB) ADD_FAILURE() << state().used << " bytes in round " << round;
+        if (run != nullptr) give(run);
+        if (huge != nullptr) hak_huge_free(huge);
+        wait_for((3 * round + 3) * THREADS);
+        if (t == 0) hak_release_all(0);
+        if (t == 0) hak_huge_release();
+      }
+    });
+  for (std::thread &t : threads) t.join();
+  EXPECT_GE(admitted, ROUNDS);
+}
+
+// --- target ---
+
+TEST_F(Budget, NoTargetReadsNothing) {
+  files.set_resident(10000 * MIB);
+  for (int i = 0; i < 10; i++) EXPECT_EQ(hak_budget_look(now_ms += 250), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(state().resident, 0u);
+  EXPECT_EQ(hak_budget_dirty_keep(), SIZE_MAX);
+  EXPECT_FALSE(hak_budget_over(1u << 20, 1u << 20));
+}
+
+TEST_F(Budget, LevelsRiseOneAnEpochAndFallAtOnce) {
+  hak_config.rss_target = 100 * MIB;
+  EXPECT_EQ(epoch(90), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(epoch(91), unsigned(HAK_BUDGET_NEAR));
+  EXPECT_EQ(epoch(100), unsigned(HAK_BUDGET_NEAR));
+  EXPECT_EQ(epoch(101), unsigned(HAK_BUDGET_OVER));
+  EXPECT_EQ(epoch(101), unsigned(HAK_BUDGET_PURGE));
+  EXPECT_EQ(epoch(101), unsigned(HAK_BUDGET_CALLBACK));
+  EXPECT_EQ(epoch(500), unsigned(HAK_BUDGET_CALLBACK));
+  EXPECT_EQ(epoch(95), unsigned(HAK_BUDGET_NEAR));
+  EXPECT_EQ(epoch(120), unsigned(HAK_BUDGET_OVER));
+  EXPECT_EQ(epoch(10), unsigned(HAK_BUDGET_CALM));
+  hak_budget_figures f = state();
+  EXPECT_EQ(f.target, 100 * MIB);
+  EXPECT_EQ(f.resident, 10 * MIB);
+  EXPECT_THAT(f.entered, testing::ElementsAre(1, 2, 2, 1, 1));
+  hak_config.rss_target = 0;
+  EXPECT_EQ(epoch(500), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(state().target, 0u);
+}
+
+TEST_F(Budget, OneLookAnEpoch) {
+  hak_config.rss_target = 100 * MIB;
+  epoch(101);
+  files.set_resident(500 * MIB);
+  for (int i = 0; i < 100; i++) hak_release_tick(now_ms + 1);
+  EXPECT_EQ(state().resident, 101 * MIB);
+  EXPECT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_OVER));
+}
+
+TEST_F(Budget, PressureRaisesTheLevelByOne) {
+  hak_config.rss_target = 100 * MIB;
+  files.write("/proc/pressure/memory", "some avg10=10.01 avg60=0.00 avg300=0.00 total=0\n");
+  EXPECT_EQ(epoch(50), unsigned(HAK_BUDGET_NEAR));
+  EXPECT_EQ(state().pressure, 1001u);
+  EXPECT_EQ(epoch(50), unsigned(HAK_BUDGET_NEAR)) << "by one, not by one an epoch";
+  EXPECT_EQ(epoch(95), unsigned(HAK_BUDGET_OVER));
+  EXPECT_EQ(epoch(101), unsigned(HAK_BUDGET_PURGE));
+  files.write("/proc/pressure/memory", "some avg10=10.00 avg60=0.00 avg300=0.00 total=0\n");
+  now_ms += 2000;
+  EXPECT_EQ(epoch(50), unsigned(HAK_BUDGET_CALM));
+  files.write("/proc/pressure/memory", "some avg10=99.00 avg60=0.00 avg300=0.00 total=0\n");
+  hak_config.rss_target = 0;
+  now_ms += 2000;
+  EXPECT_EQ(epoch(50), unsigned(HAK_BUDGET_CALM)) << "without a target it is not looked at";
+}
+
+TEST_F(Budget, PercentOfTheCgroupsLimit) {
+  files.write("/proc/self/cgroup", "0::/box\n");
+  files.write("/sys/fs/cgroup/box/memory.max", "268435456\n");
+  hak_config.rss_target = -80;
+  EXPECT_EQ(epoch(200), unsigned(HAK_BUDGET_NEAR));
+  EXPECT_EQ(state().target, 268435456u / 100 * 80);
+  EXPECT_EQ(epoch(206), unsigned(HAK_BUDGET_OVER));
+  files.write("/sys/fs/cgroup/box/memory.max", "536870912\n");
+  now_ms += 10000;
+  EXPECT_EQ(epoch(206), unsigned(HAK_BUDGET_CALM)) << "the administrator has raised it";
+  hak_config.rss_target = -40;
+  EXPECT_EQ(epoch(206), unsigned(HAK_BUDGET_OVER)) << "a new percentage holds at once";
+}
+
+TEST_F(Budget, PercentOfTheMachine) {
+  hak_config.rss_target = -50;
+  EXPECT_EQ(epoch(10), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(state().target, HAK_GIB / 100 * 50);
+}
+
+TEST_F(Budget, PercentOfNothingIsSaidOnce) {
+  files.remove("/proc/meminfo");
+  hak_config.rss_target = -50;
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 100; i++) EXPECT_EQ(epoch(5000), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "hakmem: HAKMEM_RSS_TARGET=50%: the memory this is a part of cannot be read: using no target\n");
+}
+
+TEST_F(Budget, WithoutStatmThereIsNoTarget) {
+  hak_config.rss_target = 1 * MIB;
+  hak_release_tick(now_ms += 250);
+  EXPECT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_CALM));
+  EXPECT_EQ(hak_budget_dirty_keep(), SIZE_MAX);
+}
+
+// 100 MiB are used, 40 of them dirty, and the process is 20 MiB larger than that.
+TEST_F(Budget, WhatMayStayDirtyFollowsFromWhatIsLeft) {
+  hak_config.rss_target = 160 * MIB;
+  std::vector<hak_span *> runs(25);
+  for (hak_span *&s : runs) s = take(4);
+  for (size_t i = 0; i < 10; i++) give(runs[i]);
+  epoch(120);
+  size_t left = 160 - 160 / 32 - 20;  // for spans
+  EXPECT_EQ(hak_budget_dirty_keep() / SPANS_PER_MIB, left - 60);
+  size_t live = hak_span_pool.live_spans;
+  EXPECT_FALSE(hak_budget_over((left - 60) * SPANS_PER_MIB, live));
+  EXPECT_TRUE(hak_budget_over((left - 60) * SPANS_PER_MIB + 1, live));
+  EXPECT_TRUE(hak_release_over_limit((left - 60) * SPANS_PER_MIB + 1, live)) << "a free says so at once";
+  bool zeroed;
+  ASSERT_NE(hak_huge_alloc(64 * MIB, 4096, &zeroed), nullptr);
+  EXPECT_EQ(hak_budget_dirty_keep() / SPANS_PER_MIB, left - 60 - 64 - 1) << "between two looks as well (with the table of huge blocks)";
+  ASSERT_NE(hak_huge_alloc(64 * MIB, 4096, &zeroed), nullptr);
+  EXPECT_EQ(hak_budget_dirty_keep(), HAK_BUDGET_DIRTY_LEAST);
+  EXPECT_FALSE(hak_budget_over(HAK_BUDGET_DIRTY_LEAST, live)) << "the least always stays";
+  hak_release_excess();
+  EXPECT_LE(hak_span_pool.dirty_spans, HAK_BUDGET_DIRTY_LEAST);
+}
+
+TEST_F(Budget, ABurstIsHeldToTheTarget) {
+  keep_much();
+  hak_config.rss_target = 50 * MIB;
+  epoch(10);
+  std::vector<hak_span *> runs(15);
+  for (hak_span *&s : runs) s = take(4);
+  bool due = false;
+  for (hak_span *s : runs) due |= give(s);
+  EXPECT_TRUE(due) << "60 MiB are below what is kept without a target";
+  hak_release_excess();
+  EXPECT_LE(dirty_mib(), 38u);
+  EXPECT_GE(dirty_mib(), 15u);
+}
+
+TEST_F(Budget, NearTheTargetIdleMemoryGoesAfterOneEpoch) {
+  hak_config.rss_target = 100 * MIB;
+  epoch(95);
+  give(take(1));
+  epoch(95);
+  EXPECT_EQ(hak_span_pool.dirty_spans, 0u) << "all of it, although 2 MiB would be kept without a target";
+}
+
+TEST_F(Budget, AboveItAllFreeMemoryGoesInTheSecondEpoch) {
+  hak_config.rss_target = 100 * MIB;
+  epoch(101);
+  give(take(10));
+  epoch(101);
+  EXPECT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_PURGE));
+  EXPECT_EQ(hak_span_pool.dirty_spans, 0u) << "used in this epoch or not";
+  EXPECT_EQ(hak_budget_dirty_keep(), HAK_BUDGET_DIRTY_LEAST) << "and what is freed from now on, the least aside";
+  EXPECT_TRUE(hak_release_over_limit(HAK_BUDGET_DIRTY_LEAST + 1, 0));
+}
+
+TEST_F(Budget, NoFreedMappingIsKeptNearTheTarget) {
+  bool zeroed;
+  void *p = hak_huge_alloc(40 * MIB, 4096, &zeroed);
+  hak_config.rss_target = 100 * MIB;
+  epoch(95);
+  size_t mapped = fake_os::mapped_bytes();
+  hak_huge_free(p);
+  EXPECT_EQ(fake_os::mapped_bytes(), mapped - 40 * MIB);
+}
+
+size_t resident_spans(const void *p, size_t bytes) {
+  size_t pages = 0;
+  for (size_t at = 0; at < bytes; at += hak_os_page_size()) pages += hak_os_is_resident((char *)p + at);
+  return pages * hak_os_page_size() / HAK_SPAN_SIZE;
+}
+
+TEST_F(Budget, NearTheTargetRunsHoldNoPagesBehindTheirBlock) {
+  bool zeroed, due = false;
+  hak_span *s = hak_pool_take(2, 1, {}, false, &zeroed);
+  void *start = hak_span_address(hak_pool_region_of(s), s);
+  for (size_t target : {0 * MIB, 100 * MIB}) {
+    memset(start, 1, 2 * HAK_SPAN_SIZE);
+    hak_pool_give(s, 0, 0, &due);
+    hak_config.rss_target = int64_t(target);
+    files.set_resident(95 * MIB);
+    hak_budget_look(now_ms += 250);
+    char *p = static_cast<char *>(hak_run_alloc(HAK_SPAN_SIZE + 100, 1, &zeroed));
+    ASSERT_EQ(p, start);
+    EXPECT_FALSE(zeroed);
+    EXPECT_EQ(p[HAK_SPAN_SIZE + 99], 1);
+    EXPECT_EQ(p[2 * HAK_SPAN_SIZE - 1], target == 0 ? 1 : 0);
+    EXPECT_EQ(resident_spans(p, 2 * HAK_SPAN_SIZE), target == 0 ? 2u : 1u);
+    hak_run_free(hak_region_find(p), p, &due);
+    s = hak_pool_take(2, 1, {}, false, &zeroed);
+  }
+}
+
+// Under mlockall, for example: asking at every free would cost a system call each.
+TEST_F(Budget, ASystemThatTakesNothingBackIsAskedOnceAnEpoch) {
+  keep_much();
+  hak_config.rss_target = 100 * MIB;
+  epoch(200);
+  hak_span *a = take(8), *b = take(8);
+  give(a);
+  fake_os::fail_all(fake_os::ADVISE, EINVAL);
+  fake_os::fail_all(fake_os::MAP);
+  hak_release_excess();
+  unsigned calls = fake_os::count(fake_os::ADVISE);
+  EXPECT_FALSE(give(b));
+  hak_release_excess();
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), calls);
+  epoch(95);
+  EXPECT_NE(hak_budget_dirty_keep(), SIZE_MAX) << "the next look asks again";
+}
+
+// --- callback ---
+
+struct Calls {
+  size_t count = 0, resident = 0, target = 0;
+  bool locked = false, recurse = false;
+};
+
+void on_pressure(size_t resident, size_t target, void *context) {
+  auto *calls = static_cast<Calls *>(context);
+  calls->count++;
+  calls->resident = resident;
+  calls->target = target;
+  calls->locked |= hak_load_relaxed(&hak_span_pool.lock.state) != 0;
+  errno = 12345;
+  if (calls->recurse) {
+    hak_store_relaxed(&hak_budget_callback_due, 1);
+    hak_budget_call_back();
+  }
+}
+
+TEST_F(Budget, CallbackComesLastAndOnceAnEpoch) {
+  Calls calls;
+  hak_budget_set_callback(on_pressure, &calls);
+  hak_config.rss_target = 100 * MIB;
+  for (size_t resident : {95, 101, 102}) {
+    epoch(resident);
+    EXPECT_FALSE(hak_budget_must_call_back()) << resident;
+  }
+  epoch(103);
+  ASSERT_TRUE(hak_budget_must_call_back());
+  errno = 7;
+  hak_budget_call_back();
+  EXPECT_EQ(errno, 7);
+  EXPECT_EQ(calls.count, 1u);
+  EXPECT_EQ(calls.resident, 103 * MIB);
+  EXPECT_EQ(calls.target, 100 * MIB);
+  EXPECT_FALSE(calls.locked);
+  hak_budget_call_back();
+  EXPECT_EQ(calls.count, 1u) << "not before the next epoch";
+  epoch(103);
+  hak_budget_call_back();
+  EXPECT_EQ(calls.count, 2u);
+  EXPECT_EQ(state().callbacks, 2u);
+  hak_budget_set_callback(nullptr, nullptr);
+  epoch(103);
+  hak_budget_call_back();
+  EXPECT_EQ(calls.count, 2u);
+  EXPECT_FALSE(hak_budget_must_call_back());
+}
+
+TEST_F(Budget, CallbackIsNotReentered) {
+  Calls calls;
+  calls.recurse = true;
+  hak_budget_set_callback(on_pressure, &calls);
+  hak_config.rss_target = 100 * MIB;
+  for (int i = 0; i < 3; i++) epoch(200);
+  hak_budget_call_back();
+  EXPECT_EQ(calls.count, 1u);
+  epoch(200);
+  hak_budget_call_back();
+  EXPECT_EQ(calls.count, 2u) << "and is called again after it has returned";
+}
+
+// --- heaps ---
+
+class BudgetHeaps : public testing::Test {
+ protected:
+  void SetUp() override { fake_os::set_clock(now_ms); }
+
+  // Slow paths of one class, enough for a tick, and not so much that a drop is seen.
+  static void keep_busy() {
+    std::vector<void *> blocks(2000);
+    for (int turn = 0; turn < 20; turn++) {
+      for (void *&b : blocks) b = hakmem_malloc(2000);
+      for (void *b : blocks) hakmem_free(b);
+    }
+  }
+  // An epoch in which only that class is used.
+  void epoch() {
+    fake_os::set_clock(now_ms += 300);
+    keep_busy();
+  }
+
+  FakeFiles files;
+  uint64_t now_ms = 1000000;
+};
+
+TEST_F(BudgetHeaps, AboveTheTargetIdleCachesAreEmptied) {
+  for (size_t target : {0 * MIB, 100 * MIB}) {
+    std::vector<void *> blocks(50);
+    for (void *&b : blocks) b = hakmem_malloc(100);
+    for (void *b : blocks) hakmem_free(b);
+    void *run = hakmem_malloc(200000);
+    hakmem_free(run);
+    hak_heap *h = hak_tls_front.heap;
+    hak_bin *bin = &h->bins[hak_class_for(100)];
+    hak_config.rss_target = int64_t(target);
+    files.set_resident(200 * MIB);
+    for (int i = 0; i < 4; i++) epoch();
+    EXPECT_EQ(bin->magazine == nullptr, target != 0);
+    EXPECT_EQ(bin->slabs.slabs, target == 0 ? 1u : 0u);
+    EXPECT_EQ(h->run_stock_count, 0u);
+    EXPECT_NE(h->bins[hak_class_for(2000)].magazine, nullptr) << "the class in use";
+    void *again = hakmem_malloc(100);
+    EXPECT_NE(again, nullptr);
+    hakmem_free(again);
+  }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+TEST_F(BudgetHeaps, AboveTheTargetEndedThreadsKeepNothing) {
+  hak_heap *ended = nullptr;
+  std::thread([&ended] {
+    hakmem_free(hakmem_malloc(100));
+    ended = hak_tls_front.heap;
+  }).join();
+  ASSERT_EQ(ended->state, uint32_t(HAK_HEAP_WARM));
+  hak_config.rss_target = 100 * MIB;
+  files.set_resident(200 * MIB);
+  hakmem_free(hakmem_malloc(1));  // adopts it
+  std::thread([&ended] {
+    hakmem_free(hakmem_malloc(100));
+    ended = hak_tls_front.heap;
+  }).join();
+  fake_os::set_clock(now_ms += 300);
+  keep_busy();
+  EXPECT_EQ(ended->state, uint32_t(HAK_HEAP_PARKED)) << "it would be warm for a second";
+}
+
+// --- fork ---
+
+std::atomic<int> entered, leave;
+
+void wait_inside(size_t, size_t, void *) {
+  entered++;
+  while (leave == 0) std::this_thread::yield();
+}
+
+TEST(BudgetFork, ACallThatAnotherThreadIsInEndsInTheChild) {
+  hakmem_free(hakmem_malloc(1));
+  hak_budget_set_callback(wait_inside, nullptr);
+  hak_store_relaxed(&hak_budget_callback_due, 1);
+  std::thread caller(hak_budget_call_back);
+  while (entered == 0) std::this_thread::yield();
+  ProgramResult r = run_forked([] {
+    leave = 1;
+    hak_store_relaxed(&hak_budget_callback_due, 1);
+    hakmem_free(hakmem_malloc(100000));
+    return int(entered);
+  });
+  EXPECT_EQ(r.exit_code, 2) << "it was called in the child";
+  EXPECT_EQ(r.signal, 0);
+  leave = 1;
+  caller.join();
+}
+
+}  // namespace

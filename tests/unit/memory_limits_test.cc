@@ -1,0 +1,141 @@
+// Limits, resident memory and pressure as /proc and cgroup files tell them, in every layout that is met; and this
+// machine's own files.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "fake_files.h"
+#include "hak.h"
+
+namespace {
+
+constexpr size_t GIB = HAK_GIB, MIB = HAK_MIB;
+constexpr char MEMINFO[] = "MemTotal:        8388608 kB\nMemFree:          123456 kB\nMemAvailable:     234567 kB\n";
+
+class MemoryLimits : public testing::Test {
+ protected:
+  void SetUp() override { files.write("/proc/meminfo", MEMINFO); }
+  FakeFiles files;
+};
+
+TEST_F(MemoryLimits, WithoutCgroupsTheMachinesMemory) { EXPECT_EQ(hak_os_memory_limit(), 8 * GIB); }
+
+TEST_F(MemoryLimits, NothingToRead) {
+  files.remove("/proc/meminfo");
+  errno = 77;
+  EXPECT_EQ(hak_os_memory_limit(), SIZE_MAX);
+  EXPECT_EQ(hak_os_resident(), 0u);
+  EXPECT_EQ(hak_os_memory_pressure(), 0u);
+  EXPECT_EQ(errno, 77);
+}
+
+TEST_F(MemoryLimits, Version2TakesTheLeastOfAllAncestors) {
+  files.write("/proc/self/cgroup", "0::/system.slice/app.service/inner\n");
+  files.write("/sys/fs/cgroup/system.slice/app.service/inner/memory.max", "max\n");
+  EXPECT_EQ(hak_os_memory_limit(), 8 * GIB);
+  files.write("/sys/fs/cgroup/system.slice/app.service/memory.max", "1073741824\n");
+  EXPECT_EQ(hak_os_memory_limit(), 1 * GIB);
+  files.write("/sys/fs/cgroup/system.slice/memory.max", "536870912\n");
+  EXPECT_EQ(hak_os_memory_limit(), 512 * MIB);
+  files.write("/sys/fs/cgroup/system.slice/app.service/inner/memory.high", "268435456\n");
+  EXPECT_EQ(hak_os_memory_limit(), 256 * MIB);
+  files.write("/sys/fs/cgroup/other.slice/memory.max", "1048576\n");
+  EXPECT_EQ(hak_os_memory_limit(), 256 * MIB) << "another's limit";
+}
+
+TEST_F(MemoryLimits, NeverMoreThanTheMachineHas) {
+  files.write("/proc/self/cgroup", "0::/a\n");
+  files.write("/sys/fs/cgroup/a/memory.max", "1099511627776\n");
+  EXPECT_EQ(hak_os_memory_limit(), 8 * GIB);
+}
+
+// A container's own view: the path is that of the root, and the mount is its cgroup.
+TEST_F(MemoryLimits, Version2InANamespace) {
+  files.write("/proc/self/cgroup", "0::/\n");
+  files.write("/sys/fs/cgroup/memory.max", "268435456\n");
+  EXPECT_EQ(hak_os_memory_limit(), 256 * MIB);
+}
+
+TEST_F(MemoryLimits, AProcessOutsideOfItsNamespace) {
+  files.write("/proc/self/cgroup", "0::/../../elsewhere\n");
+  files.write("/sys/fs/memory.max", "1048576\n");
+  files.write("/sys/fs/cgroup/memory.max", "268435456\n");
+  EXPECT_EQ(hak_os_memory_limit(), 256 * MIB);
+}
+
+TEST_F(MemoryLimits, Version1) {
+  files.write("/sys/fs/cgroup/memory/y/memory.limit_in_bytes", "1048576\n");
+  files.write("/proc/self/cgroup", "12:cpu,cpuacct:/x\n5:notmemory,memory2,mem:/y\n4:memory:/docker/abc\n1:name=systemd:/z\n0::/\n");
+  files.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(hak_os_memory_limit(), 8 * GIB);
+  files.write("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "268435456\n");
+  EXPECT_EQ(hak_os_memory_limit(), 256 * MIB);
+  files.write("/sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "134217728\n");
+  EXPECT_EQ(hak_os_memory_limit(), 128 * MIB);
+}
+
+// The host's path under a mount that begins at the container's cgroup.
+TEST_F(MemoryLimits, Version1InAContainerWithoutNamespace) {
+  files.write("/proc/self/cgroup", "3:cpuset:/docker/abc\n2:pids,memory:/docker/abc\n");
+  files.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n");
+  EXPECT_EQ(hak_os_memory_limit(), 256 * MIB);
+}
+
+TEST_F(MemoryLimits, BothVersionsAtOnce) {
+  files.write("/proc/self/cgroup", "4:memory:/a\n0::/b\n");
+  files.write("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "536870912\n");
+  files.write("/sys/fs/cgroup/unified/b/memory.max", "268435456\n");
+  EXPECT_EQ(hak_os_memory_limit(), 256 * MIB);
+}
+
+TEST_F(MemoryLimits, NonsenseIsPassedOver) {
+  for (const char *cgroups : {"", "\n", "0", "0:", "0::", ":::::", "4:memory", "4:memory:", "0::no-slash\n", "\n\n0::/a"}) {
+    files.write("/proc/self/cgroup", cgroups);
+    EXPECT_EQ(hak_os_memory_limit(), 8 * GIB) << cgroups;
+  }
+  files.write("/proc/self/cgroup", "0::/a\n");
+  for (const char *limit : {"", "max", "-1", "x", "99999999999999999999999"}) {
+    files.write("/sys/fs/cgroup/a/memory.max", limit);
+    EXPECT_EQ(hak_os_memory_limit(), 8 * GIB) << limit;
+  }
+  files.write("/proc/self/cgroup", "0::/" + std::string(3000, 'a') + "\n");
+  EXPECT_EQ(hak_os_memory_limit(), 8 * GIB) << "a path too long to read";
+  files.write("/proc/self/cgroup", std::string(10000, 'a'));
+  EXPECT_EQ(hak_os_memory_limit(), 8 * GIB);
+}
+
+TEST_F(MemoryLimits, Resident) {
+  files.set_resident(100 * MIB);
+  EXPECT_EQ(hak_os_resident(), 100 * MIB);
+  for (const char *bad : {"", "123", "123 ", "123 x"}) {
+    files.write("/proc/self/statm", bad);
+    EXPECT_EQ(hak_os_resident(), 0u) << bad;
+  }
+}
+
+TEST_F(MemoryLimits, PressureOfTheCgroupBeforeThatOfTheMachine) {
+  files.write("/proc/pressure/memory", "some avg10=12.34 avg60=5.00 avg300=1.00 total=18994347\nfull avg10=0.00\n");
+  EXPECT_EQ(hak_os_memory_pressure(), 1234u);
+  files.write("/proc/self/cgroup", "0::/a\n");
+  EXPECT_EQ(hak_os_memory_pressure(), 1234u) << "a kernel without pressure in cgroups";
+  files.write("/sys/fs/cgroup/a/memory.pressure", "some avg10=0.05 avg60=0.00 avg300=0.00 total=0\n");
+  EXPECT_EQ(hak_os_memory_pressure(), 5u);
+  for (const char *bad : {"", "some avg10=", "some avg10=x", "some avg10=1", "some avg10=500.00", "full avg10=3.00"}) {
+    files.write("/sys/fs/cgroup/a/memory.pressure", bad);
+    EXPECT_EQ(hak_os_memory_pressure(), 1234u) << bad;
+  }
+}
+
+TEST(MemoryLimitsHere, AreReadable) {
+  size_t before = hak_os_resident();
+  EXPECT_GT(before, 1 * MIB);
+  std::vector<char> touched(64 * MIB, 1);
+  EXPECT_GE(hak_os_resident(), before + 60 * MIB);
+  EXPECT_LT(hak_os_resident(), before + 200 * MIB);
+  EXPECT_NE(hak_os_memory_limit(), SIZE_MAX);
+  EXPECT_GT(hak_os_memory_limit(), before);
+  EXPECT_LE(hak_os_memory_pressure(), 10000u);
+}
+
+}  // namespace
