@@ -5,7 +5,7 @@
  * mirrors src/heap/remote.c: packet->next = (hak_packet *)(old & ~INBOX_WEIGHT_MASK);
  * mirrors src/heap/remote.c: weight = hak_min_size((old & INBOX_WEIGHT_MASK) + own, INBOX_WEIGHT_MASK);
  * mirrors src/heap/remote.c: } while (!hak_cas_weak_seq(&owner->inbox, &old, new));
- * mirrors src/heap/remote.c: while (waiting >= BACKLOG_WEIGHT && hak_lock_try(&owner->lock)) {
+ * mirrors src/heap/remote.c: while (waiting >= backlog() && hak_lock_try(&owner->lock)) {
  * mirrors src/heap/remote.c: waiting = (unsigned)(hak_or_seq(&owner->inbox, 0) & INBOX_WEIGHT_MASK);
  * mirrors src/heap/remote.c: uintptr_t all = hak_exchange_seq(&heap->inbox, 0);
  * mirrors src/heap/remote.c: hak_packet *next = packet->next;

@@ -183,11 +183,25 @@ static void help_heap(hak_heap *h, uint64_t now_ms) {
   hak_heap_give_holes(h, false);
 }
 
+/* Another heap at each call, one after the other; two threads may get the same one. */
+static hak_heap *next_heap(void) {
+  static uint32_t next;
+  return hak_heap_by_id(HAK_EMERGENCY_ID + hak_add_relaxed(&next, 1) % (hak_heap_id_limit() - HAK_EMERGENCY_ID));
+}
+
+static uint32_t helped_at_once(void) {
+  return (uint32_t)hak_min_size(hak_heap_id_limit() - HAK_EMERGENCY_ID, HELPED_MAX);
+}
+
+void hak_heap_drain_others(void) {
+  for (uint32_t n = helped_at_once(); n > 0; n--) {
+    hak_heap *h = next_heap();
+    if (h != hak_tls_front.heap && hak_remote_pending(h)) hak_remote_drain(h);
+  }
+}
+
 void hak_heap_help(uint64_t now_ms) {
-  static uint32_t next; /* relaxed: two threads may help the same heap */
-  uint32_t limit = hak_heap_id_limit(), heaps = limit - HAK_EMERGENCY_ID;
-  for (uint32_t n = hak_min_size(heaps, HELPED_MAX); n > 0; n--)
-    help_heap(hak_heap_by_id(HAK_EMERGENCY_ID + hak_add_relaxed(&next, 1) % heaps), now_ms);
+  for (uint32_t n = helped_at_once(); n > 0; n--) help_heap(next_heap(), now_ms);
   bool over = hak_budget_level() >= HAK_BUDGET_OVER;
   hak_heap_trim_warm(!over, now_ms);
   hak_huge_release_idle(over ? UINT64_MAX : now_ms);

@@ -191,6 +191,8 @@ size_t hak_heap_give_holes(hak_heap *heap, bool at_once);
 /* What a thread that is awake does for those that are not, a bounded part each time: takes in what was freed for them,
  * gives their slabs' free pages back, trims warm heaps and kept mappings that are idle. Caller holds no lock. */
 void hak_heap_help(uint64_t now_ms);
+/* Takes in what waits for other threads' heaps, a bounded number of them. Caller holds no lock. */
+void hak_heap_drain_others(void);
 /* Trims the warm heaps; `idle_only`: one, if it has been warm for a second. Caller holds no lock. */
 void hak_heap_trim_warm(bool idle_only, uint64_t now_ms);
 

@@ -551,6 +551,8 @@ static HAK_NOINLINE void subside(hak_heap *h, unsigned busy_class) {
     /* What is still freed would fill the caches once more. */
     if (frees_the_rest && !is_pinned(c)) h->bins[c].young = YOUNG_TAKES;
   }
+  hak_remote_send_open(h);
+  hak_heap_drain_others();
 }
 
 void hak_heap_tick(hak_heap *h, unsigned class_code, uint64_t ticks) {

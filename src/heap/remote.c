@@ -3,6 +3,7 @@
 
 #include "base/schedule.h"
 #include "os/os.h"
+#include "pool/release.h"
 
 _Static_assert(sizeof(hak_packet) == HAK_CELL_SIZE, "a packet is one cell");
 
@@ -42,11 +43,14 @@ static void drain_and_drop(hak_heap *heap) {
   hak_outcome_settle(&outcome, "in a batch freed by another thread");
 }
 
+/* A program that has freed most of what it had may be about to rest: then a few blocks would pin as many slabs. */
+static unsigned backlog(void) { return hak_load_relaxed(&hak_release_subsided) ? 1 : BACKLOG_WEIGHT; }
+
 /* For an owner that may sleep. Of two senders one may find the lock taken by the other, which has emptied the inbox before,
  * and go on: so the other looks once more when it has dropped the lock. By a read-modify-write: either it finds the packet,
  * or the packet's push reads from it and the sender then finds the lock dropped. */
 static void drain_backlog(hak_heap *owner, unsigned waiting) {
-  while (waiting >= BACKLOG_WEIGHT && hak_lock_try(&owner->lock)) {
+  while (waiting >= backlog() && hak_lock_try(&owner->lock)) {
     drain_and_drop(owner);
     waiting = (unsigned)(hak_or_seq(&owner->inbox, 0) & INBOX_WEIGHT_MASK);
   }

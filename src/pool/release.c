@@ -62,6 +62,7 @@ static size_t patience_spans;
 uint32_t hak_release_sleeper;
 struct hak_release_stats hak_release_stats;
 uint32_t hak_release_subsidences;
+bool hak_release_subsided;
 
 void hak_release_start(void) {
   lean_policy.lazily = hak_config.mem_lean_decommit == HAK_LEAN_FREE;
@@ -206,6 +207,8 @@ static void watch_live(void) {
   bool subsided = !swings && live < high / 2 && high - live >= SUBSIDED_SPANS;
   if (subsided) hak_add_relaxed(&hak_release_subsidences, 1);
   if (subsided || live > high) hak_store_relaxed(&high_spans, live);
+  if (subsided != hak_load_relaxed(&hak_release_subsided) && (subsided || live > high))
+    hak_store_relaxed(&hak_release_subsided, subsided);
 }
 
 /* Beyond so many limits pieces of huge pages go too. */

@@ -31,6 +31,8 @@ void hak_release_excess(void);
 /* How often the program has freed most of what it had. What a thread has cached of that, one block here and one there,
  * keeps as many slabs: it gives its caches back when it finds this changed. */
 extern uint32_t hak_release_subsidences; /* relaxed */
+/* It was the last thing that happened: the program has not come to hold more since. */
+extern bool hak_release_subsided; /* relaxed */
 /* Whether what is left is so little that it may be freed without caches. */
 bool hak_release_nearly_empty(void);
 

@@ -23,7 +23,6 @@ class Actor {
     sem_init(&go_, 0, 0);
     sem_init(&done_, 0, 0);
     thread_ = std::thread([this] {
-      for (hak_bin &bin : hak_heap_current()->bins) bin.young = 0;  // as in a thread that has worked for a while
       for (;;) {
         while (sem_wait(&go_) != 0) {
         }
@@ -31,6 +30,9 @@ class Actor {
         step_();
         sem_post(&done_);
       }
+    });
+    run([] {  // as in a thread that has worked for a while
+      for (hak_bin &bin : hak_heap_current()->bins) bin.young = 0;
     });
   }
   ~Actor() { end(); }
