@@ -11,6 +11,7 @@
 #include "os/os.h"
 #include "pool/budget.h"
 #include "pool/release.h"
+#include "report/serve.h"
 
 HAK_LINK_INIT;
 
@@ -32,7 +33,7 @@ static void *finally(void *p) {
 static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
   if (size <= HAK_RUN_MAX && align <= HAK_RUN_MAX) {
     hak_heap *h = hak_tls_front.heap;
-    void *p = h != NULL && align <= HAK_SPAN_SIZE ? hak_run_stock_take(h, hak_run_spans(size)) : NULL;
+    void *p = h != NULL && align <= HAK_SPAN_SIZE ? hak_run_stock_take(h, size) : NULL;
     if (p != NULL) {
       if (hak_budget_near_now()) hak_run_drop_tail(p, size);
       *zeroed = false;
@@ -54,10 +55,23 @@ static void tick_large(size_t size) {
   if (size >= HAK_MIB && hak_load_relaxed(&hak_config.rss_target) != 0) hak_release_tick(hak_os_now_ms());
 }
 
+/* While requests are noted: the size, for blocks of a class, and a look whether a report is due, for programs that come by
+ * few other slow paths. */
+static HAK_COLD void note_request(int class_code, size_t size) {
+  const hak_heap *h = hak_tls_front.heap;
+  hak_request_counts *noted = h == NULL || h->requests == NULL || class_code < 0 ? NULL : &h->requests[class_code];
+  if (noted != NULL) {
+    hak_store_relaxed(&noted->count, noted->count + 1);
+    hak_store_relaxed(&noted->bytes, noted->bytes + size);
+  }
+  hak_report_tick(hak_os_now_ms());
+}
+
 void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
   if (!hak_heap_start()) return hak_huge_alloc(size, align, zeroed);
   tick_large(size);
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) note_request(-1, size);
   void *p = alloc_large_once(size, align, zeroed);
   if (HAK_UNLIKELY(p == NULL)) {
     reclaim();
@@ -73,8 +87,9 @@ static void *alloc_class_once(unsigned class_code) {
   return hak_heap_started() ? hak_heap_alloc_unowned(class_code) : NULL;
 }
 
-static void *alloc_class(unsigned class_code) {
+static void *alloc_class(unsigned class_code, size_t size) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) note_request((int)class_code, size);
   void *p = alloc_class_once(class_code);
   if (HAK_LIKELY(p != NULL)) return p;
   reclaim();
@@ -95,7 +110,7 @@ HAK_NOINLINE void *hak_malloc_slow(size_t size) {
   bool zeroed;
   void *p = sampled(size, HAK_GRANULE);
   if (HAK_UNLIKELY(p != NULL)) return p;
-  return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size))
+  return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size)
                                          : hak_raw_large(size, hak_os_page_size(), &zeroed));
 }
 
@@ -119,7 +134,7 @@ void *hak_raw_aligned(size_t align, size_t size) {
     void *p = hak_front_pop_class(&hak_tls_front, (unsigned)class_code);
     if (HAK_LIKELY(p != NULL)) return p;
     p = sampled(size, align);
-    return p != NULL ? p : or_enomem(alloc_class((unsigned)class_code));
+    return p != NULL ? p : or_enomem(alloc_class((unsigned)class_code, size));
   }
   bool zeroed;
   return or_enomem(hak_raw_large(size, align, &zeroed));

@@ -12,6 +12,7 @@
 #include "os/os.h"
 #include "os/print.h"
 #include "pool/release.h"
+#include "report/serve.h"
 
 #define PERIOD_MS 250
 /* Periods in which nothing happens before it sleeps: longer than anything is kept for being idle. */
@@ -46,6 +47,7 @@ static void *help(void *unused) {
     uint64_t now_ms = hak_os_now_ms();
     hak_release_tick(now_ms);
     hak_heap_help(now_ms);
+    hak_report_tick(now_ms);
     uint64_t next = activity();
     quiet = next == seen ? quiet + 1 : 0;
     seen = next;

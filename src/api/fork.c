@@ -11,6 +11,7 @@
 #include "pool/budget.h"
 #include "pool/cell.h"
 #include "pool/span_pool.h"
+#include "report/page.h"
 #include "report/report.h"
 
 /* Written between the handlers of one fork: there was no other thread, and nothing was locked. */
@@ -52,6 +53,7 @@ static void after_fork_parent(void) {
 /* Our locks are dropped like in the parent, not reset: a thread that a handler before this one has started may wait. The
  * streams' libc resets itself, if it took it. */
 static void after_fork_child(void) {
+  hak_stats_page_fork_child();
   if (hak_load_relaxed(&alone)) return;
   hak_heap_fork_child();
   hak_pool_fork_child();

@@ -14,6 +14,7 @@
 #include "os/print.h"
 #include "pool/budget.h"
 #include "report/report.h"
+#include "report/serve.h"
 
 const char hak_init_linked = 1;
 
@@ -29,6 +30,7 @@ static void before_park(void) {
 
 void (*const hak_heap_at_start)(void) = at_start;
 void (*const hak_heap_before_park)(void) = before_park;
+void (*const hak_heap_at_tick)(uint64_t now_ms) = hak_report_tick;
 
 static void prewarm(hak_heap *h) {
   for (unsigned c = 0; c < HAK_CLASSES; c++) {
@@ -68,6 +70,7 @@ __attribute__((constructor)) static void on_load(void) {
     hak_heap *h = hak_heap_make_current();
     if (h != NULL) prewarm(h);
   }
+  hak_report_start();
   hak_background_start();
 }
 

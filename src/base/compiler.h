@@ -17,6 +17,9 @@
    glibc's spare static TLS when the library is loaded by dlopen (docs/architecture.md gives the sizes). */
 #define HAK_TLS __thread __attribute__((tls_model("initial-exec")))
 
+/* On functions that look at what another thread may be writing, where any value will do (report/peek.c). */
+#define HAK_RACY __attribute__((no_sanitize("thread")))
+
 #define HAK_CACHE_LINE 64
 
 #endif

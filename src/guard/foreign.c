@@ -29,6 +29,8 @@ uint64_t hak_foreign_total(void) {
   return sum;
 }
 
+uint64_t hak_foreign_calls(enum hak_foreign_call call) { return hak_load_relaxed(&totals[call]); }
+
 static void count_caller(const void *caller) {
   size_t at = ((uintptr_t)caller >> 2) % CALLERS;
   for (size_t probes = 0; probes < CALLERS; probes++, at = (at + 1) % CALLERS) {

@@ -12,6 +12,7 @@ enum hak_foreign_call { HAK_FOREIGN_FREE, HAK_FOREIGN_REALLOC, HAK_FOREIGN_USABL
 HAK_COLD void hak_foreign_note(enum hak_foreign_call call, const void *p, const void *caller);
 
 uint64_t hak_foreign_total(void);
+uint64_t hak_foreign_calls(enum hak_foreign_call call);
 /* Totals and the top callers, one line each (HAKMEM_EXTERNAL_GUARD_STATS). */
 void hak_foreign_print(void);
 

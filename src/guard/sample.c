@@ -42,6 +42,7 @@ hak_lock hak_sample_lock;
 static slot *slots; /* of a mapping of their own */
 static size_t slot_block_bytes, slot_bytes; /* whole pages; the second with the guard */
 static uint32_t unused_from, first_freed = SLOTS, last_freed = SLOTS;
+static size_t live_count, live_bytes, accessible_bytes;
 static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
 
 static void record(stack *s) {
@@ -193,6 +194,9 @@ void *hak_sample_alloc(size_t size, size_t align) {
   }
   hak_lock_take(&hak_sample_lock);
   s->state = LIVE;
+  live_count++;
+  live_bytes += size;
+  accessible_bytes += end - first_page;
   hak_lock_drop(&hak_sample_lock);
   return (void *)block;
 }
@@ -209,7 +213,12 @@ void hak_sample_free(void *p) {
   hak_lock_take(&hak_sample_lock);
   uint32_t state = s->state;
   bool good = state == LIVE && s->block == (uintptr_t)p;
-  if (good) s->state = CHANGING;
+  if (good) {
+    s->state = CHANGING;
+    live_count--;
+    live_bytes -= s->size;
+    accessible_bytes -= slot_address((size_t)(s - slots)) + slot_block_bytes - hak_align_down(s->block, hak_os_page_size());
+  }
   hak_lock_drop(&hak_sample_lock);
   if (!good) end_program(state == FREED && s->block == (uintptr_t)p ? "double free" : "invalid free", p, s);
   check_fill(s);
@@ -226,4 +235,16 @@ size_t hak_sample_size(const void *p) {
   size_t size = s->state == LIVE && s->block == (uintptr_t)p ? s->size : 0;
   hak_lock_drop(&hak_sample_lock);
   return size;
+}
+
+void hak_sample_read(hak_sample_figures *figures) {
+  *figures = (hak_sample_figures){0};
+  if (!hak_sample_on()) return;
+  hak_lock_take(&hak_sample_lock);
+  figures->live_count = live_count;
+  figures->live_bytes = live_bytes;
+  figures->accessible_bytes = accessible_bytes;
+  hak_lock_drop(&hak_sample_lock);
+  figures->table = slots;
+  figures->table_bytes = hak_align_up(SLOTS * sizeof *slots, hak_os_page_size());
 }

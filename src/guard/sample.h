@@ -32,6 +32,13 @@ HAK_INLINE bool hak_sample_contains(const void *p) {
 void *hak_sample_alloc(size_t size, size_t align);
 /* Only for addresses inside. Ends the program when it is no live block's start. */
 void hak_sample_free(void *p);
+/* Statistics, at one moment. */
+typedef struct hak_sample_figures {
+  size_t live_count, live_bytes, accessible_bytes; /* bytes asked for; whole pages */
+  const void *table;
+  size_t table_bytes;
+} hak_sample_figures;
+void hak_sample_read(hak_sample_figures *figures);
 /* Size that was asked for; 0: no live block. */
 size_t hak_sample_size(const void *p);
 

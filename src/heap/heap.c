@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "heap/remote.h"
 #include "large/huge.h"
+#include "large/run.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "pool/release.h"
@@ -94,6 +95,7 @@ static bool start_locked(void) {
   if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB)) return false;
   hak_span_pool.huge_from_spans = huge_pages_from();
   hak_release_start();
+  hak_store_relaxed(&hak_requests_noted, hak_config.stats != HAK_STATS_OFF || hak_config.stats_page != 0);
   hak_heap_init_bins(&hak_emergency_heap);
   end_key_made = pthread_key_create(&end_key, on_thread_end) == 0;
   return true;
@@ -153,7 +155,7 @@ static void make_cold(hak_heap *h) {
   hak_heap_trim(h);
   hak_cell_give(h->cells);
   h->cells = NULL;
-  h->front = NULL;
+  hak_store_relaxed(&h->front, NULL);
   hak_lock_take(&hak_registry_lock);
   list_parked(h);
   hak_lock_drop(&hak_registry_lock);
@@ -207,9 +209,9 @@ void hak_heap_help(uint64_t now_ms) {
   hak_huge_release_idle(over ? UINT64_MAX : now_ms);
 }
 
-static hak_front_counts *make_counts(void) {
-  unsigned cells = (HAK_FRONT_CLASSES * sizeof(hak_front_counts) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE;
-  return hak_cell_take_block(cells);
+/* Zeroed, for every class. */
+static void *make_counts(size_t bytes_a_class) {
+  return hak_cell_take_block((unsigned)((HAK_FRONT_CLASSES * bytes_a_class + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE));
 }
 
 static hak_heap *make_locked(void) {
@@ -225,7 +227,8 @@ static hak_heap *make_locked(void) {
   h->id = id_limit;
   h->state = HAK_HEAP_ACTIVE;
   hak_heap_init_bins(h);
-  if (hak_config.front_metrics) h->counts = make_counts();
+  if (hak_config.front_metrics) h->counts = make_counts(sizeof *h->counts);
+  if (hak_load_relaxed(&hak_requests_noted)) h->requests = make_counts(sizeof *h->requests);
   hak_store_release(&leaf[id_limit & (LEAF_SIZE - 1)], h);
   hak_store_release(&id_limit, id_limit + 1);
   return h;
@@ -248,7 +251,7 @@ static void attach(hak_heap *h, hak_front *front) {
   bool warm = h->front != NULL; /* then it is the shadow */
   h->ending_rounds = 0;
   h->last_clock = hak_os_ticks();
-  h->front = bypass_fast_path ? &h->shadow : front;
+  hak_store_relaxed(&h->front, bypass_fast_path ? &h->shadow : front);
   if (!warm)
     clear_front(h->front);
   else if (!bypass_fast_path)
@@ -280,7 +283,7 @@ void hak_heap_park_current(void) {
   hak_heap_before_park();
   hak_heap_slim(h);
   if (h->front == front) memcpy(h->shadow.top, front->top, sizeof front->top);
-  h->front = &h->shadow;
+  hak_store_relaxed(&h->front, &h->shadow); /* before the registry lock is taken: report/peek.c */
   clear_front(front);
   front->heap = NULL;
   front->phase = HAK_FRONT_ENDED;

@@ -28,17 +28,23 @@ typedef struct hak_front_counts {
   uint64_t hits, misses, refills, flushes;
 } hak_front_counts;
 
+/* Counted only while requests are noted. Relaxed; written by the owner. */
+typedef struct hak_request_counts {
+  uint64_t count, bytes;
+} hak_request_counts;
+
 typedef struct hak_bin {
   /* owner only */
   void **magazine; /* loaded, or NULL */
   void **full;     /* full magazines, linked through slot 0, newest first */
-  uint32_t full_count;
+  uint16_t full_count;
+  uint16_t activity;       /* refills and flushes since the last tick; only 0 is told from the rest */
   uint32_t capacity;       /* blocks the class may cache now, loaded magazine included */
   uint64_t last_refill;    /* hak_os_ticks() at the last refill from slabs */
   uint16_t usable;         /* slots of the loaded magazine in use: its NULL sits at slot 63 - usable */
-  uint16_t batch;          /* blocks the next refill takes */
-  uint32_t activity;       /* refills and flushes since the last tick */
-  uint32_t young;          /* blocks still to be taken one by one before the class has a magazine */
+  uint8_t batch;           /* blocks the next refill takes */
+  uint8_t young;           /* blocks still to be taken one by one before the class has a magazine */
+  uint32_t returned_blocks; /* in the packets of the next line */
   struct hak_packet *returned; /* packets of this class taken from the inbox and not yet loaded */
   /* slow lock */
   hak_slab_set slabs;
@@ -55,8 +61,9 @@ typedef struct hak_heap {
   /* constant once published */
   uint32_t id;
   hak_front_counts *counts; /* NULL: front metrics are off */
+  hak_request_counts *requests; /* NULL: requests are not noted */
   /* owner only (while parked: holder of the registry lock) */
-  hak_front *front;
+  hak_front *front; /* stored relaxed: report/peek.c reads it */
   hak_cell *cells; /* spare magazines and packets */
   struct hak_packet *open[HAK_OPEN_PACKETS];
   /* The cursor into one open packet while frees of its owner and class follow each other; its header's count stands
@@ -116,6 +123,9 @@ extern void (*const hak_heap_at_start)(void);
 /* Called while the thread's heap is still its own, before it is parked; the api box defines it, for blocks that it keeps
  * back from the heap. */
 extern void (*const hak_heap_before_park)(void);
+
+/* Called every so many slow paths, with no lock held; the api box defines it, for reports. */
+extern void (*const hak_heap_at_tick)(uint64_t now_ms);
 
 /* The calling thread's heap, made or adopted if it has none. NULL: the thread has ended or memory is out; then the
  * emergency heap serves. */

@@ -66,6 +66,7 @@ void hak_heap_init_bins(hak_heap *h) {
     hak_bin *bin = &h->bins[c];
     bin->magazine = bin->full = NULL;
     bin->returned = NULL;
+    bin->returned_blocks = 0;
     bin->full_count = 0;
     bin->capacity = first_capacity(c);
     bin->batch = BATCH_FIRST;
@@ -176,7 +177,7 @@ bool hak_heap_push_full(hak_heap *h, unsigned c) {
     widen(h, c, usable);
     return true;
   }
-  if ((bin->full_count + 2) * SLOTS > bin->capacity) return false;
+  if ((bin->full_count + 2u) * SLOTS > bin->capacity) return false;
   void **magazine = (void **)hak_heap_take_cell(h);
   if (magazine == NULL) return false;
   *bin->magazine = bin->full;
@@ -324,7 +325,7 @@ static bool refill(hak_heap *h, unsigned c) {
   hak_lock_drop(&h->lock);
   if (loaded_count(h, c) == 0) hak_remote_load_returned(h, c);
   load_blocks(h, c, blocks, taken);
-  if (bin->batch < SLOTS) bin->batch = (uint16_t)hak_min_size((size_t)bin->batch * 2, SLOTS);
+  if (bin->batch < SLOTS) bin->batch = (uint8_t)hak_min_size((size_t)bin->batch * 2, SLOTS);
   bin->activity++;
   if (h->counts != NULL) h->counts[c].refills++;
   if (emptied != NULL) hak_remote_send_home(h, emptied);
@@ -562,6 +563,7 @@ void hak_heap_tick(hak_heap *h, unsigned class_code, uint64_t ticks) {
   hak_remote_send_open(h);
   uint64_t now = hak_os_now_ms();
   hak_release_tick(now);
+  hak_heap_at_tick(now);
   look_for_holes(h, now);
   if (now - h->last_tick_ms < IDLE_MS) return;
   hak_store_relaxed(&h->last_tick_ms, now);

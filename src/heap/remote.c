@@ -207,6 +207,7 @@ static bool keep_returned(hak_heap *heap, hak_packet *packet) {
   if (heap->returned_bytes + packet->bytes > RETURNED_BYTES_MAX) return false;
   packet->next = bin->returned;
   bin->returned = packet;
+  bin->returned_blocks += packet->count;
   heap->returned_bytes += packet->bytes;
   return true;
 }
@@ -230,6 +231,7 @@ bool hak_remote_load_returned(hak_heap *heap, unsigned class_code) {
   packet->count = (uint8_t)left;
   packet->bytes -= bytes;
   heap->returned_bytes -= bytes;
+  bin->returned_blocks -= n;
   if (left == 0) {
     bin->returned = packet->next;
     packet->next = NULL;
@@ -251,8 +253,14 @@ void hak_remote_flush_returned(hak_heap *heap, unsigned class_code) {
   }
   hak_lock_drop(&heap->lock);
   bin->returned = NULL;
+  bin->returned_blocks = 0;
   hak_remote_send_home(heap, emptied);
   hak_outcome_settle(&outcome, "in a batch freed by another thread");
+}
+
+const hak_packet *hak_remote_first_waiting(const hak_heap *heap) {
+  /* Acquire pairs with the push. */
+  return (const hak_packet *)(hak_load_acquire(&heap->inbox) & ~INBOX_WEIGHT_MASK);
 }
 
 void hak_remote_drain_locked(hak_heap *heap, bool to_front, hak_outcome *outcome, hak_packet **emptied) {

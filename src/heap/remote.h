@@ -70,6 +70,9 @@ void hak_remote_send_open(hak_heap *self);
  * heap->lock. Emptied packets go on *emptied. */
 void hak_remote_drain_locked(hak_heap *heap, bool to_front, hak_outcome *outcome, hak_packet **emptied);
 
+/* The packets that wait in heap's inbox, linked by next; NULL: none. Caller holds heap->lock: they stay there. */
+const hak_packet *hak_remote_first_waiting(const hak_heap *heap);
+
 /* Drains any heap's inbox into its slabs, taking its slow lock. */
 void hak_remote_drain(hak_heap *heap);
 

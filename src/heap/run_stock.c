@@ -20,11 +20,12 @@ static void free_at(hak_heap *h, unsigned i, bool *release_due) {
   hak_run_give_kept(remove_at(h, i), release_due);
 }
 
-void *hak_run_stock_take(hak_heap *h, size_t spans) {
+void *hak_run_stock_take(hak_heap *h, size_t size) {
+  size_t spans = hak_run_spans(size);
   for (unsigned i = h->run_stock_count; i-- > 0;) {
     if (h->run_stock[i].spans != spans) continue;
     void *p = remove_at(h, i);
-    hak_run_reuse(p);
+    hak_run_reuse(p, size);
     h->run_stock_hits++;
     return p;
   }

@@ -6,8 +6,8 @@
 #include "heap/heap.h"
 #include "misuse/misuse.h"
 
-/* A kept run of `spans` spans, its contents as they were left. NULL: none. */
-void *hak_run_stock_take(hak_heap *heap, size_t spans);
+/* A kept run of as many spans as hold `size` bytes, its contents as they were left. NULL: none. */
+void *hak_run_stock_take(hak_heap *heap, size_t size);
 
 /* Frees the run at p for its user: keeps it, and frees the oldest kept ones to make room, or frees it where it is too
  * large to keep. Verdict and *release_due (set, never cleared) as hak_run_free's. */

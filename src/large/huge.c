@@ -277,8 +277,42 @@ bool hak_huge_has_kept(void) {
 }
 
 void hak_huge_totals(size_t *count, size_t *bytes) {
+  hak_huge_figures figures;
+  hak_huge_read(&figures);
+  *count = figures.live_count;
+  *bytes = figures.live_bytes;
+}
+
+void hak_huge_read(hak_huge_figures *figures) {
+  *figures = (hak_huge_figures){0};
   hak_lock_take(&hak_huge_lock);
-  *count = live_count;
-  *bytes = live_bytes;
+  figures->live_count = live_count;
+  figures->live_bytes = live_bytes;
+  for (unsigned i = 0; i < KEPT_MAX; i++) figures->kept_count += kept[i].p != NULL;
+  figures->kept_bytes = kept_bytes;
+  figures->table = table;
+  figures->table_bytes = hak_align_up(table_capacity * sizeof *table, hak_os_page_size());
   hak_lock_drop(&hak_huge_lock);
+}
+
+#define LISTED_AT_ONCE 256 /* places of the table, under one hold of the lock */
+
+bool hak_huge_next(size_t *place, uintptr_t *address, size_t *bytes, bool *is_kept) {
+  bool found = false, end = false;
+  while (!found && !end) {
+    hak_lock_take(&hak_huge_lock);
+    for (size_t n = 0; n < LISTED_AT_ONCE && !found && !end; n++) {
+      const entry *e = *place < KEPT_MAX ? &kept[*place] : &table[*place - KEPT_MAX];
+      end = *place >= KEPT_MAX + table_capacity;
+      found = !end && e->p != NULL && e->p != GONE;
+      if (found) {
+        *address = (uintptr_t)e->p;
+        *bytes = e->bytes;
+        *is_kept = *place < KEPT_MAX;
+      }
+      if (!end) ++*place;
+    }
+    hak_lock_drop(&hak_huge_lock);
+  }
+  return found;
 }

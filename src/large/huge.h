@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "misuse/misuse.h"
 #include "os/lock.h"
@@ -34,5 +35,16 @@ void hak_huge_release_idle(uint64_t now_ms);
 bool hak_huge_has_kept(void);
 /* Number and bytes of live blocks. */
 void hak_huge_totals(size_t *count, size_t *bytes);
+
+/* Statistics, at one moment. */
+typedef struct hak_huge_figures {
+  size_t live_count, live_bytes, kept_count, kept_bytes;
+  const void *table; /* NULL: none yet */
+  size_t table_bytes;
+} hak_huge_figures;
+void hak_huge_read(hak_huge_figures *figures);
+/* The next block from *place on, which is 0 at first: live, or a freed mapping that is kept. False: no more. What comes and
+ * goes meanwhile may be listed or not. */
+bool hak_huge_next(size_t *place, uintptr_t *address, size_t *bytes, bool *is_kept);
 
 #endif

@@ -14,11 +14,18 @@ void hak_run_drop_tail(void *p, size_t size) {
   if (bytes - used >= TAIL_LEAST) hak_os_decommit((char *)p + used, bytes - used);
 }
 
+bool hak_requests_noted;
+
+HAK_INLINE void note_request(hak_span *s, size_t size) {
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) hak_store_relaxed(&s->summary, size);
+}
+
 void *hak_run_alloc(size_t size, size_t align, bool *zeroed) {
   hak_span *s = hak_pool_take(hak_run_spans(size), hak_run_spans(align),
                               (hak_pool_tags){RUN_TAG, BODY_TAG}, true, zeroed);
   if (s == NULL) return NULL;
   if (!*zeroed && hak_budget_near_now()) hak_run_drop_tail((void *)s->start, size);
+  note_request(s, size);
   return (void *)s->start;
 }
 
@@ -29,8 +36,9 @@ hak_verdict hak_run_keep(hak_region *r, void *p) {
   return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
-void hak_run_reuse(void *p) {
+void hak_run_reuse(void *p, size_t size) {
   hak_region *r = hak_region_find(p);
+  note_request(&r->spans[hak_region_index(r, p)], size);
   hak_store_relaxed(&r->tags[hak_region_index(r, p)], RUN_TAG);
 }
 
@@ -51,6 +59,11 @@ size_t hak_run_size(const hak_region *r, const void *p) {
 bool hak_run_resize(hak_region *r, void *p, size_t size, bool *release_due) {
   hak_span *s = hak_region_span(r, p);
   size_t wanted = hak_run_spans(size), have = s->span_count;
-  if (wanted > have) return wanted <= HAK_RUN_MAX_SPANS && hak_pool_extend(s, wanted - have, BODY_TAG);
-  return wanted == have || hak_pool_give(s, wanted, RUN_TAG, release_due);
+  bool done = wanted == have;
+  if (wanted > have)
+    done = wanted <= HAK_RUN_MAX_SPANS && hak_pool_extend(s, wanted - have, BODY_TAG);
+  else if (wanted < have)
+    done = hak_pool_give(s, wanted, RUN_TAG, release_due);
+  if (done) note_request(s, size);
+  return done;
 }

@@ -8,6 +8,10 @@
 
 #define HAK_RUN_MAX ((size_t)HAK_RUN_MAX_SPANS * HAK_SPAN_SIZE)
 
+/* Whether what is asked for is noted, for statistics: of runs in their span's `summary`, of blocks by heap and class. Set
+ * once, before the first block. */
+extern HAK_HIDDEN bool hak_requests_noted;
+
 /* Spans of a run that holds `size` bytes. */
 HAK_INLINE size_t hak_run_spans(size_t size) {
   return (hak_max_size(size, 1) + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
@@ -18,9 +22,9 @@ void *hak_run_alloc(size_t size, size_t align, bool *zeroed);
 /* Verdict, and whether hak_release_excess is due. */
 hak_verdict hak_run_free(hak_region *region, void *p, bool *release_due);
 /* The first half of freeing a run: marks it as no longer the user's. Of two threads that free one run at the same time,
- * one is told. The run is then kept until it is reused, by hak_run_reuse, or given to the pool, by hak_run_give_kept. */
+ * one is told. The run is then kept until it is reused for `size` bytes, by hak_run_reuse, or given to the pool, by hak_run_give_kept. */
 hak_verdict hak_run_keep(hak_region *region, void *p);
-void hak_run_reuse(void *p);
+void hak_run_reuse(void *p, size_t size);
 void hak_run_give_kept(void *p, bool *release_due);
 /* Gives the pages of a run for `size` bytes back that such a block does not reach: in a dirty run they hold memory for
  * nothing. */

@@ -85,6 +85,21 @@ static inline uint64_t hak_os_ticks(void) {
 void hak_os_keep_stderr(void);
 void hak_os_use_kept_stderr(void);
 void hak_os_write_stderr(const char *text, size_t length);
+/* The same to any descriptor; 0, or the errno value of the write that failed. */
+int hak_os_write(int fd, const char *text, size_t length);
+/* Memory that other processes can open as /proc/PID/fd/<fd>: a nameless file called `name`, mapped shared, its descriptor
+ * moved to a high number. At `at`, over a mapping of the same size there, where that is not NULL. NULL: not to be had; at
+ * `at` there is private memory then. */
+typedef struct hak_os_shared {
+  int fd;
+  uint64_t device, file;
+} hak_os_shared;
+void *hak_os_share(const char *name, size_t size_bytes, void *at, hak_os_shared *shared);
+/* Closes the descriptor, unless the program has, and put something else in its place. */
+void hak_os_close_shared(const hak_os_shared *shared);
+/* Installs a handler for a signal, with SA_RESTART. 0, or EBUSY where the program has one or ignores it, or what sigaction
+ * says. */
+int hak_os_catch(int number, void (*handler)(int));
 /* Reads a whole small file into buf; returns the bytes read, 0 on any failure. */
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity);
 int hak_os_open(const char *path);

@@ -8,6 +8,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -126,9 +127,9 @@ void hak_os_use_kept_stderr(void) {
   errno = saved;
 }
 
-static void write_all(const char *text, size_t length) {
+static void write_all(int fd, const char *text, size_t length) {
   while (length > 0) {
-    long n = syscall(SYS_write, stderr_now, text, length);
+    long n = syscall(SYS_write, fd, text, length);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     text += n;
@@ -137,7 +138,7 @@ static void write_all(const char *text, size_t length) {
 }
 
 /* Nobody may be reading: the message is lost then, but the program is not to die of SIGPIPE because of it. */
-void hak_os_write_stderr(const char *text, size_t length) {
+int hak_os_write(int fd, const char *text, size_t length) {
   int saved = errno;
   sigset_t broken_pipe, before, pending;
   sigemptyset(&broken_pipe);
@@ -145,11 +146,77 @@ void hak_os_write_stderr(const char *text, size_t length) {
   pthread_sigmask(SIG_BLOCK, &broken_pipe, &before);
   bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
   errno = 0;
-  write_all(text, length);
+  write_all(fd, text, length);
+  int error = errno;
   const struct timespec at_once = {0, 0};
-  if (errno == EPIPE && !was_pending) syscall(SYS_rt_sigtimedwait, &broken_pipe, NULL, &at_once, _NSIG / 8);
+  if (error == EPIPE && !was_pending) syscall(SYS_rt_sigtimedwait, &broken_pipe, NULL, &at_once, _NSIG / 8);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   errno = saved;
+  return error;
+}
+
+void hak_os_write_stderr(const char *text, size_t length) { hak_os_write(stderr_now, text, length); }
+
+#define SHARED_FD 512 /* where the limit of descriptors allows it; else half of that, and so on */
+
+static int move_up(int fd) {
+  for (int lowest = SHARED_FD; lowest > fd; lowest /= 2) {
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, lowest);
+    if (moved < 0) continue;
+    close(fd);
+    return moved;
+  }
+  return fd;
+}
+
+static int make_shared_file(const char *name, size_t size, struct stat *file) {
+  struct rlimit largest_file;
+  /* Beyond the limit ftruncate does not fail but sends SIGXFSZ. */
+  if (getrlimit(RLIMIT_FSIZE, &largest_file) != 0 || largest_file.rlim_cur < size) return -1;
+  int fd = (int)syscall(SYS_memfd_create, name, MFD_CLOEXEC);
+  if (fd < 0) return -1;
+  fd = move_up(fd);
+  if (ftruncate(fd, (off_t)size) == 0 && fstat(fd, file) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+void *hak_os_share(const char *name, size_t size, void *at, hak_os_shared *shared) {
+  int saved = errno;
+  struct stat file;
+  void *p = NULL;
+  int fd = make_shared_file(name, size, &file);
+  if (fd >= 0) {
+    hak_os_count(&hak_os_stats.mmap_total);
+    p = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
+    if (p == MAP_FAILED) {
+      close(fd);
+      p = NULL;
+    } else {
+      *shared = (hak_os_shared){fd, file.st_dev, file.st_ino};
+    }
+  }
+  if (p == NULL && at != NULL) linux_map(at, size, true, true);
+  errno = saved;
+  return p;
+}
+
+void hak_os_close_shared(const hak_os_shared *shared) {
+  int saved = errno;
+  struct stat now;
+  if (fstat(shared->fd, &now) == 0 && now.st_dev == shared->device && now.st_ino == shared->file) close(shared->fd);
+  errno = saved;
+}
+
+int hak_os_catch(int number, void (*handler)(int)) {
+  int saved = errno;
+  struct sigaction before, action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  int error = sigaction(number, NULL, &before) == 0 ? 0 : errno;
+  if (error == 0 && ((before.sa_flags & SA_SIGINFO) != 0 || before.sa_handler != SIG_DFL)) error = EBUSY;
+  if (error == 0 && sigaction(number, &action, NULL) != 0) error = errno;
+  errno = saved;
+  return error;
 }
 
 int hak_os_open(const char *path) {

@@ -4,6 +4,8 @@
 #ifndef HAK_POOL_CELL_H
 #define HAK_POOL_CELL_H
 
+#include <stddef.h>
+
 #include "os/lock.h"
 
 #define HAK_CELL_SIZE 512
@@ -23,5 +25,7 @@ void hak_cell_give(hak_cell *chain);
 void *hak_cell_take_block(unsigned count);
 /* Bytes obtained from the system for cells. */
 unsigned long hak_cell_bytes(void);
+/* Where they are: the number-th block of them, the latest first. False: there is none. */
+bool hak_cell_block(size_t number, uintptr_t *address, size_t *bytes);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct hak_span {
   uint64_t *bits;        /* free bitmap; set bit = block in the slab's hands */
   /* written under the owner's slow lock */
   struct hak_span *next, *prev;
-  uint64_t summary; /* bit i: bits[i] is not zero */
+  uint64_t summary; /* bit i: bits[i] is not zero; of a run: what was asked for, while requests are noted */
   uint16_t free_count, carved, blocks;
   uint8_t class_code;
   uint8_t list;

@@ -1,4 +1,4 @@
-/* The read side of all figures: walks the heaps and prints. Changes nothing. */
+/* The read side of all figures: totals, the lines that older options ask for, the heap walk. Changes nothing. */
 #ifndef HAK_REPORT_REPORT_H
 #define HAK_REPORT_REPORT_H
 
@@ -8,12 +8,12 @@
 
 #include "os/lock.h"
 
-/* Bytes, taken under the locks one after the other: each part is consistent, the sum nearly so. */
+/* Bytes, of one snapshot (figures.h). */
 typedef struct hak_totals {
-  size_t mapped;      /* accessible: spans, huge blocks, the allocator's own cells */
+  size_t mapped;      /* accessible: spans, huge and sampled blocks, the allocator's own cells */
   size_t live;        /* blocks handed out; those in front caches and packets count as handed out */
-  size_t slab_free;   /* free blocks in partly used slabs */
-  size_t dirty_free;  /* free spans that hold memory */
+  size_t slab_free;   /* free blocks of slabs, those that were never used included */
+  size_t dirty_free;  /* free spans that hold memory, and freed runs that threads keep */
   size_t huge_count, huge;
   size_t cells;
   unsigned heaps, regions;
@@ -21,9 +21,6 @@ typedef struct hak_totals {
 
 void hak_report_totals(hak_totals *totals);
 
-/* Whether the settings ask for a report at exit, and that report. */
-bool hak_report_wanted_at_exit(void);
-void hak_report_at_exit(void);
 void hak_report_os_stats(void);
 void hak_report_front_csv(void);
 void hak_report_text(void);

@@ -47,9 +47,8 @@ void Calls::query_totals() {
   for (size_t i = 0; i < shadow_.count(); i++) {
     const Block &b = shadow_.at(i);
     if (b.shared) return;
-    if (hak_sample_contains(b.p)) continue; /* mallinfo leaves them out */
     bytes += b.usable;
-    if (hak_region_find(b.p) != nullptr) continue;
+    if (hak_region_find(b.p) != nullptr || hak_sample_contains(b.p)) continue;
     huge_count++;
     huge_bytes += hak_block_size(b.p);
   }

@@ -1,0 +1,64 @@
+/* Reports that nobody calls for: at exit, on a signal, and the page's turn. */
+#include "report/serve.h"
+
+#include <errno.h>
+
+#include "config/config.h"
+#include "guard/foreign.h"
+#include "os/os.h"
+#include "os/print.h"
+#include "pool/release.h"
+#include "report/page.h"
+#include "report/render.h"
+#include "report/report.h"
+
+uint32_t hak_report_signal_pending;
+
+/* The handler: everything here may be done in the middle of anything. */
+static void on_signal(int number) {
+  (void)number;
+  hak_store_release(&hak_report_signal_pending, 1);
+  hak_release_wake_helper(); /* an exchange and a system call */
+}
+
+static void catch_signal(int number) {
+  int error = hak_os_catch(number, on_signal);
+  if (error == EBUSY)
+    hak_print("hakmem: HAKMEM_STATS_SIGNAL=%d: the program handles or ignores this signal: left alone\n", number);
+  else if (error != 0)
+    hak_print("hakmem: HAKMEM_STATS_SIGNAL=%d: this signal cannot be caught: not used\n", number);
+}
+
+void hak_report_start(void) {
+  if (hak_config.stats_signal != 0) catch_signal((int)hak_config.stats_signal);
+  hak_stats_page_start();
+}
+
+static void print_stats(void) {
+  hak_sink sink;
+  hak_sink_to_stderr(&sink);
+  hak_render_snapshot(&sink, hak_config.stats == HAK_STATS_JSON);
+}
+
+void hak_report_serve_signal(void) {
+  uint32_t one = 1;
+  bool mine = hak_load_relaxed(&hak_report_signal_pending) != 0 && hak_cas_acquire(&hak_report_signal_pending, &one, 0);
+  if (mine) print_stats();
+}
+
+void hak_report_tick(uint64_t now_ms) {
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_report_signal_pending) != 0)) hak_report_serve_signal();
+  hak_stats_page_refresh(now_ms);
+}
+
+bool hak_report_wanted_at_exit(void) {
+  return hak_config.front_dump || hak_config.guard_stats || hak_config.os_stats || hak_config.stats != HAK_STATS_OFF;
+}
+
+void hak_report_at_exit(void) {
+  hak_os_use_kept_stderr();
+  if (hak_config.front_dump && hak_heap_started()) hak_report_front_csv();
+  if (hak_config.guard_stats) hak_foreign_print();
+  if (hak_config.os_stats) hak_report_os_stats();
+  if (hak_config.stats != HAK_STATS_OFF) print_stats();
+}

@@ -1,0 +1,23 @@
+/* Reports that nobody calls for: at exit, on a signal (HAKMEM_STATS_SIGNAL), and the statistics page's turn. */
+#ifndef HAK_REPORT_SERVE_H
+#define HAK_REPORT_SERVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Once, in the constructor: installs the signal's handler, makes the page. */
+void hak_report_start(void);
+
+/* Every so many slow paths of any thread, with no lock held. A relaxed load or two when there is nothing to do. */
+void hak_report_tick(uint64_t now_ms);
+
+/* 1 from the signal until somebody prints: the next thread that comes by, or the helper thread. */
+extern uint32_t hak_report_signal_pending;
+/* Prints if the signal has come. Any thread, no lock held. */
+void hak_report_serve_signal(void);
+
+/* Whether the settings ask for a report at exit, and that report. */
+bool hak_report_wanted_at_exit(void);
+void hak_report_at_exit(void);
+
+#endif

@@ -1,0 +1,105 @@
+#include "report/sink.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "os/os.h"
+
+#define TO_MEMORY (-1)
+#define TO_STDERR (-2)
+
+static void start(hak_sink *s, int fd, char *memory, size_t bytes) {
+  s->fd = fd;
+  s->start = s->at = memory;
+  s->end = memory + bytes;
+  s->error = 0;
+  s->comma = false;
+}
+
+void hak_sink_to_fd(hak_sink *s, int fd) {
+  start(s, fd, s->buffer, sizeof s->buffer);
+  if (fd < 0) s->error = EBADF;
+}
+
+void hak_sink_to_stderr(hak_sink *s) { start(s, TO_STDERR, s->buffer, sizeof s->buffer); }
+
+void hak_sink_to_memory(hak_sink *s, char *memory, size_t bytes) { start(s, TO_MEMORY, memory, bytes); }
+
+static void empty(hak_sink *s) {
+  size_t length = (size_t)(s->at - s->start);
+  if (length == 0 || s->error != 0) return;
+  if (s->fd == TO_MEMORY)
+    s->error = ENOSPC;
+  else if (s->fd == TO_STDERR)
+    hak_os_write_stderr(s->start, length);
+  else
+    s->error = hak_os_write(s->fd, s->start, length);
+  s->at = s->start;
+}
+
+int hak_sink_finish(hak_sink *s) {
+  if (s->fd != TO_MEMORY) empty(s);
+  return s->error;
+}
+
+static void put(hak_sink *s, char c) {
+  if (s->at == s->end) empty(s);
+  if (s->error == 0) *s->at++ = c;
+}
+
+void hak_sink_text(hak_sink *s, const char *text) {
+  while (*text != '\0') put(s, *text++);
+}
+
+void hak_sink_column(hak_sink *s, uint64_t value, unsigned width) {
+  char digits[20];
+  unsigned n = 0;
+  do digits[n++] = (char)('0' + value % 10);
+  while ((value /= 10) != 0);
+  for (unsigned i = n; i < width; i++) put(s, ' ');
+  while (n > 0) put(s, digits[--n]);
+}
+
+void hak_sink_number(hak_sink *s, uint64_t value) { hak_sink_column(s, value, 0); }
+
+static void begin(hak_sink *s, const char *name) {
+  if (s->comma) put(s, ',');
+  s->comma = true;
+  if (name == NULL) return;
+  put(s, '"');
+  hak_sink_text(s, name);
+  hak_sink_text(s, "\":");
+}
+
+void hak_sink_open(hak_sink *s, const char *name, char bracket) {
+  begin(s, name);
+  put(s, bracket);
+  s->comma = false;
+}
+
+void hak_sink_close(hak_sink *s, char bracket) {
+  put(s, bracket);
+  s->comma = true;
+}
+
+void hak_sink_member(hak_sink *s, const char *name, uint64_t value) {
+  begin(s, name);
+  hak_sink_number(s, value);
+}
+
+void hak_sink_bool(hak_sink *s, const char *name, bool value) {
+  begin(s, name);
+  hak_sink_text(s, value ? "true" : "false");
+}
+
+void hak_sink_null(hak_sink *s, const char *name) {
+  begin(s, name);
+  hak_sink_text(s, "null");
+}
+
+void hak_sink_string(hak_sink *s, const char *name, const char *plain) {
+  begin(s, name);
+  put(s, '"');
+  hak_sink_text(s, plain);
+  put(s, '"');
+}

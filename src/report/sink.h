@@ -1,0 +1,37 @@
+/* Where a report is written: a descriptor, through a small buffer, or memory. Numbers and text; nothing allocates. */
+#ifndef HAK_REPORT_SINK_H
+#define HAK_REPORT_SINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct hak_sink {
+  int fd;           /* -1: memory */
+  char *at, *end;   /* where the next byte goes, and the end of what there is */
+  char *start;      /* of the memory, or of the buffer */
+  int error;        /* errno value of a write that failed; ENOSPC: the memory is too small. What follows is dropped */
+  bool comma;       /* JSON: something stands before the next member */
+  char buffer[512]; /* unused for memory */
+} hak_sink;
+
+void hak_sink_to_fd(hak_sink *sink, int fd);
+void hak_sink_to_stderr(hak_sink *sink); /* as hak_print: to the kept one, at exit */
+void hak_sink_to_memory(hak_sink *sink, char *memory, size_t bytes);
+/* Writes what is buffered; 0 or the first error. */
+int hak_sink_finish(hak_sink *sink);
+
+void hak_sink_text(hak_sink *sink, const char *text);
+void hak_sink_number(hak_sink *sink, uint64_t value);
+/* Right-aligned in so many columns. */
+void hak_sink_column(hak_sink *sink, uint64_t value, unsigned width);
+
+/* JSON. name NULL: an element of a list. */
+void hak_sink_open(hak_sink *sink, const char *name, char bracket);
+void hak_sink_close(hak_sink *sink, char bracket);
+void hak_sink_member(hak_sink *sink, const char *name, uint64_t value);
+void hak_sink_bool(hak_sink *sink, const char *name, bool value);
+void hak_sink_null(hak_sink *sink, const char *name);
+void hak_sink_string(hak_sink *sink, const char *name, const char *plain); /* nothing in it needs an escape */
+
+#endif

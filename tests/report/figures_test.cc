@@ -1,0 +1,480 @@
+// Figures where a test knows them to the byte, and sums that hold while other threads work.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "hak.h"
+#include "run_program.h"
+extern "C" {
+#include "hakmem/stats.h"
+#include "report/figures.h"
+#include "report/page.h"
+#include "report/serve.h"
+#include "report/sink.h"
+}
+
+using testing::HasSubstr;
+
+namespace {
+
+constexpr size_t MIB = 1 << 20;
+
+struct Snapshot {
+  hak_class_row rows[HAK_FRONT_CLASSES];
+  std::vector<uint8_t> map = std::vector<uint8_t>(1 << 20);
+  hak_figures f = {};
+  Snapshot() {
+    f.rows = rows;
+    f.map = map.data();
+    f.map_capacity = map.size();
+    hak_figures_take(&f);
+  }
+  const hak_class_row &row(size_t size) const { return rows[hak_class_for(size)]; }
+  uint64_t live(size_t size) const { return row(size).handed_out - row(size).cached - row(size).packets; }
+};
+
+#define EXPECT_SUM(sum, ...) EXPECT_EQ(sum, __VA_ARGS__) << #sum
+
+// Every sum that docs/figures.md names.
+void expect_sums(const Snapshot &s) {
+  const hak_figures &f = s.f;
+  EXPECT_SUM(f.spans, f.slabs + f.runs + f.runs_kept + f.free_dirty + f.free_clean + f.claimed + f.guards);
+  EXPECT_SUM(f.slabs, f.slab_handed_out + f.slab_free + f.slab_uncarved + f.slab_rest);
+  EXPECT_SUM(f.slab_handed_out, f.slab_live + f.slab_cached + f.slab_packets);
+  EXPECT_SUM(f.accessible, f.spans + f.huge_live + f.huge_kept + f.sampled_accessible + f.own);
+  EXPECT_SUM(f.own, f.own_cells + f.own_tables + f.own_other);
+  EXPECT_SUM(f.live, f.slab_live + f.runs + f.huge_live + f.sampled_live);
+  EXPECT_LE(f.run_requested, f.runs);
+  uint64_t bytes = 0, out = 0, cached = 0, packets = 0, in = 0, uncarved = 0, rest = 0;
+  for (const hak_class_row &r : s.rows) {
+    EXPECT_SUM(r.slab_bytes, r.handed_out + r.free + r.uncarved + r.rest);
+    EXPECT_LE(r.cached + r.packets, r.handed_out);
+    bytes += r.slab_bytes, out += r.handed_out, cached += r.cached, packets += r.packets;
+    in += r.free, uncarved += r.uncarved, rest += r.rest;
+  }
+  EXPECT_EQ(bytes, f.slabs);
+  EXPECT_EQ(out, f.slab_handed_out);
+  EXPECT_EQ(cached, f.slab_cached);
+  EXPECT_EQ(packets, f.slab_packets);
+  EXPECT_EQ(in, f.slab_free);
+  EXPECT_EQ(uncarved, f.slab_uncarved);
+  EXPECT_EQ(rest, f.slab_rest);
+  size_t codes[256] = {};
+  for (size_t i = 0; i < f.map_entries; i++) codes[s.map[i]] += HAK_SPAN_SIZE;
+  EXPECT_EQ(f.map_entries * HAK_SPAN_SIZE, f.spans);
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) EXPECT_EQ(codes[c], s.rows[c].slab_bytes) << c;
+  EXPECT_EQ(codes[HAK_MAP_RUN] + codes[HAK_MAP_RUN_BODY], f.runs);
+  EXPECT_EQ(codes[HAK_MAP_RUN_KEPT], f.runs_kept);
+  EXPECT_EQ(codes[HAK_MAP_DIRTY], f.free_dirty);
+  EXPECT_EQ(codes[HAK_MAP_CLEAN], f.free_clean);
+}
+
+std::vector<void *> blocks_of(size_t size, size_t count) {
+  std::vector<void *> blocks;
+  for (size_t i = 0; i < count; i++) blocks.push_back(hakmem_malloc(size));
+  return blocks;
+}
+
+TEST(Figures, BeforeTheStart) {
+  if (hak_heap_started()) GTEST_SKIP() << "something has allocated";
+  Snapshot s;
+  EXPECT_EQ(s.f.accessible, 0u);
+  expect_sums(s);
+}
+
+TEST(Figures, BlocksAreLiveCachedOrFree) {
+  hakmem_free(hakmem_malloc(1000));
+  Snapshot before;
+  std::vector<void *> blocks = blocks_of(1000, 500);
+  Snapshot with;
+  EXPECT_EQ(with.live(1000) - before.live(1000), 500 * 1024u);
+  for (int i = 0; i < 5; i++) hakmem_free(blocks[size_t(i)]);
+  Snapshot freed;
+  EXPECT_EQ(with.live(1000) - freed.live(1000), 5 * 1024u) << "in the front, or back in their slab";
+  for (size_t i = 5; i < 500; i++) hakmem_free(blocks[i]);
+  Snapshot cached;
+  EXPECT_EQ(cached.live(1000), before.live(1000));
+  EXPECT_GT(cached.row(1000).cached, 0u);
+  hak_heap_flush_all(hak_heap_current());
+  Snapshot flushed;
+  EXPECT_EQ(flushed.row(1000).cached, 0u);
+  EXPECT_EQ(flushed.row(1000).handed_out, before.live(1000));
+  for (const Snapshot *s : {&before, &with, &freed, &cached, &flushed}) expect_sums(*s);
+}
+
+TEST(Figures, MagazinesThatAreStackedAreCached) {
+  std::vector<void *> blocks = blocks_of(16, 3000);
+  hak_heap *h = hak_heap_current();
+  unsigned c = hak_class_for(16);
+  h->bins[c].capacity = 1000;  // as after flushes that followed refills
+  uint64_t live = Snapshot().live(16);
+  for (int i = 0; i < 600; i++) hakmem_free(blocks[size_t(i)]);
+  Snapshot s;
+  EXPECT_GT(h->bins[c].full_count, 3u);
+  EXPECT_EQ(live - s.live(16), 600 * 16u);
+  expect_sums(s);
+}
+
+// What another thread frees is in its open packets, then in the owner's inbox, then kept by the owner.
+TEST(Figures, PacketsOnTheWay) {
+  std::vector<void *> blocks = blocks_of(208, 1000), mixed = blocks_of(272, 10);
+  uint64_t live = Snapshot().live(208), mixed_live = Snapshot().live(272);
+  std::atomic<int> step{0};
+  std::thread other([&] {
+    for (int i = 0; i < 30; i++) hakmem_free(blocks[size_t(i)]);
+    step = 1;
+    while (step != 2) std::this_thread::yield();
+    for (int i = 30; i < 200; i++) hakmem_free(blocks[size_t(i)]);
+    for (int i = 0; i < 10; i++) hakmem_free(mixed[size_t(i)]);
+    step = 3;
+    while (step != 4) std::this_thread::yield();
+  });
+  while (step != 1) std::this_thread::yield();
+  Snapshot open;
+  EXPECT_EQ(live - open.live(208), 30 * 208u);
+  EXPECT_EQ(open.row(208).packets, 30 * 208u);
+  step = 2;
+  while (step != 3) std::this_thread::yield();
+  Snapshot sent;
+  EXPECT_EQ(live - sent.live(208), 200 * 208u);
+  EXPECT_EQ(sent.row(208).packets, 200 * 208u);
+  EXPECT_EQ(mixed_live - sent.live(272), 10 * 288u) << "of a class beside others";
+  std::vector<void *> more = blocks_of(208, 100);  // takes the inbox, and keeps packets whole
+  Snapshot kept;
+  EXPECT_EQ(live - kept.live(208), 100 * 208u);
+  step = 4;
+  other.join();
+  for (const Snapshot *s : {&open, &sent, &kept}) expect_sums(*s);
+}
+
+TEST(Figures, RunsLiveAndKept) {
+  hakmem_free(hakmem_malloc(1));  // a thread without a heap keeps none
+  Snapshot before;
+  void *a = hakmem_malloc(100000), *b = hakmem_malloc(3 * MIB);
+  Snapshot live;
+  EXPECT_EQ(live.f.runs - before.f.runs, 2 * 65536 + 3 * MIB);
+  EXPECT_EQ(live.f.run_count - before.f.run_count, 2u);
+  hakmem_free(a);
+  hakmem_free(b);
+  Snapshot freed;
+  EXPECT_EQ(freed.f.runs, before.f.runs);
+  EXPECT_EQ(freed.f.runs_kept - before.f.runs_kept, 2 * 65536u) << "the larger one is not kept";
+  EXPECT_GE(freed.f.free_dirty, before.f.free_dirty + 3 * MIB);
+  for (const Snapshot *s : {&before, &live, &freed}) expect_sums(*s);
+}
+
+TEST(Figures, RunsRequested) {
+  hak_config.stats = HAK_STATS_TEXT;  // before the start
+  if (hak_heap_started()) GTEST_SKIP() << "something has allocated";
+  hakmem_free(hakmem_malloc(1));
+  uint64_t before = Snapshot().f.run_requested;
+  void *a = hakmem_malloc(100000);
+  EXPECT_EQ(Snapshot().f.run_requested - before, 100000u);
+  a = hakmem_realloc(a, 130000);
+  EXPECT_EQ(Snapshot().f.run_requested - before, 130000u) << "the same spans";
+  a = hakmem_realloc(a, 1000000);
+  EXPECT_EQ(Snapshot().f.run_requested - before, 1000000u);
+  a = hakmem_realloc(a, 70000);
+  EXPECT_EQ(Snapshot().f.run_requested - before, 70000u);
+  hakmem_free(a);
+  a = hakmem_malloc(80000);  // the kept run
+  EXPECT_EQ(Snapshot().f.run_requested - before, 80000u);
+  hakmem_free(a);
+  EXPECT_EQ(Snapshot().f.run_requested, before);
+}
+
+TEST(Figures, RequestsAreNoted) {
+  hak_config.stats = HAK_STATS_JSON;
+  if (hak_heap_started()) GTEST_SKIP() << "something has allocated";
+  std::vector<void *> blocks = blocks_of(1000, 2000);
+  hakmem_stats s;
+  ASSERT_EQ(hakmem_stats_get(&s, sizeof s), 0);
+  EXPECT_EQ(s.requests_noted, 1u);
+  hakmem_class_stats classes[HAK_FRONT_CLASSES];
+  hakmem_stats_classes(classes, HAK_FRONT_CLASSES);
+  const hakmem_class_stats &c = classes[hak_class_for(1000)];
+  EXPECT_GT(c.requests, 10u);
+  EXPECT_EQ(c.requested, c.requests * 1000);
+  EXPECT_NEAR(double(s.estimated_rounding), 2000 * 24, 1000);
+  EXPECT_EQ(s.estimated_rounding + s.estimated_requested, s.slab_live) << "no class without a request";
+}
+
+TEST(Figures, HugeBlocksAndWhereTheyAre) {
+  Snapshot before;
+  void *a = hakmem_malloc(50 * MIB), *b = hakmem_malloc(40 * MIB);
+  hakmem_free(b);
+  Snapshot with;
+  EXPECT_EQ(with.f.huge_live - before.f.huge_live, 50 * MIB + 4096 * (HAK_HARDENED != 0));
+  EXPECT_EQ(with.f.huge_count - before.f.huge_count, 1u);
+  EXPECT_EQ(with.f.huge_kept, 40 * MIB + 4096 * (HAK_HARDENED != 0));
+  EXPECT_EQ(with.f.huge_kept_count, 1u);
+  size_t place = 0, bytes, found = 0;
+  uintptr_t address;
+  bool kept;
+  while (hak_huge_next(&place, &address, &bytes, &kept)) {
+    EXPECT_EQ(address, uintptr_t(kept ? b : a));
+    found++;
+  }
+  EXPECT_EQ(found, 2u);
+  expect_sums(with);
+  hakmem_free(a);
+}
+
+TEST(Figures, SampledBlocks) {
+  hak_config.guard_sample = 1;
+  hak_sample_start();
+  if (hak_heap_started() && hak_tls_front.heap != nullptr) GTEST_SKIP() << "something has allocated";
+  void *p = nullptr;
+  while (!hak_sample_contains(p)) p = hakmem_malloc(5000);
+  Snapshot with;
+  EXPECT_GE(with.f.sampled_live, 5000u);
+  EXPECT_EQ(with.f.sampled_accessible, with.f.sampled_count * 8192);
+  struct mallinfo2 m = hakmem_mallinfo2();
+  EXPECT_EQ(m.uordblks, with.f.slab_handed_out + with.f.sampled_live) << "mallinfo counts them";
+  hakmem_free(p);
+  Snapshot without;
+  EXPECT_EQ(with.f.sampled_live - without.f.sampled_live, 5000u);
+  EXPECT_EQ(with.f.sampled_accessible - without.f.sampled_accessible, 8192u);
+  expect_sums(with);
+  expect_sums(without);
+}
+
+TEST(Figures, MallinfoIsTheSame) {
+  std::vector<void *> blocks = blocks_of(300, 5000);
+  void *run = hakmem_malloc(MIB), *huge = hakmem_malloc(50 * MIB);
+  for (size_t i = 0; i < 5000; i += 3) hakmem_free(blocks[i]);
+  Snapshot s;
+  struct mallinfo2 m = hakmem_mallinfo2();
+  EXPECT_EQ(m.uordblks, s.f.slab_handed_out + s.f.runs + s.f.huge_live + s.f.sampled_live);
+  EXPECT_EQ(m.fordblks, s.f.slab_free + s.f.slab_uncarved + s.f.free_dirty + s.f.runs_kept);
+  EXPECT_EQ(m.hblkhd, s.f.huge_live);
+  EXPECT_EQ(m.arena, s.f.spans + s.f.sampled_accessible + s.f.own_cells);
+  hakmem_free(run);
+  hakmem_free(huge);
+}
+
+TEST(Figures, CellsAndWhereTheyAre) {
+  std::vector<void *> blocks;
+  for (int i = 0; i < 3000; i++) blocks.push_back(hak_cell_take());
+  size_t sum = 0, bytes;
+  uintptr_t address;
+  for (size_t i = 0; hak_cell_block(i, &address, &bytes); i++) {
+    sum += bytes;
+    for (void *p : blocks) EXPECT_NE(uintptr_t(p), address) << "the block's own header";
+  }
+  EXPECT_EQ(sum, hak_cell_bytes());
+  EXPECT_EQ(Snapshot().f.own_cells, sum);
+}
+
+// The first and last bytes of the tables' arrays lie in what is counted, and no page more.
+TEST(Figures, TablesAreWhatIsAccessible) {
+  hakmem_free(hakmem_malloc(1));
+  const hak_region *r = &hak_main_region;
+  FILE *maps = fopen("/proc/self/maps", "r");
+  size_t accessible = 0;
+  unsigned long lo, hi;
+  char mode[8], line[256];
+  while (fgets(line, sizeof line, maps) != nullptr) {
+    if (sscanf(line, "%lx-%lx %7s", &lo, &hi, mode) != 3 || mode[0] != 'r') continue;
+    if (lo >= r->base && lo < r->base + r->reserved_bytes) accessible += std::min(hi, r->base + r->reserved_bytes) - lo;
+  }
+  fclose(maps);
+  Snapshot s;
+  EXPECT_EQ(accessible, s.f.own_tables + s.f.spans - s.f.guards);
+}
+
+/* --- with other threads --- */
+
+void work(std::atomic<bool> *stop, unsigned seed, std::atomic<void *> *handed) {
+  std::vector<void *> slots(1000);
+  for (unsigned n = 0; !*stop && n < 200000; n++) {
+    seed = seed * 1664525u + 1013904223u;
+    size_t i = (seed >> 8) % slots.size(), size = (seed >> 12) % 3000;
+    if ((seed & 0x3ff) == 1) size = 200000;
+    if (slots[i] == nullptr)
+      slots[i] = hakmem_malloc(size);
+    else
+      hakmem_free(handed[i % 64].exchange(slots[i])), slots[i] = nullptr;  // passes to another thread
+  }
+  for (void *p : slots) hakmem_free(p);
+}
+
+// Threads that come and go: what is looked at may be somebody's TLS.
+TEST(FiguresUnderLoad, SumsHold) {
+  std::atomic<bool> stop{false};
+  static std::atomic<void *> handed[64];
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; t++)
+    threads.emplace_back([&stop, t] {
+      for (unsigned life = 0; !stop; life++) std::thread(work, &stop, t + 7 * life, handed).join();
+    });
+  int snapshots = HAKMEM_TEST_SANITIZED ? 200 : 3000;
+  for (int i = 0; i < snapshots && !testing::Test::HasFailure(); i++) {
+    Snapshot s;
+    expect_sums(s);
+    hakmem_stats st;
+    EXPECT_EQ(hakmem_stats_get(&st, sizeof st), 0);
+    EXPECT_EQ(st.slabs, st.slab_handed_out + st.slab_free + st.slab_uncarved + st.slab_rest);
+  }
+  stop = true;
+  for (std::thread &t : threads) t.join();
+  for (std::atomic<void *> &p : handed) hakmem_free(p);
+  if (HAK_HARDENED) hak_hard_flush();
+  hak_heap_trim_warm(false, 0);
+  hak_heap_trim(hak_heap_current());
+  EXPECT_EQ(hak_heap_check(), 0u);
+  Snapshot s;
+  EXPECT_EQ(s.f.slab_cached + s.f.slab_packets + s.f.slab_live, s.f.slab_handed_out);
+  EXPECT_EQ(s.f.slab_live, 0u) << "nothing is counted that nobody has";
+}
+
+// The sequence, with a writer that never stops: only a reader that keeps to the protocol gets whole snapshots.
+TEST(FiguresUnderLoad, PageIsNeverTorn) {
+  hak_config.stats_page = 1;
+  hak_stats_page_start();
+  std::atomic<bool> stop{false};
+  static std::atomic<void *> handed[64];
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 2; t++)
+    threads.emplace_back([&stop, t] {
+      for (unsigned life = 0; !stop; life++) work(&stop, t + 7 * life, handed), usleep(1000);
+    });
+  threads.emplace_back([&stop] {
+    for (uint64_t now = hak_os_now_ms(); !stop; now += HAK_PAGE_REFRESH_MS) {
+      hak_stats_page_refresh(now);
+      usleep(5000);  // a reader needs some time for a copy
+    }
+  });
+  ProgramResult r = run_program({PYTHON, PAGE, std::to_string(getpid()), "2"});
+  stop = true;
+  for (std::thread &t : threads) t.join();
+  EXPECT_EQ(r.out, "all whole\n") << r.err;
+  printf("%s", r.err.c_str());
+}
+
+/* --- the interface --- */
+
+TEST(StatsGet, Versions) {
+  hakmem_stats s;
+  EXPECT_EQ(hakmem_stats_get(nullptr, sizeof s), EINVAL);
+  EXPECT_EQ(hakmem_stats_get(&s, sizeof s - 1), EINVAL) << "older than the first version";
+  EXPECT_EQ(hakmem_stats_get(&s, sizeof s), 0);
+  EXPECT_EQ(s.version, unsigned(HAKMEM_STATS_VERSION));
+  EXPECT_EQ(s.size, sizeof s);
+  // A caller of a later version: what this library does not know is 0.
+  struct {
+    hakmem_stats known;
+    uint64_t later[3];
+    uint64_t mine;
+  } newer;
+  memset(&newer, 0xee, sizeof newer);
+  EXPECT_EQ(hakmem_stats_get(&newer.known, sizeof newer - sizeof newer.mine), 0);
+  EXPECT_EQ(newer.known.size, sizeof s);
+  for (uint64_t field : newer.later) EXPECT_EQ(field, 0u);
+  EXPECT_EQ(newer.mine, 0xeeeeeeeeeeeeeeeeu);
+}
+
+TEST(StatsGet, IsTheSnapshot) {
+  std::vector<void *> blocks = blocks_of(77, 3000);
+  for (size_t i = 0; i < 3000; i += 2) hakmem_free(blocks[i]);
+  Snapshot s;
+  hakmem_stats g;
+  ASSERT_EQ(hakmem_stats_get(&g, sizeof g), 0);
+  EXPECT_EQ(g.accessible, s.f.accessible);
+  EXPECT_EQ(g.live, s.f.live);
+  EXPECT_EQ(g.slab_cached, s.f.slab_cached);
+  EXPECT_EQ(g.heaps, g.heaps_active + g.heaps_warm + g.heaps_parked);
+  EXPECT_EQ(g.span_allocs, hakmem_served());
+  EXPECT_EQ(g.requests_noted, 0u);
+  EXPECT_EQ(g.run_requested, 0u);
+}
+
+TEST(StatsClasses, AsManyAsAreAskedFor) {
+  void *p = hakmem_malloc(5);
+  hakmem_class_stats rows[HAK_FRONT_CLASSES + 1];
+  EXPECT_EQ(hakmem_stats_classes(nullptr, 0), size_t(HAK_FRONT_CLASSES));
+  memset(rows, 0xee, sizeof rows);
+  EXPECT_EQ(hakmem_stats_classes(rows, 1), size_t(HAK_FRONT_CLASSES));
+  EXPECT_EQ(rows[0].block_size, 16u);
+  EXPECT_GE(rows[0].live, 16u);
+  EXPECT_EQ(rows[0].slab_bytes, rows[0].handed_out + rows[0].free + rows[0].uncarved + rows[0].rest);
+  EXPECT_EQ(rows[1].slabs, 0xeeeeeeeeeeeeeeeeu);
+  EXPECT_EQ(hakmem_stats_classes(rows, HAK_FRONT_CLASSES + 1), size_t(HAK_FRONT_CLASSES));
+  EXPECT_EQ(rows[HAK_FRONT_CLASSES - 1].block_size, 32768u);
+  EXPECT_EQ(rows[HAK_FRONT_CLASSES - 1].twin, 1u);
+  EXPECT_EQ(rows[HAK_FRONT_CLASSES].slabs, 0xeeeeeeeeeeeeeeeeu);
+  hakmem_free(p);
+}
+
+std::string printed(int json) {
+  char path[] = "/tmp/hakmem-figures-XXXXXX";
+  int fd = mkstemp(path);
+  EXPECT_EQ(hakmem_stats_print(fd, json), 0);
+  close(fd);
+  return path;
+}
+
+TEST(StatsPrint, JsonAddsUp) {
+  std::vector<void *> blocks = blocks_of(500, 3000);
+  void *run = hakmem_malloc(MIB);
+  std::string path = printed(1);
+  ProgramResult r = run_program({PYTHON, SUMS, path});
+  unlink(path.c_str());
+  EXPECT_EQ(r.out, "all sums hold\n") << r.err;
+  hakmem_free(run);
+}
+
+TEST(StatsPrint, TextHasALineForEachClassInUse) {
+  void *p = hakmem_malloc(1000);
+  std::string path = printed(0);
+  ProgramResult r = run_program({"cat", path});
+  unlink(path.c_str());
+  EXPECT_THAT(r.out, HasSubstr("accessible"));
+  EXPECT_THAT(r.out, HasSubstr("\n  1024 "));
+  EXPECT_THAT(r.out, testing::Not(HasSubstr("estimated"))) << "no request is noted";
+  hakmem_free(p);
+}
+
+TEST(StatsPrint, SaysWhatFailed) {
+  errno = 77;
+  EXPECT_EQ(hakmem_stats_print(-1, 1), EBADF);
+  EXPECT_EQ(hakmem_stats_print(9999, 1), EBADF);
+  int full = open("/dev/full", O_WRONLY);
+  errno = 77;
+  EXPECT_EQ(hakmem_stats_print(full, 0), ENOSPC);
+  EXPECT_EQ(errno, 77);
+  close(full);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  EXPECT_EQ(hakmem_stats_print(ends[1], 1), EPIPE) << "and no signal";
+  close(ends[1]);
+}
+
+TEST(Sink, MemoryThatIsTooSmall) {
+  char memory[10];
+  hak_sink sink;
+  hak_sink_to_memory(&sink, memory, sizeof memory);
+  hak_sink_text(&sink, "0123456789");
+  EXPECT_EQ(hak_sink_finish(&sink), 0);
+  hak_sink_text(&sink, "x");
+  EXPECT_EQ(hak_sink_finish(&sink), ENOSPC);
+}
+
+TEST(Sink, Numbers) {
+  char memory[100];
+  hak_sink sink;
+  hak_sink_to_memory(&sink, memory, sizeof memory);
+  for (uint64_t n : {uint64_t(0), uint64_t(10), UINT64_MAX}) hak_sink_number(&sink, n), hak_sink_text(&sink, " ");
+  hak_sink_column(&sink, 7, 3);
+  EXPECT_EQ(std::string(memory, size_t(sink.at - memory)), "0 10 18446744073709551615   7");
+}
+
+}  // namespace

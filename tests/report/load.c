@@ -1,0 +1,133 @@
+/* What page_test.py watches: load SECONDS | quiet BYTES COUNT | burst | fork | closed | catches SIGNAL. Prints a line
+ * when it has reached the state to look at, and goes on when it gets one. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SLOTS 3000
+#define PAGES_FD 512 /* the number that the page had */
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static double end_time;
+static void *handed[64]; /* blocks that pass from thread to thread */
+
+static void one_step(void **slots, unsigned *seed) {
+  unsigned r = *seed = *seed * 1664525u + 1013904223u;
+  unsigned i = (r >> 8) % SLOTS;
+  if (slots[i] != NULL) {
+    free(__atomic_exchange_n(&handed[i % 64], slots[i], __ATOMIC_ACQ_REL));
+    slots[i] = NULL;
+    return;
+  }
+  size_t size = (r >> 12) % 3000;
+  if ((r & 0xff) == 1) size = 200000 + (r >> 4) % 500000;
+  if ((r & 0xffff) == 2) size = (size_t)40 << 20;
+  slots[i] = malloc(size);
+}
+
+static void *work(void *number) {
+  unsigned seed = (unsigned)(size_t)number;
+  void **slots = calloc(SLOTS, sizeof *slots);
+  for (unsigned n = 0; n % 1000 != 0 || now() < end_time; n++) one_step(slots, &seed);
+  for (unsigned i = 0; i < SLOTS; i++) free(slots[i]);
+  free(slots);
+  return NULL;
+}
+
+static void load(double seconds) {
+  pthread_t threads[4];
+  end_time = now() + seconds;
+  for (size_t i = 0; i < 4; i++) pthread_create(&threads[i], NULL, work, (void *)(i + 1));
+  for (size_t i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+}
+
+static void say(const char *text) { (void)!write(STDOUT_FILENO, text, strlen(text)); }
+static void wait_for_line(void) {
+  char c;
+  while (read(STDIN_FILENO, &c, 1) == 1 && c != '\n') {}
+}
+
+static void some_blocks(size_t bytes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    char *volatile p = malloc(bytes);
+    memset(p, 1, bytes);
+  }
+}
+
+static int forked(void) {
+  some_blocks(1000, 5000);
+  say("parent\n");
+  wait_for_line();
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    some_blocks(2000, 50000);
+    char line[32];
+    snprintf(line, sizeof line, "child %d\n", (int)getpid());
+    say(line);
+    wait_for_line();
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+static void ours(int number) {
+  (void)number;
+  say("the program's\n");
+}
+
+int main(int argc, char **argv) {
+  const char *what = argc < 2 ? "" : argv[1];
+  if (strcmp(what, "load") == 0) {
+    load(atof(argv[2]));
+  } else if (strcmp(what, "quiet") == 0) {
+    some_blocks(strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10));
+    nanosleep(&(struct timespec){0, 300000000}, NULL);
+    some_blocks(16, 400); /* slow paths enough for one more look at the clock */
+    say("ready\n");
+    wait_for_line();
+  } else if (strcmp(what, "burst") == 0) {
+    say("ready\n");
+    wait_for_line();
+    some_blocks(1000000, 100);
+    some_blocks(60000, 1000);
+    say("ready\n");
+    wait_for_line();
+  } else if (strcmp(what, "fork") == 0) {
+    return forked();
+  } else if (strcmp(what, "closed") == 0) {
+    for (int fd = 3; fd < 1024; fd++) close(fd);
+    FILE *mine = tmpfile();
+    if (dup2(fileno(mine), PAGES_FD) != PAGES_FD) return 1;
+    load(1);
+    pid_t child = fork();
+    if (child == 0) {
+      load(0.5); /* the child makes a page of its own, and lets go of its parent's */
+      _exit(write(PAGES_FD, "still there", 11) == 11 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    if (status != 0 || write(PAGES_FD, "still there", 11) != 11) return 1;
+    say("fine\n");
+  } else if (strcmp(what, "catches") == 0) {
+    signal(atoi(argv[2]), ours);
+    say("ready\n");
+    wait_for_line();
+    some_blocks(5000, 1000);
+  } else {
+    return 2;
+  }
+  return 0;
+}
