@@ -25,7 +25,7 @@ static size_t purge(size_t keep_bytes) {
   for (uint32_t id = HAK_EMERGENCY_ID; hak_heap_started() && id < hak_heap_id_limit(); id++) {
     hak_heap *other = hak_heap_by_id(id);
     if (other != h && hak_remote_pending(other)) hak_remote_drain(other);
-    given += hak_heap_give_holes(other, true);
+    given += hak_heap_give_all_holes(other);
   }
   return given + hak_huge_release() + hak_release_all(keep_bytes);
 }

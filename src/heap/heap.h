@@ -74,7 +74,6 @@ typedef struct hak_heap {
   uint32_t slow_count;
   uint32_t subsidences;   /* hak_release_subsidences that the front has followed */
   uint64_t last_clock;    /* hak_os_ticks() when the clock was read last */
-  uint64_t last_holes_ms; /* last round of hak_heap_give_holes */
   uint64_t last_tick_ms; /* read by any thread */
   uint32_t ending_rounds;
   uint32_t returned_bytes; /* in the bins' returned packets */
@@ -97,7 +96,8 @@ typedef struct hak_heap {
   uint32_t state;
   HAK_ALIGNED(HAK_CACHE_LINE) struct hak_packet *homecoming; /* this heap's empty packets */
   HAK_ALIGNED(HAK_CACHE_LINE) hak_lock lock;                 /* the slow lock */
-  uint32_t hole_rounds;   /* slow lock: calls of hak_heap_give_holes */
+  uint64_t last_holes_ms; /* any thread: when hak_heap_give_holes looked last, and how often */
+  uint32_t hole_rounds;
   uint64_t spare_classes; /* written under the slow lock, read by any: bit c: class c may have free blocks in its slabs */
   hak_bin bins[HAK_FRONT_CLASSES];
 } hak_heap;
@@ -194,9 +194,11 @@ void hak_heap_fork_child(void);
 /* For tests and the thread destructor: ends the calling thread's use of its heap now. */
 void hak_heap_park_current(void);
 
-/* Gives the free pages of any heap's slabs back, of those that nothing happened to since the last call, or at_once.
- * Returns the bytes. Caller holds no lock. */
-size_t hak_heap_give_holes(hak_heap *heap, bool at_once);
+/* Gives the free pages of any heap's slabs back, of those that nothing happened to since the last look, which was a second
+ * ago or, where they are many, 50 ms. Returns the bytes. Caller holds no lock. */
+size_t hak_heap_give_holes(hak_heap *heap, uint64_t now_ms);
+/* The same of all. */
+size_t hak_heap_give_all_holes(hak_heap *heap);
 
 /* What a thread that is awake does for those that are not, a bounded part each time: takes in what was freed for them,
  * gives their slabs' free pages back, trims warm heaps and kept mappings that are idle. Caller holds no lock. */

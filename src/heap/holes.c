@@ -1,5 +1,6 @@
 /* Which slabs' free pages go back, and when. */
 #include "heap/heap.h"
+#include "os/os.h"
 #include "pool/release.h"
 
 #define SLABS_AT_A_TIME 64 /* each lock is taken for */
@@ -17,6 +18,7 @@ static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, bool at_once) 
     if (hak_release_pages((void *)holes.pages[i].start, holes.pages[i].bytes, !at_once) != HAK_PAGES_KEPT)
       bytes += holes.pages[i].bytes;
   }
+  hak_add_relaxed(&hak_release_stats.hole_pages, bytes / hak_os_page_size());
   hak_outcome outcome = {0};
   hak_lock_take(&h->lock);
   outcome.bad = hak_slab_close_holes(set, s, &holes, bytes > 0, &outcome.release_due);
@@ -37,10 +39,19 @@ static size_t give_some_holes(hak_heap *h, unsigned c, unsigned round, bool at_o
   return bytes;
 }
 
-size_t hak_heap_give_holes(hak_heap *h, bool at_once) {
-  hak_lock_take(&h->lock);
-  unsigned round = ++h->hole_rounds;
-  hak_lock_drop(&h->lock);
+/* Slabs with few blocks are looked at more often while they are much of what the heap holds. */
+#define HOLLOW_MUCH ((size_t)8 * HAK_MIB)
+#define MUCH_MS 50
+#define LITTLE_MS 1000
+
+static size_t hollow_bytes(const hak_heap *h) {
+  size_t spans = 0;
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
+    spans += (size_t)hak_load_relaxed(&h->bins[c].slabs.hollow) * hak_class_table[c].spans;
+  return spans << HAK_SPAN_SHIFT;
+}
+
+static size_t give_holes(hak_heap *h, unsigned round, bool at_once) {
   size_t bytes = 0;
   for (uint64_t spare = hak_load_relaxed(&h->spare_classes); spare != 0; spare &= spare - 1) {
     unsigned c = hak_ctz64(spare);
@@ -50,3 +61,13 @@ size_t hak_heap_give_holes(hak_heap *h, bool at_once) {
   }
   return bytes;
 }
+
+size_t hak_heap_give_holes(hak_heap *h, uint64_t now_ms) {
+  uint64_t last = hak_load_relaxed(&h->last_holes_ms), since = now_ms - last;
+  if (since < MUCH_MS || !hak_release_holes_wanted()) return 0;
+  if (since < LITTLE_MS && hollow_bytes(h) < HOLLOW_MUCH) return 0;
+  if (!hak_cas_acquire(&h->last_holes_ms, &last, now_ms)) return 0; /* somebody else looks */
+  return give_holes(h, hak_add_relaxed(&h->hole_rounds, 1), false);
+}
+
+size_t hak_heap_give_all_holes(hak_heap *h) { return give_holes(h, hak_add_relaxed(&h->hole_rounds, 1), true); }

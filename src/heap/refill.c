@@ -41,9 +41,6 @@
 #define TICK_MASK 63
 #define CLOCK_TICKS 50000000
 #define IDLE_MS 250
-/* Slabs with few blocks are looked at more often while they are much of what is held. */
-#define HOLLOW_MUCH ((size_t)8 * HAK_MIB)
-#define HOLLOW_MS 50
 
 #define FIRST_THREAD_ID (HAK_EMERGENCY_ID + 1)
 
@@ -526,20 +523,6 @@ static void shrink_idle(hak_heap *h) {
   }
 }
 
-static size_t hollow_bytes(const hak_heap *h) {
-  size_t spans = 0;
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
-    spans += (size_t)hak_load_relaxed(&h->bins[c].slabs.hollow) * hak_class_table[c].spans;
-  return spans << HAK_SPAN_SHIFT;
-}
-
-static void look_for_holes(hak_heap *h, uint64_t now_ms) {
-  uint64_t since = now_ms - h->last_holes_ms;
-  if (since < HOLLOW_MS || (since < IDLE_MS && hollow_bytes(h) < HOLLOW_MUCH)) return;
-  h->last_holes_ms = now_ms;
-  hak_heap_give_holes(h, false);
-}
-
 /* All classes but one, which the caller is working with. */
 static HAK_NOINLINE void subside(hak_heap *h, unsigned busy_class) {
   h->subsidences = hak_load_relaxed(&hak_release_subsidences);
@@ -564,7 +547,7 @@ void hak_heap_tick(hak_heap *h, unsigned class_code, uint64_t ticks) {
   uint64_t now = hak_os_now_ms();
   hak_release_tick(now);
   hak_heap_at_tick(now);
-  look_for_holes(h, now);
+  hak_heap_give_holes(h, now);
   if (now - h->last_tick_ms < IDLE_MS) return;
   hak_store_relaxed(&h->last_tick_ms, now);
   shrink_idle(h);

@@ -231,12 +231,38 @@ void hak_release_excess(void) {
   hak_store_relaxed(&patience_spans, dirty > limit ? dirty + limit / 8 : 0);
 }
 
+/* Holes in slabs from which blocks are soon taken again are given back in vain: when that comes to a quarter of them, none
+ * are for a while, and for twice as long the next time. */
+#define HOLES_PAUSE_FIRST 16 /* epochs */
+#define HOLES_PAUSE_LAST 4096
+
+static size_t regret_seen, holes_seen; /* the thread that runs the epoch */
+static uint32_t holes_pause = HOLES_PAUSE_FIRST;
+static uint32_t holes_epoch; /* relaxed: none are given back before */
+
+static void watch_holes(uint32_t now) {
+  size_t regret = hak_load_relaxed(&hak_span_pool.regret_pages), given = hak_load_relaxed(&hak_release_stats.hole_pages);
+  if ((int32_t)(now - hak_load_relaxed(&holes_epoch)) < 0) return;
+  if (regret - regret_seen > (given - holes_seen) / 4) {
+    hak_store_relaxed(&holes_epoch, now + holes_pause);
+    holes_pause = holes_pause * 2 > HOLES_PAUSE_LAST ? HOLES_PAUSE_LAST : holes_pause * 2;
+    holes_seen = given;
+    regret_seen = regret;
+  } else if (given - holes_seen > 4096) { /* mostly to good purpose */
+    holes_pause = HOLES_PAUSE_FIRST;
+    holes_seen = given;
+    regret_seen = regret;
+  }
+}
+
 void hak_release_tick(uint64_t now_ms) {
   uint64_t end = hak_load_relaxed(&epoch_end_ms);
   if (now_ms < end) return;
   if (!__atomic_compare_exchange_n(&epoch_end_ms, &end, now_ms + EPOCH_MS, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
     return;
-  hak_pool_set_epoch(hak_add_relaxed(&epoch, 1));
+  uint32_t begun = hak_add_relaxed(&epoch, 1);
+  hak_pool_set_epoch(begun);
+  watch_holes(begun);
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) give_back_for_target();
   size_t live = live_now();
@@ -248,6 +274,10 @@ void hak_release_tick(uint64_t now_ms) {
   size_t keep = near ? 0 : idle_limit(live);
   if (dirty_now() > keep) give_back(keep, near ? 1 : current->idle_epochs, true);
   watch_live();
+}
+
+bool hak_release_holes_wanted(void) {
+  return (int32_t)(hak_load_relaxed(&epoch) - hak_load_relaxed(&holes_epoch)) >= 0;
 }
 
 bool hak_release_has_work(void) {

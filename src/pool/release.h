@@ -12,6 +12,7 @@
 struct hak_release_stats {
   uint64_t purges; /* runs given back */
   uint64_t bytes;
+  uint64_t hole_pages; /* of them, inside slabs */
 };
 extern struct hak_release_stats hak_release_stats; /* relaxed */
 
@@ -24,6 +25,9 @@ bool hak_release_over_limit(size_t dirty_spans, size_t live_spans);
 /* The one function that gives pages back: inside a region, of spans or blocks that the caller has claimed. `may_wait`: the
  * kernel may take its time where the settings say so. Caller holds no lock. */
 hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait);
+
+/* Whether holes in slabs are to be given back now: not while it proves to be in vain. */
+bool hak_release_holes_wanted(void);
 
 /* Gives back until the policy is content: whole huge pages, and pieces where much is left. Caller holds no lock. */
 void hak_release_excess(void);

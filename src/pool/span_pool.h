@@ -23,7 +23,9 @@ typedef struct hak_pool {
   size_t live_spans;  /* held */
   size_t dirty_spans; /* free and dirty */
   size_t claimed_spans; /* held by a purge: untagged */
-  size_t hole_pages;    /* given back inside held slabs; relaxed, any thread */
+  /* relaxed, any thread: pages given back inside slabs that are held; and, in all, of these pages of slabs that blocks were
+   * taken from again */
+  size_t hole_pages, regret_pages;
   size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
   /* for release.c, since it last began a window */
   size_t peak_spans;     /* most that was held */

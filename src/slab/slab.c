@@ -102,6 +102,7 @@ unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **o
   for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
     while (taken < wanted && set->lists[list] != NULL) {
       hak_span *s = set->lists[list];
+      if (list == HAK_HOLLOW_LIST) hak_add_relaxed(&hak_span_pool.regret_pages, s->looked);
       taken += take_free(s, block_size, out + taken, wanted - taken);
       settle(set, s);
     }
