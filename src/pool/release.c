@@ -255,6 +255,21 @@ static void watch_holes(uint32_t now) {
   }
 }
 
+/* A chunk that nothing came back to for so many epochs, and of which a part is given back, stays so. */
+#define SETTLED_EPOCHS 8
+
+static void settle_chunks(uint32_t now) {
+  for (unsigned i = 0; i < hak_region_count(); i++) {
+    hak_region *r = hak_region_at(i);
+    size_t end = hak_load_acquire(&r->limit) / HAK_SPAN_SIZE / HAK_CHUNK_SPANS; /* the last one may still grow */
+    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < end; chunk++) {
+      const hak_chunk *c = &r->chunks[chunk];
+      if (hak_load_relaxed(&c->in_pieces) && now - hak_load_relaxed(&c->epoch) >= SETTLED_EPOCHS)
+        hak_pool_make_small(r, chunk);
+    }
+  }
+}
+
 void hak_release_tick(uint64_t now_ms) {
   uint64_t end = hak_load_relaxed(&epoch_end_ms);
   if (now_ms < end) return;
@@ -273,6 +288,7 @@ void hak_release_tick(uint64_t now_ms) {
   bool near = level >= HAK_BUDGET_NEAR;
   size_t keep = near ? 0 : idle_limit(live);
   if (dirty_now() > keep) give_back(keep, near ? 1 : current->idle_epochs, true);
+  settle_chunks(begun);
   watch_live();
 }
 

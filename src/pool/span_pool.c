@@ -275,6 +275,7 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   lower_hints(r, first / HAK_CHUNK_SPANS, pages == HAK_PAGES_KEPT);
   hak_sub_relaxed(&hak_span_pool.live_spans, count);
   hak_span_pool.claimed_spans -= count;
+  if (pages != HAK_PAGES_KEPT && c->huge && (first | count) % HAK_HUGE_PAGE_SPANS != 0) hak_store_relaxed(&c->in_pieces, true);
   if (pages == HAK_PAGES_STALE) change_bits(c->stale, bit, count, true);
   if (pages == HAK_PAGES_KEPT) {
     change_bits(c->dirty, bit, count, true);
@@ -287,6 +288,19 @@ void hak_pool_unclaim(hak_region *r, size_t first, size_t count, hak_pages pages
   hak_lock_take(&hak_span_pool.lock);
   unclaim_locked(r, first, count, pages);
   hak_lock_drop(&hak_span_pool.lock);
+}
+
+void hak_pool_make_small(hak_region *r, size_t chunk_index) {
+  hak_chunk *c = &r->chunks[chunk_index];
+  hak_lock_take(&hak_span_pool.lock);
+  bool was_huge = c->huge;
+  c->huge = false;
+  hak_store_relaxed(&c->in_pieces, false);
+  lower_hints(r, chunk_index, true);
+  size_t first = hak_max_size(chunk_index * HAK_CHUNK_SPANS, r->first_span);
+  size_t end = hak_min_size((chunk_index + 1) * HAK_CHUNK_SPANS, r->ready_spans);
+  hak_lock_drop(&hak_span_pool.lock);
+  if (was_huge) hak_os_small_pages(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
 }
 
 void hak_pool_stale_to_dirty(void) {

@@ -59,6 +59,9 @@ bool hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spa
 /* … and puts it back. */
 typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_STALE /* given back lazily */, HAK_PAGES_GONE } hak_pages;
 void hak_pool_unclaim(hak_region *region, size_t first, size_t count, hak_pages pages);
+/* Makes a chunk one of small pages, when part of a huge page of it has gone: the kernel would put it back, in time, with all
+ * the memory around it. Caller holds no lock. */
+void hak_pool_make_small(hak_region *region, size_t chunk_index);
 /* Counts what was given back lazily as dirty once more. */
 void hak_pool_stale_to_dirty(void);
 /* In the child of a fork, with the lock held: puts back what other threads had claimed. */

@@ -47,7 +47,8 @@ typedef struct hak_chunk {
   uint32_t free_spans, dirty_spans;
   uint32_t longest; /* no free run is longer than this; an upper bound */
   uint32_t epoch;   /* release epoch of the last span returned here */
-  bool huge;        /* asks for huge pages; settled when its first span becomes accessible */
+  bool huge;        /* asks for huge pages; from when its first span becomes accessible, until it is made small */
+  bool in_pieces;   /* huge, and part of a huge page has been given back; read by any thread */
 } hak_chunk;
 
 typedef struct hak_region {
