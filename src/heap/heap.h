@@ -38,7 +38,7 @@ typedef struct hak_bin {
   void **magazine; /* loaded, or NULL */
   void **full;     /* full magazines, linked through slot 0, newest first */
   uint16_t full_count;
-  uint16_t activity;       /* refills and flushes since the last tick; only 0 is told from the rest */
+  bool activity;           /* a refill or flush since the last tick. No counter: one that wraps would seem idle in its own flush */
   uint32_t capacity;       /* blocks the class may cache now, loaded magazine included */
   uint64_t last_refill;    /* hak_os_ticks() at the last refill from slabs */
   uint16_t usable;         /* slots of the loaded magazine in use: its NULL sits at slot 63 - usable */

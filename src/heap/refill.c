@@ -137,7 +137,7 @@ static void flush_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count)
   hak_lock_take(&h->lock);
   hak_heap_put_all_locked(h, blocks, count, c, &outcome);
   hak_lock_drop(&h->lock);
-  h->bins[c].activity++;
+  h->bins[c].activity = true;
   if (h->counts != NULL) h->counts[c].flushes++;
   hak_outcome_settle(&outcome, "when its class was flushed");
 }
@@ -323,7 +323,7 @@ static bool refill(hak_heap *h, unsigned c) {
   if (loaded_count(h, c) == 0) hak_remote_load_returned(h, c);
   load_blocks(h, c, blocks, taken);
   if (bin->batch < SLOTS) bin->batch = (uint8_t)hak_min_size((size_t)bin->batch * 2, SLOTS);
-  bin->activity++;
+  bin->activity = true;
   if (h->counts != NULL) h->counts[c].refills++;
   if (emptied != NULL) hak_remote_send_home(h, emptied);
   hak_outcome_settle(&outcome, "in a batch freed by another thread");
@@ -352,7 +352,7 @@ static void *take_young(hak_heap *h, unsigned c) {
   hak_bin *bin = &h->bins[c];
   if (HAK_LIKELY(bin->young == 0)) return NULL;
   bin->young--;
-  bin->activity++;
+  bin->activity = true;
   hak_heap_tick(h, c, hak_os_ticks());
   return take_one(h, c);
 }
@@ -504,13 +504,13 @@ static void shrink_idle(hak_heap *h) {
   h->run_stock_hits = 0;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     hak_bin *bin = &h->bins[c];
-    bool idle = bin->activity == 0;
-    bin->activity = 0;
+    bool idle = !bin->activity;
+    bin->activity = false;
     if (!idle) continue;
     hak_remote_flush_returned(h, c);
     if (lean && !is_pinned(c)) {
       retire(h, c);
-      bin->activity = 0; /* its own flush is no activity */
+      bin->activity = false; /* its own flush is no activity */
     }
     if (bin->full == NULL || is_pinned(c)) continue;
     for (unsigned n = (bin->full_count + 1) / 2; n > 0; n--) {
@@ -519,7 +519,7 @@ static void shrink_idle(hak_heap *h) {
       hak_heap_give_cell(h, oldest);
     }
     shrink_capacity(h, c);
-    bin->activity = 0;
+    bin->activity = false;
   }
 }
 

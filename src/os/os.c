@@ -117,6 +117,10 @@ bool hak_os_decommit_lazily(void *addr, size_t size) {
   return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_FREE);
 }
 
+bool hak_os_decommit_piece(void *addr, size_t size) {
+  return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_DONTNEED);
+}
+
 bool hak_os_decommit(void *addr, size_t size) {
   if (refuse_foreign(addr, size)) return false;
   if (advise_counted(addr, size, MADV_DONTNEED)) return true;

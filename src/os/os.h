@@ -45,6 +45,9 @@ bool hak_os_guard(void *addr, size_t size_bytes);
 void hak_os_own(void *addr, size_t size_bytes);
 /* Gives the pages back; the range stays accessible and reads as zero. False: the pages were kept. */
 bool hak_os_decommit(void *addr, size_t size_bytes);
+/* The same for a few pages amid others that stay: by advice alone. Where the kernel refuses, a mapping put in their place
+ * would be one more of the process's, which may have 65,530. */
+bool hak_os_decommit_piece(void *addr, size_t size_bytes);
 /* Leaves the pages to the kernel for when it wants them (MADV_FREE): until then they count as resident and hold what they
  * held, or zeros. False: the kernel does not know this, and nothing has changed. */
 bool hak_os_decommit_lazily(void *addr, size_t size_bytes);

@@ -114,6 +114,10 @@ static hak_span *take_from_regions(size_t spans, size_t align, bool huge, bool d
  * there again where the alignment asks for more. */
 static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool huge, bool *zeroed) {
   for (int round = 0; round < 4; round++) {
+    /* A region whose new memory is resident at once has no new chunks of huge pages. Growing it costs memory, so any chunk
+     * will do. */
+    hak_span *other = r->populated ? take_from_chunks(r, spans, align, !huge, false, zeroed) : NULL;
+    if (other != NULL) return other;
     size_t wanted = spans + (round == 0 ? 0 : hak_min_size(align, HAK_CHUNK_SPANS));
     if (!hak_region_grow(r, wanted, huge)) return NULL;
     hak_span *span = take_from_chunks(r, spans, align, huge, false, zeroed);

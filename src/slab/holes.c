@@ -107,7 +107,11 @@ void *hak_slab_close_holes(hak_slab_set *set, hak_span *s, const hak_holes *hole
   }
   bool ends = s->free_count == s->carved; /* and is the pool's, and perhaps somebody else's, after the next line */
   hak_slab_settle_after_put(set, s, release_due);
-  if (ends || !gone) return twice;
+  if (ends) return twice;
+  if (!gone) {
+    s->looked = (uint16_t)(s->free_count | HOPELESS); /* the system would refuse again */
+    return twice;
+  }
   hak_slab_unlink(set, s);
   hak_slab_link(set, s, HAK_HOLLOW_LIST);
   size_t pages = 0;

@@ -70,6 +70,26 @@ TEST_F(Front, YoungClassesKeepNothing) {
   });
 }
 
+// The tick at the end of a flush may empty every cache that is idle, never the one the caller is about to push on.
+TEST_F(Front, TheTickOfAFlushLeavesItsOwnClassItsMagazine) {
+  constexpr size_t SIZE = 96;
+  in_new_thread([] {
+    auto blocks = alloc_many(SIZE, 2000);
+    hak_bin &bin = bin_of(SIZE);
+    unsigned level = hak_budget_level_now;
+    hak_budget_level_now = HAK_BUDGET_OVER;  // idle caches are emptied
+    for (void *p : blocks) {
+      bin.activity = static_cast<decltype(bin.activity)>(-1);  // as after a great many flushes
+      bin.last_refill = 0;                               // nothing grows
+      self()->slow_count = 63;
+      self()->last_tick_ms = 0;
+      hakmem_free(p);
+    }
+    hak_budget_level_now = level;
+    EXPECT_NE(bin.magazine, nullptr);
+  });
+}
+
 TEST_F(Front, FreshThreadsAreIdleUntilTheFirstCall) {
   in_new_thread([] {
     hak_front &front = hak_tls_front;

@@ -1,6 +1,7 @@
 // The span pool: which span is taken, coalescing, alignment, what is known zero; and all of it against a model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <map>
@@ -372,5 +373,19 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SpanPoolModel, testing::Range(1u, 9u));
+
+// Under mlockall every step is memory: dense spans, which would rather lie in a chunk of huge pages, take what is there.
+TEST_F(SpanPool, LockedMemoryGrowsByWhatIsTaken) {
+#if HAKMEM_TEST_SANITIZED
+  GTEST_SKIP() << "would lock the sanitizer's shadow";
+#endif
+  if (mlockall(MCL_FUTURE) != 0) GTEST_SKIP() << "may not lock memory";
+  start(1 * HAK_GIB);
+  take(1);  // the region finds that its memory is resident at once
+  size_t before = r->ready_spans;
+  for (int i = 0; i < 300; i++) ASSERT_NE(hak_pool_take(1, 1, {1, 1}, true, &zeroed), nullptr);
+  EXPECT_LE(r->ready_spans - before, 300u + 2 * 64u);
+  munlockall();
+}
 
 }  // namespace
