@@ -208,7 +208,6 @@ static void apply_profile(void) {
   } else if (hak_config.profile == HAK_PROFILE_LEAN) {
     hak_config.mem_lean = 1;
     hak_config.mem_lean_decommit = HAK_LEAN_DONTNEED;
-    hak_config.thp = HAK_THP_OFF;
   }
 }
 

@@ -212,8 +212,15 @@ static void watch_live(void) {
     hak_store_relaxed(&hak_release_subsided, subsided);
 }
 
-/* Beyond so many limits pieces of huge pages go too. */
+/* Pieces of huge pages go too beyond so many limits, when more is free than live: before that, much of it becomes whole
+ * in a moment, and a piece costs the kernel more than it is worth. */
 #define PIECES_FROM_LIMITS 2
+
+static bool pieces_due(size_t limit) {
+  size_t dirty = dirty_now();
+  if (current == &lean_policy) return dirty > limit;
+  return dirty > PIECES_FROM_LIMITS * limit && dirty > live_now();
+}
 
 /* Whole huge pages first. Where slabs empty in no order there are few at first, and in a moment there are many; what stays
  * in pieces is given back by the tick, unless it is so much that a program that never comes here again must not keep it. */
@@ -224,8 +231,7 @@ void hak_release_excess(void) {
   /* Down to seven eighths of the limit, so that the next free does not call again at once. */
   size_t keep = limit / 8 * 7, given = 0;
   if (dirty_now() > limit) given += give_back_pass(keep, (terms){.whole = true, .may_wait = true});
-  if (dirty_now() > (current == &lean_policy ? 1 : PIECES_FROM_LIMITS) * limit)
-    given += give_back_pass(keep, (terms){.may_wait = true});
+  if (pieces_due(limit)) given += give_back_pass(keep, (terms){.may_wait = true});
   if (given > 0) note_returned(given);
   watch_live();
   size_t dirty = dirty_now();

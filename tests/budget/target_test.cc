@@ -105,6 +105,7 @@ TEST_P(InACgroupOf256MB, NoOutOfMemoryKill) {
   EXPECT_GT(figure(r, "peak_mib"), 200);
 }
 
-INSTANTIATE_TEST_SUITE_P(Target, InACgroupOf256MB, testing::Values(LOAD " 20 170 1", CHURN " 200 50"));
+INSTANTIATE_TEST_SUITE_P(Target, InACgroupOf256MB, testing::Values(LOAD " 20 170 1", CHURN " 200 50"),
+                         [](const auto &info) { return info.index == 0 ? "Load" : "Churn"; });
 
 }  // namespace
