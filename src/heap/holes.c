@@ -33,14 +33,14 @@ static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, bool at_once) 
   return bytes;
 }
 
-static size_t give_some_holes(hak_heap *h, unsigned c, unsigned round, bool at_once) {
+/* False: there are no more to look at. */
+static bool give_some_holes(hak_heap *h, unsigned c, unsigned round, bool at_once, size_t *bytes) {
   hak_span *hollow[SLABS_AT_A_TIME];
   hak_lock_take(&h->lock);
   unsigned n = hak_slab_find_hollow(&h->bins[c].slabs, c, round, at_once, hollow, SLABS_AT_A_TIME);
   hak_lock_drop(&h->lock);
-  size_t bytes = 0;
-  for (unsigned i = 0; i < n; i++) bytes += give_holes_of(h, c, hollow[i], at_once);
-  return bytes;
+  for (unsigned i = 0; i < n; i++) *bytes += give_holes_of(h, c, hollow[i], at_once);
+  return n == SLABS_AT_A_TIME; /* each is on another list by now */
 }
 
 /* Slabs with few blocks are looked at more often while they are much of what the heap holds. */
@@ -59,9 +59,7 @@ static size_t give_holes(hak_heap *h, unsigned round, bool at_once) {
   size_t bytes = 0;
   for (uint64_t spare = hak_load_relaxed(&h->spare_classes); spare != 0; spare &= spare - 1) {
     unsigned c = hak_ctz64(spare);
-    size_t some;
-    do bytes += some = give_some_holes(h, c, round, at_once);
-    while (some > 0);
+    while (give_some_holes(h, c, round, at_once, &bytes)) continue;
   }
   return bytes;
 }

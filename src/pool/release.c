@@ -242,6 +242,7 @@ void hak_release_excess(void) {
  * are for a while, and for twice as long the next time. */
 #define HOLES_PAUSE_FIRST 16 /* epochs */
 #define HOLES_PAUSE_LAST 4096
+#define HOLES_REGRET_LEAST 64 /* pages */
 
 static size_t regret_seen, holes_seen; /* the thread that runs the epoch */
 static uint32_t holes_pause = HOLES_PAUSE_FIRST;
@@ -250,7 +251,7 @@ static uint32_t holes_epoch; /* relaxed: none are given back before */
 static void watch_holes(uint32_t now) {
   size_t regret = hak_load_relaxed(&hak_span_pool.regret_pages), given = hak_load_relaxed(&hak_release_stats.hole_pages);
   if ((int32_t)(now - hak_load_relaxed(&holes_epoch)) < 0) return;
-  if (regret - regret_seen > (given - holes_seen) / 4) {
+  if (regret - regret_seen > hak_max_size(HOLES_REGRET_LEAST, (given - holes_seen) / 4)) {
     hak_store_relaxed(&holes_epoch, now + holes_pause);
     holes_pause = holes_pause * 2 > HOLES_PAUSE_LAST ? HOLES_PAUSE_LAST : holes_pause * 2;
     holes_seen = given;

@@ -162,7 +162,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     size_t index = (size_t)(span - r->spans);
     span->start = (uintptr_t)hak_region_address(r, index);
     span->span_count = (uint16_t)spans;
-    span->tag = tags.head;
+    hak_store_relaxed(&span->tag, tags.head);
     for (size_t i = 0; i < spans; i++) span[i].head = span;
     set_tags(r, index + 1, spans - 1, tags.body);
     set_tags(r, index, 1, tags.head);
@@ -218,7 +218,7 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due)
   size_t index = (size_t)(span - r->spans) + keep, bit = index % HAK_CHUNK_SPANS;
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   set_tags(r, index, spans, 0);
-  if (keep == 0) span->tag = HAK_TAG_NONE;
+  if (keep == 0) hak_store_relaxed(&span->tag, HAK_TAG_NONE);
   span->span_count = (uint16_t)keep;
   change_bits(c->free, bit, spans, true);
   change_bits(c->dirty, bit, spans, true);

@@ -73,8 +73,18 @@ void hak_slab_left_hollow(hak_slab_set *set, hak_span *s) {
   s->looked = 0;
 }
 
+/* Nothing to gain until its free count changes. It goes to the list before the last of fullness, so that neither looks at
+ * others end here, nor refills take those first that have pages to give. */
+static void give_up(hak_slab_set *set, hak_span *s) {
+  s->looked = (uint16_t)(s->free_count | HOPELESS);
+  if (s->list != 3) return;
+  hak_slab_unlink(set, s);
+  hak_slab_link(set, s, 2);
+}
+
 bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, hak_holes *out) {
-  bool there = s->tag == tag && s->head == s && (s->list == 2 || s->list == 3) && s != set->carving;
+  /* Relaxed: where the slab is gone, the pool may be writing it. */
+  bool there = hak_load_relaxed(&s->tag) == tag && s->head == s && (s->list == 2 || s->list == 3) && s != set->carving;
   if (!there || s->carved != s->blocks) return false;
   size_t page = hak_os_page_size(), size = hak_class_size(s->class_code);
   memset(out, 0, sizeof *out);
@@ -88,7 +98,7 @@ bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, hak_hole
     claim(s, at, end, out);
   }
   if (out->count == 0) {
-    s->looked = (uint16_t)(s->free_count | HOPELESS);
+    give_up(set, s);
     return false;
   }
   hak_slab_settle(set, s);
@@ -109,7 +119,7 @@ void *hak_slab_close_holes(hak_slab_set *set, hak_span *s, const hak_holes *hole
   hak_slab_settle_after_put(set, s, release_due);
   if (ends) return twice;
   if (!gone) {
-    s->looked = (uint16_t)(s->free_count | HOPELESS); /* the system would refuse again */
+    give_up(set, s); /* the system would refuse again */
     return twice;
   }
   hak_slab_unlink(set, s);

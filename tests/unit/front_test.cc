@@ -76,8 +76,9 @@ TEST_F(Front, TheTickOfAFlushLeavesItsOwnClassItsMagazine) {
   in_new_thread([] {
     auto blocks = alloc_many(SIZE, 2000);
     hak_bin &bin = bin_of(SIZE);
-    unsigned level = hak_budget_level_now;
-    hak_budget_level_now = HAK_BUDGET_OVER;  // idle caches are emptied
+    auto settings = hak_config;
+    hak_config.mem_lean = 1;  // idle caches are emptied
+    hak_config.mem_lean_decommit = HAK_LEAN_DONTNEED;
     for (void *p : blocks) {
       bin.activity = static_cast<decltype(bin.activity)>(-1);  // as after a great many flushes
       bin.last_refill = 0;                               // nothing grows
@@ -85,7 +86,7 @@ TEST_F(Front, TheTickOfAFlushLeavesItsOwnClassItsMagazine) {
       self()->last_tick_ms = 0;
       hakmem_free(p);
     }
-    hak_budget_level_now = level;
+    hak_config = settings;
     EXPECT_NE(bin.magazine, nullptr);
   });
 }

@@ -122,6 +122,25 @@ TEST_P(Holes, PagesWithoutALiveBlockGoAndComeBackAsBlocks) {
   EXPECT_EQ(set.hollow, 0u);
 }
 
+// A block on each page: such slabs are not to stand before others that have pages to give.
+TEST_P(Holes, SlabsWithNothingToGiveStandAside) {
+  if (size > PAGE / 8) GTEST_SKIP() << "half-free slabs are looked at too";
+  fill(3);
+  free_most(PAGE / size);
+  auto found = find(1, true);
+  ASSERT_FALSE(found.empty());
+  for (hak_span *s : found) {
+    EXPECT_FALSE(claim(s));
+    EXPECT_LT(s->list, 3u);
+  }
+  EXPECT_EQ(set.hollow, 0u);
+  EXPECT_THAT(find(2, true), IsEmpty());
+  hak_span *touched = hak_region_span(&hak_main_region, blocks.front());
+  put(blocks.front());
+  EXPECT_EQ(touched->list, 3u) << "worth a look once more";
+  EXPECT_EQ(set.hollow, 1u);
+}
+
 TEST_P(Holes, OnlySlabsThatRest) {
   fill(8);
   free_most(64);
