@@ -3,7 +3,7 @@
 #include "os/os.h"
 #include "pool/release.h"
 
-#define SLABS_AT_A_TIME 64 /* each lock is taken for */
+#define SLABS_AT_A_TIME 64 /* looked for under one lock */
 
 /* One slab that may have holes by now. */
 static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, bool at_once) {

@@ -206,10 +206,10 @@ static void watch_live(void) {
   size_t live = live_now(), high = hak_load_relaxed(&high_spans);
   bool swings = current->regrets && hak_load_relaxed(&regretting);
   bool subsided = !swings && live < high / 2 && high - live >= SUBSIDED_SPANS;
+  if (!subsided && live <= high) return;
   if (subsided) hak_add_relaxed(&hak_release_subsidences, 1);
-  if (subsided || live > high) hak_store_relaxed(&high_spans, live);
-  if (subsided != hak_load_relaxed(&hak_release_subsided) && (subsided || live > high))
-    hak_store_relaxed(&hak_release_subsided, subsided);
+  hak_store_relaxed(&high_spans, live);
+  hak_store_relaxed(&hak_release_subsided, subsided);
 }
 
 /* Pieces of huge pages go too beyond so many limits, when more is free than live: before that, much of it becomes whole

@@ -298,9 +298,11 @@ void hak_pool_make_small(hak_region *r, size_t chunk_index) {
   hak_chunk *c = &r->chunks[chunk_index];
   hak_lock_take(&hak_span_pool.lock);
   bool was_huge = c->huge;
-  c->huge = false;
-  hak_store_relaxed(&c->in_pieces, false);
-  lower_hints(r, chunk_index, true);
+  if (was_huge) {
+    c->huge = false;
+    hak_store_relaxed(&c->in_pieces, false);
+    lower_hints(r, chunk_index, true);
+  }
   size_t first = hak_max_size(chunk_index * HAK_CHUNK_SPANS, r->first_span);
   size_t end = hak_min_size((chunk_index + 1) * HAK_CHUNK_SPANS, r->ready_spans);
   hak_lock_drop(&hak_span_pool.lock);

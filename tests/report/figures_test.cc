@@ -396,6 +396,25 @@ TEST(StatsGet, IsTheSnapshot) {
   EXPECT_EQ(g.run_requested, 0u);
 }
 
+TEST(StatsGet, HolesAndBudget) {
+  hakmem_stats g;
+  std::vector<void *> blocks = blocks_of(2000, 3000);
+  for (size_t i = 0; i < blocks.size(); i++)
+    if (i % 100 != 0) hakmem_free(blocks[i]);
+  hakmem_purge();
+  ASSERT_EQ(hakmem_stats_get(&g, sizeof g), 0);
+  EXPECT_GT(g.holes, 0u);
+  EXPECT_LE(g.holes, g.slab_free);
+  EXPECT_EQ(g.budget_limit, 0u);
+  constexpr int64_t LIMIT = int64_t{1} << 40;
+  ASSERT_EQ(hakmem_option_set("HAKMEM_LIMIT", LIMIT), 0);
+  ASSERT_EQ(hakmem_stats_get(&g, sizeof g), 0);
+  EXPECT_EQ(g.budget_limit, uint64_t{LIMIT});
+  EXPECT_GT(g.budget_used, 0u);
+  EXPECT_EQ(g.budget_refused, 0u);
+  ASSERT_EQ(hakmem_option_set("HAKMEM_LIMIT", 0), 0);
+}
+
 TEST(StatsClasses, AsManyAsAreAskedFor) {
   void *p = hakmem_malloc(5);
   hakmem_class_stats rows[HAK_FRONT_CLASSES + 1];
