@@ -36,9 +36,11 @@ void empty_quarantines(size_t heaps) {
   }).join();
 }
 
-bool is_from_slab(const void *p) {
-  const hak_region *r = hak_region_find(p);
-  return r != nullptr && HAK_TAG_OWNER(hak_region_tag(r, p)) != 0;
+/* What a program does that drops a cache of its own: it frees, and may allocate. */
+void under_pressure(size_t, size_t, void *) {
+  void *p = hakmem_malloc(200), *q = hakmem_calloc(1, 40000);
+  hakmem_free(p);
+  hakmem_free(q);
 }
 
 /* Goes on from input to input, and from the real one, which was read at start: the allocator's never runs backwards. */
@@ -48,7 +50,16 @@ uint64_t clock_ms;
 
 Calls::Calls(Input input, Process process) : input_(input), process_(process), large_budget_(kTouchBytes) {
   fake_os::reset();
-  if (process == SHARED) start();
+  if (process == SHARED) {
+    start();
+    static const int64_t target = [] {
+      int64_t set_at_start = 0;
+      hakmem_option_get("HAKMEM_RSS_TARGET", &set_at_start);
+      return set_at_start;
+    }();
+    hakmem_option_set("HAKMEM_RSS_TARGET", target);
+    hakmem_set_pressure_callback(nullptr, nullptr);
+  }
   if (clock_ms == 0) clock_ms = hak_os_linux.now_ms();
   clock_ms += 10000;
   fake_os::set_clock(clock_ms);
@@ -80,15 +91,22 @@ Turn Calls::call(uint8_t op) {
   else if (op == 50) return end_thread();
   else if (op < 54) refuse();
   else if (op < 56) advance_clock();
-  else if (op == 56) hakmem_malloc_trim(input_.byte() * 64 * HAK_KIB);
+  else if (op == 56) give_back();
   else if (op == 57) check_heap("in between");
   else if (op == 58) query_sizes();
   else if (op == 59) query_totals();
   else if (op == 60) pass_foreign();
-  else if (op == 61) input_.byte() % 8 == 0 ? print_reports() : query_options();
+  else if (op == 61) report_or_set(input_.byte() % 8);
   else if (op == 62) query_block();
   else overflow_product();
   return {};
+}
+
+void Calls::report_or_set(unsigned what) {
+  if (what == 0) print_reports();
+  else if (what == 1) query_figures();
+  else if (what < 4) set_budget();
+  else query_options();
 }
 
 void Calls::expect_errno(const char *what, int expected) {
@@ -133,6 +151,11 @@ void Calls::receive(void *memory, size_t size, size_t align, const char *what) {
   if (reinterpret_cast<uintptr_t>(p) % align != 0) finding("%s: %p is not aligned to %zu", what, memory, align);
   check_extent(p, size, usable, what);
   shadow_.add({p, size, usable, 0, false, false});
+}
+
+bool Calls::is_from_slab(const void *p) {
+  const hak_region *r = hak_region_find(p);
+  return r != nullptr && HAK_TAG_OWNER(hak_region_tag(r, p)) != 0;
 }
 
 void Calls::check_extent(const unsigned char *p, size_t size, size_t usable, const char *what) {
@@ -349,11 +372,33 @@ void Calls::advance_clock() {
   fake_os::set_clock(clock_ms);
 }
 
+void Calls::give_back() {
+  uint8_t how = input_.byte();
+  if (how % 4 != 3)
+    hakmem_malloc_trim(how * 64 * HAK_KIB);
+  else if (hakmem_purge() % hak_os_page_size() != 0)
+    finding("purge gave back parts of pages");
+}
+
+/* This process is above any such target, so that the budget goes through all of its levels as the clock moves on. */
+void Calls::set_budget() {
+  uint8_t which = input_.byte();
+  if (which % 2 == 0) {
+    hakmem_set_pressure_callback(which % 4 == 0 ? under_pressure : nullptr, nullptr);
+    if (hakmem_option_set("HAKMEM_RSS_TARGET", which % 8 < 4 ? HAK_MIB : 0) != 0) finding("a target was refused");
+    return;
+  }
+  limited_ = which % 4 == 1;
+  if (hakmem_option_set("HAKMEM_LIMIT", limited_ ? which * 256 * HAK_KIB : 0) != 0) finding("a limit was refused");
+}
+
 /* --- the end --- */
 
 /* What the system refused to unmap is nobody's: the allocator has let go of it. */
 void Calls::stop_refusing() {
   fake_os::allow_all();
+  hakmem_option_set("HAKMEM_LIMIT", 0);
+  limited_ = false;
   refusals_end_ = std::min(refusals_end_, steps_);
   for (const fake_os::Event &e : fake_os::log()) {
     if (e.call == fake_os::UNMAP && e.error != 0) hak_os->unmap(reinterpret_cast<void *>(e.addr), e.size_bytes);

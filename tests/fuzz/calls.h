@@ -3,7 +3,7 @@
 // sizes, errno; NULL only where the system refused something or the request cannot be served.
 //
 // The system under the allocator is tests/support/fake_os: it refuses calls when the input says so, and its clock moves
-// when the input says so.
+// when the input says so. Budgets are set and lifted on the way; memory goes back by itself, on request, and under pressure.
 #ifndef HAKMEM_TESTS_FUZZ_CALLS_H
 #define HAKMEM_TESTS_FUZZ_CALLS_H
 
@@ -67,7 +67,7 @@ class Calls : public Program {
     return with_errno(body);
   }
   void expect_errno(const char *what, int expected);
-  bool refusing() const { return steps_ < refusals_end_; }
+  bool refusing() const { return limited_ || steps_ < refusals_end_; }
 
   size_t request();
   void check_refusal(const char *what, size_t size, size_t align);
@@ -85,16 +85,21 @@ class Calls : public Program {
   Turn switch_thread();
   Turn end_thread();
   void advance_clock();
+  void give_back();
+  void report_or_set(unsigned what);
+  void set_budget();
 
   // queries.cc: what changes nothing
   void query_sizes();
   void query_block();
   void query_totals();
   void query_options();
+  void query_figures();
   void print_reports();
   void pass_foreign();
   void check_heap(const char *when);
 
+  static bool is_from_slab(const void *p);
   void check_extent(const unsigned char *p, size_t size, size_t usable, const char *what);
 
   static constexpr int kErrno = 9999;
@@ -103,6 +108,7 @@ class Calls : public Program {
   unsigned steps_ = 0, refusals_end_ = 0;
   unsigned linger_ = 0;     // what a thread that ends does in its destructors
   size_t large_budget_;     // bytes of large blocks this input may still touch
+  bool limited_ = false;    // HAKMEM_LIMIT is set
 };
 
 #endif

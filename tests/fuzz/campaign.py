@@ -31,6 +31,9 @@ SETTINGS = (
     {"HAKMEM_TINY_FRONT_METRICS": "1"},
     {"HAKMEM_THP": "on", "HAKMEM_TINY_MAX_CLASS": "12"},
     {"HAKMEM_PROFILE": "speed"},
+    {"HAKMEM_PROFILE": "lean"},
+    {"HAKMEM_SS_MEM_LEAN": "1", "HAKMEM_SS_MEM_LEAN_TARGET_MB": "0", "HAKMEM_SS_MEM_LEAN_DECOMMIT": "FREE"},
+    {"HAKMEM_RSS_TARGET": "1M", "HAKMEM_THP": "off"},
     {f"HAKMEM_TINY_HOT_RING_C{n}": str(v) for n, v in ((1, 64), (2, 128), (5, 1), (7, 2), (12, 1))},
 )
 # Misuse of a sampled block ends in a fault, which its harness takes for a crash; tests/guard has it instead.

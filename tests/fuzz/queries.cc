@@ -12,6 +12,7 @@
 #include "calls.h"
 #include "finding.h"
 #include "hak.h"
+#include "hakmem/stats.h"
 
 namespace {
 
@@ -80,6 +81,43 @@ void Calls::query_options() {
   if (hakmem_option_get(name, &value) != EINVAL || hakmem_option_set(name, 1) != EINVAL)
     finding("there is an option \"%s\"", name);
   if (std::strcmp(hakmem_version(), HAKMEM_VERSION_STRING) != 0) finding("version %s", hakmem_version());
+}
+
+/* The sums of include/hakmem/stats.h, and what the blocks that the program holds say themselves. */
+void Calls::query_figures() {
+  hakmem_stats s;
+  if (hakmem_stats_get(&s, sizeof s) != 0) finding("no figures");
+  const struct {
+    const char *what;
+    uint64_t sum, parts;
+  } sums[] = {
+      {"accessible", s.accessible, s.spans + s.huge_live + s.huge_kept + s.sampled_accessible + s.own},
+      {"live", s.live, s.slab_live + s.runs + s.huge_live + s.sampled_live},
+      {"spans", s.spans, s.slabs + s.runs + s.runs_kept + s.free_dirty + s.free_clean + s.claimed + s.guards},
+      {"slabs", s.slabs, s.slab_handed_out + s.slab_free + s.slab_uncarved + s.slab_rest},
+      {"handed out", s.slab_handed_out, s.slab_live + s.slab_cached + s.slab_packets},
+      {"own", s.own, s.own_cells + s.own_tables + s.own_other},
+      {"heaps", s.heaps, s.heaps_active + s.heaps_warm + s.heaps_parked},
+  };
+  for (const auto &sum : sums)
+    if (sum.sum != sum.parts) finding("figures: %s is %zu, its parts are %zu", sum.what, sum.sum, sum.parts);
+  if (s.holes > s.slab_free) finding("figures: %zu bytes of holes, %zu free in slabs", s.holes, s.slab_free);
+  hakmem_class_stats rows[128];
+  size_t count = hakmem_stats_classes(rows, 128);
+  if (count == 0 || count > 128) finding("figures: %zu classes", count);
+  for (size_t c = 0; c < count; c++) {
+    const hakmem_class_stats &row = rows[c];
+    if (row.slab_bytes != row.handed_out + row.free + row.uncarved + row.rest ||
+        row.handed_out != row.live + row.cached + row.packets)
+      finding("figures: the sums of blocks of %zu bytes", size_t{row.block_size});
+  }
+  if (misused()) return;
+  uint64_t in_slabs = 0;
+  for (size_t i = 0; i < shadow_.count(); i++)
+    if (is_from_slab(shadow_.at(i).p)) in_slabs += hak_block_size(shadow_.at(i).p);
+  /* Hardened, what is in quarantine counts as live. */
+  if (s.slab_live < in_slabs || (!HAK_HARD(QUARANTINE) && s.slab_live != in_slabs))
+    finding("figures: %zu bytes live in slabs, the program holds %zu", s.slab_live, in_slabs);
 }
 
 /* Reports go where nobody reads them. */
