@@ -75,6 +75,10 @@ typedef struct hak_heap {
   uint32_t subsidences;   /* hak_release_subsidences that the front has followed */
   uint64_t last_clock;    /* hak_os_ticks() when the clock was read last */
   uint64_t last_tick_ms; /* read by any thread */
+  uint64_t thin_classes;  /* bit c: no magazine, so that whoever works with the class comes to the tick; see refill.c */
+  uint64_t thin_begun;    /* hak_os_ticks() then */
+  uint32_t thin_cause;    /* the class that was freed */
+  bool thin_in_vain;      /* the last time its pages did not go */
   uint32_t ending_rounds;
   uint32_t returned_bytes; /* in the bins' returned packets */
   uint32_t grown_bytes;    /* what the bins' capacities have grown by */
@@ -197,6 +201,8 @@ void hak_heap_park_current(void);
 /* Gives the free pages of any heap's slabs back, of those that nothing happened to since the last look, which was a second
  * ago or, where they are many, 50 ms. Returns the bytes. Caller holds no lock. */
 size_t hak_heap_give_holes(hak_heap *heap, uint64_t now_ms);
+/* Whether slabs have to rest longer than from one look to the next, since their pages were wanted again. */
+bool hak_heap_holes_wait(void);
 /* The same of all. */
 size_t hak_heap_give_all_holes(hak_heap *heap);
 
@@ -209,6 +215,17 @@ void hak_heap_drain_others(void);
 void hak_heap_trim_warm(bool idle_only, uint64_t now_ms);
 
 /* --- between the files of this box --- */
+
+#define HAK_THIN_TAKES 200
+#define HAK_THIN_TICKS ((uint64_t)500 * 1000 * 1000)
+/* Whether mostly free slabs of a class are so many bytes, and half of its slabs. */
+HAK_INLINE bool hak_heap_has_thin_slabs(const hak_slab_set *set, unsigned c, size_t bytes) {
+  uint32_t hollow = hak_load_relaxed(&set->hollow);
+  return HAK_UNLIKELY((uint64_t)hollow * hak_class_table[c].spans >= bytes / HAK_SPAN_SIZE) &&
+         hollow >= hak_load_relaxed(&set->slabs) / 2;
+}
+/* Whether thinning out is over; then classes are young for so many requests at most. */
+void hak_heap_thin_no_more(hak_heap *heap, uint64_t ticks, unsigned young_takes);
 
 void hak_outcome_settle(const hak_outcome *outcome, const char *where);
 void hak_heap_put_locked(hak_heap *heap, void *p, unsigned class_code, hak_outcome *outcome);

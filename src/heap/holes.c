@@ -2,6 +2,7 @@
 #include "heap/heap.h"
 #include "os/os.h"
 #include "pool/release.h"
+#include "pool/trial.h"
 
 #define SLABS_AT_A_TIME 64 /* looked for under one lock */
 
@@ -48,6 +49,25 @@ static bool give_some_holes(hak_heap *h, unsigned c, unsigned round, bool at_onc
 #define MUCH_MS 50
 #define LITTLE_MS 1000
 
+/* Slabs whose pages have gone and that did not stay as they were. */
+static hak_trial rest_of_slabs;
+static const hak_trial_least least_pages = {.vain = 64, .given = 4096};
+
+bool hak_heap_holes_wait(void) { return hak_load_relaxed(&rest_of_slabs.rest_ms) != 0; }
+
+#define THIN_BYTES_TO (8 * HAK_MIB)
+
+void hak_heap_thin_no_more(hak_heap *h, uint64_t ticks, unsigned young_takes) {
+  bool done = !hak_heap_has_thin_slabs(&h->bins[h->thin_cause].slabs, h->thin_cause, THIN_BYTES_TO);
+  if (!done && ticks - h->thin_begun < HAK_THIN_TICKS) return;
+  h->thin_in_vain = !done;
+  /* What is used seldom costs nothing. */
+  if (!done && h->bins[h->thin_cause].young == HAK_THIN_TAKES) return;
+  h->thin_classes = 0;
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
+    h->bins[c].young = (uint8_t)hak_min_size(h->bins[c].young, young_takes);
+}
+
 static size_t hollow_bytes(const hak_heap *h) {
   size_t spans = 0;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
@@ -66,7 +86,9 @@ static size_t give_holes(hak_heap *h, unsigned round, bool at_once) {
 
 size_t hak_heap_give_holes(hak_heap *h, uint64_t now_ms) {
   uint64_t last = hak_load_relaxed(&h->last_holes_ms), since = now_ms - last;
-  if (since < MUCH_MS || !hak_release_holes_wanted()) return 0;
+  hak_trial_judge(&rest_of_slabs, least_pages, now_ms, hak_load_relaxed(&hak_release_stats.hole_pages),
+                  hak_load_relaxed(&hak_span_pool.regret_pages));
+  if (since < MUCH_MS || since < hak_load_relaxed(&rest_of_slabs.rest_ms)) return 0;
   if (since < LITTLE_MS && hollow_bytes(h) < HOLLOW_MUCH) return 0;
   if (!hak_cas_acquire(&h->last_holes_ms, &last, now_ms)) return 0; /* somebody else looks */
   return give_holes(h, hak_add_relaxed(&h->hole_rounds, 1), false);

@@ -42,6 +42,13 @@
 #define CLOCK_TICKS 50000000
 #define IDLE_MS 250
 
+/* When a class has mostly free slabs of so many bytes, the latest of them free by seven eighths, somebody has to look for
+ * their holes, twice; but work within the front alone never comes here. So all classes lose their magazines, as young
+ * ones, until that is done: those that are used often, more than every 100 us, for so many requests more than frees, or
+ * some 200 ms; not again for some 20 s where that was in vain. */
+#define THIN_BYTES_FROM (16 * HAK_MIB)
+#define THIN_REST_TICKS (100 * HAK_THIN_TICKS)
+
 #define FIRST_THREAD_ID (HAK_EMERGENCY_ID + 1)
 
 static uint32_t first_capacity(unsigned class_code) {
@@ -253,6 +260,28 @@ static void shrink_capacity(hak_heap *h, unsigned c) {
   bin->capacity = capacity;
 }
 
+static void empty_bin(hak_heap *h, unsigned c);
+
+/* Whether the front was emptied. */
+static HAK_NOINLINE bool thin_out(hak_heap *h, unsigned cause, uint64_t ticks) {
+  if (h->thin_classes != 0 || hak_heap_holes_wait() || is_pinned(cause)) return false;
+  if (h->thin_in_vain && ticks - h->thin_begun < THIN_REST_TICKS) return false;
+  hak_lock_take(&h->lock);
+  const hak_span *latest = h->bins[cause].slabs.lists[3];
+  bool thin = latest != NULL && latest->free_count >= latest->blocks / 8u * 7;
+  hak_lock_drop(&h->lock);
+  if (!thin) return false;
+  h->thin_begun = ticks;
+  h->thin_cause = cause;
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    if (is_pinned(c)) continue;
+    empty_bin(h, c);
+    h->bins[c].young = HAK_THIN_TAKES;
+    h->thin_classes |= (uint64_t)1 << c;
+  }
+  return true;
+}
+
 bool hak_heap_make_room(hak_heap *h, unsigned c) {
   if (hak_heap_push_full(h, c)) return true;
   hak_bin *bin = &h->bins[c];
@@ -262,7 +291,8 @@ bool hak_heap_make_room(hak_heap *h, unsigned c) {
   if (swings && !is_pinned(c) && grow_capacity(h, c) && hak_heap_push_full(h, c)) return true;
   flush_oldest(h, c);
   hak_heap_tick(h, c, ticks);
-  return true;
+  if (hak_heap_has_thin_slabs(&bin->slabs, c, THIN_BYTES_FROM) && thin_out(h, c, ticks)) return false;
+  return bin->magazine != NULL || hak_heap_push_full(h, c);
 }
 
 /* Fills the (empty) loaded magazine from the slabs so that the block with the lowest address is popped first. */
@@ -351,9 +381,11 @@ void *hak_heap_alloc_unowned(unsigned c) { return take_one(&hak_emergency_heap, 
 static void *take_young(hak_heap *h, unsigned c) {
   hak_bin *bin = &h->bins[c];
   if (HAK_LIKELY(bin->young == 0)) return NULL;
-  bin->young--;
+  uint64_t ticks = hak_os_ticks();
+  if ((h->thin_classes >> c & 1) == 0 || ticks - bin->last_refill <= SWING_TICKS) bin->young--;
+  bin->last_refill = ticks;
   bin->activity = true;
-  hak_heap_tick(h, c, hak_os_ticks());
+  hak_heap_tick(h, c, ticks);
   return take_one(h, c);
 }
 
@@ -407,7 +439,10 @@ void hak_heap_free_own(hak_heap *h, void *p, unsigned c) {
   if (((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) == 0) {
     if (!hak_heap_make_room(h, c)) {
       hak_heap_free_direct(h, p, c);
-      if (h->bins[c].young != 0) trim_slabs(h, (uint64_t)1 << c);
+      if (h->thin_classes >> c & 1)
+        h->bins[c].young = (uint8_t)hak_min_size(h->bins[c].young + 1u, HAK_THIN_TAKES);
+      else if (h->bins[c].young != 0)
+        trim_slabs(h, (uint64_t)1 << c);
       return;
     }
     top = front->top[c] + 1;
@@ -548,6 +583,7 @@ void hak_heap_tick(hak_heap *h, unsigned class_code, uint64_t ticks) {
   hak_release_tick(now);
   hak_heap_at_tick(now);
   hak_heap_give_holes(h, now);
+  if (HAK_UNLIKELY(h->thin_classes != 0)) hak_heap_thin_no_more(h, ticks, YOUNG_TAKES);
   if (now - h->last_tick_ms < IDLE_MS) return;
   hak_store_relaxed(&h->last_tick_ms, now);
   shrink_idle(h);

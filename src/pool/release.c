@@ -4,6 +4,7 @@
 #include "os/os.h"
 #include "pool/budget.h"
 #include "pool/span_pool.h"
+#include "pool/trial.h"
 
 #define SPANS_PER_MIB (HAK_MIB / HAK_SPAN_SIZE)
 
@@ -49,7 +50,8 @@ static const policy *current = &balanced_policy;
 
 static uint64_t epoch_end_ms; /* relaxed; the thread whose compare-and-swap moves it runs the epoch's work */
 static uint32_t epoch;
-static bool was_far_over; /* relaxed: at the last tick */
+#define FAR_OVER_EPOCHS 2
+static uint32_t far_over_epochs; /* relaxed: ticks on end */
 
 /* pool lock */
 static uint64_t window_end_ms;
@@ -172,6 +174,29 @@ static size_t limit_now(uint64_t now_ms) {
   return limit;
 }
 
+/* What went after a rest, and was taken again. */
+static hak_trial rest_of_chunks;
+static const hak_trial_least least_spans = {.vain = REGRET_SPANS / 4, .given = 16 * SPANS_PER_MIB};
+static size_t rested_spans; /* relaxed: in all */
+
+static uint32_t rest_epochs(uint64_t now_ms) {
+  if (!current->regrets) return 0;
+  hak_pool *pool = &hak_span_pool;
+  hak_lock_take(&pool->lock);
+  if (hak_trial_judge(&rest_of_chunks, least_spans, now_ms, hak_load_relaxed(&rested_spans), pool->unrest_spans))
+    pool->rested_spans = 0;
+  hak_lock_drop(&pool->lock);
+  return (uint32_t)(hak_load_relaxed(&rest_of_chunks.rest_ms) / EPOCH_MS);
+}
+
+static void note_rested(size_t spans) {
+  if (spans == 0) return;
+  hak_add_relaxed(&rested_spans, spans);
+  hak_lock_take(&hak_span_pool.lock);
+  hak_span_pool.rested_spans += spans;
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
 static void note_returned(size_t spans) {
   hak_lock_take(&hak_span_pool.lock);
   hak_span_pool.returned_spans += spans;
@@ -238,31 +263,6 @@ void hak_release_excess(void) {
   hak_store_relaxed(&patience_spans, dirty > limit ? dirty + limit / 8 : 0);
 }
 
-/* Holes in slabs from which blocks are soon taken again are given back in vain: when that comes to a quarter of them, none
- * are for a while, and for twice as long the next time. */
-#define HOLES_PAUSE_FIRST 16 /* epochs */
-#define HOLES_PAUSE_LAST 4096
-#define HOLES_REGRET_LEAST 64 /* pages */
-
-static size_t regret_seen, holes_seen; /* the thread that runs the epoch */
-static uint32_t holes_pause = HOLES_PAUSE_FIRST;
-static uint32_t holes_epoch; /* relaxed: none are given back before */
-
-static void watch_holes(uint32_t now) {
-  size_t regret = hak_load_relaxed(&hak_span_pool.regret_pages), given = hak_load_relaxed(&hak_release_stats.hole_pages);
-  if ((int32_t)(now - hak_load_relaxed(&holes_epoch)) < 0) return;
-  if (regret - regret_seen > hak_max_size(HOLES_REGRET_LEAST, (given - holes_seen) / 4)) {
-    hak_store_relaxed(&holes_epoch, now + holes_pause);
-    holes_pause = holes_pause * 2 > HOLES_PAUSE_LAST ? HOLES_PAUSE_LAST : holes_pause * 2;
-    holes_seen = given;
-    regret_seen = regret;
-  } else if (given - holes_seen > 4096) { /* mostly to good purpose */
-    holes_pause = HOLES_PAUSE_FIRST;
-    holes_seen = given;
-    regret_seen = regret;
-  }
-}
-
 /* A chunk that nothing came back to for so many epochs, and of which a part is given back, stays so. */
 #define SETTLED_EPOCHS 8
 
@@ -285,23 +285,22 @@ void hak_release_tick(uint64_t now_ms) {
     return;
   uint32_t begun = hak_add_relaxed(&epoch, 1);
   hak_pool_set_epoch(begun);
-  watch_holes(begun);
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) give_back_for_target();
   size_t live = live_now();
   /* Pieces in chunks that are never idle. A program that frees everything passes here for a moment. */
-  bool far_over = dirty_now() > 2 * burst_limit(live);
-  if (far_over && hak_load_relaxed(&was_far_over)) give_back(burst_limit(live), 0, true);
-  hak_store_relaxed(&was_far_over, far_over);
+  uint32_t rest = rest_epochs(now_ms), far_over = hak_load_relaxed(&far_over_epochs);
+  far_over = dirty_now() > 2 * burst_limit(live) ? far_over + 1 : 0;
+  if (far_over >= hak_max_size(FAR_OVER_EPOCHS, rest)) {
+    note_rested(give_back(burst_limit(live), 0, true));
+    far_over = 0;
+  }
+  hak_store_relaxed(&far_over_epochs, far_over);
   bool near = level >= HAK_BUDGET_NEAR;
   size_t keep = near ? 0 : idle_limit(live);
-  if (dirty_now() > keep) give_back(keep, near ? 1 : current->idle_epochs, true);
+  if (dirty_now() > keep) note_rested(give_back(keep, near ? 1 : (uint32_t)hak_max_size(current->idle_epochs, rest), true));
   settle_chunks(begun);
   watch_live();
-}
-
-bool hak_release_holes_wanted(void) {
-  return (int32_t)(hak_load_relaxed(&epoch) - hak_load_relaxed(&holes_epoch)) >= 0;
 }
 
 bool hak_release_has_work(void) {

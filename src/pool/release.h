@@ -26,9 +26,6 @@ bool hak_release_over_limit(size_t dirty_spans, size_t live_spans);
  * kernel may take its time where the settings say so. Caller holds no lock. */
 hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait);
 
-/* Whether holes in slabs are to be given back now: not while it proves to be in vain. */
-bool hak_release_holes_wanted(void);
-
 /* Gives back until the policy is content: whole huge pages, and pieces where much is left. Caller holds no lock. */
 void hak_release_excess(void);
 

@@ -84,6 +84,9 @@ static void note_taken(size_t spans, bool zeroed) {
     size_t again = hak_min_size(spans, pool->returned_spans);
     pool->returned_spans -= again;
     pool->regret_spans += again;
+    again = hak_min_size(spans - again, pool->rested_spans);
+    pool->rested_spans -= again;
+    pool->unrest_spans += again;
   } else if (hak_release_over_limit(pool->dirty_spans + spans, pool->live_spans - spans)) {
     pool->regret_spans += spans;
   }

@@ -23,14 +23,16 @@ typedef struct hak_pool {
   size_t live_spans;  /* held */
   size_t dirty_spans; /* free and dirty */
   size_t claimed_spans; /* held by a purge: untagged */
-  /* relaxed, any thread: pages given back inside slabs that are held; and, in all, of these pages of slabs that blocks were
-   * taken from again */
+  /* relaxed, any thread: pages given back inside slabs that are held; and, in all, of these pages of slabs that did not rest
+   * afterwards */
   size_t hole_pages, regret_pages;
   size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
   /* for release.c, since it last began a window */
   size_t peak_spans;     /* most that was held */
   size_t returned_spans; /* given back at once, and not taken again since */
   size_t regret_spans;   /* taken again of those, or taken of dirty memory kept because of regret */
+  size_t rested_spans;   /* given back after a rest, in this trial, and not taken again since */
+  size_t unrest_spans;   /* taken again of those, in all */
 } hak_pool;
 extern hak_pool hak_span_pool;
 

@@ -2,7 +2,7 @@
  * blocks are claimed, as if they had been handed out, so that the slab stays and nobody gets them.
  *
  * `looked` of a slab: free blocks at the last look, the round of that look, and whether there was nothing to gain; on the
- * last list, the pages that are gone. */
+ * last list, the pages that are gone, and the blocks that were live then. */
 #include <string.h>
 
 #include "os/os.h"
@@ -13,9 +13,12 @@
 #define ROUND_SHIFT 13
 #define ROUND_MASK 0x3u
 #define HOPELESS 0x8000u
+#define GONE_MASK 0x7fu /* a slab has 64 pages at most */
+#define LIVE_SHIFT 7
+#define LIVE_MAX 0x1ffu /* or more */
 
 /* Slabs looked at for a class each time: what takes longer goes on when those have changed lists. */
-#define LOOKS_MAX 512
+#define LOOKS_MAX 2048
 /* Half-free slabs have whole pages free only where few blocks lie on a page. */
 #define HALF_FREE_BLOCK_MIN 2048
 
@@ -34,11 +37,21 @@ static unsigned look(hak_span *list, unsigned round, bool at_once, hak_span **ou
   return found;
 }
 
+/* Those of the last list to which blocks have come back since their pages went. */
+static unsigned look_again(hak_span *list, hak_span **out, unsigned capacity) {
+  unsigned found = 0;
+  for (hak_span *s = list; s != NULL && found < capacity; s = s->next) {
+    if ((unsigned)(s->carved - s->free_count) < (unsigned)s->looked >> LIVE_SHIFT) out[found++] = s;
+  }
+  return found;
+}
+
 unsigned hak_slab_find_hollow(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
                               unsigned capacity) {
   unsigned found = look(set->lists[3], round, at_once, out, capacity);
   if (hak_class_size(class_code) >= HALF_FREE_BLOCK_MIN)
     found += look(set->lists[2], round, at_once, out + found, capacity - found);
+  if (at_once) found += look_again(set->lists[HAK_HOLLOW_LIST], out + found, capacity - found);
   return found;
 }
 
@@ -63,13 +76,29 @@ static void claim(hak_span *s, unsigned from, unsigned to, hak_holes *out) {
   s->free_count = (uint16_t)(s->free_count - (to - from));
 }
 
-/* Whoever takes blocks of a slab with holes will touch them: all its pages count as back. */
+/* Whoever takes blocks of a slab with holes will touch them: all its pages count as back. Where it becomes empty, or is to
+ * be looked at again, it was not at rest: their call was one too many. */
 void hak_slab_left_hollow(hak_slab_set *set, hak_span *s) {
   if (s->list != HAK_HOLLOW_LIST) {
     hak_store_relaxed(&set->hollow, set->hollow - 1);
     return;
   }
-  hak_sub_relaxed(&hak_span_pool.hole_pages, s->looked);
+  hak_sub_relaxed(&hak_span_pool.hole_pages, s->looked & GONE_MASK);
+  hak_add_relaxed(&hak_span_pool.regret_pages, s->looked & GONE_MASK);
+  s->looked = 0;
+}
+
+/* What has come free since is worth another call when half of what was live has, and some pages: a few calls for a slab in
+ * all. */
+#define AGAIN_LEAST 4
+bool hak_slab_stays_hollow(const hak_span *s) {
+  unsigned live = (unsigned)(s->carved - s->free_count);
+  return (live + AGAIN_LEAST) * 2 > (unsigned)s->looked >> LIVE_SHIFT;
+}
+
+/* Its free count may come to be what it was: that is no rest. */
+void hak_slab_taken_again(hak_slab_set *set, hak_span *s) {
+  if (s->list == HAK_HOLLOW_LIST) hak_slab_unlink(set, s);
   s->looked = 0;
 }
 
@@ -84,7 +113,8 @@ static void give_up(hak_slab_set *set, hak_span *s) {
 
 bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, hak_holes *out) {
   /* Relaxed: where the slab is gone, the pool may be writing it. */
-  bool there = hak_load_relaxed(&s->tag) == tag && s->head == s && (s->list == 2 || s->list == 3) && s != set->carving;
+  bool listed = s->list >= 2 && s->list <= HAK_HOLLOW_LIST;
+  bool there = hak_load_relaxed(&s->tag) == tag && s->head == s && listed && s != set->carving;
   if (!there || s->carved != s->blocks) return false;
   size_t page = hak_os_page_size(), size = hak_class_size(s->class_code);
   memset(out, 0, sizeof *out);
@@ -101,6 +131,7 @@ bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, hak_hole
     give_up(set, s);
     return false;
   }
+  if (s->list == HAK_HOLLOW_LIST) hak_slab_unlink(set, s);
   hak_slab_settle(set, s);
   return true;
 }
@@ -126,7 +157,7 @@ void *hak_slab_close_holes(hak_slab_set *set, hak_span *s, const hak_holes *hole
   hak_slab_link(set, s, HAK_HOLLOW_LIST);
   size_t pages = 0;
   for (unsigned i = 0; i < holes->count; i++) pages += holes->pages[i].bytes / hak_os_page_size();
-  s->looked = (uint16_t)pages;
+  s->looked = (uint16_t)(pages | hak_min_size((size_t)(s->carved - s->free_count), LIVE_MAX) << LIVE_SHIFT);
   hak_add_relaxed(&hak_span_pool.hole_pages, pages);
   return twice;
 }

@@ -34,7 +34,7 @@ HAK_INLINE unsigned fullness_list(const hak_span *s) {
 /* Puts the slab on the list its free count asks for; on none when it has no free block. */
 HAK_INLINE void settle(hak_slab_set *set, hak_span *s) {
   unsigned list = s->free_count == 0 ? HAK_NO_LIST : fullness_list(s);
-  if (HAK_LIKELY(list == s->list)) return;
+  if (HAK_LIKELY(list == s->list) || (s->list == HAK_HOLLOW_LIST && hak_slab_stays_hollow(s))) return;
   if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
   if (list != HAK_NO_LIST) hak_slab_link(set, s, list);
 }
@@ -102,7 +102,7 @@ unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **o
   for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
     while (taken < wanted && set->lists[list] != NULL) {
       hak_span *s = set->lists[list];
-      if (list == HAK_HOLLOW_LIST) hak_add_relaxed(&hak_span_pool.regret_pages, s->looked);
+      if (list >= HAK_HOLLOW_LIST - 1) hak_slab_taken_again(set, s);
       taken += take_free(s, block_size, out + taken, wanted - taken);
       settle(set, s);
     }

@@ -78,6 +78,10 @@ void hak_slab_set_trim(hak_slab_set *set, bool *release_due);
 
 /* The slab leaves lists[3] or the last. */
 void hak_slab_left_hollow(hak_slab_set *set, hak_span *span);
+/* Whether a slab on the last list belongs there still, after blocks came back to it. */
+bool hak_slab_stays_hollow(const hak_span *span);
+/* Blocks are about to be taken from a slab of lists[3] or the last. */
+void hak_slab_taken_again(hak_slab_set *set, hak_span *span);
 void hak_slab_unlink(hak_slab_set *set, hak_span *span);
 void hak_slab_link(hak_slab_set *set, hak_span *span, unsigned list);
 /* After free_count has changed: puts the slab on the list it asks for … */

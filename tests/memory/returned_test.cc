@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <pthread.h>
 
+#include <memory>
 #include <thread>
 
 #include "loads.h"
@@ -67,6 +68,46 @@ TEST(Holes, OfSlabsThatStayGoBack) {
   EXPECT_TRUE(blocks.whole());
   EXPECT_EQ(heap_faults(), 0u);
 }
+
+// All but a tenth of blocks of one size are freed, and what the program does from then on is served by the front alone.
+class WorkOfOneSize : public testing::Test {
+ protected:
+  void SetUp() override {
+    before_ = resident();
+    blocks_ = std::make_unique<Blocks>(128 * MIB, SIZE, SIZE);
+    blocks_->free_to(blocks_->count() / 10);
+  }
+  // Two seconds of it.
+  void expect_pages_back(size_t size, unsigned rest_ms) {
+    auto seconds = [start = now_ms()] { return double(now_ms() - start) / 1000; };
+    do {
+      for (int i = 0; i < (rest_ms == 0 ? 1000 : 1); i++) {
+        void *volatile p = malloc(size);
+        free(p);
+      }
+      if (rest_ms != 0) rest(rest_ms);
+    } while (seconds() < 2);
+    /* Half of the pages have a live block; 8 MiB may be left for the next second. */
+    EXPECT_LE(resident(), before_ + 88 * MIB) << (resident() - before_) / MIB << " MiB";
+    EXPECT_TRUE(blocks_->whole());
+    EXPECT_EQ(heap_faults(), 0u);
+  }
+
+ private:
+  static constexpr size_t SIZE = 800;
+  static uint64_t now_ms() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return uint64_t(t.tv_sec) * 1000 + uint64_t(t.tv_nsec) / 1000000;
+  }
+  size_t before_;
+  std::unique_ptr<Blocks> blocks_;
+};
+
+TEST_F(WorkOfOneSize, TheSameNowAndThen) { expect_pages_back(800, 1); }
+TEST_F(WorkOfOneSize, TheSameSeldom) { expect_pages_back(800, 20); }
+TEST_F(WorkOfOneSize, TheSameAllTheTime) { expect_pages_back(800, 0); }
+TEST_F(WorkOfOneSize, AnotherSeldom) { expect_pages_back(32, 20); }
 
 TEST(Purge, SaysHowMuchItGaveBack) {
   Blocks blocks(64 * MIB, 1500, 2000);

@@ -10,7 +10,9 @@
 #include "fake_os.h"
 #include "hak.h"
 
+using testing::Contains;
 using testing::IsEmpty;
+using testing::Not;
 
 namespace {
 
@@ -120,6 +122,38 @@ TEST_P(Holes, PagesWithoutALiveBlockGoAndComeBackAsBlocks) {
   for (char *p : std::vector<char *>(blocks)) put(p);
   EXPECT_EQ(set.slabs, 0u);
   EXPECT_EQ(set.hollow, 0u);
+}
+
+// The pages count as gone while blocks come back, until half of what was live has: only then is another look worth it.
+TEST_P(Holes, SlabsStayHollowUntilHalfOfTheirBlocksHaveComeBack) {
+  fill(8);
+  free_most(std::max<size_t>(4, 5 * PAGE / size / 4));
+  unsigned tried = 0;
+  for (hak_span *s : find(1, true)) {
+    unsigned live = s->carved - s->free_count;
+    if (live < 12 || live > 200 || !claim(s)) continue;
+    tried++;
+    give_back();
+    hak_slab_close_holes(&set, s, &holes, true, &due);
+    size_t gone = hak_span_pool.hole_pages;
+    std::vector<char *> own;
+    for (char *p : blocks)
+      if (hak_region_span(hak_region_find(p), p) == s) own.push_back(p);
+    ASSERT_EQ(own.size(), live);
+    unsigned back = 0;
+    for (; (live - back - 1 + 4) * 2 > live; back++) put(own[back]);
+    EXPECT_EQ(s->list, HAK_HOLLOW_LIST);
+    EXPECT_EQ(hak_span_pool.hole_pages, gone);
+    EXPECT_EQ(hak_span_pool.regret_pages, 0u);
+    EXPECT_THAT(find(2, false), Not(Contains(s)));
+    if (back > 0) { EXPECT_THAT(find(2, true), Contains(s)) << "when all is asked for"; }
+    put(own[back]);
+    EXPECT_EQ(s->list, 3u);
+    EXPECT_LT(hak_span_pool.hole_pages, gone);
+    EXPECT_GT(hak_span_pool.regret_pages, 0u) << "it was not at rest";
+    break;
+  }
+  if (tried == 0) GTEST_SKIP() << "no slab has a few live blocks";
 }
 
 // A block on each page: such slabs are not to stand before others that have pages to give.
