@@ -5,6 +5,9 @@
  * What was freed in one shape does not suit the next one, so that memory gathers which is free and
  * resident. A further thread looks at resident memory every 10 ms. Every block is filled with a byte
  * of its own, which is checked before it is freed. One operation is a block allocated.
+ *
+ * Memory that could be given back is free whole pages. So at the end the pages in which a live block
+ * lies are counted: what is resident beyond live_pages_kb is free, or the allocator's own.
  */
 #include "bench.h"
 
@@ -12,7 +15,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { LOOK_US = 10000, BURST_BYTES = 3 << 20 };
 
@@ -86,6 +91,37 @@ static void churn(void *state) {
     }
 }
 
+typedef struct {
+    uint64_t first, end;
+} page_range;
+
+static int by_first(const void *a, const void *b) {
+    uint64_t x = ((const page_range *)a)->first, y = ((const page_range *)b)->first;
+    return (x > y) - (x < y);
+}
+
+/* Pages in which a live block lies, each once. Called when all threads have ended. */
+static uint64_t live_pages(const worker *workers, uint64_t threads) {
+    uint64_t count = 0, pages = 0, end = 0;
+    for (uint64_t t = 0; t < threads; t++) count += workers[t].count;
+    page_range *ranges = bench_map((count + 1) * sizeof *ranges), *next = ranges;
+    for (uint64_t t = 0; t < threads; t++) {
+        for (uint64_t i = 0; i < workers[t].count; i++) {
+            uint64_t at = (uint64_t)(uintptr_t)workers[t].slots[i].block;
+            *next++ = (page_range){at / BENCH_PAGE_BYTES,
+                                   (at + workers[t].slots[i].size - 1) / BENCH_PAGE_BYTES + 1};
+        }
+    }
+    qsort(ranges, count, sizeof *ranges, by_first);
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t first = ranges[i].first > end ? ranges[i].first : end;
+        if (ranges[i].end > first) pages += ranges[i].end - first;
+        if (ranges[i].end > end) end = ranges[i].end;
+    }
+    munmap(ranges, (count + 1) * sizeof *ranges);
+    return pages;
+}
+
 static void *look(void *unused) {
     (void)unused;
     while (!atomic_load(&over)) {
@@ -132,13 +168,15 @@ int main(int argc, char **argv) {
         live_bytes += workers[t].bytes;
         table_bytes += workers[t].most * sizeof(slot);
     }
+    uint64_t end_kb = bench_resident_kb();
     bench_report(allocated, elapsed, "phases=%" PRIu64 " live_mb=%" PRIu64 " burst_mb=%" PRIu64
                  " threads=%" PRIu64 " shape=%" PRIu64, phases, args[1].value, args[2].value, threads,
                  args[4].value);
-    bench_print("Memory: live_kb=%" PRIu64 " tables_kb=%" PRIu64 " end_kb=%" PRIu64
-                " highest_kb=%" PRIu64 " peak_kb=%" PRIu64 "\n",
-                live_bytes / 1024, table_bytes / 1024, bench_resident_kb(),
-                atomic_load(&highest_kb), bench_peak_kb());
+    uint64_t peak_kb = bench_peak_kb();
+    bench_print("Memory: live_kb=%" PRIu64 " live_pages_kb=%" PRIu64 " tables_kb=%" PRIu64
+                " end_kb=%" PRIu64 " highest_kb=%" PRIu64 " peak_kb=%" PRIu64 "\n",
+                live_bytes / 1024, live_pages(workers, threads) * (BENCH_PAGE_BYTES / 1024),
+                table_bytes / 1024, end_kb, atomic_load(&highest_kb), peak_kb);
     for (uint64_t t = 0; t < threads; t++)
         while (workers[t].count > 0) drop(&workers[t], workers[t].count - 1);
     return 0;

@@ -77,7 +77,7 @@ void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
     reclaim();
     p = finally(alloc_large_once(size, align, zeroed));
   }
-  if (hak_budget_over_now()) hak_release_excess(); /* before the new pages are touched */
+  hak_heap_settle_budget(false); /* before the new pages are touched */
   return p;
 }
 

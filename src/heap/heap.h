@@ -12,7 +12,9 @@
 
 #include "heap/front.h"
 #include "os/lock.h"
+#include "pool/budget.h"
 #include "pool/cell.h"
+#include "pool/release.h"
 #include "slab/slab.h"
 
 enum { HAK_HEAP_ACTIVE, HAK_HEAP_WARM, HAK_HEAP_PARKED };
@@ -205,6 +207,14 @@ size_t hak_heap_give_holes(hak_heap *heap, uint64_t now_ms);
 bool hak_heap_holes_wait(void);
 /* The same of all. */
 size_t hak_heap_give_all_holes(hak_heap *heap);
+/* Gives back as much of them, of any heap, as the process is above its target. Caller holds no lock. */
+HAK_COLD void hak_heap_give_holes_for_target(void);
+/* What is to be done once no lock is held, after memory was taken or returned. */
+HAK_INLINE void hak_heap_settle_budget(bool release_due) {
+  bool targeted = HAK_UNLIKELY(hak_load_relaxed(&hak_budget_watch) != SIZE_MAX);
+  if (HAK_UNLIKELY(release_due) || (targeted && hak_budget_over_now())) hak_release_excess();
+  if (targeted && hak_budget_holes_due()) hak_heap_give_holes_for_target();
+}
 
 /* What a thread that is awake does for those that are not, a bounded part each time: takes in what was freed for them,
  * gives their slabs' free pages back, trims warm heaps and kept mappings that are idle. Caller holds no lock. */
@@ -227,6 +237,8 @@ HAK_INLINE bool hak_heap_has_thin_slabs(const hak_slab_set *set, unsigned c, siz
 /* Whether thinning out is over; then classes are young for so many requests at most. */
 void hak_heap_thin_no_more(hak_heap *heap, uint64_t ticks, unsigned young_takes);
 
+/* A misuse that was found; and with what the target and the release policy ask for. Caller holds no lock. */
+void hak_outcome_report(const hak_outcome *outcome, const char *where);
 void hak_outcome_settle(const hak_outcome *outcome, const char *where);
 void hak_heap_put_locked(hak_heap *heap, void *p, unsigned class_code, hak_outcome *outcome);
 /* Several of one class; the first bad one ends it. */

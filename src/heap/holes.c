@@ -1,6 +1,7 @@
 /* Which slabs' free pages go back, and when. */
 #include "heap/heap.h"
 #include "os/os.h"
+#include "pool/budget.h"
 #include "pool/release.h"
 #include "pool/trial.h"
 
@@ -30,18 +31,19 @@ static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, bool at_once) 
   hak_lock_drop(&h->lock);
   if (HAK_UNLIKELY(outcome.bad != NULL)) outcome.verdict = HAK_VERDICT_DOUBLE_FREE;
   outcome.bad_class = c + 1;
-  hak_outcome_settle(&outcome, "when its class was flushed");
+  hak_outcome_report(&outcome, "when its class was flushed");
+  if (outcome.release_due) hak_release_excess();
   return bytes;
 }
 
 /* False: there are no more to look at. */
-static bool give_some_holes(hak_heap *h, unsigned c, unsigned round, bool at_once, size_t *bytes) {
+static bool give_some_holes(hak_heap *h, unsigned c, unsigned round, bool at_once, size_t wanted, size_t *bytes) {
   hak_span *hollow[SLABS_AT_A_TIME];
   hak_lock_take(&h->lock);
   unsigned n = hak_slab_find_hollow(&h->bins[c].slabs, c, round, at_once, hollow, SLABS_AT_A_TIME);
   hak_lock_drop(&h->lock);
-  for (unsigned i = 0; i < n; i++) *bytes += give_holes_of(h, c, hollow[i], at_once);
-  return n == SLABS_AT_A_TIME; /* each is on another list by now */
+  for (unsigned i = 0; i < n && *bytes < wanted; i++) *bytes += give_holes_of(h, c, hollow[i], at_once);
+  return n == SLABS_AT_A_TIME && *bytes < wanted; /* each is on another list by now */
 }
 
 /* Slabs with few blocks are looked at more often while they are much of what the heap holds. */
@@ -75,13 +77,17 @@ static size_t hollow_bytes(const hak_heap *h) {
   return spans << HAK_SPAN_SHIFT;
 }
 
-static size_t give_holes(hak_heap *h, unsigned round, bool at_once) {
+static size_t give_holes_in(hak_heap *h, uint64_t classes, unsigned round, bool at_once, size_t wanted) {
   size_t bytes = 0;
-  for (uint64_t spare = hak_load_relaxed(&h->spare_classes); spare != 0; spare &= spare - 1) {
-    unsigned c = hak_ctz64(spare);
-    while (give_some_holes(h, c, round, at_once, &bytes)) continue;
+  for (classes &= hak_load_relaxed(&h->spare_classes); classes != 0 && bytes < wanted; classes &= classes - 1) {
+    unsigned c = hak_ctz64(classes);
+    while (give_some_holes(h, c, round, at_once, wanted, &bytes)) continue;
   }
   return bytes;
+}
+
+static size_t give_holes(hak_heap *h, unsigned round, bool at_once) {
+  return give_holes_in(h, ~(uint64_t)0, round, at_once, SIZE_MAX);
 }
 
 size_t hak_heap_give_holes(hak_heap *h, uint64_t now_ms) {
@@ -95,3 +101,42 @@ size_t hak_heap_give_holes(hak_heap *h, uint64_t now_ms) {
 }
 
 size_t hak_heap_give_all_holes(hak_heap *h) { return give_holes(h, hak_add_relaxed(&h->hole_rounds, 1), true); }
+
+/* --- for the target --- */
+
+/* A class without a refill for so long, some 5 ms, is not what the program is at. */
+#define COLD_TICKS 12500000
+#define OTHERS_MAX 16
+
+static uint64_t cold_classes(const hak_heap *h) {
+  uint64_t cold = 0, now = hak_os_ticks();
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
+    if (now - h->bins[c].last_refill > COLD_TICKS) cold |= (uint64_t)1 << c;
+  return cold;
+}
+
+/* Other threads' heaps, a few at a time. */
+static size_t give_others(const hak_heap *self, bool at_once, size_t wanted) {
+  static uint32_t next; /* relaxed; two threads may get the same one */
+  uint32_t heaps = hak_heap_id_limit() - HAK_EMERGENCY_ID;
+  size_t bytes = 0;
+  for (uint32_t n = (uint32_t)hak_min_size(heaps, OTHERS_MAX); n > 0 && bytes < wanted; n--) {
+    hak_heap *h = hak_heap_by_id(HAK_EMERGENCY_ID + hak_add_relaxed(&next, 1) % heaps);
+    if (h == self) continue;
+    unsigned round = at_once ? 0 : hak_add_relaxed(&h->hole_rounds, 1);
+    bytes += give_holes_in(h, ~(uint64_t)0, round, at_once, wanted - bytes);
+  }
+  return bytes;
+}
+
+/* What costs least first: slabs of classes that are not at work, of this thread and then of others, before all. */
+void hak_heap_give_holes_for_target(void) {
+  size_t wanted = hak_budget_holes_wanted(), given = 0;
+  if (wanted == 0) return;
+  hak_heap *self = hak_tls_front.heap;
+  if (self != NULL) given = give_holes_in(self, cold_classes(self), 0, true, wanted);
+  if (given < wanted) given += give_others(self, false, wanted - given);
+  if (given < wanted && self != NULL) given += give_holes_in(self, ~(uint64_t)0, 0, true, wanted - given);
+  if (given < wanted) give_others(self, true, wanted - given);
+  hak_budget_holes_given();
+}

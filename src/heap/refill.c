@@ -103,11 +103,15 @@ void hak_heap_give_cell(hak_heap *h, void *memory) {
   h->cells = cell;
 }
 
-void hak_outcome_settle(const hak_outcome *outcome, const char *where) {
+void hak_outcome_report(const hak_outcome *outcome, const char *where) {
   if (HAK_UNLIKELY(outcome->verdict != HAK_VERDICT_OK))
     hak_misuse_abort(outcome->verdict, outcome->bad, outcome->bad_class ? hak_class_size(outcome->bad_class - 1) : 0,
                      where);
-  if (HAK_UNLIKELY(outcome->release_due) || hak_budget_over_now()) hak_release_excess();
+}
+
+void hak_outcome_settle(const hak_outcome *outcome, const char *where) {
+  hak_outcome_report(outcome, where);
+  hak_heap_settle_budget(outcome->release_due);
 }
 
 static void note_bad(hak_outcome *outcome, hak_verdict verdict, void *p, unsigned c) {

@@ -16,7 +16,15 @@
  * figure for resident memory lags by some pages a processor. */
 #define MARGIN_PART 32
 
+/* Part of the target by which what is given back inside slabs goes below it. */
+#define HOLES_PART 64
+
+/* Part of the target that may be filled before resident memory is read again: some 5 us for some ms of touching pages. */
+#define MEASURE_PART 32
+
 size_t hak_budget_ceiling = SIZE_MAX;
+size_t hak_budget_watch = SIZE_MAX;
+size_t hak_budget_patience;
 size_t hak_budget_mapped;
 unsigned hak_budget_level_now;
 uint32_t hak_budget_callback_due;
@@ -87,15 +95,55 @@ void hak_budget_note_failure(void) {
 
 /* --- target --- */
 
+static size_t filled_now(void) {
+  return hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans) + hak_load_relaxed(&hak_span_pool.dirty_spans));
+}
+
+/* Resident memory now; 0 when it cannot be read. What is filled tells what it grows by until the next measurement; but a huge
+ * page is resident as soon as a part of it is touched, so much must not be taken between two. */
+static size_t measure(size_t target) {
+  size_t resident = hak_os_resident(), filled = filled_now(), wanted = target - target / MARGIN_PART;
+  if (resident == 0) return 0;
+  size_t ceiling = filled + wanted > resident ? filled + wanted - resident : 0;
+  hak_store_relaxed(&resident_then, resident);
+  hak_store_relaxed(&hak_budget_ceiling, hak_min_size(ceiling, SIZE_MAX - 1));
+  hak_store_relaxed(&hak_budget_watch, hak_min_size(ceiling, filled + target / MEASURE_PART));
+  return resident;
+}
+
+static void measure_if_due(void) {
+  size_t target = hak_load_relaxed(&target_now);
+  if (target != 0 && filled_now() > hak_load_relaxed(&hak_budget_watch)) measure(target);
+}
+
 size_t hak_budget_dirty_keep(void) {
+  if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return SIZE_MAX;
+  measure_if_due();
+  if (hak_budget_level() >= HAK_BUDGET_PURGE) return HAK_BUDGET_DIRTY_LEAST;
   size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
-  if (HAK_LIKELY(ceiling == SIZE_MAX)) return SIZE_MAX;
-  size_t live = (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
+  size_t live = hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans));
   size_t left = ceiling > live ? (ceiling - live) >> HAK_SPAN_SHIFT : 0;
   return hak_max_size(left, HAK_BUDGET_DIRTY_LEAST);
 }
 
-void hak_budget_rest(void) { hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX); }
+static size_t lacking_now(void) {
+  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling), filled = filled_now();
+  return filled > ceiling ? filled - ceiling : 0;
+}
+
+size_t hak_budget_holes_wanted(void) {
+  measure_if_due();
+  size_t lacking = lacking_now();
+  /* Some more, so that the next slab does not call again at once. */
+  return lacking > hak_load_relaxed(&hak_budget_patience) ? lacking + hak_load_relaxed(&target_now) / HOLES_PART : 0;
+}
+
+void hak_budget_holes_given(void) {
+  size_t lacking = lacking_now();
+  hak_store_relaxed(&hak_budget_patience, lacking == 0 ? 0 : lacking + hak_load_relaxed(&target_now) / HOLES_PART);
+}
+
+void hak_budget_rest(void) { hak_store_relaxed(&hak_budget_watch, SIZE_MAX); }
 
 static void enter(unsigned level) {
   if (level == hak_budget_level()) return;
@@ -105,6 +153,7 @@ static void enter(unsigned level) {
 
 static unsigned no_target(void) {
   hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX);
+  hak_store_relaxed(&hak_budget_watch, SIZE_MAX);
   hak_store_relaxed(&target_now, 0);
   hak_store_relaxed(&step, HAK_BUDGET_CALM);
   enter(HAK_BUDGET_CALM);
@@ -144,18 +193,14 @@ static unsigned pressure(uint64_t now_ms) {
 unsigned hak_budget_look(uint64_t now_ms) {
   int64_t option = hak_load_relaxed(&hak_config.rss_target);
   if (HAK_LIKELY(option == 0)) return hak_load_relaxed(&target_now) == 0 ? HAK_BUDGET_CALM : no_target();
-  size_t target = resolve(option, now_ms), resident = target == 0 ? 0 : hak_os_resident();
+  size_t target = resolve(option, now_ms), resident = target == 0 ? 0 : measure(target);
   if (resident == 0) return no_target();
-  size_t used = used_now(), wanted = target - target / MARGIN_PART;
   hak_store_relaxed(&target_now, target);
-  hak_store_relaxed(&resident_then, resident);
-  size_t ceiling = used + wanted > resident ? used + wanted - resident : 0;
-  hak_store_relaxed(&hak_budget_ceiling, hak_min_size(ceiling, SIZE_MAX - 1));
+  hak_store_relaxed(&hak_budget_patience, 0);
   unsigned level = next_step(resident, target);
   hak_store_relaxed(&step, level);
   if (pressure(now_ms) > PRESSURE_HIGH && level < HAK_BUDGET_CALLBACK) level++;
   enter(level);
-  if (level >= HAK_BUDGET_PURGE) hak_store_relaxed(&hak_budget_ceiling, 0); /* nothing is left for free memory */
   if (level == HAK_BUDGET_CALLBACK) hak_store_relaxed(&hak_budget_callback_due, 1);
   return level;
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "config/config.h"
+#include "os/os.h"
 #include "pool/span_pool.h"
 
 /* How far things have gone; each level does what those below it do. */
@@ -58,37 +59,59 @@ void hak_budget_note_failure(void);
 /* Always kept for reuse: giving single spans back as they come would cost a system call each. */
 #define HAK_BUDGET_DIRTY_LEAST ((size_t)HAK_MIB / HAK_SPAN_SIZE)
 
-/* Relaxed. What may be used before the process is at its target: what was used at the last look, and what was left to the
- * target then. SIZE_MAX: no target. */
+/* Relaxed. What may be filled before the process is at its target: what was filled at the last look, and what was left to
+ * the target then. SIZE_MAX: no target. */
 extern size_t hak_budget_ceiling;
+/* Relaxed. From here on it is time for another measurement: the ceiling, or somewhat above what was filled at the last one. */
+extern size_t hak_budget_watch;
 extern size_t hak_budget_mapped; /* relaxed: used bytes outside of regions */
 extern unsigned hak_budget_level_now;
 
-/* Whether dirty memory has to go because of the target. */
+HAK_INLINE unsigned hak_budget_level(void) { return hak_load_relaxed(&hak_budget_level_now); }
+
+/* Used bytes that may be resident: without the pages that are given back inside slabs. */
+HAK_INLINE size_t hak_budget_filled(size_t spans) {
+  size_t bytes = (spans << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
+  size_t holes = hak_load_relaxed(&hak_span_pool.hole_pages) * hak_os_page_size();
+  return bytes > holes ? bytes - holes : 0;
+}
+
+/* Whether dirty memory may have to go because of the target. */
 HAK_INLINE bool hak_budget_over(size_t dirty_spans, size_t live_spans) {
-  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
-  if (HAK_LIKELY(ceiling == SIZE_MAX)) return false;
-  size_t used = ((dirty_spans + live_spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
-  return dirty_spans > HAK_BUDGET_DIRTY_LEAST && used > ceiling;
+  size_t watch = hak_load_relaxed(&hak_budget_watch);
+  if (HAK_LIKELY(watch == SIZE_MAX) || dirty_spans <= HAK_BUDGET_DIRTY_LEAST) return false;
+  return hak_budget_level() >= HAK_BUDGET_PURGE || hak_budget_filled(dirty_spans + live_spans) > watch;
 }
 /* The same of now, for callers that have just taken memory. */
 HAK_INLINE bool hak_budget_over_now(void) {
-  return HAK_UNLIKELY(hak_load_relaxed(&hak_budget_ceiling) != SIZE_MAX) &&
+  return HAK_UNLIKELY(hak_load_relaxed(&hak_budget_watch) != SIZE_MAX) &&
          hak_budget_over(hak_load_relaxed(&hak_span_pool.dirty_spans), hak_load_relaxed(&hak_span_pool.live_spans));
 }
-/* Spans that may stay dirty now, SIZE_MAX where there is no target. */
+/* Measures, where it is time to, and returns how many spans may stay dirty now; SIZE_MAX where there is no target. */
 size_t hak_budget_dirty_keep(void);
 /* The system takes nothing back: it is not asked again before the next look. */
 void hak_budget_rest(void);
 
-HAK_INLINE unsigned hak_budget_level(void) { return hak_load_relaxed(&hak_budget_level_now); }
+/* Above the target, whatever is dirty: then pages inside slabs have to go. */
+extern size_t hak_budget_patience; /* relaxed: bytes above it that giving them back did not help against */
+HAK_INLINE bool hak_budget_holes_due(void) {
+  size_t watch = hak_load_relaxed(&hak_budget_watch);
+  if (HAK_LIKELY(watch == SIZE_MAX)) return false;
+  size_t spans = hak_load_relaxed(&hak_span_pool.dirty_spans) + hak_load_relaxed(&hak_span_pool.live_spans);
+  size_t filled = hak_budget_filled(spans);
+  return filled > watch && filled - watch > hak_load_relaxed(&hak_budget_patience);
+}
+/* Measures, and returns how many bytes of them. To be told when that has been done: where it was too little, it is asked for
+ * again when more is. */
+size_t hak_budget_holes_wanted(void);
+void hak_budget_holes_given(void);
 
 /* At level 1 or above, or what was taken since the last look would bring it there. */
 HAK_INLINE bool hak_budget_near_now(void) {
   size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
   if (HAK_LIKELY(ceiling == SIZE_MAX)) return false;
   size_t spans = hak_load_relaxed(&hak_span_pool.dirty_spans) + hak_load_relaxed(&hak_span_pool.live_spans);
-  return hak_budget_level() >= HAK_BUDGET_NEAR || (spans << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped) > ceiling;
+  return hak_budget_level() >= HAK_BUDGET_NEAR || hak_budget_filled(spans) > ceiling;
 }
 
 /* Compares the process's resident memory with the target, where there is one, and returns the level. Once an epoch. */

@@ -58,6 +58,9 @@ static uint64_t window_end_ms;
 static size_t previous_peak_spans;
 static bool regretting; /* read by any thread */
 
+/* Relaxed: the system did not take back what it was offered last, such as locked pages. */
+static bool refused;
+
 /* Relaxed. After giving back did not suffice: what has to be dirty for the next attempt. */
 static size_t patience_spans;
 
@@ -105,6 +108,7 @@ hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait) {
     pages = HAK_PAGES_STALE;
   else if (whole_spans ? hak_os_decommit(start, bytes) : hak_os_decommit_piece(start, bytes))
     pages = HAK_PAGES_GONE;
+  hak_store_relaxed(&refused, pages == HAK_PAGES_KEPT);
   if (pages == HAK_PAGES_KEPT) return pages;
   if (current == &lean_policy) hak_os_count(&hak_os_stats.lean_decommit);
   hak_os_count(&hak_release_stats.purges);
@@ -209,7 +213,7 @@ static void give_back_for_target(void) {
   if (HAK_LIKELY(dirty_now() <= keep)) return;
   /* An eighth below it, or half of the least, so that the next free does not call again at once. */
   size_t given = give_back(keep - hak_max_size(keep / 8, HAK_BUDGET_DIRTY_LEAST / 2), 0, false);
-  if (given == 0 && dirty_now() > keep) hak_budget_rest();
+  if (given == 0 && hak_load_relaxed(&refused)) hak_budget_rest();
 }
 
 void hak_release_wake_helper(void) {

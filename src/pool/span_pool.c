@@ -1,6 +1,7 @@
 /* Searching and marking the per-chunk bitmaps. Everything here runs under hak_span_pool.lock. */
 #include "pool/span_pool.h"
 
+#include "config/config.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "pool/release.h"
@@ -37,10 +38,20 @@ static size_t change_bits(uint64_t *words, size_t first, size_t count, bool set)
   return before;
 }
 
-/* First bit >= from whose value is `set`, or HAK_CHUNK_SPANS. `use_dirty` looks at free-and-dirty bits. */
-static size_t next_bit(const hak_chunk *c, size_t from, bool set, bool use_dirty) {
+/* Which spans are looked for: in huge pages that are whole, `intact`. */
+typedef enum kind { FREE, FREE_INTACT, FREE_DIRTY } kind;
+
+static uint64_t spans_of(uint32_t huge_pages, size_t word) {
+  uint64_t pages = huge_pages >> (word * 64 / HAK_HUGE_PAGE_SPANS);
+  return (0 - (pages & 1)) >> 32 | (0 - (pages >> 1 & 1)) << 32;
+}
+
+/* First bit >= from of a span that is, or is not, of the kind; or HAK_CHUNK_SPANS. */
+static size_t next_bit(const hak_chunk *c, size_t from, bool set, kind k) {
   for (size_t w = from / 64; w < HAK_CHUNK_WORDS; w++) {
-    uint64_t word = use_dirty ? c->free[w] & c->dirty[w] : c->free[w];
+    uint64_t word = c->free[w];
+    if (k == FREE_DIRTY) word &= c->dirty[w];
+    if (k == FREE_INTACT) word &= ~spans_of(c->broken, w);
     if (!set) word = ~word;
     if (w == from / 64) word &= ~(uint64_t)0 << (from % 64);
     if (word != 0) return w * 64 + hak_ctz64(word);
@@ -49,18 +60,52 @@ static size_t next_bit(const hak_chunk *c, size_t from, bool set, bool use_dirty
 }
 
 /* Lowest start in the chunk of `spans` adjacent free spans, aligned by absolute address; HAK_CHUNK_SPANS if none. */
-static size_t find_run(hak_region *r, hak_chunk *c, size_t chunk_index, size_t spans, size_t align, bool dirty_only) {
+static size_t find_run(hak_region *r, hak_chunk *c, size_t chunk_index, size_t spans, size_t align, kind k) {
   uintptr_t chunk_page = (r->base >> HAK_SPAN_SHIFT) + chunk_index * HAK_CHUNK_SPANS;
   size_t at = 0, longest = 0;
-  while ((at = next_bit(c, at, true, dirty_only)) < HAK_CHUNK_SPANS) {
-    size_t end = next_bit(c, at, false, dirty_only);
+  while ((at = next_bit(c, at, true, k)) < HAK_CHUNK_SPANS) {
+    size_t end = next_bit(c, at, false, k);
     longest = hak_max_size(longest, end - at);
     size_t aligned = hak_align_up(chunk_page + at, align) - chunk_page;
     if (aligned + spans <= end) return aligned;
     at = end;
   }
-  if (!dirty_only) c->longest = (uint32_t)longest;
+  if (k == FREE) c->longest = (uint32_t)longest;
   return HAK_CHUNK_SPANS;
+}
+
+static void lower_hints(hak_region *r, size_t chunk, bool dirty) {
+  bool huge = r->chunks[chunk].huge;
+  r->free_hint[huge] = hak_min_size(r->free_hint[huge], chunk);
+  if (dirty) r->dirty_hint[huge] = hak_min_size(r->dirty_hint[huge], chunk);
+}
+
+/* With a target it counts that a huge page becomes resident when a part of it is touched: what is left of it is dirty then,
+ * though it reads as zero. Of larger runs nobody knows whether their ends will be touched. */
+static bool is_asleep(const hak_chunk *c, size_t bit, size_t spans) {
+  if (!c->huge || hak_load_relaxed(&hak_config.rss_target) == 0 || spans >= HAK_HUGE_PAGE_SPANS) return false;
+  size_t page = bit / HAK_HUGE_PAGE_SPANS, w = bit / 64;
+  uint64_t all = spans_of((uint32_t)1 << page, w);
+  return (c->broken >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->stale[w]) & all) == 0;
+}
+
+static void mark_blank(hak_region *r, size_t index) {
+  hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+  size_t page = index % HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS, w = page * HAK_HUGE_PAGE_SPANS / 64;
+  uint64_t rest = spans_of((uint32_t)1 << page, w) & c->free[w] & ~c->dirty[w] & ~c->stale[w];
+  c->dirty[w] |= rest;
+  c->blank[w] |= rest;
+  c->dirty_spans += hak_popcount64(rest);
+  hak_add_relaxed(&hak_span_pool.dirty_spans, hak_popcount64(rest));
+  lower_hints(r, index / HAK_CHUNK_SPANS, true);
+}
+
+/* Touched first: what is marked before could be given back before, and be resident afterwards all the same. */
+static void wake_huge_page(hak_region *r, size_t index) {
+  *(volatile char *)hak_region_address(r, index) = 0;
+  hak_lock_take(&hak_span_pool.lock);
+  mark_blank(r, index);
+  hak_lock_drop(&hak_span_pool.lock);
 }
 
 static hak_span *mark_taken(hak_region *r, size_t index, size_t spans, bool *zeroed) {
@@ -68,11 +113,12 @@ static hak_span *mark_taken(hak_region *r, size_t index, size_t spans, bool *zer
   size_t bit = index % HAK_CHUNK_SPANS;
   change_bits(c->free, bit, spans, false);
   size_t dirty = change_bits(c->dirty, bit, spans, false), stale = change_bits(c->stale, bit, spans, false);
+  size_t blank = change_bits(c->blank, bit, spans, false);
   c->free_spans -= (uint32_t)spans;
   c->dirty_spans -= (uint32_t)dirty;
   hak_add_relaxed(&hak_span_pool.live_spans, spans);
   hak_sub_relaxed(&hak_span_pool.dirty_spans, dirty);
-  *zeroed = dirty + stale == 0;
+  *zeroed = dirty - blank + stale == 0;
   return &r->spans[index];
 }
 
@@ -92,24 +138,33 @@ static void note_taken(size_t spans, bool zeroed) {
   }
 }
 
-static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, bool huge, bool dirty_only, bool *zeroed) {
+static hak_span *take_at(hak_region *r, size_t chunk, size_t bit, size_t spans, bool *zeroed) {
+  hak_chunk *c = &r->chunks[chunk];
+  size_t last = bit + spans - 1;
+  hak_span_pool.wakes_first = is_asleep(c, bit, spans);
+  hak_span_pool.wakes_last = last / HAK_HUGE_PAGE_SPANS != bit / HAK_HUGE_PAGE_SPANS && is_asleep(c, last, spans);
+  return mark_taken(r, chunk * HAK_CHUNK_SPANS + bit, spans, zeroed);
+}
+
+static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, bool huge, kind k, bool *zeroed) {
+  bool dirty_only = k == FREE_DIRTY;
   size_t n = chunk_count(r), *hint = dirty_only ? &r->dirty_hint[huge] : &r->free_hint[huge];
   for (size_t i = *hint; i < n; i++) {
     hak_chunk *c = &r->chunks[i];
     uint32_t candidates = c->huge != huge ? 0 : dirty_only ? c->dirty_spans : c->free_spans;
     if (candidates == 0 && i == *hint) *hint = i + 1; /* spans come back through lower_hints */
     if (candidates < spans || c->longest < spans) continue;
-    size_t bit = find_run(r, c, i, spans, align, dirty_only);
-    if (bit < HAK_CHUNK_SPANS) return mark_taken(r, i * HAK_CHUNK_SPANS + bit, spans, zeroed);
+    size_t bit = find_run(r, c, i, spans, align, k);
+    if (bit < HAK_CHUNK_SPANS) return take_at(r, i, bit, spans, zeroed);
   }
   return NULL;
 }
 
-static hak_span *take_from_regions(size_t spans, size_t align, bool huge, bool dirty_only, bool *zeroed) {
+static hak_span *take_from_regions(size_t spans, size_t align, bool huge, kind k, bool *zeroed) {
   unsigned regions = hak_region_count();
   hak_span *span = NULL;
   for (unsigned i = 0; i < regions && span == NULL; i++)
-    span = take_from_chunks(hak_region_at(i), spans, align, huge, dirty_only, zeroed);
+    span = take_from_chunks(hak_region_at(i), spans, align, huge, k, zeroed);
   return span;
 }
 
@@ -119,11 +174,11 @@ static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool
   for (int round = 0; round < 4; round++) {
     /* A region whose new memory is resident at once has no new chunks of huge pages. Growing it costs memory, so any chunk
      * will do. */
-    hak_span *other = r->populated ? take_from_chunks(r, spans, align, !huge, false, zeroed) : NULL;
+    hak_span *other = r->populated ? take_from_chunks(r, spans, align, !huge, FREE, zeroed) : NULL;
     if (other != NULL) return other;
     size_t wanted = spans + (round == 0 ? 0 : hak_min_size(align, HAK_CHUNK_SPANS));
     if (!hak_region_grow(r, wanted, huge)) return NULL;
-    hak_span *span = take_from_chunks(r, spans, align, huge, false, zeroed);
+    hak_span *span = take_from_chunks(r, spans, align, huge, FREE, zeroed);
     if (span != NULL) return span;
   }
   return NULL;
@@ -131,8 +186,20 @@ static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool
 
 static hak_span *take_dirty(size_t spans, size_t align, bool huge, bool *zeroed) {
   if (hak_load_relaxed(&hak_span_pool.dirty_spans) < spans) return NULL;
-  hak_span *span = take_from_regions(spans, align, huge, true, zeroed);
-  return span != NULL ? span : take_from_regions(spans, align, !huge, true, zeroed);
+  hak_span *span = take_from_regions(spans, align, huge, FREE_DIRTY, zeroed);
+  return span != NULL ? span : take_from_regions(spans, align, !huge, FREE_DIRTY, zeroed);
+}
+
+/* Far more is accessible than is used, in chunks that have become small mostly, and a target is set: what is added costs
+ * tables, a percent of it. Then small pages are taken where huge ones were wanted. */
+#define ROOMY_TIMES 8
+#define ROOMY_SPANS (8 * HAK_CHUNK_SPANS)
+
+static bool is_roomy(void) {
+  if (HAK_LIKELY(hak_load_relaxed(&hak_config.rss_target) == 0)) return false;
+  size_t accessible = 0;
+  for (unsigned i = hak_region_count(); i-- > 0;) accessible += hak_region_at(i)->ready_spans - hak_region_at(i)->first_span;
+  return accessible > ROOMY_TIMES * hak_span_pool.live_spans + ROOMY_SPANS;
 }
 
 static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed) {
@@ -140,15 +207,17 @@ static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed
   if (span != NULL) return span;
   /* At the limit memory changes hands; none is added. */
   if (hak_budget_limited() && !hak_budget_admits_locked(spans)) return NULL;
-  if ((span = take_from_regions(spans, align, huge, false, zeroed)) != NULL) return span;
+  if (huge && (span = take_from_regions(spans, align, true, FREE_INTACT, zeroed)) != NULL) return span;
+  if ((span = take_from_regions(spans, align, huge, FREE, zeroed)) != NULL) return span;
+  if (huge && is_roomy() && (span = take_from_regions(spans, align, false, FREE, zeroed)) != NULL) return span;
   unsigned regions = hak_region_count();
   for (unsigned i = 0; i < regions; i++) {
     if ((span = take_by_growing(hak_region_at(i), spans, align, huge, zeroed)) != NULL) return span;
   }
-  if ((span = take_from_regions(spans, align, !huge, false, zeroed)) != NULL) return span;
+  if ((span = take_from_regions(spans, align, !huge, FREE, zeroed)) != NULL) return span;
   hak_region *added = hak_region_add(spans + hak_min_size(align, HAK_CHUNK_SPANS) - 1);
   if (added == NULL) return NULL;
-  if ((span = take_from_chunks(added, spans, align, false, false, zeroed)) != NULL) return span;
+  if ((span = take_from_chunks(added, spans, align, false, FREE, zeroed)) != NULL) return span;
   return take_by_growing(added, spans, align, false, zeroed);
 }
 
@@ -160,9 +229,14 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
   hak_lock_take(&hak_span_pool.lock);
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
   hak_span *span = take_locked(spans, align, huge, zeroed);
+  bool wakes_first = false, wakes_last = false;
+  hak_region *r = NULL;
+  size_t index = 0;
   if (span != NULL) {
-    hak_region *r = hak_pool_region_of(span);
-    size_t index = (size_t)(span - r->spans);
+    r = hak_pool_region_of(span);
+    index = (size_t)(span - r->spans);
+    wakes_first = hak_span_pool.wakes_first;
+    wakes_last = hak_span_pool.wakes_last;
     span->start = (uintptr_t)hak_region_address(r, index);
     span->span_count = (uint16_t)spans;
     hak_store_relaxed(&span->tag, tags.head);
@@ -173,12 +247,14 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     hak_os_count(&hak_os_stats.alloc);
   }
   hak_lock_drop(&hak_span_pool.lock);
+  if (HAK_UNLIKELY(wakes_first)) wake_huge_page(r, index);
+  if (HAK_UNLIKELY(wakes_last)) wake_huge_page(r, index + spans - 1);
   return span;
 }
 
 /* At the limit, only what is dirty already. */
 static bool may_take(const hak_chunk *c, size_t bit, size_t spans) {
-  return !hak_budget_limited() || next_bit(c, bit, false, true) >= bit + spans || hak_budget_admits_locked(spans);
+  return !hak_budget_limited() || next_bit(c, bit, false, FREE_DIRTY) >= bit + spans || hak_budget_admits_locked(spans);
 }
 
 bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
@@ -190,7 +266,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
   hak_lock_take(&hak_span_pool.lock);
   if (index + extra_spans <= r->ready_spans) {
     hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-    if (next_bit(c, bit, false, false) >= bit + extra_spans && may_take(c, bit, extra_spans)) {
+    if (next_bit(c, bit, false, FREE) >= bit + extra_spans && may_take(c, bit, extra_spans)) {
       bool zeroed;
       mark_taken(r, index, extra_spans, &zeroed);
       note_taken(extra_spans, zeroed);
@@ -202,12 +278,6 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
   }
   hak_lock_drop(&hak_span_pool.lock);
   return taken;
-}
-
-static void lower_hints(hak_region *r, size_t chunk, bool dirty) {
-  bool huge = r->chunks[chunk].huge;
-  r->free_hint[huge] = hak_min_size(r->free_hint[huge], chunk);
-  if (dirty) r->dirty_hint[huge] = hak_min_size(r->dirty_hint[huge], chunk);
 }
 
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due) {
@@ -246,13 +316,22 @@ typedef struct run {
 static run last_dirty_run(const hak_chunk *c, bool whole) {
   run last = {0, 0};
   size_t end;
-  for (size_t at = 0; (at = next_bit(c, at, true, true)) < HAK_CHUNK_SPANS; at = end) {
-    end = next_bit(c, at, false, true);
+  for (size_t at = 0; (at = next_bit(c, at, true, FREE_DIRTY)) < HAK_CHUNK_SPANS; at = end) {
+    end = next_bit(c, at, false, FREE_DIRTY);
     run found = {at, end};
     if (whole) found = (run){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
     if (found.bit < found.end) last = found;
   }
   return last;
+}
+
+/* Over what is free and clean beside it in its huge pages. A fault there made all of the page resident; and the system uses a
+ * huge page again only where a whole one has been given back in one call. */
+static run widened(const hak_chunk *c, run r) {
+  size_t least = hak_align_down(r.bit, HAK_HUGE_PAGE_SPANS), most = hak_align_up(r.end, HAK_HUGE_PAGE_SPANS);
+  while (r.bit > least && (c->free[(r.bit - 1) / 64] >> ((r.bit - 1) % 64) & 1) != 0) r.bit--;
+  while (r.end < most && (c->free[r.end / 64] >> (r.end % 64) & 1) != 0) r.end++;
+  return r;
 }
 
 bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
@@ -263,14 +342,27 @@ bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, b
   if (c->dirty_spans != 0) dirty = last_dirty_run(c, whole);
   bool found = dirty.bit < dirty.end;
   if (found) {
-    *count = hak_min_size(dirty.end - dirty.bit, max_spans);
-    *first = chunk_index * HAK_CHUNK_SPANS + dirty.end - *count;
+    dirty.bit = hak_max_size(dirty.bit, dirty.end - hak_min_size(dirty.end, max_spans));
+    if (c->huge) dirty = widened(c, dirty);
+    *count = dirty.end - dirty.bit;
+    *first = chunk_index * HAK_CHUNK_SPANS + dirty.bit;
     bool zeroed;
     mark_taken(r, *first, *count, &zeroed);
     hak_span_pool.claimed_spans += *count;
   }
   hak_lock_drop(&hak_span_pool.lock);
   return found;
+}
+
+/* Of the huge pages at either end of what has gone, those that are not in it whole are small pages from now on. */
+static void note_broken(hak_chunk *c, size_t bit, size_t count) {
+  size_t first = bit / HAK_HUGE_PAGE_SPANS, last = (bit + count - 1) / HAK_HUGE_PAGE_SPANS;
+  for (size_t page = first; page <= last; page++) {
+    bool whole = bit <= page * HAK_HUGE_PAGE_SPANS && (page + 1) * HAK_HUGE_PAGE_SPANS <= bit + count;
+    uint32_t mask = (uint32_t)1 << page;
+    c->broken = whole ? c->broken & ~mask : c->broken | mask;
+    if (!whole && c->huge) hak_store_relaxed(&c->in_pieces, true);
+  }
 }
 
 static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages pages) {
@@ -282,7 +374,7 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   lower_hints(r, first / HAK_CHUNK_SPANS, pages == HAK_PAGES_KEPT);
   hak_sub_relaxed(&hak_span_pool.live_spans, count);
   hak_span_pool.claimed_spans -= count;
-  if (pages != HAK_PAGES_KEPT && c->huge && (first | count) % HAK_HUGE_PAGE_SPANS != 0) hak_store_relaxed(&c->in_pieces, true);
+  if (pages != HAK_PAGES_KEPT) note_broken(c, bit, count);
   if (pages == HAK_PAGES_STALE) change_bits(c->stale, bit, count, true);
   if (pages == HAK_PAGES_KEPT) {
     change_bits(c->dirty, bit, count, true);

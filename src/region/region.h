@@ -43,10 +43,12 @@ typedef struct hak_span {
 typedef struct hak_chunk {
   uint64_t free[HAK_CHUNK_WORDS];
   uint64_t dirty[HAK_CHUNK_WORDS]; /* hold pages; those that are neither dirty nor stale read as zero */
+  uint64_t blank[HAK_CHUNK_WORDS]; /* of the dirty ones: came with a huge page that was touched elsewhere, and read as zero */
   uint64_t stale[HAK_CHUNK_WORDS]; /* given back lazily: read as zero or as what they held */
   uint32_t free_spans, dirty_spans;
   uint32_t longest; /* no free run is longer than this; an upper bound */
   uint32_t epoch;   /* release epoch of the last span returned here */
+  uint32_t broken;  /* bit i: of the i-th huge page a part has been given back: it is small pages when touched again */
   bool huge;        /* asks for huge pages; from when its first span becomes accessible, until it is made small */
   bool in_pieces;   /* huge, and part of a huge page has been given back; read by any thread */
 } hak_chunk;

@@ -21,6 +21,7 @@
 #define LOOKS_MAX 2048
 /* Half-free slabs have whole pages free only where few blocks lie on a page. */
 #define HALF_FREE_BLOCK_MIN 2048
+#define HALF_FREE_BLOCK_MIN_AT_ONCE 1024
 
 static unsigned look(hak_span *list, unsigned round, bool at_once, hak_span **out, unsigned capacity) {
   unsigned found = 0, looks = 0;
@@ -49,9 +50,12 @@ static unsigned look_again(hak_span *list, hak_span **out, unsigned capacity) {
 unsigned hak_slab_find_hollow(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
                               unsigned capacity) {
   unsigned found = look(set->lists[3], round, at_once, out, capacity);
-  if (hak_class_size(class_code) >= HALF_FREE_BLOCK_MIN)
+  if (hak_class_size(class_code) >= (at_once ? HALF_FREE_BLOCK_MIN_AT_ONCE : HALF_FREE_BLOCK_MIN))
     found += look(set->lists[2], round, at_once, out + found, capacity - found);
   if (at_once) found += look_again(set->lists[HAK_HOLLOW_LIST], out + found, capacity - found);
+  /* Each free block is a page at least. */
+  for (unsigned list = 2; at_once && hak_class_size(class_code) >= hak_os_page_size() && list-- > 0;)
+    found += look(set->lists[list], round, at_once, out + found, capacity - found);
   return found;
 }
 
@@ -113,7 +117,7 @@ static void give_up(hak_slab_set *set, hak_span *s) {
 
 bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, hak_holes *out) {
   /* Relaxed: where the slab is gone, the pool may be writing it. */
-  bool listed = s->list >= 2 && s->list <= HAK_HOLLOW_LIST;
+  bool listed = s->list <= HAK_HOLLOW_LIST;
   bool there = hak_load_relaxed(&s->tag) == tag && s->head == s && listed && s != set->carving;
   if (!there || s->carved != s->blocks) return false;
   size_t page = hak_os_page_size(), size = hak_class_size(s->class_code);

@@ -1,8 +1,11 @@
-// operator new at the limit, and the pressure callback, in a program that is linked with the library.
+// operator new at the limit, the target where all is in slabs, and the pressure callback, in a program that is linked with the library.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -36,6 +39,65 @@ TEST(New, ThrowsBadAllocAtTheLimitAndWorksAfterwards) {
   EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
+// Blocks of a few sizes come and go: the load beside the cache. A single-threaded one so that the cache needs no lock.
+void churn(int milliseconds) {
+  std::vector<char *> blocks(2000, nullptr);
+  unsigned random = 1;
+  for (int ms = 0; ms < milliseconds; ms += 5) {
+    for (int i = 0; i < 20000; i++) {
+      random = random * 1664525u + 1013904223u;
+      char *&b = blocks[(random >> 8) % blocks.size()];
+      delete[] b;
+      b = new char[16 << (random >> 28) % 8];
+      b[0] = 1;
+    }
+    usleep(5000);
+  }
+  for (char *b : blocks) delete[] b;
+}
+
+size_t resident() {
+  char text[128] = "";
+  int fd = open("/proc/self/statm", O_RDONLY);
+  if (fd < 0 || read(fd, text, sizeof text - 1) <= 0) abort();
+  close(fd);
+  return strtoull(strchr(text, ' ') + 1, nullptr, 10) * size_t(sysconf(_SC_PAGESIZE));
+}
+
+// 48 MiB of blocks of each size, of which one in ten stays: slabs of which no other size can use what is free.
+TEST(Target, IsHeldByPagesInsideSlabs) {
+  constexpr size_t TARGET = 160 * MIB;
+  ASSERT_EQ(hakmem_option_set("HAKMEM_RSS_TARGET", TARGET), 0);
+  std::vector<char *> kept, blocks;
+  blocks.reserve(64 << 10);
+  kept.reserve(64 << 10);
+  churn(600);  // until it has been looked at
+  size_t peak = 0;
+  unsigned random = 1;
+  for (size_t size : {1000, 5000, 20000, 2500, 12000, 1400, 30000, 7000}) {
+    for (size_t bytes = 0; bytes < 48 * MIB; bytes += size) {
+      blocks.push_back(new char[size]);
+      memset(blocks.back(), 1, size);
+      if (bytes / MIB != (bytes + size) / MIB) peak = std::max(peak, resident());
+    }
+    for (size_t i = blocks.size(); i-- > 1;) {
+      random = random * 1664525u + 1013904223u;
+      std::swap(blocks[i], blocks[(random >> 8) % (i + 1)]);
+    }
+    for (size_t i = 0; i < blocks.size(); i++) {
+      if (i % 10 == 0)
+        kept.push_back(blocks[i]);
+      else
+        delete[] blocks[i];
+    }
+    blocks.clear();
+  }
+  EXPECT_LE(peak / MIB, TARGET / MIB * 105 / 100);
+  for (char *p : kept) delete[] p;
+  ASSERT_EQ(hakmem_option_set("HAKMEM_RSS_TARGET", 0), 0);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
 struct Cache {
   std::atomic<int> calls{0};
   std::atomic<int> inside{0};
@@ -52,23 +114,6 @@ void shed(size_t resident, size_t target, void *context) {
   for (char *b : cache->blocks) delete[] b;
   cache->blocks.clear();
   cache->inside--;
-}
-
-// Blocks of a few sizes come and go: the load beside the cache. A single-threaded one so that the cache needs no lock.
-void churn(int milliseconds) {
-  std::vector<char *> blocks(2000, nullptr);
-  unsigned random = 1;
-  for (int ms = 0; ms < milliseconds; ms += 5) {
-    for (int i = 0; i < 20000; i++) {
-      random = random * 1664525u + 1013904223u;
-      char *&b = blocks[(random >> 8) % blocks.size()];
-      delete[] b;
-      b = new char[16 << (random >> 28) % 8];
-      b[0] = 1;
-    }
-    usleep(5000);
-  }
-  for (char *b : blocks) delete[] b;
 }
 
 TEST(Callback, IsCalledWhenNothingElseHelpedAndMayFree) {

@@ -298,14 +298,16 @@ TEST_F(Budget, WhatMayStayDirtyFollowsFromWhatIsLeft) {
   epoch(120);
   size_t left = 160 - 160 / 32 - 20;  // for spans
   EXPECT_EQ(hak_budget_dirty_keep() / SPANS_PER_MIB, left - 60);
-  size_t live = hak_span_pool.live_spans;
-  EXPECT_FALSE(hak_budget_over((left - 60) * SPANS_PER_MIB, live));
-  EXPECT_TRUE(hak_budget_over((left - 60) * SPANS_PER_MIB + 1, live));
-  EXPECT_TRUE(hak_release_over_limit((left - 60) * SPANS_PER_MIB + 1, live)) << "a free says so at once";
+  size_t live = hak_span_pool.live_spans, next = 40 + 160 / 32;  // when it is time to measure again
+  EXPECT_FALSE(hak_budget_over(next * SPANS_PER_MIB, live));
+  EXPECT_TRUE(hak_budget_over(next * SPANS_PER_MIB + 1, live));
+  EXPECT_TRUE(hak_release_over_limit(next * SPANS_PER_MIB + 1, live)) << "a free says so at once";
   bool zeroed;
   ASSERT_NE(hak_huge_alloc(64 * MIB, 4096, &zeroed), nullptr);
+  files.set_resident((120 + 64 + 1) * MIB);
   EXPECT_EQ(hak_budget_dirty_keep() / SPANS_PER_MIB, left - 60 - 64 - 1) << "between two looks as well (with the table of huge blocks)";
   ASSERT_NE(hak_huge_alloc(64 * MIB, 4096, &zeroed), nullptr);
+  files.set_resident((120 + 128 + 1) * MIB);
   EXPECT_EQ(hak_budget_dirty_keep(), HAK_BUDGET_DIRTY_LEAST);
   EXPECT_FALSE(hak_budget_over(HAK_BUDGET_DIRTY_LEAST, live)) << "the least always stays";
   hak_release_excess();
@@ -321,9 +323,54 @@ TEST_F(Budget, ABurstIsHeldToTheTarget) {
   bool due = false;
   for (hak_span *s : runs) due |= give(s);
   EXPECT_TRUE(due) << "60 MiB are below what is kept without a target";
+  files.set_resident(70 * MIB);
   hak_release_excess();
   EXPECT_LE(dirty_mib(), 38u);
   EXPECT_GE(dirty_mib(), 15u);
+}
+
+// Resident memory may grow by more than is counted: huge pages.
+TEST_F(Budget, ItIsMeasuredAgainBetweenTwoLooksAsMemoryIsTaken) {
+  keep_much();
+  hak_config.rss_target = 320 * MIB;
+  hak_span *dirty[5];
+  for (hak_span *&d : dirty) {
+    d = take(8);
+    take(1);  // so that nothing larger fits there later
+  }
+  epoch(100);
+  for (hak_span *d : dirty) give(d);
+  EXPECT_FALSE(hak_budget_over_now());
+  take(320 / 32 + 1);
+  EXPECT_TRUE(hak_budget_over_now());
+  files.set_resident(300 * MIB);
+  hak_release_excess();
+  EXPECT_EQ(state().resident, 300 * MIB);
+  EXPECT_EQ(dirty_mib(), 40u) << "there is room";
+  take(11);
+  files.set_resident(330 * MIB);
+  hak_release_excess();
+  EXPECT_LE(dirty_mib(), 40u - (330 - 310));
+}
+
+TEST_F(Budget, HolesAreAskedForWhenNothingIsDirty) {
+  hak_config.rss_target = 320 * MIB;
+  take(32);
+  epoch(290);
+  EXPECT_FALSE(hak_budget_holes_due());
+  take(32);
+  files.set_resident(322 * MIB);
+  EXPECT_TRUE(hak_budget_holes_due());
+  size_t wanted = hak_budget_holes_wanted();
+  EXPECT_EQ(wanted, (322 - 310) * MIB + 320 * MIB / 64);
+  hak_add_relaxed(&hak_span_pool.hole_pages, 4 * MIB / hak_os_page_size());
+  hak_budget_holes_given();
+  EXPECT_FALSE(hak_budget_holes_due()) << "8 MiB are lacking still, and are not asked for again";
+  EXPECT_EQ(hak_budget_holes_wanted(), 0u);
+  take(6);
+  EXPECT_TRUE(hak_budget_holes_due()) << "until there is more";
+  hak_add_relaxed(&hak_span_pool.hole_pages, 20 * MIB / hak_os_page_size());
+  EXPECT_FALSE(hak_budget_holes_due());
 }
 
 TEST_F(Budget, NearTheTargetIdleMemoryGoesAfterOneEpoch) {

@@ -78,6 +78,72 @@ TEST_F(SpanPool, NeighboursCoalesce) {
   EXPECT_EQ(end, a + 9);
 }
 
+// A chunk of huge pages, filled with runs of 256 KiB: eight of them a huge page.
+class HugePages : public SpanPool {
+ protected:
+  void SetUp() override {
+    SpanPool::SetUp();
+    for (size_t i = 0; i < 8 * 8; i++) runs.push_back(take_dense(4));
+    behind = take_dense(4);  // the region has grown for it, by more
+    ASSERT_TRUE(r->chunks[runs[0] / HAK_CHUNK_SPANS].huge);
+    ASSERT_EQ(runs[0] % HAK_HUGE_PAGE_SPANS, 0u);
+  }
+  void TearDown() override {
+    hak_config.rss_target = 0;
+    SpanPool::TearDown();
+  }
+  size_t take_dense(size_t spans) {
+    hak_span *s = hak_pool_take(spans, 1, {}, true, &zeroed);
+    EXPECT_NE(s, nullptr);
+    return index(s);
+  }
+  // Gives back the last dirty run; its first span and how many.
+  std::pair<size_t, size_t> purge() {
+    size_t first = 0, count = 0;
+    if (!hak_pool_claim_dirty(r, runs[0] / HAK_CHUNK_SPANS, 256, false, &first, &count)) return {0, 0};
+    hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
+    return {first, count};
+  }
+  std::vector<size_t> runs;
+  size_t behind;
+};
+
+TEST_F(HugePages, ThePieceThatLeavesNothingBehindGoesWithTheWholePage) {
+  for (size_t i = 8; i < 15; i++) {
+    give(runs[i], 4);
+    EXPECT_EQ(purge(), std::pair(runs[8], 4 * (i - 7))) << "with what is free and clean before it";
+  }
+  EXPECT_EQ(take_dense(4), behind + 4) << "not in a huge page that is in pieces";
+  give(runs[15], 4);
+  EXPECT_EQ(purge(), std::pair(runs[8], HAK_HUGE_PAGE_SPANS)) << "so that the system may use a huge page again";
+  EXPECT_EQ(take_dense(4), runs[8]);
+  EXPECT_TRUE(zeroed);
+}
+
+TEST_F(HugePages, ThatAreInPiecesAreTakenWhereNothingElseIsLeft) {
+  give(runs[0], 4);
+  EXPECT_EQ(purge(), std::pair(runs[0], size_t{4}));
+  std::vector<size_t> all;
+  while (hak_span_pool.live_spans < 2 * HAK_CHUNK_SPANS && (all.empty() || all.back() != runs[0])) all.push_back(take_dense(4));
+  EXPECT_EQ(all.back(), runs[0]) << "before the region grows";
+}
+
+TEST_F(HugePages, WithATargetTheRestOfATouchedOneIsDirtyAndReadsAsZero) {
+  give(runs[8], 4);
+  give(runs[9], 4);
+  for (size_t i = 10; i < 16; i++) give(runs[i], 4);
+  ASSERT_EQ(purge(), std::pair(runs[8], HAK_HUGE_PAGE_SPANS));
+  size_t dirty = hak_span_pool.dirty_spans;
+  hak_config.rss_target = HAK_GIB;
+  EXPECT_EQ(take_dense(4), runs[8]);
+  EXPECT_TRUE(zeroed);
+  EXPECT_EQ(hak_span_pool.dirty_spans, dirty + HAK_HUGE_PAGE_SPANS - 4);
+  EXPECT_EQ(take_dense(4), runs[9]);
+  EXPECT_TRUE(zeroed) << "dirty, but nobody has written there";
+  EXPECT_EQ(purge(), std::pair(runs[10], HAK_HUGE_PAGE_SPANS - 8)) << "and can be given back";
+  EXPECT_EQ(hak_span_pool.dirty_spans, dirty);
+}
+
 TEST_F(SpanPool, MixedRunIsNotZeroed) {
   size_t a = take(2);
   take(1);
