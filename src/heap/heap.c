@@ -81,8 +81,8 @@ static void watch_end_without_key(hak_heap *h) {
   __cxa_thread_atexit_impl(on_thread_end_without_key, h, &__dso_handle);
 }
 
-/* A huge page of which a small program uses a corner would be most of its memory. */
-#define THP_AUTO_SMALL_BYTES (8 * HAK_MIB)
+/* A huge page of which a small program uses a corner would be much of its memory. */
+#define THP_AUTO_SMALL_BYTES (16 * HAK_MIB)
 
 static size_t huge_pages_from(void) {
   if (hak_config.thp == HAK_THP_OFF) return SIZE_MAX;

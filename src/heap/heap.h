@@ -104,6 +104,7 @@ typedef struct hak_heap {
   HAK_ALIGNED(HAK_CACHE_LINE) hak_lock lock;                 /* the slow lock */
   uint64_t last_holes_ms; /* any thread: when hak_heap_give_holes looked last, and how often */
   uint32_t hole_rounds;
+  size_t fresh_spans_seen; /* relaxed, any thread: of the pool, at that look */
   uint64_t spare_classes; /* written under the slow lock, read by any: bit c: class c may have free blocks in its slabs */
   hak_bin bins[HAK_FRONT_CLASSES];
 } hak_heap;

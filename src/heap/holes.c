@@ -50,6 +50,8 @@ static bool give_some_holes(hak_heap *h, unsigned c, unsigned round, bool at_onc
 #define HOLLOW_MUCH ((size_t)8 * HAK_MIB)
 #define MUCH_MS 50
 #define LITTLE_MS 1000
+/* … and where they are much, whenever the program has taken so much new memory since: else it would hold both. */
+#define GROWTH_SPANS (HAK_MIB / HAK_SPAN_SIZE)
 
 /* Slabs whose pages have gone and that did not stay as they were. */
 static hak_trial rest_of_slabs;
@@ -94,9 +96,12 @@ size_t hak_heap_give_holes(hak_heap *h, uint64_t now_ms) {
   uint64_t last = hak_load_relaxed(&h->last_holes_ms), since = now_ms - last;
   hak_trial_judge(&rest_of_slabs, least_pages, now_ms, hak_load_relaxed(&hak_release_stats.hole_pages),
                   hak_load_relaxed(&hak_span_pool.regret_pages));
-  if (since < MUCH_MS || since < hak_load_relaxed(&rest_of_slabs.rest_ms)) return 0;
+  size_t fresh = hak_load_relaxed(&hak_span_pool.fresh_spans);
+  bool grows = fresh - hak_load_relaxed(&h->fresh_spans_seen) >= GROWTH_SPANS;
+  if (since == 0 || (since < MUCH_MS && !grows) || since < hak_load_relaxed(&rest_of_slabs.rest_ms)) return 0;
   if (since < LITTLE_MS && hollow_bytes(h) < HOLLOW_MUCH) return 0;
   if (!hak_cas_acquire(&h->last_holes_ms, &last, now_ms)) return 0; /* somebody else looks */
+  hak_store_relaxed(&h->fresh_spans_seen, fresh);
   return give_holes(h, hak_add_relaxed(&h->hole_rounds, 1), false);
 }
 

@@ -29,7 +29,7 @@
 #define WARM_CLASS_BYTES HAK_SPAN_SIZE
 #define WARM_BYTES (512 * HAK_KIB)
 
-#define LENDERS_MAX 16 /* heaps asked before a new slab is made */
+#define LENDERS_MAX 16 /* heaps asked before blocks are carved */
 
 #define BATCH_FIRST 4
 
@@ -306,8 +306,8 @@ static void load_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) 
   h->front->top[c] = top;
 }
 
-/* Free blocks of another heap, before a new slab is made: each heap's need of a class peaks at a time of its own, and
- * the process would hold the sum of the peaks. They stay the lender's; only classes of whole lines, as in
+/* Free blocks of another heap, before unused memory is touched: each heap's need of a class peaks at a time of its own,
+ * and the process would hold the sum of the peaks. They stay the lender's; only classes of whole lines, as in
  * hak_remote_keep. The caller holds its own slow lock, so the lender's is not waited for. */
 static unsigned borrow(hak_heap *h, unsigned c, void **out, unsigned wanted) {
   if ((hak_class_whole_lines >> c & 1) == 0) return 0;
@@ -323,6 +323,17 @@ static unsigned borrow(hak_heap *h, unsigned c, void **out, unsigned wanted) {
     if (n > 0) return n;
   }
   return 0;
+}
+
+/* Where there are other heaps: free blocks, own ones and then theirs; unused ones only when nobody has any to lend. */
+static unsigned take_shared(hak_heap *h, unsigned c, void **out, unsigned wanted) {
+  hak_slab_set *set = &h->bins[c].slabs;
+  unsigned taken = hak_slab_set_take_free(set, c, out, wanted);
+  if (taken == wanted) return taken;
+  unsigned borrowed = borrow(h, c, out + taken, wanted - taken);
+  taken += borrowed;
+  if (borrowed == 0) taken += hak_slab_set_take_ready(set, c, out + taken, wanted - taken);
+  return taken;
 }
 
 /* False: no memory, for the magazine or the blocks. */
@@ -349,8 +360,7 @@ static bool refill(hak_heap *h, unsigned c) {
   bool served = loaded_count(h, c) > 0 || bin->returned != NULL;
   if (!served) {
     unsigned batch = (unsigned)hak_min_size(bin->batch, bin->usable);
-    taken = hak_slab_set_take_ready(&bin->slabs, c, blocks, batch);
-    if (taken == 0) taken = borrow(h, c, blocks, batch);
+    taken = hak_heap_id_limit() > FIRST_THREAD_ID + 1 ? take_shared(h, c, blocks, batch) : 0;
     if (taken == 0) taken = hak_slab_set_take(&bin->slabs, c, h->id, blocks, batch);
   }
   hak_lock_drop(&h->lock);

@@ -9,13 +9,13 @@ _Static_assert(sizeof(hak_packet) == HAK_CELL_SIZE, "a packet is one cell");
 
 /* A packet leaves when it holds this many bytes: bounds what a producer of large blocks has in flight. */
 #define PACKET_BYTES_MAX ((uint32_t)(128 * HAK_KIB))
-/* An inbox weighs its packets: 1 each, and 1 more for every 8 KiB in it. Past this weight a sender drains it for the
- * owner: at most 2 MiB is pinned by an owner that sleeps, and a busy one has 15,000 small blocks to catch up with. */
-#define WEIGHT_BYTES (8 * HAK_KIB)
+/* An inbox weighs its packets: 1 each, and 1 more for every 4 KiB in it. Past this weight a sender drains it for the
+ * owner: at most 1 MiB is pinned by an owner that sleeps, and a busy one has 15,000 small blocks to catch up with. */
+#define WEIGHT_BYTES (4 * HAK_KIB)
 #define BACKLOG_WEIGHT 256
 
 /* Packets a heap keeps whole, all classes together: what an owner that goes to sleep after a drain can pin. */
-#define RETURNED_BYTES_MAX ((uint32_t)HAK_MIB)
+#define RETURNED_BYTES_MAX ((uint32_t)(512 * HAK_KIB))
 
 #define INBOX_WEIGHT_MASK ((uintptr_t)HAK_CELL_SIZE - 1)
 

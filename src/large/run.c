@@ -2,6 +2,7 @@
 
 #include "os/os.h"
 #include "pool/budget.h"
+#include "pool/release.h"
 
 #define RUN_TAG HAK_TAG(0, HAK_CODE_RUN)
 #define BODY_TAG HAK_TAG(0, HAK_CODE_RUN_BODY)
@@ -20,10 +21,28 @@ HAK_INLINE void note_request(hak_span *s, size_t size) {
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) hak_store_relaxed(&s->summary, size);
 }
 
+/* A large run for which no dirty one is long enough takes new memory, and what is dirty stays beside it. Where the program
+ * never held so much, as much goes back as is taken, which costs less than taking it. Memory that only changes hands
+ * sets no record, and nothing is given back for it. */
+#define LARGE_SPANS HAK_HUGE_PAGE_SPANS
+
+static size_t record_spans; /* relaxed; most that was held or dirty, as far as it was looked at */
+
+static void make_way(size_t spans) {
+  if (spans < LARGE_SPANS) return;
+  const hak_pool *pool = &hak_span_pool;
+  size_t record = hak_load_relaxed(&record_spans);
+  size_t held = hak_load_relaxed(&pool->live_spans) + hak_load_relaxed(&pool->dirty_spans);
+  if (held <= record) return;
+  size_t given = hak_release_some(hak_min_size(held - record, spans));
+  if (held - given > record) hak_store_relaxed(&record_spans, held - given);
+}
+
 void *hak_run_alloc(size_t size, size_t align, bool *zeroed) {
   hak_span *s = hak_pool_take(hak_run_spans(size), hak_run_spans(align),
                               (hak_pool_tags){RUN_TAG, BODY_TAG}, true, zeroed);
   if (s == NULL) return NULL;
+  make_way(s->span_count);
   if (!*zeroed && hak_budget_near_now()) hak_run_drop_tail((void *)s->start, size);
   note_request(s, size);
   return (void *)s->start;

@@ -314,6 +314,13 @@ bool hak_release_has_work(void) {
   return work;
 }
 
+size_t hak_release_some(size_t spans) {
+  size_t dirty = dirty_now(), least = idle_limit(live_now());
+  if (current == &speed_policy || dirty <= least) return 0;
+  size_t keep = hak_max_size(dirty > spans ? dirty - spans : 0, least);
+  return give_back(keep, 0, true);
+}
+
 size_t hak_release_all(size_t keep_bytes) {
   if (current->lazily) hak_pool_stale_to_dirty(); /* what the kernel has not taken yet is still resident */
   return give_back(keep_bytes / HAK_SPAN_SIZE, 0, false) << HAK_SPAN_SHIFT;

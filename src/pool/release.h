@@ -40,6 +40,10 @@ bool hak_release_nearly_empty(void);
 /* Called every so many slow paths: when an epoch has passed, gives back what has been idle for two. */
 void hak_release_tick(uint64_t now_ms);
 
+/* Gives so many dirty spans back, but for what the profile keeps when idle, and nothing in profile speed. Returns how many.
+ * Caller holds no lock. */
+size_t hak_release_some(size_t spans);
+
 /* Gives back all dirty free memory beyond keep_bytes; returns the bytes given back. Caller holds no lock. */
 size_t hak_release_all(size_t keep_bytes);
 

@@ -127,6 +127,7 @@ static void note_taken(size_t spans, bool zeroed) {
   hak_pool *pool = &hak_span_pool;
   pool->peak_spans = hak_max_size(pool->peak_spans, pool->live_spans);
   if (zeroed) {
+    hak_add_relaxed(&pool->fresh_spans, spans);
     size_t again = hak_min_size(spans, pool->returned_spans);
     pool->returned_spans -= again;
     pool->regret_spans += again;

@@ -41,6 +41,12 @@ HAK_INLINE void settle(hak_slab_set *set, hak_span *s) {
 
 /* A heap's first slabs of a class may never be carved to the end; after these many, it is a class the program uses. */
 #define SPARSE_SLABS 2
+/* Programs touch the ends of large blocks rather than all of them: a huge page there is resident for nothing. */
+#define DENSE_BLOCK_MAX 8192
+
+static bool is_dense(const hak_slab_set *set, unsigned class_code) {
+  return set->slabs >= SPARSE_SLABS && hak_class_table[class_code].size <= DENSE_BLOCK_MAX;
+}
 
 static hak_span *create(unsigned class_code, uint32_t owner, bool dense) {
   const hak_class_info *info = &hak_class_table[class_code];
@@ -127,7 +133,7 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
   unsigned taken = hak_slab_set_take_ready(set, class_code, out, wanted);
   /* A short batch is better than a new slab that the caller did not need. */
   if (taken > 0) return taken;
-  set->carving = create(class_code, owner, set->slabs >= SPARSE_SLABS);
+  set->carving = create(class_code, owner, is_dense(set, class_code));
   if (set->carving == NULL) return 0;
   set->slabs++;
   return take_unused(set, class_code, out, wanted);

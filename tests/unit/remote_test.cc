@@ -325,6 +325,51 @@ TEST_F(Remote, FreeBlocksOfAnotherHeapAreBorrowed) {
   owner.free({kept});
 }
 
+// Slabs with few blocks, 8 MiB of them: looked at every 50 ms, and at once where the program takes new memory meanwhile.
+TEST_F(Remote, HolesAreLookedForWhenTheProgramGrows) {
+  fake_os::set_clock(1000000);  // nobody else looks meanwhile
+  constexpr size_t SIZE = 3072;
+  hak_heap *o = owner.heap();
+  auto blocks = owner.alloc(SIZE, 16 * HAK_MIB / SIZE);
+  std::vector<void *> most, rest;
+  for (size_t i = 0; i < blocks.size(); i++) (i % 40 == 7 ? rest : most).push_back(blocks[i]);
+  owner.free(most);
+  owner.run([o] { hak_heap_flush_all(o); });
+  uint64_t now = o->last_holes_ms + 100000;
+  size_t grown = HAK_MIB / HAK_SPAN_SIZE;
+  hak_heap_give_holes(o, now);
+  EXPECT_EQ(hak_heap_give_holes(o, now + 1), 0u) << "too early";
+  hak_span_pool.fresh_spans += grown - 1;
+  EXPECT_EQ(hak_heap_give_holes(o, now + 1), 0u);
+  hak_span_pool.fresh_spans++;
+  EXPECT_GT(hak_heap_give_holes(o, now + 1), 0u);
+  hak_span_pool.fresh_spans += grown;
+  EXPECT_EQ(o->last_holes_ms, now + 1);
+  owner.free(rest);
+}
+
+TEST_F(Remote, BorrowedBlocksComeBeforeUnusedOnes) {
+  constexpr size_t SIZE = 1536;
+  unsigned c = hak_class_for(SIZE);
+  auto own = sender.alloc(SIZE, 1);  // the rest of its slab is unused
+  sender.run([&] { hak_heap_flush_all(hak_heap_current()); });
+  hak_heap *o = owner.heap(), *s = sender.heap();
+  auto blocks = owner.alloc(SIZE, 100);
+  owner.free(blocks, 0, 50);
+  owner.run([o] { hak_heap_flush_all(o); });
+  ASSERT_NE(s->bins[c].slabs.carving, nullptr);
+  sender.run([s] { hak_heap_flush_all(s); });
+  unsigned carved = s->bins[c].slabs.carving->carved;
+  auto more = sender.alloc(SIZE, 40);
+  size_t borrowed = size_t(std::count_if(more.begin(), more.end(), [o](void *p) { return HAK_TAG_OWNER(hak_region_tag_of(p)) == o->id; }));
+  EXPECT_GE(borrowed, 30u);
+  EXPECT_EQ(s->bins[c].slabs.carving->carved, carved);
+  sender.free(more);
+  sender.free(own);
+  owner.free(blocks, 50);
+  EXPECT_EQ(hak_heap_check(), 0u);
+}
+
 TEST_F(Remote, NobodyWaitsToBorrow) {
   constexpr size_t SIZE = 1536;
   unsigned c = hak_class_for(SIZE);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <vector>
 
 #include "fake_os.h"
 #include "hak.h"
@@ -10,6 +11,8 @@
 using testing::IsEmpty;
 
 namespace {
+
+constexpr size_t CLAIMED_AT_ONCE = 256;  // of release.c
 
 class Run : public testing::Test {
  protected:
@@ -40,6 +43,34 @@ TEST_F(Run, SizesAreWholeSpans) {
     EXPECT_TRUE(zeroed);
     p[0] = p[rounded - 1] = 1;
   }
+}
+
+// What is dirty in pieces too small for a large run would stay beside it.
+TEST_F(Run, ALargeOneBeyondTheRecordTakesThePlaceOfDirtyMemory) {
+  auto dirty = [] { return hak_span_pool.dirty_spans; };
+  for (int i = 0; i < 8; i++) alloc(HAK_RUN_MAX);  // more than any test before
+  std::vector<char *> pieces, between;
+  for (int i = 0; i < 40; i++) {
+    pieces.push_back(alloc(20 * HAK_SPAN_SIZE));
+    between.push_back(alloc(HAK_SPAN_SIZE));
+  }
+  for (char *p : pieces) EXPECT_EQ(hak_run_free(r, p, &due), HAK_VERDICT_OK);
+  ASSERT_EQ(dirty(), 800u);
+  char *small = alloc(HAK_HUGE_PAGE - HAK_SPAN_SIZE);
+  EXPECT_EQ(dirty(), 800u) << "a small one is left alone";
+  char *p = alloc(100 * HAK_SPAN_SIZE);
+  EXPECT_EQ(dirty(), 700u);
+  // Memory that changes hands.
+  for (int i = 0; i < 5; i++) {
+    EXPECT_EQ(hak_run_free(r, p, &due), HAK_VERDICT_OK);
+    p = alloc(100 * HAK_SPAN_SIZE);
+    EXPECT_EQ(dirty(), 700u);
+  }
+  EXPECT_EQ(hak_run_free(r, p, &due), HAK_VERDICT_OK);
+  EXPECT_EQ(hak_run_free(r, small, &due), HAK_VERDICT_OK);
+  EXPECT_NE(alloc(90 * HAK_SPAN_SIZE), nullptr);
+  for (size_t n = 0; n < 10; n++) alloc(400 * HAK_SPAN_SIZE);
+  EXPECT_LE(dirty(), hak_span_pool.live_spans * 8 / 100 + CLAIMED_AT_ONCE) << "all but what the profile keeps";
 }
 
 TEST_F(Run, SizeZeroStillOwnsMemory) {

@@ -70,6 +70,18 @@ TEST_F(Slab, FreeAndReadyBlocksNeedNoNewSlab) {
 }
 
 // Many slabs: their metadata is asked for ahead.
+// A program writes all of its small blocks, and of large ones what it needs.
+TEST_F(Slab, LargeBlocksAreNeverOnHugePages) {
+  hak_span_pool.huge_from_spans = 0;
+  for (size_t size : {size_t(1024), size_t(8192), size_t(10240), HAK_SMALL_MAX}) {
+    unsigned c = hak_class_for(size);
+    set = {};
+    char *last = nullptr;
+    while (set.slabs < 3) last = one(c);
+    EXPECT_EQ(r->chunks[hak_region_index(r, last) / HAK_CHUNK_SPANS].huge, size <= 8192) << size;
+  }
+}
+
 TEST_F(Slab, PutsBatchesThatLieInManySlabs) {
   auto blocks = many(10, 60 * 300);
   ASSERT_GT(set.slabs, 30u);
