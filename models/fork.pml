@@ -6,7 +6,7 @@
  * mirrors src/api/fork.c: hak_heap_fork_lock();
  * mirrors src/api/fork.c: hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
  * mirrors src/api/fork.c: hak_pool_fork_child();
- * mirrors src/heap/heap.c: if (h != own && id != HAK_EMERGENCY_ID && !h->listed) orphan(h);
+ * mirrors src/heap/heap.c: if (h != own && !h->shared && !h->listed) orphan(h);
  * mirrors src/heap/heap.c: for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) hak_lock_take(&hak_heap_by_id(id)->lock);
  * mirrors src/os/lock.c: if (hak_inside_own_fork()) return;
  * mirrors src/os/lock.h: if (HAK_UNLIKELY(hak_load_relaxed(&hak_fork_holder) != 0) && hak_inside_own_fork()) return;

@@ -59,11 +59,7 @@ static void tick_large(size_t size) {
  * few other slow paths. */
 static HAK_COLD void note_request(int class_code, size_t size) {
   const hak_heap *h = hak_tls_front.heap;
-  hak_request_counts *noted = h == NULL || h->requests == NULL || class_code < 0 ? NULL : &h->requests[class_code];
-  if (noted != NULL) {
-    hak_store_relaxed(&noted->count, noted->count + 1);
-    hak_store_relaxed(&noted->bytes, noted->bytes + size);
-  }
+  if (h != NULL && class_code >= 0) hak_heap_note_request(h, (unsigned)class_code, size);
   hak_report_tick(hak_os_now_ms());
 }
 
@@ -81,19 +77,19 @@ void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
   return p;
 }
 
-static void *alloc_class_once(unsigned class_code) {
-  hak_heap *h = hak_heap_current();
+static void *alloc_class_once(unsigned class_code, size_t size) {
+  hak_heap *h = hak_heap_grown();
   if (HAK_LIKELY(h != NULL)) return hak_heap_alloc(h, class_code);
-  return hak_heap_started() ? hak_heap_alloc_unowned(class_code) : NULL;
+  return hak_heap_started() ? hak_heap_alloc_unowned(class_code, size) : NULL;
 }
 
 static void *alloc_class(unsigned class_code, size_t size) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) note_request((int)class_code, size);
-  void *p = alloc_class_once(class_code);
+  void *p = alloc_class_once(class_code, size);
   if (HAK_LIKELY(p != NULL)) return p;
   reclaim();
-  return finally(alloc_class_once(class_code));
+  return finally(alloc_class_once(class_code, size));
 }
 
 static void *or_enomem(void *p) {

@@ -47,7 +47,7 @@ static HAK_NOINLINE void free_any(void *p) {
       hak_misuse_abort(HAK_VERDICT_NO_BLOCK_START, p, hak_run_size(region, p), "at the call");
     hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
   }
-  hak_heap *self = hak_heap_current();
+  hak_heap *self = hak_heap_grown();
   if (HAK_UNLIKELY(self == NULL))
     hak_heap_free_direct(hak_heap_by_id(owner), p, class_code);
   else if (owner == self->id)

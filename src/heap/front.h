@@ -21,7 +21,7 @@
 struct hak_heap;
 
 typedef enum hak_front_phase {
-  HAK_FRONT_FRESH, /* no heap yet: the slow path makes one */
+  HAK_FRONT_FRESH, /* no heap yet: a shared one serves it, or the slow path makes one */
   HAK_FRONT_LIVE,
   HAK_FRONT_ENDED, /* the thread's destructor has run: the emergency heap serves it */
 } hak_front_phase;
@@ -29,7 +29,8 @@ typedef enum hak_front_phase {
 typedef struct hak_front {
   void **top[HAK_FRONT_CLASSES]; /* first: an index alone addresses it */
   uint32_t key;
-  uint32_t phase;
+  uint16_t phase;
+  uint16_t calls; /* slow paths without a heap; counted while the thread is young */
   struct hak_heap *heap;
 } hak_front;
 

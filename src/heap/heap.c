@@ -22,7 +22,7 @@ HAK_TLS hak_front hak_tls_front = {
     .top = {[0 ... HAK_FRONT_CLASSES - 1] = HAK_NULL_TOP},
 };
 
-hak_heap hak_emergency_heap = {.id = HAK_EMERGENCY_ID, .state = HAK_HEAP_PARKED};
+hak_heap hak_emergency_heap = {.id = HAK_EMERGENCY_ID, .shared = true, .state = HAK_HEAP_PARKED};
 hak_lock hak_registry_lock;
 
 /* id -> heap in two levels of 1,024; entries are written once under the registry lock (release), read anywhere. */
@@ -33,10 +33,25 @@ static hak_heap **leaves[HAK_MAX_HEAPS >> LEAF_BITS] = {first_leaf}; /* there be
 static uint32_t id_limit = HAK_EMERGENCY_ID + 1;
 /* registry lock: heaps without owner, the warm ones first, the latest of each kind first */
 static hak_heap *parked;
-static unsigned warm_count; /* read without the lock to see whether there are any */
+static unsigned listed_count, warm_count; /* read without the lock to see whether there are any */
 
 #define WARM_MAX 8
 #define WARM_IDLE_MS 1000
+
+/* A thread is young for so many slow paths: it has no heap, which with the slabs that go with it would be 20 KB at least,
+ * and threads of a large pool may never need one. Allocating and freeing through a shared heap costs some 100 ns each. */
+#define YOUNG_CALLS 256
+#define YOUNG_TICK_MASK 63
+/* Where threads end young, the next ones would be better off with a heap that one leaves to the other. So each that ends so
+ * has one made: by a thread that begins and finds none parked. No more than so many at a time. */
+#define HEIRS_MAX WARM_MAX
+static uint32_t heirs;
+static char young_mark; /* its address, as the value of the key, stands for a thread that is young */
+
+/* The emergency heap, and others for when it is busy. Each is written once, under the registry lock, before the count. */
+#define SHARED_MAX 8
+static hak_heap *shared_heaps[SHARED_MAX] = {&hak_emergency_heap};
+static unsigned shared_count = 1;
 
 /* Thread ends are seen by a pthread key; its destructor asks to be called again until this round, so that other
  * keys' destructors, which may allocate and free, come first. */
@@ -57,8 +72,19 @@ hak_heap *hak_heap_by_id(uint32_t id) {
 
 uint32_t hak_heap_id_limit(void) { return hak_load_acquire(&id_limit); }
 
+/* There is nothing to give back. */
+static void end_young(void) {
+  if (hak_tls_front.heap != NULL) return;
+  hak_tls_front.phase = HAK_FRONT_ENDED;
+  if (hak_load_relaxed(&heirs) < HEIRS_MAX) hak_add_relaxed(&heirs, 1);
+}
+
 static void on_thread_end(void *memory) {
   hak_heap *h = memory;
+  if (memory == &young_mark) {
+    end_young();
+    return;
+  }
   if (hak_tls_front.heap != h) return;
   if (++h->ending_rounds < PARK_IN_ROUND && pthread_setspecific(end_key, h) == 0) return;
   hak_heap_park_current();
@@ -89,6 +115,11 @@ static size_t huge_pages_from(void) {
   return hak_config.thp == HAK_THP_ON ? 0 : THP_AUTO_SMALL_BYTES / HAK_SPAN_SIZE;
 }
 
+/* Zeroed, for every class. */
+static void *make_counts(size_t bytes_a_class) {
+  return hak_cell_take_block((unsigned)((HAK_FRONT_CLASSES * bytes_a_class + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE));
+}
+
 static bool start_locked(void) {
   hak_config_load_environment();
   hak_size_class_init((unsigned)hak_config.tiny_max_class);
@@ -97,6 +128,7 @@ static bool start_locked(void) {
   hak_release_start();
   hak_store_relaxed(&hak_requests_noted, hak_config.stats != HAK_STATS_OFF || hak_config.stats_page != 0);
   hak_heap_init_bins(&hak_emergency_heap);
+  if (hak_load_relaxed(&hak_requests_noted)) hak_emergency_heap.requests = make_counts(sizeof(hak_request_counts));
   end_key_made = pthread_key_create(&end_key, on_thread_end) == 0;
   return true;
 }
@@ -114,6 +146,7 @@ static void list_heap(hak_heap **link, hak_heap *h, uint32_t state) {
   h->next_parked = *link;
   *link = h;
   h->listed = true;
+  hak_store_relaxed(&listed_count, listed_count + 1);
   if (state == HAK_HEAP_WARM) hak_store_relaxed(&warm_count, warm_count + 1);
   /* Sequentially consistent, before the look at the inbox that follows; see send() in remote.c. */
   hak_store_seq(&h->state, state);
@@ -123,6 +156,7 @@ static hak_heap *unlist_heap(hak_heap **link) {
   hak_heap *h = *link;
   *link = h->next_parked;
   h->listed = false;
+  hak_store_relaxed(&listed_count, listed_count - 1);
   if (hak_load_relaxed(&h->state) == HAK_HEAP_WARM) hak_store_relaxed(&warm_count, warm_count - 1);
   return h;
 }
@@ -171,7 +205,7 @@ void hak_heap_trim_warm(bool idle_only, uint64_t now_ms) {
       h = unlist_heap(oldest_warm());
     hak_lock_drop(&hak_registry_lock);
     if (h != NULL) make_cold(h);
-  } while (h != NULL && !idle_only);
+  } while (h != NULL);
 }
 
 /* Heaps looked at each time. */
@@ -209,12 +243,7 @@ void hak_heap_help(uint64_t now_ms) {
   hak_huge_release_idle(over ? UINT64_MAX : now_ms);
 }
 
-/* Zeroed, for every class. */
-static void *make_counts(size_t bytes_a_class) {
-  return hak_cell_take_block((unsigned)((HAK_FRONT_CLASSES * bytes_a_class + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE));
-}
-
-static hak_heap *make_locked(void) {
+static hak_heap *make_locked(bool shared) {
   if (id_limit == HAK_MAX_HEAPS) return NULL;
   hak_heap **leaf = leaves[id_limit >> LEAF_BITS];
   if (leaf == NULL) {
@@ -225,7 +254,8 @@ static hak_heap *make_locked(void) {
   hak_heap *h = hak_cell_take_block((sizeof *h + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
   if (h == NULL) return NULL;
   h->id = id_limit;
-  h->state = HAK_HEAP_ACTIVE;
+  h->shared = shared;
+  h->state = shared ? HAK_HEAP_PARKED : HAK_HEAP_ACTIVE;
   hak_heap_init_bins(h);
   if (hak_config.front_metrics) h->counts = make_counts(sizeof *h->counts);
   if (hak_load_relaxed(&hak_requests_noted)) h->requests = make_counts(sizeof *h->requests);
@@ -236,8 +266,33 @@ static hak_heap *make_locked(void) {
 
 static hak_heap *make(void) {
   hak_lock_take(&hak_registry_lock);
-  hak_heap *h = make_locked();
+  hak_heap *h = make_locked(false);
   hak_lock_drop(&hak_registry_lock);
+  return h;
+}
+
+/* One more shared heap, if there are still `count`. Its slow lock is taken, or NULL. */
+static hak_heap *add_shared(unsigned count) {
+  hak_heap *h = NULL;
+  hak_lock_take(&hak_registry_lock);
+  if (shared_count == count && (h = make_locked(true)) != NULL) {
+    hak_lock_take(&h->lock);
+    shared_heaps[count] = h;
+    hak_store_release(&shared_count, count + 1);
+  }
+  hak_lock_drop(&hak_registry_lock);
+  return h;
+}
+
+hak_heap *hak_heap_lock_shared(void) {
+  unsigned count = hak_load_acquire(&shared_count); /* pairs with add_shared */
+  for (unsigned i = 0; i < count; i++) {
+    if (hak_lock_try(&shared_heaps[i]->lock)) return shared_heaps[i];
+  }
+  hak_heap *h = count < SHARED_MAX ? add_shared(count) : NULL;
+  if (h != NULL) return h;
+  h = shared_heaps[((uintptr_t)&hak_tls_front >> 12) % count]; /* different stacks */
+  hak_lock_take(&h->lock);
   return h;
 }
 
@@ -274,6 +329,43 @@ hak_heap *hak_heap_make_current(void) {
   /* Published first: glibc may allocate inside, and then finds the heap in place. */
   if (!end_key_made || pthread_setspecific(end_key, h) != 0) watch_end_without_key(h);
   return h;
+}
+
+static bool is_heir(void) {
+  uint32_t left = hak_load_relaxed(&heirs);
+  while (left > 0) {
+    if (hak_cas_acquire(&heirs, &left, left - 1)) return true;
+  }
+  return false;
+}
+
+/* At a thread's first call. The process's first heap is made at once: most programs have one thread. */
+static bool begins_young(void) {
+  bool counted = hak_config.front_metrics || hak_config.hot_ring_enable == 0 || hak_config.guard_sample != 0;
+  if (HAK_HARDENED || counted || hak_heap_id_limit() == HAK_EMERGENCY_ID + 1) return false;
+  if (hak_load_relaxed(&listed_count) != 0 || is_heir()) return false;
+  return end_key_made && pthread_setspecific(end_key, &young_mark) == 0;
+}
+
+static bool is_young(hak_front *front) {
+  if (front->calls == YOUNG_CALLS) return false;
+  /* Counted first: glibc may allocate inside, and then finds a thread that has begun. */
+  if (++front->calls == 1 && !begins_young()) {
+    front->calls = YOUNG_CALLS;
+    return false;
+  }
+  if ((front->calls & YOUNG_TICK_MASK) == 0) {
+    uint64_t now = hak_os_now_ms();
+    hak_release_tick(now);
+    hak_heap_at_tick(now);
+  }
+  return true;
+}
+
+hak_heap *hak_heap_grow_up(void) {
+  hak_front *front = &hak_tls_front;
+  if (front->phase == HAK_FRONT_ENDED || !hak_heap_start()) return NULL;
+  return is_young(front) ? NULL : hak_heap_make_current();
 }
 
 void hak_heap_park_current(void) {
@@ -330,6 +422,6 @@ void hak_heap_fork_child(void) {
   for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) {
     hak_heap *h = hak_heap_by_id(id);
     /* What is on the list is whole: the registry lock was held. */
-    if (h != own && id != HAK_EMERGENCY_ID && !h->listed) orphan(h);
+    if (h != own && !h->shared && !h->listed) orphan(h);
   }
 }

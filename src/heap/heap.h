@@ -62,6 +62,7 @@ typedef struct hak_kept_run {
 typedef struct hak_heap {
   /* constant once published */
   uint32_t id;
+  bool shared; /* nobody's own: PARKED for good, and not on the list */
   hak_front_counts *counts; /* NULL: front metrics are off */
   hak_request_counts *requests; /* NULL: requests are not noted */
   /* owner only (while parked: holder of the registry lock) */
@@ -142,17 +143,28 @@ HAK_INLINE hak_heap *hak_heap_current(void) {
   return HAK_LIKELY(h != 0) ? h : hak_heap_make_current();
 }
 
+/* The same, but NULL too while the thread is young: then a shared heap serves it. Counts the call. */
+hak_heap *hak_heap_grow_up(void);
+HAK_INLINE hak_heap *hak_heap_grown(void) {
+  hak_heap *h = hak_tls_front.heap;
+  return HAK_LIKELY(h != 0) ? h : hak_heap_grow_up();
+}
+
 hak_heap *hak_heap_by_id(uint32_t id);
 uint32_t hak_heap_id_limit(void); /* ids are 1 … limit - 1 */
 
-/* Blocks of one class for a thread with a heap (front first), for one without (slabs directly), and by class code. */
+/* A block of the class for a thread with a heap, front first … */
 void *hak_heap_alloc(hak_heap *heap, unsigned class_code);
-void *hak_heap_alloc_unowned(unsigned class_code);
+/* … and for one that has none, or has it no more: of whole cache lines, from a shared heap's slabs. */
+void *hak_heap_alloc_unowned(unsigned class_code, size_t size);
 
 /* Frees a block whose tag names `heap`, the caller's own: immediate double-free check, push, flush. */
 void hak_heap_free_own(hak_heap *heap, void *p, unsigned class_code);
-/* Frees a block straight into its slab under the owner's slow lock. Needs no memory and no heap. */
+/* Frees a block straight into its slab under the owner's slow lock. Needs no memory and no heap. One without owner keeps
+ * no empty slab. */
 void hak_heap_free_direct(hak_heap *owner, void *p, unsigned class_code);
+/* The same where that lock is not taken; false, and nothing done, where it is. */
+bool hak_heap_try_free_direct(hak_heap *owner, void *p, unsigned class_code);
 
 /* A number nobody can predict who has not seen many of them. */
 uint64_t hak_heap_seed(hak_heap *heap);
@@ -222,7 +234,7 @@ HAK_INLINE void hak_heap_settle_budget(bool release_due) {
 void hak_heap_help(uint64_t now_ms);
 /* Takes in what waits for other threads' heaps, a bounded number of them. Caller holds no lock. */
 void hak_heap_drain_others(void);
-/* Trims the warm heaps; `idle_only`: one, if it has been warm for a second. Caller holds no lock. */
+/* Trims the warm heaps; `idle_only`: those that have been warm for a second. Caller holds no lock. */
 void hak_heap_trim_warm(bool idle_only, uint64_t now_ms);
 
 /* --- between the files of this box --- */
@@ -255,6 +267,15 @@ void hak_heap_give_cell(hak_heap *heap, void *cell);
  * hak_os_ticks() of now. */
 void hak_heap_tick(hak_heap *heap, unsigned class_code, uint64_t ticks);
 void hak_heap_init_bins(hak_heap *heap);
+/* A shared heap with its slow lock taken, one that nobody else is in if there is any. */
+hak_heap *hak_heap_lock_shared(void);
+/* While requests are noted, of a block the heap has handed out. The owner, or for shared heaps the holder of the lock. */
+HAK_INLINE void hak_heap_note_request(const hak_heap *heap, unsigned class_code, size_t size) {
+  if (heap->requests == 0) return;
+  hak_request_counts *noted = &heap->requests[class_code];
+  hak_store_relaxed(&noted->count, noted->count + 1);
+  hak_store_relaxed(&noted->bytes, noted->bytes + size);
+}
 /* Flushes what is too much for a heap without owner to keep, and sends its open packets. */
 void hak_heap_slim(hak_heap *heap);
 

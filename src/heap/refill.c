@@ -389,7 +389,20 @@ static void *take_one(hak_heap *h, unsigned c) {
   return p;
 }
 
-void *hak_heap_alloc_unowned(unsigned c) { return take_one(&hak_emergency_heap, c); }
+void *hak_heap_alloc_unowned(unsigned c, size_t size) {
+  /* Blocks of different threads lie side by side. */
+  if ((hak_class_whole_lines >> c & 1) == 0) c = hak_class_for(hak_align_up(hak_class_size(c), HAK_CACHE_LINE));
+  void *p = NULL;
+  hak_outcome outcome = {0};
+  hak_packet *emptied = NULL;
+  hak_heap *h = hak_heap_lock_shared();
+  if (hak_remote_pending(h)) hak_remote_drain_locked(h, false, &outcome, &emptied);
+  if (hak_slab_set_take(&h->bins[c].slabs, c, h->id, &p, 1) > 0) hak_heap_note_request(h, c, size);
+  hak_lock_drop(&h->lock);
+  if (emptied != NULL) hak_remote_send_home(hak_tls_front.heap, emptied);
+  hak_outcome_settle(&outcome, "in a batch freed by another thread");
+  return p;
+}
 
 /* Takes one block of a class that has no magazine yet; NULL: it is time it had one. */
 static void *take_young(hak_heap *h, unsigned c) {
@@ -425,19 +438,33 @@ void *hak_heap_alloc(hak_heap *h, unsigned c) {
   return take_one(h, c);
 }
 
-void hak_heap_free_direct(hak_heap *owner, void *p, unsigned c) {
+/* The owner's lock is held on entry, not on return. */
+static void put_and_drop(hak_heap *owner, void *p, unsigned c) {
   hak_outcome outcome = {0};
-  hak_lock_take(&owner->lock);
   /* The tag again, now under the lock: a second free of a block whose slab has gone must not touch the next user. */
   hak_region *r = hak_region_find(p);
   if (HAK_LIKELY(hak_region_tag(r, p) == HAK_TAG(owner->id, c))) {
     hak_heap_put_locked(owner, p, c, &outcome);
+    if (hak_load_relaxed(&owner->state) == HAK_HEAP_PARKED) /* it has no use for an empty slab */
+      hak_heap_trim_slabs_locked(owner, (uint64_t)1 << c, &outcome);
   } else {
     outcome.verdict = HAK_VERDICT_FREE_MEMORY;
     outcome.bad = p;
   }
   hak_lock_drop(&owner->lock);
+  hak_remote_look_again(owner); /* a sender may have found the lock taken */
   hak_outcome_settle(&outcome, "at the call");
+}
+
+void hak_heap_free_direct(hak_heap *owner, void *p, unsigned c) {
+  hak_lock_take(&owner->lock);
+  put_and_drop(owner, p, c);
+}
+
+bool hak_heap_try_free_direct(hak_heap *owner, void *p, unsigned c) {
+  if (!hak_lock_try(&owner->lock)) return false;
+  put_and_drop(owner, p, c);
+  return true;
 }
 
 void hak_heap_free_own(hak_heap *h, void *p, unsigned c) {
@@ -578,13 +605,17 @@ static HAK_NOINLINE void subside(hak_heap *h, unsigned busy_class) {
   flush_runs(h);
   bool frees_the_rest = hak_release_nearly_empty();
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
-    if (c == busy_class) continue;
+    if (c == busy_class) {
+      hak_remote_flush_returned(h, c);
+      continue;
+    }
     empty_bin(h, c);
     shrink_capacity(h, c);
     /* What is still freed would fill the caches once more. */
     if (frees_the_rest && !is_pinned(c)) h->bins[c].young = YOUNG_TAKES;
   }
   hak_remote_send_open(h);
+  if (hak_remote_pending(h)) hak_remote_drain(h);
   hak_heap_drain_others();
 }
 

@@ -56,6 +56,10 @@ static void drain_backlog(hak_heap *owner, unsigned waiting) {
   }
 }
 
+void hak_remote_look_again(hak_heap *heap) {
+  drain_backlog(heap, (unsigned)(hak_or_seq(&heap->inbox, 0) & INBOX_WEIGHT_MASK));
+}
+
 static void send(hak_packet *packet) {
   hak_heap *owner = hak_heap_by_id(packet->owner);
   HAK_SCHEDULE_POINT("send: before push");
@@ -102,17 +106,27 @@ void hak_remote_finish_hot(hak_heap *self) {
   hak_heap_tick(self, HAK_FRONT_CLASSES, hak_os_ticks());
 }
 
+/* Without a packet, which would pin a slab with each block in it for as long as it stays open: shared heaps' blocks, of
+ * which a thread has few, and all while the program may be about to rest. */
+static bool free_at_once(hak_heap *owner, void *p, unsigned class_code) {
+  if (owner->shared) {
+    hak_heap_free_direct(owner, p, class_code);
+    return true;
+  }
+  return hak_load_relaxed(&hak_release_subsided) && hak_heap_try_free_direct(owner, p, class_code);
+}
+
 /* True when a packet was sent. */
 HAK_INLINE bool queue(hak_heap *self, uint32_t owner, void *p, unsigned class_code) {
   cool(self);
   hak_packet **slot = open_slot(self, owner);
   hak_packet *packet = *slot;
-  if (packet != NULL && packet->owner != owner) {
-    *slot = NULL;
-    send(packet);
-    packet = NULL;
-  }
-  if (packet == NULL) {
+  if (packet == NULL || packet->owner != owner) {
+    if (free_at_once(hak_heap_by_id(owner), p, class_code)) return false;
+    if (packet != NULL) {
+      *slot = NULL;
+      send(packet);
+    }
     packet = (hak_packet *)hak_heap_take_cell(self);
     if (packet == NULL) {
       hak_heap_free_direct(hak_heap_by_id(owner), p, class_code);

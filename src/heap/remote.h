@@ -73,6 +73,9 @@ void hak_remote_drain_locked(hak_heap *heap, bool to_front, hak_outcome *outcome
 /* The packets that wait in heap's inbox, linked by next; NULL: none. Caller holds heap->lock: they stay there. */
 const hak_packet *hak_remote_first_waiting(const hak_heap *heap);
 
+/* For whoever has held another heap's slow lock and dropped it: drains a backlog whose sender has found the lock taken. */
+void hak_remote_look_again(hak_heap *heap);
+
 /* Drains any heap's inbox into its slabs, taking its slow lock. */
 void hak_remote_drain(hak_heap *heap);
 

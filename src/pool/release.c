@@ -13,6 +13,7 @@
 typedef struct policy {
   size_t burst_spans;
   unsigned burst_percent; /* of live memory */
+  size_t subsided_spans;  /* in place of burst_spans while the program has freed most of what it had: it may be about to rest */
   size_t idle_spans;
   unsigned idle_percent;
   uint32_t idle_epochs;
@@ -23,6 +24,7 @@ typedef struct policy {
 static const policy balanced_policy = {
     .burst_spans = 12 * SPANS_PER_MIB,
     .burst_percent = 12,
+    .subsided_spans = 4 * SPANS_PER_MIB,
     .idle_spans = 2 * SPANS_PER_MIB,
     .idle_percent = 8,
     .idle_epochs = 2,
@@ -31,6 +33,7 @@ static const policy balanced_policy = {
 static const policy speed_policy = {
     .burst_spans = 256 * SPANS_PER_MIB,
     .burst_percent = 100,
+    .subsided_spans = 256 * SPANS_PER_MIB,
     .idle_spans = 64 * SPANS_PER_MIB,
     .idle_percent = 50,
     .idle_epochs = 40,
@@ -63,6 +66,8 @@ static bool refused;
 
 /* Relaxed. After giving back did not suffice: what has to be dirty for the next attempt. */
 static size_t patience_spans;
+/* Relaxed. Below so much live memory the program has freed most of what it had; 0: not looked for. */
+static size_t low_spans;
 
 uint32_t hak_release_sleeper;
 struct hak_release_stats hak_release_stats;
@@ -78,7 +83,8 @@ static size_t lean_target(void) { return (size_t)hak_load_relaxed(&hak_config.me
 
 static size_t burst_limit(size_t live_spans) {
   if (current == &lean_policy) return lean_target();
-  return hak_max_size(current->burst_spans, live_spans * current->burst_percent / 100);
+  size_t least = hak_load_relaxed(&hak_release_subsided) ? current->subsided_spans : current->burst_spans;
+  return hak_max_size(least, live_spans * current->burst_percent / 100);
 }
 
 /* What idle memory is given back down to. */
@@ -89,7 +95,7 @@ static size_t idle_limit(size_t live_spans) {
 bool hak_release_over_limit(size_t dirty_spans, size_t live_spans) {
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_release_sleeper) != 0) && dirty_spans > idle_limit(live_spans)) return true;
   return dirty_spans > hak_max_size(burst_limit(live_spans), hak_load_relaxed(&patience_spans)) ||
-         hak_budget_over(dirty_spans, live_spans);
+         live_spans < hak_load_relaxed(&low_spans) || hak_budget_over(dirty_spans, live_spans);
 }
 
 /* Held, less what has been given back inside slabs. */
@@ -158,18 +164,31 @@ static size_t give_back(size_t keep_spans, uint32_t idle_epochs, bool may_wait) 
   return given;
 }
 
+/* Nobody has come by for a whole window: what the one before it showed is past. Caller holds the pool lock. */
+static bool is_past(uint64_t now_ms) { return now_ms >= window_end_ms + WINDOW_MS; }
+
+static void forget_regret(uint64_t now_ms) {
+  if (HAK_LIKELY(!hak_load_relaxed(&regretting))) return;
+  hak_lock_take(&hak_span_pool.lock);
+  if (is_past(now_ms)) hak_store_relaxed(&regretting, false);
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
 /* How much may stay dirty now, beside `live`. */
 static size_t limit_now(uint64_t now_ms) {
   hak_pool *pool = &hak_span_pool;
   hak_lock_take(&pool->lock);
   size_t live = live_now();
-  if (pool->regret_spans >= REGRET_SPANS) hak_store_relaxed(&regretting, true);
+  bool regrets = pool->regret_spans >= REGRET_SPANS;
   if (now_ms >= window_end_ms) {
-    hak_store_relaxed(&regretting, pool->regret_spans >= REGRET_SPANS);
-    previous_peak_spans = pool->peak_spans;
+    bool past = is_past(now_ms);
+    hak_store_relaxed(&regretting, regrets && !past);
+    previous_peak_spans = past ? live : pool->peak_spans;
     pool->peak_spans = live;
     pool->returned_spans = pool->regret_spans = 0;
     window_end_ms = now_ms + WINDOW_MS;
+  } else if (regrets) {
+    hak_store_relaxed(&regretting, true);
   }
   size_t limit = burst_limit(live);
   size_t peak = hak_max_size(pool->peak_spans, previous_peak_spans);
@@ -231,24 +250,43 @@ static size_t high_spans;
 
 bool hak_release_nearly_empty(void) { return live_now() <= NEARLY_EMPTY_SPANS; }
 
+/* After so many epochs in which somebody came by, the program is at work, if with less than it once had. */
+#define SUBSIDED_EPOCHS 40
+
+static uint32_t subsided_epoch; /* relaxed: of the last subsidence */
+
+static size_t low_of(size_t high) {
+  bool swings = current->regrets && hak_load_relaxed(&regretting);
+  return swings || high < SUBSIDED_SPANS ? 0 : hak_min_size(high / 2, high - SUBSIDED_SPANS + 1);
+}
+
 static void watch_live(void) {
   size_t live = live_now(), high = hak_load_relaxed(&high_spans);
-  bool swings = current->regrets && hak_load_relaxed(&regretting);
-  bool subsided = !swings && live < high / 2 && high - live >= SUBSIDED_SPANS;
-  if (!subsided && live <= high) return;
-  if (subsided) hak_add_relaxed(&hak_release_subsidences, 1);
-  hak_store_relaxed(&high_spans, live);
-  hak_store_relaxed(&hak_release_subsided, subsided);
+  bool subsided = live < low_of(high);
+  if (subsided) {
+    hak_store_relaxed(&subsided_epoch, hak_load_relaxed(&epoch));
+    hak_add_relaxed(&hak_release_subsidences, 1);
+  }
+  if (subsided || live > high) {
+    high = live;
+    hak_store_relaxed(&high_spans, live);
+    hak_store_relaxed(&hak_release_subsided, subsided);
+  }
+  hak_store_relaxed(&low_spans, low_of(high));
 }
 
 /* Pieces of huge pages go too beyond so many limits, when more is free than live: before that, much of it becomes whole
  * in a moment, and a piece costs the kernel more than it is worth. */
 #define PIECES_FROM_LIMITS 2
+/* Of so little the pieces are few. */
+#define FEW_SPANS (32 * SPANS_PER_MIB)
 
 static bool pieces_due(size_t limit) {
   size_t dirty = dirty_now();
   if (current == &lean_policy) return dirty > limit;
-  return dirty > PIECES_FROM_LIMITS * limit && dirty > live_now();
+  bool few = live_now() <= FEW_SPANS;
+  if (few && hak_load_relaxed(&hak_release_subsided)) return dirty > limit;
+  return dirty > PIECES_FROM_LIMITS * limit && (few || dirty > live_now());
 }
 
 /* Whole huge pages first. Where slabs empty in no order there are few at first, and in a moment there are many; what stays
@@ -287,8 +325,10 @@ void hak_release_tick(uint64_t now_ms) {
   if (now_ms < end) return;
   if (!__atomic_compare_exchange_n(&epoch_end_ms, &end, now_ms + EPOCH_MS, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
     return;
-  uint32_t begun = hak_add_relaxed(&epoch, 1);
+  /* What nobody has come by for is as old as the clock says. */
+  uint32_t begun = hak_add_relaxed(&epoch, end == 0 ? 1 : 1 + (uint32_t)((now_ms - end) / EPOCH_MS));
   hak_pool_set_epoch(begun);
+  forget_regret(now_ms);
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) give_back_for_target();
   size_t live = live_now();
@@ -305,6 +345,7 @@ void hak_release_tick(uint64_t now_ms) {
   if (dirty_now() > keep) note_rested(give_back(keep, near ? 1 : (uint32_t)hak_max_size(current->idle_epochs, rest), true));
   settle_chunks(begun);
   watch_live();
+  if (begun - hak_load_relaxed(&subsided_epoch) >= SUBSIDED_EPOCHS) hak_store_relaxed(&hak_release_subsided, false);
 }
 
 bool hak_release_has_work(void) {

@@ -202,7 +202,8 @@ hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p,
   hak_span *s = hak_region_span(hak_region_find(p), p);
   if (HAK_UNLIKELY(s->tag != tag)) return HAK_VERDICT_FREE_MEMORY;
   size_t index = block_index(s, p);
-  if (HAK_UNLIKELY(index >= s->carved)) return HAK_VERDICT_NO_BLOCK_START;
+  if (HAK_UNLIKELY(index >= s->carved)) /* of a slab that has started over, a block that was freed before */
+    return s->carved == 0 && index < s->blocks ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_NO_BLOCK_START;
   uint64_t mask = (uint64_t)1 << (index % 64), word = s->bits[index / 64];
   if (HAK_UNLIKELY((word & mask) != 0)) return HAK_VERDICT_DOUBLE_FREE;
   s->bits[index / 64] = word | mask;

@@ -84,7 +84,9 @@ TEST(Threads, ManyShortOnesLeaveMemoryFlat) {
 
 /* Threads in sequence need one heap between them, and what one cached serves the next. */
 TEST(Threads, TheNextAdoptsWhatTheLastParked) {
-  std::thread([] { std::free(std::malloc(100)); }).join();
+  std::thread([] {
+    for (int k = 0; k < 1000; k++) std::free(std::malloc(100));  // enough for a heap of its own
+  }).join();
   unsigned heaps = here::heaps();
   for (int i = 0; i < 500; i++) {
     std::thread([] {

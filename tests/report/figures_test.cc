@@ -128,6 +128,7 @@ TEST(Figures, PacketsOnTheWay) {
   uint64_t live = Snapshot().live(208), mixed_live = Snapshot().live(272);
   std::atomic<int> step{0};
   std::thread other([&] {
+    hak_heap_current();  // while it has none it sends no packets
     for (int i = 0; i < 30; i++) hakmem_free(blocks[size_t(i)]);
     step = 1;
     while (step != 2) std::this_thread::yield();

@@ -74,6 +74,7 @@ struct Blocks {
   void allocate(int value, size_t count = 6, size_t size = 48) {
     mark = value;
     size_ = size;
+    hak_heap_current();  // a young thread has none, and sends nothing
     for (size_t i = 0; i < count; i++) {
       all.push_back(static_cast<unsigned char *>(hakmem_malloc(size)));
       std::memset(all.back(), value, size);
@@ -104,7 +105,12 @@ Actor owner(const char *name, const std::shared_ptr<Blocks> &blocks, int mark, s
 
 /* Has `blocks` of another thread in an open packet and sends it. */
 Actor sender(const char *name, const std::shared_ptr<Blocks> &blocks, size_t part = 0, size_t parts = 1) {
-  return {name, [=] { blocks->free_part(part, parts); }, [] { trim_own(); }};
+  return {name,
+          [=] {
+            hak_heap_current();
+            blocks->free_part(part, parts);
+          },
+          [] { trim_own(); }};
 }
 
 void park() { hak_heap_park_current(); }

@@ -47,6 +47,58 @@ void free_all(const std::vector<void *> &blocks) {
 // Settings that a heap reads when it is made: changed before, seen by a thread with a heap of its own.
 void in_new_thread(const std::function<void()> &body) { std::thread(body).join(); }
 
+// A thread's first calls are served by a heap that is nobody's, with blocks that share no line.
+TEST_F(Front, YoungThreadsHaveNoHeap) {
+  self();  // the process's first heap is made at once
+  in_new_thread([] {
+    std::vector<void *> blocks;
+    for (size_t size : {1, 24, 100, 700, 5000}) {
+      for (void *p : alloc_many(size, 10)) blocks.push_back(p);
+    }
+    EXPECT_EQ(hak_tls_front.heap, nullptr);
+    for (void *p : blocks) {
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % HAK_CACHE_LINE, 0u);
+      EXPECT_EQ(hakmem_malloc_usable_size(p) % HAK_CACHE_LINE, 0u);
+      EXPECT_TRUE(hak_heap_by_id(HAK_TAG_OWNER(hak_region_tag_of(p)))->shared);
+    }
+    free_all(blocks);
+    EXPECT_EQ(hak_tls_front.heap, nullptr);
+    for (const hak_bin &bin : hak_emergency_heap.bins) EXPECT_EQ(bin.slabs.slabs, 0u) << "not even an empty one";
+    free_all(alloc_many(24, 200));
+    EXPECT_NE(hak_tls_front.heap, nullptr) << "grown up";
+  });
+}
+
+// Where threads end young, the next one has a heap at once, for those after it.
+TEST_F(Front, ThreadsThatEndYoungHaveHeirs) {
+  self();
+  hak_heap *heap = nullptr;
+  auto live = [&heap] {
+    hakmem_free(hakmem_malloc(24));
+    heap = hak_tls_front.heap;
+  };
+  in_new_thread(live);
+  EXPECT_EQ(heap, nullptr);
+  in_new_thread(live);
+  hak_heap *made = heap;
+  ASSERT_NE(made, nullptr);
+  in_new_thread(live);
+  EXPECT_EQ(heap, made) << "adopted";
+}
+
+// A young thread's blocks are not kept back by whoever frees them.
+TEST_F(Front, SharedHeapsGetTheirBlocksAtOnce) {
+  self();
+  std::vector<void *> blocks;
+  in_new_thread([&blocks] { blocks = alloc_many(24, 20); });
+  free_all(blocks);
+  for (const hak_bin &bin : hak_emergency_heap.bins) {
+    if (&bin != &hak_emergency_heap.bins[hak_class_for(64)]) EXPECT_EQ(bin.slabs.slabs, 0u);
+  }
+  hak_heap_flush_all(self());  // which kept some for itself
+  for (const hak_bin &bin : hak_emergency_heap.bins) EXPECT_EQ(bin.slabs.slabs, 0u);
+}
+
 // A thread that allocates a little keeps no magazine, no block and no slab.
 TEST_F(Front, YoungClassesKeepNothing) {
   in_new_thread([] {

@@ -207,6 +207,43 @@ TEST_F(Release, SubsidenceIsNoticed) {
   EXPECT_EQ(free_until(0), 4u);
 }
 
+// The free that passes half says so, and whoever is told gives back what is left of a burst; after some time of work as much
+// is kept as before.
+TEST_F(Release, SubsidenceLeavesLess) {
+  std::vector<hak_span *> runs;
+  bool zeroed, due = false;
+  for (int i = 0; i < 20; i++) runs.push_back(hak_pool_take(SPANS_PER_MIB, 1, {}, false, &zeroed));
+  hak_release_tick(2000000);
+  uint32_t before = hak_release_subsidences;
+  for (; runs.size() > 10; runs.pop_back()) hak_pool_give(runs.back(), 0, 0, &due);
+  EXPECT_FALSE(due) << "10 MiB may stay, and half is live";
+  hak_pool_give(runs.back(), 0, 0, &due);
+  runs.pop_back();
+  EXPECT_TRUE(due);
+  hak_release_excess();
+  EXPECT_EQ(hak_release_subsidences - before, 1u);
+  EXPECT_TRUE(hak_release_subsided);
+  due = false;
+  hak_pool_give(runs.back(), 0, 0, &due);
+  runs.pop_back();
+  EXPECT_TRUE(due);
+  hak_release_excess();
+  EXPECT_LE(dirty_mib(), 4u);
+  for (unsigned i = 1; i <= 40; i++) hak_release_tick(2000000 + 250 * i);
+  EXPECT_FALSE(hak_release_subsided) << "at work";
+}
+
+// What nobody has come by for is as old as the clock says.
+TEST_F(Release, AFirstTickAfterALongRestFindsItIdle) {
+  fake_os::set_clock(4000000);
+  hak_release_tick(4000000);
+  make_dirty(8);
+  hak_release_tick(4000000 + 250);
+  EXPECT_EQ(dirty_mib(), 8u) << "idle for one epoch";
+  hak_release_tick(4000000 + 250 + 1000);
+  EXPECT_EQ(dirty_mib(), 2u);
+}
+
 // Given back at once and taken again within a second: the next time as much is kept as was held, while that goes on.
 TEST_F(Release, RegretKeepsWhatComesBack) {
   fake_os::set_clock(5000000);
