@@ -61,7 +61,8 @@ void *hakmem_pvalloc(size_t size) HAKMEM_NOEXCEPT;
 
 /* Bytes that may be used at p, at least what was asked for; 0 for NULL and for pointers that are not ours. */
 size_t hakmem_malloc_usable_size(void *p) HAKMEM_NOEXCEPT;
-/* The usable size a request of `size` bytes would get; 0 if it would fail. */
+/* The usable size that requests of `size` bytes get; 0 if they fail. The first blocks of a thread may have more, so that
+ * none shares a cache line with another thread's, and sampled ones have `size` (HAKMEM_GUARD_SAMPLE). */
 size_t hakmem_good_size(size_t size) HAKMEM_NOEXCEPT;
 /* malloc that also stores the usable size in *actual (0 on failure); modelled on C++23 allocate_at_least. */
 void *hakmem_alloc_at_least(size_t size, size_t *actual) HAKMEM_NOEXCEPT;

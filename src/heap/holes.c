@@ -1,5 +1,5 @@
 /* Which slabs' free pages go back, and when. */
-#include "heap/heap.h"
+#include "heap/remote.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "pool/release.h"
@@ -85,6 +85,7 @@ static size_t give_holes_in(hak_heap *h, uint64_t classes, unsigned round, bool 
     unsigned c = hak_ctz64(classes);
     while (give_some_holes(h, c, round, at_once, wanted, &bytes)) continue;
   }
+  if (h != hak_tls_front.heap) hak_remote_look_again(h); /* a sender may have found the lock taken */
   return bytes;
 }
 

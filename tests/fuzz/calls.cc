@@ -177,9 +177,10 @@ void Calls::allocate() {
   void *p = allocating([&] { return hakmem_malloc(size); });
   /* Larger blocks may lie in a mapping of their own instead of a run, or in one that was kept; sampled ones are exact. */
   if (p != nullptr && is_from_slab(p) && !is_tainted(p)) {
-    if (hakmem_malloc_usable_size(p) != hakmem_good_size(size))
-      finding("malloc(%zu): %zu usable bytes, good_size says %zu", size, hakmem_malloc_usable_size(p),
-              hakmem_good_size(size));
+    size_t usable = hakmem_malloc_usable_size(p), good = hakmem_good_size(size);
+    bool young = hak_tls_front.heap == nullptr; /* it gets whole cache lines */
+    if (usable != (young ? hakmem_good_size(hak_align_up(good, HAK_CACHE_LINE)) : good))
+      finding("malloc(%zu): %zu usable bytes, good_size says %zu", size, usable, good);
     if (kZeroed) verify_zero(static_cast<unsigned char *>(p), size);
   }
   receive(p, size, 16, "malloc");
