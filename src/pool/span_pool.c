@@ -344,7 +344,8 @@ bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, b
   bool found = dirty.bit < dirty.end;
   if (found) {
     dirty.bit = hak_max_size(dirty.bit, dirty.end - hak_min_size(dirty.end, max_spans));
-    if (c->huge) dirty = widened(c, dirty);
+    /* What is claimed counts as used: at a limit, requests would be refused because of it. */
+    if (c->huge && !hak_budget_limited()) dirty = widened(c, dirty);
     *count = dirty.end - dirty.bit;
     *first = chunk_index * HAK_CHUNK_SPANS + dirty.bit;
     bool zeroed;
