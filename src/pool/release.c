@@ -47,8 +47,10 @@ static const policy *current = &balanced_policy;
 #define EPOCH_MS 250
 #define CLAIM_SPANS 256 /* 16 MiB a call: bounds how long a claimed run is missing from the pool */
 /* Regret: memory given back at once is taken again within the window. Then so much is kept as the last two windows
- * held at most, for as long as windows go on in which it is used. */
+ * held at most, for as long as windows go on in which it is used; and an eighth more, since what is free is not always
+ * where it is wanted. */
 #define WINDOW_MS 1000
+#define REGRET_SLACK_PART 8
 #define REGRET_SPANS ((size_t)1 * HAK_MIB / HAK_SPAN_SIZE)
 
 static uint64_t epoch_end_ms; /* relaxed; the thread whose compare-and-swap moves it runs the epoch's work */
@@ -181,7 +183,7 @@ static size_t limit_now(uint64_t now_ms) {
   size_t live = live_now();
   bool regrets = pool->regret_spans >= REGRET_SPANS;
   if (now_ms >= window_end_ms) {
-    bool past = is_past(now_ms);
+    bool past = window_end_ms != 0 && is_past(now_ms);
     hak_store_relaxed(&regretting, regrets && !past);
     previous_peak_spans = past ? live : pool->peak_spans;
     pool->peak_spans = live;
@@ -192,6 +194,7 @@ static size_t limit_now(uint64_t now_ms) {
   }
   size_t limit = burst_limit(live);
   size_t peak = hak_max_size(pool->peak_spans, previous_peak_spans);
+  peak += peak / REGRET_SLACK_PART;
   if (current->regrets && regretting && peak > live) limit = hak_max_size(limit, peak - live);
   hak_lock_drop(&pool->lock);
   return limit;
@@ -253,18 +256,20 @@ bool hak_release_nearly_empty(void) { return live_now() <= NEARLY_EMPTY_SPANS; }
 /* After so many epochs in which somebody came by, the program is at work, if with less than it once had. */
 #define SUBSIDED_EPOCHS 40
 
-static uint32_t subsided_epoch; /* relaxed: of the last subsidence */
+static uint32_t subsided_epoch; /* relaxed: of the last subsidence, and when it was */
+static uint64_t subsided_ms;
 
 static size_t low_of(size_t high) {
   bool swings = current->regrets && hak_load_relaxed(&regretting);
   return swings || high < SUBSIDED_SPANS ? 0 : hak_min_size(high / 2, high - SUBSIDED_SPANS + 1);
 }
 
-static void watch_live(void) {
+static void watch_live(uint64_t now_ms) {
   size_t live = live_now(), high = hak_load_relaxed(&high_spans);
   bool subsided = live < low_of(high);
   if (subsided) {
     hak_store_relaxed(&subsided_epoch, hak_load_relaxed(&epoch));
+    hak_store_relaxed(&subsided_ms, now_ms);
     hak_add_relaxed(&hak_release_subsidences, 1);
   }
   if (subsided || live > high) {
@@ -278,14 +283,15 @@ static void watch_live(void) {
 /* Pieces of huge pages go too beyond so many limits, when more is free than live: before that, much of it becomes whole
  * in a moment, and a piece costs the kernel more than it is worth. */
 #define PIECES_FROM_LIMITS 2
-/* Of so little the pieces are few. */
+/* Of so little the pieces are few; not while the program is about to free the rest, or to begin anew. */
 #define FEW_SPANS (32 * SPANS_PER_MIB)
+#define FEW_AFTER_MS 20
 
-static bool pieces_due(size_t limit) {
+static bool pieces_due(size_t limit, uint64_t now_ms) {
   size_t dirty = dirty_now();
   if (current == &lean_policy) return dirty > limit;
-  bool few = live_now() <= FEW_SPANS;
-  if (few && hak_load_relaxed(&hak_release_subsided)) return dirty > limit;
+  bool few = live_now() <= FEW_SPANS, rests = now_ms - hak_load_relaxed(&subsided_ms) >= FEW_AFTER_MS;
+  if (few && rests && hak_load_relaxed(&hak_release_subsided)) return dirty > limit;
   return dirty > PIECES_FROM_LIMITS * limit && (few || dirty > live_now());
 }
 
@@ -294,13 +300,14 @@ static bool pieces_due(size_t limit) {
 void hak_release_excess(void) {
   hak_release_wake_helper();
   give_back_for_target();
-  size_t limit = limit_now(hak_os_now_ms());
+  uint64_t now_ms = hak_os_now_ms();
+  size_t limit = limit_now(now_ms);
   /* Down to seven eighths of the limit, so that the next free does not call again at once. */
   size_t keep = limit / 8 * 7, given = 0;
   if (dirty_now() > limit) given += give_back_pass(keep, (terms){.whole = true, .may_wait = true});
-  if (pieces_due(limit)) given += give_back_pass(keep, (terms){.may_wait = true});
+  if (pieces_due(limit, now_ms)) given += give_back_pass(keep, (terms){.may_wait = true});
   if (given > 0) note_returned(given);
-  watch_live();
+  watch_live(now_ms);
   size_t dirty = dirty_now();
   hak_store_relaxed(&patience_spans, dirty > limit ? dirty + limit / 8 : 0);
 }
@@ -344,7 +351,7 @@ void hak_release_tick(uint64_t now_ms) {
   size_t keep = near ? 0 : idle_limit(live);
   if (dirty_now() > keep) note_rested(give_back(keep, near ? 1 : (uint32_t)hak_max_size(current->idle_epochs, rest), true));
   settle_chunks(begun);
-  watch_live();
+  watch_live(now_ms);
   if (begun - hak_load_relaxed(&subsided_epoch) >= SUBSIDED_EPOCHS) hak_store_relaxed(&hak_release_subsided, false);
 }
 
