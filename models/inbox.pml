@@ -9,6 +9,7 @@
  * mirrors src/heap/remote.c: waiting = (unsigned)(hak_or_seq(&owner->inbox, 0) & INBOX_WEIGHT_MASK);
  * mirrors src/heap/remote.c: uintptr_t all = hak_exchange_seq(&heap->inbox, 0);
  * mirrors src/heap/remote.c: hak_packet *next = packet->next;
+ * mirrors src/heap/direct.c: hak_remote_look_again(owner);
  * mirrors src/heap/refill.c: if (hak_remote_pending(h)) hak_remote_drain_locked(h, true, &outcome, &emptied);
  *
  * mutant PUSH_IS_NO_CAS: assertion | the head is stored, not compared and swapped
@@ -19,6 +20,7 @@
  * mutant HOME_TOO_EARLY: assertion | a packet goes home before its block is taken from it
  * mutant NO_BACKLOG_DRAIN: assertion | no sender drains
  * mutant NO_SECOND_LOOK: assertion | a sender that has drained does not look again when it has dropped the lock
+ * mutant NO_LOOK_AFTER_PUT: assertion | who frees directly does not look at the inbox when it has dropped the lock
  * mutant WEIGHT_WRAPS: assertion | the weight does not saturate */
 #include "common.inc"
 
@@ -32,8 +34,8 @@ byte next[CELLS], content[CELLS];
 bool at_home[CELLS] = true;
 byte slow, in_slabs;
 byte returned[BLOCKS]; /* how often a block went back into its slab */
-bool draining;         /* the one with the lock is a sender that drains */
-bool refused;          /* a sender with a backlog found that somebody else had it: the owner, or one that frees directly */
+bool draining;         /* the one with the lock is a sender that drains, or frees directly: it looks once more */
+bool refused;          /* a sender with a backlog found that the owner had it */
 byte ended;
 
 inline put(block) {
@@ -121,40 +123,45 @@ proctype sender(byte first) {
       fi
     };
     if
-    :: cell == NONE -> /* hak_heap_free_direct */
-       TAKE(slow);
+    :: cell == NONE -> /* put_and_drop */
+       atomic { slow == 0 -> slow = 1 + _pid; draining = true };
        put(block);
-       DROP(slow)
+       atomic { slow = 0; draining = false };
+#ifdef NO_LOOK_AFTER_PUT
+       heavier = 0
+#else
+       heavier = weight
+#endif
     :: else ->
        content[cell] = block;
-       push();
+       push()
+    fi;
 #ifndef NO_BACKLOG_DRAIN
-       do
-       :: heavier >= BACKLOG ->
+    do
+    :: heavier >= BACKLOG ->
 #ifdef DRAIN_WITHOUT_LOCK
-          drain_locked();
-          send_home();
-          break
+       drain_locked();
+       send_home();
+       break
 #else
-          atomic {
-            if
-            :: slow == 0 -> slow = 1 + _pid; draining = true
-            :: else -> refused = refused || !draining; break
-            fi
-          };
-          drain_locked();
-          atomic { assert(slow == 1 + _pid); slow = 0; draining = false };
-          send_home();
+       atomic {
+         if
+         :: slow == 0 -> slow = 1 + _pid; draining = true
+         :: else -> refused = refused || !draining; break
+         fi
+       };
+       drain_locked();
+       atomic { assert(slow == 1 + _pid); slow = 0; draining = false };
+       send_home();
 #ifdef NO_SECOND_LOOK
-          break
+       break
 #else
-          heavier = weight
+       heavier = weight
 #endif
 #endif
-       :: else -> break
-       od
+    :: else -> break
+    od
 #endif
-    fi
   }
   ended++
 }
