@@ -1,7 +1,8 @@
-"""System calls of every suite load once it is warm: what a long run makes beyond a short one.
+"""System calls of every suite load once it is warm: those of the second half of a long run.
 
-hakmem's own counters tell which calls the allocator makes; strace, where it may be used, tells
-all there are: those of the program, of its threads' start and end, and of waiting for locks too.
+hakmem's own counters tell which calls the allocator makes, read from its statistics page while the
+program runs. What a long run makes beyond a short one is shown beside them, and with strace, where
+it may be used, all calls: those of the program, its threads, and of waiting for locks too.
 """
 
 import os
@@ -10,10 +11,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from hakmem_lab import stats_page
 from hakmem_lab.errors import LabError
 from hakmem_lab.peers import Allocator, bench_program
 from hakmem_lab.rotation import THROUGHPUT
@@ -25,6 +29,9 @@ BAR = 1e-8
 OWN_COUNTERS = ("madvise", "mmap_total")
 OWN_LINE = re.compile(r"\[SS_OS_STATS\] (.*)")
 TIME = re.compile(r"time=([0-9.]+)s")
+# Of the timed part, where a program is warm and has not begun to free everything.
+LATE = (0.5, 0.98)
+LOOK_S = 0.1
 # A long run has at least so many times the work of the short one.
 LEAST_TIMES = 2.0
 # Beyond the time wanted: the machine may be slower by then.
@@ -34,12 +41,16 @@ GRACE_S = 120.0
 
 @dataclass(frozen=True)
 class Counted:
-    """One run: its operations, its time, the allocator's own calls, and all where strace ran."""
+    """One run: its operations, its time, the allocator's own calls, and all where strace ran.
+
+    `late` are its own calls in the second half, where there is a statistics page.
+    """
 
     operations: float
     seconds: float
     own: int
     total: int | None
+    late: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,15 +73,23 @@ class Steady:
         return max(0, after - before) / operations
 
     @property
+    def late_per_operation(self) -> float | None:
+        if self.long is None or self.long.late is None or self.long.operations <= 0:
+            return None
+        return self.long.late / (self.long.operations * (LATE[1] - LATE[0]))
+
+    @property
     def verdict(self) -> str:
         """On the allocator's own calls; a single call more says nothing about a short run."""
-        rate = self.per_operation("own")
-        if rate is None or self.short is None or self.long is None:
+        rate, more = self.late_per_operation, self.per_operation("own")
+        if more is None or self.short is None or self.long is None:
             return f"no figure: {self.problem}"
+        operations = self.long.operations * (LATE[1] - LATE[0])
+        if rate is None:
+            rate, operations = more, self.long.operations - self.short.operations
         if rate < BAR:
             return "met"
-        resolution = 1 / (self.long.operations - self.short.operations)
-        return "MISSED" if rate > BAR and rate > 2 * resolution else "undecided: too short"
+        return "MISSED" if rate > 2 / operations else "undecided: too short"
 
 
 def count_row(row: Row, hakmem: Allocator, seconds: float, with_strace: bool) -> Steady:
@@ -87,20 +106,32 @@ def count_row(row: Row, hakmem: Allocator, seconds: float, with_strace: bool) ->
 
 def count(row: Row, work: int, hakmem: Allocator, limit_s: float, with_strace: bool) -> Counted:
     command = (str(bench_program(row.program)), *row.filled(work))
-    settings = {**hakmem.settings, "HAKMEM_SS_OS_STATS": "1", "LD_PRELOAD": str(hakmem.library)}
+    settings = {**hakmem.settings, "HAKMEM_SS_OS_STATS": "1", "HAKMEM_STATS_PAGE": "1",
+                "LD_PRELOAD": str(hakmem.library)}  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         summary = Path(folder) / "summary"
-        out, err = run(traced(command, settings, summary if with_strace else None), settings
-                       if not with_strace else {}, limit_s)  # fmt: skip
+        out, err, looks = run(traced(command, settings, summary if with_strace else None),
+                              settings if not with_strace else {}, limit_s)  # fmt: skip
         total = parse_summary(summary.read_text()) if with_strace and summary.exists() else None
-    rate, time, line = THROUGHPUT.search(out), TIME.search(out), OWN_LINE.search(err)
-    if rate is None or time is None:
+    rate, seconds, line = THROUGHPUT.search(out), TIME.search(out), OWN_LINE.search(err)
+    if rate is None or seconds is None:
         raise LabError("its output has no throughput and time")
     if line is None:
         raise LabError("hakmem printed no counters: it did not serve the program")
-    counters = dict(word.split("=", 1) for word in line[1].split() if "=" in word)
-    own = sum(int(counters[name]) for name in OWN_COUNTERS)
-    return Counted(float(rate[1]) * float(time[1]), float(time[1]), own, total)
+    timed_s = float(seconds[1])
+    own = own_calls(dict(word.split("=", 1) for word in line[1].split() if "=" in word))
+    return Counted(float(rate[1]) * timed_s, timed_s, own, total, late_calls(looks, timed_s))
+
+
+def own_calls(counters: Mapping[str, str | int]) -> int:
+    return sum(int(counters[name]) for name in OWN_COUNTERS)
+
+
+def late_calls(looks: Sequence[tuple[float, int]], timed_s: float) -> int | None:
+    """Of looks (seconds since the start, calls so far), what came in the late part."""
+    before = [calls for at, calls in looks if at <= LATE[0] * timed_s]
+    within = [calls for at, calls in looks if LATE[0] * timed_s < at <= LATE[1] * timed_s]
+    return within[-1] - before[-1] if before and within else None
 
 
 def traced(
@@ -113,7 +144,12 @@ def traced(
     return ("strace", "-f", "-c", "-o", str(summary), *given, *command)
 
 
-def run(command: Sequence[str], settings: Mapping[str, str], limit_s: float) -> tuple[str, str]:
+def run(
+    command: Sequence[str], settings: Mapping[str, str], limit_s: float
+) -> tuple[str, str, list[tuple[float, int]]]:
+    """Output, messages, and the allocator's calls so far at each look at its page."""
+    begun = time.monotonic()
+    looks: list[tuple[float, int]] = []
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -124,9 +160,15 @@ def run(command: Sequence[str], settings: Mapping[str, str], limit_s: float) -> 
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired as error:
-        raise LabError(f"took longer than {limit_s:.0f} s") from error
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                out, err = process.communicate(timeout=LOOK_S)
+                break
+            elapsed_s = time.monotonic() - begun
+            if elapsed_s > limit_s:
+                raise LabError(f"took longer than {limit_s:.0f} s")
+            if (calls := look(process.pid)) is not None:
+                looks.append((elapsed_s, calls))
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -134,7 +176,15 @@ def run(command: Sequence[str], settings: Mapping[str, str], limit_s: float) -> 
     if process.returncode != 0:
         words = [line for line in err.strip().splitlines() if not OWN_LINE.match(line)]
         raise LabError(f"status {process.returncode}: {words[-1] if words else 'no message'}")
-    return out, err
+    return out, err, looks
+
+
+def look(pid: int) -> int | None:
+    """At the page of the program, which is strace's child where that runs."""
+    for number in (pid, *stats_page.children_with_pages(pid)):
+        with suppress(LabError, OSError):
+            return own_calls(stats_page.read(number).figures["counters"])
+    return None
 
 
 def strace_problem() -> str:

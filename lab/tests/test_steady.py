@@ -1,5 +1,6 @@
 import csv
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,12 @@ from conftest import compile_c
 from hakmem_lab import steady_run
 from hakmem_lab.cli import main
 from hakmem_lab.peers import find
-from hakmem_lab.steady_run import Counted, Steady, count_row
+from hakmem_lab.steady_run import Counted, Steady, count_row, late_calls
 from hakmem_lab.suite import Row, catalogue
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+# Before the tests' own build takes its place.
+LIBRARY = Path(os.environ.get("HAKLAB_BUILD", REPOSITORY / "build/release")) / "libhakmem.so"
 ROW = Row("mixed", "mixed", "core", "bench_random_mixed", ("{work}", 400), work=100_000)
 # Counts as hakmem does: a call of mmap for every so many of malloc.
 COUNTING = """
@@ -84,6 +88,29 @@ def test_one_call_in_a_short_run_decides_nothing():
     assert Steady(ROW, short, replace(long, own=40)).verdict == "MISSED"
     assert Steady(ROW, short, Counted(1e9, 60, 4, None)).verdict == "met"
     assert Steady(ROW, short, long).per_operation("total") is None
+
+
+def test_the_second_half_is_judged_where_it_is_known():
+    short, long = Counted(1e6, 1, 3, None), Counted(1e9, 60, 5000, None)
+    assert Steady(ROW, short, replace(long, late=0)).verdict == "met"
+    assert Steady(ROW, short, replace(long, late=100)).verdict == "MISSED"
+    few = Steady(ROW, short, replace(long, late=4))
+    assert few.late_per_operation == pytest.approx(8.3e-9, rel=0.01)
+
+
+def test_late_calls_are_between_looks():
+    looks = [(0.1, 7), (4.9, 50), (5.1, 52), (9.7, 60), (9.9, 900)]
+    assert late_calls(looks, 10) == 10
+    assert late_calls(looks, 0.2) is None
+    assert late_calls([], 10) is None
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason="there is no build")
+def test_hakmem_is_looked_at_while_it_runs():
+    ours = replace(find("glibc"), name="hakmem", library=LIBRARY)
+    one = count_row(ROW, ours, 1.5, False)
+    assert one.long and one.long.late is not None, one.problem
+    assert one.long.late <= one.long.own
 
 
 def test_program_that_was_not_served_has_no_figure():

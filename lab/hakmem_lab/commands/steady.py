@@ -20,7 +20,8 @@ from hakmem_lab.suite import Row, catalogue, pick
 from hakmem_lab.suite_session import clean_environment
 
 COLUMNS = (
-    "row", "operations", "seconds", "own_calls", "own_per_op", "all_calls", "all_per_op", "verdict",
+    "row", "operations", "seconds", "late_calls", "late_per_op", "own_calls", "own_per_op",
+    "all_calls", "all_per_op", "verdict",
 )  # fmt: skip
 
 
@@ -43,11 +44,12 @@ def steady(
     csv_path: Path | None,
     json_path: Path | None,
 ) -> None:
-    """Count what a long run of each suite load does beyond a short one, under hakmem.
+    """Count the system calls of each suite load once it is warm, under hakmem.
 
-    The verdict is on hakmem's own calls of mmap and madvise: less than 1e-8 an operation. Beside
-    them, where strace may be used, all calls: those of the program and its threads as well. Ends
-    with status 1 when a row is above that, or could not be counted.
+    The verdict is on hakmem's own calls of mmap and madvise in the second half of a long run
+    ("late"): less than 1e-8 an operation. Beside them what the long run makes beyond a short one:
+    hakmem's own calls ("own") and, where strace may be used, all, those of the program and its
+    threads as well. Ends with status 1 when a row is above that, or could not be counted.
     """
     console = tables.make_console()
     rows = [row for row in pick(catalogue(), wanted or ("*",), "--rows") if row.program]
@@ -98,6 +100,8 @@ def line_of(one: Steady) -> tuple[str, ...]:
         one.row.name,
         f"{long.operations - short.operations:.0f}",
         f"{long.seconds:.1f}",
+        "" if long.late is None else str(long.late),
+        rate(one.late_per_operation),
         str(long.own - short.own),
         rate(one.per_operation("own")),
         every,
@@ -111,8 +115,8 @@ def rate(value: float | None) -> str:
 
 
 def table_of(found: list[Steady]) -> Table:
-    table = tables.plain_table(f"System calls beyond a short run: hakmem's own below {BAR:g} an "
-                               "operation")  # fmt: skip
+    table = tables.plain_table(f"System calls in the second half of a run (late), and beyond a "
+                               f"short one: hakmem's own below {BAR:g} an operation")  # fmt: skip
     for title in COLUMNS:
         left = title in ("row", "verdict")
         table.add_column(title.replace("_", " "), justify="left" if left else "right")
