@@ -7,7 +7,7 @@
  * mirrors src/pool/span_pool.c: hak_span_pool.claimed_spans -= count;
  * mirrors src/pool/span_pool.c: size_t dirty = change_bits(c->dirty, bit, spans, false), stale = change_bits(c->stale, bit, spans, false);
  * mirrors src/pool/span_pool.c: *zeroed = dirty - blank + stale == 0;
- * mirrors src/pool/release.c: if (!hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, t.whole, &first, &count)) return 0;
+ * mirrors src/pool/release.c: size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, t.whole, &first, &count);
  * mirrors src/pool/release.c: hak_pool_unclaim(r, first, count, pages);
  *
  * mutant PURGE_WITHOUT_CLAIM: assertion | the spans stay free while the system is told

@@ -50,7 +50,8 @@ static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
  * 64 requests may be all there is. */
 static void tick_large(size_t size) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
-  hak_heap *h = hak_tls_front.heap;
+  /* One that has only large blocks needs no heap; one that is young grows up by these too, and has ticks until then. */
+  hak_heap *h = hak_tls_front.calls != 0 ? hak_heap_grown() : hak_tls_front.heap;
   if (h != NULL) hak_heap_tick(h, HAK_FRONT_CLASSES, hak_os_ticks());
   if (size >= HAK_MIB && hak_load_relaxed(&hak_config.rss_target) != 0) hak_release_tick(hak_os_now_ms());
 }
@@ -77,8 +78,7 @@ void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
   return p;
 }
 
-static void *alloc_class_once(unsigned class_code, size_t size) {
-  hak_heap *h = hak_heap_grown();
+static void *alloc_class_from(hak_heap *h, unsigned class_code, size_t size) {
   if (HAK_LIKELY(h != NULL)) return hak_heap_alloc(h, class_code);
   return hak_heap_started() ? hak_heap_alloc_unowned(class_code, size) : NULL;
 }
@@ -86,10 +86,11 @@ static void *alloc_class_once(unsigned class_code, size_t size) {
 static void *alloc_class(unsigned class_code, size_t size) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) note_request((int)class_code, size);
-  void *p = alloc_class_once(class_code, size);
+  void *p = alloc_class_from(hak_heap_grown(), class_code, size);
   if (HAK_LIKELY(p != NULL)) return p;
   reclaim();
-  return finally(alloc_class_once(class_code, size));
+  /* A young thread too has a heap now: one that borrows, where no memory is to be had. */
+  return finally(alloc_class_from(hak_heap_current(), class_code, size));
 }
 
 static void *or_enomem(void *p) {

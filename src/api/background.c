@@ -15,8 +15,10 @@
 #include "report/serve.h"
 
 #define PERIOD_MS 250
-/* Periods in which nothing happens before it sleeps: longer than anything is kept for being idle. */
+/* Periods in which nothing happens before it sleeps: longer than anything is kept for being idle, … */
 #define QUIET_PERIODS 8
+/* … but for slabs that have to rest from one look to the next: so often it wakes up after that time. */
+#define LATE_LOOKS 3
 #define STACK_BYTES ((size_t)64 * HAK_KIB)
 
 static bool running; /* written by the constructor and in children, where there is one thread */
@@ -28,13 +30,13 @@ static uint64_t activity(void) {
 }
 
 /* Until somebody returns memory to the pool while more is dirty than may stay: see hak_release_over_limit. What was
- * returned before the word was 1 is looked at once more. */
-static void sleep_until_needed(void) {
+ * returned before the word was 1 is looked at once more. At most limit_ms, 0: for ever. */
+static void sleep_until_needed(uint32_t limit_ms) {
   hak_store_seq(&hak_release_sleeper, 1);
   if (hak_release_has_work() || hak_huge_has_kept())
     hak_store_seq(&hak_release_sleeper, 0);
   else
-    hak_os_futex_wait_ms(&hak_release_sleeper, 1, 0);
+    hak_os_futex_wait_ms(&hak_release_sleeper, 1, limit_ms);
   hak_store_seq(&hak_release_sleeper, 0);
 }
 
@@ -42,7 +44,7 @@ static void *help(void *unused) {
   (void)unused;
   uint32_t timer = 0; /* nobody wakes it */
   uint64_t seen = activity();
-  for (unsigned quiet = 0;;) {
+  for (unsigned quiet = 0, late_looks = LATE_LOOKS;;) {
     hak_os_futex_wait_ms(&timer, 0, PERIOD_MS);
     uint64_t now_ms = hak_os_now_ms();
     hak_release_tick(now_ms);
@@ -50,9 +52,12 @@ static void *help(void *unused) {
     hak_report_tick(now_ms);
     uint64_t next = activity();
     quiet = next == seen ? quiet + 1 : 0;
+    if (next != seen) late_looks = LATE_LOOKS;
     seen = next;
     if (quiet < QUIET_PERIODS) continue;
-    sleep_until_needed();
+    uint32_t rest_ms = late_looks > 0 ? (uint32_t)hak_heap_holes_rest_ms() : 0;
+    if (rest_ms != 0) late_looks--;
+    sleep_until_needed(rest_ms);
     quiet = 0;
   }
   return NULL;

@@ -214,7 +214,7 @@ void hak_heap_trim_warm(bool idle_only, uint64_t now_ms) {
 #define ASLEEP_MS 500
 
 static void help_heap(hak_heap *h, uint64_t now_ms) {
-  if (h == hak_tls_front.heap || now_ms - hak_load_relaxed(&h->last_tick_ms) < ASLEEP_MS) return;
+  if (h == hak_tls_front.heap || now_ms < hak_load_relaxed(&h->last_tick_ms) + ASLEEP_MS) return;
   if (hak_remote_pending(h)) hak_remote_drain(h);
   hak_heap_give_holes(h, now_ms);
 }

@@ -218,6 +218,8 @@ void hak_heap_park_current(void);
 size_t hak_heap_give_holes(hak_heap *heap, uint64_t now_ms);
 /* Whether slabs have to rest longer than from one look to the next, since their pages were wanted again. */
 bool hak_heap_holes_wait(void);
+/* How long. */
+uint64_t hak_heap_holes_rest_ms(void);
 /* The same of all. */
 size_t hak_heap_give_all_holes(hak_heap *heap);
 /* Gives back as much of them, of any heap, as the process is above its target. Caller holds no lock. */

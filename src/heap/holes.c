@@ -57,16 +57,19 @@ static bool give_some_holes(hak_heap *h, unsigned c, unsigned round, bool at_onc
 static hak_trial rest_of_slabs;
 static const hak_trial_least least_pages = {.vain = 64, .given = 4096};
 
-bool hak_heap_holes_wait(void) { return hak_load_relaxed(&rest_of_slabs.rest_ms) != 0; }
+uint64_t hak_heap_holes_rest_ms(void) { return hak_load_relaxed(&rest_of_slabs.rest_ms); }
+
+bool hak_heap_holes_wait(void) { return hak_heap_holes_rest_ms() != 0; }
 
 #define THIN_BYTES_TO (8 * HAK_MIB)
 
 void hak_heap_thin_no_more(hak_heap *h, uint64_t ticks, unsigned young_takes) {
   bool done = !hak_heap_has_thin_slabs(&h->bins[h->thin_cause].slabs, h->thin_cause, THIN_BYTES_TO);
-  if (!done && ticks - h->thin_begun < HAK_THIN_TICKS) return;
+  bool waits = hak_heap_holes_wait(); /* since others' were wanted again */
+  if (!done && !waits && ticks - h->thin_begun < HAK_THIN_TICKS) return;
   h->thin_in_vain = !done;
   /* What is used seldom costs nothing. */
-  if (!done && h->bins[h->thin_cause].young == HAK_THIN_TAKES) return;
+  if (!done && !waits && h->bins[h->thin_cause].young == HAK_THIN_TAKES) return;
   h->thin_classes = 0;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
     h->bins[c].young = (uint8_t)hak_min_size(h->bins[c].young, young_takes);
@@ -94,7 +97,7 @@ static size_t give_holes(hak_heap *h, unsigned round, bool at_once) {
 }
 
 size_t hak_heap_give_holes(hak_heap *h, uint64_t now_ms) {
-  uint64_t last = hak_load_relaxed(&h->last_holes_ms), since = now_ms - last;
+  uint64_t last = hak_load_relaxed(&h->last_holes_ms), since = now_ms > last ? now_ms - last : 0; /* now may be stale */
   hak_trial_judge(&rest_of_slabs, least_pages, now_ms, hak_load_relaxed(&hak_release_stats.hole_pages),
                   hak_load_relaxed(&hak_span_pool.regret_pages));
   size_t fresh = hak_load_relaxed(&hak_span_pool.fresh_spans);
@@ -135,14 +138,18 @@ static size_t give_others(const hak_heap *self, bool at_once, size_t wanted) {
   return bytes;
 }
 
+static HAK_TLS bool giving; /* the inboxes that are looked at on the way end in the same question */
+
 /* What costs least first: slabs of classes that are not at work, of this thread and then of others, before all. */
 void hak_heap_give_holes_for_target(void) {
-  size_t wanted = hak_budget_holes_wanted(), given = 0;
+  size_t wanted = giving ? 0 : hak_budget_holes_wanted(), given = 0;
   if (wanted == 0) return;
+  giving = true;
   hak_heap *self = hak_tls_front.heap;
   if (self != NULL) given = give_holes_in(self, cold_classes(self), 0, true, wanted);
   if (given < wanted) given += give_others(self, false, wanted - given);
   if (given < wanted && self != NULL) given += give_holes_in(self, ~(uint64_t)0, 0, true, wanted - given);
   if (given < wanted) give_others(self, true, wanted - given);
+  giving = false;
   hak_budget_holes_given();
 }

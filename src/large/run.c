@@ -34,8 +34,8 @@ static void make_way(size_t spans) {
   size_t record = hak_load_relaxed(&record_spans);
   size_t held = hak_load_relaxed(&pool->live_spans) + hak_load_relaxed(&pool->dirty_spans);
   if (held <= record) return;
-  size_t given = hak_release_some(hak_min_size(held - record, spans));
-  if (held - given > record) hak_store_relaxed(&record_spans, held - given);
+  held -= hak_min_size(held, hak_release_some(hak_min_size(held - record, spans)));
+  if (held > record) hak_store_relaxed(&record_spans, held);
 }
 
 void *hak_run_alloc(size_t size, size_t align, bool *zeroed) {

@@ -192,7 +192,12 @@ static unsigned pressure(uint64_t now_ms) {
 
 unsigned hak_budget_look(uint64_t now_ms) {
   int64_t option = hak_load_relaxed(&hak_config.rss_target);
-  if (HAK_LIKELY(option == 0)) return hak_load_relaxed(&target_now) == 0 ? HAK_BUDGET_CALM : no_target();
+  if (HAK_LIKELY(option == 0)) {
+    /* Whoever was measuring when the target was lifted has stored its ceiling afterwards. */
+    bool lifted = hak_load_relaxed(&target_now) == 0 && hak_load_relaxed(&hak_budget_ceiling) == SIZE_MAX &&
+                  hak_load_relaxed(&hak_budget_watch) == SIZE_MAX;
+    return lifted ? HAK_BUDGET_CALM : no_target();
+  }
   size_t target = resolve(option, now_ms), resident = target == 0 ? 0 : measure(target);
   if (resident == 0) return no_target();
   hak_store_relaxed(&target_now, target);

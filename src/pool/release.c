@@ -131,13 +131,13 @@ typedef struct terms {
   bool whole, may_wait;
 } terms;
 
-/* Gives one run of the chunk back; returns its spans, 0 when there is none or the system refused. */
+/* Gives one run of the chunk back; returns its dirty spans, 0 when there is none or the system refused. */
 static size_t give_back_one(hak_region *r, size_t chunk, terms t) {
-  size_t first, count;
-  if (!hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, t.whole, &first, &count)) return 0;
+  size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, t.whole, &first, &count);
+  if (dirty == 0) return 0;
   hak_pages pages = hak_release_pages(hak_region_address(r, first), count << HAK_SPAN_SHIFT, t.may_wait);
   hak_pool_unclaim(r, first, count, pages);
-  return pages == HAK_PAGES_KEPT ? 0 : count;
+  return pages == HAK_PAGES_KEPT ? 0 : dirty;
 }
 
 /* Purges chunks from the highest address down (allocation prefers low ones) until dirty <= keep. Chunks that got
@@ -290,7 +290,7 @@ static void watch_live(uint64_t now_ms) {
 static bool pieces_due(size_t limit, uint64_t now_ms) {
   size_t dirty = dirty_now();
   if (current == &lean_policy) return dirty > limit;
-  bool few = live_now() <= FEW_SPANS, rests = now_ms - hak_load_relaxed(&subsided_ms) >= FEW_AFTER_MS;
+  bool few = live_now() <= FEW_SPANS, rests = now_ms >= hak_load_relaxed(&subsided_ms) + FEW_AFTER_MS;
   if (few && rests && hak_load_relaxed(&hak_release_subsided)) return dirty > limit;
   return dirty > PIECES_FROM_LIMITS * limit && (few || dirty > live_now());
 }

@@ -335,8 +335,9 @@ static run widened(const hak_chunk *c, run r) {
   return r;
 }
 
-bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
-                          size_t *count) {
+size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
+                            size_t *count) {
+  size_t dirty_spans = 0;
   const hak_chunk *c = &r->chunks[chunk_index];
   hak_lock_take(&hak_span_pool.lock);
   run dirty = {0, 0};
@@ -349,11 +350,13 @@ bool hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, b
     *count = dirty.end - dirty.bit;
     *first = chunk_index * HAK_CHUNK_SPANS + dirty.bit;
     bool zeroed;
+    dirty_spans = c->dirty_spans;
     mark_taken(r, *first, *count, &zeroed);
+    dirty_spans -= c->dirty_spans;
     hak_span_pool.claimed_spans += *count;
   }
   hak_lock_drop(&hak_span_pool.lock);
-  return found;
+  return dirty_spans;
 }
 
 /* Of the huge pages at either end of what has gone, those that are not in it whole are small pages from now on. */

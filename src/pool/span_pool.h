@@ -57,9 +57,9 @@ bool hak_pool_extend(hak_span *span, size_t extra, uint32_t body_tag);
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due);
 
 /* For release.c: claims one dirty free run of the chunk (removed from the free map so nobody takes it). `whole`:
- * only what fills huge pages … */
-bool hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
-                          size_t *count);
+ * only what fills huge pages. Returns how many of them are dirty; 0: there is none … */
+size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
+                            size_t *count);
 /* … and puts it back. */
 typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_STALE /* given back lazily */, HAK_PAGES_GONE } hak_pages;
 void hak_pool_unclaim(hak_region *region, size_t first, size_t count, hak_pages pages);

@@ -8,6 +8,7 @@
 #define REST_LAST_MS (1024 * 1000)
 #define REST_FACTOR 4
 #define TRUST_FIRST_MS 4000
+#define TRUST_LAST_MS ((uint64_t)1 << 40)
 #define VAIN_SHARE 4
 
 static void begin(hak_trial *t, uint64_t now_ms, uint64_t rest_ms, size_t given, size_t vain) {
@@ -20,12 +21,12 @@ static void begin(hak_trial *t, uint64_t now_ms, uint64_t rest_ms, size_t given,
 
 bool hak_trial_judge(hak_trial *t, hak_trial_least least, uint64_t now_ms, size_t given, size_t vain) {
   uint64_t last = hak_load_relaxed(&t->judged_ms);
-  if (now_ms - last < JUDGE_MS || !hak_cas_acquire(&t->judged_ms, &last, now_ms)) return false;
+  if (now_ms < last + JUDGE_MS || !hak_cas_acquire(&t->judged_ms, &last, now_ms)) return false;
   size_t more_given = given - hak_load_relaxed(&t->given), more_vain = vain - hak_load_relaxed(&t->vain);
   uint64_t rest = hak_load_relaxed(&t->rest_ms);
   if (more_vain > hak_max_size(least.vain, more_given / VAIN_SHARE)) {
     uint64_t trust_ms = hak_max_size(hak_load_relaxed(&t->trust_ms), TRUST_FIRST_MS);
-    hak_store_relaxed(&t->trust_ms, trust_ms * 2);
+    hak_store_relaxed(&t->trust_ms, hak_min_size(trust_ms * 2, TRUST_LAST_MS));
     begin(t, now_ms, hak_min_size(hak_max_size(rest * REST_FACTOR, REST_FIRST_MS), REST_LAST_MS), given, vain);
     return true;
   }

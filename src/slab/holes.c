@@ -40,8 +40,8 @@ static unsigned look(hak_span *list, unsigned round, bool at_once, hak_span **ou
 
 /* Those of the last list to which blocks have come back since their pages went. */
 static unsigned look_again(hak_span *list, hak_span **out, unsigned capacity) {
-  unsigned found = 0;
-  for (hak_span *s = list; s != NULL && found < capacity; s = s->next) {
+  unsigned found = 0, looks = 0;
+  for (hak_span *s = list; s != NULL && found < capacity && looks < LOOKS_MAX; s = s->next, looks++) {
     if ((unsigned)(s->carved - s->free_count) < (unsigned)s->looked >> LIVE_SHIFT) out[found++] = s;
   }
   return found;
@@ -109,6 +109,7 @@ void hak_slab_taken_again(hak_slab_set *set, hak_span *s) {
 /* Nothing to gain until its free count changes. It goes to the list before the last of fullness, so that neither looks at
  * others end here, nor refills take those first that have pages to give. */
 static void give_up(hak_slab_set *set, hak_span *s) {
+  if (s->list == HAK_HOLLOW_LIST) return; /* somebody else's call went through meanwhile: `looked` counts its pages */
   s->looked = (uint16_t)(s->free_count | HOPELESS);
   if (s->list != 3) return;
   hak_slab_unlink(set, s);
