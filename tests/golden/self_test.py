@@ -45,6 +45,8 @@ def main() -> None:
     assert not instructions.problems(good, good)
     assert instructions.problems({"16": {"malloc": 17.0, "free": 20.0, "pair": 45.0}}, good)
     assert instructions.problems({"16": {"malloc": 15.0, "free": 20.0, "pair": 45.0}}, good), "better is a change too"
+    assert not instructions.problems({"16": {"malloc": 16.0, "free": 20.0, "pair": 45.16}}, good), "the clock asked"
+    assert instructions.problems({}, good), "nothing was measured"
 
     assert not steady_state.compare({"mmap": 3}, {"mmap": 3})
     assert steady_state.compare({"mmap": 3}, {"mmap": 4})
