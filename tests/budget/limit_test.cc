@@ -196,6 +196,21 @@ TEST_F(Limit, ThreadsBeginAndEndAtTheLimit) {
   free_all(blocks);
 }
 
+// A thread without a heap cannot borrow: it gets one where memory is short.
+TEST_F(Limit, AThreadThatBeginsGetsWhatOthersHaveFree) {
+  std::atomic<bool> full{false};
+  std::atomic<unsigned> served{0};
+  std::thread young([&] {
+    while (!full) std::this_thread::yield();
+    for (int i = 0; i < 1000; i++) served += hakmem_malloc(64) != nullptr;
+  });
+  std::vector<Block> blocks = fill(64);
+  for (size_t i = 0; i < blocks.size(); i += 2) free_block(blocks, i);
+  full = true;
+  young.join();
+  EXPECT_EQ(served, 1000u);
+}
+
 TEST_F(Limit, ManyThreadsShareIt) {
   std::vector<std::thread> threads;
   std::atomic<bool> over{false};

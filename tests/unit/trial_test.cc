@@ -69,6 +69,18 @@ TEST_F(Trial, ShorterOnlyAfterMuchAndLong) {
   EXPECT_EQ(trial_.rest_ms, 1000u) << "nothing has been given back since";
 }
 
+TEST_F(Trial, MistakesWithoutEndAreStillLearntFrom) {
+  for (int i = 0; i < 200; i++) judge(1000, 1000);
+  EXPECT_GE(trial_.trust_ms, uint64_t{1} << 40);
+  EXPECT_GT(trial_.until_ms, now_ + (uint64_t{1} << 39));
+  EXPECT_EQ(trial_.rest_ms, 1024u * 1000);
+}
+
+TEST_F(Trial, AClockThatIsBehindAnothersJudgesNothing) {
+  EXPECT_FALSE(hak_trial_judge(&trial_, LEAST, now_ - 100, 1000000, 1000000));
+  EXPECT_EQ(trial_.rest_ms, 0u);
+}
+
 // A program that takes all of it again whenever it has rested for less than 3 s, and gives the allocator every reason to try
 // when it has rested for more.
 TEST_F(Trial, MistakesGrowWithTheLogarithmOfTime) {
