@@ -48,9 +48,10 @@ static const policy *current = &balanced_policy;
 #define CLAIM_SPANS 256 /* 16 MiB a call: bounds how long a claimed run is missing from the pool */
 /* Regret: memory given back at once is taken again within the window. Then so much is kept as the last two windows
  * held at most, for as long as windows go on in which it is used; and an eighth more, since what is free is not always
- * where it is wanted. */
+ * where it is wanted. Where that was in vain, windows are longer and it is a quarter, then half. */
 #define WINDOW_MS 1000
-#define REGRET_SLACK_PART 8
+#define WINDOW_MAX_MS 16000
+#define PAST_MS 1500
 #define REGRET_SPANS ((size_t)1 * HAK_MIB / HAK_SPAN_SIZE)
 
 static uint64_t epoch_end_ms; /* relaxed; the thread whose compare-and-swap moves it runs the epoch's work */
@@ -59,7 +60,7 @@ static uint32_t epoch;
 static uint32_t far_over_epochs; /* relaxed: ticks on end */
 
 /* pool lock */
-static uint64_t window_end_ms;
+static uint64_t window_end_ms, looked_ms;
 static size_t previous_peak_spans;
 static bool regretting; /* read by any thread */
 
@@ -166,8 +167,13 @@ static size_t give_back(size_t keep_spans, uint32_t idle_epochs, bool may_wait) 
   return given;
 }
 
-/* Nobody has come by for a whole window: what the one before it showed is past. Caller holds the pool lock. */
-static bool is_past(uint64_t now_ms) { return now_ms >= window_end_ms + WINDOW_MS; }
+/* What went at once, and was taken again. */
+static hak_trial rest_of_bursts;
+static const hak_trial_least least_spans = {.vain = REGRET_SPANS / 4, .given = 16 * SPANS_PER_MIB};
+static size_t burst_given_spans; /* relaxed: in all */
+
+/* Nobody has come by for so long: what the windows showed is past. Caller holds the pool lock. */
+static bool is_past(uint64_t now_ms) { return now_ms >= looked_ms + PAST_MS; }
 
 static void forget_regret(uint64_t now_ms) {
   if (HAK_LIKELY(!hak_load_relaxed(&regretting))) return;
@@ -176,25 +182,31 @@ static void forget_regret(uint64_t now_ms) {
   hak_lock_drop(&hak_span_pool.lock);
 }
 
+static size_t with_slack(size_t peak, uint64_t rest_ms) {
+  unsigned part = rest_ms == 0 ? 8 : rest_ms <= WINDOW_MS ? 4 : 2;
+  return peak + peak / part;
+}
+
 /* How much may stay dirty now, beside `live`. */
 static size_t limit_now(uint64_t now_ms) {
   hak_pool *pool = &hak_span_pool;
   hak_lock_take(&pool->lock);
   size_t live = live_now();
-  bool regrets = pool->regret_spans >= REGRET_SPANS;
-  if (now_ms >= window_end_ms) {
-    bool past = window_end_ms != 0 && is_past(now_ms);
+  bool regrets = pool->regret_spans >= REGRET_SPANS, past = looked_ms != 0 && is_past(now_ms);
+  hak_trial_judge(&rest_of_bursts, least_spans, now_ms, hak_load_relaxed(&burst_given_spans), pool->vain_spans);
+  uint64_t rest_ms = hak_load_relaxed(&rest_of_bursts.rest_ms);
+  if (past || now_ms >= window_end_ms) {
     hak_store_relaxed(&regretting, regrets && !past);
     previous_peak_spans = past ? live : pool->peak_spans;
     pool->peak_spans = live;
     pool->returned_spans = pool->regret_spans = 0;
-    window_end_ms = now_ms + WINDOW_MS;
+    window_end_ms = now_ms + hak_max_size(WINDOW_MS, hak_min_size(rest_ms, WINDOW_MAX_MS));
   } else if (regrets) {
     hak_store_relaxed(&regretting, true);
   }
+  looked_ms = now_ms;
   size_t limit = burst_limit(live);
-  size_t peak = hak_max_size(pool->peak_spans, previous_peak_spans);
-  peak += peak / REGRET_SLACK_PART;
+  size_t peak = with_slack(hak_max_size(pool->peak_spans, previous_peak_spans), rest_ms);
   if (current->regrets && regretting && peak > live) limit = hak_max_size(limit, peak - live);
   hak_lock_drop(&pool->lock);
   return limit;
@@ -202,7 +214,6 @@ static size_t limit_now(uint64_t now_ms) {
 
 /* What went after a rest, and was taken again. */
 static hak_trial rest_of_chunks;
-static const hak_trial_least least_spans = {.vain = REGRET_SPANS / 4, .given = 16 * SPANS_PER_MIB};
 static size_t rested_spans; /* relaxed: in all */
 
 static uint32_t rest_epochs(uint64_t now_ms) {
@@ -224,6 +235,7 @@ static void note_rested(size_t spans) {
 }
 
 static void note_returned(size_t spans) {
+  hak_add_relaxed(&burst_given_spans, spans);
   hak_lock_take(&hak_span_pool.lock);
   hak_span_pool.returned_spans += spans;
   hak_lock_drop(&hak_span_pool.lock);

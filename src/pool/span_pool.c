@@ -131,6 +131,7 @@ static void note_taken(size_t spans, bool zeroed) {
     size_t again = hak_min_size(spans, pool->returned_spans);
     pool->returned_spans -= again;
     pool->regret_spans += again;
+    pool->vain_spans += again;
     again = hak_min_size(spans - again, pool->rested_spans);
     pool->rested_spans -= again;
     pool->unrest_spans += again;

@@ -33,6 +33,7 @@ typedef struct hak_pool {
   size_t peak_spans;     /* most that was held */
   size_t returned_spans; /* given back at once, and not taken again since */
   size_t regret_spans;   /* taken again of those, or taken of dirty memory kept because of regret */
+  size_t vain_spans;     /* taken again of those, in all */
   size_t rested_spans;   /* given back after a rest, in this trial, and not taken again since */
   size_t unrest_spans;   /* taken again of those, in all */
 } hak_pool;

@@ -267,6 +267,44 @@ TEST_F(Release, RegretKeepsWhatComesBack) {
   EXPECT_LE(dirty_mib(), 10u);
 }
 
+// Two swings, then some seconds of light work in which what they left goes: until windows are as long as that.
+TEST_F(Release, RegretInVainMakesWindowsLonger) {
+  uint64_t now = 8000000;
+  auto look = [&](unsigned times) {
+    while (times-- > 0) {
+      fake_os::set_clock(now += 500);
+      hak_release_excess();
+    }
+  };
+  unsigned before = 0;
+  for (int cycle = 0; cycle < 20; cycle++) {
+    if (cycle == 10) before = fake_os::count(fake_os::ADVISE);
+    for (int i = 0; i < 2; i++) {
+      make_dirty(200);
+      look(1);
+    }
+    look(8);
+    if (cycle == 0) EXPECT_LE(dirty_mib(), 10u) << "after two windows of a second";
+  }
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), before);
+  EXPECT_GE(dirty_mib(), 200u);
+  look(64);
+  EXPECT_LE(dirty_mib(), 10u) << "two of the longest windows without a swing end it";
+}
+
+TEST_F(Release, RegretEndsWhenNobodyComesBy) {
+  uint64_t now = 9000000;
+  fake_os::set_clock(now);
+  for (int i = 0; i < 3; i++) {
+    make_dirty(200);
+    hak_release_excess();
+  }
+  ASSERT_EQ(dirty_mib(), 200u);
+  fake_os::set_clock(now + 1500);
+  hak_release_excess();
+  EXPECT_LE(dirty_mib(), 10u);
+}
+
 TEST_F(Release, NoRegretForMemoryThatStaysAway) {
   uint64_t now = 6000000;
   for (int i = 0; i < 5; i++) {

@@ -48,6 +48,14 @@ TEST_F(Trial, ALittleSaysNothing) {
   EXPECT_EQ(trial_.rest_ms, 0u);
 }
 
+TEST_F(Trial, ALittleAgainAndAgainAddsUp) {
+  for (int i = 0; i < 20; i++) {
+    judge(32, 16);
+    pass(60000);
+  }
+  EXPECT_GE(trial_.rest_ms, 1000u);
+}
+
 TEST_F(Trial, JudgesFourTimesASecond) {
   judge(1000, 0);
   given_ += 1000;
