@@ -85,7 +85,9 @@ static void print_values(const entry *e) {
       printf("%s%s", i > e->lowest ? ", " : "", hak_config_choice_name(&row, i));
     printf(" | %s", hak_config_choice_name(&row, e->initial));
   } else if (e->kind == HAK_KIND_SIZE) {
-    printf("bytes, 64K, 512M, 2G%s | %" PRId64, e->lowest < 0 ? ", 80%" : "", e->initial);
+    char initial[HAK_SIZE_TEXT];
+    hak_config_size_text(e->initial, initial);
+    printf("bytes, 64K, 512M, 2G%s | %s", e->lowest < 0 ? ", 80%, auto, off" : "", initial);
   } else if (e->kind == HAK_KIND_BOOL) {
     printf("0, 1 | %" PRId64, e->initial);
   } else {

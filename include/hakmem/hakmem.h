@@ -89,16 +89,17 @@ int hakmem_malloc_info(int options, FILE *stream) HAKMEM_NOEXCEPT;
 /* Prints totals to stderr. <hakmem/stats.h> has all figures. */
 void hakmem_malloc_stats(void) HAKMEM_NOEXCEPT;
 
-/* Reads or sets an option of docs/options.md by its environment name. Sizes are in bytes; -80 is 80%. Returns 0;
+/* Reads or sets an option of docs/options.md by its environment name. Sizes are in bytes; -80 is 80%, -101 auto. Returns 0;
  * EINVAL: no such option or value out of range; EBUSY: the option is read at start only and the allocator has started. */
 int hakmem_option_get(const char *name, int64_t *value) HAKMEM_NOEXCEPT;
 int hakmem_option_set(const char *name, int64_t value) HAKMEM_NOEXCEPT;
 
 /* Registers what is called, with the bytes that are resident and the target in bytes, when the process stays above
- * HAKMEM_RSS_TARGET although all free memory has been given back: at most once in 250 ms, never by two threads at a time,
- * from inside some thread's allocation but with no lock of the allocator held. It may allocate and free; it must not take
- * a lock that is held where the program allocates (setting a flag or writing to an eventfd is safe), and must return. NULL
- * unregisters; a call that has begun in another thread may still end after that. */
+ * HAKMEM_RSS_TARGET (unless it is set, 95 % of the control group's limit) although all free memory has been given back: at
+ * most once in 250 ms, never by two threads at a time, from inside some thread's allocation but with no lock of the
+ * allocator held. It may allocate and free; it must not take a lock that is held where the program allocates (setting a
+ * flag or writing to an eventfd is safe), and must return. NULL unregisters; a call that has begun in another thread may
+ * still end after that. */
 void hakmem_set_pressure_callback(void (*callback)(size_t resident, size_t target, void *context),
                                   void *context) HAKMEM_NOEXCEPT;
 

@@ -53,7 +53,7 @@ static void tick_large(size_t size) {
   /* One that has only large blocks needs no heap; one that is young grows up by these too, and has ticks until then. */
   hak_heap *h = hak_tls_front.calls != 0 ? hak_heap_grown() : hak_tls_front.heap;
   if (h != NULL) hak_heap_tick(h, HAK_FRONT_CLASSES, hak_os_ticks());
-  if (size >= HAK_MIB && hak_load_relaxed(&hak_config.rss_target) != 0) hak_release_tick(hak_os_now_ms());
+  if (size >= HAK_MIB && hak_budget_targeted()) hak_release_tick(hak_os_now_ms());
 }
 
 /* While requests are noted: the size, for blocks of a class, and a look whether a report is due, for programs that come by

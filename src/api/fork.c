@@ -54,10 +54,10 @@ static void after_fork_parent(void) {
  * streams' libc resets itself, if it took it. */
 static void after_fork_child(void) {
   hak_stats_page_fork_child();
+  hak_budget_fork_child();
   if (hak_load_relaxed(&alone)) return;
   hak_heap_fork_child();
   hak_pool_fork_child();
-  hak_budget_fork_child();
   drop_locks();
   hak_os_streams_reset();
   hak_background_fork_child();

@@ -80,7 +80,9 @@ void hak_config_size_text(int64_t value, char out[HAK_SIZE_TEXT]) {
   unsigned letters = 0;
   if (value > 0)
     while (letters < 4 && value % 1024 == 0) value /= 1024, letters++;
-  if (value < 0)
+  if (value == HAK_SIZE_AUTO)
+    snprintf(out, HAK_SIZE_TEXT, "auto");
+  else if (value < 0)
     snprintf(out, HAK_SIZE_TEXT, "%lld%%", -(long long)value);
   else
     snprintf(out, HAK_SIZE_TEXT, "%lld%.*s", (long long)value, letters > 0, letters > 0 ? &size_letters[letters - 1] : "");
@@ -91,7 +93,7 @@ static bool apply_unit(const hak_option_row *row, const char *unit, int64_t *val
   if (*unit == '\0') return true;
   if (unit[1] != '\0') return false;
   if (*unit == '%') {
-    if (*value == 0 || row->lowest >= 0) return false;
+    if (*value == 0 || *value > 100 || row->lowest >= 0) return false;
     *value = -*value;
     return true;
   }
@@ -120,6 +122,10 @@ static bool parse_value(const hak_option_row *row, const char *text, int64_t *ou
     text += 2;
   else if (row->kind == HAK_KIND_RATE && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
     return false;
+  if (row->kind == HAK_KIND_SIZE && row->lowest == HAK_SIZE_AUTO) {
+    if (strcmp(text, "auto") == 0) return *out = HAK_SIZE_AUTO, true;
+    if (strcmp(text, "off") == 0) return *out = 0, true;
+  }
   /* Digits only: strtoll would also take blanks, signs and an empty string. */
   int64_t value = 0;
   const char *c = text;
@@ -167,7 +173,7 @@ static bool assign_if_named(const hak_option_row *row, void *context) {
     char used[HAK_SIZE_TEXT];
     hak_config_size_text(*row->value, used);
     hak_print("hakmem: %s=%s is not a size such as 65536, 64K, 512M or 2G%s: using %s\n", row->name, a->value,
-              row->lowest < 0 ? ", or 1% to 100%" : "", used);
+              row->lowest < 0 ? ", 1% to 100%, auto or off" : "", used);
   } else {
     hak_print("hakmem: %s=%s is not a number from %lld to %lld: using %lld\n", row->name, a->value,
               (long long)row->lowest, (long long)row->highest, (long long)*row->value);

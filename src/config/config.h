@@ -55,7 +55,9 @@ int hak_config_get(const char *name, int64_t *value);
 
 /* The options' text form: the choice's word, or the number. */
 const char *hak_config_choice_name(const hak_option_row *row, int64_t value);
-/* The same of a SIZE option: "512M", "80%" for -80, or bytes where no letter fits. */
+/* A SIZE option that may be "auto" has this for its lowest value. */
+#define HAK_SIZE_AUTO (-101)
+/* The same of a SIZE option: "512M", "80%" for -80, "auto", or bytes where no letter fits. */
 #define HAK_SIZE_TEXT 24
 void hak_config_size_text(int64_t value, char out[HAK_SIZE_TEXT]);
 

@@ -127,6 +127,11 @@ static size_t machine_memory(void) {
 
 size_t hak_os_memory_limit(void) { return hak_min_size(machine_memory(), cgroup_limit()); }
 
+size_t hak_os_cgroup_limit(void) {
+  size_t limit = cgroup_limit();
+  return limit != SIZE_MAX && limit < machine_memory() ? limit : SIZE_MAX;
+}
+
 size_t hak_os_resident(void) {
   char text[128]; /* pages: of the address space, then those that are resident */
   if (read_text("", "", "/proc/self/statm", text, sizeof text) == 0) return 0;

@@ -9,6 +9,12 @@
 
 /* A percentage is of a limit that an administrator may change. */
 #define RESOLVE_MS 10000
+/* Without an option: of the cgroup's limit, from so much memory on, and looked at where so much of the limit is taken; no
+ * more below the last, so that what swings does not wake it each time. */
+#define AUTO_PERCENT 95
+#define AUTO_FROM (32 * (size_t)HAK_MIB)
+#define AUTO_AWAKE_PERCENT 75
+#define AUTO_ASLEEP_PERCENT 70
 /* The kernel computes its averages every two seconds. */
 #define PRESSURE_MS 2000
 #define PRESSURE_HIGH 1000 /* 10 %, in hundredths */
@@ -111,14 +117,25 @@ static size_t measure(size_t target) {
   return resident;
 }
 
+static bool wakes(uint64_t now_ms);
+
 static void measure_if_due(void) {
+  size_t watch = hak_load_relaxed(&hak_budget_watch);
+  if (filled_now() <= watch) return;
+  if (!hak_budget_targeted()) {
+    /* One thread of those that come by here. */
+    if (hak_load_relaxed(&hak_config.rss_target) != HAK_SIZE_AUTO || !hak_cas_acquire(&hak_budget_watch, &watch, SIZE_MAX) ||
+        !wakes(hak_os_now_ms()))
+      return;
+  }
   size_t target = hak_load_relaxed(&target_now);
-  if (target != 0 && filled_now() > hak_load_relaxed(&hak_budget_watch)) measure(target);
+  if (target != 0) measure(target);
 }
 
 size_t hak_budget_dirty_keep(void) {
   if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return SIZE_MAX;
   measure_if_due();
+  if (HAK_LIKELY(!hak_budget_targeted())) return SIZE_MAX;
   if (hak_budget_level() >= HAK_BUDGET_PURGE) return HAK_BUDGET_DIRTY_LEAST;
   size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
   size_t live = hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans));
@@ -151,27 +168,78 @@ static void enter(unsigned level) {
   hak_add_relaxed(&entered[level], 1);
 }
 
-static unsigned no_target(void) {
+/* `target`: known, but far. */
+static unsigned be_calm(size_t target, size_t watch) {
   hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX);
-  hak_store_relaxed(&hak_budget_watch, SIZE_MAX);
-  hak_store_relaxed(&target_now, 0);
+  hak_store_relaxed(&hak_budget_watch, watch);
+  hak_store_relaxed(&hak_budget_patience, 0);
+  hak_store_relaxed(&target_now, target);
   hak_store_relaxed(&step, HAK_BUDGET_CALM);
   enter(HAK_BUDGET_CALM);
   return HAK_BUDGET_CALM;
 }
 
-/* The option in bytes; 0: it cannot be told of what the percentage is. */
+static unsigned no_target(void) { return be_calm(0, SIZE_MAX); }
+
+/* The option in bytes; 0: it cannot be told of what the percentage is, or no cgroup has a limit. */
 static size_t resolve(int64_t option, uint64_t now_ms) {
   if (option > 0) return (size_t)option;
-  bool changed = hak_load_relaxed(&resolved_option) != option;
-  if (!changed && now_ms - hak_load_relaxed(&resolved_ms) < RESOLVE_MS) return hak_load_relaxed(&target_now);
+  bool is_auto = option == HAK_SIZE_AUTO;
+  size_t target = hak_load_relaxed(&target_now);
+  bool changed = hak_load_relaxed(&resolved_option) != option || (is_auto && target == 0);
+  if (!changed && now_ms - hak_load_relaxed(&resolved_ms) < RESOLVE_MS) return target;
   hak_store_relaxed(&resolved_option, option);
   hak_store_relaxed(&resolved_ms, now_ms);
+  if (is_auto) {
+    size_t group = hak_os_cgroup_limit();
+    return group == SIZE_MAX ? 0 : group / 100 * AUTO_PERCENT;
+  }
   size_t limit = hak_os_memory_limit();
   if (limit != SIZE_MAX) return limit / 100 * (size_t)-option;
   if (changed)
     hak_print("hakmem: HAKMEM_RSS_TARGET=%d%%: the memory this is a part of cannot be read: using no target\n", (int)-option);
   return 0;
+}
+
+/* --- auto --- */
+
+/* Asleep while hak_budget_targeted says no: nothing is read before what is filled passes the watch. */
+
+static size_t of_limit(size_t target, size_t percent) { return target / AUTO_PERCENT * percent; }
+
+/* Until twice as much is filled as now, or what is left to where it wakes. */
+static unsigned sleep_auto(size_t target, size_t resident) {
+  size_t filled = filled_now(), more = hak_max_size(filled, AUTO_FROM);
+  if (target != 0) {
+    size_t from = of_limit(target, AUTO_AWAKE_PERCENT), taken = hak_max_size(filled, resident);
+    size_t left = from > taken ? from - taken : 0;
+    more = hak_min_size(more, hak_max_size(left, target / MEASURE_PART));
+  }
+  return be_calm(target, filled + more);
+}
+
+/* Enough is filled to read the limit, and with it how much else is resident. Whether it is time to heed it. */
+static bool wakes(uint64_t now_ms) {
+  size_t target = resolve(HAK_SIZE_AUTO, now_ms), resident = target == 0 ? 0 : hak_os_resident();
+  if (resident == 0) target = 0;
+  if (target == 0 || hak_max_size(filled_now(), resident) <= of_limit(target, AUTO_AWAKE_PERCENT)) {
+    sleep_auto(target, resident);
+    return false;
+  }
+  hak_pool_stale_to_dirty(); /* resident still, where the kernel was to take its time */
+  hak_store_relaxed(&target_now, target);
+  return true;
+}
+
+static bool stays_asleep(uint64_t now_ms) {
+  if (hak_budget_targeted()) return false;
+  size_t watch = hak_load_relaxed(&hak_budget_watch);
+  if (watch == SIZE_MAX) hak_store_relaxed(&hak_budget_watch, watch = AUTO_FROM); /* the first look */
+  return filled_now() <= watch || !wakes(now_ms);
+}
+
+static bool falls_asleep(size_t target, size_t resident) {
+  return hak_max_size(filled_now(), resident) <= of_limit(target, AUTO_ASLEEP_PERCENT);
 }
 
 /* What is to be done beyond the level of the last epoch, as long as that did not suffice. */
@@ -198,7 +266,10 @@ unsigned hak_budget_look(uint64_t now_ms) {
                   hak_load_relaxed(&hak_budget_watch) == SIZE_MAX;
     return lifted ? HAK_BUDGET_CALM : no_target();
   }
+  bool is_auto = option == HAK_SIZE_AUTO;
+  if (is_auto && HAK_LIKELY(stays_asleep(now_ms))) return HAK_BUDGET_CALM;
   size_t target = resolve(option, now_ms), resident = target == 0 ? 0 : measure(target);
+  if (is_auto && (resident == 0 || falls_asleep(target, resident))) return sleep_auto(resident == 0 ? 0 : target, resident);
   if (resident == 0) return no_target();
   hak_store_relaxed(&target_now, target);
   hak_store_relaxed(&hak_budget_patience, 0);
@@ -248,6 +319,11 @@ void hak_budget_call_back(void) {
 
 void hak_budget_fork_child(void) {
   if (calling != hak_thread_mark()) calling = NULL;
+  if (hak_load_relaxed(&hak_config.rss_target) != HAK_SIZE_AUTO) return;
+  /* It may be moved to another cgroup, which pays for what it takes from here on. */
+  hak_store_relaxed(&resolved_option, 0);
+  if (!hak_budget_targeted())
+    hak_store_relaxed(&hak_budget_watch, hak_min_size(hak_load_relaxed(&hak_budget_watch), filled_now() + AUTO_FROM));
 }
 
 void hak_budget_state(hak_budget_figures *out) {

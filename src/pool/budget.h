@@ -1,5 +1,6 @@
 /* Memory budgets: HAKMEM_LIMIT, beyond which requests fail, and HAKMEM_RSS_TARGET, towards which free memory is given
- * back. Owns the figures of both; the release policy and the heaps ask for the level and act.
+ * back; without the option, towards the cgroup's limit. Owns the figures of both; the release policy and the heaps ask
+ * for the level and act.
  *
  * `used`: what was taken from the system and not given back: held and dirty spans, huge blocks and the freed mappings
  * that are kept for them, cells. The limit counts the tables of the spans too. Cells and tables are never refused, so
@@ -28,7 +29,7 @@ enum {
 
 /* For statistics. */
 typedef struct hak_budget_figures {
-  size_t target;   /* bytes, a percentage resolved; 0: none */
+  size_t target;   /* bytes, a percentage or the cgroup's limit resolved; 0: none, or not yet looked for */
   size_t limit;    /* bytes; 0: none */
   size_t used;     /* bytes the limit is compared with, now */
   size_t resident; /* of the process, at the last look; 0: never looked */
@@ -60,14 +61,20 @@ void hak_budget_note_failure(void);
 #define HAK_BUDGET_DIRTY_LEAST ((size_t)HAK_MIB / HAK_SPAN_SIZE)
 
 /* Relaxed. What may be filled before the process is at its target: what was filled at the last look, and what was left to
- * the target then. SIZE_MAX: no target. */
+ * the target then. SIZE_MAX: no target, or far below that of a cgroup. */
 extern size_t hak_budget_ceiling;
-/* Relaxed. From here on it is time for another measurement: the ceiling, or somewhat above what was filled at the last one. */
+/* Relaxed. From here on it is time for another measurement: the ceiling, or somewhat above what was filled at the last one.
+ * Far below a cgroup's target: for a look at that. SIZE_MAX: never. */
 extern size_t hak_budget_watch;
 extern size_t hak_budget_mapped; /* relaxed: used bytes outside of regions */
 extern unsigned hak_budget_level_now;
 
 HAK_INLINE unsigned hak_budget_level(void) { return hak_load_relaxed(&hak_budget_level_now); }
+/* A target is measured against. One that is far is as none: pages and clocks are dealt with as ever. */
+HAK_INLINE bool hak_budget_targeted(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_budget_ceiling) != SIZE_MAX); }
+/* And it is a part of what the cgroup may use. To that a huge page counts whole until the system splits it: not when a piece
+ * is unmapped, but at once when it is advised that the piece is free. */
+HAK_INLINE bool hak_budget_of_group(void) { return hak_budget_targeted() && hak_load_relaxed(&hak_config.rss_target) < 0; }
 
 /* Used bytes that may be resident: without the pages that are given back inside slabs. */
 HAK_INLINE size_t hak_budget_filled(size_t spans) {
@@ -127,7 +134,8 @@ HAK_INLINE bool hak_budget_must_call_back(void) { return HAK_UNLIKELY(hak_load_r
 /* Calls it, unless some thread is in it. The caller holds no lock, and is where the program may allocate and free. */
 HAK_COLD void hak_budget_call_back(void);
 
-/* In the child of a fork: a call in another thread has ended with that thread. */
+/* In the child of a fork: a call in another thread has ended with that thread. Locks nothing: the parent may have been in a
+ * lock when it forked alone. */
 void hak_budget_fork_child(void);
 
 #endif

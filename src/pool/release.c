@@ -113,7 +113,9 @@ static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spa
 hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait) {
   hak_pages pages = HAK_PAGES_KEPT;
   bool whole_spans = (((uintptr_t)start | bytes) & (HAK_SPAN_SIZE - 1)) == 0;
-  if (may_wait && current->lazily && hak_load_relaxed(&hak_config.rss_target) == 0 && hak_os_decommit_lazily(start, bytes))
+  bool whole_huge = (((uintptr_t)start | bytes) & (HAK_HUGE_PAGE_SPANS * HAK_SPAN_SIZE - 1)) == 0;
+  if (hak_budget_of_group() && !whole_huge) hak_os_decommit_lazily(start, bytes);
+  if (may_wait && current->lazily && !hak_budget_targeted() && hak_os_decommit_lazily(start, bytes))
     pages = HAK_PAGES_STALE;
   else if (whole_spans ? hak_os_decommit(start, bytes) : hak_os_decommit_piece(start, bytes))
     pages = HAK_PAGES_GONE;

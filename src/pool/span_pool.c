@@ -83,7 +83,7 @@ static void lower_hints(hak_region *r, size_t chunk, bool dirty) {
 /* With a target it counts that a huge page becomes resident when a part of it is touched: what is left of it is dirty then,
  * though it reads as zero. Of larger runs nobody knows whether their ends will be touched. */
 static bool is_asleep(const hak_chunk *c, size_t bit, size_t spans) {
-  if (!c->huge || hak_load_relaxed(&hak_config.rss_target) == 0 || spans >= HAK_HUGE_PAGE_SPANS) return false;
+  if (!c->huge || !hak_budget_targeted() || spans >= HAK_HUGE_PAGE_SPANS) return false;
   size_t page = bit / HAK_HUGE_PAGE_SPANS, w = bit / 64;
   uint64_t all = spans_of((uint32_t)1 << page, w);
   return (c->broken >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->stale[w]) & all) == 0;
@@ -198,7 +198,7 @@ static hak_span *take_dirty(size_t spans, size_t align, bool huge, bool *zeroed)
 #define ROOMY_SPANS (8 * HAK_CHUNK_SPANS)
 
 static bool is_roomy(void) {
-  if (HAK_LIKELY(hak_load_relaxed(&hak_config.rss_target) == 0)) return false;
+  if (HAK_LIKELY(!hak_budget_targeted())) return false;
   size_t accessible = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) accessible += hak_region_at(i)->ready_spans - hak_region_at(i)->first_span;
   return accessible > ROOMY_TIMES * hak_span_pool.live_spans + ROOMY_SPANS;

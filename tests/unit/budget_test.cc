@@ -199,6 +199,7 @@ TEST_F(Budget, ManyThreadsDoNotPassTheLimitTogether) {
 // --- target ---
 
 TEST_F(Budget, NoTargetReadsNothing) {
+  hak_config.rss_target = 0;
   files.set_resident(10000 * MIB);
   for (int i = 0; i < 10; i++) EXPECT_EQ(hak_budget_look(now_ms += 250), unsigned(HAK_BUDGET_CALM));
   EXPECT_EQ(state().resident, 0u);

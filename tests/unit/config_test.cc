@@ -85,15 +85,26 @@ TEST(Config, SizesHaveUnits) {
 TEST(Config, OnlyTheTargetTakesAPercentage) {
   EXPECT_EQ(value(probe({"HAKMEM_RSS_TARGET=80%"}), "HAKMEM_RSS_TARGET"), -80);
   EXPECT_EQ(value(probe({"HAKMEM_RSS_TARGET=100%"}), "HAKMEM_RSS_TARGET"), -100);
-  for (const char *bad : {"0%", "101%", "80%%", "%", "8 0%"}) {
+  for (const char *bad : {"0%", "101%", "102%", "18446744073709551515%", "80%%", "%", "8 0%", "", "-101", "Auto", "autoM", "offK", "none"}) {
     ProgramResult r = probe({std::string("HAKMEM_RSS_TARGET=") + bad});
-    EXPECT_EQ(value(r, "HAKMEM_RSS_TARGET"), 0) << bad;
+    EXPECT_EQ(value(r, "HAKMEM_RSS_TARGET"), HAK_SIZE_AUTO) << bad;
     EXPECT_EQ(r.err, std::string("hakmem: HAKMEM_RSS_TARGET=") + bad +
-                         " is not a size such as 65536, 64K, 512M or 2G, or 1% to 100%: using 0\n");
+                         " is not a size such as 65536, 64K, 512M or 2G, 1% to 100%, auto or off: using auto\n");
   }
   ProgramResult r = probe({"HAKMEM_LIMIT=80%"});
   EXPECT_EQ(value(r, "HAKMEM_LIMIT"), 0);
   EXPECT_EQ(r.err, "hakmem: HAKMEM_LIMIT=80% is not a size such as 65536, 64K, 512M or 2G: using 0\n");
+}
+
+TEST(Config, TheTargetIsAutoUnlessItIsOff) {
+  EXPECT_EQ(value(probe({}), "HAKMEM_RSS_TARGET"), HAK_SIZE_AUTO);
+  const std::pair<const char *, int64_t> words[] = {{"auto", HAK_SIZE_AUTO}, {"off", 0}, {"0", 0}};
+  for (auto [word, number] : words) {
+    ProgramResult r = probe({std::string("HAKMEM_RSS_TARGET=") + word});
+    EXPECT_EQ(value(r, "HAKMEM_RSS_TARGET"), number) << word;
+    EXPECT_THAT(r.err, IsEmpty()) << word;
+    EXPECT_EQ(lines(probe({std::string("HAKMEM_LIMIT=") + word}).err), number == 0 && *word == '0' ? 0u : 1u) << word;
+  }
 }
 
 TEST(Config, BadSizesWarnOnce) {
@@ -112,19 +123,20 @@ TEST(Config, CountsTakeNoUnits) {
 
 TEST(Config, VerboseShowsSizesReadably) {
   const std::pair<const char *, const char *> sizes[] = {{"65536", "64K"}, {"2048M", "2G"}, {"1025", "1025"}, {"1536M", "1536M"},
-                                                         {"80%", "80%"}, {"0", "0"}, {"4096G", "4T"}, {"4096T", "4096T"}};
+                                                         {"80%", "80%"}, {"0", "0"}, {"off", "0"}, {"auto", "auto"}, {"4096G", "4T"}, {"4096T", "4096T"}};
   for (auto [given, shown] : sizes)
     EXPECT_THAT(probe({"HAKMEM_VERBOSE=1", std::string("HAKMEM_RSS_TARGET=") + given}).err,
                 HasSubstr(std::string("hakmem: HAKMEM_RSS_TARGET=") + shown + "\n"));
 }
 
 TEST(Config, SizesAreSetInBytes) {
-  ProgramResult r = probe({}, {"HAKMEM_LIMIT=1048576", "HAKMEM_LIMIT=-1", "HAKMEM_RSS_TARGET=-80", "HAKMEM_RSS_TARGET=-101"});
+  ProgramResult r = probe({}, {"HAKMEM_LIMIT=1048576", "HAKMEM_LIMIT=-1", "HAKMEM_RSS_TARGET=-80", "HAKMEM_RSS_TARGET=-102", "HAKMEM_RSS_TARGET=-101"});
   std::string e(std::to_string(EINVAL));
   EXPECT_THAT(r.out, HasSubstr("LIMIT: set 0, get 0, value 1048576\n"));
   EXPECT_THAT(r.out, HasSubstr("LIMIT: set " + e + ", get 0, value 1048576\n"));
   EXPECT_THAT(r.out, HasSubstr("TARGET: set 0, get 0, value -80\n"));
   EXPECT_THAT(r.out, HasSubstr("TARGET: set " + e + ", get 0, value -80\n"));
+  EXPECT_THAT(r.out, HasSubstr("TARGET: set 0, get 0, value -101\n")) << "auto";
 }
 
 TEST(Config, UnknownNamesWarnOnce) {

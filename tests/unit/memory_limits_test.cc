@@ -50,6 +50,17 @@ TEST_F(MemoryLimits, NeverMoreThanTheMachineHas) {
   EXPECT_EQ(hak_os_memory_limit(), 8 * GIB);
 }
 
+TEST_F(MemoryLimits, OfTheCgroupsAlone) {
+  EXPECT_EQ(hak_os_cgroup_limit(), SIZE_MAX);
+  files.write("/proc/self/cgroup", "4:memory:/a\n0::/b\n");
+  files.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(hak_os_cgroup_limit(), SIZE_MAX) << "version 1 without one";
+  files.write("/sys/fs/cgroup/b/memory.max", "8589934592\n");
+  EXPECT_EQ(hak_os_cgroup_limit(), SIZE_MAX) << "all that the machine has";
+  files.write("/sys/fs/cgroup/b/memory.max", "8589930496\n");
+  EXPECT_EQ(hak_os_cgroup_limit(), 8 * GIB - 4096);
+}
+
 // A container's own view: the path is that of the root, and the mount is its cgroup.
 TEST_F(MemoryLimits, Version2InANamespace) {
   files.write("/proc/self/cgroup", "0::/\n");

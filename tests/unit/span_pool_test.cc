@@ -89,7 +89,7 @@ class HugePages : public SpanPool {
     ASSERT_EQ(runs[0] % HAK_HUGE_PAGE_SPANS, 0u);
   }
   void TearDown() override {
-    hak_config.rss_target = 0;
+    hak_budget_ceiling = SIZE_MAX;
     SpanPool::TearDown();
   }
   size_t take_dense(size_t spans) {
@@ -134,7 +134,7 @@ TEST_F(HugePages, WithATargetTheRestOfATouchedOneIsDirtyAndReadsAsZero) {
   for (size_t i = 10; i < 16; i++) give(runs[i], 4);
   ASSERT_EQ(purge(), std::pair(runs[8], HAK_HUGE_PAGE_SPANS));
   size_t dirty = hak_span_pool.dirty_spans;
-  hak_config.rss_target = HAK_GIB;
+  hak_budget_ceiling = HAK_GIB;
   EXPECT_EQ(take_dense(4), runs[8]);
   EXPECT_TRUE(zeroed);
   EXPECT_EQ(hak_span_pool.dirty_spans, dirty + HAK_HUGE_PAGE_SPANS - 4);
