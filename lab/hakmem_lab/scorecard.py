@@ -1,6 +1,6 @@
-"""What the scorecard is made of: the newest results, counted system calls, the newest soak."""
+"""What the scorecard is made of: the newest results, counted system calls, soaks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,28 +42,31 @@ def counted_calls(folder: Path, tick: Callable[[str], None]) -> None:
 
 
 def weigh(
-    folder: Path, soak_path: Path | None, bars: Path = MILESTONES
+    folder: Path, soaks: Sequence[Path] = (), bars: Path = MILESTONES
 ) -> tuple[Evidence, list[Judged], Soak | None]:
-    """All figures of the files, and what they say of the milestones."""
+    """All figures of the files, and what they say of the milestones; of the soaks, the first."""
     results = read(folder)
-    soak = scorecard_soak.read(soak_path, results.baseline) if soak_path else None
+    soak = scorecard_soak.read(soaks[0], results.baseline) if soaks else None
     evidence = Evidence(results, steady_calls.load(folder), soak.figures if soak else {})
     return evidence, [judge(milestone, evidence) for milestone in load_milestones(bars)], soak
 
 
-def compose(folder: Path, soak_path: Path | None, bars: Path = MILESTONES) -> str:
+def compose(folder: Path, soaks: Sequence[Path] = (), bars: Path = MILESTONES) -> str:
     """The document, from files alone."""
-    evidence, judged, soak = weigh(folder, soak_path, bars)
-    return render(evidence, judged, scorecard_soak.lines(soak))
+    evidence, judged, soak = weigh(folder, soaks, bars)
+    series = scorecard_soak.series_table(soaks, evidence.results.baseline)
+    return render(
+        evidence, judged, [*scorecard_soak.lines(soak), *(["", series] if series else [])]
+    )
 
 
-def document(folder: Path, soak_path: Path | None, bars: Path = MILESTONES) -> dict:
+def document(folder: Path, soaks: Sequence[Path] = (), bars: Path = MILESTONES) -> dict:
     """The same for other tools; the rows are in the folder's results.json."""
-    evidence, judged, _ = weigh(folder, soak_path, bars)
+    evidence, judged, _ = weigh(folder, soaks, bars)
     return {
         "results": str(folder),
         "suite": evidence.results.suite,
-        "soak": str(soak_path) if soak_path else None,
+        "soak": str(soaks[0]) if soaks else None,
         "soak_figures": dict(evidence.soak),
         "system_calls": [asdict(one) for one in evidence.calls],
         "milestones": [

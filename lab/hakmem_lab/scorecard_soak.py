@@ -1,10 +1,13 @@
-"""What a soak says of one allocator, for the scorecard: drift of memory and speed, variation."""
+"""What soaks say of one allocator, for the scorecard: drift of memory and speed, variation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hakmem_lab import journal, soak_file
 from hakmem_lab.errors import LabError
+from hakmem_lab.scorecard_text import table
+from hakmem_lab.soak_file import Record
 from hakmem_lab.soak_judging import LONG, Judgement, Thresholds, judge
 
 
@@ -74,3 +77,43 @@ def lines(soak: Soak | None) -> list[str]:
             f"p99 {found.p99_ns:.0f} ns, p99.9 {found.p999_ns:.0f} ns"
         )
     return parts
+
+
+HEADS = ("soak", "settings", "minutes", "load", "epochs",
+         "speed", "its drift", "CV", "memory", "its drift")  # fmt: skip
+
+
+def series_table(paths: Sequence[Path], allocator: str) -> str:
+    """All that was judged, long processes and repeated programs, a line each."""
+    lines = [line for path in paths for line in series_of(path, allocator)]
+    return table(HEADS, lines, 2).rstrip() if lines else ""
+
+
+def series_of(path: Path, allocator: str) -> list[list[str]]:
+    record = soak_file.read(path)
+    try:
+        judged = judge(record.epochs, Thresholds())
+    except LabError as error:
+        return [[f"`{path.name}`", settings_of(record, allocator), error.message, *[""] * 7]]
+    minutes = f"{max(e.elapsed_s for e in record.epochs) / 60:.0f}"
+    head = [f"`{path.name}`", settings_of(record, allocator), minutes]
+    return [[*head, *figures_of(one)] for one in judged if one.allocator == allocator]
+
+
+def settings_of(record: Record, allocator: str) -> str:
+    given = record.head.get("allocators", {}).get(allocator, {}).get("settings", {})
+    return " ".join(f"`{name}={value}`" for name, value in given.items()) or "none"
+
+
+def figures_of(one: Judgement) -> list[str]:
+    speed = one.beside_others or one.throughput_drift
+    rate = one.ops_per_sec
+    return [
+        one.load,
+        f"{one.epochs}",
+        f"{rate / 1e6:.1f} M/s" if rate >= 1e5 else f"{rate:.3g}/s",
+        f"{100 * speed.change:+.2f} %",
+        f"{100 * one.variation:.2f} %",
+        f"{one.rss_kb / 1024:.1f} MB",
+        f"{100 * one.rss_drift.change:+.2f} %",
+    ]

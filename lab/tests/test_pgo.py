@@ -66,7 +66,9 @@ def test_smoke_wants_every_function(tmp_path, build, monkeypatch):
     whole = compile_c(tmp_path / "libwhole.so", [source], "-shared", "-fPIC", "-fno-builtin")
     assert "load and serve" in pgo.smoke(whole).passed
     at = "aligned_alloc(size_t a, size_t n) { return "
-    source.write_text(WHOLE.replace(f"{at}__libc_memalign(a, n)", f"{at}(char *)__libc_memalign(a, n + 16) + 16"))
+    source.write_text(
+        WHOLE.replace(f"{at}__libc_memalign(a, n)", f"{at}(char *)__libc_memalign(a, n + 16) + 16")
+    )
     wrong = compile_c(tmp_path / "libwrong.so", [source], "-shared", "-fPIC", "-fno-builtin")
     with pytest.raises(LabError, match=r"aligned_alloc\(256, 512\) is not aligned"):
         pgo.smoke(wrong)

@@ -134,13 +134,13 @@ def epoch(number: int, name: str, speed: float) -> Epoch:
 
 
 def test_document_is_the_golden_one(folder, soak):
-    assert compose(folder, soak, BARS) == GOLDEN.read_text()
+    assert compose(folder, [soak], BARS) == GOLDEN.read_text()
 
 
 def test_the_same_files_give_the_same_text(folder, soak, tmp_path):
     other = tmp_path / "elsewhere" / "bench-2"
     shutil.copytree(folder, other)
-    assert compose(folder, soak) == compose(other, soak)
+    assert compose(folder, [soak]) == compose(other, [soak])
 
 
 def test_results_survive_their_file(folder):
@@ -154,7 +154,7 @@ def test_results_that_are_none_are_refused(tmp_path):
 
 
 def test_rows_lost_to_a_peer_are_bold_and_listed(folder):
-    text = compose(folder, None, BARS)
+    text = compose(folder, bars=BARS)
     assert "| swings of 100 | preload | glibc | 0.800 (0.750, 0.900) | 25 % |" in text
     assert "| swings of 100 | 100.0 M | 2.0 % | **0.80** | - |" in text
     assert "| swings of 25 | 100.0 M | 2.0 % | 1.50 | 1.01 ~ |" in text
@@ -163,7 +163,7 @@ def test_rows_lost_to_a_peer_are_bold_and_listed(folder):
 
 def test_nothing_is_invented(folder):
     (folder / steady_calls.FILE).unlink()
-    text = compose(folder, None, BARS)
+    text = compose(folder, bars=BARS)
     assert "## System calls per operation\n\nNot measured.\n" in text
     assert "Not measured: there is no soak" in text
     assert "| System calls | **not measured** |" in text
@@ -172,7 +172,7 @@ def test_nothing_is_invented(folder):
 
 
 def test_document_names_no_folders_of_the_machine(folder, soak):
-    text = compose(folder, soak, BARS)
+    text = compose(folder, [soak], BARS)
     assert "/somewhere" not in text
     assert "in x.so" in text
     assert without_folders("/a/b/bench_x is missing: build") == "bench_x is missing: build"
@@ -288,6 +288,22 @@ def test_short_soak_is_said_to_be(tmp_path):
     assert "too few to judge" in scorecard_soak.lines(found)[0]
 
 
+def test_every_soak_is_told_with_its_settings(folder, soak, tmp_path):
+    lean = tmp_path / "lean.csv"
+    soak_file.begin(lean, {"allocators": {"hakmem": {"settings": {"HAKMEM_PROFILE": "lean"}}}})
+    for number in range(1, 41):
+        soak_file.append(lean, epoch(number, "hakmem", 9e7))
+    short = tmp_path / "short.csv"
+    soak_file.begin(short, {})
+    soak_file.append(short, epoch(1, "hakmem", 1e8))
+    text = compose(folder, [soak, lean, short], BARS)
+    over_time = text[text.index("## Over time") :]
+    assert "| `soak.csv` | none | 1 | long |" in over_time
+    assert "| `lean.csv` | `HAKMEM_PROFILE=lean` | 1 | long | 36 | 90.0 M/s | +0.00 %" in over_time
+    assert "| `short.csv` | none | hakmem, long: 0 epochs after the warm-up" in over_time
+    assert "glibc" not in over_time[: over_time.index("## Where and how")]
+
+
 def run(*arguments: str):
     return CliRunner().invoke(main, ["scorecard", *arguments])
 
@@ -297,7 +313,7 @@ def test_command_writes_the_document(folder, soak, tmp_path):
     table = tmp_path / "card.json"
     found = run("--from", str(folder), "--soak", str(soak), "--out", str(out), "--json", str(table))
     assert found.exit_code == 0, found.output
-    assert out.read_text() == compose(folder, soak)
+    assert out.read_text() == compose(folder, [soak])
     milestones = json.loads(table.read_text())["milestones"]
     assert {one["state"] for one in milestones} <= {REACHED, MISSED, UNMEASURED}
     for one in milestones:

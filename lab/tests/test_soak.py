@@ -248,6 +248,23 @@ def test_run_gives_whole_rounds_and_its_own_program_lines(tmp_path):
         assert tuple(next(csv.reader(lines))) == COLUMNS
 
 
+def test_settings_reach_programs_and_are_told(tmp_path):
+    path, seen = tmp_path / "s.csv", tmp_path / "seen"
+    arguments = soak_arguments(path, 0.02)
+    bench = f"{os.environ['HAKLAB_BUILD']}/bench/bench_random_mixed"
+    arguments[arguments.index("--program") + 1] = (
+        f"tiny=/bin/sh -c 'echo $GIVEN >> {seen}; exec {bench} 1000'"
+    )
+    found = run(*arguments, "--set", "GIVEN=lean", "--max-cv", "99%")
+    assert found.exit_code in (0, 1), found.output
+    assert set(seen.read_text().split()) == {"lean"}
+    assert soak_file.read(path).head["allocators"]["glibc"]["settings"] == {"GIVEN": "lean"}
+    wrong = run(*soak_arguments(tmp_path / "t.csv", 0.02), "--set", "GIVEN")
+    assert wrong.exit_code == 2
+    assert "--set: 'GIVEN' is not NAME=VALUE" in wrong.output
+    assert run("--resume", str(path), "--set", "GIVEN=x").exit_code == 2
+
+
 def test_interrupted_run_goes_on_where_it_stopped(build, tmp_path):
     path = tmp_path / "s.csv"
     command = [sys.executable, "-c", "from hakmem_lab.cli import main; main()", "soak"]

@@ -27,9 +27,12 @@ DEFAULT_OUT = "docs/scorecard.md"
 @click.option("--run", metavar="SUITE", help="Run this suite first.")
 @click.option(
     "--soak",
+    "soaks",
+    multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="CSV",
-    help="A soak's figures (default: the newest in the results folder, if there is one).",
+    help="A soak's figures (default: the newest in the results folder, if there is one). Of "
+    "several, milestones are judged by the first.",
 )
 @click.option("--no-soak", is_flag=True, help="Leave the soak out.")
 @click.option(
@@ -42,7 +45,7 @@ DEFAULT_OUT = "docs/scorecard.md"
 def scorecard(
     folder: Path | None,
     run: str | None,
-    soak: Path | None,
+    soaks: tuple[Path, ...],
     no_soak: bool,
     count: bool | None,
     out: Path | None,
@@ -55,7 +58,7 @@ def scorecard(
     console = tables.make_console()
     if folder is not None and run is not None:
         raise LabError("--run and --from exclude each other", 2)
-    if soak is not None and no_soak:
+    if soaks and no_soak:
         raise LabError("--soak and --no-soak exclude each other", 2)
     if run is not None:
         run_suite(run)
@@ -63,13 +66,14 @@ def scorecard(
     console.print(f"from {folder}", soft_wrap=True)
     if count is not False and (count or (folder / PLAN).exists()):
         count_calls(console, folder, bool(count))
-    path = None if no_soak else soak or scorecard_soak.newest()
-    if path is not None:
+    newest = None if no_soak or soaks else scorecard_soak.newest()
+    paths = soaks or ((newest,) if newest else ())
+    for path in paths:
         console.print(f"soak: {path}", soft_wrap=True)
     target = out or repository_root() / DEFAULT_OUT
-    write_text(target, compose(folder, path))
+    write_text(target, compose(folder, paths))
     if json_path is not None:
-        write_json(json_path, "scorecard", document(folder, path))
+        write_json(json_path, "scorecard", document(folder, paths))
     console.print(f"wrote {target}", soft_wrap=True)
 
 

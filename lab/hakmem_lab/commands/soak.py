@@ -101,6 +101,13 @@ def judging_options() -> Callable:
     metavar="NAME=COMMAND",
     help="A program to start afresh each round, instead of random_mixed and larson.",
 )
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A variable for every program, such as HAKMEM_PROFILE=lean; told in the file.",
+)
 @cpu_option("none")
 @seed_option()
 @csv_option()
@@ -121,6 +128,7 @@ def soak(
     threads: int,
     slots: int,
     programs: tuple[str, ...],
+    settings: tuple[str, ...],
     cpu: str,
     seed: int | None,
     csv_path: Path | None,
@@ -150,7 +158,8 @@ def soak(
         run = resumed(resume, 60 * minutes)
     else:
         load = LongLoad(soaking.TRIAL_STEPS, threads, slots, resolve_seed(seed))
-        chosen = usable_allocators(names, libraries)
+        given = dict(split_pair("--set", text) for text in settings)
+        chosen = usable_allocators(names, libraries, given)
         cpus = resolve_cpus(cpu, None)
         if csv_path is not None and csv_path.exists():
             raise LabError(f"--csv: {csv_path} is there already: --resume continues it", 2)
@@ -193,14 +202,16 @@ def check_plot(path: Path | None) -> None:
 
 def refuse_with_resume(context: click.Context) -> None:
     """What a run is made of cannot change in its middle."""
-    fixed = ("names", "libraries", "epoch_s", "threads", "slots", "programs", "cpu", "seed")
-    for name in (*fixed, "csv_path"):
+    fixed = ("names", "libraries", "epoch_s", "threads", "slots", "programs", "settings", "cpu")
+    for name in (*fixed, "seed", "csv_path"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             option = next(p.opts[0] for p in context.command.params if p.name == name)
             raise LabError(f"{option}: the file of --resume says it already", 2)
 
 
-def usable_allocators(names: str | None, libraries: Sequence[str]) -> list[Allocator]:
+def usable_allocators(
+    names: str | None, libraries: Sequence[str], given: Mapping[str, str]
+) -> list[Allocator]:
     wanted = names
     if wanted is None:
         there = [name for name in PEERS_WANTED if find(name).usable]
@@ -209,7 +220,7 @@ def usable_allocators(names: str | None, libraries: Sequence[str]) -> list[Alloc
     for allocator in chosen:
         if not allocator.usable:
             raise LabError(f"{allocator.name}: {allocator.problem}", 2)
-    return chosen
+    return [replace(a, settings={**a.settings, **given}) for a in chosen]
 
 
 def repeated_programs(texts: Sequence[str]) -> dict[str, list[str]]:
