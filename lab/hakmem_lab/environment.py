@@ -11,6 +11,10 @@ SETTING_PREFIXES = ("HAKMEM_", "GLIBC_TUNABLES", "MALLOC_", "MIMALLOC_", "TCMALL
 # These tell us where a library is, and mean nothing to the allocator.
 OWN_VARIABLES = ("MIMALLOC_SO", "JEMALLOC_SO", "TCMALLOC_SO")
 
+VIRTIO_DEVICES = Path("/sys/bus/virtio/devices")
+BALLOON = "0x0005"
+REPORTING_BIT = 5  # VIRTIO_BALLOON_F_REPORTING
+
 
 def cpu_model() -> str:
     found = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
@@ -29,6 +33,14 @@ def default_cpu() -> str:
 def thp_mode() -> str:
     found = re.search(r"\[(\w+)\]", _read("/sys/kernel/mm/transparent_hugepage/enabled"))
     return found[1] if found else "none"
+
+
+def host_takes_memory() -> bool:
+    """Whether free memory goes back to a host, which gives it again page by page, slowly."""
+    for device in sorted(VIRTIO_DEVICES.glob("*")):
+        if _read(f"{device}/device").strip() == BALLOON:
+            return _read(f"{device}/features")[REPORTING_BIT : REPORTING_BIT + 1] == "1"
+    return False
 
 
 def compiler_of(library: Path) -> str:
@@ -63,11 +75,13 @@ def describe() -> dict[str, str]:
     """The machine in a few named lines, for tables and JSON."""
     one, five, _ = os.getloadavg()
     given = " ".join(f"{k}={v}" for k, v in settings().items())
+    taken = {"free memory": "goes back to the host: its first touch is slow"}
     return {
         "kernel": f"{platform.system()} {platform.release()}",
         "CPU": f"{cpu_model()}, {len(allowed_cpus())} usable",
         "load": f"{one:.2f} (1 min) {five:.2f} (5 min)",
         "THP": thp_mode(),
+        **(taken if host_takes_memory() else {}),
         "settings": given or "none given, defaults everywhere",
     }
 

@@ -14,7 +14,8 @@ from hakmem_lab.memory_bars import Line, text
 from hakmem_lab.memory_run import Measured
 
 # Of the facts, what a document needs.
-TOLD = ("CPU", "kernel", "THP", "load", "settings", "commit", "loads", "rounds", "versions")
+TOLD = ("CPU", "kernel", "THP", "free memory", "load", "settings", "commit", "loads", "rounds",
+        "versions")  # fmt: skip
 COLUMNS = ("measure", "bar", "hakmem", "best peer", "verdict", "note")
 
 
