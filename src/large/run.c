@@ -13,7 +13,7 @@
 void hak_run_drop_tail(void *p, size_t size) {
   size_t used = hak_align_up(size, hak_os_page_size()), bytes = hak_run_spans(size) << HAK_SPAN_SHIFT;
   if (bytes - used < TAIL_LEAST) return;
-  if (hak_budget_of_group()) hak_os_decommit_lazily((char *)p + used, bytes - used);
+  if (hak_budget_of_group()) hak_os_split_huge((char *)p + used, bytes - used);
   hak_os_decommit_piece((char *)p + used, bytes - used);
 }
 

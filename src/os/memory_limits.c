@@ -129,7 +129,7 @@ size_t hak_os_memory_limit(void) { return hak_min_size(machine_memory(), cgroup_
 
 size_t hak_os_cgroup_limit(void) {
   size_t limit = cgroup_limit();
-  return limit != SIZE_MAX && limit < machine_memory() ? limit : SIZE_MAX;
+  return limit != SIZE_MAX && limit <= machine_memory() ? limit : SIZE_MAX;
 }
 
 size_t hak_os_resident(void) {

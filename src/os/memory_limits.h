@@ -11,7 +11,7 @@ extern const char *hak_os_files_root;
 /* The least of the machine's memory and the limits of this process's cgroup and all above it: memory.max and memory.high
  * of version 2, memory.limit_in_bytes of version 1, mounted where they usually are. SIZE_MAX: nothing of it can be read. */
 size_t hak_os_memory_limit(void);
-/* The cgroups' alone; SIZE_MAX where that is not less than the machine has. */
+/* The cgroups' alone; SIZE_MAX where that is more than the machine has. Some containers are told theirs as the machine's. */
 size_t hak_os_cgroup_limit(void);
 
 /* Resident bytes of this process (/proc/self/statm); 0 when it cannot be read. */

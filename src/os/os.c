@@ -117,6 +117,13 @@ bool hak_os_decommit_lazily(void *addr, size_t size) {
   return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_FREE);
 }
 
+/* Whoever is refused once is not asked again: the call that follows does the work. */
+void hak_os_split_huge(void *addr, size_t size) {
+  static bool refused; /* relaxed */
+  if (hak_load_relaxed(&refused) || refuse_foreign(addr, size)) return;
+  if (!advise_counted(addr, size, MADV_FREE)) hak_store_relaxed(&refused, true);
+}
+
 bool hak_os_decommit_piece(void *addr, size_t size) {
   return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_DONTNEED);
 }

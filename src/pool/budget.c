@@ -175,6 +175,8 @@ static unsigned be_calm(size_t target, size_t watch) {
   hak_store_relaxed(&hak_budget_patience, 0);
   hak_store_relaxed(&target_now, target);
   hak_store_relaxed(&step, HAK_BUDGET_CALM);
+  hak_store_relaxed(&pressure_then, 0);
+  hak_store_relaxed(&hak_budget_callback_due, 0);
   enter(HAK_BUDGET_CALM);
   return HAK_BUDGET_CALM;
 }
@@ -183,7 +185,10 @@ static unsigned no_target(void) { return be_calm(0, SIZE_MAX); }
 
 /* The option in bytes; 0: it cannot be told of what the percentage is, or no cgroup has a limit. */
 static size_t resolve(int64_t option, uint64_t now_ms) {
-  if (option > 0) return (size_t)option;
+  if (option > 0) {
+    hak_store_relaxed(&resolved_option, option); /* what follows is another one, and is read at once */
+    return (size_t)option;
+  }
   bool is_auto = option == HAK_SIZE_AUTO;
   size_t target = hak_load_relaxed(&target_now);
   bool changed = hak_load_relaxed(&resolved_option) != option || (is_auto && target == 0);
@@ -222,6 +227,7 @@ static unsigned sleep_auto(size_t target, size_t resident) {
 static bool wakes(uint64_t now_ms) {
   size_t target = resolve(HAK_SIZE_AUTO, now_ms), resident = target == 0 ? 0 : hak_os_resident();
   if (resident == 0) target = 0;
+  hak_store_relaxed(&resident_then, resident);
   if (target == 0 || hak_max_size(filled_now(), resident) <= of_limit(target, AUTO_AWAKE_PERCENT)) {
     sleep_auto(target, resident);
     return false;
@@ -264,6 +270,7 @@ unsigned hak_budget_look(uint64_t now_ms) {
     /* Whoever was measuring when the target was lifted has stored its ceiling afterwards. */
     bool lifted = hak_load_relaxed(&target_now) == 0 && hak_load_relaxed(&hak_budget_ceiling) == SIZE_MAX &&
                   hak_load_relaxed(&hak_budget_watch) == SIZE_MAX;
+    hak_store_relaxed(&resolved_option, 0);
     return lifted ? HAK_BUDGET_CALM : no_target();
   }
   bool is_auto = option == HAK_SIZE_AUTO;

@@ -114,7 +114,7 @@ hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait) {
   hak_pages pages = HAK_PAGES_KEPT;
   bool whole_spans = (((uintptr_t)start | bytes) & (HAK_SPAN_SIZE - 1)) == 0;
   bool whole_huge = (((uintptr_t)start | bytes) & (HAK_HUGE_PAGE_SPANS * HAK_SPAN_SIZE - 1)) == 0;
-  if (hak_budget_of_group() && !whole_huge) hak_os_decommit_lazily(start, bytes);
+  if (hak_budget_of_group() && !whole_huge) hak_os_split_huge(start, bytes);
   if (may_wait && current->lazily && !hak_budget_targeted() && hak_os_decommit_lazily(start, bytes))
     pages = HAK_PAGES_STALE;
   else if (whole_spans ? hak_os_decommit(start, bytes) : hak_os_decommit_piece(start, bytes))
@@ -178,9 +178,11 @@ static size_t burst_given_spans; /* relaxed: in all */
 static bool is_past(uint64_t now_ms) { return now_ms >= looked_ms + PAST_MS; }
 
 static void forget_regret(uint64_t now_ms) {
-  if (HAK_LIKELY(!hak_load_relaxed(&regretting))) return;
   hak_lock_take(&hak_span_pool.lock);
-  if (is_past(now_ms)) hak_store_relaxed(&regretting, false);
+  if (is_past(now_ms)) {
+    hak_store_relaxed(&regretting, false);
+    hak_span_pool.returned_spans = 0; /* what is taken from now on was not given back too early */
+  }
   hak_lock_drop(&hak_span_pool.lock);
 }
 
@@ -217,22 +219,27 @@ static size_t limit_now(uint64_t now_ms) {
 /* What went after a rest, and was taken again. */
 static hak_trial rest_of_chunks;
 static size_t rested_spans; /* relaxed: in all */
+/* What is taken after so long, and four rests, was not given back too early. */
+#define RESTED_MS 60000
+static uint64_t rested_ms; /* pool lock: when some was given back last */
 
 static uint32_t rest_epochs(uint64_t now_ms) {
   if (!current->regrets) return 0;
   hak_pool *pool = &hak_span_pool;
   hak_lock_take(&pool->lock);
-  if (hak_trial_judge(&rest_of_chunks, least_spans, now_ms, hak_load_relaxed(&rested_spans), pool->unrest_spans))
-    pool->rested_spans = 0;
+  bool anew = hak_trial_judge(&rest_of_chunks, least_spans, now_ms, hak_load_relaxed(&rested_spans), pool->unrest_spans);
+  uint64_t old = hak_max_size(RESTED_MS, 4 * hak_load_relaxed(&rest_of_chunks.rest_ms));
+  if (anew || now_ms >= rested_ms + old) pool->rested_spans = 0;
   hak_lock_drop(&pool->lock);
   return (uint32_t)(hak_load_relaxed(&rest_of_chunks.rest_ms) / EPOCH_MS);
 }
 
-static void note_rested(size_t spans) {
+static void note_rested(size_t spans, uint64_t now_ms) {
   if (spans == 0) return;
   hak_add_relaxed(&rested_spans, spans);
   hak_lock_take(&hak_span_pool.lock);
   hak_span_pool.rested_spans += spans;
+  rested_ms = now_ms;
   hak_lock_drop(&hak_span_pool.lock);
 }
 
@@ -357,13 +364,14 @@ void hak_release_tick(uint64_t now_ms) {
   uint32_t rest = rest_epochs(now_ms), far_over = hak_load_relaxed(&far_over_epochs);
   far_over = dirty_now() > 2 * burst_limit(live) ? far_over + 1 : 0;
   if (far_over >= hak_max_size(FAR_OVER_EPOCHS, rest)) {
-    note_rested(give_back(burst_limit(live), 0, true));
+    note_rested(give_back(burst_limit(live), 0, true), now_ms);
     far_over = 0;
   }
   hak_store_relaxed(&far_over_epochs, far_over);
   bool near = level >= HAK_BUDGET_NEAR;
   size_t keep = near ? 0 : idle_limit(live);
-  if (dirty_now() > keep) note_rested(give_back(keep, near ? 1 : (uint32_t)hak_max_size(current->idle_epochs, rest), true));
+  uint32_t idle_epochs = near ? 1 : (uint32_t)hak_max_size(current->idle_epochs, rest);
+  if (dirty_now() > keep) note_rested(give_back(keep, idle_epochs, true), now_ms);
   settle_chunks(begun);
   watch_live(now_ms);
   if (begun - hak_load_relaxed(&subsided_epoch) >= SUBSIDED_EPOCHS) hak_store_relaxed(&hak_release_subsided, false);

@@ -108,36 +108,36 @@ static void wake_huge_page(hak_region *r, size_t index) {
   hak_lock_drop(&hak_span_pool.lock);
 }
 
-static hak_span *mark_taken(hak_region *r, size_t index, size_t spans, bool *zeroed) {
+/* What the release policy learns from: memory that was given back too early, or kept to good purpose. */
+static void note_taken(size_t clean, size_t kept) {
+  hak_pool *pool = &hak_span_pool;
+  pool->peak_spans = hak_max_size(pool->peak_spans, pool->live_spans);
+  if (clean > 0) {
+    hak_add_relaxed(&pool->fresh_spans, clean);
+    size_t again = hak_min_size(clean, pool->returned_spans);
+    pool->returned_spans -= again;
+    pool->regret_spans += again;
+    pool->vain_spans += again;
+    again = hak_min_size(clean - again, pool->rested_spans);
+    pool->rested_spans -= again;
+    pool->unrest_spans += again;
+  }
+  if (kept > 0 && hak_release_over_limit(pool->dirty_spans + kept, pool->live_spans - clean - kept))
+    pool->regret_spans += kept;
+}
+
+/* Returns how many of them may hold something. */
+static size_t mark_taken(hak_region *r, size_t index, size_t spans) {
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   size_t bit = index % HAK_CHUNK_SPANS;
   change_bits(c->free, bit, spans, false);
   size_t dirty = change_bits(c->dirty, bit, spans, false), stale = change_bits(c->stale, bit, spans, false);
-  size_t blank = change_bits(c->blank, bit, spans, false);
+  size_t kept = dirty - change_bits(c->blank, bit, spans, false) + stale;
   c->free_spans -= (uint32_t)spans;
   c->dirty_spans -= (uint32_t)dirty;
   hak_add_relaxed(&hak_span_pool.live_spans, spans);
   hak_sub_relaxed(&hak_span_pool.dirty_spans, dirty);
-  *zeroed = dirty - blank + stale == 0;
-  return &r->spans[index];
-}
-
-/* What the release policy learns from: memory that was given back too early, or kept to good purpose. */
-static void note_taken(size_t spans, bool zeroed) {
-  hak_pool *pool = &hak_span_pool;
-  pool->peak_spans = hak_max_size(pool->peak_spans, pool->live_spans);
-  if (zeroed) {
-    hak_add_relaxed(&pool->fresh_spans, spans);
-    size_t again = hak_min_size(spans, pool->returned_spans);
-    pool->returned_spans -= again;
-    pool->regret_spans += again;
-    pool->vain_spans += again;
-    again = hak_min_size(spans - again, pool->rested_spans);
-    pool->rested_spans -= again;
-    pool->unrest_spans += again;
-  } else if (hak_release_over_limit(pool->dirty_spans + spans, pool->live_spans - spans)) {
-    pool->regret_spans += spans;
-  }
+  return kept;
 }
 
 static hak_span *take_at(hak_region *r, size_t chunk, size_t bit, size_t spans, bool *zeroed) {
@@ -145,7 +145,10 @@ static hak_span *take_at(hak_region *r, size_t chunk, size_t bit, size_t spans, 
   size_t last = bit + spans - 1;
   hak_span_pool.wakes_first = is_asleep(c, bit, spans);
   hak_span_pool.wakes_last = last / HAK_HUGE_PAGE_SPANS != bit / HAK_HUGE_PAGE_SPANS && is_asleep(c, last, spans);
-  return mark_taken(r, chunk * HAK_CHUNK_SPANS + bit, spans, zeroed);
+  size_t index = chunk * HAK_CHUNK_SPANS + bit, kept = mark_taken(r, index, spans);
+  note_taken(spans - kept, kept);
+  *zeroed = kept == 0;
+  return &r->spans[index];
 }
 
 static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, bool huge, kind k, bool *zeroed) {
@@ -245,7 +248,6 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     for (size_t i = 0; i < spans; i++) span[i].head = span;
     set_tags(r, index + 1, spans - 1, tags.body);
     set_tags(r, index, 1, tags.head);
-    note_taken(spans, *zeroed);
     hak_os_count(&hak_os_stats.alloc);
   }
   hak_lock_drop(&hak_span_pool.lock);
@@ -269,9 +271,8 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
   if (index + extra_spans <= r->ready_spans) {
     hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
     if (next_bit(c, bit, false, FREE) >= bit + extra_spans && may_take(c, bit, extra_spans)) {
-      bool zeroed;
-      mark_taken(r, index, extra_spans, &zeroed);
-      note_taken(extra_spans, zeroed);
+      size_t kept = mark_taken(r, index, extra_spans);
+      note_taken(extra_spans - kept, kept);
       for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;
       set_tags(r, index, extra_spans, body_tag);
       span->span_count = (uint16_t)(span->span_count + extra_spans);
@@ -350,9 +351,8 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
     if (c->huge && !hak_budget_limited()) dirty = widened(c, dirty);
     *count = dirty.end - dirty.bit;
     *first = chunk_index * HAK_CHUNK_SPANS + dirty.bit;
-    bool zeroed;
     dirty_spans = c->dirty_spans;
-    mark_taken(r, *first, *count, &zeroed);
+    mark_taken(r, *first, *count);
     dirty_spans -= c->dirty_spans;
     hak_span_pool.claimed_spans += *count;
   }

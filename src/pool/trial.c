@@ -33,7 +33,7 @@ bool hak_trial_judge(hak_trial *t, hak_trial_least least, uint64_t now_ms, size_
   if (now_ms < hak_load_relaxed(&t->until_ms)) return false;
   if (more_given <= least.given) {
     begin(t, now_ms, rest, given - more_given, vain - more_vain); /* too little to say: it goes on */
-    return true;
+    return false;
   }
   /* Half of it counts in the next trial: a little that is taken again is no mistake when so much was not. */
   begin(t, now_ms, rest > REST_FIRST_MS ? rest / REST_FACTOR : 0, given - more_given / 2, vain - more_vain / 2);

@@ -25,7 +25,7 @@ typedef struct hak_trial_least {
   size_t vain, given;
 } hak_trial_least;
 
-/* `given`, `vain`: totals since the start. True: a trial begins with this. */
+/* `given`, `vain`: totals since the start. True: there is a verdict, and a trial begins with this. */
 bool hak_trial_judge(hak_trial *trial, hak_trial_least least, uint64_t now_ms, size_t given, size_t vain);
 
 #endif

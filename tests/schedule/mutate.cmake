@@ -53,11 +53,11 @@ elseif(MUTATION STREQUAL "fork_keeps_states")
 elseif(MUTATION STREQUAL "fork_keeps_locks")
   # The child begins with the pool's lock held by nobody.
   set(from [=[
-  hak_budget_fork_child();
+  hak_pool_fork_child();
   drop_locks();
 ]=])
   set(to [=[
-  hak_budget_fork_child();
+  hak_pool_fork_child();
   drop_locks();
   hak_span_pool.lock.state = 1;
 ]=])

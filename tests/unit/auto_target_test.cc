@@ -175,12 +175,64 @@ TEST_P(Auto, WhereThereIsNoneItIsReadAgainAtTwiceAsMuch) {
   EXPECT_EQ(target(), percent(256));
 }
 
-TEST_P(Auto, ALimitOfAllTheMachineHasIsNone) {
+// lxcfs tells a container its limit as the machine's memory.
+TEST_P(Auto, ALimitOfAllTheMachineHasIsOne) {
   set_limit(4096);
+  take(64);
+  epoch();
+  EXPECT_EQ(target(), percent(4096));
+}
+
+TEST_P(Auto, ALimitAboveWhatTheMachineHasIsNone) {
+  set_limit(4097);
   take(64);
   epoch();
   EXPECT_EQ(target(), 0u);
   EXPECT_THAT(opened.names(), Not(Contains("statm")));
+}
+
+TEST_P(Auto, AnotherTargetInBetweenIsNotTakenForTheLimit) {
+  set_limit(256);
+  take(200);
+  set_resident(200);
+  epoch();
+  ASSERT_EQ(target(), percent(256));
+  hak_config.rss_target = int64_t{1} << 40;
+  epoch();
+  EXPECT_EQ(target(), size_t{1} << 40);
+  hak_config.rss_target = HAK_SIZE_AUTO;
+  epoch();
+  EXPECT_EQ(target(), percent(256));
+  hak_config.rss_target = -50;
+  epoch();
+  hak_config.rss_target = 0;
+  epoch();
+  hak_config.rss_target = -50;
+  epoch();
+  EXPECT_EQ(target(), 256 * MIB / 100 * 50) << "half of the limit, at once";
+  hak_config.rss_target = HAK_SIZE_AUTO;
+}
+
+TEST_P(Auto, WhatWasReadIsToldAndWhatIsPastIsNot) {
+  set_limit(400);
+  take(100);
+  set_resident(110);
+  epoch();
+  hak_budget_figures figures;
+  hak_budget_state(&figures);
+  EXPECT_EQ(figures.resident, 110 * MIB) << "asleep, and read all the same";
+  std::vector<hak_span *> more = take(290);
+  set_resident(400);
+  files.write("/proc/pressure/memory", "some avg10=50.00 avg60=1.00 avg300=1.00 total=1\n");
+  epoch(2000);
+  hak_budget_state(&figures);
+  EXPECT_EQ(figures.pressure, 5000u);
+  give(more);
+  set_resident(100);
+  for (int i = 0; i < 8; i++) epoch();
+  hak_budget_state(&figures);
+  EXPECT_EQ(figures.pressure, 0u);
+  EXPECT_EQ(hak_budget_callback_due, 0u);
 }
 
 TEST_P(Auto, ResidentMemoryIsReadAboveThreeQuarters) {

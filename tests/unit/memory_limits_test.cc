@@ -55,10 +55,10 @@ TEST_F(MemoryLimits, OfTheCgroupsAlone) {
   files.write("/proc/self/cgroup", "4:memory:/a\n0::/b\n");
   files.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_EQ(hak_os_cgroup_limit(), SIZE_MAX) << "version 1 without one";
+  files.write("/sys/fs/cgroup/b/memory.max", "8589938688\n");
+  EXPECT_EQ(hak_os_cgroup_limit(), SIZE_MAX) << "more than the machine has";
   files.write("/sys/fs/cgroup/b/memory.max", "8589934592\n");
-  EXPECT_EQ(hak_os_cgroup_limit(), SIZE_MAX) << "all that the machine has";
-  files.write("/sys/fs/cgroup/b/memory.max", "8589930496\n");
-  EXPECT_EQ(hak_os_cgroup_limit(), 8 * GIB - 4096);
+  EXPECT_EQ(hak_os_cgroup_limit(), 8 * GIB);
 }
 
 // A container's own view: the path is that of the root, and the mount is its cgroup.

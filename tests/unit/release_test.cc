@@ -292,6 +292,35 @@ TEST_F(Release, RegretInVainMakesWindowsLonger) {
   EXPECT_LE(dirty_mib(), 10u) << "two of the longest windows without a swing end it";
 }
 
+TEST_F(Release, WhatIsTakenAgainMuchLaterWasNotInVain) {
+  uint64_t now = 10000000;
+  for (int hour = 0; hour < 8; hour++) {
+    fake_os::set_clock(now += 3600 * 1000);
+    hak_release_tick(now);
+    size_t vain = hak_span_pool.vain_spans;
+    make_dirty(200);
+    EXPECT_EQ(hak_span_pool.vain_spans, vain) << hour;
+    hak_release_excess();
+  }
+}
+
+// A little that goes after a rest and comes back some seconds later, which is too little for a verdict each time.
+TEST_F(Release, ChunksRestLongerWhenALittleComesBackAgainAndAgain) {
+  uint64_t now = 20000000;
+  size_t taken_again = 0;
+  fake_os::set_clock(now);
+  for (int cycle = 0; cycle < 40; cycle++) {
+    if (cycle == 20) taken_again = hak_span_pool.unrest_spans;
+    make_dirty(8);
+    for (int i = 0; i < 24; i++) {
+      fake_os::set_clock(now += 250);
+      hak_release_tick(now);
+    }
+  }
+  EXPECT_GT(taken_again, 0u);
+  EXPECT_EQ(hak_span_pool.unrest_spans, taken_again) << "no more in the second half";
+}
+
 TEST_F(Release, RegretEndsWhenNobodyComesBy) {
   uint64_t now = 9000000;
   fake_os::set_clock(now);
