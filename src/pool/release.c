@@ -48,9 +48,11 @@ static const policy *current = &balanced_policy;
 #define CLAIM_SPANS 256 /* 16 MiB a call: bounds how long a claimed run is missing from the pool */
 /* Regret: memory given back at once is taken again within the window. Then so much is kept as the last two windows
  * held at most, for as long as windows go on in which it is used; and an eighth more, since what is free is not always
- * where it is wanted. Where that was in vain, windows are longer and it is a quarter, then half. */
+ * where it is wanted. Where that was in vain, windows are longer and it is a quarter, then half; but what is beyond an
+ * eighth goes from time to time all the same, the more seldom the more of it was in vain, so that memory does not creep. */
 #define WINDOW_MS 1000
 #define WINDOW_MAX_MS 16000
+#define SLACK_PART 8
 #define PAST_MS 1500
 #define REGRET_SPANS ((size_t)1 * HAK_MIB / HAK_SPAN_SIZE)
 
@@ -60,7 +62,7 @@ static uint32_t epoch;
 static uint32_t far_over_epochs; /* relaxed: ticks on end */
 
 /* pool lock */
-static uint64_t window_end_ms, looked_ms;
+static uint64_t window_end_ms, looked_ms, slack_cut_ms;
 static size_t previous_peak_spans;
 static bool regretting; /* read by any thread */
 
@@ -186,9 +188,14 @@ static void forget_regret(uint64_t now_ms) {
   hak_lock_drop(&hak_span_pool.lock);
 }
 
-static size_t with_slack(size_t peak, uint64_t rest_ms) {
-  unsigned part = rest_ms == 0 ? 8 : rest_ms <= WINDOW_MS ? 4 : 2;
-  return peak + peak / part;
+/* What is kept beyond the peak. Caller holds the pool lock. */
+static size_t slack_of(size_t peak, uint64_t rest_ms, uint64_t now_ms) {
+  if (rest_ms == 0) return peak / SLACK_PART;
+  if (now_ms >= slack_cut_ms + hak_max_size(rest_ms, WINDOW_MAX_MS)) {
+    slack_cut_ms = now_ms;
+    return peak / SLACK_PART;
+  }
+  return peak / (rest_ms <= WINDOW_MS ? 4 : 2);
 }
 
 /* How much may stay dirty now, beside `live`. */
@@ -210,7 +217,8 @@ static size_t limit_now(uint64_t now_ms) {
   }
   looked_ms = now_ms;
   size_t limit = burst_limit(live);
-  size_t peak = with_slack(hak_max_size(pool->peak_spans, previous_peak_spans), rest_ms);
+  size_t peak = hak_max_size(pool->peak_spans, previous_peak_spans);
+  peak += slack_of(peak, rest_ms, now_ms);
   if (current->regrets && regretting && peak > live) limit = hak_max_size(limit, peak - live);
   hak_lock_drop(&pool->lock);
   return limit;

@@ -292,6 +292,27 @@ TEST_F(Release, RegretInVainMakesWindowsLonger) {
   EXPECT_LE(dirty_mib(), 10u) << "two of the longest windows without a swing end it";
 }
 
+// More is kept than the peak and an eighth, lest it be in vain again; but not for ever.
+TEST_F(Release, SlackIsCutFromTimeToTime) {
+  uint64_t now = 30000000;
+  auto swing = [&](size_t mib, unsigned times) {
+    while (times-- > 0) {
+      fake_os::set_clock(now += 500);
+      make_dirty(mib);
+      hak_release_excess();
+    }
+  };
+  for (int cycle = 0; cycle < 10; cycle++) {
+    swing(280, 2);
+    swing(0, 8);
+  }
+  EXPECT_GE(dirty_mib(), 280u);
+  unsigned before = fake_os::count(fake_os::ADVISE);
+  swing(200, 2 * 1024 * 2);
+  EXPECT_LE(dirty_mib(), 225u);
+  EXPECT_LE(fake_os::count(fake_os::ADVISE), before + 50);
+}
+
 TEST_F(Release, WhatIsTakenAgainMuchLaterWasNotInVain) {
   uint64_t now = 10000000;
   for (int hour = 0; hour < 8; hour++) {
