@@ -2,11 +2,12 @@
  * them back clean, or dirty where the system refused. Two spans, two threads that take, write and give, two purgers. No byte
  * of a held span is lost, a span said to read as zero does, and the pool's figures fit its bitmaps.
  *
- * mirrors src/pool/span_pool.c: mark_taken(r, *first, *count, &zeroed);
+ * mirrors src/pool/span_pool.c: mark_taken(r, *first, *count);
  * mirrors src/pool/span_pool.c: hak_span_pool.claimed_spans += *count;
  * mirrors src/pool/span_pool.c: hak_span_pool.claimed_spans -= count;
  * mirrors src/pool/span_pool.c: size_t dirty = change_bits(c->dirty, bit, spans, false), stale = change_bits(c->stale, bit, spans, false);
- * mirrors src/pool/span_pool.c: *zeroed = dirty - blank + stale == 0;
+ * mirrors src/pool/span_pool.c: size_t kept = dirty - change_bits(c->blank, bit, spans, false) + stale;
+ * mirrors src/pool/span_pool.c: *zeroed = kept == 0;
  * mirrors src/pool/release.c: size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, t.whole, &first, &count);
  * mirrors src/pool/release.c: hak_pool_unclaim(r, first, count, pages);
  *

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -186,7 +187,7 @@ def test_counter_proves_a_library_by_its_path(build):
     found = run("--a-lib", library, "--b-lib", library, "--b", "X=1", "--pairs", "2",
                 "--max-pairs", "2", "--", program, "1000")  # fmt: skip
     assert found.exit_code == 4, found.output
-    assert "served B  yes, alloc=7" in found.output
+    assert re.search(r"served B +yes, alloc=\d+", found.output)
     assert "a run takes" in found.output
     assert "ops/CPU s" in found.output
 
