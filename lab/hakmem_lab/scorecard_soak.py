@@ -79,30 +79,33 @@ def lines(soak: Soak | None) -> list[str]:
     return parts
 
 
-HEADS = ("soak", "settings", "minutes", "load", "epochs",
+HEADS = ("soak", "build", "settings", "minutes", "load", "epochs",
          "speed", "its drift", "CV", "memory", "its drift")  # fmt: skip
+TEXTS = 3
 
 
 def series_table(paths: Sequence[Path], allocator: str) -> str:
     """All that was judged, long processes and repeated programs, a line each."""
     lines = [line for path in paths for line in series_of(path, allocator)]
-    return table(HEADS, lines, 2).rstrip() if lines else ""
+    return table(HEADS, lines, TEXTS).rstrip() if lines else ""
 
 
 def series_of(path: Path, allocator: str) -> list[list[str]]:
     record = soak_file.read(path)
+    head = [f"`{path.name}`", *made_with(record, allocator)]
     try:
         judged = judge(record.epochs, Thresholds())
     except LabError as error:
-        return [[f"`{path.name}`", settings_of(record, allocator), error.message, *[""] * 7]]
-    minutes = f"{max(e.elapsed_s for e in record.epochs) / 60:.0f}"
-    head = [f"`{path.name}`", settings_of(record, allocator), minutes]
+        return [[*head, error.message, *[""] * (len(HEADS) - TEXTS - 1)]]
+    head.append(f"{max(e.elapsed_s for e in record.epochs) / 60:.0f}")
     return [[*head, *figures_of(one)] for one in judged if one.allocator == allocator]
 
 
-def settings_of(record: Record, allocator: str) -> str:
-    given = record.head.get("allocators", {}).get(allocator, {}).get("settings", {})
-    return " ".join(f"`{name}={value}`" for name, value in given.items()) or "none"
+def made_with(record: Record, allocator: str) -> tuple[str, str]:
+    """Build and settings."""
+    own = record.head.get("allocators", {}).get(allocator, {})
+    given = " ".join(f"`{name}={value}`" for name, value in own.get("settings", {}).items())
+    return own.get("version") or "unknown", given or "none"
 
 
 def figures_of(one: Judgement) -> list[str]:

@@ -290,7 +290,9 @@ def test_short_soak_is_said_to_be(tmp_path):
 
 def test_every_soak_is_told_with_its_settings(folder, soak, tmp_path):
     lean = tmp_path / "lean.csv"
-    soak_file.begin(lean, {"allocators": {"hakmem": {"settings": {"HAKMEM_PROFILE": "lean"}}}})
+    soak_file.begin(
+        lean, {"allocators": {"hakmem": {"version": "v9", "settings": {"HAKMEM_PROFILE": "lean"}}}}
+    )
     for number in range(1, 41):
         soak_file.append(lean, epoch(number, "hakmem", 9e7))
     short = tmp_path / "short.csv"
@@ -298,9 +300,12 @@ def test_every_soak_is_told_with_its_settings(folder, soak, tmp_path):
     soak_file.append(short, epoch(1, "hakmem", 1e8))
     text = compose(folder, [soak, lean, short], BARS)
     over_time = text[text.index("## Over time") :]
-    assert "| `soak.csv` | none | 1 | long |" in over_time
-    assert "| `lean.csv` | `HAKMEM_PROFILE=lean` | 1 | long | 36 | 90.0 M/s | +0.00 %" in over_time
-    assert "| `short.csv` | none | hakmem, long: 0 epochs after the warm-up" in over_time
+    assert "| `soak.csv` | unknown | none | 1 | long |" in over_time
+    assert (
+        "| `lean.csv` | v9 | `HAKMEM_PROFILE=lean` | 1 | long | 36 | 90.0 M/s | +0.00 %"
+        in over_time
+    )
+    assert "| `short.csv` | unknown | none | hakmem, long: 0 epochs after the warm-up" in over_time
     assert "glibc" not in over_time[: over_time.index("## Where and how")]
 
 
