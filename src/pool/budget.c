@@ -18,9 +18,11 @@
 /* The kernel computes its averages every two seconds. */
 #define PRESSURE_MS 2000
 #define PRESSURE_HIGH 1000 /* 10 %, in hundredths */
-/* Part of the target that is left free: for what grows between two looks without being ours, and because the kernel's
- * figure for resident memory lags by some pages a processor. */
-#define MARGIN_PART 32
+/* Part of the target that is left free: for what grows between two looks without being ours or counted, while others give
+ * back, and because the kernel's figure for resident memory lags by some pages a processor. Less of a group's, which is
+ * below its limit already. */
+#define MARGIN_PART 16
+#define AUTO_MARGIN_PART 32
 
 /* Part of the target by which what is given back inside slabs goes below it. */
 #define HOLES_PART 64
@@ -30,6 +32,7 @@
 
 size_t hak_budget_ceiling = SIZE_MAX;
 size_t hak_budget_watch = SIZE_MAX;
+size_t hak_budget_live_watch = SIZE_MAX;
 size_t hak_budget_patience;
 size_t hak_budget_mapped;
 unsigned hak_budget_level_now;
@@ -108,12 +111,15 @@ static size_t filled_now(void) {
 /* Resident memory now; 0 when it cannot be read. What is filled tells what it grows by until the next measurement; but a huge
  * page is resident as soon as a part of it is touched, so much must not be taken between two. */
 static size_t measure(size_t target) {
-  size_t resident = hak_os_resident(), filled = filled_now(), wanted = target - target / MARGIN_PART;
+  size_t part = hak_load_relaxed(&hak_config.rss_target) == HAK_SIZE_AUTO ? AUTO_MARGIN_PART : MARGIN_PART;
+  size_t resident = hak_os_resident(), filled = filled_now(), wanted = target - target / part;
   if (resident == 0) return 0;
   size_t ceiling = filled + wanted > resident ? filled + wanted - resident : 0;
   hak_store_relaxed(&resident_then, resident);
   hak_store_relaxed(&hak_budget_ceiling, hak_min_size(ceiling, SIZE_MAX - 1));
   hak_store_relaxed(&hak_budget_watch, hak_min_size(ceiling, filled + target / MEASURE_PART));
+  size_t live = hak_load_relaxed(&hak_span_pool.live_spans);
+  hak_store_relaxed(&hak_budget_live_watch, live + (target / MEASURE_PART >> HAK_SPAN_SHIFT));
   return resident;
 }
 
@@ -121,7 +127,8 @@ static bool wakes(uint64_t now_ms);
 
 static void measure_if_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
-  if (filled_now() <= watch) return;
+  bool live_grew = hak_load_relaxed(&hak_span_pool.live_spans) > hak_load_relaxed(&hak_budget_live_watch);
+  if (filled_now() <= watch && !live_grew) return;
   if (!hak_budget_targeted()) {
     /* One thread of those that come by here. */
     if (hak_load_relaxed(&hak_config.rss_target) != HAK_SIZE_AUTO || !hak_cas_acquire(&hak_budget_watch, &watch, SIZE_MAX) ||
@@ -172,6 +179,7 @@ static void enter(unsigned level) {
 static unsigned be_calm(size_t target, size_t watch) {
   hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX);
   hak_store_relaxed(&hak_budget_watch, watch);
+  hak_store_relaxed(&hak_budget_live_watch, SIZE_MAX);
   hak_store_relaxed(&hak_budget_patience, 0);
   hak_store_relaxed(&target_now, target);
   hak_store_relaxed(&step, HAK_BUDGET_CALM);

@@ -297,7 +297,7 @@ TEST_F(Budget, WhatMayStayDirtyFollowsFromWhatIsLeft) {
   for (hak_span *&s : runs) s = take(4);
   for (size_t i = 0; i < 10; i++) give(runs[i]);
   epoch(120);
-  size_t left = 160 - 160 / 32 - 20;  // for spans
+  size_t left = 160 - 160 / 16 - 20;  // for spans
   EXPECT_EQ(hak_budget_dirty_keep() / SPANS_PER_MIB, left - 60);
   size_t live = hak_span_pool.live_spans, next = 40 + 160 / 32;  // when it is time to measure again
   EXPECT_FALSE(hak_budget_over(next * SPANS_PER_MIB, live));
@@ -313,6 +313,24 @@ TEST_F(Budget, WhatMayStayDirtyFollowsFromWhatIsLeft) {
   EXPECT_FALSE(hak_budget_over(HAK_BUDGET_DIRTY_LEAST, live)) << "the least always stays";
   hak_release_excess();
   EXPECT_LE(hak_span_pool.dirty_spans, HAK_BUDGET_DIRTY_LEAST);
+}
+
+TEST_F(Budget, PagesThatComeBackInDirtySpansAreMeasured) {
+  keep_much();
+  hak_config.rss_target = 320 * MIB;
+  for (unsigned i = 0; i < 25; i++) take(4);
+  std::vector<hak_span *> runs(30);
+  for (hak_span *&s : runs) s = take(4);
+  for (hak_span *s : runs) give(s);
+  epoch(250);
+  EXPECT_GE(hak_span_pool.dirty_spans, 115u * SPANS_PER_MIB);
+  files.set_resident(330 * MIB);  // no pages were in what was dirty and is taken now
+  for (unsigned i = 0; i < 2; i++) runs[i] = take(4);
+  EXPECT_FALSE(hak_budget_over_now());
+  for (unsigned i = 2; i < 5; i++) runs[i] = take(4);
+  EXPECT_TRUE(hak_budget_over_now()) << "1/32 of the target more is live";
+  hak_heap_settle_budget(false);
+  EXPECT_LE(hak_span_pool.dirty_spans, (120u - 20 - 30) * SPANS_PER_MIB);
 }
 
 TEST_F(Budget, ABurstIsHeldToTheTarget) {
@@ -363,10 +381,10 @@ TEST_F(Budget, HolesAreAskedForWhenNothingIsDirty) {
   files.set_resident(322 * MIB);
   EXPECT_TRUE(hak_budget_holes_due());
   size_t wanted = hak_budget_holes_wanted();
-  EXPECT_EQ(wanted, (322 - 310) * MIB + 320 * MIB / 64);
+  EXPECT_EQ(wanted, (322 - 300) * MIB + 320 * MIB / 64);
   hak_add_relaxed(&hak_span_pool.hole_pages, 4 * MIB / hak_os_page_size());
   hak_budget_holes_given();
-  EXPECT_FALSE(hak_budget_holes_due()) << "8 MiB are lacking still, and are not asked for again";
+  EXPECT_FALSE(hak_budget_holes_due()) << "18 MiB are lacking still, and are not asked for again";
   EXPECT_EQ(hak_budget_holes_wanted(), 0u);
   take(6);
   EXPECT_TRUE(hak_budget_holes_due()) << "until there is more";
