@@ -15,13 +15,25 @@
 
 HAK_LINK_INIT;
 
+/* What others are giving back counts until it is gone, and a request would be refused while memory is free: some calls of
+ * the system are waited for. */
+#define CLAIM_WAITS_MS 50
+
+static void wait_for_purges(void) {
+  uint32_t nobody = 0; /* wakes it */
+  for (unsigned ms = 0; ms < CLAIM_WAITS_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++)
+    hak_os_futex_wait_ms(&nobody, 0, 1);
+}
+
 /* Frees what caches hold, for a caller that is about to fail. */
 static void reclaim(void) {
   hak_huge_release();
   hak_heap *h = hak_tls_front.heap;
   hak_heap_trim_warm(false, 0); /* of use to a thread without a heap too */
   if (h != NULL) hak_heap_trim(h);
-  if (hak_budget_limited()) hak_release_all(0); /* what is free but does not fit counts against the limit */
+  if (!hak_budget_limited()) return;
+  hak_release_all(0); /* what is free but does not fit counts against the limit */
+  wait_for_purges();
 }
 
 /* The last answer to a request. */
@@ -48,7 +60,7 @@ static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
 
 /* Programs of large blocks alone have epochs too. With a target the clock is read for each: what they touch in the time of
  * 64 requests may be all there is. */
-static void tick_large(size_t size) {
+void hak_raw_tick_large(size_t size) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
   /* One that has only large blocks needs no heap; one that is young grows up by these too, and has ticks until then. */
   hak_heap *h = hak_tls_front.calls != 0 ? hak_heap_grown() : hak_tls_front.heap;
@@ -67,7 +79,7 @@ static HAK_COLD void note_request(int class_code, size_t size) {
 void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
   if (!hak_heap_start()) return hak_huge_alloc(size, align, zeroed);
-  tick_large(size);
+  hak_raw_tick_large(size);
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) note_request(-1, size);
   void *p = alloc_large_once(size, align, zeroed);
   if (HAK_UNLIKELY(p == NULL)) {

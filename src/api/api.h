@@ -28,6 +28,7 @@ void hak_free_sized(void *p, size_t size);
 
 /* The allocator below the hardened build's checks; in the default build, what the functions above are. */
 void *hak_raw_large(size_t size, size_t alignment, bool *zeroed); /* does not set errno */
+void hak_raw_tick_large(size_t size);                             /* before a large block is made, or grows */
 void *hak_raw_aligned(size_t alignment, size_t size);
 void *hak_raw_realloc(void *p, size_t size, const void *caller);
 size_t hak_raw_usable_size(const void *p, const void *caller);

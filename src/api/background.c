@@ -29,11 +29,13 @@ static uint64_t activity(void) {
          hak_load_relaxed(&hak_release_stats.purges) + hak_load_relaxed(&hak_os_stats.huge_alloc);
 }
 
-/* Until somebody returns memory to the pool while more is dirty than may stay: see hak_release_over_limit. What was
- * returned before the word was 1 is looked at once more. At most limit_ms, 0: for ever. */
+/* Until somebody returns memory to the pool while more is dirty than may stay (see hak_release_over_limit), parks a heap or
+ * sends the signal. What happened before the word was 1 is looked at once more: whoever read 0 had changed what is read
+ * here before that, under the same lock or, the signal, in the one order of all seq_cst operations. At most limit_ms, 0:
+ * for ever. */
 static void sleep_until_needed(uint32_t limit_ms) {
   hak_store_seq(&hak_release_sleeper, 1);
-  if (hak_release_has_work() || hak_huge_has_kept())
+  if (hak_release_has_work() || hak_huge_has_kept() || hak_heap_has_warm() || hak_load_seq(&hak_report_signal_pending) != 0)
     hak_store_seq(&hak_release_sleeper, 0);
   else
     hak_os_futex_wait_ms(&hak_release_sleeper, 1, limit_ms);

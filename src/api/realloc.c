@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
+#include "heap/heap.h"
 #include "large/huge.h"
 #include "large/run.h"
 #include "pool/release.h"
@@ -30,8 +31,9 @@ static bool stays(size_t block_size, size_t size) {
 static void *resize_run(hak_region *region, void *p, size_t size) {
   size_t old_size = hak_run_size(region, p);
   bool release_due = false;
+  if (size > old_size) hak_raw_tick_large(size);
   if (size > HAK_SMALL_MAX && size <= HAK_RUN_MAX && hak_run_resize(region, p, size, &release_due)) {
-    if (release_due) hak_release_excess();
+    hak_heap_settle_budget(release_due);
     return p;
   }
   void *moved = move_block(p, old_size, size);
@@ -43,7 +45,9 @@ static void *resize_run(hak_region *region, void *p, size_t size) {
 /* The kernel moves a mapping only while it is one: it refuses where the program has given some of its pages advice, a lock
  * or a memory policy of their own. Then the block is copied, as any other. */
 static void *resize_huge(void *p, size_t old_size, size_t size) {
+  if (size > old_size) hak_raw_tick_large(size);
   void *moved = hak_huge_resize(p, size);
+  if (moved != NULL) hak_heap_settle_budget(false);
   if (moved == NULL) moved = move_block(p, old_size, size);
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
   return moved != NULL ? moved : hak_huge_resize(p, size);

@@ -64,11 +64,13 @@ static bool line_covers(const char *line, uintptr_t p) {
   return lo <= p && p < hi;
 }
 
-/* The line of /proc/self/maps that covers p, without its newline; "not mapped" when none does. Lines are read
+/* The line of the file maps that covers p, without its newline; "not mapped" when none does. Lines are read
  * through a buffer of their own: stdio would allocate. */
 static void describe_mapping(const void *p, char *out, size_t capacity) {
   strcpy(out, "not mapped");
-  int fd = hak_os_open("/proc/self/maps");
+  /* /proc/self is the first thread's, which may have ended. */
+  int fd = hak_os_open("/proc/thread-self/maps");
+  if (fd < 0) fd = hak_os_open("/proc/self/maps");
   if (fd < 0) {
     strcpy(out, "unknown");
     return;

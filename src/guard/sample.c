@@ -98,7 +98,8 @@ static const slot *nearest(const void *p) {
 
 static void on_fault(int number, siginfo_t *info, void *context) {
   struct sigaction *before = &earlier[number == SIGBUS];
-  if (hak_sample_contains(info->si_addr) && nearest(info->si_addr)->state >= LIVE) {
+  bool sent = info->si_code <= 0; /* by somebody: there is no address, and no instruction that faults again */
+  if (!sent && hak_sample_contains(info->si_addr) && nearest(info->si_addr)->state >= LIVE) {
     const slot *s = nearest(info->si_addr);
     report(s->state == FREED ? "use after free" : "access outside of a block", info->si_addr, s);
   } else if ((before->sa_flags & SA_SIGINFO) != 0) {
@@ -108,8 +109,10 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     before->sa_handler(number);
     return;
   }
+  if (sent && before->sa_handler == SIG_IGN) return;
   /* The instruction faults again, and the earlier action follows. */
   sigaction(number, before, NULL);
+  if (sent) raise(number);
 }
 
 /* --- blocks --- */

@@ -23,17 +23,12 @@ static void note_bad(hak_outcome *outcome, hak_verdict verdict, void *p, unsigne
   outcome->bad_class = c + 1;
 }
 
-HAK_INLINE void note_spare(hak_heap *h, unsigned c) {
-  uint64_t spare = hak_load_relaxed(&h->spare_classes), bit = (uint64_t)1 << c;
-  if ((spare & bit) == 0) hak_store_relaxed(&h->spare_classes, spare | bit);
-}
-
 void hak_heap_put_locked(hak_heap *h, void *p, unsigned c, hak_outcome *outcome) {
   hak_verdict verdict =
       hak_slab_set_put_one(&h->bins[c].slabs, HAK_TAG(h->id, c), p, &outcome->release_due);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) note_bad(outcome, verdict, p, c);
   outcome->classes |= (uint64_t)1 << c;
-  note_spare(h, c);
+  hak_heap_note_spare(h, c);
 }
 
 void hak_heap_put_all_locked(hak_heap *h, void *const *blocks, unsigned count, unsigned c, hak_outcome *outcome) {
@@ -41,7 +36,7 @@ void hak_heap_put_all_locked(hak_heap *h, void *const *blocks, unsigned count, u
   unsigned n = hak_slab_set_put(&h->bins[c].slabs, HAK_TAG(h->id, c), blocks, count, &verdict, &outcome->release_due);
   if (HAK_UNLIKELY(n < count)) note_bad(outcome, verdict, blocks[n], c);
   outcome->classes |= (uint64_t)1 << c;
-  note_spare(h, c);
+  hak_heap_note_spare(h, c);
 }
 
 void *hak_heap_alloc_unowned(unsigned c, size_t size) {

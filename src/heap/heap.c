@@ -195,13 +195,20 @@ static void make_cold(hak_heap *h) {
   hak_lock_drop(&hak_registry_lock);
 }
 
+bool hak_heap_has_warm(void) {
+  hak_lock_take(&hak_registry_lock);
+  bool any = warm_count > 0;
+  hak_lock_drop(&hak_registry_lock);
+  return any;
+}
+
 void hak_heap_trim_warm(bool idle_only, uint64_t now_ms) {
   hak_heap *h;
   do {
     h = NULL;
     if (hak_load_relaxed(&warm_count) == 0) return;
     hak_lock_take(&hak_registry_lock);
-    if (warm_count > 0 && (!idle_only || now_ms - (*oldest_warm())->parked_ms >= WARM_IDLE_MS))
+    if (warm_count > 0 && (!idle_only || now_ms >= (*oldest_warm())->parked_ms + WARM_IDLE_MS))
       h = unlist_heap(oldest_warm());
     hak_lock_drop(&hak_registry_lock);
     if (h != NULL) make_cold(h);

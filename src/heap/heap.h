@@ -238,6 +238,8 @@ void hak_heap_help(uint64_t now_ms);
 void hak_heap_drain_others(void);
 /* Trims the warm heaps; `idle_only`: those that have been warm for a second. Caller holds no lock. */
 void hak_heap_trim_warm(bool idle_only, uint64_t now_ms);
+/* Whether there are any. Takes the registry lock. */
+bool hak_heap_has_warm(void);
 
 /* --- between the files of this box --- */
 
@@ -251,6 +253,12 @@ HAK_INLINE bool hak_heap_has_thin_slabs(const hak_slab_set *set, unsigned c, siz
 }
 /* Whether thinning out is over; then classes are young for so many requests at most. */
 void hak_heap_thin_no_more(hak_heap *heap, uint64_t ticks, unsigned young_takes);
+
+/* Class c may have free blocks in its slabs. Caller holds the slow lock. */
+HAK_INLINE void hak_heap_note_spare(hak_heap *h, unsigned c) {
+  uint64_t spare = hak_load_relaxed(&h->spare_classes), bit = (uint64_t)1 << c;
+  if ((spare & bit) == 0) hak_store_relaxed(&h->spare_classes, spare | bit);
+}
 
 /* A misuse that was found; and with what the target and the release policy ask for. Caller holds no lock. */
 void hak_outcome_report(const hak_outcome *outcome, const char *where);

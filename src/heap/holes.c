@@ -28,6 +28,7 @@ static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, bool at_once) 
   hak_outcome outcome = {0};
   hak_lock_take(&h->lock);
   outcome.bad = hak_slab_close_holes(set, s, &holes, bytes > 0, &outcome.release_due);
+  hak_heap_note_spare(h, c); /* who borrowed meanwhile found none */
   hak_lock_drop(&h->lock);
   if (HAK_UNLIKELY(outcome.bad != NULL)) outcome.verdict = HAK_VERDICT_DOUBLE_FREE;
   outcome.bad_class = c + 1;

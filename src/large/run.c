@@ -10,9 +10,15 @@
 /* Less is not worth a system call. */
 #define TAIL_LEAST (16 * HAK_KIB)
 
+/* `looked` of a run: pages of its tail that have gone and that nobody can have touched since; of one that was used while
+ * the target was far it may be more than have, which keeps them until the run is free. */
 void hak_run_drop_tail(void *p, size_t size) {
   size_t used = hak_align_up(size, hak_os_page_size()), bytes = hak_run_spans(size) << HAK_SPAN_SHIFT;
-  if (bytes - used < TAIL_LEAST) return;
+  size_t pages = (bytes - used) / hak_os_page_size();
+  hak_span *s = hak_region_span(hak_region_find(p), p);
+  bool gone = pages <= s->looked;
+  s->looked = (uint16_t)(gone || bytes - used >= TAIL_LEAST ? pages : s->looked);
+  if (gone || bytes - used < TAIL_LEAST) return;
   if (hak_budget_of_group()) hak_os_split_huge((char *)p + used, bytes - used);
   hak_os_decommit_piece((char *)p + used, bytes - used);
 }
@@ -45,6 +51,7 @@ void *hak_run_alloc(size_t size, size_t align, bool *zeroed) {
                               (hak_pool_tags){RUN_TAG, BODY_TAG}, true, zeroed);
   if (s == NULL) return NULL;
   make_way(s->span_count);
+  s->looked = 0;
   if (!*zeroed && hak_budget_near_now()) hak_run_drop_tail((void *)s->start, size);
   note_request(s, size);
   return (void *)s->start;
@@ -85,6 +92,8 @@ bool hak_run_resize(hak_region *r, void *p, size_t size, bool *release_due) {
     done = wanted <= HAK_RUN_MAX_SPANS && hak_pool_extend(s, wanted - have, BODY_TAG);
   else if (wanted < have)
     done = hak_pool_give(s, wanted, RUN_TAG, release_due);
-  if (done) note_request(s, size);
-  return done;
+  if (!done) return false;
+  s->looked = 0;
+  note_request(s, size);
+  return true;
 }

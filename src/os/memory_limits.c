@@ -11,7 +11,7 @@
 const char *hak_os_files_root = "";
 
 #define PATH_BYTES 1024
-#define CGROUPS_BYTES 4096 /* of /proc/self/cgroup: a line a hierarchy */
+#define CGROUPS_BYTES 4096 /* of the file cgroup: a line a hierarchy */
 
 static const char *const mounts_v2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 #define MOUNT_V1 "/sys/fs/cgroup/memory"
@@ -31,6 +31,12 @@ static size_t read_text(const char *mount, const char *directory, const char *fi
   size_t read = hak_os_read_file(path, buf, capacity - 1);
   buf[read] = '\0';
   return read;
+}
+
+/* A file of this process. /proc/self is the first thread's, which may have ended: then it says nothing. */
+static size_t read_own(const char *file, char *buf, size_t capacity) {
+  size_t read = read_text("/proc/thread-self", "", file, buf, capacity);
+  return read != 0 ? read : read_text("/proc/self", "", file, buf, capacity); /* before Linux 3.17 */
 }
 
 /* The number at the beginning of the text, SIZE_MAX where there is none ("max") or it is larger than that. */
@@ -64,7 +70,7 @@ static bool names_controller(const char *list, size_t length, const char *contro
 /* Path of this process's cgroup in the hierarchy of a controller, without the / at its end; false: there is none. */
 static bool find_cgroup(const char *controller, char *out, size_t capacity) {
   char text[CGROUPS_BYTES];
-  if (read_text("", "", "/proc/self/cgroup", text, sizeof text) == 0) return false;
+  if (read_own("/cgroup", text, sizeof text) == 0) return false;
   for (char *line = text, *next; line != NULL; line = next) {
     char *end = strchr(line, '\n');
     next = end == NULL ? NULL : end + 1;
@@ -134,7 +140,7 @@ size_t hak_os_cgroup_limit(void) {
 
 size_t hak_os_resident(void) {
   char text[128]; /* pages: of the address space, then those that are resident */
-  if (read_text("", "", "/proc/self/statm", text, sizeof text) == 0) return 0;
+  if (read_own("/statm", text, sizeof text) == 0) return 0;
   const char *second = strchr(text, ' ');
   size_t pages = second == NULL ? SIZE_MAX : parse_number(second + 1);
   return pages > SIZE_MAX / hak_os_page_size() ? 0 : pages * hak_os_page_size();

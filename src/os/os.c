@@ -91,12 +91,12 @@ static bool is_owned(const void *addr, size_t size) {
   return false;
 }
 
-/* False: the pages were kept. */
-static bool advise_counted(void *addr, size_t size, int advice) {
-  if (hak_load_relaxed(&advice_disabled)) return false;
+/* 0, or why the pages were kept. */
+static int advise_counted(void *addr, size_t size, int advice) {
+  if (hak_load_relaxed(&advice_disabled)) return ENOMEM;
   hak_os_count(&hak_os_stats.madvise);
   int error = hak_os->advise(addr, size, advice);
-  if (error == 0) return true;
+  if (error == 0) return 0;
   if (error == ENOMEM) {
     hak_os_count(&hak_os_stats.madvise_enomem);
     hak_os_count(&hak_os_stats.madvise_disabled);
@@ -104,7 +104,7 @@ static bool advise_counted(void *addr, size_t size, int advice) {
   } else {
     hak_os_count(&hak_os_stats.madvise_other);
   }
-  return false;
+  return error;
 }
 
 static bool refuse_foreign(const void *addr, size_t size) {
@@ -114,23 +114,25 @@ static bool refuse_foreign(const void *addr, size_t size) {
 }
 
 bool hak_os_decommit_lazily(void *addr, size_t size) {
-  return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_FREE);
+  return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_FREE) == 0;
 }
 
 /* Whoever is refused once is not asked again: the call that follows does the work. */
 void hak_os_split_huge(void *addr, size_t size) {
   static bool refused; /* relaxed */
   if (hak_load_relaxed(&refused) || refuse_foreign(addr, size)) return;
-  if (!advise_counted(addr, size, MADV_FREE)) hak_store_relaxed(&refused, true);
+  if (advise_counted(addr, size, MADV_FREE) != 0) hak_store_relaxed(&refused, true);
 }
 
 bool hak_os_decommit_piece(void *addr, size_t size) {
-  return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_DONTNEED);
+  return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_DONTNEED) == 0;
 }
 
 bool hak_os_decommit(void *addr, size_t size) {
   if (refuse_foreign(addr, size)) return false;
-  if (advise_counted(addr, size, MADV_DONTNEED)) return true;
+  int error = advise_counted(addr, size, MADV_DONTNEED);
+  if (error == 0) return true;
+  if (error == EINVAL) return false; /* locked: fresh pages would be so too, in a mapping of their own */
   /* Fresh pages over the same range: the old ones go, the addresses stay ours. */
   hak_os_count(&hak_os_stats.fallback_mmap);
   return map_counted(addr, size, true, true) != NULL;

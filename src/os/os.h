@@ -63,8 +63,9 @@ void hak_os_small_pages(void *addr, size_t size_bytes);
 /* Asks for huge pages where a whole one fits. Advice: failure is harmless. */
 void hak_os_huge_pages(void *addr, size_t size_bytes);
 
-/* Whether the page at addr has memory now; false when the kernel does not say. */
-bool hak_os_is_resident(void *addr);
+/* Whether memory that nothing was written to yet is locked, and so resident already. What is locked cannot be given back:
+ * asking that needs no call that filters of system calls leave out, such as mincore. */
+bool hak_os_is_locked(void *addr, size_t size_bytes);
 
 /* Bytes that nobody can predict, as far as the system has them. */
 void hak_os_random(void *out, size_t size_bytes);

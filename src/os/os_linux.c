@@ -89,12 +89,11 @@ size_t hak_os_page_size(void) {
   return size;
 }
 
-bool hak_os_is_resident(void *addr) {
+bool hak_os_is_locked(void *addr, size_t size_bytes) {
   int saved = errno;
-  unsigned char resident = 0;
-  int result = mincore(addr, 1, &resident);
+  bool refused = madvise(addr, size_bytes, MADV_DONTNEED) != 0 && errno == EINVAL;
   errno = saved;
-  return result == 0 && (resident & 1) != 0;
+  return refused;
 }
 
 /* Written before main. */
@@ -127,14 +126,15 @@ void hak_os_use_kept_stderr(void) {
   errno = saved;
 }
 
-static void write_all(int fd, const char *text, size_t length) {
+static int write_all(int fd, const char *text, size_t length) {
   while (length > 0) {
     long n = syscall(SYS_write, fd, text, length);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
+    if (n <= 0) return n < 0 ? errno : EIO;
     text += n;
     length -= (size_t)n;
   }
+  return 0;
 }
 
 /* Nobody may be reading: the message is lost then, but the program is not to die of SIGPIPE because of it. */
@@ -145,9 +145,7 @@ int hak_os_write(int fd, const char *text, size_t length) {
   sigaddset(&broken_pipe, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &broken_pipe, &before);
   bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
-  errno = 0;
-  write_all(fd, text, length);
-  int error = errno;
+  int error = write_all(fd, text, length);
   const struct timespec at_once = {0, 0};
   if (error == EPIPE && !was_pending) syscall(SYS_rt_sigtimedwait, &broken_pipe, NULL, &at_once, _NSIG / 8);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -163,7 +161,7 @@ static int move_up(int fd) {
   for (int lowest = SHARED_FD; lowest > fd; lowest /= 2) {
     int moved = fcntl(fd, F_DUPFD_CLOEXEC, lowest);
     if (moved < 0) continue;
-    close(fd);
+    hak_os_close(fd);
     return moved;
   }
   return fd;
@@ -177,7 +175,7 @@ static int make_shared_file(const char *name, size_t size, struct stat *file) {
   if (fd < 0) return -1;
   fd = move_up(fd);
   if (ftruncate(fd, (off_t)size) == 0 && fstat(fd, file) == 0) return fd;
-  close(fd);
+  hak_os_close(fd);
   return -1;
 }
 
@@ -190,7 +188,7 @@ void *hak_os_share(const char *name, size_t size, void *at, hak_os_shared *share
     hak_os_count(&hak_os_stats.mmap_total);
     p = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
     if (p == MAP_FAILED) {
-      close(fd);
+      hak_os_close(fd);
       p = NULL;
     } else {
       *shared = (hak_os_shared){fd, file.st_dev, file.st_ino};
@@ -204,7 +202,7 @@ void *hak_os_share(const char *name, size_t size, void *at, hak_os_shared *share
 void hak_os_close_shared(const hak_os_shared *shared) {
   int saved = errno;
   struct stat now;
-  if (fstat(shared->fd, &now) == 0 && now.st_dev == shared->device && now.st_ino == shared->file) close(shared->fd);
+  if (fstat(shared->fd, &now) == 0 && now.st_dev == shared->device && now.st_ino == shared->file) hak_os_close(shared->fd);
   errno = saved;
 }
 

@@ -118,8 +118,8 @@ static size_t measure(size_t target) {
   hak_store_relaxed(&resident_then, resident);
   hak_store_relaxed(&hak_budget_ceiling, hak_min_size(ceiling, SIZE_MAX - 1));
   hak_store_relaxed(&hak_budget_watch, hak_min_size(ceiling, filled + target / MEASURE_PART));
-  size_t live = hak_load_relaxed(&hak_span_pool.live_spans);
-  hak_store_relaxed(&hak_budget_live_watch, live + (target / MEASURE_PART >> HAK_SPAN_SHIFT));
+  size_t held = hak_budget_held(hak_load_relaxed(&hak_span_pool.live_spans));
+  hak_store_relaxed(&hak_budget_live_watch, held + (target / MEASURE_PART >> HAK_SPAN_SHIFT));
   return resident;
 }
 
@@ -127,7 +127,8 @@ static bool wakes(uint64_t now_ms);
 
 static void measure_if_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
-  bool live_grew = hak_load_relaxed(&hak_span_pool.live_spans) > hak_load_relaxed(&hak_budget_live_watch);
+  size_t held = hak_budget_held(hak_load_relaxed(&hak_span_pool.live_spans));
+  bool live_grew = held > hak_load_relaxed(&hak_budget_live_watch);
   if (filled_now() <= watch && !live_grew) return;
   if (!hak_budget_targeted()) {
     /* One thread of those that come by here. */
@@ -201,6 +202,7 @@ static size_t resolve(int64_t option, uint64_t now_ms) {
   size_t target = hak_load_relaxed(&target_now);
   bool changed = hak_load_relaxed(&resolved_option) != option || (is_auto && target == 0);
   if (!changed && now_ms - hak_load_relaxed(&resolved_ms) < RESOLVE_MS) return target;
+  if (!changed && hak_os_resident() == 0) return target; /* no file can be opened for the moment */
   hak_store_relaxed(&resolved_option, option);
   hak_store_relaxed(&resolved_ms, now_ms);
   if (is_auto) {
@@ -221,8 +223,8 @@ static size_t resolve(int64_t option, uint64_t now_ms) {
 static size_t of_limit(size_t target, size_t percent) { return target / AUTO_PERCENT * percent; }
 
 /* Until twice as much is filled as now, or what is left to where it wakes. */
-static unsigned sleep_auto(size_t target, size_t resident) {
-  size_t filled = filled_now(), more = hak_max_size(filled, AUTO_FROM);
+static unsigned sleep_auto(size_t target, size_t resident, size_t filled) {
+  size_t more = hak_max_size(filled, AUTO_FROM);
   if (target != 0) {
     size_t from = of_limit(target, AUTO_AWAKE_PERCENT), taken = hak_max_size(filled, resident);
     size_t left = from > taken ? from - taken : 0;
@@ -234,10 +236,10 @@ static unsigned sleep_auto(size_t target, size_t resident) {
 /* Enough is filled to read the limit, and with it how much else is resident. Whether it is time to heed it. */
 static bool wakes(uint64_t now_ms) {
   size_t target = resolve(HAK_SIZE_AUTO, now_ms), resident = target == 0 ? 0 : hak_os_resident();
-  if (resident == 0) target = 0;
   hak_store_relaxed(&resident_then, resident);
-  if (target == 0 || hak_max_size(filled_now(), resident) <= of_limit(target, AUTO_AWAKE_PERCENT)) {
-    sleep_auto(target, resident);
+  size_t filled = filled_now(); /* once: a large request that is going to fail may be counted at the moment */
+  if (target == 0 || hak_max_size(filled, resident) <= of_limit(target, AUTO_AWAKE_PERCENT)) {
+    sleep_auto(target, resident, filled);
     return false;
   }
   hak_pool_stale_to_dirty(); /* resident still, where the kernel was to take its time */
@@ -284,7 +286,9 @@ unsigned hak_budget_look(uint64_t now_ms) {
   bool is_auto = option == HAK_SIZE_AUTO;
   if (is_auto && HAK_LIKELY(stays_asleep(now_ms))) return HAK_BUDGET_CALM;
   size_t target = resolve(option, now_ms), resident = target == 0 ? 0 : measure(target);
-  if (is_auto && (resident == 0 || falls_asleep(target, resident))) return sleep_auto(resident == 0 ? 0 : target, resident);
+  /* Out of file descriptors, for the moment: what was measured last still holds. */
+  if (resident == 0 && target != 0 && hak_budget_targeted()) return hak_budget_level();
+  if (is_auto && (resident == 0 || falls_asleep(target, resident))) return sleep_auto(target, resident, filled_now());
   if (resident == 0) return no_target();
   hak_store_relaxed(&target_now, target);
   hak_store_relaxed(&hak_budget_patience, 0);

@@ -66,7 +66,7 @@ extern size_t hak_budget_ceiling;
 /* Relaxed. From here on it is time for another measurement: the ceiling, or somewhat above what was filled at the last one.
  * Far below a cgroup's target: for a look at that. SIZE_MAX: never. */
 extern size_t hak_budget_watch;
-/* Relaxed. And from so many live spans on: of a dirty span pages may be gone that were given back while it was a slab; they
+/* Relaxed. And from so many spans in use on: of a dirty span pages may be gone that were given back while it was a slab; they
  * come when it is taken, and what is filled does not grow. SIZE_MAX: nobody measures. */
 extern size_t hak_budget_live_watch;
 extern size_t hak_budget_mapped; /* relaxed: used bytes outside of regions */
@@ -86,11 +86,17 @@ HAK_INLINE size_t hak_budget_filled(size_t spans) {
   return bytes > holes ? bytes - holes : 0;
 }
 
+/* Live spans without those that a purge has in hand. */
+HAK_INLINE size_t hak_budget_held(size_t live_spans) {
+  size_t claimed = hak_load_relaxed(&hak_span_pool.claimed_spans);
+  return live_spans > claimed ? live_spans - claimed : 0;
+}
+
 /* Whether dirty memory may have to go because of the target. */
 HAK_INLINE bool hak_budget_over(size_t dirty_spans, size_t live_spans) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   if (HAK_LIKELY(watch == SIZE_MAX) || dirty_spans <= HAK_BUDGET_DIRTY_LEAST) return false;
-  return hak_budget_level() >= HAK_BUDGET_PURGE || live_spans > hak_load_relaxed(&hak_budget_live_watch) ||
+  return hak_budget_level() >= HAK_BUDGET_PURGE || hak_budget_held(live_spans) > hak_load_relaxed(&hak_budget_live_watch) ||
          hak_budget_filled(dirty_spans + live_spans) > watch;
 }
 /* The same of now, for callers that have just taken memory. */

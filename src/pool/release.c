@@ -268,7 +268,7 @@ static void give_back_for_target(void) {
 }
 
 void hak_release_wake_helper(void) {
-  if (hak_load_relaxed(&hak_release_sleeper) != 0 && hak_exchange_acquire(&hak_release_sleeper, 0) != 0)
+  if (hak_load_seq(&hak_release_sleeper) != 0 && hak_exchange_acquire(&hak_release_sleeper, 0) != 0)
     hak_os_futex_wake(&hak_release_sleeper);
 }
 

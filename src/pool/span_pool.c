@@ -354,7 +354,7 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
     dirty_spans = c->dirty_spans;
     mark_taken(r, *first, *count);
     dirty_spans -= c->dirty_spans;
-    hak_span_pool.claimed_spans += *count;
+    hak_add_relaxed(&hak_span_pool.claimed_spans, *count);
   }
   hak_lock_drop(&hak_span_pool.lock);
   return dirty_spans;
@@ -379,7 +379,7 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   c->longest = HAK_CHUNK_SPANS;
   lower_hints(r, first / HAK_CHUNK_SPANS, pages == HAK_PAGES_KEPT);
   hak_sub_relaxed(&hak_span_pool.live_spans, count);
-  hak_span_pool.claimed_spans -= count;
+  hak_sub_relaxed(&hak_span_pool.claimed_spans, count);
   if (pages != HAK_PAGES_KEPT) note_broken(c, bit, count);
   if (pages == HAK_PAGES_STALE) change_bits(c->stale, bit, count, true);
   if (pages == HAK_PAGES_KEPT) {

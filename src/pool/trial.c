@@ -22,7 +22,9 @@ static void begin(hak_trial *t, uint64_t now_ms, uint64_t rest_ms, size_t given,
 bool hak_trial_judge(hak_trial *t, hak_trial_least least, uint64_t now_ms, size_t given, size_t vain) {
   uint64_t last = hak_load_relaxed(&t->judged_ms);
   if (now_ms < last + JUDGE_MS || !hak_cas_acquire(&t->judged_ms, &last, now_ms)) return false;
-  size_t more_given = given - hak_load_relaxed(&t->given), more_vain = vain - hak_load_relaxed(&t->vain);
+  size_t then_given = hak_load_relaxed(&t->given), then_vain = hak_load_relaxed(&t->vain);
+  if (given < then_given || vain < then_vain) return false; /* read long ago: somebody has judged since */
+  size_t more_given = given - then_given, more_vain = vain - then_vain;
   uint64_t rest = hak_load_relaxed(&t->rest_ms);
   if (more_vain > hak_max_size(least.vain, more_given / VAIN_SHARE)) {
     uint64_t trust_ms = hak_max_size(hak_load_relaxed(&t->trust_ms), TRUST_FIRST_MS);

@@ -117,7 +117,7 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   if (new_chunk) chunk->huge = huge && !r->populated;
   if (chunk->huge) hak_os_huge_pages(hak_region_address(r, from), step << HAK_SPAN_SHIFT);
   /* mlockall(MCL_FUTURE) populates what becomes writable: then keep the steps small. */
-  r->populated = hak_os_is_resident(hak_region_address(r, from));
+  r->populated = hak_os_is_locked(hak_region_address(r, from), HAK_SPAN_SIZE);
   if (!r->populated) r->step_spans = hak_min_size(r->step_spans * 2, LAST_STEP_SPANS);
   add_free(r, from, from + step);
   r->ready_spans = from + step;

@@ -2,6 +2,7 @@
 #include "report/serve.h"
 
 #include <errno.h>
+#include <signal.h>
 
 #include "config/config.h"
 #include "guard/foreign.h"
@@ -17,12 +18,21 @@ uint32_t hak_report_signal_pending;
 /* The handler: everything here may be done in the middle of anything. */
 static void on_signal(int number) {
   (void)number;
-  hak_store_release(&hak_report_signal_pending, 1);
-  hak_release_wake_helper(); /* an exchange and a system call */
+  hak_store_seq(&hak_report_signal_pending, 1); /* before the helper's word is read: see sleep_until_needed */
+  hak_release_wake_helper();                    /* an exchange and a system call */
+}
+
+/* The instruction, or the access to the terminal, that brought it would be tried again for ever. */
+static bool comes_again(int number) {
+  static const int again[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGTTIN, SIGTTOU};
+  for (size_t i = 0; i < sizeof again / sizeof again[0]; i++) {
+    if (number == again[i]) return true;
+  }
+  return false;
 }
 
 static void catch_signal(int number) {
-  int error = hak_os_catch(number, on_signal);
+  int error = comes_again(number) ? EINVAL : hak_os_catch(number, on_signal);
   if (error == EBUSY)
     hak_print("hakmem: HAKMEM_STATS_SIGNAL=%d: the program handles or ignores this signal: left alone\n", number);
   else if (error != 0)

@@ -17,18 +17,24 @@
 #define LIVE_SHIFT 7
 #define LIVE_MAX 0x1ffu /* or more */
 
-/* Slabs looked at for a class each time: what takes longer goes on when those have changed lists. */
+/* Slabs looked at for a class each time: what takes longer goes on when those have changed lists. And how many are passed
+ * that stay where they are, since there is nothing to gain. */
 #define LOOKS_MAX 2048
+#define PASSED_MAX (16 * LOOKS_MAX)
 /* Half-free slabs have whole pages free only where few blocks lie on a page. */
 #define HALF_FREE_BLOCK_MIN 2048
 #define HALF_FREE_BLOCK_MIN_AT_ONCE 1024
 
 static unsigned look(hak_span *list, unsigned round, bool at_once, hak_span **out, unsigned capacity) {
-  unsigned found = 0, looks = 0;
-  for (hak_span *s = list; s != NULL && found < capacity && looks < LOOKS_MAX; s = s->next, looks++) {
+  unsigned found = 0, looks = 0, passed = 0;
+  for (hak_span *s = list; s != NULL && found < capacity && looks < LOOKS_MAX && passed < PASSED_MAX; s = s->next) {
     unsigned seen = s->looked, now = s->free_count | (round & ROUND_MASK) << ROUND_SHIFT;
     bool same = (seen & COUNT_MASK) == s->free_count;
-    if (same && (seen & HOPELESS) != 0) continue;
+    if (same && (seen & HOPELESS) != 0) {
+      passed++;
+      continue;
+    }
+    looks++;
     bool idle = same && (seen >> ROUND_SHIFT & ROUND_MASK) != (round & ROUND_MASK);
     if (idle || at_once)
       out[found++] = s;
@@ -40,8 +46,8 @@ static unsigned look(hak_span *list, unsigned round, bool at_once, hak_span **ou
 
 /* Those of the last list to which blocks have come back since their pages went. */
 static unsigned look_again(hak_span *list, hak_span **out, unsigned capacity) {
-  unsigned found = 0, looks = 0;
-  for (hak_span *s = list; s != NULL && found < capacity && looks < LOOKS_MAX; s = s->next, looks++) {
+  unsigned found = 0, passed = 0;
+  for (hak_span *s = list; s != NULL && found < capacity && passed < PASSED_MAX; s = s->next, passed++) {
     if ((unsigned)(s->carved - s->free_count) < (unsigned)s->looked >> LIVE_SHIFT) out[found++] = s;
   }
   return found;

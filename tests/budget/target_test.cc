@@ -52,7 +52,7 @@ long looks_for_a_limit(const char *turns) {
   ProgramResult r = run_program({"/usr/bin/env", "strace", "-f", "-e", "trace=openat", "-o", name, CHURN, "70", turns}, {});
   long looks = 0;
   std::ifstream trace(name);
-  for (std::string line; std::getline(trace, line);) looks += line.find("\"/proc/self/cgroup\"") != std::string::npos;
+  for (std::string line; std::getline(trace, line);) looks += line.find("\"/proc/thread-self/cgroup\"") != std::string::npos;
   close(fd);
   unlink(name);
   return r.exit_code == 0 ? looks : -1;

@@ -65,6 +65,12 @@ INSTANTIATE_TEST_SUITE_P(
       return name + "_" + std::to_string(std::get<1>(info.param));
     });
 
+TEST(SampleRun, ASignalThatSomebodySendsEndsTheProgram) {
+  ProgramResult result = run("sent", "1/1", 0);
+  EXPECT_EQ(result.signal, SIGSEGV) << "exit code " << result.exit_code;
+  EXPECT_THAT(result.err, Not(HasSubstr("hakmem:")));
+}
+
 // Blocks above 32 KiB are not sampled: what the build finds anyway is found.
 TEST(SampleRun, LargeBlocksAreAsWithoutGuards) {
   ProgramResult result = run("double-free", "1/1", 262144);

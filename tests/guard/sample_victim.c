@@ -1,8 +1,9 @@
 /* A program with one fault in one block, under HAKMEM_GUARD_SAMPLE. Prints the block's address first. Usage:
  * sample_victim overflow|overflow-in-page|overread|underflow|read-after-free|write-after-free|double-free|
  *               double-free-by-thread|inside|realloc-freed BYTES
- * sample_victim none|foreign|copies */
+ * sample_victim none|foreign|copies|sent */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,11 @@ int main(int argc, char **argv) {
   if (strcmp(fault, "none") == 0) return run_clean();
   if (strcmp(fault, "foreign") == 0) return free_foreign();
   if (strcmp(fault, "copies") == 0) return copy_bytes();
+  if (strcmp(fault, "sent") == 0) {
+    make_it();
+    raise(SIGSEGV);
+    return 0;
+  }
   size_bytes = argc > 2 ? strtoul(argv[2], NULL, 10) : 0;
   make_it();
   if (strcmp(fault, "overflow") == 0) {

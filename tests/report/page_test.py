@@ -200,8 +200,9 @@ def test_signal_that_is_ignored_or_cannot_be_caught() -> None:
     finally:
         signal.signal(signal.SIGUSR2, before)
     assert err == "hakmem: HAKMEM_STATS_SIGNAL=12: the program handles or ignores this signal: left alone\n"
-    err = end(start("quiet", "100", "10", HAKMEM_STATS_SIGNAL="9"))[1]
-    assert err == "hakmem: HAKMEM_STATS_SIGNAL=9: this signal cannot be caught: not used\n"
+    for number in 9, 11:
+        err = end(start("quiet", "100", "10", HAKMEM_STATS_SIGNAL=str(number)))[1]
+        assert err == f"hakmem: HAKMEM_STATS_SIGNAL={number}: this signal cannot be caught: not used\n"
 
 
 def test_helper_thread_serves_an_idle_program() -> None:

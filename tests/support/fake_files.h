@@ -33,9 +33,9 @@ class FakeFiles {
     std::ofstream(whole) << text;
   }
   void remove(const std::string &path) { std::filesystem::remove(root_ + path); }
-  // As much of /proc/self/statm as there is on Linux.
+  // As much of /proc/thread-self/statm as there is on Linux.
   void set_resident(size_t bytes) {
-    write("/proc/self/statm", "999999 " + std::to_string(bytes / hak_os_page_size()) + " 123 45 0 678 0\n");
+    write("/proc/thread-self/statm", "999999 " + std::to_string(bytes / hak_os_page_size()) + " 123 45 0 678 0\n");
   }
 
  private:

@@ -71,11 +71,11 @@ class Auto : public testing::TestWithParam<Layout> {
       if (e.call != fake_os::PROTECT && hak_load_relaxed(&hak_span_pool.lock.state) != 0) called_under_lock = true;
     });
     files.write("/proc/meminfo", "MemTotal: 4194304 kB\n");
-    files.write("/proc/self/cgroup", GetParam().cgroups);
+    files.write("/proc/thread-self/cgroup", GetParam().cgroups);
     files.set_resident(1 * MIB);
     set_limit(0);
     opened.watch("/proc");
-    opened.watch("/proc/self");
+    opened.watch("/proc/thread-self");
     opened.watch(GetParam().directory);
     fake_os::set_clock(now_ms);
     epoch();  // as at the start
@@ -332,19 +332,37 @@ TEST_P(Auto, ItSleepsOnlyWhenThereIsRoom) {
 
 TEST_P(Auto, WhatCannotBeReadIsNoLimitAndNotWorthAWord) {
   set_limit(64);
-  files.remove("/proc/self/cgroup");
+  files.remove("/proc/thread-self/cgroup");
   testing::internal::CaptureStderr();
   take(40);
   errno = 77;
   epoch();
   EXPECT_EQ(target(), 0u);
-  files.write("/proc/self/cgroup", GetParam().cgroups);
-  files.remove("/proc/self/statm");
+  files.write("/proc/thread-self/cgroup", GetParam().cgroups);
+  files.remove("/proc/thread-self/statm");
   take(60);
   EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_CALM));
-  EXPECT_EQ(target(), 0u) << "without it nobody knows how far the limit is";
+  EXPECT_EQ(target(), percent(64));
+  EXPECT_FALSE(hak_budget_targeted()) << "nobody knows how far it is";
   EXPECT_EQ(errno, 77);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_P(Auto, OutOfDescriptorsForAMomentWhatWasMeasuredHolds) {
+  set_limit(256);
+  take(200);
+  set_resident(230);
+  EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_NEAR));
+  files.remove("/proc/thread-self/cgroup");
+  files.remove("/proc/thread-self/statm");
+  for (unsigned ms : {250, 250, 11000, 250}) {
+    EXPECT_EQ(epoch(ms), unsigned(HAK_BUDGET_NEAR));
+    EXPECT_TRUE(hak_budget_targeted());
+    EXPECT_EQ(target(), percent(256));
+  }
+  files.write("/proc/thread-self/cgroup", GetParam().cgroups);
+  set_resident(100);
+  EXPECT_EQ(epoch(11000), unsigned(HAK_BUDGET_CALM));
 }
 
 TEST_P(Auto, OffReadsNothingAndCanBeSetAtAnyTime) {
@@ -415,7 +433,7 @@ FakeFiles *moved_files;
 
 // The child has been moved to a group with a limit.
 int in_child() {
-  moved_files->write("/proc/self/cgroup", "0::/box\n");
+  moved_files->write("/proc/thread-self/cgroup", "0::/box\n");
   hak_budget_figures figures;
   void *few = hakmem_malloc(30 * MIB);
   hak_budget_state(&figures);
@@ -429,11 +447,11 @@ TEST(AutoFork, AChildThatGrowsReadsItsOwnLimit) {
   FakeFiles files;
   moved_files = &files;
   files.write("/proc/meminfo", "MemTotal: 4194304 kB\n");
-  files.write("/proc/self/cgroup", "0::/\n");
+  files.write("/proc/thread-self/cgroup", "0::/\n");
   files.write("/sys/fs/cgroup/box/memory.max", "1073741824\n");
   files.set_resident(50 * MIB);
   Opened opened;
-  opened.watch("/proc/self");
+  opened.watch("/proc/thread-self");
   void *p = hakmem_malloc(40 * MIB);
   ASSERT_NE(p, nullptr);
   EXPECT_THAT(opened.names(), Contains("cgroup")) << "by the parent, which would read again at 80 MiB";

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -255,7 +256,7 @@ TEST_F(Budget, PressureRaisesTheLevelByOne) {
 }
 
 TEST_F(Budget, PercentOfTheCgroupsLimit) {
-  files.write("/proc/self/cgroup", "0::/box\n");
+  files.write("/proc/thread-self/cgroup", "0::/box\n");
   files.write("/sys/fs/cgroup/box/memory.max", "268435456\n");
   hak_config.rss_target = -80;
   EXPECT_EQ(epoch(200), unsigned(HAK_BUDGET_NEAR));
@@ -422,8 +423,9 @@ TEST_F(Budget, NoFreedMappingIsKeptNearTheTarget) {
 }
 
 size_t resident_spans(const void *p, size_t bytes) {
-  size_t pages = 0;
-  for (size_t at = 0; at < bytes; at += hak_os_page_size()) pages += hak_os_is_resident((char *)p + at);
+  std::vector<unsigned char> resident(bytes / hak_os_page_size() + 1);
+  EXPECT_EQ(mincore(const_cast<void *>(p), bytes, resident.data()), 0);
+  size_t pages = size_t(std::count_if(resident.begin(), resident.end(), [](unsigned char r) { return (r & 1) != 0; }));
   return pages * hak_os_page_size() / HAK_SPAN_SIZE;
 }
 
@@ -446,6 +448,28 @@ TEST_F(Budget, NearTheTargetRunsHoldNoPagesBehindTheirBlock) {
     hak_run_free(hak_region_find(p), p, &due);
     s = hak_pool_take(2, 1, {}, false, &zeroed);
   }
+}
+
+TEST_F(Budget, ATailThatHasGoneIsNotGivenBackAgain) {
+  bool zeroed, due = false;
+  hak_config.rss_target = 100 * MIB;
+  give(take(1));
+  files.set_resident(95 * MIB);
+  hak_budget_look(now_ms += 250);
+  char *p = static_cast<char *>(hak_run_alloc(HAK_SPAN_SIZE, 1, &zeroed));
+  ASSERT_NE(p, nullptr);
+  auto calls = [&](size_t size) {
+    size_t before = fake_os::count(fake_os::ADVISE);
+    hak_run_drop_tail(p, size);
+    return fake_os::count(fake_os::ADVISE) - before;
+  };
+  EXPECT_EQ(calls(30000), 1u);
+  EXPECT_EQ(calls(30000), 0u);
+  EXPECT_EQ(calls(40000), 0u) << "less of it is gone now";
+  EXPECT_EQ(calls(30000), 1u);
+  EXPECT_EQ(calls(HAK_SPAN_SIZE), 0u);
+  EXPECT_EQ(calls(HAK_SPAN_SIZE - HAK_SPAN_SIZE / 2), 1u) << "the whole run was in use";
+  hak_run_free(hak_region_find(p), p, &due);
 }
 
 // Under mlockall, for example: asking at every free would cost a system call each.

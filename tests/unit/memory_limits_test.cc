@@ -31,7 +31,7 @@ TEST_F(MemoryLimits, NothingToRead) {
 }
 
 TEST_F(MemoryLimits, Version2TakesTheLeastOfAllAncestors) {
-  files.write("/proc/self/cgroup", "0::/system.slice/app.service/inner\n");
+  files.write("/proc/thread-self/cgroup", "0::/system.slice/app.service/inner\n");
   files.write("/sys/fs/cgroup/system.slice/app.service/inner/memory.max", "max\n");
   EXPECT_EQ(hak_os_memory_limit(), 8 * GIB);
   files.write("/sys/fs/cgroup/system.slice/app.service/memory.max", "1073741824\n");
@@ -45,14 +45,14 @@ TEST_F(MemoryLimits, Version2TakesTheLeastOfAllAncestors) {
 }
 
 TEST_F(MemoryLimits, NeverMoreThanTheMachineHas) {
-  files.write("/proc/self/cgroup", "0::/a\n");
+  files.write("/proc/thread-self/cgroup", "0::/a\n");
   files.write("/sys/fs/cgroup/a/memory.max", "1099511627776\n");
   EXPECT_EQ(hak_os_memory_limit(), 8 * GIB);
 }
 
 TEST_F(MemoryLimits, OfTheCgroupsAlone) {
   EXPECT_EQ(hak_os_cgroup_limit(), SIZE_MAX);
-  files.write("/proc/self/cgroup", "4:memory:/a\n0::/b\n");
+  files.write("/proc/thread-self/cgroup", "4:memory:/a\n0::/b\n");
   files.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_EQ(hak_os_cgroup_limit(), SIZE_MAX) << "version 1 without one";
   files.write("/sys/fs/cgroup/b/memory.max", "8589938688\n");
@@ -63,13 +63,13 @@ TEST_F(MemoryLimits, OfTheCgroupsAlone) {
 
 // A container's own view: the path is that of the root, and the mount is its cgroup.
 TEST_F(MemoryLimits, Version2InANamespace) {
-  files.write("/proc/self/cgroup", "0::/\n");
+  files.write("/proc/thread-self/cgroup", "0::/\n");
   files.write("/sys/fs/cgroup/memory.max", "268435456\n");
   EXPECT_EQ(hak_os_memory_limit(), 256 * MIB);
 }
 
 TEST_F(MemoryLimits, AProcessOutsideOfItsNamespace) {
-  files.write("/proc/self/cgroup", "0::/../../elsewhere\n");
+  files.write("/proc/thread-self/cgroup", "0::/../../elsewhere\n");
   files.write("/sys/fs/memory.max", "1048576\n");
   files.write("/sys/fs/cgroup/memory.max", "268435456\n");
   EXPECT_EQ(hak_os_memory_limit(), 256 * MIB);
@@ -77,7 +77,7 @@ TEST_F(MemoryLimits, AProcessOutsideOfItsNamespace) {
 
 TEST_F(MemoryLimits, Version1) {
   files.write("/sys/fs/cgroup/memory/y/memory.limit_in_bytes", "1048576\n");
-  files.write("/proc/self/cgroup", "12:cpu,cpuacct:/x\n5:notmemory,memory2,mem:/y\n4:memory:/docker/abc\n1:name=systemd:/z\n0::/\n");
+  files.write("/proc/thread-self/cgroup", "12:cpu,cpuacct:/x\n5:notmemory,memory2,mem:/y\n4:memory:/docker/abc\n1:name=systemd:/z\n0::/\n");
   files.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_EQ(hak_os_memory_limit(), 8 * GIB);
   files.write("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "268435456\n");
@@ -88,13 +88,13 @@ TEST_F(MemoryLimits, Version1) {
 
 // The host's path under a mount that begins at the container's cgroup.
 TEST_F(MemoryLimits, Version1InAContainerWithoutNamespace) {
-  files.write("/proc/self/cgroup", "3:cpuset:/docker/abc\n2:pids,memory:/docker/abc\n");
+  files.write("/proc/thread-self/cgroup", "3:cpuset:/docker/abc\n2:pids,memory:/docker/abc\n");
   files.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n");
   EXPECT_EQ(hak_os_memory_limit(), 256 * MIB);
 }
 
 TEST_F(MemoryLimits, BothVersionsAtOnce) {
-  files.write("/proc/self/cgroup", "4:memory:/a\n0::/b\n");
+  files.write("/proc/thread-self/cgroup", "4:memory:/a\n0::/b\n");
   files.write("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "536870912\n");
   files.write("/sys/fs/cgroup/unified/b/memory.max", "268435456\n");
   EXPECT_EQ(hak_os_memory_limit(), 256 * MIB);
@@ -102,17 +102,17 @@ TEST_F(MemoryLimits, BothVersionsAtOnce) {
 
 TEST_F(MemoryLimits, NonsenseIsPassedOver) {
   for (const char *cgroups : {"", "\n", "0", "0:", "0::", ":::::", "4:memory", "4:memory:", "0::no-slash\n", "\n\n0::/a"}) {
-    files.write("/proc/self/cgroup", cgroups);
+    files.write("/proc/thread-self/cgroup", cgroups);
     EXPECT_EQ(hak_os_memory_limit(), 8 * GIB) << cgroups;
   }
-  files.write("/proc/self/cgroup", "0::/a\n");
+  files.write("/proc/thread-self/cgroup", "0::/a\n");
   for (const char *limit : {"", "max", "-1", "x", "99999999999999999999999"}) {
     files.write("/sys/fs/cgroup/a/memory.max", limit);
     EXPECT_EQ(hak_os_memory_limit(), 8 * GIB) << limit;
   }
-  files.write("/proc/self/cgroup", "0::/" + std::string(3000, 'a') + "\n");
+  files.write("/proc/thread-self/cgroup", "0::/" + std::string(3000, 'a') + "\n");
   EXPECT_EQ(hak_os_memory_limit(), 8 * GIB) << "a path too long to read";
-  files.write("/proc/self/cgroup", std::string(10000, 'a'));
+  files.write("/proc/thread-self/cgroup", std::string(10000, 'a'));
   EXPECT_EQ(hak_os_memory_limit(), 8 * GIB);
 }
 
@@ -120,15 +120,25 @@ TEST_F(MemoryLimits, Resident) {
   files.set_resident(100 * MIB);
   EXPECT_EQ(hak_os_resident(), 100 * MIB);
   for (const char *bad : {"", "123", "123 ", "123 x"}) {
-    files.write("/proc/self/statm", bad);
+    files.write("/proc/thread-self/statm", bad);
     EXPECT_EQ(hak_os_resident(), 0u) << bad;
   }
+}
+
+// Of a process whose first thread has ended, and before Linux 3.17.
+TEST_F(MemoryLimits, TheThreadsFilesAreReadBeforeTheProcesss) {
+  files.write("/proc/self/statm", "0 0 0 0 0 0 0\n");
+  files.set_resident(100 * MIB);
+  EXPECT_EQ(hak_os_resident(), 100 * MIB);
+  files.remove("/proc/thread-self/statm");
+  files.write("/proc/self/statm", "9999 512 0 0 0 0 0\n");
+  EXPECT_EQ(hak_os_resident(), 512 * hak_os_page_size());
 }
 
 TEST_F(MemoryLimits, PressureOfTheCgroupBeforeThatOfTheMachine) {
   files.write("/proc/pressure/memory", "some avg10=12.34 avg60=5.00 avg300=1.00 total=18994347\nfull avg10=0.00\n");
   EXPECT_EQ(hak_os_memory_pressure(), 1234u);
-  files.write("/proc/self/cgroup", "0::/a\n");
+  files.write("/proc/thread-self/cgroup", "0::/a\n");
   EXPECT_EQ(hak_os_memory_pressure(), 1234u) << "a kernel without pressure in cgroups";
   files.write("/sys/fs/cgroup/a/memory.pressure", "some avg10=0.05 avg60=0.00 avg300=0.00 total=0\n");
   EXPECT_EQ(hak_os_memory_pressure(), 5u);

@@ -1,10 +1,14 @@
 // The OS box: alignment, counting, the way out when madvise fails, errno.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
+#include <string>
 #include <thread>
 
 #include "fake_os.h"
@@ -116,7 +120,7 @@ TEST_F(Os, MadviseEnomemTurnsAdviceOffAndMapsOver) {
 TEST_F(Os, OtherMadviseErrorsAreCountedAndAdviceGoesOn) {
   char *p = map_owned(2 * PAGE);
   memset(p, 0xaa, 2 * PAGE);
-  fake_os::fail_nth(fake_os::ADVISE, 1, 1, EINVAL);
+  fake_os::fail_nth(fake_os::ADVISE, 1, 1, EPERM);
   EXPECT_TRUE(hak_os_decommit(p, PAGE));
   EXPECT_EQ(p[0], 0);
   EXPECT_EQ(hak_os_stats.madvise_other, 1u);
@@ -124,6 +128,17 @@ TEST_F(Os, OtherMadviseErrorsAreCountedAndAdviceGoesOn) {
   EXPECT_TRUE(hak_os_decommit(p + PAGE, PAGE));
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), 2u);
   EXPECT_EQ(hak_os_stats.fallback_mmap, 1u);
+}
+
+// Each mapping over a piece of locked memory would be one more, until the system allows none.
+TEST_F(Os, LockedPagesStayInTheirMapping) {
+  char *p = map_owned(PAGE);
+  p[0] = 1;
+  fake_os::fail_nth(fake_os::ADVISE, 1, 1, EINVAL);
+  EXPECT_FALSE(hak_os_decommit(p, PAGE));
+  EXPECT_EQ(p[0], 1);
+  EXPECT_EQ(hak_os_stats.madvise_other, 1u);
+  EXPECT_EQ(hak_os_stats.fallback_mmap, 0u);
 }
 
 TEST_F(Os, WhenNothingHelpsThePagesStay) {
@@ -212,7 +227,9 @@ TEST_F(Os, KeepsErrno) {
   EXPECT_NE(hak_os_linux.advise(reinterpret_cast<void *>(1), PAGE, MADV_DONTNEED), 0);
   EXPECT_EQ(hak_os_linux.remap(reinterpret_cast<void *>(1), PAGE, 2 * PAGE), nullptr);
   EXPECT_EQ(errno, MARK);
-  EXPECT_FALSE(hak_os_is_resident(reinterpret_cast<void *>(PAGE)));
+  EXPECT_TRUE(hak_os_is_locked(reinterpret_cast<void *>(1), PAGE)) << "refused";
+  EXPECT_FALSE(hak_os_is_locked(reinterpret_cast<void *>(PAGE), PAGE)) << "nothing is there";
+  EXPECT_EQ(errno, MARK);
   EXPECT_LT(hak_os_open("/nowhere/at/all"), 0);
   char buf[8];
   EXPECT_LT(hak_os_read(-1, buf, sizeof buf), 0);
@@ -231,11 +248,40 @@ TEST_F(Os, KeepsErrno) {
   close(saved_stderr);
 }
 
-TEST_F(Os, ResidencyIsThatOfThePage) {
+TEST_F(Os, AWriteThatIsDoneAgainIsNoError) {
+  struct sigaction noted = {}, before;
+  noted.sa_handler = [](int) {};  // and no SA_RESTART
+  sigaction(SIGUSR1, &noted, &before);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  fcntl(ends[1], F_SETPIPE_SZ, 4096);
+  std::string text(3 * 4096, 'x'), got;
+  pthread_t writer = pthread_self();
+  std::thread reader([&] {
+    for (int n = 0; n < 4096; usleep(1000)) ioctl(ends[0], FIONREAD, &n);  // until it is full, and the writer waits
+    usleep(20000);
+    pthread_kill(writer, SIGUSR1);
+    usleep(20000);
+    char part[4096];
+    while (got.size() < text.size()) got.append(part, size_t(read(ends[0], part, sizeof part)));
+  });
+  EXPECT_EQ(hak_os_write(ends[1], text.data(), text.size()), 0);
+  reader.join();
+  EXPECT_EQ(got, text);
+  close(ends[0]);
+  close(ends[1]);
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_F(Os, KnowsWhatIsLocked) {
+#if HAKMEM_TEST_SANITIZED
+  GTEST_SKIP() << "sanitizers lock nothing";
+#endif
   char *p = static_cast<char *>(hak_os_map(2 * PAGE, PAGE));
-  EXPECT_FALSE(hak_os_is_resident(p + PAGE));
-  p[PAGE] = 1;
-  EXPECT_TRUE(hak_os_is_resident(p + PAGE));
+  EXPECT_FALSE(hak_os_is_locked(p + PAGE, PAGE));
+  if (mlock(p + PAGE, PAGE) != 0) GTEST_SKIP() << "may not lock memory";
+  EXPECT_TRUE(hak_os_is_locked(p + PAGE, PAGE));
+  EXPECT_FALSE(hak_os_is_locked(p, PAGE));
 }
 
 TEST_F(Os, PageSizeAndIds) {
