@@ -58,7 +58,11 @@ static const char *const counters[][2] = {
 
 static bool print_changed(const hak_option_row *row, void *context) {
   (void)context;
-  if (*row->value != row->initial && strcmp(row->name, "HAKMEM_PROFILE") != 0)
+  if (*row->value == row->initial || strcmp(row->name, "HAKMEM_PROFILE") == 0) return true;
+  const char *word = hak_config_choice_name(row, *row->value);
+  if (word != NULL)
+    printf("`%s=%s` ", row->name, word);
+  else
     printf("`%s=%" PRId64 "` ", row->name, *row->value);
   return true;
 }

@@ -1,5 +1,5 @@
-/* Programs in surroundings that somebody else made: file descriptors closed when reports are due, and privileged (setuid,
- * setgid) with an environment that tries every option. The paths of the programs come from CMake. */
+/* Programs in surroundings that somebody else made: file descriptors closed when reports are due, a filter of system calls,
+ * and privileged (setuid, setgid) with an environment that tries every option. The paths of the programs come from CMake. */
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -90,6 +90,22 @@ TEST(Descriptors, AFileUnderTheCopysNumber) {
 TEST(Descriptors, APipeWithoutReader) {
   ProgramResult r = run_program({CLOSED, "pipe"}, kEveryReport);
   EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal;
+}
+
+/* --- filters of system calls --- */
+
+/* The program forks from eight allocating threads' midst; docs/deploying.md has the list. */
+TEST(Filtered, MakesOnlyTheCallsThatAreDocumented) {
+  const char *const settings[] = {"HAKMEM_PROFILE=balanced", "HAKMEM_PROFILE=lean",      "HAKMEM_PROFILE=speed",
+                                  "HAKMEM_STATS=json",       "HAKMEM_STATS_PAGE=1",      "HAKMEM_BACKGROUND=1",
+                                  "HAKMEM_RSS_TARGET=2M",    "HAKMEM_RSS_TARGET=80%",    "HAKMEM_THP=on",
+                                  "HAKMEM_VERBOSE=1",        "HAKMEM_GUARD_SAMPLE=1/5",  "HAKMEM_EXTERNAL_GUARD_LOG=1",
+                                  "HAKMEM_LIMIT=256M",       "HAKMEM_STATS_SIGNAL=12",   "HAKMEM_TINY_FRONT_DUMP=1"};
+  for (const char *setting : settings) {
+    ProgramResult r = run_program({FILTERED, HAKMEM_LIBRARY, STORM, "forks", "10"}, {setting});
+    if (r.exit_code == 77) GTEST_SKIP() << "SKIPPED: " << r.err;
+    EXPECT_EQ(r.exit_code, 0) << setting << ": signal " << r.signal << "\n" << r.err;
+  }
 }
 
 /* --- privileged programs --- */
