@@ -5,7 +5,7 @@
  * mirrors src/heap/refill.c: if ((spare & bit) == 0 || lender == h || !hak_lock_try(&lender->lock)) continue;
  * mirrors src/heap/refill.c: if (n < wanted) hak_store_relaxed(&lender->spare_classes, hak_load_relaxed(&lender->spare_classes) & ~bit);
  * mirrors src/heap/refill.c: unsigned borrowed = borrow(h, c, out + taken, wanted - taken);
- * mirrors src/heap/direct.c: if ((spare & bit) == 0) hak_store_relaxed(&h->spare_classes, spare | bit);
+ * mirrors src/heap/heap.h: if ((spare & bit) == 0) hak_store_relaxed(&h->spare_classes, spare | bit);
  * mirrors src/heap/heap.c: for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) hak_lock_take(&hak_heap_by_id(id)->lock);
  *
  * mutant BORROW_WAITS: stuck | the borrower waits for the lender's lock
