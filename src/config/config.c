@@ -84,8 +84,10 @@ void hak_config_size_text(int64_t value, char out[HAK_SIZE_TEXT]) {
     snprintf(out, HAK_SIZE_TEXT, "auto");
   else if (value < 0)
     snprintf(out, HAK_SIZE_TEXT, "%lld%%", -(long long)value);
+  else if (letters == 0)
+    snprintf(out, HAK_SIZE_TEXT, "%lld", (long long)value);
   else
-    snprintf(out, HAK_SIZE_TEXT, "%lld%.*s", (long long)value, letters > 0, letters > 0 ? &size_letters[letters - 1] : "");
+    snprintf(out, HAK_SIZE_TEXT, "%lld%c", (long long)value, size_letters[letters - 1]);
 }
 
 /* What stands behind the digits of a SIZE option. */

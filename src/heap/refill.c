@@ -20,6 +20,7 @@
 /* All classes of a heap together may grow by so much. */
 #define GROWTH_BYTES_MAX ((uint32_t)(2 * HAK_MIB))
 #define CAPACITY_BLOCKS_FIRST SLOTS
+#define PREWARM_LOADED_MIN (HAK_MAGAZINE_SLOTS / 2)
 #define CAPACITY_BLOCKS_LEAST 4
 /* A flush so soon after a refill of the same class, some 10 us, is a program that swings fast enough for the two to
  * cost something; about half a microsecond every 10 is left alone. */
@@ -412,15 +413,25 @@ void hak_heap_free_own(hak_heap *h, void *p, unsigned c) {
 
 void hak_heap_prewarm(hak_heap *h, unsigned c, unsigned blocks) {
   hak_bin *bin = &h->bins[c];
+  /* A loaded magazine of few blocks would be changed for a stacked one, and back, whenever a handful is live. */
+  unsigned loaded = (blocks - 1) % SLOTS + 1;
+  if (blocks > SLOTS && loaded < PREWARM_LOADED_MIN) blocks += PREWARM_LOADED_MIN - loaded;
   size_t needed = ((size_t)blocks + SLOTS - 1) / SLOTS * SLOTS;
   bin->young = 0;
   if (is_pinned(c))
     blocks = (unsigned)hak_min_size(blocks, bin->capacity); /* a pinned capacity is not exceeded */
   else
     bin->capacity = (uint32_t)hak_max_size(bin->capacity, needed);
-  for (unsigned done = 0; done < blocks; done++) {
-    void *p = take_one(h, c);
-    if (p == NULL) return;
+  void *taken = NULL; /* a list through the blocks' first words */
+  for (void *p; blocks > 0 && (p = take_one(h, c)) != NULL; blocks--) {
+    *(void **)p = taken;
+    taken = p;
+  }
+  /* The last taken is at the bottom: as after a refill, the block with the lowest address is popped first. */
+  while (taken != NULL) {
+    void *p = taken;
+    taken = *(void **)p;
+    *(void **)p = NULL; /* the hardened build expects free blocks to read as zero */
     hak_heap_free_own(h, p, c);
   }
 }
