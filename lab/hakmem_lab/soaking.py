@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hakmem_lab import documents, soak_file
@@ -28,6 +28,8 @@ from hakmem_lab.soak_judging import LONG
 PAIR = re.compile(r"(\w+)=([-0-9.e+]+)")
 EPOCHS_WITHOUT_END = 1 << 40
 TRIAL_STEPS = 100_000
+TRIAL_FACTOR = 4
+TRIAL_LEAST_S = 0.5
 END_LIMIT_S = 60
 
 
@@ -161,17 +163,25 @@ def fingerprint(library: Path | None) -> str:
 
 
 def steps_for(epoch_s: float, load: LongLoad, allocator: Allocator, cpus: str | None) -> int:
-    """How many steps take this allocator about so long, from a short trial."""
-    trial = LongLoad(TRIAL_STEPS, load.threads, load.slots, load.seed)
-    process = LongProcess(allocator, trial, cpus, 0)
+    """How many steps take this allocator about so long, from trials long enough to be warm."""
+    steps = TRIAL_STEPS
+    while (seconds := trial_seconds(replace(load, steps=steps), allocator, cpus)) < min(
+        epoch_s / 2, TRIAL_LEAST_S
+    ):
+        steps *= TRIAL_FACTOR
+    return max(1000, round(steps * epoch_s / seconds))
+
+
+def trial_seconds(load: LongLoad, allocator: Allocator, cpus: str | None) -> float:
+    """What the second epoch of a new process takes."""
+    process = LongProcess(allocator, load, cpus, 0)
     try:
         process.run_epoch()
-        seconds = process.run_epoch()["seconds"]
+        return max(process.run_epoch()["seconds"], 1e-6)
     except ProgramFailed as failed:
         raise LabError(f"{allocator.name}: {failed}") from failed
     finally:
         process.kill()
-    return max(1000, round(TRIAL_STEPS * epoch_s / max(seconds, 1e-6)))
 
 
 def run(soak: Soak, say: Callable[[str], None]) -> None:

@@ -12,6 +12,8 @@ static uint32_t now_epoch; /* last release epoch seen; written by hak_pool_set_e
 
 void hak_pool_set_epoch(uint32_t epoch) { hak_store_relaxed(&now_epoch, epoch); }
 
+uint32_t hak_pool_epoch(void) { return hak_load_relaxed(&now_epoch); }
+
 hak_region *hak_pool_region_of(const hak_span *span) {
   /* The metadata of a region lies inside the region. */
   return hak_region_find(span);
@@ -207,6 +209,55 @@ static bool is_roomy(void) {
   return accessible > ROOMY_TIMES * hak_span_pool.live_spans + ROOMY_SPANS;
 }
 
+/* Of a chunk: huge pages that are free and clean, so many beside each other that asking for them costs few mappings. */
+#define WHOLE_RUN_PAGES 4
+static uint32_t whole_clean_pages(const hak_chunk *c) {
+  uint32_t whole = 0;
+  for (unsigned page = 0; page < HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS; page++) {
+    size_t w = page * HAK_HUGE_PAGE_SPANS / 64;
+    uint64_t all = spans_of((uint32_t)1 << page, w), used = ~c->free[w] | c->dirty[w] | c->stale[w];
+    whole |= (uint32_t)((used & all) == 0) << page;
+  }
+  uint32_t starts = whole;
+  for (unsigned i = 1; i < WHOLE_RUN_PAGES; i++) starts &= whole >> i;
+  whole = 0;
+  for (unsigned i = 0; i < WHOLE_RUN_PAGES; i++) whole |= starts << i;
+  return whole;
+}
+
+static void ask_for_huge_pages(hak_region *r, size_t chunk, uint32_t pages) {
+  for (uint32_t left = pages; left != 0;) {
+    unsigned first = hak_ctz64(left), count = hak_ctz64(~(uint64_t)(left >> first));
+    hak_os_huge_pages(hak_region_address(r, chunk * HAK_CHUNK_SPANS + first * HAK_HUGE_PAGE_SPANS),
+                      count * HAK_HUGE_PAGE);
+    left &= ~(uint32_t)((((uint64_t)1 << count) - 1) << first);
+  }
+}
+
+/* Before the region grows: a chunk that has become small, and is free and clean for the greater part by now. Without it a
+ * program that gives memory back and takes it again would have new chunks for ever, and pay for their tables. */
+#define WHOLE_PAGES_LEAST (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS / 2)
+static hak_span *take_by_making_huge(hak_region *r, size_t spans, size_t align, bool *zeroed) {
+  for (size_t i = r->free_hint[false], n = r->populated ? 0 : chunk_count(r); i < n; i++) {
+    hak_chunk *c = &r->chunks[i];
+    if (!c->made_small || c->free_spans < WHOLE_PAGES_LEAST * HAK_HUGE_PAGE_SPANS) continue;
+    uint32_t pages = whole_clean_pages(c), broken = c->broken;
+    if (hak_popcount64(pages) < WHOLE_PAGES_LEAST) continue;
+    c->broken = ~pages;
+    size_t bit = find_run(r, c, i, spans, align, FREE_INTACT);
+    if (bit == HAK_CHUNK_SPANS) {
+      c->broken = broken;
+      continue;
+    }
+    c->huge = true;
+    c->made_small = false;
+    lower_hints(r, i, c->dirty_spans != 0);
+    ask_for_huge_pages(r, i, pages);
+    return take_at(r, i, bit, spans, zeroed);
+  }
+  return NULL;
+}
+
 static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed) {
   hak_span *span = take_dirty(spans, align, huge, zeroed);
   if (span != NULL) return span;
@@ -216,6 +267,9 @@ static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed
   if ((span = take_from_regions(spans, align, huge, FREE, zeroed)) != NULL) return span;
   if (huge && is_roomy() && (span = take_from_regions(spans, align, false, FREE, zeroed)) != NULL) return span;
   unsigned regions = hak_region_count();
+  for (unsigned i = 0; huge && i < regions; i++) {
+    if ((span = take_by_making_huge(hak_region_at(i), spans, align, zeroed)) != NULL) return span;
+  }
   for (unsigned i = 0; i < regions; i++) {
     if ((span = take_by_growing(hak_region_at(i), spans, align, huge, zeroed)) != NULL) return span;
   }
@@ -401,6 +455,7 @@ void hak_pool_make_small(hak_region *r, size_t chunk_index) {
   bool was_huge = c->huge;
   if (was_huge) {
     c->huge = false;
+    c->made_small = true;
     hak_store_relaxed(&c->in_pieces, false);
     lower_hints(r, chunk_index, true);
   }

@@ -26,6 +26,10 @@ bool hak_trial_judge(hak_trial *t, hak_trial_least least, uint64_t now_ms, size_
   if (given < then_given || vain < then_vain) return false; /* read long ago: somebody has judged since */
   size_t more_given = given - then_given, more_vain = vain - then_vain;
   uint64_t rest = hak_load_relaxed(&t->rest_ms);
+  if (more_given == 0) { /* what is taken again now was given back in trials that have had their verdict */
+    hak_store_relaxed(&t->vain, vain);
+    return false;
+  }
   if (more_vain > hak_max_size(least.vain, more_given / VAIN_SHARE)) {
     uint64_t trust_ms = hak_max_size(hak_load_relaxed(&t->trust_ms), TRUST_FIRST_MS);
     hak_store_relaxed(&t->trust_ms, hak_min_size(trust_ms * 2, TRUST_LAST_MS));

@@ -33,7 +33,7 @@ typedef struct hak_span {
   uint64_t summary; /* bit i: bits[i] is not zero; of a run: what was asked for, while requests are noted */
   uint16_t free_count, carved, blocks;
   uint8_t class_code;
-  uint8_t list;
+  uint8_t list : 3, hollow_since : 5; /* see slab/slab.h, slab/holes.c */
   uint16_t span_count; /* of the slab or run */
   uint16_t looked;     /* slab: what the search for holes saw last, see slab/holes.c */
   uint32_t tag;        /* of the first span, as in the tag table; HAK_TAG_NONE once returned */
@@ -50,6 +50,7 @@ typedef struct hak_chunk {
   uint32_t epoch;   /* release epoch of the last span returned here */
   uint32_t broken;  /* bit i: of the i-th huge page a part has been given back: it is small pages when touched again */
   bool huge;        /* asks for huge pages; from when its first span becomes accessible, until it is made small */
+  bool made_small;  /* pool lock; asked for huge pages before */
   bool in_pieces;   /* huge, and part of a huge page has been given back; read by any thread */
 } hak_chunk;
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "os/os.h"
+#include "pool/release.h"
 #include "pool/span_pool.h"
 #include "slab/slab.h"
 
@@ -86,15 +87,23 @@ static void claim(hak_span *s, unsigned from, unsigned to, hak_holes *out) {
   s->free_count = (uint16_t)(s->free_count - (to - from));
 }
 
+/* When pages went: seconds, as far as ticks have seen them pass, and of those the last bits alone. */
+#define STAMP_EPOCHS 4
+#define STAMP_MASK 0x1fu
+static unsigned stamp_now(void) { return hak_pool_epoch() / STAMP_EPOCHS; }
+
 /* Whoever takes blocks of a slab with holes will touch them: all its pages count as back. Where it becomes empty, or is to
- * be looked at again, it was not at rest: their call was one too many. */
+ * be looked at again, it was not at rest: their call was one too many. Not so after some seconds: that a program comes
+ * back to a size is no reason to keep its pages in between. (One in 16 that is older is mistaken for young.) */
+#define LATE_STAMPS 2
 void hak_slab_left_hollow(hak_slab_set *set, hak_span *s) {
   if (s->list != HAK_HOLLOW_LIST) {
     hak_store_relaxed(&set->hollow, set->hollow - 1);
     return;
   }
   hak_sub_relaxed(&hak_span_pool.hole_pages, s->looked & GONE_MASK);
-  hak_add_relaxed(&hak_span_pool.regret_pages, s->looked & GONE_MASK);
+  if (((stamp_now() - s->hollow_since) & STAMP_MASK) < LATE_STAMPS)
+    hak_add_relaxed(&hak_span_pool.regret_pages, s->looked & GONE_MASK);
   s->looked = 0;
 }
 
@@ -170,5 +179,6 @@ void *hak_slab_close_holes(hak_slab_set *set, hak_span *s, const hak_holes *hole
   for (unsigned i = 0; i < holes->count; i++) pages += holes->pages[i].bytes / hak_os_page_size();
   s->looked = (uint16_t)(pages | hak_min_size((size_t)(s->carved - s->free_count), LIVE_MAX) << LIVE_SHIFT);
   hak_add_relaxed(&hak_span_pool.hole_pages, pages);
+  s->hollow_since = (uint8_t)(stamp_now() & STAMP_MASK);
   return twice;
 }

@@ -19,7 +19,7 @@ void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
 
 void hak_slab_link(hak_slab_set *set, hak_span *s, unsigned list) {
   if (list == 3) hak_store_relaxed(&set->hollow, set->hollow + 1);
-  s->list = (uint8_t)list;
+  s->list = (uint8_t)(list & 7);
   s->prev = NULL;
   s->next = set->lists[list];
   if (s->next != NULL) s->next->prev = s;

@@ -13,7 +13,7 @@
 
 #define HAK_FULLNESS_LISTS 5   /* lists[0]: fewest free blocks */
 #define HAK_HOLLOW_LIST 4      /* the last: free pages given back */
-#define HAK_NO_LIST 0xff
+#define HAK_NO_LIST 7
 
 typedef struct hak_slab_set {
   hak_span *lists[HAK_FULLNESS_LISTS];

@@ -156,6 +156,29 @@ TEST_P(Holes, SlabsStayHollowUntilHalfOfTheirBlocksHaveComeBack) {
   if (tried == 0) GTEST_SKIP() << "no slab has a few live blocks";
 }
 
+// A program that comes back to a size after some seconds had no use for the pages in between.
+TEST_P(Holes, PagesTakenAgainAfterSomeSecondsWereNotInVain) {
+  fill(8);
+  free_most(std::max<size_t>(4, 5 * PAGE / size / 4));
+  unsigned tried = 0;
+  for (uint32_t epochs : {0u, 4u, 12u, 20u}) {
+    auto found = find(1, true);
+    while (!found.empty() && !claim(found.back())) found.pop_back();
+    if (found.empty()) break;
+    hak_pool_set_epoch(1000);
+    give_back();
+    hak_slab_close_holes(&set, found.back(), &holes, true, &due);
+    size_t regret = hak_span_pool.regret_pages, gone = hak_span_pool.hole_pages;
+    hak_pool_set_epoch(1000 + epochs);
+    hak_slab_taken_again(&set, found.back());
+    EXPECT_LT(hak_span_pool.hole_pages, gone);
+    EXPECT_EQ(hak_span_pool.regret_pages > regret, epochs < 8) << epochs / 4 << " seconds";
+    hak_slab_settle(&set, found.back());
+    tried++;
+  }
+  if (tried == 0) GTEST_SKIP() << "no slab has a few live blocks";
+}
+
 // A block on each page: such slabs are not to stand before others that have pages to give.
 TEST_P(Holes, SlabsWithNothingToGiveStandAside) {
   if (size > PAGE / 8) GTEST_SKIP() << "half-free slabs are looked at too";

@@ -136,7 +136,15 @@ TEST_F(HeapCheck, UncarvedBit) {
 TEST_F(HeapCheck, CarvedBeyondBlocks) { seed(&slab->carved, uint16_t(slab->blocks + 1), "carved"); }
 TEST_F(HeapCheck, ClassOfSlab) { seed(&slab->class_code, uint8_t(3), "class 3"); }
 TEST_F(HeapCheck, BackLink) { seed(&linked->next->prev, static_cast<hak_span *>(nullptr), "back link"); }
-TEST_F(HeapCheck, ListNumber) { seed(&slab->list, uint8_t((slab->list + 1) % 4), "says"); }
+TEST_F(HeapCheck, ListNumber) {
+  uint8_t good = slab->list;
+  slab->list = uint8_t((good + 1) % 4 & 7);
+  size_t faults = 0;
+  EXPECT_THAT(stderr_of([&] { faults = hak_heap_check(); }), HasSubstr("says"));
+  EXPECT_GE(faults, 1u);
+  slab->list = good & 7;
+  EXPECT_EQ(hak_heap_check(), 0u);
+}
 TEST_F(HeapCheck, TagOfSlab) { seed(&tag_of(blocks[1]), HAK_TAG(h->id, 3), "tag"); }
 TEST_F(HeapCheck, TagNamesNobody) { seed(&tag_of(blocks[1]), HAK_TAG(9999, 31), "tag"); }
 TEST_F(HeapCheck, TagOfFreeSpan) { seed(&tag_of(freed_run), HAK_TAG(h->id, 3), "has a tag"); }

@@ -97,6 +97,10 @@ class HugePages : public SpanPool {
     EXPECT_NE(s, nullptr);
     return index(s);
   }
+  // Until what is taken lies behind the chunk.
+  void fill(size_t chunk) {
+    while (take_dense(4) / HAK_CHUNK_SPANS <= chunk) continue;
+  }
   // Gives back the last dirty run; its first span and how many.
   std::pair<size_t, size_t> purge() {
     size_t first = 0, count = 0;
@@ -126,6 +130,48 @@ TEST_F(HugePages, ThatAreInPiecesAreTakenWhereNothingElseIsLeft) {
   std::vector<size_t> all;
   while (hak_span_pool.live_spans < 2 * HAK_CHUNK_SPANS && (all.empty() || all.back() != runs[0])) all.push_back(take_dense(4));
   EXPECT_EQ(all.back(), runs[0]) << "before the region grows";
+}
+
+// Else a program that gives its memory back and takes it again would have a new chunk each time, and tables for it.
+TEST_F(HugePages, AChunkMadeSmallAsksForThemAgainBeforeTheRegionGrows) {
+  size_t chunk = runs[0] / HAK_CHUNK_SPANS;
+  hak_chunk &c = r->chunks[chunk];
+  for (size_t i = 1; i < runs.size(); i++) give(runs[i], 4);
+  give(behind, 4);
+  while (purge().second != 0) continue;
+  hak_pool_make_small(r, chunk);
+  size_t ready = r->ready_spans;
+  fake_os::reset();
+  size_t again = take_dense(4);
+  EXPECT_TRUE(zeroed);
+  EXPECT_EQ(r->ready_spans, ready) << "the region has grown";
+  EXPECT_EQ(again, runs[8]) << "the first huge page of which nothing is used";
+  EXPECT_TRUE(c.huge);
+  ASSERT_EQ(fake_os::count(fake_os::ADVISE), 1u);
+  fake_os::Event asked = fake_os::log().back();
+  EXPECT_EQ(asked.detail, MADV_HUGEPAGE);
+  EXPECT_EQ(asked.addr, uintptr_t(hak_region_address(r, again)));
+  EXPECT_EQ(asked.addr + asked.size_bytes, uintptr_t(hak_region_address(r, ready))) << "to the end of what is accessible";
+  EXPECT_NE(c.broken & 1, 0u) << "the page that is used in part stays small pages";
+}
+
+TEST_F(HugePages, AChunkThatIsMostlyInUseStaysSmall) {
+  size_t chunk = runs[0] / HAK_CHUNK_SPANS, third = 3 * HAK_HUGE_PAGE_SPANS;
+  fill(chunk);
+  // Three huge pages of every four are free: few mappings would be enough for none of them.
+  for (size_t at = chunk * HAK_CHUNK_SPANS; at < (chunk + 1) * HAK_CHUNK_SPANS; at += third + HAK_HUGE_PAGE_SPANS)
+    for (size_t i = at; i < at + third; i += 4) give(i, 4);
+  while (purge().second != 0) continue;
+  hak_pool_make_small(r, chunk);
+  take_dense(4);
+  EXPECT_FALSE(r->chunks[chunk].huge);
+}
+
+TEST_F(HugePages, AChunkThatNeverAskedForThemIsLeftAlone) {
+  size_t first = r->first_span / HAK_CHUNK_SPANS;
+  ASSERT_FALSE(r->chunks[first].huge);
+  fill(runs[0] / HAK_CHUNK_SPANS);
+  EXPECT_FALSE(r->chunks[first].huge);
 }
 
 TEST_F(HugePages, WithATargetTheRestOfATouchedOneIsDirtyAndReadsAsZero) {

@@ -56,6 +56,18 @@ TEST_F(Trial, ALittleAgainAndAgainAddsUp) {
   EXPECT_GE(trial_.rest_ms, 1000u);
 }
 
+// What is taken again long after a verdict was given back before it.
+TEST_F(Trial, WithoutAGiftNothingIsInVain) {
+  judge(10000, 5000);
+  ASSERT_EQ(trial_.rest_ms, 1000u);
+  for (int i = 0; i < 10; i++) EXPECT_FALSE(judge(0, 500));
+  EXPECT_EQ(trial_.rest_ms, 1000u);
+  judge(100, 0);
+  EXPECT_EQ(trial_.rest_ms, 1000u) << "what came back before counts against it";
+  judge(100, 100);
+  EXPECT_EQ(trial_.rest_ms, 4000u);
+}
+
 TEST_F(Trial, JudgesFourTimesASecond) {
   judge(1000, 0);
   given_ += 1000;
