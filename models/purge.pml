@@ -8,7 +8,7 @@
  * mirrors src/pool/span_pool.c: size_t dirty = change_bits(c->dirty, bit, spans, false), stale = change_bits(c->stale, bit, spans, false);
  * mirrors src/pool/span_pool.c: size_t kept = dirty - change_bits(c->blank, bit, spans, false) + stale;
  * mirrors src/pool/span_pool.c: *zeroed = kept == 0;
- * mirrors src/pool/release.c: size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, t.whole, &first, &count);
+ * mirrors src/pool/release.c: size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, t.worth, &first, &count);
  * mirrors src/pool/release.c: hak_pool_unclaim(r, first, count, pages);
  *
  * mutant PURGE_WITHOUT_CLAIM: assertion | the spans stay free while the system is told

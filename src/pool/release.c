@@ -129,16 +129,17 @@ hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait) {
   return pages;
 }
 
-/* What may be given back now: chunks that have been idle for so many epochs, whole huge pages only, and whether the
- * kernel may take its time. */
+/* What may be given back now: chunks that have been idle for so many epochs, which runs of them, and whether the kernel may
+ * take its time. */
 typedef struct terms {
   uint32_t idle_epochs;
-  bool whole, may_wait;
+  hak_worth worth;
+  bool may_wait;
 } terms;
 
 /* Gives one run of the chunk back; returns its dirty spans, 0 when there is none or the system refused. */
 static size_t give_back_one(hak_region *r, size_t chunk, terms t) {
-  size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, t.whole, &first, &count);
+  size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, t.worth, &first, &count);
   if (dirty == 0) return 0;
   hak_pages pages = hak_release_pages(hak_region_address(r, first), count << HAK_SPAN_SHIFT, t.may_wait);
   hak_pool_unclaim(r, first, count, pages);
@@ -166,8 +167,8 @@ static size_t give_back_pass(size_t keep_spans, terms t) {
 /* Whole huge pages first: one that is given back in part is small pages from then on, and single spans cost a system
  * call each. */
 static size_t give_back(size_t keep_spans, uint32_t idle_epochs, bool may_wait) {
-  size_t given = give_back_pass(keep_spans, (terms){idle_epochs, .whole = true, .may_wait = may_wait});
-  if (dirty_now() > keep_spans) given += give_back_pass(keep_spans, (terms){idle_epochs, .may_wait = may_wait});
+  size_t given = give_back_pass(keep_spans, (terms){idle_epochs, HAK_WHOLE_PAGES, may_wait});
+  if (dirty_now() > keep_spans) given += give_back_pass(keep_spans, (terms){idle_epochs, HAK_ANY_RUN, may_wait});
   return given;
 }
 
@@ -310,8 +311,9 @@ static void watch_live(uint64_t now_ms) {
 }
 
 /* Pieces of huge pages go too beyond so many limits, when more is free than live: before that, much of it becomes whole
- * in a moment, and a piece costs the kernel more than it is worth. */
+ * in a moment, and a piece costs the kernel more than it is worth. Where it was in vain before, they rest first. */
 #define PIECES_FROM_LIMITS 2
+static uint64_t pieces_ms; /* relaxed: when they last went */
 /* Of so little the pieces are few; not while the program is about to free the rest, or to begin anew. */
 #define FEW_SPANS (32 * SPANS_PER_MIB)
 #define FEW_AFTER_MS 20
@@ -321,6 +323,7 @@ static bool pieces_due(size_t limit, uint64_t now_ms) {
   if (current == &lean_policy) return dirty > limit;
   bool few = live_now() <= FEW_SPANS, rests = now_ms >= hak_load_relaxed(&subsided_ms) + FEW_AFTER_MS;
   if (few && rests && hak_load_relaxed(&hak_release_subsided)) return dirty > limit;
+  if (now_ms < hak_load_relaxed(&pieces_ms) + hak_load_relaxed(&rest_of_chunks.rest_ms)) return false;
   return dirty > PIECES_FROM_LIMITS * limit && (few || dirty > live_now());
 }
 
@@ -333,9 +336,14 @@ void hak_release_excess(void) {
   size_t limit = limit_now(now_ms);
   /* Down to seven eighths of the limit, so that the next free does not call again at once. */
   size_t keep = limit / 8 * 7, given = 0;
-  if (dirty_now() > limit) given += give_back_pass(keep, (terms){.whole = true, .may_wait = true});
-  if (pieces_due(limit, now_ms)) given += give_back_pass(keep, (terms){.may_wait = true});
+  if (dirty_now() > limit) given = give_back_pass(keep, (terms){0, HAK_WHOLE_PAGES, true});
   if (given > 0) note_returned(given);
+  if (pieces_due(limit, now_ms)) {
+    given = give_back_pass(keep, (terms){0, HAK_LONG_RUNS, true});
+    if (pieces_due(limit, now_ms)) given += give_back_pass(keep, (terms){0, HAK_ANY_RUN, true});
+    note_rested(given, now_ms);
+    hak_store_relaxed(&pieces_ms, now_ms);
+  }
   watch_live(now_ms);
   size_t dirty = dirty_now();
   hak_store_relaxed(&patience_spans, dirty > limit ? dirty + limit / 8 : 0);

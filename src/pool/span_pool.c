@@ -369,15 +369,17 @@ typedef struct run {
   size_t bit, end;
 } run;
 
-/* Last free and dirty run of the chunk; `whole`: of whole huge pages, cut to them. Empty: none. */
-static run last_dirty_run(const hak_chunk *c, bool whole) {
+/* Last free and dirty run of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty: none. */
+static run last_dirty_run(const hak_chunk *c, hak_worth worth) {
   run last = {0, 0};
   size_t end;
   for (size_t at = 0; (at = next_bit(c, at, true, FREE_DIRTY)) < HAK_CHUNK_SPANS; at = end) {
     end = next_bit(c, at, false, FREE_DIRTY);
     run found = {at, end};
-    if (whole) found = (run){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
-    if (found.bit < found.end) last = found;
+    if (worth == HAK_WHOLE_PAGES)
+      found = (run){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
+    size_t least = worth == HAK_LONG_RUNS ? HAK_LONG_RUN_SPANS : 1;
+    if (found.bit + least <= found.end) last = found;
   }
   return last;
 }
@@ -391,13 +393,13 @@ static run widened(const hak_chunk *c, run r) {
   return r;
 }
 
-size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
+size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
                             size_t *count) {
   size_t dirty_spans = 0;
   const hak_chunk *c = &r->chunks[chunk_index];
   hak_lock_take(&hak_span_pool.lock);
   run dirty = {0, 0};
-  if (c->dirty_spans != 0) dirty = last_dirty_run(c, whole);
+  if (c->dirty_spans != 0) dirty = last_dirty_run(c, worth);
   bool found = dirty.bit < dirty.end;
   if (found) {
     dirty.bit = hak_max_size(dirty.bit, dirty.end - hak_min_size(dirty.end, max_spans));

@@ -57,15 +57,19 @@ bool hak_pool_extend(hak_span *span, size_t extra, uint32_t body_tag);
  * the release policy allows; call hak_release_excess then, once no lock is held. */
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due);
 
-/* For release.c: claims one dirty free run of the chunk (removed from the free map so nobody takes it). `whole`:
- * only what fills huge pages. Returns how many of them are dirty; 0: there is none … */
-size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, bool whole, size_t *first,
+/* Which dirty free runs are worth a call: any, those of so many spans, or only what fills huge pages. */
+typedef enum hak_worth { HAK_ANY_RUN, HAK_LONG_RUNS, HAK_WHOLE_PAGES } hak_worth;
+#define HAK_LONG_RUN_SPANS 4
+/* For release.c: claims one of the chunk (removed from the free map so nobody takes it). Returns how many of its spans are
+ * dirty; 0: there is none … */
+size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
                             size_t *count);
 /* … and puts it back. */
 typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_STALE /* given back lazily */, HAK_PAGES_GONE } hak_pages;
 void hak_pool_unclaim(hak_region *region, size_t first, size_t count, hak_pages pages);
 /* Makes a chunk one of small pages, when part of a huge page of it has gone: the kernel would put it back, in time, with all
- * the memory around it. Caller holds no lock. */
+ * the memory around it. Caller holds no lock: where somebody has it ask for huge pages again meanwhile, the advice that is
+ * given last counts, which costs speed or memory and nothing else. */
 void hak_pool_make_small(hak_region *region, size_t chunk_index);
 /* Counts what was given back lazily as dirty once more. */
 void hak_pool_stale_to_dirty(void);

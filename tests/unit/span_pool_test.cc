@@ -60,7 +60,7 @@ TEST_F(SpanPool, PrefersDirtyToCleanEvenAtHigherAddresses) {
   size_t a = take(1), b = take(1);
   size_t first, count;
   give(a, 1);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, false, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, HAK_ANY_RUN, &first, &count));
   hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);  // a is clean now
   give(b, 1);
   EXPECT_EQ(take(1), b);
@@ -104,7 +104,7 @@ class HugePages : public SpanPool {
   // Gives back the last dirty run; its first span and how many.
   std::pair<size_t, size_t> purge() {
     size_t first = 0, count = 0;
-    if (!hak_pool_claim_dirty(r, runs[0] / HAK_CHUNK_SPANS, 256, false, &first, &count)) return {0, 0};
+    if (!hak_pool_claim_dirty(r, runs[0] / HAK_CHUNK_SPANS, 256, HAK_ANY_RUN, &first, &count)) return {0, 0};
     hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
     return {first, count};
   }
@@ -198,7 +198,7 @@ TEST_F(SpanPool, MixedRunIsNotZeroed) {
   EXPECT_EQ(b, a);
   give(b, 1);
   size_t first, count;
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, false, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, HAK_ANY_RUN, &first, &count));
   hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
   // a is clean, a + 1 is dirty: together they are not known zero.
   EXPECT_EQ(take(2), a);
@@ -315,7 +315,7 @@ TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {
   size_t a = take(8);
   give(a, 8);
   size_t first, count;
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 5, false, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 5, HAK_ANY_RUN, &first, &count));
   EXPECT_EQ(first, a + 3) << "high addresses go first";
   EXPECT_EQ(count, 5u);
   EXPECT_EQ(take(1), a);
@@ -326,14 +326,14 @@ TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {
   EXPECT_EQ(take(1), a + 2);
   EXPECT_EQ(take(1), a + 3);
   give(a + 2, 1);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, false, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, HAK_ANY_RUN, &first, &count));
   EXPECT_EQ(first, a + 4);
   EXPECT_EQ(count, 4u);
   hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, false, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, HAK_ANY_RUN, &first, &count));
   EXPECT_EQ(first, a + 2);
   hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
-  EXPECT_FALSE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, false, &first, &count));
+  EXPECT_FALSE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, HAK_ANY_RUN, &first, &count));
 }
 
 TEST_F(SpanPool, DenseSpansComeFromHugePagesOnceEnoughIsHeld) {
@@ -363,15 +363,20 @@ TEST_F(SpanPool, OfHugePagesOnlyWholeOnesAreClaimedWhereAsked) {
   size_t at = index(s), chunk = at / HAK_CHUNK_SPANS, first, count;
   ASSERT_EQ(index(before) % PAGE_SPANS, 0u);
   EXPECT_TRUE(hak_pool_give(before, 0, 0, &due));
-  EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, true, &first, &count)) << "three spans are no huge page";
+  EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count)) << "three spans are no huge page";
+  EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_LONG_RUNS, &first, &count)) << "nor a long run";
   EXPECT_TRUE(hak_pool_give(s, 0, 0, &due));
-  ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, true, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count));
   EXPECT_EQ(first, index(before));
   EXPECT_EQ(count, 4 * PAGE_SPANS) << "the three spans behind the last whole one stay";
   hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
-  EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, true, &first, &count));
-  ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, false, &first, &count));
+  EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, HAK_ANY_RUN, &first, &count));
   EXPECT_EQ(count, 3u);
+  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
+  EXPECT_TRUE(hak_pool_give(hak_pool_take(4, 1, {}, false, &zero), 0, 0, &due));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, r->first_span / HAK_CHUNK_SPANS, 1000, HAK_LONG_RUNS, &first, &count));
+  EXPECT_EQ(count, 4u);
   hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
 }
 
@@ -473,7 +478,7 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
       it->second += extra;
     } else {
       size_t chunk = below((r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS), first, count;
-      if (chunk < r->first_span / HAK_CHUNK_SPANS || !hak_pool_claim_dirty(r, chunk, 1 + below(20), false, &first, &count)) continue;
+      if (chunk < r->first_span / HAK_CHUNK_SPANS || !hak_pool_claim_dirty(r, chunk, 1 + below(20), HAK_ANY_RUN, &first, &count)) continue;
       ASSERT_TRUE(model.all(first, count, FREE_DIRTY));
       bool gone = below(4) != 0 && hak_os_decommit(hak_region_address(r, first), count << HAK_SPAN_SHIFT);
       hak_pool_unclaim(r, first, count, gone ? HAK_PAGES_GONE : HAK_PAGES_KEPT);
