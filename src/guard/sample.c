@@ -110,7 +110,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     return;
   }
   if (sent && before->sa_handler == SIG_IGN) return;
-  /* The instruction faults again, and the earlier action follows. */
+  /* The instruction faults again, or the signal comes again, and the earlier action follows. */
   sigaction(number, before, NULL);
   if (sent) raise(number);
 }

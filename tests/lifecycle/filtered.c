@@ -28,7 +28,8 @@ static const int allowed[] = {
     /* of a program's start and end */
     SYS_execve, SYS_brk, SYS_faccessat, SYS_set_tid_address, SYS_pread64, SYS_exit_group, SYS_exit,
     /* of the program: its clocks, signals, forks and waits */
-    SYS_wait4, SYS_setitimer, SYS_ioctl, SYS_setpriority, SYS_sched_yield, SYS_clock_nanosleep, SYS_rt_sigreturn, SYS_tgkill, SYS_restart_syscall, SYS_sched_getaffinity,
+    SYS_wait4, SYS_setitimer, SYS_ioctl, SYS_setpriority, SYS_sched_yield, SYS_clock_nanosleep, SYS_rt_sigreturn,
+    SYS_tgkill, SYS_restart_syscall, SYS_sched_getaffinity,
 #if defined(__x86_64__)
     SYS_access, SYS_arch_prctl, SYS_alarm,
 #endif

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -127,6 +128,7 @@ TEST(Figures, PacketsOnTheWay) {
   std::vector<void *> blocks = blocks_of(208, 1000), mixed = blocks_of(272, 10);
   uint64_t live = Snapshot().live(208), mixed_live = Snapshot().live(272);
   std::atomic<int> step{0};
+  auto begun = std::chrono::steady_clock::now();
   std::thread other([&] {
     hak_heap_current();  // while it has none it sends no packets
     for (int i = 0; i < 30; i++) hakmem_free(blocks[size_t(i)]);
@@ -140,19 +142,22 @@ TEST(Figures, PacketsOnTheWay) {
   while (step != 1) std::this_thread::yield();
   Snapshot open;
   EXPECT_EQ(live - open.live(208), 30 * 208u);
-  EXPECT_EQ(open.row(208).packets, 30 * 208u);
   step = 2;
   while (step != 3) std::this_thread::yield();
   Snapshot sent;
   EXPECT_EQ(live - sent.live(208), 200 * 208u);
-  EXPECT_EQ(sent.row(208).packets, 200 * 208u);
   EXPECT_EQ(mixed_live - sent.live(272), 10 * 288u) << "of a class beside others";
+  auto took = std::chrono::steady_clock::now() - begun;
   std::vector<void *> more = blocks_of(208, 100);  // takes the inbox, and keeps packets whole
   Snapshot kept;
   EXPECT_EQ(live - kept.live(208), 100 * 208u);
   step = 4;
   other.join();
   for (const Snapshot *s : {&open, &sent, &kept}) expect_sums(*s);
+  // A heap whose owner does not come by for half a second has its packets taken in by others.
+  if (took > std::chrono::milliseconds(400)) GTEST_SKIP() << "the machine is too busy to see the packets";
+  EXPECT_EQ(open.row(208).packets, 30 * 208u);
+  EXPECT_EQ(sent.row(208).packets, 200 * 208u);
 }
 
 TEST(Figures, RunsLiveAndKept) {
