@@ -223,6 +223,8 @@ void hak_heap_trim_warm(bool idle_only, uint64_t now_ms) {
 static void help_heap(hak_heap *h, uint64_t now_ms) {
   if (h == hak_tls_front.heap || now_ms < hak_load_relaxed(&h->last_tick_ms) + ASLEEP_MS) return;
   if (hak_remote_pending(h)) hak_remote_drain(h);
+  hak_heap_trim_slabs(h); /* empty ones that it keeps to carve */
+  hak_remote_look_again(h);
   hak_heap_give_holes(h, now_ms);
 }
 

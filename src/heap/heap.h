@@ -203,7 +203,10 @@ void hak_heap_prewarm(hak_heap *heap, unsigned class_code, unsigned blocks);
 void hak_heap_flush_all(hak_heap *heap);
 /* flush_all, plus the empty slabs kept for carving; used when memory is short and by malloc_trim. */
 void hak_heap_trim(hak_heap *heap);
-/* Gives the empty slabs kept for carving back to the pool. Caller holds heap->lock. */
+/* Gives the empty slabs that a heap keeps to carve back to the pool. Any thread; takes heap->lock, so that what senders
+ * left meanwhile is to be looked at again. */
+void hak_heap_trim_slabs(hak_heap *heap);
+/* The same of these classes. Caller holds heap->lock. */
 void hak_heap_trim_slabs_locked(hak_heap *heap, uint64_t classes, hak_outcome *outcome);
 
 /* fork: all locks of this box in rank order; fork_child, while they are held, parks the other threads' heaps. */

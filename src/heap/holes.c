@@ -21,10 +21,7 @@ static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, bool at_once) 
       bytes += holes.pages[i].bytes;
   }
   hak_add_relaxed(&hak_release_stats.hole_pages, bytes / hak_os_page_size());
-  if (bytes > 0) {
-    hak_region *r = hak_pool_region_of(s);
-    hak_pool_make_small(r, (size_t)(s - r->spans) / HAK_CHUNK_SPANS);
-  }
+  if (bytes > 0) hak_pool_note_hole(s);
   hak_outcome outcome = {0};
   hak_lock_take(&h->lock);
   outcome.bad = hak_slab_close_holes(set, s, &holes, bytes > 0, &outcome.release_due);

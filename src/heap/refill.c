@@ -208,6 +208,8 @@ static void trim_slabs(hak_heap *h, uint64_t classes) {
   hak_outcome_settle(&outcome, "when caches were trimmed");
 }
 
+void hak_heap_trim_slabs(hak_heap *h) { trim_slabs(h, ~(uint64_t)0 >> (64 - HAK_FRONT_CLASSES)); }
+
 /* Doubles what the class may cache, if the heap has not grown enough. */
 static bool grow_capacity(hak_heap *h, unsigned c) {
   hak_bin *bin = &h->bins[c];
@@ -422,8 +424,13 @@ void hak_heap_prewarm(hak_heap *h, unsigned c, unsigned blocks) {
     blocks = (unsigned)hak_min_size(blocks, bin->capacity); /* a pinned capacity is not exceeded */
   else
     bin->capacity = (uint32_t)hak_max_size(bin->capacity, needed);
-  void *taken = NULL; /* a list through the blocks' first words */
+  void *taken = NULL; /* a list through the blocks' first words; pages of larger ones stay untouched */
+  bool large = hak_class_size(c) >= hak_os_page_size();
   for (void *p; blocks > 0 && (p = take_one(h, c)) != NULL; blocks--) {
+    if (large) {
+      hak_heap_free_own(h, p, c);
+      continue;
+    }
     *(void **)p = taken;
     taken = p;
   }
@@ -487,7 +494,7 @@ void hak_heap_slim(hak_heap *h) {
 void hak_heap_trim(hak_heap *h) {
   hak_heap_flush_all(h);
   if (hak_remote_pending(h)) hak_remote_drain(h);
-  trim_slabs(h, ~(uint64_t)0 >> (64 - HAK_FRONT_CLASSES));
+  hak_heap_trim_slabs(h);
 }
 
 /* Memory-lean mode, and above the target: an idle class keeps nothing. */

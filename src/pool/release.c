@@ -59,7 +59,7 @@ static const policy *current = &balanced_policy;
 static uint64_t epoch_end_ms; /* relaxed; the thread whose compare-and-swap moves it runs the epoch's work */
 static uint32_t epoch;
 #define FAR_OVER_EPOCHS 2
-static uint32_t far_over_epochs; /* relaxed: ticks on end */
+static uint32_t far_over_epochs; /* relaxed: on end */
 
 /* pool lock */
 static uint64_t window_end_ms, looked_ms, slack_cut_ms;
@@ -310,21 +310,57 @@ static void watch_live(uint64_t now_ms) {
   hak_store_relaxed(&low_spans, low_of(high));
 }
 
-/* Pieces of huge pages go too beyond so many limits, when more is free than live: before that, much of it becomes whole
- * in a moment, and a piece costs the kernel more than it is worth. Where it was in vain before, they rest first. */
-#define PIECES_FROM_LIMITS 2
-static uint64_t pieces_ms; /* relaxed: when they last went */
+/* What went in pieces at once, and was taken again. */
+static hak_trial rest_of_pieces;
+static size_t pieces_spans; /* relaxed: in all */
+#define PIECES_MS 10000     /* what is taken after so long, and four rests, was not given back too early */
+static uint64_t pieces_ms;  /* pool lock: when some went last */
+
+static uint64_t judge_pieces(uint64_t now_ms) {
+  hak_pool *pool = &hak_span_pool;
+  hak_lock_take(&pool->lock);
+  bool anew = hak_trial_judge(&rest_of_pieces, least_spans, now_ms, hak_load_relaxed(&pieces_spans), pool->rejoined_spans);
+  uint64_t rest_ms = hak_load_relaxed(&rest_of_pieces.rest_ms), since = now_ms - hak_min_size(now_ms, pieces_ms);
+  if (anew || since >= hak_max_size(PIECES_MS, 4 * rest_ms)) pool->pieces_spans = 0;
+  hak_lock_drop(&pool->lock);
+  return since < rest_ms ? rest_ms - since : 0;
+}
+
+static void note_pieces(size_t spans, uint64_t now_ms) {
+  if (spans == 0) return;
+  hak_add_relaxed(&pieces_spans, spans);
+  hak_lock_take(&hak_span_pool.lock);
+  hak_span_pool.pieces_spans += spans;
+  pieces_ms = now_ms;
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
+/* Long runs first: each is a call. The others where more than `enough` is left. */
+static size_t give_back_pieces(size_t keep, size_t enough) {
+  size_t given = give_back_pass(keep, (terms){0, HAK_LONG_RUNS, true});
+  if (dirty_now() > enough) given += give_back_pass(keep, (terms){0, HAK_ANY_RUN, true});
+  return given;
+}
+
 /* Of so little the pieces are few; not while the program is about to free the rest, or to begin anew. */
 #define FEW_SPANS (32 * SPANS_PER_MIB)
 #define FEW_AFTER_MS 20
 
+static bool rests_now(uint64_t now_ms) {
+  return live_now() <= FEW_SPANS && hak_load_relaxed(&hak_release_subsided) &&
+         now_ms >= hak_load_relaxed(&subsided_ms) + FEW_AFTER_MS;
+}
+
+/* Pieces of huge pages go too beyond so many limits, when more is free than live: before that, much of it becomes whole
+ * in a moment, and a piece costs the kernel more than it is worth. Where that was in vain before they rest first, but
+ * for so much that it is no swing. */
+#define PIECES_FROM_LIMITS 2
+#define NO_SWING_TIMES 4
+
 static bool pieces_due(size_t limit, uint64_t now_ms) {
-  size_t dirty = dirty_now();
-  if (current == &lean_policy) return dirty > limit;
-  bool few = live_now() <= FEW_SPANS, rests = now_ms >= hak_load_relaxed(&subsided_ms) + FEW_AFTER_MS;
-  if (few && rests && hak_load_relaxed(&hak_release_subsided)) return dirty > limit;
-  if (now_ms < hak_load_relaxed(&pieces_ms) + hak_load_relaxed(&rest_of_chunks.rest_ms)) return false;
-  return dirty > PIECES_FROM_LIMITS * limit && (few || dirty > live_now());
+  size_t dirty = dirty_now(), live = live_now();
+  if (dirty <= PIECES_FROM_LIMITS * limit || (live > FEW_SPANS && dirty <= live)) return false;
+  return judge_pieces(now_ms) == 0 || dirty > NO_SWING_TIMES * hak_max_size(limit, live);
 }
 
 /* Whole huge pages first. Where slabs empty in no order there are few at first, and in a moment there are many; what stays
@@ -337,13 +373,11 @@ void hak_release_excess(void) {
   /* Down to seven eighths of the limit, so that the next free does not call again at once. */
   size_t keep = limit / 8 * 7, given = 0;
   if (dirty_now() > limit) given = give_back_pass(keep, (terms){0, HAK_WHOLE_PAGES, true});
+  if (dirty_now() > limit && (current == &lean_policy || rests_now(now_ms)))
+    given += give_back_pieces(keep, keep);
+  else if (pieces_due(limit, now_ms))
+    note_pieces(give_back_pieces(keep, PIECES_FROM_LIMITS * limit), now_ms);
   if (given > 0) note_returned(given);
-  if (pieces_due(limit, now_ms)) {
-    given = give_back_pass(keep, (terms){0, HAK_LONG_RUNS, true});
-    if (pieces_due(limit, now_ms)) given += give_back_pass(keep, (terms){0, HAK_ANY_RUN, true});
-    note_rested(given, now_ms);
-    hak_store_relaxed(&pieces_ms, now_ms);
-  }
   watch_live(now_ms);
   size_t dirty = dirty_now();
   hak_store_relaxed(&patience_spans, dirty > limit ? dirty + limit / 8 : 0);
@@ -370,7 +404,7 @@ void hak_release_tick(uint64_t now_ms) {
   if (!__atomic_compare_exchange_n(&epoch_end_ms, &end, now_ms + EPOCH_MS, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
     return;
   /* What nobody has come by for is as old as the clock says. */
-  uint32_t begun = hak_add_relaxed(&epoch, end == 0 ? 1 : 1 + (uint32_t)((now_ms - end) / EPOCH_MS));
+  uint32_t passed = end == 0 ? 1 : 1 + (uint32_t)((now_ms - end) / EPOCH_MS), begun = hak_add_relaxed(&epoch, passed);
   hak_pool_set_epoch(begun);
   forget_regret(now_ms);
   unsigned level = hak_budget_look(now_ms);
@@ -378,16 +412,20 @@ void hak_release_tick(uint64_t now_ms) {
   size_t live = live_now();
   /* Pieces in chunks that are never idle. A program that frees everything passes here for a moment. */
   uint32_t rest = rest_epochs(now_ms), far_over = hak_load_relaxed(&far_over_epochs);
-  far_over = dirty_now() > 2 * burst_limit(live) ? far_over + 1 : 0;
+  size_t given = 0;
+  /* A program that has just woken up is far over for a moment. */
+  far_over = dirty_now() <= 2 * burst_limit(live) ? 0 : far_over == 0 ? 1 : far_over + passed;
   if (far_over >= hak_max_size(FAR_OVER_EPOCHS, rest)) {
-    note_rested(give_back(burst_limit(live), 0, true), now_ms);
+    given = give_back(burst_limit(live), 0, true);
     far_over = 0;
   }
   hak_store_relaxed(&far_over_epochs, far_over);
   bool near = level >= HAK_BUDGET_NEAR;
   size_t keep = near ? 0 : idle_limit(live);
   uint32_t idle_epochs = near ? 1 : (uint32_t)hak_max_size(current->idle_epochs, rest);
-  if (dirty_now() > keep) note_rested(give_back(keep, idle_epochs, true), now_ms);
+  if (dirty_now() > keep) given += give_back(keep, idle_epochs, true);
+  note_rested(given, now_ms);
+  if (given > 0) hak_store_relaxed(&patience_spans, 0); /* of what is left more may be whole by now */
   settle_chunks(begun);
   watch_live(now_ms);
   if (begun - hak_load_relaxed(&subsided_epoch) >= SUBSIDED_EPOCHS) hak_store_relaxed(&hak_release_subsided, false);

@@ -1,7 +1,8 @@
 /* The release policy: one function decides whether dirty free memory is kept, one gives pages back.
  *
- * Kept at most: max(12 MiB, 12 % of live) at once, as far as whole huge pages are free or most memory is, and max(2 MiB, 8 % of live) once it
- * has been idle for two epochs of 250 ms; never more than twice the first for longer than an epoch. Profile speed and
+ * Kept at most: max(12 MiB, 12 % of live) at once, as far as whole huge pages are free or most memory is, and max(2 MiB,
+ * 8 % of live) once it has been idle for two epochs of 250 ms; never more than twice the first for longer than an epoch
+ * where that has not proved to be in vain. Profile speed and
  * memory-lean mode have figures of their own, and near the target of budget.h less is kept. The system call is made with
  * no lock held: a run is claimed, advised, put back. */
 #ifndef HAK_POOL_RELEASE_H

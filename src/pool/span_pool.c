@@ -110,21 +110,28 @@ static void wake_huge_page(hak_region *r, size_t index) {
   hak_lock_drop(&hak_span_pool.lock);
 }
 
+/* Of `clean` spans, those that are taken for what was given back. */
+static size_t take_back(size_t *clean, size_t *given) {
+  size_t again = hak_min_size(*clean, *given);
+  *clean -= again;
+  *given -= again;
+  return again;
+}
+
 /* What the release policy learns from: memory that was given back too early, or kept to good purpose. */
 static void note_taken(size_t clean, size_t kept) {
   hak_pool *pool = &hak_span_pool;
+  size_t before = pool->live_spans - clean - kept;
   pool->peak_spans = hak_max_size(pool->peak_spans, pool->live_spans);
   if (clean > 0) {
     hak_add_relaxed(&pool->fresh_spans, clean);
-    size_t again = hak_min_size(clean, pool->returned_spans);
-    pool->returned_spans -= again;
+    size_t again = take_back(&clean, &pool->returned_spans);
     pool->regret_spans += again;
     pool->vain_spans += again;
-    again = hak_min_size(clean - again, pool->rested_spans);
-    pool->rested_spans -= again;
-    pool->unrest_spans += again;
+    pool->rejoined_spans += take_back(&clean, &pool->pieces_spans);
+    pool->unrest_spans += take_back(&clean, &pool->rested_spans);
   }
-  if (kept > 0 && hak_release_over_limit(pool->dirty_spans + kept, pool->live_spans - clean - kept))
+  if (kept > 0 && hak_release_over_limit(pool->dirty_spans + kept, before))
     pool->regret_spans += kept;
 }
 
@@ -197,27 +204,30 @@ static hak_span *take_dirty(size_t spans, size_t align, bool huge, bool *zeroed)
   return span != NULL ? span : take_from_regions(spans, align, !huge, FREE_DIRTY, zeroed);
 }
 
-/* Far more is accessible than is used, in chunks that have become small mostly, and a target is set: what is added costs
- * tables, a percent of it. Then small pages are taken where huge ones were wanted. */
+/* Far more is accessible than is used, in chunks that have become small mostly: what is added costs tables, a percent of
+ * it. Then small pages are taken where huge ones were wanted. */
 #define ROOMY_TIMES 8
 #define ROOMY_SPANS (8 * HAK_CHUNK_SPANS)
 
 static bool is_roomy(void) {
-  if (HAK_LIKELY(!hak_budget_targeted())) return false;
-  size_t accessible = 0;
+  size_t accessible = 0, most = hak_max_size(hak_span_pool.live_spans, hak_span_pool.peak_spans);
   for (unsigned i = hak_region_count(); i-- > 0;) accessible += hak_region_at(i)->ready_spans - hak_region_at(i)->first_span;
-  return accessible > ROOMY_TIMES * hak_span_pool.live_spans + ROOMY_SPANS;
+  return accessible > ROOMY_TIMES * most + ROOMY_SPANS;
 }
 
-/* Of a chunk: huge pages that are free and clean, so many beside each other that asking for them costs few mappings. */
+/* The last span of every other huge page is a guard in the hardened build: the page is whole without it. */
+#define GUARD_SPANS (HAK_HARD(GUARDS) ? (uint64_t)1 << (HAK_GUARD_PERIOD - 1) : 0)
+
+/* Of a chunk: huge pages that are free and went whole, so many beside each other that asking for them costs few mappings. */
 #define WHOLE_RUN_PAGES 4
-static uint32_t whole_clean_pages(const hak_chunk *c) {
+static uint32_t whole_free_pages(const hak_chunk *c) {
   uint32_t whole = 0;
   for (unsigned page = 0; page < HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS; page++) {
     size_t w = page * HAK_HUGE_PAGE_SPANS / 64;
-    uint64_t all = spans_of((uint32_t)1 << page, w), used = ~c->free[w] | c->dirty[w] | c->stale[w];
+    uint64_t all = spans_of((uint32_t)1 << page, w), used = (~c->free[w] & ~GUARD_SPANS) | c->dirty[w];
     whole |= (uint32_t)((used & all) == 0) << page;
   }
+  whole &= ~c->broken;
   uint32_t starts = whole;
   for (unsigned i = 1; i < WHOLE_RUN_PAGES; i++) starts &= whole >> i;
   whole = 0;
@@ -234,6 +244,12 @@ static void ask_for_huge_pages(hak_region *r, size_t chunk, uint32_t pages) {
   }
 }
 
+/* The huge pages of a chunk that are accessible: what is added to the last chunk is asked for as it is added. */
+static uint32_t ready_pages(const hak_region *r, size_t chunk) {
+  size_t spans = hak_min_size(r->ready_spans - chunk * HAK_CHUNK_SPANS, HAK_CHUNK_SPANS);
+  return (uint32_t)(((uint64_t)1 << spans / HAK_HUGE_PAGE_SPANS) - 1);
+}
+
 /* Before the region grows: a chunk that has become small, and is free and clean for the greater part by now. Without it a
  * program that gives memory back and takes it again would have new chunks for ever, and pay for their tables. */
 #define WHOLE_PAGES_LEAST (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS / 2)
@@ -241,9 +257,9 @@ static hak_span *take_by_making_huge(hak_region *r, size_t spans, size_t align, 
   for (size_t i = r->free_hint[false], n = r->populated ? 0 : chunk_count(r); i < n; i++) {
     hak_chunk *c = &r->chunks[i];
     if (!c->made_small || c->free_spans < WHOLE_PAGES_LEAST * HAK_HUGE_PAGE_SPANS) continue;
-    uint32_t pages = whole_clean_pages(c), broken = c->broken;
+    uint32_t pages = whole_free_pages(c), broken = c->broken;
     if (hak_popcount64(pages) < WHOLE_PAGES_LEAST) continue;
-    c->broken = ~pages;
+    c->broken = ready_pages(r, i) & ~pages;
     size_t bit = find_run(r, c, i, spans, align, FREE_INTACT);
     if (bit == HAK_CHUNK_SPANS) {
       c->broken = broken;
@@ -251,6 +267,7 @@ static hak_span *take_by_making_huge(hak_region *r, size_t spans, size_t align, 
     }
     c->huge = true;
     c->made_small = false;
+    c->plain = c->broken;
     lower_hints(r, i, c->dirty_spans != 0);
     ask_for_huge_pages(r, i, pages);
     return take_at(r, i, bit, spans, zeroed);
@@ -265,11 +282,11 @@ static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed
   if (hak_budget_limited() && !hak_budget_admits_locked(spans)) return NULL;
   if (huge && (span = take_from_regions(spans, align, true, FREE_INTACT, zeroed)) != NULL) return span;
   if ((span = take_from_regions(spans, align, huge, FREE, zeroed)) != NULL) return span;
-  if (huge && is_roomy() && (span = take_from_regions(spans, align, false, FREE, zeroed)) != NULL) return span;
   unsigned regions = hak_region_count();
   for (unsigned i = 0; huge && i < regions; i++) {
     if ((span = take_by_making_huge(hak_region_at(i), spans, align, zeroed)) != NULL) return span;
   }
+  if (huge && is_roomy() && (span = take_from_regions(spans, align, false, FREE, zeroed)) != NULL) return span;
   for (unsigned i = 0; i < regions; i++) {
     if ((span = take_by_growing(hak_region_at(i), spans, align, huge, zeroed)) != NULL) return span;
   }
@@ -404,7 +421,7 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
   if (found) {
     dirty.bit = hak_max_size(dirty.bit, dirty.end - hak_min_size(dirty.end, max_spans));
     /* What is claimed counts as used: at a limit, requests would be refused because of it. */
-    if (c->huge && !hak_budget_limited()) dirty = widened(c, dirty);
+    if ((c->huge || c->made_small) && !hak_budget_limited()) dirty = widened(c, dirty);
     *count = dirty.end - dirty.bit;
     *first = chunk_index * HAK_CHUNK_SPANS + dirty.bit;
     dirty_spans = c->dirty_spans;
@@ -420,9 +437,10 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
 static void note_broken(hak_chunk *c, size_t bit, size_t count) {
   size_t first = bit / HAK_HUGE_PAGE_SPANS, last = (bit + count - 1) / HAK_HUGE_PAGE_SPANS;
   for (size_t page = first; page <= last; page++) {
-    bool whole = bit <= page * HAK_HUGE_PAGE_SPANS && (page + 1) * HAK_HUGE_PAGE_SPANS <= bit + count;
+    size_t end = (page + 1) * HAK_HUGE_PAGE_SPANS;
+    bool whole = bit <= page * HAK_HUGE_PAGE_SPANS && end - hak_region_is_guard(end - 1) <= bit + count;
     uint32_t mask = (uint32_t)1 << page;
-    c->broken = whole ? c->broken & ~mask : c->broken | mask;
+    c->broken = whole ? (c->broken & ~mask) | (c->plain & mask) : c->broken | mask;
     if (!whole && c->huge) hak_store_relaxed(&c->in_pieces, true);
   }
 }
@@ -457,14 +475,28 @@ void hak_pool_make_small(hak_region *r, size_t chunk_index) {
   bool was_huge = c->huge;
   if (was_huge) {
     c->huge = false;
-    c->made_small = true;
+    c->plain = 0;
     hak_store_relaxed(&c->in_pieces, false);
     lower_hints(r, chunk_index, true);
   }
   size_t first = hak_max_size(chunk_index * HAK_CHUNK_SPANS, r->first_span);
   size_t end = hak_min_size((chunk_index + 1) * HAK_CHUNK_SPANS, r->ready_spans);
   hak_lock_drop(&hak_span_pool.lock);
-  if (was_huge) hak_os_small_pages(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
+  if (!was_huge) return;
+  hak_os_small_pages(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
+  hak_lock_take(&hak_span_pool.lock);
+  c->made_small = true; /* nobody asked for huge pages before the advice was given */
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
+void hak_pool_note_hole(const hak_span *span) {
+  hak_region *r = hak_pool_region_of(span);
+  size_t index = (size_t)(span - r->spans), chunk = index / HAK_CHUNK_SPANS;
+  size_t first = index % HAK_CHUNK_SPANS, last = first + span->span_count - 1;
+  hak_lock_take(&hak_span_pool.lock);
+  uint32_t plain = r->chunks[chunk].plain;
+  hak_lock_drop(&hak_span_pool.lock);
+  if ((plain >> first / HAK_HUGE_PAGE_SPANS & plain >> last / HAK_HUGE_PAGE_SPANS & 1) == 0) hak_pool_make_small(r, chunk);
 }
 
 void hak_pool_stale_to_dirty(void) {

@@ -36,6 +36,8 @@ typedef struct hak_pool {
   size_t vain_spans;     /* taken again of those, in all */
   size_t rested_spans;   /* given back after a rest, in this trial, and not taken again since */
   size_t unrest_spans;   /* taken again of those, in all */
+  size_t pieces_spans;   /* given back at once in pieces, in this trial, and not taken again since */
+  size_t rejoined_spans; /* taken again of those, in all */
 } hak_pool;
 extern hak_pool hak_span_pool;
 
@@ -68,9 +70,10 @@ size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_s
 typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_STALE /* given back lazily */, HAK_PAGES_GONE } hak_pages;
 void hak_pool_unclaim(hak_region *region, size_t first, size_t count, hak_pages pages);
 /* Makes a chunk one of small pages, when part of a huge page of it has gone: the kernel would put it back, in time, with all
- * the memory around it. Caller holds no lock: where somebody has it ask for huge pages again meanwhile, the advice that is
- * given last counts, which costs speed or memory and nothing else. */
+ * the memory around it. Caller holds no lock. */
 void hak_pool_make_small(hak_region *region, size_t chunk_index);
+/* The same of the slab's chunk, where a hole in it has gone and the kernel would. */
+void hak_pool_note_hole(const hak_span *span);
 /* Counts what was given back lazily as dirty once more. */
 void hak_pool_stale_to_dirty(void);
 /* In the child of a fork, with the lock held: puts back what other threads had claimed. */

@@ -27,7 +27,10 @@ bool hak_trial_judge(hak_trial *t, hak_trial_least least, uint64_t now_ms, size_
   size_t more_given = given - then_given, more_vain = vain - then_vain;
   uint64_t rest = hak_load_relaxed(&t->rest_ms);
   if (more_given == 0) { /* what is taken again now was given back in trials that have had their verdict */
-    hak_store_relaxed(&t->vain, vain);
+    if (now_ms < hak_load_relaxed(&t->until_ms))
+      hak_store_relaxed(&t->vain, vain);
+    else
+      begin(t, now_ms, rest, given, vain);
     return false;
   }
   if (more_vain > hak_max_size(least.vain, more_given / VAIN_SHARE)) {

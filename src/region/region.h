@@ -49,8 +49,9 @@ typedef struct hak_chunk {
   uint32_t longest; /* no free run is longer than this; an upper bound */
   uint32_t epoch;   /* release epoch of the last span returned here */
   uint32_t broken;  /* bit i: of the i-th huge page a part has been given back: it is small pages when touched again */
-  bool huge;        /* asks for huge pages; from when its first span becomes accessible, until it is made small */
-  bool made_small;  /* pool lock; asked for huge pages before */
+  uint32_t plain;   /* bit i: no huge page was asked for, since a part was in use when the chunk became huge again */
+  bool huge;        /* asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
+  bool made_small;  /* asked for huge pages before, and the kernel has been told that it does not */
   bool in_pieces;   /* huge, and part of a huge page has been given back; read by any thread */
 } hak_chunk;
 

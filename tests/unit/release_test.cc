@@ -101,6 +101,29 @@ TEST_F(ReleasePieces, BeyondThatGoAtOnce) {
   EXPECT_GE(dirty_mib(), 8u);
 }
 
+// Half a second later they would have been idle, and gone all the same: see WaitForTheTickUpToTwiceTheLimit.
+TEST_F(ReleasePieces, ThatWereTakenAgainRestFirst) {
+  fake_os::set_clock(1000000);
+  bool zeroed;
+  for (size_t i = 0; i < 40 * SPANS_PER_MIB; i++) hak_pool_take(1, 1, {}, true, &zeroed);
+  auto swing = [&](size_t mib, uint64_t now_ms) {
+    fake_os::set_clock(now_ms);
+    for (hak_span *s : spans)
+      if (s->tag != HAK_TAG_NONE) hak_pool_give(s, 0, 0, &due);
+    make_pieces(mib);
+    hak_release_excess();
+    return dirty_mib();
+  };
+  // Turns of three seconds, longer than those that regret looks at.
+  EXPECT_LE(swing(110, 1000000), 25u);
+  EXPECT_LE(swing(110, 1003000), 25u) << "taken again: a second from now on, which has passed";
+  EXPECT_GT(swing(110, 1006000), 90u) << "four seconds";
+  EXPECT_LE(swing(110, 1009000), 25u) << "which have passed";
+  EXPECT_GT(swing(110, 1012000), 90u) << "sixteen";
+  EXPECT_GT(swing(110, 1015000), 90u);
+  EXPECT_LE(swing(1000, 1018000), 400u) << "so much is no swing";
+}
+
 // Memory-lean mode: a target that can change, whole huge pages or not, and in its own time where asked for.
 class ReleaseLean : public ReleasePieces {
  protected:

@@ -155,6 +155,44 @@ TEST_F(HugePages, AChunkMadeSmallAsksForThemAgainBeforeTheRegionGrows) {
   EXPECT_NE(c.broken & 1, 0u) << "the page that is used in part stays small pages";
 }
 
+// The system uses no huge page where there is a table of small ones: so the last piece goes with all of its page.
+TEST_F(HugePages, PiecesOfAChunkMadeSmallGoWithTheirNeighbours) {
+  size_t chunk = runs[0] / HAK_CHUNK_SPANS;
+  hak_pool_make_small(r, chunk);
+  hak_chunk &c = r->chunks[chunk];
+  for (size_t i = 8; i < 15; i++) {
+    give(runs[i], 4);
+    EXPECT_EQ(purge(), std::pair(runs[8], 4 * (i - 7)));
+    EXPECT_EQ(c.broken, 2u);
+  }
+  give(runs[15], 4);
+  EXPECT_EQ(purge(), std::pair(runs[8], HAK_HUGE_PAGE_SPANS));
+  EXPECT_EQ(c.broken, 0u);
+}
+
+// Nobody asked for huge pages there: given back as a whole, it is small pages all the same.
+TEST_F(HugePages, APageThatWasInUseStaysPlain) {
+  size_t chunk = runs[0] / HAK_CHUNK_SPANS, ready = r->ready_spans;
+  for (size_t i = 1; i < runs.size(); i++) give(runs[i], 4);
+  give(behind, 4);
+  while (purge().second != 0) continue;
+  hak_pool_make_small(r, chunk);
+  size_t again = take_dense(4);
+  hak_chunk &c = r->chunks[chunk];
+  EXPECT_EQ(c.plain, 1u) << "and nothing behind what is accessible";
+  // A hole there is the kernel's to leave alone.
+  hak_pool_note_hole(&r->spans[runs[0]]);
+  EXPECT_TRUE(c.huge);
+  give(runs[0], 4);
+  ASSERT_EQ(purge(), std::pair(runs[0], HAK_HUGE_PAGE_SPANS));
+  EXPECT_EQ(c.broken, 1u);
+  EXPECT_EQ(take_dense(4), again + 4);
+  hak_pool_note_hole(&r->spans[again]);
+  EXPECT_FALSE(c.huge);
+  EXPECT_EQ(c.plain, 0u);
+  EXPECT_EQ(r->ready_spans, ready);
+}
+
 TEST_F(HugePages, AChunkThatIsMostlyInUseStaysSmall) {
   size_t chunk = runs[0] / HAK_CHUNK_SPANS, third = 3 * HAK_HUGE_PAGE_SPANS;
   fill(chunk);

@@ -68,6 +68,15 @@ TEST_F(Trial, WithoutAGiftNothingIsInVain) {
   EXPECT_EQ(trial_.rest_ms, 4000u);
 }
 
+TEST_F(Trial, APauseProvesNothing) {
+  judge(10000, 5000);
+  judge(10000, 5000);
+  ASSERT_EQ(trial_.rest_ms, 4000u);
+  pass(120000);
+  judge(10000, 0);
+  EXPECT_EQ(trial_.rest_ms, 4000u) << "it has just gone";
+}
+
 TEST_F(Trial, JudgesFourTimesASecond) {
   judge(1000, 0);
   given_ += 1000;
