@@ -228,10 +228,15 @@ uint64_t hak_heap_holes_rest_ms(void);
 size_t hak_heap_give_all_holes(hak_heap *heap);
 /* Gives back as much of them, of any heap, as the process is above its target. Caller holds no lock. */
 HAK_COLD void hak_heap_give_holes_for_target(void);
+/* Before dirty memory that the program will want at once goes because of the target: pages inside slabs of classes that it is
+ * not at work with, once in a while. Caller holds no lock. */
+HAK_COLD void hak_heap_make_room_for_target(void);
 /* What is to be done once no lock is held, after memory was taken or returned. */
 HAK_INLINE void hak_heap_settle_budget(bool release_due) {
   bool targeted = HAK_UNLIKELY(hak_load_relaxed(&hak_budget_watch) != SIZE_MAX);
-  if (HAK_UNLIKELY(release_due) || (targeted && hak_budget_over_now())) hak_release_excess();
+  bool over = targeted && hak_budget_over_now();
+  if (over) hak_heap_make_room_for_target();
+  if (HAK_UNLIKELY(release_due) || over) hak_release_excess();
   if (targeted && hak_budget_holes_due()) hak_heap_give_holes_for_target();
 }
 

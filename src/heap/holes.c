@@ -8,11 +8,11 @@
 #define SLABS_AT_A_TIME 64 /* looked for under one lock */
 
 /* One slab that may have holes by now. */
-static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, bool at_once) {
+static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, bool at_once, size_t least) {
   hak_holes holes;
   hak_slab_set *set = &h->bins[c].slabs;
   hak_lock_take(&h->lock);
-  bool claimed = hak_slab_claim_holes(set, s, HAK_TAG(h->id, c), &holes);
+  bool claimed = hak_slab_claim_holes(set, s, HAK_TAG(h->id, c), least, &holes);
   hak_lock_drop(&h->lock);
   if (!claimed) return 0;
   size_t bytes = 0;
@@ -35,13 +35,13 @@ static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, bool at_once) 
 }
 
 /* False: there are no more to look at. */
-static bool give_some_holes(hak_heap *h, unsigned c, unsigned round, bool at_once, size_t wanted, size_t *bytes) {
+static bool give_some_holes(hak_heap *h, unsigned c, unsigned round, bool at_once, size_t least, size_t wanted, size_t *bytes) {
   hak_span *hollow[SLABS_AT_A_TIME];
   hak_lock_take(&h->lock);
   unsigned n = hak_slab_find_hollow(&h->bins[c].slabs, c, round, at_once, hollow, SLABS_AT_A_TIME);
   hak_lock_drop(&h->lock);
-  for (unsigned i = 0; i < n && *bytes < wanted; i++) *bytes += give_holes_of(h, c, hollow[i], at_once);
-  return n == SLABS_AT_A_TIME && *bytes < wanted; /* each is on another list by now */
+  for (unsigned i = 0; i < n && *bytes < wanted; i++) *bytes += give_holes_of(h, c, hollow[i], at_once, least);
+  return n == SLABS_AT_A_TIME && *bytes < wanted && least == 0; /* each is on another list by now */
 }
 
 /* Slabs with few blocks are looked at more often while they are much of what the heap holds. */
@@ -80,18 +80,18 @@ static size_t hollow_bytes(const hak_heap *h) {
   return spans << HAK_SPAN_SHIFT;
 }
 
-static size_t give_holes_in(hak_heap *h, uint64_t classes, unsigned round, bool at_once, size_t wanted) {
+static size_t give_holes_in(hak_heap *h, uint64_t classes, unsigned round, bool at_once, size_t least, size_t wanted) {
   size_t bytes = 0;
   for (classes &= hak_load_relaxed(&h->spare_classes); classes != 0 && bytes < wanted; classes &= classes - 1) {
     unsigned c = hak_ctz64(classes);
-    while (give_some_holes(h, c, round, at_once, wanted, &bytes)) continue;
+    while (give_some_holes(h, c, round, at_once, least, wanted, &bytes)) continue;
   }
   if (h != hak_tls_front.heap) hak_remote_look_again(h); /* a sender may have found the lock taken */
   return bytes;
 }
 
 static size_t give_holes(hak_heap *h, unsigned round, bool at_once) {
-  return give_holes_in(h, ~(uint64_t)0, round, at_once, SIZE_MAX);
+  return give_holes_in(h, ~(uint64_t)0, round, at_once, 0, SIZE_MAX);
 }
 
 size_t hak_heap_give_holes(hak_heap *h, uint64_t now_ms) {
@@ -123,7 +123,7 @@ static uint64_t cold_classes(const hak_heap *h) {
 }
 
 /* Other threads' heaps, a few at a time. */
-static size_t give_others(const hak_heap *self, bool at_once, size_t wanted) {
+static size_t give_others(const hak_heap *self, bool at_once, size_t least, size_t wanted) {
   static uint32_t next; /* relaxed; two threads may get the same one */
   uint32_t heaps = hak_heap_id_limit() - HAK_EMERGENCY_ID;
   size_t bytes = 0;
@@ -131,12 +131,27 @@ static size_t give_others(const hak_heap *self, bool at_once, size_t wanted) {
     hak_heap *h = hak_heap_by_id(HAK_EMERGENCY_ID + hak_add_relaxed(&next, 1) % heaps);
     if (h == self) continue;
     unsigned round = at_once ? 0 : hak_add_relaxed(&h->hole_rounds, 1);
-    bytes += give_holes_in(h, ~(uint64_t)0, round, at_once, wanted - bytes);
+    bytes += give_holes_in(h, ~(uint64_t)0, round, at_once, least, wanted - bytes);
   }
   return bytes;
 }
 
 static HAK_TLS bool giving; /* the inboxes that are looked at on the way end in the same question */
+
+#define LARGE_HOLE (16 * HAK_KIB) /* each is a call: first those that are worth it */
+#define ROOM_TICKS 5000000 /* some 2 ms from one look to the next */
+
+void hak_heap_make_room_for_target(void) {
+  static uint64_t looked; /* relaxed */
+  hak_heap *self = hak_tls_front.heap;
+  uint64_t ticks = hak_os_ticks(), last = hak_load_relaxed(&looked);
+  if (giving || self == NULL || ticks - last < ROOM_TICKS) return;
+  size_t wanted = hak_budget_room_lacking();
+  if (wanted == 0 || !hak_cas_acquire(&looked, &last, ticks)) return;
+  giving = true;
+  give_holes_in(self, cold_classes(self), 0, true, LARGE_HOLE, wanted);
+  giving = false;
+}
 
 /* What costs least first: slabs of classes that are not at work, of this thread and then of others, before all. */
 void hak_heap_give_holes_for_target(void) {
@@ -144,10 +159,13 @@ void hak_heap_give_holes_for_target(void) {
   if (wanted == 0) return;
   giving = true;
   hak_heap *self = hak_tls_front.heap;
-  if (self != NULL) given = give_holes_in(self, cold_classes(self), 0, true, wanted);
-  if (given < wanted) given += give_others(self, false, wanted - given);
-  if (given < wanted && self != NULL) given += give_holes_in(self, ~(uint64_t)0, 0, true, wanted - given);
-  if (given < wanted) give_others(self, true, wanted - given);
+  if (self != NULL) given = give_holes_in(self, cold_classes(self), 0, true, LARGE_HOLE, wanted);
+  if (given < wanted) given += give_others(self, false, 0, wanted - given);
+  if (given < wanted && self != NULL) given += give_holes_in(self, ~(uint64_t)0, 0, true, LARGE_HOLE, wanted - given);
+  if (given < wanted) given += give_others(self, true, LARGE_HOLE, wanted - given);
+  if (given < wanted && self != NULL) given += give_holes_in(self, cold_classes(self), 0, true, 0, wanted - given);
+  if (given < wanted && self != NULL) given += give_holes_in(self, ~(uint64_t)0, 0, true, 0, wanted - given);
+  if (given < wanted) give_others(self, true, 0, wanted - given);
   giving = false;
   hak_budget_holes_given();
 }

@@ -25,6 +25,7 @@
 #define AUTO_MARGIN_PART 32
 
 /* Part of the target by which what is given back inside slabs goes below it. */
+#define ROOM_PART 16
 #define HOLES_PART 64
 
 /* Part of the target that may be filled before resident memory is read again: some 5 us for some ms of touching pages. */
@@ -149,6 +150,13 @@ size_t hak_budget_dirty_keep(void) {
   size_t live = hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans));
   size_t left = ceiling > live ? (ceiling - live) >> HAK_SPAN_SHIFT : 0;
   return hak_max_size(left, HAK_BUDGET_DIRTY_LEAST);
+}
+
+size_t hak_budget_room_lacking(void) {
+  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling), wanted = hak_load_relaxed(&target_now) / ROOM_PART;
+  if (ceiling == SIZE_MAX) return 0;
+  size_t live = hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans));
+  return live + wanted > ceiling ? hak_min_size(wanted, live + wanted - ceiling) : 0;
 }
 
 static size_t lacking_now(void) {

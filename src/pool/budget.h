@@ -123,6 +123,9 @@ HAK_INLINE bool hak_budget_holes_due(void) {
 size_t hak_budget_holes_wanted(void);
 void hak_budget_holes_given(void);
 
+/* How much less room there is for dirty memory than a part of the target; with a target only. */
+size_t hak_budget_room_lacking(void);
+
 /* At level 1 or above, or what was taken since the last look would bring it there. */
 HAK_INLINE bool hak_budget_near_now(void) {
   size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);

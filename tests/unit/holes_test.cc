@@ -59,7 +59,7 @@ class Holes : public testing::TestWithParam<size_t> {
     found.resize(hak_slab_find_hollow(&set, c, round, at_once, found.data(), 64));
     return found;
   }
-  bool claim(hak_span *s) { return hak_slab_claim_holes(&set, s, HAK_TAG(OWNER, c), &holes); }
+  bool claim(hak_span *s, size_t least = 0) { return hak_slab_claim_holes(&set, s, HAK_TAG(OWNER, c), least, &holes); }
   size_t give_back() {
     size_t bytes = 0;
     for (unsigned i = 0; i < holes.count; i++) {
@@ -151,6 +151,28 @@ TEST_P(Holes, SlabsStayHollowUntilHalfOfTheirBlocksHaveComeBack) {
     EXPECT_EQ(s->list, 3u);
     EXPECT_LT(hak_span_pool.hole_pages, gone);
     EXPECT_GT(hak_span_pool.regret_pages, 0u) << "it was not at rest";
+    break;
+  }
+  if (tried == 0) GTEST_SKIP() << "no slab has a few live blocks";
+}
+
+TEST_P(Holes, SmallerOnesAreLeftWhereLargeOnesAreAskedFor) {
+  fill(8);
+  free_most(std::max<size_t>(4, 5 * PAGE / size / 4));
+  unsigned tried = 0;
+  for (hak_span *s : find(1, true)) {
+    unsigned free_count = s->free_count;
+    if (!claim(s)) continue;
+    size_t largest = 0;
+    for (unsigned i = 0; i < holes.count; i++) largest = std::max(largest, holes.pages[i].bytes);
+    hak_slab_close_holes(&set, s, &holes, false, &due);
+    hak_slab_taken_again(&set, s);
+    EXPECT_FALSE(claim(s, largest + 1));
+    EXPECT_EQ(s->free_count, free_count) << "nothing is claimed";
+    ASSERT_TRUE(claim(s, largest)) << "and it is not given up";
+    for (unsigned i = 0; i < holes.count; i++) EXPECT_EQ(holes.pages[i].bytes, largest);
+    hak_slab_close_holes(&set, s, &holes, false, &due);
+    tried++;
     break;
   }
   if (tried == 0) GTEST_SKIP() << "no slab has a few live blocks";
@@ -263,7 +285,7 @@ TEST_P(Holes, ASlabThatIsGoneOrAnothersIsLeftAlone) {
   free_most(64);
   auto found = find(1, true);
   ASSERT_FALSE(found.empty());
-  EXPECT_FALSE(hak_slab_claim_holes(&set, found[0], HAK_TAG(OWNER + 1, c), &holes));
+  EXPECT_FALSE(hak_slab_claim_holes(&set, found[0], HAK_TAG(OWNER + 1, c), 0, &holes));
   for (char *p : std::vector<char *>(blocks)) put(p);
   for (hak_span *s : found) EXPECT_FALSE(claim(s));
 }
