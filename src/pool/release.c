@@ -316,14 +316,15 @@ static size_t pieces_spans; /* relaxed: in all */
 #define PIECES_MS 10000     /* what is taken after so long, and four rests, was not given back too early */
 static uint64_t pieces_ms;  /* pool lock: when some went last */
 
-static uint64_t judge_pieces(uint64_t now_ms) {
+/* Whether they have rested since they last went. */
+static bool pieces_rested(uint64_t now_ms) {
   hak_pool *pool = &hak_span_pool;
   hak_lock_take(&pool->lock);
   bool anew = hak_trial_judge(&rest_of_pieces, least_spans, now_ms, hak_load_relaxed(&pieces_spans), pool->rejoined_spans);
   uint64_t rest_ms = hak_load_relaxed(&rest_of_pieces.rest_ms), since = now_ms - hak_min_size(now_ms, pieces_ms);
   if (anew || since >= hak_max_size(PIECES_MS, 4 * rest_ms)) pool->pieces_spans = 0;
   hak_lock_drop(&pool->lock);
-  return since < rest_ms ? rest_ms - since : 0;
+  return since >= rest_ms;
 }
 
 static void note_pieces(size_t spans, uint64_t now_ms) {
@@ -360,7 +361,7 @@ static bool rests_now(uint64_t now_ms) {
 static bool pieces_due(size_t limit, uint64_t now_ms) {
   size_t dirty = dirty_now(), live = live_now();
   if (dirty <= PIECES_FROM_LIMITS * limit || (live > FEW_SPANS && dirty <= live)) return false;
-  return judge_pieces(now_ms) == 0 || dirty > NO_SWING_TIMES * hak_max_size(limit, live);
+  return pieces_rested(now_ms) || dirty > NO_SWING_TIMES * hak_max_size(limit, live);
 }
 
 /* Whole huge pages first. Where slabs empty in no order there are few at first, and in a moment there are many; what stays
