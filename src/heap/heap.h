@@ -196,7 +196,7 @@ HAK_INLINE void *hak_heap_pop_any(hak_front *front, unsigned class_code) {
 }
 
 /* Fills the front of a class with `blocks` blocks, or a few more, so that the loaded magazine is at least half full; the
- * block with the lowest address is popped first. */
+ * block with the lowest address is popped first where blocks are smaller than a page. */
 void hak_heap_prewarm(hak_heap *heap, unsigned class_code, unsigned blocks);
 
 /* Returns every cached block to its slab and every open packet to its owner. The heap is the caller's own. */

@@ -139,18 +139,21 @@ static size_t give_others(const hak_heap *self, bool at_once, size_t least, size
 static HAK_TLS bool giving; /* the inboxes that are looked at on the way end in the same question */
 
 #define LARGE_HOLE (16 * HAK_KIB) /* each is a call: first those that are worth it */
-#define ROOM_TICKS 5000000 /* some 2 ms from one look to the next */
+#define ROOM_TICKS ((uint64_t)5000000) /* some 2 ms from one look to the next */
+#define ROOM_TICKS_MAX (128 * ROOM_TICKS)
 
 void hak_heap_make_room_for_target(void) {
-  static uint64_t looked; /* relaxed */
+  static uint64_t looked, rest = ROOM_TICKS; /* relaxed */
   hak_heap *self = hak_tls_front.heap;
   uint64_t ticks = hak_os_ticks(), last = hak_load_relaxed(&looked);
-  if (giving || self == NULL || ticks - last < ROOM_TICKS) return;
+  if (giving || self == NULL || ticks - last < hak_load_relaxed(&rest)) return;
   size_t wanted = hak_budget_room_lacking();
   if (wanted == 0 || !hak_cas_acquire(&looked, &last, ticks)) return;
   giving = true;
-  give_holes_in(self, cold_classes(self), 0, true, LARGE_HOLE, wanted);
+  size_t given = give_holes_in(self, cold_classes(self), 0, true, LARGE_HOLE, wanted);
   giving = false;
+  uint64_t longer = hak_min_size(2 * hak_load_relaxed(&rest), ROOM_TICKS_MAX);
+  hak_store_relaxed(&rest, given == 0 ? longer : ROOM_TICKS); /* lists without anything to give are long to look at */
 }
 
 /* What costs least first: slabs of classes that are not at work, of this thread and then of others, before all. */

@@ -424,7 +424,7 @@ void hak_heap_prewarm(hak_heap *h, unsigned c, unsigned blocks) {
     blocks = (unsigned)hak_min_size(blocks, bin->capacity); /* a pinned capacity is not exceeded */
   else
     bin->capacity = (uint32_t)hak_max_size(bin->capacity, needed);
-  void *taken = NULL; /* a list through the blocks' first words; pages of larger ones stay untouched */
+  void *taken = NULL; /* a list through the blocks' first words */
   bool large = hak_class_size(c) >= hak_os_page_size();
   for (void *p; blocks > 0 && (p = take_one(h, c)) != NULL; blocks--) {
     if (large) {
@@ -434,7 +434,8 @@ void hak_heap_prewarm(hak_heap *h, unsigned c, unsigned blocks) {
     *(void **)p = taken;
     taken = p;
   }
-  /* The last taken is at the bottom: as after a refill, the block with the lowest address is popped first. */
+  /* The last taken is at the bottom: as after a refill, the block with the lowest address is popped first. No block of a page
+   * or more is touched for that. */
   while (taken != NULL) {
     void *p = taken;
     taken = *(void **)p;

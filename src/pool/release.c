@@ -320,9 +320,10 @@ static uint64_t pieces_ms;  /* pool lock: when some went last */
 static bool pieces_rested(uint64_t now_ms) {
   hak_pool *pool = &hak_span_pool;
   hak_lock_take(&pool->lock);
+  uint64_t since = now_ms - hak_min_size(now_ms, pieces_ms), rest_ms = hak_load_relaxed(&rest_of_pieces.rest_ms);
   bool anew = hak_trial_judge(&rest_of_pieces, least_spans, now_ms, hak_load_relaxed(&pieces_spans), pool->rejoined_spans);
-  uint64_t rest_ms = hak_load_relaxed(&rest_of_pieces.rest_ms), since = now_ms - hak_min_size(now_ms, pieces_ms);
   if (anew || since >= hak_max_size(PIECES_MS, 4 * rest_ms)) pool->pieces_spans = 0;
+  rest_ms = hak_load_relaxed(&rest_of_pieces.rest_ms);
   hak_lock_drop(&pool->lock);
   return since >= rest_ms;
 }
@@ -411,6 +412,7 @@ void hak_release_tick(uint64_t now_ms) {
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) give_back_for_target();
   size_t live = live_now();
+  pieces_rested(now_ms); /* so that what comes back later does not count */
   /* Pieces in chunks that are never idle. A program that frees everything passes here for a moment. */
   uint32_t rest = rest_epochs(now_ms), far_over = hak_load_relaxed(&far_over_epochs);
   size_t given = 0;

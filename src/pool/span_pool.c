@@ -53,7 +53,7 @@ static size_t next_bit(const hak_chunk *c, size_t from, bool set, kind k) {
   for (size_t w = from / 64; w < HAK_CHUNK_WORDS; w++) {
     uint64_t word = c->free[w];
     if (k == FREE_DIRTY) word &= c->dirty[w];
-    if (k == FREE_INTACT) word &= ~spans_of(c->broken, w);
+    if (k == FREE_INTACT) word &= ~spans_of(c->broken | c->plain, w);
     if (!set) word = ~word;
     if (w == from / 64) word &= ~(uint64_t)0 << (from % 64);
     if (word != 0) return w * 64 + hak_ctz64(word);
@@ -88,7 +88,7 @@ static bool is_asleep(const hak_chunk *c, size_t bit, size_t spans) {
   if (!c->huge || !hak_budget_targeted() || spans >= HAK_HUGE_PAGE_SPANS) return false;
   size_t page = bit / HAK_HUGE_PAGE_SPANS, w = bit / 64;
   uint64_t all = spans_of((uint32_t)1 << page, w);
-  return (c->broken >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->stale[w]) & all) == 0;
+  return ((c->broken | c->plain) >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->stale[w]) & all) == 0;
 }
 
 static void mark_blank(hak_region *r, size_t index) {
@@ -257,17 +257,16 @@ static hak_span *take_by_making_huge(hak_region *r, size_t spans, size_t align, 
   for (size_t i = r->free_hint[false], n = r->populated ? 0 : chunk_count(r); i < n; i++) {
     hak_chunk *c = &r->chunks[i];
     if (!c->made_small || c->free_spans < WHOLE_PAGES_LEAST * HAK_HUGE_PAGE_SPANS) continue;
-    uint32_t pages = whole_free_pages(c), broken = c->broken;
+    uint32_t pages = whole_free_pages(c);
     if (hak_popcount64(pages) < WHOLE_PAGES_LEAST) continue;
-    c->broken = ready_pages(r, i) & ~pages;
+    c->plain = ready_pages(r, i) & ~pages;
     size_t bit = find_run(r, c, i, spans, align, FREE_INTACT);
     if (bit == HAK_CHUNK_SPANS) {
-      c->broken = broken;
+      c->plain = 0;
       continue;
     }
     c->huge = true;
     c->made_small = false;
-    c->plain = c->broken;
     lower_hints(r, i, c->dirty_spans != 0);
     ask_for_huge_pages(r, i, pages);
     return take_at(r, i, bit, spans, zeroed);
@@ -440,8 +439,8 @@ static void note_broken(hak_chunk *c, size_t bit, size_t count) {
     size_t end = (page + 1) * HAK_HUGE_PAGE_SPANS;
     bool whole = bit <= page * HAK_HUGE_PAGE_SPANS && end - hak_region_is_guard(end - 1) <= bit + count;
     uint32_t mask = (uint32_t)1 << page;
-    c->broken = whole ? (c->broken & ~mask) | (c->plain & mask) : c->broken | mask;
-    if (!whole && c->huge) hak_store_relaxed(&c->in_pieces, true);
+    c->broken = whole ? c->broken & ~mask : c->broken | mask;
+    if (!whole && c->huge && (c->plain & mask) == 0) hak_store_relaxed(&c->in_pieces, true);
   }
 }
 

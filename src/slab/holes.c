@@ -131,29 +131,34 @@ static void give_up(hak_slab_set *set, hak_span *s) {
   hak_slab_link(set, s, 2);
 }
 
+static bool has_hole(const hak_span *s, size_t least_bytes) {
+  size_t page = hak_os_page_size(), size = hak_class_size(s->class_code);
+  unsigned end;
+  for (unsigned at = 0; (at = next_block(s, at, true)) < s->blocks; at = end) {
+    end = next_block(s, at, false);
+    if (hak_align_up(s->start + at * size, page) + least_bytes <= hak_align_down(s->start + end * size, page)) return true;
+  }
+  return false;
+}
+
 bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, size_t least_bytes, hak_holes *out) {
   /* Relaxed: where the slab is gone, the pool may be writing it. */
   bool listed = s->list <= HAK_HOLLOW_LIST;
   bool there = hak_load_relaxed(&s->tag) == tag && s->head == s && listed && s != set->carving;
-  if (!there || s->carved != s->blocks) return false;
+  if (!there || s->carved != s->blocks || (least_bytes > 0 && !has_hole(s, least_bytes))) return false;
   size_t page = hak_os_page_size(), size = hak_class_size(s->class_code);
   memset(out, 0, sizeof *out);
   unsigned end;
-  bool smaller = false;
   for (unsigned at = 0; (at = next_block(s, at, true)) < s->blocks && out->count < HAK_HOLES_MAX; at = end) {
     end = next_block(s, at, false);
     uintptr_t from = hak_align_up(s->start + at * size, page), to = hak_align_down(s->start + end * size, page);
     if (from >= to) continue;
-    if (to - from < least_bytes) {
-      smaller = true;
-      continue;
-    }
     out->pages[out->count].start = from;
     out->pages[out->count++].bytes = to - from;
     claim(s, at, end, out);
   }
   if (out->count == 0) {
-    if (!smaller) give_up(set, s);
+    give_up(set, s);
     return false;
   }
   if (s->list == HAK_HOLLOW_LIST) hak_slab_unlink(set, s);
