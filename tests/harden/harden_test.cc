@@ -292,7 +292,7 @@ TEST_P(Hardened, OverflowsAreSeenByRealloc) {
   body = [] {
     char *p = allocate(block_size);
     victim(p);
-    p[block_size] = 0;
+    p[block_size] ^= 1;
     hakmem_realloc(p, block_size + 1);
   };
   expect_end(kOverflow, "by realloc");
