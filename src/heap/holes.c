@@ -7,17 +7,25 @@
 
 #define SLABS_AT_A_TIME 64 /* looked for under one lock */
 
+/* Which slabs are taken: those that have stayed as they are since an earlier round, or all of them at once; and of those the
+ * ones with so many bytes of holes in a piece. */
+typedef struct terms {
+  unsigned round;
+  bool at_once;
+  size_t least;
+} terms;
+
 /* One slab that may have holes by now. */
-static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, bool at_once, size_t least) {
+static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, terms t) {
   hak_holes holes;
   hak_slab_set *set = &h->bins[c].slabs;
   hak_lock_take(&h->lock);
-  bool claimed = hak_slab_claim_holes(set, s, HAK_TAG(h->id, c), least, &holes);
+  bool claimed = hak_slab_claim_holes(set, s, HAK_TAG(h->id, c), t.least, &holes);
   hak_lock_drop(&h->lock);
   if (!claimed) return 0;
   size_t bytes = 0;
   for (unsigned i = 0; i < holes.count; i++) {
-    if (hak_release_pages((void *)holes.pages[i].start, holes.pages[i].bytes, !at_once) != HAK_PAGES_KEPT)
+    if (hak_release_pages((void *)holes.pages[i].start, holes.pages[i].bytes, !t.at_once) != HAK_PAGES_KEPT)
       bytes += holes.pages[i].bytes;
   }
   hak_add_relaxed(&hak_release_stats.hole_pages, bytes / hak_os_page_size());
@@ -35,13 +43,13 @@ static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, bool at_once, 
 }
 
 /* False: there are no more to look at. */
-static bool give_some_holes(hak_heap *h, unsigned c, unsigned round, bool at_once, size_t least, size_t wanted, size_t *bytes) {
+static bool give_some_holes(hak_heap *h, unsigned c, terms t, size_t wanted, size_t *bytes) {
   hak_span *hollow[SLABS_AT_A_TIME];
   hak_lock_take(&h->lock);
-  unsigned n = hak_slab_find_hollow(&h->bins[c].slabs, c, round, at_once, hollow, SLABS_AT_A_TIME);
+  unsigned n = hak_slab_find_hollow(&h->bins[c].slabs, c, t.round, t.at_once, hollow, SLABS_AT_A_TIME);
   hak_lock_drop(&h->lock);
-  for (unsigned i = 0; i < n && *bytes < wanted; i++) *bytes += give_holes_of(h, c, hollow[i], at_once, least);
-  return n == SLABS_AT_A_TIME && *bytes < wanted && least == 0; /* each is on another list by now */
+  for (unsigned i = 0; i < n && *bytes < wanted; i++) *bytes += give_holes_of(h, c, hollow[i], t);
+  return n == SLABS_AT_A_TIME && *bytes < wanted && t.least == 0; /* each is on another list by now */
 }
 
 /* Slabs with few blocks are looked at more often while they are much of what the heap holds. */
@@ -80,18 +88,18 @@ static size_t hollow_bytes(const hak_heap *h) {
   return spans << HAK_SPAN_SHIFT;
 }
 
-static size_t give_holes_in(hak_heap *h, uint64_t classes, unsigned round, bool at_once, size_t least, size_t wanted) {
+static size_t give_holes_in(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
   size_t bytes = 0;
   for (classes &= hak_load_relaxed(&h->spare_classes); classes != 0 && bytes < wanted; classes &= classes - 1) {
     unsigned c = hak_ctz64(classes);
-    while (give_some_holes(h, c, round, at_once, least, wanted, &bytes)) continue;
+    while (give_some_holes(h, c, t, wanted, &bytes)) continue;
   }
   if (h != hak_tls_front.heap) hak_remote_look_again(h); /* a sender may have found the lock taken */
   return bytes;
 }
 
 static size_t give_holes(hak_heap *h, unsigned round, bool at_once) {
-  return give_holes_in(h, ~(uint64_t)0, round, at_once, 0, SIZE_MAX);
+  return give_holes_in(h, ~(uint64_t)0, (terms){round, at_once, 0}, SIZE_MAX);
 }
 
 size_t hak_heap_give_holes(hak_heap *h, uint64_t now_ms) {
@@ -122,18 +130,24 @@ static uint64_t cold_classes(const hak_heap *h) {
   return cold;
 }
 
-/* Other threads' heaps, a few at a time. */
-static size_t give_others(const hak_heap *self, bool at_once, size_t least, size_t wanted) {
+/* Of this thread's heap: holes of so many bytes in a piece, at once, while any are left to give. */
+static void give_own(uint64_t classes, size_t least, size_t *left) {
+  if (*left == 0 || hak_tls_front.heap == NULL) return;
+  size_t given = give_holes_in(hak_tls_front.heap, classes, (terms){0, true, least}, *left);
+  *left -= hak_min_size(*left, given);
+}
+
+/* Of other threads' heaps, a few at a time. */
+static void give_others(bool at_once, size_t least, size_t *left) {
   static uint32_t next; /* relaxed; two threads may get the same one */
   uint32_t heaps = hak_heap_id_limit() - HAK_EMERGENCY_ID;
-  size_t bytes = 0;
-  for (uint32_t n = (uint32_t)hak_min_size(heaps, OTHERS_MAX); n > 0 && bytes < wanted; n--) {
+  for (uint32_t n = (uint32_t)hak_min_size(heaps, OTHERS_MAX); n > 0 && *left > 0; n--) {
     hak_heap *h = hak_heap_by_id(HAK_EMERGENCY_ID + hak_add_relaxed(&next, 1) % heaps);
-    if (h == self) continue;
+    if (h == hak_tls_front.heap) continue;
     unsigned round = at_once ? 0 : hak_add_relaxed(&h->hole_rounds, 1);
-    bytes += give_holes_in(h, ~(uint64_t)0, round, at_once, least, wanted - bytes);
+    size_t given = give_holes_in(h, ~(uint64_t)0, (terms){round, at_once, least}, *left);
+    *left -= hak_min_size(*left, given);
   }
-  return bytes;
 }
 
 static HAK_TLS bool giving; /* the inboxes that are looked at on the way end in the same question */
@@ -150,25 +164,27 @@ void hak_heap_make_room_for_target(void) {
   size_t wanted = hak_budget_room_lacking();
   if (wanted == 0 || !hak_cas_acquire(&looked, &last, ticks)) return;
   giving = true;
-  size_t given = give_holes_in(self, cold_classes(self), 0, true, LARGE_HOLE, wanted);
+  size_t left = wanted;
+  give_own(cold_classes(self), LARGE_HOLE, &left);
   giving = false;
   uint64_t longer = hak_min_size(2 * hak_load_relaxed(&rest), ROOM_TICKS_MAX);
-  hak_store_relaxed(&rest, given == 0 ? longer : ROOM_TICKS); /* lists without anything to give are long to look at */
+  hak_store_relaxed(&rest, left == wanted ? longer : ROOM_TICKS); /* lists without anything to give are long to look at */
 }
 
-/* What costs least first: slabs of classes that are not at work, of this thread and then of others, before all. */
+/* What costs least first: slabs with large holes, of classes that are not at work, of this thread and then of others that
+ * rest, before all; then the same with any. */
 void hak_heap_give_holes_for_target(void) {
-  size_t wanted = giving ? 0 : hak_budget_holes_wanted(), given = 0;
-  if (wanted == 0) return;
+  size_t left = giving ? 0 : hak_budget_holes_wanted();
+  if (left == 0) return;
   giving = true;
   hak_heap *self = hak_tls_front.heap;
-  if (self != NULL) given = give_holes_in(self, cold_classes(self), 0, true, LARGE_HOLE, wanted);
-  if (given < wanted) given += give_others(self, false, 0, wanted - given);
-  if (given < wanted && self != NULL) given += give_holes_in(self, ~(uint64_t)0, 0, true, LARGE_HOLE, wanted - given);
-  if (given < wanted) given += give_others(self, true, LARGE_HOLE, wanted - given);
-  if (given < wanted && self != NULL) given += give_holes_in(self, cold_classes(self), 0, true, 0, wanted - given);
-  if (given < wanted && self != NULL) given += give_holes_in(self, ~(uint64_t)0, 0, true, 0, wanted - given);
-  if (given < wanted) give_others(self, true, 0, wanted - given);
+  for (unsigned pass = 0; pass < 2 && left > 0; pass++) {
+    size_t least = pass == 0 ? LARGE_HOLE : 0;
+    if (self != NULL) give_own(cold_classes(self), least, &left);
+    if (pass == 0) give_others(false, 0, &left);
+    give_own(~(uint64_t)0, least, &left);
+    give_others(true, least, &left);
+  }
   giving = false;
   hak_budget_holes_given();
 }

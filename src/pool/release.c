@@ -225,30 +225,38 @@ static size_t limit_now(uint64_t now_ms) {
   return limit;
 }
 
-/* What went after a rest, and was taken again. */
-static hak_trial rest_of_chunks;
-static size_t rested_spans; /* relaxed: in all */
-/* What is taken after so long, and four rests, was not given back too early. */
-#define RESTED_MS 60000
-static uint64_t rested_ms; /* pool lock: when some was given back last */
+/* What one way of giving back has given, and what was taken again. */
+typedef struct gifts {
+  hak_trial trial;
+  size_t spans;         /* relaxed: in all */
+  uint64_t last_ms;     /* pool lock: when some went last */
+  uint64_t old_ms;      /* what is taken after so long, and four rests, was not given back too early */
+  size_t *left, *again; /* pool lock, counted by the pool: not taken again since, in this trial; and taken again, in all */
+} gifts;
 
-static uint32_t rest_epochs(uint64_t now_ms) {
-  if (!current->regrets) return 0;
-  hak_pool *pool = &hak_span_pool;
-  hak_lock_take(&pool->lock);
-  bool anew = hak_trial_judge(&rest_of_chunks, least_spans, now_ms, hak_load_relaxed(&rested_spans), pool->unrest_spans);
-  uint64_t old = hak_max_size(RESTED_MS, 4 * hak_load_relaxed(&rest_of_chunks.rest_ms));
-  if (anew || now_ms >= rested_ms + old) pool->rested_spans = 0;
-  hak_lock_drop(&pool->lock);
-  return (uint32_t)(hak_load_relaxed(&rest_of_chunks.rest_ms) / EPOCH_MS);
+/* What went after a rest, and in pieces at once. */
+static gifts rested = {.old_ms = 60000, .left = &hak_span_pool.rested_spans, .again = &hak_span_pool.unrest_spans};
+static gifts pieces = {.old_ms = 10000, .left = &hak_span_pool.pieces_spans, .again = &hak_span_pool.rejoined_spans};
+
+static uint64_t rest_of(const gifts *g) { return hak_load_relaxed(&g->trial.rest_ms); }
+
+/* Whether the rest has passed since they last went. */
+static bool judge(gifts *g, uint64_t now_ms) {
+  hak_lock_take(&hak_span_pool.lock);
+  bool anew = hak_trial_judge(&g->trial, least_spans, now_ms, hak_load_relaxed(&g->spans), *g->again);
+  uint64_t since = now_ms - hak_min_size(now_ms, g->last_ms); /* now may be stale */
+  if (anew || since >= hak_max_size(g->old_ms, 4 * rest_of(g))) *g->left = 0;
+  bool has_rested = since >= rest_of(g);
+  hak_lock_drop(&hak_span_pool.lock);
+  return has_rested;
 }
 
-static void note_rested(size_t spans, uint64_t now_ms) {
+static void note(gifts *g, size_t spans, uint64_t now_ms) {
   if (spans == 0) return;
-  hak_add_relaxed(&rested_spans, spans);
+  hak_add_relaxed(&g->spans, spans);
   hak_lock_take(&hak_span_pool.lock);
-  hak_span_pool.rested_spans += spans;
-  rested_ms = now_ms;
+  *g->left += spans;
+  g->last_ms = now_ms;
   hak_lock_drop(&hak_span_pool.lock);
 }
 
@@ -310,33 +318,6 @@ static void watch_live(uint64_t now_ms) {
   hak_store_relaxed(&low_spans, low_of(high));
 }
 
-/* What went in pieces at once, and was taken again. */
-static hak_trial rest_of_pieces;
-static size_t pieces_spans; /* relaxed: in all */
-#define PIECES_MS 10000     /* what is taken after so long, and four rests, was not given back too early */
-static uint64_t pieces_ms;  /* pool lock: when some went last */
-
-/* Whether they have rested since they last went. */
-static bool pieces_rested(uint64_t now_ms) {
-  hak_pool *pool = &hak_span_pool;
-  hak_lock_take(&pool->lock);
-  uint64_t since = now_ms - hak_min_size(now_ms, pieces_ms), rest_ms = hak_load_relaxed(&rest_of_pieces.rest_ms);
-  bool anew = hak_trial_judge(&rest_of_pieces, least_spans, now_ms, hak_load_relaxed(&pieces_spans), pool->rejoined_spans);
-  if (anew || since >= hak_max_size(PIECES_MS, 4 * rest_ms)) pool->pieces_spans = 0;
-  rest_ms = hak_load_relaxed(&rest_of_pieces.rest_ms);
-  hak_lock_drop(&pool->lock);
-  return since >= rest_ms;
-}
-
-static void note_pieces(size_t spans, uint64_t now_ms) {
-  if (spans == 0) return;
-  hak_add_relaxed(&pieces_spans, spans);
-  hak_lock_take(&hak_span_pool.lock);
-  hak_span_pool.pieces_spans += spans;
-  pieces_ms = now_ms;
-  hak_lock_drop(&hak_span_pool.lock);
-}
-
 /* Long runs first: each is a call. The others where more than `enough` is left. */
 static size_t give_back_pieces(size_t keep, size_t enough) {
   size_t given = give_back_pass(keep, (terms){0, HAK_LONG_RUNS, true});
@@ -362,7 +343,7 @@ static bool rests_now(uint64_t now_ms) {
 static bool pieces_due(size_t limit, uint64_t now_ms) {
   size_t dirty = dirty_now(), live = live_now();
   if (dirty <= PIECES_FROM_LIMITS * limit || (live > FEW_SPANS && dirty <= live)) return false;
-  return pieces_rested(now_ms) || dirty > NO_SWING_TIMES * hak_max_size(limit, live);
+  return judge(&pieces, now_ms) || dirty > NO_SWING_TIMES * hak_max_size(limit, live);
 }
 
 /* Whole huge pages first. Where slabs empty in no order there are few at first, and in a moment there are many; what stays
@@ -378,7 +359,7 @@ void hak_release_excess(void) {
   if (dirty_now() > limit && (current == &lean_policy || rests_now(now_ms)))
     given += give_back_pieces(keep, keep);
   else if (pieces_due(limit, now_ms))
-    note_pieces(give_back_pieces(keep, PIECES_FROM_LIMITS * limit), now_ms);
+    note(&pieces, give_back_pieces(keep, PIECES_FROM_LIMITS * limit), now_ms);
   if (given > 0) note_returned(given);
   watch_live(now_ms);
   size_t dirty = dirty_now();
@@ -412,9 +393,13 @@ void hak_release_tick(uint64_t now_ms) {
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) give_back_for_target();
   size_t live = live_now();
-  pieces_rested(now_ms); /* so that what comes back later does not count */
+  uint32_t rest = 0, far_over = hak_load_relaxed(&far_over_epochs);
+  if (current->regrets) {
+    judge(&pieces, now_ms);
+    judge(&rested, now_ms);
+    rest = (uint32_t)(rest_of(&rested) / EPOCH_MS);
+  }
   /* Pieces in chunks that are never idle. A program that frees everything passes here for a moment. */
-  uint32_t rest = rest_epochs(now_ms), far_over = hak_load_relaxed(&far_over_epochs);
   size_t given = 0;
   /* A program that has just woken up is far over for a moment. */
   far_over = dirty_now() <= 2 * burst_limit(live) ? 0 : far_over == 0 ? 1 : far_over + passed;
@@ -427,7 +412,7 @@ void hak_release_tick(uint64_t now_ms) {
   size_t keep = near ? 0 : idle_limit(live);
   uint32_t idle_epochs = near ? 1 : (uint32_t)hak_max_size(current->idle_epochs, rest);
   if (dirty_now() > keep) given += give_back(keep, idle_epochs, true);
-  note_rested(given, now_ms);
+  note(&rested, given, now_ms);
   if (given > 0) hak_store_relaxed(&patience_spans, 0); /* of what is left more may be whole by now */
   settle_chunks(begun);
   watch_live(now_ms);

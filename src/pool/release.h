@@ -56,8 +56,4 @@ void hak_release_wake_helper(void);
  * later finds what the caller stored before. */
 bool hak_release_has_work(void);
 
-/* span_pool.c: the epoch to stamp returned spans with. One is 250 ms; only those of ticks are seen. */
-void hak_pool_set_epoch(uint32_t epoch);
-uint32_t hak_pool_epoch(void);
-
 #endif

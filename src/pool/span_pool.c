@@ -48,12 +48,15 @@ static uint64_t spans_of(uint32_t huge_pages, size_t word) {
   return (0 - (pages & 1)) >> 32 | (0 - (pages >> 1 & 1)) << 32;
 }
 
+/* The huge pages of a chunk that are small pages when they are touched. */
+static uint32_t small_pages(const hak_chunk *c) { return c->broken | c->plain; }
+
 /* First bit >= from of a span that is, or is not, of the kind; or HAK_CHUNK_SPANS. */
 static size_t next_bit(const hak_chunk *c, size_t from, bool set, kind k) {
   for (size_t w = from / 64; w < HAK_CHUNK_WORDS; w++) {
     uint64_t word = c->free[w];
     if (k == FREE_DIRTY) word &= c->dirty[w];
-    if (k == FREE_INTACT) word &= ~spans_of(c->broken | c->plain, w);
+    if (k == FREE_INTACT) word &= ~spans_of(small_pages(c), w);
     if (!set) word = ~word;
     if (w == from / 64) word &= ~(uint64_t)0 << (from % 64);
     if (word != 0) return w * 64 + hak_ctz64(word);
@@ -88,7 +91,7 @@ static bool is_asleep(const hak_chunk *c, size_t bit, size_t spans) {
   if (!c->huge || !hak_budget_targeted() || spans >= HAK_HUGE_PAGE_SPANS) return false;
   size_t page = bit / HAK_HUGE_PAGE_SPANS, w = bit / 64;
   uint64_t all = spans_of((uint32_t)1 << page, w);
-  return ((c->broken | c->plain) >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->stale[w]) & all) == 0;
+  return (small_pages(c) >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->stale[w]) & all) == 0;
 }
 
 static void mark_blank(hak_region *r, size_t index) {

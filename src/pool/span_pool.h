@@ -59,6 +59,10 @@ bool hak_pool_extend(hak_span *span, size_t extra, uint32_t body_tag);
  * the release policy allows; call hak_release_excess then, once no lock is held. */
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due);
 
+/* The release epoch, which returned spans are stamped with. One is 250 ms; only those of ticks are seen. */
+void hak_pool_set_epoch(uint32_t epoch);
+uint32_t hak_pool_epoch(void);
+
 /* Which dirty free runs are worth a call: any, those of so many spans, or only what fills huge pages. */
 typedef enum hak_worth { HAK_ANY_RUN, HAK_LONG_RUNS, HAK_WHOLE_PAGES } hak_worth;
 #define HAK_LONG_RUN_SPANS 4

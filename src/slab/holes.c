@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "os/os.h"
-#include "pool/release.h"
 #include "pool/span_pool.h"
 #include "slab/slab.h"
 

@@ -5,13 +5,13 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <cstring>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "fake_files.h"
 #include "fake_os.h"
+#include "fresh_pool.h"
 #include "hak.h"
 #include "run_program.h"
 
@@ -63,10 +63,7 @@ const Layout version2 = {"Version2", "0::/box\n", "/sys/fs/cgroup/box", "/memory
 class Auto : public testing::TestWithParam<Layout> {
  protected:
   void SetUp() override {
-    hak_size_class_init(7);
-    fake_os::reset();
-    ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
-    memset(&hak_span_pool, 0, sizeof hak_span_pool);
+    ASSERT_NO_FATAL_FAILURE(start_pool(4 * HAK_GIB));
     fake_os::on_call([this](const fake_os::Event &e) {
       if (e.call != fake_os::PROTECT && hak_load_relaxed(&hak_span_pool.lock.state) != 0) called_under_lock = true;
     });

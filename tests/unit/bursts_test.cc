@@ -2,9 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "fake_os.h"
+#include "fresh_pool.h"
 #include "hak.h"
 
 using testing::IsEmpty;
@@ -22,10 +21,7 @@ struct Mode {
 class Bursts : public testing::TestWithParam<Mode> {
  protected:
   void SetUp() override {
-    hak_size_class_init(7);
-    fake_os::reset();
-    ASSERT_TRUE(hak_region_init(64 * HAK_GIB));
-    memset(&hak_span_pool, 0, sizeof hak_span_pool);
+    ASSERT_NO_FATAL_FAILURE(start_pool(64 * HAK_GIB));
     hak_config.mem_lean = GetParam().lean;
     hak_config.mem_lean_target_mb = 10;
     hak_config.mem_lean_decommit = GetParam().decommit;

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "fake_os.h"
+#include "fresh_pool.h"
 #include "hak.h"
 
 using testing::Contains;
@@ -22,10 +23,7 @@ const size_t PAGE = hak_os_page_size();
 class Holes : public testing::TestWithParam<size_t> {
  protected:
   void SetUp() override {
-    hak_size_class_init(7);
-    fake_os::reset();
-    ASSERT_TRUE(hak_region_init(1 * HAK_GIB));
-    memset(&hak_span_pool, 0, sizeof hak_span_pool);
+    ASSERT_NO_FATAL_FAILURE(start_pool(1 * HAK_GIB));
     c = hak_class_for(GetParam());
     size = hak_class_size(c);
   }

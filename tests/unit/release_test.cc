@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "fake_os.h"
+#include "fresh_pool.h"
 #include "hak.h"
 
 using testing::IsEmpty;
@@ -17,10 +18,7 @@ constexpr size_t SPANS_PER_MIB = HAK_MIB / HAK_SPAN_SIZE;
 class Release : public testing::Test {
  protected:
   void SetUp() override {
-    hak_size_class_init(7);
-    fake_os::reset();
-    ASSERT_TRUE(hak_region_init(1 * HAK_GIB));
-    memset(&hak_span_pool, 0, sizeof hak_span_pool);
+    ASSERT_NO_FATAL_FAILURE(start_pool(1 * HAK_GIB));
     fake_os::on_call([this](const fake_os::Event &e) {
       if (e.call == fake_os::ADVISE && e.detail == MADV_DONTNEED && hak_load_relaxed(&hak_span_pool.lock.state) != 0) advised_under_lock = true;
     });

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fake_os.h"
+#include "fresh_pool.h"
 #include "hak.h"
 
 using testing::IsEmpty;
@@ -17,10 +18,7 @@ constexpr size_t CLAIMED_AT_ONCE = 256;  // of release.c
 class Run : public testing::Test {
  protected:
   void SetUp() override {
-    hak_size_class_init(7);
-    fake_os::reset();
-    ASSERT_TRUE(hak_region_init(1 * HAK_GIB));
-    memset(&hak_span_pool, 0, sizeof hak_span_pool);
+    ASSERT_NO_FATAL_FAILURE(start_pool(1 * HAK_GIB));
     r = &hak_main_region;
   }
   void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <random>
 #include <set>
 
 #include "fake_os.h"
+#include "fresh_pool.h"
 #include "hak.h"
 
 using testing::IsEmpty;
@@ -19,10 +19,7 @@ constexpr uint32_t OWNER = 5;
 class Slab : public testing::Test {
  protected:
   void SetUp() override {
-    hak_size_class_init(7);
-    fake_os::reset();
-    ASSERT_TRUE(hak_region_init(1 * HAK_GIB));
-    memset(&hak_span_pool, 0, sizeof hak_span_pool);
+    ASSERT_NO_FATAL_FAILURE(start_pool(1 * HAK_GIB));
     r = &hak_main_region;
   }
   void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <cstring>
 #include <map>
 #include <random>
 
 #include "fake_os.h"
+#include "fresh_pool.h"
 #include "hak.h"
 
 using testing::IsEmpty;
@@ -20,11 +20,8 @@ class SpanPool : public testing::Test {
   void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }
 
   void start(size_t reserve) {
-    hak_size_class_init(7);
-    fake_os::reset();
-    ASSERT_TRUE(hak_region_init(reserve));
+    ASSERT_NO_FATAL_FAILURE(start_pool(reserve));
     r = &hak_main_region;
-    memset(&hak_span_pool, 0, sizeof hak_span_pool);
   }
 
   size_t index(const hak_span *s) const { return size_t(s - hak_pool_region_of(s)->spans); }

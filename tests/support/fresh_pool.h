@@ -1,0 +1,20 @@
+// The class table, one region and an empty pool over the fake system, as at the start of a process.
+#ifndef HAKMEM_TESTS_FRESH_POOL_H
+#define HAKMEM_TESTS_FRESH_POOL_H
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "fake_os.h"
+#include "hak.h"
+
+// Under ASSERT_NO_FATAL_FAILURE.
+inline void start_pool(size_t reserved_bytes) {
+  hak_size_class_init(7);
+  fake_os::reset();
+  ASSERT_TRUE(hak_region_init(reserved_bytes));
+  memset(&hak_span_pool, 0, sizeof hak_span_pool);
+}
+
+#endif
