@@ -427,6 +427,7 @@ static void orphan(hak_heap *h) {
 }
 
 void hak_heap_fork_child(void) {
+  hak_heap_holes_fork_child();
   hak_heap *own = hak_tls_front.heap;
   for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) {
     hak_heap *h = hak_heap_by_id(id);

@@ -15,41 +15,119 @@ typedef struct terms {
   size_t least;
 } terms;
 
-/* One slab that may have holes by now. */
-static size_t give_holes_of(hak_heap *h, unsigned c, hak_span *s, terms t) {
+/* Slabs of one heap whose holes go together. */
+typedef struct claimed {
+  hak_span *slab;
+  unsigned class_code;
   hak_holes holes;
-  hak_slab_set *set = &h->bins[c].slabs;
+} claimed;
+typedef struct batch {
+  unsigned room, count, piece_count;
+  size_t bytes;
+  claimed *slabs;
+  hak_os_piece *pieces; /* HAK_HOLES_MAX for each slab */
+  hak_pages *pages;
+} batch;
+
+/* Claims what is in slabs of a class while there is room, and until it is as much as wanted; returns how many were looked at. */
+static unsigned claim_holes(batch *b, hak_heap *h, unsigned c, hak_span **hollow, unsigned n, terms t, size_t wanted) {
+  unsigned i = 0;
   hak_lock_take(&h->lock);
-  bool claimed = hak_slab_claim_holes(set, s, HAK_TAG(h->id, c), t.least, &holes);
-  hak_lock_drop(&h->lock);
-  if (!claimed) return 0;
-  size_t bytes = 0;
-  for (unsigned i = 0; i < holes.count; i++) {
-    if (hak_release_pages((void *)holes.pages[i].start, holes.pages[i].bytes, !t.at_once) != HAK_PAGES_KEPT)
-      bytes += holes.pages[i].bytes;
+  for (; i < n && i < b->room && b->count < b->room && b->bytes < wanted; i++) {
+    claimed *next = &b->slabs[b->count];
+    next->holes.pages = b->pieces + b->piece_count;
+    if (!hak_slab_claim_holes(&h->bins[c].slabs, hollow[i], HAK_TAG(h->id, c), t.least, &next->holes)) continue;
+    next->slab = hollow[i];
+    next->class_code = c;
+    b->count++;
+    b->piece_count += next->holes.count;
+    for (unsigned k = 0; k < next->holes.count; k++) b->bytes += next->holes.pages[k].bytes;
   }
-  hak_add_relaxed(&hak_release_stats.hole_pages, bytes / hak_os_page_size());
-  if (bytes > 0) hak_pool_note_hole(s);
-  hak_outcome outcome = {0};
-  hak_lock_take(&h->lock);
-  outcome.bad = hak_slab_close_holes(set, s, &holes, bytes > 0, &outcome.release_due);
-  hak_heap_note_spare(h, c); /* who borrowed meanwhile found none */
   hak_lock_drop(&h->lock);
-  if (HAK_UNLIKELY(outcome.bad != NULL)) outcome.verdict = HAK_VERDICT_DOUBLE_FREE;
-  outcome.bad_class = c + 1;
-  hak_outcome_report(&outcome, "when its class was flushed");
-  if (outcome.release_due) hak_release_excess();
-  return bytes;
+  return i;
 }
 
-/* False: there are no more to look at. */
-static bool give_some_holes(hak_heap *h, unsigned c, terms t, size_t wanted, size_t *bytes) {
+/* Puts the blocks of one slab back, of which so many bytes went. */
+static void close_holes(hak_heap *h, const claimed *s, size_t bytes) {
+  hak_outcome outcome = {0};
+  hak_add_relaxed(&hak_release_stats.hole_pages, bytes / hak_os_page_size());
+  if (bytes > 0) hak_pool_note_hole(s->slab);
+  hak_lock_take(&h->lock);
+  outcome.bad = hak_slab_close_holes(&h->bins[s->class_code].slabs, s->slab, &s->holes, bytes > 0, &outcome.release_due);
+  hak_heap_note_spare(h, s->class_code); /* who borrowed meanwhile found none */
+  hak_lock_drop(&h->lock);
+  if (HAK_UNLIKELY(outcome.bad != NULL)) outcome.verdict = HAK_VERDICT_DOUBLE_FREE;
+  outcome.bad_class = s->class_code + 1;
+  hak_outcome_report(&outcome, "when its class was flushed");
+  if (outcome.release_due) hak_release_excess();
+}
+
+/* Returns the bytes that went. */
+static size_t give_claimed(batch *b, hak_heap *h, terms t) {
+  size_t given = 0;
+  hak_release_batch(b->pieces, b->piece_count, !t.at_once, b->pages);
+  for (unsigned i = 0, piece = 0; i < b->count; i++) {
+    size_t bytes = 0;
+    for (unsigned end = piece + b->slabs[i].holes.count; piece < end; piece++)
+      bytes += b->pages[piece] == HAK_PAGES_KEPT ? 0 : b->pieces[piece].bytes;
+    close_holes(h, &b->slabs[i], bytes);
+    given += bytes;
+  }
+  b->count = b->piece_count = 0;
+  b->bytes = 0;
+  return given;
+}
+
+/* False: there are no more of this class to look at. */
+static bool give_some_holes(batch *b, hak_heap *h, unsigned c, terms t, size_t wanted, size_t *given) {
   hak_span *hollow[SLABS_AT_A_TIME];
   hak_lock_take(&h->lock);
   unsigned n = hak_slab_find_hollow(&h->bins[c].slabs, c, t.round, t.at_once, hollow, SLABS_AT_A_TIME);
   hak_lock_drop(&h->lock);
-  for (unsigned i = 0; i < n && *bytes < wanted; i++) *bytes += give_holes_of(h, c, hollow[i], t);
-  return n == SLABS_AT_A_TIME && *bytes < wanted && t.least == 0; /* each is on another list by now */
+  for (unsigned i = 0; i < n && *given + b->bytes < wanted;) {
+    i += claim_holes(b, h, c, hollow + i, n - i, t, wanted - *given);
+    if (b->count == b->room) *given += give_claimed(b, h, t);
+  }
+  if (n < SLABS_AT_A_TIME || t.least > 0) return false;
+  *given += give_claimed(b, h, t); /* each is on another list then */
+  return *given < wanted;
+}
+
+static size_t give_holes_by(batch *b, hak_heap *h, uint64_t classes, terms t, size_t wanted) {
+  size_t given = 0;
+  for (classes &= hak_load_relaxed(&h->spare_classes); classes != 0 && given + b->bytes < wanted; classes &= classes - 1) {
+    while (give_some_holes(b, h, hak_ctz64(classes), t, wanted, &given)) continue;
+  }
+  return given + give_claimed(b, h, t);
+}
+
+static size_t give_one_by_one(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
+  claimed slab;
+  hak_os_piece pieces[HAK_HOLES_MAX];
+  hak_pages pages[HAK_HOLES_MAX];
+  return give_holes_by(&(batch){.room = 1, .slabs = &slab, .pieces = pieces, .pages = pages}, h, classes, t, wanted);
+}
+
+/* Too large for the smallest stacks. One thread's at a time; the others give back slab by slab meanwhile. */
+#define BATCH_SLABS 16
+static uint32_t batch_taken;
+
+static size_t give_together(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
+  static claimed slabs[BATCH_SLABS];
+  static hak_os_piece pieces[BATCH_SLABS * HAK_HOLES_MAX];
+  static hak_pages pages[BATCH_SLABS * HAK_HOLES_MAX];
+  return give_holes_by(&(batch){.room = BATCH_SLABS, .slabs = slabs, .pieces = pieces, .pages = pages}, h, classes, t, wanted);
+}
+
+void hak_heap_holes_fork_child(void) { hak_store_relaxed(&batch_taken, 0); }
+
+static size_t give_holes_in(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
+  uint32_t free = 0;
+  bool together = hak_release_in_batches() && hak_cas_acquire(&batch_taken, &free, 1);
+  size_t given = together ? give_together(h, classes, t, wanted) : give_one_by_one(h, classes, t, wanted);
+  if (together) hak_store_release(&batch_taken, 0);
+  if (h != hak_tls_front.heap) hak_remote_look_again(h); /* a sender may have found the lock taken */
+  return given;
 }
 
 /* Slabs with few blocks are looked at more often while they are much of what the heap holds. */
@@ -86,16 +164,6 @@ static size_t hollow_bytes(const hak_heap *h) {
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
     spans += (size_t)hak_load_relaxed(&h->bins[c].slabs.hollow) * hak_class_table[c].spans;
   return spans << HAK_SPAN_SHIFT;
-}
-
-static size_t give_holes_in(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
-  size_t bytes = 0;
-  for (classes &= hak_load_relaxed(&h->spare_classes); classes != 0 && bytes < wanted; classes &= classes - 1) {
-    unsigned c = hak_ctz64(classes);
-    while (give_some_holes(h, c, t, wanted, &bytes)) continue;
-  }
-  if (h != hak_tls_front.heap) hak_remote_look_again(h); /* a sender may have found the lock taken */
-  return bytes;
 }
 
 static size_t give_holes(hak_heap *h, unsigned round, bool at_once) {

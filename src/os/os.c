@@ -124,6 +124,31 @@ void hak_os_split_huge(void *addr, size_t size) {
   if (advise_counted(addr, size, MADV_FREE) != 0) hak_store_relaxed(&refused, true);
 }
 
+static bool refuse_any_foreign(const hak_os_piece *pieces, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (refuse_foreign(pieces[i].start, pieces[i].bytes)) return true;
+  }
+  return false;
+}
+
+/* The bytes of those that it was done for. */
+static size_t advise_all_counted(const hak_os_piece *pieces, size_t count, int advice) {
+  static bool unknown; /* relaxed: the first of many has been refused; it is asked for alone, and says why */
+  if (hak_load_relaxed(&unknown) || hak_load_relaxed(&advice_disabled) || refuse_any_foreign(pieces, count)) return 0;
+  hak_os_count(&hak_os_stats.madvise);
+  size_t bytes = hak_os->advise_all(pieces, count, advice);
+  if (bytes == 0) hak_store_relaxed(&unknown, true);
+  return bytes;
+}
+
+void hak_os_split_huge_pieces(const hak_os_piece *pieces, size_t count) { advise_all_counted(pieces, count, MADV_FREE); }
+
+size_t hak_os_decommit_pieces(const hak_os_piece *pieces, size_t count) {
+  size_t bytes = advise_all_counted(pieces, count, MADV_DONTNEED), n = 0;
+  for (size_t sum = 0; n < count && (sum += pieces[n].bytes) <= bytes;) n++;
+  return n;
+}
+
 bool hak_os_decommit_piece(void *addr, size_t size) {
   return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_DONTNEED) == 0;
 }

@@ -112,21 +112,51 @@ static size_t live_now(void) {
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 
+static bool goes_lazily(bool may_wait) { return may_wait && current->lazily && !hak_budget_targeted(); }
+
+static void count_gone(size_t bytes) {
+  if (current == &lean_policy) hak_os_count(&hak_os_stats.lean_decommit);
+  hak_os_count(&hak_release_stats.purges);
+  hak_add_relaxed(&hak_release_stats.bytes, bytes);
+}
+
 hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait) {
   hak_pages pages = HAK_PAGES_KEPT;
   bool whole_spans = (((uintptr_t)start | bytes) & (HAK_SPAN_SIZE - 1)) == 0;
   bool whole_huge = (((uintptr_t)start | bytes) & (HAK_HUGE_PAGE_SPANS * HAK_SPAN_SIZE - 1)) == 0;
   if (hak_budget_of_group() && !whole_huge) hak_os_split_huge(start, bytes);
-  if (may_wait && current->lazily && !hak_budget_targeted() && hak_os_decommit_lazily(start, bytes))
+  if (goes_lazily(may_wait) && hak_os_decommit_lazily(start, bytes))
     pages = HAK_PAGES_STALE;
   else if (whole_spans ? hak_os_decommit(start, bytes) : hak_os_decommit_piece(start, bytes))
     pages = HAK_PAGES_GONE;
   hak_store_relaxed(&refused, pages == HAK_PAGES_KEPT);
-  if (pages == HAK_PAGES_KEPT) return pages;
-  if (current == &lean_policy) hak_os_count(&hak_os_stats.lean_decommit);
-  hak_os_count(&hak_release_stats.purges);
-  hak_add_relaxed(&hak_release_stats.bytes, bytes);
+  if (pages != HAK_PAGES_KEPT) count_gone(bytes);
   return pages;
+}
+
+/* Near a target files are read anyhow: a program that lets this pass its filter is not killed for another one. */
+bool hak_release_in_batches(void) {
+  int64_t asked = hak_config.batch_advice;
+  return !hak_budget_limited() && (asked == HAK_BATCH_ADVICE_ON || (asked == HAK_BATCH_ADVICE_AUTO && hak_budget_targeted()));
+}
+
+/* Below that, asking whether it may be done costs as much as it saves: calls are dear where processors are interrupted. */
+#define BATCH_LEAST 2
+#define BATCH_LEAST_ALONE 8
+
+static bool is_worth_a_batch(size_t count) { return count >= (hak_os_single_threaded() ? BATCH_LEAST_ALONE : BATCH_LEAST); }
+
+void hak_release_batch(const hak_os_piece *pieces, size_t count, bool may_wait, hak_pages *out) {
+  size_t gone = 0;
+  if (is_worth_a_batch(count) && hak_release_in_batches() && !goes_lazily(may_wait) && hak_os_is_unfiltered()) {
+    if (hak_budget_of_group()) hak_os_split_huge_pieces(pieces, count);
+    gone = hak_os_decommit_pieces(pieces, count);
+    for (size_t i = 0; i < gone; i++) {
+      out[i] = HAK_PAGES_GONE;
+      count_gone(pieces[i].bytes);
+    }
+  }
+  for (size_t i = gone; i < count; i++) out[i] = hak_release_pages(pieces[i].start, pieces[i].bytes, may_wait);
 }
 
 /* What may be given back now: chunks that have been idle for so many epochs, which runs of them, and whether the kernel may
@@ -137,31 +167,66 @@ typedef struct terms {
   bool may_wait;
 } terms;
 
-/* Gives one run of the chunk back; returns its dirty spans, 0 when there is none or the system refused. */
-static size_t give_back_one(hak_region *r, size_t chunk, terms t) {
-  size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, t.worth, &first, &count);
-  if (dirty == 0) return 0;
-  hak_pages pages = hak_release_pages(hak_region_address(r, first), count << HAK_SPAN_SHIFT, t.may_wait);
-  hak_pool_unclaim(r, first, count, pages);
-  return pages == HAK_PAGES_KEPT ? 0 : dirty;
+/* Runs that are claimed to go together. */
+#define BATCH_RUNS 32
+typedef struct batch {
+  size_t room, count, spans;
+  bool kept; /* the system refused some */
+  hak_os_piece pieces[BATCH_RUNS];
+  hak_region *regions[BATCH_RUNS];
+  size_t dirty[BATCH_RUNS];
+} batch;
+
+static bool is_full(const batch *b) { return b->count == b->room || b->spans >= CLAIM_SPANS; }
+
+/* Claims one run of the chunk; false: there is none. */
+static bool add_run(batch *b, hak_region *r, size_t chunk, terms t) {
+  size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS - b->spans, t.worth, &first, &count);
+  if (dirty == 0) return false;
+  b->pieces[b->count] = (hak_os_piece){hak_region_address(r, first), count << HAK_SPAN_SHIFT};
+  b->regions[b->count] = r;
+  b->dirty[b->count++] = dirty;
+  b->spans += count;
+  return true;
+}
+
+/* Gives them back; returns how many dirty spans went. */
+static size_t give_back_batch(batch *b, terms t) {
+  hak_pages pages[BATCH_RUNS];
+  size_t given = 0;
+  hak_release_batch(b->pieces, b->count, t.may_wait, pages);
+  for (size_t i = 0; i < b->count; i++) {
+    size_t first = ((uintptr_t)b->pieces[i].start - b->regions[i]->base) >> HAK_SPAN_SHIFT;
+    hak_pool_unclaim(b->regions[i], first, b->pieces[i].bytes >> HAK_SPAN_SHIFT, pages[i]);
+    if (pages[i] == HAK_PAGES_KEPT)
+      b->kept = true;
+    else
+      given += b->dirty[i];
+  }
+  b->count = b->spans = 0;
+  return given;
 }
 
 /* Purges chunks from the highest address down (allocation prefers low ones) until dirty <= keep. Chunks that got
- * a span back too lately are skipped. */
+ * a span back too lately are skipped, and what is left of those that the system refused a run of. */
 static size_t give_back_pass(size_t keep_spans, terms t) {
   size_t given = 0;
+  batch b;
+  b.room = hak_release_in_batches() ? BATCH_RUNS : 1;
+  b.count = b.spans = 0;
   uint32_t now = hak_load_relaxed(&epoch);
-  for (unsigned i = hak_region_count(); i-- > 0;) {
+  for (unsigned i = hak_region_count(); i-- > 0 && dirty_now() > keep_spans;) {
     hak_region *r = hak_region_at(i);
     size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
-    for (size_t chunk = end; chunk-- > r->first_span / HAK_CHUNK_SPANS;) {
+    for (size_t chunk = end; chunk-- > r->first_span / HAK_CHUNK_SPANS && dirty_now() > keep_spans;) {
       if (now - hak_load_relaxed(&r->chunks[chunk].epoch) < t.idle_epochs) continue;
-      size_t n;
-      while (dirty_now() > keep_spans && (n = give_back_one(r, chunk, t)) > 0) given += n;
-      if (dirty_now() <= keep_spans) return given;
+      b.kept = false;
+      while (!b.kept && dirty_now() > keep_spans && add_run(&b, r, chunk, t)) {
+        if (is_full(&b)) given += give_back_batch(&b, t);
+      }
     }
   }
-  return given;
+  return given + give_back_batch(&b, t);
 }
 
 /* Whole huge pages first: one that is given back in part is small pages from then on, and single spans cost a system

@@ -8,6 +8,7 @@
 #ifndef HAK_POOL_RELEASE_H
 #define HAK_POOL_RELEASE_H
 
+#include "os/os.h"
 #include "pool/span_pool.h"
 
 struct hak_release_stats {
@@ -26,6 +27,12 @@ bool hak_release_over_limit(size_t dirty_spans, size_t live_spans);
 /* The one function that gives pages back: inside a region, of spans or blocks that the caller has claimed. `may_wait`: the
  * kernel may take its time where the settings say so. Caller holds no lock. */
 hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait);
+
+/* Whether many pieces go at one call: whoever claims should claim many before it has them given back. Not so at a limit, where
+ * what is claimed is missing. */
+bool hak_release_in_batches(void);
+/* hak_release_pages for many. What became of each is in `out`. */
+void hak_release_batch(const hak_os_piece *pieces, size_t count, bool may_wait, hak_pages *out);
 
 /* Gives back until the policy is content: whole huge pages, and pieces where much is left. Caller holds no lock. */
 void hak_release_excess(void);

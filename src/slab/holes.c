@@ -146,14 +146,14 @@ bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, size_t l
   bool there = hak_load_relaxed(&s->tag) == tag && s->head == s && listed && s != set->carving;
   if (!there || s->carved != s->blocks || (least_bytes > 0 && !has_hole(s, least_bytes))) return false;
   size_t page = hak_os_page_size(), size = hak_class_size(s->class_code);
-  memset(out, 0, sizeof *out);
+  out->count = 0;
+  memset(out->claimed, 0, sizeof out->claimed);
   unsigned end;
   for (unsigned at = 0; (at = next_block(s, at, true)) < s->blocks && out->count < HAK_HOLES_MAX; at = end) {
     end = next_block(s, at, false);
     uintptr_t from = hak_align_up(s->start + at * size, page), to = hak_align_down(s->start + end * size, page);
     if (from >= to) continue;
-    out->pages[out->count].start = from;
-    out->pages[out->count++].bytes = to - from;
+    out->pages[out->count++] = (hak_os_piece){(void *)from, to - from};
     claim(s, at, end, out);
   }
   if (out->count == 0) {

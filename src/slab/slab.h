@@ -9,6 +9,7 @@
 #define HAK_SLAB_SLAB_H
 
 #include "misuse/misuse.h"
+#include "os/os.h"
 #include "region/region.h"
 
 #define HAK_FULLNESS_LISTS 5   /* lists[0]: fewest free blocks */
@@ -56,11 +57,8 @@ unsigned hak_slab_find_hollow(hak_slab_set *set, unsigned class_code, unsigned r
 
 #define HAK_HOLES_MAX 32
 typedef struct hak_holes {
+  hak_os_piece *pages; /* the caller's, with room for HAK_HOLES_MAX */
   unsigned count;
-  struct {
-    uintptr_t start;
-    size_t bytes;
-  } pages[HAK_HOLES_MAX];
   uint64_t claimed[HAK_BITMAP_WORDS]; /* as the slab's bits; these blocks are as if handed out */
 } hak_holes;
 

@@ -61,7 +61,7 @@ class Holes : public testing::TestWithParam<size_t> {
   size_t give_back() {
     size_t bytes = 0;
     for (unsigned i = 0; i < holes.count; i++) {
-      EXPECT_TRUE(hak_os_decommit(reinterpret_cast<void *>(holes.pages[i].start), holes.pages[i].bytes));
+      EXPECT_TRUE(hak_os_decommit(holes.pages[i].start, holes.pages[i].bytes));
       bytes += holes.pages[i].bytes;
     }
     return bytes;
@@ -81,7 +81,8 @@ class Holes : public testing::TestWithParam<size_t> {
   size_t size;
   hak_slab_set set = {};
   std::vector<char *> blocks;
-  hak_holes holes;
+  hak_os_piece pages[HAK_HOLES_MAX];
+  hak_holes holes = {pages, 0, {}};
   bool due = false;
 };
 
