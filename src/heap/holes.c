@@ -64,7 +64,8 @@ static void close_holes(hak_heap *h, const claimed *s, size_t bytes) {
 
 /* Returns the bytes that went. */
 static size_t give_claimed(batch *b, hak_heap *h, terms t) {
-  size_t given = 0;
+  size_t given = 0, pages = b->bytes / hak_os_page_size();
+  hak_add_relaxed(&hak_span_pool.leaving_hole_pages, pages);
   hak_release_batch(b->pieces, b->piece_count, !t.at_once, b->pages);
   for (unsigned i = 0, piece = 0; i < b->count; i++) {
     size_t bytes = 0;
@@ -73,6 +74,7 @@ static size_t give_claimed(batch *b, hak_heap *h, terms t) {
     close_holes(h, &b->slabs[i], bytes);
     given += bytes;
   }
+  hak_sub_relaxed(&hak_span_pool.leaving_hole_pages, pages);
   b->count = b->piece_count = 0;
   b->bytes = 0;
   return given;

@@ -524,6 +524,7 @@ void hak_pool_stale_to_dirty(void) {
 
 /* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. */
 void hak_pool_fork_child(void) {
+  hak_store_relaxed(&hak_span_pool.leaving_hole_pages, 0);
   for (unsigned i = 0; i < hak_region_count() && hak_span_pool.claimed_spans > 0; i++) {
     hak_region *r = hak_region_at(i);
     for (size_t index = r->first_span; index < r->ready_spans; index++) {

@@ -26,6 +26,7 @@ typedef struct hak_pool {
   /* relaxed, any thread: pages given back inside slabs that are held; and, in all, of these pages of slabs that did not rest
    * afterwards */
   size_t hole_pages, regret_pages;
+  size_t leaving_hole_pages; /* relaxed, any thread: those that are about to be */
   size_t fresh_spans; /* relaxed, any thread: clean ones that have been taken, in all */
   bool wakes_first, wakes_last; /* what was taken last: its first, its last span is the first one used of a huge page */
   size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
