@@ -42,7 +42,7 @@ static const struct {
 static const char *const counters[][2] = {
     {"alloc", "slabs and runs handed out by the span pool"},
     {"free", "slabs and runs returned to it"},
-    {"madvise", "calls of madvise"},
+    {"madvise", "calls of madvise and process_madvise"},
     {"madvise_enomem", "of these, failed with ENOMEM"},
     {"madvise_other", "of these, failed with another error"},
     {"madvise_disabled", "1 once an ENOMEM has turned advice off: pages then go back by mapping fresh ones over them"},
@@ -50,7 +50,7 @@ static const char *const counters[][2] = {
     {"fallback_mmap", "of these, over a range whose pages madvise did not take"},
     {"huge_alloc", "huge blocks allocated"},
     {"huge_fail", "huge blocks refused by the system"},
-    {"lean_decommit", "runs given back by the memory-lean mode"},
+    {"lean_decommit", "ranges given back by the memory-lean mode"},
     {"lean_retire", "slabs retired by the memory-lean mode"},
 };
 

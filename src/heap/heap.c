@@ -405,9 +405,11 @@ void hak_heap_fork_lock(void) {
   hak_lock_take(&start_lock);
   hak_lock_take(&hak_registry_lock);
   for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) hak_lock_take(&hak_heap_by_id(id)->lock);
+  hak_heap_holes_fork_lock();
 }
 
 void hak_heap_fork_unlock(void) {
+  hak_heap_holes_fork_unlock();
   for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) hak_lock_drop(&hak_heap_by_id(id)->lock);
   hak_lock_drop(&hak_registry_lock);
   hak_lock_drop(&start_lock);

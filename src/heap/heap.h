@@ -226,7 +226,9 @@ bool hak_heap_holes_wait(void);
 uint64_t hak_heap_holes_rest_ms(void);
 /* The same of all. */
 size_t hak_heap_give_all_holes(hak_heap *heap);
-/* In the child of a fork: who was at it is not there. */
+/* Around a fork, while all heaps' locks are held; and in its child, before unlock. */
+void hak_heap_holes_fork_lock(void);
+void hak_heap_holes_fork_unlock(void);
 void hak_heap_holes_fork_child(void);
 /* Gives back as much of them, of any heap, as the process is above its target. Caller holds no lock. */
 HAK_COLD void hak_heap_give_holes_for_target(void);

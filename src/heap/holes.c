@@ -15,24 +15,28 @@ typedef struct terms {
   size_t least;
 } terms;
 
-/* Slabs of one heap whose holes go together. */
+/* Slabs of one heap whose holes go together. Those from `closed` to `count` are claimed; both change under the heap's lock, so
+ * that at a fork each is claimed whole or not at all. */
 typedef struct claimed {
   hak_span *slab;
   unsigned class_code;
   hak_holes holes;
 } claimed;
 typedef struct batch {
-  unsigned room, count, piece_count;
+  unsigned room, count, closed, piece_count;
   size_t bytes;
+  hak_heap *heap;
   claimed *slabs;
   hak_os_piece *pieces; /* HAK_HOLES_MAX for each slab */
   hak_pages *pages;
 } batch;
 
 /* Claims what is in slabs of a class while there is room, and until it is as much as wanted; returns how many were looked at. */
-static unsigned claim_holes(batch *b, hak_heap *h, unsigned c, hak_span **hollow, unsigned n, terms t, size_t wanted) {
+static unsigned claim_holes(batch *b, unsigned c, hak_span **hollow, unsigned n, terms t, size_t wanted) {
+  hak_heap *h = b->heap;
   unsigned i = 0;
   hak_lock_take(&h->lock);
+  if (b->closed == b->count) b->closed = b->count = b->piece_count = 0;
   for (; i < n && i < b->room && b->count < b->room && b->bytes < wanted; i++) {
     claimed *next = &b->slabs[b->count];
     next->holes.pages = b->pieces + b->piece_count;
@@ -47,89 +51,127 @@ static unsigned claim_holes(batch *b, hak_heap *h, unsigned c, hak_span **hollow
   return i;
 }
 
-/* Puts the blocks of one slab back, of which so many bytes went. */
-static void close_holes(hak_heap *h, const claimed *s, size_t bytes) {
-  hak_outcome outcome = {0};
-  hak_add_relaxed(&hak_release_stats.hole_pages, bytes / hak_os_page_size());
-  if (bytes > 0) hak_pool_note_hole(s->slab);
-  hak_lock_take(&h->lock);
-  outcome.bad = hak_slab_close_holes(&h->bins[s->class_code].slabs, s->slab, &s->holes, bytes > 0, &outcome.release_due);
-  hak_heap_note_spare(h, s->class_code); /* who borrowed meanwhile found none */
-  hak_lock_drop(&h->lock);
-  if (HAK_UNLIKELY(outcome.bad != NULL)) outcome.verdict = HAK_VERDICT_DOUBLE_FREE;
-  outcome.bad_class = s->class_code + 1;
-  hak_outcome_report(&outcome, "when its class was flushed");
-  if (outcome.release_due) hak_release_excess();
+/* Puts the blocks of the next slab back. Caller holds the heap's lock. */
+static void *close_next(batch *b, bool gone, bool *release_due) {
+  const claimed *s = &b->slabs[b->closed++];
+  void *twice = hak_slab_close_holes(&b->heap->bins[s->class_code].slabs, s->slab, &s->holes, gone, release_due);
+  hak_heap_note_spare(b->heap, s->class_code); /* who borrowed meanwhile found none */
+  return twice;
+}
+
+/* Nobody counts what is not leaving: the child of a fork in a signal handler may have forgotten it meanwhile. */
+static void note_left(size_t pages) {
+  size_t leaving = hak_load_relaxed(&hak_span_pool.leaving_hole_pages);
+  hak_sub_relaxed(&hak_span_pool.leaving_hole_pages, hak_min_size(pages, leaving));
 }
 
 /* Returns the bytes that went. */
-static size_t give_claimed(batch *b, hak_heap *h, terms t) {
-  size_t given = 0, pages = b->bytes / hak_os_page_size();
-  hak_add_relaxed(&hak_span_pool.leaving_hole_pages, pages);
+static size_t give_claimed(batch *b, terms t) {
+  size_t given = 0, page = hak_os_page_size();
+  bool release_due = false;
+  if (b->closed == b->count) return 0;
+  hak_add_relaxed(&hak_span_pool.leaving_hole_pages, b->bytes / page);
   hak_release_batch(b->pieces, b->piece_count, !t.at_once, b->pages);
-  for (unsigned i = 0, piece = 0; i < b->count; i++) {
-    size_t bytes = 0;
-    for (unsigned end = piece + b->slabs[i].holes.count; piece < end; piece++)
+  for (unsigned piece = 0; b->closed < b->count;) {
+    const claimed *s = &b->slabs[b->closed];
+    size_t claimed_bytes = 0, bytes = 0;
+    for (unsigned end = piece + s->holes.count; piece < end; piece++) {
+      claimed_bytes += b->pieces[piece].bytes;
       bytes += b->pages[piece] == HAK_PAGES_KEPT ? 0 : b->pieces[piece].bytes;
-    close_holes(h, &b->slabs[i], bytes);
+    }
+    hak_add_relaxed(&hak_release_stats.hole_pages, bytes / page);
+    if (bytes > 0) hak_pool_note_hole(s->slab);
+    hak_outcome outcome = {0};
+    hak_lock_take(&b->heap->lock);
+    outcome.bad = close_next(b, bytes > 0, &release_due);
+    hak_lock_drop(&b->heap->lock);
+    note_left(claimed_bytes / page);
+    if (HAK_UNLIKELY(outcome.bad != NULL)) outcome.verdict = HAK_VERDICT_DOUBLE_FREE;
+    outcome.bad_class = s->class_code + 1;
+    hak_outcome_report(&outcome, "when its class was flushed");
     given += bytes;
   }
-  hak_sub_relaxed(&hak_span_pool.leaving_hole_pages, pages);
-  b->count = b->piece_count = 0;
   b->bytes = 0;
+  if (release_due) hak_release_excess();
   return given;
 }
 
 /* False: there are no more of this class to look at. */
-static bool give_some_holes(batch *b, hak_heap *h, unsigned c, terms t, size_t wanted, size_t *given) {
+static bool give_some_holes(batch *b, unsigned c, terms t, size_t wanted, size_t *given) {
   hak_span *hollow[SLABS_AT_A_TIME];
-  hak_lock_take(&h->lock);
-  unsigned n = hak_slab_find_hollow(&h->bins[c].slabs, c, t.round, t.at_once, hollow, SLABS_AT_A_TIME);
-  hak_lock_drop(&h->lock);
+  hak_lock_take(&b->heap->lock);
+  unsigned n = hak_slab_find_hollow(&b->heap->bins[c].slabs, c, t.round, t.at_once, hollow, SLABS_AT_A_TIME);
+  hak_lock_drop(&b->heap->lock);
   for (unsigned i = 0; i < n && *given + b->bytes < wanted;) {
-    i += claim_holes(b, h, c, hollow + i, n - i, t, wanted - *given);
-    if (b->count == b->room) *given += give_claimed(b, h, t);
+    i += claim_holes(b, c, hollow + i, n - i, t, wanted - *given);
+    if (b->count == b->room) *given += give_claimed(b, t);
   }
   if (n < SLABS_AT_A_TIME || t.least > 0) return false;
-  *given += give_claimed(b, h, t); /* each is on another list then */
+  *given += give_claimed(b, t); /* each is on another list then */
   return *given < wanted;
 }
 
-static size_t give_holes_by(batch *b, hak_heap *h, uint64_t classes, terms t, size_t wanted) {
+static size_t give_holes_by(batch *b, uint64_t classes, terms t, size_t wanted) {
   size_t given = 0;
-  for (classes &= hak_load_relaxed(&h->spare_classes); classes != 0 && given + b->bytes < wanted; classes &= classes - 1) {
-    while (give_some_holes(b, h, hak_ctz64(classes), t, wanted, &given)) continue;
+  for (classes &= hak_load_relaxed(&b->heap->spare_classes); classes != 0 && given + b->bytes < wanted; classes &= classes - 1) {
+    while (give_some_holes(b, hak_ctz64(classes), t, wanted, &given)) continue;
   }
-  return given + give_claimed(b, h, t);
+  return given + give_claimed(b, t);
 }
 
 static size_t give_one_by_one(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
   claimed slab;
   hak_os_piece pieces[HAK_HOLES_MAX];
   hak_pages pages[HAK_HOLES_MAX];
-  return give_holes_by(&(batch){.room = 1, .slabs = &slab, .pieces = pieces, .pages = pages}, h, classes, t, wanted);
+  batch one = {.room = 1, .heap = h, .slabs = &slab, .pieces = pieces, .pages = pages};
+  return give_holes_by(&one, classes, t, wanted);
 }
 
 /* Too large for the smallest stacks. One thread's at a time; the others give back slab by slab meanwhile. */
 #define BATCH_SLABS 16
-static uint32_t batch_taken;
+static claimed many_slabs[BATCH_SLABS];
+static hak_os_piece many_pieces[BATCH_SLABS * HAK_HOLES_MAX];
+static hak_pages many_pages[BATCH_SLABS * HAK_HOLES_MAX];
+static batch many = {.room = BATCH_SLABS, .slabs = many_slabs, .pieces = many_pieces, .pages = many_pages};
+static uint32_t many_taken;
 
-static size_t give_together(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
-  static claimed slabs[BATCH_SLABS];
-  static hak_os_piece pieces[BATCH_SLABS * HAK_HOLES_MAX];
-  static hak_pages pages[BATCH_SLABS * HAK_HOLES_MAX];
-  return give_holes_by(&(batch){.room = BATCH_SLABS, .slabs = slabs, .pieces = pieces, .pages = pages}, h, classes, t, wanted);
+static bool take_many(void) {
+  uint32_t free = 0;
+  return hak_cas_acquire(&many_taken, &free, 1);
 }
 
-void hak_heap_holes_fork_child(void) { hak_store_relaxed(&batch_taken, 0); }
+static void drop_many(void) { hak_store_release(&many_taken, 0); }
+
+static size_t give_together(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
+  many.heap = h;
+  size_t given = give_holes_by(&many, classes, t, wanted);
+  drop_many();
+  return given;
+}
 
 static size_t give_holes_in(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
-  uint32_t free = 0;
-  bool together = hak_release_in_batches() && hak_cas_acquire(&batch_taken, &free, 1);
+  bool together = hak_release_in_batches() && take_many();
   size_t given = together ? give_together(h, classes, t, wanted) : give_one_by_one(h, classes, t, wanted);
-  if (together) hak_store_release(&batch_taken, 0);
   if (h != hak_tls_front.heap) hak_remote_look_again(h); /* a sender may have found the lock taken */
   return given;
+}
+
+/* Written while every lock is held. */
+static bool forking_has_many;
+
+void hak_heap_holes_fork_lock(void) { forking_has_many = take_many(); }
+
+void hak_heap_holes_fork_unlock(void) {
+  if (forking_has_many) drop_many();
+}
+
+/* Who had it is not there to put the blocks back. */
+void hak_heap_holes_fork_child(void) {
+  bool release_due = false;
+  if (forking_has_many || hak_load_relaxed(&many_taken) == 0) return;
+  while (many.closed < many.count) close_next(&many, false, &release_due);
+  many.bytes = 0;
+  forking_has_many = true;
 }
 
 /* Slabs with few blocks are looked at more often while they are much of what the heap holds. */

@@ -131,13 +131,17 @@ static bool refuse_any_foreign(const hak_os_piece *pieces, size_t count) {
   return false;
 }
 
-/* The bytes of those that it was done for. */
+static bool pieces_unknown; /* relaxed */
+
+bool hak_os_knows_pieces(void) { return !hak_load_relaxed(&pieces_unknown) && !hak_load_relaxed(&advice_disabled); }
+
+/* The bytes of those that it was done for. Why a piece was refused is told when it is asked for alone. */
 static size_t advise_all_counted(const hak_os_piece *pieces, size_t count, int advice) {
-  static bool unknown; /* relaxed: the first of many has been refused; it is asked for alone, and says why */
-  if (hak_load_relaxed(&unknown) || hak_load_relaxed(&advice_disabled) || refuse_any_foreign(pieces, count)) return 0;
+  size_t bytes = 0;
+  if (!hak_os_knows_pieces() || refuse_any_foreign(pieces, count)) return 0;
   hak_os_count(&hak_os_stats.madvise);
-  size_t bytes = hak_os->advise_all(pieces, count, advice);
-  if (bytes == 0) hak_store_relaxed(&unknown, true);
+  int error = hak_os->advise_all(pieces, count, advice, &bytes);
+  if (error == ENOSYS || error == EBADF || error == EPERM) hak_store_relaxed(&pieces_unknown, true);
   return bytes;
 }
 

@@ -19,6 +19,7 @@
 #endif
 
 #include "base/atomic.h"
+#include "base/compiler.h"
 #include "os/os.h"
 
 static void *linux_map(void *hint, size_t size, bool accessible, bool fixed) {
@@ -55,15 +56,17 @@ static int linux_advise(void *addr, size_t size, int advice) {
   return error;
 }
 
-/* This process, to calls that ask for a file of it. Known from the Linux on (6.15) that lets a process advise itself of
- * anything so; from 6.16 on the other processors are told once a call. */
+/* This process, to calls that ask for a file of it. Kernels that do not know this refuse; Linux 6.18 does, and interrupts the
+ * other processors once a call. */
 #define PROCESS_SELF (-10000)
 
-static size_t linux_advise_all(const hak_os_piece *pieces, size_t count, int advice) {
+static int linux_advise_all(const hak_os_piece *pieces, size_t count, int advice, size_t *bytes) {
   int saved = errno;
-  long bytes = syscall(SYS_process_madvise, PROCESS_SELF, pieces, count, advice, 0);
+  long done = syscall(SYS_process_madvise, PROCESS_SELF, pieces, count, advice, 0);
+  int error = done < 0 ? errno : 0; /* of the first piece; of a later one nothing is said but how many bytes were before it */
   errno = saved;
-  return bytes < 0 ? 0 : (size_t)bytes;
+  *bytes = done < 0 ? 0 : (size_t)done;
+  return error;
 }
 
 static void *linux_remap(void *addr, size_t old_size, size_t new_size) {
@@ -265,11 +268,21 @@ size_t hak_os_read_file(const char *path, char *buf, size_t capacity) {
   return total;
 }
 
+static HAK_TLS bool filter_found;
+
+bool hak_os_found_filter(void) { return filter_found; }
+
 bool hak_os_is_unfiltered(void) {
-  char text[2048]; /* a process of very many groups says so further down: it is taken for filtered */
+  static const char name[] = "\nSeccomp:\t";
+  char text[2048];
+  if (filter_found) return false;
   size_t length = hak_os_read_file("/proc/thread-self/status", text, sizeof text - 1);
   text[length] = '\0';
-  return strstr(text, "\nSeccomp:\t0\n") != NULL;
+  const char *line = strstr(text, name);
+  /* Not there: the kernel has no filters, unless the thread is in so many groups that it is further down. */
+  if (line == NULL) return length != 0 && length < sizeof text - 1;
+  filter_found = line[sizeof name - 1] != '0';
+  return !filter_found;
 }
 
 void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms) {

@@ -109,19 +109,12 @@ static size_t filled_now(void) {
   return hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans) + hak_load_relaxed(&hak_span_pool.dirty_spans));
 }
 
-/* What is filled, but for what is being given back: that is filled to the last, and may not be resident any more. */
-static size_t staying(void) {
-  size_t held = hak_budget_held(hak_load_relaxed(&hak_span_pool.live_spans));
-  size_t filled = hak_budget_filled(held + hak_load_relaxed(&hak_span_pool.dirty_spans));
-  return filled - hak_min_size(filled, hak_load_relaxed(&hak_span_pool.leaving_hole_pages) * hak_os_page_size());
-}
-
 /* Resident memory now; 0 when it cannot be read. What is filled tells what it grows by until the next measurement; but a huge
  * page is resident as soon as a part of it is touched, so much must not be taken between two. Other threads go on meanwhile,
  * and this one may lose its processor: what is filled is the least of before and after. */
 static size_t measure(size_t target) {
   size_t part = hak_load_relaxed(&hak_config.rss_target) == HAK_SIZE_AUTO ? AUTO_MARGIN_PART : MARGIN_PART;
-  size_t before = staying(), resident = hak_os_resident(), filled = hak_min_size(before, staying());
+  size_t before = filled_now(), resident = hak_os_resident(), filled = hak_min_size(before, filled_now());
   size_t wanted = target - target / part;
   if (resident == 0) return 0;
   size_t ceiling = filled + wanted > resident ? filled + wanted - resident : 0;

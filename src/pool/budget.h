@@ -79,17 +79,19 @@ HAK_INLINE bool hak_budget_targeted(void) { return HAK_UNLIKELY(hak_load_relaxed
  * is unmapped, but at once when it is advised that the piece is free. */
 HAK_INLINE bool hak_budget_of_group(void) { return hak_budget_targeted() && hak_load_relaxed(&hak_config.rss_target) < 0; }
 
-/* Used bytes that may be resident: without the pages that are given back inside slabs. */
-HAK_INLINE size_t hak_budget_filled(size_t spans) {
-  size_t bytes = (spans << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
-  size_t holes = hak_load_relaxed(&hak_span_pool.hole_pages) * hak_os_page_size();
-  return bytes > holes ? bytes - holes : 0;
-}
-
-/* Live spans without those that a purge has in hand. */
+/* Spans without those that a purge has in hand. */
 HAK_INLINE size_t hak_budget_held(size_t live_spans) {
   size_t claimed = hak_load_relaxed(&hak_span_pool.claimed_spans);
   return live_spans > claimed ? live_spans - claimed : 0;
+}
+
+/* Used bytes that may be resident: without the pages that are given back inside slabs. What is being given back at the moment
+ * counts as gone: it is when it is asked about next. */
+HAK_INLINE size_t hak_budget_filled(size_t spans) {
+  size_t bytes = (hak_budget_held(spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
+  size_t pages = hak_load_relaxed(&hak_span_pool.hole_pages) + hak_load_relaxed(&hak_span_pool.leaving_hole_pages);
+  size_t holes = pages * hak_os_page_size();
+  return bytes > holes ? bytes - holes : 0;
 }
 
 /* Whether dirty memory may have to go because of the target. */

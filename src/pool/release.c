@@ -114,6 +114,8 @@ static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spa
 
 static bool goes_lazily(bool may_wait) { return may_wait && current->lazily && !hak_budget_targeted(); }
 
+static bool is_whole(uintptr_t start, size_t bytes, size_t unit) { return ((start | bytes) & (unit - 1)) == 0; }
+
 static void count_gone(size_t bytes) {
   if (current == &lean_policy) hak_os_count(&hak_os_stats.lean_decommit);
   hak_os_count(&hak_release_stats.purges);
@@ -122,8 +124,8 @@ static void count_gone(size_t bytes) {
 
 hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait) {
   hak_pages pages = HAK_PAGES_KEPT;
-  bool whole_spans = (((uintptr_t)start | bytes) & (HAK_SPAN_SIZE - 1)) == 0;
-  bool whole_huge = (((uintptr_t)start | bytes) & (HAK_HUGE_PAGE_SPANS * HAK_SPAN_SIZE - 1)) == 0;
+  bool whole_spans = is_whole((uintptr_t)start, bytes, HAK_SPAN_SIZE);
+  bool whole_huge = is_whole((uintptr_t)start, bytes, HAK_HUGE_PAGE_SPANS * HAK_SPAN_SIZE);
   if (hak_budget_of_group() && !whole_huge) hak_os_split_huge(start, bytes);
   if (goes_lazily(may_wait) && hak_os_decommit_lazily(start, bytes))
     pages = HAK_PAGES_STALE;
@@ -135,28 +137,49 @@ hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait) {
 }
 
 /* Near a target files are read anyhow: a program that lets this pass its filter is not killed for another one. */
+static bool heeds_filters(void) { return hak_config.batch_advice != HAK_BATCH_ADVICE_ALWAYS; }
+
+/* Not at a limit, where what is claimed is missing; nor where it has proved to go one by one. */
 bool hak_release_in_batches(void) {
   int64_t asked = hak_config.batch_advice;
-  return !hak_budget_limited() && (asked == HAK_BATCH_ADVICE_ON || (asked == HAK_BATCH_ADVICE_AUTO && hak_budget_targeted()));
+  bool due = asked >= HAK_BATCH_ADVICE_ON || (asked == HAK_BATCH_ADVICE_AUTO && hak_budget_targeted());
+  return due && !hak_budget_limited() && hak_os_knows_pieces() && !(heeds_filters() && hak_os_found_filter());
 }
 
 /* Below that, asking whether it may be done costs as much as it saves: calls are dear where processors are interrupted. */
 #define BATCH_LEAST 2
 #define BATCH_LEAST_ALONE 8
+/* Locked memory is refused; where there is much of it, each batch would end at its first piece. */
+#define REFUSALS_MAX 2
 
-static bool is_worth_a_batch(size_t count) { return count >= (hak_os_single_threaded() ? BATCH_LEAST_ALONE : BATCH_LEAST); }
+static bool goes_in_batches(size_t count, bool may_wait) {
+  bool worth_it = count >= (hak_os_single_threaded() ? BATCH_LEAST_ALONE : BATCH_LEAST);
+  return worth_it && !goes_lazily(may_wait) && hak_release_in_batches() && (!heeds_filters() || hak_os_is_unfiltered());
+}
+
+static void split_huge(const hak_os_piece *pieces, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (!is_whole((uintptr_t)pieces[i].start, pieces[i].bytes, HAK_HUGE_PAGE_SPANS * HAK_SPAN_SIZE)) {
+      hak_os_split_huge_pieces(pieces, count);
+      return;
+    }
+  }
+}
 
 void hak_release_batch(const hak_os_piece *pieces, size_t count, bool may_wait, hak_pages *out) {
-  size_t gone = 0;
-  if (is_worth_a_batch(count) && hak_release_in_batches() && !goes_lazily(may_wait) && hak_os_is_unfiltered()) {
-    if (hak_budget_of_group()) hak_os_split_huge_pieces(pieces, count);
-    gone = hak_os_decommit_pieces(pieces, count);
-    for (size_t i = 0; i < gone; i++) {
+  bool together = goes_in_batches(count, may_wait);
+  if (together && hak_budget_of_group()) split_huge(pieces, count);
+  for (size_t i = 0, refusals = 0; i < count; i++) {
+    size_t gone = together && refusals < REFUSALS_MAX ? hak_os_decommit_pieces(pieces + i, count - i) : 0;
+    if (gone > 0) hak_store_relaxed(&refused, false);
+    for (; gone > 0; gone--, i++) {
       out[i] = HAK_PAGES_GONE;
       count_gone(pieces[i].bytes);
     }
+    if (i == count) return;
+    out[i] = hak_release_pages(pieces[i].start, pieces[i].bytes, may_wait);
+    refusals++;
   }
-  for (size_t i = gone; i < count; i++) out[i] = hak_release_pages(pieces[i].start, pieces[i].bytes, may_wait);
 }
 
 /* What may be given back now: chunks that have been idle for so many epochs, which runs of them, and whether the kernel may
@@ -177,7 +200,8 @@ typedef struct batch {
   size_t dirty[BATCH_RUNS];
 } batch;
 
-static bool is_full(const batch *b) { return b->count == b->room || b->spans >= CLAIM_SPANS; }
+/* What is left would cut a long run to a short one. */
+static bool is_full(const batch *b) { return b->count == b->room || b->spans + HAK_LONG_RUN_SPANS > CLAIM_SPANS; }
 
 /* Claims one run of the chunk; false: there is none. */
 static bool add_run(batch *b, hak_region *r, size_t chunk, terms t) {

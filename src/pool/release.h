@@ -28,8 +28,7 @@ bool hak_release_over_limit(size_t dirty_spans, size_t live_spans);
  * kernel may take its time where the settings say so. Caller holds no lock. */
 hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait);
 
-/* Whether many pieces go at one call: whoever claims should claim many before it has them given back. Not so at a limit, where
- * what is claimed is missing. */
+/* Whether many pieces go at one call: whoever claims should claim many before it has them given back. */
 bool hak_release_in_batches(void);
 /* hak_release_pages for many. What became of each is in `out`. */
 void hak_release_batch(const hak_os_piece *pieces, size_t count, bool may_wait, hak_pages *out);

@@ -232,6 +232,57 @@ TEST(Purge, ForkLosesNoSpans) {
   EXPECT_TRUE(allocator_works());
 }
 
+/* Of slabs whose blocks stayed claimed none would ever be empty. */
+TEST(Purge, ForkLosesNoBlocks) {
+  static std::atomic<bool> purging{false}, forked{false};
+  static std::vector<void *> survivors;
+  hak_config.batch_advice = HAK_BATCH_ADVICE_ON;
+  EXPECT_TRUE(allocator_works());
+  hakmem_malloc_trim(0);
+  size_t before = hak_span_pool.live_spans;
+  std::thread purger([] {
+    std::vector<void *> blocks(20000);
+    for (void *&p : blocks) memset(p = hakmem_malloc(1000), 1, 1000);
+    for (size_t i = 0; i < blocks.size(); i++) {
+      if (i % 32 == 0)
+        survivors.push_back(blocks[i]);
+      else
+        hakmem_free(blocks[i]);
+    }
+    fake_os::on_call([](const fake_os::Event &e) {
+      if (e.call != fake_os::ADVISE || e.detail != MADV_DONTNEED || hak_span_pool.leaving_hole_pages == 0 || purging.exchange(true)) return;
+      while (!forked) sched_yield();
+    });
+    hakmem_malloc_trim(0);
+  });
+  while (!purging) sched_yield();
+  EXPECT_GT(hak_span_pool.leaving_hole_pages, 2 * HAK_SPAN_SIZE / hak_os_page_size()) << "of several slabs";
+  EXPECT_GT(hak_span_pool.live_spans, before + 200);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    hak_config.batch_advice = HAK_BATCH_ADVICE_OFF; /* the next batch would come upon what was left of this one */
+    if (hak_span_pool.leaving_hole_pages != 0 || hakmem_heap_check() != 0) _exit(1);
+    for (void *p : survivors) {
+      for (size_t at = 0; at < 1000; at++) {
+        if (static_cast<char *>(p)[at] != 1) _exit(2);
+      }
+      hakmem_free(p);
+    }
+    hakmem_malloc_trim(0);
+    if (hakmem_heap_check() != 0) _exit(3);
+    _exit(hak_span_pool.live_spans <= before ? 0 : 4);
+  }
+  forked = true;
+  EXPECT_EQ(status_of(child), 0);
+  purger.join();
+  EXPECT_EQ(hak_span_pool.leaving_hole_pages, 0u);
+  for (void *p : survivors) hakmem_free(p);
+  hakmem_malloc_trim(0);
+  EXPECT_LE(hak_span_pool.live_spans, before);
+  EXPECT_TRUE(allocator_works());
+}
+
 /* --- thread ends --- */
 
 TEST(Keys, UsedUpBeforeTheFirstAllocation) {

@@ -144,16 +144,18 @@ int advise(void *addr, size_t size, int advice) {
 }
 
 // Each piece is logged, checked and failed like a call of its own; the system gets those before the first that fails.
-size_t advise_all(const hak_os_piece *pieces, size_t count, int advice) {
+int advise_all(const hak_os_piece *pieces, size_t count, int advice, size_t *bytes) {
   size_t n = 0;
-  for (int error = 0; n < count && error == 0; n += error == 0) {
+  int error = 0;
+  for (; n < count && error == 0; n += error == 0) {
     Event e = {ADVISE, reinterpret_cast<uintptr_t>(pieces[n].start), pieces[n].bytes, advice, false, 0};
     e.error = error = before(e);
     Guard guard;
     if (!covered(e.addr, e.addr + e.size_bytes)) violate(e, "outside of what was mapped");
     record(e);
   }
-  return n == 0 ? 0 : hak_os_linux.advise_all(pieces, n, advice);
+  *bytes = 0;
+  return n == 0 ? error : hak_os_linux.advise_all(pieces, n, advice, bytes);
 }
 
 void *remap(void *addr, size_t old_size, size_t new_size) {

@@ -53,7 +53,8 @@ class Batch : public testing::Test {
   static bool is_known() {
     void *page = hak_os_map(PAGE, PAGE);
     hak_os_piece piece = {page, PAGE};
-    bool known = hak_os_is_unfiltered() && hak_os_linux.advise_all(&piece, 1, MADV_DONTNEED) == PAGE;
+    size_t bytes;
+    bool known = hak_os_is_unfiltered() && hak_os_linux.advise_all(&piece, 1, MADV_DONTNEED, &bytes) == 0 && bytes == PAGE;
     hak_os_unmap(page, PAGE);
     return known;
   }
@@ -97,10 +98,28 @@ TEST_F(Batch, IsNotAskedForAgainWhereTheKernelDoesNotKnowIt) {
   EXPECT_EQ(hak_os_decommit_pieces(pieces, 2), 0u);
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), asked);
   expect_gone({});
+  EXPECT_FALSE(hak_release_in_batches());
   hak_pages gone[2];
   hak_release_batch(pieces, 2, false, gone);
   EXPECT_THAT(gone, Each(HAK_PAGES_GONE)) << "one by one";
   expect_gone({0, 4});
+}
+
+// Locked memory, or the system has no memory for the call itself.
+TEST_F(Batch, GoesOnAfterAPieceThatIsRefused) {
+  if (!is_known()) GTEST_SKIP() << "not on this kernel";
+  hak_os_piece pieces[] = {{memory, PAGE}, {memory + 2 * PAGE, PAGE}, {memory + 4 * PAGE, PAGE}, {memory + 6 * PAGE, PAGE}};
+  for (int error : {EINVAL, EAGAIN}) {
+    fake_os::fail_if([&](const fake_os::Event &e) { return e.addr == reinterpret_cast<uintptr_t>(memory) ? error : 0; });
+    memset(memory, 1, PAGES * PAGE);
+    uint64_t calls = hak_os_stats.madvise;
+    hak_pages gone[4];
+    std::thread([&] { hak_release_batch(pieces, 4, false, gone); }).join();
+    EXPECT_THAT(gone, ElementsAre(HAK_PAGES_KEPT, HAK_PAGES_GONE, HAK_PAGES_GONE, HAK_PAGES_GONE));
+    expect_gone({2, 4, 6});
+    EXPECT_EQ(hak_os_stats.madvise - calls, 3u) << "together, the first one alone, the rest together";
+    EXPECT_TRUE(hak_os_knows_pieces());
+  }
 }
 
 TEST_F(Batch, OfWhichOneIsNotOursIsRefusedWhole) {
@@ -134,9 +153,14 @@ TEST_F(Batch, IsLeftToThreadsWithoutAFilter) {
     hak_release_batch(pieces, 3, false, gone);
     calls = hak_os_stats.madvise - before;
     if (!(filtered = filter_this_thread())) return;
+    EXPECT_FALSE(hak_os_found_filter()) << "not asked yet";
     EXPECT_FALSE(hak_os_is_unfiltered());
+    EXPECT_TRUE(hak_os_found_filter());
+    EXPECT_FALSE(hak_release_in_batches()) << "nothing is claimed for it any more";
     memset(memory, 1, PAGES * PAGE);
     hak_release_batch(pieces, 3, false, gone);
+    hak_config.batch_advice = HAK_BATCH_ADVICE_ALWAYS;
+    EXPECT_TRUE(hak_release_in_batches());
   }).join();
   EXPECT_EQ(calls, 1u) << "two threads";
   if (!filtered) GTEST_SKIP() << "no filters here";
