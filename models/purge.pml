@@ -1,5 +1,5 @@
-/* Purge against take and give: a purger claims dirty spans under the pool's lock, tells the system without it, and puts
- * them back clean, or dirty where the system refused. Two spans, two threads that take, write and give, two purgers. No byte
+/* Purge against take and give: a purger claims dirty spans under the pool's lock, one or a batch of two, tells the system
+ * without it, and puts them back clean, or dirty where the system refused. Two spans, two threads that take, write and give, two purgers. No byte
  * of a held span is lost, a span said to read as zero does, and the pool's figures fit its bitmaps.
  *
  * mirrors src/pool/span_pool.c: mark_taken(r, *first, *count);
@@ -8,8 +8,9 @@
  * mirrors src/pool/span_pool.c: size_t dirty = change_bits(c->dirty, bit, spans, false), stale = change_bits(c->stale, bit, spans, false);
  * mirrors src/pool/span_pool.c: size_t kept = dirty - change_bits(c->blank, bit, spans, false) + stale;
  * mirrors src/pool/span_pool.c: *zeroed = kept == 0;
- * mirrors src/pool/release.c: size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS, t.worth, &first, &count);
- * mirrors src/pool/release.c: hak_pool_unclaim(r, first, count, pages);
+ * mirrors src/pool/release.c: size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS - b->spans, t.worth, &first, &count);
+ * mirrors src/pool/release.c: hak_release_batch(b->pieces, b->count, t.may_wait, pages);
+ * mirrors src/pool/release.c: hak_pool_unclaim(b->regions[i], first, b->pieces[i].bytes >> HAK_SPAN_SHIFT, pages[i]);
  *
  * mutant PURGE_WITHOUT_CLAIM: assertion | the spans stay free while the system is told
  * mutant UNCLAIM_TOO_EARLY: assertion | they are put back before the system is told
@@ -90,37 +91,40 @@ proctype user(byte rounds) {
   ended++
 }
 
-inline decommit(s) {
+inline decommit(s, gone) {
   if
-  :: true -> atomic { not_zero[s] = false; written_by[s] = 0; gone = true }
-  :: true -> gone = false /* refused */
+  :: s == NONE
+  :: s != NONE -> atomic { not_zero[s] = false; written_by[s] = 0; gone = true }
+  :: s != NONE -> gone = false /* refused */
   fi
 }
 
-inline unclaim(s) {
-#ifndef UNCLAIM_WITHOUT_LOCK
-  TAKE(pool);
-#endif
-  change_word(free_bits, word | BIT(s));
-  live--;
-  claimed--;
+inline unclaim(s, gone) {
   if
+  :: s != NONE ->
+#ifndef UNCLAIM_WITHOUT_LOCK
+     TAKE(pool);
+#endif
+     change_word(free_bits, word | BIT(s));
+     live--;
+     claimed--;
+     if
 #ifdef REFUSED_IS_CLEAN
-  :: false
+     :: false
 #else
-  :: !gone -> change_word(dirty_bits, word | BIT(s))
+     :: !gone -> change_word(dirty_bits, word | BIT(s))
+#endif
+     :: else
+     fi
+#ifndef UNCLAIM_WITHOUT_LOCK
+     ; FIGURES;
+     DROP(pool)
 #endif
   :: else
   fi
-#ifndef UNCLAIM_WITHOUT_LOCK
-  ; FIGURES;
-  DROP(pool)
-#endif
 }
 
-proctype purger() {
-  byte s, word;
-  bool zeroed, gone;
+inline claim(s) {
 #ifndef CLAIM_WITHOUT_LOCK
   TAKE(pool);
 #endif
@@ -135,20 +139,31 @@ proctype purger() {
   FIGURES;
   DROP(pool);
 #endif
+}
+
+proctype purger() {
+  byte s, t = NONE, word;
+  bool zeroed, gone, gone_too;
+  claim(s);
   if
-  :: s != NONE ->
-#ifdef UNCLAIM_TOO_EARLY
-     gone = true;
-     unclaim(s);
-     decommit(s)
-#elif defined(PURGE_WITHOUT_CLAIM)
-     decommit(s)
-#else
-     decommit(s);
-     unclaim(s)
-#endif
-  :: else
+  :: s != NONE -> claim(t)
+  :: true
   fi;
+#ifdef UNCLAIM_TOO_EARLY
+  gone = true;
+  gone_too = true;
+  unclaim(s, gone);
+  unclaim(t, gone_too);
+  decommit(s, gone);
+  decommit(t, gone_too);
+#else
+  decommit(s, gone);
+  decommit(t, gone_too);
+#ifndef PURGE_WITHOUT_CLAIM
+  unclaim(s, gone);
+  unclaim(t, gone_too);
+#endif
+#endif
   ended++
 }
 

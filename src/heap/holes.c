@@ -133,14 +133,14 @@ static claimed many_slabs[BATCH_SLABS];
 static hak_os_piece many_pieces[BATCH_SLABS * HAK_HOLES_MAX];
 static hak_pages many_pages[BATCH_SLABS * HAK_HOLES_MAX];
 static batch many = {.room = BATCH_SLABS, .slabs = many_slabs, .pieces = many_pieces, .pages = many_pages};
-static uint32_t many_taken;
+static const void *many_taker; /* the mark of the thread that has it */
 
 static bool take_many(void) {
-  uint32_t free = 0;
-  return hak_cas_acquire(&many_taken, &free, 1);
+  const void *nobody = NULL;
+  return hak_cas_acquire(&many_taker, &nobody, hak_thread_mark());
 }
 
-static void drop_many(void) { hak_store_release(&many_taken, 0); }
+static void drop_many(void) { hak_store_release(&many_taker, NULL); }
 
 static size_t give_together(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
   many.heap = h;
@@ -150,7 +150,7 @@ static size_t give_together(hak_heap *h, uint64_t classes, terms t, size_t wante
 }
 
 static size_t give_holes_in(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
-  bool together = hak_release_in_batches() && take_many();
+  bool together = hak_release_in_batches(!t.at_once) && take_many();
   size_t given = together ? give_together(h, classes, t, wanted) : give_one_by_one(h, classes, t, wanted);
   if (h != hak_tls_front.heap) hak_remote_look_again(h); /* a sender may have found the lock taken */
   return given;
@@ -165,10 +165,11 @@ void hak_heap_holes_fork_unlock(void) {
   if (forking_has_many) drop_many();
 }
 
-/* Who had it is not there to put the blocks back. */
+/* Who had it is not there to put the blocks back; unless it is this thread, which forks in a signal handler and goes on. */
 void hak_heap_holes_fork_child(void) {
   bool release_due = false;
-  if (forking_has_many || hak_load_relaxed(&many_taken) == 0) return;
+  const void *taker = hak_load_relaxed(&many_taker);
+  if (forking_has_many || taker == NULL || taker == hak_thread_mark()) return;
   while (many.closed < many.count) close_next(&many, false, &release_due);
   many.bytes = 0;
   forking_has_many = true;

@@ -72,7 +72,8 @@ bool hak_os_found_filter(void);
 bool hak_os_decommit_lazily(void *addr, size_t size_bytes);
 /* Before hak_os_decommit_piece: splits the huge pages that the pieces are of, so that a cgroup is not charged for them whole. */
 void hak_os_split_huge(void *addr, size_t size_bytes);
-void hak_os_split_huge_pieces(const hak_os_piece *pieces, size_t count);
+/* Returns how many, from the first on, as hak_os_decommit_pieces does. */
+size_t hak_os_split_huge_pieces(const hak_os_piece *pieces, size_t count);
 /* Readable, writable, zeroed memory of its own. */
 void *hak_os_map(size_t size_bytes, size_t align_bytes);
 bool hak_os_unmap(void *addr, size_t size_bytes);

@@ -279,10 +279,12 @@ bool hak_os_is_unfiltered(void) {
   size_t length = hak_os_read_file("/proc/thread-self/status", text, sizeof text - 1);
   text[length] = '\0';
   const char *line = strstr(text, name);
-  /* Not there: the kernel has no filters, unless the thread is in so many groups that it is further down. */
-  if (line == NULL) return length != 0 && length < sizeof text - 1;
-  filter_found = line[sizeof name - 1] != '0';
-  return !filter_found;
+  bool cut = length == sizeof text - 1; /* by very many groups: whether there is a filter is not to be known */
+  if (line != NULL)
+    filter_found = line[sizeof name - 1] != '0';
+  else
+    filter_found = cut;
+  return length != 0 && !filter_found; /* without the line the kernel has none */
 }
 
 void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms) {

@@ -140,10 +140,10 @@ hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait) {
 static bool heeds_filters(void) { return hak_config.batch_advice != HAK_BATCH_ADVICE_ALWAYS; }
 
 /* Not at a limit, where what is claimed is missing; nor where it has proved to go one by one. */
-bool hak_release_in_batches(void) {
+bool hak_release_in_batches(bool may_wait) {
   int64_t asked = hak_config.batch_advice;
   bool due = asked >= HAK_BATCH_ADVICE_ON || (asked == HAK_BATCH_ADVICE_AUTO && hak_budget_targeted());
-  return due && !hak_budget_limited() && hak_os_knows_pieces() && !(heeds_filters() && hak_os_found_filter());
+  return due && !goes_lazily(may_wait) && !hak_budget_limited() && hak_os_knows_pieces() && !(heeds_filters() && hak_os_found_filter());
 }
 
 /* Below that, asking whether it may be done costs as much as it saves: calls are dear where processors are interrupted. */
@@ -154,23 +154,21 @@ bool hak_release_in_batches(void) {
 
 static bool goes_in_batches(size_t count, bool may_wait) {
   bool worth_it = count >= (hak_os_single_threaded() ? BATCH_LEAST_ALONE : BATCH_LEAST);
-  return worth_it && !goes_lazily(may_wait) && hak_release_in_batches() && (!heeds_filters() || hak_os_is_unfiltered());
+  return worth_it && hak_release_in_batches(may_wait) && (!heeds_filters() || hak_os_is_unfiltered());
 }
 
-static void split_huge(const hak_os_piece *pieces, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    if (!is_whole((uintptr_t)pieces[i].start, pieces[i].bytes, HAK_HUGE_PAGE_SPANS * HAK_SPAN_SIZE)) {
-      hak_os_split_huge_pieces(pieces, count);
-      return;
-    }
-  }
+static size_t give_together(const hak_os_piece *pieces, size_t count) {
+  bool in_part = false;
+  for (size_t i = 0; i < count && hak_budget_of_group() && !in_part; i++)
+    in_part = !is_whole((uintptr_t)pieces[i].start, pieces[i].bytes, HAK_HUGE_PAGE_SPANS * HAK_SPAN_SIZE);
+  size_t n = in_part ? hak_os_split_huge_pieces(pieces, count) : count;
+  return n == 0 ? 0 : hak_os_decommit_pieces(pieces, n);
 }
 
 void hak_release_batch(const hak_os_piece *pieces, size_t count, bool may_wait, hak_pages *out) {
   bool together = goes_in_batches(count, may_wait);
-  if (together && hak_budget_of_group()) split_huge(pieces, count);
   for (size_t i = 0, refusals = 0; i < count; i++) {
-    size_t gone = together && refusals < REFUSALS_MAX ? hak_os_decommit_pieces(pieces + i, count - i) : 0;
+    size_t gone = together && refusals < REFUSALS_MAX ? give_together(pieces + i, count - i) : 0;
     if (gone > 0) hak_store_relaxed(&refused, false);
     for (; gone > 0; gone--, i++) {
       out[i] = HAK_PAGES_GONE;
@@ -236,7 +234,7 @@ static size_t give_back_batch(batch *b, terms t) {
 static size_t give_back_pass(size_t keep_spans, terms t) {
   size_t given = 0;
   batch b;
-  b.room = hak_release_in_batches() ? BATCH_RUNS : 1;
+  b.room = hak_release_in_batches(t.may_wait) ? BATCH_RUNS : 1;
   b.count = b.spans = 0;
   uint32_t now = hak_load_relaxed(&epoch);
   for (unsigned i = hak_region_count(); i-- > 0 && dirty_now() > keep_spans;) {

@@ -29,7 +29,7 @@ bool hak_release_over_limit(size_t dirty_spans, size_t live_spans);
 hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait);
 
 /* Whether many pieces go at one call: whoever claims should claim many before it has them given back. */
-bool hak_release_in_batches(void);
+bool hak_release_in_batches(bool may_wait);
 /* hak_release_pages for many. What became of each is in `out`. */
 void hak_release_batch(const hak_os_piece *pieces, size_t count, bool may_wait, hak_pages *out);
 

@@ -236,7 +236,7 @@ TEST(Purge, ForkLosesNoSpans) {
 TEST(Purge, ForkLosesNoBlocks) {
   static std::atomic<bool> purging{false}, forked{false};
   static std::vector<void *> survivors;
-  hak_config.batch_advice = HAK_BATCH_ADVICE_ON;
+  hak_config.batch_advice = HAK_BATCH_ADVICE_ALWAYS;
   EXPECT_TRUE(allocator_works());
   hakmem_malloc_trim(0);
   size_t before = hak_span_pool.live_spans;

@@ -18,6 +18,7 @@
 #include "fresh_pool.h"
 #include "hak.h"
 
+using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -98,7 +99,7 @@ TEST_F(Batch, IsNotAskedForAgainWhereTheKernelDoesNotKnowIt) {
   EXPECT_EQ(hak_os_decommit_pieces(pieces, 2), 0u);
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), asked);
   expect_gone({});
-  EXPECT_FALSE(hak_release_in_batches());
+  EXPECT_FALSE(hak_release_in_batches(true));
   hak_pages gone[2];
   hak_release_batch(pieces, 2, false, gone);
   EXPECT_THAT(gone, Each(HAK_PAGES_GONE)) << "one by one";
@@ -120,6 +121,26 @@ TEST_F(Batch, GoesOnAfterAPieceThatIsRefused) {
     EXPECT_EQ(hak_os_stats.madvise - calls, 3u) << "together, the first one alone, the rest together";
     EXPECT_TRUE(hak_os_knows_pieces());
   }
+}
+
+// To a cgroup a huge page counts whole until it is split.
+TEST_F(Batch, IsSplitBehindAPieceThatIsRefusedToo) {
+  if (!is_known()) GTEST_SKIP() << "not on this kernel";
+  hak_os_piece pieces[] = {{memory, PAGE}, {memory + 2 * PAGE, PAGE}, {memory + 4 * PAGE, PAGE}, {memory + 6 * PAGE, PAGE}};
+  hak_config.rss_target = -80;
+  hak_store_relaxed(&hak_budget_ceiling, HAK_GIB);
+  fake_os::fail_if([&](const fake_os::Event &e) { return e.addr == reinterpret_cast<uintptr_t>(memory + 2 * PAGE) ? EINVAL : 0; });
+  hak_pages gone[4];
+  std::thread([&] { hak_release_batch(pieces, 4, false, gone); }).join();
+  EXPECT_THAT(gone, ElementsAre(HAK_PAGES_GONE, HAK_PAGES_KEPT, HAK_PAGES_GONE, HAK_PAGES_GONE));
+  std::vector<uintptr_t> split;
+  for (const fake_os::Event &e : fake_os::log()) {
+    size_t page = (e.addr - reinterpret_cast<uintptr_t>(memory)) / PAGE;
+    if (e.call == fake_os::ADVISE && e.detail == MADV_FREE && e.error == 0) split.push_back(page);
+    if (e.call == fake_os::ADVISE && e.detail == MADV_DONTNEED && e.error == 0) EXPECT_THAT(split, Contains(page));
+  }
+  hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX);
+  hak_config.rss_target = 0;
 }
 
 TEST_F(Batch, OfWhichOneIsNotOursIsRefusedWhole) {
@@ -156,11 +177,11 @@ TEST_F(Batch, IsLeftToThreadsWithoutAFilter) {
     EXPECT_FALSE(hak_os_found_filter()) << "not asked yet";
     EXPECT_FALSE(hak_os_is_unfiltered());
     EXPECT_TRUE(hak_os_found_filter());
-    EXPECT_FALSE(hak_release_in_batches()) << "nothing is claimed for it any more";
+    EXPECT_FALSE(hak_release_in_batches(true)) << "nothing is claimed for it any more";
     memset(memory, 1, PAGES * PAGE);
     hak_release_batch(pieces, 3, false, gone);
     hak_config.batch_advice = HAK_BATCH_ADVICE_ALWAYS;
-    EXPECT_TRUE(hak_release_in_batches());
+    EXPECT_TRUE(hak_release_in_batches(true));
   }).join();
   EXPECT_EQ(calls, 1u) << "two threads";
   if (!filtered) GTEST_SKIP() << "no filters here";
@@ -227,15 +248,24 @@ TEST_F(BatchOfRuns, IsOneRunAtALimit) {
   EXPECT_EQ(hak_os_stats.madvise - calls, RUNS);
 }
 
+// Each would be missing until the kernel has been asked for all of them.
+TEST_F(BatchOfRuns, IsNoneWhereTheKernelMayTakeItsTime) {
+  hak_config.mem_lean = 1;
+  hak_config.mem_lean_decommit = HAK_LEAN_FREE;
+  hak_release_start();
+  EXPECT_FALSE(hak_release_in_batches(true));
+  EXPECT_TRUE(hak_release_in_batches(false));
+}
+
 TEST_F(BatchOfRuns, IsNoneWithoutATargetUnlessAskedFor) {
   for (int64_t advice : {HAK_BATCH_ADVICE_AUTO, HAK_BATCH_ADVICE_OFF}) {
     hak_config.batch_advice = advice;
-    EXPECT_FALSE(hak_release_in_batches());
+    EXPECT_FALSE(hak_release_in_batches(true));
   }
   hak_store_relaxed(&hak_budget_ceiling, 1000);
-  EXPECT_FALSE(hak_release_in_batches()) << "off";
+  EXPECT_FALSE(hak_release_in_batches(true)) << "off";
   hak_config.batch_advice = HAK_BATCH_ADVICE_AUTO;
-  EXPECT_TRUE(hak_release_in_batches());
+  EXPECT_TRUE(hak_release_in_batches(true));
   hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX);
 }
 
