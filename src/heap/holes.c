@@ -20,6 +20,7 @@ typedef struct terms {
 typedef struct claimed {
   hak_span *slab;
   unsigned class_code;
+  size_t bytes; /* of its holes */
   hak_holes holes;
 } claimed;
 typedef struct batch {
@@ -45,7 +46,9 @@ static unsigned claim_holes(batch *b, unsigned c, hak_span **hollow, unsigned n,
     next->class_code = c;
     b->count++;
     b->piece_count += next->holes.count;
-    for (unsigned k = 0; k < next->holes.count; k++) b->bytes += next->holes.pages[k].bytes;
+    next->bytes = 0;
+    for (unsigned k = 0; k < next->holes.count; k++) next->bytes += next->holes.pages[k].bytes;
+    b->bytes += next->bytes;
   }
   hak_lock_drop(&h->lock);
   return i;
@@ -74,18 +77,16 @@ static size_t give_claimed(batch *b, terms t) {
   hak_release_batch(b->pieces, b->piece_count, !t.at_once, b->pages);
   for (unsigned piece = 0; b->closed < b->count;) {
     const claimed *s = &b->slabs[b->closed];
-    size_t claimed_bytes = 0, bytes = 0;
-    for (unsigned end = piece + s->holes.count; piece < end; piece++) {
-      claimed_bytes += b->pieces[piece].bytes;
+    size_t bytes = 0;
+    for (unsigned end = piece + s->holes.count; piece < end; piece++)
       bytes += b->pages[piece] == HAK_PAGES_KEPT ? 0 : b->pieces[piece].bytes;
-    }
     hak_add_relaxed(&hak_release_stats.hole_pages, bytes / page);
     if (bytes > 0) hak_pool_note_hole(s->slab);
     hak_outcome outcome = {0};
     hak_lock_take(&b->heap->lock);
     outcome.bad = close_next(b, bytes > 0, &release_due);
     hak_lock_drop(&b->heap->lock);
-    note_left(claimed_bytes / page);
+    note_left(s->bytes / page);
     if (HAK_UNLIKELY(outcome.bad != NULL)) outcome.verdict = HAK_VERDICT_DOUBLE_FREE;
     outcome.bad_class = s->class_code + 1;
     hak_outcome_report(&outcome, "when its class was flushed");
@@ -265,7 +266,7 @@ static void give_others(bool at_once, size_t least, size_t *left) {
 
 static HAK_TLS bool giving; /* the inboxes that are looked at on the way end in the same question */
 
-#define LARGE_HOLE (16 * HAK_KIB) /* each is a call: first those that are worth it */
+#define LARGE_HOLE (16 * HAK_KIB) /* each may be a call: first those that are worth it */
 #define ROOM_TICKS ((uint64_t)5000000) /* some 2 ms from one look to the next */
 #define ROOM_TICKS_MAX (128 * ROOM_TICKS)
 

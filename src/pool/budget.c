@@ -24,8 +24,9 @@
 #define MARGIN_PART 16
 #define AUTO_MARGIN_PART 32
 
-/* Part of the target by which what is given back inside slabs goes below it. */
+/* Part of the target that is to be left for dirty memory, as far as pages of idle classes can make room for it. */
 #define ROOM_PART 8
+/* Part of the target by which what is given back inside slabs goes below it. */
 #define HOLES_PART 64
 
 /* Part of the target that may be filled before resident memory is read again: some 5 us for some ms of touching pages. */

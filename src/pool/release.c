@@ -116,6 +116,10 @@ static bool goes_lazily(bool may_wait) { return may_wait && current->lazily && !
 
 static bool is_whole(uintptr_t start, size_t bytes, size_t unit) { return ((start | bytes) & (unit - 1)) == 0; }
 
+static bool is_split_first(const void *start, size_t bytes) {
+  return hak_budget_of_group() && !is_whole((uintptr_t)start, bytes, HAK_HUGE_PAGE_SPANS * HAK_SPAN_SIZE);
+}
+
 static void count_gone(size_t bytes) {
   if (current == &lean_policy) hak_os_count(&hak_os_stats.lean_decommit);
   hak_os_count(&hak_release_stats.purges);
@@ -125,8 +129,7 @@ static void count_gone(size_t bytes) {
 hak_pages hak_release_pages(void *start, size_t bytes, bool may_wait) {
   hak_pages pages = HAK_PAGES_KEPT;
   bool whole_spans = is_whole((uintptr_t)start, bytes, HAK_SPAN_SIZE);
-  bool whole_huge = is_whole((uintptr_t)start, bytes, HAK_HUGE_PAGE_SPANS * HAK_SPAN_SIZE);
-  if (hak_budget_of_group() && !whole_huge) hak_os_split_huge(start, bytes);
+  if (is_split_first(start, bytes)) hak_os_split_huge(start, bytes);
   if (goes_lazily(may_wait) && hak_os_decommit_lazily(start, bytes))
     pages = HAK_PAGES_STALE;
   else if (whole_spans ? hak_os_decommit(start, bytes) : hak_os_decommit_piece(start, bytes))
@@ -158,10 +161,9 @@ static bool goes_in_batches(size_t count, bool may_wait) {
 }
 
 static size_t give_together(const hak_os_piece *pieces, size_t count) {
-  bool in_part = false;
-  for (size_t i = 0; i < count && hak_budget_of_group() && !in_part; i++)
-    in_part = !is_whole((uintptr_t)pieces[i].start, pieces[i].bytes, HAK_HUGE_PAGE_SPANS * HAK_SPAN_SIZE);
-  size_t n = in_part ? hak_os_split_huge_pieces(pieces, count) : count;
+  bool split_first = false;
+  for (size_t i = 0; i < count && !split_first; i++) split_first = is_split_first(pieces[i].start, pieces[i].bytes);
+  size_t n = split_first ? hak_os_split_huge_pieces(pieces, count) : count;
   return n == 0 ? 0 : hak_os_decommit_pieces(pieces, n);
 }
 
@@ -323,7 +325,7 @@ typedef struct gifts {
 
 /* What went after a rest, and in pieces at once. */
 static gifts rested = {.old_ms = 60000, .left = &hak_span_pool.rested_spans, .again = &hak_span_pool.unrest_spans};
-static gifts pieces = {.old_ms = 10000, .left = &hak_span_pool.pieces_spans, .again = &hak_span_pool.rejoined_spans};
+static gifts at_once = {.old_ms = 10000, .left = &hak_span_pool.pieces_spans, .again = &hak_span_pool.rejoined_spans};
 
 static uint64_t rest_of(const gifts *g) { return hak_load_relaxed(&g->trial.rest_ms); }
 
@@ -430,7 +432,7 @@ static bool rests_now(uint64_t now_ms) {
 static bool pieces_due(size_t limit, uint64_t now_ms) {
   size_t dirty = dirty_now(), live = live_now();
   if (dirty <= PIECES_FROM_LIMITS * limit || (live > FEW_SPANS && dirty <= live)) return false;
-  return judge(&pieces, now_ms) || dirty > NO_SWING_TIMES * hak_max_size(limit, live);
+  return judge(&at_once, now_ms) || dirty > NO_SWING_TIMES * hak_max_size(limit, live);
 }
 
 /* Whole huge pages first. Where slabs empty in no order there are few at first, and in a moment there are many; what stays
@@ -446,7 +448,7 @@ void hak_release_excess(void) {
   if (dirty_now() > limit && (current == &lean_policy || rests_now(now_ms)))
     given += give_back_pieces(keep, keep);
   else if (pieces_due(limit, now_ms))
-    note(&pieces, give_back_pieces(keep, PIECES_FROM_LIMITS * limit), now_ms);
+    note(&at_once, give_back_pieces(keep, PIECES_FROM_LIMITS * limit), now_ms);
   if (given > 0) note_returned(given);
   watch_live(now_ms);
   size_t dirty = dirty_now();
@@ -482,7 +484,7 @@ void hak_release_tick(uint64_t now_ms) {
   size_t live = live_now();
   uint32_t rest = 0, far_over = hak_load_relaxed(&far_over_epochs);
   if (current->regrets) {
-    judge(&pieces, now_ms);
+    judge(&at_once, now_ms);
     judge(&rested, now_ms);
     rest = (uint32_t)(rest_of(&rested) / EPOCH_MS);
   }

@@ -130,12 +130,27 @@ static void give_up(hak_slab_set *set, hak_span *s) {
   hak_slab_link(set, s, 2);
 }
 
-static bool has_hole(const hak_span *s, size_t least_bytes) {
+/* Free blocks of a slab that have whole pages between them. */
+typedef struct hole {
+  unsigned first, end;
+  uintptr_t from, to;
+} hole;
+
+/* The next one behind h->end. False: there is none. */
+static bool next_hole(const hak_span *s, hole *h) {
   size_t page = hak_os_page_size(), size = hak_class_size(s->class_code);
-  unsigned end;
-  for (unsigned at = 0; (at = next_block(s, at, true)) < s->blocks; at = end) {
-    end = next_block(s, at, false);
-    if (hak_align_up(s->start + at * size, page) + least_bytes <= hak_align_down(s->start + end * size, page)) return true;
+  while ((h->first = next_block(s, h->end, true)) < s->blocks) {
+    h->end = next_block(s, h->first, false);
+    h->from = hak_align_up(s->start + h->first * size, page);
+    h->to = hak_align_down(s->start + h->end * size, page);
+    if (h->from < h->to) return true;
+  }
+  return false;
+}
+
+static bool has_hole(const hak_span *s, size_t least_bytes) {
+  for (hole h = {0}; next_hole(s, &h);) {
+    if (h.to - h.from >= least_bytes) return true;
   }
   return false;
 }
@@ -145,16 +160,11 @@ bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, size_t l
   bool listed = s->list <= HAK_HOLLOW_LIST;
   bool there = hak_load_relaxed(&s->tag) == tag && s->head == s && listed && s != set->carving;
   if (!there || s->carved != s->blocks || (least_bytes > 0 && !has_hole(s, least_bytes))) return false;
-  size_t page = hak_os_page_size(), size = hak_class_size(s->class_code);
   out->count = 0;
   memset(out->claimed, 0, sizeof out->claimed);
-  unsigned end;
-  for (unsigned at = 0; (at = next_block(s, at, true)) < s->blocks && out->count < HAK_HOLES_MAX; at = end) {
-    end = next_block(s, at, false);
-    uintptr_t from = hak_align_up(s->start + at * size, page), to = hak_align_down(s->start + end * size, page);
-    if (from >= to) continue;
-    out->pages[out->count++] = (hak_os_piece){(void *)from, to - from};
-    claim(s, at, end, out);
+  for (hole h = {0}; out->count < HAK_HOLES_MAX && next_hole(s, &h);) {
+    out->pages[out->count++] = (hak_os_piece){(void *)h.from, h.to - h.from};
+    claim(s, h.first, h.end, out);
   }
   if (out->count == 0) {
     give_up(set, s);

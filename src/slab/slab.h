@@ -63,8 +63,8 @@ typedef struct hak_holes {
 } hak_holes;
 
 /* Claims the free blocks around whole free pages of a slab that hak_slab_find_hollow has found, and that may be gone or
- * somebody else's by now; only where so many bytes of them are in a piece. False: there are none. Give pages[] back with no lock held, and
- * then call hak_slab_close_holes. */
+ * somebody else's by now; only where so many bytes of them are in a piece. False: there are none. Give pages[] back with no
+ * lock held, and then call hak_slab_close_holes. */
 bool hak_slab_claim_holes(hak_slab_set *set, hak_span *span, uint32_t tag, size_t least_bytes, hak_holes *out);
 /* Puts the blocks back. `gone`: the pages went. Returns NULL, or a block that was freed while it was claimed: for the
  * second time, that is. */

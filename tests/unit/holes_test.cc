@@ -51,6 +51,11 @@ class Holes : public testing::TestWithParam<size_t> {
     for (char *p : all) put(p);
     blocks = rest;
   }
+  // Of eight slabs, so that some have whole pages free.
+  void leave_few_blocks() {
+    fill(8);
+    free_most(std::max<size_t>(4, 5 * PAGE / size / 4));
+  }
   void put(char *p) { ASSERT_EQ(hak_slab_set_put_one(&set, HAK_TAG(OWNER, c), p, &due), HAK_VERDICT_OK); }
   std::vector<hak_span *> find(unsigned round, bool at_once) {
     std::vector<hak_span *> found(64);
@@ -125,8 +130,7 @@ TEST_P(Holes, PagesWithoutALiveBlockGoAndComeBackAsBlocks) {
 
 // The pages count as gone while blocks come back, until half of what was live has: only then is another look worth it.
 TEST_P(Holes, SlabsStayHollowUntilHalfOfTheirBlocksHaveComeBack) {
-  fill(8);
-  free_most(std::max<size_t>(4, 5 * PAGE / size / 4));
+  leave_few_blocks();
   unsigned tried = 0;
   for (hak_span *s : find(1, true)) {
     unsigned live = s->carved - s->free_count;
@@ -156,8 +160,7 @@ TEST_P(Holes, SlabsStayHollowUntilHalfOfTheirBlocksHaveComeBack) {
 }
 
 TEST_P(Holes, SlabsWithoutALargeOneAreLeftWhereLargeOnesAreAskedFor) {
-  fill(8);
-  free_most(std::max<size_t>(4, 5 * PAGE / size / 4));
+  leave_few_blocks();
   unsigned tried = 0;
   for (hak_span *s : find(1, true)) {
     unsigned free_count = s->free_count;
@@ -180,8 +183,7 @@ TEST_P(Holes, SlabsWithoutALargeOneAreLeftWhereLargeOnesAreAskedFor) {
 
 // A program that comes back to a size after some seconds had no use for the pages in between.
 TEST_P(Holes, PagesTakenAgainAfterSomeSecondsWereNotInVain) {
-  fill(8);
-  free_most(std::max<size_t>(4, 5 * PAGE / size / 4));
+  leave_few_blocks();
   unsigned tried = 0;
   for (uint32_t epochs : {0u, 4u, 12u, 20u}) {
     auto found = find(1, true);
