@@ -4,18 +4,18 @@
 
 #include "api/api.h"
 #include "api/init.h"
+#include "api/slow_exit.h"
+#include "api/thread.h"
 #include "guard/sample.h"
-#include "heap/run_stock.h"
 #include "large/huge.h"
 #include "large/run.h"
 #include "os/os.h"
 #include "pool/budget.h"
-#include "pool/release.h"
-#include "report/serve.h"
+#include "reclaim/decay.h"
 
 HAK_LINK_INIT;
 
-/* What others are giving back counts until it is gone, and a request would be refused while memory is free: some calls of
+/* What others are purging counts until it is gone, and a request would be refused while memory is free: some calls of
  * the system are waited for. */
 #define CLAIM_WAITS_MS 50
 
@@ -27,12 +27,14 @@ static void wait_for_purges(void) {
 
 /* Frees what caches hold, for a caller that is about to fail. */
 static void reclaim(void) {
+  hak_deferred d = {0};
   hak_huge_release();
-  hak_heap *h = hak_tls_front.heap;
-  hak_heap_trim_warm(false, 0); /* of use to a thread without a heap too */
-  if (h != NULL) hak_heap_trim(h);
+  hak_tcache *t = hak_tls.cache;
+  if (t != NULL) hak_tcache_flush(t, &d);
+  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), true, &d);
+  hak_slow_exit(&d, "when caches were flushed");
   if (!hak_budget_limited()) return;
-  hak_release_all(0); /* what is free but does not fit counts against the limit */
+  hak_decay_all(0, &d); /* what is free but does not fit counts against the limit */
   wait_for_purges();
 }
 
@@ -44,65 +46,41 @@ static void *finally(void *p) {
 
 static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
   if (size <= HAK_RUN_MAX && align <= HAK_RUN_MAX) {
-    hak_heap *h = hak_tls_front.heap;
-    void *p = h != NULL && align <= HAK_SPAN_SIZE ? hak_run_stock_take(h, size) : NULL;
-    if (p != NULL) {
-      if (hak_budget_near_now()) hak_run_drop_tail(p, size);
-      *zeroed = false;
-      return p;
-    }
-    p = hak_run_alloc(size, align, zeroed);
+    void *p = hak_run_alloc(size, align, zeroed);
     if (p != NULL) return p;
     /* Regions full or the run does not fit any: a mapping of its own may still. */
   }
   return hak_huge_alloc(size, align, zeroed);
 }
 
-/* Programs of large blocks alone have epochs too. With a target the clock is read for each: what they touch in the time of
- * 64 requests may be all there is. */
-void hak_raw_tick_large(size_t size) {
-  if (hak_budget_must_call_back()) hak_budget_call_back();
-  /* One that has only large blocks needs no heap; one that is young grows up by these too, and has ticks until then. */
-  hak_heap *h = hak_tls_front.calls != 0 ? hak_heap_grown() : hak_tls_front.heap;
-  if (h != NULL) hak_heap_tick(h, HAK_FRONT_CLASSES, hak_os_ticks());
-  if (size >= HAK_MIB && hak_budget_targeted()) hak_release_tick(hak_os_now_ms());
-}
-
-/* While requests are noted: the size, for blocks of a class, and a look whether a report is due, for programs that come by
- * few other slow paths. */
-static HAK_COLD void note_request(int class_code, size_t size) {
-  const hak_heap *h = hak_tls_front.heap;
-  if (h != NULL && class_code >= 0) hak_heap_note_request(h, (unsigned)class_code, size);
-  hak_report_tick(hak_os_now_ms());
-}
-
 void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
-  if (!hak_heap_start()) return hak_huge_alloc(size, align, zeroed);
-  hak_raw_tick_large(size);
-  if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) note_request(-1, size);
+  if (!hak_start()) return hak_huge_alloc(size, align, zeroed);
+  hak_deferred d = {0};
+  hak_slow_entry();
   void *p = alloc_large_once(size, align, zeroed);
   if (HAK_UNLIKELY(p == NULL)) {
     reclaim();
     p = finally(alloc_large_once(size, align, zeroed));
   }
-  hak_heap_settle_budget(false); /* before the new pages are touched */
+  hak_slow_exit(&d, "at the call"); /* before the new pages are touched */
   return p;
 }
 
-static void *alloc_class_from(hak_heap *h, unsigned class_code, size_t size) {
-  if (HAK_LIKELY(h != NULL)) return hak_heap_alloc(h, class_code);
-  return hak_heap_started() ? hak_heap_alloc_unowned(class_code, size) : NULL;
+static void *alloc_class_from(hak_tcache *t, unsigned class_code, hak_deferred *d) {
+  if (HAK_LIKELY(t != NULL)) return hak_tcache_alloc(t, class_code, d);
+  return hak_started() ? hak_arena_alloc(class_code, d) : NULL;
 }
 
 static void *alloc_class(unsigned class_code, size_t size) {
-  if (hak_budget_must_call_back()) hak_budget_call_back();
-  if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) note_request((int)class_code, size);
-  void *p = alloc_class_from(hak_heap_grown(), class_code, size);
+  hak_deferred d = {0};
+  hak_slow_entry();
+  void *p = alloc_class_from(hak_thread_grown(), class_code, &d);
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted)) && p != NULL) hak_tcache_note_request(class_code, size);
+  hak_slow_exit(&d, "when its class was flushed");
   if (HAK_LIKELY(p != NULL)) return p;
   reclaim();
-  /* A young thread too has a heap now: one that borrows, where no memory is to be had. */
-  return finally(alloc_class_from(hak_heap_current(), class_code, size));
+  return finally(alloc_class_from(hak_thread_grown(), class_code, &d));
 }
 
 static void *or_enomem(void *p) {
@@ -112,7 +90,9 @@ static void *or_enomem(void *p) {
 
 /* NULL: not this one's turn, or the sampled guards are off. */
 static void *sampled(size_t size, size_t align) {
-  return HAK_UNLIKELY(hak_sample_on()) ? hak_sample_alloc(size, align) : NULL;
+  if (HAK_LIKELY(!hak_sample_on())) return NULL;
+  hak_tcache *t = hak_thread_cache();
+  return t == NULL ? NULL : hak_sample_alloc(t, size, align);
 }
 
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {
@@ -140,7 +120,7 @@ void *hak_calloc(size_t count, size_t size) {
 void *hak_raw_aligned(size_t align, size_t size) {
   int class_code = hak_class_for_aligned(size, align);
   if (class_code >= 0) {
-    void *p = hak_front_pop_class(&hak_tls_front, (unsigned)class_code);
+    void *p = hak_tcache_pop_class((unsigned)class_code);
     if (HAK_LIKELY(p != NULL)) return p;
     p = sampled(size, align);
     return p != NULL ? p : or_enomem(alloc_class((unsigned)class_code, size));
@@ -161,7 +141,7 @@ HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(co
 
 HAK_EXPORT size_t hakmem_good_size(size_t size) {
   if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* all that may be used */
-  if (size <= HAK_SMALL_MAX) return hak_heap_start() ? hak_class_size(hak_class_for(size)) : 0;
+  if (size <= HAK_SMALL_MAX) return hak_start() ? hak_class_size(hak_class_for(size)) : 0;
   if (size <= HAK_RUN_MAX) return hak_align_up(size, HAK_SPAN_SIZE);
   return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(size, hak_os_page_size());
 }

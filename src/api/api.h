@@ -7,13 +7,13 @@
 #include "hakmem/hakmem.h"
 #include "api/harden.h"
 #include "api/held.h"
-#include "heap/front.h"
+#include "tcache/cache.h"
 
 /* Slow halves; they set errno. */
 void *hak_malloc_slow(size_t size);
 /* Reached by a tail call from an entry point, so that its return address is the program's (in unoptimised builds it
  * is the entry point's). */
-__attribute__((nothrow)) void hak_free_slow(void *p, size_t difference);
+__attribute__((nothrow)) void hak_free_slow(void *p);
 
 void *hak_calloc(size_t count, size_t size);
 void *hak_realloc(void *p, size_t size, const void *caller);
@@ -28,7 +28,6 @@ void hak_free_sized(void *p, size_t size);
 
 /* The allocator below the hardened build's checks; in the default build, what the functions above are. */
 void *hak_raw_large(size_t size, size_t alignment, bool *zeroed); /* does not set errno */
-void hak_raw_tick_large(size_t size);                             /* before a large block is made, or grows */
 void *hak_raw_aligned(size_t alignment, size_t size);
 void *hak_raw_realloc(void *p, size_t size, const void *caller);
 size_t hak_raw_usable_size(const void *p, const void *caller);
@@ -47,7 +46,7 @@ HAK_INLINE size_t hak_slowed(size_t size, unsigned steps) {
 }
 
 HAK_INLINE void *hak_raw_malloc(size_t size) {
-  void *p = hak_front_pop(size);
+  void *p = hak_tcache_pop(size);
   return HAK_LIKELY(p != 0) ? p : hak_malloc_slow(size);
 }
 
@@ -55,7 +54,7 @@ HAK_INLINE void *hak_raw_malloc(size_t size) {
 HAK_INLINE void *hak_malloc_as(size_t size, hak_family family) {
   if (HAK_TEST_SLOWDOWN) size = hak_slowed(size, HAK_TEST_SLOWDOWN);
   if (!HAK_HARDENED) return hak_raw_malloc(size);
-  void *p = HAK_HARD_FAST ? hak_front_pop(size) : 0;
+  void *p = HAK_HARD_FAST ? hak_tcache_pop(size) : 0;
   if (!HAK_LIKELY(p != 0)) return hak_hard_alloc(size, 0, family);
   return hak_held_set_any(p);
 }
@@ -69,20 +68,19 @@ HAK_INLINE void *hak_aligned_as(size_t alignment, size_t size, hak_family family
 #define HAK_CALLER() __builtin_return_address(0)
 
 HAK_INLINE void hak_raw_free(void *p) {
-  size_t difference;
-  if (HAK_UNLIKELY(!hak_front_push(p, &difference))) hak_free_slow(p, difference);
+  if (HAK_UNLIKELY(!hak_tcache_push(p))) hak_free_slow(p);
 }
 
 /* size: what a sized form was told, looked at by the hardened build only. */
 HAK_INLINE void hak_free_as(void *p, size_t size, hak_family family) {
-  size_t difference, offset;
+  size_t code, offset;
   if (!HAK_HARDENED)
     hak_raw_free(p);
-  else if (!HAK_HARD_FAST || !hak_front_owns(p, &difference, &offset) ||
+  else if (!HAK_HARD_FAST || !hak_code_is_class((unsigned)(code = hak_tcache_code(p, &offset))) ||
            !hak_held_clear_at(&hak_main_region, p, offset))
     hak_hard_free(p, size, family);
-  else if (!HAK_LIKELY(hak_front_push_class(p, difference)))
-    hak_free_slow(p, difference);
+  else if (!HAK_LIKELY(hak_tcache_push_code(p, code)))
+    hak_free_slow(p);
 }
 HAK_INLINE void hak_free(void *p) { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_MALLOC); }
 

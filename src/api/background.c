@@ -6,19 +6,18 @@
 #include <signal.h>
 #include <string.h>
 
+#include "api/slow_exit.h"
+#include "api/thread.h"
 #include "config/config.h"
-#include "heap/heap.h"
 #include "large/huge.h"
 #include "os/os.h"
 #include "os/print.h"
-#include "pool/release.h"
+#include "reclaim/decay.h"
 #include "report/serve.h"
 
 #define PERIOD_MS 250
-/* Periods in which nothing happens before it sleeps: longer than anything is kept for being idle, … */
+/* Periods in which nothing happens before it sleeps: longer than anything is kept for being idle. */
 #define QUIET_PERIODS 8
-/* … but for slabs that have to rest from one look to the next: so often it wakes up after that time. */
-#define LATE_LOOKS 3
 #define STACK_BYTES ((size_t)64 * HAK_KIB)
 
 static bool running; /* written by the constructor and in children, where there is one thread */
@@ -26,40 +25,34 @@ static bool running; /* written by the constructor and in children, where there 
 /* Spans taken and returned since the start, and bytes given back: it moves while there is work. */
 static uint64_t activity(void) {
   return hak_load_relaxed(&hak_os_stats.alloc) + hak_load_relaxed(&hak_os_stats.free) +
-         hak_load_relaxed(&hak_release_stats.purges) + hak_load_relaxed(&hak_os_stats.huge_alloc);
+         hak_load_relaxed(&hak_purge_stats.purges) + hak_load_relaxed(&hak_os_stats.huge_alloc);
 }
 
-/* Until somebody returns memory to the pool while more is dirty than may stay (see hak_release_over_limit), parks a heap or
+/* Until somebody returns memory to the pool while more is dirty than may stay (see hak_decay_has_work), parks a heap or
  * sends the signal. What happened before the word was 1 is looked at once more: whoever read 0 had changed what is read
- * here before that, under the same lock or, the signal, in the one order of all seq_cst operations. At most limit_ms, 0:
- * for ever. */
-static void sleep_until_needed(uint32_t limit_ms) {
-  hak_store_seq(&hak_release_sleeper, 1);
-  if (hak_release_has_work() || hak_huge_has_kept() || hak_heap_has_warm() || hak_load_seq(&hak_report_signal_pending) != 0)
-    hak_store_seq(&hak_release_sleeper, 0);
+ * here before that, under the same lock or, the signal, in the one order of all seq_cst operations.  */
+static void sleep_until_needed(void) {
+  hak_store_seq(&hak_decay_sleeper, 1);
+  if (hak_decay_has_work() || hak_load_seq(&hak_report_signal_pending) != 0)
+    hak_store_seq(&hak_decay_sleeper, 0);
   else
-    hak_os_futex_wait_ms(&hak_release_sleeper, 1, limit_ms);
-  hak_store_seq(&hak_release_sleeper, 0);
+    hak_os_futex_wait(&hak_decay_sleeper, 1);
+  hak_store_seq(&hak_decay_sleeper, 0);
 }
 
 static void *help(void *unused) {
   (void)unused;
   uint32_t timer = 0; /* nobody wakes it */
   uint64_t seen = activity();
-  for (unsigned quiet = 0, late_looks = LATE_LOOKS;;) {
+  for (unsigned quiet = 0;;) {
     hak_os_futex_wait_ms(&timer, 0, PERIOD_MS);
-    uint64_t now_ms = hak_os_now_ms();
-    hak_release_tick(now_ms);
-    hak_heap_help(now_ms);
-    hak_report_tick(now_ms);
+    hak_deferred d = {0};
+    hak_slow_exit(&d, "when its class was flushed");
     uint64_t next = activity();
     quiet = next == seen ? quiet + 1 : 0;
-    if (next != seen) late_looks = LATE_LOOKS;
     seen = next;
     if (quiet < QUIET_PERIODS) continue;
-    uint32_t rest_ms = late_looks > 0 ? (uint32_t)hak_heap_holes_rest_ms() : 0;
-    if (rest_ms != 0) late_looks--;
-    sleep_until_needed(rest_ms);
+    sleep_until_needed();
     quiet = 0;
   }
   return NULL;
@@ -79,7 +72,7 @@ static int start_thread(size_t stack_bytes) {
 }
 
 void hak_background_start(void) {
-  if (hak_config.background == 0 || running || !hak_heap_start()) return; /* the thread reads what the start settles */
+  if (hak_config.background == 0 || running || !hak_start()) return; /* the thread reads what the start settles */
   int saved = errno;
   sigset_t all, before;
   sigfillset(&all);
@@ -96,6 +89,6 @@ void hak_background_start(void) {
 void hak_background_fork_child(void) {
   if (!running) return;
   running = false;
-  hak_store_relaxed(&hak_release_sleeper, 0);
+  hak_store_relaxed(&hak_decay_sleeper, 0);
   hak_background_start();
 }

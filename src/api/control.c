@@ -4,30 +4,29 @@
 
 #include "api/api.h"
 #include "api/init.h"
+#include "api/slow_exit.h"
+#include "api/thread.h"
 #include "base/glibc_malloc.h"
 #include "config/config.h"
-#include "heap/remote.h"
 #include "large/huge.h"
 #include "os/os.h"
 #include "pool/budget.h"
-#include "pool/release.h"
+#include "reclaim/decay.h"
 #include "report/report.h"
 
 HAK_LINK_INIT;
 
-/* Other threads' fronts are theirs alone; what was freed for them, and the slabs it lies in, are not. */
+/* Other threads' caches are theirs alone; depots and slabs are not. */
 static size_t purge(size_t keep_bytes) {
+  if (!hak_started()) return 0;
+  hak_deferred d = {0};
   if (HAK_HARDENED) hak_hard_flush();
-  hak_heap *h = hak_tls_front.heap;
-  hak_heap_trim_warm(false, 0); /* first: blocks of ours that they hold come to our inbox */
-  if (h != NULL) hak_heap_trim(h);
-  size_t given = 0;
-  for (uint32_t id = HAK_EMERGENCY_ID; hak_heap_started() && id < hak_heap_id_limit(); id++) {
-    hak_heap *other = hak_heap_by_id(id);
-    if (other != h && hak_remote_pending(other)) hak_remote_drain(other);
-    given += hak_heap_give_all_holes(other);
-  }
-  return given + hak_huge_release() + hak_release_all(keep_bytes);
+  hak_tcache *t = hak_tls.cache;
+  if (t != NULL) hak_tcache_flush(t, &d);
+  size_t purged = hak_decay_all(keep_bytes, &d);
+  d.purge_due = false;
+  hak_slow_exit(&d, "when its class was flushed");
+  return purged;
 }
 
 HAK_EXPORT int hakmem_malloc_trim(size_t pad) { return purge(pad) > 0; }

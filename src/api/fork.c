@@ -4,13 +4,14 @@
 
 #include "api/background.h"
 #include "api/init.h"
+#include "api/thread.h"
 #include "guard/sample.h"
-#include "heap/heap.h"
 #include "large/huge.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "pool/cell.h"
 #include "pool/span_pool.h"
+#include "reclaim/decay.h"
 #include "report/page.h"
 #include "report/report.h"
 
@@ -21,12 +22,14 @@ static void before_fork(void) {
   /* A lone thread that forks while it holds a lock does so in a signal handler: both copies go on with what it was at. */
   hak_store_relaxed(&alone, hak_os_single_threaded());
   if (hak_load_relaxed(&alone)) return;
-  hak_heap_make_current(); /* now, not inside the window; failure is harmless */
+  hak_thread_cache(); /* now, not inside the window; failure is harmless */
   /* fork waits for this one after the handlers, and fflush(NULL) holds it while it waits for a stream whose user may wait
    * for our locks: taken first, it is waited for while we hold none. */
   hak_os_streams_lock();
   hak_lock_take(&hak_heap_check_lock);
-  hak_heap_fork_lock();
+  hak_thread_fork_lock();
+  hak_tcache_fork_lock();
+  hak_purge_fork_lock();
   hak_lock_take(&hak_span_pool.lock);
   hak_lock_take(&hak_cell_lock);
   hak_lock_take(&hak_huge_lock);
@@ -40,7 +43,9 @@ static void drop_locks(void) {
   hak_lock_drop(&hak_huge_lock);
   hak_lock_drop(&hak_cell_lock);
   hak_lock_drop(&hak_span_pool.lock);
-  hak_heap_fork_unlock();
+  hak_purge_fork_unlock();
+  hak_tcache_fork_unlock();
+  hak_thread_fork_unlock();
   hak_lock_drop(&hak_heap_check_lock);
 }
 
@@ -56,7 +61,8 @@ static void after_fork_child(void) {
   hak_stats_page_fork_child();
   hak_budget_fork_child();
   if (hak_load_relaxed(&alone)) return;
-  hak_heap_fork_child();
+  hak_purge_fork_child();
+  hak_tcache_fork_child();
   hak_pool_fork_child();
   drop_locks();
   hak_os_streams_reset();

@@ -5,13 +5,13 @@
 
 #include "api/api.h"
 #include "api/held.h"
+#include "api/slow_exit.h"
+#include "api/thread.h"
 #include "api/trailer.h"
 #include "base/policy.h"
-#include "heap/heap.h"
 #include "large/huge.h"
 #include "large/run.h"
 #include "os/os.h"
-#include "pool/release.h"
 
 #define TRAILER_BYTES (HAK_HARD(CANARY) ? HAK_TRAILER_BYTES : 0)
 
@@ -103,10 +103,10 @@ struct hak_quarantine {
   uint64_t blocks[RING_BLOCKS]; /* address | class code << 56 */
 };
 
-static struct hak_quarantine *quarantine_of(hak_heap *h) {
-  if (h->quarantine == NULL)
-    h->quarantine = hak_cell_take_block((sizeof(struct hak_quarantine) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
-  return h->quarantine;
+static struct hak_quarantine *quarantine_of(hak_tcache *t) {
+  if (t->quarantine == NULL)
+    t->quarantine = hak_cell_take_block((sizeof(struct hak_quarantine) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
+  return t->quarantine;
 }
 
 HAK_INLINE void release_oldest(struct hak_quarantine *q) {
@@ -117,8 +117,8 @@ HAK_INLINE void release_oldest(struct hak_quarantine *q) {
 }
 
 HAK_INLINE void free_small(void *p, unsigned class_code) {
-  hak_heap *h = HAK_HARD(QUARANTINE) ? hak_heap_current() : NULL;
-  struct hak_quarantine *q = h == NULL ? NULL : quarantine_of(h);
+  hak_tcache *t = HAK_HARD(QUARANTINE) ? hak_thread_cache() : NULL;
+  struct hak_quarantine *q = t == NULL ? NULL : quarantine_of(t);
   if (q == NULL) {
     hak_raw_free(p);
     return;
@@ -130,16 +130,16 @@ HAK_INLINE void free_small(void *p, unsigned class_code) {
 }
 
 bool hak_hard_flush(void) {
-  hak_heap *h = hak_tls_front.heap;
-  if (!HAK_HARD(QUARANTINE) || h == NULL || h->quarantine == NULL || h->quarantine->count == 0) return false;
-  while (h->quarantine->count > 0) release_oldest(h->quarantine);
+  hak_tcache *t = hak_tls.cache;
+  if (!HAK_HARD(QUARANTINE) || t == NULL || t->quarantine == NULL || t->quarantine->count == 0) return false;
+  while (t->quarantine->count > 0) release_oldest(t->quarantine);
   return true;
 }
 
 /* --- entry points --- */
 
 HAK_INLINE void *pop(unsigned class_code) {
-  return HAK_HARD(RANDOM) ? hak_heap_pop_any(&hak_tls_front, class_code) : hak_front_pop_class(&hak_tls_front, class_code);
+  return HAK_HARD(RANDOM) ? hak_tcache_pop_any(class_code) : hak_tcache_pop_class(class_code);
 }
 
 /* Makes a block of a slab the program's. */
@@ -179,7 +179,7 @@ static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, b
   hak_region *r = hak_region_find(p);
   size_t block_size = hak_block_size(p);
   /* A small request may be a run, if it is aligned, or a sampled block. */
-  if (!large && r != NULL && HAK_TAG_OWNER(hak_region_tag(r, p)) != 0) {
+  if (!large && r != NULL && hak_code_is_class(hak_region_code(r, p))) {
     *zeroed = HAK_HARD(ZERO);
     return hand_out(r, p, block_size, size, family);
   }
@@ -220,13 +220,13 @@ void *hak_hard_calloc(size_t count, size_t size) {
 
 static void free_run(hak_region *r, void *p, size_t said, hak_family family) {
   size_t block_size = hak_run_size(r, p);
-  hak_verdict verdict = hak_run_keep(r, p);
+  hak_verdict verdict = hak_run_claim(r, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, block_size, "at the call");
   check_block(p, block_size, said, family, "at the call");
   if (HAK_HARD(ZERO)) memset(p, 0, block_size); /* its spans may become slabs, whose blocks are expected to be zero */
-  bool release_due = false;
-  hak_run_give_kept(p, &release_due);
-  if (release_due) hak_release_excess();
+  hak_deferred d = {0};
+  hak_run_give(p, &d.purge_due);
+  hak_slow_exit(&d, "at the call");
 }
 
 HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, size_t said, hak_family family) {
@@ -250,10 +250,10 @@ void hak_hard_free(void *p, size_t said, hak_family family) {
     free_outside_regions(p, said, family);
     return;
   }
-  uint32_t tag = hak_region_tag(r, p);
-  if (HAK_LIKELY(HAK_TAG_OWNER(tag) != 0))
-    free_from_slab(r, p, HAK_TAG_CODE(tag), said, family);
-  else if (HAK_TAG_CODE(tag) == HAK_CODE_RUN)
+  unsigned code = hak_region_code(r, p);
+  if (HAK_LIKELY(hak_code_is_class(code)))
+    free_from_slab(r, p, code - 1, said, family);
+  else if (code == HAK_CODE_EXTENT)
     free_run(r, p, said, family);
   else
     hak_raw_free(p); /* says what is wrong */
@@ -270,7 +270,7 @@ static live_block live_block_at(const void *p, const char *where) {
   live_block b = {hak_block_size(p), 0, HAK_FAMILY_MALLOC};
   hak_region *r = hak_region_find(p);
   if (b.block_size != 0 && r != NULL) {
-    bool slab = HAK_TAG_OWNER(hak_region_tag(r, p)) != 0;
+    bool slab = hak_code_is_class(hak_region_code(r, p));
     if (slab ? !hak_held(r, p) : (uintptr_t)p != hak_region_span(r, p)->start) b.block_size = 0;
   }
   if (b.block_size != 0)

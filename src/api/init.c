@@ -1,15 +1,16 @@
-/* What the heap box asks of the api box; constructor and destructor: settings that could not be read earlier, prewarming,
+/* Constructor and destructor: settings that could not be read earlier, prewarming,
  * fork handlers, reports at exit. malloc works before the first and after the second. */
 #include "api/init.h"
 
 #include "api/background.h"
+#include "api/slow_exit.h"
+#include "api/thread.h"
 #include "api/harden.h"
 #include "api/trailer.h"
 #include "base/policy.h"
 #include "config/config.h"
 #include "guard/sample.h"
 #include "hakmem/hakmem.h"
-#include "heap/heap.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "pool/budget.h"
@@ -18,25 +19,13 @@
 
 const char hak_init_linked = 1;
 
-/* Before the first block, whoever asks for it. */
-static void at_start(void) {
-  hak_fork_register();
-  if (HAK_HARD(CANARY)) hak_trailer_start();
-}
-
-static void before_park(void) {
-  if (HAK_HARDENED) hak_hard_flush(); /* else nobody could use the blocks before the heap is adopted */
-}
-
-void (*const hak_heap_at_start)(void) = at_start;
-void (*const hak_heap_before_park)(void) = before_park;
-void (*const hak_heap_at_tick)(uint64_t now_ms) = hak_report_tick;
-
-static void prewarm(hak_heap *h) {
+static void prewarm(hak_tcache *t) {
+  hak_deferred d = {0};
   for (unsigned c = 0; c < HAK_CLASSES; c++) {
     int64_t blocks = hak_config.prewarm[hak_class_group(hak_class_size(c))];
-    if (blocks > 0) hak_heap_prewarm(h, c, (unsigned)blocks);
+    if (blocks > 0) hak_tcache_prewarm(t, c, (unsigned)blocks, &d);
   }
+  hak_slow_exit(&d, "when caches were filled");
 }
 
 static bool prewarm_wanted(void) {
@@ -50,7 +39,7 @@ __attribute__((constructor)) static void on_load(void) {
   if (!hak_config_loaded()) {
     /* libc had no environment at the first malloc; the slab layout is settled by now. */
     int64_t tiny_max_class = hak_config.tiny_max_class;
-    bool late = hak_heap_started();
+    bool late = hak_started();
     hak_config_load_environment();
     if (late && hak_config.tiny_max_class != tiny_max_class) {
       hak_print("hakmem: HAKMEM_TINY_MAX_CLASS was read after the first allocation: using %lld\n",
@@ -58,7 +47,8 @@ __attribute__((constructor)) static void on_load(void) {
       hak_config.tiny_max_class = tiny_max_class;
     }
   }
-  at_start();
+  hak_fork_register();
+  if (HAK_HARD(CANARY)) hak_trailer_start();
   hak_sample_start();
   hak_budget_look(hak_os_now_ms()); /* so that the target holds before the first epoch ends */
   if (hak_report_wanted_at_exit()) hak_os_keep_stderr();
@@ -67,8 +57,8 @@ __attribute__((constructor)) static void on_load(void) {
     hak_config_print();
   }
   if (hak_config.hot_ring_enable && prewarm_wanted()) {
-    hak_heap *h = hak_heap_make_current();
-    if (h != NULL) prewarm(h);
+    hak_tcache *t = hak_thread_grown();
+    if (t != NULL) prewarm(t);
   }
   hak_report_start();
   hak_background_start();

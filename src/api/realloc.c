@@ -3,12 +3,11 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/slow_exit.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
-#include "heap/heap.h"
 #include "large/huge.h"
 #include "large/run.h"
-#include "pool/release.h"
 
 static void *move_block(void *p, size_t old_size, size_t size) {
   int saved = errno;
@@ -30,24 +29,25 @@ static bool stays(size_t block_size, size_t size) {
 
 static void *resize_run(hak_region *region, void *p, size_t size) {
   size_t old_size = hak_run_size(region, p);
-  bool release_due = false;
-  if (size > old_size) hak_raw_tick_large(size);
-  if (size > HAK_SMALL_MAX && size <= HAK_RUN_MAX && hak_run_resize(region, p, size, &release_due)) {
-    hak_heap_settle_budget(release_due);
+  hak_deferred d = {0};
+  if (size > old_size) hak_slow_entry();
+  if (size > HAK_SMALL_MAX && size <= HAK_RUN_MAX && hak_run_resize(region, p, size, &d.purge_due)) {
+    hak_slow_exit(&d, "by realloc");
     return p;
   }
   void *moved = move_block(p, old_size, size);
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
-  if (moved == NULL && size <= HAK_RUN_MAX && hak_run_resize(region, p, size, &release_due)) return p;
+  if (moved == NULL && size <= HAK_RUN_MAX && hak_run_resize(region, p, size, &d.purge_due)) return p;
   return moved;
 }
 
 /* The kernel moves a mapping only while it is one: it refuses where the program has given some of its pages advice, a lock
  * or a memory policy of their own. Then the block is copied, as any other. */
 static void *resize_huge(void *p, size_t old_size, size_t size) {
-  if (size > old_size) hak_raw_tick_large(size);
+  hak_deferred d = {0};
+  if (size > old_size) hak_slow_entry();
   void *moved = hak_huge_resize(p, size);
-  if (moved != NULL) hak_heap_settle_budget(false);
+  if (moved != NULL) hak_slow_exit(&d, "by realloc");
   if (moved == NULL) moved = move_block(p, old_size, size);
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
   return moved != NULL ? moved : hak_huge_resize(p, size);
@@ -82,14 +82,13 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller) {
     return NULL;
   }
   if (HAK_UNLIKELY(region == NULL)) return resize_outside_regions(p, size, caller);
-  uint32_t tag = hak_region_tag(region, p);
-  if (HAK_LIKELY(HAK_TAG_OWNER(tag) != 0)) {
-    size_t block_size = hak_class_size(HAK_TAG_CODE(tag));
+  unsigned code = hak_region_code(region, p);
+  if (HAK_LIKELY(hak_code_is_class(code))) {
+    size_t block_size = hak_class_size(code - 1);
     return stays(block_size, size) ? p : move_block(p, block_size, size);
   }
-  if (tag == HAK_TAG(0, HAK_CODE_RUN) && hak_region_span(region, p)->start == (uintptr_t)p)
-    return resize_run(region, p, size);
-  bool freed = tag == 0 || tag == HAK_TAG(0, HAK_CODE_RUN_KEPT);
+  if (code == HAK_CODE_EXTENT && hak_region_span(region, p)->start == (uintptr_t)p) return resize_run(region, p, size);
+  bool freed = code == HAK_CODE_NONE || code == HAK_CODE_EXTENT_FREED;
   hak_misuse_abort(freed ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
 }
 

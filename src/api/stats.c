@@ -10,7 +10,7 @@
 #include "large/run.h"
 #include "os/os.h"
 #include "pool/budget.h"
-#include "pool/release.h"
+#include "reclaim/decay.h"
 #include "report/render.h"
 
 HAK_LINK_INIT;
@@ -74,8 +74,8 @@ static void fill_counters(hakmem_stats *out) {
   out->span_frees = COUNT(free);
   out->huge_allocs = COUNT(huge_alloc);
   out->huge_failures = COUNT(huge_fail);
-  out->purges = hak_load_relaxed(&hak_release_stats.purges);
-  out->purged = hak_load_relaxed(&hak_release_stats.bytes);
+  out->purges = hak_load_relaxed(&hak_purge_stats.purges);
+  out->purged = hak_load_relaxed(&hak_purge_stats.bytes);
   out->madvise = COUNT(madvise);
   out->madvise_failures = COUNT(madvise_enomem) + COUNT(madvise_other);
   out->mmap = COUNT(mmap_total);
@@ -116,7 +116,7 @@ HAK_EXPORT size_t hakmem_stats_classes(hakmem_class_stats *out, size_t count) {
   hak_figures_take(&f);
   for (unsigned c = 0; c < hak_min_size(count, HAK_FRONT_CLASSES); c++) {
     const hak_class_row *row = &rows[c];
-    hak_front_counts front;
+    hak_cache_counts front;
     hak_figures_front(c, &front);
     out[c] = (hakmem_class_stats){
         .block_size = (uint32_t)hak_class_size(c),

@@ -214,6 +214,7 @@ static void apply_profile(void) {
     hak_print("hakmem: HAKMEM_PROFILE=hardened needs libhakmem-hardened.so: this library behaves as balanced\n");
   if (hak_config.profile == HAK_PROFILE_SPEED) {
     for (int n = 1; n <= 5; n++) hak_config.prewarm[n] = n <= 3 ? 128 : 64;
+    hak_config.decay_ms = 10000;
   } else if (hak_config.profile == HAK_PROFILE_LEAN) {
     hak_config.mem_lean = 1;
     hak_config.mem_lean_decommit = HAK_LEAN_DONTNEED;

@@ -7,9 +7,9 @@
 
 #include "base/bits.h"
 #include "config/config.h"
-#include "heap/heap.h"
 #include "os/os.h"
 #include "os/print.h"
+#include "tcache/tcache.h"
 
 #define SLOTS 1024
 #define BLOCK_BYTES_MAX ((size_t)32 * HAK_KIB)
@@ -46,11 +46,11 @@ static size_t live_count, live_bytes, accessible_bytes;
 static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
 
 static void record(stack *s) {
-  hak_heap *h = hak_tls_front.heap;
+  hak_tcache *t = hak_tls.cache;
   s->thread = hak_os_tid();
-  if (h != NULL) h->recording = true;
+  if (t != NULL) t->recording = true;
   s->depth = backtrace == NULL ? 0 : backtrace(s->frames, FRAMES);
-  if (h != NULL) h->recording = false;
+  if (t != NULL) t->recording = false;
 }
 
 static uintptr_t slot_address(size_t i) { return hak_sample_base + i * slot_bytes; }
@@ -141,9 +141,9 @@ void hak_sample_start(void) {
 }
 
 /* Uniform from 1 to 2N - 1: N on average, and not in step with the program. */
-static uint32_t draw(hak_heap *h) {
+static uint32_t draw(hak_tcache *t) {
   uint64_t n = (uint64_t)hak_config.guard_sample;
-  return (uint32_t)(1 + (hak_heap_random(h) >> 16) % (2 * n - 1));
+  return (uint32_t)(1 + (hak_tcache_random(t) >> 16) % (2 * n - 1));
 }
 
 static slot *claim_slot(void) {
@@ -174,13 +174,12 @@ static void put_freed(slot *s) {
   hak_lock_drop(&hak_sample_lock);
 }
 
-void *hak_sample_alloc(size_t size, size_t align) {
-  hak_heap *h = hak_heap_current();
-  if (h == NULL || h->recording || size > BLOCK_BYTES_MAX || align > hak_os_page_size()) return NULL;
+void *hak_sample_alloc(hak_tcache *t, size_t size, size_t align) {
+  if (t->recording || size > BLOCK_BYTES_MAX || align > hak_os_page_size()) return NULL;
   size = hak_max_size(size, 1);
   align = hak_max_size(align, HAK_GRANULE);
-  if (h->until_sample == 0) h->until_sample = draw(h);
-  if (--h->until_sample != 0) return NULL;
+  if (t->until_sample == 0) t->until_sample = draw(t);
+  if (--t->until_sample != 0) return NULL;
   slot *s = claim_slot();
   if (s == NULL) return NULL; /* all are live */
   uintptr_t end = slot_address((size_t)(s - slots)) + slot_block_bytes;

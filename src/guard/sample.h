@@ -15,6 +15,8 @@
 #include "base/compiler.h"
 #include "os/lock.h"
 
+struct hak_tcache;
+
 /* The slots' addresses; size 0 until hak_sample_start. */
 extern HAK_HIDDEN uintptr_t hak_sample_base;
 extern HAK_HIDDEN size_t hak_sample_bytes;
@@ -29,7 +31,7 @@ HAK_INLINE bool hak_sample_contains(const void *p) {
 }
 
 /* A guarded block, contents undefined, if it is this request's turn; else NULL. align: power of two. Only while on. */
-void *hak_sample_alloc(size_t size, size_t align);
+void *hak_sample_alloc(struct hak_tcache *cache, size_t size, size_t align);
 /* Only for addresses inside. Ends the program when it is no live block's start. */
 void hak_sample_free(void *p);
 /* Statistics, at one moment. */

@@ -7,7 +7,6 @@
 #include "config/config.h"
 #include "os/os.h"
 #include "pool/budget.h"
-#include "pool/release.h"
 #include "region/size_class.h"
 
 hak_lock hak_huge_lock;
@@ -170,10 +169,7 @@ bool hak_huge_free(void *p) {
   size_t bytes = remove_locked(p);
   hak_lock_drop(&hak_huge_lock);
   if (bytes == 0) return false;
-  if (!hak_budget_near_now() && keep(p, bytes))
-    hak_release_wake_helper();
-  else
-    unmap(p, bytes);
+  if (hak_budget_near_now() || !keep(p, bytes)) unmap(p, bytes);
   return true;
 }
 

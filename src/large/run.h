@@ -19,18 +19,16 @@ HAK_INLINE size_t hak_run_spans(size_t size) {
 
 /* align: power of two, at most HAK_RUN_MAX. *zeroed: the memory reads as zero. NULL: out of memory. */
 void *hak_run_alloc(size_t size, size_t align, bool *zeroed);
-/* Verdict, and whether hak_release_excess is due. */
-hak_verdict hak_run_free(hak_region *region, void *p, bool *release_due);
 /* The first half of freeing a run: marks it as no longer the user's. Of two threads that free one run at the same time,
- * one is told. The run is then kept until it is reused for `size` bytes, by hak_run_reuse, or given to the pool, by hak_run_give_kept. */
-hak_verdict hak_run_keep(hak_region *region, void *p);
-void hak_run_reuse(void *p, size_t size);
-void hak_run_give_kept(void *p, bool *release_due);
+ * one is told. */
+hak_verdict hak_run_claim(hak_region *region, void *p);
+/* The second half: gives it to the pool. */
+void hak_run_give(void *p, bool *purge_due);
 /* Gives the pages of a run for `size` bytes back that such a block does not reach: in a dirty run they hold memory for
  * nothing. */
 void hak_run_drop_tail(void *p, size_t size);
 size_t hak_run_size(const hak_region *region, const void *p);
 /* Resizes in place; false when that cannot be done (nothing changed). */
-bool hak_run_resize(hak_region *region, void *p, size_t size, bool *release_due);
+bool hak_run_resize(hak_region *region, void *p, size_t size, bool *purge_due);
 
 #endif

@@ -4,11 +4,10 @@
 #include "config/config.h"
 #include "os/os.h"
 #include "pool/budget.h"
-#include "pool/release.h"
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_pool hak_span_pool;
 
-static uint32_t now_epoch; /* last release epoch seen; written by hak_pool_set_epoch */
+static uint32_t now_epoch; /* relaxed; written by hak_pool_set_epoch */
 
 void hak_pool_set_epoch(uint32_t epoch) { hak_store_relaxed(&now_epoch, epoch); }
 
@@ -113,29 +112,14 @@ static void wake_huge_page(hak_region *r, size_t index) {
   hak_lock_drop(&hak_span_pool.lock);
 }
 
-/* Of `clean` spans, those that are taken for what was given back. */
-static size_t take_back(size_t *clean, size_t *given) {
-  size_t again = hak_min_size(*clean, *given);
-  *clean -= again;
-  *given -= again;
-  return again;
-}
-
-/* What the release policy learns from: memory that was given back too early, or kept to good purpose. */
-static void note_taken(size_t clean, size_t kept) {
+/* Clean spans that are taken while purged ones are missing were purged too early. */
+static void note_taken(size_t clean) {
   hak_pool *pool = &hak_span_pool;
-  size_t before = pool->live_spans - clean - kept;
   pool->peak_spans = hak_max_size(pool->peak_spans, pool->live_spans);
-  if (clean > 0) {
-    hak_add_relaxed(&pool->fresh_spans, clean);
-    size_t again = take_back(&clean, &pool->returned_spans);
-    pool->regret_spans += again;
-    pool->vain_spans += again;
-    pool->rejoined_spans += take_back(&clean, &pool->pieces_spans);
-    pool->unrest_spans += take_back(&clean, &pool->rested_spans);
-  }
-  if (kept > 0 && hak_release_over_limit(pool->dirty_spans + kept, before))
-    pool->regret_spans += kept;
+  size_t again = hak_min_size(clean, hak_load_relaxed(&pool->purged_spans));
+  if (again == 0) return;
+  hak_sub_relaxed(&pool->purged_spans, again);
+  hak_add_relaxed(&pool->refault_spans, again);
 }
 
 /* Returns how many of them may hold something. */
@@ -158,7 +142,7 @@ static hak_span *take_at(hak_region *r, size_t chunk, size_t bit, size_t spans, 
   hak_span_pool.wakes_first = is_asleep(c, bit, spans);
   hak_span_pool.wakes_last = last / HAK_HUGE_PAGE_SPANS != bit / HAK_HUGE_PAGE_SPANS && is_asleep(c, last, spans);
   size_t index = chunk * HAK_CHUNK_SPANS + bit, kept = mark_taken(r, index, spans);
-  note_taken(spans - kept, kept);
+  note_taken(spans - kept);
   *zeroed = kept == 0;
   return &r->spans[index];
 }
@@ -299,8 +283,8 @@ static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed
   return take_by_growing(added, spans, align, false, zeroed);
 }
 
-static void set_tags(hak_region *r, size_t first, size_t spans, uint32_t tag) {
-  for (size_t i = 0; i < spans; i++) hak_store_relaxed(&r->tags[first + i], tag);
+static void set_codes(hak_region *r, size_t first, size_t spans, unsigned code) {
+  for (size_t i = 0; i < spans; i++) hak_store_relaxed(&r->map[first + i], (uint8_t)code);
 }
 
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
@@ -319,8 +303,8 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     span->span_count = (uint16_t)spans;
     hak_store_relaxed(&span->tag, tags.head);
     for (size_t i = 0; i < spans; i++) span[i].head = span;
-    set_tags(r, index + 1, spans - 1, tags.body);
-    set_tags(r, index, 1, tags.head);
+    set_codes(r, index + 1, spans - 1, tags.body_code);
+    set_codes(r, index, 1, HAK_TAG_CODE(tags.head));
     hak_os_count(&hak_os_stats.alloc);
   }
   hak_lock_drop(&hak_span_pool.lock);
@@ -334,7 +318,7 @@ static bool may_take(const hak_chunk *c, size_t bit, size_t spans) {
   return !hak_budget_limited() || next_bit(c, bit, false, FREE_DIRTY) >= bit + spans || hak_budget_admits_locked(spans);
 }
 
-bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
+bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
   hak_region *r = hak_pool_region_of(span);
   size_t index = (size_t)(span - r->spans) + span->span_count;
   size_t bit = index % HAK_CHUNK_SPANS;
@@ -344,10 +328,9 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
   if (index + extra_spans <= r->ready_spans) {
     hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
     if (next_bit(c, bit, false, FREE) >= bit + extra_spans && may_take(c, bit, extra_spans)) {
-      size_t kept = mark_taken(r, index, extra_spans);
-      note_taken(extra_spans - kept, kept);
+      note_taken(extra_spans - mark_taken(r, index, extra_spans));
       for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;
-      set_tags(r, index, extra_spans, body_tag);
+      set_codes(r, index, extra_spans, body_code);
       span->span_count = (uint16_t)(span->span_count + extra_spans);
       taken = true;
     }
@@ -356,7 +339,13 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, uint32_t body_tag) {
   return taken;
 }
 
-bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due) {
+static bool is_over_mark(size_t dirty, size_t live) {
+  const hak_pool *pool = &hak_span_pool;
+  bool over = dirty > hak_load_relaxed(&pool->mark_spans) && dirty > live / 8 * hak_load_relaxed(&pool->mark_eighths);
+  return over || hak_budget_over(dirty, live);
+}
+
+bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   hak_region *r = hak_pool_region_of(span);
   hak_lock_take(&hak_span_pool.lock);
   if (HAK_UNLIKELY(span->tag != tag || span->head != span || span->span_count <= keep)) {
@@ -366,7 +355,7 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due)
   size_t spans = span->span_count - keep;
   size_t index = (size_t)(span - r->spans) + keep, bit = index % HAK_CHUNK_SPANS;
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-  set_tags(r, index, spans, 0);
+  set_codes(r, index, spans, HAK_CODE_NONE);
   if (keep == 0) hak_store_relaxed(&span->tag, HAK_TAG_NONE);
   span->span_count = (uint16_t)keep;
   change_bits(c->free, bit, spans, true);
@@ -380,7 +369,7 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due)
   size_t dirty = hak_add_relaxed(&hak_span_pool.dirty_spans, spans);
   hak_os_count(&hak_os_stats.free);
   hak_lock_drop(&hak_span_pool.lock);
-  *release_due |= hak_release_over_limit(dirty, live);
+  *purge_due |= is_over_mark(dirty, live);
   return true;
 }
 
@@ -530,7 +519,7 @@ void hak_pool_fork_child(void) {
     for (size_t index = r->first_span; index < r->ready_spans; index++) {
       const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
       bool is_free = (c->free[index % HAK_CHUNK_SPANS / 64] >> (index % 64) & 1) != 0;
-      if (!is_free && !hak_region_is_guard(index) && hak_load_relaxed(&r->tags[index]) == 0) unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
+      if (!is_free && !hak_region_is_guard(index) && hak_load_relaxed(&r->map[index]) == HAK_CODE_NONE) unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
     }
   }
 }

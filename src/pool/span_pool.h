@@ -23,28 +23,22 @@ typedef struct hak_pool {
   size_t live_spans;  /* held */
   size_t dirty_spans; /* free and dirty */
   size_t claimed_spans; /* held by a purge: untagged */
-  /* relaxed, any thread: pages given back inside slabs that are held; and, in all, of these pages of slabs that did not rest
-   * afterwards */
-  size_t hole_pages, regret_pages;
-  size_t leaving_hole_pages; /* relaxed, any thread: those that are about to be */
-  size_t fresh_spans; /* relaxed, any thread: clean ones that have been taken, in all */
+  size_t hole_pages; /* relaxed, any thread: purged inside slabs that are held … */
+  size_t leaving_hole_pages; /* … and those that are about to be */
   bool wakes_first, wakes_last; /* what was taken last: its first, its last span is the first one used of a huge page */
   size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
-  /* for release.c, since it last began a window */
-  size_t peak_spans;     /* most that was held */
-  size_t returned_spans; /* given back at once, and not taken again since */
-  size_t regret_spans;   /* taken again of those, or taken of dirty memory kept because of regret */
-  size_t vain_spans;     /* taken again of those, in all */
-  size_t rested_spans;   /* given back after a rest, in this trial, and not taken again since */
-  size_t unrest_spans;   /* taken again of those, in all */
-  size_t pieces_spans;   /* given back at once in pieces, in this trial, and not taken again since */
-  size_t rejoined_spans; /* taken again of those, in all */
+  size_t peak_spans; /* most that was held at once */
+  /* A purge is due when more than this is dirty, and more than so many eighths of what is held. Relaxed; written by reclaim/. */
+  size_t mark_spans, mark_eighths;
+  /* For the refault feedback of reclaim/: purged and not taken again since; taken again of those, in all. Relaxed. */
+  size_t purged_spans, refault_spans;
 } hak_pool;
 extern hak_pool hak_span_pool;
 
-/* How the spans of a slab or run are tagged. */
+/* Tag of the first span, and page map code of the others. */
 typedef struct hak_pool_tags {
-  uint32_t head, body;
+  uint32_t head;
+  unsigned body_code;
 } hak_pool_tags;
 
 /* Takes `spans` adjacent spans aligned to align_spans (a power of two; absolute addresses) and tags them. The first
@@ -52,22 +46,21 @@ typedef struct hak_pool_tags {
  * used. *zeroed tells whether all of it reads as zero. NULL: out of memory. */
 hak_span *hak_pool_take(size_t spans, size_t align_spans, hak_pool_tags tags, bool dense, bool *zeroed);
 
-/* Takes the `extra` spans right behind `span` if they are free, for growth in place, and tags them. */
-bool hak_pool_extend(hak_span *span, size_t extra, uint32_t body_tag);
+/* Takes the `extra` spans right behind `span` if they are free, for growth in place, and marks them. */
+bool hak_pool_extend(hak_span *span, size_t extra, unsigned body_code);
 
-/* Returns the spans of `span` beyond the first `keep`; 0: all. Clears their tags. False, and nothing changed, when span
- * is not held with head tag `tag`: somebody else has returned it. Sets *release_due when more dirty memory is kept than
- * the release policy allows; call hak_release_excess then, once no lock is held. */
-bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *release_due);
+/* Returns the spans of `span` beyond the first `keep`; 0: all. Clears their codes. False, and nothing changed, when span
+ * is not held with head tag `tag`: somebody else has returned it. Sets *purge_due when more is dirty than the mark. */
+bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due);
 
-/* The release epoch, which returned spans are stamped with. One is 250 ms; only those of ticks are seen. */
+/* The decay epoch, which returned spans are stamped with. */
 void hak_pool_set_epoch(uint32_t epoch);
 uint32_t hak_pool_epoch(void);
 
 /* Which dirty free runs are worth a call: any, those of so many spans, or only what fills huge pages. */
 typedef enum hak_worth { HAK_ANY_RUN, HAK_LONG_RUNS, HAK_WHOLE_PAGES } hak_worth;
 #define HAK_LONG_RUN_SPANS 4
-/* For release.c: claims one of the chunk (removed from the free map so nobody takes it). Returns how many of its spans are
+/* For reclaim/: claims one of the chunk (removed from the free map so nobody takes it). Returns how many of its spans are
  * dirty; 0: there is none … */
 size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
                             size_t *count);

@@ -33,8 +33,8 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes) {
   size_t spans = bytes >> HAK_SPAN_SHIFT;
   size_t chunks = (spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
   uintptr_t at = base;
-  r->tags = (uint32_t *)at;
-  at = hak_align_up(at + spans * sizeof *r->tags, page);
+  r->map = (uint8_t *)at;
+  at = hak_align_up(at + spans * sizeof *r->map, page);
   r->chunks = (hak_chunk *)at;
   at = hak_align_up(at + chunks * sizeof *r->chunks, page);
   r->spans = (hak_span *)at;
@@ -77,9 +77,9 @@ static bool commit_spans(const hak_region *r, size_t from, size_t to) {
 
 static bool commit_step(hak_region *r, size_t from, size_t to) {
   size_t chunk_from = from / HAK_CHUNK_SPANS, chunk_to = (to + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
-  /* Tags below first_span describe the tables themselves: always 0, but any address below limit may be looked up. */
-  size_t tag_from = from == r->first_span ? 0 : from;
-  return commit_elements(r->tags, sizeof *r->tags, tag_from, to) &&
+  /* The map below first_span describes the tables themselves: always 0, but any address below limit may be looked up. */
+  size_t map_from = from == r->first_span ? 0 : from;
+  return commit_elements(r->map, sizeof *r->map, map_from, to) &&
          commit_elements(r->chunks, sizeof *r->chunks, chunk_from, chunk_to) &&
          commit_elements(r->spans, sizeof *r->spans, from, to) &&
          commit_elements(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, from, to) &&

@@ -36,7 +36,7 @@ typedef struct hak_span {
   uint8_t list : 3, hollow_since : 5; /* see slab/slab.h, slab/holes.c */
   uint16_t span_count; /* of the slab or run */
   uint16_t looked;     /* slab: what the search for holes saw last, see slab/holes.c */
-  uint32_t tag;        /* of the first span, as in the tag table; HAK_TAG_NONE once returned */
+  uint32_t tag;        /* of the first span: HAK_TAG of arena and page map code; HAK_TAG_NONE once returned */
 } hak_span;
 
 /* Pool state of 1,024 spans; written under the pool lock. */
@@ -59,7 +59,7 @@ typedef struct hak_region {
   uintptr_t base;
   size_t limit; /* bytes from base that can be looked up */
   /* cold from here */
-  uint32_t *tags; /* at base */
+  uint8_t *map; /* at base: a code a span */
   hak_span *spans;
   uint64_t *bitmaps;
   uint8_t *held; /* hardened build: a byte a granule, 1 where a block starts that the program has */
@@ -118,16 +118,8 @@ HAK_INLINE size_t hak_region_index(const hak_region *region, const void *p) {
 HAK_INLINE void *hak_region_address(const hak_region *region, size_t index) {
   return (void *)(region->base + (index << HAK_SPAN_SHIFT));
 }
-HAK_INLINE uint32_t hak_region_tag(const hak_region *region, const void *p) {
-  return hak_load_relaxed(&region->tags[hak_region_index(region, p)]);
-}
-/* The tag of an address that is known to lie in some region. The main region's tags are at its base. */
-HAK_INLINE uint32_t hak_region_tag_of(const void *p) {
-  uintptr_t base = hak_load_relaxed(&hak_main_base);
-  size_t offset = (uintptr_t)p - base;
-  if (HAK_LIKELY(offset < hak_load_relaxed(&hak_main_limit)))
-    return hak_load_relaxed((const uint32_t *)base + (offset >> HAK_SPAN_SHIFT));
-  return hak_region_tag(hak_region_find_slow(p), p);
+HAK_INLINE unsigned hak_region_code(const hak_region *region, const void *p) {
+  return hak_load_relaxed(&region->map[hak_region_index(region, p)]);
 }
 /* First span of the slab or run that p lies in; p must be in a tagged span. */
 HAK_INLINE hak_span *hak_region_span(const hak_region *region, const void *p) {

@@ -2,8 +2,7 @@
  *
  * 52 ordinary classes: 16 to 128 bytes by 16, then 8 per doubling to 1 KiB, then 4 per doubling to 32 KiB.
  * 9 twins: power-of-two blocks from 128 bytes to 32 KiB in slabs without colour, so that each block is aligned to
- * its size; they serve alignments above 64. A class code is the index of either; codes from HAK_CODE_RUN up mark
- * spans that are no slabs. The tables are written once by hak_size_class_init, before the first slab. */
+ * its size; they serve alignments above 64. A class is the index of either. The tables are written once by hak_size_class_init, before the first slab. */
 #ifndef HAK_REGION_SIZE_CLASS_H
 #define HAK_REGION_SIZE_CLASS_H
 
@@ -12,9 +11,12 @@
 #define HAK_CLASSES 52
 #define HAK_TWINS 9
 #define HAK_FRONT_CLASSES (HAK_CLASSES + HAK_TWINS)
-#define HAK_CODE_RUN 0x80      /* first span of a run */
-#define HAK_CODE_RUN_BODY 0x81 /* any further span of a run */
-#define HAK_CODE_RUN_KEPT 0x82 /* first span of a freed run that a heap keeps for its next one of the size */
+/* Page map codes: what a span holds. Those of slabs are class + 1, so that a span nobody wrote to says "nothing". */
+#define HAK_CODE_NONE 0
+#define HAK_CODE_EXTENT (HAK_FRONT_CLASSES + 1)      /* first span of an extent */
+#define HAK_CODE_EXTENT_BODY (HAK_FRONT_CLASSES + 2) /* any further span of one */
+#define HAK_CODE_EXTENT_FREED (HAK_FRONT_CLASSES + 3) /* first span of one that is being freed */
+#define HAK_CODES (HAK_FRONT_CLASSES + 4)
 
 #define HAK_GRANULE 16
 #define HAK_SMALL_MAX ((size_t)32768) /* largest block; beyond it a request is a run */
@@ -42,6 +44,7 @@ extern HAK_HIDDEN uint64_t hak_class_whole_lines;
 void hak_size_class_init(unsigned tiny_max_group);
 
 HAK_INLINE unsigned hak_class_for(size_t size) { return hak_class_of_granules[(size + HAK_GRANULE - 1) / HAK_GRANULE]; }
+HAK_INLINE bool hak_code_is_class(unsigned code) { return code - 1 < HAK_FRONT_CLASSES; }
 HAK_INLINE size_t hak_class_size(unsigned class_code) { return hak_class_table[class_code].size; }
 
 /* n of C<n>: 4*2^n < size <= 8*2^n. Blocks of a class all lie in one group. */

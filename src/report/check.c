@@ -4,10 +4,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "heap/heap.h"
 #include "os/print.h"
 #include "pool/span_pool.h"
 #include "report/report.h"
+#include "tcache/tcache.h"
 
 hak_lock hak_heap_check_lock;
 static size_t faults;
@@ -24,11 +24,11 @@ HAK_PRINTF(2, 3) static void expect(bool holds, const char *format, ...) {
 }
 
 /* Bits against counters of one slab. */
-static void check_slab(const hak_heap *h, unsigned class_code, const hak_span *s) {
+static void check_slab(uint32_t arena, unsigned class_code, const hak_span *s) {
   const hak_region *r = hak_pool_region_of(s);
   const void *p = (const void *)s->start;
-  expect(r != NULL && hak_region_tag(r, p) == HAK_TAG(h->id, class_code), "slab %p of heap %u has a foreign tag", p,
-         h->id);
+  expect(r != NULL && hak_region_code(r, p) == class_code + 1 && s->tag == HAK_TAG(arena + 1, class_code + 1),
+         "slab %p of arena %u has a foreign tag", p, arena);
   expect(s->class_code == class_code, "slab %p: class %u on the list of %u", p, s->class_code, class_code);
   expect(s->carved <= s->blocks, "slab %p: %u of %u blocks carved", p, s->carved, s->blocks);
   size_t bits = 0, words = ((size_t)s->blocks + 63) / 64;
@@ -42,62 +42,69 @@ static void check_slab(const hak_heap *h, unsigned class_code, const hak_span *s
   }
 }
 
-static void check_heap(hak_heap *h) {
-  hak_lock_take(&h->lock);
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
-    const hak_slab_set *set = &h->bins[c].slabs;
-    for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
-      const hak_span *prev = NULL;
-      for (const hak_span *s = set->lists[list]; s != NULL; prev = s, s = s->next) {
-        expect(s->prev == prev, "slab %p: broken back link", (void *)s->start);
-        expect(s->list == list, "slab %p: on list %u, says %u", (void *)s->start, list, s->list);
-        expect(s->free_count > 0, "slab %p: listed without a free block", (void *)s->start);
-        check_slab(h, c, s);
-      }
+static void check_depot(const hak_arena_bin *b, unsigned c);
+
+static void check_bin(uint32_t arena, unsigned c) {
+  hak_arena_bin *b = &hak_arena_at(arena)->bins[c];
+  const hak_slab_set *set = &b->slabs;
+  hak_lock_take(&b->lock);
+  for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
+    const hak_span *prev = NULL;
+    for (const hak_span *s = set->lists[list]; s != NULL; prev = s, s = s->next) {
+      expect(s->prev == prev, "slab %p: broken back link", (void *)s->start);
+      expect(s->list == list, "slab %p: on list %u, says %u", (void *)s->start, list, s->list);
+      expect(s->free_count > 0, "slab %p: listed without a free block", (void *)s->start);
+      check_slab(arena, c, s);
     }
-    if (set->carving != NULL) check_slab(h, c, set->carving);
   }
-  hak_lock_drop(&h->lock);
+  if (set->carving != NULL) check_slab(arena, c, set->carving);
+  check_depot(b, c);
+  hak_lock_drop(&b->lock);
 }
 
-/* One span with a tag: a slab, its own or a full one that no list names, or a run. Returns how far to go on. */
-static size_t check_tagged(hak_region *r, size_t index) {
+static size_t check_extent(hak_region *r, size_t index, unsigned code) {
   const hak_span *s = &r->spans[index];
   const void *p = hak_region_address(r, index);
-  uint32_t tag = hak_load_relaxed(&r->tags[index]), owner = HAK_TAG_OWNER(tag), code = HAK_TAG_CODE(tag);
-  if (owner == 0) {
-    bool run = code == HAK_CODE_RUN || code == HAK_CODE_RUN_KEPT;
-    expect(run, "span %p: tag %#x is neither a slab nor the start of a run", p, tag);
-    if (!run) return 1;
-    expect(s->start == (uintptr_t)p && s->head == s, "run %p: its metadata names %p", p, (void *)s->start);
-    for (uint32_t i = 1; i < s->span_count; i++)
-      expect(hak_load_relaxed(&r->tags[index + i]) == HAK_CODE_RUN_BODY, "run %p: span %u has a wrong tag", p, i);
-    return s->span_count;
-  }
-  bool named = owner < hak_heap_id_limit() && code < HAK_FRONT_CLASSES;
-  expect(named, "span %p: tag %#x names no heap or class", p, tag);
+  bool head = code == HAK_CODE_EXTENT || code == HAK_CODE_EXTENT_FREED;
+  expect(head, "span %p: code %u is neither a slab nor the start of an extent", p, code);
+  if (!head) return 1;
+  expect(s->start == (uintptr_t)p && s->head == s, "extent %p: its metadata names %p", p, (void *)s->start);
+  for (uint32_t i = 1; i < s->span_count; i++)
+    expect(hak_load_relaxed(&r->map[index + i]) == HAK_CODE_EXTENT_BODY, "extent %p: span %u has a wrong code", p, i);
+  return s->span_count;
+}
+
+/* One span with a code: a slab, listed or a full one that no list names, or an extent. Returns how far to go on. */
+static size_t check_held(hak_region *r, size_t index) {
+  const hak_span *s = &r->spans[index];
+  const void *p = hak_region_address(r, index);
+  unsigned code = hak_load_relaxed(&r->map[index]);
+  if (!hak_code_is_class(code)) return check_extent(r, index, code);
+  uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&s->tag)) - 1;
+  bool named = arena < hak_arena_count();
+  expect(named, "slab %p: tag %#x names no arena", p, s->tag);
   if (!named) return 1;
-  hak_heap *h = hak_heap_by_id(owner);
-  hak_lock_take(&h->lock);
+  hak_lock *lock = &hak_arena_at(arena)->bins[code - 1].lock;
+  hak_lock_take(lock);
   size_t spans = 1;
   /* Read again: the slab may have gone to the pool, or to somebody else, before the lock was taken. */
-  if (hak_load_relaxed(&r->tags[index]) == tag && s->head == s && s->tag == tag) {
+  if (hak_load_relaxed(&r->map[index]) == code && s->head == s && s->tag == HAK_TAG(arena + 1, code)) {
     spans = s->span_count;
-    check_slab(h, code, s);
+    check_slab(arena, code - 1, s);
     for (uint32_t i = 1; i < spans; i++)
-      expect(hak_load_relaxed(&r->tags[index + i]) == tag && r->spans[index + i].head == s,
+      expect(hak_load_relaxed(&r->map[index + i]) == code && r->spans[index + i].head == s,
              "slab %p: its span %u belongs elsewhere", p, i);
   }
-  hak_lock_drop(&h->lock);
+  hak_lock_drop(lock);
   return spans;
 }
 
-static void check_tags(void) {
+static void check_map(void) {
   for (unsigned i = 0; i < hak_region_count(); i++) {
     hak_region *r = hak_region_at(i);
     size_t end = hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT;
     for (size_t index = r->first_span; index < end;)
-      index += hak_load_relaxed(&r->tags[index]) == 0 ? 1 : check_tagged(r, index);
+      index += hak_load_relaxed(&r->map[index]) == HAK_CODE_NONE ? 1 : check_held(r, index);
   }
 }
 
@@ -116,7 +123,7 @@ static void check_chunk(const hak_region *r, size_t index, span_totals *totals) 
     expect((chunk->stale[w] & (~chunk->free[w] | chunk->dirty[w])) == 0, "chunk %zu: a stale span is held or dirty", index);
     for (uint64_t word = chunk->free[w]; word != 0; word &= word - 1) {
       size_t span = index * HAK_CHUNK_SPANS + w * 64 + hak_ctz64(word);
-      expect(hak_load_relaxed(&r->tags[span]) == 0, "free span %p has a tag", hak_region_address(r, span));
+      expect(hak_load_relaxed(&r->map[span]) == HAK_CODE_NONE, "free span %p has a code", hak_region_address(r, span));
     }
   }
   expect(free_spans == chunk->free_spans, "chunk %zu: %zu free bits, %u counted", index, free_spans, chunk->free_spans);
@@ -128,7 +135,7 @@ static void check_chunk(const hak_region *r, size_t index, span_totals *totals) 
     bool nobodys = first + i < r->first_span || first + i >= r->ready_spans || hak_region_is_guard(first + i);
     if (nobodys || (chunk->free[i / 64] >> (i % 64) & 1) != 0) continue;
     totals->held++;
-    if (hak_load_relaxed(&r->tags[first + i]) == 0) totals->untagged++;
+    if (hak_load_relaxed(&r->map[first + i]) == HAK_CODE_NONE) totals->untagged++;
   }
 }
 
@@ -151,7 +158,7 @@ static void check_pool(void) {
 static void check_cached(unsigned class_code, void **blocks, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const hak_region *r = hak_region_find(blocks[i]);
-    bool ours = r != NULL && HAK_TAG_CODE(hak_region_tag(r, blocks[i])) == class_code;
+    bool ours = r != NULL && hak_region_code(r, blocks[i]) == class_code + 1;
     expect(ours, "cached block %p is not of class %u", blocks[i], class_code);
     if (ours)
       expect(hak_slab_examine(hak_region_span(r, blocks[i]), blocks[i]) == HAK_VERDICT_OK,
@@ -159,29 +166,38 @@ static void check_cached(unsigned class_code, void **blocks, size_t count) {
   }
 }
 
-/* The calling thread's front: nobody else's may be read. */
-static void check_own_front(void) {
-  hak_heap *h = hak_tls_front.heap;
-  if (h == NULL) return;
-  hak_lock_take(&h->lock);
+static void check_depot(const hak_arena_bin *b, unsigned c) {
+  unsigned usable = hak_magazine_usable[c], count = 0;
+  for (void **full = b->full; full != NULL; full = (void **)*full, count++)
+    check_cached(c, hak_magazine_empty_top(full, c) + 1, usable);
+  expect(count == b->full_count, "depot of class %u: %u magazines, %u counted", c, count, b->full_count);
+  if (b->part_count > 0) check_cached(c, hak_magazine_empty_top(b->part, c) + 1, b->part_count);
+}
+
+/* The calling thread's cache: nobody else's may be read. */
+static void check_own_cache(void) {
+  const hak_tcache *t = hak_tls.cache;
+  if (t == NULL) return;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
-    hak_bin *bin = &h->bins[c];
-    if (bin->magazine == NULL) continue;
-    void **empty = hak_bin_empty_top(bin);
-    check_cached(c, empty + 1, (size_t)(h->front->top[c] - empty));
-    for (void **full = bin->full; full != NULL; full = (void **)*full)
-      check_cached(c, full + 1, HAK_MAGAZINE_SLOTS - 1);
+    const hak_tcache_bin *b = &t->bins[c];
+    if (b->loaded != NULL) {
+      void **empty = hak_magazine_empty_top(b->loaded, c);
+      check_cached(c, empty + 1, (size_t)(t->top[c + 1] - empty));
+    }
+    for (void **full = b->full; full != NULL; full = (void **)*full)
+      check_cached(c, hak_magazine_empty_top(full, c) + 1, hak_magazine_usable[c]);
   }
-  hak_lock_drop(&h->lock);
 }
 
 size_t hak_heap_check(void) {
-  if (!hak_heap_started()) return 0;
+  if (hak_region_count() == 0) return 0;
   hak_lock_take(&hak_heap_check_lock);
   faults = 0;
-  for (uint32_t id = HAK_EMERGENCY_ID; id < hak_heap_id_limit(); id++) check_heap(hak_heap_by_id(id));
-  check_own_front();
-  check_tags();
+  for (uint32_t i = 0; i < hak_arena_count(); i++) {
+    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) check_bin(i, c);
+  }
+  check_own_cache();
+  check_map();
   check_pool();
   size_t found = faults;
   hak_lock_drop(&hak_heap_check_lock);

@@ -13,7 +13,7 @@
 
 typedef struct seen_slab {
   size_t index;
-  uint32_t tag, spans;
+  uint32_t code, spans;
 } seen_slab;
 
 /* Where the walk of a region is. */
@@ -38,29 +38,32 @@ static void count_run(hak_figures *f, const hak_span *s, uint64_t spans) {
 
 /* A held span that is the first of something, under the pool's lock. Returns its code, and sets the spans that follow.
  * None is counted beyond `end`, the limit that was seen. */
-static uint8_t see_head(walk *w, uint32_t tag, size_t end) {
+static uint8_t see_head(walk *w, unsigned code, size_t end) {
   hak_figures *f = w->figures;
   const hak_span *s = &w->r->spans[w->index];
-  uint32_t code = HAK_TAG_CODE(tag), spans = 1;
-  if (tag == 0) {
+  uint32_t spans = 1;
+  if (code == HAK_CODE_NONE) {
     f->claimed += HAK_SPAN_SIZE;
     return HAK_MAP_CLAIMED;
   }
   if (s->head == s) spans = (uint32_t)hak_min_size(hak_max_size(s->span_count, 1), end - w->index);
   uint64_t bytes = (uint64_t)spans << HAK_SPAN_SHIFT;
   w->left = spans - 1;
-  w->code = (uint8_t)code;
-  if (HAK_TAG_OWNER(tag) != 0) {
-    w->slabs[w->slab_count++] = (seen_slab){w->index, tag, spans};
-  } else if (code == HAK_CODE_RUN_KEPT) {
+  w->code = (uint8_t)(code - 1);
+  if (hak_code_is_class(code)) {
+    w->slabs[w->slab_count++] = (seen_slab){w->index, code, spans};
+    return w->code;
+  }
+  if (code == HAK_CODE_EXTENT_FREED) {
+    w->code = HAK_MAP_RUN_KEPT;
     f->runs_kept += bytes;
   } else {
     /* A body whose head is of an earlier moment is a part of a run that has grown since. */
-    if (code == HAK_CODE_RUN) count_run(f, s, spans);
+    if (code == HAK_CODE_EXTENT) count_run(f, s, spans);
     else f->runs += bytes;
     w->code = HAK_MAP_RUN_BODY;
   }
-  return (uint8_t)code;
+  return code == HAK_CODE_EXTENT ? HAK_MAP_RUN : w->code;
 }
 
 /* Up to the end of the bitmaps' word that index is in. Returns the number of spans. */
@@ -82,7 +85,7 @@ static size_t walk_group(walk *w, size_t end) {
       f->guards += HAK_SPAN_SIZE;
       *code = HAK_MAP_GUARD;
     } else if ((is_free & bit) == 0) {
-      *code = see_head(w, hak_load_relaxed(&w->r->tags[w->index]), end);
+      *code = see_head(w, hak_load_relaxed(&w->r->map[w->index]), end);
     } else if ((is_dirty & bit) != 0) {
       f->free_dirty += HAK_SPAN_SIZE;
       *code = HAK_MAP_DIRTY;
@@ -99,7 +102,7 @@ static size_t walk_group(walk *w, size_t end) {
 static bool count_slab(walk *w, const seen_slab *seen) {
   hak_figures *f = w->figures;
   const hak_span *s = &w->r->spans[seen->index];
-  if (hak_load_relaxed(&w->r->tags[seen->index]) != seen->tag || s->head != s || s->tag != seen->tag) return false;
+  if (hak_load_relaxed(&w->r->map[seen->index]) != seen->code || s->head != s || HAK_TAG_CODE(s->tag) != seen->code) return false;
   uint64_t size = hak_class_size(s->class_code), bytes = (uint64_t)seen->spans << HAK_SPAN_SHIFT;
   if (s->blocks * size > bytes) return false; /* fewer spans were counted, at the limit */
   uint64_t out = (uint64_t)(s->carved - s->free_count) * size, in = s->free_count * size;
@@ -128,20 +131,16 @@ static void forget_slab(walk *w, const seen_slab *seen, size_t first) {
   if (goes_on) w->code = HAK_MAP_DIRTY; /* in the next group */
 }
 
-/* Slabs of one owner that follow each other are looked at under one hold of its lock. */
 static void count_slabs(walk *w, size_t first) {
-  hak_heap *locked = NULL;
   for (unsigned i = 0; i < w->slab_count; i++) {
     const seen_slab *seen = &w->slabs[i];
-    hak_heap *owner = hak_heap_by_id(HAK_TAG_OWNER(seen->tag));
-    if (owner != locked) {
-      if (locked != NULL) hak_lock_drop(&locked->lock);
-      hak_lock_take(&owner->lock);
-      locked = owner;
-    }
-    if (!count_slab(w, seen)) forget_slab(w, seen, first);
+    uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&w->r->spans[seen->index].tag)) - 1;
+    hak_lock *lock = arena < hak_arena_count() ? &hak_arena_at(arena)->bins[seen->code - 1].lock : NULL;
+    if (lock != NULL) hak_lock_take(lock);
+    bool counted = lock != NULL && count_slab(w, seen);
+    if (lock != NULL) hak_lock_drop(lock);
+    if (!counted) forget_slab(w, seen, first);
   }
-  if (locked != NULL) hak_lock_drop(&locked->lock);
 }
 
 static size_t array_bytes(const void *array, size_t element_bytes, size_t from, size_t to) {
@@ -153,7 +152,7 @@ static size_t array_bytes(const void *array, size_t element_bytes, size_t from, 
 /* As hak_region_grow makes them accessible. */
 static size_t table_bytes(const hak_region *r, size_t end) {
   size_t first = r->first_span, chunks = (end + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
-  return array_bytes(r->tags, sizeof *r->tags, 0, end) +
+  return array_bytes(r->map, sizeof *r->map, 0, end) +
          array_bytes(r->chunks, sizeof *r->chunks, first / HAK_CHUNK_SPANS, chunks) +
          array_bytes(r->spans, sizeof *r->spans, first, end) +
          array_bytes(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, first, end) +
@@ -180,26 +179,31 @@ static HAK_NOINLINE void count_region(hak_figures *f, unsigned number) {
   f->reserved += r->reserved_bytes;
 }
 
-static HAK_NOINLINE void count_heaps(hak_figures *f) {
-  uint64_t cached[HAK_FRONT_CLASSES] = {0}, packets[HAK_FRONT_CLASSES] = {0};
-  uint32_t limit = hak_heap_id_limit();
-  for (uint32_t id = HAK_EMERGENCY_ID; id < limit; id++) {
-    hak_heap *h = hak_heap_by_id(id);
-    uint32_t state = hak_load_relaxed(&h->state);
-    f->heaps++;
-    f->heaps_active += state == HAK_HEAP_ACTIVE;
-    f->heaps_warm += state == HAK_HEAP_WARM;
-    f->heaps_parked += state == HAK_HEAP_PARKED;
-    f->slow_paths += hak_peek_slow_paths(h);
-    if (f->rows == NULL) continue;
-    hak_peek_heap(h, cached, packets);
-    hak_peek_inbox(h, packets);
+/* Blocks of the class in depots. */
+static uint64_t in_depots(unsigned c) {
+  uint64_t blocks = 0;
+  for (uint32_t i = hak_arena_count(); i-- > 0;) {
+    hak_arena_bin *b = &hak_arena_at(i)->bins[c];
+    hak_lock_take(&b->lock);
+    blocks += (uint64_t)b->full_count * hak_magazine_usable[c] + b->part_count;
+    hak_lock_drop(&b->lock);
   }
+  return blocks;
+}
+
+/* What threads cache is what they published last, so it is bounded by what slabs have handed out. */
+static void count_caches(hak_figures *f) {
+  hak_tcache_sums sums;
+  hak_tcache_sum(&sums);
+  f->heaps = hak_arena_count();
+  f->heaps_active = sums.used;
+  f->heaps_parked = sums.caches - sums.used;
+  f->slow_paths = sums.slow_paths;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES && f->rows != NULL; c++) {
     hak_class_row *row = &f->rows[c];
     uint64_t size = hak_class_size(c);
-    row->cached = hak_min_size(cached[c] * size, row->handed_out);
-    row->packets = hak_min_size(packets[c] * size, row->handed_out - row->cached);
+    row->packets = hak_min_size(in_depots(c) * size, row->handed_out);
+    row->cached = hak_min_size(hak_tcache_published(c) * size, row->handed_out - row->packets);
     f->slab_cached += row->cached;
     f->slab_packets += row->packets;
   }
@@ -226,10 +230,10 @@ void hak_figures_take(hak_figures *f) {
   *f = (hak_figures){.rows = f->rows, .map = f->map, .map_capacity = f->map_capacity};
   if (f->rows != NULL) memset(f->rows, 0, HAK_FRONT_CLASSES * sizeof *f->rows);
   f->time_ms = hak_os_now_ms();
-  if (hak_heap_started()) {
+  if (hak_region_count() > 0) {
     f->regions = hak_region_count();
     for (unsigned i = 0; i < f->regions; i++) count_region(f, i);
-    count_heaps(f);
+    count_caches(f);
   }
   count_others(f);
   f->own = f->own_cells + f->own_tables + f->own_other;
@@ -247,25 +251,7 @@ bool hak_figures_estimate(unsigned class_code, uint64_t live, uint64_t requests,
 }
 
 void hak_figures_requests(unsigned class_code, uint64_t *requests, uint64_t *requested) {
-  *requests = *requested = 0;
-  uint32_t limit = hak_heap_started() ? hak_heap_id_limit() : HAK_EMERGENCY_ID;
-  for (uint32_t id = HAK_EMERGENCY_ID; id < limit; id++) {
-    const hak_request_counts *noted = hak_heap_by_id(id)->requests;
-    if (noted == NULL) continue;
-    *requests += hak_load_relaxed(&noted[class_code].count);
-    *requested += hak_load_relaxed(&noted[class_code].bytes);
-  }
+  hak_tcache_sum_requests(class_code, requests, requested);
 }
 
-void hak_figures_front(unsigned class_code, hak_front_counts *sum) {
-  *sum = (hak_front_counts){0};
-  uint32_t limit = hak_heap_started() ? hak_heap_id_limit() : HAK_EMERGENCY_ID;
-  for (uint32_t id = HAK_EMERGENCY_ID; id < limit; id++) {
-    const hak_front_counts *counts = hak_heap_by_id(id)->counts;
-    if (counts == NULL) continue;
-    sum->hits += hak_load_relaxed(&counts[class_code].hits);
-    sum->misses += hak_load_relaxed(&counts[class_code].misses);
-    sum->refills += hak_load_relaxed(&counts[class_code].refills);
-    sum->flushes += hak_load_relaxed(&counts[class_code].flushes);
-  }
-}
+void hak_figures_front(unsigned class_code, hak_cache_counts *sum) { hak_tcache_sum_counts(class_code, sum); }

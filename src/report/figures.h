@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "heap/heap.h"
+#include "tcache/tcache.h"
 
 /* Bytes, except where noted. */
 typedef struct hak_class_row {
@@ -19,9 +19,9 @@ typedef struct hak_class_row {
 
 /* The span map's codes; 0 to HAK_FRONT_CLASSES - 1: a slab of that class. */
 enum {
-  HAK_MAP_RUN = HAK_CODE_RUN,
-  HAK_MAP_RUN_BODY = HAK_CODE_RUN_BODY,
-  HAK_MAP_RUN_KEPT = HAK_CODE_RUN_KEPT,
+  HAK_MAP_RUN = 0x80,
+  HAK_MAP_RUN_BODY = 0x81,
+  HAK_MAP_RUN_KEPT = 0x82,
   HAK_MAP_CLAIMED = 0xfc,
   HAK_MAP_GUARD = 0xfd,
   HAK_MAP_DIRTY = 0xfe,
@@ -56,13 +56,6 @@ bool hak_figures_estimate(unsigned class_code, uint64_t live, uint64_t requests,
 
 /* Sums over all heaps. */
 void hak_figures_requests(unsigned class_code, uint64_t *requests, uint64_t *requested);
-void hak_figures_front(unsigned class_code, hak_front_counts *counts);
-
-/* peek.c: blocks of each class in a heap's front, and in the packets it has open or has taken, added to cached and
- * packets, each an array of HAK_FRONT_CLASSES. Looks at what another thread may be changing. */
-void hak_peek_heap(hak_heap *heap, uint64_t *cached, uint64_t *packets);
-/* The same of the packets in its inbox. */
-void hak_peek_inbox(hak_heap *heap, uint64_t *packets);
-uint64_t hak_peek_slow_paths(const hak_heap *heap);
+void hak_figures_front(unsigned class_code, hak_cache_counts *counts);
 
 #endif

@@ -8,7 +8,7 @@
 #include "os/os.h"
 #include "pool/budget.h"
 #include "pool/cell.h"
-#include "pool/release.h"
+#include "reclaim/decay.h"
 #include "report/render.h"
 
 #define HUGE_LISTED 4096
@@ -142,8 +142,8 @@ static void counters(hak_sink *s, const hak_figures *f) {
   hak_sink_close(s, '}');
 #undef COUNTER
   hak_sink_open(s, "purge", '{');
-  hak_sink_member(s, "count", hak_load_relaxed(&hak_release_stats.purges));
-  hak_sink_member(s, "bytes", hak_load_relaxed(&hak_release_stats.bytes));
+  hak_sink_member(s, "count", hak_load_relaxed(&hak_purge_stats.purges));
+  hak_sink_member(s, "bytes", hak_load_relaxed(&hak_purge_stats.bytes));
   hak_sink_close(s, '}');
   hak_sink_open(s, "guard", '{');
   hak_sink_member(s, "frees", hak_foreign_calls(HAK_FOREIGN_FREE));
@@ -154,7 +154,7 @@ static void counters(hak_sink *s, const hak_figures *f) {
 
 static void front(hak_sink *s, unsigned c) {
   static const char *const names[] = {"hits", "misses", "refills", "flushes"};
-  hak_front_counts sum;
+  hak_cache_counts sum;
   hak_figures_front(c, &sum);
   const uint64_t values[] = {sum.hits, sum.misses, sum.refills, sum.flushes};
   for (unsigned i = 0; i < 4; i++) {

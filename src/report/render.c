@@ -6,7 +6,7 @@
 #include "hakmem/hakmem.h"
 #include "large/run.h"
 #include "os/os.h"
-#include "pool/release.h"
+#include "reclaim/decay.h"
 
 static void line(hak_sink *s, const char *label, uint64_t bytes) {
   unsigned n = 0;
@@ -65,8 +65,8 @@ static void counts(hak_sink *s, const hak_figures *f) {
   pair(s, "span_frees", hak_load_relaxed(&hak_os_stats.free));
   pair(s, "huge_allocs", hak_load_relaxed(&hak_os_stats.huge_alloc));
   pair(s, "slow_paths", f->slow_paths);
-  pair(s, "purges", hak_load_relaxed(&hak_release_stats.purges));
-  pair(s, "purged", hak_load_relaxed(&hak_release_stats.bytes));
+  pair(s, "purges", hak_load_relaxed(&hak_purge_stats.purges));
+  pair(s, "purged", hak_load_relaxed(&hak_purge_stats.bytes));
   pair(s, "foreign_pointers", hak_foreign_total());
   hak_sink_text(s, "\n");
 }

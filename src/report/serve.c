@@ -8,7 +8,7 @@
 #include "guard/foreign.h"
 #include "os/os.h"
 #include "os/print.h"
-#include "pool/release.h"
+#include "reclaim/decay.h"
 #include "report/page.h"
 #include "report/render.h"
 #include "report/report.h"
@@ -19,7 +19,7 @@ uint32_t hak_report_signal_pending;
 static void on_signal(int number) {
   (void)number;
   hak_store_seq(&hak_report_signal_pending, 1); /* before the helper's word is read: see sleep_until_needed */
-  hak_release_wake_helper();                    /* an exchange and a system call */
+  hak_decay_wake_helper();                    /* an exchange and a system call */
 }
 
 /* The instruction, or the access to the terminal, that brought it would be tried again for ever. */
@@ -67,7 +67,7 @@ bool hak_report_wanted_at_exit(void) {
 
 void hak_report_at_exit(void) {
   hak_os_use_kept_stderr();
-  if (hak_config.front_dump && hak_heap_started()) hak_report_front_csv();
+  if (hak_config.front_dump && hak_region_count() > 0) hak_report_front_csv();
   if (hak_config.guard_stats) hak_foreign_print();
   if (hak_config.os_stats) hak_report_os_stats();
   if (hak_config.stats != HAK_STATS_OFF) print_stats();

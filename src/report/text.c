@@ -45,7 +45,7 @@ void hak_report_os_stats(void) {
 void hak_report_front_csv(void) {
   hak_print("class,block_size,twin,hits,misses,refills,flushes\n");
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
-    hak_front_counts sum;
+    hak_cache_counts sum;
     hak_figures_front(c, &sum);
     hak_print("%u,%zu,%d,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", c, hak_class_size(c), c >= HAK_CLASSES,
               sum.hits, sum.misses, sum.refills, sum.flushes);

@@ -102,7 +102,7 @@ void hak_slab_left_hollow(hak_slab_set *set, hak_span *s) {
   }
   hak_sub_relaxed(&hak_span_pool.hole_pages, s->looked & GONE_MASK);
   if (((stamp_now() - s->hollow_since) & STAMP_MASK) < LATE_STAMPS)
-    hak_add_relaxed(&hak_span_pool.regret_pages, s->looked & GONE_MASK);
+    hak_add_relaxed(&hak_span_pool.refault_spans, (s->looked & GONE_MASK) * hak_os_page_size() / HAK_SPAN_SIZE);
   s->looked = 0;
 }
 
@@ -175,7 +175,7 @@ bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, size_t l
   return true;
 }
 
-void *hak_slab_close_holes(hak_slab_set *set, hak_span *s, const hak_holes *holes, bool gone, bool *release_due) {
+void *hak_slab_close_holes(hak_slab_set *set, hak_span *s, const hak_holes *holes, bool gone, bool *purge_due) {
   void *twice = NULL;
   for (unsigned w = 0; w < ((unsigned)s->blocks + 63) / 64; w++) {
     uint64_t again = s->bits[w] & holes->claimed[w], back = holes->claimed[w] & ~again;
@@ -186,7 +186,7 @@ void *hak_slab_close_holes(hak_slab_set *set, hak_span *s, const hak_holes *hole
     s->summary |= (uint64_t)1 << w;
   }
   bool ends = s->free_count == s->carved; /* and is the pool's, and perhaps somebody else's, after the next line */
-  hak_slab_settle_after_put(set, s, release_due);
+  hak_slab_settle_after_put(set, s, purge_due);
   if (ends) return twice;
   if (!gone) {
     give_up(set, s); /* the system would refuse again */

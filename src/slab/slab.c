@@ -50,9 +50,9 @@ static bool is_dense(const hak_slab_set *set, unsigned class_code) {
 
 static hak_span *create(unsigned class_code, uint32_t owner, bool dense) {
   const hak_class_info *info = &hak_class_table[class_code];
-  uint32_t tag = HAK_TAG(owner, class_code);
+  uint32_t tag = HAK_TAG(owner, class_code + 1);
   bool zeroed;
-  hak_span *s = hak_pool_take(info->spans, 1, (hak_pool_tags){tag, tag}, dense, &zeroed);
+  hak_span *s = hak_pool_take(info->spans, 1, (hak_pool_tags){tag, class_code + 1}, dense, &zeroed);
   if (s == NULL) return NULL;
   hak_region *r = hak_pool_region_of(s);
   size_t colour = info->coloured ? (hak_add_relaxed(&next_colour, 1) % HAK_COLOURS) * 64 : 0;
@@ -69,10 +69,10 @@ static hak_span *create(unsigned class_code, uint32_t owner, bool dense) {
   return s;
 }
 
-static void destroy(hak_slab_set *set, hak_span *s, bool *release_due) {
+static void destroy(hak_slab_set *set, hak_span *s, bool *purge_due) {
   if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
   set->slabs--;
-  hak_pool_give(s, 0, s->tag, release_due);
+  hak_pool_give(s, 0, s->tag, purge_due);
 }
 
 static unsigned take_free(hak_span *s, size_t block_size, void **out, unsigned wanted) {
@@ -180,13 +180,13 @@ static unsigned mark_free(hak_span *s, void *const *blocks, unsigned count, hak_
 }
 
 /* After blocks came back: the slab's list, or its end. */
-HAK_INLINE void settle_after_put(hak_slab_set *set, hak_span *s, bool *release_due) {
+HAK_INLINE void settle_after_put(hak_slab_set *set, hak_span *s, bool *purge_due) {
   if (HAK_LIKELY(s->free_count != s->carved)) {
     settle(set, s);
     return;
   }
   if (s != set->carving) {
-    destroy(set, s, release_due);
+    destroy(set, s, purge_due);
     return;
   }
   /* The slab being carved stays as the class's one hot slab; carving starts over from its first block. */
@@ -196,9 +196,9 @@ HAK_INLINE void settle_after_put(hak_slab_set *set, hak_span *s, bool *release_d
   s->free_count = s->carved = 0;
 }
 
-void hak_slab_settle_after_put(hak_slab_set *set, hak_span *s, bool *release_due) { settle_after_put(set, s, release_due); }
+void hak_slab_settle_after_put(hak_slab_set *set, hak_span *s, bool *purge_due) { settle_after_put(set, s, purge_due); }
 
-hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p, bool *release_due) {
+hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p, bool *purge_due) {
   hak_span *s = hak_region_span(hak_region_find(p), p);
   if (HAK_UNLIKELY(s->tag != tag)) return HAK_VERDICT_FREE_MEMORY;
   size_t index = block_index(s, p);
@@ -209,40 +209,20 @@ hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p,
   s->bits[index / 64] = word | mask;
   s->summary |= (uint64_t)1 << (index / 64);
   s->free_count++;
-  settle_after_put(set, s, release_due);
+  settle_after_put(set, s, purge_due);
   return HAK_VERDICT_OK;
 }
 
-/* A set of more slabs than this has its metadata and bitmaps in no near cache. */
-#define SLABS_IN_CACHE 16
-
-/* Blocks in no order lie in as many slabs: all their metadata is asked for at once, and then all their bitmap words.
- * Inlined, since gcc 12 drops calls of a function that does nothing but prefetch. */
-HAK_INLINE void prefetch_for_put(void *const *blocks, unsigned count) {
-  const hak_region *r = &hak_main_region;
-  for (unsigned i = 1; i < count; i++)
-    __builtin_prefetch(&r->spans[hak_region_index(r, blocks[i])]); /* of another region: a harmless address */
-  for (unsigned i = 1; i < count; i++) {
-    size_t index = hak_region_index(r, blocks[i]);
-    if (HAK_UNLIKELY(index >= r->span_count)) continue;
-    const hak_span *s = r->spans[index].head;
-    const hak_class_info *info = &hak_class_table[s->class_code];
-    uint64_t block = (((uintptr_t)blocks[i] - s->start) * info->reciprocal) >> 40;
-    __builtin_prefetch(&s->bits[block / 64 % HAK_BITMAP_WORDS], 1);
-  }
-}
-
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
-                          bool *release_due) {
+                          bool *purge_due) {
   *verdict = HAK_VERDICT_OK;
-  if (set->slabs > SLABS_IN_CACHE) prefetch_for_put(blocks, count);
   unsigned done = 0;
   while (done < count) {
     void *p = blocks[done];
     hak_span *s = hak_region_span(hak_region_find(p), p);
-    /* A block that comes twice may have emptied its slab the first time, and the span be somebody else's. */
-    if (HAK_UNLIKELY(s->tag != tag)) {
-      *verdict = HAK_VERDICT_FREE_MEMORY;
+    /* Of another set; or a block that comes twice, which emptied its slab the first time. */
+    if (HAK_UNLIKELY(hak_load_relaxed(&s->tag) != tag)) {
+      if (done == 0) *verdict = HAK_VERDICT_FREE_MEMORY;
       break;
     }
     unsigned n = mark_free(s, blocks + done, count - done, verdict);
@@ -250,16 +230,16 @@ unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, 
       if (*verdict == HAK_VERDICT_OK) *verdict = HAK_VERDICT_NO_BLOCK_START;
       break;
     }
-    settle_after_put(set, s, release_due);
+    settle_after_put(set, s, purge_due);
     done += n;
     if (HAK_UNLIKELY(*verdict != HAK_VERDICT_OK)) break;
   }
   return done;
 }
 
-void hak_slab_set_trim(hak_slab_set *set, bool *release_due) {
+void hak_slab_set_trim(hak_slab_set *set, bool *purge_due) {
   hak_span *s = set->carving;
   if (s == NULL || s->carved != 0) return;
   set->carving = NULL;
-  destroy(set, s, release_due);
+  destroy(set, s, purge_due);
 }

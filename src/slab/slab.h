@@ -33,14 +33,33 @@ unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **o
 /* The same of free blocks and what is not carved yet: no new slab. */
 unsigned hak_slab_set_take_ready(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted);
 
-/* Puts blocks of slabs tagged `tag` back, those of one slab that follow each other together. Returns the number put;
- * less than count: blocks[that number] was bad, as *verdict says. A slab that becomes empty leaves the set for the pool,
- * unless it is the one being carved; *release_due is then set if the pool says so (never cleared). */
+/* Puts the blocks back that lie in slabs tagged `tag`, up to the first that does not; those of one slab that follow each
+ * other together. Returns the number put. *verdict: what is wrong with blocks[that number]; OK where it is another set's. A slab that becomes empty leaves the set for the pool,
+ * unless it is the one being carved; *purge_due is then set if the pool says so (never cleared). */
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
-                          bool *release_due);
+                          bool *purge_due);
 
 /* The same for one block, which costs 57 instructions less so (decision 011). */
-hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p, bool *release_due);
+hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p, bool *purge_due);
+
+/* A set of more slabs than this has its metadata and bitmaps in no near cache. */
+#define HAK_SLABS_IN_CACHE 16
+
+/* Blocks in no order lie in as many slabs: all their metadata is asked for at once, and then all their bitmap words.
+ * Inlined, since gcc 12 drops calls of a function that does nothing but prefetch. */
+HAK_INLINE void hak_slab_prefetch(void *const *blocks, unsigned count) {
+  const hak_region *r = &hak_main_region;
+  for (unsigned i = 1; i < count; i++)
+    __builtin_prefetch(&r->spans[hak_region_index(r, blocks[i])]); /* of another region: a harmless address */
+  for (unsigned i = 1; i < count; i++) {
+    size_t index = hak_region_index(r, blocks[i]);
+    if (HAK_UNLIKELY(index >= r->span_count)) continue;
+    const hak_span *s = r->spans[index].head;
+    const hak_class_info *info = &hak_class_table[s->class_code % HAK_FRONT_CLASSES];
+    uint64_t block = (((uintptr_t)blocks[i] - s->start) * info->reciprocal) >> 40;
+    __builtin_prefetch(&s->bits[block / 64 % HAK_BITMAP_WORDS], 1);
+  }
+}
 
 /* Index of the block that starts at p; s->blocks or more: none does. */
 size_t hak_slab_block_index(const hak_span *s, const void *p);
@@ -68,10 +87,10 @@ typedef struct hak_holes {
 bool hak_slab_claim_holes(hak_slab_set *set, hak_span *span, uint32_t tag, size_t least_bytes, hak_holes *out);
 /* Puts the blocks back. `gone`: the pages went. Returns NULL, or a block that was freed while it was claimed: for the
  * second time, that is. */
-void *hak_slab_close_holes(hak_slab_set *set, hak_span *span, const hak_holes *holes, bool gone, bool *release_due);
+void *hak_slab_close_holes(hak_slab_set *set, hak_span *span, const hak_holes *holes, bool gone, bool *purge_due);
 
 /* Gives an empty slab that is kept for carving back to the pool. */
-void hak_slab_set_trim(hak_slab_set *set, bool *release_due);
+void hak_slab_set_trim(hak_slab_set *set, bool *purge_due);
 
 /* --- between the files of this box --- */
 
@@ -86,6 +105,6 @@ void hak_slab_link(hak_slab_set *set, hak_span *span, unsigned list);
 /* After free_count has changed: puts the slab on the list it asks for … */
 void hak_slab_settle(hak_slab_set *set, hak_span *span);
 /* … or, after blocks came back, ends it. */
-void hak_slab_settle_after_put(hak_slab_set *set, hak_span *span, bool *release_due);
+void hak_slab_settle_after_put(hak_slab_set *set, hak_span *span, bool *purge_due);
 
 #endif

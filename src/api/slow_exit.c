@@ -1,0 +1,40 @@
+#include "api/slow_exit.h"
+
+#include "os/os.h"
+#include "pool/budget.h"
+#include "reclaim/decay.h"
+#include "report/serve.h"
+#include "tcache/tcache.h"
+
+void hak_slow_entry(void) {
+  if (hak_budget_must_call_back()) hak_budget_call_back();
+}
+
+static void report_bad(const hak_deferred *d, const char *where) {
+  if (HAK_LIKELY(d->verdict == HAK_VERDICT_OK)) return;
+  hak_misuse_abort(d->verdict, d->bad, d->bad_class == 0 ? 0 : hak_class_size(d->bad_class - 1), where);
+}
+
+static void decay_cache(uint64_t now_ms, hak_deferred *d) {
+  hak_tcache *t = hak_tls.cache;
+  if (t == NULL || now_ms - t->decayed_ms < hak_decay_ms()) return;
+  t->decayed_ms = now_ms;
+  hak_tcache_decay(t, hak_budget_level() >= HAK_BUDGET_OVER || hak_config_lean(), d);
+}
+
+static void keep_to_target(hak_deferred *d) {
+  if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return;
+  if (hak_budget_over_now()) hak_decay_excess(d);
+  if (hak_budget_holes_due()) hak_decay_for_target(d);
+}
+
+void hak_slow_exit(hak_deferred *d, const char *where) {
+  report_bad(d, where);
+  uint64_t now_ms = hak_os_now_ms();
+  decay_cache(now_ms, d);
+  hak_decay_tick(now_ms, d);
+  keep_to_target(d);
+  if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);
+  hak_report_tick(now_ms);
+  report_bad(d, "when its class was flushed");
+}

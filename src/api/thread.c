@@ -1,0 +1,125 @@
+#include "api/thread.h"
+
+#include <pthread.h>
+
+#include "api/harden.h"
+#include "api/init.h"
+#include "api/slow_exit.h"
+#include "api/trailer.h"
+#include "base/policy.h"
+#include "config/config.h"
+#include "large/run.h"
+#include "os/os.h"
+#include "reclaim/decay.h"
+
+/* A thread is young for so many slow paths: it has no cache, which would be some 20 KB with the magazines and blocks in it, and
+ * threads of a large pool may never need one. A block straight from the arena costs some 50 ns. */
+#define YOUNG_CALLS 256
+
+/* Thread ends are seen by a pthread key; its destructor asks to be called again until this round, so that other keys'
+ * destructors, which may allocate and free, come first. */
+#define END_IN_ROUND 3 /* of PTHREAD_DESTRUCTOR_ITERATIONS, 4 */
+static pthread_key_t end_key;
+static bool end_key_made;
+
+/* A huge page of which a small program uses a corner would be much of its memory. */
+#define THP_AUTO_SMALL_BYTES (16 * HAK_MIB)
+
+enum { COLD, READY };
+static uint32_t start_state; /* READY is stored (release) when all is set up; acquire in hak_started */
+static hak_lock start_lock;
+
+bool hak_started(void) { return hak_load_acquire(&start_state) == READY; }
+
+void hak_thread_end(void) {
+  hak_deferred d = {0};
+  if (HAK_HARDENED) hak_hard_flush(); /* else nobody could use the blocks before the cache is another thread's */
+  hak_tcache_detach(&d);
+  hak_slow_exit(&d, "when its thread ended");
+}
+
+static void on_thread_end(void *memory) {
+  hak_tcache *t = memory;
+  if (hak_tls.cache != t) return;
+  if (++t->ending_rounds < END_IN_ROUND && pthread_setspecific(end_key, t) == 0) return;
+  hak_thread_end();
+}
+
+/* libc's list of destructors of C++ thread_local objects, which is for everybody; NULL: not in this libc. */
+extern int __cxa_thread_atexit_impl(void (*function)(void *), void *argument, void *library) __attribute__((weak));
+extern void *__dso_handle;
+
+static void on_thread_end_without_key(void *memory) {
+  if (hak_tls.cache == memory) hak_thread_end();
+}
+
+/* glibc takes a block of 32 bytes for it and aborts where there is none: one is made sure of first. */
+static void watch_end_without_key(hak_tcache *t) {
+  unsigned class_code = hak_class_for(4 * sizeof(void *));
+  hak_deferred d = {0};
+  void *p = __cxa_thread_atexit_impl == NULL ? NULL : hak_tcache_alloc(t, class_code, &d);
+  if (p == NULL) return;
+  hak_tcache_free(t, p, class_code, &d);
+  __cxa_thread_atexit_impl(on_thread_end_without_key, t, &__dso_handle);
+}
+
+static size_t huge_pages_from(void) {
+  if (hak_config.thp == HAK_THP_OFF) return SIZE_MAX;
+  return hak_config.thp == HAK_THP_ON ? 0 : THP_AUTO_SMALL_BYTES / HAK_SPAN_SIZE;
+}
+
+static bool start_locked(void) {
+  hak_config_load_environment();
+  hak_size_class_init((unsigned)hak_config.tiny_max_class);
+  hak_arena_start();
+  hak_span_pool.huge_from_spans = huge_pages_from();
+  hak_decay_start();
+  hak_store_relaxed(&hak_requests_noted, hak_config.stats != HAK_STATS_OFF || hak_config.stats_page != 0);
+  if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB)) return false;
+  end_key_made = pthread_key_create(&end_key, on_thread_end) == 0;
+  return true;
+}
+
+bool hak_start(void) {
+  if (HAK_LIKELY(hak_started())) return true;
+  hak_fork_register();
+  if (HAK_HARD(CANARY)) hak_trailer_start();
+  hak_lock_take(&start_lock);
+  if (start_state != READY) hak_store_release(&start_state, start_locked() ? READY : COLD);
+  hak_lock_drop(&start_lock);
+  return hak_started();
+}
+
+static bool bypasses(void) {
+  return hak_config.front_metrics != 0 || hak_config.hot_ring_enable == 0 || hak_config.guard_sample != 0;
+}
+
+hak_tcache *hak_thread_make_cache(void) {
+  if (hak_tls.phase == HAK_THREAD_ENDED || !hak_start()) return NULL;
+  hak_tcache *t = hak_tcache_attach(bypasses());
+  if (t == NULL) return NULL;
+  /* Attached first: glibc may allocate inside, and then finds the cache in place. */
+  if (!end_key_made || pthread_setspecific(end_key, t) != 0) watch_end_without_key(t);
+  return t;
+}
+
+/* The process's first thread has its cache at once: most programs have one thread. */
+static bool begins_young(void) {
+  static uint32_t begun; /* relaxed */
+  if (HAK_HARDENED || bypasses()) return false;
+  return hak_load_relaxed(&begun) != 0 || hak_exchange_acquire(&begun, 1) != 0;
+}
+
+hak_tcache *hak_thread_grow_up(void) {
+  if (hak_tls.phase == HAK_THREAD_ENDED || !hak_start()) return NULL;
+  if (hak_tls.calls == 0 && !begins_young()) hak_tls.calls = YOUNG_CALLS;
+  if (hak_tls.calls < YOUNG_CALLS) {
+    hak_tls.calls++;
+    return NULL;
+  }
+  return hak_thread_make_cache();
+}
+
+void hak_thread_fork_lock(void) { hak_lock_take(&start_lock); }
+
+void hak_thread_fork_unlock(void) { hak_lock_drop(&start_lock); }

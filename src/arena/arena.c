@@ -1,0 +1,346 @@
+/* Arenas, their depots, and the way of a block between a cache and its slab. */
+#include "arena/arena.h"
+
+#include <string.h>
+
+#include "config/config.h"
+#include "os/cpu.h"
+#include "os/os.h"
+#include "pool/cell.h"
+#include "pool/span_pool.h"
+
+#define SLOTS (HAK_MAGAZINE_SLOTS - 1)
+#define MAGAZINE_BLOCK_BYTES (512 * HAK_KIB) /* of large blocks a magazine holds fewer … */
+#define MAGAZINE_BLOCKS_LEAST 8              /* … but so many */
+/* What all depots may hold: this, or an eighth of what the program holds. */
+#define DEPOT_BYTES_LEAST (16 * HAK_MIB)
+#define DEPOT_LIVE_PART 8
+#define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
+
+size_t hak_depot_bytes;
+uint8_t hak_magazine_usable[HAK_FRONT_CLASSES];
+
+static hak_arena first;
+static hak_arena *arenas[HAK_ARENAS_MAX] = {&first};
+static uint32_t arena_count = 1; /* release after the entry is written; acquire in readers */
+static hak_lock arenas_lock;
+
+void hak_arena_start(void) {
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    size_t usable = MAGAZINE_BLOCK_BYTES / hak_class_size(c);
+    hak_magazine_usable[c] = (uint8_t)hak_min_size(hak_max_size(usable, MAGAZINE_BLOCKS_LEAST), SLOTS);
+  }
+  hak_os_cpu_start();
+}
+
+uint32_t hak_arena_count(void) { return hak_load_acquire(&arena_count); }
+
+hak_arena *hak_arena_at(uint32_t index) { return arenas[index]; }
+
+/* Adds arenas until there are more than `index`; the last one where memory is short. */
+static HAK_COLD hak_arena *add(uint32_t index) {
+  hak_lock_take(&arenas_lock);
+  while (arena_count <= index) {
+    hak_arena *a = hak_cell_take_block((sizeof *a + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
+    if (a == NULL) break;
+    a->id = arena_count;
+    arenas[arena_count] = a;
+    hak_store_release(&arena_count, arena_count + 1);
+  }
+  hak_arena *chosen = arenas[hak_min_size(index, arena_count - 1)];
+  hak_lock_drop(&arenas_lock);
+  return chosen;
+}
+
+hak_arena *hak_arena_current(void) {
+  uint32_t id = hak_os_cpu() % HAK_ARENAS_MAX;
+  return HAK_LIKELY(id < hak_arena_count()) ? arenas[id] : add(id);
+}
+
+static hak_arena_bin *bin_of(hak_arena *a, unsigned c) { return &a->bins[c]; }
+
+HAK_INLINE uint32_t tag_of(const hak_arena *a, unsigned c) { return HAK_TAG(a->id + 1, c + 1); }
+
+/* The arena that a block's slab belongs to; NULL: p is in no slab of the class. Right for good only under the bin's lock, but
+ * while somebody holds a block its slab stays. */
+HAK_INLINE hak_arena *owner_of(const void *p, unsigned c) {
+  const hak_region *r = hak_region_find(p);
+  uint32_t tag = r == NULL ? 0 : hak_load_relaxed(&hak_region_span(r, p)->tag), id = HAK_TAG_OWNER(tag) - 1;
+  return HAK_LIKELY(HAK_TAG_CODE(tag) == c + 1 && id < hak_arena_count()) ? arenas[id] : NULL;
+}
+
+HAK_INLINE void note_spare(hak_arena_bin *b) {
+  if (hak_load_relaxed(&b->spare) == 0) hak_store_relaxed(&b->spare, 1);
+}
+
+/* --- depots --- */
+
+static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
+
+static bool has_room(size_t bytes) {
+  size_t limit = hak_max_size(DEPOT_BYTES_LEAST,
+                              (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / DEPOT_LIVE_PART);
+  return hak_load_relaxed(&hak_depot_bytes) + bytes <= limit;
+}
+
+static void **pop_full(hak_arena_bin *b, unsigned c) {
+  void **magazine = b->full;
+  b->full = *magazine;
+  b->full_count--;
+  if (b->full_count < b->full_low) b->full_low = b->full_count;
+  hak_sub_relaxed(&hak_depot_bytes, magazine_bytes(c));
+  return magazine;
+}
+
+static void push_full(hak_arena_bin *b, void **magazine, unsigned c) {
+  *magazine = b->full;
+  b->full = magazine;
+  b->full_count++;
+  hak_add_relaxed(&hak_depot_bytes, magazine_bytes(c));
+}
+
+static void **take_magazine_locked(hak_arena_bin *b, unsigned c, unsigned *count) {
+  if (b->full != NULL) {
+    *count = hak_magazine_usable[c];
+    return pop_full(b, c);
+  }
+  if (b->part_count == 0) return NULL;
+  void **magazine = b->part;
+  *count = b->part_count;
+  hak_sub_relaxed(&hak_depot_bytes, b->part_count * hak_class_size(c));
+  b->part = NULL;
+  b->part_count = 0;
+  return magazine;
+}
+
+void **hak_arena_take_magazine(hak_arena *a, unsigned c, unsigned *count) {
+  hak_arena_bin *b = bin_of(a, c);
+  hak_lock_take(&b->lock);
+  void **magazine = take_magazine_locked(b, c, count);
+  hak_lock_drop(&b->lock);
+  return magazine;
+}
+
+bool hak_arena_put_magazine(void **magazine, unsigned c) {
+  hak_arena *a = owner_of(magazine[SLOTS], c);
+  if (HAK_UNLIKELY(a == NULL) || !has_room(magazine_bytes(c))) return false;
+  hak_arena_bin *b = bin_of(a, c);
+  hak_lock_take(&b->lock);
+  push_full(b, magazine, c);
+  note_spare(b);
+  hak_lock_drop(&b->lock);
+  return true;
+}
+
+/* Moves blocks to the remainder, whose free slots are the upper ones. A remainder that is full becomes a magazine. */
+static unsigned fill_part(hak_arena_bin *b, void *const *blocks, unsigned count, unsigned c) {
+  unsigned usable = hak_magazine_usable[c], n = (unsigned)hak_min_size(count, usable - b->part_count);
+  memcpy(hak_magazine_empty_top(b->part, c) + 1 + b->part_count, blocks, n * sizeof *blocks);
+  b->part_count += n;
+  if (b->part_count < usable) {
+    hak_add_relaxed(&hak_depot_bytes, n * hak_class_size(c));
+    return n;
+  }
+  hak_sub_relaxed(&hak_depot_bytes, (usable - n) * hak_class_size(c)); /* push_full counts all of them */
+  push_full(b, b->part, c);
+  b->part = NULL;
+  b->part_count = 0;
+  return n;
+}
+
+bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned c) {
+  hak_arena *a = owner_of(blocks[0], c);
+  if (HAK_UNLIKELY(a == NULL) || !has_room(count * hak_class_size(c))) return false;
+  hak_cell *spare = hak_cell_take(); /* one is enough: count is at most usable */
+  if (spare == NULL) return false;
+  hak_arena_bin *b = bin_of(a, c);
+  hak_lock_take(&b->lock);
+  for (unsigned done = 0; done < count;) {
+    if (b->part == NULL) {
+      b->part = (void **)spare;
+      *hak_magazine_empty_top(b->part, c) = NULL;
+      spare = NULL;
+    }
+    done += fill_part(b, blocks + done, count - done, c);
+  }
+  note_spare(b);
+  hak_lock_drop(&b->lock);
+  if (spare != NULL) {
+    spare->next = NULL;
+    hak_cell_give(spare);
+  }
+  return true;
+}
+
+/* --- slabs --- */
+
+/* Free blocks of other arenas, before unused memory is touched: each arena's need of a class peaks at a time of its own, and
+ * the process would hold the sum of the peaks. No lock is waited for. */
+static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wanted) {
+  uint32_t count = hak_arena_count(), id = self->id;
+  for (uint32_t tries = (uint32_t)hak_min_size(count - 1, VICTIMS_MAX); tries > 0; tries--) {
+    id = id + 1 == count ? 0 : id + 1;
+    hak_arena_bin *b = bin_of(arenas[id], c);
+    if (hak_load_relaxed(&b->spare) == 0 || !hak_lock_try(&b->lock)) continue;
+    unsigned n = 0;
+    void **magazine = take_magazine_locked(b, c, &n);
+    if (magazine != NULL) {
+      /* Copied: the caller's magazine is as good as this one. What is more than wanted goes back into the slabs. */
+      unsigned kept = (unsigned)hak_min_size(n, wanted);
+      void **blocks = hak_magazine_empty_top(magazine, c) + 1;
+      memcpy(out, blocks, kept * sizeof *out);
+      hak_lock_drop(&b->lock);
+      hak_deferred ignored = {0};
+      if (kept < n) hak_arena_flush(blocks + kept, n - kept, c, &ignored);
+      hak_cell *cell = (hak_cell *)magazine;
+      cell->next = NULL;
+      hak_cell_give(cell);
+      return kept;
+    }
+    n = hak_slab_set_take_free(&b->slabs, c, out, wanted);
+    if (n < wanted) hak_store_relaxed(&b->spare, 0);
+    hak_lock_drop(&b->lock);
+    if (n > 0) return n;
+  }
+  return 0;
+}
+
+unsigned hak_arena_take(hak_arena *a, unsigned c, void **out, unsigned wanted, hak_deferred *d) {
+  (void)d;
+  hak_arena_bin *b = bin_of(a, c);
+  bool alone = hak_arena_count() == 1;
+  hak_lock_take(&b->lock);
+  unsigned n = alone ? hak_slab_set_take(&b->slabs, c, a->id + 1, out, wanted)
+                     : hak_slab_set_take_ready(&b->slabs, c, out, wanted);
+  if (n < wanted && hak_load_relaxed(&b->spare) != 0) hak_store_relaxed(&b->spare, 0);
+  hak_lock_drop(&b->lock);
+  if (n > 0 || alone) return n;
+  n = steal(a, c, out, wanted);
+  if (n > 0) return n;
+  hak_lock_take(&b->lock);
+  n = hak_slab_set_take(&b->slabs, c, a->id + 1, out, wanted);
+  hak_lock_drop(&b->lock);
+  return n;
+}
+
+void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferred *d) {
+  hak_arena *locked = NULL;
+  for (unsigned done = 0; done < count;) {
+    hak_arena *a = owner_of(blocks[done], c);
+    if (a == NULL) { /* freed twice: its slab has gone */
+      hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, blocks[done++], c);
+      continue;
+    }
+    hak_arena_bin *b = bin_of(a, c);
+    if (a != locked) {
+      if (locked != NULL) hak_lock_drop(&bin_of(locked, c)->lock);
+      if (b->slabs.slabs > HAK_SLABS_IN_CACHE) hak_slab_prefetch(blocks + done, count - done);
+      hak_lock_take(&b->lock);
+      locked = a;
+    }
+    hak_verdict verdict;
+    unsigned n = hak_slab_set_put(&b->slabs, tag_of(a, c), blocks + done, count - done, &verdict, &d->purge_due);
+    note_spare(b);
+    done += n;
+    if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, blocks[done++], c);
+  }
+  if (locked != NULL) hak_lock_drop(&bin_of(locked, c)->lock);
+}
+
+/* --- single blocks --- */
+
+void *hak_arena_alloc(unsigned c, hak_deferred *d) {
+  hak_arena *a = hak_arena_current();
+  hak_arena_bin *b = bin_of(a, c);
+  void *p = NULL;
+  hak_lock_take(&b->lock);
+  if (b->part_count == 0 && b->full != NULL) {
+    if (b->part != NULL) {
+      hak_cell *cell = (hak_cell *)b->part;
+      cell->next = NULL;
+      hak_cell_give(cell);
+    }
+    b->part = pop_full(b, c);
+    *hak_magazine_empty_top(b->part, c) = NULL;
+    b->part_count = hak_magazine_usable[c];
+    hak_add_relaxed(&hak_depot_bytes, magazine_bytes(c));
+  }
+  if (b->part_count > 0) {
+    p = hak_magazine_empty_top(b->part, c)[b->part_count--];
+    hak_sub_relaxed(&hak_depot_bytes, hak_class_size(c));
+  }
+  hak_lock_drop(&b->lock);
+  if (p == NULL) hak_arena_take(a, c, &p, 1, d);
+  return p;
+}
+
+void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
+  hak_arena *a = owner_of(p, c);
+  if (a == NULL) {
+    hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, p, c);
+    return;
+  }
+  hak_arena_bin *b = bin_of(a, c);
+  hak_lock_take(&b->lock);
+  hak_verdict verdict = hak_slab_set_put_one(&b->slabs, tag_of(a, c), p, &d->purge_due);
+  note_spare(b);
+  hak_lock_drop(&b->lock);
+  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, p, c);
+}
+
+/* --- decay --- */
+
+static void flush_magazine(void **magazine, unsigned count, unsigned c, hak_deferred *d) {
+  hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, count, c, d);
+  hak_cell *cell = (hak_cell *)magazine;
+  cell->next = NULL;
+  hak_cell_give(cell);
+}
+
+/* Half of the full magazines that nobody needed, and a remainder that stayed as it was. */
+static unsigned magazines_to_flush(const hak_arena_bin *b, bool all) {
+  bool part = b->part_count != 0 && b->part_count == b->part_seen;
+  return all ? b->full_count + 1 : b->full_low > 0 ? (b->full_low + 1) / 2 : b->full_count == 0 && part;
+}
+
+static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) {
+  hak_lock_take(&b->lock);
+  unsigned n = magazines_to_flush(b, all);
+  hak_lock_drop(&b->lock);
+  for (; n > 0; n--) {
+    unsigned count = 0;
+    hak_lock_take(&b->lock);
+    void **magazine = take_magazine_locked(b, c, &count);
+    hak_lock_drop(&b->lock);
+    if (magazine == NULL) break;
+    flush_magazine(magazine, count, c, d);
+  }
+  hak_lock_take(&b->lock);
+  b->full_low = b->full_count;
+  b->part_seen = b->part_count;
+  if (all) hak_slab_set_trim(&b->slabs, &d->purge_due);
+  hak_lock_drop(&b->lock);
+}
+
+void hak_arena_shrink(hak_arena *a, bool all, hak_deferred *d) {
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    const hak_arena_bin *b = bin_of(a, c);
+    if (hak_load_relaxed(&b->slabs.slabs) != 0) shrink_bin(bin_of(a, c), c, all, d);
+  }
+}
+
+/* --- fork --- */
+
+void hak_arena_fork_lock(void) {
+  hak_lock_take(&arenas_lock);
+  for (uint32_t i = 0; i < arena_count; i++) {
+    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) hak_lock_take(&arenas[i]->bins[c].lock);
+  }
+}
+
+void hak_arena_fork_unlock(void) {
+  for (uint32_t i = arena_count; i-- > 0;) {
+    for (unsigned c = HAK_FRONT_CLASSES; c-- > 0;) hak_lock_drop(&arenas[i]->bins[c].lock);
+  }
+  hak_lock_drop(&arenas_lock);
+}

@@ -1,0 +1,79 @@
+/* The arena box: the shared caches and slabs that threads on one CPU use, one arena a concurrency id.
+ *
+ * For each class an arena has one lock, a depot (a stack of full magazines and one magazine with the remainder) and a set
+ * of slabs. A slab belongs to the arena that made it (tag in its metadata) until it is empty. A block may lie in any
+ * thread's cache and in any depot: who owns it is settled when it is flushed into its slab's bitmap.
+ *
+ * The concurrency id is only a hint: a thread that runs on another CPU a moment later takes another lock than it might
+ * have, and nothing else follows. Locks of bins are taken one at a time; ranks: bins < pool < metadata blocks. No
+ * function here makes a system call or reports misuse while it holds a lock: both are returned in hak_deferred. */
+#ifndef HAK_ARENA_ARENA_H
+#define HAK_ARENA_ARENA_H
+
+#include "misuse/deferred.h"
+#include "os/lock.h"
+#include "slab/slab.h"
+
+#define HAK_ARENAS_MAX 64
+
+/* A magazine: 64 slots aligned to 512 bytes. The usable ones are the last `usable`; the slot below them holds NULL while the
+ * magazine is loaded. Slot 0 links full ones. */
+#define HAK_MAGAZINE_SLOTS 64
+#define HAK_MAGAZINE_BYTES (HAK_MAGAZINE_SLOTS * sizeof(void *))
+
+typedef struct hak_arena_bin {
+  HAK_ALIGNED(HAK_CACHE_LINE) hak_lock lock;
+  uint32_t full_count;
+  uint32_t full_low;  /* least full_count since the depot was shrunk last: what nobody needed */
+  uint32_t part_count, part_seen; /* part_seen: part_count when the depot was shrunk last */
+  void **full;        /* newest first */
+  void **part;        /* fewer blocks than usable, or NULL */
+  hak_slab_set slabs;
+  uint32_t spare;     /* relaxed, read by any thread: there may be free blocks */
+} hak_arena_bin;
+
+typedef struct hak_arena {
+  uint32_t id;
+  hak_arena_bin bins[HAK_FRONT_CLASSES];
+} hak_arena;
+
+/* Relaxed: bytes of blocks in all depots. */
+extern size_t hak_depot_bytes;
+
+/* Usable slots of a magazine of the class; fixed from hak_arena_start on. */
+extern HAK_HIDDEN uint8_t hak_magazine_usable[HAK_FRONT_CLASSES];
+HAK_INLINE void **hak_magazine_empty_top(void **magazine, unsigned class_code) {
+  return magazine + (HAK_MAGAZINE_SLOTS - 1) - hak_magazine_usable[class_code];
+}
+
+void hak_arena_start(void);
+uint32_t hak_arena_count(void);
+hak_arena *hak_arena_at(uint32_t index);
+/* Of the CPU the thread runs on; made where there is none yet. Never NULL. */
+hak_arena *hak_arena_current(void);
+
+/* A full magazine of the class, or the remainder with *count blocks, from the arena's depot; NULL: the depot is empty. */
+void **hak_arena_take_magazine(hak_arena *arena, unsigned class_code, unsigned *count);
+/* Up to `wanted` blocks from the arena's slabs, ascending within a slab; else from another arena; else from a new slab. 0: out of
+ * memory. */
+unsigned hak_arena_take(hak_arena *arena, unsigned class_code, void **out, unsigned wanted, hak_deferred *deferred);
+
+/* Puts a full magazine into the depot of the arena that owns its first block. False: the depots hold all they may. */
+bool hak_arena_put_magazine(void **magazine, unsigned class_code);
+/* Adds `count` blocks to the remainder there. The magazine stays the caller's. False: the depots hold all they may. */
+bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned class_code);
+/* Puts blocks into their slabs, each to its own arena. */
+void hak_arena_flush(void *const *blocks, unsigned count, unsigned class_code, hak_deferred *deferred);
+
+/* One block, for a thread without a cache. */
+void *hak_arena_alloc(unsigned class_code, hak_deferred *deferred);
+void hak_arena_free(void *p, unsigned class_code, hak_deferred *deferred);
+
+/* Flushes what nobody took from the depots since the last call, half of it; `all`: everything, and empty slabs. */
+void hak_arena_shrink(hak_arena *arena, bool all, hak_deferred *deferred);
+
+/* fork: the locks of all bins in rank order. */
+void hak_arena_fork_lock(void);
+void hak_arena_fork_unlock(void);
+
+#endif

@@ -1,0 +1,24 @@
+/* Work that a lower layer found and did not do: its caller does it once no lock is held, at the end of a slow path
+ * (api/slow_exit.c). Zeroed at first. */
+#ifndef HAK_MISUSE_DEFERRED_H
+#define HAK_MISUSE_DEFERRED_H
+
+#include <stdbool.h>
+
+#include "misuse/misuse.h"
+
+typedef struct hak_deferred {
+  bool purge_due;      /* more is dirty than the mark */
+  hak_verdict verdict; /* of the first bad block, or HAK_VERDICT_OK */
+  void *bad;
+  unsigned bad_class; /* class + 1; 0: unknown */
+} hak_deferred;
+
+HAK_INLINE void hak_deferred_note(hak_deferred *d, hak_verdict verdict, void *p, unsigned class_code) {
+  if (d->verdict != HAK_VERDICT_OK) return;
+  d->verdict = verdict;
+  d->bad = p;
+  d->bad_class = class_code + 1;
+}
+
+#endif

@@ -1,0 +1,34 @@
+#include "os/cpu.h"
+
+#include <sys/auxv.h>
+#include <unistd.h>
+
+/* glibc 2.35 and later; absent elsewhere. */
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern const unsigned int __rseq_size __attribute__((weak));
+
+/* struct rseq of the kernel's ABI. */
+#define RSEQ_CPU_ID 4
+#define RSEQ_MM_CID 24
+#define RSEQ_MM_CID_END 28
+#ifndef AT_RSEQ_FEATURE_SIZE
+#define AT_RSEQ_FEATURE_SIZE 27
+#endif
+
+ptrdiff_t hak_os_cpu_offset;
+
+static uint32_t cpus = 1, threads_seen; /* relaxed */
+
+void hak_os_cpu_start(void) {
+  long online = sysconf(_SC_NPROCESSORS_ONLN);
+  cpus = online > 0 ? (uint32_t)online : 1;
+  if (&__rseq_offset == NULL || &__rseq_size == NULL || __rseq_size == 0) return;
+  int has_cid = getauxval(AT_RSEQ_FEATURE_SIZE) >= RSEQ_MM_CID_END;
+  hak_os_cpu_offset = __rseq_offset + (has_cid ? RSEQ_MM_CID : RSEQ_CPU_ID);
+}
+
+uint32_t hak_os_cpu_slow(void) {
+  static HAK_TLS uint32_t number; /* 0: none yet */
+  if (number == 0) number = 1 + hak_add_relaxed(&threads_seen, 1) % cpus;
+  return number - 1;
+}

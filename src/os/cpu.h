@@ -1,0 +1,27 @@
+/* Which CPU a thread runs on, as a small dense number: a hint, read without a system call. */
+#ifndef HAK_OS_CPU_H
+#define HAK_OS_CPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomic.h"
+#include "base/compiler.h"
+
+/* Offset from the thread pointer of the word to read; 0: there is none. */
+extern HAK_HIDDEN ptrdiff_t hak_os_cpu_offset;
+
+/* Finds the word: the concurrency id of the thread's rseq area where the kernel keeps one there (Linux 6.3), else the number
+ * of the CPU. Only reads what libc has registered: no critical section is. */
+void hak_os_cpu_start(void);
+/* For a thread without that word: a number of its own, below the number of CPUs. */
+uint32_t hak_os_cpu_slow(void);
+
+HAK_INLINE uint32_t hak_os_cpu(void) {
+  ptrdiff_t offset = hak_os_cpu_offset;
+  if (HAK_UNLIKELY(offset == 0)) return hak_os_cpu_slow();
+  uint32_t id = hak_load_relaxed((const uint32_t *)((const char *)__builtin_thread_pointer() + offset));
+  return HAK_LIKELY(id < UINT32_C(0x80000000)) ? id : hak_os_cpu_slow(); /* not registered for this thread */
+}
+
+#endif

@@ -1,0 +1,164 @@
+#include "reclaim/decay.h"
+
+#include "config/config.h"
+#include "large/huge.h"
+#include "pool/budget.h"
+
+#define SPANS_PER_MIB (HAK_MIB / HAK_SPAN_SIZE)
+
+#define STEPS 4 /* looks in a decay time */
+/* Of what became dirty so many looks ago, what may still be, in 256ths: smoothstep at 1/8, 3/8, 5/8 and 7/8. */
+static const uint16_t may_stay[STEPS] = {11, 70, 186, 245};
+
+#define MARK_SPANS (64 * SPANS_PER_MIB)
+#define STRETCH_MAX 64
+#define REFAULT_LEAST (4 * SPANS_PER_MIB) /* less says nothing */
+#define LEAN_IDLE_MS 250
+
+static uint64_t base_ms;      /* constant once started: of the profile or the option */
+static uint64_t next_ms;      /* relaxed; the thread whose compare-and-swap moves it does the look */
+static uint32_t stretch = 1;  /* relaxed: factor of the decay time that refaults ask for */
+/* By the thread that looks. */
+static size_t backlog[STEPS]; /* spans that became dirty, the latest last */
+static size_t left_dirty;     /* after the last look */
+static unsigned looks;
+static uint64_t purged_seen, refaults_seen;
+static bool lean_mode;
+
+uint32_t hak_decay_sleeper;
+
+static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
+static size_t live_now(void) { return hak_load_relaxed(&hak_span_pool.live_spans); }
+static size_t lean_target(void) { return (size_t)hak_load_relaxed(&hak_config.mem_lean_target_mb) * SPANS_PER_MIB; }
+static bool goes_lazily(void) {
+  return lean_mode && hak_config.mem_lean_decommit == HAK_LEAN_FREE && !hak_budget_targeted();
+}
+
+static void set_mark(void) {
+  bool rests = hak_load_relaxed(&stretch) > 1 && !lean_mode;
+  bool sleeps = hak_load_relaxed(&hak_decay_sleeper) != 0;
+  hak_store_relaxed(&hak_span_pool.mark_eighths, lean_mode || sleeps || base_ms == 0 ? 0 : 8);
+  size_t mark = lean_mode ? lean_target() : base_ms == 0 ? 0 : rests ? SIZE_MAX : MARK_SPANS;
+  hak_store_relaxed(&hak_span_pool.mark_spans, sleeps ? 0 : mark);
+}
+
+void hak_decay_start(void) {
+  lean_mode = hak_config_lean();
+  base_ms = (uint64_t)hak_config.decay_ms;
+  set_mark();
+}
+
+uint64_t hak_decay_ms(void) {
+  if (hak_budget_level() >= HAK_BUDGET_NEAR || lean_mode) return LEAN_IDLE_MS;
+  return base_ms * hak_load_relaxed(&stretch);
+}
+
+void hak_decay_wake_helper(void) {
+  if (hak_load_seq(&hak_decay_sleeper) != 0 && hak_exchange_acquire(&hak_decay_sleeper, 0) != 0) {
+    set_mark();
+    hak_os_futex_wake(&hak_decay_sleeper);
+  }
+}
+
+bool hak_decay_has_work(void) {
+  set_mark();
+  hak_lock_take(&hak_span_pool.lock);
+  bool work = hak_span_pool.dirty_spans > 0;
+  hak_lock_drop(&hak_span_pool.lock);
+  return work || hak_huge_has_kept();
+}
+
+/* Once a decay time: whether what was purged was wanted again. */
+static void judge_refaults(void) {
+  uint64_t purged = hak_load_relaxed(&hak_purge_stats.bytes) >> HAK_SPAN_SHIFT;
+  uint64_t refaults = hak_load_relaxed(&hak_span_pool.refault_spans);
+  uint64_t went = purged - purged_seen, again = refaults - refaults_seen;
+  purged_seen = purged;
+  refaults_seen = refaults;
+  hak_store_relaxed(&hak_span_pool.purged_spans, 0); /* what is taken from now on was not purged too early */
+  uint32_t factor = hak_load_relaxed(&stretch);
+  if (again >= REFAULT_LEAST && again * 4 > went)
+    factor = (uint32_t)hak_min_size((size_t)factor * 4, STRETCH_MAX);
+  else if (again < REFAULT_LEAST && factor > 1)
+    factor /= 2;
+  hak_store_relaxed(&stretch, factor);
+  set_mark();
+}
+
+/* What may be dirty now. `passed`: looks since the last one, that is, one unless nobody came by. */
+static size_t allowed_now(uint64_t passed) {
+  for (; passed > 0; passed--) {
+    for (unsigned i = 0; i + 1 < STEPS; i++) backlog[i] = backlog[i + 1];
+    backlog[STEPS - 1] = 0;
+  }
+  size_t dirty = dirty_now(), allowed = 0;
+  if (dirty > left_dirty) backlog[STEPS - 1] += dirty - left_dirty;
+  for (unsigned i = 0; i < STEPS; i++) allowed += backlog[i] * may_stay[i] / 256;
+  return allowed;
+}
+
+/* Once a decay time: what is cached in depots and nobody needed, free pages of slabs that stayed as they were, freed mappings. */
+static void decay_arenas(uint64_t now_ms, hak_deferred *d) {
+  bool over = hak_budget_level() >= HAK_BUDGET_OVER;
+  for (uint32_t i = hak_arena_count(); i-- > 0;) {
+    hak_arena_shrink(hak_arena_at(i), over, d);
+    hak_purge_slabs(hak_arena_at(i), looks / STEPS, false, SIZE_MAX, d);
+  }
+  hak_huge_release_idle(over ? UINT64_MAX : now_ms);
+}
+
+void hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
+  uint64_t due = hak_load_relaxed(&next_ms);
+  if (HAK_LIKELY(now_ms < due)) return;
+  uint64_t step = hak_max_size(hak_decay_ms() / STEPS, 1);
+  if (!__atomic_compare_exchange_n(&next_ms, &due, now_ms + step, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return;
+  uint64_t passed = due == 0 ? 1 : hak_min_size(1 + (now_ms - due) / step, STEPS);
+  hak_pool_set_epoch(hak_pool_epoch() + 1);
+  unsigned level = hak_budget_look(now_ms);
+  if (level >= HAK_BUDGET_OVER) hak_decay_excess(d);
+  size_t allowed = allowed_now(passed);
+  if (dirty_now() > allowed) hak_purge_spans(allowed, goes_lazily());
+  left_dirty = dirty_now();
+  looks += (unsigned)passed;
+  if (looks % STEPS != 0 && passed < STEPS) return;
+  judge_refaults();
+  decay_arenas(now_ms, d);
+}
+
+static void purge_for_target(void) {
+  size_t keep = hak_budget_dirty_keep();
+  if (HAK_LIKELY(dirty_now() <= keep)) return;
+  /* An eighth below it, or half of the least, so that the next free does not call again at once. */
+  size_t purged = hak_purge_spans(keep - hak_max_size(keep / 8, HAK_BUDGET_DIRTY_LEAST / 2), false);
+  if (purged == 0 && hak_purge_refused()) hak_budget_rest();
+}
+
+void hak_decay_excess(hak_deferred *d) {
+  (void)d;
+  hak_decay_wake_helper();
+  purge_for_target();
+  size_t mark = hak_load_relaxed(&hak_span_pool.mark_spans);
+  size_t held = live_now() / 8 * hak_load_relaxed(&hak_span_pool.mark_eighths);
+  size_t limit = hak_max_size(mark, held);
+  if (dirty_now() > limit) hak_purge_spans(lean_mode ? limit - limit / 8 : limit / 2, goes_lazily());
+}
+
+void hak_decay_for_target(hak_deferred *d) {
+  size_t wanted = hak_budget_holes_wanted();
+  for (uint32_t i = hak_arena_count(); i-- > 0 && wanted > 0;) {
+    size_t purged = hak_purge_slabs(hak_arena_at(i), 0, true, wanted, d);
+    wanted -= hak_min_size(wanted, purged);
+  }
+  hak_budget_holes_given();
+}
+
+size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
+  size_t purged = 0;
+  if (goes_lazily()) hak_pool_stale_to_dirty(); /* what the kernel has not taken yet is still resident */
+  for (uint32_t i = hak_arena_count(); i-- > 0;) {
+    hak_arena_shrink(hak_arena_at(i), true, d);
+    purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
+  }
+  purged += hak_huge_release();
+  return purged + (hak_purge_spans(keep_bytes / HAK_SPAN_SIZE, false) << HAK_SPAN_SHIFT);
+}

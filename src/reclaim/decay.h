@@ -1,0 +1,36 @@
+/* When memory goes back to the system: decay, and nothing else.
+ *
+ * Every free page, in whole spans or inside slabs, in thread caches and depots, may stay HAKMEM_DECAY_MS (`decay_ms`; the
+ * profile's unless set). Four times in that span whoever comes by a slow path, or the helper thread, purges what is beyond
+ * a smoothstep of the last decay time's dirty spans. So purging costs at most one purge of each dirty span a decay time,
+ * whatever the load does.
+ *
+ * A program that frees much and then works inside its caches comes by no slow path: so the free that leaves more dirty
+ * than max(64 MiB, what is held) purges down to half of that, too. Where more than a quarter of what was purged is
+ * taken again within a decay time (refault), that rule rests and the decay time is four times as long; halved again when quiet.
+ * A target (budget.h) and memory-lean mode shorten the decay. */
+#ifndef HAK_RECLAIM_DECAY_H
+#define HAK_RECLAIM_DECAY_H
+
+#include "reclaim/purge.h"
+
+/* Takes the profile's figures from the settings. */
+void hak_decay_start(void);
+/* Milliseconds that memory may stay, now. */
+uint64_t hak_decay_ms(void);
+/* Called at the end of slow paths, with no lock held: purges what is due. */
+void hak_decay_tick(uint64_t now_ms, hak_deferred *deferred);
+/* More is dirty than the mark, or than the target leaves room for. Caller holds no lock. */
+void hak_decay_excess(hak_deferred *deferred);
+/* Purges all but keep_bytes; returns the bytes. */
+size_t hak_decay_all(size_t keep_bytes, hak_deferred *deferred);
+/* The target lacks memory: free pages of slabs too. Caller holds no lock. */
+HAK_COLD void hak_decay_for_target(hak_deferred *deferred);
+
+/* The helper thread's futex word: 1 while it sleeps until there is something to do; who makes some sets 0 and wakes it. */
+extern uint32_t hak_decay_sleeper;
+void hak_decay_wake_helper(void);
+/* Before the helper sleeps: whether there is something to purge. Lowers the mark, so that the next free of spans wakes it. */
+bool hak_decay_has_work(void);
+
+#endif

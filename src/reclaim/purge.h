@@ -1,0 +1,34 @@
+/* The one place where pages go back to the system: free spans of the pool, and free pages inside slabs. Mechanism only;
+ * decay.h says when and how much. A range is claimed under a lock, advised with no lock held, and put back. */
+#ifndef HAK_RECLAIM_PURGE_H
+#define HAK_RECLAIM_PURGE_H
+
+#include "arena/arena.h"
+#include "os/os.h"
+#include "pool/span_pool.h"
+
+/* Relaxed. */
+struct hak_purge_stats {
+  uint64_t purges; /* ranges */
+  uint64_t bytes;
+  uint64_t hole_pages; /* of them, inside slabs */
+};
+extern struct hak_purge_stats hak_purge_stats;
+
+/* Purges dirty spans until at most keep_spans are: whole huge pages first, from the highest address down. `lazily`: the kernel
+ * may take its time. Returns how many went. Caller holds no lock. */
+size_t hak_purge_spans(size_t keep_spans, bool lazily);
+
+/* Purges free pages of the arena's slabs: of those that stayed as they were since the call before this one, or of all
+ * (`at_once`), until `wanted` bytes have gone. Returns the bytes. Caller holds no lock. */
+size_t hak_purge_slabs(hak_arena *arena, unsigned round, bool at_once, size_t wanted, hak_deferred *deferred);
+
+/* Whether the system refused the last range, as it does for locked memory. */
+bool hak_purge_refused(void);
+
+/* fork: who is in the middle of a batch; and in the child, its blocks. */
+void hak_purge_fork_lock(void);
+void hak_purge_fork_unlock(void);
+void hak_purge_fork_child(void);
+
+#endif

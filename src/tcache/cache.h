@@ -1,0 +1,81 @@
+/* The thread cache: the fast path of malloc and free, a few instructions each, shared by every entry point.
+ *
+ * Each thread has, in initial-exec TLS, for every page map code a pointer `top` to the last filled slot of its loaded
+ * magazine of that class. The slot below a magazine's lowest usable one holds NULL: a pop that finds NULL is an empty
+ * magazine. A magazine ends at a multiple of 512 bytes: a push whose slot would lie there is a full one. Every code that is
+ * no class of the thread's (free memory, extents, all codes of a thread without a cache) has its top at the last slot of a
+ * read-only empty magazine, so both tests lead to the slow path, which sorts it out.
+ *
+ * A block of any arena goes into the magazine of whoever frees it. Only the owning thread touches its TLS and its
+ * hak_tcache; there is no lock and no fence here. */
+#ifndef HAK_TCACHE_CACHE_H
+#define HAK_TCACHE_CACHE_H
+
+#include "arena/arena.h"
+#include "region/region.h"
+
+typedef enum hak_thread_phase {
+  HAK_THREAD_FRESH, /* no cache yet: its arena serves it block by block, until it has come by often enough */
+  HAK_THREAD_CACHED,
+  HAK_THREAD_ENDED, /* its destructor has run: its arena serves it */
+} hak_thread_phase;
+
+struct hak_tcache;
+
+typedef struct hak_thread {
+  void **top[HAK_CODES]; /* first: an index alone addresses it */
+  struct hak_tcache *cache;
+  uint16_t phase;
+  uint16_t calls; /* slow paths without a cache */
+} hak_thread;
+
+extern HAK_HIDDEN HAK_TLS hak_thread hak_tls;
+
+/* The read-only empty magazine. Slot 63 is where idle tops point. */
+extern HAK_HIDDEN void *const hak_null_magazine[HAK_MAGAZINE_SLOTS];
+#define HAK_NULL_TOP ((void **)&hak_null_magazine[HAK_MAGAZINE_SLOTS - 1])
+
+/* Pops a block of the class, or NULL when the cache has none. */
+HAK_INLINE void *hak_tcache_pop_from(void ***tops, unsigned class_code) {
+  void **top = tops[class_code + 1];
+  void *p = *top;
+  if (HAK_LIKELY(p != 0)) tops[class_code + 1] = top - 1;
+  return p;
+}
+HAK_INLINE void *hak_tcache_pop_class(unsigned class_code) { return hak_tcache_pop_from(hak_tls.top, class_code); }
+
+/* Pops a block that holds `size` bytes; NULL: take the slow path. */
+HAK_INLINE void *hak_tcache_pop(size_t size) {
+  if (HAK_UNLIKELY(size > HAK_SMALL_MAX)) return 0;
+  return hak_tcache_pop_class(hak_class_for(size));
+}
+
+/* Page map code of an address in the main region, and its offset there. Elsewhere HAK_CODE_NONE. */
+HAK_INLINE size_t hak_tcache_code(const void *p, size_t *offset) {
+  uintptr_t base = hak_load_folded(&hak_main_base);
+  *offset = (uintptr_t)p - base;
+  if (HAK_UNLIKELY(*offset >= hak_load_folded(&hak_main_limit))) return HAK_CODE_NONE;
+  return hak_load_relaxed((const uint8_t *)base + (*offset >> HAK_SPAN_SHIFT));
+}
+
+/* Pushes a block under its code if that is a class and the magazine has room. */
+HAK_INLINE bool hak_tcache_push_code(void *p, size_t code) {
+  void **top = hak_tls.top[code];
+#if HAK_CHECKS
+  /* The block freed last: the slow path reports the double free. */
+  if (!HAK_HARD(CHECKED_FREE) && HAK_UNLIKELY(*top == p)) return false;
+#endif
+  top++;
+  if (HAK_UNLIKELY(((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) == 0)) return false;
+  *top = p;
+  hak_tls.top[code] = top;
+  return true;
+}
+
+/* False: take the slow path. */
+HAK_INLINE bool hak_tcache_push(void *p) {
+  size_t offset;
+  return hak_tcache_push_code(p, hak_tcache_code(p, &offset));
+}
+
+#endif

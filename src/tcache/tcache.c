@@ -1,0 +1,468 @@
+/* The slow half of the thread cache: refill, overflow, decay, and the life of caches. */
+#include "tcache/tcache.h"
+
+#include <string.h>
+
+#include "config/config.h"
+#include "os/os.h"
+
+#define SLOTS (HAK_MAGAZINE_SLOTS - 1)
+/* What a thread stacks of a class beside the loaded magazine: so many bytes, at least one magazine and at most 15. Twice
+ * and four times as much are no faster on drawn loads, since a depot is two pointers away. */
+#define STACK_BYTES (128 * HAK_KIB)
+#define STACK_MAGAZINES_MAX 15
+#define BATCH_FIRST 4
+#define CELLS_MAX 16 /* spare metadata blocks of a thread */
+#define PREWARM_LOADED_MIN (HAK_MAGAZINE_SLOTS / 2)
+
+void *const hak_null_magazine[HAK_MAGAZINE_SLOTS] HAK_ALIGNED(HAK_MAGAZINE_BYTES);
+
+HAK_TLS hak_thread hak_tls = {.top = {[0 ... HAK_CODES - 1] = HAK_NULL_TOP}};
+
+/* Registry lock. */
+static hak_lock registry_lock;
+static hak_tcache *made, *unused; /* all there are; those that nobody has */
+static hak_request_counts requests_uncached[HAK_FRONT_CLASSES]; /* relaxed: of threads without a cache */
+
+static size_t pinned_blocks(unsigned c) { return (size_t)hak_config.hot_ring[hak_class_group(hak_class_size(c))]; }
+
+static uint16_t stack_max(unsigned c) {
+  size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
+  if (pinned != 0) return (uint16_t)(pinned > usable ? (pinned + usable - 1) / usable - 1 : 0);
+  size_t magazines = STACK_BYTES / (usable * hak_class_size(c));
+  return (uint16_t)hak_min_size(hak_max_size(magazines, 1), STACK_MAGAZINES_MAX);
+}
+
+static void init_bins(hak_tcache *t) {
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
+    t->bins[c] = (hak_tcache_bin){.full_max = stack_max(c), .batch = BATCH_FIRST};
+}
+
+/* --- magazines --- */
+
+static void **take_cell(hak_tcache *t) {
+  hak_cell *cell = t->cells;
+  if (cell == NULL) return (void **)hak_cell_take();
+  t->cells = cell->next;
+  t->cell_count--;
+  return (void **)cell;
+}
+
+static void give_cells(hak_tcache *t) {
+  hak_cell_give(t->cells);
+  t->cells = NULL;
+  t->cell_count = 0;
+}
+
+static void give_cell(hak_tcache *t, void *memory) {
+  hak_cell *cell = memory;
+  cell->next = t->cells;
+  t->cells = cell;
+  /* Who only frees gives magazines away, who only allocates is given them: the surplus of one is what the other lacks. */
+  if (++t->cell_count > CELLS_MAX) give_cells(t);
+}
+
+static void ***top_of(const hak_tcache *t, unsigned c) { return &t->top[c + 1]; }
+
+static unsigned loaded_count(const hak_tcache *t, unsigned c) {
+  void **magazine = t->bins[c].loaded;
+  return magazine == NULL ? 0 : (unsigned)(*top_of(t, c) - hak_magazine_empty_top(magazine, c));
+}
+
+static void load(hak_tcache *t, unsigned c, void **magazine, unsigned count) {
+  void **empty = hak_magazine_empty_top(magazine, c);
+  *empty = NULL;
+  t->bins[c].loaded = magazine;
+  *top_of(t, c) = empty + count;
+}
+
+static bool load_empty(hak_tcache *t, unsigned c) {
+  void **magazine = take_cell(t);
+  if (magazine == NULL) return false;
+  load(t, c, magazine, 0);
+  return true;
+}
+
+static void publish(hak_tcache *t, unsigned c) {
+  hak_tcache_bin *b = &t->bins[c];
+  hak_store_relaxed(&b->published, loaded_count(t, c) + b->full_count * (uint32_t)hak_magazine_usable[c]);
+  hak_store_relaxed(&t->slow_count, t->slow_count + 1);
+  b->active = true;
+}
+
+static void push_stack(hak_tcache_bin *b, void **magazine) {
+  *magazine = b->full;
+  b->full = magazine;
+  b->full_count++;
+}
+
+static void **pop_stack(hak_tcache_bin *b) {
+  void **magazine = b->full;
+  b->full = (void **)*magazine;
+  b->full_count--;
+  if (b->full_count < b->full_low) b->full_low = b->full_count;
+  return magazine;
+}
+
+static void **pop_oldest(hak_tcache_bin *b) {
+  void **link = (void **)&b->full; /* slot 0 of the one above */
+  while (*(void **)*link != NULL) link = (void **)*link;
+  void **oldest = (void **)*link;
+  *link = NULL;
+  b->full_count--;
+  return oldest;
+}
+
+static void flush_blocks(hak_tcache *t, unsigned c, void *const *blocks, unsigned count, hak_deferred *d) {
+  hak_arena_flush(blocks, count, c, d);
+  if (t->counts != NULL) t->counts[c].flushes++;
+}
+
+/* A full magazine leaves the thread. */
+static void give_magazine(hak_tcache *t, unsigned c, void **magazine, hak_deferred *d) {
+  if (pinned_blocks(c) == 0 && hak_arena_put_magazine(magazine, c)) return;
+  flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], d);
+  give_cell(t, magazine);
+}
+
+/* --- refill and overflow --- */
+
+/* The blocks came with ascending addresses; the one with the lowest is popped first. */
+static void reverse(void **blocks, unsigned count) {
+  for (unsigned i = 0, k = count; i + 1 < k; i++) {
+    void *p = blocks[i];
+    blocks[i] = blocks[--k];
+    blocks[k] = p;
+  }
+}
+
+static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_deferred *d) {
+  hak_tcache_bin *b = &t->bins[c];
+  void **first = hak_magazine_empty_top(b->loaded, c) + 1;
+  unsigned taken = hak_arena_take(a, c, first, (unsigned)hak_min_size(b->batch, hak_magazine_usable[c]), d);
+  reverse(first, taken);
+  *top_of(t, c) += taken;
+  b->batch = (uint8_t)hak_min_size(b->batch * 2u, SLOTS);
+  if (t->counts != NULL) t->counts[c].refills++;
+  return taken > 0;
+}
+
+/* Fills the (empty) loaded magazine. False: no memory, for it or for blocks. */
+static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
+  hak_tcache_bin *b = &t->bins[c];
+  unsigned count = hak_magazine_usable[c];
+  void **magazine;
+  if (b->full != NULL) {
+    magazine = pop_stack(b);
+  } else {
+    hak_arena *a = hak_arena_current();
+    magazine = hak_arena_take_magazine(a, c, &count);
+    if (magazine == NULL) return (b->loaded != NULL || load_empty(t, c)) && refill_from_slabs(t, a, c, d);
+  }
+  if (b->loaded != NULL) give_cell(t, b->loaded);
+  load(t, c, magazine, count);
+  return true;
+}
+
+static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
+  unsigned count = loaded_count(t, c), n = (count + 1) / 2;
+  void **first = hak_magazine_empty_top(t->bins[c].loaded, c) + 1;
+  flush_blocks(t, c, first, n, d);
+  memmove(first, first + n, (count - n) * sizeof *first);
+  *top_of(t, c) -= n;
+}
+
+/* Room for one more block of the class. False: no magazine to be had. */
+static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
+  hak_tcache_bin *b = &t->bins[c];
+  if (b->loaded == NULL) return load_empty(t, c);
+  void **empty = take_cell(t), **magazine = b->loaded;
+  if (empty == NULL) {
+    flush_half(t, c, d);
+    return true;
+  }
+  load(t, c, empty, 0);
+  if (b->full_count < b->full_max) {
+    push_stack(b, magazine);
+    return true;
+  }
+  if (b->full != NULL) {
+    void **oldest = pop_oldest(b);
+    push_stack(b, magazine);
+    magazine = oldest;
+  }
+  give_magazine(t, c, magazine, d);
+  return true;
+}
+
+/* --- calls --- */
+
+static bool cache_on(void) { return hak_config.hot_ring_enable != 0; }
+
+void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
+  if (HAK_UNLIKELY(!cache_on())) {
+    hak_store_relaxed(&t->slow_count, t->slow_count + 1);
+    return hak_arena_alloc(c, d);
+  }
+  void *p = hak_tcache_pop_from(t->top, c);
+  if (t->counts != NULL) {
+    if (p != NULL)
+      t->counts[c].hits++;
+    else
+      t->counts[c].misses++;
+  }
+  if (p != NULL) return p;
+  bool filled = refill(t, c, d);
+  publish(t, c);
+  return HAK_LIKELY(filled) ? hak_tcache_pop_from(t->top, c) : hak_arena_alloc(c, d);
+}
+
+void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
+  void **top = *top_of(t, c);
+#if HAK_CHECKS
+  if (HAK_UNLIKELY(*top == p)) {
+    hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, p, c);
+    return;
+  }
+#endif
+  if (((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0) {
+    bool room = cache_on() && make_room(t, c, d);
+    if (HAK_UNLIKELY(!room)) {
+      hak_arena_free(p, c, d);
+      return;
+    }
+    publish(t, c);
+    top = *top_of(t, c);
+  }
+  top[1] = p;
+  *top_of(t, c) = top + 1;
+  if (t->counts != NULL) t->counts[c].hits++;
+}
+
+void *hak_tcache_pop_any(unsigned c) {
+  hak_tcache *t = hak_tls.cache;
+  unsigned count = t == NULL ? 0 : loaded_count(t, c);
+  if (count == 0) return NULL;
+  void **top = *top_of(t, c), **chosen = top - ((hak_tcache_random(t) >> 32) * count >> 32), *p = *chosen;
+  *chosen = *top;
+  *top_of(t, c) = top - 1;
+  return p;
+}
+
+void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred *d) {
+  hak_tcache_bin *b = &t->bins[c];
+  unsigned usable = hak_magazine_usable[c];
+  size_t pinned = pinned_blocks(c);
+  if (pinned != 0) blocks = (unsigned)hak_min_size(blocks, pinned); /* a pinned capacity is not exceeded */
+  /* A loaded magazine of few blocks would be changed for a stacked one, and back, whenever a handful is live. */
+  unsigned loaded = (blocks - 1) % usable + 1;
+  if (pinned == 0 && blocks > usable && loaded < PREWARM_LOADED_MIN) blocks += PREWARM_LOADED_MIN - loaded;
+  b->full_max = (uint16_t)hak_max_size(b->full_max, (blocks - 1) / usable);
+  while (blocks > 0) {
+    if (b->loaded == NULL ? !load_empty(t, c) : loaded_count(t, c) == usable && !make_room(t, c, d)) break;
+    unsigned n = (unsigned)hak_min_size(blocks, usable - loaded_count(t, c));
+    void **first = *top_of(t, c) + 1;
+    unsigned taken = hak_arena_take(hak_arena_current(), c, first, n, d);
+    reverse(first, taken);
+    *top_of(t, c) += taken;
+    if (taken == 0) break;
+    blocks -= taken;
+  }
+  publish(t, c);
+}
+
+/* --- giving back --- */
+
+/* Returns the class's blocks, to depots or to slabs, and its magazines. */
+static void empty_bin(hak_tcache *t, unsigned c, bool to_slabs, hak_deferred *d) {
+  hak_tcache_bin *b = &t->bins[c];
+  if (b->loaded == NULL && b->full == NULL) return;
+  while (b->full != NULL) {
+    void **magazine = pop_stack(b);
+    if (to_slabs || !hak_arena_put_magazine(magazine, c)) {
+      flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], d);
+      give_cell(t, magazine);
+    }
+  }
+  unsigned count = loaded_count(t, c);
+  void **magazine = b->loaded, **first = magazine == NULL ? NULL : hak_magazine_empty_top(magazine, c) + 1;
+  b->loaded = NULL;
+  *top_of(t, c) = HAK_NULL_TOP;
+  if (count > 0 && (to_slabs || !hak_arena_put_part(first, count, c))) flush_blocks(t, c, first, count, d);
+  if (magazine != NULL) give_cell(t, magazine);
+  hak_store_relaxed(&b->published, 0);
+}
+
+void hak_tcache_flush(hak_tcache *t, hak_deferred *d) {
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) empty_bin(t, c, true, d);
+  give_cells(t);
+}
+
+void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    hak_tcache_bin *b = &t->bins[c];
+    bool pinned = pinned_blocks(c) != 0, idle = !b->active;
+    b->active = false;
+    if (pinned || (b->loaded == NULL && b->full == NULL)) continue;
+    if (idle) {
+      empty_bin(t, c, true, d);
+      b->batch = BATCH_FIRST;
+      b->full_low = 0;
+      continue;
+    }
+    for (unsigned n = all ? b->full_count : (b->full_low + 1u) / 2; n > 0; n--) give_magazine(t, c, pop_oldest(b), d);
+    b->full_low = b->full_count;
+  }
+}
+
+/* --- life --- */
+
+static void *make_counts(size_t bytes_a_class) {
+  return hak_cell_take_block((unsigned)((HAK_FRONT_CLASSES * bytes_a_class + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE));
+}
+
+static hak_tcache *take_unused(void) {
+  hak_lock_take(&registry_lock);
+  hak_tcache *t = unused;
+  if (t != NULL) {
+    unused = t->next_unused;
+    t->used = true;
+  }
+  hak_lock_drop(&registry_lock);
+  return t;
+}
+
+static hak_tcache *make(bool bypass) {
+  hak_tcache *t = hak_cell_take_block((sizeof *t + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
+  if (t == NULL) return NULL;
+  if (hak_config.front_metrics) t->counts = make_counts(sizeof *t->counts);
+  if (hak_config.stats != HAK_STATS_OFF || hak_config.stats_page != 0) t->requests = make_counts(sizeof *t->requests);
+  if (bypass && (t->shadow = hak_cell_take_block((HAK_CODES * sizeof(void **) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE)) == NULL)
+    return NULL; /* the rest of it is lost: memory is out */
+  t->used = true;
+  hak_lock_take(&registry_lock);
+  t->next = made;
+  made = t;
+  hak_lock_drop(&registry_lock);
+  return t;
+}
+
+hak_tcache *hak_tcache_attach(bool bypass) {
+  hak_tcache *t = take_unused();
+  if (t == NULL) t = make(bypass);
+  if (t == NULL) return NULL;
+  init_bins(t);
+  t->top = bypass ? t->shadow : hak_tls.top;
+  for (unsigned code = 0; code < HAK_CODES; code++) t->top[code] = HAK_NULL_TOP;
+  t->ending_rounds = 0;
+  t->decayed_ms = hak_os_now_ms();
+  hak_tls.cache = t;
+  hak_tls.phase = HAK_THREAD_CACHED;
+  return t;
+}
+
+void hak_tcache_detach(hak_deferred *d) {
+  hak_tcache *t = hak_tls.cache;
+  hak_tls.phase = HAK_THREAD_ENDED;
+  if (t == NULL) return;
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) empty_bin(t, c, false, d);
+  give_cells(t);
+  hak_tls.cache = NULL;
+  t->top = NULL;
+  hak_lock_take(&registry_lock);
+  t->used = false;
+  t->next_unused = unused;
+  unused = t;
+  hak_lock_drop(&registry_lock);
+}
+
+HAK_COLD uint64_t hak_tcache_seed(hak_tcache *t) {
+  hak_os_random(&t->random, sizeof t->random);
+  t->random |= t->random == 0;
+  return t->random;
+}
+
+/* --- figures --- */
+
+void hak_tcache_note_request(unsigned c, size_t size) {
+  const hak_tcache *t = hak_tls.cache;
+  if (t != NULL && t->requests != NULL) {
+    hak_request_counts *r = &t->requests[c];
+    hak_store_relaxed(&r->count, r->count + 1);
+    hak_store_relaxed(&r->bytes, r->bytes + size);
+    return;
+  }
+  hak_add_relaxed(&requests_uncached[c].count, 1);
+  hak_add_relaxed(&requests_uncached[c].bytes, size);
+}
+
+void hak_tcache_sum(hak_tcache_sums *sums) {
+  *sums = (hak_tcache_sums){0};
+  hak_lock_take(&registry_lock);
+  for (const hak_tcache *t = made; t != NULL; t = t->next) {
+    sums->caches++;
+    sums->used += t->used;
+    sums->slow_paths += hak_load_relaxed(&t->slow_count);
+  }
+  hak_lock_drop(&registry_lock);
+}
+
+uint64_t hak_tcache_published(unsigned c) {
+  uint64_t blocks = 0;
+  hak_lock_take(&registry_lock);
+  for (const hak_tcache *t = made; t != NULL; t = t->next) blocks += hak_load_relaxed(&t->bins[c].published);
+  hak_lock_drop(&registry_lock);
+  return blocks;
+}
+
+void hak_tcache_sum_counts(unsigned c, hak_cache_counts *sum) {
+  *sum = (hak_cache_counts){0};
+  hak_lock_take(&registry_lock);
+  for (const hak_tcache *t = made; t != NULL; t = t->next) {
+    if (t->counts == NULL) continue;
+    sum->hits += hak_load_relaxed(&t->counts[c].hits);
+    sum->misses += hak_load_relaxed(&t->counts[c].misses);
+    sum->refills += hak_load_relaxed(&t->counts[c].refills);
+    sum->flushes += hak_load_relaxed(&t->counts[c].flushes);
+  }
+  hak_lock_drop(&registry_lock);
+}
+
+void hak_tcache_sum_requests(unsigned c, uint64_t *requests, uint64_t *requested) {
+  *requests = hak_load_relaxed(&requests_uncached[c].count);
+  *requested = hak_load_relaxed(&requests_uncached[c].bytes);
+  hak_lock_take(&registry_lock);
+  for (const hak_tcache *t = made; t != NULL; t = t->next) {
+    if (t->requests == NULL) continue;
+    *requests += hak_load_relaxed(&t->requests[c].count);
+    *requested += hak_load_relaxed(&t->requests[c].bytes);
+  }
+  hak_lock_drop(&registry_lock);
+}
+
+/* --- fork --- */
+
+void hak_tcache_fork_lock(void) {
+  hak_lock_take(&registry_lock);
+  hak_arena_fork_lock();
+}
+
+void hak_tcache_fork_unlock(void) {
+  hak_arena_fork_unlock();
+  hak_lock_drop(&registry_lock);
+}
+
+/* What threads that are not in the child had cached is lost there: they may have been in the middle of a push. */
+void hak_tcache_fork_child(void) {
+  for (hak_tcache *t = made; t != NULL; t = t->next) {
+    if (!t->used || t == hak_tls.cache) continue;
+    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) t->bins[c].published = 0;
+    t->cells = NULL;
+    t->cell_count = 0;
+    t->quarantine = NULL;
+    t->recording = false;
+    t->used = false;
+    t->next_unused = unused;
+    unused = t;
+  }
+}

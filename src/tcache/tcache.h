@@ -1,0 +1,102 @@
+/* What a thread owns besides its TLS: magazines, their stacks, counters; and its life.
+ *
+ * A thread's first slow paths are served by its arena, block by block, so that a thread that allocates a little holds
+ * nothing. Then it gets a cache, which it gives back when it ends: full magazines and remainders go to depots. Nobody but
+ * the owner touches a cache, except a fork's child (for threads that are gone) and statistics, which read the
+ * counters that the owner publishes at its slow paths (relaxed). */
+#ifndef HAK_TCACHE_TCACHE_H
+#define HAK_TCACHE_TCACHE_H
+
+#include "pool/cell.h"
+#include "tcache/cache.h"
+
+/* Counted only while front metrics are on. */
+typedef struct hak_cache_counts {
+  uint64_t hits, misses, refills, flushes;
+} hak_cache_counts;
+
+/* Counted only while requests are noted. Relaxed; written by the owner. */
+typedef struct hak_request_counts {
+  uint64_t count, bytes;
+} hak_request_counts;
+
+typedef struct hak_tcache_bin {
+  void **loaded; /* magazine, or NULL */
+  void **full;   /* full magazines, linked through slot 0, newest first */
+  uint16_t full_count;
+  uint16_t full_low;  /* least full_count since the last decay */
+  uint16_t full_max;  /* magazines that may be stacked */
+  uint8_t batch;      /* blocks that the next refill takes from slabs */
+  bool active;        /* a refill or overflow since the last decay */
+  uint32_t published; /* relaxed, read by any thread: blocks at the last slow path */
+} hak_tcache_bin;
+
+typedef struct hak_tcache {
+  void ***top;     /* hak_tls.top, or `shadow`, where every call has to take the slow path. By page map code */
+  hak_cell *cells; /* spare metadata blocks */
+  uint32_t cell_count;
+  uint32_t ending_rounds;
+  uint32_t slow_count; /* relaxed, read by any thread */
+  uint32_t until_sample; /* requests until the next guarded one; 0: to be drawn */
+  bool recording;        /* the unwinder is at work for this thread, and may allocate */
+  uint64_t decayed_ms;
+  uint64_t random; /* state of hak_tcache_random; 0: none yet */
+  struct hak_quarantine *quarantine; /* hardened build: freed blocks that wait */
+  hak_cache_counts *counts;     /* NULL: front metrics are off */
+  hak_request_counts *requests; /* NULL: requests are not noted */
+  void ***shadow;
+  struct hak_tcache *next; /* registry lock: of all caches ever made … */
+  struct hak_tcache *next_unused; /* … and of those nobody has */
+  bool used;
+  hak_tcache_bin bins[HAK_FRONT_CLASSES];
+} hak_tcache;
+
+/* Gives the calling thread, which has none, a cache. `bypass`: with a shadow in place of the TLS, so that every call takes the
+ * slow path. NULL: out of memory. */
+hak_tcache *hak_tcache_attach(bool bypass);
+/* Empties the calling thread's cache into depots and slabs, and takes it from the thread, which has ended. */
+void hak_tcache_detach(hak_deferred *deferred);
+
+/* A block of the class, from the cache or through it; NULL: out of memory. */
+void *hak_tcache_alloc(hak_tcache *cache, unsigned class_code, hak_deferred *deferred);
+/* A block of the class comes back. */
+void hak_tcache_free(hak_tcache *cache, void *p, unsigned class_code, hak_deferred *deferred);
+/* Any of the loaded magazine's blocks of the class; NULL when the cache has none. */
+void *hak_tcache_pop_any(unsigned class_code);
+/* Fills the cache of a class with `blocks` blocks, or a few more. */
+void hak_tcache_prewarm(hak_tcache *cache, unsigned class_code, unsigned blocks, hak_deferred *deferred);
+
+/* Puts everything cached back into slabs. */
+void hak_tcache_flush(hak_tcache *cache, hak_deferred *deferred);
+/* What was not used since the last call goes to depots, half of it; classes that were idle keep nothing. `all`: nor do
+ * the others keep a stack. */
+void hak_tcache_decay(hak_tcache *cache, bool all, hak_deferred *deferred);
+
+/* A number nobody can predict who has not seen many of them. */
+uint64_t hak_tcache_seed(hak_tcache *cache);
+HAK_INLINE uint64_t hak_tcache_random(hak_tcache *cache) {
+  uint64_t x = HAK_LIKELY(cache->random != 0) ? cache->random : hak_tcache_seed(cache);
+  x ^= x << 13;
+  x ^= x >> 7;
+  x ^= x << 17;
+  cache->random = x;
+  return x * 0x2545f4914f6cdd1du; /* any odd constant: the state itself stays inside */
+}
+
+/* Counts a request of `size` bytes for the class. Only while requests are noted. */
+void hak_tcache_note_request(unsigned class_code, size_t size);
+/* Sums over all caches, those of ended threads included; and how many there are, and are in use. */
+typedef struct hak_tcache_sums {
+  uint64_t caches, used, slow_paths;
+} hak_tcache_sums;
+void hak_tcache_sum(hak_tcache_sums *sums);
+uint64_t hak_tcache_published(unsigned class_code); /* blocks */
+void hak_tcache_sum_counts(unsigned class_code, hak_cache_counts *sum);
+void hak_tcache_sum_requests(unsigned class_code, uint64_t *requests, uint64_t *requested);
+
+/* fork: this box's and the arenas' locks in rank order; fork_child, while they are held, forgets the other threads' caches. */
+void hak_tcache_fork_lock(void);
+void hak_tcache_fork_unlock(void);
+void hak_tcache_fork_child(void);
+
+#endif
