@@ -60,6 +60,7 @@ static void after_fork_parent(void) {
 static void after_fork_child(void) {
   hak_stats_page_fork_child();
   hak_budget_fork_child();
+  hak_decay_fork_child();
   if (hak_load_relaxed(&alone)) return;
   hak_purge_fork_child();
   hak_tcache_fork_child();

@@ -6,6 +6,8 @@
 #include "report/serve.h"
 #include "tcache/tcache.h"
 
+#define CACHE_DECAY_LEAST_MS 100 /* a cache is walked whole */
+
 void hak_slow_entry(void) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
 }
@@ -17,7 +19,7 @@ static void report_bad(const hak_deferred *d, const char *where) {
 
 static void decay_cache(uint64_t now_ms, hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
-  if (t == NULL || now_ms - t->decayed_ms < hak_decay_ms()) return;
+  if (t == NULL || now_ms - t->decayed_ms < hak_max_size(hak_decay_ms(), CACHE_DECAY_LEAST_MS)) return;
   t->decayed_ms = now_ms;
   hak_tcache_decay(t, hak_budget_level() >= HAK_BUDGET_OVER || hak_config_lean(), d);
 }

@@ -176,7 +176,7 @@ bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned c) {
 
 /* Free blocks of other arenas, before unused memory is touched: each arena's need of a class peaks at a time of its own, and
  * the process would hold the sum of the peaks. No lock is waited for. */
-static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wanted) {
+static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wanted, hak_deferred *d) {
   uint32_t count = hak_arena_count(), id = self->id;
   for (uint32_t tries = (uint32_t)hak_min_size(count - 1, VICTIMS_MAX); tries > 0; tries--) {
     id = id + 1 == count ? 0 : id + 1;
@@ -190,8 +190,7 @@ static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wa
       void **blocks = hak_magazine_empty_top(magazine, c) + 1;
       memcpy(out, blocks, kept * sizeof *out);
       hak_lock_drop(&b->lock);
-      hak_deferred ignored = {0};
-      if (kept < n) hak_arena_flush(blocks + kept, n - kept, c, &ignored);
+      if (kept < n) hak_arena_flush(blocks + kept, n - kept, c, d);
       hak_cell *cell = (hak_cell *)magazine;
       cell->next = NULL;
       hak_cell_give(cell);
@@ -206,7 +205,6 @@ static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wa
 }
 
 unsigned hak_arena_take(hak_arena *a, unsigned c, void **out, unsigned wanted, hak_deferred *d) {
-  (void)d;
   hak_arena_bin *b = bin_of(a, c);
   bool alone = hak_arena_count() == 1;
   hak_lock_take(&b->lock);
@@ -215,7 +213,7 @@ unsigned hak_arena_take(hak_arena *a, unsigned c, void **out, unsigned wanted, h
   if (n < wanted && hak_load_relaxed(&b->spare) != 0) hak_store_relaxed(&b->spare, 0);
   hak_lock_drop(&b->lock);
   if (n > 0 || alone) return n;
-  n = steal(a, c, out, wanted);
+  n = steal(a, c, out, wanted, d);
   if (n > 0) return n;
   hak_lock_take(&b->lock);
   n = hak_slab_set_take(&b->slabs, c, a->id + 1, out, wanted);
@@ -318,7 +316,7 @@ static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) 
   hak_lock_take(&b->lock);
   b->full_low = b->full_count;
   b->part_seen = b->part_count;
-  if (all) hak_slab_set_trim(&b->slabs, &d->purge_due);
+  hak_slab_set_trim(&b->slabs, &d->purge_due);
   hak_lock_drop(&b->lock);
 }
 

@@ -16,9 +16,10 @@ static const uint16_t may_stay[STEPS] = {11, 70, 186, 245};
 #define LEAN_IDLE_MS 250
 
 static uint64_t base_ms;      /* constant once started: of the profile or the option */
-static uint64_t next_ms;      /* relaxed; the thread whose compare-and-swap moves it does the look */
+static uint64_t next_ms;      /* relaxed; written by the thread that looks */
 static uint32_t stretch = 1;  /* relaxed: factor of the decay time that refaults ask for */
-/* By the thread that looks. */
+/* By the thread that looks: `looker` is its mark, or NULL. Taking is an acquire, dropping a release. */
+static const void *looker;
 static size_t backlog[STEPS]; /* spans that became dirty, the latest last */
 static size_t left_dirty;     /* after the last look */
 static unsigned looks;
@@ -107,12 +108,10 @@ static void decay_arenas(uint64_t now_ms, hak_deferred *d) {
   hak_huge_release_idle(over ? UINT64_MAX : now_ms);
 }
 
-void hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
-  uint64_t due = hak_load_relaxed(&next_ms);
-  if (HAK_LIKELY(now_ms < due)) return;
-  uint64_t step = hak_max_size(hak_decay_ms() / STEPS, 1);
-  if (!__atomic_compare_exchange_n(&next_ms, &due, now_ms + step, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return;
+static void look(uint64_t now_ms, hak_deferred *d) {
+  uint64_t due = hak_load_relaxed(&next_ms), step = hak_max_size(hak_decay_ms() / STEPS, 1);
   uint64_t passed = due == 0 ? 1 : hak_min_size(1 + (now_ms - due) / step, STEPS);
+  hak_store_relaxed(&next_ms, now_ms + step);
   hak_pool_set_epoch(hak_pool_epoch() + 1);
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) hak_decay_excess(d);
@@ -125,6 +124,17 @@ void hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
   decay_arenas(now_ms, d);
 }
 
+void hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
+  if (HAK_LIKELY(now_ms < hak_load_relaxed(&next_ms))) return;
+  const void *nobody = NULL;
+  if (!hak_cas_acquire(&looker, &nobody, hak_thread_mark())) return;
+  if (now_ms >= hak_load_relaxed(&next_ms)) look(now_ms, d);
+  hak_store_release(&looker, NULL);
+}
+
+void hak_decay_fork_child(void) {
+  if (looker != hak_thread_mark()) looker = NULL;
+}
 static void purge_for_target(void) {
   size_t keep = hak_budget_dirty_keep();
   if (HAK_LIKELY(dirty_now() <= keep)) return;
@@ -140,7 +150,11 @@ void hak_decay_excess(hak_deferred *d) {
   size_t mark = hak_load_relaxed(&hak_span_pool.mark_spans);
   size_t held = live_now() / 8 * hak_load_relaxed(&hak_span_pool.mark_eighths);
   size_t limit = hak_max_size(mark, held);
-  if (dirty_now() > limit) hak_purge_spans(lean_mode ? limit - limit / 8 : limit / 2, goes_lazily());
+  if (dirty_now() <= limit) return;
+  hak_purge_spans(lean_mode ? limit - limit / 8 : limit / 2, goes_lazily());
+  /* What the system refuses, or others are purging, is not looked for again at each free. The next look sets the mark anew. */
+  size_t dirty = dirty_now();
+  if (dirty > limit) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / 8);
 }
 
 void hak_decay_for_target(hak_deferred *d) {

@@ -27,6 +27,9 @@ size_t hak_decay_all(size_t keep_bytes, hak_deferred *deferred);
 /* The target lacks memory: free pages of slabs too. Caller holds no lock. */
 HAK_COLD void hak_decay_for_target(hak_deferred *deferred);
 
+/* In the child of a fork: another thread's look has ended with it. */
+void hak_decay_fork_child(void);
+
 /* The helper thread's futex word: 1 while it sleeps until there is something to do; who makes some sets 0 and wakes it. */
 extern uint32_t hak_decay_sleeper;
 void hak_decay_wake_helper(void);

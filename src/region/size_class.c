@@ -12,8 +12,9 @@
   X(44, 10240, 8192) X(45, 12288, 10240) X(46, 14336, 12288) X(47, 16384, 14336) X(48, 20480, 16384)            \
   X(49, 24576, 20480) X(50, 28672, 24576) X(51, 32768, 28672)
 
-const uint8_t hak_class_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1] = {
-#define ROW(index, size, below) [(below) / HAK_GRANULE + 1 ...(size) / HAK_GRANULE] = (index),
+const uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1] = {
+#define ROW(index, size, below) [(below) / HAK_GRANULE + 1 ...(size) / HAK_GRANULE] = (index) + 1,
+    [0] = 1,
     EVERY_CLASS(ROW)
 #undef ROW
 };

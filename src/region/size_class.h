@@ -33,8 +33,8 @@ typedef struct hak_class_info {
   bool coloured;
 } hak_class_info;
 
-/* Class of a request by 16-byte granules, (n + 15) >> 4 for n <= HAK_SMALL_MAX; request 0 is class 0. */
-extern HAK_HIDDEN const uint8_t hak_class_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1];
+/* Page map code of a request's class by 16-byte granules, (n + 15) >> 4 for n <= HAK_SMALL_MAX; request 0 is class 0. */
+extern HAK_HIDDEN const uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1];
 extern HAK_HIDDEN hak_class_info hak_class_table[HAK_FRONT_CLASSES];
 
 /* Bit c: blocks of class c are whole cache lines, so two threads that use neighbours never share one. */
@@ -43,7 +43,8 @@ extern HAK_HIDDEN uint64_t hak_class_whole_lines;
 /* tiny_max_group: largest C<n> that lives in 64 KiB slabs (HAKMEM_TINY_MAX_CLASS). */
 void hak_size_class_init(unsigned tiny_max_group);
 
-HAK_INLINE unsigned hak_class_for(size_t size) { return hak_class_of_granules[(size + HAK_GRANULE - 1) / HAK_GRANULE]; }
+HAK_INLINE unsigned hak_code_for(size_t size) { return hak_code_of_granules[(size + HAK_GRANULE - 1) / HAK_GRANULE]; }
+HAK_INLINE unsigned hak_class_for(size_t size) { return hak_code_for(size) - 1; }
 HAK_INLINE bool hak_code_is_class(unsigned code) { return code - 1 < HAK_FRONT_CLASSES; }
 HAK_INLINE size_t hak_class_size(unsigned class_code) { return hak_class_table[class_code].size; }
 

@@ -35,19 +35,19 @@ extern HAK_HIDDEN HAK_TLS hak_thread hak_tls;
 extern HAK_HIDDEN void *const hak_null_magazine[HAK_MAGAZINE_SLOTS];
 #define HAK_NULL_TOP ((void **)&hak_null_magazine[HAK_MAGAZINE_SLOTS - 1])
 
-/* Pops a block of the class, or NULL when the cache has none. */
-HAK_INLINE void *hak_tcache_pop_from(void ***tops, unsigned class_code) {
-  void **top = tops[class_code + 1];
+/* Pops a block of the code's class, or NULL when the cache has none. */
+HAK_INLINE void *hak_tcache_pop_code(unsigned code) {
+  void **top = hak_tls.top[code];
   void *p = *top;
-  if (HAK_LIKELY(p != 0)) tops[class_code + 1] = top - 1;
+  if (HAK_LIKELY(p != 0)) hak_tls.top[code] = top - 1;
   return p;
 }
-HAK_INLINE void *hak_tcache_pop_class(unsigned class_code) { return hak_tcache_pop_from(hak_tls.top, class_code); }
+HAK_INLINE void *hak_tcache_pop_class(unsigned class_code) { return hak_tcache_pop_code(class_code + 1); }
 
 /* Pops a block that holds `size` bytes; NULL: take the slow path. */
 HAK_INLINE void *hak_tcache_pop(size_t size) {
   if (HAK_UNLIKELY(size > HAK_SMALL_MAX)) return 0;
-  return hak_tcache_pop_class(hak_class_for(size));
+  return hak_tcache_pop_code(hak_code_for(size));
 }
 
 /* Page map code of an address in the main region, and its offset there. Elsewhere HAK_CODE_NONE. */

@@ -197,6 +197,12 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
 
 /* --- calls --- */
 
+static void *pop(hak_tcache *t, unsigned c) {
+  void **top = *top_of(t, c), *p = *top;
+  if (HAK_LIKELY(p != NULL)) *top_of(t, c) = top - 1;
+  return p;
+}
+
 static bool cache_on(void) { return hak_config.hot_ring_enable != 0; }
 
 void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
@@ -204,7 +210,7 @@ void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
     hak_store_relaxed(&t->slow_count, t->slow_count + 1);
     return hak_arena_alloc(c, d);
   }
-  void *p = hak_tcache_pop_from(t->top, c);
+  void *p = pop(t, c);
   if (t->counts != NULL) {
     if (p != NULL)
       t->counts[c].hits++;
@@ -214,7 +220,7 @@ void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
   if (p != NULL) return p;
   bool filled = refill(t, c, d);
   publish(t, c);
-  return HAK_LIKELY(filled) ? hak_tcache_pop_from(t->top, c) : hak_arena_alloc(c, d);
+  return HAK_LIKELY(filled) ? pop(t, c) : hak_arena_alloc(c, d);
 }
 
 void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
@@ -306,6 +312,7 @@ void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
     if (pinned || (b->loaded == NULL && b->full == NULL)) continue;
     if (idle) {
       empty_bin(t, c, true, d);
+      if (hak_config_lean()) hak_os_count(&hak_os_stats.lean_retire);
       b->batch = BATCH_FIRST;
       b->full_low = 0;
       continue;
