@@ -78,9 +78,8 @@ HAK_INLINE void note_spare(hak_arena_bin *b) {
 static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
 
 static bool has_room(size_t bytes) {
-  size_t limit = hak_max_size(DEPOT_BYTES_LEAST,
-                              (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / DEPOT_LIVE_PART);
-  return hak_load_relaxed(&hak_depot_bytes) + bytes <= limit;
+  size_t held = hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT;
+  return hak_load_relaxed(&hak_depot_bytes) + bytes <= hak_max_size(DEPOT_BYTES_LEAST, held / DEPOT_LIVE_PART);
 }
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {
@@ -295,10 +294,10 @@ static void flush_magazine(void **magazine, unsigned count, unsigned c, hak_defe
   hak_cell_give(cell);
 }
 
-/* Half of the full magazines that nobody needed, and a remainder that stayed as it was. */
+/* The full magazines that nobody needed, and a remainder that stayed as it was. */
 static unsigned magazines_to_flush(const hak_arena_bin *b, bool all) {
   bool part = b->part_count != 0 && b->part_count == b->part_seen;
-  return all ? b->full_count + 1 : b->full_low > 0 ? (b->full_low + 1) / 2 : b->full_count == 0 && part;
+  return all ? b->full_count + 1 : b->full_low > 0 ? b->full_low : b->full_count == 0 && part;
 }
 
 static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) {

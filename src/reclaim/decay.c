@@ -3,6 +3,7 @@
 #include "config/config.h"
 #include "large/huge.h"
 #include "pool/budget.h"
+#include "tcache/tcache.h"
 
 #define SPANS_PER_MIB (HAK_MIB / HAK_SPAN_SIZE)
 
@@ -144,13 +145,15 @@ static void purge_for_target(void) {
 }
 
 void hak_decay_excess(hak_deferred *d) {
-  (void)d;
   hak_decay_wake_helper();
   purge_for_target();
   size_t mark = hak_load_relaxed(&hak_span_pool.mark_spans);
   size_t held = live_now() / 8 * hak_load_relaxed(&hak_span_pool.mark_eighths);
   size_t limit = hak_max_size(mark, held);
   if (dirty_now() <= limit) return;
+  /* The program has freed more than it holds: blocks in caches, one here and one there, would pin as many slabs. */
+  if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, d);
+  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), true, d);
   hak_purge_spans(lean_mode ? limit - limit / 8 : limit / 2, goes_lazily());
   /* What the system refuses, or others are purging, is not looked for again at each free. The next look sets the mark anew. */
   size_t dirty = dirty_now();
