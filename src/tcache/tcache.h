@@ -25,9 +25,10 @@ typedef struct hak_tcache_bin {
   void **full;   /* full magazines, linked through slot 0, newest first */
   uint16_t full_count;
   uint16_t full_low;  /* least full_count since the last decay */
-  uint16_t full_max;  /* magazines that may be stacked */
+  uint16_t full_max;  /* magazines that may be stacked now: grows when a refill follows an overflow */
   uint8_t batch;      /* blocks that the next refill takes from slabs */
   bool active;        /* a refill or overflow since the last decay */
+  bool overflowed;    /* a magazine left the thread since the last refill from its arena */
   uint32_t published; /* relaxed, read by any thread: blocks at the last slow path */
 } hak_tcache_bin;
 
