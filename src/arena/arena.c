@@ -83,6 +83,8 @@ static bool has_room(size_t bytes) {
 }
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {
+  hak_assert_held(&b->lock);
+  HAK_ASSERT(b->full != NULL && b->full_count > 0);
   void **magazine = b->full;
   b->full = *magazine;
   b->full_count--;
@@ -92,6 +94,8 @@ static void **pop_full(hak_arena_bin *b, unsigned c) {
 }
 
 static void push_full(hak_arena_bin *b, void **magazine, unsigned c) {
+  hak_assert_held(&b->lock);
+  HAK_ASSERT(((uintptr_t)magazine & (HAK_MAGAZINE_BYTES - 1)) == 0 && magazine[SLOTS] != NULL);
   *magazine = b->full;
   b->full = magazine;
   b->full_count++;
@@ -99,6 +103,7 @@ static void push_full(hak_arena_bin *b, void **magazine, unsigned c) {
 }
 
 static void **take_magazine_locked(hak_arena_bin *b, unsigned c, unsigned *count) {
+  hak_assert_held(&b->lock);
   if (b->full != NULL) {
     *count = hak_magazine_usable[c];
     return pop_full(b, c);
@@ -133,6 +138,8 @@ bool hak_arena_put_magazine(void **magazine, unsigned c) {
 
 /* Moves blocks to the remainder, whose free slots are the upper ones. A remainder that is full becomes a magazine. */
 static unsigned fill_part(hak_arena_bin *b, void *const *blocks, unsigned count, unsigned c) {
+  hak_assert_held(&b->lock);
+  HAK_ASSERT(b->part != NULL && b->part_count < hak_magazine_usable[c]);
   unsigned usable = hak_magazine_usable[c], n = (unsigned)hak_min_size(count, usable - b->part_count);
   memcpy(hak_magazine_empty_top(b->part, c) + 1 + b->part_count, blocks, n * sizeof *blocks);
   b->part_count += n;

@@ -110,6 +110,7 @@ static void decay_arenas(uint64_t now_ms, hak_deferred *d) {
 }
 
 static void look(uint64_t now_ms, hak_deferred *d) {
+  HAK_ASSERT(looker == hak_thread_mark());
   uint64_t due = hak_load_relaxed(&next_ms), step = hak_max_size(hak_decay_ms() / STEPS, 1);
   uint64_t passed = due == 0 ? 1 : hak_min_size(1 + (now_ms - due) / step, STEPS);
   hak_store_relaxed(&next_ms, now_ms + step);

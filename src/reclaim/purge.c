@@ -177,6 +177,7 @@ static hak_arena_bin *bin_of(unsigned c) { return &batch.arena->bins[c]; }
 
 /* Claims what is in slabs of a class while there is room; returns how many were looked at. */
 static unsigned claim(unsigned c, hak_span *const *found, unsigned n, size_t wanted) {
+  HAK_ASSERT(hak_load_relaxed(&batch_taker) == hak_thread_mark());
   hak_arena_bin *bin = bin_of(c);
   unsigned i = 0;
   hak_lock_take(&bin->lock);
@@ -199,6 +200,7 @@ static unsigned claim(unsigned c, hak_span *const *found, unsigned n, size_t wan
 
 /* Puts the blocks of the next slab back. Caller holds the bin's lock. */
 static void *close_next(bool gone, bool *purge_due) {
+  HAK_ASSERT(batch.closed < batch.count);
   const claimed_slab *s = &batch.slabs[batch.closed++];
   hak_store_relaxed(&bin_of(s->class_code)->spare, 1);
   return hak_slab_close_holes(&bin_of(s->class_code)->slabs, s->slab, &s->holes, gone, purge_due);

@@ -78,6 +78,8 @@ static unsigned loaded_count(const hak_tcache *t, unsigned c) {
 }
 
 static void load(hak_tcache *t, unsigned c, void **magazine, unsigned count) {
+  HAK_ASSERT(t->top != hak_tls.top || t == hak_tls.cache);
+  HAK_ASSERT(count <= hak_magazine_usable[c]);
   void **empty = hak_magazine_empty_top(magazine, c);
   *empty = NULL;
   t->bins[c].loaded = magazine;
@@ -99,12 +101,14 @@ static void publish(hak_tcache *t, unsigned c) {
 }
 
 static void push_stack(hak_tcache_bin *b, void **magazine) {
+  HAK_ASSERT(magazine[SLOTS] != NULL); /* it is full */
   *magazine = b->full;
   b->full = magazine;
   b->full_count++;
 }
 
 static void **pop_stack(hak_tcache_bin *b) {
+  HAK_ASSERT(b->full != NULL && b->full_count > 0);
   void **magazine = b->full;
   b->full = (void **)*magazine;
   b->full_count--;
@@ -174,6 +178,7 @@ static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
 }
 
 static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
+  HAK_ASSERT(loaded_count(t, c) > 0);
   unsigned count = loaded_count(t, c), n = (count + 1) / 2;
   void **first = hak_magazine_empty_top(t->bins[c].loaded, c) + 1;
   flush_blocks(t, c, first, n, d);
@@ -367,6 +372,7 @@ static hak_tcache *make(bool bypass) {
 }
 
 hak_tcache *hak_tcache_attach(bool bypass) {
+  HAK_ASSERT(hak_tls.cache == NULL);
   hak_tcache *t = take_unused();
   if (t == NULL) t = make(bypass);
   if (t == NULL) return NULL;
