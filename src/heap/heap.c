@@ -384,7 +384,7 @@ void hak_heap_park_current(void) {
   hak_heap_before_park();
   hak_heap_slim(h);
   if (h->front == front) memcpy(h->shadow.top, front->top, sizeof front->top);
-  hak_store_relaxed(&h->front, &h->shadow); /* before the registry lock is taken: report/peek.c */
+  hak_store_relaxed(&h->front, &h->shadow);
   clear_front(front);
   front->heap = NULL;
   front->phase = HAK_FRONT_ENDED;

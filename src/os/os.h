@@ -131,6 +131,7 @@ int hak_os_catch(int number, void (*handler)(int));
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity);
 int hak_os_open(const char *path);
 long hak_os_read(int fd, char *buf, size_t capacity);
+long hak_os_read_at(int fd, void *buf, size_t capacity, uint64_t offset); /* negative: an error, or no descriptor */
 void hak_os_close(int fd);
 void hak_os_futex_wait(uint32_t *word, uint32_t value);
 /* The same for so many milliseconds at most; 0: without end. */

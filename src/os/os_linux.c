@@ -249,6 +249,13 @@ long hak_os_read(int fd, char *buf, size_t capacity) {
   return n;
 }
 
+long hak_os_read_at(int fd, void *buf, size_t capacity, uint64_t offset) {
+  int saved = errno;
+  long n = fd < 0 ? -1 : syscall(SYS_pread64, fd, buf, capacity, offset);
+  errno = saved;
+  return n;
+}
+
 void hak_os_close(int fd) {
   int saved = errno;
   syscall(SYS_close, fd);

@@ -1,7 +1,7 @@
 /* One snapshot of all figures. Every accessible span is looked at once and counted once, so the sums hold by
  * construction; a slab that goes to the pool between the two looks at it (its tag, its bitmap) counts as free memory.
- * Takes the pool's lock for 64 spans at a time, then the slow locks of the slabs' owners one after the other, and the
- * registry's for a heap at a time. No state, no lock of its own, no memory but the caller's. */
+ * Takes the pool's lock for 64 spans at a time, then the slow locks of the slabs' owners one after the other. No state, no
+ * lock of its own, no memory but the caller's. */
 #ifndef HAK_REPORT_FIGURES_H
 #define HAK_REPORT_FIGURES_H
 
@@ -60,7 +60,10 @@ void hak_figures_front(unsigned class_code, hak_front_counts *counts);
 
 /* peek.c: blocks of each class in a heap's front, and in the packets it has open or has taken, added to cached and
  * packets, each an array of HAK_FRONT_CLASSES. Looks at what another thread may be changing. */
-void hak_peek_heap(hak_heap *heap, uint64_t *cached, uint64_t *packets);
+void hak_peek_heap(const hak_heap *heap, int memory, uint64_t *cached, uint64_t *packets);
+/* `memory`: the process's memory as a file, to be closed. Where there is none (negative), what the loaded magazines of other
+ * threads hold is not seen, and counts as live. */
+int hak_peek_open(void);
 /* The same of the packets in its inbox. */
 void hak_peek_inbox(hak_heap *heap, uint64_t *packets);
 uint64_t hak_peek_slow_paths(const hak_heap *heap);

@@ -1,11 +1,12 @@
 /* Looks into what only its owner may touch: fronts, open packets, kept packets. The owner takes no lock and makes no
  * store for this, so what is seen may be of different moments, or of a cell's next use; every value is bounded, and the
  * caller bounds the sums by what the slabs have handed out. What makes it safe to look at all:
- * - a front lies in its thread's TLS. A thread that ends points its heap elsewhere and takes the registry lock after
- *   that (hak_heap_park_current), so while that lock is held a front that a heap points to is there;
- * - cells are never given back to the system;
+ * - another thread's front lies in its TLS, which is unmapped with its stack at any moment: not every thread that ends parks its
+ *   heap (hak_heap_park_current). The kernel copies the front, which fails where there is no memory;
+ * - everything else lies in cells, which are never given back to the system;
  * - an inbox is emptied under the heap's slow lock only, and what is in it does not change. */
 #include "heap/remote.h"
+#include "os/os.h"
 #include "report/figures.h"
 
 #define INBOX_MAX 100000 /* packets looked at, where nobody drains */
@@ -50,16 +51,27 @@ static HAK_RACY void count_open(const hak_heap *h, uint64_t *packets) {
   }
 }
 
-HAK_RACY void hak_peek_heap(hak_heap *h, uint64_t *cached, uint64_t *packets) {
-  hak_lock_take(&hak_registry_lock);
+int hak_peek_open(void) { return hak_os_open("/proc/thread-self/mem"); }
+
+/* The heap's front, copied into `copy` where it is another thread's; or NULL. Memory of a thread that has ended may be another's
+ * by now, whose front names another heap. */
+static const hak_front *find_front(const hak_heap *h, int memory, hak_front *copy) {
   const hak_front *front = hak_load_relaxed(&h->front);
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES && front != NULL; c++) {
+  if (front == NULL || front == &h->shadow || front == &hak_tls_front) return front;
+  bool whole = hak_os_read_at(memory, copy, sizeof *copy, (uintptr_t)front) == (long)sizeof *copy;
+  return whole && copy->heap == h ? copy : NULL;
+}
+
+HAK_RACY void hak_peek_heap(const hak_heap *h, int memory, uint64_t *cached, uint64_t *packets) {
+  hak_front copy;
+  const hak_front *front = find_front(h, memory, &copy);
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     const hak_bin *bin = &h->bins[c];
-    cached[c] += loaded_blocks(front, bin, c) + (uint64_t)PEEK(bin->full_count) * (HAK_MAGAZINE_SLOTS - 1);
+    if (front != NULL) cached[c] += loaded_blocks(front, bin, c);
+    cached[c] += (uint64_t)PEEK(bin->full_count) * (HAK_MAGAZINE_SLOTS - 1);
     packets[c] += PEEK(bin->returned_blocks);
   }
   count_open(h, packets);
-  hak_lock_drop(&hak_registry_lock);
 }
 
 void hak_peek_inbox(hak_heap *h, uint64_t *packets) {
