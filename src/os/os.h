@@ -114,7 +114,7 @@ void hak_os_use_kept_stderr(void);
 void hak_os_write_stderr(const char *text, size_t length);
 /* The same to any descriptor; 0, or the errno value of the write that failed. */
 int hak_os_write(int fd, const char *text, size_t length);
-/* Memory that other processes can open as /proc/PID/fd/<fd>: a nameless file called `name`, mapped shared, its descriptor
+/* Memory that other processes can open as /proc/PID/fd/<fd>, and read: a nameless file called `name`, mapped shared, its descriptor
  * moved to a high number. At `at`, over a mapping of the same size there, where that is not NULL. NULL: not to be had; at
  * `at` there is private memory then. */
 typedef struct hak_os_shared {

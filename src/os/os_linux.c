@@ -187,12 +187,23 @@ static int make_shared_file(const char *name, size_t size, struct stat *file) {
   struct rlimit largest_file;
   /* Beyond the limit ftruncate does not fail but sends SIGXFSZ. */
   if (getrlimit(RLIMIT_FSIZE, &largest_file) != 0 || largest_file.rlim_cur < size) return -1;
-  int fd = (int)syscall(SYS_memfd_create, name, MFD_CLOEXEC);
+  int fd = (int)syscall(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return -1;
   fd = move_up(fd);
   if (ftruncate(fd, (off_t)size) == 0 && fstat(fd, file) == 0) return fd;
   hak_os_close(fd);
   return -1;
+}
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 16
+#endif
+
+/* Whoever may open the file, or inherits it and has fewer rights since, can read it, and no more: a file that became shorter would
+ * be SIGBUS here. The mapping that is there already stays writable. Linux before 5.1 lets others write. */
+static bool seal(int fd) {
+  const int shape = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  return fcntl(fd, F_ADD_SEALS, shape | F_SEAL_FUTURE_WRITE) == 0 || fcntl(fd, F_ADD_SEALS, shape) == 0;
 }
 
 void *hak_os_share(const char *name, size_t size, void *at, hak_os_shared *shared) {
@@ -203,6 +214,10 @@ void *hak_os_share(const char *name, size_t size, void *at, hak_os_shared *share
   if (fd >= 0) {
     hak_os_count(&hak_os_stats.mmap_total);
     p = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
+    if (p != MAP_FAILED && !seal(fd)) {
+      if (at == NULL) munmap(p, size);
+      p = MAP_FAILED;
+    }
     if (p == MAP_FAILED) {
       hak_os_close(fd);
       p = NULL;

@@ -183,7 +183,7 @@ static HAK_NOINLINE void count_region(hak_figures *f, unsigned number) {
 static HAK_NOINLINE void count_heaps(hak_figures *f) {
   uint64_t cached[HAK_FRONT_CLASSES] = {0}, packets[HAK_FRONT_CLASSES] = {0};
   uint32_t limit = hak_heap_id_limit();
-  int memory = f->rows == NULL ? -1 : hak_peek_open();
+  int memory = HAK_PEEK_UNOPENED;
   for (uint32_t id = HAK_EMERGENCY_ID; id < limit; id++) {
     hak_heap *h = hak_heap_by_id(id);
     uint32_t state = hak_load_relaxed(&h->state);
@@ -193,7 +193,7 @@ static HAK_NOINLINE void count_heaps(hak_figures *f) {
     f->heaps_parked += state == HAK_HEAP_PARKED;
     f->slow_paths += hak_peek_slow_paths(h);
     if (f->rows == NULL) continue;
-    hak_peek_heap(h, memory, cached, packets);
+    hak_peek_heap(h, &memory, cached, packets);
     hak_peek_inbox(h, packets);
   }
   if (memory >= 0) hak_os_close(memory);

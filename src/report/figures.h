@@ -60,10 +60,10 @@ void hak_figures_front(unsigned class_code, hak_front_counts *counts);
 
 /* peek.c: blocks of each class in a heap's front, and in the packets it has open or has taken, added to cached and
  * packets, each an array of HAK_FRONT_CLASSES. Looks at what another thread may be changing. */
-void hak_peek_heap(const hak_heap *heap, int memory, uint64_t *cached, uint64_t *packets);
-/* `memory`: the process's memory as a file, to be closed. Where there is none (negative), what the loaded magazines of other
- * threads hold is not seen, and counts as live. */
-int hak_peek_open(void);
+void hak_peek_heap(const hak_heap *heap, int *memory, uint64_t *cached, uint64_t *packets);
+/* `*memory`: the process's memory as a file, opened for the first heap that another thread has; the caller closes what is >= 0.
+ * Where it cannot be opened, what the loaded magazines of other threads hold is not seen, and counts as live. */
+#define HAK_PEEK_UNOPENED (-2)
 /* The same of the packets in its inbox. */
 void hak_peek_inbox(hak_heap *heap, uint64_t *packets);
 uint64_t hak_peek_slow_paths(const hak_heap *heap);

@@ -51,18 +51,17 @@ static HAK_RACY void count_open(const hak_heap *h, uint64_t *packets) {
   }
 }
 
-int hak_peek_open(void) { return hak_os_open("/proc/thread-self/mem"); }
-
 /* The heap's front, copied into `copy` where it is another thread's; or NULL. Memory of a thread that has ended may be another's
  * by now, whose front names another heap. */
-static const hak_front *find_front(const hak_heap *h, int memory, hak_front *copy) {
+static const hak_front *find_front(const hak_heap *h, int *memory, hak_front *copy) {
   const hak_front *front = hak_load_relaxed(&h->front);
   if (front == NULL || front == &h->shadow || front == &hak_tls_front) return front;
-  bool whole = hak_os_read_at(memory, copy, sizeof *copy, (uintptr_t)front) == (long)sizeof *copy;
+  if (*memory == HAK_PEEK_UNOPENED) *memory = hak_os_open("/proc/thread-self/mem");
+  bool whole = hak_os_read_at(*memory, copy, sizeof *copy, (uintptr_t)front) == (long)sizeof *copy;
   return whole && copy->heap == h ? copy : NULL;
 }
 
-HAK_RACY void hak_peek_heap(const hak_heap *h, int memory, uint64_t *cached, uint64_t *packets) {
+HAK_RACY void hak_peek_heap(const hak_heap *h, int *memory, uint64_t *cached, uint64_t *packets) {
   hak_front copy;
   const hak_front *front = find_front(h, memory, &copy);
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {

@@ -1,5 +1,6 @@
-/* What page_test.py watches: load SECONDS | quiet BYTES COUNT | burst | fork | closed | catches SIGNAL | unparked. Prints a
- * line when it has reached the state to look at, and goes on when it gets one. */
+/* What page_test.py watches: load SECONDS | quiet BYTES COUNT | burst | fork | closed | catches SIGNAL | unparked | spoiled. Prints
+ * a line when it has reached the state to look at, and goes on when it gets one. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -129,6 +130,39 @@ static void end_unparked(void) {
   run_on_own_stack(end_by_system_call, NULL);
 }
 
+/* Of a child, on the page that it has inherited open. Returns how many of the ways there are to spoil it succeed. */
+static int spoil(void) {
+  int ways = 0;
+  for (int fd = 3; fd <= PAGES_FD; fd++) {
+    char path[40], target[64] = "";
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (readlink(path, target, sizeof target - 1) < 0 || strstr(target, "hakmem-stats") == NULL) continue;
+    ways += ftruncate(fd, 0) == 0;
+    ways += ftruncate(fd, (off_t)1 << 30) == 0;
+    ways += write(fd, "spoiled", 7) == 7;
+    ways += fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20) == 0;
+    ways += mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED;
+    return ways;
+  }
+  return -1;
+}
+
+static int spoiled(void) {
+  some_blocks(1000, 5000);
+  pid_t child = fork();
+  if (child == 0) {
+    char line[32];
+    int length = snprintf(line, sizeof line, "%d ways\n", spoil());
+    _exit(write(STDOUT_FILENO, line, (size_t)length) == length ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  some_blocks(1000000, 100); /* writes the page anew */
+  say("ready\n");
+  wait_for_line();
+  return status;
+}
+
 static void ours(int number) {
   (void)number;
   say("the program's\n");
@@ -167,6 +201,8 @@ int main(int argc, char **argv) {
     waitpid(child, &status, 0);
     if (status != 0 || write(PAGES_FD, "still there", 11) != 11) return 1;
     say("fine\n");
+  } else if (strcmp(what, "spoiled") == 0) {
+    return spoiled();
   } else if (strcmp(what, "unparked") == 0) {
     end_unparked();
     for (int i = 0; i < 20; i++) some_blocks(1000000, 2); /* more is held each time: the page is written anew */

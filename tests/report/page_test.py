@@ -118,6 +118,14 @@ def test_fork_makes_a_new_page() -> None:
     end(program)
 
 
+def test_a_child_cannot_spoil_the_page() -> None:
+    program = start("spoiled", **PAGE)
+    assert program.stdout.readline() == "0 ways\n"
+    assert program.stdout.readline() == "ready\n"
+    assert check(page_of(program))["total"]["live"] > 100e6
+    end(program)
+
+
 def test_off_leaves_nothing() -> None:
     program = start("quiet", "1000", "2000")
     assert program.stdout.readline() == "ready\n"
