@@ -47,6 +47,7 @@ static void *help(void *unused) {
   uint32_t timer = 0; /* nobody wakes it */
   uint64_t seen = activity();
   for (unsigned quiet = 0, late_looks = LATE_LOOKS;;) {
+    hak_os_drop_privileges(); /* what the program may have given up meanwhile too */
     hak_os_futex_wait_ms(&timer, 0, PERIOD_MS);
     uint64_t now_ms = hak_os_now_ms();
     hak_release_tick(now_ms);

@@ -144,6 +144,10 @@ void hak_os_streams_unlock(void);
 void hak_os_streams_reset(void); /* in the child of a fork */
 /* False where there may be other threads. */
 bool hak_os_single_threaded(void);
+/* For a thread that runs nothing of the program. The thread loses its capabilities, and may gain none by executing a file. It
+ * keeps those to change user and group for as long as the process's first thread has them: glibc's setuid changes all
+ * threads, and aborts where one may not. Called again, it follows the first thread. */
+void hak_os_drop_privileges(void);
 int hak_os_pid(void);
 int hak_os_tid(void);
 

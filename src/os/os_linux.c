@@ -2,12 +2,14 @@
  * cancellation point, because malloc and free are none: files are read and written by syscall(), not by libc's calls. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -364,5 +366,35 @@ void hak_os_random(void *out, size_t size) {
     for (size_t i = 0; i < size; i++)
       ((unsigned char *)out)[i] = (unsigned char)((given == NULL ? 0 : given[i % 16]) ^ ticks >> i % 8 * 8);
   }
+  errno = saved;
+}
+
+#define FOLLOWING (CAP_TO_MASK(CAP_SETUID) | CAP_TO_MASK(CAP_SETGID))
+
+static bool read_capabilities(int pid, struct __user_cap_data_struct *words) {
+  struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, pid};
+  return syscall(SYS_capget, &header, words) == 0;
+}
+
+/* Nothing is raised: what the thread does not have as effective now the first one may not have either. */
+static void drop_capabilities(void) {
+  struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  struct __user_cap_data_struct own[2], first[2], less[2] = {{0}};
+  if (!read_capabilities(0, own) || (own[0].permitted | own[1].permitted) == 0) return;
+  if (read_capabilities((int)getpid(), first)) {
+    less[0].permitted = own[0].permitted & first[0].permitted & FOLLOWING;
+    less[0].effective = own[0].effective & less[0].permitted;
+  }
+  if (memcmp(own, less, sizeof own) != 0) syscall(SYS_capset, &header, less);
+}
+
+void hak_os_drop_privileges(void) {
+  int saved = errno;
+  /* By a raw call also the signal by which glibc changes the user: it is not to come between reading and writing. */
+  uint64_t all = ~(uint64_t)0, before;
+  syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+  drop_capabilities();
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof all);
   errno = saved;
 }
