@@ -59,7 +59,7 @@ typedef struct {
     uint64_t count, window, nursery;              /* how many slots, and of which use */
     uint64_t random, tags, steps_left, round;
     uint64_t filled, at, top, set, set_left;      /* where the lifetime's pattern is */
-    uint64_t burst_every, until_burst, pause_every, until_pause;
+    uint64_t burst_every, until_burst, pause_every, until_pause, until_next;
     uint64_t blocks, sum, lost;                   /* allocated; of all tags freed; tags overwritten */
     queue *in, *out;                              /* of a stage */
 } lane;
@@ -290,32 +290,48 @@ static void step_generations(lane *l, uint64_t random) {
 static void burst(lane *l) {
     for (uint64_t i = 0; i < load.burst_blocks; i++) take(l, &l->burst[i], bench_random(&l->round));
     for (uint64_t i = load.burst_blocks; i-- > 0;) drop(l, &l->burst[i]);
-    l->until_burst = l->burst_every;
 }
 
-static void pause_once(lane *l) {
-    bench_sleep_us(load.pause_us);
-    l->until_pause = l->pause_every;
+/* Steps until a burst or a pause, whichever is first, are counted down together. */
+static void set_next(lane *l) {
+    l->until_next = l->until_burst < l->until_pause ? l->until_burst : l->until_pause;
+    l->until_burst -= l->until_next;
+    l->until_pause -= l->until_next;
+}
+
+static __attribute__((noinline)) void interrupt_now(lane *l) {
+    if (l->until_burst == 0) {
+        burst(l);
+        l->until_burst = l->burst_every;
+    }
+    if (l->until_pause == 0) {
+        bench_sleep_us(load.pause_us);
+        l->until_pause = l->pause_every;
+    }
+    set_next(l);
 }
 
 static inline void interrupt(lane *l) {
-    if (__builtin_expect(--l->until_burst == 0, 0)) burst(l);
-    if (__builtin_expect(--l->until_pause == 0, 0)) pause_once(l);
+    if (__builtin_expect(--l->until_next == 0, 0)) interrupt_now(l);
 }
 
+/* A loop of its own for every lifetime: their choice is no part of a step. */
+#define RUN_STEPS(step)                   \
+    for (; steps > 0; steps--) {          \
+        step(l, bench_random(&l->random)); \
+        interrupt(l);                     \
+    }                                     \
+    break
+
 static void run_steps(lane *l, uint64_t steps) {
-    for (; steps > 0; steps--) {
-        uint64_t random = bench_random(&l->random);
-        switch (load.lifetime) {
-            case LIVE_RANDOM: step_random(l, random); break;
-            case LIVE_FIFO: step_fifo(l, random); break;
-            case LIVE_LIFO: step_lifo(l, random); break;
-            case LIVE_PHASES: step_phases(l, random); break;
-            case LIVE_DRIFT: step_drift(l, random); break;
-            case LIVE_SHORT: step_short(l, random); break;
-            case LIVE_GENERATIONS: step_generations(l, random); break;
-        }
-        interrupt(l);
+    switch (load.lifetime) {
+        case LIVE_RANDOM: RUN_STEPS(step_random);
+        case LIVE_FIFO: RUN_STEPS(step_fifo);
+        case LIVE_LIFO: RUN_STEPS(step_lifo);
+        case LIVE_PHASES: RUN_STEPS(step_phases);
+        case LIVE_DRIFT: RUN_STEPS(step_drift);
+        case LIVE_SHORT: RUN_STEPS(step_short);
+        case LIVE_GENERATIONS: RUN_STEPS(step_generations);
     }
 }
 
@@ -457,7 +473,6 @@ static void lay_out_pipelines(lane *lanes) {
     uint64_t pipelines = load.threads / load.stages;
     for (uint64_t t = 0; t < load.threads; t++) {
         uint64_t stage = t % load.stages;
-        lanes[t].steps_left = load.steps / pipelines;
         if (stage > 0) lanes[t].in = lanes[t - 1].out;
         if (stage + 1 < load.stages) lanes[t].out = lay_out_queue(pipelines);
     }
@@ -476,7 +491,8 @@ static void lay_out_lane(lane *l, uint64_t number) {
     l->round = bench_seed(~load.seed + (number << 32));
     l->tags = bench_seed(number);
     l->count = load.live / load.threads;
-    l->steps_left = load.steps / load.threads;
+    /* Of a pipeline only the first stage counts. */
+    l->steps_left = load.steps / (load.frees == FREES_PIPELINE ? load.threads / load.stages : load.threads);
     l->sizes = &load.sets[0];
     l->set_left = 2 * l->count;
     l->window = load.window < l->count / 2 ? load.window : l->count / 2;
@@ -485,6 +501,7 @@ static void lay_out_lane(lane *l, uint64_t number) {
     l->until_burst = l->until_pause = UINT64_MAX;
     if (load.bursts != 0) l->until_burst = l->burst_every = l->steps_left / (load.bursts + 1) + 1;
     if (load.pauses != 0) l->until_pause = l->pause_every = l->steps_left / (load.pauses + 1) + 1;
+    set_next(l);
     if (load.frees != FREES_PIPELINE) l->slots = table(l->count * sizeof *l->slots);
     if (load.bursts != 0) l->burst = table(load.burst_blocks * sizeof *l->burst);
 }
