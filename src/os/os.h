@@ -114,7 +114,7 @@ void hak_os_use_kept_stderr(void);
 void hak_os_write_stderr(const char *text, size_t length);
 /* The same to any descriptor; 0, or the errno value of the write that failed. */
 int hak_os_write(int fd, const char *text, size_t length);
-/* Memory that other processes can open as /proc/PID/fd/<fd>: a nameless file called `name`, mapped shared, its descriptor
+/* Memory that other processes can open as /proc/PID/fd/<fd>, and read: a nameless file called `name`, mapped shared, its descriptor
  * moved to a high number. At `at`, over a mapping of the same size there, where that is not NULL. NULL: not to be had; at
  * `at` there is private memory then. */
 typedef struct hak_os_shared {
@@ -131,6 +131,7 @@ int hak_os_catch(int number, void (*handler)(int));
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity);
 int hak_os_open(const char *path);
 long hak_os_read(int fd, char *buf, size_t capacity);
+/* negative: an error, or no descriptor */
 void hak_os_close(int fd);
 void hak_os_futex_wait(uint32_t *word, uint32_t value);
 /* The same for so many milliseconds at most; 0: without end. */
@@ -143,6 +144,10 @@ void hak_os_streams_unlock(void);
 void hak_os_streams_reset(void); /* in the child of a fork */
 /* False where there may be other threads. */
 bool hak_os_single_threaded(void);
+/* For a thread that runs nothing of the program. The thread loses its capabilities, and may gain none by executing a file. It
+ * keeps those to change user and group for as long as the process's first thread has them: glibc's setuid changes all
+ * threads, and aborts where one may not. Called again, it follows the first thread. */
+void hak_os_drop_privileges(void);
 int hak_os_pid(void);
 int hak_os_tid(void);
 
