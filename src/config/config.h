@@ -45,6 +45,8 @@ void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), v
 
 /* Applies the HAKMEM_* variables (ignored in setuid programs). Returns false when libc has no environment yet. */
 bool hak_config_load_environment(void);
+/* The same from a list of "NAME=value" that NULL ends, for callers before libc's own constructor. */
+bool hak_config_load(char **variables);
 bool hak_config_loaded(void);
 
 /* Memory-lean mode is on and gives memory back. */

@@ -141,6 +141,9 @@ void hak_os_futex_wake(uint32_t *word);
 void hak_os_streams_lock(void);
 void hak_os_streams_unlock(void);
 void hak_os_streams_reset(void); /* in the child of a fork */
+/* The environment, for a constructor that may run before libc's own: `given` is what the loader passed it as main's third
+ * argument, of use where the loader passes one. NULL: libc has none yet. */
+char **hak_os_environment(char **given);
 /* False where there may be other threads. */
 bool hak_os_single_threaded(void);
 int hak_os_pid(void);

@@ -51,9 +51,18 @@ TEST(Startup, WithEveryKindOfFront) {
   }
 }
 
-/* The program allocates before libc has its environment: what can no longer change is said. */
+/* The allocator's constructor runs before the program's first allocation, and has the environment that libc has not yet. */
+TEST(Startup, OptionsAreReadInTime) {
+  ProgramResult r = run_program({STARTUP_PLAIN}, with_preload({"HAKMEM_TINY_MAX_CLASS=3", "HAKMEM_VERBOSE=1"}));
+  EXPECT_EQ(r.exit_code, 0) << r.out << r.err;
+  EXPECT_EQ(r.out, kDynamicStages);
+  EXPECT_EQ(count(r.err, "hakmem: HAKMEM_TINY_MAX_CLASS=3\n"), 1u) << r.err;
+  EXPECT_EQ(count(r.err, "was read after"), 0u) << r.err;
+}
+
+/* Another library's constructor runs first and the program allocates before ours: what can no longer change is said. */
 TEST(Startup, OptionReadTooLate) {
-  ProgramResult r = run_program({STARTUP_PLAIN}, with_preload({"HAKMEM_TINY_MAX_CLASS=3"}));
+  ProgramResult r = run_program({STARTUP_PLAIN}, {"LD_PRELOAD=" HAKMEM_LIBRARY ":" FIRST_LIBRARY, "HAKMEM_TINY_MAX_CLASS=3"});
   EXPECT_EQ(r.exit_code, 0) << r.out << r.err;
   EXPECT_EQ(r.out, kDynamicStages);
   EXPECT_EQ(r.err, "hakmem: HAKMEM_TINY_MAX_CLASS was read after the first allocation: using 7\n");
