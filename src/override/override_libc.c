@@ -29,7 +29,7 @@ HAK_EXPORT void *reallocarray(void *p, size_t count, size_t size) {
 }
 HAK_EXPORT void cfree(void *p) { free(p); }
 
-static __typeof__(free) own_free __attribute__((alias("free"), nothrow, leaf));
+static __typeof__(free) own_free __attribute__((alias("free"), nothrow));
 HAK_EXPORT void free_sized(void *p, size_t size) {
   if (HAK_UNLIKELY(free != own_free))
     free(p);

@@ -76,6 +76,31 @@ TEST(Startup, StaticProgramReportsAtExit) {
   EXPECT_EQ(count(r.err, "hakmem: HAKMEM_SS_OS_STATS=1\n"), 1u);
 }
 
+/* --- RTLD_DEEPBIND --- */
+
+TEST(Deepbind, LeftOutAndSaidOnce) {
+  for (const char *library : {HAKMEM_LIBRARY, HARDENED_LIBRARY}) {
+    SCOPED_TRACE(library);
+    ProgramResult r = run_program({DEEPBIND, "ours"}, {std::string("LD_PRELOAD=") + library});
+    EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.out;
+    EXPECT_EQ(r.err,
+              "hakmem: libdeepbind_plugin.so is loaded without RTLD_DEEPBIND, to have the program's malloc "
+              "(HAKMEM_DEEPBIND=quiet: not said, keep: not done)\n");
+  }
+}
+
+TEST(Deepbind, LeftOutWithoutAWord) {
+  ProgramResult r = run_program({DEEPBIND, "ours"}, with_preload({"HAKMEM_DEEPBIND=quiet"}));
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.out;
+  EXPECT_EQ(r.err, "");
+}
+
+TEST(Deepbind, KeptOnRequest) {
+  ProgramResult r = run_program({DEEPBIND, "theirs"}, with_preload({"HAKMEM_DEEPBIND=keep"}));
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.out;
+  EXPECT_EQ(r.err, "");
+}
+
 /* --- pointers that are not ours --- */
 
 const char kCaller[] = "0x[0-9a-f]+";
