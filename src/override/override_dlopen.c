@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "api/api.h"
-#include "base/atomic.h"
 #include "config/config.h"
 #include "os/print.h"
 
@@ -13,17 +12,6 @@
 #endif
 
 typedef void *opener(const char *file, int mode);
-
-/* libc's, or that of another preloaded library. Looked up here and not by the constructor, which runs before libc's. */
-static opener *next_dlopen(void) {
-  static opener *next; /* the same value whoever writes it */
-  opener *found = hak_load_relaxed(&next);
-  if (HAK_UNLIKELY(found == NULL)) {
-    found = (opener *)dlsym(RTLD_NEXT, "dlopen");
-    hak_store_relaxed(&next, found);
-  }
-  return found;
-}
 
 /* By what it returns: in a program that is not position-independent the address of malloc is one of its own. */
 static bool malloc_is_ours(void) {
@@ -45,7 +33,8 @@ static HAK_COLD int without_deepbind(const char *file, int mode) {
 /* dlopen looks for a library as its caller would (RUNPATH, $ORIGIN, namespace), which it tells by its return address: the call
  * has to be a jump, in debug builds too. */
 HAK_EXPORT __attribute__((optimize("O2"))) void *dlopen(const char *file, int mode) {
-  opener *next = next_dlopen();
+  /* libc's, or that of another preloaded library. Each time anew: kept, it would be a pointer to code in writable memory. */
+  opener *next = (opener *)dlsym(RTLD_NEXT, "dlopen");
   if (HAK_UNLIKELY((mode & RTLD_DEEPBIND) != 0)) mode = without_deepbind(file, mode);
   return next == NULL ? NULL : next(file, mode);
 }
