@@ -85,4 +85,6 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   hak_background_start();
 }
 
-__attribute__((destructor)) static void on_unload(void) { hak_report_at_exit(); }
+__attribute__((destructor)) static void on_unload(void) {
+  if (hak_report_wanted_at_exit()) hak_report_at_exit(hak_fork_may_lock());
+}
