@@ -408,6 +408,12 @@ void hak_heap_fork_lock(void) {
   hak_heap_holes_fork_lock();
 }
 
+bool hak_heap_all_locks(bool (*is)(hak_lock *lock)) {
+  bool all = is(&start_lock) && is(&hak_registry_lock);
+  for (uint32_t id = HAK_EMERGENCY_ID; all && id < id_limit; id++) all = is(&hak_heap_by_id(id)->lock);
+  return all;
+}
+
 void hak_heap_fork_unlock(void) {
   hak_heap_holes_fork_unlock();
   for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) hak_lock_drop(&hak_heap_by_id(id)->lock);

@@ -211,6 +211,8 @@ void hak_heap_trim_slabs_locked(hak_heap *heap, uint64_t classes, hak_outcome *o
 
 /* fork: all locks of this box in rank order; fork_child, while they are held, parks the other threads' heaps. */
 void hak_heap_fork_lock(void);
+/* Whether each of them, asked for one after the other, is. */
+bool hak_heap_all_locks(bool (*is)(hak_lock *lock));
 void hak_heap_fork_unlock(void);
 void hak_heap_fork_child(void);
 
