@@ -17,7 +17,6 @@ __attribute__((nothrow)) void hak_free_slow(void *p);
 
 void *hak_calloc(size_t count, size_t size);
 void *hak_realloc(void *p, size_t size, const void *caller);
-void *hak_reallocarray(void *p, size_t count, size_t size, const void *caller);
 void *hak_aligned(size_t alignment, size_t size); /* alignment: power of two; else EINVAL */
 void *hak_memalign(size_t alignment, size_t size);
 int hak_posix_memalign(void **out, size_t alignment, size_t size);

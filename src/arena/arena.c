@@ -335,6 +335,14 @@ void hak_arena_shrink(hak_arena *a, bool all, hak_deferred *d) {
 
 /* --- fork --- */
 
+bool hak_arena_all_locks(bool (*is)(hak_lock *lock)) {
+  bool all = is(&arenas_lock);
+  for (uint32_t i = 0; all && i < arena_count; i++) {
+    for (unsigned c = 0; all && c < HAK_FRONT_CLASSES; c++) all = is(&arenas[i]->bins[c].lock);
+  }
+  return all;
+}
+
 void hak_arena_fork_lock(void) {
   hak_lock_take(&arenas_lock);
   for (uint32_t i = 0; i < arena_count; i++) {

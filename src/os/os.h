@@ -2,7 +2,8 @@
  *
  * Contract: no function changes errno; no function allocates; a failure is returned, never hidden. The
  * primitives sit in a table (struct hak_os_ops) so that a test can put a failing or logging system in their place;
- * the table is read only on slow paths. */
+ * the table is read only on slow paths. In what users get the pointer to the table is constant and lies in memory that the loader
+ * makes read-only: a wild write cannot make the allocator call what it likes. */
 #ifndef HAK_OS_OS_H
 #define HAK_OS_OS_H
 
@@ -30,7 +31,11 @@ struct hak_os_ops {
 };
 
 extern const struct hak_os_ops hak_os_linux;
+#if HAK_OS_REPLACEABLE /* builds that tests link */
 extern const struct hak_os_ops *hak_os; /* hak_os_linux unless a test replaced it */
+#else
+extern const struct hak_os_ops *const hak_os;
+#endif
 
 /* Counters, relaxed atomics; the names are those of the [SS_OS_STATS] line (docs/options.md explains each). */
 struct hak_os_stats {
@@ -142,6 +147,9 @@ void hak_os_futex_wake(uint32_t *word);
 void hak_os_streams_lock(void);
 void hak_os_streams_unlock(void);
 void hak_os_streams_reset(void); /* in the child of a fork */
+/* The environment, for a constructor that may run before libc's own: `given` is what the loader passed it as main's third
+ * argument, of use where the loader passes one. NULL: libc has none yet. */
+char **hak_os_environment(char **given);
 /* False where there may be other threads. */
 bool hak_os_single_threaded(void);
 /* For a thread that runs nothing of the program. The thread loses its capabilities, and may gain none by executing a file. It

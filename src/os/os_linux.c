@@ -338,6 +338,17 @@ void hak_os_streams_reset(void) {
   if (streams_lock_known()) _IO_list_resetlock();
 }
 
+extern char **environ;
+
+char **hak_os_environment(char **given) {
+#ifdef __GLIBC__
+  if (given != NULL) return given;
+#else
+  (void)given; /* whatever the register holds */
+#endif
+  return environ;
+}
+
 bool hak_os_single_threaded(void) {
 #if __has_include(<sys/single_threaded.h>)
   return __libc_single_threaded;

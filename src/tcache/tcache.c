@@ -467,6 +467,8 @@ void hak_tcache_sum_requests(unsigned c, uint64_t *requests, uint64_t *requested
 
 /* --- fork --- */
 
+bool hak_tcache_all_locks(bool (*is)(hak_lock *lock)) { return is(&registry_lock) && hak_arena_all_locks(is); }
+
 void hak_tcache_fork_lock(void) {
   hak_lock_take(&registry_lock);
   hak_arena_fork_lock();

@@ -552,6 +552,37 @@ TEST_F(Budget, CallbackIsNotReentered) {
   EXPECT_EQ(calls.count, 2u) << "and is called again after it has returned";
 }
 
+// Left by an exception the first time, counts the next ones.
+void throw_once(size_t, size_t, void *context) {
+  if (++*static_cast<unsigned *>(context) == 1) throw 1;
+}
+
+HAK_NOINLINE void call_back_from_deeper(unsigned levels) {
+  char volatile room[1000];
+  room[0] = room[999] = 0;
+  if (levels > 0)
+    call_back_from_deeper(levels - 1);
+  else
+    hak_budget_call_back();
+  room[1] = room[0];
+}
+
+TEST_F(Budget, CallbackThatDoesNotReturnIsCalledAgain) {
+  for (unsigned deeper : {0, 5}) {
+    unsigned calls = 0;
+    hak_budget_set_callback(throw_once, &calls);
+    hak_config.rss_target = 100 * MIB;
+    for (int i = 0; i < 3; i++) epoch(200);
+    EXPECT_THROW(call_back_from_deeper(3), int);
+    ASSERT_EQ(calls, 1u);
+    for (int i = 0; i < 100 && calls == 1; i++) {
+      epoch(200);
+      call_back_from_deeper(3 + deeper);
+    }
+    EXPECT_EQ(calls, 2u) << deeper;
+  }
+}
+
 // --- heaps ---
 
 class BudgetHeaps : public testing::Test {

@@ -186,4 +186,22 @@ TEST_F(HeapCheck, CachedBlockThatIsFree) {
   EXPECT_GE(hak_heap_check(), 1u) << "a block is in the front and in its slab";
 }
 
+/* exit in a signal handler that has interrupted this thread under a lock: the report cannot wait for it. */
+using ExitDeathTest = testing::TestWithParam<hak_lock *>;
+
+TEST_P(ExitDeathTest, DoesNotWaitForALockOfItsOwn) {
+  auto end = [] {
+    alarm(20);
+    hakmem_free(hakmem_malloc(1));
+    hak_config.stats = HAK_STATS_TEXT;
+    hak_config.os_stats = 1;
+    hak_lock_take(GetParam() != nullptr ? GetParam() : &hak_heap_current()->lock);
+    exit(7);
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(7), "HAKMEM_STATS, .*: nothing is printed: .*\n.SS_OS_STATS. alloc=");
+}
+
+INSTANTIATE_TEST_SUITE_P(Locks, ExitDeathTest,
+                         testing::Values(&hak_span_pool.lock, &hak_registry_lock, &hak_cell_lock, &hak_huge_lock, nullptr));
+
 }  // namespace
