@@ -23,7 +23,7 @@ cmake --build "$folder/build" --target hakmem launch bench_random_mixed >/dev/nu
 
 # Both through the same wrapper: a call more costs as much as a few multiplications.
 wrap() { # wrap NAME STEPS
-    cc -O2 -fPIC -shared -Iinclude -DSTEPS="$2" bench/slowed.c -o "$folder/$1.so" \
+    cc -O2 -fPIC -shared -fno-builtin -Iinclude -DSTEPS="$2" bench/slowed.c -o "$folder/$1.so" \
         "$folder/build/libhakmem.so" -Wl,-rpath,"$PWD/$folder/build"
 }
 wrap plain 0
