@@ -12,7 +12,7 @@ static const uint16_t may_stay[STEPS] = {11, 70, 186, 245};
 
 #define MARK_SPANS (64 * SPANS_PER_MIB)
 #define STRETCH_MAX 64
-#define REFAULT_LEAST (4 * SPANS_PER_MIB) /* less says nothing */
+#define REFAULT_LEAST (4 * HAK_MIB) /* bytes; less says nothing */
 #define LEAN_IDLE_MS 250
 
 static uint64_t base_ms;      /* constant once started: of the profile or the option */
@@ -71,8 +71,8 @@ bool hak_decay_has_work(void) {
 
 /* Once a decay time: whether what was purged was wanted again. */
 static void judge_refaults(void) {
-  uint64_t purged = hak_load_relaxed(&hak_purge_stats.bytes) >> HAK_SPAN_SHIFT;
-  uint64_t refaults = hak_load_relaxed(&hak_span_pool.refault_spans);
+  uint64_t purged = hak_load_relaxed(&hak_purge_stats.bytes);
+  uint64_t refaults = hak_load_relaxed(&hak_span_pool.refault_bytes);
   uint64_t went = purged - purged_seen, again = refaults - refaults_seen;
   purged_seen = purged;
   refaults_seen = refaults;
