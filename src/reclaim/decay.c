@@ -8,7 +8,7 @@
 
 #define STEPS 4 /* looks in a decay time */
 /* Of what became dirty so many looks ago, what may still be, in 256ths: smoothstep at 1/8, 3/8, 5/8 and 7/8. */
-static const uint16_t may_stay[STEPS] = {11, 70, 186, 245};
+static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 
 #define MARK_SPANS (64 * SPANS_PER_MIB)
 #define STRETCH_MAX 64
