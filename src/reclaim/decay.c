@@ -118,8 +118,9 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   size_t allowed = allowed_now(passed);
   if (dirty_now() > allowed) hak_purge_spans(allowed, goes_lazily());
   left_dirty = dirty_now();
+  unsigned before = looks;
   looks += (unsigned)passed;
-  if (looks % STEPS != 0 && passed < STEPS) return;
+  if (looks / STEPS == before / STEPS) return;
   judge_refaults();
   decay_arenas(now_ms, d);
 }
