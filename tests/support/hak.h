@@ -5,6 +5,7 @@
 extern "C" {
 #include "api/api.h"
 #include "api/harden.h"
+#include "api/init.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "arena/arena.h"
