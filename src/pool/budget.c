@@ -110,12 +110,21 @@ static size_t filled_now(void) {
   return hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans) + hak_load_relaxed(&hak_span_pool.dirty_spans));
 }
 
+/* What a target is compared with; 0 when it cannot be read. A part of what a cgroup may use (percent, auto): the pages that the
+ * kernel cannot take back, so that a large file that the program maps does not count. In bytes: what ps shows, as the user
+ * who gave the number sees it. */
+static size_t resident_now(void) {
+  hak_os_resident now;
+  if (!hak_os_read_resident(&now)) return 0;
+  return hak_load_relaxed(&hak_config.rss_target) < 0 ? hak_max_size(now.anonymous, 1) : now.all;
+}
+
 /* Resident memory now; 0 when it cannot be read. What is filled tells what it grows by until the next measurement; but a huge
  * page is resident as soon as a part of it is touched, so much must not be taken between two. Other threads go on meanwhile,
  * and this one may lose its processor: what is filled is the least of before and after. */
 static size_t measure(size_t target) {
   size_t part = hak_load_relaxed(&hak_config.rss_target) == HAK_SIZE_AUTO ? AUTO_MARGIN_PART : MARGIN_PART;
-  size_t before = filled_now(), resident = hak_os_resident(), filled = hak_min_size(before, filled_now());
+  size_t before = filled_now(), resident = resident_now(), filled = hak_min_size(before, filled_now());
   size_t wanted = target - target / part;
   if (resident == 0) return 0;
   size_t ceiling = filled + wanted > resident ? filled + wanted - resident : 0;
@@ -213,7 +222,7 @@ static size_t resolve(int64_t option, uint64_t now_ms) {
   size_t target = hak_load_relaxed(&target_now);
   bool changed = hak_load_relaxed(&resolved_option) != option || (is_auto && target == 0);
   if (!changed && now_ms - hak_load_relaxed(&resolved_ms) < RESOLVE_MS) return target;
-  if (!changed && hak_os_resident() == 0) return target; /* no file can be opened for the moment */
+  if (!changed && resident_now() == 0) return target; /* no file can be opened for the moment */
   hak_store_relaxed(&resolved_option, option);
   hak_store_relaxed(&resolved_ms, now_ms);
   if (is_auto) {
@@ -246,7 +255,7 @@ static unsigned sleep_auto(size_t target, size_t resident, size_t filled) {
 
 /* Enough is filled to read the limit, and with it how much else is resident. Whether it is time to heed it. */
 static bool wakes(uint64_t now_ms) {
-  size_t target = resolve(HAK_SIZE_AUTO, now_ms), resident = target == 0 ? 0 : hak_os_resident();
+  size_t target = resolve(HAK_SIZE_AUTO, now_ms), resident = target == 0 ? 0 : resident_now();
   hak_store_relaxed(&resident_then, resident);
   size_t filled = filled_now(); /* once: a large request that is going to fail may be counted at the moment */
   if (target == 0 || hak_max_size(filled, resident) <= of_limit(target, AUTO_AWAKE_PERCENT)) {
