@@ -47,7 +47,7 @@ static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
     hak_heap *h = hak_tls_front.heap;
     void *p = h != NULL && align <= HAK_SPAN_SIZE ? hak_run_stock_take(h, size) : NULL;
     if (p != NULL) {
-      if (hak_budget_near_now()) hak_run_drop_tail(p, size);
+      if (hak_budget_full_now()) hak_run_drop_tail(p, size);
       *zeroed = false;
       return p;
     }
