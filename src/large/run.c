@@ -89,7 +89,7 @@ bool hak_run_resize(hak_region *r, void *p, size_t size, bool *release_due) {
   size_t wanted = hak_run_spans(size), have = s->span_count;
   bool done = wanted == have;
   if (wanted > have)
-    done = wanted <= HAK_RUN_MAX_SPANS && hak_pool_extend(s, wanted - have, BODY_TAG);
+    done = wanted <= HAK_RUN_LONGEST_SPANS && hak_pool_extend(s, wanted - have, BODY_TAG);
   else if (wanted < have)
     done = hak_pool_give(s, wanted, RUN_TAG, release_due);
   if (!done) return false;
