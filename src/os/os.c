@@ -34,7 +34,7 @@ static bool unmap_counted(void *addr, size_t size) {
 static void *map_aligned(size_t size, size_t align, bool accessible) {
   size_t page = hak_os_page_size();
   if (align <= page) return map_counted(NULL, size, accessible, false);
-  if (size > PTRDIFF_MAX - align) return NULL;
+  if (align > PTRDIFF_MAX || size > PTRDIFF_MAX - align) return NULL;
   /* The kernel often returns an aligned address by chance when mappings are large: try that before over-mapping. */
   void *first = map_counted(NULL, size, accessible, false);
   if (first == NULL) return NULL;
