@@ -42,20 +42,23 @@ static void *finally(void *p) {
   return p;
 }
 
+static void *alloc_run(size_t size, size_t align, bool *zeroed) {
+  hak_heap *h = hak_tls_front.heap;
+  void *p = h != NULL && align <= HAK_SPAN_SIZE ? hak_run_stock_take(h, size) : NULL;
+  if (p == NULL) return hak_run_alloc(size, align, zeroed);
+  if (hak_budget_full_now()) hak_run_drop_tail(p, size);
+  *zeroed = false;
+  return p;
+}
+
+/* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
+ * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
 static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
-  if (size <= HAK_RUN_MAX && align <= HAK_RUN_MAX) {
-    hak_heap *h = hak_tls_front.heap;
-    void *p = h != NULL && align <= HAK_SPAN_SIZE ? hak_run_stock_take(h, size) : NULL;
-    if (p != NULL) {
-      if (hak_budget_near_now()) hak_run_drop_tail(p, size);
-      *zeroed = false;
-      return p;
-    }
-    p = hak_run_alloc(size, align, zeroed);
-    if (p != NULL) return p;
-    /* Regions full or the run does not fit any: a mapping of its own may still. */
-  }
-  return hak_huge_alloc(size, align, zeroed);
+  bool run_first = size <= HAK_RUN_MAX && align <= HAK_RUN_MAX;
+  void *p = run_first ? alloc_run(size, align, zeroed) : NULL;
+  if (p == NULL) p = hak_huge_alloc(size, align, zeroed);
+  bool run_last = !run_first && size <= HAK_RUN_LONGEST && align <= HAK_HUGE_PAGE;
+  return p != NULL || !run_last ? p : hak_run_alloc(size, align, zeroed);
 }
 
 /* Programs of large blocks alone have epochs too. With a target the clock is read for each: what they touch in the time of

@@ -281,6 +281,7 @@ void hak_heap_make_room_for_target(void) {
   size_t left = wanted;
   give_own(cold_classes(self), LARGE_HOLE, &left);
   giving = false;
+  hak_budget_note_given(wanted - left);
   uint64_t longer = hak_min_size(2 * hak_load_relaxed(&rest), ROOM_TICKS_MAX);
   hak_store_relaxed(&rest, left == wanted ? longer : ROOM_TICKS); /* lists without anything to give are long to look at */
 }
@@ -288,8 +289,8 @@ void hak_heap_make_room_for_target(void) {
 /* What costs least first: slabs with large holes, of classes that are not at work, of this thread and then of others that
  * rest, before all; then the same with any. */
 void hak_heap_give_holes_for_target(void) {
-  size_t left = giving ? 0 : hak_budget_holes_wanted();
-  if (left == 0) return;
+  size_t wanted = giving ? 0 : hak_budget_holes_wanted(), left = wanted;
+  if (wanted == 0) return;
   giving = true;
   hak_heap *self = hak_tls_front.heap;
   for (unsigned pass = 0; pass < 2 && left > 0; pass++) {
@@ -300,5 +301,6 @@ void hak_heap_give_holes_for_target(void) {
     give_others(true, least, &left);
   }
   giving = false;
+  hak_budget_note_given(wanted - left);
   hak_budget_holes_given();
 }

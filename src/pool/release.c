@@ -363,6 +363,7 @@ static void give_back_for_target(void) {
   /* An eighth below it, or half of the least, so that the next free does not call again at once. */
   size_t given = give_back(keep - hak_max_size(keep / 8, HAK_BUDGET_DIRTY_LEAST / 2), 0, false);
   if (given == 0 && hak_load_relaxed(&refused)) hak_budget_rest();
+  hak_budget_note_given(given << HAK_SPAN_SHIFT);
 }
 
 void hak_release_wake_helper(void) {
