@@ -138,12 +138,19 @@ size_t hak_os_cgroup_limit(void) {
   return limit != SIZE_MAX && limit <= machine_memory() ? limit : SIZE_MAX;
 }
 
-size_t hak_os_resident(void) {
-  char text[128]; /* pages: of the address space, then those that are resident */
-  if (read_own("/statm", text, sizeof text) == 0) return 0;
-  const char *second = strchr(text, ' ');
-  size_t pages = second == NULL ? SIZE_MAX : parse_number(second + 1);
+static size_t pages_to_bytes(size_t pages) {
   return pages > SIZE_MAX / hak_os_page_size() ? 0 : pages * hak_os_page_size();
+}
+
+bool hak_os_read_resident(hak_os_resident *out) {
+  char text[128]; /* in pages: the address space, what of it is resident, what of that is of files and shared memory */
+  *out = (hak_os_resident){0, 0};
+  if (read_own("/statm", text, sizeof text) == 0) return false;
+  const char *second = strchr(text, ' '), *third = second == NULL ? NULL : strchr(second + 1, ' ');
+  out->all = pages_to_bytes(second == NULL ? SIZE_MAX : parse_number(second + 1));
+  size_t shared = pages_to_bytes(third == NULL ? SIZE_MAX : parse_number(third + 1));
+  out->anonymous = out->all - hak_min_size(out->all, shared);
+  return out->all != 0;
 }
 
 /* "some avg10=1.23 avg60=…" */

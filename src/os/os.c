@@ -38,7 +38,7 @@ static bool unmap_counted(void *addr, size_t size) {
 static void *map_aligned(size_t size, size_t align, bool accessible) {
   size_t page = hak_os_page_size();
   if (align <= page) return map_counted(NULL, size, accessible, false);
-  if (size > PTRDIFF_MAX - align) return NULL;
+  if (align > PTRDIFF_MAX || size > PTRDIFF_MAX - align) return NULL;
   /* The kernel often returns an aligned address by chance when mappings are large: try that before over-mapping. */
   void *first = map_counted(NULL, size, accessible, false);
   if (first == NULL) return NULL;
@@ -162,11 +162,22 @@ bool hak_os_decommit_piece(void *addr, size_t size) {
   return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_DONTNEED) == 0;
 }
 
+/* Each mapping over a piece may split the one around it: two more of the 65,530 that a process may have by default, and the
+ * program needs some itself. So only large pieces, and a quarter of them all at most. */
+#define MAP_OVER_LEAST (2 * HAK_MIB)
+#define MAP_OVER_MAX 8192
+
+static bool may_map_over(size_t size) {
+  static uint32_t count; /* relaxed */
+  return size >= MAP_OVER_LEAST && hak_load_relaxed(&count) < MAP_OVER_MAX && hak_add_relaxed(&count, 1) < MAP_OVER_MAX;
+}
+
 bool hak_os_decommit(void *addr, size_t size) {
   if (refuse_foreign(addr, size)) return false;
   int error = advise_counted(addr, size, MADV_DONTNEED);
   if (error == 0) return true;
   if (error == EINVAL) return false; /* locked: fresh pages would be so too, in a mapping of their own */
+  if (!may_map_over(size)) return false;
   /* Fresh pages over the same range: the old ones go, the addresses stay ours. */
   hak_os_count(&hak_os_stats.fallback_mmap);
   return map_counted(addr, size, true, true) != NULL;

@@ -57,7 +57,8 @@ bool hak_os_guard(void *addr, size_t size_bytes);
 /* Names a reservation whose pages will be given back. Nothing else ever is: a range that is not inside one, such as a
  * loaded library's, is refused and counted as madvise_other. Not for two threads at a time. */
 void hak_os_own(void *addr, size_t size_bytes);
-/* Gives the pages back; the range stays accessible and reads as zero. False: the pages were kept. */
+/* Gives the pages back; the range stays accessible and reads as zero. False: the pages were kept. Where the kernel, or a
+ * filter of system calls, refuses the advice, pieces of 2 MiB and more are mapped over, some thousand of them in all. */
 bool hak_os_decommit(void *addr, size_t size_bytes);
 /* The same for a few pages amid others that stay: by advice alone. Where the kernel refuses, a mapping put in their place
  * would be one more of the process's, which may have 65,530. */

@@ -15,7 +15,7 @@
 #include "os/lock.h"
 #include "region/region.h"
 
-/* Largest run the pool serves, in spans (32 MiB). */
+/* Largest run that is asked for first, in spans (32 MiB); the pool serves any that fits a chunk. */
 #define HAK_RUN_MAX_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD / 2 : 512)
 
 typedef struct hak_pool {

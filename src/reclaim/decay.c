@@ -160,6 +160,7 @@ static void purge_for_target(void) {
   /* An eighth below it, or half of the least, so that the next free does not call again at once. */
   size_t purged = hak_purge_spans(keep - hak_max_size(keep / 8, HAK_BUDGET_DIRTY_LEAST / 2), false);
   if (purged == 0 && hak_purge_refused()) hak_budget_rest();
+  hak_budget_note_given(purged << HAK_SPAN_SHIFT);
 }
 
 void hak_decay_excess(hak_deferred *d) {
@@ -183,6 +184,7 @@ void hak_decay_for_target(hak_deferred *d) {
   for (uint32_t i = hak_arena_count(); i-- > 0 && wanted > 0;) {
     size_t purged = hak_purge_slabs(hak_arena_at(i), 0, true, wanted, d);
     wanted -= hak_min_size(wanted, purged);
+    hak_budget_note_given(purged);
   }
   hak_budget_holes_given();
 }

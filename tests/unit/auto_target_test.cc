@@ -271,6 +271,22 @@ TEST_P(Auto, OtherMemoryCountsToo) {
   EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_NEAR));
 }
 
+TEST_P(Auto, AFileThatTheProgramMapsDoesNotCount) {
+  set_limit(512);
+  take(36);
+  files.set_resident((450 + 36) * MIB, 450 * MIB);
+  epoch();
+  EXPECT_EQ(target(), percent(512));
+  EXPECT_FALSE(hak_budget_targeted()) << "the kernel takes clean pages back before the group meets its limit";
+  hak_budget_figures figures;
+  hak_budget_state(&figures);
+  EXPECT_EQ(figures.resident, 36 * MIB);
+  hak_config.rss_target = -95;
+  EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_CALM)) << "a percentage is of the same";
+  hak_config.rss_target = int64_t(486 * MIB);
+  EXPECT_EQ(epoch(), unsigned(HAK_BUDGET_NEAR)) << "bytes are what ps shows";
+}
+
 TEST_P(Auto, ABurstWithinAnEpochIsHeldToTheLimit) {
   hak_config.profile = HAK_PROFILE_SPEED;  // keeps 256 MiB
   hak_decay_start();

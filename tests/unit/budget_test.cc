@@ -489,6 +489,98 @@ TEST_F(Budget, ASystemThatTakesNothingBackIsAskedOnceAnEpoch) {
   EXPECT_NE(hak_budget_dirty_keep(), SIZE_MAX) << "the next look asks again";
 }
 
+// --- a target that cannot be met ---
+
+// A process of which so much is not malloc's, where 40 MiB stay live and 10 come and go.
+class BudgetInVain : public Budget {
+ protected:
+  // Calls for memory in an epoch of 20 rounds.
+  size_t calls_of_an_epoch(size_t foreign_mib) {
+    size_t before = fake_os::count(fake_os::ADVISE);
+    for (int round = 0; round < 20; round++) {
+      hak_span *runs[10];
+      for (hak_span *&run : runs) run = take(1);
+      look(foreign_mib);
+      for (hak_span *run : runs) {
+        if (give(run)) hak_release_excess();
+      }
+      look(foreign_mib);
+    }
+    hak_release_tick(now_ms += 250);
+    return fake_os::count(fake_os::ADVISE) - before;
+  }
+  void look(size_t foreign_mib) {
+    files.set_resident((foreign_mib << 20) + ((hak_span_pool.live_spans + hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT));
+    hak_heap_settle_budget(false);
+  }
+};
+
+TEST_F(BudgetInVain, GivingBackStopsWhereItDoesNotHelp) {
+  hak_config.rss_target = 256 * MIB;
+  take(40 - 32);
+  take(32);
+  epoch(340);
+  size_t first = calls_of_an_epoch(300);
+  EXPECT_GE(first, 100u) << "all that is freed goes";
+  for (int i = 0; i < 3; i++) calls_of_an_epoch(300);
+  EXPECT_GT(state().callbacks + hak_budget_callback_due, 0u) << "the program is still told";
+  for (int i = 0; i < 8; i++) EXPECT_LE(calls_of_an_epoch(300), 10u) << i;
+  EXPECT_LE(hak_span_pool.dirty_spans, 256u / 16 * SPANS_PER_MIB);
+}
+
+TEST_F(BudgetInVain, NotWhereTheTargetCanBeMet) {
+  keep_much();
+  hak_config.rss_target = 256 * MIB;
+  take(40 - 32);
+  take(32);
+  for (int i = 0; i < 8; i++) {
+    calls_of_an_epoch(195);
+    look(195);
+    EXPECT_LE(state().resident, 256 * MIB);
+  }
+}
+
+TEST_F(BudgetInVain, ItIsTriedAgainOnceTheTargetIsMet) {
+  hak_config.rss_target = 256 * MIB;
+  take(40 - 32);
+  take(32);
+  for (int i = 0; i < 8; i++) calls_of_an_epoch(300);
+  ASSERT_LE(calls_of_an_epoch(300), 10u);
+  epoch(100);
+  EXPECT_EQ(hak_budget_slack, 0u);
+  EXPECT_GE(calls_of_an_epoch(300), 100u);
+}
+
+TEST_F(BudgetInVain, OfAGroupsLimitAPartStaysFree) {
+  files.write("/proc/thread-self/cgroup", "0::/box\n");
+  files.write("/sys/fs/cgroup/box/memory.max", std::to_string(512 * MIB));
+  take(40 - 32);
+  take(32);
+  auto settled = [this](size_t foreign_mib) {
+    size_t most = 0;
+    for (int i = 0; i < 4; i++) calls_of_an_epoch(foreign_mib);
+    for (int i = 0; i < 4; i++) most = std::max(most, calls_of_an_epoch(foreign_mib));
+    return most;
+  };
+  EXPECT_LE(settled(440), 10u) << "480 MiB cannot go; with what comes and goes 490";
+  EXPECT_GE(settled(460), 100u) << "500, and each MiB counts";
+}
+
+TEST_F(Budget, TailsStayWhileThereIsRoom) {
+  bool zeroed, due = false;
+  hak_config.rss_target = 100 * MIB;
+  for (size_t resident : {91, 95}) {
+    give(take(1));
+    files.set_resident(resident * MIB);
+    hak_budget_look(now_ms += 250);
+    ASSERT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_NEAR));
+    size_t before = fake_os::count(fake_os::ADVISE);
+    void *p = hak_run_alloc(HAK_SPAN_SIZE / 2, 1, &zeroed);
+    EXPECT_EQ(fake_os::count(fake_os::ADVISE) - before, resident == 91 ? 0u : 1u);
+    hak_run_free(hak_region_find(p), p, &due);
+  }
+}
+
 // --- callback ---
 
 struct Calls {

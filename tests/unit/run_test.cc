@@ -105,7 +105,7 @@ TEST_F(Run, GrowsInPlaceIntoFreeSpansOnly) {
   EXPECT_EQ(hak_run_size(r, p), 5 * HAK_SPAN_SIZE);
   for (size_t i = 1; i < 5; i++) EXPECT_EQ(code(p + i * HAK_SPAN_SIZE), unsigned(HAK_CODE_EXTENT_BODY));
   EXPECT_EQ(hak_run_size(r, p + 4 * HAK_SPAN_SIZE), 5 * HAK_SPAN_SIZE);
-  EXPECT_FALSE(hak_run_resize(r, p, HAK_RUN_MAX + 1, &due));
+  EXPECT_FALSE(hak_run_resize(r, p, HAK_RUN_LONGEST + 1, &due));
 }
 
 TEST_F(Run, OutOfMemoryIsNull) {
