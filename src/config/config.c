@@ -229,10 +229,9 @@ static void apply_variable(const char *entry) {
     hak_print("hakmem: %.*s is not an option of this version: ignored\n", (int)a.name_length, a.name);
 }
 
-/* The entry "NAME=value" of a variable, or NULL when it is not set or a setuid program must not see it. */
+/* The entry "NAME=value" of a variable, or NULL when it is not set. Not libc's getenv: programs have their own. */
 static const char *find_entry(const char *name) {
   size_t length = strlen(name);
-  if (secure_getenv(name) == NULL) return NULL;
   for (char **e = environ; *e != NULL; e++) {
     if (strncmp(*e, name, length) == 0 && (*e)[length] == '=') return *e;
   }
@@ -263,7 +262,7 @@ bool hak_config_load_environment(void) {
   if (loaded) return true;
   if (environ == NULL) return false;
   loaded = true;
-  /* In a setuid program secure_getenv sees nothing of an environment that is there. */
+  /* A setuid program must not see it. */
   if (environ[0] != NULL && getauxval(AT_SECURE) != 0) return true;
   apply_group_variables();
   for (char **e = environ; *e != NULL; e++) {

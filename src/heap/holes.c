@@ -193,10 +193,10 @@ bool hak_heap_holes_wait(void) { return hak_heap_holes_rest_ms() != 0; }
 
 #define THIN_BYTES_TO (8 * HAK_MIB)
 
-void hak_heap_thin_no_more(hak_heap *h, uint64_t ticks, unsigned young_takes) {
+void hak_heap_thin_no_more(hak_heap *h, uint64_t now_ms, unsigned young_takes) {
   bool done = !hak_heap_has_thin_slabs(&h->bins[h->thin_cause].slabs, h->thin_cause, THIN_BYTES_TO);
   bool waits = hak_heap_holes_wait(); /* since others' were wanted again */
-  if (!done && !waits && ticks - h->thin_begun < HAK_THIN_TICKS) return;
+  if (!done && !waits && now_ms - h->thin_begun_ms < HAK_THIN_MS) return;
   h->thin_in_vain = !done;
   /* What is used seldom costs nothing. */
   if (!done && !waits && h->bins[h->thin_cause].young == HAK_THIN_TAKES) return;
@@ -233,14 +233,14 @@ size_t hak_heap_give_all_holes(hak_heap *h) { return give_holes(h, hak_add_relax
 
 /* --- for the target --- */
 
-/* A class without a refill for so long, some 5 ms, is not what the program is at. */
-#define COLD_TICKS 12500000
+/* A class without a refill for so long is not what the program is at. */
+#define COLD_MS 5
 #define OTHERS_MAX 16
 
 static uint64_t cold_classes(const hak_heap *h) {
-  uint64_t cold = 0, now = hak_os_ticks();
+  uint64_t cold = 0, now_ms = hak_os_now_ms();
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
-    if (now - h->bins[c].last_refill > COLD_TICKS) cold |= (uint64_t)1 << c;
+    if (now_ms - h->bins[c].refill_ms > COLD_MS) cold |= (uint64_t)1 << c;
   return cold;
 }
 
@@ -267,22 +267,22 @@ static void give_others(bool at_once, size_t least, size_t *left) {
 static HAK_TLS bool giving; /* the inboxes that are looked at on the way end in the same question */
 
 #define LARGE_HOLE (16 * HAK_KIB) /* each may be a call: first those that are worth it */
-#define ROOM_TICKS ((uint64_t)5000000) /* some 2 ms from one look to the next */
-#define ROOM_TICKS_MAX (128 * ROOM_TICKS)
+#define ROOM_MS ((uint64_t)2) /* from one look to the next */
+#define ROOM_MS_MAX (128 * ROOM_MS)
 
 void hak_heap_make_room_for_target(void) {
-  static uint64_t looked, rest = ROOM_TICKS; /* relaxed */
+  static uint64_t looked, rest = ROOM_MS; /* relaxed */
   hak_heap *self = hak_tls_front.heap;
-  uint64_t ticks = hak_os_ticks(), last = hak_load_relaxed(&looked);
-  if (giving || self == NULL || ticks - last < hak_load_relaxed(&rest)) return;
+  uint64_t now_ms = hak_os_now_ms(), last = hak_load_relaxed(&looked);
+  if (giving || self == NULL || now_ms - last < hak_load_relaxed(&rest)) return;
   size_t wanted = hak_budget_room_lacking();
-  if (wanted == 0 || !hak_cas_acquire(&looked, &last, ticks)) return;
+  if (wanted == 0 || !hak_cas_acquire(&looked, &last, now_ms)) return;
   giving = true;
   size_t left = wanted;
   give_own(cold_classes(self), LARGE_HOLE, &left);
   giving = false;
-  uint64_t longer = hak_min_size(2 * hak_load_relaxed(&rest), ROOM_TICKS_MAX);
-  hak_store_relaxed(&rest, left == wanted ? longer : ROOM_TICKS); /* lists without anything to give are long to look at */
+  uint64_t longer = hak_min_size(2 * hak_load_relaxed(&rest), ROOM_MS_MAX);
+  hak_store_relaxed(&rest, left == wanted ? longer : ROOM_MS); /* lists without anything to give are long to look at */
 }
 
 /* What costs least first: slabs with large holes, of classes that are not at work, of this thread and then of others that

@@ -91,21 +91,8 @@ bool hak_os_is_locked(void *addr, size_t size_bytes);
 /* Bytes that nobody can predict, as far as the system has them. */
 void hak_os_random(void *out, size_t size_bytes);
 
-uint64_t hak_os_now_ms(void); /* monotonic, coarse */
-
-/* The processor's time counter: no system call, some 2 to 3 ticks a nanosecond on x86-64. For comparing short spans of
- * time on one thread, where a wrong answer costs little. */
-static inline uint64_t hak_os_ticks(void) {
-#if defined(__x86_64__)
-  return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-  uint64_t ticks;
-  __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-  return ticks;
-#else
-  return 0;
-#endif
-}
+/* Monotonic, in steps of 1 to 10 ms: neither a system call nor the processor's time counter, see clock.h. */
+uint64_t hak_os_now_ms(void);
 
 /* Reports at exit go to the stderr the process started with: keep copies it at the start, use_kept switches to it.
  * Many programs close stderr before destructors run, and its number may then be a file of theirs. */
