@@ -313,6 +313,12 @@ hak_heap *hak_heap_lock_shared(void) {
   return h;
 }
 
+HAK_COLD uint64_t hak_heap_seed(hak_heap *h) {
+  hak_os_random(&h->random, sizeof h->random);
+  h->random |= h->random == 0;
+  return h->random;
+}
+
 static void clear_front(hak_front *front) {
   front->key = HAK_KEY_NONE;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) front->top[c] = HAK_NULL_TOP;

@@ -30,6 +30,7 @@ typedef struct batch {
   claimed *slabs;
   hak_os_piece *pieces; /* HAK_HOLES_MAX for each slab */
   hak_pages *pages;
+  hak_span **hollow; /* SLABS_AT_A_TIME: what is looked at */
 } batch;
 
 /* Claims what is in slabs of a class while there is room, and until it is as much as wanted; returns how many were looked at. */
@@ -99,7 +100,7 @@ static size_t give_claimed(batch *b, terms t) {
 
 /* False: there are no more of this class to look at. */
 static bool give_some_holes(batch *b, unsigned c, terms t, size_t wanted, size_t *given) {
-  hak_span *hollow[SLABS_AT_A_TIME];
+  hak_span **hollow = b->hollow;
   hak_lock_take(&b->heap->lock);
   unsigned n = hak_slab_find_hollow(&b->heap->bins[c].slabs, c, t.round, t.at_once, hollow, SLABS_AT_A_TIME);
   hak_lock_drop(&b->heap->lock);
@@ -120,20 +121,49 @@ static size_t give_holes_by(batch *b, uint64_t classes, terms t, size_t wanted) 
   return given + give_claimed(b, t);
 }
 
-static size_t give_one_by_one(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
+/* What is needed to look slab by slab: two kilobytes, which is too much for the smallest stacks. */
+typedef struct single {
+  struct single *next;
   claimed slab;
   hak_os_piece pieces[HAK_HOLES_MAX];
   hak_pages pages[HAK_HOLES_MAX];
-  batch one = {.room = 1, .heap = h, .slabs = &slab, .pieces = pieces, .pages = pages};
-  return give_holes_by(&one, classes, t, wanted);
+  hak_span *hollow[SLABS_AT_A_TIME];
+} single;
+static single first_single;
+static single *free_singles = &first_single; /* registry lock; never given back: as many as ever looked at one time */
+
+static single *take_single(void) {
+  hak_lock_take(&hak_registry_lock);
+  single *s = free_singles;
+  if (s != NULL) free_singles = s->next;
+  hak_lock_drop(&hak_registry_lock);
+  return s != NULL ? s : hak_cell_take_block((sizeof *s + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
 }
 
-/* Too large for the smallest stacks. One thread's at a time; the others give back slab by slab meanwhile. */
+static void drop_single(single *s) {
+  hak_lock_take(&hak_registry_lock);
+  s->next = free_singles;
+  free_singles = s;
+  hak_lock_drop(&hak_registry_lock);
+}
+
+static size_t give_one_by_one(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
+  single *s = take_single();
+  if (s == NULL) return 0;
+  batch one = {.room = 1, .heap = h, .slabs = &s->slab, .pieces = s->pieces, .pages = s->pages, .hollow = s->hollow};
+  size_t given = give_holes_by(&one, classes, t, wanted);
+  drop_single(s);
+  return given;
+}
+
+/* One thread's at a time; the others give back slab by slab meanwhile. */
 #define BATCH_SLABS 16
 static claimed many_slabs[BATCH_SLABS];
 static hak_os_piece many_pieces[BATCH_SLABS * HAK_HOLES_MAX];
 static hak_pages many_pages[BATCH_SLABS * HAK_HOLES_MAX];
-static batch many = {.room = BATCH_SLABS, .slabs = many_slabs, .pieces = many_pieces, .pages = many_pages};
+static hak_span *many_hollow[SLABS_AT_A_TIME];
+static batch many = {
+    .room = BATCH_SLABS, .slabs = many_slabs, .pieces = many_pieces, .pages = many_pages, .hollow = many_hollow};
 static const void *many_taker; /* the mark of the thread that has it */
 
 static bool take_many(void) {

@@ -87,12 +87,6 @@ static unsigned loaded_count(const hak_heap *h, unsigned c) {
   return h->bins[c].magazine == NULL ? 0 : (unsigned)(h->front->top[c] - hak_bin_empty_top(&h->bins[c]));
 }
 
-HAK_COLD uint64_t hak_heap_seed(hak_heap *h) {
-  hak_os_random(&h->random, sizeof h->random);
-  h->random |= h->random == 0;
-  return h->random;
-}
-
 hak_cell *hak_heap_take_cell(hak_heap *h) {
   if (h->cells == NULL && hak_load_relaxed(&h->homecoming) != NULL)
     h->cells = (hak_cell *)hak_exchange_acquire(&h->homecoming, NULL); /* pairs with hak_remote_send_home */
@@ -108,15 +102,21 @@ void hak_heap_give_cell(hak_heap *h, void *memory) {
   h->cells = cell;
 }
 
-static void flush_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
-  hak_outcome outcome = {0};
+static void put_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count, hak_outcome *outcome) {
   count = hak_remote_sort_out(h, blocks, count, c);
   hak_lock_take(&h->lock);
-  hak_heap_put_all_locked(h, blocks, count, c, &outcome);
+  hak_heap_put_all_locked(h, blocks, count, c, outcome);
   hak_lock_drop(&h->lock);
   h->bins[c].activity = true;
   if (h->counts != NULL) h->counts[c].flushes++;
-  hak_outcome_settle(&outcome, "when its class was flushed");
+}
+
+#define IN_A_FLUSH "when its class was flushed"
+
+static void flush_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
+  hak_outcome outcome = {0};
+  put_blocks(h, c, blocks, count, &outcome);
+  hak_outcome_settle(&outcome, IN_A_FLUSH);
 }
 
 /* Loads an empty magazine as a bin's first one. */
@@ -175,6 +175,17 @@ static void **unstack_oldest(hak_bin *bin) {
   return oldest;
 }
 
+/* The older half of the loaded magazine. Its copy lies on the stack, no longer than it has to. */
+static HAK_NOINLINE void put_older_half(hak_heap *h, unsigned c, hak_outcome *outcome) {
+  unsigned count = loaded_count(h, c), n = (count + 1) / 2;
+  void **first = hak_bin_empty_top(&h->bins[c]) + 1, *oldest[(SLOTS + 1) / 2];
+  /* Out of the front before they go into the slab: a misuse report, and the handlers of its abort, see them once. */
+  memcpy(oldest, first, n * sizeof *first);
+  memmove(first, first + n, (count - n) * sizeof *first);
+  h->front->top[c] -= n;
+  put_blocks(h, c, oldest, n, outcome);
+}
+
 /* Returns the oldest blocks of a class to their slabs: a whole magazine when one is stacked, else half of the loaded
  * one. The loaded magazine has room afterwards. */
 static void flush_oldest(hak_heap *h, unsigned c) {
@@ -190,13 +201,9 @@ static void flush_oldest(hak_heap *h, unsigned c) {
     h->front->top[c] = oldest;
     return;
   }
-  unsigned count = loaded_count(h, c), n = (count + 1) / 2;
-  void **first = hak_bin_empty_top(bin) + 1, *oldest[SLOTS];
-  /* Out of the front before they go into the slab: a misuse report, and the handlers of its abort, see them once. */
-  memcpy(oldest, first, n * sizeof *first);
-  memmove(first, first + n, (count - n) * sizeof *first);
-  h->front->top[c] -= n;
-  flush_blocks(h, c, oldest, n);
+  hak_outcome outcome = {0};
+  put_older_half(h, c, &outcome);
+  hak_outcome_settle(&outcome, IN_A_FLUSH);
 }
 
 void hak_heap_trim_slabs_locked(hak_heap *h, uint64_t classes, hak_outcome *outcome) {
@@ -264,27 +271,28 @@ static bool is_often(hak_bin *bin, uint64_t now_ms, unsigned many) {
   return bin->events == many;
 }
 
-static bool swings(const hak_heap *h, hak_bin *bin, uint64_t now_ms) {
-  return h->slow_count - bin->refill_count <= SWING_SLOW_PATHS && is_often(bin, now_ms, SWINGS);
-}
-
 bool hak_heap_make_room(hak_heap *h, unsigned c) {
   if (hak_heap_push_full(h, c)) return true;
   hak_bin *bin = &h->bins[c];
   if (bin->magazine == NULL) return false;
   uint64_t now_ms = hak_os_now_ms();
-  if (swings(h, bin, now_ms) && !is_pinned(c) && grow_capacity(h, c) && hak_heap_push_full(h, c)) return true;
+  bool swings = h->slow_count - bin->refill_count <= SWING_SLOW_PATHS && is_often(bin, now_ms, SWINGS);
+  if (swings && !is_pinned(c) && grow_capacity(h, c) && hak_heap_push_full(h, c)) return true;
   flush_oldest(h, c);
   hak_heap_tick(h, c, now_ms);
   if (hak_heap_has_thin_slabs(&bin->slabs, c, THIN_BYTES_FROM) && thin_out(h, c, now_ms)) return false;
   return bin->magazine != NULL || hak_heap_push_full(h, c);
 }
 
-/* Fills the (empty) loaded magazine from the slabs so that the block with the lowest address is popped first. */
-static void load_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
-  void **top = h->front->top[c];
-  for (unsigned i = count; i-- > 0;) *++top = blocks[i];
-  h->front->top[c] = top;
+/* The slots above the top of the (empty) loaded magazine hold `count` blocks now; the first of them is popped first. */
+static void load_blocks(hak_heap *h, unsigned c, unsigned count) {
+  void **low = h->front->top[c] + 1, **high = h->front->top[c] + count;
+  h->front->top[c] = high;
+  for (; low < high; low++, high--) {
+    void *p = *low;
+    *low = *high;
+    *high = p;
+  }
 }
 
 /* Free blocks of another heap, before unused memory is touched: each heap's need of a class peaks at a time of its own,
@@ -332,7 +340,6 @@ static bool refill(hak_heap *h, unsigned c) {
   }
   if (bin->magazine == NULL && !load_first(h, c)) return false;
   if (hak_remote_load_returned(h, c)) return loaded_count(h, c) > 0;
-  void *blocks[SLOTS];
   unsigned taken = 0;
   hak_outcome outcome = {0};
   hak_packet *emptied = NULL;
@@ -341,12 +348,15 @@ static bool refill(hak_heap *h, unsigned c) {
   bool served = loaded_count(h, c) > 0 || bin->returned != NULL;
   if (!served) {
     unsigned batch = (unsigned)hak_min_size(bin->batch, bin->usable);
+    void **blocks = h->front->top[c] + 1; /* right where they belong: no copy on the stack */
     taken = hak_heap_id_limit() > FIRST_THREAD_ID + 1 ? take_shared(h, c, blocks, batch) : 0;
     if (taken == 0) taken = hak_slab_set_take(&bin->slabs, c, h->id, blocks, batch);
   }
   hak_lock_drop(&h->lock);
-  if (loaded_count(h, c) == 0) hak_remote_load_returned(h, c);
-  load_blocks(h, c, blocks, taken);
+  if (taken > 0)
+    load_blocks(h, c, taken);
+  else if (loaded_count(h, c) == 0)
+    hak_remote_load_returned(h, c);
   if (bin->batch < SLOTS) bin->batch = (uint8_t)hak_min_size((size_t)bin->batch * 2, SLOTS);
   bin->activity = true;
   if (h->counts != NULL) h->counts[c].refills++;

@@ -236,19 +236,29 @@ static HAK_TLS bool filter_found;
 
 bool hak_os_found_filter(void) { return filter_found; }
 
+#define UNREADABLE '?'
+/* The character behind `name` in the file, whose first character is nowhere else in it; '\0': it is not there. */
+static char find_behind(int fd, const char *name) {
+  char text[128], absent = UNREADABLE;
+  size_t matched = 0;
+  for (long n; (n = hak_os_read(fd, text, sizeof text)) > 0;) {
+    absent = '\0';
+    for (long i = 0; i < n; i++) {
+      if (name[matched] == '\0') return text[i];
+      matched = text[i] == name[matched] ? matched + 1 : text[i] == name[0];
+    }
+  }
+  return absent;
+}
+
 bool hak_os_is_unfiltered(void) {
-  static const char name[] = "\nSeccomp:\t";
-  char text[2048];
   if (filter_found) return false;
-  size_t length = hak_os_read_file("/proc/thread-self/status", text, sizeof text - 1);
-  text[length] = '\0';
-  const char *line = strstr(text, name);
-  bool cut = length == sizeof text - 1; /* by very many groups: whether there is a filter is not to be known */
-  if (line != NULL)
-    filter_found = line[sizeof name - 1] != '0';
-  else
-    filter_found = cut;
-  return length != 0 && !filter_found; /* without the line the kernel has none */
+  int fd = hak_os_open("/proc/thread-self/status");
+  if (fd < 0) return false;
+  char mode = find_behind(fd, "\nSeccomp:\t"); /* '\0': the kernel knows no filters */
+  hak_os_close(fd);
+  filter_found = mode == '1' || mode == '2';
+  return mode == '\0' || mode == '0';
 }
 
 void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms) {
