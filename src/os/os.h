@@ -45,6 +45,11 @@ size_t hak_os_page_size(void);
 
 /* Address space without memory: inaccessible, not counted against overcommit. align_bytes: power of two >= page. */
 void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
+/* The same, low in a part of the address space of which `room_bytes` from there on seem to be free: hak_os_extend may
+ * reserve more in place. Where there is no such part it is put anywhere. */
+void *hak_os_reserve_with_room(size_t size_bytes, size_t align_bytes, size_t room_bytes);
+/* Reserves these very addresses. False: some are taken, or the system refuses. */
+bool hak_os_extend(void *addr, size_t size_bytes);
 /* Makes part of a reservation readable and writable. False: no memory (nothing changed). */
 bool hak_os_commit(void *addr, size_t size_bytes);
 /* Makes part of a reservation inaccessible again. False: it is not. */
@@ -83,6 +88,14 @@ void *hak_os_remap(void *addr, size_t old_bytes, size_t new_bytes);
 void hak_os_small_pages(void *addr, size_t size_bytes);
 /* Asks for huge pages where a whole one fits. Advice: failure is harmless. */
 void hak_os_huge_pages(void *addr, size_t size_bytes);
+
+/* Whether dumps of the process's memory have these pages. gcore writes all of them that it is not told to leave out, those
+ * of a reservation too. Advice: failure is harmless. */
+void hak_os_leave_out_of_dumps(void *addr, size_t size_bytes);
+void hak_os_put_into_dumps(void *addr, size_t size_bytes);
+
+/* Whether RLIMIT_AS bounds the address space. */
+bool hak_os_address_space_is_limited(void);
 
 /* Whether memory that nothing was written to yet is locked, and so resident already. What is locked cannot be given back:
  * asking that needs no call that filters of system calls leave out, such as mincore. */

@@ -85,6 +85,11 @@ size_t hak_os_page_size(void) {
   return size;
 }
 
+bool hak_os_address_space_is_limited(void) {
+  struct rlimit limit;
+  return hak_os_call(SYS_prlimit64, 0, RLIMIT_AS, NULL, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 bool hak_os_is_locked(void *addr, size_t size_bytes) {
   return error_of(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL;
 }
