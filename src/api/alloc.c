@@ -67,7 +67,7 @@ void hak_raw_tick_large(size_t size) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
   /* One that has only large blocks needs no heap; one that is young grows up by these too, and has ticks until then. */
   hak_heap *h = hak_tls_front.calls != 0 ? hak_heap_grown() : hak_tls_front.heap;
-  if (h != NULL) hak_heap_tick(h, HAK_FRONT_CLASSES, hak_os_ticks());
+  if (h != NULL) hak_heap_tick(h, HAK_FRONT_CLASSES, hak_os_now_ms());
   if (size >= HAK_MIB && hak_budget_targeted()) hak_release_tick(hak_os_now_ms());
 }
 

@@ -57,7 +57,7 @@ static unsigned shared_count = 1;
  * keys' destructors, which may allocate and free, come first. */
 #define PARK_IN_ROUND 3 /* of PTHREAD_DESTRUCTOR_ITERATIONS, 4 */
 static pthread_key_t end_key;
-static bool end_key_made;
+static bool end_key_made; /* release after the key */
 
 enum { COLD, READY };
 static uint32_t start_state;
@@ -129,13 +129,21 @@ static bool start_locked(void) {
   hak_store_relaxed(&hak_requests_noted, hak_config.stats != HAK_STATS_OFF || hak_config.stats_page != 0);
   hak_heap_init_bins(&hak_emergency_heap);
   if (hak_load_relaxed(&hak_requests_noted)) hak_emergency_heap.requests = make_counts(sizeof(hak_request_counts));
-  end_key_made = pthread_key_create(&end_key, on_thread_end) == 0;
   return true;
+}
+
+/* Under no lock: a program may interpose pthread_key_create, and allocate there. The heap that serves it, and other threads
+ * that come by meanwhile, are watched without the key. */
+static void make_end_key(void) {
+  static uint32_t asked;
+  if (__atomic_exchange_n(&asked, 1, __ATOMIC_RELAXED) != 0) return;
+  if (pthread_key_create(&end_key, on_thread_end) == 0) hak_store_release(&end_key_made, true);
 }
 
 bool hak_heap_start(void) {
   if (HAK_LIKELY(hak_heap_started())) return true;
   hak_heap_at_start();
+  make_end_key();
   hak_lock_take(&start_lock);
   if (start_state != READY) hak_store_release(&start_state, start_locked() ? READY : COLD);
   hak_lock_drop(&start_lock);
@@ -305,6 +313,12 @@ hak_heap *hak_heap_lock_shared(void) {
   return h;
 }
 
+HAK_COLD uint64_t hak_heap_seed(hak_heap *h) {
+  hak_os_random(&h->random, sizeof h->random);
+  h->random |= h->random == 0;
+  return h->random;
+}
+
 static void clear_front(hak_front *front) {
   front->key = HAK_KEY_NONE;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) front->top[c] = HAK_NULL_TOP;
@@ -314,7 +328,7 @@ static void attach(hak_heap *h, hak_front *front) {
   bool bypass_fast_path = h->counts != NULL || hak_config.hot_ring_enable == 0 || hak_config.guard_sample != 0;
   bool warm = h->front != NULL; /* then it is the shadow */
   h->ending_rounds = 0;
-  h->last_clock = hak_os_ticks();
+  h->last_slow_ms = hak_os_now_ms();
   hak_store_relaxed(&h->front, bypass_fast_path ? &h->shadow : front);
   if (!warm)
     clear_front(h->front);
@@ -336,7 +350,7 @@ hak_heap *hak_heap_make_current(void) {
   if (h == NULL) return NULL;
   attach(h, front);
   /* Published first: glibc may allocate inside, and then finds the heap in place. */
-  if (!end_key_made || pthread_setspecific(end_key, h) != 0) watch_end_without_key(h);
+  if (!hak_load_acquire(&end_key_made) || pthread_setspecific(end_key, h) != 0) watch_end_without_key(h);
   return h;
 }
 
@@ -353,7 +367,7 @@ static bool begins_young(void) {
   bool counted = hak_config.front_metrics || hak_config.hot_ring_enable == 0 || hak_config.guard_sample != 0;
   if (HAK_HARDENED || counted || hak_heap_id_limit() == HAK_EMERGENCY_ID + 1) return false;
   if (hak_load_relaxed(&listed_count) != 0 || is_heir()) return false;
-  return end_key_made && pthread_setspecific(end_key, &young_mark) == 0;
+  return hak_load_acquire(&end_key_made) && pthread_setspecific(end_key, &young_mark) == 0;
 }
 
 static bool is_young(hak_front *front) {

@@ -42,7 +42,10 @@ typedef struct hak_bin {
   uint16_t full_count;
   bool activity;           /* a refill or flush since the last tick. No counter: one that wraps would seem idle in its own flush */
   uint32_t capacity;       /* blocks the class may cache now, loaded magazine included */
-  uint64_t last_refill;    /* hak_os_ticks() at the last refill from slabs */
+  uint64_t refill_ms;      /* when blocks were taken from slabs last */
+  uint32_t refill_count;   /* the heap's slow_count then */
+  uint16_t events;         /* since counted_ms, see refill.c */
+  uint64_t counted_ms;
   uint16_t usable;         /* slots of the loaded magazine in use: its NULL sits at slot 63 - usable */
   uint8_t batch;           /* blocks the next refill takes */
   uint8_t young;           /* blocks still to be taken one by one before the class has a magazine */
@@ -76,10 +79,10 @@ typedef struct hak_heap {
   void **hot_end;
   uint32_t slow_count;
   uint32_t subsidences;   /* hak_release_subsidences that the front has followed */
-  uint64_t last_clock;    /* hak_os_ticks() when the clock was read last */
+  uint64_t last_slow_ms;  /* when what is due by the clock was done last */
   uint64_t last_tick_ms; /* read by any thread */
   uint64_t thin_classes;  /* bit c: no magazine, so that whoever works with the class comes to the tick; see refill.c */
-  uint64_t thin_begun;    /* hak_os_ticks() then */
+  uint64_t thin_begun_ms;
   uint32_t thin_cause;    /* the class that was freed */
   bool thin_in_vain;      /* the last time its pages did not go */
   uint32_t ending_rounds;
@@ -259,7 +262,7 @@ bool hak_heap_has_warm(void);
 /* --- between the files of this box --- */
 
 #define HAK_THIN_TAKES 200
-#define HAK_THIN_TICKS ((uint64_t)500 * 1000 * 1000)
+#define HAK_THIN_MS 200
 /* Whether mostly free slabs of a class are so many bytes, and half of its slabs. */
 HAK_INLINE bool hak_heap_has_thin_slabs(const hak_slab_set *set, unsigned c, size_t bytes) {
   uint32_t hollow = hak_load_relaxed(&set->hollow);
@@ -267,7 +270,7 @@ HAK_INLINE bool hak_heap_has_thin_slabs(const hak_slab_set *set, unsigned c, siz
          hollow >= hak_load_relaxed(&set->slabs) / 2;
 }
 /* Whether thinning out is over; then classes are young for so many requests at most. */
-void hak_heap_thin_no_more(hak_heap *heap, uint64_t ticks, unsigned young_takes);
+void hak_heap_thin_no_more(hak_heap *heap, uint64_t now_ms, unsigned young_takes);
 
 /* Class c may have free blocks in its slabs. Caller holds the slow lock. */
 HAK_INLINE void hak_heap_note_spare(hak_heap *h, unsigned c) {
@@ -288,9 +291,8 @@ bool hak_heap_make_room(hak_heap *heap, unsigned class_code);
 bool hak_heap_push_full(hak_heap *heap, unsigned class_code);
 hak_cell *hak_heap_take_cell(hak_heap *heap);
 void hak_heap_give_cell(hak_heap *heap, void *cell);
-/* Now and then, at the end of a slow path for the class (HAK_FRONT_CLASSES: for none): what is due by the clock. `ticks`:
- * hak_os_ticks() of now. */
-void hak_heap_tick(hak_heap *heap, unsigned class_code, uint64_t ticks);
+/* Now and then, at the end of a slow path for the class (HAK_FRONT_CLASSES: for none): what is due by the clock. */
+void hak_heap_tick(hak_heap *heap, unsigned class_code, uint64_t now_ms);
 void hak_heap_init_bins(hak_heap *heap);
 /* A shared heap with its slow lock taken, one that nobody else is in if there is any. */
 hak_heap *hak_heap_lock_shared(void);

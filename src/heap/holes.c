@@ -30,6 +30,7 @@ typedef struct batch {
   claimed *slabs;
   hak_os_piece *pieces; /* HAK_HOLES_MAX for each slab */
   hak_pages *pages;
+  hak_span **hollow; /* SLABS_AT_A_TIME: what is looked at */
 } batch;
 
 /* Claims what is in slabs of a class while there is room, and until it is as much as wanted; returns how many were looked at. */
@@ -99,7 +100,7 @@ static size_t give_claimed(batch *b, terms t) {
 
 /* False: there are no more of this class to look at. */
 static bool give_some_holes(batch *b, unsigned c, terms t, size_t wanted, size_t *given) {
-  hak_span *hollow[SLABS_AT_A_TIME];
+  hak_span **hollow = b->hollow;
   hak_lock_take(&b->heap->lock);
   unsigned n = hak_slab_find_hollow(&b->heap->bins[c].slabs, c, t.round, t.at_once, hollow, SLABS_AT_A_TIME);
   hak_lock_drop(&b->heap->lock);
@@ -120,20 +121,49 @@ static size_t give_holes_by(batch *b, uint64_t classes, terms t, size_t wanted) 
   return given + give_claimed(b, t);
 }
 
-static size_t give_one_by_one(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
+/* What is needed to look slab by slab: two kilobytes, which is too much for the smallest stacks. */
+typedef struct single {
+  struct single *next;
   claimed slab;
   hak_os_piece pieces[HAK_HOLES_MAX];
   hak_pages pages[HAK_HOLES_MAX];
-  batch one = {.room = 1, .heap = h, .slabs = &slab, .pieces = pieces, .pages = pages};
-  return give_holes_by(&one, classes, t, wanted);
+  hak_span *hollow[SLABS_AT_A_TIME];
+} single;
+static single first_single;
+static single *free_singles = &first_single; /* registry lock; never given back: as many as ever looked at one time */
+
+static single *take_single(void) {
+  hak_lock_take(&hak_registry_lock);
+  single *s = free_singles;
+  if (s != NULL) free_singles = s->next;
+  hak_lock_drop(&hak_registry_lock);
+  return s != NULL ? s : hak_cell_take_block((sizeof *s + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
 }
 
-/* Too large for the smallest stacks. One thread's at a time; the others give back slab by slab meanwhile. */
+static void drop_single(single *s) {
+  hak_lock_take(&hak_registry_lock);
+  s->next = free_singles;
+  free_singles = s;
+  hak_lock_drop(&hak_registry_lock);
+}
+
+static size_t give_one_by_one(hak_heap *h, uint64_t classes, terms t, size_t wanted) {
+  single *s = take_single();
+  if (s == NULL) return 0;
+  batch one = {.room = 1, .heap = h, .slabs = &s->slab, .pieces = s->pieces, .pages = s->pages, .hollow = s->hollow};
+  size_t given = give_holes_by(&one, classes, t, wanted);
+  drop_single(s);
+  return given;
+}
+
+/* One thread's at a time; the others give back slab by slab meanwhile. */
 #define BATCH_SLABS 16
 static claimed many_slabs[BATCH_SLABS];
 static hak_os_piece many_pieces[BATCH_SLABS * HAK_HOLES_MAX];
 static hak_pages many_pages[BATCH_SLABS * HAK_HOLES_MAX];
-static batch many = {.room = BATCH_SLABS, .slabs = many_slabs, .pieces = many_pieces, .pages = many_pages};
+static hak_span *many_hollow[SLABS_AT_A_TIME];
+static batch many = {
+    .room = BATCH_SLABS, .slabs = many_slabs, .pieces = many_pieces, .pages = many_pages, .hollow = many_hollow};
 static const void *many_taker; /* the mark of the thread that has it */
 
 static bool take_many(void) {
@@ -193,10 +223,10 @@ bool hak_heap_holes_wait(void) { return hak_heap_holes_rest_ms() != 0; }
 
 #define THIN_BYTES_TO (8 * HAK_MIB)
 
-void hak_heap_thin_no_more(hak_heap *h, uint64_t ticks, unsigned young_takes) {
+void hak_heap_thin_no_more(hak_heap *h, uint64_t now_ms, unsigned young_takes) {
   bool done = !hak_heap_has_thin_slabs(&h->bins[h->thin_cause].slabs, h->thin_cause, THIN_BYTES_TO);
   bool waits = hak_heap_holes_wait(); /* since others' were wanted again */
-  if (!done && !waits && ticks - h->thin_begun < HAK_THIN_TICKS) return;
+  if (!done && !waits && now_ms - h->thin_begun_ms < HAK_THIN_MS) return;
   h->thin_in_vain = !done;
   /* What is used seldom costs nothing. */
   if (!done && !waits && h->bins[h->thin_cause].young == HAK_THIN_TAKES) return;
@@ -233,14 +263,14 @@ size_t hak_heap_give_all_holes(hak_heap *h) { return give_holes(h, hak_add_relax
 
 /* --- for the target --- */
 
-/* A class without a refill for so long, some 5 ms, is not what the program is at. */
-#define COLD_TICKS 12500000
+/* A class without a refill for so long is not what the program is at. */
+#define COLD_MS 5
 #define OTHERS_MAX 16
 
 static uint64_t cold_classes(const hak_heap *h) {
-  uint64_t cold = 0, now = hak_os_ticks();
+  uint64_t cold = 0, now_ms = hak_os_now_ms();
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
-    if (now - h->bins[c].last_refill > COLD_TICKS) cold |= (uint64_t)1 << c;
+    if (now_ms - h->bins[c].refill_ms > COLD_MS) cold |= (uint64_t)1 << c;
   return cold;
 }
 
@@ -267,23 +297,23 @@ static void give_others(bool at_once, size_t least, size_t *left) {
 static HAK_TLS bool giving; /* the inboxes that are looked at on the way end in the same question */
 
 #define LARGE_HOLE (16 * HAK_KIB) /* each may be a call: first those that are worth it */
-#define ROOM_TICKS ((uint64_t)5000000) /* some 2 ms from one look to the next */
-#define ROOM_TICKS_MAX (128 * ROOM_TICKS)
+#define ROOM_MS ((uint64_t)2) /* from one look to the next */
+#define ROOM_MS_MAX (128 * ROOM_MS)
 
 void hak_heap_make_room_for_target(void) {
-  static uint64_t looked, rest = ROOM_TICKS; /* relaxed */
+  static uint64_t looked, rest = ROOM_MS; /* relaxed */
   hak_heap *self = hak_tls_front.heap;
-  uint64_t ticks = hak_os_ticks(), last = hak_load_relaxed(&looked);
-  if (giving || self == NULL || ticks - last < hak_load_relaxed(&rest)) return;
+  uint64_t now_ms = hak_os_now_ms(), last = hak_load_relaxed(&looked);
+  if (giving || self == NULL || now_ms - last < hak_load_relaxed(&rest)) return;
   size_t wanted = hak_budget_room_lacking();
-  if (wanted == 0 || !hak_cas_acquire(&looked, &last, ticks)) return;
+  if (wanted == 0 || !hak_cas_acquire(&looked, &last, now_ms)) return;
   giving = true;
   size_t left = wanted;
   give_own(cold_classes(self), LARGE_HOLE, &left);
   giving = false;
   hak_budget_note_given(wanted - left);
-  uint64_t longer = hak_min_size(2 * hak_load_relaxed(&rest), ROOM_TICKS_MAX);
-  hak_store_relaxed(&rest, left == wanted ? longer : ROOM_TICKS); /* lists without anything to give are long to look at */
+  uint64_t longer = hak_min_size(2 * hak_load_relaxed(&rest), ROOM_MS_MAX);
+  hak_store_relaxed(&rest, left == wanted ? longer : ROOM_MS); /* lists without anything to give are long to look at */
 }
 
 /* What costs least first: slabs with large holes, of classes that are not at work, of this thread and then of others that

@@ -22,9 +22,12 @@
 #define CAPACITY_BLOCKS_FIRST SLOTS
 #define PREWARM_LOADED_MIN (HAK_MAGAZINE_SLOTS / 2)
 #define CAPACITY_BLOCKS_LEAST 4
-/* A flush so soon after a refill of the same class, some 10 us, is a program that swings fast enough for the two to
- * cost something; about half a microsecond every 10 is left alone. */
-#define SWING_TICKS 250000
+/* A swing is a flush that follows a refill of the same class within so few slow paths of the heap. A class that swings so
+ * often within OFTEN_MS may cache more; a swing costs half a microsecond, one in a millisecond is left alone. */
+#define SWING_SLOW_PATHS 64
+#define SWINGS 2
+/* The clock moves in steps of 1 to 10 ms. */
+#define OFTEN_MS 4
 
 /* What a heap without owner keeps in its front: no more than a span a class, and half a MiB. */
 #define WARM_CLASS_BYTES HAK_SPAN_SIZE
@@ -38,17 +41,18 @@
  * of a class are taken and freed one by one, and no empty slab is kept for them; but for the process's first heap, which
  * is most programs' only one. */
 #define YOUNG_TAKES 8
-/* The clock is read every 64 slow paths, and in one that comes some 20 ms after it was read last. */
+/* What is due by the clock is done every 64 slow paths, and in one that comes so long after it was done last. */
 #define TICK_MASK 63
-#define CLOCK_TICKS 50000000
+#define TICK_MS 20
 #define IDLE_MS 250
 
 /* When a class has mostly free slabs of so many bytes, the latest of them free by seven eighths, somebody has to look for
  * their holes, twice; but work within the front alone never comes here. So all classes lose their magazines, as young
  * ones, until that is done: those that are used often, more than every 100 us, for so many requests more than frees, or
- * some 200 ms; not again for some 20 s where that was in vain. */
+ * 200 ms; not again for 20 s where that was in vain. */
 #define THIN_BYTES_FROM (16 * HAK_MIB)
-#define THIN_REST_TICKS (100 * HAK_THIN_TICKS)
+#define THIN_REST_MS (100 * HAK_THIN_MS)
+#define THIN_TAKES_OFTEN 40 /* within OFTEN_MS */
 
 #define FIRST_THREAD_ID (HAK_EMERGENCY_ID + 1)
 
@@ -83,12 +87,6 @@ static unsigned loaded_count(const hak_heap *h, unsigned c) {
   return h->bins[c].magazine == NULL ? 0 : (unsigned)(h->front->top[c] - hak_bin_empty_top(&h->bins[c]));
 }
 
-HAK_COLD uint64_t hak_heap_seed(hak_heap *h) {
-  hak_os_random(&h->random, sizeof h->random);
-  h->random |= h->random == 0;
-  return h->random;
-}
-
 hak_cell *hak_heap_take_cell(hak_heap *h) {
   if (h->cells == NULL && hak_load_relaxed(&h->homecoming) != NULL)
     h->cells = (hak_cell *)hak_exchange_acquire(&h->homecoming, NULL); /* pairs with hak_remote_send_home */
@@ -104,15 +102,21 @@ void hak_heap_give_cell(hak_heap *h, void *memory) {
   h->cells = cell;
 }
 
-static void flush_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
-  hak_outcome outcome = {0};
+static void put_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count, hak_outcome *outcome) {
   count = hak_remote_sort_out(h, blocks, count, c);
   hak_lock_take(&h->lock);
-  hak_heap_put_all_locked(h, blocks, count, c, &outcome);
+  hak_heap_put_all_locked(h, blocks, count, c, outcome);
   hak_lock_drop(&h->lock);
   h->bins[c].activity = true;
   if (h->counts != NULL) h->counts[c].flushes++;
-  hak_outcome_settle(&outcome, "when its class was flushed");
+}
+
+#define IN_A_FLUSH "when its class was flushed"
+
+static void flush_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
+  hak_outcome outcome = {0};
+  put_blocks(h, c, blocks, count, &outcome);
+  hak_outcome_settle(&outcome, IN_A_FLUSH);
 }
 
 /* Loads an empty magazine as a bin's first one. */
@@ -171,6 +175,17 @@ static void **unstack_oldest(hak_bin *bin) {
   return oldest;
 }
 
+/* The older half of the loaded magazine. Its copy lies on the stack, no longer than it has to. */
+static HAK_NOINLINE void put_older_half(hak_heap *h, unsigned c, hak_outcome *outcome) {
+  unsigned count = loaded_count(h, c), n = (count + 1) / 2;
+  void **first = hak_bin_empty_top(&h->bins[c]) + 1, *oldest[(SLOTS + 1) / 2];
+  /* Out of the front before they go into the slab: a misuse report, and the handlers of its abort, see them once. */
+  memcpy(oldest, first, n * sizeof *first);
+  memmove(first, first + n, (count - n) * sizeof *first);
+  h->front->top[c] -= n;
+  put_blocks(h, c, oldest, n, outcome);
+}
+
 /* Returns the oldest blocks of a class to their slabs: a whole magazine when one is stacked, else half of the loaded
  * one. The loaded magazine has room afterwards. */
 static void flush_oldest(hak_heap *h, unsigned c) {
@@ -186,13 +201,9 @@ static void flush_oldest(hak_heap *h, unsigned c) {
     h->front->top[c] = oldest;
     return;
   }
-  unsigned count = loaded_count(h, c), n = (count + 1) / 2;
-  void **first = hak_bin_empty_top(bin) + 1, *oldest[SLOTS];
-  /* Out of the front before they go into the slab: a misuse report, and the handlers of its abort, see them once. */
-  memcpy(oldest, first, n * sizeof *first);
-  memmove(first, first + n, (count - n) * sizeof *first);
-  h->front->top[c] -= n;
-  flush_blocks(h, c, oldest, n);
+  hak_outcome outcome = {0};
+  put_older_half(h, c, &outcome);
+  hak_outcome_settle(&outcome, IN_A_FLUSH);
 }
 
 void hak_heap_trim_slabs_locked(hak_heap *h, uint64_t classes, hak_outcome *outcome) {
@@ -231,15 +242,15 @@ static void shrink_capacity(hak_heap *h, unsigned c) {
 static void empty_bin(hak_heap *h, unsigned c);
 
 /* Whether the front was emptied. */
-static HAK_NOINLINE bool thin_out(hak_heap *h, unsigned cause, uint64_t ticks) {
+static HAK_NOINLINE bool thin_out(hak_heap *h, unsigned cause, uint64_t now_ms) {
   if (h->thin_classes != 0 || hak_heap_holes_wait() || is_pinned(cause)) return false;
-  if (h->thin_in_vain && ticks - h->thin_begun < THIN_REST_TICKS) return false;
+  if (h->thin_in_vain && now_ms - h->thin_begun_ms < THIN_REST_MS) return false;
   hak_lock_take(&h->lock);
   const hak_span *latest = h->bins[cause].slabs.lists[3];
   bool thin = latest != NULL && latest->free_count >= latest->blocks / 8u * 7;
   hak_lock_drop(&h->lock);
   if (!thin) return false;
-  h->thin_begun = ticks;
+  h->thin_begun_ms = now_ms;
   h->thin_cause = cause;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     if (is_pinned(c)) continue;
@@ -250,24 +261,38 @@ static HAK_NOINLINE bool thin_out(hak_heap *h, unsigned cause, uint64_t ticks) {
   return true;
 }
 
+/* Counts one more event of a class; whether there have been so many within OFTEN_MS. */
+static bool is_often(hak_bin *bin, uint64_t now_ms, unsigned many) {
+  if (now_ms - bin->counted_ms > OFTEN_MS) {
+    bin->counted_ms = now_ms;
+    bin->events = 0;
+  }
+  if (bin->events < many) bin->events++;
+  return bin->events == many;
+}
+
 bool hak_heap_make_room(hak_heap *h, unsigned c) {
   if (hak_heap_push_full(h, c)) return true;
   hak_bin *bin = &h->bins[c];
   if (bin->magazine == NULL) return false;
-  uint64_t ticks = hak_os_ticks();
-  bool swings = ticks - bin->last_refill <= SWING_TICKS;
+  uint64_t now_ms = hak_os_now_ms();
+  bool swings = h->slow_count - bin->refill_count <= SWING_SLOW_PATHS && is_often(bin, now_ms, SWINGS);
   if (swings && !is_pinned(c) && grow_capacity(h, c) && hak_heap_push_full(h, c)) return true;
   flush_oldest(h, c);
-  hak_heap_tick(h, c, ticks);
-  if (hak_heap_has_thin_slabs(&bin->slabs, c, THIN_BYTES_FROM) && thin_out(h, c, ticks)) return false;
+  hak_heap_tick(h, c, now_ms);
+  if (hak_heap_has_thin_slabs(&bin->slabs, c, THIN_BYTES_FROM) && thin_out(h, c, now_ms)) return false;
   return bin->magazine != NULL || hak_heap_push_full(h, c);
 }
 
-/* Fills the (empty) loaded magazine from the slabs so that the block with the lowest address is popped first. */
-static void load_blocks(hak_heap *h, unsigned c, void **blocks, unsigned count) {
-  void **top = h->front->top[c];
-  for (unsigned i = count; i-- > 0;) *++top = blocks[i];
-  h->front->top[c] = top;
+/* The slots above the top of the (empty) loaded magazine hold `count` blocks now; the first of them is popped first. */
+static void load_blocks(hak_heap *h, unsigned c, unsigned count) {
+  void **low = h->front->top[c] + 1, **high = h->front->top[c] + count;
+  h->front->top[c] = high;
+  for (; low < high; low++, high--) {
+    void *p = *low;
+    *low = *high;
+    *high = p;
+  }
 }
 
 /* Free blocks of another heap, before unused memory is touched: each heap's need of a class peaks at a time of its own,
@@ -315,7 +340,6 @@ static bool refill(hak_heap *h, unsigned c) {
   }
   if (bin->magazine == NULL && !load_first(h, c)) return false;
   if (hak_remote_load_returned(h, c)) return loaded_count(h, c) > 0;
-  void *blocks[SLOTS];
   unsigned taken = 0;
   hak_outcome outcome = {0};
   hak_packet *emptied = NULL;
@@ -324,19 +348,23 @@ static bool refill(hak_heap *h, unsigned c) {
   bool served = loaded_count(h, c) > 0 || bin->returned != NULL;
   if (!served) {
     unsigned batch = (unsigned)hak_min_size(bin->batch, bin->usable);
+    void **blocks = h->front->top[c] + 1; /* right where they belong: no copy on the stack */
     taken = hak_heap_id_limit() > FIRST_THREAD_ID + 1 ? take_shared(h, c, blocks, batch) : 0;
     if (taken == 0) taken = hak_slab_set_take(&bin->slabs, c, h->id, blocks, batch);
   }
   hak_lock_drop(&h->lock);
-  if (loaded_count(h, c) == 0) hak_remote_load_returned(h, c);
-  load_blocks(h, c, blocks, taken);
+  if (taken > 0)
+    load_blocks(h, c, taken);
+  else if (loaded_count(h, c) == 0)
+    hak_remote_load_returned(h, c);
   if (bin->batch < SLOTS) bin->batch = (uint8_t)hak_min_size((size_t)bin->batch * 2, SLOTS);
   bin->activity = true;
   if (h->counts != NULL) h->counts[c].refills++;
   if (emptied != NULL) hak_remote_send_home(h, emptied);
   hak_outcome_settle(&outcome, "in a batch freed by another thread");
-  bin->last_refill = hak_os_ticks();
-  hak_heap_tick(h, c, bin->last_refill);
+  bin->refill_ms = hak_os_now_ms();
+  bin->refill_count = h->slow_count;
+  hak_heap_tick(h, c, bin->refill_ms);
   return loaded_count(h, c) > 0;
 }
 
@@ -357,11 +385,12 @@ static void *take_one(hak_heap *h, unsigned c) {
 static void *take_young(hak_heap *h, unsigned c) {
   hak_bin *bin = &h->bins[c];
   if (HAK_LIKELY(bin->young == 0)) return NULL;
-  uint64_t ticks = hak_os_ticks();
-  if ((h->thin_classes >> c & 1) == 0 || ticks - bin->last_refill <= SWING_TICKS) bin->young--;
-  bin->last_refill = ticks;
+  uint64_t now_ms = hak_os_now_ms();
+  if ((h->thin_classes >> c & 1) == 0 || is_often(bin, now_ms, THIN_TAKES_OFTEN)) bin->young--;
+  bin->refill_ms = now_ms;
+  bin->refill_count = h->slow_count;
   bin->activity = true;
-  hak_heap_tick(h, c, ticks);
+  hak_heap_tick(h, c, now_ms);
   return take_one(h, c);
 }
 
@@ -378,7 +407,7 @@ void *hak_heap_alloc(hak_heap *h, unsigned c) {
     if (p != NULL || (p = take_young(h, c)) != NULL) return p;
     if (HAK_LIKELY(refill(h, c))) return hak_front_pop_class(h->front, c);
   } else {
-    hak_heap_tick(h, c, hak_os_ticks()); /* there are no refills to count time by */
+    hak_heap_tick(h, c, hak_os_now_ms()); /* there are no refills to count time by */
   }
   void *p = take_one(h, c);
   if (p != NULL) return p;
@@ -555,16 +584,15 @@ static HAK_NOINLINE void subside(hak_heap *h, unsigned busy_class) {
   hak_heap_drain_others();
 }
 
-void hak_heap_tick(hak_heap *h, unsigned class_code, uint64_t ticks) {
+void hak_heap_tick(hak_heap *h, unsigned class_code, uint64_t now) {
   if (HAK_UNLIKELY(h->subsidences != hak_load_relaxed(&hak_release_subsidences))) subside(h, class_code);
-  if (HAK_LIKELY((++h->slow_count & TICK_MASK) != 0 && ticks - h->last_clock < CLOCK_TICKS)) return;
-  h->last_clock = ticks;
+  if (HAK_LIKELY((++h->slow_count & TICK_MASK) != 0 && now - h->last_slow_ms < TICK_MS)) return;
+  h->last_slow_ms = now;
   hak_remote_send_open(h);
-  uint64_t now = hak_os_now_ms();
   hak_release_tick(now);
   hak_heap_at_tick(now);
   hak_heap_give_holes(h, now);
-  if (HAK_UNLIKELY(h->thin_classes != 0)) hak_heap_thin_no_more(h, ticks, YOUNG_TAKES);
+  if (HAK_UNLIKELY(h->thin_classes != 0)) hak_heap_thin_no_more(h, now, YOUNG_TAKES);
   if (now - h->last_tick_ms < IDLE_MS) return;
   hak_store_relaxed(&h->last_tick_ms, now);
   shrink_idle(h);

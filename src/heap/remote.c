@@ -103,7 +103,7 @@ void hak_remote_finish_hot(hak_heap *self) {
   cool(self);
   *slot = NULL;
   send(packet);
-  hak_heap_tick(self, HAK_FRONT_CLASSES, hak_os_ticks());
+  hak_heap_tick(self, HAK_FRONT_CLASSES, hak_os_now_ms());
 }
 
 /* Without a packet, which would pin a slab with each block in it for as long as it stays open: shared heaps' blocks, of
@@ -156,7 +156,7 @@ HAK_INLINE bool queue(hak_heap *self, uint32_t owner, void *p, unsigned class_co
 }
 
 void hak_remote_free(hak_heap *self, uint32_t owner, void *p, unsigned class_code) {
-  if (queue(self, owner, p, class_code)) hak_heap_tick(self, HAK_FRONT_CLASSES, hak_os_ticks());
+  if (queue(self, owner, p, class_code)) hak_heap_tick(self, HAK_FRONT_CLASSES, hak_os_now_ms());
 }
 
 unsigned hak_remote_sort_out(hak_heap *self, void **blocks, unsigned count, unsigned class_code) {

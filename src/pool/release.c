@@ -196,8 +196,7 @@ typedef struct batch {
   size_t room, count, spans;
   bool kept; /* the system refused some */
   hak_os_piece pieces[BATCH_RUNS];
-  hak_region *regions[BATCH_RUNS];
-  size_t dirty[BATCH_RUNS];
+  uint16_t dirty[BATCH_RUNS]; /* spans, at most CLAIM_SPANS; small, for it lies on the stack */
 } batch;
 
 /* What is left would cut a long run to a short one. */
@@ -208,8 +207,7 @@ static bool add_run(batch *b, hak_region *r, size_t chunk, terms t) {
   size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS - b->spans, t.worth, &first, &count);
   if (dirty == 0) return false;
   b->pieces[b->count] = (hak_os_piece){hak_region_address(r, first), count << HAK_SPAN_SHIFT};
-  b->regions[b->count] = r;
-  b->dirty[b->count++] = dirty;
+  b->dirty[b->count++] = (uint16_t)dirty;
   b->spans += count;
   return true;
 }
@@ -220,8 +218,9 @@ static size_t give_back_batch(batch *b, terms t) {
   size_t given = 0;
   hak_release_batch(b->pieces, b->count, t.may_wait, pages);
   for (size_t i = 0; i < b->count; i++) {
-    size_t first = ((uintptr_t)b->pieces[i].start - b->regions[i]->base) >> HAK_SPAN_SHIFT;
-    hak_pool_unclaim(b->regions[i], first, b->pieces[i].bytes >> HAK_SPAN_SHIFT, pages[i]);
+    hak_region *r = hak_region_find(b->pieces[i].start);
+    size_t first = hak_region_index(r, b->pieces[i].start);
+    hak_pool_unclaim(r, first, b->pieces[i].bytes >> HAK_SPAN_SHIFT, pages[i]);
     if (pages[i] == HAK_PAGES_KEPT)
       b->kept = true;
     else
