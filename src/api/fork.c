@@ -7,6 +7,7 @@
 #include "api/thread.h"
 #include "guard/sample.h"
 #include "large/huge.h"
+#include "os/memory_limits.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "pool/cell.h"
@@ -34,11 +35,13 @@ static void before_fork(void) {
   hak_lock_take(&hak_cell_lock);
   hak_lock_take(&hak_huge_lock);
   hak_lock_take(&hak_sample_lock);
+  hak_lock_take(&hak_memory_limits_lock);
   hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
 }
 
 static void drop_locks(void) {
   hak_store_relaxed(&hak_fork_holder, NULL);
+  hak_lock_drop(&hak_memory_limits_lock);
   hak_lock_drop(&hak_sample_lock);
   hak_lock_drop(&hak_huge_lock);
   hak_lock_drop(&hak_cell_lock);

@@ -231,7 +231,7 @@ static void apply_variable(const char *entry) {
     hak_print("hakmem: %.*s is not an option of this version: ignored\n", (int)a.name_length, a.name);
 }
 
-/* The entry "NAME=value" of a variable, or NULL when it is not set. */
+/* The entry "NAME=value" of a variable, or NULL when it is not set. Not libc's getenv: programs have their own. */
 static const char *find_entry(char **variables, const char *name) {
   size_t length = strlen(name);
   for (char **e = variables; *e != NULL; e++) {
@@ -266,7 +266,7 @@ bool hak_config_load(char **variables) {
   if (loaded) return true;
   if (variables == NULL) return false;
   loaded = true;
-  if (getauxval(AT_SECURE) != 0) return true; /* as secure_getenv, which knows libc's environment alone */
+  if (getauxval(AT_SECURE) != 0) return true; /* as secure_getenv: a setuid program must not see it */
   apply_group_variables(variables);
   for (char **e = variables; *e != NULL; e++) {
     if (strncmp(*e, "HAKMEM_", 7) == 0 && !is_applied_first(*e)) apply_variable(*e);

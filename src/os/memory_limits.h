@@ -6,6 +6,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "os/lock.h"
+
+/* Held while files are read, by this box alone; no other lock is taken meanwhile. Fork takes it last. */
+extern hak_lock hak_memory_limits_lock;
+
 /* Stands before every path read here: "", or a test's tree of made-up files. */
 extern const char *hak_os_files_root;
 

@@ -57,6 +57,27 @@ static void *map_aligned(size_t size, size_t align, bool accessible) {
 
 void *hak_os_reserve(size_t size, size_t align) { return map_aligned(size, align, false); }
 
+/* Left free below the program's libraries, for what it maps there. */
+#define MARGIN (16 * HAK_GIB)
+
+void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
+  uintptr_t high = (uintptr_t)&hak_os_stats, least = 2 * (room + MARGIN);
+  if (high < least) high = (uintptr_t)&room; /* a static program: the stack */
+  if (high < least) return hak_os_reserve(size, align);
+  void *hint = (void *)hak_align_down(high - room - MARGIN, align);
+  void *p = map_counted(hint, size, false, false);
+  if (p == NULL || ((uintptr_t)p & (align - 1)) == 0) return p;
+  return unmap_counted(p, size) ? hak_os_reserve(size, align) : NULL;
+}
+
+/* Without MAP_FIXED_NOREPLACE, which old kernels and emulators take for a hint as well. */
+bool hak_os_extend(void *addr, size_t size) {
+  void *p = map_counted(addr, size, false, false);
+  if (p == addr) return true;
+  if (p != NULL) unmap_counted(p, size);
+  return false;
+}
+
 void *hak_os_map(size_t size, size_t align) { return map_aligned(size, align, true); }
 
 bool hak_os_unmap(void *addr, size_t size) { return unmap_counted(addr, size); }
@@ -188,15 +209,19 @@ void *hak_os_remap(void *addr, size_t old_size, size_t new_size) {
   return hak_os->remap(addr, old_size, new_size);
 }
 
-static void advise_page_size(void *addr, size_t size, int advice) {
+static void advise_mapping(void *addr, size_t size, int advice) {
   hak_os_count(&hak_os_stats.madvise);
-  /* EINVAL means a kernel without THP, where there is nothing to choose. */
+  /* EINVAL means a kernel without what is asked for, such as THP: there is nothing to choose. */
   int error = hak_os->advise(addr, size, advice);
   if (error != 0 && error != EINVAL) hak_os_count(&hak_os_stats.madvise_other);
 }
 
-void hak_os_small_pages(void *addr, size_t size) { advise_page_size(addr, size, MADV_NOHUGEPAGE); }
+void hak_os_small_pages(void *addr, size_t size) { advise_mapping(addr, size, MADV_NOHUGEPAGE); }
 
-void hak_os_huge_pages(void *addr, size_t size) { advise_page_size(addr, size, MADV_HUGEPAGE); }
+void hak_os_huge_pages(void *addr, size_t size) { advise_mapping(addr, size, MADV_HUGEPAGE); }
+
+void hak_os_leave_out_of_dumps(void *addr, size_t size) { advise_mapping(addr, size, MADV_DONTDUMP); }
+
+void hak_os_put_into_dumps(void *addr, size_t size) { advise_mapping(addr, size, MADV_DODUMP); }
 
 uint64_t hak_os_now_ms(void) { return hak_os->now_ms(); }

@@ -50,6 +50,11 @@ size_t hak_os_page_size(void);
 
 /* Address space without memory: inaccessible, not counted against overcommit. align_bytes: power of two >= page. */
 void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
+/* The same, low in a part of the address space of which `room_bytes` from there on seem to be free: hak_os_extend may
+ * reserve more in place. Where there is no such part it is put anywhere. */
+void *hak_os_reserve_with_room(size_t size_bytes, size_t align_bytes, size_t room_bytes);
+/* Reserves these very addresses. False: some are taken, or the system refuses. */
+bool hak_os_extend(void *addr, size_t size_bytes);
 /* Makes part of a reservation readable and writable. False: no memory (nothing changed). */
 bool hak_os_commit(void *addr, size_t size_bytes);
 /* Makes part of a reservation inaccessible again. False: it is not. */
@@ -90,6 +95,14 @@ void hak_os_small_pages(void *addr, size_t size_bytes);
 /* Asks for huge pages where a whole one fits. Advice: failure is harmless. */
 void hak_os_huge_pages(void *addr, size_t size_bytes);
 
+/* Whether dumps of the process's memory have these pages. gcore writes all of them that it is not told to leave out, those
+ * of a reservation too. Advice: failure is harmless. */
+void hak_os_leave_out_of_dumps(void *addr, size_t size_bytes);
+void hak_os_put_into_dumps(void *addr, size_t size_bytes);
+
+/* Whether RLIMIT_AS bounds the address space. */
+bool hak_os_address_space_is_limited(void);
+
 /* Whether memory that nothing was written to yet is locked, and so resident already. What is locked cannot be given back:
  * asking that needs no call that filters of system calls leave out, such as mincore. */
 bool hak_os_is_locked(void *addr, size_t size_bytes);
@@ -97,21 +110,8 @@ bool hak_os_is_locked(void *addr, size_t size_bytes);
 /* Bytes that nobody can predict, as far as the system has them. */
 void hak_os_random(void *out, size_t size_bytes);
 
-uint64_t hak_os_now_ms(void); /* monotonic, coarse */
-
-/* The processor's time counter: no system call, some 2 to 3 ticks a nanosecond on x86-64. For comparing short spans of
- * time on one thread, where a wrong answer costs little. */
-static inline uint64_t hak_os_ticks(void) {
-#if defined(__x86_64__)
-  return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-  uint64_t ticks;
-  __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-  return ticks;
-#else
-  return 0;
-#endif
-}
+/* Monotonic, in steps of 1 to 10 ms: neither a system call nor the processor's time counter, see clock.h. */
+uint64_t hak_os_now_ms(void);
 
 /* Reports at exit go to the stderr the process started with: keep copies it at the start, use_kept switches to it.
  * Many programs close stderr before destructors run, and its number may then be a file of theirs. */

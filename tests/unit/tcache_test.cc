@@ -134,8 +134,8 @@ TEST_F(Front, TheTickOfAFlushLeavesItsOwnClassItsMagazine) {
     hak_config.mem_lean_decommit = HAK_LEAN_DONTNEED;
     for (void *p : blocks) {
       bin.activity = static_cast<decltype(bin.activity)>(-1);  // as after a great many flushes
-      bin.last_refill = 0;                               // nothing grows
-      self()->slow_count = 63;
+      bin.refill_count = 0;                                   // long ago: nothing grows
+      self()->slow_count = 127;
       self()->last_tick_ms = 0;
       hakmem_free(p);
     }
