@@ -327,10 +327,8 @@ static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) 
 }
 
 void hak_arena_shrink(hak_arena *a, bool all, hak_deferred *d) {
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
-    const hak_arena_bin *b = bin_of(a, c);
-    if (hak_load_relaxed(&b->slabs.slabs) != 0) shrink_bin(bin_of(a, c), c, all, d);
-  }
+  /* A depot may hold blocks of other arenas alone, so slabs of its own say nothing. */
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) shrink_bin(bin_of(a, c), c, all, d);
 }
 
 /* --- fork --- */
