@@ -200,10 +200,11 @@ def draw(accounts: Sequence[Account], picture_format: str) -> bytes:
             told = f"{group}, {heights[0]:,.1f} MB" if len(accounts) == 1 else group
             axes.bar(places, heights, 0.7, below, color=colour, label=told)
             below = [b + h for b, h in zip(below, heights, strict=True)]
-        axes.set_xticks(list(places), names, rotation=45 if len(names) > 4 else 0)
+        # A process chooses its name, and a formula in it is none.
+        axes.set_xticks(list(places), names, rotation=45 if len(names) > 4 else 0, parse_math=False)
         axes.margins(x=0.6 if len(accounts) == 1 else 0.05)
         axes.set_ylabel("resident, MB")
-        axes.set_title(f"{accounts[0].name} ({accounts[0].pid})", fontsize=10)
+        axes.set_title(f"{accounts[0].name} ({accounts[0].pid})", fontsize=10, parse_math=False)
         axes.grid(axis="y", color="#dde1e8")
         axes.set_axisbelow(True)
         handles, labels = axes.get_legend_handles_labels()

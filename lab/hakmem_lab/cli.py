@@ -11,6 +11,7 @@ COMMANDS = {
     "compare": "Compare allocators on a program of yours.",
     "demo": "Show a benchmark and a real program under each allocator.",
     "bench": "Run the project's own suite under all allocators.",
+    "drawn": "Loads drawn from seeds, against the best peer of each.",
     "pair": "One program in paired slices, with the floor.",
     "ab": "Decide between two settings or two libraries.",
     "soak": "Hours of one load: drift of memory, speed and latency.",

@@ -135,7 +135,7 @@ def read(path: Path) -> tuple[dict, Rotation]:
         rotation = empty_rotation(head)
         for line in later:
             replay(rotation, line)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, re.error) as error:
         raise LabError(f"{path} is not readable as a journal: {error}", 2) from error
     return head, rotation
 
@@ -149,7 +149,7 @@ def whole_lines(path: Path) -> Sequence[dict]:
     for line in text.splitlines():
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             break
         if not isinstance(entry, dict):
             break

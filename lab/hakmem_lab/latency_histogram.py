@@ -53,7 +53,8 @@ def parse(text: str) -> tuple[dict[str, str], dict[str, Histogram]]:
     """The `name=value` lines and the histograms by label in a program's output."""
     values: dict[str, str] = {}
     found: dict[str, Histogram] = {}
-    for line in text.splitlines():
+    # A name in the output may hold other characters that begin a line for splitlines.
+    for line in text.split("\n"):
         parts = line.split(",")
         if parts[0] == BUCKET and len(parts) == 5:
             low, high, count = map(int, parts[2:])

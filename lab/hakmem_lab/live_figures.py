@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from hakmem_lab import stats_page
@@ -84,20 +83,31 @@ class ClassRow:
     hit_rate: float | None
 
 
-def look(pid: int) -> Look:
-    snapshot = stats_page.read(pid)
+def look(pid: int, until_s: float | None = None) -> Look:
+    snapshot = stats_page.read(pid, until_s)
     return Look(snapshot, resident_bytes(pid), time.monotonic())
 
 
 def look_at_all(pid: int | None) -> dict[int, Look]:
-    """One process, which must have a page; or all that have one."""
+    """One process, which must have a page; or all that have one that can be read."""
     if pid is not None:
         return {pid: look(pid)}
-    found = {}
+    return look_around()[0]
+
+
+def look_around() -> tuple[dict[int, Look], list[int]]:
+    """All processes that have a page, and the numbers of those whose page cannot be read. These
+    are waited for together as long as for one."""
+    found, unreadable = {}, []
+    end = time.monotonic() + stats_page.PATIENCE_S
     for each in stats_page.processes():
-        with suppress(LabError):
-            found[each] = look(each)
-    return found
+        try:
+            found[each] = look(each, end)
+        except stats_page.UnreadablePage:
+            unreadable.append(each)
+        except (LabError, OSError):
+            continue
+    return found, unreadable
 
 
 def row(now: Look, before: Look | None) -> Row:

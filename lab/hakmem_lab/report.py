@@ -109,11 +109,16 @@ def median_of(cell: Cell) -> float:
 def inline_plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -> str:
     """The plot as an element of the page: its text can be selected, searched and read aloud."""
     svg = plot(measure, cells, scale, baseline).decode()
-    label = escape(f"{measure.title} of each allocator, one dot a run", quote=True)
+    return inlined(svg, measure.title, f"{measure.title} of each allocator, one dot a run")
+
+
+def inlined(svg: str, title: str, label: str) -> str:
+    """A picture without its head, to stand in a page among others of other titles."""
+    label = escape(label, quote=True)
     svg = svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
     # A page holds many plots: only names that are referred to stay, each plot's marked as its own.
     used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg))
-    mark = re.sub(r"\W+", "-", measure.title.lower())
+    mark = re.sub(r"\W+", "-", title.lower())
     svg = re.sub(r' id="([^"]+)"', lambda at: f' id="{mark}-{at[1]}"' if at[1] in used else "", svg)
     return re.sub(r'(url\(|href=")#', rf"\1#{mark}-", svg)
 

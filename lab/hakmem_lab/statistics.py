@@ -20,7 +20,10 @@ NET_RESOLUTION = 0.01
 
 @dataclass(frozen=True)
 class Interval:
-    """A median with its bootstrap interval, which is absent when there are too few pairs."""
+    """A median, or a geometric mean, with its bootstrap interval.
+
+    The interval is absent when there are too few values.
+    """
 
     median: float
     low: float | None = None
@@ -154,3 +157,26 @@ def trend(values: Sequence[float]) -> Trend:
         float(line.low_slope) * length / start,
         float(line.high_slope) * length / start,
     )
+
+
+def geometric_mean_interval(ratios: Sequence[float], seed: int) -> Interval:
+    """The geometric mean of positive ratios and its bootstrap 95 % interval."""
+    from scipy import stats
+
+    logs = np.log(np.asarray(ratios, dtype=float))
+    if logs.size == 0:
+        raise ValueError("no values")
+    middle = float(np.exp(logs.mean()))
+    if logs.size < INTERVAL_MIN_PAIRS:
+        return Interval(middle)
+    if np.ptp(logs) == 0:
+        return Interval(middle, middle, middle)
+    found = stats.bootstrap(
+        (logs,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        confidence_level=0.95,
+        method="percentile",
+        random_state=np.random.default_rng(seed),
+    ).confidence_interval
+    return Interval(middle, float(np.exp(found.low)), float(np.exp(found.high)))

@@ -2,11 +2,12 @@
 
 Layout: docs/figures.md. The library writes it under a sequence number that is odd meanwhile;
 whoever reads takes a copy and keeps it if the number was even and has not moved. The process is
-not stopped, not traced and not signalled, and does not notice.
+not stopped, not traced and not signalled, and does not notice. Any user can make such a file, and
+have anything in it: what is read is bounded and checked before it is used.
 """
 
-import json
 import os
+import re
 import struct
 import time
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from hakmem_lab import page_shape
 from hakmem_lab.errors import LabError
+from hakmem_lab.plain_text import printable
 from hakmem_lab.process_memory import plain_errors
 
 NAME = "memfd:hakmem-stats"
@@ -25,11 +28,14 @@ MAGIC = b"hakmemS1"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQQQQQII")
 SPAN = 1 << 16
-# What the commands read of the figures.
-NEEDED = ("settings", "total", "spans", "slabs", "runs", "huge", "sampled", "own", "heaps",
-          "regions_total", "estimate", "counters", "purge", "budget", "guard", "classes", "regions",
-          "huge_blocks", "huge_blocks_left_out", "own_memory", "sampled_slots")  # fmt: skip
+# The library's file is of 64 MiB, and its JSON of 512 KiB at most.
+JSON_MOST, MAP_MOST = 2 << 20, 64 << 20
 PATIENCE_S, PAUSE_S = 2.0, 0.0005
+MOUNT = re.compile(r"^mnt_id:\s*(\d+)$", re.MULTILINE)
+
+
+class UnreadablePage(LabError):
+    """A process has a page that is not as the library writes them."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +72,15 @@ class Snapshot:
         return max(0.0, time.monotonic() - self.taken_ms / 1000)
 
 
-def read(pid: int) -> Snapshot:
-    """The page of a process as it is now; fails with one line that says why there is none."""
+def read(pid: int, until_s: float | None = None) -> Snapshot:
+    """The page of a process as it is now; fails with one line that says why there is none. Waits
+    for a page that is being written, until that moment at most."""
+    end = time.monotonic() + PATIENCE_S if until_s is None else until_s
     with plain_errors(pid):
         name = name_of(pid)
     descriptor = open_page(pid)
     try:
-        return copy_page(pid, name, descriptor)
+        return copy_page(pid, name, descriptor, end)
     finally:
         os.close(descriptor)
 
@@ -97,7 +105,8 @@ def children_with_pages(pid: int) -> dict[int, str]:
 
 
 def name_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+    """As it can be shown: a process chooses its name itself."""
+    return printable(Path(f"/proc/{pid}/comm").read_text(errors="replace").removesuffix("\n"))
 
 
 def page_file(pid: int) -> Path | None:
@@ -123,9 +132,32 @@ def is_page(target: Path) -> bool:
 
 def is_own(pid: int, path: Path) -> bool:
     """Not the one of its parent, whose descriptor a child of a fork has too."""
-    with path.open("rb") as file:
-        data = file.read(HEADER.size)
+    descriptor = open_memory(path)
+    try:
+        data = os.pread(descriptor, HEADER.size, 0)
+    finally:
+        os.close(descriptor)
     return len(data) == HEADER.size and HEADER.unpack(data)[-2] == inner_number(pid)
+
+
+def open_memory(path: Path) -> int:
+    """A file of the kernel's memory. A link may read like one and be a pipe, or of a file system
+    that its user answers for, where opening waits: so its place is looked at first."""
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    own = os.memfd_create("mount", os.MFD_CLOEXEC)
+    try:
+        if mount_of(place) != mount_of(own):
+            raise OSError(f"{path} is no memory")
+        return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(own)
+        os.close(place)
+
+
+def mount_of(descriptor: int) -> str | None:
+    """What a descriptor is mounted from; None on kernels that do not tell."""
+    found = MOUNT.search(Path(f"/proc/self/fdinfo/{descriptor}").read_text())
+    return found and found[1]
 
 
 def inner_number(pid: int) -> int:
@@ -143,31 +175,44 @@ def open_page(pid: int) -> int:
             raise LabError(
                 f"process {pid} ({name_of(pid)}) has no page: start it with HAKMEM_STATS_PAGE=1"
             )
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return open_memory(path)
+        except PermissionError:
+            raise
+        except OSError as error:
+            raise UnreadablePage(f"process {pid}: its page cannot be opened") from error
 
 
-def copy_page(pid: int, name: str, descriptor: int) -> Snapshot:
+def copy_page(pid: int, name: str, descriptor: int, end: float) -> Snapshot:
     """Tries until nobody wrote meanwhile."""
-    end = time.monotonic() + PATIENCE_S
     while True:
         before = header(pid, descriptor)
         if not before.being_written:
-            text = os.pread(descriptor, before.json_bytes, before.json_offset)
-            spans = os.pread(descriptor, before.map_entries, before.map_offset)
+            text = extent(pid, descriptor, before.json_offset, before.json_bytes, JSON_MOST)
+            spans = extent(pid, descriptor, before.map_offset, before.map_entries, MAP_MOST)
             if header(pid, descriptor).sequence == before.sequence:
                 return whole(pid, name, before, text, spans)
         if time.monotonic() > end:
-            raise LabError(f"process {pid} ({name}): its page was not whole for {PATIENCE_S:g} s")
+            raise UnreadablePage(
+                f"process {pid} ({name}): its page was not whole for {PATIENCE_S:g} s"
+            )
         time.sleep(PAUSE_S)
+
+
+def extent(pid: int, descriptor: int, offset: int, count: int, most: int) -> bytes:
+    """A part of the file, which must have it."""
+    if count > most or offset + count > os.fstat(descriptor).st_size:
+        raise UnreadablePage(f"process {pid}: its page says more than there is")
+    return os.pread(descriptor, count, offset)
 
 
 def header(pid: int, descriptor: int) -> Header:
     data = os.pread(descriptor, HEADER.size, 0)
     if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
-        raise LabError(f"process {pid}: this is no page of hakmem")
+        raise UnreadablePage(f"process {pid}: this is no page of hakmem")
     found = Header(*HEADER.unpack(data)[1:-1])
     if found.version != VERSION:
-        raise LabError(
+        raise UnreadablePage(
             f"process {pid}: its page is of version {found.version}, this command reads {VERSION}"
         )
     return found
@@ -175,15 +220,14 @@ def header(pid: int, descriptor: int) -> Header:
 
 def whole(pid: int, name: str, head: Header, text: bytes, spans: bytes) -> Snapshot:
     if len(text) != head.json_bytes or len(spans) != head.map_entries:
-        raise LabError(f"process {pid} ({name}): its page is cut short")
+        raise UnreadablePage(f"process {pid} ({name}): its page is cut short")
     if not text:
         raise LabError(f"process {pid} ({name}): its page is empty yet: try again")
     try:
-        figures = json.loads(text)
+        figures = page_shape.parse(text)
     except ValueError as error:
-        raise LabError(f"process {pid} ({name}): its page cannot be read: {error}") from error
-    if lacking := [key for key in NEEDED if key not in figures]:
-        raise LabError(f"process {pid} ({name}): its page has no {', '.join(lacking)}")
+        said = printable(str(error))
+        raise UnreadablePage(f"process {pid} ({name}): its page cannot be read: {said}") from error
     return Snapshot(
         pid, name, head.taken_ms, figures, np.frombuffer(spans, dtype=np.uint8), head.map_offset
     )

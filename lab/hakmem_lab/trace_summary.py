@@ -11,6 +11,7 @@ from hakmem_lab import latency_histogram
 from hakmem_lab.errors import LabError
 from hakmem_lab.latency_histogram import Histogram
 from hakmem_lab.peers import bench_program
+from hakmem_lab.plain_text import printable
 
 FUNCTIONS = ("malloc", "calloc", "aligned", "realloc", "free")
 LIFETIME_SHARES = (0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
@@ -75,8 +76,8 @@ def summarise_trace(path: Path) -> TraceSummary:
     figures = {name: int(text) for name, text in values.items() if text.isdecimal()}
     return TraceSummary(
         path,
-        values["executable"],
-        values["command"],
+        printable(values["executable"]),
+        printable(values["command"]),
         figures,
         histograms.get("size", Histogram()),
         histograms.get("lifetime", Histogram()),

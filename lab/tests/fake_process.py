@@ -2,7 +2,8 @@
 
 Run as a program it prints a line when its page is ready, and obeys the words on its input: `free`
 frees a run, `grow` counts on, `write N` rewrites the page N times as fast as it can, `odd` leaves
-it as in the middle of a write. Its layout is docs/figures.md's, written down once more.
+it as in the middle of a write, `spoil KIND` writes a page as nobody but a stranger would. Its
+layout is docs/figures.md's, written down once more.
 """
 
 import ctypes
@@ -140,7 +141,7 @@ class Fake:
         """Into the area that is not in use, the header last."""
         area = AREAS[self.written % 2]
         self.written += 1
-        text = json.dumps(self.figures(area)).encode()
+        text = self.text = json.dumps(self.figures(area)).encode()
         self.page[area : area + SPANS] = bytes(self.codes)
         start = area + MAP_BYTES
         self.page[start : start + len(text)] = text
@@ -150,7 +151,51 @@ class Fake:
                                        area, SPANS, os.getpid(), 0)  # fmt: skip
         self.page[12:16] = struct.pack("<I", 2 * self.written)
 
+    def spoil(self, kind: str) -> None:
+        """A page whose header, or whose JSON, is not to be believed."""
+        start, count = 8192, len(self.text)
+        text = self.text
+        if kind == "over":
+            count = 1 << 63
+        elif kind == "large":
+            count = 1 << 46
+            os.ftruncate(self.descriptor, count + start)
+        elif kind == "beyond":
+            start = 4 << 20
+        elif kind == "deep":
+            text = b"[" * 100_000
+        elif kind == "deeper":
+            text = text[:-1] + b', "more": ' + b"[" * 200 + b"]" * 200 + b"}"
+        elif kind == "digits":
+            text = text[:-1] + b', "more": ' + b"9" * 30 + b"}"
+        elif kind == "nan":
+            text = text[:-1] + b', "more": NaN}'
+        elif kind == "infinite":
+            text = text[:-1] + b', "more": 1e999}'
+        elif kind == "negative":
+            text = text.replace(b'"alloc": ', b'"alloc": -')
+        elif kind == "text":
+            text = text.replace(b'"alloc": ', b'"alloc": "x", "ignored": ')
+        elif kind == "list":
+            text = b"[]"
+        elif kind == "class":
+            text = text.replace(b'"class": 5', b'"class": 300')
+        elif kind == "half":
+            text = text.replace(b'"tail": ', b'"tail": null, "ignored": ')
+        elif kind == "binary":
+            text = bytes(range(256))
+        if text is not self.text:
+            count = len(text)
+        if kind != "beyond":
+            self.page[start : start + len(text)] = text
+        self.written += 1
+        self.page[24:40] = struct.pack("<QQ", start, count)
+        self.page[12:16] = struct.pack("<I", 2 * self.written)
+
     def obey(self, word: str, *numbers: str) -> None:
+        if word == "spoil":
+            self.spoil(*numbers)
+            return
         if word == "free":
             for span in (4, 5, 6):
                 self.codes[span] = 0xFE
@@ -174,6 +219,9 @@ def main() -> None:
             with suppress(OSError):
                 if "hakmem-stats" in str(path.readlink()):
                     os.close(int(path.name))
+    if "escape" in sys.argv:
+        pr_set_name = 15
+        ctypes.CDLL(None).prctl(pr_set_name, b"\x1b[31m\n\x07$\\\"Z")
     print("ready", flush=True)
     for line in sys.stdin:
         fake.obey(*line.split())

@@ -25,11 +25,12 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from rich.console import Console
 
-from hakmem_lab import live_figures, metrics
+from hakmem_lab import accounting_view, live_figures, metrics, stats_page
+from hakmem_lab.accounting import explain_process
 from hakmem_lab.cli import main
 from hakmem_lab.commands.top import picture
 from hakmem_lab.live_figures import Look, class_rows, look, rates, row
-from hakmem_lab.stats_page import Snapshot
+from hakmem_lab.stats_page import Snapshot, UnreadablePage
 
 COMMAND = [sys.executable, "-c", "from hakmem_lab.cli import main; main()", "top"]
 DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana" / "hakmem.json"
@@ -149,6 +150,70 @@ def test_process_that_ends_meanwhile_is_left_out(fake):
         both = live_figures.look_at_all(None)
         assert {fake.pid, other.pid} <= set(both)
     assert other.pid not in live_figures.look_at_all(None)
+
+
+SPOILT = ("over", "large", "beyond", "deep", "deeper", "digits", "nan", "infinite", "negative",
+          "text", "list", "class", "half", "binary")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+def test_page_of_a_stranger_ends_nothing(fake, kind):
+    """Any user can write one, and root looks at all."""
+    with fake_process() as stranger:
+        stranger.tell(f"spoil {kind}")
+        with pytest.raises(UnreadablePage):
+            look(stranger.pid)
+        looks, unreadable = live_figures.look_around()
+        assert fake.pid in looks
+        assert stranger.pid in unreadable
+        found = run("--once", "--interval", "0.1")
+        assert (found.exit_code, found.exception) == (0, None)
+        assert f"page cannot be read: process {stranger.pid}" in found.output
+        assert "target 64 MB" in found.output
+        assert f'pid="{fake.pid}"' in metrics.text()
+        alone = run("--once", str(stranger.pid))
+        assert alone.exit_code == 1
+        assert f"process {stranger.pid}" in alone.output
+
+
+def test_pages_that_are_never_whole_are_waited_for_together(fake, monkeypatch):
+    monkeypatch.setattr(stats_page, "PATIENCE_S", 0.2)
+    asked = []
+    real = stats_page.read
+    monkeypatch.setattr(stats_page, "read", lambda *a: (asked.append(a[1]), real(*a))[1])
+    with fake_process() as one, fake_process() as other:
+        one.tell("odd")
+        other.tell("odd")
+        looks, unreadable = live_figures.look_around()
+    assert fake.pid in looks
+    assert {one.pid, other.pid} <= set(unreadable)
+    assert len(set(asked)) == 1
+
+
+def test_name_of_a_process_is_shown_without_what_a_terminal_obeys(tmp_path):
+    with fake_process("escape") as stranger:
+        found = run("--once", "--interval", "0.1", str(stranger.pid))
+        text = metrics.text(stranger.pid)
+        account = explain_process(stranger.pid)
+    assert found.exit_code == 0, found.output
+    assert "\x1b" not in found.output + text
+    assert "\x07" not in found.output + text
+    assert r"\x1b[31m\n\x07" in found.output
+    families = text_string_to_metric_families(text)
+    assert {s.labels["comm"] for f in families for s in f.samples if "comm" in s.labels} == {
+        r"\x1b[31m\n\x07" + '$\\"Z'
+    }
+    accounting_view.write_picture(tmp_path / "a.svg", [account])
+    assert b"\x1b" not in (tmp_path / "a.svg").read_bytes()
+
+
+def test_only_memory_is_opened(tmp_path):
+    """A link that reads like a page may be of a pipe, where opening would wait."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"hakmemS1" * 8)
+    for name in ("pipe", "file"):
+        with pytest.raises(OSError, match="no memory"):
+            stats_page.open_memory(tmp_path / name)
 
 
 def test_view_goes_on_until_the_process_ends():

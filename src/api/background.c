@@ -48,6 +48,7 @@ static void *help(void *unused) {
   uint32_t timer = 0; /* nobody wakes it */
   uint64_t seen = activity();
   for (uint64_t quiet = 0;;) {
+    hak_os_drop_privileges(); /* what the program may have given up meanwhile too */
     hak_os_futex_wait_ms(&timer, 0, PERIOD_MS);
     hak_deferred d = {0};
     hak_slow_exit(&d, "when its class was flushed");

@@ -70,6 +70,16 @@ static void after_fork_child(void) {
   hak_background_fork_child();
 }
 
+/* Sections under a lock last microseconds, but their thread may have lost its processor. */
+#define LOCKED_MS 500
+
+static bool comes_free(hak_lock *lock) { return hak_lock_comes_free(lock, LOCKED_MS); }
+
+bool hak_fork_may_lock(void) {
+  return comes_free(&hak_heap_check_lock) && hak_thread_all_locks(comes_free) && hak_tcache_all_locks(comes_free) && comes_free(&hak_span_pool.lock) &&
+         comes_free(&hak_cell_lock) && comes_free(&hak_huge_lock) && comes_free(&hak_sample_lock);
+}
+
 void hak_fork_register(void) {
   static uint32_t registered;
   if (__atomic_exchange_n(&registered, 1, __ATOMIC_RELAXED) == 0)

@@ -96,17 +96,13 @@ void *hak_realloc(void *p, size_t size, const void *caller) {
   return HAK_HARDENED ? hak_hard_realloc(p, size, caller) : hak_raw_realloc(p, size, caller);
 }
 
-void *hak_reallocarray(void *p, size_t count, size_t size, const void *caller) {
+HAK_EXPORT void *hakmem_reallocarray(void *p, size_t count, size_t size) {
   size_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes)) {
     errno = ENOMEM;
     return NULL;
   }
-  return hak_realloc(p, bytes, caller);
+  return hak_realloc(p, bytes, HAK_CALLER());
 }
 
 HAK_EXPORT void *hakmem_realloc(void *p, size_t size) { return hak_realloc(p, size, HAK_CALLER()); }
-
-HAK_EXPORT void *hakmem_reallocarray(void *p, size_t count, size_t size) {
-  return hak_reallocarray(p, count, size, HAK_CALLER());
-}

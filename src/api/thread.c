@@ -120,6 +120,8 @@ hak_tcache *hak_thread_grow_up(void) {
   return hak_thread_make_cache();
 }
 
+bool hak_thread_all_locks(bool (*is)(hak_lock *lock)) { return is(&start_lock); }
+
 void hak_thread_fork_lock(void) { hak_lock_take(&start_lock); }
 
 void hak_thread_fork_unlock(void) { hak_lock_drop(&start_lock); }

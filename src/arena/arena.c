@@ -78,12 +78,13 @@ HAK_INLINE void note_spare(hak_arena_bin *b) {
 static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
 
 static bool has_room(size_t bytes) {
-  size_t limit = hak_max_size(DEPOT_BYTES_LEAST,
-                              (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / DEPOT_LIVE_PART);
-  return hak_load_relaxed(&hak_depot_bytes) + bytes <= limit;
+  size_t held = hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT;
+  return hak_load_relaxed(&hak_depot_bytes) + bytes <= hak_max_size(DEPOT_BYTES_LEAST, held / DEPOT_LIVE_PART);
 }
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {
+  hak_assert_held(&b->lock);
+  HAK_ASSERT(b->full != NULL && b->full_count > 0);
   void **magazine = b->full;
   b->full = *magazine;
   b->full_count--;
@@ -93,6 +94,8 @@ static void **pop_full(hak_arena_bin *b, unsigned c) {
 }
 
 static void push_full(hak_arena_bin *b, void **magazine, unsigned c) {
+  hak_assert_held(&b->lock);
+  HAK_ASSERT(((uintptr_t)magazine & (HAK_MAGAZINE_BYTES - 1)) == 0 && magazine[SLOTS] != NULL);
   *magazine = b->full;
   b->full = magazine;
   b->full_count++;
@@ -100,6 +103,7 @@ static void push_full(hak_arena_bin *b, void **magazine, unsigned c) {
 }
 
 static void **take_magazine_locked(hak_arena_bin *b, unsigned c, unsigned *count) {
+  hak_assert_held(&b->lock);
   if (b->full != NULL) {
     *count = hak_magazine_usable[c];
     return pop_full(b, c);
@@ -134,6 +138,8 @@ bool hak_arena_put_magazine(void **magazine, unsigned c) {
 
 /* Moves blocks to the remainder, whose free slots are the upper ones. A remainder that is full becomes a magazine. */
 static unsigned fill_part(hak_arena_bin *b, void *const *blocks, unsigned count, unsigned c) {
+  hak_assert_held(&b->lock);
+  HAK_ASSERT(b->part != NULL && b->part_count < hak_magazine_usable[c]);
   unsigned usable = hak_magazine_usable[c], n = (unsigned)hak_min_size(count, usable - b->part_count);
   memcpy(hak_magazine_empty_top(b->part, c) + 1 + b->part_count, blocks, n * sizeof *blocks);
   b->part_count += n;
@@ -295,10 +301,10 @@ static void flush_magazine(void **magazine, unsigned count, unsigned c, hak_defe
   hak_cell_give(cell);
 }
 
-/* Half of the full magazines that nobody needed, and a remainder that stayed as it was. */
+/* The full magazines that nobody needed, and a remainder that stayed as it was. */
 static unsigned magazines_to_flush(const hak_arena_bin *b, bool all) {
   bool part = b->part_count != 0 && b->part_count == b->part_seen;
-  return all ? b->full_count + 1 : b->full_low > 0 ? (b->full_low + 1) / 2 : b->full_count == 0 && part;
+  return all ? b->full_count + 1 : b->full_low > 0 ? b->full_low : b->full_count == 0 && part;
 }
 
 static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) {
@@ -328,6 +334,14 @@ void hak_arena_shrink(hak_arena *a, bool all, hak_deferred *d) {
 }
 
 /* --- fork --- */
+
+bool hak_arena_all_locks(bool (*is)(hak_lock *lock)) {
+  bool all = is(&arenas_lock);
+  for (uint32_t i = 0; all && i < arena_count; i++) {
+    for (unsigned c = 0; all && c < HAK_FRONT_CLASSES; c++) all = is(&arenas[i]->bins[c].lock);
+  }
+  return all;
+}
 
 void hak_arena_fork_lock(void) {
   hak_lock_take(&arenas_lock);

@@ -32,6 +32,7 @@ static size_t slot_of(const void *p, size_t capacity) {
 }
 
 static entry *find_locked(const void *p) {
+  hak_assert_held(&hak_huge_lock);
   size_t i = table_capacity == 0 ? 0 : slot_of(p, table_capacity);
   for (size_t probes = 0; probes < table_capacity && table[i].p != NULL; probes++) {
     if (table[i].p == p) return &table[i];
@@ -41,6 +42,8 @@ static entry *find_locked(const void *p) {
 }
 
 static void insert_locked(void *p, size_t bytes) {
+  hak_assert_held(&hak_huge_lock);
+  HAK_ASSERT(table_used < table_capacity && bytes > 0);
   size_t i = slot_of(p, table_capacity);
   while (table[i].p != NULL && table[i].p != GONE) i = (i + 1) & (table_capacity - 1);
   if (table[i].p == NULL) table_used++;

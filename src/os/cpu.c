@@ -17,11 +17,9 @@ extern const unsigned int __rseq_size __attribute__((weak));
 
 ptrdiff_t hak_os_cpu_offset;
 
-static uint32_t cpus = 1, threads_seen; /* relaxed */
+static uint32_t cpus, threads_seen; /* relaxed; cpus 0: not asked for yet */
 
 void hak_os_cpu_start(void) {
-  long online = sysconf(_SC_NPROCESSORS_ONLN);
-  cpus = online > 0 ? (uint32_t)online : 1;
   if (&__rseq_offset == NULL || &__rseq_size == NULL || __rseq_size == 0) return;
   int has_cid = getauxval(AT_RSEQ_FEATURE_SIZE) >= RSEQ_MM_CID_END;
   hak_os_cpu_offset = __rseq_offset + (has_cid ? RSEQ_MM_CID : RSEQ_CPU_ID);
@@ -29,6 +27,10 @@ void hak_os_cpu_start(void) {
 
 uint32_t hak_os_cpu_slow(void) {
   static HAK_TLS uint32_t number; /* 0: none yet */
-  if (number == 0) number = 1 + hak_add_relaxed(&threads_seen, 1) % cpus;
+  if (hak_load_relaxed(&cpus) == 0) {
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    hak_store_relaxed(&cpus, online > 0 ? (uint32_t)online : 1);
+  }
+  if (number == 0) number = 1 + hak_add_relaxed(&threads_seen, 1) % hak_load_relaxed(&cpus);
   return number - 1;
 }

@@ -8,11 +8,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/assert.h"
 #include "base/atomic.h"
 #include "base/compiler.h"
 
 typedef struct hak_lock {
   uint32_t state;
+#if HAK_ASSERTS
+  const void *owner; /* mark of the thread that holds it; relaxed, right for that thread alone */
+#endif
 } hak_lock;
 
 /* Identity of the thread that is inside fork() and holds every lock, or NULL (written in api/fork.c only). */
@@ -24,22 +28,46 @@ const void *hak_thread_mark(void);
 void hak_lock_slow(hak_lock *lock);
 void hak_lock_wake(hak_lock *lock);
 bool hak_inside_own_fork(void);
+/* Whether the lock was free at some moment of the next `ms` milliseconds. False is certain where this thread has it: in a
+ * signal handler that interrupted it there. */
+bool hak_lock_comes_free(hak_lock *lock, uint32_t ms);
+
+HAK_INLINE void hak_lock_note_owner(hak_lock *lock, const void *owner) {
+#if HAK_ASSERTS
+  hak_store_relaxed(&lock->owner, owner);
+#else
+  (void)lock;
+  (void)owner;
+#endif
+}
+
+/* The calling thread holds the lock. In release builds nothing. */
+#if HAK_ASSERTS
+#define hak_assert_held(lock) HAK_ASSERT(hak_load_relaxed(&(lock)->owner) == hak_thread_mark())
+#else
+#define hak_assert_held(lock) ((void)0)
+#endif
 
 HAK_INLINE void hak_lock_take(hak_lock *lock) {
   uint32_t expected = 0;
   if (HAK_UNLIKELY(!hak_cas_acquire(&lock->state, &expected, 1))) hak_lock_slow(lock);
+  if (HAK_ASSERTS) hak_lock_note_owner(lock, hak_thread_mark());
 }
 
 HAK_INLINE void hak_lock_drop(hak_lock *lock) {
   /* Inside its own fork a thread keeps everything; the fork handler releases all locks for good. */
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_fork_holder) != 0) && hak_inside_own_fork()) return;
+  hak_assert_held(lock);
+  hak_lock_note_owner(lock, 0);
   if (HAK_UNLIKELY(hak_exchange_release(&lock->state, 0) == 2)) hak_lock_wake(lock);
 }
 
 /* True when the lock was taken. Never waits. */
 HAK_INLINE bool hak_lock_try(hak_lock *lock) {
   uint32_t expected = 0;
-  return hak_cas_acquire(&lock->state, &expected, 1);
+  bool taken = hak_cas_acquire(&lock->state, &expected, 1);
+  if (HAK_ASSERTS && taken) hak_lock_note_owner(lock, hak_thread_mark());
+  return taken;
 }
 
 #endif

@@ -7,7 +7,11 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 
+#if HAK_OS_REPLACEABLE
 const struct hak_os_ops *hak_os = &hak_os_linux;
+#else
+const struct hak_os_ops *const hak_os = &hak_os_linux;
+#endif
 HAK_ALIGNED(HAK_CACHE_LINE) struct hak_os_stats hak_os_stats;
 
 /* Set once madvise answered ENOMEM: from then on pages are given back by mapping fresh ones over the range. */

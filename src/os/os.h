@@ -2,7 +2,8 @@
  *
  * Contract: no function changes errno; no function allocates; a failure is returned, never hidden. The
  * primitives sit in a table (struct hak_os_ops) so that a test can put a failing or logging system in their place;
- * the table is read only on slow paths. */
+ * the table is read only on slow paths. In what users get the pointer to the table is constant and lies in memory that the loader
+ * makes read-only: a wild write cannot make the allocator call what it likes. */
 #ifndef HAK_OS_OS_H
 #define HAK_OS_OS_H
 
@@ -30,7 +31,11 @@ struct hak_os_ops {
 };
 
 extern const struct hak_os_ops hak_os_linux;
+#if HAK_OS_REPLACEABLE /* builds that tests link */
 extern const struct hak_os_ops *hak_os; /* hak_os_linux unless a test replaced it */
+#else
+extern const struct hak_os_ops *const hak_os;
+#endif
 
 /* Counters, relaxed atomics; the names are those of the [SS_OS_STATS] line (docs/options.md explains each). */
 struct hak_os_stats {
@@ -114,7 +119,7 @@ void hak_os_use_kept_stderr(void);
 void hak_os_write_stderr(const char *text, size_t length);
 /* The same to any descriptor; 0, or the errno value of the write that failed. */
 int hak_os_write(int fd, const char *text, size_t length);
-/* Memory that other processes can open as /proc/PID/fd/<fd>: a nameless file called `name`, mapped shared, its descriptor
+/* Memory that other processes can open as /proc/PID/fd/<fd>, and read: a nameless file called `name`, mapped shared, its descriptor
  * moved to a high number. At `at`, over a mapping of the same size there, where that is not NULL. NULL: not to be had; at
  * `at` there is private memory then. */
 typedef struct hak_os_shared {
@@ -131,6 +136,7 @@ int hak_os_catch(int number, void (*handler)(int));
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity);
 int hak_os_open(const char *path);
 long hak_os_read(int fd, char *buf, size_t capacity);
+/* negative: an error, or no descriptor */
 void hak_os_close(int fd);
 void hak_os_futex_wait(uint32_t *word, uint32_t value);
 /* The same for so many milliseconds at most; 0: without end. */
@@ -141,8 +147,15 @@ void hak_os_futex_wake(uint32_t *word);
 void hak_os_streams_lock(void);
 void hak_os_streams_unlock(void);
 void hak_os_streams_reset(void); /* in the child of a fork */
+/* The environment, for a constructor that may run before libc's own: `given` is what the loader passed it as main's third
+ * argument, of use where the loader passes one. NULL: libc has none yet. */
+char **hak_os_environment(char **given);
 /* False where there may be other threads. */
 bool hak_os_single_threaded(void);
+/* For a thread that runs nothing of the program. The thread loses its capabilities, and may gain none by executing a file. It
+ * keeps those to change user and group for as long as the process's first thread has them: glibc's setuid changes all
+ * threads, and aborts where one may not. Called again, it follows the first thread. */
+void hak_os_drop_privileges(void);
 int hak_os_pid(void);
 int hak_os_tid(void);
 

@@ -2,12 +2,14 @@
  * cancellation point, because malloc and free are none: files are read and written by syscall(), not by libc's calls. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -187,12 +189,23 @@ static int make_shared_file(const char *name, size_t size, struct stat *file) {
   struct rlimit largest_file;
   /* Beyond the limit ftruncate does not fail but sends SIGXFSZ. */
   if (getrlimit(RLIMIT_FSIZE, &largest_file) != 0 || largest_file.rlim_cur < size) return -1;
-  int fd = (int)syscall(SYS_memfd_create, name, MFD_CLOEXEC);
+  int fd = (int)syscall(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return -1;
   fd = move_up(fd);
   if (ftruncate(fd, (off_t)size) == 0 && fstat(fd, file) == 0) return fd;
   hak_os_close(fd);
   return -1;
+}
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 16
+#endif
+
+/* Whoever may open the file, or inherits it and has fewer rights since, can read it, and no more: a file that became shorter would
+ * be SIGBUS here. The mapping that is there already stays writable. Linux before 5.1 lets others write. */
+static bool seal(int fd) {
+  const int shape = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  return fcntl(fd, F_ADD_SEALS, shape | F_SEAL_FUTURE_WRITE) == 0 || fcntl(fd, F_ADD_SEALS, shape) == 0;
 }
 
 void *hak_os_share(const char *name, size_t size, void *at, hak_os_shared *shared) {
@@ -203,6 +216,10 @@ void *hak_os_share(const char *name, size_t size, void *at, hak_os_shared *share
   if (fd >= 0) {
     hak_os_count(&hak_os_stats.mmap_total);
     p = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
+    if (p != MAP_FAILED && !seal(fd)) {
+      if (at == NULL) munmap(p, size);
+      p = MAP_FAILED;
+    }
     if (p == MAP_FAILED) {
       hak_os_close(fd);
       p = NULL;
@@ -321,6 +338,17 @@ void hak_os_streams_reset(void) {
   if (streams_lock_known()) _IO_list_resetlock();
 }
 
+extern char **environ;
+
+char **hak_os_environment(char **given) {
+#ifdef __GLIBC__
+  if (given != NULL) return given;
+#else
+  (void)given; /* whatever the register holds */
+#endif
+  return environ;
+}
+
 bool hak_os_single_threaded(void) {
 #if __has_include(<sys/single_threaded.h>)
   return __libc_single_threaded;
@@ -342,5 +370,35 @@ void hak_os_random(void *out, size_t size) {
     for (size_t i = 0; i < size; i++)
       ((unsigned char *)out)[i] = (unsigned char)((given == NULL ? 0 : given[i % 16]) ^ ticks >> i % 8 * 8);
   }
+  errno = saved;
+}
+
+#define FOLLOWING (CAP_TO_MASK(CAP_SETUID) | CAP_TO_MASK(CAP_SETGID))
+
+static bool read_capabilities(int pid, struct __user_cap_data_struct *words) {
+  struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, pid};
+  return syscall(SYS_capget, &header, words) == 0;
+}
+
+/* Nothing is raised: what the thread does not have as effective now the first one may not have either. */
+static void drop_capabilities(void) {
+  struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  struct __user_cap_data_struct own[2], first[2], less[2] = {{0}};
+  if (!read_capabilities(0, own) || (own[0].permitted | own[1].permitted) == 0) return;
+  if (read_capabilities((int)getpid(), first)) {
+    less[0].permitted = own[0].permitted & first[0].permitted & FOLLOWING;
+    less[0].effective = own[0].effective & less[0].permitted;
+  }
+  if (memcmp(own, less, sizeof own) != 0) syscall(SYS_capset, &header, less);
+}
+
+void hak_os_drop_privileges(void) {
+  int saved = errno;
+  /* By a raw call also the signal by which glibc changes the user: it is not to come between reading and writing. */
+  uint64_t all = ~(uint64_t)0, before;
+  syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+  drop_capabilities();
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof all);
   errno = saved;
 }

@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/assert.h"
 #include "os/os.h"
 
 /* glibc's vsnprintf allocates only for wide or very long conversions; the callers use neither. */
@@ -18,4 +20,9 @@ void hak_print(const char *format, ...) {
   if ((unsigned)n >= sizeof buf) n = (int)sizeof buf - 1;
   hak_os_write_stderr(buf, (size_t)n);
   errno = saved;
+}
+
+void hak_assert_failed(const char *condition, const char *file, int line) {
+  hak_print("hakmem: %s:%d: does not hold: %s\n", file, line, condition);
+  abort();
 }

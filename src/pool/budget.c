@@ -53,6 +53,8 @@ static uint64_t refused, callbacks;
 static hak_pressure_callback callback;
 static void *callback_context;
 static const void *calling; /* mark of the thread that is in the callback */
+static uintptr_t calling_frame;
+static unsigned skipped_inside;
 
 /* --- used --- */
 
@@ -320,13 +322,28 @@ void hak_budget_set_callback(hak_pressure_callback new_callback, void *context) 
   hak_lock_drop(&hak_span_pool.lock);
 }
 
-static hak_pressure_callback begin_call(void **context) {
+/* Calls that a thread in the callback may miss before it counts as out of it: one an epoch. */
+#define SKIPPED_INSIDE_MOST 64
+
+/* A callback that throws or jumps does not come back here. Its thread has left it when it is here again from no deeper on its
+ * stack; from deeper it may be inside still, for a while. */
+static bool has_left(uintptr_t frame) {
+  return calling == hak_thread_mark() && (frame >= calling_frame || skipped_inside++ >= SKIPPED_INSIDE_MOST);
+}
+
+static hak_pressure_callback begin_call(void **context, uintptr_t frame) {
   hak_pressure_callback chosen = NULL;
   hak_lock_take(&hak_span_pool.lock);
-  if (calling == NULL && hak_load_relaxed(&hak_budget_callback_due) != 0) {
+  bool due = hak_load_relaxed(&hak_budget_callback_due) != 0;
+  if (due && calling != NULL && has_left(frame)) calling = NULL;
+  if (calling == NULL && due) {
     chosen = callback;
     *context = callback_context;
-    if (chosen != NULL) calling = hak_thread_mark();
+    if (chosen != NULL) {
+      calling = hak_thread_mark();
+      calling_frame = frame;
+      skipped_inside = 0;
+    }
   }
   hak_store_relaxed(&hak_budget_callback_due, 0);
   hak_lock_drop(&hak_span_pool.lock);
@@ -336,7 +353,7 @@ static hak_pressure_callback begin_call(void **context) {
 void hak_budget_call_back(void) {
   if (hak_inside_own_fork()) return; /* this thread holds every lock */
   void *context = NULL;
-  hak_pressure_callback chosen = begin_call(&context);
+  hak_pressure_callback chosen = begin_call(&context, (uintptr_t)__builtin_frame_address(0));
   if (chosen == NULL) return;
   int saved = errno;
   hak_add_relaxed(&callbacks, 1);

@@ -48,6 +48,7 @@ static bool extend(size_t needed) {
 }
 
 static void *take_fresh(size_t bytes) {
+  hak_assert_held(&hak_cell_lock);
   if (fresh_end - fresh < bytes && !extend(bytes)) return NULL;
   void *p = (void *)fresh;
   fresh += bytes;
@@ -67,6 +68,7 @@ hak_cell *hak_cell_take(void) {
 
 void hak_cell_give(hak_cell *chain) {
   if (chain == NULL) return;
+  HAK_ASSERT(((uintptr_t)chain & (HAK_CELL_SIZE - 1)) == 0);
   hak_cell *last = chain;
   while (last->next != NULL) last = last->next;
   hak_lock_take(&hak_cell_lock);

@@ -94,6 +94,7 @@ static bool is_asleep(const hak_chunk *c, size_t bit, size_t spans) {
 }
 
 static void mark_blank(hak_region *r, size_t index) {
+  hak_assert_held(&hak_span_pool.lock);
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   size_t page = index % HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS, w = page * HAK_HUGE_PAGE_SPANS / 64;
   uint64_t rest = spans_of((uint32_t)1 << page, w) & c->free[w] & ~c->dirty[w] & ~c->stale[w];
@@ -115,15 +116,18 @@ static void wake_huge_page(hak_region *r, size_t index) {
 /* Clean spans that are taken while purged ones are missing were purged too early. */
 static void note_taken(size_t clean) {
   hak_pool *pool = &hak_span_pool;
+  hak_assert_held(&pool->lock);
   pool->peak_spans = hak_max_size(pool->peak_spans, pool->live_spans);
   size_t again = hak_min_size(clean, hak_load_relaxed(&pool->purged_spans));
   if (again == 0) return;
   hak_sub_relaxed(&pool->purged_spans, again);
-  hak_add_relaxed(&pool->refault_spans, again);
+  hak_add_relaxed(&pool->refault_bytes, again << HAK_SPAN_SHIFT);
 }
 
 /* Returns how many of them may hold something. */
 static size_t mark_taken(hak_region *r, size_t index, size_t spans) {
+  hak_assert_held(&hak_span_pool.lock);
+  HAK_ASSERT(index >= r->first_span && index + spans <= r->ready_spans);
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   size_t bit = index % HAK_CHUNK_SPANS;
   change_bits(c->free, bit, spans, false);
@@ -262,6 +266,8 @@ static hak_span *take_by_making_huge(hak_region *r, size_t spans, size_t align, 
 }
 
 static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed) {
+  hak_assert_held(&hak_span_pool.lock);
+  HAK_ASSERT(spans > 0 && spans <= HAK_CHUNK_SPANS && hak_is_pow2(align));
   hak_span *span = take_dirty(spans, align, huge, zeroed);
   if (span != NULL) return span;
   /* At the limit memory changes hands; none is added. */
@@ -355,6 +361,7 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   size_t spans = span->span_count - keep;
   size_t index = (size_t)(span - r->spans) + keep, bit = index % HAK_CHUNK_SPANS;
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+  HAK_ASSERT(hak_load_relaxed(&r->map[index]) != HAK_CODE_NONE);
   set_codes(r, index, spans, HAK_CODE_NONE);
   if (keep == 0) hak_store_relaxed(&span->tag, HAK_TAG_NONE);
   span->span_count = (uint16_t)keep;
@@ -437,6 +444,7 @@ static void note_broken(hak_chunk *c, size_t bit, size_t count) {
 }
 
 static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages pages) {
+  hak_assert_held(&hak_span_pool.lock);
   hak_chunk *c = &r->chunks[first / HAK_CHUNK_SPANS];
   size_t bit = first % HAK_CHUNK_SPANS;
   change_bits(c->free, bit, count, true);

@@ -100,6 +100,7 @@ static void add_free(hak_region *r, size_t from, size_t to) {
 }
 
 bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
+  HAK_ASSERT(r->ready_spans <= r->span_count && r->first_span <= r->ready_spans);
   size_t from = r->ready_spans;
   size_t end = hak_min_size(hak_align_up(from + 1, HAK_CHUNK_SPANS), r->span_count);
   if (from == r->span_count) return false;

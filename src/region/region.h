@@ -12,6 +12,7 @@
 #ifndef HAK_REGION_REGION_H
 #define HAK_REGION_REGION_H
 
+#include "base/assert.h"
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/policy.h"

@@ -8,6 +8,7 @@
 static unsigned next_colour; /* relaxed; any value will do, neighbours should differ */
 
 void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
+  HAK_ASSERT(s->list < HAK_FULLNESS_LISTS);
   if (s->list >= 3) hak_slab_left_hollow(set, s);
   if (s->prev != NULL)
     s->prev->next = s->next;
@@ -18,6 +19,7 @@ void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
 }
 
 void hak_slab_link(hak_slab_set *set, hak_span *s, unsigned list) {
+  HAK_ASSERT(s->list == HAK_NO_LIST && list < HAK_FULLNESS_LISTS && s->free_count > 0);
   if (list == 3) hak_store_relaxed(&set->hollow, set->hollow + 1);
   s->list = (uint8_t)(list & 7);
   s->prev = NULL;
@@ -70,6 +72,7 @@ static hak_span *create(unsigned class_code, uint32_t owner, bool dense) {
 }
 
 static void destroy(hak_slab_set *set, hak_span *s, bool *purge_due) {
+  HAK_ASSERT(s->free_count == s->carved && set->slabs > 0);
   if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
   hak_store_relaxed(&set->slabs, set->slabs - 1);
   hak_pool_give(s, 0, s->tag, purge_due);
@@ -88,7 +91,9 @@ static unsigned take_free(hak_span *s, size_t block_size, void **out, unsigned w
     s->bits[w] = word;
     if (word == 0) s->summary &= s->summary - 1;
   }
+  HAK_ASSERT(taken <= s->free_count);
   s->free_count = (uint16_t)(s->free_count - taken);
+  HAK_ASSERT((s->free_count == 0) == (s->summary == 0));
   return taken;
 }
 
@@ -176,6 +181,7 @@ static unsigned mark_free(hak_span *s, void *const *blocks, unsigned count, hak_
   }
   s->summary = summary;
   s->free_count = (uint16_t)(s->free_count + n);
+  HAK_ASSERT(s->free_count <= s->carved && s->carved <= s->blocks);
   return n;
 }
 

@@ -7,8 +7,9 @@
 #include "os/os.h"
 
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
-/* What a thread stacks of a class beside the loaded magazine: so many bytes, at least one magazine and at most 15. Twice
- * and four times as much are no faster on drawn loads, since a depot is two pointers away. */
+/* What a thread may stack of a class beside the loaded magazine: so many bytes, at least one magazine and at most 15. It stacks
+ * none until a refill follows an overflow, and then one, two, four and more: a thread that only frees keeps nothing from
+ * those that allocate. */
 #define STACK_BYTES (128 * HAK_KIB)
 #define STACK_MAGAZINES_MAX 15
 #define BATCH_FIRST 4
@@ -26,16 +27,23 @@ static hak_request_counts requests_uncached[HAK_FRONT_CLASSES]; /* relaxed: of t
 
 static size_t pinned_blocks(unsigned c) { return (size_t)hak_config.hot_ring[hak_class_group(hak_class_size(c))]; }
 
-static uint16_t stack_max(unsigned c) {
+static uint16_t first_stack(unsigned c) {
   size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
-  if (pinned != 0) return (uint16_t)(pinned > usable ? (pinned + usable - 1) / usable - 1 : 0);
-  size_t magazines = STACK_BYTES / (usable * hak_class_size(c));
-  return (uint16_t)hak_min_size(hak_max_size(magazines, 1), STACK_MAGAZINES_MAX);
+  return (uint16_t)(pinned > usable ? (pinned + usable - 1) / usable - 1 : 0);
+}
+
+/* After an overflow the class is refilled from its arena: what left the thread would have served. */
+static void grow_stack(hak_tcache_bin *b, unsigned c) {
+  if (!b->overflowed || pinned_blocks(c) != 0) return;
+  b->overflowed = false;
+  size_t magazines = STACK_BYTES / (hak_magazine_usable[c] * hak_class_size(c));
+  size_t most = hak_min_size(hak_max_size(magazines, 1), STACK_MAGAZINES_MAX);
+  b->full_max = (uint16_t)hak_max_size(b->full_max, hak_min_size(most, b->full_max == 0 ? 1 : b->full_max * 2u));
 }
 
 static void init_bins(hak_tcache *t) {
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
-    t->bins[c] = (hak_tcache_bin){.full_max = stack_max(c), .batch = BATCH_FIRST};
+    t->bins[c] = (hak_tcache_bin){.full_max = first_stack(c), .batch = BATCH_FIRST};
 }
 
 /* --- magazines --- */
@@ -70,6 +78,8 @@ static unsigned loaded_count(const hak_tcache *t, unsigned c) {
 }
 
 static void load(hak_tcache *t, unsigned c, void **magazine, unsigned count) {
+  HAK_ASSERT(t->top != hak_tls.top || t == hak_tls.cache);
+  HAK_ASSERT(count <= hak_magazine_usable[c]);
   void **empty = hak_magazine_empty_top(magazine, c);
   *empty = NULL;
   t->bins[c].loaded = magazine;
@@ -95,12 +105,14 @@ static void publish(hak_tcache *t, unsigned c) {
 }
 
 static void push_stack(hak_tcache_bin *b, void **magazine) {
+  HAK_ASSERT(magazine[SLOTS] != NULL); /* it is full */
   *magazine = b->full;
   b->full = magazine;
   b->full_count++;
 }
 
 static void **pop_stack(hak_tcache_bin *b) {
+  HAK_ASSERT(b->full != NULL && b->full_count > 0);
   void **magazine = b->full;
   b->full = (void **)*magazine;
   b->full_count--;
@@ -160,6 +172,7 @@ static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
     magazine = pop_stack(b);
   } else {
     hak_arena *a = hak_arena_current();
+    grow_stack(b, c);
     magazine = hak_arena_take_magazine(a, c, &count);
     if (magazine == NULL) return (b->loaded != NULL || load_empty(t, c)) && refill_from_slabs(t, a, c, d);
   }
@@ -169,6 +182,7 @@ static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
 }
 
 static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
+  HAK_ASSERT(loaded_count(t, c) > 0);
   unsigned count = loaded_count(t, c), n = (count + 1) / 2;
   void **first = hak_magazine_empty_top(t->bins[c].loaded, c) + 1;
   flush_blocks(t, c, first, n, d);
@@ -195,6 +209,7 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
     push_stack(b, magazine);
     magazine = oldest;
   }
+  b->overflowed = true;
   give_magazine(t, c, magazine, d);
   return true;
 }
@@ -319,6 +334,8 @@ void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
       if (hak_config_lean()) hak_os_count(&hak_os_stats.lean_retire);
       b->batch = BATCH_FIRST;
       b->full_low = 0;
+      b->full_max = first_stack(c);
+      b->overflowed = false;
       continue;
     }
     for (unsigned n = all ? b->full_count : (b->full_low + 1u) / 2; n > 0; n--) give_magazine(t, c, pop_oldest(b), d);
@@ -359,6 +376,7 @@ static hak_tcache *make(bool bypass) {
 }
 
 hak_tcache *hak_tcache_attach(bool bypass) {
+  HAK_ASSERT(hak_tls.cache == NULL);
   hak_tcache *t = take_unused();
   if (t == NULL) t = make(bypass);
   if (t == NULL) return NULL;
@@ -457,6 +475,8 @@ void hak_tcache_sum_requests(unsigned c, uint64_t *requests, uint64_t *requested
 }
 
 /* --- fork --- */
+
+bool hak_tcache_all_locks(bool (*is)(hak_lock *lock)) { return is(&registry_lock) && hak_arena_all_locks(is); }
 
 void hak_tcache_fork_lock(void) {
   hak_lock_take(&registry_lock);

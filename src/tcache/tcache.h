@@ -25,9 +25,10 @@ typedef struct hak_tcache_bin {
   void **full;   /* full magazines, linked through slot 0, newest first */
   uint16_t full_count;
   uint16_t full_low;  /* least full_count since the last decay */
-  uint16_t full_max;  /* magazines that may be stacked */
+  uint16_t full_max;  /* magazines that may be stacked now: grows when a refill follows an overflow */
   uint8_t batch;      /* blocks that the next refill takes from slabs */
   bool active;        /* a refill or overflow since the last decay */
+  bool overflowed;    /* a magazine left the thread since the last refill from its arena */
   uint32_t published; /* relaxed, read by any thread: blocks at the last slow path */
 } hak_tcache_bin;
 
@@ -95,6 +96,9 @@ void hak_tcache_publish(void);
 uint64_t hak_tcache_published(unsigned class_code); /* blocks */
 void hak_tcache_sum_counts(unsigned class_code, hak_cache_counts *sum);
 void hak_tcache_sum_requests(unsigned class_code, uint64_t *requests, uint64_t *requested);
+
+/* Whether `is` says yes to each lock of this box and the arenas. */
+bool hak_tcache_all_locks(bool (*is)(hak_lock *lock));
 
 /* fork: this box's and the arenas' locks in rank order; fork_child, while they are held, forgets the other threads' caches. */
 void hak_tcache_fork_lock(void);

@@ -2,6 +2,7 @@
 result, does the same work again and under any allocator, and answers a wrong command line with one line and status 2.
 
 check.py run BINARY LIBRARY [--floor FLOOR] [ARGUMENT...]
+check.py seeds BINARY LIBRARY FIRST LAST [ARGUMENT...]
 check.py reject BINARY NAME [ARGUMENT...]
 check.py readme README PROGRAM...
 """
@@ -100,6 +101,15 @@ def check_run(binary: str, library: str, floor: str | None, arguments: list[str]
     return problems + (result_problems("floor", run(command, floor)) if floor else [])
 
 
+def seeds_problems(binary: str, library: str, seeds: range, arguments: list[str]) -> list[str]:
+    """The seed is the program's first argument."""
+    problems = []
+    for seed in seeds:
+        found = same_work_problems([binary, str(seed), *arguments], library)
+        problems += [f"seed {seed}: {problem}" for problem in found]
+    return problems
+
+
 def readme_problems(text: str, programs: list[str]) -> list[str]:
     return [f"no row for {name}" for name in programs if not re.search(rf"^\| `{name}` \|", text, re.MULTILINE)]
 
@@ -112,6 +122,12 @@ def main(arguments: list[str]) -> list[str]:
     one.add_argument("binary")
     one.add_argument("library")
     one.add_argument("arguments", nargs="*")
+    seeds = modes.add_parser("seeds")
+    seeds.add_argument("binary")
+    seeds.add_argument("library")
+    seeds.add_argument("first", type=int)
+    seeds.add_argument("last", type=int)
+    seeds.add_argument("arguments", nargs="*")
     reject = modes.add_parser("reject")
     reject.add_argument("binary")
     reject.add_argument("name")
@@ -122,6 +138,9 @@ def main(arguments: list[str]) -> list[str]:
     given = parser.parse_args(arguments)
     if given.mode == "run":
         return check_run(given.binary, given.library, given.floor, given.arguments)
+    if given.mode == "seeds":
+        seeds = range(given.first, given.last + 1)
+        return seeds_problems(given.binary, given.library, seeds, given.arguments)
     if given.mode == "reject":
         return rejection_problems(given.name, run([given.binary, *given.arguments]))
     with open(given.file) as f:

@@ -173,7 +173,7 @@ TEST_F(Limit, RunsGrowInPlaceWhereACopyDoesNotFit) {
   hakmem_free(p);
 }
 
-// The free of another thread's blocks needs packets, which are not refused.
+// The free of another thread's blocks needs magazines, which are not refused.
 TEST_F(Limit, OtherThreadsFreeAtTheLimit) {
   std::vector<Block> blocks = fill(48);
   std::thread([&] { free_all(blocks); }).join();
@@ -196,7 +196,7 @@ TEST_F(Limit, ThreadsBeginAndEndAtTheLimit) {
   free_all(blocks);
 }
 
-// A thread without a heap cannot borrow: it gets one where memory is short.
+// In slabs that other arenas made, or in what they were cut from.
 TEST_F(Limit, AThreadThatBeginsGetsWhatOthersHaveFree) {
   std::atomic<bool> full{false};
   std::atomic<unsigned> served{0};

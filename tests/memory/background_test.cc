@@ -1,7 +1,13 @@
 // The helper thread: what nobody else would come to do, no more than that, and in children too.
 #include <dirent.h>
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,11 +33,18 @@ std::vector<std::string> helpers() {
   return found;
 }
 
+std::string status_field(const std::string &tid, const std::string &name) {
+  std::string status = task_file(tid, "status"), field = "\n" + name + ":\t";
+  size_t at = status.find(field);
+  if (at == std::string::npos) return "";
+  at += field.size();
+  return status.substr(at, status.find('\n', at) - at);
+}
+
 // How often it has gone to sleep.
 long sleeps(const std::string &tid) {
-  std::string status = task_file(tid, "status"), field = "voluntary_ctxt_switches:";
-  size_t at = status.find("\n" + field);
-  return at == std::string::npos ? -1 : std::stol(status.substr(at + 1 + field.size()));
+  std::string count = status_field(tid, "voluntary_ctxt_switches");
+  return count.empty() ? -1 : std::stol(count);
 }
 
 TEST(Background, GivesBackWhenTheProgramDoesNothing) {
@@ -86,6 +99,68 @@ TEST(Background, RunsNoHandlerOfTheProgram) {
     EXPECT_EQ(blocked & UINT64_C(0xfffffffe7ffbfeff), UINT64_C(0xfffffffe7ffbfeff)) << "every signal that can be blocked";
     rest(1);
   }
+}
+
+/* --- of a program that gives up what it may do --- */
+
+uint64_t permitted(const std::string &tid) { return std::stoull("0" + status_field(tid, "CapPrm"), nullptr, 16); }
+
+constexpr uint64_t FOLLOWING = UINT64_C(1) << CAP_SETUID | UINT64_C(1) << CAP_SETGID;
+constexpr unsigned NOBODY = 65534;
+
+// In a child, which has a helper of its own. 77: not permitted here.
+template <class F>
+void in_child(F body) {
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    std::string tid = helpers().at(0);
+    if (!comes_to([&] { return status_field(tid, "NoNewPrivs") == "1" && (permitted(tid) & ~FOLLOWING) == 0; })) _exit(2);
+    _exit(body(tid));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "SKIPPED: only root may";
+  EXPECT_EQ(status, 0);
+}
+
+// Keeps the helper awake.
+void work() { Blocks blocks(MIB, 64, 200000); }
+
+TEST(Background, HasNoPrivilegesButToFollow) {
+  std::string before = status_field(std::to_string(getpid()), "CapEff");
+  in_child([&](const std::string &tid) {
+    std::string self = std::to_string(getpid());
+    if (status_field(self, "NoNewPrivs") == "1" || status_field(self, "CapEff") != before) return 3;
+    __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct none[2] = {};
+    if (syscall(SYS_capset, &header, none) != 0) return 4;
+    return comes_to([&] { return work(), permitted(tid) == 0; }) ? 0 : 5;
+  });
+}
+
+TEST(Background, FollowsAChangeOfUserAndGroup) {
+  in_child([](const std::string &tid) {
+    if (geteuid() != 0) return 77;
+    gid_t group = NOBODY;
+    if (seteuid(NOBODY) != 0 || seteuid(0) != 0) return 3;
+    if (setgroups(1, &group) != 0 || setgid(NOBODY) != 0 || setuid(NOBODY) != 0) return 4;
+    std::string self = std::to_string(getpid());
+    for (const char *name : {"Uid", "Gid", "Groups", "CapPrm"})
+      if (status_field(tid, name) != status_field(self, name)) return 5;
+    return setuid(0) == 0 ? 6 : 0;
+  });
+}
+
+// A filter of its own would make this fail.
+TEST(Background, MayBePutUnderTheProgramsFilter) {
+  in_child([](const std::string &tid) {
+    sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    sock_fprog filter = {1, allow};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 3;
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) != 0) return 4;
+    return status_field(tid, "Seccomp") == "2" ? 0 : 5;
+  });
 }
 
 TEST(Background, AChildHasItsOwn) {

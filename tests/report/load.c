@@ -1,10 +1,13 @@
-/* What page_test.py watches: load SECONDS | quiet BYTES COUNT | burst | fork | closed | catches SIGNAL. Prints a line
- * when it has reached the state to look at, and goes on when it gets one. */
+/* What page_test.py watches: load SECONDS | quiet BYTES COUNT | burst | fork | closed | catches SIGNAL | unparked | spoiled. Prints
+ * a line when it has reached the state to look at, and goes on when it gets one. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -83,6 +86,83 @@ static int forked(void) {
   return status;
 }
 
+static pthread_key_t late_key;
+
+/* Allocates in the round of destructors that the value counts down to. */
+static void allocate_late(void *value) {
+  size_t rounds = (size_t)value;
+  if (rounds > 1)
+    pthread_setspecific(late_key, (void *)(rounds - 1));
+  else
+    some_blocks(100, 300);
+}
+
+static void *begin_late(void *rounds) {
+  pthread_setspecific(late_key, rounds);
+  return NULL;
+}
+
+static void *end_by_system_call(void *unused) {
+  some_blocks(100, 300);
+  syscall(SYS_exit, 0);
+  return unused;
+}
+
+/* Runs a thread on a stack, thread-local variables included, that is unmapped as soon as the thread has ended. */
+static void run_on_own_stack(void *(*body)(void *), void *argument) {
+  const size_t bytes = 1 << 20;
+  void *stack = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstack(&attributes, stack, bytes);
+  pthread_t thread;
+  pthread_create(&thread, &attributes, body, argument);
+  pthread_join(thread, NULL);
+  pthread_attr_destroy(&attributes);
+  munmap(stack, bytes);
+}
+
+/* Threads that leave their heaps without parking them. */
+static void end_unparked(void) {
+  some_blocks(100, 1);
+  pthread_key_create(&late_key, allocate_late); /* behind the allocator's: its destructor has run in each round before */
+  for (size_t round = 1; round <= 4; round++) run_on_own_stack(begin_late, (void *)round);
+  run_on_own_stack(end_by_system_call, NULL);
+}
+
+/* Of a child, on the page that it has inherited open. Returns how many of the ways there are to spoil it succeed. */
+static int spoil(void) {
+  int ways = 0;
+  for (int fd = 3; fd <= PAGES_FD; fd++) {
+    char path[40], target[64] = "";
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (readlink(path, target, sizeof target - 1) < 0 || strstr(target, "hakmem-stats") == NULL) continue;
+    ways += ftruncate(fd, 0) == 0;
+    ways += ftruncate(fd, (off_t)1 << 30) == 0;
+    ways += write(fd, "spoiled", 7) == 7;
+    ways += fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20) == 0;
+    ways += mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED;
+    return ways;
+  }
+  return -1;
+}
+
+static int spoiled(void) {
+  some_blocks(1000, 5000);
+  pid_t child = fork();
+  if (child == 0) {
+    char line[32];
+    int length = snprintf(line, sizeof line, "%d ways\n", spoil());
+    _exit(write(STDOUT_FILENO, line, (size_t)length) == length ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  some_blocks(1000000, 100); /* writes the page anew */
+  say("ready\n");
+  wait_for_line();
+  return status;
+}
+
 static void ours(int number) {
   (void)number;
   say("the program's\n");
@@ -121,6 +201,13 @@ int main(int argc, char **argv) {
     waitpid(child, &status, 0);
     if (status != 0 || write(PAGES_FD, "still there", 11) != 11) return 1;
     say("fine\n");
+  } else if (strcmp(what, "spoiled") == 0) {
+    return spoiled();
+  } else if (strcmp(what, "unparked") == 0) {
+    end_unparked();
+    for (int i = 0; i < 20; i++) some_blocks(1000000, 2); /* more is held each time: the page is written anew */
+    say("ready\n");
+    wait_for_line();
   } else if (strcmp(what, "catches") == 0) {
     signal(atoi(argv[2]), ours);
     say("ready\n");

@@ -15,6 +15,7 @@ import sums  # noqa: E402
 from page import Page, check, descriptors  # noqa: E402
 
 LIBRARY = os.environ.get("HAKMEM_SO", "")
+HARDENED = os.environ.get("HAKMEM_HARDENED_SO", "")
 LOAD = os.environ.get("REPORT_LOAD", "")
 PAGE = {"HAKMEM_STATS_PAGE": "1"}
 
@@ -117,6 +118,14 @@ def test_fork_makes_a_new_page() -> None:
     end(program)
 
 
+def test_a_child_cannot_spoil_the_page() -> None:
+    program = start("spoiled", **PAGE)
+    assert program.stdout.readline() == "0 ways\n"
+    assert program.stdout.readline() == "ready\n"
+    assert check(page_of(program))["total"]["live"] > 100e6
+    end(program)
+
+
 def test_off_leaves_nothing() -> None:
     program = start("quiet", "1000", "2000")
     assert program.stdout.readline() == "ready\n"
@@ -145,6 +154,17 @@ def test_limits(name: str, limit: tuple) -> None:
     assert on == (name == "files")
     off = "hakmem: HAKMEM_STATS_PAGE: no shared memory for the page: switched off\n"
     assert err == ("" if on else off)
+
+
+@pytest.mark.parametrize("library", [LIBRARY, HARDENED])
+def test_threads_that_do_not_park(library: str) -> None:
+    """Their memory is gone when the figures are taken: of a first allocation among the last destructors, or a bare exit."""
+    program = start("unparked", HAKMEM_STATS="json", LD_PRELOAD=library, **PAGE)
+    assert program.stdout.readline() == "ready\n"
+    d = check(page_of(program))
+    out, err = end(program)
+    assert sums.check(json.loads(err)) == []
+    assert d["slabs"]["live"] >= 5 * 300 * 112, "the blocks of all of them"
 
 
 def test_json_at_exit() -> None:

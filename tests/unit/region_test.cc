@@ -137,7 +137,7 @@ TEST_F(Region, LookupKnowsItsBounds) {
   EXPECT_EQ(hak_region_find(&local), nullptr);
   // Every address below the limit can be looked up, those of the tables too.
   for (uintptr_t p = r.base; p < r.base + r.limit; p += HAK_SPAN_SIZE)
-    EXPECT_EQ(hak_region_tag(&r, reinterpret_cast<void *>(p)), 0u);
+    EXPECT_EQ(hak_region_code(&r, reinterpret_cast<void *>(p)), unsigned(HAK_CODE_NONE));
 }
 
 TEST_F(Region, GrowsInDoublingStepsAndPublishesTheLimit) {
@@ -152,7 +152,7 @@ TEST_F(Region, GrowsInDoublingStepsAndPublishesTheLimit) {
     EXPECT_EQ(hak_main_limit, r->limit);
     // What was added can be used: its tag, its metadata, its memory.
     size_t last = r->ready_spans - 1;
-    r->tags[last] = 0;
+    r->map[last] = 0;
     r->spans[last].head = nullptr;
     r->bitmaps[last * HAK_BITMAP_WORDS + HAK_BITMAP_WORDS - 1] = 0;
     *static_cast<char *>(hak_region_address(r, last)) = 1;

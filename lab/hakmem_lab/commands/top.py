@@ -4,6 +4,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -18,12 +19,14 @@ from hakmem_lab.live_figures import (
     Look,
     Row,
     class_rows,
+    look_around,
     look_at_all,
     row,
 )
 from hakmem_lab.options import json_option
 from hakmem_lab.tables import make_console
 
+UNREADABLE_NAMED = 10
 NO_PAGE = "no process has a statistics page: start one with HAKMEM_STATS_PAGE=1"
 
 
@@ -132,19 +135,32 @@ def serve(address: str, port: int, pid: int | None) -> None:
     thread.join()
 
 
+def look_at(pid: int | None) -> tuple[dict[int, Look], list[int]]:
+    """One process, or all; and those whose pages cannot be read."""
+    return look_around() if pid is None else (look_at_all(pid), [])
+
+
 def show_once(pid: int | None, interval_s: float, json_path: Path | None) -> None:
-    before = look_at_all(pid)
-    if not before:
-        raise LabError(NO_PAGE)
-    time.sleep(interval_s)
-    now = look_at_all(pid)
-    if not now:
-        raise LabError(NO_PAGE)
+    before, unreadable = look_at(pid)
+    if before:
+        time.sleep(interval_s)
+        now, unreadable = look_at(pid)
+    if not before or not now:
+        raise LabError(remark(unreadable) or NO_PAGE)
     rows, classes = compared(now, before, pid)
     console = make_console()
-    console.print(picture(rows, classes, console.width))
+    console.print(picture(rows, classes, console.width, unreadable))
     if json_path is not None:
         write_json(json_path, "top", live_view.document(rows, classes))
+
+
+def remark(unreadable: Sequence[int]) -> str:
+    """Of pages that are not as the library writes them; nothing where there are none."""
+    if not unreadable:
+        return ""
+    named = ", ".join(str(pid) for pid in unreadable[:UNREADABLE_NAMED])
+    more = len(unreadable) - UNREADABLE_NAMED
+    return f"page cannot be read: process {named}{f' and {more} more' if more > 0 else ''}"
 
 
 def compared(
@@ -157,37 +173,39 @@ def compared(
     return rows, classes
 
 
-def picture(rows: list[Row], classes: list[ClassRow], width: int) -> RenderableType:
-    parts: list[RenderableType] = [live_view.process_table(rows, width)]
+def picture(
+    rows: list[Row], classes: list[ClassRow], width: int, unreadable: Sequence[int] = ()
+) -> RenderableType:
+    parts: list[RenderableType] = [live_view.process_table(rows, width)] if rows else []
     if classes:
         parts.append(live_view.class_table(classes, rows[0].front_metrics))
-    return Group(*parts) if rows else NO_PAGE
+    if unreadable:
+        parts.append(remark(unreadable))
+    return Group(*parts) if parts else NO_PAGE
 
 
 def watch(pid: int | None, interval_s: float) -> None:
     """Until Ctrl-C, or the end of the one process."""
     console = make_console()
     before: dict[int, Look] = {}
-    now = look_at_all(pid)
     try:
+        now, unreadable = look_at(pid)
         with Live(console=console, screen=console.is_terminal, auto_refresh=False) as view:
             while True:
-                show(console, view, now, before, pid)
+                rows, classes = compared(now, before, pid)
+                show(console, view, picture(rows, classes, console.width, unreadable))
                 time.sleep(interval_s)
-                before, now = now, look_at_all(pid)
+                before = now
+                now, unreadable = look_at(pid)
     except KeyboardInterrupt:
         return
     except LabError:
-        if pid is None or Path(f"/proc/{pid}").exists():
+        if pid is None or not before or Path(f"/proc/{pid}").exists():
             raise
         print(f"hakmem top: process {pid} has ended", file=sys.stderr)
 
 
-def show(
-    console: Console, view: Live, now: dict[int, Look], before: dict[int, Look], pid: int | None
-) -> None:
-    rows, classes = compared(now, before, pid)
-    shown = picture(rows, classes, console.width)
+def show(console: Console, view: Live, shown: RenderableType) -> None:
     if console.is_terminal:
         view.update(shown, refresh=True)
     else:

@@ -1,0 +1,261 @@
+"""`hakmem drawn`: loads drawn from seeds, each beside the best peer of the seed."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from hakmem_lab import drawn_report, drawn_results, drawn_session, environment, journal, tables
+from hakmem_lab.documents import write_json
+from hakmem_lab.drawn_run import Measured, all_measured, prove, run_all
+from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
+from hakmem_lab.errors import LabError
+from hakmem_lab.interruption import only_once
+from hakmem_lab.options import (
+    INTERRUPTED,
+    allocator_options,
+    chosen_allocators,
+    cpu_option,
+    html_option,
+    json_option,
+    require_resume_alone,
+    require_usable,
+    resolve_cpus,
+    resolve_seed,
+    resume_folder_option,
+    seed_option,
+)
+from hakmem_lab.peers import Allocator, find, repository_root
+from hakmem_lab.proof import load_checked
+from hakmem_lab.suite_session import clean_environment, require_unchanged
+
+DEFAULT_NAMES = (
+    "hakmem", "glibc", "mimalloc3", "mimalloc2", "jemalloc5", "tcmalloc", "snmalloc", "rpmalloc",
+    "tcmalloc-google",
+)  # fmt: skip
+DEFAULT_SEEDS = "1..20"
+# A load takes some 0.2 s under most allocators; the slowest here took 90 times that.
+LIMIT_S = 60.0
+QUICK_ROUNDS, QUICK_SCALE = 3, 30
+# What can be given together with --resume: only where results go.
+OUTPUTS = {"json_path", "html_path", "resume"}
+
+
+@click.command()
+@click.option(
+    "--seeds",
+    default=DEFAULT_SEEDS,
+    show_default=True,
+    metavar="A..B",
+    help="The loads: a range, or several with commas. Draw seeds that nobody has looked at.",
+)
+@click.option(
+    "--rounds",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Runs of each allocator at each seed.",
+)
+@click.option(
+    "--scale",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="Work of a load in percent.",
+)
+@click.option(
+    "--rest",
+    "rest_s",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(0, 3600),
+    help="Seconds after the load until resident memory is looked at, in a run of its own; 0: not.",
+)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help=f"{QUICK_ROUNDS} rounds at --scale {QUICK_SCALE} without --rest: a first look.",
+)
+@click.option(
+    "--floor", is_flag=True, help="Add the allocator that does nothing; net figures where it can."
+)
+@allocator_options(None, f"those there are of {','.join(DEFAULT_NAMES)}; NAME=PATH for a library")
+@click.option(
+    "--timeout",
+    "limit_s",
+    default=LIMIT_S,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="End a run that takes longer; its allocator has no figures at that seed. 0: no limit.",
+)
+@cpu_option("none")
+@seed_option()
+@resume_folder_option("make tables and files of a finished one")
+@json_option()
+@html_option()
+@click.pass_context
+def drawn(
+    context: click.Context,
+    seeds: str,
+    rounds: int,
+    scale: int,
+    rest_s: float,
+    quick: bool,
+    floor: bool,
+    names: str | None,
+    libraries: tuple[str, ...],
+    limit_s: float,
+    cpu: str,
+    seed: int | None,
+    resume: Path | None,
+    json_path: Path | None,
+    html_path: Path | None,
+) -> None:
+    """Measure allocators on loads drawn from seeds: fairer than rows one has tuned to.
+
+    The first allocator is the baseline. Each seed counts against the best peer of that seed; every
+    other allocator gets a verdict on the geometric mean over all seeds. To compare two builds:
+    --with new=PATH,old=PATH. Rounds go to a folder as they finish: Ctrl-C leaves tables and files
+    of what is finished, --resume goes on. Ends with status 1 when the baseline has failed
+    somewhere or a library did not serve.
+    """
+    console = tables.make_console()
+    with clean_environment() as removed, only_once():
+        if resume is not None:
+            require_resume_alone(context, context.params, OUTPUTS)
+            session = resumed(resume)
+        else:
+            if quick:
+                rounds, scale, rest_s = quick_figures(context, rounds, scale, rest_s)
+            session = Session(
+                journal.new_path("drawn", ""), parse_seeds(seeds), rounds, scale, rest_s,
+                resolve_seed(seed), limit_s, resolve_cpus(cpu, None), floor,
+                chosen(console, names, libraries),
+            )  # fmt: skip
+            session.facts = facts_of(session, removed)
+            begin(session)
+        console.print(tables.facts_table(session.facts))
+        finished = run(console, session)
+        results = drawn_results.collect(session, all_measured(session))
+        drawn_report.show(console, results)
+        write_files(session, results, json_path, html_path)
+    conclude(console, session, results, finished)
+
+
+def quick_figures(
+    context: click.Context, rounds: int, scale: int, rest_s: float
+) -> tuple[int, int, float]:
+    """What --quick means, where the options do not say otherwise."""
+    source = click.core.ParameterSource.COMMANDLINE
+    given = {"rounds": (rounds, QUICK_ROUNDS), "scale": (scale, QUICK_SCALE), "rest_s": (rest_s, 0)}
+    return tuple(
+        value if context.get_parameter_source(name) == source else short
+        for name, (value, short) in given.items()
+    )
+
+
+def chosen(console: Console, names: str | None, libraries: tuple[str, ...]) -> list[Allocator]:
+    """Those asked for; else the usual ones, without those that are not there."""
+    if names is None:
+        usual = [find(name) for name in DEFAULT_NAMES]
+        for a in usual[1:]:
+            if not a.usable:
+                console.print(f"note: not compared: {a.name}: {a.problem}", soft_wrap=True)
+        # hakmem stays in any case: measuring without it has to be asked for.
+        names = ",".join(a.name for i, a in enumerate(usual) if a.usable or i == 0)
+    # A library among the names keeps its place there: the first is the baseline.
+    parts = [part.strip() for part in names.split(",")]
+    paths = tuple(part for part in parts if "=" in part)
+    names = ",".join(part.partition("=")[0] for part in parts)
+    found = [load_checked(a) for a in chosen_allocators(names, (*paths, *libraries))]
+    require_usable([a for a in found if a.usable], found)
+    if not found[0].usable:
+        raise LabError(f"the baseline {found[0].name} cannot be measured: {found[0].problem}")
+    return found
+
+
+def facts_of(session: Session, removed: dict[str, str]) -> dict[str, str]:
+    taken = " ".join(f"{name}={value}" for name, value in removed.items())
+    return environment.describe() | {
+        "commit": environment.revision_of(repository_root()) or "unknown",
+        "seeds": seeds_text(session.seeds),
+        "rounds": f"{session.rounds} at scale {session.scale} %, order {session.order_seed}, "
+        f"pinned to {session.cpus or 'nothing'}, rest {session.rest_s:g} s",
+        "taken out of the environment": taken or "nothing",
+        **{a.name: a.problem or str(a) for a in session.allocators},
+    }
+
+
+def begin(session: Session) -> None:
+    try:
+        session.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(f"cannot make the folder {session.folder}: {error.strerror}") from error
+    session.save()
+
+
+def resumed(folder: Path) -> Session:
+    session = drawn_session.load(folder)
+    require_unchanged(session)
+    return session
+
+
+def run(console: Console, session: Session) -> bool:
+    """Proof of whose malloc serves, then all seeds; False when it was interrupted."""
+    slices = len(session.seeds) * session.rounds * (len(session.usable) + session.floor)
+    width = len(str(session.seeds[-1]))
+
+    def told(measured: Measured, seconds: float) -> None:
+        one = drawn_results.collect(session, [measured]).seeds
+        if one:
+            console.print(seed_line(one[0], width, seconds), soft_wrap=True)
+
+    with tables.progress_line(console, "slices", slices) as progress:
+        task = progress.task_ids[0]
+        tick = lambda what: progress.update(task, advance=1, now=what)  # noqa: E731
+        if not session.served:
+            try:
+                prove(session, lambda what: progress.update(task, now=what))
+            except KeyboardInterrupt:
+                return False
+            session.save()
+        return run_all(session, tick, told)
+
+
+def seed_line(one: drawn_results.SeedResult, width: int, seconds: float) -> str:
+    speed = f"{one.over_best.median:.2f} of {one.best_peer}" if one.over_best else "no ratio"
+    return f"seed {one.seed:>{width}}: {speed}, {seconds:.1f} s: {one.load}"
+
+
+def write_files(
+    session: Session, results: drawn_results.Results, json_path: Path | None, html_path: Path | None
+) -> None:
+    document = drawn_report.document(session, results)
+    for path in (session.folder / "drawn.json", json_path):
+        if path is not None:
+            write_json(path, "drawn", document)
+    for path in (session.folder / "drawn.html", html_path):
+        if path is not None:
+            drawn_report.write_page(path, session, results)
+
+
+def conclude(
+    console: Console, session: Session, results: drawn_results.Results, finished: bool
+) -> None:
+    """Where the files lie, and the exit status with what went wrong."""
+    console.print(f"journals, drawn.json and drawn.html: {session.folder}", soft_wrap=True)
+    if not finished:
+        count, wanted = len(results.seeds), len(session.seeds)
+        console.print(
+            f"interrupted after {count} of {wanted} seeds; go on with "
+            f"hakmem drawn --resume {session.folder}",
+            soft_wrap=True,
+        )
+        raise SystemExit(INTERRUPTED)
+    not_served = [name for name, said in session.served.items() if said.startswith("NOT SERVED")]
+    for name in not_served:
+        console.print(f"{name}: NOT SERVED, its figures are another malloc's", soft_wrap=True)
+    failed = drawn_report.problems_of(results, session.baseline)
+    if not_served or failed or not results.seeds:
+        raise SystemExit(1)

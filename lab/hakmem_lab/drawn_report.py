@@ -1,0 +1,290 @@
+"""How the figures of `hakmem drawn` are shown: tables, JSON, and a page with pictures."""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from hakmem_lab import report, tables
+from hakmem_lab.documents import write_text
+from hakmem_lab.drawn_results import NEARLY, Beside, Results, SeedResult, Share
+from hakmem_lab.drawn_session import Session, seeds_text
+from hakmem_lab.statistics import Interval
+
+GOOD, BAD = "#14703a", "#b3261e"
+PICTURE_INCHES = (8.0, 3.6)
+BESIDE_TITLES = ("seeds", "speed", "", "faster on", "peak RSS", "", "rest RSS", "")
+KEY = "A bar a seed, sorted; the line is 1."
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def ratio(value: float | None) -> str:
+    return tables.ABSENT if value is None else f"{value:.2f}"
+
+
+def show(console: Console, results: Results) -> None:
+    for table in (summary_table(results), worst_table(results), beside_table(results)):
+        if table is not None:
+            console.print(table)
+    for line in problem_lines(results):
+        console.print(line, soft_wrap=True)
+
+
+def shares(results: Results) -> list[tuple[Share, bool]]:
+    """Each with whether less is better."""
+    speeds = [(one, False) for one in (results.speed, results.net) if one is not None]
+    return speeds + [(one, True) for one in results.memory]
+
+
+def summary_table(results: Results) -> Table | None:
+    found = shares(results)
+    if not found:
+        return None
+    table = tables.plain_table(f"{results.baseline} on {len(results.seeds)} drawn loads")
+    table.caption = (
+        "Geometric means over the seeds, [95 % interval]. Speed: above 1 "
+        f"{results.baseline} is faster; memory: below 1 it holds less. First: at least as good as "
+        "the best; nearly: within 5 % of it."
+    )
+    for title in ("ratio", "seeds", "geometric mean", "first", "nearly", "worst", "best"):
+        table.add_column(title, justify="left" if title == "ratio" else "right")
+    for one, less in found:
+        worst, best = (one.highest, one.lowest) if less else (one.lowest, one.highest)
+        table.add_row(one.title, str(one.seeds), tables.interval(one.mean), percent(one.first),
+                      percent(one.nearly), ratio(worst), ratio(best))  # fmt: skip
+    return table
+
+
+def worst_table(results: Results) -> Table | None:
+    if not results.worst:
+        return None
+    table = tables.plain_table("The loads furthest behind the best peer")
+    table.add_column("seed", justify="right")
+    table.add_column("speed", justify="right")
+    table.add_column("best peer", no_wrap=True)
+    table.add_column("peak RSS", justify="right")
+    table.add_column("load")
+    for one in results.worst:
+        table.add_row(str(one.seed), ratio(one.over_best.median), one.best_peer,
+                      ratio(one.peak_over_best), one.load)  # fmt: skip
+    return table
+
+
+def beside_table(results: Results) -> Table | None:
+    if not results.beside:
+        return None
+    name = results.baseline
+    table = tables.plain_table(f"{name} beside each")
+    table.caption = (
+        f"Geometric means of {name} ÷ row over the seeds, [95 % interval]; rest: after the load."
+    )
+    table.add_column("allocator", no_wrap=True)
+    for title in BESIDE_TITLES:
+        table.add_column(title)
+    for one in results.beside:
+        table.add_row(one.peer, *beside_cells(one))
+    return table
+
+
+def beside_cells(one: Beside) -> list[str]:
+    def shown(value: Interval | None) -> str:
+        return tables.ABSENT if value is None else tables.interval(value)
+
+    return [
+        str(one.seeds), tables.interval(one.speed), one.verdict, percent(one.faster),
+        shown(one.peak), one.peak_verdict, shown(one.rest), one.rest_verdict,
+    ]  # fmt: skip
+
+
+def problem_lines(results: Results) -> list[str]:
+    return [
+        f"seed {one.seed}: {name}: {why}"
+        for one in results.seeds
+        for name, why in one.problems.items()
+    ]
+
+
+def document(session: Session, results: Results) -> dict:
+    return {
+        "facts": session.facts,
+        "served": session.served,
+        "baseline": results.baseline,
+        "peers": list(results.peers),
+        "allocators": {a.name: a.problem or str(a) for a in session.allocators},
+        "wanted": {"seeds": seeds_text(session.seeds), "rounds": session.rounds,
+                   "scale": session.scale, "rest_s": session.rest_s},
+        "summary": [asdict(one) for one, _ in shares(results)],
+        "beside": [asdict(one) for one in results.beside],
+        "worst": [one.seed for one in results.worst],
+        "seeds": [asdict(one) for one in results.seeds],
+    }  # fmt: skip
+
+
+def write_page(path: Path, session: Session, results: Results) -> None:
+    write_text(path, page(session, results))
+
+
+def page(session: Session, results: Results) -> str:
+    name = escape(results.baseline)
+    title = f"{name} on drawn loads"
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{title}</title><style>{report.STYLE}</style></head><body>",
+            f"<h1>{title}</h1>",
+            f'<p class="note">Seeds {escape(seeds_text(session.seeds))}, {session.rounds} rounds. '
+            f"{len(results.seeds)} of {len(session.seeds)} seeds have figures.</p>",
+            summary_section(results),
+            *picture_sections(results),
+            beside_section(results),
+            seeds_section(results),
+            problem_section(results),
+            "<h2>How it was measured</h2>",
+            f"<p>{method(name)}</p>",
+            report.facts_table({**session.facts, **served(session)}),
+            "</body></html>",
+            "",
+        ]
+    )
+
+
+def served(session: Session) -> dict[str, str]:
+    return {f"served by {name}": said for name, said in session.served.items()}
+
+
+def method(name: str) -> str:
+    return (
+        "A seed says what a program does: threads, live blocks, sizes, lifetimes, who frees, what "
+        "is touched, which calls. Every allocator does the same work, once a round, in an order "
+        f"shuffled anew each round. A ratio of speed is the median over the rounds of {name}'s "
+        "over the peer's; the best peer is that of the seed. Memory is without the program's own "
+        "tables: the peak of the load, and what is resident when the load is over and the "
+        "program works on with little."
+    )
+
+
+def html_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def summary_section(results: Results) -> str:
+    rows = [
+        (one.title, str(one.seeds), tables.interval(one.mean), percent(one.first),
+         percent(one.nearly), *(ratio(v) for v in (one.lowest, one.highest)))
+        for one, _ in shares(results)
+    ]  # fmt: skip
+    titles = ("ratio", "seeds", "geometric mean", "first", "within 5 %", "lowest", "highest")
+    return html_table(titles, rows) if rows else ""
+
+
+PICTURES: tuple[tuple[str, bool, Callable[[SeedResult], float | None]], ...] = (
+    ("Speed over the best peer of the seed", False,
+     lambda one: one.over_best.median if one.over_best else None),
+    ("Peak RSS over the lower of mimalloc and jemalloc", True, lambda one: one.peak_over_pair),
+    ("Peak RSS over the lowest peer", True, lambda one: one.peak_over_best),
+    ("RSS after the rest over the lowest peer", True, lambda one: one.rest_over_best),
+)  # fmt: skip
+
+
+def picture_sections(results: Results) -> list[str]:
+    parts = []
+    for title, less, read in PICTURES:
+        values = sorted(v for one in results.seeds if (v := read(one)) is not None)
+        if values:
+            told = "lower is better" if less else "higher is better"
+            parts.append(
+                f"<h2>{escape(title)} <small>({told})</small></h2>"
+                f'<p class="note">{KEY}</p><figure>{draw(title, values, less)}</figure>'
+            )
+    return parts
+
+
+def draw(title: str, values: Sequence[float], less: bool) -> str:
+    """The sorted ratios, good ones and bad ones in two colours, on a logarithmic scale."""
+    # Slow to import, and only this needs it.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    style = {"font.size": 10, "font.family": report.FONTS[0],
+             "svg.hashsalt": f"hakmem drawn {title}", "svg.fonttype": "none"}  # fmt: skip
+    with rc_context(style):
+        figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
+        axes = figure.add_subplot()
+        colours = [GOOD if (v <= 1 if less else v >= 1) else BAD for v in values]
+        heights = [value - 1 for value in values]
+        axes.bar(range(len(values)), heights, bottom=1, color=colours, width=0.8)
+        axes.axhline(1, color=report.OTHER_COLOUR, linewidth=1)
+        axes.axhline(1 / NEARLY if less else NEARLY, color=report.OTHER_COLOUR, linewidth=0.6,
+                     linestyle=":")  # fmt: skip
+        axes.set_yscale("log")
+        axes.set_ylim(min(0.8, values[0] * 0.95), max(1.25, values[-1] * 1.05))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7, 8)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("seeds, sorted")
+        axes.set_ylabel("ratio")
+        axes.grid(axis="y", color="#dde1e8")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    return report.inlined(out.getvalue(), title, f"{title}, one bar a seed")
+
+
+def beside_section(results: Results) -> str:
+    name = results.baseline
+    if not results.beside:
+        return ""
+    rows = [(one.peer, *beside_cells(one)) for one in results.beside]
+    return (
+        f'<h2>Beside each</h2><p class="note">Geometric means of {escape(name)} ÷ row over the '
+        f"seeds.</p>{html_table(('allocator', *BESIDE_TITLES), rows)}"
+    )
+
+
+def seeds_section(results: Results) -> str:
+    """Every seed, the furthest behind first; all speeds, so that a load can be found again."""
+    ordered = sorted(results.seeds, key=lambda one: one.over_best.median if one.over_best else 0)
+    titles = ("seed", "over best", "best peer", "peak RSS", "after the rest", *results.peers)
+    head = "".join(f"<th>{escape(title)}</th>" for title in (*titles, "load"))
+    rows = []
+    for one in ordered:
+        middle = one.over_best.median if one.over_best else None
+        kind = "none" if middle is None else "good" if middle >= 1 else "bad"
+        each = (one.figures.get(peer) for peer in results.peers)
+        cells = [ratio(f.ratio.median if f and f.ratio else None) for f in each]
+        rows.append(
+            f'<tr><td>{one.seed}</td><td class="{kind}">{ratio(middle)}</td>'
+            f"<td>{escape(one.best_peer)}</td><td>{ratio(one.peak_over_best)}</td>"
+            f"<td>{ratio(one.rest_over_best)}</td>"
+            + "".join(f"<td>{cell}</td>" for cell in cells)
+            + f'<td class="text">{escape(one.load)}</td></tr>'
+        )
+    return (
+        "<h2>Every seed</h2>"
+        f'<div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+    )
+
+
+def problem_section(results: Results) -> str:
+    lines = "".join(f'<li class="bad">{escape(line)}</li>' for line in problem_lines(results))
+    return f"<h2>Without figures</h2><ul>{lines}</ul>" if lines else ""
+
+
+def problems_of(results: Results, name: str) -> Mapping[int, str]:
+    """The seeds at which an allocator has failed."""
+    return {one.seed: one.problems[name] for one in results.seeds if name in one.problems}

@@ -1,0 +1,274 @@
+"""What the rounds of drawn loads say: each seed beside its best peer, and all seeds together.
+
+Ratios of speed are the baseline's over a peer's, medians over the rounds: above 1 the baseline is
+faster. Ratios of memory are the baseline's over a peer's as well: below 1 it holds less. Over many
+seeds a ratio is the geometric mean, and its interval is drawn over the seeds.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from hakmem_lab.drawn_run import Measured, problems
+from hakmem_lab.drawn_session import Session
+from hakmem_lab.measures import NO_DIFFERENCE
+from hakmem_lab.memory_loads import said
+from hakmem_lab.rotation import Rotation
+from hakmem_lab.statistics import (
+    Interval,
+    geometric_mean_interval,
+    net_speed_ratio,
+    speed_ratio,
+)
+from hakmem_lab.suite_session import FLOOR
+
+LOAD_LINE = re.compile(r"^Load: (.*)$", re.MULTILINE)
+# The bar on memory is the lower of these two; Debian's where the newer is not built.
+MEMORY_PAIR = (("mimalloc3", "mimalloc"), ("jemalloc5", "jemalloc"))
+NEARLY = 0.95
+TOO_FEW = "too few seeds"
+WORST = 10
+# A process that stands still holds some memory: no ratio is made of less than a page.
+LEAST_KB = 4
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One allocator at one seed; memory without the program's own tables, in KiB."""
+
+    speed: float
+    ratio: Interval | None
+    net: Interval | None
+    peak_kb: float | None
+    rest_kb: int | None
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """One seed; ratios are absent where the baseline, or every peer, has no figures."""
+
+    seed: int
+    load: str
+    rounds: int
+    figures: Mapping[str, Figures]
+    problems: Mapping[str, str]
+    best_peer: str = ""
+    over_best: Interval | None = None
+    net_over_best: Interval | None = None
+    peak_over_pair: float | None = None
+    peak_over_best: float | None = None
+    rest_over_pair: float | None = None
+    rest_over_best: float | None = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The baseline and one peer over all seeds both have."""
+
+    peer: str
+    seeds: int
+    speed: Interval
+    verdict: str
+    faster: float
+    peak: Interval | None
+    peak_verdict: str
+    rest: Interval | None
+    rest_verdict: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """A ratio over all seeds: its mean, and the share of the seeds at which it is good."""
+
+    title: str
+    seeds: int
+    mean: Interval
+    first: float
+    nearly: float
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class Results:
+    """All seeds that have rounds, and what was made of them."""
+
+    baseline: str
+    peers: Sequence[str]
+    seeds: Sequence[SeedResult]
+    speed: Share | None = None
+    net: Share | None = None
+    memory: Sequence[Share] = ()
+    beside: Sequence[Beside] = ()
+    worst: Sequence[SeedResult] = field(default=())
+
+
+def collect(session: Session, measured: Iterable[Measured]) -> Results:
+    baseline = session.baseline
+    peers = [a.name for a in session.usable if a.name != baseline]
+    seeds = [seed_result(one, baseline, peers) for one in measured]
+    with_best = [one for one in seeds if one.over_best is not None]
+    by_speed = sorted(with_best, key=lambda one: one.over_best.median)
+    seed = session.order_seed
+    return Results(
+        baseline,
+        peers,
+        seeds,
+        share("speed over the best peer", [one.over_best.median for one in with_best], seed),
+        share(
+            "the same, net of the floor",
+            [one.net_over_best.median for one in with_best if one.net_over_best],
+            seed,
+        ),
+        memory_shares(seeds, seed),
+        [found for peer in peers if (found := beside(seeds, baseline, peer, seed))],
+        by_speed[:WORST],
+    )
+
+
+def seed_result(measured: Measured, baseline: str, peers: Sequence[str]) -> SeedResult:
+    rotation = measured.rotation
+    names = [name for name in (baseline, *peers, FLOOR) if has_rounds(rotation, name)]
+    figures = {name: figures_of(measured, name, baseline) for name in names}
+    there = [name for name in peers if name in figures and figures[name].ratio is not None]
+    best = min(there, key=lambda name: figures[name].ratio.median, default="")
+    return SeedResult(
+        measured.seed,
+        load_of(rotation),
+        rotation.rounds_done,
+        figures,
+        problems(measured),
+        best,
+        figures[best].ratio if best else None,
+        figures[best].net if best else None,
+        *memory_ratios(figures, baseline, there, lambda f: f.peak_kb),
+        *memory_ratios(figures, baseline, there, lambda f: f.rest_kb),
+    )
+
+
+def has_rounds(rotation: Rotation, name: str) -> bool:
+    series = rotation.series.get(name)
+    return series is not None and not series.problem and len(series.values) > 0
+
+
+def load_of(rotation: Rotation) -> str:
+    """The load in words: every run prints the same."""
+    for series in rotation.series.values():
+        for outcome in series.outcomes:
+            if found := LOAD_LINE.search(outcome.stdout):
+                return found[1]
+    return ""
+
+
+def figures_of(measured: Measured, name: str, baseline: str) -> Figures:
+    rotation = measured.rotation
+    series, rounds = rotation.series[name], rotation.rounds_done
+    ratio = net = None
+    if name not in (baseline, FLOOR) and has_rounds(rotation, baseline):
+        ours, theirs = rotation.costs(baseline), rotation.costs(name)
+        ratio = speed_ratio(ours, theirs, rotation.seed)
+        if has_rounds(rotation, FLOOR):
+            net = net_speed_ratio(ours, theirs, rotation.costs(FLOOR), rotation.seed)
+    peaks = [said(outcome).get("peak_kb") for outcome in series.outcomes[:rounds]]
+    return Figures(
+        median(series.values[:rounds]),
+        ratio,
+        net,
+        median(peaks) if peaks and None not in peaks else None,
+        measured.rest_kb.get(name),
+    )
+
+
+def memory_ratios(
+    figures: Mapping[str, Figures],
+    baseline: str,
+    peers: Sequence[str],
+    read: Callable[[Figures], float | None],
+) -> tuple[float | None, float | None]:
+    """Over the lower of the pair, and over the lowest of all peers."""
+    ours = read(figures[baseline]) if baseline in figures else None
+    if ours is None:
+        return None, None
+    known = {name: value for name in peers if (value := read(figures[name])) is not None}
+    found = (next((known[name] for name in names if name in known), None) for names in MEMORY_PAIR)
+    pair = [value for value in found if value is not None]
+    return ratio_to_least(ours, pair), ratio_to_least(ours, list(known.values()))
+
+
+def ratio_to_least(ours: float, others: Sequence[float]) -> float | None:
+    return max(ours, LEAST_KB) / max(min(others), LEAST_KB) if others else None
+
+
+def share(title: str, ratios: Sequence[float], seed: int, *, less: bool = False) -> Share | None:
+    """`less`: a ratio below 1 is the good one, and at most 1.05 is nearly as good."""
+    if not ratios:
+        return None
+    first = sum(r <= 1 if less else r >= 1 for r in ratios)
+    nearly = sum(r <= 1 / NEARLY if less else r >= NEARLY for r in ratios)
+    count = len(ratios)
+    mean = geometric_mean_interval(ratios, seed)
+    return Share(title, count, mean, first / count, nearly / count, min(ratios), max(ratios))
+
+
+def memory_shares(seeds: Sequence[SeedResult], seed: int) -> list[Share]:
+    kinds = {
+        "peak RSS over the lower of mimalloc and jemalloc": lambda one: one.peak_over_pair,
+        "peak RSS over the lowest peer": lambda one: one.peak_over_best,
+        "RSS after the rest over the lower of mimalloc and jemalloc":
+            lambda one: one.rest_over_pair,
+        "RSS after the rest over the lowest peer": lambda one: one.rest_over_best,
+    }  # fmt: skip
+    found = (
+        share(title, [r for one in seeds if (r := read(one)) is not None], seed, less=True)
+        for title, read in kinds.items()
+    )
+    return [one for one in found if one is not None]
+
+
+def beside(seeds: Sequence[SeedResult], baseline: str, peer: str, seed: int) -> Beside | None:
+    both = [one.figures for one in seeds if {baseline, peer} <= set(one.figures)]
+    speeds = [found[peer].ratio.median for found in both if found[peer].ratio is not None]
+    if not speeds:
+        return None
+    speed = geometric_mean_interval(speeds, seed)
+    peak = memory_mean(both, baseline, peer, lambda f: f.peak_kb, seed)
+    rest = memory_mean(both, baseline, peer, lambda f: f.rest_kb, seed)
+    return Beside(
+        peer,
+        len(speeds),
+        speed,
+        verdict(speed, "slower", "faster"),
+        sum(s >= 1 for s in speeds) / len(speeds),
+        peak,
+        verdict(peak, "less", "more"),
+        rest,
+        verdict(rest, "less", "more"),
+    )
+
+
+def memory_mean(
+    both: Sequence[Mapping[str, Figures]],
+    baseline: str,
+    peer: str,
+    read: Callable[[Figures], float | None],
+    seed: int,
+) -> Interval | None:
+    pairs = [(read(found[baseline]), read(found[peer])) for found in both]
+    ratios = [
+        max(ours, LEAST_KB) / max(theirs, LEAST_KB)
+        for ours, theirs in pairs
+        if ours is not None and theirs is not None
+    ]
+    return geometric_mean_interval(ratios, seed) if ratios else None
+
+
+def verdict(mean: Interval | None, below: str, above: str) -> str:
+    """What the interval of a mean ratio allows to say of the baseline."""
+    if mean is None:
+        return ""
+    if mean.low is None or mean.high is None:
+        return TOO_FEW
+    if mean.high < 1:
+        return below
+    return above if mean.low > 1 else NO_DIFFERENCE

@@ -1,0 +1,305 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+from conftest import BENCH, compile_c
+
+from hakmem_lab import drawn_report, drawn_results, journal
+from hakmem_lab.cli import main
+from hakmem_lab.drawn_run import Measured
+from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
+from hakmem_lab.errors import LabError
+from hakmem_lab.launching import Outcome
+from hakmem_lab.peers import Allocator
+from hakmem_lab.rotation import OPS_PER_SECOND, Contender, new_rotation
+from hakmem_lab.suite_session import PLAN
+
+# glibc's malloc under a library's name: the loader can say that it served.
+FORWARDING = """
+#include <stddef.h>
+void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+void __libc_free(void *);
+void *malloc(size_t n) { return __libc_malloc(n); }
+void *calloc(size_t n, size_t m) { return __libc_calloc(n, m); }
+void *realloc(void *p, size_t n) { return __libc_realloc(p, n); }
+void free(void *p) { __libc_free(p); }
+"""
+SMALL = ("--scale", "1", "--rounds", "2", "--rest", "0")
+
+
+@pytest.fixture(autouse=True)
+def own_folders(monkeypatch, tmp_path):
+    monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("HAKLAB_CACHE", str(tmp_path / "peers"))
+
+
+@pytest.fixture(scope="module")
+def program(build: Path) -> Path:
+    sources = [BENCH / name for name in ("bench_drawn.c", "drawn_load.c", "bench.c")]
+    return compile_c(build / "bench" / "bench_drawn", sources, "-pthread", "-ldl")
+
+
+@pytest.fixture(scope="module")
+def forwarding(build: Path) -> Path:
+    source = build / "forwarding.c"
+    source.write_text(FORWARDING)
+    return compile_c(build / "forwarding.so", [source], "-shared", "-fPIC", "-fno-builtin")
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(main, ["drawn", *arguments])
+
+
+def folder_of_run() -> Path:
+    (folder,) = journal.results_folder().glob("drawn-*")
+    return folder
+
+
+def test_seeds_are_ranges_and_single_ones():
+    assert parse_seeds("7") == [7]
+    assert parse_seeds("1..3,9,2..4") == [1, 2, 3, 9, 4]
+    assert seeds_text([1, 2, 3, 9]) == "1..3,9"
+    wrong = {"": "no list", "1..": "no list", "-1": "no list", "5..4": "ends before"}
+    for text, why in (wrong | {"1..200000": "too many"}).items():
+        with pytest.raises(LabError, match=why):
+            parse_seeds(text)
+
+
+def test_every_seed_has_figures_files_and_words(program, tmp_path):
+    outputs = tmp_path / "a.json", tmp_path / "a.html"
+    found = run(
+        "--seeds", "1..3", "--scale", "1", "--rounds", "2", "--rest", "0.05", "--floor",
+        "--with", "hakmem,glibc", "--json", str(outputs[0]), "--html", str(outputs[1]),
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    document = json.loads(outputs[0].read_text())
+    assert document["made_by"] == "hakmem drawn"
+    assert [one["seed"] for one in document["seeds"]] == [1, 2, 3]
+    assert document["served"]["hakmem"].startswith("yes")
+    for one in document["seeds"]:
+        assert "live blocks" in one["load"] and one["load"] in found.output
+        assert (one["rounds"], one["best_peer"]) == (2, "glibc")
+        assert {"hakmem", "glibc", "floor"} == set(one["figures"])
+        for name in ("hakmem", "glibc"):
+            figures = one["figures"][name]
+            assert figures["speed"] > 0 and figures["peak_kb"] > 0 and figures["rest_kb"] > 0
+        assert one["over_best"]["median"] == one["figures"]["glibc"]["ratio"]["median"]
+        assert one["net_over_best"] is not None
+    page = outputs[1].read_text()
+    # mimalloc and jemalloc are not among them.
+    assert page.count("<svg") == 3
+    for part in ("Every seed", "Beside each", "How it was measured"):
+        assert part in page
+    # The same beside the journals.
+    folder = folder_of_run()
+    assert json.loads((folder / "drawn.json").read_text())["seeds"] == document["seeds"]
+    assert (folder / "drawn.html").read_text() == page
+
+
+def test_two_builds_get_a_verdict(program, forwarding):
+    names = f"new={forwarding},old={forwarding}"
+    found = run("--seeds", "1..5", *SMALL, "--with", names)
+    assert found.exit_code == 0, found.output
+    document = json.loads((folder_of_run() / "drawn.json").read_text())
+    (beside,) = document["beside"]
+    assert (document["baseline"], beside["peer"], beside["seeds"]) == ("new", "old", 5)
+    assert beside["speed"]["low"] <= beside["speed"]["median"] <= beside["speed"]["high"]
+    assert beside["verdict"] in ("faster", "slower", "no difference seen")
+    assert set(document["served"].values()) == {"yes"}
+
+
+def test_quick_means_less_work(program):
+    found = run("--seeds", "1", "--quick", "--scale", "1", "--with", "glibc,hakmem")
+    assert found.exit_code == 0, found.output
+    plan = json.loads((folder_of_run() / PLAN).read_text())
+    assert (plan["rounds"], plan["scale"], plan["rest_s"]) == (3, 1, 0)
+
+
+def test_stopped_run_goes_on(program, tmp_path):
+    begun = run("--seeds", "1..2", *SMALL[:4], "--rest", "0.01", "--with", "hakmem,glibc")
+    assert begun.exit_code == 0, begun.output
+    folder = folder_of_run()
+    done = (folder / "seed-1.jsonl").read_text()
+    second = folder / "seed-2.jsonl"
+    # The first round and the beginning of the next line.
+    head, first, _ = second.read_text().split("\n", 2)
+    second.write_text(f"{head}\n{first}\n" + '{"round": 2, "sli')
+    output = tmp_path / "again.json"
+    found = run("--resume", str(folder), "--json", str(output))
+    assert found.exit_code == 0, found.output
+    assert (folder / "seed-1.jsonl").read_text() == done
+    assert second.read_text().startswith(f"{head}\n{first}\n")
+    for one in json.loads(output.read_text())["seeds"]:
+        assert one["rounds"] == 2
+        assert all(figures["rest_kb"] for figures in one["figures"].values())
+    assert "seed 1:" not in found.output and "seed 2:" in found.output
+
+
+def test_resume_refuses_other_libraries_and_options(program, forwarding, tmp_path):
+    library = tmp_path / "own.so"
+    library.write_bytes(forwarding.read_bytes())
+    assert run("--seeds", "1", *SMALL, "--with", f"own={library},glibc").exit_code == 0
+    folder = folder_of_run()
+    with_option = run("--resume", str(folder), "--rounds", "3")
+    assert with_option.exit_code == 2
+    assert "--resume takes all from its folder: --rounds cannot be given" in with_option.output
+    library.write_bytes(library.read_bytes() + b"x")
+    changed = run("--resume", str(folder))
+    assert changed.exit_code == 2
+    assert "has changed since" in changed.output
+    nothing = run("--resume", str(tmp_path))
+    assert nothing.exit_code == 2 and "cannot read" in nothing.output
+
+
+def broken_library(folder: Path) -> Path:
+    source = folder / "broken.c"
+    source.write_text("#include <stdlib.h>\nvoid *malloc(size_t n) { (void)n; abort(); }\n")
+    return compile_c(folder / "broken.so", [source], "-shared", "-fPIC", "-fno-builtin")
+
+
+def test_failing_peer_is_named_and_the_rest_goes_on(program, tmp_path):
+    library = broken_library(tmp_path)
+    # A thread's first allocation in the program, or what comes before its main: both abort.
+    found = run("--seeds", "1,5", *SMALL, "--with", f"glibc,hakmem,broken={library}")
+    assert "broken" in found.output and "killed by SIGABRT" in found.output
+    document = json.loads((folder_of_run() / "drawn.json").read_text())
+    assert [one["best_peer"] for one in document["seeds"]] == ["hakmem", "hakmem"]
+
+
+def test_failing_baseline_is_a_status(program, tmp_path):
+    found = run("--seeds", "1", *SMALL, "--with", f"broken={broken_library(tmp_path)},glibc")
+    assert found.exit_code == 1, found.output
+    found = run("--seeds", "1", *SMALL, "--with", "absent=/nowhere/lib.so,glibc")
+    assert found.exit_code == 1
+    assert "the baseline absent cannot be measured: no library at /nowhere/lib.so" in found.output
+
+
+def test_hakmem_that_did_not_serve_is_a_status(program, monkeypatch, tmp_path, forwarding):
+    monkeypatch.setenv("HAKLAB_LIB", str(forwarding))
+    found = run("--seeds", "1", *SMALL, "--with", "hakmem,glibc")
+    assert found.exit_code == 1
+    assert "hakmem: NOT SERVED" in found.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--seeds", "x"), "--seeds: 'x' is no list of seeds"),
+        (("--with", "nosuch"), "unknown allocator 'nosuch'"),
+        (("--with", "glibc,glibc"), "two rows are named 'glibc'"),
+        (("--rounds", "0"), "--rounds"),
+    ],
+)
+def test_wrong_command_lines(arguments, complaint):
+    found = run(*arguments)
+    assert found.exit_code == 2
+    assert complaint in found.output
+
+
+def test_interrupt_keeps_finished_seeds(program, build):
+    command = [sys.executable, "-c", "from hakmem_lab.cli import main; main()", "drawn"]
+    command += ["--seeds", "1..500", *SMALL, "--with", "glibc,hakmem"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+        wait_for(lambda: list(journal.results_folder().glob("drawn-*/seed-3.jsonl")))
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert re.search(r"interrupted after \d+ of 500 seeds", output)
+    document = json.loads((folder_of_run() / "drawn.json").read_text())
+    assert [one["seed"] for one in document["seeds"]][:2] == [1, 2]
+    left = [p for p in psutil.process_iter(["cmdline"]) if str(build) in str(p.info["cmdline"])]
+    assert not left
+
+
+def wait_for(found) -> None:
+    for _ in range(600):
+        if found():
+            return
+        time.sleep(0.05)
+    raise AssertionError("the command did not get so far")
+
+
+def session_of(names: list[str], seeds: list[int]) -> Session:
+    allocators = [Allocator(name) for name in names]
+    return Session(Path("/nowhere"), seeds, 3, 100, 2.0, 1, 60.0, None, False, allocators)
+
+
+def measured(seed: int, figures: dict[str, tuple[float, int, int]], problem: str = "") -> Measured:
+    """Three equal rounds: speed, peak and rest of each allocator; `problem` names one without."""
+    rows = [Contender(name, ("bench_drawn",)) for name in figures]
+    rotation = new_rotation(rows, OPS_PER_SECOND, seed)
+    for name, (speed, peak, _) in figures.items():
+        text = f"Throughput = {speed} ops/s []\nLoad: words of {seed}\nMemory: peak_kb={peak}\n"
+        series = rotation.series[name]
+        series.values = [speed] * 3
+        series.outcomes = [Outcome(0, 0, 0.1, 0.1, 1, 0, 0, text, "")] * 3
+        if name == problem:
+            series.problem = "exit status 1"
+    rotation.rounds_done = 3
+    return Measured(seed, rotation, {name: rest for name, (_, _, rest) in figures.items()})
+
+
+def test_each_seed_counts_against_its_own_best_peer():
+    session = session_of(["ours", "mimalloc3", "jemalloc5", "glibc"], [1, 2])
+    found = drawn_results.collect(
+        session,
+        [
+            measured(1, {"ours": (100, 50, 20), "mimalloc3": (50, 100, 10),
+                         "jemalloc5": (80, 200, 40), "glibc": (125, 25, 80)}),
+            measured(2, {"ours": (100, 60, 5), "mimalloc3": (25, 30, 10),
+                         "jemalloc5": (50, 40, 40), "glibc": (1, 60, 80)}),
+        ],
+    )  # fmt: skip
+    assert [one.best_peer for one in found.seeds] == ["glibc", "jemalloc5"]
+    assert [one.over_best.median for one in found.seeds] == pytest.approx([0.8, 2.0])
+    assert found.speed.mean.median == pytest.approx((0.8 * 2.0) ** 0.5)
+    assert (found.speed.first, found.speed.nearly, found.speed.lowest) == (0.5, 0.5, 0.8)
+    assert [one.peak_over_pair for one in found.seeds] == [0.5, 2]
+    assert [one.peak_over_best for one in found.seeds] == [2, 2]
+    assert [one.rest_over_best for one in found.seeds] == [2, 0.5]
+    assert [one.seed for one in found.worst] == [1, 2]
+    besides = {one.peer: one for one in found.beside}
+    assert besides["mimalloc3"].speed.median == pytest.approx(8**0.5)
+    assert besides["mimalloc3"].verdict == drawn_results.TOO_FEW
+    assert found.seeds[0].load == "words of 1"
+
+
+def test_verdict_needs_an_interval_on_one_side():
+    session = session_of(["a", "b"], list(range(6)))
+    speeds = [1.02, 1.03, 1.05, 1.02, 1.04, 1.06]
+
+    def verdict(ratios: list[float]) -> str:
+        found = [
+            measured(i, {"a": (100 * r, 10, 10), "b": (100, 10, 10)}) for i, r in enumerate(ratios)
+        ]
+        return drawn_results.collect(session, found).beside[0].verdict
+
+    assert verdict(speeds) == "faster"
+    assert verdict([1 / r for r in speeds]) == "slower"
+    assert verdict([1.05, 0.95, 1.02, 0.97, 1.01, 1.0]) == "no difference seen"
+
+
+def test_who_failed_is_no_peer_of_that_seed():
+    session = session_of(["a", "b", "c"], [1])
+    one = {"a": (100, 10, 10), "b": (400, 1, 1), "c": (50, 10, 10)}
+    found = drawn_results.collect(session, [measured(1, one, "b")])
+    assert found.seeds[0].best_peer == "c"
+    assert drawn_report.problem_lines(found) == ["seed 1: b: exit status 1"]
+    ours = drawn_results.collect(session, [measured(1, one, "a")])
+    assert ours.speed is None and drawn_report.problems_of(ours, "a") == {1: "exit status 1"}
+    # A page can be made of it nevertheless.
+    assert "exit status 1" in drawn_report.page(session, ours)
+
+
+def test_pictures_are_the_same_for_the_same_figures():
+    values = [0.5, 0.9, 1.0, 1.4]
+    assert drawn_report.draw("x", values, False) == drawn_report.draw("x", values, False)
+    assert drawn_report.draw("x", [1.0], True).startswith("<svg")
