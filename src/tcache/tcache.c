@@ -93,11 +93,15 @@ static bool load_empty(hak_tcache *t, unsigned c) {
   return true;
 }
 
-static void publish(hak_tcache *t, unsigned c) {
+static void publish_count(hak_tcache *t, unsigned c) {
   hak_tcache_bin *b = &t->bins[c];
   hak_store_relaxed(&b->published, loaded_count(t, c) + b->full_count * (uint32_t)hak_magazine_usable[c]);
+}
+
+static void publish(hak_tcache *t, unsigned c) {
+  publish_count(t, c);
   hak_store_relaxed(&t->slow_count, t->slow_count + 1);
-  b->active = true;
+  t->bins[c].active = true;
 }
 
 static void push_stack(hak_tcache_bin *b, void **magazine) {
@@ -419,6 +423,11 @@ void hak_tcache_note_request(unsigned c, size_t size) {
   }
   hak_add_relaxed(&requests_uncached[c].count, 1);
   hak_add_relaxed(&requests_uncached[c].bytes, size);
+}
+
+void hak_tcache_publish(void) {
+  hak_tcache *t = hak_tls.cache;
+  for (unsigned c = 0; t != NULL && c < HAK_FRONT_CLASSES; c++) publish_count(t, c);
 }
 
 void hak_tcache_sum(hak_tcache_sums *sums) {

@@ -91,6 +91,8 @@ typedef struct hak_tcache_sums {
   uint64_t caches, used, slow_paths;
 } hak_tcache_sums;
 void hak_tcache_sum(hak_tcache_sums *sums);
+/* Publishes how many blocks the calling thread caches, as its slow paths do for one class. */
+void hak_tcache_publish(void);
 uint64_t hak_tcache_published(unsigned class_code); /* blocks */
 void hak_tcache_sum_counts(unsigned class_code, hak_cache_counts *sum);
 void hak_tcache_sum_requests(unsigned class_code, uint64_t *requests, uint64_t *requested);
