@@ -498,21 +498,23 @@ class BudgetInVain : public Budget {
   // Calls for memory in an epoch of 20 rounds.
   size_t calls_of_an_epoch(size_t foreign_mib) {
     size_t before = fake_os::count(fake_os::ADVISE);
+    hak_deferred d = {};
     for (int round = 0; round < 20; round++) {
       hak_span *runs[10];
       for (hak_span *&run : runs) run = take(1);
       look(foreign_mib);
       for (hak_span *run : runs) {
-        if (give(run)) hak_release_excess();
+        if (give(run)) hak_decay_excess(&d);
       }
       look(foreign_mib);
     }
-    hak_release_tick(now_ms += 250);
+    hak_decay_tick(now_ms += 250, &d);
     return fake_os::count(fake_os::ADVISE) - before;
   }
   void look(size_t foreign_mib) {
     files.set_resident((foreign_mib << 20) + ((hak_span_pool.live_spans + hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT));
-    hak_heap_settle_budget(false);
+    hak_deferred d = {};
+    hak_slow_exit(&d, "");
   }
 };
 
@@ -578,7 +580,8 @@ TEST_F(Budget, TailsStayWhileThereIsRoom) {
     size_t before = fake_os::count(fake_os::ADVISE);
     void *p = hak_run_alloc(HAK_SPAN_SIZE / 2, 1, &zeroed);
     EXPECT_EQ(fake_os::count(fake_os::ADVISE) - before, resident == 91 ? 0u : 1u);
-    hak_run_free(hak_region_find(p), p, &due);
+    hak_run_claim(hak_region_find(p), p);
+    hak_run_give(p, &due);
   }
 }
 

@@ -169,7 +169,7 @@ TEST_F(Region, DumpsHaveWhatIsAccessible) {
   ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
   hak_region *r = &hak_main_region;
   ASSERT_TRUE(hak_region_grow(r, 1, false));
-  for (const void *p : {static_cast<void *>(r->tags), static_cast<void *>(r->spans + r->first_span),
+  for (const void *p : {static_cast<void *>(r->map), static_cast<void *>(r->spans + r->first_span),
                         static_cast<void *>(r->bitmaps + r->first_span * HAK_BITMAP_WORDS), static_cast<void *>(r->chunks),
                         hak_region_address(r, r->first_span), hak_region_address(r, r->ready_spans - 1)})
     EXPECT_THAT(flags_of(p), AllOf(HasSubstr(" rd "), Not(HasSubstr(" dd ")))) << p;

@@ -217,13 +217,13 @@ TEST_P(ExitDeathTest, DoesNotWaitForALockOfItsOwn) {
     hakmem_free(hakmem_malloc(1));
     hak_config.stats = HAK_STATS_TEXT;
     hak_config.os_stats = 1;
-    hak_lock_take(GetParam() != nullptr ? GetParam() : &hak_heap_current()->lock);
+    hak_lock_take(GetParam() != nullptr ? GetParam() : &hak_arena_current()->bins[0].lock);
     exit(7);
   };
   EXPECT_EXIT(end(), testing::ExitedWithCode(7), "HAKMEM_STATS, .*: nothing is printed: .*\n.SS_OS_STATS. alloc=");
 }
 
 INSTANTIATE_TEST_SUITE_P(Locks, ExitDeathTest,
-                         testing::Values(&hak_span_pool.lock, &hak_registry_lock, &hak_cell_lock, &hak_huge_lock, nullptr));
+                         testing::Values(&hak_span_pool.lock, &hak_cell_lock, &hak_huge_lock, nullptr));
 
 }  // namespace
