@@ -28,7 +28,9 @@ static hak_lock arenas_lock;
 void hak_arena_start(void) {
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     size_t usable = MAGAZINE_BLOCK_BYTES / hak_class_size(c);
-    hak_magazine_usable[c] = (uint8_t)hak_min_size(hak_max_size(usable, MAGAZINE_BLOCKS_LEAST), SLOTS);
+    size_t pinned = (size_t)hak_config.hot_ring[hak_class_group(hak_class_size(c))];
+    usable = hak_min_size(hak_max_size(usable, MAGAZINE_BLOCKS_LEAST), SLOTS);
+    hak_magazine_usable[c] = (uint8_t)(pinned == 0 ? usable : hak_min_size(usable, pinned));
   }
   hak_os_cpu_start();
 }
