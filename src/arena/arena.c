@@ -327,6 +327,12 @@ void hak_arena_shrink(hak_arena *a, bool all, hak_deferred *d) {
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) shrink_bin(bin_of(a, c), c, all, d);
 }
 
+void hak_arena_shrink_all(hak_deferred *d) {
+  for (unsigned round = 0; round < 2; round++) {
+    for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(arenas[i], true, d);
+  }
+}
+
 /* --- fork --- */
 
 void hak_arena_fork_lock(void) {

@@ -65,7 +65,7 @@ size_t live_spans() { return hak_load_relaxed(&hak_span_pool.live_spans); }
 void flush_all() {
   hak_deferred d = {};
   hak_tcache_flush(self(), &d);
-  for (uint32_t i = 0; i < hak_arena_count(); i++) hak_arena_shrink(hak_arena_at(i), true, &d);
+  hak_arena_shrink_all(&d);
   EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
 }
 void decay(bool all = false) {

@@ -89,9 +89,7 @@ hak_tcache_sums sums() {
 }
 void shrink_depots() {
   hak_deferred d = {};
-  for (int round = 0; round < 2; round++) {  // slabs that one arena's depot empties may be another's
-    for (uint32_t i = 0; i < hak_arena_count(); i++) hak_arena_shrink(hak_arena_at(i), true, &d);
-  }
+  hak_arena_shrink_all(&d);
   EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
 }
 
