@@ -15,6 +15,9 @@
 /* What all depots may hold: this, or an eighth of what the program holds. */
 #define DEPOT_BYTES_LEAST (16 * HAK_MIB)
 #define DEPOT_LIVE_PART 8
+/* And of HAKMEM_LIMIT so much: magazines count against it and never go back to the system; those of 16-byte blocks are a third
+ * of what a depot holds. */
+#define DEPOT_LIMIT_PART 64
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 
 size_t hak_depot_bytes;
@@ -82,6 +85,8 @@ static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_c
 static bool has_room(size_t bytes) {
   size_t limit = hak_max_size(DEPOT_BYTES_LEAST,
                               (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / DEPOT_LIVE_PART);
+  size_t whole = (size_t)hak_load_relaxed(&hak_config.limit);
+  if (HAK_UNLIKELY(whole != 0)) limit = hak_min_size(limit, whole / DEPOT_LIMIT_PART);
   return hak_load_relaxed(&hak_depot_bytes) + bytes <= limit;
 }
 

@@ -362,6 +362,19 @@ TEST_F(Arena, DepotsHold16MiBOrAnEighthOfWhatIsLive) {
   }
 }
 
+// Magazines count against it too, and stay.
+TEST_F(Arena, WithALimitDepotsHoldASmallPartOfIt) {
+  hak_arena *a = on_cpu(0);
+  hak_config.limit = 64 * HAK_MIB;
+  std::vector<void *> blocks;
+  do blocks = take(a, C, 63);
+  while (hak_arena_put_magazine(magazine_of(blocks, C), C));
+  EXPECT_LE(hak_depot_bytes, HAK_MIB);
+  EXPECT_GT(hak_depot_bytes, HAK_MIB / 2);
+  hak_config.limit = 0;
+  EXPECT_TRUE(hak_arena_put_magazine(magazine_of(blocks, C), C));
+}
+
 // --- what is taken before a new slab is made ---
 
 TEST_F(Arena, FreeBlocksOfAnotherArenaComeBeforeANewSlab) {
