@@ -31,7 +31,7 @@ static void reclaim(void) {
   hak_huge_release();
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);
-  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), true, &d);
+  hak_arena_shrink_all(&d);
   hak_slow_exit(&d, "when caches were flushed");
   if (!hak_budget_limited()) return;
   hak_decay_all(0, &d); /* what is free but does not fit counts against the limit */

@@ -77,7 +77,7 @@ static size_t used_now(void) { return in_spans() + hak_load_relaxed(&hak_budget_
 
 /* Tables of the spans that are accessible. */
 static size_t table_bytes(void) {
-  const size_t of_span = sizeof(uint32_t) + sizeof(hak_span) + HAK_BITMAP_WORDS * sizeof(uint64_t) +
+  const size_t of_span = sizeof(uint8_t) + sizeof(hak_span) + HAK_BITMAP_WORDS * sizeof(uint64_t) +
                          sizeof(hak_chunk) / HAK_CHUNK_SPANS + (HAK_HARD(CHECKED_FREE) ? HAK_SPAN_SIZE / HAK_GRANULE : 0);
   size_t spans = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) {

@@ -192,10 +192,8 @@ void hak_decay_for_target(hak_deferred *d) {
 size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   size_t purged = 0;
   if (goes_lazily()) hak_pool_stale_to_dirty(); /* what the kernel has not taken yet is still resident */
-  for (uint32_t i = hak_arena_count(); i-- > 0;) {
-    hak_arena_shrink(hak_arena_at(i), true, d);
-    purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
-  }
+  hak_arena_shrink_all(d);
+  for (uint32_t i = hak_arena_count(); i-- > 0;) purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
   purged += hak_huge_release();
   return purged + (hak_purge_spans(keep_bytes / HAK_SPAN_SIZE, false) << HAK_SPAN_SHIFT);
 }

@@ -29,7 +29,7 @@ static size_t pinned_blocks(unsigned c) { return (size_t)hak_config.hot_ring[hak
 
 static uint16_t first_stack(unsigned c) {
   size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
-  return (uint16_t)(pinned > usable ? (pinned + usable - 1) / usable - 1 : 0);
+  return (uint16_t)(pinned == 0 ? 0 : pinned / usable - 1); /* usable is at most pinned */
 }
 
 /* After an overflow the class is refilled from its arena: what left the thread would have served. */
@@ -278,7 +278,7 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
   hak_tcache_bin *b = &t->bins[c];
   unsigned usable = hak_magazine_usable[c];
   size_t pinned = pinned_blocks(c);
-  if (pinned != 0) blocks = (unsigned)hak_min_size(blocks, pinned); /* a pinned capacity is not exceeded */
+  if (pinned != 0) blocks = (unsigned)hak_min_size(blocks, (b->full_max + 1u) * usable); /* a pinned capacity is not exceeded */
   /* A loaded magazine of few blocks would be changed for a stacked one, and back, whenever a handful is live. */
   unsigned loaded = (blocks - 1) % usable + 1;
   if (pinned == 0 && blocks > usable && loaded < PREWARM_LOADED_MIN) blocks += PREWARM_LOADED_MIN - loaded;

@@ -74,9 +74,7 @@ class Arena : public testing::Test {
     }
     return bytes;
   }
-  void shrink_all() {
-    for (uint32_t i = 0; i < hak_arena_count(); i++) hak_arena_shrink(hak_arena_at(i), true, &d);
-  }
+  void shrink_all() { hak_arena_shrink_all(&d); }
   static void use_up_cells() {
     fake_os::fail_all(fake_os::MAP);
     while (hak_cell_take() != nullptr) continue;
@@ -364,6 +362,19 @@ TEST_F(Arena, DepotsHold16MiBOrAnEighthOfWhatIsLive) {
   }
 }
 
+// Magazines count against it too, and stay.
+TEST_F(Arena, WithALimitDepotsHoldASmallPartOfIt) {
+  hak_arena *a = on_cpu(0);
+  hak_config.limit = 64 * HAK_MIB;
+  std::vector<void *> blocks;
+  do blocks = take(a, C, 63);
+  while (hak_arena_put_magazine(magazine_of(blocks, C), C));
+  EXPECT_LE(hak_depot_bytes, HAK_MIB);
+  EXPECT_GT(hak_depot_bytes, HAK_MIB / 2);
+  hak_config.limit = 0;
+  EXPECT_TRUE(hak_arena_put_magazine(magazine_of(blocks, C), C));
+}
+
 // --- what is taken before a new slab is made ---
 
 TEST_F(Arena, FreeBlocksOfAnotherArenaComeBeforeANewSlab) {
@@ -487,6 +498,19 @@ TEST_F(Arena, AllOfItGoesWhereAsked) {
   EXPECT_EQ(hak_depot_bytes, 0u);
   EXPECT_EQ(hak_span_pool.live_spans, 0u);
   EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+}
+
+// Each of two depots holds blocks of the other's slab, whichever is shrunk first.
+TEST_F(Arena, SlabsThatOthersDepotsEmptyGoToo) {
+  hak_arena *first = on_cpu(0), *second = on_cpu(1);
+  auto some = take(first, C, 63), others = take(second, C, 63);
+  std::swap_ranges(some.begin(), some.begin() + 30, others.begin());
+  ASSERT_TRUE(hak_arena_put_magazine(magazine_of(some, C), C));
+  ASSERT_TRUE(hak_arena_put_magazine(magazine_of(others, C), C));
+  ASSERT_EQ(first->bins[C].full_count, 1u);
+  ASSERT_EQ(second->bins[C].full_count, 1u);
+  shrink_all();
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
 }
 
 // A magazine is in the depot of its first block's arena; when that block has gone, the others are somebody else's.

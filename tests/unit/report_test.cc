@@ -27,7 +27,7 @@ hak_totals totals() {
 void flush_all() {
   hak_deferred d = {};
   hak_tcache_flush(hak_thread_cache(), &d);
-  for (uint32_t i = 0; i < hak_arena_count(); i++) hak_arena_shrink(hak_arena_at(i), true, &d);
+  hak_arena_shrink_all(&d);
 }
 
 TEST(Totals, FollowWhatIsAllocated) {

@@ -1,39 +1,55 @@
-// The front cache and its slow half: start of a thread, order, capacity, batches, modes.
+// The thread cache and its slow half, in one thread: refill, overflow, capacity, decay, modes, and where memory is short.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <thread>
+#include <vector>
 
+#include "fake_cpu.h"
 #include "fake_os.h"
 #include "hak.h"
 
+using testing::ElementsAreArray;
 using testing::IsEmpty;
 
 namespace {
 
 constexpr size_t SLOTS = HAK_MAGAZINE_SLOTS - 1;
 
-class Front : public testing::Test {
+class Tcache : public testing::Test {
  protected:
-  void SetUp() override { fake_os::reset(); }
+  void SetUp() override {
+    fake_os::reset();
+    ASSERT_TRUE(hak_start());
+    fake_cpu::install();
+  }
   void TearDown() override {
     EXPECT_EQ(hak_heap_check(), 0u);
     EXPECT_THAT(fake_os::violations(), IsEmpty());
   }
 };
 
-hak_heap *self() { return hak_heap_current(); }
-hak_bin &bin_of(size_t size) { return self()->bins[hak_class_for(size)]; }
+hak_tcache *self() { return hak_thread_cache(); }
+hak_tcache_bin &bin_of(size_t size) { return self()->bins[hak_class_for(size)]; }
+hak_arena_bin &arena_bin(size_t size, uint32_t arena = 0) { return hak_arena_at(arena)->bins[hak_class_for(size)]; }
+unsigned usable_of(size_t size) { return hak_magazine_usable[hak_class_for(size)]; }
 
-// Blocks of the class that the calling thread's front holds.
-size_t cached(size_t size) {
+// Blocks of the class in the calling thread's cache, the loaded magazine's alone, and in the depot of the first arena.
+size_t loaded(size_t size) {
   unsigned c = hak_class_for(size);
-  const hak_bin &bin = self()->bins[c];
-  if (bin.magazine == nullptr) return 0;
-  return size_t(self()->front->top[c] - (bin.magazine + SLOTS - bin.usable)) + bin.full_count * SLOTS;
+  void **magazine = self()->bins[c].loaded;
+  return magazine == nullptr ? 0 : size_t(self()->top[c + 1] - hak_magazine_empty_top(magazine, c));
+}
+size_t cached(size_t size) { return loaded(size) + bin_of(size).full_count * size_t(usable_of(size)); }
+size_t in_depot(size_t size) { return arena_bin(size).full_count * size_t(usable_of(size)) + arena_bin(size).part_count; }
+
+bool is_free(void *p) {
+  hak_span *s = hak_region_span(hak_region_find(p), p);
+  return s->carved == 0 || hak_slab_examine(s, p) == HAK_VERDICT_DOUBLE_FREE;
 }
 
 std::vector<void *> alloc_many(size_t size, size_t n) {
@@ -44,402 +60,424 @@ std::vector<void *> alloc_many(size_t size, size_t n) {
 void free_all(const std::vector<void *> &blocks) {
   for (void *p : blocks) hakmem_free(p);
 }
+size_t live_spans() { return hak_load_relaxed(&hak_span_pool.live_spans); }
+// What the thread and the depots hold.
+void flush_all() {
+  hak_deferred d = {};
+  hak_tcache_flush(self(), &d);
+  hak_arena_shrink_all(&d);
+  EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+}
+void decay(bool all = false) {
+  hak_deferred d = {};
+  hak_tcache_decay(self(), all, &d);
+  EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+}
 
-// Settings that a heap reads when it is made: changed before, seen by a thread with a heap of its own.
+// Settings that a cache reads when it is attached.
 void in_new_thread(const std::function<void()> &body) { std::thread(body).join(); }
 
-// A thread's first calls are served by a heap that is nobody's, with blocks that share no line.
-TEST_F(Front, YoungThreadsHaveNoHeap) {
-  self();  // the process's first heap is made at once
-  in_new_thread([] {
-    std::vector<void *> blocks;
-    for (size_t size : {1, 24, 100, 700, 5000}) {
-      for (void *p : alloc_many(size, 10)) blocks.push_back(p);
-    }
-    EXPECT_EQ(hak_tls_front.heap, nullptr);
-    for (void *p : blocks) {
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % HAK_CACHE_LINE, 0u);
-      EXPECT_EQ(hakmem_malloc_usable_size(p) % HAK_CACHE_LINE, 0u);
-      EXPECT_TRUE(hak_heap_by_id(HAK_TAG_OWNER(hak_region_tag_of(p)))->shared);
-    }
-    free_all(blocks);
-    EXPECT_EQ(hak_tls_front.heap, nullptr);
-    for (const hak_bin &bin : hak_emergency_heap.bins) EXPECT_EQ(bin.slabs.slabs, 0u) << "not even an empty one";
-    free_all(alloc_many(24, 200));
-    EXPECT_NE(hak_tls_front.heap, nullptr) << "grown up";
-  });
-}
+const size_t SIZES[] = {16, 100, 1024, 4096, 10000, 32768};
 
-// Where threads end young, the next one has a heap at once, for those after it.
-TEST_F(Front, ThreadsThatEndYoungHaveHeirs) {
-  self();
-  hak_heap *heap = nullptr;
-  auto live = [&heap] {
-    hakmem_free(hakmem_malloc(24));
-    heap = hak_tls_front.heap;
-  };
-  in_new_thread(live);
-  EXPECT_EQ(heap, nullptr);
-  in_new_thread(live);
-  hak_heap *made = heap;
-  ASSERT_NE(made, nullptr);
-  in_new_thread(live);
-  EXPECT_EQ(heap, made) << "adopted";
-}
+// --- the order of blocks ---
 
-// A young thread's blocks are not kept back by whoever frees them.
-TEST_F(Front, SharedHeapsGetTheirBlocksAtOnce) {
-  self();
-  std::vector<void *> blocks;
-  in_new_thread([&blocks] { blocks = alloc_many(24, 20); });
-  free_all(blocks);
-  for (const hak_bin &bin : hak_emergency_heap.bins) {
-    if (&bin != &hak_emergency_heap.bins[hak_class_for(64)]) EXPECT_EQ(bin.slabs.slabs, 0u);
-  }
-  hak_heap_flush_all(self());  // which kept some for itself
-  for (const hak_bin &bin : hak_emergency_heap.bins) EXPECT_EQ(bin.slabs.slabs, 0u);
-}
-
-// A thread that allocates a little keeps no magazine, no block and no slab.
-TEST_F(Front, YoungClassesKeepNothing) {
-  in_new_thread([] {
-    constexpr size_t SIZE = 5000;
-    hak_heap *h = self();
-    if (h->id <= HAK_EMERGENCY_ID + 1) return;  // the process's first heap is not young
-    for (hak_bin &bin : h->bins) bin.young = 8;  // whoever had the heap before
-    hak_heap_trim(h);
-    hak_bin &bin = bin_of(SIZE);
-    ASSERT_EQ(bin.magazine, nullptr);
-    for (int round = 0; round < 2; round++) {
-      auto blocks = alloc_many(SIZE, 4);
-      EXPECT_EQ(bin.magazine, nullptr);
-      EXPECT_EQ(bin.slabs.slabs, 1u);
-      free_all(blocks);
-      if (round == 0) EXPECT_EQ(bin.slabs.slabs, 0u) << "not even the empty one";
-    }
-    free_all(alloc_many(SIZE, 1));
-    EXPECT_NE(bin.magazine, nullptr) << "the ninth";
-    EXPECT_GT(cached(SIZE), 0u);
-  });
-}
-
-// The tick at the end of a flush may empty every cache that is idle, never the one the caller is about to push on.
-TEST_F(Front, TheTickOfAFlushLeavesItsOwnClassItsMagazine) {
-  constexpr size_t SIZE = 96;
-  in_new_thread([] {
-    auto blocks = alloc_many(SIZE, 2000);
-    hak_bin &bin = bin_of(SIZE);
-    auto settings = hak_config;
-    hak_config.mem_lean = 1;  // idle caches are emptied
-    hak_config.mem_lean_decommit = HAK_LEAN_DONTNEED;
-    for (void *p : blocks) {
-      bin.activity = static_cast<decltype(bin.activity)>(-1);  // as after a great many flushes
-      bin.refill_count = 0;                                   // long ago: nothing grows
-      self()->slow_count = 127;
-      self()->last_tick_ms = 0;
-      hakmem_free(p);
-    }
-    hak_config = settings;
-    EXPECT_NE(bin.magazine, nullptr);
-  });
-}
-
-TEST_F(Front, FreshThreadsAreIdleUntilTheFirstCall) {
-  in_new_thread([] {
-    hak_front &front = hak_tls_front;
-    EXPECT_EQ(front.phase, unsigned(HAK_FRONT_FRESH));
-    EXPECT_EQ(front.key, HAK_KEY_NONE);
-    for (void **top : front.top) EXPECT_EQ(top, HAK_NULL_TOP);
-    hakmem_free(nullptr);
-    EXPECT_EQ(front.heap, nullptr) << "free(NULL) needs no heap";
-    void *p = hakmem_malloc(1);
-    EXPECT_EQ(front.phase, unsigned(HAK_FRONT_LIVE));
-    EXPECT_EQ(front.key, HAK_TAG(front.heap->id, 0));
-    hakmem_free(p);
-    hak_heap_park_current();
-    EXPECT_EQ(front.phase, unsigned(HAK_FRONT_ENDED));
-    EXPECT_EQ(front.key, HAK_KEY_NONE);
-    p = hakmem_malloc(100);  // the emergency heap
-    ASSERT_NE(p, nullptr);
-    EXPECT_EQ(HAK_TAG_OWNER(hak_region_tag(hak_region_find(p), p)), HAK_EMERGENCY_ID);
-    EXPECT_EQ(front.heap, nullptr);
-    hakmem_free(p);
-  });
-}
-
-TEST_F(Front, LastFreedIsFirstReused) {
+TEST_F(Tcache, LastFreedIsFirstReused) {
   auto blocks = alloc_many(100, 10);
   free_all(blocks);
   for (size_t i = 10; i-- > 0;) EXPECT_EQ(hakmem_malloc(100), blocks[i]);
 }
 
-TEST_F(Front, FreshBlocksComeInAddressOrder) {
+TEST_F(Tcache, FreshBlocksComeInAddressOrder) {
   auto blocks = alloc_many(2000, 30);
-  for (size_t i = 1; i < 30; i++) EXPECT_LT(blocks[i - 1], blocks[i]);
+  EXPECT_TRUE(std::is_sorted(blocks.begin(), blocks.end()));
 }
 
-TEST_F(Front, BatchesDoubleFromFour) {
-  in_new_thread([] {
-    size_t expected = 4, seen = 0;
-    for (int refill = 0; refill < 6; refill++) {
-      hakmem_malloc(32);
-      EXPECT_EQ(cached(32), std::min(expected, SLOTS) - 1) << "refill " << refill;
-      for (size_t left = cached(32); left > 0; left--) hakmem_malloc(32);
-      expected *= 2;
-      seen++;
+TEST_F(Tcache, BatchesDoubleFromFour) {
+  size_t expected = 4;
+  for (int refill = 0; refill < 6; refill++, expected *= 2) {
+    hakmem_malloc(32);
+    EXPECT_EQ(cached(32), std::min(expected, SLOTS) - 1) << "refill " << refill;
+    for (size_t left = cached(32); left > 0; left--) hakmem_malloc(32);
+  }
+  hakmem_free(hakmem_malloc(32));
+  decay();
+  decay();  // idle
+  for (void *p : alloc_many(32, 1)) hakmem_free(p);
+  EXPECT_EQ(cached(32), 4u) << "and again";
+}
+
+// --- magazines ---
+
+TEST_F(Tcache, HoldsTheUsableSlotsOfItsClassAndAStackOfThem) {
+  for (unsigned c = 0; c < HAK_CLASSES; c++) {
+    size_t size = hak_class_size(c), usable = hak_magazine_usable[c];
+    auto blocks = alloc_many(size, 20 * usable);
+    for (void *p : blocks) {
+      hakmem_free(p);
+      ASSERT_LE(loaded(size), usable) << size;
+      ASSERT_LE(bin_of(size).full_count, bin_of(size).full_max) << size;
     }
-    EXPECT_EQ(seen, 6u);
-  });
+    EXPECT_EQ(bin_of(size).full_count, bin_of(size).full_max) << size;
+    size_t stacked = bin_of(size).full_max * usable * size;
+    EXPECT_LE(stacked, std::max(128 * HAK_KIB, usable * size)) << size;
+    EXPECT_GE(bin_of(size).full_max, 1u);
+    EXPECT_EQ(hak_heap_check(), 0u);
+    flush_all();
+  }
+  EXPECT_EQ(live_spans(), 0u);
 }
 
-// The constants behind it are tuned; these are the bounds they are tuned in.
-TEST_F(Front, FirstCapacityIsBoundedInBytesAndBlocks) {
-  in_new_thread([] {
-    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
-      size_t capacity = self()->bins[c].capacity;
-      EXPECT_GE(capacity, 4u);
-      EXPECT_LE(capacity, 4 * SLOTS);
-      EXPECT_LE(capacity * hak_class_size(c), std::max(64 * HAK_KIB, 4 * hak_class_size(c)));
-      if (c > 0 && c < HAK_CLASSES) EXPECT_LE(capacity, self()->bins[c - 1].capacity);
-    }
-  });
+TEST_F(Tcache, TheOldestOfTheStackLeavesForTheDepotAndTheRestComesBackLatestFirst) {
+  size_t size = 1024, usable = usable_of(size), stacked = bin_of(size).full_max;
+  auto blocks = alloc_many(size, (stacked + 3) * usable);
+  flush_all();  // of what the batches brought too many
+  free_all(blocks);
+  EXPECT_EQ(cached(size), (stacked + 1) * usable);
+  EXPECT_EQ(arena_bin(size).full_count, 2u);
+  std::vector<void *> expected(blocks.rbegin(), blocks.rbegin() + long((stacked + 1) * usable));
+  EXPECT_THAT(alloc_many(size, (stacked + 1) * usable), ElementsAreArray(expected)) << "its own";
+  std::vector<void *> of_depot;  // the latest magazine first
+  for (size_t i = 2 * usable; i-- > 0;) of_depot.push_back(blocks[i]);
+  EXPECT_THAT(alloc_many(size, 2 * usable), ElementsAreArray(of_depot));
+  EXPECT_EQ(in_depot(size), 0u);
 }
 
-TEST_F(Front, CapacityIsNeverExceeded) {
-  in_new_thread([] {
-    for (size_t size : {16, 100, 1024, 4096, 32768}) {
-      auto blocks = alloc_many(size, 1000);
-      for (void *p : blocks) {
-        hakmem_free(p);
-        ASSERT_LE(cached(size), bin_of(size).capacity) << size;
-      }
-    }
-  });
+// No slow path, while a program's swing is no larger.
+TEST_F(Tcache, SwingsOfItsCapacityTakeNoSlab) {
+  size_t size = 256, capacity = (bin_of(size).full_max + 1u) * usable_of(size);
+  free_all(alloc_many(size, capacity));
+  uint64_t taken = hak_os_stats.alloc;
+  for (int i = 0; i < 10; i++) free_all(alloc_many(size, capacity));
+  EXPECT_EQ(hak_os_stats.alloc, taken);
 }
 
-class FrontPin : public Front, public testing::WithParamInterface<int> {};
+TEST_F(Tcache, WhereDepotsAreFullBlocksGoToTheirSlabs) {
+  auto blocks = alloc_many(4096, 8192);  // 32 MiB
+  void *kept = hakmem_malloc(4096);
+  flush_all();
+  free_all(blocks);
+  EXPECT_LE(hak_depot_bytes, 16 * HAK_MIB);
+  EXPECT_GT(hak_depot_bytes, 14 * HAK_MIB);
+  EXPECT_LT(live_spans() * HAK_SPAN_SIZE, 24 * HAK_MIB);
+  hakmem_free(kept);
+}
 
-TEST_P(FrontPin, HoldsTheCapacity) {
-  int pinned = GetParam();
-  unsigned other_group = bin_of(200).capacity;  // this thread's heap; it is not adopted while the thread lives
-  hak_config.hot_ring[4] = pinned;  // 65 to 128 bytes
+TEST_F(Tcache, TakesItsDepotsRemainder) {
+  auto blocks = alloc_many(100, 5);
+  ASSERT_TRUE(hak_arena_put_part(blocks.data(), 5, hak_class_for(100)));
   in_new_thread([&] {
-    EXPECT_EQ(bin_of(100).capacity, unsigned(pinned));
-    EXPECT_EQ(bin_of(200).capacity, other_group);
-    size_t most = 0;
-    for (int round = 0; round < 5; round++) {
-      auto blocks = alloc_many(100, 4000);
-      for (void *p : blocks) {
-        hakmem_free(p);
-        most = std::max(most, cached(100));
-      }
+    self();
+    EXPECT_EQ(hakmem_malloc(100), blocks[4]);
+    EXPECT_EQ(cached(100), 4u);
+    EXPECT_EQ(in_depot(100), 0u);
+  });
+}
+
+TEST_F(Tcache, AFreeOfTheBlockOnTopIsADoubleFree) {
+  void *p = hakmem_malloc(100);
+  hakmem_free(p);
+  hak_deferred d = {};
+  hak_tcache_free(self(), p, hak_class_for(100), &d);
+  EXPECT_EQ(d.verdict, HAK_CHECKS ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_OK);
+}
+
+TEST_F(Tcache, PopAnyTakesEachBlockOnce) {
+  free_all(alloc_many(100, 40));
+  unsigned c = hak_class_for(100);
+  std::vector<void *> all;
+  while (void *p = hak_tcache_pop_any(c)) all.push_back(p);
+  EXPECT_EQ(cached(100), 0u);
+  EXPECT_GE(all.size(), 40u);
+  EXPECT_FALSE(std::is_sorted(all.begin(), all.end()));
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
+  free_all(all);
+}
+
+// --- pinned capacities ---
+
+class TcachePin : public Tcache, public testing::WithParamInterface<int> {
+ protected:
+  static void pin(int group, int blocks) {
+    hak_config.hot_ring[group] = blocks;
+    hak_arena_start();
+    fake_cpu::install();
+  }
+};
+
+TEST_P(TcachePin, HoldsTheCapacity) {
+  size_t pinned = size_t(GetParam());
+  unsigned other = usable_of(200);
+  pin(4, GetParam());  // 65 to 128 bytes
+  EXPECT_EQ(usable_of(200), other);
+  size_t most = 0;
+  for (int round = 0; round < 5; round++) {
+    auto blocks = alloc_many(100, 4000);
+    for (void *p : blocks) {
+      hakmem_free(p);
+      most = std::max(most, cached(100));
     }
-    EXPECT_EQ(bin_of(100).capacity, unsigned(pinned)) << "swings do not move a pinned capacity";
-    EXPECT_LE(most, size_t(pinned));
-    // 64, 128, 256 … are whole magazines of 63.
-    size_t reachable = pinned <= int(SLOTS) ? size_t(pinned) : size_t(pinned) / SLOTS * SLOTS;
-    EXPECT_GE(most, std::min<size_t>(reachable, 3000));
-  });
+  }
+  EXPECT_LE(most, pinned);
+  // 64, 128, 256 … are whole magazines of 63.
+  EXPECT_EQ(most, pinned <= SLOTS ? pinned : pinned / SLOTS * SLOTS);
+  EXPECT_EQ(in_depot(100), 0u) << "the rest is in its slabs";
 }
 
-INSTANTIATE_TEST_SUITE_P(Capacities, FrontPin, testing::Values(1, 2, 10, 63, 64, 100, 128, 256, 2048));
-
-// Only swings that are fast in time count: under a sanitizer or on a busy machine it may take a few more, and the
-// capacity cannot grow as far.
-bool grow(size_t size, size_t blocks, size_t capacity) {
-  for (int round = 0; round < 3000 && bin_of(size).capacity < capacity; round++) free_all(alloc_many(size, blocks));
-  return bin_of(size).capacity >= capacity;
+TEST_P(TcachePin, IsNotExceededByPrewarming) {
+  pin(4, GetParam());
+  hak_deferred d = {};
+  hak_tcache_prewarm(self(), hak_class_for(100), 4000, &d);
+  EXPECT_LE(cached(100), size_t(GetParam()));
+  EXPECT_GT(cached(100), 0u);
 }
 
-TEST_F(Front, SwingsGrowTheCapacityUpToTwoMebibytes) {
-  in_new_thread([] {
-    ASSERT_TRUE(grow(256, 3000, 4 * bin_of(256).capacity));
-    for (int round = 0; round < 100; round++) free_all(alloc_many(256, 20000));
-    EXPECT_LE(bin_of(256).capacity * size_t(256), 2 * HAK_MIB);
-    // And then the swing needs no slab any more.
-    size_t fits = bin_of(256).capacity - SLOTS;
-    free_all(alloc_many(256, fits));
-    uint32_t slow = self()->slow_count;
-    for (int round = 0; round < 10; round++) free_all(alloc_many(256, fits));
-    EXPECT_EQ(self()->slow_count, slow);
-  });
+INSTANTIATE_TEST_SUITE_P(Capacities, TcachePin, testing::Values(1, 2, 10, 63, 64, 100, 128, 256, 1000));
+
+TEST_F(TcachePin, OfLargeBlocksIsOfSmallerMagazines) {
+  pin(12, 64);  // up to 32 KiB
+  free_all(alloc_many(32768, 300));
+  EXPECT_EQ(usable_of(32768), 16u);
+  EXPECT_EQ(bin_of(32768).full_count, 3u);
+  EXPECT_LE(cached(32768), 64u);
 }
 
-TEST_F(Front, ClassesTogetherGrowByTwoMebibytes) {
-  fake_os::set_clock(1000);  // it stands: no class is idle for long enough to shrink
-  in_new_thread([] {
-    size_t grown = 0;
-    for (size_t size : {256, 512, 1024, 2048, 4096}) {
-      unsigned first = bin_of(size).capacity;
-      for (int round = 0; round < 300; round++) free_all(alloc_many(size, 6 * HAK_MIB / size));
-      grown += (bin_of(size).capacity - first) * size;
-    }
-    EXPECT_EQ(grown, self()->grown_bytes);
-    EXPECT_LE(grown, 2 * HAK_MIB);
-    EXPECT_GT(grown, 256 * HAK_KIB);
-  });
+TEST_F(TcachePin, DoesNotDecay) {
+  pin(5, 1024);
+  free_all(alloc_many(256, 1000));
+  unsigned stacked = bin_of(256).full_count;
+  EXPECT_GT(stacked, 10u);
+  for (int i = 0; i < 10; i++) decay();
+  EXPECT_EQ(bin_of(256).full_count, stacked);
 }
 
-TEST_F(Front, IdleClassesGiveTheirCapacityBack) {
-  fake_os::set_clock(1000);
-  in_new_thread([] {
-    unsigned first = bin_of(256).capacity;
-    ASSERT_TRUE(grow(256, 3000, 4 * first));
-    free_all(alloc_many(256, 4 * first));
-    EXPECT_GT(bin_of(256).full_count, 1u);
-    // Another class keeps the heap's slow path busy; time goes on.
-    uint64_t now = 1000;
-    for (int i = 0; i < 60; i++) {
-      fake_os::set_clock(now += 300);
-      auto blocks = alloc_many(8192, 64 * 20);
-      free_all(blocks);
-    }
-    EXPECT_EQ(bin_of(256).full_count, 0u);
-    EXPECT_EQ(bin_of(256).capacity, first);
-  });
+// --- prewarming ---
+
+TEST_F(Tcache, PrewarmFillsTheCache) {
+  hak_deferred d = {};
+  hak_tcache_prewarm(self(), hak_class_for(64), 128, &d);
+  EXPECT_EQ(cached(64), 2 * SLOTS + HAK_MAGAZINE_SLOTS / 2) << "128, and the loaded magazine is half full";
+  hak_tcache_prewarm(self(), hak_class_for(4096), 100, &d);
+  EXPECT_EQ(cached(4096), 100u);
 }
 
-TEST_F(Front, PinnedClassesDoNotShrink) {
-  hak_config.hot_ring[5] = 1024;
-  fake_os::set_clock(1000);
-  in_new_thread([] {
+TEST_F(Tcache, PrewarmLeavesTheLoadedMagazineHalfFullAndItsLowestBlockOnTop) {
+  hak_deferred d = {};
+  hak_tcache_prewarm(self(), hak_class_for(64), 2 * SLOTS + 1, &d);
+  EXPECT_EQ(cached(64), 2 * SLOTS + HAK_MAGAZINE_SLOTS / 2);
+  unsigned full = bin_of(64).full_count;
+  std::vector<void *> blocks = alloc_many(64, HAK_MAGAZINE_SLOTS / 2 - 1);
+  EXPECT_TRUE(std::is_sorted(blocks.begin(), blocks.end()));
+  EXPECT_EQ(bin_of(64).full_count, full) << "a magazine was changed for a handful of blocks";
+  free_all(blocks);
+  EXPECT_EQ(bin_of(64).full_count, full);
+}
+
+// --- decay ---
+
+TEST_F(Tcache, ClassesThatWereIdleKeepNothing) {
+  auto blocks = alloc_many(256, 1000);
+  free_all(blocks);
+  decay();
+  EXPECT_GT(cached(256), 0u) << "used since the last time";
+  size_t depot = in_depot(256);
+  decay();
+  EXPECT_EQ(cached(256), 0u);
+  EXPECT_EQ(bin_of(256).loaded, nullptr);
+  EXPECT_EQ(in_depot(256), depot) << "to their slabs";
+}
+
+// Half of the magazines that nobody took since the last time.
+TEST_F(Tcache, ClassesInUseLoseWhatTheyDidNotNeed) {
+  size_t size = 128, usable = usable_of(size);
+  auto use = [&] {  // one magazine of the stack
+    free_all(alloc_many(size, loaded(size) + usable));
+  };
+  free_all(alloc_many(size, 4000));
+  decay();
+  unsigned full = bin_of(size).full_count;
+  ASSERT_GE(full, 8u);
+  for (int i = 0; i < 20; i++) {
+    use();
+    ASSERT_EQ(bin_of(size).full_count, full);
+    decay();
+    unsigned unused = full - 1;
+    full -= (unused + 1) / 2;
+    ASSERT_EQ(bin_of(size).full_count, full);
+  }
+  EXPECT_EQ(full, 1u) << "which is in use";
+  EXPECT_GT(in_depot(size), 0u);
+}
+
+TEST_F(Tcache, WhereAllIsAskedForNoStackStays) {
+  free_all(alloc_many(128, 4000));
+  decay(true);
+  EXPECT_EQ(bin_of(128).full_count, 0u);
+  EXPECT_GT(loaded(128), 0u) << "the magazine in use does";
+}
+
+// As slow paths come by: of any class, or of extents.
+TEST_F(Tcache, DecaysByTheClock) {
+  uint64_t now = 1000000;
+  fake_os::set_clock(now);
+  in_new_thread([&] {
+    self();
     free_all(alloc_many(256, 1000));
-    unsigned stacked = bin_of(256).full_count;
-    EXPECT_GT(stacked, 10u);
-    uint64_t now = 1000;
-    for (int i = 0; i < 10; i++) {
-      fake_os::set_clock(now += 300);
-      free_all(alloc_many(8192, 64 * 20));
+    for (int i = 0; i < 80; i++) {
+      fake_os::set_clock(now += 100);
+      hakmem_free(hakmem_malloc(100000));
     }
-    EXPECT_EQ(bin_of(256).full_count, stacked);
+    EXPECT_EQ(cached(256), 0u);
+    EXPECT_EQ(in_depot(256), 0u) << "depots decay too";
   });
 }
 
-TEST_F(Front, SwitchedOffEveryCallGoesToTheSlabs) {
+// --- modes ---
+
+TEST_F(Tcache, SwitchedOffEveryCallGoesToTheSlabs) {
   hak_config.hot_ring_enable = 0;
   in_new_thread([] {
-    void *p = hakmem_malloc(100);
-    EXPECT_EQ(hak_tls_front.key, HAK_KEY_NONE);
-    hak_span *s = hak_region_span(hak_region_find(p), p);
-    EXPECT_EQ(hak_slab_examine(s, p), HAK_VERDICT_OK);
-    void *q = hakmem_malloc(100);
+    void *p = hakmem_malloc(100), *q = hakmem_malloc(100);
+    for (void **top : hak_tls.top) EXPECT_EQ(top, HAK_NULL_TOP);
+    EXPECT_FALSE(is_free(p));
     hakmem_free(p);
-    EXPECT_EQ(hak_slab_examine(s, p), HAK_VERDICT_DOUBLE_FREE) << "it is back in its slab at once";
+    EXPECT_TRUE(is_free(p)) << "it is back in its slab at once";
     hakmem_free(q);
-    auto blocks = alloc_many(100, 1000);
-    free_all(blocks);
+    free_all(alloc_many(100, 1000));
     EXPECT_EQ(cached(100), 0u);
+    EXPECT_EQ(hak_depot_bytes, 0u);
   });
 }
 
-TEST_F(Front, CountedModeCountsEveryCall) {
+TEST_F(Tcache, CountedModeCountsEveryCall) {
   hak_config.front_metrics = 1;
   in_new_thread([] {
-    hak_heap *h = self();
-    ASSERT_NE(h->counts, nullptr);
-    EXPECT_EQ(hak_tls_front.key, HAK_KEY_NONE) << "the uncounted fast path must be closed";
+    hak_tcache *t = self();
+    ASSERT_NE(t->counts, nullptr);
+    for (void **top : hak_tls.top) EXPECT_EQ(top, HAK_NULL_TOP) << "the uncounted fast path must be closed";
     unsigned c = hak_class_for(100);
     auto blocks = alloc_many(100, 10);
-    EXPECT_EQ(h->counts[c].hits + h->counts[c].misses, 10u);
-    EXPECT_EQ(h->counts[c].refills, h->counts[c].misses);
-    EXPECT_EQ(h->counts[c].misses, 2u);  // batches of 4, then 8
+    EXPECT_EQ(t->counts[c].hits, 8u);
+    EXPECT_EQ(t->counts[c].misses, 2u) << "batches of 4, then 8";
+    EXPECT_EQ(t->counts[c].refills, 2u);
     free_all(blocks);
-    EXPECT_EQ(h->counts[c].hits, 8u + 10u);
-    EXPECT_EQ(h->counts[c].flushes, 0u);
-    free_all(alloc_many(100, 20000));  // 2 MB: more than any front keeps
-    EXPECT_GT(h->counts[c].flushes, 0u);
+    EXPECT_EQ(t->counts[c].hits, 8u + 10u);
+    EXPECT_EQ(t->counts[c].flushes, 0u);
+    flush_all();
+    EXPECT_EQ(t->counts[c].flushes, 1u);
+    hak_cache_counts sum;
+    hak_tcache_sum_counts(c, &sum);
+    EXPECT_EQ(sum.hits, 18u);
     for (unsigned other = 0; other < HAK_FRONT_CLASSES; other++)
-      if (other != c) EXPECT_EQ(h->counts[other].hits + h->counts[other].misses, 0u);
+      if (other != c) EXPECT_EQ(t->counts[other].hits + t->counts[other].misses, 0u);
   });
 }
 
-TEST_F(Front, PrewarmFillsTheFront) {
-  in_new_thread([] {
-    hak_heap_prewarm(self(), hak_class_for(64), 128);
-    EXPECT_EQ(cached(64), 2 * SLOTS + HAK_MAGAZINE_SLOTS / 2) << "128, and the loaded magazine is half full";
-    hak_heap_prewarm(self(), hak_class_for(4096), 100);
-    EXPECT_EQ(cached(4096), 100u);
-  });
+TEST_F(Tcache, PublishesWhatItHoldsAtSlowPaths) {
+  unsigned c = hak_class_for(100);
+  auto blocks = alloc_many(100, 2000);
+  free_all(blocks);
+  size_t stacked = bin_of(100).full_count * size_t(usable_of(100));
+  EXPECT_GE(hak_tcache_published(c), stacked);
+  EXPECT_LE(hak_tcache_published(c), cached(100));
+  flush_all();
+  EXPECT_EQ(hak_tcache_published(c), 0u);
 }
 
-TEST_F(Front, PrewarmLeavesTheLoadedMagazineHalfFullAndItsLowestBlockOnTop) {
-  in_new_thread([] {
-    hak_heap_prewarm(self(), hak_class_for(64), 2 * SLOTS + 1);
-    EXPECT_EQ(cached(64), 2 * SLOTS + HAK_MAGAZINE_SLOTS / 2);
-    unsigned full = bin_of(64).full_count;
-    std::vector<void *> blocks = alloc_many(64, HAK_MAGAZINE_SLOTS / 2 - 1);
-    EXPECT_TRUE(std::is_sorted(blocks.begin(), blocks.end()));
-    EXPECT_EQ(bin_of(64).full_count, full) << "a magazine was changed for a handful of blocks";
+TEST_F(Tcache, FlushLeavesNothingBehind) {
+  for (size_t size : SIZES) free_all(alloc_many(size, 500));
+  flush_all();
+  for (size_t size : SIZES) EXPECT_EQ(cached(size), 0u);
+  EXPECT_EQ(hak_depot_bytes, 0u);
+  EXPECT_EQ(live_spans(), 0u);
+}
+
+// --- short of memory ---
+
+void use_up_cells() {
+  fake_os::fail_all(fake_os::MAP);
+  for (hak_cell *cell = self()->cells; cell != nullptr; cell = cell->next) self()->cell_count--;
+  self()->cells = nullptr;
+  while (hak_cell_take() != nullptr) continue;
+}
+
+TEST_F(Tcache, WithoutAMagazineItsArenaServesIt) {
+  hakmem_free(hakmem_malloc(16));  // the region is there
+  use_up_cells();
+  for (size_t size : {size_t(32), size_t(1000), size_t(20000)}) {
+    auto blocks = alloc_many(size, 20);
+    for (void *p : blocks) ASSERT_NE(p, nullptr) << size;
+    EXPECT_EQ(bin_of(size).loaded, nullptr);
     free_all(blocks);
-    EXPECT_EQ(bin_of(64).full_count, full);
-  });
+    for (void *p : blocks) EXPECT_TRUE(is_free(p)) << "back at once";
+  }
+  fake_os::allow_all();
 }
 
-TEST_F(Front, PrewarmStaysWithinAPinnedCapacity) {
-  hak_config.hot_ring[3] = 64;
-  in_new_thread([] {
-    hak_heap_prewarm(self(), hak_class_for(64), 128);
-    EXPECT_EQ(bin_of(64).capacity, 64u);
-    EXPECT_LE(cached(64), 64u);
-  });
+TEST_F(Tcache, WithoutASecondMagazineHalfOfTheFirstGoes) {
+  size_t size = 100, usable = usable_of(size);
+  auto blocks = alloc_many(size, 2 * usable);
+  flush_all();
+  hakmem_free(blocks[0]);  // loads one
+  use_up_cells();
+  for (size_t i = 1; i <= usable; i++) hakmem_free(blocks[i]);
+  EXPECT_EQ(loaded(size), usable / 2 + 1);
+  EXPECT_TRUE(is_free(blocks[0])) << "the older half";
+  EXPECT_FALSE(is_free(blocks[usable]));
+  EXPECT_EQ(hakmem_malloc(size), blocks[usable]);
+  fake_os::allow_all();
 }
 
-TEST_F(Front, FlushAllLeavesNothingBehind) {
-  in_new_thread([] {
-    for (size_t size : {16, 100, 1000, 10000}) free_all(alloc_many(size, 500));
-    hak_heap_flush_all(self());
-    for (size_t size : {16, 100, 1000, 10000}) EXPECT_EQ(cached(size), 0u);
-    size_t live = hak_load_relaxed(&hak_span_pool.live_spans);
-    hak_heap_trim(self());
-    EXPECT_LT(hak_load_relaxed(&hak_span_pool.live_spans), live) << "the slabs kept for carving";
-    EXPECT_EQ(hak_load_relaxed(&hak_span_pool.live_spans), 0u);
-  });
+// The system gives nothing more, and all that is free lies in caches and depots.
+TEST_F(Tcache, ARequestTakesWhatCachesHoldBeforeItFails) {
+  auto blocks = alloc_many(1024, 30000);
+  free_all(blocks);
+  ASSERT_GT(hak_depot_bytes, 8 * HAK_MIB);
+  fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::MAP || e.call == fake_os::PROTECT ? ENOMEM : 0; });
+  std::vector<void *> others;
+  void *p;
+  while ((p = hakmem_malloc(30000)) != nullptr) others.push_back(p);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_GT(others.size() * 30000, 25 * HAK_MIB);
+  EXPECT_EQ(hak_depot_bytes, 0u);
+  hakmem_free(others.back());
+  others.pop_back();
+  EXPECT_NE(p = hakmem_malloc(30000), nullptr);
+  hakmem_free(p);
+  free_all(others);
+  fake_os::allow_all();
 }
 
-TEST_F(Front, NoCellsForMagazinesIsNoFailure) {
-  in_new_thread([] {
-    self();
-    while (hak_cell_take() != nullptr && hak_cell_bytes() < 64 * HAK_MIB) fake_os::fail_all(fake_os::MAP);
-    fake_os::allow_all();
-    hakmem_free(hakmem_malloc(16));  // the region is there
-    fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::MAP ? ENOMEM : 0; });
-    std::vector<void *> blocks;
-    for (size_t size = 32; size < 32768; size *= 2) {
-      void *p = hakmem_malloc(size);
-      ASSERT_NE(p, nullptr) << size;
-      blocks.push_back(p);
+// --- and all of it ---
+
+TEST_F(Tcache, RandomLoadLosesAndDoublesNothing) {
+  std::mt19937 random(7);
+  std::vector<std::pair<unsigned char *, size_t>> live;
+  for (int step = 0; step < 200000; step++) {
+    if (step % 1000 == 0) fake_cpu::number = random() % 3;
+    if (random() % 2 == 0 && live.size() < 3000) {
+      size_t size = 1 + random() % (random() % 8 == 0 ? 32768 : 700);
+      auto *p = static_cast<unsigned char *>(hakmem_malloc(size));
+      ASSERT_NE(p, nullptr);
+      p[0] = p[size - 1] = static_cast<unsigned char>(size * 31);
+      live.emplace_back(p, size);
+    } else if (!live.empty()) {
+      size_t at = random() % live.size();
+      auto [p, size] = live[at];
+      ASSERT_EQ(p[0], static_cast<unsigned char>(size * 31));
+      ASSERT_EQ(p[size - 1], static_cast<unsigned char>(size * 31));
+      hakmem_free(p);
+      live[at] = live.back();
+      live.pop_back();
     }
-    free_all(blocks);
-    fake_os::allow_all();
-  });
-}
-
-TEST_F(Front, RandomLoadLosesAndDoublesNothing) {
-  in_new_thread([] {
-    std::mt19937 random(7);
-    std::vector<std::pair<unsigned char *, size_t>> live;
-    for (int step = 0; step < 200000; step++) {
-      if (random() % 2 == 0 && live.size() < 3000) {
-        size_t size = 1 + random() % (random() % 8 == 0 ? 32768 : 700);
-        auto *p = static_cast<unsigned char *>(hakmem_malloc(size));
-        ASSERT_NE(p, nullptr);
-        p[0] = p[size - 1] = static_cast<unsigned char>(size * 31);
-        live.emplace_back(p, size);
-      } else if (!live.empty()) {
-        size_t at = random() % live.size();
-        auto [p, size] = live[at];
-        ASSERT_EQ(p[0], static_cast<unsigned char>(size * 31));
-        ASSERT_EQ(p[size - 1], static_cast<unsigned char>(size * 31));
-        hakmem_free(p);
-        live[at] = live.back();
-        live.pop_back();
-      }
-      if (step % 20000 == 0) ASSERT_EQ(hak_heap_check(), 0u);
+    if (step % 20000 == 0) {
+      ASSERT_EQ(hak_heap_check(), 0u);
+      decay(random() % 2 == 0);
     }
-    for (auto [p, size] : live) hakmem_free(p);
-    hak_heap_trim(self());
-    EXPECT_EQ(hak_load_relaxed(&hak_span_pool.live_spans), 0u);
-  });
+  }
+  for (auto [p, size] : live) hakmem_free(p);
+  flush_all();
+  EXPECT_EQ(live_spans(), 0u);
 }
 
 }  // namespace
