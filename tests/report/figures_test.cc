@@ -107,13 +107,17 @@ TEST(Figures, BlocksAreLiveCachedOrFree) {
   hak_tcache_flush(hak_thread_cache(), &d);
   Snapshot flushed;
   EXPECT_EQ(flushed.row(1000).cached, 0u);
-  EXPECT_EQ(flushed.row(1000).handed_out, before.live(1000));
+  EXPECT_EQ(flushed.row(1000).handed_out - flushed.row(1000).packets, before.live(1000)) << "the depot has the rest";
   for (const Snapshot *s : {&before, &with, &freed, &cached, &flushed}) expect_sums(*s);
 }
 
 TEST(Figures, MagazinesThatAreStackedAreCached) {
-  std::vector<void *> blocks = blocks_of(16, 3000);
   unsigned c = hak_class_for(16);
+  std::vector<void *> blocks;
+  for (int swing = 0; swing < 8; swing++) {  // a stack grows where refills follow overflows
+    for (void *p : blocks) hakmem_free(p);
+    blocks = blocks_of(16, 3000);
+  }
   uint64_t live = Snapshot().live(16);
   for (int i = 0; i < 600; i++) hakmem_free(blocks[size_t(i)]);
   Snapshot s;
