@@ -514,6 +514,7 @@ class BudgetInVain : public Budget {
   void look(size_t foreign_mib) {
     files.set_resident((foreign_mib << 20) + ((hak_span_pool.live_spans + hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT));
     hak_deferred d = {};
+    fake_os::set_clock(now_ms);
     hak_slow_exit(&d, "");
   }
 };
@@ -551,6 +552,7 @@ TEST_F(BudgetInVain, ItIsTriedAgainOnceTheTargetIsMet) {
   ASSERT_LE(calls_of_an_epoch(300), 10u);
   epoch(100);
   EXPECT_EQ(hak_budget_slack, 0u);
+  calls_of_an_epoch(300);  // until it is measured again
   EXPECT_GE(calls_of_an_epoch(300), 100u);
 }
 
