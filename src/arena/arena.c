@@ -239,7 +239,7 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
     hak_arena_bin *b = bin_of(a, c);
     if (a != locked) {
       if (locked != NULL) hak_lock_drop(&bin_of(locked, c)->lock);
-      if (b->slabs.slabs > HAK_SLABS_IN_CACHE) hak_slab_prefetch(blocks + done, count - done);
+      if (hak_load_relaxed(&b->slabs.slabs) > HAK_SLABS_IN_CACHE) hak_slab_prefetch(blocks + done, count - done);
       hak_lock_take(&b->lock);
       locked = a;
     }
