@@ -298,6 +298,9 @@ TEST_F(Threads, AfterASpikeMemoryComesBackWithLightWork) {
 // --- fork ---
 
 TEST_F(Threads, AForksChildForgetsTheCachesOfTheOthers) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer starts no thread in the child of a fork";
+#endif
   hak_os = &hak_os_linux;  // the fake's own mutex knows nothing of fork
   Actor other(1);
   other.free(other.alloc(100, 500));
