@@ -7,6 +7,7 @@
 #include "api/slow_exit.h"
 #include "api/trailer.h"
 #include "base/policy.h"
+#include "base/schedule.h"
 #include "config/config.h"
 #include "large/run.h"
 #include "os/os.h"
@@ -92,6 +93,7 @@ bool hak_start(void) {
   hak_fork_register();
   if (HAK_HARD(CANARY)) hak_trailer_start();
   make_end_key();
+  HAK_SCHEDULE_POINT("start: not ready");
   hak_lock_take(&start_lock);
   if (start_state != READY) hak_store_release(&start_state, start_locked() ? READY : COLD);
   hak_lock_drop(&start_lock);

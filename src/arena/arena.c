@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/schedule.h"
 #include "config/config.h"
 #include "os/cpu.h"
 #include "os/os.h"
@@ -44,6 +45,7 @@ hak_arena *hak_arena_at(uint32_t index) { return arenas[index]; }
 
 /* Adds arenas until there are more than `index`; the last one where memory is short. */
 static HAK_COLD hak_arena *add(uint32_t index) {
+  HAK_SCHEDULE_POINT("arena: missing");
   hak_lock_take(&arenas_lock);
   while (arena_count <= index) {
     hak_arena *a = hak_cell_take_block((sizeof *a + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
@@ -130,12 +132,14 @@ void **hak_arena_take_magazine(hak_arena *a, unsigned c, unsigned *count) {
   hak_lock_take(&b->lock);
   void **magazine = take_magazine_locked(b, c, count);
   hak_lock_drop(&b->lock);
+  HAK_SCHEDULE_POINT("depot: looked for a magazine");
   return magazine;
 }
 
 bool hak_arena_put_magazine(void **magazine, unsigned c) {
   hak_arena *a = owner_of(magazine[SLOTS], c);
   if (HAK_UNLIKELY(a == NULL) || !has_room(magazine_bytes(c))) return false;
+  HAK_SCHEDULE_POINT("depot: magazine on its way");
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);
   push_full(b, magazine, c);
@@ -204,6 +208,7 @@ static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wa
       void **blocks = hak_magazine_empty_top(magazine, c) + 1;
       memcpy(out, blocks, kept * sizeof *out);
       hak_lock_drop(&b->lock);
+      HAK_SCHEDULE_POINT("steal: magazine in two hands");
       if (kept < n) hak_arena_flush(blocks + kept, n - kept, c, d);
       hak_cell *cell = (hak_cell *)magazine;
       cell->next = NULL;

@@ -1,4 +1,4 @@
-/* Named points between the steps of the lock-free protocols. Nothing in the library; in the schedule tests
+/* Named points where no lock is held and others may come between. Nothing in the library; in the schedule tests
  * (tests/schedule) a build with HAK_SCHEDULE_POINTS calls the test's hook at each, which decides who runs next. */
 #ifndef HAK_BASE_SCHEDULE_H
 #define HAK_BASE_SCHEDULE_H

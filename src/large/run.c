@@ -1,5 +1,6 @@
 #include "large/run.h"
 
+#include "base/schedule.h"
 #include "os/os.h"
 #include "pool/budget.h"
 
@@ -39,12 +40,14 @@ void *hak_run_alloc(size_t size, size_t align, bool *zeroed) {
 
 hak_verdict hak_run_claim(hak_region *r, void *p) {
   if (hak_region_span(r, p)->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
+  HAK_SCHEDULE_POINT("extent: looked at, not claimed");
   uint8_t expected = HAK_CODE_EXTENT;
   bool won = hak_cas_acquire(&r->map[hak_region_index(r, p)], &expected, HAK_CODE_EXTENT_FREED);
   return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
 void hak_run_give(void *p, bool *purge_due) {
+  HAK_SCHEDULE_POINT("extent: claimed, not given");
   hak_pool_give(hak_region_span(hak_region_find(p), p), 0, RUN_TAG, purge_due);
 }
 

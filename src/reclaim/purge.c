@@ -1,5 +1,6 @@
 #include "reclaim/purge.h"
 
+#include "base/schedule.h"
 #include "config/config.h"
 #include "pool/budget.h"
 
@@ -111,7 +112,9 @@ static bool add_range(span_batch *b, hak_region *r, size_t chunk, size_t keep_sp
 static size_t purge_batch(span_batch *b) {
   hak_pages pages[BATCH_PIECES];
   size_t purged = 0;
+  if (b->count > 0) HAK_SCHEDULE_POINT("purge: spans claimed");
   purge_ranges(b->pieces, b->count, b->lazily, pages);
+  if (b->count > 0) HAK_SCHEDULE_POINT("purge: spans advised");
   for (size_t i = 0; i < b->count; i++) {
     size_t first = ((uintptr_t)b->pieces[i].start - b->regions[i]->base) >> HAK_SPAN_SHIFT;
     hak_pool_unclaim(b->regions[i], first, b->pieces[i].bytes >> HAK_SPAN_SHIFT, pages[i]);
@@ -223,7 +226,9 @@ static size_t purge_claimed(bool lazily, hak_deferred *d) {
   size_t purged = 0, page = hak_os_page_size();
   if (batch.closed == batch.count) return 0;
   hak_add_relaxed(&hak_span_pool.leaving_hole_pages, batch.bytes / page);
+  HAK_SCHEDULE_POINT("purge: blocks claimed");
   purge_ranges(batch.pieces, batch.piece_count, lazily, batch.pages);
+  HAK_SCHEDULE_POINT("purge: blocks advised");
   for (unsigned piece = 0; batch.closed < batch.count;) {
     const claimed_slab *s = &batch.slabs[batch.closed];
     size_t bytes = 0;

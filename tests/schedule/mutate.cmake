@@ -2,54 +2,84 @@
 # Copies a source of the core with one step of a protocol changed. The text to replace must occur exactly once: a mutation
 # that no longer fits the source has to follow it.
 
-if(MUTATION STREQUAL "park_without_drain")
-  # The parker does not look into its inbox again after it stored PARKED.
+if(MUTATION STREQUAL "claim_is_no_cas")
+  # The code is read, and then stored.
   set(from [=[
-  HAK_SCHEDULE_POINT("park: parked, inbox not read");
-  hak_remote_drain(h);
+  bool won = hak_cas_acquire(&r->map[hak_region_index(r, p)], &expected, HAK_CODE_EXTENT_FREED);
+]=])
+  set(to [=[
+  bool won = hak_load_relaxed(&r->map[hak_region_index(r, p)]) == expected;
+  HAK_SCHEDULE_POINT("extent: read");
+  hak_store_relaxed(&r->map[hak_region_index(r, p)], HAK_CODE_EXTENT_FREED);
+]=])
+elseif(MUTATION STREQUAL "start_twice")
+  # Who has waited for the lock does not look again.
+  set(from [=[
+  if (start_state != READY) hak_store_release(&start_state, start_locked() ? READY : COLD);
+]=])
+  set(to [=[
+  hak_store_release(&start_state, start_locked() ? READY : COLD);
+]=])
+elseif(MUTATION STREQUAL "arena_made_twice")
+  # The same of an arena.
+  set(from [=[
+  while (arena_count <= index) {
+]=])
+  set(to [=[
+  for (bool once = true; once; once = false) {
+]=])
+elseif(MUTATION STREQUAL "depot_keeps_what_is_taken")
+  set(from [=[
+  hak_sub_relaxed(&hak_depot_bytes, b->part_count * hak_class_size(c));
+  b->part = NULL;
+  b->part_count = 0;
+  return magazine;
+]=])
+  set(to [=[
+  return magazine;
+]=])
+elseif(MUTATION STREQUAL "steal_keeps_magazine")
+  # What is more than wanted is lost.
+  set(from [=[
+      if (kept < n) hak_arena_flush(blocks + kept, n - kept, c, d);
 ]=])
   set(to "")
-elseif(MUTATION STREQUAL "park_drains_too_early")
-  # It looks, but before the store.
+elseif(MUTATION STREQUAL "purge_without_claim")
+  # The spans stay free while the system is told.
   set(from [=[
-  HAK_SCHEDULE_POINT("park: flushed, still active");
+    dirty_spans -= c->dirty_spans;
 ]=])
   set(to [=[
-  hak_remote_drain(h);
-  HAK_SCHEDULE_POINT("park: drained, still active");
-  hak_lock_take(&hak_registry_lock);
-  list_heap(&parked, h, HAK_HEAP_WARM);
-  hak_lock_drop(&hak_registry_lock);
-  return;
+    dirty_spans -= c->dirty_spans;
+    for (size_t i = *first; i < *first + *count; i++)
+      r->chunks[chunk_index].free[i % HAK_CHUNK_SPANS / 64] |= (uint64_t)1 << (i % 64);
 ]=])
-elseif(MUTATION STREQUAL "send_reads_state_first")
+elseif(MUTATION STREQUAL "purge_by_two")
+  # Two threads fill one batch.
   set(from [=[
-  HAK_SCHEDULE_POINT("send: before push");
+  return hak_cas_acquire(&batch_taker, &nobody, hak_thread_mark());
 ]=])
   set(to [=[
-  uint32_t early = hak_load_seq(&owner->state);
-  HAK_SCHEDULE_POINT("send: state read, not pushed");
-  push(owner, packet);
-  if (early != HAK_HEAP_ACTIVE) hak_remote_drain(owner);
-  return;
+  return hak_cas_acquire(&batch_taker, &nobody, hak_thread_mark()) || true;
 ]=])
-elseif(MUTATION STREQUAL "adopt_leaves_heap_on_list")
-  # Two threads get the same heap.
+elseif(MUTATION STREQUAL "fork_keeps_caches")
+  # The caches of threads that are not in the child stay theirs.
   set(from [=[
-    h = unlist_heap(&parked);
+  hak_tcache_fork_child();
 ]=])
-  set(to [=[
-    h = parked;
-]=])
-elseif(MUTATION STREQUAL "fork_keeps_states")
-  # The heaps of threads that are not in the child stay ACTIVE there.
+  set(to "")
+elseif(MUTATION STREQUAL "fork_keeps_claimed_spans")
+  # What they were purging stays claimed.
   set(from [=[
-  hak_heap_init_bins(h);
-  list_parked(h);
+  hak_pool_fork_child();
 ]=])
-  set(to [=[
-  hak_heap_init_bins(h);
+  set(to "")
+elseif(MUTATION STREQUAL "fork_keeps_purger")
+  # So does the batch of pages inside slabs.
+  set(from [=[
+  hak_purge_fork_child();
 ]=])
+  set(to "")
 elseif(MUTATION STREQUAL "fork_keeps_locks")
   # The child begins with the pool's lock held by nobody.
   set(from [=[

@@ -1,5 +1,5 @@
-/* Send, park, drain, adopt and fork in every order: no packet is stranded in a heap that nobody owns, every block comes
- * back, nothing waits for ever. */
+/* What runs without a lock, or between two, in every order: the start, the making of arenas, the claim of an extent, magazines
+ * on their way between caches and depots, purging; and a fork at every moment of each. */
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/wait.h>
@@ -7,7 +7,7 @@
 
 #include <cstdio>
 #include <cstring>
-#include <future>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,379 +18,315 @@
 #include "hakmem/hakmem.h"
 
 extern "C" {
-#include "heap/heap.h"
-#include "heap/remote.h"
+#include "api/thread.h"
+#include "large/run.h"
+#include "os/cpu.h"
 #include "os/os.h"
+#include "pool/span_pool.h"
 }
 
 namespace {
 
-/* --- what is always right --- */
+constexpr size_t kMiB = size_t{1} << 20;
 
-/* malloc_trim without what it does for other threads' heaps, which would hide a packet that is left there. */
-void trim_own() {
-  hak_heap_trim_warm(false, 0);
-  if (hak_tls_front.heap != nullptr) hak_heap_trim(hak_tls_front.heap);
-}
-
-/* The clock stands still, so that no thread helps another one's heap in passing. */
+/* The clock stands still, so that no thread decays anything in passing. */
 const bool kClockStopped = [] {
   static struct hak_os_ops stopped = hak_os_linux;
-  stopped.now_ms = [] { return uint64_t{0}; };
+  stopped.now_ms = [] { return uint64_t{1000}; };
   hak_os = &stopped;
   return true;
 }();
 
-std::string check_no_packet_stranded() {
-  size_t n = accounting_stranded_packets();
-  return n == 0 ? "" : std::to_string(n) + " parked heaps have packets stranded in their inboxes";
-}
+/* --- what is always right --- */
 
 std::string check_heap() {
-  size_t n = hakmem_heap_check();
+  size_t n = hakmem_heap_check() + accounting_check_depots();
   return n == 0 ? "" : "the heap walk found " + std::to_string(n) + " faults";
 }
 
-std::string check_stopped() {
-  std::string wrong = check_no_packet_stranded();
-  return wrong.empty() ? check_heap() : wrong;
-}
-
 std::string check_all_returned() {
-  trim_own();
-  std::string wrong = check_stopped();
+  hakmem_malloc_trim(0);
+  std::string wrong = check_heap();
   if (!wrong.empty()) return wrong;
   size_t n = accounting_check_nothing_live();
   return n == 0 ? "" : std::to_string(n) + " places still hold blocks";
 }
 
-/* --- the operations --- */
-
-/* Blocks one thread allocated for others to free, of a class that goes home in packets; verified on the way: two owners of one heap would overlap. */
-struct Blocks {
-  std::vector<unsigned char *> all;
-  int mark = 0;
-
-  void allocate(int value, size_t count = 6, size_t size = 48) {
-    mark = value;
-    size_ = size;
-    hak_heap_current();  // a young thread has none, and sends nothing
-    for (size_t i = 0; i < count; i++) {
-      all.push_back(static_cast<unsigned char *>(hakmem_malloc(size)));
-      std::memset(all.back(), value, size);
-    }
-  }
-  void free_all() {
-    for (unsigned char *p : all) {
-      for (size_t i = 0; i < size_; i++) {
-        if (p[i] != mark) std::abort();
-      }
-      hakmem_free(p);
-    }
-    all.clear();
-  }
-  /* Part k of n, so that several threads can share the blocks. */
-  void free_part(size_t k, size_t n) {
-    for (size_t i = k; i < all.size(); i += n) hakmem_free(all[i]);
-  }
-
- private:
-  size_t size_ = 0;
-};
-
-/* A thread with a heap that owns `blocks`. */
-Actor owner(const char *name, const std::shared_ptr<Blocks> &blocks, int mark, std::function<void()> body) {
-  return {name, [=] { blocks->allocate(mark); }, std::move(body)};
-}
-
-/* Has `blocks` of another thread in an open packet and sends it. */
-Actor sender(const char *name, const std::shared_ptr<Blocks> &blocks, size_t part = 0, size_t parts = 1) {
-  return {name,
-          [=] {
-            hak_heap_current();
-            blocks->free_part(part, parts);
-          },
-          [] { trim_own(); }};
-}
-
-void park() { hak_heap_park_current(); }
-
-/* Allocates until the front had to refill, which takes the inbox, and frees it all. */
-void refill() {
-  Blocks own;
-  own.allocate(77, 200);
-  own.free_all();
-}
-
-/* A thread that has no heap yet and takes one. */
-Actor newcomer(const char *name) { return {name, [] {}, refill}; }
-
-void nothing() {}
-
 template <class Make>
 void expect_all_pass(Make make, size_t at_least, size_t samples = 0) {
   Exploration result = explore(make, samples);
-  EXPECT_EQ(result.failure, "") << "schedule " << result.schedules;
-  EXPECT_GE(result.schedules, at_least) << "the points are not where this test expects them";
+  EXPECT_EQ(result.failure, "");
+  EXPECT_GE(result.schedules, at_least) << "the points do not lead to different orders any more";
   std::printf("%zu schedules\n", result.schedules);
 }
 
-void hold_heaps(unsigned count) {
-  if (count == 0) return;
-  Blocks own;
-  own.allocate(3);
-  std::thread([count] { hold_heaps(count - 1); }).join();
-  own.free_all();
-}
+/* --- what threads do --- */
 
-/* Each of `count` threads holds a heap until all have one; then all are parked. */
-void leave_parked_heaps(unsigned count) {
-  std::thread([count] { hold_heaps(count); }).join();
-}
-
-/* A thread, not scheduled, that owns blocks until it is told to end. */
-class HeldOwner {
+/* Blocks filled with a mark of their own, verified when they are freed: a block with two owners is seen by one of them. */
+class Blocks {
  public:
-  explicit HeldOwner(const std::shared_ptr<Blocks> &blocks)
-      : thread_([this, blocks] {
-          blocks->allocate(1);
-          allocated_.set_value();
-          end_.get_future().wait();
-        }) {
-    allocated_.get_future().wait();
+  explicit Blocks(int mark) : mark_(mark) {}
+  void allocate(size_t count, size_t size) {
+    for (size_t i = 0; i < count; i++) {
+      auto *p = static_cast<unsigned char *>(hakmem_malloc(size));
+      if (p == nullptr) std::abort();
+      std::memset(p, mark_, size);
+      all_.push_back({p, size});
+    }
   }
-  void end() {
-    end_.set_value();
-    thread_.join();
+  void free_all() {
+    for (const One &b : all_) {
+      for (size_t i = 0; i < b.size; i++) {
+        if (b.p[i] != mark_) std::abort();
+      }
+      hakmem_free(b.p);
+    }
+    all_.clear();
   }
+  void *first() const { return all_.front().p; }
 
  private:
-  std::promise<void> allocated_, end_;
-  std::thread thread_;
+  struct One {
+    unsigned char *p;
+    size_t size;
+  };
+  std::vector<One> all_;
+  int mark_;
 };
 
-/* --- pairs --- */
+using Shared = std::shared_ptr<Blocks>;
 
-TEST(Pairs, SendAndPark) {
-  expect_all_pass(
-      [] {
-        auto b = std::make_shared<Blocks>();
-        return Scenario{{owner("owner parks", b, 1, park), sender("sender", b)},
-                        check_stopped,
-                        check_all_returned};
-      },
-      20);
+constexpr size_t kOverflow = 100, kSize = 48;
+
+/* The calling thread's cache, and with it an arena of its own, so that there are two whatever CPUs the threads run on. */
+void have_cache() {
+  hak_start();
+  hak_os_cpu_offset = 0; /* each thread has a number of its own */
+  hak_thread_cache();
 }
 
-TEST(Pairs, SendAndRefill) {
+/* Frees more than a magazine holds: one goes to the depot. */
+Actor overflower(const char *name, const Shared &blocks) {
+  return {name,
+          [=] {
+            have_cache();
+            blocks->allocate(kOverflow, kSize);
+          },
+          [=] { blocks->free_all(); }};
+}
+
+/* Allocates until it had to refill, which looks into depots and steals. */
+Actor refiller(const char *name, int mark) {
+  return {name, have_cache, [mark] {
+            Blocks own(mark);
+            own.allocate(kOverflow, kSize);
+            own.free_all();
+          }};
+}
+
+/* Leaves one block in a hundred alive, so that there are pages to purge in slabs; and dirty spans. */
+struct Hollow {
+  Blocks kept{7};
+  void make() {
+    Blocks others(8);
+    for (int i = 0; i < 40; i++) {
+      others.allocate(99, 1000);
+      kept.allocate(1, 1000);
+    }
+    others.free_all();
+    others.allocate(1, kMiB);
+    others.free_all();
+    hak_deferred d = {};
+    hak_tcache_flush(hak_thread_cache(), &d);
+    for (uint32_t i = 0; i < hak_arena_count(); i++) hak_arena_shrink(hak_arena_at(i), true, &d);
+  }
+};
+
+Actor purger(const std::shared_ptr<Hollow> &hollow) {
+  return {"purger",
+          [=] {
+            have_cache();
+            hollow->make();
+          },
+          [] { hakmem_malloc_trim(0); }};
+}
+
+/* --- the start --- */
+
+TEST(Start, OfTwoThreadsAtOnce) {
   expect_all_pass(
       [] {
-        auto b = std::make_shared<Blocks>();
-        return Scenario{{owner("owner refills", b, 1, refill), sender("sender", b)},
-                        check_stopped,
+        auto first = [](int mark) {
+          return [mark] {
+            Blocks own(mark);
+            own.allocate(3, kSize);
+            own.free_all();
+          };
+        };
+        return Scenario{{{"first", [] {}, first(1)}, {"second", [] {}, first(2)}}, check_heap, check_all_returned};
+      },
+      3);
+}
+
+TEST(Arenas, AreMadeOnce) {
+  expect_all_pass(
+      [] {
+        hak_start();
+        hak_os_cpu_offset = 0;
+        for (int i = 0; i < 2; i++) hak_os_cpu(); /* the main thread's number; others follow */
+        auto use = [](int mark) {
+          return [mark] {
+            Blocks own(mark);
+            own.allocate(3, kSize);
+            own.free_all();
+          };
+        };
+        return Scenario{{{"first", [] {}, use(1)}, {"second", [] {}, use(2)}, {"third", [] {}, use(3)}},
+                        [] {
+                          return hak_arena_count() <= 2 ? check_heap() : std::to_string(hak_arena_count()) + " arenas for two CPUs";
+                        },
+                        check_all_returned};
+      },
+      2);
+}
+
+/* --- extents --- */
+
+TEST(Extents, OfTwoFreesOneIsAccepted) {
+  expect_all_pass(
+      [] {
+        auto b = std::make_shared<Blocks>(1);
+        auto accepted = std::make_shared<int>(0);
+        auto free_it = [=] {
+          void *p = b->first();
+          if (hak_run_claim(hak_region_find(p), p) != HAK_VERDICT_OK) return;
+          ++*accepted;
+          bool purge_due = false;
+          hak_run_give(p, &purge_due);
+        };
+        Actor first{"first", [=] { b->allocate(1, 100000); }, free_it}, second{"second", have_cache, free_it};
+        return Scenario{{first, second},
+                        [=] { return *accepted == 1 ? check_heap() : std::to_string(*accepted) + " frees were accepted"; },
                         check_all_returned};
       },
       3);
 }
 
-TEST(Pairs, SendAndSendToAnActiveHeap) {
+/* --- depots --- */
+
+TEST(Depots, PutAndTake) {
   expect_all_pass(
       [] {
-        auto b = std::make_shared<Blocks>();
-        return Scenario{
-            {owner("owner", b, 1, nothing), sender("first", b, 0, 2), sender("second", b, 1, 2)},
-            check_stopped,
-            check_all_returned};
+        auto b = std::make_shared<Blocks>(1);
+        return Scenario{{overflower("frees", b), refiller("allocates", 2)}, check_heap, check_all_returned};
       },
-      20);
+      6);
 }
 
-TEST(Pairs, SendAndSendToAParkedHeap) {
+TEST(Depots, PutAndPut) {
   expect_all_pass(
       [] {
-        auto b = std::make_shared<Blocks>();
-        auto o = std::make_shared<HeldOwner>(b);
-        Actor first = sender("first", b, 0, 2), second = sender("second", b, 1, 2);
-        /* Only when both have heaps of their own; they would adopt this one otherwise. */
-        second.set_up = [=, free_blocks = second.set_up] {
-          free_blocks();
-          o->end();
-        };
-        return Scenario{{first, second}, check_stopped, check_all_returned};
+        auto b = std::make_shared<Blocks>(1), c = std::make_shared<Blocks>(2);
+        return Scenario{{overflower("first", b), overflower("second", c)}, check_heap, check_all_returned};
       },
-      20);
+      2);
 }
 
-TEST(Pairs, SendAndAdopt) {
+TEST(Depots, PutTakeAndTake) {
   expect_all_pass(
       [] {
-        auto b = std::make_shared<Blocks>();
-        auto o = std::make_shared<HeldOwner>(b);
-        Actor adopter = newcomer("adopter");
-        adopter.set_up = [o] { o->end(); };
-        return Scenario{{sender("sender", b), adopter}, check_stopped, check_all_returned};
+        auto b = std::make_shared<Blocks>(1);
+        return Scenario{{overflower("frees", b), refiller("first", 2), refiller("second", 3)}, check_heap, check_all_returned};
       },
-      10);
+      100, 400);
 }
 
-TEST(Pairs, ParkAndAdopt) {
+/* --- purging --- */
+
+TEST(Purge, AndTake) {
   expect_all_pass(
       [] {
-        auto b = std::make_shared<Blocks>();
-        return Scenario{{owner("owner parks", b, 1, park), newcomer("adopter")},
-                        check_stopped,
-                        [b] {
-                          b->free_all();
+        auto hollow = std::make_shared<Hollow>();
+        Actor taker{"takes", have_cache, [] {
+                      Blocks own(3);
+                      own.allocate(8, 200000);
+                      own.allocate(200, 1000);
+                      own.free_all();
+                    }};
+        /* What was taken is read after the purge as well. */
+        auto later = std::make_shared<Blocks>(4);
+        Actor keeper{"keeps", have_cache, [later] { later->allocate(12, 200000); }};
+        return Scenario{{purger(hollow), taker, keeper},
+                        [=] {
+                          later->free_all();
+                          return check_heap();
+                        },
+                        [=] {
+                          hollow->kept.free_all();
                           return check_all_returned();
                         }};
       },
-      10);
+      50, 100);
 }
 
-TEST(Pairs, ParkAndPark) {
+/* One batch at a time: who finds it taken goes on without. */
+TEST(Purge, AndPurge) {
   expect_all_pass(
       [] {
-        auto b = std::make_shared<Blocks>(), c = std::make_shared<Blocks>();
-        /* Each also sends the other's blocks on its way out. */
-        Actor first = owner("first parks", b, 1, [c] {
-          c->free_all();
-          park();
-        });
-        Actor second = owner("second parks", c, 2, [b] {
-          b->free_all();
-          park();
-        });
-        return Scenario{{first, second}, check_stopped, check_all_returned};
+        auto hollow = std::make_shared<Hollow>();
+        return Scenario{{purger(hollow), {"purges too", have_cache, [] { hakmem_malloc_trim(0); }}},
+                        check_heap,
+                        [=] {
+                          hollow->kept.free_all();
+                          return check_all_returned();
+                        }};
       },
-      100);
-}
-
-TEST(Pairs, AdoptAndAdopt) {
-  for (unsigned heaps : {1u, 2u}) {
-    expect_all_pass(
-        [heaps] {
-          leave_parked_heaps(heaps);
-          return Scenario{{newcomer("first"), newcomer("second")}, check_stopped, check_all_returned};
-        },
-        6);
-  }
-}
-
-/* A sender with a backlog drains for the owner while the owner does something else. */
-TEST(Pairs, DrainAndPark) {
-  expect_all_pass(
-      [] {
-        auto b = std::make_shared<Blocks>();
-        auto heap = std::make_shared<hak_heap *>(nullptr);
-        Actor o = owner("owner parks", b, 1, park);
-        o.set_up = [=] {
-          b->allocate(1);
-          *heap = hak_heap_current();
-        };
-        Actor d{"drainer",
-                [=] {
-                  b->free_all();
-                  trim_own(); /* the packet waits in the active owner's inbox */
-                },
-                [=] { hak_remote_drain(*heap); }};
-        return Scenario{{o, d}, check_stopped, check_all_returned};
-      },
-      10);
-}
-
-TEST(Pairs, DrainAndRefill) {
-  expect_all_pass(
-      [] {
-        auto b = std::make_shared<Blocks>();
-        auto heap = std::make_shared<hak_heap *>(nullptr);
-        Actor o{"owner refills",
-                [=] {
-                  b->allocate(1);
-                  *heap = hak_heap_current();
-                },
-                refill};
-        Actor d{"drainer",
-                [=] {
-                  b->free_all();
-                  trim_own();
-                },
-                [=] { hak_remote_drain(*heap); }};
-        return Scenario{{o, d}, check_stopped, check_all_returned};
-      },
-      3);
-}
-
-/* --- three at a time --- */
-
-TEST(Triples, SendParkAdopt) {
-  expect_all_pass(
-      [] {
-        auto b = std::make_shared<Blocks>();
-        return Scenario{{owner("owner parks", b, 1, park), sender("sender", b), newcomer("adopter")},
-                        check_stopped,
-                        check_all_returned};
-      },
-      200, 2000);
-}
-
-TEST(Triples, TwoSendersAndPark) {
-  expect_all_pass(
-      [] {
-        auto b = std::make_shared<Blocks>();
-        return Scenario{{owner("owner parks", b, 1, park), sender("first", b, 0, 2),
-                         sender("second", b, 1, 2)},
-                        check_stopped,
-                        check_all_returned};
-      },
-      200, 2000);
-}
-
-/* The adopter parks again at once: a sender may have read the state of the first parking. */
-TEST(Triples, SendParkAdoptPark) {
-  expect_all_pass(
-      [] {
-        auto b = std::make_shared<Blocks>();
-        Actor again = newcomer("adopter parks too");
-        again.body = [] {
-          hakmem_free(hakmem_malloc(64));
-          park();
-        };
-        return Scenario{{owner("owner parks", b, 1, park), sender("sender", b), again},
-                        check_stopped,
-                        check_all_returned};
-      },
-      200, 2000);
+      50, 60);
 }
 
 /* --- fork at every moment of each --- */
 
-/* In the child: whatever the others were doing, the heaps can all be adopted, and then no packet waits anywhere. */
-[[noreturn]] void live_as_child(const Blocks *blocks) {
+enum ChildFault { kNone, kFaultyHeap = 2, kForeignCaches, kClaimed, kPurgesNothing, kFaultyAtEnd, kGrandchild };
+
+/* In the child: whatever the others were doing, nothing is half changed, their caches are nobody's, what was claimed is
+ * free again, and pages can be purged. */
+[[noreturn]] void live_as_child(Blocks *kept) {
   stop_scheduling_here();
   alarm(20);
-  if (hakmem_heap_check() != 0) _exit(2);
-  for (uint32_t id = HAK_EMERGENCY_ID; id < hak_heap_id_limit(); id++) {
-    hak_heap *h = hak_heap_by_id(id);
-    if (h != hak_tls_front.heap && hak_load_seq(&h->state) == HAK_HEAP_ACTIVE) _exit(3);
-  }
-  /* Frees for heaps without a thread. Whether the block was in a packet or a front that is lost here is not known to a
-   * program; it frees what it knows to be live, the blocks nobody has freed yet. */
-  for (unsigned char *p : blocks->all) hakmem_free(p);
-  leave_parked_heaps(static_cast<unsigned>(accounting_heaps()));
-  if (hak_tls_front.heap != nullptr) trim_own();
-  if (accounting_stranded_packets() != 0) _exit(4);
-  if (hakmem_heap_check() != 0) _exit(5);
+  if (hakmem_heap_check() + accounting_check_depots() != 0) _exit(kFaultyHeap);
+  hak_tcache_sums sums;
+  hak_tcache_sum(&sums);
+  if (sums.used != 1) _exit(kForeignCaches);
+  if (hak_span_pool.claimed_spans != 0 || hak_span_pool.leaving_hole_pages != 0) _exit(kClaimed);
+  Hollow hollow;
+  hollow.make();
+  hakmem_malloc_trim(0);
+  if (hak_load_relaxed(&hak_span_pool.hole_pages) == 0) _exit(kPurgesNothing);
+  hollow.kept.free_all();
+  kept->free_all();
+  std::thread([] {
+    Blocks own(9);
+    own.allocate(300, kSize);
+    own.free_all();
+  }).join();
+  if (hakmem_heap_check() + accounting_check_depots() != 0) _exit(kFaultyAtEnd);
   pid_t grandchild = fork();
-  if (grandchild == 0) _exit(hakmem_heap_check() == 0 ? 0 : 6);
+  if (grandchild == 0) _exit(hakmem_heap_check() == 0 ? 0 : 1);
   int status = 0;
   waitpid(grandchild, &status, 0);
-  _exit(status == 0 ? 0 : 7);
+  _exit(status == 0 ? kNone : kGrandchild);
 }
 
-/* kept: blocks of the forking thread's that no other thread touches. */
+/* Has blocks that no other thread touches, of the sizes that the others use. */
 Actor forker(const std::shared_ptr<std::string> &wrong) {
-  auto kept = std::make_shared<Blocks>();
-  return {"forker", [kept] { kept->allocate(9, 50); },
+  auto kept = std::make_shared<Blocks>(50);
+  return {"forker",
+          [kept] {
+            have_cache();
+            kept->allocate(9, kSize);
+            kept->allocate(9, 1000);
+            kept->allocate(2, 100000);
+          },
           [kept, wrong] {
             pid_t child = fork();
             if (child == 0) live_as_child(kept.get());
@@ -404,71 +340,55 @@ Actor forker(const std::shared_ptr<std::string> &wrong) {
           }};
 }
 
-void expect_fork_is_safe(const std::function<std::vector<Actor>()> &make_others, size_t at_least, size_t samples = 0) {
+/* `clean_up` runs before everything has to be returned. */
+void expect_fork_is_safe(const std::function<Actor(std::function<void()> *clean_up)> &make_other, size_t at_least,
+                         size_t samples = 0) {
   expect_all_pass(
       [&] {
         auto wrong = std::make_shared<std::string>();
+        auto clean_up = std::make_shared<std::function<void()>>([] {});
         Scenario s;
-        s.actors = make_others();
-        s.actors.push_back(forker(wrong));
-        s.when_stopped = [wrong] { return wrong->empty() ? check_stopped() : *wrong; };
-        s.at_end = check_all_returned;
+        s.actors = {make_other(clean_up.get()), forker(wrong)};
+        s.when_stopped = [wrong] { return wrong->empty() ? check_heap() : *wrong; };
+        s.at_end = [clean_up] {
+          (*clean_up)();
+          return check_all_returned();
+        };
         return s;
       },
       at_least, samples);
 }
 
-TEST(Fork, DuringPark) {
-  expect_fork_is_safe(
-      [] {
-        auto b = std::make_shared<Blocks>();
-        return std::vector<Actor>{owner("owner parks", b, 1, [b] {
-          b->free_all();
-          park();
-        })};
-      },
-      4);
+TEST(Fork, DuringOverflow) {
+  expect_fork_is_safe([](auto *) { return overflower("frees", std::make_shared<Blocks>(1)); }, 3);
 }
 
-TEST(Fork, DuringSend) {
-  expect_fork_is_safe(
-      [] {
-        auto b = std::make_shared<Blocks>();
-        return std::vector<Actor>{owner("owner", b, 1, nothing), sender("sender", b)};
-      },
-      5);
+TEST(Fork, DuringRefill) {
+  expect_fork_is_safe([](auto *) { return refiller("allocates", 1); }, 100, 200);
 }
 
-TEST(Fork, DuringSendAndPark) {
+TEST(Fork, DuringFreeOfAnExtent) {
   expect_fork_is_safe(
-      [] {
-        auto b = std::make_shared<Blocks>();
-        return std::vector<Actor>{owner("owner parks", b, 1, park), sender("sender", b)};
-      },
-      100);
-}
-
-TEST(Fork, DuringAdopt) {
-  expect_fork_is_safe(
-      [] {
-        leave_parked_heaps(1);
-        return std::vector<Actor>{newcomer("adopter")};
+      [](auto *) {
+        auto b = std::make_shared<Blocks>(1);
+        return Actor{"frees",
+                     [=] {
+                       have_cache();
+                       b->allocate(1, 100000);
+                     },
+                     [=] { b->free_all(); }};
       },
       3);
 }
 
-TEST(Fork, DuringAdoptAndPark) {
+TEST(Fork, DuringPurge) {
   expect_fork_is_safe(
-      [] {
-        auto b = std::make_shared<Blocks>();
-        return std::vector<Actor>{owner("owner parks", b, 1,
-                                        [b] {
-                                          b->free_all();
-                                          park();
-                                        }),
-                                  newcomer("adopter")};
+      [](auto *clean_up) {
+        auto hollow = std::make_shared<Hollow>();
+        *clean_up = [hollow] { hollow->kept.free_all(); };
+        return purger(hollow);
       },
-      30);
+      100, 150);
 }
 
 }  // namespace
