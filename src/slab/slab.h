@@ -1,10 +1,10 @@
-/* The slab box: blocks of one class in one span (or four), and the set of a heap's slabs of that class.
+/* The slab box: blocks of one class in one span (or four), and the set of an arena's slabs of that class.
  *
  * A slab's blocks are carved in address order (`carved` counts them); a carved block is either handed out or has its
- * bit set in the free bitmap. Blocks that sit in a front cache or travel in a packet count as handed out. Slabs with
+ * bit set in the free bitmap. Blocks in thread caches and depots count as handed out. Slabs with
  * set bits are on one of four lists by how full they are, so that a refill finds the fullest without scanning; those
  * whose free pages have been given back are on a fifth, which it comes to last.
- * Everything here runs under the slow lock of the heap that owns the set. */
+ * Everything here runs under the lock of the bin that has the set. */
 #ifndef HAK_SLAB_SLAB_H
 #define HAK_SLAB_SLAB_H
 
