@@ -15,7 +15,7 @@ int hak_posix_memalign(void **out, size_t alignment, size_t size) {
 }
 
 void *hak_memalign(size_t alignment, size_t size) {
-  if (alignment > PTRDIFF_MAX) {
+  if (alignment > SIZE_MAX / 2 + 1) { /* no power of two is as large; up to that one it is memory that is lacking */
     errno = EINVAL;
     return NULL;
   }

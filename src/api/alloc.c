@@ -31,7 +31,7 @@ static void reclaim(void) {
   hak_huge_release();
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);
-  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), true, &d);
+  hak_arena_shrink_all(&d);
   hak_slow_exit(&d, "when caches were flushed");
   if (!hak_budget_limited()) return;
   hak_decay_all(0, &d); /* what is free but does not fit counts against the limit */
@@ -44,13 +44,14 @@ static void *finally(void *p) {
   return p;
 }
 
+/* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
+ * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
 static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
-  if (size <= HAK_RUN_MAX && align <= HAK_RUN_MAX) {
-    void *p = hak_run_alloc(size, align, zeroed);
-    if (p != NULL) return p;
-    /* Regions full or the run does not fit any: a mapping of its own may still. */
-  }
-  return hak_huge_alloc(size, align, zeroed);
+  bool run_first = size <= HAK_RUN_MAX && align <= HAK_RUN_MAX;
+  void *p = run_first ? hak_run_alloc(size, align, zeroed) : NULL;
+  if (p == NULL) p = hak_huge_alloc(size, align, zeroed);
+  bool run_last = !run_first && size <= HAK_RUN_LONGEST && align <= HAK_HUGE_PAGE;
+  return p != NULL || !run_last ? p : hak_run_alloc(size, align, zeroed);
 }
 
 void *hak_raw_large(size_t size, size_t align, bool *zeroed) {

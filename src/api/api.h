@@ -17,7 +17,6 @@ __attribute__((nothrow)) void hak_free_slow(void *p);
 
 void *hak_calloc(size_t count, size_t size);
 void *hak_realloc(void *p, size_t size, const void *caller);
-void *hak_reallocarray(void *p, size_t count, size_t size, const void *caller);
 void *hak_aligned(size_t alignment, size_t size); /* alignment: power of two; else EINVAL */
 void *hak_memalign(size_t alignment, size_t size);
 int hak_posix_memalign(void **out, size_t alignment, size_t size);
@@ -34,17 +33,6 @@ size_t hak_raw_usable_size(const void *p, const void *caller);
 /* Size of the block at p, 0 when there is none of ours. */
 size_t hak_block_size(const void *p);
 
-/* Only for builds that test the measuring instrument (CMake's HAKMEM_TEST_SLOWDOWN): malloc waits for a chain of
- * `steps` multiplications by 1 before it looks at the size. The compiler cannot see that nothing changes. */
-HAK_INLINE size_t hak_slowed(size_t size, unsigned steps) {
-  size_t one = 1;
-  for (unsigned i = 0; i < steps; i++) {
-    __asm__ volatile("" : "+r"(size), "+r"(one));
-    size *= one;
-  }
-  return size;
-}
-
 HAK_INLINE void *hak_raw_malloc(size_t size) {
   void *p = hak_tcache_pop(size);
   return HAK_LIKELY(p != 0) ? p : hak_malloc_slow(size);
@@ -52,7 +40,6 @@ HAK_INLINE void *hak_raw_malloc(size_t size) {
 
 /* family: of the caller; only the hardened build looks at it. */
 HAK_INLINE void *hak_malloc_as(size_t size, hak_family family) {
-  if (HAK_TEST_SLOWDOWN) size = hak_slowed(size, HAK_TEST_SLOWDOWN);
   if (!HAK_HARDENED) return hak_raw_malloc(size);
   void *p = HAK_HARD_FAST ? hak_tcache_pop(size) : 0;
   if (!HAK_LIKELY(p != 0)) return hak_hard_alloc(size, 0, family);

@@ -16,20 +16,23 @@
 #include "report/serve.h"
 
 #define PERIOD_MS 250
-/* Periods in which nothing happens before it sleeps: longer than anything is kept for being idle. */
-#define QUIET_PERIODS 8
+/* It sleeps when nothing has happened for three decay times, two of which pages of a slab have to be at rest; and so long. */
+#define QUIET_LEAST_MS 2000
 #define STACK_BYTES ((size_t)64 * HAK_KIB)
 
 static bool running; /* written by the constructor and in children, where there is one thread */
 
-/* Spans taken and returned since the start, and bytes given back: it moves while there is work. */
+/* It moves while there is work: spans taken and returned since the start, ranges purged, and what depots hold. */
 static uint64_t activity(void) {
   return hak_load_relaxed(&hak_os_stats.alloc) + hak_load_relaxed(&hak_os_stats.free) +
-         hak_load_relaxed(&hak_purge_stats.purges) + hak_load_relaxed(&hak_os_stats.huge_alloc);
+         hak_load_relaxed(&hak_purge_stats.purges) + hak_load_relaxed(&hak_os_stats.huge_alloc) +
+         hak_load_relaxed(&hak_depot_bytes);
 }
 
-/* Until somebody returns memory to the pool while more is dirty than may stay (see hak_decay_has_work), parks a heap or
- * sends the signal. What happened before the word was 1 is looked at once more: whoever read 0 had changed what is read
+static uint64_t quiet_ms(void) { return hak_max_size(QUIET_LEAST_MS, 3 * hak_decay_ms()); }
+
+/* Until somebody returns memory to the pool while more is dirty than may stay (see hak_decay_has_work), or sends the
+ * signal. What happened before the word was 1 is looked at once more: whoever read 0 had changed what is read
  * here before that, under the same lock or, the signal, in the one order of all seq_cst operations.  */
 static void sleep_until_needed(void) {
   hak_store_seq(&hak_decay_sleeper, 1);
@@ -44,15 +47,15 @@ static void *help(void *unused) {
   (void)unused;
   uint32_t timer = 0; /* nobody wakes it */
   uint64_t seen = activity();
-  for (unsigned quiet = 0;;) {
+  for (uint64_t quiet = 0;;) {
     hak_os_drop_privileges(); /* what the program may have given up meanwhile too */
     hak_os_futex_wait_ms(&timer, 0, PERIOD_MS);
     hak_deferred d = {0};
     hak_slow_exit(&d, "when its class was flushed");
     uint64_t next = activity();
-    quiet = next == seen ? quiet + 1 : 0;
+    quiet = next == seen ? quiet + PERIOD_MS : 0;
     seen = next;
-    if (quiet < QUIET_PERIODS) continue;
+    if (quiet < quiet_ms()) continue;
     sleep_until_needed();
     quiet = 0;
   }

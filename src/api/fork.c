@@ -7,6 +7,7 @@
 #include "api/thread.h"
 #include "guard/sample.h"
 #include "large/huge.h"
+#include "os/memory_limits.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "pool/cell.h"
@@ -34,11 +35,13 @@ static void before_fork(void) {
   hak_lock_take(&hak_cell_lock);
   hak_lock_take(&hak_huge_lock);
   hak_lock_take(&hak_sample_lock);
+  hak_lock_take(&hak_memory_limits_lock);
   hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
 }
 
 static void drop_locks(void) {
   hak_store_relaxed(&hak_fork_holder, NULL);
+  hak_lock_drop(&hak_memory_limits_lock);
   hak_lock_drop(&hak_sample_lock);
   hak_lock_drop(&hak_huge_lock);
   hak_lock_drop(&hak_cell_lock);
@@ -68,6 +71,16 @@ static void after_fork_child(void) {
   drop_locks();
   hak_os_streams_reset();
   hak_background_fork_child();
+}
+
+/* Sections under a lock last microseconds, but their thread may have lost its processor. */
+#define LOCKED_MS 500
+
+static bool comes_free(hak_lock *lock) { return hak_lock_comes_free(lock, LOCKED_MS); }
+
+bool hak_fork_may_lock(void) {
+  return comes_free(&hak_heap_check_lock) && hak_thread_all_locks(comes_free) && hak_tcache_all_locks(comes_free) && comes_free(&hak_span_pool.lock) &&
+         comes_free(&hak_cell_lock) && comes_free(&hak_huge_lock) && comes_free(&hak_sample_lock);
 }
 
 void hak_fork_register(void) {

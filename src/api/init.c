@@ -1,5 +1,9 @@
-/* Constructor and destructor: settings that could not be read earlier, prewarming,
- * fork handlers, reports at exit. malloc works before the first and after the second. */
+/* Constructor and destructor: fork handlers, settings, prewarming, reports at exit.
+ * malloc works before the first and after the second.
+ *
+ * The constructor runs before all others, libc's too (-z initfirst; override/first.c): prepare handlers run in the reverse
+ * order of their registration, and one that waits for a thread that allocates would wait for ever if ours had run before it. So
+ * the constructor uses nothing of libc that libc's constructor sets up, which is environ, argv and program_invocation_name. */
 #include "api/init.h"
 
 #include "api/background.h"
@@ -35,18 +39,25 @@ static bool prewarm_wanted(void) {
   return false;
 }
 
-__attribute__((constructor)) static void on_load(void) {
-  if (!hak_config_loaded()) {
-    /* libc had no environment at the first malloc; the slab layout is settled by now. */
-    int64_t tiny_max_class = hak_config.tiny_max_class;
-    bool late = hak_started();
-    hak_config_load_environment();
-    if (late && hak_config.tiny_max_class != tiny_max_class) {
-      hak_print("hakmem: HAKMEM_TINY_MAX_CLASS was read after the first allocation: using %lld\n",
-                (long long)tiny_max_class);
-      hak_config.tiny_max_class = tiny_max_class;
-    }
+static void load_settings(char **variables) {
+  if (hak_config_loaded()) return;
+  /* A first malloc before this one found no environment in libc; the slab layout is settled by now. */
+  int64_t tiny_max_class = hak_config.tiny_max_class;
+  bool late = hak_started();
+  hak_config_load(variables);
+  if (late && hak_config.tiny_max_class != tiny_max_class) {
+    hak_print("hakmem: HAKMEM_TINY_MAX_CLASS was read after the first allocation: using %lld\n", (long long)tiny_max_class);
+    hak_config.tiny_max_class = tiny_max_class;
   }
+}
+
+/* Before 101 are the implementation's; a test's fake system is put in place at 101. */
+__attribute__((constructor(102))) void hak_start_first(int argc, char **argv, char **variables) {
+  (void)argc, (void)argv;
+  static bool done;
+  if (done) return;
+  done = true;
+  load_settings(hak_os_environment(variables));
   hak_fork_register();
   if (HAK_HARD(CANARY)) hak_trailer_start();
   hak_sample_start();
@@ -64,4 +75,6 @@ __attribute__((constructor)) static void on_load(void) {
   hak_background_start();
 }
 
-__attribute__((destructor)) static void on_unload(void) { hak_report_at_exit(); }
+__attribute__((destructor)) static void on_unload(void) {
+  if (hak_report_wanted_at_exit()) hak_report_at_exit(hak_fork_may_lock());
+}

@@ -31,13 +31,13 @@ static void *resize_run(hak_region *region, void *p, size_t size) {
   size_t old_size = hak_run_size(region, p);
   hak_deferred d = {0};
   if (size > old_size) hak_slow_entry();
-  if (size > HAK_SMALL_MAX && size <= HAK_RUN_MAX && hak_run_resize(region, p, size, &d.purge_due)) {
+  if (size > HAK_SMALL_MAX && size <= hak_max_size(HAK_RUN_MAX, old_size) && hak_run_resize(region, p, size, &d.purge_due)) {
     hak_slow_exit(&d, "by realloc");
     return p;
   }
   void *moved = move_block(p, old_size, size);
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
-  if (moved == NULL && size <= HAK_RUN_MAX && hak_run_resize(region, p, size, &d.purge_due)) return p;
+  if (moved == NULL && size <= HAK_RUN_LONGEST && hak_run_resize(region, p, size, &d.purge_due)) return p;
   return moved;
 }
 
@@ -96,17 +96,13 @@ void *hak_realloc(void *p, size_t size, const void *caller) {
   return HAK_HARDENED ? hak_hard_realloc(p, size, caller) : hak_raw_realloc(p, size, caller);
 }
 
-void *hak_reallocarray(void *p, size_t count, size_t size, const void *caller) {
+HAK_EXPORT void *hakmem_reallocarray(void *p, size_t count, size_t size) {
   size_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes)) {
     errno = ENOMEM;
     return NULL;
   }
-  return hak_realloc(p, bytes, caller);
+  return hak_realloc(p, bytes, HAK_CALLER());
 }
 
 HAK_EXPORT void *hakmem_realloc(void *p, size_t size) { return hak_realloc(p, size, HAK_CALLER()); }
-
-HAK_EXPORT void *hakmem_reallocarray(void *p, size_t count, size_t size) {
-  return hak_reallocarray(p, count, size, HAK_CALLER());
-}

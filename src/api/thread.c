@@ -20,7 +20,7 @@
  * destructors, which may allocate and free, come first. */
 #define END_IN_ROUND 3 /* of PTHREAD_DESTRUCTOR_ITERATIONS, 4 */
 static pthread_key_t end_key;
-static bool end_key_made;
+static bool end_key_made; /* release after the key */
 
 /* A huge page of which a small program uses a corner would be much of its memory. */
 #define THP_AUTO_SMALL_BYTES (16 * HAK_MIB)
@@ -76,14 +76,22 @@ static bool start_locked(void) {
   hak_decay_start();
   hak_store_relaxed(&hak_requests_noted, hak_config.stats != HAK_STATS_OFF || hak_config.stats_page != 0);
   if (!hak_region_init((size_t)hak_config.reserve_mb * HAK_MIB)) return false;
-  end_key_made = pthread_key_create(&end_key, on_thread_end) == 0;
   return true;
+}
+
+/* Under no lock: a program may interpose pthread_key_create, and allocate there. The cache that serves it, and other threads
+ * that come by meanwhile, are watched without the key. */
+static void make_end_key(void) {
+  static uint32_t asked;
+  if (hak_exchange_acquire(&asked, 1) != 0) return;
+  if (pthread_key_create(&end_key, on_thread_end) == 0) hak_store_release(&end_key_made, true);
 }
 
 bool hak_start(void) {
   if (HAK_LIKELY(hak_started())) return true;
   hak_fork_register();
   if (HAK_HARD(CANARY)) hak_trailer_start();
+  make_end_key();
   hak_lock_take(&start_lock);
   if (start_state != READY) hak_store_release(&start_state, start_locked() ? READY : COLD);
   hak_lock_drop(&start_lock);
@@ -99,7 +107,7 @@ hak_tcache *hak_thread_make_cache(void) {
   hak_tcache *t = hak_tcache_attach(bypasses());
   if (t == NULL) return NULL;
   /* Attached first: glibc may allocate inside, and then finds the cache in place. */
-  if (!end_key_made || pthread_setspecific(end_key, t) != 0) watch_end_without_key(t);
+  if (!hak_load_acquire(&end_key_made) || pthread_setspecific(end_key, t) != 0) watch_end_without_key(t);
   return t;
 }
 
@@ -119,6 +127,8 @@ hak_tcache *hak_thread_grow_up(void) {
   }
   return hak_thread_make_cache();
 }
+
+bool hak_thread_all_locks(bool (*is)(hak_lock *lock)) { return is(&start_lock); }
 
 void hak_thread_fork_lock(void) { hak_lock_take(&start_lock); }
 

@@ -25,6 +25,9 @@ HAK_INLINE hak_tcache *hak_thread_grown(void) {
 /* Ends the calling thread's use of its cache now; for tests. */
 void hak_thread_end(void);
 
+/* Whether `is` says yes to each lock of this file. */
+bool hak_thread_all_locks(bool (*is)(hak_lock *lock));
+
 void hak_thread_fork_lock(void);
 void hak_thread_fork_unlock(void);
 

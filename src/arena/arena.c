@@ -15,6 +15,9 @@
 /* What all depots may hold: this, or an eighth of what the program holds. */
 #define DEPOT_BYTES_LEAST (16 * HAK_MIB)
 #define DEPOT_LIVE_PART 8
+/* And of HAKMEM_LIMIT so much: magazines count against it and never go back to the system; those of 16-byte blocks are a third
+ * of what a depot holds. */
+#define DEPOT_LIMIT_PART 64
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 
 size_t hak_depot_bytes;
@@ -28,7 +31,9 @@ static hak_lock arenas_lock;
 void hak_arena_start(void) {
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     size_t usable = MAGAZINE_BLOCK_BYTES / hak_class_size(c);
-    hak_magazine_usable[c] = (uint8_t)hak_min_size(hak_max_size(usable, MAGAZINE_BLOCKS_LEAST), SLOTS);
+    size_t pinned = (size_t)hak_config.hot_ring[hak_class_group(hak_class_size(c))];
+    usable = hak_min_size(hak_max_size(usable, MAGAZINE_BLOCKS_LEAST), SLOTS);
+    hak_magazine_usable[c] = (uint8_t)(pinned == 0 ? usable : hak_min_size(usable, pinned));
   }
   hak_os_cpu_start();
 }
@@ -78,8 +83,11 @@ HAK_INLINE void note_spare(hak_arena_bin *b) {
 static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
 
 static bool has_room(size_t bytes) {
-  size_t held = hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT;
-  return hak_load_relaxed(&hak_depot_bytes) + bytes <= hak_max_size(DEPOT_BYTES_LEAST, held / DEPOT_LIVE_PART);
+  size_t limit = hak_max_size(DEPOT_BYTES_LEAST,
+                              (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / DEPOT_LIVE_PART);
+  size_t whole = (size_t)hak_load_relaxed(&hak_config.limit);
+  if (HAK_UNLIKELY(whole != 0)) limit = hak_min_size(limit, whole / DEPOT_LIMIT_PART);
+  return hak_load_relaxed(&hak_depot_bytes) + bytes <= limit;
 }
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {
@@ -238,7 +246,7 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
     hak_arena_bin *b = bin_of(a, c);
     if (a != locked) {
       if (locked != NULL) hak_lock_drop(&bin_of(locked, c)->lock);
-      if (b->slabs.slabs > HAK_SLABS_IN_CACHE) hak_slab_prefetch(blocks + done, count - done);
+      if (hak_load_relaxed(&b->slabs.slabs) > HAK_SLABS_IN_CACHE) hak_slab_prefetch(blocks + done, count - done);
       hak_lock_take(&b->lock);
       locked = a;
     }
@@ -327,13 +335,25 @@ static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) 
 }
 
 void hak_arena_shrink(hak_arena *a, bool all, hak_deferred *d) {
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
-    const hak_arena_bin *b = bin_of(a, c);
-    if (hak_load_relaxed(&b->slabs.slabs) != 0) shrink_bin(bin_of(a, c), c, all, d);
+  /* A depot may hold blocks of other arenas alone, so slabs of its own say nothing. */
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) shrink_bin(bin_of(a, c), c, all, d);
+}
+
+void hak_arena_shrink_all(hak_deferred *d) {
+  for (unsigned round = 0; round < 2; round++) {
+    for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(arenas[i], true, d);
   }
 }
 
 /* --- fork --- */
+
+bool hak_arena_all_locks(bool (*is)(hak_lock *lock)) {
+  bool all = is(&arenas_lock);
+  for (uint32_t i = 0; all && i < arena_count; i++) {
+    for (unsigned c = 0; all && c < HAK_FRONT_CLASSES; c++) all = is(&arenas[i]->bins[c].lock);
+  }
+  return all;
+}
 
 void hak_arena_fork_lock(void) {
   hak_lock_take(&arenas_lock);

@@ -71,6 +71,11 @@ void hak_arena_free(void *p, unsigned class_code, hak_deferred *deferred);
 
 /* Flushes what nobody took from the depots since the last call; `all`: everything. Empty slabs go to the pool. */
 void hak_arena_shrink(hak_arena *arena, bool all, hak_deferred *deferred);
+/* The same of all arenas, everything: slabs too that another arena's depot empties. */
+void hak_arena_shrink_all(hak_deferred *deferred);
+
+/* Whether `is` says yes to each lock of this box. */
+bool hak_arena_all_locks(bool (*is)(hak_lock *lock));
 
 /* fork: the locks of all bins in rank order. */
 void hak_arena_fork_lock(void);

@@ -35,6 +35,7 @@ static const struct {
     {"HAKMEM_THP", (const char *const[]){"off", "auto", "on"}},
     {"HAKMEM_SS_MEM_LEAN_DECOMMIT", (const char *const[]){"FREE", "DONTNEED", "OFF"}},
     {"HAKMEM_BATCH_ADVICE", (const char *const[]){"off", "auto", "on", "always"}},
+    {"HAKMEM_DEEPBIND", (const char *const[]){"mask", "quiet", "keep"}},
     {"HAKMEM_STATS", (const char *const[]){"off", "text", "json"}},
 };
 
@@ -230,11 +231,10 @@ static void apply_variable(const char *entry) {
     hak_print("hakmem: %.*s is not an option of this version: ignored\n", (int)a.name_length, a.name);
 }
 
-/* The entry "NAME=value" of a variable, or NULL when it is not set or a setuid program must not see it. */
-static const char *find_entry(const char *name) {
+/* The entry "NAME=value" of a variable, or NULL when it is not set. Not libc's getenv: programs have their own. */
+static const char *find_entry(char **variables, const char *name) {
   size_t length = strlen(name);
-  if (secure_getenv(name) == NULL) return NULL;
-  for (char **e = environ; *e != NULL; e++) {
+  for (char **e = variables; *e != NULL; e++) {
     if (strncmp(*e, name, length) == 0 && (*e)[length] == '=') return *e;
   }
   return NULL;
@@ -251,8 +251,8 @@ static bool is_applied_first(const char *entry) {
   return false;
 }
 
-static void apply_group_variables(void) {
-  const char *profile = find_entry(applied_first[0]), *prewarm_all = find_entry(applied_first[1]);
+static void apply_group_variables(char **variables) {
+  const char *profile = find_entry(variables, applied_first[0]), *prewarm_all = find_entry(variables, applied_first[1]);
   if (profile != NULL) apply_variable(profile);
   apply_profile();
   if (prewarm_all == NULL) return;
@@ -260,14 +260,15 @@ static void apply_group_variables(void) {
   for (int n = 1; n < HAK_CLASS_GROUPS; n++) hak_config.prewarm[n] = hak_config.prewarm_all;
 }
 
-bool hak_config_load_environment(void) {
+bool hak_config_load_environment(void) { return hak_config_load(environ); }
+
+bool hak_config_load(char **variables) {
   if (loaded) return true;
-  if (environ == NULL) return false;
+  if (variables == NULL) return false;
   loaded = true;
-  /* In a setuid program secure_getenv sees nothing of an environment that is there. */
-  if (environ[0] != NULL && getauxval(AT_SECURE) != 0) return true;
-  apply_group_variables();
-  for (char **e = environ; *e != NULL; e++) {
+  if (getauxval(AT_SECURE) != 0) return true; /* as secure_getenv: a setuid program must not see it */
+  apply_group_variables(variables);
+  for (char **e = variables; *e != NULL; e++) {
     if (strncmp(*e, "HAKMEM_", 7) == 0 && !is_applied_first(*e)) apply_variable(*e);
   }
   if (hak_config.front_dump) hak_config.front_metrics = 1;

@@ -27,6 +27,7 @@ enum { HAK_PROFILE_BALANCED, HAK_PROFILE_SPEED, HAK_PROFILE_LEAN, HAK_PROFILE_HA
 enum { HAK_THP_OFF, HAK_THP_AUTO, HAK_THP_ON };
 enum { HAK_LEAN_FREE, HAK_LEAN_DONTNEED, HAK_LEAN_OFF };
 enum { HAK_BATCH_ADVICE_OFF, HAK_BATCH_ADVICE_AUTO, HAK_BATCH_ADVICE_ON, HAK_BATCH_ADVICE_ALWAYS };
+enum { HAK_DEEPBIND_MASK, HAK_DEEPBIND_QUIET, HAK_DEEPBIND_KEEP };
 enum { HAK_STATS_OFF, HAK_STATS_TEXT, HAK_STATS_JSON };
 enum { HAK_KIND_BOOL, HAK_KIND_COUNT, HAK_KIND_CHOICE, HAK_KIND_RATE, HAK_KIND_SIZE };
 enum { HAK_WHEN_START, HAK_WHEN_LIVE };
@@ -45,6 +46,8 @@ void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), v
 
 /* Applies the HAKMEM_* variables (ignored in setuid programs). Returns false when libc has no environment yet. */
 bool hak_config_load_environment(void);
+/* The same from a list of "NAME=value" that NULL ends, for callers before libc's own constructor. */
+bool hak_config_load(char **variables);
 bool hak_config_loaded(void);
 
 /* Memory-lean mode is on and gives memory back. */

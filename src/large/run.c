@@ -18,7 +18,7 @@ void hak_run_drop_tail(void *p, size_t size) {
   s->looked = (uint16_t)(gone || bytes - used >= TAIL_LEAST ? pages : s->looked);
   if (gone || bytes - used < TAIL_LEAST) return;
   if (hak_budget_of_group()) hak_os_split_huge((char *)p + used, bytes - used);
-  hak_os_decommit_piece((char *)p + used, bytes - used);
+  if (hak_os_decommit_piece((char *)p + used, bytes - used)) hak_budget_note_given(bytes - used);
 }
 
 bool hak_requests_noted;
@@ -32,7 +32,7 @@ void *hak_run_alloc(size_t size, size_t align, bool *zeroed) {
                               (hak_pool_tags){RUN_TAG, HAK_CODE_EXTENT_BODY}, true, zeroed);
   if (s == NULL) return NULL;
   s->looked = 0;
-  if (!*zeroed && hak_budget_near_now()) hak_run_drop_tail((void *)s->start, size);
+  if (!*zeroed && hak_budget_full_now()) hak_run_drop_tail((void *)s->start, size);
   note_request(s, size);
   return (void *)s->start;
 }
@@ -57,7 +57,7 @@ bool hak_run_resize(hak_region *r, void *p, size_t size, bool *purge_due) {
   size_t wanted = hak_run_spans(size), have = s->span_count;
   bool done = wanted == have;
   if (wanted > have)
-    done = wanted <= HAK_RUN_MAX_SPANS && hak_pool_extend(s, wanted - have, HAK_CODE_EXTENT_BODY);
+    done = wanted <= HAK_RUN_LONGEST_SPANS && hak_pool_extend(s, wanted - have, HAK_CODE_EXTENT_BODY);
   else if (wanted < have)
     done = hak_pool_give(s, wanted, RUN_TAG, purge_due);
   if (!done) return false;

@@ -1,4 +1,4 @@
-/* Runs: blocks of 32 KiB to 32 MiB as whole spans from the pool. A run starts at a span, so its tag tells an interior
+/* Runs: blocks of 32 KiB to 32 MiB, and to 64 MiB where no mapping is to be had, as whole spans from the pool. A run starts at a span, so its tag tells an interior
  * address from its start and every free is checked at the call. No lock of its own. */
 #ifndef HAK_LARGE_RUN_H
 #define HAK_LARGE_RUN_H
@@ -7,6 +7,10 @@
 #include "pool/span_pool.h"
 
 #define HAK_RUN_MAX ((size_t)HAK_RUN_MAX_SPANS * HAK_SPAN_SIZE)
+/* And where the system refuses a mapping of its own: a whole chunk, 64 MiB. Chunks begin at huge pages, so alignment up to one
+ * always fits. */
+#define HAK_RUN_LONGEST_SPANS ((size_t)(HAK_HARD(GUARDS) ? HAK_RUN_MAX_SPANS : HAK_CHUNK_SPANS))
+#define HAK_RUN_LONGEST (HAK_RUN_LONGEST_SPANS * HAK_SPAN_SIZE)
 
 /* Whether what is asked for is noted, for statistics: of runs in their span's `summary`, of blocks by heap and class. Set
  * once, before the first block. */
@@ -17,7 +21,7 @@ HAK_INLINE size_t hak_run_spans(size_t size) {
   return (hak_max_size(size, 1) + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
 }
 
-/* align: power of two, at most HAK_RUN_MAX. *zeroed: the memory reads as zero. NULL: out of memory. */
+/* size: at most HAK_RUN_LONGEST. align: power of two, at most HAK_RUN_MAX; above that size HAK_HUGE_PAGE. *zeroed: the memory reads as zero. NULL: out of memory. */
 void *hak_run_alloc(size_t size, size_t align, bool *zeroed);
 /* The first half of freeing a run: marks it as no longer the user's. Of two threads that free one run at the same time,
  * one is told. */

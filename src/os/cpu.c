@@ -1,7 +1,9 @@
 #include "os/cpu.h"
 
 #include <sys/auxv.h>
-#include <unistd.h>
+
+#include "base/bits.h"
+#include "os/call.h"
 
 /* glibc 2.35 and later; absent elsewhere. */
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
@@ -17,18 +19,28 @@ extern const unsigned int __rseq_size __attribute__((weak));
 
 ptrdiff_t hak_os_cpu_offset;
 
-static uint32_t cpus = 1, threads_seen; /* relaxed */
+static uint32_t cpus, threads_seen; /* relaxed; cpus 0: not asked for yet */
 
 void hak_os_cpu_start(void) {
-  long online = sysconf(_SC_NPROCESSORS_ONLN);
-  cpus = online > 0 ? (uint32_t)online : 1;
   if (&__rseq_offset == NULL || &__rseq_size == NULL || __rseq_size == 0) return;
   int has_cid = getauxval(AT_RSEQ_FEATURE_SIZE) >= RSEQ_MM_CID_END;
   hak_os_cpu_offset = __rseq_offset + (has_cid ? RSEQ_MM_CID : RSEQ_CPU_ID);
 }
 
+#define CPUS_MAX 1024
+
+/* CPUs that the process may run on. */
+static uint32_t count_cpus(void) {
+  uint64_t mask[CPUS_MAX / 64] = {0};
+  uint32_t n = 0;
+  hak_os_call(SYS_sched_getaffinity, 0, sizeof mask, mask);
+  for (unsigned i = 0; i < CPUS_MAX / 64; i++) n += hak_popcount64(mask[i]);
+  return n > 0 ? n : 1;
+}
+
 uint32_t hak_os_cpu_slow(void) {
   static HAK_TLS uint32_t number; /* 0: none yet */
-  if (number == 0) number = 1 + hak_add_relaxed(&threads_seen, 1) % cpus;
+  if (hak_load_relaxed(&cpus) == 0) hak_store_relaxed(&cpus, count_cpus());
+  if (number == 0) number = 1 + hak_add_relaxed(&threads_seen, 1) % hak_load_relaxed(&cpus);
   return number - 1;
 }

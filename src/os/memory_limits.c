@@ -1,4 +1,4 @@
-/* Parsing of /proc and cgroup files, in buffers on the stack. */
+/* Parsing of /proc and cgroup files, in buffers of its own: malloc may be called on stacks of a few kilobytes. */
 #include "os/memory_limits.h"
 
 #include <stdbool.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "os/lock.h"
 #include "os/os.h"
 
 const char *hak_os_files_root = "";
@@ -13,17 +14,26 @@ const char *hak_os_files_root = "";
 #define PATH_BYTES 1024
 #define CGROUPS_BYTES 4096 /* of the file cgroup: a line a hierarchy */
 
+hak_lock hak_memory_limits_lock;
+/* Under the lock, which each function of the header takes. */
+static struct {
+  char path[PATH_BYTES];      /* of the file that is read */
+  char cgroup[PATH_BYTES];    /* of this process */
+  char directory[PATH_BYTES]; /* of it or one above */
+  char cgroups[CGROUPS_BYTES];
+} buffers;
+
 static const char *const mounts_v2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 #define MOUNT_V1 "/sys/fs/cgroup/memory"
 
 /* The file's text, ended by 0; its length, 0 when it cannot be read or its name is too long. */
 static size_t read_text(const char *mount, const char *directory, const char *file, char *buf, size_t capacity) {
   const char *const parts[] = {hak_os_files_root, mount, directory, file};
-  char path[PATH_BYTES];
+  char *path = buffers.path;
   size_t length = 0;
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
     size_t n = strlen(parts[i]);
-    if (n >= sizeof path - length) return 0;
+    if (n >= PATH_BYTES - length) return 0;
     memcpy(path + length, parts[i], n);
     length += n;
   }
@@ -69,8 +79,8 @@ static bool names_controller(const char *list, size_t length, const char *contro
 
 /* Path of this process's cgroup in the hierarchy of a controller, without the / at its end; false: there is none. */
 static bool find_cgroup(const char *controller, char *out, size_t capacity) {
-  char text[CGROUPS_BYTES];
-  if (read_own("/cgroup", text, sizeof text) == 0) return false;
+  char *text = buffers.cgroups;
+  if (read_own("/cgroup", text, CGROUPS_BYTES) == 0) return false;
   for (char *line = text, *next; line != NULL; line = next) {
     char *end = strchr(line, '\n');
     next = end == NULL ? NULL : end + 1;
@@ -94,7 +104,7 @@ static bool find_cgroup(const char *controller, char *out, size_t capacity) {
 /* The least figure in `file` of the cgroup and all above it. A container may see its host's path, under a mount that
  * begins at its own cgroup: directories that are not there are passed over, and the mount itself comes last. */
 static size_t least_upwards(const char *mount, const char *cgroup, const char *file) {
-  char directory[PATH_BYTES];
+  char *directory = buffers.directory;
   size_t least = SIZE_MAX;
   memcpy(directory, cgroup, strlen(cgroup) + 1);
   for (;;) {
@@ -106,15 +116,15 @@ static size_t least_upwards(const char *mount, const char *cgroup, const char *f
 }
 
 static size_t cgroup_limit(void) {
-  char cgroup[PATH_BYTES];
+  char *cgroup = buffers.cgroup;
   size_t least = SIZE_MAX;
-  if (find_cgroup("", cgroup, sizeof cgroup)) {
+  if (find_cgroup("", cgroup, PATH_BYTES)) {
     for (size_t i = 0; i < sizeof mounts_v2 / sizeof mounts_v2[0]; i++) {
       least = hak_min_size(least, least_upwards(mounts_v2[i], cgroup, "/memory.max"));
       least = hak_min_size(least, least_upwards(mounts_v2[i], cgroup, "/memory.high"));
     }
   }
-  if (find_cgroup("memory", cgroup, sizeof cgroup))
+  if (find_cgroup("memory", cgroup, PATH_BYTES))
     least = hak_min_size(least, least_upwards(MOUNT_V1, cgroup, "/memory.limit_in_bytes"));
   return least;
 }
@@ -131,19 +141,41 @@ static size_t machine_memory(void) {
   return kib > SIZE_MAX / HAK_KIB ? SIZE_MAX : kib * HAK_KIB;
 }
 
-size_t hak_os_memory_limit(void) { return hak_min_size(machine_memory(), cgroup_limit()); }
-
-size_t hak_os_cgroup_limit(void) {
-  size_t limit = cgroup_limit();
-  return limit != SIZE_MAX && limit <= machine_memory() ? limit : SIZE_MAX;
+static void read_limits(size_t *machine, size_t *cgroup) {
+  hak_lock_take(&hak_memory_limits_lock);
+  *machine = machine_memory();
+  *cgroup = cgroup_limit();
+  hak_lock_drop(&hak_memory_limits_lock);
 }
 
-size_t hak_os_resident(void) {
-  char text[128]; /* pages: of the address space, then those that are resident */
-  if (read_own("/statm", text, sizeof text) == 0) return 0;
-  const char *second = strchr(text, ' ');
-  size_t pages = second == NULL ? SIZE_MAX : parse_number(second + 1);
+size_t hak_os_memory_limit(void) {
+  size_t machine, cgroup;
+  read_limits(&machine, &cgroup);
+  return hak_min_size(machine, cgroup);
+}
+
+size_t hak_os_cgroup_limit(void) {
+  size_t machine, cgroup;
+  read_limits(&machine, &cgroup);
+  return cgroup <= machine ? cgroup : SIZE_MAX;
+}
+
+static size_t pages_to_bytes(size_t pages) {
   return pages > SIZE_MAX / hak_os_page_size() ? 0 : pages * hak_os_page_size();
+}
+
+bool hak_os_read_resident(hak_os_resident *out) {
+  char text[128]; /* in pages: the address space, what of it is resident, what of that is of files and shared memory */
+  *out = (hak_os_resident){0, 0};
+  hak_lock_take(&hak_memory_limits_lock);
+  size_t length = read_own("/statm", text, sizeof text);
+  hak_lock_drop(&hak_memory_limits_lock);
+  if (length == 0) return false;
+  const char *second = strchr(text, ' '), *third = second == NULL ? NULL : strchr(second + 1, ' ');
+  out->all = pages_to_bytes(second == NULL ? SIZE_MAX : parse_number(second + 1));
+  size_t shared = pages_to_bytes(third == NULL ? SIZE_MAX : parse_number(third + 1));
+  out->anonymous = out->all - hak_min_size(out->all, shared);
+  return out->all != 0;
 }
 
 /* "some avg10=1.23 avg60=…" */
@@ -159,15 +191,22 @@ static bool parse_pressure(const char *text, unsigned *hundredths) {
   return true;
 }
 
-unsigned hak_os_memory_pressure(void) {
-  char cgroup[PATH_BYTES], text[256];
+static unsigned read_pressure(void) {
+  char text[256];
   unsigned hundredths = 0;
-  if (find_cgroup("", cgroup, sizeof cgroup)) {
+  if (find_cgroup("", buffers.cgroup, PATH_BYTES)) {
     for (size_t i = 0; i < sizeof mounts_v2 / sizeof mounts_v2[0]; i++) {
-      if (read_text(mounts_v2[i], cgroup, "/memory.pressure", text, sizeof text) > 0 && parse_pressure(text, &hundredths))
+      if (read_text(mounts_v2[i], buffers.cgroup, "/memory.pressure", text, sizeof text) > 0 && parse_pressure(text, &hundredths))
         return hundredths;
     }
   }
   if (read_text("", "", "/proc/pressure/memory", text, sizeof text) > 0) parse_pressure(text, &hundredths);
+  return hundredths;
+}
+
+unsigned hak_os_memory_pressure(void) {
+  hak_lock_take(&hak_memory_limits_lock);
+  unsigned hundredths = read_pressure();
+  hak_lock_drop(&hak_memory_limits_lock);
   return hundredths;
 }

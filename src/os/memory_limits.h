@@ -3,7 +3,13 @@
 #ifndef HAK_OS_MEMORY_LIMITS_H
 #define HAK_OS_MEMORY_LIMITS_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+#include "os/lock.h"
+
+/* Held while files are read, by this box alone; no other lock is taken meanwhile. Fork takes it last. */
+extern hak_lock hak_memory_limits_lock;
 
 /* Stands before every path read here: "", or a test's tree of made-up files. */
 extern const char *hak_os_files_root;
@@ -14,8 +20,14 @@ size_t hak_os_memory_limit(void);
 /* The cgroups' alone; SIZE_MAX where that is more than the machine has. Some containers are told theirs as the machine's. */
 size_t hak_os_cgroup_limit(void);
 
-/* Resident bytes of this process (/proc/self/statm); 0 when it cannot be read. */
-size_t hak_os_resident(void);
+/* Resident bytes of this process (/proc/self/statm). */
+typedef struct hak_os_resident {
+  size_t all;       /* as ps shows them */
+  size_t anonymous; /* without the pages of files and of memory shared with other processes: the kernel takes clean pages of
+                       files back by itself before a cgroup meets its limit */
+} hak_os_resident;
+/* False: they cannot be read, and are 0. */
+bool hak_os_read_resident(hak_os_resident *out);
 
 /* Hundredths of a percent of the last 10 seconds in which some thread waited for memory (pressure-stall information), of
  * the process's cgroup where it has the file, else of the machine; 0 where the kernel does not say. */

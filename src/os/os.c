@@ -7,7 +7,11 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 
+#if HAK_OS_REPLACEABLE
 const struct hak_os_ops *hak_os = &hak_os_linux;
+#else
+const struct hak_os_ops *const hak_os = &hak_os_linux;
+#endif
 HAK_ALIGNED(HAK_CACHE_LINE) struct hak_os_stats hak_os_stats;
 
 /* Set once madvise answered ENOMEM: from then on pages are given back by mapping fresh ones over the range. */
@@ -34,7 +38,7 @@ static bool unmap_counted(void *addr, size_t size) {
 static void *map_aligned(size_t size, size_t align, bool accessible) {
   size_t page = hak_os_page_size();
   if (align <= page) return map_counted(NULL, size, accessible, false);
-  if (size > PTRDIFF_MAX - align) return NULL;
+  if (align > PTRDIFF_MAX || size > PTRDIFF_MAX - align) return NULL;
   /* The kernel often returns an aligned address by chance when mappings are large: try that before over-mapping. */
   void *first = map_counted(NULL, size, accessible, false);
   if (first == NULL) return NULL;
@@ -52,6 +56,27 @@ static void *map_aligned(size_t size, size_t align, bool accessible) {
 }
 
 void *hak_os_reserve(size_t size, size_t align) { return map_aligned(size, align, false); }
+
+/* Left free below the program's libraries, for what it maps there. */
+#define MARGIN (16 * HAK_GIB)
+
+void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
+  uintptr_t high = (uintptr_t)&hak_os_stats, least = 2 * (room + MARGIN);
+  if (high < least) high = (uintptr_t)&room; /* a static program: the stack */
+  if (high < least) return hak_os_reserve(size, align);
+  void *hint = (void *)hak_align_down(high - room - MARGIN, align);
+  void *p = map_counted(hint, size, false, false);
+  if (p == NULL || ((uintptr_t)p & (align - 1)) == 0) return p;
+  return unmap_counted(p, size) ? hak_os_reserve(size, align) : NULL;
+}
+
+/* Without MAP_FIXED_NOREPLACE, which old kernels and emulators take for a hint as well. */
+bool hak_os_extend(void *addr, size_t size) {
+  void *p = map_counted(addr, size, false, false);
+  if (p == addr) return true;
+  if (p != NULL) unmap_counted(p, size);
+  return false;
+}
 
 void *hak_os_map(size_t size, size_t align) { return map_aligned(size, align, true); }
 
@@ -158,11 +183,22 @@ bool hak_os_decommit_piece(void *addr, size_t size) {
   return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_DONTNEED) == 0;
 }
 
+/* Each mapping over a piece may split the one around it: two more of the 65,530 that a process may have by default, and the
+ * program needs some itself. So only large pieces, and a quarter of them all at most. */
+#define MAP_OVER_LEAST (2 * HAK_MIB)
+#define MAP_OVER_MAX 8192
+
+static bool may_map_over(size_t size) {
+  static uint32_t count; /* relaxed */
+  return size >= MAP_OVER_LEAST && hak_load_relaxed(&count) < MAP_OVER_MAX && hak_add_relaxed(&count, 1) < MAP_OVER_MAX;
+}
+
 bool hak_os_decommit(void *addr, size_t size) {
   if (refuse_foreign(addr, size)) return false;
   int error = advise_counted(addr, size, MADV_DONTNEED);
   if (error == 0) return true;
   if (error == EINVAL) return false; /* locked: fresh pages would be so too, in a mapping of their own */
+  if (!may_map_over(size)) return false;
   /* Fresh pages over the same range: the old ones go, the addresses stay ours. */
   hak_os_count(&hak_os_stats.fallback_mmap);
   return map_counted(addr, size, true, true) != NULL;
@@ -173,15 +209,19 @@ void *hak_os_remap(void *addr, size_t old_size, size_t new_size) {
   return hak_os->remap(addr, old_size, new_size);
 }
 
-static void advise_page_size(void *addr, size_t size, int advice) {
+static void advise_mapping(void *addr, size_t size, int advice) {
   hak_os_count(&hak_os_stats.madvise);
-  /* EINVAL means a kernel without THP, where there is nothing to choose. */
+  /* EINVAL means a kernel without what is asked for, such as THP: there is nothing to choose. */
   int error = hak_os->advise(addr, size, advice);
   if (error != 0 && error != EINVAL) hak_os_count(&hak_os_stats.madvise_other);
 }
 
-void hak_os_small_pages(void *addr, size_t size) { advise_page_size(addr, size, MADV_NOHUGEPAGE); }
+void hak_os_small_pages(void *addr, size_t size) { advise_mapping(addr, size, MADV_NOHUGEPAGE); }
 
-void hak_os_huge_pages(void *addr, size_t size) { advise_page_size(addr, size, MADV_HUGEPAGE); }
+void hak_os_huge_pages(void *addr, size_t size) { advise_mapping(addr, size, MADV_HUGEPAGE); }
+
+void hak_os_leave_out_of_dumps(void *addr, size_t size) { advise_mapping(addr, size, MADV_DONTDUMP); }
+
+void hak_os_put_into_dumps(void *addr, size_t size) { advise_mapping(addr, size, MADV_DODUMP); }
 
 uint64_t hak_os_now_ms(void) { return hak_os->now_ms(); }

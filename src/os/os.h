@@ -2,7 +2,8 @@
  *
  * Contract: no function changes errno; no function allocates; a failure is returned, never hidden. The
  * primitives sit in a table (struct hak_os_ops) so that a test can put a failing or logging system in their place;
- * the table is read only on slow paths. */
+ * the table is read only on slow paths. In what users get the pointer to the table is constant and lies in memory that the loader
+ * makes read-only: a wild write cannot make the allocator call what it likes. */
 #ifndef HAK_OS_OS_H
 #define HAK_OS_OS_H
 
@@ -30,7 +31,11 @@ struct hak_os_ops {
 };
 
 extern const struct hak_os_ops hak_os_linux;
+#if HAK_OS_REPLACEABLE /* builds that tests link */
 extern const struct hak_os_ops *hak_os; /* hak_os_linux unless a test replaced it */
+#else
+extern const struct hak_os_ops *const hak_os;
+#endif
 
 /* Counters, relaxed atomics; the names are those of the [SS_OS_STATS] line (docs/options.md explains each). */
 struct hak_os_stats {
@@ -45,6 +50,11 @@ size_t hak_os_page_size(void);
 
 /* Address space without memory: inaccessible, not counted against overcommit. align_bytes: power of two >= page. */
 void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
+/* The same, low in a part of the address space of which `room_bytes` from there on seem to be free: hak_os_extend may
+ * reserve more in place. Where there is no such part it is put anywhere. */
+void *hak_os_reserve_with_room(size_t size_bytes, size_t align_bytes, size_t room_bytes);
+/* Reserves these very addresses. False: some are taken, or the system refuses. */
+bool hak_os_extend(void *addr, size_t size_bytes);
 /* Makes part of a reservation readable and writable. False: no memory (nothing changed). */
 bool hak_os_commit(void *addr, size_t size_bytes);
 /* Makes part of a reservation inaccessible again. False: it is not. */
@@ -52,7 +62,8 @@ bool hak_os_guard(void *addr, size_t size_bytes);
 /* Names a reservation whose pages will be given back. Nothing else ever is: a range that is not inside one, such as a
  * loaded library's, is refused and counted as madvise_other. Not for two threads at a time. */
 void hak_os_own(void *addr, size_t size_bytes);
-/* Gives the pages back; the range stays accessible and reads as zero. False: the pages were kept. */
+/* Gives the pages back; the range stays accessible and reads as zero. False: the pages were kept. Where the kernel, or a
+ * filter of system calls, refuses the advice, pieces of 2 MiB and more are mapped over, some thousand of them in all. */
 bool hak_os_decommit(void *addr, size_t size_bytes);
 /* The same for a few pages amid others that stay: by advice alone. Where the kernel refuses, a mapping put in their place
  * would be one more of the process's, which may have 65,530. */
@@ -84,6 +95,14 @@ void hak_os_small_pages(void *addr, size_t size_bytes);
 /* Asks for huge pages where a whole one fits. Advice: failure is harmless. */
 void hak_os_huge_pages(void *addr, size_t size_bytes);
 
+/* Whether dumps of the process's memory have these pages. gcore writes all of them that it is not told to leave out, those
+ * of a reservation too. Advice: failure is harmless. */
+void hak_os_leave_out_of_dumps(void *addr, size_t size_bytes);
+void hak_os_put_into_dumps(void *addr, size_t size_bytes);
+
+/* Whether RLIMIT_AS bounds the address space. */
+bool hak_os_address_space_is_limited(void);
+
 /* Whether memory that nothing was written to yet is locked, and so resident already. What is locked cannot be given back:
  * asking that needs no call that filters of system calls leave out, such as mincore. */
 bool hak_os_is_locked(void *addr, size_t size_bytes);
@@ -91,21 +110,8 @@ bool hak_os_is_locked(void *addr, size_t size_bytes);
 /* Bytes that nobody can predict, as far as the system has them. */
 void hak_os_random(void *out, size_t size_bytes);
 
-uint64_t hak_os_now_ms(void); /* monotonic, coarse */
-
-/* The processor's time counter: no system call, some 2 to 3 ticks a nanosecond on x86-64. For comparing short spans of
- * time on one thread, where a wrong answer costs little. */
-static inline uint64_t hak_os_ticks(void) {
-#if defined(__x86_64__)
-  return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-  uint64_t ticks;
-  __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-  return ticks;
-#else
-  return 0;
-#endif
-}
+/* Monotonic, in steps of 1 to 10 ms: neither a system call nor the processor's time counter, see clock.h. */
+uint64_t hak_os_now_ms(void);
 
 /* Reports at exit go to the stderr the process started with: keep copies it at the start, use_kept switches to it.
  * Many programs close stderr before destructors run, and its number may then be a file of theirs. */
@@ -142,6 +148,9 @@ void hak_os_futex_wake(uint32_t *word);
 void hak_os_streams_lock(void);
 void hak_os_streams_unlock(void);
 void hak_os_streams_reset(void); /* in the child of a fork */
+/* The environment, for a constructor that may run before libc's own: `given` is what the loader passed it as main's third
+ * argument, of use where the loader passes one. NULL: libc has none yet. */
+char **hak_os_environment(char **given);
 /* False where there may be other threads. */
 bool hak_os_single_threaded(void);
 /* For a thread that runs nothing of the program. The thread loses its capabilities, and may gain none by executing a file. It

@@ -1,10 +1,10 @@
 /* The primitives on Linux. Every function keeps errno: callers of free() may rely on it (POSIX.1-2024). None is a
- * cancellation point, because malloc and free are none: files are read and written by syscall(), not by libc's calls. */
+ * cancellation point, because malloc and free are none. None calls a function of libc that a program may interpose with
+ * one that allocates: the system is called directly (os/call.h); docs/reliability.md lists what is left. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -13,7 +13,6 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #if __has_include(<sys/single_threaded.h>)
@@ -22,39 +21,31 @@
 
 #include "base/atomic.h"
 #include "base/compiler.h"
+#include "os/call.h"
+#include "os/clock.h"
 #include "os/os.h"
 
+static int error_of(long result) { return hak_os_call_failed(result) ? (int)-result : 0; }
+
 static void *linux_map(void *hint, size_t size, bool accessible, bool fixed) {
-  int saved = errno;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) | (accessible ? 0 : MAP_NORESERVE);
-  void *p = mmap(hint, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE, flags, -1, 0);
-  errno = saved;
-  return p == MAP_FAILED ? NULL : p;
+  long p = hak_os_call(SYS_mmap, hint, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE, flags, -1, 0);
+  return hak_os_call_failed(p) ? NULL : (void *)p;
 }
 
-static int linux_unmap(void *addr, size_t size) {
-  int saved = errno;
-  int error = munmap(addr, size) == 0 ? 0 : errno;
-  errno = saved;
-  return error;
-}
+static int linux_unmap(void *addr, size_t size) { return error_of(hak_os_call(SYS_munmap, addr, size)); }
 
 static int linux_protect(void *addr, size_t size, bool accessible) {
-  int saved = errno;
-  int error = mprotect(addr, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE) == 0 ? 0 : errno;
-  errno = saved;
-  return error;
+  return error_of(hak_os_call(SYS_mprotect, addr, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE));
 }
 
 static int linux_advise(void *addr, size_t size, int advice) {
-  int saved = errno;
   int error = 0;
   /* EAGAIN is the kernel asking to try again; a few tries bound the time spent on its behalf. */
   for (int attempt = 0; attempt < 8; attempt++) {
-    error = madvise(addr, size, advice) == 0 ? 0 : errno;
+    error = error_of(hak_os_call(SYS_madvise, addr, size, advice));
     if (error != EAGAIN) break;
   }
-  errno = saved;
   return error;
 }
 
@@ -63,28 +54,17 @@ static int linux_advise(void *addr, size_t size, int advice) {
 #define PROCESS_SELF (-10000)
 
 static int linux_advise_all(const hak_os_piece *pieces, size_t count, int advice, size_t *bytes) {
-  int saved = errno;
-  long done = syscall(SYS_process_madvise, PROCESS_SELF, pieces, count, advice, 0);
-  int error = done < 0 ? errno : 0; /* of the first piece; of a later one nothing is said but how many bytes were before it */
-  errno = saved;
-  *bytes = done < 0 ? 0 : (size_t)done;
-  return error;
+  long done = hak_os_call(SYS_process_madvise, PROCESS_SELF, pieces, count, advice, 0);
+  *bytes = hak_os_call_failed(done) ? 0 : (size_t)done;
+  return error_of(done); /* of the first piece; of a later one nothing is said but how many bytes were before it */
 }
 
 static void *linux_remap(void *addr, size_t old_size, size_t new_size) {
-  int saved = errno;
-  void *p = mremap(addr, old_size, new_size, MREMAP_MAYMOVE);
-  errno = saved;
-  return p == MAP_FAILED ? NULL : p;
+  long p = hak_os_call(SYS_mremap, addr, old_size, new_size, MREMAP_MAYMOVE);
+  return hak_os_call_failed(p) ? NULL : (void *)p;
 }
 
-static uint64_t linux_now_ms(void) {
-  int saved = errno;
-  struct timespec t = {0, 0};
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-  errno = saved;
-  return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
+static uint64_t linux_now_ms(void) { return hak_os_clock_ns() / 1000000; }
 
 const struct hak_os_ops hak_os_linux = {
     .map = linux_map,
@@ -107,11 +87,13 @@ size_t hak_os_page_size(void) {
   return size;
 }
 
+bool hak_os_address_space_is_limited(void) {
+  struct rlimit limit;
+  return hak_os_call(SYS_prlimit64, 0, RLIMIT_AS, NULL, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 bool hak_os_is_locked(void *addr, size_t size_bytes) {
-  int saved = errno;
-  bool refused = madvise(addr, size_bytes, MADV_DONTNEED) != 0 && errno == EINVAL;
-  errno = saved;
-  return refused;
+  return error_of(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL;
 }
 
 /* Written before main. */
@@ -120,54 +102,52 @@ static bool keep_asked, first_stderr_known;
 static struct stat first_stderr;
 static int stderr_now = STDERR_FILENO;
 
+static bool stat_of(int fd, struct stat *file) { return hak_os_call(SYS_fstat, fd, file) == 0; }
+
 void hak_os_keep_stderr(void) {
-  int saved = errno;
-  if (!keep_asked) {
-    keep_asked = true;
-    first_stderr_known = fstat(STDERR_FILENO, &first_stderr) == 0;
-    kept_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
-  }
-  errno = saved;
+  if (keep_asked) return;
+  keep_asked = true;
+  first_stderr_known = stat_of(STDERR_FILENO, &first_stderr);
+  kept_stderr = (int)hak_os_call(SYS_fcntl, STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
 }
 
 static bool is_first_stderr(int fd) {
   struct stat now;
-  return first_stderr_known && fd >= 0 && fstat(fd, &now) == 0 && now.st_dev == first_stderr.st_dev &&
+  return first_stderr_known && fd >= 0 && stat_of(fd, &now) && now.st_dev == first_stderr.st_dev &&
          now.st_ino == first_stderr.st_ino;
 }
 
 /* A program that closes every number may have a file of its own under the copy's by now, or under 2: then to neither. */
 void hak_os_use_kept_stderr(void) {
   if (!keep_asked) return;
-  int saved = errno;
   stderr_now = is_first_stderr(kept_stderr) ? kept_stderr : is_first_stderr(STDERR_FILENO) ? STDERR_FILENO : -1;
-  errno = saved;
 }
 
 static int write_all(int fd, const char *text, size_t length) {
   while (length > 0) {
-    long n = syscall(SYS_write, fd, text, length);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n < 0 ? errno : EIO;
+    long n = hak_os_call(SYS_write, fd, text, length);
+    if (n == -EINTR) continue;
+    if (n <= 0) return n < 0 ? (int)-n : EIO;
     text += n;
     length -= (size_t)n;
   }
   return 0;
 }
 
+/* A set of signals as the kernel has it. */
+typedef uint64_t signal_set;
+
 /* Nobody may be reading: the message is lost then, but the program is not to die of SIGPIPE because of it. */
 int hak_os_write(int fd, const char *text, size_t length) {
-  int saved = errno;
-  sigset_t broken_pipe, before, pending;
-  sigemptyset(&broken_pipe);
-  sigaddset(&broken_pipe, SIGPIPE);
-  pthread_sigmask(SIG_BLOCK, &broken_pipe, &before);
-  bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+  const signal_set broken_pipe = (signal_set)1 << (SIGPIPE - 1);
+  signal_set before = 0, pending = 0;
+  hak_os_call(SYS_rt_sigprocmask, SIG_BLOCK, &broken_pipe, &before, sizeof before);
+  bool was_pending = hak_os_call(SYS_rt_sigpending, &pending, sizeof pending) == 0 && (pending & broken_pipe) != 0;
   int error = write_all(fd, text, length);
   const struct timespec at_once = {0, 0};
-  if (error == EPIPE && !was_pending) syscall(SYS_rt_sigtimedwait, &broken_pipe, NULL, &at_once, _NSIG / 8);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  errno = saved;
+  if (error == EPIPE && !was_pending)
+    hak_os_call(SYS_rt_sigtimedwait, &broken_pipe, NULL, &at_once, sizeof broken_pipe);
+  hak_os_call(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
   return error;
 }
 
@@ -177,7 +157,7 @@ void hak_os_write_stderr(const char *text, size_t length) { hak_os_write(stderr_
 
 static int move_up(int fd) {
   for (int lowest = SHARED_FD; lowest > fd; lowest /= 2) {
-    int moved = fcntl(fd, F_DUPFD_CLOEXEC, lowest);
+    int moved = (int)hak_os_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest);
     if (moved < 0) continue;
     hak_os_close(fd);
     return moved;
@@ -188,11 +168,11 @@ static int move_up(int fd) {
 static int make_shared_file(const char *name, size_t size, struct stat *file) {
   struct rlimit largest_file;
   /* Beyond the limit ftruncate does not fail but sends SIGXFSZ. */
-  if (getrlimit(RLIMIT_FSIZE, &largest_file) != 0 || largest_file.rlim_cur < size) return -1;
-  int fd = (int)syscall(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (hak_os_call(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &largest_file) != 0 || largest_file.rlim_cur < size) return -1;
+  int fd = (int)hak_os_call(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return -1;
   fd = move_up(fd);
-  if (ftruncate(fd, (off_t)size) == 0 && fstat(fd, file) == 0) return fd;
+  if (hak_os_call(SYS_ftruncate, fd, size) == 0 && stat_of(fd, file)) return fd;
   hak_os_close(fd);
   return -1;
 }
@@ -205,38 +185,36 @@ static int make_shared_file(const char *name, size_t size, struct stat *file) {
  * be SIGBUS here. The mapping that is there already stays writable. Linux before 5.1 lets others write. */
 static bool seal(int fd) {
   const int shape = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-  return fcntl(fd, F_ADD_SEALS, shape | F_SEAL_FUTURE_WRITE) == 0 || fcntl(fd, F_ADD_SEALS, shape) == 0;
+  return hak_os_call(SYS_fcntl, fd, F_ADD_SEALS, shape | F_SEAL_FUTURE_WRITE) == 0 ||
+         hak_os_call(SYS_fcntl, fd, F_ADD_SEALS, shape) == 0;
 }
 
 void *hak_os_share(const char *name, size_t size, void *at, hak_os_shared *shared) {
-  int saved = errno;
   struct stat file;
   void *p = NULL;
   int fd = make_shared_file(name, size, &file);
   if (fd >= 0) {
     hak_os_count(&hak_os_stats.mmap_total);
-    p = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
-    if (p != MAP_FAILED && !seal(fd)) {
-      if (at == NULL) munmap(p, size);
-      p = MAP_FAILED;
+    int flags = MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED);
+    long mapped = hak_os_call(SYS_mmap, at, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+    if (!hak_os_call_failed(mapped) && !seal(fd)) {
+      if (at == NULL) hak_os_call(SYS_munmap, mapped, size);
+      mapped = -EPERM;
     }
-    if (p == MAP_FAILED) {
+    if (hak_os_call_failed(mapped)) {
       hak_os_close(fd);
-      p = NULL;
     } else {
+      p = (void *)mapped;
       *shared = (hak_os_shared){fd, file.st_dev, file.st_ino};
     }
   }
   if (p == NULL && at != NULL) linux_map(at, size, true, true);
-  errno = saved;
   return p;
 }
 
 void hak_os_close_shared(const hak_os_shared *shared) {
-  int saved = errno;
   struct stat now;
-  if (fstat(shared->fd, &now) == 0 && now.st_dev == shared->device && now.st_ino == shared->file) hak_os_close(shared->fd);
-  errno = saved;
+  if (stat_of(shared->fd, &now) && now.st_dev == shared->device && now.st_ino == shared->file) hak_os_close(shared->fd);
 }
 
 int hak_os_catch(int number, void (*handler)(int)) {
@@ -251,26 +229,18 @@ int hak_os_catch(int number, void (*handler)(int)) {
 }
 
 int hak_os_open(const char *path) {
-  int saved = errno;
-  int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-  errno = saved;
-  return fd;
+  long fd = hak_os_call(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+  return fd < 0 ? -1 : (int)fd;
 }
 
 long hak_os_read(int fd, char *buf, size_t capacity) {
-  int saved = errno;
   long n;
-  do n = syscall(SYS_read, fd, buf, capacity);
-  while (n < 0 && errno == EINTR);
-  errno = saved;
-  return n;
+  do n = hak_os_call(SYS_read, fd, buf, capacity);
+  while (n == -EINTR);
+  return n < 0 ? -1 : n;
 }
 
-void hak_os_close(int fd) {
-  int saved = errno;
-  syscall(SYS_close, fd);
-  errno = saved;
-}
+void hak_os_close(int fd) { hak_os_call(SYS_close, fd); }
 
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity) {
   int fd = hak_os_open(path);
@@ -289,35 +259,39 @@ static HAK_TLS bool filter_found;
 
 bool hak_os_found_filter(void) { return filter_found; }
 
+#define UNREADABLE '?'
+/* The character behind `name` in the file, whose first character is nowhere else in it; '\0': it is not there. */
+static char find_behind(int fd, const char *name) {
+  char text[128], absent = UNREADABLE;
+  size_t matched = 0;
+  for (long n; (n = hak_os_read(fd, text, sizeof text)) > 0;) {
+    absent = '\0';
+    for (long i = 0; i < n; i++) {
+      if (name[matched] == '\0') return text[i];
+      matched = text[i] == name[matched] ? matched + 1 : text[i] == name[0];
+    }
+  }
+  return absent;
+}
+
 bool hak_os_is_unfiltered(void) {
-  static const char name[] = "\nSeccomp:\t";
-  char text[2048];
   if (filter_found) return false;
-  size_t length = hak_os_read_file("/proc/thread-self/status", text, sizeof text - 1);
-  text[length] = '\0';
-  const char *line = strstr(text, name);
-  bool cut = length == sizeof text - 1; /* by very many groups: whether there is a filter is not to be known */
-  if (line != NULL)
-    filter_found = line[sizeof name - 1] != '0';
-  else
-    filter_found = cut;
-  return length != 0 && !filter_found; /* without the line the kernel has none */
+  int fd = hak_os_open("/proc/thread-self/status");
+  if (fd < 0) return false;
+  char mode = find_behind(fd, "\nSeccomp:\t"); /* '\0': the kernel knows no filters */
+  hak_os_close(fd);
+  filter_found = mode == '1' || mode == '2';
+  return mode == '\0' || mode == '0';
 }
 
 void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms) {
-  int saved = errno;
   struct timespec limit = {ms / 1000, (long)(ms % 1000) * 1000000};
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms == 0 ? NULL : &limit, NULL, 0);
-  errno = saved;
+  hak_os_call(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms == 0 ? NULL : &limit);
 }
 
 void hak_os_futex_wait(uint32_t *word, uint32_t value) { hak_os_futex_wait_ms(word, value, 0); }
 
-void hak_os_futex_wake(uint32_t *word) {
-  int saved = errno;
-  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-  errno = saved;
-}
+void hak_os_futex_wake(uint32_t *word) { hak_os_call(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1); }
 
 /* glibc's, since 2.2.5. */
 extern void _IO_list_lock(void) __attribute__((weak));
@@ -338,6 +312,17 @@ void hak_os_streams_reset(void) {
   if (streams_lock_known()) _IO_list_resetlock();
 }
 
+extern char **environ;
+
+char **hak_os_environment(char **given) {
+#ifdef __GLIBC__
+  if (given != NULL) return given;
+#else
+  (void)given; /* whatever the register holds */
+#endif
+  return environ;
+}
+
 bool hak_os_single_threaded(void) {
 #if __has_include(<sys/single_threaded.h>)
   return __libc_single_threaded;
@@ -346,27 +331,24 @@ bool hak_os_single_threaded(void) {
 #endif
 }
 
-int hak_os_pid(void) { return (int)getpid(); }
+int hak_os_pid(void) { return (int)hak_os_call(SYS_getpid); }
 
-int hak_os_tid(void) { return (int)syscall(SYS_gettid); }
+int hak_os_tid(void) { return (int)hak_os_call(SYS_gettid); }
 
 void hak_os_random(void *out, size_t size) {
-  int saved = errno;
-  if (syscall(SYS_getrandom, out, size, GRND_NONBLOCK) != (long)size) {
-    /* An old kernel or a sandbox: sixteen bytes that the kernel gave the process at exec, and the time. */
-    const unsigned char *given = (const unsigned char *)getauxval(AT_RANDOM);
-    uint64_t ticks = hak_os_ticks();
-    for (size_t i = 0; i < size; i++)
-      ((unsigned char *)out)[i] = (unsigned char)((given == NULL ? 0 : given[i % 16]) ^ ticks >> i % 8 * 8);
-  }
-  errno = saved;
+  if (hak_os_call(SYS_getrandom, out, size, GRND_NONBLOCK) == (long)size) return;
+  /* An old kernel or a sandbox: sixteen bytes that the kernel gave the process at exec, the time, and the thread. */
+  const unsigned char *given = (const unsigned char *)getauxval(AT_RANDOM);
+  uint64_t ours = hak_os_clock_ns() ^ (uintptr_t)&filter_found;
+  for (size_t i = 0; i < size; i++)
+    ((unsigned char *)out)[i] = (unsigned char)((given == NULL ? 0 : given[i % 16]) ^ ours >> i % 8 * 8);
 }
 
 #define FOLLOWING (CAP_TO_MASK(CAP_SETUID) | CAP_TO_MASK(CAP_SETGID))
 
 static bool read_capabilities(int pid, struct __user_cap_data_struct *words) {
   struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, pid};
-  return syscall(SYS_capget, &header, words) == 0;
+  return hak_os_call(SYS_capget, &header, words) == 0;
 }
 
 /* Nothing is raised: what the thread does not have as effective now the first one may not have either. */
@@ -374,20 +356,18 @@ static void drop_capabilities(void) {
   struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
   struct __user_cap_data_struct own[2], first[2], less[2] = {{0}};
   if (!read_capabilities(0, own) || (own[0].permitted | own[1].permitted) == 0) return;
-  if (read_capabilities((int)getpid(), first)) {
+  if (read_capabilities(hak_os_pid(), first)) {
     less[0].permitted = own[0].permitted & first[0].permitted & FOLLOWING;
     less[0].effective = own[0].effective & less[0].permitted;
   }
-  if (memcmp(own, less, sizeof own) != 0) syscall(SYS_capset, &header, less);
+  if (memcmp(own, less, sizeof own) != 0) hak_os_call(SYS_capset, &header, less);
 }
 
 void hak_os_drop_privileges(void) {
-  int saved = errno;
   /* By a raw call also the signal by which glibc changes the user: it is not to come between reading and writing. */
   uint64_t all = ~(uint64_t)0, before;
-  syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+  hak_os_call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  hak_os_call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
   drop_capabilities();
-  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof all);
-  errno = saved;
+  hak_os_call(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof all);
 }

@@ -1,4 +1,12 @@
-/* The malloc family under its C names. Each entry has the fast path in its own body (api/api.h). */
+/* The malloc family under its C names. Each entry has the fast path in its own body (api/api.h).
+ *
+ * A program may bring a malloc of its own: malloc, calloc, realloc and free are all of one by glibc's manual ("Replacing
+ * malloc"). The loader then binds these four to the program's and the rest to ours, so an entry below that takes a block which
+ * the four may have made calls them by name, through the PLT: reallocarray, as glibc's does, cfree, free_sized and
+ * free_aligned_sized. The aligned forms make blocks of their own, as glibc's do in such a program, which has to bring them too
+ * if it frees what they return; malloc_usable_size knows our blocks only and says 0 of others. __libc_… are an allocator's
+ * own in glibc too. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,13 +20,25 @@ HAK_EXPORT void free(void *p) { hak_free(p); }
 HAK_EXPORT void *calloc(size_t count, size_t size) { return hak_calloc(count, size); }
 HAK_EXPORT void *realloc(void *p, size_t size) { return hak_realloc(p, size, HAK_CALLER()); }
 HAK_EXPORT void *reallocarray(void *p, size_t count, size_t size) {
-  return hak_reallocarray(p, count, size, HAK_CALLER());
+  size_t bytes;
+  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  return realloc(p, bytes);
 }
-HAK_EXPORT void cfree(void *p) { hak_free(p); }
-HAK_EXPORT void free_sized(void *p, size_t size) { hak_free_sized(p, size); }
+HAK_EXPORT void cfree(void *p) { free(p); }
+
+static __typeof__(free) own_free __attribute__((alias("free"), nothrow));
+HAK_EXPORT void free_sized(void *p, size_t size) {
+  if (HAK_UNLIKELY(free != own_free))
+    free(p);
+  else
+    hak_free_sized(p, size);
+}
 HAK_EXPORT void free_aligned_sized(void *p, size_t alignment, size_t size) {
   (void)alignment;
-  hak_free_sized(p, size);
+  free_sized(p, size);
 }
 
 HAK_EXPORT void *aligned_alloc(size_t alignment, size_t size) { return hak_aligned(alignment, size); }

@@ -120,32 +120,128 @@ HAK_INLINE void *new_nothrow(std::size_t size, std::size_t align, hak_family fam
 
 std::size_t raw(std::align_val_t align) { return static_cast<std::size_t>(align); }
 
+/* --- forms that a program has replaced --- */
+
+/* A program may replace some forms only; by default the others call those ([new.delete]): an array's the single object's, one
+ * with a size or nothrow the one without. The hardened build has to, because it checks that a block is freed by the family
+ * it was allocated by. The default build takes its blocks back by any form; the comparison would cost its fast path three
+ * instructions. Both of a pair are asked at once, so that new and delete decide alike. */
+void *own_new(std::size_t) __attribute__((alias("_Znwm"), malloc, alloc_size(1)));
+void own_delete(void *) noexcept __attribute__((alias("_ZdlPv")));
+void *own_new_array(std::size_t) __attribute__((alias("_Znam"), malloc, alloc_size(1)));
+void own_delete_array(void *) noexcept __attribute__((alias("_ZdaPv")));
+void *own_new_aligned(std::size_t, std::align_val_t) __attribute__((alias("_ZnwmSt11align_val_t"), malloc, alloc_size(1)));
+void own_delete_aligned(void *, std::align_val_t) noexcept __attribute__((alias("_ZdlPvSt11align_val_t")));
+void *own_new_array_aligned(std::size_t, std::align_val_t) __attribute__((alias("_ZnamSt11align_val_t"), malloc, alloc_size(1)));
+void own_delete_array_aligned(void *, std::align_val_t) noexcept __attribute__((alias("_ZdaPvSt11align_val_t")));
+
+using plain_new = void *(std::size_t);
+using plain_delete = void(void *) noexcept;
+using aligned_new = void *(std::size_t, std::align_val_t);
+using aligned_delete = void(void *, std::align_val_t) noexcept;
+
+template <typename New, typename Delete>
+HAK_INLINE bool differ(New *bound_new, New *own, Delete *bound_delete, Delete *own_too) {
+  return bound_new != own || bound_delete != own_too;
+}
+
+HAK_INLINE bool replaced(bool array, bool aligned) {
+  if (!HAK_HARDENED) return false;
+  if (aligned)
+    return array ? differ<aligned_new, aligned_delete>(&::operator new[], own_new_array_aligned, &::operator delete[],
+                                                       own_delete_array_aligned)
+                 : differ<aligned_new, aligned_delete>(&::operator new, own_new_aligned, &::operator delete, own_delete_aligned);
+  return array ? differ<plain_new, plain_delete>(&::operator new[], own_new_array, &::operator delete[], own_delete_array)
+               : differ<plain_new, plain_delete>(&::operator new, own_new, &::operator delete, own_delete);
+}
+
+/* The form of the program that this one calls by default, if there is one; `itself`: this one is the array's. */
+HAK_INLINE bool passes_new(std::size_t size, std::size_t align, bool array, bool itself, void **p) {
+  auto a = static_cast<std::align_val_t>(align);
+  if (array && !itself && replaced(true, align != 0))
+    *p = align != 0 ? ::operator new[](size, a) : ::operator new[](size);
+  else if (replaced(false, align != 0))
+    *p = align != 0 ? ::operator new(size, a) : ::operator new(size);
+  else
+    return false;
+  return true;
+}
+
+HAK_INLINE bool passes_delete(void *p, bool aligned, std::align_val_t a, bool array, bool itself) {
+  if (array && !itself && replaced(true, aligned))
+    aligned ? ::operator delete[](p, a) : ::operator delete[](p);
+  else if (replaced(false, aligned))
+    aligned ? ::operator delete(p, a) : ::operator delete(p);
+  else
+    return false;
+  return true;
+}
+
+HAK_INLINE void *new_array(std::size_t size, std::size_t align) {
+  void *p;
+  return passes_new(size, align, true, true, &p) ? p : new_or_throw(size, align, HAK_FAMILY_NEW_ARRAY);
+}
+
+HAK_COLD void *pass_new_nothrow(std::size_t size, std::size_t align, bool array) noexcept {
+  try {
+    void *p = nullptr;
+    passes_new(size, align, array, false, &p);
+    return p;
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+HAK_INLINE void *new_nothrow_or_pass(std::size_t size, std::size_t align, hak_family family) noexcept {
+  bool array = family == HAK_FAMILY_NEW_ARRAY;
+  if (replaced(false, align != 0) || (array && replaced(true, align != 0))) return pass_new_nothrow(size, align, array);
+  return new_nothrow(size, align, family);
+}
+
+HAK_INLINE void delete_form(void *p, std::size_t size, hak_family family, bool itself = false) noexcept {
+  if (!passes_delete(p, false, {}, family == HAK_FAMILY_NEW_ARRAY, itself)) hak_free_as(p, size, family);
+}
+
+HAK_INLINE void delete_aligned(void *p, std::size_t size, std::align_val_t a, hak_family family, bool itself = false) noexcept {
+  if (!passes_delete(p, true, a, family == HAK_FAMILY_NEW_ARRAY, itself)) hak_free_as(p, size, family);
+}
+
 }  // namespace
 
 HAK_EXPORT void *operator new(std::size_t n) { return new_or_throw(n, 0, HAK_FAMILY_NEW); }
-HAK_EXPORT void *operator new[](std::size_t n) { return new_or_throw(n, 0, HAK_FAMILY_NEW_ARRAY); }
-HAK_EXPORT void *operator new(std::size_t n, const std::nothrow_t &) noexcept { return new_nothrow(n, 0, HAK_FAMILY_NEW); }
-HAK_EXPORT void *operator new[](std::size_t n, const std::nothrow_t &) noexcept { return new_nothrow(n, 0, HAK_FAMILY_NEW_ARRAY); }
+HAK_EXPORT void *operator new[](std::size_t n) { return new_array(n, 0); }
+HAK_EXPORT void *operator new(std::size_t n, const std::nothrow_t &) noexcept { return new_nothrow_or_pass(n, 0, HAK_FAMILY_NEW); }
+HAK_EXPORT void *operator new[](std::size_t n, const std::nothrow_t &) noexcept {
+  return new_nothrow_or_pass(n, 0, HAK_FAMILY_NEW_ARRAY);
+}
 HAK_EXPORT void *operator new(std::size_t n, std::align_val_t a) { return new_or_throw(n, raw(a), HAK_FAMILY_NEW); }
-HAK_EXPORT void *operator new[](std::size_t n, std::align_val_t a) { return new_or_throw(n, raw(a), HAK_FAMILY_NEW_ARRAY); }
+HAK_EXPORT void *operator new[](std::size_t n, std::align_val_t a) { return new_array(n, raw(a)); }
 HAK_EXPORT void *operator new(std::size_t n, std::align_val_t a, const std::nothrow_t &) noexcept {
-  return new_nothrow(n, raw(a), HAK_FAMILY_NEW);
+  return new_nothrow_or_pass(n, raw(a), HAK_FAMILY_NEW);
 }
 HAK_EXPORT void *operator new[](std::size_t n, std::align_val_t a, const std::nothrow_t &) noexcept {
-  return new_nothrow(n, raw(a), HAK_FAMILY_NEW_ARRAY);
+  return new_nothrow_or_pass(n, raw(a), HAK_FAMILY_NEW_ARRAY);
 }
 
 HAK_EXPORT void operator delete(void *p) noexcept { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW); }
-HAK_EXPORT void operator delete[](void *p) noexcept { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW_ARRAY); }
-HAK_EXPORT void operator delete(void *p, const std::nothrow_t &) noexcept { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW); }
-HAK_EXPORT void operator delete[](void *p, const std::nothrow_t &) noexcept { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW_ARRAY); }
-HAK_EXPORT void operator delete(void *p, std::size_t n) noexcept { hak_free_as(p, n, HAK_FAMILY_NEW); }
-HAK_EXPORT void operator delete[](void *p, std::size_t n) noexcept { hak_free_as(p, n, HAK_FAMILY_NEW_ARRAY); }
-HAK_EXPORT void operator delete(void *p, std::align_val_t) noexcept { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW); }
-HAK_EXPORT void operator delete[](void *p, std::align_val_t) noexcept { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW_ARRAY); }
-HAK_EXPORT void operator delete(void *p, std::align_val_t, const std::nothrow_t &) noexcept { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW); }
-HAK_EXPORT void operator delete[](void *p, std::align_val_t, const std::nothrow_t &) noexcept {
-  hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW_ARRAY);
+HAK_EXPORT void operator delete[](void *p) noexcept { delete_form(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW_ARRAY, true); }
+HAK_EXPORT void operator delete(void *p, const std::nothrow_t &) noexcept { delete_form(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW); }
+HAK_EXPORT void operator delete[](void *p, const std::nothrow_t &) noexcept {
+  delete_form(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW_ARRAY);
 }
-HAK_EXPORT void operator delete(void *p, std::size_t n, std::align_val_t) noexcept { hak_free_as(p, n, HAK_FAMILY_NEW); }
-HAK_EXPORT void operator delete[](void *p, std::size_t n, std::align_val_t) noexcept { hak_free_as(p, n, HAK_FAMILY_NEW_ARRAY); }
+HAK_EXPORT void operator delete(void *p, std::size_t n) noexcept { delete_form(p, n, HAK_FAMILY_NEW); }
+HAK_EXPORT void operator delete[](void *p, std::size_t n) noexcept { delete_form(p, n, HAK_FAMILY_NEW_ARRAY); }
+HAK_EXPORT void operator delete(void *p, std::align_val_t) noexcept { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW); }
+HAK_EXPORT void operator delete[](void *p, std::align_val_t a) noexcept {
+  delete_aligned(p, HAK_SIZE_UNKNOWN, a, HAK_FAMILY_NEW_ARRAY, true);
+}
+HAK_EXPORT void operator delete(void *p, std::align_val_t a, const std::nothrow_t &) noexcept {
+  delete_aligned(p, HAK_SIZE_UNKNOWN, a, HAK_FAMILY_NEW);
+}
+HAK_EXPORT void operator delete[](void *p, std::align_val_t a, const std::nothrow_t &) noexcept {
+  delete_aligned(p, HAK_SIZE_UNKNOWN, a, HAK_FAMILY_NEW_ARRAY);
+}
+HAK_EXPORT void operator delete(void *p, std::size_t n, std::align_val_t a) noexcept { delete_aligned(p, n, a, HAK_FAMILY_NEW); }
+HAK_EXPORT void operator delete[](void *p, std::size_t n, std::align_val_t a) noexcept {
+  delete_aligned(p, n, a, HAK_FAMILY_NEW_ARRAY);
+}

@@ -15,6 +15,10 @@
 #define AUTO_FROM (32 * (size_t)HAK_MIB)
 #define AUTO_AWAKE_PERCENT 75
 #define AUTO_ASLEEP_PERCENT 70
+/* The target gives way up to so much of the limit, and leaves at least so much of it free: a process may grow by some MiB
+ * until it is looked at again. */
+#define AUTO_MOST_PERCENT 97
+#define AUTO_FREE_LEAST (12 * (size_t)HAK_MIB)
 /* The kernel computes its averages every two seconds. */
 #define PRESSURE_MS 2000
 #define PRESSURE_HIGH 1000 /* 10 %, in hundredths */
@@ -29,6 +33,11 @@
 /* Part of the target by which what is given back inside slabs goes below it. */
 #define HOLES_PART 64
 
+/* Part of the target that may go and come again in an epoch before giving back counts as in vain, and the most that the
+ * target gives way by: what is dirty is kept then. */
+#define VAIN_PART 64
+#define SLACK_PART 16
+
 /* Part of the target that may be filled before resident memory is read again: some 5 us for some ms of touching pages. */
 #define MEASURE_PART 32
 
@@ -37,11 +46,13 @@ size_t hak_budget_watch = SIZE_MAX;
 size_t hak_budget_live_watch = SIZE_MAX;
 size_t hak_budget_patience;
 size_t hak_budget_mapped;
+size_t hak_budget_slack;
 unsigned hak_budget_level_now;
 uint32_t hak_budget_callback_due;
 
 /* Relaxed; written by the thread whose look it is. Two looks at the same time would do no harm. */
 static size_t target_now, resident_then;
+static size_t given, given_then, live_then, looked_resident; /* bytes; all but the first at the last look */
 static int64_t resolved_option;
 static uint64_t resolved_ms, pressure_ms;
 static unsigned step; /* the level without the pressure */
@@ -53,6 +64,8 @@ static uint64_t refused, callbacks;
 static hak_pressure_callback callback;
 static void *callback_context;
 static const void *calling; /* mark of the thread that is in the callback */
+static uintptr_t calling_frame;
+static unsigned skipped_inside;
 
 /* --- used --- */
 
@@ -64,7 +77,7 @@ static size_t used_now(void) { return in_spans() + hak_load_relaxed(&hak_budget_
 
 /* Tables of the spans that are accessible. */
 static size_t table_bytes(void) {
-  const size_t of_span = sizeof(uint32_t) + sizeof(hak_span) + HAK_BITMAP_WORDS * sizeof(uint64_t) +
+  const size_t of_span = sizeof(uint8_t) + sizeof(hak_span) + HAK_BITMAP_WORDS * sizeof(uint64_t) +
                          sizeof(hak_chunk) / HAK_CHUNK_SPANS + (HAK_HARD(CHECKED_FREE) ? HAK_SPAN_SIZE / HAK_GRANULE : 0);
   size_t spans = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) {
@@ -110,15 +123,42 @@ static size_t filled_now(void) {
   return hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans) + hak_load_relaxed(&hak_span_pool.dirty_spans));
 }
 
+/* What a target is compared with; 0 when it cannot be read. A part of what a cgroup may use (percent, auto): the pages that the
+ * kernel cannot take back, so that a large file that the program maps does not count. In bytes: what ps shows, as the user
+ * who gave the number sees it. */
+static size_t resident_now(void) {
+  hak_os_resident now;
+  if (!hak_os_read_resident(&now)) return 0;
+  return hak_load_relaxed(&hak_config.rss_target) < 0 ? hak_max_size(now.anonymous, 1) : now.all;
+}
+
+static size_t live_now(void) { return hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans)); }
+
+static size_t of_limit(size_t target, size_t percent) { return target / AUTO_PERCENT * percent; }
+
+/* What may be filled although the target leaves no room for it. A part of a group's limit stays free all the
+ * same. Where the program gave the target, only what is live can be a reason to pass it. */
+static size_t ceiling_given_way(size_t target, size_t resident, size_t filled) {
+  size_t slack = hak_load_relaxed(&hak_budget_slack), dirty = hak_load_relaxed(&hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT;
+  if (slack == 0) return 0;
+  size_t ceiling = live_now() + slack;
+  if (hak_load_relaxed(&hak_config.rss_target) != HAK_SIZE_AUTO)
+    return resident - hak_min_size(resident, dirty) > target - target / MARGIN_PART ? ceiling : 0;
+  size_t limit = of_limit(target, 100);
+  size_t most = hak_min_size(of_limit(target, AUTO_MOST_PERCENT), limit - hak_min_size(limit, AUTO_FREE_LEAST));
+  return hak_min_size(ceiling, filled + most > resident ? filled + most - resident : 0);
+}
+
 /* Resident memory now; 0 when it cannot be read. What is filled tells what it grows by until the next measurement; but a huge
  * page is resident as soon as a part of it is touched, so much must not be taken between two. Other threads go on meanwhile,
  * and this one may lose its processor: what is filled is the least of before and after. */
 static size_t measure(size_t target) {
   size_t part = hak_load_relaxed(&hak_config.rss_target) == HAK_SIZE_AUTO ? AUTO_MARGIN_PART : MARGIN_PART;
-  size_t before = filled_now(), resident = hak_os_resident(), filled = hak_min_size(before, filled_now());
+  size_t before = filled_now(), resident = resident_now(), filled = hak_min_size(before, filled_now());
   size_t wanted = target - target / part;
   if (resident == 0) return 0;
   size_t ceiling = filled + wanted > resident ? filled + wanted - resident : 0;
+  ceiling = hak_max_size(ceiling, ceiling_given_way(target, resident, filled));
   hak_store_relaxed(&resident_then, resident);
   hak_store_relaxed(&hak_budget_ceiling, hak_min_size(ceiling, SIZE_MAX - 1));
   hak_store_relaxed(&hak_budget_watch, hak_min_size(ceiling, filled + target / MEASURE_PART));
@@ -148,9 +188,8 @@ size_t hak_budget_dirty_keep(void) {
   if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return SIZE_MAX;
   measure_if_due();
   if (HAK_LIKELY(!hak_budget_targeted())) return SIZE_MAX;
-  if (hak_budget_level() >= HAK_BUDGET_PURGE) return HAK_BUDGET_DIRTY_LEAST;
-  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
-  size_t live = hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans));
+  if (hak_budget_purges_all()) return HAK_BUDGET_DIRTY_LEAST;
+  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling), live = live_now();
   size_t left = ceiling > live ? (ceiling - live) >> HAK_SPAN_SHIFT : 0;
   return hak_max_size(left, HAK_BUDGET_DIRTY_LEAST);
 }
@@ -158,7 +197,7 @@ size_t hak_budget_dirty_keep(void) {
 size_t hak_budget_room_lacking(void) {
   size_t ceiling = hak_load_relaxed(&hak_budget_ceiling), wanted = hak_load_relaxed(&target_now) / ROOM_PART;
   if (ceiling == SIZE_MAX) return 0;
-  size_t live = hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans));
+  size_t live = live_now();
   return live + wanted > ceiling ? hak_min_size(wanted, live + wanted - ceiling) : 0;
 }
 
@@ -179,6 +218,24 @@ void hak_budget_holes_given(void) {
   hak_store_relaxed(&hak_budget_patience, lacking == 0 ? 0 : lacking + hak_load_relaxed(&target_now) / HOLES_PART);
 }
 
+void hak_budget_note_given(size_t bytes) { hak_add_relaxed(&given, bytes); }
+
+/* Once an epoch. A target below what is live and not malloc's cannot be met: what goes for it is there again, and neither is
+ * more live than an epoch ago nor less resident. Then giving back is only cost. */
+static void give_way(size_t target, size_t resident) {
+  size_t all = hak_load_relaxed(&given), went = all - hak_load_relaxed(&given_then), live = live_now();
+  size_t live_before = hak_load_relaxed(&live_then), resident_before = hak_load_relaxed(&looked_resident);
+  size_t achieved = live - hak_min_size(live, live_before) + resident_before - hak_min_size(resident_before, resident);
+  bool given_by_user = hak_load_relaxed(&hak_config.rss_target) != HAK_SIZE_AUTO;
+  hak_store_relaxed(&given_then, all);
+  hak_store_relaxed(&live_then, live);
+  hak_store_relaxed(&looked_resident, resident);
+  if (resident <= (given_by_user ? target : of_limit(target, AUTO_AWAKE_PERCENT)))
+    hak_store_relaxed(&hak_budget_slack, 0);
+  else if (went > achieved + target / VAIN_PART && (!given_by_user || hak_load_relaxed(&step) >= HAK_BUDGET_PURGE))
+    hak_store_relaxed(&hak_budget_slack, target / SLACK_PART);
+}
+
 void hak_budget_rest(void) { hak_store_relaxed(&hak_budget_watch, SIZE_MAX); }
 
 static void enter(unsigned level) {
@@ -193,6 +250,7 @@ static unsigned be_calm(size_t target, size_t watch) {
   hak_store_relaxed(&hak_budget_watch, watch);
   hak_store_relaxed(&hak_budget_live_watch, SIZE_MAX);
   hak_store_relaxed(&hak_budget_patience, 0);
+  hak_store_relaxed(&hak_budget_slack, 0);
   hak_store_relaxed(&target_now, target);
   hak_store_relaxed(&step, HAK_BUDGET_CALM);
   hak_store_relaxed(&pressure_then, 0);
@@ -213,7 +271,7 @@ static size_t resolve(int64_t option, uint64_t now_ms) {
   size_t target = hak_load_relaxed(&target_now);
   bool changed = hak_load_relaxed(&resolved_option) != option || (is_auto && target == 0);
   if (!changed && now_ms - hak_load_relaxed(&resolved_ms) < RESOLVE_MS) return target;
-  if (!changed && hak_os_resident() == 0) return target; /* no file can be opened for the moment */
+  if (!changed && resident_now() == 0) return target; /* no file can be opened for the moment */
   hak_store_relaxed(&resolved_option, option);
   hak_store_relaxed(&resolved_ms, now_ms);
   if (is_auto) {
@@ -231,8 +289,6 @@ static size_t resolve(int64_t option, uint64_t now_ms) {
 
 /* Asleep while hak_budget_targeted says no: nothing is read before what is filled passes the watch. */
 
-static size_t of_limit(size_t target, size_t percent) { return target / AUTO_PERCENT * percent; }
-
 /* Until twice as much is filled as now, or what is left to where it wakes. */
 static unsigned sleep_auto(size_t target, size_t resident, size_t filled) {
   size_t more = hak_max_size(filled, AUTO_FROM);
@@ -246,7 +302,7 @@ static unsigned sleep_auto(size_t target, size_t resident, size_t filled) {
 
 /* Enough is filled to read the limit, and with it how much else is resident. Whether it is time to heed it. */
 static bool wakes(uint64_t now_ms) {
-  size_t target = resolve(HAK_SIZE_AUTO, now_ms), resident = target == 0 ? 0 : hak_os_resident();
+  size_t target = resolve(HAK_SIZE_AUTO, now_ms), resident = target == 0 ? 0 : resident_now();
   hak_store_relaxed(&resident_then, resident);
   size_t filled = filled_now(); /* once: a large request that is going to fail may be counted at the moment */
   if (target == 0 || hak_max_size(filled, resident) <= of_limit(target, AUTO_AWAKE_PERCENT)) {
@@ -302,6 +358,7 @@ unsigned hak_budget_look(uint64_t now_ms) {
   if (is_auto && (resident == 0 || falls_asleep(target, resident))) return sleep_auto(target, resident, filled_now());
   if (resident == 0) return no_target();
   hak_store_relaxed(&target_now, target);
+  give_way(target, resident);
   hak_store_relaxed(&hak_budget_patience, 0);
   unsigned level = next_step(resident, target);
   hak_store_relaxed(&step, level);
@@ -320,13 +377,28 @@ void hak_budget_set_callback(hak_pressure_callback new_callback, void *context) 
   hak_lock_drop(&hak_span_pool.lock);
 }
 
-static hak_pressure_callback begin_call(void **context) {
+/* Calls that a thread in the callback may miss before it counts as out of it: one an epoch. */
+#define SKIPPED_INSIDE_MOST 64
+
+/* A callback that throws or jumps does not come back here. Its thread has left it when it is here again from no deeper on its
+ * stack; from deeper it may be inside still, for a while. */
+static bool has_left(uintptr_t frame) {
+  return calling == hak_thread_mark() && (frame >= calling_frame || skipped_inside++ >= SKIPPED_INSIDE_MOST);
+}
+
+static hak_pressure_callback begin_call(void **context, uintptr_t frame) {
   hak_pressure_callback chosen = NULL;
   hak_lock_take(&hak_span_pool.lock);
-  if (calling == NULL && hak_load_relaxed(&hak_budget_callback_due) != 0) {
+  bool due = hak_load_relaxed(&hak_budget_callback_due) != 0;
+  if (due && calling != NULL && has_left(frame)) calling = NULL;
+  if (calling == NULL && due) {
     chosen = callback;
     *context = callback_context;
-    if (chosen != NULL) calling = hak_thread_mark();
+    if (chosen != NULL) {
+      calling = hak_thread_mark();
+      calling_frame = frame;
+      skipped_inside = 0;
+    }
   }
   hak_store_relaxed(&hak_budget_callback_due, 0);
   hak_lock_drop(&hak_span_pool.lock);
@@ -336,7 +408,7 @@ static hak_pressure_callback begin_call(void **context) {
 void hak_budget_call_back(void) {
   if (hak_inside_own_fork()) return; /* this thread holds every lock */
   void *context = NULL;
-  hak_pressure_callback chosen = begin_call(&context);
+  hak_pressure_callback chosen = begin_call(&context, (uintptr_t)__builtin_frame_address(0));
   if (chosen == NULL) return;
   int saved = errno;
   hak_add_relaxed(&callbacks, 1);

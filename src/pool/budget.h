@@ -19,8 +19,7 @@
 /* How far things have gone; each level does what those below it do. */
 enum {
   HAK_BUDGET_CALM,     /* below 90 % of the target, or there is none */
-  HAK_BUDGET_NEAR,     /* the decay is short; no freed mapping is kept, and no page of an extent that its
-                           block does not reach */
+  HAK_BUDGET_NEAR,     /* the decay is short; no freed mapping is kept */
   HAK_BUDGET_OVER,     /* depots are emptied, thread caches keep no stacks; what the target leaves no room for goes */
   HAK_BUDGET_PURGE,    /* and that did not suffice: all free memory goes back, and as it comes */
   HAK_BUDGET_CALLBACK, /* nor did this: the program's callback is called, once a look */
@@ -70,6 +69,9 @@ extern size_t hak_budget_watch;
  * come when it is taken, and what is filled does not grow. SIZE_MAX: nobody measures. */
 extern size_t hak_budget_live_watch;
 extern size_t hak_budget_mapped; /* relaxed: used bytes outside of regions */
+/* Relaxed. Bytes that may be dirty although the target leaves no room for them, because giving them back has proved to be in
+ * vain: they were taken again at once, and the process stayed where it was. 0 until then. */
+extern size_t hak_budget_slack;
 extern unsigned hak_budget_level_now;
 
 HAK_INLINE unsigned hak_budget_level(void) { return hak_load_relaxed(&hak_budget_level_now); }
@@ -94,11 +96,15 @@ HAK_INLINE size_t hak_budget_filled(size_t spans) {
   return bytes > holes ? bytes - holes : 0;
 }
 
+HAK_INLINE bool hak_budget_purges_all(void) {
+  return hak_budget_level() >= HAK_BUDGET_PURGE && hak_load_relaxed(&hak_budget_slack) == 0;
+}
+
 /* Whether dirty memory may have to go because of the target. */
 HAK_INLINE bool hak_budget_over(size_t dirty_spans, size_t live_spans) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   if (HAK_LIKELY(watch == SIZE_MAX) || dirty_spans <= HAK_BUDGET_DIRTY_LEAST) return false;
-  return hak_budget_level() >= HAK_BUDGET_PURGE || hak_budget_held(live_spans) > hak_load_relaxed(&hak_budget_live_watch) ||
+  return hak_budget_purges_all() || hak_budget_held(live_spans) > hak_load_relaxed(&hak_budget_live_watch) ||
          hak_budget_filled(dirty_spans + live_spans) > watch;
 }
 /* The same of now, for callers that have just taken memory. */
@@ -108,6 +114,8 @@ HAK_INLINE bool hak_budget_over_now(void) {
 }
 /* Measures, where it is time to, and returns how many spans may stay dirty now; SIZE_MAX where there is no target. */
 size_t hak_budget_dirty_keep(void);
+/* So many bytes have been given back for the target, in whatever way. */
+void hak_budget_note_given(size_t bytes);
 /* The system takes nothing back: it is not asked again before the next look. */
 void hak_budget_rest(void);
 
@@ -128,13 +136,15 @@ void hak_budget_holes_given(void);
 /* How much less room there is for dirty memory than a part of the target; with a target only. */
 size_t hak_budget_room_lacking(void);
 
-/* At level 1 or above, or what was taken since the last look would bring it there. */
-HAK_INLINE bool hak_budget_near_now(void) {
+/* What was filled since the last look leaves nothing below the target. */
+HAK_INLINE bool hak_budget_full_now(void) {
   size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
   if (HAK_LIKELY(ceiling == SIZE_MAX)) return false;
   size_t spans = hak_load_relaxed(&hak_span_pool.dirty_spans) + hak_load_relaxed(&hak_span_pool.live_spans);
-  return hak_budget_level() >= HAK_BUDGET_NEAR || hak_budget_filled(spans) > ceiling;
+  return hak_budget_filled(spans) > ceiling;
 }
+/* That, or at level 1 or above. */
+HAK_INLINE bool hak_budget_near_now(void) { return hak_budget_level() >= HAK_BUDGET_NEAR || hak_budget_full_now(); }
 
 /* Compares the process's resident memory with the target, where there is one, and returns the level. Once an epoch. */
 unsigned hak_budget_look(uint64_t now_ms);

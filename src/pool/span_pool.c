@@ -121,7 +121,7 @@ static void note_taken(size_t clean) {
   size_t again = hak_min_size(clean, hak_load_relaxed(&pool->purged_spans));
   if (again == 0) return;
   hak_sub_relaxed(&pool->purged_spans, again);
-  hak_add_relaxed(&pool->refault_spans, again);
+  hak_add_relaxed(&pool->refault_bytes, again << HAK_SPAN_SHIFT);
 }
 
 /* Returns how many of them may hold something. */

@@ -15,7 +15,7 @@
 #include "os/lock.h"
 #include "region/region.h"
 
-/* Largest run the pool serves, in spans (32 MiB). */
+/* Largest run that is asked for first, in spans (32 MiB); the pool serves any that fits a chunk. */
 #define HAK_RUN_MAX_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD / 2 : 512)
 
 typedef struct hak_pool {
@@ -30,8 +30,9 @@ typedef struct hak_pool {
   size_t peak_spans; /* most that was held at once */
   /* A purge is due when more than this is dirty, and more than so many eighths of what is held. Relaxed; written by reclaim/. */
   size_t mark_spans, mark_eighths;
-  /* For the refault feedback of reclaim/: purged and not taken again since; taken again of those, in all. Relaxed. */
-  size_t purged_spans, refault_spans;
+  /* For the refault feedback of reclaim/: purged and not taken again since; bytes taken again of those, and of pages inside
+   * slabs, in all. Relaxed. */
+  size_t purged_spans, refault_bytes;
 } hak_pool;
 extern hak_pool hak_span_pool;
 

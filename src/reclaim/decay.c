@@ -9,15 +9,16 @@
 
 #define STEPS 4 /* looks in a decay time */
 /* Of what became dirty so many looks ago, what may still be, in 256ths: smoothstep at 1/8, 3/8, 5/8 and 7/8. */
-static const uint16_t may_stay[STEPS] = {11, 70, 186, 245};
+static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 
 #define MARK_SPANS (64 * SPANS_PER_MIB)
 #define STRETCH_MAX 64
-#define REFAULT_LEAST (4 * SPANS_PER_MIB) /* less says nothing */
+#define REFAULT_LEAST (4 * HAK_MIB) /* bytes; less says nothing */
 #define LEAN_IDLE_MS 250
+#define TARGET_MS 1000 /* at most: the levels of a target are looked at as decay is */
 
 static uint64_t base_ms;      /* constant once started: of the profile or the option */
-static uint64_t next_ms;      /* relaxed; written by the thread that looks */
+static uint64_t last_ms;      /* relaxed; of the last look, 0: none yet; written by the thread that looks */
 static uint32_t stretch = 1;  /* relaxed: factor of the decay time that refaults ask for */
 /* By the thread that looks: `looker` is its mark, or NULL. Taking is an acquire, dropping a release. */
 static const void *looker;
@@ -50,9 +51,15 @@ void hak_decay_start(void) {
   set_mark();
 }
 
+static bool has_target(void) {
+  int64_t target = hak_load_relaxed(&hak_config.rss_target);
+  return (target != 0 && target != HAK_SIZE_AUTO) || hak_budget_targeted();
+}
+
 uint64_t hak_decay_ms(void) {
   if (hak_budget_level() >= HAK_BUDGET_NEAR || lean_mode) return LEAN_IDLE_MS;
-  return base_ms * hak_load_relaxed(&stretch);
+  uint64_t ms = base_ms * hak_load_relaxed(&stretch);
+  return has_target() ? hak_min_size(ms, TARGET_MS) : ms;
 }
 
 void hak_decay_wake_helper(void) {
@@ -72,8 +79,8 @@ bool hak_decay_has_work(void) {
 
 /* Once a decay time: whether what was purged was wanted again. */
 static void judge_refaults(void) {
-  uint64_t purged = hak_load_relaxed(&hak_purge_stats.bytes) >> HAK_SPAN_SHIFT;
-  uint64_t refaults = hak_load_relaxed(&hak_span_pool.refault_spans);
+  uint64_t purged = hak_load_relaxed(&hak_purge_stats.bytes);
+  uint64_t refaults = hak_load_relaxed(&hak_span_pool.refault_bytes);
   uint64_t went = purged - purged_seen, again = refaults - refaults_seen;
   purged_seen = purged;
   refaults_seen = refaults;
@@ -109,40 +116,51 @@ static void decay_arenas(uint64_t now_ms, hak_deferred *d) {
   hak_huge_release_idle(over ? UINT64_MAX : now_ms);
 }
 
+static uint64_t step_ms(void) { return hak_max_size(hak_decay_ms() / STEPS, 1); }
+
+/* By what the decay time is now: a target that comes near, or is set, does not wait for the end of a long one. */
+static bool is_due(uint64_t now_ms) {
+  uint64_t last = hak_load_relaxed(&last_ms);
+  return last == 0 || now_ms >= last + step_ms();
+}
+
 static void look(uint64_t now_ms, hak_deferred *d) {
   HAK_ASSERT(looker == hak_thread_mark());
-  uint64_t due = hak_load_relaxed(&next_ms), step = hak_max_size(hak_decay_ms() / STEPS, 1);
-  uint64_t passed = due == 0 ? 1 : hak_min_size(1 + (now_ms - due) / step, STEPS);
-  hak_store_relaxed(&next_ms, now_ms + step);
+  uint64_t last = hak_load_relaxed(&last_ms);
+  uint64_t passed = last == 0 ? 1 : hak_min_size((now_ms - last) / step_ms(), STEPS);
+  hak_store_relaxed(&last_ms, now_ms);
   hak_pool_set_epoch(hak_pool_epoch() + 1);
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) hak_decay_excess(d);
   size_t allowed = allowed_now(passed);
   if (dirty_now() > allowed) hak_purge_spans(allowed, goes_lazily());
   left_dirty = dirty_now();
+  unsigned before = looks;
   looks += (unsigned)passed;
-  if (looks % STEPS != 0 && passed < STEPS) return;
+  if (looks / STEPS == before / STEPS) return;
   judge_refaults();
   decay_arenas(now_ms, d);
 }
 
 void hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
-  if (HAK_LIKELY(now_ms < hak_load_relaxed(&next_ms))) return;
+  if (HAK_LIKELY(!is_due(now_ms))) return;
   const void *nobody = NULL;
   if (!hak_cas_acquire(&looker, &nobody, hak_thread_mark())) return;
-  if (now_ms >= hak_load_relaxed(&next_ms)) look(now_ms, d);
+  if (is_due(now_ms)) look(now_ms, d);
   hak_store_release(&looker, NULL);
 }
 
 void hak_decay_fork_child(void) {
   if (looker != hak_thread_mark()) looker = NULL;
 }
+
 static void purge_for_target(void) {
   size_t keep = hak_budget_dirty_keep();
   if (HAK_LIKELY(dirty_now() <= keep)) return;
   /* An eighth below it, or half of the least, so that the next free does not call again at once. */
   size_t purged = hak_purge_spans(keep - hak_max_size(keep / 8, HAK_BUDGET_DIRTY_LEAST / 2), false);
   if (purged == 0 && hak_purge_refused()) hak_budget_rest();
+  hak_budget_note_given(purged << HAK_SPAN_SHIFT);
 }
 
 void hak_decay_excess(hak_deferred *d) {
@@ -166,6 +184,7 @@ void hak_decay_for_target(hak_deferred *d) {
   for (uint32_t i = hak_arena_count(); i-- > 0 && wanted > 0;) {
     size_t purged = hak_purge_slabs(hak_arena_at(i), 0, true, wanted, d);
     wanted -= hak_min_size(wanted, purged);
+    hak_budget_note_given(purged);
   }
   hak_budget_holes_given();
 }
@@ -173,10 +192,8 @@ void hak_decay_for_target(hak_deferred *d) {
 size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   size_t purged = 0;
   if (goes_lazily()) hak_pool_stale_to_dirty(); /* what the kernel has not taken yet is still resident */
-  for (uint32_t i = hak_arena_count(); i-- > 0;) {
-    hak_arena_shrink(hak_arena_at(i), true, d);
-    purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
-  }
+  hak_arena_shrink_all(d);
+  for (uint32_t i = hak_arena_count(); i-- > 0;) purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
   purged += hak_huge_release();
   return purged + (hak_purge_spans(keep_bytes / HAK_SPAN_SIZE, false) << HAK_SPAN_SHIFT);
 }

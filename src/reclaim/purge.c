@@ -90,9 +90,15 @@ static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spa
 
 static bool is_full(const span_batch *b) { return b->count == b->room || b->spans + HAK_LONG_RUN_SPANS > CLAIM_SPANS; }
 
+/* No more than what is asked for, in whole huge pages: the rest may stay for now. */
+static size_t claim_room(const span_batch *b, size_t keep_spans) {
+  size_t dirty = dirty_now(), wanted = dirty > keep_spans ? dirty - keep_spans : 1;
+  return hak_min_size(CLAIM_SPANS - b->spans, hak_align_up(wanted, HAK_HUGE_PAGE_SPANS));
+}
+
 /* Claims one range of the chunk; false: there is none. */
-static bool add_range(span_batch *b, hak_region *r, size_t chunk, hak_worth worth) {
-  size_t first, n, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS - b->spans, worth, &first, &n);
+static bool add_range(span_batch *b, hak_region *r, size_t chunk, size_t keep_spans, hak_worth worth) {
+  size_t first, n, dirty = hak_pool_claim_dirty(r, chunk, claim_room(b, keep_spans), worth, &first, &n);
   if (dirty == 0) return false;
   b->pieces[b->count] = (hak_os_piece){hak_region_address(r, first), n << HAK_SPAN_SHIFT};
   b->regions[b->count] = r;
@@ -128,7 +134,7 @@ static size_t purge_pass(size_t keep_spans, hak_worth worth, bool lazily) {
     size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
     for (size_t chunk = end; chunk-- > r->first_span / HAK_CHUNK_SPANS && dirty_now() > keep_spans;) {
       b.kept = false;
-      while (!b.kept && dirty_now() > keep_spans && add_range(&b, r, chunk, worth)) {
+      while (!b.kept && dirty_now() > keep_spans && add_range(&b, r, chunk, keep_spans, worth)) {
         if (is_full(&b)) purged += purge_batch(&b);
       }
     }

@@ -1,4 +1,4 @@
-/* Reservation ladder, growth in steps, lookup of further regions. Growth runs under the pool lock. */
+/* Reservation ladder, extension, growth in steps, lookup of further regions. Growth runs under the pool lock. */
 #include "region/region.h"
 
 #include "os/os.h"
@@ -15,6 +15,10 @@ static size_t max_reservation;
 /* The ladder of design: each rung a quarter of the one before, 16 MiB the smallest that is worth its tables. */
 #define LADDER_TOP ((size_t)1 << 40)
 #define LADDER_BOTTOM ((size_t)16 << 20)
+/* Of a rung above this only so much is reserved at first, and more in place when it is used up: emulators and tools keep
+ * notes for each page that is reserved. A rung too; it holds the tables of the largest one. */
+#define FIRST_RESERVED ((size_t)(HAK_HARD(CHECKED_FREE) ? 256 : 16) << 30)
+#define EXTENSION_LEAST HAK_GIB
 
 #define FIRST_STEP_SPANS 64          /* 4 MiB: what a small program ever needs */
 #define LAST_STEP_SPANS HAK_CHUNK_SPANS
@@ -27,8 +31,9 @@ hak_region *hak_region_at(unsigned index) { return index == 0 ? &hak_main_region
 
 unsigned hak_region_count(void) { return hak_load_acquire(&region_count); }
 
-/* The tables for all spans come first, each on pages of its own so that each can grow by itself. */
-static bool lay_out(hak_region *r, uintptr_t base, size_t bytes) {
+/* The tables for all spans come first, each on pages of its own so that each can grow by itself. `bytes`: what the region
+ * may grow to, of which `reserved` are there. */
+static bool lay_out(hak_region *r, uintptr_t base, size_t bytes, size_t reserved) {
   size_t page = hak_os_page_size();
   size_t spans = bytes >> HAK_SPAN_SHIFT;
   size_t chunks = (spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
@@ -44,15 +49,21 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes) {
   r->held = (uint8_t *)at;
   if (HAK_HARD(CHECKED_FREE)) at = hak_align_up(at + spans * HELD_BYTES, page);
   size_t first = (at - base + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
-  if (first + HAK_CHUNK_SPANS / 16 > spans) return false;
+  if (first + HAK_CHUNK_SPANS / 16 > reserved >> HAK_SPAN_SHIFT) return false;
   r->base = base;
   r->span_count = spans;
   r->first_span = r->ready_spans = first;
-  r->reserved_bytes = bytes;
+  r->reserved_bytes = reserved;
   r->step_spans = FIRST_STEP_SPANS;
   for (unsigned huge = 0; huge < 2; huge++) r->free_hint[huge] = r->dirty_hint[huge] = first / HAK_CHUNK_SPANS;
   r->limit = 0;
   r->populated = false;
+  return true;
+}
+
+static bool commit(void *addr, size_t bytes) {
+  if (!hak_os_commit(addr, bytes)) return false;
+  hak_os_put_into_dumps(addr, bytes);
   return true;
 }
 
@@ -62,7 +73,7 @@ static bool commit_elements(void *array, size_t element_bytes, size_t from, size
   size_t page = hak_os_page_size();
   uintptr_t lo = hak_align_down((uintptr_t)array + from * element_bytes, page);
   uintptr_t hi = hak_align_up((uintptr_t)array + to * element_bytes, page);
-  return hi <= lo || hak_os_commit((void *)lo, hi - lo);
+  return hi <= lo || commit((void *)lo, hi - lo);
 }
 
 /* All but the guards. */
@@ -70,7 +81,7 @@ static bool commit_spans(const hak_region *r, size_t from, size_t to) {
   for (size_t at = from, end; at < to; at = end) {
     end = HAK_HARD(GUARDS) ? hak_min_size(to, at / HAK_GUARD_PERIOD * HAK_GUARD_PERIOD + HAK_GUARD_PERIOD) : to;
     size_t spans = end - at - hak_region_is_guard(end - 1);
-    if (spans > 0 && !hak_os_commit(hak_region_address(r, at), spans << HAK_SPAN_SHIFT)) return false;
+    if (spans > 0 && !commit(hak_region_address(r, at), spans << HAK_SPAN_SHIFT)) return false;
   }
   return true;
 }
@@ -99,9 +110,29 @@ static void add_free(hak_region *r, size_t from, size_t to) {
   r->free_hint[chunk->huge] = hak_min_size(r->free_hint[chunk->huge], from / HAK_CHUNK_SPANS);
 }
 
+static void note_reserved(void *addr, size_t bytes) {
+  hak_os_small_pages(addr, bytes);
+  hak_os_leave_out_of_dumps(addr, bytes);
+}
+
+/* Doubles the reservation, or adds what the system grants. Where that is nothing, the region ends here. */
+static void extend(hak_region *r) {
+  void *end = (void *)(r->base + r->reserved_bytes);
+  size_t rest = (r->span_count << HAK_SPAN_SHIFT) - r->reserved_bytes;
+  for (size_t more = hak_min_size(r->reserved_bytes, rest); more >= EXTENSION_LEAST; more /= 2) {
+    if (!hak_os_extend(end, more)) continue;
+    note_reserved(end, more);
+    hak_os_own(end, more); /* a chunk's pages lie in one of the parts: each is a multiple of its size */
+    r->reserved_bytes += more;
+    return;
+  }
+  r->span_count = r->reserved_bytes >> HAK_SPAN_SHIFT;
+}
+
 bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   HAK_ASSERT(r->ready_spans <= r->span_count && r->first_span <= r->ready_spans);
   size_t from = r->ready_spans;
+  if (from << HAK_SPAN_SHIFT == r->reserved_bytes && from < r->span_count) extend(r);
   size_t end = hak_min_size(hak_align_up(from + 1, HAK_CHUNK_SPANS), r->span_count);
   if (from == r->span_count) return false;
   bool new_chunk = from == r->first_span || from % HAK_CHUNK_SPANS == 0;
@@ -130,17 +161,26 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   return true;
 }
 
+/* A region that may grow to `bytes`, of which `reserved` are reserved now. */
+static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
+  size_t align = HAK_HUGE_PAGE; /* so that huge pages lie in a chunk as in memory */
+  void *base = reserved < bytes ? hak_os_reserve_with_room(reserved, align, bytes) : hak_os_reserve(bytes, align);
+  if (base == NULL) return false;
+  note_reserved(base, reserved);
+  if (lay_out(r, (uintptr_t)base, bytes, reserved) && hak_region_grow(r, 1, false)) {
+    hak_os_own(base, reserved);
+    return true;
+  }
+  hak_os_unmap(base, reserved); /* nobody has seen it yet */
+  return false;
+}
+
+/* Where the address space is limited, tables for more than there is would be much of it: all is reserved at once. */
 static bool reserve_region(hak_region *r, size_t spans) {
+  bool in_parts = !hak_os_address_space_is_limited();
   for (size_t bytes = LADDER_TOP; bytes >= LADDER_BOTTOM; bytes /= 4) {
     if (bytes > max_reservation || (bytes >> HAK_SPAN_SHIFT) / TABLES_PART * (TABLES_PART - 1) < spans) continue;
-    void *base = hak_os_reserve(bytes, HAK_HUGE_PAGE); /* so that huge pages lie in a chunk as in memory */
-    if (base == NULL) continue;
-    hak_os_small_pages(base, bytes);
-    if (lay_out(r, (uintptr_t)base, bytes) && hak_region_grow(r, 1, false)) {
-      hak_os_own(base, bytes);
-      return true;
-    }
-    hak_os_unmap(base, bytes); /* nobody has seen it yet */
+    if (reserve(r, bytes, in_parts ? hak_min_size(bytes, FIRST_RESERVED) : bytes)) return true;
   }
   return false;
 }

@@ -1,6 +1,7 @@
 /* The region box: reserved address space, and for each 64 KiB span of it a byte of the page map, metadata and a free bitmap.
  *
- * A region is one reservation that begins with its own tables and goes on with spans. It is made accessible from the
+ * A region is a reservation that begins with its own tables and goes on with spans; it is extended in place up to
+ * span_count, for which the tables are laid out, as far as the addresses behind it are free. It is made accessible from the
  * bottom up in growing steps; `limit` is published (release) after the map below it can be read. Nothing inside a
  * region is ever unmapped, so an address below `limit` can always be looked up.
  *
@@ -66,7 +67,7 @@ typedef struct hak_region {
   uint8_t *held; /* hardened build: a byte a granule, 1 where a block starts that the program has */
   hak_chunk *chunks;
   size_t span_count, first_span, ready_spans; /* ready: accessible, tables included */
-  size_t reserved_bytes;
+  size_t reserved_bytes; /* grows up to span_count */
   size_t step_spans; /* how much to make accessible next */
   bool populated;    /* what becomes accessible is resident at once (mlockall) */
   /* pool lock: chunks below have no free, and no dirty, span; by whether they ask for huge pages */
@@ -90,8 +91,8 @@ HAK_INLINE bool hak_region_is_guard(size_t index) {
 #define HAK_HUGE_PAGE ((size_t)2 << 20)
 #define HAK_HUGE_PAGE_SPANS (HAK_HUGE_PAGE / HAK_SPAN_SIZE)
 
-/* Reserves the first region: the largest of the ladder 1 TiB … 16 MiB, none above max_bytes, that the system
- * grants. False when none is. */
+/* Reserves the first region: the largest of the ladder 1 TiB … 16 MiB, none above max_bytes, of which the system grants
+ * the first 16 GiB or all. False when none is. */
 bool hak_region_init(size_t max_bytes);
 
 /* Regions in order of creation; index 0 is the main one. Callers that add hold the pool lock. */

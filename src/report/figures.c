@@ -191,14 +191,17 @@ static uint64_t in_depots(unsigned c) {
   return blocks;
 }
 
-/* What threads cache is what they published last, so it is bounded by what slabs have handed out. */
+/* What threads cache is what they published last, the calling one just now; it is bounded by what slabs have handed out. Without
+ * rows only depots are told from what the program has. */
 static void count_caches(hak_figures *f) {
+  hak_tcache_publish();
   hak_tcache_sums sums;
   hak_tcache_sum(&sums);
   f->heaps = hak_arena_count();
   f->heaps_active = sums.used;
   f->heaps_parked = sums.caches - sums.used;
   f->slow_paths = sums.slow_paths;
+  if (f->rows == NULL) f->slab_packets = hak_min_size(hak_load_relaxed(&hak_depot_bytes), f->slab_handed_out);
   for (unsigned c = 0; c < HAK_FRONT_CLASSES && f->rows != NULL; c++) {
     hak_class_row *row = &f->rows[c];
     uint64_t size = hak_class_size(c);

@@ -16,8 +16,8 @@ extern uint32_t hak_report_signal_pending;
 /* Prints if the signal has come. Any thread, no lock held. */
 void hak_report_serve_signal(void);
 
-/* Whether the settings ask for a report at exit, and that report. */
+/* Whether the settings ask for a report at exit, and that report; without may_lock, what needs no lock of it. */
 bool hak_report_wanted_at_exit(void);
-void hak_report_at_exit(void);
+void hak_report_at_exit(bool may_lock);
 
 #endif

@@ -13,7 +13,7 @@ void hak_report_totals(hak_totals *t) {
   *t = (hak_totals){
       .mapped = f.spans + f.huge_live + f.sampled_accessible + f.own_cells,
       .live = f.live,
-      .slab_free = f.slab_free + f.slab_uncarved,
+      .slab_free = f.slab_free + f.slab_uncarved + f.slab_packets,
       .dirty_free = f.free_dirty + f.runs_kept,
       .huge_count = f.huge_count,
       .huge = f.huge_live,

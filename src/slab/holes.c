@@ -102,7 +102,7 @@ void hak_slab_left_hollow(hak_slab_set *set, hak_span *s) {
   }
   hak_sub_relaxed(&hak_span_pool.hole_pages, s->looked & GONE_MASK);
   if (((stamp_now() - s->hollow_since) & STAMP_MASK) < LATE_STAMPS)
-    hak_add_relaxed(&hak_span_pool.refault_spans, (s->looked & GONE_MASK) * hak_os_page_size() / HAK_SPAN_SIZE);
+    hak_add_relaxed(&hak_span_pool.refault_bytes, (s->looked & GONE_MASK) * hak_os_page_size());
   s->looked = 0;
 }
 

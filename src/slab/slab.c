@@ -74,7 +74,7 @@ static hak_span *create(unsigned class_code, uint32_t owner, bool dense) {
 static void destroy(hak_slab_set *set, hak_span *s, bool *purge_due) {
   HAK_ASSERT(s->free_count == s->carved && set->slabs > 0);
   if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
-  set->slabs--;
+  hak_store_relaxed(&set->slabs, set->slabs - 1);
   hak_pool_give(s, 0, s->tag, purge_due);
 }
 
@@ -140,7 +140,7 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
   if (taken > 0) return taken;
   set->carving = create(class_code, owner, is_dense(set, class_code));
   if (set->carving == NULL) return 0;
-  set->slabs++;
+  hak_store_relaxed(&set->slabs, set->slabs + 1);
   return take_unused(set, class_code, out, wanted);
 }
 

@@ -19,7 +19,7 @@
 typedef struct hak_slab_set {
   hak_span *lists[HAK_FULLNESS_LISTS];
   hak_span *carving; /* the slab whose blocks are not all carved yet, or NULL */
-  uint32_t slabs;
+  uint32_t slabs;  /* read by any thread */
   uint32_t hollow; /* slabs on lists[3]; read by any thread */
 } hak_slab_set;
 

@@ -29,7 +29,7 @@ static size_t pinned_blocks(unsigned c) { return (size_t)hak_config.hot_ring[hak
 
 static uint16_t first_stack(unsigned c) {
   size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
-  return (uint16_t)(pinned > usable ? (pinned + usable - 1) / usable - 1 : 0);
+  return (uint16_t)(pinned == 0 ? 0 : pinned / usable - 1); /* usable is at most pinned */
 }
 
 /* After an overflow the class is refilled from its arena: what left the thread would have served. */
@@ -93,11 +93,15 @@ static bool load_empty(hak_tcache *t, unsigned c) {
   return true;
 }
 
-static void publish(hak_tcache *t, unsigned c) {
+static void publish_count(hak_tcache *t, unsigned c) {
   hak_tcache_bin *b = &t->bins[c];
   hak_store_relaxed(&b->published, loaded_count(t, c) + b->full_count * (uint32_t)hak_magazine_usable[c]);
+}
+
+static void publish(hak_tcache *t, unsigned c) {
+  publish_count(t, c);
   hak_store_relaxed(&t->slow_count, t->slow_count + 1);
-  b->active = true;
+  t->bins[c].active = true;
 }
 
 static void push_stack(hak_tcache_bin *b, void **magazine) {
@@ -274,7 +278,7 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
   hak_tcache_bin *b = &t->bins[c];
   unsigned usable = hak_magazine_usable[c];
   size_t pinned = pinned_blocks(c);
-  if (pinned != 0) blocks = (unsigned)hak_min_size(blocks, pinned); /* a pinned capacity is not exceeded */
+  if (pinned != 0) blocks = (unsigned)hak_min_size(blocks, (b->full_max + 1u) * usable); /* a pinned capacity is not exceeded */
   /* A loaded magazine of few blocks would be changed for a stacked one, and back, whenever a handful is live. */
   unsigned loaded = (blocks - 1) % usable + 1;
   if (pinned == 0 && blocks > usable && loaded < PREWARM_LOADED_MIN) blocks += PREWARM_LOADED_MIN - loaded;
@@ -421,6 +425,11 @@ void hak_tcache_note_request(unsigned c, size_t size) {
   hak_add_relaxed(&requests_uncached[c].bytes, size);
 }
 
+void hak_tcache_publish(void) {
+  hak_tcache *t = hak_tls.cache;
+  for (unsigned c = 0; t != NULL && c < HAK_FRONT_CLASSES; c++) publish_count(t, c);
+}
+
 void hak_tcache_sum(hak_tcache_sums *sums) {
   *sums = (hak_tcache_sums){0};
   hak_lock_take(&registry_lock);
@@ -466,6 +475,8 @@ void hak_tcache_sum_requests(unsigned c, uint64_t *requests, uint64_t *requested
 }
 
 /* --- fork --- */
+
+bool hak_tcache_all_locks(bool (*is)(hak_lock *lock)) { return is(&registry_lock) && hak_arena_all_locks(is); }
 
 void hak_tcache_fork_lock(void) {
   hak_lock_take(&registry_lock);

@@ -91,9 +91,14 @@ typedef struct hak_tcache_sums {
   uint64_t caches, used, slow_paths;
 } hak_tcache_sums;
 void hak_tcache_sum(hak_tcache_sums *sums);
+/* Publishes how many blocks the calling thread caches, as its slow paths do for one class. */
+void hak_tcache_publish(void);
 uint64_t hak_tcache_published(unsigned class_code); /* blocks */
 void hak_tcache_sum_counts(unsigned class_code, hak_cache_counts *sum);
 void hak_tcache_sum_requests(unsigned class_code, uint64_t *requests, uint64_t *requested);
+
+/* Whether `is` says yes to each lock of this box and the arenas. */
+bool hak_tcache_all_locks(bool (*is)(hak_lock *lock));
 
 /* fork: this box's and the arenas' locks in rank order; fork_child, while they are held, forgets the other threads' caches. */
 void hak_tcache_fork_lock(void);

@@ -124,6 +124,10 @@ TEST_F(Api, TooLargeIsEnomem) {
     EXPECT_ENOMEM(F(memalign)(64, size));
     EXPECT_ENOMEM(F(valloc)(size));
     EXPECT_ENOMEM(F(pvalloc)(size));
+    void *block = F(malloc)(16);
+    EXPECT_ENOMEM(F(realloc)(block, size));
+    EXPECT_ENOMEM(F(reallocarray)(block, 1, size));
+    F(free)(block);
     void *out = &size;
     errno = MARK;
     EXPECT_EQ(F(posix_memalign)(&out, 64, size), ENOMEM);
@@ -389,8 +393,36 @@ TEST_F(Api, MemalignRoundsTheAlignmentUp) {
     EXPECT_TRUE(aligned(p, given)) << asked;
     F(free)(p);
   }
-  EXPECT_EQ(F(memalign)(opaque(SIZE_MAX), 50), nullptr);
-  EXPECT_EQ(errno, EINVAL);
+  for (size_t none : {SIZE_MAX, (size_t(1) << 63) + 1}) {
+    errno = MARK;
+    EXPECT_EQ(F(memalign)(opaque(none), 50), nullptr);
+    EXPECT_EQ(errno, EINVAL) << "no power of two is as large";
+  }
+}
+
+// As glibc's own tests have it (malloc/tst-malloc-too-large.c): every power of two is an alignment.
+TEST_F(Api, TooLargeAtAnyAlignmentIsEnomem) {
+  for (size_t size : {size_t(1) << 50, (size_t(1) << 51) - 1, size_t(PTRDIFF_MAX) + 1, size_t(0) - 4096, SIZE_MAX}) {
+    size = opaque(size);
+    for (size_t align = 1; align != 0; align <<= 1) {
+      void *mark = &mark, *out = mark;
+      errno = MARK;
+      EXPECT_EQ(F(memalign)(align, size), nullptr) << align;
+      EXPECT_EQ(errno, ENOMEM) << align << ", " << size;
+      errno = MARK;
+      EXPECT_EQ(F(aligned_alloc)(align, size), nullptr) << align;
+      EXPECT_EQ(errno, ENOMEM) << align << ", " << size;
+      if (align >= sizeof(void *)) {
+        EXPECT_EQ(F(posix_memalign)(&out, align, size), ENOMEM) << align << ", " << size;
+      }
+      EXPECT_EQ(out, mark);
+    }
+  }
+  for (size_t align : {size_t(1) << 62, (size_t(1) << 62) + 1, size_t(1) << 63}) {
+    errno = MARK;
+    EXPECT_EQ(F(memalign)(opaque(align), 8), nullptr);
+    EXPECT_EQ(errno, ENOMEM) << align;
+  }
 }
 
 TEST_F(Api, PageAligned) {

@@ -80,7 +80,8 @@ TEST_P(EachSize, FillsTheLimitAndNoMore) {
   EXPECT_EQ(hakmem_heap_check(), 0u);
   free_all(blocks);
   std::vector<Block> again = fill(size);
-  EXPECT_GE(again.size() * 100, blocks.size() * 98);
+  /* The magazines that held them stay the allocator's: of the smallest blocks one is half as large as what it holds. */
+  EXPECT_GE(again.size() * 100, blocks.size() * (size == 16 ? 80 : 98));
   free_all(again);
 }
 
@@ -173,7 +174,7 @@ TEST_F(Limit, RunsGrowInPlaceWhereACopyDoesNotFit) {
   hakmem_free(p);
 }
 
-// The free of another thread's blocks needs packets, which are not refused.
+// The free of another thread's blocks needs magazines, which are not refused.
 TEST_F(Limit, OtherThreadsFreeAtTheLimit) {
   std::vector<Block> blocks = fill(48);
   std::thread([&] { free_all(blocks); }).join();
@@ -196,7 +197,7 @@ TEST_F(Limit, ThreadsBeginAndEndAtTheLimit) {
   free_all(blocks);
 }
 
-// A thread without a heap cannot borrow: it gets one where memory is short.
+// In slabs that other arenas made, or in what they were cut from.
 TEST_F(Limit, AThreadThatBeginsGetsWhatOthersHaveFree) {
   std::atomic<bool> full{false};
   std::atomic<unsigned> served{0};

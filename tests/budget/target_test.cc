@@ -27,10 +27,10 @@ ProgramResult load(std::vector<std::string> environment, const char *rounds = "4
   return r;
 }
 
-TEST(Target, WithoutOneTheLoadTakes400MB) { EXPECT_GT(figure(load({}), "peak_mib"), 380); }
+TEST(Target, WithoutOneTheLoadTakesMore) { EXPECT_GT(figure(load({}), "peak_mib"), 310); }
 
 TEST(Target, IsHeldWithinFivePercent) {
-  for (int target : {256, 300, 350}) {
+  for (int target : {240, 256, 300}) {
     ProgramResult r = load({"HAKMEM_RSS_TARGET=" + std::to_string(target) + "M"});
     EXPECT_LE(figure(r, "peak_mib"), target + target / 20) << r.out;
     EXPECT_GE(figure(r, "peak_mib"), target * 80 / 100) << "and used: " << r.out;
@@ -136,5 +136,27 @@ TEST_P(InACgroupOf256MB, NoOutOfMemoryKill) {
 
 INSTANTIATE_TEST_SUITE_P(Target, InACgroupOf256MB, testing::Values(LOAD " 20 170 1", CHURN " 200 50"),
                          [](const auto &info) { return info.index == 0 ? "Load" : "Churn"; });
+
+// Where memory that is not malloc's leaves little room below the target, giving back only costs. Without a target there is
+// not one call in a thousand blocks.
+class Beside : public testing::TestWithParam<const char *> {};
+
+TEST_P(Beside, LittleIsGivenBackInVain) {
+  Cgroup cgroup("536870912");
+  if (!cgroup.usable()) GTEST_SKIP() << "cannot make a memory cgroup here";
+  ProgramResult r = run_inside(cgroup, std::string(BESIDE " ") + GetParam(), {});
+  if (r.exit_code == 2) GTEST_SKIP() << "cannot enter it: " << r.err;
+  EXPECT_EQ(r.signal, 0);
+  long calls = figure(r, "calls");
+  EXPECT_GE(calls, 0) << r.err;
+  EXPECT_LE(calls, 300000 / 100) << GetParam();
+}
+
+INSTANTIATE_TEST_SUITE_P(Target, Beside, testing::Values("file 450", "anon 380", "anon 420", "anon 440"),
+                         [](const auto &info) {
+                           std::string name = info.param;
+                           name[name.find(' ')] = '_';
+                           return name;
+                         });
 
 }  // namespace

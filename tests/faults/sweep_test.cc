@@ -43,9 +43,9 @@ struct Seen {
 };
 
 void prewarm_all() {
-  hak_heap *h = hak_heap_make_current();
-  if (h == nullptr) return;
-  for (unsigned c = 0; c < HAK_CLASSES; c++) hak_heap_prewarm(h, c, 64);
+  hak_tcache *t = hak_thread_make_cache();
+  hak_deferred d = {};
+  for (unsigned c = 0; t != nullptr && c < HAK_CLASSES; c++) hak_tcache_prewarm(t, c, 64, &d);
 }
 
 // Named in the list of tests.

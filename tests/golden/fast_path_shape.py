@@ -9,8 +9,8 @@ ENTRIES = ["malloc", "free", "hakmem_malloc", "hakmem_free", "cfree", "__libc_ma
            "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm"]
 # A failed attempt of these raises an exception, so their slow half is a call; the fast one, up to the first return, is not.
 UP_TO_RETURN = ["_Znwm", "_Znam"]
-# The GOT holds the offset of the front cache in thread-local memory.
-DATA_ALLOWED = {"hak_class_of_granules", "hak_main_base", "hak_main_limit", "_GLOBAL_OFFSET_TABLE_", "_DYNAMIC"}
+# The GOT holds the offset of the thread cache in thread-local memory.
+DATA_ALLOWED = {"hak_code_of_granules", "hak_main_base", "hak_main_limit", "_GLOBAL_OFFSET_TABLE_", "_DYNAMIC"}
 
 
 def disassemble(library: str) -> dict[str, list[str]]:

@@ -82,4 +82,11 @@ TEST(Prewarmed, BlocksAreLikeOthers) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Families, testing::Values(8, 4096, 262144, 50000000));
 
+/* The forms that a program has not replaced call those that it has. */
+TEST(Replaced, OperatorsInPart) {
+  ProgramResult r = run_program({REPLACED}, {std::string("LD_PRELOAD=") + HARDENED});
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.err;
+  EXPECT_EQ(r.out, "15 15 15 15\n");
+}
+
 }  // namespace

@@ -1,10 +1,17 @@
 """layering.py PROJECT: data flows one way through src/. A file includes headers of its own box or of boxes before it in
-the order below; no file is longer than 600 lines; platform conditionals stay in the boxes that face the platform."""
+the order below; no file is longer than 600 lines; platform conditionals stay in the boxes that face the platform.
+
+layering.py --objects OBJECT…: no object file uses a symbol that an object of a higher box defines, whatever its source
+declares for itself. An object's path names its source below src/."""
 import re
+import subprocess
 import sys
 from pathlib import Path
 
-BOXES = ["base", "os", "config", "misuse", "region", "pool", "slab", "large", "heap", "guard", "report", "api", "override"]
+BOXES = [
+    "base", "os", "config", "misuse", "region", "pool", "slab", "large", "arena", "tcache", "reclaim", "guard", "report",
+    "api", "override",
+]
 PUBLIC_HEADERS = {"hakmem/hakmem.h", "hakmem/hakmem.hpp", "hakmem/stats.h"}
 # Exceptions to the order, as (including file, header). There is none, and a new one needs a decision record.
 ALLOWED: set[tuple[str, str]] = set()
@@ -59,5 +66,50 @@ def check(source: Path) -> list[str]:
     return problems
 
 
+OBJECTS_LEAST = 30
+
+
+def symbols(nm_text: str) -> tuple[set[str], set[str]]:
+    """Global names that an object defines, and names that it uses, from the output of nm."""
+    defined, used = set(), set()
+    for line in nm_text.splitlines():
+        match = re.fullmatch(r"(?:[0-9a-f]+)?\s*([A-Za-z])\s+(\S+)", line.strip())
+        if match is None:
+            continue
+        kind, name = match.groups()
+        if kind in "Uwv":
+            used.add(name)
+        elif kind.isupper():
+            defined.add(name)
+    return defined, used
+
+
+def check_symbols(objects: dict[str, tuple[set[str], set[str]]]) -> list[str]:
+    """`objects`: what each file below src/ defines and uses."""
+    home = {name: file for file, (defined, _) in objects.items() for name in defined}
+    problems = []
+    for file, (_, used) in sorted(objects.items()):
+        box = file.split("/")[0]
+        for name in sorted(used & home.keys()):
+            other = home[name].split("/")[0]
+            if BOXES.index(other) > BOXES.index(box):
+                problems.append(f"{file}: {box}/ uses {name} of {home[name]}")
+    return problems
+
+
+def check_objects(paths: list[str]) -> list[str]:
+    objects = {}
+    for path in paths:
+        file = re.search(r"/src/(\w+/[\w.]+)\.o$", path)
+        if file is None:
+            return [f"{path}: no object of a file below src/"]
+        text = subprocess.run(["nm", path], check=True, capture_output=True, text=True).stdout
+        objects[file.group(1)] = symbols(text)
+    if len(objects) < OBJECTS_LEAST:
+        return [f"only {len(objects)} objects"]
+    return check_symbols(objects)
+
+
 if __name__ == "__main__":
-    sys.exit("\n".join(check(Path(sys.argv[1]) / "src")) or 0)
+    found = check_objects(sys.argv[2:]) if sys.argv[1] == "--objects" else check(Path(sys.argv[1]) / "src")
+    sys.exit("\n".join(found) or 0)

@@ -1,5 +1,5 @@
 """The layering check finds planted violations."""
-from layering import check_file
+from layering import check_file, check_symbols, symbols
 
 CLEAN = '#ifndef HAK_SLAB_SLAB_H\n#include <string.h>\n#include "region/region.h"\n#include "slab/slab.h"\n#if HAK_CHECKS\n#endif\n'
 
@@ -11,7 +11,7 @@ def main() -> None:
         'pool/span_pool.c': '#include "slab/slab.h"\n',
         'os/os.c': '#  include "config/config.h"\n',
         'base/bits.h': '#include "os/os.h"\n',
-        'heap/heap.c': '#include "api/api.h"\n',
+        'arena/arena.c': '#include "tcache/tcache.h"\n',
         'slab/slab.c': '#include "slab.h"\n',
         'large/run.c': '#ifdef __aarch64__\n#endif\n',
         'report/text.c': '#if HAK_CHECKS\n#elif defined(__x86_64__)\n#endif\n',
@@ -22,6 +22,11 @@ def main() -> None:
         problems = check_file(name, text)
         assert len(problems) == 1, (name, problems)
         assert name in problems[0]
+
+    nm = "0000000000000010 T hak_pool_take\n0000000000000000 t local\n                 U hak_tcache_flush\n                 w weak_one\n"
+    assert symbols(nm) == ({"hak_pool_take"}, {"hak_tcache_flush", "weak_one"})
+    upwards = {"pool/span_pool.c": symbols(nm), "tcache/tcache.c": ({"hak_tcache_flush"}, {"hak_pool_take", "memcpy"})}
+    assert check_symbols(upwards) == ["pool/span_pool.c: pool/ uses hak_tcache_flush of tcache/tcache.c"]
 
 
 if __name__ == "__main__":

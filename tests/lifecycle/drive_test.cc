@@ -51,9 +51,18 @@ TEST(Startup, WithEveryKindOfFront) {
   }
 }
 
-/* The program allocates before libc has its environment: what can no longer change is said. */
+/* The allocator's constructor runs before the program's first allocation, and has the environment that libc has not yet. */
+TEST(Startup, OptionsAreReadInTime) {
+  ProgramResult r = run_program({STARTUP_PLAIN}, with_preload({"HAKMEM_TINY_MAX_CLASS=3", "HAKMEM_VERBOSE=1"}));
+  EXPECT_EQ(r.exit_code, 0) << r.out << r.err;
+  EXPECT_EQ(r.out, kDynamicStages);
+  EXPECT_EQ(count(r.err, "hakmem: HAKMEM_TINY_MAX_CLASS=3\n"), 1u) << r.err;
+  EXPECT_EQ(count(r.err, "was read after"), 0u) << r.err;
+}
+
+/* Another library's constructor runs first and the program allocates before ours: what can no longer change is said. */
 TEST(Startup, OptionReadTooLate) {
-  ProgramResult r = run_program({STARTUP_PLAIN}, with_preload({"HAKMEM_TINY_MAX_CLASS=3"}));
+  ProgramResult r = run_program({STARTUP_PLAIN}, {"LD_PRELOAD=" HAKMEM_LIBRARY ":" FIRST_LIBRARY, "HAKMEM_TINY_MAX_CLASS=3"});
   EXPECT_EQ(r.exit_code, 0) << r.out << r.err;
   EXPECT_EQ(r.out, kDynamicStages);
   EXPECT_EQ(r.err, "hakmem: HAKMEM_TINY_MAX_CLASS was read after the first allocation: using 7\n");
@@ -65,6 +74,31 @@ TEST(Startup, StaticProgramReportsAtExit) {
   EXPECT_EQ(r.exit_code, 0);
   EXPECT_EQ(count(r.err, "[SS_OS_STATS] alloc="), 1u) << r.err;
   EXPECT_EQ(count(r.err, "hakmem: HAKMEM_SS_OS_STATS=1\n"), 1u);
+}
+
+/* --- RTLD_DEEPBIND --- */
+
+TEST(Deepbind, LeftOutAndSaidOnce) {
+  for (const char *library : {HAKMEM_LIBRARY, HARDENED_LIBRARY}) {
+    SCOPED_TRACE(library);
+    ProgramResult r = run_program({DEEPBIND, "ours"}, {std::string("LD_PRELOAD=") + library});
+    EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.out;
+    EXPECT_EQ(r.err,
+              "hakmem: libdeepbind_plugin.so is loaded without RTLD_DEEPBIND, to have the program's malloc "
+              "(HAKMEM_DEEPBIND=quiet: not said, keep: not done)\n");
+  }
+}
+
+TEST(Deepbind, LeftOutWithoutAWord) {
+  ProgramResult r = run_program({DEEPBIND, "ours"}, with_preload({"HAKMEM_DEEPBIND=quiet"}));
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.out;
+  EXPECT_EQ(r.err, "");
+}
+
+TEST(Deepbind, KeptOnRequest) {
+  ProgramResult r = run_program({DEEPBIND, "theirs"}, with_preload({"HAKMEM_DEEPBIND=keep"}));
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.out;
+  EXPECT_EQ(r.err, "");
 }
 
 /* --- pointers that are not ours --- */

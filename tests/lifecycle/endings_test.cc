@@ -19,7 +19,7 @@ std::atomic<bool> inside{false};
 
 /* Cancels `count` threads that run body, each once it has said that it is inside. */
 void cancel_each(int count, void *(*body)(void *)) {
-  unsigned heaps = 0;
+  uint64_t caches = 0;
   for (int i = 0; i < count; i++) {
     inside = false;
     pthread_t thread;
@@ -29,9 +29,9 @@ void cancel_each(int count, void *(*body)(void *)) {
     void *result = nullptr;
     pthread_join(thread, &result);
     ASSERT_EQ(result, PTHREAD_CANCELED);
-    if (i == 1) heaps = here::heaps();
+    if (i == 1) caches = here::caches();
   }
-  EXPECT_EQ(here::heaps(), heaps) << "cancelled threads' heaps are not adopted";
+  EXPECT_EQ(here::caches(), caches) << "cancelled threads' caches are not used again";
   EXPECT_EQ(0u, here::heap_check());
 }
 
@@ -142,7 +142,7 @@ void late_first_use(void *value) {
 TEST(Destructors, MayBeTheFirstToAllocate) {
   ASSERT_EQ(0, pthread_key_create(&late_key, late_first_use));
   for (uintptr_t round = 1; round <= 4; round++) {
-    unsigned heaps = here::heaps();
+    uint64_t caches = here::caches();
     for (int i = 0; i < 50; i++) {
       pthread_t thread;
       ASSERT_EQ(0, pthread_create(
@@ -154,9 +154,9 @@ TEST(Destructors, MayBeTheFirstToAllocate) {
                        reinterpret_cast<void *>(round)));
       pthread_join(thread, nullptr);
     }
-    std::printf("first used in round %d: %u heaps more\n", static_cast<int>(round), here::heaps() - heaps);
+    std::printf("first used in round %d: %u caches more\n", static_cast<int>(round), static_cast<unsigned>(here::caches() - caches));
     if (round == 1) {
-      EXPECT_LE(here::heaps(), heaps + 1);
+      EXPECT_LE(here::caches(), caches + 1);
     }
   }
   EXPECT_EQ(late_calls, 4u * 50);

@@ -53,9 +53,12 @@ void early_child() {
 void late_prepare() { use_memory(&late_calls); }
 void late_after() { use_memory(&late_calls); }
 
-void register_early() { pthread_atfork(early_prepare, early_parent, early_child); }
-/* Runs before the constructor of any shared library, the allocator's included. */
-__attribute__((section(".preinit_array"), used)) void (*const before_constructors)() = register_early;
+}  // namespace
+
+/* Called by first_library.c. */
+extern "C" void before_the_allocator() { pthread_atfork(early_prepare, early_parent, early_child); }
+
+namespace {
 
 /* --- threads that keep the allocator busy and pass blocks around --- */
 

@@ -24,15 +24,17 @@ static void *use_always(void *unused) {
   return NULL;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  int forks = argc > 1 ? atoi(argv[1]) : 0;
   size_t (*check)(void) = (size_t(*)(void))dlsym(RTLD_DEFAULT, "hakmem_heap_check");
   if (check == NULL) return 3;
   alarm(50);
+  handlers_library_start_worker();
   pthread_t threads[2];
   for (int i = 0; i < 2; i++) {
     if (pthread_create(&threads[i], NULL, use_always, NULL) != 0) return 4;
   }
-  for (int i = 0; i < 500; i++) {
+  for (int i = 0; i < forks; i++) {
     pid_t child = fork();
     if (child == 0) {
       alarm(20);

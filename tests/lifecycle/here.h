@@ -14,6 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "hakmem/stats.h"
+
 namespace here {
 
 template <class Function>
@@ -41,21 +43,20 @@ inline bool is_ours(const void *p) {
   return ours(p);
 }
 
-/* Bytes handed out, those in caches included. */
+/* Bytes handed out, those in thread caches included. */
 inline size_t live_bytes() { return mallinfo2().uordblks + mallinfo2().hblkhd; }
 
-/* Heaps made so far; malloc_info names them as the count of its first total. */
-inline unsigned heaps() {
-  char *text = nullptr;
-  size_t length = 0;
-  FILE *f = open_memstream(&text, &length);
-  malloc_info(0, f);
-  std::fclose(f);
-  unsigned n = 0;
-  const char *at = std::strstr(text, "<total type=\"live\" count=\"");
-  if (at != nullptr) std::sscanf(at, "<total type=\"live\" count=\"%u\"", &n);
-  std::free(text);
-  return n;
+inline hakmem_stats stats() {
+  static auto get = look_up<int (*)(hakmem_stats *, size_t)>("hakmem_stats_get");
+  hakmem_stats s;
+  if (get(&s, sizeof s) != 0) std::abort();
+  return s;
+}
+
+/* Thread caches made so far: those that threads have, and those that ended threads have left for the next. */
+inline uint64_t caches() {
+  hakmem_stats s = stats();
+  return s.heaps_active + s.heaps_parked;
 }
 
 inline size_t resident_bytes() {

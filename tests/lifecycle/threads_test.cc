@@ -69,13 +69,13 @@ TEST(Threads, ManyShortOnesLeaveMemoryFlat) {
     malloc_trim(0);
     resident = std::max(resident, here::resident_bytes());
   }
-  unsigned heaps = here::heaps();
+  uint64_t caches = here::caches();
   run_short_lives(&baton, count - count / 10);
   /* The release policy may keep 2 MiB of free memory; without that it must be flat to the megabyte. */
   EXPECT_LE(here::resident_bytes(), resident + 3 * kMiB);
   malloc_trim(0);
   EXPECT_LE(here::resident_bytes(), resident + kMiB);
-  EXPECT_LE(here::heaps(), heaps + 1) << "ended threads' heaps are not adopted";
+  EXPECT_LE(here::caches(), caches + 1) << "ended threads' caches are not used again";
   for (auto &blocks : baton.left) {
     for (unsigned char *p : blocks) std::free(p);
   }
@@ -83,11 +83,11 @@ TEST(Threads, ManyShortOnesLeaveMemoryFlat) {
 }
 
 /* Threads in sequence need one heap between them, and what one cached serves the next. */
-TEST(Threads, TheNextAdoptsWhatTheLastParked) {
+TEST(Threads, TheNextUsesTheCacheOfTheLast) {
   std::thread([] {
     for (int k = 0; k < 1000; k++) std::free(std::malloc(100));  // enough for a heap of its own
   }).join();
-  unsigned heaps = here::heaps();
+  uint64_t caches = here::caches();
   for (int i = 0; i < 500; i++) {
     std::thread([] {
       std::vector<void *> blocks;
@@ -95,7 +95,7 @@ TEST(Threads, TheNextAdoptsWhatTheLastParked) {
       for (void *p : blocks) std::free(p);
     }).join();
   }
-  EXPECT_EQ(here::heaps(), heaps);
+  EXPECT_EQ(here::caches(), caches);
 }
 
 /* Many at once, all gone: what they touched must not stay behind, heap by heap. */
@@ -128,7 +128,7 @@ TEST(Threads, ParkedHeapsHoldLittle) {
   burst();
   malloc_trim(0);
   /* 64 threads had 37 MiB of blocks, and nothing of it is live. */
-  EXPECT_LE(here::resident_bytes(), resident + 8 * kMiB) << "empty slabs stay with heaps that nobody uses";
+  EXPECT_LE(here::resident_bytes(), resident + 8 * kMiB) << "empty slabs stay in arenas";
 }
 
 TEST(Threads, ThatNeverAllocatedMayFree) {
@@ -187,7 +187,7 @@ void each_round(void *argument) {
 
 TEST(Destructors, OfPthreadKeysMayAllocateInAllFourRounds) {
   for (pthread_key_t &key : round_keys) ASSERT_EQ(0, pthread_key_create(&key, each_round));
-  unsigned heaps = 0;
+  uint64_t caches = 0;
   for (int repeat = 0; repeat < 50; repeat++) {
     rounds_seen = 0;
     std::thread([] {
@@ -198,15 +198,15 @@ TEST(Destructors, OfPthreadKeysMayAllocateInAllFourRounds) {
       }
     }).join();
     EXPECT_EQ(rounds_seen, 8 * 4);
-    if (repeat == 1) heaps = here::heaps();
+    if (repeat == 1) caches = here::caches();
   }
-  EXPECT_EQ(here::heaps(), heaps);
+  EXPECT_EQ(here::caches(), caches);
   for (pthread_key_t key : round_keys) pthread_key_delete(key);
   EXPECT_EQ(0u, here::heap_check());
 }
 
-/* fork in the last round: the thread has no heap of its own any more. */
-TEST(Destructors, MayForkAfterTheHeapIsGone) {
+/* fork in the last round: the thread has no cache any more. */
+TEST(Destructors, MayForkAfterTheCacheIsGone) {
   static std::atomic<int> well{0};
   static pthread_key_t key;
   struct Late {
@@ -286,8 +286,8 @@ TEST(Threads, SixteenKibibyteStacks) {
   pthread_attr_destroy(&attributes);
 }
 
-TEST(Threads, CancelledOnesParkTheirHeaps) {
-  unsigned heaps = 0;
+TEST(Threads, CancelledOnesLeaveTheirCaches) {
+  uint64_t caches = 0;
   for (int i = 0; i < 200; i++) {
     pthread_t thread;
     static std::atomic<bool> running;
@@ -307,9 +307,9 @@ TEST(Threads, CancelledOnesParkTheirHeaps) {
     void *result = nullptr;
     pthread_join(thread, &result);
     ASSERT_EQ(result, PTHREAD_CANCELED);
-    if (i == 1) heaps = here::heaps();
+    if (i == 1) caches = here::caches();
   }
-  EXPECT_EQ(here::heaps(), heaps);
+  EXPECT_EQ(here::caches(), caches);
   EXPECT_EQ(0u, here::heap_check());
 }
 

@@ -39,6 +39,22 @@ def test_perl(compare, needs, workloads):
     compare(workload)
 
 
+def test_php(compare, needs, workloads):
+    """Extensions are opened with RTLD_DEEPBIND; the library's line about that is its own."""
+    needs("php-cli", "php")
+
+    def workload(session):
+        session.copy(workloads / "churn.php")
+        quiet = {"HAKMEM_DEEPBIND": "quiet"}
+        session.run("php", "-m", env=quiet)
+        # With its own heap and without: then every value is a block. A child each.
+        for own_heap in ("1", "0"):
+            session.run("php", "churn.php", env={**quiet, "USE_ZEND_ALLOC": own_heap}, processes=2)
+            session.run("rm", "archive.tar")
+
+    compare(workload)
+
+
 def test_node(compare, needs, workloads):
     needs("nodejs", "node")
 

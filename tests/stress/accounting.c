@@ -2,10 +2,9 @@
 
 #include <stdio.h>
 
-#include "heap/heap.h"
-#include "heap/remote.h"
 #include "large/huge.h"
 #include "pool/span_pool.h"
+#include "tcache/tcache.h"
 
 static size_t blocks_on_lists(const hak_slab_set *set, size_t *slabs) {
   size_t out = 0;
@@ -30,53 +29,78 @@ static size_t blocks_out_of_set(const hak_slab_set *set, unsigned class_code) {
   return out + (set->slabs - reachable) * (info->spans * HAK_SPAN_SIZE / info->size);
 }
 
-size_t accounting_blocks_out(void) {
-  size_t out = 0;
-  for (uint32_t id = HAK_EMERGENCY_ID; id < hak_heap_id_limit(); id++) {
-    hak_heap *h = hak_heap_by_id(id);
-    hak_lock_take(&h->lock);
-    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) out += blocks_out_of_set(&h->bins[c].slabs, c);
-    hak_lock_drop(&h->lock);
-  }
-  return out;
+static size_t blocks_in_depot(const hak_arena_bin *b, unsigned class_code) {
+  return (size_t)b->full_count * hak_magazine_usable[class_code] + b->part_count;
 }
 
-size_t accounting_stranded_packets(void) {
-  size_t packets = 0;
-  for (uint32_t id = HAK_EMERGENCY_ID; id < hak_heap_id_limit(); id++) {
-    hak_heap *h = hak_heap_by_id(id);
-    if (hak_load_seq(&h->state) != HAK_HEAP_ACTIVE && hak_load_seq(&h->inbox) != 0) packets++;
+/* The sum of count(bin, class) over all bins. */
+static size_t sum_of_bins(size_t (*count)(const hak_arena_bin *bin, unsigned class_code)) {
+  size_t sum = 0;
+  for (uint32_t i = 0; i < hak_arena_count(); i++) {
+    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+      hak_arena_bin *b = &hak_arena_at(i)->bins[c];
+      hak_lock_take(&b->lock);
+      sum += count(b, c);
+      hak_lock_drop(&b->lock);
+    }
   }
-  return packets;
+  return sum;
 }
 
-size_t accounting_heaps(void) { return hak_heap_id_limit() - HAK_EMERGENCY_ID; }
+static size_t blocks_out_of_bin(const hak_arena_bin *b, unsigned c) { return blocks_out_of_set(&b->slabs, c); }
+
+static size_t bytes_in_depot(const hak_arena_bin *b, unsigned c) { return blocks_in_depot(b, c) * hak_class_size(c); }
+
+size_t accounting_blocks_out(void) { return sum_of_bins(blocks_out_of_bin); }
+
+size_t accounting_blocks_in_depots(void) { return sum_of_bins(blocks_in_depot); }
+
+size_t accounting_caches(void) {
+  hak_tcache_sums sums;
+  hak_tcache_sum(&sums);
+  return sums.caches;
+}
 
 size_t accounting_live_spans(void) { return hak_load_relaxed(&hak_span_pool.live_spans); }
 
+size_t accounting_check_depots(void) {
+  size_t held = sum_of_bins(bytes_in_depot), counted = hak_load_relaxed(&hak_depot_bytes);
+  if (held == counted) return 0;
+  fprintf(stderr, "accounting: depots hold %zu bytes, %zu are counted\n", held, counted);
+  return 1;
+}
+
+/* A bin's faults; the spans of an empty slab that it keeps are added to *kept_spans. */
+static size_t check_bin(const hak_arena_bin *b, uint32_t arena, unsigned c, size_t *kept_spans) {
+  const hak_slab_set *set = &b->slabs;
+  const hak_span *kept = set->carving;
+  size_t faults = 0;
+  if (kept != NULL) *kept_spans += kept->span_count;
+  if (set->slabs != (kept != NULL ? 1u : 0u) || (kept != NULL && kept->carved != 0)) {
+    fprintf(stderr, "accounting: arena %u class %u (%zu bytes) still holds %u slabs, %zu blocks\n", arena, c,
+            hak_class_size(c), set->slabs, blocks_out_of_set(set, c));
+    faults++;
+  }
+  if (blocks_in_depot(b, c) != 0) {
+    fprintf(stderr, "accounting: arena %u class %u (%zu bytes) has %zu blocks in its depot\n", arena, c,
+            hak_class_size(c), blocks_in_depot(b, c));
+    faults++;
+  }
+  return faults;
+}
+
 size_t accounting_check_nothing_live(void) {
-  size_t faults = 0, kept_spans = 0;
-  for (uint32_t id = HAK_EMERGENCY_ID; id < hak_heap_id_limit(); id++) {
-    hak_heap *h = hak_heap_by_id(id);
-    hak_lock_take(&h->lock);
-    if (hak_load_seq(&h->inbox) != 0) {
-      fprintf(stderr, "accounting: heap %u has packets waiting\n", id);
-      faults++;
-    }
+  size_t faults = accounting_check_depots(), kept_spans = 0;
+  for (uint32_t i = 0; i < hak_arena_count(); i++) {
     for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
-      const hak_slab_set *set = &h->bins[c].slabs;
-      const hak_span *kept = set->carving;
-      if (kept != NULL) kept_spans += kept->span_count;
-      if (set->slabs != (kept != NULL ? 1u : 0u) || (kept != NULL && kept->carved != 0)) {
-        fprintf(stderr, "accounting: heap %u class %u (%zu bytes) still holds %u slabs, %zu blocks\n", id, c,
-                hak_class_size(c), set->slabs, blocks_out_of_set(set, c));
-        faults++;
-      }
+      hak_arena_bin *b = &hak_arena_at(i)->bins[c];
+      hak_lock_take(&b->lock);
+      faults += check_bin(b, i, c, &kept_spans);
+      hak_lock_drop(&b->lock);
     }
-    hak_lock_drop(&h->lock);
   }
   if (accounting_live_spans() != kept_spans) {
-    fprintf(stderr, "accounting: the pool counts %zu held spans, heaps hold %zu\n", accounting_live_spans(), kept_spans);
+    fprintf(stderr, "accounting: the pool counts %zu held spans, arenas hold %zu\n", accounting_live_spans(), kept_spans);
     faults++;
   }
   size_t huge_count, huge_bytes;

@@ -1,4 +1,4 @@
-/* Where every block is, by a walk over all heaps: the strict companion of hakmem_heap_check() for moments when no other
+/* Where every block is, by a walk over all arenas: the strict companion of hakmem_heap_check() for moments when no other
  * thread uses the allocator. */
 #ifndef TESTS_STRESS_ACCOUNTING_H
 #define TESTS_STRESS_ACCOUNTING_H
@@ -9,19 +9,22 @@
 extern "C" {
 #endif
 
-/* After every block was freed, every other thread has ended, and the caller ran hakmem_malloc_trim: 0 when no heap
- * holds a block, no inbox a packet, and the pool's count of held spans is that of the empty slabs kept for carving.
+/* After every block was freed, every other thread has ended, and the caller ran hakmem_malloc_trim: 0 when no slab has
+ * handed out a block, no depot holds one, and the pool's count of held spans is that of the empty slabs kept for their class.
  * Otherwise the number of faults, each printed to stderr. */
 size_t accounting_check_nothing_live(void);
 
-/* Blocks handed out by heaps (those cached in fronts and packets included). */
+/* 0 when the depots' bytes are what the process-wide counter says; otherwise 1, printed. */
+size_t accounting_check_depots(void);
+
+/* Blocks that slabs have handed out (those in thread caches and depots included). */
 size_t accounting_blocks_out(void);
 
-/* Packets waiting in parked heaps' inboxes. */
-size_t accounting_stranded_packets(void);
+/* Of them, those in depots. */
+size_t accounting_blocks_in_depots(void);
 
-/* Heaps made so far, the emergency heap included. */
-size_t accounting_heaps(void);
+/* Thread caches made so far. */
+size_t accounting_caches(void);
 
 size_t accounting_live_spans(void);
 

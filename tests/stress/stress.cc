@@ -115,7 +115,7 @@ std::vector<Mailbox> *mailboxes;
 constexpr size_t kMailboxLimit = 400;
 
 /* With --check-steps operations are taken one at a time, because the walk of runs is exact only while no other thread
- * allocates; threads begin, end and park at any moment all the same. */
+ * allocates; threads begin and end at any moment all the same. */
 std::mutex step_mutex;
 
 void check_heap(const char *when) {
@@ -366,6 +366,7 @@ int main(int argc, char **argv) {
     }
     for (std::thread &t : slots) t.join();
     check_heap("between rounds");
+    faults += accounting_check_depots();
     if (random.below(2) == 0) {
       empty_mailboxes(random.next());
       check_heap("after the mailboxes were emptied");
@@ -375,15 +376,15 @@ int main(int argc, char **argv) {
   empty_mailboxes(random.next());
   hakmem_malloc_trim(0);
   check_heap("at the end");
-  faults = accounting_check_nothing_live();
+  faults += accounting_check_nothing_live();
   /* Each slot had at most two threads alive at a time, one ending while the next begins. */
-  size_t heaps = accounting_heaps();
-  if (heaps > 2u + 2 * options.threads) {
-    std::fprintf(stderr, "stress: %zu heaps for %u threads at a time: ended threads' heaps are not adopted\n", heaps,
+  size_t caches = accounting_caches();
+  if (caches > 2u + 2 * options.threads) {
+    std::fprintf(stderr, "stress: %zu caches for %u threads at a time: ended threads' caches are not used again\n", caches,
                  options.threads);
     faults++;
   }
-  std::printf("stress: %u rounds, %llu operations, %zu heaps, %zu faults\n", rounds,
-              static_cast<unsigned long long>(operations.load()), heaps, faults);
+  std::printf("stress: %u rounds, %llu operations, %zu caches, %zu faults\n", rounds,
+              static_cast<unsigned long long>(operations.load()), caches, faults);
   return faults == 0 ? 0 : 1;
 }

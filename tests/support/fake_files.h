@@ -33,9 +33,11 @@ class FakeFiles {
     std::ofstream(whole) << text;
   }
   void remove(const std::string &path) { std::filesystem::remove(root_ + path); }
-  // As much of /proc/thread-self/statm as there is on Linux.
-  void set_resident(size_t bytes) {
-    write("/proc/thread-self/statm", "999999 " + std::to_string(bytes / hak_os_page_size()) + " 123 45 0 678 0\n");
+  // As much of /proc/thread-self/statm as there is on Linux. So many of the bytes are pages of files.
+  void set_resident(size_t bytes, size_t of_files = 0) {
+    size_t page = hak_os_page_size();
+    write("/proc/thread-self/statm",
+          "999999 " + std::to_string(bytes / page) + " " + std::to_string(of_files / page) + " 45 0 678 0\n");
   }
 
  private:

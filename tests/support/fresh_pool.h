@@ -12,9 +12,11 @@
 // Under ASSERT_NO_FATAL_FAILURE.
 inline void start_pool(size_t reserved_bytes) {
   hak_size_class_init(7);
+  hak_arena_start();
   fake_os::reset();
   ASSERT_TRUE(hak_region_init(reserved_bytes));
   memset(&hak_span_pool, 0, sizeof hak_span_pool);
+  hak_decay_start();
 }
 
 #endif

@@ -25,17 +25,18 @@ class Bursts : public testing::TestWithParam<Mode> {
     hak_config.mem_lean = GetParam().lean;
     hak_config.mem_lean_target_mb = 10;
     hak_config.mem_lean_decommit = GetParam().decommit;
-    hak_release_start();
+    hak_decay_start();
   }
   void TearDown() override {
     hak_config.mem_lean = 0;
-    hak_release_start();
+    hak_decay_start();
     EXPECT_THAT(fake_os::violations(), IsEmpty());
   }
 
   // So much is taken; of every `apart` spans one is held until the next burst is over. Then nobody comes by for a while.
   void burst(size_t mib, size_t apart) {
     bool zeroed, due = false;
+    hak_deferred d = {};
     std::vector<hak_span *> taken, held;
     for (size_t i = 0; i < mib * SPANS_PER_MIB; i++) taken.push_back(hak_pool_take(1, 1, {}, true, &zeroed));
     for (size_t i = 0; i < taken.size(); i++) {
@@ -44,7 +45,8 @@ class Bursts : public testing::TestWithParam<Mode> {
         held.push_back(taken[i]);
       else
         hak_pool_give(taken[i], 0, 0, &due);
-      if (due) hak_release_excess();
+      d.purge_due = due;
+      if (due) hak_decay_excess(&d);
       due = false;
     }
     for (hak_span *s : held_) hak_pool_give(s, 0, 0, &due);
@@ -52,7 +54,7 @@ class Bursts : public testing::TestWithParam<Mode> {
     for (int tick = 0; tick < 3; tick++) {
       now_ms_ += 3000;
       fake_os::set_clock(now_ms_);
-      hak_release_tick(now_ms_);
+      hak_decay_tick(now_ms_, &d);
     }
   }
   size_t accessible_mib() const { return (hak_main_region.ready_spans - hak_main_region.first_span) / SPANS_PER_MIB; }

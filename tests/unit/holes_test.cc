@@ -56,13 +56,13 @@ class Holes : public testing::TestWithParam<size_t> {
     fill(8);
     free_most(std::max<size_t>(4, 5 * PAGE / size / 4));
   }
-  void put(char *p) { ASSERT_EQ(hak_slab_set_put_one(&set, HAK_TAG(OWNER, c), p, &due), HAK_VERDICT_OK); }
+  void put(char *p) { ASSERT_EQ(hak_slab_set_put_one(&set, HAK_TAG(OWNER, c + 1), p, &due), HAK_VERDICT_OK); }
   std::vector<hak_span *> find(unsigned round, bool at_once) {
     std::vector<hak_span *> found(64);
     found.resize(hak_slab_find_hollow(&set, c, round, at_once, found.data(), 64));
     return found;
   }
-  bool claim(hak_span *s, size_t least = 0) { return hak_slab_claim_holes(&set, s, HAK_TAG(OWNER, c), least, &holes); }
+  bool claim(hak_span *s, size_t least = 0) { return hak_slab_claim_holes(&set, s, HAK_TAG(OWNER, c + 1), least, &holes); }
   size_t give_back() {
     size_t bytes = 0;
     for (unsigned i = 0; i < holes.count; i++) {
@@ -147,13 +147,13 @@ TEST_P(Holes, SlabsStayHollowUntilHalfOfTheirBlocksHaveComeBack) {
     for (; (live - back - 1 + 4) * 2 > live; back++) put(own[back]);
     EXPECT_EQ(s->list, HAK_HOLLOW_LIST);
     EXPECT_EQ(hak_span_pool.hole_pages, gone);
-    EXPECT_EQ(hak_span_pool.regret_pages, 0u);
+    EXPECT_EQ(hak_span_pool.refault_bytes, 0u);
     EXPECT_THAT(find(2, false), Not(Contains(s)));
     if (back > 0) { EXPECT_THAT(find(2, true), Contains(s)) << "when all is asked for"; }
     put(own[back]);
     EXPECT_EQ(s->list, 3u);
     EXPECT_LT(hak_span_pool.hole_pages, gone);
-    EXPECT_GT(hak_span_pool.regret_pages, 0u) << "it was not at rest";
+    EXPECT_GT(hak_span_pool.refault_bytes, 0u) << "it was not at rest";
     break;
   }
   if (tried == 0) GTEST_SKIP() << "no slab has a few live blocks";
@@ -192,11 +192,11 @@ TEST_P(Holes, PagesTakenAgainAfterSomeSecondsWereNotInVain) {
     hak_pool_set_epoch(1000);
     give_back();
     hak_slab_close_holes(&set, found.back(), &holes, true, &due);
-    size_t regret = hak_span_pool.regret_pages, gone = hak_span_pool.hole_pages;
+    size_t refault = hak_span_pool.refault_bytes, gone = hak_span_pool.hole_pages;
     hak_pool_set_epoch(1000 + epochs);
     hak_slab_taken_again(&set, found.back());
     EXPECT_LT(hak_span_pool.hole_pages, gone);
-    EXPECT_EQ(hak_span_pool.regret_pages > regret, epochs < 8) << epochs / 4 << " seconds";
+    EXPECT_EQ(hak_span_pool.refault_bytes > refault, epochs < 8) << epochs / 4 << " seconds";
     hak_slab_settle(&set, found.back());
     tried++;
   }

@@ -256,4 +256,96 @@ TEST_F(Huge, ThreadsShareTheTable) {
   EXPECT_EQ(live_count(), 0u);
 }
 
+// --- where the system grants no mapping, as under an RLIMIT_AS that the program set after its start ---
+
+class HugeRefused : public testing::Test {
+ protected:
+  void SetUp() override {
+    hakmem_free(hakmem_malloc(1));
+    fake_os::reset();
+    fake_os::fail_all(fake_os::MAP);
+    fake_os::fail_all(fake_os::REMAP);
+  }
+  void TearDown() override {
+    EXPECT_THAT(fake_os::violations(), IsEmpty());
+    EXPECT_EQ(hakmem_heap_check(), 0u);
+    fake_os::allow_all();
+    hak_config.limit = 0;
+  }
+  static bool is_run(const void *p) { return p != nullptr && hak_region_find(p) != nullptr; }
+};
+
+TEST_F(HugeRefused, ARunServesUpTo64MiB) {
+  if (HAK_RUN_LONGEST == HAK_RUN_MAX) GTEST_SKIP() << "guards stand in between";
+  for (size_t mib : {33, 50, 64}) {
+    char *p = static_cast<char *>(hakmem_calloc(mib, HAK_MIB));
+    ASSERT_TRUE(is_run(p)) << mib;
+    EXPECT_GE(hakmem_malloc_usable_size(p), mib * HAK_MIB);
+    EXPECT_EQ(p[0] | p[mib * HAK_MIB - 1], 0);
+    memset(p, 1, mib * HAK_MIB);
+    hakmem_free_sized(p, mib * HAK_MIB);
+  }
+  errno = 0;
+  EXPECT_EQ(hakmem_malloc(64 * HAK_MIB + 1), nullptr);
+  EXPECT_EQ(errno, ENOMEM);
+}
+
+TEST_F(HugeRefused, AlignedUpToAHugePage) {
+  if (HAK_RUN_LONGEST == HAK_RUN_MAX) GTEST_SKIP() << "guards stand in between";
+  for (size_t align : {PAGE, HAK_SPAN_SIZE, HAK_HUGE_PAGE}) {
+    void *p = hakmem_aligned_alloc(align, 40 * HAK_MIB);
+    ASSERT_TRUE(is_run(p)) << align;
+    EXPECT_EQ(uintptr_t(p) % align, 0u);
+    hakmem_free(p);
+  }
+  size_t ready = hak_main_region.ready_spans;
+  EXPECT_EQ(hakmem_aligned_alloc(2 * HAK_HUGE_PAGE, 64 * HAK_MIB), nullptr);
+  EXPECT_EQ(hak_main_region.ready_spans, ready) << "a request that cannot be served takes nothing";
+}
+
+TEST_F(HugeRefused, ReallocGoesBothWays) {
+  if (HAK_RUN_LONGEST == HAK_RUN_MAX) GTEST_SKIP() << "guards stand in between";
+  char *p = static_cast<char *>(hakmem_malloc(40 * HAK_MIB));
+  ASSERT_TRUE(is_run(p));
+  p[0] = 1;
+  p[40 * HAK_MIB - 1] = 2;
+  p = static_cast<char *>(hakmem_realloc(p, 60 * HAK_MIB));
+  ASSERT_TRUE(is_run(p));
+  EXPECT_EQ(p[40 * HAK_MIB - 1], 2);
+  char *shrunk = static_cast<char *>(hakmem_realloc(p, 35 * HAK_MIB));
+  EXPECT_EQ(shrunk, p) << "in place";
+  EXPECT_EQ(hakmem_malloc_usable_size(p), 35 * HAK_MIB);
+  fake_os::allow_all();
+  p = static_cast<char *>(hakmem_realloc(p, 100 * HAK_MIB));
+  EXPECT_FALSE(is_run(p));
+  EXPECT_EQ(p[0], 1);
+  fake_os::fail_all(fake_os::MAP);
+  fake_os::fail_all(fake_os::REMAP);
+  p = static_cast<char *>(hakmem_realloc(p, 50 * HAK_MIB));
+  ASSERT_NE(p, nullptr);
+  EXPECT_EQ(p[0], 1);
+  hakmem_free(p);
+}
+
+TEST_F(HugeRefused, TheLimitHolds) {
+  if (HAK_RUN_LONGEST == HAK_RUN_MAX) GTEST_SKIP() << "guards stand in between";
+  hak_deferred d = {};
+  hak_decay_all(0, &d);
+  hak_budget_figures figures;
+  hak_budget_state(&figures);
+  hak_config.limit = int64_t(figures.used + 45 * HAK_MIB);
+  EXPECT_EQ(hakmem_malloc(50 * HAK_MIB), nullptr);
+  void *p = hakmem_malloc(40 * HAK_MIB);
+  EXPECT_TRUE(is_run(p));
+  EXPECT_EQ(hakmem_malloc(40 * HAK_MIB), nullptr);
+  hakmem_free(p);
+}
+
+TEST_F(HugeRefused, AMappingIsTakenWhereOneIsToBeHad) {
+  fake_os::allow_all();
+  void *p = hakmem_malloc(50 * HAK_MIB);
+  EXPECT_FALSE(is_run(p));
+  hakmem_free(p);
+}
+
 }  // namespace

@@ -25,7 +25,9 @@ TEST_F(MemoryLimits, NothingToRead) {
   files.remove("/proc/meminfo");
   errno = 77;
   EXPECT_EQ(hak_os_memory_limit(), SIZE_MAX);
-  EXPECT_EQ(hak_os_resident(), 0u);
+  hak_os_resident now = {1, 1};
+  EXPECT_FALSE(hak_os_read_resident(&now));
+  EXPECT_EQ(now.all + now.anonymous, 0u);
   EXPECT_EQ(hak_os_memory_pressure(), 0u);
   EXPECT_EQ(errno, 77);
 }
@@ -116,23 +118,43 @@ TEST_F(MemoryLimits, NonsenseIsPassedOver) {
   EXPECT_EQ(hak_os_memory_limit(), 8 * GIB);
 }
 
+size_t resident() {
+  hak_os_resident now;
+  hak_os_read_resident(&now);
+  return now.all;
+}
+
 TEST_F(MemoryLimits, Resident) {
   files.set_resident(100 * MIB);
-  EXPECT_EQ(hak_os_resident(), 100 * MIB);
+  EXPECT_EQ(resident(), 100 * MIB);
   for (const char *bad : {"", "123", "123 ", "123 x"}) {
     files.write("/proc/thread-self/statm", bad);
-    EXPECT_EQ(hak_os_resident(), 0u) << bad;
+    EXPECT_EQ(resident(), 0u) << bad;
   }
+}
+
+TEST_F(MemoryLimits, PagesOfFilesAreNotAnonymous) {
+  hak_os_resident now;
+  files.set_resident(100 * MIB, 30 * MIB);
+  ASSERT_TRUE(hak_os_read_resident(&now));
+  EXPECT_EQ(now.all, 100 * MIB);
+  EXPECT_EQ(now.anonymous, 70 * MIB);
+  files.set_resident(100 * MIB, 110 * MIB);
+  ASSERT_TRUE(hak_os_read_resident(&now)) << "counters of several processors, read one after the other";
+  EXPECT_EQ(now.anonymous, 0u);
+  files.write("/proc/thread-self/statm", "123 45");
+  ASSERT_TRUE(hak_os_read_resident(&now));
+  EXPECT_EQ(now.anonymous, now.all) << "nobody says what is shared";
 }
 
 // Of a process whose first thread has ended, and before Linux 3.17.
 TEST_F(MemoryLimits, TheThreadsFilesAreReadBeforeTheProcesss) {
   files.write("/proc/self/statm", "0 0 0 0 0 0 0\n");
   files.set_resident(100 * MIB);
-  EXPECT_EQ(hak_os_resident(), 100 * MIB);
+  EXPECT_EQ(resident(), 100 * MIB);
   files.remove("/proc/thread-self/statm");
   files.write("/proc/self/statm", "9999 512 0 0 0 0 0\n");
-  EXPECT_EQ(hak_os_resident(), 512 * hak_os_page_size());
+  EXPECT_EQ(resident(), 512 * hak_os_page_size());
 }
 
 TEST_F(MemoryLimits, PressureOfTheCgroupBeforeThatOfTheMachine) {
@@ -149,11 +171,11 @@ TEST_F(MemoryLimits, PressureOfTheCgroupBeforeThatOfTheMachine) {
 }
 
 TEST(MemoryLimitsHere, AreReadable) {
-  size_t before = hak_os_resident();
+  size_t before = resident();
   EXPECT_GT(before, 1 * MIB);
   std::vector<char> touched(64 * MIB, 1);
-  EXPECT_GE(hak_os_resident(), before + 60 * MIB);
-  EXPECT_LT(hak_os_resident(), before + 200 * MIB);
+  EXPECT_GE(resident(), before + 60 * MIB);
+  EXPECT_LT(resident(), before + 200 * MIB);
   EXPECT_NE(hak_os_memory_limit(), SIZE_MAX);
   EXPECT_GT(hak_os_memory_limit(), before);
   EXPECT_LE(hak_os_memory_pressure(), 10000u);

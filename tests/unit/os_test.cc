@@ -97,13 +97,15 @@ TEST_F(Os, DecommitZeroesAndKeepsAccess) {
   p[PAGE] = 1;
 }
 
+constexpr size_t LARGE = 2 * HAK_MIB;
+
 TEST_F(Os, MadviseEnomemTurnsAdviceOffAndMapsOver) {
-  char *p = map_owned(4 * PAGE);
-  memset(p, 0xaa, 4 * PAGE);
+  char *p = map_owned(3 * LARGE);
+  memset(p, 0xaa, 3 * LARGE);
   fake_os::fail_nth(fake_os::ADVISE, 1, 1, ENOMEM);
-  EXPECT_TRUE(hak_os_decommit(p, 2 * PAGE));
+  EXPECT_TRUE(hak_os_decommit(p, LARGE));
   EXPECT_EQ(p[0], 0);
-  EXPECT_EQ(p[2 * PAGE], char(0xaa));
+  EXPECT_EQ(p[LARGE], char(0xaa));
   EXPECT_EQ(hak_os_stats.madvise_enomem, 1u);
   EXPECT_EQ(hak_os_stats.madvise_disabled, 1u);
   EXPECT_EQ(hak_os_stats.fallback_mmap, 1u);
@@ -111,23 +113,42 @@ TEST_F(Os, MadviseEnomemTurnsAdviceOffAndMapsOver) {
   EXPECT_TRUE(last.call == fake_os::MAP && last.fixed);
   // From now on no advice is asked for.
   unsigned advised = fake_os::count(fake_os::ADVISE);
-  EXPECT_TRUE(hak_os_decommit(p + 2 * PAGE, PAGE));
+  EXPECT_TRUE(hak_os_decommit(p + 2 * LARGE, LARGE));
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), advised);
-  EXPECT_EQ(p[2 * PAGE], 0);
+  EXPECT_EQ(p[2 * LARGE], 0);
   EXPECT_EQ(hak_os_stats.fallback_mmap, 2u);
 }
 
 TEST_F(Os, OtherMadviseErrorsAreCountedAndAdviceGoesOn) {
-  char *p = map_owned(2 * PAGE);
-  memset(p, 0xaa, 2 * PAGE);
+  char *p = map_owned(LARGE + PAGE);
+  memset(p, 0xaa, LARGE + PAGE);
   fake_os::fail_nth(fake_os::ADVISE, 1, 1, EPERM);
-  EXPECT_TRUE(hak_os_decommit(p, PAGE));
+  EXPECT_TRUE(hak_os_decommit(p, LARGE));
   EXPECT_EQ(p[0], 0);
   EXPECT_EQ(hak_os_stats.madvise_other, 1u);
   EXPECT_EQ(hak_os_stats.madvise_disabled, 0u);
-  EXPECT_TRUE(hak_os_decommit(p + PAGE, PAGE));
+  EXPECT_TRUE(hak_os_decommit(p + LARGE, PAGE));
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), 2u);
   EXPECT_EQ(hak_os_stats.fallback_mmap, 1u);
+}
+
+// As a filter of system calls may do: a mapping over each small piece would take all that the process may have.
+TEST_F(Os, SmallPiecesAreNotMappedOver) {
+  char *p = map_owned(64 * PAGE);
+  memset(p, 0xaa, 64 * PAGE);
+  fake_os::fail_all(fake_os::ADVISE, EPERM);
+  unsigned maps = fake_os::count(fake_os::MAP);
+  for (size_t i = 0; i < 64; i += 2) EXPECT_FALSE(hak_os_decommit(p + i * PAGE, PAGE));
+  EXPECT_EQ(fake_os::count(fake_os::MAP), maps);
+  EXPECT_EQ(p[0], char(0xaa));
+}
+
+TEST_F(Os, NorAreEndlesslyManyLargeOnes) {
+  char *p = map_owned(LARGE);
+  fake_os::fail_all(fake_os::ADVISE, EPERM);
+  uint64_t before = hak_os_stats.fallback_mmap;
+  for (int i = 0; i < 10000; i++) hak_os_decommit(p, LARGE);
+  EXPECT_LE(hak_os_stats.fallback_mmap - before, 65530u / 8);
 }
 
 // Each mapping over a piece of locked memory would be one more, until the system allows none.

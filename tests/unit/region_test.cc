@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "fake_os.h"
 #include "hak.h"
 
@@ -11,6 +14,7 @@ using testing::IsEmpty;
 namespace {
 
 constexpr size_t TIB = size_t(1) << 40;
+constexpr size_t FIRST_RESERVED = 16 * HAK_GIB;
 
 bool is_reservation(const fake_os::Event &e) { return e.call == fake_os::MAP && !e.detail && !e.fixed; }
 
@@ -67,13 +71,14 @@ void go_down_the_ladder(size_t top) {
     if (rung < 16 * HAK_MIB) break;
     refuse_above(rung);
     ASSERT_TRUE(hak_region_init(top)) << rung;
-    EXPECT_EQ(hak_main_region.reserved_bytes, rung);
+    size_t reserved = std::min(rung, FIRST_RESERVED);
+    EXPECT_EQ(hak_main_region.reserved_bytes, reserved);
     EXPECT_EQ(hak_main_region.base % HAK_HUGE_PAGE, 0u);
     EXPECT_EQ(hak_main_base, hak_main_region.base);
     EXPECT_EQ(hak_main_limit, hak_main_region.limit);
     EXPECT_GT(hak_main_region.limit, hak_main_region.first_span << HAK_SPAN_SHIFT);
     EXPECT_EQ(hak_region_count(), 1u);
-    hak_os_unmap(reinterpret_cast<void *>(hak_main_region.base), rung);
+    hak_os_unmap(reinterpret_cast<void *>(hak_main_region.base), reserved);
   }
   EXPECT_LT(rung, 16 * HAK_MIB) << "the ladder ended early";
 }
@@ -93,6 +98,84 @@ TEST_F(Region, TakesTheLargestRungWhereMmapAlignsToPagesOnly) {
   for (const auto &e : fake_os::log()) slack_was_needed |= is_reservation(e) && e.size_bytes % HAK_HUGE_PAGE != 0;
   if (!slack_was_needed && hint_ignored) GTEST_SKIP() << "the system puts mappings where it likes, here always aligned";
   EXPECT_TRUE(slack_was_needed) << "this system aligned them all the same";
+}
+
+// Grows until no more is to be had; returns the index behind the last span.
+size_t grow_up_to(size_t spans) {
+  while (hak_main_region.ready_spans < spans && hak_region_grow(&hak_main_region, 1, false)) continue;
+  return hak_main_region.ready_spans;
+}
+
+// Of a large rung little is reserved, and more when that is used up: in place, where the fast path finds it.
+TEST_F(Region, IsExtendedInPlace) {
+  if (hak_os_address_space_is_limited()) GTEST_SKIP() << "all is reserved at once";
+  ASSERT_TRUE(hak_region_init(64 * HAK_GIB));
+  hak_region *r = &hak_main_region;
+  EXPECT_EQ(r->reserved_bytes, FIRST_RESERVED);
+  EXPECT_EQ(r->span_count, 64 * HAK_GIB >> HAK_SPAN_SHIFT);
+  size_t first_spans = FIRST_RESERVED >> HAK_SPAN_SHIFT;
+  uintptr_t base = hak_main_base;
+  EXPECT_EQ(grow_up_to(first_spans), first_spans);
+  EXPECT_EQ(r->reserved_bytes, FIRST_RESERVED) << "not before it is used up";
+  ASSERT_GT(grow_up_to(first_spans + 1), first_spans);
+  EXPECT_EQ(r->reserved_bytes, 2 * FIRST_RESERVED);
+  EXPECT_EQ(hak_main_base, base);
+  EXPECT_EQ(hak_region_count(), 1u);
+  auto *p = static_cast<volatile char *>(hak_region_address(r, first_spans));
+  *p = 1;
+  EXPECT_LT(reinterpret_cast<uintptr_t>(p) - hak_main_base, hak_main_limit) << "the fast path's range";
+  EXPECT_TRUE(hak_os_decommit(const_cast<char *>(p), HAK_SPAN_SIZE)) << "and its pages may be given back";
+  EXPECT_EQ(*p, 0);
+  EXPECT_EQ(grow_up_to(r->span_count), 64 * HAK_GIB >> HAK_SPAN_SHIFT);
+  EXPECT_EQ(r->reserved_bytes, 64 * HAK_GIB);
+  EXPECT_FALSE(hak_region_grow(r, 1, false));
+}
+
+// Behind it something is mapped, or the system refuses: it ends there, and further regions serve.
+TEST_F(Region, EndsWhereItCannotBeExtended) {
+  if (hak_os_address_space_is_limited()) GTEST_SKIP() << "all is reserved at once";
+  ASSERT_TRUE(hak_region_init(64 * HAK_GIB));
+  hak_region *r = &hak_main_region;
+  void *end = reinterpret_cast<void *>(r->base + r->reserved_bytes);
+  void *in_the_way = mmap(end, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  size_t first_spans = FIRST_RESERVED >> HAK_SPAN_SHIFT, before = 0;
+  EXPECT_EQ(grow_up_to(first_spans), first_spans);
+  before = fake_os::mapped_bytes();
+  EXPECT_EQ(grow_up_to(first_spans + 1), first_spans);
+  EXPECT_EQ(r->span_count, first_spans);
+  EXPECT_EQ(fake_os::mapped_bytes(), before) << "what was mapped elsewhere is unmapped";
+  munmap(in_the_way, 4096);
+  EXPECT_NE(hak_region_add(1), nullptr);
+}
+
+// The flags of the mapping that `p` lies in, from /proc/self/smaps.
+std::string flags_of(const void *p) {
+  std::ifstream file("/proc/self/smaps");
+  bool covers = false;
+  for (std::string line; std::getline(file, line);) {
+    uintptr_t from, to;
+    char dash;
+    std::istringstream head(line);
+    if (line.rfind("VmFlags:", 0) == 0 && covers) return line + " ";
+    if (head >> std::hex >> from >> dash && dash == '-' && head >> to)
+      covers = from <= reinterpret_cast<uintptr_t>(p) && reinterpret_cast<uintptr_t>(p) < to;
+  }
+  return "";
+}
+
+// gcore writes whatever is mapped and does not say dd: all of a reservation, unless it does.
+TEST_F(Region, DumpsHaveWhatIsAccessible) {
+  using testing::HasSubstr, testing::Not;
+  ASSERT_TRUE(hak_region_init(4 * HAK_GIB));
+  hak_region *r = &hak_main_region;
+  ASSERT_TRUE(hak_region_grow(r, 1, false));
+  for (const void *p : {static_cast<void *>(r->map), static_cast<void *>(r->spans + r->first_span),
+                        static_cast<void *>(r->bitmaps + r->first_span * HAK_BITMAP_WORDS), static_cast<void *>(r->chunks),
+                        hak_region_address(r, r->first_span), hak_region_address(r, r->ready_spans - 1)})
+    EXPECT_THAT(flags_of(p), AllOf(HasSubstr(" rd "), Not(HasSubstr(" dd ")))) << p;
+  EXPECT_THAT(flags_of(hak_region_address(r, r->ready_spans)), HasSubstr(" dd "));
+  EXPECT_THAT(flags_of(hak_region_address(r, r->span_count - 1)), HasSubstr(" dd "));
+  EXPECT_THAT(flags_of(r->spans + r->span_count - 1), HasSubstr(" dd "));
 }
 
 TEST_F(Region, LadderStopsAt16MiB) {
@@ -137,7 +220,7 @@ TEST_F(Region, LookupKnowsItsBounds) {
   EXPECT_EQ(hak_region_find(&local), nullptr);
   // Every address below the limit can be looked up, those of the tables too.
   for (uintptr_t p = r.base; p < r.base + r.limit; p += HAK_SPAN_SIZE)
-    EXPECT_EQ(hak_region_tag(&r, reinterpret_cast<void *>(p)), 0u);
+    EXPECT_EQ(hak_region_code(&r, reinterpret_cast<void *>(p)), unsigned(HAK_CODE_NONE));
 }
 
 TEST_F(Region, GrowsInDoublingStepsAndPublishesTheLimit) {
@@ -152,7 +235,7 @@ TEST_F(Region, GrowsInDoublingStepsAndPublishesTheLimit) {
     EXPECT_EQ(hak_main_limit, r->limit);
     // What was added can be used: its tag, its metadata, its memory.
     size_t last = r->ready_spans - 1;
-    r->tags[last] = 0;
+    r->map[last] = 0;
     r->spans[last].head = nullptr;
     r->bitmaps[last * HAK_BITMAP_WORDS + HAK_BITMAP_WORDS - 1] = 0;
     *static_cast<char *>(hak_region_address(r, last)) = 1;

@@ -23,6 +23,13 @@ hak_totals totals() {
   return t;
 }
 
+// Caches, depots, and slabs that are empty.
+void flush_all() {
+  hak_deferred d = {};
+  hak_tcache_flush(hak_thread_cache(), &d);
+  hak_arena_shrink_all(&d);
+}
+
 TEST(Totals, FollowWhatIsAllocated) {
   hakmem_free(hakmem_malloc(1));
   hak_totals before = totals();
@@ -39,7 +46,7 @@ TEST(Totals, FollowWhatIsAllocated) {
   for (void *p : blocks) hakmem_free(p);
   hakmem_free(run);
   hakmem_free(huge);
-  hak_heap_trim(hak_heap_current());
+  flush_all();
   hak_totals end = totals();
   EXPECT_LE(end.live, before.live + 64 * HAK_KIB);
   EXPECT_GE(end.dirty_free, 5 * HAK_MIB) << "the rest of 15 MiB may have been given back";
@@ -89,14 +96,14 @@ class HeapCheck : public testing::Test {
     run = hakmem_malloc(300000);
     freed_run = hakmem_malloc(300000);
     hakmem_free(freed_run);
-    h = hak_heap_current();
-    hak_heap_flush_all(h);  // the heap keeps what it freed last
-    unsigned c = hak_class_for(1000);
+    flush_all();
     // Two slabs with free blocks in their bitmaps.
-    for (size_t i = 0; i < 128; i += 2) hak_heap_free_direct(h, blocks[i], c);
+    hak_deferred d = {};
+    for (size_t i = 0; i < 128; i += 2) hak_arena_free(blocks[i], c, &d);
     r = &hak_main_region;
     slab = hak_region_span(r, blocks[1]);
-    for (hak_span *list : h->bins[c].slabs.lists)
+    bin = &hak_arena_at(HAK_TAG_OWNER(slab->tag) - 1)->bins[c];
+    for (hak_span *list : bin->slabs.lists)
       if (list != nullptr && list->next != nullptr) linked = list;
     ASSERT_NE(linked, nullptr);
     ASSERT_EQ(hak_heap_check(), 0u);
@@ -118,13 +125,14 @@ class HeapCheck : public testing::Test {
     set(false);
     EXPECT_EQ(hak_heap_check(), 0u);
   }
-  uint32_t &tag_of(const void *p) { return r->tags[hak_region_index(r, p)]; }
+  uint8_t &code_of(const void *p) { return r->map[hak_region_index(r, p)]; }
   hak_chunk &chunk_of(const void *p) { return r->chunks[hak_region_index(r, p) / HAK_CHUNK_SPANS]; }
   unsigned bit_of(const void *p) { return hak_region_index(r, p) % HAK_CHUNK_SPANS; }
 
   std::vector<void *> blocks;
   void *run, *freed_run;
-  hak_heap *h;
+  const unsigned c = hak_class_for(1000);
+  hak_arena_bin *bin;
   hak_region *r;
   hak_span *slab, *linked = nullptr;
 };
@@ -133,8 +141,8 @@ TEST_F(HeapCheck, FreeCount) { seed(&slab->free_count, uint16_t(slab->free_count
 TEST_F(HeapCheck, FreeBit) { seed(&slab->bits[0], slab->bits[0] ^ 2, "bits set"); }
 TEST_F(HeapCheck, Summary) { seed(&slab->summary, slab->summary ^ 1, "summary bit"); }
 TEST_F(HeapCheck, UncarvedBit) {
-  while (h->bins[hak_class_for(1000)].slabs.carving == nullptr) hakmem_malloc(1000);
-  hak_span *s = h->bins[hak_class_for(1000)].slabs.carving;
+  while (bin->slabs.carving == nullptr) hakmem_malloc(1000);
+  hak_span *s = bin->slabs.carving;
   unsigned last = unsigned(s->blocks) - 1;
   seed(&s->bits[last / 64], s->bits[last / 64] | uint64_t(1) << (last % 64), "never carved");
 }
@@ -145,17 +153,18 @@ TEST_F(HeapCheck, ListNumber) {
   unsigned good = slab->list;
   seed([&](bool is_bad) { slab->list = (is_bad ? (good + 1) % 4 : good) & 7; }, "says");
 }
-TEST_F(HeapCheck, TagOfSlab) { seed(&tag_of(blocks[1]), HAK_TAG(h->id, 3), "tag"); }
-TEST_F(HeapCheck, TagNamesNobody) { seed(&tag_of(blocks[1]), HAK_TAG(9999, 31), "tag"); }
-TEST_F(HeapCheck, TagOfFreeSpan) { seed(&tag_of(freed_run), HAK_TAG(h->id, 3), "has a tag"); }
+TEST_F(HeapCheck, TagOfSlab) { seed(&slab->tag, HAK_TAG(HAK_TAG_OWNER(slab->tag), 3), "tag"); }
+TEST_F(HeapCheck, TagNamesNobody) { seed(&slab->tag, HAK_TAG(9999, c + 1), "names no arena"); }
+TEST_F(HeapCheck, CodeOfSlab) { seed(&code_of(blocks[1]), uint8_t(3), "tag"); }
+TEST_F(HeapCheck, CodeOfFreeSpan) { seed(&code_of(freed_run), uint8_t(3), "has a code"); }
 TEST_F(HeapCheck, RunBody) {
-  seed(&tag_of(static_cast<char *>(run) + HAK_SPAN_SIZE), uint32_t(0), "wrong tag");
+  seed(&code_of(static_cast<char *>(run) + HAK_SPAN_SIZE), uint8_t(0), "wrong code");
 }
 TEST_F(HeapCheck, RunStart) { seed(&hak_region_span(r, run)->start, uintptr_t(1), "metadata"); }
 TEST_F(HeapCheck, HeldSpanMarkedFree) {
   unsigned bit = bit_of(blocks[1]);
   uint64_t *word = &chunk_of(blocks[1]).free[bit / 64];
-  seed(word, *word | uint64_t(1) << (bit % 64), "has a tag");
+  seed(word, *word | uint64_t(1) << (bit % 64), "has a code");
 }
 TEST_F(HeapCheck, HeldSpanMarkedDirty) {
   unsigned bit = bit_of(blocks[1]);
@@ -178,6 +187,19 @@ TEST_F(HeapCheck, LeakedSpan) {
   *word &= ~(uint64_t(1) << (bit % 64));
   EXPECT_GE(hak_heap_check(), 1u) << "a span that is neither free nor anybody's";
 }
+TEST_F(HeapCheck, DepotCount) {
+  std::vector<void *> full(blocks.end() - hak_magazine_usable[c], blocks.end());
+  ASSERT_TRUE(hak_arena_put_part(full.data(), unsigned(full.size()), c));
+  ASSERT_EQ(bin->full_count, 1u);
+  seed(&bin->full_count, 2u, "2 counted");
+}
+TEST_F(HeapCheck, DepotBlockThatIsFree) {
+  ASSERT_TRUE(hak_arena_put_part(&blocks[1], 1, c));
+  EXPECT_EQ(hak_heap_check(), 0u);
+  hak_deferred d = {};
+  hak_arena_free(blocks[1], c, &d);
+  EXPECT_GE(hak_heap_check(), 1u) << "a block is in a depot and in its slab";
+}
 TEST_F(HeapCheck, CachedBlockThatIsFree) {
   hakmem_free(blocks[1]);
   unsigned index = unsigned((uintptr_t(blocks[1]) - slab->start) / 1024);
@@ -185,5 +207,23 @@ TEST_F(HeapCheck, CachedBlockThatIsFree) {
   slab->free_count++;
   EXPECT_GE(hak_heap_check(), 1u) << "a block is in the front and in its slab";
 }
+
+/* exit in a signal handler that has interrupted this thread under a lock: the report cannot wait for it. */
+using ExitDeathTest = testing::TestWithParam<hak_lock *>;
+
+TEST_P(ExitDeathTest, DoesNotWaitForALockOfItsOwn) {
+  auto end = [] {
+    alarm(20);
+    hakmem_free(hakmem_malloc(1));
+    hak_config.stats = HAK_STATS_TEXT;
+    hak_config.os_stats = 1;
+    hak_lock_take(GetParam() != nullptr ? GetParam() : &hak_arena_current()->bins[0].lock);
+    exit(7);
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(7), "HAKMEM_STATS, .*: nothing is printed: .*\n.SS_OS_STATS. alloc=");
+}
+
+INSTANTIATE_TEST_SUITE_P(Locks, ExitDeathTest,
+                         testing::Values(&hak_span_pool.lock, &hak_cell_lock, &hak_huge_lock, nullptr));
 
 }  // namespace

@@ -13,8 +13,6 @@ using testing::IsEmpty;
 
 namespace {
 
-constexpr size_t CLAIMED_AT_ONCE = 256;  // of release.c
-
 class Run : public testing::Test {
  protected:
   void SetUp() override {
@@ -23,7 +21,12 @@ class Run : public testing::Test {
   }
   void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }
   char *alloc(size_t size, size_t align = 4096) { return static_cast<char *>(hak_run_alloc(size, align, &zeroed)); }
-  uint32_t tag(const void *p) { return hak_region_tag(r, p); }
+  unsigned code(const void *p) { return hak_region_code(r, p); }
+  hak_verdict free(void *p) {
+    hak_verdict verdict = hak_run_claim(r, p);
+    if (verdict == HAK_VERDICT_OK) hak_run_give(p, &due);
+    return verdict;
+  }
 
   hak_region *r;
   bool zeroed = false, due = false;
@@ -36,39 +39,11 @@ TEST_F(Run, SizesAreWholeSpans) {
     size_t rounded = hak_align_up(size, HAK_SPAN_SIZE);
     EXPECT_EQ(hak_run_size(r, p), rounded);
     EXPECT_EQ(hak_run_size(r, p + size - 1), rounded) << "from the inside too";
-    EXPECT_EQ(tag(p), unsigned(HAK_CODE_RUN));
-    if (rounded > HAK_SPAN_SIZE) EXPECT_EQ(tag(p + rounded - 1), unsigned(HAK_CODE_RUN_BODY));
+    EXPECT_EQ(code(p), unsigned(HAK_CODE_EXTENT));
+    if (rounded > HAK_SPAN_SIZE) EXPECT_EQ(code(p + rounded - 1), unsigned(HAK_CODE_EXTENT_BODY));
     EXPECT_TRUE(zeroed);
     p[0] = p[rounded - 1] = 1;
   }
-}
-
-// What is dirty in pieces too small for a large run would stay beside it.
-TEST_F(Run, ALargeOneBeyondTheRecordTakesThePlaceOfDirtyMemory) {
-  auto dirty = [] { return hak_span_pool.dirty_spans; };
-  for (int i = 0; i < 8; i++) alloc(HAK_RUN_MAX);  // more than any test before
-  std::vector<char *> pieces, between;
-  for (int i = 0; i < 40; i++) {
-    pieces.push_back(alloc(20 * HAK_SPAN_SIZE));
-    between.push_back(alloc(HAK_SPAN_SIZE));
-  }
-  for (char *p : pieces) EXPECT_EQ(hak_run_free(r, p, &due), HAK_VERDICT_OK);
-  ASSERT_EQ(dirty(), 800u);
-  char *small = alloc(HAK_HUGE_PAGE - HAK_SPAN_SIZE);
-  EXPECT_EQ(dirty(), 800u) << "a small one is left alone";
-  char *p = alloc(100 * HAK_SPAN_SIZE);
-  EXPECT_EQ(dirty(), 700u);
-  // Memory that changes hands.
-  for (int i = 0; i < 5; i++) {
-    EXPECT_EQ(hak_run_free(r, p, &due), HAK_VERDICT_OK);
-    p = alloc(100 * HAK_SPAN_SIZE);
-    EXPECT_EQ(dirty(), 700u);
-  }
-  EXPECT_EQ(hak_run_free(r, p, &due), HAK_VERDICT_OK);
-  EXPECT_EQ(hak_run_free(r, small, &due), HAK_VERDICT_OK);
-  EXPECT_NE(alloc(90 * HAK_SPAN_SIZE), nullptr);
-  for (size_t n = 0; n < 10; n++) alloc(400 * HAK_SPAN_SIZE);
-  EXPECT_LE(dirty(), hak_span_pool.live_spans * 8 / 100 + CLAIMED_AT_ONCE) << "all but what the profile keeps";
 }
 
 TEST_F(Run, SizeZeroStillOwnsMemory) {
@@ -84,18 +59,28 @@ TEST_F(Run, Alignments) {
 
 TEST_F(Run, FreeFindsInteriorAddresses) {
   char *p = alloc(3 * HAK_SPAN_SIZE);
-  EXPECT_EQ(hak_run_free(r, p + 1, &due), HAK_VERDICT_NO_BLOCK_START);
-  EXPECT_EQ(hak_run_free(r, p + HAK_SPAN_SIZE, &due), HAK_VERDICT_NO_BLOCK_START);
-  EXPECT_EQ(tag(p), unsigned(HAK_CODE_RUN)) << "and it is still allocated";
-  EXPECT_EQ(hak_run_free(r, p, &due), HAK_VERDICT_OK);
-  for (size_t i = 0; i < 3; i++) EXPECT_EQ(tag(p + i * HAK_SPAN_SIZE), 0u);
+  EXPECT_EQ(free(p + 1), HAK_VERDICT_NO_BLOCK_START);
+  EXPECT_EQ(free(p + HAK_SPAN_SIZE), HAK_VERDICT_NO_BLOCK_START);
+  EXPECT_EQ(code(p), unsigned(HAK_CODE_EXTENT)) << "and it is still allocated";
+  EXPECT_EQ(free(p), HAK_VERDICT_OK);
+  for (size_t i = 0; i < 3; i++) EXPECT_EQ(code(p + i * HAK_SPAN_SIZE), 0u);
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
+}
+
+TEST_F(Run, OfTwoFreesOneIsTold) {
+  char *p = alloc(2 * HAK_SPAN_SIZE);
+  EXPECT_EQ(hak_run_claim(r, p), HAK_VERDICT_OK);
+  EXPECT_EQ(code(p), unsigned(HAK_CODE_EXTENT_FREED));
+  EXPECT_EQ(hak_run_claim(r, p), HAK_VERDICT_FREE_MEMORY) << "before it is the pool's";
+  hak_run_give(p, &due);
+  EXPECT_EQ(hak_run_claim(r, p), HAK_VERDICT_FREE_MEMORY) << "and afterwards";
   EXPECT_EQ(hak_span_pool.live_spans, 0u);
 }
 
 TEST_F(Run, ReusedRunsAreNotKnownZero) {
   char *p = alloc(HAK_MIB);
   memset(p, 0xff, HAK_MIB);
-  hak_run_free(r, p, &due);
+  free(p);
   EXPECT_EQ(alloc(HAK_MIB), p);
   EXPECT_FALSE(zeroed);
 }
@@ -106,7 +91,7 @@ TEST_F(Run, ShrinksInPlaceAndGivesTheTailBack) {
   EXPECT_EQ(hak_run_size(r, p), 4 * HAK_SPAN_SIZE);
   EXPECT_EQ(hak_span_pool.live_spans, 4u);
   EXPECT_EQ(hak_span_pool.dirty_spans, 6u);
-  EXPECT_EQ(tag(p + 4 * HAK_SPAN_SIZE), 0u);
+  EXPECT_EQ(code(p + 4 * HAK_SPAN_SIZE), 0u);
   EXPECT_EQ(alloc(6 * HAK_SPAN_SIZE), p + 4 * HAK_SPAN_SIZE);
 }
 
@@ -115,12 +100,12 @@ TEST_F(Run, GrowsInPlaceIntoFreeSpansOnly) {
   EXPECT_FALSE(hak_run_resize(r, p, 3 * HAK_SPAN_SIZE, &due));
   EXPECT_EQ(hak_run_size(r, p), 2 * HAK_SPAN_SIZE);
   EXPECT_TRUE(hak_run_resize(r, p, 2 * HAK_SPAN_SIZE - 5, &due)) << "the same spans";
-  hak_run_free(r, q, &due);
+  free(q);
   EXPECT_TRUE(hak_run_resize(r, p, 5 * HAK_SPAN_SIZE, &due));
   EXPECT_EQ(hak_run_size(r, p), 5 * HAK_SPAN_SIZE);
-  for (size_t i = 1; i < 5; i++) EXPECT_EQ(tag(p + i * HAK_SPAN_SIZE), unsigned(HAK_CODE_RUN_BODY));
+  for (size_t i = 1; i < 5; i++) EXPECT_EQ(code(p + i * HAK_SPAN_SIZE), unsigned(HAK_CODE_EXTENT_BODY));
   EXPECT_EQ(hak_run_size(r, p + 4 * HAK_SPAN_SIZE), 5 * HAK_SPAN_SIZE);
-  EXPECT_FALSE(hak_run_resize(r, p, HAK_RUN_MAX + 1, &due));
+  EXPECT_FALSE(hak_run_resize(r, p, HAK_RUN_LONGEST + 1, &due));
 }
 
 TEST_F(Run, OutOfMemoryIsNull) {

@@ -262,8 +262,8 @@ TEST_F(SpanPool, ExtendsOnlyIntoFreeSpansOfTheSameChunk) {
   EXPECT_FALSE(hak_pool_extend(&r->spans[a], 1, 0));
   give(b, 1);
   EXPECT_TRUE(hak_pool_extend(&r->spans[a], 2, 9));
-  EXPECT_EQ(r->tags[a + 2], 9u);
-  EXPECT_EQ(r->tags[a + 3], 9u);
+  EXPECT_EQ(r->map[a + 2], 9u);
+  EXPECT_EQ(r->map[a + 3], 9u);
   EXPECT_EQ(r->spans[a].span_count, 4u);
   EXPECT_EQ(r->spans[a + 3].head, &r->spans[a]);
   EXPECT_EQ(hak_span_pool.live_spans, 4u);
@@ -312,38 +312,44 @@ TEST_F(SpanPool, GoesOnInFurtherRegionsAndFailsAtLast) {
   EXPECT_EQ(hak_pool_take(10, 1, {}, false, &zero), last);
 }
 
-TEST_F(SpanPool, TagsComeWithTheSpansAndGoWithThem) {
+TEST_F(SpanPool, CodesComeWithTheSpansAndGoWithThem) {
   take(2);
-  hak_pool_tags tags = {HAK_TAG(7, 5), HAK_TAG(0, HAK_CODE_RUN_BODY)};
+  hak_pool_tags tags = {HAK_TAG(7, 5), HAK_CODE_EXTENT_BODY};
   hak_span *s = hak_pool_take(3, 1, tags, false, &zeroed);
   ASSERT_NE(s, nullptr);
   size_t first = index(s);
   EXPECT_EQ(s->start, reinterpret_cast<uintptr_t>(hak_region_address(r, first)));
   EXPECT_EQ(s->tag, tags.head);
-  EXPECT_EQ(r->tags[first - 1], 0u);
-  EXPECT_EQ(HAK_TAG_OWNER(r->tags[first]), 7u);
-  EXPECT_EQ(HAK_TAG_CODE(r->tags[first]), 5u);
-  EXPECT_EQ(r->tags[first + 1], unsigned(HAK_CODE_RUN_BODY));
-  EXPECT_EQ(r->tags[first + 2], unsigned(HAK_CODE_RUN_BODY));
-  EXPECT_EQ(r->tags[first + 3], 0u);
+  EXPECT_EQ(r->map[first - 1], 0u);
+  EXPECT_EQ(r->map[first], 5u);
+  EXPECT_EQ(r->map[first + 1], unsigned(HAK_CODE_EXTENT_BODY));
+  EXPECT_EQ(r->map[first + 2], unsigned(HAK_CODE_EXTENT_BODY));
+  EXPECT_EQ(r->map[first + 3], 0u);
   EXPECT_TRUE(hak_pool_give(s, 1, tags.head, &due));  // the tail
-  EXPECT_EQ(r->tags[first], tags.head);
-  EXPECT_EQ(r->tags[first + 1], 0u);
+  EXPECT_EQ(s->tag, tags.head);
+  EXPECT_EQ(r->map[first], 5u);
+  EXPECT_EQ(r->map[first + 1], 0u);
   EXPECT_FALSE(hak_pool_give(s, 0, HAK_TAG(8, 5), &due)) << "held by somebody else";
   EXPECT_TRUE(hak_pool_give(s, 0, tags.head, &due));
-  EXPECT_EQ(r->tags[first], 0u);
+  EXPECT_EQ(r->map[first], 0u);
   EXPECT_FALSE(hak_pool_give(s, 0, tags.head, &due)) << "returned already";
 }
 
-TEST_F(SpanPool, GiveSaysWhenTheReleasePolicyIsDue) {
+TEST_F(SpanPool, GiveSaysWhenMoreIsDirtyThanTheMarkAndThanItsPartOfWhatIsHeld) {
   std::vector<size_t> runs;
-  for (int i = 0; i < 6; i++) runs.push_back(take(64));  // 4 MiB each
+  for (int i = 0; i < 6; i++) runs.push_back(take(64));
+  hak_span_pool.mark_spans = 2 * 64;
+  hak_span_pool.mark_eighths = 8;
   for (int i = 0; i < 3; i++) {
     give(runs[i], 64);
-    EXPECT_FALSE(due) << i;  // 12 MiB dirty in the end: the limit itself
+    EXPECT_FALSE(due) << i;  // in the end as much is dirty as is held
   }
   give(runs[3], 64);
   EXPECT_TRUE(due);
+  due = false;
+  hak_span_pool.mark_spans = 5 * 64;
+  give(runs[4], 64);
+  EXPECT_FALSE(due) << "not more than the mark";
 }
 
 TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {

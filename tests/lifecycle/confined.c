@@ -1,0 +1,47 @@
+/* Work in a process that may not read the processor's time counter (word tsc: PR_SET_TSC) or make any system call but
+ * read, write and exit (word strict: SECCOMP_MODE_STRICT, which takes the counter away too). Its memory was set up before.
+ * A signal ends it where the allocator does what it may not; 77: this machine does not know the mode. */
+#include <linux/seccomp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SLOTS = 2000, AT_WORK = 500, STEPS = 3000000 };
+
+static char *slots[SLOTS];
+
+static char *block(size_t size) {
+  char *volatile p = malloc(size);
+  if (p == NULL) syscall(SYS_exit, 10);
+  memset(p, 1, size);
+  return p;
+}
+
+static void work(void) {
+  unsigned s = 1;
+  for (long i = 0; i < STEPS; i++) {
+    s = s * 1103515245 + 12345;
+    char **slot = &slots[(s >> 8) % AT_WORK];
+    free(*slot);
+    *slot = block(1 + (s >> 20) % 800);
+  }
+}
+
+int main(int argc, char **argv) {
+  int strict = argc > 1 && strcmp(argv[1], "strict") == 0;
+  for (int i = 0; i < SLOTS; i++) slots[i] = block(1000);
+  char *volatile stays = block(1000);
+  for (int i = 0; i < SLOTS; i++) {
+    free(slots[i]);
+    slots[i] = NULL;
+  }
+  work(); /* so that all the memory it takes is there */
+  int refused = strict ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) : prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
+  if (refused) return 77;
+  work();
+  stays[0] = 2;
+  syscall(SYS_exit, 0);
+}

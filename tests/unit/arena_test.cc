@@ -1,0 +1,602 @@
+// Arenas: whose a block is, depots, what is taken before a new slab, what goes back when nobody needs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "fake_cpu.h"
+#include "fake_os.h"
+#include "fresh_pool.h"
+#include "hak.h"
+
+using testing::ElementsAreArray;
+using testing::IsEmpty;
+
+namespace {
+
+class Arena : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(start_pool(1 * HAK_GIB));
+    fake_cpu::install();
+  }
+  void TearDown() override {
+    EXPECT_EQ(hak_heap_check(), 0u);
+    EXPECT_EQ(hak_depot_bytes, depot_bytes());
+    EXPECT_THAT(fake_os::violations(), IsEmpty());
+  }
+
+  static hak_arena *on_cpu(uint32_t number) {
+    fake_cpu::number = number;
+    return hak_arena_current();
+  }
+  // n blocks, however many batches that takes.
+  std::vector<void *> take(hak_arena *a, unsigned c, size_t n) {
+    std::vector<void *> blocks(n);
+    for (size_t got = 0; got < n;) {
+      unsigned taken = hak_arena_take(a, c, &blocks[got], unsigned(std::min<size_t>(n - got, 63)), &d);
+      if (taken == 0) ADD_FAILURE() << "out of memory";
+      if (taken == 0) break;
+      got += taken;
+    }
+    return blocks;
+  }
+  void flush(const std::vector<void *> &blocks, unsigned c) { hak_arena_flush(blocks.data(), unsigned(blocks.size()), c, &d); }
+  // A full magazine, whose last block is on top.
+  static void **magazine_of(const std::vector<void *> &blocks, unsigned c) {
+    EXPECT_EQ(blocks.size(), hak_magazine_usable[c]);
+    auto **magazine = reinterpret_cast<void **>(hak_cell_take());
+    *hak_magazine_empty_top(magazine, c) = nullptr;
+    std::copy(blocks.begin(), blocks.end(), hak_magazine_empty_top(magazine, c) + 1);
+    return magazine;
+  }
+  static std::vector<void *> blocks_in(void **magazine, unsigned c, unsigned count) {
+    void **first = hak_magazine_empty_top(magazine, c) + 1;
+    return std::vector<void *>(first, first + count);
+  }
+  static hak_arena *owner(void *p) {
+    return hak_arena_at(HAK_TAG_OWNER(hak_region_span(hak_region_find(p), p)->tag) - 1);
+  }
+  static bool is_free(void *p) { return hak_slab_examine(hak_region_span(hak_region_find(p), p), p) == HAK_VERDICT_DOUBLE_FREE; }
+  static size_t depot_bytes() {
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < hak_arena_count(); i++) {
+      for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+        const hak_arena_bin &bin = hak_arena_at(i)->bins[c];
+        bytes += (bin.full_count * size_t(hak_magazine_usable[c]) + bin.part_count) * hak_class_size(c);
+      }
+    }
+    return bytes;
+  }
+  void shrink_all() { hak_arena_shrink_all(&d); }
+  static void use_up_cells() {
+    fake_os::fail_all(fake_os::MAP);
+    while (hak_cell_take() != nullptr) continue;
+  }
+
+  static constexpr unsigned C = 3;  // 64 bytes: 63 to a magazine
+  const size_t SIZE = 64;
+  hak_deferred d = {};
+};
+
+// --- which arena ---
+
+TEST_F(Arena, ThereIsOneForEachCpuThatIsSeen) {
+  EXPECT_EQ(hak_arena_count(), 1u);
+  hak_arena *first = on_cpu(0);
+  EXPECT_EQ(hak_arena_count(), 1u);
+  EXPECT_EQ(first->id, 0u);
+  hak_arena *fourth = on_cpu(3);
+  EXPECT_EQ(hak_arena_count(), 4u);
+  EXPECT_EQ(fourth->id, 3u);
+  EXPECT_EQ(on_cpu(0), first);
+  EXPECT_EQ(on_cpu(3), fourth);
+}
+
+TEST_F(Arena, SixtyFourServeAnyNumberOfCpus) {
+  std::set<hak_arena *> arenas;
+  for (uint32_t i = 0; i < 200; i++) {
+    hak_arena *a = on_cpu(i);
+    EXPECT_EQ(a->id, i % HAK_ARENAS_MAX);
+    arenas.insert(a);
+    flush(take(a, C, 1), C);
+  }
+  EXPECT_EQ(arenas.size(), size_t(HAK_ARENAS_MAX));
+  EXPECT_EQ(hak_arena_count(), uint32_t(HAK_ARENAS_MAX));
+  EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+}
+
+TEST_F(Arena, WithoutMemoryForOneTheLastThereIsServes) {
+  hak_arena *second = on_cpu(1);
+  fake_os::fail_all(fake_os::MAP);
+  while (hak_cell_take_block((sizeof(hak_arena) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE) != nullptr) continue;
+  EXPECT_EQ(on_cpu(9), second);
+  EXPECT_EQ(hak_arena_count(), 2u);
+  fake_os::allow_all();
+  EXPECT_EQ(on_cpu(9)->id, 9u);
+}
+
+// --- slabs ---
+
+TEST_F(Arena, BlocksComeInAddressOrderFromItsOwnSlab) {
+  hak_arena *a = on_cpu(2);
+  auto blocks = take(a, C, 50);
+  EXPECT_TRUE(std::is_sorted(blocks.begin(), blocks.end()));
+  for (void *p : blocks) EXPECT_EQ(owner(p), a);
+  EXPECT_EQ(a->bins[C].slabs.slabs, 1u);
+}
+
+// One magazine, blocks of several arenas: each finds its slab.
+TEST_F(Arena, WhoseABlockIsIsSettledAtFlush) {
+  std::vector<void *> all;
+  for (uint32_t cpu : {0, 1, 2, 5}) {
+    hak_arena *a = on_cpu(cpu);
+    void *out[63];
+    for (size_t n = 0; n < 3000;) {
+      unsigned taken = hak_arena_take(a, C, out, 63, &d);
+      all.insert(all.end(), out, out + taken);
+      n += taken;
+    }
+  }
+  std::mt19937 random(1);
+  std::shuffle(all.begin(), all.end(), random);
+  for (size_t at = 0; at < all.size(); at += 60) flush({all.begin() + long(at), all.begin() + long(std::min(at + 60, all.size()))}, C);
+  EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+  for (uint32_t i = 0; i < hak_arena_count(); i++) EXPECT_LE(hak_arena_at(i)->bins[C].slabs.slabs, 1u) << "the one that is carved";
+  shrink_all();
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
+}
+
+TEST_F(Arena, ASlabThatIsEmptyMayBeAnotherArenasNext) {
+  hak_arena *first = on_cpu(0), *second = on_cpu(1);
+  auto blocks = take(first, C, 30);
+  flush(blocks, C);
+  hak_arena_shrink(first, true, &d);
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
+  auto again = take(second, C, 10);
+  EXPECT_EQ(owner(again[0]), second);
+  EXPECT_EQ(hak_region_span(&hak_main_region, again[0]), hak_region_span(&hak_main_region, blocks[0])) << "the same span";
+  // A block of before, freed a second time: it has not been handed out again.
+  EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+  flush({blocks[29]}, C);
+  EXPECT_NE(d.verdict, HAK_VERDICT_OK);
+  EXPECT_EQ(d.bad, blocks[29]);
+}
+
+TEST_F(Arena, OutOfMemoryTakesNothing) {
+  hak_arena *first = on_cpu(0), *second = on_cpu(1);
+  fake_os::fail_all(fake_os::PROTECT);
+  fake_os::fail_all(fake_os::MAP);
+  void *out[63];
+  std::vector<void *> all;
+  for (unsigned n; (n = hak_arena_take(first, 51, out, 63, &d)) > 0;) all.insert(all.end(), out, out + n);
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(hak_arena_alloc(51, &d), nullptr);
+  EXPECT_EQ(hak_arena_take(second, 51, out, 1, &d), 0u);
+  flush({all[0]}, 51);
+  EXPECT_EQ(hak_arena_take(second, 51, out, 1, &d), 1u) << "what the other one has";
+}
+
+// --- misuse, seen at flush ---
+
+struct Misuse {
+  const char *name;
+  std::vector<void *> (*blocks)(const std::vector<void *> &own, const std::vector<void *> &others);
+  hak_verdict verdict;
+  size_t bad;  // index of the bad block
+};
+class ArenaMisuse : public Arena, public testing::WithParamInterface<Misuse> {};
+
+TEST_P(ArenaMisuse, IsToldWithItsBlock) {
+  auto own = take(on_cpu(0), C, 20), others = take(on_cpu(1), C, 20);
+  auto blocks = GetParam().blocks(own, others);
+  flush(blocks, C);
+  EXPECT_EQ(d.verdict, GetParam().verdict);
+  EXPECT_EQ(d.bad, blocks[GetParam().bad]);
+  EXPECT_EQ(d.bad_class, C + 1);
+  EXPECT_TRUE(is_free(blocks.back())) << "the others are freed";
+}
+
+char *address(void *p) { return static_cast<char *>(p); }
+INSTANTIATE_TEST_SUITE_P(
+    Cases, ArenaMisuse,
+    testing::Values(
+        Misuse{"Twice", [](auto &own, auto &) { return std::vector<void *>{own[0], own[1], own[0], own[2]}; }, HAK_VERDICT_DOUBLE_FREE, 2},
+        Misuse{"TwiceInAnotherArena",
+               [](auto &own, auto &others) { return std::vector<void *>{others[3], own[1], others[3], others[4]}; }, HAK_VERDICT_DOUBLE_FREE, 2},
+        Misuse{"Inside", [](auto &own, auto &) { return std::vector<void *>{own[0], address(own[5]) + 16, own[6]}; },
+               HAK_VERDICT_NO_BLOCK_START, 1},
+        Misuse{"NeverHandedOut", [](auto &own, auto &) { return std::vector<void *>{address(own[19]) + 64, own[6]}; },
+               HAK_VERDICT_NO_BLOCK_START, 0},
+        Misuse{"TheFirstOfTwo",
+               [](auto &own, auto &others) { return std::vector<void *>{own[0], own[0], address(others[1]) + 8, others[2]}; },
+               HAK_VERDICT_DOUBLE_FREE, 1}),
+    [](const auto &info) { return info.param.name; });
+
+TEST_F(Arena, ABlockFreedTwiceWhoseSlabHasGoneIsTold) {
+  hak_arena *a = on_cpu(0);
+  auto blocks = take(a, C, 5);
+  flush(blocks, C);
+  hak_arena_shrink(a, true, &d);
+  ASSERT_EQ(hak_span_pool.live_spans, 0u);
+  flush({blocks[2]}, C);
+  EXPECT_EQ(d.verdict, HAK_VERDICT_FREE_MEMORY);
+  EXPECT_EQ(d.bad, blocks[2]);
+  d = {};
+  hak_arena_free(blocks[2], C, &d);
+  EXPECT_EQ(d.verdict, HAK_VERDICT_FREE_MEMORY);
+}
+
+TEST_F(Arena, OtherPeoplesMemoryIsTold) {
+  bool zeroed;
+  void *extent = hak_run_alloc(100000, 1, &zeroed), *other_class = take(on_cpu(0), C + 1, 1)[0];
+  int local;
+  for (void *p : {extent, other_class, static_cast<void *>(&local)}) {
+    d = {};
+    flush({p}, C);
+    EXPECT_EQ(d.verdict, HAK_VERDICT_FREE_MEMORY);
+    EXPECT_EQ(d.bad, p);
+    d = {};
+    hak_arena_free(p, C, &d);
+    EXPECT_EQ(d.verdict, HAK_VERDICT_FREE_MEMORY);
+    EXPECT_FALSE(hak_arena_put_part(&p, 1, C));
+  }
+}
+
+TEST_F(Arena, SingleBlocksAreLookedAtAtOnce) {
+  auto blocks = take(on_cpu(0), C, 5);
+  hak_arena_free(blocks[1], C, &d);
+  EXPECT_TRUE(is_free(blocks[1]));
+  EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+  hak_arena_free(blocks[1], C, &d);
+  EXPECT_EQ(d.verdict, HAK_VERDICT_DOUBLE_FREE);
+}
+
+// --- depots ---
+
+TEST_F(Arena, MagazinesGoToWhoeverOwnsTheirFirstBlock) {
+  hak_arena *first = on_cpu(0), *second = on_cpu(1);
+  auto mine = take(first, C, 62), theirs = take(second, C, 1);
+  auto blocks = mine;
+  blocks.push_back(theirs[0]);  // on top
+  void **magazine = magazine_of(blocks, C);
+  ASSERT_TRUE(hak_arena_put_magazine(magazine, C));
+  EXPECT_EQ(hak_depot_bytes, 63 * SIZE);
+  unsigned count = 0;
+  EXPECT_EQ(hak_arena_take_magazine(first, C, &count), nullptr);
+  EXPECT_EQ(hak_arena_take_magazine(second, C, &count), magazine);
+  EXPECT_EQ(count, 63u);
+  EXPECT_THAT(blocks_in(magazine, C, count), ElementsAreArray(blocks));
+  EXPECT_EQ(hak_depot_bytes, 0u);
+}
+
+TEST_F(Arena, TheLatestMagazineIsTakenFirstAndThenTheRemainder) {
+  hak_arena *a = on_cpu(0);
+  void **magazines[3];
+  for (auto &m : magazines) ASSERT_TRUE(hak_arena_put_magazine(m = magazine_of(take(a, C, 63), C), C));
+  auto rest = take(a, C, 7);
+  ASSERT_TRUE(hak_arena_put_part(rest.data(), 7, C));
+  unsigned count = 0;
+  for (size_t i = 3; i-- > 0;) {
+    EXPECT_EQ(hak_arena_take_magazine(a, C, &count), magazines[i]);
+    EXPECT_EQ(count, 63u);
+  }
+  void **part = hak_arena_take_magazine(a, C, &count);
+  ASSERT_EQ(count, 7u);
+  EXPECT_THAT(blocks_in(part, C, count), ElementsAreArray(rest));
+  EXPECT_EQ(*hak_magazine_empty_top(part, C), nullptr) << "its end can be seen";
+  EXPECT_EQ(hak_arena_take_magazine(a, C, &count), nullptr);
+}
+
+TEST_F(Arena, RemaindersBecomeMagazines) {
+  hak_arena *a = on_cpu(0);
+  std::vector<void *> all;
+  for (unsigned count : {40u, 40u, 1u, 63u, 45u, 62u, 1u}) {
+    auto part = take(a, C, count);
+    all.insert(all.end(), part.begin(), part.end());
+    ASSERT_TRUE(hak_arena_put_part(part.data(), count, C));
+    EXPECT_EQ(a->bins[C].full_count, all.size() / 63);
+    EXPECT_EQ(a->bins[C].part_count, all.size() % 63);
+    EXPECT_EQ(hak_depot_bytes, all.size() * SIZE);
+    EXPECT_EQ(hak_heap_check(), 0u);
+  }
+  std::vector<void *> back;
+  unsigned count = 0;
+  while (void **magazine = hak_arena_take_magazine(a, C, &count))
+    for (void *p : blocks_in(magazine, C, count)) back.push_back(p);
+  std::sort(back.begin(), back.end());
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(back, all);
+}
+
+TEST_F(Arena, WithoutMemoryForAMagazineNoRemainderIsKept) {
+  auto blocks = take(on_cpu(0), C, 7);
+  use_up_cells();
+  EXPECT_FALSE(hak_arena_put_part(blocks.data(), 7, C));
+  EXPECT_EQ(hak_depot_bytes, 0u);
+  fake_os::allow_all();
+  EXPECT_TRUE(hak_arena_put_part(blocks.data(), 7, C));
+}
+
+TEST_F(Arena, AMagazineOfLargeBlocksHasFewerSlots) {
+  hak_arena *a = on_cpu(0);
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    unsigned usable = hak_magazine_usable[c];
+    EXPECT_GE(usable, 8u);
+    EXPECT_LE(usable * hak_class_size(c), std::max<size_t>(512 * HAK_KIB, 8 * hak_class_size(c)));
+    auto blocks = take(a, c, usable);
+    void **magazine = magazine_of(blocks, c);
+    ASSERT_TRUE(hak_arena_put_magazine(magazine, c));
+    auto one = take(a, c, 1);
+    ASSERT_TRUE(hak_arena_put_part(one.data(), 1, c));
+    EXPECT_EQ(hak_arena_alloc(c, &d), one[0]) << "the remainder first";
+    EXPECT_EQ(hak_arena_alloc(c, &d), blocks.back());
+    EXPECT_EQ(a->bins[c].part_count, usable - 1);
+    flush({one[0], blocks.back()}, c);
+  }
+  shrink_all();
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
+  EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+}
+
+TEST_F(Arena, DepotsHold16MiBOrAnEighthOfWhatIsLive) {
+  constexpr unsigned LARGE = 31;  // 1 KiB
+  hak_arena *a = on_cpu(0);
+  bool zeroed;
+  for (size_t more_mib : {0, 512}) {
+    for (size_t mib = 0; mib < more_mib; mib += 32) ASSERT_NE(hak_run_alloc(32 * HAK_MIB, 1, &zeroed), nullptr);
+    std::vector<void *> blocks;
+    do blocks = take(a, LARGE, 63);
+    while (hak_arena_put_magazine(magazine_of(blocks, LARGE), LARGE));
+    size_t limit = std::max<size_t>(16 * HAK_MIB, (hak_span_pool.live_spans << HAK_SPAN_SHIFT) / 8);
+    EXPECT_LE(hak_depot_bytes, limit);
+    EXPECT_GT(hak_depot_bytes + 63 * 1024, limit - HAK_MIB);
+    EXPECT_FALSE(hak_arena_put_part(blocks.data(), 63, LARGE));
+    flush(blocks, LARGE);
+  }
+}
+
+// Magazines count against it too, and stay.
+TEST_F(Arena, WithALimitDepotsHoldASmallPartOfIt) {
+  hak_arena *a = on_cpu(0);
+  hak_config.limit = 64 * HAK_MIB;
+  std::vector<void *> blocks;
+  do blocks = take(a, C, 63);
+  while (hak_arena_put_magazine(magazine_of(blocks, C), C));
+  EXPECT_LE(hak_depot_bytes, HAK_MIB);
+  EXPECT_GT(hak_depot_bytes, HAK_MIB / 2);
+  hak_config.limit = 0;
+  EXPECT_TRUE(hak_arena_put_magazine(magazine_of(blocks, C), C));
+}
+
+// --- what is taken before a new slab is made ---
+
+TEST_F(Arena, FreeBlocksOfAnotherArenaComeBeforeANewSlab) {
+  hak_arena *first = on_cpu(0), *second = on_cpu(1);
+  auto blocks = take(second, C, 100);
+  flush({blocks.begin(), blocks.begin() + 50}, C);
+  auto stolen = take(first, C, 50);
+  for (void *p : stolen) EXPECT_EQ(owner(p), second);
+  EXPECT_EQ(first->bins[C].slabs.slabs, 0u);
+  auto own = take(first, C, 1);
+  EXPECT_EQ(owner(own[0]), first) << "what it has never handed out stays its own";
+  flush(stolen, C);
+  EXPECT_TRUE(is_free(stolen[0]));
+}
+
+TEST_F(Arena, WhatIsUncarvedInItsOwnSlabComesFirst) {
+  hak_arena *first = on_cpu(0), *second = on_cpu(1);
+  take(first, C, 1);
+  auto blocks = take(second, C, 100);
+  flush({blocks.begin(), blocks.begin() + 50}, C);
+  EXPECT_EQ(owner(take(first, C, 1)[0]), first);
+}
+
+TEST_F(Arena, DepotsOfOthersAreStolenFromToo) {
+  hak_arena *first = on_cpu(0), *second = on_cpu(1);
+  auto blocks = take(second, C, 63);
+  ASSERT_TRUE(hak_arena_put_magazine(magazine_of(blocks, C), C));
+  void *out[4];
+  EXPECT_EQ(hak_arena_take(first, C, out, 4, &d), 4u);
+  EXPECT_THAT(out, ElementsAreArray(blocks.begin(), blocks.begin() + 4));
+  EXPECT_EQ(hak_depot_bytes, 0u);
+  for (size_t i = 4; i < blocks.size(); i++) EXPECT_TRUE(is_free(blocks[i])) << "the rest is back in its slab";
+  EXPECT_EQ(hak_arena_take(first, C, out, 4, &d), 4u);
+  EXPECT_EQ(out[0], blocks[4]);
+  EXPECT_EQ(first->bins[C].slabs.slabs, 0u);
+}
+
+TEST_F(Arena, NobodyWaitsToSteal) {
+  hak_arena *first = on_cpu(0), *second = on_cpu(1);
+  auto blocks = take(second, C, 100);
+  flush({blocks.begin(), blocks.begin() + 50}, C);
+  hak_lock_take(&second->bins[C].lock);
+  auto own = take(first, C, 1);
+  hak_lock_drop(&second->bins[C].lock);
+  EXPECT_EQ(owner(own[0]), first);
+}
+
+TEST_F(Arena, OneThatHasNothingToSpareIsNotAskedAgain) {
+  hak_arena *first = on_cpu(0), *second = on_cpu(1);
+  auto blocks = take(second, C, 10);
+  flush({blocks[0]}, C);
+  ASSERT_EQ(second->bins[C].spare, 1u);
+  void *out[63];
+  EXPECT_EQ(hak_arena_take(first, C, out, 63, &d), 1u) << "a short batch";
+  EXPECT_EQ(second->bins[C].spare, 0u);
+  flush({blocks[1]}, C);
+  EXPECT_EQ(second->bins[C].spare, 1u);
+}
+
+// --- single blocks ---
+
+TEST_F(Arena, SingleBlocksComeFromTheDepotOfTheCpu) {
+  hak_arena *a = on_cpu(1);
+  auto blocks = take(a, C, 3);
+  ASSERT_TRUE(hak_arena_put_part(blocks.data(), 3, C));
+  for (size_t i = 3; i-- > 0;) EXPECT_EQ(hak_arena_alloc(C, &d), blocks[i]);
+  EXPECT_EQ(owner(hak_arena_alloc(C, &d)), a) << "then from its slabs";
+  EXPECT_EQ(hak_depot_bytes, 0u);
+  flush(blocks, C);
+}
+
+// --- shrinking ---
+
+TEST_F(Arena, HalfOfTheMagazinesThatNobodyNeededGoes) {
+  hak_arena *a = on_cpu(0);
+  for (int i = 0; i < 16; i++) ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, C, 63), C), C));
+  hak_arena_shrink(a, false, &d);
+  EXPECT_EQ(a->bins[C].full_count, 16u) << "they have just come";
+  unsigned count;
+  void **used[4];
+  for (auto &m : used) m = hak_arena_take_magazine(a, C, &count);
+  for (auto &m : used) ASSERT_TRUE(hak_arena_put_magazine(m, C));
+  hak_arena_shrink(a, false, &d);
+  EXPECT_EQ(a->bins[C].full_count, 10u) << "half of twelve";
+  for (unsigned left : {5, 2, 1, 0}) {
+    hak_arena_shrink(a, false, &d);
+    EXPECT_EQ(a->bins[C].full_count, left);
+  }
+  EXPECT_EQ(hak_depot_bytes, 0u);
+  EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+}
+
+TEST_F(Arena, ARemainderGoesWhenItStaysAsItIs) {
+  hak_arena *a = on_cpu(0);
+  auto blocks = take(a, C, 10);
+  ASSERT_TRUE(hak_arena_put_part(blocks.data(), 5, C));
+  hak_arena_shrink(a, false, &d);
+  EXPECT_EQ(a->bins[C].part_count, 5u);
+  ASSERT_TRUE(hak_arena_put_part(&blocks[5], 1, C));
+  hak_arena_shrink(a, false, &d);
+  EXPECT_EQ(a->bins[C].part_count, 6u) << "in use";
+  hak_arena_shrink(a, false, &d);
+  EXPECT_EQ(a->bins[C].part_count, 0u);
+  EXPECT_TRUE(is_free(blocks[0]));
+  flush({blocks.begin() + 6, blocks.end()}, C);
+  hak_arena_shrink(a, false, &d);
+  EXPECT_EQ(hak_span_pool.live_spans, 0u) << "nor does the empty slab stay";
+}
+
+TEST_F(Arena, AllOfItGoesWhereAsked) {
+  for (uint32_t cpu = 0; cpu < 8; cpu++) {
+    hak_arena *a = on_cpu(cpu);
+    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+      ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, c, hak_magazine_usable[c]), c), c));
+      auto part = take(a, c, 5);
+      ASSERT_TRUE(hak_arena_put_part(part.data(), 5, c));
+      if (hak_depot_bytes > 15 * HAK_MIB) shrink_all();
+    }
+  }
+  shrink_all();
+  EXPECT_EQ(hak_depot_bytes, 0u);
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
+  EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+}
+
+// Each of two depots holds blocks of the other's slab, whichever is shrunk first.
+TEST_F(Arena, SlabsThatOthersDepotsEmptyGoToo) {
+  hak_arena *first = on_cpu(0), *second = on_cpu(1);
+  auto some = take(first, C, 63), others = take(second, C, 63);
+  std::swap_ranges(some.begin(), some.begin() + 30, others.begin());
+  ASSERT_TRUE(hak_arena_put_magazine(magazine_of(some, C), C));
+  ASSERT_TRUE(hak_arena_put_magazine(magazine_of(others, C), C));
+  ASSERT_EQ(first->bins[C].full_count, 1u);
+  ASSERT_EQ(second->bins[C].full_count, 1u);
+  shrink_all();
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
+}
+
+// A magazine is in the depot of its first block's arena; when that block has gone, the others are somebody else's.
+TEST_F(Arena, DepotsOfArenasWithoutSlabsShrinkToo) {
+  hak_arena *first = on_cpu(0), *second = on_cpu(1);
+  auto blocks = take(first, C, 62), top = take(second, C, 1);
+  auto all = blocks;
+  all.push_back(top[0]);
+  ASSERT_TRUE(hak_arena_put_magazine(magazine_of(all, C), C));
+  ASSERT_EQ(hak_arena_alloc(C, &d), top[0]);
+  flush(top, C);
+  for (int i = 0; i < 3; i++) hak_arena_shrink(second, false, &d);
+  EXPECT_EQ(second->bins[C].slabs.slabs, 0u);
+  EXPECT_EQ(hak_depot_bytes, 0u);
+  hak_arena_shrink(first, false, &d);
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
+}
+
+// --- fork ---
+
+TEST_F(Arena, AForkHoldsEveryBin) {
+  for (uint32_t cpu = 0; cpu < 3; cpu++) on_cpu(cpu);
+  hak_arena_fork_lock();
+  for (uint32_t i = 0; i < 3; i++) {
+    for (hak_arena_bin &bin : hak_arena_at(i)->bins) EXPECT_FALSE(hak_lock_try(&bin.lock));
+  }
+  hak_arena_fork_unlock();
+  for (hak_arena_bin &bin : hak_arena_at(1)->bins) {
+    EXPECT_TRUE(hak_lock_try(&bin.lock));
+    hak_lock_drop(&bin.lock);
+  }
+}
+
+// --- many threads ---
+
+// Each on a CPU that changes, with blocks that the others allocated.
+TEST_F(Arena, ManyThreadsLoseAndDoubleNothing) {
+  constexpr unsigned THREADS = 4, ROUNDS = HAKMEM_TEST_SANITIZED ? 1500 : 6000;
+  constexpr size_t BOXES = 64;
+  static std::atomic<void *> boxes[3][BOXES];
+  const unsigned classes[3] = {0, 3, 31};
+  std::atomic<bool> bad{false};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < THREADS; t++)
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      for (unsigned round = 0; round < ROUNDS; round++) {
+        if (random() % 8 == 0) fake_cpu::number = random() % 5;
+        unsigned k = random() % 3, c = classes[k], n = 1 + random() % 16;
+        hak_deferred own = {};
+        hak_arena *a = hak_arena_current();
+        std::vector<void *> blocks(n);
+        n = hak_arena_take(a, c, blocks.data(), n, &own);
+        std::vector<void *> old;
+        for (unsigned i = 0; i < n; i++) {
+          memset(blocks[i], int(t), 16);
+          void *p = boxes[k][random() % BOXES].exchange(blocks[i]);
+          if (p != nullptr) old.push_back(p);
+        }
+        unsigned count = 0;
+        if (random() % 4 == 0) {
+          if (void **magazine = hak_arena_take_magazine(a, c, &count)) {
+            hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, count, c, &own);
+            auto *cell = reinterpret_cast<hak_cell *>(magazine);
+            cell->next = nullptr;
+            hak_cell_give(cell);
+          }
+        }
+        if (!old.empty() && (random() % 2 == 0 || !hak_arena_put_part(old.data(), unsigned(old.size()), c)))
+          hak_arena_flush(old.data(), unsigned(old.size()), c, &own);
+        if (random() % 64 == 0) hak_arena_shrink(hak_arena_at(random() % hak_arena_count()), random() % 2 == 0, &own);
+        if (random() % 64 == 0) hak_purge_slabs(hak_arena_at(random() % hak_arena_count()), round, true, SIZE_MAX, &own);
+        void *one = hak_arena_alloc(c, &own);
+        if (one == nullptr || own.verdict != HAK_VERDICT_OK) bad = true;
+        hak_arena_free(one, c, &own);
+      }
+    });
+  for (std::thread &t : threads) t.join();
+  EXPECT_FALSE(bad);
+  for (unsigned k = 0; k < 3; k++) {
+    for (auto &box : boxes[k])
+      if (void *p = box.exchange(nullptr)) flush({p}, classes[k]);
+  }
+  shrink_all();
+  EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
+}
+
+}  // namespace

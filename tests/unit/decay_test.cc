@@ -1,0 +1,497 @@
+// When memory goes back: the curve, the mark, the feedback of refaults, and the modes, by a clock that the test moves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "fake_files.h"
+#include "fake_os.h"
+#include "fresh_pool.h"
+#include "hak.h"
+
+using testing::IsEmpty;
+
+namespace {
+
+constexpr size_t SPANS_PER_MIB = HAK_MIB / HAK_SPAN_SIZE;
+constexpr uint64_t DECAY_MS = 1000, LOOK_MS = DECAY_MS / 4;
+
+class Decay : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(start_pool(4 * HAK_GIB));
+    fake_os::on_call([this](const fake_os::Event &e) {
+      bool purges = e.call == fake_os::ADVISE && (e.detail == MADV_DONTNEED || e.detail == MADV_FREE);
+      if (purges && hak_load_relaxed(&hak_span_pool.lock.state) != 0) advised_under_lock = true;
+    });
+    fake_os::set_clock(now_ms);
+    hak_config.rss_target = 0;
+    start();
+  }
+  void TearDown() override {
+    EXPECT_FALSE(advised_under_lock);
+    EXPECT_THAT(fake_os::violations(), IsEmpty());
+  }
+
+  // As at the start of a process, with the first look behind it.
+  void start() {
+    hak_decay_start();
+    look(0);
+  }
+  void look(uint64_t ms = LOOK_MS) {
+    hak_deferred d = {};
+    fake_os::set_clock(now_ms += ms);
+    hak_decay_tick(now_ms, &d);
+  }
+  static void excess() {
+    hak_deferred d = {};
+    hak_decay_excess(&d);
+  }
+  static std::vector<hak_span *> take(size_t mib) {
+    std::vector<hak_span *> runs(mib);
+    bool zeroed;
+    for (hak_span *&s : runs) s = hak_pool_take(SPANS_PER_MIB, 1, {}, false, &zeroed);
+    return runs;
+  }
+  // Whether a purge was due in the end.
+  static bool give(const std::vector<hak_span *> &runs) {
+    bool due = false;
+    for (hak_span *s : runs) {
+      due = false;
+      hak_pool_give(s, 0, 0, &due);
+    }
+    return due;
+  }
+  static bool make_dirty(size_t mib) { return give(take(mib)); }
+  static size_t dirty() { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
+  static size_t dirty_mib() { return dirty() / SPANS_PER_MIB; }
+  static unsigned advised(int advice) {
+    unsigned n = 0;
+    for (const auto &e : fake_os::log()) n += e.call == fake_os::ADVISE && e.detail == advice;
+    return n;
+  }
+
+  uint64_t now_ms = 1000000;
+  bool advised_under_lock = false;
+};
+
+// --- the curve ---
+
+// Smoothstep at 1/8, 3/8, 5/8 and 7/8 of the decay time. Whole huge pages are purged: up to one more.
+TEST_F(Decay, NothingGoesBeforeAndEverythingAfterADecayTimeAndAQuarter) {
+  make_dirty(48);
+  double all = double(dirty());
+  for (double x : {0.125, 0.375, 0.625, 0.875}) {
+    size_t before = dirty();
+    look(LOOK_MS - 1);
+    EXPECT_EQ(dirty(), before) << "between two looks nothing does";
+    look(1);
+    double stays = all * (1 - x * x * (3 - 2 * x));
+    EXPECT_LE(double(dirty()), stays + all / 256) << x;
+    EXPECT_GE(double(dirty()), stays - all / 128 - HAK_HUGE_PAGE_SPANS) << x;
+  }
+  look();
+  EXPECT_EQ(dirty(), 0u);
+}
+
+TEST_F(Decay, WhatBecomesDirtyLaterGoesLater) {
+  auto first = take(20), second = take(20);
+  give(first);
+  look();
+  look();
+  give(second);
+  for (int i = 0; i < 3; i++) look();
+  EXPECT_LE(dirty_mib(), 20u * 70 / 256 + 1 + 20) << "of the first one nothing, at most";
+  EXPECT_GE(dirty_mib(), 3u) << "of the second one something";
+  for (int i = 0; i < 2; i++) look();
+  EXPECT_EQ(dirty(), 0u);
+}
+
+TEST_F(Decay, ALittleGoesToo) {
+  for (int round = 0; round < 3; round++) {
+    bool zeroed, due = false;
+    hak_pool_give(hak_pool_take(1, 1, {}, false, &zeroed), 0, 0, &due);
+    for (int i = 0; i < 5; i++) look();
+    EXPECT_EQ(dirty(), 0u);
+  }
+}
+
+// Whoever comes by rarely cannot tell since when it has been dirty: it is gone at the second look.
+TEST_F(Decay, AfterARestItIsGoneAtTheSecondLook) {
+  make_dirty(8);
+  look(3600 * 1000);
+  look(3600 * 1000);
+  EXPECT_EQ(dirty(), 0u);
+}
+
+// A load that takes and frees at random, as often as it likes: what a decay time purges is bounded by what was dirty in it.
+TEST_F(Decay, PurgesNoMoreThanWasDirtyInADecayTime) {
+  for (unsigned seed = 1; seed <= 4; seed++) {
+    std::mt19937 random(seed);
+    std::vector<hak_span *> held;
+    std::deque<size_t> purged(8, 0), most(8, 0);
+    for (int i = 0; i < 400; i++) {
+      size_t dirtiest = dirty();
+      for (unsigned n = random() % 5; n > 0; n--) {
+        if (random() % 2 == 0) {
+          for (hak_span *s : take(random() % 40)) held.push_back(s);
+        } else {
+          std::shuffle(held.begin(), held.end(), random);
+          size_t left = held.size() - random() % (held.size() + 1);
+          give({held.begin() + long(left), held.end()});
+          held.resize(left);
+        }
+        dirtiest = std::max(dirtiest, dirty());
+      }
+      uint64_t before = hak_purge_stats.bytes;
+      look(hak_decay_ms() / 4);
+      purged.push_back((hak_purge_stats.bytes - before) >> HAK_SPAN_SHIFT);
+      most.push_back(dirtiest);
+      purged.pop_front();
+      most.pop_front();
+      size_t in_time = 0;
+      for (size_t k = 4; k < 8; k++) in_time += purged[k];
+      // 4/3: steady loads have a third of it purged at each look. And the rest of a huge page each time.
+      size_t bound = *std::max_element(most.begin(), most.end()) * 4 / 3 + 4 * HAK_HUGE_PAGE_SPANS;
+      ASSERT_LE(in_time, bound) << "seed " << seed << ", look " << i;
+    }
+    give(held);
+    for (int i = 0; i < 5; i++) look(hak_decay_ms() / 4);
+    EXPECT_EQ(dirty(), 0u);
+  }
+}
+
+TEST_F(Decay, TheTimeIsAnOption) {
+  hak_config.decay_ms = 10000;
+  start();
+  EXPECT_EQ(hak_decay_ms(), 10000u);
+  make_dirty(8);
+  for (int i = 0; i < 9; i++) look(LOOK_MS);
+  EXPECT_EQ(dirty_mib(), 8u) << "not looked at before 2.5 s";
+  for (int i = 0; i < 5; i++) look(2500);
+  EXPECT_EQ(dirty(), 0u);
+}
+
+TEST_F(Decay, NoTimeAtAll) {
+  hak_config.decay_ms = 0;
+  start();
+  EXPECT_TRUE(make_dirty(1)) << "each free says so";
+  excess();
+  EXPECT_EQ(dirty(), 0u);
+}
+
+TEST_F(Decay, OneThreadLooks) {
+  constexpr int THREADS = 4, ROUNDS = 200;
+  fake_os::on_call(nullptr);  // some other thread may hold the lock
+  make_dirty(8);
+  uint32_t epoch = hak_pool_epoch();
+  std::atomic<int> arrived{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < THREADS; t++)
+    threads.emplace_back([&] {
+      for (int round = 1; round <= ROUNDS; round++) {
+        hak_deferred d = {};
+        arrived++;
+        while (arrived < round * THREADS) std::this_thread::yield();
+        hak_decay_tick(now_ms + LOOK_MS * static_cast<uint64_t>(round), &d);
+      }
+    });
+  for (std::thread &t : threads) t.join();
+  EXPECT_EQ(hak_pool_epoch() - epoch, static_cast<uint32_t>(ROUNDS));
+  EXPECT_EQ(dirty(), 0u);
+}
+
+// Else the child would never look again.
+TEST_F(Decay, ALookEndsWithItsThreadInTheChildOfAFork) {
+  static std::atomic<bool> purging{false}, forked{false};
+  make_dirty(48);
+  fake_os::on_call([](const fake_os::Event &e) {
+    if (e.call != fake_os::ADVISE || e.detail != MADV_DONTNEED || purging.exchange(true)) return;
+    while (!forked) std::this_thread::yield();
+  });
+  std::thread looker([this] { look(); });
+  while (!purging) std::this_thread::yield();
+  uint32_t epoch = hak_pool_epoch();
+  hak_deferred d = {};
+  hak_decay_tick(now_ms + 1000, &d);
+  EXPECT_EQ(hak_pool_epoch(), epoch) << "somebody looks";
+  hak_decay_fork_child();  // as this thread's child would
+  hak_decay_tick(now_ms + 1000, &d);
+  EXPECT_EQ(hak_pool_epoch(), epoch + 1);
+  forked = true;
+  looker.join();
+}
+
+// --- the mark ---
+
+TEST_F(Decay, TheMarkIs64MiBOrWhatIsHeld) {
+  EXPECT_FALSE(make_dirty(64));
+  unsigned before = fake_os::count(fake_os::ADVISE);
+  excess();
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), before) << "at the mark nothing is due";
+  EXPECT_TRUE(make_dirty(65));
+  excess();
+  EXPECT_LE(dirty_mib(), 32u) << "half of it";
+  EXPECT_GE(dirty_mib(), 30u);
+  auto held = take(200);
+  EXPECT_FALSE(make_dirty(200));
+  EXPECT_TRUE(make_dirty(202));
+  excess();
+  EXPECT_LE(dirty_mib(), 100u);
+  EXPECT_GE(dirty_mib(), 98u);
+}
+
+// A program that frees much and then works inside its caches: no clock passes.
+TEST_F(Decay, AfterASpikeAsMuchAsHalfTheMarkIsLeft) {
+  auto spike = take(1000);
+  bool due = false;
+  for (hak_span *s : spike) {
+    hak_pool_give(s, 0, 0, &due);
+    if (due) excess();
+    due = false;
+  }
+  EXPECT_LE(dirty_mib(), 64u);
+}
+
+TEST_F(Decay, WhatTheSystemRefusesIsNotAskedForAtEachFree) {
+  fake_os::fail_all(fake_os::ADVISE, EINVAL);
+  fake_os::fail_all(fake_os::MAP);
+  auto runs = take(101);
+  EXPECT_TRUE(give({runs.begin(), runs.end() - 1}));
+  excess();
+  EXPECT_EQ(dirty_mib(), 100u);
+  EXPECT_FALSE(give({runs.back()})) << "an eighth more is";
+  for (int i = 0; i < 4; i++) look();
+  fake_os::allow_all();
+  EXPECT_TRUE(make_dirty(101)) << "asked again after a decay time";
+}
+
+TEST_F(Decay, TheHelperThatSleepsIsWokenByTheNextFree) {
+  EXPECT_FALSE(hak_decay_has_work());
+  auto runs = take(2);
+  hak_store_seq(&hak_decay_sleeper, 1u);
+  EXPECT_FALSE(hak_decay_has_work());
+  EXPECT_TRUE(give({runs[0]}));
+  excess();
+  EXPECT_EQ(hak_decay_sleeper, 0u);
+  EXPECT_EQ(dirty_mib(), 1u) << "which it looks after";
+  EXPECT_TRUE(hak_decay_has_work());
+  EXPECT_FALSE(give({runs[1]})) << "the mark is what it was";
+}
+
+// --- refaults ---
+
+class Refaults : public Decay {
+ protected:
+  void SetUp() override {
+    Decay::SetUp();
+    for (int i = 0; i < 3; i++) look();
+  }
+  // To the look that judges.
+  void pass_decay_time() {
+    uint64_t time = hak_decay_ms();
+    for (int i = 0; i < 4; i++) look(time / 4);
+  }
+  // So much is purged, and taken again before the next judgement.
+  void refault(size_t mib) {
+    make_dirty(mib);
+    hak_purge_spans(0, false);
+    give(take(mib));
+    hak_purge_spans(0, false);
+    pass_decay_time();
+  }
+};
+
+TEST_F(Refaults, StretchTheTimeFourTimesUpTo64) {
+  for (uint64_t factor : {4, 16, 64, 64}) {
+    refault(16);
+    EXPECT_EQ(hak_decay_ms(), DECAY_MS * factor);
+  }
+}
+
+TEST_F(Refaults, AreForgottenByHalves) {
+  refault(16);
+  refault(16);
+  for (uint64_t factor : {8, 4, 2, 1, 1}) {
+    pass_decay_time();
+    EXPECT_EQ(hak_decay_ms(), DECAY_MS * factor);
+  }
+}
+
+TEST_F(Refaults, OfAQuarterOrOfALittleSayNothing) {
+  make_dirty(40);
+  hak_purge_spans(0, false);
+  auto again = take(8);
+  pass_decay_time();
+  EXPECT_EQ(hak_decay_ms(), DECAY_MS) << "a fifth";
+  give(again);
+  pass_decay_time();
+  refault(3);
+  EXPECT_EQ(hak_decay_ms(), DECAY_MS) << "3 MiB";
+}
+
+TEST_F(Refaults, LaterThanADecayTimeAreNone) {
+  make_dirty(32);
+  hak_purge_spans(0, false);
+  pass_decay_time();
+  take(32);
+  pass_decay_time();
+  EXPECT_EQ(hak_decay_ms(), DECAY_MS);
+}
+
+TEST_F(Refaults, MakeTheMarkRest) {
+  refault(16);
+  EXPECT_FALSE(make_dirty(200));
+  excess();
+  EXPECT_EQ(dirty_mib(), 200u);
+  hak_purge_spans(0, false);
+  for (int i = 0; i < 3; i++) pass_decay_time();
+  ASSERT_EQ(hak_decay_ms(), DECAY_MS);
+  EXPECT_TRUE(make_dirty(200));
+}
+
+// A program that takes 40 MiB again and again, and rests for a second or two in between.
+TEST_F(Refaults, AProgramThatSwingsIsPurgedFewTimes) {
+  std::mt19937 random(1);
+  auto swing = [&] {
+    make_dirty(40);
+    for (unsigned ms = 1000 + random() % 1000; ms > 100; ms -= 100) look(100);
+    return hak_purge_stats.bytes;
+  };
+  uint64_t first = 0, last = 0;
+  for (int i = 0; i < 100; i++) first = swing();
+  for (int i = 0; i < 100; i++) last = swing();
+  EXPECT_LE((last - first) / HAK_MIB, 100u * 40 / 4);
+}
+
+// One look in two is missed, and never the one that would have been the fourth.
+TEST_F(Refaults, AreJudgedWhereEverySecondLookIsMissed) {
+  for (unsigned offset = 0; offset < 4; offset++) {
+    ASSERT_EQ(hak_decay_ms(), DECAY_MS);
+    for (unsigned i = 0; i < offset; i++) look();
+    make_dirty(16);
+    hak_purge_spans(0, false);
+    give(take(16));
+    hak_purge_spans(0, false);
+    for (int i = 0; i < 2; i++) look(2 * LOOK_MS);
+    EXPECT_EQ(hak_decay_ms(), 4 * DECAY_MS) << offset;
+    for (int i = 0; i < 3; i++) look(hak_decay_ms());
+  }
+}
+
+// Levels, and the callback, are looked at as decay is.
+TEST_F(Refaults, DoNotKeepATargetWaiting) {
+  FakeFiles files;
+  files.set_resident(200 * HAK_MIB);
+  for (int i = 0; i < 3; i++) refault(16);
+  ASSERT_EQ(hak_decay_ms(), 64 * DECAY_MS);
+  hak_config.rss_target = 100 * HAK_MIB;
+  look(LOOK_MS);
+  EXPECT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_OVER));
+  look(LOOK_MS);
+  EXPECT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_PURGE));
+  hak_config.rss_target = 0;
+}
+
+// --- memory-lean mode: a target that can change, and in the system's own time where asked for ---
+
+class DecayLean : public Decay {
+ protected:
+  void SetUp() override {
+    Decay::SetUp();
+    hak_config.mem_lean = 1;
+    hak_config.mem_lean_target_mb = 10;
+  }
+  void start(int decommit) {
+    hak_config.mem_lean_decommit = decommit;
+    Decay::start();
+  }
+};
+
+TEST_F(DecayLean, KeepsTheTarget) {
+  start(HAK_LEAN_DONTNEED);
+  auto held = take(1000);
+  EXPECT_FALSE(make_dirty(10)) << "whatever is held";
+  EXPECT_TRUE(make_dirty(11));
+  uint64_t counted = hak_os_stats.lean_decommit;
+  excess();
+  EXPECT_LE(dirty_mib(), 9u);
+  EXPECT_GT(hak_os_stats.lean_decommit, counted);
+  EXPECT_EQ(advised(MADV_FREE), 0u);
+  ASSERT_EQ(hak_config_set("HAKMEM_SS_MEM_LEAN_TARGET_MB", 3), 0);
+  look(LOOK_MS);
+  EXPECT_TRUE(make_dirty(4));
+  excess();
+  EXPECT_LE(dirty_mib(), 3u);
+}
+
+TEST_F(DecayLean, IdleMemoryGoesInAQuarterOfASecond) {
+  start(HAK_LEAN_DONTNEED);
+  make_dirty(8);
+  for (int i = 0; i < 5; i++) look(63);
+  EXPECT_EQ(dirty(), 0u);
+}
+
+TEST_F(DecayLean, FreeLeavesItToTheKernelAndTrimDoesNot) {
+  start(HAK_LEAN_FREE);
+  make_dirty(64);
+  excess();
+  EXPECT_LE(dirty_mib(), 10u);
+  EXPECT_GT(advised(MADV_FREE), 0u);
+  EXPECT_EQ(advised(MADV_DONTNEED), 0u);
+  bool zeroed = true, due = false;
+  hak_span *s = hak_pool_take(20 * SPANS_PER_MIB, 1, {}, false, &zeroed);
+  EXPECT_FALSE(zeroed) << "the kernel may not have taken it yet";
+  hak_pool_give(s, 0, 0, &due);
+  hak_deferred d = {};
+  EXPECT_EQ(hak_decay_all(0, &d), 64 * HAK_MIB) << "what is left to the kernel is resident";
+  hak_pool_take(20 * SPANS_PER_MIB, 1, {}, false, &zeroed);
+  EXPECT_TRUE(zeroed);
+}
+
+TEST_F(DecayLean, AKernelWithoutFreeGetsDontneed) {
+  start(HAK_LEAN_FREE);
+  fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::ADVISE && e.detail == MADV_FREE ? EINVAL : 0; });
+  make_dirty(64);
+  excess();
+  EXPECT_LE(dirty_mib(), 10u);
+  EXPECT_GT(advised(MADV_DONTNEED), 0u);
+}
+
+TEST_F(DecayLean, OffOnlySuppressesPrewarming) {
+  start(HAK_LEAN_OFF);
+  EXPECT_EQ(hak_decay_ms(), DECAY_MS);
+  EXPECT_FALSE(make_dirty(64)) << "balanced";
+}
+
+// --- all at once ---
+
+TEST_F(Decay, KeepBytesAreKept) {
+  hak_deferred d = {};
+  make_dirty(128);
+  EXPECT_EQ(hak_decay_all(32 * HAK_MIB, &d), 96 * HAK_MIB);
+  EXPECT_EQ(dirty_mib(), 32u);
+}
+
+TEST_F(Decay, RefusalKeepsTheMemoryAndEnds) {
+  hak_deferred d = {};
+  make_dirty(128);
+  fake_os::fail_all(fake_os::ADVISE, EINVAL);
+  fake_os::fail_all(fake_os::MAP);
+  EXPECT_EQ(hak_decay_all(0, &d), 0u);
+  EXPECT_EQ(dirty_mib(), 128u);
+  EXPECT_EQ(hak_span_pool.live_spans, 0u);
+  fake_os::allow_all();
+  EXPECT_EQ(hak_decay_all(0, &d), 128 * HAK_MIB);
+}
+
+}  // namespace

@@ -1,0 +1,483 @@
+// The thread cache and its slow half, in one thread: refill, overflow, capacity, decay, modes, and where memory is short.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "fake_cpu.h"
+#include "fake_os.h"
+#include "hak.h"
+
+using testing::ElementsAreArray;
+using testing::IsEmpty;
+
+namespace {
+
+constexpr size_t SLOTS = HAK_MAGAZINE_SLOTS - 1;
+
+class Tcache : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_os::reset();
+    ASSERT_TRUE(hak_start());
+    fake_cpu::install();
+  }
+  void TearDown() override {
+    EXPECT_EQ(hak_heap_check(), 0u);
+    EXPECT_THAT(fake_os::violations(), IsEmpty());
+  }
+};
+
+hak_tcache *self() { return hak_thread_cache(); }
+hak_tcache_bin &bin_of(size_t size) { return self()->bins[hak_class_for(size)]; }
+hak_arena_bin &arena_bin(size_t size, uint32_t arena = 0) { return hak_arena_at(arena)->bins[hak_class_for(size)]; }
+unsigned usable_of(size_t size) { return hak_magazine_usable[hak_class_for(size)]; }
+
+// Blocks of the class in the calling thread's cache, the loaded magazine's alone, and in the depot of the first arena.
+size_t loaded(size_t size) {
+  unsigned c = hak_class_for(size);
+  void **magazine = self()->bins[c].loaded;
+  return magazine == nullptr ? 0 : size_t(self()->top[c + 1] - hak_magazine_empty_top(magazine, c));
+}
+size_t cached(size_t size) { return loaded(size) + bin_of(size).full_count * size_t(usable_of(size)); }
+size_t in_depot(size_t size) { return arena_bin(size).full_count * size_t(usable_of(size)) + arena_bin(size).part_count; }
+
+bool is_free(void *p) {
+  hak_span *s = hak_region_span(hak_region_find(p), p);
+  return s->carved == 0 || hak_slab_examine(s, p) == HAK_VERDICT_DOUBLE_FREE;
+}
+
+std::vector<void *> alloc_many(size_t size, size_t n) {
+  std::vector<void *> blocks(n);
+  for (void *&p : blocks) p = hakmem_malloc(size);
+  return blocks;
+}
+void free_all(const std::vector<void *> &blocks) {
+  for (void *p : blocks) hakmem_free(p);
+}
+size_t live_spans() { return hak_load_relaxed(&hak_span_pool.live_spans); }
+// What the thread and the depots hold.
+void flush_all() {
+  hak_deferred d = {};
+  hak_tcache_flush(self(), &d);
+  hak_arena_shrink_all(&d);
+  EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+}
+void decay(bool all = false) {
+  hak_deferred d = {};
+  hak_tcache_decay(self(), all, &d);
+  EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+}
+
+// Settings that a cache reads when it is attached.
+void in_new_thread(const std::function<void()> &body) { std::thread(body).join(); }
+
+const size_t SIZES[] = {16, 100, 1024, 4096, 10000, 32768};
+
+// --- the order of blocks ---
+
+TEST_F(Tcache, LastFreedIsFirstReused) {
+  auto blocks = alloc_many(100, 10);
+  free_all(blocks);
+  for (size_t i = 10; i-- > 0;) EXPECT_EQ(hakmem_malloc(100), blocks[i]);
+}
+
+TEST_F(Tcache, FreshBlocksComeInAddressOrder) {
+  auto blocks = alloc_many(2000, 30);
+  EXPECT_TRUE(std::is_sorted(blocks.begin(), blocks.end()));
+}
+
+TEST_F(Tcache, BatchesDoubleFromFour) {
+  size_t expected = 4;
+  for (int refill = 0; refill < 6; refill++, expected *= 2) {
+    hakmem_malloc(32);
+    EXPECT_EQ(cached(32), std::min(expected, SLOTS) - 1) << "refill " << refill;
+    for (size_t left = cached(32); left > 0; left--) hakmem_malloc(32);
+  }
+  hakmem_free(hakmem_malloc(32));
+  decay();
+  decay();  // idle
+  for (void *p : alloc_many(32, 1)) hakmem_free(p);
+  EXPECT_EQ(cached(32), 4u) << "and again";
+}
+
+// --- magazines ---
+
+TEST_F(Tcache, HoldsTheUsableSlotsOfItsClassAndAStackOfThem) {
+  for (unsigned c = 0; c < HAK_CLASSES; c++) {
+    size_t size = hak_class_size(c), usable = hak_magazine_usable[c];
+    auto blocks = alloc_many(size, 20 * usable);
+    for (void *p : blocks) {
+      hakmem_free(p);
+      ASSERT_LE(loaded(size), usable) << size;
+      ASSERT_LE(bin_of(size).full_count, bin_of(size).full_max) << size;
+    }
+    EXPECT_EQ(bin_of(size).full_count, bin_of(size).full_max) << size;
+    size_t stacked = bin_of(size).full_max * usable * size;
+    EXPECT_LE(stacked, std::max(128 * HAK_KIB, usable * size)) << size;
+    EXPECT_GE(bin_of(size).full_max, 1u);
+    EXPECT_EQ(hak_heap_check(), 0u);
+    flush_all();
+  }
+  EXPECT_EQ(live_spans(), 0u);
+}
+
+TEST_F(Tcache, TheOldestOfTheStackLeavesForTheDepotAndTheRestComesBackLatestFirst) {
+  size_t size = 1024, usable = usable_of(size), stacked = bin_of(size).full_max;
+  auto blocks = alloc_many(size, (stacked + 3) * usable);
+  flush_all();  // of what the batches brought too many
+  free_all(blocks);
+  EXPECT_EQ(cached(size), (stacked + 1) * usable);
+  EXPECT_EQ(arena_bin(size).full_count, 2u);
+  std::vector<void *> expected(blocks.rbegin(), blocks.rbegin() + long((stacked + 1) * usable));
+  EXPECT_THAT(alloc_many(size, (stacked + 1) * usable), ElementsAreArray(expected)) << "its own";
+  std::vector<void *> of_depot;  // the latest magazine first
+  for (size_t i = 2 * usable; i-- > 0;) of_depot.push_back(blocks[i]);
+  EXPECT_THAT(alloc_many(size, 2 * usable), ElementsAreArray(of_depot));
+  EXPECT_EQ(in_depot(size), 0u);
+}
+
+// No slow path, while a program's swing is no larger.
+TEST_F(Tcache, SwingsOfItsCapacityTakeNoSlab) {
+  size_t size = 256, capacity = (bin_of(size).full_max + 1u) * usable_of(size);
+  free_all(alloc_many(size, capacity));
+  uint64_t taken = hak_os_stats.alloc;
+  for (int i = 0; i < 10; i++) free_all(alloc_many(size, capacity));
+  EXPECT_EQ(hak_os_stats.alloc, taken);
+}
+
+TEST_F(Tcache, WhereDepotsAreFullBlocksGoToTheirSlabs) {
+  auto blocks = alloc_many(4096, 8192);  // 32 MiB
+  void *kept = hakmem_malloc(4096);
+  flush_all();
+  free_all(blocks);
+  EXPECT_LE(hak_depot_bytes, 16 * HAK_MIB);
+  EXPECT_GT(hak_depot_bytes, 14 * HAK_MIB);
+  EXPECT_LT(live_spans() * HAK_SPAN_SIZE, 24 * HAK_MIB);
+  hakmem_free(kept);
+}
+
+TEST_F(Tcache, TakesItsDepotsRemainder) {
+  auto blocks = alloc_many(100, 5);
+  ASSERT_TRUE(hak_arena_put_part(blocks.data(), 5, hak_class_for(100)));
+  in_new_thread([&] {
+    self();
+    EXPECT_EQ(hakmem_malloc(100), blocks[4]);
+    EXPECT_EQ(cached(100), 4u);
+    EXPECT_EQ(in_depot(100), 0u);
+  });
+}
+
+TEST_F(Tcache, AFreeOfTheBlockOnTopIsADoubleFree) {
+  void *p = hakmem_malloc(100);
+  hakmem_free(p);
+  hak_deferred d = {};
+  hak_tcache_free(self(), p, hak_class_for(100), &d);
+  EXPECT_EQ(d.verdict, HAK_CHECKS ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_OK);
+}
+
+TEST_F(Tcache, PopAnyTakesEachBlockOnce) {
+  free_all(alloc_many(100, 40));
+  unsigned c = hak_class_for(100);
+  std::vector<void *> all;
+  while (void *p = hak_tcache_pop_any(c)) all.push_back(p);
+  EXPECT_EQ(cached(100), 0u);
+  EXPECT_GE(all.size(), 40u);
+  EXPECT_FALSE(std::is_sorted(all.begin(), all.end()));
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
+  free_all(all);
+}
+
+// --- pinned capacities ---
+
+class TcachePin : public Tcache, public testing::WithParamInterface<int> {
+ protected:
+  static void pin(int group, int blocks) {
+    hak_config.hot_ring[group] = blocks;
+    hak_arena_start();
+    fake_cpu::install();
+  }
+};
+
+TEST_P(TcachePin, HoldsTheCapacity) {
+  size_t pinned = size_t(GetParam());
+  unsigned other = usable_of(200);
+  pin(4, GetParam());  // 65 to 128 bytes
+  EXPECT_EQ(usable_of(200), other);
+  size_t most = 0;
+  for (int round = 0; round < 5; round++) {
+    auto blocks = alloc_many(100, 4000);
+    for (void *p : blocks) {
+      hakmem_free(p);
+      most = std::max(most, cached(100));
+    }
+  }
+  EXPECT_LE(most, pinned);
+  // 64, 128, 256 … are whole magazines of 63.
+  EXPECT_EQ(most, pinned <= SLOTS ? pinned : pinned / SLOTS * SLOTS);
+  EXPECT_EQ(in_depot(100), 0u) << "the rest is in its slabs";
+}
+
+TEST_P(TcachePin, IsNotExceededByPrewarming) {
+  pin(4, GetParam());
+  hak_deferred d = {};
+  hak_tcache_prewarm(self(), hak_class_for(100), 4000, &d);
+  EXPECT_LE(cached(100), size_t(GetParam()));
+  EXPECT_GT(cached(100), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Capacities, TcachePin, testing::Values(1, 2, 10, 63, 64, 100, 128, 256, 1000));
+
+TEST_F(TcachePin, OfLargeBlocksIsOfSmallerMagazines) {
+  pin(12, 64);  // up to 32 KiB
+  free_all(alloc_many(32768, 300));
+  EXPECT_EQ(usable_of(32768), 16u);
+  EXPECT_EQ(bin_of(32768).full_count, 3u);
+  EXPECT_LE(cached(32768), 64u);
+}
+
+TEST_F(TcachePin, DoesNotDecay) {
+  pin(5, 1024);
+  free_all(alloc_many(256, 1000));
+  unsigned stacked = bin_of(256).full_count;
+  EXPECT_GT(stacked, 10u);
+  for (int i = 0; i < 10; i++) decay();
+  EXPECT_EQ(bin_of(256).full_count, stacked);
+}
+
+// --- prewarming ---
+
+TEST_F(Tcache, PrewarmFillsTheCache) {
+  hak_deferred d = {};
+  hak_tcache_prewarm(self(), hak_class_for(64), 128, &d);
+  EXPECT_EQ(cached(64), 2 * SLOTS + HAK_MAGAZINE_SLOTS / 2) << "128, and the loaded magazine is half full";
+  hak_tcache_prewarm(self(), hak_class_for(4096), 100, &d);
+  EXPECT_EQ(cached(4096), 100u);
+}
+
+TEST_F(Tcache, PrewarmLeavesTheLoadedMagazineHalfFullAndItsLowestBlockOnTop) {
+  hak_deferred d = {};
+  hak_tcache_prewarm(self(), hak_class_for(64), 2 * SLOTS + 1, &d);
+  EXPECT_EQ(cached(64), 2 * SLOTS + HAK_MAGAZINE_SLOTS / 2);
+  unsigned full = bin_of(64).full_count;
+  std::vector<void *> blocks = alloc_many(64, HAK_MAGAZINE_SLOTS / 2 - 1);
+  EXPECT_TRUE(std::is_sorted(blocks.begin(), blocks.end()));
+  EXPECT_EQ(bin_of(64).full_count, full) << "a magazine was changed for a handful of blocks";
+  free_all(blocks);
+  EXPECT_EQ(bin_of(64).full_count, full);
+}
+
+// --- decay ---
+
+TEST_F(Tcache, ClassesThatWereIdleKeepNothing) {
+  auto blocks = alloc_many(256, 1000);
+  free_all(blocks);
+  decay();
+  EXPECT_GT(cached(256), 0u) << "used since the last time";
+  size_t depot = in_depot(256);
+  decay();
+  EXPECT_EQ(cached(256), 0u);
+  EXPECT_EQ(bin_of(256).loaded, nullptr);
+  EXPECT_EQ(in_depot(256), depot) << "to their slabs";
+}
+
+// Half of the magazines that nobody took since the last time.
+TEST_F(Tcache, ClassesInUseLoseWhatTheyDidNotNeed) {
+  size_t size = 128, usable = usable_of(size);
+  auto use = [&] {  // one magazine of the stack
+    free_all(alloc_many(size, loaded(size) + usable));
+  };
+  free_all(alloc_many(size, 4000));
+  decay();
+  unsigned full = bin_of(size).full_count;
+  ASSERT_GE(full, 8u);
+  for (int i = 0; i < 20; i++) {
+    use();
+    ASSERT_EQ(bin_of(size).full_count, full);
+    decay();
+    unsigned unused = full - 1;
+    full -= (unused + 1) / 2;
+    ASSERT_EQ(bin_of(size).full_count, full);
+  }
+  EXPECT_EQ(full, 1u) << "which is in use";
+  EXPECT_GT(in_depot(size), 0u);
+}
+
+TEST_F(Tcache, WhereAllIsAskedForNoStackStays) {
+  free_all(alloc_many(128, 4000));
+  decay(true);
+  EXPECT_EQ(bin_of(128).full_count, 0u);
+  EXPECT_GT(loaded(128), 0u) << "the magazine in use does";
+}
+
+// As slow paths come by: of any class, or of extents.
+TEST_F(Tcache, DecaysByTheClock) {
+  uint64_t now = 1000000;
+  fake_os::set_clock(now);
+  in_new_thread([&] {
+    self();
+    free_all(alloc_many(256, 1000));
+    for (int i = 0; i < 80; i++) {
+      fake_os::set_clock(now += 100);
+      hakmem_free(hakmem_malloc(100000));
+    }
+    EXPECT_EQ(cached(256), 0u);
+    EXPECT_EQ(in_depot(256), 0u) << "depots decay too";
+  });
+}
+
+// --- modes ---
+
+TEST_F(Tcache, SwitchedOffEveryCallGoesToTheSlabs) {
+  hak_config.hot_ring_enable = 0;
+  in_new_thread([] {
+    void *p = hakmem_malloc(100), *q = hakmem_malloc(100);
+    for (void **top : hak_tls.top) EXPECT_EQ(top, HAK_NULL_TOP);
+    EXPECT_FALSE(is_free(p));
+    hakmem_free(p);
+    EXPECT_TRUE(is_free(p)) << "it is back in its slab at once";
+    hakmem_free(q);
+    free_all(alloc_many(100, 1000));
+    EXPECT_EQ(cached(100), 0u);
+    EXPECT_EQ(hak_depot_bytes, 0u);
+  });
+}
+
+TEST_F(Tcache, CountedModeCountsEveryCall) {
+  hak_config.front_metrics = 1;
+  in_new_thread([] {
+    hak_tcache *t = self();
+    ASSERT_NE(t->counts, nullptr);
+    for (void **top : hak_tls.top) EXPECT_EQ(top, HAK_NULL_TOP) << "the uncounted fast path must be closed";
+    unsigned c = hak_class_for(100);
+    auto blocks = alloc_many(100, 10);
+    EXPECT_EQ(t->counts[c].hits, 8u);
+    EXPECT_EQ(t->counts[c].misses, 2u) << "batches of 4, then 8";
+    EXPECT_EQ(t->counts[c].refills, 2u);
+    free_all(blocks);
+    EXPECT_EQ(t->counts[c].hits, 8u + 10u);
+    EXPECT_EQ(t->counts[c].flushes, 0u);
+    flush_all();
+    EXPECT_EQ(t->counts[c].flushes, 1u);
+    hak_cache_counts sum;
+    hak_tcache_sum_counts(c, &sum);
+    EXPECT_EQ(sum.hits, 18u);
+    for (unsigned other = 0; other < HAK_FRONT_CLASSES; other++)
+      if (other != c) EXPECT_EQ(t->counts[other].hits + t->counts[other].misses, 0u);
+  });
+}
+
+TEST_F(Tcache, PublishesWhatItHoldsAtSlowPaths) {
+  unsigned c = hak_class_for(100);
+  auto blocks = alloc_many(100, 2000);
+  free_all(blocks);
+  size_t stacked = bin_of(100).full_count * size_t(usable_of(100));
+  EXPECT_GE(hak_tcache_published(c), stacked);
+  EXPECT_LE(hak_tcache_published(c), cached(100));
+  flush_all();
+  EXPECT_EQ(hak_tcache_published(c), 0u);
+}
+
+TEST_F(Tcache, FlushLeavesNothingBehind) {
+  for (size_t size : SIZES) free_all(alloc_many(size, 500));
+  flush_all();
+  for (size_t size : SIZES) EXPECT_EQ(cached(size), 0u);
+  EXPECT_EQ(hak_depot_bytes, 0u);
+  EXPECT_EQ(live_spans(), 0u);
+}
+
+// --- short of memory ---
+
+void use_up_cells() {
+  fake_os::fail_all(fake_os::MAP);
+  for (hak_cell *cell = self()->cells; cell != nullptr; cell = cell->next) self()->cell_count--;
+  self()->cells = nullptr;
+  while (hak_cell_take() != nullptr) continue;
+}
+
+TEST_F(Tcache, WithoutAMagazineItsArenaServesIt) {
+  hakmem_free(hakmem_malloc(16));  // the region is there
+  use_up_cells();
+  for (size_t size : {size_t(32), size_t(1000), size_t(20000)}) {
+    auto blocks = alloc_many(size, 20);
+    for (void *p : blocks) ASSERT_NE(p, nullptr) << size;
+    EXPECT_EQ(bin_of(size).loaded, nullptr);
+    free_all(blocks);
+    for (void *p : blocks) EXPECT_TRUE(is_free(p)) << "back at once";
+  }
+  fake_os::allow_all();
+}
+
+TEST_F(Tcache, WithoutASecondMagazineHalfOfTheFirstGoes) {
+  size_t size = 100, usable = usable_of(size);
+  auto blocks = alloc_many(size, 2 * usable);
+  flush_all();
+  hakmem_free(blocks[0]);  // loads one
+  use_up_cells();
+  for (size_t i = 1; i <= usable; i++) hakmem_free(blocks[i]);
+  EXPECT_EQ(loaded(size), usable / 2 + 1);
+  EXPECT_TRUE(is_free(blocks[0])) << "the older half";
+  EXPECT_FALSE(is_free(blocks[usable]));
+  EXPECT_EQ(hakmem_malloc(size), blocks[usable]);
+  fake_os::allow_all();
+}
+
+// The system gives nothing more, and all that is free lies in caches and depots.
+TEST_F(Tcache, ARequestTakesWhatCachesHoldBeforeItFails) {
+  auto blocks = alloc_many(1024, 30000);
+  free_all(blocks);
+  ASSERT_GT(hak_depot_bytes, 8 * HAK_MIB);
+  fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::MAP || e.call == fake_os::PROTECT ? ENOMEM : 0; });
+  std::vector<void *> others;
+  void *p;
+  while ((p = hakmem_malloc(30000)) != nullptr) others.push_back(p);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_GT(others.size() * 30000, 25 * HAK_MIB);
+  EXPECT_EQ(hak_depot_bytes, 0u);
+  hakmem_free(others.back());
+  others.pop_back();
+  EXPECT_NE(p = hakmem_malloc(30000), nullptr);
+  hakmem_free(p);
+  free_all(others);
+  fake_os::allow_all();
+}
+
+// --- and all of it ---
+
+TEST_F(Tcache, RandomLoadLosesAndDoublesNothing) {
+  std::mt19937 random(7);
+  std::vector<std::pair<unsigned char *, size_t>> live;
+  for (int step = 0; step < 200000; step++) {
+    if (step % 1000 == 0) fake_cpu::number = random() % 3;
+    if (random() % 2 == 0 && live.size() < 3000) {
+      size_t size = 1 + random() % (random() % 8 == 0 ? 32768 : 700);
+      auto *p = static_cast<unsigned char *>(hakmem_malloc(size));
+      ASSERT_NE(p, nullptr);
+      p[0] = p[size - 1] = static_cast<unsigned char>(size * 31);
+      live.emplace_back(p, size);
+    } else if (!live.empty()) {
+      size_t at = random() % live.size();
+      auto [p, size] = live[at];
+      ASSERT_EQ(p[0], static_cast<unsigned char>(size * 31));
+      ASSERT_EQ(p[size - 1], static_cast<unsigned char>(size * 31));
+      hakmem_free(p);
+      live[at] = live.back();
+      live.pop_back();
+    }
+    if (step % 20000 == 0) {
+      ASSERT_EQ(hak_heap_check(), 0u);
+      decay(random() % 2 == 0);
+    }
+  }
+  for (auto [p, size] : live) hakmem_free(p);
+  flush_all();
+  EXPECT_EQ(live_spans(), 0u);
+}
+
+}  // namespace
