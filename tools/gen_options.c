@@ -40,8 +40,8 @@ static const struct {
 };
 
 static const char *const counters[][2] = {
-    {"alloc", "slabs and runs handed out by the span pool"},
-    {"free", "slabs and runs returned to it"},
+    {"alloc", "slabs and extents handed out by the span pool"},
+    {"free", "slabs and extents returned to it"},
     {"madvise", "calls of madvise and process_madvise"},
     {"madvise_enomem", "of these, failed with ENOMEM"},
     {"madvise_other", "of these, failed with another error"},
@@ -51,7 +51,7 @@ static const char *const counters[][2] = {
     {"huge_alloc", "huge blocks allocated"},
     {"huge_fail", "huge blocks refused by the system"},
     {"lean_decommit", "ranges given back by the memory-lean mode"},
-    {"lean_retire", "slabs retired by the memory-lean mode"},
+    {"lean_retire", "classes that thread caches emptied in memory-lean mode, idle for a decay time"},
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])

@@ -41,8 +41,8 @@ typedef struct hakmem_stats {
      slab_handed_out = slab_live + slab_cached + slab_packets */
   uint64_t slab_handed_out;
   uint64_t slab_live;     /* the program's */
-  uint64_t slab_cached;   /* in threads' front caches */
-  uint64_t slab_packets;  /* freed by a thread that is not the owner, on the way home */
+  uint64_t slab_cached;   /* in thread caches, as each thread said at its last slow path */
+  uint64_t slab_packets;  /* in depots, for whichever thread wants them */
   uint64_t slab_free;     /* free blocks of partly used slabs */
   uint64_t slab_uncarved; /* blocks never used since the slab was made */
   uint64_t slab_rest;     /* too little for a block: before the first one and behind the last */
@@ -58,17 +58,17 @@ typedef struct hakmem_stats {
 
   /* own = own_cells + own_tables + own_other */
   uint64_t own;
-  uint64_t own_cells;  /* heaps, magazines, packets */
-  uint64_t own_tables; /* tags, span metadata, bitmaps */
+  uint64_t own_cells;  /* arenas, thread caches, magazines */
+  uint64_t own_tables; /* page map, span metadata, bitmaps */
   uint64_t own_other;  /* table of huge blocks, of sampled guards */
 
-  uint64_t heaps, heaps_active, heaps_warm, heaps_parked;
+  uint64_t heaps, heaps_active, heaps_warm, heaps_parked; /* arenas; thread caches in use; 0; thread caches nobody has */
   uint64_t regions, reserved; /* reserved: address space */
 
   /* since the start */
-  uint64_t span_allocs, span_frees; /* slabs and runs taken from, and returned to, the span pool */
+  uint64_t span_allocs, span_frees; /* slabs and extents taken from, and returned to, the span pool */
   uint64_t huge_allocs, huge_failures;
-  uint64_t slow_paths; /* refills, flushes, packets sent and the like; wraps at 2^32 for each heap */
+  uint64_t slow_paths; /* refills and overflows; wraps at 2^32 for each thread cache */
   uint64_t purges, purged; /* ranges given back to the system, and their bytes */
   uint64_t madvise, madvise_failures, mmap, munmap, mprotect, mremap; /* system calls */
   uint64_t foreign_frees, foreign_reallocs, foreign_usable_sizes;     /* calls with pointers that are not ours */

@@ -1,6 +1,6 @@
 /* Memory budgets: HAKMEM_LIMIT, beyond which requests fail, and HAKMEM_RSS_TARGET, towards which free memory is given
- * back; without the option, towards the cgroup's limit. Owns the figures of both; the release policy and the heaps ask
- * for the level and act.
+ * back; without the option, towards the cgroup's limit. Owns the figures of both; reclaim/ asks for the
+ * level and acts.
  *
  * `used`: what was taken from the system and not given back: held and dirty spans, huge blocks and the freed mappings
  * that are kept for them, cells. The limit counts the tables of the spans too. Cells and tables are never refused, so
@@ -19,10 +19,10 @@
 /* How far things have gone; each level does what those below it do. */
 enum {
   HAK_BUDGET_CALM,     /* below 90 % of the target, or there is none */
-  HAK_BUDGET_NEAR,     /* idle memory goes back after one epoch, all of it; no freed mapping is kept */
-  HAK_BUDGET_OVER,     /* heaps empty their idle caches; warm heaps are trimmed */
+  HAK_BUDGET_NEAR,     /* the decay is short; no freed mapping is kept */
+  HAK_BUDGET_OVER,     /* depots are emptied, thread caches keep no stacks; what the target leaves no room for goes */
   HAK_BUDGET_PURGE,    /* and that did not suffice: all free memory goes back, and as it comes */
-  HAK_BUDGET_CALLBACK, /* nor did this: the program's callback is called, once an epoch */
+  HAK_BUDGET_CALLBACK, /* nor did this: the program's callback is called, once a look */
   HAK_BUDGET_LEVELS
 };
 

@@ -1,5 +1,5 @@
 /* Cells: the allocator's own memory, in units of 512 aligned bytes, outside every region so that no overflow of a
- * user's block can reach it. Magazines, packets and heap structures are made of cells. Never returned to the system.
+ * user's block can reach it. Magazines, arenas and thread caches are made of cells. Never returned to the system.
  * One lock, leaf rank. */
 #ifndef HAK_POOL_CELL_H
 #define HAK_POOL_CELL_H

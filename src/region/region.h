@@ -1,13 +1,13 @@
-/* The region box: reserved address space, and for each 64 KiB span of it a tag, metadata and a free bitmap.
+/* The region box: reserved address space, and for each 64 KiB span of it a byte of the page map, metadata and a free bitmap.
  *
  * A region is a reservation that begins with its own tables and goes on with spans; it is extended in place up to
  * span_count, for which the tables are laid out, as far as the addresses behind it are free. It is made accessible from the
- * bottom up in growing steps; `limit` is published (release) after the tags below it can be read. Nothing inside a
+ * bottom up in growing steps; `limit` is published (release) after the map below it can be read. Nothing inside a
  * region is ever unmapped, so an address below `limit` can always be looked up.
  *
- * Tag of a span: owner heap id << 8 | class code, or 0 for a span that holds no block. The pool writes it when a span
- * is taken or returned, that is, before a block of the span is handed out and after the last one came back, so whoever
- * legally holds a block reads a settled tag with a relaxed load.
+ * Page map: a code a span, or 0 for a span that holds no block. The pool writes it when a span is taken or returned, that is,
+ * before a block of the span is handed out and after the last one came back, so whoever legally holds a block reads a settled
+ * code with a relaxed load. Tag, in the metadata of a slab's or extent's first span: (arena id + 1) << 8 | code.
  *
  * The main region is found by one comparison; further ones (small reservations) through a table on the slow path. */
 #ifndef HAK_REGION_REGION_H
@@ -30,7 +30,7 @@ typedef struct hak_span {
   uintptr_t start;       /* first block (after the colour), or first byte of a run */
   struct hak_span *head; /* the first span of this slab or run */
   uint64_t *bits;        /* free bitmap; set bit = block in the slab's hands */
-  /* written under the owner's slow lock */
+  /* written under the lock of the slab's bin */
   struct hak_span *next, *prev;
   uint64_t summary; /* bit i: bits[i] is not zero; of a run: what was asked for, while requests are noted */
   uint16_t free_count, carved, blocks;

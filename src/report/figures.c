@@ -98,7 +98,7 @@ static size_t walk_group(walk *w, size_t end) {
   return stop - first;
 }
 
-/* The owner's lock is held. Whatever the owner did since the tag was read, it is done with it now. */
+/* The bin's lock is held. Whatever was done to the slab since its code was read has been done. */
 static bool count_slab(walk *w, const seen_slab *seen) {
   hak_figures *f = w->figures;
   const hak_span *s = &w->r->spans[seen->index];

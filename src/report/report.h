@@ -11,7 +11,7 @@
 /* Bytes, of one snapshot (figures.h). */
 typedef struct hak_totals {
   size_t mapped;      /* accessible: spans, huge and sampled blocks, the allocator's own cells */
-  size_t live;        /* blocks handed out; those in front caches and packets count as handed out */
+  size_t live;        /* blocks handed out; those in thread caches count as handed out, those in depots do not */
   size_t slab_free;   /* free blocks of slabs, those that were never used included */
   size_t dirty_free;  /* free spans that hold memory, and freed runs that threads keep */
   size_t huge_count, huge;

@@ -1,4 +1,4 @@
-/* Bitmap arithmetic and fullness lists. Runs under the owning heap's slow lock. */
+/* Bitmap arithmetic and fullness lists. Runs under the lock of the bin that has the set. */
 #include "slab/slab.h"
 
 #include <string.h>

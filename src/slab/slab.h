@@ -1,10 +1,10 @@
-/* The slab box: blocks of one class in one span (or four), and the set of a heap's slabs of that class.
+/* The slab box: blocks of one class in one span (or four), and the set of an arena's slabs of that class.
  *
  * A slab's blocks are carved in address order (`carved` counts them); a carved block is either handed out or has its
- * bit set in the free bitmap. Blocks that sit in a front cache or travel in a packet count as handed out. Slabs with
+ * bit set in the free bitmap. Blocks in thread caches and depots count as handed out. Slabs with
  * set bits are on one of four lists by how full they are, so that a refill finds the fullest without scanning; those
  * whose free pages have been given back are on a fifth, which it comes to last.
- * Everything here runs under the slow lock of the heap that owns the set. */
+ * Everything here runs under the lock of the bin that has the set. */
 #ifndef HAK_SLAB_SLAB_H
 #define HAK_SLAB_SLAB_H
 
@@ -39,7 +39,7 @@ unsigned hak_slab_set_take_ready(hak_slab_set *set, unsigned class_code, void **
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
                           bool *purge_due);
 
-/* The same for one block, which costs 57 instructions less so (decision 011). */
+/* The same for one block: 57 instructions less than the function for many. */
 hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p, bool *purge_due);
 
 /* A set of more slabs than this has its metadata and bitmaps in no near cache. */
