@@ -32,7 +32,7 @@ static void reclaim(void) {
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);
   hak_arena_shrink_all(&d);
-  hak_slow_exit(&d, "when caches were flushed");
+  hak_slow_exit(&d);
   if (!hak_budget_limited()) return;
   hak_decay_all(0, &d); /* what is free but does not fit counts against the limit */
   wait_for_purges();
@@ -64,7 +64,7 @@ void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
     reclaim();
     p = finally(alloc_large_once(size, align, zeroed));
   }
-  hak_slow_exit(&d, "at the call"); /* before the new pages are touched */
+  hak_slow_exit(&d); /* before the new pages are touched */
   return p;
 }
 
@@ -78,7 +78,7 @@ static void *alloc_class(unsigned class_code, size_t size) {
   hak_slow_entry();
   void *p = alloc_class_from(hak_thread_grown(), class_code, &d);
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted)) && p != NULL) hak_tcache_note_request(class_code, size);
-  hak_slow_exit(&d, "when its class was flushed");
+  hak_slow_exit(&d);
   if (HAK_LIKELY(p != NULL)) return p;
   reclaim();
   return finally(alloc_class_from(hak_thread_grown(), class_code, &d));

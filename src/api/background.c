@@ -51,7 +51,7 @@ static void *help(void *unused) {
     hak_os_drop_privileges(); /* what the program may have given up meanwhile too */
     hak_os_futex_wait_ms(&timer, 0, PERIOD_MS);
     hak_deferred d = {0};
-    hak_slow_exit(&d, "when its class was flushed");
+    hak_slow_exit(&d);
     uint64_t next = activity();
     quiet = next == seen ? quiet + PERIOD_MS : 0;
     seen = next;

@@ -25,7 +25,7 @@ static size_t purge(size_t keep_bytes) {
   if (t != NULL) hak_tcache_flush(t, &d);
   size_t purged = hak_decay_all(keep_bytes, &d);
   d.purge_due = false;
-  hak_slow_exit(&d, "when its class was flushed");
+  hak_slow_exit(&d);
   return purged;
 }
 

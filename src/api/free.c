@@ -30,7 +30,7 @@ static void free_extent(hak_region *region, void *p) {
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
     hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_run_size(region, p), "at the call");
   hak_run_give(p, &d.purge_due);
-  hak_slow_exit(&d, "at the call");
+  hak_slow_exit(&d);
 }
 
 static void free_block(void *p, unsigned class_code) {
@@ -40,7 +40,7 @@ static void free_block(void *p, unsigned class_code) {
     hak_tcache_free(t, p, class_code, &d);
   else
     hak_arena_free(p, class_code, &d);
-  hak_slow_exit(&d, "at the call");
+  hak_slow_exit(&d);
 }
 
 HAK_NOINLINE void hak_free_slow(void *p) {

@@ -226,7 +226,7 @@ static void free_run(hak_region *r, void *p, size_t said, hak_family family) {
   if (HAK_HARD(ZERO)) memset(p, 0, block_size); /* its spans may become slabs, whose blocks are expected to be zero */
   hak_deferred d = {0};
   hak_run_give(p, &d.purge_due);
-  hak_slow_exit(&d, "at the call");
+  hak_slow_exit(&d);
 }
 
 HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, size_t said, hak_family family) {

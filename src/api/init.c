@@ -29,7 +29,7 @@ static void prewarm(hak_tcache *t) {
     int64_t blocks = hak_config.prewarm[hak_class_group(hak_class_size(c))];
     if (blocks > 0) hak_tcache_prewarm(t, c, (unsigned)blocks, &d);
   }
-  hak_slow_exit(&d, "when caches were filled");
+  hak_slow_exit(&d);
 }
 
 static bool prewarm_wanted(void) {

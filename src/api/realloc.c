@@ -32,7 +32,7 @@ static void *resize_run(hak_region *region, void *p, size_t size) {
   hak_deferred d = {0};
   if (size > old_size) hak_slow_entry();
   if (size > HAK_SMALL_MAX && size <= hak_max_size(HAK_RUN_MAX, old_size) && hak_run_resize(region, p, size, &d.purge_due)) {
-    hak_slow_exit(&d, "by realloc");
+    hak_slow_exit(&d);
     return p;
   }
   void *moved = move_block(p, old_size, size);
@@ -47,7 +47,7 @@ static void *resize_huge(void *p, size_t old_size, size_t size) {
   hak_deferred d = {0};
   if (size > old_size) hak_slow_entry();
   void *moved = hak_huge_resize(p, size);
-  if (moved != NULL) hak_slow_exit(&d, "by realloc");
+  if (moved != NULL) hak_slow_exit(&d);
   if (moved == NULL) moved = move_block(p, old_size, size);
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
   return moved != NULL ? moved : hak_huge_resize(p, size);

@@ -12,9 +12,9 @@ void hak_slow_entry(void) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
 }
 
-static void report_bad(const hak_deferred *d, const char *where) {
+static void report_bad(const hak_deferred *d) {
   if (HAK_LIKELY(d->verdict == HAK_VERDICT_OK)) return;
-  hak_misuse_abort(d->verdict, d->bad, d->bad_class == 0 ? 0 : hak_class_size(d->bad_class - 1), where);
+  hak_misuse_abort(d->verdict, d->bad, d->bad_class == 0 ? 0 : hak_class_size(d->bad_class - 1), d->where);
 }
 
 static void decay_cache(uint64_t now_ms, hak_deferred *d) {
@@ -30,13 +30,13 @@ static void keep_to_target(hak_deferred *d) {
   if (hak_budget_holes_due()) hak_decay_for_target(d);
 }
 
-void hak_slow_exit(hak_deferred *d, const char *where) {
-  report_bad(d, where);
+void hak_slow_exit(hak_deferred *d) {
+  report_bad(d);
   uint64_t now_ms = hak_os_now_ms();
   decay_cache(now_ms, d);
   hak_decay_tick(now_ms, d);
   keep_to_target(d);
   if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);
   hak_report_tick(now_ms);
-  report_bad(d, "when its class was flushed");
+  report_bad(d);
 }

@@ -5,8 +5,8 @@
 #include "misuse/deferred.h"
 
 /* Does what lower layers left to do, and what is due by the clock: ends the program after a misuse, purges, decays the thread's
- * cache, keeps to the target, refreshes the statistics page. `where`: for the report of a bad block. Caller holds no lock. */
-void hak_slow_exit(hak_deferred *deferred, const char *where);
+ * cache, keeps to the target, refreshes the statistics page. Caller holds no lock. */
+void hak_slow_exit(hak_deferred *deferred);
 /* At the beginning of an allocation's slow path: calls the program's pressure callback if it is due. */
 void hak_slow_entry(void);
 

@@ -36,7 +36,7 @@ void hak_thread_end(void) {
   hak_deferred d = {0};
   if (HAK_HARDENED) hak_hard_flush(); /* else nobody could use the blocks before the cache is another thread's */
   hak_tcache_detach(&d);
-  hak_slow_exit(&d, "when its thread ended");
+  hak_slow_exit(&d);
 }
 
 static void on_thread_end(void *memory) {

@@ -19,6 +19,7 @@
 /* And of HAKMEM_LIMIT so much: magazines count against it and never go back to the system; those of 16-byte blocks are a third
  * of what a depot holds. */
 #define DEPOT_LIMIT_PART 64
+#define AT_FLUSH "when its class was flushed"
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 
 size_t hak_depot_bytes;
@@ -245,7 +246,7 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
   for (unsigned done = 0; done < count;) {
     hak_arena *a = owner_of(blocks[done], c);
     if (a == NULL) { /* freed twice: its slab has gone */
-      hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, blocks[done++], c);
+      hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, blocks[done++], c, AT_FLUSH);
       continue;
     }
     hak_arena_bin *b = bin_of(a, c);
@@ -259,7 +260,7 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
     unsigned n = hak_slab_set_put(&b->slabs, tag_of(a, c), blocks + done, count - done, &verdict, &d->purge_due);
     note_spare(b);
     done += n;
-    if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, blocks[done++], c);
+    if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, blocks[done++], c, AT_FLUSH);
   }
   if (locked != NULL) hak_lock_drop(&bin_of(locked, c)->lock);
 }
@@ -294,7 +295,7 @@ void *hak_arena_alloc(unsigned c, hak_deferred *d) {
 void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
   hak_arena *a = owner_of(p, c);
   if (a == NULL) {
-    hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, p, c);
+    hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, p, c, "at the call");
     return;
   }
   hak_arena_bin *b = bin_of(a, c);
@@ -302,7 +303,7 @@ void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
   hak_verdict verdict = hak_slab_set_put_one(&b->slabs, tag_of(a, c), p, &d->purge_due);
   note_spare(b);
   hak_lock_drop(&b->lock);
-  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, p, c);
+  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, p, c, "at the call");
 }
 
 /* --- decay --- */

@@ -12,13 +12,15 @@ typedef struct hak_deferred {
   hak_verdict verdict; /* of the first bad block, or HAK_VERDICT_OK */
   void *bad;
   unsigned bad_class; /* class + 1; 0: unknown */
+  const char *where;  /* it was found, for the report */
 } hak_deferred;
 
-HAK_INLINE void hak_deferred_note(hak_deferred *d, hak_verdict verdict, void *p, unsigned class_code) {
+HAK_INLINE void hak_deferred_note(hak_deferred *d, hak_verdict verdict, void *p, unsigned class_code, const char *where) {
   if (d->verdict != HAK_VERDICT_OK) return;
   d->verdict = verdict;
   d->bad = p;
   d->bad_class = class_code + 1;
+  d->where = where;
 }
 
 #endif

@@ -28,8 +28,6 @@
 #define MARGIN_PART 16
 #define AUTO_MARGIN_PART 32
 
-/* Part of the target that is to be left for dirty memory, as far as pages of idle classes can make room for it. */
-#define ROOM_PART 8
 /* Part of the target by which what is given back inside slabs goes below it. */
 #define HOLES_PART 64
 
@@ -192,13 +190,6 @@ size_t hak_budget_dirty_keep(void) {
   size_t ceiling = hak_load_relaxed(&hak_budget_ceiling), live = live_now();
   size_t left = ceiling > live ? (ceiling - live) >> HAK_SPAN_SHIFT : 0;
   return hak_max_size(left, HAK_BUDGET_DIRTY_LEAST);
-}
-
-size_t hak_budget_room_lacking(void) {
-  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling), wanted = hak_load_relaxed(&target_now) / ROOM_PART;
-  if (ceiling == SIZE_MAX) return 0;
-  size_t live = live_now();
-  return live + wanted > ceiling ? hak_min_size(wanted, live + wanted - ceiling) : 0;
 }
 
 static size_t lacking_now(void) {

@@ -133,9 +133,6 @@ HAK_INLINE bool hak_budget_holes_due(void) {
 size_t hak_budget_holes_wanted(void);
 void hak_budget_holes_given(void);
 
-/* How much less room there is for dirty memory than a part of the target; with a target only. */
-size_t hak_budget_room_lacking(void);
-
 /* What was filled since the last look leaves nothing below the target. */
 HAK_INLINE bool hak_budget_full_now(void) {
   size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);

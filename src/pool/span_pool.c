@@ -439,7 +439,7 @@ static void note_broken(hak_chunk *c, size_t bit, size_t count) {
     bool whole = bit <= page * HAK_HUGE_PAGE_SPANS && end - hak_region_is_guard(end - 1) <= bit + count;
     uint32_t mask = (uint32_t)1 << page;
     c->broken = whole ? c->broken & ~mask : c->broken | mask;
-    if (!whole && c->huge && (c->plain & mask) == 0) hak_store_relaxed(&c->in_pieces, true);
+    if (!whole && c->huge && (c->plain & mask) == 0) hak_store_relaxed(&c->split, true);
   }
 }
 
@@ -475,7 +475,7 @@ void hak_pool_make_small(hak_region *r, size_t chunk_index) {
   if (was_huge) {
     c->huge = false;
     c->plain = 0;
-    hak_store_relaxed(&c->in_pieces, false);
+    hak_store_relaxed(&c->split, false);
     lower_hints(r, chunk_index, true);
   }
   size_t first = hak_max_size(chunk_index * HAK_CHUNK_SPANS, r->first_span);

@@ -114,6 +114,7 @@ static void decay_arenas(uint64_t now_ms, hak_deferred *d) {
     hak_purge_slabs(hak_arena_at(i), looks / STEPS, false, SIZE_MAX, d);
   }
   hak_huge_release_idle(over ? UINT64_MAX : now_ms);
+  hak_purge_settle_chunks();
 }
 
 static uint64_t step_ms(void) { return hak_max_size(hak_decay_ms() / STEPS, 1); }

@@ -153,6 +153,22 @@ size_t hak_purge_spans(size_t keep_spans, bool lazily) {
   return purged;
 }
 
+/* khugepaged makes a huge page whole of which a part has gone: a chunk with such pages, to which nothing came back for so many
+ * epochs, gets ordinary pages. */
+#define SETTLED_EPOCHS 8
+
+void hak_purge_settle_chunks(void) {
+  uint32_t now = hak_pool_epoch();
+  for (unsigned i = 0; i < hak_region_count(); i++) {
+    hak_region *r = hak_region_at(i);
+    size_t end = hak_load_acquire(&r->limit) / HAK_SPAN_SIZE / HAK_CHUNK_SPANS; /* the last one may still grow */
+    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < end; chunk++) {
+      const hak_chunk *c = &r->chunks[chunk];
+      if (hak_load_relaxed(&c->split) && now - hak_load_relaxed(&c->epoch) >= SETTLED_EPOCHS) hak_pool_make_small(r, chunk);
+    }
+  }
+}
+
 /* --- free pages inside slabs --- */
 
 /* Slabs of one arena whose pages go together. Those from `closed` to `count` are claimed; both change under the bin's lock, so
@@ -222,12 +238,12 @@ static void note_left(size_t pages) {
 }
 
 /* Returns the bytes that went. */
-static size_t purge_claimed(bool lazily, hak_deferred *d) {
+static size_t purge_claimed(hak_deferred *d) {
   size_t purged = 0, page = hak_os_page_size();
   if (batch.closed == batch.count) return 0;
   hak_add_relaxed(&hak_span_pool.leaving_hole_pages, batch.bytes / page);
   HAK_SCHEDULE_POINT("purge: blocks claimed");
-  purge_ranges(batch.pieces, batch.piece_count, lazily, batch.pages);
+  purge_ranges(batch.pieces, batch.piece_count, false, batch.pages);
   HAK_SCHEDULE_POINT("purge: blocks advised");
   for (unsigned piece = 0; batch.closed < batch.count;) {
     const claimed_slab *s = &batch.slabs[batch.closed];
@@ -241,7 +257,7 @@ static size_t purge_claimed(bool lazily, hak_deferred *d) {
     void *twice = close_next(bytes > 0, &d->purge_due);
     hak_lock_drop(&bin->lock);
     note_left(s->bytes / page);
-    if (HAK_UNLIKELY(twice != NULL)) hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, twice, s->class_code);
+    if (HAK_UNLIKELY(twice != NULL)) hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, twice, s->class_code, "when its pages were purged");
     purged += bytes;
   }
   batch.bytes = 0;
@@ -258,10 +274,10 @@ static size_t purge_class(unsigned c, unsigned round, bool at_once, size_t wante
     hak_lock_drop(&bin->lock);
     for (unsigned i = 0; i < n && purged + batch.bytes < wanted;) {
       i += claim(c, batch.found + i, n - i, wanted - purged);
-      if (batch.count == batch.room || i == n) purged += purge_claimed(!at_once && hak_config_lean(), d);
+      if (batch.count == batch.room || i == n) purged += purge_claimed(d);
     }
   } while (n == SLABS_AT_A_TIME && purged < wanted);
-  return purged + purge_claimed(false, d);
+  return purged + purge_claimed(d);
 }
 
 size_t hak_purge_slabs(hak_arena *a, unsigned round, bool at_once, size_t wanted, hak_deferred *d) {

@@ -23,6 +23,9 @@ size_t hak_purge_spans(size_t keep_spans, bool lazily);
  * (`at_once`), until `wanted` bytes have gone. Returns the bytes. Caller holds no lock. */
 size_t hak_purge_slabs(hak_arena *arena, unsigned round, bool at_once, size_t wanted, hak_deferred *deferred);
 
+/* Once a decay time: chunks of which a part stays purged ask for huge pages no more. Caller holds no lock. */
+void hak_purge_settle_chunks(void);
+
 /* Whether the system refused the last range, as it does for locked memory. */
 bool hak_purge_refused(void);
 

@@ -54,7 +54,7 @@ typedef struct hak_chunk {
   uint32_t plain;   /* bit i: no huge page was asked for, since a part was in use when the chunk became huge again */
   bool huge;        /* asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
   bool made_small;  /* asked for huge pages before, and the kernel has been told that it does not */
-  bool in_pieces;   /* huge, and part of a huge page has been given back; read by any thread */
+  bool split;   /* huge, and part of a huge page has been given back; read by any thread */
 } hak_chunk;
 
 typedef struct hak_region {

@@ -26,8 +26,6 @@ static const uint16_t class_sizes[HAK_CLASSES] = {
 };
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_class_info hak_class_table[HAK_FRONT_CLASSES];
-uint64_t hak_class_whole_lines;
-_Static_assert(HAK_FRONT_CLASSES <= 64, "a bit for each class");
 
 unsigned hak_class_group(size_t block_size) {
   unsigned n = 1;
@@ -45,8 +43,6 @@ void hak_size_class_init(unsigned tiny_max_group) {
         .reciprocal = (((uint64_t)1 << 40) + size - 1) / size,
         .coloured = !twin,
     };
-    /* Slabs start on a line, whatever their colour. */
-    if (size % HAK_CACHE_LINE == 0) hak_class_whole_lines |= (uint64_t)1 << c;
   }
 }
 

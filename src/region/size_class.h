@@ -37,9 +37,6 @@ typedef struct hak_class_info {
 extern HAK_HIDDEN const uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1];
 extern HAK_HIDDEN hak_class_info hak_class_table[HAK_FRONT_CLASSES];
 
-/* Bit c: blocks of class c are whole cache lines, so two threads that use neighbours never share one. */
-extern HAK_HIDDEN uint64_t hak_class_whole_lines;
-
 /* tiny_max_group: largest C<n> that lives in 64 KiB slabs (HAKMEM_TINY_MAX_CLASS). */
 void hak_size_class_init(unsigned tiny_max_group);
 

@@ -246,7 +246,7 @@ void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   void **top = *top_of(t, c);
 #if HAK_CHECKS
   if (HAK_UNLIKELY(*top == p)) {
-    hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, p, c);
+    hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, p, c, "at the call");
     return;
   }
 #endif

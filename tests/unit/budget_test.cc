@@ -515,7 +515,7 @@ class BudgetInVain : public Budget {
     files.set_resident((foreign_mib << 20) + ((hak_span_pool.live_spans + hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT));
     hak_deferred d = {};
     fake_os::set_clock(now_ms);
-    hak_slow_exit(&d, "");
+    hak_slow_exit(&d);
   }
 };
 

@@ -66,7 +66,7 @@ class Actor {
     run([] {
       hak_deferred d = {};
       hak_tcache_flush(hak_tls.cache, &d);
-      hak_slow_exit(&d, "in a test");
+      hak_slow_exit(&d);
     });
   }
 
