@@ -29,7 +29,8 @@ static size_t pinned_blocks(unsigned c) { return (size_t)hak_config.hot_ring[hak
 
 static uint16_t first_stack(unsigned c) {
   size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
-  return (uint16_t)(pinned == 0 ? 0 : pinned / usable - 1); /* usable is at most pinned */
+  /* Less than a magazine is of smaller magazines; not where the setting was read after the first allocation. */
+  return (uint16_t)(pinned < usable ? 0 : pinned / usable - 1);
 }
 
 /* After an overflow the class is refilled from its arena: what left the thread would have served. */
