@@ -37,12 +37,18 @@ static bool goes_lazily(void) {
   return lean_mode && hak_config.mem_lean_decommit == HAK_LEAN_FREE && !hak_budget_targeted();
 }
 
+static bool helper_sleeps(void) { return hak_load_seq(&hak_decay_sleeper) != 0; }
+
+/* Again where the helper falls asleep or wakes meanwhile: a mark that stays high would let it sleep, one that stays low would
+ * have each free purge. */
 static void set_mark(void) {
-  bool rests = hak_load_relaxed(&stretch) > 1 && !lean_mode;
-  bool sleeps = hak_load_relaxed(&hak_decay_sleeper) != 0;
-  hak_store_relaxed(&hak_span_pool.mark_eighths, lean_mode || sleeps || base_ms == 0 ? 0 : 8);
+  bool rests = hak_load_relaxed(&stretch) > 1 && !lean_mode, sleeps;
   size_t mark = lean_mode ? lean_target() : base_ms == 0 ? 0 : rests ? SIZE_MAX : MARK_SPANS;
-  hak_store_relaxed(&hak_span_pool.mark_spans, sleeps ? 0 : mark);
+  do {
+    sleeps = helper_sleeps();
+    hak_store_seq(&hak_span_pool.mark_eighths, lean_mode || sleeps || base_ms == 0 ? 0 : 8);
+    hak_store_seq(&hak_span_pool.mark_spans, sleeps ? 0 : mark);
+  } while (helper_sleeps() != sleeps);
 }
 
 void hak_decay_start(void) {
@@ -67,6 +73,11 @@ void hak_decay_wake_helper(void) {
     set_mark();
     hak_os_futex_wake(&hak_decay_sleeper);
   }
+}
+
+void hak_decay_stay_awake(void) {
+  hak_store_seq(&hak_decay_sleeper, 0);
+  set_mark();
 }
 
 bool hak_decay_has_work(void) {
@@ -152,6 +163,7 @@ void hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
 
 void hak_decay_fork_child(void) {
   if (looker != hak_thread_mark()) looker = NULL;
+  if (helper_sleeps()) hak_decay_stay_awake(); /* it is not there to be woken */
 }
 
 static void purge_for_target(void) {
