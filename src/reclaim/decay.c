@@ -95,7 +95,9 @@ static void judge_refaults(void) {
   uint64_t went = purged - purged_seen, again = refaults - refaults_seen;
   purged_seen = purged;
   refaults_seen = refaults;
+  hak_lock_take(&hak_span_pool.lock); /* under which others take off what they have read */
   hak_store_relaxed(&hak_span_pool.purged_spans, 0); /* what is taken from now on was not purged too early */
+  hak_lock_drop(&hak_span_pool.lock);
   uint32_t factor = hak_load_relaxed(&stretch);
   if (again >= REFAULT_LEAST && again * 4 > went)
     factor = (uint32_t)hak_min_size((size_t)factor * 4, STRETCH_MAX);
