@@ -177,6 +177,11 @@ static void purge_for_target(void) {
   hak_budget_note_given(purged << HAK_SPAN_SHIFT);
 }
 
+static void flush_caches(hak_deferred *d) {
+  if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, d);
+  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), true, d);
+}
+
 void hak_decay_excess(hak_deferred *d) {
   hak_decay_wake_helper();
   purge_for_target();
@@ -184,9 +189,9 @@ void hak_decay_excess(hak_deferred *d) {
   size_t held = live_now() / 8 * hak_load_relaxed(&hak_span_pool.mark_eighths);
   size_t limit = hak_max_size(mark, held);
   if (dirty_now() <= limit) return;
-  /* The program has freed more than it holds: blocks in caches, one here and one there, would pin as many slabs. */
-  if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, d);
-  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), true, d);
+  /* Where the program has freed more than it holds, blocks in caches, one here and one there, would pin as many slabs. Of a low
+   * mark, as without decay, each free comes by here. */
+  if (dirty_now() > live_now()) flush_caches(d);
   hak_purge_spans(lean_mode ? limit - limit / 8 : limit / 2, goes_lazily());
   /* What the system refuses, or others are purging, is not looked for again at each free. The next look sets the mark anew. */
   size_t dirty = dirty_now();
