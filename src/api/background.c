@@ -36,11 +36,8 @@ static uint64_t quiet_ms(void) { return hak_max_size(QUIET_LEAST_MS, 3 * hak_dec
  * here before that, under the same lock or, the signal, in the one order of all seq_cst operations.  */
 static void sleep_until_needed(void) {
   hak_store_seq(&hak_decay_sleeper, 1);
-  if (hak_decay_has_work() || hak_load_seq(&hak_report_signal_pending) != 0)
-    hak_store_seq(&hak_decay_sleeper, 0);
-  else
-    hak_os_futex_wait(&hak_decay_sleeper, 1);
-  hak_store_seq(&hak_decay_sleeper, 0);
+  if (!hak_decay_has_work() && hak_load_seq(&hak_report_signal_pending) == 0) hak_os_futex_wait(&hak_decay_sleeper, 1);
+  hak_decay_stay_awake();
 }
 
 static void *help(void *unused) {
@@ -93,6 +90,5 @@ void hak_background_start(void) {
 void hak_background_fork_child(void) {
   if (!running) return;
   running = false;
-  hak_store_relaxed(&hak_decay_sleeper, 0);
   hak_background_start();
 }

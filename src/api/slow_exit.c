@@ -34,6 +34,8 @@ void hak_slow_exit(hak_deferred *d) {
   report_bad(d);
   uint64_t now_ms = hak_os_now_ms();
   decay_cache(now_ms, d);
+  /* What is freed into depots never reaches the mark. */
+  if (hak_load_relaxed(&hak_depot_bytes) != 0) hak_decay_wake_helper();
   hak_decay_tick(now_ms, d);
   keep_to_target(d);
   if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);

@@ -44,8 +44,10 @@ uint32_t hak_arena_count(void) { return hak_load_acquire(&arena_count); }
 
 hak_arena *hak_arena_at(uint32_t index) { return arenas[index]; }
 
-/* Adds arenas until there are more than `index`; the last one where memory is short. */
+/* Adds arenas until there are more than `index`; the last one where memory is short. None inside a fork, which has the locks
+ * of those that there were: another thread may take one of a new arena meanwhile, and the fork's end would drop it. */
 static HAK_COLD hak_arena *add(uint32_t index) {
+  if (hak_inside_own_fork()) return arenas[hak_arena_count() - 1];
   HAK_SCHEDULE_POINT("arena: missing");
   hak_lock_take(&arenas_lock);
   while (arena_count <= index) {

@@ -37,12 +37,18 @@ static bool goes_lazily(void) {
   return lean_mode && hak_config.mem_lean_decommit == HAK_LEAN_FREE && !hak_budget_targeted();
 }
 
+static bool helper_sleeps(void) { return hak_load_seq(&hak_decay_sleeper) != 0; }
+
+/* Again where the helper falls asleep or wakes meanwhile: a mark that stays high would let it sleep, one that stays low would
+ * have each free purge. */
 static void set_mark(void) {
-  bool rests = hak_load_relaxed(&stretch) > 1 && !lean_mode;
-  bool sleeps = hak_load_relaxed(&hak_decay_sleeper) != 0;
-  hak_store_relaxed(&hak_span_pool.mark_eighths, lean_mode || sleeps || base_ms == 0 ? 0 : 8);
+  bool rests = hak_load_relaxed(&stretch) > 1 && !lean_mode, sleeps;
   size_t mark = lean_mode ? lean_target() : base_ms == 0 ? 0 : rests ? SIZE_MAX : MARK_SPANS;
-  hak_store_relaxed(&hak_span_pool.mark_spans, sleeps ? 0 : mark);
+  do {
+    sleeps = helper_sleeps();
+    hak_store_seq(&hak_span_pool.mark_eighths, lean_mode || sleeps || base_ms == 0 ? 0 : 8);
+    hak_store_seq(&hak_span_pool.mark_spans, sleeps ? 0 : mark);
+  } while (helper_sleeps() != sleeps);
 }
 
 void hak_decay_start(void) {
@@ -69,6 +75,11 @@ void hak_decay_wake_helper(void) {
   }
 }
 
+void hak_decay_stay_awake(void) {
+  hak_store_seq(&hak_decay_sleeper, 0);
+  set_mark();
+}
+
 bool hak_decay_has_work(void) {
   set_mark();
   hak_lock_take(&hak_span_pool.lock);
@@ -84,7 +95,9 @@ static void judge_refaults(void) {
   uint64_t went = purged - purged_seen, again = refaults - refaults_seen;
   purged_seen = purged;
   refaults_seen = refaults;
+  hak_lock_take(&hak_span_pool.lock); /* under which others take off what they have read */
   hak_store_relaxed(&hak_span_pool.purged_spans, 0); /* what is taken from now on was not purged too early */
+  hak_lock_drop(&hak_span_pool.lock);
   uint32_t factor = hak_load_relaxed(&stretch);
   if (again >= REFAULT_LEAST && again * 4 > went)
     factor = (uint32_t)hak_min_size((size_t)factor * 4, STRETCH_MAX);
@@ -153,6 +166,7 @@ void hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
 
 void hak_decay_fork_child(void) {
   if (looker != hak_thread_mark()) looker = NULL;
+  if (helper_sleeps()) hak_decay_stay_awake(); /* it is not there to be woken */
 }
 
 static void purge_for_target(void) {
@@ -164,6 +178,11 @@ static void purge_for_target(void) {
   hak_budget_note_given(purged << HAK_SPAN_SHIFT);
 }
 
+static void flush_caches(hak_deferred *d) {
+  if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, d);
+  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), true, d);
+}
+
 void hak_decay_excess(hak_deferred *d) {
   hak_decay_wake_helper();
   purge_for_target();
@@ -171,9 +190,9 @@ void hak_decay_excess(hak_deferred *d) {
   size_t held = live_now() / 8 * hak_load_relaxed(&hak_span_pool.mark_eighths);
   size_t limit = hak_max_size(mark, held);
   if (dirty_now() <= limit) return;
-  /* The program has freed more than it holds: blocks in caches, one here and one there, would pin as many slabs. */
-  if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, d);
-  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), true, d);
+  /* Where the program has freed more than it holds, blocks in caches, one here and one there, would pin as many slabs. Of a low
+   * mark, as without decay, each free comes by here. */
+  if (dirty_now() > live_now()) flush_caches(d);
   hak_purge_spans(lean_mode ? limit - limit / 8 : limit / 2, goes_lazily());
   /* What the system refuses, or others are purging, is not looked for again at each free. The next look sets the mark anew. */
   size_t dirty = dirty_now();

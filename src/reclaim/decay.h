@@ -35,5 +35,7 @@ extern uint32_t hak_decay_sleeper;
 void hak_decay_wake_helper(void);
 /* Before the helper sleeps: whether there is something to purge. Lowers the mark, so that the next free of spans wakes it. */
 bool hak_decay_has_work(void);
+/* The helper does not sleep, or has slept: the mark is what it was before. */
+void hak_decay_stay_awake(void);
 
 #endif

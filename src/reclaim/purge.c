@@ -276,7 +276,7 @@ static size_t purge_class(unsigned c, unsigned round, bool at_once, size_t wante
       i += claim(c, batch.found + i, n - i, wanted - purged);
       if (batch.count == batch.room || i == n) purged += purge_claimed(d);
     }
-  } while (n == SLABS_AT_A_TIME && purged < wanted);
+  } while (n == SLABS_AT_A_TIME && purged + batch.bytes < wanted);
   return purged + purge_claimed(d);
 }
 

@@ -51,9 +51,11 @@ HAK_INLINE void hak_slab_prefetch(void *const *blocks, unsigned count) {
   const hak_region *r = &hak_main_region;
   for (unsigned i = 1; i < count; i++)
     __builtin_prefetch(&r->spans[hak_region_index(r, blocks[i])]); /* of another region: a harmless address */
+  /* Not span_count: tables are accessible as far as spans are, and another region may lie where this one would grow to. */
+  size_t ready = hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT;
   for (unsigned i = 1; i < count; i++) {
     size_t index = hak_region_index(r, blocks[i]);
-    if (HAK_UNLIKELY(index >= r->span_count)) continue;
+    if (HAK_UNLIKELY(index >= ready)) continue;
     const hak_span *s = r->spans[index].head;
     const hak_class_info *info = &hak_class_table[s->class_code % HAK_FRONT_CLASSES];
     uint64_t block = (((uintptr_t)blocks[i] - s->start) * info->reciprocal) >> 40;

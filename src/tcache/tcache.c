@@ -29,7 +29,8 @@ static size_t pinned_blocks(unsigned c) { return (size_t)hak_config.hot_ring[hak
 
 static uint16_t first_stack(unsigned c) {
   size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
-  return (uint16_t)(pinned == 0 ? 0 : pinned / usable - 1); /* usable is at most pinned */
+  /* Less than a magazine is of smaller magazines; not where the setting was read after the first allocation. */
+  return (uint16_t)(pinned < usable ? 0 : pinned / usable - 1);
 }
 
 /* After an overflow the class is refilled from its arena: what left the thread would have served. */
@@ -360,13 +361,11 @@ static hak_tcache *take_unused(void) {
   return t;
 }
 
-static hak_tcache *make(bool bypass) {
+static hak_tcache *make(void) {
   hak_tcache *t = hak_cell_take_block((sizeof *t + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
   if (t == NULL) return NULL;
   if (hak_config.front_metrics) t->counts = make_counts(sizeof *t->counts);
   if (hak_config.stats != HAK_STATS_OFF || hak_config.stats_page != 0) t->requests = make_counts(sizeof *t->requests);
-  if (bypass && (t->shadow = hak_cell_take_block((HAK_CODES * sizeof(void **) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE)) == NULL)
-    return NULL; /* the rest of it is lost: memory is out */
   t->used = true;
   hak_lock_take(&registry_lock);
   t->next = made;
@@ -378,10 +377,13 @@ static hak_tcache *make(bool bypass) {
 hak_tcache *hak_tcache_attach(bool bypass) {
   HAK_ASSERT(hak_tls.cache == NULL);
   hak_tcache *t = take_unused();
-  if (t == NULL) t = make(bypass);
+  if (t == NULL) t = make();
   if (t == NULL) return NULL;
+  /* One that was made before the settings were read, or when memory was out, has no shadow yet. Where it gets none, calls
+   * take the fast path, and are not counted or sampled. */
+  if (bypass && t->shadow == NULL) t->shadow = hak_cell_take_block((HAK_CODES * sizeof(void **) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
   init_bins(t);
-  t->top = bypass ? t->shadow : hak_tls.top;
+  t->top = bypass && t->shadow != NULL ? t->shadow : hak_tls.top;
   for (unsigned code = 0; code < HAK_CODES; code++) t->top[code] = HAK_NULL_TOP;
   t->ending_rounds = 0;
   t->decayed_ms = hak_os_now_ms();

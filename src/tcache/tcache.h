@@ -37,7 +37,7 @@ typedef struct hak_tcache {
   hak_cell *cells; /* spare metadata blocks */
   uint32_t cell_count;
   uint32_t ending_rounds;
-  uint32_t slow_count; /* relaxed, read by any thread */
+  uint64_t slow_count; /* relaxed, read by any thread */
   uint32_t until_sample; /* requests until the next guarded one; 0: to be drawn */
   bool recording;        /* the unwinder is at work for this thread, and may allocate */
   uint64_t decayed_ms;

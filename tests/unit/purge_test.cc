@@ -396,7 +396,7 @@ class Slabs : public testing::TestWithParam<size_t> {
   // Many slabs in which each so many-th block is used.
   void leave_few_blocks(size_t survive) {
     std::vector<void *> all;
-    while (a->bins[c].slabs.slabs < SLABS || a->bins[c].slabs.carving != nullptr) {
+    while (a->bins[c].slabs.slabs < slabs || a->bins[c].slabs.carving != nullptr) {
       void *out[63];
       unsigned n = hak_arena_take(a, c, out, 63, &d);
       ASSERT_GT(n, 0u);
@@ -420,7 +420,7 @@ class Slabs : public testing::TestWithParam<size_t> {
   size_t used() const { return (hak_span_pool.live_spans << HAK_SPAN_SHIFT) - hak_span_pool.hole_pages * PAGE; }
 
   static constexpr unsigned SLABS = 40;
-  unsigned c, round = 0;
+  unsigned c, round = 0, slabs = SLABS;
   size_t size;
   hak_arena *a;
   hak_deferred d = {};
@@ -462,6 +462,16 @@ TEST_P(Slabs, StopsWhereEnoughHasGone) {
   size_t purged = purge(true, 3 * PAGE);
   EXPECT_GE(purged, 3 * PAGE);
   EXPECT_LE(purged, 3 * PAGE + hak_class_table[c].spans * HAK_SPAN_SIZE) << "one slab more at most";
+}
+
+// What is claimed counts before it has gone: a batch that is not full is enough.
+TEST_P(Slabs, StopsWhereABatchHoldsEnough) {
+  hak_config.batch_advice = HAK_BATCH_ADVICE_ON;
+  slabs = 4 * SLABS;
+  leave_few_blocks();
+  EXPECT_GE(purge(true, 3 * PAGE), 3 * PAGE);
+  EXPECT_GT(purge(true), 0u) << "the rest";
+  expect_survivors();
 }
 
 TEST_P(Slabs, GoManyAtOneCall) {
