@@ -1,13 +1,14 @@
 /* fork: the forking thread takes every lock in rank order, passes through them while it holds them (handlers of others run
  * in that window and allocate), and drops them in the parent and in the child. Two threads may fork; a third
- * one refills, parks, adopts and purges meanwhile. In the child the others stop where they are: nothing it can reach is half
- * changed, every heap without a thread is on the list once, and it can use all of them and fork again.
+ * one refills, ends and begins again, and purges meanwhile. In the child the others stop where they are: nothing it can reach
+ * is half changed, every cache without a thread is on the list of unused ones once, and it can use all bins and fork again.
  *
- * mirrors src/api/fork.c: hak_heap_fork_lock();
+ * mirrors src/api/fork.c: hak_tcache_fork_lock();
  * mirrors src/api/fork.c: hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
  * mirrors src/api/fork.c: hak_pool_fork_child();
- * mirrors src/heap/heap.c: if (h != own && !h->shared && !h->listed) orphan(h);
- * mirrors src/heap/heap.c: for (uint32_t id = HAK_EMERGENCY_ID; id < id_limit; id++) hak_lock_take(&hak_heap_by_id(id)->lock);
+ * mirrors src/tcache/tcache.c: if (!t->used || t == hak_tls.cache) continue;
+ * mirrors src/tcache/tcache.c: hak_arena_fork_lock();
+ * mirrors src/arena/arena.c: for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) hak_lock_take(&arenas[i]->bins[c].lock);
  * mirrors src/os/lock.c: if (hak_inside_own_fork()) return;
  * mirrors src/os/lock.h: if (HAK_UNLIKELY(hak_load_relaxed(&hak_fork_holder) != 0) && hak_inside_own_fork()) return;
  *
@@ -18,7 +19,7 @@
  * mended SKIPS_WALK_LOCK src/api/fork.c: hak_lock_take(&hak_heap_check_lock);
  *
  * mutant LOCKS_REVERSED: assertion | the locks are taken against their ranks
- * mutant SKIPS_SLOW_LOCKS: assertion | the slow locks are not taken
+ * mutant SKIPS_BIN_LOCKS: assertion | the locks of bins are not taken
  * mutant SKIPS_POOL_LOCK: assertion | the pool's lock is not taken
  * mutant SKIPS_REGISTRY_LOCK: assertion | the registry lock is not taken
  * mutant HOLDER_TOO_EARLY: assertion | the thread passes through locks before it holds them
@@ -26,24 +27,24 @@
  * mutant DROPS_IN_WINDOW: assertion | a lock that a handler of others takes and drops in the window is free then
  * mutant WAITS_IN_WINDOW: assertion | a handler of others waits for a lock its own thread holds
  * mutant CHILD_KEEPS_LOCKS: assertion | the child begins with the locks of the fork
- * mutant CHILD_KEEPS_STATES: assertion | heaps of threads that are not in the child stay active
- * mutant CHILD_LISTS_ALL: assertion | heaps that are on the list are listed again
+ * mutant CHILD_KEEPS_CACHES: assertion | caches of threads that are not in the child stay theirs
+ * mutant CHILD_LISTS_ALL: assertion | caches that are on the list are listed again
  * mutant PURGE_LEAVES_FREE: assertion | a purger's spans are free while it tells the system */
 #include "common.inc"
 
-#define HEAPS 3 /* of the two that fork, and of the third */
+#define BINS 3 /* and caches: of the two that fork, and of the third */
 #define OTHER 2
-#define ACTIVE 0
-#define PARKED 1
+#define USED 0
+#define UNUSED 1
 #define NOBODY 0
 
-byte start, registry, slow[HEAPS], pool, cells, walk;
+byte start, registry, bin[BINS], pool, cells, walk;
 byte holder;  /* hak_fork_holder: 1 + process */
 byte child;   /* 1 + process that is the child's only one */
-/* Under the registry lock, a slow lock, the pool's: true in the middle of a change. */
-bool list_torn, slab_torn[HEAPS], pool_torn, cells_torn;
-byte state[HEAPS] = ACTIVE;
-bool listed[HEAPS];
+/* Under the registry lock, a bin's, the pool's: true in the middle of a change. */
+bool list_torn, slab_torn[BINS], pool_torn, cells_torn;
+byte state[BINS] = USED;
+bool listed[BINS];
 bool span_free = true, span_advised; /* advised: the system call is under way */
 byte ended;
 bool child_done;
@@ -78,9 +79,9 @@ inline change(torn) {
   torn = false
 }
 
-/* A refill: slow lock, then pool, then cells. */
+/* A refill: the bin's lock, then the pool's, then that of metadata blocks. */
 inline use(h) {
-  take(slow[h]);
+  take(bin[h]);
   assert(!slab_torn[h]);
   slab_torn[h] = true;
   take(pool);
@@ -93,14 +94,14 @@ inline use(h) {
   change(cells_torn);
   drop(cells);
   slab_torn[h] = false;
-  drop(slow[h])
+  drop(bin[h])
 }
 
-inline list_heap(h) {
+inline list_cache(h) {
   assert(!list_torn && !listed[h]);
   list_torn = true;
   listed[h] = true;
-  state[h] = PARKED;
+  state[h] = UNUSED;
   list_torn = false
 }
 
@@ -108,9 +109,9 @@ inline lock_all() {
 #ifdef LOCKS_REVERSED
   take(cells);
   take(pool);
-  take(slow[2]);
-  take(slow[1]);
-  take(slow[0]);
+  take(bin[2]);
+  take(bin[1]);
+  take(bin[0]);
   take(registry);
   take(start);
   take(walk);
@@ -122,10 +123,10 @@ inline lock_all() {
 #ifndef SKIPS_REGISTRY_LOCK
   take(registry);
 #endif
-#ifndef SKIPS_SLOW_LOCKS
-  take(slow[0]);
-  take(slow[1]);
-  take(slow[2]);
+#ifndef SKIPS_BIN_LOCKS
+  take(bin[0]);
+  take(bin[1]);
+  take(bin[2]);
 #endif
 #ifndef SKIPS_POOL_LOCK
   take(pool);
@@ -145,10 +146,10 @@ inline unlock_all() {
 #ifndef SKIPS_POOL_LOCK
   drop(pool);
 #endif
-#ifndef SKIPS_SLOW_LOCKS
-  drop(slow[0]);
-  drop(slow[1]);
-  drop(slow[2]);
+#ifndef SKIPS_BIN_LOCKS
+  drop(bin[0]);
+  drop(bin[1]);
+  drop(bin[2]);
 #endif
 #ifndef SKIPS_REGISTRY_LOCK
   drop(registry);
@@ -172,9 +173,9 @@ inline window(h) {
 inline orphan(h) {
   if
 #ifndef CHILD_LISTS_ALL
-  :: h != mine && !listed[h] -> list_heap(h)
+  :: h != mine && !listed[h] -> list_cache(h)
 #else
-  :: h != mine -> list_heap(h)
+  :: h != mine -> list_cache(h)
 #endif
   :: else
   fi
@@ -184,21 +185,21 @@ inline be_the_child() {
   window(mine);
   holder = NOBODY;
 #ifndef CHILD_KEEPS_LOCKS
-  atomic { start = 0; registry = 0; slow[0] = 0; slow[1] = 0; slow[2] = 0; pool = 0; cells = 0; walk = 0 };
+  atomic { start = 0; registry = 0; bin[0] = 0; bin[1] = 0; bin[2] = 0; pool = 0; cells = 0; walk = 0 };
 #endif
-#ifndef CHILD_KEEPS_STATES
+#ifndef CHILD_KEEPS_CACHES
   orphan(0);
   orphan(1);
   orphan(2);
 #endif
-  /* Every other heap can be adopted and used. */
-  for (h : 0 .. HEAPS - 1) {
+  /* Every other cache can be used again, and every bin. */
+  for (h : 0 .. BINS - 1) {
     if
     :: h != mine ->
        take(registry);
-       assert(!list_torn && listed[h] && state[h] == PARKED);
+       assert(!list_torn && listed[h] && state[h] == UNUSED);
        listed[h] = false;
-       state[h] = ACTIVE;
+       state[h] = USED;
        drop(registry)
     :: else
     fi;
@@ -231,15 +232,15 @@ proctype forker(byte mine) provided (RUNNING) {
 
 proctype other() provided (RUNNING) {
   use(OTHER);
-  /* It parks its heap, and adopts it again. */
+  /* It ends, and the next thread takes its cache. */
   take(registry);
-  list_heap(OTHER);
+  list_cache(OTHER);
   drop(registry);
   take(registry);
   assert(!list_torn);
   list_torn = true;
   listed[OTHER] = false;
-  state[OTHER] = ACTIVE;
+  state[OTHER] = USED;
   list_torn = false;
   drop(registry);
   use(OTHER);

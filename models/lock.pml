@@ -3,7 +3,7 @@
  *
  * mirrors src/os/lock.h: if (HAK_UNLIKELY(!hak_cas_acquire(&lock->state, &expected, 1))) hak_lock_slow(lock);
  * mirrors src/os/lock.h: if (HAK_UNLIKELY(hak_exchange_release(&lock->state, 0) == 2)) hak_lock_wake(lock);
- * mirrors src/os/lock.h: return hak_cas_acquire(&lock->state, &expected, 1);
+ * mirrors src/os/lock.h: bool taken = hak_cas_acquire(&lock->state, &expected, 1);
  * mirrors src/os/lock.c: if (hak_load_relaxed(&lock->state) == 0 && hak_cas_acquire(&lock->state, &expected, 1)) return;
  * mirrors src/os/lock.c: while (hak_exchange_acquire(&lock->state, 2) != 0) hak_os_futex_wait(&lock->state, 2);
  *

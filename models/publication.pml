@@ -1,5 +1,5 @@
-/* Publication of a region: base, limit and tags against frees on other threads. A writer makes the region accessible in
- * two steps, takes a span, tags it and passes a block on; a reader frees that block; a second one looks up a pointer that
+/* Publication of a region: base, limit and page map against frees on other threads. A writer makes the region accessible in
+ * two steps, takes a span, writes its page map entry and passes a block on; a reader frees that block; a second one looks up a pointer that
  * is no block. Each word has a store buffer of its own, so relaxed stores reach memory in any order, a release store after
  * all earlier ones; the reader's two loads come in either order.
  *
@@ -7,22 +7,22 @@
  * mirrors src/region/region.c: hak_store_release(&hak_main_limit, r->limit);
  * mirrors src/region/region.c: while (!commit_step(r, from, from + step)) {
  * mirrors src/region/region.h: if (HAK_LIKELY((uintptr_t)p - hak_load_relaxed(&hak_main_base) < hak_load_acquire(&hak_main_limit)))
- * mirrors src/heap/front.h: if (HAK_UNLIKELY(*offset >= hak_load_folded(&hak_main_limit))) return false;
- * mirrors src/heap/front.h: uint32_t tag = hak_load_relaxed((const uint32_t *)base + (*offset >> HAK_SPAN_SHIFT));
- * mirrors src/pool/span_pool.c: set_tags(r, index, 1, tags.head);
+ * mirrors src/tcache/cache.h: if (HAK_UNLIKELY(*offset >= hak_load_folded(&hak_main_limit))) return HAK_CODE_NONE;
+ * mirrors src/tcache/cache.h: return hak_load_relaxed((const uint8_t *)base + (*offset >> HAK_SPAN_SHIFT));
+ * mirrors src/pool/span_pool.c: set_codes(r, index, 1, HAK_TAG_CODE(tags.head));
  *
- * finding BASE_STARTS_AT_0: assertion | the lookup of a foreign pointer of less than the first limit (some 9 GiB), while another thread makes the first region, may see the old base with the new limit, and read a tag near address 0
+ * finding BASE_STARTS_AT_0: assertion | the lookup of a foreign pointer of less than the first limit (some 9 GiB), while another thread makes the first region, may see the old base with the new limit, and read a page map entry near address 0
  * mended BASE_STARTS_AT_0 src/region/region.c: uintptr_t hak_main_base =
  *
  * mutant LIMIT_BEFORE_COMMIT: assertion | the limit is stored before the memory is accessible
  * mutant LIMIT_STORE_RELAXED: assertion | the limit's store does not wait for the region's other fields
  * mutant LIMIT_LOAD_RELAXED: assertion | the fields may be read before the limit
- * mutant TAG_AFTER_BLOCK: assertion | the tag is written after the block was passed on
+ * mutant TAG_AFTER_BLOCK: assertion | the entry is written after the block was passed on
  * mutant BLOCK_PASSED_RELAXED: assertion | the program passes the block on without synchronisation (its own race) */
 #define WORDS 5
 #define BASE 0
 #define LIMIT 1
-#define FIELDS 2 /* region->base, region->tags … : written before the first limit */
+#define FIELDS 2 /* region->base, region->map … : written before the first limit */
 #define TAG 3
 #define PASSED 4 /* the program's own flag */
 #include "common.inc"
@@ -96,7 +96,7 @@ proctype owner() {
   ended++
 }
 
-/* hak_region_find and hak_region_tag, hak_region_tag_of; of any address. */
+/* hak_region_find and hak_region_code; of any address. */
 proctype wild() {
   byte base, limit, offset, p, fields;
   if
@@ -110,7 +110,7 @@ proctype wild() {
   load_base_and_limit();
   if
   :: offset < limit ->
-     assert(base == REGION && offset < accessible); /* the tag's address can be read */
+     assert(base == REGION && offset < accessible); /* the entry's address can be read */
 #ifndef LIMIT_LOAD_RELAXED
      fields = mem[FIELDS];
 #endif

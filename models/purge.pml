@@ -8,9 +8,9 @@
  * mirrors src/pool/span_pool.c: size_t dirty = change_bits(c->dirty, bit, spans, false), stale = change_bits(c->stale, bit, spans, false);
  * mirrors src/pool/span_pool.c: size_t kept = dirty - change_bits(c->blank, bit, spans, false) + stale;
  * mirrors src/pool/span_pool.c: *zeroed = kept == 0;
- * mirrors src/pool/release.c: size_t first, count, dirty = hak_pool_claim_dirty(r, chunk, CLAIM_SPANS - b->spans, t.worth, &first, &count);
- * mirrors src/pool/release.c: hak_release_batch(b->pieces, b->count, t.may_wait, pages);
- * mirrors src/pool/release.c: hak_pool_unclaim(b->regions[i], first, b->pieces[i].bytes >> HAK_SPAN_SHIFT, pages[i]);
+ * mirrors src/reclaim/purge.c: size_t first, n, dirty = hak_pool_claim_dirty(r, chunk, claim_room(b, keep_spans), worth, &first, &n);
+ * mirrors src/reclaim/purge.c: purge_ranges(b->pieces, b->count, b->lazily, pages);
+ * mirrors src/reclaim/purge.c: hak_pool_unclaim(b->regions[i], first, b->pieces[i].bytes >> HAK_SPAN_SHIFT, pages[i]);
  *
  * mutant PURGE_WITHOUT_CLAIM: assertion | the spans stay free while the system is told
  * mutant UNCLAIM_TOO_EARLY: assertion | they are put back before the system is told

@@ -127,9 +127,9 @@ Actor refiller(const char *name, int mark) {
 /* Leaves one block in a hundred alive, so that there are pages to purge in slabs; and dirty spans. */
 struct Hollow {
   Blocks kept{7};
-  void make(int groups = 6) {
+  void make() {
     Blocks others(8);
-    for (int i = 0; i < groups; i++) {
+    for (int i = 0; i < 6; i++) {
       others.allocate(99, 1000);
       kept.allocate(1, 1000);
     }
@@ -142,11 +142,11 @@ struct Hollow {
   }
 };
 
-Actor purger(const std::shared_ptr<Hollow> &hollow, int groups = 6) {
+Actor purger(const std::shared_ptr<Hollow> &hollow) {
   return {"purger",
           [=] {
             have_cache();
-            hollow->make(groups);
+            hollow->make();
           },
           [] { hakmem_malloc_trim(0); }};
 }
@@ -291,7 +291,7 @@ TEST(Purge, AndPurge) {
   expect_all_pass(
       [] {
         auto hollow = std::make_shared<Hollow>();
-        return Scenario{{purger(hollow, 40), {"purges too", have_cache, [] { hakmem_malloc_trim(0); }}},
+        return Scenario{{purger(hollow), {"purges too", have_cache, [] { hakmem_malloc_trim(0); }}},
                         check_heap,
                         [=] {
                           hollow->kept.free_all();
