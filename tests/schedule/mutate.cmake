@@ -54,14 +54,6 @@ elseif(MUTATION STREQUAL "purge_without_claim")
     for (size_t i = *first; i < *first + *count; i++)
       r->chunks[chunk_index].free[i % HAK_CHUNK_SPANS / 64] |= (uint64_t)1 << (i % 64);
 ]=])
-elseif(MUTATION STREQUAL "purge_by_two")
-  # Two threads fill one batch.
-  set(from [=[
-  return hak_cas_acquire(&batch_taker, &nobody, hak_thread_mark());
-]=])
-  set(to [=[
-  return hak_cas_acquire(&batch_taker, &nobody, hak_thread_mark()) || true;
-]=])
 elseif(MUTATION STREQUAL "fork_keeps_caches")
   # The caches of threads that are not in the child stay theirs.
   set(from [=[
