@@ -232,7 +232,8 @@ unsigned hak_arena_take(hak_arena *a, unsigned c, void **out, unsigned wanted, h
   hak_lock_take(&b->lock);
   unsigned n = alone ? hak_slab_set_take(&b->slabs, c, a->id + 1, out, wanted)
                      : hak_slab_set_take_ready(&b->slabs, c, out, wanted);
-  if (n < wanted && hak_load_relaxed(&b->spare) != 0) hak_store_relaxed(&b->spare, 0);
+  bool empty = n < wanted && b->full == NULL && b->part_count == 0;
+  if (empty && hak_load_relaxed(&b->spare) != 0) hak_store_relaxed(&b->spare, 0);
   hak_lock_drop(&b->lock);
   if (n > 0 || alone) return n;
   n = steal(a, c, out, wanted, d);

@@ -135,13 +135,13 @@ static uint64_t step_ms(void) { return hak_max_size(hak_decay_ms() / STEPS, 1); 
 /* By what the decay time is now: a target that comes near, or is set, does not wait for the end of a long one. */
 static bool is_due(uint64_t now_ms) {
   uint64_t last = hak_load_relaxed(&last_ms);
-  return last == 0 || now_ms >= last + step_ms();
+  return last == 0 || now_ms < last || now_ms >= last + step_ms(); /* a clock that went back begins anew */
 }
 
 static void look(uint64_t now_ms, hak_deferred *d) {
   HAK_ASSERT(looker == hak_thread_mark());
   uint64_t last = hak_load_relaxed(&last_ms);
-  uint64_t passed = last == 0 ? 1 : hak_min_size((now_ms - last) / step_ms(), STEPS);
+  uint64_t passed = last == 0 || now_ms < last ? 1 : hak_min_size((now_ms - last) / step_ms(), STEPS);
   hak_store_relaxed(&last_ms, now_ms);
   hak_pool_set_epoch(hak_pool_epoch() + 1);
   unsigned level = hak_budget_look(now_ms);

@@ -15,6 +15,16 @@ static bool refused; /* relaxed */
 
 bool hak_purge_refused(void) { return hak_load_relaxed(&refused); }
 
+/* Batches are static, since they are too large for the smallest stacks; one thread has them at a time. */
+static const void *batch_taker; /* mark of the thread that has them */
+
+static bool take_batch(void) {
+  const void *nobody = NULL;
+  return hak_cas_acquire(&batch_taker, &nobody, hak_thread_mark());
+}
+
+static void drop_batch(void) { hak_store_release(&batch_taker, NULL); }
+
 /* --- one range, and many at one call --- */
 
 static bool is_whole(uintptr_t start, size_t bytes, size_t unit) { return ((start | bytes) & (unit - 1)) == 0; }
@@ -79,13 +89,20 @@ static void purge_ranges(const hak_os_piece *pieces, size_t n, bool lazily, hak_
 
 /* --- free spans --- */
 
+typedef struct span_range {
+  hak_region *region;
+  size_t dirty; /* of its spans */
+} span_range;
 typedef struct span_batch {
   size_t room, count, spans;
   bool lazily, kept; /* kept: the system refused some */
-  hak_os_piece pieces[BATCH_PIECES];
-  hak_region *regions[BATCH_PIECES];
-  size_t dirty[BATCH_PIECES];
+  hak_os_piece *pieces;
+  span_range *ranges;
+  hak_pages *pages;
 } span_batch;
+static hak_os_piece many_pieces[BATCH_PIECES];
+static span_range many_ranges[BATCH_PIECES];
+static hak_pages many_pages[BATCH_PIECES];
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 
@@ -102,8 +119,7 @@ static bool add_range(span_batch *b, hak_region *r, size_t chunk, size_t keep_sp
   size_t first, n, dirty = hak_pool_claim_dirty(r, chunk, claim_room(b, keep_spans), worth, &first, &n);
   if (dirty == 0) return false;
   b->pieces[b->count] = (hak_os_piece){hak_region_address(r, first), n << HAK_SPAN_SHIFT};
-  b->regions[b->count] = r;
-  b->dirty[b->count++] = dirty;
+  b->ranges[b->count++] = (span_range){r, dirty};
   b->spans += n;
   return true;
 }
@@ -116,12 +132,13 @@ static size_t purge_batch(span_batch *b) {
   purge_ranges(b->pieces, b->count, b->lazily, pages);
   if (b->count > 0) HAK_SCHEDULE_POINT("purge: spans advised");
   for (size_t i = 0; i < b->count; i++) {
-    size_t first = ((uintptr_t)b->pieces[i].start - b->regions[i]->base) >> HAK_SPAN_SHIFT;
-    hak_pool_unclaim(b->regions[i], first, b->pieces[i].bytes >> HAK_SPAN_SHIFT, pages[i]);
-    if (pages[i] == HAK_PAGES_KEPT)
+    hak_region *r = b->ranges[i].region;
+    size_t first = ((uintptr_t)b->pieces[i].start - r->base) >> HAK_SPAN_SHIFT;
+    hak_pool_unclaim(r, first, b->pieces[i].bytes >> HAK_SPAN_SHIFT, b->pages[i]);
+    if (b->pages[i] == HAK_PAGES_KEPT)
       b->kept = true;
     else
-      purged += b->dirty[i];
+      purged += b->ranges[i].dirty;
   }
   b->count = b->spans = 0;
   return purged;
@@ -131,7 +148,12 @@ static size_t purge_batch(span_batch *b) {
  * is skipped. */
 static size_t purge_pass(size_t keep_spans, hak_worth worth, bool lazily) {
   size_t purged = 0;
-  span_batch b = {.room = may_batch(lazily) ? BATCH_PIECES : 1, .lazily = lazily};
+  hak_os_piece piece;
+  span_range range;
+  hak_pages pages;
+  span_batch b = {.room = 1, .lazily = lazily, .pieces = &piece, .ranges = &range, .pages = &pages};
+  bool many = may_batch(lazily) && take_batch();
+  if (many) b = (span_batch){BATCH_PIECES, 0, 0, lazily, false, many_pieces, many_ranges, many_pages};
   for (unsigned i = hak_region_count(); i-- > 0 && dirty_now() > keep_spans;) {
     hak_region *r = hak_region_at(i);
     size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
@@ -142,7 +164,9 @@ static size_t purge_pass(size_t keep_spans, hak_worth worth, bool lazily) {
       }
     }
   }
-  return purged + purge_batch(&b);
+  purged += purge_batch(&b);
+  if (many) drop_batch();
+  return purged;
 }
 
 size_t hak_purge_spans(size_t keep_spans, bool lazily) {
@@ -172,8 +196,7 @@ void hak_purge_settle_chunks(void) {
 /* --- free pages inside slabs --- */
 
 /* Slabs of one arena whose pages go together. Those from `closed` to `count` are claimed; both change under the bin's lock, so
- * that at a fork each is claimed whole or not at all. One thread's at a time: static, since it is too large for the smallest
- * stacks. */
+ * that at a fork each is claimed whole or not at all. */
 typedef struct claimed_slab {
   hak_span *slab;
   unsigned class_code;
@@ -189,15 +212,6 @@ static struct slab_batch {
   hak_pages pages[BATCH_SLABS * HAK_HOLES_MAX];
   hak_span *found[SLABS_AT_A_TIME];
 } batch;
-static const void *batch_taker; /* mark of the thread that has it */
-
-static bool take_batch(void) {
-  const void *nobody = NULL;
-  return hak_cas_acquire(&batch_taker, &nobody, hak_thread_mark());
-}
-
-static void drop_batch(void) { hak_store_release(&batch_taker, NULL); }
-
 static hak_arena_bin *bin_of(unsigned c) { return &batch.arena->bins[c]; }
 
 /* Claims what is in slabs of a class while there is room; returns how many were looked at. */
