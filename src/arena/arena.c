@@ -324,8 +324,12 @@ static unsigned magazines_to_flush(const hak_arena_bin *b, bool all) {
   return all ? b->full_count + 1 : b->full_low > 0 ? b->full_low : b->full_count == 0 && part;
 }
 
+/* Who shrinks by the clock does not wait for a thread that may have been stopped while it had the lock. */
 static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) {
-  hak_lock_take(&b->lock);
+  if (all)
+    hak_lock_take(&b->lock);
+  else if (!hak_lock_try(&b->lock))
+    return;
   unsigned n = magazines_to_flush(b, all);
   hak_lock_drop(&b->lock);
   for (; n > 0; n--) {

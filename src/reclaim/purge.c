@@ -283,7 +283,10 @@ static size_t purge_class(unsigned c, unsigned round, bool at_once, size_t wante
   unsigned n;
   do {
     hak_arena_bin *bin = bin_of(c);
-    hak_lock_take(&bin->lock);
+    if (at_once)
+      hak_lock_take(&bin->lock);
+    else if (!hak_lock_try(&bin->lock))
+      break; /* its thread may have been stopped; the next look finds them */
     n = hak_slab_find_hollow(&bin->slabs, c, round, at_once, batch.found, SLABS_AT_A_TIME);
     hak_lock_drop(&bin->lock);
     for (unsigned i = 0; i < n && purged + batch.bytes < wanted;) {

@@ -1,7 +1,6 @@
 #include "calls.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "accounting.h"
 #include "fake_os.h"
@@ -17,24 +16,6 @@ constexpr size_t kLiveBytes = 128 * HAK_MIB, kLiveBlocks = 3000, kTouchBytes = 1
 
 /* Hardened, all that may be used is what was asked for, and a block from a slab reads as zero. */
 constexpr bool kExact = HAK_HARD(CANARY), kZeroed = HAK_HARD(ZERO);
-
-/* Heaps that no thread has. */
-size_t idle_heaps() {
-  size_t count = 0;
-  for (uint32_t id = HAK_EMERGENCY_ID + 1; id < hak_heap_id_limit(); id++) count += hak_heap_by_id(id)->listed;
-  return count;
-}
-
-/* Hardened, what an ended thread freed last waits in its heap until another thread adopts it. One thread after the other
- * is started, so that each heap has one. */
-void empty_quarantines(size_t heaps) {
-  if (heaps == 0) return;
-  std::thread([heaps] {
-    hakmem_free(hakmem_malloc(1));
-    empty_quarantines(heaps - 1);
-    hakmem_malloc_trim(0);
-  }).join();
-}
 
 /* What a program does that drops a cache of its own: it frees, and may allocate. */
 void under_pressure(size_t, size_t, void *) {
@@ -66,7 +47,7 @@ Calls::Calls(Input input, Process process) : input_(input), process_(process), l
 }
 
 void Calls::start() {
-  if (!hak_heap_start()) finding("the allocator does not start");
+  if (!hak_start()) finding("the allocator does not start");
 }
 
 Turn Calls::step() {
@@ -155,7 +136,7 @@ void Calls::receive(void *memory, size_t size, size_t align, const char *what) {
 
 bool Calls::is_from_slab(const void *p) {
   const hak_region *r = hak_region_find(p);
-  return r != nullptr && HAK_TAG_OWNER(hak_region_tag(r, p)) != 0;
+  return r != nullptr && hak_code_is_class(hak_region_code(r, p));
 }
 
 void Calls::check_extent(const unsigned char *p, size_t size, size_t usable, const char *what) {
@@ -178,8 +159,7 @@ void Calls::allocate() {
   /* Larger blocks may lie in a mapping of their own instead of a run, or in one that was kept; sampled ones are exact. */
   if (p != nullptr && is_from_slab(p) && !is_tainted(p)) {
     size_t usable = hakmem_malloc_usable_size(p), good = hakmem_good_size(size);
-    bool young = hak_tls_front.heap == nullptr; /* it gets whole cache lines */
-    if (usable != (young ? hakmem_good_size(hak_align_up(good, HAK_CACHE_LINE)) : good))
+    if (usable != good)
       finding("malloc(%zu): %zu usable bytes, good_size says %zu", size, usable, good);
     if (kZeroed) verify_zero(static_cast<unsigned char *>(p), size);
   }
@@ -346,8 +326,8 @@ Turn Calls::end_thread() {
 /* Programs allocate and free in destructors of their own, before the allocator's ran and after. */
 void Calls::at_thread_end(unsigned round) {
   if ((linger_ >> round & 1) == 0) return;
-  /* A known limit: a thread whose first call of all comes in a late round gets a heap that nobody parks. */
-  if (round > 1 && hak_tls_front.phase == HAK_FRONT_FRESH) return;
+  /* A known limit: a thread whose first call of all comes in a late round gets a cache that nobody empties. */
+  if (round > 1 && hak_tls.phase == HAK_THREAD_FRESH) return;
   if (shadow_.count() > 0) free_block(linger_ % shadow_.count());
   size_t size = size_t{24} << (linger_ >> 5 & 7);
   receive(allocating([&] { return hakmem_malloc(size); }), size, 16, "malloc in a destructor");
@@ -412,7 +392,6 @@ void Calls::free_everything() {
 
 /* Some dirty memory stays for the next input: fresh pages would cost more than the calls. */
 void Calls::check_nothing_is_left() {
-  if (HAK_HARD(QUARANTINE)) empty_quarantines(idle_heaps());
   hakmem_malloc_trim(kLiveBytes / 2);
   check_heap("after everything was freed");
   if (accounting_check_nothing_live() != 0) finding("something is live after everything was freed");

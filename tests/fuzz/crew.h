@@ -1,8 +1,8 @@
 // Real threads of which one runs at a time: each step of a program says who takes the next one. So an input fixes the
-// order of all calls, and with it what every thread's caches, packets and heaps hold.
+// order of all calls, and with it what every thread's cache and every depot holds.
 //
 // Thread 0 is the caller's; 1 to 3 are started when they are first switched to, end when a step says so, and may be
-// started again, which is how heaps are parked and adopted.
+// started again, which is how caches change hands.
 #ifndef HAKMEM_TESTS_FUZZ_CREW_H
 #define HAKMEM_TESTS_FUZZ_CREW_H
 

@@ -1,6 +1,6 @@
 /* fork under load: eight threads allocate, free and exchange blocks while the main thread forks as often as it can. Each
- * child checks and frees what it inherited, of all nine threads, and allocates; every eighth starts threads, which adopt the
- * heaps of those that are not there; every thirty-second forks again. A child that hangs ends by alarm.
+ * child checks and frees what it inherited, of all nine threads, and allocates; every eighth starts threads, which use the
+ * caches of those that are not there; every thirty-second forks again. A child that hangs ends by alarm.
  * usage: storm seconds|forks NUMBER [SEED]; the CTest tests run some seconds each, by hand `storm forks 100000` takes ten
  * minutes or so. Plain C, so that it can be linked statically; the allocator's names are weak, for the preloaded program
  * and the linked ones alike. */
@@ -22,7 +22,7 @@
 extern size_t hakmem_heap_check(void) __attribute__((weak));
 extern uint64_t hakmem_served(void) __attribute__((weak));
 
-enum { THREADS = 8, SLOTS = 64, OWN = 100, CHILD_BLOCKS = 400, CHILD_THREADS = 4, FILLED = 2000 };
+enum { THREADS = 8, SLOTS = 64, OWN = 100, CHILD_BLOCKS = 400, CHILD_THREADS = 4, FILLED = 2000, BURST = 200 };
 
 /* What a child's exit code says. */
 enum { WELL, HEAP_AT_START, INHERITED_CONTENTS, OWN_CONTENTS, NO_THREAD, GRANDCHILD, HEAP_AT_END, NO_MEMORY, CODES };
@@ -50,12 +50,13 @@ static uint32_t roll(uint64_t *state) {
   return (uint32_t)(*state >> 32);
 }
 
-/* Of every kind: small, runs, mappings of their own. */
+/* Of every kind: small ones of all classes, extents, mappings of their own. */
 static size_t some_size(uint64_t *state) {
   uint32_t kind = roll(state) % 1024, dice = roll(state);
   if (kind == 0) return ((size_t)33 << 20) + dice % (8 << 20);
   if (kind < 12) return dice % (3 << 20);
   if (kind < 64) return dice % 100000;
+  if (kind < 300) return dice % 32768;
   return dice % 2000;
 }
 
@@ -81,6 +82,14 @@ static void check_and_free(block *b, int code) {
   free(b);
 }
 
+/* More of one size than a cache holds, so that the locks of arenas are taken all the time. */
+static void burst(uint64_t *state) {
+  block *some[BURST];
+  size_t size = roll(state) % (roll(state) % 4 == 0 ? 32768 : 1024);
+  for (size_t i = 0; i < BURST; i++) some[i] = make_block(size, (uint32_t)i);
+  for (size_t i = 0; i < BURST; i++) check_and_free(some[i], INHERITED_CONTENTS);
+}
+
 static void *short_life(void *unused) {
   (void)unused;
   free(malloc(100));
@@ -98,6 +107,7 @@ static void *churn(void *argument) {
     check_and_free(atomic_exchange(&slots[row][roll(&state) % SLOTS], b), INHERITED_CONTENTS);
     uint32_t rare = roll(&state) % 16384;
     if (rare == 0) malloc_trim(0);
+    if (rare % 64 == 2) burst(&state);
     if (rare == 1) {
       pthread_t thread;
       if (pthread_create(&thread, NULL, short_life, NULL) == 0) pthread_join(thread, NULL);
@@ -199,7 +209,7 @@ static bool run(bool by_time, uint64_t number) {
   bool well = true;
   while (well && (by_time ? now_ms() < end : done.forks < number)) {
     well = fork_once(&done, own);
-    /* Half of them are new, so that the heap of this thread moves on too. */
+    /* Half of them are new, so that the cache of this thread moves on too. */
     for (size_t i = done.forks % 2; i < OWN; i += 2) {
       check_and_free(own[i], INHERITED_CONTENTS);
       own[i] = make_block(40 + i * 11, (uint32_t)(i + done.forks));
