@@ -126,10 +126,9 @@ static bool add_range(span_batch *b, hak_region *r, size_t chunk, size_t keep_sp
 
 /* Returns how many dirty spans went. */
 static size_t purge_batch(span_batch *b) {
-  hak_pages pages[BATCH_PIECES];
   size_t purged = 0;
   if (b->count > 0) HAK_SCHEDULE_POINT("purge: spans claimed");
-  purge_ranges(b->pieces, b->count, b->lazily, pages);
+  purge_ranges(b->pieces, b->count, b->lazily, b->pages);
   if (b->count > 0) HAK_SCHEDULE_POINT("purge: spans advised");
   for (size_t i = 0; i < b->count; i++) {
     hak_region *r = b->ranges[i].region;
