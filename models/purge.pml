@@ -9,8 +9,8 @@
  * mirrors src/pool/span_pool.c: size_t kept = dirty - change_bits(c->blank, bit, spans, false) + stale;
  * mirrors src/pool/span_pool.c: *zeroed = kept == 0;
  * mirrors src/reclaim/purge.c: b->pieces[b->count] = (hak_os_piece){hak_region_address(r, first), n << HAK_SPAN_SHIFT};
- * mirrors src/reclaim/purge.c: purge_ranges(b->pieces, b->count, b->lazily, pages);
- * mirrors src/reclaim/purge.c: hak_pool_unclaim(b->regions[i], first, b->pieces[i].bytes >> HAK_SPAN_SHIFT, pages[i]);
+ * mirrors src/reclaim/purge.c: purge_ranges(b->pieces, b->count, b->lazily, b->pages);
+ * mirrors src/reclaim/purge.c: hak_pool_unclaim(r, first, b->pieces[i].bytes >> HAK_SPAN_SHIFT, b->pages[i]);
  *
  * mutant PURGE_WITHOUT_CLAIM: assertion | the spans stay free while the system is told
  * mutant UNCLAIM_TOO_EARLY: assertion | they are put back before the system is told
