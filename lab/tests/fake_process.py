@@ -221,7 +221,7 @@ def main() -> None:
                     os.close(int(path.name))
     if "escape" in sys.argv:
         pr_set_name = 15
-        ctypes.CDLL(None).prctl(pr_set_name, b"\x1b[31m\n\x07$\\\"Z")
+        ctypes.CDLL(None).prctl(pr_set_name, b'\x1b[31m\n\x07$\\"Z')
     print("ready", flush=True)
     for line in sys.stdin:
         fake.obey(*line.split())

@@ -17,6 +17,15 @@ static void report_bad(const hak_deferred *d) {
   hak_misuse_abort(d->verdict, d->bad, d->bad_class == 0 ? 0 : hak_class_size(d->bad_class - 1), d->where);
 }
 
+/* The coarse clock moves every few milliseconds: until then nothing new is due by it. */
+static bool clock_moved(uint64_t now_ms) {
+  hak_tcache *t = hak_tls.cache;
+  if (t == NULL) return true;
+  bool moved = now_ms != t->exit_ms;
+  t->exit_ms = now_ms;
+  return moved;
+}
+
 static void decay_cache(uint64_t now_ms, hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
   if (t == NULL || now_ms - t->decayed_ms < hak_max_size(hak_decay_ms(), CACHE_DECAY_LEAST_MS)) return;
@@ -33,10 +42,12 @@ static void keep_to_target(hak_deferred *d) {
 void hak_slow_exit(hak_deferred *d) {
   report_bad(d);
   uint64_t now_ms = hak_os_now_ms();
-  decay_cache(now_ms, d);
+  if (clock_moved(now_ms)) {
+    decay_cache(now_ms, d);
+    hak_decay_tick(now_ms, d);
+  }
   /* What is freed into depots never reaches the mark. */
   if (hak_load_relaxed(&hak_depot_bytes) != 0) hak_decay_wake_helper();
-  hak_decay_tick(now_ms, d);
   keep_to_target(d);
   if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);
   hak_report_tick(now_ms);

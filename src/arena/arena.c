@@ -7,6 +7,7 @@
 #include "config/config.h"
 #include "os/cpu.h"
 #include "os/os.h"
+#include "pool/budget.h"
 #include "pool/cell.h"
 #include "pool/span_pool.h"
 
@@ -16,7 +17,7 @@
 /* What all depots may hold: this, or an eighth of what the program holds. */
 #define DEPOT_BYTES_LEAST (16 * HAK_MIB)
 #define DEPOT_LIVE_PART 8
-/* And of HAKMEM_LIMIT so much: magazines count against it and never go back to the system; those of 16-byte blocks are a third
+/* And of HAKMEM_LIMIT, and of a target, so much: magazines count against it and never go back to the system; those of 16-byte blocks are a third
  * of what a depot holds. */
 #define DEPOT_LIMIT_PART 64
 #define AT_FLUSH "when its class was flushed"
@@ -92,6 +93,7 @@ static bool has_room(size_t bytes) {
                               (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / DEPOT_LIVE_PART);
   size_t whole = (size_t)hak_load_relaxed(&hak_config.limit);
   if (HAK_UNLIKELY(whole != 0)) limit = hak_min_size(limit, whole / DEPOT_LIMIT_PART);
+  if (HAK_UNLIKELY(hak_budget_targeted())) limit = hak_min_size(limit, hak_load_relaxed(&hak_budget_ceiling) / DEPOT_LIMIT_PART);
   return hak_load_relaxed(&hak_depot_bytes) + bytes <= limit;
 }
 

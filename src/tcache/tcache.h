@@ -40,7 +40,7 @@ typedef struct hak_tcache {
   uint64_t slow_count; /* relaxed, read by any thread */
   uint32_t until_sample; /* requests until the next guarded one; 0: to be drawn */
   bool recording;        /* the unwinder is at work for this thread, and may allocate */
-  uint64_t decayed_ms;
+  uint64_t decayed_ms, exit_ms; /* when the cache was decayed last, and at the last slow exit */
   uint64_t random; /* state of hak_tcache_random; 0: none yet */
   struct hak_quarantine *quarantine; /* hardened build: freed blocks that wait */
   hak_cache_counts *counts;     /* NULL: front metrics are off */

@@ -215,7 +215,7 @@ void Calls::allocate_aligned(unsigned function) {
   } else if (function == 3) {
     size_t align = input_.alignment();
     void *p = allocating([&] { return hakmem_memalign(align, size); });
-    if (align <= PTRDIFF_MAX) {
+    if (align <= SIZE_MAX / 2 + 1) {
       receive(p, size, hak_pow2_ceil(std::max(align, size_t{1})), "memalign");
     } else {
       if (p != nullptr) finding("memalign(%zu, %zu) succeeded", align, size);

@@ -164,7 +164,8 @@ def test_threads_that_do_not_park(library: str) -> None:
     d = check(page_of(program))
     out, err = end(program)
     assert sums.check(json.loads(err)) == []
-    assert d["slabs"]["live"] >= 5 * 300 * 112, "the blocks of all of them"
+    # Of each as many may count as cached as its magazine held at its last slow path.
+    assert d["slabs"]["live"] >= 5 * (300 - 63) * 112, "the blocks of all of them"
 
 
 def test_json_at_exit() -> None:
