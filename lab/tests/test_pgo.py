@@ -168,13 +168,7 @@ def test_text_of_safety_covers_every_switch_in_the_sources():
         for path in sources.rglob("*.[ch]")
         if re.search(r"^#if.*\bHAK_CHECKS\b", path.read_text(), re.MULTILINE)
     }
-    assert used == {
-        "api/free.c",
-        "heap/front.h",
-        "heap/refill.c",
-        "heap/remote.c",
-        "heap/remote.h",
-    }
+    assert used == {"api/free.c", "tcache/cache.h", "tcache/tcache.c"}
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
