@@ -18,6 +18,8 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define REAL_PAGE ((size_t)4096)
@@ -30,6 +32,8 @@ int __real_mprotect(void *addr, size_t length, int prot);
 int __real_madvise(void *addr, size_t length, int advice);
 void *__real_mremap(void *old, size_t old_length, size_t new_length, int flags, ...);
 int __real_mincore(void *addr, size_t length, unsigned char *vector);
+/* The allocator's own calls, which go through no symbol of the C library (os/call.h). */
+long __real_hak_os_call6(long number, long a, long b, long c, long d, long e, long f);
 
 unsigned long __wrap_getauxval(unsigned long type);
 long __wrap_sysconf(int name);
@@ -40,6 +44,7 @@ int __wrap_mprotect(void *addr, size_t length, int prot);
 int __wrap_madvise(void *addr, size_t length, int advice);
 void *__wrap_mremap(void *old, size_t old_length, size_t new_length, int flags, ...);
 int __wrap_mincore(void *addr, size_t length, unsigned char *vector);
+long __wrap_hak_os_call6(long number, long a, long b, long c, long d, long e, long f);
 
 static atomic_size_t page_size; /* 0: not read yet */
 static atomic_uint violations;
@@ -120,9 +125,14 @@ void *__wrap_mmap(void *addr, size_t length, int prot, int flags, int fd, off_t 
     return __real_mmap(addr, length, prot, flags, fd, offset);
   if ((size_t)offset % page() != 0) return errno = EINVAL, MAP_FAILED;
   length = rounded(length);
-  if (flags & MAP_FIXED) {
+  if (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) {
     if (!on_page("mmap", addr, length)) return MAP_FAILED;
     return __real_mmap(addr, length, prot, flags, fd, offset);
+  }
+  if (addr != NULL && (flags & MAP_ANONYMOUS)) { /* a hint */
+    char *p = __real_mmap(addr, length, prot, flags, -1, 0);
+    if (p == MAP_FAILED || (uintptr_t)p % page() == 0) return p;
+    __real_munmap(p, length);
   }
   if (flags & MAP_ANONYMOUS) {
     char *p = map_on_page(length, prot, flags);
@@ -191,4 +201,44 @@ int __wrap_mincore(void *addr, size_t length, unsigned char *vector) {
     vector[done / page()] = any;
   }
   return 0;
+}
+
+static void check_pieces(const struct iovec *pieces, long count) {
+  for (long i = 0; i < count; i++) {
+    if (on_page("process_madvise", pieces[i].iov_base, pieces[i].iov_len))
+      whole_pages("process_madvise", pieces[i].iov_base, pieces[i].iov_len);
+  }
+}
+
+static long or_error(long result) { return result == -1 ? -errno : result; }
+
+/* errno stays what it was, as with the call itself. */
+long __wrap_hak_os_call6(long number, long a, long b, long c, long d, long e, long f) {
+  int saved = errno;
+  long result;
+  switch (number) {
+    case SYS_mmap:
+      result = or_error((long)__wrap_mmap((void *)a, (size_t)b, (int)c, (int)d, (int)e, (off_t)f));
+      break;
+    case SYS_munmap:
+      result = or_error(__wrap_munmap((void *)a, (size_t)b));
+      break;
+    case SYS_mprotect:
+      result = or_error(__wrap_mprotect((void *)a, (size_t)b, (int)c));
+      break;
+    case SYS_madvise:
+      result = or_error(__wrap_madvise((void *)a, (size_t)b, (int)c));
+      break;
+    case SYS_mremap:
+      result = or_error((long)__wrap_mremap((void *)a, (size_t)b, (size_t)c, (int)d, (void *)e));
+      break;
+    case SYS_process_madvise:
+      check_pieces((const struct iovec *)b, c);
+      result = __real_hak_os_call6(number, a, b, c, d, e, f);
+      break;
+    default:
+      result = __real_hak_os_call6(number, a, b, c, d, e, f);
+  }
+  errno = saved;
+  return result;
 }
