@@ -183,17 +183,35 @@ static void flush_caches(hak_deferred *d) {
   for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), true, d);
 }
 
+/* What the rule at the free purged last, and refaults in all then; relaxed. */
+static uint64_t rule_bytes, rule_refaults;
+
+/* A load that swings faster than a decay time would meet the rule many times before refaults are judged: the rule is judged at
+ * each of its turns too. */
+static bool rests_after_refaults(void) {
+  if (lean_mode || base_ms == 0) return false;
+  uint64_t went = hak_load_relaxed(&rule_bytes);
+  uint64_t again = hak_load_relaxed(&hak_span_pool.refault_bytes) - hak_load_relaxed(&rule_refaults);
+  if (went == 0 || again < REFAULT_LEAST || again * 4 <= went) return false;
+  hak_store_relaxed(&rule_bytes, 0);
+  hak_store_relaxed(&stretch, (uint32_t)hak_min_size((size_t)hak_load_relaxed(&stretch) * 4, STRETCH_MAX));
+  set_mark();
+  return true;
+}
+
 void hak_decay_excess(hak_deferred *d) {
   hak_decay_wake_helper();
   purge_for_target();
   size_t mark = hak_load_relaxed(&hak_span_pool.mark_spans);
   size_t held = live_now() / 8 * hak_load_relaxed(&hak_span_pool.mark_eighths);
   size_t limit = hak_max_size(mark, held);
-  if (dirty_now() <= limit) return;
+  if (dirty_now() <= limit || rests_after_refaults()) return;
   /* Where the program has freed more than it holds, blocks in caches, one here and one there, would pin as many slabs. Of a low
    * mark, as without decay, each free comes by here. */
   if (dirty_now() > live_now()) flush_caches(d);
-  hak_purge_spans(lean_mode ? limit - limit / 8 : limit / 2, goes_lazily());
+  size_t purged = hak_purge_spans(lean_mode ? limit - limit / 8 : limit / 2, goes_lazily());
+  hak_store_relaxed(&rule_refaults, hak_load_relaxed(&hak_span_pool.refault_bytes));
+  hak_store_relaxed(&rule_bytes, (uint64_t)purged << HAK_SPAN_SHIFT);
   /* What the system refuses, or others are purging, is not looked for again at each free. The next look sets the mark anew. */
   size_t dirty = dirty_now();
   if (dirty > limit) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / 8);
