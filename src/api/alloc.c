@@ -44,11 +44,19 @@ static void *finally(void *p) {
   return p;
 }
 
+static void *alloc_extent(size_t size, size_t align, bool *zeroed) {
+  hak_tcache *t = hak_tls.cache;
+  void *p = t != NULL && align <= HAK_SPAN_SIZE ? hak_tcache_take_extent(t, size) : NULL;
+  if (p == NULL) return hak_run_alloc(size, align, zeroed);
+  *zeroed = false;
+  return p;
+}
+
 /* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
  * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
 static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
   bool run_first = size <= HAK_RUN_MAX && align <= HAK_RUN_MAX;
-  void *p = run_first ? hak_run_alloc(size, align, zeroed) : NULL;
+  void *p = run_first ? alloc_extent(size, align, zeroed) : NULL;
   if (p == NULL) p = hak_huge_alloc(size, align, zeroed);
   bool run_last = !run_first && size <= HAK_RUN_LONGEST && align <= HAK_HUGE_PAGE;
   return p != NULL || !run_last ? p : hak_run_alloc(size, align, zeroed);

@@ -46,6 +46,14 @@ hak_verdict hak_run_claim(hak_region *r, void *p) {
   return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
+void hak_run_reuse(void *p, size_t size) {
+  hak_region *r = hak_region_find(p);
+  hak_span *s = &r->spans[hak_region_index(r, p)];
+  note_request(s, size);
+  hak_store_relaxed(&r->map[hak_region_index(r, p)], HAK_CODE_EXTENT);
+  if (hak_budget_full_now()) hak_run_drop_tail(p, size);
+}
+
 void hak_run_give(void *p, bool *purge_due) {
   HAK_SCHEDULE_POINT("extent: claimed, not given");
   hak_pool_give(hak_region_span(hak_region_find(p), p), 0, RUN_TAG, purge_due);

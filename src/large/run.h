@@ -26,6 +26,8 @@ void *hak_run_alloc(size_t size, size_t align, bool *zeroed);
 /* The first half of freeing a run: marks it as no longer the user's. Of two threads that free one run at the same time,
  * one is told. */
 hak_verdict hak_run_claim(hak_region *region, void *p);
+/* Or instead of the second half: the run is the user's again, for `size` bytes. */
+void hak_run_reuse(void *p, size_t size);
 /* The second half: gives it to the pool. */
 void hak_run_give(void *p, bool *purge_due);
 /* Gives the pages of a run for `size` bytes back that such a block does not reach: in a dirty run they hold memory for

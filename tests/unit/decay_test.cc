@@ -242,12 +242,26 @@ TEST_F(Decay, TheMarkIs64MiBOrWhatIsHeld) {
   excess();
   EXPECT_LE(dirty_mib(), 32u) << "half of it";
   EXPECT_GE(dirty_mib(), 30u);
+  hak_span_pool.purged_spans = 0;  // a decay time later: what is taken now was not purged too early
   auto held = take(200);
   EXPECT_FALSE(make_dirty(200));
   EXPECT_TRUE(make_dirty(202));
   excess();
   EXPECT_LE(dirty_mib(), 100u);
   EXPECT_GE(dirty_mib(), 98u);
+}
+
+// Before a decay time is over.
+TEST_F(Decay, TheRuleRestsAtOnceWhereWhatItPurgedIsTakenAgain) {
+  EXPECT_TRUE(make_dirty(100));
+  excess();
+  EXPECT_LE(dirty_mib(), 32u);
+  unsigned before = fake_os::count(fake_os::ADVISE);
+  EXPECT_TRUE(make_dirty(100));
+  excess();
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), before);
+  EXPECT_EQ(hak_decay_ms(), 4000u);
+  EXPECT_FALSE(make_dirty(120)) << "there is no mark meanwhile";
 }
 
 // A program that frees much and then works inside its caches: no clock passes.
