@@ -18,15 +18,9 @@
 #define hak_store_seq(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
 #define hak_exchange_acquire(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQUIRE)
 #define hak_exchange_release(p, v) __atomic_exchange_n((p), (v), __ATOMIC_RELEASE)
-#define hak_or_seq(p, v) __atomic_or_fetch((p), (v), __ATOMIC_SEQ_CST)
-#define hak_exchange_seq(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
 #define hak_add_relaxed(p, v) __atomic_add_fetch((p), (v), __ATOMIC_RELAXED)
 #define hak_sub_relaxed(p, v) __atomic_sub_fetch((p), (v), __ATOMIC_RELAXED)
 #define hak_cas_acquire(p, expected, v) \
   __atomic_compare_exchange_n((p), (expected), (v), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
-#define hak_cas_weak_seq(p, expected, v) \
-  __atomic_compare_exchange_n((p), (expected), (v), 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)
-#define hak_cas_weak_release(p, expected, v) \
-  __atomic_compare_exchange_n((p), (expected), (v), 1, __ATOMIC_RELEASE, __ATOMIC_RELAXED)
 
 #endif
