@@ -1,6 +1,5 @@
 /* The heap walk. Takes each lock in turn, in rank order; what it checks is the list of invariants of slab.h and
- * span_pool.h. Exact while nobody else allocates; runs are read without a lock, so another thread that frees one at
- * this moment can cause a false report. */
+ * span_pool.h. It may run while other threads allocate: what it reads is read under the lock that it is written under. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -62,16 +61,30 @@ static void check_bin(uint32_t arena, unsigned c) {
   hak_lock_drop(&b->lock);
 }
 
-static size_t check_extent(hak_region *r, size_t index, unsigned code) {
-  const hak_span *s = &r->spans[index];
+/* An extent, wherever the walk came upon it: the one before may have been freed since. Returns how far to go on; 0: there is no
+ * extent any more, look again. */
+static size_t check_extent(hak_region *r, size_t index) {
+  const hak_span *s = &r->spans[index], *head = s;
   const void *p = hak_region_address(r, index);
-  bool head = code == HAK_CODE_EXTENT || code == HAK_CODE_EXTENT_FREED;
-  expect(head, "span %p: code %u is neither a slab nor the start of an extent", p, code);
-  if (!head) return 1;
-  expect(s->start == (uintptr_t)p && s->head == s, "extent %p: its metadata names %p", p, (void *)s->start);
-  for (uint32_t i = 1; i < s->span_count; i++)
-    expect(hak_load_relaxed(&r->map[index + i]) == HAK_CODE_EXTENT_BODY, "extent %p: span %u has a wrong code", p, i);
-  return s->span_count;
+  size_t spans = 0;
+  hak_lock_take(&hak_span_pool.lock);
+  unsigned code = hak_load_relaxed(&r->map[index]);
+  if (code == HAK_CODE_EXTENT_BODY) {
+    head = s->head;
+    bool covered = head < s && s < head + head->span_count;
+    expect(covered, "span %p: it is inside of no extent", p);
+    spans = covered ? (size_t)(head + head->span_count - s) : 1;
+  } else if (code == HAK_CODE_EXTENT || code == HAK_CODE_EXTENT_FREED) {
+    expect(s->start == (uintptr_t)p && s->head == s, "extent %p: its metadata names %p", p, (void *)s->start);
+    spans = s->span_count;
+    for (uint32_t i = 1; i < spans; i++)
+      expect(hak_load_relaxed(&r->map[index + i]) == HAK_CODE_EXTENT_BODY, "extent %p: span %u has a wrong code", p, i);
+  } else if (code != HAK_CODE_NONE && !hak_code_is_class(code)) {
+    expect(false, "span %p: code %u is neither a slab's nor an extent's", p, code);
+    spans = 1;
+  }
+  hak_lock_drop(&hak_span_pool.lock);
+  return spans;
 }
 
 /* One span with a code: a slab, listed or a full one that no list names, or an extent. Returns how far to go on. */
@@ -79,7 +92,7 @@ static size_t check_held(hak_region *r, size_t index) {
   const hak_span *s = &r->spans[index];
   const void *p = hak_region_address(r, index);
   unsigned code = hak_load_relaxed(&r->map[index]);
-  if (!hak_code_is_class(code)) return check_extent(r, index, code);
+  if (!hak_code_is_class(code)) return check_extent(r, index);
   uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&s->tag)) - 1;
   bool named = arena < hak_arena_count();
   expect(named, "slab %p: tag %#x names no arena", p, s->tag);
