@@ -45,8 +45,7 @@ static void *finally(void *p) {
 }
 
 static void *alloc_extent(size_t size, size_t align, bool *zeroed) {
-  hak_tcache *t = hak_tls.cache;
-  void *p = t != NULL && align <= HAK_SPAN_SIZE ? hak_tcache_take_extent(t, size) : NULL;
+  void *p = align <= HAK_SPAN_SIZE ? hak_arena_take_extent(size) : NULL;
   if (p == NULL) return hak_run_alloc(size, align, zeroed);
   *zeroed = false;
   return p;

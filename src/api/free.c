@@ -29,8 +29,7 @@ static void free_extent(hak_region *region, void *p) {
   hak_verdict verdict = hak_run_claim(region, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
     hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_run_size(region, p), "at the call");
-  hak_tcache *t = hak_tls.cache;
-  if (t == NULL || !hak_tcache_put_extent(t, p, hak_run_size(region, p), &d)) hak_run_give(p, &d.purge_due);
+  if (!hak_arena_put_extent(p)) hak_run_give(p, &d.purge_due);
   hak_slow_exit(&d);
 }
 

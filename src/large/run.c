@@ -30,7 +30,7 @@ HAK_INLINE void note_request(hak_span *s, size_t size) {
 
 void *hak_run_alloc(size_t size, size_t align, bool *zeroed) {
   hak_span *s = hak_pool_take(hak_run_spans(size), hak_run_spans(align),
-                              (hak_pool_tags){RUN_TAG, HAK_CODE_EXTENT_BODY}, true, zeroed);
+                              (hak_pool_tags){RUN_TAG, HAK_CODE_EXTENT_BODY}, size >= HAK_HUGE_PAGE, zeroed);
   if (s == NULL) return NULL;
   s->looked = 0;
   if (!*zeroed && hak_budget_full_now()) hak_run_drop_tail((void *)s->start, size);

@@ -320,14 +320,11 @@ static void empty_bin(hak_tcache *t, unsigned c, bool to_slabs, hak_deferred *d)
 }
 
 void hak_tcache_flush(hak_tcache *t, hak_deferred *d) {
-  hak_tcache_flush_extents(t, d);
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) empty_bin(t, c, true, d);
   give_cells(t);
 }
 
 void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
-  if (all || !t->extents_used) hak_tcache_flush_extents(t, d);
-  t->extents_used = false;
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     hak_tcache_bin *b = &t->bins[c];
     bool pinned = pinned_blocks(c) != 0, idle = !b->active;
@@ -399,7 +396,6 @@ void hak_tcache_detach(hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
   hak_tls.phase = HAK_THREAD_ENDED;
   if (t == NULL) return;
-  hak_tcache_flush_extents(t, d);
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) empty_bin(t, c, false, d);
   give_cells(t);
   hak_tls.cache = NULL;
@@ -502,7 +498,6 @@ void hak_tcache_fork_child(void) {
     t->cells = NULL;
     t->cell_count = 0;
     t->quarantine = NULL;
-    t->extent_count = t->extent_spans = 0;
     t->recording = false;
     t->used = false;
     t->next_unused = unused;

@@ -32,13 +32,6 @@ typedef struct hak_tcache_bin {
   uint32_t published; /* relaxed, read by any thread: blocks at the last slow path */
 } hak_tcache_bin;
 
-#define HAK_TCACHE_EXTENTS 8
-
-typedef struct hak_cached_extent {
-  void *p;
-  uint32_t spans;
-} hak_cached_extent;
-
 typedef struct hak_tcache {
   void ***top;     /* hak_tls.top, or `shadow`, where every call has to take the slow path. By page map code */
   hak_cell *cells; /* spare metadata blocks */
@@ -56,9 +49,6 @@ typedef struct hak_tcache {
   struct hak_tcache *next; /* registry lock: of all caches ever made … */
   struct hak_tcache *next_unused; /* … and of those nobody has */
   bool used;
-  bool extents_used; /* one was taken since the last decay */
-  uint32_t extent_count, extent_spans;
-  hak_cached_extent extents[HAK_TCACHE_EXTENTS]; /* freed ones, the oldest first */
   hak_tcache_bin bins[HAK_FRONT_CLASSES];
 } hak_tcache;
 
@@ -74,12 +64,6 @@ void *hak_tcache_alloc(hak_tcache *cache, unsigned class_code, hak_deferred *def
 void hak_tcache_free(hak_tcache *cache, void *p, unsigned class_code, hak_deferred *deferred);
 /* Any of the loaded magazine's blocks of the class; NULL when the cache has none. */
 void *hak_tcache_pop_any(unsigned class_code);
-/* An extent of the size that the thread freed lately, the program's again; NULL: there is none. */
-void *hak_tcache_take_extent(hak_tcache *cache, size_t size);
-/* Keeps a claimed extent for that. False: it is too large. */
-bool hak_tcache_put_extent(hak_tcache *cache, void *p, size_t bytes, hak_deferred *deferred);
-/* Gives all of them to the pool. */
-void hak_tcache_flush_extents(hak_tcache *cache, hak_deferred *deferred);
 /* Fills the cache of a class with `blocks` blocks, or a few more. */
 void hak_tcache_prewarm(hak_tcache *cache, unsigned class_code, unsigned blocks, hak_deferred *deferred);
 
