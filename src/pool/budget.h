@@ -89,8 +89,11 @@ HAK_INLINE size_t hak_budget_held(size_t live_spans) {
 
 /* Used bytes that may be resident: without the pages that are given back inside slabs. What is being given back at the moment
  * counts as gone: it is when it is asked about next. */
+HAK_INLINE size_t hak_budget_filled_most(size_t spans) {
+  return (hak_budget_held(spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
+}
 HAK_INLINE size_t hak_budget_filled(size_t spans) {
-  size_t bytes = (hak_budget_held(spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
+  size_t bytes = hak_budget_filled_most(spans);
   size_t pages = hak_load_relaxed(&hak_span_pool.hole_pages) + hak_load_relaxed(&hak_span_pool.leaving_hole_pages);
   size_t holes = pages * hak_os_page_size();
   return bytes > holes ? bytes - holes : 0;
@@ -125,6 +128,7 @@ HAK_INLINE bool hak_budget_holes_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   if (HAK_LIKELY(watch == SIZE_MAX)) return false;
   size_t spans = hak_load_relaxed(&hak_span_pool.dirty_spans) + hak_load_relaxed(&hak_span_pool.live_spans);
+  if (HAK_LIKELY(hak_budget_filled_most(spans) <= watch)) return false;
   size_t filled = hak_budget_filled(spans);
   return filled > watch && filled - watch > hak_load_relaxed(&hak_budget_patience);
 }

@@ -1,10 +1,10 @@
-// Extents that a thread freed lately.
+// The arenas' caches of freed extents.
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <thread>
 #include <vector>
 
+#include "fake_cpu.h"
 #include "hak.h"
 #include "hakmem/hakmem.h"
 
@@ -12,15 +12,25 @@ namespace {
 
 constexpr size_t MIB = size_t{1} << 20;
 
-hak_tcache *self() { return hak_thread_cache(); }
 size_t live_spans() { return hak_load_relaxed(&hak_span_pool.live_spans); }
-void flush() {
+size_t kept() { return hak_load_relaxed(&hak_depot_bytes); }
+size_t count() { return hak_load_relaxed(&hak_arena_current()->extents.count); }
+void shrink(bool all) {
   hak_deferred d = {};
-  hak_tcache_flush(self(), &d);
+  hak_arena_shrink_extents(hak_arena_current(), all, &d);
 }
 
-TEST(Extents, TheLatestOfTheSizeIsUsedAgain) {
-  self();
+class Extents : public testing::Test {
+ protected:
+  void SetUp() override {
+    hakmem_free(hakmem_malloc(1));
+    fake_cpu::install();
+    fake_cpu::number = 0;
+    shrink(true);
+  }
+};
+
+TEST_F(Extents, TheLatestOfTheSizeIsUsedAgain) {
   void *a = hakmem_malloc(100000), *b = hakmem_malloc(100000), *other = hakmem_malloc(200000);
   hakmem_free(a);
   hakmem_free(b);
@@ -32,44 +42,66 @@ TEST(Extents, TheLatestOfTheSizeIsUsedAgain) {
   EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
-TEST(Extents, FewAndSmallOnesAreKept) {
-  self();
-  flush();
+TEST_F(Extents, OneThatIsLargerByAQuarterServes) {
+  void *p = hakmem_malloc(20 * 65536);
+  hakmem_free(p);
+  EXPECT_NE(hakmem_malloc(15 * 65536), p);
+  EXPECT_NE(hakmem_malloc(21 * 65536), p);
+  EXPECT_EQ(hakmem_malloc(16 * 65536), p);
+  EXPECT_EQ(hakmem_malloc_usable_size(p), 20u * 65536);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+/* Of every size there is a list, and a request finds what lies in it. */
+TEST_F(Extents, OfEachSize) {
+  for (size_t spans = 1; spans <= 256; spans++) {
+    void *p = hakmem_malloc(spans * 65536);
+    ASSERT_NE(p, nullptr);
+    hakmem_free(p);
+    EXPECT_EQ(hakmem_malloc(spans * 65536), p) << spans;
+    hakmem_free(p);
+    shrink(true);
+  }
+}
+
+TEST_F(Extents, NoMoreThanDepotsMayHold) {
   size_t before = live_spans();
   std::vector<void *> blocks;
-  for (int i = 0; i < 20; i++) blocks.push_back(hakmem_malloc(300000));
+  for (int i = 0; i < 100; i++) blocks.push_back(hakmem_malloc(300000));
   for (void *p : blocks) hakmem_free(p);
-  EXPECT_LE(self()->extent_spans, 2 * MIB / 65536);
-  EXPECT_EQ(live_spans() - before, self()->extent_spans);
-  blocks.clear();
-  for (int i = 0; i < 20; i++) blocks.push_back(hakmem_malloc(40000));
-  for (void *p : blocks) hakmem_free(p);
-  EXPECT_EQ(self()->extent_count, 8u);
-  hakmem_free(hakmem_malloc(MIB + 1));
-  EXPECT_EQ(self()->extent_count, 8u) << "too large";
+  EXPECT_LE(kept(), 16 * MIB);
+  EXPECT_GE(count(), 50u);
+  EXPECT_EQ((live_spans() - before) * 65536, count() * 5 * 65536);
   EXPECT_EQ(hakmem_heap_check(), 0u);
-  flush();
+  shrink(true);
+  EXPECT_EQ(count(), 0u);
   EXPECT_EQ(live_spans(), before);
 }
 
-TEST(Extents, IdleOnesAndThoseOfAThreadThatEndsGo) {
-  self();
-  flush();
+TEST_F(Extents, IdleOnesGo) {
   size_t before = live_spans();
   hakmem_free(hakmem_malloc(100000));
-  hak_deferred d = {};
-  hak_tcache_decay(self(), false, &d);
-  EXPECT_EQ(live_spans(), before) << "none was taken since";
-  std::thread([] {
-    self();
-    hakmem_free(hakmem_malloc(100000));
-    EXPECT_EQ(self()->extent_count, 1u);
-  }).join();
-  EXPECT_EQ(live_spans(), before);
+  shrink(false);
+  EXPECT_EQ(count(), 1u) << "it came since the last look";
+  hakmem_free(hakmem_malloc(100000));
+  shrink(false);
+  EXPECT_EQ(count(), 1u) << "it was taken since";
+  shrink(false);
+  EXPECT_EQ(live_spans(), before) << "nobody needed it";
 }
 
-TEST(Extents, ACachedOneIsNotTheUsers) {
-  self();
+/* What one arena's threads have freed serves those of another before the pool does. */
+TEST_F(Extents, OtherArenasServe) {
+  void *p = hakmem_malloc(500000);
+  hak_extent_cache *mine = &hak_arena_current()->extents;
+  hakmem_free(p);
+  ASSERT_EQ(mine->count, 1u);
+  fake_cpu::number = 1;
+  EXPECT_NE(&hak_arena_current()->extents, mine);
+  EXPECT_EQ(hakmem_malloc(500000), p);
+}
+
+TEST_F(Extents, ACachedOneIsNotTheUsers) {
   char *p = static_cast<char *>(hakmem_malloc(100000));
   memset(p, 1, 100000);
   hakmem_free(p);
