@@ -53,8 +53,8 @@ typedef struct hak_arena {
   hak_arena_bin bins[HAK_FRONT_CLASSES];
 } hak_arena;
 
-/* Relaxed: bytes of blocks in all depots, and of cached extents. */
-extern size_t hak_depot_bytes;
+/* Relaxed: bytes of blocks in all depots, and of extents in all caches. */
+extern size_t hak_depot_bytes, hak_extent_cache_bytes;
 
 /* Usable slots of a magazine of the class; fixed from hak_arena_start on. */
 extern HAK_HIDDEN uint8_t hak_magazine_usable[HAK_FRONT_CLASSES];

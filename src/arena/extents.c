@@ -5,6 +5,8 @@
 #include "large/run.h"
 #include "arena/arena.h"
 
+size_t hak_extent_cache_bytes;
+
 #define EXACT_LISTS 8 /* of so many spans and fewer: one list a size */
 #define LOOKED_AT 8   /* extents of a list: their sizes differ by up to a quarter */
 
@@ -27,7 +29,7 @@ static hak_span *unlink_at(hak_extent_cache *cache, hak_extent_list *list, hak_s
   list->count--;
   list->low = (uint32_t)hak_min_size(list->low, list->count);
   hak_store_relaxed(&cache->count, cache->count - 1);
-  hak_sub_relaxed(&hak_depot_bytes, bytes_of(s));
+  hak_sub_relaxed(&hak_extent_cache_bytes, bytes_of(s));
   return s;
 }
 
@@ -76,7 +78,7 @@ bool hak_arena_put_extent(void *p) {
   cache->lists[i].newest = s;
   cache->lists[i].count++;
   hak_store_relaxed(&cache->count, cache->count + 1);
-  hak_add_relaxed(&hak_depot_bytes, bytes_of(s));
+  hak_add_relaxed(&hak_extent_cache_bytes, bytes_of(s));
   hak_lock_drop(&cache->lock);
   return true;
 }

@@ -203,6 +203,8 @@ std::vector<void *> sixteen_runs() {
 TEST(Purge, ForkLosesNoSpans) {
   static std::atomic<bool> purging{false}, forked{false};
   for (void *p : sixteen_runs()) hakmem_free(p);
+  hak_deferred d = {};
+  hak_arena_shrink_all(&d);
   size_t accessible = hak_main_region.ready_spans, live = hak_span_pool.live_spans;
   fake_os::on_call([](const fake_os::Event &e) {
     if (e.call != fake_os::ADVISE || e.detail != MADV_DONTNEED || purging.exchange(true)) return;

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t MIB = size_t{1} << 20;
 
 size_t live_spans() { return hak_load_relaxed(&hak_span_pool.live_spans); }
-size_t kept() { return hak_load_relaxed(&hak_depot_bytes); }
+size_t kept() { return hak_load_relaxed(&hak_extent_cache_bytes); }
 size_t count() { return hak_load_relaxed(&hak_arena_current()->extents.count); }
 void shrink(bool all) {
   hak_deferred d = {};
