@@ -1,6 +1,6 @@
 /* Purge against take and give: a purger claims a dirty span under the pool's lock, tells the system without it, and puts
- * it back clean, or dirty where the system refused. Two spans, two threads that take, write and
- * give, two purgers. No byte of a held span is lost, a span said to read as zero does, and the pool's figures fit its bitmaps.
+ * it back clean, or dirty where the system refused. Two spans, two threads that take, write and give, two purgers. No
+ * byte of a held span is lost, a span said to read as zero does, and the pool's figures fit its bitmaps.
  *
  * mirrors src/pool/span_pool.c: mark_taken(r, *first, *count);
  * mirrors src/pool/span_pool.c: hak_add_relaxed(&hak_span_pool.claimed_spans, *count);

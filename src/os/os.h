@@ -62,7 +62,7 @@ bool hak_os_decommit_piece(void *addr, size_t size_bytes);
 /* Leaves the pages to the kernel for when it wants them (MADV_FREE): until then they count as resident and hold what they
  * held, or zeros. False: the kernel does not know this, and nothing has changed. */
 bool hak_os_decommit_lazily(void *addr, size_t size_bytes);
-/* Before hak_os_decommit_piece: splits the huge page that the piece is of, so that a cgroup is not charged for them whole. */
+/* Before hak_os_decommit_piece: splits the huge page that the piece is of, so that a cgroup is not charged for it whole. */
 void hak_os_split_huge(void *addr, size_t size_bytes);
 /* Readable, writable, zeroed memory of its own. */
 void *hak_os_map(size_t size_bytes, size_t align_bytes);
