@@ -1,6 +1,6 @@
-/* Purge against take and give: a purger claims dirty spans under the pool's lock, one or a batch of two, tells the system
- * without it, and puts them back clean, or dirty where the system refused. Two spans, two threads that take, write and
- * give, two purgers. No byte of a held span is lost, a span said to read as zero does, and the pool's figures fit its bitmaps.
+/* Purge against take and give: a purger claims a dirty span under the pool's lock, tells the system without it, and puts
+ * it back clean, or dirty where the system refused. Two spans, two threads that take, write and give, two purgers. No
+ * byte of a held span is lost, a span said to read as zero does, and the pool's figures fit its bitmaps.
  *
  * mirrors src/pool/span_pool.c: mark_taken(r, *first, *count);
  * mirrors src/pool/span_pool.c: hak_add_relaxed(&hak_span_pool.claimed_spans, *count);
@@ -8,9 +8,8 @@
  * mirrors src/pool/span_pool.c: size_t dirty = change_bits(c->dirty, bit, spans, false), stale = change_bits(c->stale, bit, spans, false);
  * mirrors src/pool/span_pool.c: size_t kept = dirty - change_bits(c->blank, bit, spans, false) + stale;
  * mirrors src/pool/span_pool.c: *zeroed = kept == 0;
- * mirrors src/reclaim/purge.c: b->pieces[b->count] = (hak_os_piece){hak_region_address(r, first), n << HAK_SPAN_SHIFT};
- * mirrors src/reclaim/purge.c: purge_ranges(b->pieces, b->count, b->lazily, b->pages);
- * mirrors src/reclaim/purge.c: hak_pool_unclaim(r, first, b->pieces[i].bytes >> HAK_SPAN_SHIFT, b->pages[i]);
+ * mirrors src/reclaim/purge.c: hak_pages pages = purge_range(hak_region_address(r, first), n << HAK_SPAN_SHIFT, lazily);
+ * mirrors src/reclaim/purge.c: hak_pool_unclaim(r, first, n, pages);
  *
  * mutant PURGE_WITHOUT_CLAIM: assertion | the spans stay free while the system is told
  * mutant UNCLAIM_TOO_EARLY: assertion | they are put back before the system is told
@@ -142,26 +141,17 @@ inline claim(s) {
 }
 
 proctype purger() {
-  byte s, t = NONE, word;
-  bool zeroed, gone, gone_too;
+  byte s, word;
+  bool zeroed, gone;
   claim(s);
-  if
-  :: s != NONE -> claim(t)
-  :: true
-  fi;
 #ifdef UNCLAIM_TOO_EARLY
   gone = true;
-  gone_too = true;
   unclaim(s, gone);
-  unclaim(t, gone_too);
   decommit(s, gone);
-  decommit(t, gone_too);
 #else
   decommit(s, gone);
-  decommit(t, gone_too);
 #ifndef PURGE_WITHOUT_CLAIM
   unclaim(s, gone);
-  unclaim(t, gone_too);
 #endif
 #endif
   ended++

@@ -42,7 +42,7 @@ static const struct {
 static const char *const counters[][2] = {
     {"alloc", "slabs and extents handed out by the span pool"},
     {"free", "slabs and extents returned to it"},
-    {"madvise", "calls of madvise and process_madvise"},
+    {"madvise", "calls of madvise"},
     {"madvise_enomem", "of these, failed with ENOMEM"},
     {"madvise_other", "of these, failed with another error"},
     {"madvise_disabled", "1 once an ENOMEM has turned advice off: pages then go back by mapping fresh ones over them"},

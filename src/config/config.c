@@ -34,7 +34,6 @@ static const struct {
     {"HAKMEM_PROFILE", (const char *const[]){"balanced", "speed", "lean", "hardened"}},
     {"HAKMEM_THP", (const char *const[]){"off", "auto", "on"}},
     {"HAKMEM_SS_MEM_LEAN_DECOMMIT", (const char *const[]){"FREE", "DONTNEED", "OFF"}},
-    {"HAKMEM_BATCH_ADVICE", (const char *const[]){"off", "auto", "on", "always"}},
     {"HAKMEM_DEEPBIND", (const char *const[]){"mask", "quiet", "keep"}},
     {"HAKMEM_STATS", (const char *const[]){"off", "text", "json"}},
 };

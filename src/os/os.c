@@ -149,36 +149,6 @@ void hak_os_split_huge(void *addr, size_t size) {
   if (advise_counted(addr, size, MADV_FREE) != 0) hak_store_relaxed(&refused, true);
 }
 
-static bool refuse_any_foreign(const hak_os_piece *pieces, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    if (refuse_foreign(pieces[i].start, pieces[i].bytes)) return true;
-  }
-  return false;
-}
-
-static bool pieces_unknown; /* relaxed */
-
-bool hak_os_knows_pieces(void) { return !hak_load_relaxed(&pieces_unknown) && !hak_load_relaxed(&advice_disabled); }
-
-/* How many it was done for. Why the next one was refused is told when it is asked for alone. */
-static size_t advise_all_counted(const hak_os_piece *pieces, size_t count, int advice) {
-  size_t bytes = 0, n = 0;
-  if (!hak_os_knows_pieces() || refuse_any_foreign(pieces, count)) return 0;
-  hak_os_count(&hak_os_stats.madvise);
-  int error = hak_os->advise_all(pieces, count, advice, &bytes);
-  if (error == ENOSYS || error == EBADF || error == EPERM || error == EACCES) hak_store_relaxed(&pieces_unknown, true);
-  for (size_t sum = 0; n < count && (sum += pieces[n].bytes) <= bytes;) n++;
-  return n;
-}
-
-size_t hak_os_split_huge_pieces(const hak_os_piece *pieces, size_t count) {
-  return advise_all_counted(pieces, count, MADV_FREE);
-}
-
-size_t hak_os_decommit_pieces(const hak_os_piece *pieces, size_t count) {
-  return advise_all_counted(pieces, count, MADV_DONTNEED);
-}
-
 bool hak_os_decommit_piece(void *addr, size_t size) {
   return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_DONTNEED) == 0;
 }

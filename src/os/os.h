@@ -11,21 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Laid out as system calls want it (struct iovec). */
-typedef struct hak_os_piece {
-  void *start;
-  size_t bytes;
-} hak_os_piece;
-
 /* Primitive operations. Pointers are NULL and ints a positive errno value on failure. */
 struct hak_os_ops {
   void *(*map)(void *hint, size_t size_bytes, bool accessible, bool fixed);
   int (*unmap)(void *addr, size_t size_bytes);
   int (*protect)(void *addr, size_t size_bytes, bool accessible);
   int (*advise)(void *addr, size_t size_bytes, int advice);
-  /* The same for many at one call; `bytes` becomes those of the ones before the first refused. The error is 0 where
-   * that is not the first of all. */
-  int (*advise_all)(const hak_os_piece *pieces, size_t count, int advice, size_t *bytes);
   void *(*remap)(void *addr, size_t old_bytes, size_t new_bytes);
   uint64_t (*now_ms)(void);
 };
@@ -68,23 +59,11 @@ bool hak_os_decommit(void *addr, size_t size_bytes);
 /* The same for a few pages amid others that stay: by advice alone. Where the kernel refuses, a mapping put in their place
  * would be one more of the process's, which may have 65,530. */
 bool hak_os_decommit_piece(void *addr, size_t size_bytes);
-/* The same for many at one call, process_madvise, which not every filter lets pass. Returns how many went, from the first on. The
- * next one has been refused, or the kernel does not know this; the others have not been tried. */
-size_t hak_os_decommit_pieces(const hak_os_piece *pieces, size_t count);
-/* False once the kernel has said that it does not know it. */
-bool hak_os_knows_pieces(void);
-/* Whether no filter of system calls stands before this thread. A file of /proc is read, until there is one: they come at any
- * time, and stay. */
-bool hak_os_is_unfiltered(void);
-/* Whether one was found then. */
-bool hak_os_found_filter(void);
 /* Leaves the pages to the kernel for when it wants them (MADV_FREE): until then they count as resident and hold what they
  * held, or zeros. False: the kernel does not know this, and nothing has changed. */
 bool hak_os_decommit_lazily(void *addr, size_t size_bytes);
-/* Before hak_os_decommit_piece: splits the huge pages that the pieces are of, so that a cgroup is not charged for them whole. */
+/* Before hak_os_decommit_piece: splits the huge page that the piece is of, so that a cgroup is not charged for it whole. */
 void hak_os_split_huge(void *addr, size_t size_bytes);
-/* Returns how many, from the first on, as hak_os_decommit_pieces does. */
-size_t hak_os_split_huge_pieces(const hak_os_piece *pieces, size_t count);
 /* Readable, writable, zeroed memory of its own. */
 void *hak_os_map(size_t size_bytes, size_t align_bytes);
 bool hak_os_unmap(void *addr, size_t size_bytes);

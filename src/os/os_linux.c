@@ -49,16 +49,6 @@ static int linux_advise(void *addr, size_t size, int advice) {
   return error;
 }
 
-/* This process, to calls that ask for a file of it. Kernels that do not know this refuse; Linux 6.18 does, and interrupts the
- * other processors once a call. */
-#define PROCESS_SELF (-10000)
-
-static int linux_advise_all(const hak_os_piece *pieces, size_t count, int advice, size_t *bytes) {
-  long done = hak_os_call(SYS_process_madvise, PROCESS_SELF, pieces, count, advice, 0);
-  *bytes = hak_os_call_failed(done) ? 0 : (size_t)done;
-  return error_of(done); /* of the first piece; of a later one nothing is said but how many bytes were before it */
-}
-
 static void *linux_remap(void *addr, size_t old_size, size_t new_size) {
   long p = hak_os_call(SYS_mremap, addr, old_size, new_size, MREMAP_MAYMOVE);
   return hak_os_call_failed(p) ? NULL : (void *)p;
@@ -71,7 +61,6 @@ const struct hak_os_ops hak_os_linux = {
     .unmap = linux_unmap,
     .protect = linux_protect,
     .advise = linux_advise,
-    .advise_all = linux_advise_all,
     .remap = linux_remap,
     .now_ms = linux_now_ms,
 };
@@ -255,35 +244,6 @@ size_t hak_os_read_file(const char *path, char *buf, size_t capacity) {
   return total;
 }
 
-static HAK_TLS bool filter_found;
-
-bool hak_os_found_filter(void) { return filter_found; }
-
-#define UNREADABLE '?'
-/* The character behind `name` in the file, whose first character is nowhere else in it; '\0': it is not there. */
-static char find_behind(int fd, const char *name) {
-  char text[128], absent = UNREADABLE;
-  size_t matched = 0;
-  for (long n; (n = hak_os_read(fd, text, sizeof text)) > 0;) {
-    absent = '\0';
-    for (long i = 0; i < n; i++) {
-      if (name[matched] == '\0') return text[i];
-      matched = text[i] == name[matched] ? matched + 1 : text[i] == name[0];
-    }
-  }
-  return absent;
-}
-
-bool hak_os_is_unfiltered(void) {
-  if (filter_found) return false;
-  int fd = hak_os_open("/proc/thread-self/status");
-  if (fd < 0) return false;
-  char mode = find_behind(fd, "\nSeccomp:\t"); /* '\0': the kernel knows no filters */
-  hak_os_close(fd);
-  filter_found = mode == '1' || mode == '2';
-  return mode == '\0' || mode == '0';
-}
-
 void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms) {
   struct timespec limit = {ms / 1000, (long)(ms % 1000) * 1000000};
   hak_os_call(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms == 0 ? NULL : &limit);
@@ -339,7 +299,7 @@ void hak_os_random(void *out, size_t size) {
   if (hak_os_call(SYS_getrandom, out, size, GRND_NONBLOCK) == (long)size) return;
   /* An old kernel or a sandbox: sixteen bytes that the kernel gave the process at exec, the time, and the thread. */
   const unsigned char *given = (const unsigned char *)getauxval(AT_RANDOM);
-  uint64_t ours = hak_os_clock_ns() ^ (uintptr_t)&filter_found;
+  uint64_t ours = hak_os_clock_ns() ^ (uintptr_t)&given;
   for (size_t i = 0; i < size; i++)
     ((unsigned char *)out)[i] = (unsigned char)((given == NULL ? 0 : given[i % 16]) ^ ours >> i % 8 * 8);
 }

@@ -29,7 +29,7 @@ void hak_purge_settle_chunks(void);
 /* Whether the system refused the last range, as it does for locked memory. */
 bool hak_purge_refused(void);
 
-/* fork: who is in the middle of a batch; and in the child, its blocks. */
+/* fork: who is in the middle of a slab; and in the child, its blocks. */
 void hak_purge_fork_lock(void);
 void hak_purge_fork_unlock(void);
 void hak_purge_fork_child(void);

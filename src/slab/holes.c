@@ -148,22 +148,16 @@ static bool next_hole(const hak_span *s, hole *h) {
   return false;
 }
 
-static bool has_hole(const hak_span *s, size_t least_bytes) {
-  for (hole h = {0}; next_hole(s, &h);) {
-    if (h.to - h.from >= least_bytes) return true;
-  }
-  return false;
-}
-
-bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, size_t least_bytes, hak_holes *out) {
+bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, hak_holes *out) {
   /* Relaxed: where the slab is gone, the pool may be writing it. */
   bool listed = s->list <= HAK_HOLLOW_LIST;
   bool there = hak_load_relaxed(&s->tag) == tag && s->head == s && listed && s != set->carving;
-  if (!there || s->carved != s->blocks || (least_bytes > 0 && !has_hole(s, least_bytes))) return false;
+  if (!there || s->carved != s->blocks) return false;
   out->count = 0;
   memset(out->claimed, 0, sizeof out->claimed);
   for (hole h = {0}; out->count < HAK_HOLES_MAX && next_hole(s, &h);) {
-    out->pages[out->count++] = (hak_os_piece){(void *)h.from, h.to - h.from};
+    out->pages[out->count].start = (void *)h.from;
+    out->pages[out->count++].bytes = h.to - h.from;
     claim(s, h.first, h.end, out);
   }
   if (out->count == 0) {

@@ -78,15 +78,17 @@ unsigned hak_slab_find_hollow(hak_slab_set *set, unsigned class_code, unsigned r
 
 #define HAK_HOLES_MAX 32
 typedef struct hak_holes {
-  hak_os_piece *pages; /* the caller's, with room for HAK_HOLES_MAX */
+  struct {
+    void *start;
+    size_t bytes;
+  } pages[HAK_HOLES_MAX];
   unsigned count;
   uint64_t claimed[HAK_BITMAP_WORDS]; /* as the slab's bits; these blocks are as if handed out */
 } hak_holes;
 
 /* Claims the free blocks around whole free pages of a slab that hak_slab_find_hollow has found, and that may be gone or
- * somebody else's by now; only where so many bytes of them are in a piece. False: there are none. Give pages[] back with no
- * lock held, and then call hak_slab_close_holes. */
-bool hak_slab_claim_holes(hak_slab_set *set, hak_span *span, uint32_t tag, size_t least_bytes, hak_holes *out);
+ * somebody else's by now. False: there are none. Give pages[] back with no lock held, and then call hak_slab_close_holes. */
+bool hak_slab_claim_holes(hak_slab_set *set, hak_span *span, uint32_t tag, hak_holes *out);
 /* Puts the blocks back. `gone`: the pages went. Returns NULL, or a block that was freed while it was claimed: for the
  * second time, that is. */
 void *hak_slab_close_holes(hak_slab_set *set, hak_span *span, const hak_holes *holes, bool gone, bool *purge_due);

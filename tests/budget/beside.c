@@ -1,6 +1,6 @@
 /* beside KIND MIB: MIB that are not malloc's are resident, KIND anon or file (a file mapped and read); beside them the program
  * replaces blocks of up to 220 KB and takes and frees 12 MB at once, again and again. After two seconds, in which the
- * allocator has seen it, prints what 300,000 blocks more cost: calls of madvise and process_madvise. */
+ * allocator has seen it, prints what 300,000 blocks more cost: calls of madvise. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

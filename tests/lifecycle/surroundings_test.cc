@@ -101,7 +101,7 @@ TEST(Filtered, MakesOnlyTheCallsThatAreDocumented) {
                                   "HAKMEM_RSS_TARGET=2M",    "HAKMEM_RSS_TARGET=80%",    "HAKMEM_THP=on",
                                   "HAKMEM_VERBOSE=1",        "HAKMEM_GUARD_SAMPLE=1/5",  "HAKMEM_EXTERNAL_GUARD_LOG=1",
                                   "HAKMEM_LIMIT=4G",         "HAKMEM_STATS_SIGNAL=12",   "HAKMEM_TINY_FRONT_DUMP=1",
-                                  "HAKMEM_BATCH_ADVICE=on", "HAKMEM_DEEPBIND=keep"};
+                                  "HAKMEM_DEEPBIND=keep"};
   for (const char *setting : settings) {
     ProgramResult r = run_program({FILTERED, HAKMEM_LIBRARY, STORM, "forks", "10"}, {setting});
     if (r.exit_code == 77) GTEST_SKIP() << "SKIPPED: " << r.err;

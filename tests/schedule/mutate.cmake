@@ -67,7 +67,7 @@ elseif(MUTATION STREQUAL "fork_keeps_claimed_spans")
 ]=])
   set(to "")
 elseif(MUTATION STREQUAL "fork_keeps_purger")
-  # So does the batch of pages inside slabs.
+  # So does the slab whose pages they were purging.
   set(from [=[
   hak_purge_fork_child();
 ]=])

@@ -300,7 +300,7 @@ TEST(Purge, AndTake) {
       50, 100);
 }
 
-/* One batch at a time: who finds it taken goes on without. */
+/* Slabs are purged by one thread at a time: who finds another at it goes on without. */
 TEST(Purge, AndPurge) {
   expect_all_pass(
       [] {

@@ -143,21 +143,6 @@ int advise(void *addr, size_t size, int advice) {
   return e.error;
 }
 
-// Each piece is logged, checked and failed like a call of its own; the system gets those before the first that fails.
-int advise_all(const hak_os_piece *pieces, size_t count, int advice, size_t *bytes) {
-  size_t n = 0;
-  int error = 0;
-  for (; n < count && error == 0; n += error == 0) {
-    Event e = {ADVISE, reinterpret_cast<uintptr_t>(pieces[n].start), pieces[n].bytes, advice, false, 0};
-    e.error = error = before(e);
-    Guard guard;
-    if (!covered(e.addr, e.addr + e.size_bytes)) violate(e, "outside of what was mapped");
-    record(e);
-  }
-  *bytes = 0;
-  return n == 0 ? error : hak_os_linux.advise_all(pieces, n, advice, bytes);
-}
-
 void *remap(void *addr, size_t old_size, size_t new_size) {
   Event e = {REMAP, reinterpret_cast<uintptr_t>(addr), new_size, 0, false, 0};
   e.error = before(e);
@@ -184,7 +169,7 @@ uint64_t now_ms() {
   return clock_set ? clock_ms : hak_os_linux.now_ms();
 }
 
-const hak_os_ops fake_ops = {map, unmap, protect, advise, advise_all, remap, now_ms};
+const hak_os_ops fake_ops = {map, unmap, protect, advise, remap, now_ms};
 
 // The priority puts it before the allocator's own constructor.
 __attribute__((constructor(101))) void install() { hak_os = &fake_ops; }

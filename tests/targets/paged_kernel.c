@@ -19,7 +19,6 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #define REAL_PAGE ((size_t)4096)
@@ -203,13 +202,6 @@ int __wrap_mincore(void *addr, size_t length, unsigned char *vector) {
   return 0;
 }
 
-static void check_pieces(const struct iovec *pieces, long count) {
-  for (long i = 0; i < count; i++) {
-    if (on_page("process_madvise", pieces[i].iov_base, pieces[i].iov_len))
-      whole_pages("process_madvise", pieces[i].iov_base, pieces[i].iov_len);
-  }
-}
-
 static long or_error(long result) { return result == -1 ? -errno : result; }
 
 /* errno stays what it was, as with the call itself. */
@@ -231,10 +223,6 @@ long __wrap_hak_os_call6(long number, long a, long b, long c, long d, long e, lo
       break;
     case SYS_mremap:
       result = or_error((long)__wrap_mremap((void *)a, (size_t)b, (size_t)c, (int)d, (void *)e));
-      break;
-    case SYS_process_madvise:
-      check_pieces((const struct iovec *)b, c);
-      result = __real_hak_os_call6(number, a, b, c, d, e, f);
       break;
     default:
       result = __real_hak_os_call6(number, a, b, c, d, e, f);

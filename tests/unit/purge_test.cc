@@ -1,15 +1,10 @@
-// How pages go back: free spans, and free pages inside slabs; many ranges at one system call, where that is done.
+// How pages go back: free spans, and free pages inside slabs; a system call for each range.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -24,91 +19,6 @@ using testing::IsEmpty;
 namespace {
 
 const size_t PAGE = hak_os_page_size();
-
-// From now on the calling thread is killed, and all others with it, for process_madvise. False: no filter may be installed.
-bool filter_this_thread() {
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_madvise, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  sock_fprog program = {sizeof code / sizeof code[0], code};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
-// Whether this kernel, and what stands before it, does it at all.
-bool is_known() {
-  void *page = hak_os_map(PAGE, PAGE);
-  hak_os_piece piece = {page, PAGE};
-  size_t bytes;
-  bool known = hak_os_is_unfiltered() && hak_os_linux.advise_all(&piece, 1, MADV_DONTNEED, &bytes) == 0 && bytes == PAGE;
-  hak_os_unmap(page, PAGE);
-  return known;
-}
-
-// --- many pieces at one call ---
-
-class Pieces : public testing::Test {
- protected:
-  void SetUp() override {
-    fake_os::reset();
-    memory = static_cast<char *>(hak_os_map(PAGES * PAGE, PAGE));
-    hak_os_own(memory, PAGES * PAGE);
-    memset(memory, 0xaa, PAGES * PAGE);
-  }
-  void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }
-  bool is_gone(size_t page) const { return memory[page * PAGE] == 0; }
-  void expect_gone(const std::vector<size_t> &pages) const {
-    for (size_t i = 0; i < PAGES; i++)
-      EXPECT_EQ(is_gone(i), std::find(pages.begin(), pages.end(), i) != pages.end()) << "page " << i;
-  }
-
-  static constexpr size_t PAGES = 16;
-  char *memory;
-};
-
-TEST_F(Pieces, GoesAtOneCall) {
-  if (!is_known()) GTEST_SKIP() << "not on this kernel";
-  hak_os_piece pieces[] = {{memory, 2 * PAGE}, {memory + 4 * PAGE, PAGE}, {memory + 8 * PAGE, 3 * PAGE}};
-  uint64_t calls = hak_os_stats.madvise;
-  errno = 4711;
-  EXPECT_EQ(hak_os_decommit_pieces(pieces, 3), 3u);
-  EXPECT_EQ(errno, 4711);
-  EXPECT_EQ(hak_os_stats.madvise, calls + 1);
-  expect_gone({0, 1, 4, 8, 9, 10});
-  memset(memory, 1, PAGES * PAGE);
-}
-
-TEST_F(Pieces, EndsBeforeTheFirstThatIsRefused) {
-  if (!is_known()) GTEST_SKIP() << "not on this kernel";
-  hak_os_piece pieces[] = {{memory, 2 * PAGE}, {memory + 4 * PAGE, PAGE}, {memory + 8 * PAGE, 3 * PAGE}};
-  fake_os::fail_nth(fake_os::ADVISE, 2, 1, EINVAL);
-  EXPECT_EQ(hak_os_decommit_pieces(pieces, 3), 1u);
-  expect_gone({0, 1});
-  fake_os::allow_all();
-  EXPECT_EQ(hak_os_decommit_pieces(pieces, 3), 3u) << "asked again";
-}
-
-TEST_F(Pieces, IsNotAskedForAgainWhereTheKernelDoesNotKnowIt) {
-  hak_os_piece pieces[] = {{memory, PAGE}, {memory + 4 * PAGE, PAGE}};
-  fake_os::fail_nth(fake_os::ADVISE, 1, 1, EBADF);
-  EXPECT_EQ(hak_os_decommit_pieces(pieces, 2), 0u);
-  unsigned asked = fake_os::count(fake_os::ADVISE);
-  EXPECT_EQ(hak_os_decommit_pieces(pieces, 2), 0u);
-  EXPECT_EQ(fake_os::count(fake_os::ADVISE), asked);
-  EXPECT_FALSE(hak_os_knows_pieces());
-  expect_gone({});
-}
-
-TEST_F(Pieces, OfWhichOneIsNotOursIsRefusedWhole) {
-  char *library = reinterpret_cast<char *>(reinterpret_cast<uintptr_t>(&strlen) & ~(PAGE - 1));
-  hak_os_piece pieces[] = {{memory, PAGE}, {library, PAGE}, {memory + 4 * PAGE, PAGE}};
-  uint64_t refused = hak_os_stats.madvise_other;
-  EXPECT_EQ(hak_os_decommit_pieces(pieces, 3), 0u);
-  EXPECT_EQ(hak_os_stats.madvise_other, refused + 1);
-  EXPECT_EQ(fake_os::count(fake_os::ADVISE), 0u);
-}
 
 // --- free spans ---
 
@@ -231,11 +141,6 @@ class SpanPieces : public Spans {
     }
     ASSERT_EQ(hak_span_pool.dirty_spans, COUNT);
     calls = hak_os_stats.madvise;
-    hak_config.batch_advice = HAK_BATCH_ADVICE_ON;
-  }
-  void TearDown() override {
-    hak_config.limit = 0;
-    Spans::TearDown();
   }
   static bool is_gone(uintptr_t p) { return *reinterpret_cast<char *>(p) == 0; }
   size_t gone() const { return size_t(std::count_if(piece, piece + COUNT, is_gone)); }
@@ -245,40 +150,15 @@ class SpanPieces : public Spans {
   uint64_t calls;
 };
 
-TEST_F(SpanPieces, GoAtOneCall) {
-  if (!is_known()) GTEST_SKIP() << "not on this kernel";
+// What is claimed counts as used, and is missing until the system has been asked.
+TEST_F(SpanPieces, GoOneByOne) {
+  size_t claimed_most = 0;
+  fake_os::on_call([&](const fake_os::Event &) { claimed_most = std::max<size_t>(claimed_most, hak_span_pool.claimed_spans); });
   EXPECT_EQ(hak_purge_spans(0, false), COUNT);
   EXPECT_EQ(hak_span_pool.dirty_spans, 0u);
-  EXPECT_EQ(calls_since(), 1u);
   EXPECT_EQ(gone(), COUNT);
-}
-
-TEST_F(SpanPieces, GoOneByOneWhereTheKernelDoesNotKnowIt) {
-  fake_os::fail_nth(fake_os::ADVISE, 1, 1, EBADF);
-  EXPECT_EQ(hak_purge_spans(0, false), COUNT);
-  EXPECT_EQ(gone(), COUNT);
-}
-
-TEST_F(SpanPieces, GoOnAfterOneThatIsRefused) {
-  if (!is_known()) GTEST_SKIP() << "not on this kernel";
-  for (int error : {EINVAL, EAGAIN}) {
-    bool zeroed, due = false;
-    fake_os::fail_if([&](const fake_os::Event &e) { return e.call == fake_os::ADVISE && e.addr == piece[20] ? error : 0; });
-    fake_os::fail_all(fake_os::MAP);
-    calls = hak_os_stats.madvise;
-    EXPECT_EQ(hak_purge_spans(0, false), COUNT - 1);
-    EXPECT_FALSE(is_gone(piece[20]));
-    EXPECT_EQ(gone(), COUNT - 1);
-    EXPECT_LE(calls_since(), 2 + 3u * 2) << "together, the one alone, the rest together; and so for each kind of run";
-    EXPECT_TRUE(hak_os_knows_pieces());
-    fake_os::allow_all();
-    std::vector<hak_span *> again;
-    for (size_t i = 0; i < COUNT; i++) {
-      again.push_back(hak_pool_take(1, 1, {}, true, &zeroed));
-      memset(hak_span_address(hak_pool_region_of(again.back()), again.back()), 0xaa, HAK_SPAN_SIZE);
-    }
-    for (hak_span *s : again) hak_pool_give(s, 0, 0, &due);
-  }
+  EXPECT_EQ(claimed_most, 1u);
+  EXPECT_EQ(calls_since(), COUNT);
 }
 
 TEST_F(SpanPieces, ThatTheSystemRefusesStayAndAreNotTriedForEver) {
@@ -290,23 +170,23 @@ TEST_F(SpanPieces, ThatTheSystemRefusesStayAndAreNotTriedForEver) {
   EXPECT_LE(fake_os::count(fake_os::ADVISE), 8 * COUNT);
 }
 
-TEST_F(SpanPieces, OfWhichTheSystemRefusesOneAreTheRest) {
+TEST_F(SpanPieces, BehindOneThatTheSystemRefusesGoAtTheNextPurge) {
   unsigned n = 0;
   fake_os::fail_if([&](const fake_os::Event &e) { return e.call == fake_os::ADVISE && n++ >= 5 && n < 8 ? EINVAL : 0; });
   size_t purged = hak_purge_spans(0, false);
-  EXPECT_GE(purged, COUNT - 3);
+  EXPECT_EQ(purged, 5u);
   EXPECT_EQ(hak_span_pool.dirty_spans, COUNT - purged);
+  fake_os::allow_all();
+  EXPECT_EQ(hak_purge_spans(0, false), COUNT - purged);
+  EXPECT_EQ(gone(), COUNT);
 }
 
 // To a cgroup a huge page counts whole until it is split.
-TEST_F(SpanPieces, AreSplitFirstBehindOneThatIsRefusedToo) {
-  if (!is_known()) GTEST_SKIP() << "not on this kernel";
+TEST_F(SpanPieces, AreSplitFirst) {
   hak_config.rss_target = -80;
   hak_store_relaxed(&hak_budget_ceiling, HAK_GIB);
-  fake_os::fail_if([&](const fake_os::Event &e) { return e.call == fake_os::ADVISE && e.addr == piece[20] ? EINVAL : 0; });
-  fake_os::fail_all(fake_os::MAP);
   size_t logged = fake_os::log().size();
-  EXPECT_EQ(hak_purge_spans(0, false), COUNT - 1);
+  EXPECT_EQ(hak_purge_spans(0, false), COUNT);
   std::vector<uintptr_t> split;
   auto log = fake_os::log();
   for (auto e = log.begin() + long(logged); e != log.end(); ++e) {
@@ -315,63 +195,6 @@ TEST_F(SpanPieces, AreSplitFirstBehindOneThatIsRefusedToo) {
   }
   hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX);
   hak_config.rss_target = 0;
-}
-
-TEST_F(SpanPieces, AreLeftToThreadsWithoutAFilter) {
-  if (!is_known()) GTEST_SKIP() << "not on this kernel";
-  size_t purged = 0;
-  bool filtered = false, known = true, found = false;
-  std::thread([&] {
-    if (!(filtered = filter_this_thread())) return;
-    known = hak_os_found_filter();
-    purged = hak_purge_spans(0, false);
-    found = hak_os_found_filter();
-  }).join();
-  if (!filtered) GTEST_SKIP() << "no filters here";
-  EXPECT_FALSE(known) << "not asked before";
-  EXPECT_EQ(purged, COUNT);
-  EXPECT_TRUE(found);
-  EXPECT_TRUE(hak_os_is_unfiltered()) << "this thread has none";
-  EXPECT_EQ(calls_since(), COUNT) << "one by one";
-}
-
-// What is claimed counts as used.
-TEST_F(SpanPieces, AreClaimedOneByOneAtALimit) {
-  hak_config.limit = HAK_GIB;
-  size_t claimed_most = 0;
-  fake_os::on_call([&](const fake_os::Event &) { claimed_most = std::max<size_t>(claimed_most, hak_span_pool.claimed_spans); });
-  EXPECT_EQ(hak_purge_spans(0, false), COUNT);
-  EXPECT_EQ(claimed_most, 1u);
-  EXPECT_EQ(calls_since(), COUNT);
-}
-
-// Each would be missing until the kernel has been asked for all of them.
-TEST_F(SpanPieces, AreClaimedOneByOneWhereTheKernelMayTakeItsTime) {
-  size_t claimed_most = 0;
-  fake_os::on_call([&](const fake_os::Event &) { claimed_most = std::max<size_t>(claimed_most, hak_span_pool.claimed_spans); });
-  EXPECT_EQ(hak_purge_spans(0, true), COUNT);
-  EXPECT_EQ(claimed_most, 1u);
-}
-
-TEST_F(SpanPieces, GoOneByOneWithoutATargetUnlessAskedFor) {
-  for (int64_t advice : {HAK_BATCH_ADVICE_AUTO, HAK_BATCH_ADVICE_OFF}) {
-    hak_config.batch_advice = advice;
-    calls = hak_os_stats.madvise;
-    hak_purge_spans(hak_span_pool.dirty_spans - 2, false);
-    EXPECT_EQ(calls_since(), 2u);
-  }
-  hak_config.rss_target = HAK_GIB;
-  hak_store_relaxed(&hak_budget_ceiling, HAK_GIB);
-  calls = hak_os_stats.madvise;
-  hak_purge_spans(hak_span_pool.dirty_spans - 2, false);
-  EXPECT_EQ(calls_since(), 2u) << "off";
-  if (is_known()) {
-    hak_config.batch_advice = HAK_BATCH_ADVICE_AUTO;
-    calls = hak_os_stats.madvise;
-    hak_purge_spans(0, false);
-    EXPECT_EQ(calls_since(), 1u);
-  }
-  hak_store_relaxed(&hak_budget_ceiling, SIZE_MAX);
 }
 
 // --- free pages inside slabs ---
@@ -398,7 +221,7 @@ class Slabs : public testing::TestWithParam<size_t> {
   // Many slabs in which each so many-th block is used.
   void leave_few_blocks(size_t survive) {
     std::vector<void *> all;
-    while (a->bins[c].slabs.slabs < slabs || a->bins[c].slabs.carving != nullptr) {
+    while (a->bins[c].slabs.slabs < SLABS || a->bins[c].slabs.carving != nullptr) {
       void *out[63];
       unsigned n = hak_arena_take(a, c, out, 63, &d);
       ASSERT_GT(n, 0u);
@@ -422,7 +245,7 @@ class Slabs : public testing::TestWithParam<size_t> {
   size_t used() const { return (hak_span_pool.live_spans << HAK_SPAN_SHIFT) - hak_span_pool.hole_pages * PAGE; }
 
   static constexpr unsigned SLABS = 40;
-  unsigned c, round = 0, slabs = SLABS;
+  unsigned c, round = 0;
   size_t size;
   hak_arena *a;
   hak_deferred d = {};
@@ -459,31 +282,10 @@ TEST_P(Slabs, OnlyThoseThatStayedAsTheyWere) {
 }
 
 TEST_P(Slabs, StopsWhereEnoughHasGone) {
-  hak_config.batch_advice = HAK_BATCH_ADVICE_OFF;
   leave_few_blocks();
   size_t purged = purge(true, 3 * PAGE);
   EXPECT_GE(purged, 3 * PAGE);
   EXPECT_LE(purged, 3 * PAGE + hak_class_table[c].spans * HAK_SPAN_SIZE) << "one slab more at most";
-}
-
-// What is claimed counts before it has gone: a batch that is not full is enough.
-TEST_P(Slabs, StopsWhereABatchHoldsEnough) {
-  hak_config.batch_advice = HAK_BATCH_ADVICE_ON;
-  slabs = 4 * SLABS;
-  leave_few_blocks();
-  EXPECT_GE(purge(true, 3 * PAGE), 3 * PAGE);
-  EXPECT_GT(purge(true), 0u) << "the rest";
-  expect_survivors();
-}
-
-TEST_P(Slabs, GoManyAtOneCall) {
-  if (!is_known()) GTEST_SKIP() << "not on this kernel";
-  leave_few_blocks();
-  hak_config.batch_advice = HAK_BATCH_ADVICE_ON;
-  uint64_t calls = hak_os_stats.madvise, ranges = hak_purge_stats.purges;
-  EXPECT_GT(purge(true), 0u);
-  EXPECT_LE(hak_os_stats.madvise - calls, (hak_purge_stats.purges - ranges) / 8 + 3 + SLABS / 16);
-  expect_survivors();
 }
 
 TEST_P(Slabs, ThatTheSystemRefusesStayAndAreNotTriedAgain) {
