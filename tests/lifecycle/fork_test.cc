@@ -263,6 +263,12 @@ TEST(Fork, ExitHandlersOfTheChildAllocate) {
   }
 }
 
+/* The walk finds nothing where there is nothing, whatever other threads do meanwhile. */
+TEST(HeapCheck, WhileOthersAllocate) {
+  Churn churn(2);
+  for (int i = 0; i < 5000; i++) ASSERT_EQ(0u, here::heap_check()) << "walk " << i;
+}
+
 TEST(Fork, PopenSystemSpawnVfork) {
   Churn churn(2);
   for (int i = 0; i < 10; i++) {
