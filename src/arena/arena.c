@@ -188,10 +188,7 @@ bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned c) {
   }
   note_spare(b);
   hak_lock_drop(&b->lock);
-  if (spare != NULL) {
-    spare->next = NULL;
-    hak_cell_give(spare);
-  }
+  if (spare != NULL) hak_cell_give_one(spare);
   return true;
 }
 
@@ -215,9 +212,7 @@ static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wa
       hak_lock_drop(&b->lock);
       HAK_SCHEDULE_POINT("steal: magazine in two hands");
       if (kept < n) hak_arena_flush(blocks + kept, n - kept, c, d);
-      hak_cell *cell = (hak_cell *)magazine;
-      cell->next = NULL;
-      hak_cell_give(cell);
+      hak_cell_give_one(magazine);
       return kept;
     }
     n = hak_slab_set_take_free(&b->slabs, c, out, wanted);
@@ -278,11 +273,7 @@ void *hak_arena_alloc(unsigned c, hak_deferred *d) {
   void *p = NULL;
   hak_lock_take(&b->lock);
   if (b->part_count == 0 && b->full != NULL) {
-    if (b->part != NULL) {
-      hak_cell *cell = (hak_cell *)b->part;
-      cell->next = NULL;
-      hak_cell_give(cell);
-    }
+    if (b->part != NULL) hak_cell_give_one(b->part);
     b->part = pop_full(b, c);
     *hak_magazine_empty_top(b->part, c) = NULL;
     b->part_count = hak_magazine_usable[c];
@@ -315,9 +306,7 @@ void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
 
 static void flush_magazine(void **magazine, unsigned count, unsigned c, hak_deferred *d) {
   hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, count, c, d);
-  hak_cell *cell = (hak_cell *)magazine;
-  cell->next = NULL;
-  hak_cell_give(cell);
+  hak_cell_give_one(magazine);
 }
 
 /* The full magazines that nobody needed, and a remainder that stayed as it was. */
