@@ -17,8 +17,7 @@
 /* What all depots may hold: this, or an eighth of what the program holds. */
 #define DEPOT_BYTES_LEAST (16 * HAK_MIB)
 #define DEPOT_LIVE_PART 8
-/* And of HAKMEM_LIMIT, and of a target, so much: magazines count against it and never go back to the system; those of 16-byte blocks are a third
- * of what a depot holds. */
+/* And of HAKMEM_LIMIT, and of a target, so much: magazines count against it and never go back to the system. */
 #define DEPOT_LIMIT_PART 64
 #define AT_FLUSH "when its class was flushed"
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
@@ -86,7 +85,10 @@ HAK_INLINE void note_spare(hak_arena_bin *b) {
 
 /* --- depots --- */
 
-static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
+/* What a magazine with so many blocks counts: itself too, since magazines of 16-byte blocks are a third of what a depot holds. */
+static size_t bytes_with(unsigned count, unsigned c) { return HAK_MAGAZINE_BYTES + count * hak_class_size(c); }
+
+static size_t magazine_bytes(unsigned c) { return bytes_with(hak_magazine_usable[c], c); }
 
 bool hak_arena_has_room(size_t bytes) {
   size_t limit = hak_max_size(DEPOT_BYTES_LEAST,
@@ -126,7 +128,7 @@ static void **take_magazine_locked(hak_arena_bin *b, unsigned c, unsigned *count
   if (b->part_count == 0) return NULL;
   void **magazine = b->part;
   *count = b->part_count;
-  hak_sub_relaxed(&hak_depot_bytes, b->part_count * hak_class_size(c));
+  hak_sub_relaxed(&hak_depot_bytes, bytes_with(b->part_count, c));
   b->part = NULL;
   b->part_count = 0;
   return magazine;
@@ -164,7 +166,7 @@ static unsigned fill_part(hak_arena_bin *b, void *const *blocks, unsigned count,
     hak_add_relaxed(&hak_depot_bytes, n * hak_class_size(c));
     return n;
   }
-  hak_sub_relaxed(&hak_depot_bytes, (usable - n) * hak_class_size(c)); /* push_full counts all of them */
+  hak_sub_relaxed(&hak_depot_bytes, bytes_with(usable - n, c)); /* push_full counts all of it */
   push_full(b, b->part, c);
   b->part = NULL;
   b->part_count = 0;
@@ -173,7 +175,7 @@ static unsigned fill_part(hak_arena_bin *b, void *const *blocks, unsigned count,
 
 bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned c) {
   hak_arena *a = owner_of(blocks[0], c);
-  if (HAK_UNLIKELY(a == NULL) || !hak_arena_has_room(count * hak_class_size(c))) return false;
+  if (HAK_UNLIKELY(a == NULL) || !hak_arena_has_room(bytes_with(count, c))) return false;
   hak_cell *spare = hak_cell_take(); /* one is enough: count is at most usable */
   if (spare == NULL) return false;
   hak_arena_bin *b = bin_of(a, c);
@@ -182,6 +184,7 @@ bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned c) {
     if (b->part == NULL) {
       b->part = (void **)spare;
       *hak_magazine_empty_top(b->part, c) = NULL;
+      hak_add_relaxed(&hak_depot_bytes, bytes_with(0, c));
       spare = NULL;
     }
     done += fill_part(b, blocks + done, count - done, c);
@@ -267,22 +270,31 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
 
 /* --- single blocks --- */
 
-void *hak_arena_alloc(unsigned c, hak_deferred *d) {
-  hak_arena *a = hak_arena_current();
-  hak_arena_bin *b = bin_of(a, c);
-  void *p = NULL;
-  hak_lock_take(&b->lock);
-  if (b->part_count == 0 && b->full != NULL) {
-    if (b->part != NULL) hak_cell_give_one(b->part);
+/* The topmost block of the remainder, which a full magazine becomes where there is none. */
+static void *take_one_locked(hak_arena_bin *b, unsigned c) {
+  hak_assert_held(&b->lock);
+  if (b->part == NULL && b->full != NULL) {
     b->part = pop_full(b, c);
     *hak_magazine_empty_top(b->part, c) = NULL;
     b->part_count = hak_magazine_usable[c];
     hak_add_relaxed(&hak_depot_bytes, magazine_bytes(c));
   }
-  if (b->part_count > 0) {
-    p = hak_magazine_empty_top(b->part, c)[b->part_count--];
-    hak_sub_relaxed(&hak_depot_bytes, hak_class_size(c));
-  }
+  if (b->part == NULL) return NULL;
+  HAK_ASSERT(b->part_count > 0);
+  void *p = hak_magazine_empty_top(b->part, c)[b->part_count--];
+  hak_sub_relaxed(&hak_depot_bytes, hak_class_size(c));
+  if (b->part_count > 0) return p;
+  hak_sub_relaxed(&hak_depot_bytes, bytes_with(0, c));
+  hak_cell_give_one(b->part);
+  b->part = NULL;
+  return p;
+}
+
+void *hak_arena_alloc(unsigned c, hak_deferred *d) {
+  hak_arena *a = hak_arena_current();
+  hak_arena_bin *b = bin_of(a, c);
+  hak_lock_take(&b->lock);
+  void *p = take_one_locked(b, c);
   hak_lock_drop(&b->lock);
   if (p == NULL) hak_arena_take(a, c, &p, 1, d);
   return p;

@@ -70,6 +70,7 @@ class Arena : public testing::Test {
       for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
         const hak_arena_bin &bin = hak_arena_at(i)->bins[c];
         bytes += (bin.full_count * size_t(hak_magazine_usable[c]) + bin.part_count) * hak_class_size(c);
+        bytes += (bin.full_count + (bin.part != nullptr)) * HAK_MAGAZINE_BYTES;
       }
     }
     return bytes;
@@ -267,7 +268,7 @@ TEST_F(Arena, MagazinesGoToWhoeverOwnsTheirFirstBlock) {
   blocks.push_back(theirs[0]);  // on top
   void **magazine = magazine_of(blocks, C);
   ASSERT_TRUE(hak_arena_put_magazine(magazine, C));
-  EXPECT_EQ(hak_depot_bytes, 63 * SIZE);
+  EXPECT_EQ(hak_depot_bytes, 63 * SIZE + HAK_MAGAZINE_BYTES);
   unsigned count = 0;
   EXPECT_EQ(hak_arena_take_magazine(first, C, &count), nullptr);
   EXPECT_EQ(hak_arena_take_magazine(second, C, &count), magazine);
@@ -303,7 +304,7 @@ TEST_F(Arena, RemaindersBecomeMagazines) {
     ASSERT_TRUE(hak_arena_put_part(part.data(), count, C));
     EXPECT_EQ(a->bins[C].full_count, all.size() / 63);
     EXPECT_EQ(a->bins[C].part_count, all.size() % 63);
-    EXPECT_EQ(hak_depot_bytes, all.size() * SIZE);
+    EXPECT_EQ(hak_depot_bytes, all.size() * SIZE + (all.size() + 62) / 63 * HAK_MAGAZINE_BYTES);
     EXPECT_EQ(hak_heap_check(), 0u);
   }
   std::vector<void *> back;
@@ -363,6 +364,22 @@ TEST_F(Arena, DepotsHold16MiBOrAnEighthOfWhatIsLive) {
 }
 
 // Magazines count against it too, and stay.
+// Of the smallest blocks they are a third of it.
+TEST_F(Arena, WhatDepotsHoldCountsTheMagazines) {
+  constexpr unsigned SMALLEST = 0;
+  ASSERT_EQ(hak_class_size(SMALLEST), 16u);
+  hak_arena *a = on_cpu(0);
+  size_t magazines = 0;
+  for (bool more = true; more; magazines += more) {
+    auto blocks = take(a, SMALLEST, 63);
+    void **magazine = magazine_of(blocks, SMALLEST);
+    more = hak_arena_put_magazine(magazine, SMALLEST);
+    if (!more) flush(blocks, SMALLEST);
+  }
+  EXPECT_EQ(magazines, 16 * HAK_MIB / (63 * 16 + HAK_MAGAZINE_BYTES));
+  shrink_all();
+}
+
 TEST_F(Arena, WithALimitDepotsHoldASmallPartOfIt) {
   hak_arena *a = on_cpu(0);
   hak_config.limit = 64 * HAK_MIB;
