@@ -44,19 +44,32 @@ uint32_t hak_arena_count(void) { return hak_load_acquire(&arena_count); }
 
 hak_arena *hak_arena_at(uint32_t index) { return arenas[index]; }
 
+/* When memory for an arena was refused last; relaxed, 0: never. No slow path asks again for a while. */
+static uint64_t refused_ms;
+#define REFUSAL_MS 1000
+
+static bool refused_lately(void) {
+  uint64_t at = hak_load_relaxed(&refused_ms);
+  return at != 0 && hak_os_now_ms() - at < REFUSAL_MS; /* a clock that went back begins anew */
+}
+
 /* Adds arenas until there are more than `index`; the last one where memory is short. None inside a fork, which has the locks
  * of those that there were: another thread may take one of a new arena meanwhile, and the fork's end would drop it. */
 static HAK_COLD hak_arena *add(uint32_t index) {
-  if (hak_inside_own_fork()) return arenas[hak_arena_count() - 1];
+  if (hak_inside_own_fork() || refused_lately()) return arenas[hak_arena_count() - 1];
   HAK_SCHEDULE_POINT("arena: missing");
   hak_lock_take(&arenas_lock);
   while (arena_count <= index) {
     hak_arena *a = hak_cell_take_block((sizeof *a + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
-    if (a == NULL) break;
+    if (a == NULL) {
+      hak_store_relaxed(&refused_ms, hak_os_now_ms());
+      break;
+    }
     a->id = arena_count;
     arenas[arena_count] = a;
     hak_store_release(&arena_count, arena_count + 1);
   }
+  if (arena_count > index) hak_store_relaxed(&refused_ms, 0);
   hak_arena *chosen = arenas[hak_min_size(index, arena_count - 1)];
   hak_lock_drop(&arenas_lock);
   return chosen;

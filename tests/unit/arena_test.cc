@@ -114,13 +114,36 @@ TEST_F(Arena, SixtyFourServeAnyNumberOfCpus) {
 }
 
 TEST_F(Arena, WithoutMemoryForOneTheLastThereIsServes) {
+  constexpr uint64_t now_ms = 1000000;
+  fake_os::set_clock(now_ms);
   hak_arena *second = on_cpu(1);
   fake_os::fail_all(fake_os::MAP);
   while (hak_cell_take_block((sizeof(hak_arena) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE) != nullptr) continue;
   EXPECT_EQ(on_cpu(9), second);
   EXPECT_EQ(hak_arena_count(), 2u);
   fake_os::allow_all();
+  fake_os::set_clock(now_ms + 1000);
   EXPECT_EQ(on_cpu(9)->id, 9u);
+}
+
+// Each slow path there would cost a lock for all and system calls, when memory is short already.
+TEST_F(Arena, MemoryForOneIsNotAskedForAgainWithinASecond) {
+  constexpr uint64_t now_ms = 1000000;
+  fake_os::set_clock(now_ms);
+  use_up_cells();
+  unsigned before = fake_os::count(fake_os::MAP);
+  EXPECT_EQ(on_cpu(3)->id, 0u);
+  unsigned once = fake_os::count(fake_os::MAP);
+  EXPECT_GT(once, before);
+  fake_os::set_clock(now_ms + 999);
+  for (int i = 0; i < 100; i++) EXPECT_EQ(on_cpu(3)->id, 0u);
+  EXPECT_EQ(fake_os::count(fake_os::MAP), once);
+  fake_os::set_clock(now_ms + 1000);
+  EXPECT_EQ(on_cpu(3)->id, 0u);
+  EXPECT_GT(fake_os::count(fake_os::MAP), once);
+  fake_os::allow_all();
+  fake_os::set_clock(now_ms);  // a clock that went back
+  EXPECT_EQ(on_cpu(3)->id, 3u);
 }
 
 // --- slabs ---
