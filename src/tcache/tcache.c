@@ -124,13 +124,15 @@ static void **pop_stack(hak_tcache_bin *b) {
   return magazine;
 }
 
-static void **pop_oldest(hak_tcache_bin *b) {
+/* Takes the magazines below the newest `kept` off the stack, linked as they were. */
+static void **cut_stack(hak_tcache_bin *b, unsigned kept) {
+  HAK_ASSERT(kept <= b->full_count);
   void **link = (void **)&b->full; /* slot 0 of the one above */
-  while (*(void **)*link != NULL) link = (void **)*link;
-  void **oldest = (void **)*link;
+  for (unsigned n = kept; n > 0; n--) link = *link;
+  void **below = *link;
   *link = NULL;
-  b->full_count--;
-  return oldest;
+  b->full_count = (uint16_t)kept;
+  return below;
 }
 
 static void flush_blocks(hak_tcache *t, unsigned c, void *const *blocks, unsigned count, hak_deferred *d) {
@@ -208,8 +210,9 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
     push_stack(b, magazine);
     return true;
   }
-  if (b->full != NULL) {
-    void **oldest = pop_oldest(b);
+  /* The oldest goes, whose blocks are the coldest: of a few. Of a stack that was pinned or prewarmed to more, none is warm. */
+  if (b->full_count > 0 && b->full_count <= STACK_MAGAZINES_MAX) {
+    void **oldest = cut_stack(b, b->full_count - 1u);
     push_stack(b, magazine);
     magazine = oldest;
   }
@@ -337,7 +340,11 @@ void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
       b->overflowed = false;
       continue;
     }
-    for (unsigned n = all ? b->full_count : (b->full_low + 1u) / 2; n > 0; n--) give_magazine(t, c, pop_oldest(b), d);
+    unsigned leave = all ? b->full_count : (b->full_low + 1u) / 2;
+    for (void **magazine = cut_stack(b, b->full_count - leave), **next; magazine != NULL; magazine = next) {
+      next = *magazine;
+      give_magazine(t, c, magazine, d);
+    }
     b->full_low = b->full_count;
   }
 }
