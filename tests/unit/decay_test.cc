@@ -257,6 +257,27 @@ TEST_F(Decay, NoTimeAtAll) {
   EXPECT_EQ(dirty(), 0u);
 }
 
+// A fault in a free huge page made all of it resident.
+TEST_F(Decay, NoTimeAtAllGivesBackAHugePageWithItsOnlySpan) {
+  hak_config.decay_ms = 0;
+  start();
+  bool zeroed, due = false;
+  auto take_one = [&] { return hak_pool_take(1, 1, {}, true, &zeroed); };
+  hak_span *first = take_one();
+  hak_region *r = hak_pool_region_of(first);
+  ASSERT_TRUE(r->chunks[(first - r->spans) / HAK_CHUNK_SPANS].huge);
+  auto give_one = [&](hak_span *s) {
+    uint64_t before = hak_purge_stats.bytes;
+    hak_pool_give(s, 0, 0, &due);
+    excess();
+    return hak_purge_stats.bytes - before;
+  };
+  EXPECT_EQ(give_one(first), HAK_HUGE_PAGE);
+  hak_span *s = take_one(), *neighbour = take_one();
+  EXPECT_EQ(give_one(s), HAK_SPAN_SIZE) << "up to what is live";
+  EXPECT_EQ(give_one(neighbour), HAK_HUGE_PAGE);
+}
+
 TEST_F(Decay, OneThreadLooks) {
   constexpr int THREADS = 4, ROUNDS = 200;
   fake_os::on_call(nullptr);  // some other thread may hold the lock
