@@ -17,8 +17,7 @@
 /* What all depots may hold: this, or an eighth of what the program holds. */
 #define DEPOT_BYTES_LEAST (16 * HAK_MIB)
 #define DEPOT_LIVE_PART 8
-/* And of HAKMEM_LIMIT, and of a target, so much: magazines count against it and never go back to the system; those of 16-byte blocks are a third
- * of what a depot holds. */
+/* And of HAKMEM_LIMIT, and of a target, so much: magazines count against it and never go back to the system. */
 #define DEPOT_LIMIT_PART 64
 #define AT_FLUSH "when its class was flushed"
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
@@ -45,19 +44,32 @@ uint32_t hak_arena_count(void) { return hak_load_acquire(&arena_count); }
 
 hak_arena *hak_arena_at(uint32_t index) { return arenas[index]; }
 
+/* When memory for an arena was refused last; relaxed, 0: never. No slow path asks again for a while. */
+static uint64_t refused_ms;
+#define REFUSAL_MS 1000
+
+static bool refused_lately(void) {
+  uint64_t at = hak_load_relaxed(&refused_ms);
+  return at != 0 && hak_os_now_ms() - at < REFUSAL_MS; /* a clock that went back begins anew */
+}
+
 /* Adds arenas until there are more than `index`; the last one where memory is short. None inside a fork, which has the locks
  * of those that there were: another thread may take one of a new arena meanwhile, and the fork's end would drop it. */
 static HAK_COLD hak_arena *add(uint32_t index) {
-  if (hak_inside_own_fork()) return arenas[hak_arena_count() - 1];
+  if (hak_inside_own_fork() || refused_lately()) return arenas[hak_arena_count() - 1];
   HAK_SCHEDULE_POINT("arena: missing");
   hak_lock_take(&arenas_lock);
   while (arena_count <= index) {
     hak_arena *a = hak_cell_take_block((sizeof *a + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
-    if (a == NULL) break;
+    if (a == NULL) {
+      hak_store_relaxed(&refused_ms, hak_os_now_ms());
+      break;
+    }
     a->id = arena_count;
     arenas[arena_count] = a;
     hak_store_release(&arena_count, arena_count + 1);
   }
+  if (arena_count > index) hak_store_relaxed(&refused_ms, 0);
   hak_arena *chosen = arenas[hak_min_size(index, arena_count - 1)];
   hak_lock_drop(&arenas_lock);
   return chosen;
@@ -86,7 +98,10 @@ HAK_INLINE void note_spare(hak_arena_bin *b) {
 
 /* --- depots --- */
 
-static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
+/* What a magazine with so many blocks counts: itself too, since magazines of 16-byte blocks are a third of what a depot holds. */
+static size_t bytes_with(unsigned count, unsigned c) { return HAK_MAGAZINE_BYTES + count * hak_class_size(c); }
+
+static size_t magazine_bytes(unsigned c) { return bytes_with(hak_magazine_usable[c], c); }
 
 bool hak_arena_has_room(size_t bytes) {
   size_t limit = hak_max_size(DEPOT_BYTES_LEAST,
@@ -126,7 +141,7 @@ static void **take_magazine_locked(hak_arena_bin *b, unsigned c, unsigned *count
   if (b->part_count == 0) return NULL;
   void **magazine = b->part;
   *count = b->part_count;
-  hak_sub_relaxed(&hak_depot_bytes, b->part_count * hak_class_size(c));
+  hak_sub_relaxed(&hak_depot_bytes, bytes_with(b->part_count, c));
   b->part = NULL;
   b->part_count = 0;
   return magazine;
@@ -164,7 +179,7 @@ static unsigned fill_part(hak_arena_bin *b, void *const *blocks, unsigned count,
     hak_add_relaxed(&hak_depot_bytes, n * hak_class_size(c));
     return n;
   }
-  hak_sub_relaxed(&hak_depot_bytes, (usable - n) * hak_class_size(c)); /* push_full counts all of them */
+  hak_sub_relaxed(&hak_depot_bytes, bytes_with(usable - n, c)); /* push_full counts all of it */
   push_full(b, b->part, c);
   b->part = NULL;
   b->part_count = 0;
@@ -173,7 +188,7 @@ static unsigned fill_part(hak_arena_bin *b, void *const *blocks, unsigned count,
 
 bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned c) {
   hak_arena *a = owner_of(blocks[0], c);
-  if (HAK_UNLIKELY(a == NULL) || !hak_arena_has_room(count * hak_class_size(c))) return false;
+  if (HAK_UNLIKELY(a == NULL) || !hak_arena_has_room(bytes_with(count, c))) return false;
   hak_cell *spare = hak_cell_take(); /* one is enough: count is at most usable */
   if (spare == NULL) return false;
   hak_arena_bin *b = bin_of(a, c);
@@ -182,16 +197,14 @@ bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned c) {
     if (b->part == NULL) {
       b->part = (void **)spare;
       *hak_magazine_empty_top(b->part, c) = NULL;
+      hak_add_relaxed(&hak_depot_bytes, bytes_with(0, c));
       spare = NULL;
     }
     done += fill_part(b, blocks + done, count - done, c);
   }
   note_spare(b);
   hak_lock_drop(&b->lock);
-  if (spare != NULL) {
-    spare->next = NULL;
-    hak_cell_give(spare);
-  }
+  if (spare != NULL) hak_cell_give_one(spare);
   return true;
 }
 
@@ -215,9 +228,7 @@ static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wa
       hak_lock_drop(&b->lock);
       HAK_SCHEDULE_POINT("steal: magazine in two hands");
       if (kept < n) hak_arena_flush(blocks + kept, n - kept, c, d);
-      hak_cell *cell = (hak_cell *)magazine;
-      cell->next = NULL;
-      hak_cell_give(cell);
+      hak_cell_give_one(magazine);
       return kept;
     }
     n = hak_slab_set_take_free(&b->slabs, c, out, wanted);
@@ -272,26 +283,31 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
 
 /* --- single blocks --- */
 
-void *hak_arena_alloc(unsigned c, hak_deferred *d) {
-  hak_arena *a = hak_arena_current();
-  hak_arena_bin *b = bin_of(a, c);
-  void *p = NULL;
-  hak_lock_take(&b->lock);
-  if (b->part_count == 0 && b->full != NULL) {
-    if (b->part != NULL) {
-      hak_cell *cell = (hak_cell *)b->part;
-      cell->next = NULL;
-      hak_cell_give(cell);
-    }
+/* The topmost block of the remainder, which a full magazine becomes where there is none. */
+static void *take_one_locked(hak_arena_bin *b, unsigned c) {
+  hak_assert_held(&b->lock);
+  if (b->part == NULL && b->full != NULL) {
     b->part = pop_full(b, c);
     *hak_magazine_empty_top(b->part, c) = NULL;
     b->part_count = hak_magazine_usable[c];
     hak_add_relaxed(&hak_depot_bytes, magazine_bytes(c));
   }
-  if (b->part_count > 0) {
-    p = hak_magazine_empty_top(b->part, c)[b->part_count--];
-    hak_sub_relaxed(&hak_depot_bytes, hak_class_size(c));
-  }
+  if (b->part == NULL) return NULL;
+  HAK_ASSERT(b->part_count > 0);
+  void *p = hak_magazine_empty_top(b->part, c)[b->part_count--];
+  hak_sub_relaxed(&hak_depot_bytes, hak_class_size(c));
+  if (b->part_count > 0) return p;
+  hak_sub_relaxed(&hak_depot_bytes, bytes_with(0, c));
+  hak_cell_give_one(b->part);
+  b->part = NULL;
+  return p;
+}
+
+void *hak_arena_alloc(unsigned c, hak_deferred *d) {
+  hak_arena *a = hak_arena_current();
+  hak_arena_bin *b = bin_of(a, c);
+  hak_lock_take(&b->lock);
+  void *p = take_one_locked(b, c);
   hak_lock_drop(&b->lock);
   if (p == NULL) hak_arena_take(a, c, &p, 1, d);
   return p;
@@ -315,9 +331,7 @@ void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
 
 static void flush_magazine(void **magazine, unsigned count, unsigned c, hak_deferred *d) {
   hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, count, c, d);
-  hak_cell *cell = (hak_cell *)magazine;
-  cell->next = NULL;
-  hak_cell_give(cell);
+  hak_cell_give_one(magazine);
 }
 
 /* The full magazines that nobody needed, and a remainder that stayed as it was. */

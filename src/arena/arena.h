@@ -27,7 +27,7 @@ typedef struct hak_arena_bin {
   uint32_t full_low;  /* least full_count since the depot was shrunk last: what nobody needed */
   uint32_t part_count, part_seen; /* part_seen: part_count when the depot was shrunk last */
   void **full;        /* newest first */
-  void **part;        /* fewer blocks than usable, or NULL */
+  void **part;        /* fewer blocks than usable, but some; or NULL */
   hak_slab_set slabs;
   uint32_t spare;     /* relaxed, read by any thread: there may be free blocks */
 } hak_arena_bin;
@@ -53,7 +53,7 @@ typedef struct hak_arena {
   hak_arena_bin bins[HAK_FRONT_CLASSES];
 } hak_arena;
 
-/* Relaxed: bytes of blocks in all depots, and of extents in all caches. */
+/* Relaxed: bytes of blocks in all depots and of their magazines, and of extents in all caches. */
 extern size_t hak_depot_bytes, hak_extent_cache_bytes;
 
 /* Usable slots of a magazine of the class; fixed from hak_arena_start on. */

@@ -77,6 +77,11 @@ void hak_cell_give(hak_cell *chain) {
   hak_lock_drop(&hak_cell_lock);
 }
 
+void hak_cell_give_one(void *cell) {
+  ((hak_cell *)cell)->next = NULL;
+  hak_cell_give(cell);
+}
+
 void *hak_cell_take_block(unsigned count) {
   hak_lock_take(&hak_cell_lock);
   void *p = take_fresh((size_t)count * HAK_CELL_SIZE); /* fresh memory is zero */

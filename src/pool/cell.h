@@ -21,6 +21,8 @@ extern hak_lock hak_cell_lock;
 hak_cell *hak_cell_take(void);
 /* A chain of cells linked by next. */
 void hak_cell_give(hak_cell *chain);
+/* One cell, whatever it was used as. */
+void hak_cell_give_one(void *cell);
 /* `count` adjacent zeroed cells that are never given back; NULL: out of memory. */
 void *hak_cell_take_block(unsigned count);
 /* Bytes obtained from the system for cells. */

@@ -201,7 +201,8 @@ static void count_caches(hak_figures *f) {
   f->heaps_active = sums.used;
   f->heaps_parked = sums.caches - sums.used;
   f->slow_paths = sums.slow_paths;
-  if (f->rows == NULL) f->slab_packets = hak_min_size(hak_load_relaxed(&hak_depot_bytes), f->slab_handed_out);
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES && f->rows == NULL; c++) f->slab_packets += in_depots(c) * hak_class_size(c);
+  f->slab_packets = hak_min_size(f->slab_packets, f->slab_handed_out);
   for (unsigned c = 0; c < HAK_FRONT_CLASSES && f->rows != NULL; c++) {
     hak_class_row *row = &f->rows[c];
     uint64_t size = hak_class_size(c);

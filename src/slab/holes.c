@@ -17,52 +17,81 @@
 #define LIVE_SHIFT 7
 #define LIVE_MAX 0x1ffu /* or more */
 
-/* Slabs looked at for a class each time: what takes longer goes on when those have changed lists. And how many are passed
- * that stay where they are, since there is nothing to gain. */
-#define LOOKS_MAX 2048
-#define PASSED_MAX (16 * LOOKS_MAX)
+/* Slabs looked at in one hold of the lock, each a cache miss. A look by the clock goes on behind them the next time; one for all
+ * that there is does not come back, and takes more. */
+#define STEPS_MAX 2048
+#define STEPS_MAX_AT_ONCE (16 * STEPS_MAX)
 /* Half-free slabs have whole pages free only where few blocks lie on a page. */
 #define HALF_FREE_BLOCK_MIN 2048
 #define HALF_FREE_BLOCK_MIN_AT_ONCE 1024
 
-static unsigned look(hak_span *list, unsigned round, bool at_once, hak_span **out, unsigned capacity) {
-  unsigned found = 0, looks = 0, passed = 0;
-  for (hak_span *s = list; s != NULL && found < capacity && looks < LOOKS_MAX && passed < PASSED_MAX; s = s->next) {
-    unsigned seen = s->looked, now = s->free_count | (round & ROUND_MASK) << ROUND_SHIFT;
+typedef struct search {
+  hak_span **out;
+  unsigned capacity, found, steps; /* steps: that may still be taken */
+  unsigned walk;                   /* at_once: of no account */
+  bool at_once;
+} search;
+
+static bool is_over(const search *f) { return f->found == f->capacity || f->steps == 0; }
+
+/* Returns where it stopped; NULL: at the end of the list. */
+static hak_span *look(hak_span *s, search *f) {
+  for (; s != NULL && !is_over(f); s = s->next) {
+    f->steps--;
+    unsigned seen = s->looked, now = s->free_count | (f->walk & ROUND_MASK) << ROUND_SHIFT;
     bool same = (seen & COUNT_MASK) == s->free_count;
-    if (same && (seen & HOPELESS) != 0) {
-      passed++;
-      continue;
-    }
-    looks++;
-    bool idle = same && (seen >> ROUND_SHIFT & ROUND_MASK) != (round & ROUND_MASK);
-    if (idle || at_once)
-      out[found++] = s;
+    if (same && (seen & HOPELESS) != 0) continue;
+    bool idle = same && seen != now;
+    if (idle || f->at_once)
+      f->out[f->found++] = s;
     else
       s->looked = (uint16_t)now;
   }
-  return found;
+  return s;
 }
 
 /* Those of the last list to which blocks have come back since their pages went. */
-static unsigned look_again(hak_span *list, hak_span **out, unsigned capacity) {
-  unsigned found = 0, passed = 0;
-  for (hak_span *s = list; s != NULL && found < capacity && passed < PASSED_MAX; s = s->next, passed++) {
-    if ((unsigned)(s->carved - s->free_count) < (unsigned)s->looked >> LIVE_SHIFT) out[found++] = s;
+static void look_again(hak_span *s, search *f) {
+  for (; s != NULL && !is_over(f); s = s->next) {
+    f->steps--;
+    if ((unsigned)(s->carved - s->free_count) < (unsigned)s->looked >> LIVE_SHIFT) f->out[f->found++] = s;
   }
-  return found;
+}
+
+static void find_all(hak_slab_set *set, unsigned class_code, search *f) {
+  size_t size = hak_class_size(class_code);
+  look(set->lists[3], f);
+  if (size >= HALF_FREE_BLOCK_MIN_AT_ONCE) look(set->lists[2], f);
+  look_again(set->lists[HAK_HOLLOW_LIST], f);
+  /* Each free block is a page at least. */
+  for (unsigned list = 2; size >= hak_os_page_size() && list-- > 0;) look(set->lists[list], f);
+}
+
+/* Stamps count walks, and not rounds: of those a walk may take four, after which they look the same. */
+static void find_idle(hak_slab_set *set, unsigned class_code, unsigned round, search *f) {
+  hak_span *s = set->look_next;
+  if (s == NULL && set->walk_round != (uint8_t)round) {
+    set->walk++;
+    set->walk_round = (uint8_t)round;
+  }
+  f->walk = set->walk;
+  bool half_free = s != NULL && s->list == 2;
+  if (!half_free) {
+    s = look(s != NULL ? s : set->lists[3], f);
+    half_free = s == NULL && hak_class_size(class_code) >= HALF_FREE_BLOCK_MIN;
+    if (half_free) s = set->lists[2];
+  }
+  set->look_next = half_free ? look(s, f) : s;
 }
 
 unsigned hak_slab_find_hollow(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
                               unsigned capacity) {
-  unsigned found = look(set->lists[3], round, at_once, out, capacity);
-  if (hak_class_size(class_code) >= (at_once ? HALF_FREE_BLOCK_MIN_AT_ONCE : HALF_FREE_BLOCK_MIN))
-    found += look(set->lists[2], round, at_once, out + found, capacity - found);
-  if (at_once) found += look_again(set->lists[HAK_HOLLOW_LIST], out + found, capacity - found);
-  /* Each free block is a page at least. */
-  for (unsigned list = 2; at_once && hak_class_size(class_code) >= hak_os_page_size() && list-- > 0;)
-    found += look(set->lists[list], round, at_once, out + found, capacity - found);
-  return found;
+  search f = {out, capacity, 0, at_once ? STEPS_MAX_AT_ONCE : STEPS_MAX, 0, at_once};
+  if (at_once)
+    find_all(set, class_code, &f);
+  else
+    find_idle(set, class_code, round, &f);
+  return f.found;
 }
 
 /* First block >= from whose being free is `wanted`, or blocks. */

@@ -15,6 +15,7 @@ void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
   else
     set->lists[s->list] = s->next;
   if (s->next != NULL) s->next->prev = s->prev;
+  if (HAK_UNLIKELY(set->look_next == s)) set->look_next = s->next;
   s->list = HAK_NO_LIST;
 }
 

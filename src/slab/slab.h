@@ -18,6 +18,8 @@
 
 typedef struct hak_slab_set {
   hak_span *lists[HAK_FULLNESS_LISTS];
+  hak_span *look_next; /* where the next look for pages to purge goes on, on lists[3] or [2]; NULL: at their beginning */
+  uint8_t walk, walk_round; /* times that looks began there, and the round of the last one */
   hak_span *carving; /* the slab whose blocks are not all carved yet, or NULL */
   uint32_t slabs;  /* read by any thread */
   uint32_t hollow; /* slabs on lists[3]; read by any thread */
@@ -71,8 +73,9 @@ hak_verdict hak_slab_examine(const hak_span *span, const void *p);
 
 /* --- holes: the free pages of a slab that stays --- */
 
-/* Collects up to `capacity` slabs that may have holes, and have had no block taken or put since the last round; at_once:
- * whatever happened to them. `round` counts the calls for the set. Returns how many. */
+/* Collects up to `capacity` slabs that may have holes, and have had no block taken or put since an earlier round; at_once:
+ * whatever happened to them. `round` counts the calls for the set. Returns how many. A call looks at a bounded number of slabs,
+ * and unless at_once the next call goes on behind them. */
 unsigned hak_slab_find_hollow(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
                               unsigned capacity);
 

@@ -25,6 +25,9 @@ static hak_lock registry_lock;
 static hak_tcache *made, *unused; /* all there are; those that nobody has */
 static hak_request_counts requests_uncached[HAK_FRONT_CLASSES]; /* relaxed: of threads without a cache */
 
+/* Other threads read the counters of a cache; nobody but its owner writes them. */
+static void count_one(uint64_t *counter) { hak_store_relaxed(counter, *counter + 1); }
+
 static size_t pinned_blocks(unsigned c) { return (size_t)hak_config.hot_ring[hak_class_group(hak_class_size(c))]; }
 
 static uint16_t first_stack(unsigned c) {
@@ -101,7 +104,7 @@ static void publish_count(hak_tcache *t, unsigned c) {
 
 static void publish(hak_tcache *t, unsigned c) {
   publish_count(t, c);
-  hak_store_relaxed(&t->slow_count, t->slow_count + 1);
+  count_one(&t->slow_count);
   t->bins[c].active = true;
 }
 
@@ -121,18 +124,20 @@ static void **pop_stack(hak_tcache_bin *b) {
   return magazine;
 }
 
-static void **pop_oldest(hak_tcache_bin *b) {
+/* Takes the magazines below the newest `kept` off the stack, linked as they were. */
+static void **cut_stack(hak_tcache_bin *b, unsigned kept) {
+  HAK_ASSERT(kept <= b->full_count);
   void **link = (void **)&b->full; /* slot 0 of the one above */
-  while (*(void **)*link != NULL) link = (void **)*link;
-  void **oldest = (void **)*link;
+  for (unsigned n = kept; n > 0; n--) link = *link;
+  void **below = *link;
   *link = NULL;
-  b->full_count--;
-  return oldest;
+  b->full_count = (uint16_t)kept;
+  return below;
 }
 
 static void flush_blocks(hak_tcache *t, unsigned c, void *const *blocks, unsigned count, hak_deferred *d) {
   hak_arena_flush(blocks, count, c, d);
-  if (t->counts != NULL) t->counts[c].flushes++;
+  if (t->counts != NULL) count_one(&t->counts[c].flushes);
 }
 
 /* A full magazine leaves the thread. */
@@ -160,7 +165,7 @@ static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_defer
   reverse(first, taken);
   *top_of(t, c) += taken;
   b->batch = (uint8_t)hak_min_size(b->batch * 2u, SLOTS);
-  if (t->counts != NULL) t->counts[c].refills++;
+  if (t->counts != NULL) count_one(&t->counts[c].refills);
   return taken > 0;
 }
 
@@ -205,8 +210,9 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
     push_stack(b, magazine);
     return true;
   }
-  if (b->full != NULL) {
-    void **oldest = pop_oldest(b);
+  /* The oldest goes, whose blocks are the coldest: of a few. Of a stack that was pinned or prewarmed to more, none is warm. */
+  if (b->full_count > 0 && b->full_count <= STACK_MAGAZINES_MAX) {
+    void **oldest = cut_stack(b, b->full_count - 1u);
     push_stack(b, magazine);
     magazine = oldest;
   }
@@ -227,16 +233,11 @@ static bool cache_on(void) { return hak_config.hot_ring_enable != 0; }
 
 void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
   if (HAK_UNLIKELY(!cache_on())) {
-    hak_store_relaxed(&t->slow_count, t->slow_count + 1);
+    count_one(&t->slow_count);
     return hak_arena_alloc(c, d);
   }
   void *p = pop(t, c);
-  if (t->counts != NULL) {
-    if (p != NULL)
-      t->counts[c].hits++;
-    else
-      t->counts[c].misses++;
-  }
+  if (t->counts != NULL) count_one(p != NULL ? &t->counts[c].hits : &t->counts[c].misses);
   if (p != NULL) return p;
   bool filled = refill(t, c, d);
   publish(t, c);
@@ -262,7 +263,7 @@ void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   }
   top[1] = p;
   *top_of(t, c) = top + 1;
-  if (t->counts != NULL) t->counts[c].hits++;
+  if (t->counts != NULL) count_one(&t->counts[c].hits);
 }
 
 void *hak_tcache_pop_any(unsigned c) {
@@ -339,7 +340,11 @@ void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
       b->overflowed = false;
       continue;
     }
-    for (unsigned n = all ? b->full_count : (b->full_low + 1u) / 2; n > 0; n--) give_magazine(t, c, pop_oldest(b), d);
+    unsigned leave = all ? b->full_count : (b->full_low + 1u) / 2;
+    for (void **magazine = cut_stack(b, b->full_count - leave), **next; magazine != NULL; magazine = next) {
+      next = *magazine;
+      give_magazine(t, c, magazine, d);
+    }
     b->full_low = b->full_count;
   }
 }
@@ -419,7 +424,7 @@ void hak_tcache_note_request(unsigned c, size_t size) {
   const hak_tcache *t = hak_tls.cache;
   if (t != NULL && t->requests != NULL) {
     hak_request_counts *r = &t->requests[c];
-    hak_store_relaxed(&r->count, r->count + 1);
+    count_one(&r->count);
     hak_store_relaxed(&r->bytes, r->bytes + size);
     return;
   }

@@ -10,7 +10,7 @@
 #include "pool/cell.h"
 #include "tcache/cache.h"
 
-/* Counted only while front metrics are on. */
+/* Counted only while front metrics are on. Relaxed; written by the owner. */
 typedef struct hak_cache_counts {
   uint64_t hits, misses, refills, flushes;
 } hak_cache_counts;

@@ -30,7 +30,7 @@ elseif(MUTATION STREQUAL "arena_made_twice")
 ]=])
 elseif(MUTATION STREQUAL "depot_keeps_what_is_taken")
   set(from [=[
-  hak_sub_relaxed(&hak_depot_bytes, b->part_count * hak_class_size(c));
+  hak_sub_relaxed(&hak_depot_bytes, bytes_with(b->part_count, c));
   b->part = NULL;
   b->part_count = 0;
   return magazine;

@@ -49,7 +49,9 @@ static size_t sum_of_bins(size_t (*count)(const hak_arena_bin *bin, unsigned cla
 
 static size_t blocks_out_of_bin(const hak_arena_bin *b, unsigned c) { return blocks_out_of_set(&b->slabs, c); }
 
-static size_t bytes_in_depot(const hak_arena_bin *b, unsigned c) { return blocks_in_depot(b, c) * hak_class_size(c); }
+static size_t bytes_in_depot(const hak_arena_bin *b, unsigned c) {
+  return blocks_in_depot(b, c) * hak_class_size(c) + (b->full_count + (b->part != NULL)) * HAK_MAGAZINE_BYTES;
+}
 
 size_t accounting_blocks_out(void) { return sum_of_bins(blocks_out_of_bin); }
 

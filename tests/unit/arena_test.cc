@@ -70,6 +70,7 @@ class Arena : public testing::Test {
       for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
         const hak_arena_bin &bin = hak_arena_at(i)->bins[c];
         bytes += (bin.full_count * size_t(hak_magazine_usable[c]) + bin.part_count) * hak_class_size(c);
+        bytes += (bin.full_count + (bin.part != nullptr)) * HAK_MAGAZINE_BYTES;
       }
     }
     return bytes;
@@ -113,13 +114,36 @@ TEST_F(Arena, SixtyFourServeAnyNumberOfCpus) {
 }
 
 TEST_F(Arena, WithoutMemoryForOneTheLastThereIsServes) {
+  constexpr uint64_t now_ms = 1000000;
+  fake_os::set_clock(now_ms);
   hak_arena *second = on_cpu(1);
   fake_os::fail_all(fake_os::MAP);
   while (hak_cell_take_block((sizeof(hak_arena) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE) != nullptr) continue;
   EXPECT_EQ(on_cpu(9), second);
   EXPECT_EQ(hak_arena_count(), 2u);
   fake_os::allow_all();
+  fake_os::set_clock(now_ms + 1000);
   EXPECT_EQ(on_cpu(9)->id, 9u);
+}
+
+// Each slow path there would cost a lock for all and system calls, when memory is short already.
+TEST_F(Arena, MemoryForOneIsNotAskedForAgainWithinASecond) {
+  constexpr uint64_t now_ms = 1000000;
+  fake_os::set_clock(now_ms);
+  use_up_cells();
+  unsigned before = fake_os::count(fake_os::MAP);
+  EXPECT_EQ(on_cpu(3)->id, 0u);
+  unsigned once = fake_os::count(fake_os::MAP);
+  EXPECT_GT(once, before);
+  fake_os::set_clock(now_ms + 999);
+  for (int i = 0; i < 100; i++) EXPECT_EQ(on_cpu(3)->id, 0u);
+  EXPECT_EQ(fake_os::count(fake_os::MAP), once);
+  fake_os::set_clock(now_ms + 1000);
+  EXPECT_EQ(on_cpu(3)->id, 0u);
+  EXPECT_GT(fake_os::count(fake_os::MAP), once);
+  fake_os::allow_all();
+  fake_os::set_clock(now_ms);  // a clock that went back
+  EXPECT_EQ(on_cpu(3)->id, 3u);
 }
 
 // --- slabs ---
@@ -267,7 +291,7 @@ TEST_F(Arena, MagazinesGoToWhoeverOwnsTheirFirstBlock) {
   blocks.push_back(theirs[0]);  // on top
   void **magazine = magazine_of(blocks, C);
   ASSERT_TRUE(hak_arena_put_magazine(magazine, C));
-  EXPECT_EQ(hak_depot_bytes, 63 * SIZE);
+  EXPECT_EQ(hak_depot_bytes, 63 * SIZE + HAK_MAGAZINE_BYTES);
   unsigned count = 0;
   EXPECT_EQ(hak_arena_take_magazine(first, C, &count), nullptr);
   EXPECT_EQ(hak_arena_take_magazine(second, C, &count), magazine);
@@ -303,7 +327,7 @@ TEST_F(Arena, RemaindersBecomeMagazines) {
     ASSERT_TRUE(hak_arena_put_part(part.data(), count, C));
     EXPECT_EQ(a->bins[C].full_count, all.size() / 63);
     EXPECT_EQ(a->bins[C].part_count, all.size() % 63);
-    EXPECT_EQ(hak_depot_bytes, all.size() * SIZE);
+    EXPECT_EQ(hak_depot_bytes, all.size() * SIZE + (all.size() + 62) / 63 * HAK_MAGAZINE_BYTES);
     EXPECT_EQ(hak_heap_check(), 0u);
   }
   std::vector<void *> back;
@@ -363,6 +387,22 @@ TEST_F(Arena, DepotsHold16MiBOrAnEighthOfWhatIsLive) {
 }
 
 // Magazines count against it too, and stay.
+// Of the smallest blocks they are a third of it.
+TEST_F(Arena, WhatDepotsHoldCountsTheMagazines) {
+  constexpr unsigned SMALLEST = 0;
+  ASSERT_EQ(hak_class_size(SMALLEST), 16u);
+  hak_arena *a = on_cpu(0);
+  size_t magazines = 0;
+  for (bool more = true; more; magazines += more) {
+    auto blocks = take(a, SMALLEST, 63);
+    void **magazine = magazine_of(blocks, SMALLEST);
+    more = hak_arena_put_magazine(magazine, SMALLEST);
+    if (!more) flush(blocks, SMALLEST);
+  }
+  EXPECT_EQ(magazines, 16 * HAK_MIB / (63 * 16 + HAK_MAGAZINE_BYTES));
+  shrink_all();
+}
+
 TEST_F(Arena, WithALimitDepotsHoldASmallPartOfIt) {
   hak_arena *a = on_cpu(0);
   hak_config.limit = 64 * HAK_MIB;

@@ -43,6 +43,16 @@ TEST_F(Cell, GivenChainsAreTakenAgain) {
   hak_cell_give(nullptr);
 }
 
+TEST_F(Cell, OneIsGivenWhateverItHolds) {
+  hak_cell *a = hak_cell_take(), *b = hak_cell_take();
+  memset(static_cast<void *>(a), 0xff, HAK_CELL_SIZE);
+  hak_cell_give_one(a);
+  memset(static_cast<void *>(b), 0xff, HAK_CELL_SIZE);
+  hak_cell_give_one(b);
+  EXPECT_EQ(hak_cell_take(), b);
+  EXPECT_EQ(hak_cell_take(), a);
+}
+
 TEST_F(Cell, BlocksAreZeroedAndWhole) {
   for (int i = 0; i < 3000; i++) hak_cell_take();
   auto *block = static_cast<unsigned char *>(hak_cell_take_block(100));

@@ -269,6 +269,73 @@ TEST_P(Holes, ASlabThatIsGoneOrAnothersIsLeftAlone) {
   for (hak_span *s : found) EXPECT_FALSE(claim(s));
 }
 
+// More slabs than are looked at in one hold of the lock, with two blocks left in each.
+class ManyHoles : public Holes {
+ protected:
+  static constexpr unsigned SLABS = 7000, IN_ONE_HOLD = 2048;
+  void SetUp() override {
+    Holes::SetUp();
+    while (set.slabs < SLABS || set.carving != nullptr) {
+      void *out[63];
+      unsigned n = hak_slab_set_take(&set, c, OWNER, out, 63);
+      ASSERT_GT(n, 0u);
+      for (unsigned i = 0; i < n; i++) blocks.push_back(static_cast<char *>(out[i]));
+    }
+    free_most(4);
+    for (hak_span *s = set.lists[3]; s != nullptr; s = s->next) slabs.push_back(s);
+    ASSERT_EQ(slabs.size(), SLABS);
+  }
+  size_t stamped() const {
+    return size_t(std::count_if(slabs.begin(), slabs.end(), [](const hak_span *s) { return s->looked != 0; }));
+  }
+  // Calls by the clock until one finds something.
+  unsigned rounds_until_found() {
+    for (unsigned round = 1; round < 50; round++) {
+      found = find(round, false);
+      if (!found.empty()) return round;
+    }
+    return 0;
+  }
+
+  std::vector<hak_span *> slabs, found;
+};
+
+// A walk takes four rounds, whose stamps are those of the next walk's.
+TEST_P(ManyHoles, OneHoldLooksAtABoundedNumberAndTheNextGoesOn) {
+  for (unsigned round = 1; round <= 3; round++) {
+    EXPECT_THAT(find(round, false), IsEmpty());
+    EXPECT_EQ(stamped(), round * IN_ONE_HOLD);
+  }
+  EXPECT_THAT(find(4, false), IsEmpty());
+  EXPECT_EQ(stamped(), SLABS);
+  for (unsigned seen = 0; seen < SLABS; seen += unsigned(found.size())) {
+    found = find(5, false);
+    ASSERT_EQ(found.size(), std::min(64u, SLABS - seen));
+    EXPECT_EQ(found[0], slabs[seen]);
+  }
+  EXPECT_EQ(find(5, true).size(), 64u);
+}
+
+TEST_P(ManyHoles, TheHopelessCountToo) {
+  constexpr unsigned HOPELESS = 0x8000;
+  for (unsigned i = 0; i + 1 < SLABS; i++) slabs[i]->looked = uint16_t(slabs[i]->free_count | HOPELESS);
+  EXPECT_EQ(rounds_until_found(), 8u) << "two walks of four rounds";
+  EXPECT_EQ(found[0], slabs.back());
+}
+
+// Where the next look would have gone on is another list's, or nobody's.
+TEST_P(ManyHoles, OneThatLeavesMeanwhileIsNotWaitedFor) {
+  EXPECT_THAT(find(1, false), IsEmpty());
+  hak_span *next = slabs[IN_ONE_HOLD];
+  hak_slab_taken_again(&set, next);
+  hak_slab_unlink(&set, next);
+  EXPECT_THAT(find(2, false), IsEmpty());
+  EXPECT_EQ(next->looked, 0u);
+  EXPECT_EQ(stamped(), 2 * IN_ONE_HOLD);
+  EXPECT_NE(slabs[IN_ONE_HOLD + 1]->looked, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ManyHoles, testing::Values(8192));
 INSTANTIATE_TEST_SUITE_P(Sizes, Holes, testing::Values(16, 48, 400, 1024, 3000, 8192));
 
 }  // namespace

@@ -241,6 +241,20 @@ TEST_P(TcachePin, IsNotExceededByPrewarming) {
 
 INSTANTIATE_TEST_SUITE_P(Capacities, TcachePin, testing::Values(1, 2, 10, 63, 64, 100, 128, 256, 1000));
 
+// The oldest one lies below all the others, which an overflow would have to walk through.
+TEST_F(TcachePin, OfALargeStackTheNewestLeaves) {
+  pin(4, 16384);
+  auto blocks = alloc_many(100, 20000);
+  free_all({blocks.begin(), blocks.begin() + 16384});
+  void **newest = bin_of(100).full;
+  unsigned full = bin_of(100).full_count;
+  ASSERT_EQ(full, 16384 / SLOTS - 1);
+  free_all({blocks.begin() + 16384, blocks.end()});
+  EXPECT_EQ(bin_of(100).full, newest) << "the stack is as it was";
+  EXPECT_EQ(bin_of(100).full_count, full);
+  EXPECT_EQ(in_depot(100), 0u);
+}
+
 TEST_F(TcachePin, OfLargeBlocksIsOfSmallerMagazines) {
   pin(12, 64);  // up to 32 KiB
   free_all(alloc_many(32768, 300));

@@ -297,6 +297,29 @@ TEST_F(Threads, AfterASpikeMemoryComesBackWithLightWork) {
 
 // --- fork ---
 
+// Which ThreadSanitizer watches.
+TEST_F(Threads, CountersAreReadWhileTheirOwnersCount) {
+  constexpr uint64_t ROUNDS = 20000;
+  hak_config.front_metrics = 1;
+  unsigned c = hak_class_for(100);
+  std::atomic<bool> done{false};
+  std::thread owner([&] {
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+      void *p = hakmem_malloc(100);
+      hakmem_free(p);
+    }
+    done = true;
+  });
+  hak_cache_counts sum = {};
+  for (uint64_t last = 0; !done; last = sum.hits) {
+    hak_tcache_sum_counts(c, &sum);
+    EXPECT_GE(sum.hits, last);
+  }
+  owner.join();
+  hak_tcache_sum_counts(c, &sum);
+  EXPECT_GE(sum.hits + sum.misses, 2 * ROUNDS);
+}
+
 TEST_F(Threads, AForksChildForgetsTheCachesOfTheOthers) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer starts no thread in the child of a fork";
