@@ -1,7 +1,7 @@
 /* One snapshot of all figures. Every accessible span is looked at once and counted once, so the sums hold by
- * construction; a slab that returns to the pool between the two looks at it (its page map entry, its bitmap) counts as free memory.
- * Takes the pool's lock for 64 spans at a time, then the locks of the slabs' bins one after the other. No state, no
- * lock of its own, no memory but the caller's. */
+ * construction; a slab that returns to the pool between the two looks at it (its page map entry, its bitmap) counts as
+ * free memory. Takes the pool's lock for 64 spans at a time, then the locks of the slabs' bins one after the other. No
+ * state, no lock of its own, no memory but the caller's. */
 #ifndef HAK_REPORT_FIGURES_H
 #define HAK_REPORT_FIGURES_H
 
