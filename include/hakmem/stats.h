@@ -16,39 +16,39 @@ extern "C" {
 #define HAKMEM_STATS_NOEXCEPT
 #endif
 
-#define HAKMEM_STATS_VERSION 1
+#define HAKMEM_STATS_VERSION 2
 
-/* Fields are only ever added at the end, with a new version. */
+/* Fields are only ever added at the end, with a new version. (Version 2 renamed fields of the first.) */
 typedef struct hakmem_stats {
   uint32_t version; /* of the library's structure */
   uint32_t size;    /* bytes that were filled in */
   uint64_t time_ms; /* CLOCK_MONOTONIC */
 
   uint64_t accessible; /* spans + huge_live + huge_kept + sampled_accessible + own */
-  uint64_t live;       /* slab_live + runs + huge_live + sampled_live */
+  uint64_t live;       /* slab_live + extents + huge_live + sampled_live */
 
-  /* spans = slabs + runs + runs_kept + free_dirty + free_clean + claimed + guards */
+  /* spans = slabs + extents + extents_cached + free_dirty + free_clean + claimed + guards */
   uint64_t spans;
   uint64_t slabs;
-  uint64_t runs;
-  uint64_t runs_kept;  /* freed; a thread keeps them for its next requests of their size */
-  uint64_t free_dirty; /* free, and may hold memory */
-  uint64_t free_clean; /* free, and reads as zero */
-  uint64_t claimed;    /* being given back to the system at this moment */
-  uint64_t guards;     /* hardened build: inaccessible */
+  uint64_t extents;        /* live ones: blocks of 32 KiB to 32 MiB */
+  uint64_t extents_cached; /* freed; arenas cache them for the next requests of their size */
+  uint64_t free_dirty;     /* free, and may hold memory */
+  uint64_t free_clean;     /* free, and reads as zero */
+  uint64_t claimed;        /* being purged at this moment */
+  uint64_t guards;         /* hardened build: inaccessible */
 
-  /* slabs = slab_handed_out + slab_free + slab_uncarved + slab_rest
-     slab_handed_out = slab_live + slab_cached + slab_packets */
+  /* slabs = slab_handed_out + slab_free + slab_never_allocated + slab_rest
+     slab_handed_out = slab_live + slab_cached + slab_depots */
   uint64_t slab_handed_out;
-  uint64_t slab_live;     /* the program's */
-  uint64_t slab_cached;   /* in thread caches, as each thread said at its last slow path */
-  uint64_t slab_packets;  /* in depots, for whichever thread wants them */
-  uint64_t slab_free;     /* free blocks of partly used slabs */
-  uint64_t slab_uncarved; /* blocks never used since the slab was made */
-  uint64_t slab_rest;     /* too little for a block: before the first one and behind the last */
+  uint64_t slab_live;            /* the program's */
+  uint64_t slab_cached;          /* in thread caches, as each thread said at its last slow path */
+  uint64_t slab_depots;          /* in the arenas' depots, for the next thread that refills its cache */
+  uint64_t slab_free;            /* free blocks of partly used slabs */
+  uint64_t slab_never_allocated; /* blocks never allocated since the slab was made */
+  uint64_t slab_rest;            /* too little for a block: before the first one and behind the last */
 
-  uint64_t run_count;     /* live ones */
-  uint64_t run_requested; /* of `runs`, what was asked for; 0 unless requests_noted */
+  uint64_t extent_count;     /* live ones */
+  uint64_t extent_requested; /* of `extents`, what was asked for; 0 unless requests_noted */
 
   uint64_t huge_live, huge_count;
   uint64_t huge_kept, huge_kept_count; /* freed mappings, kept for the next huge block */
@@ -56,20 +56,21 @@ typedef struct hakmem_stats {
   uint64_t sampled_live, sampled_count; /* blocks of HAKMEM_GUARD_SAMPLE */
   uint64_t sampled_accessible;
 
-  /* own = own_cells + own_tables + own_other */
+  /* own = own_metadata + own_tables + own_other */
   uint64_t own;
-  uint64_t own_cells;  /* arenas, thread caches, magazines */
-  uint64_t own_tables; /* page map, span metadata, bitmaps */
-  uint64_t own_other;  /* table of huge blocks, of sampled guards */
+  uint64_t own_metadata; /* arenas, thread caches, magazines */
+  uint64_t own_tables;   /* page map, span metadata, bitmaps */
+  uint64_t own_other;    /* table of huge blocks, of sampled guards */
 
-  uint64_t heaps, heaps_active, heaps_warm, heaps_parked; /* arenas; thread caches in use; 0; thread caches nobody has */
-  uint64_t regions, reserved; /* reserved: address space */
+  uint64_t arenas;
+  uint64_t caches_used, caches_unused; /* thread caches; unused ones wait for the next thread */
+  uint64_t regions, reserved;          /* reserved: address space */
 
   /* since the start */
   uint64_t span_allocs, span_frees; /* slabs and extents taken from, and returned to, the span pool */
   uint64_t huge_allocs, huge_failures;
   uint64_t slow_paths; /* refills and overflows; wraps at 2^32 for each thread cache */
-  uint64_t purges, purged; /* ranges given back to the system, and their bytes */
+  uint64_t purges, purged; /* ranges purged, and their bytes */
   uint64_t madvise, madvise_failures, mmap, munmap, mprotect, mremap; /* system calls */
   uint64_t foreign_frees, foreign_reallocs, foreign_usable_sizes;     /* calls with pointers that are not ours */
 
@@ -78,24 +79,24 @@ typedef struct hakmem_stats {
      a noted request. */
   uint64_t estimated_requested, estimated_rounding;
 
-  uint64_t holes; /* of slab_free: pages given back inside slabs, as far as nobody has used their slab since */
+  uint64_t slab_purged; /* of slab_free: pages purged inside slabs, as far as their slab has not been used since */
   /* HAKMEM_RSS_TARGET and HAKMEM_LIMIT, docs/tuning.md */
   uint64_t budget_target, budget_limit, budget_used, budget_resident, budget_level, budget_refused;
 } hakmem_stats;
 
-/* One size class. slab_bytes = handed_out + free + uncarved + rest; handed_out = live + cached + packets. */
+/* One size class. slab_bytes = handed_out + free + never_allocated + rest; handed_out = live + cached + depots. */
 typedef struct hakmem_class_stats {
   uint32_t block_size;
-  uint32_t twin; /* 1: power-of-two blocks for alignments above 64 */
+  uint32_t aligned; /* 1: power-of-two blocks for alignments above 64 */
   uint64_t slabs, slab_bytes;
-  uint64_t handed_out, live, cached, packets;
-  uint64_t free, uncarved, rest;
+  uint64_t handed_out, live, cached, depots;
+  uint64_t free, never_allocated, rest;
   uint64_t requests, requested; /* those that took the slow path, a sample of all, and the sum of their sizes */
   uint64_t hits, misses, refills, flushes; /* 0 unless HAKMEM_TINY_FRONT_METRICS=1 */
 } hakmem_class_stats;
 
 /* Fills the first `size` bytes of *out, sizeof *out as the caller knows it; what this library does not know is 0.
- * Returns 0, or EINVAL when out is NULL or size is smaller than the first version's structure. */
+ * Returns 0, or EINVAL when out is NULL or size is smaller than version 2's structure. */
 int hakmem_stats_get(hakmem_stats *out, size_t size) HAKMEM_STATS_NOEXCEPT;
 
 /* Fills up to `count` rows in order of the class code, and returns how many classes there are. */

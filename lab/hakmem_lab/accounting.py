@@ -17,7 +17,7 @@ from hakmem_lab.process_memory import PAGE, Mapped, Pagemap
 from hakmem_lab.stats_page import SPAN, Snapshot
 
 # Span map: below CLASSES the code of a slab's size class.
-CLASSES, RUN, RUN_BODY, RUN_KEPT = 0x80, 0x80, 0x81, 0x82
+CLASSES, EXTENT, EXTENT_BODY, EXTENT_CACHED = 0x80, 0x80, 0x81, 0x82
 CLAIMED, GUARD, DIRTY, CLEAN = 0xFC, 0xFD, 0xFE, 0xFF
 
 LIVE, ROUNDING, KEPT, PARTLY, FREE, OWN, OTHER = GROUPS = (
@@ -48,13 +48,13 @@ class ClassPart:
 
     code: int
     block_size: int
-    twin: bool
+    aligned: bool
     resident: int
     live: int
-    front: int
-    packets: int
+    cached: int
+    depots: int
     free: int
-    uncarved: int
+    never_allocated: int
     rest: int
     # Of the live bytes; None where no request of the class was seen.
     requested: int | None
@@ -153,7 +153,7 @@ def ranges_of(snapshot: Snapshot) -> list[Range]:
     for region in figures["regions"]:
         base, first, count = region["base"], region["first_span"], region["spans"]
         at = region["map_offset"] - snapshot.map_offset
-        spans = whole_runs(snapshot.spans[at : at + count])
+        spans = whole_extents(snapshot.spans[at : at + count])
         middle, end = base + first * SPAN, base + region["limit"]
         found.append(Range(base, middle, "tables"))
         found.append(Range(middle, end, "spans", first, spans))
@@ -161,7 +161,7 @@ def ranges_of(snapshot: Snapshot) -> list[Range]:
         kind = "huge_kept" if block["kept"] else "huge"
         found.append(Range(block["address"], block["address"] + block["bytes"], kind))
     for own in figures["own_memory"]:
-        kind = "cells" if own["kind"] == "cells" else "own_other"
+        kind = "metadata" if own["kind"] == "metadata" else "own_other"
         found.append(Range(own["address"], own["address"] + own["bytes"], kind))
     if slots := figures["sampled_slots"]:
         found.append(Range(slots["address"], slots["address"] + slots["bytes"], "sampled"))
@@ -173,9 +173,9 @@ def ranges_of(snapshot: Snapshot) -> list[Range]:
     )  # fmt: skip
 
 
-def whole_runs(codes: np.ndarray) -> np.ndarray:
-    """Every span of a live run with the code of its first."""
-    return np.where(codes == RUN_BODY, np.uint8(RUN), codes)
+def whole_extents(codes: np.ndarray) -> np.ndarray:
+    """Every span of a live extent with the code of its first."""
+    return np.where(codes == EXTENT_BODY, np.uint8(EXTENT), codes)
 
 
 def tally_pages(
@@ -224,7 +224,7 @@ def count_range(
 def split_classes(rows: Sequence[Mapping], resident: np.ndarray) -> list[ClassPart]:
     """The resident bytes of each class, divided as its slabs are.
 
-    What is not resident is taken from the blocks never handed out first, as they were never
+    What is not resident is taken from the never allocated blocks first, as they were never
     written to; then from all others alike.
     """
     found = []
@@ -232,10 +232,10 @@ def split_classes(rows: Sequence[Mapping], resident: np.ndarray) -> list[ClassPa
         here, total = int(resident[row["class"]]), row["slab_bytes"]
         if not here:
             continue
-        uncarved = max(0, here - (total - row["uncarved"]))
+        never = max(0, here - (total - row["never_allocated"]))
         shares = divide(
-            here - uncarved,
-            [row["live"], row["cached"], row["packets"], row["free"], row["rest"]],
+            here - never,
+            [row["live"], row["cached"], row["depots"], row["free"], row["rest"]],
         )
         live = shares[0]
         requested = rounding = None
@@ -247,11 +247,11 @@ def split_classes(rows: Sequence[Mapping], resident: np.ndarray) -> list[ClassPa
             ClassPart(
                 row["class"],
                 row["size"],
-                row["twin"],
+                row["aligned"],
                 here,
                 live,
                 *shares[1:4],
-                uncarved,
+                never,
                 shares[4],
                 requested,
                 rounding,
@@ -280,35 +280,37 @@ def parts_of(figures: Mapping, classes: Sequence[ClassPart], tally: Tally) -> li
 
     known = [c for c in classes if c.requested is not None]
     unknown = sum(c.live for c in classes if c.requested is None)
-    runs, tails = divide_runs(figures, int(codes[RUN]))
+    extents, tails = divide_extents(figures, int(codes[EXTENT]))
     # A slab whose class has no row, or a code that this version does not know.
-    strange = int(codes.sum()) - sum(c.resident for c in classes) - int(codes[RUN])
-    strange -= sum(int(codes[c]) for c in (RUN_KEPT, DIRTY, CLEAN, CLAIMED, GUARD))
+    strange = int(codes.sum()) - sum(c.resident for c in classes) - int(codes[EXTENT])
+    strange -= sum(int(codes[c]) for c in (EXTENT_CACHED, DIRTY, CLEAN, CLAIMED, GUARD))
     parts = [
         Part("requested", LIVE, "blocks: what the program asked for",
              sum(c.requested for c in known), True),
         Part("live_unknown", LIVE, "blocks whose requests were not seen", unknown, True),
-        Part("runs", LIVE, "large blocks (runs)", runs, tails is not None and tails > 0),
+        Part("extents", LIVE, "large blocks (extents)", extents,
+             tails is not None and tails > 0),
         Part("huge", LIVE, "huge blocks", take("huge")),
         Part("sampled", LIVE, "sampled guards' blocks", take("sampled")),
         Part("taken_since", LIVE, "spans taken since the page was written", take("taken_since"),
              True),
         Part("rounding", ROUNDING, "rounding up to the size class",
              sum(c.rounding for c in known), True),
-        Part("run_tails", ROUNDING, "large blocks: rest of the last span", tails or 0, True),
-        Part("front", KEPT, "front caches", sum(c.front for c in classes), True),
-        Part("packets", KEPT, "packets: freed by other threads, on the way",
-             sum(c.packets for c in classes), True),
-        Part("runs_kept", KEPT, "freed large blocks, kept by heaps", int(codes[RUN_KEPT])),
+        Part("extent_tails", ROUNDING, "large blocks: rest of the last span", tails or 0, True),
+        Part("cached", KEPT, "thread caches", sum(c.cached for c in classes), True),
+        Part("depots", KEPT, "depots", sum(c.depots for c in classes), True),
+        Part("extents_cached", KEPT, "freed large blocks, cached by arenas",
+             int(codes[EXTENT_CACHED])),
         Part("huge_kept", KEPT, "freed huge blocks, kept", take("huge_kept")),
         Part("slab_free", PARTLY, "free blocks", sum(c.free for c in classes), True),
-        Part("uncarved", PARTLY, "blocks never used yet", sum(c.uncarved for c in classes), True),
+        Part("never_allocated", PARTLY, "never allocated blocks",
+             sum(c.never_allocated for c in classes), True),
         Part("slab_rest", PARTLY, "colour and tail of slabs", sum(c.rest for c in classes), True),
-        Part("dirty", FREE, "dirty: freed, not given back yet", int(codes[DIRTY])),
+        Part("dirty", FREE, "dirty: freed, not purged yet", int(codes[DIRTY])),
         Part("clean", FREE, "clean, and filled by huge pages", int(codes[CLEAN])),
-        Part("claimed", FREE, "being given back now", int(codes[CLAIMED])),
+        Part("claimed", FREE, "being purged now", int(codes[CLAIMED])),
         Part("tables", OWN, "tables of the regions", take("tables")),
-        Part("cells", OWN, "cells: magazines, packets, heaps", take("cells")),
+        Part("metadata", OWN, "metadata: arenas, thread caches, magazines", take("metadata")),
         Part("page", OWN, "statistics page", take("page")),
         Part("own_other", OWN, "other", take("own_other") + int(codes[GUARD]) + strange),
         Part("unmapped_spans", OWN, "spans beyond the page's map", take("unmapped_spans")),
@@ -318,15 +320,15 @@ def parts_of(figures: Mapping, classes: Sequence[ClassPart], tally: Tally) -> li
     return parts
 
 
-def divide_runs(figures: Mapping, resident: int) -> tuple[int, int | None]:
-    """Live runs and their tails; None where the page does not know.
+def divide_extents(figures: Mapping, resident: int) -> tuple[int, int | None]:
+    """Live extents and their tails; None where the page does not know.
 
     A tail is what the program did not ask for, at the end: that is missing first.
     """
-    tail = figures["runs"]["tail"]
+    tail = figures["extents"]["tail"]
     if tail is None:
         return resident, None
-    asked = figures["runs"]["requested"]
+    asked = figures["extents"]["requested"]
     tails = min(tail, max(0, resident - asked))
     return resident - tails, tails
 

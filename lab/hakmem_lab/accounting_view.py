@@ -118,14 +118,15 @@ def class_table(account: Account, most: int) -> Table:
     table = plain_table(f"Slabs by class, {unit.name} resident: most unused first")
     if len(order) > most:
         table.caption = f"{len(order) - most} more classes: --classes {len(order)}, or --json"
-    titles = ("block", "slabs", "live", "front caches", "packets", "free blocks", "not carved",
-              "colour, tail", "used")  # fmt: skip
+    titles = ("block", "slabs", "live", "thread caches", "depots", "free blocks",
+              "never allocated", "colour, tail", "used")  # fmt: skip
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     for one in order[:most]:
-        counts = (one.resident, one.live, one.front, one.packets, one.free, one.uncarved, one.rest)
+        counts = (one.resident, one.live, one.cached, one.depots, one.free, one.never_allocated,
+                  one.rest)  # fmt: skip
         table.add_row(
-            f"{one.block_size:,}{' twin' if one.twin else ''}",
+            f"{one.block_size:,}{' aligned' if one.aligned else ''}",
             *map(unit.text, counts),
             share(one.live, one.resident),
         )
@@ -137,7 +138,7 @@ def remarks(account: Account) -> list[str]:
     if account.age_s > AT_REST_S:
         found.append(
             f"The process has not written its page for {account.age_s:.1f} s, as it neither filled "
-            "nor emptied a front cache: what it freed or took last, in up to a quarter of a "
+            "nor emptied a thread cache: what it freed or took last, in up to a quarter of a "
             "second, is not on it."
         )
     for title, count in account.swapped.items():

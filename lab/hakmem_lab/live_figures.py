@@ -54,8 +54,8 @@ class Row:
     name: str
     rss: int
     live: int
-    front: int
-    packets: int
+    cached: int
+    depots: int
     kept: int
     slab_free: int
     dirty: int
@@ -69,14 +69,14 @@ class Row:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """What is shown of a size class; figures of the front are None while its metrics are off."""
+    """What is shown of a size class; hits and misses are None while they are not counted."""
 
     block_size: int
-    twin: bool
+    aligned: bool
     slab_bytes: int
     live: int
-    front: int
-    packets: int
+    cached: int
+    depots: int
     free: int
     hits: float | None
     misses: float | None
@@ -117,9 +117,9 @@ def row(now: Look, before: Look | None) -> Row:
         name=now.snapshot.name,
         rss=now.rss,
         live=figures["total"]["live"],
-        front=slabs["cached"],
-        packets=slabs["packets"],
-        kept=figures["spans"]["runs_kept"] + figures["huge"]["kept"],
+        cached=slabs["cached"],
+        depots=slabs["depots"],
+        kept=figures["spans"]["extents_cached"] + figures["huge"]["kept"],
         slab_free=slabs["free"],
         dirty=figures["spans"]["free_dirty"],
         own=figures["own"]["total"],
@@ -183,11 +183,11 @@ def class_rows(now: Look, before: Look | None) -> list[ClassRow]:
             found.append(
                 ClassRow(
                     new["size"],
-                    new["twin"],
+                    new["aligned"],
                     new["slab_bytes"],
                     new["live"],
                     new["cached"],
-                    new["packets"],
+                    new["depots"],
                     new["free"],
                     hits / seconds if known else None,
                     misses / seconds if known else None,

@@ -27,7 +27,7 @@ def rate(value: float | None) -> str:
 
 
 def absent(front_metrics: bool) -> str:
-    """What stands for a figure of the front that there is not."""
+    """What stands for a figure of the thread caches that there is not."""
     return ABSENT if front_metrics else "off"
 
 
@@ -47,8 +47,8 @@ class Column:
 COLUMNS = (
     Column("RSS", lambda r: megabytes(r.rss)),
     Column("live", lambda r: megabytes(r.live)),
-    Column("front\ncaches", lambda r: megabytes(r.front)),
-    Column("packets", lambda r: megabytes(r.packets), True),
+    Column("thread\ncaches", lambda r: megabytes(r.cached)),
+    Column("depots", lambda r: megabytes(r.depots), True),
     Column("kept", lambda r: megabytes(r.kept), True),
     Column("free in\nslabs", lambda r: megabytes(r.slab_free)),
     Column("dirty", lambda r: megabytes(r.dirty)),
@@ -67,7 +67,7 @@ def process_table(rows: Sequence[Row], width: int) -> Table:
     table = plain_table("")
     table.caption = (
         "MB; rates of refills and flushes, and of spans and large blocks taken and returned. Hits "
-        "of the front need HAKMEM_TINY_FRONT_METRICS=1."
+        "of thread caches need HAKMEM_TINY_FRONT_METRICS=1."
     )
     table.collapse_padding = True
     table.add_column("PID", justify="right", no_wrap=True)
@@ -91,13 +91,13 @@ def class_table(rows: Sequence[ClassRow], front_metrics: bool, most: int = CLASS
     table = plain_table("")
     if len(rows) > len(shown):
         table.caption = f"The {len(shown)} classes with most slabs of {len(rows)}"
-    for title in ("block", "slabs\nMB", "live\nMB", "caches\nMB", "packets\nMB", "free\nMB",
+    for title in ("block", "slabs\nMB", "live\nMB", "caches\nMB", "depots\nMB", "free\nMB",
                   "hits\n/s", "misses\n/s", "hits"):  # fmt: skip
         table.add_column(title, justify="right", no_wrap=True)
     for row in shown:
-        sizes = (row.slab_bytes, row.live, row.front, row.packets, row.free)
+        sizes = (row.slab_bytes, row.live, row.cached, row.depots, row.free)
         table.add_row(
-            f"{row.block_size:,}{' twin' if row.twin else ''}",
+            f"{row.block_size:,}{' aligned' if row.aligned else ''}",
             *map(megabytes, sizes),
             none if row.hits is None else rate(row.hits),
             none if row.misses is None else rate(row.misses),

@@ -72,7 +72,7 @@ def renamed(path: str, names: Mapping[str, str]) -> Callable[[Look], Values]:
 def live(look: Look) -> Values:
     figures = look.figures
     yield ("slabs",), figures["slabs"]["live"]
-    yield ("runs",), figures["spans"]["runs"]
+    yield ("extents",), figures["spans"]["extents"]
     yield ("huge",), figures["huge"]["live"]
     yield ("sampled",), figures["sampled"]["live"]
 
@@ -87,7 +87,7 @@ def by_class(name: str) -> Callable[[Look], Values]:
 
 
 def class_labels(row: Mapping) -> tuple[str, str]:
-    return str(row["size"]), str(row["twin"]).lower()
+    return str(row["size"]), str(row["aligned"]).lower()
 
 
 def class_states(look: Look) -> Values:
@@ -102,9 +102,11 @@ def entered(look: Look) -> Values:
         yield (str(level),), count
 
 
-STATES = ("live", "cached", "packets", "free", "uncarved", "rest")
-SPAN_STATES = ("slabs", "runs", "runs_kept", "free_dirty", "free_clean", "claimed", "guards")
-CLASS = ("block_bytes", "twin")
+STATES = ("live", "cached", "depots", "free", "never_allocated", "rest")
+SPAN_STATES = (
+    "slabs", "extents", "extents_cached", "free_dirty", "free_clean", "claimed", "guards",
+)  # fmt: skip
+CLASS = ("block_bytes", "aligned")
 CALLS = {"mmap": "mmap_total", "munmap": "munmap", "mprotect": "mprotect", "mremap": "mremap",
          "madvise": "madvise"}  # fmt: skip
 
@@ -125,13 +127,13 @@ KINDS = (
          one("estimate", "requested")),
     Kind("hakmem_rounding_bytes", "Rounding up to the size class of these, estimated.",
          one("estimate", "rounding")),
-    Kind("hakmem_run_tail_bytes", "Unused ends of large blocks.", one("runs", "tail")),
+    Kind("hakmem_extent_tail_bytes", "Unused ends of large blocks.", one("extents", "tail")),
     Kind("hakmem_huge_kept_bytes", "Freed mappings of huge blocks that are kept.",
          one("huge", "kept")),
     Kind("hakmem_own_bytes", "Memory of the allocator itself.",
-         fields("own", ("cells", "tables", "other")), ("kind",)),
-    Kind("hakmem_heaps", "Heaps by state.", fields("heaps", ("active", "warm", "parked")),
-         ("state",)),
+         fields("own", ("metadata", "tables", "other")), ("kind",)),
+    Kind("hakmem_caches", "Thread caches: used, and left by ended threads.",
+         fields("caches", ("used", "unused")), ("state",)),
     Kind("hakmem_regions", "Reservations of address space.", one("regions_total", "count")),
     Kind("hakmem_page_age_seconds", "Age of the statistics page; it grows while the process rests.",
          lambda k: [((), k.age_s)]),
@@ -139,23 +141,23 @@ KINDS = (
          counter=True),
     Kind("hakmem_spans_returned", "Spans and large blocks that came back.",
          one("counters", "free"), counter=True),
-    Kind(SLOW_PATHS, "Refills, flushes, packets sent and the like.",
+    Kind(SLOW_PATHS, "Refills and overflows of thread caches.",
          one("counters", "slow_paths"), counter=True),
     Kind("hakmem_system_calls", "System calls by name.", renamed("counters", CALLS), ("call",),
          True),
     Kind("hakmem_madvise_failures", "Calls of madvise that failed, by error.",
          renamed("counters", {"ENOMEM": "madvise_enomem", "other": "madvise_other"}), ("error",),
          True),
-    Kind("hakmem_purges", "Ranges given back to the system.", one("purge", "count"),
+    Kind("hakmem_purges", "Ranges purged.", one("purge", "count"),
          counter=True),
-    Kind("hakmem_purged_bytes", "Bytes given back to the system.", one("purge", "bytes"),
+    Kind("hakmem_purged_bytes", "Bytes purged.", one("purge", "bytes"),
          counter=True),
     Kind("hakmem_foreign_pointers", "Calls with pointers that are not hakmem's.",
          renamed("guard", {"free": "frees", "realloc": "reallocs",
                            "malloc_usable_size": "usable_sizes"}), ("call",), True),
-    *(Kind(f"hakmem_front_{name}", f"{text}; only with HAKMEM_TINY_FRONT_METRICS=1.",
+    *(Kind(f"hakmem_cache_{name}", f"{text}; only with HAKMEM_TINY_FRONT_METRICS=1.",
            by_class(name), CLASS, True)
-      for name, text in (("hits", "Calls that the front caches served"),
+      for name, text in (("hits", "Calls that the thread caches served"),
                          ("misses", "Calls of malloc that they did not"),
                          ("refills", "Magazines filled from the slabs"),
                          ("flushes", "Magazines emptied to the slabs"))),

@@ -33,8 +33,8 @@ def many(kind: Mapping[str, Shape] | Shape, most: int) -> Shape:
 
 
 ROW = {
-    "twin": FLAG,
-    **counts("class size slab_bytes live cached packets free uncarved rest"),
+    "aligned": FLAG,
+    **counts("class size slab_bytes live cached depots free never_allocated rest"),
     **dict.fromkeys(
         ("estimated_requested", "estimated_rounding", "hits", "misses", "refills", "flushes"),
         MAYBE,
@@ -44,13 +44,13 @@ CLASSES, REGIONS, BLOCKS, LEVELS = 128, 4096, 8192, 16
 FIGURES = Shape({
     "settings": Shape({"front_metrics": FLAG}),
     "total": Shape(counts("accessible live")),
-    "spans": Shape(counts("slabs runs runs_kept free_dirty free_clean claimed guards")),
-    "slabs": Shape(counts("live cached packets free uncarved rest")),
-    "runs": Shape({"requested": MAYBE, "tail": MAYBE}),
+    "spans": Shape(counts("slabs extents extents_cached free_dirty free_clean claimed guards")),
+    "slabs": Shape(counts("live cached depots free never_allocated rest")),
+    "extents": Shape({"requested": MAYBE, "tail": MAYBE}),
     "huge": Shape(counts("live kept")),
     "sampled": Shape(counts("live")),
-    "own": Shape(counts("cells tables other total")),
-    "heaps": Shape(counts("active warm parked")),
+    "own": Shape(counts("metadata tables other total")),
+    "caches": Shape(counts("used unused")),
     "regions_total": Shape(counts("count")),
     "estimate": Shape({"requested": MAYBE, "rounding": MAYBE}),
     "counters": Shape(counts("alloc free slow_paths mmap_total munmap mprotect mremap madvise "
@@ -77,14 +77,14 @@ def parse(text: bytes) -> dict:
     check_bounds(figures)
     check(figures, FIGURES, "it")
     check_rows(figures["classes"])
-    check_together(figures["runs"], "requested", "tail")
+    check_together(figures["extents"], "requested", "tail")
     return figures
 
 
 def check_rows(rows: list[dict]) -> None:
     """Each class once, and of figures that are used together all or none."""
     codes = {row["class"] for row in rows}
-    blocks = {(row["size"], row["twin"]) for row in rows}
+    blocks = {(row["size"], row["aligned"]) for row in rows}
     if len(codes) < len(rows) or len(blocks) < len(rows) or max(codes, default=0) >= CLASSES:
         raise ValueError("its classes are not told apart")
     for row in rows:

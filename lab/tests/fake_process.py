@@ -25,7 +25,7 @@ CLASS, BLOCK = 5, 96
 TABLE_SPANS, SPANS = 2, 62
 # What the map says of the first spans, and how many pages of each are written to.
 LAYOUT = [(CLASS, 10)] * 4 + [(0x80, 16), (0x81, 16), (0x81, 16), (0x82, 16), (0xFE, 5), (0xFF, 1)]
-TABLE_PAGES, HUGE_PAGES, KEPT_PAGES, CELL_PAGES = 3, 700, 20, 7
+TABLE_PAGES, HUGE_PAGES, KEPT_PAGES, METADATA_PAGES = 3, 700, 20, 7
 ASKED = 2 * SPAN + 100
 
 
@@ -46,7 +46,7 @@ class Memory:
 class Fake:
     def __init__(self) -> None:
         self.region, self.huge = Memory((TABLE_SPANS + SPANS) * SPAN), Memory(3 << 20)
-        self.kept, self.cells = Memory(1 << 20), Memory(SPAN)
+        self.kept, self.metadata = Memory(1 << 20), Memory(SPAN)
         self.region.touch(0, TABLE_PAGES)
         for number, (_, pages) in enumerate(LAYOUT):
             self.region.touch((TABLE_SPANS + number) * SPAN, pages)
@@ -54,7 +54,7 @@ class Fake:
         assert self.region.map[(TABLE_SPANS + SPANS - 1) * SPAN] == 0
         self.huge.touch(0, HUGE_PAGES)
         self.kept.touch(0, KEPT_PAGES)
-        self.cells.touch(0, CELL_PAGES)
+        self.metadata.touch(0, METADATA_PAGES)
         self.codes = bytearray([code for code, _ in LAYOUT] + [0xFF] * (SPANS - len(LAYOUT)))
         self.descriptor = os.memfd_create("hakmem-stats", os.MFD_CLOEXEC)
         os.ftruncate(self.descriptor, 4 << 20)
@@ -75,29 +75,29 @@ class Fake:
     def figures(self, area: int) -> dict:
         """Sums that hold, as the library's do."""
         slab_bytes = 4 * SPAN
-        live, cached, packets, free, rest = 60_000, 20_000, 4_000, 36_000, 100
+        live, cached, depots, free, rest = 60_000, 20_000, 4_000, 36_000, 100
         row = {
-            "class": CLASS, "size": BLOCK, "twin": False, "group": 4, "slabs": 4,
-            "slab_bytes": slab_bytes, "handed_out": live + cached + packets, "live": live,
-            "cached": cached, "packets": packets, "free": free, "rest": rest,
-            "uncarved": slab_bytes - live - cached - packets - free - rest,
+            "class": CLASS, "size": BLOCK, "aligned": False, "group": 4, "slabs": 4,
+            "slab_bytes": slab_bytes, "handed_out": live + cached + depots, "live": live,
+            "cached": cached, "depots": depots, "free": free, "rest": rest,
+            "never_allocated": slab_bytes - live - cached - depots - free - rest,
             "requests": 10, "requested": 900, "estimated_requested": 56_250,
             "estimated_rounding": 3_750, "hits": 900 + 100 * self.rounds,
             "misses": 100 + 10 * self.rounds, "refills": 50, "flushes": 40,
         }  # fmt: skip
-        runs = self.codes.count(0x80) + self.codes.count(0x81)
+        extents = self.codes.count(0x80) + self.codes.count(0x81)
         spans = {
-            "accessible": SPANS * SPAN, "slabs": slab_bytes, "runs": runs * SPAN,
-            "runs_kept": self.codes.count(0x82) * SPAN,
+            "accessible": SPANS * SPAN, "slabs": slab_bytes, "extents": extents * SPAN,
+            "extents_cached": self.codes.count(0x82) * SPAN,
             "free_dirty": self.codes.count(0xFE) * SPAN,
             "free_clean": self.codes.count(0xFF) * SPAN, "claimed": 0, "guards": 0,
         }  # fmt: skip
-        asked = ASKED if runs else 0
-        sums = ("handed_out", "live", "cached", "packets", "free", "uncarved", "rest")
-        live_all = live + runs * SPAN + self.huge.size
-        own = self.cells.size + TABLE_SPANS * SPAN
+        asked = ASKED if extents else 0
+        sums = ("handed_out", "live", "cached", "depots", "free", "never_allocated", "rest")
+        live_all = live + extents * SPAN + self.huge.size
+        own = self.metadata.size + TABLE_SPANS * SPAN
         return {
-            "hakmem": "0.0.0", "stats_version": 1, "pid": os.getpid(),
+            "hakmem": "0.0.0", "stats_version": 2, "pid": os.getpid(),
             "monotonic_ms": int(time.monotonic() * 1000), "rounds": self.rounds,
             "settings": {"profile": "balanced", "hardened": False, "front_metrics": True,
                          "requests": True, "thp": "auto"},
@@ -105,12 +105,13 @@ class Fake:
                       "live": live_all},
             "spans": spans,
             "slabs": {"bytes": slab_bytes, **{name: row[name] for name in sums}},
-            "runs": {"count": int(runs > 0), "requested": asked, "tail": runs * SPAN - asked},
+            "extents": {"count": int(extents > 0), "requested": asked,
+                        "tail": extents * SPAN - asked},
             "huge": {"live": self.huge.size, "count": 1, "kept": self.kept.size, "kept_count": 1},
             "sampled": {"live": 0, "count": 0, "accessible": 0},
-            "own": {"cells": self.cells.size, "tables": TABLE_SPANS * SPAN, "other": 0,
+            "own": {"metadata": self.metadata.size, "tables": TABLE_SPANS * SPAN, "other": 0,
                     "total": own},
-            "heaps": {"total": 3, "active": 2, "warm": 0, "parked": 1},
+            "caches": {"arenas": 1, "used": 2, "unused": 1},
             "regions_total": {"count": 1, "reserved": 1 << 40},
             "estimate": {"kind": "estimated", "requested": 56_250, "rounding": 3_750,
                          "unknown": 0},
@@ -132,8 +133,8 @@ class Fake:
                 {"address": self.huge.address, "bytes": self.huge.size, "kept": False},
                 {"address": self.kept.address, "bytes": self.kept.size, "kept": True}],
             "huge_blocks_left_out": 0,
-            "own_memory": [{"kind": "cells", "address": self.cells.address,
-                            "bytes": self.cells.size}],
+            "own_memory": [{"kind": "metadata", "address": self.metadata.address,
+                            "bytes": self.metadata.size}],
             "sampled_slots": None,
         }  # fmt: skip
 

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from conftest import compile_c
 from fake_process import (
     ASKED,
-    CELL_PAGES,
     CLASS,
     HUGE_PAGES,
     KEPT_PAGES,
     LAYOUT,
+    METADATA_PAGES,
     PAGE,
     SPAN,
     TABLE_PAGES,
@@ -126,21 +126,23 @@ def test_every_page_is_where_the_map_says():
     with fake_process() as fake:
         account = explain_process(fake.pid)
     found = by_key(account)
-    runs = 3 * 16 * PAGE
+    extents = 3 * 16 * PAGE
     assert found["huge"] == HUGE_PAGES * PAGE
     assert found["huge_kept"] == KEPT_PAGES * PAGE
     assert found["tables"] == TABLE_PAGES * PAGE
-    assert found["cells"] == CELL_PAGES * PAGE
-    assert found["runs_kept"] == 16 * PAGE
+    assert found["metadata"] == METADATA_PAGES * PAGE
+    assert found["extents_cached"] == 16 * PAGE
     assert found["dirty"] == 5 * PAGE
     # In a span that is clean by the map; not the page of zeros that was read behind it.
     assert (found["clean"], found["taken_since"]) == (0, PAGE)
-    assert (found["runs"], found["run_tails"]) == (ASKED, runs - ASKED)
+    assert (found["extents"], found["extent_tails"]) == (ASKED, extents - ASKED)
     assert [(c.code, c.resident) for c in account.classes] == [(CLASS, SLAB_BYTES)]
     one = account.classes[0]
-    assert one.live + one.front + one.packets + one.free + one.uncarved + one.rest == SLAB_BYTES
-    # 262,144 bytes of slabs, 142,044 never carved, 163,840 resident.
-    assert one.uncarved == SLAB_BYTES - (262_144 - 142_044)
+    assert (
+        one.live + one.cached + one.depots + one.free + one.never_allocated + one.rest == SLAB_BYTES
+    )
+    # 262,144 bytes of slabs, 142,044 never allocated, 163,840 resident.
+    assert one.never_allocated == SLAB_BYTES - (262_144 - 142_044)
     assert (one.live, one.requested, one.rounding) == (60_000, 56_250, 3_750)
     assert found["page"] > 0
     assert found["program"] > found["stacks"] > 0
@@ -191,7 +193,7 @@ def test_what_the_process_frees_moves():
     with fake_process() as fake:
         fake.tell("free")
         found = by_key(explain_process(fake.pid))
-    assert (found["runs"], found["run_tails"]) == (0, 0)
+    assert (found["extents"], found["extent_tails"]) == (0, 0)
     assert found["dirty"] == (5 + 48) * PAGE
 
 
@@ -380,18 +382,18 @@ def test_shares_are_whole_and_add_up():
     assert sum(divide(1_000_003, [7, 11, 13, 17])) == 1_000_003
 
 
-def test_blocks_never_carved_are_missing_first():
+def test_never_allocated_blocks_are_missing_first():
     row = {
-        "class": 0, "size": 16, "twin": False, "slab_bytes": 1000, "live": 400, "cached": 100,
-        "packets": 0, "free": 100, "uncarved": 400, "rest": 0, "estimated_requested": None,
+        "class": 0, "size": 16, "aligned": False, "slab_bytes": 1000, "live": 400, "cached": 100,
+        "depots": 0, "free": 100, "never_allocated": 400, "rest": 0, "estimated_requested": None,
         "estimated_rounding": None,
     }  # fmt: skip
     one = split_classes([row], [600])[0]
-    assert (one.live, one.front, one.free, one.uncarved) == (400, 100, 100, 0)
+    assert (one.live, one.cached, one.free, one.never_allocated) == (400, 100, 100, 0)
     assert one.requested is None
-    # Less than what was carved: live blocks too were not written to.
+    # Less than what was ever allocated: live blocks too were not written to.
     assert split_classes([row], [300])[0].live == 200
-    assert split_classes([row], [1000])[0].uncarved == 400
+    assert split_classes([row], [1000])[0].never_allocated == 400
     assert split_classes([row], [0]) == []
 
 
@@ -406,7 +408,7 @@ def test_command_prints_draws_and_writes(tmp_path):
     with fake_process() as fake:
         found = run("--plot", str(picture), "--json", str(figures), str(fake.pid))
     assert found.exit_code == 0, found.output
-    for text in ("KB resident", "what the program asked for", "front caches", "smaps_rollup Rss",
+    for text in ("KB resident", "what the program asked for", "thread caches", "smaps_rollup Rss",
                  "dirty: freed", "Slabs by class", "hakmem's own"):  # fmt: skip
         assert text in found.stdout
     assert "\x1b" not in found.stdout
@@ -417,7 +419,7 @@ def test_command_prints_draws_and_writes(tmp_path):
     assert one["explained"] == sum(part["bytes"] for part in one["parts"])
     assert one["difference"] == one["explained"] - one["rss"]
     assert {part["group"] for part in one["parts"]} == set(GROUPS)
-    assert one["figures"]["stats_version"] == 1
+    assert one["figures"]["stats_version"] == 2
 
 
 def test_bar_is_as_long_as_the_parts():
@@ -537,12 +539,12 @@ def test_real_program_at_rest_is_explained_within_two_percent(resting):
     assert account.rss == pytest.approx(account.explained, rel=0.02)
     found = by_key(account)
     assert asked > 60 << 20
-    live = found["requested"] + found["live_unknown"] + found["runs"] + found["huge"]
+    live = found["requested"] + found["live_unknown"] + found["extents"] + found["huge"]
     assert live == pytest.approx(asked, rel=0.05)
     assert all(part.bytes >= 0 for part in account.parts)
     # The threads' stacks, the freed third, and what the threads' frees left on the way.
     assert found["stacks"] > 0
-    assert found["slab_free"] + found["front"] + found["packets"] + found["dirty"] > 1 << 20
+    assert found["slab_free"] + found["cached"] + found["depots"] + found["dirty"] > 1 << 20
 
 
 @needs_library

@@ -62,7 +62,7 @@ def fake():
 
 def test_row_has_the_figures_of_the_page(fake):
     found = row(look(fake.pid), None)
-    assert (found.front, found.packets, found.slab_free) == (20_000, 4_000, 36_000)
+    assert (found.cached, found.depots, found.slab_free) == (20_000, 4_000, 36_000)
     assert found.live == 60_000 + (3 << 16) + (3 << 20)
     assert found.kept == (1 << 16) + (1 << 20)
     assert (found.dirty, found.purges) == (1 << 16, 3)
@@ -104,7 +104,7 @@ def test_hit_rates_are_of_the_interval(fake):
     [one] = class_rows(now, before)
     assert one.hit_rate == pytest.approx(100 / 110)
     assert one.hits == pytest.approx(10 * one.misses)
-    assert (one.live, one.front, one.block_size) == (60_000, 20_000, 96)
+    assert (one.live, one.cached, one.block_size) == (60_000, 20_000, 96)
 
 
 def test_once_prints_a_table_and_writes_it(fake, tmp_path):
@@ -312,9 +312,9 @@ def test_openmetrics_text_is_valid(fake, tmp_path):
                 assert sample.labels["pid"] == str(fake.pid)
                 assert sample.labels["comm"]
     live = {s.labels["owner"]: s.value for s in families["hakmem_live_bytes"].samples}
-    assert live == {"slabs": 60_000, "runs": 3 << 16, "huge": 3 << 20, "sampled": 0}
-    [hits] = families["hakmem_front_hits"].samples
-    assert (hits.labels["block_bytes"], hits.labels["twin"], hits.value) == ("96", "false", 900)
+    assert live == {"slabs": 60_000, "extents": 3 << 16, "huge": 3 << 20, "sampled": 0}
+    [hits] = families["hakmem_cache_hits"].samples
+    assert (hits.labels["block_bytes"], hits.labels["aligned"], hits.value) == ("96", "false", 900)
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool: Debian's package prometheus has it")

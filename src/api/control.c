@@ -92,7 +92,7 @@ HAK_EXPORT int hakmem_malloc_info(int options, FILE *stream) {
                   "<total type=\"live\" count=\"%u\" size=\"%zu\"/>\n<total type=\"slab-free\" count=\"%u\" size=\"%zu\"/>\n"
                   "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n<system type=\"current\" size=\"%zu\"/>\n"
                   "</heap>\n</malloc>\n",
-                  HAKMEM_VERSION_STRING, t.heaps, t.live, t.heaps, t.slab_free, t.huge_count, t.huge, t.mapped);
+                  HAKMEM_VERSION_STRING, t.arenas, t.live, t.arenas, t.slab_free, t.huge_count, t.huge, t.mapped);
   return n < 0 ? -1 : 0;
 }
 

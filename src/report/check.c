@@ -29,7 +29,7 @@ static void check_slab(uint32_t arena, unsigned class_code, const hak_span *s) {
   expect(r != NULL && hak_region_code(r, p) == class_code + 1 && s->tag == HAK_TAG(arena + 1, class_code + 1),
          "slab %p of arena %u has a foreign tag", p, arena);
   expect(s->class_code == class_code, "slab %p: class %u on the list of %u", p, s->class_code, class_code);
-  expect(s->carved <= s->blocks, "slab %p: %u of %u blocks carved", p, s->carved, s->blocks);
+  expect(s->carved <= s->blocks, "slab %p: %u of %u blocks were ever allocated", p, s->carved, s->blocks);
   size_t bits = 0, words = ((size_t)s->blocks + 63) / 64;
   for (size_t w = 0; w < words; w++) {
     bits += hak_popcount64(s->bits[w]);
@@ -37,7 +37,7 @@ static void check_slab(uint32_t arena, unsigned class_code, const hak_span *s) {
   }
   expect(bits == s->free_count, "slab %p: %zu bits set, %u blocks counted free", p, bits, s->free_count);
   for (size_t i = s->carved; i < words * 64; i++) {
-    if ((s->bits[i / 64] >> (i % 64) & 1) != 0) expect(false, "slab %p: free bit %zu was never carved", p, i);
+    if ((s->bits[i / 64] >> (i % 64) & 1) != 0) expect(false, "slab %p: free bit %zu was never allocated", p, i);
   }
 }
 

@@ -2,48 +2,50 @@
 
 #include <string.h>
 
+#include "guard/foreign.h"
 #include "guard/sample.h"
 #include "large/huge.h"
 #include "large/run.h"
 #include "os/os.h"
+#include "pool/budget.h"
 #include "pool/cell.h"
 #include "pool/span_pool.h"
+#include "reclaim/decay.h"
+#include "tcache/tcache.h"
 
 #define GROUP 64 /* spans looked at under the pool's lock at a time: one word of the bitmaps */
 
 typedef struct seen_slab {
-  size_t index;
-  uint32_t code, spans;
+  uint32_t spans;
+  uint8_t place, code; /* place: in the group */
 } seen_slab;
 
 /* Where the walk of a region is. */
 typedef struct walk {
   hak_figures *figures;
   hak_region *r;
-  size_t index;
-  size_t left;  /* spans that belong to the slab or run before `index` … */
+  size_t first, index; /* of the group, and the next one */
+  size_t left;  /* spans that belong to the slab or extent before `index` … */
   uint8_t code; /* … and their code */
   uint8_t codes[GROUP];
   seen_slab slabs[GROUP];
   unsigned slab_count;
 } walk;
 
-static void count_run(hak_figures *f, const hak_span *s, uint64_t spans) {
-  uint64_t bytes = spans << HAK_SPAN_SHIFT;
-  f->runs += bytes;
-  f->run_count++;
-  if (hak_load_relaxed(&hak_requests_noted))
-    f->run_requested += hak_min_size(hak_load_relaxed(&s->summary), bytes);
+static void count_extent(hakmem_stats *t, const hak_span *s, uint64_t bytes) {
+  t->extents += bytes;
+  t->extent_count++;
+  if (t->requests_noted) t->extent_requested += hak_min_size(hak_load_relaxed(&s->summary), bytes);
 }
 
 /* A held span that is the first of something, under the pool's lock. Returns its code, and sets the spans that follow.
  * None is counted beyond `end`, the limit that was seen. */
 static uint8_t see_head(walk *w, unsigned code, size_t end) {
-  hak_figures *f = w->figures;
+  hakmem_stats *t = &w->figures->stats;
   const hak_span *s = &w->r->spans[w->index];
   uint32_t spans = 1;
   if (code == HAK_CODE_NONE) {
-    f->claimed += HAK_SPAN_SIZE;
+    t->claimed += HAK_SPAN_SIZE;
     return HAK_MAP_CLAIMED;
   }
   if (s->head == s) spans = (uint32_t)hak_min_size(hak_max_size(s->span_count, 1), end - w->index);
@@ -51,25 +53,25 @@ static uint8_t see_head(walk *w, unsigned code, size_t end) {
   w->left = spans - 1;
   w->code = (uint8_t)(code - 1);
   if (hak_code_is_class(code)) {
-    w->slabs[w->slab_count++] = (seen_slab){w->index, code, spans};
+    w->slabs[w->slab_count++] = (seen_slab){spans, (uint8_t)(w->index - w->first), (uint8_t)code};
     return w->code;
   }
   if (code == HAK_CODE_EXTENT_FREED) {
-    w->code = HAK_MAP_RUN_KEPT;
-    f->runs_kept += bytes;
+    w->code = HAK_MAP_EXTENT_CACHED;
+    t->extents_cached += bytes;
   } else {
-    /* A body whose head is of an earlier moment is a part of a run that has grown since. */
-    if (code == HAK_CODE_EXTENT) count_run(f, s, spans);
-    else f->runs += bytes;
-    w->code = HAK_MAP_RUN_BODY;
+    /* A body whose head is of an earlier moment is a part of an extent that has grown since. */
+    if (code == HAK_CODE_EXTENT) count_extent(t, s, bytes);
+    else t->extents += bytes;
+    w->code = HAK_MAP_EXTENT_BODY;
   }
-  return code == HAK_CODE_EXTENT ? HAK_MAP_RUN : w->code;
+  return code == HAK_CODE_EXTENT ? HAK_MAP_EXTENT : w->code;
 }
 
 /* Up to the end of the bitmaps' word that index is in. Returns the number of spans. */
 static size_t walk_group(walk *w, size_t end) {
-  hak_figures *f = w->figures;
-  size_t first = w->index, stop = hak_min_size(end, hak_align_up(first + 1, GROUP));
+  hakmem_stats *t = &w->figures->stats;
+  size_t first = w->first = w->index, stop = hak_min_size(end, hak_align_up(first + 1, GROUP));
   w->slab_count = 0;
   hak_lock_take(&hak_span_pool.lock);
   const hak_chunk *chunk = &w->r->chunks[first / HAK_CHUNK_SPANS];
@@ -82,15 +84,15 @@ static size_t walk_group(walk *w, size_t end) {
       w->left--;
       *code = w->code;
     } else if (hak_region_is_guard(w->index)) {
-      f->guards += HAK_SPAN_SIZE;
+      t->guards += HAK_SPAN_SIZE;
       *code = HAK_MAP_GUARD;
     } else if ((is_free & bit) == 0) {
       *code = see_head(w, hak_load_relaxed(&w->r->map[w->index]), end);
     } else if ((is_dirty & bit) != 0) {
-      f->free_dirty += HAK_SPAN_SIZE;
+      t->free_dirty += HAK_SPAN_SIZE;
       *code = HAK_MAP_DIRTY;
     } else {
-      f->free_clean += HAK_SPAN_SIZE;
+      t->free_clean += HAK_SPAN_SIZE;
       *code = HAK_MAP_CLEAN;
     }
   }
@@ -100,46 +102,47 @@ static size_t walk_group(walk *w, size_t end) {
 
 /* The bin's lock is held. Whatever was done to the slab since its code was read has been done. */
 static bool count_slab(walk *w, const seen_slab *seen) {
-  hak_figures *f = w->figures;
-  const hak_span *s = &w->r->spans[seen->index];
-  if (hak_load_relaxed(&w->r->map[seen->index]) != seen->code || s->head != s || HAK_TAG_CODE(s->tag) != seen->code) return false;
+  hakmem_stats *t = &w->figures->stats;
+  size_t index = w->first + seen->place;
+  const hak_span *s = &w->r->spans[index];
+  if (hak_load_relaxed(&w->r->map[index]) != seen->code || s->head != s || HAK_TAG_CODE(s->tag) != seen->code) return false;
   uint64_t size = hak_class_size(s->class_code), bytes = (uint64_t)seen->spans << HAK_SPAN_SHIFT;
   if (s->blocks * size > bytes) return false; /* fewer spans were counted, at the limit */
   uint64_t out = (uint64_t)(s->carved - s->free_count) * size, in = s->free_count * size;
-  uint64_t uncarved = (uint64_t)(s->blocks - s->carved) * size, rest = bytes - s->blocks * size;
-  f->slabs += bytes;
-  f->slab_handed_out += out;
-  f->slab_free += in;
-  f->slab_uncarved += uncarved;
-  f->slab_rest += rest;
-  if (f->rows == NULL) return true;
-  hak_class_row *row = &f->rows[s->class_code];
+  uint64_t never = (uint64_t)(s->blocks - s->carved) * size, rest = bytes - s->blocks * size;
+  t->slabs += bytes;
+  t->slab_handed_out += out;
+  t->slab_free += in;
+  t->slab_never_allocated += never;
+  t->slab_rest += rest;
+  if (w->figures->rows == NULL) return true;
+  hak_class_row *row = &w->figures->rows[s->class_code];
   row->slabs++;
   row->slab_bytes += bytes;
   row->handed_out += out;
   row->free += in;
-  row->uncarved += uncarved;
+  row->never_allocated += never;
   row->rest += rest;
   return true;
 }
 
-static void forget_slab(walk *w, const seen_slab *seen, size_t first) {
-  w->figures->free_dirty += (uint64_t)seen->spans << HAK_SPAN_SHIFT;
-  size_t from = seen->index - first;
-  for (size_t i = from; i < GROUP && i < from + seen->spans; i++) w->codes[i] = HAK_MAP_DIRTY;
-  bool goes_on = w->left > 0 && seen->index + seen->spans == w->index + w->left;
+static void forget_slab(walk *w, const seen_slab *seen) {
+  w->figures->stats.free_dirty += (uint64_t)seen->spans << HAK_SPAN_SHIFT;
+  size_t end = seen->place + seen->spans;
+  for (size_t i = seen->place; i < hak_min_size(end, GROUP); i++) w->codes[i] = HAK_MAP_DIRTY;
+  bool goes_on = w->left > 0 && w->first + end == w->index + w->left;
   if (goes_on) w->code = HAK_MAP_DIRTY; /* in the next group */
 }
 
-static void count_slabs(walk *w, size_t first) {
+static void count_slabs(walk *w) {
   for (unsigned i = 0; i < w->slab_count; i++) {
     const seen_slab *seen = &w->slabs[i];
-    uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&w->r->spans[seen->index].tag)) - 1;
+    uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&w->r->spans[w->first + seen->place].tag)) - 1;
     hak_lock *lock = arena < hak_arena_count() ? &hak_arena_at(arena)->bins[seen->code - 1].lock : NULL;
     if (lock != NULL) hak_lock_take(lock);
     bool counted = lock != NULL && count_slab(w, seen);
     if (lock != NULL) hak_lock_drop(lock);
-    if (!counted) forget_slab(w, seen, first);
+    if (!counted) forget_slab(w, seen);
   }
 }
 
@@ -165,8 +168,8 @@ static HAK_NOINLINE void count_region(hak_figures *f, unsigned number) {
   walk w = {.figures = f, .r = r, .index = r->first_span};
   bool map = f->map != NULL && number < HAK_FIGURES_REGIONS;
   while (w.index < end) {
-    size_t first = w.index, n = walk_group(&w, end);
-    count_slabs(&w, first);
+    size_t n = walk_group(&w, end);
+    count_slabs(&w);
     if (!map) continue;
     size_t fits = hak_min_size(n, f->map_capacity - f->map_entries);
     memcpy(f->map + f->map_entries, w.codes, fits);
@@ -174,9 +177,9 @@ static HAK_NOINLINE void count_region(hak_figures *f, unsigned number) {
     f->mapped_spans[number] += fits;
   }
   if (number < HAK_FIGURES_REGIONS) f->walked_spans[number] = end - r->first_span;
-  f->spans += (uint64_t)(end - r->first_span) << HAK_SPAN_SHIFT;
-  f->own_tables += table_bytes(r, end);
-  f->reserved += r->reserved_bytes;
+  f->stats.spans += (uint64_t)(end - r->first_span) << HAK_SPAN_SHIFT;
+  f->stats.own_tables += table_bytes(r, end);
+  f->stats.reserved += r->reserved_bytes;
 }
 
 /* Blocks of the class in depots. */
@@ -194,68 +197,122 @@ static uint64_t in_depots(unsigned c) {
 /* What threads cache is what they published last, the calling one just now; it is bounded by what slabs have handed out. Without
  * rows only depots are told from what the program has. */
 static void count_caches(hak_figures *f) {
+  hakmem_stats *t = &f->stats;
   hak_tcache_publish();
   hak_tcache_sums sums;
   hak_tcache_sum(&sums);
-  f->heaps = hak_arena_count();
-  f->heaps_active = sums.used;
-  f->heaps_parked = sums.caches - sums.used;
-  f->slow_paths = sums.slow_paths;
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES && f->rows == NULL; c++) f->slab_packets += in_depots(c) * hak_class_size(c);
-  f->slab_packets = hak_min_size(f->slab_packets, f->slab_handed_out);
+  t->arenas = hak_arena_count();
+  t->caches_used = sums.used;
+  t->caches_unused = sums.caches - sums.used;
+  t->slow_paths = sums.slow_paths;
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES && f->rows == NULL; c++) t->slab_depots += in_depots(c) * hak_class_size(c);
+  t->slab_depots = hak_min_size(t->slab_depots, t->slab_handed_out);
   for (unsigned c = 0; c < HAK_FRONT_CLASSES && f->rows != NULL; c++) {
     hak_class_row *row = &f->rows[c];
     uint64_t size = hak_class_size(c);
-    row->packets = hak_min_size(in_depots(c) * size, row->handed_out);
-    row->cached = hak_min_size(hak_tcache_published(c) * size, row->handed_out - row->packets);
-    f->slab_cached += row->cached;
-    f->slab_packets += row->packets;
+    row->depots = hak_min_size(in_depots(c) * size, row->handed_out);
+    row->cached = hak_min_size(hak_tcache_published(c) * size, row->handed_out - row->depots);
+    t->slab_cached += row->cached;
+    t->slab_depots += row->depots;
   }
-  f->slab_live = f->slab_handed_out - f->slab_cached - f->slab_packets;
+  t->slab_live = t->slab_handed_out - t->slab_cached - t->slab_depots;
 }
 
-static void count_others(hak_figures *f) {
+bool hak_figures_estimate(const hak_class_row *row, unsigned class_code, uint64_t *asked_for) {
+  if (row->requests == 0) return false;
+  uint64_t live = hak_row_live(row);
+  double part = (double)row->requested / ((double)row->requests * (double)hak_class_size(class_code));
+  *asked_for = hak_min_size((uint64_t)((double)live * part), live);
+  return true;
+}
+
+static void estimate(hak_figures *f) {
+  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    hak_class_row *row = &f->rows[c];
+    uint64_t asked_for;
+    hak_tcache_sum_requests(c, &row->requests, &row->requested);
+    if (!hak_figures_estimate(row, c, &asked_for)) continue;
+    f->stats.estimated_requested += asked_for;
+    f->stats.estimated_rounding += hak_row_live(row) - asked_for;
+  }
+}
+
+static void count_others(hakmem_stats *t) {
   hak_huge_figures huge;
   hak_huge_read(&huge);
-  f->huge_live = huge.live_bytes;
-  f->huge_count = huge.live_count;
-  f->huge_kept = huge.kept_bytes;
-  f->huge_kept_count = huge.kept_count;
+  t->huge_live = huge.live_bytes;
+  t->huge_count = huge.live_count;
+  t->huge_kept = huge.kept_bytes;
+  t->huge_kept_count = huge.kept_count;
   hak_sample_figures sampled;
   hak_sample_read(&sampled);
-  f->sampled_live = sampled.live_bytes;
-  f->sampled_count = sampled.live_count;
-  f->sampled_accessible = sampled.accessible_bytes;
-  f->own_cells = hak_cell_bytes();
-  f->own_other = huge.table_bytes + sampled.table_bytes;
+  t->sampled_live = sampled.live_bytes;
+  t->sampled_count = sampled.live_count;
+  t->sampled_accessible = sampled.accessible_bytes;
+  t->own_metadata = hak_cell_bytes();
+  t->own_other = huge.table_bytes + sampled.table_bytes;
+  t->slab_purged = hak_load_relaxed(&hak_span_pool.hole_pages) * hak_os_page_size();
+  hak_budget_figures budget;
+  hak_budget_state(&budget);
+  t->budget_target = budget.target;
+  t->budget_limit = budget.limit;
+  t->budget_used = budget.used;
+  t->budget_resident = budget.resident;
+  t->budget_level = budget.level;
+  t->budget_refused = budget.refused;
+}
+
+static void count_events(hakmem_stats *t) {
+#define COUNT(counter) hak_load_relaxed(&hak_os_stats.counter)
+  t->span_allocs = COUNT(alloc);
+  t->span_frees = COUNT(free);
+  t->huge_allocs = COUNT(huge_alloc);
+  t->huge_failures = COUNT(huge_fail);
+  t->purges = hak_load_relaxed(&hak_purge_stats.purges);
+  t->purged = hak_load_relaxed(&hak_purge_stats.bytes);
+  t->madvise = COUNT(madvise);
+  t->madvise_failures = COUNT(madvise_enomem) + COUNT(madvise_other);
+  t->mmap = COUNT(mmap_total);
+  t->munmap = COUNT(munmap);
+  t->mprotect = COUNT(mprotect);
+  t->mremap = COUNT(mremap);
+  t->foreign_frees = hak_foreign_calls(HAK_FOREIGN_FREE);
+  t->foreign_reallocs = hak_foreign_calls(HAK_FOREIGN_REALLOC);
+  t->foreign_usable_sizes = hak_foreign_calls(HAK_FOREIGN_USABLE_SIZE);
+#undef COUNT
 }
 
 void hak_figures_take(hak_figures *f) {
   *f = (hak_figures){.rows = f->rows, .map = f->map, .map_capacity = f->map_capacity};
   if (f->rows != NULL) memset(f->rows, 0, HAK_FRONT_CLASSES * sizeof *f->rows);
-  f->time_ms = hak_os_now_ms();
+  hakmem_stats *t = &f->stats;
+  t->version = HAKMEM_STATS_VERSION;
+  t->size = sizeof *t;
+  t->time_ms = hak_os_now_ms();
+  t->requests_noted = hak_load_relaxed(&hak_requests_noted);
   if (hak_region_count() > 0) {
-    f->regions = hak_region_count();
-    for (unsigned i = 0; i < f->regions; i++) count_region(f, i);
+    t->regions = hak_region_count();
+    for (unsigned i = 0; i < t->regions; i++) count_region(f, i);
     count_caches(f);
+    if (f->rows != NULL && t->requests_noted) estimate(f);
   }
-  count_others(f);
-  f->own = f->own_cells + f->own_tables + f->own_other;
-  f->live = f->slab_live + f->runs + f->huge_live + f->sampled_live;
-  f->accessible = f->spans + f->huge_live + f->huge_kept + f->sampled_accessible + f->own;
+  count_others(t);
+  count_events(t);
+  t->own = t->own_metadata + t->own_tables + t->own_other;
+  t->live = t->slab_live + t->extents + t->huge_live + t->sampled_live;
+  t->accessible = t->spans + t->huge_live + t->huge_kept + t->sampled_accessible + t->own;
 }
 
-bool hak_figures_estimate(unsigned class_code, uint64_t live, uint64_t requests, uint64_t requested,
-                          uint64_t *asked_for) {
-  if (requests == 0) return false;
-  double part = (double)requested / ((double)requests * (double)hak_class_size(class_code));
-  uint64_t bytes = (uint64_t)((double)live * part);
-  *asked_for = bytes < live ? bytes : live;
-  return true;
+hakmem_class_stats hak_figures_class(const hak_figures *f, unsigned c) {
+  const hak_class_row *row = &f->rows[c];
+  hak_cache_counts counts;
+  hak_tcache_sum_counts(c, &counts);
+  return (hakmem_class_stats){
+      .block_size = (uint32_t)hak_class_size(c), .aligned = c >= HAK_CLASSES,
+      .slabs = row->slabs, .slab_bytes = row->slab_bytes,
+      .handed_out = row->handed_out, .live = hak_row_live(row), .cached = row->cached, .depots = row->depots,
+      .free = row->free, .never_allocated = row->never_allocated, .rest = row->rest,
+      .requests = row->requests, .requested = row->requested,
+      .hits = counts.hits, .misses = counts.misses, .refills = counts.refills, .flushes = counts.flushes,
+  };
 }
-
-void hak_figures_requests(unsigned class_code, uint64_t *requests, uint64_t *requested) {
-  hak_tcache_sum_requests(class_code, requests, requested);
-}
-
-void hak_figures_front(unsigned class_code, hak_cache_counts *sum) { hak_tcache_sum_counts(class_code, sum); }

@@ -62,7 +62,7 @@ static void publish(uint64_t json_offset, uint64_t json_bytes, uint64_t map_offs
   uint32_t odd = sequence + 1;
   hak_store_relaxed(&page->sequence, odd);
   /* Release: none of these may be seen before the odd number. */
-  hak_store_release(&page->time_ms, figures.time_ms);
+  hak_store_release(&page->time_ms, figures.stats.time_ms);
   hak_store_release(&page->json_offset, json_offset);
   hak_store_release(&page->json_bytes, json_bytes);
   hak_store_release(&page->map_offset, map_offset);

@@ -9,7 +9,7 @@
 
 #define HAK_PAGE_MAGIC "hakmemS1"
 #define HAK_PAGE_VERSION 1
-#define HAK_PAGE_REFRESH_MS 250 /* earlier where memory is taken or given back in between */
+#define HAK_PAGE_REFRESH_MS 250 /* earlier where memory is taken or purged in between */
 
 typedef struct hak_page_header {
   char magic[8];

@@ -5,18 +5,10 @@
 #include "report/figures.h"
 #include "report/sink.h"
 
-/* Takes a snapshot and writes it; 0 or the sink's error. For callers with 6 KiB of stack. */
+/* Takes a snapshot and writes it; 0 or the sink's error. For callers with 7 KiB of stack. */
 int hak_render_snapshot(hak_sink *sink, bool json);
 void hak_render_text(hak_sink *sink, const hak_figures *figures);
 /* map_offset: where the span map lies in the page; 0: no page, and no list of addresses. */
 void hak_render_json(hak_sink *sink, const hak_figures *figures, uint64_t map_offset);
-
-/* Of all classes together. The parts that are not known (no request was noted) are in neither. */
-typedef struct hak_estimate {
-  uint64_t requested, rounding;
-} hak_estimate;
-hak_estimate hak_render_estimate(const hak_figures *figures);
-
-HAK_INLINE uint64_t hak_row_live(const hak_class_row *row) { return row->handed_out - row->cached - row->packets; }
 
 #endif

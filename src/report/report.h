@@ -10,19 +10,19 @@
 
 /* Bytes, of one snapshot (figures.h). */
 typedef struct hak_totals {
-  size_t mapped;      /* accessible: spans, huge and sampled blocks, the allocator's own cells */
+  size_t mapped;      /* accessible: spans, huge and sampled blocks, the allocator's metadata blocks */
   size_t live;        /* blocks handed out; those in thread caches count as handed out, those in depots do not */
   size_t slab_free;   /* free blocks of slabs, those that were never used included */
-  size_t dirty_free;  /* free spans that hold memory, and freed runs that threads keep */
+  size_t dirty_free;  /* free spans that hold memory, and freed extents that arenas cache */
   size_t huge_count, huge;
-  size_t cells;
-  unsigned heaps, regions;
+  size_t metadata;
+  unsigned arenas, regions;
 } hak_totals;
 
 void hak_report_totals(hak_totals *totals);
 
 void hak_report_os_stats(void);
-void hak_report_front_csv(void);
+void hak_report_cache_csv(void);
 void hak_report_text(void);
 
 /* Walks every span, list and bitmap; prints each fault and returns their number. Callable from a debugger. */

@@ -70,7 +70,7 @@ void hak_report_at_exit(bool may_lock) {
   bool locking = hak_config.front_dump || hak_config.stats != HAK_STATS_OFF;
   if (locking && !may_lock)
     hak_print("hakmem: HAKMEM_STATS, HAKMEM_TINY_FRONT_DUMP: nothing is printed: a signal handler ended the program inside the allocator\n");
-  if (hak_config.front_dump && may_lock && hak_region_count() > 0) hak_report_front_csv();
+  if (hak_config.front_dump && may_lock && hak_region_count() > 0) hak_report_cache_csv();
   if (hak_config.guard_stats) hak_foreign_print();
   if (hak_config.os_stats) hak_report_os_stats();
   if (hak_config.stats != HAK_STATS_OFF && may_lock) print_stats();

@@ -6,20 +6,22 @@
 #include "os/print.h"
 #include "report/figures.h"
 #include "report/report.h"
+#include "tcache/tcache.h"
 
 void hak_report_totals(hak_totals *t) {
   hak_figures f = {0};
   hak_figures_take(&f);
+  const hakmem_stats *all = &f.stats;
   *t = (hak_totals){
-      .mapped = f.spans + f.huge_live + f.sampled_accessible + f.own_cells,
-      .live = f.live,
-      .slab_free = f.slab_free + f.slab_uncarved + f.slab_packets,
-      .dirty_free = f.free_dirty + f.runs_kept,
-      .huge_count = f.huge_count,
-      .huge = f.huge_live,
-      .cells = f.own_cells,
-      .heaps = (unsigned)f.heaps,
-      .regions = (unsigned)f.regions,
+      .mapped = all->spans + all->huge_live + all->sampled_accessible + all->own_metadata,
+      .live = all->live,
+      .slab_free = all->slab_free + all->slab_never_allocated + all->slab_depots,
+      .dirty_free = all->free_dirty + all->extents_cached,
+      .huge_count = all->huge_count,
+      .huge = all->huge_live,
+      .metadata = all->own_metadata,
+      .arenas = (unsigned)all->arenas,
+      .regions = (unsigned)all->regions,
   };
 }
 
@@ -27,8 +29,8 @@ void hak_report_text(void) {
   hak_totals t;
   hak_report_totals(&t);
   hak_print("hakmem %s: live %zu, free in slabs %zu, dirty free spans %zu, huge %zu in %zu mappings, own %zu, "
-            "accessible %zu bytes; %u heaps, %u regions\n",
-            HAKMEM_VERSION_STRING, t.live, t.slab_free, t.dirty_free, t.huge, t.huge_count, t.cells, t.mapped, t.heaps,
+            "accessible %zu bytes; %u arenas, %u regions\n",
+            HAKMEM_VERSION_STRING, t.live, t.slab_free, t.dirty_free, t.huge, t.huge_count, t.metadata, t.mapped, t.arenas,
             t.regions);
 }
 
@@ -42,11 +44,11 @@ void hak_report_os_stats(void) {
 #undef N
 }
 
-void hak_report_front_csv(void) {
-  hak_print("class,block_size,twin,hits,misses,refills,flushes\n");
+void hak_report_cache_csv(void) {
+  hak_print("class,block_size,aligned,hits,misses,refills,flushes\n");
   for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
     hak_cache_counts sum;
-    hak_figures_front(c, &sum);
+    hak_tcache_sum_counts(c, &sum);
     hak_print("%u,%zu,%d,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", c, hak_class_size(c), c >= HAK_CLASSES,
               sum.hits, sum.misses, sum.refills, sum.flushes);
   }

@@ -92,22 +92,22 @@ void Calls::query_figures() {
     uint64_t sum, parts;
   } sums[] = {
       {"accessible", s.accessible, s.spans + s.huge_live + s.huge_kept + s.sampled_accessible + s.own},
-      {"live", s.live, s.slab_live + s.runs + s.huge_live + s.sampled_live},
-      {"spans", s.spans, s.slabs + s.runs + s.runs_kept + s.free_dirty + s.free_clean + s.claimed + s.guards},
-      {"slabs", s.slabs, s.slab_handed_out + s.slab_free + s.slab_uncarved + s.slab_rest},
-      {"handed out", s.slab_handed_out, s.slab_live + s.slab_cached + s.slab_packets},
-      {"own", s.own, s.own_cells + s.own_tables + s.own_other},
+      {"live", s.live, s.slab_live + s.extents + s.huge_live + s.sampled_live},
+      {"spans", s.spans, s.slabs + s.extents + s.extents_cached + s.free_dirty + s.free_clean + s.claimed + s.guards},
+      {"slabs", s.slabs, s.slab_handed_out + s.slab_free + s.slab_never_allocated + s.slab_rest},
+      {"handed out", s.slab_handed_out, s.slab_live + s.slab_cached + s.slab_depots},
+      {"own", s.own, s.own_metadata + s.own_tables + s.own_other},
   };
   for (const auto &sum : sums)
     if (sum.sum != sum.parts) finding("figures: %s is %zu, its parts are %zu", sum.what, sum.sum, sum.parts);
-  if (s.holes > s.slab_free) finding("figures: %zu bytes of holes, %zu free in slabs", s.holes, s.slab_free);
+  if (s.slab_purged > s.slab_free) finding("figures: %zu bytes purged in slabs, %zu free in them", s.slab_purged, s.slab_free);
   hakmem_class_stats rows[128];
   size_t count = hakmem_stats_classes(rows, 128);
   if (count == 0 || count > 128) finding("figures: %zu classes", count);
   for (size_t c = 0; c < count; c++) {
     const hakmem_class_stats &row = rows[c];
-    if (row.slab_bytes != row.handed_out + row.free + row.uncarved + row.rest ||
-        row.handed_out != row.live + row.cached + row.packets)
+    if (row.slab_bytes != row.handed_out + row.free + row.never_allocated + row.rest ||
+        row.handed_out != row.live + row.cached + row.depots)
       finding("figures: the sums of blocks of %zu bytes", size_t{row.block_size});
   }
   if (misused()) return;
@@ -115,7 +115,7 @@ void Calls::query_figures() {
   for (size_t i = 0; i < shadow_.count(); i++)
     if (is_from_slab(shadow_.at(i).p)) in_slabs += hak_block_size(shadow_.at(i).p);
   /* What other threads cache is what they published at their last slow paths. */
-  if (s.heaps_active > (hak_tls.cache != nullptr)) return;
+  if (s.caches_used > (hak_tls.cache != nullptr)) return;
   /* Hardened, what is in quarantine counts as live. */
   if (s.slab_live < in_slabs || (!HAK_HARD(QUARANTINE) && s.slab_live != in_slabs))
     finding("figures: %zu bytes live in slabs, the program holds %zu", s.slab_live, in_slabs);

@@ -56,7 +56,7 @@ inline hakmem_stats stats() {
 /* Thread caches made so far: those that threads have, and those that ended threads have left for the next. */
 inline uint64_t caches() {
   hakmem_stats s = stats();
-  return s.heaps_active + s.heaps_parked;
+  return s.caches_used + s.caches_unused;
 }
 
 inline size_t resident_bytes() {

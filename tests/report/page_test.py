@@ -62,7 +62,7 @@ def test_sums_hold_in_another_process() -> None:
     program.kill()
     program.wait()
     assert last["total"]["live"] > 1000000 and last["counters"]["alloc"] > 10
-    assert last["huge_blocks_left_out"] == 0 and last["own_memory"][0]["kind"] == "cells"
+    assert last["huge_blocks_left_out"] == 0 and last["own_memory"][0]["kind"] == "metadata"
 
 
 def test_figures_are_the_programs() -> None:
@@ -77,12 +77,12 @@ def test_figures_are_the_programs() -> None:
     assert d["settings"]["requests"] is True
 
 
-def test_runs_have_their_exact_size() -> None:
+def test_extents_have_their_exact_size() -> None:
     program = start("quiet", "100000", "50", **PAGE)
     assert program.stdout.readline() == "ready\n"
     d = check(page_of(program))
     end(program)
-    assert d["runs"] == {"count": 50, "requested": 50 * 100000, "tail": 50 * (131072 - 100000)}
+    assert d["extents"] == {"count": 50, "requested": 50 * 100000, "tail": 50 * (131072 - 100000)}
 
 
 def test_a_burst_before_sleep_is_seen() -> None:
@@ -179,8 +179,8 @@ def test_text_at_exit() -> None:
     lines = {name.strip(): int(value) for name, _, value in
              (line.rpartition(" ") for line in err.splitlines()[1:23])}
     assert lines["spans"] == sum(lines[n] for n in (
-        "slabs", "runs", "runs, freed and kept", "free, dirty", "free, clean", "claimed by a purge"))
-    blocks = ("free blocks", "never used blocks", "rest")
+        "slabs", "extents", "extents, freed and cached", "free, dirty", "free, clean", "claimed by a purge"))
+    blocks = ("free blocks", "never allocated blocks", "rest")
     assert lines["slabs"] == sum(
         v for n, v in lines.items() if n.startswith("handed out") or n in blocks)
     assert "(estimated)" in err and "estimated: asked_for=" in err

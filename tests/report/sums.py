@@ -19,13 +19,13 @@ def check(d: dict) -> list[str]:
 
     spans, slabs, rows = d["spans"], d["slabs"], d["classes"]
     equal("spans", spans["accessible"], add(
-        spans, "slabs", "runs", "runs_kept", "free_dirty", "free_clean", "claimed", "guards"))
+        spans, "slabs", "extents", "extents_cached", "free_dirty", "free_clean", "claimed", "guards"))
     equal("classes", len(rows), CLASSES)
     for row in [slabs | {"slab_bytes": slabs["bytes"], "class": "all"}, *rows]:
-        equal(f"class {row['class']}", row["slab_bytes"], add(row, "handed_out", "free", "uncarved", "rest"))
-        equal(f"class {row['class']} out", row["handed_out"], add(row, "live", "cached", "packets"))
+        equal(f"class {row['class']}", row["slab_bytes"], add(row, "handed_out", "free", "never_allocated", "rest"))
+        equal(f"class {row['class']} out", row["handed_out"], add(row, "live", "cached", "depots"))
     equal("slabs", slabs["bytes"], spans["slabs"])
-    for name in ("handed_out", "live", "cached", "packets", "free", "uncarved", "rest"):
+    for name in ("handed_out", "live", "cached", "depots", "free", "never_allocated", "rest"):
         equal(name, slabs[name], sum(row[name] for row in rows))
     for row in rows:
         if row["estimated_requested"] is not None:
@@ -33,12 +33,12 @@ def check(d: dict) -> list[str]:
     for name in ("requested", "rounding"):
         equal(f"estimated {name}", d["estimate"][name], sum(row[f"estimated_{name}"] or 0 for row in rows))
     equal("estimate", slabs["live"], add(d["estimate"], "requested", "rounding", "unknown"))
-    if d["runs"]["requested"] is not None:
-        equal("runs", spans["runs"], add(d["runs"], "requested", "tail"))
-    equal("own", d["own"]["total"], add(d["own"], "cells", "tables", "other"))
+    if d["extents"]["requested"] is not None:
+        equal("extents", spans["extents"], add(d["extents"], "requested", "tail"))
+    equal("own", d["own"]["total"], add(d["own"], "metadata", "tables", "other"))
     equal("accessible", d["total"]["accessible"], spans["accessible"] + add(d["huge"], "live", "kept")
           + d["sampled"]["accessible"] + d["own"]["total"])
-    equal("live", d["total"]["live"], slabs["live"] + spans["runs"] + d["huge"]["live"] + d["sampled"]["live"])
+    equal("live", d["total"]["live"], slabs["live"] + spans["extents"] + d["huge"]["live"] + d["sampled"]["live"])
     wrong += [f"negative: {path}" for path in negative(d, "")]
     return wrong
 
@@ -54,9 +54,9 @@ def negative(value: object, path: str) -> list[str]:
 
 def check_map(d: dict, read: "callable") -> list[str]:
     """The span map against the figures; read(offset, count) gives the map's bytes."""
-    seen = dict.fromkeys(["slabs", "runs", "runs_kept", "claimed", "guards", "free_dirty", "free_clean"], 0)
+    seen = dict.fromkeys(["slabs", "extents", "extents_cached", "claimed", "guards", "free_dirty", "free_clean"], 0)
     by_class = [0] * CLASSES
-    kinds = {0x80: "runs", 0x81: "runs", 0x82: "runs_kept", 0xfc: "claimed", 0xfd: "guards", 0xfe: "free_dirty",
+    kinds = {0x80: "extents", 0x81: "extents", 0x82: "extents_cached", 0xfc: "claimed", 0xfd: "guards", 0xfe: "free_dirty",
              0xff: "free_clean"}
     wrong = []
     for region in d["regions"]:

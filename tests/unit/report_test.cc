@@ -49,12 +49,12 @@ TEST(Totals, FollowWhatIsAllocated) {
   flush_all();
   hak_totals end = totals();
   EXPECT_LE(end.live, before.live + 64 * HAK_KIB);
-  EXPECT_GE(end.dirty_free, 5 * HAK_MIB) << "the rest of 15 MiB may have been given back";
+  EXPECT_GE(end.dirty_free, 5 * HAK_MIB) << "the rest of 15 MiB may have been purged";
   EXPECT_EQ(end.huge_count, before.huge_count);
 }
 
 TEST(Totals, SlabsCountWhatIsFreeInThem) {
-  hak_config.hot_ring_enable = 0;  // nothing stays in a front
+  hak_config.hot_ring_enable = 0;  // nothing stays in a cache
   std::vector<void *> blocks;
   for (int i = 0; i < 1000; i++) blocks.push_back(hakmem_malloc(500));
   hak_totals before = totals();
@@ -80,10 +80,10 @@ TEST(Reports, OsStatsLineHasItsFieldsInOrder) {
                         "huge_alloc=[0-9]+ huge_fail=[0-9]+ lean_decommit=[0-9]+ lean_retire=[0-9]+\n"));
 }
 
-TEST(Reports, FrontCsvHasOneRowAClass) {
+TEST(Reports, CacheCsvHasOneRowAClass) {
   hakmem_free(hakmem_malloc(1));
-  std::string text = stderr_of([] { hak_report_front_csv(); });
-  EXPECT_THAT(text, HasSubstr("class,block_size,twin,hits,misses,refills,flushes\n0,16,0,"));
+  std::string text = stderr_of([] { hak_report_cache_csv(); });
+  EXPECT_THAT(text, HasSubstr("class,block_size,aligned,hits,misses,refills,flushes\n0,16,0,"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + HAK_FRONT_CLASSES);
 }
 
@@ -140,13 +140,13 @@ class HeapCheck : public testing::Test {
 TEST_F(HeapCheck, FreeCount) { seed(&slab->free_count, uint16_t(slab->free_count + 1), "counted free"); }
 TEST_F(HeapCheck, FreeBit) { seed(&slab->bits[0], slab->bits[0] ^ 2, "bits set"); }
 TEST_F(HeapCheck, Summary) { seed(&slab->summary, slab->summary ^ 1, "summary bit"); }
-TEST_F(HeapCheck, UncarvedBit) {
+TEST_F(HeapCheck, NeverAllocatedBit) {
   while (bin->slabs.carving == nullptr) hakmem_malloc(1000);
   hak_span *s = bin->slabs.carving;
   unsigned last = unsigned(s->blocks) - 1;
-  seed(&s->bits[last / 64], s->bits[last / 64] | uint64_t(1) << (last % 64), "never carved");
+  seed(&s->bits[last / 64], s->bits[last / 64] | uint64_t(1) << (last % 64), "never allocated");
 }
-TEST_F(HeapCheck, CarvedBeyondBlocks) { seed(&slab->carved, uint16_t(slab->blocks + 1), "carved"); }
+TEST_F(HeapCheck, AllocatedBeyondBlocks) { seed(&slab->carved, uint16_t(slab->blocks + 1), "ever allocated"); }
 TEST_F(HeapCheck, ClassOfSlab) { seed(&slab->class_code, uint8_t(3), "class 3"); }
 TEST_F(HeapCheck, BackLink) { seed(&linked->next->prev, static_cast<hak_span *>(nullptr), "back link"); }
 TEST_F(HeapCheck, ListNumber) {
@@ -205,7 +205,7 @@ TEST_F(HeapCheck, CachedBlockThatIsFree) {
   unsigned index = unsigned((uintptr_t(blocks[1]) - slab->start) / 1024);
   slab->bits[index / 64] |= uint64_t(1) << (index % 64);
   slab->free_count++;
-  EXPECT_GE(hak_heap_check(), 1u) << "a block is in the front and in its slab";
+  EXPECT_GE(hak_heap_check(), 1u) << "a block is in the cache and in its slab";
 }
 
 /* exit in a signal handler that has interrupted this thread under a lock: the report cannot wait for it. */
