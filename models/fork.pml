@@ -8,7 +8,7 @@
  * mirrors src/api/fork.c: hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
  * mirrors src/api/fork.c: hak_pool_fork_child();
  * mirrors src/tcache/tcache.c: if (!t->used || t == hak_tls.cache) continue;
- * mirrors src/arena/arena.c: for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) hak_lock_take(&arenas[i]->bins[c].lock);
+ * mirrors src/arena/arena.c: for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) hak_lock_take(&arenas[i]->bins[c].lock);
  * mirrors src/os/lock.c: if (hak_inside_own_fork()) return;
  * mirrors src/os/lock.h: if (HAK_UNLIKELY(hak_load_relaxed(&hak_fork_holder) != 0) && hak_inside_own_fork()) return;
  *
@@ -36,7 +36,7 @@
 #define OTHER 2
 #define NOBODY 0
 
-byte start, registry, bin[CACHES], pool, cells, walk;
+byte start, registry, bin[CACHES], pool, metadata, walk;
 byte holder;  /* hak_fork_holder: 1 + process */
 byte child;   /* 1 + process that is the child's only one */
 /* Under the registry lock, a bin's, the pool's: true in the middle of a change. */
@@ -77,7 +77,7 @@ inline change(torn) {
   torn = false
 }
 
-/* A refill: bin, then pool, then cells. */
+/* A refill: bin, then pool, then metadata. */
 inline use(h) {
   take(bin[h]);
   assert(!bin_torn[h]);
@@ -88,9 +88,9 @@ inline use(h) {
   assert(!span_free || !span_advised); /* a span that can be taken is not being purged */
   pool_torn = false;
   drop(pool);
-  take(cells);
+  take(metadata);
   change(cells_torn);
-  drop(cells);
+  drop(metadata);
   bin_torn[h] = false;
   drop(bin[h])
 }
@@ -105,7 +105,7 @@ inline list_cache(h) {
 
 inline lock_all() {
 #ifdef LOCKS_REVERSED
-  take(cells);
+  take(metadata);
   take(pool);
   take(bin[2]);
   take(bin[1]);
@@ -129,7 +129,7 @@ inline lock_all() {
 #ifndef SKIPS_POOL_LOCK
   take(pool);
 #endif
-  take(cells);
+  take(metadata);
 #endif
 #ifndef HOLDER_TOO_EARLY
   holder = SELF
@@ -140,7 +140,7 @@ inline unlock_all() {
 #ifndef HOLDER_CLEARED_TOO_LATE
   holder = NOBODY;
 #endif
-  drop(cells);
+  drop(metadata);
 #ifndef SKIPS_POOL_LOCK
   drop(pool);
 #endif
@@ -183,7 +183,7 @@ inline be_the_child() {
   window(mine);
   holder = NOBODY;
 #ifndef CHILD_KEEPS_LOCKS
-  atomic { start = 0; registry = 0; bin[0] = 0; bin[1] = 0; bin[2] = 0; pool = 0; cells = 0; walk = 0 };
+  atomic { start = 0; registry = 0; bin[0] = 0; bin[1] = 0; bin[2] = 0; pool = 0; metadata = 0; walk = 0 };
 #endif
 #ifndef CHILD_KEEPS_USED
   forget(0);

@@ -8,7 +8,7 @@
 #include "api/thread.h"
 #include "guard/sample.h"
 #include "large/huge.h"
-#include "large/run.h"
+#include "large/extent.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "reclaim/decay.h"
@@ -46,7 +46,7 @@ static void *finally(void *p) {
 
 static void *alloc_extent(size_t size, size_t align, bool *zeroed) {
   void *p = align <= HAK_SPAN_SIZE ? hak_arena_take_extent(size) : NULL;
-  if (p == NULL) return hak_run_alloc(size, align, zeroed);
+  if (p == NULL) return hak_extent_alloc(size, align, zeroed);
   *zeroed = false;
   return p;
 }
@@ -54,11 +54,11 @@ static void *alloc_extent(size_t size, size_t align, bool *zeroed) {
 /* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
  * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
 static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
-  bool run_first = size <= HAK_RUN_MAX && align <= HAK_RUN_MAX;
-  void *p = run_first ? alloc_extent(size, align, zeroed) : NULL;
+  bool extent_first = size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX;
+  void *p = extent_first ? alloc_extent(size, align, zeroed) : NULL;
   if (p == NULL) p = hak_huge_alloc(size, align, zeroed);
-  bool run_last = !run_first && size <= HAK_RUN_LONGEST && align <= HAK_HUGE_PAGE;
-  return p != NULL || !run_last ? p : hak_run_alloc(size, align, zeroed);
+  bool extent_last = !extent_first && size <= HAK_EXTENT_LONGEST && align <= HAK_HUGE_PAGE;
+  return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeroed);
 }
 
 void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
@@ -150,7 +150,7 @@ HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(co
 HAK_EXPORT size_t hakmem_good_size(size_t size) {
   if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* all that may be used */
   if (size <= HAK_SMALL_MAX) return hak_start() ? hak_class_size(hak_class_for(size)) : 0;
-  if (size <= HAK_RUN_MAX) return hak_align_up(size, HAK_SPAN_SIZE);
+  if (size <= HAK_EXTENT_MAX) return hak_align_up(size, HAK_SPAN_SIZE);
   return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(size, hak_os_page_size());
 }
 

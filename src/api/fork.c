@@ -10,7 +10,7 @@
 #include "os/memory_limits.h"
 #include "os/os.h"
 #include "pool/budget.h"
-#include "pool/cell.h"
+#include "pool/meta.h"
 #include "pool/span_pool.h"
 #include "reclaim/decay.h"
 #include "report/page.h"
@@ -32,7 +32,7 @@ static void before_fork(void) {
   hak_tcache_fork_lock();
   hak_purge_fork_lock();
   hak_lock_take(&hak_span_pool.lock);
-  hak_lock_take(&hak_cell_lock);
+  hak_lock_take(&hak_meta_lock);
   hak_lock_take(&hak_huge_lock);
   hak_lock_take(&hak_sample_lock);
   hak_lock_take(&hak_memory_limits_lock);
@@ -44,7 +44,7 @@ static void drop_locks(void) {
   hak_lock_drop(&hak_memory_limits_lock);
   hak_lock_drop(&hak_sample_lock);
   hak_lock_drop(&hak_huge_lock);
-  hak_lock_drop(&hak_cell_lock);
+  hak_lock_drop(&hak_meta_lock);
   hak_lock_drop(&hak_span_pool.lock);
   hak_purge_fork_unlock();
   hak_tcache_fork_unlock();
@@ -80,7 +80,7 @@ static bool comes_free(hak_lock *lock) { return hak_lock_comes_free(lock, LOCKED
 
 bool hak_fork_may_lock(void) {
   return comes_free(&hak_heap_check_lock) && hak_thread_all_locks(comes_free) && hak_tcache_all_locks(comes_free) && comes_free(&hak_span_pool.lock) &&
-         comes_free(&hak_cell_lock) && comes_free(&hak_huge_lock) && comes_free(&hak_sample_lock);
+         comes_free(&hak_meta_lock) && comes_free(&hak_huge_lock) && comes_free(&hak_sample_lock);
 }
 
 void hak_fork_register(void) {

@@ -7,7 +7,7 @@
 #include "guard/foreign.h"
 #include "guard/sample.h"
 #include "large/huge.h"
-#include "large/run.h"
+#include "large/extent.h"
 #include "reclaim/decay.h"
 
 static HAK_COLD void free_outside_regions(void *p, const void *caller) {
@@ -26,10 +26,10 @@ static HAK_COLD void free_outside_regions(void *p, const void *caller) {
 
 static void free_extent(hak_region *region, void *p) {
   hak_deferred d = {0};
-  hak_verdict verdict = hak_run_claim(region, p);
+  hak_verdict verdict = hak_extent_claim(region, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
-    hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_run_size(region, p), "at the call");
-  if (!hak_arena_put_extent(p)) hak_run_give(p, &d.purge_due);
+    hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_extent_size(region, p), "at the call");
+  if (!hak_arena_put_extent(p)) hak_extent_give(p, &d.purge_due);
   hak_slow_exit(&d);
 }
 
@@ -56,7 +56,7 @@ HAK_NOINLINE void hak_free_slow(void *p) {
   else if (code == HAK_CODE_EXTENT)
     free_extent(region, p);
   else if (code == HAK_CODE_EXTENT_BODY)
-    hak_misuse_abort(HAK_VERDICT_NO_BLOCK_START, p, hak_run_size(region, p), "at the call");
+    hak_misuse_abort(HAK_VERDICT_NO_BLOCK_START, p, hak_extent_size(region, p), "at the call");
   else
     hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
 }
@@ -66,7 +66,7 @@ size_t hak_block_size(const void *p) {
   if (HAK_UNLIKELY(region == NULL)) return hak_sample_contains(p) ? hak_sample_size(p) : hak_huge_size(p);
   unsigned code = hak_region_code(region, p);
   if (HAK_LIKELY(hak_code_is_class(code))) return hak_class_size(code - 1);
-  return code == HAK_CODE_EXTENT ? hak_run_size(region, p) : 0;
+  return code == HAK_CODE_EXTENT ? hak_extent_size(region, p) : 0;
 }
 
 size_t hak_raw_usable_size(const void *p, const void *caller) {

@@ -10,7 +10,7 @@
 #include "api/trailer.h"
 #include "base/policy.h"
 #include "large/huge.h"
-#include "large/run.h"
+#include "large/extent.h"
 #include "os/os.h"
 
 #define TRAILER_BYTES (HAK_HARD(CANARY) ? HAK_TRAILER_BYTES : 0)
@@ -105,7 +105,7 @@ struct hak_quarantine {
 
 static struct hak_quarantine *quarantine_of(hak_tcache *t) {
   if (t->quarantine == NULL)
-    t->quarantine = hak_cell_take_block((sizeof(struct hak_quarantine) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
+    t->quarantine = hak_meta_take_block((sizeof(struct hak_quarantine) + HAK_META_SIZE - 1) / HAK_META_SIZE);
   return t->quarantine;
 }
 
@@ -178,7 +178,7 @@ static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, b
   if (HAK_UNLIKELY(p == NULL)) return NULL;
   hak_region *r = hak_region_find(p);
   size_t block_size = hak_block_size(p);
-  /* A small request may be a run, if it is aligned, or a sampled block. */
+  /* A small request may be an extent, if it is aligned, or a sampled block. */
   if (!large && r != NULL && hak_code_is_class(hak_region_code(r, p))) {
     *zeroed = HAK_HARD(ZERO);
     return hand_out(r, p, block_size, size, family);
@@ -218,14 +218,14 @@ void *hak_hard_calloc(size_t count, size_t size) {
   return p;
 }
 
-static void free_run(hak_region *r, void *p, size_t said, hak_family family) {
-  size_t block_size = hak_run_size(r, p);
-  hak_verdict verdict = hak_run_claim(r, p);
+static void free_extent(hak_region *r, void *p, size_t said, hak_family family) {
+  size_t block_size = hak_extent_size(r, p);
+  hak_verdict verdict = hak_extent_claim(r, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, block_size, "at the call");
   check_block(p, block_size, said, family, "at the call");
   if (HAK_HARD(ZERO)) memset(p, 0, block_size); /* its spans may become slabs, whose blocks are expected to be zero */
   hak_deferred d = {0};
-  hak_run_give(p, &d.purge_due);
+  hak_extent_give(p, &d.purge_due);
   hak_slow_exit(&d);
 }
 
@@ -254,7 +254,7 @@ void hak_hard_free(void *p, size_t said, hak_family family) {
   if (HAK_LIKELY(hak_code_is_class(code)))
     free_from_slab(r, p, code - 1, said, family);
   else if (code == HAK_CODE_EXTENT)
-    free_run(r, p, said, family);
+    free_extent(r, p, said, family);
   else
     hak_raw_free(p); /* says what is wrong */
 }
@@ -306,7 +306,7 @@ void *hak_hard_realloc(void *p, size_t size, const void *caller) {
     if (HAK_HARD(CANARY)) hak_trailer_write(p, b.block_size, size, HAK_FAMILY_MALLOC);
     return p;
   }
-  if (total > HAK_RUN_MAX / 2 && hak_huge_size(p) != 0) {
+  if (total > HAK_EXTENT_MAX / 2 && hak_huge_size(p) != 0) {
     void *moved = hak_huge_resize(p, total); /* NULL also where the kernel cannot move it: then it is copied */
     if (moved != NULL) {
       if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, HAK_FAMILY_MALLOC);

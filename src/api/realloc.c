@@ -1,4 +1,4 @@
-/* realloc: in place inside the same class, run or mapping; otherwise allocate, copy, free. */
+/* realloc: in place inside the same class, extent or mapping; otherwise allocate, copy, free. */
 #include <errno.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "guard/foreign.h"
 #include "guard/sample.h"
 #include "large/huge.h"
-#include "large/run.h"
+#include "large/extent.h"
 
 static void *move_block(void *p, size_t old_size, size_t size) {
   int saved = errno;
@@ -27,17 +27,17 @@ static bool stays(size_t block_size, size_t size) {
   return size <= block_size && (size >= block_size / 2 || block_size == HAK_GRANULE);
 }
 
-static void *resize_run(hak_region *region, void *p, size_t size) {
-  size_t old_size = hak_run_size(region, p);
+static void *resize_extent(hak_region *region, void *p, size_t size) {
+  size_t old_size = hak_extent_size(region, p);
   hak_deferred d = {0};
   if (size > old_size) hak_slow_entry();
-  if (size > HAK_SMALL_MAX && size <= hak_max_size(HAK_RUN_MAX, old_size) && hak_run_resize(region, p, size, &d.purge_due)) {
+  if (size > HAK_SMALL_MAX && size <= hak_max_size(HAK_EXTENT_MAX, old_size) && hak_extent_resize(region, p, size, &d.purge_due)) {
     hak_slow_exit(&d);
     return p;
   }
   void *moved = move_block(p, old_size, size);
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
-  if (moved == NULL && size <= HAK_RUN_LONGEST && hak_run_resize(region, p, size, &d.purge_due)) return p;
+  if (moved == NULL && size <= HAK_EXTENT_LONGEST && hak_extent_resize(region, p, size, &d.purge_due)) return p;
   return moved;
 }
 
@@ -67,7 +67,7 @@ static void *resize_outside_regions(void *p, size_t size, const void *caller) {
     errno = EINVAL;
     return NULL;
   }
-  return size <= HAK_RUN_MAX / 2 ? move_block(p, old_size, size) : resize_huge(p, old_size, size);
+  return size <= HAK_EXTENT_MAX / 2 ? move_block(p, old_size, size) : resize_huge(p, old_size, size);
 }
 
 void *hak_raw_realloc(void *p, size_t size, const void *caller) {
@@ -87,7 +87,7 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller) {
     size_t block_size = hak_class_size(code - 1);
     return stays(block_size, size) ? p : move_block(p, block_size, size);
   }
-  if (code == HAK_CODE_EXTENT && hak_region_span(region, p)->start == (uintptr_t)p) return resize_run(region, p, size);
+  if (code == HAK_CODE_EXTENT && hak_region_span(region, p)->start == (uintptr_t)p) return resize_extent(region, p, size);
   bool freed = code == HAK_CODE_NONE || code == HAK_CODE_EXTENT_FREED;
   hak_misuse_abort(freed ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
 }

@@ -36,7 +36,7 @@ static void decay_cache(uint64_t now_ms, hak_deferred *d) {
 static void keep_to_target(hak_deferred *d) {
   if (HAK_LIKELY(hak_load_relaxed(&hak_budget_watch) == SIZE_MAX)) return;
   if (hak_budget_over_now()) hak_decay_excess(d);
-  if (hak_budget_holes_due()) hak_decay_for_target(d);
+  if (hak_budget_slab_purge_due()) hak_decay_for_target(d);
 }
 
 void hak_slow_exit(hak_deferred *d) {

@@ -14,7 +14,7 @@ HAK_LINK_INIT;
 
 HAK_EXPORT int hakmem_stats_get(hakmem_stats *out, size_t size) {
   if (out == NULL || size < LEAST_BYTES) return EINVAL;
-  hak_class_row rows[HAK_FRONT_CLASSES];
+  hak_class_row rows[HAK_CLASS_COUNT];
   hak_figures f = {.rows = rows};
   hak_figures_take(&f);
   f.stats.size = (uint32_t)hak_min_size(size, sizeof f.stats);
@@ -24,12 +24,12 @@ HAK_EXPORT int hakmem_stats_get(hakmem_stats *out, size_t size) {
 }
 
 HAK_EXPORT size_t hakmem_stats_classes(hakmem_class_stats *out, size_t count) {
-  hak_class_row rows[HAK_FRONT_CLASSES];
+  hak_class_row rows[HAK_CLASS_COUNT];
   hak_figures f = {.rows = rows};
-  if (count == 0 || out == NULL) return HAK_FRONT_CLASSES;
+  if (count == 0 || out == NULL) return HAK_CLASS_COUNT;
   hak_figures_take(&f);
-  for (unsigned c = 0; c < hak_min_size(count, HAK_FRONT_CLASSES); c++) out[c] = hak_figures_class(&f, c);
-  return HAK_FRONT_CLASSES;
+  for (unsigned c = 0; c < hak_min_size(count, HAK_CLASS_COUNT); c++) out[c] = hak_figures_class(&f, c);
+  return HAK_CLASS_COUNT;
 }
 
 HAK_EXPORT int hakmem_stats_print(int fd, int json) {

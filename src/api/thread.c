@@ -9,7 +9,7 @@
 #include "base/policy.h"
 #include "base/schedule.h"
 #include "config/config.h"
-#include "large/run.h"
+#include "large/extent.h"
 #include "os/os.h"
 #include "reclaim/decay.h"
 

@@ -8,7 +8,7 @@
 #include "os/cpu.h"
 #include "os/os.h"
 #include "pool/budget.h"
-#include "pool/cell.h"
+#include "pool/meta.h"
 #include "pool/span_pool.h"
 
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
@@ -23,7 +23,7 @@
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 
 size_t hak_depot_bytes;
-uint8_t hak_magazine_usable[HAK_FRONT_CLASSES];
+uint8_t hak_magazine_usable[HAK_CLASS_COUNT];
 
 static hak_arena first;
 static hak_arena *arenas[HAK_ARENAS_MAX] = {&first};
@@ -31,7 +31,7 @@ static uint32_t arena_count = 1; /* release after the entry is written; acquire 
 static hak_lock arenas_lock;
 
 void hak_arena_start(void) {
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     size_t usable = MAGAZINE_BLOCK_BYTES / hak_class_size(c);
     size_t pinned = (size_t)hak_config.hot_ring[hak_class_group(hak_class_size(c))];
     usable = hak_min_size(hak_max_size(usable, MAGAZINE_BLOCKS_LEAST), SLOTS);
@@ -60,7 +60,7 @@ static HAK_COLD hak_arena *add(uint32_t index) {
   HAK_SCHEDULE_POINT("arena: missing");
   hak_lock_take(&arenas_lock);
   while (arena_count <= index) {
-    hak_arena *a = hak_cell_take_block((sizeof *a + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
+    hak_arena *a = hak_meta_take_block((sizeof *a + HAK_META_SIZE - 1) / HAK_META_SIZE);
     if (a == NULL) {
       hak_store_relaxed(&refused_ms, hak_os_now_ms());
       break;
@@ -189,7 +189,7 @@ static unsigned fill_part(hak_arena_bin *b, void *const *blocks, unsigned count,
 bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned c) {
   hak_arena *a = owner_of(blocks[0], c);
   if (HAK_UNLIKELY(a == NULL) || !hak_arena_has_room(bytes_with(count, c))) return false;
-  hak_cell *spare = hak_cell_take(); /* one is enough: count is at most usable */
+  hak_meta *spare = hak_meta_take(); /* one is enough: count is at most usable */
   if (spare == NULL) return false;
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);
@@ -204,7 +204,7 @@ bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned c) {
   }
   note_spare(b);
   hak_lock_drop(&b->lock);
-  if (spare != NULL) hak_cell_give_one(spare);
+  if (spare != NULL) hak_meta_give_one(spare);
   return true;
 }
 
@@ -228,7 +228,7 @@ static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wa
       hak_lock_drop(&b->lock);
       HAK_SCHEDULE_POINT("steal: magazine in two hands");
       if (kept < n) hak_arena_flush(blocks + kept, n - kept, c, d);
-      hak_cell_give_one(magazine);
+      hak_meta_give_one(magazine);
       return kept;
     }
     n = hak_slab_set_take_free(&b->slabs, c, out, wanted);
@@ -298,7 +298,7 @@ static void *take_one_locked(hak_arena_bin *b, unsigned c) {
   hak_sub_relaxed(&hak_depot_bytes, hak_class_size(c));
   if (b->part_count > 0) return p;
   hak_sub_relaxed(&hak_depot_bytes, bytes_with(0, c));
-  hak_cell_give_one(b->part);
+  hak_meta_give_one(b->part);
   b->part = NULL;
   return p;
 }
@@ -331,7 +331,7 @@ void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
 
 static void flush_magazine(void **magazine, unsigned count, unsigned c, hak_deferred *d) {
   hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, count, c, d);
-  hak_cell_give_one(magazine);
+  hak_meta_give_one(magazine);
 }
 
 /* The full magazines that nobody needed, and a remainder that stayed as it was. */
@@ -365,7 +365,7 @@ static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) 
 
 void hak_arena_shrink(hak_arena *a, bool all, hak_deferred *d) {
   /* A depot may hold blocks of other arenas alone, so slabs of its own say nothing. */
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) shrink_bin(bin_of(a, c), c, all, d);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) shrink_bin(bin_of(a, c), c, all, d);
   hak_arena_shrink_extents(a, all, d);
 }
 
@@ -381,7 +381,7 @@ bool hak_arena_all_locks(bool (*is)(hak_lock *lock)) {
   bool all = is(&arenas_lock);
   for (uint32_t i = 0; all && i < arena_count; i++) {
     all = is(&arenas[i]->extents.lock);
-    for (unsigned c = 0; all && c < HAK_FRONT_CLASSES; c++) all = is(&arenas[i]->bins[c].lock);
+    for (unsigned c = 0; all && c < HAK_CLASS_COUNT; c++) all = is(&arenas[i]->bins[c].lock);
   }
   return all;
 }
@@ -389,7 +389,7 @@ bool hak_arena_all_locks(bool (*is)(hak_lock *lock)) {
 void hak_arena_fork_lock(void) {
   hak_lock_take(&arenas_lock);
   for (uint32_t i = 0; i < arena_count; i++) {
-    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) hak_lock_take(&arenas[i]->bins[c].lock);
+    for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) hak_lock_take(&arenas[i]->bins[c].lock);
     hak_lock_take(&arenas[i]->extents.lock);
   }
 }
@@ -397,7 +397,7 @@ void hak_arena_fork_lock(void) {
 void hak_arena_fork_unlock(void) {
   for (uint32_t i = arena_count; i-- > 0;) {
     hak_lock_drop(&arenas[i]->extents.lock);
-    for (unsigned c = HAK_FRONT_CLASSES; c-- > 0;) hak_lock_drop(&arenas[i]->bins[c].lock);
+    for (unsigned c = HAK_CLASS_COUNT; c-- > 0;) hak_lock_drop(&arenas[i]->bins[c].lock);
   }
   hak_lock_drop(&arenas_lock);
 }

@@ -50,14 +50,14 @@ typedef struct hak_extent_cache {
 typedef struct hak_arena {
   uint32_t id;
   hak_extent_cache extents;
-  hak_arena_bin bins[HAK_FRONT_CLASSES];
+  hak_arena_bin bins[HAK_CLASS_COUNT];
 } hak_arena;
 
 /* Relaxed: bytes of blocks in all depots and of their magazines, and of extents in all caches. */
 extern size_t hak_depot_bytes, hak_extent_cache_bytes;
 
 /* Usable slots of a magazine of the class; fixed from hak_arena_start on. */
-extern HAK_HIDDEN uint8_t hak_magazine_usable[HAK_FRONT_CLASSES];
+extern HAK_HIDDEN uint8_t hak_magazine_usable[HAK_CLASS_COUNT];
 HAK_INLINE void **hak_magazine_empty_top(void **magazine, unsigned class_code) {
   return magazine + (HAK_MAGAZINE_SLOTS - 1) - hak_magazine_usable[class_code];
 }

@@ -2,7 +2,7 @@
  * lies in the cache of the arena that freed it, with the page map code of a freed one. */
 #include "base/schedule.h"
 #include "config/config.h"
-#include "large/run.h"
+#include "large/extent.h"
 #include "arena/arena.h"
 
 size_t hak_extent_cache_bytes;
@@ -47,7 +47,7 @@ static hak_span *take_locked(hak_extent_cache *cache, size_t spans) {
 }
 
 void *hak_arena_take_extent(size_t size) {
-  size_t spans = hak_run_spans(size);
+  size_t spans = hak_extent_spans(size);
   uint32_t count = hak_arena_count(), own = hak_arena_current()->id;
   hak_span *s = NULL;
   for (uint32_t i = 0; s == NULL && i < count; i++) {
@@ -64,7 +64,7 @@ void *hak_arena_take_extent(size_t size) {
   if (s == NULL) return NULL;
   HAK_SCHEDULE_POINT("extent: out of its cache, not the program's yet");
   void *p = (void *)s->start;
-  hak_run_reuse(p, size);
+  hak_extent_reuse(p, size);
   return p;
 }
 
@@ -83,7 +83,7 @@ bool hak_arena_put_extent(void *p) {
   return true;
 }
 
-static void give(hak_span *s, hak_deferred *d) { hak_run_give((void *)s->start, &d->purge_due); }
+static void give(hak_span *s, hak_deferred *d) { hak_extent_give((void *)s->start, &d->purge_due); }
 
 void hak_arena_shrink_extents(hak_arena *a, bool all, hak_deferred *d) {
   hak_extent_cache *cache = &a->extents;

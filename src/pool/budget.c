@@ -197,19 +197,19 @@ static size_t lacking_now(void) {
   return filled > ceiling ? filled - ceiling : 0;
 }
 
-size_t hak_budget_holes_wanted(void) {
+size_t hak_budget_slab_bytes_wanted(void) {
   measure_if_due();
   size_t lacking = lacking_now();
   /* Some more, so that the next slab does not call again at once. */
   return lacking > hak_load_relaxed(&hak_budget_patience) ? lacking + hak_load_relaxed(&target_now) / HOLES_PART : 0;
 }
 
-void hak_budget_holes_given(void) {
+void hak_budget_slab_bytes_purged(void) {
   size_t lacking = lacking_now();
   hak_store_relaxed(&hak_budget_patience, lacking == 0 ? 0 : lacking + hak_load_relaxed(&target_now) / HOLES_PART);
 }
 
-void hak_budget_note_given(size_t bytes) { hak_add_relaxed(&given, bytes); }
+void hak_budget_note_purged(size_t bytes) { hak_add_relaxed(&given, bytes); }
 
 /* Once an epoch. A target below what is live and not malloc's cannot be met: what goes for it is there again, and neither is
  * more live than an epoch ago nor less resident. Then giving back is only cost. */
@@ -300,7 +300,7 @@ static bool wakes(uint64_t now_ms) {
     sleep_auto(target, resident, filled);
     return false;
   }
-  hak_pool_stale_to_dirty(); /* resident still, where the kernel was to take its time */
+  hak_pool_muzzy_to_dirty(); /* resident still, where the kernel was to take its time */
   hak_store_relaxed(&target_now, target);
   return true;
 }

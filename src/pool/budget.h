@@ -3,7 +3,7 @@
  * level and acts.
  *
  * `used`: what was taken from the system and not given back: held and dirty spans, huge blocks and the freed mappings
- * that are kept for them, cells. The limit counts the tables of the spans too. Cells and tables are never refused, so
+ * that are kept for them, metadata blocks. The limit counts the tables of the spans too. Metadata blocks and tables are never refused, so
  * that free and the end of a thread work at the limit. No lock of its own: words read relaxed, and the pool lock. */
 #ifndef HAK_POOL_BUDGET_H
 #define HAK_POOL_BUDGET_H
@@ -94,9 +94,9 @@ HAK_INLINE size_t hak_budget_filled_most(size_t spans) {
 }
 HAK_INLINE size_t hak_budget_filled(size_t spans) {
   size_t bytes = hak_budget_filled_most(spans);
-  size_t pages = hak_load_relaxed(&hak_span_pool.hole_pages) + hak_load_relaxed(&hak_span_pool.leaving_hole_pages);
-  size_t holes = pages * hak_os_page_size();
-  return bytes > holes ? bytes - holes : 0;
+  size_t pages = hak_load_relaxed(&hak_span_pool.purged_slab_pages) + hak_load_relaxed(&hak_span_pool.purging_slab_pages);
+  size_t purged = pages * hak_os_page_size();
+  return bytes > purged ? bytes - purged : 0;
 }
 
 HAK_INLINE bool hak_budget_purges_all(void) {
@@ -118,13 +118,13 @@ HAK_INLINE bool hak_budget_over_now(void) {
 /* Measures, where it is time to, and returns how many spans may stay dirty now; SIZE_MAX where there is no target. */
 size_t hak_budget_dirty_keep(void);
 /* So many bytes have been given back for the target, in whatever way. */
-void hak_budget_note_given(size_t bytes);
+void hak_budget_note_purged(size_t bytes);
 /* The system takes nothing back: it is not asked again before the next look. */
 void hak_budget_rest(void);
 
 /* Above the target, whatever is dirty: then pages inside slabs have to go. */
 extern size_t hak_budget_patience; /* relaxed: bytes above it that giving them back did not help against */
-HAK_INLINE bool hak_budget_holes_due(void) {
+HAK_INLINE bool hak_budget_slab_purge_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   if (HAK_LIKELY(watch == SIZE_MAX)) return false;
   size_t spans = hak_load_relaxed(&hak_span_pool.dirty_spans) + hak_load_relaxed(&hak_span_pool.live_spans);
@@ -134,8 +134,8 @@ HAK_INLINE bool hak_budget_holes_due(void) {
 }
 /* Measures, and returns how many bytes of them. To be told when that has been done: where it was too little, it is asked for
  * again when more is. */
-size_t hak_budget_holes_wanted(void);
-void hak_budget_holes_given(void);
+size_t hak_budget_slab_bytes_wanted(void);
+void hak_budget_slab_bytes_purged(void);
 
 /* What was filled since the last look leaves nothing below the target. */
 HAK_INLINE bool hak_budget_full_now(void) {

@@ -48,7 +48,7 @@ static uint64_t spans_of(uint32_t huge_pages, size_t word) {
 }
 
 /* The huge pages of a chunk that are small pages when they are touched. */
-static uint32_t small_pages(const hak_chunk *c) { return c->broken | c->plain; }
+static uint32_t small_pages(const hak_chunk *c) { return c->split_pages | c->no_huge_pages; }
 
 /* First bit >= from of a span that is, or is not, of the kind; or HAK_CHUNK_SPANS. */
 static size_t next_bit(const hak_chunk *c, size_t from, bool set, kind k) {
@@ -64,7 +64,7 @@ static size_t next_bit(const hak_chunk *c, size_t from, bool set, kind k) {
 }
 
 /* Lowest start in the chunk of `spans` adjacent free spans, aligned by absolute address; HAK_CHUNK_SPANS if none. */
-static size_t find_run(hak_region *r, hak_chunk *c, size_t chunk_index, size_t spans, size_t align, kind k) {
+static size_t find_range(hak_region *r, hak_chunk *c, size_t chunk_index, size_t spans, size_t align, kind k) {
   uintptr_t chunk_page = (r->base >> HAK_SPAN_SHIFT) + chunk_index * HAK_CHUNK_SPANS;
   size_t at = 0, longest = 0;
   while ((at = next_bit(c, at, true, k)) < HAK_CHUNK_SPANS) {
@@ -90,16 +90,16 @@ static bool is_asleep(const hak_chunk *c, size_t bit, size_t spans) {
   if (!c->huge || !hak_budget_targeted() || spans >= HAK_HUGE_PAGE_SPANS) return false;
   size_t page = bit / HAK_HUGE_PAGE_SPANS, w = bit / 64;
   uint64_t all = spans_of((uint32_t)1 << page, w);
-  return (small_pages(c) >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->stale[w]) & all) == 0;
+  return (small_pages(c) >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->muzzy[w]) & all) == 0;
 }
 
-static void mark_blank(hak_region *r, size_t index) {
+static void mark_zero_dirty(hak_region *r, size_t index) {
   hak_assert_held(&hak_span_pool.lock);
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   size_t page = index % HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS, w = page * HAK_HUGE_PAGE_SPANS / 64;
-  uint64_t rest = spans_of((uint32_t)1 << page, w) & c->free[w] & ~c->dirty[w] & ~c->stale[w];
+  uint64_t rest = spans_of((uint32_t)1 << page, w) & c->free[w] & ~c->dirty[w] & ~c->muzzy[w];
   c->dirty[w] |= rest;
-  c->blank[w] |= rest;
+  c->dirty_zero[w] |= rest;
   c->dirty_spans += hak_popcount64(rest);
   hak_add_relaxed(&hak_span_pool.dirty_spans, hak_popcount64(rest));
   lower_hints(r, index / HAK_CHUNK_SPANS, true);
@@ -109,7 +109,7 @@ static void mark_blank(hak_region *r, size_t index) {
 static void wake_huge_page(hak_region *r, size_t index) {
   *(volatile char *)hak_region_address(r, index) = 0;
   hak_lock_take(&hak_span_pool.lock);
-  mark_blank(r, index);
+  mark_zero_dirty(r, index);
   hak_lock_drop(&hak_span_pool.lock);
 }
 
@@ -131,8 +131,8 @@ static size_t mark_taken(hak_region *r, size_t index, size_t spans) {
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   size_t bit = index % HAK_CHUNK_SPANS;
   change_bits(c->free, bit, spans, false);
-  size_t dirty = change_bits(c->dirty, bit, spans, false), stale = change_bits(c->stale, bit, spans, false);
-  size_t kept = dirty - change_bits(c->blank, bit, spans, false) + stale;
+  size_t dirty = change_bits(c->dirty, bit, spans, false), muzzy = change_bits(c->muzzy, bit, spans, false);
+  size_t kept = dirty - change_bits(c->dirty_zero, bit, spans, false) + muzzy;
   c->free_spans -= (uint32_t)spans;
   c->dirty_spans -= (uint32_t)dirty;
   hak_add_relaxed(&hak_span_pool.live_spans, spans);
@@ -159,7 +159,7 @@ static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, boo
     uint32_t candidates = c->huge != huge ? 0 : dirty_only ? c->dirty_spans : c->free_spans;
     if (candidates == 0 && i == *hint) *hint = i + 1; /* spans come back through lower_hints */
     if (candidates < spans || c->longest < spans) continue;
-    size_t bit = find_run(r, c, i, spans, align, k);
+    size_t bit = find_range(r, c, i, spans, align, k);
     if (bit < HAK_CHUNK_SPANS) return take_at(r, i, bit, spans, zeroed);
   }
   return NULL;
@@ -173,7 +173,7 @@ static hak_span *take_from_regions(size_t spans, size_t align, bool huge, kind k
   return span;
 }
 
-/* Grows the region until the run fits or it cannot grow: to the end of the current chunk, into a chunk of the kind, and
+/* Grows the region until the range fits or it cannot grow: to the end of the current chunk, into a chunk of the kind, and
  * there again where the alignment asks for more. */
 static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool huge, bool *zeroed) {
   for (int round = 0; round < 4; round++) {
@@ -210,7 +210,7 @@ static bool is_roomy(void) {
 #define GUARD_SPANS (HAK_HARD(GUARDS) ? (uint64_t)1 << (HAK_GUARD_PERIOD - 1) : 0)
 
 /* Of a chunk: huge pages that are free and went whole, so many beside each other that asking for them costs few mappings. */
-#define WHOLE_RUN_PAGES 4
+#define WHOLE_RANGE_PAGES 4
 static uint32_t whole_free_pages(const hak_chunk *c) {
   uint32_t whole = 0;
   for (unsigned page = 0; page < HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS; page++) {
@@ -218,11 +218,11 @@ static uint32_t whole_free_pages(const hak_chunk *c) {
     uint64_t all = spans_of((uint32_t)1 << page, w), used = (~c->free[w] & ~GUARD_SPANS) | c->dirty[w];
     whole |= (uint32_t)((used & all) == 0) << page;
   }
-  whole &= ~c->broken;
+  whole &= ~c->split_pages;
   uint32_t starts = whole;
-  for (unsigned i = 1; i < WHOLE_RUN_PAGES; i++) starts &= whole >> i;
+  for (unsigned i = 1; i < WHOLE_RANGE_PAGES; i++) starts &= whole >> i;
   whole = 0;
-  for (unsigned i = 0; i < WHOLE_RUN_PAGES; i++) whole |= starts << i;
+  for (unsigned i = 0; i < WHOLE_RANGE_PAGES; i++) whole |= starts << i;
   return whole;
 }
 
@@ -244,20 +244,20 @@ static uint32_t ready_pages(const hak_region *r, size_t chunk) {
 /* Before the region grows: a chunk that has become small, and is free and clean for the greater part by now. Without it a
  * program that gives memory back and takes it again would have new chunks for ever, and pay for their tables. */
 #define WHOLE_PAGES_LEAST (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS / 2)
-static hak_span *take_by_making_huge(hak_region *r, size_t spans, size_t align, bool *zeroed) {
+static hak_span *take_by_enabling_huge(hak_region *r, size_t spans, size_t align, bool *zeroed) {
   for (size_t i = r->free_hint[false], n = r->populated ? 0 : chunk_count(r); i < n; i++) {
     hak_chunk *c = &r->chunks[i];
-    if (!c->made_small || c->free_spans < WHOLE_PAGES_LEAST * HAK_HUGE_PAGE_SPANS) continue;
+    if (!c->no_huge || c->free_spans < WHOLE_PAGES_LEAST * HAK_HUGE_PAGE_SPANS) continue;
     uint32_t pages = whole_free_pages(c);
     if (hak_popcount64(pages) < WHOLE_PAGES_LEAST) continue;
-    c->plain = ready_pages(r, i) & ~pages;
-    size_t bit = find_run(r, c, i, spans, align, FREE_INTACT);
+    c->no_huge_pages = ready_pages(r, i) & ~pages;
+    size_t bit = find_range(r, c, i, spans, align, FREE_INTACT);
     if (bit == HAK_CHUNK_SPANS) {
-      c->plain = 0;
+      c->no_huge_pages = 0;
       continue;
     }
     c->huge = true;
-    c->made_small = false;
+    c->no_huge = false;
     lower_hints(r, i, c->dirty_spans != 0);
     ask_for_huge_pages(r, i, pages);
     return take_at(r, i, bit, spans, zeroed);
@@ -276,7 +276,7 @@ static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed
   if ((span = take_from_regions(spans, align, huge, FREE, zeroed)) != NULL) return span;
   unsigned regions = hak_region_count();
   for (unsigned i = 0; huge && i < regions; i++) {
-    if ((span = take_by_making_huge(hak_region_at(i), spans, align, zeroed)) != NULL) return span;
+    if ((span = take_by_enabling_huge(hak_region_at(i), spans, align, zeroed)) != NULL) return span;
   }
   if (huge && is_roomy() && (span = take_from_regions(spans, align, false, FREE, zeroed)) != NULL) return span;
   for (unsigned i = 0; i < regions; i++) {
@@ -328,7 +328,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
   hak_region *r = hak_pool_region_of(span);
   size_t index = (size_t)(span - r->spans) + span->span_count;
   size_t bit = index % HAK_CHUNK_SPANS;
-  if (bit == 0 || bit + extra_spans > HAK_CHUNK_SPANS) return false; /* runs stay inside a chunk */
+  if (bit == 0 || bit + extra_spans > HAK_CHUNK_SPANS) return false; /* extents stay inside a chunk */
   bool taken = false;
   hak_lock_take(&hak_span_pool.lock);
   if (index + extra_spans <= r->ready_spans) {
@@ -380,20 +380,20 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   return true;
 }
 
-typedef struct run {
+typedef struct range {
   size_t bit, end;
-} run;
+} range;
 
-/* Last free and dirty run of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty: none. */
-static run last_dirty_run(const hak_chunk *c, hak_worth worth) {
-  run last = {0, 0};
+/* Last free and dirty range of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty: none. */
+static range last_dirty_range(const hak_chunk *c, hak_worth worth) {
+  range last = {0, 0};
   size_t end;
   for (size_t at = 0; (at = next_bit(c, at, true, FREE_DIRTY)) < HAK_CHUNK_SPANS; at = end) {
     end = next_bit(c, at, false, FREE_DIRTY);
-    run found = {at, end};
+    range found = {at, end};
     if (worth == HAK_WHOLE_PAGES)
-      found = (run){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
-    size_t least = worth == HAK_LONG_RUNS ? HAK_LONG_RUN_SPANS : 1;
+      found = (range){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
+    size_t least = worth == HAK_LONG_RANGES ? HAK_LONG_RANGE_SPANS : 1;
     if (found.bit + least <= found.end) last = found;
   }
   return last;
@@ -401,7 +401,7 @@ static run last_dirty_run(const hak_chunk *c, hak_worth worth) {
 
 /* Over what is free and clean beside it in its huge pages. A fault there made all of the page resident; and the system uses a
  * huge page again only where a whole one has been given back in one call. */
-static run widened(const hak_chunk *c, run r) {
+static range widened(const hak_chunk *c, range r) {
   size_t least = hak_align_down(r.bit, HAK_HUGE_PAGE_SPANS), most = hak_align_up(r.end, HAK_HUGE_PAGE_SPANS);
   while (r.bit > least && (c->free[(r.bit - 1) / 64] >> ((r.bit - 1) % 64) & 1) != 0) r.bit--;
   while (r.end < most && (c->free[r.end / 64] >> (r.end % 64) & 1) != 0) r.end++;
@@ -413,13 +413,13 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
   size_t dirty_spans = 0;
   const hak_chunk *c = &r->chunks[chunk_index];
   hak_lock_take(&hak_span_pool.lock);
-  run dirty = {0, 0};
-  if (c->dirty_spans != 0) dirty = last_dirty_run(c, worth);
+  range dirty = {0, 0};
+  if (c->dirty_spans != 0) dirty = last_dirty_range(c, worth);
   bool found = dirty.bit < dirty.end;
   if (found) {
     dirty.bit = hak_max_size(dirty.bit, dirty.end - hak_min_size(dirty.end, max_spans));
     /* What is claimed counts as used: at a limit, requests would be refused because of it. */
-    if ((c->huge || c->made_small) && !hak_budget_limited()) dirty = widened(c, dirty);
+    if ((c->huge || c->no_huge) && !hak_budget_limited()) dirty = widened(c, dirty);
     *count = dirty.end - dirty.bit;
     *first = chunk_index * HAK_CHUNK_SPANS + dirty.bit;
     dirty_spans = c->dirty_spans;
@@ -432,14 +432,14 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
 }
 
 /* Of the huge pages at either end of what has gone, those that are not in it whole are small pages from now on. */
-static void note_broken(hak_chunk *c, size_t bit, size_t count) {
+static void note_split(hak_chunk *c, size_t bit, size_t count) {
   size_t first = bit / HAK_HUGE_PAGE_SPANS, last = (bit + count - 1) / HAK_HUGE_PAGE_SPANS;
   for (size_t page = first; page <= last; page++) {
     size_t end = (page + 1) * HAK_HUGE_PAGE_SPANS;
     bool whole = bit <= page * HAK_HUGE_PAGE_SPANS && end - hak_region_is_guard(end - 1) <= bit + count;
     uint32_t mask = (uint32_t)1 << page;
-    c->broken = whole ? c->broken & ~mask : c->broken | mask;
-    if (!whole && c->huge && (c->plain & mask) == 0) hak_store_relaxed(&c->split, true);
+    c->split_pages = whole ? c->split_pages & ~mask : c->split_pages | mask;
+    if (!whole && c->huge && (c->no_huge_pages & mask) == 0) hak_store_relaxed(&c->has_split_pages, true);
   }
 }
 
@@ -453,8 +453,8 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   lower_hints(r, first / HAK_CHUNK_SPANS, pages == HAK_PAGES_KEPT);
   hak_sub_relaxed(&hak_span_pool.live_spans, count);
   hak_sub_relaxed(&hak_span_pool.claimed_spans, count);
-  if (pages != HAK_PAGES_KEPT) note_broken(c, bit, count);
-  if (pages == HAK_PAGES_STALE) change_bits(c->stale, bit, count, true);
+  if (pages != HAK_PAGES_KEPT) note_split(c, bit, count);
+  if (pages == HAK_PAGES_MUZZY) change_bits(c->muzzy, bit, count, true);
   if (pages == HAK_PAGES_KEPT) {
     change_bits(c->dirty, bit, count, true);
     c->dirty_spans += (uint32_t)count;
@@ -468,14 +468,14 @@ void hak_pool_unclaim(hak_region *r, size_t first, size_t count, hak_pages pages
   hak_lock_drop(&hak_span_pool.lock);
 }
 
-void hak_pool_make_small(hak_region *r, size_t chunk_index) {
+void hak_pool_disable_huge(hak_region *r, size_t chunk_index) {
   hak_chunk *c = &r->chunks[chunk_index];
   hak_lock_take(&hak_span_pool.lock);
   bool was_huge = c->huge;
   if (was_huge) {
     c->huge = false;
-    c->plain = 0;
-    hak_store_relaxed(&c->split, false);
+    c->no_huge_pages = 0;
+    hak_store_relaxed(&c->has_split_pages, false);
     lower_hints(r, chunk_index, true);
   }
   size_t first = hak_max_size(chunk_index * HAK_CHUNK_SPANS, r->first_span);
@@ -484,21 +484,21 @@ void hak_pool_make_small(hak_region *r, size_t chunk_index) {
   if (!was_huge) return;
   hak_os_small_pages(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
   hak_lock_take(&hak_span_pool.lock);
-  c->made_small = true; /* nobody asked for huge pages before the advice was given */
+  c->no_huge = true; /* nobody asked for huge pages before the advice was given */
   hak_lock_drop(&hak_span_pool.lock);
 }
 
-void hak_pool_note_hole(const hak_span *span) {
+void hak_pool_note_purged_page(const hak_span *span) {
   hak_region *r = hak_pool_region_of(span);
   size_t index = (size_t)(span - r->spans), chunk = index / HAK_CHUNK_SPANS;
   size_t first = index % HAK_CHUNK_SPANS, last = first + span->span_count - 1;
   hak_lock_take(&hak_span_pool.lock);
-  uint32_t plain = r->chunks[chunk].plain;
+  uint32_t no_huge = r->chunks[chunk].no_huge_pages;
   hak_lock_drop(&hak_span_pool.lock);
-  if ((plain >> first / HAK_HUGE_PAGE_SPANS & plain >> last / HAK_HUGE_PAGE_SPANS & 1) == 0) hak_pool_make_small(r, chunk);
+  if ((no_huge >> first / HAK_HUGE_PAGE_SPANS & no_huge >> last / HAK_HUGE_PAGE_SPANS & 1) == 0) hak_pool_disable_huge(r, chunk);
 }
 
-void hak_pool_stale_to_dirty(void) {
+void hak_pool_muzzy_to_dirty(void) {
   hak_lock_take(&hak_span_pool.lock);
   for (unsigned i = 0; i < hak_region_count(); i++) {
     hak_region *r = hak_region_at(i);
@@ -506,9 +506,9 @@ void hak_pool_stale_to_dirty(void) {
       hak_chunk *c = &r->chunks[chunk];
       size_t spans = 0;
       for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) {
-        spans += hak_popcount64(c->stale[w]);
-        c->dirty[w] |= c->stale[w];
-        c->stale[w] = 0;
+        spans += hak_popcount64(c->muzzy[w]);
+        c->dirty[w] |= c->muzzy[w];
+        c->muzzy[w] = 0;
       }
       if (spans == 0) continue;
       c->dirty_spans += (uint32_t)spans;
@@ -521,7 +521,7 @@ void hak_pool_stale_to_dirty(void) {
 
 /* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. */
 void hak_pool_fork_child(void) {
-  hak_store_relaxed(&hak_span_pool.leaving_hole_pages, 0);
+  hak_store_relaxed(&hak_span_pool.purging_slab_pages, 0);
   for (unsigned i = 0; i < hak_region_count() && hak_span_pool.claimed_spans > 0; i++) {
     hak_region *r = hak_region_at(i);
     for (size_t index = r->first_span; index < r->ready_spans; index++) {

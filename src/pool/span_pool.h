@@ -1,4 +1,4 @@
-/* The span pool: every free span, for any class and any run.
+/* The span pool: every free span, for any class and any extent.
  *
  * Invariants: a span is either held by somebody (bit clear in `free`) or free (bit set); the free bitmaps are the
  * whole truth, so neighbours coalesce by construction. A free span's tag is 0, a held one's is not, except while its
@@ -15,16 +15,16 @@
 #include "os/lock.h"
 #include "region/region.h"
 
-/* Largest run that is asked for first, in spans (32 MiB); the pool serves any that fits a chunk. */
-#define HAK_RUN_MAX_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD / 2 : 512)
+/* Largest extent that is asked for first, in spans (32 MiB); the pool serves any that fits a chunk. */
+#define HAK_EXTENT_MAX_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD / 2 : 512)
 
 typedef struct hak_pool {
   hak_lock lock;
   size_t live_spans;  /* held */
   size_t dirty_spans; /* free and dirty */
   size_t claimed_spans; /* held by a purge: untagged */
-  size_t hole_pages; /* relaxed, any thread: purged inside slabs that are held … */
-  size_t leaving_hole_pages; /* … and those that are about to be */
+  size_t purged_slab_pages; /* relaxed, any thread: purged inside slabs that are held … */
+  size_t purging_slab_pages; /* … and those that are about to be */
   bool wakes_first, wakes_last; /* what was taken last: its first, its last span is the first one used of a huge page */
   size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
   size_t peak_spans; /* most that was held at once */
@@ -58,23 +58,23 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due);
 void hak_pool_set_epoch(uint32_t epoch);
 uint32_t hak_pool_epoch(void);
 
-/* Which dirty free runs are worth a call: any, those of so many spans, or only what fills huge pages. */
-typedef enum hak_worth { HAK_ANY_RUN, HAK_LONG_RUNS, HAK_WHOLE_PAGES } hak_worth;
-#define HAK_LONG_RUN_SPANS 4
+/* Which dirty free extents are worth a call: any, those of so many spans, or only what fills huge pages. */
+typedef enum hak_worth { HAK_ANY_RANGE, HAK_LONG_RANGES, HAK_WHOLE_PAGES } hak_worth;
+#define HAK_LONG_RANGE_SPANS 4
 /* For reclaim/: claims one of the chunk (removed from the free map so nobody takes it). Returns how many of its spans are
  * dirty; 0: there is none … */
 size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
                             size_t *count);
 /* … and puts it back. */
-typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_STALE /* given back lazily */, HAK_PAGES_GONE } hak_pages;
+typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_MUZZY /* given back lazily */, HAK_PAGES_PURGED } hak_pages;
 void hak_pool_unclaim(hak_region *region, size_t first, size_t count, hak_pages pages);
 /* Makes a chunk one of small pages, when part of a huge page of it has gone: the kernel would put it back, in time, with all
  * the memory around it. Caller holds no lock. */
-void hak_pool_make_small(hak_region *region, size_t chunk_index);
-/* The same of the slab's chunk, where a hole in it has gone and the kernel would. */
-void hak_pool_note_hole(const hak_span *span);
+void hak_pool_disable_huge(hak_region *region, size_t chunk_index);
+/* The same of the slab's chunk, where a page of it has been purged and the kernel would. */
+void hak_pool_note_purged_page(const hak_span *span);
 /* Counts what was given back lazily as dirty once more. */
-void hak_pool_stale_to_dirty(void);
+void hak_pool_muzzy_to_dirty(void);
 /* In the child of a fork, with the lock held: puts back what other threads had claimed. */
 void hak_pool_fork_child(void);
 

@@ -218,7 +218,7 @@ static void purge_for_target(void) {
   /* An eighth below it, or half of the least, so that the next free does not call again at once. */
   size_t purged = hak_purge_spans(keep - hak_max_size(keep / 8, HAK_BUDGET_DIRTY_LEAST / 2), false);
   if (purged == 0 && hak_purge_refused()) hak_budget_rest();
-  hak_budget_note_given(purged << HAK_SPAN_SHIFT);
+  hak_budget_note_purged(purged << HAK_SPAN_SHIFT);
 }
 
 static void flush_caches(hak_deferred *d) {
@@ -262,20 +262,20 @@ void hak_decay_excess(hak_deferred *d) {
 }
 
 void hak_decay_for_target(hak_deferred *d) {
-  size_t wanted = hak_budget_holes_wanted();
+  size_t wanted = hak_budget_slab_bytes_wanted();
   /* Blocks in depots pin pages of as many slabs. */
   if (wanted > 0 && hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_extent_cache_bytes) != 0) hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0 && wanted > 0;) {
     size_t purged = hak_purge_slabs(hak_arena_at(i), 0, true, wanted, d);
     wanted -= hak_min_size(wanted, purged);
-    hak_budget_note_given(purged);
+    hak_budget_note_purged(purged);
   }
-  hak_budget_holes_given();
+  hak_budget_slab_bytes_purged();
 }
 
 size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   size_t purged = 0;
-  if (goes_lazily()) hak_pool_stale_to_dirty(); /* what the kernel has not taken yet is still resident */
+  if (goes_lazily()) hak_pool_muzzy_to_dirty(); /* what the kernel has not taken yet is still resident */
   hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0;) purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
   purged += hak_huge_release();

@@ -29,9 +29,9 @@ static hak_pages purge_range(void *start, size_t bytes, bool lazily) {
   /* A cgroup is charged for a huge page whole until it is split. */
   if (hak_budget_of_group() && !is_whole((uintptr_t)start, bytes, HAK_HUGE_PAGE)) hak_os_split_huge(start, bytes);
   if (lazily && hak_os_decommit_lazily(start, bytes))
-    pages = HAK_PAGES_STALE;
+    pages = HAK_PAGES_MUZZY;
   else if (whole_spans ? hak_os_decommit(start, bytes) : hak_os_decommit_piece(start, bytes))
-    pages = HAK_PAGES_GONE;
+    pages = HAK_PAGES_PURGED;
   hak_store_relaxed(&refused, pages == HAK_PAGES_KEPT);
   if (pages != HAK_PAGES_KEPT) count(bytes);
   return pages;
@@ -75,8 +75,8 @@ static size_t purge_pass(size_t keep_spans, hak_worth worth, bool lazily) {
 
 size_t hak_purge_spans(size_t keep_spans, bool lazily) {
   size_t purged = purge_pass(keep_spans, HAK_WHOLE_PAGES, lazily);
-  if (dirty_now() > keep_spans) purged += purge_pass(keep_spans, HAK_LONG_RUNS, lazily);
-  if (dirty_now() > keep_spans) purged += purge_pass(keep_spans, HAK_ANY_RUN, lazily);
+  if (dirty_now() > keep_spans) purged += purge_pass(keep_spans, HAK_LONG_RANGES, lazily);
+  if (dirty_now() > keep_spans) purged += purge_pass(keep_spans, HAK_ANY_RANGE, lazily);
   hak_add_relaxed(&hak_span_pool.purged_spans, purged);
   return purged;
 }
@@ -92,7 +92,7 @@ void hak_purge_settle_chunks(void) {
     size_t end = hak_load_acquire(&r->limit) / HAK_SPAN_SIZE / HAK_CHUNK_SPANS; /* the last one may still grow */
     for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < end; chunk++) {
       const hak_chunk *c = &r->chunks[chunk];
-      if (hak_load_relaxed(&c->split) && now - hak_load_relaxed(&c->epoch) >= SETTLED_EPOCHS) hak_pool_make_small(r, chunk);
+      if (hak_load_relaxed(&c->has_split_pages) && now - hak_load_relaxed(&c->epoch) >= SETTLED_EPOCHS) hak_pool_disable_huge(r, chunk);
     }
   }
 }
@@ -102,7 +102,7 @@ void hak_purge_settle_chunks(void) {
 /* Static, since they are too large for the smallest stacks; one thread has them at a time. */
 static const void *slab_purger; /* mark of that thread */
 static hak_span *found[SLABS_AT_A_TIME];
-static hak_holes holes; /* of the claimed slab */
+static hak_free_pages free_pages; /* of the claimed slab */
 /* Both change under the bin's lock, so that at a fork a slab is claimed whole or not at all. */
 static hak_span *claimed; /* NULL: none is */
 static hak_arena_bin *claimed_bin;
@@ -118,14 +118,14 @@ static void end_slab_purger(void) { hak_store_release(&slab_purger, NULL); }
 static size_t claim(hak_arena_bin *bin, hak_span *slab, uint32_t tag) {
   HAK_ASSERT(hak_load_relaxed(&slab_purger) == hak_thread_mark());
   hak_lock_take(&bin->lock);
-  bool some = hak_slab_claim_holes(&bin->slabs, slab, tag, &holes);
+  bool some = hak_slab_claim_free_pages(&bin->slabs, slab, tag, &free_pages);
   if (some) {
     claimed = slab;
     claimed_bin = bin;
   }
   hak_lock_drop(&bin->lock);
   size_t bytes = 0;
-  for (unsigned i = 0; some && i < holes.count; i++) bytes += holes.pages[i].bytes;
+  for (unsigned i = 0; some && i < free_pages.count; i++) bytes += free_pages.pages[i].bytes;
   return bytes;
 }
 
@@ -134,13 +134,13 @@ static void *unclaim(bool gone, bool *purge_due) {
   hak_span *slab = claimed;
   claimed = NULL;
   hak_store_relaxed(&claimed_bin->spare, 1);
-  return hak_slab_close_holes(&claimed_bin->slabs, slab, &holes, gone, purge_due);
+  return hak_slab_unclaim_free_pages(&claimed_bin->slabs, slab, &free_pages, gone, purge_due);
 }
 
 /* The child of a fork in a signal handler may have forgotten them meanwhile. */
 static void note_left(size_t pages) {
-  size_t leaving = hak_load_relaxed(&hak_span_pool.leaving_hole_pages);
-  hak_sub_relaxed(&hak_span_pool.leaving_hole_pages, hak_min_size(pages, leaving));
+  size_t leaving = hak_load_relaxed(&hak_span_pool.purging_slab_pages);
+  hak_sub_relaxed(&hak_span_pool.purging_slab_pages, hak_min_size(pages, leaving));
 }
 
 /* Returns the bytes that went. */
@@ -148,14 +148,14 @@ static size_t purge_slab(hak_arena *a, unsigned c, hak_span *slab, hak_deferred 
   hak_arena_bin *bin = &a->bins[c];
   size_t bytes = claim(bin, slab, HAK_TAG(a->id + 1, c + 1)), purged = 0, page = hak_os_page_size();
   if (bytes == 0) return 0;
-  hak_add_relaxed(&hak_span_pool.leaving_hole_pages, bytes / page);
+  hak_add_relaxed(&hak_span_pool.purging_slab_pages, bytes / page);
   HAK_SCHEDULE_POINT("purge: blocks claimed");
-  for (unsigned i = 0; i < holes.count; i++) {
-    if (purge_range(holes.pages[i].start, holes.pages[i].bytes, false) != HAK_PAGES_KEPT) purged += holes.pages[i].bytes;
+  for (unsigned i = 0; i < free_pages.count; i++) {
+    if (purge_range(free_pages.pages[i].start, free_pages.pages[i].bytes, false) != HAK_PAGES_KEPT) purged += free_pages.pages[i].bytes;
   }
   HAK_SCHEDULE_POINT("purge: blocks advised");
-  hak_add_relaxed(&hak_purge_stats.hole_pages, purged / page);
-  if (purged > 0) hak_pool_note_hole(slab);
+  hak_add_relaxed(&hak_purge_stats.purged_slab_pages, purged / page);
+  if (purged > 0) hak_pool_note_purged_page(slab);
   hak_lock_take(&bin->lock);
   void *twice = unclaim(purged > 0, &d->purge_due);
   hak_lock_drop(&bin->lock);
@@ -173,7 +173,7 @@ static size_t purge_class(hak_arena *a, unsigned c, unsigned round, bool at_once
       hak_lock_take(&bin->lock);
     else if (!hak_lock_try(&bin->lock))
       break; /* its thread may have been stopped; the next look finds them */
-    n = hak_slab_find_hollow(&bin->slabs, c, round, at_once, found, SLABS_AT_A_TIME);
+    n = hak_slab_find_sparse(&bin->slabs, c, round, at_once, found, SLABS_AT_A_TIME);
     hak_lock_drop(&bin->lock);
     for (unsigned i = 0; i < n && purged < wanted; i++) purged += purge_slab(a, c, found[i], d);
   } while (n == SLABS_AT_A_TIME && purged < wanted);
@@ -183,7 +183,7 @@ static size_t purge_class(hak_arena *a, unsigned c, unsigned round, bool at_once
 size_t hak_purge_slabs(hak_arena *a, unsigned round, bool at_once, size_t wanted, hak_deferred *d) {
   size_t purged = 0;
   if (!become_slab_purger()) return 0; /* another thread is at it */
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES && purged < wanted; c++) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT && purged < wanted; c++) {
     if (hak_load_relaxed(&a->bins[c].slabs.slabs) != 0) purged += purge_class(a, c, round, at_once, wanted - purged, d);
   }
   end_slab_purger();

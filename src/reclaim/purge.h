@@ -11,7 +11,7 @@
 struct hak_purge_stats {
   uint64_t purges; /* ranges */
   uint64_t bytes;
-  uint64_t hole_pages; /* of them, inside slabs */
+  uint64_t purged_slab_pages; /* of them, inside slabs */
 };
 extern struct hak_purge_stats hak_purge_stats;
 

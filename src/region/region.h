@@ -27,34 +27,34 @@
 /* Lists a slab can be in; see slab/slab.h. */
 typedef struct hak_span {
   /* written when the span is handed out, constant while it is tagged */
-  uintptr_t start;       /* first block (after the colour), or first byte of a run */
-  struct hak_span *head; /* the first span of this slab or run */
+  uintptr_t start;       /* first block (after the colour), or first byte of an extent */
+  struct hak_span *head; /* the first span of this slab or extent */
   uint64_t *bits;        /* free bitmap; set bit = block in the slab's hands */
   /* written under the lock of the slab's bin */
   struct hak_span *next, *prev;
-  uint64_t summary; /* bit i: bits[i] is not zero; of a run: what was asked for, while requests are noted */
-  uint16_t free_count, carved, blocks;
+  uint64_t summary; /* bit i: bits[i] is not zero; of an extent: what was asked for, while requests are noted */
+  uint16_t free_count, bumped, blocks; /* bumped: allocated once, at least; the others follow in address order */
   uint8_t class_code;
-  uint8_t list : 3, hollow_since : 5; /* see slab/slab.h, slab/holes.c */
-  uint16_t span_count; /* of the slab or run */
-  uint16_t looked;     /* slab: what the search for holes saw last, see slab/holes.c */
+  uint8_t list : 3, sparse_since : 5; /* see slab/slab.h, slab/sparse.c */
+  uint16_t span_count; /* of the slab or extent */
+  uint16_t scan_state; /* slab: what the search for free pages saw last, see slab/sparse.c; extent: large/extent.c */
   uint32_t tag;        /* of the first span: HAK_TAG of arena and page map code; HAK_TAG_NONE once returned */
 } hak_span;
 
 /* Pool state of 1,024 spans; written under the pool lock. */
 typedef struct hak_chunk {
   uint64_t free[HAK_CHUNK_WORDS];
-  uint64_t dirty[HAK_CHUNK_WORDS]; /* hold pages; those that are neither dirty nor stale read as zero */
-  uint64_t blank[HAK_CHUNK_WORDS]; /* of the dirty ones: came with a huge page that was touched elsewhere, and read as zero */
-  uint64_t stale[HAK_CHUNK_WORDS]; /* given back lazily: read as zero or as what they held */
+  uint64_t dirty[HAK_CHUNK_WORDS]; /* hold pages; those that are neither dirty nor muzzy read as zero */
+  uint64_t dirty_zero[HAK_CHUNK_WORDS]; /* of the dirty ones: came with a huge page that was touched elsewhere, and read as zero */
+  uint64_t muzzy[HAK_CHUNK_WORDS]; /* purged lazily: read as zero or as what they held */
   uint32_t free_spans, dirty_spans;
-  uint32_t longest; /* no free run is longer than this; an upper bound */
+  uint32_t longest; /* no free range is longer than this; an upper bound */
   uint32_t epoch;   /* release epoch of the last span returned here */
-  uint32_t broken;  /* bit i: of the i-th huge page a part has been given back: it is small pages when touched again */
-  uint32_t plain;   /* bit i: no huge page was asked for, since a part was in use when the chunk became huge again */
-  bool huge;        /* asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
-  bool made_small;  /* asked for huge pages before, and the kernel has been told that it does not */
-  bool split;   /* huge, and part of a huge page has been given back; read by any thread */
+  uint32_t split_pages;   /* bit i: of the i-th huge page a part has been purged: it is small pages when touched again */
+  uint32_t no_huge_pages; /* bit i: no huge page was asked for, since a part was in use when the chunk became huge again */
+  bool huge;            /* asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
+  bool no_huge;         /* asked for huge pages before, and the kernel has been told that it does not */
+  bool has_split_pages; /* huge, and part of a huge page has been purged; read by any thread */
 } hak_chunk;
 
 typedef struct hak_region {
@@ -98,7 +98,7 @@ bool hak_region_init(size_t max_bytes);
 /* Regions in order of creation; index 0 is the main one. Callers that add hold the pool lock. */
 hak_region *hak_region_at(unsigned index);
 unsigned hak_region_count(void);
-/* Adds a region that can hold a run of `spans`; NULL when none can be had. */
+/* Adds a region that can hold an extent of `spans`; NULL when none can be had. */
 hak_region *hak_region_add(size_t spans);
 
 /* Makes more spans accessible: at least `spans`, or what is left of the current chunk; where that chunk is of the other
@@ -123,7 +123,7 @@ HAK_INLINE void *hak_region_address(const hak_region *region, size_t index) {
 HAK_INLINE unsigned hak_region_code(const hak_region *region, const void *p) {
   return hak_load_relaxed(&region->map[hak_region_index(region, p)]);
 }
-/* First span of the slab or run that p lies in; p must be in a tagged span. */
+/* First span of the slab or extent that p lies in; p must be in a tagged span. */
 HAK_INLINE hak_span *hak_region_span(const hak_region *region, const void *p) {
   return region->spans[hak_region_index(region, p)].head;
 }

@@ -19,13 +19,13 @@ const uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1] = {
 #undef ROW
 };
 
-static const uint16_t class_sizes[HAK_CLASSES] = {
+static const uint16_t class_sizes[HAK_PLAIN_CLASSES] = {
 #define ROW(index, size, below) [index] = (uint16_t)(size),
     EVERY_CLASS(ROW)
 #undef ROW
 };
 
-HAK_ALIGNED(HAK_CACHE_LINE) hak_class_info hak_class_table[HAK_FRONT_CLASSES];
+HAK_ALIGNED(HAK_CACHE_LINE) hak_class_info hak_class_table[HAK_CLASS_COUNT];
 
 unsigned hak_class_group(size_t block_size) {
   unsigned n = 1;
@@ -34,14 +34,14 @@ unsigned hak_class_group(size_t block_size) {
 }
 
 void hak_size_class_init(unsigned tiny_max_group) {
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
-    bool twin = c >= HAK_CLASSES;
-    size_t size = twin ? HAK_TWIN_MIN << (c - HAK_CLASSES) : class_sizes[c];
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    bool aligned = c >= HAK_PLAIN_CLASSES;
+    size_t size = aligned ? HAK_ALIGNED_MIN << (c - HAK_PLAIN_CLASSES) : class_sizes[c];
     hak_class_table[c] = (hak_class_info){
         .size = (uint32_t)size,
         .spans = hak_class_group(size) <= tiny_max_group ? 1 : 4,
         .reciprocal = (((uint64_t)1 << 40) + size - 1) / size,
-        .coloured = !twin,
+        .coloured = !aligned,
     };
   }
 }
@@ -55,6 +55,6 @@ int hak_class_for_aligned(size_t size, size_t align) {
     if (rounded > HAK_SMALL_MAX) return -1;
     return (int)hak_class_for(rounded); /* the class of a multiple of 32 or 64 is a multiple of it too */
   }
-  size_t block = hak_pow2_ceil(hak_max_size(hak_max_size(size, align), HAK_TWIN_MIN));
-  return HAK_CLASSES + (int)(hak_ctz64(block) - hak_ctz64(HAK_TWIN_MIN));
+  size_t block = hak_pow2_ceil(hak_max_size(hak_max_size(size, align), HAK_ALIGNED_MIN));
+  return HAK_PLAIN_CLASSES + (int)(hak_ctz64(block) - hak_ctz64(HAK_ALIGNED_MIN));
 }

@@ -1,26 +1,26 @@
 /* Size classes: which block size serves a request, and how a slab of that size is laid out.
  *
  * 52 ordinary classes: 16 to 128 bytes by 16, then 8 per doubling to 1 KiB, then 4 per doubling to 32 KiB.
- * 9 twins: power-of-two blocks from 128 bytes to 32 KiB in slabs without colour, so that each block is aligned to
+ * 9 aligned classes: power-of-two blocks from 128 bytes to 32 KiB in slabs without colour, so that each block is aligned to
  * its size; they serve alignments above 64. A class is the index of either. The tables are written once by hak_size_class_init, before the first slab. */
 #ifndef HAK_REGION_SIZE_CLASS_H
 #define HAK_REGION_SIZE_CLASS_H
 
 #include "base/bits.h"
 
-#define HAK_CLASSES 52
-#define HAK_TWINS 9
-#define HAK_FRONT_CLASSES (HAK_CLASSES + HAK_TWINS)
+#define HAK_PLAIN_CLASSES 52
+#define HAK_ALIGNED_CLASSES 9
+#define HAK_CLASS_COUNT (HAK_PLAIN_CLASSES + HAK_ALIGNED_CLASSES)
 /* Page map codes: what a span holds. Those of slabs are class + 1, so that a span nobody wrote to says "nothing". */
 #define HAK_CODE_NONE 0
-#define HAK_CODE_EXTENT (HAK_FRONT_CLASSES + 1)      /* first span of an extent */
-#define HAK_CODE_EXTENT_BODY (HAK_FRONT_CLASSES + 2) /* any further span of one */
-#define HAK_CODE_EXTENT_FREED (HAK_FRONT_CLASSES + 3) /* first span of one that is being freed */
-#define HAK_CODES (HAK_FRONT_CLASSES + 4)
+#define HAK_CODE_EXTENT (HAK_CLASS_COUNT + 1)      /* first span of an extent */
+#define HAK_CODE_EXTENT_BODY (HAK_CLASS_COUNT + 2) /* any further span of one */
+#define HAK_CODE_EXTENT_FREED (HAK_CLASS_COUNT + 3) /* first span of one that is being freed */
+#define HAK_CODES (HAK_CLASS_COUNT + 4)
 
 #define HAK_GRANULE 16
-#define HAK_SMALL_MAX ((size_t)32768) /* largest block; beyond it a request is a run */
-#define HAK_TWIN_MIN ((size_t)128)
+#define HAK_SMALL_MAX ((size_t)32768) /* largest block; beyond it a request is an extent */
+#define HAK_ALIGNED_MIN ((size_t)128)
 #define HAK_COLOURS 16
 
 #define HAK_SPAN_SHIFT 16
@@ -35,20 +35,20 @@ typedef struct hak_class_info {
 
 /* Page map code of a request's class by 16-byte granules, (n + 15) >> 4 for n <= HAK_SMALL_MAX; request 0 is class 0. */
 extern HAK_HIDDEN const uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1];
-extern HAK_HIDDEN hak_class_info hak_class_table[HAK_FRONT_CLASSES];
+extern HAK_HIDDEN hak_class_info hak_class_table[HAK_CLASS_COUNT];
 
 /* tiny_max_group: largest C<n> that lives in 64 KiB slabs (HAKMEM_TINY_MAX_CLASS). */
 void hak_size_class_init(unsigned tiny_max_group);
 
 HAK_INLINE unsigned hak_code_for(size_t size) { return hak_code_of_granules[(size + HAK_GRANULE - 1) / HAK_GRANULE]; }
 HAK_INLINE unsigned hak_class_for(size_t size) { return hak_code_for(size) - 1; }
-HAK_INLINE bool hak_code_is_class(unsigned code) { return code - 1 < HAK_FRONT_CLASSES; }
+HAK_INLINE bool hak_code_is_class(unsigned code) { return code - 1 < HAK_CLASS_COUNT; }
 HAK_INLINE size_t hak_class_size(unsigned class_code) { return hak_class_table[class_code].size; }
 
 /* n of C<n>: 4*2^n < size <= 8*2^n. Blocks of a class all lie in one group. */
 unsigned hak_class_group(size_t block_size);
 
-/* Class whose blocks hold `size` bytes and are aligned to `align` (a power of two), or -1 when only a run will do. */
+/* Class whose blocks hold `size` bytes and are aligned to `align` (a power of two), or -1 when only an extent will do. */
 int hak_class_for_aligned(size_t size, size_t align);
 
 #endif

@@ -29,14 +29,14 @@ static void check_slab(uint32_t arena, unsigned class_code, const hak_span *s) {
   expect(r != NULL && hak_region_code(r, p) == class_code + 1 && s->tag == HAK_TAG(arena + 1, class_code + 1),
          "slab %p of arena %u has a foreign tag", p, arena);
   expect(s->class_code == class_code, "slab %p: class %u on the list of %u", p, s->class_code, class_code);
-  expect(s->carved <= s->blocks, "slab %p: %u of %u blocks were ever allocated", p, s->carved, s->blocks);
+  expect(s->bumped <= s->blocks, "slab %p: %u of %u blocks were ever allocated", p, s->bumped, s->blocks);
   size_t bits = 0, words = ((size_t)s->blocks + 63) / 64;
   for (size_t w = 0; w < words; w++) {
     bits += hak_popcount64(s->bits[w]);
     expect(((s->summary >> w & 1) != 0) == (s->bits[w] != 0), "slab %p: summary bit %zu is wrong", p, w);
   }
   expect(bits == s->free_count, "slab %p: %zu bits set, %u blocks counted free", p, bits, s->free_count);
-  for (size_t i = s->carved; i < words * 64; i++) {
+  for (size_t i = s->bumped; i < words * 64; i++) {
     if ((s->bits[i / 64] >> (i % 64) & 1) != 0) expect(false, "slab %p: free bit %zu was never allocated", p, i);
   }
 }
@@ -56,7 +56,7 @@ static void check_bin(uint32_t arena, unsigned c) {
       check_slab(arena, c, s);
     }
   }
-  if (set->carving != NULL) check_slab(arena, c, set->carving);
+  if (set->bump_slab != NULL) check_slab(arena, c, set->bump_slab);
   check_depot(b, c);
   hak_lock_drop(&b->lock);
 }
@@ -132,8 +132,8 @@ static void check_chunk(const hak_region *r, size_t index, span_totals *totals) 
     free_spans += hak_popcount64(chunk->free[w]);
     dirty_spans += hak_popcount64(chunk->dirty[w]);
     expect((chunk->dirty[w] & ~chunk->free[w]) == 0, "chunk %zu: a held span is marked dirty", index);
-    expect((chunk->blank[w] & ~chunk->dirty[w]) == 0, "chunk %zu: a blank span is not dirty", index);
-    expect((chunk->stale[w] & (~chunk->free[w] | chunk->dirty[w])) == 0, "chunk %zu: a stale span is held or dirty", index);
+    expect((chunk->dirty_zero[w] & ~chunk->dirty[w]) == 0, "chunk %zu: a zero but dirty span is not dirty", index);
+    expect((chunk->muzzy[w] & (~chunk->free[w] | chunk->dirty[w])) == 0, "chunk %zu: a muzzy span is held or dirty", index);
     for (uint64_t word = chunk->free[w]; word != 0; word &= word - 1) {
       size_t span = index * HAK_CHUNK_SPANS + w * 64 + hak_ctz64(word);
       expect(hak_load_relaxed(&r->map[span]) == HAK_CODE_NONE, "free span %p has a code", hak_region_address(r, span));
@@ -191,7 +191,7 @@ static void check_depot(const hak_arena_bin *b, unsigned c) {
 static void check_own_cache(void) {
   const hak_tcache *t = hak_tls.cache;
   if (t == NULL) return;
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     const hak_tcache_bin *b = &t->bins[c];
     if (b->loaded != NULL) {
       void **empty = hak_magazine_empty_top(b->loaded, c);
@@ -223,7 +223,7 @@ size_t hak_heap_check(void) {
   hak_lock_take(&hak_heap_check_lock);
   faults = 0;
   for (uint32_t i = 0; i < hak_arena_count(); i++) {
-    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) check_bin(i, c);
+    for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) check_bin(i, c);
     check_cached_extents(&hak_arena_at(i)->extents);
   }
   check_own_cache();

@@ -5,10 +5,10 @@
 #include "guard/foreign.h"
 #include "guard/sample.h"
 #include "large/huge.h"
-#include "large/run.h"
+#include "large/extent.h"
 #include "os/os.h"
 #include "pool/budget.h"
-#include "pool/cell.h"
+#include "pool/meta.h"
 #include "pool/span_pool.h"
 #include "reclaim/decay.h"
 #include "tcache/tcache.h"
@@ -76,7 +76,7 @@ static size_t walk_group(walk *w, size_t end) {
   hak_lock_take(&hak_span_pool.lock);
   const hak_chunk *chunk = &w->r->chunks[first / HAK_CHUNK_SPANS];
   size_t word = first % HAK_CHUNK_SPANS / 64;
-  uint64_t is_free = chunk->free[word], is_dirty = chunk->dirty[word] | chunk->stale[word]; /* may hold memory */
+  uint64_t is_free = chunk->free[word], is_dirty = chunk->dirty[word] | chunk->muzzy[word]; /* may hold memory */
   for (; w->index < stop; w->index++) {
     uint64_t bit = (uint64_t)1 << (w->index % 64);
     uint8_t *code = &w->codes[w->index - first];
@@ -108,8 +108,8 @@ static bool count_slab(walk *w, const seen_slab *seen) {
   if (hak_load_relaxed(&w->r->map[index]) != seen->code || s->head != s || HAK_TAG_CODE(s->tag) != seen->code) return false;
   uint64_t size = hak_class_size(s->class_code), bytes = (uint64_t)seen->spans << HAK_SPAN_SHIFT;
   if (s->blocks * size > bytes) return false; /* fewer spans were counted, at the limit */
-  uint64_t out = (uint64_t)(s->carved - s->free_count) * size, in = s->free_count * size;
-  uint64_t never = (uint64_t)(s->blocks - s->carved) * size, rest = bytes - s->blocks * size;
+  uint64_t out = (uint64_t)(s->bumped - s->free_count) * size, in = s->free_count * size;
+  uint64_t never = (uint64_t)(s->blocks - s->bumped) * size, rest = bytes - s->blocks * size;
   t->slabs += bytes;
   t->slab_handed_out += out;
   t->slab_free += in;
@@ -205,9 +205,9 @@ static void count_caches(hak_figures *f) {
   t->caches_used = sums.used;
   t->caches_unused = sums.caches - sums.used;
   t->slow_paths = sums.slow_paths;
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES && f->rows == NULL; c++) t->slab_depots += in_depots(c) * hak_class_size(c);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT && f->rows == NULL; c++) t->slab_depots += in_depots(c) * hak_class_size(c);
   t->slab_depots = hak_min_size(t->slab_depots, t->slab_handed_out);
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES && f->rows != NULL; c++) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT && f->rows != NULL; c++) {
     hak_class_row *row = &f->rows[c];
     uint64_t size = hak_class_size(c);
     row->depots = hak_min_size(in_depots(c) * size, row->handed_out);
@@ -227,7 +227,7 @@ bool hak_figures_estimate(const hak_class_row *row, unsigned class_code, uint64_
 }
 
 static void estimate(hak_figures *f) {
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_class_row *row = &f->rows[c];
     uint64_t asked_for;
     hak_tcache_sum_requests(c, &row->requests, &row->requested);
@@ -249,9 +249,9 @@ static void count_others(hakmem_stats *t) {
   t->sampled_live = sampled.live_bytes;
   t->sampled_count = sampled.live_count;
   t->sampled_accessible = sampled.accessible_bytes;
-  t->own_metadata = hak_cell_bytes();
+  t->own_metadata = hak_meta_bytes();
   t->own_other = huge.table_bytes + sampled.table_bytes;
-  t->slab_purged = hak_load_relaxed(&hak_span_pool.hole_pages) * hak_os_page_size();
+  t->slab_purged = hak_load_relaxed(&hak_span_pool.purged_slab_pages) * hak_os_page_size();
   hak_budget_figures budget;
   hak_budget_state(&budget);
   t->budget_target = budget.target;
@@ -284,7 +284,7 @@ static void count_events(hakmem_stats *t) {
 
 void hak_figures_take(hak_figures *f) {
   *f = (hak_figures){.rows = f->rows, .map = f->map, .map_capacity = f->map_capacity};
-  if (f->rows != NULL) memset(f->rows, 0, HAK_FRONT_CLASSES * sizeof *f->rows);
+  if (f->rows != NULL) memset(f->rows, 0, HAK_CLASS_COUNT * sizeof *f->rows);
   hakmem_stats *t = &f->stats;
   t->version = HAKMEM_STATS_VERSION;
   t->size = sizeof *t;
@@ -308,7 +308,7 @@ hakmem_class_stats hak_figures_class(const hak_figures *f, unsigned c) {
   hak_cache_counts counts;
   hak_tcache_sum_counts(c, &counts);
   return (hakmem_class_stats){
-      .block_size = (uint32_t)hak_class_size(c), .aligned = c >= HAK_CLASSES,
+      .block_size = (uint32_t)hak_class_size(c), .aligned = c >= HAK_PLAIN_CLASSES,
       .slabs = row->slabs, .slab_bytes = row->slab_bytes,
       .handed_out = row->handed_out, .live = hak_row_live(row), .cached = row->cached, .depots = row->depots,
       .free = row->free, .never_allocated = row->never_allocated, .rest = row->rest,

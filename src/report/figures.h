@@ -13,7 +13,7 @@ typedef struct hak_class_row {
   uint64_t slabs, slab_bytes, handed_out, cached, depots, free, never_allocated, rest, requests, requested;
 } hak_class_row;
 
-/* The span map's codes; 0 to HAK_FRONT_CLASSES - 1: a slab of that class. */
+/* The span map's codes; 0 to HAK_CLASS_COUNT - 1: a slab of that class. */
 enum {
   HAK_MAP_EXTENT = 0x80,
   HAK_MAP_EXTENT_BODY = 0x81,
@@ -28,7 +28,7 @@ enum {
 
 typedef struct hak_figures {
   /* set by the caller */
-  hak_class_row *rows; /* HAK_FRONT_CLASSES of them; NULL: no rows, and neither thread caches nor estimates */
+  hak_class_row *rows; /* HAK_CLASS_COUNT of them; NULL: no rows, and neither thread caches nor estimates */
   uint8_t *map;        /* where to put the span map, or NULL */
   size_t map_capacity;
   /* the rest is filled in */

@@ -6,7 +6,7 @@
 #include "large/huge.h"
 #include "os/os.h"
 #include "pool/budget.h"
-#include "pool/cell.h"
+#include "pool/meta.h"
 #include "report/render.h"
 
 #define HUGE_LISTED 4096
@@ -127,7 +127,7 @@ static void class_row(hak_sink *s, const hak_figures *f, unsigned c) {
 static void classes(hak_sink *s, const hak_figures *f) {
   const hakmem_stats *t = &f->stats;
   hak_sink_open(s, "classes", '[');
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) class_row(s, f, c);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) class_row(s, f, c);
   hak_sink_close(s, ']');
   hak_sink_open(s, "estimate", '{');
   hak_sink_string(s, "kind", "estimated");
@@ -184,7 +184,7 @@ static void own_memory(hak_sink *s) {
   uintptr_t address;
   size_t bytes;
   hak_sink_open(s, "own_memory", '[');
-  for (size_t i = 0; i < OWN_LISTED && hak_cell_block(i, &address, &bytes); i++) own(s, "metadata", address, bytes);
+  for (size_t i = 0; i < OWN_LISTED && hak_meta_mapping(i, &address, &bytes); i++) own(s, "metadata", address, bytes);
   if (huge.table_bytes != 0) own(s, "huge table", (uintptr_t)huge.table, huge.table_bytes);
   if (sampled.table_bytes != 0) own(s, "sampled slots' table", (uintptr_t)sampled.table, sampled.table_bytes);
   hak_sink_close(s, ']');

@@ -27,7 +27,7 @@ static hak_os_shared shared;
 static uint32_t sequence;
 static unsigned area;
 static hak_figures figures;
-static hak_class_row rows[HAK_FRONT_CLASSES];
+static hak_class_row rows[HAK_CLASS_COUNT];
 /* Relaxed. */
 static uint64_t due_ms, soonest_ms;
 static size_t held_then, held_most; /* spans held and dirty at the last snapshot, and at any */

@@ -80,7 +80,7 @@ static void class_line(hak_sink *s, unsigned c, const hak_class_row *row) {
   const uint64_t values[] = {row->slabs,  row->slab_bytes, live,      row->cached,     row->depots,
                              row->free, row->never_allocated, row->rest, live - asked_for};
   hak_sink_column(s, hak_class_size(c), 6);
-  hak_sink_text(s, c >= HAK_CLASSES ? "*" : " ");
+  hak_sink_text(s, c >= HAK_PLAIN_CLASSES ? "*" : " ");
   for (unsigned i = 0; i < (estimated ? 9 : 8); i++) hak_sink_column(s, values[i], widths[i]);
   hak_sink_text(s, "\n");
 }
@@ -93,14 +93,14 @@ void hak_render_text(hak_sink *s, const hak_figures *f) {
   counts(s, &f->stats);
   hak_sink_text(s, " block  slabs        bytes         live     cached     depots        free  never allocated     rest");
   hak_sink_text(s, f->stats.requests_noted ? "   rounding (estimated)\n" : "\n");
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     if (f->rows[c].slabs != 0) class_line(s, c, &f->rows[c]);
   }
   hak_sink_text(s, "* for alignments above 64\n");
 }
 
 int hak_render_snapshot(hak_sink *s, bool json) {
-  hak_class_row rows[HAK_FRONT_CLASSES];
+  hak_class_row rows[HAK_CLASS_COUNT];
   hak_figures f = {.rows = rows};
   hak_figures_take(&f);
   if (json)

@@ -9,7 +9,7 @@ static unsigned next_colour; /* relaxed; any value will do, neighbours should di
 
 void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
   HAK_ASSERT(s->list < HAK_FULLNESS_LISTS);
-  if (s->list >= 3) hak_slab_left_hollow(set, s);
+  if (s->list >= 3) hak_slab_left_sparse(set, s);
   if (s->prev != NULL)
     s->prev->next = s->next;
   else
@@ -21,7 +21,7 @@ void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
 
 void hak_slab_link(hak_slab_set *set, hak_span *s, unsigned list) {
   HAK_ASSERT(s->list == HAK_NO_LIST && list < HAK_FULLNESS_LISTS && s->free_count > 0);
-  if (list == 3) hak_store_relaxed(&set->hollow, set->hollow + 1);
+  if (list == 3) hak_store_relaxed(&set->sparse, set->sparse + 1);
   s->list = (uint8_t)(list & 7);
   s->prev = NULL;
   s->next = set->lists[list];
@@ -37,12 +37,12 @@ HAK_INLINE unsigned fullness_list(const hak_span *s) {
 /* Puts the slab on the list its free count asks for; on none when it has no free block. */
 HAK_INLINE void settle(hak_slab_set *set, hak_span *s) {
   unsigned list = s->free_count == 0 ? HAK_NO_LIST : fullness_list(s);
-  if (HAK_LIKELY(list == s->list) || (s->list == HAK_HOLLOW_LIST && hak_slab_stays_hollow(s))) return;
+  if (HAK_LIKELY(list == s->list) || (s->list == HAK_PURGED_LIST && hak_slab_stays_purged(s))) return;
   if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
   if (list != HAK_NO_LIST) hak_slab_link(set, s, list);
 }
 
-/* A heap's first slabs of a class may never be carved to the end; after these many, it is a class the program uses. */
+/* A heap's first slabs of a class may never be bumped to the end; after these many, it is a class the program uses. */
 #define SPARSE_SLABS 2
 /* Programs touch the ends of large blocks rather than all of them: a huge page there is resident for nothing. */
 #define DENSE_BLOCK_MAX 8192
@@ -63,17 +63,17 @@ static hak_span *create(unsigned class_code, uint32_t owner, bool dense) {
   s->bits = &r->bitmaps[(size_t)(s - r->spans) * HAK_BITMAP_WORDS];
   s->next = s->prev = NULL;
   s->summary = 0;
-  s->free_count = s->carved = 0;
+  s->free_count = s->bumped = 0;
   s->blocks = (uint16_t)(((size_t)info->spans * HAK_SPAN_SIZE - colour) / info->size);
   s->class_code = (uint8_t)class_code;
   s->list = HAK_NO_LIST;
-  s->looked = 0;
+  s->scan_state = 0;
   memset(s->bits, 0, ((size_t)s->blocks + 63) / 64 * sizeof *s->bits);
   return s;
 }
 
 static void destroy(hak_slab_set *set, hak_span *s, bool *purge_due) {
-  HAK_ASSERT(s->free_count == s->carved && set->slabs > 0);
+  HAK_ASSERT(s->free_count == s->bumped && set->slabs > 0);
   if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
   hak_store_relaxed(&set->slabs, set->slabs - 1);
   hak_pool_give(s, 0, s->tag, purge_due);
@@ -98,11 +98,11 @@ static unsigned take_free(hak_span *s, size_t block_size, void **out, unsigned w
   return taken;
 }
 
-static unsigned carve(hak_span *s, size_t block_size, void **out, unsigned wanted) {
-  unsigned n = (unsigned)hak_min_size(wanted, (size_t)(s->blocks - s->carved));
-  uintptr_t at = s->start + (size_t)s->carved * block_size;
+static unsigned bump_allocate(hak_span *s, size_t block_size, void **out, unsigned wanted) {
+  unsigned n = (unsigned)hak_min_size(wanted, (size_t)(s->blocks - s->bumped));
+  uintptr_t at = s->start + (size_t)s->bumped * block_size;
   for (unsigned i = 0; i < n; i++, at += block_size) out[i] = (void *)at;
-  s->carved = (uint16_t)(s->carved + n);
+  s->bumped = (uint16_t)(s->bumped + n);
   return n;
 }
 
@@ -114,7 +114,7 @@ unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **o
   for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
     while (taken < wanted && set->lists[list] != NULL) {
       hak_span *s = set->lists[list];
-      if (list >= HAK_HOLLOW_LIST - 1) hak_slab_taken_again(set, s);
+      if (list >= HAK_PURGED_LIST - 1) hak_slab_taken_again(set, s);
       taken += take_free(s, block_size, out + taken, wanted - taken);
       settle(set, s);
     }
@@ -123,15 +123,15 @@ unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **o
 }
 
 static unsigned take_unused(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted) {
-  hak_span *s = set->carving;
-  unsigned taken = carve(s, hak_class_table[class_code].size, out, wanted);
-  if (s->carved == s->blocks) set->carving = NULL;
+  hak_span *s = set->bump_slab;
+  unsigned taken = bump_allocate(s, hak_class_table[class_code].size, out, wanted);
+  if (s->bumped == s->blocks) set->bump_slab = NULL;
   return taken;
 }
 
 unsigned hak_slab_set_take_ready(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted) {
   unsigned taken = hak_slab_set_take_free(set, class_code, out, wanted);
-  if (taken < wanted && set->carving != NULL) taken += take_unused(set, class_code, out + taken, wanted - taken);
+  if (taken < wanted && set->bump_slab != NULL) taken += take_unused(set, class_code, out + taken, wanted - taken);
   return taken;
 }
 
@@ -139,8 +139,8 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
   unsigned taken = hak_slab_set_take_ready(set, class_code, out, wanted);
   /* A short batch is better than a new slab that the caller did not need. */
   if (taken > 0) return taken;
-  set->carving = create(class_code, owner, is_dense(set, class_code));
-  if (set->carving == NULL) return 0;
+  set->bump_slab = create(class_code, owner, is_dense(set, class_code));
+  if (set->bump_slab == NULL) return 0;
   hak_store_relaxed(&set->slabs, set->slabs + 1);
   return take_unused(set, class_code, out, wanted);
 }
@@ -158,20 +158,20 @@ size_t hak_slab_block_index(const hak_span *s, const void *p) { return block_ind
 
 hak_verdict hak_slab_examine(const hak_span *s, const void *p) {
   size_t index = block_index(s, p);
-  if (index >= s->carved) return HAK_VERDICT_NO_BLOCK_START;
+  if (index >= s->bumped) return HAK_VERDICT_NO_BLOCK_START;
   return (s->bits[index / 64] >> (index % 64) & 1) != 0 ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_OK;
 }
 
 /* Marks the blocks at the head of the list that lie in s as free; returns how many. A bad one ends it too. */
 static unsigned mark_free(hak_span *s, void *const *blocks, unsigned count, hak_verdict *verdict) {
   const hak_class_info *info = &hak_class_table[s->class_code];
-  uint64_t size = info->size, reciprocal = info->reciprocal, carved_bytes = s->carved * size, summary = s->summary;
+  uint64_t size = info->size, reciprocal = info->reciprocal, bumped_bytes = s->bumped * size, summary = s->summary;
   uint64_t *bits = s->bits;
   uintptr_t start = s->start;
   unsigned n = 0;
   for (; n < count; n++) {
     uint64_t offset = (uintptr_t)blocks[n] - start;
-    if (offset >= carved_bytes) break;
+    if (offset >= bumped_bytes) break;
     uint64_t index = (offset * reciprocal) >> 40, mask = (uint64_t)1 << (index % 64), word = bits[index / 64];
     if (HAK_UNLIKELY(index * size != offset || (word & mask) != 0)) {
       *verdict = index * size != offset ? HAK_VERDICT_NO_BLOCK_START : HAK_VERDICT_DOUBLE_FREE;
@@ -182,25 +182,25 @@ static unsigned mark_free(hak_span *s, void *const *blocks, unsigned count, hak_
   }
   s->summary = summary;
   s->free_count = (uint16_t)(s->free_count + n);
-  HAK_ASSERT(s->free_count <= s->carved && s->carved <= s->blocks);
+  HAK_ASSERT(s->free_count <= s->bumped && s->bumped <= s->blocks);
   return n;
 }
 
 /* After blocks came back: the slab's list, or its end. */
 HAK_INLINE void settle_after_put(hak_slab_set *set, hak_span *s, bool *purge_due) {
-  if (HAK_LIKELY(s->free_count != s->carved)) {
+  if (HAK_LIKELY(s->free_count != s->bumped)) {
     settle(set, s);
     return;
   }
-  if (s != set->carving) {
+  if (s != set->bump_slab) {
     destroy(set, s, purge_due);
     return;
   }
-  /* The slab being carved stays as the class's one hot slab; carving starts over from its first block. */
+  /* The slab being bumped stays as the class's one hot slab; bump_slab starts over from its first block. */
   if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
-  memset(s->bits, 0, ((size_t)s->carved + 63) / 64 * sizeof *s->bits);
+  memset(s->bits, 0, ((size_t)s->bumped + 63) / 64 * sizeof *s->bits);
   s->summary = 0;
-  s->free_count = s->carved = 0;
+  s->free_count = s->bumped = 0;
 }
 
 void hak_slab_settle_after_put(hak_slab_set *set, hak_span *s, bool *purge_due) { settle_after_put(set, s, purge_due); }
@@ -209,8 +209,8 @@ hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p,
   hak_span *s = hak_region_span(hak_region_find(p), p);
   if (HAK_UNLIKELY(s->tag != tag)) return HAK_VERDICT_FREE_MEMORY;
   size_t index = block_index(s, p);
-  if (HAK_UNLIKELY(index >= s->carved)) /* of a slab that has started over, a block that was freed before */
-    return s->carved == 0 && index < s->blocks ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_NO_BLOCK_START;
+  if (HAK_UNLIKELY(index >= s->bumped)) /* of a slab that has started over, a block that was freed before */
+    return s->bumped == 0 && index < s->blocks ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_NO_BLOCK_START;
   uint64_t mask = (uint64_t)1 << (index % 64), word = s->bits[index / 64];
   if (HAK_UNLIKELY((word & mask) != 0)) return HAK_VERDICT_DOUBLE_FREE;
   s->bits[index / 64] = word | mask;
@@ -245,8 +245,8 @@ unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, 
 }
 
 void hak_slab_set_trim(hak_slab_set *set, bool *purge_due) {
-  hak_span *s = set->carving;
-  if (s == NULL || s->carved != 0) return;
-  set->carving = NULL;
+  hak_span *s = set->bump_slab;
+  if (s == NULL || s->bumped != 0) return;
+  set->bump_slab = NULL;
   destroy(set, s, purge_due);
 }

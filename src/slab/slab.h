@@ -1,6 +1,6 @@
 /* The slab box: blocks of one class in one span (or four), and the set of an arena's slabs of that class.
  *
- * A slab's blocks are carved in address order (`carved` counts them); a carved block is either handed out or has its
+ * A slab's blocks are bumped in address order (`bumped` counts them); a bumped block is either handed out or has its
  * bit set in the free bitmap. Blocks in thread caches and depots count as handed out. Slabs with
  * set bits are on one of four lists by how full they are, so that a refill finds the fullest without scanning; those
  * whose free pages have been given back are on a fifth, which it comes to last.
@@ -13,16 +13,16 @@
 #include "region/region.h"
 
 #define HAK_FULLNESS_LISTS 5   /* lists[0]: fewest free blocks */
-#define HAK_HOLLOW_LIST 4      /* the last: free pages given back */
+#define HAK_PURGED_LIST 4      /* the last: free pages given back */
 #define HAK_NO_LIST 7
 
 typedef struct hak_slab_set {
   hak_span *lists[HAK_FULLNESS_LISTS];
   hak_span *look_next; /* where the next look for pages to purge goes on, on lists[3] or [2]; NULL: at their beginning */
   uint8_t walk, walk_round; /* times that looks began there, and the round of the last one */
-  hak_span *carving; /* the slab whose blocks are not all carved yet, or NULL */
+  hak_span *bump_slab; /* the slab whose blocks are not all bumped yet, or NULL */
   uint32_t slabs;  /* read by any thread */
-  uint32_t hollow; /* slabs on lists[3]; read by any thread */
+  uint32_t sparse; /* slabs on lists[3]; read by any thread */
 } hak_slab_set;
 
 /* Takes up to `wanted` blocks of class_code into out, free ones before never used ones, addresses ascending within a
@@ -32,12 +32,12 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
 /* The same of free blocks alone: none that were never used, and no new slab. */
 unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted);
 
-/* The same of free blocks and what is not carved yet: no new slab. */
+/* The same of free blocks and what is not bumped yet: no new slab. */
 unsigned hak_slab_set_take_ready(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted);
 
 /* Puts the blocks back that lie in slabs tagged `tag`, up to the first that does not; those of one slab that follow each
  * other together. Returns the number put. *verdict: what is wrong with blocks[that number]; OK where it is another set's. A slab that becomes empty leaves the set for the pool,
- * unless it is the one being carved; *purge_due is then set if the pool says so (never cleared). */
+ * unless it is the one being bumped; *purge_due is then set if the pool says so (never cleared). */
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
                           bool *purge_due);
 
@@ -59,7 +59,7 @@ HAK_INLINE void hak_slab_prefetch(void *const *blocks, unsigned count) {
     size_t index = hak_region_index(r, blocks[i]);
     if (HAK_UNLIKELY(index >= ready)) continue;
     const hak_span *s = r->spans[index].head;
-    const hak_class_info *info = &hak_class_table[s->class_code % HAK_FRONT_CLASSES];
+    const hak_class_info *info = &hak_class_table[s->class_code % HAK_CLASS_COUNT];
     uint64_t block = (((uintptr_t)blocks[i] - s->start) * info->reciprocal) >> 40;
     __builtin_prefetch(&s->bits[block / 64 % HAK_BITMAP_WORDS], 1);
   }
@@ -68,43 +68,43 @@ HAK_INLINE void hak_slab_prefetch(void *const *blocks, unsigned count) {
 /* Index of the block that starts at p; s->blocks or more: none does. */
 size_t hak_slab_block_index(const hak_span *s, const void *p);
 
-/* Whether p is the start of a carved block, and not free. */
+/* Whether p is the start of a bumped block, and not free. */
 hak_verdict hak_slab_examine(const hak_span *span, const void *p);
 
-/* --- holes: the free pages of a slab that stays --- */
+/* --- the free pages of a slab that stays --- */
 
-/* Collects up to `capacity` slabs that may have holes, and have had no block taken or put since an earlier round; at_once:
+/* Collects up to `capacity` slabs that may have whole free pages, and have had no block taken or put since an earlier round; at_once:
  * whatever happened to them. `round` counts the calls for the set. Returns how many. A call looks at a bounded number of slabs,
  * and unless at_once the next call goes on behind them. */
-unsigned hak_slab_find_hollow(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
+unsigned hak_slab_find_sparse(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
                               unsigned capacity);
 
-#define HAK_HOLES_MAX 32
-typedef struct hak_holes {
+#define HAK_FREE_RANGES_MAX 32
+typedef struct hak_free_pages {
   struct {
     void *start;
     size_t bytes;
-  } pages[HAK_HOLES_MAX];
+  } pages[HAK_FREE_RANGES_MAX];
   unsigned count;
   uint64_t claimed[HAK_BITMAP_WORDS]; /* as the slab's bits; these blocks are as if handed out */
-} hak_holes;
+} hak_free_pages;
 
-/* Claims the free blocks around whole free pages of a slab that hak_slab_find_hollow has found, and that may be gone or
- * somebody else's by now. False: there are none. Give pages[] back with no lock held, and then call hak_slab_close_holes. */
-bool hak_slab_claim_holes(hak_slab_set *set, hak_span *span, uint32_t tag, hak_holes *out);
+/* Claims the free blocks around whole free pages of a slab that hak_slab_find_sparse has found, and that may be gone or
+ * somebody else's by now. False: there are none. Give pages[] back with no lock held, and then call hak_slab_unclaim_free_pages. */
+bool hak_slab_claim_free_pages(hak_slab_set *set, hak_span *span, uint32_t tag, hak_free_pages *out);
 /* Puts the blocks back. `gone`: the pages went. Returns NULL, or a block that was freed while it was claimed: for the
  * second time, that is. */
-void *hak_slab_close_holes(hak_slab_set *set, hak_span *span, const hak_holes *holes, bool gone, bool *purge_due);
+void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *span, const hak_free_pages *free_pages, bool gone, bool *purge_due);
 
-/* Gives an empty slab that is kept for carving back to the pool. */
+/* Gives an empty slab that is kept for bump_slab back to the pool. */
 void hak_slab_set_trim(hak_slab_set *set, bool *purge_due);
 
 /* --- between the files of this box --- */
 
 /* The slab leaves lists[3] or the last. */
-void hak_slab_left_hollow(hak_slab_set *set, hak_span *span);
+void hak_slab_left_sparse(hak_slab_set *set, hak_span *span);
 /* Whether a slab on the last list belongs there still, after blocks came back to it. */
-bool hak_slab_stays_hollow(const hak_span *span);
+bool hak_slab_stays_purged(const hak_span *span);
 /* Blocks are about to be taken from a slab of lists[3] or the last. */
 void hak_slab_taken_again(hak_slab_set *set, hak_span *span);
 void hak_slab_unlink(hak_slab_set *set, hak_span *span);

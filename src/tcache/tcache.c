@@ -13,7 +13,7 @@
 #define STACK_BYTES (128 * HAK_KIB)
 #define STACK_MAGAZINES_MAX 15
 #define BATCH_FIRST 4
-#define CELLS_MAX 16 /* spare metadata blocks of a thread */
+#define SPARES_MAX 16 /* spare metadata blocks of a thread */
 #define PREWARM_LOADED_MIN (HAK_MAGAZINE_SLOTS / 2)
 
 void *const hak_null_magazine[HAK_MAGAZINE_SLOTS] HAK_ALIGNED(HAK_MAGAZINE_BYTES);
@@ -23,7 +23,7 @@ HAK_TLS hak_thread hak_tls = {.top = {[0 ... HAK_CODES - 1] = HAK_NULL_TOP}};
 /* Registry lock. */
 static hak_lock registry_lock;
 static hak_tcache *made, *unused; /* all there are; those that nobody has */
-static hak_request_counts requests_uncached[HAK_FRONT_CLASSES]; /* relaxed: of threads without a cache */
+static hak_request_counts requests_uncached[HAK_CLASS_COUNT]; /* relaxed: of threads without a cache */
 
 /* Other threads read the counters of a cache; nobody but its owner writes them. */
 static void count_one(uint64_t *counter) { hak_store_relaxed(counter, *counter + 1); }
@@ -46,32 +46,32 @@ static void grow_stack(hak_tcache_bin *b, unsigned c) {
 }
 
 static void init_bins(hak_tcache *t) {
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++)
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++)
     t->bins[c] = (hak_tcache_bin){.full_max = first_stack(c), .batch = BATCH_FIRST};
 }
 
 /* --- magazines --- */
 
-static void **take_cell(hak_tcache *t) {
-  hak_cell *cell = t->cells;
-  if (cell == NULL) return (void **)hak_cell_take();
-  t->cells = cell->next;
-  t->cell_count--;
-  return (void **)cell;
+static void **take_spare(hak_tcache *t) {
+  hak_meta *spare = t->spares;
+  if (spare == NULL) return (void **)hak_meta_take();
+  t->spares = spare->next;
+  t->spare_count--;
+  return (void **)spare;
 }
 
-static void give_cells(hak_tcache *t) {
-  hak_cell_give(t->cells);
-  t->cells = NULL;
-  t->cell_count = 0;
+static void give_spares(hak_tcache *t) {
+  hak_meta_give(t->spares);
+  t->spares = NULL;
+  t->spare_count = 0;
 }
 
-static void give_cell(hak_tcache *t, void *memory) {
-  hak_cell *cell = memory;
-  cell->next = t->cells;
-  t->cells = cell;
+static void give_spare(hak_tcache *t, void *memory) {
+  hak_meta *spare = memory;
+  spare->next = t->spares;
+  t->spares = spare;
   /* Who only frees gives magazines away, who only allocates is given them: the surplus of one is what the other lacks. */
-  if (++t->cell_count > CELLS_MAX) give_cells(t);
+  if (++t->spare_count > SPARES_MAX) give_spares(t);
 }
 
 static void ***top_of(const hak_tcache *t, unsigned c) { return &t->top[c + 1]; }
@@ -91,7 +91,7 @@ static void load(hak_tcache *t, unsigned c, void **magazine, unsigned count) {
 }
 
 static bool load_empty(hak_tcache *t, unsigned c) {
-  void **magazine = take_cell(t);
+  void **magazine = take_spare(t);
   if (magazine == NULL) return false;
   load(t, c, magazine, 0);
   return true;
@@ -144,7 +144,7 @@ static void flush_blocks(hak_tcache *t, unsigned c, void *const *blocks, unsigne
 static void give_magazine(hak_tcache *t, unsigned c, void **magazine, hak_deferred *d) {
   if (pinned_blocks(c) == 0 && hak_arena_put_magazine(magazine, c)) return;
   flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], d);
-  give_cell(t, magazine);
+  give_spare(t, magazine);
 }
 
 /* --- refill and overflow --- */
@@ -182,7 +182,7 @@ static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
     magazine = hak_arena_take_magazine(a, c, &count);
     if (magazine == NULL) return (b->loaded != NULL || load_empty(t, c)) && refill_from_slabs(t, a, c, d);
   }
-  if (b->loaded != NULL) give_cell(t, b->loaded);
+  if (b->loaded != NULL) give_spare(t, b->loaded);
   load(t, c, magazine, count);
   return true;
 }
@@ -200,7 +200,7 @@ static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
 static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   if (b->loaded == NULL) return load_empty(t, c);
-  void **empty = take_cell(t), **magazine = b->loaded;
+  void **empty = take_spare(t), **magazine = b->loaded;
   if (empty == NULL) {
     flush_half(t, c, d);
     return true;
@@ -308,7 +308,7 @@ static void empty_bin(hak_tcache *t, unsigned c, bool to_slabs, hak_deferred *d)
     void **magazine = pop_stack(b);
     if (to_slabs || !hak_arena_put_magazine(magazine, c)) {
       flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], d);
-      give_cell(t, magazine);
+      give_spare(t, magazine);
     }
   }
   unsigned count = loaded_count(t, c);
@@ -316,17 +316,17 @@ static void empty_bin(hak_tcache *t, unsigned c, bool to_slabs, hak_deferred *d)
   b->loaded = NULL;
   *top_of(t, c) = HAK_NULL_TOP;
   if (count > 0 && (to_slabs || !hak_arena_put_part(first, count, c))) flush_blocks(t, c, first, count, d);
-  if (magazine != NULL) give_cell(t, magazine);
+  if (magazine != NULL) give_spare(t, magazine);
   hak_store_relaxed(&b->published, 0);
 }
 
 void hak_tcache_flush(hak_tcache *t, hak_deferred *d) {
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) empty_bin(t, c, true, d);
-  give_cells(t);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) empty_bin(t, c, true, d);
+  give_spares(t);
 }
 
 void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_tcache_bin *b = &t->bins[c];
     bool pinned = pinned_blocks(c) != 0, idle = !b->active;
     b->active = false;
@@ -352,7 +352,7 @@ void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
 /* --- life --- */
 
 static void *make_counts(size_t bytes_a_class) {
-  return hak_cell_take_block((unsigned)((HAK_FRONT_CLASSES * bytes_a_class + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE));
+  return hak_meta_take_block((unsigned)((HAK_CLASS_COUNT * bytes_a_class + HAK_META_SIZE - 1) / HAK_META_SIZE));
 }
 
 static hak_tcache *take_unused(void) {
@@ -367,7 +367,7 @@ static hak_tcache *take_unused(void) {
 }
 
 static hak_tcache *make(void) {
-  hak_tcache *t = hak_cell_take_block((sizeof *t + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
+  hak_tcache *t = hak_meta_take_block((sizeof *t + HAK_META_SIZE - 1) / HAK_META_SIZE);
   if (t == NULL) return NULL;
   if (hak_config.front_metrics) t->counts = make_counts(sizeof *t->counts);
   if (hak_config.stats != HAK_STATS_OFF || hak_config.stats_page != 0) t->requests = make_counts(sizeof *t->requests);
@@ -386,7 +386,7 @@ hak_tcache *hak_tcache_attach(bool bypass) {
   if (t == NULL) return NULL;
   /* One that was made before the settings were read, or when memory was out, has no shadow yet. Where it gets none, calls
    * take the fast path, and are not counted or sampled. */
-  if (bypass && t->shadow == NULL) t->shadow = hak_cell_take_block((HAK_CODES * sizeof(void **) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE);
+  if (bypass && t->shadow == NULL) t->shadow = hak_meta_take_block((HAK_CODES * sizeof(void **) + HAK_META_SIZE - 1) / HAK_META_SIZE);
   init_bins(t);
   t->top = bypass && t->shadow != NULL ? t->shadow : hak_tls.top;
   for (unsigned code = 0; code < HAK_CODES; code++) t->top[code] = HAK_NULL_TOP;
@@ -401,8 +401,8 @@ void hak_tcache_detach(hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
   hak_tls.phase = HAK_THREAD_ENDED;
   if (t == NULL) return;
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) empty_bin(t, c, false, d);
-  give_cells(t);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) empty_bin(t, c, false, d);
+  give_spares(t);
   hak_tls.cache = NULL;
   t->top = NULL;
   hak_lock_take(&registry_lock);
@@ -434,7 +434,7 @@ void hak_tcache_note_request(unsigned c, size_t size) {
 
 void hak_tcache_publish(void) {
   hak_tcache *t = hak_tls.cache;
-  for (unsigned c = 0; t != NULL && c < HAK_FRONT_CLASSES; c++) publish_count(t, c);
+  for (unsigned c = 0; t != NULL && c < HAK_CLASS_COUNT; c++) publish_count(t, c);
 }
 
 void hak_tcache_sum(hak_tcache_sums *sums) {
@@ -499,9 +499,9 @@ void hak_tcache_fork_unlock(void) {
 void hak_tcache_fork_child(void) {
   for (hak_tcache *t = made; t != NULL; t = t->next) {
     if (!t->used || t == hak_tls.cache) continue;
-    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) t->bins[c].published = 0;
-    t->cells = NULL;
-    t->cell_count = 0;
+    for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) t->bins[c].published = 0;
+    t->spares = NULL;
+    t->spare_count = 0;
     t->quarantine = NULL;
     t->recording = false;
     t->used = false;

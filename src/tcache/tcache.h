@@ -7,7 +7,7 @@
 #ifndef HAK_TCACHE_TCACHE_H
 #define HAK_TCACHE_TCACHE_H
 
-#include "pool/cell.h"
+#include "pool/meta.h"
 #include "tcache/cache.h"
 
 /* Counted only while front metrics are on. Relaxed; written by the owner. */
@@ -34,8 +34,8 @@ typedef struct hak_tcache_bin {
 
 typedef struct hak_tcache {
   void ***top;     /* hak_tls.top, or `shadow`, where every call has to take the slow path. By page map code */
-  hak_cell *cells; /* spare metadata blocks */
-  uint32_t cell_count;
+  hak_meta *spares; /* spare metadata blocks */
+  uint32_t spare_count;
   uint32_t ending_rounds;
   uint64_t slow_count; /* relaxed, read by any thread */
   uint32_t until_sample; /* requests until the next guarded one; 0: to be drawn */
@@ -49,7 +49,7 @@ typedef struct hak_tcache {
   struct hak_tcache *next; /* registry lock: of all caches ever made … */
   struct hak_tcache *next_unused; /* … and of those nobody has */
   bool used;
-  hak_tcache_bin bins[HAK_FRONT_CLASSES];
+  hak_tcache_bin bins[HAK_CLASS_COUNT];
 } hak_tcache;
 
 /* Gives the calling thread, which has none, a cache. `bypass`: with a shadow in place of the TLS, so that every call takes the

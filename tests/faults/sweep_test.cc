@@ -45,7 +45,7 @@ struct Seen {
 void prewarm_all() {
   hak_tcache *t = hak_thread_make_cache();
   hak_deferred d = {};
-  for (unsigned c = 0; t != nullptr && c < HAK_CLASSES; c++) hak_tcache_prewarm(t, c, 64, &d);
+  for (unsigned c = 0; t != nullptr && c < HAK_PLAIN_CLASSES; c++) hak_tcache_prewarm(t, c, 64, &d);
 }
 
 // Named in the list of tests.

@@ -44,14 +44,14 @@ size_t Input::size() {
       return number(2) % (HAK_SMALL_MAX + 1);
     case 9:
     case 10:
-      return hak_class_size(byte() % HAK_FRONT_CLASSES) + kind / 16 % 3 - 1;
+      return hak_class_size(byte() % HAK_CLASS_COUNT) + kind / 16 % 3 - 1;
     case 11:
     case 12:
       return HAK_SMALL_MAX + 1 + number(3) % HAK_MIB; /* the runs that a heap keeps for its next ones */
     case 13:
       return number(3) % (4 * HAK_MIB);
     case 14:
-      return HAK_RUN_MAX - 2 * HAK_MIB + number(3) % (4 * HAK_MIB); /* the largest runs and the smallest huge blocks */
+      return HAK_EXTENT_MAX - 2 * HAK_MIB + number(3) % (4 * HAK_MIB); /* the largest runs and the smallest huge blocks */
     default:
       return extreme_size(kind / 16, byte());
   }

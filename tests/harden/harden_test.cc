@@ -381,9 +381,9 @@ TEST(HardenedBlocks, ZeroBytesAreZeroBytes) {
 
 TEST(HardenedBlocks, HugeBlocksHaveTheirTrailerToo) {
   body = [] {
-    char *p = static_cast<char *>(hakmem_malloc(HAK_RUN_MAX * 3 + 5));
+    char *p = static_cast<char *>(hakmem_malloc(HAK_EXTENT_MAX * 3 + 5));
     victim(p);
-    p[HAK_RUN_MAX * 3 + 5] = 0;
+    p[HAK_EXTENT_MAX * 3 + 5] = 0;
     hakmem_free(p);
   };
   expect_end(kOverflow);

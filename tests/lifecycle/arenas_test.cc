@@ -202,11 +202,11 @@ TEST(ThreadChurn, LeavesNothingBehind) {
   for (int i = 0; i < 50; i++) std::thread(life).join();
   hak_tcache_sums first, last;
   hak_tcache_sum(&first);
-  size_t cells = hak_cell_bytes();
+  size_t metadata = hak_meta_bytes();
   for (int i = 0; i < 1000; i++) std::thread(life).join();
   hak_tcache_sum(&last);
   EXPECT_EQ(last.caches, first.caches) << "ended threads' caches are not used again";
-  EXPECT_LE(hak_cell_bytes(), cells + 256 * KIB);
+  EXPECT_LE(hak_meta_bytes(), metadata + 256 * KIB);
   EXPECT_LE(hak_load_relaxed(&hak_span_pool.live_spans) * HAK_SPAN_SIZE, size_t{32} << 20) << "depots hold 16 MiB";
   expect_nothing_left();
 }

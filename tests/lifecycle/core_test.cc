@@ -251,18 +251,18 @@ TEST(Purge, ForkLosesNoBlocks) {
         hakmem_free(blocks[i]);
     }
     fake_os::on_call([](const fake_os::Event &e) {
-      if (e.call != fake_os::ADVISE || e.detail != MADV_DONTNEED || hak_span_pool.leaving_hole_pages == 0 || purging.exchange(true)) return;
+      if (e.call != fake_os::ADVISE || e.detail != MADV_DONTNEED || hak_span_pool.purging_slab_pages == 0 || purging.exchange(true)) return;
       while (!forked) sched_yield();
     });
     hakmem_malloc_trim(0);
   });
   while (!purging) sched_yield();
-  EXPECT_GT(hak_span_pool.leaving_hole_pages, 0u);
+  EXPECT_GT(hak_span_pool.purging_slab_pages, 0u);
   EXPECT_GT(hak_span_pool.live_spans, before + 200);
   pid_t child = fork();
   if (child == 0) {
     alarm(20);
-    if (hak_span_pool.leaving_hole_pages != 0 || hakmem_heap_check() != 0) _exit(1);
+    if (hak_span_pool.purging_slab_pages != 0 || hakmem_heap_check() != 0) _exit(1);
     for (void *p : survivors) {
       for (size_t at = 0; at < 1000; at++) {
         if (static_cast<char *>(p)[at] != 1) _exit(2);
@@ -276,7 +276,7 @@ TEST(Purge, ForkLosesNoBlocks) {
   forked = true;
   EXPECT_EQ(status_of(child), 0);
   purger.join();
-  EXPECT_EQ(hak_span_pool.leaving_hole_pages, 0u);
+  EXPECT_EQ(hak_span_pool.purging_slab_pages, 0u);
   for (void *p : survivors) hakmem_free(p);
   hakmem_malloc_trim(0);
   EXPECT_LE(hak_span_pool.live_spans, before);

@@ -89,7 +89,7 @@ TEST_P(Exhausted, ByRefusedCommits) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Exhausted, testing::Values(64, 3000, 30000, 100000, 5 * kMiB, 40 * kMiB));
 
-/* No new mapping at all, in several threads: heaps, cells and packets cannot be made either. */
+/* No new mapping at all, in several threads: arenas, caches and magazines cannot be made either. */
 TEST(Refusals, ThreadsWithoutAnyNewMemory) {
   std::vector<Block> blocks = exhaust(100, 10000);
   fake_os::fail_all(fake_os::MAP);

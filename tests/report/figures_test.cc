@@ -28,7 +28,7 @@ namespace {
 constexpr size_t MIB = 1 << 20;
 
 struct Snapshot {
-  hak_class_row rows[HAK_FRONT_CLASSES];
+  hak_class_row rows[HAK_CLASS_COUNT];
   std::vector<uint8_t> map = std::vector<uint8_t>(1 << 20);
   hak_figures f = {};
   const hakmem_stats &stats = f.stats;
@@ -71,7 +71,7 @@ void expect_sums(const Snapshot &s) {
   size_t codes[256] = {};
   for (size_t i = 0; i < s.f.map_entries; i++) codes[s.map[i]] += HAK_SPAN_SIZE;
   EXPECT_EQ(s.f.map_entries * HAK_SPAN_SIZE, f.spans);
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) EXPECT_EQ(codes[c], s.rows[c].slab_bytes) << c;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) EXPECT_EQ(codes[c], s.rows[c].slab_bytes) << c;
   EXPECT_EQ(codes[HAK_MAP_EXTENT] + codes[HAK_MAP_EXTENT_BODY], f.extents);
   EXPECT_EQ(codes[HAK_MAP_EXTENT_CACHED], f.extents_cached);
   EXPECT_EQ(codes[HAK_MAP_DIRTY], f.free_dirty);
@@ -197,8 +197,8 @@ TEST(Figures, RequestsAreNoted) {
   hakmem_stats s;
   ASSERT_EQ(hakmem_stats_get(&s, sizeof s), 0);
   EXPECT_EQ(s.requests_noted, 1u);
-  hakmem_class_stats classes[HAK_FRONT_CLASSES];
-  hakmem_stats_classes(classes, HAK_FRONT_CLASSES);
+  hakmem_class_stats classes[HAK_CLASS_COUNT];
+  hakmem_stats_classes(classes, HAK_CLASS_COUNT);
   const hakmem_class_stats &c = classes[hak_class_for(1000)];
   EXPECT_GT(c.requests, 10u);
   EXPECT_EQ(c.requested, c.requests * 1000);
@@ -263,14 +263,14 @@ TEST(Figures, MallinfoIsTheSame) {
 
 TEST(Figures, MetadataAndWhereItIs) {
   std::vector<void *> blocks;
-  for (int i = 0; i < 3000; i++) blocks.push_back(hak_cell_take());
+  for (int i = 0; i < 3000; i++) blocks.push_back(hak_meta_take());
   size_t sum = 0, bytes;
   uintptr_t address;
-  for (size_t i = 0; hak_cell_block(i, &address, &bytes); i++) {
+  for (size_t i = 0; hak_meta_mapping(i, &address, &bytes); i++) {
     sum += bytes;
     for (void *p : blocks) EXPECT_NE(uintptr_t(p), address) << "the block's own header";
   }
-  EXPECT_EQ(sum, hak_cell_bytes());
+  EXPECT_EQ(sum, hak_meta_bytes());
   EXPECT_EQ(Snapshot().stats.own_metadata, sum);
 }
 
@@ -418,18 +418,18 @@ TEST(StatsGet, PurgedInSlabsAndBudget) {
 
 TEST(StatsClasses, AsManyAsAreAskedFor) {
   void *p = hakmem_malloc(5);
-  hakmem_class_stats rows[HAK_FRONT_CLASSES + 1];
-  EXPECT_EQ(hakmem_stats_classes(nullptr, 0), size_t(HAK_FRONT_CLASSES));
+  hakmem_class_stats rows[HAK_CLASS_COUNT + 1];
+  EXPECT_EQ(hakmem_stats_classes(nullptr, 0), size_t(HAK_CLASS_COUNT));
   memset(rows, 0xee, sizeof rows);
-  EXPECT_EQ(hakmem_stats_classes(rows, 1), size_t(HAK_FRONT_CLASSES));
+  EXPECT_EQ(hakmem_stats_classes(rows, 1), size_t(HAK_CLASS_COUNT));
   EXPECT_EQ(rows[0].block_size, 16u);
   EXPECT_GE(rows[0].live, 16u);
   EXPECT_EQ(rows[0].slab_bytes, rows[0].handed_out + rows[0].free + rows[0].never_allocated + rows[0].rest);
   EXPECT_EQ(rows[1].slabs, 0xeeeeeeeeeeeeeeeeu);
-  EXPECT_EQ(hakmem_stats_classes(rows, HAK_FRONT_CLASSES + 1), size_t(HAK_FRONT_CLASSES));
-  EXPECT_EQ(rows[HAK_FRONT_CLASSES - 1].block_size, 32768u);
-  EXPECT_EQ(rows[HAK_FRONT_CLASSES - 1].aligned, 1u);
-  EXPECT_EQ(rows[HAK_FRONT_CLASSES].slabs, 0xeeeeeeeeeeeeeeeeu);
+  EXPECT_EQ(hakmem_stats_classes(rows, HAK_CLASS_COUNT + 1), size_t(HAK_CLASS_COUNT));
+  EXPECT_EQ(rows[HAK_CLASS_COUNT - 1].block_size, 32768u);
+  EXPECT_EQ(rows[HAK_CLASS_COUNT - 1].aligned, 1u);
+  EXPECT_EQ(rows[HAK_CLASS_COUNT].slabs, 0xeeeeeeeeeeeeeeeeu);
   hakmem_free(p);
 }
 

@@ -20,7 +20,7 @@
 
 extern "C" {
 #include "api/thread.h"
-#include "large/run.h"
+#include "large/extent.h"
 #include "os/cpu.h"
 #include "os/os.h"
 #include "pool/span_pool.h"
@@ -212,7 +212,7 @@ TEST(Extents, OfTwoFreesOneIsAccepted) {
         auto accepted = std::make_shared<int>(0);
         auto free_it = [=] {
           void *p = b->first();
-          if (hak_run_claim(hak_region_find(p), p) != HAK_VERDICT_OK) return;
+          if (hak_extent_claim(hak_region_find(p), p) != HAK_VERDICT_OK) return;
           ++*accepted;
         };
         Actor first{"first", [=] { b->allocate(1, 100000); }, free_it}, second{"second", have_cache, free_it};
@@ -220,7 +220,7 @@ TEST(Extents, OfTwoFreesOneIsAccepted) {
                         [=] {
                           if (*accepted != 1) return std::to_string(*accepted) + " frees were accepted";
                           bool purge_due = false;
-                          hak_run_give(b->first(), &purge_due);
+                          hak_extent_give(b->first(), &purge_due);
                           return check_heap();
                         },
                         check_all_returned};
@@ -328,11 +328,11 @@ enum ChildFault { kNone, kFaultyHeap = 2, kForeignCaches, kClaimed, kPurgesNothi
   hak_tcache_sums sums;
   hak_tcache_sum(&sums);
   if (sums.used != 1) _exit(kForeignCaches);
-  if (hak_span_pool.claimed_spans != 0 || hak_span_pool.leaving_hole_pages != 0) _exit(kClaimed);
+  if (hak_span_pool.claimed_spans != 0 || hak_span_pool.purging_slab_pages != 0) _exit(kClaimed);
   Hollow hollow;
   hollow.make();
   hakmem_malloc_trim(0);
-  if (hak_load_relaxed(&hak_span_pool.hole_pages) == 0) _exit(kPurgesNothing);
+  if (hak_load_relaxed(&hak_span_pool.purged_slab_pages) == 0) _exit(kPurgesNothing);
   hollow.kept.free_all();
   kept->free_all();
   std::thread([] {

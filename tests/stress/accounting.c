@@ -10,13 +10,13 @@ static size_t blocks_on_lists(const hak_slab_set *set, size_t *slabs) {
   size_t out = 0;
   for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
     for (const hak_span *s = set->lists[list]; s != NULL; s = s->next) {
-      out += (size_t)(s->carved - s->free_count);
-      if (s != set->carving) ++*slabs;
+      out += (size_t)(s->bumped - s->free_count);
+      if (s != set->bump_slab) ++*slabs;
     }
   }
-  if (set->carving != NULL) {
+  if (set->bump_slab != NULL) {
     ++*slabs;
-    if (set->carving->list == HAK_NO_LIST) out += set->carving->carved;
+    if (set->bump_slab->list == HAK_NO_LIST) out += set->bump_slab->bumped;
   }
   return out;
 }
@@ -37,7 +37,7 @@ static size_t blocks_in_depot(const hak_arena_bin *b, unsigned class_code) {
 static size_t sum_of_bins(size_t (*count)(const hak_arena_bin *bin, unsigned class_code)) {
   size_t sum = 0;
   for (uint32_t i = 0; i < hak_arena_count(); i++) {
-    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
       hak_arena_bin *b = &hak_arena_at(i)->bins[c];
       hak_lock_take(&b->lock);
       sum += count(b, c);
@@ -75,10 +75,10 @@ size_t accounting_check_depots(void) {
 /* A bin's faults; the spans of an empty slab that it keeps are added to *kept_spans. */
 static size_t check_bin(const hak_arena_bin *b, uint32_t arena, unsigned c, size_t *kept_spans) {
   const hak_slab_set *set = &b->slabs;
-  const hak_span *kept = set->carving;
+  const hak_span *kept = set->bump_slab;
   size_t faults = 0;
   if (kept != NULL) *kept_spans += kept->span_count;
-  if (set->slabs != (kept != NULL ? 1u : 0u) || (kept != NULL && kept->carved != 0)) {
+  if (set->slabs != (kept != NULL ? 1u : 0u) || (kept != NULL && kept->bumped != 0)) {
     fprintf(stderr, "accounting: arena %u class %u (%zu bytes) still holds %u slabs, %zu blocks\n", arena, c,
             hak_class_size(c), set->slabs, blocks_out_of_set(set, c));
     faults++;
@@ -94,7 +94,7 @@ static size_t check_bin(const hak_arena_bin *b, uint32_t arena, unsigned c, size
 size_t accounting_check_nothing_live(void) {
   size_t faults = accounting_check_depots(), kept_spans = 0;
   for (uint32_t i = 0; i < hak_arena_count(); i++) {
-    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
       hak_arena_bin *b = &hak_arena_at(i)->bins[c];
       hak_lock_take(&b->lock);
       faults += check_bin(b, i, c, &kept_spans);

@@ -51,7 +51,7 @@ class Arena : public testing::Test {
   // A full magazine, whose last block is on top.
   static void **magazine_of(const std::vector<void *> &blocks, unsigned c) {
     EXPECT_EQ(blocks.size(), hak_magazine_usable[c]);
-    auto **magazine = reinterpret_cast<void **>(hak_cell_take());
+    auto **magazine = reinterpret_cast<void **>(hak_meta_take());
     *hak_magazine_empty_top(magazine, c) = nullptr;
     std::copy(blocks.begin(), blocks.end(), hak_magazine_empty_top(magazine, c) + 1);
     return magazine;
@@ -67,7 +67,7 @@ class Arena : public testing::Test {
   static size_t depot_bytes() {
     size_t bytes = 0;
     for (uint32_t i = 0; i < hak_arena_count(); i++) {
-      for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+      for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
         const hak_arena_bin &bin = hak_arena_at(i)->bins[c];
         bytes += (bin.full_count * size_t(hak_magazine_usable[c]) + bin.part_count) * hak_class_size(c);
         bytes += (bin.full_count + (bin.part != nullptr)) * HAK_MAGAZINE_BYTES;
@@ -78,7 +78,7 @@ class Arena : public testing::Test {
   void shrink_all() { hak_arena_shrink_all(&d); }
   static void use_up_cells() {
     fake_os::fail_all(fake_os::MAP);
-    while (hak_cell_take() != nullptr) continue;
+    while (hak_meta_take() != nullptr) continue;
   }
 
   static constexpr unsigned C = 3;  // 64 bytes: 63 to a magazine
@@ -118,7 +118,7 @@ TEST_F(Arena, WithoutMemoryForOneTheLastThereIsServes) {
   fake_os::set_clock(now_ms);
   hak_arena *second = on_cpu(1);
   fake_os::fail_all(fake_os::MAP);
-  while (hak_cell_take_block((sizeof(hak_arena) + HAK_CELL_SIZE - 1) / HAK_CELL_SIZE) != nullptr) continue;
+  while (hak_meta_take_block((sizeof(hak_arena) + HAK_META_SIZE - 1) / HAK_META_SIZE) != nullptr) continue;
   EXPECT_EQ(on_cpu(9), second);
   EXPECT_EQ(hak_arena_count(), 2u);
   fake_os::allow_all();
@@ -259,7 +259,7 @@ TEST_F(Arena, ABlockFreedTwiceWhoseSlabHasGoneIsTold) {
 
 TEST_F(Arena, OtherPeoplesMemoryIsTold) {
   bool zeroed;
-  void *extent = hak_run_alloc(100000, 1, &zeroed), *other_class = take(on_cpu(0), C + 1, 1)[0];
+  void *extent = hak_extent_alloc(100000, 1, &zeroed), *other_class = take(on_cpu(0), C + 1, 1)[0];
   int local;
   for (void *p : {extent, other_class, static_cast<void *>(&local)}) {
     d = {};
@@ -350,7 +350,7 @@ TEST_F(Arena, WithoutMemoryForAMagazineNoRemainderIsKept) {
 
 TEST_F(Arena, AMagazineOfLargeBlocksHasFewerSlots) {
   hak_arena *a = on_cpu(0);
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     unsigned usable = hak_magazine_usable[c];
     EXPECT_GE(usable, 8u);
     EXPECT_LE(usable * hak_class_size(c), std::max<size_t>(512 * HAK_KIB, 8 * hak_class_size(c)));
@@ -374,7 +374,7 @@ TEST_F(Arena, DepotsHold16MiBOrAnEighthOfWhatIsLive) {
   hak_arena *a = on_cpu(0);
   bool zeroed;
   for (size_t more_mib : {0, 512}) {
-    for (size_t mib = 0; mib < more_mib; mib += 32) ASSERT_NE(hak_run_alloc(32 * HAK_MIB, 1, &zeroed), nullptr);
+    for (size_t mib = 0; mib < more_mib; mib += 32) ASSERT_NE(hak_extent_alloc(32 * HAK_MIB, 1, &zeroed), nullptr);
     std::vector<void *> blocks;
     do blocks = take(a, LARGE, 63);
     while (hak_arena_put_magazine(magazine_of(blocks, LARGE), LARGE));
@@ -524,7 +524,7 @@ TEST_F(Arena, ARemainderGoesWhenItStaysAsItIs) {
 TEST_F(Arena, AllOfItGoesWhereAsked) {
   for (uint32_t cpu = 0; cpu < 8; cpu++) {
     hak_arena *a = on_cpu(cpu);
-    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
       ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, c, hak_magazine_usable[c]), c), c));
       auto part = take(a, c, 5);
       ASSERT_TRUE(hak_arena_put_part(part.data(), 5, c));
@@ -611,9 +611,9 @@ TEST_F(Arena, ManyThreadsLoseAndDoubleNothing) {
         if (random() % 4 == 0) {
           if (void **magazine = hak_arena_take_magazine(a, c, &count)) {
             hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, count, c, &own);
-            auto *cell = reinterpret_cast<hak_cell *>(magazine);
-            cell->next = nullptr;
-            hak_cell_give(cell);
+            auto *meta = reinterpret_cast<hak_meta *>(magazine);
+            meta->next = nullptr;
+            hak_meta_give(meta);
           }
         }
         if (!old.empty() && (random() % 2 == 0 || !hak_arena_put_part(old.data(), unsigned(old.size()), c)))

@@ -58,7 +58,7 @@ class Opened {
 void keep_to_target() {
   hak_deferred d = {};
   hak_decay_excess(&d);
-  if (hak_budget_holes_due()) hak_decay_for_target(&d);
+  if (hak_budget_slab_purge_due()) hak_decay_for_target(&d);
 }
 void purge_all() {
   hak_deferred d = {};
@@ -159,7 +159,7 @@ TEST_P(Auto, ThenTheLimitIsReadOnceByTheTick) {
 TEST_P(Auto, OrAsMemoryIsTaken) {
   set_limit(256);
   take(33);
-  EXPECT_TRUE(hak_budget_holes_due()) << "what the slow paths ask";
+  EXPECT_TRUE(hak_budget_slab_purge_due()) << "what the slow paths ask";
   errno = 77;
   keep_to_target();
   EXPECT_EQ(errno, 77);

@@ -157,9 +157,9 @@ TEST_F(Budget, WhatTheSystemRefusesIsNotUsed) {
 TEST_F(Budget, CellsAreCountedAndNeverRefused) {
   hak_config.limit = 1;
   size_t before = state().used;
-  for (int i = 0; i < 10000; i++) ASSERT_NE(hak_cell_take(), nullptr);
-  EXPECT_GE(state().used - before, 10000u * HAK_CELL_SIZE);
-  EXPECT_EQ(state().used - before, hak_cell_bytes());
+  for (int i = 0; i < 10000; i++) ASSERT_NE(hak_meta_take(), nullptr);
+  EXPECT_GE(state().used - before, 10000u * HAK_META_SIZE);
+  EXPECT_EQ(state().used - before, hak_meta_bytes());
 }
 
 // Four threads ask at the same time where there is room for two, again and again.
@@ -370,24 +370,24 @@ TEST_F(Budget, ItIsMeasuredAgainBetweenTwoLooksAsMemoryIsTaken) {
   EXPECT_LE(dirty_mib(), 40u - (330 - 310));
 }
 
-TEST_F(Budget, HolesAreAskedForWhenNothingIsDirty) {
+TEST_F(Budget, PagesOfSlabsAreAskedForWhenNothingIsDirty) {
   hak_config.rss_target = 320 * MIB;
   take(32);
   epoch(290);
-  EXPECT_FALSE(hak_budget_holes_due());
+  EXPECT_FALSE(hak_budget_slab_purge_due());
   take(32);
   files.set_resident(322 * MIB);
-  EXPECT_TRUE(hak_budget_holes_due());
-  size_t wanted = hak_budget_holes_wanted();
+  EXPECT_TRUE(hak_budget_slab_purge_due());
+  size_t wanted = hak_budget_slab_bytes_wanted();
   EXPECT_EQ(wanted, (322 - 300) * MIB + 320 * MIB / 64);
-  hak_add_relaxed(&hak_span_pool.hole_pages, 4 * MIB / hak_os_page_size());
-  hak_budget_holes_given();
-  EXPECT_FALSE(hak_budget_holes_due()) << "18 MiB are lacking still, and are not asked for again";
-  EXPECT_EQ(hak_budget_holes_wanted(), 0u);
+  hak_add_relaxed(&hak_span_pool.purged_slab_pages, 4 * MIB / hak_os_page_size());
+  hak_budget_slab_bytes_purged();
+  EXPECT_FALSE(hak_budget_slab_purge_due()) << "18 MiB are lacking still, and are not asked for again";
+  EXPECT_EQ(hak_budget_slab_bytes_wanted(), 0u);
   take(6);
-  EXPECT_TRUE(hak_budget_holes_due()) << "until there is more";
-  hak_add_relaxed(&hak_span_pool.hole_pages, 20 * MIB / hak_os_page_size());
-  EXPECT_FALSE(hak_budget_holes_due());
+  EXPECT_TRUE(hak_budget_slab_purge_due()) << "until there is more";
+  hak_add_relaxed(&hak_span_pool.purged_slab_pages, 20 * MIB / hak_os_page_size());
+  EXPECT_FALSE(hak_budget_slab_purge_due());
 }
 
 TEST_F(Budget, NearTheTargetIdleMemoryGoesAfterOneEpoch) {
@@ -436,14 +436,14 @@ TEST_F(Budget, NearTheTargetRunsHoldNoPagesBehindTheirBlock) {
     hak_config.rss_target = int64_t(target);
     files.set_resident(95 * MIB);
     hak_budget_look(now_ms += 250);
-    char *p = static_cast<char *>(hak_run_alloc(HAK_SPAN_SIZE + 100, 1, &zeroed));
+    char *p = static_cast<char *>(hak_extent_alloc(HAK_SPAN_SIZE + 100, 1, &zeroed));
     ASSERT_EQ(p, start);
     EXPECT_FALSE(zeroed);
     EXPECT_EQ(p[HAK_SPAN_SIZE + 99], 1);
     EXPECT_EQ(p[2 * HAK_SPAN_SIZE - 1], target == 0 ? 1 : 0);
     EXPECT_EQ(resident_spans(p, 2 * HAK_SPAN_SIZE), target == 0 ? 2u : 1u);
-    ASSERT_EQ(hak_run_claim(hak_region_find(p), p), HAK_VERDICT_OK);
-    hak_run_give(p, &due);
+    ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
+    hak_extent_give(p, &due);
     s = hak_pool_take(2, 1, {}, false, &zeroed);
   }
 }
@@ -454,11 +454,11 @@ TEST_F(Budget, ATailThatHasGoneIsNotGivenBackAgain) {
   give(take(1));
   files.set_resident(95 * MIB);
   hak_budget_look(now_ms += 250);
-  char *p = static_cast<char *>(hak_run_alloc(HAK_SPAN_SIZE, 1, &zeroed));
+  char *p = static_cast<char *>(hak_extent_alloc(HAK_SPAN_SIZE, 1, &zeroed));
   ASSERT_NE(p, nullptr);
   auto calls = [&](size_t size) {
     size_t before = fake_os::count(fake_os::ADVISE);
-    hak_run_drop_tail(p, size);
+    hak_extent_drop_tail(p, size);
     return fake_os::count(fake_os::ADVISE) - before;
   };
   EXPECT_EQ(calls(30000), 1u);
@@ -467,8 +467,8 @@ TEST_F(Budget, ATailThatHasGoneIsNotGivenBackAgain) {
   EXPECT_EQ(calls(30000), 1u);
   EXPECT_EQ(calls(HAK_SPAN_SIZE), 0u);
   EXPECT_EQ(calls(HAK_SPAN_SIZE - HAK_SPAN_SIZE / 2), 1u) << "the whole run was in use";
-  ASSERT_EQ(hak_run_claim(hak_region_find(p), p), HAK_VERDICT_OK);
-    hak_run_give(p, &due);
+  ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
+    hak_extent_give(p, &due);
 }
 
 // Under mlockall, for example: asking at every free would cost a system call each.
@@ -580,10 +580,10 @@ TEST_F(Budget, TailsStayWhileThereIsRoom) {
     hak_budget_look(now_ms += 250);
     ASSERT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_NEAR));
     size_t before = fake_os::count(fake_os::ADVISE);
-    void *p = hak_run_alloc(HAK_SPAN_SIZE / 2, 1, &zeroed);
+    void *p = hak_extent_alloc(HAK_SPAN_SIZE / 2, 1, &zeroed);
     EXPECT_EQ(fake_os::count(fake_os::ADVISE) - before, resident == 91 ? 0u : 1u);
-    hak_run_claim(hak_region_find(p), p);
-    hak_run_give(p, &due);
+    hak_extent_claim(hak_region_find(p), p);
+    hak_extent_give(p, &due);
   }
 }
 

@@ -276,7 +276,7 @@ class HugeRefused : public testing::Test {
 };
 
 TEST_F(HugeRefused, ARunServesUpTo64MiB) {
-  if (HAK_RUN_LONGEST == HAK_RUN_MAX) GTEST_SKIP() << "guards stand in between";
+  if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
   for (size_t mib : {33, 50, 64}) {
     char *p = static_cast<char *>(hakmem_calloc(mib, HAK_MIB));
     ASSERT_TRUE(is_run(p)) << mib;
@@ -291,7 +291,7 @@ TEST_F(HugeRefused, ARunServesUpTo64MiB) {
 }
 
 TEST_F(HugeRefused, AlignedUpToAHugePage) {
-  if (HAK_RUN_LONGEST == HAK_RUN_MAX) GTEST_SKIP() << "guards stand in between";
+  if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
   for (size_t align : {PAGE, HAK_SPAN_SIZE, HAK_HUGE_PAGE}) {
     void *p = hakmem_aligned_alloc(align, 40 * HAK_MIB);
     ASSERT_TRUE(is_run(p)) << align;
@@ -304,7 +304,7 @@ TEST_F(HugeRefused, AlignedUpToAHugePage) {
 }
 
 TEST_F(HugeRefused, ReallocGoesBothWays) {
-  if (HAK_RUN_LONGEST == HAK_RUN_MAX) GTEST_SKIP() << "guards stand in between";
+  if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
   char *p = static_cast<char *>(hakmem_malloc(40 * HAK_MIB));
   ASSERT_TRUE(is_run(p));
   p[0] = 1;
@@ -328,7 +328,7 @@ TEST_F(HugeRefused, ReallocGoesBothWays) {
 }
 
 TEST_F(HugeRefused, TheLimitHolds) {
-  if (HAK_RUN_LONGEST == HAK_RUN_MAX) GTEST_SKIP() << "guards stand in between";
+  if (HAK_EXTENT_LONGEST == HAK_EXTENT_MAX) GTEST_SKIP() << "guards stand in between";
   hak_deferred d = {};
   hak_decay_all(0, &d);
   hak_budget_figures figures;

@@ -214,14 +214,14 @@ class Slabs : public testing::TestWithParam<size_t> {
   }
   void TearDown() override {
     EXPECT_FALSE(advised_under_lock);
-    EXPECT_EQ(hak_span_pool.leaving_hole_pages, 0u);
+    EXPECT_EQ(hak_span_pool.purging_slab_pages, 0u);
     EXPECT_EQ(hak_heap_check(), 0u);
     EXPECT_THAT(fake_os::violations(), IsEmpty());
   }
   // Many slabs in which each so many-th block is used.
   void leave_few_blocks(size_t survive) {
     std::vector<void *> all;
-    while (a->bins[c].slabs.slabs < SLABS || a->bins[c].slabs.carving != nullptr) {
+    while (a->bins[c].slabs.slabs < SLABS || a->bins[c].slabs.bump_slab != nullptr) {
       void *out[63];
       unsigned n = hak_arena_take(a, c, out, 63, &d);
       ASSERT_GT(n, 0u);
@@ -242,7 +242,7 @@ class Slabs : public testing::TestWithParam<size_t> {
       for (size_t i = 0; i < size; i++) ASSERT_EQ(p[i], mark(p)) << i;
   }
   size_t purge(bool at_once, size_t wanted = SIZE_MAX) { return hak_purge_slabs(a, round++, at_once, wanted, &d); }
-  size_t used() const { return (hak_span_pool.live_spans << HAK_SPAN_SHIFT) - hak_span_pool.hole_pages * PAGE; }
+  size_t used() const { return (hak_span_pool.live_spans << HAK_SPAN_SHIFT) - hak_span_pool.purged_slab_pages * PAGE; }
 
   static constexpr unsigned SLABS = 40;
   unsigned c, round = 0;
@@ -258,7 +258,7 @@ TEST_P(Slabs, FreePagesGoAndSurvivorsStay) {
   size_t before = used();
   size_t purged = purge(true);
   EXPECT_GT(purged, before / 3);
-  EXPECT_EQ(hak_span_pool.hole_pages * PAGE, purged);
+  EXPECT_EQ(hak_span_pool.purged_slab_pages * PAGE, purged);
   expect_survivors();
   EXPECT_EQ(purge(true), 0u) << "once";
   // All of it is usable again.
@@ -268,7 +268,7 @@ TEST_P(Slabs, FreePagesGoAndSurvivorsStay) {
     unsigned n = hak_arena_take(a, c, out, 63, &d);
     again.insert(again.end(), out, out + n);
   }
-  EXPECT_EQ(hak_span_pool.hole_pages, 0u);
+  EXPECT_EQ(hak_span_pool.purged_slab_pages, 0u);
   for (void *p : again) memset(p, 0xee, size);
   expect_survivors();
   for (void *p : again) hak_arena_free(p, c, &d);
@@ -295,7 +295,7 @@ TEST_P(Slabs, ThatTheSystemRefusesStayAndAreNotTriedAgain) {
   unsigned asked = fake_os::count(fake_os::ADVISE);
   EXPECT_EQ(purge(true), 0u);
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), asked);
-  EXPECT_EQ(hak_span_pool.hole_pages, 0u);
+  EXPECT_EQ(hak_span_pool.purged_slab_pages, 0u);
   expect_survivors();
 }
 
@@ -317,7 +317,7 @@ TEST_P(Slabs, BlocksComeBackMeanwhile) {
   expect_survivors();
   for (void *p : blocks) hak_arena_free(p, c, &d);
   EXPECT_EQ(a->bins[c].slabs.slabs, 0u);
-  EXPECT_EQ(hak_span_pool.hole_pages, 0u);
+  EXPECT_EQ(hak_span_pool.purged_slab_pages, 0u);
 }
 
 TEST_P(Slabs, ABlockFreedTwiceMeanwhileIsTold) {

@@ -84,7 +84,7 @@ TEST(Reports, CacheCsvHasOneRowAClass) {
   hakmem_free(hakmem_malloc(1));
   std::string text = stderr_of([] { hak_report_cache_csv(); });
   EXPECT_THAT(text, HasSubstr("class,block_size,aligned,hits,misses,refills,flushes\n0,16,0,"));
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + HAK_FRONT_CLASSES);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + HAK_CLASS_COUNT);
 }
 
 // --- seeded faults ---
@@ -141,12 +141,12 @@ TEST_F(HeapCheck, FreeCount) { seed(&slab->free_count, uint16_t(slab->free_count
 TEST_F(HeapCheck, FreeBit) { seed(&slab->bits[0], slab->bits[0] ^ 2, "bits set"); }
 TEST_F(HeapCheck, Summary) { seed(&slab->summary, slab->summary ^ 1, "summary bit"); }
 TEST_F(HeapCheck, NeverAllocatedBit) {
-  while (bin->slabs.carving == nullptr) hakmem_malloc(1000);
-  hak_span *s = bin->slabs.carving;
+  while (bin->slabs.bump_slab == nullptr) hakmem_malloc(1000);
+  hak_span *s = bin->slabs.bump_slab;
   unsigned last = unsigned(s->blocks) - 1;
   seed(&s->bits[last / 64], s->bits[last / 64] | uint64_t(1) << (last % 64), "never allocated");
 }
-TEST_F(HeapCheck, AllocatedBeyondBlocks) { seed(&slab->carved, uint16_t(slab->blocks + 1), "ever allocated"); }
+TEST_F(HeapCheck, AllocatedBeyondBlocks) { seed(&slab->bumped, uint16_t(slab->blocks + 1), "ever allocated"); }
 TEST_F(HeapCheck, ClassOfSlab) { seed(&slab->class_code, uint8_t(3), "class 3"); }
 TEST_F(HeapCheck, BackLink) { seed(&linked->next->prev, static_cast<hak_span *>(nullptr), "back link"); }
 TEST_F(HeapCheck, ListNumber) {
@@ -224,6 +224,6 @@ TEST_P(ExitDeathTest, DoesNotWaitForALockOfItsOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Locks, ExitDeathTest,
-                         testing::Values(&hak_span_pool.lock, &hak_cell_lock, &hak_huge_lock, nullptr));
+                         testing::Values(&hak_span_pool.lock, &hak_meta_lock, &hak_huge_lock, nullptr));
 
 }  // namespace

@@ -9,7 +9,7 @@ TEST(SizeClass, EverySizeGetsTheSmallestBlockThatFits) {
   hak_size_class_init(7);
   for (size_t size = 0; size <= HAK_SMALL_MAX; size++) {
     unsigned c = hak_class_for(size);
-    ASSERT_LT(c, unsigned(HAK_CLASSES));
+    ASSERT_LT(c, unsigned(HAK_PLAIN_CLASSES));
     ASSERT_GE(hak_class_size(c), size);
     if (c > 0) {
       ASSERT_LT(hak_class_size(c - 1), size) << "a smaller block would do";
@@ -25,17 +25,17 @@ TEST(SizeClass, SizesAreThoseOfTheDesign) {
     for (size_t k = 1; k <= 8; k++) expected.push_back(base + k * base / 8);
   for (size_t base = 1024; base < 32768; base *= 2)
     for (size_t k = 1; k <= 4; k++) expected.push_back(base + k * base / 4);
-  ASSERT_EQ(expected.size(), size_t(HAK_CLASSES));
-  for (unsigned c = 0; c < HAK_CLASSES; c++) EXPECT_EQ(hak_class_size(c), expected[c]);
-  for (unsigned t = 0; t < HAK_TWINS; t++) {
-    EXPECT_EQ(hak_class_size(HAK_CLASSES + t), size_t(128) << t);
-    EXPECT_FALSE(hak_class_table[HAK_CLASSES + t].coloured);
+  ASSERT_EQ(expected.size(), size_t(HAK_PLAIN_CLASSES));
+  for (unsigned c = 0; c < HAK_PLAIN_CLASSES; c++) EXPECT_EQ(hak_class_size(c), expected[c]);
+  for (unsigned t = 0; t < HAK_ALIGNED_CLASSES; t++) {
+    EXPECT_EQ(hak_class_size(HAK_PLAIN_CLASSES + t), size_t(128) << t);
+    EXPECT_FALSE(hak_class_table[HAK_PLAIN_CLASSES + t].coloured);
   }
 }
 
 TEST(SizeClass, ReciprocalsDivideExactly) {
   hak_size_class_init(3);
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     uint64_t size = hak_class_size(c), reciprocal = hak_class_table[c].reciprocal;
     for (uint64_t offset = 0; offset < 4 * HAK_SPAN_SIZE; offset++) {
       if (offset * reciprocal >> 40 != offset / size) {
@@ -51,7 +51,7 @@ TEST(SizeClass, GroupsAreDoublings) {
   EXPECT_EQ(hak_class_group(16), 1u);
   EXPECT_EQ(hak_class_group(1024), 7u);
   EXPECT_EQ(hak_class_group(32768), 12u);
-  for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     size_t size = hak_class_size(c);
     unsigned n = hak_class_group(size);
     EXPECT_LE(size, size_t(8) << n);
@@ -62,7 +62,7 @@ TEST(SizeClass, GroupsAreDoublings) {
 TEST(SizeClass, BoundaryOptionMovesTheSlabSizeAndBitmapsStillFit) {
   for (unsigned boundary = 3; boundary <= 12; boundary++) {
     hak_size_class_init(boundary);
-    for (unsigned c = 0; c < HAK_FRONT_CLASSES; c++) {
+    for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
       const hak_class_info &info = hak_class_table[c];
       EXPECT_EQ(info.spans, hak_class_group(info.size) <= boundary ? 1u : 4u);
       EXPECT_LE(info.spans * HAK_SPAN_SIZE / info.size, size_t(HAK_BITMAP_WORDS) * 64);
@@ -81,7 +81,7 @@ TEST(SizeClass, AlignedRequestsGetAlignedBlocks) {
         ASSERT_GT(rounded, HAK_SMALL_MAX) << "alignment " << align << ", size " << size << " needs no run";
         continue;
       }
-      ASSERT_LT(c, HAK_FRONT_CLASSES);
+      ASSERT_LT(c, HAK_CLASS_COUNT);
       ASSERT_GE(hak_class_size(c), size);
       if (align > 16) ASSERT_EQ(hak_class_size(c) % align, 0u) << "alignment " << align << ", size " << size;
       // A coloured slab starts on 64 bytes, no more.

@@ -160,7 +160,7 @@ TEST_F(Slab, ListsFollowTheFreeCount) {
   constexpr unsigned c = 31;
   auto blocks = many(c, 130);  // the first slab is fully carved
   hak_span *s = span(blocks[0]);
-  ASSERT_NE(s, set.carving);
+  ASSERT_NE(s, set.bump_slab);
   EXPECT_EQ(s->list, HAK_NO_LIST);
   unsigned quarter = s->blocks / 4;
   for (unsigned n = 1; n < s->blocks; n++) {
@@ -188,14 +188,14 @@ TEST_F(Slab, CarvingSlabIsKeptAndStartsOver) {
   auto blocks = take(3, 30);
   hak_span *s = span(blocks[0]);
   for (char *p : blocks) ASSERT_EQ(put(p), HAK_VERDICT_OK);
-  EXPECT_EQ(set.carving, s);
-  EXPECT_EQ(s->carved, 0);
+  EXPECT_EQ(set.bump_slab, s);
+  EXPECT_EQ(s->bumped, 0);
   EXPECT_EQ(s->free_count, 0);
   EXPECT_EQ(hak_span_pool.live_spans, 1u);
   EXPECT_EQ(one(3), blocks[0]);
   EXPECT_EQ(put(blocks[0]), HAK_VERDICT_OK);
   hak_slab_set_trim(&set, &due);
-  EXPECT_EQ(set.carving, nullptr);
+  EXPECT_EQ(set.bump_slab, nullptr);
   EXPECT_EQ(set.slabs, 0u);
   EXPECT_EQ(hak_span_pool.live_spans, 0u);
   hak_slab_set_trim(&set, &due);
@@ -204,7 +204,7 @@ TEST_F(Slab, CarvingSlabIsKeptAndStartsOver) {
 TEST_F(Slab, TrimLeavesSlabsInUse) {
   one(3);
   hak_slab_set_trim(&set, &due);
-  EXPECT_NE(set.carving, nullptr);
+  EXPECT_NE(set.bump_slab, nullptr);
   EXPECT_EQ(hak_span_pool.live_spans, 1u);
 }
 
@@ -299,7 +299,7 @@ TEST_F(Slab, OutOfMemoryTakesNothing) {
   std::vector<char *> batch;
   while (!(batch = take(51, 4)).empty()) taken += batch.size();
   EXPECT_GT(taken, 0u);
-  EXPECT_EQ(set.carving, nullptr);
+  EXPECT_EQ(set.bump_slab, nullptr);
   fake_os::allow_all();
   EXPECT_EQ(take(51, 1).size(), 1u);
 }
@@ -328,7 +328,7 @@ TEST_P(SlabClass, AgreesWithTheModel) {
         ASSERT_TRUE(fresh) << "handed out twice";
         if (at != live.begin()) ASSERT_LE(*std::prev(at) + size, p) << "overlap";
         if (std::next(at) != live.end()) ASSERT_LE(p + size, *std::next(at)) << "overlap";
-        ASSERT_EQ(reinterpret_cast<uintptr_t>(p) % (c >= HAK_CLASSES ? size : 16), 0u);
+        ASSERT_EQ(reinterpret_cast<uintptr_t>(p) % (c >= HAK_PLAIN_CLASSES ? size : 16), 0u);
         uintptr_t slab = reinterpret_cast<uintptr_t>(hak_span_address(r, span(p)));
         ASSERT_LE(reinterpret_cast<uintptr_t>(p) + size, slab + span(p)->span_count * HAK_SPAN_SIZE) << "beyond its slab";
         order.push_back(p);
@@ -347,9 +347,9 @@ TEST_P(SlabClass, AgreesWithTheModel) {
     for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++)
       for (hak_span *s = set.lists[list]; s != nullptr; s = s->next) {
         ASSERT_TRUE(slabs.insert(s).second) << "on two lists";
-        handed_out += size_t(s->carved - s->free_count);
+        handed_out += size_t(s->bumped - s->free_count);
       }
-    if (set.carving != nullptr && slabs.insert(set.carving).second) handed_out += size_t(set.carving->carved - set.carving->free_count);
+    if (set.bump_slab != nullptr && slabs.insert(set.bump_slab).second) handed_out += size_t(set.bump_slab->bumped - set.bump_slab->free_count);
     std::set<hak_span *> full;
     for (char *p : order)
       if (slabs.count(span(p)) == 0) {

@@ -57,8 +57,8 @@ TEST_F(SpanPool, PrefersDirtyToCleanEvenAtHigherAddresses) {
   size_t a = take(1), b = take(1);
   size_t first, count;
   give(a, 1);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, HAK_ANY_RUN, &first, &count));
-  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);  // a is clean now
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, HAK_ANY_RANGE, &first, &count));
+  hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);  // a is clean now
   give(b, 1);
   EXPECT_EQ(take(1), b);
   EXPECT_FALSE(zeroed);
@@ -101,8 +101,8 @@ class HugePages : public SpanPool {
   // Gives back the last dirty run; its first span and how many.
   std::pair<size_t, size_t> purge() {
     size_t first = 0, count = 0;
-    if (!hak_pool_claim_dirty(r, runs[0] / HAK_CHUNK_SPANS, 256, HAK_ANY_RUN, &first, &count)) return {0, 0};
-    hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
+    if (!hak_pool_claim_dirty(r, runs[0] / HAK_CHUNK_SPANS, 256, HAK_ANY_RANGE, &first, &count)) return {0, 0};
+    hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
     return {first, count};
   }
   std::vector<size_t> runs;
@@ -136,7 +136,7 @@ TEST_F(HugePages, AChunkMadeSmallAsksForThemAgainBeforeTheRegionGrows) {
   for (size_t i = 1; i < runs.size(); i++) give(runs[i], 4);
   give(behind, 4);
   while (purge().second != 0) continue;
-  hak_pool_make_small(r, chunk);
+  hak_pool_disable_huge(r, chunk);
   size_t ready = r->ready_spans;
   fake_os::reset();
   size_t again = take_dense(4);
@@ -149,22 +149,22 @@ TEST_F(HugePages, AChunkMadeSmallAsksForThemAgainBeforeTheRegionGrows) {
   EXPECT_EQ(asked.detail, MADV_HUGEPAGE);
   EXPECT_EQ(asked.addr, uintptr_t(hak_region_address(r, again)));
   EXPECT_EQ(asked.addr + asked.size_bytes, uintptr_t(hak_region_address(r, ready))) << "to the end of what is accessible";
-  EXPECT_EQ(c.plain, 1u) << "the page that is used in part stays small pages";
+  EXPECT_EQ(c.no_huge_pages, 1u) << "the page that is used in part stays small pages";
 }
 
 // The system uses no huge page where there is a table of small ones: so the last piece goes with all of its page.
 TEST_F(HugePages, PiecesOfAChunkMadeSmallGoWithTheirNeighbours) {
   size_t chunk = runs[0] / HAK_CHUNK_SPANS;
-  hak_pool_make_small(r, chunk);
+  hak_pool_disable_huge(r, chunk);
   hak_chunk &c = r->chunks[chunk];
   for (size_t i = 8; i < 15; i++) {
     give(runs[i], 4);
     EXPECT_EQ(purge(), std::pair(runs[8], 4 * (i - 7)));
-    EXPECT_EQ(c.broken, 2u);
+    EXPECT_EQ(c.split_pages, 2u);
   }
   give(runs[15], 4);
   EXPECT_EQ(purge(), std::pair(runs[8], HAK_HUGE_PAGE_SPANS));
-  EXPECT_EQ(c.broken, 0u);
+  EXPECT_EQ(c.split_pages, 0u);
 }
 
 // Nobody asked for huge pages there: given back as a whole, it is small pages all the same.
@@ -173,20 +173,20 @@ TEST_F(HugePages, APageThatWasInUseStaysPlain) {
   for (size_t i = 1; i < runs.size(); i++) give(runs[i], 4);
   give(behind, 4);
   while (purge().second != 0) continue;
-  hak_pool_make_small(r, chunk);
+  hak_pool_disable_huge(r, chunk);
   size_t again = take_dense(4);
   hak_chunk &c = r->chunks[chunk];
-  EXPECT_EQ(c.plain, 1u) << "and nothing behind what is accessible";
+  EXPECT_EQ(c.no_huge_pages, 1u) << "and nothing behind what is accessible";
   // A hole there is the kernel's to leave alone.
-  hak_pool_note_hole(&r->spans[runs[0]]);
+  hak_pool_note_purged_page(&r->spans[runs[0]]);
   EXPECT_TRUE(c.huge);
   give(runs[0], 4);
   ASSERT_EQ(purge(), std::pair(runs[0], HAK_HUGE_PAGE_SPANS));
-  EXPECT_EQ(c.broken, 0u) << "it went whole, for the next time";
+  EXPECT_EQ(c.split_pages, 0u) << "it went whole, for the next time";
   EXPECT_EQ(take_dense(4), again + 4) << "but is small pages";
-  hak_pool_note_hole(&r->spans[again]);
+  hak_pool_note_purged_page(&r->spans[again]);
   EXPECT_FALSE(c.huge);
-  EXPECT_EQ(c.plain, 0u);
+  EXPECT_EQ(c.no_huge_pages, 0u);
   EXPECT_EQ(r->ready_spans, ready);
 }
 
@@ -197,7 +197,7 @@ TEST_F(HugePages, AChunkThatIsMostlyInUseStaysSmall) {
   for (size_t at = chunk * HAK_CHUNK_SPANS; at < (chunk + 1) * HAK_CHUNK_SPANS; at += third + HAK_HUGE_PAGE_SPANS)
     for (size_t i = at; i < at + third; i += 4) give(i, 4);
   while (purge().second != 0) continue;
-  hak_pool_make_small(r, chunk);
+  hak_pool_disable_huge(r, chunk);
   take_dense(4);
   EXPECT_FALSE(r->chunks[chunk].huge);
 }
@@ -233,8 +233,8 @@ TEST_F(SpanPool, MixedRunIsNotZeroed) {
   EXPECT_EQ(b, a);
   give(b, 1);
   size_t first, count;
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, HAK_ANY_RUN, &first, &count));
-  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 1, HAK_ANY_RANGE, &first, &count));
+  hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
   // a is clean, a + 1 is dirty: together they are not known zero.
   EXPECT_EQ(take(2), a);
   EXPECT_FALSE(zeroed);
@@ -243,7 +243,7 @@ TEST_F(SpanPool, MixedRunIsNotZeroed) {
 
 TEST_F(SpanPool, AlignsByAbsoluteAddress) {
   take(1);
-  for (size_t align = 1; align <= HAK_RUN_MAX_SPANS; align *= 2) {
+  for (size_t align = 1; align <= HAK_EXTENT_MAX_SPANS; align *= 2) {
     size_t at = take(3, align);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(hak_region_address(r, at)) % (align * HAK_SPAN_SIZE), 0u) << align;
   }
@@ -252,7 +252,7 @@ TEST_F(SpanPool, AlignsByAbsoluteAddress) {
 TEST_F(SpanPool, LargestRunAndAlignmentTogether) {
   for (int i = 0; i < 3; i++) {
     take(1);
-    size_t at = take(HAK_RUN_MAX_SPANS, HAK_RUN_MAX_SPANS);
+    size_t at = take(HAK_EXTENT_MAX_SPANS, HAK_EXTENT_MAX_SPANS);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(hak_region_address(r, at)) % (32 * HAK_MIB), 0u);
   }
 }
@@ -356,7 +356,7 @@ TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {
   size_t a = take(8);
   give(a, 8);
   size_t first, count;
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 5, HAK_ANY_RUN, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 5, HAK_ANY_RANGE, &first, &count));
   EXPECT_EQ(first, a + 3) << "high addresses go first";
   EXPECT_EQ(count, 5u);
   EXPECT_EQ(take(1), a);
@@ -367,14 +367,14 @@ TEST_F(SpanPool, ClaimedSpansAreNobodysUntilTheyComeBack) {
   EXPECT_EQ(take(1), a + 2);
   EXPECT_EQ(take(1), a + 3);
   give(a + 2, 1);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, HAK_ANY_RUN, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, HAK_ANY_RANGE, &first, &count));
   EXPECT_EQ(first, a + 4);
   EXPECT_EQ(count, 4u);
-  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
-  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, HAK_ANY_RUN, &first, &count));
+  hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
+  ASSERT_TRUE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, HAK_ANY_RANGE, &first, &count));
   EXPECT_EQ(first, a + 2);
-  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
-  EXPECT_FALSE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, HAK_ANY_RUN, &first, &count));
+  hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
+  EXPECT_FALSE(hak_pool_claim_dirty(r, a / HAK_CHUNK_SPANS, 100, HAK_ANY_RANGE, &first, &count));
 }
 
 TEST_F(SpanPool, DenseSpansComeFromHugePagesOnceEnoughIsHeld) {
@@ -405,20 +405,20 @@ TEST_F(SpanPool, OfHugePagesOnlyWholeOnesAreClaimedWhereAsked) {
   ASSERT_EQ(index(before) % PAGE_SPANS, 0u);
   EXPECT_TRUE(hak_pool_give(before, 0, 0, &due));
   EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count)) << "three spans are no huge page";
-  EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_LONG_RUNS, &first, &count)) << "nor a long run";
+  EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_LONG_RANGES, &first, &count)) << "nor a long run";
   EXPECT_TRUE(hak_pool_give(s, 0, 0, &due));
   ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count));
   EXPECT_EQ(first, index(before));
   EXPECT_EQ(count, 4 * PAGE_SPANS) << "the three spans behind the last whole one stay";
-  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
+  hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
   EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count));
-  ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, HAK_ANY_RUN, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, HAK_ANY_RANGE, &first, &count));
   EXPECT_EQ(count, 3u);
-  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
+  hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
   EXPECT_TRUE(hak_pool_give(hak_pool_take(4, 1, {}, false, &zero), 0, 0, &due));
-  ASSERT_TRUE(hak_pool_claim_dirty(r, r->first_span / HAK_CHUNK_SPANS, 1000, HAK_LONG_RUNS, &first, &count));
+  ASSERT_TRUE(hak_pool_claim_dirty(r, r->first_span / HAK_CHUNK_SPANS, 1000, HAK_LONG_RANGES, &first, &count));
   EXPECT_EQ(count, 4u);
-  hak_pool_unclaim(r, first, count, HAK_PAGES_GONE);
+  hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
 }
 
 // --- the model: one state a span, the rules of span_pool.h written down directly ---
@@ -519,10 +519,10 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
       it->second += extra;
     } else {
       size_t chunk = below((r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS), first, count;
-      if (chunk < r->first_span / HAK_CHUNK_SPANS || !hak_pool_claim_dirty(r, chunk, 1 + below(20), HAK_ANY_RUN, &first, &count)) continue;
+      if (chunk < r->first_span / HAK_CHUNK_SPANS || !hak_pool_claim_dirty(r, chunk, 1 + below(20), HAK_ANY_RANGE, &first, &count)) continue;
       ASSERT_TRUE(model.all(first, count, FREE_DIRTY));
       bool gone = below(4) != 0 && hak_os_decommit(hak_region_address(r, first), count << HAK_SPAN_SHIFT);
-      hak_pool_unclaim(r, first, count, gone ? HAK_PAGES_GONE : HAK_PAGES_KEPT);
+      hak_pool_unclaim(r, first, count, gone ? HAK_PAGES_PURGED : HAK_PAGES_KEPT);
       model.set(first, count, gone ? FREE_CLEAN : FREE_DIRTY);
     }
     ASSERT_EQ(hak_span_pool.dirty_spans, model.dirty());

@@ -49,7 +49,7 @@ size_t in_depot(size_t size) { return arena_bin(size).full_count * size_t(usable
 
 bool is_free(void *p) {
   hak_span *s = hak_region_span(hak_region_find(p), p);
-  return s->carved == 0 || hak_slab_examine(s, p) == HAK_VERDICT_DOUBLE_FREE;
+  return s->bumped == 0 || hak_slab_examine(s, p) == HAK_VERDICT_DOUBLE_FREE;
 }
 
 std::vector<void *> alloc_many(size_t size, size_t n) {
@@ -110,7 +110,7 @@ TEST_F(Tcache, BatchesDoubleFromFour) {
 
 // The stack grows with each refill from the arena that follows an overflow.
 TEST_F(Tcache, HoldsTheUsableSlotsOfItsClassAndAStackOfThem) {
-  for (unsigned c = 0; c < HAK_CLASSES; c++) {
+  for (unsigned c = 0; c < HAK_PLAIN_CLASSES; c++) {
     size_t size = hak_class_size(c), usable = hak_magazine_usable[c];
     for (int swing = 0; swing < 6; swing++) {
       for (void *p : alloc_many(size, 20 * usable)) {
@@ -389,7 +389,7 @@ TEST_F(Tcache, CountedModeCountsEveryCall) {
     hak_cache_counts sum;
     hak_tcache_sum_counts(c, &sum);
     EXPECT_EQ(sum.hits, 18u);
-    for (unsigned other = 0; other < HAK_FRONT_CLASSES; other++)
+    for (unsigned other = 0; other < HAK_CLASS_COUNT; other++)
       if (other != c) EXPECT_EQ(t->counts[other].hits + t->counts[other].misses, 0u);
   });
 }
@@ -417,9 +417,9 @@ TEST_F(Tcache, FlushLeavesNothingBehind) {
 
 void use_up_cells() {
   fake_os::fail_all(fake_os::MAP);
-  for (hak_cell *cell = self()->cells; cell != nullptr; cell = cell->next) self()->cell_count--;
-  self()->cells = nullptr;
-  while (hak_cell_take() != nullptr) continue;
+  for (hak_meta *spare = self()->spares; spare != nullptr; spare = spare->next) self()->spare_count--;
+  self()->spares = nullptr;
+  while (hak_meta_take() != nullptr) continue;
 }
 
 TEST_F(Tcache, WithoutAMagazineItsArenaServesIt) {

@@ -147,7 +147,7 @@ TEST_F(Threads, YoungOnesAreServedByTheirArena) {
         EXPECT_EQ(HAK_TAG_OWNER(hak_region_span(hak_region_find(blocks[0]), blocks[0])->tag), 1u + 1);
       }
       for (void *p : blocks) hakmem_free(p);
-      EXPECT_EQ(arena_bin(1, size).slabs.carving->carved, 0u) << "back at once";
+      EXPECT_EQ(arena_bin(1, size).slabs.bump_slab->bumped, 0u) << "back at once";
     }
     EXPECT_EQ(hak_tls.cache, nullptr);
     EXPECT_EQ(sums().used, used);
@@ -159,7 +159,7 @@ TEST_F(Threads, YoungOnesAreServedByTheirArena) {
 
 TEST_F(Threads, ThoseThatEndLeaveNothingBehind) {
   uint64_t caches = 0, used = sums().used;
-  unsigned long cells = 0;
+  unsigned long metadata = 0;
   size_t live = 0;
   for (int i = 0; i < 300; i++) {
     in_new_thread([] {
@@ -173,12 +173,12 @@ TEST_F(Threads, ThoseThatEndLeaveNothingBehind) {
     EXPECT_EQ(sums().used, used);
     if (i == 20) {
       caches = sums().caches;
-      cells = hak_cell_bytes();
+      metadata = hak_meta_bytes();
       live = live_bytes();
     }
   }
   EXPECT_EQ(sums().caches, caches) << "the next one takes the cache of one that has ended";
-  EXPECT_EQ(hak_cell_bytes(), cells) << "magazines leak";
+  EXPECT_EQ(hak_meta_bytes(), metadata) << "magazines leak";
   EXPECT_EQ(live_bytes(), live) << "and what it had cached";
   shrink_depots();
   EXPECT_EQ(hak_depot_bytes, 0u);

@@ -20,7 +20,7 @@ void shrink(bool all) {
   hak_arena_shrink_extents(hak_arena_current(), all, &d);
 }
 
-class Extents : public testing::Test {
+class ExtentCache : public testing::Test {
  protected:
   void SetUp() override {
     hakmem_free(hakmem_malloc(1));
@@ -30,7 +30,7 @@ class Extents : public testing::Test {
   }
 };
 
-TEST_F(Extents, TheLatestOfTheSizeIsUsedAgain) {
+TEST_F(ExtentCache, TheLatestOfTheSizeIsUsedAgain) {
   void *a = hakmem_malloc(100000), *b = hakmem_malloc(100000), *other = hakmem_malloc(200000);
   hakmem_free(a);
   hakmem_free(b);
@@ -42,7 +42,7 @@ TEST_F(Extents, TheLatestOfTheSizeIsUsedAgain) {
   EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
-TEST_F(Extents, OneThatIsLargerByAQuarterServes) {
+TEST_F(ExtentCache, OneThatIsLargerByAQuarterServes) {
   void *p = hakmem_malloc(20 * 65536);
   hakmem_free(p);
   EXPECT_NE(hakmem_malloc(15 * 65536), p);
@@ -53,7 +53,7 @@ TEST_F(Extents, OneThatIsLargerByAQuarterServes) {
 }
 
 /* Of every size there is a list, and a request finds what lies in it. */
-TEST_F(Extents, OfEachSize) {
+TEST_F(ExtentCache, OfEachSize) {
   for (size_t spans = 1; spans <= 256; spans++) {
     void *p = hakmem_malloc(spans * 65536);
     ASSERT_NE(p, nullptr);
@@ -64,7 +64,7 @@ TEST_F(Extents, OfEachSize) {
   }
 }
 
-TEST_F(Extents, NoMoreThanDepotsMayHold) {
+TEST_F(ExtentCache, NoMoreThanDepotsMayHold) {
   size_t before = live_spans();
   std::vector<void *> blocks;
   for (int i = 0; i < 100; i++) blocks.push_back(hakmem_malloc(300000));
@@ -78,7 +78,7 @@ TEST_F(Extents, NoMoreThanDepotsMayHold) {
   EXPECT_EQ(live_spans(), before);
 }
 
-TEST_F(Extents, IdleOnesGo) {
+TEST_F(ExtentCache, IdleOnesGo) {
   size_t before = live_spans();
   hakmem_free(hakmem_malloc(100000));
   shrink(false);
@@ -91,7 +91,7 @@ TEST_F(Extents, IdleOnesGo) {
 }
 
 /* What one arena's threads have freed serves those of another before the pool does. */
-TEST_F(Extents, OtherArenasServe) {
+TEST_F(ExtentCache, OtherArenasServe) {
   void *p = hakmem_malloc(500000);
   hak_extent_cache *mine = &hak_arena_current()->extents;
   hakmem_free(p);
@@ -101,12 +101,12 @@ TEST_F(Extents, OtherArenasServe) {
   EXPECT_EQ(hakmem_malloc(500000), p);
 }
 
-TEST_F(Extents, ACachedOneIsNotTheUsers) {
+TEST_F(ExtentCache, ACachedOneIsNotTheUsers) {
   char *p = static_cast<char *>(hakmem_malloc(100000));
   memset(p, 1, 100000);
   hakmem_free(p);
   EXPECT_EQ(hakmem_malloc_usable_size(p), 0u);
-  EXPECT_EQ(hak_run_claim(hak_region_find(p), p), HAK_VERDICT_FREE_MEMORY) << "a second free";
+  EXPECT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_FREE_MEMORY) << "a second free";
   char *zeroed = static_cast<char *>(hakmem_calloc(1, 100000));
   EXPECT_EQ(zeroed, p);
   for (size_t i = 0; i < 100000; i++) ASSERT_EQ(zeroed[i], 0);

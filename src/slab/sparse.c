@@ -1,7 +1,7 @@
 /* The free pages of slabs in which a few blocks live on. The pages are given back with no lock held: until then their
  * blocks are claimed, as if they had been handed out, so that the slab stays and nobody gets them.
  *
- * `looked` of a slab: free blocks at the last look, the round of that look, and whether there was nothing to gain; on the
+ * `scan_state` of a slab: free blocks at the last look, the round of that look, and whether there was nothing to gain; on the
  * last list, the pages that are gone, and the blocks that were live then. */
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #define COUNT_MASK 0x1fffu /* a span holds 4,096 blocks at most */
 #define ROUND_SHIFT 13
 #define ROUND_MASK 0x3u
-#define HOPELESS 0x8000u
+#define UNPURGEABLE 0x8000u
 #define GONE_MASK 0x7fu /* a slab has 64 pages at most */
 #define LIVE_SHIFT 7
 #define LIVE_MAX 0x1ffu /* or more */
@@ -38,14 +38,14 @@ static bool is_over(const search *f) { return f->found == f->capacity || f->step
 static hak_span *look(hak_span *s, search *f) {
   for (; s != NULL && !is_over(f); s = s->next) {
     f->steps--;
-    unsigned seen = s->looked, now = s->free_count | (f->walk & ROUND_MASK) << ROUND_SHIFT;
+    unsigned seen = s->scan_state, now = s->free_count | (f->walk & ROUND_MASK) << ROUND_SHIFT;
     bool same = (seen & COUNT_MASK) == s->free_count;
-    if (same && (seen & HOPELESS) != 0) continue;
+    if (same && (seen & UNPURGEABLE) != 0) continue;
     bool idle = same && seen != now;
     if (idle || f->at_once)
       f->out[f->found++] = s;
     else
-      s->looked = (uint16_t)now;
+      s->scan_state = (uint16_t)now;
   }
   return s;
 }
@@ -54,7 +54,7 @@ static hak_span *look(hak_span *s, search *f) {
 static void look_again(hak_span *s, search *f) {
   for (; s != NULL && !is_over(f); s = s->next) {
     f->steps--;
-    if ((unsigned)(s->carved - s->free_count) < (unsigned)s->looked >> LIVE_SHIFT) f->out[f->found++] = s;
+    if ((unsigned)(s->bumped - s->free_count) < (unsigned)s->scan_state >> LIVE_SHIFT) f->out[f->found++] = s;
   }
 }
 
@@ -62,7 +62,7 @@ static void find_all(hak_slab_set *set, unsigned class_code, search *f) {
   size_t size = hak_class_size(class_code);
   look(set->lists[3], f);
   if (size >= HALF_FREE_BLOCK_MIN_AT_ONCE) look(set->lists[2], f);
-  look_again(set->lists[HAK_HOLLOW_LIST], f);
+  look_again(set->lists[HAK_PURGED_LIST], f);
   /* Each free block is a page at least. */
   for (unsigned list = 2; size >= hak_os_page_size() && list-- > 0;) look(set->lists[list], f);
 }
@@ -84,7 +84,7 @@ static void find_idle(hak_slab_set *set, unsigned class_code, unsigned round, se
   set->look_next = half_free ? look(s, f) : s;
 }
 
-unsigned hak_slab_find_hollow(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
+unsigned hak_slab_find_sparse(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
                               unsigned capacity) {
   search f = {out, capacity, 0, at_once ? STEPS_MAX_AT_ONCE : STEPS_MAX, 0, at_once};
   if (at_once)
@@ -105,7 +105,7 @@ static unsigned next_block(const hak_span *s, unsigned from, bool wanted) {
   return s->blocks;
 }
 
-static void claim(hak_span *s, unsigned from, unsigned to, hak_holes *out) {
+static void claim(hak_span *s, unsigned from, unsigned to, hak_free_pages *out) {
   for (unsigned i = from; i < to; i++) {
     uint64_t mask = (uint64_t)1 << (i % 64);
     out->claimed[i / 64] |= mask;
@@ -120,53 +120,53 @@ static void claim(hak_span *s, unsigned from, unsigned to, hak_holes *out) {
 #define STAMP_MASK 0x1fu
 static unsigned stamp_now(void) { return hak_pool_epoch() / STAMP_EPOCHS; }
 
-/* Whoever takes blocks of a slab with holes will touch them: all its pages count as back. Where it becomes empty, or is to
+/* Whoever takes blocks of a slab with purged pages will touch them: all its pages count as back. Where it becomes empty, or is to
  * be looked at again, it was not at rest: their call was one too many. Not so after some seconds: that a program comes
  * back to a size is no reason to keep its pages in between. (One in 16 that is older is mistaken for young.) */
 #define LATE_STAMPS 2
-void hak_slab_left_hollow(hak_slab_set *set, hak_span *s) {
-  if (s->list != HAK_HOLLOW_LIST) {
-    hak_store_relaxed(&set->hollow, set->hollow - 1);
+void hak_slab_left_sparse(hak_slab_set *set, hak_span *s) {
+  if (s->list != HAK_PURGED_LIST) {
+    hak_store_relaxed(&set->sparse, set->sparse - 1);
     return;
   }
-  hak_sub_relaxed(&hak_span_pool.hole_pages, s->looked & GONE_MASK);
-  if (((stamp_now() - s->hollow_since) & STAMP_MASK) < LATE_STAMPS)
-    hak_add_relaxed(&hak_span_pool.refault_bytes, (s->looked & GONE_MASK) * hak_os_page_size());
-  s->looked = 0;
+  hak_sub_relaxed(&hak_span_pool.purged_slab_pages, s->scan_state & GONE_MASK);
+  if (((stamp_now() - s->sparse_since) & STAMP_MASK) < LATE_STAMPS)
+    hak_add_relaxed(&hak_span_pool.refault_bytes, (s->scan_state & GONE_MASK) * hak_os_page_size());
+  s->scan_state = 0;
 }
 
 /* What has come free since is worth another call when half of what was live has, and some pages: a few calls for a slab in
  * all. */
 #define AGAIN_LEAST 4
-bool hak_slab_stays_hollow(const hak_span *s) {
-  unsigned live = (unsigned)(s->carved - s->free_count);
-  return (live + AGAIN_LEAST) * 2 > (unsigned)s->looked >> LIVE_SHIFT;
+bool hak_slab_stays_purged(const hak_span *s) {
+  unsigned live = (unsigned)(s->bumped - s->free_count);
+  return (live + AGAIN_LEAST) * 2 > (unsigned)s->scan_state >> LIVE_SHIFT;
 }
 
 /* Its free count may come to be what it was: that is no rest. */
 void hak_slab_taken_again(hak_slab_set *set, hak_span *s) {
-  if (s->list == HAK_HOLLOW_LIST) hak_slab_unlink(set, s);
-  s->looked = 0;
+  if (s->list == HAK_PURGED_LIST) hak_slab_unlink(set, s);
+  s->scan_state = 0;
 }
 
 /* Nothing to gain until its free count changes. It goes to the list before the last of fullness, so that neither looks at
  * others end here, nor refills take those first that have pages to give. */
 static void give_up(hak_slab_set *set, hak_span *s) {
-  if (s->list == HAK_HOLLOW_LIST) return; /* somebody else's call went through meanwhile: `looked` counts its pages */
-  s->looked = (uint16_t)(s->free_count | HOPELESS);
+  if (s->list == HAK_PURGED_LIST) return; /* somebody else's call went through meanwhile: `scan_state` counts its pages */
+  s->scan_state = (uint16_t)(s->free_count | UNPURGEABLE);
   if (s->list != 3) return;
   hak_slab_unlink(set, s);
   hak_slab_link(set, s, 2);
 }
 
 /* Free blocks of a slab that have whole pages between them. */
-typedef struct hole {
+typedef struct free_range {
   unsigned first, end;
   uintptr_t from, to;
-} hole;
+} free_range;
 
 /* The next one behind h->end. False: there is none. */
-static bool next_hole(const hak_span *s, hole *h) {
+static bool next_free_range(const hak_span *s, free_range *h) {
   size_t page = hak_os_page_size(), size = hak_class_size(s->class_code);
   while ((h->first = next_block(s, h->end, true)) < s->blocks) {
     h->end = next_block(s, h->first, false);
@@ -177,14 +177,14 @@ static bool next_hole(const hak_span *s, hole *h) {
   return false;
 }
 
-bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, hak_holes *out) {
+bool hak_slab_claim_free_pages(hak_slab_set *set, hak_span *s, uint32_t tag, hak_free_pages *out) {
   /* Relaxed: where the slab is gone, the pool may be writing it. */
-  bool listed = s->list <= HAK_HOLLOW_LIST;
-  bool there = hak_load_relaxed(&s->tag) == tag && s->head == s && listed && s != set->carving;
-  if (!there || s->carved != s->blocks) return false;
+  bool listed = s->list <= HAK_PURGED_LIST;
+  bool there = hak_load_relaxed(&s->tag) == tag && s->head == s && listed && s != set->bump_slab;
+  if (!there || s->bumped != s->blocks) return false;
   out->count = 0;
   memset(out->claimed, 0, sizeof out->claimed);
-  for (hole h = {0}; out->count < HAK_HOLES_MAX && next_hole(s, &h);) {
+  for (free_range h = {0}; out->count < HAK_FREE_RANGES_MAX && next_free_range(s, &h);) {
     out->pages[out->count].start = (void *)h.from;
     out->pages[out->count++].bytes = h.to - h.from;
     claim(s, h.first, h.end, out);
@@ -193,22 +193,22 @@ bool hak_slab_claim_holes(hak_slab_set *set, hak_span *s, uint32_t tag, hak_hole
     give_up(set, s);
     return false;
   }
-  if (s->list == HAK_HOLLOW_LIST) hak_slab_unlink(set, s);
+  if (s->list == HAK_PURGED_LIST) hak_slab_unlink(set, s);
   hak_slab_settle(set, s);
   return true;
 }
 
-void *hak_slab_close_holes(hak_slab_set *set, hak_span *s, const hak_holes *holes, bool gone, bool *purge_due) {
+void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *s, const hak_free_pages *free_pages, bool gone, bool *purge_due) {
   void *twice = NULL;
   for (unsigned w = 0; w < ((unsigned)s->blocks + 63) / 64; w++) {
-    uint64_t again = s->bits[w] & holes->claimed[w], back = holes->claimed[w] & ~again;
+    uint64_t again = s->bits[w] & free_pages->claimed[w], back = free_pages->claimed[w] & ~again;
     if (again != 0) twice = (void *)(s->start + (w * 64 + hak_ctz64(again)) * hak_class_size(s->class_code));
     if (back == 0) continue;
     s->free_count = (uint16_t)(s->free_count + hak_popcount64(back));
     s->bits[w] |= back;
     s->summary |= (uint64_t)1 << w;
   }
-  bool ends = s->free_count == s->carved; /* and is the pool's, and perhaps somebody else's, after the next line */
+  bool ends = s->free_count == s->bumped; /* and is the pool's, and perhaps somebody else's, after the next line */
   hak_slab_settle_after_put(set, s, purge_due);
   if (ends) return twice;
   if (!gone) {
@@ -216,11 +216,11 @@ void *hak_slab_close_holes(hak_slab_set *set, hak_span *s, const hak_holes *hole
     return twice;
   }
   hak_slab_unlink(set, s);
-  hak_slab_link(set, s, HAK_HOLLOW_LIST);
+  hak_slab_link(set, s, HAK_PURGED_LIST);
   size_t pages = 0;
-  for (unsigned i = 0; i < holes->count; i++) pages += holes->pages[i].bytes / hak_os_page_size();
-  s->looked = (uint16_t)(pages | hak_min_size((size_t)(s->carved - s->free_count), LIVE_MAX) << LIVE_SHIFT);
-  hak_add_relaxed(&hak_span_pool.hole_pages, pages);
-  s->hollow_since = (uint8_t)(stamp_now() & STAMP_MASK);
+  for (unsigned i = 0; i < free_pages->count; i++) pages += free_pages->pages[i].bytes / hak_os_page_size();
+  s->scan_state = (uint16_t)(pages | hak_min_size((size_t)(s->bumped - s->free_count), LIVE_MAX) << LIVE_SHIFT);
+  hak_add_relaxed(&hak_span_pool.purged_slab_pages, pages);
+  s->sparse_since = (uint8_t)(stamp_now() & STAMP_MASK);
   return twice;
 }

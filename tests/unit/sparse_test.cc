@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t OWNER = 5;
 const size_t PAGE = hak_os_page_size();
 
-class Holes : public testing::TestWithParam<size_t> {
+class SparseSlabs : public testing::TestWithParam<size_t> {
  protected:
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(start_pool(1 * HAK_GIB));
@@ -31,7 +31,7 @@ class Holes : public testing::TestWithParam<size_t> {
 
   // All blocks of `slabs` slabs, each filled with a byte of its own; the last slab is carved to its end.
   void fill(unsigned slabs) {
-    while (set.slabs < slabs || set.carving != nullptr) {
+    while (set.slabs < slabs || set.bump_slab != nullptr) {
       void *out[63];
       unsigned n = hak_slab_set_take(&set, c, OWNER, out, 63);
       ASSERT_GT(n, 0u);
@@ -59,10 +59,10 @@ class Holes : public testing::TestWithParam<size_t> {
   void put(char *p) { ASSERT_EQ(hak_slab_set_put_one(&set, HAK_TAG(OWNER, c + 1), p, &due), HAK_VERDICT_OK); }
   std::vector<hak_span *> find(unsigned round, bool at_once) {
     std::vector<hak_span *> found(64);
-    found.resize(hak_slab_find_hollow(&set, c, round, at_once, found.data(), 64));
+    found.resize(hak_slab_find_sparse(&set, c, round, at_once, found.data(), 64));
     return found;
   }
-  bool claim(hak_span *s) { return hak_slab_claim_holes(&set, s, HAK_TAG(OWNER, c + 1), &holes); }
+  bool claim(hak_span *s) { return hak_slab_claim_free_pages(&set, s, HAK_TAG(OWNER, c + 1), &holes); }
   size_t give_back() {
     size_t bytes = 0;
     for (unsigned i = 0; i < holes.count; i++) {
@@ -86,26 +86,26 @@ class Holes : public testing::TestWithParam<size_t> {
   size_t size;
   hak_slab_set set = {};
   std::vector<char *> blocks;
-  hak_holes holes = {};
+  hak_free_pages holes = {};
   bool due = false;
 };
 
-TEST_P(Holes, PagesWithoutALiveBlockGoAndComeBackAsBlocks) {
+TEST_P(SparseSlabs, PagesWithoutALiveBlockGoAndComeBackAsBlocks) {
   fill(8);
   free_most(std::max<size_t>(4, 3 * PAGE / size * 16 / 10));
-  size_t free_before = free_blocks(), hollow = set.hollow;
+  size_t free_before = free_blocks(), hollow = set.sparse;
   EXPECT_GT(hollow, 0u);
   size_t given = 0, slabs = 0;
   for (hak_span *s : find(1, true)) {
     if (!claim(s)) continue;
     slabs++;
     given += give_back();
-    EXPECT_EQ(hak_slab_close_holes(&set, s, &holes, true, &due), nullptr);
-    EXPECT_EQ(s->list, HAK_HOLLOW_LIST);
+    EXPECT_EQ(hak_slab_unclaim_free_pages(&set, s, &holes, true, &due), nullptr);
+    EXPECT_EQ(s->list, HAK_PURGED_LIST);
   }
   EXPECT_GT(given, 8 * PAGE);
-  EXPECT_EQ(hak_span_pool.hole_pages, given / PAGE);
-  EXPECT_EQ(set.hollow, hollow - slabs);
+  EXPECT_EQ(hak_span_pool.purged_slab_pages, given / PAGE);
+  EXPECT_EQ(set.sparse, hollow - slabs);
   EXPECT_EQ(free_blocks(), free_before) << "no block is lost";
   expect_survivors();
   EXPECT_THAT(find(2, true), IsEmpty()) << "not looked at again";
@@ -120,38 +120,38 @@ TEST_P(Holes, PagesWithoutALiveBlockGoAndComeBackAsBlocks) {
     }
     left -= n;
   }
-  EXPECT_EQ(hak_span_pool.hole_pages, 0u);
+  EXPECT_EQ(hak_span_pool.purged_slab_pages, 0u);
   expect_survivors();
   for (char *p : std::vector<char *>(blocks)) put(p);
   EXPECT_EQ(set.slabs, 0u);
-  EXPECT_EQ(set.hollow, 0u);
+  EXPECT_EQ(set.sparse, 0u);
 }
 
 // The pages count as gone while blocks come back, until half of what was live has: only then is another look worth it.
-TEST_P(Holes, SlabsStayHollowUntilHalfOfTheirBlocksHaveComeBack) {
+TEST_P(SparseSlabs, SlabsStaySparseUntilHalfOfTheirBlocksHaveComeBack) {
   leave_few_blocks();
   unsigned tried = 0;
   for (hak_span *s : find(1, true)) {
-    unsigned live = s->carved - s->free_count;
+    unsigned live = s->bumped - s->free_count;
     if (live < 12 || live > 200 || !claim(s)) continue;
     tried++;
     give_back();
-    hak_slab_close_holes(&set, s, &holes, true, &due);
-    size_t gone = hak_span_pool.hole_pages;
+    hak_slab_unclaim_free_pages(&set, s, &holes, true, &due);
+    size_t gone = hak_span_pool.purged_slab_pages;
     std::vector<char *> own;
     for (char *p : blocks)
       if (hak_region_span(hak_region_find(p), p) == s) own.push_back(p);
     ASSERT_EQ(own.size(), live);
     unsigned back = 0;
     for (; (live - back - 1 + 4) * 2 > live; back++) put(own[back]);
-    EXPECT_EQ(s->list, HAK_HOLLOW_LIST);
-    EXPECT_EQ(hak_span_pool.hole_pages, gone);
+    EXPECT_EQ(s->list, HAK_PURGED_LIST);
+    EXPECT_EQ(hak_span_pool.purged_slab_pages, gone);
     EXPECT_EQ(hak_span_pool.refault_bytes, 0u);
     EXPECT_THAT(find(2, false), Not(Contains(s)));
     if (back > 0) { EXPECT_THAT(find(2, true), Contains(s)) << "when all is asked for"; }
     put(own[back]);
     EXPECT_EQ(s->list, 3u);
-    EXPECT_LT(hak_span_pool.hole_pages, gone);
+    EXPECT_LT(hak_span_pool.purged_slab_pages, gone);
     EXPECT_GT(hak_span_pool.refault_bytes, 0u) << "it was not at rest";
     break;
   }
@@ -159,7 +159,7 @@ TEST_P(Holes, SlabsStayHollowUntilHalfOfTheirBlocksHaveComeBack) {
 }
 
 // A program that comes back to a size after some seconds had no use for the pages in between.
-TEST_P(Holes, PagesTakenAgainAfterSomeSecondsWereNotInVain) {
+TEST_P(SparseSlabs, PagesTakenAgainAfterSomeSecondsWereNotInVain) {
   leave_few_blocks();
   unsigned tried = 0;
   for (uint32_t epochs : {0u, 4u, 12u, 20u}) {
@@ -168,11 +168,11 @@ TEST_P(Holes, PagesTakenAgainAfterSomeSecondsWereNotInVain) {
     if (found.empty()) break;
     hak_pool_set_epoch(1000);
     give_back();
-    hak_slab_close_holes(&set, found.back(), &holes, true, &due);
-    size_t refault = hak_span_pool.refault_bytes, gone = hak_span_pool.hole_pages;
+    hak_slab_unclaim_free_pages(&set, found.back(), &holes, true, &due);
+    size_t refault = hak_span_pool.refault_bytes, gone = hak_span_pool.purged_slab_pages;
     hak_pool_set_epoch(1000 + epochs);
     hak_slab_taken_again(&set, found.back());
-    EXPECT_LT(hak_span_pool.hole_pages, gone);
+    EXPECT_LT(hak_span_pool.purged_slab_pages, gone);
     EXPECT_EQ(hak_span_pool.refault_bytes > refault, epochs < 8) << epochs / 4 << " seconds";
     hak_slab_settle(&set, found.back());
     tried++;
@@ -181,7 +181,7 @@ TEST_P(Holes, PagesTakenAgainAfterSomeSecondsWereNotInVain) {
 }
 
 // A block on each page: such slabs are not to stand before others that have pages to give.
-TEST_P(Holes, SlabsWithNothingToGiveStandAside) {
+TEST_P(SparseSlabs, SlabsWithNothingToGiveStandAside) {
   if (size > PAGE / 8) GTEST_SKIP() << "half-free slabs are looked at too";
   fill(3);
   free_most(PAGE / size);
@@ -191,15 +191,15 @@ TEST_P(Holes, SlabsWithNothingToGiveStandAside) {
     EXPECT_FALSE(claim(s));
     EXPECT_LT(s->list, 3u);
   }
-  EXPECT_EQ(set.hollow, 0u);
+  EXPECT_EQ(set.sparse, 0u);
   EXPECT_THAT(find(2, true), IsEmpty());
   hak_span *touched = hak_region_span(&hak_main_region, blocks.front());
   put(blocks.front());
   EXPECT_EQ(touched->list, 3u) << "worth a look once more";
-  EXPECT_EQ(set.hollow, 1u);
+  EXPECT_EQ(set.sparse, 1u);
 }
 
-TEST_P(Holes, OnlySlabsThatRest) {
+TEST_P(SparseSlabs, OnlySlabsThatRest) {
   fill(8);
   free_most(64);
   EXPECT_THAT(find(1, false), IsEmpty()) << "seen for the first time";
@@ -218,7 +218,7 @@ TEST_P(Holes, OnlySlabsThatRest) {
 }
 
 // While the system works no lock is held: blocks come back, the slab would be empty, a block is freed twice.
-TEST_P(Holes, TheSlabStaysWhileItsPagesGo) {
+TEST_P(SparseSlabs, TheSlabStaysWhileItsPagesGo) {
   fill(4);
   free_most(std::max<size_t>(8, 4 * PAGE / size * 8));
   for (hak_span *s : find(1, true)) {
@@ -232,16 +232,16 @@ TEST_P(Holes, TheSlabStaysWhileItsPagesGo) {
     EXPECT_EQ(set.slabs, slabs) << "its blocks are not all back";
     EXPECT_NE(s->tag, HAK_TAG_NONE);
     give_back();
-    EXPECT_EQ(hak_slab_close_holes(&set, s, &holes, true, &due), nullptr);
+    EXPECT_EQ(hak_slab_unclaim_free_pages(&set, s, &holes, true, &due), nullptr);
     EXPECT_EQ(s->tag, HAK_TAG_NONE) << "now it is the pool's";
     EXPECT_EQ(set.slabs, slabs - 1);
-    EXPECT_EQ(hak_span_pool.hole_pages, 0u);
+    EXPECT_EQ(hak_span_pool.purged_slab_pages, 0u);
     return;
   }
   FAIL() << "no slab had holes";
 }
 
-TEST_P(Holes, ABlockFreedTwiceMeanwhileIsTold) {
+TEST_P(SparseSlabs, ABlockFreedTwiceMeanwhileIsTold) {
   fill(4);
   free_most(std::max<size_t>(8, 4 * PAGE / size * 8));
   for (hak_span *s : find(1, true)) {
@@ -252,30 +252,30 @@ TEST_P(Holes, ABlockFreedTwiceMeanwhileIsTold) {
     size_t before = s->free_count + 1u;
     put(freed);
     for (uint64_t word : holes.claimed) before += size_t(hak_popcount64(word));
-    EXPECT_EQ(hak_slab_close_holes(&set, s, &holes, true, &due), freed);
+    EXPECT_EQ(hak_slab_unclaim_free_pages(&set, s, &holes, true, &due), freed);
     EXPECT_EQ(s->free_count, before - 1) << "counted once";
     return;
   }
   FAIL() << "no slab had holes";
 }
 
-TEST_P(Holes, ASlabThatIsGoneOrAnothersIsLeftAlone) {
+TEST_P(SparseSlabs, ASlabThatIsGoneOrAnothersIsLeftAlone) {
   fill(4);
   free_most(64);
   auto found = find(1, true);
   ASSERT_FALSE(found.empty());
-  EXPECT_FALSE(hak_slab_claim_holes(&set, found[0], HAK_TAG(OWNER + 1, c), &holes));
+  EXPECT_FALSE(hak_slab_claim_free_pages(&set, found[0], HAK_TAG(OWNER + 1, c), &holes));
   for (char *p : std::vector<char *>(blocks)) put(p);
   for (hak_span *s : found) EXPECT_FALSE(claim(s));
 }
 
 // More slabs than are looked at in one hold of the lock, with two blocks left in each.
-class ManyHoles : public Holes {
+class ManySparseSlabs : public SparseSlabs {
  protected:
   static constexpr unsigned SLABS = 7000, IN_ONE_HOLD = 2048;
   void SetUp() override {
-    Holes::SetUp();
-    while (set.slabs < SLABS || set.carving != nullptr) {
+    SparseSlabs::SetUp();
+    while (set.slabs < SLABS || set.bump_slab != nullptr) {
       void *out[63];
       unsigned n = hak_slab_set_take(&set, c, OWNER, out, 63);
       ASSERT_GT(n, 0u);
@@ -286,7 +286,7 @@ class ManyHoles : public Holes {
     ASSERT_EQ(slabs.size(), SLABS);
   }
   size_t stamped() const {
-    return size_t(std::count_if(slabs.begin(), slabs.end(), [](const hak_span *s) { return s->looked != 0; }));
+    return size_t(std::count_if(slabs.begin(), slabs.end(), [](const hak_span *s) { return s->scan_state != 0; }));
   }
   // Calls by the clock until one finds something.
   unsigned rounds_until_found() {
@@ -301,7 +301,7 @@ class ManyHoles : public Holes {
 };
 
 // A walk takes four rounds, whose stamps are those of the next walk's.
-TEST_P(ManyHoles, OneHoldLooksAtABoundedNumberAndTheNextGoesOn) {
+TEST_P(ManySparseSlabs, OneHoldLooksAtABoundedNumberAndTheNextGoesOn) {
   for (unsigned round = 1; round <= 3; round++) {
     EXPECT_THAT(find(round, false), IsEmpty());
     EXPECT_EQ(stamped(), round * IN_ONE_HOLD);
@@ -316,26 +316,26 @@ TEST_P(ManyHoles, OneHoldLooksAtABoundedNumberAndTheNextGoesOn) {
   EXPECT_EQ(find(5, true).size(), 64u);
 }
 
-TEST_P(ManyHoles, TheHopelessCountToo) {
-  constexpr unsigned HOPELESS = 0x8000;
-  for (unsigned i = 0; i + 1 < SLABS; i++) slabs[i]->looked = uint16_t(slabs[i]->free_count | HOPELESS);
+TEST_P(ManySparseSlabs, TheHopelessCountToo) {
+  constexpr unsigned UNPURGEABLE = 0x8000;
+  for (unsigned i = 0; i + 1 < SLABS; i++) slabs[i]->scan_state = uint16_t(slabs[i]->free_count | UNPURGEABLE);
   EXPECT_EQ(rounds_until_found(), 8u) << "two walks of four rounds";
   EXPECT_EQ(found[0], slabs.back());
 }
 
 // Where the next look would have gone on is another list's, or nobody's.
-TEST_P(ManyHoles, OneThatLeavesMeanwhileIsNotWaitedFor) {
+TEST_P(ManySparseSlabs, OneThatLeavesMeanwhileIsNotWaitedFor) {
   EXPECT_THAT(find(1, false), IsEmpty());
   hak_span *next = slabs[IN_ONE_HOLD];
   hak_slab_taken_again(&set, next);
   hak_slab_unlink(&set, next);
   EXPECT_THAT(find(2, false), IsEmpty());
-  EXPECT_EQ(next->looked, 0u);
+  EXPECT_EQ(next->scan_state, 0u);
   EXPECT_EQ(stamped(), 2 * IN_ONE_HOLD);
-  EXPECT_NE(slabs[IN_ONE_HOLD + 1]->looked, 0u);
+  EXPECT_NE(slabs[IN_ONE_HOLD + 1]->scan_state, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, ManyHoles, testing::Values(8192));
-INSTANTIATE_TEST_SUITE_P(Sizes, Holes, testing::Values(16, 48, 400, 1024, 3000, 8192));
+INSTANTIATE_TEST_SUITE_P(Sizes, ManySparseSlabs, testing::Values(8192));
+INSTANTIATE_TEST_SUITE_P(Sizes, SparseSlabs, testing::Values(16, 48, 400, 1024, 3000, 8192));
 
 }  // namespace

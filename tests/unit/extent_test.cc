@@ -13,18 +13,18 @@ using testing::IsEmpty;
 
 namespace {
 
-class Run : public testing::Test {
+class Extent : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(start_pool(1 * HAK_GIB));
     r = &hak_main_region;
   }
   void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }
-  char *alloc(size_t size, size_t align = 4096) { return static_cast<char *>(hak_run_alloc(size, align, &zeroed)); }
+  char *alloc(size_t size, size_t align = 4096) { return static_cast<char *>(hak_extent_alloc(size, align, &zeroed)); }
   unsigned code(const void *p) { return hak_region_code(r, p); }
   hak_verdict free(void *p) {
-    hak_verdict verdict = hak_run_claim(r, p);
-    if (verdict == HAK_VERDICT_OK) hak_run_give(p, &due);
+    hak_verdict verdict = hak_extent_claim(r, p);
+    if (verdict == HAK_VERDICT_OK) hak_extent_give(p, &due);
     return verdict;
   }
 
@@ -32,13 +32,13 @@ class Run : public testing::Test {
   bool zeroed = false, due = false;
 };
 
-TEST_F(Run, SizesAreWholeSpans) {
-  for (size_t size : {size_t(1), HAK_SPAN_SIZE - 1, HAK_SPAN_SIZE, HAK_SPAN_SIZE + 1, HAK_RUN_MAX - 1, HAK_RUN_MAX}) {
+TEST_F(Extent, SizesAreWholeSpans) {
+  for (size_t size : {size_t(1), HAK_SPAN_SIZE - 1, HAK_SPAN_SIZE, HAK_SPAN_SIZE + 1, HAK_EXTENT_MAX - 1, HAK_EXTENT_MAX}) {
     char *p = alloc(size);
     ASSERT_NE(p, nullptr);
     size_t rounded = hak_align_up(size, HAK_SPAN_SIZE);
-    EXPECT_EQ(hak_run_size(r, p), rounded);
-    EXPECT_EQ(hak_run_size(r, p + size - 1), rounded) << "from the inside too";
+    EXPECT_EQ(hak_extent_size(r, p), rounded);
+    EXPECT_EQ(hak_extent_size(r, p + size - 1), rounded) << "from the inside too";
     EXPECT_EQ(code(p), unsigned(HAK_CODE_EXTENT));
     if (rounded > HAK_SPAN_SIZE) EXPECT_EQ(code(p + rounded - 1), unsigned(HAK_CODE_EXTENT_BODY));
     EXPECT_TRUE(zeroed);
@@ -46,18 +46,18 @@ TEST_F(Run, SizesAreWholeSpans) {
   }
 }
 
-TEST_F(Run, SizeZeroStillOwnsMemory) {
+TEST_F(Extent, SizeZeroStillOwnsMemory) {
   char *p = alloc(0, HAK_SPAN_SIZE * 2), *q = alloc(1, HAK_SPAN_SIZE * 2);
   EXPECT_NE(p, q);
-  EXPECT_GE(hak_run_size(r, p), 1u);
+  EXPECT_GE(hak_extent_size(r, p), 1u);
 }
 
-TEST_F(Run, Alignments) {
-  for (size_t align = 1; align <= HAK_RUN_MAX; align *= 2)
+TEST_F(Extent, Alignments) {
+  for (size_t align = 1; align <= HAK_EXTENT_MAX; align *= 2)
     EXPECT_EQ(reinterpret_cast<uintptr_t>(alloc(100000, align)) % align, 0u) << align;
 }
 
-TEST_F(Run, FreeFindsInteriorAddresses) {
+TEST_F(Extent, FreeFindsInteriorAddresses) {
   char *p = alloc(3 * HAK_SPAN_SIZE);
   EXPECT_EQ(free(p + 1), HAK_VERDICT_NO_BLOCK_START);
   EXPECT_EQ(free(p + HAK_SPAN_SIZE), HAK_VERDICT_NO_BLOCK_START);
@@ -67,17 +67,17 @@ TEST_F(Run, FreeFindsInteriorAddresses) {
   EXPECT_EQ(hak_span_pool.live_spans, 0u);
 }
 
-TEST_F(Run, OfTwoFreesOneIsTold) {
+TEST_F(Extent, OfTwoFreesOneIsTold) {
   char *p = alloc(2 * HAK_SPAN_SIZE);
-  EXPECT_EQ(hak_run_claim(r, p), HAK_VERDICT_OK);
+  EXPECT_EQ(hak_extent_claim(r, p), HAK_VERDICT_OK);
   EXPECT_EQ(code(p), unsigned(HAK_CODE_EXTENT_FREED));
-  EXPECT_EQ(hak_run_claim(r, p), HAK_VERDICT_FREE_MEMORY) << "before it is the pool's";
-  hak_run_give(p, &due);
-  EXPECT_EQ(hak_run_claim(r, p), HAK_VERDICT_FREE_MEMORY) << "and afterwards";
+  EXPECT_EQ(hak_extent_claim(r, p), HAK_VERDICT_FREE_MEMORY) << "before it is the pool's";
+  hak_extent_give(p, &due);
+  EXPECT_EQ(hak_extent_claim(r, p), HAK_VERDICT_FREE_MEMORY) << "and afterwards";
   EXPECT_EQ(hak_span_pool.live_spans, 0u);
 }
 
-TEST_F(Run, ReusedRunsAreNotKnownZero) {
+TEST_F(Extent, ReusedExtentsAreNotKnownZero) {
   char *p = alloc(HAK_MIB);
   memset(p, 0xff, HAK_MIB);
   free(p);
@@ -85,35 +85,35 @@ TEST_F(Run, ReusedRunsAreNotKnownZero) {
   EXPECT_FALSE(zeroed);
 }
 
-TEST_F(Run, ShrinksInPlaceAndGivesTheTailBack) {
+TEST_F(Extent, ShrinksInPlaceAndGivesTheTailBack) {
   char *p = alloc(10 * HAK_SPAN_SIZE);
-  EXPECT_TRUE(hak_run_resize(r, p, 3 * HAK_SPAN_SIZE + 1, &due));
-  EXPECT_EQ(hak_run_size(r, p), 4 * HAK_SPAN_SIZE);
+  EXPECT_TRUE(hak_extent_resize(r, p, 3 * HAK_SPAN_SIZE + 1, &due));
+  EXPECT_EQ(hak_extent_size(r, p), 4 * HAK_SPAN_SIZE);
   EXPECT_EQ(hak_span_pool.live_spans, 4u);
   EXPECT_EQ(hak_span_pool.dirty_spans, 6u);
   EXPECT_EQ(code(p + 4 * HAK_SPAN_SIZE), 0u);
   EXPECT_EQ(alloc(6 * HAK_SPAN_SIZE), p + 4 * HAK_SPAN_SIZE);
 }
 
-TEST_F(Run, GrowsInPlaceIntoFreeSpansOnly) {
+TEST_F(Extent, GrowsInPlaceIntoFreeSpansOnly) {
   char *p = alloc(2 * HAK_SPAN_SIZE), *q = alloc(HAK_SPAN_SIZE);
-  EXPECT_FALSE(hak_run_resize(r, p, 3 * HAK_SPAN_SIZE, &due));
-  EXPECT_EQ(hak_run_size(r, p), 2 * HAK_SPAN_SIZE);
-  EXPECT_TRUE(hak_run_resize(r, p, 2 * HAK_SPAN_SIZE - 5, &due)) << "the same spans";
+  EXPECT_FALSE(hak_extent_resize(r, p, 3 * HAK_SPAN_SIZE, &due));
+  EXPECT_EQ(hak_extent_size(r, p), 2 * HAK_SPAN_SIZE);
+  EXPECT_TRUE(hak_extent_resize(r, p, 2 * HAK_SPAN_SIZE - 5, &due)) << "the same spans";
   free(q);
-  EXPECT_TRUE(hak_run_resize(r, p, 5 * HAK_SPAN_SIZE, &due));
-  EXPECT_EQ(hak_run_size(r, p), 5 * HAK_SPAN_SIZE);
+  EXPECT_TRUE(hak_extent_resize(r, p, 5 * HAK_SPAN_SIZE, &due));
+  EXPECT_EQ(hak_extent_size(r, p), 5 * HAK_SPAN_SIZE);
   for (size_t i = 1; i < 5; i++) EXPECT_EQ(code(p + i * HAK_SPAN_SIZE), unsigned(HAK_CODE_EXTENT_BODY));
-  EXPECT_EQ(hak_run_size(r, p + 4 * HAK_SPAN_SIZE), 5 * HAK_SPAN_SIZE);
-  EXPECT_FALSE(hak_run_resize(r, p, HAK_RUN_LONGEST + 1, &due));
+  EXPECT_EQ(hak_extent_size(r, p + 4 * HAK_SPAN_SIZE), 5 * HAK_SPAN_SIZE);
+  EXPECT_FALSE(hak_extent_resize(r, p, HAK_EXTENT_LONGEST + 1, &due));
 }
 
-TEST_F(Run, OutOfMemoryIsNull) {
+TEST_F(Extent, OutOfMemoryIsNull) {
   fake_os::fail_all(fake_os::MAP);
   fake_os::fail_all(fake_os::PROTECT);
   while (alloc(HAK_MIB) != nullptr) {
   }
-  EXPECT_EQ(alloc(HAK_RUN_MAX), nullptr);
+  EXPECT_EQ(alloc(HAK_EXTENT_MAX), nullptr);
 }
 
 }  // namespace

@@ -1,0 +1,78 @@
+#include "large/extent.h"
+
+#include "base/schedule.h"
+#include "os/os.h"
+#include "pool/budget.h"
+
+#define EXTENT_TAG HAK_TAG(0, HAK_CODE_EXTENT)
+
+/* Less is not worth a system call. */
+#define TAIL_LEAST (16 * HAK_KIB)
+
+/* `scan_state` of an extent: pages of its tail that have gone and that nobody can have touched since; of one that was used while
+ * the target was far it may be more than have, which keeps them until the extent is free. */
+void hak_extent_drop_tail(void *p, size_t size) {
+  size_t used = hak_align_up(size, hak_os_page_size()), bytes = hak_extent_spans(size) << HAK_SPAN_SHIFT;
+  size_t pages = (bytes - used) / hak_os_page_size();
+  hak_span *s = hak_region_span(hak_region_find(p), p);
+  bool gone = pages <= s->scan_state;
+  s->scan_state = (uint16_t)(gone || bytes - used >= TAIL_LEAST ? pages : s->scan_state);
+  if (gone || bytes - used < TAIL_LEAST) return;
+  if (hak_budget_of_group()) hak_os_split_huge((char *)p + used, bytes - used);
+  if (hak_os_decommit_piece((char *)p + used, bytes - used)) hak_budget_note_purged(bytes - used);
+}
+
+bool hak_requests_noted;
+
+HAK_INLINE void note_request(hak_span *s, size_t size) {
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) hak_store_relaxed(&s->summary, size);
+}
+
+void *hak_extent_alloc(size_t size, size_t align, bool *zeroed) {
+  hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align),
+                              (hak_pool_tags){EXTENT_TAG, HAK_CODE_EXTENT_BODY}, size >= HAK_HUGE_PAGE, zeroed);
+  if (s == NULL) return NULL;
+  s->scan_state = 0;
+  if (!*zeroed && hak_budget_full_now()) hak_extent_drop_tail((void *)s->start, size);
+  note_request(s, size);
+  return (void *)s->start;
+}
+
+hak_verdict hak_extent_claim(hak_region *r, void *p) {
+  if (hak_region_span(r, p)->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
+  HAK_SCHEDULE_POINT("extent: looked at, not claimed");
+  uint8_t expected = HAK_CODE_EXTENT;
+  bool won = hak_cas_acquire(&r->map[hak_region_index(r, p)], &expected, HAK_CODE_EXTENT_FREED);
+  return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
+}
+
+void hak_extent_reuse(void *p, size_t size) {
+  hak_region *r = hak_region_find(p);
+  hak_span *s = &r->spans[hak_region_index(r, p)];
+  note_request(s, size);
+  hak_store_relaxed(&r->map[hak_region_index(r, p)], HAK_CODE_EXTENT);
+  if (hak_budget_full_now()) hak_extent_drop_tail(p, size);
+}
+
+void hak_extent_give(void *p, bool *purge_due) {
+  HAK_SCHEDULE_POINT("extent: claimed, not given");
+  hak_pool_give(hak_region_span(hak_region_find(p), p), 0, EXTENT_TAG, purge_due);
+}
+
+size_t hak_extent_size(const hak_region *r, const void *p) {
+  return (size_t)hak_region_span(r, p)->span_count << HAK_SPAN_SHIFT;
+}
+
+bool hak_extent_resize(hak_region *r, void *p, size_t size, bool *purge_due) {
+  hak_span *s = hak_region_span(r, p);
+  size_t wanted = hak_extent_spans(size), have = s->span_count;
+  bool done = wanted == have;
+  if (wanted > have)
+    done = wanted <= HAK_EXTENT_LONGEST_SPANS && hak_pool_extend(s, wanted - have, HAK_CODE_EXTENT_BODY);
+  else if (wanted < have)
+    done = hak_pool_give(s, wanted, EXTENT_TAG, purge_due);
+  if (!done) return false;
+  s->scan_state = 0;
+  note_request(s, size);
+  return true;
+}

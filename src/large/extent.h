@@ -1,0 +1,40 @@
+/* Extents: blocks of 32 KiB to 32 MiB, and to 64 MiB where no mapping is to be had, as whole spans from the pool. An extent starts at a span, so its tag tells an interior
+ * address from its start and every free is checked at the call. No lock of its own. */
+#ifndef HAK_LARGE_EXTENT_H
+#define HAK_LARGE_EXTENT_H
+
+#include "misuse/misuse.h"
+#include "pool/span_pool.h"
+
+#define HAK_EXTENT_MAX ((size_t)HAK_EXTENT_MAX_SPANS * HAK_SPAN_SIZE)
+/* And where the system refuses a mapping of its own: a whole chunk, 64 MiB. Chunks begin at huge pages, so alignment up to one
+ * always fits. */
+#define HAK_EXTENT_LONGEST_SPANS ((size_t)(HAK_HARD(GUARDS) ? HAK_EXTENT_MAX_SPANS : HAK_CHUNK_SPANS))
+#define HAK_EXTENT_LONGEST (HAK_EXTENT_LONGEST_SPANS * HAK_SPAN_SIZE)
+
+/* Whether what is asked for is noted, for statistics: of runs in their span's `summary`, of blocks by heap and class. Set
+ * once, before the first block. */
+extern HAK_HIDDEN bool hak_requests_noted;
+
+/* Spans of an extent that holds `size` bytes. */
+HAK_INLINE size_t hak_extent_spans(size_t size) {
+  return (hak_max_size(size, 1) + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
+}
+
+/* size: at most HAK_EXTENT_LONGEST. align: power of two, at most HAK_EXTENT_MAX; above that size HAK_HUGE_PAGE. *zeroed: the memory reads as zero. NULL: out of memory. */
+void *hak_extent_alloc(size_t size, size_t align, bool *zeroed);
+/* The first half of freeing an extent: marks it as no longer the user's. Of two threads that free one extent at the same time,
+ * one is told. */
+hak_verdict hak_extent_claim(hak_region *region, void *p);
+/* Or instead of the second half: the extent is the user's again, for `size` bytes. */
+void hak_extent_reuse(void *p, size_t size);
+/* The second half: gives it to the pool. */
+void hak_extent_give(void *p, bool *purge_due);
+/* Gives the pages of an extent for `size` bytes back that such a block does not reach: in a dirty extent they hold memory for
+ * nothing. */
+void hak_extent_drop_tail(void *p, size_t size);
+size_t hak_extent_size(const hak_region *region, const void *p);
+/* Resizes in place; false when that cannot be done (nothing changed). */
+bool hak_extent_resize(hak_region *region, void *p, size_t size, bool *purge_due);
+
+#endif

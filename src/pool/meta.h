@@ -1,0 +1,33 @@
+/* Metadata blocks: the allocator's own memory, in units of 512 aligned bytes, outside every region so that no overflow of a
+ * user's block can reach it. Magazines, arenas and thread caches are made of them. Never returned to the system.
+ * One lock, leaf rank. */
+#ifndef HAK_POOL_META_H
+#define HAK_POOL_META_H
+
+#include <stddef.h>
+
+#include "os/lock.h"
+
+#define HAK_META_SIZE 512
+
+typedef struct hak_meta {
+  struct hak_meta *next; /* while on a free list */
+  char rest[HAK_META_SIZE - sizeof(void *)];
+} hak_meta;
+
+extern hak_lock hak_meta_lock;
+
+/* One, contents undefined; NULL: out of memory. */
+hak_meta *hak_meta_take(void);
+/* A chain of them linked by next. */
+void hak_meta_give(hak_meta *chain);
+/* One, whatever it was used as. */
+void hak_meta_give_one(void *memory);
+/* `count` adjacent zeroed ones that are never given back; NULL: out of memory. */
+void *hak_meta_take_block(unsigned count);
+/* Bytes obtained from the system for them. */
+unsigned long hak_meta_bytes(void);
+/* Where they are: the number-th mapping of them, the latest first. False: there is none. */
+bool hak_meta_mapping(size_t number, uintptr_t *address, size_t *bytes);
+
+#endif

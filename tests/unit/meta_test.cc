@@ -1,0 +1,97 @@
+// Cells: the allocator's own memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "fake_os.h"
+#include "hak.h"
+
+using testing::IsEmpty;
+
+namespace {
+
+class Meta : public testing::Test {
+ protected:
+  void SetUp() override { fake_os::reset(); }
+  void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }
+};
+
+TEST_F(Meta, AlignedAndApart) {
+  std::set<uintptr_t> seen;
+  for (int i = 0; i < 5000; i++) {
+    hak_meta *c = hak_meta_take();
+    ASSERT_NE(c, nullptr);
+    uintptr_t at = reinterpret_cast<uintptr_t>(c);
+    EXPECT_EQ(at % HAK_META_SIZE, 0u);
+    EXPECT_TRUE(seen.insert(at).second) << "handed out twice";
+    memset(static_cast<void *>(c), 0xff, HAK_META_SIZE);
+  }
+  EXPECT_GE(hak_meta_bytes(), 5000u * HAK_META_SIZE);
+}
+
+TEST_F(Meta, GivenChainsAreTakenAgain) {
+  hak_meta *a = hak_meta_take(), *b = hak_meta_take(), *c = hak_meta_take();
+  a->next = b;
+  b->next = c;
+  c->next = nullptr;
+  hak_meta_give(a);
+  EXPECT_EQ(hak_meta_take(), a);
+  EXPECT_EQ(hak_meta_take(), b);
+  EXPECT_EQ(hak_meta_take(), c);
+  hak_meta_give(nullptr);
+}
+
+TEST_F(Meta, OneIsGivenWhateverItHolds) {
+  hak_meta *a = hak_meta_take(), *b = hak_meta_take();
+  memset(static_cast<void *>(a), 0xff, HAK_META_SIZE);
+  hak_meta_give_one(a);
+  memset(static_cast<void *>(b), 0xff, HAK_META_SIZE);
+  hak_meta_give_one(b);
+  EXPECT_EQ(hak_meta_take(), b);
+  EXPECT_EQ(hak_meta_take(), a);
+}
+
+TEST_F(Meta, BlocksAreZeroedAndWhole) {
+  for (int i = 0; i < 3000; i++) hak_meta_take();
+  auto *block = static_cast<unsigned char *>(hak_meta_take_block(100));
+  ASSERT_NE(block, nullptr);
+  for (size_t i = 0; i < 100 * HAK_META_SIZE; i++) ASSERT_EQ(block[i], 0);
+  memset(block, 0xff, 100 * HAK_META_SIZE);
+  auto *huge = static_cast<unsigned char *>(hak_meta_take_block(20000));  // larger than any step
+  ASSERT_NE(huge, nullptr);
+  huge[0] = huge[20000 * HAK_META_SIZE - 1] = 1;
+}
+
+TEST_F(Meta, InaccessiblePagesOnBothSides) {
+  hak_meta_take_block(20000);  // forces a mapping of its own
+  uintptr_t lo = 0, hi = 0;
+  for (const auto &e : fake_os::log()) {
+    if (e.call == fake_os::MAP) {
+      EXPECT_FALSE(e.detail) << "reserved first";
+      lo = e.addr;
+      hi = e.addr + e.size_bytes;
+    } else if (e.call == fake_os::PROTECT) {
+      EXPECT_GE(e.addr, lo + hak_os_page_size());
+      EXPECT_LE(e.addr + e.size_bytes, hi - hak_os_page_size());
+    }
+  }
+  EXPECT_NE(lo, 0u);
+}
+
+TEST_F(Meta, NoMemoryIsNullAndLeavesNothing) {
+  size_t before = fake_os::mapped_bytes();
+  unsigned long bytes = hak_meta_bytes();
+  fake_os::fail_all(fake_os::MAP);
+  EXPECT_EQ(hak_meta_take_block(20000), nullptr);
+  fake_os::allow_all();
+  fake_os::fail_all(fake_os::PROTECT);
+  EXPECT_EQ(hak_meta_take_block(20000), nullptr);
+  EXPECT_EQ(fake_os::mapped_bytes(), before);
+  EXPECT_EQ(hak_meta_bytes(), bytes);
+  fake_os::allow_all();
+  EXPECT_NE(hak_meta_take_block(20000), nullptr);
+}
+
+}  // namespace
