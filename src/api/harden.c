@@ -192,7 +192,7 @@ static HAK_NOINLINE void *alloc_slow(size_t size, size_t align, hak_family famil
   return obtain(size, align, family, &zeroed);
 }
 
-/* A block that the front has ready; NULL: the slow way. */
+/* A block that the thread cache has ready; NULL: the slow way. */
 HAK_INLINE void *take_ready(size_t size, hak_family family) {
   if (HAK_UNLIKELY(size > HAK_SMALL_MAX - TRAILER_BYTES)) return NULL;
   unsigned class_code = hak_class_for(size + TRAILER_BYTES);
