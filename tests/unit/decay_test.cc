@@ -210,7 +210,7 @@ TEST_F(Decay, TheRestOfALookIsNoLook) {
 
 // Free pages of slabs count too.
 TEST_F(Decay, OfSlabsALookPurges256MiBToo) {
-  constexpr size_t SIZE = 4096, BLOCKS = 2000 * (HAK_SPAN_SIZE / SIZE);
+  constexpr size_t SIZE = 4096, BLOCKS = 4000 * (HAK_SPAN_SIZE / SIZE);
   unsigned c = hak_class_for(SIZE);
   hak_deferred d = {};
   fake_cpu::install();
