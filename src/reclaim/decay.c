@@ -12,9 +12,6 @@
 static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 
 #define MARK_SPANS (64 * SPANS_PER_MIB)
-/* What a thread that comes by purges at once, some 50 ms' work; and after so long the next one goes on with the rest. */
-#define PIECE_BYTES (256 * HAK_MIB)
-#define REST_MS 50
 #define STRETCH_MAX 64
 #define REFAULT_LEAST (4 * HAK_MIB) /* bytes; less says nothing */
 #define LEAN_IDLE_MS 250
@@ -22,14 +19,11 @@ static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 
 static uint64_t base_ms;      /* constant once started: of the profile or the option */
 static uint64_t last_ms;      /* relaxed; of the last look, 0: none yet; written by the thread that looks */
-static uint64_t rest_ms;      /* relaxed; when to go on with what the last look did not get to, 0: nothing; by the thread that looks */
 static uint32_t stretch = 1;  /* relaxed: factor of the decay time that refaults ask for */
 /* By the thread that looks: `looker` is its mark, or NULL. Taking is an acquire, dropping a release. */
 static const void *looker;
 static size_t backlog[STEPS]; /* spans that became dirty, the latest last */
 static size_t left_dirty;     /* after the last look */
-static bool dirty_is_left;    /* more than may stay: a piece was less */
-static uint32_t arenas_left;  /* whose slabs are still to be purged in this decay time */
 static unsigned looks;
 static uint64_t purged_seen, refaults_seen;
 static bool lean_mode;
@@ -113,7 +107,7 @@ static void judge_refaults(void) {
   set_mark();
 }
 
-/* What may be dirty now. `passed`: looks since the last one, that is, one unless nobody came by; 0: it goes on. */
+/* What may be dirty now. `passed`: looks since the last one, that is, one unless nobody came by. */
 static size_t allowed_now(uint64_t passed) {
   for (; passed > 0; passed--) {
     for (unsigned i = 0; i + 1 < STEPS; i++) backlog[i] = backlog[i + 1];
@@ -125,39 +119,16 @@ static size_t allowed_now(uint64_t passed) {
   return allowed;
 }
 
-/* Once a decay time: what is cached in depots and nobody needed, freed mappings. */
+/* Once a decay time: what is cached in depots and nobody needed, free pages of slabs that stayed as they were, freed mappings. */
 static void decay_arenas(uint64_t now_ms, hak_deferred *d) {
   bool over = hak_budget_level() >= HAK_BUDGET_OVER;
-  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), over, d);
-  if (arenas_left == 0) arenas_left = hak_arena_count();
+  for (uint32_t i = hak_arena_count(); i-- > 0;) {
+    hak_arena_shrink(hak_arena_at(i), over, d);
+    hak_purge_slabs(hak_arena_at(i), looks / STEPS, false, SIZE_MAX, d);
+  }
   hak_huge_release_idle(over ? UINT64_MAX : now_ms);
   hak_purge_settle_chunks();
 }
-
-/* Spans that stay when no more than a piece is purged, and all that is not allowed if that is less. */
-static size_t keep_spans(size_t allowed) {
-  size_t dirty = dirty_now(), piece = PIECE_BYTES >> HAK_SPAN_SHIFT;
-  return hak_max_size(allowed, dirty - hak_min_size(dirty, piece));
-}
-
-/* Purges dirty spans beyond what may stay, a piece at most; returns the bytes. */
-static size_t purge_dirty(uint64_t passed) {
-  size_t allowed = allowed_now(passed), spans = 0;
-  if (dirty_now() > allowed) spans = hak_purge_spans(keep_spans(allowed), goes_lazily());
-  left_dirty = dirty_now();
-  dirty_is_left = spans > 0 && left_dirty > allowed; /* what the system refuses waits for the next look */
-  return spans << HAK_SPAN_SHIFT;
-}
-
-/* Free pages of slabs that stayed as they were, with the bytes that have gone already a piece at most. */
-static void purge_slabs(size_t gone, hak_deferred *d) {
-  while (arenas_left > 0 && gone < PIECE_BYTES) {
-    gone += hak_purge_slabs(hak_arena_at(arenas_left - 1), looks / STEPS, false, PIECE_BYTES - gone, d);
-    if (gone < PIECE_BYTES) arenas_left--;
-  }
-}
-
-static void rest(uint64_t now_ms) { hak_store_relaxed(&rest_ms, dirty_is_left || arenas_left > 0 ? now_ms + REST_MS : 0); }
 
 static uint64_t step_ms(void) { return hak_max_size(hak_decay_ms() / STEPS, 1); }
 
@@ -165,11 +136,6 @@ static uint64_t step_ms(void) { return hak_max_size(hak_decay_ms() / STEPS, 1); 
 static bool is_due(uint64_t now_ms) {
   uint64_t last = hak_load_relaxed(&last_ms);
   return last == 0 || now_ms < last || now_ms >= last + step_ms(); /* a clock that went back begins anew */
-}
-
-static bool goes_on(uint64_t now_ms) {
-  uint64_t at = hak_load_relaxed(&rest_ms);
-  return HAK_UNLIKELY(at != 0) && now_ms >= at;
 }
 
 static void look(uint64_t now_ms, hak_deferred *d) {
@@ -180,30 +146,21 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   hak_pool_set_epoch(hak_pool_epoch() + 1);
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) hak_decay_excess(d);
-  size_t gone = purge_dirty(passed);
+  size_t allowed = allowed_now(passed);
+  if (dirty_now() > allowed) hak_purge_spans(allowed, goes_lazily());
+  left_dirty = dirty_now();
   unsigned before = looks;
   looks += (unsigned)passed;
-  if (looks / STEPS != before / STEPS) {
-    judge_refaults();
-    decay_arenas(now_ms, d);
-  }
-  purge_slabs(gone, d);
-  rest(now_ms);
-}
-
-static void go_on(uint64_t now_ms, hak_deferred *d) {
-  purge_slabs(purge_dirty(0), d);
-  rest(now_ms);
+  if (looks / STEPS == before / STEPS) return;
+  judge_refaults();
+  decay_arenas(now_ms, d);
 }
 
 void hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
-  if (HAK_LIKELY(!is_due(now_ms) && !goes_on(now_ms))) return;
+  if (HAK_LIKELY(!is_due(now_ms))) return;
   const void *nobody = NULL;
   if (!hak_cas_acquire(&looker, &nobody, hak_thread_mark())) return;
-  if (is_due(now_ms))
-    look(now_ms, d);
-  else if (goes_on(now_ms))
-    go_on(now_ms, d);
+  if (is_due(now_ms)) look(now_ms, d);
   hak_store_release(&looker, NULL);
 }
 
@@ -252,13 +209,12 @@ void hak_decay_excess(hak_deferred *d) {
   /* Where the program has freed more than it holds, blocks in caches, one here and one there, would pin as many slabs. Of a low
    * mark, as without decay, each free comes by here. */
   if (dirty_now() > live_now()) flush_caches(d);
-  size_t before = dirty_now(), keep = keep_spans(lean_mode ? limit - limit / 8 : limit / 2);
-  size_t purged = hak_purge_spans(keep, goes_lazily());
+  size_t purged = hak_purge_spans(lean_mode ? limit - limit / 8 : limit / 2, goes_lazily());
   hak_store_relaxed(&rule_refaults, hak_load_relaxed(&hak_span_pool.refault_bytes));
   hak_store_relaxed(&rule_bytes, (uint64_t)purged << HAK_SPAN_SHIFT);
   /* What the system refuses, or others are purging, is not looked for again at each free. The next look sets the mark anew. */
   size_t dirty = dirty_now();
-  if (dirty > limit && dirty > keep && purged + keep < before) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / 8);
+  if (dirty > limit) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / 8);
 }
 
 void hak_decay_for_target(hak_deferred *d) {

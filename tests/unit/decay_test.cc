@@ -13,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "fake_cpu.h"
 #include "fake_files.h"
 #include "fake_os.h"
 #include "fresh_pool.h"
@@ -171,73 +170,6 @@ TEST_F(Decay, PurgesNoMoreThanWasDirtyInADecayTime) {
   }
 }
 
-// However much is dirty, whoever comes by gets on soon.
-TEST_F(Decay, ALookPurges256MiBAndTheNextSlowPathsTheRest) {
-  constexpr uint64_t PIECE = 256 * HAK_MIB, REST_MS = 50;
-  auto purged_in = [this](uint64_t ms) {
-    uint64_t before = hak_purge_stats.bytes;
-    look(ms);
-    return hak_purge_stats.bytes - before;
-  };
-  make_dirty(2000);
-  look();
-  for (int pieces = 0; pieces < 7; pieces++) {
-    uint64_t bytes = purged_in(pieces == 0 ? 3600 * 1000 : REST_MS);
-    EXPECT_LE(bytes, PIECE + HAK_HUGE_PAGE) << pieces;
-    EXPECT_GE(bytes, PIECE - HAK_HUGE_PAGE) << pieces;
-    if (pieces == 0) EXPECT_EQ(purged_in(REST_MS - 1), 0u);
-    if (pieces == 0) now_ms -= REST_MS - 1;
-  }
-  EXPECT_GT(purged_in(REST_MS), 0u);
-  EXPECT_EQ(dirty(), 0u);
-  EXPECT_EQ(purged_in(REST_MS), 0u);
-}
-
-// What becomes dirty meanwhile is not older than it is.
-TEST_F(Decay, TheRestOfALookIsNoLook) {
-  auto held = take(20);
-  make_dirty(1000);
-  look();
-  look(3600 * 1000);
-  look(50);
-  uint32_t epoch = hak_pool_epoch();
-  give(held);
-  for (int i = 0; i < 3; i++) look(50);
-  EXPECT_EQ(hak_pool_epoch(), epoch);
-  EXPECT_GE(dirty_mib(), 17u);
-  EXPECT_LE(dirty_mib(), 20u);
-}
-
-// Free pages of slabs count too.
-TEST_F(Decay, OfSlabsALookPurges256MiBToo) {
-  constexpr size_t SIZE = 4096, BLOCKS = 4000 * (HAK_SPAN_SIZE / SIZE);
-  unsigned c = hak_class_for(SIZE);
-  hak_deferred d = {};
-  fake_cpu::install();
-  std::vector<void *> all;
-  for (uint32_t cpu = 0; cpu < 4; cpu++) {
-    fake_cpu::number = cpu;
-    std::vector<void *> out(BLOCKS);
-    for (size_t got = 0; got < BLOCKS;)
-      got += hak_arena_take(hak_arena_current(), c, &out[got], unsigned(std::min<size_t>(16, BLOCKS - got)), &d);
-    all.insert(all.end(), out.begin(), out.end());
-  }
-  for (size_t i = 0; i < all.size(); i++) {
-    if (i % 64 != 0) hak_arena_flush(&all[i], 1, c, &d); // one block of a slab stays
-  }
-  uint64_t most = 0, pieces = 0, before = hak_purge_stats.bytes, first = before;
-  for (int i = 0; i < 100; i++) {
-    look(50);
-    uint64_t bytes = hak_purge_stats.bytes - before;
-    before += bytes;
-    most = std::max(most, bytes);
-    pieces += bytes > 0;
-  }
-  EXPECT_GT(before - first, 300 * HAK_MIB);
-  EXPECT_LE(most, 256 * HAK_MIB + HAK_HUGE_PAGE);
-  EXPECT_GE(pieces, 2u);
-}
-
 TEST_F(Decay, TheTimeIsAnOption) {
   hak_config.decay_ms = 10000;
   start();
@@ -351,24 +283,6 @@ TEST_F(Decay, TheRuleRestsAtOnceWhereWhatItPurgedIsTakenAgain) {
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), before);
   EXPECT_EQ(hak_decay_ms(), 4000u);
   EXPECT_FALSE(make_dirty(120)) << "there is no mark meanwhile";
-}
-
-// Where much is live the rule at the free purges less than half: a piece.
-TEST_F(Decay, AFreePurges256MiBAtMost) {
-  auto held = take(1200), more = take(1201);
-  EXPECT_TRUE(give(more));
-  uint64_t before = hak_purge_stats.bytes;
-  excess();
-  EXPECT_LE(hak_purge_stats.bytes - before, 256 * HAK_MIB + HAK_HUGE_PAGE);
-  EXPECT_GE(hak_purge_stats.bytes - before, 254 * HAK_MIB);
-  EXPECT_FALSE(give({held.begin(), held.begin() + 100})) << "nor does the next one";
-  EXPECT_TRUE(give({held.begin() + 100, held.end() - 100})) << "what is dirty is more than is held by far";
-  while (dirty_mib() > 100) {
-    before = hak_purge_stats.bytes;
-    excess();
-    ASSERT_GT(hak_purge_stats.bytes, before);
-    ASSERT_LE(hak_purge_stats.bytes - before, 256 * HAK_MIB + HAK_HUGE_PAGE);
-  }
 }
 
 // A program that frees much and then works inside its caches: no clock passes.
