@@ -26,7 +26,7 @@ static bool running; /* written by the constructor and in children, where there 
 static uint64_t activity(void) {
   return hak_load_relaxed(&hak_os_stats.alloc) + hak_load_relaxed(&hak_os_stats.free) +
          hak_load_relaxed(&hak_purge_stats.purges) + hak_load_relaxed(&hak_os_stats.huge_alloc) +
-         hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_extent_cache_bytes);
+         hak_arena_cached_bytes();
 }
 
 static uint64_t quiet_ms(void) { return hak_max_size(QUIET_LEAST_MS, 3 * hak_decay_ms()); }

@@ -110,7 +110,8 @@ HAK_EXPORT size_t hakmem_malloc_usable_size(void *p) { return hak_usable_size(p,
 
 HAK_EXPORT bool hakmem_is_ours(const void *p) {
   hak_region *region = hak_region_find(p);
-  unsigned code = region == NULL ? HAK_CODE_NONE : hak_region_code(region, p);
+  if (region == NULL) return hak_sample_contains(p) || hak_huge_contains(p);
+  unsigned code = hak_region_code(region, p);
   if (code == HAK_CODE_EXTENT_BODY) code = hak_region_code(region, (void *)hak_region_span(region, p)->start);
-  return region != NULL ? code != HAK_CODE_NONE && code != HAK_CODE_EXTENT_FREED : hak_sample_contains(p) || hak_huge_contains(p);
+  return code != HAK_CODE_NONE && code != HAK_CODE_EXTENT_FREED;
 }

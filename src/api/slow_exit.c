@@ -47,7 +47,7 @@ void hak_slow_exit(hak_deferred *d) {
     hak_decay_tick(now_ms, d);
   }
   /* What is freed into depots and caches of extents never reaches the mark. */
-  if (hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_extent_cache_bytes) != 0) hak_decay_wake_helper();
+  if (hak_arena_cached_bytes() != 0) hak_decay_wake_helper();
   keep_to_target(d);
   if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);
   hak_report_tick(now_ms);

@@ -109,7 +109,7 @@ bool hak_arena_has_room(size_t bytes) {
   size_t whole = (size_t)hak_load_relaxed(&hak_config.limit);
   if (HAK_UNLIKELY(whole != 0)) limit = hak_min_size(limit, whole / DEPOT_LIMIT_PART);
   if (HAK_UNLIKELY(hak_budget_targeted())) limit = hak_min_size(limit, hak_load_relaxed(&hak_budget_ceiling) / DEPOT_LIMIT_PART);
-  return hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_extent_cache_bytes) + bytes <= limit;
+  return hak_arena_cached_bytes() + bytes <= limit;
 }
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {

@@ -5,7 +5,7 @@
  * thread's cache and in any depot: who owns it is settled when it is flushed into its slab's bitmap.
  *
  * The concurrency id is only a hint: a thread that runs on another CPU a moment later takes another lock than it might
- * have, and nothing else follows. Locks of bins are taken one at a time; ranks: bins < pool < metadata blocks. No
+ * have, and nothing else follows. Locks of bins and of extent caches are taken one at a time; ranks: these < pool < metadata blocks. No
  * function here makes a system call or reports misuse while it holds a lock: both are returned in hak_deferred. */
 #ifndef HAK_ARENA_ARENA_H
 #define HAK_ARENA_ARENA_H
@@ -55,6 +55,9 @@ typedef struct hak_arena {
 
 /* Relaxed: bytes of blocks in all depots and of their magazines, and of extents in all caches. */
 extern size_t hak_depot_bytes, hak_extent_cache_bytes;
+HAK_INLINE size_t hak_arena_cached_bytes(void) {
+  return hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_extent_cache_bytes);
+}
 
 /* Usable slots of a magazine of the class; fixed from hak_arena_start on. */
 extern HAK_HIDDEN uint8_t hak_magazine_usable[HAK_CLASS_COUNT];
@@ -102,7 +105,7 @@ void hak_arena_shrink_all(hak_deferred *deferred);
 /* Whether `is` says yes to each lock of this box. */
 bool hak_arena_all_locks(bool (*is)(hak_lock *lock));
 
-/* fork: the locks of all bins in rank order. */
+/* fork: all locks of this box in rank order. */
 void hak_arena_fork_lock(void);
 void hak_arena_fork_unlock(void);
 

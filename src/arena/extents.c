@@ -1,9 +1,9 @@
 /* Freed extents that an arena keeps for its next requests: the pool costs one lock for all threads, and a search. An extent
  * lies in the cache of the arena that freed it, with the page map code of a freed one. */
+#include "arena/arena.h"
 #include "base/schedule.h"
 #include "config/config.h"
 #include "large/extent.h"
-#include "arena/arena.h"
 
 size_t hak_extent_cache_bytes;
 

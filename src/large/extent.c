@@ -12,9 +12,9 @@
 /* `scan_state` of an extent: pages of its tail that have gone and that nobody can have touched since; of one that was used while
  * the target was far it may be more than have, which keeps them until the extent is free. */
 void hak_extent_drop_tail(void *p, size_t size) {
-  size_t used = hak_align_up(size, hak_os_page_size()), bytes = hak_extent_spans(size) << HAK_SPAN_SHIFT;
-  size_t pages = (bytes - used) / hak_os_page_size();
   hak_span *s = hak_region_span(hak_region_find(p), p);
+  size_t used = hak_align_up(size, hak_os_page_size()), bytes = (size_t)s->span_count << HAK_SPAN_SHIFT;
+  size_t pages = (bytes - used) / hak_os_page_size();
   bool gone = pages <= s->scan_state;
   s->scan_state = (uint16_t)(gone || bytes - used >= TAIL_LEAST ? pages : s->scan_state);
   if (gone || bytes - used < TAIL_LEAST) return;

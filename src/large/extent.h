@@ -1,5 +1,6 @@
-/* Extents: blocks of 32 KiB to 32 MiB, and to 64 MiB where no mapping is to be had, as whole spans from the pool. An extent starts at a span, so its tag tells an interior
- * address from its start and every free is checked at the call. No lock of its own. */
+/* Extents: blocks of 32 KiB to 32 MiB, and to 64 MiB where no mapping is to be had, as whole spans from the pool. An extent
+ * starts at a span, so its page map code tells an interior address from its start and every free is checked at the call. No lock
+ * of its own. */
 #ifndef HAK_LARGE_EXTENT_H
 #define HAK_LARGE_EXTENT_H
 
@@ -12,7 +13,7 @@
 #define HAK_EXTENT_LONGEST_SPANS ((size_t)(HAK_HARD(GUARDS) ? HAK_EXTENT_MAX_SPANS : HAK_CHUNK_SPANS))
 #define HAK_EXTENT_LONGEST (HAK_EXTENT_LONGEST_SPANS * HAK_SPAN_SIZE)
 
-/* Whether what is asked for is noted, for statistics: of runs in their span's `summary`, of blocks by heap and class. Set
+/* Whether what is asked for is noted, for statistics: of extents in their span's `summary`, of blocks by thread cache and class. Set
  * once, before the first block. */
 extern HAK_HIDDEN bool hak_requests_noted;
 

@@ -220,7 +220,7 @@ void hak_decay_excess(hak_deferred *d) {
 void hak_decay_for_target(hak_deferred *d) {
   size_t wanted = hak_budget_slab_bytes_wanted();
   /* Blocks in depots pin pages of as many slabs. */
-  if (wanted > 0 && hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_extent_cache_bytes) != 0) hak_arena_shrink_all(d);
+  if (wanted > 0 && hak_arena_cached_bytes() != 0) hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0 && wanted > 0;) {
     size_t purged = hak_purge_slabs(hak_arena_at(i), 0, true, wanted, d);
     wanted -= hak_min_size(wanted, purged);

@@ -471,6 +471,20 @@ TEST_F(Budget, ATailThatHasGoneIsNotGivenBackAgain) {
     hak_extent_give(p, &due);
 }
 
+// A cached extent may serve a request that needs fewer spans.
+TEST_F(Budget, TheTailOfALargerExtentIsAllThatTheRequestDoesNotReach) {
+  bool zeroed, due = false;
+  char *p = static_cast<char *>(hak_extent_alloc(5 * HAK_SPAN_SIZE, 1, &zeroed));
+  ASSERT_NE(p, nullptr);
+  size_t before = fake_os::count(fake_os::ADVISE);
+  hak_extent_drop_tail(p, 4 * HAK_SPAN_SIZE);
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), before + 1);
+  hak_extent_drop_tail(p, 4 * HAK_SPAN_SIZE);
+  EXPECT_EQ(fake_os::count(fake_os::ADVISE), before + 1) << "it has gone";
+  ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
+  hak_extent_give(p, &due);
+}
+
 // Under mlockall, for example: asking at every free would cost a system call each.
 TEST_F(Budget, ASystemThatTakesNothingBackIsAskedOnceAnEpoch) {
   keep_much();
