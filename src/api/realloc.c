@@ -35,10 +35,12 @@ static void *resize_extent(hak_region *region, void *p, size_t size) {
     hak_slow_exit(&d);
     return p;
   }
+  int saved = errno;
   void *moved = move_block(p, old_size, size);
+  if (moved != NULL || size > HAK_EXTENT_LONGEST || !hak_extent_resize(region, p, size, &d.purge_due)) return moved;
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
-  if (moved == NULL && size <= HAK_EXTENT_LONGEST && hak_extent_resize(region, p, size, &d.purge_due)) return p;
-  return moved;
+  errno = saved;
+  return p;
 }
 
 /* The kernel moves a mapping only while it is one: it refuses where the program has given some of its pages advice, a lock
@@ -47,10 +49,17 @@ static void *resize_huge(void *p, size_t old_size, size_t size) {
   hak_deferred d = {0};
   if (size > old_size) hak_slow_entry();
   void *moved = hak_huge_resize(p, size);
-  if (moved != NULL) hak_slow_exit(&d);
-  if (moved == NULL) moved = move_block(p, old_size, size);
+  if (moved != NULL) {
+    hak_slow_exit(&d);
+    return moved;
+  }
+  int saved = errno;
+  moved = move_block(p, old_size, size);
+  if (moved != NULL) return moved;
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
-  return moved != NULL ? moved : hak_huge_resize(p, size);
+  moved = hak_huge_resize(p, size);
+  if (moved != NULL) errno = saved;
+  return moved;
 }
 
 static void *resize_outside_regions(void *p, size_t size, const void *caller) {

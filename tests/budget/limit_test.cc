@@ -147,8 +147,10 @@ TEST_F(Limit, HugeBlocksGrowUpToIt) {
   auto *p = static_cast<unsigned char *>(hakmem_malloc(36 * MIB));
   ASSERT_NE(p, nullptr);
   p[36 * MIB - 1] = 7;
+  errno = 0;
   p = static_cast<unsigned char *>(hakmem_realloc(p, 60 * MIB));
   ASSERT_NE(p, nullptr) << "in place there is room, for a copy there would be none";
+  EXPECT_EQ(errno, 0) << "the copy that was refused is not the program's matter";
   EXPECT_EQ(p[36 * MIB - 1], 7);
   EXPECT_EQ(hakmem_realloc(p, 70 * MIB), nullptr);
   hakmem_free(p);
@@ -168,8 +170,10 @@ TEST_F(Limit, RunsGrowInPlaceWhereACopyDoesNotFit) {
   hakmem_malloc_trim(0);
   for (void *b : dirty) hakmem_free(b);
   ASSERT_EQ(hakmem_option_set("HAKMEM_LIMIT", 56 * MIB), 0);  // less than 24 + 32, and than 29 + 32
+  errno = 0;
   p = static_cast<unsigned char *>(hakmem_realloc(p, 32 * MIB));
   ASSERT_NE(p, nullptr);
+  EXPECT_EQ(errno, 0) << "the copy that was refused is not the program's matter";
   EXPECT_EQ(p[29 * MIB - 1], 9);
   hakmem_free(p);
 }
