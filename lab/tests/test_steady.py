@@ -54,7 +54,7 @@ def library(tmp_path: Path, every: int) -> Path:
 
 def counted(tmp_path: Path, every: int, with_strace: bool = False) -> Steady:
     ours = replace(find("glibc"), name="hakmem", library=library(tmp_path, every))
-    return count_row(ROW, ours, 0.02, with_strace)
+    return count_row(ROW, ours, 0.1, with_strace)
 
 
 def run(*arguments: str):
@@ -72,14 +72,17 @@ def test_calls_of_warm_up_do_not_count(tmp_path):
 def test_steady_calls_are_seen(tmp_path):
     one = counted(tmp_path, 1000)
     # About half of the operations are mallocs.
-    assert one.per_operation("own") == pytest.approx(1 / 2000, rel=0.1)
+    assert one.per_operation("own") == pytest.approx(1 / 2000, rel=0.25)
     assert one.verdict == "MISSED"
 
 
 @pytest.mark.skipif(bool(steady_run.strace_problem()), reason="system calls cannot be traced here")
 def test_strace_counts_every_call(tmp_path):
     one = counted(tmp_path, 1000, with_strace=True)
-    assert one.per_operation("total") == pytest.approx(1 / 2000, rel=0.1)
+    # Not by operations: their number is from the speed, which strace disturbs.
+    own = one.long.own - one.short.own
+    assert own > 10
+    assert one.long.total - one.short.total == pytest.approx(own, rel=0.02, abs=3)
 
 
 def test_one_call_in_a_short_run_decides_nothing():
