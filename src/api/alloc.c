@@ -107,15 +107,16 @@ HAK_NOINLINE void *hak_malloc_slow(size_t size) {
   bool zeroed;
   void *p = sampled(size, HAK_GRANULE);
   if (HAK_UNLIKELY(p != NULL)) return p;
-  return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size)
-                                         : hak_raw_large(size, hak_os_page_size(), &zeroed));
+  /* Near a target, an extent's pages beyond the request are given back. */
+  bool large = size > HAK_SMALL_MAX || (size > HAK_SHARED_MAX && hak_budget_near_now());
+  return or_enomem(large ? hak_raw_large(size, hak_os_page_size(), &zeroed) : alloc_class(hak_class_for(size), size));
 }
 
 void *hak_calloc(size_t count, size_t size) {
   if (HAK_HARDENED) return hak_hard_calloc(count, size);
   size_t bytes;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return or_enomem(NULL);
-  if (HAK_LIKELY(bytes <= HAK_SMALL_MAX)) {
+  if (HAK_LIKELY(bytes <= HAK_SHARED_MAX)) {
     void *p = hak_malloc(bytes);
     return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
   }

@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "api/slow_exit.h"
+#include "arena/arena.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
 #include "large/huge.h"
@@ -31,7 +32,7 @@ static void *resize_extent(hak_region *region, void *p, size_t size) {
   size_t old_size = hak_extent_size(region, p);
   hak_deferred d = {0};
   if (size > old_size) hak_slow_entry();
-  if (size > HAK_SMALL_MAX && size <= hak_max_size(HAK_EXTENT_MAX, old_size) && hak_extent_resize(region, p, size, &d.purge_due)) {
+  if (size > HAK_SHARED_MAX && size <= hak_max_size(HAK_EXTENT_MAX, old_size) && hak_extent_resize(region, p, size, &d.purge_due)) {
     hak_slow_exit(&d);
     return p;
   }
@@ -94,7 +95,11 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller) {
   unsigned code = hak_region_code(region, p);
   if (HAK_LIKELY(hak_code_is_class(code))) {
     size_t block_size = hak_class_size(code - 1);
-    return stays(block_size, size) ? p : move_block(p, block_size, size);
+    if (stays(block_size, size)) return p;
+    /* Behind a block of whole spans there may be room. */
+    bool whole_spans = block_size > HAK_SHARED_MAX && size > HAK_SHARED_MAX;
+    if (!whole_spans || !hak_arena_make_extent(p, code - 1)) return move_block(p, block_size, size);
+    code = HAK_CODE_EXTENT;
   }
   if (code == HAK_CODE_EXTENT && hak_region_span(region, p)->start == (uintptr_t)p) return resize_extent(region, p, size);
   bool freed = code == HAK_CODE_NONE || code == HAK_CODE_EXTENT_FREED;

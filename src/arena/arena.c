@@ -5,6 +5,7 @@
 
 #include "base/schedule.h"
 #include "config/config.h"
+#include "large/extent.h"
 #include "os/cpu.h"
 #include "os/os.h"
 #include "pool/budget.h"
@@ -12,8 +13,7 @@
 #include "pool/span_pool.h"
 
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
-#define MAGAZINE_BLOCK_BYTES (512 * HAK_KIB) /* of large blocks a magazine holds fewer … */
-#define MAGAZINE_BLOCKS_LEAST 8              /* … but so many */
+#define MAGAZINE_BLOCK_BYTES (512 * HAK_KIB) /* of large blocks a magazine holds fewer: two at least */
 /* What all depots may hold: this, or an eighth of what the program holds. */
 #define DEPOT_BYTES_LEAST (16 * HAK_MIB)
 #define DEPOT_LIVE_PART 8
@@ -33,8 +33,8 @@ static hak_lock arenas_lock;
 void hak_arena_start(void) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     size_t usable = MAGAZINE_BLOCK_BYTES / hak_class_size(c);
-    size_t pinned = (size_t)hak_config.hot_ring[hak_class_group(hak_class_size(c))];
-    usable = hak_min_size(hak_max_size(usable, MAGAZINE_BLOCKS_LEAST), SLOTS);
+    size_t pinned = hak_config_pinned(hak_class_group(hak_class_size(c)));
+    usable = hak_min_size(usable, SLOTS);
     hak_magazine_usable[c] = (uint8_t)(pinned == 0 ? usable : hak_min_size(usable, pinned));
   }
   hak_os_cpu_start();
@@ -325,6 +325,21 @@ void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
   note_spare(b);
   hak_lock_drop(&b->lock);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, p, c, "at the call");
+}
+
+bool hak_arena_make_extent(void *p, unsigned c) {
+  hak_arena *a = owner_of(p, c);
+  hak_span *s = hak_region_span(hak_region_find(p), p);
+  if (a == NULL || s->start != (uintptr_t)p) return false;
+  hak_arena_bin *b = bin_of(a, c);
+  hak_lock_take(&b->lock);
+  bool ours = hak_load_relaxed(&s->tag) == tag_of(a, c);
+  if (ours) {
+    hak_slab_set_release(&b->slabs, s);
+    hak_pool_retag(s, HAK_EXTENT_TAGS);
+  }
+  hak_lock_drop(&b->lock);
+  return ours;
 }
 
 /* --- decay --- */

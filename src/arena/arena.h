@@ -90,6 +90,8 @@ void hak_arena_free(void *p, unsigned class_code, hak_deferred *deferred);
 
 /* A freed extent that holds `size` bytes, the program's again, from the caches of freed extents; NULL: there is none. */
 void *hak_arena_take_extent(size_t size);
+/* Makes an extent, which can be resized in place, of the program's block p of a class of whole spans. False: p is none. */
+bool hak_arena_make_extent(void *p, unsigned class_code);
 /* Keeps a claimed extent for that. False: depots and these caches hold all they may. */
 bool hak_arena_put_extent(void *p);
 /* For the decay of an arena: gives the extents that nobody needed since the last call to the pool; `all`: every one. */

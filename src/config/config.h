@@ -23,6 +23,11 @@ typedef struct hak_config {
 
 extern hak_config_t hak_config;
 
+/* Blocks that the thread caches' capacity for C<group> is pinned to; 0: it adapts, as that of larger blocks always does. */
+static inline size_t hak_config_pinned(unsigned group) {
+  return group < HAK_CLASS_GROUPS ? (size_t)hak_config.hot_ring[group] : 0;
+}
+
 enum { HAK_PROFILE_BALANCED, HAK_PROFILE_SPEED, HAK_PROFILE_LEAN, HAK_PROFILE_HARDENED };
 enum { HAK_THP_OFF, HAK_THP_AUTO, HAK_THP_ON };
 enum { HAK_LEAN_FREE, HAK_LEAN_DONTNEED, HAK_LEAN_OFF };

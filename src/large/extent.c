@@ -4,8 +4,6 @@
 #include "os/os.h"
 #include "pool/budget.h"
 
-#define EXTENT_TAG HAK_TAG(0, HAK_CODE_EXTENT)
-
 /* Less is not worth a system call. */
 #define TAIL_LEAST (16 * HAK_KIB)
 
@@ -30,7 +28,7 @@ HAK_INLINE void note_request(hak_span *s, size_t size) {
 
 void *hak_extent_alloc(size_t size, size_t align, bool *zeroed) {
   hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align),
-                              (hak_pool_tags){EXTENT_TAG, HAK_CODE_EXTENT_BODY}, size >= HAK_HUGE_PAGE, zeroed);
+                              HAK_EXTENT_TAGS, size >= HAK_HUGE_PAGE, zeroed);
   if (s == NULL) return NULL;
   s->scan_state = 0;
   if (!*zeroed && hak_budget_full_now()) hak_extent_drop_tail((void *)s->start, size);
@@ -56,7 +54,7 @@ void hak_extent_reuse(void *p, size_t size) {
 
 void hak_extent_give(void *p, bool *purge_due) {
   HAK_SCHEDULE_POINT("extent: claimed, not given");
-  hak_pool_give(hak_region_span(hak_region_find(p), p), 0, EXTENT_TAG, purge_due);
+  hak_pool_give(hak_region_span(hak_region_find(p), p), 0, HAK_EXTENT_TAG, purge_due);
 }
 
 size_t hak_extent_size(const hak_region *r, const void *p) {
@@ -70,7 +68,7 @@ bool hak_extent_resize(hak_region *r, void *p, size_t size, bool *purge_due) {
   if (wanted > have)
     done = wanted <= HAK_EXTENT_LONGEST_SPANS && hak_pool_extend(s, wanted - have, HAK_CODE_EXTENT_BODY);
   else if (wanted < have)
-    done = hak_pool_give(s, wanted, EXTENT_TAG, purge_due);
+    done = hak_pool_give(s, wanted, HAK_EXTENT_TAG, purge_due);
   if (!done) return false;
   s->scan_state = 0;
   note_request(s, size);

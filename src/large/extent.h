@@ -1,4 +1,4 @@
-/* Extents: blocks of 32 KiB to 32 MiB, and to 64 MiB where no mapping is to be had, as whole spans from the pool. An extent
+/* Extents: blocks of 256 KiB to 32 MiB, and to 64 MiB where no mapping is to be had, as whole spans from the pool. An extent
  * starts at a span, so its page map code tells an interior address from its start and every free is checked at the call. No lock
  * of its own. */
 #ifndef HAK_LARGE_EXTENT_H
@@ -12,6 +12,9 @@
  * always fits. */
 #define HAK_EXTENT_LONGEST_SPANS ((size_t)(HAK_HARD(GUARDS) ? HAK_EXTENT_MAX_SPANS : HAK_CHUNK_SPANS))
 #define HAK_EXTENT_LONGEST (HAK_EXTENT_LONGEST_SPANS * HAK_SPAN_SIZE)
+
+#define HAK_EXTENT_TAG HAK_TAG(0, HAK_CODE_EXTENT)
+#define HAK_EXTENT_TAGS ((hak_pool_tags){HAK_EXTENT_TAG, HAK_CODE_EXTENT_BODY})
 
 /* Whether what is asked for is noted, for statistics: of extents in their span's `summary`, of blocks by thread cache and class. Set
  * once, before the first block. */

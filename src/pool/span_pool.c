@@ -345,6 +345,16 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
   return taken;
 }
 
+void hak_pool_retag(hak_span *span, hak_pool_tags tags) {
+  hak_region *r = hak_pool_region_of(span);
+  size_t index = (size_t)(span - r->spans);
+  hak_lock_take(&hak_span_pool.lock);
+  hak_store_relaxed(&span->tag, tags.head);
+  set_codes(r, index + 1, span->span_count - 1u, tags.body_code);
+  set_codes(r, index, 1, HAK_TAG_CODE(tags.head));
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
 static bool is_over_mark(size_t dirty, size_t live) {
   const hak_pool *pool = &hak_span_pool;
   bool over = dirty > hak_load_relaxed(&pool->mark_spans) && dirty > live / 8 * hak_load_relaxed(&pool->mark_eighths);

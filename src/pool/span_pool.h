@@ -50,6 +50,9 @@ hak_span *hak_pool_take(size_t spans, size_t align_spans, hak_pool_tags tags, bo
 /* Takes the `extra` spans right behind `span` if they are free, for growth in place, and marks them. */
 bool hak_pool_extend(hak_span *span, size_t extra, unsigned body_code);
 
+/* Gives spans that the caller holds other tags. */
+void hak_pool_retag(hak_span *span, hak_pool_tags tags);
+
 /* Returns the spans of `span` beyond the first `keep`; 0: all. Clears their codes. False, and nothing changed, when span
  * is not held with head tag `tag`: somebody else has returned it. Sets *purge_due when more is dirty than the mark. */
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due);

@@ -10,7 +10,8 @@
   X(32, 1280, 1024) X(33, 1536, 1280) X(34, 1792, 1536) X(35, 2048, 1792) X(36, 2560, 2048) X(37, 3072, 2560)   \
   X(38, 3584, 3072) X(39, 4096, 3584) X(40, 5120, 4096) X(41, 6144, 5120) X(42, 7168, 6144) X(43, 8192, 7168)   \
   X(44, 10240, 8192) X(45, 12288, 10240) X(46, 14336, 12288) X(47, 16384, 14336) X(48, 20480, 16384)            \
-  X(49, 24576, 20480) X(50, 28672, 24576) X(51, 32768, 28672)
+  X(49, 24576, 20480) X(50, 28672, 24576) X(51, 32768, 28672)                                                   \
+  X(52, 65536, 32768) X(53, 131072, 65536) X(54, 196608, 131072) X(55, 262144, 196608)
 
 const uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1] = {
 #define ROW(index, size, below) [(below) / HAK_GRANULE + 1 ...(size) / HAK_GRANULE] = (index) + 1,
@@ -19,8 +20,8 @@ const uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1] = {
 #undef ROW
 };
 
-static const uint16_t class_sizes[HAK_PLAIN_CLASSES] = {
-#define ROW(index, size, below) [index] = (uint16_t)(size),
+static const uint32_t class_sizes[HAK_PLAIN_CLASSES] = {
+#define ROW(index, size, below) [index] = (size),
     EVERY_CLASS(ROW)
 #undef ROW
 };
@@ -33,26 +34,32 @@ unsigned hak_class_group(size_t block_size) {
   return n;
 }
 
+static uint32_t spans_of_slab(size_t size, unsigned tiny_max_group) {
+  if (size > HAK_SHARED_MAX) return (uint32_t)(size / HAK_SPAN_SIZE);
+  return hak_class_group(size) <= tiny_max_group ? 1 : 4;
+}
+
 void hak_size_class_init(unsigned tiny_max_group) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     bool aligned = c >= HAK_PLAIN_CLASSES;
     size_t size = aligned ? HAK_ALIGNED_MIN << (c - HAK_PLAIN_CLASSES) : class_sizes[c];
     hak_class_table[c] = (hak_class_info){
         .size = (uint32_t)size,
-        .spans = hak_class_group(size) <= tiny_max_group ? 1 : 4,
+        .spans = spans_of_slab(size, tiny_max_group),
         .reciprocal = (((uint64_t)1 << 40) + size - 1) / size,
-        .coloured = !aligned,
+        .coloured = !aligned && size <= HAK_SHARED_MAX,
     };
   }
 }
 
 int hak_class_for_aligned(size_t size, size_t align) {
-  if (size > HAK_SMALL_MAX || align > HAK_SMALL_MAX) return -1;
+  if (size > HAK_SMALL_MAX) return -1;
+  if (size > HAK_SHARED_MAX) return align <= HAK_SPAN_SIZE ? (int)hak_class_for(size) : -1;
+  if (align > HAK_SHARED_MAX) return -1;
   if (align <= HAK_GRANULE) return (int)hak_class_for(size);
   if (align <= 64) {
     /* Slabs start on 64-byte boundaries whatever their colour, so a block size that is a multiple will do. */
     size_t rounded = hak_align_up(hak_max_size(size, 1), align);
-    if (rounded > HAK_SMALL_MAX) return -1;
     return (int)hak_class_for(rounded); /* the class of a multiple of 32 or 64 is a multiple of it too */
   }
   size_t block = hak_pow2_ceil(hak_max_size(hak_max_size(size, align), HAK_ALIGNED_MIN));

@@ -1,6 +1,7 @@
 /* Size classes: which block size serves a request, and how a slab of that size is laid out.
  *
  * 52 ordinary classes: 16 to 128 bytes by 16, then 8 per doubling to 1 KiB, then 4 per doubling to 32 KiB.
+ * 4 classes of whole spans, 64 to 256 KiB: a slab of theirs is one block, so that a free one goes back to the pool.
  * 9 aligned classes: power-of-two blocks from 128 bytes to 32 KiB in slabs without colour, so that each block is aligned to
  * its size; they serve alignments above 64. A class is the index of either. The tables are written once by hak_size_class_init, before the first slab. */
 #ifndef HAK_REGION_SIZE_CLASS_H
@@ -8,7 +9,7 @@
 
 #include "base/bits.h"
 
-#define HAK_PLAIN_CLASSES 52
+#define HAK_PLAIN_CLASSES 56 /* ordinary ones and those of whole spans */
 #define HAK_ALIGNED_CLASSES 9
 #define HAK_CLASS_COUNT (HAK_PLAIN_CLASSES + HAK_ALIGNED_CLASSES)
 /* Page map codes: what a span holds. Those of slabs are class + 1, so that a span nobody wrote to says "nothing". */
@@ -19,7 +20,8 @@
 #define HAK_CODES (HAK_CLASS_COUNT + 4)
 
 #define HAK_GRANULE 16
-#define HAK_SMALL_MAX ((size_t)32768) /* largest block; beyond it a request is an extent */
+#define HAK_SMALL_MAX ((size_t)262144)  /* largest block; beyond it a request is an extent */
+#define HAK_SHARED_MAX ((size_t)32768)  /* largest block that shares its slab with others */
 #define HAK_ALIGNED_MIN ((size_t)128)
 #define HAK_COLOURS 16
 
@@ -28,7 +30,7 @@
 
 typedef struct hak_class_info {
   uint32_t size;       /* block size in bytes */
-  uint32_t spans;      /* spans in one slab: 1 or 4 */
+  uint32_t spans;      /* spans in one slab: 1 or 4; of whole spans as many as a block has */
   uint64_t reciprocal; /* ceil(2^40 / size): offset * reciprocal >> 40 is offset / size for offsets below 2^18 */
   bool coloured;
 } hak_class_info;

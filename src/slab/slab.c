@@ -244,6 +244,11 @@ unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, 
   return done;
 }
 
+void hak_slab_set_release(hak_slab_set *set, hak_span *s) {
+  HAK_ASSERT(s->blocks == 1 && s->free_count == 0 && s->list == HAK_NO_LIST && s != set->bump_slab && set->slabs > 0);
+  hak_store_relaxed(&set->slabs, set->slabs - 1);
+}
+
 void hak_slab_set_trim(hak_slab_set *set, bool *purge_due) {
   hak_span *s = set->bump_slab;
   if (s == NULL || s->bumped != 0) return;

@@ -44,6 +44,9 @@ unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, 
 /* The same for one block: 57 instructions less than the function for many. */
 hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p, bool *purge_due);
 
+/* The slab leaves the set for good: its one block, which the program holds, becomes an extent. */
+void hak_slab_set_release(hak_slab_set *set, hak_span *span);
+
 /* A set of more slabs than this has its metadata and bitmaps in no near cache. */
 #define HAK_SLABS_IN_CACHE 16
 

@@ -5,6 +5,7 @@
 
 #include "config/config.h"
 #include "os/os.h"
+#include "pool/budget.h"
 
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
 /* What a thread may stack of a class beside the loaded magazine: so many bytes, at least one magazine and at most 15. It stacks
@@ -28,7 +29,7 @@ static hak_request_counts requests_uncached[HAK_CLASS_COUNT]; /* relaxed: of thr
 /* Other threads read the counters of a cache; nobody but its owner writes them. */
 static void count_one(uint64_t *counter) { hak_store_relaxed(counter, *counter + 1); }
 
-static size_t pinned_blocks(unsigned c) { return (size_t)hak_config.hot_ring[hak_class_group(hak_class_size(c))]; }
+static size_t pinned_blocks(unsigned c) { return hak_config_pinned(hak_class_group(hak_class_size(c))); }
 
 static uint16_t first_stack(unsigned c) {
   size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
@@ -221,6 +222,26 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   return true;
 }
 
+/* Returns the class's blocks, to depots or to slabs, and its magazines. */
+static void empty_bin(hak_tcache *t, unsigned c, bool to_slabs, hak_deferred *d) {
+  hak_tcache_bin *b = &t->bins[c];
+  if (b->loaded == NULL && b->full == NULL) return;
+  while (b->full != NULL) {
+    void **magazine = pop_stack(b);
+    if (to_slabs || !hak_arena_put_magazine(magazine, c)) {
+      flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], d);
+      give_spare(t, magazine);
+    }
+  }
+  unsigned count = loaded_count(t, c);
+  void **magazine = b->loaded, **first = magazine == NULL ? NULL : hak_magazine_empty_top(magazine, c) + 1;
+  b->loaded = NULL;
+  *top_of(t, c) = HAK_NULL_TOP;
+  if (count > 0 && (to_slabs || !hak_arena_put_part(first, count, c))) flush_blocks(t, c, first, count, d);
+  if (magazine != NULL) give_spare(t, magazine);
+  hak_store_relaxed(&b->published, 0);
+}
+
 /* --- calls --- */
 
 static void *pop(hak_tcache *t, unsigned c) {
@@ -230,6 +251,9 @@ static void *pop(hak_tcache *t, unsigned c) {
 }
 
 static bool cache_on(void) { return hak_config.hot_ring_enable != 0; }
+
+/* Near a target, blocks of whole spans are better in the pool: their pages go back, and serve any size. */
+static bool caches(unsigned c) { return cache_on() && (hak_class_size(c) <= HAK_SHARED_MAX || !hak_budget_near_now()); }
 
 void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
   if (HAK_UNLIKELY(!cache_on())) {
@@ -253,7 +277,8 @@ void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   }
 #endif
   if (((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0) {
-    bool room = cache_on() && make_room(t, c, d);
+    if (HAK_UNLIKELY(!caches(c))) empty_bin(t, c, true, d);
+    bool room = caches(c) && make_room(t, c, d);
     if (HAK_UNLIKELY(!room)) {
       hak_arena_free(p, c, d);
       return;
@@ -299,26 +324,6 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
 }
 
 /* --- giving back --- */
-
-/* Returns the class's blocks, to depots or to slabs, and its magazines. */
-static void empty_bin(hak_tcache *t, unsigned c, bool to_slabs, hak_deferred *d) {
-  hak_tcache_bin *b = &t->bins[c];
-  if (b->loaded == NULL && b->full == NULL) return;
-  while (b->full != NULL) {
-    void **magazine = pop_stack(b);
-    if (to_slabs || !hak_arena_put_magazine(magazine, c)) {
-      flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], d);
-      give_spare(t, magazine);
-    }
-  }
-  unsigned count = loaded_count(t, c);
-  void **magazine = b->loaded, **first = magazine == NULL ? NULL : hak_magazine_empty_top(magazine, c) + 1;
-  b->loaded = NULL;
-  *top_of(t, c) = HAK_NULL_TOP;
-  if (count > 0 && (to_slabs || !hak_arena_put_part(first, count, c))) flush_blocks(t, c, first, count, d);
-  if (magazine != NULL) give_spare(t, magazine);
-  hak_store_relaxed(&b->published, 0);
-}
 
 void hak_tcache_flush(hak_tcache *t, hak_deferred *d) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) empty_bin(t, c, true, d);

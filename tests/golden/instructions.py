@@ -13,7 +13,7 @@ BOUNDS = {"malloc": 15, "free": 18, "pair": 51}
 # A slow path that the clock asks for in one run of a pair is some thousand instructions over all calls; one instruction
 # more on the fast path is one in each.
 HALF = 0.5
-SIZES = [1, 16, 100, 1024, 5000, 32768]
+SIZES = [1, 16, 100, 1024, 5000, 32768, 200000]
 FEW, MANY = 10_000, 30_000
 
 

@@ -73,10 +73,10 @@ TEST(SampleRun, ASignalThatSomebodySendsEndsTheProgram) {
 
 // Blocks above 32 KiB are not sampled: what the build finds anyway is found.
 TEST(SampleRun, LargeBlocksAreAsWithoutGuards) {
-  ProgramResult result = run("double-free", "1/1", 262144);
+  ProgramResult result = run("double-free", "1/1", 600000);
   EXPECT_EQ(result.signal, SIGABRT) << result.err;
   EXPECT_THAT(result.err, HasSubstr("hakmem: invalid or double free: the address lies in free memory: " + address(result.err)));
-  result = run("read-after-free", "1/1", 262144);
+  result = run("read-after-free", "1/1", 600000);
   EXPECT_EQ(result.signal, 0) << result.err;
 }
 

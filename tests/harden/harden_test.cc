@@ -363,7 +363,7 @@ TEST_P(Hardened, CopiedBytesAreNoFault) {
   EXPECT_EQ(hak_heap_check(), 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Hardened, testing::Values(8, 4096, 262144));
+INSTANTIATE_TEST_SUITE_P(Sizes, Hardened, testing::Values(8, 4096, 100000, 600000));
 
 TEST(HardenedBlocks, ZeroBytesAreZeroBytes) {
   body = [] {
@@ -439,7 +439,7 @@ TEST(HardenedBlocks, GuardSpansCannotBeRead) {
 
 TEST(HardenedBlocks, NothingIsWritableAndExecutable) {
   std::set<const void *> blocks;
-  for (size_t size : {size_t(8), size_t(4096), size_t(262144), size_t(50) << 20}) blocks.insert(allocate(size));
+  for (size_t size : {size_t(8), size_t(4096), size_t(100000), size_t(600000), size_t(50) << 20}) blocks.insert(allocate(size));
   FILE *maps = fopen("/proc/self/maps", "r");
   char line[512];
   size_t seen = 0;

@@ -80,7 +80,7 @@ TEST(Prewarmed, BlocksAreLikeOthers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Families, testing::Values(8, 4096, 262144, 50000000));
+INSTANTIATE_TEST_SUITE_P(Sizes, Families, testing::Values(8, 4096, 100000, 600000, 50000000));
 
 /* The forms that a program has not replaced call those that it has. */
 TEST(Replaced, OperatorsInPart) {

@@ -88,7 +88,7 @@ class Blocks {
 // gives nothing back (docs/reclaim.md).
 inline void light_work() {
   static unsigned calls = 0;
-  if (++calls % 25 == 0) free(malloc(50000));
+  if (++calls % 25 == 0) free(malloc(300000));
   static std::vector<void *> slots(64);
   static std::mt19937 random(2);
   for (int i = 0; i < 4; i++) {

@@ -78,11 +78,11 @@ def test_figures_are_the_programs() -> None:
 
 
 def test_extents_have_their_exact_size() -> None:
-    program = start("quiet", "100000", "50", **PAGE)
+    program = start("quiet", "300000", "50", **PAGE)
     assert program.stdout.readline() == "ready\n"
     d = check(page_of(program))
     end(program)
-    assert d["extents"] == {"count": 50, "requested": 50 * 100000, "tail": 50 * (131072 - 100000)}
+    assert d["extents"] == {"count": 50, "requested": 50 * 300000, "tail": 50 * (5 * 65536 - 300000)}
 
 
 def test_a_burst_before_sleep_is_seen() -> None:

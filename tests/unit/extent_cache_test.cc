@@ -31,14 +31,14 @@ class ExtentCache : public testing::Test {
 };
 
 TEST_F(ExtentCache, TheLatestOfTheSizeIsUsedAgain) {
-  void *a = hakmem_malloc(100000), *b = hakmem_malloc(100000), *other = hakmem_malloc(200000);
+  void *a = hakmem_malloc(300000), *b = hakmem_malloc(300000), *other = hakmem_malloc(600000);
   hakmem_free(a);
   hakmem_free(b);
   hakmem_free(other);
-  EXPECT_EQ(hakmem_malloc(120000), b) << "as many spans";
-  EXPECT_EQ(hakmem_malloc(70000), a);
-  EXPECT_NE(hakmem_malloc(120000), other) << "twice as many";
-  EXPECT_EQ(hakmem_malloc_usable_size(a), 131072u);
+  EXPECT_EQ(hakmem_malloc(320000), b) << "as many spans";
+  EXPECT_EQ(hakmem_malloc(270000), a);
+  EXPECT_NE(hakmem_malloc(320000), other) << "twice as many";
+  EXPECT_EQ(hakmem_malloc_usable_size(a), 5u * 65536);
   EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
@@ -80,10 +80,10 @@ TEST_F(ExtentCache, NoMoreThanDepotsMayHold) {
 
 TEST_F(ExtentCache, IdleOnesGo) {
   size_t before = live_spans();
-  hakmem_free(hakmem_malloc(100000));
+  hakmem_free(hakmem_malloc(300000));
   shrink(false);
   EXPECT_EQ(count(), 1u) << "it came since the last look";
-  hakmem_free(hakmem_malloc(100000));
+  hakmem_free(hakmem_malloc(300000));
   shrink(false);
   EXPECT_EQ(count(), 1u) << "it was taken since";
   shrink(false);
@@ -102,14 +102,14 @@ TEST_F(ExtentCache, OtherArenasServe) {
 }
 
 TEST_F(ExtentCache, ACachedOneIsNotTheUsers) {
-  char *p = static_cast<char *>(hakmem_malloc(100000));
-  memset(p, 1, 100000);
+  char *p = static_cast<char *>(hakmem_malloc(300000));
+  memset(p, 1, 300000);
   hakmem_free(p);
   EXPECT_EQ(hakmem_malloc_usable_size(p), 0u);
   EXPECT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_FREE_MEMORY) << "a second free";
-  char *zeroed = static_cast<char *>(hakmem_calloc(1, 100000));
+  char *zeroed = static_cast<char *>(hakmem_calloc(1, 300000));
   EXPECT_EQ(zeroed, p);
-  for (size_t i = 0; i < 100000; i++) ASSERT_EQ(zeroed[i], 0);
+  for (size_t i = 0; i < 300000; i++) ASSERT_EQ(zeroed[i], 0);
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ TEST(SizeClass, SizesAreThoseOfTheDesign) {
     for (size_t k = 1; k <= 8; k++) expected.push_back(base + k * base / 8);
   for (size_t base = 1024; base < 32768; base *= 2)
     for (size_t k = 1; k <= 4; k++) expected.push_back(base + k * base / 4);
+  for (size_t spans = 1; spans <= 4; spans++) expected.push_back(spans * HAK_SPAN_SIZE);
   ASSERT_EQ(expected.size(), size_t(HAK_PLAIN_CLASSES));
   for (unsigned c = 0; c < HAK_PLAIN_CLASSES; c++) EXPECT_EQ(hak_class_size(c), expected[c]);
   for (unsigned t = 0; t < HAK_ALIGNED_CLASSES; t++) {
@@ -64,6 +65,11 @@ TEST(SizeClass, BoundaryOptionMovesTheSlabSizeAndBitmapsStillFit) {
     hak_size_class_init(boundary);
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
       const hak_class_info &info = hak_class_table[c];
+      if (info.size > HAK_SHARED_MAX) {
+        EXPECT_EQ(info.spans * HAK_SPAN_SIZE, info.size) << "one block";
+        EXPECT_FALSE(info.coloured);
+        continue;
+      }
       EXPECT_EQ(info.spans, hak_class_group(info.size) <= boundary ? 1u : 4u);
       EXPECT_LE(info.spans * HAK_SPAN_SIZE / info.size, size_t(HAK_BITMAP_WORDS) * 64);
       EXPECT_GE((info.spans * HAK_SPAN_SIZE - (HAK_COLOURS - 1) * 64) / info.size, 1u);
@@ -77,8 +83,9 @@ TEST(SizeClass, AlignedRequestsGetAlignedBlocks) {
     for (size_t size = 0; size <= HAK_SMALL_MAX + 64; size++) {
       int c = hak_class_for_aligned(size, align);
       if (c < 0) {
-        size_t rounded = align <= 64 ? hak_align_up(size, align) : std::max(size, align);
-        ASSERT_GT(rounded, HAK_SMALL_MAX) << "alignment " << align << ", size " << size << " needs no run";
+        // Whole spans are aligned to one; the aligned classes end at 32 KiB.
+        bool none = size > HAK_SMALL_MAX || align > (size > HAK_SHARED_MAX ? HAK_SPAN_SIZE : HAK_SHARED_MAX);
+        ASSERT_TRUE(none) << "alignment " << align << ", size " << size << " needs no extent";
         continue;
       }
       ASSERT_LT(c, HAK_CLASS_COUNT);

@@ -346,7 +346,7 @@ TEST_F(Tcache, DecaysByTheClock) {
     free_all(alloc_many(256, 1000));
     for (int i = 0; i < 80; i++) {
       fake_os::set_clock(now += 100);
-      hakmem_free(hakmem_malloc(100000));
+      hakmem_free(hakmem_malloc(300000));
     }
     EXPECT_EQ(cached(256), 0u);
     EXPECT_EQ(in_depot(256), 0u) << "depots decay too";

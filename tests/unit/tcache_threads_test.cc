@@ -289,7 +289,7 @@ TEST_F(Threads, AfterASpikeMemoryComesBackWithLightWork) {
   }
   for (int i = 0; i < 400; i++) {
     fake_os::set_clock(now += 50);
-    hakmem_free(hakmem_malloc(40000));
+    hakmem_free(hakmem_malloc(300000));
   }
   EXPECT_EQ(hak_depot_bytes, 0u);
   EXPECT_LE(live_bytes() + hak_load_relaxed(&hak_span_pool.dirty_spans) * HAK_SPAN_SIZE, 2 * HAK_MIB);

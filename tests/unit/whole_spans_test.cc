@@ -1,0 +1,118 @@
+// Classes of whole spans, 64 to 256 KiB: a slab of theirs is one block.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "hak.h"
+#include "hakmem/hakmem.h"
+
+namespace {
+
+size_t live_spans() { return hak_load_relaxed(&hak_span_pool.live_spans); }
+unsigned code_of(void *p) { return hak_region_code(hak_region_find(p), p); }
+void give_all_back() {
+  hak_deferred d = {};
+  hak_tcache_flush(hak_tls.cache, &d);
+  hak_arena_shrink_all(&d);
+}
+
+class WholeSpans : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (int i = 0; i < 100; i++) hakmem_free(hakmem_malloc(100));  // until the thread has a cache
+    give_all_back();
+  }
+};
+
+TEST_F(WholeSpans, TheCacheServesThem) {
+  for (size_t size : {32769, 65536, 65537, 100000, 200000, 262144}) {
+    void *p = hakmem_malloc(size);
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(hakmem_malloc_usable_size(p), hak_align_up(size, HAK_SPAN_SIZE));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % HAK_SPAN_SIZE, 0u) << "no colour";
+    hakmem_free(p);
+    EXPECT_EQ(hak_tcache_pop(size), p) << "without a slow path";
+    EXPECT_TRUE(hak_tcache_push(p));
+  }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+TEST_F(WholeSpans, AFlushedBlockIsThePools) {
+  size_t before = live_spans();
+  std::vector<void *> blocks;
+  for (size_t size : {65536, 131072, 196608, 262144})
+    for (int i = 0; i < 20; i++) blocks.push_back(hakmem_malloc(size));
+  EXPECT_EQ(live_spans() - before, 20 * (1u + 2 + 3 + 4));
+  for (void *p : blocks) hakmem_free(p);
+  give_all_back();
+  EXPECT_EQ(live_spans(), before) << "whole, whatever else lives";
+}
+
+TEST_F(WholeSpans, AlignmentUpToASpanIsTheirs) {
+  for (size_t align : {64, 4096, 65536}) {
+    void *p = hakmem_aligned_alloc(align, 100000);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % align, 0u);
+    EXPECT_TRUE(hak_code_is_class(code_of(p)));
+    hakmem_free(p);
+  }
+  void *p = hakmem_aligned_alloc(131072, 100000);
+  EXPECT_EQ(code_of(p), unsigned(HAK_CODE_EXTENT));
+  hakmem_free(p);
+}
+
+// calloc of as much takes an extent, which may be known to read as zero.
+TEST_F(WholeSpans, CallocTouchesNothingThatIsZero) {
+  auto *p = static_cast<char *>(hakmem_calloc(1, 200000));
+  EXPECT_EQ(code_of(p), unsigned(HAK_CODE_EXTENT));
+  for (size_t i = 0; i < 200000; i++) ASSERT_EQ(p[i], 0);
+  hakmem_free(p);
+}
+
+TEST_F(WholeSpans, ReallocGrowsInPlaceAsAnExtent) {
+  size_t before = live_spans();
+  auto *p = static_cast<char *>(hakmem_malloc(100000));
+  hakmem_free(hakmem_malloc(20 * HAK_MIB));  // makes spans accessible: those behind p may be free
+  memset(p, 5, 100000);
+  EXPECT_EQ(hakmem_realloc(p, 70000), p) << "more than half stays in use";
+  EXPECT_TRUE(hak_code_is_class(code_of(p)));
+  auto *grown = static_cast<char *>(hakmem_realloc(p, 500000));
+  ASSERT_NE(grown, nullptr);
+  EXPECT_EQ(code_of(grown), unsigned(HAK_CODE_EXTENT));
+  EXPECT_EQ(hakmem_malloc_usable_size(grown), 8 * HAK_SPAN_SIZE);
+  for (size_t i = 0; i < 70000; i++) ASSERT_EQ(grown[i], 5);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+  auto *shrunk = static_cast<char *>(hakmem_realloc(grown, 40000));
+  EXPECT_EQ(shrunk, grown) << "its tail goes back to the pool";
+  EXPECT_EQ(hakmem_malloc_usable_size(shrunk), HAK_SPAN_SIZE);
+  hakmem_free(shrunk);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+  give_all_back();
+  EXPECT_EQ(live_spans(), before);
+}
+
+TEST_F(WholeSpans, NoExtentIsMadeOfWhatIsNoBlock) {
+  auto *p = static_cast<char *>(hakmem_malloc(200000));
+  unsigned c = code_of(p) - 1;
+  EXPECT_FALSE(hak_arena_make_extent(p + 4096, c));
+  EXPECT_FALSE(hak_arena_make_extent(p, c - 1)) << "of another class";
+  EXPECT_TRUE(hak_arena_make_extent(p, c));
+  EXPECT_FALSE(hak_arena_make_extent(p, c)) << "it is one";
+  hakmem_free(p);
+}
+
+// Near a target they are extents, which go back to the pool and lose their tails.
+TEST_F(WholeSpans, NearATargetTheyAreExtents) {
+  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
+  void *cached = hakmem_malloc(100000);
+  hakmem_free(cached);
+  hak_store_relaxed(&hak_budget_ceiling, size_t{1});
+  EXPECT_EQ(hakmem_malloc(100000), cached) << "what is cached serves";
+  void *p = hakmem_malloc(100000);
+  EXPECT_EQ(code_of(p), unsigned(HAK_CODE_EXTENT));
+  hakmem_free(p);
+  hak_store_relaxed(&hak_budget_ceiling, ceiling);
+  hakmem_free(cached);
+}
+
+}  // namespace
