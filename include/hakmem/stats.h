@@ -30,7 +30,7 @@ typedef struct hakmem_stats {
   /* spans = slabs + extents + extents_cached + free_dirty + free_clean + claimed + guards */
   uint64_t spans;
   uint64_t slabs;
-  uint64_t extents;        /* live ones: blocks of 32 KiB to 32 MiB */
+  uint64_t extents;        /* live ones: blocks of 256 KiB to 32 MiB, of calloc from 32 KiB on */
   uint64_t extents_cached; /* freed; arenas cache them for the next requests of their size */
   uint64_t free_dirty;     /* free, and may hold memory */
   uint64_t free_clean;     /* free, and reads as zero */
