@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <mutex>
+#include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "here.h"
@@ -267,6 +269,30 @@ TEST(Fork, ExitHandlersOfTheChildAllocate) {
 TEST(HeapCheck, WhileOthersAllocate) {
   Churn churn(2);
   for (int i = 0; i < 5000; i++) ASSERT_EQ(0u, here::heap_check()) << "walk " << i;
+}
+
+// Their slabs go to the pool whole, and become extents, while the walk is on its way.
+TEST(HeapCheck, WhileWholeSpansComeAndGo) {
+  std::atomic<bool> end{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; t++)
+    threads.emplace_back([&end, t] {
+      std::mt19937 random(t);
+      std::vector<void *> blocks(40);
+      while (!end) {
+        void *&p = blocks[random() % blocks.size()];
+        if (random() % 4 == 0)
+          std::free(std::exchange(p, nullptr));
+        else
+          p = std::realloc(p, 33000 + random() % 300000);
+      }
+      for (void *p : blocks) std::free(p);
+    });
+  unsigned bad = 0;
+  for (int i = 0; i < 3000; i++) bad += here::heap_check() != 0;
+  end = true;
+  for (std::thread &t : threads) t.join();
+  EXPECT_EQ(bad, 0u);
 }
 
 TEST(Fork, PopenSystemSpawnVfork) {
