@@ -4,7 +4,7 @@
  * right free is reported.
  *
  * mirrors src/large/extent.c: bool won = hak_cas_acquire(&r->map[hak_region_index(r, p)], &expected, HAK_CODE_EXTENT_FREED);
- * mirrors src/large/extent.c: hak_pool_give(hak_region_span(hak_region_find(p), p), 0, EXTENT_TAG, purge_due);
+ * mirrors src/large/extent.c: hak_pool_give(hak_region_span(hak_region_find(p), p), 0, HAK_EXTENT_TAG, purge_due);
  * mirrors src/pool/span_pool.c: if (HAK_UNLIKELY(span->tag != tag || span->head != span || span->span_count <= keep)) {
  * mirrors src/pool/span_pool.c: set_codes(r, index, spans, HAK_CODE_NONE);
  * mirrors src/pool/span_pool.c: set_codes(r, index, 1, HAK_TAG_CODE(tags.head));
@@ -22,7 +22,7 @@
 mtype = { NOTHING, EXTENT, FREED };
 
 mtype code = EXTENT;
-bool span_tagged = true; /* span->tag is EXTENT_TAG */
+bool span_tagged = true; /* span->tag is HAK_EXTENT_TAG */
 byte pool, in_books;
 bool in_pool;
 byte generation;         /* which time the extent is handed out */

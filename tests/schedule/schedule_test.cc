@@ -215,7 +215,7 @@ TEST(Extents, OfTwoFreesOneIsAccepted) {
           if (hak_extent_claim(hak_region_find(p), p) != HAK_VERDICT_OK) return;
           ++*accepted;
         };
-        Actor first{"first", [=] { b->allocate(1, 100000); }, free_it}, second{"second", have_cache, free_it};
+        Actor first{"first", [=] { b->allocate(1, 300000); }, free_it}, second{"second", have_cache, free_it};
         return Scenario{{first, second},
                         [=] {
                           if (*accepted != 1) return std::to_string(*accepted) + " frees were accepted";
@@ -271,7 +271,7 @@ TEST(Purge, OfSpansAndTake) {
                   dirty->free_all();
                 },
                 [] { hakmem_malloc_trim(0); }};
-        Actor keeper{"keeps", have_cache, [kept] { kept->allocate(60, 200000); }};
+        Actor keeper{"keeps", have_cache, [kept] { kept->allocate(60, 300000); }};
         return Scenario{{p, keeper},
                         [=] {
                           kept->free_all();
@@ -288,7 +288,7 @@ TEST(Purge, AndTake) {
         auto hollow = std::make_shared<Hollow>();
         Actor taker{"takes", have_cache, [] {
                       Blocks own(3);
-                      own.allocate(8, 200000);
+                      own.allocate(8, 300000);
                       own.allocate(200, 1000);
                       own.free_all();
                     }};
@@ -356,7 +356,7 @@ Actor forker(const std::shared_ptr<std::string> &wrong) {
             have_cache();
             kept->allocate(9, kSize);
             kept->allocate(9, 1000);
-            kept->allocate(2, 100000);
+            kept->allocate(2, 300000);
           },
           [kept, wrong] {
             pid_t child = fork();
@@ -405,7 +405,7 @@ TEST(Fork, DuringFreeOfAnExtent) {
         return Actor{"frees",
                      [=] {
                        have_cache();
-                       b->allocate(1, 100000);
+                       b->allocate(1, 300000);
                      },
                      [=] { b->free_all(); }};
       },
