@@ -25,7 +25,7 @@ const char hak_init_linked = 1;
 
 static void prewarm(hak_tcache *t) {
   hak_deferred d = {0};
-  for (unsigned c = 0; c < HAK_PLAIN_CLASSES; c++) {
+  for (unsigned c = 0; hak_class_size(c) <= HAK_SHARED_MAX; c++) {
     int64_t blocks = hak_config.prewarm[hak_class_group(hak_class_size(c))];
     if (blocks > 0) hak_tcache_prewarm(t, c, (unsigned)blocks, &d);
   }

@@ -85,6 +85,16 @@ def test_extents_have_their_exact_size() -> None:
     assert d["extents"] == {"count": 50, "requested": 50 * 300000, "tail": 50 * (5 * 65536 - 300000)}
 
 
+def test_prewarm_fills_the_groups_that_have_an_option() -> None:
+    """C1 to C12; classes of whole spans are in none."""
+    program = start("quiet", "300000", "1", HAKMEM_TINY_PREWARM_ALL="2", HAKMEM_TINY_FRONT_METRICS="1", **PAGE)
+    assert program.stdout.readline() == "ready\n"
+    rows = check(page_of(program))["classes"]
+    end(program)
+    plain = [r for r in rows if not r["aligned"]]
+    assert [r["size"] for r in plain if r["slabs"] == 0] == [65536 * n for n in (1, 2, 3, 4)]
+
+
 def test_a_burst_before_sleep_is_seen() -> None:
     """A refresh does not wait for its turn when much has changed."""
     program = start("burst", **PAGE)
