@@ -80,7 +80,10 @@ static void *alloc_class_from(hak_tcache *t, unsigned class_code, hak_deferred *
   return hak_started() ? hak_arena_alloc(class_code, d) : NULL;
 }
 
+/* Near a target, whole spans are an extent, whose pages beyond the request are given back; it is aligned as the class is. */
 static void *alloc_class(unsigned class_code, size_t size) {
+  bool zeroed;
+  if (HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return hak_raw_large(size, HAK_SPAN_SIZE, &zeroed);
   hak_deferred d = {0};
   hak_slow_entry();
   void *p = alloc_class_from(hak_thread_grown(), class_code, &d);
@@ -107,9 +110,8 @@ HAK_NOINLINE void *hak_malloc_slow(size_t size) {
   bool zeroed;
   void *p = sampled(size, HAK_GRANULE);
   if (HAK_UNLIKELY(p != NULL)) return p;
-  /* Near a target, an extent's pages beyond the request are given back. */
-  bool large = size > HAK_SMALL_MAX || (size > HAK_SHARED_MAX && hak_budget_near_now());
-  return or_enomem(large ? hak_raw_large(size, hak_os_page_size(), &zeroed) : alloc_class(hak_class_for(size), size));
+  return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size)
+                                         : hak_raw_large(size, hak_os_page_size(), &zeroed));
 }
 
 void *hak_calloc(size_t count, size_t size) {

@@ -277,8 +277,8 @@ void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   }
 #endif
   if (((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0) {
-    if (HAK_UNLIKELY(!caches(c))) empty_bin(t, c, true, d);
-    bool room = caches(c) && make_room(t, c, d);
+    bool on = caches(c), room = on && make_room(t, c, d);
+    if (HAK_UNLIKELY(!on)) empty_bin(t, c, true, d);
     if (HAK_UNLIKELY(!room)) {
       hak_arena_free(p, c, d);
       return;

@@ -76,9 +76,10 @@ TEST_F(WholeSpans, ReallocGrowsInPlaceAsAnExtent) {
   memset(p, 5, 100000);
   EXPECT_EQ(hakmem_realloc(p, 70000), p) << "more than half stays in use";
   EXPECT_TRUE(hak_code_is_class(code_of(p)));
+  EXPECT_EQ(hakmem_realloc(p, 200000), p) << "there is room behind it";
+  EXPECT_EQ(code_of(p), unsigned(HAK_CODE_EXTENT));
   auto *grown = static_cast<char *>(hakmem_realloc(p, 500000));
-  ASSERT_NE(grown, nullptr);
-  EXPECT_EQ(code_of(grown), unsigned(HAK_CODE_EXTENT));
+  EXPECT_EQ(grown, p);
   EXPECT_EQ(hakmem_malloc_usable_size(grown), 8 * HAK_SPAN_SIZE);
   for (size_t i = 0; i < 70000; i++) ASSERT_EQ(grown[i], 5);
   EXPECT_EQ(hakmem_heap_check(), 0u);
@@ -110,7 +111,10 @@ TEST_F(WholeSpans, NearATargetTheyAreExtents) {
   EXPECT_EQ(hakmem_malloc(100000), cached) << "what is cached serves";
   void *p = hakmem_malloc(100000);
   EXPECT_EQ(code_of(p), unsigned(HAK_CODE_EXTENT));
+  void *aligned = hakmem_aligned_alloc(4096, 100000);
+  EXPECT_EQ(code_of(aligned), unsigned(HAK_CODE_EXTENT));
   hakmem_free(p);
+  hakmem_free(aligned);
   hak_store_relaxed(&hak_budget_ceiling, ceiling);
   hakmem_free(cached);
 }
