@@ -20,6 +20,14 @@
 #define hak_exchange_release(p, v) __atomic_exchange_n((p), (v), __ATOMIC_RELEASE)
 #define hak_add_relaxed(p, v) __atomic_add_fetch((p), (v), __ATOMIC_RELAXED)
 #define hak_sub_relaxed(p, v) __atomic_sub_fetch((p), (v), __ATOMIC_RELAXED)
+/* The new value. Of a word that one thread at a time writes, its owner or whoever holds its lock; others read it relaxed. */
+#define hak_add_single(p, v) \
+  (__extension__({ \
+    __typeof__(p) hak_word = (p); \
+    __typeof__(*hak_word) hak_sum = *hak_word + (v); \
+    hak_store_relaxed(hak_word, hak_sum); \
+    hak_sum; \
+  }))
 #define hak_cas_acquire(p, expected, v) \
   __atomic_compare_exchange_n((p), (expected), (v), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
 

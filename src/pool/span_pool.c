@@ -28,7 +28,8 @@ static size_t change_bits(uint64_t *words, size_t first, size_t count, bool set)
   while (count > 0) {
     size_t bit = first % 64, n = hak_min_size(64 - bit, count);
     uint64_t mask = (n == 64 ? ~(uint64_t)0 : (((uint64_t)1 << n) - 1)) << bit;
-    before += hak_popcount64(words[first / 64] & mask);
+    uint64_t old = words[first / 64] & mask;
+    before += old == 0 ? 0 : old == mask ? n : hak_popcount64(old);
     if (set)
       words[first / 64] |= mask;
     else
@@ -50,14 +51,23 @@ static uint64_t spans_of(uint32_t huge_pages, size_t word) {
 /* The huge pages of a chunk that are small pages when they are touched. */
 static uint32_t small_pages(const hak_chunk *c) { return c->split_pages | c->no_huge_pages; }
 
-/* First bit >= from of a span that is, or is not, of the kind; or HAK_CHUNK_SPANS. */
-static size_t next_bit(const hak_chunk *c, size_t from, bool set, kind k) {
-  for (size_t w = from / 64; w < HAK_CHUNK_WORDS; w++) {
-    uint64_t word = c->free[w];
-    if (k == FREE_DIRTY) word &= c->dirty[w];
-    if (k == FREE_INTACT) word &= ~spans_of(small_pages(c), w);
-    if (!set) word = ~word;
-    if (w == from / 64) word &= ~(uint64_t)0 << (from % 64);
+typedef struct span_set {
+  uint64_t words[HAK_CHUNK_WORDS];
+} span_set;
+
+static span_set spans_of_kind(const hak_chunk *c, kind k) {
+  span_set set;
+  uint32_t small = k == FREE_INTACT ? small_pages(c) : 0;
+  for (size_t w = 0; w < HAK_CHUNK_WORDS; w++)
+    set.words[w] = c->free[w] & (k == FREE_DIRTY ? c->dirty[w] : ~spans_of(small, w));
+  return set;
+}
+
+/* First bit >= from that is in the set, or is not; or HAK_CHUNK_SPANS. */
+static size_t next_bit(const span_set *set, size_t from, bool in) {
+  uint64_t flip = in ? 0 : ~(uint64_t)0, mask = ~(uint64_t)0 << (from % 64);
+  for (size_t w = from / 64; w < HAK_CHUNK_WORDS; w++, mask = ~(uint64_t)0) {
+    uint64_t word = (set->words[w] ^ flip) & mask;
     if (word != 0) return w * 64 + hak_ctz64(word);
   }
   return HAK_CHUNK_SPANS;
@@ -66,9 +76,10 @@ static size_t next_bit(const hak_chunk *c, size_t from, bool set, kind k) {
 /* Lowest start in the chunk of `spans` adjacent free spans, aligned by absolute address; HAK_CHUNK_SPANS if none. */
 static size_t find_range(hak_region *r, hak_chunk *c, size_t chunk_index, size_t spans, size_t align, kind k) {
   uintptr_t chunk_page = (r->base >> HAK_SPAN_SHIFT) + chunk_index * HAK_CHUNK_SPANS;
+  span_set set = spans_of_kind(c, k);
   size_t at = 0, longest = 0;
-  while ((at = next_bit(c, at, true, k)) < HAK_CHUNK_SPANS) {
-    size_t end = next_bit(c, at, false, k);
+  while ((at = next_bit(&set, at, true)) < HAK_CHUNK_SPANS) {
+    size_t end = next_bit(&set, at, false);
     longest = hak_max_size(longest, end - at);
     size_t aligned = hak_align_up(chunk_page + at, align) - chunk_page;
     if (aligned + spans <= end) return aligned;
@@ -101,7 +112,7 @@ static void mark_zero_dirty(hak_region *r, size_t index) {
   c->dirty[w] |= rest;
   c->dirty_zero[w] |= rest;
   c->dirty_spans += hak_popcount64(rest);
-  hak_add_relaxed(&hak_span_pool.dirty_spans, hak_popcount64(rest));
+  hak_add_single(&hak_span_pool.dirty_spans, hak_popcount64(rest));
   lower_hints(r, index / HAK_CHUNK_SPANS, true);
 }
 
@@ -135,8 +146,8 @@ static size_t mark_taken(hak_region *r, size_t index, size_t spans) {
   size_t kept = dirty - change_bits(c->dirty_zero, bit, spans, false) + muzzy;
   c->free_spans -= (uint32_t)spans;
   c->dirty_spans -= (uint32_t)dirty;
-  hak_add_relaxed(&hak_span_pool.live_spans, spans);
-  hak_sub_relaxed(&hak_span_pool.dirty_spans, dirty);
+  hak_add_single(&hak_span_pool.live_spans, spans);
+  hak_add_single(&hak_span_pool.dirty_spans, 0 - dirty);
   return kept;
 }
 
@@ -311,7 +322,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     for (size_t i = 0; i < spans; i++) span[i].head = span;
     set_codes(r, index + 1, spans - 1, tags.body_code);
     set_codes(r, index, 1, HAK_TAG_CODE(tags.head));
-    hak_os_count(&hak_os_stats.alloc);
+    hak_add_single(&hak_os_stats.alloc, 1);
   }
   hak_lock_drop(&hak_span_pool.lock);
   if (HAK_UNLIKELY(wakes_first)) wake_huge_page(r, index);
@@ -319,9 +330,14 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
   return span;
 }
 
+static bool are_of_kind(const hak_chunk *c, size_t bit, size_t spans, kind k) {
+  span_set set = spans_of_kind(c, k);
+  return next_bit(&set, bit, false) >= bit + spans;
+}
+
 /* At the limit, only what is dirty already. */
 static bool may_take(const hak_chunk *c, size_t bit, size_t spans) {
-  return !hak_budget_limited() || next_bit(c, bit, false, FREE_DIRTY) >= bit + spans || hak_budget_admits_locked(spans);
+  return !hak_budget_limited() || are_of_kind(c, bit, spans, FREE_DIRTY) || hak_budget_admits_locked(spans);
 }
 
 bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
@@ -333,7 +349,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
   hak_lock_take(&hak_span_pool.lock);
   if (index + extra_spans <= r->ready_spans) {
     hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-    if (next_bit(c, bit, false, FREE) >= bit + extra_spans && may_take(c, bit, extra_spans)) {
+    if (are_of_kind(c, bit, extra_spans, FREE) && may_take(c, bit, extra_spans)) {
       note_taken(extra_spans - mark_taken(r, index, extra_spans));
       for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;
       set_codes(r, index, extra_spans, body_code);
@@ -382,9 +398,9 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   c->longest = HAK_CHUNK_SPANS;
   lower_hints(r, index / HAK_CHUNK_SPANS, true);
   hak_store_relaxed(&c->epoch, hak_load_relaxed(&now_epoch));
-  size_t live = hak_sub_relaxed(&hak_span_pool.live_spans, spans);
-  size_t dirty = hak_add_relaxed(&hak_span_pool.dirty_spans, spans);
-  hak_os_count(&hak_os_stats.free);
+  size_t live = hak_add_single(&hak_span_pool.live_spans, 0 - spans);
+  size_t dirty = hak_add_single(&hak_span_pool.dirty_spans, spans);
+  hak_add_single(&hak_os_stats.free, 1);
   hak_lock_drop(&hak_span_pool.lock);
   *purge_due |= is_over_mark(dirty, live);
   return true;
@@ -396,10 +412,11 @@ typedef struct range {
 
 /* Last free and dirty range of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty: none. */
 static range last_dirty_range(const hak_chunk *c, hak_worth worth) {
+  span_set dirty = spans_of_kind(c, FREE_DIRTY);
   range last = {0, 0};
   size_t end;
-  for (size_t at = 0; (at = next_bit(c, at, true, FREE_DIRTY)) < HAK_CHUNK_SPANS; at = end) {
-    end = next_bit(c, at, false, FREE_DIRTY);
+  for (size_t at = 0; (at = next_bit(&dirty, at, true)) < HAK_CHUNK_SPANS; at = end) {
+    end = next_bit(&dirty, at, false);
     range found = {at, end};
     if (worth == HAK_WHOLE_PAGES)
       found = (range){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
@@ -461,14 +478,14 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   c->free_spans += (uint32_t)count;
   c->longest = HAK_CHUNK_SPANS;
   lower_hints(r, first / HAK_CHUNK_SPANS, pages == HAK_PAGES_KEPT);
-  hak_sub_relaxed(&hak_span_pool.live_spans, count);
+  hak_add_single(&hak_span_pool.live_spans, 0 - count);
   hak_sub_relaxed(&hak_span_pool.claimed_spans, count);
   if (pages != HAK_PAGES_KEPT) note_split(c, bit, count);
   if (pages == HAK_PAGES_MUZZY) change_bits(c->muzzy, bit, count, true);
   if (pages == HAK_PAGES_KEPT) {
     change_bits(c->dirty, bit, count, true);
     c->dirty_spans += (uint32_t)count;
-    hak_add_relaxed(&hak_span_pool.dirty_spans, count);
+    hak_add_single(&hak_span_pool.dirty_spans, count);
   }
 }
 
@@ -522,7 +539,7 @@ void hak_pool_muzzy_to_dirty(void) {
       }
       if (spans == 0) continue;
       c->dirty_spans += (uint32_t)spans;
-      hak_add_relaxed(&hak_span_pool.dirty_spans, spans);
+      hak_add_single(&hak_span_pool.dirty_spans, spans);
       lower_hints(r, chunk, true);
     }
   }

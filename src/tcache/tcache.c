@@ -27,7 +27,7 @@ static hak_tcache *made, *unused; /* all there are; those that nobody has */
 static hak_request_counts requests_uncached[HAK_CLASS_COUNT]; /* relaxed: of threads without a cache */
 
 /* Other threads read the counters of a cache; nobody but its owner writes them. */
-static void count_one(uint64_t *counter) { hak_store_relaxed(counter, *counter + 1); }
+static void count_one(uint64_t *counter) { hak_add_single(counter, 1); }
 
 static size_t pinned_blocks(unsigned c) { return hak_config_pinned(hak_class_group(hak_class_size(c))); }
 
