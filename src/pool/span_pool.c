@@ -373,7 +373,7 @@ void hak_pool_retag(hak_span *span, hak_pool_tags tags) {
 
 static bool is_over_mark(size_t dirty, size_t live) {
   const hak_pool *pool = &hak_span_pool;
-  bool over = dirty > hak_load_relaxed(&pool->mark_spans) && dirty > live / 8 * hak_load_relaxed(&pool->mark_eighths);
+  bool over = dirty > hak_load_relaxed(&pool->mark_spans) && (!hak_load_relaxed(&pool->mark_is_live) || dirty > live);
   return over || hak_budget_over(dirty, live);
 }
 

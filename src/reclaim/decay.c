@@ -13,9 +13,11 @@ static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 
 #define MARK_SPANS (64 * SPANS_PER_MIB)
 #define STRETCH_MAX 64
+/* Where more than this part of what was purged comes back, decay takes so many times as long. */
+#define REFAULT_PART 4
 #define REFAULT_LEAST (4 * HAK_MIB) /* bytes; less says nothing */
-#define LEAN_IDLE_MS 250
-#define TARGET_MS 1000 /* at most: the levels of a target are looked at as decay is */
+#define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
+#define NEAR_MS 250                 /* decay time near a target and in lean mode; and a target is looked at as often */
 
 static uint64_t base_ms;      /* constant once started: of the profile or the option */
 static uint64_t last_ms;      /* relaxed; of the last look, 0: none yet; written by the thread that looks */
@@ -46,7 +48,7 @@ static void set_mark(void) {
   size_t mark = lean_mode ? lean_target() : base_ms == 0 ? 0 : rests ? SIZE_MAX : MARK_SPANS;
   do {
     sleeps = helper_sleeps();
-    hak_store_seq(&hak_span_pool.mark_eighths, lean_mode || sleeps || base_ms == 0 ? 0 : 8);
+    hak_store_seq(&hak_span_pool.mark_is_live, !lean_mode && !sleeps && base_ms != 0);
     hak_store_seq(&hak_span_pool.mark_spans, sleeps ? 0 : mark);
   } while (helper_sleeps() != sleeps);
 }
@@ -63,9 +65,9 @@ static bool has_target(void) {
 }
 
 uint64_t hak_decay_ms(void) {
-  if (hak_budget_level() >= HAK_BUDGET_NEAR || lean_mode) return LEAN_IDLE_MS;
+  if (hak_budget_level() >= HAK_BUDGET_NEAR || lean_mode) return NEAR_MS;
   uint64_t ms = base_ms * hak_load_relaxed(&stretch);
-  return has_target() ? hak_min_size(ms, TARGET_MS) : ms;
+  return has_target() ? hak_min_size(ms, NEAR_MS * STEPS) : ms;
 }
 
 void hak_decay_wake_helper(void) {
@@ -99,8 +101,8 @@ static void judge_refaults(void) {
   hak_store_relaxed(&hak_span_pool.purged_spans, 0); /* what is taken from now on was not purged too early */
   hak_lock_drop(&hak_span_pool.lock);
   uint32_t factor = hak_load_relaxed(&stretch);
-  if (again >= REFAULT_LEAST && again * 4 > went)
-    factor = (uint32_t)hak_min_size((size_t)factor * 4, STRETCH_MAX);
+  if (again >= REFAULT_LEAST && again * REFAULT_PART > went)
+    factor = (uint32_t)hak_min_size((size_t)factor * REFAULT_PART, STRETCH_MAX);
   else if (again < REFAULT_LEAST && factor > 1)
     factor /= 2;
   hak_store_relaxed(&stretch, factor);
@@ -173,7 +175,7 @@ static void purge_for_target(void) {
   size_t keep = hak_budget_dirty_keep();
   if (HAK_LIKELY(dirty_now() <= keep)) return;
   /* An eighth below it, or half of the least, so that the next free does not call again at once. */
-  size_t purged = hak_purge_spans(keep - hak_max_size(keep / 8, HAK_BUDGET_DIRTY_LEAST / 2), false);
+  size_t purged = hak_purge_spans(keep - hak_max_size(keep / MARGIN_PART, HAK_BUDGET_DIRTY_LEAST / 2), false);
   if (purged == 0 && hak_purge_refused()) hak_budget_rest();
   hak_budget_note_purged(purged << HAK_SPAN_SHIFT);
 }
@@ -192,9 +194,9 @@ static bool rests_after_refaults(void) {
   if (lean_mode || base_ms == 0) return false;
   uint64_t went = hak_load_relaxed(&rule_bytes);
   uint64_t again = hak_load_relaxed(&hak_span_pool.refault_bytes) - hak_load_relaxed(&rule_refaults);
-  if (went == 0 || again < REFAULT_LEAST || again * 4 <= went) return false;
+  if (went == 0 || again < REFAULT_LEAST || again * REFAULT_PART <= went) return false;
   hak_store_relaxed(&rule_bytes, 0);
-  hak_store_relaxed(&stretch, (uint32_t)hak_min_size((size_t)hak_load_relaxed(&stretch) * 4, STRETCH_MAX));
+  hak_store_relaxed(&stretch, (uint32_t)hak_min_size((size_t)hak_load_relaxed(&stretch) * REFAULT_PART, STRETCH_MAX));
   set_mark();
   return true;
 }
@@ -203,18 +205,18 @@ void hak_decay_excess(hak_deferred *d) {
   hak_decay_wake_helper();
   purge_for_target();
   size_t mark = hak_load_relaxed(&hak_span_pool.mark_spans);
-  size_t held = live_now() / 8 * hak_load_relaxed(&hak_span_pool.mark_eighths);
+  size_t held = hak_load_relaxed(&hak_span_pool.mark_is_live) ? live_now() : 0;
   size_t limit = hak_max_size(mark, held);
   if (dirty_now() <= limit || rests_after_refaults()) return;
   /* Where the program has freed more than it holds, blocks in caches, one here and one there, would pin as many slabs. Of a low
    * mark, as without decay, each free comes by here. */
   if (dirty_now() > live_now()) flush_caches(d);
-  size_t purged = hak_purge_spans(lean_mode ? limit - limit / 8 : limit / 2, goes_lazily());
+  size_t purged = hak_purge_spans(lean_mode ? limit - limit / MARGIN_PART : limit / 2, goes_lazily());
   hak_store_relaxed(&rule_refaults, hak_load_relaxed(&hak_span_pool.refault_bytes));
   hak_store_relaxed(&rule_bytes, (uint64_t)purged << HAK_SPAN_SHIFT);
   /* What the system refuses, or others are purging, is not looked for again at each free. The next look sets the mark anew. */
   size_t dirty = dirty_now();
-  if (dirty > limit) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / 8);
+  if (dirty > limit) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / MARGIN_PART);
 }
 
 void hak_decay_for_target(hak_deferred *d) {
