@@ -1,8 +1,10 @@
 """What the rounds of drawn loads say: each seed beside its best peer, and all seeds together.
 
 Ratios of speed are the baseline's over a peer's, medians over the rounds: above 1 the baseline is
-faster. Ratios of memory are the baseline's over a peer's as well: below 1 it holds less. Over many
-seeds a ratio is the geometric mean, and its interval is drawn over the seeds.
+faster. The best peer of a seed is chosen by the rounds that are compared with it, so it is partly
+the luckiest; beside that figure stands one whose peer is chosen for each round by the others.
+Ratios of memory are the baseline's over a peer's as well: below 1 it holds less. Over many seeds a
+ratio is the geometric mean, and its interval is drawn over the seeds.
 """
 
 import re
@@ -17,6 +19,7 @@ from hakmem_lab.memory_loads import said
 from hakmem_lab.rotation import Rotation
 from hakmem_lab.statistics import (
     Interval,
+    costs_chosen_elsewhere,
     geometric_mean_interval,
     net_speed_ratio,
     speed_ratio,
@@ -56,6 +59,9 @@ class SeedResult:
     best_peer: str = ""
     over_best: Interval | None = None
     net_over_best: Interval | None = None
+    # The peer of each round is chosen by the other rounds: absent with a single one.
+    over_chosen: Interval | None = None
+    net_over_chosen: Interval | None = None
     peak_over_pair: float | None = None
     peak_over_best: float | None = None
     rest_over_pair: float | None = None
@@ -98,7 +104,9 @@ class Results:
     peers: Sequence[str]
     seeds: Sequence[SeedResult]
     speed: Share | None = None
+    chosen: Share | None = None
     net: Share | None = None
+    net_chosen: Share | None = None
     memory: Sequence[Share] = ()
     beside: Sequence[Beside] = ()
     worst: Sequence[SeedResult] = field(default=())
@@ -115,12 +123,7 @@ def collect(session: Session, measured: Iterable[Measured]) -> Results:
         baseline,
         peers,
         seeds,
-        share("speed over the best peer", [one.over_best.median for one in with_best], seed),
-        share(
-            "the same, net of the floor",
-            [one.net_over_best.median for one in with_best if one.net_over_best],
-            seed,
-        ),
+        *speed_shares(seeds, seed),
         memory_shares(seeds, seed),
         [found for peer in peers if (found := beside(seeds, baseline, peer, seed))],
         by_speed[:WORST],
@@ -133,6 +136,7 @@ def seed_result(measured: Measured, baseline: str, peers: Sequence[str]) -> Seed
     figures = {name: figures_of(measured, name, baseline) for name in names}
     there = [name for name in peers if name in figures and figures[name].ratio is not None]
     best = min(there, key=lambda name: figures[name].ratio.median, default="")
+    chosen = costs_chosen_elsewhere([rotation.costs(name) for name in there])
     return SeedResult(
         measured.seed,
         load_of(rotation),
@@ -142,6 +146,7 @@ def seed_result(measured: Measured, baseline: str, peers: Sequence[str]) -> Seed
         best,
         figures[best].ratio if best else None,
         figures[best].net if best else None,
+        *(speed_and_net(rotation, baseline, chosen) if chosen else (None, None)),
         *memory_ratios(figures, baseline, there, lambda f: f.peak_kb),
         *memory_ratios(figures, baseline, there, lambda f: f.rest_kb),
     )
@@ -166,10 +171,7 @@ def figures_of(measured: Measured, name: str, baseline: str) -> Figures:
     series, rounds = rotation.series[name], rotation.rounds_done
     ratio = net = None
     if name not in (baseline, FLOOR) and has_rounds(rotation, baseline):
-        ours, theirs = rotation.costs(baseline), rotation.costs(name)
-        ratio = speed_ratio(ours, theirs, rotation.seed)
-        if has_rounds(rotation, FLOOR):
-            net = net_speed_ratio(ours, theirs, rotation.costs(FLOOR), rotation.seed)
+        ratio, net = speed_and_net(rotation, baseline, rotation.costs(name))
     peaks = [said(outcome).get("peak_kb") for outcome in series.outcomes[:rounds]]
     return Figures(
         median(series.values[:rounds]),
@@ -178,6 +180,17 @@ def figures_of(measured: Measured, name: str, baseline: str) -> Figures:
         median(peaks) if peaks and None not in peaks else None,
         measured.rest_kb.get(name),
     )
+
+
+def speed_and_net(
+    rotation: Rotation, baseline: str, theirs: Sequence[float]
+) -> tuple[Interval, Interval | None]:
+    """The baseline's speed over another's, and the same net of the floor where that ran."""
+    ours = rotation.costs(baseline)
+    net = None
+    if has_rounds(rotation, FLOOR):
+        net = net_speed_ratio(ours, theirs, rotation.costs(FLOOR), rotation.seed)
+    return speed_ratio(ours, theirs, rotation.seed), net
 
 
 def memory_ratios(
@@ -209,6 +222,20 @@ def share(title: str, ratios: Sequence[float], seed: int, *, less: bool = False)
     count = len(ratios)
     mean = geometric_mean_interval(ratios, seed)
     return Share(title, count, mean, first / count, nearly / count, min(ratios), max(ratios))
+
+
+def speed_shares(seeds: Sequence[SeedResult], seed: int) -> list[Share | None]:
+    """In the order of the fields of Results; absent where no seed has the ratio."""
+    kinds = {
+        "speed over the best peer": lambda one: one.over_best,
+        "the same, the peer chosen by other rounds": lambda one: one.over_chosen,
+        "speed over the best peer, net of the floor": lambda one: one.net_over_best,
+        "the same, net, the peer chosen by other rounds": lambda one: one.net_over_chosen,
+    }
+    return [
+        share(title, [found.median for one in seeds if (found := read(one)) is not None], seed)
+        for title, read in kinds.items()
+    ]
 
 
 def memory_shares(seeds: Sequence[SeedResult], seed: int) -> list[Share]:

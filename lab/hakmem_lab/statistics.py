@@ -71,6 +71,20 @@ def speed_ratio(baseline: Sequence[float], other: Sequence[float], seed: int) ->
     return median_interval([b / a for a, b in zip(baseline, other, strict=False)], seed)
 
 
+def costs_chosen_elsewhere(others: Sequence[Sequence[float]]) -> list[float]:
+    """Each round's cost of the row whose median over all rounds but that one is the lowest.
+
+    The row with the lowest median of all rounds is partly the luckiest in them. A round that is
+    left out of the choice does not favour the row chosen. Empty without a second round.
+    """
+    rows = [costs for costs in others if len(costs) > 1]
+    found = []
+    for i in range(max(map(len, rows), default=0)):
+        there = [costs for costs in rows if i < len(costs)]
+        found.append(min(there, key=lambda costs: np.median(np.delete(costs, i)))[i])
+    return found
+
+
 def net_speed_ratio(
     baseline: Sequence[float], other: Sequence[float], floor: Sequence[float], seed: int
 ) -> Interval | None:

@@ -1,5 +1,6 @@
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from hakmem_lab.errors import LabError
 from hakmem_lab.launching import Outcome
 from hakmem_lab.peers import Allocator
 from hakmem_lab.rotation import OPS_PER_SECOND, Contender, new_rotation
+from hakmem_lab.statistics import costs_chosen_elsewhere
 from hakmem_lab.suite_session import PLAN
 
 # glibc's malloc under a library's name: the loader can say that it served.
@@ -93,10 +95,25 @@ def test_every_seed_has_figures_files_and_words(program, tmp_path):
             assert figures["speed"] > 0 and figures["peak_kb"] > 0 and figures["rest_kb"] > 0
         assert one["over_best"]["median"] == one["figures"]["glibc"]["ratio"]["median"]
         assert one["net_over_best"] is not None
+        # A single peer is the choice of all rounds and of the others.
+        assert one["over_chosen"] == one["over_best"]
+        assert one["net_over_chosen"] == one["net_over_best"]
+    titles = [one["title"] for one in document["summary"]]
+    assert titles[:4] == [
+        "speed over the best peer", "the same, the peer chosen by other rounds",
+        "speed over the best peer, net of the floor",
+        "the same, net, the peer chosen by other rounds",
+    ]  # fmt: skip
+    assert "the peer chosen by other rounds" in found.output
     page = outputs[1].read_text()
     # mimalloc and jemalloc are not among them.
-    assert page.count("<svg") == 3
-    for part in ("Every seed", "Beside each", "How it was measured"):
+    assert page.count("<svg") == 4
+    for part in (
+        "the peer chosen by other rounds",
+        "Every seed",
+        "Beside each",
+        "How it was measured",
+    ):
         assert part in page
     # The same beside the journals.
     folder = folder_of_run()
@@ -139,6 +156,7 @@ def test_stopped_run_goes_on(program, tmp_path):
     assert second.read_text().startswith(f"{head}\n{first}\n")
     for one in json.loads(output.read_text())["seeds"]:
         assert one["rounds"] == 2
+        assert one["over_chosen"]["median"] > 0
         assert all(figures["rest_kb"] for figures in one["figures"].values())
     assert "seed 1:" not in found.output and "seed 2:" in found.output
 
@@ -234,17 +252,26 @@ def session_of(names: list[str], seeds: list[int]) -> Session:
 
 def measured(seed: int, figures: dict[str, tuple[float, int, int]], problem: str = "") -> Measured:
     """Three equal rounds: speed, peak and rest of each allocator; `problem` names one without."""
-    rows = [Contender(name, ("bench_drawn",)) for name in figures]
-    rotation = new_rotation(rows, OPS_PER_SECOND, seed)
-    for name, (speed, peak, _) in figures.items():
-        text = f"Throughput = {speed} ops/s []\nLoad: words of {seed}\nMemory: peak_kb={peak}\n"
-        series = rotation.series[name]
-        series.values = [speed] * 3
+    found = measured_rounds(seed, {name: [speed] * 3 for name, (speed, _, _) in figures.items()})
+    for name, (_, peak, rest) in figures.items():
+        series = found.rotation.series[name]
+        text = f"Load: words of {seed}\nMemory: peak_kb={peak}\n"
         series.outcomes = [Outcome(0, 0, 0.1, 0.1, 1, 0, 0, text, "")] * 3
         if name == problem:
             series.problem = "exit status 1"
-    rotation.rounds_done = 3
-    return Measured(seed, rotation, {name: rest for name, (_, _, rest) in figures.items()})
+        found.rest_kb[name] = rest
+    return found
+
+
+def measured_rounds(seed: int, speeds: dict[str, list[float]]) -> Measured:
+    """The speeds of each allocator, a value a round."""
+    rows = [Contender(name, ("bench_drawn",)) for name in speeds]
+    rotation = new_rotation(rows, OPS_PER_SECOND, seed)
+    for name, values in speeds.items():
+        rotation.series[name].values = list(values)
+        rotation.series[name].outcomes = [Outcome(0, 0, 0.1, 0.1, 1, 0, 0, "", "")] * len(values)
+    rotation.rounds_done = max(map(len, speeds.values()))
+    return Measured(seed, rotation)
 
 
 def test_each_seed_counts_against_its_own_best_peer():
@@ -270,6 +297,79 @@ def test_each_seed_counts_against_its_own_best_peer():
     assert besides["mimalloc3"].speed.median == pytest.approx(8**0.5)
     assert besides["mimalloc3"].verdict == drawn_results.TOO_FEW
     assert found.seeds[0].load == "words of 1"
+
+
+COPIES = [f"copy{i}" for i in range(9)]
+
+
+def noisy_seeds(factors: dict[str, float]) -> list[Measured]:
+    """Copies of one library on a shared machine: one run in two is slower by two fifths."""
+    noise = random.Random(20)
+
+    def speed(name: str) -> float:
+        return factors.get(name, 1) * noise.choice([60, 100]) * noise.uniform(0.97, 1.03)
+
+    return [
+        measured_rounds(seed, {name: [speed(name) for _ in range(5)] for name in COPIES})
+        for seed in range(40)
+    ]
+
+
+def test_peer_chosen_by_other_rounds_is_not_the_luckiest():
+    session = session_of(COPIES, list(range(40)))
+    equal = drawn_results.collect(session, noisy_seeds({}))
+    assert equal.speed.mean.median < 0.9
+    assert equal.chosen.mean.median == pytest.approx(1, abs=0.05)
+    assert equal.chosen.seeds == 40
+    assert (equal.net, equal.net_chosen) == (None, None)
+    faster = drawn_results.collect(session, noisy_seeds({"copy5": 2}))
+    assert faster.chosen.mean.median == pytest.approx(0.5, rel=0.05)
+
+
+def test_peer_that_is_twice_as_fast_is_chosen_by_all_rounds():
+    speeds = {"a": [10, 20, 30], "b": [20, 40, 60], "c": [9, 18, 27]}
+    found = drawn_results.collect(session_of(list(speeds), [1]), [measured_rounds(1, speeds)])
+    assert found.speed.mean.median == pytest.approx(0.5)
+    assert found.chosen.mean.median == pytest.approx(0.5)
+
+
+def test_no_round_takes_part_in_its_own_choice():
+    b, c = [90, 10, 20], [15, 20, 14]
+    # b is ahead by its first round alone, so the other two choose c to be compared in it.
+    chosen = costs_chosen_elsewhere([[1 / speed for speed in row] for row in (b, c)])
+    assert [1 / cost for cost in chosen] == pytest.approx([15, 10, 20])
+    speeds = {"a": [10, 10, 10], "b": b, "c": c}
+    session = session_of(list(speeds), [1])
+    (found,) = drawn_results.collect(session, [measured_rounds(1, speeds)]).seeds
+    assert (found.best_peer, found.over_best.median) == ("b", pytest.approx(10 / 20))
+    assert found.over_chosen.median == pytest.approx(10 / 15)
+
+
+def test_seed_with_one_round_has_no_other_rounds():
+    session = session_of(["a", "b"], [1, 2])
+    found = drawn_results.collect(
+        session,
+        [
+            measured_rounds(1, {"a": [10], "b": [20]}),
+            measured_rounds(2, {"a": [9, 9], "b": [8, 8]}),
+        ],
+    )
+    assert (found.speed.seeds, found.chosen.seeds) == (2, 1)
+    assert [one.over_chosen is None for one in found.seeds] == [True, False]
+    assert "by other rounds" in drawn_report.page(session, found)
+    assert drawn_results.collect(session, []).chosen is None
+
+
+def test_round_that_a_peer_lacks_has_another_choice():
+    session = session_of(["a", "b", "c"], [1])
+
+    def chosen(speeds: dict[str, list[float]]) -> float:
+        return drawn_results.collect(session, [measured_rounds(1, speeds)]).chosen.mean.median
+
+    # b is the choice of the first two rounds, c of the last two.
+    assert chosen({"a": [10] * 4, "b": [40, 40], "c": [20] * 4}) == pytest.approx(0.375)
+    # A single round chooses nothing, and the baseline's last rounds are missing.
+    assert chosen({"a": [10] * 2, "b": [40], "c": [20] * 4}) == pytest.approx(0.5)
 
 
 def test_verdict_needs_an_interval_on_one_side():
