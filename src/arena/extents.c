@@ -8,7 +8,6 @@
 size_t hak_extent_cache_bytes;
 
 #define EXACT_LISTS 8 /* of so many spans and fewer: one list a size */
-#define LOOKED_AT 8   /* extents of a list: their sizes differ by up to a quarter */
 
 /* The list of extents of so many spans. */
 static unsigned list_of(size_t spans) {
@@ -20,12 +19,11 @@ static unsigned list_of(size_t spans) {
 
 static size_t bytes_of(const hak_span *s) { return (size_t)s->span_count << HAK_SPAN_SHIFT; }
 
-/* Unlinks the extent at *link. */
-static hak_span *unlink_at(hak_extent_cache *cache, hak_extent_list *list, hak_span **link) {
+static hak_span *pop(hak_extent_cache *cache, hak_extent_list *list) {
   hak_assert_held(&cache->lock);
   HAK_ASSERT(list->count > 0 && cache->count > 0);
-  hak_span *s = *link;
-  *link = s->next;
+  hak_span *s = list->newest;
+  list->newest = s->next;
   list->count--;
   list->low = (uint32_t)hak_min_size(list->low, list->count);
   hak_store_relaxed(&cache->count, cache->count - 1);
@@ -33,15 +31,13 @@ static hak_span *unlink_at(hak_extent_cache *cache, hak_extent_list *list, hak_s
   return s;
 }
 
-/* Of the lists that may have one, the first extent of at least `spans` and at most a quarter more. */
+/* Of the newest extents of the lists, the first of at least `spans` and at most a quarter more. */
 static hak_span *take_locked(hak_extent_cache *cache, size_t spans) {
   hak_assert_held(&cache->lock);
   size_t most = spans + spans / 4;
   for (unsigned i = list_of(spans), last = (unsigned)hak_min_size(list_of(most), HAK_EXTENT_LISTS - 1); i <= last; i++) {
-    hak_span **link = &cache->lists[i].newest;
-    for (unsigned tries = LOOKED_AT; *link != NULL && tries > 0; tries--, link = &(*link)->next) {
-      if ((*link)->span_count >= spans && (*link)->span_count <= most) return unlink_at(cache, &cache->lists[i], link);
-    }
+    const hak_span *s = cache->lists[i].newest;
+    if (s != NULL && s->span_count >= spans && s->span_count <= most) return pop(cache, &cache->lists[i]);
   }
   return NULL;
 }
@@ -91,7 +87,7 @@ void hak_arena_shrink_extents(hak_arena *a, bool all, hak_deferred *d) {
     hak_extent_list *list = &cache->lists[i];
     hak_lock_take(&cache->lock);
     for (uint32_t n = all ? list->count : list->low; n > 0 && list->newest != NULL; n--) {
-      hak_span *s = unlink_at(cache, list, &list->newest);
+      hak_span *s = pop(cache, list);
       hak_lock_drop(&cache->lock);
       give(s, d);
       hak_lock_take(&cache->lock);
