@@ -17,11 +17,7 @@ extern char **environ;
 hak_config_t hak_config = {
 #define OPTION(field, name, kind, def, lo, hi, when, text) .field = (def),
 #define PER_CLASS(field, prefix, def, lo, hi, when, text) .field = REPEAT_PER_CLASS(def),
-#define RETIRED(name, text)
 #include "config/options.def"
-#undef OPTION
-#undef PER_CLASS
-#undef RETIRED
 };
 
 static bool loaded;
@@ -61,11 +57,7 @@ void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), v
     hak_option_row row = {"", NULL, def, lo, hi, HAK_KIND_COUNT, HAK_WHEN_##when_, text_};                           \
     if (!visit_per_class(prefix_, hak_config.field_, row, visit, context)) return;                                   \
   }
-#define RETIRED(name, text)
 #include "config/options.def"
-#undef OPTION
-#undef PER_CLASS
-#undef RETIRED
 }
 
 const char *hak_config_choice_name(const hak_option_row *row, int64_t value) {
@@ -188,13 +180,8 @@ static bool retired(const char *name, size_t length) {
   static const struct {
     const char *name, *successor;
   } table[] = {
-#define OPTION(field, name, kind, def, lo, hi, when, text)
-#define PER_CLASS(field, prefix, def, lo, hi, when, text)
 #define RETIRED(name, text) {name, text},
 #include "config/options.def"
-#undef OPTION
-#undef PER_CLASS
-#undef RETIRED
   };
   for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
     size_t prefix = strlen(table[i].name);

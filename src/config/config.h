@@ -14,11 +14,7 @@
 typedef struct hak_config {
 #define OPTION(field, name, kind, def, lo, hi, when, text) int64_t field;
 #define PER_CLASS(field, prefix, def, lo, hi, when, text) int64_t field[HAK_CLASS_GROUPS];
-#define RETIRED(name, text)
 #include "config/options.def"
-#undef OPTION
-#undef PER_CLASS
-#undef RETIRED
 } hak_config_t;
 
 extern hak_config_t hak_config;
