@@ -9,6 +9,9 @@
 #include "fake_os.h"
 #include "hak.h"
 
+// Of spans that a test holds.
+inline const hak_pool_tags HELD_TAGS = {HAK_EXTENT_TAG, HAK_CODE_EXTENT_BODY};
+
 // Under ASSERT_NO_FATAL_FAILURE.
 inline void start_pool(size_t reserved_bytes) {
   hak_size_class_init(7);

@@ -107,12 +107,12 @@ class Auto : public testing::TestWithParam<Layout> {
   static std::vector<hak_span *> take(size_t mib) {
     std::vector<hak_span *> runs;
     bool zeroed;
-    for (; mib > 0; mib--) runs.push_back(hak_pool_take(SPANS_PER_MIB, 1, {}, false, &zeroed));
+    for (; mib > 0; mib--) runs.push_back(hak_pool_take(SPANS_PER_MIB, 1, HELD_TAGS, false, &zeroed));
     return runs;
   }
   static void give(const std::vector<hak_span *> &runs) {
     bool due = false;
-    for (hak_span *run : runs) hak_pool_give(run, 0, 0, &due);
+    for (hak_span *run : runs) hak_pool_give(run, 0, HELD_TAGS.head, &due);
   }
   unsigned epoch(uint64_t ms = 250) {
     fake_os::set_clock(now_ms += ms);
@@ -412,7 +412,7 @@ std::vector<int> advice_for_a_piece(hak_span *piece) {
   size_t before = fake_os::log().size();
   bool due = false;
   auto at = uintptr_t(hak_span_address(hak_pool_region_of(piece), piece));
-  hak_pool_give(piece, 0, 0, &due);
+  hak_pool_give(piece, 0, HELD_TAGS.head, &due);
   purge_all();
   std::vector<int> advice;
   for (const fake_os::Event &e : fake_os::log()) {

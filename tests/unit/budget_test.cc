@@ -40,11 +40,11 @@ class Budget : public testing::Test {
 
   static hak_span *take(size_t mib) {
     bool zeroed;
-    return hak_pool_take(mib * SPANS_PER_MIB, 1, {}, false, &zeroed);
+    return hak_pool_take(mib * SPANS_PER_MIB, 1, HELD_TAGS, false, &zeroed);
   }
   static bool give(hak_span *span) {
     bool due = false;
-    hak_pool_give(span, 0, 0, &due);
+    hak_pool_give(span, 0, HELD_TAGS.head, &due);
     return due;
   }
   static hak_budget_figures state() {
@@ -108,12 +108,12 @@ TEST_F(Budget, GrowthInPlaceStopsAtTheLimit) {
   hak_config.limit = 4 * MIB;
   hak_span *s = take(2);
   ASSERT_NE(s, nullptr);
-  EXPECT_TRUE(hak_pool_extend(s, SPANS_PER_MIB, 0));
-  EXPECT_FALSE(hak_pool_extend(s, 2 * SPANS_PER_MIB, 0));
+  EXPECT_TRUE(hak_pool_extend(s, SPANS_PER_MIB, HAK_CODE_EXTENT_BODY));
+  EXPECT_FALSE(hak_pool_extend(s, 2 * SPANS_PER_MIB, HAK_CODE_EXTENT_BODY));
   bool due;
-  ASSERT_TRUE(hak_pool_give(s, SPANS_PER_MIB, 0, &due));
+  ASSERT_TRUE(hak_pool_give(s, SPANS_PER_MIB, HELD_TAGS.head, &due));
   hak_config.limit = 1 * MIB;
-  EXPECT_TRUE(hak_pool_extend(s, 2 * SPANS_PER_MIB, 0)) << "over dirty spans nothing is added";
+  EXPECT_TRUE(hak_pool_extend(s, 2 * SPANS_PER_MIB, HAK_CODE_EXTENT_BODY)) << "over dirty spans nothing is added";
 }
 
 TEST_F(Budget, HugeBlocksStopAtTheLimit) {
@@ -428,11 +428,11 @@ size_t resident_spans(const void *p, size_t bytes) {
 
 TEST_F(Budget, NearTheTargetRunsHoldNoPagesBehindTheirBlock) {
   bool zeroed, due = false;
-  hak_span *s = hak_pool_take(2, 1, {}, false, &zeroed);
+  hak_span *s = hak_pool_take(2, 1, HELD_TAGS, false, &zeroed);
   void *start = hak_span_address(hak_pool_region_of(s), s);
   for (size_t target : {0 * MIB, 100 * MIB}) {
     memset(start, 1, 2 * HAK_SPAN_SIZE);
-    hak_pool_give(s, 0, 0, &due);
+    hak_pool_give(s, 0, HELD_TAGS.head, &due);
     hak_config.rss_target = int64_t(target);
     files.set_resident(95 * MIB);
     hak_budget_look(now_ms += 250);
@@ -444,7 +444,7 @@ TEST_F(Budget, NearTheTargetRunsHoldNoPagesBehindTheirBlock) {
     EXPECT_EQ(resident_spans(p, 2 * HAK_SPAN_SIZE), target == 0 ? 2u : 1u);
     ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
     hak_extent_give(p, &due);
-    s = hak_pool_take(2, 1, {}, false, &zeroed);
+    s = hak_pool_take(2, 1, HELD_TAGS, false, &zeroed);
   }
 }
 

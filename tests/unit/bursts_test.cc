@@ -38,18 +38,18 @@ class Bursts : public testing::TestWithParam<Mode> {
     bool zeroed, due = false;
     hak_deferred d = {};
     std::vector<hak_span *> taken, held;
-    for (size_t i = 0; i < mib * SPANS_PER_MIB; i++) taken.push_back(hak_pool_take(1, 1, {}, true, &zeroed));
+    for (size_t i = 0; i < mib * SPANS_PER_MIB; i++) taken.push_back(hak_pool_take(1, 1, HELD_TAGS, true, &zeroed));
     for (size_t i = 0; i < taken.size(); i++) {
       ASSERT_NE(taken[i], nullptr);
       if (i % apart == apart - 1)
         held.push_back(taken[i]);
       else
-        hak_pool_give(taken[i], 0, 0, &due);
+        hak_pool_give(taken[i], 0, HELD_TAGS.head, &due);
       d.purge_due = due;
       if (due) hak_decay_excess(&d);
       due = false;
     }
-    for (hak_span *s : held_) hak_pool_give(s, 0, 0, &due);
+    for (hak_span *s : held_) hak_pool_give(s, 0, HELD_TAGS.head, &due);
     held_ = held;
     for (int tick = 0; tick < 3; tick++) {
       now_ms_ += 3000;

@@ -59,7 +59,7 @@ class Decay : public testing::Test {
   static std::vector<hak_span *> take(size_t mib) {
     std::vector<hak_span *> runs(mib);
     bool zeroed;
-    for (hak_span *&s : runs) s = hak_pool_take(SPANS_PER_MIB, 1, {}, false, &zeroed);
+    for (hak_span *&s : runs) s = hak_pool_take(SPANS_PER_MIB, 1, HELD_TAGS, false, &zeroed);
     return runs;
   }
   // Whether a purge was due in the end.
@@ -67,7 +67,7 @@ class Decay : public testing::Test {
     bool due = false;
     for (hak_span *s : runs) {
       due = false;
-      hak_pool_give(s, 0, 0, &due);
+      hak_pool_give(s, 0, HELD_TAGS.head, &due);
     }
     return due;
   }
@@ -119,7 +119,7 @@ TEST_F(Decay, WhatBecomesDirtyLaterGoesLater) {
 TEST_F(Decay, ALittleGoesToo) {
   for (int round = 0; round < 3; round++) {
     bool zeroed, due = false;
-    hak_pool_give(hak_pool_take(1, 1, {}, false, &zeroed), 0, 0, &due);
+    hak_pool_give(hak_pool_take(1, 1, HELD_TAGS, false, &zeroed), 0, HELD_TAGS.head, &due);
     for (int i = 0; i < 5; i++) look();
     EXPECT_EQ(dirty(), 0u);
   }
@@ -194,13 +194,13 @@ TEST_F(Decay, NoTimeAtAllGivesBackAHugePageWithItsOnlySpan) {
   hak_config.decay_ms = 0;
   start();
   bool zeroed, due = false;
-  auto take_one = [&] { return hak_pool_take(1, 1, {}, true, &zeroed); };
+  auto take_one = [&] { return hak_pool_take(1, 1, HELD_TAGS, true, &zeroed); };
   hak_span *first = take_one();
   hak_region *r = hak_pool_region_of(first);
   ASSERT_TRUE(r->chunks[(first - r->spans) / HAK_CHUNK_SPANS].huge);
   auto give_one = [&](hak_span *s) {
     uint64_t before = hak_purge_stats.bytes;
-    hak_pool_give(s, 0, 0, &due);
+    hak_pool_give(s, 0, HELD_TAGS.head, &due);
     excess();
     return hak_purge_stats.bytes - before;
   };
@@ -290,7 +290,7 @@ TEST_F(Decay, AfterASpikeAsMuchAsHalfTheMarkIsLeft) {
   auto spike = take(1000);
   bool due = false;
   for (hak_span *s : spike) {
-    hak_pool_give(s, 0, 0, &due);
+    hak_pool_give(s, 0, HELD_TAGS.head, &due);
     if (due) excess();
     due = false;
   }
@@ -484,12 +484,12 @@ TEST_F(DecayLean, FreeLeavesItToTheKernelAndTrimDoesNot) {
   EXPECT_GT(advised(MADV_FREE), 0u);
   EXPECT_EQ(advised(MADV_DONTNEED), 0u);
   bool zeroed = true, due = false;
-  hak_span *s = hak_pool_take(20 * SPANS_PER_MIB, 1, {}, false, &zeroed);
+  hak_span *s = hak_pool_take(20 * SPANS_PER_MIB, 1, HELD_TAGS, false, &zeroed);
   EXPECT_FALSE(zeroed) << "the kernel may not have taken it yet";
-  hak_pool_give(s, 0, 0, &due);
+  hak_pool_give(s, 0, HELD_TAGS.head, &due);
   hak_deferred d = {};
   EXPECT_EQ(hak_decay_all(0, &d), 64 * HAK_MIB) << "what is left to the kernel is resident";
-  hak_pool_take(20 * SPANS_PER_MIB, 1, {}, false, &zeroed);
+  hak_pool_take(20 * SPANS_PER_MIB, 1, HELD_TAGS, false, &zeroed);
   EXPECT_TRUE(zeroed);
 }
 

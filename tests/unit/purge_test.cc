@@ -43,10 +43,10 @@ class Spans : public testing::Test {
     std::vector<hak_span *> runs;
     bool zeroed, due;
     for (size_t i = 0; i < mib / 4; i++) {
-      runs.push_back(hak_pool_take(4 * SPANS_PER_MIB, 1, {}, false, &zeroed));
+      runs.push_back(hak_pool_take(4 * SPANS_PER_MIB, 1, HELD_TAGS, false, &zeroed));
       memset(hak_span_address(hak_pool_region_of(runs.back()), runs.back()), 0xcc, 4096);
     }
-    for (hak_span *s : runs) hak_pool_give(s, 0, 0, &due);
+    for (hak_span *s : runs) hak_pool_give(s, 0, HELD_TAGS.head, &due);
   }
   static size_t dirty_mib() { return hak_span_pool.dirty_spans / SPANS_PER_MIB; }
   static size_t purge(size_t keep_mib) { return hak_purge_spans(keep_mib * SPANS_PER_MIB, false) / SPANS_PER_MIB; }
@@ -78,7 +78,7 @@ TEST_F(Spans, PagesAreGoneAndKnownZero) {
   EXPECT_EQ(purge(0), 8u);
   EXPECT_EQ(p[0], 0);
   bool zeroed = false;
-  hak_pool_take(1, 1, {}, false, &zeroed);
+  hak_pool_take(1, 1, HELD_TAGS, false, &zeroed);
   EXPECT_TRUE(zeroed);
 }
 
@@ -94,11 +94,11 @@ TEST_F(Spans, HighAddressesGoFirst) {
 
 TEST_F(Spans, WholeHugePagesGoFirst) {
   bool zeroed, due = false;
-  hak_span *whole = hak_pool_take(2 * HAK_HUGE_PAGE_SPANS, HAK_HUGE_PAGE_SPANS, {}, false, &zeroed);
+  hak_span *whole = hak_pool_take(2 * HAK_HUGE_PAGE_SPANS, HAK_HUGE_PAGE_SPANS, HELD_TAGS, false, &zeroed);
   std::vector<hak_span *> pieces(64);
-  for (hak_span *&s : pieces) s = hak_pool_take(1, 1, {}, false, &zeroed);
-  for (size_t i = 0; i < 64; i += 2) hak_pool_give(pieces[i], 0, 0, &due);
-  hak_pool_give(whole, 0, 0, &due);
+  for (hak_span *&s : pieces) s = hak_pool_take(1, 1, HELD_TAGS, false, &zeroed);
+  for (size_t i = 0; i < 64; i += 2) hak_pool_give(pieces[i], 0, HELD_TAGS.head, &due);
+  hak_pool_give(whole, 0, HELD_TAGS.head, &due);
   EXPECT_EQ(hak_purge_spans(32, false), 2 * HAK_HUGE_PAGE_SPANS) << "though it lies below the pieces";
   EXPECT_EQ(hak_purge_spans(0, false), 32u);
 }
@@ -117,7 +117,7 @@ TEST_F(Spans, PurgedIsCounted) {
   EXPECT_EQ(hak_purge_stats.bytes - before, 32 * HAK_MIB);
   EXPECT_EQ(hak_span_pool.purged_spans, 32 * SPANS_PER_MIB);
   bool zeroed;
-  hak_pool_take(4 * SPANS_PER_MIB, 1, {}, false, &zeroed);
+  hak_pool_take(4 * SPANS_PER_MIB, 1, HELD_TAGS, false, &zeroed);
   EXPECT_EQ(hak_span_pool.refault_bytes, 4 * HAK_MIB);
   EXPECT_EQ(hak_span_pool.purged_spans, 28 * SPANS_PER_MIB);
 }
@@ -132,12 +132,12 @@ class SpanPieces : public Spans {
     bool zeroed, due;
     hak_span *spans[2 * COUNT];
     for (hak_span *&s : spans) {
-      s = hak_pool_take(1, 1, {}, true, &zeroed);
+      s = hak_pool_take(1, 1, HELD_TAGS, true, &zeroed);
       memset(hak_span_address(hak_pool_region_of(s), s), 0xaa, HAK_SPAN_SIZE);
     }
     for (size_t i = 0; i < COUNT; i++) {
       piece[i] = uintptr_t(hak_span_address(hak_pool_region_of(spans[2 * i]), spans[2 * i]));
-      hak_pool_give(spans[2 * i], 0, 0, &due);
+      hak_pool_give(spans[2 * i], 0, HELD_TAGS.head, &due);
     }
     ASSERT_EQ(hak_span_pool.dirty_spans, COUNT);
     calls = hak_os_stats.madvise;

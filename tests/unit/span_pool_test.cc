@@ -26,13 +26,13 @@ class SpanPool : public testing::Test {
 
   size_t index(const hak_span *s) const { return size_t(s - hak_pool_region_of(s)->spans); }
   size_t take(size_t spans, size_t align = 1) {
-    hak_span *s = hak_pool_take(spans, align, {}, false, &zeroed);
+    hak_span *s = hak_pool_take(spans, align, HELD_TAGS, false, &zeroed);
     EXPECT_NE(s, nullptr);
     return index(s);
   }
   void give(size_t at, size_t spans) {
     EXPECT_EQ(r->spans[at].span_count, spans);
-    EXPECT_TRUE(hak_pool_give(&r->spans[at], 0, 0, &due));
+    EXPECT_TRUE(hak_pool_give(&r->spans[at], 0, HELD_TAGS.head, &due));
   }
 
   hak_region *r;
@@ -90,7 +90,7 @@ class HugePages : public SpanPool {
     SpanPool::TearDown();
   }
   size_t take_dense(size_t spans) {
-    hak_span *s = hak_pool_take(spans, 1, {}, true, &zeroed);
+    hak_span *s = hak_pool_take(spans, 1, HELD_TAGS, true, &zeroed);
     EXPECT_NE(s, nullptr);
     return index(s);
   }
@@ -259,7 +259,7 @@ TEST_F(SpanPool, LargestRunAndAlignmentTogether) {
 
 TEST_F(SpanPool, ExtendsOnlyIntoFreeSpansOfTheSameChunk) {
   size_t a = take(2), b = take(1);
-  EXPECT_FALSE(hak_pool_extend(&r->spans[a], 1, 0));
+  EXPECT_FALSE(hak_pool_extend(&r->spans[a], 1, HAK_CODE_EXTENT_BODY));
   give(b, 1);
   EXPECT_TRUE(hak_pool_extend(&r->spans[a], 2, 9));
   EXPECT_EQ(r->map[a + 2], 9u);
@@ -276,13 +276,13 @@ TEST_F(SpanPool, ExtendsOnlyIntoFreeSpansOfTheSameChunk) {
   do at = take(1);
   while (at < edge - 1);
   EXPECT_EQ(at, edge - 1);
-  EXPECT_FALSE(hak_pool_extend(&r->spans[at], 1, 0));
+  EXPECT_FALSE(hak_pool_extend(&r->spans[at], 1, HAK_CODE_EXTENT_BODY));
 }
 
 TEST_F(SpanPool, ExtendNeverReachesBeyondWhatIsReady) {
   size_t last = 0;
   while (last != r->ready_spans - 1) last = take(1);
-  EXPECT_FALSE(hak_pool_extend(&r->spans[last], 1, 0));
+  EXPECT_FALSE(hak_pool_extend(&r->spans[last], 1, HAK_CODE_EXTENT_BODY));
 }
 
 TEST_F(SpanPool, RunsNeverCrossAChunk) {
@@ -297,19 +297,19 @@ TEST_F(SpanPool, GoesOnInFurtherRegionsAndFailsAtLast) {
   unsigned taken = 0;
   bool zero;
   while (hak_region_count() < 3) {
-    ASSERT_NE(hak_pool_take(10, 1, {}, false, &zero), nullptr);
+    ASSERT_NE(hak_pool_take(10, 1, HELD_TAGS, false, &zero), nullptr);
     taken++;
   }
   EXPECT_GT(taken, 40u);
   fake_os::fail_all(fake_os::MAP);
   fake_os::fail_all(fake_os::PROTECT);
   hak_span *s, *last = nullptr;
-  while ((s = hak_pool_take(10, 1, {}, false, &zero)) != nullptr) last = s;
-  EXPECT_EQ(hak_pool_take(10, 1, {}, false, &zero), nullptr);
+  while ((s = hak_pool_take(10, 1, HELD_TAGS, false, &zero)) != nullptr) last = s;
+  EXPECT_EQ(hak_pool_take(10, 1, HELD_TAGS, false, &zero), nullptr);
   // After a free there is room again, without the system's help.
   ASSERT_NE(last, nullptr);
-  EXPECT_TRUE(hak_pool_give(last, 0, 0, &due));
-  EXPECT_EQ(hak_pool_take(10, 1, {}, false, &zero), last);
+  EXPECT_TRUE(hak_pool_give(last, 0, HELD_TAGS.head, &due));
+  EXPECT_EQ(hak_pool_take(10, 1, HELD_TAGS, false, &zero), last);
 }
 
 TEST_F(SpanPool, CodesComeWithTheSpansAndGoWithThem) {
@@ -320,7 +320,7 @@ TEST_F(SpanPool, CodesComeWithTheSpansAndGoWithThem) {
   size_t first = index(s);
   EXPECT_EQ(s->start, reinterpret_cast<uintptr_t>(hak_region_address(r, first)));
   EXPECT_EQ(s->tag, tags.head);
-  EXPECT_EQ(r->map[first - 1], 0u);
+  EXPECT_EQ(r->map[first - 1], unsigned(HAK_CODE_EXTENT_BODY));
   EXPECT_EQ(r->map[first], 5u);
   EXPECT_EQ(r->map[first + 1], unsigned(HAK_CODE_EXTENT_BODY));
   EXPECT_EQ(r->map[first + 2], unsigned(HAK_CODE_EXTENT_BODY));
@@ -381,32 +381,32 @@ TEST_F(SpanPool, DenseSpansComeFromHugePagesOnceEnoughIsHeld) {
   hak_span_pool.huge_from_spans = 100;
   bool zero;
   auto chunk_is_huge = [&](hak_span *s) { return r->chunks[index(s) / HAK_CHUNK_SPANS].huge; };
-  EXPECT_FALSE(chunk_is_huge(hak_pool_take(99, 1, {}, true, &zero)));
-  EXPECT_FALSE(chunk_is_huge(hak_pool_take(1, 1, {}, true, &zero)));
-  hak_span *dense = hak_pool_take(1, 1, {}, true, &zero);
+  EXPECT_FALSE(chunk_is_huge(hak_pool_take(99, 1, HELD_TAGS, true, &zero)));
+  EXPECT_FALSE(chunk_is_huge(hak_pool_take(1, 1, HELD_TAGS, true, &zero)));
+  hak_span *dense = hak_pool_take(1, 1, HELD_TAGS, true, &zero);
   EXPECT_TRUE(chunk_is_huge(dense));
   EXPECT_TRUE(zero);
-  hak_span *sparse = hak_pool_take(1, 1, {}, false, &zero);
+  hak_span *sparse = hak_pool_take(1, 1, HELD_TAGS, false, &zero);
   EXPECT_FALSE(chunk_is_huge(sparse));
   // What is dirty already goes before clean memory of the right kind.
-  EXPECT_TRUE(hak_pool_give(dense, 0, 0, &due));
-  EXPECT_EQ(hak_pool_take(1, 1, {}, false, &zero), dense);
-  EXPECT_TRUE(hak_pool_give(sparse, 0, 0, &due));
-  EXPECT_EQ(hak_pool_take(1, 1, {}, true, &zero), sparse);
+  EXPECT_TRUE(hak_pool_give(dense, 0, HELD_TAGS.head, &due));
+  EXPECT_EQ(hak_pool_take(1, 1, HELD_TAGS, false, &zero), dense);
+  EXPECT_TRUE(hak_pool_give(sparse, 0, HELD_TAGS.head, &due));
+  EXPECT_EQ(hak_pool_take(1, 1, HELD_TAGS, true, &zero), sparse);
 }
 
 TEST_F(SpanPool, OfHugePagesOnlyWholeOnesAreClaimedWhereAsked) {
   hak_span_pool.huge_from_spans = 0;
   bool zero;
   constexpr size_t PAGE_SPANS = HAK_HUGE_PAGE_SPANS;
-  hak_span *before = hak_pool_take(3, 1, {}, true, &zero), *s = hak_pool_take(4 * PAGE_SPANS, 1, {}, true, &zero);
-  hak_pool_take(1, 1, {}, true, &zero);
+  hak_span *before = hak_pool_take(3, 1, HELD_TAGS, true, &zero), *s = hak_pool_take(4 * PAGE_SPANS, 1, HELD_TAGS, true, &zero);
+  hak_pool_take(1, 1, HELD_TAGS, true, &zero);
   size_t at = index(s), chunk = at / HAK_CHUNK_SPANS, first, count;
   ASSERT_EQ(index(before) % PAGE_SPANS, 0u);
-  EXPECT_TRUE(hak_pool_give(before, 0, 0, &due));
+  EXPECT_TRUE(hak_pool_give(before, 0, HELD_TAGS.head, &due));
   EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count)) << "three spans are no huge page";
   EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_LONG_RANGES, &first, &count)) << "nor a long run";
-  EXPECT_TRUE(hak_pool_give(s, 0, 0, &due));
+  EXPECT_TRUE(hak_pool_give(s, 0, HELD_TAGS.head, &due));
   ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count));
   EXPECT_EQ(first, index(before));
   EXPECT_EQ(count, 4 * PAGE_SPANS) << "the three spans behind the last whole one stay";
@@ -415,7 +415,7 @@ TEST_F(SpanPool, OfHugePagesOnlyWholeOnesAreClaimedWhereAsked) {
   ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, HAK_ANY_RANGE, &first, &count));
   EXPECT_EQ(count, 3u);
   hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
-  EXPECT_TRUE(hak_pool_give(hak_pool_take(4, 1, {}, false, &zero), 0, 0, &due));
+  EXPECT_TRUE(hak_pool_give(hak_pool_take(4, 1, HELD_TAGS, false, &zero), 0, HELD_TAGS.head, &due));
   ASSERT_TRUE(hak_pool_claim_dirty(r, r->first_span / HAK_CHUNK_SPANS, 1000, HAK_LONG_RANGES, &first, &count));
   EXPECT_EQ(count, 4u);
   hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
@@ -481,7 +481,7 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
       size_t spans = below(20) == 0 ? 1 + below(200) : 1 + below(6), align = size_t(1) << (below(4) == 0 ? below(7) : 0);
       size_t expected = model.expect_take(spans, align);
       bool zero = false;
-      hak_span *s = hak_pool_take(spans, align, {}, false, &zero);
+      hak_span *s = hak_pool_take(spans, align, HELD_TAGS, false, &zero);
       if (s == nullptr || hak_pool_region_of(s) != r) break;  // the region is full: enough was seen
       size_t at = index(s);
       if (expected == SIZE_MAX) {
@@ -504,14 +504,14 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
       held.erase(it);
       size_t keep = below(3) == 0 ? below(spans) : 0;  // sometimes only the tail, as a shrinking run does
       if (keep > 0) held[at] = keep;
-      ASSERT_TRUE(hak_pool_give(&r->spans[at], keep, 0, &due));
+      ASSERT_TRUE(hak_pool_give(&r->spans[at], keep, HELD_TAGS.head, &due));
       ASSERT_EQ(r->spans[at].span_count, keep);
       model.set(at + keep, spans - keep, FREE_DIRTY);
     } else if (action < 92 && !held.empty()) {
       auto it = std::next(held.begin(), long(below(held.size())));
       size_t extra = 1 + below(4);
       bool expected = model.extendable(it->first + it->second, extra);
-      ASSERT_EQ(hak_pool_extend(&r->spans[it->first], extra, 0), expected) << "step " << step;
+      ASSERT_EQ(hak_pool_extend(&r->spans[it->first], extra, HAK_CODE_EXTENT_BODY), expected) << "step " << step;
       if (!expected) continue;
       model.set(it->first + it->second, extra, HELD);
       for (size_t i = 0; i < extra; i++)
