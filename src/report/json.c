@@ -92,12 +92,8 @@ static void others(hak_sink *s, const hakmem_stats *t) {
 }
 
 static void counters(hak_sink *s, const hakmem_stats *t) {
-#define COUNTER(field) {#field, hak_load_relaxed(&hak_os_stats.field)}
-  write_object(s, "counters", MEMBERS(COUNTER(alloc), COUNTER(free), COUNTER(madvise), COUNTER(madvise_enomem),
-                                      COUNTER(madvise_other), COUNTER(madvise_disabled), COUNTER(mmap_total),
-                                      COUNTER(fallback_mmap), COUNTER(huge_alloc), COUNTER(huge_fail),
-                                      COUNTER(lean_decommit), COUNTER(lean_retire), COUNTER(munmap), COUNTER(mprotect),
-                                      COUNTER(mremap), FIELD(t, slow_paths)));
+#define COUNTER(name, meaning) {#name, hak_load_relaxed(&hak_os_stats.name)},
+  write_object(s, "counters", MEMBERS(HAK_OS_COUNTERS(COUNTER) FIELD(t, slow_paths)));
 #undef COUNTER
   write_object(s, "purge", MEMBERS({"count", t->purges}, {"bytes", t->purged}));
   write_object(s, "guard", MEMBERS({"frees", t->foreign_frees}, {"reallocs", t->foreign_reallocs},
