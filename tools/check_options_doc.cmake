@@ -2,7 +2,7 @@
 execute_process(COMMAND ${GENERATOR} OUTPUT_VARIABLE generated COMMAND_ERROR_IS_FATAL ANY)
 file(READ ${DOCUMENT} written)
 if(NOT generated STREQUAL written)
-  message(FATAL_ERROR "${DOCUMENT} is not what options.def says: build the target options-doc")
+  message(FATAL_ERROR "${DOCUMENT} is not what options.def and counters.def say: build the target options-doc")
 endif()
 string(LENGTH "${generated}" length)
 if(length LESS 1000)

@@ -1,4 +1,4 @@
-/* Prints docs/options.md, from the table that the library itself is made of.
+/* Prints docs/options.md, from the tables that the library itself is made of.
  *
  * With the argument --changed it prints the options whose value is not the default: how it asks itself, under each
  * HAKMEM_PROFILE, what a profile changes. */
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "os/os.h"
 
 typedef struct entry {
   const char *name;
@@ -37,21 +38,6 @@ static const struct {
 #undef OPTION
 #undef PER_CLASS
 #undef RETIRED
-};
-
-static const char *const counters[][2] = {
-    {"alloc", "slabs and extents handed out by the span pool"},
-    {"free", "slabs and extents returned to it"},
-    {"madvise", "calls of madvise"},
-    {"madvise_enomem", "of these, failed with ENOMEM"},
-    {"madvise_other", "of these, failed with another error"},
-    {"madvise_disabled", "1 once an ENOMEM has turned advice off: pages then go back by mapping fresh ones over them"},
-    {"mmap_total", "calls of mmap"},
-    {"fallback_mmap", "of these, over a range whose pages madvise did not take"},
-    {"huge_alloc", "huge blocks allocated"},
-    {"huge_fail", "huge blocks refused by the system"},
-    {"lean_decommit", "ranges given back by the memory-lean mode"},
-    {"lean_retire", "classes that thread caches emptied in memory-lean mode, idle for a decay time"},
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
@@ -128,7 +114,7 @@ static void print_profiles(const char *self) {
 
 static void print_document(const char *self) {
   printf("# Options\n\n"
-         "<!-- Generated from src/config/options.def: build the target options-doc. -->\n\n"
+         "<!-- Generated from src/config/options.def and src/os/counters.def: build the target options-doc. -->\n\n"
          "Options are environment variables. An unknown `HAKMEM_…` name or a value out of range prints one warning to\n"
          "stderr and the default stands. Programs with elevated rights (setuid) ignore them all.\n\n"
          "*Read* tells when: at *start*, once, before the first block; *live* options can also be changed by\n"
@@ -150,7 +136,8 @@ static void print_document(const char *self) {
          "| profile | changes |\n|---|---|\n");
   print_profiles(self);
   printf("\n## Counters of `[SS_OS_STATS]`\n\n| name | counts |\n|---|---|\n");
-  for (size_t i = 0; i < LENGTH(counters); i++) printf("| `%s` | %s |\n", counters[i][0], counters[i][1]);
+#define COUNTER(name, meaning) "| `" #name "` | " meaning " |\n"
+  fputs(HAK_OS_LINE_COUNTERS(COUNTER), stdout);
   printf("\n## Retired names\n\n"
          "Setting one of these prints one line that names what took its place.\n\n"
          "| name | in its place |\n|---|---|\n");

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "os/counters.def"
+
 /* Primitive operations. Pointers are NULL and ints a positive errno value on failure. */
 struct hak_os_ops {
   void *(*map)(void *hint, size_t size_bytes, bool accessible, bool fixed);
@@ -28,12 +30,9 @@ extern const struct hak_os_ops *hak_os; /* hak_os_linux unless a test replaced i
 extern const struct hak_os_ops *const hak_os;
 #endif
 
-/* Counters, relaxed atomics; the names are those of the [SS_OS_STATS] line (docs/options.md explains each). */
-struct hak_os_stats {
-  uint64_t alloc, free, madvise, madvise_enomem, madvise_other, madvise_disabled, mmap_total, fallback_mmap, huge_alloc,
-      huge_fail, lean_decommit, lean_retire;
-  uint64_t munmap, mprotect, mremap;
-};
+/* Counters, relaxed atomics. */
+#define HAK_OS_COUNTER_FIELD(name, meaning) uint64_t name;
+struct hak_os_stats { HAK_OS_COUNTERS(HAK_OS_COUNTER_FIELD) };
 extern struct hak_os_stats hak_os_stats;
 void hak_os_count(uint64_t *counter);
 

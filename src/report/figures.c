@@ -11,6 +11,7 @@
 #include "pool/meta.h"
 #include "pool/span_pool.h"
 #include "reclaim/decay.h"
+#include "report/figures.def"
 #include "tcache/tcache.h"
 
 #define GROUP 64 /* spans looked at under the pool's lock at a time: one word of the bitmaps */
@@ -237,49 +238,19 @@ static void estimate(hak_figures *f) {
   }
 }
 
-static void count_others(hakmem_stats *t) {
+static void read_others(hakmem_stats *t) {
   hak_huge_figures huge;
-  hak_huge_read(&huge);
-  t->huge_live = huge.live_bytes;
-  t->huge_count = huge.live_count;
-  t->huge_kept = huge.kept_bytes;
-  t->huge_kept_count = huge.kept_count;
   hak_sample_figures sampled;
-  hak_sample_read(&sampled);
-  t->sampled_live = sampled.live_bytes;
-  t->sampled_count = sampled.live_count;
-  t->sampled_accessible = sampled.accessible_bytes;
-  t->own_metadata = hak_meta_bytes();
-  t->own_other = huge.table_bytes + sampled.table_bytes;
-  t->slab_purged = hak_load_relaxed(&hak_span_pool.purged_slab_pages) * hak_os_page_size();
   hak_budget_figures budget;
+  hak_huge_read(&huge);
+  hak_sample_read(&sampled);
   hak_budget_state(&budget);
-  t->budget_target = budget.target;
-  t->budget_limit = budget.limit;
-  t->budget_used = budget.used;
-  t->budget_resident = budget.resident;
-  t->budget_level = budget.level;
-  t->budget_refused = budget.refused;
-}
-
-static void count_events(hakmem_stats *t) {
 #define COUNT(counter) hak_load_relaxed(&hak_os_stats.counter)
-  t->span_allocs = COUNT(alloc);
-  t->span_frees = COUNT(free);
-  t->huge_allocs = COUNT(huge_alloc);
-  t->huge_failures = COUNT(huge_fail);
-  t->purges = hak_load_relaxed(&hak_purge_stats.purges);
-  t->purged = hak_load_relaxed(&hak_purge_stats.bytes);
-  t->madvise = COUNT(madvise);
-  t->madvise_failures = COUNT(madvise_enomem) + COUNT(madvise_other);
-  t->mmap = COUNT(mmap_total);
-  t->munmap = COUNT(munmap);
-  t->mprotect = COUNT(mprotect);
-  t->mremap = COUNT(mremap);
-  t->foreign_frees = hak_foreign_calls(HAK_FOREIGN_FREE);
-  t->foreign_reallocs = hak_foreign_calls(HAK_FOREIGN_REALLOC);
-  t->foreign_usable_sizes = hak_foreign_calls(HAK_FOREIGN_USABLE_SIZE);
-#undef COUNT
+#define OTHER(...)
+#define FIELD(field, value) t->field = value;
+#define READ(object, member, field, label, value) FIELD(field, value)
+  HAK_FIGURES(OTHER, READ, OTHER)
+  HAK_UNSHOWN_FIGURES(FIELD)
 }
 
 void hak_figures_take(hak_figures *f) {
@@ -296,8 +267,7 @@ void hak_figures_take(hak_figures *f) {
     count_caches(f);
     if (f->rows != NULL && t->requests_noted) estimate(f);
   }
-  count_others(t);
-  count_events(t);
+  read_others(t);
   t->own = t->own_metadata + t->own_tables + t->own_other;
   t->live = t->slab_live + t->extents + t->huge_live + t->sampled_live;
   t->accessible = t->spans + t->huge_live + t->huge_kept + t->sampled_accessible + t->own;

@@ -5,6 +5,14 @@
 #include "report/figures.h"
 #include "report/sink.h"
 
+/* A name and a value, of the JSON or of the text. */
+typedef struct hak_member {
+  const char *name; /* NULL: the last one */
+  uint64_t value;
+} hak_member;
+#define HAK_MEMBERS(...) (const hak_member[]){__VA_ARGS__, {NULL, 0}}
+#define HAK_FIELD(object, field) {#field, (object)->field} /* named like the field of a structure */
+
 /* Takes a snapshot and writes it; 0 or the sink's error. For callers with 7 KiB of stack. */
 int hak_render_snapshot(hak_sink *sink, bool json);
 void hak_render_text(hak_sink *sink, const hak_figures *figures);

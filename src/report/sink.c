@@ -84,17 +84,15 @@ void hak_sink_close(hak_sink *s, char bracket) {
 
 void hak_sink_member(hak_sink *s, const char *name, uint64_t value) {
   begin(s, name);
-  hak_sink_number(s, value);
+  if (value == HAK_UNKNOWN)
+    hak_sink_text(s, "null");
+  else
+    hak_sink_number(s, value);
 }
 
 void hak_sink_bool(hak_sink *s, const char *name, bool value) {
   begin(s, name);
   hak_sink_text(s, value ? "true" : "false");
-}
-
-void hak_sink_null(hak_sink *s, const char *name) {
-  begin(s, name);
-  hak_sink_text(s, "null");
 }
 
 void hak_sink_string(hak_sink *s, const char *name, const char *plain) {

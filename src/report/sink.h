@@ -26,12 +26,12 @@ void hak_sink_number(hak_sink *sink, uint64_t value);
 /* Right-aligned in so many columns. */
 void hak_sink_column(hak_sink *sink, uint64_t value, unsigned width);
 
-/* JSON. name NULL: an element of a list. */
+/* JSON. name NULL: an element of a list. HAK_UNKNOWN is written as null. */
+#define HAK_UNKNOWN UINT64_MAX
 void hak_sink_open(hak_sink *sink, const char *name, char bracket);
 void hak_sink_close(hak_sink *sink, char bracket);
 void hak_sink_member(hak_sink *sink, const char *name, uint64_t value);
 void hak_sink_bool(hak_sink *sink, const char *name, bool value);
-void hak_sink_null(hak_sink *sink, const char *name);
 void hak_sink_string(hak_sink *sink, const char *name, const char *plain); /* nothing in it needs an escape */
 
 #endif

@@ -35,13 +35,11 @@ void hak_report_text(void) {
 }
 
 void hak_report_os_stats(void) {
-#define N(field) hak_load_relaxed(&hak_os_stats.field)
-  hak_print("[SS_OS_STATS] alloc=%" PRIu64 " free=%" PRIu64 " madvise=%" PRIu64 " madvise_enomem=%" PRIu64
-            " madvise_other=%" PRIu64 " madvise_disabled=%" PRIu64 " mmap_total=%" PRIu64 " fallback_mmap=%" PRIu64
-            " huge_alloc=%" PRIu64 " huge_fail=%" PRIu64 " lean_decommit=%" PRIu64 " lean_retire=%" PRIu64 "\n",
-            N(alloc), N(free), N(madvise), N(madvise_enomem), N(madvise_other), N(madvise_disabled), N(mmap_total),
-            N(fallback_mmap), N(huge_alloc), N(huge_fail), N(lean_decommit), N(lean_retire));
-#undef N
+#define FORMAT(name, meaning) " " #name "=%" PRIu64
+#define VALUE(name, meaning) , hak_load_relaxed(&hak_os_stats.name)
+  hak_print("[SS_OS_STATS]" HAK_OS_LINE_COUNTERS(FORMAT) "\n" HAK_OS_LINE_COUNTERS(VALUE));
+#undef FORMAT
+#undef VALUE
 }
 
 void hak_report_cache_csv(void) {

@@ -6,8 +6,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -15,6 +18,7 @@
 #include "run_program.h"
 extern "C" {
 #include "hakmem/stats.h"
+#include "report/figures.def"
 #include "report/figures.h"
 #include "report/page.h"
 #include "report/serve.h"
@@ -449,6 +453,45 @@ TEST(StatsPrint, JsonAddsUp) {
   unlink(path.c_str());
   EXPECT_EQ(r.out, "all sums hold\n") << r.err;
   hakmem_free(run);
+}
+
+// What report/figures.def does not name is nowhere printed, unless code of its own does it.
+TEST(FigureRows, EachFieldHasOne) {
+  const std::map<size_t, const char *> printed_otherwise = {
+      {offsetof(hakmem_stats, time_ms), "monotonic_ms"},
+      {offsetof(hakmem_stats, requests_noted), "settings.requests, a bool"},
+      {offsetof(hakmem_stats, extent_requested), "extents.requested and .tail, null where sizes are not noted"},
+      {offsetof(hakmem_stats, estimated_requested), "estimate, beside a string"},
+      {offsetof(hakmem_stats, estimated_rounding), "estimate"},
+  };
+  std::set<size_t> named;
+#define FIGURE(object, member, field, ...) named.insert(offsetof(hakmem_stats, field));
+#define NOTED(...)
+#define FIELD(field, value) EXPECT_TRUE(named.insert(offsetof(hakmem_stats, field)).second) << #field;
+  HAK_FIGURES(FIGURE, FIGURE, NOTED)
+  HAK_UNSHOWN_FIGURES(FIELD)
+#undef FIGURE
+#undef NOTED
+#undef FIELD
+  for (size_t at = offsetof(hakmem_stats, time_ms); at < sizeof(hakmem_stats); at += sizeof(uint64_t))
+    EXPECT_NE(named.count(at), printed_otherwise.count(at)) << "offset " << at;
+}
+
+TEST(FigureRows, EachIsInTheJson) {
+  std::string path = printed(1);
+  ProgramResult r = run_program({"cat", path});
+  unlink(path.c_str());
+  auto expect_member = [&](const std::string &object, const std::string &member) {
+    size_t begin = r.out.find("\"" + object + "\":{"), end = r.out.find('}', begin);
+    ASSERT_NE(begin, std::string::npos) << object;
+    EXPECT_THAT(r.out.substr(begin, end - begin), HasSubstr("\"" + member + "\":")) << object;
+  };
+#define FIGURE(object, member, ...) expect_member(#object, #member);
+#define COUNTER(name, meaning) expect_member("counters", #name);
+  HAK_FIGURES(FIGURE, FIGURE, FIGURE)
+  HAK_OS_COUNTERS(COUNTER)
+#undef FIGURE
+#undef COUNTER
 }
 
 TEST(StatsPrint, TextHasALineForEachClassInUse) {
