@@ -21,23 +21,21 @@ typedef struct entry {
 static const entry entries[] = {
 #define OPTION(field, name, kind, def, lo, hi, when, text) {name, 0, HAK_KIND_##kind, HAK_WHEN_##when, def, lo, hi, text},
 #define PER_CLASS(field, prefix, def, lo, hi, when, text) {prefix, 1, HAK_KIND_COUNT, HAK_WHEN_##when, def, lo, hi, text},
-#define RETIRED(name, text)
 #include "config/options.def"
-#undef OPTION
-#undef PER_CLASS
-#undef RETIRED
+};
+
+static const struct {
+  const char *name, *text;
+} reasons[] = {
+#define REASON(name, text) {name, text},
+#include "config/options.def"
 };
 
 static const struct {
   const char *name, *successor;
 } retired[] = {
-#define OPTION(field, name, kind, def, lo, hi, when, text)
-#define PER_CLASS(field, prefix, def, lo, hi, when, text)
 #define RETIRED(name, text) {name, text},
 #include "config/options.def"
-#undef OPTION
-#undef PER_CLASS
-#undef RETIRED
 };
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
@@ -129,6 +127,14 @@ static void print_document(const char *self) {
     print_values(e);
     printf(" | %s | ", e->when == HAK_WHEN_START ? "start" : "live");
     print_text(e->text);
+    printf(" |\n");
+  }
+  printf("\n## Why there is an option\n\n"
+         "Thread caches, prewarming, reports and lean mode are part of what hakmem is. Of the other options, each has a reason:\n\n"
+         "| name | why |\n|---|---|\n");
+  for (size_t i = 0; i < LENGTH(reasons); i++) {
+    printf("| `%s` | ", reasons[i].name);
+    print_text(reasons[i].text);
     printf(" |\n");
   }
   printf("\n## Profiles\n\n"
