@@ -275,13 +275,6 @@ bool hak_huge_has_kept(void) {
   return any;
 }
 
-void hak_huge_totals(size_t *count, size_t *bytes) {
-  hak_huge_figures figures;
-  hak_huge_read(&figures);
-  *count = figures.live_count;
-  *bytes = figures.live_bytes;
-}
-
 void hak_huge_read(hak_huge_figures *figures) {
   *figures = (hak_huge_figures){0};
   hak_lock_take(&hak_huge_lock);

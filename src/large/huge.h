@@ -33,8 +33,6 @@ size_t hak_huge_release(void);
 void hak_huge_release_idle(uint64_t now_ms);
 /* Whether freed mappings are kept; under the lock, as hak_release_has_work. */
 bool hak_huge_has_kept(void);
-/* Number and bytes of live blocks. */
-void hak_huge_totals(size_t *count, size_t *bytes);
 
 /* Statistics, at one moment. */
 typedef struct hak_huge_figures {

@@ -84,8 +84,5 @@ void hak_pool_fork_child(void);
 
 /* Region of a span's metadata. */
 hak_region *hak_pool_region_of(const hak_span *span);
-HAK_INLINE void *hak_span_address(const hak_region *region, const hak_span *span) {
-  return hak_region_address(region, (size_t)(span - region->spans));
-}
 
 #endif

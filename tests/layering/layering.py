@@ -26,9 +26,9 @@ def includes(text: str) -> list[str]:
 
 
 def conditionals(text: str) -> list[str]:
-    """Conditions of #if, #ifdef and #elif, without include guards."""
-    found = re.findall(r"^\s*#\s*(?:el)?if(?:n?def)?\s+(.*)$", text, re.MULTILINE)
-    return [c for c in found if not re.fullmatch(r"HAK(MEM)?_\w+_H", c.strip())]
+    """Conditions of #if, #ifdef and #elif; not #ifndef of what the next line defines, as an include guard is."""
+    text = re.sub(r"^#ifndef (\w+)\n#define \1\b", "", text, flags=re.MULTILINE)
+    return re.findall(r"^\s*#\s*(?:el)?if(?:n?def)?\s+(.*)$", text, re.MULTILINE)
 
 
 def check_file(name: str, text: str) -> list[str]:

@@ -105,10 +105,10 @@ size_t accounting_check_nothing_live(void) {
     fprintf(stderr, "accounting: the pool counts %zu held spans, arenas hold %zu\n", accounting_live_spans(), kept_spans);
     faults++;
   }
-  size_t huge_count, huge_bytes;
-  hak_huge_totals(&huge_count, &huge_bytes);
-  if (huge_count != 0 || huge_bytes != 0) {
-    fprintf(stderr, "accounting: %zu huge blocks, %zu bytes live\n", huge_count, huge_bytes);
+  hak_huge_figures huge;
+  hak_huge_read(&huge);
+  if (huge.live_count != 0 || huge.live_bytes != 0) {
+    fprintf(stderr, "accounting: %zu huge blocks, %zu bytes live\n", huge.live_count, huge.live_bytes);
     faults++;
   }
   return faults;

@@ -9,6 +9,11 @@
 #include "fake_os.h"
 #include "hak.h"
 
+inline void *span_address(const hak_span *s) {
+  const hak_region *r = hak_pool_region_of(s);
+  return hak_region_address(r, size_t(s - r->spans));
+}
+
 // Of spans that a test holds.
 inline const hak_pool_tags HELD_TAGS = {HAK_EXTENT_TAG, HAK_CODE_EXTENT_BODY};
 

@@ -411,7 +411,7 @@ TEST_P(Auto, OffReadsNothingAndCanBeSetAtAnyTime) {
 std::vector<int> advice_for_a_piece(hak_span *piece) {
   size_t before = fake_os::log().size();
   bool due = false;
-  auto at = uintptr_t(hak_span_address(hak_pool_region_of(piece), piece));
+  auto at = uintptr_t(span_address(piece));
   hak_pool_give(piece, 0, HELD_TAGS.head, &due);
   purge_all();
   std::vector<int> advice;

@@ -429,7 +429,7 @@ size_t resident_spans(const void *p, size_t bytes) {
 TEST_F(Budget, NearTheTargetRunsHoldNoPagesBehindTheirBlock) {
   bool zeroed, due = false;
   hak_span *s = hak_pool_take(2, 1, HELD_TAGS, false, &zeroed);
-  void *start = hak_span_address(hak_pool_region_of(s), s);
+  void *start = span_address(s);
   for (size_t target : {0 * MIB, 100 * MIB}) {
     memset(start, 1, 2 * HAK_SPAN_SIZE);
     hak_pool_give(s, 0, HELD_TAGS.head, &due);

@@ -28,16 +28,13 @@ class Huge : public testing::Test {
     EXPECT_THAT(fake_os::violations(), IsEmpty());
   }
   char *alloc(size_t size, size_t align = PAGE) { return static_cast<char *>(hak_huge_alloc(size, align, &zeroed)); }
-  size_t live_count() {
-    size_t count, bytes;
-    hak_huge_totals(&count, &bytes);
-    return count;
+  static hak_huge_figures figures() {
+    hak_huge_figures f;
+    hak_huge_read(&f);
+    return f;
   }
-  size_t live_bytes() {
-    size_t count, bytes;
-    hak_huge_totals(&count, &bytes);
-    return bytes;
-  }
+  size_t live_count() { return figures().live_count; }
+  size_t live_bytes() { return figures().live_bytes; }
 
   bool zeroed = false, called_under_lock = false, single = true;
 };

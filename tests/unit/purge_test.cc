@@ -44,7 +44,7 @@ class Spans : public testing::Test {
     bool zeroed, due;
     for (size_t i = 0; i < mib / 4; i++) {
       runs.push_back(hak_pool_take(4 * SPANS_PER_MIB, 1, HELD_TAGS, false, &zeroed));
-      memset(hak_span_address(hak_pool_region_of(runs.back()), runs.back()), 0xcc, 4096);
+      memset(span_address(runs.back()), 0xcc, 4096);
     }
     for (hak_span *s : runs) hak_pool_give(s, 0, HELD_TAGS.head, &due);
   }
@@ -133,10 +133,10 @@ class SpanPieces : public Spans {
     hak_span *spans[2 * COUNT];
     for (hak_span *&s : spans) {
       s = hak_pool_take(1, 1, HELD_TAGS, true, &zeroed);
-      memset(hak_span_address(hak_pool_region_of(s), s), 0xaa, HAK_SPAN_SIZE);
+      memset(span_address(s), 0xaa, HAK_SPAN_SIZE);
     }
     for (size_t i = 0; i < COUNT; i++) {
-      piece[i] = uintptr_t(hak_span_address(hak_pool_region_of(spans[2 * i]), spans[2 * i]));
+      piece[i] = uintptr_t(span_address(spans[2 * i]));
       hak_pool_give(spans[2 * i], 0, HELD_TAGS.head, &due);
     }
     ASSERT_EQ(hak_span_pool.dirty_spans, COUNT);

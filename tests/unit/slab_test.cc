@@ -329,7 +329,7 @@ TEST_P(SlabClass, AgreesWithTheModel) {
         if (at != live.begin()) ASSERT_LE(*std::prev(at) + size, p) << "overlap";
         if (std::next(at) != live.end()) ASSERT_LE(p + size, *std::next(at)) << "overlap";
         ASSERT_EQ(reinterpret_cast<uintptr_t>(p) % (c >= HAK_PLAIN_CLASSES ? size : 16), 0u);
-        uintptr_t slab = reinterpret_cast<uintptr_t>(hak_span_address(r, span(p)));
+        uintptr_t slab = reinterpret_cast<uintptr_t>(span_address(span(p)));
         ASSERT_LE(reinterpret_cast<uintptr_t>(p) + size, slab + span(p)->span_count * HAK_SPAN_SIZE) << "beyond its slab";
         order.push_back(p);
       }
