@@ -1,7 +1,7 @@
 """The layering check finds planted violations."""
 from layering import check_file, check_symbols, symbols
 
-CLEAN = '#ifndef HAK_SLAB_SLAB_H\n#include <string.h>\n#include "region/region.h"\n#include "slab/slab.h"\n#if HAK_CHECKS\n#endif\n'
+CLEAN = '#ifndef HAK_SLAB_SLAB_H\n#define HAK_SLAB_SLAB_H\n#include <string.h>\n#include "region/region.h"\n#include "slab/slab.h"\n#if HAK_CHECKS\n#endif\n'
 
 
 def main() -> None:
