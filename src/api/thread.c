@@ -127,7 +127,9 @@ hak_tcache *hak_thread_grow_up(void) {
     hak_tls.calls++;
     return NULL;
   }
-  return hak_thread_make_cache();
+  hak_tcache *t = hak_thread_make_cache();
+  if (HAK_UNLIKELY(t == NULL)) hak_tls.calls = 1; /* memory is out: young again, so that few slow paths ask for it */
+  return t;
 }
 
 bool hak_thread_all_locks(bool (*is)(hak_lock *lock)) { return is(&start_lock); }

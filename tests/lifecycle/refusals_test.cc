@@ -11,6 +11,7 @@
 
 #include "accounting.h"
 #include "fake_os.h"
+#include "hak.h"
 #include "hakmem/hakmem.h"
 
 namespace {
@@ -104,6 +105,24 @@ TEST(Refusals, ThreadsWithoutAnyNewMemory) {
   }
   for (auto &t : threads) t.join();
   fake_os::allow_all();
+  expect_nothing_lost();
+}
+
+TEST(Refusals, AThreadAsksForItsCacheNowAndThen) {
+  std::vector<Block> served = exhaust(100, 1); /* the allocator has started */
+  size_t asked = 0;
+  fake_os::fail_if([&](const fake_os::Event &e) {
+    asked += e.call == fake_os::MAP;
+    return e.call == fake_os::MAP ? ENOMEM : 0;
+  });
+  while (hak_meta_take_block(1) != nullptr) continue; /* no metadata is left */
+  asked = 0;
+  constexpr size_t kSlowPaths = 4000;
+  std::thread([&] { EXPECT_TRUE(free_all(exhaust(2000, kSlowPaths))); }).join();
+  EXPECT_GT(asked, 0u) << "the thread did not want a cache";
+  EXPECT_LT(asked, kSlowPaths / 20);
+  fake_os::allow_all();
+  EXPECT_TRUE(free_all(served));
   expect_nothing_lost();
 }
 
