@@ -141,7 +141,7 @@ static bool is_due(uint64_t now_ms) {
 }
 
 static void look(uint64_t now_ms, hak_deferred *d) {
-  HAK_ASSERT(looker == hak_thread_mark());
+  HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   uint64_t last = hak_load_relaxed(&last_ms);
   uint64_t passed = last == 0 || now_ms < last ? 1 : hak_min_size((now_ms - last) / step_ms(), STEPS);
   hak_store_relaxed(&last_ms, now_ms);
