@@ -423,8 +423,9 @@ def test_replay_command_prints_table_and_document(known, tmp_path):
     assert "2 passes a slice" in ran.output
     document = json.loads(out.read_text())
     assert len(document["slices"]["glibc"]) == 5
-    # 50 blocks of 100,001 bytes are touched at both ends: some 100 pages.
-    assert 300 < document["summary"][0]["peak_rss_kb"] < 6000
+    # 50 blocks of 100,001 bytes are touched at both ends: some 100 pages. The kernel counts resident pages by processor, and
+    # may be 32 off for each.
+    assert 100 < document["summary"][0]["peak_rss_kb"] < 6000
     assert document["trace"]["figures"]["aligned"] == 2
 
 
