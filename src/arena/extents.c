@@ -26,7 +26,7 @@ static hak_span *pop(hak_extent_cache *cache, hak_extent_list *list) {
   list->newest = s->next;
   list->count--;
   list->low = (uint32_t)hak_min_size(list->low, list->count);
-  hak_store_relaxed(&cache->count, cache->count - 1);
+  hak_sub_single(&cache->count, 1);
   hak_sub_relaxed(&hak_extent_cache_bytes, bytes_of(s));
   return s;
 }
@@ -73,7 +73,7 @@ bool hak_arena_put_extent(void *p) {
   s->next = cache->lists[i].newest;
   cache->lists[i].newest = s;
   cache->lists[i].count++;
-  hak_store_relaxed(&cache->count, cache->count + 1);
+  hak_add_single(&cache->count, 1);
   hak_add_relaxed(&hak_extent_cache_bytes, bytes_of(s));
   hak_lock_drop(&cache->lock);
   return true;

@@ -28,6 +28,7 @@
     hak_store_relaxed(hak_word, hak_sum); \
     hak_sum; \
   }))
+#define hak_sub_single(p, v) hak_add_single((p), 0 - (v))
 #define hak_cas_acquire(p, expected, v) \
   __atomic_compare_exchange_n((p), (expected), (v), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
 

@@ -31,7 +31,7 @@ void *hak_huge_resize(void *p, size_t size);
 size_t hak_huge_release(void);
 /* The same of those that have not been used for a second. */
 void hak_huge_release_idle(uint64_t now_ms);
-/* Whether freed mappings are kept; under the lock, as hak_release_has_work. */
+/* Whether freed mappings are kept; under the lock, as hak_decay_has_work. */
 bool hak_huge_has_kept(void);
 
 /* Statistics, at one moment. */

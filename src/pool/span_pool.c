@@ -147,7 +147,7 @@ static size_t mark_taken(hak_region *r, size_t index, size_t spans) {
   c->free_spans -= (uint32_t)spans;
   c->dirty_spans -= (uint32_t)dirty;
   hak_add_single(&hak_span_pool.live_spans, spans);
-  hak_add_single(&hak_span_pool.dirty_spans, 0 - dirty);
+  hak_sub_single(&hak_span_pool.dirty_spans, dirty);
   return kept;
 }
 
@@ -373,7 +373,7 @@ void hak_pool_retag(hak_span *span, hak_pool_tags tags) {
 
 static bool is_over_mark(size_t dirty, size_t live) {
   const hak_pool *pool = &hak_span_pool;
-  bool over = dirty > hak_load_relaxed(&pool->mark_spans) && (!hak_load_relaxed(&pool->mark_is_live) || dirty > live);
+  bool over = dirty > hak_load_relaxed(&pool->mark_spans) && (!hak_load_relaxed(&pool->mark_at_least_live) || dirty > live);
   return over || hak_budget_over(dirty, live);
 }
 
@@ -398,7 +398,7 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   c->longest = HAK_CHUNK_SPANS;
   lower_hints(r, index / HAK_CHUNK_SPANS, true);
   hak_store_relaxed(&c->epoch, hak_load_relaxed(&now_epoch));
-  size_t live = hak_add_single(&hak_span_pool.live_spans, 0 - spans);
+  size_t live = hak_sub_single(&hak_span_pool.live_spans, spans);
   size_t dirty = hak_add_single(&hak_span_pool.dirty_spans, spans);
   hak_add_single(&hak_os_stats.free, 1);
   hak_lock_drop(&hak_span_pool.lock);
@@ -452,7 +452,7 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
     dirty_spans = c->dirty_spans;
     mark_taken(r, *first, *count);
     dirty_spans -= c->dirty_spans;
-    hak_add_relaxed(&hak_span_pool.claimed_spans, *count);
+    hak_add_single(&hak_span_pool.claimed_spans, *count);
   }
   hak_lock_drop(&hak_span_pool.lock);
   return dirty_spans;
@@ -478,8 +478,8 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   c->free_spans += (uint32_t)count;
   c->longest = HAK_CHUNK_SPANS;
   lower_hints(r, first / HAK_CHUNK_SPANS, pages == HAK_PAGES_KEPT);
-  hak_add_single(&hak_span_pool.live_spans, 0 - count);
-  hak_sub_relaxed(&hak_span_pool.claimed_spans, count);
+  hak_sub_single(&hak_span_pool.live_spans, count);
+  hak_sub_single(&hak_span_pool.claimed_spans, count);
   if (pages != HAK_PAGES_KEPT) note_split(c, bit, count);
   if (pages == HAK_PAGES_MUZZY) change_bits(c->muzzy, bit, count, true);
   if (pages == HAK_PAGES_KEPT) {

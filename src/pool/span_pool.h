@@ -28,9 +28,10 @@ typedef struct hak_pool {
   bool wakes_first, wakes_last; /* what was taken last: its first, its last span is the first one used of a huge page */
   size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
   size_t peak_spans; /* most that was held at once */
-  /* A purge is due when more than this is dirty, and with mark_is_live more than is held. Relaxed; written by reclaim/. */
+  /* A purge is due when more than this is dirty; with mark_at_least_live, when more than live_spans is, too. Relaxed; written by
+   * reclaim/. */
   size_t mark_spans;
-  bool mark_is_live;
+  bool mark_at_least_live;
   /* For the refault feedback of reclaim/: purged and not taken again since; bytes taken again of those, and of pages inside
    * slabs, in all. Relaxed. */
   size_t purged_spans, refault_bytes;

@@ -13,8 +13,8 @@ static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 
 #define MARK_SPANS (64 * SPANS_PER_MIB)
 #define STRETCH_MAX 64
-/* Where more than this part of what was purged comes back, decay takes so many times as long. */
-#define REFAULT_PART 4
+#define STRETCH_TIMES 4             /* as long, after refaults */
+#define REFAULT_PART 4              /* more than this part of what was purged, wanted again, was purged too early */
 #define REFAULT_LEAST (4 * HAK_MIB) /* bytes; less says nothing */
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
 #define NEAR_MS 250                 /* decay time near a target and in lean mode; and a target is looked at as often */
@@ -48,7 +48,7 @@ static void set_mark(void) {
   size_t mark = lean_mode ? lean_target() : base_ms == 0 ? 0 : rests ? SIZE_MAX : MARK_SPANS;
   do {
     sleeps = helper_sleeps();
-    hak_store_seq(&hak_span_pool.mark_is_live, !lean_mode && !sleeps && base_ms != 0);
+    hak_store_seq(&hak_span_pool.mark_at_least_live, !lean_mode && !sleeps && base_ms != 0);
     hak_store_seq(&hak_span_pool.mark_spans, sleeps ? 0 : mark);
   } while (helper_sleeps() != sleeps);
 }
@@ -90,6 +90,12 @@ bool hak_decay_has_work(void) {
   return work || hak_huge_has_kept();
 }
 
+static bool was_too_early(uint64_t purged, uint64_t refaults) {
+  return refaults >= REFAULT_LEAST && refaults * REFAULT_PART > purged;
+}
+
+static uint32_t longer(uint32_t factor) { return (uint32_t)hak_min_size((size_t)factor * STRETCH_TIMES, STRETCH_MAX); }
+
 /* Once a decay time: whether what was purged was wanted again. */
 static void judge_refaults(void) {
   uint64_t purged = hak_load_relaxed(&hak_purge_stats.bytes);
@@ -101,8 +107,8 @@ static void judge_refaults(void) {
   hak_store_relaxed(&hak_span_pool.purged_spans, 0); /* what is taken from now on was not purged too early */
   hak_lock_drop(&hak_span_pool.lock);
   uint32_t factor = hak_load_relaxed(&stretch);
-  if (again >= REFAULT_LEAST && again * REFAULT_PART > went)
-    factor = (uint32_t)hak_min_size((size_t)factor * REFAULT_PART, STRETCH_MAX);
+  if (was_too_early(went, again))
+    factor = longer(factor);
   else if (again < REFAULT_LEAST && factor > 1)
     factor /= 2;
   hak_store_relaxed(&stretch, factor);
@@ -194,9 +200,9 @@ static bool rests_after_refaults(void) {
   if (lean_mode || base_ms == 0) return false;
   uint64_t went = hak_load_relaxed(&rule_bytes);
   uint64_t again = hak_load_relaxed(&hak_span_pool.refault_bytes) - hak_load_relaxed(&rule_refaults);
-  if (went == 0 || again < REFAULT_LEAST || again * REFAULT_PART <= went) return false;
+  if (went == 0 || !was_too_early(went, again)) return false;
   hak_store_relaxed(&rule_bytes, 0);
-  hak_store_relaxed(&stretch, (uint32_t)hak_min_size((size_t)hak_load_relaxed(&stretch) * REFAULT_PART, STRETCH_MAX));
+  hak_store_relaxed(&stretch, longer(hak_load_relaxed(&stretch)));
   set_mark();
   return true;
 }
@@ -205,7 +211,7 @@ void hak_decay_excess(hak_deferred *d) {
   hak_decay_wake_helper();
   purge_for_target();
   size_t mark = hak_load_relaxed(&hak_span_pool.mark_spans);
-  size_t held = hak_load_relaxed(&hak_span_pool.mark_is_live) ? live_now() : 0;
+  size_t held = hak_load_relaxed(&hak_span_pool.mark_at_least_live) ? live_now() : 0;
   size_t limit = hak_max_size(mark, held);
   if (dirty_now() <= limit || rests_after_refaults()) return;
   /* Where the program has freed more than it holds, blocks in caches, one here and one there, would pin as many slabs. Of a low

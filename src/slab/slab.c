@@ -21,7 +21,7 @@ void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
 
 void hak_slab_link(hak_slab_set *set, hak_span *s, unsigned list) {
   HAK_ASSERT(s->list == HAK_NO_LIST && list < HAK_FULLNESS_LISTS && s->free_count > 0);
-  if (list == 3) hak_store_relaxed(&set->sparse, set->sparse + 1);
+  if (list == 3) hak_add_single(&set->sparse, 1);
   s->list = (uint8_t)(list & 7);
   s->prev = NULL;
   s->next = set->lists[list];
@@ -75,7 +75,7 @@ static hak_span *create(unsigned class_code, uint32_t owner, bool dense) {
 static void destroy(hak_slab_set *set, hak_span *s, bool *purge_due) {
   HAK_ASSERT(s->free_count == s->bumped && set->slabs > 0);
   if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
-  hak_store_relaxed(&set->slabs, set->slabs - 1);
+  hak_sub_single(&set->slabs, 1);
   hak_pool_give(s, 0, s->tag, purge_due);
 }
 
@@ -141,7 +141,7 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
   if (taken > 0) return taken;
   set->bump_slab = create(class_code, owner, is_dense(set, class_code));
   if (set->bump_slab == NULL) return 0;
-  hak_store_relaxed(&set->slabs, set->slabs + 1);
+  hak_add_single(&set->slabs, 1);
   return take_unused(set, class_code, out, wanted);
 }
 
@@ -246,7 +246,7 @@ unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, 
 
 void hak_slab_set_release(hak_slab_set *set, hak_span *s) {
   HAK_ASSERT(s->blocks == 1 && s->free_count == 0 && s->list == HAK_NO_LIST && s != set->bump_slab && set->slabs > 0);
-  hak_store_relaxed(&set->slabs, set->slabs - 1);
+  hak_sub_single(&set->slabs, 1);
 }
 
 void hak_slab_set_trim(hak_slab_set *set, bool *purge_due) {

@@ -126,7 +126,7 @@ static unsigned stamp_now(void) { return hak_pool_epoch() / STAMP_EPOCHS; }
 #define LATE_STAMPS 2
 void hak_slab_left_sparse(hak_slab_set *set, hak_span *s) {
   if (s->list != HAK_PURGED_LIST) {
-    hak_store_relaxed(&set->sparse, set->sparse - 1);
+    hak_sub_single(&set->sparse, 1);
     return;
   }
   hak_sub_relaxed(&hak_span_pool.purged_slab_pages, s->scan_state & GONE_MASK);

@@ -430,7 +430,7 @@ void hak_tcache_note_request(unsigned c, size_t size) {
   if (t != NULL && t->requests != NULL) {
     hak_request_counts *r = &t->requests[c];
     count_one(&r->count);
-    hak_store_relaxed(&r->bytes, r->bytes + size);
+    hak_add_single(&r->bytes, size);
     return;
   }
   hak_add_relaxed(&requests_uncached[c].count, 1);

@@ -339,7 +339,7 @@ TEST_F(SpanPool, GiveSaysWhenMoreIsDirtyThanTheMarkAndThanIsHeld) {
   std::vector<size_t> runs;
   for (int i = 0; i < 6; i++) runs.push_back(take(64));
   hak_span_pool.mark_spans = 2 * 64;
-  hak_span_pool.mark_is_live = true;
+  hak_span_pool.mark_at_least_live = true;
   for (int i = 0; i < 3; i++) {
     give(runs[i], 64);
     EXPECT_FALSE(due) << i;  // in the end as much is dirty as is held
