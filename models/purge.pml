@@ -3,8 +3,8 @@
  * byte of a held span is lost, a span said to read as zero does, and the pool's figures fit its bitmaps.
  *
  * mirrors src/pool/span_pool.c: mark_taken(r, *first, *count);
- * mirrors src/pool/span_pool.c: hak_add_relaxed(&hak_span_pool.claimed_spans, *count);
- * mirrors src/pool/span_pool.c: hak_sub_relaxed(&hak_span_pool.claimed_spans, count);
+ * mirrors src/pool/span_pool.c: hak_add_single(&hak_span_pool.claimed_spans, *count);
+ * mirrors src/pool/span_pool.c: hak_sub_single(&hak_span_pool.claimed_spans, count);
  * mirrors src/pool/span_pool.c: size_t dirty = change_bits(c->dirty, bit, spans, false), muzzy = change_bits(c->muzzy, bit, spans, false);
  * mirrors src/pool/span_pool.c: size_t kept = dirty - change_bits(c->dirty_zero, bit, spans, false) + muzzy;
  * mirrors src/pool/span_pool.c: *zeroed = kept == 0;
