@@ -94,6 +94,12 @@ void hakmem_malloc_stats(void) HAKMEM_NOEXCEPT;
 int hakmem_option_get(const char *name, int64_t *value) HAKMEM_NOEXCEPT;
 int hakmem_option_set(const char *name, int64_t value) HAKMEM_NOEXCEPT;
 
+/* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file, which has its name only when it is whole; a file of that name is
+ * replaced. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile is not on; or why the file cannot be written. Sampled
+ * allocations of other threads wait meanwhile. */
+enum { HAKMEM_PROFILE_PPROF, HAKMEM_PROFILE_JEMALLOC, HAKMEM_PROFILE_JSON };
+int hakmem_profile_dump(const char *path, int kind) HAKMEM_NOEXCEPT;
+
 /* Registers what is called, with the bytes that are resident and the target in bytes, when the process stays above
  * HAKMEM_RSS_TARGET (unless it is set, 95 % of the control group's limit) although all free memory has been given back: at
  * most once in 250 ms, never by two threads at a time, from inside some thread's allocation but with no lock of the

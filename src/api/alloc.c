@@ -4,9 +4,9 @@
 
 #include "api/api.h"
 #include "api/init.h"
+#include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
-#include "guard/sample.h"
 #include "large/huge.h"
 #include "large/extent.h"
 #include "os/os.h"
@@ -71,6 +71,7 @@ void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
     reclaim();
     p = finally(alloc_large_once(size, align, zeroed));
   }
+  if (hak_counting() && p != NULL) hak_sampled_note_large(p, size);
   hak_slow_exit(&d); /* before the new pages are touched */
   return p;
 }
@@ -81,12 +82,13 @@ static void *alloc_class_from(hak_tcache *t, unsigned class_code, hak_deferred *
 }
 
 /* Near a target, whole spans are an extent, whose pages beyond the request are given back; it is aligned as the class is. */
-static void *alloc_class(unsigned class_code, size_t size) {
+static void *alloc_class(unsigned class_code, size_t size, size_t align) {
   bool zeroed;
   if (HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return hak_raw_large(size, HAK_SPAN_SIZE, &zeroed);
   hak_deferred d = {0};
   hak_slow_entry();
-  void *p = alloc_class_from(hak_thread_grown(), class_code, &d);
+  hak_tcache *t = hak_thread_grown();
+  void *p = hak_counting() && hak_started() ? hak_sampled_alloc(t, class_code, size, align, &d) : alloc_class_from(t, class_code, &d);
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted)) && p != NULL) hak_tcache_note_request(class_code, size);
   hak_slow_exit(&d);
   if (HAK_LIKELY(p != NULL)) return p;
@@ -99,18 +101,13 @@ static void *or_enomem(void *p) {
   return p;
 }
 
-/* NULL: not this one's turn, or the sampled guards are off. */
-static void *sampled(size_t size, size_t align) {
-  if (HAK_LIKELY(!hak_sample_on())) return NULL;
-  hak_tcache *t = hak_thread_cache();
-  return t == NULL ? NULL : hak_sample_alloc(t, size, align);
-}
-
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {
   bool zeroed;
-  void *p = sampled(size, HAK_GRANULE);
-  if (HAK_UNLIKELY(p != NULL)) return p;
-  return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size)
+  if (hak_counting() && size <= HAK_SMALL_MAX) {
+    void *p = hak_tcache_count_ready(hak_class_for(size));
+    if (HAK_LIKELY(p != NULL)) return p;
+  }
+  return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
                                          : hak_raw_large(size, hak_os_page_size(), &zeroed));
 }
 
@@ -132,9 +129,7 @@ void *hak_raw_aligned(size_t align, size_t size) {
   int class_code = hak_class_for_aligned(size, align);
   if (class_code >= 0) {
     void *p = hak_tcache_pop_class((unsigned)class_code);
-    if (HAK_LIKELY(p != NULL)) return p;
-    p = sampled(size, align);
-    return p != NULL ? p : or_enomem(alloc_class((unsigned)class_code, size));
+    return HAK_LIKELY(p != NULL) ? p : or_enomem(alloc_class((unsigned)class_code, size, align));
   }
   bool zeroed;
   return or_enomem(hak_raw_large(size, align, &zeroed));

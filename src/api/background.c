@@ -60,31 +60,36 @@ static void *help(void *unused) {
 }
 
 /* stack_bytes 0: what the program's threads have. */
-static int start_thread(size_t stack_bytes) {
+static int start_thread(void *(*run)(void *), const char *name, size_t stack_bytes) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   if (stack_bytes != 0) pthread_attr_setstacksize(&attributes, stack_bytes);
   pthread_t thread;
-  int error = pthread_create(&thread, &attributes, help, NULL);
+  int error = pthread_create(&thread, &attributes, run, NULL);
   pthread_attr_destroy(&attributes);
-  if (error == 0) pthread_setname_np(thread, "hakmem");
+  if (error == 0) pthread_setname_np(thread, name);
+  return error;
+}
+
+int hak_thread_of_ours(void *(*run)(void *), const char *name) {
+  int saved = errno;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread's own: the program's handlers are not to run on it */
+  int error = start_thread(run, name, hak_max_size(STACK_BYTES, PTHREAD_STACK_MIN));
+  if (error == EINVAL) error = start_thread(run, name, 0); /* the program's thread-local variables lie in each stack */
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  errno = saved;
   return error;
 }
 
 void hak_background_start(void) {
   if (hak_config.background == 0 || running || !hak_start()) return; /* the thread reads what the start settles */
-  int saved = errno;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread's own: the program's handlers are not to run on it */
-  int error = start_thread(hak_max_size(STACK_BYTES, PTHREAD_STACK_MIN));
-  if (error == EINVAL) error = start_thread(0); /* the program's thread-local variables lie in each stack */
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  int error = hak_thread_of_ours(help, "hakmem");
   running = error == 0;
   if (!running)
     hak_print("hakmem: HAKMEM_BACKGROUND: no thread (%s): memory is given back without it\n", strerror(error));
-  errno = saved;
 }
 
 void hak_background_fork_child(void) {

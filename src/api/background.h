@@ -10,4 +10,7 @@ void hak_background_start(void);
 /* In the child of a fork. */
 void hak_background_fork_child(void);
 
+/* Starts a thread that runs nothing of the program: no signal comes to it. 0 or an errno value. */
+int hak_thread_of_ours(void *(*run)(void *), const char *name);
+
 #endif

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "api/background.h"
+#include "api/profiler.h"
 #include "api/init.h"
 #include "api/thread.h"
 #include "guard/sample.h"
@@ -12,6 +13,7 @@
 #include "pool/budget.h"
 #include "pool/meta.h"
 #include "pool/span_pool.h"
+#include "profile/profile.h"
 #include "reclaim/decay.h"
 #include "report/page.h"
 #include "report/report.h"
@@ -29,6 +31,7 @@ static void before_fork(void) {
   hak_os_streams_lock();
   hak_lock_take(&hak_heap_check_lock);
   hak_thread_fork_lock();
+  hak_lock_take(&hak_profile_lock);
   hak_tcache_fork_lock();
   hak_purge_fork_lock();
   hak_lock_take(&hak_span_pool.lock);
@@ -48,6 +51,7 @@ static void drop_locks(void) {
   hak_lock_drop(&hak_span_pool.lock);
   hak_purge_fork_unlock();
   hak_tcache_fork_unlock();
+  hak_lock_drop(&hak_profile_lock);
   hak_thread_fork_unlock();
   hak_lock_drop(&hak_heap_check_lock);
 }
@@ -71,6 +75,7 @@ static void after_fork_child(void) {
   drop_locks();
   hak_os_streams_reset();
   hak_background_fork_child();
+  hak_profiler_fork_child();
 }
 
 /* Sections under a lock last microseconds, but their thread may have lost its processor. */
@@ -79,7 +84,7 @@ static void after_fork_child(void) {
 static bool comes_free(hak_lock *lock) { return hak_lock_comes_free(lock, LOCKED_MS); }
 
 bool hak_fork_may_lock(void) {
-  return comes_free(&hak_heap_check_lock) && hak_thread_all_locks(comes_free) && hak_tcache_all_locks(comes_free) && comes_free(&hak_span_pool.lock) &&
+  return comes_free(&hak_heap_check_lock) && comes_free(&hak_profile_lock) && hak_thread_all_locks(comes_free) && hak_tcache_all_locks(comes_free) && comes_free(&hak_span_pool.lock) &&
          comes_free(&hak_meta_lock) && comes_free(&hak_huge_lock) && comes_free(&hak_sample_lock);
 }
 

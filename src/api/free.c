@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "api/api.h"
+#include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "guard/foreign.h"
@@ -11,6 +12,7 @@
 #include "reclaim/decay.h"
 
 static HAK_COLD void free_outside_regions(void *p, const void *caller) {
+  if (hak_counting()) hak_sampled_forget(p);
   if (hak_sample_contains(p)) {
     hak_sample_free(p);
     return;
@@ -29,6 +31,7 @@ static void free_extent(hak_region *region, void *p) {
   hak_verdict verdict = hak_extent_claim(region, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
     hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_extent_size(region, p), "at the call");
+  if (hak_counting()) hak_sampled_forget(p);
   if (!hak_arena_put_extent(p)) hak_extent_give(p, &d.purge_due);
   hak_slow_exit(&d);
 }
@@ -55,6 +58,8 @@ HAK_NOINLINE void hak_free_slow(void *p) {
     free_block(p, code - 1);
   else if (code == HAK_CODE_EXTENT)
     free_extent(region, p);
+  else if (code == HAK_CODE_SAMPLED)
+    hak_sampled_free(p);
   else if (code == HAK_CODE_EXTENT_BODY)
     hak_misuse_abort(HAK_VERDICT_NO_BLOCK_START, p, hak_extent_size(region, p), "at the call");
   else
@@ -64,7 +69,7 @@ HAK_NOINLINE void hak_free_slow(void *p) {
 size_t hak_block_size(const void *p) {
   hak_region *region = hak_region_find(p);
   if (HAK_UNLIKELY(region == NULL)) return hak_sample_contains(p) ? hak_sample_size(p) : hak_huge_size(p);
-  unsigned code = hak_region_code(region, p);
+  unsigned code = hak_region_slab_code(region, hak_region_index(region, p));
   if (HAK_LIKELY(hak_code_is_class(code))) return hak_class_size(code - 1);
   return code == HAK_CODE_EXTENT ? hak_extent_size(region, p) : 0;
 }

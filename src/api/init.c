@@ -7,13 +7,14 @@
 #include "api/init.h"
 
 #include "api/background.h"
+#include "api/profiler.h"
+#include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "api/harden.h"
 #include "api/trailer.h"
 #include "base/policy.h"
 #include "config/config.h"
-#include "guard/sample.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
@@ -60,9 +61,9 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   load_settings(hak_os_environment(variables));
   hak_fork_register();
   if (HAK_HARD(CANARY)) hak_trailer_start();
-  hak_sample_start();
+  hak_sampling_start();
   hak_budget_look(hak_os_now_ms()); /* so that the target holds before the first epoch ends */
-  if (hak_report_wanted_at_exit()) hak_os_keep_stderr();
+  if (hak_report_wanted_at_exit() || hak_profiler_wanted_at_exit()) hak_os_keep_stderr();
   if (hak_config.verbose) {
     hak_print("hakmem: version %s\n", HAKMEM_VERSION_STRING);
     hak_config_print();
@@ -73,8 +74,10 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   }
   hak_report_start();
   hak_background_start();
+  hak_profiler_start();
 }
 
 __attribute__((destructor)) static void on_unload(void) {
+  if (hak_profiler_wanted_at_exit()) hak_profiler_at_exit(hak_fork_may_lock());
   if (hak_report_wanted_at_exit()) hak_report_at_exit(hak_fork_may_lock());
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "arena/arena.h"
 #include "guard/foreign.h"
@@ -28,11 +29,19 @@ static bool stays(size_t block_size, size_t size) {
   return size <= block_size && (size >= block_size / 2 || block_size == HAK_GRANULE);
 }
 
+/* To the profile a resized block is a new one. */
+static void note_resized(void *p, void *resized, size_t size) {
+  if (!hak_counting()) return;
+  hak_sampled_forget(p);
+  hak_sampled_note_large(resized, size);
+}
+
 static void *resize_extent(hak_region *region, void *p, size_t size) {
   size_t old_size = hak_extent_size(region, p);
   hak_deferred d = {0};
   if (size > old_size) hak_slow_entry();
   if (size > HAK_SHARED_MAX && size <= hak_max_size(HAK_EXTENT_MAX, old_size) && hak_extent_resize(region, p, size, &d.purge_due)) {
+    note_resized(p, p, size);
     hak_slow_exit(&d);
     return p;
   }
@@ -49,7 +58,9 @@ static void *resize_extent(hak_region *region, void *p, size_t size) {
 static void *resize_huge(void *p, size_t old_size, size_t size) {
   hak_deferred d = {0};
   if (size > old_size) hak_slow_entry();
+  if (hak_counting()) hak_sampled_forget(p); /* before another thread may be given its address */
   void *moved = hak_huge_resize(p, size);
+  if (hak_counting()) hak_sampled_note_large(moved != NULL ? moved : p, moved != NULL ? size : old_size);
   if (moved != NULL) {
     hak_slow_exit(&d);
     return moved;
@@ -92,12 +103,12 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller) {
     return NULL;
   }
   if (HAK_UNLIKELY(region == NULL)) return resize_outside_regions(p, size, caller);
-  unsigned code = hak_region_code(region, p);
+  unsigned code = hak_region_slab_code(region, hak_region_index(region, p));
   if (HAK_LIKELY(hak_code_is_class(code))) {
     size_t block_size = hak_class_size(code - 1);
     if (stays(block_size, size)) return p;
     /* Behind a block of whole spans there may be room. */
-    bool whole_spans = block_size > HAK_SHARED_MAX && size > HAK_SHARED_MAX;
+    bool whole_spans = block_size > HAK_SHARED_MAX && size > HAK_SHARED_MAX && hak_region_code(region, p) != HAK_CODE_SAMPLED;
     if (!whole_spans || !hak_arena_make_extent(p, code - 1)) return move_block(p, block_size, size);
     code = HAK_CODE_EXTENT;
   }

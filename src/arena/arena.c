@@ -26,7 +26,7 @@ size_t hak_depot_bytes;
 uint8_t hak_magazine_usable[HAK_CLASS_COUNT];
 
 static hak_arena first;
-static hak_arena *arenas[HAK_ARENAS_MAX] = {&first};
+static hak_arena *arenas[HAK_ARENAS_MAX + 1] = {&first}; /* one of sampled blocks beside them */
 static uint32_t arena_count = 1; /* release after the entry is written; acquire in readers */
 static hak_lock arenas_lock;
 
@@ -75,8 +75,23 @@ static HAK_COLD hak_arena *add(uint32_t index) {
   return chosen;
 }
 
+/* Of the arena of sampled blocks; 0, which is some CPU's: there is none. Written once. */
+static uint32_t sampled_id;
+
+static bool is_sampled(uint32_t id) { return HAK_UNLIKELY(id == hak_load_relaxed(&sampled_id)) && id != 0; }
+
+void hak_arena_start_sampled(void) {
+  if (sampled_id != 0) return;
+  uint32_t id = hak_arena_count();
+  hak_arena *a = add(id);
+  if (a->id != id) return; /* memory is out: no block is sampled */
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) a->bins[c].slabs.sampled = true;
+  hak_store_relaxed(&sampled_id, id);
+}
+
 hak_arena *hak_arena_current(void) {
-  uint32_t id = hak_os_cpu() % HAK_ARENAS_MAX;
+  uint32_t id = hak_os_cpu() % HAK_ARENAS_MAX, sampled = hak_load_relaxed(&sampled_id);
+  if (HAK_UNLIKELY(sampled != 0) && id >= sampled) id++;
   return HAK_LIKELY(id < hak_arena_count()) ? arenas[id] : add(id);
 }
 
@@ -217,7 +232,7 @@ static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wa
   for (uint32_t tries = (uint32_t)hak_min_size(count - 1, VICTIMS_MAX); tries > 0; tries--) {
     id = id + 1 == count ? 0 : id + 1;
     hak_arena_bin *b = bin_of(arenas[id], c);
-    if (hak_load_relaxed(&b->spare) == 0 || !hak_lock_try(&b->lock)) continue;
+    if (is_sampled(id) || hak_load_relaxed(&b->spare) == 0 || !hak_lock_try(&b->lock)) continue;
     unsigned n = 0;
     void **magazine = take_magazine_locked(b, c, &n);
     if (magazine != NULL) {
@@ -310,6 +325,17 @@ void *hak_arena_alloc(unsigned c, hak_deferred *d) {
   void *p = take_one_locked(b, c);
   hak_lock_drop(&b->lock);
   if (p == NULL) hak_arena_take(a, c, &p, 1, d);
+  return p;
+}
+
+void *hak_arena_alloc_sampled(unsigned c) {
+  void *p = NULL;
+  if (sampled_id == 0) return NULL;
+  hak_arena *a = arenas[sampled_id];
+  hak_arena_bin *b = bin_of(a, c);
+  hak_lock_take(&b->lock);
+  hak_slab_set_take(&b->slabs, c, a->id + 1, &p, 1);
+  hak_lock_drop(&b->lock);
   return p;
 }
 

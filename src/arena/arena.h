@@ -71,6 +71,11 @@ hak_arena *hak_arena_at(uint32_t index);
 /* Of the CPU the thread runs on; made where there is none yet. Never NULL. */
 hak_arena *hak_arena_current(void);
 
+/* From now on there is an arena of sampled blocks, whose slabs the page map marks; no thread's current one, nobody's victim. */
+void hak_arena_start_sampled(void);
+/* A block of the class from it; NULL: out of memory. hak_arena_free takes it back. */
+void *hak_arena_alloc_sampled(unsigned class_code);
+
 /* A full magazine of the class, or the remainder with *count blocks, from the arena's depot; NULL: the depot is empty. */
 void **hak_arena_take_magazine(hak_arena *arena, unsigned class_code, unsigned *count);
 /* Up to `wanted` blocks from the arena's slabs, ascending within a slab; else from another arena; else from a new slab. 0: out of

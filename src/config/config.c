@@ -17,6 +17,7 @@ extern char **environ;
 hak_config_t hak_config = {
 #define OPTION(field, name, kind, def, lo, hi, when, text) .field = (def),
 #define PER_CLASS(field, prefix, def, lo, hi, when, text) .field = REPEAT_PER_CLASS(def),
+#define TEXT(field, name, def, text) .field = def,
 #include "config/options.def"
 };
 
@@ -31,6 +32,7 @@ static const struct {
     {"HAKMEM_THP", (const char *const[]){"off", "auto", "on"}},
     {"HAKMEM_SS_MEM_LEAN_DECOMMIT", (const char *const[]){"FREE", "DONTNEED", "OFF"}},
     {"HAKMEM_DEEPBIND", (const char *const[]){"mask", "quiet", "keep"}},
+    {"HAKMEM_HEAP_PROFILE_FORMAT", (const char *const[]){"pprof", "jemalloc", "json"}},
     {"HAKMEM_STATS", (const char *const[]){"off", "text", "json"}},
 };
 
@@ -208,11 +210,32 @@ static void apply_profile(void) {
   }
 }
 
+static const struct {
+  const char *name;
+  char *value;
+} texts[] = {
+#define TEXT(field_, name_, def, text_) {name_, hak_config.field_},
+#include "config/options.def"
+};
+#define TEXTS (sizeof texts / sizeof texts[0])
+
+static void assign_text(struct assignment *a) {
+  for (size_t i = 0; i < TEXTS; i++) {
+    if (strlen(texts[i].name) != a->name_length || memcmp(texts[i].name, a->name, a->name_length) != 0) continue;
+    a->found = true;
+    if (*a->value == '\0' || strlen(a->value) >= HAK_TEXT_MAX)
+      hak_print("hakmem: %s has no or more than %d bytes: using %s\n", texts[i].name, HAK_TEXT_MAX - 1, texts[i].value);
+    else
+      strcpy(texts[i].value, a->value);
+  }
+}
+
 static void apply_variable(const char *entry) {
   const char *equals = strchr(entry, '=');
   if (equals == NULL) return;
   struct assignment a = {entry, (size_t)(equals - entry), equals + 1, false};
   hak_config_visit(assign_if_named, &a);
+  if (!a.found) assign_text(&a);
   if (!a.found && !retired(a.name, a.name_length))
     hak_print("hakmem: %.*s is not an option of this version: ignored\n", (int)a.name_length, a.name);
 }
@@ -319,4 +342,7 @@ static bool print_row(const hak_option_row *row, void *context) {
   return true;
 }
 
-void hak_config_print(void) { hak_config_visit(print_row, NULL); }
+void hak_config_print(void) {
+  hak_config_visit(print_row, NULL);
+  for (size_t i = 0; i < TEXTS; i++) hak_print("hakmem: %s=%s\n", texts[i].name, texts[i].value);
+}

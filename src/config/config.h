@@ -9,11 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define HAK_TEXT_MAX 1024
 #define HAK_CLASS_GROUPS 13 /* C1 … C12; index 0 is unused */
 
 typedef struct hak_config {
 #define OPTION(field, name, kind, def, lo, hi, when, text) int64_t field;
 #define PER_CLASS(field, prefix, def, lo, hi, when, text) int64_t field[HAK_CLASS_GROUPS];
+#define TEXT(field, name, def, text) char field[HAK_TEXT_MAX];
 #include "config/options.def"
 } hak_config_t;
 

@@ -9,21 +9,19 @@
 #include "config/config.h"
 #include "os/os.h"
 #include "os/print.h"
-#include "tcache/tcache.h"
+#include "profile/unwind.h"
+#include "region/size_class.h"
 
 #define SLOTS 1024
-#define BLOCK_BYTES_MAX ((size_t)32 * HAK_KIB)
 #define FRAMES 16
 #define FILL 0xa5 /* between the block's end and the page's, where alignment leaves a few bytes */
-
-/* The C library's; absent where the program is static or the library has none: then there are no stacks. */
-extern int backtrace(void **frames, int size) __attribute__((weak));
 
 enum { UNUSED, CHANGING, LIVE, FREED };
 
 typedef struct stack {
-  int thread, depth;
-  void *frames[FRAMES];
+  int thread;
+  unsigned depth;
+  uintptr_t frames[FRAMES];
 } stack;
 
 /* Lock: hak_sample_lock. A slot that is CHANGING belongs to one thread, which makes its system call without the lock. */
@@ -46,11 +44,8 @@ static size_t live_count, live_bytes, accessible_bytes;
 static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
 
 static void record(stack *s) {
-  hak_tcache *t = hak_tls.cache;
   s->thread = hak_os_tid();
-  if (t != NULL) t->recording = true;
-  s->depth = backtrace == NULL ? 0 : backtrace(s->frames, FRAMES);
-  if (t != NULL) t->recording = false;
+  s->depth = hak_unwind(s->frames, FRAMES);
 }
 
 static uintptr_t slot_address(size_t i) { return hak_sample_base + i * slot_bytes; }
@@ -62,13 +57,14 @@ static size_t slot_of(const void *p) { return ((uintptr_t)p - hak_sample_base) /
 static void print_stack(const char *title, const stack *s) {
   if (s->depth == 0) return;
   hak_print("hakmem: %s by thread %d:\n", title, s->thread);
-  for (int i = 0; i < s->depth; i++) {
+  for (unsigned i = 0; i < s->depth; i++) {
+    void *pc = (void *)s->frames[i];
     Dl_info at;
-    if (dladdr(s->frames[i], &at) == 0 || at.dli_fname == NULL)
-      hak_print("hakmem:   #%d %p\n", i, s->frames[i]);
+    if (dladdr(pc, &at) == 0 || at.dli_fname == NULL)
+      hak_print("hakmem:   #%u %p\n", i, pc);
     else
-      hak_print("hakmem:   #%d %p %s+%#zx %s\n", i, s->frames[i], at.dli_fname,
-                (size_t)((uintptr_t)s->frames[i] - (uintptr_t)at.dli_fbase), at.dli_sname == NULL ? "" : at.dli_sname);
+      hak_print("hakmem:   #%u %p %s+%#zx %s\n", i, pc, at.dli_fname,
+                (size_t)(s->frames[i] - (uintptr_t)at.dli_fbase), at.dli_sname == NULL ? "" : at.dli_sname);
   }
 }
 
@@ -120,7 +116,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 void hak_sample_start(void) {
   if (hak_config.guard_sample == 0 || hak_sample_on()) return;
   size_t page = hak_os_page_size();
-  slot_block_bytes = hak_align_up(BLOCK_BYTES_MAX, page);
+  slot_block_bytes = hak_align_up(HAK_SAMPLE_BYTES_MAX, page);
   slot_bytes = slot_block_bytes + page;
   slots = hak_os_map(SLOTS * sizeof *slots, page);
   /* One page more: what is before the first block. */
@@ -130,20 +126,13 @@ void hak_sample_start(void) {
     hak_print("hakmem: HAKMEM_GUARD_SAMPLE: no memory for the guarded blocks: switched off\n");
     return;
   }
-  stack first;
-  record(&first); /* the unwinder is loaded now, not inside some malloc */
+  hak_unwind_start();
   struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
   sigemptyset(&action.sa_mask);
   sigaction(SIGSEGV, &action, &earlier[0]);
   sigaction(SIGBUS, &action, &earlier[1]);
   hak_store_relaxed(&hak_sample_base, (uintptr_t)memory + page);
   hak_store_relaxed(&hak_sample_bytes, SLOTS * slot_bytes);
-}
-
-/* Uniform from 1 to 2N - 1: N on average, and not in step with the program. */
-static uint32_t draw(hak_tcache *t) {
-  uint64_t n = (uint64_t)hak_config.guard_sample;
-  return (uint32_t)(1 + (hak_tcache_random(t) >> 16) % (2 * n - 1));
 }
 
 static slot *claim_slot(void) {
@@ -174,12 +163,10 @@ static void put_freed(slot *s) {
   hak_lock_drop(&hak_sample_lock);
 }
 
-void *hak_sample_alloc(hak_tcache *t, size_t size, size_t align) {
-  if (t->recording || size > BLOCK_BYTES_MAX || align > hak_os_page_size()) return NULL;
+void *hak_sample_alloc(size_t size, size_t align) {
+  if (size > HAK_SAMPLE_BYTES_MAX || align > hak_os_page_size()) return NULL;
   size = hak_max_size(size, 1);
   align = hak_max_size(align, HAK_GRANULE);
-  if (t->until_sample == 0) t->until_sample = draw(t);
-  if (--t->until_sample != 0) return NULL;
   slot *s = claim_slot();
   if (s == NULL) return NULL; /* all are live */
   uintptr_t end = slot_address((size_t)(s - slots)) + slot_block_bytes;

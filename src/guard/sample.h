@@ -2,8 +2,7 @@
  * stays inaccessible after it is freed. A fault there, or a second free, prints the block, its size, and the stacks of
  * its allocation and of its free; then the program ends as it would have.
  *
- * HAKMEM_GUARD_SAMPLE=1/N turns it on. Off, its whole cost is one test on malloc's slow path and one on that of free. On,
- * every call takes the slow path, so that every block has the same chance. */
+ * HAKMEM_GUARD_SAMPLE=1/N turns it on; which blocks are guarded is drawn by tcache/counted.h. */
 #ifndef HAK_GUARD_SAMPLE_H
 #define HAK_GUARD_SAMPLE_H
 
@@ -12,10 +11,9 @@
 #include <stdint.h>
 
 #include "base/atomic.h"
+#include "base/bits.h"
 #include "base/compiler.h"
 #include "os/lock.h"
-
-struct hak_tcache;
 
 /* The slots' addresses; size 0 until hak_sample_start. */
 extern HAK_HIDDEN uintptr_t hak_sample_base;
@@ -30,8 +28,9 @@ HAK_INLINE bool hak_sample_contains(const void *p) {
   return (uintptr_t)p - hak_load_relaxed(&hak_sample_base) < hak_load_relaxed(&hak_sample_bytes);
 }
 
-/* A guarded block, contents undefined, if it is this request's turn; else NULL. align: power of two. Only while on. */
-void *hak_sample_alloc(struct hak_tcache *cache, size_t size, size_t align);
+/* A guarded block, contents undefined; NULL: too large, or all are live. align: power of two. Only while on. */
+#define HAK_SAMPLE_BYTES_MAX ((size_t)32 * HAK_KIB)
+void *hak_sample_alloc(size_t size, size_t align);
 /* Only for addresses inside. Ends the program when it is no live block's start. */
 void hak_sample_free(void *p);
 /* Statistics, at one moment. */

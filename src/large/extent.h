@@ -14,7 +14,7 @@
 #define HAK_EXTENT_LONGEST (HAK_EXTENT_LONGEST_SPANS * HAK_SPAN_SIZE)
 
 #define HAK_EXTENT_TAG HAK_TAG(0, HAK_CODE_EXTENT)
-#define HAK_EXTENT_TAGS ((hak_pool_tags){HAK_EXTENT_TAG, HAK_CODE_EXTENT_BODY})
+#define HAK_EXTENT_TAGS ((hak_pool_tags){HAK_EXTENT_TAG, HAK_CODE_EXTENT, HAK_CODE_EXTENT_BODY})
 
 /* Whether what is asked for is noted, for statistics: of extents in their span's `summary`, of blocks by thread cache and class. Set
  * once, before the first block. */

@@ -91,6 +91,9 @@ void hak_os_random(void *out, size_t size_bytes);
 /* Monotonic, in steps of 1 to 10 ms: neither a system call nor the processor's time counter, see clock.h. */
 uint64_t hak_os_now_ms(void);
 
+/* Milliseconds since 1970. */
+uint64_t hak_os_unix_ms(void);
+
 /* Reports at exit go to the stderr the process started with: keep copies it at the start, use_kept switches to it.
  * Many programs close stderr before destructors run, and its number may then be a file of theirs. */
 void hak_os_keep_stderr(void);
@@ -114,12 +117,20 @@ int hak_os_catch(int number, void (*handler)(int));
 /* Reads a whole small file into buf; returns the bytes read, 0 on any failure. */
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity);
 int hak_os_open(const char *path);
+/* A new file, for writing, of the caller alone but for the process's mask; EEXIST where there is one. 0 or an errno value. */
+int hak_os_create(const char *path, int *fd);
+int hak_os_rename(const char *from, const char *to);
+void hak_os_unlink(const char *path);
+/* The path of the program, or "". */
+const char *hak_os_program(char *buf, size_t capacity);
 long hak_os_read(int fd, char *buf, size_t capacity);
 /* negative: an error, or no descriptor */
 void hak_os_close(int fd);
 void hak_os_futex_wait(uint32_t *word, uint32_t value);
 /* The same for so many milliseconds at most; 0: without end. */
 void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms);
+/* On a word in shared memory; 0 ms: without end. True: somebody woke it, perhaps of another process. */
+bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms);
 void hak_os_futex_wake(uint32_t *word);
 /* libc's lock over the list of all streams, which fork takes for itself after the fork handlers; the thread that has it may
  * take it again. Nothing where libc has none of these names. */

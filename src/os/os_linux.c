@@ -54,6 +54,12 @@ static void *linux_remap(void *addr, size_t old_size, size_t new_size) {
   return hak_os_call_failed(p) ? NULL : (void *)p;
 }
 
+uint64_t hak_os_unix_ms(void) {
+  struct timespec t = {0, 0};
+  hak_os_call(SYS_clock_gettime, CLOCK_REALTIME, &t);
+  return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
 static uint64_t linux_now_ms(void) { return hak_os_clock_ns() / 1000000; }
 
 const struct hak_os_ops hak_os_linux = {
@@ -222,6 +228,24 @@ int hak_os_open(const char *path) {
   return fd < 0 ? -1 : (int)fd;
 }
 
+int hak_os_create(const char *path, int *fd) {
+  long made = hak_os_call(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  *fd = (int)made;
+  return made < 0 ? (int)-made : 0;
+}
+
+int hak_os_rename(const char *from, const char *to) {
+  return (int)-hak_os_call(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+void hak_os_unlink(const char *path) { hak_os_call(SYS_unlinkat, AT_FDCWD, path, 0); }
+
+const char *hak_os_program(char *buf, size_t capacity) {
+  long n = hak_os_call(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", buf, capacity - 1);
+  buf[n < 0 ? 0 : n] = '\0';
+  return buf;
+}
+
 long hak_os_read(int fd, char *buf, size_t capacity) {
   long n;
   do n = hak_os_call(SYS_read, fd, buf, capacity);
@@ -247,6 +271,11 @@ size_t hak_os_read_file(const char *path, char *buf, size_t capacity) {
 void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms) {
   struct timespec limit = {ms / 1000, (long)(ms % 1000) * 1000000};
   hak_os_call(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms == 0 ? NULL : &limit);
+}
+
+bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms) {
+  struct timespec limit = {ms / 1000, (long)(ms % 1000) * 1000000};
+  return hak_os_call(SYS_futex, word, FUTEX_WAIT, value, ms == 0 ? NULL : &limit) == 0;
 }
 
 void hak_os_futex_wait(uint32_t *word, uint32_t value) { hak_os_futex_wait_ms(word, value, 0); }

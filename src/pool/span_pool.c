@@ -321,7 +321,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     hak_store_relaxed(&span->tag, tags.head);
     for (size_t i = 0; i < spans; i++) span[i].head = span;
     set_codes(r, index + 1, spans - 1, tags.body_code);
-    set_codes(r, index, 1, HAK_TAG_CODE(tags.head));
+    set_codes(r, index, 1, tags.head_code);
     hak_add_single(&hak_os_stats.alloc, 1);
   }
   hak_lock_drop(&hak_span_pool.lock);
@@ -367,7 +367,7 @@ void hak_pool_retag(hak_span *span, hak_pool_tags tags) {
   hak_lock_take(&hak_span_pool.lock);
   hak_store_relaxed(&span->tag, tags.head);
   set_codes(r, index + 1, span->span_count - 1u, tags.body_code);
-  set_codes(r, index, 1, HAK_TAG_CODE(tags.head));
+  set_codes(r, index, 1, tags.head_code);
   hak_lock_drop(&hak_span_pool.lock);
 }
 

@@ -38,10 +38,10 @@ typedef struct hak_pool {
 } hak_pool;
 extern hak_pool hak_span_pool;
 
-/* Tag of the first span, and page map code of the others. */
+/* Tag of the first span, its page map code, and that of the others. */
 typedef struct hak_pool_tags {
   uint32_t head;
-  unsigned body_code;
+  unsigned head_code, body_code;
 } hak_pool_tags;
 
 /* Takes `spans` adjacent spans aligned to align_spans (a power of two; absolute addresses) and tags them. The first

@@ -123,6 +123,11 @@ HAK_INLINE void *hak_region_address(const hak_region *region, size_t index) {
 HAK_INLINE unsigned hak_region_code(const hak_region *region, const void *p) {
   return hak_load_relaxed(&region->map[hak_region_index(region, p)]);
 }
+/* Page map code of a span; of a slab of sampled blocks, the one of its class. */
+HAK_INLINE unsigned hak_region_slab_code(const hak_region *region, size_t index) {
+  unsigned code = hak_load_relaxed(&region->map[index]);
+  return code == HAK_CODE_SAMPLED ? hak_load_relaxed(&region->spans[index].head->tag) & 0xff : code;
+}
 /* First span of the slab or extent that p lies in; p must be in a tagged span. */
 HAK_INLINE hak_span *hak_region_span(const hak_region *region, const void *p) {
   return region->spans[hak_region_index(region, p)].head;

@@ -26,7 +26,7 @@ HAK_PRINTF(2, 3) static void expect(bool holds, const char *format, ...) {
 static void check_slab(uint32_t arena, unsigned class_code, const hak_span *s) {
   const hak_region *r = hak_pool_region_of(s);
   const void *p = (const void *)s->start;
-  expect(r != NULL && hak_region_code(r, p) == class_code + 1 && s->tag == HAK_TAG(arena + 1, class_code + 1),
+  expect(r != NULL && hak_region_slab_code(r, hak_region_index(r, p)) == class_code + 1 && s->tag == HAK_TAG(arena + 1, class_code + 1),
          "slab %p of arena %u has a foreign tag", p, arena);
   expect(s->class_code == class_code, "slab %p: class %u on the list of %u", p, s->class_code, class_code);
   expect(s->bumped <= s->blocks, "slab %p: %u of %u blocks were ever allocated", p, s->bumped, s->blocks);
@@ -92,7 +92,7 @@ static size_t check_extent(hak_region *r, size_t index) {
 static bool names_no_arena(const hak_region *r, size_t index, unsigned code) {
   const hak_span *s = &r->spans[index];
   hak_lock_take(&hak_span_pool.lock);
-  bool is_head = hak_load_relaxed(&r->map[index]) == code && s->head == s;
+  bool is_head = hak_region_slab_code(r, index) == code && s->head == s;
   bool none = is_head && HAK_TAG_OWNER(s->tag) - 1 >= hak_arena_count();
   hak_lock_drop(&hak_span_pool.lock);
   return none;
@@ -102,7 +102,7 @@ static bool names_no_arena(const hak_region *r, size_t index, unsigned code) {
 static size_t check_held(hak_region *r, size_t index) {
   const hak_span *s = &r->spans[index];
   const void *p = hak_region_address(r, index);
-  unsigned code = hak_load_relaxed(&r->map[index]);
+  unsigned code = hak_region_slab_code(r, index);
   if (!hak_code_is_class(code)) return check_extent(r, index);
   uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&s->tag)) - 1;
   if (arena >= hak_arena_count()) {
@@ -113,11 +113,11 @@ static size_t check_held(hak_region *r, size_t index) {
   hak_lock_take(lock);
   size_t spans = 1;
   /* Read again: the slab may have gone to the pool, or to somebody else, before the lock was taken. */
-  if (hak_load_relaxed(&r->map[index]) == code && s->head == s && s->tag == HAK_TAG(arena + 1, code)) {
+  if (hak_region_slab_code(r, index) == code && s->head == s && s->tag == HAK_TAG(arena + 1, code)) {
     spans = s->span_count;
     check_slab(arena, code - 1, s);
     for (uint32_t i = 1; i < spans; i++)
-      expect(hak_load_relaxed(&r->map[index + i]) == code && r->spans[index + i].head == s,
+      expect(hak_region_slab_code(r, index + i) == code && r->spans[index + i].head == s,
              "slab %p: its span %u belongs elsewhere", p, i);
   }
   hak_lock_drop(lock);

@@ -12,6 +12,7 @@
 #include "pool/span_pool.h"
 #include "reclaim/decay.h"
 #include "report/figures.def"
+#include "profile/profile.h"
 #include "tcache/tcache.h"
 
 #define GROUP 64 /* spans looked at under the pool's lock at a time: one word of the bitmaps */
@@ -88,7 +89,7 @@ static size_t walk_group(walk *w, size_t end) {
       t->guards += HAK_SPAN_SIZE;
       *code = HAK_MAP_GUARD;
     } else if ((is_free & bit) == 0) {
-      *code = see_head(w, hak_load_relaxed(&w->r->map[w->index]), end);
+      *code = see_head(w, hak_region_slab_code(w->r, w->index), end);
     } else if ((is_dirty & bit) != 0) {
       t->free_dirty += HAK_SPAN_SIZE;
       *code = HAK_MAP_DIRTY;
@@ -106,7 +107,7 @@ static bool count_slab(walk *w, const seen_slab *seen) {
   hakmem_stats *t = &w->figures->stats;
   size_t index = w->first + seen->place;
   const hak_span *s = &w->r->spans[index];
-  if (hak_load_relaxed(&w->r->map[index]) != seen->code || s->head != s || HAK_TAG_CODE(s->tag) != seen->code) return false;
+  if (hak_region_slab_code(w->r, index) != seen->code || s->head != s || HAK_TAG_CODE(s->tag) != seen->code) return false;
   uint64_t size = hak_class_size(s->class_code), bytes = (uint64_t)seen->spans << HAK_SPAN_SHIFT;
   if (s->blocks * size > bytes) return false; /* fewer spans were counted, at the limit */
   uint64_t out = (uint64_t)(s->bumped - s->free_count) * size, in = s->free_count * size;

@@ -8,6 +8,7 @@
 #include "pool/budget.h"
 #include "pool/meta.h"
 #include "report/figures.def"
+#include "profile/profile.h"
 #include "report/render.h"
 
 #define HUGE_LISTED 4096
@@ -153,6 +154,7 @@ static void own_memory(hak_sink *s) {
   for (size_t i = 0; i < OWN_LISTED && hak_meta_mapping(i, &address, &bytes); i++) own(s, "metadata", address, bytes);
   if (huge.table_bytes != 0) own(s, "huge table", (uintptr_t)huge.table, huge.table_bytes);
   if (sampled.table_bytes != 0) own(s, "sampled slots' table", (uintptr_t)sampled.table, sampled.table_bytes);
+  for (size_t i = 0; hak_profile_mapping(i, &address, &bytes); i++) own(s, "profile", address, bytes);
   hak_sink_close(s, ']');
   if (!hak_sample_on()) {
     hak_sink_member(s, "sampled_slots", HAK_UNKNOWN);

@@ -31,16 +31,16 @@ static bool comes_again(int number) {
   return false;
 }
 
-static void catch_signal(int number) {
-  int error = comes_again(number) ? EINVAL : hak_os_catch(number, on_signal);
+void hak_report_catch_signal(const char *option, int number, void (*handler)(int)) {
+  int error = comes_again(number) ? EINVAL : hak_os_catch(number, handler);
   if (error == EBUSY)
-    hak_print("hakmem: HAKMEM_STATS_SIGNAL=%d: the program handles or ignores this signal: left alone\n", number);
+    hak_print("hakmem: %s=%d: the program handles or ignores this signal: left alone\n", option, number);
   else if (error != 0)
-    hak_print("hakmem: HAKMEM_STATS_SIGNAL=%d: this signal cannot be caught: not used\n", number);
+    hak_print("hakmem: %s=%d: this signal cannot be caught: not used\n", option, number);
 }
 
 void hak_report_start(void) {
-  if (hak_config.stats_signal != 0) catch_signal((int)hak_config.stats_signal);
+  if (hak_config.stats_signal != 0) hak_report_catch_signal("HAKMEM_STATS_SIGNAL", (int)hak_config.stats_signal, on_signal);
   hak_stats_page_start();
 }
 

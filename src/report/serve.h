@@ -8,6 +8,9 @@
 /* Once, in the constructor: installs the signal's handler, makes the page. */
 void hak_report_start(void);
 
+/* Installs a handler for the option's signal, and says why where it may not. */
+void hak_report_catch_signal(const char *option, int number, void (*handler)(int));
+
 /* Every so many slow paths of any thread, with no lock held. A relaxed load or two when there is nothing to do. */
 void hak_report_tick(uint64_t now_ms);
 

@@ -101,3 +101,20 @@ void hak_sink_string(hak_sink *s, const char *name, const char *plain) {
   hak_sink_text(s, plain);
   put(s, '"');
 }
+
+void hak_sink_escaped(hak_sink *s, const char *name, const char *text) {
+  static const char digits[] = "0123456789abcdef";
+  begin(s, name);
+  put(s, '"');
+  for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
+    if (*c < ' ') {
+      hak_sink_text(s, "\\u00");
+      put(s, digits[*c >> 4]);
+      put(s, digits[*c & 15]);
+      continue;
+    }
+    if (*c == '"' || *c == '\\') put(s, '\\');
+    put(s, (char)*c);
+  }
+  put(s, '"');
+}

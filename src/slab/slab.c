@@ -51,11 +51,12 @@ static bool is_dense(const hak_slab_set *set, unsigned class_code) {
   return set->slabs >= SPARSE_SLABS && hak_class_table[class_code].size <= DENSE_BLOCK_MAX;
 }
 
-static hak_span *create(unsigned class_code, uint32_t owner, bool dense) {
+static hak_span *create(const hak_slab_set *set, unsigned class_code, uint32_t owner) {
   const hak_class_info *info = &hak_class_table[class_code];
   uint32_t tag = HAK_TAG(owner, class_code + 1);
+  unsigned code = set->sampled ? HAK_CODE_SAMPLED : class_code + 1;
   bool zeroed;
-  hak_span *s = hak_pool_take(info->spans, 1, (hak_pool_tags){tag, class_code + 1}, dense, &zeroed);
+  hak_span *s = hak_pool_take(info->spans, 1, (hak_pool_tags){tag, code, code}, is_dense(set, class_code), &zeroed);
   if (s == NULL) return NULL;
   hak_region *r = hak_pool_region_of(s);
   size_t colour = info->coloured ? (hak_add_relaxed(&next_colour, 1) % HAK_COLOURS) * 64 : 0;
@@ -139,7 +140,7 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
   unsigned taken = hak_slab_set_take_ready(set, class_code, out, wanted);
   /* A short batch is better than a new slab that the caller did not need. */
   if (taken > 0) return taken;
-  set->bump_slab = create(class_code, owner, is_dense(set, class_code));
+  set->bump_slab = create(set, class_code, owner);
   if (set->bump_slab == NULL) return 0;
   hak_add_single(&set->slabs, 1);
   return take_unused(set, class_code, out, wanted);

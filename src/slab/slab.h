@@ -19,6 +19,7 @@
 typedef struct hak_slab_set {
   hak_span *lists[HAK_FULLNESS_LISTS];
   hak_span *look_next; /* where the next look for pages to purge goes on, on lists[3] or [2]; NULL: at their beginning */
+  bool sampled; /* its slabs' page map code is HAK_CODE_SAMPLED: none of its blocks is freed into a thread cache */
   uint8_t walk, walk_round; /* times that looks began there, and the round of the last one */
   hak_span *bump_slab; /* the slab whose blocks are not all bumped yet, or NULL */
   uint32_t slabs;  /* read by any thread */

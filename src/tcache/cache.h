@@ -23,7 +23,7 @@ typedef enum hak_thread_phase {
 struct hak_tcache;
 
 typedef struct hak_thread {
-  void **top[HAK_CODES]; /* first: an index alone addresses it */
+  void **top[HAK_REQUEST_CODES]; /* first: an index alone addresses it */
   struct hak_tcache *cache;
   uint16_t phase;
   uint16_t calls; /* slow paths without a cache */
@@ -42,7 +42,9 @@ HAK_INLINE void *hak_tcache_pop_code(unsigned code) {
   if (HAK_LIKELY(p != 0)) hak_tls.top[code] = top - 1;
   return p;
 }
-HAK_INLINE void *hak_tcache_pop_class(unsigned class_code) { return hak_tcache_pop_code(class_code + 1); }
+HAK_INLINE void *hak_tcache_pop_class(unsigned class_code) {
+  return hak_tcache_pop_code(class_code + hak_load_relaxed(&hak_code_of_class_0));
+}
 
 /* Pops a block that holds `size` bytes; NULL: take the slow path. */
 HAK_INLINE void *hak_tcache_pop(size_t size) {

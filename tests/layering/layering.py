@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 BOXES = [
-    "base", "os", "config", "misuse", "region", "pool", "slab", "large", "arena", "tcache", "reclaim", "guard", "report",
+    "base", "os", "config", "misuse", "region", "pool", "slab", "large", "arena", "tcache", "reclaim", "profile", "guard", "report",
     "api", "override",
 ]
 PUBLIC_HEADERS = {"hakmem/hakmem.h", "hakmem/hakmem.hpp", "hakmem/stats.h"}

@@ -15,7 +15,7 @@ inline void *span_address(const hak_span *s) {
 }
 
 // Of spans that a test holds.
-inline const hak_pool_tags HELD_TAGS = {HAK_EXTENT_TAG, HAK_CODE_EXTENT_BODY};
+inline const hak_pool_tags HELD_TAGS = HAK_EXTENT_TAGS;
 
 // Under ASSERT_NO_FATAL_FAILURE.
 inline void start_pool(size_t reserved_bytes) {

@@ -6,6 +6,7 @@ extern "C" {
 #include "api/api.h"
 #include "api/harden.h"
 #include "api/init.h"
+#include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "arena/arena.h"
@@ -28,10 +29,13 @@ extern "C" {
 #include "pool/span_pool.h"
 #include "reclaim/decay.h"
 #include "reclaim/purge.h"
+#include "profile/profile.h"
 #include "region/region.h"
 #include "region/size_class.h"
 #include "report/report.h"
 #include "slab/slab.h"
+#include "tcache/counted.h"
+#include "tcache/draw.h"
 #include "tcache/tcache.h"
 }
 

@@ -314,7 +314,7 @@ TEST_F(SpanPool, GoesOnInFurtherRegionsAndFailsAtLast) {
 
 TEST_F(SpanPool, CodesComeWithTheSpansAndGoWithThem) {
   take(2);
-  hak_pool_tags tags = {HAK_TAG(7, 5), HAK_CODE_EXTENT_BODY};
+  hak_pool_tags tags = {HAK_TAG(7, 5), 5, HAK_CODE_EXTENT_BODY};
   hak_span *s = hak_pool_take(3, 1, tags, false, &zeroed);
   ASSERT_NE(s, nullptr);
   size_t first = index(s);
@@ -541,7 +541,7 @@ TEST_F(SpanPool, LockedMemoryGrowsByWhatIsTaken) {
   start(1 * HAK_GIB);
   take(1);  // the region finds that its memory is resident at once
   size_t before = r->ready_spans;
-  for (int i = 0; i < 300; i++) ASSERT_NE(hak_pool_take(1, 1, {1, 1}, true, &zeroed), nullptr);
+  for (int i = 0; i < 300; i++) ASSERT_NE(hak_pool_take(1, 1, {1, 1, 1}, true, &zeroed), nullptr);
   EXPECT_LE(r->ready_spans - before, 300u + 2 * 64u);
   munlockall();
 }

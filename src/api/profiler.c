@@ -1,0 +1,153 @@
+#include "api/profiler.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/background.h"
+#include "api/init.h"
+#include "base/bits.h"
+#include "config/config.h"
+#include "hakmem/hakmem.h"
+#include "os/os.h"
+#include "os/print.h"
+#include "profile/profile.h"
+#include "report/heap_profile.h"
+#include "report/serve.h"
+
+HAK_LINK_INIT;
+
+#define PAGE_BYTES (64 * HAK_MIB) /* of a file in memory, as large as it is needed */
+#define ANSWER_AT ((size_t)4096)
+#define PERIOD_MS 100 /* of looks at the clock, the signal's word and what is live */
+#define PATH_BYTES 4096
+
+/* Where `hakmem profile PID` reads; docs/heap-profile.md. */
+typedef struct page_header {
+  char magic[8];
+  uint32_t pid;
+  uint32_t sequence; /* odd: an answer is being written; whoever wants one wakes those that wait on it */
+  uint32_t error, unused;
+  uint64_t bytes;
+} page_header;
+
+static page_header *page; /* by the profile's thread, and where there is none */
+static hak_os_shared shared;
+static uint32_t signal_pending; /* relaxed */
+static bool running;
+static unsigned files; /* written so far; relaxed */
+
+/* --- files --- */
+
+static void write_file(void) {
+  static const char *const endings[] = {"heap", "heap", "json"};
+  hak_profile_format format = (hak_profile_format)hak_config.heap_profile_format;
+  char path[PATH_BYTES];
+  unsigned number = hak_add_relaxed(&files, 1);
+  snprintf(path, sizeof path, "%s.%d.%u.%s", hak_config.heap_profile_prefix, hak_os_pid(), number, endings[format]);
+  int error = hak_heap_profile_write(path, format);
+  if (error != 0) hak_print("hakmem: HAKMEM_HEAP_PROFILE: %s: %s: not written\n", path, strerror(error));
+}
+
+HAK_EXPORT int hakmem_profile_dump(const char *path, int kind) {
+  if (path == NULL || kind < HAK_PROFILE_PPROF || kind > HAK_PROFILE_JSON) return EINVAL;
+  if (!hak_profile_on()) return ENOTSUP;
+  int saved = errno, error = hak_heap_profile_write(path, (hak_profile_format)kind);
+  errno = saved;
+  return error;
+}
+
+/* --- the page --- */
+
+static bool make_page(void *at) {
+  page_header *made = hak_os_share("hakmem-profile", PAGE_BYTES, at, &shared);
+  if (made == NULL) return false;
+  memcpy(made->magic, "hakmemP1", sizeof made->magic);
+  made->pid = (uint32_t)hak_os_pid();
+  page = made;
+  return true;
+}
+
+/* Release: none of what is written may be seen before the odd number, nor after the even one. */
+static void answer(void) {
+  uint32_t odd = page->sequence | 1;
+  hak_store_relaxed(&page->sequence, odd);
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+  hak_sink sink;
+  char *text = (char *)page + ANSWER_AT;
+  hak_sink_to_memory(&sink, text, PAGE_BYTES - ANSWER_AT);
+  hak_heap_profile_render(&sink, HAK_PROFILE_JSON);
+  page->error = (uint32_t)hak_sink_finish(&sink);
+  page->bytes = (uint64_t)(sink.at - text);
+  hak_store_release(&page->sequence, odd + 1 == 0 ? 2 : odd + 1);
+}
+
+/* --- the thread --- */
+
+static void on_signal(int number) {
+  (void)number;
+  hak_store_relaxed(&signal_pending, 1);
+}
+
+static bool looks_at_the_clock(void) {
+  return hak_config.heap_profile_signal != 0 || hak_config.heap_profile_seconds != 0 || hak_config.heap_profile_growth != 0;
+}
+
+static void *serve(void *unused) {
+  (void)unused;
+  uint32_t nobody = 0;
+  uint64_t every_ms = (uint64_t)hak_config.heap_profile_seconds * 1000, due_ms = hak_os_now_ms() + every_ms;
+  size_t growth = (size_t)hak_config.heap_profile_growth, grown = growth;
+  for (;;) {
+    hak_os_drop_privileges();
+    uint32_t *word = page != NULL ? &page->sequence : &nobody;
+    if (hak_os_futex_wait_shared(word, *word, looks_at_the_clock() ? PERIOD_MS : 0) && page != NULL) answer();
+    if (hak_exchange_acquire(&signal_pending, 0) != 0) write_file();
+    if (every_ms != 0 && hak_os_now_ms() >= due_ms) {
+      write_file();
+      due_ms = hak_os_now_ms() + every_ms;
+    }
+    if (growth != 0 && hak_profile_live_bytes() >= grown) {
+      grown = hak_profile_live_bytes() + growth;
+      write_file();
+    }
+  }
+  return NULL;
+}
+
+void hak_profiler_start(void) {
+  if (!hak_profile_on() || running) return;
+  if (page == NULL && !make_page(NULL))
+    hak_print("hakmem: HAKMEM_HEAP_PROFILE: no shared memory: the process cannot be asked for its profile\n");
+  if (hak_config.heap_profile_signal != 0)
+    hak_report_catch_signal("HAKMEM_HEAP_PROFILE_SIGNAL", (int)hak_config.heap_profile_signal, on_signal);
+  int error = hak_thread_of_ours(serve, "hakmem-profile");
+  running = error == 0;
+  if (!running)
+    hak_print("hakmem: HAKMEM_HEAP_PROFILE: no thread (%s): profiles are written at exit and by hakmem_profile_dump alone\n",
+              strerror(error));
+}
+
+/* The parent's page stays its own; the child's is under the same address, where a thread that is in the middle of an answer may go on. */
+void hak_profiler_fork_child(void) {
+  if (!hak_profile_on()) return;
+  if (page != NULL) {
+    hak_os_shared parents = shared;
+    if (!make_page(page)) page = NULL;
+    hak_os_close_shared(&parents);
+  }
+  hak_store_relaxed(&files, 0);
+  if (!running) return;
+  running = false;
+  hak_profiler_start();
+}
+
+bool hak_profiler_wanted_at_exit(void) { return hak_profile_on() && hak_config.heap_profile_at_exit != 0; }
+
+void hak_profiler_at_exit(bool may_lock) {
+  if (!hak_profiler_wanted_at_exit()) return;
+  if (may_lock)
+    write_file();
+  else
+    hak_print("hakmem: HAKMEM_HEAP_PROFILE_AT_EXIT: nothing is written: a signal handler ended the program inside the allocator\n");
+}

@@ -1,0 +1,16 @@
+/* When a heap profile is written: at exit, on a signal, every so often, when memory has grown, when `hakmem profile PID` asks, and by
+ * hakmem_profile_dump. A thread of the library waits for all but the first and the last, so that a process at rest answers too, and no
+ * thread of the program is held up by a file. */
+#ifndef HAK_API_PROFILER_H
+#define HAK_API_PROFILER_H
+
+#include <stdbool.h>
+
+/* Once, in the constructor, and in the child of a fork; does nothing unless HAKMEM_HEAP_PROFILE is on. */
+void hak_profiler_start(void);
+void hak_profiler_fork_child(void);
+
+bool hak_profiler_wanted_at_exit(void);
+void hak_profiler_at_exit(bool may_lock);
+
+#endif

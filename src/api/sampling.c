@@ -1,0 +1,85 @@
+#include "api/sampling.h"
+
+#include <string.h>
+
+#include "api/slow_exit.h"
+#include "api/thread.h"
+#include "config/config.h"
+#include "guard/sample.h"
+#include "os/os.h"
+#include "os/print.h"
+#include "profile/profile.h"
+
+void hak_sampling_start(void) {
+  hak_counting_rates rates = {0};
+  hak_sample_start();
+  if (hak_sample_on()) {
+    rates.guard_blocks = (double)hak_config.guard_sample;
+    rates.guard_max = HAK_SAMPLE_BYTES_MAX;
+  }
+  if (hak_config.heap_profile != 0) {
+    if (hak_start() && hak_profile_start((size_t)hak_config.heap_profile_rate)) {
+      hak_arena_start_sampled();
+      rates.profile_bytes = (double)hak_config.heap_profile_rate;
+      rates.profile_a_second = (uint32_t)hak_config.heap_profile_most;
+    } else {
+      hak_print("hakmem: HAKMEM_HEAP_PROFILE: no memory for the profile: switched off\n");
+    }
+  }
+  if (rates.guard_blocks != 0 || rates.profile_bytes != 0) hak_counting_start(&rates);
+}
+
+/* A block in a slab of sampled ones, and for one that would share its pages another in its place: what that pins the
+ * profile can tell. */
+static void *profiled_block(hak_tcache *t, unsigned c, size_t size, double distance, hak_deferred *d) {
+  void *p = hak_arena_alloc_sampled(c);
+  if (p == NULL) return NULL;
+  size_t block_size = hak_class_size(c);
+  void *companion = t != NULL && block_size < hak_os_page_size() ? hak_tcache_alloc(t, c, d) : NULL;
+  if (hak_profile_note_alloc(p, companion, size, block_size, distance)) return p;
+  hak_arena_free(p, c, d);
+  return companion;
+}
+
+void *hak_sampled_alloc(hak_tcache *t, unsigned c, size_t size, size_t align, hak_deferred *d) {
+  hak_due due = {0};
+  void *p = NULL;
+  if (HAK_LIKELY(t != NULL))
+    p = hak_tcache_alloc_counted(t, c, &due, d);
+  else
+    hak_count_uncached(NULL, hak_class_size(c), &due);
+  if (p != NULL) return p;
+  if (due.guard) p = hak_sample_alloc(size, align);
+  if (p != NULL && due.profile)
+    hak_profile_note_alloc(p, NULL, size, hak_class_size(c), due.distance);
+  else if (due.profile)
+    p = profiled_block(t, c, size, due.distance, d);
+  if (p != NULL) return p;
+  return t != NULL ? hak_tcache_alloc(t, c, d) : hak_arena_alloc(c, d);
+}
+
+void hak_sampled_note_large(void *p, size_t size) {
+  hak_due due;
+  hak_count_uncached(hak_tls.cache, size, &due);
+  if (due.profile) hak_profile_note_alloc(p, NULL, size, size, due.distance);
+}
+
+void hak_sampled_forget(void *p) {
+  void *none;
+  if (hak_profile_on()) hak_profile_note_free(p, &none);
+}
+
+void hak_sampled_free(void *p) {
+  hak_deferred d = {0};
+  unsigned c = hak_region_span(hak_region_find(p), p)->class_code;
+  void *companion = NULL;
+  bool live = hak_profile_note_free(p, &companion);
+  if (HAK_HARD(ZERO) && live) memset(p, 0, hak_class_size(c)); /* its span may become a slab whose blocks are expected to be zero */
+  hak_arena_free(p, c, &d); /* says what is wrong where it was not live */
+  hak_tcache *t = hak_tls.cache;
+  if (companion != NULL && t != NULL)
+    hak_tcache_free(t, companion, c, &d);
+  else if (companion != NULL)
+    hak_arena_free(companion, c, &d);
+  hak_slow_exit(&d);
+}

@@ -1,0 +1,22 @@
+/* Sampled blocks among the program's: guarded ones (HAKMEM_GUARD_SAMPLE) and those of the heap profile (HAKMEM_HEAP_PROFILE), both
+ * drawn by counting allocations (tcache/counted.h). Off, a slow path pays one test. */
+#ifndef HAK_API_SAMPLING_H
+#define HAK_API_SAMPLING_H
+
+#include "misuse/deferred.h"
+#include "tcache/counted.h"
+
+/* Once, in the constructor. */
+void hak_sampling_start(void);
+
+/* While counting: as hak_tcache_alloc, or a sampled block. cache: NULL where the thread has none. align: power of two. */
+void *hak_sampled_alloc(hak_tcache *cache, unsigned class_code, size_t size, size_t align, hak_deferred *deferred);
+/* While counting: p, no block of a slab, has been allocated, or resized, with `size` bytes … */
+void hak_sampled_note_large(void *p, size_t size);
+/* … and is about to be freed or resized. */
+void hak_sampled_forget(void *p);
+
+/* Frees p, in a slab of sampled blocks. */
+void hak_sampled_free(void *p);
+
+#endif

@@ -1,0 +1,295 @@
+#include "profile/profile.h"
+
+#include <string.h>
+
+#include "base/bits.h"
+#include "os/os.h"
+#include "profile/pinned.h"
+#include "profile/unwind.h"
+#include "tcache/draw.h"
+
+/* Own memory may grow to this and a part of what is live. */
+#define OWN_BYTES_LEAST HAK_MIB
+#define OWN_LIVE_PART 128
+#define STACK_TABLE_BYTES (64 * HAK_MIB) /* of address space */
+#define STACK_GROW_BYTES (64 * HAK_KIB)
+#define BUCKETS 4096
+#define SAMPLES_FIRST 512
+
+const uint32_t hak_profile_lifetime_bounds[HAK_PROFILE_LIFETIMES - 1] = {1, 10, 100, 1000, 10000, 100000};
+
+/* A live sample, in an open-addressed table by address. */
+typedef struct sample {
+  uintptr_t block; /* 0: none */
+  void *companion;
+  size_t size;
+  double probability;
+  uint64_t born_ms;
+  hak_profile_stack *stack;
+} sample;
+
+hak_lock hak_profile_lock;
+hak_profile_state hak_profile;
+static size_t live_bytes; /* relaxed; hak_profile.live.bytes for those without the lock */
+
+static sample *samples; /* `capacity` of them, a power of two, at most half in use */
+static size_t capacity;
+
+static char *table; /* stacks, one behind the other; the first is of those without room */
+static size_t table_used, table_ready;
+static uint32_t *buckets; /* places in the table; 0: none */
+
+/* --- memory --- */
+
+static bool may_grow(size_t bytes) {
+  size_t live = hak_profile.live.bytes > 0 ? (size_t)hak_profile.live.bytes : 0;
+  return hak_profile.own_bytes + bytes <= OWN_BYTES_LEAST + live / OWN_LIVE_PART;
+}
+
+static bool grow_table(size_t bytes) {
+  while (table_used + bytes > table_ready) {
+    if (!may_grow(STACK_GROW_BYTES) || table_ready + STACK_GROW_BYTES > STACK_TABLE_BYTES) return false;
+    if (!hak_os_commit(table + table_ready, STACK_GROW_BYTES)) return false;
+    table_ready += STACK_GROW_BYTES;
+    hak_profile.own_bytes += STACK_GROW_BYTES;
+  }
+  return true;
+}
+
+static hak_profile_stack *add_stack(const uintptr_t *pcs, unsigned depth, uint64_t hash) {
+  size_t bytes = hak_align_up(sizeof(hak_profile_stack) + depth * sizeof *pcs, 16);
+  if (!grow_table(bytes)) return NULL;
+  hak_profile_stack *s = (hak_profile_stack *)(table + table_used);
+  table_used += bytes;
+  s->depth = depth;
+  s->hash = hash;
+  s->peak = hak_profile.peak;
+  memcpy(s->pcs, pcs, depth * sizeof *pcs);
+  return s;
+}
+
+/* --- stacks --- */
+
+static uint64_t hash_of(const uintptr_t *pcs, unsigned depth) {
+  uint64_t hash = depth;
+  for (unsigned i = 0; i < depth; i++) {
+    hash = (hash ^ pcs[i]) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+static hak_profile_stack *stack_of(const uintptr_t *pcs, unsigned depth) {
+  uint64_t hash = hash_of(pcs, depth);
+  uint32_t *bucket = &buckets[hash % BUCKETS];
+  for (uint32_t place = *bucket; place != 0;) {
+    hak_profile_stack *s = (hak_profile_stack *)(table + place);
+    if (s->hash == hash && s->depth == depth && memcmp(s->pcs, pcs, depth * sizeof *pcs) == 0) return s;
+    place = s->next;
+  }
+  hak_profile_stack *s = depth == 0 ? NULL : add_stack(pcs, depth, hash);
+  if (s == NULL) {
+    hak_profile.stacks_dropped++;
+    return (hak_profile_stack *)table;
+  }
+  s->next = *bucket;
+  *bucket = (uint32_t)((char *)s - table);
+  return s;
+}
+
+const hak_profile_stack *hak_profile_next(size_t *place) {
+  if (*place >= table_used) return NULL;
+  const hak_profile_stack *s = (const hak_profile_stack *)(table + *place);
+  *place += hak_align_up(sizeof *s + s->depth * sizeof *s->pcs, 16);
+  return s;
+}
+
+/* --- live samples --- */
+
+static size_t home_of(uintptr_t block) { return (size_t)((block >> 4) * 0x9e3779b97f4a7c15u >> 20) & (capacity - 1); }
+
+/* The block's slot, or the free one where it would be. */
+static sample *slot_of(uintptr_t block) {
+  size_t i = home_of(block);
+  while (samples[i].block != 0 && samples[i].block != block) i = (i + 1) & (capacity - 1);
+  return &samples[i];
+}
+
+static bool grow_samples(void) {
+  size_t old = capacity, bytes = (old == 0 ? SAMPLES_FIRST : 2 * old) * sizeof *samples;
+  sample *before = samples;
+  if (!may_grow(bytes)) return false;
+  sample *grown = hak_os_map(bytes, hak_os_page_size());
+  if (grown == NULL) return false;
+  samples = grown;
+  capacity = bytes / sizeof *samples;
+  hak_profile.own_bytes += bytes;
+  for (size_t i = 0; i < old; i++)
+    if (before[i].block != 0) *slot_of(before[i].block) = before[i];
+  if (before == NULL) return true;
+  hak_os_unmap(before, old * sizeof *before);
+  hak_profile.own_bytes -= old * sizeof *before;
+  return true;
+}
+
+/* Those behind it that it kept from their home move up. */
+static void remove_sample(sample *s) {
+  size_t hole = (size_t)(s - samples);
+  for (size_t i = (hole + 1) & (capacity - 1); samples[i].block != 0; i = (i + 1) & (capacity - 1)) {
+    size_t home = home_of(samples[i].block);
+    if (((i - home) & (capacity - 1)) < ((i - hole) & (capacity - 1))) continue;
+    samples[hole] = samples[i];
+    hole = i;
+  }
+  samples[hole].block = 0;
+}
+
+/* --- sums --- */
+
+static void add(hak_profile_sums *sums, const sample *s, double sign) {
+  double p = s->probability, size = (double)s->size, variance = (1 - p) / (p * p);
+  sums->count += sign / p;
+  sums->bytes += sign * size / p;
+  sums->count_variance += sign * variance;
+  sums->bytes_variance += sign * variance * size * size;
+}
+
+/* The stack's share of the latest peak, before its sums change for the first time since. */
+static void settle_peak(hak_profile_stack *s) {
+  if (s->peak == hak_profile.peak) return;
+  s->peak = hak_profile.peak;
+  s->peak_bytes = s->live.bytes;
+  s->peak_count = s->live.count;
+}
+
+static void note_point(uint64_t now_ms) {
+  hak_profile_state *h = &hak_profile;
+  size_t at;
+  while ((at = (now_ms - h->start_ms) / h->interval_ms) >= HAK_PROFILE_POINTS) {
+    for (size_t i = 0; i < HAK_PROFILE_POINTS; i++) {
+      double a = i < HAK_PROFILE_POINTS / 2 ? h->points[2 * i] : -1, b = i < HAK_PROFILE_POINTS / 2 ? h->points[2 * i + 1] : -1;
+      h->points[i] = a > b ? a : b;
+    }
+    h->interval_ms *= 2;
+  }
+  if (h->live.bytes > h->points[at]) h->points[at] = h->live.bytes;
+}
+
+static void change_live(sample *s, double sign, uint64_t now_ms) {
+  hak_profile_state *h = &hak_profile;
+  settle_peak(s->stack);
+  add(&s->stack->live, s, sign);
+  add(&h->live, s, sign);
+  if (sign < 0 && --s->stack->live_samples == 0) s->stack->live = (hak_profile_sums){0}; /* and no rounding is left */
+  if (sign < 0 && --h->live_samples == 0) h->live = (hak_profile_sums){0};
+  hak_store_relaxed(&live_bytes, h->live.bytes > 0 ? (size_t)h->live.bytes : 0);
+  note_point(now_ms);
+  if (h->live.bytes <= h->peak_bytes) return;
+  h->peak_bytes = h->live.bytes;
+  h->peak_count = h->live.count;
+  h->peak_ms = now_ms;
+  h->peak++;
+}
+
+static void count_lifetime(hak_profile_stack *stack, double weight, uint64_t ms) {
+  unsigned i = 0;
+  while (i < HAK_PROFILE_LIFETIMES - 1 && ms >= hak_profile_lifetime_bounds[i]) i++;
+  stack->freed[i] += weight;
+}
+
+/* --- calls --- */
+
+bool hak_profile_start(size_t distance_bytes) {
+  table = hak_os_reserve(STACK_TABLE_BYTES, hak_os_page_size());
+  buckets = hak_os_map(BUCKETS * sizeof *buckets, hak_os_page_size());
+  if (table == NULL || buckets == NULL || !grow_samples() || add_stack(NULL, 0, 0) == NULL) return false;
+  hak_profile.own_bytes += BUCKETS * sizeof *buckets;
+  hak_profile.distance = distance_bytes;
+  hak_profile.start_ms = hak_os_now_ms();
+  hak_profile.start_unix_ms = hak_os_unix_ms();
+  hak_profile.interval_ms = 10;
+  for (unsigned i = 0; i < HAK_PROFILE_POINTS; i++) hak_profile.points[i] = -1;
+  hak_unwind_start();
+  return true;
+}
+
+bool hak_profile_note_alloc(void *p, void *companion, size_t size, size_t drawn_bytes, double distance) {
+  uintptr_t pcs[HAK_PROFILE_FRAMES];
+  unsigned depth = hak_unwind(pcs, HAK_PROFILE_FRAMES);
+  uint64_t now_ms = hak_os_now_ms();
+  hak_lock_take(&hak_profile_lock);
+  bool room = 2 * (hak_profile.live_samples + 1) <= capacity || grow_samples();
+  if (room) {
+    sample *s = slot_of((uintptr_t)p);
+    HAK_ASSERT(s->block == 0);
+    *s = (sample){(uintptr_t)p, companion, size, hak_one_minus_exp((double)drawn_bytes / distance), now_ms, stack_of(pcs, depth)};
+    hak_profile.taken++;
+    hak_profile.live_samples++;
+    s->stack->live_samples++;
+    add(&s->stack->total, s, 1);
+    add(&hak_profile.total, s, 1);
+    change_live(s, 1, now_ms);
+  } else {
+    hak_profile.dropped++;
+  }
+  hak_lock_drop(&hak_profile_lock);
+  return room;
+}
+
+bool hak_profile_note_free(const void *p, void **companion) {
+  uint64_t now_ms = hak_os_now_ms();
+  hak_lock_take(&hak_profile_lock);
+  sample *s = slot_of((uintptr_t)p);
+  bool found = s->block != 0;
+  if (found) {
+    *companion = s->companion;
+    count_lifetime(s->stack, 1 / s->probability, now_ms - s->born_ms);
+    change_live(s, -1, now_ms);
+    remove_sample(s);
+  }
+  hak_lock_drop(&hak_profile_lock);
+  return found;
+}
+
+size_t hak_profile_live_bytes(void) { return hak_load_relaxed(&live_bytes); }
+
+/* --- dumps --- */
+
+void hak_profile_settle(uint64_t now_ms) {
+  hak_assert_held(&hak_profile_lock);
+  hak_profile_stack *stack;
+  for (size_t place = 0; (stack = (hak_profile_stack *)hak_profile_next(&place)) != NULL;) {
+    settle_peak(stack);
+    stack->pinned_bytes = stack->age_ms_sum = stack->oldest_ms = 0;
+  }
+  for (size_t i = 0; i < capacity; i++) {
+    const sample *s = &samples[i];
+    if (s->block == 0) continue;
+    double age = (double)(now_ms - s->born_ms);
+    s->stack->age_ms_sum += age / s->probability;
+    if (age > s->stack->oldest_ms) s->stack->oldest_ms = age;
+    if (s->companion != NULL) s->stack->pinned_bytes += hak_pinned_beside(s->companion) / s->probability;
+  }
+}
+
+size_t hak_profile_own_bytes(void) {
+  hak_lock_take(&hak_profile_lock);
+  size_t bytes = hak_profile.own_bytes;
+  hak_lock_drop(&hak_profile_lock);
+  return bytes;
+}
+
+bool hak_profile_mapping(size_t number, uintptr_t *address, size_t *bytes) {
+  hak_lock_take(&hak_profile_lock);
+  const struct {
+    const void *at;
+    size_t bytes;
+  } all[] = {{table, table_ready}, {buckets, BUCKETS * sizeof *buckets}, {samples, capacity * sizeof *samples}};
+  bool there = table != NULL && number < sizeof all / sizeof all[0];
+  if (there) {
+    *address = (uintptr_t)all[number].at;
+    *bytes = all[number].bytes;
+  }
+  hak_lock_drop(&hak_profile_lock);
+  return there;
+}

@@ -1,0 +1,80 @@
+/* The heap profile: sampled blocks that are live, and what the samples sum up to for each stack they were allocated on.
+ *
+ * A sample that was drawn with probability p stands for 1/p blocks; what is estimated is unbiased, and so is the variance that
+ * is kept beside it, (1 - p) / p^2 of a squared value for each sample. One lock over all of it; what runs under it allocates nothing
+ * and is as long as a dump. Its memory is bounded by what the program holds; what finds no room is counted. */
+#ifndef HAK_PROFILE_PROFILE_H
+#define HAK_PROFILE_PROFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "os/lock.h"
+
+#define HAK_PROFILE_FRAMES 128
+#define HAK_PROFILE_POINTS 512
+#define HAK_PROFILE_LIFETIMES 7
+/* Lifetimes in milliseconds below which a freed block counts; the last count is of those that lived longer. */
+extern const uint32_t hak_profile_lifetime_bounds[HAK_PROFILE_LIFETIMES - 1];
+
+typedef struct hak_profile_sums {
+  double bytes, count, bytes_variance, count_variance;
+} hak_profile_sums;
+
+/* Written under the lock. */
+typedef struct hak_profile_stack {
+  uint32_t next;  /* of the same hash bucket; place in the table, 0: none */
+  uint32_t depth; /* 0: the one for all that there was no room for */
+  uint64_t hash;
+  hak_profile_sums live, total;
+  double peak_bytes, peak_count; /* live ones at the peak numbered `peak`; at a later one, `live` */
+  uint64_t peak;
+  double freed[HAK_PROFILE_LIFETIMES];
+  double pinned_bytes, age_ms_sum, oldest_ms; /* of the live ones, as of the dump that is being made */
+  uint64_t live_samples;
+  uintptr_t pcs[];
+} hak_profile_stack;
+
+typedef struct hak_profile_state {
+  size_t distance; /* mean bytes between samples */
+  uint64_t start_ms, start_unix_ms;
+  uint64_t taken, dropped, stacks_dropped; /* samples */
+  size_t live_samples, own_bytes;
+  hak_profile_sums live, total;
+  double peak_bytes, peak_count;
+  uint64_t peak; /* number of the latest */
+  uint64_t peak_ms;
+  uint64_t interval_ms; /* of the timeline's points */
+  double points[HAK_PROFILE_POINTS]; /* most live bytes in each; negative: nothing happened */
+} hak_profile_state;
+
+extern hak_lock hak_profile_lock;
+extern hak_profile_state hak_profile; /* under the lock; distance is written once */
+
+HAK_INLINE bool hak_profile_on(void) { return hak_load_relaxed(&hak_profile.distance) != 0; }
+
+/* Before other threads run. False: no memory. */
+bool hak_profile_start(size_t distance_bytes);
+
+/* p is a block of `size` bytes drawn with the probability 1 - e^(-drawn_bytes / distance). `companion`: a block that lies where p would
+ * without the profile, or NULL. False: there is no room, and p is no sample. */
+bool hak_profile_note_alloc(void *p, void *companion, size_t size, size_t drawn_bytes, double distance);
+/* False: p is no sample. Else it is none any more, and *companion is the caller's to free. */
+bool hak_profile_note_free(const void *p, void **companion);
+
+/* Live bytes as of some moment; any thread. */
+size_t hak_profile_live_bytes(void);
+
+/* --- for dumps, under the lock --- */
+
+/* Brings the stacks' peaks and what is derived from the live samples up to date. */
+void hak_profile_settle(uint64_t now_ms);
+/* The next stack from *place on, which is 0 at first; NULL: no more. */
+const hak_profile_stack *hak_profile_next(size_t *place);
+
+/* For statistics: its memory in bytes, and where its tables are. False: there is no such one. */
+size_t hak_profile_own_bytes(void);
+bool hak_profile_mapping(size_t number, uintptr_t *address, size_t *bytes);
+
+#endif

@@ -1,0 +1,241 @@
+#include "report/heap_profile.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "hakmem/hakmem.h"
+#include "os/os.h"
+#include "profile/profile.h"
+#include "tcache/draw.h"
+
+#define PATH_BYTES 4096
+
+static uint64_t rounded(double x) { return x > 0 ? (uint64_t)(x + 0.5) : 0; }
+
+static void hex(hak_sink *s, uintptr_t value) {
+  char text[24];
+  snprintf(text, sizeof text, " %#zx", (size_t)value);
+  hak_sink_text(s, text);
+}
+
+/* Calls line(sink, text) for each line of the file of mappings, without its end; lines longer than a path are cut. */
+static void each_mapping(hak_sink *s, void (*line)(hak_sink *, char *)) {
+  char buffer[PATH_BYTES + 256];
+  size_t used = 0;
+  int fd = hak_os_open("/proc/self/maps");
+  for (long n; fd >= 0 && (n = hak_os_read(fd, buffer + used, sizeof buffer - 1 - used)) > 0;) {
+    used += (size_t)n;
+    buffer[used] = '\0';
+    char *start = buffer, *end;
+    while ((end = strchr(start, '\n')) != NULL) {
+      *end = '\0';
+      line(s, start);
+      start = end + 1;
+    }
+    used -= (size_t)(start - buffer);
+    memmove(buffer, start, used);
+    if (used == sizeof buffer - 1) used = 0; /* no path is as long */
+  }
+  if (fd >= 0) hak_os_close(fd);
+}
+
+/* --- pprof's text, and jemalloc's --- */
+
+static void plain_mapping(hak_sink *s, char *line) {
+  hak_sink_text(s, line);
+  hak_sink_text(s, "\n");
+}
+
+static void counts(hak_sink *s, double live_count, double live_bytes, double total_count, double total_bytes) {
+  hak_sink_number(s, rounded(live_count));
+  hak_sink_text(s, ": ");
+  hak_sink_number(s, rounded(live_bytes));
+  hak_sink_text(s, " [");
+  hak_sink_number(s, rounded(total_count));
+  hak_sink_text(s, ": ");
+  hak_sink_number(s, rounded(total_bytes));
+  hak_sink_text(s, "]");
+}
+
+static void pcs_of(hak_sink *s, const hak_profile_stack *stack) {
+  for (uint32_t i = 0; i < stack->depth; i++) hex(s, stack->pcs[i]);
+}
+
+/* Estimates, which no reader scales again. */
+static void render_pprof(hak_sink *s) {
+  const hak_profile_state *h = &hak_profile;
+  hak_sink_text(s, "heap profile: ");
+  counts(s, h->live.count, h->live.bytes, h->total.count, h->total.bytes);
+  hak_sink_text(s, " @ heapprofile\n");
+  const hak_profile_stack *stack;
+  for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
+    if (rounded(stack->total.count) == 0) continue;
+    counts(s, stack->live.count, stack->live.bytes, stack->total.count, stack->total.bytes);
+    hak_sink_text(s, " @");
+    pcs_of(s, stack);
+    hak_sink_text(s, "\n");
+  }
+}
+
+/* Its readers take counts for those of samples, and divide by the probability that blocks of the mean size have at the file's
+ * rate: what is written is what they make the estimate of. */
+static void sampled_counts(hak_sink *s, const hak_profile_sums *live, const hak_profile_sums *total) {
+  const hak_profile_sums *both[] = {live, total};
+  double share[2];
+  for (unsigned i = 0; i < 2; i++) {
+    double mean = both[i]->count > 0 ? both[i]->bytes / both[i]->count : 0;
+    share[i] = mean > 0 ? hak_one_minus_exp(mean / (double)hak_profile.distance) : 1;
+  }
+  counts(s, live->count * share[0], live->bytes * share[0], total->count * share[1], total->bytes * share[1]);
+  hak_sink_text(s, "\n");
+}
+
+static void render_jemalloc(hak_sink *s) {
+  const hak_profile_state *h = &hak_profile;
+  hak_sink_text(s, "heap_v2/");
+  hak_sink_number(s, h->distance);
+  hak_sink_text(s, "\n  t*: ");
+  sampled_counts(s, &h->live, &h->total);
+  const hak_profile_stack *stack;
+  for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
+    if (rounded(stack->total.count) == 0) continue;
+    hak_sink_text(s, "@");
+    pcs_of(s, stack);
+    hak_sink_text(s, "\n  t*: ");
+    sampled_counts(s, &stack->live, &stack->total);
+  }
+}
+
+/* --- JSON --- */
+
+static void json_mapping(hak_sink *s, char *line) {
+  if (strchr(line, '/') != NULL || strstr(line, "[vdso]") != NULL || strstr(line, " r-xp ") != NULL || strstr(line, " rwxp ") != NULL)
+    hak_sink_escaped(s, NULL, line);
+}
+
+static void json_list(hak_sink *s, const char *name, const double *values, unsigned count) {
+  hak_sink_open(s, name, '[');
+  for (unsigned i = 0; i < count; i++) hak_sink_member(s, NULL, rounded(values[i]));
+  hak_sink_close(s, ']');
+}
+
+static void json_sums(hak_sink *s, const char *name, const hak_profile_sums *sums) {
+  json_list(s, name, (const double[]){sums->bytes, sums->count, sums->bytes_variance, sums->count_variance}, 4);
+}
+
+static void json_stack(hak_sink *s, const hak_profile_stack *stack) {
+  hak_sink_open(s, NULL, '{');
+  hak_sink_open(s, "pcs", '[');
+  for (uint32_t i = 0; i < stack->depth; i++) hak_sink_member(s, NULL, stack->pcs[i]);
+  hak_sink_close(s, ']');
+  json_sums(s, "live", &stack->live);
+  json_sums(s, "total", &stack->total);
+  json_list(s, "peak", (const double[]){stack->peak_bytes, stack->peak_count}, 2);
+  hak_sink_member(s, "pinned", rounded(stack->pinned_bytes));
+  double mean_ms = stack->live.count > 0 ? stack->age_ms_sum / stack->live.count : 0;
+  json_list(s, "age_ms", (const double[]){mean_ms, stack->oldest_ms}, 2);
+  json_list(s, "freed", stack->freed, HAK_PROFILE_LIFETIMES);
+  hak_sink_close(s, '}');
+}
+
+static void json_total(hak_sink *s, const char *name, const hak_profile_sums *sums) {
+  hak_sink_open(s, name, '{');
+  hak_sink_member(s, "bytes", rounded(sums->bytes));
+  hak_sink_member(s, "count", rounded(sums->count));
+  hak_sink_member(s, "bytes_variance", rounded(sums->bytes_variance));
+  hak_sink_member(s, "count_variance", rounded(sums->count_variance));
+  hak_sink_close(s, '}');
+}
+
+static void json_timeline(hak_sink *s) {
+  const hak_profile_state *h = &hak_profile;
+  hak_sink_open(s, "timeline", '[');
+  for (unsigned i = 0; i < HAK_PROFILE_POINTS; i++) {
+    if (h->points[i] < 0) continue;
+    hak_sink_open(s, NULL, '[');
+    hak_sink_member(s, NULL, i * h->interval_ms);
+    hak_sink_member(s, NULL, rounded(h->points[i]));
+    hak_sink_close(s, ']');
+  }
+  hak_sink_close(s, ']');
+}
+
+static void json_head(hak_sink *s) {
+  const hak_profile_state *h = &hak_profile;
+  char program[PATH_BYTES];
+  hak_sink_member(s, "hakmem_heap_profile", 1);
+  hak_sink_string(s, "version", HAKMEM_VERSION_STRING);
+  hak_sink_member(s, "pid", (uint64_t)hak_os_pid());
+  hak_sink_escaped(s, "program", hak_os_program(program, sizeof program));
+  hak_sink_member(s, "rate", h->distance);
+  hak_sink_member(s, "started_ms", h->start_unix_ms);
+  hak_sink_member(s, "taken_ms", hak_os_unix_ms());
+  hak_sink_open(s, "samples", '{');
+  hak_sink_member(s, "taken", h->taken);
+  hak_sink_member(s, "live", h->live_samples);
+  hak_sink_member(s, "dropped", h->dropped);
+  hak_sink_member(s, "stacks_dropped", h->stacks_dropped);
+  hak_sink_member(s, "own_bytes", h->own_bytes);
+  hak_sink_close(s, '}');
+  json_total(s, "live", &h->live);
+  json_total(s, "total", &h->total);
+  hak_sink_open(s, "peak", '{');
+  hak_sink_member(s, "bytes", rounded(h->peak_bytes));
+  hak_sink_member(s, "count", rounded(h->peak_count));
+  hak_sink_member(s, "at_ms", h->peak == 0 ? 0 : h->peak_ms - h->start_ms);
+  hak_sink_close(s, '}');
+}
+
+static void render_json(hak_sink *s) {
+  hak_sink_open(s, NULL, '{');
+  json_head(s);
+  json_timeline(s);
+  hak_sink_open(s, "lifetime_bounds_ms", '[');
+  for (unsigned i = 0; i < HAK_PROFILE_LIFETIMES - 1; i++) hak_sink_member(s, NULL, hak_profile_lifetime_bounds[i]);
+  hak_sink_close(s, ']');
+  hak_sink_open(s, "stacks", '[');
+  const hak_profile_stack *stack;
+  for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
+    if (rounded(stack->total.count) > 0) json_stack(s, stack);
+  }
+  hak_sink_close(s, ']');
+  hak_sink_open(s, "maps", '[');
+  each_mapping(s, json_mapping);
+  hak_sink_close(s, ']');
+  hak_sink_close(s, '}');
+  hak_sink_text(s, "\n");
+}
+
+/* --- */
+
+void hak_heap_profile_render(hak_sink *s, hak_profile_format format) {
+  hak_lock_take(&hak_profile_lock);
+  hak_profile_settle(hak_os_now_ms());
+  if (format == HAK_PROFILE_JSON)
+    render_json(s);
+  else if (format == HAK_PROFILE_PPROF)
+    render_pprof(s);
+  else
+    render_jemalloc(s);
+  hak_lock_drop(&hak_profile_lock);
+  if (format == HAK_PROFILE_JSON) return;
+  hak_sink_text(s, "\nMAPPED_LIBRARIES:\n");
+  each_mapping(s, plain_mapping);
+}
+
+int hak_heap_profile_write(const char *path, hak_profile_format format) {
+  char temporary[PATH_BYTES];
+  int length = snprintf(temporary, sizeof temporary, "%s.%d.part", path, hak_os_tid());
+  if (length < 0 || (size_t)length >= sizeof temporary) return ENAMETOOLONG;
+  int fd, error = hak_os_create(temporary, &fd);
+  if (error != 0) return error;
+  hak_sink sink;
+  hak_sink_to_fd(&sink, fd);
+  hak_heap_profile_render(&sink, format);
+  error = hak_sink_finish(&sink);
+  hak_os_close(fd);
+  if (error == 0) error = hak_os_rename(temporary, path);
+  if (error != 0) hak_os_unlink(temporary);
+  return error;
+}

@@ -1,0 +1,15 @@
+/* Heap profiles as files: what profile/ has recorded, in the formats that tools read. */
+#ifndef HAK_REPORT_HEAP_PROFILE_H
+#define HAK_REPORT_HEAP_PROFILE_H
+
+#include "report/sink.h"
+
+/* The words of HAKMEM_HEAP_PROFILE_FORMAT, and hakmem_profile_dump's kinds. */
+typedef enum hak_profile_format { HAK_PROFILE_PPROF, HAK_PROFILE_JEMALLOC, HAK_PROFILE_JSON } hak_profile_format;
+
+/* Writes the profile as of now. Sampled allocations and frees of other threads wait meanwhile. */
+void hak_heap_profile_render(hak_sink *sink, hak_profile_format format);
+/* The same into a file, which has its name only when it is whole. 0 or an errno value. */
+int hak_heap_profile_write(const char *path, hak_profile_format format);
+
+#endif
