@@ -34,11 +34,12 @@ HAK_INLINE unsigned hak_register_of_dwarf(uint64_t number) {
   }
 }
 
-/* Of the function that this is inlined into, at the place `pc`. An output that lies in one of the registers does no harm:
+/* Of the function that this is inlined into, at the place `pc`; it has a frame pointer then. An output that lies in one of the registers does no harm:
  * the function saved that one before, and its call frame information says where. */
 HAK_INLINE void hak_registers_capture(hak_registers *now) {
-  __asm__ volatile("leaq 0f(%%rip), %0\n0: movq %%rsp, %1\nmovq %%rbp, %2\nmovq %%rbx, %3"
-                   : "=&r"(now->pc), "=&r"(now->at[HAK_REGISTER_SP]), "=&r"(now->at[HAK_REGISTER_FP]), "=&r"(now->at[HAK_REGISTER_OTHER]));
+  __asm__ volatile("leaq 0f(%%rip), %0\n0: movq %%rsp, %1\nmovq %%rbx, %2"
+                   : "=&r"(now->pc), "=&r"(now->at[HAK_REGISTER_SP]), "=&r"(now->at[HAK_REGISTER_OTHER]));
+  now->at[HAK_REGISTER_FP] = (uintptr_t)__builtin_frame_address(0);
   now->at[HAK_REGISTER_RA] = 0;
 }
 
@@ -75,9 +76,9 @@ HAK_INLINE unsigned hak_register_of_dwarf(uint64_t number) {
 }
 
 HAK_INLINE void hak_registers_capture(hak_registers *now) {
-  __asm__ volatile("adr %0, 0f\n0: mov %1, sp\nmov %2, x29\nmov %3, x19\nmov %4, x30"
-                   : "=&r"(now->pc), "=&r"(now->at[HAK_REGISTER_SP]), "=&r"(now->at[HAK_REGISTER_FP]), "=&r"(now->at[HAK_REGISTER_OTHER]),
-                     "=&r"(now->at[HAK_REGISTER_RA]));
+  __asm__ volatile("adr %0, 0f\n0: mov %1, sp\nmov %2, x19\nmov %3, x30"
+                   : "=&r"(now->pc), "=&r"(now->at[HAK_REGISTER_SP]), "=&r"(now->at[HAK_REGISTER_OTHER]), "=&r"(now->at[HAK_REGISTER_RA]));
+  now->at[HAK_REGISTER_FP] = (uintptr_t)__builtin_frame_address(0);
 }
 
 /* Return addresses may carry a signature in their upper bits. xpaclri, written as the hint that older processors skip. */

@@ -97,6 +97,7 @@ READS_FRAMES static bool read_word(walk *w, uintptr_t address, uintptr_t *value)
 }
 
 static bool code_readable(walk *w, uintptr_t first, uintptr_t last) {
+  if (last < first) return false;
   for (uintptr_t page = hak_align_down(first, HAK_PAGE_LEAST); page <= last; page += HAK_PAGE_LEAST) {
     if ((page == 0 || page != w->code_page) && !hak_os_readable(page)) return false;
     w->code_page = page;

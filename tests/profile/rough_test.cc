@@ -211,7 +211,7 @@ TEST_F(Rough, FramePointersThatAreNone) {
 TEST_F(Rough, FramePointersThatLeadAstray) {
   MachineCode code;
   static volatile int data[1024];
-  for (uintptr_t to : {uintptr_t(1), uintptr_t(4096), reinterpret_cast<uintptr_t>(&data[512]), reinterpret_cast<uintptr_t>(&abort),
+  for (uintptr_t to : {uintptr_t(1), uintptr_t(4096), reinterpret_cast<uintptr_t>(&data[512]), reinterpret_cast<uintptr_t>(&record) + 4,
                        uintptr_t(0x7fffffffffff), ~uintptr_t(0)}) {
     volatile uintptr_t frame[2];
     auto at = reinterpret_cast<uintptr_t>(frame);
