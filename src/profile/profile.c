@@ -1,6 +1,7 @@
 #include "profile/profile.h"
 
 #include <string.h>
+#include <sys/auxv.h>
 
 #include "base/bits.h"
 #include "os/os.h"
@@ -37,6 +38,7 @@ static size_t capacity;
 
 static char *table; /* stacks, one behind the other; the first is of those without room */
 static size_t table_used, table_ready;
+static uintptr_t program_entry;
 static uint32_t *buckets; /* places in the table; 0: none */
 
 /* --- memory --- */
@@ -209,20 +211,30 @@ bool hak_profile_start(size_t distance_bytes) {
   hak_profile.start_unix_ms = hak_os_unix_ms();
   hak_profile.interval_ms = 10;
   for (unsigned i = 0; i < HAK_PROFILE_POINTS; i++) hak_profile.points[i] = -1;
+  program_entry = getauxval(AT_ENTRY);
   hak_unwind_start();
   return true;
 }
 
+/* The library's code, where it is one of its own; in a static program it cannot be told from the program's. */
+extern const char __ehdr_start[] HAK_HIDDEN, etext[] HAK_HIDDEN;
+
+static bool is_own_code(uintptr_t pc) {
+  uintptr_t start = (uintptr_t)__ehdr_start, bytes = (uintptr_t)etext - start;
+  return pc - start < bytes && program_entry - start >= bytes;
+}
+
 bool hak_profile_note_alloc(void *p, void *companion, size_t size, size_t drawn_bytes, double distance) {
   uintptr_t pcs[HAK_PROFILE_FRAMES];
-  unsigned depth = hak_unwind(pcs, HAK_PROFILE_FRAMES);
+  unsigned depth = hak_unwind(pcs, HAK_PROFILE_FRAMES), own = 0;
+  while (own < depth && is_own_code(pcs[own])) own++;
   uint64_t now_ms = hak_os_now_ms();
   hak_lock_take(&hak_profile_lock);
   bool room = 2 * (hak_profile.live_samples + 1) <= capacity || grow_samples();
   if (room) {
     sample *s = slot_of((uintptr_t)p);
     HAK_ASSERT(s->block == 0);
-    *s = (sample){(uintptr_t)p, companion, size, hak_one_minus_exp((double)drawn_bytes / distance), now_ms, stack_of(pcs, depth)};
+    *s = (sample){(uintptr_t)p, companion, size, hak_one_minus_exp((double)drawn_bytes / distance), now_ms, stack_of(pcs + own, depth - own)};
     hak_profile.taken++;
     hak_profile.live_samples++;
     s->stack->live_samples++;

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 BOXES = [
-    "base", "os", "config", "misuse", "region", "pool", "slab", "large", "arena", "tcache", "reclaim", "profile", "guard", "report",
-    "api", "override",
+    "base", "os", "config", "misuse", "region", "pool", "slab", "large", "arena", "tcache", "reclaim", "profile", "guard",
+    "report", "api", "override",
 ]
 PUBLIC_HEADERS = {"hakmem/hakmem.h", "hakmem/hakmem.hpp", "hakmem/stats.h"}
 # Exceptions to the order, as (including file, header). There is none, and a new one needs a decision record.
