@@ -21,17 +21,19 @@ from hakmem_lab.profile_sites import (
     together,
     usual_lifetime,
 )
-from hakmem_lab.report import MAIN_COLOUR, STYLE, facts_table, inlined
+from hakmem_lab.report import FONTS, MAIN_COLOUR, STYLE, facts_table, inlined
 from hakmem_lab.symbols import Frame
 
 ROWS = 40
+FONT_LIST = ", ".join(f"'{font}'" if " " in font else font for font in FONTS)
 MORE_STYLE = """
 #flame-graph { min-height: 4rem; overflow: hidden; }
 .controls { display: flex; flex-wrap: wrap; gap: .6rem; align-items: center; }
 .controls input, .controls select, .controls button { font: inherit; padding: .2rem .5rem;
        max-width: 100%; }
 #details { min-height: 1.5rem; overflow-wrap: anywhere; font-size: .9rem; }
-td.stack { text-align: left; white-space: normal; min-width: 14rem; overflow-wrap: anywhere; }
+td.stack, th.stack { text-align: left; white-space: normal; min-width: 14rem;
+       overflow-wrap: anywhere; }
 td.stack ol { margin: .3rem 0; padding-left: 1.6rem; font-size: .85rem; }
 summary { cursor: pointer; }
 td, th { vertical-align: top; }
@@ -39,6 +41,7 @@ td, th { vertical-align: top; }
 .totals { display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; margin: 1rem 0; }
 .totals b { display: block; font-size: 1.4rem; }
 """
+STACK_HEAD = '<th class="stack">stack</th>'
 Cell = tuple[str, Callable[[Site], str]]
 
 
@@ -280,8 +283,7 @@ def section(title: str, note: str, sites: Sequence[Site], columns: Sequence[Cell
     )
     return (
         f'<h2>{escape(title)}</h2><p class="note">{escape(note)}</p>'
-        f'<div class="scroll"><table class="sites"><tr>{head}<th>stack</th></tr>{rows}</table>'
-        "</div>"
+        f'<div class="scroll"><table class="sites"><tr>{head}{STACK_HEAD}</tr>{rows}</table></div>'
     )
 
 
@@ -297,7 +299,7 @@ def change_section(title: str, changes: Sequence[Change]) -> str:
     return (
         f'<h2>{escape(title)}</h2><div class="scroll"><table class="sites">'
         "<tr><th>change</th><th>95 %</th><th>objects</th><th>before</th><th>after</th>"
-        f"<th>stack</th></tr>{rows}</table></div>"
+        f"{STACK_HEAD}</tr>{rows}</table></div>"
     )
 
 
@@ -329,12 +331,12 @@ def draw(profile: HeapProfile) -> bytes:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    style = {"font.size": 11, "font.family": "DejaVu Sans", "svg.hashsalt": "hakmem",
+    style = {"font.size": 11, "font.family": FONTS[0], "svg.hashsalt": "hakmem",
              "svg.fonttype": "none"}  # fmt: skip
     last = max(profile.timeline[-1][0], profile.peak_ms)
     factor, unit = (1000, "s") if last < 600_000 else (60_000, "min")
     with rc_context(style):
-        figure = Figure(figsize=(8.0, 3.0), layout="constrained")
+        figure = Figure(figsize=(6.5, 2.8), layout="constrained")
         axes = figure.add_subplot()
         times = [at / factor for at, _ in profile.timeline]
         sizes = [count / (1 << 20) for _, count in profile.timeline]
@@ -354,4 +356,4 @@ def draw(profile: HeapProfile) -> bytes:
         axes.spines[["top", "right"]].set_visible(False)
         out = io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
-    return out.getvalue()
+    return out.getvalue().replace(f"'{FONTS[0]}'".encode(), FONT_LIST.encode())

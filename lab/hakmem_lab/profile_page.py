@@ -47,23 +47,32 @@ def has_page(pid: int) -> bool:
 
 def ask(pid: int, patience_s: float = PATIENCE_S) -> HeapProfile:
     """The profile of a process as it is now; fails with one line that says why there is none."""
-    with plain_errors(pid):
-        name = name_of(pid)
-        path = page_file(pid, NAME, is_own)
-    if path is None:
-        raise NotProfiled(f"process {pid} ({name}) keeps no heap profile: start it with {OPTION}")
     until_end = end_of(pid)
-    descriptor = open_page(pid, name, path)
     try:
-        text = Exchange(pid, name, descriptor, until_end).ask(time.monotonic() + patience_s)
+        name, text = answer_of(pid, until_end, time.monotonic() + patience_s)
     finally:
-        os.close(descriptor)
         os.close(until_end)
     try:
         return parse(text)
     except ValueError as error:
         said = printable(str(error))
         raise LabError(f"process {pid} ({name}): its answer cannot be read: {said}") from error
+
+
+def answer_of(pid: int, until_end: int, end: float) -> tuple[str, bytes]:
+    """Its name, and the document."""
+    with plain_errors(pid):
+        name = name_of(pid)
+        path = page_file(pid, NAME, is_own)
+    if path is None and has_ended(until_end):
+        raise LabError(f"there is no process {pid} (any more)")
+    if path is None:
+        raise NotProfiled(f"process {pid} ({name}) keeps no heap profile: start it with {OPTION}")
+    descriptor = open_page(pid, name, path)
+    try:
+        return name, Exchange(pid, name, descriptor, until_end).ask(end)
+    finally:
+        os.close(descriptor)
 
 
 def end_of(pid: int) -> int:

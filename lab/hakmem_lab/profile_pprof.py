@@ -100,9 +100,7 @@ class Builder:
         self.message.period_type.unit = self.string("bytes")
         self.message.period = profile.rate
         self.message.time_nanos = profile.taken_ms * 1_000_000
-        self.message.duration_nanos = (
-            max(0, profile.taken_ms - profile.started_ms) * 1_000_000
-        )
+        self.message.duration_nanos = max(0, profile.taken_ms - profile.started_ms) * 1_000_000
         # The first mapping is the program's, as pprof expects.
         for one in profile.maps:
             if one.path == profile.program and "x" in one.rights:

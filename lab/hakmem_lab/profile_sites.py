@@ -9,8 +9,10 @@ from hakmem_lab.symbols import Frame, Place, Symboliser
 
 # Of the normal distribution, for 95 %.
 NORMAL_95 = 1.96
-LIBRARY_PREFIXES = ("std::", "__gnu_cxx::", "void std::", "alloc::", "<alloc::", "core::", "<core::",
-                    "__rust", "__rdl_", "__rg_", "hashbrown::")  # fmt: skip
+LIBRARY_PREFIXES = (
+    "std::", "void std::", "__gnu_cxx::", "alloc::", "<alloc::", "core::", "<core::", "hashbrown::",
+    "__rust", "__rdl_", "__rg_",
+)  # fmt: skip
 Frames = tuple[Frame, ...]
 
 
@@ -130,15 +132,15 @@ def compare(before: Named, after: Named) -> list[Change]:
             key = key_of(site.frames)
             sums.setdefault(key, [Amount(), Amount()])[index] += site.figures.live
             shown[key] = site.frames if key is site.frames else without_lines(site.frames)
-    changed = [
-        Change(shown[key], *pair) for key, pair in sums.items() if pair[0] != pair[1]
-    ]
+    changed = [Change(shown[key], *pair) for key, pair in sums.items() if pair[0] != pair[1]]
     return sorted(changed, key=lambda c: (-c.bytes, str(c.frames[0])))
 
 
 def have_same_files(before: Named, after: Named) -> bool:
-    common = before.build_ids.keys() & after.build_ids.keys()
-    return bool(common) and all(before.build_ids[p] == after.build_ids[p] for p in common)
+    a, b = before.build_ids, after.build_ids
+    ids = {path: one for path, one in a.items() if one and path in b}
+    same_program = a.get(before.profile.program) == b.get(after.profile.program)
+    return bool(ids) and same_program and all(b[path] == one for path, one in ids.items())
 
 
 def same_frames(frames: Frames) -> Frames:

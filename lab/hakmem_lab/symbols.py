@@ -69,9 +69,13 @@ class Place:
     @property
     def allocates(self) -> bool:
         """It is hakmem's own, or of a function whose work is to allocate."""
-        if self.mapping and self.mapping.path.rpartition("/")[2].startswith("libhakmem"):
+        if self.mapping and is_hakmem(self.mapping.path):
             return True
         return ALLOCATING.match(self.frames[-1].function) is not None
+
+
+def is_hakmem(path: str) -> bool:
+    return path.rpartition("/")[2].startswith("libhakmem")
 
 
 class Symboliser:
@@ -156,11 +160,13 @@ class Symboliser:
     def remarks(self) -> list[str]:
         """What the reader should know of the names."""
         found = []
-        without = [m for m in self.modules.values() if m.is_asked and not m.has_names]
-        for module in sorted(without, key=lambda m: m.path):
+        shown = [m for m in self.modules.values() if m.is_asked and not is_hakmem(m.path)]
+        for module in sorted(shown, key=lambda m: m.path):
+            if module.has_names:
+                continue
             why = "cannot be read" if module.file is None else "has no symbols for its functions"
             found.append(f"{module.path} {why}: told by offset")
-        for module in self.modules.values():
+        for module in shown:
             if module.changed_after(self.profile.started_ms):
                 found.append(f"{module.path} has changed since the program started: the names in "
                              "it may be wrong")  # fmt: skip
