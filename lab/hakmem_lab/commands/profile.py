@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from hakmem_lab import heap_profile, profile_page, profile_view
+from hakmem_lab.commands.profile_program import Ran, run_profiled
 from hakmem_lab.errors import LabError
 from hakmem_lab.heap_profile import HeapProfile
 from hakmem_lab.options import Decorator, stacked
@@ -23,7 +24,6 @@ from hakmem_lab.profile_files import (
     write_changes,
     write_profile,
 )
-from hakmem_lab.profile_run import Ran, run_profiled
 from hakmem_lab.profile_sites import Named, compare, named, size
 from hakmem_lab.symbols import Symboliser
 from hakmem_lab.tables import PLAIN_WIDTH
