@@ -1,6 +1,9 @@
 """The heap profile's page in a real browser, and Valgrind's viewer with our file."""
 
+import base64
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,7 @@ from fake_profile import BASE, document, stack
 from test_browser import CHROMIUM, CUT_OFF, OVERLAPS, SMALLEST, browser, pytestmark
 from test_profile import named_of
 
-from hakmem_lab import profile_files, profile_html
+from hakmem_lab import profile_files, profile_html, profile_pprof
 from hakmem_lab.profile_sites import compare
 
 __all__ = ["browser", "pytestmark"]
@@ -163,3 +166,49 @@ def test_the_viewer_of_valgrind_reads_our_file(browser, tmp_path):
     text = browser.find_element("tag name", "body").text
     assert "server+0x1300" in text
     assert "Error" not in text
+
+
+@pytest.fixture(scope="module")
+def speedscope(tmp_path_factory) -> Path:
+    """The page of Speedscope, as its package has it."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm to get Speedscope with")
+    folder = tmp_path_factory.mktemp("speedscope")
+    try:
+        got = subprocess.run([npm, "pack", "speedscope@1.25.0"], cwd=folder, timeout=120,
+                             capture_output=True, check=False)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        pytest.skip("Speedscope did not come")
+    archives = list(folder.glob("speedscope-*.tgz"))
+    if got.returncode or not archives:
+        pytest.skip("Speedscope cannot be had")
+    shutil.unpack_archive(archives[0], folder)
+    return folder / "package/dist/release/index.html"
+
+
+@pytest.mark.parametrize("kind", ["pb.gz", "folded"])
+def test_speedscope_reads_our_files(browser, speedscope, tmp_path, kind):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    found = named_of(document())
+    data = (profile_pprof.of_profile(found) if kind == "pb.gz"
+            else profile_files.folded(found.sites).encode())  # fmt: skip
+    name, text = f"heap.{kind}", base64.b64encode(data).decode()
+    # What its command line makes for it.
+    script = tmp_path / "load.js"
+    script.write_text(f"speedscope.loadFileFromBase64('{name}', '{text}')")
+    browser.get("about:blank")
+    browser.get(f"{speedscope.as_uri()}#localProfilePath={script}")
+    wait = WebDriverWait(browser, 60)
+    wait.until(lambda there: there.title.startswith(name))
+    browser.execute_script(
+        "[...document.querySelectorAll('div')].filter(one => one.children.length <= 1"
+        " && one.textContent.includes('Sandwich')).forEach(one => one.click())"
+    )
+    wait.until(lambda there: "Symbol Name" in there.find_element("tag name", "body").text)
+    rows = browser.execute_script("return document.body.innerText").partition("Symbol Name")[2]
+    first = [line.strip() for line in rows.splitlines() if line.strip()][:3]
+    assert first[2] == "server+0x1100"
+    # The folded format has no unit.
+    assert first[0].startswith("64.00 MB" if kind == "pb.gz" else "67,108,864")
