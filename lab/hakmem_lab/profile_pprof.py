@@ -147,16 +147,18 @@ class Builder:
         return self.mappings[one]
 
     def location(self, place: Place) -> int:
-        if place not in self.locations:
-            self.locations[place] = len(self.locations) + 1
+        # One address has one name; a place without an address is told by its name.
+        key = place.address or place
+        if key not in self.locations:
+            self.locations[key] = len(self.locations) + 1
             location = self.message.location.add(
-                id=self.locations[place],
+                id=self.locations[key],
                 mapping_id=self.mapping(place.mapping),
                 address=place.address,
             )
             for frame in place.frames:
                 location.line.add(function_id=self.function(frame), line=frame.line)
-        return self.locations[place]
+        return self.locations[key]
 
     def sample(self, places: Iterable[Place], values: Sequence[int]) -> None:
         if any(values):

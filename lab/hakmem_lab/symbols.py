@@ -29,6 +29,7 @@ FUNCTION, INDIRECT_FUNCTION = 2, 10
 DELETED = " (deleted)"
 ANONYMOUS, NOWHERE = "[anonymous code]", "[unknown]"
 PERF_LINE = re.compile(r"^(?:0x)?([0-9a-f]+) (?:0x)?([0-9a-f]+) (.+)$", re.IGNORECASE)
+PATHS_NAMED = 4
 PERF_BYTES_MOST = 256 << 20
 # Python's: py::function:/the/file.py
 PYTHON_FRAME = re.compile(r"^py::(?P<function>.*?):(?P<file>[^:]*)$")
@@ -159,18 +160,23 @@ class Symboliser:
     @property
     def remarks(self) -> list[str]:
         """What the reader should know of the names."""
-        found = []
-        shown = [m for m in self.modules.values() if m.is_asked and not is_hakmem(m.path)]
-        for module in sorted(shown, key=lambda m: m.path):
-            if module.has_names:
-                continue
-            why = "cannot be read" if module.file is None else "has no symbols for its functions"
-            found.append(f"{module.path} {why}: told by offset")
-        for module in shown:
-            if module.changed_after(self.profile.started_ms):
-                found.append(f"{module.path} has changed since the program started: the names in "
-                             "it may be wrong")  # fmt: skip
-        return found
+        shown = sorted(
+            (m for m in self.modules.values() if m.is_asked and not is_hakmem(m.path)),
+            key=lambda m: m.path,
+        )
+        nameless = [m for m in shown if not m.has_names]
+        lists = (
+            ("cannot be read, told by offset", [m for m in nameless if m.file is None]),
+            ("without symbols, told by offset", [m for m in nameless if m.file is not None]),
+            ("changed since the program started, names in it may be wrong",
+             [m for m in shown if m.changed_after(self.profile.started_ms)]),
+        )  # fmt: skip
+        return [f"{told}: {some([m.path for m in found])}" for told, found in lists if found]
+
+
+def some(paths: Sequence[str]) -> str:
+    more = len(paths) - PATHS_NAMED
+    return ", ".join(paths[:PATHS_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def is_readable(path: Path) -> bool:

@@ -1,5 +1,6 @@
 // Writes a heap profile of itself as the library would: its own stacks, its own mappings, and
-// figures that are known. Arguments: the file, and the bytes of the larger place.
+// figures that are known. Arguments: the file, and the bytes of the larger place. The empty asm
+// statements keep each call from becoming a jump, and so in the stack.
 #include <execinfo.h>
 #include <unistd.h>
 
@@ -15,7 +16,8 @@ std::string stacks;
 
 // A Rust function's name, in the newer and the older scheme.
 extern "C" void rust_new(long bytes, long count) __asm__("_RNvNtCs1234_7mycrate3foo3bar");
-extern "C" void rust_old(long bytes, long count) __asm__("_ZN7mycrate5cache4fill17h0123456789abcdefE");
+extern "C" void rust_old(long bytes, long count)
+    __asm__("_ZN7mycrate5cache4fill17h0123456789abcdefE");
 
 __attribute__((noinline)) void note(long bytes, long count) {
     void *pcs[64];
@@ -43,12 +45,11 @@ __attribute__((noinline)) static void hidden(long bytes) {
     asm volatile("");
 }
 
+void rust_new(long bytes, long count) { note(bytes, count); asm volatile(""); }
+void rust_old(long bytes, long count) { note(bytes, count); asm volatile(""); }
+
 }  // namespace shop
 
-extern "C" __attribute__((noinline)) void _hidden_end() { asm volatile(""); }
-void shop::rust_new(long bytes, long count) { shop::note(bytes, count); asm volatile(""); }
-void shop::rust_old(long bytes, long count) { shop::note(bytes, count); asm volatile(""); }
-extern "C" __attribute__((noinline)) void *malloc_like() { return nullptr; }
 
 int main(int argc, char **argv) {
     long larger = argc > 2 ? atol(argv[2]) : 8000000;

@@ -309,7 +309,7 @@ def test_a_stripped_program_is_told_by_offset(program, tmp_path):
     # Not by the symbol that happens to lie before it.
     assert len(found) > 3
     assert all(name.startswith("shop+0x") for name in found)
-    assert f"{tmp_path}/shop has no symbols for its functions: told by offset" in symboliser.remarks
+    assert f"without symbols, told by offset: {tmp_path}/shop" in symboliser.remarks
     # Two runs have other addresses, and the same offsets.
     again = profile_by(tmp_path / "shop")
     assert functions(again)[8_000_000] == found
@@ -343,13 +343,14 @@ def test_a_file_that_changed_since_is_told(program, tmp_path):
     profile = replace(profile_by(copy), started_ms=1000)
     symboliser = Symboliser(profile)
     named(profile, symboliser)
-    assert any(line.startswith(f"{copy} has changed since") for line in symboliser.remarks)
+    assert any(line.startswith("changed since the program started") and str(copy) in line
+               for line in symboliser.remarks)  # fmt: skip
 
 
 def test_a_missing_file_is_told_by_offset_and_the_allocator_is_dropped():
     result = named_of(document())
     assert [f.function for f in result.sites[0].frames] == ["server+0x1100", "server+0x1500"]
-    assert result.remarks == ("/nowhere/bin/server cannot be read: told by offset",)
+    assert result.remarks == ("cannot be read, told by offset: /nowhere/bin/server",)
 
 
 def test_perf_map_names_compiled_code(tmp_path):

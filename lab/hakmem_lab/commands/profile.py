@@ -29,6 +29,7 @@ from hakmem_lab.symbols import Symboliser
 from hakmem_lab.tables import PLAIN_WIDTH
 
 ROWS = 15
+OTHERS_NAMED = 10
 
 
 def output_options(formats: Sequence[str], default: str) -> Decorator:
@@ -241,13 +242,15 @@ class Report:
 def of_process(report: Report, pid: int, every_s: int | None) -> None:
     found = profile_page.ask(pid)
     symboliser = Symboliser(found, pid)
+    # In a container it has another number itself.
+    name = f"{found.name}.{pid}.heap"
     if every_s is None:
-        report.write(found, symboliser)
+        report.write(found, symboliser, name=name)
         return
     number = 1
     try:
         while True:
-            report.write(found, symboliser, number)
+            report.write(found, symboliser, number, name)
             number += 1
             time.sleep(every_s)
             found = profile_page.ask(pid)
@@ -287,11 +290,17 @@ def report_run(report: Report, ran: Ran, is_numbered: bool) -> None:
         is_last = number == len(ran.profiles)
         if is_numbered or is_last:
             report.write(found, Symboliser(found), number if is_numbered else None, table=is_last)
-    for child in ran.others:
+    for child in ran.others[:OTHERS_NAMED]:
         report.console.print(
-            f"Started by it, not in the report: {child.name} ({child.pid}), "
-            f"{size(child.live.bytes)} live, {size(child.total.bytes)} allocated.",
+            f"Started by it, not in the report: {child.name} ({child.pid}), {told([child])}."
         )
+    if more := ran.others[OTHERS_NAMED:]:
+        report.console.print(f"And {len(more):,} smaller ones, {told(more)}.")
+
+
+def told(profiles: Sequence[HeapProfile]) -> str:
+    live = sum(one.live.bytes for one in profiles)
+    return f"{size(live)} live, {size(sum(one.total.bytes for one in profiles))} allocated"
 
 
 def named_target(target: str) -> Named:
