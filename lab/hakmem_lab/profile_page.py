@@ -1,14 +1,12 @@
 """Asks a running process for its heap profile, through the file in its memory that the library
 answers in.
 
-The request is a number that this side counts up and wakes a thread of the library with; the answer
-is there when the library has written the same number. Any user can make such a file: what is
-read is bounded, and checked before it is used.
+Whoever wakes the library's thread at the sequence number makes it write an answer: the number is
+odd meanwhile, and then the next even one. The file is read and never written to, by any number of
+readers. Any user can make such a file: what is read is bounded, and checked before it is used.
 """
 
 import ctypes
-import errno
-import fcntl
 import mmap
 import os
 import platform
@@ -18,6 +16,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+
 from hakmem_lab.errors import LabError
 from hakmem_lab.heap_profile import BYTES_MOST, HeapProfile, parse
 from hakmem_lab.plain_text import printable
@@ -26,10 +26,11 @@ from hakmem_lab.stats_page import inner_number, name_of, open_memory, page_file
 
 NAME = "memfd:hakmem-profile"
 MAGIC = b"hakmemP1"
-# Magic, process, request, answered, error, bytes of the answer.
+# Magic, process, sequence, error, nothing, bytes of the answer.
 HEADER = struct.Struct("<8sIIIIQ")
-REQUEST_OFFSET, ANSWER_OFFSET = 12, 4096
-PATIENCE_S, PAUSE_S = 30.0, 0.002
+SEQUENCE_OFFSET, ANSWER_OFFSET = 12, 4096
+# A wake is lost while the thread writes an answer: it is repeated.
+PATIENCE_S, WAKE_EACH_S, PAUSE_S = 30.0, 0.05, 0.002
 FUTEX_WAKE = 1
 FUTEX_CALLS = {"x86_64": 202, "aarch64": 98}
 OPTION = "HAKMEM_HEAP_PROFILE=1"
@@ -98,9 +99,13 @@ def is_own(pid: int, path: Path) -> bool:
 def open_page(pid: int, name: str, path: Path) -> int:
     try:
         with plain_errors(pid):
-            return open_memory(path, os.O_RDWR)
+            return open_memory(path)
     except OSError as error:
         raise LabError(f"process {pid} ({name}): its profile cannot be opened") from error
+
+
+class Overtaken(Exception):
+    """What was read is of two answers."""
 
 
 class Exchange:
@@ -108,62 +113,57 @@ class Exchange:
 
     def __init__(self, pid: int, name: str, descriptor: int, until_end: int) -> None:
         self.pid, self.name, self.descriptor, self.until_end = pid, name, descriptor, until_end
-        data = os.pread(descriptor, HEADER.size, 0)
-        if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
-            raise self.failed("its profile is of another version than this command reads")
 
     def failed(self, why: str) -> LabError:
         return LabError(f"process {self.pid} ({self.name}): {why}")
 
+    def header(self) -> tuple[int, int, int]:
+        """Sequence, error, and bytes of the answer."""
+        data = os.pread(self.descriptor, HEADER.size, 0)
+        if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
+            raise self.failed("its profile is of another version than this command reads")
+        _, _, sequence, error, _, size = HEADER.unpack(data)
+        return sequence, error, size
+
     def ask(self, end: float) -> bytes:
-        self.lock(end)
-        number = self.request()
+        with mmap.mmap(self.descriptor, mmap.PAGESIZE, access=mmap.ACCESS_READ) as page:
+            first = np.frombuffer(page, np.uint8, count=mmap.PAGESIZE)
+            try:
+                return self.wait(first.ctypes.data + SEQUENCE_OFFSET, end)
+            finally:
+                # The mapping cannot be closed while it is looked at.
+                del first
+
+    def wait(self, word: int, end: float) -> bytes:
+        begun, woken_at = self.header()[0], 0.0
         while True:
-            _, _, _, answered, error, size = HEADER.unpack(
-                os.pread(self.descriptor, HEADER.size, 0)
-            )
-            if answered == number:
-                return self.answer(error, size)
+            sequence, error, size = self.header()
+            if sequence != begun and sequence % 2 == 0:
+                with suppress(Overtaken):
+                    return self.answer(sequence, error, size)
             if has_ended(self.until_end):
                 raise LabError(f"there is no process {self.pid} (any more)")
             if time.monotonic() > end:
                 raise self.failed("it has not answered: is it stopped?")
+            if time.monotonic() > woken_at + WAKE_EACH_S and sequence == begun:
+                wake(word)
+                woken_at = time.monotonic()
             time.sleep(PAUSE_S)
 
-    def lock(self, end: float) -> None:
-        """One reader at a time; the lock goes with the descriptor."""
-        while True:
-            try:
-                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise self.failed("another reader has not finished with it") from None
-                time.sleep(PAUSE_S)
-
-    def request(self) -> int:
-        page = mmap.mmap(self.descriptor, mmap.PAGESIZE)
-        word = ctypes.c_uint32.from_buffer(page, REQUEST_OFFSET)
-        try:
-            word.value += 1
-            wake(ctypes.addressof(word))
-            return word.value
-        finally:
-            del word
-            page.close()
-
-    def answer(self, error: int, size: int) -> bytes:
+    def answer(self, sequence: int, error: int, size: int) -> bytes:
+        """The document; Overtaken where the next answer was begun meanwhile."""
+        problem, text = "", b""
         if error:
-            raise self.failed(f"it could not write its profile: {os.strerror(error)}")
-        if size > BYTES_MOST or ANSWER_OFFSET + size > os.fstat(self.descriptor).st_size:
-            raise self.failed("its answer says more than there is")
-        found = bytearray()
-        while len(found) < size:
-            more = os.pread(self.descriptor, size - len(found), ANSWER_OFFSET + len(found))
-            if not more:
-                raise self.failed("its answer is cut short")
-            found += more
-        return bytes(found)
+            problem = f"it could not write its profile: {os.strerror(error)}"
+        elif size > BYTES_MOST or ANSWER_OFFSET + size > os.fstat(self.descriptor).st_size:
+            problem = "its answer says more than there is"
+        else:
+            text = os.pread(self.descriptor, size, ANSWER_OFFSET)
+        if self.header()[0] != sequence:
+            raise Overtaken
+        if problem or len(text) < size:
+            raise self.failed(problem or "its answer is cut short")
+        return text
 
 
 def wake(address: int) -> None:
@@ -173,7 +173,8 @@ def wake(address: int) -> None:
         raise LabError(f"running processes cannot be asked on {platform.machine()}")
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
-    if libc.syscall(ctypes.c_long(call), ctypes.c_void_p(address), ctypes.c_int(FUTEX_WAKE),
-                    ctypes.c_int(0x7FFFFFFF), None, None, 0) < 0:  # fmt: skip
-        number = ctypes.get_errno()
-        raise LabError(f"futex: {errno.errorcode.get(number, number)}")
+    if (
+        libc.syscall(ctypes.c_long(call), ctypes.c_void_p(address), FUTEX_WAKE, 1, None, None, 0)
+        < 0
+    ):
+        raise LabError(f"the profile cannot be asked for: {os.strerror(ctypes.get_errno())}")

@@ -10,7 +10,7 @@ from hakmem_lab.symbols import Frame, Place, Symboliser
 # Of the normal distribution, for 95 %.
 NORMAL_95 = 1.96
 LIBRARY_PREFIXES = (
-    "std::", "void std::", "__gnu_cxx::", "alloc::", "<alloc::", "core::", "<core::", "hashbrown::",
+    "std::", "__gnu_cxx::", "alloc::", "<alloc::", "core::", "<core::", "hashbrown::",
     "__rust", "__rdl_", "__rg_",
 )  # fmt: skip
 Frames = tuple[Frame, ...]
@@ -96,8 +96,34 @@ def sampling_remarks(profile: HeapProfile) -> Iterable[str]:
 
 def own_frame(frames: Frames) -> Frame:
     """The innermost function that is not of a language's own library."""
-    outside = (f for f in frames if not f.function.startswith(LIBRARY_PREFIXES))
+    outside = (f for f in frames if not bare(f.function).startswith(LIBRARY_PREFIXES))
     return next(outside, frames[0])
+
+
+def bare(function: str) -> str:
+    """Without the parameters, and the type before it, that names of C++ have."""
+    if not function.endswith((")", ") const")):
+        return function
+    begin = matching(function, function.rindex(")"))
+    name = function[:begin]
+    if begin <= 0 or name.endswith("operator"):
+        return function
+    depth, operator = 0, name.rfind("operator")
+    for index in range((len(name) if operator < 0 else operator) - 1, -1, -1):
+        depth += {">": 1, ")": 1, "<": -1, "(": -1}.get(name[index], 0)
+        if depth == 0 and name[index] == " ":
+            return name[index + 1 :]
+    return name
+
+
+def matching(text: str, end: int) -> int:
+    """Where the bracket begins that is closed at `end`; -1 for nowhere."""
+    depth = 0
+    for index in range(end, -1, -1):
+        depth += {")": 1, "(": -1}.get(text[index], 0)
+        if depth == 0:
+            return index
+    return -1
 
 
 def largest(sites: Iterable[Site], measure: Callable[[Figures], int], most: int) -> list[Site]:

@@ -12,6 +12,7 @@ from hakmem_lab.profile_sites import (
     Change,
     Frames,
     Named,
+    bare,
     duration,
     interval,
     largest,
@@ -161,24 +162,11 @@ def chain(frames: Frames) -> str:
     """Who allocates, with its line, and the functions that called it."""
     own = own_frame(frames)
     callers = [f for f in frames[frames.index(own) + 1 :] if is_own(f)]
-    told = [f"{short(own.function)} {own.where}".strip()]
-    told += [short(frame.function) for frame in callers[:CALLERS]]
+    told = [f"{bare(own.function)} {own.where}".strip()]
+    told += [bare(frame.function) for frame in callers[:CALLERS]]
     return " ← ".join(told) + (" ← …" if len(callers) > CALLERS else "")
 
 
 def is_own(frame: Frame) -> bool:
     """Neither of a language's library, nor what every program and thread begins with."""
-    return not frame.function.startswith((*LIBRARY_PREFIXES, *BEGINNINGS))
-
-
-def short(function: str) -> str:
-    """Without the parameters that C++ names have."""
-    if not function.endswith((")", ") const")):
-        return function
-    depth = 0
-    for index in range(function.rindex(")"), 0, -1):
-        depth += {")": 1, "(": -1}.get(function[index], 0)
-        if depth == 0:
-            name = function[:index]
-            return function if name.endswith("operator") else name
-    return function
+    return not bare(frame.function).startswith((*LIBRARY_PREFIXES, *BEGINNINGS))

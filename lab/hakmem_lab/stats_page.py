@@ -144,7 +144,7 @@ def is_own_page(pid: int, path: Path) -> bool:
     return len(data) == HEADER.size and HEADER.unpack(data)[-2] == inner_number(pid)
 
 
-def open_memory(path: Path, access: int = os.O_RDONLY) -> int:
+def open_memory(path: Path) -> int:
     """A file of the kernel's memory. A link may read like one and be a pipe, or of a file system
     that its user answers for, where opening waits: so its place is looked at first."""
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -152,7 +152,7 @@ def open_memory(path: Path, access: int = os.O_RDONLY) -> int:
     try:
         if mount_of(place) != mount_of(own):
             raise OSError(f"{path} is no memory")
-        return os.open(f"/proc/self/fd/{place}", access | os.O_CLOEXEC)
+        return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(own)
         os.close(place)

@@ -33,6 +33,9 @@ PATHS_NAMED = 4
 PERF_BYTES_MOST = 256 << 20
 # Python's: py::function:/the/file.py
 PYTHON_FRAME = re.compile(r"^py::(?P<function>.*?):(?P<file>[^:]*)$")
+PARTS = re.compile(
+    r"( \((\.[\w.]+)\)| \[clone [^]]*\]|\.(cold|part|constprop|isra|lto_priv|llvm)(\.\d+)*)+$"
+)
 ALLOCATING = re.compile(
     r"^(malloc|calloc|realloc|reallocarray|aligned_alloc|memalign|posix_memalign|p?valloc|"
     r"operator new(\[\])?(\(.*)?|hak_\w+|hakmem_\w+)(\.\w+)*$"
@@ -324,10 +327,11 @@ def symbol_tables(path: Path) -> Iterator[np.ndarray]:
 
 @lru_cache(maxsize=1 << 16)
 def demangled(symbol: str) -> str:
-    """As it stands in the sources of C++, Rust or Swift; C's names stay."""
+    """As it stands in the sources of C++, Rust or Swift; C's names stay. What a compiler splits or
+    copies has the name of the function it was."""
     from pydemumble import demangle
 
-    return printable(demangle(symbol) or symbol)
+    return PARTS.sub("", printable(demangle(symbol) or symbol))
 
 
 class PerfMap:

@@ -1,9 +1,9 @@
 """A process that keeps a heap profile, but without hakmem; and profiles as the library writes them.
 
-Run as a program it prints a line when it can be asked, sleeps on the request word as the library's
-thread does, and obeys the words on its input: `grow` makes its live memory more, `mute` leaves
-requests without an answer, `fail N` answers with an error, `spoil` with what is no JSON, `over`
-with more bytes than there are, `end` ends it.
+Run as a program it prints a line when it can be asked, sleeps on the sequence number as the
+library's thread does, and obeys the words on its input: `grow` makes its live memory more, `mute`
+leaves requests without an answer, `fail N` answers with an error, `spoil` with what is no JSON,
+`over` with more bytes than there are, `end` ends it.
 """
 
 import ctypes
@@ -86,21 +86,19 @@ class Fake:
         self.page = mmap.mmap(self.descriptor, 1 << 20)
         self.page[0 : HEADER.size] = HEADER.pack(b"hakmemP1", os.getpid(), 0, 0, 0, 0)
         self.word = ctypes.c_uint32.from_buffer(self.page, 12)
-        self.answered, self.rounds = 0, 0
+        self.rounds = 0
         self.mode, self.number = "good", 0
 
     def serve(self) -> None:
         libc = ctypes.CDLL(None)
-        address = ctypes.c_void_p(ctypes.addressof(self.word))
+        call, address = ctypes.c_long(FUTEX_CALL), ctypes.c_void_p(ctypes.addressof(self.word))
         while True:
-            libc.syscall(ctypes.c_long(FUTEX_CALL), address, FUTEX_WAIT, self.answered, None)
-            request = self.word.value
-            if request != self.answered:
-                self.answered = request
-                if self.mode != "mute":
-                    self.answer(request)
+            woken = libc.syscall(call, address, FUTEX_WAIT, ctypes.c_uint32(self.word.value), None)
+            if woken == 0 and self.mode != "mute":
+                self.answer()
 
-    def answer(self, request: int) -> None:
+    def answer(self) -> None:
+        self.word.value += 1
         stacks = [
             stack([ALLOCATOR, BASE + 0x101, BASE + 0x501], (64 + 8 * self.rounds) << 20,
                   64 + 8 * self.rounds),
@@ -114,8 +112,8 @@ class Fake:
             size = 1 << 40
         self.page[4096 : 4096 + len(text)] = text
         error = self.number if self.mode == "fail" else 0
-        self.page[20:32] = struct.pack("<IQ", error, size)
-        self.page[16:20] = struct.pack("<I", request)
+        self.page[16:32] = struct.pack("<IIQ", error, 0, size)
+        self.word.value += 1
 
     def obey(self, word: str, *numbers: str) -> None:
         if word == "grow":

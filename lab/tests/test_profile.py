@@ -27,6 +27,7 @@ from hakmem_lab.cli import main
 from hakmem_lab.errors import LabError
 from hakmem_lab.heap_profile import Amount, parse, read_file
 from hakmem_lab.profile_sites import (
+    bare,
     compare,
     interval,
     named,
@@ -282,6 +283,8 @@ def test_functions_lines_and_inlined_frames_of_a_real_program(program):
         ("_ZN3app5Cache4fillEi", "app::Cache::fill(int)"),
         ("_RNvNtCs1234_7mycrate3foo3bar", "mycrate::foo::bar"),
         ("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE", "core::fmt::Write::write_fmt"),
+        ("_Z6handlei.cold", "handle(int)"),
+        ("parse.constprop.0.isra.0", "parse"),
         ("main", "main"),
         ("_Z", "_Z"),
         ("e\x1bvil", "e\\x1bvil"),
@@ -398,8 +401,28 @@ def test_the_place_shown_is_not_of_a_languages_library():
     )
     assert own_frame(frames).where == "cache.cc:7"
     assert profile_view.chain(frames) == "app::Cache::fill cache.cc:7 ← operator() ← main"
-    assert profile_view.short("f(int (*)(char), long)") == "f"
-    assert profile_view.short("operator()") == "operator()"
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        ("main", "main"),
+        ("f(int (*)(char), long)", "f"),
+        ("operator()", "operator()"),
+        ("app::Cache::get(int) const", "app::Cache::get"),
+        ("std::vector<int, std::allocator<int>> app::make<int>(int (*)(char))", "app::make<int>"),
+        ("void std::sort<int*>(int*, int*)", "std::sort<int*>"),
+        ("app::operator<<(std::ostream&, app::Cache const&)", "app::operator<<"),
+        ("app::Cache::operator bool() const", "app::Cache::operator bool"),
+        ("LazyCompile:*handler /srv/app.js:12:5", "LazyCompile:*handler /srv/app.js:12:5"),
+        ("<alloc::vec::Vec<T> as core::ops::Drop>::drop",
+         "<alloc::vec::Vec<T> as core::ops::Drop>::drop"),
+        ("f)", "f)"),
+        (")", ")"),
+    ],
+)  # fmt: skip
+def test_bare_names(function, name):
+    assert bare(function) == name
 
 
 # Formats
@@ -657,7 +680,7 @@ def test_a_process_is_asked_again_and_again(tmp_path):
         ("over", "its answer says more than there is"),
     ],
 )
-def test_answers_that_are_none(words, told, monkeypatch):
+def test_answers_that_are_none(words, told):
     with fake_profiled() as fake:
         fake.tell(words)
         with pytest.raises(LabError, match=told.replace("?", r"\?")):

@@ -210,11 +210,9 @@ def test_mistakes_are_one_line(arguments, status, told):
 
 @pytest.mark.skipif(GO is None, reason="no go: Debian's golang-go")
 def test_pprof_of_go_asks_it(server, tmp_path):
-    said = subprocess.run(
-        [GO, "tool", "pprof", "-top", f"{server}/debug/pprof/heap"], text=True, check=False,
-        capture_output=True, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path),
-                                  "GOCACHE": str(tmp_path), "PPROF_TMPDIR": str(tmp_path)},
-    )  # fmt: skip
+    said = subprocess.run([GO, "tool", "pprof", "-top", f"{server}/debug/pprof/heap"], text=True,
+                          capture_output=True, check=False,
+                          env={**os.environ, "PPROF_TMPDIR": str(tmp_path)})  # fmt: skip
     if "no such tool" in said.stderr:
         pytest.skip("this go has no pprof")
     assert "Type: inuse_space" in said.stdout, said.stderr
