@@ -187,7 +187,6 @@ def page(title: str, parts: Iterable[str]) -> str:
             f"<title>{escape(title)}</title><style>{style}</style></head><body>",
             f"<h1>{escape(title)}</h1>",
             *parts,
-            f"<script>{resource('library.js')}</script>",
             f"<script>{resource('page.js')}</script>",
             "</body></html>",
             "",
