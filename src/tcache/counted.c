@@ -7,8 +7,8 @@
 #include "tcache/draw.h"
 
 /* Blocks that malloc may pop between two slow paths: what is used in turn should stay in a near cache. */
-#define FILL_BYTES (16 * HAK_KIB)
-#define FILL_LEAST 4
+#define FILL_BYTES (32 * HAK_KIB)
+#define FILL_LEAST 16
 #define WANTED_MOST 16
 #define WINDOW_MS 100 /* in which samples are counted against profile_a_second */
 #define SHIFT_MAX 20
@@ -49,11 +49,10 @@ void hak_counting_start(const hak_counting_rates *r) {
 
 static double distance(uint32_t shift) { return rates.profile_bytes * (double)((uint64_t)1 << shift); }
 
-static uint64_t draw_guard(hak_tcache *t, size_t size) {
+static uint64_t draw_guard(uint32_t shift, size_t size, uint64_t random) {
   if (rates.guard_blocks == 0 || size > rates.guard_max) return NEVER;
-  double blocks = rates.guard_blocks * (double)((uint64_t)1 << t->counted->guard.shift);
-  if (blocks == 1) return 1;
-  return hak_draw_trials(-1 / hak_ln(1 - 1 / blocks), hak_tcache_random(t));
+  double blocks = rates.guard_blocks * (double)((uint64_t)1 << shift);
+  return blocks == 1 ? 1 : hak_draw_trials(-1 / hak_ln(1 - 1 / blocks), random);
 }
 
 static uint64_t draw_profile(hak_tcache *t, counted_bin *b, size_t size) {
@@ -79,7 +78,7 @@ static void adapt(pace *k, uint32_t a_second) {
 }
 
 static void draw(hak_tcache *t, counted_bin *b, size_t size) {
-  if (b->guard == 0) b->guard = draw_guard(t, size);
+  if (b->guard == 0) b->guard = draw_guard(t->counted->guard.shift, size, hak_tcache_random(t));
   if (b->profile == 0) b->profile = draw_profile(t, b, size);
   b->until = b->drawn = hak_min_size(b->guard, b->profile);
 }
@@ -171,14 +170,25 @@ void *hak_tcache_count_ready(unsigned c) {
   counted_bin *b = &t->counted->bins[c];
   void **empty = *top_of(t, c);
   if (HAK_UNLIKELY(b->most == 0 || *empty != NULL)) return NULL;
+  hak_tcache_bin *freed = &t->bins[c];
+  if (HAK_UNLIKELY(freed->loaded == NULL)) return NULL;
   b->until -= b->filled;
   b->filled = 0;
-  size_t cached = hak_tcache_loaded(t, c);
-  if (HAK_UNLIKELY(b->until <= 1 || 2 * cached < b->wanted)) return NULL; /* a sample, or one is to be drawn, or few blocks */
-  size_t n = hak_min_size(cached, hak_min_size(b->most, b->until - 1));
-  move(t, c, empty + 1, n);
+  void **top = t->top[c + 1], **freed_empty = freed->loaded + (empty - b->magazine);
+  size_t n = (size_t)(top - freed_empty);
+  if (HAK_UNLIKELY(b->until <= n || 2 * n < b->wanted)) return NULL; /* a sample among them, or one is to be drawn, or few blocks */
+  if (HAK_LIKELY(n <= b->most)) { /* the two magazines change places */
+    void **magazine = b->magazine;
+    b->magazine = freed->loaded;
+    freed->loaded = magazine;
+    t->top[c + 1] = empty;
+    empty = freed_empty;
+  } else {
+    n = b->most;
+    move(t, c, empty + 1, n);
+  }
   b->until--; /* the last of them is for the caller */
-  t->bins[c].active = true;
+  freed->active = true;
   b->filled = (uint32_t)(n - 1);
   *top_of(t, c) = empty + n - 1;
   return empty[n];
@@ -217,9 +227,10 @@ static uint64_t shared_random(void) {
 }
 
 void hak_count_uncached(hak_tcache *t, size_t bytes, hak_due *due) {
-  *due = (hak_due){0};
-  if (rates.profile_bytes == 0) return;
   bool cached = t != NULL && attach(t);
+  uint64_t guard_random = cached ? hak_tcache_random(t) : shared_random();
+  *due = (hak_due){.guard = draw_guard(cached ? t->counted->guard.shift : 0, bytes, guard_random) == 1};
+  if (rates.profile_bytes == 0) return;
   due->distance = distance(cached ? t->counted->profile.shift : 0);
   uint64_t random = cached ? hak_tcache_random(t) : shared_random();
   due->profile = hak_draw_trials(due->distance / (double)hak_max_size(bytes, 1), random) == 1;
