@@ -7,7 +7,7 @@
 #define JOIN2(a, b) a##_##b
 #define JOIN(a, b) JOIN2(a, b)
 #define NAME(name) JOIN(KIND, name)
-#define FRAME __attribute__((noinline, noclone)) static unsigned
+#define FRAME __attribute__((noinline)) static unsigned
 
 /* What a chain returns is used after each call, so that no call is a jump. */
 FRAME NAME(plain)(struct chain *c) { return chain_go_on(c) + 1; }

@@ -166,19 +166,25 @@ TEST_F(Rough, AtAnyMoment) {
 
 // --- code without call frame information ---
 
+struct CodeAndStacks {
+  const MachineCode *code;
+  Stacks *s;
+  int calls;
+};
+
+__attribute__((noinline)) void call_machine_code(void *argument) {
+  auto *both = static_cast<CodeAndStacks *>(argument);
+  both->code->framed()(record, both->s);
+  both->calls++;  // so that the call is no jump
+}
+
 TEST_F(Rough, FramePointersOfMachineCode) {
   MachineCode code;
-  struct Two {
-    const MachineCode *code;
-    Stacks *s;
-  } two = {&code, &stacks};
+  CodeAndStacks both = {&code, &stacks, 0};
   record(&stacks);
   ASSERT_TRUE(stacks.same());
   std::vector<uintptr_t> outer(stacks.ours, stacks.ours + stacks.ours_count);
-  code.framed()([](void *p) {
-    auto *t = static_cast<Two *>(p);
-    t->code->framed()(record, t->s);
-  }, &two);
+  code.framed()(call_machine_code, &both);
   // Machine code, the function in between, machine code, this test, and what called it. libgcc ends at the first.
   ASSERT_EQ(stacks.ours_count, outer.size() + 3);
   EXPECT_TRUE(code.has(stacks.ours[0]));
@@ -211,7 +217,7 @@ TEST_F(Rough, FramePointersThatAreNone) {
 TEST_F(Rough, FramePointersThatLeadAstray) {
   MachineCode code;
   static volatile int data[1024];
-  for (uintptr_t to : {uintptr_t(1), uintptr_t(4096), reinterpret_cast<uintptr_t>(&data[512]), reinterpret_cast<uintptr_t>(&record) + 4,
+  for (uintptr_t to : {uintptr_t(1), uintptr_t(4096), reinterpret_cast<uintptr_t>(&data[512]), reinterpret_cast<uintptr_t>(code.memory + 1024),
                        uintptr_t(0x7fffffffffff), ~uintptr_t(0)}) {
     volatile uintptr_t frame[2];
     auto at = reinterpret_cast<uintptr_t>(frame);

@@ -138,7 +138,7 @@ TEST_F(Unwind, DestructorsOfThreads) {
   EXPECT_EQ(stacks.times, 2u);
 }
 
-TEST_F(Unwind, BeforeMain) { EXPECT_SAME_STACKS(early(), 3); }
+TEST_F(Unwind, BeforeMain) { EXPECT_SAME_STACKS(early(), 2); }
 
 TEST_F(Unwind, WhileExceptionsAreThrown) {
   struct Recorder {
