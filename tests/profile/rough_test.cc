@@ -251,15 +251,18 @@ __attribute__((noinline, no_sanitize("address"))) void walk_amid(volatile uintpt
   for (size_t i = 0; i < count; i++) frame[from + i] = saved[i];
 }
 
+constexpr uintptr_t ITSELF = 2;  // stands for the frame's own address: the frame pointer leads nowhere else
+
 __attribute__((noinline)) unsigned overwrite_me(uintptr_t value, size_t from, size_t count, Stacks *s) {
-  walk_amid(static_cast<volatile uintptr_t *>(__builtin_frame_address(0)), value, from, count, s);
+  auto *frame = static_cast<volatile uintptr_t *>(__builtin_frame_address(0));
+  walk_amid(frame, value == ITSELF ? reinterpret_cast<uintptr_t>(frame) : value, from, count, s);
   return s->ours_count;
 }
 
 TEST_F(Rough, OverwrittenStacksDoNoHarm) {
   auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
   uintptr_t code = reinterpret_cast<uintptr_t>(&record) + 4;
-  for (uintptr_t value : {uintptr_t(0), uintptr_t(1), uintptr_t(0x4141414141414141), ~uintptr_t(0), uintptr_t(1) << 63, here, here - 4096, here + 4096,
+  for (uintptr_t value : {uintptr_t(0), uintptr_t(1), ITSELF, uintptr_t(0x4141414141414141), ~uintptr_t(0), uintptr_t(1) << 63, here, here - 4096, here + 4096,
                           here + 3, here + (1 << 20), here + (1 << 23), here - (1 << 23), code, reinterpret_cast<uintptr_t>(&stacks)}) {
     for (size_t from : {0, 1, 2, 3, 5, 8}) {
       for (size_t count : {1, 2, 16, 64}) EXPECT_LT(overwrite_me(value, from, count, &stacks), Stacks::MAX);
@@ -316,14 +319,24 @@ TEST_F(Rough, OnStacksOfTheProgram) {
 void record_at_the_edge() {
   MachineCode code;
   auto top = (reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) + PAGE) & ~uintptr_t(PAGE - 1);
-  for (uintptr_t at = top - 128; at < top + 64; at++) code.garbled()(record, noted, at);
+  for (uintptr_t at = top - 128; at < top + 64; at++) {
+    noted->differing = 0;
+    code.garbled()(record, noted, at);
+  }
 }
 
 TEST_F(Rough, AtTheEndOfAStack) {
   noted = &stacks;
-  auto run_fiber = [&] { Fiber(64 << 10, record_at_the_edge).run(); };
-  run_fiber();
-  std::thread(run_fiber).join();
+  auto run_fiber = [](void *) -> void * { return Fiber(64 << 10, record_at_the_edge).run(), nullptr; };
+  run_fiber(nullptr);
+  // Of a thread with a small stack, below which the other one is put: both are in reach of its top.
+  pthread_t small;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 256 << 10);
+  pthread_create(&small, &attributes, run_fiber, nullptr);
+  pthread_join(small, nullptr);
+  EXPECT_EQ(stacks.times, 2 * (128 + 64u));
 }
 #endif
 
