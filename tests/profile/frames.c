@@ -7,7 +7,7 @@
 #define JOIN2(a, b) a##_##b
 #define JOIN(a, b) JOIN2(a, b)
 #define NAME(name) JOIN(KIND, name)
-#define FRAME __attribute__((noinline, noclone)) static unsigned
+#define FRAME __attribute__((noinline)) static unsigned
 
 /* What a chain returns is used after each call, so that no call is a jump. */
 FRAME NAME(plain)(struct chain *c) { return chain_go_on(c) + 1; }
@@ -58,6 +58,14 @@ FRAME NAME(many)(struct chain *c, long a, long b, long d, long e, long f, long g
   return chain_go_on(c) + (unsigned)(sum & 1);
 }
 FRAME NAME(arguments)(struct chain *c) { return NAME(many)(c, 1, 2, 3, 4, 5, 6, 7, 8, (long)c->at) + 1; }
+
+/* Further from its caller's than a rule of the cache can say. */
+FRAME NAME(wide)(struct chain *c) {
+  volatile unsigned char bytes[3 << 20];
+  bytes[c->at % 4096] = 1;
+  return chain_go_on(c) + bytes[c->at % 4096];
+}
+chain_link *NAME(wide_frame)(void) { return NAME(wide); }
 
 static chain_link *const links[] = {NAME(plain), NAME(array), NAME(huge), NAME(variable), NAME(alloca), NAME(registers), NAME(arguments), NAME(aligned)};
 chain_link *NAME(frame)(unsigned i) { return links[i % (sizeof links / sizeof *links)]; }

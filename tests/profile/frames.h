@@ -22,5 +22,7 @@ __attribute__((always_inline)) static inline unsigned chain_go_on(struct chain *
 #define CHAIN_KINDS 8
 #define CHAIN_ALIGNED 7 /* the one that aligns its stack */
 chain_link *o0_frame(unsigned i), *o0_bare_frame(unsigned i), *o2_frame(unsigned i), *o2_bare_frame(unsigned i), *os_frame(unsigned i);
+/* Of 3 MiB. */
+chain_link *o0_wide_frame(void), *o0_bare_wide_frame(void), *o2_wide_frame(void), *o2_bare_wide_frame(void), *os_wide_frame(void);
 
 #endif

@@ -70,7 +70,7 @@ names_in() { sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' "$1" | paste -s 
 aarch64() {
     local dir=build/aarch64 skip part page
     build "Configuring aarch64" configure-aarch64 cmake --preset aarch64 || return
-    build "Building aarch64" build-aarch64 cmake --build "$dir" --target tests/unit/all tests/api/all tests/death/all \
+    build "Building aarch64" build-aarch64 cmake --build "$dir" --target tests/unit/all tests/api/all tests/death/all tests/profile/all \
         stress targets_driver targets_driver_static || return
     # qemu-user notes every page of a mapping: a reservation of 1 TiB would cost it 8 GB.
     export HAKMEM_RESERVE_MB=4096
@@ -78,7 +78,7 @@ aarch64() {
         export QEMU_PAGESIZE=$page
         skip=$(names_in tests/targets/not-under-qemu.txt)
         [ "$page" = 4096 ] || skip+="|$(names_in tests/targets/not-under-qemu-64k.txt)"
-        for part in unit api death; do
+        for part in unit api death profile; do
             tests "aarch64, pages of $page: $part" "aarch64-$page-$part" --test-dir "$dir" -L "^$part\$" -E "$skip" -j 2
         done
         tests "aarch64, pages of $page: stress" "aarch64-$page-stress" --test-dir "$dir" -E "$skip" \
