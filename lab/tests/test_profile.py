@@ -30,6 +30,7 @@ from hakmem_lab.profile_sites import (
     bare,
     compare,
     interval,
+    is_library,
     named,
     own_frame,
     sampled,
@@ -341,6 +342,19 @@ def test_a_program_at_a_fixed_address(tmp_path):
     assert functions(profile_by(copy))[8_000_000][2:] == ["shop::hidden(long)", "main"]
 
 
+def test_a_function_in_two_parts_keeps_its_name(tmp_path):
+    """Its first part has no symbol here, and lies behind another function's."""
+    copy = tmp_path / "split"
+    subprocess.run(["g++", "-g", "-O2", "-o", str(copy), str(SOURCE)], check=True)
+    symbols = subprocess.run(["nm", str(copy)], capture_output=True, text=True, check=True).stdout
+    cold = [f"--strip-symbol={line.split()[2]}" for line in symbols.splitlines()
+            if line.endswith(".cold")]  # fmt: skip
+    assert any("hidden" in option for option in cold)
+    subprocess.run(["objcopy", *cold, str(copy)], check=True)
+    found = functions(profile_by(copy))[8_000_000]
+    assert found[1:] == ["shop::Cache::fill(long)", "shop::hidden(long)", "main"]
+
+
 def test_a_file_that_changed_since_is_told(program, tmp_path):
     copy = Path(shutil.copy2(program, tmp_path / "shop"))
     profile = replace(profile_by(copy), started_ms=1000)
@@ -401,6 +415,22 @@ def test_the_place_shown_is_not_of_a_languages_library():
     )
     assert own_frame(frames).where == "cache.cc:7"
     assert profile_view.chain(frames) == "app::Cache::fill cache.cc:7 ← operator() ← main"
+
+
+@pytest.mark.parametrize(
+    ("function", "is_of_it"),
+    [
+        ("std::vector<int>::push_back(int&&)", True),
+        ("std::vector<int> app::make<int>(int)", False),
+        ("<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem", True),
+        ("<&mut alloc::string::String as core::fmt::Write>::write_str", True),
+        ("<app::Price as core::fmt::Display>::fmt", False),
+        ("alloc::raw_vec::finish_grow", True),
+        ("allocate", False),
+    ],
+)
+def test_what_is_of_a_languages_library(function, is_of_it):
+    assert is_library(Frame(function)) == is_of_it
 
 
 @pytest.mark.parametrize(
@@ -485,6 +515,18 @@ def test_folded_stacks():
     )
     frames = (Frame("a;b c\nd"), Frame("main"))
     assert profile_files.folded_stack(frames) == "main;a:b c d"
+
+
+def test_folded_stacks_are_of_the_order(written):
+    name = written()
+    assert run("--format", "folded,html", "--sort", "total", name).exit_code == 0
+    assert Path("heap.folded").read_text().splitlines()[-1] == (
+        f"server+0x1500;server+0x1300 {512 << 20}"
+    )
+    [chosen] = [
+        part for part in Path("heap.html").read_text().split("<option") if "selected" in part
+    ]
+    assert "bytes allocated since the start" in chosen
 
 
 def test_dhat_has_the_fields_of_its_viewer():

@@ -27,10 +27,10 @@ def pages(tmp_path_factory) -> dict[str, Path]:
                                 stack([BASE + 0x401, BASE + 0x501], 1 << 20, 1)]))  # fmt: skip
     after = named_of(document())
     texts = {
-        "profile": profile_html.of_profile(after, leaks=False),
+        "profile": profile_html.of_profile(after),
         "leaks": profile_html.of_profile(after, leaks=True),
         "changes": profile_html.of_changes(before, after, compare(before, after)),
-        "empty": profile_html.of_profile(named_of(document([], timeline=[])), leaks=False),
+        "empty": profile_html.of_profile(named_of(document([], timeline=[]))),
     }
     paths = {name: folder / f"{name}.html" for name in texts}
     for name, path in paths.items():
