@@ -67,7 +67,7 @@ def site_table(named: Named, order: str, rows: int) -> Table:
             stack_text(site.frames),
         )
     if not having:
-        table.add_row("", "", "", "", "", f"nothing {'sampled' if order == 'total' else order}")
+        table.add_row("", "", "", "", "", "nothing live" if order == "live" else "nothing sampled")
     return table
 
 
