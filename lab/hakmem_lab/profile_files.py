@@ -9,7 +9,7 @@ from pathlib import Path
 from hakmem_lab import profile_html, profile_pprof
 from hakmem_lab.documents import write_bytes
 from hakmem_lab.errors import LabError
-from hakmem_lab.profile_sites import Change, Named, Site
+from hakmem_lab.profile_sites import MEASURES, Change, Named, Site
 
 ENDINGS = {
     "html": ".html",
@@ -64,11 +64,13 @@ def write(prefix: Path, makers: Mapping[str, Callable[[], bytes]]) -> list[Path]
     return found
 
 
-def write_profile(named: Named, wanted: Wanted, prefix: Path, leaks: bool) -> list[Path]:
+def write_profile(
+    named: Named, wanted: Wanted, prefix: Path, order: str, leaks: bool
+) -> list[Path]:
     makers = {
-        "html": lambda: profile_html.of_profile(named, leaks).encode(),
+        "html": lambda: profile_html.of_profile(named, order, leaks).encode(),
         "pprof": lambda: profile_pprof.of_profile(named),
-        "folded": lambda: folded(named.sites).encode(),
+        "folded": lambda: folded(named.sites, order).encode(),
         "dhat": lambda: dhat(named).encode(),
         "json": lambda: named.profile.text,
     }
@@ -93,13 +95,13 @@ def folded_stack(frames: Sequence) -> str:
     )
 
 
-def folded(sites: Sequence[Site]) -> str:
-    """Live bytes, as flamegraph.pl, inferno and Speedscope read them."""
+def folded(sites: Sequence[Site], order: str = "live") -> str:
+    """Bytes, as flamegraph.pl, inferno and Speedscope read them."""
     sums: dict[str, int] = {}
     for site in sites:
-        if site.figures.live.bytes:
+        if count := MEASURES[order](site.figures):
             key = folded_stack(site.frames)
-            sums[key] = sums.get(key, 0) + site.figures.live.bytes
+            sums[key] = sums.get(key, 0) + count
     return "".join(f"{key} {count}\n" for key, count in sorted(sums.items()))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
-from hakmem_lab.heap_profile import Figures, HeapProfile
+from hakmem_lab.heap_profile import HeapProfile
 from hakmem_lab.profile_sites import (
+    MEASURES,
     Change,
     Frames,
     Named,
@@ -45,7 +46,7 @@ STACK_HEAD = '<th class="stack">stack</th>'
 Cell = tuple[str, Callable[[Site], str]]
 
 
-def of_profile(named: Named, leaks: bool) -> str:
+def of_profile(named: Named, order: str = "live", leaks: bool = False) -> str:
     profile = named.profile
     title = f"Heap profile of {profile.name} ({profile.pid})"
     live_columns: list[Cell] = [
@@ -72,36 +73,37 @@ def of_profile(named: Named, leaks: bool) -> str:
             "Not freed: what is live, by stack" if leaks else "Live now",
             "Pinned: memory that cannot be given back because of these blocks, with all that lies "
             "beside them.",
-            largest(named.sites, live_bytes, ROWS),
+            largest(named.sites, MEASURES["live"], ROWS),
             live_columns,
         ),
         section(
             "Pinned",
             "Stacks whose surviving blocks keep the most memory from being given back.",
-            largest(named.sites, pinned_bytes, ROWS),
+            largest(named.sites, MEASURES["pinned"], ROWS),
             [live_columns[3], live_columns[0], live_columns[2], live_columns[4]],
         ),
         section(
             "At the peak",
             "As it was when live memory was highest.",
-            largest(named.sites, peak_bytes, ROWS),
+            largest(named.sites, MEASURES["peak"], ROWS),
             peak_columns,
         ),
         section(
             "Allocated since the start",
             "All blocks, freed or not: where the work of allocation is.",
-            largest(named.sites, total_bytes, ROWS),
+            largest(named.sites, MEASURES["total"], ROWS),
             total_columns,
         ),
     ]
     measures = [
-        ("live bytes", True, live_bytes),
+        ("live bytes", True, MEASURES["live"]),
+        ("pinned bytes", True, MEASURES["pinned"]),
+        ("bytes at the peak", True, MEASURES["peak"]),
+        ("bytes allocated since the start", True, MEASURES["total"]),
         ("live objects", False, lambda f: f.live.count),
-        ("pinned bytes", True, pinned_bytes),
-        ("bytes at the peak", True, peak_bytes),
-        ("bytes allocated since the start", True, total_bytes),
         ("objects allocated since the start", False, lambda f: f.total.count),
     ]
+    chosen = next(i for i, (_, _, read) in enumerate(measures) if read is MEASURES[order])
     stacks = [(s.frames, [read(s.figures) for _, _, read in measures]) for s in named.sites]
     return page(
         title,
@@ -109,7 +111,7 @@ def of_profile(named: Named, leaks: bool) -> str:
             totals(profile),
             remarks(named.remarks),
             timeline(profile),
-            flame_graph(profile.name, [(n, b) for n, b, _ in measures], stacks),
+            flame_graph(profile.name, [(n, b) for n, b, _ in measures], stacks, chosen),
             *sections,
             "<h2>How it was measured</h2>",
             f"<p>A block is sampled on average once in {size(profile.rate)} of allocation, and "
@@ -150,22 +152,6 @@ def of_changes(before: Named, after: Named, changes: Sequence[Change]) -> str:
             facts_table({f"after: {k}": v for k, v in facts(b).items()}),
         ],
     )
-
-
-def live_bytes(figures: Figures) -> int:
-    return figures.live.bytes
-
-
-def pinned_bytes(figures: Figures) -> int:
-    return figures.pinned
-
-
-def peak_bytes(figures: Figures) -> int:
-    return figures.peak_bytes
-
-
-def total_bytes(figures: Figures) -> int:
-    return figures.total.bytes
 
 
 def between(site: Site, rate: int) -> str:
@@ -236,6 +222,7 @@ def flame_graph(
     name: str,
     measures: Sequence[tuple[str, bool]],
     stacks: Sequence[tuple[Frames, Sequence[int]]],
+    chosen: int = 0,
 ) -> str:
     """Inner frames are functions; of the place that allocates, the line too."""
     table: dict[str, int] = {}
@@ -254,7 +241,7 @@ def flame_graph(
     # Nothing in a name can end the element.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     options = "".join(
-        f'<option value="{number}">{escape(title)}</option>'
+        f'<option value="{number}"{" selected" * (number == chosen)}>{escape(title)}</option>'
         for number, (title, _) in enumerate(measures)
     )
     return (

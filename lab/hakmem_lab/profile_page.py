@@ -30,7 +30,7 @@ MAGIC = b"hakmemP1"
 HEADER = struct.Struct("<8sIIIIQ")
 SEQUENCE_OFFSET, ANSWER_OFFSET = 12, 4096
 # A wake is lost while the thread writes an answer: it is repeated.
-PATIENCE_S, WAKE_EACH_S, PAUSE_S = 30.0, 0.05, 0.002
+PATIENCE_S, WAKE_EACH_S, PAUSE_S, ENDING_S = 30.0, 0.05, 0.002, 0.2
 FUTEX_WAKE = 1
 FUTEX_CALLS = {"x86_64": 202, "aarch64": 98}
 OPTION = "HAKMEM_HEAP_PROFILE=1"
@@ -65,7 +65,8 @@ def answer_of(pid: int, until_end: int, end: float) -> tuple[str, bytes]:
     with plain_errors(pid):
         name = name_of(pid)
         path = page_file(pid, NAME, is_own)
-    if path is None and has_ended(until_end):
+    # The files of a process that ends are gone a moment before it.
+    if path is None and has_ended(until_end, ENDING_S):
         raise LabError(f"there is no process {pid} (any more)")
     if path is None:
         raise NotProfiled(f"process {pid} ({name}) keeps no heap profile: start it with {OPTION}")
@@ -82,8 +83,8 @@ def end_of(pid: int) -> int:
         return os.pidfd_open(pid)
 
 
-def has_ended(until_end: int) -> bool:
-    return bool(select.select([until_end], [], [], 0)[0])
+def has_ended(until_end: int, within_s: float = 0) -> bool:
+    return bool(select.select([until_end], [], [], within_s)[0])
 
 
 def is_own(pid: int, path: Path) -> bool:

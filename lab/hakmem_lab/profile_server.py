@@ -112,7 +112,7 @@ class Source:
         return profile_pprof.of_interval(first, self.name_all(self.take()), default)
 
     def report(self) -> bytes:
-        return profile_html.of_profile(self.name_all(self.take()), leaks=False).encode()
+        return profile_html.of_profile(self.name_all(self.take())).encode()
 
     def metrics(self, accept: str) -> tuple[bytes, str]:
         registry = CollectorRegistry(auto_describe=False)

@@ -1,6 +1,7 @@
 """What a heap profile says of each place in the program: stacks with names, merged and compared."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,11 +10,20 @@ from hakmem_lab.symbols import Frame, Place, Symboliser
 
 # Of the normal distribution, for 95 %.
 NORMAL_95 = 1.96
-LIBRARY_PREFIXES = (
-    "std::", "__gnu_cxx::", "alloc::", "<alloc::", "core::", "<core::", "hashbrown::",
-    "__rust", "__rdl_", "__rg_",
-)  # fmt: skip
+# Of C++ and Rust; a method in Rust is of the library if the type it is for is.
+LIBRARY = re.compile(
+    r"^(<(&|\*|\[|\(|mut |const |dyn )*)?"
+    r"((std|__gnu_cxx|alloc|core|hashbrown)::|__rust|__rdl_|__rg_|"
+    r"([iu](8|16|32|64|128|size)|f32|f64|bool|char|str|\)) as )"
+)
 Frames = tuple[Frame, ...]
+MEASURES: dict[str, Callable[[Figures], int]] = {
+    "live": lambda f: f.live.bytes,
+    "peak": lambda f: f.peak_bytes,
+    "total": lambda f: f.total.bytes,
+    "pinned": lambda f: f.pinned,
+}
+ORDERS = tuple(MEASURES)
 
 
 @dataclass(frozen=True)
@@ -96,8 +106,11 @@ def sampling_remarks(profile: HeapProfile) -> Iterable[str]:
 
 def own_frame(frames: Frames) -> Frame:
     """The innermost function that is not of a language's own library."""
-    outside = (f for f in frames if not bare(f.function).startswith(LIBRARY_PREFIXES))
-    return next(outside, frames[0])
+    return next((f for f in frames if not is_library(f)), frames[0])
+
+
+def is_library(frame: Frame) -> bool:
+    return LIBRARY.match(bare(frame.function)) is not None
 
 
 def bare(function: str) -> str:

@@ -1,20 +1,21 @@
 """Heap profiles in the terminal: a headline and one short table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hakmem_lab.heap_profile import Figures, HeapProfile
+from hakmem_lab.heap_profile import HeapProfile
 from hakmem_lab.profile_sites import (
-    LIBRARY_PREFIXES,
+    MEASURES,
     Change,
     Frames,
     Named,
     bare,
     duration,
     interval,
+    is_library,
     largest,
     own_frame,
     size,
@@ -25,13 +26,6 @@ from hakmem_lab.tables import plain_table
 
 CALLERS = 4
 BEGINNINGS = ("__libc_start_", "_start", "start_thread", "clone3", "__clone")
-MEASURES: dict[str, Callable[[Figures], int]] = {
-    "live": lambda f: f.live.bytes,
-    "peak": lambda f: f.peak_bytes,
-    "total": lambda f: f.total.bytes,
-    "pinned": lambda f: f.pinned,
-}
-ORDERS = tuple(MEASURES)
 
 
 def show(console: Console, named: Named, order: str, rows: int) -> None:
@@ -73,7 +67,7 @@ def site_table(named: Named, order: str, rows: int) -> Table:
             stack_text(site.frames),
         )
     if not having:
-        table.add_row("", "", "", "", "", f"nothing {'sampled' if order == 'total' else order}")
+        table.add_row("", "", "", "", "", "nothing live" if order == "live" else "nothing sampled")
     return table
 
 
@@ -100,6 +94,8 @@ def show_leaks(console: Console, named: Named, rows: int) -> None:
             duration(site.figures.age_ms),
             stack_text(site.frames),
         )
+    if not having:
+        table.add_row("", "", "", "", "nothing live")
     table.add_section()
     low, high = interval(profile.live, profile.rate)
     table.add_row(size(profile.live.bytes), f"{size(low)} … {size(high)}",
@@ -169,4 +165,4 @@ def chain(frames: Frames) -> str:
 
 def is_own(frame: Frame) -> bool:
     """Neither of a language's library, nor what every program and thread begins with."""
-    return not bare(frame.function).startswith((*LIBRARY_PREFIXES, *BEGINNINGS))
+    return not is_library(frame) and not frame.function.startswith(BEGINNINGS)

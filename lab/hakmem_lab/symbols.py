@@ -26,6 +26,7 @@ SYMBOL = np.dtype(
      ("size", "<u8")]
 )  # fmt: skip
 FUNCTION, INDIRECT_FUNCTION = 2, 10
+GLOBAL = 1
 DELETED = " (deleted)"
 ANONYMOUS, NOWHERE = "[anonymous code]", "[unknown]"
 PERF_LINE = re.compile(r"^(?:0x)?([0-9a-f]+) (?:0x)?([0-9a-f]+) (.+)$", re.IGNORECASE)
@@ -34,7 +35,8 @@ PERF_BYTES_MOST = 256 << 20
 # Python's: py::function:/the/file.py
 PYTHON_FRAME = re.compile(r"^py::(?P<function>.*?):(?P<file>[^:]*)$")
 PARTS = re.compile(
-    r"( \((\.[\w.]+)\)| \[clone [^]]*\]|\.(cold|part|constprop|isra|lto_priv|llvm)(\.\d+)*)+$"
+    r"( \((\.[\w.]+)\)| \[clone [^]]*\]|"
+    r"\.(cold|part|constprop|isra|lto_priv|localalias|llvm)(\.\d+)*)+$"
 )
 ALLOCATING = re.compile(
     r"^(malloc|calloc|realloc|reallocarray|aligned_alloc|memalign|posix_memalign|p?valloc|"
@@ -235,16 +237,20 @@ class Module:
         return None
 
     def named(self, virtual: int) -> Iterator[Frame]:
+        """The innermost first. The outermost is the function that has the address: its name is
+        that of the symbol there, as symbolic takes one from another part of the function, or the
+        one before, whose end it does not heed."""
         if self.symbols is None:
             return
-        base = self.segments[0][2]
-        for found in self.symbols.lookup(virtual - base):
-            # Without debug information a symbol is taken to reach to the next one.
-            if not found.line and not self.sizes.covers(found.sym_addr + base, virtual):
-                continue
-            if found.symbol:
-                file = printable(found.full_path or "")
-                yield Frame(demangled(found.symbol), file, found.line)
+        covering = self.functions.name(virtual)
+        found = self.symbols.lookup(virtual - self.segments[0][2])
+        for index, one in enumerate(found):
+            if index == len(found) - 1:
+                name = covering or (one.symbol if one.line else "")
+            else:
+                name = one.symbol
+            if name:
+                yield Frame(demangled(name), printable(one.full_path or ""), one.line)
 
     @cached_property
     def symbols(self):
@@ -275,8 +281,8 @@ class Module:
         return found
 
     @cached_property
-    def sizes(self) -> "Sizes":
-        return Sizes(self.candidates())
+    def functions(self) -> "Functions":
+        return Functions(self.candidates())
 
     def changed_after(self, when_ms: int) -> bool:
         with suppress(OSError):
@@ -296,33 +302,45 @@ def build_id_of(elf: ELFFile) -> str:
     return ""
 
 
-class Sizes:
-    """How far each function of the symbol tables reaches."""
+class Functions:
+    """The functions of the symbol tables. Of several names for one place a global one is taken, as
+    the sources have it."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        tables = [t for path in files for t in symbol_tables(path)]
-        symbols = np.concatenate(tables) if tables else np.zeros(0, SYMBOL)
-        kind = symbols["info"] & 15
-        symbols = symbols[(kind == FUNCTION) | (kind == INDIRECT_FUNCTION)]
-        order = np.lexsort((symbols["size"], symbols["value"]))
-        self.values, self.sizes = symbols["value"][order], symbols["size"][order]
+        tables = [table for path in files for table in symbol_tables(path)]
+        self.names = [names for _, names in tables]
+        symbols = np.concatenate([t for t, _ in tables]) if tables else np.zeros(0, SYMBOL)
+        number = np.repeat(np.arange(len(tables)), [len(t) for t, _ in tables])
+        kind, binding = symbols["info"] & 15, symbols["info"] >> 4
+        wanted = ((kind == FUNCTION) | (kind == INDIRECT_FUNCTION)) & (symbols["size"] > 0)
+        symbols, number, binding = symbols[wanted], number[wanted], binding[wanted]
+        # The last of those with one address is the one that is found.
+        order = np.lexsort((binding == GLOBAL, symbols["value"]))
+        self.symbols, self.number = symbols[order], number[order]
+        self.values = np.ascontiguousarray(self.symbols["value"])
 
-    def covers(self, start: int, address: int) -> bool:
-        """The largest function that begins at `start` has `address`."""
-        index = int(np.searchsorted(self.values, np.uint64(start), side="right")) - 1
-        if index < 0 or int(self.values[index]) != start:
-            return False
-        return start <= address < start + int(self.sizes[index])
+    def name(self, address: int) -> str:
+        """The symbol whose function has an address; empty where there is none."""
+        index = int(np.searchsorted(self.values, np.uint64(address), side="right")) - 1
+        if index < 0 or address >= int(self.values[index]) + int(self.symbols["size"][index]):
+            return ""
+        names, start = self.names[self.number[index]], int(self.symbols["name"][index])
+        # The version is no part of the name.
+        return names[start : names.find(b"\0", start)].decode(errors="replace").partition("@")[0]
 
 
-def symbol_tables(path: Path) -> Iterator[np.ndarray]:
+def symbol_tables(path: Path) -> Iterator[tuple[np.ndarray, bytes]]:
+    """Each with its names."""
     with suppress(ELFError, OSError, ValueError), path.open("rb") as file:
         elf = ELFFile(file)
         for name in (".symtab", ".dynsym"):
             section = elf.get_section_by_name(name)
             if section is not None and section["sh_type"] != "SHT_NOBITS":
                 data = section.data()
-                yield np.frombuffer(data[: len(data) // SYMBOL.itemsize * SYMBOL.itemsize], SYMBOL)
+                symbols = np.frombuffer(
+                    data[: len(data) // SYMBOL.itemsize * SYMBOL.itemsize], SYMBOL
+                )
+                yield symbols, elf.get_section(section["sh_link"]).data()
 
 
 @lru_cache(maxsize=1 << 16)

@@ -2,8 +2,8 @@
 
 Run as a program it prints a line when it can be asked, sleeps on the sequence number as the
 library's thread does, and obeys the words on its input: `grow` makes its live memory more, `mute`
-leaves requests without an answer, `fail N` answers with an error, `spoil` with what is no JSON,
-`over` with more bytes than there are, `end` ends it.
+leaves requests without an answer, `growing` grows with each, `fail N` answers with an error,
+`spoil` with what is no JSON, `over` with more bytes than there are, `end` ends it.
 """
 
 import ctypes
@@ -113,6 +113,7 @@ class Fake:
         self.page[4096 : 4096 + len(text)] = text
         error = self.number if self.mode == "fail" else 0
         self.page[16:32] = struct.pack("<IIQ", error, 0, size)
+        self.rounds += self.mode == "growing"
         self.word.value += 1
 
     def obey(self, word: str, *numbers: str) -> None:

@@ -30,6 +30,7 @@ from hakmem_lab.profile_sites import (
     bare,
     compare,
     interval,
+    is_library,
     named,
     own_frame,
     sampled,
@@ -60,7 +61,7 @@ void *malloc(size_t bytes) {
     hak_os_stats.alloc++;
     return next(bytes);
 }
-__attribute__((destructor)) static void write_profile(void) {
+__attribute__((destructor)) void write_profile(void) {
     const char *prefix = getenv("HAKMEM_HEAP_PROFILE_PREFIX");
     const char *at_exit = getenv("HAKMEM_HEAP_PROFILE_AT_EXIT");
     if (prefix == NULL || at_exit == NULL) return;
@@ -341,6 +342,19 @@ def test_a_program_at_a_fixed_address(tmp_path):
     assert functions(profile_by(copy))[8_000_000][2:] == ["shop::hidden(long)", "main"]
 
 
+def test_a_function_in_two_parts_keeps_its_name(tmp_path):
+    """Its first part has no symbol here, and lies behind another function's."""
+    copy = tmp_path / "split"
+    subprocess.run(["g++", "-g", "-O2", "-o", str(copy), str(SOURCE)], check=True)
+    symbols = subprocess.run(["nm", str(copy)], capture_output=True, text=True, check=True).stdout
+    cold = [f"--strip-symbol={line.split()[2]}" for line in symbols.splitlines()
+            if line.endswith(".cold")]  # fmt: skip
+    assert any("hidden" in option for option in cold)
+    subprocess.run(["objcopy", *cold, str(copy)], check=True)
+    found = functions(profile_by(copy))[8_000_000]
+    assert found[1:] == ["shop::Cache::fill(long)", "shop::hidden(long)", "main"]
+
+
 def test_a_file_that_changed_since_is_told(program, tmp_path):
     copy = Path(shutil.copy2(program, tmp_path / "shop"))
     profile = replace(profile_by(copy), started_ms=1000)
@@ -401,6 +415,22 @@ def test_the_place_shown_is_not_of_a_languages_library():
     )
     assert own_frame(frames).where == "cache.cc:7"
     assert profile_view.chain(frames) == "app::Cache::fill cache.cc:7 ← operator() ← main"
+
+
+@pytest.mark.parametrize(
+    ("function", "is_of_it"),
+    [
+        ("std::vector<int>::push_back(int&&)", True),
+        ("std::vector<int> app::make<int>(int)", False),
+        ("<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem", True),
+        ("<&mut alloc::string::String as core::fmt::Write>::write_str", True),
+        ("<app::Price as core::fmt::Display>::fmt", False),
+        ("alloc::raw_vec::finish_grow", True),
+        ("allocate", False),
+    ],
+)
+def test_what_is_of_a_languages_library(function, is_of_it):
+    assert is_library(Frame(function)) == is_of_it
 
 
 @pytest.mark.parametrize(
@@ -485,6 +515,16 @@ def test_folded_stacks():
     )
     frames = (Frame("a;b c\nd"), Frame("main"))
     assert profile_files.folded_stack(frames) == "main;a:b c d"
+
+
+def test_folded_stacks_are_of_the_order(written):
+    name = written()
+    assert run("--format", "folded,html", "--sort", "total", name).exit_code == 0
+    assert Path("heap.folded").read_text().splitlines()[-1] == (
+        f"server+0x1500;server+0x1300 {512 << 20}"
+    )
+    page = Path("heap.html").read_text()
+    assert " selected>bytes allocated since the start</option>" in page
 
 
 def test_dhat_has_the_fields_of_its_viewer():
@@ -805,6 +845,15 @@ def test_profiles_of_a_run_are_numbered(writing, tmp_path):
     assert found.returncode == 0, found.stderr
     assert {path.name for path in tmp_path.glob("x*")} == {"x.1.folded", "x.2.folded"}
     assert found.stderr.count("Where it allocates") == 1
+
+
+def test_a_program_killed_after_a_profile_is_reported(writing, tmp_path):
+    text = f"exec {sys.executable} -c 'import ctypes, os; " \
+           "ctypes.CDLL(None).write_profile(); os.kill(os.getpid(), 9)'"  # fmt: skip
+    found = writing("--every", "1", "--format", "folded", "--output", "x", "--", "sh", "-c", text)
+    assert found.returncode == 137, found.stderr
+    assert "the program was killed by SIGKILL: the last profile is of before" in found.stderr
+    assert (tmp_path / "x.2.folded").exists()
 
 
 def test_rate_reaches_the_library(writing):

@@ -27,10 +27,11 @@ def pages(tmp_path_factory) -> dict[str, Path]:
                                 stack([BASE + 0x401, BASE + 0x501], 1 << 20, 1)]))  # fmt: skip
     after = named_of(document())
     texts = {
-        "profile": profile_html.of_profile(after, leaks=False),
+        "profile": profile_html.of_profile(after),
         "leaks": profile_html.of_profile(after, leaks=True),
+        "total": profile_html.of_profile(after, "total"),
         "changes": profile_html.of_changes(before, after, compare(before, after)),
-        "empty": profile_html.of_profile(named_of(document([], timeline=[])), leaks=False),
+        "empty": profile_html.of_profile(named_of(document([], timeline=[]))),
     }
     paths = {name: folder / f"{name}.html" for name in texts}
     for name, path in paths.items():
@@ -94,6 +95,12 @@ def test_flame_graph_shows_the_measure_that_is_chosen(opened):
     # A box of less than a pixel is not drawn.
     found = wait_for(page, largest, frozenset({"server+0x1200"}))
     assert found["server+0x1300"] > found["server+0x1100"]
+
+
+def test_flame_graph_begins_with_what_was_asked_for(opened):
+    chosen = "return document.getElementById('measure').selectedOptions[0].text"
+    assert opened("total").execute_script(chosen) == "bytes allocated since the start"
+    assert opened("profile").execute_script(chosen) == "live bytes"
 
 
 def test_flame_graph_is_searched_and_zoomed(opened):

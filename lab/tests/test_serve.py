@@ -17,6 +17,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from test_profile import decoded
 from test_top import COMMAND as TOP
 
+from hakmem_lab import profile_page, stats_page
 from hakmem_lab.cli import main
 
 COMMAND = [*TOP[:-1], "serve"]
@@ -62,6 +63,20 @@ def get(address: str, **headers: str) -> tuple[int, bytes, str]:
         return error.code, error.read(), error.headers["Content-Type"]
 
 
+def answers_of(pid: int) -> int:
+    """How many times the process has been asked, doubled."""
+    path = stats_page.page_file(pid, profile_page.NAME, profile_page.is_own)
+    with path.open("rb") as file:
+        return profile_page.HEADER.unpack(file.read(profile_page.HEADER.size))[2]
+
+
+def wait_for_more(pid: int, before: int) -> None:
+    end = time.monotonic() + 60
+    while answers_of(pid) < before + 2:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_heap_and_allocs_are_of_now(fake, server):
     status, data, kind = get(f"{server}/debug/pprof/heap")
     assert (status, kind) == (200, "application/octet-stream")
@@ -76,16 +91,8 @@ def test_heap_and_allocs_are_of_now(fake, server):
 
 
 def test_seconds_give_the_difference(fake, server):
-    answers = []
-    asking = threading.Thread(
-        target=lambda: answers.append(get(f"{server}/debug/pprof/heap?seconds=2"))
-    )
-    # The first profile of a request is taken at once: it grows between the two.
-    asking.start()
-    time.sleep(1)
-    fake.tell("grow")
-    asking.join(60)
-    [(status, data, _)] = answers
+    fake.tell("growing")
+    status, data, _ = get(f"{server}/debug/pprof/heap?seconds=0.3")
     assert status == 200
     _, samples = decoded(data)
     assert {names: values[:2] for names, values in samples.items()} == {
@@ -148,8 +155,9 @@ def test_the_end_of_the_process_ends_it(fake):
         asking = threading.Thread(
             target=lambda: answers.append(get(f"{address}/debug/pprof/heap?seconds=600"))
         )
+        before = answers_of(fake.pid)
         asking.start()
-        time.sleep(1)
+        wait_for_more(fake.pid, before)
         fake.tell("end", wait=False)
         asking.join(60)
         assert process.wait(60) == 0
@@ -164,8 +172,9 @@ def test_an_interrupt_ends_it_whoever_waits(fake):
         asking = threading.Thread(
             target=lambda: answers.append(get(f"{address}/debug/pprof/heap?seconds=600"))
         )
+        before = answers_of(fake.pid)
         asking.start()
-        time.sleep(1)
+        wait_for_more(fake.pid, before)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         asking.join(60)

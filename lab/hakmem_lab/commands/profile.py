@@ -24,7 +24,7 @@ from hakmem_lab.profile_files import (
     write_changes,
     write_profile,
 )
-from hakmem_lab.profile_sites import Named, compare, named, size
+from hakmem_lab.profile_sites import ORDERS, Named, compare, named, size
 from hakmem_lab.symbols import Symboliser
 from hakmem_lab.tables import PLAIN_WIDTH
 
@@ -121,8 +121,9 @@ class WithDiff(click.Command):
 @click.option(
     "--sort",
     "order",
-    type=click.Choice(profile_view.ORDERS),
-    help="Order of the table. Default: live, and peak for a PROGRAM that has ended.",
+    type=click.Choice(ORDERS),
+    help="Order of the table; measure of folded stacks, and of the flame graph at first. "
+    "Default: live, and peak for a PROGRAM that has ended.",
 )
 @click.option(
     "--set",
@@ -172,7 +173,9 @@ def profile(
     if kind == FILE and every_s is not None:
         raise LabError("--every is for a PROGRAM or a PID", 2)
     if kind == PROGRAM:
-        report = Report(console_for(sys.stderr), wanted, leaks, order or "peak", rows)
+        report = Report(
+            console_for(sys.stderr), wanted, leaks, order or ("live" if leaks else "peak"), rows
+        )
         raise SystemExit(of_program(report, target, rate, every_s, settings))
     report = Report(console_for(sys.stdout), wanted, leaks, order or "live", rows)
     if kind == FILE:
@@ -235,7 +238,9 @@ class Report:
         elif table:
             profile_view.show(self.console, result, self.order, self.rows)
         prefix = self.wanted.prefix(name or f"{found.name}.{found.pid}.heap", number)
-        tell_written(self.console, write_profile(result, self.wanted, prefix, self.leaks))
+        tell_written(
+            self.console, write_profile(result, self.wanted, prefix, self.order, self.leaks)
+        )
         return result
 
 

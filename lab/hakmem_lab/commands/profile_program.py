@@ -89,6 +89,9 @@ def collected(folder: Path, ended: Ended, found: programs.Examined) -> Ran:
     own = tuple(by_process.pop(ended.pid, ()))
     others = sorted((p[-1] for p in by_process.values() if p), key=lambda p: -p.total.bytes)
     remark = ""
+    if own and os.WIFSIGNALED(ended.wait_status):
+        name = signal_name(os.WTERMSIG(ended.wait_status))
+        remark = f"the program was killed by {name}: the last profile is of before"
     if not own:
         why = f"no heap profile was written: {why_nothing(ended, found)}"
         if others:

@@ -140,8 +140,8 @@
         if (innerWidth !== wide) draw();
         wide = innerWidth;
     });
-    // Of a program that has freed all, the peak says more than what is live.
-    const first = [...measure.options].find(option => tree(Number(option.value)).value);
+    // The one that was asked for; of a program that has freed all, the peak says more than what is live.
+    const first = [...measure.selectedOptions, ...measure.options].find(option => tree(Number(option.value)).value);
     if (first) measure.value = first.value;
     draw();
 })();
