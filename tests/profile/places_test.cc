@@ -72,7 +72,7 @@ void with_plugin(const char *path) {
 TEST(Places, LibrariesComeAndGo) {
   beside(2, use_memory, [] {
     beside(1, [] { with_plugin(PLUGIN_NAMELESS_A); }, [] {
-      for (int i = 0; i < 300; i++) with_plugin(i % 2 == 0 ? PLUGIN_A : PLUGIN_B);
+      for (int i = 0; i < 150; i++) with_plugin(i % 2 == 0 ? PLUGIN_A : PLUGIN_B);
     });
   });
 }
@@ -84,7 +84,7 @@ int allocate_for_each(dl_phdr_info *, size_t, void *) {
 
 TEST(Places, InsideTheLoadersWalk) {
   beside(2, [] { dl_iterate_phdr(allocate_for_each, nullptr); }, [] {
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 50; i++) {
       with_plugin(PLUGIN_A);
       dl_iterate_phdr(allocate_for_each, nullptr);
     }
@@ -113,7 +113,7 @@ void end_of_key(void *rounds_left) {
 
 TEST(Places, EndsOfThreads) {
   ASSERT_EQ(pthread_key_create(&key, end_of_key), 0);
-  for (int i = 0; i < 100; i++) {
+  for (int i = 0; i < 40; i++) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 8; t++) {
       threads.emplace_back([] {
@@ -127,7 +127,7 @@ TEST(Places, EndsOfThreads) {
 
 TEST(Places, ThreadsByTheThousand) {
   std::atomic<long> sum{0};
-  for (int i = 0; i < 400; i++) {
+  for (int i = 0; i < 200; i++) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 10; t++) threads.emplace_back([&] {
       std::vector<int> numbers(100, 1);
@@ -135,7 +135,7 @@ TEST(Places, ThreadsByTheThousand) {
     });
     for (auto &t : threads) t.join();
   }
-  EXPECT_EQ(sum, 400000);
+  EXPECT_EQ(sum, 200000);
 }
 
 /* --- fork --- */
@@ -167,7 +167,7 @@ void register_handlers() {
 TEST(Places, ChildrenOfBusyThreads) {
   register_handlers();
   beside(3, use_memory, [] {
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 40; i++) {
       unsigned char *inherited = here::filled(3000, 7);
       pid_t pid = fork();
       if (pid == 0) child(i % 3, inherited);
@@ -179,7 +179,7 @@ TEST(Places, ChildrenOfBusyThreads) {
 
 TEST(Places, SpawnedWithoutAFork) {
   beside(2, use_memory, [] {
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 30; i++) {
       pid_t pid;
       char name[] = "true";
       char *words[] = {name, nullptr};
