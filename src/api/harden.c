@@ -13,7 +13,6 @@
 #include "large/huge.h"
 #include "large/extent.h"
 #include "os/os.h"
-#include "profile/profile.h"
 
 #define TRAILER_BYTES (HAK_HARD(CANARY) ? HAK_TRAILER_BYTES : 0)
 
@@ -180,8 +179,8 @@ static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, b
   if (HAK_UNLIKELY(p == NULL)) return NULL;
   hak_region *r = hak_region_find(p);
   size_t block_size = hak_block_size(p);
-  /* A small request may be an extent, if it is aligned, or a sampled block. */
-  if (!large && r != NULL && hak_code_is_class(hak_region_code(r, p))) {
+  /* A small request may be an extent, if it is aligned, or a guarded block. */
+  if (!large && r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)))) {
     *zeroed = HAK_HARD(ZERO);
     return hand_out(r, p, block_size, size, family);
   }
@@ -232,12 +231,21 @@ static void free_extent(hak_region *r, void *p, size_t said, hak_family family) 
   hak_slow_exit(&d);
 }
 
-HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, size_t said, hak_family family) {
-  size_t block_size = hak_class_size(class_code);
+HAK_INLINE void check_in_slab(hak_region *r, void *p, size_t block_size, size_t said, hak_family family) {
   if (HAK_UNLIKELY(!hak_held_clear(r, p))) report_not_held(r, p, "at the call");
   check_block(p, block_size, said, family, "at the call");
   if (HAK_HARD(ZERO)) zero_block(p, block_size);
+}
+
+HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, size_t said, hak_family family) {
+  check_in_slab(r, p, hak_class_size(class_code), said, family);
   free_small(p, class_code);
+}
+
+/* Not by the quarantine: the profile counts a block as freed when the program frees it. */
+static HAK_NOINLINE void free_sampled(hak_region *r, void *p, size_t said, hak_family family) {
+  check_in_slab(r, p, hak_block_size(p), said, family);
+  hak_sampled_free(p);
 }
 
 static HAK_NOINLINE void free_outside_regions(void *p, size_t said, hak_family family) {
@@ -254,14 +262,14 @@ void hak_hard_free(void *p, size_t said, hak_family family) {
     return;
   }
   unsigned code = hak_region_code(r, p);
-  if (HAK_LIKELY(hak_code_is_class(code))) {
+  if (HAK_LIKELY(hak_code_is_class(code)))
     free_from_slab(r, p, code - 1, said, family);
-  } else if (code == HAK_CODE_EXTENT) {
+  else if (code == HAK_CODE_EXTENT)
     free_extent(r, p, said, family);
-  } else {
-    if (code == HAK_CODE_SAMPLED && hak_profile_has(p)) check_block(p, hak_block_size(p), said, family, "at the call");
-    hak_raw_free(p); /* says what else is wrong */
-  }
+  else if (code == HAK_CODE_SAMPLED)
+    free_sampled(r, p, said, family);
+  else
+    hak_raw_free(p); /* says what is wrong */
 }
 
 /* A live block of ours. */
@@ -275,11 +283,8 @@ static live_block live_block_at(const void *p, const char *where) {
   live_block b = {hak_block_size(p), 0, HAK_FAMILY_MALLOC};
   hak_region *r = hak_region_find(p);
   if (b.block_size != 0 && r != NULL) {
-    unsigned code = hak_region_code(r, p);
-    bool live = hak_code_is_class(code)     ? hak_held(r, p)
-                : code == HAK_CODE_SAMPLED ? hak_profile_has(p)
-                                           : (uintptr_t)p == hak_region_span(r, p)->start;
-    if (!live) b.block_size = 0;
+    bool slab = hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
+    if (slab ? !hak_held(r, p) : (uintptr_t)p != hak_region_span(r, p)->start) b.block_size = 0;
   }
   if (b.block_size != 0)
     b.size = HAK_HARD(CANARY) ? read_trailer(p, b.block_size, where, &b.family) : b.block_size;
@@ -315,9 +320,7 @@ void *hak_hard_realloc(void *p, size_t size, const void *caller) {
     return p;
   }
   if (total > HAK_EXTENT_MAX / 2 && hak_huge_size(p) != 0) {
-    if (hak_counting()) hak_sampled_forget(p);
-    void *moved = hak_huge_resize(p, total); /* NULL also where the kernel cannot move it: then it is copied */
-    if (hak_counting()) hak_sampled_note_large(moved != NULL ? moved : p, moved != NULL ? size : b.size);
+    void *moved = hak_raw_resize_huge(p, b.block_size, total); /* NULL also where the kernel cannot move it: then it is copied */
     if (moved != NULL) {
       if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, HAK_FAMILY_MALLOC);
       return moved;

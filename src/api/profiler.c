@@ -115,17 +115,21 @@ static void *serve(void *unused) {
   return NULL;
 }
 
-void hak_profiler_start(void) {
-  if (!hak_profile_on() || running) return;
-  if (page == NULL && !make_page(NULL))
-    hak_print("hakmem: HAKMEM_HEAP_PROFILE: no shared memory: the process cannot be asked for its profile\n");
-  if (hak_config.heap_profile_signal != 0)
-    hak_report_catch_signal("HAKMEM_HEAP_PROFILE_SIGNAL", (int)hak_config.heap_profile_signal, on_signal);
+static void start_serving(void) {
   int error = hak_thread_of_ours(serve, "hakmem-profile");
   running = error == 0;
   if (!running)
     hak_print("hakmem: HAKMEM_HEAP_PROFILE: no thread (%s): profiles are written at exit and by hakmem_profile_dump alone\n",
               strerror(error));
+}
+
+void hak_profiler_start(void) {
+  if (!hak_profile_on() || running) return;
+  if (!make_page(NULL))
+    hak_print("hakmem: HAKMEM_HEAP_PROFILE: no shared memory: the process cannot be asked for its profile\n");
+  if (hak_config.heap_profile_signal != 0)
+    hak_report_catch_signal("HAKMEM_HEAP_PROFILE_SIGNAL", (int)hak_config.heap_profile_signal, on_signal);
+  start_serving();
 }
 
 /* The parent's page stays its own; the child's is under the same address, where a thread that is in the middle of an answer may go on. */
@@ -137,9 +141,7 @@ void hak_profiler_fork_child(void) {
     hak_os_close_shared(&parents);
   }
   hak_store_relaxed(&files, 0);
-  if (!running) return;
-  running = false;
-  hak_profiler_start();
+  if (running) start_serving(); /* the signal's handler is the child's already */
 }
 
 bool hak_profiler_wanted_at_exit(void) { return hak_profile_on() && hak_config.heap_profile_at_exit != 0; }

@@ -49,8 +49,16 @@ static void *resize_extent(hak_region *region, void *p, size_t size) {
   void *moved = move_block(p, old_size, size);
   if (moved != NULL || size > HAK_EXTENT_LONGEST || !hak_extent_resize(region, p, size, &d.purge_due)) return moved;
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
+  note_resized(p, p, size);
   errno = saved;
   return p;
+}
+
+void *hak_raw_resize_huge(void *p, size_t old_size, size_t size) {
+  if (hak_counting()) hak_sampled_forget(p); /* before another thread may be given its address */
+  void *moved = hak_huge_resize(p, size);
+  if (hak_counting()) hak_sampled_note_large(moved != NULL ? moved : p, moved != NULL ? size : old_size);
+  return moved;
 }
 
 /* The kernel moves a mapping only while it is one: it refuses where the program has given some of its pages advice, a lock
@@ -58,9 +66,7 @@ static void *resize_extent(hak_region *region, void *p, size_t size) {
 static void *resize_huge(void *p, size_t old_size, size_t size) {
   hak_deferred d = {0};
   if (size > old_size) hak_slow_entry();
-  if (hak_counting()) hak_sampled_forget(p); /* before another thread may be given its address */
-  void *moved = hak_huge_resize(p, size);
-  if (hak_counting()) hak_sampled_note_large(moved != NULL ? moved : p, moved != NULL ? size : old_size);
+  void *moved = hak_raw_resize_huge(p, old_size, size);
   if (moved != NULL) {
     hak_slow_exit(&d);
     return moved;
@@ -69,7 +75,7 @@ static void *resize_huge(void *p, size_t old_size, size_t size) {
   moved = move_block(p, old_size, size);
   if (moved != NULL) return moved;
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
-  moved = hak_huge_resize(p, size);
+  moved = hak_raw_resize_huge(p, old_size, size);
   if (moved != NULL) errno = saved;
   return moved;
 }

@@ -1,7 +1,5 @@
 #include "api/sampling.h"
 
-#include <string.h>
-
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "config/config.h"
@@ -78,8 +76,7 @@ void hak_sampled_free(void *p) {
   hak_deferred d = {0};
   unsigned c = hak_region_span(hak_region_find(p), p)->class_code;
   void *companion = NULL;
-  bool live = hak_profile_note_free(p, &companion);
-  if (HAK_HARD(ZERO) && live) memset(p, 0, hak_class_size(c)); /* its span may become a slab whose blocks are expected to be zero */
+  hak_profile_note_free(p, &companion);
   hak_arena_free(p, c, &d); /* says what is wrong where it was not live */
   hak_tcache *t = hak_tls.cache;
   if (companion != NULL && t != NULL)

@@ -79,8 +79,12 @@ static clock_function *clock_now(void) {
   return function;
 }
 
-uint64_t hak_os_clock_ns(void) {
+static uint64_t read_ns(clockid_t clock) {
   struct timespec t = {0, 0};
-  clock_now()(CLOCK_MONOTONIC_COARSE, &t);
+  clock_now()(clock, &t);
   return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
+
+uint64_t hak_os_clock_ns(void) { return read_ns(CLOCK_MONOTONIC_COARSE); }
+
+uint64_t hak_os_unix_ns(void) { return read_ns(CLOCK_REALTIME_COARSE); }

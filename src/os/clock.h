@@ -1,4 +1,4 @@
-/* The coarse monotonic clock, without libc's symbols, without the processor's time counter, and without a system call
+/* The coarse clocks, monotonic and since 1970, without libc's symbols, without the processor's time counter, and without a system call
  * where the kernel gives the process a vDSO. So slow paths may ask for the time in a process that may read no time
  * counter (PR_SET_TSC) or make no system call (SECCOMP_MODE_STRICT). Its steps are the kernel's: 1 to 10 ms. */
 #ifndef HAK_OS_CLOCK_H
@@ -7,5 +7,6 @@
 #include <stdint.h>
 
 uint64_t hak_os_clock_ns(void);
+uint64_t hak_os_unix_ns(void);
 
 #endif

@@ -54,11 +54,7 @@ static void *linux_remap(void *addr, size_t old_size, size_t new_size) {
   return hak_os_call_failed(p) ? NULL : (void *)p;
 }
 
-uint64_t hak_os_unix_ms(void) {
-  struct timespec t = {0, 0};
-  hak_os_call(SYS_clock_gettime, CLOCK_REALTIME, &t);
-  return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
+uint64_t hak_os_unix_ms(void) { return hak_os_unix_ns() / 1000000; }
 
 static uint64_t linux_now_ms(void) { return hak_os_clock_ns() / 1000000; }
 
@@ -132,16 +128,18 @@ static int write_all(int fd, const char *text, size_t length) {
 /* A set of signals as the kernel has it. */
 typedef uint64_t signal_set;
 
-/* Nobody may be reading: the message is lost then, but the program is not to die of SIGPIPE because of it. */
+/* Nobody may be reading, or the file may be longer than RLIMIT_FSIZE: what is written is lost then, but the program is not
+ * to die of SIGPIPE or SIGXFSZ because of it. */
 int hak_os_write(int fd, const char *text, size_t length) {
-  const signal_set broken_pipe = (signal_set)1 << (SIGPIPE - 1);
+  const signal_set broken_pipe = (signal_set)1 << (SIGPIPE - 1), too_long = (signal_set)1 << (SIGXFSZ - 1);
+  const signal_set both = broken_pipe | too_long;
   signal_set before = 0, pending = 0;
-  hak_os_call(SYS_rt_sigprocmask, SIG_BLOCK, &broken_pipe, &before, sizeof before);
-  bool was_pending = hak_os_call(SYS_rt_sigpending, &pending, sizeof pending) == 0 && (pending & broken_pipe) != 0;
+  hak_os_call(SYS_rt_sigprocmask, SIG_BLOCK, &both, &before, sizeof before);
+  bool known = hak_os_call(SYS_rt_sigpending, &pending, sizeof pending) == 0;
   int error = write_all(fd, text, length);
+  const signal_set sent = error == EPIPE ? broken_pipe : error == EFBIG ? too_long : 0;
   const struct timespec at_once = {0, 0};
-  if (error == EPIPE && !was_pending)
-    hak_os_call(SYS_rt_sigtimedwait, &broken_pipe, NULL, &at_once, sizeof broken_pipe);
+  if (sent != 0 && !(known && (pending & sent) != 0)) hak_os_call(SYS_rt_sigtimedwait, &sent, NULL, &at_once, sizeof sent);
   hak_os_call(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
   return error;
 }
@@ -228,9 +226,16 @@ int hak_os_open(const char *path) {
   return fd < 0 ? -1 : (int)fd;
 }
 
+/* A file of that name is what a process that was killed left behind: in a container each has the same numbers. Moved up, as
+ * the statistics page's: the program may have closed 0 to 2, and goes on to print. */
 int hak_os_create(const char *path, int *fd) {
-  long made = hak_os_call(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  *fd = (int)made;
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  long made = hak_os_call(SYS_openat, AT_FDCWD, path, flags, 0666);
+  if (made == -EEXIST) {
+    hak_os_unlink(path);
+    made = hak_os_call(SYS_openat, AT_FDCWD, path, flags, 0666);
+  }
+  *fd = made < 0 ? -1 : move_up((int)made);
   return made < 0 ? (int)-made : 0;
 }
 

@@ -25,7 +25,7 @@ static const int allowed[] = {
     SYS_read, SYS_close, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_write, SYS_rt_sigpending, SYS_rt_sigtimedwait,
     SYS_fcntl, SYS_fstat, SYS_newfstatat, SYS_getpid, SYS_memfd_create, SYS_ftruncate, SYS_prlimit64, SYS_clone3,
     SYS_clone, SYS_rseq, SYS_set_robust_list, SYS_prctl, SYS_pread64, SYS_capget,
-    SYS_capset,
+    SYS_capset, SYS_renameat2, SYS_unlinkat, SYS_readlinkat,
     /* of a program's start and end */
     SYS_execve, SYS_brk, SYS_faccessat, SYS_set_tid_address, SYS_exit_group, SYS_exit,
     /* of the program: its clocks, signals, forks and waits */

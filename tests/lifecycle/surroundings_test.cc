@@ -92,6 +92,16 @@ TEST(Descriptors, APipeWithoutReader) {
   EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal;
 }
 
+/* Heap profiles that begin so; they are removed. */
+size_t profiles_beginning(const std::string &prefix) {
+  std::vector<std::filesystem::path> found;
+  for (const auto &file : std::filesystem::directory_iterator(SCRATCH)) {
+    if (file.path().string().compare(0, prefix.size(), prefix) == 0) found.push_back(file.path());
+  }
+  for (const auto &path : found) std::filesystem::remove(path);
+  return found.size();
+}
+
 /* --- filters of system calls --- */
 
 /* The program forks from eight allocating threads' midst; docs/deploying.md has the list. */
@@ -101,15 +111,21 @@ TEST(Filtered, MakesOnlyTheCallsThatAreDocumented) {
                                   "HAKMEM_RSS_TARGET=2M",    "HAKMEM_RSS_TARGET=80%",    "HAKMEM_THP=on",
                                   "HAKMEM_VERBOSE=1",        "HAKMEM_GUARD_SAMPLE=1/5",  "HAKMEM_EXTERNAL_GUARD_LOG=1",
                                   "HAKMEM_LIMIT=4G",         "HAKMEM_STATS_SIGNAL=12",   "HAKMEM_TINY_FRONT_DUMP=1",
-                                  "HAKMEM_DEEPBIND=keep"};
+                                  "HAKMEM_DEEPBIND=keep",    "HAKMEM_HEAP_PROFILE=1"};
+  const std::string prefix = std::string(SCRATCH) + "/lifecycle_filtered_" + std::to_string(getpid());
   for (const char *setting : settings) {
-    ProgramResult r = run_program({FILTERED, HAKMEM_LIBRARY, STORM, "forks", "10"}, {setting});
+    ProgramResult r = run_program({FILTERED, HAKMEM_LIBRARY, STORM, "forks", "10"},
+                                  {setting, "HAKMEM_HEAP_PROFILE_PREFIX=" + prefix, "HAKMEM_HEAP_PROFILE_AT_EXIT=1", "HAKMEM_HEAP_PROFILE_RATE=1K",
+                                   "HAKMEM_HEAP_PROFILE_FORMAT=json"});
+    EXPECT_EQ(profiles_beginning(prefix) > 0, std::string(setting) == "HAKMEM_HEAP_PROFILE=1");
     if (r.exit_code == 77) GTEST_SKIP() << "SKIPPED: " << r.err;
     EXPECT_EQ(r.exit_code, 0) << setting << ": signal " << r.signal << "\n" << r.err;
   }
 }
 
 /* --- privileged programs --- */
+
+std::string privileged_prefix() { return std::string(SCRATCH) + "/lifecycle_privileged_profile_" + std::to_string(getpid()); }
 
 std::vector<std::string> hostile_environment() {
   return {"HAKMEM_PROFILE=speed",          "HAKMEM_VERBOSE=1",
@@ -121,6 +137,9 @@ std::vector<std::string> hostile_environment() {
           "HAKMEM_RESERVE_MB=16",          "HAKMEM_THP=on",
           "HAKMEM_NO_SUCH_OPTION=%s%n",    "HAKMEM_BENCH_FAST_MODE=1",
           "HAKMEM_=",                      "HAKMEM_TINY_PREWARM_C1=" + std::string(100000, '9'),
+          "HAKMEM_HEAP_PROFILE=1",         "HAKMEM_HEAP_PROFILE_AT_EXIT=1",
+          "HAKMEM_HEAP_PROFILE_RATE=1",    "HAKMEM_HEAP_PROFILE_SIGNAL=12",
+          "HAKMEM_HEAP_PROFILE_PREFIX=" + privileged_prefix(),
           kPreload};
 }
 
@@ -153,6 +172,7 @@ class Privileged : public testing::TestWithParam<const char *> {
       GTEST_SKIP() << "SKIPPED: user " << kNobody << " may not read the build folder";
     EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.out << r.err;
     EXPECT_EQ(r.err, "");
+    EXPECT_EQ(profiles_beginning(privileged_prefix()), 0u);
     std::string expected = plain.out;
     size_t at = expected.find("privileged=0\n");
     ASSERT_EQ(at, 0u);
@@ -180,6 +200,7 @@ TEST_P(Privileged, OrdinaryCopyListens) {
     EXPECT_THAT(r.out, HasSubstr(text));
   for (const char *text : {kStats, "[EXTERNAL_GUARD] total=5", "HAKMEM_NO_SUCH_OPTION is not an option"})
     EXPECT_THAT(r.err, HasSubstr(text));
+  EXPECT_EQ(profiles_beginning(privileged_prefix()), 1u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Linked, Privileged, testing::Values(SETTINGS_STATIC, SETTINGS_SHARED),

@@ -1,0 +1,428 @@
+"""outputs.py LIBRARY HARDENED SUBJECT [unittest's arguments]: what heap profiles say, when they are written, and that nothing of it
+disturbs the program. subject.c is the program."""
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import reading
+
+LIBRARY, HARDENED, SUBJECT = sys.argv[1:4]
+KINDS = ["pprof", "jemalloc", "json"]
+EVERY = {"HAKMEM_HEAP_PROFILE_RATE": "1", "HAKMEM_HEAP_PROFILE_MOST": "0"}
+
+
+class Subject:
+    def __init__(self, *, on=True, library=LIBRARY, cwd=None, limit=None, **options: str) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("HAKMEM_")}
+        environment |= {"LD_PRELOAD": library} | ({"HAKMEM_HEAP_PROFILE": "1"} if on else {}) | options
+        self.process = subprocess.Popen([SUBJECT], env=environment, cwd=cwd, preexec_fn=limit, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+        self.pid = self.process.pid
+
+    def say(self, command: str) -> int:
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline() or "-99")
+
+    def end(self) -> tuple[int, str]:
+        err = self.process.communicate(timeout=60)[1]
+        return self.process.returncode, err
+
+    def __enter__(self) -> "Subject":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def dump(self, path: Path, kind: int = 2) -> dict:
+        error = self.say(f"dump {path} {kind}")
+        assert error == 0, os.strerror(error)
+        return reading.READERS[kind](path.read_text())
+
+
+class Case(unittest.TestCase):
+    def setUp(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def subject(self, **options) -> Subject:
+        options.setdefault("HAKMEM_HEAP_PROFILE_PREFIX", f"{self.folder}/p")
+        s = Subject(**options)
+        self.addCleanup(s.__exit__)
+        return s
+
+    def names(self) -> list[str]:
+        return sorted(f.name for f in self.folder.iterdir())
+
+    def wait_for(self, name: str) -> str:
+        until = time.monotonic() + 30
+        while not (self.folder / name).exists():
+            self.assertLess(time.monotonic(), until, f"{name} never came: {self.names()}")
+            time.sleep(0.01)
+        return (self.folder / name).read_text()
+
+    def quiet_end(self, s: Subject) -> None:
+        self.assertEqual(s.end(), (0, ""))
+
+
+class Contents(Case):
+    """Each format is whole, and its stacks sum up to its totals."""
+
+    def test_every_block(self) -> None:
+        s = self.subject(**EVERY)
+        s.say("alloc 2000 1000")
+        p, j, d = (s.dump(self.folder / k, i) for i, k in enumerate(KINDS))
+        for counts in (p, j):
+            for i in range(4):
+                self.assertAlmostEqual(sum(row[i] for row in counts["stacks"]), counts["totals"][i], delta=len(counts["stacks"]))
+        # The page map's block sizes are whole at this rate: 1 - e^-1000 is 1.
+        self.assertTrue(any(row[0] == 2000 and row[1] == 2_000_000 for row in p["stacks"]))
+        self.assertTrue(any(row["live"][:2] == [2_000_000, 2000] for row in d["stacks"]))
+        self.assertEqual(d["samples"]["dropped"] + d["samples"]["stacks_dropped"], 0)
+        self.quiet_end(s)
+
+    def test_sampled(self) -> None:
+        s = self.subject(HAKMEM_HEAP_PROFILE_RATE="16K", HAKMEM_HEAP_PROFILE_MOST="0")
+        s.say("alloc 20000 300")
+        s.say("churn 100000")
+        s.say("alloc 3 3000000")
+        d = s.dump(self.folder / "d")
+        for name in ("live", "total"):
+            sums = [d[name][k] for k in ("bytes", "count", "bytes_variance", "count_variance")]
+            for of_stacks, whole in zip(reading.totals_of_stacks(d, name), sums, strict=True):
+                self.assertAlmostEqual(of_stacks, whole, delta=len(d["stacks"]) + whole * 1e-9)
+        held, deviation = 20000 * 300 + 3 * 3_000_000, d["live"]["bytes_variance"] ** 0.5
+        self.assertLess(abs(d["live"]["bytes"] - held), 6 * deviation + 100_000)
+        self.assertGreaterEqual(d["peak"]["bytes"], d["live"]["bytes"])
+        self.assertEqual(max(b for _, b in d["timeline"]), d["peak"]["bytes"])
+        s.say("free")
+        after = s.dump(self.folder / "d")
+        self.assertLess(after["live"]["bytes"], 500_000)
+        self.assertGreaterEqual(after["total"]["bytes"], d["total"]["bytes"])
+        self.quiet_end(s)
+
+    def test_nothing_is_live_that_was_freed(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            s = self.subject(library=library, **EVERY)
+            before = s.dump(self.folder / "d")
+            s.say("alloc 1 40000000")
+            for size in (90_000_000, 45_000_000, 200_000_000, 30_000, 10, 300_000, 700_000, 20_000_000, 60_000_000):
+                s.say(f"resize {size}")
+                live = s.dump(self.folder / "d")["live"]
+                self.assertAlmostEqual(live["bytes"] - before["live"]["bytes"], size, delta=100)
+                self.assertEqual(live["count"] - before["live"]["count"], 1)
+            s.say("free")
+            self.assertEqual(s.dump(self.folder / "d")["live"], before["live"])
+            self.quiet_end(s)
+
+    def reader(self, command: list[str], kind: int) -> str:
+        if shutil.which(command[0]) is None:
+            self.skipTest(f"SKIPPED: {command[0]} is not installed")
+        s = self.subject(HAKMEM_HEAP_PROFILE_RATE="16K", HAKMEM_HEAP_PROFILE_MOST="0")
+        s.say("alloc 20000 300")
+        s.dump(self.folder / "d", kind)
+        self.quiet_end(s)
+        run = subprocess.run([*command, SUBJECT, str(self.folder / "d")], capture_output=True, text=True, timeout=120)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        print(run.stdout, run.stderr, sep="\n", file=sys.stderr)
+        return run.stdout
+
+    def first_of(self, text: str, own_column: int) -> str:
+        rows = [r.split() for r in text.splitlines() if "%" in r and r.split()[-1] in ("keeper", "main", "malloc")]
+        return max(rows, key=lambda r: float(r[own_column].rstrip("%")))[-1]
+
+    def test_go_tool_pprof_names_the_function(self) -> None:
+        if shutil.which("go") is not None and subprocess.run(["go", "tool", "pprof", "-h"], capture_output=True).returncode not in (0, 2):
+            self.skipTest("SKIPPED: this go has no pprof")
+        text = self.reader(["go", "tool", "pprof", "-symbolize=local", "-inuse_space", "-top"], 0)
+        self.assertEqual(self.first_of(text, 1), "keeper")
+
+    def test_jeprof_names_the_function(self) -> None:
+        self.assertEqual(self.first_of(self.reader(["jeprof", "--text"], 1), 1), "keeper")
+
+
+class Triggers(Case):
+    def test_exit(self) -> None:
+        for kind, name in enumerate(KINDS):
+            s = self.subject(HAKMEM_HEAP_PROFILE_AT_EXIT="1", HAKMEM_HEAP_PROFILE_FORMAT=name)
+            s.say("alloc 100 100000")
+            self.quiet_end(s)
+            ending = "json" if kind == 2 else "heap"
+            self.assertEqual(self.names(), [f"p.{s.pid}.1.{ending}"])
+            reading.READERS[kind]((self.folder / self.names()[0]).read_text())
+            (self.folder / self.names()[0]).unlink()
+
+    def test_signal(self) -> None:
+        s = self.subject(HAKMEM_HEAP_PROFILE_SIGNAL=str(int(signal.SIGUSR2)))
+        s.say("alloc 10 10")
+        for n in (1, 2, 3):
+            os.kill(s.pid, signal.SIGUSR2)
+            reading.pprof(self.wait_for(f"p.{s.pid}.{n}.heap"))
+        self.quiet_end(s)
+        self.assertEqual(len(self.names()), 3)
+
+    def test_signals_that_are_refused(self) -> None:
+        for number in (signal.SIGSEGV, signal.SIGKILL):
+            s = self.subject(HAKMEM_HEAP_PROFILE_SIGNAL=str(int(number)))
+            s.say("alloc 10 10")
+            code, err = s.end()
+            self.assertEqual((code, err.count("\n")), (0, 1), err)
+            self.assertIn(f"HAKMEM_HEAP_PROFILE_SIGNAL={int(number)}", err)
+
+    def test_seconds(self) -> None:
+        s = self.subject(HAKMEM_HEAP_PROFILE_SECONDS="1", HAKMEM_HEAP_PROFILE_FORMAT="json")
+        for n in (1, 2):
+            reading.as_json(self.wait_for(f"p.{s.pid}.{n}.json"))
+        self.quiet_end(s)
+
+    def test_growth(self) -> None:
+        s = self.subject(HAKMEM_HEAP_PROFILE_GROWTH="20M", HAKMEM_HEAP_PROFILE_FORMAT="json", HAKMEM_HEAP_PROFILE_RATE="1K",
+                         HAKMEM_HEAP_PROFILE_MOST="0")
+        for n in (1, 2, 3):
+            s.say("alloc 300 100000")
+            d = reading.as_json(self.wait_for(f"p.{s.pid}.{n}.json"))
+            self.assertGreater(d["live"]["bytes"], 20 << 20)
+        s.say("free")
+        s.say("alloc 300 100000")
+        self.quiet_end(s)
+        self.assertEqual(len(self.names()), 3, "beyond the last means that live memory is more than it was")
+
+    def test_children_write_their_own(self) -> None:
+        s = self.subject(HAKMEM_HEAP_PROFILE_SIGNAL=str(int(signal.SIGUSR2)), HAKMEM_HEAP_PROFILE_FORMAT="json")
+        s.say("alloc 100 100000")
+        child = s.say("fork 300 100000")
+        for n in (1, 2):
+            os.kill(child, signal.SIGUSR2)
+            d = reading.as_json(self.wait_for(f"p.{child}.{n}.json"))
+            self.assertEqual(d["pid"], child)
+        os.kill(s.pid, signal.SIGUSR2)
+        self.assertEqual(reading.as_json(self.wait_for(f"p.{s.pid}.1.json"))["pid"], s.pid)
+        s.say(f"reap {child}")
+        self.quiet_end(s)
+        self.assertEqual(len(self.names()), 3)
+
+
+class Files(Case):
+    def test_errors(self) -> None:
+        import errno
+        s = self.subject()
+        for command, error in (("null", errno.EINVAL), (f"dump {self.folder}/x 3", errno.EINVAL), (f"dump {self.folder}/x -1", errno.EINVAL),
+                               (f"dump {self.folder}/none/x 0", errno.ENOENT), (f"dump {self.folder}/x/ 0", errno.ENOENT),
+                               (f"dump {'y' * 4090} 0", errno.ENAMETOOLONG), (f"dump {self.folder} 0", errno.EISDIR)):
+            self.assertEqual(s.say(command), error, command)
+        self.quiet_end(s)
+        self.assertEqual(self.names(), [])
+        off = self.subject(on=False)
+        self.assertEqual(off.say(f"dump {self.folder}/x 0"), errno.ENOTSUP)
+        self.quiet_end(off)
+
+    def test_a_file_is_replaced(self) -> None:
+        s = self.subject()
+        (self.folder / "x").write_text("old " * 100_000)
+        (self.folder / f"x.{s.pid}.part").write_text("of a process that was killed")
+        with (self.folder / "x").open() as old:
+            s.dump(self.folder / "x", 0)
+            self.assertEqual(old.read(), "old " * 100_000, "who has it open reads on")
+        self.quiet_end(s)
+        self.assertEqual(self.names(), ["x"])
+
+    def test_a_prefix_that_cannot_be_written(self) -> None:
+        s = self.subject(HAKMEM_HEAP_PROFILE_PREFIX=f"{self.folder}/none/p", HAKMEM_HEAP_PROFILE_AT_EXIT="1")
+        s.say("alloc 100 100000")
+        code, err = s.end()
+        self.assertEqual(code, 0)
+        self.assertRegex(err, rf"\Ahakmem: HAKMEM_HEAP_PROFILE: {self.folder}/none/p\.{s.pid}\.1\.heap: No such file or directory: not written\n\Z")
+
+    def test_a_full_disk(self) -> None:
+        disk = self.folder / "disk"
+        disk.mkdir()
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", disk], capture_output=True).returncode != 0:
+            self.skipTest("SKIPPED: only root can mount a small file system")
+        self.addCleanup(subprocess.run, ["umount", disk])
+        s = self.subject(HAKMEM_HEAP_PROFILE_PREFIX=f"{disk}/p", HAKMEM_HEAP_PROFILE_AT_EXIT="1", **EVERY)
+        s.say("stacks 500")
+        code, err = s.end()
+        self.assertEqual(code, 0)
+        self.assertRegex(err, r"\Ahakmem: .*: No space left on device: not written\n\Z")
+        self.assertEqual(list(disk.iterdir()), [])
+
+    def test_a_limit_of_file_sizes(self) -> None:
+        s = self.subject(HAKMEM_HEAP_PROFILE_AT_EXIT="1", limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)), **EVERY)
+        s.say("stacks 500")
+        import errno
+        self.assertEqual(s.say(f"dump {self.folder}/x 0"), errno.EFBIG)
+        code, err = s.end()
+        self.assertEqual(code, 0, "no SIGXFSZ")
+        self.assertRegex(err, r"\A(hakmem: .*: no shared memory: .*\n)?hakmem: .*: File too large: not written\n\Z")
+        self.assertEqual(self.names(), [])
+
+    def test_standard_streams_closed(self) -> None:
+        environment = {"LD_PRELOAD": LIBRARY, "HAKMEM_HEAP_PROFILE": "1", "HAKMEM_HEAP_PROFILE_AT_EXIT": "1",
+                       "HAKMEM_HEAP_PROFILE_PREFIX": f"{self.folder}/p", "HAKMEM_HEAP_PROFILE_SECONDS": "1"}
+        run = subprocess.run(["sh", "-c", 'exec "$0" <&- >&- 2>&-', SUBJECT], env=environment)
+        self.assertEqual(run.returncode, 0)
+        self.assertEqual(len(self.names()), 1)
+
+    def test_nobody_sees_half_a_file(self) -> None:
+        s, stop, seen = self.subject(HAKMEM_HEAP_PROFILE_RATE="1K", HAKMEM_HEAP_PROFILE_MOST="0"), threading.Event(), []
+        path = self.folder / "x"
+
+        def read() -> None:
+            while not stop.is_set():
+                with contextlib.suppress(FileNotFoundError):
+                    seen.append(reading.pprof(path.read_text())["totals"])
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            for _ in range(200):
+                s.say("churn 500")
+                self.assertEqual(s.say(f"dump {path} 0"), 0)
+        finally:
+            stop.set()
+            reader.join()
+        self.assertGreater(len(set(seen)), 1)
+        self.quiet_end(s)
+        self.assertEqual(self.names(), ["x"])
+
+
+class Page(Case):
+    def test_a_process_at_rest_answers(self) -> None:
+        s = self.subject(HAKMEM_HEAP_PROFILE_RATE="1K", HAKMEM_HEAP_PROFILE_MOST="0")
+        s.say("alloc 1000 5000")
+        for _ in range(5):
+            d = reading.ask(s.pid)
+            self.assertEqual(d["pid"], s.pid)
+            self.assertLess(abs(d["live"]["bytes"] - 5_000_000), 6 * d["live"]["bytes_variance"] ** 0.5 + 200_000)
+        self.quiet_end(s)
+
+    def test_while_it_works(self) -> None:
+        s = self.subject(HAKMEM_HEAP_PROFILE_RATE="1K", HAKMEM_HEAP_PROFILE_MOST="0")
+        s.say("alloc 10 10")
+        worker = threading.Thread(target=s.say, args=("churn 3000000",))
+        worker.start()
+        answers = [reading.ask(s.pid)["samples"]["taken"] for _ in range(20)]
+        worker.join()
+        self.assertEqual(answers, sorted(answers))
+        self.quiet_end(s)
+
+    def test_child_and_parent(self) -> None:
+        s = self.subject()
+        s.say("alloc 100 100000")
+        child = s.say("fork 300 100000")
+        for pid in (s.pid, child, s.pid, child):
+            self.assertEqual(reading.ask(pid)["pid"], pid)
+        s.say(f"reap {child}")
+        self.assertEqual(reading.ask(s.pid)["pid"], s.pid)
+        self.quiet_end(s)
+
+    def test_a_stopped_process_is_given_up(self) -> None:
+        s = self.subject()
+        s.say("alloc 10 10")
+        os.kill(s.pid, signal.SIGSTOP)
+        with self.assertRaises(TimeoutError):
+            reading.ask(s.pid, patience_s=0.5)
+        os.kill(s.pid, signal.SIGCONT)
+        self.assertEqual(reading.ask(s.pid)["pid"], s.pid)
+        self.quiet_end(s)
+
+    def test_readers_can_only_read(self) -> None:
+        s = self.subject()
+        s.say("alloc 10 10")
+        with self.assertRaises(PermissionError), open(reading.page_path(s.pid), "r+b") as file:
+            file.write(b"x")
+            file.flush()
+        self.quiet_end(s)
+
+
+class Off(Case):
+    def test_there_is_nothing(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            s = self.subject(on=False, library=library, HAKMEM_HEAP_PROFILE_AT_EXIT="1", HAKMEM_HEAP_PROFILE_SECONDS="1",
+                             HAKMEM_HEAP_PROFILE_SIGNAL=str(int(signal.SIGUSR2)))
+            s.say("alloc 1000 10000")
+            self.assertEqual(len(os.listdir(f"/proc/{s.pid}/task")), 1)
+            self.assertIsNone(reading.page_path(s.pid))
+            with open(f"/proc/{s.pid}/status") as f:
+                caught = int(next(line for line in f if line.startswith("SigCgt")).split()[1], 16)
+            self.assertEqual(caught >> (signal.SIGUSR2 - 1) & 1, 0)
+            self.quiet_end(s)
+        self.assertEqual(self.names(), [])
+
+
+class Misuse(Case):
+    """Of blocks that are samples: as of any other."""
+
+    def ends(self, what: str, library: str, says: str, sizes: tuple[int, ...] = (24, 1000, 20_000, 300_000)) -> None:
+        for size in sizes:
+            s = self.subject(library=library, **EVERY)
+            self.assertEqual(s.say(f"misuse {what} {size}"), -99)
+            code, err = s.end()
+            self.assertEqual(code, -signal.SIGABRT, (what, size, err))
+            self.assertRegex(err, rf"\Ahakmem: [^\n]*{says}[^\n]*\n\Z")
+
+    def test_double_free(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            self.ends("double", library, "double free")
+            self.ends("later", library, "double free")
+
+    def test_invalid_free(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            self.ends("inside", library, "invalid free|invalid or double free|not the start", sizes=(64, 1000, 20_000, 300_000))
+
+    def test_realloc_of_freed(self) -> None:
+        self.ends("realloc", HARDENED, "free", sizes=(24, 1000))
+
+    def test_hardened_checks(self) -> None:
+        self.ends("overflow", HARDENED, "overflow|written beyond", sizes=(24, 1000, 20_000))
+        self.ends("written", HARDENED, "written after", sizes=(24, 1000))
+
+
+class Memory(Case):
+    def own_part(self, commands: list[str], **options) -> dict:
+        s = self.subject(**options)
+        for c in commands:
+            s.say(c)
+        d = s.dump(self.folder / "d")
+        print(commands, {**d["samples"], "live_bytes": d["live"]["bytes"]}, file=sys.stderr)
+        self.assertLess(d["samples"]["own_bytes"], d["live"]["bytes"] / 100 + (1 << 20))
+        self.quiet_end(s)
+        return d
+
+    def test_a_gigabyte_of_small_blocks(self) -> None:
+        d = self.own_part([f"alloc {1 << 24} 64"])
+        self.assertEqual(d["samples"]["dropped"] + d["samples"]["stacks_dropped"], 0)
+
+    def test_many_stacks(self) -> None:
+        d = self.own_part(["stacks 65536"], **EVERY)
+        self.assertGreater(d["samples"]["dropped"] + d["samples"]["stacks_dropped"], 0, "what finds no room is counted")
+        self.own_part(["stacks 65536", "free", "stacks 65536"], HAKMEM_HEAP_PROFILE_RATE="1K", HAKMEM_HEAP_PROFILE_MOST="0")
+
+    def resident(self, commands: list[str], **options) -> int:
+        with self.subject(**options) as s:
+            for c in commands:
+                s.say(c)
+            with open(f"/proc/{s.pid}/statm") as f:
+                return int(f.read().split()[1]) * resource.getpagesize()
+
+    def test_resident_memory(self) -> None:
+        """Of a program with blocks of all classes: slabs of sampled blocks are beside those of the others. Printed."""
+        for commands in (["classes 100"], ["classes 1000"], ["classes 3000"], ["churn 2000000"]):
+            off = min(self.resident(commands, on=False) for _ in range(3))
+            on = min(self.resident(commands) for _ in range(3))
+            print(f"{commands}: {off >> 10} KiB, {on >> 10} KiB with the profile: {(on - off) >> 10} more", file=sys.stderr)
+            self.assertLess(on - off, (4 << 20) + off // 50)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

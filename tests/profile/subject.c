@@ -1,0 +1,137 @@
+/* Does what it is told on standard input, a command a line, and answers each with a line: allocations that a test knows, dumps,
+ * forks, mistakes. It ends with its input. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { KEPT = 1 << 25, STACK_BITS = 16 };
+
+static void **kept; /* not from the allocator */
+static size_t kept_count;
+
+static int dump(const char *path, int kind) {
+  static int (*function)(const char *, int);
+  if (function == NULL) *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_profile_dump");
+  return function == NULL ? -1 : function(path, kind);
+}
+
+static void keep(void *p) {
+  if (p == NULL || kept_count == KEPT) abort();
+  kept[kept_count++] = p;
+}
+
+__attribute__((noinline)) void keeper(long count, size_t size) {
+  for (long i = 0; i < count; i++) keep(memset(malloc(size), 1, size));
+}
+
+__attribute__((noinline)) static void free_all(void) {
+  while (kept_count > 0) free(kept[--kept_count]);
+}
+
+/* What is not kept. */
+__attribute__((noinline)) void churner(long count) {
+  void *slots[64] = {NULL};
+  for (long i = 0; i < count; i++) {
+    void **slot = &slots[(size_t)i * 2654435761u >> 7 & 63];
+    free(*slot);
+    *slot = malloc(16 + (size_t)i % 5000);
+  }
+  for (int i = 0; i < 64; i++) free(slots[i]);
+}
+
+/* A stack for each number. */
+__attribute__((noinline)) void zero(unsigned bits, int left);
+__attribute__((noinline)) void one(unsigned bits, int left);
+static void go_on(unsigned bits, int left) {
+  if (left == 0) keep(malloc(64));
+  else if (bits & 1) one(bits >> 1, left - 1);
+  else zero(bits >> 1, left - 1);
+  __asm__ volatile("" ::: "memory");
+}
+void zero(unsigned bits, int left) {
+  go_on(bits, left);
+  __asm__ volatile("" ::: "memory");
+}
+void one(unsigned bits, int left) {
+  go_on(bits, left);
+  __asm__ volatile("" ::: "memory");
+}
+
+static void many_stacks(long count) {
+  for (long i = 0; i < count; i++) zero((unsigned)i, STACK_BITS);
+}
+
+/* A block of each class, some 30 of them. */
+static void classes(long each) {
+  for (size_t size = 16; size <= 32768; size += size < 128 ? 16 : size / 4) keeper(each, size);
+}
+
+static void misuse(const char *what, size_t size) {
+  char *p = malloc(size);
+  memset(p, 1, size);
+  if (strcmp(what, "double") == 0) {
+    free(p);
+    free(p);
+  } else if (strcmp(what, "later") == 0) { /* others are freed between */
+    void *other = malloc(size);
+    free(p);
+    free(other);
+    free(p);
+  } else if (strcmp(what, "inside") == 0) {
+    free(p + 16);
+  } else if (strcmp(what, "realloc") == 0) {
+    free(p);
+    p = realloc(p, 2 * size + 1);
+  } else if (strcmp(what, "overflow") == 0) {
+    p[size] = 2;
+    free(p);
+  } else if (strcmp(what, "written") == 0) {
+    free(p);
+    p[size / 2] = 3;
+    for (int i = 0; i < 3000; i++) keep(malloc(size));
+  }
+}
+
+static int fork_child(long count, size_t size) {
+  int pid = fork();
+  if (pid != 0) return pid;
+  free_all();
+  keeper(count, size);
+  for (;;) pause();
+}
+
+int main(int argc, char **argv) {
+  (void)argc, (void)argv;
+  static char line[8192], word[16], text[4096];
+  *(void **)&kept = sbrk(KEPT * sizeof *kept);
+  setvbuf(stdin, NULL, _IONBF, 0);
+  while (fgets(line, sizeof line, stdin) != NULL) {
+    long a = 0, b = 0, answer = 0;
+    text[0] = '\0';
+    if (sscanf(line, "%15s %ld %ld", word, &a, &b) < 2) sscanf(line, "%15s %4095s %ld", word, text, &b);
+    if (strcmp(word, "alloc") == 0) keeper(a, (size_t)b);
+    else if (strcmp(word, "free") == 0) free_all();
+    else if (strcmp(word, "churn") == 0) churner(a);
+    else if (strcmp(word, "stacks") == 0) many_stacks(a);
+    else if (strcmp(word, "classes") == 0) classes(a);
+    else if (strcmp(word, "resize") == 0) kept[0] = realloc(kept[0], (size_t)a);
+    else if (strcmp(word, "trim") == 0) malloc_trim(0);
+    else if (strcmp(word, "dump") == 0) answer = dump(text, (int)b);
+    else if (strcmp(word, "null") == 0) answer = dump(NULL, 0);
+    else if (strcmp(word, "chdir") == 0) answer = chdir(text);
+    else if (strcmp(word, "fork") == 0) answer = fork_child(a, (size_t)b);
+    else if (strcmp(word, "reap") == 0) answer = kill((int)a, SIGKILL) + waitpid((int)a, NULL, 0);
+    else if (strcmp(word, "raise") == 0) answer = raise((int)a);
+    else if (strcmp(word, "misuse") == 0) misuse(text, (size_t)b);
+    else answer = -2;
+    dprintf(1, "%ld\n", answer);
+  }
+  return 0;
+}
