@@ -7,7 +7,7 @@
  * mirrors src/large/extent.c: hak_pool_give(hak_region_span(hak_region_find(p), p), 0, HAK_EXTENT_TAG, purge_due);
  * mirrors src/pool/span_pool.c: if (HAK_UNLIKELY(span->tag != tag || span->head != span || span->span_count <= keep)) {
  * mirrors src/pool/span_pool.c: set_codes(r, index, spans, HAK_CODE_NONE);
- * mirrors src/pool/span_pool.c: set_codes(r, index, 1, HAK_TAG_CODE(tags.head));
+ * mirrors src/pool/span_pool.c: set_codes(r, index, 1, tags.head_code);
  *
  * mutant CLAIM_IS_NO_CAS: assertion | the byte is read and then stored
  * mutant CLAIM_UNCHECKED: assertion | the free looks at the byte once, before it takes the extent

@@ -16,11 +16,13 @@ typedef struct entry {
   int kind, when;
   int64_t initial, lowest, highest;
   const char *text;
+  const char *words; /* default of a text; else NULL */
 } entry;
 
 static const entry entries[] = {
-#define OPTION(field, name, kind, def, lo, hi, when, text) {name, 0, HAK_KIND_##kind, HAK_WHEN_##when, def, lo, hi, text},
-#define PER_CLASS(field, prefix, def, lo, hi, when, text) {prefix, 1, HAK_KIND_COUNT, HAK_WHEN_##when, def, lo, hi, text},
+#define OPTION(field, name, kind, def, lo, hi, when, text) {name, 0, HAK_KIND_##kind, HAK_WHEN_##when, def, lo, hi, text, NULL},
+#define PER_CLASS(field, prefix, def, lo, hi, when, text) {prefix, 1, HAK_KIND_COUNT, HAK_WHEN_##when, def, lo, hi, text, NULL},
+#define TEXT(field, name, def, text) {name, 0, HAK_KIND_COUNT, HAK_WHEN_START, 0, 0, 0, text, def},
 #include "config/options.def"
 };
 
@@ -67,7 +69,9 @@ static hak_option_row row_named(const char *name) {
 }
 
 static void print_values(const entry *e) {
-  if (e->kind == HAK_KIND_CHOICE) {
+  if (e->words != NULL) {
+    printf("text | %s", e->words);
+  } else if (e->kind == HAK_KIND_CHOICE) {
     hak_option_row row = row_named(e->name);
     for (int64_t i = e->lowest; i <= e->highest; i++)
       printf("%s%s", i > e->lowest ? ", " : "", hak_config_choice_name(&row, i));
@@ -116,7 +120,7 @@ static void print_document(const char *self) {
          "Options are environment variables. An unknown `HAKMEM_…` name or a value out of range prints one warning to\n"
          "stderr and the default stands. Programs with elevated rights (setuid) ignore them all.\n\n"
          "*Read* tells when: at *start*, once, before the first block; *live* options can also be changed by\n"
-         "`hakmem_option_set(name, value)`, and every option can be read by `hakmem_option_get(name, &value)`.\n"
+         "`hakmem_option_set(name, value)`, and every option but texts can be read by `hakmem_option_get(name, &value)`.\n"
          "`HAKMEM_VERBOSE=1` prints the effective settings.\n\n"
          "`C<n>` stands for every size class whose blocks are larger than 4·2^n and at most 8·2^n bytes: `C1` is 16 bytes,\n"
          "`C7` up to 1 KiB, `C12` up to 32 KiB.\n\n"

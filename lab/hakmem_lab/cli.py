@@ -23,6 +23,8 @@ COMMANDS = {
     "replay": "Run a recorded trace under each allocator.",
     "explain": "Where every resident byte of a process is.",
     "top": "Live figures of processes; metrics for Prometheus.",
+    "profile": "Who allocates: heap profiles, growth, leaks.",
+    "serve": "Heap profiles of a process for pprof, over HTTP.",
     "scorecard": "Write docs/scorecard.md from what was measured.",
     "peers": "Build, list and link other allocators.",
     "pgo": "Build with a profile, and measure what it gains.",

@@ -33,14 +33,18 @@ def write_json(path: Path, command: str, document: Mapping) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     """Takes the file's place at once: an interrupt leaves the old one or the new one."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         # In place where it is no plain file, such as /dev/stdout.
         if path.exists() and not path.is_file():
-            path.write_text(text)
+            path.write_bytes(data)
             return
-        fresh.write_text(text)
+        fresh.write_bytes(data)
         fresh.replace(path)
     except OSError as error:
         fresh.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,28 +109,32 @@ def name_of(pid: int) -> str:
     return printable(Path(f"/proc/{pid}/comm").read_text(errors="replace").removesuffix("\n"))
 
 
-def page_file(pid: int) -> Path | None:
-    """Its descriptor in the process; or where that is closed, the mapping."""
+def page_file(
+    pid: int, name: str = NAME, is_own: Callable[[int, Path], bool] | None = None
+) -> Path | None:
+    """Its descriptor in the process; or where that is closed, the mapping. The library has files
+    of other names too, each with a check of its own whether a file is the process's."""
+    is_own = is_own or is_own_page
     with os.scandir(f"/proc/{pid}/fd") as entries:
         # By number, from the highest: that is where the library puts it.
         for entry in sorted(entries, key=lambda e: -int(e.name)):
             with suppress(OSError):
-                if is_page(Path(entry.path).readlink()) and is_own(pid, Path(entry.path)):
+                if is_page(Path(entry.path).readlink(), name) and is_own(pid, Path(entry.path)):
                     return Path(entry.path)
     for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
         fields = line.split(maxsplit=5)
-        if len(fields) == 6 and is_page(Path(fields[5])):
+        if len(fields) == 6 and is_page(Path(fields[5]), name):
             path = Path(f"/proc/{pid}/map_files/{fields[0]}")
             if is_own(pid, path):
                 return path
     return None
 
 
-def is_page(target: Path) -> bool:
-    return str(target) in (f"/{NAME}", f"/{NAME} (deleted)")
+def is_page(target: Path, name: str = NAME) -> bool:
+    return str(target) in (f"/{name}", f"/{name} (deleted)")
 
 
-def is_own(pid: int, path: Path) -> bool:
+def is_own_page(pid: int, path: Path) -> bool:
     """Not the one of its parent, whose descriptor a child of a fork has too."""
     descriptor = open_memory(path)
     try:

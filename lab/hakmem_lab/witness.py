@@ -50,6 +50,7 @@ class Ended:
     why_unknown: str = ""
     # The file it ran at the last look: a start script may have become another program.
     program: str = ""
+    pid: int = 0
 
     @property
     def exit_status(self) -> int:
@@ -186,7 +187,7 @@ def run_watched(
         if look:
             return let_go(pid, release, library)
         os.close(release)
-        return Ended(os.waitpid(pid, 0)[1], None, "not looked")
+        return Ended(os.waitpid(pid, 0)[1], None, "not looked", pid=pid)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -211,7 +212,8 @@ def let_go(pid: int, release: int, library: Path) -> Ended:
     counter = Counter(library)
     if counter.offset is None:
         os.close(release)
-        return Ended(os.waitpid(pid, 0)[1], None, f"{library.name} has no symbols left")
+        why = f"{library.name} has no symbols left"
+        return Ended(os.waitpid(pid, 0)[1], None, why, pid=pid)
     with os.fdopen(os.pidfd_open(pid), "rb", buffering=0) as until_end:
         tracer = Tracer(pid)
         os.close(release)
@@ -264,7 +266,7 @@ def watch(pid: int, counter: Counter, tracer: Tracer, until_end: BinaryIO) -> En
             tracer.go_on(status)
         elif found:
             unknown = "" if held or sight.served is not None else "it ended too soon"
-            return Ended(status, sight.served, unknown, sight.program)
+            return Ended(status, sight.served, unknown, sight.program, pid)
         else:
             if sight.look():
                 pause = LOOK_EACH_S

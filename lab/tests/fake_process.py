@@ -246,7 +246,14 @@ class Handle:
 
 @contextmanager
 def fake_process(*arguments: str):
-    process = subprocess.Popen([sys.executable, "-S", __file__, *arguments], text=True,
+    with running(__file__, *arguments) as handle:
+        yield handle
+
+
+@contextmanager
+def running(program: str, *arguments: str):
+    """A program that says when it is ready, and obeys."""
+    process = subprocess.Popen([sys.executable, "-S", program, *arguments], text=True,
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     try:
         handle = Handle(process)

@@ -13,6 +13,7 @@
 #include "large/huge.h"
 #include "large/extent.h"
 #include "os/os.h"
+#include "profile/profile.h"
 
 #define TRAILER_BYTES (HAK_HARD(CANARY) ? HAK_TRAILER_BYTES : 0)
 
@@ -253,12 +254,14 @@ void hak_hard_free(void *p, size_t said, hak_family family) {
     return;
   }
   unsigned code = hak_region_code(r, p);
-  if (HAK_LIKELY(hak_code_is_class(code)))
+  if (HAK_LIKELY(hak_code_is_class(code))) {
     free_from_slab(r, p, code - 1, said, family);
-  else if (code == HAK_CODE_EXTENT)
+  } else if (code == HAK_CODE_EXTENT) {
     free_extent(r, p, said, family);
-  else
-    hak_raw_free(p); /* says what is wrong */
+  } else {
+    if (code == HAK_CODE_SAMPLED && hak_profile_has(p)) check_block(p, hak_block_size(p), said, family, "at the call");
+    hak_raw_free(p); /* says what else is wrong */
+  }
 }
 
 /* A live block of ours. */
@@ -272,8 +275,11 @@ static live_block live_block_at(const void *p, const char *where) {
   live_block b = {hak_block_size(p), 0, HAK_FAMILY_MALLOC};
   hak_region *r = hak_region_find(p);
   if (b.block_size != 0 && r != NULL) {
-    bool slab = hak_code_is_class(hak_region_code(r, p));
-    if (slab ? !hak_held(r, p) : (uintptr_t)p != hak_region_span(r, p)->start) b.block_size = 0;
+    unsigned code = hak_region_code(r, p);
+    bool live = hak_code_is_class(code)     ? hak_held(r, p)
+                : code == HAK_CODE_SAMPLED ? hak_profile_has(p)
+                                           : (uintptr_t)p == hak_region_span(r, p)->start;
+    if (!live) b.block_size = 0;
   }
   if (b.block_size != 0)
     b.size = HAK_HARD(CANARY) ? read_trailer(p, b.block_size, where, &b.family) : b.block_size;
@@ -309,7 +315,9 @@ void *hak_hard_realloc(void *p, size_t size, const void *caller) {
     return p;
   }
   if (total > HAK_EXTENT_MAX / 2 && hak_huge_size(p) != 0) {
+    if (hak_counting()) hak_sampled_forget(p);
     void *moved = hak_huge_resize(p, total); /* NULL also where the kernel cannot move it: then it is copied */
+    if (hak_counting()) hak_sampled_note_large(moved != NULL ? moved : p, moved != NULL ? size : b.size);
     if (moved != NULL) {
       if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, HAK_FAMILY_MALLOC);
       return moved;

@@ -10,12 +10,17 @@
 #include "os/print.h"
 #include "profile/profile.h"
 
+/* A guarded block costs some 10 us: system calls that make its pages accessible, and inaccessible again. Where all are asked for,
+ * there are as many as there can be. */
+#define GUARDS_A_SECOND 2000
+
 void hak_sampling_start(void) {
   hak_counting_rates rates = {0};
   hak_sample_start();
   if (hak_sample_on()) {
     rates.guard_blocks = (double)hak_config.guard_sample;
     rates.guard_max = HAK_SAMPLE_BYTES_MAX;
+    rates.guard_a_second = hak_config.guard_sample == 1 ? 0 : GUARDS_A_SECOND;
   }
   if (hak_config.heap_profile != 0) {
     if (hak_start() && hak_profile_start((size_t)hak_config.heap_profile_rate)) {

@@ -272,6 +272,13 @@ bool hak_profile_note_free(const void *p, void **companion) {
   return found;
 }
 
+bool hak_profile_has(const void *p) {
+  hak_lock_take(&hak_profile_lock);
+  bool has = capacity != 0 && slot_of((uintptr_t)p)->block != 0;
+  hak_lock_drop(&hak_profile_lock);
+  return has;
+}
+
 size_t hak_profile_live_bytes(void) { return hak_load_relaxed(&live_bytes); }
 
 /* --- dumps --- */

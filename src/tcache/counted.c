@@ -9,6 +9,7 @@
 /* Blocks that malloc may pop between two slow paths: what is used in turn should stay in a near cache. */
 #define FILL_BYTES (16 * HAK_KIB)
 #define FILL_LEAST 4
+#define WANTED_MOST 16
 #define WINDOW_MS 100 /* in which samples are counted against profile_a_second */
 #define SHIFT_MAX 20
 #define NEVER UINT64_MAX
@@ -24,9 +25,14 @@ typedef struct counted_bin {
   uint64_t guard, profile;
 } counted_bin;
 
-struct hak_counted {
+/* How many samples there have been lately, and by what power of two their distance has grown for that. */
+typedef struct pace {
   uint32_t shift, samples; /* samples: in this window */
   uint64_t window_ms;
+} pace;
+
+struct hak_counted {
+  pace guard, profile;
   counted_bin bins[HAK_CLASS_COUNT];
 };
 
@@ -45,22 +51,23 @@ static double distance(uint32_t shift) { return rates.profile_bytes * (double)((
 
 static uint64_t draw_guard(hak_tcache *t, size_t size) {
   if (rates.guard_blocks == 0 || size > rates.guard_max) return NEVER;
-  if (rates.guard_blocks == 1) return 1;
-  return hak_draw_trials(-1 / hak_ln(1 - 1 / rates.guard_blocks), hak_tcache_random(t));
+  double blocks = rates.guard_blocks * (double)((uint64_t)1 << t->counted->guard.shift);
+  if (blocks == 1) return 1;
+  return hak_draw_trials(-1 / hak_ln(1 - 1 / blocks), hak_tcache_random(t));
 }
 
 static uint64_t draw_profile(hak_tcache *t, counted_bin *b, size_t size) {
   if (rates.profile_bytes == 0) return NEVER;
-  b->shift = t->counted->shift;
+  b->shift = t->counted->profile.shift;
   return hak_draw_trials(distance(b->shift) / (double)size, hak_tcache_random(t));
 }
 
 /* The distance grows while a window has more samples than it should, and shrinks with each that has few. What is drawn
  * already keeps the distance it was drawn with, which is what its sample stands for: so estimates stay unbiased. */
-static void adapt(struct hak_counted *k) {
-  if (rates.profile_a_second == 0) return;
+static void adapt(pace *k, uint32_t a_second) {
+  if (a_second == 0) return;
   uint64_t now_ms = hak_os_now_ms(), windows = (now_ms - k->window_ms) / WINDOW_MS;
-  uint32_t most = rates.profile_a_second / (1000 / WINDOW_MS) + 1;
+  uint32_t most = a_second / (1000 / WINDOW_MS) + 1;
   if (++k->samples > most) {
     if (windows == 0 && k->shift < SHIFT_MAX) k->shift++;
   } else if (windows == 0) {
@@ -86,7 +93,8 @@ static void count_one(hak_tcache *t, counted_bin *b, size_t size, hak_due *due) 
   due->guard = b->guard == 0;
   due->profile = b->profile == 0;
   due->distance = distance(b->shift);
-  if (due->profile) adapt(t->counted);
+  if (due->guard) adapt(&t->counted->guard, rates.guard_a_second);
+  if (due->profile) adapt(&t->counted->profile, rates.profile_a_second);
 }
 
 /* --- a thread's bins --- */
@@ -130,12 +138,10 @@ void hak_tcache_counted_reset(hak_tcache *t) {
   if (t->counted != NULL) memset(t->counted, 0, sizeof *t->counted);
 }
 
-HAK_INLINE unsigned move(hak_tcache *t, unsigned c, void **to, unsigned most) {
-  unsigned n = (unsigned)hak_min_size(most, hak_tcache_loaded(t, c));
+HAK_INLINE void move(hak_tcache *t, unsigned c, void **to, size_t n) {
   void **top = t->top[c + 1] - n;
   memcpy(to, top + 1, n * sizeof *to);
   t->top[c + 1] = top;
-  return n;
 }
 
 /* The blocks that were freed last become malloc's, and where they are few others from slabs: as many as may be popped before the
@@ -149,11 +155,13 @@ static void fill(hak_tcache *t, unsigned c, hak_deferred *d) {
   }
   void **empty = hak_magazine_empty_top(b->magazine, c);
   b->most = (uint16_t)hak_min_size(hak_magazine_usable[c], hak_max_size(FILL_BYTES / hak_class_size(c), FILL_LEAST));
-  b->wanted = (uint16_t)hak_min_size(b->most, 2u * b->wanted + 1);
-  unsigned most = (unsigned)hak_min_size(b->most, b->until - 1), n = move(t, c, empty + 1, most);
-  if (n < hak_min_size(b->wanted, most) && hak_tcache_refill(t, c, d)) n += move(t, c, empty + 1 + n, most - n);
-  *top_of(t, c) = empty + n;
-  b->filled = n;
+  b->wanted = (uint16_t)hak_min_size(hak_min_size(b->most, WANTED_MOST), 2u * b->wanted + 1);
+  size_t most = hak_min_size(b->most, b->until - 1), n = hak_min_size(most, hak_tcache_loaded(t, c)), more = 0;
+  move(t, c, empty + 1, n);
+  if (n < hak_min_size(b->wanted, most) && hak_tcache_refill(t, c, d)) more = hak_min_size(most - n, hak_tcache_loaded(t, c));
+  move(t, c, empty + 1 + n, more);
+  *top_of(t, c) = empty + n + more;
+  b->filled = (uint32_t)(n + more);
   t->bins[c].active = true;
 }
 
@@ -165,11 +173,13 @@ void *hak_tcache_count_ready(unsigned c) {
   if (HAK_UNLIKELY(b->most == 0 || *empty != NULL)) return NULL;
   b->until -= b->filled;
   b->filled = 0;
-  if (HAK_UNLIKELY(b->until <= 1 || hak_tcache_loaded(t, c) < (b->wanted + 1u) / 2)) return NULL; /* a sample, or one is to be drawn, or few blocks */
-  unsigned n = move(t, c, empty + 1, (unsigned)hak_min_size(b->most, b->until - 1));
+  size_t cached = hak_tcache_loaded(t, c);
+  if (HAK_UNLIKELY(b->until <= 1 || 2 * cached < b->wanted)) return NULL; /* a sample, or one is to be drawn, or few blocks */
+  size_t n = hak_min_size(cached, hak_min_size(b->most, b->until - 1));
+  move(t, c, empty + 1, n);
   b->until--; /* the last of them is for the caller */
   t->bins[c].active = true;
-  b->filled = n - 1;
+  b->filled = (uint32_t)(n - 1);
   *top_of(t, c) = empty + n - 1;
   return empty[n];
 }
@@ -210,8 +220,8 @@ void hak_count_uncached(hak_tcache *t, size_t bytes, hak_due *due) {
   *due = (hak_due){0};
   if (rates.profile_bytes == 0) return;
   bool cached = t != NULL && attach(t);
-  due->distance = distance(cached ? t->counted->shift : 0);
+  due->distance = distance(cached ? t->counted->profile.shift : 0);
   uint64_t random = cached ? hak_tcache_random(t) : shared_random();
   due->profile = hak_draw_trials(due->distance / (double)hak_max_size(bytes, 1), random) == 1;
-  if (cached && due->profile) adapt(t->counted);
+  if (cached && due->profile) adapt(&t->counted->profile, rates.profile_a_second);
 }

@@ -25,7 +25,8 @@ typedef struct hak_counting_rates {
   double guard_blocks;  /* one block of so many; 0: none */
   size_t guard_max;     /* blocks of a class up to so many bytes */
   double profile_bytes; /* one sample in so many bytes; 0: none */
-  uint32_t profile_a_second; /* samples of a thread, about; beyond it the distance doubles until there are fewer. 0: any number */
+  /* Samples of a thread, about; beyond it their distance doubles until there are fewer. 0: any number. */
+  uint32_t guard_a_second, profile_a_second;
 } hak_counting_rates;
 
 extern HAK_HIDDEN uint32_t hak_counting_on;

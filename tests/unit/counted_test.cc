@@ -223,7 +223,7 @@ void settle() {
 
 // Of 32 blocks of 128 bytes on a page one survives: it pins the other 31.
 TEST(Profile, ASurvivorPinsItsPage) {
-  start(4096);
+  start(16 * HAK_KIB);
   std::vector<void *> blocks;
   for (int i = 0; i < 320000; i++) blocks.push_back(hakmem_malloc(128));
   for (size_t i = 0; i < blocks.size(); i++)
