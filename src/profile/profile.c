@@ -4,6 +4,7 @@
 #include <sys/auxv.h>
 
 #include "base/bits.h"
+#include "base/probe.h"
 #include "os/os.h"
 #include "profile/pinned.h"
 #include "profile/unwind.h"
@@ -28,6 +29,11 @@ typedef struct sample {
   uint64_t born_ms;
   hak_profile_stack *stack;
 } sample;
+
+/* (block, size, bytes that the sample stands for) and (block): for tracers, docs/heap-profile.md. They fire without the lock, and
+ * a free before its block can be another sample. */
+HAK_PROBE_DEFINE(sample_alloc);
+HAK_PROBE_DEFINE(sample_free);
 
 hak_lock hak_profile_lock;
 hak_profile_state hak_profile;
@@ -225,6 +231,7 @@ static bool is_own_code(uintptr_t pc) {
 }
 
 bool hak_profile_note_alloc(void *p, void *companion, size_t size, size_t drawn_bytes, double distance) {
+  double probability = hak_one_minus_exp((double)drawn_bytes / distance);
   uintptr_t pcs[HAK_PROFILE_FRAMES];
   unsigned depth = hak_unwind(pcs, HAK_PROFILE_FRAMES), own = 0;
   while (own < depth && is_own_code(pcs[own])) own++;
@@ -234,7 +241,7 @@ bool hak_profile_note_alloc(void *p, void *companion, size_t size, size_t drawn_
   if (room) {
     sample *s = slot_of((uintptr_t)p);
     HAK_ASSERT(s->block == 0);
-    *s = (sample){(uintptr_t)p, companion, size, hak_one_minus_exp((double)drawn_bytes / distance), now_ms, stack_of(pcs + own, depth - own)};
+    *s = (sample){(uintptr_t)p, companion, size, probability, now_ms, stack_of(pcs + own, depth - own)};
     hak_profile.taken++;
     hak_profile.live_samples++;
     s->stack->live_samples++;
@@ -245,6 +252,7 @@ bool hak_profile_note_alloc(void *p, void *companion, size_t size, size_t drawn_
     hak_profile.dropped++;
   }
   hak_lock_drop(&hak_profile_lock);
+  if (room) HAK_PROBE3(sample_alloc, p, size, (uint64_t)((double)size / probability + 0.5));
   return room;
 }
 
@@ -260,6 +268,7 @@ bool hak_profile_note_free(const void *p, void **companion) {
     remove_sample(s);
   }
   hak_lock_drop(&hak_profile_lock);
+  if (found) HAK_PROBE1(sample_free, p);
   return found;
 }
 

@@ -40,9 +40,10 @@ size_t tls_bytes(const char *path) {
   return 0;
 }
 
-/* glibc keeps 1,664 bytes for libraries that dlopen brings and whose thread-local variables have fixed places. The allocator
- * may take this many of them. */
-constexpr size_t kSpareStaticTls = 576;
+/* glibc keeps 1,664 bytes for libraries that dlopen brings and whose thread-local variables have fixed places: all versions do by default, old
+ * ones as a constant, those since 2.32 as a sum of tunables. The allocator may take this many of them: a pointer for each code of a
+ * span, and one for each class while allocations are counted. 512 are left to others, what glibc itself counts for them. */
+constexpr size_t kSpareStaticTls = 1152;
 
 bool loaded(const char *path) {
   void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
