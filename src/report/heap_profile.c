@@ -4,12 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "profile/profile.h"
 #include "tcache/draw.h"
 
 #define PATH_BYTES 4096
+#define RENDERED_BYTES (64 * HAK_MIB) /* of address space */
 
 static uint64_t rounded(double x) { return x > 0 ? (uint64_t)(x + 0.5) : 0; }
 
@@ -224,16 +226,30 @@ void hak_heap_profile_render(hak_sink *s, hak_profile_format format) {
   each_mapping(s, plain_mapping);
 }
 
+/* Into memory first, so that nobody waits for a file; where there is none for it, or too little, straight into the file. */
+static int render_to_file(int fd, hak_profile_format format) {
+  char *memory = hak_os_map(RENDERED_BYTES, hak_os_page_size());
+  hak_sink sink;
+  if (memory != NULL) {
+    hak_sink_to_memory(&sink, memory, RENDERED_BYTES);
+    hak_heap_profile_render(&sink, format);
+    bool whole = hak_sink_finish(&sink) == 0;
+    int error = whole ? hak_os_write(fd, memory, (size_t)(sink.at - memory)) : 0;
+    hak_os_unmap(memory, RENDERED_BYTES);
+    if (whole) return error;
+  }
+  hak_sink_to_fd(&sink, fd);
+  hak_heap_profile_render(&sink, format);
+  return hak_sink_finish(&sink);
+}
+
 int hak_heap_profile_write(const char *path, hak_profile_format format) {
   char temporary[PATH_BYTES];
   int length = snprintf(temporary, sizeof temporary, "%s.%d.part", path, hak_os_tid());
   if (length < 0 || (size_t)length >= sizeof temporary) return ENAMETOOLONG;
   int fd, error = hak_os_create(temporary, &fd);
   if (error != 0) return error;
-  hak_sink sink;
-  hak_sink_to_fd(&sink, fd);
-  hak_heap_profile_render(&sink, format);
-  error = hak_sink_finish(&sink);
+  error = render_to_file(fd, format);
   hak_os_close(fd);
   if (error == 0) error = hak_os_rename(temporary, path);
   if (error != 0) hak_os_unlink(temporary);
