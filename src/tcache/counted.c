@@ -10,6 +10,7 @@
 #define FILL_BYTES (32 * HAK_KIB)
 #define FILL_LEAST 16
 #define WANTED_MOST 16
+#define SMALL_FILLS 8
 #define WINDOW_MS 100 /* in which samples are counted against profile_a_second */
 #define SHIFT_MAX 20
 #define NEVER UINT64_MAX
@@ -19,7 +20,8 @@ typedef struct counted_bin {
   uint64_t until;  /* allocations, without those that were popped since it was filled, up to and including the next sample; 0: to be drawn */
   uint32_t filled; /* blocks it had when it was filled */
   uint16_t most;   /* blocks it may be filled with; 0: it has to be made */
-  uint16_t wanted; /* blocks it is filled with at least, where slabs have them: doubles each time they are asked */
+  uint8_t wanted;  /* blocks it is filled with at least, where slabs have them: doubles each time they are asked … */
+  uint8_t small_fills; /* … and after so many fills with few */
   uint32_t shift;  /* the profile's distance was 2^shift times the set one when `profile` was drawn */
   uint64_t drawn;  /* `until` when it was set: the two below are of that moment, and the same for each sampler */
   uint64_t guard, profile;
@@ -143,6 +145,10 @@ HAK_INLINE void move(hak_tcache *t, unsigned c, void **to, size_t n) {
   t->top[c + 1] = top;
 }
 
+static void want_more(counted_bin *b) {
+  b->wanted = (uint8_t)hak_min_size(hak_min_size(b->most, WANTED_MOST), 2u * b->wanted + 1);
+}
+
 /* The blocks that were freed last become malloc's, and where they are few others from slabs: as many as may be popped before the
  * next sample, and twice as many as the last time. */
 static void fill(hak_tcache *t, unsigned c, hak_deferred *d) {
@@ -154,7 +160,7 @@ static void fill(hak_tcache *t, unsigned c, hak_deferred *d) {
   }
   void **empty = hak_magazine_empty_top(b->magazine, c);
   b->most = (uint16_t)hak_min_size(hak_magazine_usable[c], hak_max_size(FILL_BYTES / hak_class_size(c), FILL_LEAST));
-  b->wanted = (uint16_t)hak_min_size(hak_min_size(b->most, WANTED_MOST), 2u * b->wanted + 1);
+  want_more(b);
   size_t most = hak_min_size(b->most, b->until - 1), n = hak_min_size(most, hak_tcache_loaded(t, c)), more = 0;
   move(t, c, empty + 1, n);
   if (n < hak_min_size(b->wanted, most) && hak_tcache_refill(t, c, d)) more = hak_min_size(most - n, hak_tcache_loaded(t, c));
@@ -187,6 +193,7 @@ void *hak_tcache_count_ready(unsigned c) {
     n = b->most;
     move(t, c, empty + 1, n);
   }
+  if (n < WANTED_MOST / 2 && ++b->small_fills % SMALL_FILLS == 0) want_more(b);
   b->until--; /* the last of them is for the caller */
   freed->active = true;
   b->filled = (uint32_t)(n - 1);
@@ -233,6 +240,7 @@ void hak_count_uncached(hak_tcache *t, size_t bytes, hak_due *due) {
   if (rates.profile_bytes == 0) return;
   due->distance = distance(cached ? t->counted->profile.shift : 0);
   uint64_t random = cached ? hak_tcache_random(t) : shared_random();
-  due->profile = hak_draw_trials(due->distance / (double)hak_max_size(bytes, 1), random) == 1;
+  double mean = due->distance / (double)hak_max_size(bytes, 1), uniform = (double)(random >> 11) * 0x1p-53;
+  due->profile = uniform * mean < 1 && uniform < hak_one_minus_exp(1 / mean); /* the first is implied, and quick */
   if (cached && due->profile) adapt(&t->counted->profile, rates.profile_a_second);
 }
