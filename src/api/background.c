@@ -42,6 +42,7 @@ static void sleep_until_needed(void) {
 
 static void *help(void *unused) {
   (void)unused;
+  hak_os_name_thread("hakmem");
   uint32_t timer = 0; /* nobody wakes it */
   uint64_t seen = activity();
   for (uint64_t quiet = 0;;) {
@@ -60,7 +61,7 @@ static void *help(void *unused) {
 }
 
 /* stack_bytes 0: what the program's threads have. */
-static int start_thread(void *(*run)(void *), const char *name, size_t stack_bytes) {
+static int start_thread(void *(*run)(void *), size_t stack_bytes) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -68,17 +69,16 @@ static int start_thread(void *(*run)(void *), const char *name, size_t stack_byt
   pthread_t thread;
   int error = pthread_create(&thread, &attributes, run, NULL);
   pthread_attr_destroy(&attributes);
-  if (error == 0) pthread_setname_np(thread, name);
   return error;
 }
 
-int hak_thread_of_ours(void *(*run)(void *), const char *name) {
+int hak_thread_of_ours(void *(*run)(void *)) {
   int saved = errno;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread's own: the program's handlers are not to run on it */
-  int error = start_thread(run, name, hak_max_size(STACK_BYTES, PTHREAD_STACK_MIN));
-  if (error == EINVAL) error = start_thread(run, name, 0); /* the program's thread-local variables lie in each stack */
+  int error = start_thread(run, hak_max_size(STACK_BYTES, PTHREAD_STACK_MIN));
+  if (error == EINVAL) error = start_thread(run, 0); /* the program's thread-local variables lie in each stack */
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   errno = saved;
   return error;
@@ -86,7 +86,7 @@ int hak_thread_of_ours(void *(*run)(void *), const char *name) {
 
 void hak_background_start(void) {
   if (hak_config.background == 0 || running || !hak_start()) return; /* the thread reads what the start settles */
-  int error = hak_thread_of_ours(help, "hakmem");
+  int error = hak_thread_of_ours(help);
   running = error == 0;
   if (!running)
     hak_print("hakmem: HAKMEM_BACKGROUND: no thread (%s): memory is given back without it\n", strerror(error));

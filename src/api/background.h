@@ -11,6 +11,6 @@ void hak_background_start(void);
 void hak_background_fork_child(void);
 
 /* Starts a thread that runs nothing of the program: no signal comes to it. 0 or an errno value. */
-int hak_thread_of_ours(void *(*run)(void *), const char *name);
+int hak_thread_of_ours(void *(*run)(void *));
 
 #endif

@@ -95,6 +95,7 @@ static bool looks_at_the_clock(void) {
 
 static void *serve(void *unused) {
   (void)unused;
+  hak_os_name_thread("hakmem-profile");
   uint32_t nobody = 0;
   uint64_t every_ms = (uint64_t)hak_config.heap_profile_seconds * 1000, due_ms = hak_os_now_ms() + every_ms;
   size_t growth = (size_t)hak_config.heap_profile_growth, grown = growth;
@@ -116,7 +117,7 @@ static void *serve(void *unused) {
 }
 
 static void start_serving(void) {
-  int error = hak_thread_of_ours(serve, "hakmem-profile");
+  int error = hak_thread_of_ours(serve);
   running = error == 0;
   if (!running)
     hak_print("hakmem: HAKMEM_HEAP_PROFILE: no thread (%s): profiles are written at exit and by hakmem_profile_dump alone\n",

@@ -142,6 +142,9 @@ void hak_os_streams_reset(void); /* in the child of a fork */
 char **hak_os_environment(char **given);
 /* False where there may be other threads. */
 bool hak_os_single_threaded(void);
+/* The calling thread's. pthread_setname_np opens a file of /proc, whose directories the kernel looks through when the process ends:
+ * a program that forks often would wait for that. */
+void hak_os_name_thread(const char *name);
 /* For a thread that runs nothing of the program. The thread loses its capabilities, and may gain none by executing a file. It
  * keeps those to change user and group for as long as the process's first thread has them: glibc's setuid changes all
  * threads, and aborts where one may not. Called again, it follows the first thread. */

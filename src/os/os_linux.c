@@ -338,6 +338,8 @@ void hak_os_random(void *out, size_t size) {
     ((unsigned char *)out)[i] = (unsigned char)((given == NULL ? 0 : given[i % 16]) ^ ours >> i % 8 * 8);
 }
 
+void hak_os_name_thread(const char *name) { hak_os_call(SYS_prctl, PR_SET_NAME, name, 0, 0, 0); }
+
 #define FOLLOWING (CAP_TO_MASK(CAP_SETUID) | CAP_TO_MASK(CAP_SETGID))
 
 static bool read_capabilities(int pid, struct __user_cap_data_struct *words) {
