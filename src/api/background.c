@@ -4,8 +4,10 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "api/profiler.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "config/config.h"
@@ -19,6 +21,9 @@
 /* It sleeps when nothing has happened for three decay times, two of which pages of a slab have to be at rest; and so long. */
 #define QUIET_LEAST_MS 2000
 #define STACK_BYTES ((size_t)64 * HAK_KIB)
+
+static uint32_t main_ended; /* 1: the process's first thread has, and it is this library's threads that may keep the process */
+static uint32_t threads_of_ours;
 
 static bool running; /* written by the constructor and in children, where there is one thread */
 
@@ -36,17 +41,43 @@ static uint64_t quiet_ms(void) { return hak_max_size(QUIET_LEAST_MS, 3 * hak_dec
  * here before that, under the same lock or, the signal, in the one order of all seq_cst operations.  */
 static void sleep_until_needed(void) {
   hak_store_seq(&hak_decay_sleeper, 1);
-  if (!hak_decay_has_work() && hak_load_seq(&hak_report_signal_pending) == 0) hak_os_futex_wait(&hak_decay_sleeper, 1);
+  if (!hak_decay_has_work() && hak_load_seq(&hak_report_signal_pending) == 0 && !hak_main_has_ended()) hak_os_futex_wait(&hak_decay_sleeper, 1);
   hak_decay_stay_awake();
+}
+
+static int start_thread(void *(*run)(void *), size_t stack_bytes);
+
+bool hak_main_has_ended(void) { return hak_load_seq(&main_ended) != 0; }
+
+void hak_background_thread_ends(void) {
+  if (hak_load_relaxed(&threads_of_ours) == 0 || hak_os_tid() != hak_os_pid()) return;
+  hak_store_seq(&main_ended, 1);
+  hak_decay_wake_helper();
+  hak_profiler_wake();
+}
+
+static void *end_process(void *unused) {
+  (void)unused;
+  exit(0);
+}
+
+/* libc ends a process with its last thread, and takes ours for the program's. What exit calls has a stack as large as the program's
+ * threads. */
+void hak_end_if_alone(void) {
+  static uint32_t done;
+  if (!hak_main_has_ended() || hak_os_threads() > hak_load_relaxed(&threads_of_ours) + 1) return; /* the first one counts still */
+  if (hak_exchange_acquire(&done, 1) == 0 && start_thread(end_process, 0) != 0) exit(0);
 }
 
 static void *help(void *unused) {
   (void)unused;
+  hak_os_name_thread("hakmem");
   uint32_t timer = 0; /* nobody wakes it */
   uint64_t seen = activity();
   for (uint64_t quiet = 0;;) {
     hak_os_drop_privileges(); /* what the program may have given up meanwhile too */
     hak_os_futex_wait_ms(&timer, 0, PERIOD_MS);
+    hak_end_if_alone();
     hak_deferred d = {0};
     hak_slow_exit(&d);
     uint64_t next = activity();
@@ -60,7 +91,7 @@ static void *help(void *unused) {
 }
 
 /* stack_bytes 0: what the program's threads have. */
-static int start_thread(void *(*run)(void *), const char *name, size_t stack_bytes) {
+static int start_thread(void *(*run)(void *), size_t stack_bytes) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -68,31 +99,32 @@ static int start_thread(void *(*run)(void *), const char *name, size_t stack_byt
   pthread_t thread;
   int error = pthread_create(&thread, &attributes, run, NULL);
   pthread_attr_destroy(&attributes);
-  if (error == 0) pthread_setname_np(thread, name);
   return error;
 }
 
-int hak_thread_of_ours(void *(*run)(void *), const char *name) {
+int hak_thread_of_ours(void *(*run)(void *)) {
   int saved = errno;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread's own: the program's handlers are not to run on it */
-  int error = start_thread(run, name, hak_max_size(STACK_BYTES, PTHREAD_STACK_MIN));
-  if (error == EINVAL) error = start_thread(run, name, 0); /* the program's thread-local variables lie in each stack */
+  int error = start_thread(run, hak_max_size(STACK_BYTES, PTHREAD_STACK_MIN));
+  if (error == EINVAL) error = start_thread(run, 0); /* the program's thread-local variables lie in each stack */
   pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (error == 0) hak_store_relaxed(&threads_of_ours, threads_of_ours + 1);
   errno = saved;
   return error;
 }
 
 void hak_background_start(void) {
   if (hak_config.background == 0 || running || !hak_start()) return; /* the thread reads what the start settles */
-  int error = hak_thread_of_ours(help, "hakmem");
+  int error = hak_thread_of_ours(help);
   running = error == 0;
   if (!running)
     hak_print("hakmem: HAKMEM_BACKGROUND: no thread (%s): memory is given back without it\n", strerror(error));
 }
 
 void hak_background_fork_child(void) {
+  main_ended = threads_of_ours = 0;
   if (!running) return;
   running = false;
   hak_background_start();

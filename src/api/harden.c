@@ -242,10 +242,12 @@ HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, size
   free_small(p, class_code);
 }
 
-/* Not by the quarantine: the profile counts a block as freed when the program frees it. */
+/* The profile counts a block as freed when the program frees it; then it is in quarantine as any other. */
 static HAK_NOINLINE void free_sampled(hak_region *r, void *p, size_t said, hak_family family) {
-  check_in_slab(r, p, hak_block_size(p), said, family);
-  hak_sampled_free(p);
+  unsigned class_code = hak_region_slab_code(r, hak_region_index(r, p)) - 1;
+  check_in_slab(r, p, hak_class_size(class_code), said, family);
+  hak_sampled_end(p);
+  free_small(p, class_code);
 }
 
 static HAK_NOINLINE void free_outside_regions(void *p, size_t said, hak_family family) {

@@ -90,17 +90,33 @@ static void on_signal(int number) {
 }
 
 static bool looks_at_the_clock(void) {
-  return hak_config.heap_profile_signal != 0 || hak_config.heap_profile_seconds != 0 || hak_config.heap_profile_growth != 0;
+  return hak_main_has_ended() || hak_config.heap_profile_signal != 0 || hak_config.heap_profile_seconds != 0 || hak_config.heap_profile_growth != 0;
+}
+
+static uint32_t nobody; /* where there is no page */
+static uint32_t seen_main_end; /* by the thread */
+
+static uint32_t *bell(void) { return page != NULL ? &page->sequence : &nobody; }
+
+/* Until it has heard: it may be on its way to the wait. Not for ever, since it may be writing a file; then it looks after that. */
+void hak_profiler_wake(void) {
+  uint32_t unused = 0;
+  for (unsigned tries = 0; running && tries < 100 && hak_load_relaxed(&seen_main_end) == 0; tries++) {
+    hak_os_futex_wake_shared(bell());
+    hak_os_futex_wait_ms(&unused, 0, 1);
+  }
 }
 
 static void *serve(void *unused) {
   (void)unused;
-  uint32_t nobody = 0;
+  hak_os_name_thread("hakmem-profile");
   uint64_t every_ms = (uint64_t)hak_config.heap_profile_seconds * 1000, due_ms = hak_os_now_ms() + every_ms;
   size_t growth = (size_t)hak_config.heap_profile_growth, grown = growth;
   for (;;) {
     hak_os_drop_privileges();
-    uint32_t *word = page != NULL ? &page->sequence : &nobody;
+    if (hak_main_has_ended()) hak_store_relaxed(&seen_main_end, 1);
+    hak_end_if_alone();
+    uint32_t *word = bell();
     if (hak_os_futex_wait_shared(word, *word, looks_at_the_clock() ? PERIOD_MS : 0) && page != NULL) answer();
     if (hak_exchange_acquire(&signal_pending, 0) != 0) write_file();
     if (every_ms != 0 && hak_os_now_ms() >= due_ms) {
@@ -116,7 +132,7 @@ static void *serve(void *unused) {
 }
 
 static void start_serving(void) {
-  int error = hak_thread_of_ours(serve, "hakmem-profile");
+  int error = hak_thread_of_ours(serve);
   running = error == 0;
   if (!running)
     hak_print("hakmem: HAKMEM_HEAP_PROFILE: no thread (%s): profiles are written at exit and by hakmem_profile_dump alone\n",
@@ -141,6 +157,7 @@ void hak_profiler_fork_child(void) {
     hak_os_close_shared(&parents);
   }
   hak_store_relaxed(&files, 0);
+  hak_store_relaxed(&seen_main_end, 0);
   if (running) start_serving(); /* the signal's handler is the child's already */
 }
 

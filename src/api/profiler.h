@@ -10,6 +10,9 @@
 void hak_profiler_start(void);
 void hak_profiler_fork_child(void);
 
+/* The thread of the profile looks around. */
+void hak_profiler_wake(void);
+
 bool hak_profiler_wanted_at_exit(void);
 void hak_profiler_at_exit(bool may_lock);
 

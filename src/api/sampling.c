@@ -72,16 +72,26 @@ void hak_sampled_forget(void *p) {
   if (hak_profile_on()) hak_profile_note_free(p, &none);
 }
 
+static void end_sample(void *p, unsigned c, hak_deferred *d) {
+  void *companion = NULL;
+  hak_profile_note_free(p, &companion);
+  hak_tcache *t = hak_tls.cache;
+  if (companion != NULL && t != NULL)
+    hak_tcache_free(t, companion, c, d);
+  else if (companion != NULL)
+    hak_arena_free(companion, c, d);
+}
+
+void hak_sampled_end(void *p) {
+  hak_deferred d = {0};
+  end_sample(p, hak_region_span(hak_region_find(p), p)->class_code, &d);
+  hak_slow_exit(&d);
+}
+
 void hak_sampled_free(void *p) {
   hak_deferred d = {0};
   unsigned c = hak_region_span(hak_region_find(p), p)->class_code;
-  void *companion = NULL;
-  hak_profile_note_free(p, &companion);
+  end_sample(p, c, &d);
   hak_arena_free(p, c, &d); /* says what is wrong where it was not live */
-  hak_tcache *t = hak_tls.cache;
-  if (companion != NULL && t != NULL)
-    hak_tcache_free(t, companion, c, &d);
-  else if (companion != NULL)
-    hak_arena_free(companion, c, &d);
   hak_slow_exit(&d);
 }

@@ -18,5 +18,7 @@ void hak_sampled_forget(void *p);
 
 /* Frees p, in a slab of sampled blocks. */
 void hak_sampled_free(void *p);
+/* For the quarantine: p is no sample any more, and is still to be freed. */
+void hak_sampled_end(void *p);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include "api/background.h"
 #include "api/harden.h"
 #include "api/init.h"
 #include "api/slow_exit.h"
@@ -37,6 +38,7 @@ void hak_thread_end(void) {
   if (HAK_HARDENED) hak_hard_flush(); /* else nobody could use the blocks before the cache is another thread's */
   hak_tcache_detach(&d);
   hak_slow_exit(&d);
+  hak_background_thread_ends();
 }
 
 static void on_thread_end(void *memory) {

@@ -132,6 +132,7 @@ void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms);
 /* On a word in shared memory; 0 ms: without end. True: somebody woke it, perhaps of another process. */
 bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms);
 void hak_os_futex_wake(uint32_t *word);
+void hak_os_futex_wake_shared(uint32_t *word);
 /* libc's lock over the list of all streams, which fork takes for itself after the fork handlers; the thread that has it may
  * take it again. Nothing where libc has none of these names. */
 void hak_os_streams_lock(void);
@@ -142,6 +143,11 @@ void hak_os_streams_reset(void); /* in the child of a fork */
 char **hak_os_environment(char **given);
 /* False where there may be other threads. */
 bool hak_os_single_threaded(void);
+/* Threads of the process; UINT_MAX: not known. */
+unsigned hak_os_threads(void);
+/* The calling thread's. pthread_setname_np opens a file of /proc, whose directories the kernel looks through when the process ends:
+ * a program that forks often would wait for that. */
+void hak_os_name_thread(const char *name);
 /* For a thread that runs nothing of the program. The thread loses its capabilities, and may gain none by executing a file. It
  * keeps those to change user and group for as long as the process's first thread has them: glibc's setuid changes all
  * threads, and aborts where one may not. Called again, it follows the first thread. */

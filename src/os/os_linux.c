@@ -3,6 +3,7 @@
  * one that allocates: the system is called directly (os/call.h); docs/reliability.md lists what is left. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
 #include <signal.h>
@@ -285,6 +286,8 @@ bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms) {
 
 void hak_os_futex_wait(uint32_t *word, uint32_t value) { hak_os_futex_wait_ms(word, value, 0); }
 
+void hak_os_futex_wake_shared(uint32_t *word) { hak_os_call(SYS_futex, word, FUTEX_WAKE, 1); }
+
 void hak_os_futex_wake(uint32_t *word) { hak_os_call(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1); }
 
 /* glibc's, since 2.2.5. */
@@ -337,6 +340,20 @@ void hak_os_random(void *out, size_t size) {
   for (size_t i = 0; i < size; i++)
     ((unsigned char *)out)[i] = (unsigned char)((given == NULL ? 0 : given[i % 16]) ^ ours >> i % 8 * 8);
 }
+
+/* The kernel counts a first thread that has ended among them. */
+unsigned hak_os_threads(void) {
+  char text[4096];
+  size_t length = hak_os_read_file("/proc/self/status", text, sizeof text - 1);
+  text[length] = '\0';
+  const char *line = strstr(text, "\nThreads:\t");
+  unsigned count = 0;
+  if (line != NULL)
+    for (line += 10; *line >= '0' && *line <= '9'; line++) count = 10 * count + (unsigned)(*line - '0');
+  return count == 0 ? UINT_MAX : count;
+}
+
+void hak_os_name_thread(const char *name) { hak_os_call(SYS_prctl, PR_SET_NAME, name, 0, 0, 0); }
 
 #define FOLLOWING (CAP_TO_MASK(CAP_SETUID) | CAP_TO_MASK(CAP_SETGID))
 
