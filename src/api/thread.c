@@ -13,7 +13,6 @@
 #include "large/extent.h"
 #include "os/os.h"
 #include "reclaim/decay.h"
-#include "tcache/counted.h"
 
 /* A thread is young for so many slow paths: it has no cache, which would be some 20 KB with the magazines and blocks in it, and
  * threads of a large pool may never need one. A block straight from the arena costs some 50 ns. */
@@ -119,7 +118,7 @@ hak_tcache *hak_thread_make_cache(void) {
 /* The process's first thread has its cache at once: most programs have one thread. */
 static bool begins_young(void) {
   static uint32_t begun; /* relaxed */
-  if (HAK_HARDENED || bypasses() || hak_counting()) return false;
+  if (HAK_HARDENED || bypasses() || hak_config.guard_sample != 0) return false; /* guards are drawn in caches alone */
   return hak_load_relaxed(&begun) != 0 || hak_exchange_acquire(&begun, 1) != 0;
 }
 
