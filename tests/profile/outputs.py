@@ -330,6 +330,8 @@ class Page(Case):
         s = self.subject()
         s.say("alloc 10 10")
         os.kill(s.pid, signal.SIGSTOP)
+        while any(t.joinpath("stat").read_text().rpartition(")")[2].split()[0] != "T" for t in Path(f"/proc/{s.pid}/task").iterdir()):
+            time.sleep(0.001)
         with self.assertRaises(TimeoutError):
             reading.ask(s.pid, patience_s=0.5)
         os.kill(s.pid, signal.SIGCONT)

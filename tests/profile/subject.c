@@ -95,6 +95,7 @@ static void misuse(const char *what, size_t size) {
   } else if (strcmp(what, "written") == 0) {
     free(p);
     p[size / 2] = 3;
+    for (int i = 0; i < 1000; i++) free(malloc(size)); /* it leaves the quarantine */
     for (int i = 0; i < 3000; i++) keep(malloc(size));
   }
 }
