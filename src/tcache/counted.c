@@ -9,7 +9,9 @@
 /* Blocks that malloc may pop between two slow paths: what is used in turn should stay in a near cache. */
 #define FILL_BYTES (32 * HAK_KIB)
 #define FILL_LEAST 16
+/* And for how many others are fetched from slabs, which the thread then keeps. */
 #define WANTED_MOST 16
+#define WANTED_BYTES (8 * HAK_KIB)
 #define SMALL_FILLS 8
 #define WINDOW_MS 100 /* in which samples are counted against profile_a_second */
 #define SHIFT_MAX 20
@@ -21,6 +23,7 @@ typedef struct counted_bin {
   uint32_t filled; /* blocks it had when it was filled */
   uint16_t most;   /* blocks it may be filled with; 0: it has to be made */
   uint8_t wanted;  /* blocks it is filled with at least, where slabs have them: doubles each time they are asked … */
+  uint8_t wanted_most;
   uint8_t small_fills; /* … and after so many fills with few */
   uint32_t shift;  /* the profile's distance was 2^shift times the set one when `profile` was drawn */
   uint64_t drawn;  /* `until` when it was set: the two below are of that moment, and the same for each sampler */
@@ -146,7 +149,7 @@ HAK_INLINE void move(hak_tcache *t, unsigned c, void **to, size_t n) {
 }
 
 static void want_more(counted_bin *b) {
-  b->wanted = (uint8_t)hak_min_size(hak_min_size(b->most, WANTED_MOST), 2u * b->wanted + 1);
+  b->wanted = (uint8_t)hak_min_size(b->wanted_most, 2u * b->wanted + 1);
 }
 
 /* The blocks that were freed last become malloc's, and where they are few others from slabs: as many as may be popped before the
@@ -160,6 +163,7 @@ static void fill(hak_tcache *t, unsigned c, hak_deferred *d) {
   }
   void **empty = hak_magazine_empty_top(b->magazine, c);
   b->most = (uint16_t)hak_min_size(hak_magazine_usable[c], hak_max_size(FILL_BYTES / hak_class_size(c), FILL_LEAST));
+  b->wanted_most = (uint8_t)hak_min_size(WANTED_MOST, hak_max_size(WANTED_BYTES / hak_class_size(c), 1));
   want_more(b);
   size_t most = hak_min_size(b->most, b->until - 1), n = hak_min_size(most, hak_tcache_loaded(t, c)), more = 0;
   move(t, c, empty + 1, n);
@@ -193,7 +197,7 @@ void *hak_tcache_count_ready(unsigned c) {
     n = b->most;
     move(t, c, empty + 1, n);
   }
-  if (n < WANTED_MOST / 2 && ++b->small_fills % SMALL_FILLS == 0) want_more(b);
+  if (n < b->wanted_most / 2u && ++b->small_fills % SMALL_FILLS == 0) want_more(b);
   b->until--; /* the last of them is for the caller */
   freed->active = true;
   b->filled = (uint32_t)(n - 1);
