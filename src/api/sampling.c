@@ -10,7 +10,7 @@
 
 /* A guarded block costs some 10 us: system calls that make its pages accessible, and inaccessible again. Where all are asked for,
  * there are as many as there can be. */
-#define GUARDS_A_SECOND 2000
+#define GUARDS_A_SECOND 500
 
 void hak_sampling_start(void) {
   hak_counting_rates rates = {0};

@@ -123,6 +123,10 @@ TEST(SampleRun, TheRateIsKept) {
   hak_config.guard_sample = 100;
   hak_sampling_start();
   ASSERT_TRUE(hak_sample_on());
+  hak_counting_rates no_pace = {};
+  no_pace.guard_blocks = 100;
+  no_pace.guard_max = HAK_SAMPLE_BYTES_MAX;
+  hak_counting_start(&no_pace);
   int sampled = 0;
   for (int i = 0; i < 15000; i++) {
     void *p = hakmem_malloc(100);
