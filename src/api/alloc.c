@@ -61,7 +61,7 @@ static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
   return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeroed);
 }
 
-void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
+static void *alloc_large(size_t size, size_t align, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
   if (!hak_start()) return hak_huge_alloc(size, align, zeroed);
   hak_deferred d = {0};
@@ -71,8 +71,13 @@ void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
     reclaim();
     p = finally(alloc_large_once(size, align, zeroed));
   }
-  if (hak_counting() && p != NULL) hak_sampled_note_large(p, size);
   hak_slow_exit(&d); /* before the new pages are touched */
+  return p;
+}
+
+void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
+  void *p = alloc_large(size, align, zeroed);
+  if (HAK_LIKELY(p != NULL)) hak_sampled_count_large(p, size);
   return p;
 }
 
@@ -81,15 +86,35 @@ static void *alloc_class_from(hak_tcache *t, unsigned class_code, hak_deferred *
   return hak_started() ? hak_arena_alloc(class_code, d) : NULL;
 }
 
-/* Near a target, whole spans are an extent, whose pages beyond the request are given back; it is aligned as the class is. */
+static void note_request(const void *p, unsigned class_code, size_t size) {
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted)) && p != NULL) hak_tcache_note_request(class_code, size);
+}
+
+/* What the countdown has ended for; the block, or NULL where it is any. */
+static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t align) {
+  hak_due due = hak_count_end(size);
+  if (HAK_LIKELY(!due.guard && !due.profile)) return hak_tcache_pop_class(class_code);
+  hak_deferred d = {0};
+  void *p = hak_sampled_alloc(due, hak_thread_grown(), class_code, size, align, &d);
+  note_request(p, class_code, size);
+  hak_slow_exit(&d);
+  return p;
+}
+
+/* Near a target, whole spans are an extent, whose pages beyond the request are given back; it is aligned as the class is. The request
+ * is counted. */
 static void *alloc_class(unsigned class_code, size_t size, size_t align) {
   bool zeroed;
-  if (HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return hak_raw_large(size, HAK_SPAN_SIZE, &zeroed);
+  if (HAK_UNLIKELY(hak_tls.countdown < 0)) {
+    void *drawn = alloc_drawn(class_code, size, align);
+    if (drawn != NULL) return drawn;
+  }
+  if (HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, HAK_SPAN_SIZE, &zeroed);
   hak_deferred d = {0};
   hak_slow_entry();
   hak_tcache *t = hak_thread_grown();
-  void *p = hak_counting() && hak_started() ? hak_sampled_alloc(t, class_code, size, align, &d) : alloc_class_from(t, class_code, &d);
-  if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted)) && p != NULL) hak_tcache_note_request(class_code, size);
+  void *p = alloc_class_from(t, class_code, &d);
+  note_request(p, class_code, size);
   hak_slow_exit(&d);
   if (HAK_LIKELY(p != NULL)) return p;
   reclaim();
@@ -103,10 +128,6 @@ static void *or_enomem(void *p) {
 
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {
   bool zeroed;
-  if (hak_counting() && size <= HAK_SMALL_MAX) {
-    void *p = hak_tcache_count_ready(hak_class_for(size));
-    if (HAK_LIKELY(p != NULL)) return p;
-  }
   return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
                                          : hak_raw_large(size, hak_os_page_size(), &zeroed));
 }
@@ -125,11 +146,13 @@ void *hak_calloc(size_t count, size_t size) {
   return or_enomem(p);
 }
 
+void *hak_aligned_slow(unsigned class_code, size_t size, size_t align) { return or_enomem(alloc_class(class_code, size, align)); }
+
 void *hak_raw_aligned(size_t align, size_t size) {
   int class_code = hak_class_for_aligned(size, align);
   if (class_code >= 0) {
-    void *p = hak_tcache_pop_class((unsigned)class_code);
-    return HAK_LIKELY(p != NULL) ? p : or_enomem(alloc_class((unsigned)class_code, size, align));
+    void *p = hak_count_request(size) ? hak_tcache_pop_class((unsigned)class_code) : NULL;
+    return HAK_LIKELY(p != NULL) ? p : hak_aligned_slow((unsigned)class_code, size, align);
   }
   bool zeroed;
   return or_enomem(hak_raw_large(size, align, &zeroed));

@@ -9,8 +9,9 @@
 #include "api/held.h"
 #include "tcache/cache.h"
 
-/* Slow halves; they set errno. */
+/* Slow halves; they set errno. The request is counted, if a class serves it. */
 void *hak_malloc_slow(size_t size);
+void *hak_aligned_slow(unsigned class_code, size_t size, size_t alignment);
 /* Reached by a tail call from an entry point, so that its return address is the program's (in unoptimised builds it
  * is the entry point's). */
 __attribute__((nothrow)) void hak_free_slow(void *p);

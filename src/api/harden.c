@@ -140,6 +140,7 @@ bool hak_hard_flush(void) {
 /* --- entry points --- */
 
 HAK_INLINE void *pop(unsigned class_code) {
+  if (HAK_UNLIKELY(hak_tls.countdown < 0)) return NULL;
   return HAK_HARD(RANDOM) ? hak_tcache_pop_any(class_code) : hak_tcache_pop_class(class_code);
 }
 
@@ -151,18 +152,24 @@ HAK_INLINE void *hand_out(hak_region *r, void *p, size_t block_size, size_t size
   return p;
 }
 
+/* Without an alignment the request is counted. */
 static void *obtain_small(size_t total, size_t align) {
-  int class_code = align == 0 ? (int)hak_class_for(total) : hak_class_for_aligned(total, align);
-  void *p = class_code >= 0 ? pop((unsigned)class_code) : NULL;
-  if (p != NULL) return p;
-  return align == 0 ? hak_malloc_slow(total) : hak_raw_aligned(align, total);
+  if (align == 0) {
+    void *p = pop(hak_class_for(total));
+    return p != NULL ? p : hak_malloc_slow(total);
+  }
+  int class_code = hak_class_for_aligned(total, align);
+  if (class_code < 0) return hak_raw_aligned(align, total);
+  hak_count_request(total);
+  void *p = pop((unsigned)class_code);
+  return p != NULL ? p : hak_aligned_slow((unsigned)class_code, total, align);
 }
 
 static void *obtain_large(size_t total, size_t align, bool *zeroed) {
   return hak_raw_large(total, hak_max_size(align, hak_os_page_size()), zeroed);
 }
 
-/* Any block. *zeroed: the request reads as zero. */
+/* Any block; a small request without an alignment is counted. *zeroed: the request reads as zero. */
 static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, bool *zeroed) {
   *zeroed = false;
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) {
@@ -193,16 +200,21 @@ static HAK_NOINLINE void *alloc_slow(size_t size, size_t align, hak_family famil
   return obtain(size, align, family, &zeroed);
 }
 
-/* A block that the thread cache has ready; NULL: the slow way. */
+/* A block that the thread cache has ready; NULL: the slow way. The request is counted. */
 HAK_INLINE void *take_ready(size_t size, hak_family family) {
-  if (HAK_UNLIKELY(size > HAK_SMALL_MAX - TRAILER_BYTES)) return NULL;
   unsigned class_code = hak_class_for(size + TRAILER_BYTES);
   void *p = pop(class_code);
   return HAK_LIKELY(p != NULL) ? hand_out(hak_region_find(p), p, hak_class_size(class_code), size, family) : NULL;
 }
 
+static bool is_small(size_t size) { return HAK_LIKELY(size <= HAK_SMALL_MAX - TRAILER_BYTES); }
+
 void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
-  void *p = HAK_LIKELY(align == 0) ? take_ready(size, family) : NULL;
+  void *p = NULL;
+  if (HAK_LIKELY(align == 0) && is_small(size)) {
+    if (!HAK_HARD_FAST) hak_count_request(size + TRAILER_BYTES); /* else the entry point has */
+    p = take_ready(size, family);
+  }
   return HAK_LIKELY(p != NULL) ? p : alloc_slow(size, align, family);
 }
 
@@ -213,7 +225,9 @@ void *hak_hard_calloc(size_t count, size_t size) {
     errno = ENOMEM;
     return NULL;
   }
-  void *p = HAK_HARD(ZERO) ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
+  bool small = is_small(bytes);
+  if (small) hak_count_request(bytes + TRAILER_BYTES);
+  void *p = HAK_HARD(ZERO) && small ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
   if (p == NULL) p = obtain(bytes, 0, HAK_FAMILY_MALLOC, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return p;
@@ -301,7 +315,7 @@ size_t hak_hard_usable_size(const void *p, const void *caller) {
 }
 
 void *hak_hard_realloc(void *p, size_t size, const void *caller) {
-  if (p == NULL) return hak_hard_alloc(size, 0, HAK_FAMILY_MALLOC);
+  if (p == NULL) return hak_malloc(size);
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) {
     errno = ENOMEM;
     return NULL;
@@ -329,7 +343,7 @@ void *hak_hard_realloc(void *p, size_t size, const void *caller) {
     }
   }
   int saved = errno;
-  void *q = hak_hard_alloc(size, 0, HAK_FAMILY_MALLOC);
+  void *q = hak_malloc(size);
   if (q == NULL && total > b.block_size) return NULL;
   if (q == NULL) { /* programs take it that shrinking cannot fail */
     errno = saved;

@@ -31,9 +31,8 @@ static bool stays(size_t block_size, size_t size) {
 
 /* To the profile a resized block is a new one. */
 static void note_resized(void *p, void *resized, size_t size) {
-  if (!hak_counting()) return;
-  hak_sampled_forget(p);
-  hak_sampled_note_large(resized, size);
+  if (hak_counting()) hak_sampled_forget(p);
+  hak_sampled_count_large(resized, size);
 }
 
 static void *resize_extent(hak_region *region, void *p, size_t size) {
@@ -57,7 +56,7 @@ static void *resize_extent(hak_region *region, void *p, size_t size) {
 void *hak_raw_resize_huge(void *p, size_t old_size, size_t size) {
   if (hak_counting()) hak_sampled_forget(p); /* before another thread may be given its address */
   void *moved = hak_huge_resize(p, size);
-  if (hak_counting()) hak_sampled_note_large(moved != NULL ? moved : p, moved != NULL ? size : old_size);
+  hak_sampled_count_large(moved != NULL ? moved : p, moved != NULL ? size : old_size);
   return moved;
 }
 

@@ -34,37 +34,28 @@ void hak_sampling_start(void) {
 
 /* A block in a slab of sampled ones, and for one that would share its pages another in its place: what that pins the
  * profile can tell. */
-static void *profiled_block(hak_tcache *t, unsigned c, size_t size, double distance, hak_deferred *d) {
+static void *profiled_block(hak_tcache *t, unsigned c, size_t size, double probability, hak_deferred *d) {
   void *p = hak_arena_alloc_sampled(c);
   if (p == NULL) return NULL;
   size_t block_size = hak_class_size(c);
   void *companion = t != NULL && block_size < hak_os_page_size() ? hak_tcache_alloc(t, c, d) : NULL;
-  if (hak_profile_note_alloc(p, companion, size, block_size, distance)) return p;
+  if (hak_profile_note_alloc(p, companion, size, probability)) return p;
   hak_arena_free(p, c, d);
   return companion;
 }
 
-void *hak_sampled_alloc(hak_tcache *t, unsigned c, size_t size, size_t align, hak_deferred *d) {
-  hak_due due = {0};
-  void *p = NULL;
-  if (HAK_LIKELY(t != NULL))
-    p = hak_tcache_alloc_counted(t, c, &due, d);
-  else
-    hak_count_uncached(NULL, hak_class_size(c), &due);
-  if (p != NULL) return p;
-  if (due.guard) p = hak_sample_alloc(size, align);
-  if (p != NULL && due.profile)
-    hak_profile_note_alloc(p, NULL, size, hak_class_size(c), due.distance);
-  else if (due.profile)
-    p = profiled_block(t, c, size, due.distance, d);
-  if (p != NULL) return p;
-  return t != NULL ? hak_tcache_alloc(t, c, d) : hak_arena_alloc(c, d);
+void *hak_sampled_alloc(hak_due due, hak_tcache *t, unsigned c, size_t size, size_t align, hak_deferred *d) {
+  void *p = due.guard ? hak_sample_alloc(size, align) : NULL;
+  if (!due.profile) return p;
+  if (p == NULL) return profiled_block(t, c, size, due.probability, d);
+  hak_profile_note_alloc(p, NULL, size, due.probability);
+  return p;
 }
 
-void hak_sampled_note_large(void *p, size_t size) {
-  hak_due due;
-  hak_count_uncached(hak_tls.cache, size, &due);
-  if (due.profile) hak_profile_note_alloc(p, NULL, size, size, due.distance);
+void hak_sampled_count_large(void *p, size_t size) {
+  if (HAK_LIKELY(hak_count_request(size))) return;
+  hak_due due = hak_count_end(size);
+  if (due.profile) hak_profile_note_alloc(p, NULL, size, due.probability);
 }
 
 void hak_sampled_forget(void *p) {

@@ -5,15 +5,16 @@
 
 #include "misuse/deferred.h"
 #include "tcache/counted.h"
+#include "tcache/tcache.h"
 
 /* Once, in the constructor. */
 void hak_sampling_start(void);
 
-/* While counting: as hak_tcache_alloc, or a sampled block. cache: NULL where the thread has none. align: power of two. */
-void *hak_sampled_alloc(hak_tcache *cache, unsigned class_code, size_t size, size_t align, hak_deferred *deferred);
-/* While counting: p, no block of a slab, has been allocated, or resized, with `size` bytes … */
-void hak_sampled_note_large(void *p, size_t size);
-/* … and is about to be freed or resized. */
+/* A block that is due, guarded or the profile's; NULL: there is none to be had. cache: NULL where the thread has none. align: power of two. */
+void *hak_sampled_alloc(hak_due due, hak_tcache *cache, unsigned class_code, size_t size, size_t align, hak_deferred *deferred);
+/* Counts p, no block of a slab, which has been allocated, or resized, with `size` bytes … */
+void hak_sampled_count_large(void *p, size_t size);
+/* … and, while counting, is about to be freed or resized. */
 void hak_sampled_forget(void *p);
 
 /* Frees p, in a slab of sampled blocks. */

@@ -13,6 +13,9 @@
 #define HAK_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define HAK_ALIGNED(n) __attribute__((aligned(n)))
 
+/* x is what it is, but the compiler does not know how it came about. */
+#define HAK_OPAQUE(x) __asm__("" : "+r"(x))
+
 /* Initial-exec: one load and one fs-relative access, no call to __tls_get_addr, at the price of living in
    glibc's spare static TLS when the library is loaded by dlopen (docs/architecture.md gives the sizes). */
 #define HAK_TLS __thread __attribute__((tls_model("initial-exec")))

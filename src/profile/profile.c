@@ -230,8 +230,7 @@ static bool is_own_code(uintptr_t pc) {
   return pc - start < bytes && program_entry - start >= bytes;
 }
 
-bool hak_profile_note_alloc(void *p, void *companion, size_t size, size_t drawn_bytes, double distance) {
-  double probability = hak_one_minus_exp((double)drawn_bytes / distance);
+bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability) {
   uintptr_t pcs[HAK_PROFILE_FRAMES];
   unsigned depth = hak_unwind(pcs, HAK_PROFILE_FRAMES), own = 0;
   while (own < depth && is_own_code(pcs[own])) own++;

@@ -57,9 +57,9 @@ HAK_INLINE bool hak_profile_on(void) { return hak_load_relaxed(&hak_profile.dist
 /* Before other threads run. False: no memory. */
 bool hak_profile_start(size_t distance_bytes);
 
-/* p is a block of `size` bytes drawn with the probability 1 - e^(-drawn_bytes / distance). `companion`: a block that lies where p would
+/* p is a block of `size` bytes drawn with that probability. `companion`: a block that lies where p would
  * without the profile, or NULL. False: there is no room, and p is no sample. */
-bool hak_profile_note_alloc(void *p, void *companion, size_t size, size_t drawn_bytes, double distance);
+bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability);
 /* False: p is no sample. Else it is none any more, and *companion is the caller's to free. */
 bool hak_profile_note_free(const void *p, void **companion);
 

@@ -13,8 +13,7 @@
   X(49, 24576, 20480) X(50, 28672, 24576) X(51, 32768, 28672)                                                   \
   X(52, 65536, 32768) X(53, 131072, 65536) X(54, 196608, 131072) X(55, 262144, 196608)
 
-/* Pages of its own: while nobody writes to them they are the file's. */
-HAK_ALIGNED(4096) uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1] = {
+const uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1] = {
 #define ROW(index, size, below) [(below) / HAK_GRANULE + 1 ...(size) / HAK_GRANULE] = (index) + 1,
     [0] = 1,
     EVERY_CLASS(ROW)
@@ -27,7 +26,6 @@ static const uint32_t class_sizes[HAK_PLAIN_CLASSES] = {
 #undef ROW
 };
 
-uint32_t hak_code_of_class_0 = 1;
 HAK_ALIGNED(HAK_CACHE_LINE) hak_class_info hak_class_table[HAK_CLASS_COUNT];
 
 unsigned hak_class_group(size_t block_size) {
@@ -52,13 +50,6 @@ void hak_size_class_init(unsigned tiny_max_group) {
         .coloured = !aligned && size <= HAK_SHARED_MAX,
     };
   }
-}
-
-void hak_size_class_count(void) {
-  if (hak_load_relaxed(&hak_code_of_class_0) != 1) return;
-  hak_store_relaxed(&hak_code_of_class_0, HAK_CODES);
-  for (size_t i = 0; i <= HAK_SMALL_MAX / HAK_GRANULE; i++)
-    hak_store_relaxed(&hak_code_of_granules[i], (uint8_t)(hak_code_of_granules[i] - 1 + HAK_CODES));
 }
 
 int hak_class_for_aligned(size_t size, size_t align) {

@@ -20,8 +20,6 @@
 #define HAK_CODE_EXTENT_FREED (HAK_CLASS_COUNT + 3) /* first span of one that is being freed */
 #define HAK_CODE_SAMPLED (HAK_CLASS_COUNT + 4) /* a slab of sampled blocks; its class is in its tag */
 #define HAK_CODES (HAK_CLASS_COUNT + 5)
-/* While allocations are counted (tcache/counted.h) a request's code is HAK_CODES + class, which no span has. */
-#define HAK_REQUEST_CODES (HAK_CODES + HAK_CLASS_COUNT)
 
 #define HAK_GRANULE 16
 #define HAK_SMALL_MAX ((size_t)262144)  /* largest block; beyond it a request is an extent */
@@ -39,24 +37,15 @@ typedef struct hak_class_info {
   bool coloured;
 } hak_class_info;
 
-/* Code of a request by 16-byte granules, (n + 15) >> 4 for n <= HAK_SMALL_MAX; request 0 is of class 0. Class + 1, until
- * hak_size_class_count makes it HAK_CODES + class. Relaxed: either leads to the class. */
-extern HAK_HIDDEN uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1];
-extern HAK_HIDDEN uint32_t hak_code_of_class_0;
+/* Class + 1 by 16-byte granules of a request, (n + 15) >> 4 for n <= HAK_SMALL_MAX; request 0 is of class 0. */
+extern HAK_HIDDEN const uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1];
 extern HAK_HIDDEN hak_class_info hak_class_table[HAK_CLASS_COUNT];
 
 /* tiny_max_group: largest C<n> that lives in 64 KiB slabs (HAKMEM_TINY_MAX_CLASS). */
 void hak_size_class_init(unsigned tiny_max_group);
 
-/* From now on requests have codes of their own. Idempotent; any time. */
-void hak_size_class_count(void);
-
-HAK_INLINE unsigned hak_code_for(size_t size) {
-  return hak_load_relaxed(&hak_code_of_granules[(size + HAK_GRANULE - 1) / HAK_GRANULE]);
-}
 HAK_INLINE unsigned hak_class_for(size_t size) {
-  unsigned code = hak_code_for(size);
-  return code < HAK_CODES ? code - 1 : code - HAK_CODES;
+  return hak_code_of_granules[(size + HAK_GRANULE - 1) / HAK_GRANULE] - 1u;
 }
 HAK_INLINE bool hak_code_is_class(unsigned code) { return code - 1 < HAK_CLASS_COUNT; }
 HAK_INLINE size_t hak_class_size(unsigned class_code) { return hak_class_table[class_code].size; }

@@ -20,11 +20,20 @@ typedef enum hak_thread_phase {
   HAK_THREAD_ENDED, /* its destructor has run: its arena serves it */
 } hak_thread_phase;
 
+/* Of counted allocation. */
+typedef struct hak_count_state {
+  uint64_t random;                     /* 0: nothing is drawn yet */
+  uint32_t guard_shift, profile_shift; /* by what powers of two the samplers' distances had grown when it was */
+} hak_count_state;
+
 struct hak_tcache;
 
 typedef struct hak_thread {
-  void **top[HAK_REQUEST_CODES]; /* first: an index alone addresses it */
+  void **top[HAK_CODES]; /* first: an index alone addresses it */
+  /* Bytes that may be asked for before the slow path looks whether to take a sample (counted.h); negative: it has to. */
+  int64_t countdown;
   struct hak_tcache *cache;
+  hak_count_state count;
   uint16_t phase;
   uint16_t calls; /* slow paths without a cache */
 } hak_thread;
@@ -42,14 +51,21 @@ HAK_INLINE void *hak_tcache_pop_code(unsigned code) {
   if (HAK_LIKELY(p != 0)) hak_tls.top[code] = top - 1;
   return p;
 }
-HAK_INLINE void *hak_tcache_pop_class(unsigned class_code) {
-  return hak_tcache_pop_code(class_code + hak_load_relaxed(&hak_code_of_class_0));
-}
+HAK_INLINE void *hak_tcache_pop_class(unsigned class_code) { return hak_tcache_pop_code(class_code + 1); }
 
-/* Pops a block that holds `size` bytes; NULL: take the slow path. */
+/* What a request takes from the countdown: the sum that its class is looked up with, so that it costs nothing to have. */
+#define HAK_COUNTED_BYTES(size) ((int64_t)((size) + HAK_GRANULE - 1))
+/* Counts a request. False: take the slow path, which looks whether a sample is due. */
+HAK_INLINE bool hak_count_request(size_t size) { return (hak_tls.countdown -= HAK_COUNTED_BYTES(size)) >= 0; }
+
+/* Counts a request of at most HAK_SMALL_MAX bytes and pops a block for it; NULL: take the slow path. Larger ones are not counted. */
 HAK_INLINE void *hak_tcache_pop(size_t size) {
   if (HAK_UNLIKELY(size > HAK_SMALL_MAX)) return 0;
-  return hak_tcache_pop_code(hak_code_for(size));
+  int64_t bytes = HAK_COUNTED_BYTES(size);
+  HAK_OPAQUE(bytes); /* else the sum is made twice, in one instruction more */
+  hak_tls.countdown -= bytes;
+  if (HAK_UNLIKELY(hak_tls.countdown < 0)) return 0;
+  return hak_tcache_pop_code(hak_code_of_granules[(size_t)bytes / HAK_GRANULE]);
 }
 
 /* Page map code of an address in the main region, and its offset there. Elsewhere HAK_CODE_NONE. */

@@ -19,14 +19,16 @@ double hak_ln(double x) {
     m *= 2;
     exponent--;
   }
+  static const double terms[] = {1. / 23, 1. / 21, 1. / 19, 1. / 17, 1. / 15, 1. / 13, 1. / 11, 1. / 9, 1. / 7, 1. / 5, 1. / 3, 1};
   double t = (m - 1) / (m + 1), square = t * t, sum = 0;
-  for (int n = 23; n > 0; n -= 2) sum = sum * square + 1.0 / n;
+  for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) sum = sum * square + terms[i];
   return 2 * t * sum + exponent * LN2;
 }
 
 /* e^-x = (e^(-x/2^k))^(2^k). With y = 1 - e^-z, twice z is 1 - (1 - y)^2 = y (2 - y): no digit is lost. */
 double hak_one_minus_exp(double x) {
   if (x > 45) return 1;
+  if (x < 0x1p-10) return x * (1 - x * (1. / 2 - x * (1. / 6 - x * (1. / 24 - x * (1. / 120)))));
   unsigned halvings = 0;
   for (; x > 0.125; x /= 2) halvings++;
   double y = 0;
@@ -35,12 +37,17 @@ double hak_one_minus_exp(double x) {
   return y;
 }
 
-/* Of (0, 1): 53 bits, the middle of each of 2^53 intervals. */
-double hak_draw_exponential(uint64_t random) {
-  return -hak_ln(((double)(random >> 11) + 0.5) * 0x1p-53);
-}
+double hak_draw_uniform(uint64_t random) { return ((double)(random >> 11) + 0.5) * 0x1p-53; }
+
+double hak_draw_exponential(uint64_t random) { return -hak_ln(hak_draw_uniform(random)); }
 
 uint64_t hak_draw_trials(double mean, uint64_t random) {
   double failures = hak_draw_exponential(random) * mean;
   return failures >= (double)(TRIALS_MAX - 1) ? TRIALS_MAX : (uint64_t)failures + 1;
+}
+
+uint64_t hak_draw_scrambled(uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
 }

@@ -15,4 +15,10 @@ double hak_draw_exponential(uint64_t random);
  * each has the probability 1 - e^(-1/mean). mean 0: the first. At most 2^62. */
 uint64_t hak_draw_trials(double mean, uint64_t random);
 
+/* Of (0, 1): 53 bits, the middle of each of 2^53 intervals. */
+double hak_draw_uniform(uint64_t random);
+/* Random bits from the places of a counter that advances by HAK_DRAW_STEP. */
+#define HAK_DRAW_STEP 0x9e3779b97f4a7c15u
+uint64_t hak_draw_scrambled(uint64_t place);
+
 #endif

@@ -19,7 +19,7 @@
 
 void *const hak_null_magazine[HAK_MAGAZINE_SLOTS] HAK_ALIGNED(HAK_MAGAZINE_BYTES);
 
-HAK_TLS hak_thread hak_tls = {.top = {[0 ... HAK_REQUEST_CODES - 1] = HAK_NULL_TOP}};
+HAK_TLS hak_thread hak_tls = {.top = {[0 ... HAK_CODES - 1] = HAK_NULL_TOP}};
 
 /* Registry lock. */
 static hak_lock registry_lock;
@@ -53,7 +53,7 @@ static void init_bins(hak_tcache *t) {
 
 /* --- magazines --- */
 
-void **hak_tcache_take_spare(hak_tcache *t) {
+static void **take_spare(hak_tcache *t) {
   hak_meta *spare = t->spares;
   if (spare == NULL) return (void **)hak_meta_take();
   t->spares = spare->next;
@@ -77,7 +77,7 @@ static void give_spare(hak_tcache *t, void *memory) {
 
 static void ***top_of(const hak_tcache *t, unsigned c) { return &t->top[c + 1]; }
 
-unsigned hak_tcache_loaded(const hak_tcache *t, unsigned c) {
+static unsigned loaded_blocks(const hak_tcache *t, unsigned c) {
   void **magazine = t->bins[c].loaded;
   return magazine == NULL ? 0 : (unsigned)(*top_of(t, c) - hak_magazine_empty_top(magazine, c));
 }
@@ -92,7 +92,7 @@ static void load(hak_tcache *t, unsigned c, void **magazine, unsigned count) {
 }
 
 static bool load_empty(hak_tcache *t, unsigned c) {
-  void **magazine = hak_tcache_take_spare(t);
+  void **magazine = take_spare(t);
   if (magazine == NULL) return false;
   load(t, c, magazine, 0);
   return true;
@@ -100,8 +100,7 @@ static bool load_empty(hak_tcache *t, unsigned c) {
 
 static void publish_count(hak_tcache *t, unsigned c) {
   hak_tcache_bin *b = &t->bins[c];
-  unsigned single = hak_tcache_loaded(t, c) + hak_tcache_counted_left(t, c);
-  hak_store_relaxed(&b->published, single + b->full_count * (uint32_t)hak_magazine_usable[c]);
+  hak_store_relaxed(&b->published, loaded_blocks(t, c) + b->full_count * (uint32_t)hak_magazine_usable[c]);
 }
 
 static void publish(hak_tcache *t, unsigned c) {
@@ -171,7 +170,7 @@ static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_defer
   return taken > 0;
 }
 
-bool hak_tcache_refill(hak_tcache *t, unsigned c, hak_deferred *d) {
+static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   unsigned count = hak_magazine_usable[c];
   void **magazine;
@@ -189,8 +188,8 @@ bool hak_tcache_refill(hak_tcache *t, unsigned c, hak_deferred *d) {
 }
 
 static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
-  HAK_ASSERT(hak_tcache_loaded(t, c) > 0);
-  unsigned count = hak_tcache_loaded(t, c), n = (count + 1) / 2;
+  HAK_ASSERT(loaded_blocks(t, c) > 0);
+  unsigned count = loaded_blocks(t, c), n = (count + 1) / 2;
   void **first = hak_magazine_empty_top(t->bins[c].loaded, c) + 1;
   flush_blocks(t, c, first, n, d);
   memmove(first, first + n, (count - n) * sizeof *first);
@@ -201,7 +200,7 @@ static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
 static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   if (b->loaded == NULL) return load_empty(t, c);
-  void **empty = hak_tcache_take_spare(t), **magazine = b->loaded;
+  void **empty = take_spare(t), **magazine = b->loaded;
   if (empty == NULL) {
     flush_half(t, c, d);
     return true;
@@ -222,17 +221,9 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   return true;
 }
 
-static void empty_counted(hak_tcache *t, unsigned c, hak_deferred *d) {
-  unsigned count = 0;
-  void **magazine = hak_tcache_counted_empty(t, c, &count);
-  if (count > 0) flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, count, d);
-  if (magazine != NULL) give_spare(t, magazine);
-}
-
 /* Returns the class's blocks, to depots or to slabs, and its magazines. */
 static void empty_bin(hak_tcache *t, unsigned c, bool to_slabs, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
-  if (HAK_UNLIKELY(t->counted != NULL)) empty_counted(t, c, d);
   if (b->loaded == NULL && b->full == NULL) return;
   while (b->full != NULL) {
     void **magazine = pop_stack(b);
@@ -241,7 +232,7 @@ static void empty_bin(hak_tcache *t, unsigned c, bool to_slabs, hak_deferred *d)
       give_spare(t, magazine);
     }
   }
-  unsigned count = hak_tcache_loaded(t, c);
+  unsigned count = loaded_blocks(t, c);
   void **magazine = b->loaded, **first = magazine == NULL ? NULL : hak_magazine_empty_top(magazine, c) + 1;
   b->loaded = NULL;
   *top_of(t, c) = HAK_NULL_TOP;
@@ -271,7 +262,7 @@ void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
   void *p = pop(t, c);
   if (t->counts != NULL) count_one(p != NULL ? &t->counts[c].hits : &t->counts[c].misses);
   if (p != NULL) return p;
-  bool filled = hak_tcache_refill(t, c, d);
+  bool filled = refill(t, c, d);
   publish(t, c);
   return HAK_LIKELY(filled) ? pop(t, c) : hak_arena_alloc(c, d);
 }
@@ -301,8 +292,7 @@ void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
 
 void *hak_tcache_pop_any(unsigned c) {
   hak_tcache *t = hak_tls.cache;
-  if (HAK_UNLIKELY(t != NULL && t->counted != NULL)) return NULL; /* the slow path counts */
-  unsigned count = t == NULL ? 0 : hak_tcache_loaded(t, c);
+  unsigned count = t == NULL ? 0 : loaded_blocks(t, c);
   if (count == 0) return NULL;
   void **top = *top_of(t, c), **chosen = top - ((hak_tcache_random(t) >> 32) * count >> 32), *p = *chosen;
   *chosen = *top;
@@ -320,8 +310,8 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
   if (pinned == 0 && blocks > usable && loaded < PREWARM_LOADED_MIN) blocks += PREWARM_LOADED_MIN - loaded;
   b->full_max = (uint16_t)hak_max_size(b->full_max, (blocks - 1) / usable);
   while (blocks > 0) {
-    if (b->loaded == NULL ? !load_empty(t, c) : hak_tcache_loaded(t, c) == usable && !make_room(t, c, d)) break;
-    unsigned n = (unsigned)hak_min_size(blocks, usable - hak_tcache_loaded(t, c));
+    if (b->loaded == NULL ? !load_empty(t, c) : loaded_blocks(t, c) == usable && !make_room(t, c, d)) break;
+    unsigned n = (unsigned)hak_min_size(blocks, usable - loaded_blocks(t, c));
     void **first = *top_of(t, c) + 1;
     unsigned taken = hak_arena_take(hak_arena_current(), c, first, n, d);
     reverse(first, taken);
@@ -400,11 +390,10 @@ hak_tcache *hak_tcache_attach(bool bypass) {
   if (t == NULL) return NULL;
   /* One that was made before the settings were read, or when memory was out, has no shadow yet. Where it gets none, calls
    * take the fast path, and are not counted or sampled. */
-  if (bypass && t->shadow == NULL) t->shadow = hak_meta_take_block((HAK_REQUEST_CODES * sizeof(void **) + HAK_META_SIZE - 1) / HAK_META_SIZE);
+  if (bypass && t->shadow == NULL) t->shadow = hak_meta_take_block((HAK_CODES * sizeof(void **) + HAK_META_SIZE - 1) / HAK_META_SIZE);
   init_bins(t);
   t->top = bypass && t->shadow != NULL ? t->shadow : hak_tls.top;
-  for (unsigned code = 0; code < HAK_REQUEST_CODES; code++) t->top[code] = HAK_NULL_TOP;
-  hak_tcache_counted_reset(t);
+  for (unsigned code = 0; code < HAK_CODES; code++) t->top[code] = HAK_NULL_TOP;
   t->ending_rounds = 0;
   t->decayed_ms = hak_os_now_ms();
   hak_tls.cache = t;

@@ -41,7 +41,6 @@ typedef struct hak_tcache {
   uint64_t decayed_ms, exit_ms; /* when the cache was decayed last, and at the last slow exit */
   uint64_t random; /* state of hak_tcache_random; 0: none yet */
   struct hak_quarantine *quarantine; /* hardened build: freed blocks that wait */
-  struct hak_counted *counted; /* while allocations are counted: malloc's magazines; or NULL */
   hak_cache_counts *counts;     /* NULL: front metrics are off */
   hak_request_counts *requests; /* NULL: requests are not noted */
   void ***shadow;
@@ -103,20 +102,5 @@ bool hak_tcache_all_locks(bool (*is)(hak_lock *lock));
 void hak_tcache_fork_lock(void);
 void hak_tcache_fork_unlock(void);
 void hak_tcache_fork_child(void);
-
-/* --- between the files of this box --- */
-
-/* A magazine, contents undefined; NULL: out of memory. */
-void **hak_tcache_take_spare(hak_tcache *cache);
-/* Fills the (empty) loaded magazine of the class. False: no memory, for it or for blocks. */
-bool hak_tcache_refill(hak_tcache *cache, unsigned class_code, hak_deferred *deferred);
-/* Blocks in the loaded magazine of the class. */
-unsigned hak_tcache_loaded(const hak_tcache *cache, unsigned class_code);
-/* Blocks in malloc's magazine, while allocations are counted. */
-unsigned hak_tcache_counted_left(const hak_tcache *cache, unsigned class_code);
-/* Takes that magazine away, with *count blocks; NULL: there is none. */
-void **hak_tcache_counted_empty(hak_tcache *cache, unsigned class_code, unsigned *count);
-/* Forgets all of them: the cache has a new thread. */
-void hak_tcache_counted_reset(hak_tcache *cache);
 
 #endif

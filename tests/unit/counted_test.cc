@@ -43,6 +43,13 @@ TEST(Draw, TrialsAreGeometric) {
   EXPECT_EQ(hak_draw_trials(1e300, 1), uint64_t(1) << 62) << "never, and no overflow";
 }
 
+// A thread whose next countdown is drawn from the seed.
+void begin_at(uint64_t seed) {
+  hak_count_seeds = seed;
+  hak_tls.count.random = 0;
+  hak_tls.countdown = 0;
+}
+
 void start(size_t distance, int64_t guard = 0, int64_t a_second = 0) {
   hak_config.heap_profile = distance != 0;
   hak_config.heap_profile_rate = int64_t(distance);
@@ -50,7 +57,7 @@ void start(size_t distance, int64_t guard = 0, int64_t a_second = 0) {
   hak_config.guard_sample = guard;
   hak_sampling_start();
   ASSERT_NE(hak_thread_cache(), nullptr);
-  hak_thread_cache()->random = 88172645463325252u;
+  begin_at(88172645463325252u);
 }
 
 void expect_estimate(double bytes, double count) {
@@ -66,7 +73,7 @@ void expect_nothing_live() {
   EXPECT_EQ(hak_heap_check(), 0u);
 }
 
-// What is freed at once comes back without a slow path, unless allocations have a magazine of their own.
+// What is freed at once comes back without a slow path.
 TEST(Counted, BlocksFreedAtOnceAreCountedToo) {
   start(64 * HAK_KIB);
   for (int i = 0; i < 1000000; i++) hakmem_free(hakmem_malloc(100));
@@ -78,7 +85,7 @@ TEST(Counted, BlocksFreedAtOnceAreCountedToo) {
 TEST(Counted, WithOneByteBetweenSamplesEachBlockIsOne) {
   start(1);
   std::vector<void *> blocks;
-  for (size_t i = 0; i < 3000; i++) blocks.push_back(hakmem_malloc(1 + i % 3000 * 100));
+  for (size_t i = 0; i < 3000; i++) blocks.push_back(hakmem_malloc(4 + i % 3000 * 100));
   EXPECT_EQ(hak_profile.taken, 3000u);
   EXPECT_EQ(hak_profile.live_samples, 3000u);
   for (void *p : blocks) hakmem_free(p);
@@ -185,10 +192,7 @@ TEST(Accuracy, EstimatesAreUnbiasedAndIntervalsCover) {
     double site_error = 0;
     int n = std::max(400, int(400 * site.distance / site.size));
     for (uint64_t seed = 1; seed <= 100; seed++) {
-      hak_deferred d = {};
-      hak_tcache_flush(hak_tls.cache, &d);
-      hak_tcache_counted_reset(hak_tls.cache);
-      hak_tls.cache->random = seed * 0x9e3779b97f4a7c15u + site.size;
+      begin_at(hak_draw_scrambled(seed) + site.size);
       hak_profile_sums before = hak_profile.total;
       for (int i = 0; i < n; i++) hakmem_free(hakmem_malloc(site.size));
       double truth = double(n) * double(site.size), estimate = hak_profile.total.bytes - before.bytes;
