@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-BOUNDS = {"malloc": 15, "free": 18, "pair": 51}
+BOUNDS = {"malloc": 17, "free": 18, "pair": 51}
 # A slow path that the clock asks for in one run of a pair is some thousand instructions over all calls; one instruction
 # more on the fast path is one in each.
 HALF = 0.5
