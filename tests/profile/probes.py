@@ -99,8 +99,8 @@ def check_gdb(program: str, library: str | None) -> None:
     ])  # fmt: skip
     # The hardened build's blocks have 8 bytes of its own, and are of the next class.
     hardened = library is not None and "hardened" in library
-    size, block_bytes = (BYTES + 8, BYTES * 5 // 4) if hardened else (BYTES, BYTES)
-    weight = round(size / (1 - math.exp(-block_bytes / BYTES)))
+    size = BYTES + 8 if hardened else BYTES
+    weight = round(size / (1 - math.exp(-(size + 15) / BYTES)))
     blocks = set(re.findall(r"^block (0x\w+)", text, re.MULTILINE))
     sampled = re.findall(rf"^alloc (0x\w+) {size} (\d+) raised (\d+)", text, re.MULTILINE)
     freed = re.findall(r"^free (0x\w+) raised (\d+)", text, re.MULTILINE)
