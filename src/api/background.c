@@ -47,6 +47,11 @@ static void sleep_until_needed(void) {
 
 static int start_thread(void *(*run)(void *), size_t stack_bytes);
 
+bool hak_background_only(void) {
+  unsigned ours = hak_load_relaxed(&threads_of_ours);
+  return ours != 0 && hak_os_threads() == ours + 1;
+}
+
 bool hak_main_has_ended(void) { return hak_load_seq(&main_ended) != 0; }
 
 void hak_background_thread_ends(void) {
@@ -123,9 +128,9 @@ void hak_background_start(void) {
     hak_print("hakmem: HAKMEM_BACKGROUND: no thread (%s): memory is given back without it\n", strerror(error));
 }
 
-void hak_background_fork_child(void) {
+void hak_background_fork_child(bool restart) {
   main_ended = threads_of_ours = 0;
-  if (!running) return;
+  bool ran = running;
   running = false;
-  hak_background_start();
+  if (ran && restart) hak_background_start();
 }

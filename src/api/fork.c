@@ -18,12 +18,17 @@
 #include "report/page.h"
 #include "report/report.h"
 
-/* Written between the handlers of one fork: there was no other thread, and nothing was locked. */
+/* Written between the handlers of one fork: nothing was locked. */
 static bool alone;
 
+/* A lone thread that forks while it holds a lock does so in a signal handler: both copies go on with what it was at. Where the other
+ * threads are the library's, which hold locks for microseconds, one that does not come free is held by this thread. */
+static bool is_alone(void) {
+  return hak_os_single_threaded() || (hak_background_only() && !hak_fork_may_lock());
+}
+
 static void before_fork(void) {
-  /* A lone thread that forks while it holds a lock does so in a signal handler: both copies go on with what it was at. */
-  hak_store_relaxed(&alone, hak_os_single_threaded());
+  hak_store_relaxed(&alone, is_alone());
   if (hak_load_relaxed(&alone)) return;
   hak_thread_cache(); /* now, not inside the window; failure is harmless */
   /* fork waits for this one after the handlers, and fflush(NULL) holds it while it waits for a stream whose user may wait
@@ -62,20 +67,36 @@ static void after_fork_parent(void) {
   hak_os_streams_unlock();
 }
 
+/* libc allocates for a thread. A signal handler that forks may have interrupted this one in the middle of a push or a pop: meanwhile
+ * it has no cache. */
+static void restart_threads(void) {
+  static hak_thread interrupted; /* too large for the smallest stacks */
+  interrupted = hak_tls;
+  for (unsigned code = 0; code < HAK_CODES; code++) hak_tls.top[code] = HAK_NULL_TOP;
+  hak_tls.cache = NULL;
+  hak_tls.phase = HAK_THREAD_ENDED;
+  hak_background_fork_child(true);
+  hak_profiler_fork_child(true);
+  hak_tls = interrupted;
+}
+
 /* Our locks are dropped like in the parent, not reset: a thread that a handler before this one has started may wait. The
  * streams' libc resets itself, if it took it. */
 static void after_fork_child(void) {
   hak_stats_page_fork_child();
   hak_budget_fork_child();
   hak_decay_fork_child();
-  if (hak_load_relaxed(&alone)) return;
+  if (hak_load_relaxed(&alone)) {
+    hak_background_fork_child(false); /* a thread needs memory, and this one is inside the allocator */
+    hak_profiler_fork_child(false);
+    return;
+  }
   hak_purge_fork_child();
   hak_tcache_fork_child();
   hak_pool_fork_child();
   drop_locks();
   hak_os_streams_reset();
-  hak_background_fork_child();
-  hak_profiler_fork_child();
+  restart_threads();
 }
 
 /* Sections under a lock last microseconds, but their thread may have lost its processor. */

@@ -149,7 +149,7 @@ void hak_profiler_start(void) {
 }
 
 /* The parent's page stays its own; the child's is under the same address, where a thread that is in the middle of an answer may go on. */
-void hak_profiler_fork_child(void) {
+void hak_profiler_fork_child(bool restart) {
   if (!hak_profile_on()) return;
   if (page != NULL) {
     hak_os_shared parents = shared;
@@ -158,7 +158,9 @@ void hak_profiler_fork_child(void) {
   }
   hak_store_relaxed(&files, 0);
   hak_store_relaxed(&seen_main_end, 0);
-  if (running) start_serving(); /* the signal's handler is the child's already */
+  bool ran = running;
+  running = false;
+  if (ran && restart) start_serving(); /* the signal's handler is the child's already */
 }
 
 bool hak_profiler_wanted_at_exit(void) { return hak_profile_on() && hak_config.heap_profile_at_exit != 0; }

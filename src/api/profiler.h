@@ -8,7 +8,7 @@
 
 /* Once, in the constructor, and in the child of a fork; does nothing unless HAKMEM_HEAP_PROFILE is on. */
 void hak_profiler_start(void);
-void hak_profiler_fork_child(void);
+void hak_profiler_fork_child(bool restart);
 
 /* The thread of the profile looks around. */
 void hak_profiler_wake(void);

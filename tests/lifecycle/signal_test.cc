@@ -131,7 +131,7 @@ TEST_P(LoneThread, CopiesGoOn) {
   }
   timer = {};
   setitimer(ITIMER_REAL, &timer, nullptr);
-  std::free(exchange);
+  std::free(exchange.exchange(nullptr));
   EXPECT_EQ(0u, here::heap_check());
 }
 
