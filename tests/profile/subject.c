@@ -101,8 +101,19 @@ static void misuse(const char *what, size_t size) {
 }
 
 static int fork_child(long count, size_t size) {
+  int ready[2]; /* the child has a page of its own once fork returns in it */
+  char byte = 0;
+  if (pipe(ready) != 0) return -1;
   int pid = fork();
-  if (pid != 0) return pid;
+  if (pid != 0) {
+    close(ready[1]);
+    if (read(ready[0], &byte, 1) != 1) pid = -1;
+    close(ready[0]);
+    return pid;
+  }
+  if (write(ready[1], &byte, 1) != 1) _exit(1);
+  close(ready[0]);
+  close(ready[1]);
   free_all();
   keeper(count, size);
   for (;;) pause();
