@@ -91,6 +91,12 @@ void hak_os_random(void *out, size_t size_bytes);
 /* Monotonic, in steps of 1 to 10 ms: neither a system call nor the processor's time counter, see clock.h. */
 uint64_t hak_os_now_ms(void);
 
+/* When memory was refused last to somebody who can do without; relaxed, 0: never. No slow path, and no sample, asks again for a
+ * second. */
+typedef uint64_t hak_os_refusal;
+bool hak_os_refused_lately(const hak_os_refusal *refusal);
+void hak_os_note_refusal(hak_os_refusal *refusal);
+
 /* Milliseconds since 1970. */
 uint64_t hak_os_unix_ms(void);
 
