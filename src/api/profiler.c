@@ -32,6 +32,7 @@ typedef struct page_header {
 } page_header;
 
 static page_header *page; /* by the profile's thread, and where there is none */
+static size_t answer_ready; /* bytes of the page that are accessible for the answer; by the same */
 static hak_os_shared shared;
 static uint32_t signal_pending; /* relaxed */
 static bool running;
@@ -60,7 +61,7 @@ HAK_EXPORT int hakmem_profile_dump(const char *path, int kind) {
 /* --- the page --- */
 
 static bool make_page(void *at) {
-  page_header *made = hak_os_share("hakmem-profile", PAGE_BYTES, at, &shared);
+  page_header *made = hak_os_share("hakmem-profile", PAGE_BYTES, ANSWER_AT + answer_ready, at, &shared);
   if (made == NULL) return false;
   memcpy(made->magic, "hakmemP1", sizeof made->magic);
   made->pid = (uint32_t)hak_os_pid();
@@ -75,7 +76,7 @@ static void answer(void) {
   __atomic_thread_fence(__ATOMIC_RELEASE);
   hak_sink sink;
   char *text = (char *)page + ANSWER_AT;
-  hak_sink_to_memory(&sink, text, PAGE_BYTES - ANSWER_AT);
+  hak_sink_to_reservation(&sink, text, PAGE_BYTES - ANSWER_AT, &answer_ready);
   hak_heap_profile_render(&sink, HAK_PROFILE_JSON);
   page->error = (uint32_t)hak_sink_finish(&sink);
   page->bytes = (uint64_t)(sink.at - text);

@@ -36,7 +36,10 @@ void hak_sampling_start(void) {
  * profile can tell. */
 static void *profiled_block(hak_tcache *t, unsigned c, size_t size, double probability, hak_deferred *d) {
   void *p = hak_arena_alloc_sampled(c);
-  if (p == NULL) return NULL;
+  if (p == NULL) {
+    hak_profile_note_dropped();
+    return NULL;
+  }
   size_t block_size = hak_class_size(c);
   void *companion = t != NULL && block_size < hak_os_page_size() ? hak_tcache_alloc(t, c, d) : NULL;
   if (hak_profile_note_alloc(p, companion, size, probability)) return p;

@@ -44,32 +44,25 @@ uint32_t hak_arena_count(void) { return hak_load_acquire(&arena_count); }
 
 hak_arena *hak_arena_at(uint32_t index) { return arenas[index]; }
 
-/* When memory for an arena was refused last; relaxed, 0: never. No slow path asks again for a while. */
-static uint64_t refused_ms;
-#define REFUSAL_MS 1000
-
-static bool refused_lately(void) {
-  uint64_t at = hak_load_relaxed(&refused_ms);
-  return at != 0 && hak_os_now_ms() - at < REFUSAL_MS; /* a clock that went back begins anew */
-}
+static hak_os_refusal arenas_refused, sampled_refused; /* memory for an arena, and for a slab of sampled blocks */
 
 /* Adds arenas until there are more than `index`; the last one where memory is short. None inside a fork, which has the locks
  * of those that there were: another thread may take one of a new arena meanwhile, and the fork's end would drop it. */
 static HAK_COLD hak_arena *add(uint32_t index) {
-  if (hak_inside_own_fork() || refused_lately()) return arenas[hak_arena_count() - 1];
+  if (hak_inside_own_fork() || hak_os_refused_lately(&arenas_refused)) return arenas[hak_arena_count() - 1];
   HAK_SCHEDULE_POINT("arena: missing");
   hak_lock_take(&arenas_lock);
   while (arena_count <= index) {
     hak_arena *a = hak_meta_take_block((sizeof *a + HAK_META_SIZE - 1) / HAK_META_SIZE);
     if (a == NULL) {
-      hak_store_relaxed(&refused_ms, hak_os_now_ms());
+      hak_os_note_refusal(&arenas_refused);
       break;
     }
     a->id = arena_count;
     arenas[arena_count] = a;
     hak_store_release(&arena_count, arena_count + 1);
   }
-  if (arena_count > index) hak_store_relaxed(&refused_ms, 0);
+  if (arena_count > index) hak_store_relaxed(&arenas_refused, 0);
   hak_arena *chosen = arenas[hak_min_size(index, arena_count - 1)];
   hak_lock_drop(&arenas_lock);
   return chosen;
@@ -330,12 +323,13 @@ void *hak_arena_alloc(unsigned c, hak_deferred *d) {
 
 void *hak_arena_alloc_sampled(unsigned c) {
   void *p = NULL;
-  if (sampled_id == 0) return NULL;
+  if (sampled_id == 0 || hak_os_refused_lately(&sampled_refused)) return NULL;
   hak_arena *a = arenas[sampled_id];
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);
   hak_slab_set_take(&b->slabs, c, a->id + 1, &p, 1);
   hak_lock_drop(&b->lock);
+  if (p == NULL) hak_os_note_refusal(&sampled_refused);
   return p;
 }
 

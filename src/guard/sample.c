@@ -39,6 +39,7 @@ hak_lock hak_sample_lock;
 
 static slot *slots; /* of a mapping of their own */
 static size_t slot_block_bytes, slot_bytes; /* whole pages; the second with the guard */
+static hak_os_refusal refused; /* accessible pages */
 static uint32_t unused_from, first_freed = SLOTS, last_freed = SLOTS;
 static size_t live_count, live_bytes, accessible_bytes;
 static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
@@ -164,7 +165,7 @@ static void put_freed(slot *s) {
 }
 
 void *hak_sample_alloc(size_t size, size_t align) {
-  if (size > HAK_SAMPLE_BYTES_MAX || align > hak_os_page_size()) return NULL;
+  if (size > HAK_SAMPLE_BYTES_MAX || align > hak_os_page_size() || hak_os_refused_lately(&refused)) return NULL;
   size = hak_max_size(size, 1);
   align = hak_max_size(align, HAK_GRANULE);
   slot *s = claim_slot();
@@ -178,6 +179,7 @@ void *hak_sample_alloc(size_t size, size_t align) {
   s->block = block;
   s->size = size;
   if (!there) {
+    hak_os_note_refusal(&refused);
     put_freed(s);
     return NULL;
   }

@@ -195,3 +195,12 @@ void hak_os_leave_out_of_dumps(void *addr, size_t size) { advise_mapping(addr, s
 void hak_os_put_into_dumps(void *addr, size_t size) { advise_mapping(addr, size, MADV_DODUMP); }
 
 uint64_t hak_os_now_ms(void) { return hak_os->now_ms(); }
+
+#define REFUSAL_MS 1000
+
+bool hak_os_refused_lately(const hak_os_refusal *refusal) {
+  uint64_t at = hak_load_relaxed(refusal);
+  return HAK_UNLIKELY(at != 0) && hak_os_now_ms() - at < REFUSAL_MS; /* a clock that went back begins anew */
+}
+
+void hak_os_note_refusal(hak_os_refusal *refusal) { hak_store_relaxed(refusal, hak_os_now_ms()); }

@@ -91,6 +91,12 @@ void hak_os_random(void *out, size_t size_bytes);
 /* Monotonic, in steps of 1 to 10 ms: neither a system call nor the processor's time counter, see clock.h. */
 uint64_t hak_os_now_ms(void);
 
+/* When memory was refused last to somebody who can do without; relaxed, 0: never. No slow path, and no sample, asks again for a
+ * second. */
+typedef uint64_t hak_os_refusal;
+bool hak_os_refused_lately(const hak_os_refusal *refusal);
+void hak_os_note_refusal(hak_os_refusal *refusal);
+
 /* Milliseconds since 1970. */
 uint64_t hak_os_unix_ms(void);
 
@@ -102,13 +108,14 @@ void hak_os_write_stderr(const char *text, size_t length);
 /* The same to any descriptor; 0, or the errno value of the write that failed. */
 int hak_os_write(int fd, const char *text, size_t length);
 /* Memory that other processes can open as /proc/PID/fd/<fd>, and read: a nameless file called `name`, mapped shared, its descriptor
- * moved to a high number. At `at`, over a mapping of the same size there, where that is not NULL. NULL: not to be had; at
- * `at` there is private memory then. */
+ * moved to a high number. Its first `ready_bytes` are accessible, and what hak_os_commit makes so: mlockall makes accessible pages
+ * resident, written to or not. At `at`, over a mapping of the same size there, where that is not NULL. NULL: not to be had; at
+ * `at` there is private memory then, all accessible. */
 typedef struct hak_os_shared {
   int fd;
   uint64_t device, file;
 } hak_os_shared;
-void *hak_os_share(const char *name, size_t size_bytes, void *at, hak_os_shared *shared);
+void *hak_os_share(const char *name, size_t size_bytes, size_t ready_bytes, void *at, hak_os_shared *shared);
 /* Closes the descriptor, unless the program has, and put something else in its place. */
 void hak_os_close_shared(const hak_os_shared *shared);
 /* Installs a handler for a signal, with SA_RESTART. 0, or EBUSY where the program has one or ignores it, or what sigaction

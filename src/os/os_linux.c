@@ -183,15 +183,16 @@ static bool seal(int fd) {
          hak_os_call(SYS_fcntl, fd, F_ADD_SEALS, shape) == 0;
 }
 
-void *hak_os_share(const char *name, size_t size, void *at, hak_os_shared *shared) {
+void *hak_os_share(const char *name, size_t size, size_t ready, void *at, hak_os_shared *shared) {
   struct stat file;
   void *p = NULL;
   int fd = make_shared_file(name, size, &file);
   if (fd >= 0) {
     hak_os_count(&hak_os_stats.mmap_total);
+    hak_os_count(&hak_os_stats.mprotect);
     int flags = MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED);
-    long mapped = hak_os_call(SYS_mmap, at, size, PROT_READ | PROT_WRITE, flags, fd, 0);
-    if (!hak_os_call_failed(mapped) && !seal(fd)) {
+    long mapped = hak_os_call(SYS_mmap, at, size, PROT_NONE, flags, fd, 0);
+    if (!hak_os_call_failed(mapped) && !(linux_protect((void *)mapped, ready, true) == 0 && seal(fd))) {
       if (at == NULL) hak_os_call(SYS_munmap, mapped, size);
       mapped = -EPERM;
     }

@@ -47,17 +47,24 @@ static size_t table_used, table_ready;
 static uintptr_t program_entry;
 static uint32_t *buckets; /* places in the table; 0: none */
 
+static hak_os_refusal refused; /* more of any of them */
+
 /* --- memory --- */
 
 static bool may_grow(size_t bytes) {
   size_t live = hak_profile.live.bytes > 0 ? (size_t)hak_profile.live.bytes : 0;
-  return hak_profile.own_bytes + bytes <= OWN_BYTES_LEAST + live / OWN_LIVE_PART;
+  return hak_profile.own_bytes + bytes <= OWN_BYTES_LEAST + live / OWN_LIVE_PART && !hak_os_refused_lately(&refused);
+}
+
+static bool got(bool memory) {
+  if (!memory) hak_os_note_refusal(&refused);
+  return memory;
 }
 
 static bool grow_table(size_t bytes) {
   while (table_used + bytes > table_ready) {
     if (!may_grow(STACK_GROW_BYTES) || table_ready + STACK_GROW_BYTES > STACK_TABLE_BYTES) return false;
-    if (!hak_os_commit(table + table_ready, STACK_GROW_BYTES)) return false;
+    if (!got(hak_os_commit(table + table_ready, STACK_GROW_BYTES))) return false;
     table_ready += STACK_GROW_BYTES;
     hak_profile.own_bytes += STACK_GROW_BYTES;
   }
@@ -128,7 +135,7 @@ static bool grow_samples(void) {
   sample *before = samples;
   if (!may_grow(bytes)) return false;
   sample *grown = hak_os_map(bytes, hak_os_page_size());
-  if (grown == NULL) return false;
+  if (!got(grown != NULL)) return false;
   samples = grown;
   capacity = bytes / sizeof *samples;
   hak_profile.own_bytes += bytes;
@@ -269,6 +276,12 @@ bool hak_profile_note_free(const void *p, void **companion) {
   hak_lock_drop(&hak_profile_lock);
   if (found) HAK_PROBE1(sample_free, p);
   return found;
+}
+
+void hak_profile_note_dropped(void) {
+  hak_lock_take(&hak_profile_lock);
+  hak_profile.dropped++;
+  hak_lock_drop(&hak_profile_lock);
 }
 
 size_t hak_profile_live_bytes(void) { return hak_load_relaxed(&live_bytes); }

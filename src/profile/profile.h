@@ -63,6 +63,9 @@ bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probab
 /* False: p is no sample. Else it is none any more, and *companion is the caller's to free. */
 bool hak_profile_note_free(const void *p, void **companion);
 
+/* A block was drawn, and there was no memory to make it a sample. */
+void hak_profile_note_dropped(void);
+
 /* Live bytes as of some moment; any thread. */
 size_t hak_profile_live_bytes(void);
 

@@ -228,10 +228,11 @@ void hak_heap_profile_render(hak_sink *s, hak_profile_format format) {
 
 /* Into memory first, so that nobody waits for a file; where there is none for it, or too little, straight into the file. */
 static int render_to_file(int fd, hak_profile_format format) {
-  char *memory = hak_os_map(RENDERED_BYTES, hak_os_page_size());
+  char *memory = hak_os_reserve(RENDERED_BYTES, hak_os_page_size());
+  size_t ready = 0;
   hak_sink sink;
   if (memory != NULL) {
-    hak_sink_to_memory(&sink, memory, RENDERED_BYTES);
+    hak_sink_to_reservation(&sink, memory, RENDERED_BYTES, &ready);
     hak_heap_profile_render(&sink, format);
     bool whole = hak_sink_finish(&sink) == 0;
     int error = whole ? hak_os_write(fd, memory, (size_t)(sink.at - memory)) : 0;

@@ -7,17 +7,20 @@
 #include "os/os.h"
 #include "os/print.h"
 #include "pool/span_pool.h"
+#include "region/region.h"
 #include "report/render.h"
 
 #define FILE_BYTES (64 * HAK_MIB)
 #define JSON_BYTES (512 * HAK_KIB)
-/* Two areas, written in turn: what the header names is not touched until the next header has been written. */
+/* Two areas, written in turn: what the header names is not touched until the next header has been written. They are as long as
+ * the heap needs them, because mlockall makes all of them resident. */
 #define AREAS 2
 #define FIRST_AREA ((size_t)4096)
+#define AREA_BYTES_FIRST (HAK_MIB - 4 * HAK_KIB) /* doubled five times, and the header: just less than the file */
+#define AREA_BYTES_MOST ((FILE_BYTES - FIRST_AREA) / AREAS)
 #define SOONEST_MS 20
 #define CHANGE_PART 32 /* what is held has changed much when it has by this part … */
 #define LEAST_CHANGE 16 /* … and so many spans */
-#define AREA_BYTES ((FILE_BYTES - FIRST_AREA) / AREAS / 4096 * 4096)
 
 static hak_page_header *page; /* stays mapped once it is */
 static bool on;
@@ -26,6 +29,7 @@ static uint32_t busy;         /* 1: a thread is at it. Taking is an acquire, dro
 static hak_os_shared shared;
 static uint32_t sequence;
 static unsigned area;
+static size_t area_bytes = AREA_BYTES_FIRST;
 static hak_figures figures;
 static hak_class_row rows[HAK_CLASS_COUNT];
 /* Relaxed. */
@@ -35,7 +39,7 @@ static uint32_t owner_pid;
 
 /* A new file under the same address: whoever is in the middle of a refresh goes on in the new one. */
 static bool make(void *at) {
-  hak_page_header *made = hak_os_share("hakmem-stats", FILE_BYTES, at, &shared);
+  hak_page_header *made = hak_os_share("hakmem-stats", FILE_BYTES, FIRST_AREA + AREAS * area_bytes, at, &shared);
   if (made == NULL) return false;
   memcpy(made->magic, HAK_PAGE_MAGIC, sizeof made->magic);
   made->version = HAK_PAGE_VERSION;
@@ -71,12 +75,36 @@ static void publish(uint64_t json_offset, uint64_t json_bytes, uint64_t map_offs
   hak_store_release(&page->sequence, sequence);
 }
 
-static void write_snapshot(void) {
+static size_t map_bytes_now(void) {
+  size_t bytes = 0;
+  for (unsigned i = 0; i < hak_region_count(); i++) bytes += hak_load_acquire(&hak_region_at(i)->limit) >> HAK_SPAN_SHIFT;
+  return bytes;
+}
+
+/* Areas twice as long: the second one then begins where the earlier two end, and the published one is whole until the next is
+ * published. The length is noted before more is accessible: a signal handler may fork in between, and the child makes so much so.
+ * Where the system refuses, the map is cut, as where the file is full. */
+static bool lengthen_areas(void) {
+  size_t before = FIRST_AREA + AREAS * area_bytes;
+  size_t from = hak_align_down(before, hak_os_page_size());
+  area_bytes *= 2;
+  if (hak_os_commit((char *)page + from, before - from + AREAS * area_bytes / 2)) return true;
+  area_bytes /= 2;
+  return false;
+}
+
+static void choose_area(void) {
+  size_t needed = JSON_BYTES + map_bytes_now();
   area = (area + 1) % AREAS;
-  size_t json_offset = FIRST_AREA + area * AREA_BYTES, map_offset = json_offset + JSON_BYTES;
+  while (needed > area_bytes && 2 * area_bytes <= AREA_BYTES_MOST && lengthen_areas()) area = 1;
+}
+
+static void write_snapshot(void) {
+  choose_area();
+  size_t json_offset = FIRST_AREA + area * area_bytes, map_offset = json_offset + JSON_BYTES;
   figures.rows = rows;
   figures.map = (uint8_t *)page + map_offset;
-  figures.map_capacity = AREA_BYTES - JSON_BYTES;
+  figures.map_capacity = area_bytes - JSON_BYTES;
   hak_figures_take(&figures);
   hak_sink sink;
   char *json = (char *)page + json_offset;

@@ -3,15 +3,18 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "os/os.h"
 
 #define TO_MEMORY (-1)
 #define TO_STDERR (-2)
+#define COMMIT_BYTES (256 * HAK_KIB)
 
 static void start(hak_sink *s, int fd, char *memory, size_t bytes) {
   s->fd = fd;
   s->start = s->at = memory;
-  s->end = memory + bytes;
+  s->end = s->limit = memory + bytes;
+  s->ready = NULL;
   s->error = 0;
   s->comma = false;
 }
@@ -25,12 +28,38 @@ void hak_sink_to_stderr(hak_sink *s) { start(s, TO_STDERR, s->buffer, sizeof s->
 
 void hak_sink_to_memory(hak_sink *s, char *memory, size_t bytes) { start(s, TO_MEMORY, memory, bytes); }
 
+void hak_sink_to_reservation(hak_sink *s, char *memory, size_t bytes, size_t *ready) {
+  start(s, TO_MEMORY, memory, *ready);
+  s->limit = memory + bytes;
+  s->ready = ready;
+}
+
+/* *ready first: a signal handler may fork in between, and the child makes so much accessible. */
+static void lengthen(hak_sink *s) {
+  size_t more = hak_min_size(COMMIT_BYTES, (size_t)(s->limit - s->end));
+  if (more == 0) {
+    s->error = ENOSPC;
+    return;
+  }
+  *s->ready += more;
+  char *page = (char *)hak_align_down((uintptr_t)s->end, hak_os_page_size());
+  if (hak_os_commit(page, (size_t)(s->end + more - page))) {
+    s->end += more;
+    return;
+  }
+  *s->ready -= more;
+  s->error = ENOMEM;
+}
+
 static void empty(hak_sink *s) {
   size_t length = (size_t)(s->at - s->start);
-  if (length == 0 || s->error != 0) return;
-  if (s->fd == TO_MEMORY)
-    s->error = ENOSPC;
-  else if (s->fd == TO_STDERR)
+  if (s->error != 0) return;
+  if (s->fd == TO_MEMORY) {
+    lengthen(s);
+    return;
+  }
+  if (length == 0) return;
+  if (s->fd == TO_STDERR)
     hak_os_write_stderr(s->start, length);
   else
     s->error = hak_os_write(s->fd, s->start, length);

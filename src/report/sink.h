@@ -1,4 +1,5 @@
-/* Where a report is written: a descriptor, through a small buffer, or memory. Numbers and text; nothing allocates. */
+/* Where a report is written: a descriptor, through a small buffer, or memory, which may become accessible as it is needed. Numbers
+ * and text; nothing allocates. */
 #ifndef HAK_REPORT_SINK_H
 #define HAK_REPORT_SINK_H
 
@@ -10,6 +11,8 @@ typedef struct hak_sink {
   int fd;           /* -1: memory */
   char *at, *end;   /* where the next byte goes, and the end of what there is */
   char *start;      /* of the memory, or of the buffer */
+  char *limit;      /* memory: up to here more can be made accessible */
+  size_t *ready;    /* memory: bytes that are accessible */
   int error;        /* errno value of a write that failed; ENOSPC: the memory is too small. What follows is dropped */
   bool comma;       /* JSON: something stands before the next member */
   char buffer[512]; /* unused for memory */
@@ -18,6 +21,9 @@ typedef struct hak_sink {
 void hak_sink_to_fd(hak_sink *sink, int fd);
 void hak_sink_to_stderr(hak_sink *sink); /* as hak_print: to the kept one, at exit */
 void hak_sink_to_memory(hak_sink *sink, char *memory, size_t bytes);
+/* To `bytes` of a reservation from `memory` on, of which *ready_bytes are accessible: the sink commits more when those are full, and
+ * counts in *ready_bytes what it is about to commit. */
+void hak_sink_to_reservation(hak_sink *sink, char *memory, size_t bytes, size_t *ready_bytes);
 /* Writes what is buffered; 0 or the first error. */
 int hak_sink_finish(hak_sink *sink);
 

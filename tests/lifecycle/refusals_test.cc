@@ -126,6 +126,35 @@ TEST(Refusals, AThreadAsksForItsCacheNowAndThen) {
   expect_nothing_lost();
 }
 
+/* There are blocks enough, but none for samples, for which each of them is drawn where the settings say so (see CMakeLists.txt). */
+TEST(Refusals, SamplesAskNowAndThen) {
+  constexpr size_t kBlocks = 8000, kSize = 100;
+  EXPECT_TRUE(free_all(exhaust(kSize, 1))); /* the allocator has started */
+  unsigned c = hak_class_for(kSize);
+  hak_deferred d = {};
+  std::vector<void *> plain(kBlocks + kBlocks / 16);
+  for (void *&p : plain) p = hak_arena_alloc(c, &d);
+  size_t asked = 0;
+  fake_os::fail_if([&](const fake_os::Event &e) {
+    bool more = e.call == fake_os::MAP || (e.call == fake_os::PROTECT && e.detail != 0);
+    asked += more;
+    return more ? ENOMEM : 0;
+  });
+  std::vector<Block> rest = exhaust(60000, 10000);
+  for (size_t i = 0; i < plain.size(); i++) /* no slab becomes empty */
+    if (i % 16 != 0) hak_arena_free(plain[i], c, &d);
+  asked = 0;
+  constexpr size_t kTaken = kBlocks / 2;
+  std::vector<Block> blocks = exhaust(kSize, kTaken);
+  EXPECT_EQ(blocks.size(), kTaken);
+  EXPECT_LT(asked, kTaken / 20);
+  fake_os::allow_all();
+  for (size_t i = 0; i < plain.size(); i += 16) hak_arena_free(plain[i], c, &d);
+  EXPECT_TRUE(free_all(blocks));
+  EXPECT_TRUE(free_all(rest));
+  expect_nothing_lost();
+}
+
 /* Any call may fail at any time. */
 TEST(Refusals, NowAndThen) {
   for (unsigned seed = 1; seed <= 20; seed++) {
