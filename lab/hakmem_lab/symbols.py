@@ -286,7 +286,8 @@ class Module:
 
     def changed_after(self, when_ms: int) -> bool:
         with suppress(OSError):
-            return self.file is not None and self.file.stat().st_mtime * 1000 > when_ms
+            # Whole milliseconds, as the start is told in: a file of the same one may be older.
+            return self.file is not None and self.file.stat().st_mtime_ns // 1_000_000 > when_ms
         return False
 
 

@@ -364,6 +364,16 @@ def test_a_file_that_changed_since_is_told(program, tmp_path):
                for line in symboliser.remarks)  # fmt: skip
 
 
+def test_a_file_of_the_same_millisecond_is_not_told_as_changed(program):
+    """The start is told in whole milliseconds."""
+    profile = profile_by(program)
+    module = Module(str(program), program)
+    os.utime(program, ns=(0, profile.started_ms * 1_000_000 + 900_000))
+    assert not module.changed_after(profile.started_ms)
+    os.utime(program, ns=(0, (profile.started_ms + 1) * 1_000_000))
+    assert module.changed_after(profile.started_ms)
+
+
 def test_a_missing_file_is_told_by_offset_and_the_allocator_is_dropped():
     result = named_of(document())
     assert [f.function for f in result.sites[0].frames] == ["server+0x1100", "server+0x1500"]

@@ -25,14 +25,14 @@ GO = shutil.which("go")
 
 
 @contextmanager
-def served(pid: int, *arguments: str):
+def served(pid: int, *arguments: str, name: str = "server"):
     """The address it says it has, and the process."""
     process = subprocess.Popen([*COMMAND, "--port", "0", *arguments, str(pid)], text=True,
                                stderr=subprocess.PIPE)  # fmt: skip
     try:
         assert select.select([process.stderr], [], [], 60)[0]
         line = process.stderr.readline()
-        assert f" serves server ({pid})" in line, line
+        assert f" serves {name} ({pid})" in line, line
         yield line.split()[0].rstrip("/"), process
     finally:
         process.kill()

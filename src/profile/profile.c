@@ -30,10 +30,12 @@ typedef struct sample {
   hak_profile_stack *stack;
 } sample;
 
-/* (block, size, bytes that the sample stands for) and (block): for tracers, docs/heap-profile.md. They fire without the lock, and
- * a free before its block can be another sample. */
-HAK_PROBE_DEFINE(sample_alloc);
-HAK_PROBE_DEFINE(sample_free);
+/* (block, size, bytes that the sample stands for) and (block): for tracers, docs/heap-profile.md, under names of our own and those of
+ * OpenTelemetry. They fire without the lock, and a free before its block can be another sample. */
+HAK_PROBE_DEFINE(hakmem, sample_alloc);
+HAK_PROBE_DEFINE(hakmem, sample_free);
+HAK_PROBE_DEFINE(otel_memory, alloc);
+HAK_PROBE_DEFINE(otel_memory, free);
 
 hak_lock hak_profile_lock;
 hak_profile_state hak_profile;
@@ -237,6 +239,16 @@ static bool is_own_code(uintptr_t pc) {
   return pc - start < bytes && program_entry - start >= bytes;
 }
 
+static void tell_alloc(const void *p, size_t size, double probability) {
+  HAK_PROBE3(hakmem, sample_alloc, p, size, (double)size / probability + 0.5);
+  HAK_PROBE3(otel_memory, alloc, p, size, (double)size / probability + 0.5);
+}
+
+static void tell_free(const void *p) {
+  HAK_PROBE1(hakmem, sample_free, p);
+  HAK_PROBE1(otel_memory, free, p);
+}
+
 bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability) {
   uintptr_t pcs[HAK_PROFILE_FRAMES];
   unsigned depth = hak_unwind(pcs, HAK_PROFILE_FRAMES), own = 0;
@@ -258,7 +270,7 @@ bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probab
     hak_profile.dropped++;
   }
   hak_lock_drop(&hak_profile_lock);
-  if (room) HAK_PROBE3(sample_alloc, p, size, (uint64_t)((double)size / probability + 0.5));
+  if (room) tell_alloc(p, size, probability);
   return room;
 }
 
@@ -274,7 +286,7 @@ bool hak_profile_note_free(const void *p, void **companion) {
     remove_sample(s);
   }
   hak_lock_drop(&hak_profile_lock);
-  if (found) HAK_PROBE1(sample_free, p);
+  if (found) tell_free(p);
   return found;
 }
 

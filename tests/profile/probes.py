@@ -1,6 +1,7 @@
-"""The probes hakmem:sample_alloc(ptr, size, weight) and hakmem:sample_free(ptr), as tracers see them.
+"""The probes hakmem:sample_alloc(ptr, size, weight) and hakmem:sample_free(ptr), and the same as OpenTelemetry names them,
+otel_memory:alloc and otel_memory:free, as tracers see them.
 
-  probes.py notes FILE…                 readelf: names, arguments, and semaphores that lie where the notes say
+  probes.py notes FILE…                 readelf: names, arguments in the registers of a function's, semaphores that lie where the notes say
   probes.py gdb PROGRAM [LIBRARY]       gdb listens to probed.c: pointers, sizes and weights, the semaphore while it listens, and
                                         that nothing fires where nobody does
   probes.py kernel FILE PROGRAM [ARGUMENT…]  Linux listens (what perf and bpftrace use), with the semaphore and without
@@ -16,8 +17,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-ARGUMENTS = {"sample_alloc": 3, "sample_free": 1}
-BLOCKS, BYTES = 64, 8192
+ARGUMENTS = {"hakmem:sample_alloc": 3, "hakmem:sample_free": 1, "otel_memory:alloc": 3, "otel_memory:free": 1}
+REGISTERS = {"x86_64": ["8@%rdi", "8@%rsi", "8@%rdx"], "aarch64": ["8@x0", "8@x1", "8@x2"]}[os.uname().machine]
+BLOCKS, BYTES, GRANULE = 64, 8192, 16
 # The mean distance is one block: a block is drawn with the probability 1 - 1/e, and 64 are all missed once in 10^27 runs.
 OPTIONS = {"HAKMEM_HEAP_PROFILE": "1", "HAKMEM_HEAP_PROFILE_RATE": str(BYTES), "HAKMEM_HEAP_PROFILE_MOST": "0"}
 SKIPPED = 77
@@ -41,9 +43,10 @@ def readelf(*arguments: str) -> str:
 
 def probes_of(file: str) -> list[Probe]:
     found = re.findall(
-        r"Provider: hakmem\s+Name: (\w+)\s+Location: (\S+), Base: \S+, Semaphore: (\S+)\s+Arguments: (.*)", readelf("-n", file)
+        r"Provider: (hakmem|otel_memory)\s+Name: (\w+)\s+Location: (\S+), Base: \S+, Semaphore: (\S+)\s+Arguments: (.*)", readelf("-n", file)
     )
-    return [Probe(name, int(at, 16), int(semaphore, 16), arguments.split()) for name, at, semaphore, arguments in found]
+    return [Probe(f"{provider}:{name}", int(at, 16), int(semaphore, 16), arguments.split())
+            for provider, name, at, semaphore, arguments in found]
 
 
 def file_offset(file: str, address: int) -> int:
@@ -59,11 +62,12 @@ def check_notes(file: str) -> None:
     section = re.search(r"\.probes\s+PROGBITS\s+(\w+) \w+ (\w+) \w+\s+WA ", readelf("-S", file))
     assert section is not None, f"{file}: no writable .probes"
     start, size = (int(x, 16) for x in section.groups())
-    symbols = {name: int(at, 16) for at, name in re.findall(r": (\w+)\s+2 OBJECT .* hakmem_(\w+)_semaphore", readelf("-s", file))}
+    found = re.findall(r": (\w+)\s+2 OBJECT .* (hakmem|otel_memory)_(\w+)_semaphore", readelf("-s", file))
+    symbols = {f"{provider}:{name}": int(at, 16) for at, provider, name in found}
     assert set(symbols) == set(ARGUMENTS) and len(set(symbols.values())) == len(ARGUMENTS), (file, symbols)
     for p in probes:
         assert p.semaphore == symbols[p.name] and start <= p.semaphore < start + size, (file, p, symbols)
-        assert len(p.arguments) == ARGUMENTS[p.name] and all(a.lstrip("-").startswith("8@") for a in p.arguments), (file, p)
+        assert p.arguments == REGISTERS[: ARGUMENTS[p.name]], (file, p)
 
 
 def gdb(program: str, library: str | None, commands: list[str]) -> str:
@@ -88,19 +92,33 @@ def gdb(program: str, library: str | None, commands: list[str]) -> str:
 
 def listen(probe: str, form: str, values: str) -> list[str]:
     """Commands are lines of their own, which -ex has none of."""
-    lines = rf'silent\nprintf "{form}\\n", {values}, hakmem_{probe}_semaphore\ncontinue'
-    return [f"break -probe-stap hakmem:{probe}", f"python gdb.breakpoints()[-1].commands = '{lines}'"]
+    lines = rf'silent\nprintf "{form}\\n", {values}, {probe.replace(":", "_")}_semaphore\ncontinue'
+    return [f"break -probe-stap {probe}", f"python gdb.breakpoints()[-1].commands = '{lines}'"]
 
 
 def check_gdb(program: str, library: str | None) -> None:
+    for provider, alloc, free in (("hakmem", "sample_alloc", "sample_free"), ("otel_memory", "alloc", "free")):
+        text = gdb(program, library, [
+            *listen(f"{provider}:{alloc}", "alloc %p %lu %lu raised %d", "$_probe_arg0, $_probe_arg1, $_probe_arg2"),
+            *listen(f"{provider}:{free}", "free %p raised %d", "$_probe_arg0"),
+        ])  # fmt: skip
+        check_heard(text, library)
+
+    # The same places, without the semaphores: the arguments are not computed.
     text = gdb(program, library, [
-        *listen("sample_alloc", "alloc %p %lu %lu raised %d", "$_probe_arg0, $_probe_arg1, $_probe_arg2"),
-        *listen("sample_free", "free %p raised %d", "$_probe_arg0"),
+        r"python import re; listed = gdb.execute('info probes stap', to_string=True)",
+        r"python at = re.findall(r'stap +(?:hakmem|otel_memory) +\w+ +(0x\w+)', listed)",
+        "python [gdb.Breakpoint(f'*{x}') for x in at]",
     ])  # fmt: skip
-    # The hardened build's blocks have 8 bytes of its own, and are of the next class.
-    hardened = library is not None and "hardened" in library
-    size = BYTES + 8 if hardened else BYTES
-    weight = round(size / (1 - math.exp(-(size + 15) / BYTES)))
+    numbers = range(2, 2 + len(ARGUMENTS))
+    assert all(text.count(f"Breakpoint {n} at") == 1 for n in numbers), text
+    assert not any(f"hit Breakpoint {n}," in text for n in numbers), text
+
+
+def check_heard(text: str, library: str | None) -> None:
+    # The hardened build's blocks have 8 bytes of its own. A request takes GRANULE - 1 bytes more than its size from the countdown.
+    size = BYTES + 8 if library is not None and "hardened" in library else BYTES
+    weight = round(size / (1 - math.exp(-(size + GRANULE - 1) / BYTES)))
     blocks = set(re.findall(r"^block (0x\w+)", text, re.MULTILINE))
     sampled = re.findall(rf"^alloc (0x\w+) {size} (\d+) raised (\d+)", text, re.MULTILINE)
     freed = re.findall(r"^free (0x\w+) raised (\d+)", text, re.MULTILINE)
@@ -110,15 +128,6 @@ def check_gdb(program: str, library: str | None) -> None:
     assert {p for p, _ in freed} & blocks == {p for p, _, _ in sampled}, text
     assert {raised for _, raised in freed} == {"1"}, text
     print(f"{len(sampled)} of {BLOCKS} blocks sampled")
-
-    # The same places, without the semaphores: the arguments are not computed.
-    text = gdb(program, library, [
-        "python import re; at = re.findall(r'sample_\\w+\\s+(0x\\w+)', gdb.execute('info probes stap hakmem', to_string=True))",
-        "python [gdb.set_convenience_variable(f'sample_{i}', gdb.Value(int(x, 16))) for i, x in enumerate(at)]",
-        "break *$sample_0", "break *$sample_1",
-    ])  # fmt: skip
-    assert text.count("Breakpoint 2 at") == 1 and text.count("Breakpoint 3 at") == 1, text
-    assert "hit Breakpoint 2" not in text and "hit Breakpoint 3" not in text, text
 
 
 def count_by_kernel(file: str, location: int, semaphore: int, command: list[str]) -> int:
