@@ -79,8 +79,12 @@ def answer_of(pid: int, until_end: int, end: float) -> tuple[str, bytes]:
 
 def end_of(pid: int) -> int:
     """A descriptor that can be read from once the process has ended."""
-    with plain_errors(pid):
-        return os.pidfd_open(pid)
+    try:
+        with plain_errors(pid):
+            return os.pidfd_open(pid)
+    except (OSError, OverflowError) as error:
+        # 0, or more than the kernel counts.
+        raise LabError(f"there is no process {pid}") from error
 
 
 def has_ended(until_end: int, within_s: float = 0) -> bool:

@@ -158,7 +158,7 @@ def start(
         os.close(held)
         become(list(command), dict(environment))
     except OSError as error:
-        print(f"hakmem run: cannot start '{command[0]}': {error.strerror}", file=sys.stderr)
+        print(f"hakmem: cannot start '{command[0]}': {error.strerror}", file=sys.stderr)
     finally:
         os._exit(126)
 

@@ -598,6 +598,39 @@ def test_mistakes_are_one_line(written, arguments, status, told):
     assert found.exception is None or isinstance(found.exception, SystemExit)
 
 
+@pytest.mark.parametrize("number", ["0", "99999999999999999999"])
+@pytest.mark.parametrize("before", [["profile"], ["profile", "diff", "FILE"], ["serve"]])
+def test_numbers_of_no_process_are_one_line(written, before, number):
+    name = written()
+    found = CliRunner().invoke(main, [*(name if a == "FILE" else a for a in before), number])
+    if before == ["serve"] and number == "0":
+        assert found.exit_code == 2
+        return
+    assert (found.exit_code, found.output) == (1, f"Error: there is no process {number}\n")
+
+
+def test_a_report_is_no_program(written):
+    Path("heap.pb.gz").write_bytes(b"\x1f\x8b")
+    for name in ("heap.pb.gz", "./heap.pb.gz"):
+        found = run(name)
+        assert found.exit_code == 126
+        assert found.output.startswith(f"Error: {name} is no program (it is not executable), and")
+
+
+def test_output_that_cannot_be_written_is_one_line(written):
+    name = written()
+    for more in ([name], ["diff", name, name]):
+        with Path("/dev/full").open("w") as full:
+            found = subprocess.run([*COMMAND, *more], stdout=full, stderr=subprocess.PIPE,
+                                   text=True, check=False)  # fmt: skip
+        told = "Error: cannot write the output: No space left on device\n"
+        assert (found.returncode, found.stderr) == (1, told)
+    # Closed, it is as /dev/null: the reports are what counts.
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "--format", "folded", name]
+    found = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 def test_leaks_are_shown_with_their_intervals(written):
     found = run("--leaks", "--format", "html", written())
     assert found.exit_code == 0, found.output
@@ -797,6 +830,8 @@ def made(tmp_path_factory) -> Path:
         source = folder / f"{name}.c"
         source.write_text(text)
         compile_c(folder / name, [source], *flags)
+    (folder / "bad").write_text("#!/nowhere/interpreter\n")
+    (folder / "bad").chmod(0o755)
     return folder
 
 
@@ -882,6 +917,7 @@ def test_rate_reaches_the_library(writing):
         (("MADE/skips",), 1, "the program ended without its exit handlers"),
         (("/bin/sh", "-c", "unset LD_PRELOAD; exec /bin/true"), 1, "hakmem did not serve the"),
         (("/dev/null",), 127, "there is no program '/dev/null'"),
+        (("MADE/bad",), 126, "no heap profile was written: the program could not be started"),
     ],
 )
 def test_a_run_that_leaves_nothing_says_why(writing, made, program, status, told):

@@ -108,9 +108,11 @@ def test_functions_of_a_program_that_is_there_alone(program, tmp_path, user):
     with container(program, user) as pid:
         assert not Path("/mnt/only").exists()
         found = profile(pid, tmp_path)
-        with served(pid, name="inside") as (address, _):
-            with urllib.request.urlopen(f"{address}/report", timeout=60) as answer:
-                assert b"keeps_it" in answer.read()
+        with (
+            served(pid, name="inside") as (address, _),
+            urllib.request.urlopen(f"{address}/report", timeout=60) as answer,
+        ):
+            assert b"keeps_it" in answer.read()
     assert found.returncode == 0, found.stderr
     assert "keeps_it grow.c:" in found.stdout
     assert "told by offset" not in found.stdout

@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -188,6 +189,16 @@ def test_a_process_that_cannot_answer_is_503(fake, server):
     assert b"it could not write its profile: Cannot allocate memory" in text
     fake.tell("good")
     assert get(f"{server}/debug/pprof/heap")[0] == 200
+
+
+def test_it_ends_where_its_address_cannot_be_told(fake):
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen([*COMMAND, "--port", "0", str(fake.pid)], stderr=full)
+        try:
+            assert process.wait(60) == 1
+        finally:
+            process.kill()
+            process.wait()
 
 
 def test_port_in_use_is_one_line(fake):

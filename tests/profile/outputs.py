@@ -256,6 +256,38 @@ class Files(Case):
         self.assertRegex(err, r"\Ahakmem: .*: No space left on device: not written\n\Z")
         self.assertEqual(list(disk.iterdir()), [])
 
+    def test_a_folder_of_another_user(self) -> None:
+        """By the program root may write there. By the profile's thread, which has no capabilities, it may not."""
+        if os.geteuid() != 0:
+            self.skipTest("SKIPPED: only root can")
+        self.folder.chmod(0o755)
+        os.chown(self.folder, 65534, 65534)
+        (self.folder / "x").write_text("old")
+        s = self.subject(HAKMEM_HEAP_PROFILE_SIGNAL=str(int(signal.SIGUSR2)), HAKMEM_HEAP_PROFILE_PREFIX=f"{self.folder}/p")
+        s.say("alloc 100 100000")
+        os.kill(s.pid, signal.SIGUSR2)
+        line = s.process.stderr.readline()
+        self.assertEqual(line, f"hakmem: HAKMEM_HEAP_PROFILE: {self.folder}/p.{s.pid}.1.heap: Permission denied: not written\n")
+        self.quiet_end(s)
+        self.assertEqual(self.names(), ["x"])
+
+    def test_an_older_file_stays(self) -> None:
+        import errno
+        disk = self.folder / "disk"
+        disk.mkdir()
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], capture_output=True).returncode != 0:
+            self.skipTest("SKIPPED: only root can mount a small file system")
+        self.addCleanup(subprocess.run, ["umount", disk])
+        (disk / "x").write_text("old")
+        s = self.subject(HAKMEM_HEAP_PROFILE_PREFIX=f"{disk}/p", HAKMEM_HEAP_PROFILE_AT_EXIT="1", **EVERY)
+        s.say("stacks 2000")
+        self.assertEqual(s.say(f"dump {disk}/x 2"), errno.ENOSPC)
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        self.assertEqual(s.say(f"dump {disk}/x 2"), errno.EROFS)
+        self.assertEqual(((disk / "x").read_text(), os.listdir(disk)), ("old", ["x"]))
+        code, err = s.end()
+        self.assertEqual((code, err), (0, f"hakmem: HAKMEM_HEAP_PROFILE: {disk}/p.{s.pid}.1.heap: Read-only file system: not written\n"))
+
     def test_a_limit_of_file_sizes(self) -> None:
         s = self.subject(HAKMEM_HEAP_PROFILE_AT_EXIT="1", limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)), **EVERY)
         s.say("stacks 500")

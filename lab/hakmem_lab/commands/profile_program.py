@@ -25,6 +25,7 @@ from hakmem_lab.witness import Ended, run_watched
 
 FILE = re.compile(r"\.(?P<pid>\d+)\.(?P<number>\d+)\.json$")
 PREFIX = "heap"
+OWN_FILE = Path("/proc/self/exe")
 ASKED = ("HAKMEM_HEAP_PROFILE", "HAKMEM_HEAP_PROFILE_RATE", "HAKMEM_HEAP_PROFILE_SECONDS")
 
 
@@ -69,6 +70,12 @@ def run_profiled(
     asked = {name: own[name] for name in ASKED if name in own}
     reject_unknown({**chosen, **asked}, library)
     found = programs.examine(program)
+    if found.path is None and Path(program[0]).is_file():
+        raise LabError(
+            f"{program[0]} is no program (it is not executable), and no heap profile, whose name "
+            "ends in .json",
+            NOT_STARTED,
+        )
     if found.path is None:
         raise LabError(f"there is no program '{program[0]}'", NOT_FOUND)
     if found.obstacle:
@@ -114,7 +121,8 @@ def why_nothing(ended: Ended, found: programs.Examined) -> str:
     if os.WIFSIGNALED(ended.wait_status):
         name = signal_name(os.WTERMSIG(ended.wait_status))
         return f"the program was killed by {name} (--every SECONDS writes some before)"
-    if ended.exit_status == NOT_STARTED and not ended.program:
+    # Until it becomes the program, the process is of this command's own file.
+    if ended.exit_status == NOT_STARTED and ended.program in ("", str(OWN_FILE.resolve())):
         return "the program could not be started"
     if ended.served:
         return "the program ended without its exit handlers (--every SECONDS writes some before)"

@@ -52,8 +52,9 @@ def serve(port: int, pid: int) -> None:
     read_end, write_end = os.pipe()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os.write(write_end, b"."))
-    thread.start()
+    # It listens already. If this cannot be written, nothing runs yet that would have to be ended.
     click.echo(f"http://{ADDRESS}:{server.server_port}/ serves {source.name} ({pid})", err=True)
+    thread.start()
     select.select([source.until_end, read_end], [], [])
     has_ended = source.has_ended
     if not has_ended:
