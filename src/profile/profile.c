@@ -206,7 +206,12 @@ static void count_lifetime(hak_profile_stack *stack, double weight, uint64_t ms)
 
 /* --- calls --- */
 
-static uint64_t weight_of(size_t size, double probability) { return (uint64_t)((double)size / probability + 0.5); }
+/* One place for each probe: a tracer raises its semaphore once a place. */
+static HAK_NOINLINE void probe_alloc(const void *p, size_t size, double probability) {
+  HAK_PROBE3(sample_alloc, p, size, (uint64_t)((double)size / probability + 0.5));
+}
+
+static HAK_NOINLINE void probe_free(const void *p) { HAK_PROBE1(sample_free, p); }
 
 bool hak_profile_start(size_t distance_bytes) {
   table = hak_os_reserve(STACK_TABLE_BYTES, hak_os_page_size());
@@ -252,7 +257,7 @@ bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probab
     hak_profile.dropped++;
   }
   hak_lock_drop(&hak_profile_lock);
-  if (room) HAK_PROBE3(sample_alloc, p, size, weight_of(size, probability));
+  if (room) probe_alloc(p, size, probability);
   return room;
 }
 
@@ -277,7 +282,7 @@ bool hak_profile_note_free(const void *p, void **companion) {
   hak_lock_drop(&hak_profile_lock);
   if (s.block == 0) return false;
   *companion = s.companion;
-  HAK_PROBE1(sample_free, p);
+  probe_free(p);
   return true;
 }
 
@@ -285,7 +290,7 @@ hak_profile_sample hak_profile_set_aside(const void *p) {
   hak_lock_take(&hak_profile_lock);
   sample aside = take_locked(p);
   hak_lock_drop(&hak_profile_lock);
-  if (aside.block != 0) HAK_PROBE1(sample_free, p);
+  if (aside.block != 0) probe_free(p);
   return aside;
 }
 
@@ -303,7 +308,7 @@ void hak_profile_put_back(const hak_profile_sample *aside) {
   hak_lock_take(&hak_profile_lock);
   *slot_of(aside->block) = *aside;
   hak_lock_drop(&hak_profile_lock);
-  HAK_PROBE3(sample_alloc, aside->block, aside->size, weight_of(aside->size, aside->probability));
+  probe_alloc((const void *)aside->block, aside->size, aside->probability);
 }
 
 void hak_profile_note_dropped(void) {
