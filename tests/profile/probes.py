@@ -97,10 +97,10 @@ def check_gdb(program: str, library: str | None) -> None:
         *listen("sample_alloc", "alloc %p %lu %lu raised %d", "$_probe_arg0, $_probe_arg1, $_probe_arg2"),
         *listen("sample_free", "free %p raised %d", "$_probe_arg0"),
     ])  # fmt: skip
-    # The hardened build's blocks have 8 bytes of its own, and are of the next class.
+    # The hardened build's blocks have 8 bytes of its own. A request takes 15 more from the countdown.
     hardened = library is not None and "hardened" in library
-    size, block_bytes = (BYTES + 8, BYTES * 5 // 4) if hardened else (BYTES, BYTES)
-    weight = round(size / (1 - math.exp(-block_bytes / BYTES)))
+    size = BYTES + 8 if hardened else BYTES
+    weight = round(size / (1 - math.exp(-(size + 15) / BYTES)))
     blocks = set(re.findall(r"^block (0x\w+)", text, re.MULTILINE))
     sampled = re.findall(rf"^alloc (0x\w+) {size} (\d+) raised (\d+)", text, re.MULTILINE)
     freed = re.findall(r"^free (0x\w+) raised (\d+)", text, re.MULTILINE)
