@@ -30,8 +30,8 @@ void hak_free_sized(void *p, size_t size);
 void *hak_raw_large(size_t size, size_t alignment, bool *zeroed); /* does not set errno */
 void *hak_raw_aligned(size_t alignment, size_t size);
 void *hak_raw_realloc(void *p, size_t size, const void *caller);
-/* p, a huge block of old_size bytes, by the kernel. NULL: it cannot, and p is as it was. */
-void *hak_raw_resize_huge(void *p, size_t old_size, size_t size);
+/* p, a huge block, by the kernel. NULL: it cannot, and p is as it was. */
+void *hak_raw_resize_huge(void *p, size_t size);
 size_t hak_raw_usable_size(const void *p, const void *caller);
 /* Size of the block at p, 0 when there is none of ours. */
 size_t hak_block_size(const void *p);

@@ -336,7 +336,7 @@ void *hak_hard_realloc(void *p, size_t size, const void *caller) {
     return p;
   }
   if (total > HAK_EXTENT_MAX / 2 && hak_huge_size(p) != 0) {
-    void *moved = hak_raw_resize_huge(p, b.block_size, total); /* NULL also where the kernel cannot move it: then it is copied */
+    void *moved = hak_raw_resize_huge(p, total); /* NULL also where the kernel cannot move it: then it is copied */
     if (moved != NULL) {
       if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, HAK_FAMILY_MALLOC);
       return moved;

@@ -10,6 +10,7 @@
 #include "guard/sample.h"
 #include "large/huge.h"
 #include "large/extent.h"
+#include "profile/profile.h"
 
 static void *move_block(void *p, size_t old_size, size_t size) {
   int saved = errno;
@@ -53,10 +54,16 @@ static void *resize_extent(hak_region *region, void *p, size_t size) {
   return p;
 }
 
-void *hak_raw_resize_huge(void *p, size_t old_size, size_t size) {
-  if (hak_counting()) hak_sampled_forget(p); /* before another thread may be given its address */
+void *hak_raw_resize_huge(void *p, size_t size) {
+  hak_profile_sample before = {0};
+  if (hak_counting() && hak_profile_on()) before = hak_profile_set_aside(p); /* before another thread may be given its address */
   void *moved = hak_huge_resize(p, size);
-  hak_sampled_count_large(moved != NULL ? moved : p, moved != NULL ? size : old_size);
+  if (moved == NULL) {
+    hak_profile_put_back(&before);
+    return NULL;
+  }
+  hak_profile_end(&before);
+  hak_sampled_count_large(moved, size);
   return moved;
 }
 
@@ -65,7 +72,7 @@ void *hak_raw_resize_huge(void *p, size_t old_size, size_t size) {
 static void *resize_huge(void *p, size_t old_size, size_t size) {
   hak_deferred d = {0};
   if (size > old_size) hak_slow_entry();
-  void *moved = hak_raw_resize_huge(p, old_size, size);
+  void *moved = hak_raw_resize_huge(p, size);
   if (moved != NULL) {
     hak_slow_exit(&d);
     return moved;
@@ -74,7 +81,7 @@ static void *resize_huge(void *p, size_t old_size, size_t size) {
   moved = move_block(p, old_size, size);
   if (moved != NULL) return moved;
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
-  moved = hak_raw_resize_huge(p, old_size, size);
+  moved = hak_raw_resize_huge(p, size);
   if (moved != NULL) errno = saved;
   return moved;
 }

@@ -20,15 +20,7 @@
 
 const uint32_t hak_profile_lifetime_bounds[HAK_PROFILE_LIFETIMES - 1] = {1, 10, 100, 1000, 10000, 100000};
 
-/* A live sample, in an open-addressed table by address. */
-typedef struct sample {
-  uintptr_t block; /* 0: none */
-  void *companion;
-  size_t size;
-  double probability;
-  uint64_t born_ms;
-  hak_profile_stack *stack;
-} sample;
+typedef hak_profile_sample sample;
 
 /* (block, size, bytes that the sample stands for) and (block): for tracers, docs/heap-profile.md, under names of our own and those of
  * OpenTelemetry. They fire without the lock, and a free before its block can be another sample. */
@@ -41,7 +33,7 @@ hak_lock hak_profile_lock;
 hak_profile_state hak_profile;
 static size_t live_bytes; /* relaxed; hak_profile.live.bytes for those without the lock */
 
-static sample *samples; /* `capacity` of them, a power of two, at most half in use */
+static sample *samples; /* open-addressed; `capacity` of them, a power of two, at most half in use */
 static size_t capacity;
 
 static char *table; /* stacks, one behind the other; the first is of those without room */
@@ -192,7 +184,7 @@ static void note_point(uint64_t now_ms) {
   if (h->live.bytes > h->points[at]) h->points[at] = h->live.bytes;
 }
 
-static void change_live(sample *s, double sign, uint64_t now_ms) {
+static void change_live(const sample *s, double sign, uint64_t now_ms) {
   hak_profile_state *h = &hak_profile;
   settle_peak(s->stack);
   add(&s->stack->live, s, sign);
@@ -215,6 +207,17 @@ static void count_lifetime(hak_profile_stack *stack, double weight, uint64_t ms)
 }
 
 /* --- calls --- */
+
+/* One place for each probe: a tracer raises its semaphore once a place. */
+static HAK_NOINLINE void probe_alloc(const void *p, size_t size, double probability) {
+  HAK_PROBE3(hakmem, sample_alloc, p, size, (double)size / probability + 0.5);
+  HAK_PROBE3(otel_memory, alloc, p, size, (double)size / probability + 0.5);
+}
+
+static HAK_NOINLINE void probe_free(const void *p) {
+  HAK_PROBE1(hakmem, sample_free, p);
+  HAK_PROBE1(otel_memory, free, p);
+}
 
 bool hak_profile_start(size_t distance_bytes) {
   table = hak_os_reserve(STACK_TABLE_BYTES, hak_os_page_size());
@@ -239,16 +242,6 @@ static bool is_own_code(uintptr_t pc) {
   return pc - start < bytes && program_entry - start >= bytes;
 }
 
-static void tell_alloc(const void *p, size_t size, double probability) {
-  HAK_PROBE3(hakmem, sample_alloc, p, size, (double)size / probability + 0.5);
-  HAK_PROBE3(otel_memory, alloc, p, size, (double)size / probability + 0.5);
-}
-
-static void tell_free(const void *p) {
-  HAK_PROBE1(hakmem, sample_free, p);
-  HAK_PROBE1(otel_memory, free, p);
-}
-
 bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability) {
   uintptr_t pcs[HAK_PROFILE_FRAMES];
   unsigned depth = hak_unwind(pcs, HAK_PROFILE_FRAMES), own = 0;
@@ -270,24 +263,58 @@ bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probab
     hak_profile.dropped++;
   }
   hak_lock_drop(&hak_profile_lock);
-  if (room) tell_alloc(p, size, probability);
+  if (room) probe_alloc(p, size, probability);
   return room;
+}
+
+/* Out of the table; block 0: p is none. */
+static sample take_locked(const void *p) {
+  sample *s = slot_of((uintptr_t)p), taken = *s;
+  if (s->block == 0) return (sample){0};
+  remove_sample(s);
+  return taken;
+}
+
+static void end_locked(const sample *s, uint64_t now_ms) {
+  count_lifetime(s->stack, 1 / s->probability, now_ms - s->born_ms);
+  change_live(s, -1, now_ms);
 }
 
 bool hak_profile_note_free(const void *p, void **companion) {
   uint64_t now_ms = hak_os_now_ms();
   hak_lock_take(&hak_profile_lock);
-  sample *s = slot_of((uintptr_t)p);
-  bool found = s->block != 0;
-  if (found) {
-    *companion = s->companion;
-    count_lifetime(s->stack, 1 / s->probability, now_ms - s->born_ms);
-    change_live(s, -1, now_ms);
-    remove_sample(s);
-  }
+  sample s = take_locked(p);
+  if (s.block != 0) end_locked(&s, now_ms);
   hak_lock_drop(&hak_profile_lock);
-  if (found) tell_free(p);
-  return found;
+  if (s.block == 0) return false;
+  *companion = s.companion;
+  probe_free(p);
+  return true;
+}
+
+hak_profile_sample hak_profile_set_aside(const void *p) {
+  hak_lock_take(&hak_profile_lock);
+  sample aside = take_locked(p);
+  hak_lock_drop(&hak_profile_lock);
+  if (aside.block != 0) probe_free(p);
+  return aside;
+}
+
+void hak_profile_end(const hak_profile_sample *aside) {
+  if (aside->block == 0) return;
+  uint64_t now_ms = hak_os_now_ms();
+  hak_lock_take(&hak_profile_lock);
+  end_locked(aside, now_ms);
+  hak_lock_drop(&hak_profile_lock);
+}
+
+/* There is room: a sample that is set aside is one of hak_profile.live_samples. */
+void hak_profile_put_back(const hak_profile_sample *aside) {
+  if (aside->block == 0) return;
+  hak_lock_take(&hak_profile_lock);
+  *slot_of(aside->block) = *aside;
+  hak_lock_drop(&hak_profile_lock);
+  probe_alloc((const void *)aside->block, aside->size, aside->probability);
 }
 
 void hak_profile_note_dropped(void) {

@@ -63,6 +63,22 @@ bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probab
 /* False: p is no sample. Else it is none any more, and *companion is the caller's to free. */
 bool hak_profile_note_free(const void *p, void **companion);
 
+/* A live sample, in a table by address. */
+typedef struct hak_profile_sample {
+  uintptr_t block; /* 0: none */
+  void *companion;
+  size_t size;
+  double probability;
+  uint64_t born_ms;
+  hak_profile_stack *stack;
+} hak_profile_sample;
+
+/* The same in two steps, for what may fail in between: p's sample, or none, has left the table, so that another block may have the
+ * address, and is still summed up; then it is none any more, or p's again. */
+hak_profile_sample hak_profile_set_aside(const void *p);
+void hak_profile_end(const hak_profile_sample *aside);
+void hak_profile_put_back(const hak_profile_sample *aside);
+
 /* A block was drawn, and there was no memory to make it a sample. */
 void hak_profile_note_dropped(void);
 

@@ -1,13 +1,17 @@
 /* Blocks that are sampled do all that blocks do: each request is one, or nearly, as the environment says. The library is
  * preloaded. */
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <new>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -87,6 +91,31 @@ TEST(Blocks, MappingsInPieces) {
     ASSERT_TRUE(here::holds(q, 40 * kMiB, byte_of(5)));
     std::free(q);
   }
+}
+
+/* Of the profile that is written to a file: bytes of all allocations; 0: the profile is off. */
+double allocated_bytes() {
+  auto dump = reinterpret_cast<int (*)(const char *, int)>(dlsym(RTLD_DEFAULT, "hakmem_profile_dump"));
+  std::string path = std::string(SCRATCH) + "/blocks." + std::to_string(getpid()) + ".heap";
+  double live_count, live_bytes, count, bytes = 0;
+  if (dump == nullptr || dump(path.c_str(), 0) != 0) return 0;
+  FILE *f = std::fopen(path.c_str(), "re");
+  if (std::fscanf(f, "heap profile: %lf: %lf [%lf: %lf]", &live_count, &live_bytes, &count, &bytes) != 4) bytes = -1;
+  std::fclose(f);
+  std::remove(path.c_str());
+  return bytes;
+}
+
+TEST(Blocks, AResizeThatFailsIsNoAllocation) {
+  unsigned char *p = new_block(40 * kMiB, 5);
+  double before = allocated_bytes();
+  void *(*volatile resize)(void *, size_t) = std::realloc;
+  for (int i = 0; i < 10; i++) ASSERT_EQ(resize(p, size_t{1} << 55), nullptr);
+  double after = allocated_bytes();
+  ASSERT_GE(before, 0);
+  ASSERT_LT(after - before, 20 * kMiB);
+  ASSERT_TRUE(here::holds(p, 40 * kMiB, byte_of(5)));
+  std::free(p);
 }
 
 TEST(Blocks, ZeroedAfterTheyWereDirty) {
