@@ -41,7 +41,7 @@ static uint64_t quiet_ms(void) { return hak_max_size(QUIET_LEAST_MS, 3 * hak_dec
  * here before that, under the same lock or, the signal, in the one order of all seq_cst operations.  */
 static void sleep_until_needed(void) {
   hak_store_seq(&hak_decay_sleeper, 1);
-  if (!hak_decay_has_work() && hak_load_seq(&hak_report_signal_pending) == 0 && !hak_main_has_ended()) hak_os_futex_wait_ms(&hak_decay_sleeper, 1, HAK_OS_LONG_WAIT_MS);
+  if (!hak_decay_has_work() && hak_load_seq(&hak_report_signal_pending) == 0 && !hak_main_has_ended()) hak_os_futex_wait(&hak_decay_sleeper, 1);
   hak_decay_stay_awake();
 }
 
@@ -112,12 +112,8 @@ int hak_thread_of_ours(void *(*run)(void *)) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread's own: the program's handlers are not to run on it */
-  /* The program may change its user, keep capabilities over that, and then change its group. glibc has all threads follow, and ends the
-   * process where one may not. So the new thread, too, keeps what it needs for that, until it looks what the program has kept. */
-  bool kept = hak_os_keep_over_change_of_user(true);
   int error = start_thread(run, hak_max_size(STACK_BYTES, PTHREAD_STACK_MIN));
   if (error == EINVAL) error = start_thread(run, 0); /* the program's thread-local variables lie in each stack */
-  if (kept) hak_os_keep_over_change_of_user(false);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (error == 0) hak_store_relaxed(&threads_of_ours, threads_of_ours + 1);
   errno = saved;

@@ -19,7 +19,6 @@ HAK_LINK_INIT;
 
 #define PAGE_BYTES (64 * HAK_MIB) /* of a file in memory, as large as it is needed */
 #define ANSWER_AT ((size_t)4096)
-#define LOOKS 20
 #define PERIOD_MS 100 /* of looks at the clock, the signal's word and what is live */
 #define PATH_BYTES 4096
 
@@ -114,16 +113,12 @@ static void *serve(void *unused) {
   hak_os_name_thread("hakmem-profile");
   uint64_t every_ms = (uint64_t)hak_config.heap_profile_seconds * 1000, due_ms = hak_os_now_ms() + every_ms;
   size_t growth = (size_t)hak_config.heap_profile_growth, grown = growth;
-  unsigned looks = 0; /* still to be had soon at what privileges the program has: it may be changing its user */
   for (;;) {
     hak_os_drop_privileges();
     if (hak_main_has_ended()) hak_store_relaxed(&seen_main_end, 1);
     hak_end_if_alone();
     uint32_t *word = bell();
-    bool timed = looks_at_the_clock() || looks > 0, woken = hak_os_futex_wait_shared(word, *word, timed ? PERIOD_MS : HAK_OS_LONG_WAIT_MS);
-    if (looks > 0) looks--;
-    if (woken && page != NULL) answer();
-    if (!woken && !timed) looks = LOOKS;
+    if (hak_os_futex_wait_shared(word, *word, looks_at_the_clock() ? PERIOD_MS : 0) && page != NULL) answer();
     if (hak_exchange_acquire(&signal_pending, 0) != 0) write_file();
     if (every_ms != 0 && hak_os_now_ms() >= due_ms) {
       write_file();

@@ -134,8 +134,6 @@ long hak_os_read(int fd, char *buf, size_t capacity);
 /* negative: an error, or no descriptor */
 void hak_os_close(int fd);
 void hak_os_futex_wait(uint32_t *word, uint32_t value);
-/* As good as without end, but a signal ends it: that by which glibc has all threads change their user. */
-#define HAK_OS_LONG_WAIT_MS 3600000
 /* The same for so many milliseconds at most; 0: without end. */
 void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms);
 /* On a word in shared memory; 0 ms: without end. True: somebody woke it, perhaps of another process. */
@@ -161,9 +159,6 @@ void hak_os_name_thread(const char *name);
  * keeps those to change user and group for as long as the process's first thread has them: glibc's setuid changes all
  * threads, and aborts where one may not. Called again, it follows the first thread. */
 void hak_os_drop_privileges(void);
-/* Whether the calling thread, and those that it starts, keep capabilities when the program changes its user. False: nothing was changed;
- * to be had with CAP_SETPCAP alone. */
-bool hak_os_keep_over_change_of_user(bool keep);
 int hak_os_pid(void);
 int hak_os_tid(void);
 

@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
-#include <linux/securebits.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -374,12 +373,6 @@ static void drop_capabilities(void) {
     less[0].effective = own[0].effective & less[0].permitted;
   }
   if (memcmp(own, less, sizeof own) != 0) hak_os_call(SYS_capset, &header, less);
-}
-
-bool hak_os_keep_over_change_of_user(bool keep) {
-  long bits = hak_os_call(SYS_prctl, PR_GET_SECUREBITS, 0, 0, 0, 0);
-  if (hak_os_call_failed(bits) || ((bits & SECBIT_NO_SETUID_FIXUP) != 0) == keep) return false;
-  return hak_os_call(SYS_prctl, PR_SET_SECUREBITS, bits ^ SECBIT_NO_SETUID_FIXUP, 0, 0, 0) == 0;
 }
 
 void hak_os_drop_privileges(void) {
