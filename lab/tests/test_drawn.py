@@ -94,16 +94,12 @@ def test_every_seed_has_figures_files_and_words(program, tmp_path):
             figures = one["figures"][name]
             assert figures["speed"] > 0 and figures["peak_kb"] > 0 and figures["rest_kb"] > 0
         assert one["over_best"]["median"] == one["figures"]["glibc"]["ratio"]["median"]
-        assert one["net_over_best"] is not None
-        # A single peer is the choice of all rounds and of the others.
+        # A single peer is the choice of all rounds and of the others. Net of the floor there may be
+        # nothing left of loads this short on a busy machine.
         assert one["over_chosen"] == one["over_best"]
         assert one["net_over_chosen"] == one["net_over_best"]
     titles = [one["title"] for one in document["summary"]]
-    assert titles[:4] == [
-        "speed over the best peer", "the same, the peer chosen by other rounds",
-        "speed over the best peer, net of the floor",
-        "the same, net, the peer chosen by other rounds",
-    ]  # fmt: skip
+    assert titles[:2] == ["speed over the best peer", "the same, the peer chosen by other rounds"]
     assert "the peer chosen by other rounds" in found.output
     page = outputs[1].read_text()
     # mimalloc and jemalloc are not among them.
@@ -324,6 +320,20 @@ def test_peer_chosen_by_other_rounds_is_not_the_luckiest():
     assert (equal.net, equal.net_chosen) == (None, None)
     faster = drawn_results.collect(session, noisy_seeds({"copy5": 2}))
     assert faster.chosen.mean.median == pytest.approx(0.5, rel=0.05)
+
+
+def test_net_is_what_is_left_of_both_without_the_floor():
+    # In seconds an operation. Nothing is left of b in the second load.
+    speeds = {"a": [1 / 0.4] * 3, "b": [1 / 0.5] * 3, "floor": [1 / 0.3] * 3}
+    short = {"a": [1 / 0.4] * 3, "b": [1 / 0.3] * 3, "floor": [1 / 0.4] * 3}
+    session = session_of(["a", "b"], [1, 2])
+    found = drawn_results.collect(session, [measured_rounds(1, speeds), measured_rounds(2, short)])
+    assert found.seeds[0].net_over_best.median == pytest.approx(2)
+    assert found.seeds[1].net_over_best is None
+    titles = ("speed over the best peer, net of the floor",
+              "the same, net, the peer chosen by other rounds")  # fmt: skip
+    for share, title in zip((found.net, found.net_chosen), titles, strict=True):
+        assert (share.title, share.seeds, share.mean.median) == (title, 1, pytest.approx(2))
 
 
 def test_peer_that_is_twice_as_fast_is_chosen_by_all_rounds():

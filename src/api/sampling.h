@@ -1,5 +1,5 @@
 /* Sampled blocks among the program's: guarded ones (HAKMEM_GUARD_SAMPLE) and those of the heap profile (HAKMEM_HEAP_PROFILE), both
- * drawn by counting allocations (tcache/counted.h). Off, a slow path pays one test. */
+ * found by the countdown in malloc (tcache/counted.h). */
 #ifndef HAK_API_SAMPLING_H
 #define HAK_API_SAMPLING_H
 

@@ -389,7 +389,7 @@ hak_tcache *hak_tcache_attach(bool bypass) {
   if (t == NULL) t = make();
   if (t == NULL) return NULL;
   /* One that was made before the settings were read, or when memory was out, has no shadow yet. Where it gets none, calls
-   * take the fast path, and are not counted or sampled. */
+   * take the fast path, and the statistics do not count them. */
   if (bypass && t->shadow == NULL) t->shadow = hak_meta_take_block((HAK_CODES * sizeof(void **) + HAK_META_SIZE - 1) / HAK_META_SIZE);
   init_bins(t);
   t->top = bypass && t->shadow != NULL ? t->shadow : hak_tls.top;

@@ -1,6 +1,7 @@
 """outputs.py LIBRARY HARDENED SUBJECT [unittest's arguments]: what heap profiles say, when they are written, and that nothing of it
 disturbs the program. subject.c is the program."""
 import contextlib
+import errno
 import os
 import resource
 import shutil
@@ -214,7 +215,6 @@ class Triggers(Case):
 
 class Files(Case):
     def test_errors(self) -> None:
-        import errno
         s = self.subject()
         for command, error in (("null", errno.EINVAL), (f"dump {self.folder}/x 3", errno.EINVAL), (f"dump {self.folder}/x -1", errno.EINVAL),
                                (f"dump {self.folder}/none/x 0", errno.ENOENT), (f"dump {self.folder}/x/ 0", errno.ENOENT),
@@ -243,12 +243,16 @@ class Files(Case):
         self.assertEqual(code, 0)
         self.assertRegex(err, rf"\Ahakmem: HAKMEM_HEAP_PROFILE: {self.folder}/none/p\.{s.pid}\.1\.heap: No such file or directory: not written\n\Z")
 
-    def test_a_full_disk(self) -> None:
+    def small_disk(self, size: str) -> Path:
         disk = self.folder / "disk"
         disk.mkdir()
-        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", disk], capture_output=True).returncode != 0:
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk], capture_output=True).returncode != 0:
             self.skipTest("SKIPPED: only root can mount a small file system")
         self.addCleanup(subprocess.run, ["umount", disk])
+        return disk
+
+    def test_a_full_disk(self) -> None:
+        disk = self.small_disk("4k")
         s = self.subject(HAKMEM_HEAP_PROFILE_PREFIX=f"{disk}/p", HAKMEM_HEAP_PROFILE_AT_EXIT="1", **EVERY)
         s.say("stacks 500")
         code, err = s.end()
@@ -272,12 +276,7 @@ class Files(Case):
         self.assertEqual(self.names(), ["x"])
 
     def test_an_older_file_stays(self) -> None:
-        import errno
-        disk = self.folder / "disk"
-        disk.mkdir()
-        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], capture_output=True).returncode != 0:
-            self.skipTest("SKIPPED: only root can mount a small file system")
-        self.addCleanup(subprocess.run, ["umount", disk])
+        disk = self.small_disk("64k")
         (disk / "x").write_text("old")
         s = self.subject(HAKMEM_HEAP_PROFILE_PREFIX=f"{disk}/p", HAKMEM_HEAP_PROFILE_AT_EXIT="1", **EVERY)
         s.say("stacks 2000")
@@ -291,7 +290,6 @@ class Files(Case):
     def test_a_limit_of_file_sizes(self) -> None:
         s = self.subject(HAKMEM_HEAP_PROFILE_AT_EXIT="1", limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)), **EVERY)
         s.say("stacks 500")
-        import errno
         self.assertEqual(s.say(f"dump {self.folder}/x 0"), errno.EFBIG)
         code, err = s.end()
         self.assertEqual(code, 0, "no SIGXFSZ")
