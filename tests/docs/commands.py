@@ -35,21 +35,19 @@ SECONDS = 60
 
 
 def unmarked_commands(page, prose, fences):
-    """Commands in indented blocks, and in fences that say they are of no language or another."""
+    """Commands in indented blocks, and in fences of no language or another."""
     if any(GENERATED.match(line) for _, line in prose[:5]):
         return
     for number, line in prose:
         if line.startswith("    ") and COMMAND.match(line):
             yield f"{page}:{number}: a command outside of an sh fence: {line.strip()}"
     for fence in fences:
-        if not fence.language:
-            yield f"{page}:{fence.line}: a fence without a language"
         if fence.language in SHELL - {"sh"}:
             yield f"{page}:{fence.line}: shell is written as `sh` here, not as `{fence.language}`"
-        if fence.language == "text":
+        elif fence.language != "sh":
             for line in fence.text.splitlines():
-                if line.startswith("$ "):
-                    yield f"{page}:{fence.line}: a command in a text fence: {line}"
+                if line.startswith("$ ") or COMMAND.match(line):
+                    yield f"{page}:{fence.line}: a command outside of an sh fence: {line.strip()}"
 
 
 def tree(folder, root, build):

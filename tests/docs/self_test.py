@@ -97,9 +97,11 @@ class Documents(unittest.TestCase):
 
     def test_commands_outside_of_fences(self):
         self.assert_fault(self.commands("Type\n\n    hakmem run -- program\n"), "README.md:3: a command outside of an sh fence")
-        self.assert_fault(self.commands("```\nls\n```\n"), "a fence without a language")
+        self.assert_fault(self.commands("```\nmake test\n```\n"), "README.md:1: a command outside of an sh fence: make test")
         self.assert_fault(self.commands("```bash\nls\n```\n"), "written as `sh`")
-        self.assert_fault(self.commands("```text\n$ ls\n```\n"), "a command in a text fence")
+        self.assert_fault(self.commands("```text\n$ ls\n```\n"), "a command outside of an sh fence: $ ls")
+        status, output = self.commands("```\nhakmem run: served\n```\n\n    one box -> another\n")
+        self.assertEqual(status, 0, output)
 
     def test_a_mark_needs_a_reason_and_stands_above(self):
         self.assert_fault(self.commands("<!-- not run: -->\n```sh\nfalse\n```\n"), "status 1")
