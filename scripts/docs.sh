@@ -49,4 +49,4 @@ if [ "${1:-}" = --serve ]; then
     exec "$environment/bin/mkdocs" serve --strict
 fi
 "$environment/bin/mkdocs" build --strict --clean
-echo "the documents: build/site/index.html"
+echo "the documents: build/site/index.html; with search: python3 -m http.server -d build/site"

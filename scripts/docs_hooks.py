@@ -10,6 +10,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+PIPE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 CODE = re.compile(r"^(?:```.*?^```|(?: {4}|\t).*?$)", re.MULTILINE | re.DOTALL)
 
 
@@ -52,6 +53,9 @@ def rewrite(page, markdown):
         parts += [LINK.sub(link, markdown[end : code.start()]), code[0]]
         end = code.end()
     text = "".join([*parts, LINK.sub(link, markdown[end:])])
+    # In a table the forges want a pipe in code escaped, and this generator shows the escape.
+    text = "\n".join(PIPE.sub(lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line
+                     for line in text.split("\n"))
     # A folder's link has lost its target: so its brackets go, too.
     return re.sub(r"\[([^\[\]]*)\] (\(`[^`]*`\))", r"\1 \2", text)
 
