@@ -1,8 +1,7 @@
 // hakmem::resource() from the destructor of an object that is older than the resource, and so is destroyed after all that
-// came with it. At the end the program says so by its exit status: LATE only if the destructor came through.
+// came with it. The program says so when the destructor has come through.
 #include <unistd.h>
 
-#include <cstdio>
 #include <memory_resource>
 #include <new>
 #include <string>
@@ -11,8 +10,6 @@
 #include "hakmem/hakmem.hpp"
 
 namespace {
-
-constexpr int LATE = 42;
 
 struct Late {
   std::pmr::vector<std::pmr::string> *lines = nullptr;
@@ -27,7 +24,8 @@ struct Late {
     // A default resource is used by whatever else is destroyed later.
     std::pmr::vector<int> numbers(1000);
     if (!hakmem_is_ours(numbers.data())) _exit(4);
-    _exit(LATE);
+    constexpr char done[] = "all destroyed\n";
+    _exit(write(STDOUT_FILENO, done, sizeof done - 1) < 0);
   }
 } late;
 

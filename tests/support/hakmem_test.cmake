@@ -9,7 +9,8 @@ function(hakmem_add_gtest name)
   endif()
   add_executable(test_${name} ${T_SOURCES})
   target_link_libraries(test_${name} PRIVATE ${T_LIBRARIES} hakmem_test_support)
-  target_compile_definitions(test_${name} PRIVATE ${T_DEFINITIONS})
+  # Tests use blocks after calls that may free them, and free by one family what the other gave.
+  target_compile_definitions(test_${name} PRIVATE ${T_DEFINITIONS} HAKMEM_MIXED_FAMILIES=1)
   # An assertion is an if with an else of its own, hence the warning that is off. Assertions are most of the code and
   # compile slowly: under a sanitizer, optimising them takes minutes.
   target_compile_options(test_${name} PRIVATE -Wall -Wextra -Wno-dangling-else $<$<NOT:$<CONFIG:Debug>>:-O1>)
