@@ -9,8 +9,7 @@ function(hakmem_add_gtest name)
   endif()
   add_executable(test_${name} ${T_SOURCES})
   target_link_libraries(test_${name} PRIVATE ${T_LIBRARIES} hakmem_test_support)
-  # Tests use blocks after calls that may free them, and free by one family what the other gave.
-  target_compile_definitions(test_${name} PRIVATE ${T_DEFINITIONS} HAKMEM_MIXED_FAMILIES=1)
+  target_compile_definitions(test_${name} PRIVATE ${T_DEFINITIONS})
   # An assertion is an if with an else of its own, hence the warning that is off. Assertions are most of the code and
   # compile slowly: under a sanitizer, optimising them takes minutes.
   target_compile_options(test_${name} PRIVATE -Wall -Wextra -Wno-dangling-else $<$<NOT:$<CONFIG:Debug>>:-O1>)
@@ -21,7 +20,8 @@ endfunction()
 # The internal headers, the library's own build constants, and the sanitizers of this build.
 function(hakmem_internal_headers target scope)
   target_include_directories(${target} ${scope} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests/support)
-  target_compile_definitions(${target} ${scope} ${HAKMEM_DEFINITIONS})
+  # Tests use blocks after calls that may free them, and free by one family what the other gave.
+  target_compile_definitions(${target} ${scope} ${HAKMEM_DEFINITIONS} HAKMEM_MIXED_FAMILIES=1)
   if(HAKMEM_SANITIZE)
     target_compile_options(${target} ${scope} -fsanitize=${HAKMEM_SANITIZE} -fno-omit-frame-pointer)
     target_compile_definitions(${target} ${scope} HAKMEM_TEST_SANITIZED=1)
