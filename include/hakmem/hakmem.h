@@ -109,11 +109,12 @@ bool hakmem_is_ours(const void *p) HAKMEM_NOEXCEPT;
 int hakmem_malloc_trim(size_t pad) HAKMEM_NOEXCEPT;
 /* The same with no pad, and returns the bytes that were given back. What other threads have cached stays with them. */
 size_t hakmem_purge(void) HAKMEM_NOEXCEPT;
-/* Puts all blocks that the calling thread caches back into their slabs, where other threads find them and whence their
- * pages go back to the system in time (HAKMEM_DECAY_MS), as other free memory. For a thread of a pool, or an event loop, that
- * is about to wait. Costs a bit of a lock and some ns for each cached block, of which there are thousands at most,
- * and the next allocations take blocks from slabs again: not before each short wait. Again, with nothing cached, some
- * 100 ns. In the hardened build the quarantine of freed blocks stays. Not for signal handlers. */
+/* Puts all blocks that the calling thread caches back into their slabs: other threads find them there, and their pages go
+ * back to the system in time (HAKMEM_DECAY_MS) as other free memory. For a thread of a pool, or an event loop, that is about
+ * to wait for long. Takes time for each cached block, of which there may be thousands, and a lock for each batch of them; the
+ * thread's next allocations take blocks from slabs again. With nothing cached it looks at each size class and takes no
+ * lock. Like any slow path it may purge what is due. The quarantine of the hardened build stays. Not for signal
+ * handlers. */
 void hakmem_thread_idle(void) HAKMEM_NOEXCEPT;
 /* Accepted for compatibility: glibc's parameters have no counterpart here. Returns 1 for a parameter of <malloc.h>,
  * 0 for any other; nothing changes. */

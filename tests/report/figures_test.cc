@@ -472,6 +472,18 @@ TEST(StatsPeaks, AreNotASum) {
   hakmem_free(p);
 }
 
+// Nobody looks while it is there, and no mapping is made for it.
+TEST(StatsPeaks, OfSpansThatNobodyLookedAt) {
+  hakmem_free(hakmem_malloc(1));
+  uint64_t peak = stats_now().used_peak;
+  std::vector<void *> extents;
+  extents.reserve(1000);
+  for (uint64_t bytes = 0; bytes < peak + 40 * MIB; bytes += 20 * MIB) extents.push_back(hakmem_malloc(20 * MIB));
+  for (void *p : extents) hakmem_free(p);
+  hakmem_purge();
+  EXPECT_GE(stats_now().used_peak, peak + 40 * MIB);
+}
+
 TEST(StatsPeaks, WhatWasRefusedWasNeverUsed) {
   hakmem_free(hakmem_malloc(40 * MIB));
   uint64_t peak = stats_now().used_peak;
