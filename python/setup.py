@@ -1,6 +1,6 @@
 """The version is CMake's: it is written in one place, ../CMakeLists.txt.
 
-With libraries in hakmem/lib (packaging/wheel/package.sh) the wheel is for one processor, any Python.
+With libraries in hakmem/lib (packaging/wheel/package.sh) the wheel is one of a processor.
 """
 
 from __future__ import annotations
