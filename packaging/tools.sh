@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
 # Sees to it that the tools of packaging/requirements.txt are in a virtual environment, and prints its path. Needs PyPI when
-# something is missing, and nothing afterwards.
+# something is missing, and nothing afterwards. PACKAGING_TOOLS names one that is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+if [ -n "${PACKAGING_TOOLS-}" ]; then
+    echo "$PACKAGING_TOOLS"
+    exit
+fi
 environment=build/packaging-tools
 stamp=$environment/.installed
 if [ ! -e "$stamp" ] || [ packaging/requirements.txt -nt "$stamp" ]; then

@@ -98,6 +98,10 @@ if [ ! -e "$stamp" ] || [ lab/pyproject.toml -nt "$stamp" ]; then
     touch "$stamp"
 fi
 
+if [ "$goal" = test ]; then
+    packaging/tools.sh >/dev/null
+fi
+
 # No package has these tests.
 if [ "$goal" = real ] && command -v apt-get >/dev/null && [ ! -e build/real/python-tests/test_sqlite3 ]; then
     scripts/step.sh "Fetching CPython's tests of sqlite3" build/sqlite-tests.log \

@@ -44,7 +44,7 @@ def release_archive(folder: str) -> Path:
 
 
 def tool(name: str) -> Path:
-    path = ROOT / "build/packaging-tools/bin" / name
+    path = Path(os.environ.get("PACKAGING_TOOLS", ROOT / "build/packaging-tools")) / "bin" / name
     if not path.exists():
         skip(f"no {path}: run packaging/tools.sh")
     return path
