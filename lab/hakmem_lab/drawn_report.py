@@ -1,17 +1,20 @@
 """How the figures of `hakmem drawn` are shown: tables, JSON, and a page with pictures."""
 
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
 
 from hakmem.documents import write_text
+from hakmem.errors import UserError
 from hakmem.measuring.statistics import Interval
 from hakmem.output import report, tables
 from rich.console import Console
 from rich.table import Table
 
+from hakmem_lab.drawn_picture import beside_picture
 from hakmem_lab.drawn_results import NEARLY, Beside, Results, SeedResult, Share
 from hakmem_lab.drawn_session import Session, seeds_text
 
@@ -160,6 +163,17 @@ def page(session: Session, results: Results) -> str:
             "",
         ]
     )
+
+
+def picture_of_peers(session: Session, results: Results) -> str:
+    if not results.beside:
+        raise UserError("--picture: no peer has figures")
+    versions = {
+        a.name: f"{a.name} {a.version.split()[0]}".strip(",")
+        for a in session.allocators
+        if a.version
+    }
+    return beside_picture(results.baseline, results.beside, versions)
 
 
 def served(session: Session) -> dict[str, str]:
