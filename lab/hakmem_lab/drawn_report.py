@@ -168,12 +168,10 @@ def page(session: Session, results: Results) -> str:
 def picture_of_peers(session: Session, results: Results) -> str:
     if not results.beside:
         raise UserError("--picture: no peer has figures")
-    versions = {
-        a.name: f"{a.name} {a.version.split()[0]}".strip(",")
-        for a in session.allocators
-        if a.version
-    }
-    return beside_picture(results.baseline, results.beside, versions)
+    # A version is a number, and then where it comes from.
+    numbers = {a.name: re.match(r"\d[\d.]*", a.version) for a in session.allocators}
+    names = {name: f"{name} {found[0]}" for name, found in numbers.items() if found}
+    return beside_picture(results.baseline, results.beside, names)
 
 
 def served(session: Session) -> dict[str, str]:
