@@ -27,9 +27,24 @@ def clean_environment(**more: str) -> dict[str, str]:
             "npm_config_loglevel": "error", **more}
 
 
-def run(*command: str | Path, **options) -> subprocess.CompletedProcess:
+def run(*command: str | Path, input: str | None = None, **options) -> subprocess.CompletedProcess:
     options.setdefault("env", clean_environment())
-    return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=TIMEOUT, **options)
+    arguments = [str(c) for c in command]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True, **options) as process:
+        try:
+            output, errors = process.communicate(input, timeout=TIMEOUT)
+        finally:
+            end_group(process)
+    return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
+
+
+def end_group(process: subprocess.Popen) -> None:
+    """Also what the command has started and left behind: it would hold the pipes."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 def must(*command: str | Path, **options) -> str:
@@ -114,25 +129,25 @@ class Starter(unittest.TestCase):
 
     def test_exit_status_is_nodes(self):
         for program, status in (("process.exit(7)", 7), ("throw new Error('thrown')", 1),
-                                ("process.kill(process.pid, 'SIGTERM'); setInterval(() => {}, 1000)", -signal.SIGTERM),
+                                ("process.kill(process.pid, 'SIGTERM'); setTimeout(() => {}, 60000)", -signal.SIGTERM),
                                 ("process.abort()", -signal.SIGABRT)):
             self.assertEqual(self.node("-e", program).returncode, status, program)
 
     def test_node_keeps_the_process_and_its_files_and_gets_signals(self):
         program = "process.on('SIGINT', () => { console.log('interrupted'); process.exit(5); });" \
-            "setInterval(() => {}, 1000); require('fs').writeSync(3, 'x'); console.log(process.pid)"
+            "setTimeout(() => {}, 60000); require('fs').writeSync(3, 'x'); console.log(process.pid)"
         reading, writing = os.pipe()
         # File 3, as systemd hands sockets to a service.
         command = ["sh", "-c", f'exec "$0" "$@" 3>&{writing}', str(self.starter), "-e", program]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment(),
-                              pass_fds=[writing]) as process:
+                              pass_fds=[writing], start_new_session=True) as process:
             try:
                 self.assertEqual(int(process.stdout.readline()), process.pid)
                 self.assertEqual(os.read(reading, 1), b"x")
                 process.send_signal(signal.SIGINT)
                 rest, _ = process.communicate(timeout=TIMEOUT)
             finally:
-                process.kill()
+                end_group(process)
                 os.close(reading)
                 os.close(writing)
         self.assertEqual((rest, process.returncode), ("interrupted\n", 5))

@@ -94,7 +94,7 @@ impl Drop for AllocatesWhenDropped {
 }
 
 thread_local! {
-    static KEPT: RefCell<AllocatesWhenDropped> = RefCell::new(AllocatesWhenDropped(Vec::new()));
+    static KEPT: RefCell<AllocatesWhenDropped> = const { RefCell::new(AllocatesWhenDropped(Vec::new())) };
 }
 
 /// A thread's end allocates and frees, before and after its cache is gone.
