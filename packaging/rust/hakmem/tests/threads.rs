@@ -1,6 +1,7 @@
 //! Blocks that travel between threads, threads that end, and the heap afterwards. One test alone: the heap check is exact
 //! while no other thread allocates.
 use hakmem::Hakmem;
+use std::alloc::{alloc, dealloc, realloc, Layout};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc;
@@ -130,6 +131,19 @@ fn collections() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
+/// A block of a larger alignment moves when it is resized: the old one is freed.
+fn aligned_growth() {
+    let small = Layout::from_size_align(10_000, 4096).unwrap();
+    let large = Layout::from_size_align(20_000, 4096).unwrap();
+    for _ in 0..2_000 {
+        unsafe {
+            let block = realloc(alloc(small), small, large.size());
+            block.write_volatile(1);
+            dealloc(block, large);
+        }
+    }
+}
+
 #[test]
 fn threads() {
     hand_over();
@@ -139,13 +153,14 @@ fn threads() {
         outlive();
         thread_exit();
         collections();
+        aligned_growth();
     }
     let after = hakmem::stats();
     // This thread's, and that of the thread that started it.
     assert!(after.caches_used <= 2, "{} thread caches are in use: their threads have ended", after.caches_used);
     assert!(
         after.live < before.live + (1 << 20),
-        "{} bytes live, {} before: what other threads freed is still held",
+        "{} bytes live, {} before: what was freed is still held",
         after.live,
         before.live
     );
