@@ -18,6 +18,40 @@ pub type c_char = u8;
 /// in bytes, and the context that was registered with it. A panic must not leave it.
 pub type hakmem_pressure_callback = unsafe extern "C" fn(resident: usize, target: usize, context: *mut c_void);
 
+/// Called for one option. A panic must not leave it.
+pub type hakmem_option_visit = unsafe extern "C" fn(option: *const hakmem_option, context: *mut c_void) -> bool;
+
+/// The option has its default.
+pub const HAKMEM_ORIGIN_DEFAULT: c_int = 0;
+/// Another option has set it, such as HAKMEM_PROFILE.
+pub const HAKMEM_ORIGIN_IMPLIED: c_int = 1;
+/// The environment has set it.
+pub const HAKMEM_ORIGIN_ENVIRONMENT: c_int = 2;
+/// hakmem_option_set has set it.
+pub const HAKMEM_ORIGIN_API: c_int = 3;
+
+/// One option. Strings end by a zero byte.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hakmem_option {
+    /// With HAKMEM_.
+    pub name: *const c_char,
+    /// Now, as the variable is written. Valid during the call alone.
+    pub value: *const c_char,
+    /// The default, so written. Valid during the call alone.
+    pub initial: *const c_char,
+    /// What it does.
+    pub meaning: *const c_char,
+    /// The value as hakmem_option_get gives it; 0 of a text.
+    pub number: i64,
+    /// One of the constants HAKMEM_ORIGIN_….
+    pub origin: c_int,
+    /// Whether hakmem_option_set may change it at any time.
+    pub live: bool,
+    /// Whether it is a text, which hakmem_option_get and _set do not know.
+    pub text: bool,
+}
+
 /// Text that pprof reads.
 pub const HAKMEM_PROFILE_PPROF: c_int = 0;
 /// heap_v2, for jeprof.
@@ -26,7 +60,7 @@ pub const HAKMEM_PROFILE_JEMALLOC: c_int = 1;
 pub const HAKMEM_PROFILE_JSON: c_int = 2;
 
 /// The version of `hakmem_stats` that is declared here.
-pub const HAKMEM_STATS_VERSION: u32 = 2;
+pub const HAKMEM_STATS_VERSION: u32 = 3;
 
 extern "C" {
     /// Allocates `size` bytes aligned to 16, uninitialised. Failure here and below is null with errno ENOMEM.
@@ -67,6 +101,8 @@ extern "C" {
     pub fn hakmem_malloc_trim(pad: usize) -> c_int;
     /// Gives free memory back to the system and returns the bytes.
     pub fn hakmem_purge() -> usize;
+    /// Puts the blocks that the calling thread caches back where other threads find them and purging does.
+    pub fn hakmem_thread_idle();
     /// Accepted for compatibility; nothing changes.
     pub fn hakmem_mallopt(param: c_int, value: c_int) -> c_int;
     /// Writes totals as XML to a `FILE *`; options must be 0.
@@ -78,6 +114,8 @@ extern "C" {
     pub fn hakmem_option_get(name: *const c_char, value: *mut i64) -> c_int;
     /// Sets an option. Returns 0, EINVAL, or EBUSY for an option that is read at start only.
     pub fn hakmem_option_set(name: *const c_char, value: i64) -> c_int;
+    /// Calls `visit` for each option until it returns false, and returns for how many; all there are where it is `None`.
+    pub fn hakmem_option_list(visit: Option<hakmem_option_visit>, context: *mut c_void) -> usize;
 
     /// Writes the heap profile as of now to a file. Returns 0, EINVAL, ENOTSUP where the profile is off, or why the file
     /// cannot be written.
@@ -259,6 +297,12 @@ c_struct! {
         budget_level: u64,
         /// Requests that the limit refused.
         budget_refused: u64,
+        /// The most that budget_used has been.
+        used_peak: u64,
+        /// Resident memory of the whole process, by the kernel; 0: it does not say.
+        resident: u64,
+        /// The most that the resident memory has been.
+        resident_peak: u64,
     }
 }
 

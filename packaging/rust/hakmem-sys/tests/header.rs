@@ -1,5 +1,6 @@
 //! What this crate declares is what the C headers declare.
 use std::collections::BTreeSet;
+use std::ffi::{c_void, CStr};
 use std::path::Path;
 
 /// A header without its comments and preprocessor lines.
@@ -78,9 +79,36 @@ fn the_library_knows_the_same_structure() {
     assert_eq!(stats.size as usize, size);
 }
 
+/// Each string must be readable and each number the one that hakmem_option_get gives: fields at other places would not be.
+unsafe extern "C" fn compare_option(option: *const hakmem_sys::hakmem_option, context: *mut c_void) -> bool {
+    let option = &*option;
+    let name = CStr::from_ptr(option.name).to_str().unwrap();
+    for text in [option.value, option.initial, option.meaning] {
+        assert!(CStr::from_ptr(text).to_str().is_ok(), "{}", name);
+    }
+    let mut value = 0;
+    assert!(name.starts_with("HAKMEM_"), "{}", name);
+    assert_eq!(hakmem_sys::hakmem_option_get(option.name, &mut value) == 0, !option.text, "{}", name);
+    assert_eq!(value, option.number, "{}", name);
+    assert!((0..=hakmem_sys::HAKMEM_ORIGIN_API).contains(&option.origin), "{}", name);
+    *context.cast::<usize>() += 1;
+    true
+}
+
+#[test]
+fn options_are_listed() {
+    let mut count = 0usize;
+    unsafe {
+        let context: *mut usize = &mut count;
+        assert_eq!(hakmem_sys::hakmem_option_list(Some(compare_option), context.cast()), count);
+        assert_eq!(hakmem_sys::hakmem_option_list(None, std::ptr::null_mut()), count);
+    }
+    assert!(count > 10);
+}
+
 #[test]
 fn versions_agree() {
-    let version = unsafe { std::ffi::CStr::from_ptr(hakmem_sys::hakmem_version()) };
+    let version = unsafe { CStr::from_ptr(hakmem_sys::hakmem_version()) };
     // A checkout has 0.0.0: packaging/rust/stage.sh sets the version of what is packaged.
     if env!("CARGO_PKG_VERSION") != "0.0.0" {
         assert_eq!(version.to_str(), Ok(env!("CARGO_PKG_VERSION")));
@@ -91,12 +119,12 @@ fn versions_agree() {
 fn malloc_is_replaced_only_when_asked() {
     extern "C" {
         fn strdup(text: *const hakmem_sys::c_char) -> *mut hakmem_sys::c_char;
-        fn free(p: *mut std::ffi::c_void);
+        fn free(p: *mut c_void);
     }
     let text = b"made by the C library\0";
     unsafe {
         // Its malloc is called from inside libc.
-        let copy: *mut std::ffi::c_void = strdup(text.as_ptr().cast()).cast();
+        let copy: *mut c_void = strdup(text.as_ptr().cast()).cast();
         let ours = hakmem_sys::hakmem_is_ours(copy);
         free(copy);
         assert_eq!(ours, cfg!(feature = "override"));

@@ -100,6 +100,20 @@ pub fn purge() -> usize {
     unsafe { sys::hakmem_purge() }
 }
 
+/// Puts the blocks that the calling thread caches back where other threads find them, and where they go back to the system in
+/// time: for a thread that is about to wait for long. Takes time for each cached block.
+///
+/// ```
+/// # #[global_allocator]
+/// # static GLOBAL: hakmem::Hakmem = hakmem::Hakmem;
+/// drop((0..10_000).map(|n| n.to_string()).collect::<Vec<_>>());
+/// hakmem::thread_idle();
+/// ```
+pub fn thread_idle() {
+    // SAFETY: no precondition.
+    unsafe { sys::hakmem_thread_idle() }
+}
+
 /// Where all memory is at this moment. Any thread may ask, but not a signal handler.
 ///
 /// ```

@@ -28,6 +28,7 @@ fn sums_of_figures_hold() {
     assert_eq!(s.live, s.slab_live + s.extents + s.huge_live + s.sampled_live);
     assert_eq!(s.spans, s.slabs + s.extents + s.extents_cached + s.free_dirty + s.free_clean + s.claimed + s.guards);
     assert_eq!(s.own, s.own_metadata + s.own_tables + s.own_other);
+    assert!(s.used_peak > 0 && s.resident_peak > 0 && s.resident > 0);
     assert!(s.live >= held.iter().map(|block| block.len() as u64).sum());
 
     let mut rows = [hakmem::ClassStats::default(); 128];
@@ -80,6 +81,24 @@ fn purge_gives_memory_back() {
     // Another test's purge cannot take what this thread has freed since, but decay may have taken part.
     assert!(bytes as u64 + before >= 24 << 20, "{} now, {} before", bytes, before);
     assert!(hakmem::stats().free_dirty < 24 << 20);
+}
+
+#[test]
+#[ignore = "run by an_idle_thread_caches_nothing"]
+fn child_idles() {
+    for _ in 0..100 {
+        drop((0..1_000).map(|n| n.to_string()).collect::<Vec<_>>());
+    }
+    let before = hakmem::stats().slab_cached;
+    hakmem::thread_idle();
+    let after = hakmem::stats().slab_cached;
+    assert!(after < before, "{} bytes cached, {} before", after, before);
+}
+
+#[test]
+fn an_idle_thread_caches_nothing() {
+    let output = child("child_idles", &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
