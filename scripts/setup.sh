@@ -29,10 +29,11 @@ wanted_packages() {
         { sub(/#.*/, ""); if (NF) print $1 }' "${lists[@]}"
 }
 
+# A package that another installed one of the list provides is there: NodeSource's nodejs has npm in it.
 missing_packages() {
     comm -23 <(wanted_packages | sort -u) <(
-        dpkg-query -W -f '${db:Status-Status} ${Package}\n' $(wanted_packages) 2>/dev/null |
-            sed -n 's/^installed //p' | sort -u
+        dpkg-query -W -f '${db:Status-Status} ${Package}, ${Provides}\n' $(wanted_packages) 2>/dev/null |
+            sed -n 's/^installed //p' | tr ',' '\n' | awk 'NF { print $1 }' | sort -u
     )
 }
 
