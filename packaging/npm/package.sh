@@ -2,8 +2,8 @@
 # Writes the npm package hakmem-VERSION.tgz into OUT_DIR, with a built library for each processor, and prints its path. Two runs
 # with the same libraries write the same bytes.
 #
-#   packaging/npm/package.sh OUT_DIR [LIBRARY...]      LIBRARY: build/release/libhakmem.so unless given; one for x86-64, or
-#                                                      one for aarch64, or both
+#   packaging/npm/package.sh OUT_DIR [LIBRARY...]      LIBRARY: one for x86-64, or one for aarch64, or both;
+#                                                      unless given both, for glibc 2.28 (packaging/glibc)
 set -euo pipefail
 
 if [ $# -lt 1 ]; then
@@ -14,7 +14,9 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
 root=$(cd "$(dirname "$0")/../.." && pwd)
-[ $# -gt 0 ] || set -- "$root/build/release/libhakmem.so"
+if [ $# -eq 0 ]; then
+    for arch in x86_64 aarch64; do set -- "$@" "$("$root/packaging/glibc/libraries.sh" "$arch")/libhakmem.so"; done
+fi
 temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT
 version=$("$root/packaging/version.sh")
