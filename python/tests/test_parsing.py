@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hakmem.errors import UserError
-from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, custom_metric
+from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, custom_metric, require_metric
 from hakmem.options import parse_cpu_list, resolve_cpus
 from hakmem.running.launching import Outcome
 from hakmem.running.proof import BINDING, effective_settings, parse_stats
@@ -30,8 +30,18 @@ def test_custom_metric_reads_its_first_group_from_either_stream():
     metric = custom_metric(r"took (\d+) ms", lower_is_better=True)
     assert metric.read(outcome(stderr="took 35 ms")) == 35
     assert metric.cost(35) == 35
-    assert custom_metric(r"\d+", lower_is_better=False).read(outcome("12 apples")) == 12
     assert custom_metric(r"(\w+)", lower_is_better=False).read(outcome("apples")) is None
+
+
+def test_expression_without_a_group_is_refused():
+    with pytest.raises(UserError, match=r"--metric: '\\d\+' has no group"):
+        require_metric(r"\d+", False)
+    with pytest.raises(UserError, match="--lower-is-better is the direction of --metric"):
+        require_metric(None, True)
+    require_metric(r"(\d+)", True)
+    require_metric("wall", False)
+    # A group that took no part in the match has no figure.
+    assert custom_metric(r"x|(\d+)", lower_is_better=False).read(outcome("x")) is None
 
 
 def test_bad_expression_is_named():

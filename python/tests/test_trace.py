@@ -391,7 +391,7 @@ def test_static_program_is_refused(trace_build, tmp_path):
     source.write_text("int main(void) { return 0; }\n")
     program = compile_c(tmp_path / "static", [source], "-static")
     ran = run("record", "-o", str(tmp_path / "x"), "--", str(program))
-    assert (ran.exit_code, "statically linked" in ran.output) == (2, True)
+    assert (ran.exit_code, "statically linked" in ran.output) == (125, True)
     assert not (tmp_path / "x").exists()
 
 

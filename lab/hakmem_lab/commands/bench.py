@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 from hakmem import documents, environment
 from hakmem.allocators.peers import Allocator, find, repository_root
+from hakmem.allocators.settings import settings_for
 from hakmem.documents import write_text
 from hakmem.errors import UserError
 from hakmem.measuring import journal
@@ -21,12 +22,10 @@ from hakmem.options import (
     json_option,
     output_option,
     require_resume_alone,
-    require_usable,
     resolve_seed,
     resume_folder_option,
     rows_option,
     seed_option,
-    split_pair,
 )
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
@@ -164,8 +163,8 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
     jobs = jobs_of(suite, rows, given["modes"] or suite.modes)
     if not jobs:
         raise UserError(f"--mode: no row of suite '{suite.name}' has this mode", 2)
-    settings = dict(split_pair("--set", text) for text in given["settings"])
     allocators, notes = chosen(suite, given)
+    settings = settings_for("--set", given["settings"], allocators, notes)
     seed = resolve_seed(given["seed"])
     rounds = given["rounds"] or suite.rounds
     facts = environment.describe() | {
@@ -207,9 +206,7 @@ def chosen(suite: Suite, given: dict) -> tuple[list[Allocator], list[str]]:
             else:
                 there.append((usable or options[0]).name)
         names = ",".join(there)
-    allocators = chosen_allocators(names, given["libraries"])
-    require_usable([a for a in allocators if a.usable], allocators)
-    return allocators, notes
+    return chosen_allocators(names, given["libraries"], (), notes), notes
 
 
 def resumed(context: click.Context, given: dict) -> Session:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import DEFAULT_NAMES, Allocator, bench_program, find
+from hakmem.allocators.peers import DEFAULT_NAMES, Allocator, bench_program, find, require_usable
 from hakmem.documents import write_json
-from hakmem.errors import UserError
+from hakmem.errors import NOT_STARTED, UserError
 from hakmem.measuring.rotation import (
     OPS_PER_SECOND,
     WALL_TIME,
@@ -26,8 +26,16 @@ from hakmem.measuring.rotation import (
     run_rotation,
 )
 from hakmem.measuring.summary import summarise
-from hakmem.options import INTERRUPTED, json_option, resolve_cpus, resolve_seed, seed_option
+from hakmem.options import (
+    INTERRUPTED,
+    json_option,
+    resolve_cpus,
+    resolve_seed,
+    seed_option,
+    split_command,
+)
 from hakmem.output import tables
+from hakmem.running import programs
 from hakmem.running.proof import Served, hakmem_served, load_checked, malloc_providers, peer_served
 from hakmem.running.syscalls import count_system_calls
 from rich.console import Console
@@ -82,12 +90,13 @@ def demo(app: str, cpu: str | None, seed: int | None, json_path: Path | None) ->
     """Show the random-mixed benchmark and one real program under each allocator."""
     console = tables.make_console()
     seed = resolve_seed(seed)
-    app_command = tuple(split_command(app)) if app.strip() else None
+    app_command = tuple(split_command("--app", app)) if app.strip() else None
     peers = [load_checked(find(name)) for name in DEFAULT_NAMES]
     floor = load_checked(find("floor"))
     hakmem = peers[0]
-    if not hakmem.usable:
-        raise UserError(f"hakmem cannot be measured: {hakmem.problem}", 2)
+    require_usable(hakmem)
+    if app_command is not None:
+        programs.require_servable(app_command)
 
     known = facts(peers, seed)
     console.print(tables.facts_table(known))
@@ -110,14 +119,6 @@ def demo(app: str, cpu: str | None, seed: int | None, json_path: Path | None) ->
         failed = failed or findings.failed
     if failed:
         raise SystemExit(1)
-
-
-def split_command(text: str) -> list[str]:
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise UserError(f"--app: cannot read '{text}': {error}", 2) from error
-    return words
 
 
 def facts(allocators: Sequence[Allocator], seed: int) -> dict[str, str]:
@@ -165,7 +166,7 @@ def real_program(
         title += " (PYTHONMALLOC=malloc)"
     trial = Contender("trial", command, None, settings).run(cpus)
     if trial.start_error:
-        raise UserError(trial.start_error, 2)
+        raise UserError(trial.start_error, NOT_STARTED)
     if trial.problem:
         words = f"; it last said:\n{trial.last_words()}" if trial.last_words() else ""
         raise UserError(
@@ -218,6 +219,7 @@ def prove(work: Work, allocator: Allocator, findings: Findings) -> str:
     if allocator.name != BASELINE or allocator.library is None:
         return peer_served(work.command, allocator, work.settings)
     findings.proof = hakmem_served(work.command, allocator.library, work.settings)
+    findings.notes += findings.proof.warnings
     if not findings.proof:
         findings.notes.append(why_not_served(work, allocator.library, findings.proof))
     return str(findings.proof)

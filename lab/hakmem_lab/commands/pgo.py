@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 from hakmem import environment
+from hakmem.allocators.settings import check
 from hakmem.documents import write_json
 from hakmem.options import INTERRUPTED, json_option, pairs_option, resolve_seed, seed_option
 from hakmem.output import tables
@@ -52,6 +53,7 @@ def show_comparison(
     json_path: Path | None,
 ) -> None:
     """The facts, the paired comparison with the release build, and its table."""
+    check([flavours.find("hakmem")], {})
     facts = facts | {
         "compiler": environment.compiler_of(library),
         "release": str(flavours.find("hakmem").library),

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import find
+from hakmem.allocators.peers import find, require_usable
 from hakmem.documents import write_json, write_text
-from hakmem.errors import UserError
 from hakmem.options import INTERRUPTED, csv_option, json_option, rows_option
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
@@ -55,9 +54,7 @@ def steady(
     console = tables.make_console()
     rows = [row for row in pick(catalogue(), wanted or ("*",), "--rows") if row.program]
     rows = [row for row in rows if row.scales and "/" not in row.program]
-    hakmem = find("hakmem")
-    if not hakmem.usable:
-        raise UserError(hakmem.problem)
+    hakmem = require_usable(find("hakmem"))
     if strace and (why := strace_problem()):
         console.print(f"note: hakmem's own counters alone: {why}", soft_wrap=True)
         strace = False

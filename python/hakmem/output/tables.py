@@ -135,6 +135,11 @@ def facts_table(facts: Mapping[str, str]) -> Table:
     return table
 
 
+def print_notes(console: Console, notes: Sequence[str]) -> None:
+    for note in dict.fromkeys(notes):
+        console.print(f"note: {note}", soft_wrap=True)
+
+
 def verdict_table(
     measure: Measure,
     cells: Sequence[Cell],
