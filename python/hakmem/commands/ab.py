@@ -53,7 +53,7 @@ from hakmem.options import (
 from hakmem.output import tables
 from hakmem.running import interruption, programs
 from hakmem.running.launching import Outcome
-from hakmem.running.proof import hakmem_served, load_checked, peer_served
+from hakmem.running.proof import IDLE, hakmem_served, load_checked, peer_served
 
 CPU_METRIC_NAME = "cpu"
 SHORT_SLICE_S, LONG_SLICE_S = 0.02, 5.0
@@ -271,7 +271,7 @@ def proof_of(row: Contender, side: Allocator, notes: list[str]) -> tuple[str, tu
         if proof:
             return str(proof), proof.settings
         if proof.is_idle:
-            raise UserError(f"{row.name}: {proof}: nothing to compare")
+            raise UserError(f"{IDLE}: nothing to compare")
     said = "NOT SERVED" if side.name == "hakmem" else peer_served(row.command, side, row.settings)
     if said.startswith("NOT SERVED"):
         raise UserError(f"{row.name}: {said}: its figures would be another malloc's")

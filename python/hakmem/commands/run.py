@@ -17,6 +17,7 @@ from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, REFUSED, WRONG_USE, UserError
 from hakmem.options import PROGRAM_LAST, json_option
 from hakmem.running import programs
+from hakmem.running.proof import IDLE
 from hakmem.running.witness import Ended, run_watched
 
 PROFILES = ("balanced", "speed", "lean", "hardened")
@@ -173,7 +174,7 @@ def reason(ended: Ended, found: programs.Examined) -> str:
     there = os.environ.get("LD_PRELOAD", "")
     if there:
         return f"it was loaded and not used: LD_PRELOAD held {there} before it"
-    return "it was loaded and not used: the program allocates nothing, or by a malloc of its own"
+    return f"it was loaded and not used: {IDLE}"
 
 
 def warn(text: str) -> None:

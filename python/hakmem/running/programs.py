@@ -26,8 +26,8 @@ OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "rpmalloc", 
 # Interpreter of a script of an interpreter of a script: the kernel follows a few, no more.
 SCRIPT_DEPTH = 4
 SCRIPT_LINE_BYTES = 256
-# In a program that holds hakmem itself, with symbols or without: the name of one of its options.
-MARK_OF_HAKMEM = b"HAKMEM_SS_OS_STATS\0"
+# In a program that holds hakmem itself, with symbols or without: a message of src/api/init.c.
+MARK_OF_HAKMEM = b"hakmem: version %s\n"
 
 
 @dataclass(frozen=True)

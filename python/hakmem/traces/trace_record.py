@@ -11,6 +11,7 @@ from pathlib import Path
 from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.errors import REFUSED, UserError
 from hakmem.running import programs
+from hakmem.running.proof import IDLE
 from hakmem.traces.trace_summary import TraceSummary, summarise_trace
 
 MAGIC = b"HAKTRACE"
@@ -84,7 +85,7 @@ def recorded_traces(path: Path) -> list[TraceSummary]:
     found = [summarise_trace(path), *sorted(others, key=lambda s: -s.calls)]
     if not any(summary.calls for summary in found):
         raise UserError(
-            "nothing was recorded: the recorder was loaded and saw no call. The program brings its "
-            "own malloc, or is started by one that is static or has more rights than yours"
+            f"nothing was recorded: the recorder was loaded and saw no call: {IDLE}, or is started "
+            "by one that is static or has more rights than yours"
         )
     return found
