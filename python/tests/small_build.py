@@ -60,7 +60,7 @@ def use_build(
     monkeypatch.setenv("HAKLAB_BUILD", str(build))
 
 
-# Counts calls as hakmem counts spans, and knows four options; says of settings what hakmem says.
+# Counts calls as hakmem counts spans, knows a few options, and says of settings what hakmem says.
 KNOWING = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -82,7 +82,7 @@ static const char *const known[] = {"HAKMEM_PROFILE", "HAKMEM_RSS_TARGET", "HAKM
 static void judge(const char *entry) {
     int length = (int)strcspn(entry, "=");
     const char *value = entry + length + 1;
-    int found = 0;
+    int found = strncmp(entry, "HAKMEM_HEAP_PROFILE", 19) == 0;
     for (int i = 0; i < 4; i++)
         found |= strlen(known[i]) == (size_t)length && strncmp(known[i], entry, length) == 0;
     if (!found)

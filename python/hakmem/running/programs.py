@@ -184,7 +184,7 @@ def examine_elf(path: Path, elf: ELFFile) -> Examined:
     if defines_malloc(elf):
         return Examined(path, f"{path} brings its own malloc, which comes before preloaded ones")
     needed = needed_libraries(elf)
-    if ours := next((lib for lib in needed if lib.startswith("libhakmem")), None):
+    if ours := next((lib for lib in needed if Path(lib).name.startswith("libhakmem")), None):
         remark = f"{path} is linked with {ours}: it is under hakmem without being preloaded too"
         return Examined(path, remark=remark)
     bundled = next((lib for lib in needed if is_allocator(lib)), None)
