@@ -163,14 +163,14 @@ def soak(
         refuse_with_resume(context)
         run = resumed(resume, 60 * minutes)
     else:
+        if csv_path is not None and csv_path.exists():
+            raise UserError(f"--csv: {csv_path} is there already: --resume continues it", 2)
         load = LongLoad(soaking.TRIAL_STEPS, threads, slots, resolve_seed(seed))
         notes: list[str] = []
         chosen = usable_allocators(names, libraries, settings, notes)
         loads = repeated_programs(programs)
         tables.print_notes(console, notes)
         cpus = resolve_cpus(cpu, None)
-        if csv_path is not None and csv_path.exists():
-            raise UserError(f"--csv: {csv_path} is there already: --resume continues it", 2)
         path = csv_path or journal.new_path("soak", ".csv")
         run = Soak(path, chosen, load, loads, cpus, 60 * minutes)
         begin(console, run, epoch_s)
