@@ -71,11 +71,13 @@ def allocator_options(default: str | None, default_help: str = "") -> Decorator:
 
 def pairs_option(default: int, minimum: int = 1) -> Decorator:
     return click.option(
+        "--rounds",
         "--pairs",
+        "pairs",
         default=default,
         show_default=True,
         type=click.IntRange(minimum),
-        help="Rounds; each runs every allocator once.",
+        help="Each runs every allocator once.",
     )
 
 

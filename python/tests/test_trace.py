@@ -422,7 +422,7 @@ def test_replay_command_prints_table_and_document(known, tmp_path):
     ran = run("replay", "--pairs", "5", "--passes", "2", "--with", "glibc", "--seed", "3",
               "--json", str(out), str(path))  # fmt: skip
     assert ran.exit_code == 0, ran.output
-    assert "2 passes a slice" in ran.output
+    assert "2 passes a run" in ran.output
     document = json.loads(out.read_text())
     assert len(document["slices"]["glibc"]) == 5
     assert document["trace"]["figures"]["aligned"] == 2

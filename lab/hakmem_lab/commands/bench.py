@@ -96,7 +96,7 @@ def complete_suites(
 @click.argument("suite", required=False, shell_complete=complete_suites)
 @click.pass_context
 def bench(context: click.Context, **given) -> None:
-    """Run SUITE (default: quick) under hakmem and its peers, in paired slices.
+    """Run SUITE (default: quick) under hakmem and its peers, in rounds.
 
     SUITE is a name of `--list` or the path of a TOML file. Results go to a folder of their own:
     journals of the rounds, results.json, results.csv, scenarios.csv and report.html. Ends with

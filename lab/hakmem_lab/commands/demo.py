@@ -1,6 +1,6 @@
 """`hakmem demo`: real work under hakmem beside the allocators a Debian user can install.
 
-Two parts: the random-mixed benchmark in paired slices, and one real program. Each part proves that
+Two parts: the random-mixed benchmark in rounds, and one real program. Each part proves that
 hakmem served the program before its figures count.
 """
 
@@ -141,7 +141,7 @@ def random_mixed(cpus: str | None) -> Work:
         raise UserError(f"{program} fails without any preload: {trial.problem or 'no figure'}")
     steps = max(TRIAL_STEPS, round(speed * BENCH_SLICE_S, -5))
     return Work(
-        title=f"Random mixed, 16 to 1039 bytes, {BENCH_SLOTS} slots, {steps:,.0f} steps a slice",
+        title=f"Random mixed, 16 to 1039 bytes, {BENCH_SLOTS} slots, {steps:,.0f} steps a run",
         command=(program, str(int(steps)), str(BENCH_SLOTS)),
         metric=OPS_PER_SECOND,
         rounds=BENCH_ROUNDS,
@@ -185,7 +185,7 @@ def system_python() -> str:
 
 
 def measure(console: Console, work: Work, allocators: Sequence[Allocator], seed: int) -> Findings:
-    """Proofs, then the paired slices, then system calls in runs of their own."""
+    """Proofs, then the rounds, then system calls in runs of their own."""
     findings = Findings()
     rows = contenders(allocators, work.command, work.settings)
     usable = [a for a in allocators if a.usable]
@@ -252,7 +252,7 @@ def show(console: Console, work: Work, allocators: Sequence[Allocator], findings
     extra = {"system\ncalls": findings.calls, "served": findings.served}
     console.print(tables.comparison_table(rows, work.metric, BASELINE, with_net, extra))
     pinned = f"pinned to CPU {rotation.cpus}" if rotation.cpus else "not pinned"
-    console.print(f"{rotation.rounds_done} paired rounds, {pinned}.")
+    console.print(f"{rotation.rounds_done} rounds, {pinned}.")
     if with_net:
         console.print(
             "floor: an allocator that does nothing, the cost of the benchmark itself; net costs "

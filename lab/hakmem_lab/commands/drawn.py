@@ -206,7 +206,7 @@ def run(console: Console, session: Session) -> bool:
         if one:
             console.print(seed_line(one[0], width, seconds), soft_wrap=True)
 
-    with tables.progress_line(console, "slices", slices) as progress:
+    with tables.progress_line(console, "runs", slices) as progress:
         task = progress.task_ids[0]
         tick = lambda what: progress.update(task, advance=1, now=what)  # noqa: E731
         if not session.served:

@@ -1,4 +1,4 @@
-"""`hakmem pair`: one program under several allocators, in paired slices."""
+"""`hakmem pair`: one program under several allocators, in rounds."""
 
 import shlex
 from dataclasses import replace
@@ -67,7 +67,7 @@ def pair(
     json_path: Path | None,
     program: tuple[str, ...],
 ) -> None:
-    """Run PROGRAM under each allocator in turn and print ratios of the pairs.
+    """Run PROGRAM under each allocator in turn and print ratios of cost.
 
     The figure is the program's `Throughput =` line where it prints one, else its wall time.
     Put `--` before PROGRAM when it has options of its own.
@@ -86,7 +86,7 @@ def pair(
     served = prove(chosen, program, notes, limit_s)
     chosen_metric = choose_metric(metric, lower_is_better, rows[0], cpus)
     facts = environment.describe() | {
-        "pairs": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}",
+        "rounds": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}",
         "program": shlex.join(program),
         **{a.name: a.problem or str(a) for a in chosen},
         **served,

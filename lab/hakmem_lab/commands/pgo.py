@@ -19,7 +19,7 @@ from hakmem_lab.pgo import TRAINING, build_and_train, profile_folder, smoke
 @seed_option()
 @json_option()
 def pgo(pairs: int, seed: int | None, json_path: Path | None) -> None:
-    """Build with a profile into build/pgo, and compare with the release build in paired slices.
+    """Build with a profile into build/pgo, and compare with the release build in rounds.
 
     Trained on the bench programs and one real program; measured on other seeds and sizes of them.
     Covers libhakmem.so; the static archive in build/pgo is built without the profile.
@@ -58,11 +58,11 @@ def show_comparison(
         "compiler": environment.compiler_of(library),
         "release": str(flavours.find("hakmem").library),
         name: str(library),
-        "pairs": f"{pairs}, seed {seed}; one CPU, threads where the kernel puts them",
+        "rounds": f"{pairs}, seed {seed}; one CPU, threads where the kernel puts them",
     }
     console.print(tables.facts_table(facts))
     steps = sum(pairs * (3 if load.has_floor else 2) for load in flavours.CORE_LOADS)
-    with tables.progress_line(console, "slices", steps) as progress:
+    with tables.progress_line(console, "runs", steps) as progress:
         task = progress.task_ids[0]
         results = flavours.compare_builds(
             library, name, pairs, seed, lambda what: progress.update(task, advance=1, now=what)

@@ -112,7 +112,7 @@ def side_options(letter: str, role: str):
     type=click.IntRange(2),
     default=20,
     show_default=True,
-    help="Pairs before the first look; the next look is after twice as many.",
+    help="Runs of A and of B before the first look; the next look is after twice as many.",
 )
 @click.option(
     "--max-pairs",
@@ -300,7 +300,7 @@ def measure(
 ) -> Decision | None:
     """Pairs until a look decides, the plan ends, or Ctrl-C; None when there is no pair."""
     order = MirroredOrder(rotation.seed)
-    with tables.progress_line(console, "slices", 2 * plan.most) as progress:
+    with tables.progress_line(console, "runs", 2 * plan.most) as progress:
         task = progress.task_ids[0]
         for look in plan.looks:
             run_rounds(

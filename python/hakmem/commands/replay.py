@@ -40,7 +40,7 @@ from hakmem.traces.trace_summary import (
 @click.option(
     "--passes",
     type=click.IntRange(1, 1_000_000),
-    help="Times the trace is replayed in one slice (default: as many as take 0.1 s).",
+    help="Times the trace is replayed in one run (default: as many as take 0.1 s).",
 )
 @cpu_option("auto")
 @seed_option()
@@ -101,7 +101,7 @@ def compare(
     baseline = rows[0].name
     served = prove(chosen, replay_command(held.path, 1), notes)
     facts = environment.describe() | {
-        "pairs": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}, {passes} passes a slice",
+        "rounds": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}, {passes} passes a run",
         **{name: figure_rows(held)[name] for name in ("trace", "command", "calls", "threads")},
         **{a.name: a.problem or str(a) for a in chosen},
         **served,

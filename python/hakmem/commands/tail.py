@@ -44,7 +44,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
     default=1_000_000,
     show_default=True,
     type=click.IntRange(1_000),
-    help="Timed calls of a thread in one slice, all sizes together.",
+    help="Timed calls of a thread in one run, all sizes together.",
 )
 @click.option(
     "--slots",
@@ -83,8 +83,8 @@ def tail(
 ) -> None:
     """Measure how long single malloc and free calls take: the median, and the slow ones.
 
-    Each slice frees and fills random slots of a working set and times every call with the
-    time-stamp counter; the histograms of all slices of an allocator are merged. --cpu auto pins
+    Each run frees and fills random slots of a working set and times every call with the
+    time-stamp counter; the histograms of all runs of an allocator are merged. --cpu auto pins
     one thread to one CPU, and leaves several free.
     """
     if plot_path is not None and plot_path.suffix not in PLOT_FORMATS:

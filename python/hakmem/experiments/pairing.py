@@ -1,4 +1,4 @@
-"""What the commands share that run one program in paired slices and print a row an allocator."""
+"""What the commands share that run one program in rounds and print a row an allocator."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def measure(
     cpus: str | None,
 ) -> Rotation:
     """The rotation, with a line that says how far it is."""
-    with tables.progress_line(console, "slices", pairs * len(rows)) as progress:
+    with tables.progress_line(console, "runs", pairs * len(rows)) as progress:
         return run_rotation(
             rows,
             metric,

@@ -75,14 +75,14 @@ def comparison_table(
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
     unit = metric.unit or "figure"
     table.caption = (
-        f"{unit}: {metric.direction}; medians, and the best slice. "
-        f"Ratios are of speed, [95 % interval]: above 1, {baseline} is faster."
+        f"{unit}: {metric.direction}; medians, and the best run. "
+        f"cost ÷ {baseline}: median over the rounds, [95 % interval]; above 1 the row costs more."
     )
     table.add_column("allocator", no_wrap=True)
     table.add_column(unit, justify="right", no_wrap=True)
     table.add_column("best", justify="right", no_wrap=True)
     table.add_column("CV", justify="right", no_wrap=True)
-    table.add_column(f"{baseline} ÷ row")
+    table.add_column(f"cost ÷ {baseline}")
     if with_net:
         table.add_column("net of floor")
     table.add_column("peak\nRSS MB", justify="right", no_wrap=True)
