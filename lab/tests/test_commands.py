@@ -212,3 +212,21 @@ def test_demo_writes_both_parts_as_json(short_demo, build, tmp_path):
     assert program["command"][0].endswith("bench_random_mixed")
     assert program["served"]["hakmem"] == "yes, alloc=7"
     assert {"hakmem", "glibc"} <= {row["name"] for row in program["summary"]}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("soak", "--minutes", "nan"),
+        ("soak", "--epoch", "nan"),
+        ("bench", "--minutes", "inf"),
+        ("drawn", "--rest", "nan"),
+        ("steady", "--seconds", "nan"),
+        ("variants", "--minutes", "nan"),
+        ("demo", "--app", " "),
+    ],
+)
+def test_numbers_that_are_none_and_empty_commands_are_refused(words):
+    found = run(*words)
+    assert found.exit_code == 2, found.output
+    assert words[1] in found.output

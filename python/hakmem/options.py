@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import shlex
 import shutil
@@ -24,8 +25,24 @@ from hakmem.running.proof import load_checked
 # refused, not taken for the program.
 PROGRAM_LAST = {"allow_interspersed_args": False}
 
+# More than any kernel has: the launcher's set of CPUs ends here.
+CPUS_MAX = 1 << 16
+
 # The exit status of a command that was stopped by Ctrl-C, as shells report it.
 INTERRUPTED = 130
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds: nan, which is within all of them, and inf are none."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"'{value}' is no number.", param, ctx)
+        return found
+
 
 Decorator = Callable[[Callable], Callable]
 
@@ -102,7 +119,7 @@ def timeout_option() -> Decorator:
         "--timeout",
         "limit_s",
         default=0.0,
-        type=click.FloatRange(0),
+        type=FiniteRange(0),
         metavar="SECONDS",
         help="End a run that takes longer; its allocator has then failed. Default: no limit.",
     )
@@ -253,7 +270,8 @@ def parse_cpu_list(text: str) -> set[int]:
     cpus: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal():
+        is_range = first.isdecimal() and (last or first).isdecimal()
+        if not is_range or not int(first) <= int(last or first) < CPUS_MAX:
             raise UserError(f"--cpu: '{text}' is no CPU list (such as 1 or 0,2-3), none or auto", 2)
         cpus |= set(range(int(first), int(last or first) + 1))
     return cpus

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
+from hakmem.cli import main
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, custom_metric, require_metric
 from hakmem.options import parse_cpu_list, resolve_cpus
@@ -102,10 +104,27 @@ def test_refused_preload_is_a_problem():
     assert outcome(stderr=said).problem == "not loaded: cannot open shared object file"
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compare", "--timeout"),
+        ("compare", "--idle"),
+        ("explain", "--after"),
+        ("explain", "--every"),
+        ("top", "--interval"),
+    ],
+)
+def test_seconds_are_numbers(words, value):
+    found = CliRunner().invoke(main, [*words, value, "--", "/bin/true"])
+    assert found.exit_code == 2, found.output
+    assert f"'{words[1]}'" in found.output
+
+
 def test_cpu_lists():
     assert parse_cpu_list("0,2-4") == {0, 2, 3, 4}
     assert resolve_cpus("none", "1") is None
     assert resolve_cpus(None, "1") == "1"
-    for bad in ("x", "-1", "1,,2", "99999"):
+    for bad in ("x", "-1", "1,,2", "99999", "3-1", "0-9999999999"):
         with pytest.raises(UserError, match="--cpu"):
             resolve_cpus(bad, None)

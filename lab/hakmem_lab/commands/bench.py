@@ -15,6 +15,7 @@ from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
+    FiniteRange,
     allocator_options,
     chosen_allocators,
     csv_option,
@@ -76,7 +77,7 @@ def complete_suites(
 @click.option("--rounds", type=click.IntRange(1), help="Instead of the suite's own number.")
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Time limit to scale the work to, instead of the suite's own.",
 )
 @allocator_options(None, "the suite's own that are there")

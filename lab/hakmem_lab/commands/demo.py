@@ -82,15 +82,15 @@ class Findings:
 
 
 @click.command(short_help="Show hakmem beside other allocators in 90 s.")
-@click.option("--app", default="", help="Command line of the real program (default: a workload).")
+@click.option("--app", help="Command line of the real program (default: a workload).")
 @click.option("--cpu", help="CPU or list to pin to, or none (default: one CPU; --app not pinned).")
 @seed_option()
 @json_option()
-def demo(app: str, cpu: str | None, seed: int | None, json_path: Path | None) -> None:
+def demo(app: str | None, cpu: str | None, seed: int | None, json_path: Path | None) -> None:
     """Show the random-mixed benchmark and one real program under each allocator."""
     console = tables.make_console()
     seed = resolve_seed(seed)
-    app_command = tuple(split_command("--app", app)) if app.strip() else None
+    app_command = tuple(split_command("--app", app)) if app is not None else None
     peers = [load_checked(find(name)) for name in DEFAULT_NAMES]
     floor = load_checked(find("floor"))
     hakmem = peers[0]

@@ -10,6 +10,7 @@ from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
+    FiniteRange,
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -69,7 +70,7 @@ OUTPUTS = {"json_path", "html_path", "resume"}
     "rest_s",
     default=2.0,
     show_default=True,
-    type=click.FloatRange(0, 3600),
+    type=FiniteRange(0, 3600),
     help="Seconds after the load until resident memory is looked at, in a run of its own; 0: not.",
 )
 @click.option(
@@ -86,7 +87,7 @@ OUTPUTS = {"json_path", "html_path", "resume"}
     "limit_s",
     default=LIMIT_S,
     show_default=True,
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     metavar="SECONDS",
     help="End a run that takes longer; its allocator has no figures at that seed. 0: no limit.",
 )

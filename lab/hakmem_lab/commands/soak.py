@@ -15,6 +15,7 @@ from hakmem.measuring import journal
 from hakmem.measuring.percentages import PERCENT
 from hakmem.options import (
     INTERRUPTED,
+    FiniteRange,
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -72,7 +73,7 @@ def judging_options() -> Callable:
 @click.group(invoke_without_command=True)
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
     help="How long; with --resume, in all.",
@@ -81,7 +82,7 @@ def judging_options() -> Callable:
 @click.option(
     "--epoch",
     "epoch_s",
-    type=click.FloatRange(0.01, 600),
+    type=FiniteRange(0.01, 600),
     default=2.0,
     show_default=True,
     help="Seconds of an epoch under the first allocator; all do the same work.",

@@ -9,7 +9,7 @@ import click
 from hakmem import environment
 from hakmem.allocators.peers import find, require_usable
 from hakmem.documents import write_json, write_text
-from hakmem.options import INTERRUPTED, csv_option, json_option, rows_option
+from hakmem.options import INTERRUPTED, FiniteRange, csv_option, json_option, rows_option
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich.console import Console
@@ -31,7 +31,7 @@ COLUMNS = (
     "--seconds",
     default=60.0,
     show_default=True,
-    type=click.FloatRange(0.01),
+    type=FiniteRange(0.01),
     help="How long the long run of a row is, about.",
 )
 @click.option("--strace/--no-strace", default=True, show_default=True, help="Count all calls too.")

@@ -33,6 +33,7 @@ from hakmem.measuring.rotation import (
 from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
+    FiniteRange,
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -78,7 +79,7 @@ class Plan:
     "idle_s",
     default=0.5,
     show_default=True,
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     metavar="SECONDS",
     help="RSS after idle: after the longest rest of at least so long; 0 does not look at all.",
 )

@@ -18,7 +18,7 @@ from rich.console import Console
 from hakmem.commands.run import appended, chosen_settings
 from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, UserError
-from hakmem.options import INTERRUPTED, PROGRAM_LAST, json_option, output_option
+from hakmem.options import INTERRUPTED, PROGRAM_LAST, FiniteRange, json_option, output_option
 from hakmem.output import accounting_view
 from hakmem.output.tables import PLAIN_WIDTH
 from hakmem.processes import stats_page
@@ -38,14 +38,14 @@ PAGE_SETTING = "HAKMEM_STATS_PAGE"
     "after_s",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     metavar="SECONDS",
     help="Explain PROGRAM so long after its start.",
 )
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(0.1),
+    type=FiniteRange(0.1),
     metavar="SECONDS",
     help="Explain again and again, until the process ends.",
 )
