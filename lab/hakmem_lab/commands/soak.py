@@ -20,7 +20,7 @@ from hakmem.options import (
     csv_option,
     html_option,
     json_option,
-    output_option,
+    plot_option,
     resolve_cpus,
     resolve_seed,
     seed_option,
@@ -62,7 +62,7 @@ def judging_options() -> Callable:
         share_option("--max-throughput-loss", "5%", "Fall of throughput that passes."),
         share_option("--max-cv", "2%", "Variation of throughput that passes, or the best other's."),
         json_option(),
-        output_option("--plot", "plot_path", "Write memory, speed and latency as .svg or .png."),
+        plot_option("--plot", "plot_path", "Write memory, speed and latency as .svg or .png."),
         html_option(),
     )
 

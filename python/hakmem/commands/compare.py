@@ -18,6 +18,7 @@ from hakmem.allocators.recipes import RECIPES
 from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.experiments.comparison import Comparison, document, from_journal, html
+from hakmem.extras import INSTALL, MATPLOTLIB, is_there
 from hakmem.measuring import journal
 from hakmem.measuring.measures import CPU, END_RSS, FAULTS, IDLE_RSS, PEAK_RSS, WALL
 from hakmem.measuring.rotation import (
@@ -150,7 +151,7 @@ def compare(
         measure(console, found, how, rows, [a for a in chosen if a.usable])
         interruption.ignore()
         journal.prune("compare")
-        conclude(console, found, json_path, html_path or path.with_suffix(".html"))
+        conclude(console, found, json_path, html_path or page_beside(path))
         if found.rotation is not None:
             console.print(f"journal: {path} (hakmem compare --from reads it)", soft_wrap=True)
     finish(found)
@@ -252,11 +253,13 @@ def report_again(
 ) -> None:
     found = from_journal(source)
     console.print(tables.facts_table(found.facts))
-    conclude(console, found, json_path, html_path or source.with_suffix(".html"))
+    conclude(console, found, json_path, html_path or page_beside(source))
     finish(found)
 
 
-def conclude(console: Console, found: Comparison, json_path: Path | None, html_path: Path) -> None:
+def conclude(
+    console: Console, found: Comparison, json_path: Path | None, html_path: Path | None
+) -> None:
     """Evaluates what was measured, shows it and writes the files."""
     found.end()
     if found.figures:
@@ -267,8 +270,16 @@ def conclude(console: Console, found: Comparison, json_path: Path | None, html_p
         console.print(f"note: {note}", soft_wrap=True)
     if json_path is not None:
         write_json(json_path, "compare", document(found))
+    if html_path is None:
+        console.print(f"report: no page with plots without {INSTALL}", soft_wrap=True)
+        return
     write_text(html_path, html(found))
     console.print(f"report: {html_path}", soft_wrap=True)
+
+
+def page_beside(log: Path) -> Path | None:
+    """Where the report goes that nobody asked for; nowhere if it cannot be drawn."""
+    return log.with_suffix(".html") if is_there(MATPLOTLIB) else None
 
 
 def show(console: Console, found: Comparison) -> None:

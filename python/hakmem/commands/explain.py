@@ -27,7 +27,7 @@ from hakmem.commands.run import (
 )
 from hakmem.documents import write_json
 from hakmem.errors import UserError
-from hakmem.options import INTERRUPTED, json_option, output_option
+from hakmem.options import INTERRUPTED, json_option, output_option, plot_option
 from hakmem.output import accounting_view
 from hakmem.output.tables import PLAIN_WIDTH
 from hakmem.processes import stats_page
@@ -74,7 +74,7 @@ PAGE_SETTING = "HAKMEM_STATS_PAGE"
     metavar="N",
     help="Lines of the table of size classes; 0: no such table.",
 )
-@output_option("--plot", "plot_path", "Draw it as a stacked bar: .svg or .png.")
+@plot_option("--plot", "plot_path", "Draw it as a stacked bar: .svg or .png.")
 @json_option()
 @output_option("--output", "output_path", "Write the tables there; PROGRAM's: else to stderr.")
 @click.argument("target", nargs=-1, required=True, metavar="PID|PROGRAM", type=click.UNPROCESSED)

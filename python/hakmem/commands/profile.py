@@ -23,6 +23,7 @@ from hakmem.profiles.profile_files import (
     OF_CHANGES,
     Wanted,
     check_prefix,
+    formats_there,
     parse_formats,
     write_changes,
     write_profile,
@@ -82,7 +83,7 @@ def diff(output: Path | None, formats: str, rows: int, before: str, after: str) 
 
     Of the same files, stacks are compared by line, else by function.
     """
-    wanted = Wanted(parse_formats(formats, OF_CHANGES), output)
+    wanted = Wanted(formats_there(parse_formats(formats, OF_CHANGES), asked())[0], output)
     check_prefix(output)
     first, second = named_target(before), named_target(after)
     changes = compare(first, second)
@@ -167,8 +168,11 @@ def profile(
     hakmem profile --rate 16K --format html,json --output out/run1 -- python3 job.py
     HAKMEM_HEAP_PROFILE=1 hakmem run -- ./server & hakmem profile PID
     """
-    wanted = Wanted(parse_formats(formats), output)
+    there, left_out = formats_there(parse_formats(formats), asked())
+    wanted = Wanted(there, output)
     check_prefix(output)
+    if left_out:
+        click.echo(f"hakmem profile: {left_out}", err=True)
     kind = kind_of(target)
     if kind != PROGRAM and (rate is not None or settings):
         raise UserError("--rate and --set are for a PROGRAM that is started", 2)
@@ -186,6 +190,12 @@ def profile(
         report.write(found, Symboliser(found), name=path.name.removesuffix(".json"))
     else:
         of_process(report, int(target[0]), every_s)
+
+
+def asked() -> bool:
+    """Whether --format was given."""
+    source = click.get_current_context().get_parameter_source("formats")
+    return source is not click.core.ParameterSource.DEFAULT
 
 
 PROGRAM, PROCESS, FILE = "program", "process", "file"

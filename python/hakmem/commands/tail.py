@@ -22,8 +22,8 @@ from hakmem.options import (
     csv_option,
     html_option,
     json_option,
-    output_option,
     pairs_option,
+    plot_option,
     require_usable,
     resolve_cpus,
     resolve_seed,
@@ -67,7 +67,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
 @json_option()
 @csv_option()
 @html_option()
-@output_option("--plot", "plot_path", "Write latency against percentile as .svg or .png.")
+@plot_option("--plot", "plot_path", "Write latency against percentile as .svg or .png.")
 def tail(
     names: str,
     libraries: tuple[str, ...],

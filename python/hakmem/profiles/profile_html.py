@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
+from hakmem.extras import INSTALL, MATPLOTLIB, is_there
 from hakmem.output.report import FONTS, MAIN_COLOUR, STYLE, facts_table, inlined
 from hakmem.profiles.heap_profile import HeapProfile
 from hakmem.profiles.profile_sites import (
@@ -306,6 +307,9 @@ def timeline(profile: HeapProfile) -> str:
     """Live bytes as time went, the peak marked."""
     if len(profile.timeline) < 2:
         return ""
+    if not is_there(MATPLOTLIB):
+        note = f"The plot of live bytes over time needs matplotlib: {INSTALL}"
+        return f'<p class="note">{escape(note)}</p>'
     label = f"Live bytes of {profile.name} over time, the peak marked"
     return (
         "<h2>Live bytes over time</h2>"
