@@ -142,7 +142,7 @@ def test_settings_are_compared(tmp_path, speed, verdict, status):
     document = json.loads(path.read_text())
     assert (document["verdict"], document["pairs"]) == (verdict, 20)
     assert document["speed_of_b_over_a"]["median"] == pytest.approx(float(speed) / 100)
-    assert found.output.splitlines()[-1].startswith(verdict.upper())
+    assert found.output.splitlines()[0].startswith(verdict.upper())
 
 
 def test_lower_is_better_turns_the_verdict():

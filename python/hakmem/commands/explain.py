@@ -29,7 +29,7 @@ from hakmem.documents import write_json
 from hakmem.errors import UserError
 from hakmem.options import INTERRUPTED, json_option, output_option, plot_option
 from hakmem.output import accounting_view
-from hakmem.output.tables import PLAIN_WIDTH
+from hakmem.output.streams import make_console
 from hakmem.processes import stats_page
 from hakmem.processes.accounting import Account, explain_process
 from hakmem.running import programs
@@ -103,9 +103,7 @@ def explain(
     if of_process and (settings or profile is not None):
         raise UserError("--set and --profile are for a PROGRAM that is started", 2)
     with opened(output_path, to_stderr=not of_process) as file:
-        width = None if file.isatty() else PLAIN_WIDTH
-        console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
-        series = Series(console, classes, every_s)
+        series = Series(make_console(file), classes, every_s)
         if of_process:
             status = series.of_process(int(target[0]))
         else:
@@ -125,7 +123,7 @@ def opened(path: Path | None, to_stderr: bool):
         yield sys.stderr if to_stderr else sys.stdout
         return
     try:
-        file: TextIO = path.open("w")
+        file: TextIO = path.open("w", encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
     with file:

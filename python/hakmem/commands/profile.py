@@ -14,7 +14,7 @@ from rich.console import Console
 from hakmem.commands.profile_program import Ran, run_profiled
 from hakmem.errors import UserError
 from hakmem.options import Decorator, stacked
-from hakmem.output.tables import PLAIN_WIDTH
+from hakmem.output.streams import make_console
 from hakmem.profiles import heap_profile, profile_page, profile_view
 from hakmem.profiles.heap_profile import HeapProfile
 from hakmem.profiles.profile_files import (
@@ -87,7 +87,7 @@ def diff(output: Path | None, formats: str, rows: int, before: str, after: str) 
     check_prefix(output)
     first, second = named_target(before), named_target(after)
     changes = compare(first, second)
-    console = console_for(sys.stdout)
+    console = make_console(sys.stdout)
     profile_view.show_changes(console, first, second, changes, rows)
     prefix = wanted.prefix(f"{second.profile.name}.diff")
     tell_written(console, write_changes(first, second, changes, wanted, prefix))
@@ -180,10 +180,10 @@ def profile(
         raise UserError("--every is for a PROGRAM or a PID", 2)
     if kind == PROGRAM:
         report = Report(
-            console_for(sys.stderr), wanted, leaks, order or ("live" if leaks else "peak"), rows
+            make_console(sys.stderr), wanted, leaks, order or ("live" if leaks else "peak"), rows
         )
         raise SystemExit(of_program(report, target, rate, every_s, settings))
-    report = Report(console_for(sys.stdout), wanted, leaks, order or "live", rows)
+    report = Report(make_console(sys.stdout), wanted, leaks, order or "live", rows)
     if kind == FILE:
         path = Path(target[0])
         found = heap_profile.read_file(path)
@@ -215,11 +215,6 @@ def kind_of(target: Sequence[str]) -> str:
         what = "PID" if kind == PROCESS else "FILE"
         raise UserError(f"options go before the {what}: {' '.join(target[1:])}", 2)
     return kind
-
-
-def console_for(file) -> Console:
-    width = None if file.isatty() else PLAIN_WIDTH
-    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 
 def tell_written(console: Console, paths: Sequence[Path]) -> None:

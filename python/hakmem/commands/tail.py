@@ -99,17 +99,17 @@ def tail(
     require_usable(rows, chosen)
     cpus = None if cpu == "auto" and threads > 1 else resolve_cpus(cpu, None)
     served = prove(chosen, tuple(command))
-    facts = environment.describe() | {
+    facts = environment.describe(seed) | {
         "rounds": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}",
         "program": shlex.join(command),
         **{a.name: a.problem or str(a) for a in chosen},
         **served,
     }
-    console.print(tables.facts_table(facts))
     rotation = measure(console, rows, OPS_PER_SECOND, pairs, seed, cpus)
     if rotation.rounds_done:
         found = collect(rotation)
-        console.print(latency_report.latency_table(found))
+        tables.print_summary(console, latency_report.summary(found))
+        console.print(latency_report.latency_table(found, console.width))
         if json_path is not None:
             document = {"facts": facts, "seed": seed, "rounds": rotation.rounds_done}
             write_json(json_path, "tail", document | latency_report.latency_document(found))
@@ -121,6 +121,9 @@ def tail(
             problems = problems_of(chosen, rotation)
             text = latency_report.page(found, shlex.join(command), facts, problems)
             write_text(html_path, text)
+    for name, problem in problems_of(chosen, rotation).items():
+        console.print(f"{name}: {problem}", soft_wrap=True)
+    tables.print_facts(console, facts)
     finish(console, rotation, rows[0].name, pairs)
     require_served(served, "the benchmark")
 
