@@ -168,7 +168,7 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
     allocators, notes = chosen(suite, given)
     seed = resolve_seed(given["seed"])
     rounds = given["rounds"] or suite.rounds
-    facts = environment.describe() | {
+    facts = environment.describe(seed) | {
         "commit": environment.revision_of(repository_root()) or "unknown",
         "compiler": next(
             (environment.compiler_of(a.library) for a in allocators if a.usable and a.library),
@@ -233,8 +233,6 @@ def prepare(console: Console, session: Session, given: dict, started: float) -> 
         prove_peers(session, tick)
     session.seconds = time.monotonic() - started
     session.save()
-    facts = session.facts | {a.name: a.problem or str(a) for a in session.allocators}
-    console.print(tables.facts_table(facts))
     seconds = estimate_s(session, session.jobs)
     names = ", ".join(a.name for a in session.allocators if a.usable)
     console.print(
@@ -310,6 +308,8 @@ def conclude(
     results = collect(session, documents.now(), finished, done)
     show(console, results)
     show_problems(console, results)
+    facts = session.facts | {a.name: a.problem or str(a) for a in session.allocators}
+    tables.print_facts(console, facts)
     write_all(session, results, given)
     console.print(f"took {minutes(session.seconds)}; report: {session.folder / suite_files.REPORT}",
                   soft_wrap=True)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from hakmem.measuring.measures import BASELINE, UNKNOWN, Cell, Measure, Scale, scale_of
@@ -215,14 +215,28 @@ def row(measure: Measure, cell: Cell, scale: Scale) -> tuple[str, list[tuple[str
     ]
 
 
-def plain_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Text in a box that scrolls; a column without a figure in any row is left out."""
+def plain_table(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    kind: Callable[[int, str], str] = lambda _column, _text: "",
+) -> str:
+    """Text in a box that scrolls; a column without a figure in any row is left out.
+
+    `kind` is the class of a cell, by its column and its text.
+    """
     shown = [i for i in range(len(titles)) if not rows or any(row[i] not in EMPTY for row in rows)]
+
+    long_names = any(row and len(row[0]) > LABEL_CHARACTERS for row in rows)
+
+    def cell(column: int, text: str) -> str:
+        mark = "name" if long_names and not column else kind(column, text)
+        return f'<td class="{mark}">{escape(text)}</td>' if mark else f"<td>{escape(text)}</td>"
+
     head = "".join(f"<th>{escape(titles[i])}</th>" for i in shown)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(row[i])}</td>" for i in shown) + "</tr>" for row in rows
+    body = "".join("<tr>" + "".join(cell(i, row[i]) for i in shown) + "</tr>" for row in rows)
+    lacking = ", ".join(
+        escape(titles[i]) for i in range(len(titles)) if i not in shown and titles[i]
     )
-    lacking = ", ".join(escape(titles[i]) for i in range(len(titles)) if i not in shown)
     note = f'<p class="note">Left out, as no row has a figure: {lacking}.</p>' if lacking else ""
     return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>{note}'
 
@@ -232,7 +246,7 @@ def facts_table(facts: Mapping[str, str]) -> str:
         f'<tr><td>{escape(name)}</td><td class="text">{escape(value)}</td></tr>'
         for name, value in facts.items()
     )
-    return f'<div class="scroll"><table class="facts">{rows}</table></div>'
+    return f'<div class="scroll"><table class="facts">{rows}</table></div>' if rows else ""
 
 
 def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -> bytes:

@@ -113,6 +113,7 @@ def fill(table: Table, columns: Sequence[Column], rows: Sequence[Sequence[str]])
     for line in rows:
         table.add_row(*(line[i] for i in shown))
     lacking = [columns[i][0].replace("\n", " ") for i in range(len(columns)) if i not in shown]
+    lacking = [title for title in lacking if title]
     if lacking:
         told = f"Left out, as no row has a figure: {', '.join(lacking)}."
         table.caption = f"{table.caption} {told}" if table.caption else told
@@ -151,6 +152,8 @@ def print_summary(console: Console, lines: Sequence[str]) -> None:
 
 def print_facts(console: Console, facts: Mapping[str, str]) -> None:
     """What the figures depend on, below them."""
+    if not facts:
+        return
     console.print("\nHow it was measured")
     console.print(facts_table(facts))
 
