@@ -94,6 +94,14 @@ def without_run(facts: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in facts.items() if name not in OF_THE_RUN}
 
 
+def signature() -> str:
+    """The same in one line, for what was looked at and not measured."""
+    return (
+        f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC on {platform.node() or 'unknown'}, "
+        f"{platform.system()} {platform.release()}, hakmem {version('hakmem')}: {command_line()}"
+    )
+
+
 def describe(seed: int | None = None) -> dict[str, str]:
     """When, where and how it was measured, in a few named lines for tables and JSON."""
     one, five, _ = os.getloadavg()

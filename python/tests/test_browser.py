@@ -91,6 +91,11 @@ return [numbers(getComputedStyle(document.body).backgroundColor), inks];
 """
 
 
+def in_scheme(browser, scheme: str) -> None:
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
 def contrast(one: list[float], other: list[float]) -> float:
     """The contrast ratio of WCAG 2.1."""
 
@@ -210,8 +215,7 @@ def test_summary_is_the_first_thing_and_method_the_last(opened):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_stands_out_from_the_paper(opened, scheme):
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    in_scheme(opened, scheme)
     paper, inks = opened.execute_script(INKS)
     assert (sum(paper) < 3 * 128) == (scheme == "dark")
     assert len(inks) > 5

@@ -15,6 +15,7 @@ from typing import TextIO
 import click
 from rich.console import Console
 
+from hakmem import environment
 from hakmem.commands.run import (
     NOT_FOUND,
     NOT_STARTED,
@@ -108,6 +109,8 @@ def explain(
             status = series.of_process(int(target[0]))
         else:
             status = series.of_program(target, profile, settings, after_s)
+        if series.accounts:
+            series.console.print(f"\nExplained {environment.signature()}", soft_wrap=True)
     if series.accounts:
         if json_path is not None:
             found = [accounting_view.document(account) for account in series.accounts]
