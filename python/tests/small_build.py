@@ -58,3 +58,11 @@ def use_build(
     for name in ("HAKLAB_LIB", "HAKLAB_LAUNCH", "MIMALLOC_SO", "JEMALLOC_SO", "TCMALLOC_SO"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HAKLAB_BUILD", str(build))
+
+
+def assert_in_order(text: str, *parts: str) -> None:
+    """A report says what was found, then its tables, then how it was measured."""
+    at = 0
+    for part in parts:
+        at = text.find(part, at)
+        assert at >= 0, f"'{part}' is not in it, or not after the parts before"

@@ -163,7 +163,8 @@ def test_tail_writes_table_and_files(latency_build, tmp_path):
     assert lines[0].startswith("allocator,operation,size_bytes,calls,p50_ns")
     assert len(lines) == 1 + 8
     page = (tmp_path / "a.html").read_text()
-    assert page.index('class="summary"') < page.index("<svg role=") < page.index("<table")
+    assert_in_order(page, 'class="summary"', "<svg role=", "<table", "How it was measured")
+    assert_in_order(ran.output, "glibc took ", "p50", "How it was measured", "host ")
     assert not re.search(r"(?:src|href)=\"(?!#)", page)
     svg = (tmp_path / "a.svg").read_text()
     assert "<svg" in svg

@@ -137,7 +137,7 @@ def list_suites(console: Console, name: str | None) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     if name is None:
         for title in ("suite", "rows", "allocators", "rounds", "about, min", "what"):
-            table.add_column(title)
+            table.add_column(title, overflow="fold")
         for suite in map(load_suite, suite_names()):
             minutes = nominal_s(suite, len(suite.allocators)) / 60
             counts = (len(suite.rows), len(suite.allocators), suite.rounds)
@@ -146,7 +146,7 @@ def list_suites(console: Console, name: str | None) -> None:
         return
     suite = load_suite(name)
     for title in ("row", "group", "modes", "pinned", "program", "what"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold")
     for row in suite.rows:
         modes = " ".join(job.mode for job in jobs_of(suite, [row], suite.modes))
         command = " ".join([row.program or row.load, *row.filled(row.work)])

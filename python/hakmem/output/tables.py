@@ -109,7 +109,8 @@ def fill(table: Table, columns: Sequence[Column], rows: Sequence[Sequence[str]])
     shown = [i for i in range(len(columns)) if not rows or any(r[i] not in EMPTY for r in rows)]
     for i in shown:
         title, how = columns[i]
-        table.add_column(title, **how)
+        # A word that does not fit is broken, not cut off.
+        table.add_column(title, **(how if "no_wrap" in how else {"overflow": "fold", **how}))
     for line in rows:
         table.add_row(*(line[i] for i in shown))
     lacking = [columns[i][0].replace("\n", " ") for i in range(len(columns)) if i not in shown]
