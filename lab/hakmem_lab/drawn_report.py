@@ -1,16 +1,16 @@
 """How the figures of `hakmem drawn` are shown: tables, JSON, and a page with pictures."""
 
-import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
 
 from hakmem.documents import write_text
 from hakmem.errors import UserError
+from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.statistics import Interval
-from hakmem.output import report, tables
+from hakmem.output import report, sentences, tables
 from rich.console import Console
 from rich.table import Table
 
@@ -18,7 +18,7 @@ from hakmem_lab.drawn_picture import beside_picture
 from hakmem_lab.drawn_results import NEARLY, Beside, Results, SeedResult, Share
 from hakmem_lab.drawn_session import Session, seeds_text
 
-GOOD, BAD = "#14703a", "#b3261e"
+GOOD, BAD = report.GOOD_COLOUR, report.BAD_COLOUR
 PICTURE_INCHES = (8.0, 3.6)
 BESIDE_TITLES = ("seeds", "speed", "", "faster on", "peak RSS", "", "rest RSS", "")
 CHOSEN = (
@@ -37,11 +37,40 @@ def ratio(value: float | None) -> str:
 
 
 def show(console: Console, results: Results) -> None:
+    tables.print_summary(console, summary(results))
     for table in (summary_table(results), worst_table(results), beside_table(results)):
         if table is not None:
             console.print(table)
     for line in problem_lines(results):
         console.print(line, soft_wrap=True)
+
+
+def summary(results: Results) -> list[str]:
+    """Beside the usual allocator, then beside the best of each load."""
+    name, told = results.baseline, []
+    usual = next((b for want in sentences.USUAL for b in results.beside if b.peer == want), None)
+    if usual is not None:
+        speed = replace(WALL, told="ran the loads {x} times as fast as {b}")
+        judged = usual.speed.low is not None
+        told.append(sentences.sentence(speed, name, {usual.peer: usual.speed}, judged))
+        if usual.peak is not None:
+            peak = {usual.peer: inverse(usual.peak)}
+            told.append(sentences.sentence(PEAK_RSS, name, peak, judged))
+    for one, less in shares(results):
+        if one in (results.speed, *results.memory):
+            told.append(
+                f"{name}'s {one.title}: {tables.interval(one.mean, 2)} in the mean of {one.seeds} "
+                f"loads, {'below' if less else 'above'} 1 is better; at least as good on "
+                f"{percent(one.first)} of them."
+            )
+    return told
+
+
+def inverse(value: Interval) -> Interval:
+    """Of a mean ratio, the one of the others over the baseline."""
+    if value.low is None or value.high is None:
+        return Interval(1 / value.median)
+    return Interval(1 / value.median, 1 / value.high, 1 / value.low)
 
 
 def shares(results: Results) -> list[tuple[Share, bool]]:
@@ -93,11 +122,8 @@ def beside_table(results: Results) -> Table | None:
     table.caption = (
         f"Geometric means of {name} ÷ row over the seeds, [95 % interval]; rest: after the load."
     )
-    table.add_column("allocator", no_wrap=True)
-    for title in BESIDE_TITLES:
-        table.add_column(title)
-    for one in results.beside:
-        table.add_row(one.peer, *beside_cells(one))
+    columns = [("allocator", {"no_wrap": True}), *((title, {}) for title in BESIDE_TITLES)]
+    tables.fill(table, columns, [[one.peer, *beside_cells(one)] for one in results.beside])
     return table
 
 
@@ -140,28 +166,22 @@ def write_page(path: Path, session: Session, results: Results) -> None:
 
 
 def page(session: Session, results: Results) -> str:
-    name = escape(results.baseline)
-    title = f"{name} on drawn loads"
-    return "\n".join(
+    seeds = f"Seeds {seeds_text(session.seeds)}, {session.rounds} rounds. "
+    seeds += f"{len(results.seeds)} of {len(session.seeds)} seeds have figures."
+    return report.document(
+        f"{results.baseline} on drawn loads",
         [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{title}</title><style>{report.STYLE}</style></head><body>",
-            f"<h1>{title}</h1>",
-            f'<p class="note">Seeds {escape(seeds_text(session.seeds))}, {session.rounds} rounds. '
-            f"{len(results.seeds)} of {len(session.seeds)} seeds have figures.</p>",
+            f'<p class="note">{escape(seeds)}</p>',
+            report.summary_list(summary(results)),
             summary_section(results),
             *picture_sections(results),
             beside_section(results),
             seeds_section(results),
             problem_section(results),
             "<h2>How it was measured</h2>",
-            f"<p>{method(name)}</p>",
+            f"<p>{escape(method(results.baseline))}</p>",
             report.facts_table({**session.facts, **served(session)}),
-            "</body></html>",
-            "",
-        ]
+        ],
     )
 
 
@@ -189,14 +209,6 @@ def method(name: str) -> str:
     )
 
 
-def html_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
-
-
 def summary_section(results: Results) -> str:
     rows = [
         (one.title, str(one.seeds), tables.interval(one.mean), percent(one.first),
@@ -204,7 +216,7 @@ def summary_section(results: Results) -> str:
         for one, _ in shares(results)
     ]  # fmt: skip
     titles = ("ratio", "seeds", "geometric mean", "first", "within 5 %", "lowest", "highest")
-    return html_table(titles, rows) if rows else ""
+    return report.plain_table(titles, rows) if rows else ""
 
 
 PICTURES: tuple[tuple[str, bool, Callable[[SeedResult], float | None]], ...] = (
@@ -226,7 +238,8 @@ def picture_sections(results: Results) -> list[str]:
             told = "lower is better" if less else "higher is better"
             parts.append(
                 f"<h2>{escape(title)} <small>({told})</small></h2>"
-                f'<p class="note">{KEY}</p><figure>{draw(title, values, less)}</figure>'
+                f'<p class="note">{KEY}</p>'
+                f'<figure class="scroll">{draw(title, values, less)}</figure>'
             )
     return parts
 
@@ -238,9 +251,7 @@ def draw(title: str, values: Sequence[float], less: bool) -> str:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    style = {"font.size": 10, "font.family": report.FONTS[0],
-             "svg.hashsalt": f"hakmem drawn {title}", "svg.fonttype": "none"}  # fmt: skip
-    with rc_context(style):
+    with rc_context(report.drawing_style(f"hakmem drawn {title}", 12)):
         figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
         axes = figure.add_subplot()
         colours = [GOOD if (v <= 1 if less else v >= 1) else BAD for v in values]
@@ -254,14 +265,15 @@ def draw(title: str, values: Sequence[float], less: bool) -> str:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7, 8)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("seeds, sorted")
+        axes.set_xlim(-0.6, len(values) - 0.4)
+        axes.set_xticks([])
+        axes.set_xlabel(f"{len(values)} seeds, sorted")
         axes.set_ylabel("ratio")
-        axes.grid(axis="y", color="#dde1e8")
+        axes.grid(axis="y", color=report.LINE)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
-    return report.inlined(out.getvalue(), title, f"{title}, one bar a seed")
+        svg = report.svg_of(figure).decode()
+    return report.inlined(svg, title, f"{title}, one bar a seed")
 
 
 def beside_section(results: Results) -> str:
@@ -271,7 +283,7 @@ def beside_section(results: Results) -> str:
     rows = [(one.peer, *beside_cells(one)) for one in results.beside]
     return (
         f'<h2>Beside each</h2><p class="note">Geometric means of {escape(name)} ÷ row over the '
-        f"seeds.</p>{html_table(('allocator', *BESIDE_TITLES), rows)}"
+        f"seeds.</p>{report.plain_table(('allocator', *BESIDE_TITLES), rows)}"
     )
 
 
@@ -280,26 +292,31 @@ def seeds_section(results: Results) -> str:
     ordered = sorted(results.seeds, key=lambda one: one.over_best.median if one.over_best else 0)
     titles = ("seed", "over best", "best peer", "by other rounds", "peak RSS", "after the rest",
               *results.peers)  # fmt: skip
-    head = "".join(f"<th>{escape(title)}</th>" for title in (*titles, "load"))
     rows = []
     for one in ordered:
         middle = one.over_best.median if one.over_best else None
-        kind = "none" if middle is None else "good" if middle >= 1 else "bad"
         each = (one.figures.get(peer) for peer in results.peers)
-        cells = [ratio(f.ratio.median if f and f.ratio else None) for f in each]
         rows.append(
-            f'<tr><td>{one.seed}</td><td class="{kind}">{ratio(middle)}</td>'
-            f"<td>{escape(one.best_peer)}</td>"
-            f"<td>{ratio(one.over_chosen.median if one.over_chosen else None)}</td>"
-            f"<td>{ratio(one.peak_over_best)}</td>"
-            f"<td>{ratio(one.rest_over_best)}</td>"
-            + "".join(f"<td>{cell}</td>" for cell in cells)
-            + f'<td class="text">{escape(one.load)}</td></tr>'
+            [
+                str(one.seed),
+                ratio(middle),
+                one.best_peer,
+                ratio(one.over_chosen.median if one.over_chosen else None),
+                ratio(one.peak_over_best),
+                ratio(one.rest_over_best),
+                *(ratio(f.ratio.median if f and f.ratio else None) for f in each),
+                one.load,
+            ]
         )
-    return (
-        "<h2>Every seed</h2>"
-        f'<div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
-    )
+
+    def kind(column: int, text: str) -> str:
+        if column == len(titles):
+            return "text"
+        if column != 1 or text == tables.ABSENT:
+            return ""
+        return "good" if float(text) >= 1 else "bad"
+
+    return f"<h2>Every seed</h2>{report.plain_table((*titles, 'load'), rows, kind)}"
 
 
 def problem_section(results: Results) -> str:

@@ -36,7 +36,7 @@ def figures_table(one: Measured) -> Table:
     table = tables.plain_table(one.load.title)
     table.add_column("contender", no_wrap=True)
     for figure in one.load.figures:
-        table.add_column(figure.title, justify="right")
+        table.add_column(figure.title, justify="right", overflow="fold")
     for series in one.series.values():
         if series.problem:
             table.add_row(series.name, series.problem)
@@ -62,7 +62,7 @@ def bars_table(lines: Sequence[Line], is_quick: bool) -> Table:
     table = tables.plain_table(f"What it must show: {what}")
     shown = used_columns(lines)
     for title in COLUMNS[:shown]:
-        table.add_column(title)
+        table.add_column(title, overflow="fold")
     for line in lines:
         table.add_row(*cells(line)[:shown])
     return table

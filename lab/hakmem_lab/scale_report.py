@@ -41,12 +41,11 @@ def nanoseconds(value: float) -> str:
 def load_table(load: Load, measured: Sequence[Measured]) -> Table:
     names = names_of(measured)
     table = tables.plain_table("")
-    table.add_column(load.axis.title, justify="right", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right")
-    for one in measured:
-        if one.point.load is load:
-            table.add_row(one.point.text, *(cell(one.of(name)) for name in names))
+    columns = [(load.axis.title, {"justify": "right", "no_wrap": True})]
+    columns += [(name, {"justify": "right"}) for name in names]
+    line = [one for one in measured if one.point.load is load]
+    rows = [[one.point.text, *(cell(one.of(name)) for name in names)] for one in line]
+    tables.fill(table, columns, rows)
     return table
 
 
@@ -75,9 +74,29 @@ def step_text(step: Step) -> str:
     return f"{step.ratio:.2f} ({step.before.text} to {step.after.text})"
 
 
+def summary(measured: Sequence[Measured]) -> list[str]:
+    """Of each load: the cost at its ends, of the first allocator and of the best other there."""
+    names, told = names_of(measured), []
+    for load in loads_of(measured):
+        line = [one for one in measured if one.point.load is load]
+        ours = [(one, f) for one in line if names and (f := one.of(names[0]))]
+        if not ours:
+            continue
+        (first, low), (last, high) = ours[0], ours[-1]
+        cost = f"{nanoseconds(low.ns)} ns at {first.point.text}"
+        if first is not last:
+            cost += f", {nanoseconds(high.ns)} ns at {last.point.text}"
+        others = {name: f.ns for name in names[1:] if (f := last.of(name))}
+        best = min(others, key=others.__getitem__, default="")
+        beside = f"; {best}, the best other there, {nanoseconds(others[best])} ns" if best else ""
+        told.append(f"{load.name}: an operation takes {names[0]} {cost}{beside}.")
+    return told
+
+
 def show(console: Console, measured: Sequence[Measured]) -> None:
     """Titles stand above the tables, which may be too narrow for them."""
-    console.print("\nMedian ns an operation; in brackets peak RSS, MB.")
+    tables.print_summary(console, summary(measured))
+    console.print("Median ns an operation; in brackets peak RSS, MB.")
     for load in loads_of(measured):
         console.print(f"\n{load.name}, {load.axis.title}: {load.title}", soft_wrap=True)
         console.print(load_table(load, measured))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from hakmem import environment
 from hakmem.measuring.statistics import Interval
 from hakmem.output import tables
 
@@ -227,7 +228,7 @@ def without_folders(text: str) -> str:
 
 
 def repeat_part(results: Results) -> str:
-    facts = results.facts | results.versions
+    facts = environment.without_run(results.facts) | results.versions
     lines = [[name, said] for name, said in facts.items()]
     served = f" {results.baseline}'s own counters showed that it served every row with figures."
     body = table(("", ""), lines, 2)

@@ -1,16 +1,12 @@
 """Pictures of a soak: memory, speed and latency of the allocators over time, and a page."""
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 from hakmem.documents import write_text
 from hakmem.errors import UserError
-from hakmem.output.report import STYLE
-from hakmem.output.report import facts_table as facts_html
+from hakmem.output import report
 
 from hakmem_lab.soak_file import Epoch
 from hakmem_lab.soak_judging import Judgement, percent, share
@@ -54,7 +50,7 @@ def draw(epochs: Sequence[Epoch], picture_format: str) -> bytes:
     ]
     lines = -(-len(shown) // COLUMNS)
     size = (PANEL_INCHES[0] * COLUMNS, PANEL_INCHES[1] * lines + 0.5)
-    with rc_context({"font.size": 10, "svg.hashsalt": "hakmem", "font.family": "DejaVu Sans"}):
+    with rc_context(report.drawing_style("hakmem")):
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(lines, COLUMNS, squeeze=False).flat
         for axes, (load, curve) in zip(grid, shown, strict=False):
@@ -63,10 +59,7 @@ def draw(epochs: Sequence[Epoch], picture_format: str) -> bytes:
             axes.set_visible(False)
         lines_of_first = figure.axes[0].get_lines()
         figure.legend(handles=lines_of_first, loc="outside upper center", ncols=len(names))
-        out = io.BytesIO()
-        metadata = {"Date": None} if picture_format == "svg" else None
-        figure.savefig(out, format=picture_format, metadata=metadata)
-    return out.getvalue()
+        return report.picture_of(figure, picture_format)
 
 
 def panel(axes, curve: Curve, load: str, names: Sequence[str], epochs: Sequence[Epoch]) -> None:
@@ -83,7 +76,7 @@ def panel(axes, curve: Curve, load: str, names: Sequence[str], epochs: Sequence[
     axes.set_title(f"{load}: {curve.direction}", fontsize=10)
     axes.set_ylabel(curve.title)
     axes.set_xlabel("minutes")
-    axes.grid(color="#dde1e8")
+    axes.grid(color=report.LINE)
     if curve.logarithmic:
         axes.set_yscale("log")
     else:
@@ -98,36 +91,51 @@ def write_picture(path: Path, epochs: Sequence[Epoch]) -> None:
 
 
 def write_page(
-    path: Path, epochs: Sequence[Epoch], judged: Sequence[Judgement], facts: Mapping[str, str]
+    path: Path,
+    epochs: Sequence[Epoch],
+    judged: Sequence[Judgement],
+    facts: Mapping[str, str],
+    summary: Sequence[str] = (),
 ) -> None:
-    image = base64.b64encode(draw(epochs, "svg")).decode()
-    titles = ("allocator", "load", "epochs", "RSS drift", "speed drift", "beside the others", "CV")
-    head = "".join(f"<th>{title}</th>" for title in (*titles, "verdict"))
-    body = "".join(page_row(judgement) for judgement in judged)
+    label = "Memory, speed and latency over time"
+    picture = report.inlined(draw(epochs, "svg").decode(), "soak", label)
+    titles = ("allocator", "load", "epochs", "RSS drift", "speed drift", "beside the others", "CV",
+              "verdict")  # fmt: skip
+    rows = [page_row(judgement) for judgement in judged]
+    fails = {row[-1] for row, judgement in zip(rows, judged, strict=True) if judgement.failures}
+
+    def kind(column: int, text: str) -> str:
+        if column != len(titles) - 1:
+            return ""
+        return "text bad" if text in fails else "text good"
+
     write_text(
         path,
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>Soak</title><style>{STYLE}</style></head><body><h1>Soak</h1>"
-        f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
-        '<img style="max-width: 60rem" alt="Memory, speed and latency over time" '
-        f'src="data:image/svg+xml;base64,{image}">'
-        f"<h2>How it was measured</h2>{facts_html(facts)}</body></html>\n",
+        report.document(
+            "Soak",
+            [
+                report.summary_list(summary),
+                report.plain_table(titles, rows, kind),
+                f'<figure class="scroll large">{picture}</figure>',
+                "<h2>How it was measured</h2>",
+                "<p>Drift is the rise of a robust straight line (Theil and Sen) from the first "
+                "epoch after the warm-up to the last, as a share of its start. Beside the others: "
+                "the same of the speed over the median of the others' in the same rounds.</p>",
+                report.facts_table(facts),
+            ],
+        ),
     )
 
 
-def page_row(judgement: Judgement) -> str:
-    kind, said = "good", "pass"
-    if judgement.failures:
-        kind, said = "bad", "; ".join(judgement.failures)
+def page_row(judgement: Judgement) -> list[str]:
     beside = judgement.beside_others
-    cells = (
+    return [
+        judgement.allocator,
         judgement.load,
         str(judgement.epochs),
         percent(judgement.rss_drift.change),
         percent(judgement.throughput_drift.change),
         "" if beside is None else percent(beside.change),
         share(judgement.variation),
-    )
-    middle = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-    name = escape(judgement.allocator)
-    return f'<tr><td>{name}</td>{middle}<td class="text {kind}">{escape(said)}</td></tr>'
+        "; ".join(judgement.failures) or "pass",
+    ]

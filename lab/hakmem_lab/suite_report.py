@@ -9,6 +9,7 @@ from hakmem.measuring.rotation import OPS_PER_SECOND
 from hakmem.measuring.statistics import Interval
 from hakmem.output import report, tables
 
+from hakmem_lab import suite_tables
 from hakmem_lab.suite import GROUPS
 from hakmem_lab.suite_results import (
     LOST,
@@ -26,15 +27,21 @@ from hakmem_lab.suite_session import Session
 from hakmem_lab.suite_tables import MODE_TITLES, own_figure
 
 STYLE = """
+:root { --won-2: #bfe3cb; --won-1: #e1f2e6; --lost-1: #fbe0dd; --lost-2: #f2b8b2; }
+@media (prefers-color-scheme: dark) {
+  :root { --won-2: #1d5a36; --won-1: #18382a; --lost-1: #4a2522; --lost-2: #7a2e28; }
+}
 body { max-width: 90rem; }
 table.heat th, table.heat td { padding: .25rem .5rem; }
 table.heat td:first-child { white-space: normal; min-width: 12rem; }
-table.heat td small { display: block; color: #3a4352; font-size: .75rem; }
-td.won-2 { background: #bfe3cb; } td.won-1 { background: #e1f2e6; } td.same { background: #f1f3f6; }
-td.lost-1 { background: #fbe0dd; font-weight: 600; }
-td.lost-2 { background: #f2b8b2; font-weight: 600; }
+table.heat td small { display: block; font-size: .75rem; }
+td.won-2 { background: var(--won-2); } td.won-1 { background: var(--won-1); }
+td.same { background: var(--shade); }
+td.lost-1 { background: var(--lost-1); font-weight: 600; }
+td.lost-2 { background: var(--lost-2); font-weight: 600; }
 details { margin: .4rem 0; } summary { cursor: pointer; }
 details h2 { font-size: 1rem; margin-top: 1rem; }
+details .scroll { max-width: 56rem; }
 """
 # From here on a difference is large enough for the darker colour.
 STRONG_RATIO = 1.25
@@ -42,15 +49,11 @@ WORDS = {WON: "won", LOST: "lost", SAME: "no difference", TOO_FEW: "too few roun
 
 
 def page(session: Session, results: Results) -> str:
-    title = f"hakmem bench {results.suite}"
-    return "\n".join(
+    return report.document(
+        f"{results.baseline} beside other allocators",
         [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title><style>{report.STYLE}{STYLE}</style></head><body>",
-            f"<h1>{escape(results.baseline)} beside other allocators</h1>",
             f"<p>{escape(summary_line(results))}</p>",
+            report.summary_list(suite_tables.summary(results)),
             *totals_sections(results),
             lost_section(results),
             problems_section(results),
@@ -60,9 +63,9 @@ def page(session: Session, results: Results) -> str:
             "<h2>How it was measured</h2>",
             f"<p>{escape(method(results))}</p>",
             report.facts_table(results.facts | facts_of(results)),
-            "</body></html>",
-            "",
-        ]
+        ],
+        f"hakmem bench {results.suite}",
+        STYLE,
     )
 
 
@@ -176,18 +179,19 @@ def colour(ratio: Interval, verdict: str) -> str:
 
 def totals_sections(results: Results) -> list[str]:
     parts = []
+    titles = ("peer", "mean speed ratio", "won", "lost", "no difference", "without verdict")
     for mode in dict.fromkeys(one.mode for one in results.tallies):
-        rows = "".join(
-            f"<tr><td>{escape(one.allocator)}</td>"
-            f"<td>{'' if one.mean_ratio is None else f'{one.mean_ratio:.3f}'}</td>"
-            f"<td>{one.won}</td><td>{one.lost}</td><td>{one.same}</td><td>{one.without}</td></tr>"
+        rows = [
+            (
+                one.allocator,
+                "" if one.mean_ratio is None else f"{one.mean_ratio:.3f}",
+                *map(str, (one.won, one.lost, one.same, one.without)),
+            )
             for one in results.tallies
             if one.mode == mode
-        )
-        head = "<tr><th>peer</th><th>mean speed ratio</th><th>won</th><th>lost</th>"
-        head += "<th>no difference</th><th>without verdict</th></tr>"
+        ]
         parts.append(f"<h2>{escape(MODE_TITLES[mode])}, all rows</h2>")
-        parts.append(f'<div class="scroll"><table>{head}{rows}</table></div>')
+        parts.append(report.plain_table(titles, rows))
     return parts
 
 

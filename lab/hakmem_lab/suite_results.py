@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, geometric_mean, median
 
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
@@ -19,7 +19,6 @@ from hakmem.measuring.rotation import Rotation
 from hakmem.measuring.statistics import Interval
 from hakmem.measuring.summary import Row as Figures
 from hakmem.measuring.summary import summarise
-from scipy.stats import gmean
 
 from hakmem_lab.spreads import variation_interval
 from hakmem_lab.suite_session import FLOOR, Job, Session
@@ -285,7 +284,7 @@ def tally(results: Results, name: str, mode: str) -> Tally:
     return Tally(
         name,
         mode,
-        float(gmean(ratios)) if ratios else None,
+        geometric_mean(ratios) if ratios else None,
         counts[WON],
         counts[LOST],
         counts[SAME],

@@ -1,10 +1,13 @@
 """Results of a suite on the terminal: matrices of rows and allocators, what is lost, totals."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import geometric_mean
 
+from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME
 from hakmem.measuring.statistics import Interval
-from hakmem.output import tables
+from hakmem.output import sentences, tables
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -26,18 +29,55 @@ MODE_TITLES = {
     PRELOAD: "One binary under LD_PRELOAD",
     STATIC: "Separate binaries, the allocator linked in",
 }
+SPEED_OF_ROWS = replace(WALL, told="ran the rows {x} times as fast as {b}")
 # Behind a ratio: what its interval allows to say.
 MARKS = {WON: "", LOST: " LOST", SAME: " ~", TOO_FEW: " ?"}
 
 
 def show(console: Console, results: Results) -> None:
     modes = dict.fromkeys(row.mode for row in results.rows if row.entries)
+    tables.print_summary(console, summary(results))
     for mode in modes:
         rows = [row for row in results.rows if row.mode == mode and row.entries]
         console.print(speed_matrix(results, rows, mode))
         console.print(memory_matrix(results, rows, mode))
         console.print(totals(results, mode))
     show_lost(console, results)
+
+
+def summary(results: Results) -> list[str]:
+    """Speed and memory over all rows of a mode: beside the usual allocator, and the best other."""
+    told = []
+    for mode in dict.fromkeys(one.mode for one in results.tallies):
+        tallies = {t.allocator: t for t in results.tallies if t.mode == mode and t.mean_ratio}
+        speeds = {name: Interval(one.mean_ratio) for name, one in tallies.items()}
+        peaks = {
+            name: Interval(geometric_mean(ratios))
+            for name in results.peers()
+            if (ratios := peak_ratios(results, mode, name))
+        }
+        title = MODE_TITLES[mode]
+        if speeds:
+            said = sentences.sentence(SPEED_OF_ROWS, results.baseline, speeds, judged=False)
+            counts = "; ".join(
+                f"{name} is faster in {one.lost} rows and slower in {one.won}"
+                for name, one in tallies.items()
+                if f" {name}" in said and one.won + one.lost
+            )
+            mean = f"{title}: {said.rstrip('.')}, in the mean of the rows"
+            told.append(f"{mean}; {counts}." if counts else f"{mean}.")
+        if peaks:
+            told.append(
+                f"{title}: {sentences.sentence(PEAK_RSS, results.baseline, peaks, judged=False)}"
+            )
+    return told
+
+
+def peak_ratios(results: Results, mode: str, name: str) -> list[float]:
+    """The peer's peak memory over the baseline's, of each row."""
+    entries = [row.entry(name) for row in results.rows if row.mode == mode]
+    found = [e.rss_ratio.median for e in entries if e is not None and e.rss_ratio is not None]
+    return [ratio for ratio in found if ratio > 0]
 
 
 def matrix(results: Results, title: str, caption: str, first: str) -> Table:
@@ -111,13 +151,15 @@ def totals(results: Results, mode: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
     table.title, table.title_justify = f"{results.baseline} beside each peer, all rows", "left"
     table.caption = "Geometric mean of the speed ratios; rows by verdict."
-    for title in ("peer", "mean ratio", "won", "lost", "no difference", "without verdict"):
-        table.add_column(title, justify="left" if title == "peer" else "right")
+    titles = ("mean ratio", "won", "lost", "no difference", "without verdict")
+    columns = [("peer", {}), *((title, {"justify": "right"}) for title in titles)]
+    rows = []
     for one in results.tallies:
         if one.mode == mode:
             mean = tables.ABSENT if one.mean_ratio is None else f"{one.mean_ratio:.3f}"
             counts = (one.won, one.lost, one.same, one.without)
-            table.add_row(one.allocator, mean, *map(str, counts))
+            rows.append([one.allocator, mean, *map(str, counts)])
+    tables.fill(table, columns, rows)
     return table
 
 

@@ -6,12 +6,12 @@ memory, above 1 it holds more.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import geometric_mean
 
 from hakmem.measuring.measures import NO_DIFFERENCE, PEAK_RSS, TOO_FEW, evaluate
 from hakmem.measuring.rotation import Rotation
 from hakmem.measuring.statistics import Interval, net_speed_ratio, speed_ratio
 from hakmem.measuring.summary import summarise
-from scipy.stats import gmean
 
 from hakmem_lab.suite_files import three
 from hakmem_lab.suite_results import read_journal
@@ -144,8 +144,8 @@ def total(variant: str, entries: Sequence[Figures]) -> Total:
     verdicts = [e.verdict for e in entries]
     return Total(
         variant,
-        float(gmean(speeds)) if speeds else None,
-        float(gmean(memory)) if memory else None,
+        geometric_mean(speeds) if speeds else None,
+        geometric_mean(memory) if memory else None,
         {kind: verdicts.count(kind) for kind in (FASTER, SLOWER, NO_DIFFERENCE, TOO_FEW)},
     )
 

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from hakmem.cli import main
 from hakmem.measuring import journal
+from small_build import assert_in_order
 
 SCENARIO_HEAD = "allocator,scenario,iterations,avg_ns,soft_pf,hard_pf,rss_kb,ops_per_sec"
 HEAD = """
@@ -130,6 +131,7 @@ def test_html_report_is_one_file_that_says_what_colours_mean(suite, build):
     floor = build / "bench" / "libfloor.so"
     assert run(suite, "--with", "glibc", "--lib", f"new={floor}").exit_code == 0
     page = (results() / "report.html").read_text()
+    assert_in_order(page, 'class="summary"', "<table", "How it was measured", "<td>host</td>")
     assert "first &lt;row&gt;" in page
     assert "<row>" not in page
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)

@@ -17,7 +17,7 @@ from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.measuring.rotation import OPS_PER_SECOND, Contender, new_rotation
 from hakmem.running.launching import Outcome
-from small_build import BENCH, compile_c
+from small_build import BENCH, assert_in_order, compile_c
 
 from hakmem_lab import drawn_report, drawn_results
 from hakmem_lab.drawn_run import Measured
@@ -102,6 +102,9 @@ def test_every_seed_has_figures_files_and_words(program, tmp_path):
     titles = [one["title"] for one in document["summary"]]
     assert titles[:2] == ["speed over the best peer", "the same, the peer chosen by other rounds"]
     assert "the peer chosen by other rounds" in found.output
+    assert_in_order(
+        found.output, "hakmem ran the loads ", "on 3 drawn loads", "How it was measured"
+    )
     page = outputs[1].read_text()
     # mimalloc and jemalloc are not among them.
     assert page.count("<svg") == 4

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from hakmem.cli import main
 from hakmem.errors import UserError
 from hakmem.measuring import journal
-from small_build import BENCH, compile_c
+from small_build import BENCH, assert_in_order, compile_c
 
 from hakmem_lab import scale_points, scale_report
 from hakmem_lab.scale_points import AXES, BLOCKS, GIB, HEAP, LOADS, MIB, THREADS, Point, points_of
@@ -119,6 +119,8 @@ def test_every_axis_leaves_tables_files_and_plots(programs, tmp_path, monkeypatc
             assert row["rounds"] == "2"
         for load in loads:
             assert f"served by hakmem, {load.name}" in found.output
+            took = f"{load.name}: an operation takes hakmem "
+            assert_in_order(found.output, took, "Median ns", "How it was measured", "host ")
             assert (out / f"{axis}-{load.name}.svg").read_text().count("<svg") == 1
         document = json.loads((out / "scale.json").read_text())
         assert document["made_by"] == "hakmem scale"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shlex
 import sys
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ def head(command: str) -> dict[str, str]:
         "made_by": f"hakmem {command}",
         "version": version("hakmem"),
         "date": now(),
+        "host": platform.node(),
         "command_line": shlex.join(["hakmem", *sys.argv[1:]]),
     }
 

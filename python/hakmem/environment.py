@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 
 SETTING_PREFIXES = ("HAKMEM_", "GLIBC_TUNABLES", "MALLOC_", "MIMALLOC_", "TCMALLOC_")
 # These tell us where a library is, and mean nothing to the allocator.
 OWN_VARIABLES = ("MIMALLOC_SO", "JEMALLOC_SO", "TCMALLOC_SO")
 
+# Of describe(): what tells one run from another.
+OF_THE_RUN = ("measured", "host", "command line")
 VIRTIO_DEVICES = Path("/sys/bus/virtio/devices")
 BALLOON = "0x0005"
 REPORTING_BIT = 5  # VIRTIO_BALLOON_F_REPORTING
@@ -73,12 +80,38 @@ def settings() -> dict[str, str]:
     }
 
 
-def describe() -> dict[str, str]:
-    """The machine in a few named lines, for tables and JSON."""
+def command_line(seed: int | None = None) -> str:
+    """What was typed, with the seed where that was drawn: the same again measures the same."""
+    words = ["hakmem", *sys.argv[1:]]
+    own = words[: words.index("--")] if "--" in words else words
+    if seed is not None and len(words) > 1 and not any(w.startswith("--seed") for w in own):
+        words[2:2] = ["--seed", str(seed)]
+    return shlex.join(words)
+
+
+def without_run(facts: Mapping[str, str]) -> dict[str, str]:
+    """Facts for a document that is not of one machine and one moment."""
+    return {name: value for name, value in facts.items() if name not in OF_THE_RUN}
+
+
+def signature() -> str:
+    """The same in one line, for what was looked at and not measured."""
+    return (
+        f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC on {platform.node() or 'unknown'}, "
+        f"{platform.system()} {platform.release()}, hakmem {version('hakmem')}: {command_line()}"
+    )
+
+
+def describe(seed: int | None = None) -> dict[str, str]:
+    """When, where and how it was measured, in a few named lines for tables and JSON."""
     one, five, _ = os.getloadavg()
     given = " ".join(f"{k}={v}" for k, v in settings().items())
     taken = {"free memory": "goes back to the host: its first touch is slow"}
     return {
+        "measured": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
+        "host": platform.node() or "unknown",
+        "command line": command_line(seed),
+        "version": f"hakmem {version('hakmem')}, Python {platform.python_version()}",
         "kernel": f"{platform.system()} {platform.release()}",
         "CPU": f"{cpu_model()}, {len(allowed_cpus())} usable",
         "load": f"{one:.2f} (1 min) {five:.2f} (5 min)",

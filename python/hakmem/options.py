@@ -19,6 +19,7 @@ from hakmem.allocators.settings import split_pair
 from hakmem.documents import check_output
 from hakmem.environment import allowed_cpus, default_cpu
 from hakmem.errors import UserError
+from hakmem.extras import MATPLOTLIB, Callback, needing
 from hakmem.running.proof import load_checked
 
 # Of a command that ends with a PROGRAM: options are those before it, and what is none of ours is
@@ -162,13 +163,15 @@ def require_resume_alone(context: click.Context, given: Iterable[str], allowed: 
             raise UserError(f"--resume takes all from its folder: {option} cannot be given", 2)
 
 
-def output_option(name: str, parameter: str, text: str) -> Decorator:
+def output_option(
+    name: str, parameter: str, text: str, check: Callback = check_output
+) -> Decorator:
     """An option that names a file to write; its folder is looked at before the work begins."""
     return click.option(
         name,
         parameter,
         type=click.Path(dir_okay=False, path_type=Path),
-        callback=check_output,
+        callback=check,
         metavar="FILE",
         help=text,
     )
@@ -179,7 +182,12 @@ def json_option() -> Decorator:
 
 
 def html_option() -> Decorator:
-    return output_option("--html", "html_path", "Write a report with plots, in one file.")
+    return plot_option("--html", "html_path", "Write a report with plots, in one file.")
+
+
+def plot_option(name: str, parameter: str, text: str) -> Decorator:
+    """An option that names a file with plots in it."""
+    return output_option(name, parameter, text, needing(MATPLOTLIB, check_output))
 
 
 def csv_option() -> Decorator:

@@ -119,3 +119,11 @@ def knowing(build: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         compile_c(library, [source], "-shared", "-fPIC")
     monkeypatch.setenv("HAKLAB_LIB", str(library))
     return library
+
+
+def assert_in_order(text: str, *parts: str) -> None:
+    """A report says what was found, then its tables, then how it was measured."""
+    at = 0
+    for part in parts:
+        at = text.find(part, at)
+        assert at >= 0, f"'{part}' is not in it, or not after the parts before"

@@ -12,6 +12,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from small_build import assert_in_order
 
 from hakmem.cli import main
 from hakmem.commands.ab import slice_notes
@@ -142,7 +143,8 @@ def test_settings_are_compared(tmp_path, speed, verdict, status):
     document = json.loads(path.read_text())
     assert (document["verdict"], document["pairs"]) == (verdict, 20)
     assert document["speed_of_b_over_a"]["median"] == pytest.approx(float(speed) / 100)
-    assert found.output.splitlines()[-1].startswith(verdict.upper())
+    assert found.output.splitlines()[0].startswith(verdict.upper())
+    assert_in_order(found.output, "median", "How it was measured", "host ", "command line ")
 
 
 def test_lower_is_better_turns_the_verdict():

@@ -80,6 +80,33 @@ return Math.min(...[...document.querySelectorAll("figure svg text")].map(
 """
 
 
+# The colour of the page, and each colour of text on it, in the page and in plots.
+INKS = """
+const numbers = colour => colour.match(/[0-9.]+/g).slice(0, 3).map(Number);
+const inks = {};
+for (const one of document.querySelectorAll("h1, p, li, td, th, small, figure svg text"))
+    inks[one.tagName + " " + one.className] = numbers(
+        one instanceof SVGElement ? getComputedStyle(one).fill : getComputedStyle(one).color);
+return [numbers(getComputedStyle(document.body).backgroundColor), inks];
+"""
+
+
+def in_scheme(browser, scheme: str) -> None:
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+def contrast(one: list[float], other: list[float]) -> float:
+    """The contrast ratio of WCAG 2.1."""
+
+    def luminance(colour: list[float]) -> float:
+        parts = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
 def cells(measure: Measure, size: float) -> list[Cell]:
     numbers = random.Random(7)
     runs = {
@@ -106,6 +133,7 @@ def report_path(tmp_path_factory) -> Path:
         {"crashed": "killed by SIGSEGV; it last said: " + "x" * 400},
         ["not compared: libother: not installed", "n" * 300],
         NAMES[0],
+        ["hakmem ran your program 1.08 times as fast as glibc [1.05, 1.11]: faster."],
     )
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(text)
@@ -151,6 +179,49 @@ def test_page_is_not_wider_than_its_window(opened):
         "return [document.scrollingElement.scrollWidth, innerWidth]"
     )
     assert wide <= there
+
+
+def test_tables_scroll_in_boxes_of_their_own(opened):
+    """The box is as wide as the column of text; the table in it may be wider, never narrower."""
+    tables = opened.execute_script(
+        "return [...document.querySelectorAll('table')].map(table => {"
+        "const box = table.closest('.scroll');"
+        "return box && [box.getBoundingClientRect().width, getComputedStyle(box).overflowX,"
+        "table.getBoundingClientRect().width]})"
+    )
+    assert len(tables) == 7
+    column = opened.execute_script("return document.querySelector('h1').offsetWidth")
+    for box, overflow, table in tables:
+        assert (round(box), overflow) == (column, "auto")
+        assert round(table) >= column
+
+
+def test_plots_are_as_wide_as_the_boxes_of_tables(opened):
+    plots, box = opened.execute_script(
+        "return [[...document.querySelectorAll('figure svg')].map("
+        "plot => plot.getBoundingClientRect().width),"
+        "document.querySelector('table').closest('.scroll').getBoundingClientRect().width]"
+    )
+    assert [round(width) for width in plots] == [round(box)] * 6
+
+
+def test_summary_is_the_first_thing_and_method_the_last(opened):
+    tops = opened.execute_script(
+        "return ['.summary', 'h2', 'figure', 'table.facts'].map("
+        "name => document.querySelector(name).getBoundingClientRect().top)"
+    )
+    assert tops == sorted(tops)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_stands_out_from_the_paper(opened, scheme):
+    in_scheme(opened, scheme)
+    paper, inks = opened.execute_script(INKS)
+    assert (sum(paper) < 3 * 128) == (scheme == "dark")
+    assert len(inks) > 5
+    assert {
+        name: contrast(ink, paper) for name, ink in inks.items() if contrast(ink, paper) < 4
+    } == {}
 
 
 def test_plots_are_drawn_with_a_text_for_each_allocator(opened):

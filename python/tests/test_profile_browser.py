@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 from fake_profile import BASE, document, stack
-from test_browser import CHROMIUM, CUT_OFF, OVERLAPS, SMALLEST, browser, pytestmark
+from test_browser import (
+    CHROMIUM,
+    CUT_OFF,
+    INKS,
+    OVERLAPS,
+    SMALLEST,
+    browser,
+    contrast,
+    in_scheme,
+    pytestmark,
+)
 from test_profile import named_of
 
 from hakmem.profiles import profile_files, profile_html, profile_pprof
@@ -84,6 +94,13 @@ def test_page_fits_its_window_and_needs_no_other(opened, name):
     page = opened(name)
     wide, there = page.execute_script("return [document.scrollingElement.scrollWidth, innerWidth]")
     assert wide <= there
+    loose, plots, column = page.execute_script(
+        "return [[...document.querySelectorAll('table')].filter(t => !t.closest('.scroll')).length,"
+        "[...document.querySelectorAll('figure svg')].map(p => p.getBoundingClientRect().width),"
+        "document.querySelector('h1').offsetWidth]"
+    )
+    assert loose == 0
+    assert [round(width) for width in plots] == [column] * len(plots)
     assert page.get_log("browser") == []
     assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
 
@@ -221,3 +238,15 @@ def test_speedscope_reads_our_files(browser, speedscope, tmp_path, kind):
     assert first[2] == "server+0x1100"
     # The folded format has no unit.
     assert first[0].startswith("64.00 MB" if kind == "pb.gz" else "67,108,864")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_and_the_summary_is_first(opened, scheme):
+    page = opened("profile")
+    in_scheme(page, scheme)
+    paper, inks = page.execute_script(INKS)
+    assert (sum(paper) < 3 * 128) == (scheme == "dark")
+    assert [name for name, ink in inks.items() if contrast(ink, paper) < 4] == []
+    said = page.execute_script("return document.querySelector('h1').nextElementSibling.innerText")
+    assert "live blocks; at its peak" in said
+    assert "% of live memory is of" in said

@@ -137,7 +137,7 @@ def list_suites(console: Console, name: str | None) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     if name is None:
         for title in ("suite", "rows", "allocators", "rounds", "about, min", "what"):
-            table.add_column(title)
+            table.add_column(title, overflow="fold")
         for suite in map(load_suite, suite_names()):
             minutes = nominal_s(suite, len(suite.allocators)) / 60
             counts = (len(suite.rows), len(suite.allocators), suite.rounds)
@@ -146,7 +146,7 @@ def list_suites(console: Console, name: str | None) -> None:
         return
     suite = load_suite(name)
     for title in ("row", "group", "modes", "pinned", "program", "what"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold")
     for row in suite.rows:
         modes = " ".join(job.mode for job in jobs_of(suite, [row], suite.modes))
         command = " ".join([row.program or row.load, *row.filled(row.work)])
@@ -168,7 +168,7 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
     settings = settings_for("--set", given["settings"], allocators, notes)
     seed = resolve_seed(given["seed"])
     rounds = given["rounds"] or suite.rounds
-    facts = environment.describe() | {
+    facts = environment.describe(seed) | {
         "commit": environment.revision_of(repository_root()) or "unknown",
         "compiler": next(
             (environment.compiler_of(a.library) for a in allocators if a.usable and a.library),
@@ -231,8 +231,6 @@ def prepare(console: Console, session: Session, given: dict, started: float) -> 
         prove_peers(session, tick)
     session.seconds = time.monotonic() - started
     session.save()
-    facts = session.facts | {a.name: a.problem or str(a) for a in session.allocators}
-    console.print(tables.facts_table(facts))
     seconds = estimate_s(session, session.jobs)
     names = ", ".join(a.name for a in session.allocators if a.usable)
     console.print(
@@ -308,6 +306,8 @@ def conclude(
     results = collect(session, documents.now(), finished, done)
     show(console, results)
     show_problems(console, results)
+    facts = session.facts | {a.name: a.problem or str(a) for a in session.allocators}
+    tables.print_facts(console, facts)
     write_all(session, results, given)
     console.print(f"took {minutes(session.seconds)}; report: {session.folder / suite_files.REPORT}",
                   soft_wrap=True)  # fmt: skip

@@ -250,7 +250,9 @@ def show(console: Console, work: Work, allocators: Sequence[Allocator], findings
     rows = summarise(rotation, BASELINE, allocators)
     with_net = "floor" in rotation.series
     extra = {"system\ncalls": findings.calls, "served": findings.served}
-    console.print(tables.comparison_table(rows, work.metric, BASELINE, with_net, extra))
+    console.print(
+        tables.comparison_table(rows, work.metric, BASELINE, with_net, extra, console.width)
+    )
     pinned = f"pinned to CPU {rotation.cpus}" if rotation.cpus else "not pinned"
     console.print(f"{rotation.rounds_done} rounds, {pinned}.")
     if with_net:

@@ -140,10 +140,10 @@ def drawn(
             )  # fmt: skip
             session.facts = facts_of(session, removed)
             begin(session)
-        console.print(tables.facts_table(session.facts))
         finished = run(console, session)
         results = drawn_results.collect(session, all_measured(session))
         drawn_report.show(console, results)
+        tables.print_facts(console, session.facts)
         write_files(session, results, json_path, html_path)
         if picture_path is not None:
             write_text(picture_path, drawn_report.picture_of_peers(session, results))
@@ -178,7 +178,7 @@ def chosen(console: Console, names: str | None, libraries: tuple[str, ...]) -> l
 
 def facts_of(session: Session, removed: dict[str, str]) -> dict[str, str]:
     taken = " ".join(f"{name}={value}" for name, value in removed.items())
-    return environment.describe() | {
+    return environment.describe(session.order_seed) | {
         "commit": environment.revision_of(repository_root()) or "unknown",
         "seeds": seeds_text(session.seeds),
         "rounds": f"{session.rounds} at scale {session.scale} %, order {session.order_seed}, "

@@ -114,6 +114,7 @@ def memory(
     if peaks is not None:
         lines += memory_bars.peaks(peaks)
     memory_report.show(console, run.measured, lines, run.is_quick)
+    tables.print_facts(console, run.facts)
     if csv_path is not None:
         memory_report.write_csv(csv_path, lines)
     if json_path is not None:
@@ -146,7 +147,6 @@ def measure(console: Console, run: Run, names: str | None, libraries: tuple[str,
     with clean_environment() as removed, only_once():
         run.allocators = chosen(console, names, libraries)
         run.facts = facts_of(run, removed)
-        console.print(tables.facts_table(run.facts))
         log = journal.Journal(journal.new_path("memory"))
         log.write({"facts": run.facts})
         slices = sum(slices_of(load, run.allocators, run.rounds) for load in run.loads)
@@ -175,7 +175,7 @@ def facts_of(run: Run, removed: dict[str, str]) -> dict[str, str]:
         if a.usable and a.name != "hakmem":
             served[f"served by {a.name}"] = peer_served(command, a)
     taken = " ".join(f"{name}={value}" for name, value in removed.items())
-    return environment.describe() | {
+    return environment.describe(run.seed) | {
         "commit": environment.revision_of(repository_root()) or "unknown",
         "loads": "small ones (--quick): no figures to quote" if run.is_quick else "as listed",
         "rounds": f"{run.rounds}, seed {run.seed}",

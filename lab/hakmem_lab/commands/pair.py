@@ -1,6 +1,7 @@
 """`hakmem pair`: one program under several allocators, in rounds."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,14 +10,15 @@ from hakmem import environment
 from hakmem.allocators.peers import DEFAULT_NAMES
 from hakmem.allocators.settings import split_pair
 from hakmem.documents import write_json
-from hakmem.experiments.pairing import document, finish, measure, prove, require_served
+from hakmem.experiments.pairing import document, finish, measure, prove, require_served, show_rows
+from hakmem.measuring.measures import PEAK_RSS, measures_for
 from hakmem.measuring.rotation import (
     Contender,
     choose_metric,
     contenders,
     require_metric,
 )
-from hakmem.measuring.summary import summarise
+from hakmem.measuring.summary import Row, summarise
 from hakmem.options import (
     PROGRAM_LAST,
     allocator_options,
@@ -32,8 +34,10 @@ from hakmem.options import (
     split_command,
     timeout_option,
 )
-from hakmem.output import tables
+from hakmem.output import sentences, tables
 from hakmem.running import programs as program_files
+
+from hakmem_lab.suite_session import FLOOR
 
 
 @click.command(context_settings=PROGRAM_LAST)
@@ -85,21 +89,28 @@ def pair(
 
     served = prove(chosen, program, notes, limit_s)
     chosen_metric = choose_metric(metric, lower_is_better, rows[0], cpus)
-    facts = environment.describe() | {
+    facts = environment.describe(seed) | {
         "rounds": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}",
         "program": shlex.join(program),
         **{a.name: a.problem or str(a) for a in chosen},
         **served,
     }
-    console.print(tables.facts_table(facts))
     tables.print_notes(console, notes)
     rotation = measure(console, rows, chosen_metric, pairs, seed, cpus)
     summary = summarise(rotation, baseline, chosen)
-    console.print(tables.comparison_table(summary, chosen_metric, baseline, with_net=floor))
+    own = measures_for(chosen_metric)[0]
+    told = sentences.of_rows(without_floor(summary), baseline, own, PEAK_RSS)
+    show_rows(console, summary, chosen_metric, baseline, told, with_net=floor)
+    tables.print_facts(console, facts)
     if json_path is not None:
         write_json(json_path, "pair", document(facts, chosen_metric, baseline, rotation, summary))
     finish(console, rotation, baseline, pairs)
     require_served(served, "this program")
+
+
+def without_floor(summary: Sequence[Row]) -> list[Row]:
+    """The allocator that does nothing is no other to be compared with."""
+    return [row for row in summary if row.name != FLOOR]
 
 
 def static_row(text: str) -> Contender:

@@ -116,10 +116,10 @@ def examined(allocator: Allocator) -> tuple[Allocator, Loading]:
 def peers_table(rows: list[tuple[Allocator, Loading]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("allocator", no_wrap=True)
-    table.add_column("version")
+    table.add_column("version", overflow="fold")
     table.add_column("source", no_wrap=True)
-    table.add_column("loads and serves")
-    table.add_column("runs with")
+    table.add_column("loads and serves", overflow="fold")
+    table.add_column("runs with", overflow="fold")
     for allocator, loading in rows:
         given = " ".join(f"{name}={value}" for name, value in allocator.settings.items())
         table.add_row(
@@ -179,10 +179,10 @@ def link_command(json_path: Path | None, program: str, names: tuple[str, ...]) -
 def linked_table(rows: list[static_peers.Linked]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("allocator", no_wrap=True)
-    table.add_column("version")
+    table.add_column("version", overflow="fold")
     table.add_column("linked", no_wrap=True)
-    table.add_column("problem, or why not static")
-    table.add_column("runs with")
+    table.add_column("problem, or why not static", overflow="fold")
+    table.add_column("runs with", overflow="fold")
     for row in rows:
         given = " ".join(f"{name}={value}" for name, value in row.settings.items())
         table.add_row(

@@ -162,14 +162,13 @@ def make_folder(folder: Path) -> None:
 def prepare(console: Console, run: Run, removed: dict[str, str]) -> None:
     """Proof of whose malloc serves, and what else a figure depends on."""
     taken = " ".join(f"{name}={value}" for name, value in removed.items())
-    run.facts |= environment.describe() | {
+    run.facts |= environment.describe(run.seed) | {
         "commit": environment.revision_of(repository_root()) or "unknown",
         "rounds": f"{run.rounds}, seed {run.seed}",
         "taken out of the environment": taken or "nothing",
         **{a.name: a.problem or str(a) for a in run.allocators},
         **served(run),
     }
-    console.print(tables.facts_table(run.facts))
 
 
 def served(run: Run) -> dict[str, str]:
@@ -224,6 +223,7 @@ def finish(
     if not run.measured:
         return
     scale_report.show(console, run.measured)
+    tables.print_facts(console, run.facts)
     for path in (target / scale_report.CSV_NAME, csv_path):
         if path is not None:
             scale_report.write_csv(path, run.measured)

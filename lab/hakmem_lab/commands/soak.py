@@ -22,7 +22,7 @@ from hakmem.options import (
     csv_option,
     html_option,
     json_option,
-    output_option,
+    plot_option,
     resolve_cpus,
     resolve_seed,
     seed_option,
@@ -65,7 +65,7 @@ def judging_options() -> Callable:
         share_option("--max-throughput-loss", "5%", "Fall of throughput that passes."),
         share_option("--max-cv", "2%", "Variation of throughput that passes, or the best other's."),
         json_option(),
-        output_option("--plot", "plot_path", "Write memory, speed and latency as .svg or .png."),
+        plot_option("--plot", "plot_path", "Write memory, speed and latency as .svg or .png."),
         html_option(),
     )
 
@@ -247,14 +247,13 @@ def begin(console: Console, run: Soak, epoch_s: float) -> None:
     proof = prove(run)
     steps = soaking.steps_for(epoch_s, run.long_load, run.allocators[0], run.cpus)
     run.long_load = replace(run.long_load, steps=steps)
-    facts = environment.describe() | {
+    facts = environment.describe(run.long_load.seed) | {
         "soak": f"{run.limit_s / 60:g} minutes, {steps} steps of each thread an epoch, "
         f"seed {run.long_load.seed}, pinned to {run.cpus or 'nothing'}",
         **{a.name: str(a) for a in run.allocators},
         **{name: shlex.join(command) for name, command in run.programs.items()},
         **proof,
     }
-    console.print(tables.facts_table(facts))
     soak_file.begin(run.path, run.head(facts))
 
 
@@ -349,17 +348,16 @@ def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     """Judges a file, shows and writes what was asked for; True when the one in question passes."""
     record = soak_file.read(path)
     judged = judge(in_order(record), wanted.thresholds)
+    told = summary(judged)
+    tables.print_summary(console, told)
     console.print(verdict_table(judged))
     latency = [row for row in judged if row.p50_ns is not None]
     if latency:
         console.print(latency_table(latency))
     ours = in_question(judged)
-    for row in judged:
-        said = "PASS" if row.passed else "FAIL: " + "; ".join(row.failures)
-        mark = "" if row.allocator == ours else " (does not decide)"
-        console.print(f"{row.allocator}, {row.load}: {said}{mark}", soft_wrap=True)
+    tables.print_facts(console, record.head.get("facts", {}))
     passed = all(row.passed for row in judged if row.allocator == ours)
-    write_files(record.head.get("facts", {}), in_order(record), judged, passed, path, wanted)
+    write_files(record.head.get("facts", {}), in_order(record), judged, passed, path, wanted, told)
     return passed
 
 
@@ -369,6 +367,19 @@ def in_order(record: soak_file.Record) -> list[Epoch]:
     names = list(record.head.get("allocators") or dict.fromkeys(e.allocator for e in record.epochs))
     names += [e.allocator for e in record.epochs if e.allocator not in names]
     return sorted(record.epochs, key=lambda e: (loads.index(e.load), names.index(e.allocator)))
+
+
+def summary(judged: Sequence[Judgement]) -> list[str]:
+    """The verdict on each allocator under each load, the one in question first."""
+    ours = in_question(judged)
+    told = []
+    for row in sorted(judged, key=lambda one: one.allocator != ours):
+        drift = f"memory {percent(row.rss_drift.change)}, speed "
+        drift += f"{percent(row.throughput_drift.change)} from start to end"
+        said = f"PASS: {drift}" if row.passed else "FAIL: " + "; ".join(row.failures)
+        mark = "" if row.allocator == ours else " (does not decide)"
+        told.append(f"{row.allocator}, {row.load}: {said}{mark}")
+    return told
 
 
 def in_question(judged: Sequence[Judgement]) -> str:
@@ -384,6 +395,7 @@ def write_files(
     passed: bool,
     path: Path,
     wanted: Wanted,
+    told: Sequence[str],
 ) -> None:
     if wanted.json_path is not None:
         document = {
@@ -398,7 +410,7 @@ def write_files(
     if wanted.plot_path is not None:
         write_picture(wanted.plot_path, epochs)
     if wanted.html_path is not None:
-        write_page(wanted.html_path, epochs, judged, facts)
+        write_page(wanted.html_path, epochs, judged, facts, told)
 
 
 def verdict_table(judged: Sequence[Judgement]):
@@ -407,13 +419,12 @@ def verdict_table(judged: Sequence[Judgement]):
         "Robust straight lines (Theil and Sen). Beside others: speed over the median of the "
         "others' in the same rounds; it is judged where there are others."
     )
-    table.add_column("load", no_wrap=True)
-    table.add_column("allocator", no_wrap=True)
-    for title in ("epochs", "processes", "RSS MB", "RSS drift", "ops/s", "speed drift",
-                  "beside others", "CV", "best other's CV"):  # fmt: skip
-        table.add_column(title, justify="right")
-    for row in judged:
-        table.add_row(
+    titles = ("epochs", "processes", "RSS MB", "RSS drift", "ops/s", "speed drift",
+              "beside others", "CV", "best other's CV")  # fmt: skip
+    columns = [("load", {"no_wrap": True}), ("allocator", {"no_wrap": True})]
+    columns += [(title, {"justify": "right"}) for title in titles]
+    rows = [
+        [
             row.load,
             row.allocator,
             str(row.epochs),
@@ -425,7 +436,10 @@ def verdict_table(judged: Sequence[Judgement]):
             percent(row.beside_others.change) if row.beside_others else tables.ABSENT,
             share(row.variation),
             tables.ABSENT if row.best_other_variation is None else share(row.best_other_variation),
-        )
+        ]
+        for row in judged
+    ]
+    tables.fill(table, columns, rows)
     return table
 
 

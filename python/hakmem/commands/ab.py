@@ -10,6 +10,7 @@ from statistics import median
 
 import click
 from rich.console import Console
+from rich.table import Table
 
 from hakmem import environment
 from hakmem.allocators.peers import Allocator, find, from_path, require_usable
@@ -40,6 +41,7 @@ from hakmem.measuring.rotation import (
     require_metric,
     run_rounds,
 )
+from hakmem.measuring.statistics import variation
 from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
@@ -174,22 +176,21 @@ def ab(
     ]
     trials = [trial(row, cpus) for row in rows]
     chosen = choose_metric(metric, lower_is_better, trials, cpus)
-    facts = environment.describe() | {
+    facts = environment.describe(seed) | {
         "program": shlex.join(program),
         "figure": f"{chosen.unit or chosen.pattern.pattern}, {chosen.direction}",
         "plan": describe_plan(plan, seed, cpus),
         **{name: describe_side(side, asked) for name, (side, asked) in sides.items()},
         **served(rows, {name: side for name, (side, _) in sides.items()}, notes),
     }
-    console.print(tables.facts_table(facts))
-    for note in notes + slice_notes(trials):
+    for note in notes:
         console.print(f"note: {note}", soft_wrap=True)
     rotation = new_rotation(rows, chosen, seed, cpus)
     log = StoppingJournal(journal.new_path("ab"))
     log.begin("ab", rotation, facts, plan=asdict(plan))
     with interruption.only_once():
         decision = measure(console, rotation, plan, log)
-    conclude(console, rotation, decision, plan, facts, json_path)
+    conclude(console, rotation, decision, plan, facts, slice_notes(trials), json_path)
 
 
 def given(parameter: str) -> bool:
@@ -330,12 +331,18 @@ def conclude(
     decision: Decision | None,
     plan: Plan,
     facts: Mapping[str, str],
+    notes: Sequence[str],
     json_path: Path | None,
 ) -> None:
     if decision is not None:
         console.print(sentence(decision, plan), soft_wrap=True)
+        console.print()
+        console.print(sides_table(rotation))
     if rotation.interrupted:
         console.print(f"interrupted after {rotation.rounds_done} pairs")
+    for note in notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    tables.print_facts(console, facts)
     if json_path is not None:
         write_json(json_path, "ab", document(rotation, decision, plan, facts))
     if rotation.interrupted or decision is None:
@@ -357,6 +364,21 @@ def sentence(decision: Decision, plan: Plan) -> str:
         Verdict.UNDECIDED: f"UNDECIDED: {change:+.1f} % is inside the noise",
     }[decision.verdict]
     return f"{said}: {rest}{advice(decision)}"
+
+
+def sides_table(rotation: Rotation) -> Table:
+    metric = rotation.metric
+    table = tables.plain_table(f"{metric.unit or 'figure'}: {metric.direction}")
+    table.caption = "Medians of all pairs; the verdict rests on the ratios within the pairs."
+    columns = [("side", {}), *((t, {"justify": "right"}) for t in ("median", "CV", "peak RSS MB"))]
+    rows = []
+    for name, series in rotation.series.items():
+        values = series.values[: rotation.rounds_done]
+        peak = median(o.peak_rss_kb for o in series.outcomes[: rotation.rounds_done])
+        cells = (tables.figure(median(values), metric), f"{100 * variation(values):.1f} %")
+        rows.append([name, *cells, tables.megabytes(peak)])
+    tables.fill(table, columns, rows)
+    return table
 
 
 def advice(decision: Decision) -> str:

@@ -100,7 +100,7 @@ def ab_self_test(
 
 
 def one_trial(course: Course, arguments: list[str], program: tuple[str, ...]) -> str:
-    """Runs `hakmem ab` as a user would; returns its last line."""
+    """Runs `hakmem ab` as a user would; returns its verdict."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         command = [sys.executable, "-c", "from hakmem.cli import main; main()", "ab"]
@@ -117,4 +117,4 @@ def one_trial(course: Course, arguments: list[str], program: tuple[str, ...]) ->
     course.verdicts.append(found["verdict"])
     course.speeds.append(found["speed_of_b_over_a"]["median"])
     course.pairs.append(found["pairs"])
-    return ran.stdout.strip().splitlines()[-1]
+    return ran.stdout.strip().splitlines()[0]

@@ -16,7 +16,15 @@ from hakmem.allocators.peers import DEFAULT_NAMES, Allocator, find
 from hakmem.allocators.recipes import RECIPES
 from hakmem.documents import write_json, write_text
 from hakmem.errors import NOT_STARTED, UserError
-from hakmem.experiments.comparison import Comparison, document, from_journal, html
+from hakmem.experiments.comparison import (
+    MEMORY_FACT,
+    NOT_LOOKED_AT,
+    Comparison,
+    document,
+    from_journal,
+    html,
+)
+from hakmem.extras import INSTALL, MATPLOTLIB, is_there
 from hakmem.measuring import journal
 from hakmem.measuring.measures import CPU, END_RSS, FAULTS, IDLE_RSS, PEAK_RSS, WALL
 from hakmem.measuring.rotation import (
@@ -140,12 +148,11 @@ def compare(
     facts = facts_of(how, program, chosen, idle_s)
     path = journal.new_path("compare")
     found = Comparison(program, rows[0].name, pairs, facts, {}, notes, journal.Journal(path))
-    console.print(tables.facts_table(facts))
     with interruption.only_once():
         measure(console, found, how, rows, chosen)
         interruption.ignore()
         journal.prune("compare")
-        conclude(console, found, json_path, html_path or path.with_suffix(".html"))
+        conclude(console, found, json_path, html_path or page_beside(path))
         if found.rotation is not None:
             console.print(f"journal: {path} (hakmem compare --from reads it)", soft_wrap=True)
     finish(found)
@@ -154,10 +161,10 @@ def compare(
 def facts_of(
     how: Plan, program: Sequence[str], chosen: Sequence[Allocator], idle_s: float
 ) -> dict[str, str]:
-    return environment.describe() | {
+    return environment.describe(how.seed) | {
         "rounds": f"{how.pairs}, seed {how.seed}, pinned to {how.cpus or 'nothing'}",
         "program": shlex.join(program),
-        "RSS after idle": f"after at least {idle_s:g} s of rest" if idle_s else "not looked at",
+        MEMORY_FACT: f"after at least {idle_s:g} s of rest" if idle_s else NOT_LOOKED_AT,
         **{a.name: a.problem or str(a) for a in chosen},
     }
 
@@ -244,24 +251,37 @@ def report_again(
     console: Console, source: Path, json_path: Path | None, html_path: Path | None
 ) -> None:
     found = from_journal(source)
-    console.print(tables.facts_table(found.facts))
-    conclude(console, found, json_path, html_path or source.with_suffix(".html"))
+    conclude(console, found, json_path, html_path or page_beside(source))
     finish(found)
 
 
-def conclude(console: Console, found: Comparison, json_path: Path | None, html_path: Path) -> None:
+def conclude(
+    console: Console, found: Comparison, json_path: Path | None, html_path: Path | None
+) -> None:
     """Evaluates what was measured, shows it and writes the files."""
     found.end()
+    tables.print_summary(console, found.summary)
     if found.figures:
         show(console, found)
     for name, problem in found.problems.items():
         console.print(f"{name}: {problem}", soft_wrap=True)
     for note in found.notes:
         console.print(f"note: {note}", soft_wrap=True)
+    # They are long, and in the files.
+    shown = {name: said for name, said in found.facts.items() if name != "effective settings"}
+    tables.print_facts(console, shown)
     if json_path is not None:
         write_json(json_path, "compare", document(found))
+    if html_path is None:
+        console.print(f"report: no page with plots without {INSTALL}", soft_wrap=True)
+        return
     write_text(html_path, html(found))
     console.print(f"report: {html_path}", soft_wrap=True)
+
+
+def page_beside(log: Path) -> Path | None:
+    """Where the report goes that nobody asked for; nowhere if it cannot be drawn."""
+    return log.with_suffix(".html") if is_there(MATPLOTLIB) else None
 
 
 def show(console: Console, found: Comparison) -> None:
@@ -274,15 +294,17 @@ def show(console: Console, found: Comparison) -> None:
     titles = {measure.title for measure, _ in found.figures}
     resident = IDLE_RSS if IDLE_RSS.title in titles else END_RSS
     wanted = [m.title for m in (WALL, CPU, PEAK_RSS, resident, FAULTS)]
+    if width < tables.NARROW:
+        wanted = [title for title in wanted if title != measure.title]
     costs = [(m, c) for m, c in found.figures if m.title in wanted]
-    extra = {"system calls": calls_column(found)} if found.calls else {}
+    extra = {"system calls": calls_column(found, width < tables.NARROW)} if found.calls else {}
     console.print(tables.cost_table(costs, {**extra, "served": found.served}, width))
 
 
-def calls_column(found: Comparison) -> dict[str, str]:
+def calls_column(found: Comparison, narrow: bool) -> dict[str, str]:
     best = min((c.total for c in found.calls.values() if c.total), default=None)
     return {
-        name: tables.with_ratio(str(c), c.total / best if c.total and best else None)
+        name: tables.with_ratio(str(c), c.total / best if c.total and best and not narrow else None)
         for name, c in found.calls.items()
     }
 

@@ -15,12 +15,20 @@ from typing import TextIO
 import click
 from rich.console import Console
 
+from hakmem import environment
 from hakmem.commands.run import appended, chosen_settings
 from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, UserError
-from hakmem.options import INTERRUPTED, PROGRAM_LAST, FiniteRange, json_option, output_option
+from hakmem.options import (
+    INTERRUPTED,
+    PROGRAM_LAST,
+    FiniteRange,
+    json_option,
+    output_option,
+    plot_option,
+)
 from hakmem.output import accounting_view
-from hakmem.output.tables import PLAIN_WIDTH
+from hakmem.output.streams import make_console
 from hakmem.processes import stats_page
 from hakmem.processes.accounting import Account, explain_process
 from hakmem.running import programs
@@ -65,7 +73,7 @@ PAGE_SETTING = "HAKMEM_STATS_PAGE"
     metavar="N",
     help="Lines of the table of size classes; 0: no such table.",
 )
-@output_option("--plot", "plot_path", "Draw it as a stacked bar: .svg or .png.")
+@plot_option("--plot", "plot_path", "Draw it as a stacked bar: .svg or .png.")
 @json_option()
 @output_option("--output", "output_path", "Write the tables there; PROGRAM's: else to stderr.")
 @click.argument("target", nargs=-1, required=True, metavar="PID|PROGRAM", type=click.UNPROCESSED)
@@ -94,13 +102,13 @@ def explain(
     if of_process and (settings or profile is not None):
         raise UserError("--set and --profile are for a PROGRAM that is started", 2)
     with opened(output_path, to_stderr=not of_process) as file:
-        width = None if file.isatty() else PLAIN_WIDTH
-        console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
-        series = Series(console, classes, every_s)
+        series = Series(make_console(file), classes, every_s)
         if of_process:
             status = series.of_process(int(target[0]))
         else:
             status = series.of_program(target, profile, settings, after_s)
+        if series.accounts:
+            series.console.print(f"\nExplained {environment.signature()}", soft_wrap=True)
     if series.accounts:
         if json_path is not None:
             found = [accounting_view.document(account) for account in series.accounts]
@@ -116,7 +124,7 @@ def opened(path: Path | None, to_stderr: bool):
         yield sys.stderr if to_stderr else sys.stdout
         return
     try:
-        file: TextIO = path.open("w")
+        file: TextIO = path.open("w", encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
     with file:

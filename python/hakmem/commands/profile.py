@@ -14,7 +14,7 @@ from rich.console import Console
 from hakmem.commands.profile_program import Ran, run_profiled
 from hakmem.errors import UserError
 from hakmem.options import PROGRAM_LAST, Decorator, stacked
-from hakmem.output.tables import PLAIN_WIDTH
+from hakmem.output.streams import make_console
 from hakmem.profiles import heap_profile, profile_page, profile_view
 from hakmem.profiles.heap_profile import HeapProfile
 from hakmem.profiles.profile_files import (
@@ -23,6 +23,7 @@ from hakmem.profiles.profile_files import (
     OF_CHANGES,
     Wanted,
     check_prefix,
+    formats_there,
     parse_formats,
     write_changes,
     write_profile,
@@ -82,11 +83,11 @@ def diff(output: Path | None, formats: str, rows: int, before: str, after: str) 
 
     Of the same files, stacks are compared by line, else by function.
     """
-    wanted = Wanted(parse_formats(formats, OF_CHANGES), output)
+    wanted = Wanted(formats_there(parse_formats(formats, OF_CHANGES), asked())[0], output)
     check_prefix(output)
     first, second = named_target(before), named_target(after)
     changes = compare(first, second)
-    console = console_for(sys.stdout)
+    console = make_console(sys.stdout)
     profile_view.show_changes(console, first, second, changes, rows)
     prefix = wanted.prefix(f"{second.profile.name}.diff")
     tell_written(console, write_changes(first, second, changes, wanted, prefix))
@@ -167,8 +168,11 @@ def profile(
     hakmem profile --rate 16K --format html,json --output out/run1 -- python3 job.py
     HAKMEM_HEAP_PROFILE=1 hakmem run -- ./server & hakmem profile PID
     """
-    wanted = Wanted(parse_formats(formats), output)
+    there, left_out = formats_there(parse_formats(formats), asked())
+    wanted = Wanted(there, output)
     check_prefix(output)
+    if left_out:
+        click.echo(f"hakmem profile: {left_out}", err=True)
     kind = kind_of(target)
     if kind != PROGRAM and (rate is not None or settings):
         raise UserError("--rate and --set are for a PROGRAM that is started", 2)
@@ -176,16 +180,22 @@ def profile(
         raise UserError("--every is for a PROGRAM or a PID", 2)
     if kind == PROGRAM:
         report = Report(
-            console_for(sys.stderr), wanted, leaks, order or ("live" if leaks else "peak"), rows
+            make_console(sys.stderr), wanted, leaks, order or ("live" if leaks else "peak"), rows
         )
         raise SystemExit(of_program(report, target, rate, every_s, settings))
-    report = Report(console_for(sys.stdout), wanted, leaks, order or "live", rows)
+    report = Report(make_console(sys.stdout), wanted, leaks, order or "live", rows)
     if kind == FILE:
         path = Path(target[0])
         found = heap_profile.read_file(path)
         report.write(found, Symboliser(found), name=path.name.removesuffix(".json"))
     else:
         of_process(report, int(target[0]), every_s)
+
+
+def asked() -> bool:
+    """Whether --format was given."""
+    source = click.get_current_context().get_parameter_source("formats")
+    return source is not click.core.ParameterSource.DEFAULT
 
 
 PROGRAM, PROCESS, FILE = "program", "process", "file"
@@ -205,11 +215,6 @@ def kind_of(target: Sequence[str]) -> str:
         what = "PID" if kind == PROCESS else "FILE"
         raise UserError(f"options go before the {what}: {' '.join(target[1:])}", 2)
     return kind
-
-
-def console_for(file) -> Console:
-    width = None if file.isatty() else PLAIN_WIDTH
-    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 
 def tell_written(console: Console, paths: Sequence[Path]) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from hakmem.allocators import peers
@@ -86,7 +86,7 @@ def trace_json(summary: TraceSummary) -> dict:
 
 def report(found: list[TraceSummary]) -> None:
     """On stderr: stdout is the program's."""
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console = tables.make_console(sys.stderr)
     console.width = max(console.width, tables.PLAIN_WIDTH)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for title, side in (("trace", "left"), ("calls", "right"), ("threads", "right"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -10,7 +11,8 @@ from hakmem import environment
 from hakmem.allocators.peers import DEFAULT_NAMES
 from hakmem.documents import write_json
 from hakmem.errors import UserError
-from hakmem.experiments.pairing import document, finish, measure, prove, require_served
+from hakmem.experiments.pairing import document, finish, measure, prove, require_served, show_rows
+from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.rotation import OPS_PER_SECOND
 from hakmem.measuring.summary import summarise
 from hakmem.options import (
@@ -23,7 +25,7 @@ from hakmem.options import (
     resolve_seed,
     seed_option,
 )
-from hakmem.output import tables
+from hakmem.output import sentences, tables
 from hakmem.traces.trace_replay import enough_passes, replay_command, replay_contenders
 from hakmem.traces.trace_summary import (
     TraceSummary,
@@ -100,19 +102,23 @@ def compare(
         rows = replay_contenders(chosen, replay_command(held.path, passes))
     baseline = rows[0].name
     served = prove(chosen, replay_command(held.path, 1), notes)
-    facts = environment.describe() | {
+    facts = environment.describe(seed) | {
         "rounds": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}, {passes} passes a run",
         **{name: figure_rows(held)[name] for name in ("trace", "command", "calls", "threads")},
         **{a.name: a.problem or str(a) for a in chosen},
         **served,
     }
-    console.print(tables.facts_table(facts))
-    tables.print_notes(console, notes + held.remarks())
+    tables.print_notes(console, notes)
     rotation = measure(console, rows, OPS_PER_SECOND, pairs, seed, cpus)
     summary = summarise(rotation, baseline, chosen)
-    console.print(tables.comparison_table(summary, OPS_PER_SECOND, baseline, with_net=False))
+    speed = replace(WALL, told="replayed the trace {x} times as fast as {b}")
+    told = sentences.of_rows(summary, baseline, speed, PEAK_RSS)
+    show_rows(console, summary, OPS_PER_SECOND, baseline, told)
+    for remark in held.remarks():
+        console.print(f"note: {remark}", soft_wrap=True)
+    tables.print_facts(console, facts)
     if json_path is not None:
         figures = document(facts, OPS_PER_SECOND, baseline, rotation, summary)
-        write_json(json_path, "replay", figures | {"trace": summary_document(held)})
+        write_json(json_path, "replay", figures | {"said": told, "trace": summary_document(held)})
     finish(console, rotation, baseline, pairs)
     require_served(served, "the replay")

@@ -10,6 +10,7 @@ import threading
 import click
 
 from hakmem.errors import UserError
+from hakmem.extras import PROMETHEUS, PROTOBUF, require
 
 PORT = 6060
 
@@ -42,6 +43,7 @@ def serve(port: int, pid: int) -> None:
     Only this machine can reach it, every user of it. The process itself opens no port; it is asked
     for a profile at each request. The command ends with the process.
     """
+    require("serve", PROTOBUF, PROMETHEUS)
     # Slow to import, and --help needs none of it.
     from hakmem.profiles.profile_server import ADDRESS, Server, Source
 

@@ -22,8 +22,8 @@ from hakmem.options import (
     csv_option,
     html_option,
     json_option,
-    output_option,
     pairs_option,
+    plot_option,
     resolve_cpus,
     resolve_seed,
     seed_option,
@@ -65,7 +65,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
 @json_option()
 @csv_option()
 @html_option()
-@output_option("--plot", "plot_path", "Write latency against percentile as .svg or .png.")
+@plot_option("--plot", "plot_path", "Write latency against percentile as .svg or .png.")
 def tail(
     names: str | None,
     libraries: tuple[str, ...],
@@ -97,18 +97,18 @@ def tail(
     rows = contenders(chosen, command)
     cpus = None if cpu == "auto" and threads > 1 else resolve_cpus(cpu, None)
     served = prove(chosen, tuple(command), notes)
-    facts = environment.describe() | {
+    facts = environment.describe(seed) | {
         "rounds": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}",
         "program": shlex.join(command),
         **{a.name: a.problem or str(a) for a in chosen},
         **served,
     }
-    console.print(tables.facts_table(facts))
     tables.print_notes(console, notes)
     rotation = measure(console, rows, OPS_PER_SECOND, pairs, seed, cpus)
     if rotation.rounds_done:
         found = collect(rotation)
-        console.print(latency_report.latency_table(found))
+        tables.print_summary(console, latency_report.summary(found))
+        console.print(latency_report.latency_table(found, console.width))
         if json_path is not None:
             document = {"facts": facts, "seed": seed, "rounds": rotation.rounds_done}
             write_json(json_path, "tail", document | latency_report.latency_document(found))
@@ -120,6 +120,9 @@ def tail(
             problems = problems_of(chosen, rotation)
             text = latency_report.page(found, shlex.join(command), facts, problems)
             write_text(html_path, text)
+    for name, problem in problems_of(chosen, rotation).items():
+        console.print(f"{name}: {problem}", soft_wrap=True)
+    tables.print_facts(console, facts)
     finish(console, rotation, rows[0].name, pairs)
     require_served(served, "the benchmark")
 

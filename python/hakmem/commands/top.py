@@ -15,6 +15,7 @@ from rich.live import Live
 
 from hakmem.documents import check_output, write_json, write_text
 from hakmem.errors import UserError
+from hakmem.extras import PROMETHEUS, needing
 from hakmem.options import FiniteRange, json_option
 from hakmem.output import live_view
 from hakmem.output.tables import make_console
@@ -56,11 +57,11 @@ def check_metrics_file(
     "--prometheus",
     "metrics_path",
     metavar="FILE",
-    callback=check_metrics_file,
+    callback=needing(PROMETHEUS, check_metrics_file),
     help="Write one look as OpenMetrics text, to stdout with -, and end.",
 )
 @click.option(
-    "--serve", "port", type=click.IntRange(1, 65535), metavar="PORT",
+    "--serve", "port", type=click.IntRange(1, 65535), metavar="PORT", callback=needing(PROMETHEUS),
     help="Serve metrics to Prometheus at http://ADDRESS:PORT/metrics, until stopped.",
 )  # fmt: skip
 @click.option(

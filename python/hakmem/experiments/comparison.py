@@ -14,12 +14,14 @@ from pathlib import Path
 from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.measuring.journal import Journal
-from hakmem.measuring.measures import Cell, Measure, evaluate, measures_for
+from hakmem.measuring.measures import END_RSS, IDLE_RSS, Cell, Measure, evaluate, measures_for
 from hakmem.measuring.rotation import Rotation
-from hakmem.output import report
+from hakmem.output import report, sentences
 from hakmem.running.syscalls import SystemCalls
 
 NOT_SERVED = "NOT SERVED"
+# When memory was looked at.
+MEMORY_FACT, NOT_LOOKED_AT = "RSS after idle", "not looked at"
 
 
 @dataclass
@@ -64,6 +66,14 @@ class Comparison:
         measured = {cell.name for _, cells in self.figures for cell in cells}
         return [name for name in self.problems if name not in measured]
 
+    @property
+    def summary(self) -> list[str]:
+        """Resident memory after a rest where the program has one, else at its end."""
+        titles = [measure.title for measure, _ in self.figures]
+        unsaid = END_RSS.title if IDLE_RSS.title in titles else ""
+        told = [(m, cells) for m, cells in self.figures if m.title != unsaid]
+        return sentences.of_comparison(told, self.baseline)
+
     def begin_journal(self, rotation: Rotation) -> None:
         self.rotation = rotation
         if self.log is not None:
@@ -96,9 +106,12 @@ class Comparison:
             if self.baseline not in running and running:
                 self.notes.append(f"{self.baseline} has no figures: {running[0]} is the baseline")
                 self.baseline = running[0]
-            found = [(m, evaluate(self.rotation, m, self.baseline))
-                     for m in measures_for(self.rotation.metric)]  # fmt: skip
+            measures = measures_for(self.rotation.metric)
+            found = [(m, evaluate(self.rotation, m, self.baseline)) for m in measures]
             self.figures = [(measure, cells) for measure, cells in found if cells]
+            if self.facts.get(MEMORY_FACT, NOT_LOOKED_AT) != NOT_LOOKED_AT:
+                self.notes += sentences.of_absent(measures, self.figures)
+            self.notes += sentences.of_costs(self.figures, self.baseline)
         self.notes += [
             f"system calls of {name}: {counted.note}"
             for name, counted in self.calls.items()
@@ -124,7 +137,7 @@ def from_journal(path: Path) -> Comparison:
             tuple(head["program"]),
             head["baseline"],
             head["pairs"],
-            dict(head["facts"]) | {"measured": head["date"]},
+            {"measured": head["date"], **head["facts"]},
             dict(head["missing"]),
             list(head["notes"]),
             rotation=rotation,
@@ -157,6 +170,7 @@ def document(found: Comparison) -> dict:
         "rounds": found.rounds_done,
         "interrupted": found.interrupted,
         "served": found.served,
+        "summary": found.summary,
         "problems": found.problems,
         "notes": found.notes,
         "system_calls": {name: c.total for name, c in found.calls.items()},
@@ -177,4 +191,6 @@ def html(found: Comparison) -> str:
     facts |= {f"{name} served": said for name, said in found.served.items()}
     facts |= {f"{name} system calls": str(c) for name, c in found.calls.items()}
     title = shlex.join(found.program)
-    return report.page(title, facts, found.figures, found.problems, found.notes, found.baseline)
+    return report.page(
+        title, facts, found.figures, found.problems, found.notes, found.baseline, found.summary
+    )

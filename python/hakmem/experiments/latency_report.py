@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from html import escape
 
 import numpy as np
@@ -15,11 +14,15 @@ from rich.table import Table
 
 from hakmem.experiments.latency_run import OPERATIONS, SHARES, Group, Latencies, share_name
 from hakmem.measuring.latency_histogram import Histogram
-from hakmem.output import report, tables
+from hakmem.measuring.measures import WALL
+from hakmem.measuring.statistics import Interval
+from hakmem.output import report, sentences, tables
 
 COLUMNS = [*(share_name(share) for share in SHARES), "max"]
 # For these the document has each round's own figure, too.
 ROUND_SHARES = (0.5, 0.99, 0.999)
+# The summary tells of these.
+SAID = (0.5, 0.99, 0.999)
 
 
 def size_text(size_bytes: int) -> str:
@@ -56,23 +59,68 @@ def shown(value: float | None, found: Latencies) -> str:
     return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def latency_table(found: Latencies) -> Table:
+def summary(found: Latencies) -> list[str]:
+    """The first allocator beside the usual and the best other, in the mean of sizes and calls."""
+    names = [name for name in found.switches if any(g.allocator == name for g in found.merged)]
+    told = []
+    for share in SAID:
+        ratios = {
+            name: Interval(ratio)
+            for name in names[1:]
+            if (ratio := mean_ratio(found, names[0], name, share_name(share))) is not None
+        }
+        if ratios:
+            what = "the median call" if share == 0.5 else f"the call at {100 * share:g} %"
+            measure = replace(WALL, told=f"took {{x}} of {{b}}'s time for {what}", as_speed=False)
+            said = sentences.sentence(measure, names[0], ratios, judged=False).rstrip(".")
+            told.append(f"{said} (geometric mean of all sizes, malloc and free).")
+    return told
+
+
+def mean_ratio(found: Latencies, name: str, other: str, column: str) -> float | None:
+    """The other's latency over the first's; what is below a step of the counter counts as one."""
+    logs = []
+    for group in found.merged:
+        twin = Group(other, group.operation, group.size_bytes)
+        if group.allocator == name and twin in found.merged:
+            both = figures(found, group)[column], figures(found, twin)[column]
+            if None not in both:
+                ours, theirs = (max(value, found.step_ns) for value in both)
+                logs.append(np.log(theirs / ours))
+    return float(np.exp(np.mean(logs))) if logs else None
+
+
+def latency_table(found: Latencies, width: int = tables.PLAIN_WIDTH) -> Table:
+    """A narrow one has neither the number of calls nor the percentile that few calls reach."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
     table.caption = caption(found)
+    without = ("calls", share_name(SHARES[-1])) if width < tables.NARROW else ()
+    titles = [title for title in ("calls", *COLUMNS) if title not in without]
+    groups = list(found.groups())
+    lines = [
+        [text for title, text in zip(("calls", *COLUMNS), cells_of(found, group))
+         if title not in without] for group in groups
+    ]  # fmt: skip
+    kept = [i for i in range(len(titles)) if any(line[i] != tables.ABSENT for line in lines)]
     for title in ("size", "call", "allocator"):
         table.add_column(title, no_wrap=True)
-    for title in ("calls", *COLUMNS):
-        table.add_column(title, justify="right", no_wrap=True)
+    for i in kept:
+        table.add_column(titles[i], justify="right", no_wrap=True)
     before = None
-    for group in found.groups():
+    for group, line in zip(groups, lines):
         part = (group.size_bytes, group.operation)
         if before is not None and part != before:
             table.add_section()
         head = (size_text(group.size_bytes), group.operation) if part != before else ("", "")
         before = part
-        cells = [shown(value, found) for value in figures(found, group).values()]
-        table.add_row(*head, group.allocator, f"{found.merged[group].total:,}", *cells)
+        table.add_row(*head, group.allocator, *(line[i] for i in kept))
     return table
+
+
+def cells_of(found: Latencies, group: Group) -> list[str]:
+    """The number of calls, then each percentile and the maximum."""
+    cells = [shown(value, found) for value in figures(found, group).values()]
+    return [f"{found.merged[group].total:,}", *cells]
 
 
 def csv_text(found: Latencies) -> str:
@@ -128,8 +176,7 @@ def plot(found: Latencies, file_format: str) -> bytes:
     from matplotlib.figure import Figure
 
     sizes = sorted({group.size_bytes for group in found.merged})
-    style = {"font.size": 10, "svg.hashsalt": "hakmem", "font.family": "DejaVu Sans"}
-    with rc_context(style):
+    with rc_context(report.drawing_style("hakmem")):
         figure = Figure(figsize=(10, 1 + 2.6 * len(sizes)), layout="constrained")
         axes = figure.subplots(len(sizes), len(OPERATIONS), squeeze=False, sharex=True)
         for line, size in enumerate(sizes):
@@ -142,10 +189,7 @@ def plot(found: Latencies, file_format: str) -> bytes:
         figure.suptitle("Latency of single calls — lower is better")
         handles, labels = axes[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
-        out = io.BytesIO()
-        figure.savefig(out, format=file_format, dpi=150,
-                       metadata={"Date": None} if file_format == "svg" else None)  # fmt: skip
-    return out.getvalue()
+        return report.picture_of(figure, file_format)
 
 
 def draw_panel(axes, found: Latencies, operation: str, size: int) -> None:
@@ -166,7 +210,7 @@ def draw_panel(axes, found: Latencies, operation: str, size: int) -> None:
     axes.set_xticks([m for m, _ in kept], [n for _, n in kept], fontsize=8)
     axes.set_xticks([], minor=True)
     axes.set_title(f"{operation}, {size_text(size)}", fontsize=10)
-    axes.grid(color="#dde1e8")
+    axes.grid(color=report.LINE)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -174,33 +218,25 @@ def page(
     found: Latencies, title: str, facts: Mapping[str, str], problems: Mapping[str, str]
 ) -> str:
     """One file that needs no other, the plot within it."""
-    image = base64.b64encode(plot(found, "svg")).decode()
-    head = "".join(f"<th>{name}</th>" for name in ("size, call, allocator", "calls", *COLUMNS))
-    rows = "".join(html_row(found, group) for group in found.groups())
-    return "\n".join(
+    label = "Latency against percentile, one line an allocator"
+    plot_text = report.inlined(plot(found, "svg").decode(), "latency", label)
+    titles = ["size, call, allocator", "calls", *COLUMNS]
+    rows = [
+        [f"{size_text(g.size_bytes)}, {g.operation}, {g.allocator}", *cells_of(found, g)]
+        for g in found.groups()
+    ]
+    return report.document(
+        "Latency of single calls",
         [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title><style>{report.STYLE}</style></head><body>",
-            "<h1>Latency of single calls</h1>",
             f"<p><code>{escape(title)}</code></p>",
+            report.summary_list(summary(found)),
             report.problem_list(problems),
-            f'<p class="note">{escape(caption(found))}</p>',
-            '<img alt="Latency against percentile, one line an allocator" '
-            f'src="data:image/svg+xml;base64,{image}">',
-            f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div>',
+            "<h2>Latency, ns a call <small>(lower is better)</small></h2>",
+            f'<figure class="scroll large">{plot_text}</figure>',
+            report.plain_table(titles, rows),
             "<h2>How it was measured</h2>",
+            f"<p>{escape(caption(found))}</p>",
             report.facts_table(facts),
-            "</body></html>",
-            "",
-        ]
+        ],
+        title,
     )
-
-
-def html_row(found: Latencies, group: Group) -> str:
-    name = f"{size_text(group.size_bytes)}, {group.operation}, {group.allocator}"
-    cells: Sequence[str] = [shown(value, found) for value in figures(found, group).values()]
-    calls = f"{found.merged[group].total:,}"
-    numbers = "".join(f"<td>{cell}</td>" for cell in (calls, *cells))
-    return f"<tr><td>{escape(name)}</td>{numbers}</tr>"

@@ -96,13 +96,27 @@ def document(
     }
 
 
+def show_rows(
+    console: Console,
+    summary: Sequence[Row],
+    metric: Metric,
+    baseline: str,
+    told: Sequence[str],
+    with_net: bool = False,
+) -> None:
+    """What was found in sentences, then row by row, then why some have no figures."""
+    tables.print_summary(console, told)
+    console.print(tables.comparison_table(summary, metric, baseline, with_net, width=console.width))
+    for row in summary:
+        if row.problem:
+            console.print(f"{row.name}: {row.problem}", soft_wrap=True)
+
+
 def finish(console: Console, rotation: Rotation, baseline: str, wanted: int) -> None:
-    """Says what went wrong in the rotation, and ends with the status that fits."""
-    for name, series in rotation.series.items():
-        if series.problem:
-            console.print(f"{name}: {series.problem}")
-            if series.last_words:
-                console.print(series.last_words)
+    """Says what failed contenders last said, and ends with the status that fits."""
+    for series in rotation.series.values():
+        if series.problem and series.last_words:
+            console.print(series.last_words)
     if rotation.interrupted:
         console.print(f"interrupted after {rotation.rounds_done} of {wanted} rounds")
         raise SystemExit(INTERRUPTED)

@@ -7,7 +7,7 @@ ratio to the baseline lies on one side of 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from hakmem.measuring.rotation import Metric, Rotation
@@ -30,6 +30,11 @@ class Measure:
     better: str
     worse: str
     higher_is_better: bool = False
+    # Of one allocator beside another, {x} how many times; `as_speed`: more of it is better.
+    told: str = ""
+    as_speed: bool = False
+    # Why there may be no figure.
+    absent: str = ""
 
     @property
     def direction(self) -> str:
@@ -52,15 +57,44 @@ class Cell:
     verdict: str
 
 
-WALL = Measure("Wall time", "s", lambda o: o.wall_s, "faster", "slower")
-CPU = Measure("CPU time", "s", lambda o: o.cpu_s, "less", "more")
-PEAK_RSS = Measure("Peak RSS", "MB", lambda o: o.peak_rss_kb / 1024, "less", "more")
+SPEED = "ran your program {x} times as fast as {b}"
+WALL = Measure("Wall time", "s", lambda o: o.wall_s, "faster", "slower", told=SPEED, as_speed=True)
+CPU = Measure("CPU time", "s", lambda o: o.cpu_s, "less", "more", told="used {x} of {b}'s CPU time")
+PEAK_RSS = Measure(
+    "Peak RSS",
+    "MB",
+    lambda o: o.peak_rss_kb / 1024,
+    "less",
+    "more",
+    told="used {x} of {b}'s memory at the peak",
+)
 FAULTS = Measure(
-    "Page faults", "", lambda o: float(o.minor_faults + o.major_faults), "fewer", "more"
+    "Page faults",
+    "",
+    lambda o: float(o.minor_faults + o.major_faults),
+    "fewer",
+    "more",
+    told="took {x} of {b}'s page faults",
 )
 # The resident size of all processes of the program, looked at while it ran.
-IDLE_RSS = Measure("RSS after idle", "MB", lambda o: megabytes(o.idle_rss_kb), "less", "more")
-END_RSS = Measure("RSS at end", "MB", lambda o: megabytes(o.end_rss_kb), "less", "more")
+IDLE_RSS = Measure(
+    "RSS after idle",
+    "MB",
+    lambda o: megabytes(o.idle_rss_kb),
+    "less",
+    "more",
+    told="kept {x} of {b}'s memory after a rest",
+    absent="the program did not rest for so long in every run (--idle)",
+)
+END_RSS = Measure(
+    "RSS at end",
+    "MB",
+    lambda o: megabytes(o.end_rss_kb),
+    "less",
+    "more",
+    told="held {x} of {b}'s memory at the end",
+    absent="some runs ended before memory was looked at, which is every 50 ms",
+)
 
 
 def megabytes(kb: int | None) -> float | None:
@@ -72,10 +106,13 @@ def measures_for(metric: Metric) -> list[Measure]:
     always = [WALL, CPU, PEAK_RSS, IDLE_RSS, END_RSS, FAULTS]
     if metric.pattern is None:
         return always
-    title = "Throughput" if metric.unit else "Figure"
-    own = Measure(title, metric.unit, metric.read, "faster", "slower", metric.higher_is_better)
-    if not metric.unit:
-        own = Measure(title, "", metric.read, "better", "worse", metric.higher_is_better)
+    high = metric.higher_is_better
+    always[0] = replace(WALL, told="took {x} of {b}'s time from start to end", as_speed=False)
+    if metric.unit:
+        own = Measure("Throughput", metric.unit, metric.read, "faster", "slower", high, SPEED, high)
+    else:
+        told = "made the program's own figure {x} times that with {b}"
+        own = Measure("Figure", "", metric.read, "better", "worse", high, told, high)
     return [own, *always]
 
 

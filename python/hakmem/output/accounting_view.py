@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem.errors import UserError
-from hakmem.output.tables import plain_table
+from hakmem.output.tables import NARROW, PLAIN_WIDTH, plain_table
 from hakmem.processes.accounting import GROUPS, Account
 from hakmem.processes.live_figures import AT_REST_S
 
@@ -49,7 +49,7 @@ def show(console: Console, account: Account, classes: int = CLASSES_SHOWN) -> No
     console.print(bar(account, min(console.width, 100)))
     console.print(part_table(account))
     if account.classes and classes:
-        console.print(class_table(account, classes))
+        console.print(class_table(account, classes, console.width))
     for line in remarks(account):
         console.print(line)
 
@@ -113,8 +113,12 @@ def part_table(account: Account) -> Table:
     return table
 
 
-def class_table(account: Account, most: int) -> Table:
-    """Slabs by size class, those first that hold most memory without a live block in it."""
+def class_table(account: Account, most: int, width: int = PLAIN_WIDTH) -> Table:
+    """Slabs by size class, those first that hold most memory without a live block in it.
+
+    In a narrow one thread caches and depots are one column.
+    """
+    narrow = width < NARROW
     unit = unit_of(account)
     order = sorted(account.classes, key=lambda c: c.live - c.resident)
     table = plain_table(f"Slabs by class, {unit.name} resident: most unused first")
@@ -122,11 +126,15 @@ def class_table(account: Account, most: int) -> Table:
         table.caption = f"{len(order) - most} more classes: --classes {len(order)}, or --json"
     titles = ("block", "slabs", "live", "thread caches", "depots", "free blocks",
               "never allocated", "colour, tail", "used")  # fmt: skip
+    if narrow:
+        table.padding = (0, 1, 0, 0)
+        titles = ("block", "slabs", "live", "caches,\ndepots", "free\nblocks", "never\nallocated",
+                  "colour,\ntail", "used")  # fmt: skip
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     for one in order[:most]:
-        counts = (one.resident, one.live, one.cached, one.depots, one.free, one.never_allocated,
-                  one.rest)  # fmt: skip
+        caches = (one.cached + one.depots,) if narrow else (one.cached, one.depots)
+        counts = (one.resident, one.live, *caches, one.free, one.never_allocated, one.rest)
         table.add_row(
             f"{one.block_size:,}{' aligned' if one.aligned else ''}",
             *map(unit.text, counts),

@@ -5,37 +5,55 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-from hakmem.measuring.measures import BASELINE, Cell, Measure, Scale, scale_of
+from hakmem.measuring.measures import BASELINE, UNKNOWN, Cell, Measure, Scale, scale_of
 
+# Plots are drawn in these colours, and take the page's own for them: light or dark.
+INK, LINE, MAIN_COLOUR, OTHER_COLOUR = "#1d2430", "#dde1e8", "#1f5fbf", "#5a6475"
+GOOD_COLOUR, BAD_COLOUR = "#14703a", "#b3261e"
+VARIABLES = {
+    INK: "ink", LINE: "line", MAIN_COLOUR: "main", OTHER_COLOUR: "quiet", GOOD_COLOUR: "good",
+    BAD_COLOUR: "bad",
+}  # fmt: skip
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1d2430; margin: 2rem auto;
-       max-width: 68rem; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
-h2 small { font-weight: normal; color: #5a6475; }
-code { background: #f1f3f6; padding: .1rem .3rem; border-radius: 3px; word-break: break-all; }
+:root { color-scheme: light dark; --ink: #1d2430; --paper: #fff; --line: #dde1e8; --main: #1f5fbf;
+        --quiet: #5a6475; --good: #14703a; --bad: #b3261e; --shade: #f1f3f6; --own: #eef4ff; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e3e7ee; --paper: #14181f; --line: #343c49; --main: #7fb0ff; --quiet: #a3adbd;
+          --good: #6fd09a; --bad: #ff8f86; --shade: #222833; --own: #1b2940; }
+}
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+       margin: 2rem auto; max-width: 56rem; padding: 0 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+h2 small { font-weight: normal; color: var(--quiet); }
+code { background: var(--shade); padding: .1rem .3rem; border-radius: 3px; word-break: break-all; }
+ul.summary { list-style: none; padding: .6rem 1rem; margin: 1rem 0; background: var(--shade);
+       border-left: 4px solid var(--main); border-radius: 3px; }
+ul.summary li { margin: .35rem 0; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; margin: 1rem 0; }
-th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #dde1e8;
-         white-space: nowrap; }
+table { border-collapse: collapse; margin: 1rem 0; width: 100%; }
+th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
+         white-space: nowrap; overflow-wrap: normal; }
 th:first-child, td:first-child, td.text { text-align: left; }
-td.text { white-space: normal; word-break: break-word; }
-td.name { white-space: normal; overflow-wrap: anywhere; min-width: 6rem; max-width: 14rem; }
-tr.baseline td { background: #eef4ff; font-weight: 600; }
-.good { color: #14703a; } .bad { color: #b3261e; } .none { color: #5a6475; }
+td.text { white-space: normal; overflow-wrap: anywhere; min-width: 12rem; }
+td.name { white-space: normal; overflow-wrap: anywhere; min-width: 8rem; max-width: 14rem; }
+tr.baseline td { background: var(--own); font-weight: 600; }
+.good { color: var(--good); } .bad { color: var(--bad); } .none { color: var(--quiet); }
 th { vertical-align: bottom; }
-th small { font-weight: normal; color: #5a6475; display: block; }
-img { width: 100%; max-width: 52rem; height: auto; display: block; }
+th small { font-weight: normal; color: var(--quiet); display: block; }
 figure { margin: 0; }
-figure svg { width: 100%; min-width: 26rem; max-width: 46rem; height: auto; display: block; }
-.note { color: #5a6475; overflow-wrap: anywhere; } li { overflow-wrap: anywhere; }
+figure svg { width: 100%; height: auto; display: block; }
+figure.large svg { min-width: 48rem; }
+.note { color: var(--quiet); } .note.bad { color: var(--bad); }
+table.facts td:first-child { vertical-align: top; }
 """
-MAIN_COLOUR, OTHER_COLOUR = "#1f5fbf", "#5a6475"
 # Fonts of one width: the plot is laid out with the first, a browser takes what it has.
 FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]
 LABEL_CHARACTERS = 22
+EMPTY = ("", "-", "n/a")
+TAG = re.compile("<[^>]+>")
 PLOT_KEY = (
     '<p class="note">In the plots each dot is a run, the upright line the median, the pale bar its '
     "95 % interval. The best is on top.</p>"
@@ -49,32 +67,54 @@ def page(
     problems: Mapping[str, str],
     notes: Sequence[str],
     baseline: str,
+    summary: Sequence[str] = (),
 ) -> str:
     """The whole document."""
     sections = [section(m, cells, baseline) for m, cells in measures if cells]
-    return "\n".join(
+    name = escape(baseline)
+    return document(
+        "Allocators compared",
         [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
-            "<h1>Allocators compared</h1>",
             f"<p><code>{escape(title)}</code></p>",
+            summary_list(summary),
             problem_list(problems),
             *(f'<p class="note">{escape(note)}</p>' for note in notes),
             PLOT_KEY if sections else "",
             *sections,
             "<h2>How it was measured</h2>",
             "<p>Every allocator runs once a round, in an order shuffled anew each round; only "
-            "whole rounds count. Brackets are bootstrap 95 % intervals of medians. The ratio to "
-            "the best is of cost: 1.00 is the best, 2.00 costs twice as much. A verdict is about "
-            f"the rounds of a row and {escape(baseline)}, and says “no difference seen” where the "
-            "interval of their ratio holds 1.</p>",
+            "whole rounds count. Brackets are bootstrap 95 % intervals of medians. There are two "
+            "ratios of cost. <b>Cost ÷ best</b> divides the medians of all rounds: 1.00 is the "
+            f"best, 2.00 costs twice as much. <b>Cost ÷ {name}</b> is the median of the ratios "
+            f"within the rounds, a run beside {name}'s a moment apart: above 1 costs more. The "
+            "verdict rests on the second, as the machine's speed drifts from round to round, and "
+            "says “no difference seen” where its interval holds 1. Where the two disagree, a note "
+            "above says so.</p>",
             facts_table(facts),
+        ],
+        title,
+    )
+
+
+def document(heading: str, parts: Sequence[str], title: str = "", style: str = "") -> str:
+    """A page around its parts; it needs no other file."""
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title or heading)}</title><style>{STYLE}{style}</style></head><body>",
+            f"<h1>{escape(heading)}</h1>",
+            *(part for part in parts if part),
             "</body></html>",
             "",
         ]
     )
+
+
+def summary_list(lines: Sequence[str]) -> str:
+    rows = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<ul class="summary">{rows}</ul>' if rows else ""
 
 
 def problem_list(problems: Mapping[str, str]) -> str:
@@ -86,22 +126,50 @@ def problem_list(problems: Mapping[str, str]) -> str:
 
 
 def section(measure: Measure, cells: Sequence[Cell], baseline: str) -> str:
+    """A plot and a table; a column without a figure in any row is left out, and a note says why."""
     scale = scale_of(measure, cells)
     unit = f", {scale.unit}" if scale.unit else ""
     name = escape(baseline)
-    head = (
-        f"<tr><th>allocator</th><th>median</th><th>beside {name}</th>"
-        "<th>cost ÷ best<small>1 is the best</small></th>"
-        f"<th>cost ÷ {name}<small>above 1: costs more</small></th>"
-        "<th>95 % interval<small>of the median</small></th><th>CV</th></tr>"
+    heads = (
+        "allocator",
+        "median",
+        f"beside {name}",
+        "cost ÷ best<small>1 is the best</small>",
+        f"cost ÷ {name}<small>above 1: costs more</small>",
+        "95 % interval<small>of the median</small>",
+        "CV",
     )
     best_first = sorted(cells, key=median_of, reverse=measure.higher_is_better)
-    rows = "".join(row(measure, cell, scale) for cell in best_first)
+    rows = [row(measure, cell, scale) for cell in best_first]
+    shown = [i for i in range(len(heads)) if any(line[i][1] for _, line in rows)]
+    lines = [(mark, [line[i] for i in shown]) for mark, line in rows]
+    head = "".join(f"<th>{heads[i]}</th>" for i in shown)
+    body = "".join(
+        f"<tr{mark}>" + "".join(f"<td{kind}>{text}</td>" for kind, text in line) + "</tr>"
+        for mark, line in lines
+    )
+    lacking = [" ".join(TAG.split(heads[i])[0].split()) for i in range(7) if i not in shown]
     return (
         f"<h2>{escape(measure.title + unit)} <small>({measure.direction})</small></h2>"
         f'<figure class="scroll">{inline_plot(measure, cells, scale, baseline)}</figure>'
-        f'<div class="scroll"><table>{head}{rows}</table></div>'
+        f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+        f"{left_out(lacking, cells, baseline)}"
     )
+
+
+def left_out(lacking: Sequence[str], cells: Sequence[Cell], baseline: str) -> str:
+    """Why a table lacks columns that others have."""
+    if not lacking:
+        return ""
+    reasons = []
+    if all(cell.middle.low is None for cell in cells):
+        reasons.append("too few rounds for intervals (--pairs)")
+    if all(cell.name == baseline for cell in cells):
+        reasons.append(f"only {escape(baseline)} has figures")
+    elif all(cell.to_baseline is None for cell in cells):
+        reasons.append(f"{escape(baseline)} has no figure above 0 in every round")
+    why = f": {'; '.join(reasons)}" if reasons else ""
+    return f'<p class="note">Left out, as no row has a figure: {", ".join(lacking)}{why}.</p>'
 
 
 def median_of(cell: Cell) -> float:
@@ -118,6 +186,9 @@ def inlined(svg: str, title: str, label: str) -> str:
     """A picture without its head, to stand in a page among others of other titles."""
     label = escape(label, quote=True)
     svg = svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    svg = svg.replace("fill: #ffffff", "fill: none")
+    for colour, variable in VARIABLES.items():
+        svg = svg.replace(colour, f"var(--{variable})")
     # A page holds many plots: only names that are referred to stay, each plot's marked as its own.
     used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg))
     mark = re.sub(r"\W+", "-", title.lower())
@@ -125,20 +196,49 @@ def inlined(svg: str, title: str, label: str) -> str:
     return re.sub(r'(url\(|href=")#', rf"\1#{mark}-", svg)
 
 
-def row(measure: Measure, cell: Cell, scale: Scale) -> str:
+def row(measure: Measure, cell: Cell, scale: Scale) -> tuple[str, list[tuple[str, str]]]:
+    """The mark of the line, and the mark and text of each cell; no text where nothing is known."""
     middle, ratio = cell.middle, cell.to_baseline
     interval = "" if middle.low is None else f"{scale.text(middle.low)} … {scale.text(middle.high)}"
-    to_best = "" if cell.to_best is None else f"{cell.to_best:.2f}"
     beside = "" if ratio is None else f"{ratio.median:.3f}"
     if ratio is not None and ratio.low is not None:
         beside += f" [{ratio.low:.3f}, {ratio.high:.3f}]"
     kind = {measure.better: "good", measure.worse: "bad"}.get(cell.verdict, "none")
-    mark = ' class="baseline"' if cell.verdict == BASELINE else ""
-    return (
-        f'<tr{mark}><td class="name">{escape(cell.name)}</td><td>{scale.text(middle.median)}</td>'
-        f'<td class="{kind}">{cell.verdict}</td><td>{to_best}</td><td>{beside}</td>'
-        f"<td>{interval}</td><td>{100 * cell.variation:.1f} %</td></tr>"
+    return ' class="baseline"' if cell.verdict == BASELINE else "", [
+        (' class="name"', escape(cell.name)),
+        ("", scale.text(middle.median)),
+        (f' class="{kind}"', "" if cell.verdict == UNKNOWN else cell.verdict),
+        ("", "" if cell.to_best is None else f"{cell.to_best:.2f}"),
+        ("", beside),
+        ("", interval),
+        ("", f"{100 * cell.variation:.1f} %" if len(cell.values) > 1 else ""),
+    ]
+
+
+def plain_table(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    kind: Callable[[int, str], str] = lambda _column, _text: "",
+) -> str:
+    """Text in a box that scrolls; a column without a figure in any row is left out.
+
+    `kind` is the class of a cell, by its column and its text.
+    """
+    shown = [i for i in range(len(titles)) if not rows or any(row[i] not in EMPTY for row in rows)]
+
+    long_names = any(row and len(row[0]) > LABEL_CHARACTERS for row in rows)
+
+    def cell(column: int, text: str) -> str:
+        mark = "name" if long_names and not column else kind(column, text)
+        return f'<td class="{mark}">{escape(text)}</td>' if mark else f"<td>{escape(text)}</td>"
+
+    head = "".join(f"<th>{escape(titles[i])}</th>" for i in shown)
+    body = "".join("<tr>" + "".join(cell(i, row[i]) for i in shown) + "</tr>" for row in rows)
+    lacking = ", ".join(
+        escape(titles[i]) for i in range(len(titles)) if i not in shown and titles[i]
     )
+    note = f'<p class="note">Left out, as no row has a figure: {lacking}.</p>' if lacking else ""
+    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>{note}'
 
 
 def facts_table(facts: Mapping[str, str]) -> str:
@@ -146,7 +246,7 @@ def facts_table(facts: Mapping[str, str]) -> str:
         f'<tr><td>{escape(name)}</td><td class="text">{escape(value)}</td></tr>'
         for name, value in facts.items()
     )
-    return f"<table>{rows}</table>"
+    return f'<div class="scroll"><table class="facts">{rows}</table></div>' if rows else ""
 
 
 def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -> bytes:
@@ -158,14 +258,8 @@ def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -
 
     ordered = sorted(cells, key=median_of, reverse=not measure.higher_is_better)
     jitter = random.Random(1)
-    style = {
-        "font.size": 12,
-        "font.family": FONTS[0],
-        "svg.hashsalt": f"hakmem {measure.title}",
-        "svg.fonttype": "none",
-    }
-    with rc_context(style):
-        figure = Figure(figsize=(7.0, 1.2 + 0.38 * len(ordered)), layout="constrained")
+    with rc_context(drawing_style(f"hakmem {measure.title}", 12)):
+        figure = Figure(figsize=(8.0, 1.2 + 0.38 * len(ordered)), layout="constrained")
         axes = figure.add_subplot()
         for line, cell in enumerate(ordered):
             colour = MAIN_COLOUR if cell.name == baseline else OTHER_COLOUR
@@ -185,14 +279,44 @@ def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -
         axes.xaxis.set_major_locator(MaxNLocator(6))
         unit = f" ({scale.unit})" if scale.unit else ""
         axes.set_xlabel(f"{measure.title}{unit} — {measure.direction}")
-        axes.grid(axis="x", color="#dde1e8")
+        axes.grid(axis="x", color=LINE)
         axes.set_axisbelow(True)
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
-        out = io.BytesIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
+        return svg_of(figure)
+
+
+def drawing_style(salt: str, size: float = 10) -> dict:
+    """matplotlib's settings for a plot in a page: text stays text, in the page's colours."""
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    return {
+        "font.size": size,
+        "font.family": FONTS[0],
+        "svg.hashsalt": salt,
+        "svg.fonttype": "none",
+        **dict.fromkeys(inked, INK),
+    }
+
+
+def picture_of(figure, picture_format: str) -> bytes:
+    """A file of its own: an SVG without the date, so that it is the same each time, or a PNG."""
+    out = io.BytesIO()
+    metadata = {"Date": None} if picture_format == "svg" else None
+    figure.savefig(out, format=picture_format, dpi=150, metadata=metadata)
+    return with_fonts(out.getvalue()) if picture_format == "svg" else out.getvalue()
+
+
+def svg_of(figure) -> bytes:
+    """For a page, without paper of its own."""
+    out = io.BytesIO()
+    figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
+    return with_fonts(out.getvalue())
+
+
+def with_fonts(svg: bytes) -> bytes:
+    """With the fonts that a browser may take in place of the one it was laid out with."""
     fonts = ", ".join(f"'{font}'" if " " in font else font for font in FONTS)
-    return out.getvalue().replace(f"'{FONTS[0]}'".encode(), fonts.encode())
+    return svg.replace(f"'{FONTS[0]}'".encode(), fonts.encode())
 
 
 def shortened(name: str) -> str:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from hakmem.measuring.measures import Cell, Measure, scale_of
+from hakmem.measuring.measures import NO_DIFFERENCE, TOO_FEW, Cell, Measure, scale_of
 from hakmem.measuring.rotation import Metric
 from hakmem.measuring.statistics import Interval
 from hakmem.measuring.summary import Row
+from hakmem.output.streams import PLAIN_WIDTH as PLAIN_WIDTH
+from hakmem.output.streams import make_console as make_console
 
-# Wide enough for every table here when there is no terminal to ask.
-PLAIN_WIDTH = 150
 ABSENT = "-"
+EMPTY = ("", ABSENT, "n/a")
+Column = tuple[str, Mapping[str, Any]]
+# A verdict where there is little room.
+SHORT = {NO_DIFFERENCE: "no difference", TOO_FEW: "too few pairs"}
 # Below this the tables of a comparison leave out what the report has anyway.
 NARROW = 120
-
-
-def make_console() -> Console:
-    width = None if sys.stdout.isatty() else PLAIN_WIDTH
-    # Paths and command lines may hold brackets and colons: nothing in them is markup.
-    return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
 @contextmanager
@@ -47,17 +45,17 @@ def progress_line(console: Console, title: str, steps: int) -> Iterator[Progress
 
 
 def figure(value: float, metric: Metric) -> str:
-    if metric.unit == "ops/s":
+    if metric.unit.startswith("ops/"):
         return f"{value / 1e6:.1f} M" if value >= 1e6 else f"{value:,.0f}"
     return f"{value:.3f}" if value < 1000 else f"{value:,.0f}"
 
 
-def interval(value: Interval | None) -> str:
+def interval(value: Interval | None, digits: int = 3) -> str:
     if value is None:
         return "n/a"
     if value.low is None or value.high is None:
-        return f"{value.median:.3f}"
-    return f"{value.median:.3f} [{value.low:.3f}, {value.high:.3f}]"
+        return f"{value.median:.{digits}f}"
+    return f"{value.median:.{digits}f} [{value.low:.{digits}f}, {value.high:.{digits}f}]"
 
 
 def megabytes(kb: int) -> str:
@@ -70,43 +68,62 @@ def comparison_table(
     baseline: str,
     with_net: bool,
     extra: Mapping[str, Mapping[str, str]] | None = None,
+    width: int = PLAIN_WIDTH,
 ) -> Table:
-    """One line a contender; `extra` maps a column's title to a cell for each name."""
+    """One line a contender; `extra` maps a column's title to a cell for each name.
+
+    What has failed has its reason below the table.
+    """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
-    unit = metric.unit or "figure"
+    unit, narrow = metric.unit or "figure", width < NARROW
     table.caption = (
         f"{unit}: {metric.direction}; medians, and the best run. "
         f"cost ÷ {baseline}: median over the rounds, [95 % interval]; above 1 the row costs more."
     )
-    table.add_column("allocator", no_wrap=True)
-    table.add_column(unit, justify="right", no_wrap=True)
-    table.add_column("best", justify="right", no_wrap=True)
-    table.add_column("CV", justify="right", no_wrap=True)
-    table.add_column(f"cost ÷ {baseline}")
-    if with_net:
-        table.add_column("net of floor")
-    table.add_column("peak\nRSS MB", justify="right", no_wrap=True)
-    table.add_column("faults\nminor/major", justify="right", no_wrap=True)
-    for title in extra or {}:
-        table.add_column(title, justify="left" if title == "served" else "right")
-    for row in rows:
-        table.add_row(*_cells(row, metric, baseline, with_net), *_extra_cells(row, extra))
+    right = {"justify": "right", "no_wrap": True}
+    columns: list[Column] = [
+        ("allocator", {"no_wrap": True}),
+        (unit, right),
+        ("best", right),
+        ("CV", right),
+        (f"cost ÷ {baseline}", {"no_wrap": True}),
+        *([("net of floor", {"no_wrap": True})] if with_net else []),
+        ("peak\nRSS MB", right),
+        ("faults\nmin/maj" if narrow else "faults\nminor/major", right),
+        *((title, {"justify": "left" if title == "served" else "right"}) for title in extra or {}),
+    ]
+    found = [
+        [*_cells(row, metric, baseline, with_net, 2 if narrow else 3), *_extra_cells(row, extra)]
+        for row in rows
+    ]
+    if narrow:
+        without = [i for i, (title, _) in enumerate(columns) if title in ("best", "served")]
+        columns = [c for i, c in enumerate(columns) if i not in without]
+        found = [[cell for i, cell in enumerate(line) if i not in without] for line in found]
+    fill(table, columns, found)
     return table
 
 
-def _cells(row: Row, metric: Metric, baseline: str, with_net: bool) -> list[str]:
+def fill(table: Table, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    """A column without a figure in any row is left out, and the caption says so."""
+    shown = [i for i in range(len(columns)) if not rows or any(r[i] not in EMPTY for r in rows)]
+    for i in shown:
+        title, how = columns[i]
+        # A word that does not fit is broken, not cut off.
+        table.add_column(title, **(how if "no_wrap" in how else {"overflow": "fold", **how}))
+    for line in rows:
+        table.add_row(*(line[i] for i in shown))
+    lacking = [columns[i][0].replace("\n", " ") for i in range(len(columns)) if i not in shown]
+    lacking = [title for title in lacking if title]
+    if lacking:
+        told = f"Left out, as no row has a figure: {', '.join(lacking)}."
+        table.caption = f"{table.caption} {told}" if table.caption else told
+
+
+def _cells(row: Row, metric: Metric, baseline: str, with_net: bool, digits: int) -> list[str]:
     if row.problem:
-        return [
-            row.name,
-            ABSENT,
-            ABSENT,
-            ABSENT,
-            row.problem,
-            *([ABSENT] if with_net else []),
-            ABSENT,
-            ABSENT,
-        ]
-    ratio = "1 (baseline)" if row.name == baseline else interval(row.ratio)
+        return [row.name, *[ABSENT] * 3, "no figures", *[ABSENT] * (3 if with_net else 2)]
+    ratio = "1 (baseline)" if row.name == baseline else interval(row.ratio, digits)
     cells = [
         row.name,
         figure(row.median, metric),
@@ -116,7 +133,7 @@ def _cells(row: Row, metric: Metric, baseline: str, with_net: bool) -> list[str]
     ]
     if with_net:
         is_reference = row.name in (baseline, "floor")
-        cells.append(ABSENT if is_reference else interval(row.net))
+        cells.append(ABSENT if is_reference else interval(row.net, digits))
     cells.append(megabytes(row.peak_rss_kb))
     cells.append(f"{row.minor_faults:,}/{row.major_faults:,}")
     return cells
@@ -124,6 +141,22 @@ def _cells(row: Row, metric: Metric, baseline: str, with_net: bool) -> list[str]
 
 def _extra_cells(row: Row, extra: Mapping[str, Mapping[str, str]] | None) -> list[str]:
     return [cells.get(row.name, ABSENT) for cells in (extra or {}).values()]
+
+
+def print_summary(console: Console, lines: Sequence[str]) -> None:
+    """What was found, before any table."""
+    for line in lines:
+        console.print(line)
+    if lines:
+        console.print()
+
+
+def print_facts(console: Console, facts: Mapping[str, str]) -> None:
+    """What the figures depend on, below them."""
+    if not facts:
+        return
+    console.print("\nHow it was measured")
+    console.print(facts_table(facts))
 
 
 def facts_table(facts: Mapping[str, str]) -> Table:
@@ -156,25 +189,32 @@ def verdict_table(
         f"as much. cost ÷ {baseline}: median over the rounds; above 1 the row costs more than "
         f"{baseline}, below 1 less."
     )
-    table.add_column("allocator", no_wrap=True)
-    spread = () if narrow else ("interval", "CV")
-    for title in ("median", *spread, "cost ÷ best", f"cost ÷ {baseline}"):
-        table.add_column(title, justify="right")
-    table.add_column(f"beside {baseline}")
+    right = {"justify": "right", "no_wrap": True}
+    spread = () if narrow else (("interval", right), ("CV", right))
+    columns: list[Column] = [
+        ("allocator", {"no_wrap": True}),
+        ("median", right),
+        *spread,
+        ("cost ÷ best", right),
+        (f"cost ÷ {baseline}", right),
+        (f"beside {baseline}", {"no_wrap": True}),
+    ]
+    rows = []
     for cell in sorted(cells, key=lambda c: c.middle.median, reverse=measure.higher_is_better):
         middle = cell.middle
         known = middle.low is not None and middle.high is not None
         low_to_high = f"[{scale.text(middle.low)}, {scale.text(middle.high)}]" if known else ABSENT
-        table.add_row(
+        rows.append([
             cell.name,
             scale.text(middle.median),
             *(() if narrow else (low_to_high, f"{100 * cell.variation:.1f} %")),
             f"{cell.to_best:.2f}" if cell.to_best is not None else ABSENT,
-            interval(cell.to_baseline) if cell.to_baseline else ABSENT,
-            cell.verdict,
-        )
-    for name in without_figures:
-        table.add_row(name, *[ABSENT] * (3 + len(spread)), "no figures, see below")
+            interval(cell.to_baseline, 2 if narrow else 3) if cell.to_baseline else ABSENT,
+            SHORT.get(cell.verdict, cell.verdict) if narrow else cell.verdict,
+        ])  # fmt: skip
+    none = "no figures" if narrow else "no figures, see below"
+    rows += [[name, *[ABSENT] * (3 + len(spread)), none] for name in without_figures]
+    fill(table, columns, rows)
     return table
 
 
@@ -183,26 +223,30 @@ def cost_table(
     extra: Mapping[str, Mapping[str, str]],
     width: int = PLAIN_WIDTH,
 ) -> Table:
-    """What else a run costs: medians, and the ratio to the best of the column in brackets."""
+    """What else a run costs: medians, and the ratio to the best of the column in brackets.
+
+    A narrow one has neither the ratios nor `served`.
+    """
     narrow = width < NARROW
     table = plain_table("Costs of a run: lower is better")
-    table.caption = "Medians" + ("" if narrow else "; in brackets the ratio to the column's best")
-    table.add_column("allocator", no_wrap=True)
-    columns: list[Mapping[str, str]] = []
+    table.caption = "Medians" + ("." if narrow else "; in brackets the ratio to the column's best.")
+    columns: list[Column] = [("allocator", {"no_wrap": True})]
+    found: list[Mapping[str, str]] = []
     for measure, cells in figures:
         scale = scale_of(measure, cells)
-        table.add_column(f"{measure.title} {scale.unit}".strip(), justify="right")
-        columns.append(
+        columns.append((f"{measure.title} {scale.unit}".strip(), {"justify": "right"}))
+        found.append(
             {
                 c.name: with_ratio(scale.text(c.middle.median), None if narrow else c.to_best)
                 for c in cells
             }
         )
     for title, cells in extra.items():
-        table.add_column(title, justify="left" if title == "served" else "right")
-        columns.append(cells)
-    for name in dict.fromkeys(c.name for _, cells in figures for c in cells):
-        table.add_row(name, *(column.get(name, ABSENT) for column in columns))
+        if not (narrow and title == "served"):
+            columns.append((title, {"justify": "left" if title == "served" else "right"}))
+            found.append(cells)
+    names = dict.fromkeys(c.name for _, cells in figures for c in cells)
+    fill(table, columns, [[n, *(column.get(n, ABSENT) for column in found)] for n in names])
     return table
 
 

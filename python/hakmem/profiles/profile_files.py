@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from hakmem.documents import write_bytes
 from hakmem.errors import UserError
-from hakmem.profiles import profile_html, profile_pprof
+from hakmem.extras import INSTALL, PROTOBUF, is_there, require
+from hakmem.profiles import profile_html
 from hakmem.profiles.profile_sites import MEASURES, Change, Named, Site
 
 ENDINGS = {
@@ -48,6 +50,15 @@ def parse_formats(text: str, allowed: Sequence[str] = tuple(ENDINGS)) -> tuple[s
     return found
 
 
+def formats_there(formats: tuple[str, ...], asked: bool) -> tuple[tuple[str, ...], str]:
+    """Those that can be written, and what is to be said of the others; `asked` for, all must be."""
+    if "pprof" not in formats or is_there(PROTOBUF):
+        return formats, ""
+    if asked:
+        require("--format pprof", PROTOBUF)
+    return tuple(name for name in formats if name != "pprof"), f"no pprof file without {INSTALL}"
+
+
 def check_prefix(output: Path | None) -> None:
     """Refuses a place that cannot be written to before the work begins, not after it."""
     folder = Path.cwd() if output is None else output if output.is_dir() else output.parent
@@ -55,6 +66,13 @@ def check_prefix(output: Path | None) -> None:
         raise UserError(f"--output: there is no folder {folder}", 2)
     if not os.access(folder, os.W_OK):
         raise UserError(f"--output: {folder} is not writable", 2)
+
+
+def pprof() -> ModuleType:
+    # Needs protobuf, which is an extra.
+    from hakmem.profiles import profile_pprof
+
+    return profile_pprof
 
 
 def write(prefix: Path, makers: Mapping[str, Callable[[], bytes]]) -> list[Path]:
@@ -71,7 +89,7 @@ def write_profile(
 ) -> list[Path]:
     makers = {
         "html": lambda: profile_html.of_profile(named, order, leaks).encode(),
-        "pprof": lambda: profile_pprof.of_profile(named),
+        "pprof": lambda: pprof().of_profile(named),
         "folded": lambda: folded(named.sites, order).encode(),
         "dhat": lambda: dhat(named).encode(),
         "json": lambda: named.profile.text,
@@ -84,7 +102,7 @@ def write_changes(
 ) -> list[Path]:
     makers = {
         "html": lambda: profile_html.of_changes(before, after, changes).encode(),
-        "pprof": lambda: profile_pprof.of_changes(before, after, changes),
+        "pprof": lambda: pprof().of_changes(before, after, changes),
         "folded": lambda: folded_changes(changes).encode(),
     }
     return write(prefix, {name: makers[name] for name in wanted.formats})

@@ -3,13 +3,25 @@ no other."""
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
-from hakmem.output.report import FONTS, MAIN_COLOUR, STYLE, facts_table, inlined
+from hakmem import environment
+from hakmem.extras import INSTALL, MATPLOTLIB, is_there
+from hakmem.output.report import (
+    BAD_COLOUR,
+    LINE,
+    MAIN_COLOUR,
+    STYLE,
+    drawing_style,
+    facts_table,
+    inlined,
+    summary_list,
+    svg_of,
+)
+from hakmem.profiles import profile_view
 from hakmem.profiles.heap_profile import HeapProfile
 from hakmem.profiles.profile_sites import (
     MEASURES,
@@ -28,11 +40,12 @@ from hakmem.profiles.profile_sites import (
 from hakmem.profiles.symbols import Frame
 
 ROWS = 40
-FONT_LIST = ", ".join(f"'{font}'" if " " in font else font for font in FONTS)
 MORE_STYLE = """
 #flame-graph { min-height: 4rem; overflow: hidden; }
 .controls { display: flex; flex-wrap: wrap; gap: .6rem; align-items: center; }
-.controls input, .controls select, .controls button { font: inherit; padding: .2rem .5rem;
+.controls input, .controls select, .controls button { font: inherit; color: inherit;
+       background: var(--shade); border: 1px solid var(--quiet); border-radius: 3px;
+       padding: .2rem .5rem;
        max-width: 100%; }
 #details { min-height: 1.5rem; overflow-wrap: anywhere; font-size: .9rem; }
 td.stack, th.stack { text-align: left; white-space: normal; min-width: 14rem;
@@ -40,7 +53,7 @@ td.stack, th.stack { text-align: left; white-space: normal; min-width: 14rem;
 td.stack ol { margin: .3rem 0; padding-left: 1.6rem; font-size: .85rem; }
 summary { cursor: pointer; }
 td, th { vertical-align: top; }
-.where { color: #5a6475; }
+.where { color: var(--quiet); }
 .totals { display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; margin: 1rem 0; }
 .totals b { display: block; font-size: 1.4rem; }
 """
@@ -110,6 +123,7 @@ def of_profile(named: Named, order: str = "live", leaks: bool = False) -> str:
     return page(
         title,
         [
+            summary_list(profile_view.summary(named)),
             totals(profile),
             remarks(named.remarks),
             timeline(profile),
@@ -120,7 +134,7 @@ def of_profile(named: Named, order: str = "live", leaks: bool = False) -> str:
             "stands for all of its kind: the figures are estimates without bias, and the "
             "intervals hold the truth in 95 of 100 cases. A stack with few samples has a wide "
             "one.</p>",
-            facts_table(facts(profile)),
+            facts_table(facts(profile) | {"page written": environment.signature()}),
         ],
     )
 
@@ -151,7 +165,10 @@ def of_changes(before: Named, after: Named, changes: Sequence[Change]) -> str:
             "<p>Live bytes of each stack, before and after. A change within its ± can be chance: "
             "both figures are estimates from samples.</p>",
             facts_table({f"before: {k}": v for k, v in facts(a).items()}),
-            facts_table({f"after: {k}": v for k, v in facts(b).items()}),
+            facts_table(
+                {f"after: {k}": v for k, v in facts(b).items()}
+                | {"page written": environment.signature()}
+            ),
         ],
     )
 
@@ -306,6 +323,9 @@ def timeline(profile: HeapProfile) -> str:
     """Live bytes as time went, the peak marked."""
     if len(profile.timeline) < 2:
         return ""
+    if not is_there(MATPLOTLIB):
+        note = f"The plot of live bytes over time needs matplotlib: {INSTALL}"
+        return f'<p class="note">{escape(note)}</p>'
     label = f"Live bytes of {profile.name} over time, the peak marked"
     return (
         "<h2>Live bytes over time</h2>"
@@ -319,29 +339,25 @@ def draw(profile: HeapProfile) -> bytes:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    style = {"font.size": 11, "font.family": FONTS[0], "svg.hashsalt": "hakmem",
-             "svg.fonttype": "none"}  # fmt: skip
     last = max(profile.timeline[-1][0], profile.peak_ms)
     factor, unit = (1000, "s") if last < 600_000 else (60_000, "min")
-    with rc_context(style):
-        figure = Figure(figsize=(6.5, 2.8), layout="constrained")
+    with rc_context(drawing_style("hakmem", 12)):
+        figure = Figure(figsize=(8.0, 3.0), layout="constrained")
         axes = figure.add_subplot()
         times = [at / factor for at, _ in profile.timeline]
         sizes = [count / (1 << 20) for _, count in profile.timeline]
         axes.fill_between(times, sizes, color=MAIN_COLOUR, alpha=0.15, linewidth=0)
         axes.plot(times, sizes, color=MAIN_COLOUR, linewidth=1.5)
         peak = (profile.peak_ms / factor, profile.peak_bytes / (1 << 20))
-        axes.plot(*peak, marker="o", color="#b3261e", markersize=7)
+        axes.plot(*peak, marker="o", color=BAD_COLOUR, markersize=7)
         axes.annotate(f"peak {size(profile.peak_bytes)}", peak, xytext=(0, 8), ha="center",
-                      textcoords="offset points", color="#b3261e")  # fmt: skip
+                      textcoords="offset points", color=BAD_COLOUR)  # fmt: skip
         axes.set_xlim(left=0, right=max(last / factor, 1e-3) * 1.08)
         axes.set_ylim(bottom=0, top=max([*sizes, peak[1], 1e-6]) * 1.25)
         axes.set_xlabel(f"{unit} since the start")
         axes.set_ylabel("live, MB")
         axes.xaxis.set_major_locator(MaxNLocator(8))
-        axes.grid(axis="y", color="#dde1e8")
+        axes.grid(axis="y", color=LINE)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        out = io.BytesIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
-    return out.getvalue().replace(f"'{FONTS[0]}'".encode(), FONT_LIST.encode())
+        return svg_of(figure)

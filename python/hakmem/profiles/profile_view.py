@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hakmem.output.tables import plain_table
+from hakmem.output.tables import plain_table, print_summary
 from hakmem.profiles.heap_profile import HeapProfile
 from hakmem.profiles.profile_sites import (
     MEASURES,
@@ -30,8 +30,31 @@ CALLERS = 4
 BEGINNINGS = ("__libc_start_", "_start", "start_thread", "clone3", "__clone")
 
 
+def summary(named: Named) -> list[str]:
+    """What is held, what was held at most, and who holds and who asks for most of it."""
+    profile, told = named.profile, []
+    told.append(
+        f"{profile.name} holds {size(profile.live.bytes)} in {profile.live.count:,} live blocks; "
+        f"at its peak, {duration(profile.peak_ms)} after the start, {size(profile.peak_bytes)}."
+    )
+    for what, order, whole in (
+        ("live memory", "live", profile.live.bytes),
+        ("memory at the peak", "peak", profile.peak_bytes),
+        ("all that was allocated", "total", profile.total.bytes),
+    ):
+        first = largest(named.sites, MEASURES[order], 1)
+        if first and whole:
+            part = min(1.0, MEASURES[order](first[0].figures) / whole)
+            own = own_frame(first[0].frames)
+            place = f"{bare(own.function)} {own.where}".strip()
+            told.append(f"{100 * part:.0f} % of {what} is of {place}.")
+    return told
+
+
 def show(console: Console, named: Named, order: str, rows: int) -> None:
     console.print(headline(named.profile))
+    # The first says what the headline says.
+    print_summary(console, summary(named)[1:])
     if rows:
         console.print(site_table(named, order, rows))
     show_remarks(console, named.remarks)

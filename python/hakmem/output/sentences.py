@@ -1,0 +1,123 @@
+"""A comparison in sentences that need no table, and what must be said about its tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from hakmem.measuring.measures import Cell, Measure, verdict
+from hakmem.measuring.statistics import Interval
+from hakmem.measuring.summary import Row
+
+Figures = Sequence[tuple[Measure, Sequence[Cell]]]
+# What most programs run on today, and then what this is about.
+USUAL = ("glibc", "hakmem")
+# Costs by medians and costs within rounds that are further apart look wrong to a reader.
+APART = 1.05
+NAMED = 4
+
+
+def of_comparison(figures: Figures, baseline: str) -> list[str]:
+    """One for each measure: the baseline beside the usual allocator, and beside the best other."""
+    found = []
+    for measure, cells in figures:
+        ratios = {c.name: c.to_baseline for c in cells if c.to_baseline is not None}
+        if ratios:
+            found.append(sentence(measure, baseline, ratios))
+    if not found and figures:
+        found.append(f"Only {baseline} has figures: there is nothing to compare it with.")
+    return found
+
+
+def of_rows(rows: Sequence[Row], baseline: str, speed: Measure, memory: Measure) -> list[str]:
+    """The same from rows that have a ratio of speed and a peak of memory."""
+    ours = next((row for row in rows if row.name == baseline and not row.problem), None)
+    others = [row for row in rows if row.name != baseline and row.ratio is not None]
+    if ours is None or not others:
+        return []
+    found = [sentence(speed, baseline, {row.name: row.ratio for row in others})]
+    peaks = {r.name: Interval(r.peak_rss_kb / ours.peak_rss_kb) for r in others
+             if ours.peak_rss_kb and r.peak_rss_kb}  # fmt: skip
+    return found + ([sentence(memory, baseline, peaks, judged=False)] if peaks else [])
+
+
+def sentence(
+    measure: Measure, baseline: str, ratios: Mapping[str, Interval], judged: bool = True
+) -> str:
+    """`ratios` are costs of the others over the baseline's."""
+    usual = next((name for name in USUAL if name in ratios), next(iter(ratios)))
+    best = min(ratios, key=lambda name: ratios[name].median)
+    told = measure.told.format(x=times(measure, ratios[usual]), b=usual)
+    end = f": {said(measure, ratios[usual])}" if judged else ""
+    first = f"{baseline} {told}{between(measure, ratios[usual])}{end}"
+    if best == usual:
+        return f"{first}."
+    end = f": {said(measure, ratios[best])}" if judged else ""
+    x = times(measure, ratios[best])
+    return f"{first}; beside {best}, the best other, {x}{between(measure, ratios[best])}{end}."
+
+
+def times(measure: Measure, ratio: Interval) -> str:
+    return number(ratio.median if measure.as_speed else 1 / ratio.median)
+
+
+def between(measure: Measure, ratio: Interval) -> str:
+    if ratio.low is None or ratio.high is None:
+        return ""
+    ends = (ratio.low, ratio.high) if measure.as_speed else (1 / ratio.high, 1 / ratio.low)
+    return f" [{', '.join(map(number, ends))}]"
+
+
+def number(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:,.1f}"
+
+
+def said(measure: Measure, ratio: Interval) -> str:
+    """The verdict on the baseline, where a table has the one on the row."""
+    if ratio.low is None or ratio.high is None:
+        return "too few rounds to be sure"
+    turned = Interval(1 / ratio.median, 1 / ratio.high, 1 / ratio.low)
+    return verdict(measure, turned)
+
+
+def of_absent(measures: Sequence[Measure], figures: Figures) -> list[str]:
+    """Which measures have no figure of any allocator, and why."""
+    there = {measure.title for measure, _ in figures}
+    return [
+        f"{measure.title} is left out: {measure.absent}"
+        for measure in measures
+        if measure.title not in there and measure.absent
+    ]
+
+
+def of_costs(figures: Figures, baseline: str) -> list[str]:
+    """Where cost ÷ best and cost ÷ baseline do not tell the same, which it is and why."""
+    parted = [
+        f"{measure.title} of {name} ({number(by_medians)} by medians, {number(paired)} in rounds)"
+        for measure, cells in figures
+        for name, by_medians, paired in apart(cells, baseline)
+    ]
+    if not parted:
+        return []
+    more = f" and {len(parted) - NAMED} more" if len(parted) > NAMED else ""
+    return [
+        f"cost ÷ best and cost ÷ {baseline} disagree: {', '.join(parted[:NAMED])}{more}. The first "
+        f"divides medians over all rounds. The second compares each run with {baseline}'s of the "
+        "same round, a moment apart, and the verdict rests on it. They part where the machine's "
+        "speed changed between rounds: more --pairs, or a quieter machine, bring them together."
+    ]
+
+
+def apart(cells: Sequence[Cell], baseline: str) -> list[tuple[str, float, float]]:
+    """Allocators with both costs over the baseline's: by medians of all rounds, and in rounds."""
+    own = next((c.to_best for c in cells if c.name == baseline), None)
+    if own is None:
+        return []
+    both = [
+        (c.name, c.to_best / own, c.to_baseline.median)
+        for c in cells
+        if c.to_best is not None and c.to_baseline is not None
+    ]
+    return [
+        (n, one, other) for n, one, other in both if abs(math.log(one / other)) > math.log(APART)
+    ]

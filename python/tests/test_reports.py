@@ -1,0 +1,261 @@
+"""What a report says first, what it leaves out and why, and how it looks in 80 columns or ASCII."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+from small_build import assert_in_order
+
+from hakmem import environment
+from hakmem.cli import main
+from hakmem.measuring.measures import (
+    BASELINE,
+    CPU,
+    END_RSS,
+    IDLE_RSS,
+    PEAK_RSS,
+    UNKNOWN,
+    WALL,
+    Cell,
+    measures_for,
+    verdict,
+)
+from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, custom_metric
+from hakmem.measuring.statistics import Interval
+from hakmem.measuring.summary import Row
+from hakmem.output import report, sentences, tables
+from hakmem.output.streams import make_console
+
+FASTER = Interval(1.08, 1.05, 1.11)
+PRINTS = ("/bin/sh", "-c", "echo Throughput = 5000000 ops/s")
+
+
+@pytest.fixture(autouse=True)
+def results(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("HAKLAB_CACHE", str(tmp_path / "peers"))
+    monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path / "results"))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return tmp_path / "results"
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(main, list(arguments))
+
+
+def cell(name: str, ratio: Interval | None, measure=WALL, to_best: float | None = 1.0) -> Cell:
+    said = BASELINE if ratio is None else verdict(measure, ratio)
+    return Cell(name, (1.0, 1.0), Interval(1.0, 0.9, 1.1), 0.01, to_best, ratio, said)
+
+
+def test_a_sentence_tells_the_baseline_beside_the_usual_and_the_best_other():
+    wall = [cell("hakmem", None), cell("glibc", FASTER), cell("other", Interval(0.5, 0.4, 0.6))]
+    memory = [cell("hakmem", None), cell("glibc", Interval(1.25, 1.0, 1.25), PEAK_RSS)]
+    assert sentences.of_comparison([(WALL, wall), (PEAK_RSS, memory)], "hakmem") == [
+        "hakmem ran your program 1.08 times as fast as glibc [1.05, 1.11]: faster; beside other, "
+        "the best other, 0.50 [0.40, 0.60]: slower.",
+        "hakmem used 0.80 of glibc's memory at the peak [0.80, 1.00]: no difference seen.",
+    ]
+    assert sentences.of_comparison([(WALL, wall[:1])], "hakmem") == [
+        "Only hakmem has figures: there is nothing to compare it with."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "ratio", "told"),
+    [
+        (WALL_TIME, FASTER, "hakmem ran your program 1.08 times as fast as glibc [1.05, 1.11]: "
+         "faster."),
+        (OPS_PER_SECOND, FASTER, "hakmem ran your program 1.08 times as fast as glibc"),
+        (custom_metric("x", lower_is_better=True), Interval(2.0, 1.6, 2.5),
+         "hakmem made the program's own figure 0.50 times that with glibc [0.40, 0.62]: better."),
+        (custom_metric("x", lower_is_better=False), Interval(2.0, 1.6, 2.5),
+         "hakmem made the program's own figure 2.00 times that with glibc [1.60, 2.50]: better."),
+        (WALL_TIME, Interval(0.5), "0.50 times as fast as glibc: too few rounds to be sure."),
+    ],
+)  # fmt: skip
+def test_a_sentence_is_of_speed_or_of_cost_whatever_the_direction(metric, ratio, told):
+    own = measures_for(metric)[0]
+    (said,) = sentences.of_comparison(
+        [(own, [cell("hakmem", None), cell("glibc", ratio)])], "hakmem"
+    )
+    assert told in said
+
+
+def test_every_measure_has_a_sentence():
+    for metric in (WALL_TIME, OPS_PER_SECOND, custom_metric("x", True)):
+        for measure in measures_for(metric):
+            assert "{x}" in measure.told and "{b}" in measure.told, measure.title
+
+
+def test_rows_of_slices_make_the_same_sentences():
+    rows = [
+        Row("hakmem", slices=5, peak_rss_kb=80),
+        Row("glibc", slices=5, ratio=FASTER, peak_rss_kb=100),
+        Row("gone", "no library"),
+    ]
+    speed = replace(WALL, told="replayed {x} times as fast as {b}")
+    assert sentences.of_rows(rows, "hakmem", speed, PEAK_RSS) == [
+        "hakmem replayed 1.08 times as fast as glibc [1.05, 1.11]: faster.",
+        "hakmem used 0.80 of glibc's memory at the peak.",
+    ]
+    assert sentences.of_rows(rows[:1], "hakmem", speed, PEAK_RSS) == []
+
+
+def test_two_costs_that_disagree_are_named_with_the_reason():
+    agreeing = [cell("hakmem", None, to_best=1.02), cell("glibc", Interval(1.0), to_best=1.0)]
+    assert sentences.of_costs([(WALL, agreeing)], "hakmem") == []
+    apart = [cell("hakmem", None, to_best=1.0), cell("glibc", Interval(0.9), to_best=1.5)]
+    (note,) = sentences.of_costs([(WALL, agreeing), (CPU, apart)], "hakmem")
+    assert "disagree: CPU time of glibc (1.50 by medians, 0.90 in rounds)." in note
+    assert "the verdict rests on it" in note
+
+
+def test_measures_without_any_figure_say_why():
+    told = sentences.of_absent([WALL, IDLE_RSS, END_RSS], [(WALL, [cell("a", None)])])
+    assert told == [f"{m.title} is left out: {m.absent}" for m in (IDLE_RSS, END_RSS)]
+
+
+def test_page_has_no_column_without_figures():
+    bare = [
+        Cell(name, (1.0,), Interval(1.0), 0.0, None, None, said)
+        for name, said in (("hakmem", BASELINE), ("glibc", UNKNOWN))
+    ]
+    text = report.page("p", {}, [(END_RSS, bare)], {}, [], "hakmem")
+    assert UNKNOWN not in text
+    assert "<td></td>" not in text
+    assert text.count("<th>") == 3
+    assert (
+        "Left out, as no row has a figure: cost ÷ best, cost ÷ hakmem, 95 % interval, CV: " in text
+    )
+    assert "hakmem has no figure above 0 in every round" in text
+
+
+def test_tables_have_no_column_without_figures():
+    rows = [Row("hakmem", slices=1, median=1.0, best=1.0, peak_rss_kb=9), Row("gone", "no library")]
+    console = Console(width=150, file=io.StringIO())
+    console.print(tables.comparison_table(rows, WALL_TIME, "hakmem", with_net=True))
+    text = " ".join(console.file.getvalue().split())
+    assert "Left out, as no row has a figure: net of floor." in text
+    assert "allocator s best CV hakmem ÷ row RSS MB minor/major" in text
+
+
+def test_comparison_says_summary_then_tables_then_method(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment.platform, "node", lambda: "box")
+    monkeypatch.setattr(sys, "argv", ["hakmem", "compare", "--", "x y"])
+    page_path, out = tmp_path / "p.html", tmp_path / "p.json"
+    found = run("compare", "--with", "glibc,hakmem", "--pairs", "5", "--html", str(page_path),
+                "--json", str(out), "--", *PRINTS)  # fmt: skip
+    first, *_ = found.output.splitlines()
+    assert first.startswith("glibc ran your program 1.00 times as fast as hakmem [1.00, 1.00]: no")
+    assert_in_order(found.output, "Throughput, M", "How it was measured", "box")
+    assert out.read_text().count(first.partition(";")[0]) == 1
+    text = page_path.read_text()
+    seed = json.loads(out.read_text())["seed"]
+    for name in ("host", "measured", "kernel", "CPU", "version", "glibc"):
+        assert f"<td>{name}</td>" in text, name
+    assert f"hakmem compare --seed {seed} -- &#x27;x y&#x27;" in text
+    assert_in_order(text, 'class="summary"', "<svg", "How it was measured")
+
+
+def test_command_line_to_repeat_has_the_seed_once(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["hakmem", "tail", "--seed", "3"])
+    assert environment.command_line(7) == "hakmem tail --seed 3"
+    monkeypatch.setattr(sys, "argv", ["hakmem", "compare", "--", "p", "--seed", "3"])
+    assert environment.command_line(7) == "hakmem compare --seed 7 -- p --seed 3"
+
+
+class Stream(io.StringIO):
+    def __init__(self, encoding: str, terminal: bool = False) -> None:
+        super().__init__()
+        self.named, self.terminal = encoding, terminal
+
+    encoding = property(lambda self: self.named)
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+def shown(stream: Stream) -> str:
+    cells = [cell("hakmem", None), cell("glibc", FASTER)]
+    console = make_console(stream)
+    console.print(tables.verdict_table(WALL, cells, "hakmem", (), console.width))
+    console.print("8 ± 2 … █▓▒░#=· 日")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "locale"), [("ascii", ""), ("iso8859-1", "en_US"), ("utf-8", "C")]
+)
+def test_where_utf_8_cannot_be_shown_all_is_ascii_and_aligned(encoding, locale, monkeypatch):
+    monkeypatch.setenv("LC_ALL", locale)
+    text = shown(Stream(encoding))
+    assert text.isascii()
+    assert "cost / best" in text
+    assert "@%+:#=." in text
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    fine = shown(Stream("UTF-8"))
+    assert "cost ÷ best" in fine and "─" in fine
+    # But for the sign that has no stand-in, column stands under column as before.
+    assert [len(line) for line in text.splitlines()[:-1]] == [
+        len(line) for line in fine.splitlines()[:-1]
+    ]
+
+
+def test_pipes_get_no_colour_and_no_blanks_at_the_end(monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    text = shown(Stream("utf-8"))
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+    assert make_console(Stream("utf-8")).width == 150
+    monkeypatch.setenv("COLUMNS", "80")
+    assert make_console(Stream("utf-8")).width == 80
+
+
+def test_tables_of_eighty_columns_break_no_figure():
+    names = ("hakmem", "tcmalloc-google", "jemalloc5")
+    figures = [
+        (m, [cell(n, None if n == "hakmem" else FASTER, m) for n in names])
+        for m in (CPU, PEAK_RSS, IDLE_RSS, END_RSS, WALL)
+    ]
+    calls = dict.fromkeys(names, "12,345")
+    served = dict.fromkeys(names, "yes, alloc=1,197 in 39 processes")
+    rows = [
+        Row(n, slices=5, median=1e8, best=1e8, ratio=FASTER, peak_rss_kb=12345, minor_faults=99999)
+        for n in names
+    ]
+    console = Console(width=80, file=io.StringIO())
+    console.print(tables.verdict_table(WALL, figures[-1][1], "hakmem", ("gone",), 80))
+    console.print(tables.cost_table(figures, {"system calls": calls, "served": served}, 80))
+    console.print(
+        tables.comparison_table(
+            rows, OPS_PER_SECOND, "hakmem", with_net=False, extra={"served": served}, width=80
+        )
+    )
+    lines = console.file.getvalue().splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert "…" not in console.file.getvalue()
+    # Every name has a line, and no line has the rest of a broken cell.
+    bodies = [line for line in lines if line.startswith((" hakmem  ", " tcmalloc-g", " jemalloc5"))]
+    assert len(bodies) == 9
+    assert all(len(line.split()) >= 5 for line in bodies)
+
+
+def test_help_and_lists_are_ascii_where_the_terminal_is():
+    found = subprocess.run(
+        [sys.executable, "-c", "from hakmem.cli import main; main()", "compare", "--pairs", "1",
+         "--with", "glibc", "--", "/bin/true"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )  # fmt: skip
+    assert found.stdout.isascii()
+    assert b"Traceback" not in found.stderr
