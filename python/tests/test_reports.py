@@ -75,9 +75,9 @@ def test_a_sentence_tells_the_baseline_beside_the_usual_and_the_best_other():
         (WALL_TIME, FASTER, "hakmem ran your program 1.08 times as fast as glibc [1.05, 1.11]: "
          "faster."),
         (OPS_PER_SECOND, FASTER, "hakmem ran your program 1.08 times as fast as glibc"),
-        (custom_metric("x", lower_is_better=True), Interval(2.0, 1.6, 2.5),
+        (custom_metric("(x)", lower_is_better=True), Interval(2.0, 1.6, 2.5),
          "hakmem made the program's own figure 0.50 times that with glibc [0.40, 0.62]: better."),
-        (custom_metric("x", lower_is_better=False), Interval(2.0, 1.6, 2.5),
+        (custom_metric("(x)", lower_is_better=False), Interval(2.0, 1.6, 2.5),
          "hakmem made the program's own figure 2.00 times that with glibc [1.60, 2.50]: better."),
         (WALL_TIME, Interval(0.5), "0.50 times as fast as glibc: too few rounds to be sure."),
     ],
@@ -91,7 +91,7 @@ def test_a_sentence_is_of_speed_or_of_cost_whatever_the_direction(metric, ratio,
 
 
 def test_every_measure_has_a_sentence():
-    for metric in (WALL_TIME, OPS_PER_SECOND, custom_metric("x", True)):
+    for metric in (WALL_TIME, OPS_PER_SECOND, custom_metric("(x)", True)):
         for measure in measures_for(metric):
             assert "{x}" in measure.told and "{b}" in measure.told, measure.title
 
@@ -145,7 +145,7 @@ def test_tables_have_no_column_without_figures():
     console.print(tables.comparison_table(rows, WALL_TIME, "hakmem", with_net=True))
     text = " ".join(console.file.getvalue().split())
     assert "Left out, as no row has a figure: net of floor." in text
-    assert "allocator s best CV hakmem ÷ row RSS MB minor/major" in text
+    assert "allocator s best CV cost ÷ hakmem RSS MB minor/major" in text
 
 
 def test_comparison_says_summary_then_tables_then_method(tmp_path, monkeypatch):
