@@ -1,6 +1,8 @@
 """SQLite through its shell, and Redis under load with a snapshot by fork."""
 
+import re
 import socket
+import subprocess
 
 from preload import WorkloadFailed, wait_until
 
@@ -31,8 +33,15 @@ class Redis:
             "redis-server",
             "--bind", "127.0.0.1", "--port", str(self.port), "--unixsocket", "redis.sock",
             "--save", "", "--appendonly", "no", "--dbfilename", "dump.rdb",
-            "--enable-debug-command", "local", "--daemonize", "no",
+            *self.allow_debug(), "--daemonize", "no",
         )  # fmt: skip
+
+    @staticmethod
+    def allow_debug():
+        """Redis 7 has to be told; Redis 6 (Debian 11) does not know the option."""
+        told = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=True).stdout
+        major = int(re.search(r"\bv=(\d+)\.", told)[1])
+        return ("--enable-debug-command", "local") if major >= 7 else ()
 
     def cli(self, *argv):
         reply = self.session.run("redis-cli", "-s", "redis.sock", *argv, compare=False)

@@ -1,0 +1,20 @@
+"""What the command uses of cxxfilt, which is not in Debian: names of C++ and Rust by c++filt of binutils."""
+import re
+import subprocess
+
+MANGLED = re.compile(r"_[ZR][\w.$@]+\Z", re.ASCII)
+process = None
+
+
+def demangle(name):
+    """The name as the sources have it; one that is not mangled, or cannot be read, stays."""
+    global process
+    if not MANGLED.match(name):
+        return name
+    if process is None or process.poll() is not None:
+        process = subprocess.Popen(
+            ["c++filt"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+    process.stdin.write(name + "\n")
+    process.stdin.flush()
+    return process.stdout.readline().rstrip("\n") or name
