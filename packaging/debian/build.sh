@@ -65,7 +65,7 @@ mkdir -p "$source"
 sed -i "s/^project(hakmem VERSION [0-9.]*/project(hakmem VERSION $version/" "$source/CMakeLists.txt"
 # The copy's packaging of other kinds is no part of the source package.
 cp -r "$source/packaging/debian" "$source/debian"
-rm "$source/debian/build.sh" "$source/debian/build_depends.py"
+(cd "$source/debian" && rm build.sh build_depends.py check.sh README.md)
 maintainer=$(sed -n 's/^Maintainer: //p' "$source/debian/control")
 cat >"$source/debian/changelog" <<END
 hakmem ($version-$revision) $codename; urgency=medium

@@ -13,8 +13,12 @@ def demangle(name):
         return name
     if process is None or process.poll() is not None:
         process = subprocess.Popen(
-            ["c++filt"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            ["c++filt", "-i"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
     process.stdin.write(name + "\n")
     process.stdin.flush()
-    return process.stdout.readline().rstrip("\n") or name
+    told = process.stdout.readline().rstrip("\n") or name
+    # As LLVM's demangler writes templates, so that profiles of both compare.
+    while "> >" in told:
+        told = told.replace("> >", ">>")
+    return told
