@@ -28,6 +28,9 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+# A commit between the two builds is no difference of theirs.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$here" log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
 find "$out" -maxdepth 1 \( -name '*hakmem*.deb' -o -name 'hakmem_*' \) -delete
 "$here/build.sh" --suite "$suite" ${options[@]+"${options[@]}"} "$out"
 "$here/build.sh" --suite "$suite" ${options[@]+"${options[@]}"} "$again" >/dev/null
