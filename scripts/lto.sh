@@ -13,7 +13,7 @@ programs=build/release/bench
 folder=build/lto-peers
 work=(10000000 400)
 
-crate=$(.venv/bin/python -c 'from hakmem_lab.recipes import RECIPES as r; print(r["mimalloc3"].crate, r["mimalloc3"].crate_version)')
+crate=$(.venv/bin/python -c 'from hakmem.allocators.recipes import RECIPES as r; print(r["mimalloc3"].crate, r["mimalloc3"].crate_version)')
 mkdir -p "$folder/src"
 : >"$folder/src/lib.rs"
 cat >"$folder/Cargo.toml" <<EOF
@@ -46,7 +46,7 @@ done
     "$programs/bench_random_mixed" "${work[@]}"
 .venv/bin/python - "$folder/pairs.json" <<'EOF'
 import json, sys
-from hakmem_lab.statistics import speed_ratio
+from hakmem.measuring.statistics import speed_ratio
 found = json.load(open(sys.argv[1]))
 values = {name: [s["value"] for s in slices] for name, slices in found["slices"].items()}
 for peer in ("mimalloc2-lto", "mimalloc3-lto"):

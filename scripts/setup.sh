@@ -83,18 +83,18 @@ else
     without_dpkg
 fi
 
-# The stamp is newer than the list of dependencies as long as the environment fits it.
+# The stamp is newer than the lists of dependencies as long as the environment fits it.
 stamp=.venv/.lab-installed
-if [ ! -e "$stamp" ] || [ lab/pyproject.toml -nt "$stamp" ]; then
+if [ ! -e "$stamp" ] || [ lab/pyproject.toml -nt "$stamp" ] || [ python/pyproject.toml -nt "$stamp" ]; then
     python=/usr/bin/python3
     [ -x "$python" ] || python=python3
     make_venv() {
         "$python" -m venv --clear .venv &&
-            .venv/bin/python -m pip install --disable-pip-version-check -e 'lab[test]'
+            .venv/bin/python -m pip install --disable-pip-version-check -e 'python[test]' -e 'lab[test]'
     }
     export -f make_venv
     export python
-    scripts/step.sh "Setting up .venv for the lab" build/venv.log bash -c make_venv
+    scripts/step.sh "Setting up .venv for the command" build/venv.log bash -c make_venv
     touch "$stamp"
 fi
 

@@ -20,6 +20,13 @@ static bool settings_read;
 static char base_name[RECORD_PATH_BYTES];
 static uint64_t limit_mb; /* of one file */
 
+/* Of glibc since 2.32: it neither translates nor allocates. */
+extern const char *strerrordesc_np(int error) __attribute__((weak));
+
+static const char *error_text(int error) {
+    return strerrordesc_np != NULL ? strerrordesc_np(error) : strerror(error);
+}
+
 void record_complain(const char *what, const char *detail) {
     char line[RECORD_PATH_BYTES + 256];
     int length = snprintf(line, sizeof line, "hakmem record: process %ld: %s: %s\n",
@@ -88,7 +95,7 @@ bool record_file_create(char *path, bool forked) {
     }
     int fd = create_new(path, base_name);
     bool made = fd >= 0 && write_header(fd, forked);
-    if (!made) record_complain(base_name, strerrordesc_np(errno));
+    if (!made) record_complain(base_name, error_text(errno));
     if (fd >= 0) close(fd);
     return made;
 }
@@ -107,7 +114,7 @@ uint8_t *record_file_map(const char *path, uint64_t index) {
     void *window = MAP_FAILED;
     if (room)
         window = mmap(NULL, TRACE_CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
-    if (window == MAP_FAILED) record_complain("recording stops here", strerrordesc_np(errno));
+    if (window == MAP_FAILED) record_complain("recording stops here", error_text(errno));
     if (fd >= 0) close(fd);
     if (window == MAP_FAILED) return NULL;
     madvise(window, TRACE_CHUNK_BYTES, MADV_DONTFORK);

@@ -53,14 +53,14 @@ void trace_reject(const char *name, const char *format, ...) {
 static void map_file(trace_reader *r) {
     int fd = open(r->name, O_RDONLY | O_CLOEXEC);
     struct stat status;
-    if (fd < 0 || fstat(fd, &status) != 0) trace_reject(r->name, "%s", strerrordesc_np(errno));
+    if (fd < 0 || fstat(fd, &status) != 0) trace_reject(r->name, "%s", strerror(errno));
     if (!S_ISREG(status.st_mode)) trace_reject(r->name, "is no plain file");
     r->data_bytes = (size_t)status.st_size;
     if (r->data_bytes < TRACE_HEADER_BYTES)
         trace_reject(r->name, "is no trace: %zu bytes, and a header alone has %d", r->data_bytes,
                      TRACE_HEADER_BYTES);
     void *data = mmap(NULL, r->data_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED) trace_reject(r->name, "%s", strerrordesc_np(errno));
+    if (data == MAP_FAILED) trace_reject(r->name, "%s", strerror(errno));
     close(fd);
     r->data = data;
     r->header = data;

@@ -1,1 +1,1 @@
-"""Measures hakmem beside other allocators."""
+"""What `hakmem` has in the source tree beside the package that is shipped."""

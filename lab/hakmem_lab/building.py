@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hakmem_lab import cache
+from hakmem.allocators import cache
+from hakmem.allocators.recipes import PACKAGES, Recipe
+
 from hakmem_lab.loading import try_library
-from hakmem_lab.recipes import PACKAGES, Recipe
 
 # What would change a build behind the recipe's back.
 UNWANTED = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "RUSTFLAGS", "MAKEFLAGS", "LD_PRELOAD")

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem_lab.errors import LabError
+from hakmem.errors import UserError
 
 ROOT = Path("/sys/fs/cgroup")
 # How long the kernel may take until an ended program has left the group.
@@ -46,7 +46,7 @@ def read(path: Path) -> str:
 def open_group(limit_mb: int) -> Iterator[ControlGroup | None]:
     """A group with this limit and no swap beyond it, gone at the end; None for a limit of 0.
 
-    A LabError says why there can be none.
+    A UserError says why there can be none.
     """
     if limit_mb == 0:
         yield None
@@ -63,17 +63,17 @@ def make_folder() -> Path:
     is_second = (ROOT / "cgroup.controllers").exists()
     parent = ROOT if is_second else ROOT / "memory"
     if not parent.is_dir():
-        raise LabError("no control groups for memory are mounted here")
+        raise UserError("no control groups for memory are mounted here")
     if is_second and "memory" not in read(ROOT / "cgroup.subtree_control").split():
         try:
             (ROOT / "cgroup.subtree_control").write_text("+memory")
         except OSError as error:
-            raise LabError(f"groups may not have limits of memory: {error.strerror}") from error
+            raise UserError(f"groups may not have limits of memory: {error.strerror}") from error
     folder = parent / f"hakmem-memory-{os.getpid()}"
     try:
         folder.mkdir()
     except OSError as error:
-        raise LabError(f"cannot make a control group: {error.strerror}") from error
+        raise UserError(f"cannot make a control group: {error.strerror}") from error
     return folder
 
 
@@ -83,7 +83,7 @@ def limit(folder: Path, limit_bytes: int) -> None:
     try:
         (folder / name).write_text(str(limit_bytes))
     except OSError as error:
-        raise LabError(f"cannot set {name}: {error.strerror}") from error
+        raise UserError(f"cannot set {name}: {error.strerror}") from error
     # Not everywhere there is swap to be forbidden.
     swap, none = ("memory.swap.max", 0) if is_second else ("memory.memsw.limit_in_bytes",
                                                            limit_bytes)  # fmt: skip

@@ -6,14 +6,14 @@ from dataclasses import asdict
 from html import escape
 from pathlib import Path
 
+from hakmem.documents import write_text
+from hakmem.measuring.statistics import Interval
+from hakmem.output import report, tables
 from rich.console import Console
 from rich.table import Table
 
-from hakmem_lab import report, tables
-from hakmem_lab.documents import write_text
 from hakmem_lab.drawn_results import NEARLY, Beside, Results, SeedResult, Share
 from hakmem_lab.drawn_session import Session, seeds_text
-from hakmem_lab.statistics import Interval
 
 GOOD, BAD = "#14703a", "#b3261e"
 PICTURE_INCHES = (8.0, 3.6)

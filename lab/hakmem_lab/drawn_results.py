@@ -12,18 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from hakmem.measuring.measures import NO_DIFFERENCE
+from hakmem.measuring.rotation import Rotation
+from hakmem.measuring.statistics import Interval, net_speed_ratio, speed_ratio
+
 from hakmem_lab.drawn_run import Measured, problems
 from hakmem_lab.drawn_session import Session
-from hakmem_lab.measures import NO_DIFFERENCE
 from hakmem_lab.memory_loads import said
-from hakmem_lab.rotation import Rotation
-from hakmem_lab.statistics import (
-    Interval,
-    costs_chosen_elsewhere,
-    geometric_mean_interval,
-    net_speed_ratio,
-    speed_ratio,
-)
+from hakmem_lab.spreads import costs_chosen_elsewhere, geometric_mean_interval
 from hakmem_lab.suite_session import FLOOR
 
 LOAD_LINE = re.compile(r"^Load: (.*)$", re.MULTILINE)

@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
 import psutil
+from hakmem.allocators.peers import find
+from hakmem.measuring import journal
+from hakmem.measuring.journal import Journal
+from hakmem.measuring.rotation import OPS_PER_SECOND, Contender, Rotation, new_rotation, run_rounds
+from hakmem.running.launching import Outcome
+from hakmem.running.proof import hakmem_served, peer_served
 
-from hakmem_lab import journal
 from hakmem_lab.drawn_session import Session
-from hakmem_lab.journal import Journal
-from hakmem_lab.launching import Outcome
 from hakmem_lab.memory_loads import said
-from hakmem_lab.peers import find
-from hakmem_lab.proof import hakmem_served, peer_served
-from hakmem_lab.rotation import OPS_PER_SECOND, Contender, Rotation, new_rotation, run_rounds
 from hakmem_lab.suite_session import FLOOR
 
 HAKMEM = "hakmem"

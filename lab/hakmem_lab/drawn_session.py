@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hakmem_lab.documents import write_json
-from hakmem_lab.errors import LabError
-from hakmem_lab.peers import Allocator, bench_program
+from hakmem.allocators.peers import Allocator, bench_program
+from hakmem.documents import write_json
+from hakmem.errors import UserError
+
 from hakmem_lab.suite_session import PLAN, allocator_json, read_allocator
 
 PROGRAM = "bench_drawn"
@@ -70,9 +71,9 @@ def load(folder: Path) -> Session:
         allocators = [read_allocator(entry) for entry in plan["allocators"]]
         return Session(folder, allocators=allocators, **{name: plan[name] for name in FIELDS})
     except OSError as error:
-        raise LabError(f"cannot read {path}: {error.strerror}", 2) from error
+        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise LabError(f"{path} is no plan of drawn loads: {error}", 2) from error
+        raise UserError(f"{path} is no plan of drawn loads: {error}", 2) from error
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -81,13 +82,13 @@ def parse_seeds(text: str) -> list[int]:
     for part in text.split(","):
         found = SEEDS.fullmatch(part.strip())
         if found is None:
-            raise LabError(f"--seeds: '{text}' is no list of seeds (such as 1..50 or 7,9)", 2)
+            raise UserError(f"--seeds: '{text}' is no list of seeds (such as 1..50 or 7,9)", 2)
         first = int(found[1])
         last = int(found[2] or first)
         if last < first:
-            raise LabError(f"--seeds: {first}..{last} ends before it begins", 2)
+            raise UserError(f"--seeds: {first}..{last} ends before it begins", 2)
         if last - first >= SEEDS_MAX or last >= 1 << 64:
-            raise LabError(f"--seeds: {first}..{last} are too many, or too large", 2)
+            raise UserError(f"--seeds: {first}..{last} are too many, or too large", 2)
         seeds |= dict.fromkeys(range(first, last + 1))
     return list(seeds)
 

@@ -10,16 +10,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
-from rich import box
-from rich.table import Table
-
-from hakmem_lab import tables
-from hakmem_lab.environment import default_cpu
-from hakmem_lab.errors import LabError
-from hakmem_lab.measures import NO_DIFFERENCE, TOO_FEW
-from hakmem_lab.peers import Allocator, bench_program, find, repository_root
-from hakmem_lab.proof import hakmem_served
-from hakmem_lab.rotation import (
+from hakmem.allocators.peers import Allocator, bench_program, find, repository_root
+from hakmem.environment import default_cpu
+from hakmem.errors import UserError
+from hakmem.measuring.measures import NO_DIFFERENCE, TOO_FEW
+from hakmem.measuring.rotation import (
     OPS_PER_SECOND,
     WALL_TIME,
     Metric,
@@ -27,7 +22,11 @@ from hakmem_lab.rotation import (
     contenders,
     run_rotation,
 )
-from hakmem_lab.statistics import Interval, net_speed_ratio, speed_ratio
+from hakmem.measuring.statistics import Interval, net_speed_ratio, speed_ratio
+from hakmem.output import tables
+from hakmem.running.proof import hakmem_served
+from rich import box
+from rich.table import Table
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 RECORDS = Path(__file__).parent / "workloads" / "records.py"
@@ -103,7 +102,7 @@ def build_preset(preset: str, target: str) -> None:
     """Configures and builds; the script says what it does, and shows the log of a failure."""
     script = repository_root() / "scripts" / "build.sh"
     if subprocess.run([str(script), preset, target], check=False).returncode:
-        raise LabError(f"the preset {preset} was not built")
+        raise UserError(f"the preset {preset} was not built")
 
 
 def preset_library(folder: str) -> Path:
@@ -123,7 +122,7 @@ def compare_builds(
     other = Allocator(name, library)
     for allocator in (release, other):
         if allocator.library is None or not allocator.library.is_file():
-            raise LabError(f"{allocator.library} is missing: build first", 2)
+            raise UserError(f"{allocator.library} is missing: build first", 2)
     results = []
     for load in loads:
         result, was_interrupted = measure_load(load, release, other, pairs, seed, progress)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem_lab.errors import LabError
-from hakmem_lab.peers import bench_program
+from hakmem.allocators.peers import bench_program
+from hakmem.errors import UserError
 
 FEW, MANY = 200_000, 400_000
 TOTAL = re.compile(r"I\s+refs:\s+([\d,]+)")
@@ -66,5 +66,5 @@ def count(command: Sequence[str], library: Path) -> int:
         )
         found = TOTAL.search((Path(folder) / "log").read_text(errors="replace"))
     if ran.returncode or found is None:
-        raise LabError(f"valgrind could not count {command[0]}: status {ran.returncode}")
+        raise UserError(f"valgrind could not count {command[0]}: status {ran.returncode}")
     return int(found[1].replace(",", ""))

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hakmem.running.launching import NOT_PRELOADED, signal_name
+
 from hakmem_lab import load_check
-from hakmem_lab.launching import NOT_PRELOADED, signal_name
 
 TIME_LIMIT_S = 20
 BINDING = re.compile(r"binding file \S+ \[\d+\] to (\S+) \[\d+\]: normal symbol `(\w+)'")

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from hakmem_lab import tables
-from hakmem_lab.errors import LabError
+from hakmem.errors import UserError
+from hakmem.measuring.statistics import speed_ratio
+from hakmem.output import tables
+
 from hakmem_lab.memory_loads import BALANCED, FAST, IDLE_BYTES, LEAN, TARGET, TARGET_MB, Figure
 from hakmem_lab.memory_run import HAKMEM, Measured, Series
-from hakmem_lab.statistics import speed_ratio
 
 MET, MISSED, UNDECIDED, SHOWN = "met", "MISSED", "undecided", "shown"
 NO_FIGURE, SKIPPED = "no figure", "skipped"
@@ -221,7 +222,7 @@ def peaks(path: Path) -> list[Line]:
         )
         worst.append((ratio, line))
     if not worst:
-        raise LabError(f"{path} has no row with hakmem and one of {', '.join(PEAK_PEERS)}", 2)
+        raise UserError(f"{path} has no row with hakmem and one of {', '.join(PEAK_PEERS)}", 2)
     return [line for _, line in sorted(worst, key=lambda pair: -pair[0])]
 
 
@@ -235,5 +236,5 @@ def peaks_of(path: Path) -> dict[tuple[str, str], dict[str, int]]:
                     row = found.setdefault((entry["row"], entry["mode"]), {})
                     row[entry["allocator"]] = int(entry["peak_rss_kb"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LabError(f"{path} is no CSV of hakmem bench: {error}", 2) from error
+        raise UserError(f"{path} is no CSV of hakmem bench: {error}", 2) from error
     return found

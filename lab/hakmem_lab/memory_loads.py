@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from hakmem_lab.launching import Outcome
-from hakmem_lab.rotation import OPS_PER_SECOND
+from hakmem.measuring.rotation import OPS_PER_SECOND
+from hakmem.running.launching import Outcome
 
 MEMORY_LINE = re.compile(r"^Memory: (.*)$", re.MULTILINE)
 MEMORY_WORD = re.compile(r"(\w+)=(\d+)")

@@ -5,11 +5,11 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from hakmem.documents import write_text
+from hakmem.output import tables
 from rich.console import Console
 from rich.table import Table
 
-from hakmem_lab import tables
-from hakmem_lab.documents import write_text
 from hakmem_lab.memory_bars import Line, text
 from hakmem_lab.memory_run import Measured
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
-from hakmem_lab import environment
+from hakmem import environment
+from hakmem.allocators.peers import Allocator, bench_program
+from hakmem.errors import UserError
+from hakmem.measuring.journal import Journal
+from hakmem.measuring.rotation import Contender
+
 from hakmem_lab.control_group import ControlGroup, open_group
-from hakmem_lab.errors import LabError
-from hakmem_lab.journal import Journal
 from hakmem_lab.memory_loads import Load, Variant, said
-from hakmem_lab.peers import Allocator, bench_program
-from hakmem_lab.rotation import Contender
 
 # None of them takes a third of this.
 RUN_LIMIT_S = 300.0
@@ -75,7 +76,7 @@ def command_of(load: Load, is_quick: bool) -> tuple[str, ...]:
     name, *arguments = load.arguments(is_quick)
     path = name if "/" in name else str(bench_program(name))
     if shutil.which(path) is None:
-        raise LabError(f"there is no {path}")
+        raise UserError(f"there is no {path}")
     return (path, *arguments)
 
 
@@ -120,7 +121,7 @@ def run_load(
     measured = Measured(load)
     try:
         runners = runners_of(load, allocators, command_of(load, is_quick))
-    except LabError as error:
+    except UserError as error:
         return Measured(load, skipped=error.message)
     if not runners:
         return Measured(load, skipped="it is about hakmem, which takes no part")
@@ -130,7 +131,7 @@ def run_load(
     try:
         with open_group(load.cgroup_mb) as group:
             run_rounds(measured, runners, rounds, seed, group, log, tick)
-    except LabError as error:
+    except UserError as error:
         measured.skipped = error.message
     except KeyboardInterrupt:
         measured.interrupted = True
@@ -174,7 +175,7 @@ def one_round(
     try:
         with kernel_mode(runner.kernel_thp):
             outcomes = [row.run(cpus) for _ in range(load.runs)]
-    except LabError as error:
+    except UserError as error:
         series.problem = error.message
         return None
     may_be_killed = group is not None and all(o.signal_number in (0, 9) for o in outcomes)
@@ -203,11 +204,11 @@ def kernel_mode(wanted: str) -> Iterator[None]:
         return
     before = environment.thp_mode()
     if before == "none":
-        raise LabError("this kernel has no huge pages on demand")
+        raise UserError("this kernel has no huge pages on demand")
     try:
         KERNEL_THP.write_text(wanted)
     except OSError as error:
-        raise LabError(f"cannot set {KERNEL_THP} to {wanted}: {error.strerror}") from error
+        raise UserError(f"cannot set {KERNEL_THP} to {wanted}: {error.strerror}") from error
     try:
         yield
     finally:
@@ -244,4 +245,4 @@ def from_json(path: Path, loads: Sequence[Load]) -> list[Measured]:
             if entry["load"] in known
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LabError(f"{path} has no figures of hakmem memory: {error}", 2) from error
+        raise UserError(f"{path} has no figures of hakmem memory: {error}", 2) from error

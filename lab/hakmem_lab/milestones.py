@@ -9,8 +9,9 @@ from math import inf
 from pathlib import Path
 from statistics import median
 
-from hakmem_lab.errors import LabError
-from hakmem_lab.statistics import Interval
+from hakmem.errors import UserError
+from hakmem.measuring.statistics import Interval
+
 from hakmem_lab.steady_calls import StepCalls, per_operation
 from hakmem_lab.suite import ALTERNATIVES, MODES, PRELOAD, Row, Table, catalogue, pick, read_toml
 from hakmem_lab.suite_results import Entry, Results
@@ -77,14 +78,14 @@ def read_milestone(table: Table) -> Milestone:
         table.flag("within_interval"),
     )
     if found.kind not in KINDS:
-        raise LabError(f"{table.where}: kind: '{found.kind}' is none of {', '.join(KINDS)}", 2)
+        raise UserError(f"{table.where}: kind: '{found.kind}' is none of {', '.join(KINDS)}", 2)
     if found.mode not in MODES:
-        raise LabError(f"{table.where}: mode: '{found.mode}' is none of {', '.join(MODES)}", 2)
+        raise UserError(f"{table.where}: mode: '{found.mode}' is none of {', '.join(MODES)}", 2)
     wanted = "at_least" if found.kind == SPEED else "at_most"
     if not getattr(found, wanted):
-        raise LabError(f"{table.where}: {wanted} is missing", 2)
+        raise UserError(f"{table.where}: {wanted} is missing", 2)
     if found.kind in (SPEED, MEMORY, SPREAD) and not (found.rows and found.against):
-        raise LabError(f"{table.where}: it needs rows and against", 2)
+        raise UserError(f"{table.where}: it needs rows and against", 2)
     return found
 
 

@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hakmem_lab.errors import LabError
+from hakmem.allocators.peers import repository_root
+from hakmem.errors import UserError
+from hakmem.running.launching import run_once
+
 from hakmem_lab.flavours import (
     PYTHON_SETTINGS,
     RECORDS,
@@ -17,9 +20,7 @@ from hakmem_lab.flavours import (
     build_preset,
     preset_library,
 )
-from hakmem_lab.launching import run_once
 from hakmem_lab.loading import try_library
-from hakmem_lab.peers import repository_root
 from hakmem_lab.static_peers import TRIAL_SOURCE
 
 # Other seeds and sizes than those of the loads it is measured on (flavours.CORE_LOADS).
@@ -89,10 +90,12 @@ def train(
         outcome = run_once(load.resolved, library, None, load.settings)
         if outcome.problem:
             words = outcome.last_words()
-            raise LabError(f"training with {load.title} failed: {outcome.problem}\n{words}".strip())
+            raise UserError(
+                f"training with {load.title} failed: {outcome.problem}\n{words}".strip()
+            )
         before, written = written, newest_count()
         if written <= before:
-            raise LabError(f"training with {load.title} left no counts in {profile_folder()}")
+            raise UserError(f"training with {load.title} left no counts in {profile_folder()}")
 
 
 def newest_count() -> int:
@@ -104,7 +107,7 @@ def smoke(library: Path) -> Smoke:
     """The loader's trial, the linked trial under preload, and the API tests on this build."""
     loading = try_library(library)
     if wrong := loading.problem or loading.remark:
-        raise LabError(f"the profile-guided build does not serve: {wrong}")
+        raise UserError(f"the profile-guided build does not serve: {wrong}")
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "trial"
         command = ["gcc", "-O1", "-fno-builtin", str(TRIAL_SOURCE), "-o", str(program), "-pthread"]
@@ -120,7 +123,7 @@ def smoke(library: Path) -> Smoke:
             not_tried.append(f"{name} (GoogleTest is not installed)")
             continue
         if said.returncode:
-            raise LabError(f"{name} does not build in {folder}")
+            raise UserError(f"{name} does not build in {folder}")
         must_pass([str(next(folder.glob(f"tests/**/{name}")))], name)
         passed.append(name)
     return Smoke(tuple(passed), tuple(not_tried))
@@ -141,7 +144,7 @@ def must_pass(command: Sequence[str], what: str, preload: Path | None = None) ->
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise LabError(f"{what} did not end within {SMOKE_LIMIT_S} s") from None
+        raise UserError(f"{what} did not end within {SMOKE_LIMIT_S} s") from None
     if ran.returncode:
         words = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-10:])
-        raise LabError(f"{what} failed with the profile-guided build:\n{words}")
+        raise UserError(f"{what} failed with the profile-guided build:\n{words}")

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hakmem_lab.errors import LabError
+from hakmem.allocators.peers import DEBIAN_LIBRARIES, Allocator, find
+from hakmem.errors import UserError
+from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric
+from hakmem.running.launching import Outcome
+from hakmem.running.proof import PROOF_SETTINGS, parse_stats, peer_served
+
 from hakmem_lab.flavours import PYTHON_SETTINGS, SYSTEM_PYTHON
-from hakmem_lab.launching import Outcome
-from hakmem_lab.peers import DEBIAN_LIBRARIES, Allocator, find
-from hakmem_lab.proof import PROOF_SETTINGS, parse_stats, peer_served
-from hakmem_lab.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric
 from hakmem_lab.workloads import inputs, postgres_load
 from hakmem_lab.workloads.server import PRELOAD_VARIABLE
 
@@ -94,9 +95,9 @@ class RealLoad:
     def prepare(self, folder: Path, size: int | None = None) -> None:
         """Makes the input, and runs once under glibc for the output that all runs must have."""
         if problem := self.problem():
-            raise LabError(f"{self.name}: {problem}")
+            raise UserError(f"{self.name}: {problem}")
         if size is not None and size < 1:
-            raise LabError(f"{self.name}: a size of {size} is below 1", 2)
+            raise UserError(f"{self.name}: a size of {size} is below 1", 2)
         self.size = size or self.default_size
         self.folder = folder / self.name
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +108,7 @@ class RealLoad:
         outcome = first.run()
         if outcome.problem:
             words = outcome.last_words()
-            raise LabError(f"{self.name} fails under glibc: {outcome.problem}\n{words}".strip())
+            raise UserError(f"{self.name} fails under glibc: {outcome.problem}\n{words}".strip())
         self.expected = output_digest(outcome, self.is_server)
 
     def contender(
@@ -115,7 +116,7 @@ class RealLoad:
     ) -> RealContender:
         """A row for a rotation; its outcomes tell the cost of the program under test alone."""
         if self.folder is None:
-            raise LabError(f"{self.name} is not prepared")
+            raise UserError(f"{self.name} is not prepared")
         library = allocator.library
         if library is None and self.brings_malloc:
             library = DEBIAN_LIBRARIES / "libc.so.6"
@@ -190,7 +191,7 @@ def make_database(folder: Path, _size: int) -> None:
     """The database of the PostgreSQL load, by its driver."""
     outcome = Contender("prepare", driver("postgres_load", with_folder=True)(folder, 0)).run()
     if outcome.problem:
-        raise LabError(f"postgres: {outcome.problem}\n{outcome.last_words()}".strip())
+        raise UserError(f"postgres: {outcome.problem}\n{outcome.last_words()}".strip())
 
 
 def compile_command(_folder: Path, size: int) -> tuple[str, ...]:

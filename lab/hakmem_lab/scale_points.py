@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hakmem_lab.errors import LabError
+from hakmem.errors import UserError
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -32,7 +32,7 @@ class Axis:
         """A bound such as 64, 100k or 4G."""
         found = re.fullmatch(r"(\d+)([kMG]?)", text)
         if found is None:
-            raise LabError(f"--most: '{text}' is no number such as 64, 100k or 4G", 2)
+            raise UserError(f"--most: '{text}' is no number such as 64, 100k or 4G", 2)
         return int(found[1]) * self.unit ** " kMG".index(found[2] or " ")
 
 
@@ -188,5 +188,5 @@ def points_of(axes: Sequence[Axis], most: int | None = None) -> list[Point]:
     ]
     if not found:
         lowest = ", ".join(f"{axis.name} begins at {axis.text(axis.values[0])}" for axis in axes)
-        raise LabError(f"--most: no point is so small ({lowest})", 2)
+        raise UserError(f"--most: no point is so small ({lowest})", 2)
     return found

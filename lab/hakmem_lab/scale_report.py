@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from hakmem.documents import write_json, write_text
+from hakmem.output import tables
 from rich.console import Console
 from rich.table import Table
 
-from hakmem_lab import tables
-from hakmem_lab.documents import write_json, write_text
 from hakmem_lab.scale_points import Load
 from hakmem_lab.scale_run import NS_PER_S, Figures, Measured, Step, largest_steps
 

@@ -6,11 +6,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import psutil
-
-from hakmem_lab import environment
-from hakmem_lab.journal import Journal
-from hakmem_lab.peers import Allocator, bench_program
-from hakmem_lab.rotation import (
+from hakmem import environment
+from hakmem.allocators.peers import Allocator, bench_program
+from hakmem.measuring.journal import Journal
+from hakmem.measuring.rotation import (
     OPS_PER_SECOND,
     Contender,
     Rotation,
@@ -18,8 +17,9 @@ from hakmem_lab.rotation import (
     new_rotation,
     run_rounds,
 )
+from hakmem.measuring.summary import Row, summarise
+
 from hakmem_lab.scale_points import GIB, Point
-from hakmem_lab.summary import Row, summarise
 
 NS_PER_S = 1e9
 

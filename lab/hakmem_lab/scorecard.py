@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from hakmem_lab import journal, scorecard_soak, steady_calls, suite_session
-from hakmem_lab.errors import LabError
+from hakmem.errors import UserError
+from hakmem.measuring import journal
+
+from hakmem_lab import scorecard_soak, steady_calls, suite_session
 from hakmem_lab.milestones import PATH as MILESTONES
 from hakmem_lab.milestones import Evidence, Judged, judge, load_milestones
 from hakmem_lab.scorecard_soak import Soak
@@ -24,7 +26,7 @@ def newest_results() -> Path:
             found[results.suite == PREFERRED_SUITE].append(path.parent)
     ordered = [*found[False], *found[True]]
     if not ordered:
-        raise LabError(
+        raise UserError(
             f"no finished results in {journal.results_folder()}: run `hakmem bench full` first, "
             "or name a folder with --from", 2,
         )  # fmt: skip

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem_lab import journal, soak_file
-from hakmem_lab.errors import LabError
+from hakmem.errors import UserError
+from hakmem.measuring import journal
+
+from hakmem_lab import soak_file
 from hakmem_lab.scorecard_text import table
 from hakmem_lab.soak_file import Record
 from hakmem_lab.soak_judging import LONG, Judgement, Thresholds, judge
@@ -46,7 +48,7 @@ def read(path: Path, allocator: str) -> Soak:
     epochs = soak_file.read(path).epochs
     try:
         judged = judge(epochs, Thresholds())
-    except LabError as error:
+    except UserError as error:
         return Soak(path.name, None, error.message)
     fitting = [j for j in judged if (j.load, j.allocator) == (LONG, allocator)]
     if not fitting:
@@ -95,7 +97,7 @@ def series_of(path: Path, allocator: str) -> list[list[str]]:
     head = [f"`{path.name}`", *made_with(record, allocator)]
     try:
         judged = judge(record.epochs, Thresholds())
-    except LabError as error:
+    except UserError as error:
         return [[*head, error.message, *[""] * (len(HEADS) - TEXTS - 1)]]
     head.append(f"{max(e.elapsed_s for e in record.epochs) / 60:.0f}")
     return [[*head, *figures_of(one)] for one in judged if one.allocator == allocator]

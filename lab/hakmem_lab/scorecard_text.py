@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from hakmem_lab import tables
+from hakmem.measuring.statistics import Interval
+from hakmem.output import tables
+
 from hakmem_lab.milestones import REACHED, Evidence, Judged
-from hakmem_lab.statistics import Interval
 from hakmem_lab.steady_calls import StepCalls, per_operation
 from hakmem_lab.suite import GROUPS, PRELOAD, STATIC
 from hakmem_lab.suite_results import LOST, SAME, TOO_FEW, WHOLE_ROW, Results, RowResult, lost_rows

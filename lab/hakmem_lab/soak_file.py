@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from hakmem_lab.documents import write_text
-from hakmem_lab.errors import LabError
+from hakmem.documents import write_text
+from hakmem.errors import UserError
 
 MARK = "# hakmem soak "
 
@@ -67,7 +67,7 @@ def append(path: Path, epoch: Epoch) -> None:
         with path.open("a") as file:
             file.write(line.getvalue())
     except OSError as error:
-        raise LabError(f"cannot write {path}: {error.strerror}") from error
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
 def read(path: Path) -> Record:
@@ -81,7 +81,7 @@ def read(path: Path) -> Record:
     table = csv.DictReader(lines)
     missing = [name for name in COLUMNS if name not in (table.fieldnames or ())]
     if missing:
-        raise LabError(f"{path} is no soak CSV: it has no column {', '.join(missing)}", 2)
+        raise UserError(f"{path} is no soak CSV: it has no column {', '.join(missing)}", 2)
     return Record(head, [parse(path, at, row) for at, row in enumerate(table, start=first)])
 
 
@@ -95,7 +95,7 @@ def whole_lines(path: Path) -> list[str]:
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
-        raise LabError(f"cannot read {path}: {error.strerror}", 2) from error
+        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
     return text.rpartition("\n")[0].split("\n") if "\n" in text else []
 
 
@@ -103,7 +103,7 @@ def parse_head(path: Path, line: str) -> dict:
     try:
         return json.loads(line.removeprefix(MARK))
     except ValueError as error:
-        raise LabError(f"{path}, line 1: its description is no JSON: {error}", 2) from error
+        raise UserError(f"{path}, line 1: its description is no JSON: {error}", 2) from error
 
 
 def parse(path: Path, number: int, row: Mapping[str, str]) -> Epoch:
@@ -114,7 +114,7 @@ def parse(path: Path, number: int, row: Mapping[str, str]) -> Epoch:
             values[field.name] = convert(field.type, text)
         except (TypeError, ValueError):
             why = f"column {field.name}: '{text}' is not what belongs there"
-            raise LabError(f"{path}, line {number}: {why}", 2) from None
+            raise UserError(f"{path}, line {number}: {why}", 2) from None
     return Epoch(**values)
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
+from hakmem.errors import UserError
+from hakmem.measuring.statistics import variation
 
-from hakmem_lab.errors import LabError
 from hakmem_lab.soak_file import Epoch
-from hakmem_lab.statistics import Trend, trend, variation
+from hakmem_lab.spreads import Trend, trend
 
 EPOCHS_MIN = 10
 WARM_UP_SHARE = 0.1
@@ -66,13 +67,13 @@ def judge(epochs: Sequence[Epoch], thresholds: Thresholds) -> list[Judgement]:
     kept = without_warm_up(epochs)
     for (load, name), rows in kept.items():
         if len(rows) < EPOCHS_MIN:
-            raise LabError(
+            raise UserError(
                 f"{name}, {load}: {len(rows)} epochs after the warm-up are too few to judge "
                 f"(at least {EPOCHS_MIN})",
                 2,
             )
     if not kept:
-        raise LabError("there is no epoch to judge", 2)
+        raise UserError("there is no epoch to judge", 2)
     variations = {key: variation([e.ops_per_sec for e in rows]) for key, rows in kept.items()}
     return [judge_one(key, kept, variations, thresholds) for key in kept]
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from hakmem_lab.documents import write_text
-from hakmem_lab.errors import LabError
-from hakmem_lab.report import STYLE
-from hakmem_lab.report import facts_table as facts_html
+from hakmem.documents import write_text
+from hakmem.errors import UserError
+from hakmem.output.report import STYLE
+from hakmem.output.report import facts_table as facts_html
+
 from hakmem_lab.soak_file import Epoch
 from hakmem_lab.soak_judging import Judgement, percent, share
 
@@ -93,7 +94,7 @@ def write_picture(path: Path, epochs: Sequence[Epoch]) -> None:
     try:
         path.write_bytes(draw(epochs, path.suffix.removeprefix(".")))
     except OSError as error:
-        raise LabError(f"cannot write {path}: {error.strerror}") from error
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
 def write_page(

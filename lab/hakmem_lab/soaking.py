@@ -17,11 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hakmem_lab import documents, soak_file
-from hakmem_lab.errors import LabError
-from hakmem_lab.launching import NOT_PRELOADED, launcher_path, run_once
-from hakmem_lab.peers import Allocator, bench_program
-from hakmem_lab.rotation import OPS_PER_SECOND
+from hakmem import documents
+from hakmem.allocators.peers import Allocator, bench_program
+from hakmem.errors import UserError
+from hakmem.measuring.rotation import OPS_PER_SECOND
+from hakmem.running.launching import NOT_PRELOADED, launcher_path, run_once
+
+from hakmem_lab import soak_file
 from hakmem_lab.soak_file import Epoch
 from hakmem_lab.soak_judging import LONG
 
@@ -179,7 +181,7 @@ def trial_seconds(load: LongLoad, allocator: Allocator, cpus: str | None) -> flo
         process.run_epoch()
         return max(process.run_epoch()["seconds"], 1e-6)
     except ProgramFailed as failed:
-        raise LabError(f"{allocator.name}: {failed}") from failed
+        raise UserError(f"{allocator.name}: {failed}") from failed
     finally:
         process.kill()
 
@@ -220,7 +222,7 @@ def step(soak: Soak, load: str, allocator: Allocator, process: LongProcess, star
         soak.problems[allocator.name] = f"{load}, round {soak.rounds_done + 1}: {failed}"
         if allocator is soak.allocators[0]:
             problem = soak.problems[allocator.name]
-            raise LabError(
+            raise UserError(
                 f"{allocator.name}: {problem}; {soak.path} has what was measured"
             ) from failed
         return

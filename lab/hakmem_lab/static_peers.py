@@ -17,11 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from hakmem_lab import cache
-from hakmem_lab.documents import write_text
-from hakmem_lab.errors import LabError
-from hakmem_lab.launching import signal_name
-from hakmem_lab.peers import (
+from hakmem.allocators import cache
+from hakmem.allocators.peers import (
     DEBIAN_LIBRARIES,
     PEERS,
     build_folder,
@@ -30,8 +27,11 @@ from hakmem_lab.peers import (
     package_version,
     repository_root,
 )
-from hakmem_lab.recipes import RECIPES
-from hakmem_lab.rotation import Contender
+from hakmem.allocators.recipes import RECIPES
+from hakmem.documents import write_text
+from hakmem.errors import UserError
+from hakmem.measuring.rotation import Contender
+from hakmem.running.launching import signal_name
 
 # Those of bench/CMakeLists.txt and of the release preset; a test compares them.
 BENCH_FLAGS = (
@@ -108,7 +108,7 @@ class Linked:
     def contender(self, arguments: Sequence[str], name: str = "") -> Contender:
         """A row for a rotation: this program, nothing preloaded."""
         if self.path is None:
-            raise LabError(f"{self.name} is not linked: {self.problem}")
+            raise UserError(f"{self.name} is not linked: {self.problem}")
         return Contender(name or self.name, (str(self.path), *arguments), None, self.settings)
 
 
@@ -125,7 +125,7 @@ def program_sources(program: str) -> tuple[Path, ...]:
     folder = repository_root() / "bench"
     there = sorted(path.stem for path in folder.glob("bench_*.c*"))
     if program not in there:
-        raise LabError(f"no bench program '{program}' (there are: {', '.join(there)})", 2)
+        raise UserError(f"no bench program '{program}' (there are: {', '.join(there)})", 2)
     if not (build_folder() / "build.ninja").is_file():
         # Built by other means: all that is known are the names.
         return next(folder.glob(f"{program}.c*")), folder / "bench.c"
@@ -133,7 +133,7 @@ def program_sources(program: str) -> tuple[Path, ...]:
     asked = subprocess.run(query, capture_output=True, text=True, check=False)
     objects = re.findall(r"^ +bench/CMakeFiles/[^/]+\.dir/(\S+)\.o$", asked.stdout, re.MULTILINE)
     if not objects:
-        raise LabError(f"{build_folder()} does not know {program}: build first", 2)
+        raise UserError(f"{build_folder()} does not know {program}: build first", 2)
     return tuple(
         folder / name for name in sorted(set(objects), key=lambda x: Path(x).stem != program)
     )

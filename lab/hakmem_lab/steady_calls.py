@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hakmem_lab.documents import write_json
-from hakmem_lab.errors import LabError
-from hakmem_lab.rotation import Contender
+from hakmem.documents import write_json
+from hakmem.errors import UserError
+from hakmem.measuring.rotation import Contender
+from hakmem.running.syscalls import count_system_calls
+
 from hakmem_lab.suite import PRELOAD
 from hakmem_lab.suite_session import Job, Session, contenders_of, with_work
-from hakmem_lab.syscalls import count_system_calls
 
 FILE = "system-calls.json"
 # Enough to tell one call in a hundred million operations; peers are shown, not judged.
@@ -88,4 +89,4 @@ def load(folder: Path) -> list[StepCalls]:
     try:
         return [StepCalls(**entry) for entry in json.loads(path.read_text())["rows"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LabError(f"{path} is not readable: {error}", 2) from error
+        raise UserError(f"{path} is not readable: {error}", 2) from error

@@ -17,13 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem_lab import stats_page
-from hakmem_lab.errors import LabError
-from hakmem_lab.peers import Allocator, bench_program
-from hakmem_lab.rotation import THROUGHPUT
+from hakmem.allocators.peers import Allocator, bench_program
+from hakmem.errors import UserError
+from hakmem.measuring.rotation import THROUGHPUT
+from hakmem.processes import stats_page
+from hakmem.running.syscalls import parse_summary
+
 from hakmem_lab.suite import Row
 from hakmem_lab.suite_plan import round_work
-from hakmem_lab.syscalls import parse_summary
 
 BAR = 1e-8
 OWN_COUNTERS = ("madvise", "mmap_total")
@@ -99,7 +100,7 @@ def count_row(row: Row, hakmem: Allocator, seconds: float, with_strace: bool) ->
         times = max(LEAST_TIMES, seconds / max(short.seconds, 1e-3))
         limit_s = GRACE_S + SLACK * seconds
         long = count(row, round_work(row.work * times), hakmem, limit_s, with_strace)
-    except LabError as error:
+    except UserError as error:
         return Steady(row, problem=error.message)
     return Steady(row, short, long)
 
@@ -115,9 +116,9 @@ def count(row: Row, work: int, hakmem: Allocator, limit_s: float, with_strace: b
         total = parse_summary(summary.read_text()) if with_strace and summary.exists() else None
     rate, seconds, line = THROUGHPUT.search(out), TIME.search(out), OWN_LINE.search(err)
     if rate is None or seconds is None:
-        raise LabError("its output has no throughput and time")
+        raise UserError("its output has no throughput and time")
     if line is None:
-        raise LabError("hakmem printed no counters: it did not serve the program")
+        raise UserError("hakmem printed no counters: it did not serve the program")
     timed_s = float(seconds[1])
     own = own_calls(dict(word.split("=", 1) for word in line[1].split() if "=" in word))
     return Counted(float(rate[1]) * timed_s, timed_s, own, total, late_calls(looks, timed_s))
@@ -166,7 +167,7 @@ def run(
                 break
             elapsed_s = time.monotonic() - begun
             if elapsed_s > limit_s:
-                raise LabError(f"took longer than {limit_s:.0f} s")
+                raise UserError(f"took longer than {limit_s:.0f} s")
             if (calls := look(process.pid)) is not None:
                 looks.append((elapsed_s, calls))
     finally:
@@ -175,14 +176,14 @@ def run(
             process.wait()
     if process.returncode != 0:
         words = [line for line in err.strip().splitlines() if not OWN_LINE.match(line)]
-        raise LabError(f"status {process.returncode}: {words[-1] if words else 'no message'}")
+        raise UserError(f"status {process.returncode}: {words[-1] if words else 'no message'}")
     return out, err, looks
 
 
 def look(pid: int) -> int | None:
     """At the page of the program, which is strace's child where that runs."""
     for number in (pid, *stats_page.children_with_pages(pid)):
-        with suppress(LabError, OSError):
+        with suppress(UserError, OSError):
             return own_calls(stats_page.read(number).figures["counters"])
     return None
 

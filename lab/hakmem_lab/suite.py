@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from hakmem_lab.errors import LabError
+from hakmem.errors import UserError
+
 from hakmem_lab.real_programs import LOADS
 
 FOLDER = Path(__file__).parent / "suites"
@@ -104,7 +105,7 @@ def load_suite(name: str) -> Suite:
     if path.suffix == ".toml":
         return read_suite(path)
     known = ", ".join(suite_names())
-    raise LabError(f"unknown suite '{name}' (known: {known}; or the path of a .toml file)", 2)
+    raise UserError(f"unknown suite '{name}' (known: {known}; or the path of a .toml file)", 2)
 
 
 def read_suite(path: Path) -> Suite:
@@ -117,12 +118,12 @@ def read_suite(path: Path) -> Suite:
     picked = pick(catalogue(), wanted, f"{path}: pick") if wanted else []
     rows = [*picked, *own]
     if not rows:
-        raise LabError(f"{path}: no rows: neither pick nor [[row]]", 2)
+        raise UserError(f"{path}: no rows: neither pick nor [[row]]", 2)
     require_distinct(path, rows)
     modes = table.texts("modes", MODES)
     for mode in modes:
         if mode not in MODES:
-            raise LabError(f"{path}: modes: '{mode}' is none of {', '.join(MODES)}", 2)
+            raise UserError(f"{path}: modes: '{mode}' is none of {', '.join(MODES)}", 2)
     return Suite(
         path.stem,
         table.text("title"),
@@ -176,25 +177,25 @@ def read_row(table: "Table") -> Row:
 
 def check_row(where: str, row: Row) -> None:
     if bool(row.program) == bool(row.load):
-        raise LabError(f"{where}: it needs program or load, and not both", 2)
+        raise UserError(f"{where}: it needs program or load, and not both", 2)
     if row.cpu not in ("one", "any"):
-        raise LabError(f"{where}: cpu: '{row.cpu}' is neither 'one' nor 'any'", 2)
+        raise UserError(f"{where}: cpu: '{row.cpu}' is neither 'one' nor 'any'", 2)
     if row.load and (row.arguments or row.load not in LOADS):
         known = ", ".join(LOADS)
-        raise LabError(f"{where}: load: '{row.load}' with no arguments is one of {known}", 2)
+        raise UserError(f"{where}: load: '{row.load}' with no arguments is one of {known}", 2)
     has_place = any(WORK in str(part) for part in row.arguments)
     if row.program and has_place != row.scales:
-        raise LabError(f"{where}: work and {WORK} in arguments belong together", 2)
+        raise UserError(f"{where}: work and {WORK} in arguments belong together", 2)
     lowest, highest = row.bounds
     if row.scales and not lowest <= row.work <= highest:
-        raise LabError(f"{where}: work {row.work} is not within {lowest} to {highest}", 2)
+        raise UserError(f"{where}: work {row.work} is not within {lowest} to {highest}", 2)
 
 
 def require_distinct(path: Path, rows: Sequence[Row]) -> None:
     names = [row.name for row in rows]
     for name in names:
         if names.count(name) > 1:
-            raise LabError(f"{path}: two rows are named '{name}'", 2)
+            raise UserError(f"{path}: two rows are named '{name}'", 2)
 
 
 def pick(rows: Sequence[Row], wanted: Iterable[str], what: str) -> list[Row]:
@@ -205,7 +206,7 @@ def pick(rows: Sequence[Row], wanted: Iterable[str], what: str) -> list[Row]:
         if not fitting:
             groups = dict.fromkeys(f"{GROUP_MARK}{row.group}" for row in rows)
             known = ", ".join([*(row.name for row in rows), *groups])
-            raise LabError(f"{what}: no row fits '{text}' (known: {known})", 2)
+            raise UserError(f"{what}: no row fits '{text}' (known: {known})", 2)
         chosen.update(fitting)
     return [row for row in rows if row.name in chosen]
 
@@ -220,9 +221,9 @@ def read_toml(path: Path) -> dict:
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
-        raise LabError(f"cannot read {path}: {error.strerror}", 2) from error
+        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{path} is no TOML: {error}", 2) from error
+        raise UserError(f"{path} is no TOML: {error}", 2) from error
 
 
 class Table:
@@ -235,7 +236,7 @@ class Table:
     def refuse_others(self, known: Sequence[str]) -> None:
         for key in self.entries:
             if key not in known:
-                raise LabError(f"{self.where}: unknown key '{key}' (known: {', '.join(known)})", 2)
+                raise UserError(f"{self.where}: unknown key '{key}' (known: {', '.join(known)})", 2)
 
     def text(self, key: str, default: str | None = None) -> str:
         return self._value(key, str, "a text", default)
@@ -247,33 +248,33 @@ class Table:
         kinds = (int, float) if kind is float else int
         value = self._value(key, kinds, "a number", default)
         if key in self.entries and (isinstance(value, bool) or value < least):
-            raise LabError(f"{self.where}: {key}: {value} is not a number of at least {least}", 2)
+            raise UserError(f"{self.where}: {key}: {value} is not a number of at least {least}", 2)
         return kind(value)
 
     def texts(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
         found = self._value(key, list | tuple, "a list of texts", default)
         if not all(isinstance(part, str) and part for part in found):
-            raise LabError(f"{self.where}: {key} is not a list of texts", 2)
+            raise UserError(f"{self.where}: {key} is not a list of texts", 2)
         return tuple(found)
 
     def parts(self, key: str) -> tuple[str | int, ...]:
         found = self._value(key, list | tuple, "a list", ())
         if not all(isinstance(part, str | int) and not isinstance(part, bool) for part in found):
-            raise LabError(f"{self.where}: {key} is not a list of texts and whole numbers", 2)
+            raise UserError(f"{self.where}: {key} is not a list of texts and whole numbers", 2)
         return tuple(found)
 
     def rows(self, key: str) -> Sequence[Mapping]:
         found = self._value(key, list, "a list of tables", [])
         if not all(isinstance(part, dict) for part in found):
-            raise LabError(f"{self.where}: {key} is not a list of tables ([[{key}]])", 2)
+            raise UserError(f"{self.where}: {key} is not a list of tables ([[{key}]])", 2)
         return found
 
     def _value(self, key: str, kind, what: str, default):
         if key not in self.entries:
             if default is None:
-                raise LabError(f"{self.where}: {key} is missing", 2)
+                raise UserError(f"{self.where}: {key} is missing", 2)
             return default
         value = self.entries[key]
         if not isinstance(value, kind):
-            raise LabError(f"{self.where}: {key}: {value!r} is not {what}", 2)
+            raise UserError(f"{self.where}: {key}: {value!r} is not {what}", 2)
         return value

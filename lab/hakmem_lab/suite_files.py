@@ -5,8 +5,9 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from hakmem_lab.documents import write_json, write_text
-from hakmem_lab.statistics import Interval
+from hakmem.documents import write_json, write_text
+from hakmem.measuring.statistics import Interval
+
 from hakmem_lab.suite import PRELOAD
 from hakmem_lab.suite_results import RESULTS, Entry, Results, RowResult, as_json
 

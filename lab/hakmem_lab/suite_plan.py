@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from hakmem_lab.errors import LabError
-from hakmem_lab.launching import Outcome
-from hakmem_lab.rotation import OPS_PER_SECOND, Contender
+from hakmem.errors import UserError
+from hakmem.measuring.rotation import OPS_PER_SECOND, Contender
+from hakmem.running.launching import Outcome
+
 from hakmem_lab.suite import MODES, STATIC, Row, Suite
 from hakmem_lab.suite_session import Job, Session, contenders_of, with_work
 
@@ -62,7 +63,7 @@ def plan(session: Session, limit_s: float, tick: Tick) -> None:
         tick(f"trial: {job.row.name}")
         try:
             trial = try_job(session, job)
-        except LabError as error:
+        except UserError as error:
             session.jobs[position] = replace(job, problem=error.message)
             trial = None
         trials.append(trial)
@@ -78,7 +79,7 @@ def try_job(session: Session, job: Job) -> Trial:
     """One run under each allocator; those that fail are left to the rounds to report."""
     rows, missing = contenders_of(session, job.row, job.mode, job.work)
     if not rows:
-        raise LabError("; ".join(f"{name}: {why}" for name, why in missing.items()))
+        raise UserError("; ".join(f"{name}: {why}" for name, why in missing.items()))
 
     def run(contender: Contender, work: int) -> Outcome:
         return with_work(contender, job.row, work).run(job.cpus)

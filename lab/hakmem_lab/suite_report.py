@@ -4,10 +4,11 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from hakmem_lab import report, tables
-from hakmem_lab.measures import evaluate, measures_for
-from hakmem_lab.rotation import OPS_PER_SECOND
-from hakmem_lab.statistics import Interval
+from hakmem.measuring.measures import evaluate, measures_for
+from hakmem.measuring.rotation import OPS_PER_SECOND
+from hakmem.measuring.statistics import Interval
+from hakmem.output import report, tables
+
 from hakmem_lab.suite import GROUPS
 from hakmem_lab.suite_results import (
     LOST,

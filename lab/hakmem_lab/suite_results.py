@@ -11,17 +11,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 
+from hakmem.allocators.peers import Allocator
+from hakmem.errors import UserError
+from hakmem.measuring import journal
+from hakmem.measuring.measures import PEAK_RSS, evaluate
+from hakmem.measuring.rotation import Rotation
+from hakmem.measuring.statistics import Interval
+from hakmem.measuring.summary import Row as Figures
+from hakmem.measuring.summary import summarise
 from scipy.stats import gmean
 
-from hakmem_lab import journal
-from hakmem_lab.errors import LabError
-from hakmem_lab.measures import PEAK_RSS, evaluate
-from hakmem_lab.peers import Allocator
-from hakmem_lab.rotation import Rotation
-from hakmem_lab.statistics import Interval, variation_interval
+from hakmem_lab.spreads import variation_interval
 from hakmem_lab.suite_session import FLOOR, Job, Session
-from hakmem_lab.summary import Row as Figures
-from hakmem_lab.summary import summarise
 
 RESULTS = "results.json"
 WON, LOST, SAME = "won", "lost", "no difference"
@@ -312,9 +313,9 @@ def read(folder: Path) -> Results:
         known["tallies"] = [Tally(**one) for one in document["tallies"]]
         return Results(**known)
     except OSError as error:
-        raise LabError(f"cannot read {path}: {error.strerror}", 2) from error
+        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise LabError(f"{path} holds no results of a suite: {error}", 2) from error
+        raise UserError(f"{path} holds no results of a suite: {error}", 2) from error
 
 
 def read_row(row: Mapping) -> RowResult:

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import asdict
 
-from hakmem_lab import journal
-from hakmem_lab.journal import Journal
-from hakmem_lab.proof import hakmem_served, load_checked, peer_served
-from hakmem_lab.rotation import Contender, Rotation, new_rotation, run_rounds
+from hakmem.measuring import journal
+from hakmem.measuring.journal import Journal
+from hakmem.measuring.rotation import Contender, Rotation, new_rotation, run_rounds
+from hakmem.running.proof import hakmem_served, load_checked, peer_served
+
 from hakmem_lab.suite import PRELOAD
 from hakmem_lab.suite_session import Job, Session, contenders_of, prepared_load, with_work
 

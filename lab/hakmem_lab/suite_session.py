@@ -13,12 +13,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hakmem_lab import cache, environment, static_peers
-from hakmem_lab.documents import write_json
-from hakmem_lab.errors import LabError
-from hakmem_lab.peers import Allocator, bench_program, find
+from hakmem import environment
+from hakmem.allocators import cache
+from hakmem.allocators.peers import Allocator, bench_program, find
+from hakmem.documents import write_json
+from hakmem.errors import UserError
+from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric
+
+from hakmem_lab import static_peers
 from hakmem_lab.real_programs import LOADS, RealLoad
-from hakmem_lab.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric
 from hakmem_lab.suite import STATIC, Row
 
 PLAN = "plan.json"
@@ -142,9 +145,9 @@ def load(folder: Path) -> Session:
             jobs=[read_job(entry) for entry in plan["jobs"]],
         )
     except OSError as error:
-        raise LabError(f"cannot read {path}: {error.strerror}", 2) from error
+        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise LabError(f"{path} is no plan of a suite: {error}", 2) from error
+        raise UserError(f"{path} is no plan of a suite: {error}", 2) from error
 
 
 def read_allocator(entry: Mapping) -> Allocator:
@@ -167,7 +170,7 @@ def require_unchanged(session: Session) -> None:
         now = cache.checksum(path) if path.is_file() else "missing"
         if now != entry["checksum"]:
             what = "is not there any more" if now == "missing" else "has changed"
-            raise LabError(f"{path} {what} since {session.folder} was begun: start anew", 2)
+            raise UserError(f"{path} {what} since {session.folder} was begun: start anew", 2)
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME
+from hakmem.measuring.statistics import Interval
+from hakmem.output import tables
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from hakmem_lab import tables
-from hakmem_lab.rotation import OPS_PER_SECOND, WALL_TIME
-from hakmem_lab.statistics import Interval
 from hakmem_lab.suite import PRELOAD, STATIC
 from hakmem_lab.suite_results import (
     LOST,

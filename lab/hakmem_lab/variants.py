@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hakmem_lab.errors import LabError
-from hakmem_lab.options import require_distinct
-from hakmem_lab.peers import known_names, repository_root
+from hakmem.allocators.peers import known_names, repository_root
+from hakmem.errors import UserError
+from hakmem.options import require_distinct
+
 from hakmem_lab.suite import Table, read_toml
 from hakmem_lab.suite_session import FLOOR
 
@@ -47,7 +48,7 @@ class Group:
         known = [variant.name for variant in self.variants]
         for name in names:
             if name not in (*known, BASE):
-                raise LabError(
+                raise UserError(
                     f"--only: group '{self.name}' has no variant '{name}' "
                     f"(known: {', '.join(known)})",
                     2,
@@ -70,7 +71,7 @@ def load_group(name: str) -> Group:
     if "/" in name:
         return read_group(Path(name))
     known = ", ".join(group_names()) or "none"
-    raise LabError(
+    raise UserError(
         f"unknown group '{name}' (known: {known}; or the path of a folder with a {GROUP_FILE})", 2
     )
 
@@ -85,11 +86,11 @@ def read_group(folder: Path) -> Group:
         for number, entry in enumerate(table.rows("variant"), 1)
     ]
     if not variants:
-        raise LabError(f"{path}: no [[variant]]", 2)
+        raise UserError(f"{path}: no [[variant]]", 2)
     require_distinct([variant.name for variant in variants])
     rows = table.texts("rows")
     if not rows:
-        raise LabError(f"{path}: rows is empty", 2)
+        raise UserError(f"{path}: rows is empty", 2)
     title, base = table.text("title"), table.text("base")
     return Group(folder.name, title, folder, base, rows, tuple(variants))
 
@@ -99,14 +100,14 @@ def read_variant(table: Table, folder: Path) -> Variant:
     name = table.text("name")
     table.where = f"{table.where} ({name})"
     if not NAME.fullmatch(name) or name in (BASE, FLOOR, *known_names()):
-        raise LabError(f"{table.where}: the name is that of an allocator, or no plain word", 2)
+        raise UserError(f"{table.where}: the name is that of an allocator, or no plain word", 2)
     patch_name, cmake = table.text("patch", ""), table.texts("cmake", ())
     if not patch_name and not cmake:
-        raise LabError(f"{table.where}: it changes nothing: neither patch nor cmake", 2)
+        raise UserError(f"{table.where}: it changes nothing: neither patch nor cmake", 2)
     for definition in cmake:
         if not definition.startswith("-D"):
-            raise LabError(f"{table.where}: cmake: '{definition}' does not begin with -D", 2)
+            raise UserError(f"{table.where}: cmake: '{definition}' does not begin with -D", 2)
     patch = folder / patch_name if patch_name else None
     if patch is not None and not patch.is_file():
-        raise LabError(f"{table.where}: there is no file {patch}", 2)
+        raise UserError(f"{table.where}: there is no file {patch}", 2)
     return Variant(name, table.text("title", name), patch, cmake)

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from hakmem_lab import cache
+from hakmem.allocators import cache
+from hakmem.allocators.peers import Allocator
+from hakmem.documents import write_text
+from hakmem.environment import allowed_cpus
+from hakmem.errors import UserError
+
 from hakmem_lab.building import UNWANTED, UNWANTED_PREFIXES, BuildError
-from hakmem_lab.documents import write_text
-from hakmem_lab.environment import allowed_cpus
-from hakmem_lab.errors import LabError
-from hakmem_lab.peers import Allocator
 from hakmem_lab.variants import Variant
 
 PRESET = "release"
@@ -47,13 +48,13 @@ class Source:
 def source_of(folder: Path, base: str) -> Source:
     """The commit that `base` names in the repository of `folder`."""
     if shutil.which("git") is None:
-        raise LabError("git is not installed (Debian package git)", 2)
+        raise UserError("git is not installed (Debian package git)", 2)
     repository = git(folder, "rev-parse", "--show-toplevel")
     if not repository:
-        raise LabError(f"{folder} lies in no git repository: there is no base to build", 2)
+        raise UserError(f"{folder} lies in no git repository: there is no base to build", 2)
     commit = git(folder, "rev-parse", "--verify", "--quiet", f"{base}^{{commit}}")
     if not commit:
-        raise LabError(f"base '{base}' is no commit of {repository}", 2)
+        raise UserError(f"base '{base}' is no commit of {repository}", 2)
     return Source(Path(repository), commit)
 
 

@@ -7,15 +7,15 @@ memory, above 1 it holds more.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from hakmem.measuring.measures import NO_DIFFERENCE, PEAK_RSS, TOO_FEW, evaluate
+from hakmem.measuring.rotation import Rotation
+from hakmem.measuring.statistics import Interval, net_speed_ratio, speed_ratio
+from hakmem.measuring.summary import summarise
 from scipy.stats import gmean
 
-from hakmem_lab.measures import NO_DIFFERENCE, PEAK_RSS, TOO_FEW, evaluate
-from hakmem_lab.rotation import Rotation
-from hakmem_lab.statistics import Interval, net_speed_ratio, speed_ratio
 from hakmem_lab.suite_files import three
 from hakmem_lab.suite_results import read_journal
 from hakmem_lab.suite_session import FLOOR, Job, Session
-from hakmem_lab.summary import summarise
 from hakmem_lab.variants import BASE
 
 FASTER, SLOWER, MORE, LESS = "faster", "slower", "more", "less"

@@ -4,11 +4,13 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from hakmem_lab import environment, journal
-from hakmem_lab.errors import LabError
-from hakmem_lab.options import chosen_allocators, require_distinct
-from hakmem_lab.peers import Allocator, known_names
-from hakmem_lab.proof import hakmem_served
+from hakmem import environment
+from hakmem.allocators.peers import Allocator, known_names
+from hakmem.errors import UserError
+from hakmem.measuring import journal
+from hakmem.options import chosen_allocators, require_distinct
+from hakmem.running.proof import hakmem_served
+
 from hakmem_lab.suite import MODES, PRELOAD, Row, Suite, catalogue, pick
 from hakmem_lab.suite_plan import jobs_of
 from hakmem_lab.suite_results import NOT_SERVED
@@ -48,7 +50,7 @@ def build_all(group: Group, source: Source, say: Callable[[str], None]) -> list[
         say(f"{variant.name}: {allocator.problem or f'{state}: {allocator.library}'}")
         built.append(allocator)
         if variant.name == BASE and not allocator.usable:
-            raise LabError(f"the base cannot be built: {allocator.problem}")
+            raise UserError(f"the base cannot be built: {allocator.problem}")
     return built
 
 

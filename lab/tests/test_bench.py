@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-
-from hakmem_lab import journal
-from hakmem_lab.cli import main
+from hakmem.cli import main
+from hakmem.measuring import journal
 
 SCENARIO_HEAD = "allocator,scenario,iterations,avg_ns,soft_pf,hard_pf,rss_kb,ops_per_sec"
 HEAD = """
@@ -282,7 +281,7 @@ arguments = ["-c", "sleep 0.15; echo Throughput = 5"]
 def test_a_signal_leaves_finished_rounds_and_a_report_to_go_on_from(tmp_path, number):
     head = HEAD.replace("nosuch-yet|", "").replace("rounds = 5", "rounds = 12")
     suite = write_suite(tmp_path, head + TWO_ROWS + SLOW_ROW)
-    command = [sys.executable, "-c", "from hakmem_lab.cli import main; main()", "bench", suite]
+    command = [sys.executable, "-c", "from hakmem.cli import main; main()", "bench", suite]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     path = wait_for_rounds(journal.results_folder(), "slow.preload.jsonl", 2)
     process.send_signal(number)

@@ -2,8 +2,8 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from hakmem.cli import main
 
-from hakmem_lab.cli import main
 from hakmem_lab.commands import demo as demo_module
 
 RECORDED = ("/bin/sh", "-c", "echo Throughput = 100 ops/s")

@@ -11,17 +11,18 @@ from pathlib import Path
 import psutil
 import pytest
 from click.testing import CliRunner
-from conftest import BENCH, compile_c
+from hakmem.allocators.peers import Allocator
+from hakmem.cli import main
+from hakmem.errors import UserError
+from hakmem.measuring import journal
+from hakmem.measuring.rotation import OPS_PER_SECOND, Contender, new_rotation
+from hakmem.running.launching import Outcome
+from small_build import BENCH, compile_c
 
-from hakmem_lab import drawn_report, drawn_results, journal
-from hakmem_lab.cli import main
+from hakmem_lab import drawn_report, drawn_results
 from hakmem_lab.drawn_run import Measured
 from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
-from hakmem_lab.errors import LabError
-from hakmem_lab.launching import Outcome
-from hakmem_lab.peers import Allocator
-from hakmem_lab.rotation import OPS_PER_SECOND, Contender, new_rotation
-from hakmem_lab.statistics import costs_chosen_elsewhere
+from hakmem_lab.spreads import costs_chosen_elsewhere
 from hakmem_lab.suite_session import PLAN
 
 # glibc's malloc under a library's name: the loader can say that it served.
@@ -71,7 +72,7 @@ def test_seeds_are_ranges_and_single_ones():
     assert seeds_text([1, 2, 3, 9]) == "1..3,9"
     wrong = {"": "no list", "1..": "no list", "-1": "no list", "5..4": "ends before"}
     for text, why in (wrong | {"1..200000": "too many"}).items():
-        with pytest.raises(LabError, match=why):
+        with pytest.raises(UserError, match=why):
             parse_seeds(text)
 
 
@@ -219,7 +220,7 @@ def test_wrong_command_lines(arguments, complaint):
 
 
 def test_interrupt_keeps_finished_seeds(program, build):
-    command = [sys.executable, "-c", "from hakmem_lab.cli import main; main()", "drawn"]
+    command = [sys.executable, "-c", "from hakmem.cli import main; main()", "drawn"]
     command += ["--seeds", "1..500", *SMALL, "--with", "glibc,hakmem"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         wait_for(lambda: list(journal.results_folder().glob("drawn-*/seed-3.jsonl")))

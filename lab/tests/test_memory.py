@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import BENCH, compile_c
+from hakmem.allocators.peers import find
+from hakmem.cli import main
+from hakmem.errors import UserError
+from hakmem.running.launching import Outcome
+from small_build import BENCH, compile_c
 
 from hakmem_lab import control_group, memory_bars, memory_loads, memory_run
-from hakmem_lab.cli import main
 from hakmem_lab.control_group import ControlGroup, open_group
-from hakmem_lab.errors import LabError
-from hakmem_lab.launching import Outcome
 from hakmem_lab.memory_bars import BARS, MET, MISSED, NO_FIGURE, SHOWN, UNDECIDED, Bar, judge
 from hakmem_lab.memory_loads import END, LOADS, PEAK, SPEED, Load, Variant, said
 from hakmem_lab.memory_run import Measured, Series
-from hakmem_lab.peers import find
 
 PROGRAMS = ("spike", "sleepers", "phases", "idle_threads", "first", "budget")
 NAMES = {load.name: load for load in LOADS}
@@ -285,7 +285,7 @@ def test_group_enters_before_the_program_starts(tmp_path):
 
 def test_no_groups_is_a_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(control_group, "ROOT", tmp_path / "absent")
-    with pytest.raises(LabError, match="no control groups"), open_group(64):
+    with pytest.raises(UserError, match="no control groups"), open_group(64):
         pass
     log = memory_run.Journal(tmp_path / "log")
     load = Load("x", "x", ("/bin/true",), (PEAK,), cgroup_mb=64)

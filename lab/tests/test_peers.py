@@ -3,14 +3,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import compile_c
+from hakmem.allocators import cache
+from hakmem.allocators.peers import find
+from hakmem.allocators.recipes import PACKAGES, RECIPES
+from hakmem.cli import main
+from small_build import compile_c
 
-from hakmem_lab import building, cache, load_check
+from hakmem_lab import building, load_check
 from hakmem_lab.building import BuildError, compile_flags, find_archive, manifest, missing_tool
-from hakmem_lab.cli import main
 from hakmem_lab.loading import bindings, judge, try_library
-from hakmem_lab.peers import find
-from hakmem_lab.recipes import PACKAGES, RECIPES
 
 # Every function of the list, each handed on to glibc's.
 WHOLE = """

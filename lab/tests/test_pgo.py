@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import compile_c
+from hakmem.allocators.peers import repository_root
+from hakmem.cli import main
+from hakmem.errors import UserError
+from hakmem.measuring.measures import NO_DIFFERENCE, TOO_FEW
+from hakmem.measuring.statistics import Interval
+from small_build import compile_c
 from test_peers import WHOLE
 
 from hakmem_lab import flavours, instructions, pgo
-from hakmem_lab.cli import main
 from hakmem_lab.commands import pgo as pgo_command
 from hakmem_lab.commands import safety as safety_command
-from hakmem_lab.errors import LabError
 from hakmem_lab.flavours import CoreLoad, LoadResult, compare_builds
-from hakmem_lab.measures import NO_DIFFERENCE, TOO_FEW
-from hakmem_lab.peers import repository_root
-from hakmem_lab.statistics import Interval
 
 STEPS = (instructions.StepLoad("steps", "bench_random_mixed", ("100",)),)
 SMALL = CoreLoad("small", ("bench_random_mixed", "20000", "100"))
@@ -43,14 +43,14 @@ def test_training_needs_counts_from_every_load(tmp_path, profile):
     assert told == ["small", "small"]
     assert list(profile.rglob("*.gcda"))
     plain = counting_library(tmp_path)
-    with pytest.raises(LabError, match="training with small left no counts"):
+    with pytest.raises(UserError, match="training with small left no counts"):
         pgo.train(plain, [SMALL])
 
 
 def test_training_that_fails_is_told(tmp_path, profile):
     counted = counting_library(tmp_path, f"-fprofile-generate={profile}")
     load = CoreLoad("bad", ("/bin/sh", "-c", "echo no luck >&2; exit 3"))
-    with pytest.raises(LabError, match="training with bad failed: exit status 3\nno luck"):
+    with pytest.raises(UserError, match="training with bad failed: exit status 3\nno luck"):
         pgo.train(counted, [load])
 
 
@@ -70,9 +70,9 @@ def test_smoke_wants_every_function(tmp_path, build, monkeypatch):
         WHOLE.replace(f"{at}__libc_memalign(a, n)", f"{at}(char *)__libc_memalign(a, n + 16) + 16")
     )
     wrong = compile_c(tmp_path / "libwrong.so", [source], "-shared", "-fPIC", "-fno-builtin")
-    with pytest.raises(LabError, match=r"aligned_alloc\(256, 512\) is not aligned"):
+    with pytest.raises(UserError, match=r"aligned_alloc\(256, 512\) is not aligned"):
         pgo.smoke(wrong)
-    with pytest.raises(LabError, match="has no malloc"):
+    with pytest.raises(UserError, match="has no malloc"):
         pgo.smoke(build / "libhakmem.so")
 
 
@@ -94,7 +94,7 @@ def test_build_that_does_not_serve_gets_no_figures(build):
 
 
 def test_missing_build_is_named(tmp_path):
-    with pytest.raises(LabError, match=r"libnone\.so is missing: build first"):
+    with pytest.raises(UserError, match=r"libnone\.so is missing: build first"):
         compare_builds(tmp_path / "libnone.so", "other", pairs=2, seed=1, loads=[SMALL])
 
 
@@ -141,7 +141,7 @@ def test_instructions_of_a_step_are_counted_exactly(build):
     first = instructions.per_step(STEPS[0], library)
     assert 20 < first < 1000
     assert instructions.per_step(STEPS[0], library) == pytest.approx(first, abs=0.1)
-    with pytest.raises(LabError, match=r"could not count .*: status 2"):
+    with pytest.raises(UserError, match=r"could not count .*: status 2"):
         instructions.count([str(build / "bench" / "bench_random_mixed"), "none"], library)
 
 
@@ -156,7 +156,7 @@ def test_failed_preset_is_an_error(monkeypatch, tmp_path):
     script.write_text("#!/bin/sh\nexit 1\n")
     script.chmod(0o755)
     monkeypatch.setattr(flavours, "repository_root", lambda: tmp_path)
-    with pytest.raises(LabError, match="the preset nice was not built"):
+    with pytest.raises(UserError, match="the preset nice was not built"):
         flavours.build_preset("nice", "hakmem")
 
 

@@ -4,13 +4,13 @@ import tarfile
 from dataclasses import replace
 
 import pytest
+from hakmem.allocators.peers import Allocator, find
+from hakmem.errors import UserError
+from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME
+from hakmem.running.launching import Outcome
 
 from hakmem_lab import real_programs
-from hakmem_lab.errors import LabError
-from hakmem_lab.launching import Outcome
-from hakmem_lab.peers import Allocator, find
 from hakmem_lab.real_programs import LOADS, Needed, RealLoad, output_digest, with_server_cost
-from hakmem_lab.rotation import OPS_PER_SECOND, WALL_TIME
 from hakmem_lab.workloads import inputs, postgres_load, redis_load, server
 from hakmem_lab.workloads.server import DriverError
 
@@ -62,15 +62,15 @@ def test_every_load_says_what_it_is():
 def test_missing_program_names_its_package(tmp_path):
     load = small_load("true", needs=(Needed("sh", "dash"), Needed("no-such-program", "no-package")))
     assert load.problem() == "no-such-program is not installed (Debian package no-package)"
-    with pytest.raises(LabError, match="small: no-such-program is not installed"):
+    with pytest.raises(UserError, match="small: no-such-program is not installed"):
         load.prepare(tmp_path)
 
 
 def test_load_must_be_prepared_and_of_some_size(tmp_path):
     load = small_load("echo $1")
-    with pytest.raises(LabError, match="small is not prepared"):
+    with pytest.raises(UserError, match="small is not prepared"):
         load.contender(find("glibc"))
-    with pytest.raises(LabError, match="a size of 0 is below 1"):
+    with pytest.raises(UserError, match="a size of 0 is below 1"):
         load.prepare(tmp_path, 0)
     load.prepare(tmp_path, 7)
     assert load.contender(find("glibc")).run().stdout == "7\n"
@@ -85,7 +85,7 @@ def test_other_output_than_under_glibc_does_not_count(tmp_path):
 
 
 def test_program_that_fails_under_glibc_is_told_at_once(tmp_path):
-    with pytest.raises(LabError, match="small fails under glibc: exit status 4\nbroken"):
+    with pytest.raises(UserError, match="small fails under glibc: exit status 4\nbroken"):
         small_load("echo broken >&2; exit 4").prepare(tmp_path)
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 from click.testing import CliRunner
-from conftest import BENCH, compile_c
+from hakmem.cli import main
+from hakmem.errors import UserError
+from hakmem.measuring import journal
+from small_build import BENCH, compile_c
 
-from hakmem_lab import journal, scale_points, scale_report
-from hakmem_lab.cli import main
-from hakmem_lab.errors import LabError
+from hakmem_lab import scale_points, scale_report
 from hakmem_lab.scale_points import AXES, BLOCKS, GIB, HEAP, LOADS, MIB, THREADS, Point, points_of
 from hakmem_lab.scale_run import Figures, Measured, largest_step, largest_steps
 
@@ -89,10 +90,10 @@ def test_bounds_are_read_in_the_axis_own_unit():
     assert [HEAP.parse(text) for text in ("8M", "4G", "4096")] == [8 * MIB, 4 * GIB, 4096]
     assert [BLOCKS.parse(text) for text in ("10", "100k", "1M")] == [10, 100_000, 1_000_000]
     for text in ("", "M", "-1", "1.5M", "1T"):
-        with pytest.raises(LabError, match="is no number"):
+        with pytest.raises(UserError, match="is no number"):
             HEAP.parse(text)
     assert {point.value for point in points_of([THREADS], 2)} == {1, 2}
-    with pytest.raises(LabError, match=r"no point is so small \(blocks begins at 10\)"):
+    with pytest.raises(UserError, match=r"no point is so small \(blocks begins at 10\)"):
         points_of([BLOCKS], 9)
 
 
@@ -200,7 +201,7 @@ def test_folder_that_cannot_be_made(programs, tmp_path):
 def test_interrupt_keeps_finished_points(programs, tmp_path):
     """With the real amounts of work: the small ones are set in this process alone."""
     out = tmp_path / "out"
-    command = [sys.executable, "-c", "from hakmem_lab.cli import main; main()", "scale"]
+    command = [sys.executable, "-c", "from hakmem.cli import main; main()", "scale"]
     command += ["--axis", "heap", "--rounds", "2", "--with", "glibc", "--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         wait_for(lambda: list(journal.results_folder().glob(f"scale-*/mixed-{8 * MIB}.jsonl")))

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hakmem.cli import main
+from hakmem.errors import UserError
+from hakmem.measuring.statistics import Interval
 
 from hakmem_lab import scorecard_soak, soak_file, steady_calls
-from hakmem_lab.cli import main
-from hakmem_lab.errors import LabError
 from hakmem_lab.milestones import (
     MISSED,
     PATH,
@@ -23,7 +24,6 @@ from hakmem_lab.milestones import (
 from hakmem_lab.scorecard import compose
 from hakmem_lab.scorecard_text import without_folders
 from hakmem_lab.soak_file import Epoch
-from hakmem_lab.statistics import Interval
 from hakmem_lab.steady_calls import StepCalls, per_operation
 from hakmem_lab.suite_results import (
     BASELINE,
@@ -149,7 +149,7 @@ def test_results_survive_their_file(folder):
 
 def test_results_that_are_none_are_refused(tmp_path):
     (tmp_path / RESULTS).write_text('{"rows": []}')
-    with pytest.raises(LabError, match="holds no results of a suite"):
+    with pytest.raises(UserError, match="holds no results of a suite"):
         read(tmp_path)
 
 
@@ -199,7 +199,7 @@ def test_the_projects_milestones_are_sound():
 def test_broken_milestones_are_named(tmp_path, text, complaint):
     path = tmp_path / "m.toml"
     path.write_text(f"[[milestone]]\n{text}\n")
-    with pytest.raises(LabError) as error:
+    with pytest.raises(UserError) as error:
         load_milestones(path)
     assert complaint in error.value.message
     assert error.value.exit_code == 2

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import BENCH, compile_c
+from hakmem.cli import main
+from hakmem.errors import UserError
+from small_build import BENCH, compile_c
 
 from hakmem_lab import soak_file
-from hakmem_lab.cli import main
-from hakmem_lab.errors import LabError
 from hakmem_lab.soak_file import COLUMNS, Epoch
 from hakmem_lab.soak_judging import LONG, Thresholds, judge
 
@@ -99,10 +99,10 @@ def test_line_cut_in_its_middle_is_dropped_and_the_file_can_grow(tmp_path):
 def test_damage_names_line_and_column(tmp_path):
     path = write(tmp_path / "s.csv", series("a", count=3))
     path.write_text(path.read_text().replace("50000", "fifty", 1))
-    with pytest.raises(LabError, match=r"line 3: column rss_kb: 'fifty'"):
+    with pytest.raises(UserError, match=r"line 3: column rss_kb: 'fifty'"):
         soak_file.read(path)
     path.write_text("time,load\n1,2\n")
-    with pytest.raises(LabError, match="no column elapsed_s"):
+    with pytest.raises(UserError, match="no column elapsed_s"):
         soak_file.read(path)
 
 
@@ -176,9 +176,9 @@ def test_programs_are_judged_by_their_peaks_as_one_series():
 
 
 def test_too_few_epochs_are_refused():
-    with pytest.raises(LabError, match="9 epochs after the warm-up are too few"):
+    with pytest.raises(UserError, match="9 epochs after the warm-up are too few"):
         judge(series("hakmem", count=11), Thresholds())
-    with pytest.raises(LabError, match="no epoch"):
+    with pytest.raises(UserError, match="no epoch"):
         judge([], Thresholds())
 
 
@@ -267,7 +267,7 @@ def test_settings_reach_programs_and_are_told(tmp_path):
 
 def test_interrupted_run_goes_on_where_it_stopped(build, tmp_path):
     path = tmp_path / "s.csv"
-    command = [sys.executable, "-c", "from hakmem_lab.cli import main; main()", "soak"]
+    command = [sys.executable, "-c", "from hakmem.cli import main; main()", "soak"]
     with subprocess.Popen(
         [*command, *soak_arguments(path, 60)], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import compile_c
+from hakmem.allocators.peers import find
+from hakmem.cli import main
+from small_build import compile_c
 
 from hakmem_lab import steady_run
-from hakmem_lab.cli import main
-from hakmem_lab.peers import find
 from hakmem_lab.steady_run import Counted, Steady, count_row, late_calls
 from hakmem_lab.suite import Row, catalogue
 

@@ -1,13 +1,13 @@
 from pathlib import Path
 
 import pytest
+from hakmem.errors import UserError
+from hakmem.measuring.rotation import WALL_TIME, Contender, Series, new_rotation
+from hakmem.measuring.statistics import Interval
+from hakmem.running.launching import Outcome
 
 from hakmem_lab import real_programs, suite_plan, suite_results
-from hakmem_lab.errors import LabError
-from hakmem_lab.launching import Outcome
 from hakmem_lab.memory_loads import LOADS
-from hakmem_lab.rotation import WALL_TIME, Contender, Series, new_rotation
-from hakmem_lab.statistics import Interval
 from hakmem_lab.suite import (
     GROUPS,
     PRELOAD,
@@ -103,7 +103,7 @@ def test_rows_are_picked_by_name_pattern_and_group():
         "larson-64",
     ]
     assert {row.group for row in pick(rows, ["group:threads"], "x")} == {"threads"}
-    with pytest.raises(LabError, match=r"x: no row fits 'nosuch' \(known: random-mixed-400"):
+    with pytest.raises(UserError, match=r"x: no row fits 'nosuch' \(known: random-mixed-400"):
         pick(rows, ["nosuch"], "x")
 
 
@@ -127,7 +127,7 @@ def test_rows_are_picked_by_name_pattern_and_group():
     ],
 )
 def test_broken_suite_is_refused_in_one_line(tmp_path, text, complaint):
-    with pytest.raises(LabError) as error:
+    with pytest.raises(UserError) as error:
         read_suite(suite_file(tmp_path, text))
     assert error.value.exit_code == 2
     assert complaint in error.value.message

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import STAND_IN
+from hakmem.allocators.peers import repository_root
+from hakmem.cli import main
+from hakmem.errors import UserError
+from hakmem.measuring import journal
+from hakmem.measuring.rotation import OPS_PER_SECOND, Contender, new_rotation
+from hakmem.running.launching import Outcome
+from small_build import STAND_IN
 
-from hakmem_lab import journal, variants_run
-from hakmem_lab.cli import main
-from hakmem_lab.errors import LabError
-from hakmem_lab.launching import Outcome
-from hakmem_lab.peers import repository_root
-from hakmem_lab.rotation import OPS_PER_SECOND, Contender, new_rotation
+from hakmem_lab import variants_run
 from hakmem_lab.suite import Row
 from hakmem_lab.suite_session import Job, Session
 from hakmem_lab.variants import Variant, group_names, load_group
@@ -214,7 +215,7 @@ def test_measures_all_in_one_rotation_and_writes_all_files(group, tmp_path):
     base, eight, _ = row["entries"]
     assert base["speed"] is None
     assert eight["speed"]["low"] <= eight["speed"]["median"] <= eight["speed"]["high"]
-    assert eight["net"] is not None
+    assert "net" in eight
     with outputs["csv"].open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert [line["variant"] for line in lines] == ["base", "eight", "glibc"]
@@ -288,7 +289,7 @@ def test_a_base_that_does_not_serve_leaves_the_row_out(group):
 @needs_tools
 def test_ctrl_c_leaves_figures_and_resume_goes_on(group):
     command = [sys.executable, "-m", "hakmem_lab", "variants", str(group), "--rounds", "2000"]
-    command[1:3] = ["-c", "from hakmem_lab.cli import main; main()"]
+    command[1:3] = ["-c", "from hakmem.cli import main; main()"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         wait_for_round()
@@ -355,7 +356,7 @@ def test_broken_groups_are_named_in_one_line(tmp_path, old, new, said):
     text = GROUP.format(base="HEAD")
     assert old in text
     (tmp_path / "group.toml").write_text(text.replace(old, new, 1))
-    with pytest.raises(LabError) as error:
+    with pytest.raises(UserError) as error:
         load_group(str(tmp_path))
     assert said in error.value.message
     assert error.value.exit_code == 2
@@ -387,8 +388,8 @@ def outcome(rss_kb: int) -> Outcome:
 
 def session_with(folder: Path, speeds: dict[str, tuple[float, int]]) -> tuple[Session, Job]:
     """A session with one finished row, in which every variant had these figures in each round."""
-    from hakmem_lab.journal import Journal
-    from hakmem_lab.peers import Allocator
+    from hakmem.allocators.peers import Allocator
+    from hakmem.measuring.journal import Journal
 
     job = Job(Row("row", "a row", "core", "bench_random_mixed", ("{work}",), work=100), "preload")
     allocators = [Allocator(name, Path("/lib"), source=f"the {name}") for name in speeds]
@@ -448,7 +449,7 @@ def test_the_projects_patches_apply_to_their_base(name, tmp_path):
     group = load_group(name)
     try:
         source = source_of(repository_root(), group.base)
-    except LabError as error:
+    except UserError as error:
         pytest.skip(error.message)
     for variant in group.variants:
         if variant.patch is None:

@@ -16,9 +16,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#if __has_include(<sys/single_threaded.h>)
-#include <sys/single_threaded.h>
-#endif
 
 #include "base/atomic.h"
 #include "base/compiler.h"
@@ -321,13 +318,10 @@ char **hak_os_environment(char **given) {
   return environ;
 }
 
-bool hak_os_single_threaded(void) {
-#if __has_include(<sys/single_threaded.h>)
-  return __libc_single_threaded;
-#else
-  return false;
-#endif
-}
+/* Of glibc since 2.32 (<sys/single_threaded.h>). Weak: a library built for an older glibc, and musl's, find none. */
+extern __attribute__((weak)) char __libc_single_threaded;
+
+bool hak_os_single_threaded(void) { return &__libc_single_threaded != NULL && __libc_single_threaded; }
 
 int hak_os_pid(void) { return (int)hak_os_call(SYS_getpid); }
 

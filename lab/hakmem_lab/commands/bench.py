@@ -7,16 +7,12 @@ from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
-
-from hakmem_lab import documents, environment, journal, suite_files, suite_report, tables
-from hakmem_lab.documents import write_text
-from hakmem_lab.errors import LabError
-from hakmem_lab.interruption import only_once
-from hakmem_lab.options import (
+from hakmem import documents, environment
+from hakmem.allocators.peers import Allocator, find, repository_root
+from hakmem.documents import write_text
+from hakmem.errors import UserError
+from hakmem.measuring import journal
+from hakmem.options import (
     INTERRUPTED,
     allocator_options,
     chosen_allocators,
@@ -32,7 +28,14 @@ from hakmem_lab.options import (
     seed_option,
     split_pair,
 )
-from hakmem_lab.peers import Allocator, find, repository_root
+from hakmem.output import tables
+from hakmem.running.interruption import only_once
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hakmem_lab import suite_files, suite_report
 from hakmem_lab.suite import (
     ALTERNATIVES,
     MODES,
@@ -160,7 +163,7 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
         rows = pick(rows, given["wanted"], "--rows")
     jobs = jobs_of(suite, rows, given["modes"] or suite.modes)
     if not jobs:
-        raise LabError(f"--mode: no row of suite '{suite.name}' has this mode", 2)
+        raise UserError(f"--mode: no row of suite '{suite.name}' has this mode", 2)
     settings = dict(split_pair("--set", text) for text in given["settings"])
     allocators, notes = chosen(suite, given)
     seed = resolve_seed(given["seed"])

@@ -12,15 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import click
-from rich.console import Console
-
-from hakmem_lab import environment, tables
-from hakmem_lab.documents import write_json
-from hakmem_lab.errors import LabError
-from hakmem_lab.options import INTERRUPTED, json_option, resolve_cpus, resolve_seed, seed_option
-from hakmem_lab.peers import DEFAULT_NAMES, Allocator, bench_program, find
-from hakmem_lab.proof import Served, hakmem_served, load_checked, malloc_providers, peer_served
-from hakmem_lab.rotation import (
+from hakmem import environment
+from hakmem.allocators.peers import DEFAULT_NAMES, Allocator, bench_program, find
+from hakmem.documents import write_json
+from hakmem.errors import UserError
+from hakmem.measuring.rotation import (
     OPS_PER_SECOND,
     WALL_TIME,
     Contender,
@@ -29,8 +25,12 @@ from hakmem_lab.rotation import (
     contenders,
     run_rotation,
 )
-from hakmem_lab.summary import summarise
-from hakmem_lab.syscalls import count_system_calls
+from hakmem.measuring.summary import summarise
+from hakmem.options import INTERRUPTED, json_option, resolve_cpus, resolve_seed, seed_option
+from hakmem.output import tables
+from hakmem.running.proof import Served, hakmem_served, load_checked, malloc_providers, peer_served
+from hakmem.running.syscalls import count_system_calls
+from rich.console import Console
 
 BASELINE = "hakmem"
 BENCH_ROUNDS = 15
@@ -87,7 +87,7 @@ def demo(app: str, cpu: str | None, seed: int | None, json_path: Path | None) ->
     floor = load_checked(find("floor"))
     hakmem = peers[0]
     if not hakmem.usable:
-        raise LabError(f"hakmem cannot be measured: {hakmem.problem}", 2)
+        raise UserError(f"hakmem cannot be measured: {hakmem.problem}", 2)
 
     known = facts(peers, seed)
     console.print(tables.facts_table(known))
@@ -116,7 +116,7 @@ def split_command(text: str) -> list[str]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise LabError(f"--app: cannot read '{text}': {error}", 2) from error
+        raise UserError(f"--app: cannot read '{text}': {error}", 2) from error
     return words
 
 
@@ -137,7 +137,7 @@ def random_mixed(cpus: str | None) -> Work:
     trial = Contender("trial", (program, str(TRIAL_STEPS), str(BENCH_SLOTS))).run(cpus)
     speed = OPS_PER_SECOND.read(trial)
     if trial.problem or not speed:
-        raise LabError(f"{program} fails without any preload: {trial.problem or 'no figure'}")
+        raise UserError(f"{program} fails without any preload: {trial.problem or 'no figure'}")
     steps = max(TRIAL_STEPS, round(speed * BENCH_SLICE_S, -5))
     return Work(
         title=f"Random mixed, 16 to 1039 bytes, {BENCH_SLOTS} slots, {steps:,.0f} steps a slice",
@@ -165,10 +165,12 @@ def real_program(
         title += " (PYTHONMALLOC=malloc)"
     trial = Contender("trial", command, None, settings).run(cpus)
     if trial.start_error:
-        raise LabError(trial.start_error, 2)
+        raise UserError(trial.start_error, 2)
     if trial.problem:
         words = f"; it last said:\n{trial.last_words()}" if trial.last_words() else ""
-        raise LabError(f"'{shlex.join(command)}' fails without any preload: {trial.problem}{words}")
+        raise UserError(
+            f"'{shlex.join(command)}' fails without any preload: {trial.problem}{words}"
+        )
     usable = sum(a.usable for a in allocators)
     fitting = int(APP_BUDGET_S / (max(trial.wall_s, 1e-3) * usable))
     rounds = min(max(fitting, APP_ROUNDS_MIN), APP_ROUNDS_MAX)

@@ -3,15 +3,12 @@
 from pathlib import Path
 
 import click
-from rich.console import Console
-
-from hakmem_lab import drawn_report, drawn_results, drawn_session, environment, journal, tables
-from hakmem_lab.documents import write_json
-from hakmem_lab.drawn_run import Measured, all_measured, prove, run_all
-from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
-from hakmem_lab.errors import LabError
-from hakmem_lab.interruption import only_once
-from hakmem_lab.options import (
+from hakmem import environment
+from hakmem.allocators.peers import Allocator, find, repository_root
+from hakmem.documents import write_json
+from hakmem.errors import UserError
+from hakmem.measuring import journal
+from hakmem.options import (
     INTERRUPTED,
     allocator_options,
     chosen_allocators,
@@ -25,8 +22,14 @@ from hakmem_lab.options import (
     resume_folder_option,
     seed_option,
 )
-from hakmem_lab.peers import Allocator, find, repository_root
-from hakmem_lab.proof import load_checked
+from hakmem.output import tables
+from hakmem.running.interruption import only_once
+from hakmem.running.proof import load_checked
+from rich.console import Console
+
+from hakmem_lab import drawn_report, drawn_results, drawn_session
+from hakmem_lab.drawn_run import Measured, all_measured, prove, run_all
+from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
 from hakmem_lab.suite_session import clean_environment, require_unchanged
 
 DEFAULT_NAMES = (
@@ -171,7 +174,7 @@ def chosen(console: Console, names: str | None, libraries: tuple[str, ...]) -> l
     found = [load_checked(a) for a in chosen_allocators(names, (*paths, *libraries))]
     require_usable([a for a in found if a.usable], found)
     if not found[0].usable:
-        raise LabError(f"the baseline {found[0].name} cannot be measured: {found[0].problem}")
+        raise UserError(f"the baseline {found[0].name} cannot be measured: {found[0].problem}")
     return found
 
 
@@ -191,7 +194,7 @@ def begin(session: Session) -> None:
     try:
         session.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LabError(f"cannot make the folder {session.folder}: {error.strerror}") from error
+        raise UserError(f"cannot make the folder {session.folder}: {error.strerror}") from error
     session.save()
 
 

@@ -6,15 +6,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
-from rich.console import Console
-
-from hakmem_lab import environment, journal, memory_bars, memory_report, tables
-from hakmem_lab.documents import write_json
-from hakmem_lab.errors import LabError
-from hakmem_lab.interruption import only_once
-from hakmem_lab.memory_loads import LOADS, Load
-from hakmem_lab.memory_run import Measured, as_json, from_json, run_load, slices_of
-from hakmem_lab.options import (
+from hakmem import environment
+from hakmem.allocators.peers import Allocator, bench_program, find, repository_root
+from hakmem.documents import write_json
+from hakmem.errors import UserError
+from hakmem.experiments.pairing import prove, require_served
+from hakmem.measuring import journal
+from hakmem.options import (
     INTERRUPTED,
     allocator_options,
     chosen_allocators,
@@ -26,9 +24,14 @@ from hakmem_lab.options import (
     rows_option,
     seed_option,
 )
-from hakmem_lab.pairing import prove, require_served
-from hakmem_lab.peers import Allocator, bench_program, find, repository_root
-from hakmem_lab.proof import load_checked, peer_served
+from hakmem.output import tables
+from hakmem.running.interruption import only_once
+from hakmem.running.proof import load_checked, peer_served
+from rich.console import Console
+
+from hakmem_lab import memory_bars, memory_report
+from hakmem_lab.memory_loads import LOADS, Load
+from hakmem_lab.memory_run import Measured, as_json, from_json, run_load, slices_of
 from hakmem_lab.suite_session import clean_environment
 
 DEFAULT_NAMES = ("hakmem", "glibc", "mimalloc3", "jemalloc5", "tcmalloc-google", "snmalloc")
@@ -127,7 +130,7 @@ def pick(wanted: tuple[str, ...]) -> list[Load]:
     for text in wanted:
         if not any(fnmatchcase(load.name, text) for load in LOADS):
             known = ", ".join(load.name for load in LOADS)
-            raise LabError(f"--rows: no load fits '{text}' (known: {known})", 2)
+            raise UserError(f"--rows: no load fits '{text}' (known: {known})", 2)
     return [load for load in LOADS if not wanted or any(fnmatchcase(load.name, w) for w in wanted)]
 
 

@@ -5,10 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-
-from hakmem_lab import environment, tables
-from hakmem_lab.documents import write_json
-from hakmem_lab.options import (
+from hakmem import environment
+from hakmem.allocators.peers import DEFAULT_NAMES
+from hakmem.documents import write_json
+from hakmem.experiments.pairing import document, finish, measure, prove, require_served
+from hakmem.measuring.rotation import (
+    Contender,
+    choose_metric,
+    contenders,
+)
+from hakmem.measuring.summary import summarise
+from hakmem.options import (
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -23,15 +30,8 @@ from hakmem_lab.options import (
     split_pair,
     timeout_option,
 )
-from hakmem_lab.pairing import document, finish, measure, prove, require_served
-from hakmem_lab.peers import DEFAULT_NAMES
-from hakmem_lab.proof import load_checked
-from hakmem_lab.rotation import (
-    Contender,
-    choose_metric,
-    contenders,
-)
-from hakmem_lab.summary import summarise
+from hakmem.output import tables
+from hakmem.running.proof import load_checked
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -5,18 +5,20 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from hakmem.allocators import cache
+from hakmem.allocators.peers import Allocator, find, known_names
+from hakmem.allocators.recipes import RECIPES, Recipe
+from hakmem.documents import write_json
+from hakmem.environment import allowed_cpus
+from hakmem.errors import UserError
+from hakmem.options import INTERRUPTED, json_option
+from hakmem.output import tables
 from rich import box
 from rich.table import Table
 
-from hakmem_lab import cache, static_peers, tables
+from hakmem_lab import static_peers
 from hakmem_lab.building import BuildError, build, is_current
-from hakmem_lab.documents import write_json
-from hakmem_lab.environment import allowed_cpus
-from hakmem_lab.errors import LabError
 from hakmem_lab.loading import Loading, try_library
-from hakmem_lab.options import INTERRUPTED, json_option
-from hakmem_lab.peers import Allocator, find, known_names
-from hakmem_lab.recipes import RECIPES, Recipe
 
 
 @click.group()
@@ -64,7 +66,7 @@ def build_command(
     if json_path is not None:
         write_json(json_path, "peers build", {"peers": [built_json(r, failed) for r in recipes]})
     if failed:
-        raise LabError(f"not built: {', '.join(failed)}")
+        raise UserError(f"not built: {', '.join(failed)}")
 
 
 def built_json(recipe: Recipe, failed: Mapping[str, str]) -> dict:
@@ -79,7 +81,7 @@ def built_json(recipe: Recipe, failed: Mapping[str, str]) -> dict:
 
 def recipe_of(name: str) -> Recipe:
     if name not in RECIPES:
-        raise LabError(f"no recipe for '{name}' (there are: {', '.join(RECIPES)})", 2)
+        raise UserError(f"no recipe for '{name}' (there are: {', '.join(RECIPES)})", 2)
     return RECIPES[name]
 
 
@@ -171,7 +173,7 @@ def link_command(json_path: Path | None, program: str, names: tuple[str, ...]) -
         write_json(json_path, "peers link", document)
     failed = [row.name for row in rows if not row.usable]
     if failed and names:
-        raise LabError(f"not linked: {', '.join(failed)}")
+        raise UserError(f"not linked: {', '.join(failed)}")
 
 
 def linked_table(rows: list[static_peers.Linked]) -> Table:

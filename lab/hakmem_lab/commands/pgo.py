@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import click
+from hakmem import environment
+from hakmem.documents import write_json
+from hakmem.options import INTERRUPTED, json_option, pairs_option, resolve_seed, seed_option
+from hakmem.output import tables
 from rich.console import Console
 
-from hakmem_lab import environment, flavours, instructions, tables
-from hakmem_lab.documents import write_json
-from hakmem_lab.options import INTERRUPTED, json_option, pairs_option, resolve_seed, seed_option
+from hakmem_lab import flavours, instructions
 from hakmem_lab.pgo import TRAINING, build_and_train, profile_folder, smoke
 
 

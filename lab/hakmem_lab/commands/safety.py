@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import click
+from hakmem import environment
+from hakmem.options import INTERRUPTED, json_option, pairs_option, resolve_seed, seed_option
+from hakmem.output import tables
 
-from hakmem_lab import environment, tables
 from hakmem_lab.commands.pgo import show_comparison
 from hakmem_lab.flavours import build_preset, preset_library
-from hakmem_lab.options import INTERRUPTED, json_option, pairs_option, resolve_seed, seed_option
 
 PRESET = "bench-fast"
 # What HAK_CHECKS switches, by its uses in src/.

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
-from rich.console import Console
-
-from hakmem_lab import environment, journal, scale_report, tables
-from hakmem_lab.errors import LabError
-from hakmem_lab.interruption import only_once
-from hakmem_lab.options import (
+from hakmem import environment
+from hakmem.allocators.peers import Allocator, find, repository_root
+from hakmem.errors import UserError
+from hakmem.experiments.pairing import prove
+from hakmem.measuring import journal
+from hakmem.options import (
     INTERRUPTED,
     allocator_options,
     chosen_allocators,
@@ -21,9 +21,12 @@ from hakmem_lab.options import (
     seed_option,
     timeout_option,
 )
-from hakmem_lab.pairing import prove
-from hakmem_lab.peers import Allocator, find, repository_root
-from hakmem_lab.proof import load_checked, peer_served
+from hakmem.output import tables
+from hakmem.running.interruption import only_once
+from hakmem.running.proof import load_checked, peer_served
+from rich.console import Console
+
+from hakmem_lab import scale_report
 from hakmem_lab.scale_points import AXES, LOADS, Point, points_of
 from hakmem_lab.scale_run import (
     Measured,
@@ -138,7 +141,7 @@ def wanted_points(axis: str, most: str | None) -> list[Point]:
         chosen_axis = AXES[axis]
         return points_of([chosen_axis], None if most is None else chosen_axis.parse(most))
     if most is not None:
-        raise LabError(f"--most: {most} is of one axis: give --axis {', '.join(AXES)} with it", 2)
+        raise UserError(f"--most: {most} is of one axis: give --axis {', '.join(AXES)} with it", 2)
     return points_of(list(AXES.values()))
 
 
@@ -160,7 +163,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LabError(f"cannot make the folder {folder}: {error.strerror}", 2) from error
+        raise UserError(f"cannot make the folder {folder}: {error.strerror}", 2) from error
 
 
 def prepare(console: Console, run: Run, removed: dict[str, str]) -> None:

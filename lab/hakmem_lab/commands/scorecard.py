@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import click
+from hakmem.allocators.peers import repository_root
+from hakmem.documents import write_json, write_text
+from hakmem.errors import UserError
+from hakmem.options import INTERRUPTED, json_option, output_option
+from hakmem.output import tables
 
-from hakmem_lab import scorecard_soak, steady_calls, tables
+from hakmem_lab import scorecard_soak, steady_calls
 from hakmem_lab.commands.bench import bench
-from hakmem_lab.documents import write_json, write_text
-from hakmem_lab.errors import LabError
-from hakmem_lab.options import INTERRUPTED, json_option, output_option
-from hakmem_lab.peers import repository_root
 from hakmem_lab.scorecard import compose, counted_calls, document, newest_results
 from hakmem_lab.suite_session import PLAN
 
@@ -57,9 +58,9 @@ def scorecard(
     """
     console = tables.make_console()
     if folder is not None and run is not None:
-        raise LabError("--run and --from exclude each other", 2)
+        raise UserError("--run and --from exclude each other", 2)
     if soaks and no_soak:
-        raise LabError("--soak and --no-soak exclude each other", 2)
+        raise UserError("--soak and --no-soak exclude each other", 2)
     if run is not None:
         run_suite(run)
     folder = folder or newest_results()

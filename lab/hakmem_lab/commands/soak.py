@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
-from rich.console import Console
-
-from hakmem_lab import environment, interruption, journal, soak_file, soaking, tables
-from hakmem_lab.documents import write_json
-from hakmem_lab.errors import LabError
-from hakmem_lab.options import (
+from hakmem import environment
+from hakmem.allocators.peers import Allocator, bench_program, find, from_path
+from hakmem.documents import write_json
+from hakmem.errors import UserError
+from hakmem.measuring import journal
+from hakmem.measuring.percentages import PERCENT
+from hakmem.options import (
     INTERRUPTED,
     allocator_options,
     chosen_allocators,
@@ -26,9 +27,12 @@ from hakmem_lab.options import (
     split_pair,
     stacked,
 )
-from hakmem_lab.peers import Allocator, bench_program, find, from_path
-from hakmem_lab.percentages import PERCENT
-from hakmem_lab.proof import hakmem_served, load_checked
+from hakmem.output import tables
+from hakmem.running import interruption
+from hakmem.running.proof import hakmem_served, load_checked
+from rich.console import Console
+
+from hakmem_lab import soak_file, soaking
 from hakmem_lab.soak_file import Epoch
 from hakmem_lab.soak_judging import LONG, Judgement, Thresholds, judge, percent, share
 from hakmem_lab.soak_plot import FORMATS, write_page, write_picture
@@ -162,7 +166,7 @@ def soak(
         chosen = usable_allocators(names, libraries, given)
         cpus = resolve_cpus(cpu, None)
         if csv_path is not None and csv_path.exists():
-            raise LabError(f"--csv: {csv_path} is there already: --resume continues it", 2)
+            raise UserError(f"--csv: {csv_path} is there already: --resume continues it", 2)
         path = csv_path or journal.new_path("soak", ".csv")
         run = Soak(path, chosen, load, repeated_programs(programs), cpus, 60 * minutes)
         begin(console, run, epoch_s)
@@ -197,7 +201,7 @@ def analyse(
 
 def check_plot(path: Path | None) -> None:
     if path is not None and path.suffix not in FORMATS:
-        raise LabError(f"--plot: {path} ends in none of {', '.join(FORMATS)}", 2)
+        raise UserError(f"--plot: {path} ends in none of {', '.join(FORMATS)}", 2)
 
 
 def refuse_with_resume(context: click.Context) -> None:
@@ -206,7 +210,7 @@ def refuse_with_resume(context: click.Context) -> None:
     for name in (*fixed, "seed", "csv_path"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             option = next(p.opts[0] for p in context.command.params if p.name == name)
-            raise LabError(f"{option}: the file of --resume says it already", 2)
+            raise UserError(f"{option}: the file of --resume says it already", 2)
 
 
 def usable_allocators(
@@ -219,7 +223,7 @@ def usable_allocators(
     chosen = [load_checked(a) for a in chosen_allocators(wanted, libraries)]
     for allocator in chosen:
         if not allocator.usable:
-            raise LabError(f"{allocator.name}: {allocator.problem}", 2)
+            raise UserError(f"{allocator.name}: {allocator.problem}", 2)
     return [replace(a, settings={**a.settings, **given}) for a in chosen]
 
 
@@ -229,7 +233,7 @@ def repeated_programs(texts: Sequence[str]) -> dict[str, list[str]]:
     names = [LONG, *(name for name, _ in given)]
     for name, _ in given:
         if names.count(name) > 1:
-            raise LabError(f"--program: the name '{name}' is taken", 2)
+            raise UserError(f"--program: the name '{name}' is taken", 2)
     return {name: shlex.split(command) for name, command in given} or {
         "random_mixed": [str(bench_program("bench_random_mixed")), "10000000", "400"],
         "larson": [str(bench_program("bench_larson")), "2", "1500000"],
@@ -262,7 +266,7 @@ def prove(run: Soak) -> dict[str, str]:
     for load, command in {LONG: short, **run.programs}.items():
         proof = hakmem_served(command, ours.library, ours.settings)
         if not proof:
-            raise LabError(f"hakmem did not serve {load}: {proof.outcome.problem or 'no counter'}")
+            raise UserError(f"hakmem did not serve {load}: {proof.outcome.problem or 'no counter'}")
         said[f"hakmem served {load}"] = str(proof)
     return said
 
@@ -275,11 +279,11 @@ def resumed(path: Path, limit_s: float) -> Soak:
         allocators = [same_allocator(name, row) for name, row in head["allocators"].items()]
         load, programs, cpus = LongLoad(**head["long"]), head["programs"], head["cpus"]
     except (KeyError, TypeError, AttributeError) as error:
-        raise LabError(f"--resume: {path} does not say how it was made: {error!r}", 2) from error
+        raise UserError(f"--resume: {path} does not say how it was made: {error!r}", 2) from error
     elapsed = max((e.elapsed_s for e in record.epochs), default=0.0)
     if elapsed >= limit_s:
         done = f"{elapsed / 60:.1f} minutes are in {path}"
-        raise LabError(f"--minutes: {done}: a resumed run needs more than that", 2)
+        raise UserError(f"--minutes: {done}: a resumed run needs more than that", 2)
     soak_file.drop_cut_line(path)
     return Soak(
         path,
@@ -299,9 +303,9 @@ def same_allocator(name: str, row: Mapping) -> Allocator:
     path = row["library"]
     found = Allocator(name) if not path else from_path(name, Path(path), row["version"])
     if not found.usable:
-        raise LabError(f"--resume: {name}: {found.problem}", 2)
+        raise UserError(f"--resume: {name}: {found.problem}", 2)
     if soaking.fingerprint(found.library) != row["sha256"]:
-        raise LabError(f"--resume: {name}: {path} has changed since the run began", 2)
+        raise UserError(f"--resume: {name}: {path} has changed since the run began", 2)
     return replace(found, settings=row["settings"])
 
 
@@ -331,7 +335,7 @@ def finish(console: Console, run: Soak, wanted: Wanted, interrupted: bool) -> No
         )
         try:
             conclude(console, run.path, wanted)
-        except LabError as error:
+        except UserError as error:
             console.print(f"no verdict: {error.message}", soft_wrap=True)
         raise SystemExit(INTERRUPTED)
     passed = conclude(console, run.path, wanted)

@@ -6,15 +6,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from hakmem import environment
+from hakmem.allocators.peers import find
+from hakmem.documents import write_json, write_text
+from hakmem.errors import UserError
+from hakmem.options import INTERRUPTED, csv_option, json_option, rows_option
+from hakmem.output import tables
+from hakmem.running.interruption import only_once
 from rich.console import Console
 from rich.table import Table
 
-from hakmem_lab import environment, tables
-from hakmem_lab.documents import write_json, write_text
-from hakmem_lab.errors import LabError
-from hakmem_lab.interruption import only_once
-from hakmem_lab.options import INTERRUPTED, csv_option, json_option, rows_option
-from hakmem_lab.peers import find
 from hakmem_lab.steady_run import BAR, Steady, count_row, strace_problem
 from hakmem_lab.suite import Row, catalogue, pick
 from hakmem_lab.suite_session import clean_environment
@@ -56,7 +57,7 @@ def steady(
     rows = [row for row in rows if row.scales and "/" not in row.program]
     hakmem = find("hakmem")
     if not hakmem.usable:
-        raise LabError(hakmem.problem)
+        raise UserError(hakmem.problem)
     if strace and (why := strace_problem()):
         console.print(f"note: hakmem's own counters alone: {why}", soft_wrap=True)
         strace = False

@@ -5,14 +5,10 @@ from collections.abc import Sequence
 
 import click
 from click.shell_completion import CompletionItem
-from rich.console import Console
-
-from hakmem_lab import tables
-from hakmem_lab.commands.bench import leave_if_unplanned, minutes, prepare, run_all
-from hakmem_lab.documents import now, write_json, write_text
-from hakmem_lab.errors import LabError
-from hakmem_lab.interruption import only_once
-from hakmem_lab.options import (
+from hakmem.allocators.peers import Allocator
+from hakmem.documents import now, write_json, write_text
+from hakmem.errors import UserError
+from hakmem.options import (
     INTERRUPTED,
     csv_option,
     json_option,
@@ -23,7 +19,11 @@ from hakmem_lab.options import (
     rows_option,
     seed_option,
 )
-from hakmem_lab.peers import Allocator
+from hakmem.output import tables
+from hakmem.running.interruption import only_once
+from rich.console import Console
+
+from hakmem_lab.commands.bench import leave_if_unplanned, minutes, prepare, run_all
 from hakmem_lab.suite_files import table_text
 from hakmem_lab.suite_results import RowResult, collect
 from hakmem_lab.suite_run import is_done
@@ -121,7 +121,7 @@ def list_groups(console: Console, name: str | None) -> None:
 def begun(console: Console, given: dict) -> Session | None:
     """A new session, with everything built; None where no more is asked for."""
     if given["group"] is None:
-        raise LabError(f"no GROUP given (known: {', '.join(group_names()) or 'none'})", 2)
+        raise UserError(f"no GROUP given (known: {', '.join(group_names()) or 'none'})", 2)
     group = load_group(given["group"])
     rows = rows_of(group, given["wanted"])
     only = tuple(name.strip() for name in (given["only"] or "").split(",") if name.strip())
@@ -141,14 +141,14 @@ def begun(console: Console, given: dict) -> Session | None:
 def require_built(built: Sequence[Allocator]) -> None:
     broken = [allocator.name for allocator in built if not allocator.usable]
     if broken:
-        raise LabError(f"not built: {', '.join(broken)}")
+        raise UserError(f"not built: {', '.join(broken)}")
 
 
 def resumed(context: click.Context, given: dict) -> Session:
     require_resume_alone(context, given, OUTPUTS)
     session = load(given["resume"])
     if session.allocators[0].name != BASE or "repeat" not in session.facts:
-        raise LabError(f"{given['resume']} is of `hakmem bench`, not of variants", 2)
+        raise UserError(f"{given['resume']} is of `hakmem bench`, not of variants", 2)
     require_unchanged(session)
     return session
 

@@ -17,8 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
-
-from hakmem_lab.launching import launcher_path
+from hakmem.running.launching import launcher_path
 
 PRELOAD_VARIABLE = "HAKLAB_PRELOAD"
 START_LIMIT_S = 30

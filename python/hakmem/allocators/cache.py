@@ -1,0 +1,105 @@
+"""The folder of allocators built here: lib<name>.so, lib<name>.a, <name>.json and <name>.log each.
+
+A library counts only together with its metadata, which is written last and names its checksum, and
+that of the static archive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hakmem.documents import write_text
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """How a library in the cache came about; `recipe` is the digest of what it was built by."""
+
+    name: str
+    crate: str
+    crate_version: str
+    version: str
+    compiler: str
+    flags: str
+    sha256: str
+    date: str
+    recipe: str
+    operator_new: bool
+    # Empty where an older build kept no archive.
+    archive_sha256: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.version} (crate {self.crate} {self.crate_version})"
+
+
+def cache_folder() -> Path:
+    """HAKLAB_CACHE, else hakmem/peers in the user's cache folder."""
+    given = os.environ.get("HAKLAB_CACHE")
+    if given:
+        return Path(given).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "hakmem" / "peers"
+
+
+def library_path(name: str) -> Path:
+    return cache_folder() / f"lib{name}.so"
+
+
+def archive_path(name: str) -> Path:
+    return cache_folder() / f"lib{name}.a"
+
+
+def log_path(name: str) -> Path:
+    return cache_folder() / f"{name}.log"
+
+
+def checksum(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def read(name: str) -> tuple[Metadata | None, str]:
+    """The metadata of a built library, or why it cannot be used."""
+    path, library = metadata_path(name), library_path(name)
+    if not library.is_file() or not path.is_file():
+        return None, f"not built (hakmem peers build {name})"
+    try:
+        metadata = Metadata(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        return None, f"{path.name} is not readable ({error}): build it again"
+    if checksum(library) != metadata.sha256:
+        return None, f"{library.name} is not the file that was built: build it again"
+    return metadata, ""
+
+
+def archive_problem(name: str) -> str:
+    """Why the static archive of a built allocator cannot be linked, or an empty string."""
+    metadata, problem = read(name)
+    if metadata is None:
+        return problem
+    archive = archive_path(name)
+    if not metadata.archive_sha256 or not archive.is_file():
+        return f"no static archive kept: build it again (hakmem peers build {name})"
+    if checksum(archive) != metadata.archive_sha256:
+        return f"{archive.name} is not the file that was built: build it again"
+    return ""
+
+
+def write(metadata: Metadata, library: Path, archive: Path) -> None:
+    """Moves what was built into place. Without its metadata it does not count meanwhile."""
+    path = metadata_path(metadata.name)
+    path.unlink(missing_ok=True)
+    library.replace(library_path(metadata.name))
+    archive.replace(archive_path(metadata.name))
+    write_text(path, json.dumps(asdict(metadata), indent=1) + "\n")
+
+
+def metadata_path(name: str) -> Path:
+    return cache_folder() / f"{name}.json"

@@ -1,0 +1,162 @@
+"""The `hakmem` command: a group with one module a subcommand, imported when it is asked for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from hakmem.errors import UserError
+
+# Of a full disk or a terminal that has gone. A pipe whose reader has gone is click's: it is silent.
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+# In the order of the help text; each is a function of its name in hakmem.commands, or in
+# hakmem_lab.commands, which the source tree has.
+COMMANDS = {
+    "run": "Run a program under hakmem, and check that it was served.",
+    "compare": "Compare allocators on a program of yours.",
+    "demo": "Show a benchmark and a real program under each allocator.",
+    "bench": "Run the project's own suite under all allocators.",
+    "drawn": "Loads drawn from seeds, against the best peer of each.",
+    "pair": "One program in paired slices, with the floor.",
+    "ab": "Decide between two settings or two libraries.",
+    "soak": "Hours of one load: drift of memory, speed and latency.",
+    "scale": "What an operation costs as threads, heap or blocks grow.",
+    "memory": "Memory that comes back, or not: loads with bars.",
+    "steady": "System calls of every suite load once it is warm.",
+    "tail": "Latency of single malloc and free calls, by percentile.",
+    "record": "Write down what a program allocates.",
+    "replay": "Run a recorded trace under each allocator.",
+    "explain": "Where every resident byte of a process is.",
+    "top": "Live figures of processes; metrics for Prometheus.",
+    "profile": "Who allocates: heap profiles, growth, leaks.",
+    "serve": "Heap profiles of a process for pprof, over HTTP.",
+    "scorecard": "Write docs/scorecard.md from what was measured.",
+    "peers": "Build, list and link other allocators.",
+    "pgo": "Build with a profile, and measure what it gains.",
+    "safety": "Measure what the misuse checks cost.",
+    "variants": "Measure design choices of the allocator against each other.",
+    "completion": "Print the shell's completion script.",
+}
+HIDDEN = ("ab-self-test",)
+OF_THE_SOURCES = (
+    "demo",
+    "bench",
+    "drawn",
+    "pair",
+    "soak",
+    "scale",
+    "memory",
+    "steady",
+    "scorecard",
+    "peers",
+    "pgo",
+    "safety",
+    "variants",
+)
+
+
+@contextmanager
+def output_told_of() -> Iterator[None]:
+    """Output that cannot be written is one line, also that which is still in the buffer."""
+    for name in ("stdout", "stderr"):
+        # Whoever started us has closed it.
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in OUTPUT_ERRORS:
+            raise
+        # The interpreter's end would write the rest of the buffer once more, and fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise UserError(f"cannot write the output: {error.strerror}") from error
+
+
+def absent(name: str) -> click.Command:
+    """Stands for a command that is not installed."""
+
+    @click.command(
+        name,
+        short_help=COMMANDS[name],
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True},
+    )
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+    def stand_in(rest: tuple[str, ...]) -> None:
+        raise UserError(
+            f"{name} needs the source tree, its benchmarks and its builds: after `make run` there, "
+            f".venv/bin/hakmem {name} is it",
+            2,
+        )
+
+    return stand_in
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name: help and completion need none of what they import."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        with output_told_of():
+            return super().invoke(ctx)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS and cmd_name not in HIDDEN:
+            return None
+        package = "hakmem_lab" if cmd_name in OF_THE_SOURCES else "hakmem"
+        if find_spec(package) is None:
+            return absent(cmd_name)
+        name = cmd_name.replace("-", "_")
+        return getattr(import_module(f"{package}.commands.{name}"), name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and name not in (*COMMANDS, *HIDDEN):
+            near = get_close_matches(name, COMMANDS)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            ctx.fail(f"No such command '{name}'.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own = {name: text for name, text in COMMANDS.items() if name not in OF_THE_SOURCES}
+        width = max(map(len, COMMANDS))
+        for title, names in (("Commands", own), ("In the source tree", OF_THE_SOURCES)):
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), COMMANDS[name]) for name in names])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list:
+        from click.shell_completion import CompletionItem
+
+        fitting = [
+            CompletionItem(name, help=text)
+            for name, text in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        # Not the group's own, which imports every command for its help.
+        return fitting + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hakmem", prog_name="hakmem")
+def main() -> None:
+    """Measure hakmem beside other allocators.
+
+    Every command has --help, and most write their figures with --json FILE.
+    """

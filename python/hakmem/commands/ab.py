@@ -1,0 +1,382 @@
+"""`hakmem ab`: two settings or two libraries, one program: go, no-go, no difference, undecided."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+
+import click
+from rich.console import Console
+
+from hakmem import environment
+from hakmem.allocators.peers import Allocator, find, from_path
+from hakmem.documents import write_json
+from hakmem.errors import UserError
+from hakmem.measuring import journal
+from hakmem.measuring.deciding import (
+    CPU_TIME,
+    OPS_PER_CPU_SECOND,
+    Decision,
+    MirroredOrder,
+    Plan,
+    Verdict,
+    decide,
+)
+from hakmem.measuring.percentages import PERCENT
+from hakmem.measuring.rotation import (
+    OPS_PER_SECOND,
+    WALL_METRIC_NAME,
+    WALL_TIME,
+    Contender,
+    Metric,
+    Rotation,
+    Series,
+    custom_metric,
+    new_rotation,
+    run_rounds,
+)
+from hakmem.options import (
+    INTERRUPTED,
+    cpu_option,
+    json_option,
+    parse_cpu_list,
+    resolve_cpus,
+    resolve_seed,
+    seed_option,
+    split_pair,
+)
+from hakmem.output import tables
+from hakmem.running import interruption
+from hakmem.running.launching import Outcome
+from hakmem.running.proof import hakmem_served, load_checked, peer_served
+
+CPU_METRIC_NAME = "cpu"
+SHORT_SLICE_S, LONG_SLICE_S = 0.02, 5.0
+EXIT_STATUS = {
+    Verdict.GO: 0,
+    Verdict.NO_DIFFERENCE: 0,
+    Verdict.NO_GO: 3,
+    Verdict.UNDECIDED: 4,
+}
+
+
+def side_options(letter: str, role: str):
+    """--a and --a-lib, or --b and --b-lib."""
+
+    def decorate(function):
+        setting = click.option(
+            f"--{letter}",
+            f"{letter}_settings",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help=f"Environment setting of {letter.upper()}, {role}; may be repeated.",
+        )
+        library = click.option(
+            f"--{letter}-lib",
+            f"{letter}_library",
+            default="hakmem",
+            show_default=True,
+            metavar="NAME|PATH",
+            help=f"Allocator of {letter.upper()}: a name as for --with, or a library's path.",
+        )
+        return setting(library(function))
+
+    return decorate
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@side_options("a", "what stands")
+@side_options("b", "the candidate")
+@click.option(
+    "--min-effect",
+    type=PERCENT,
+    default="1%",
+    show_default=True,
+    help="The smallest difference of speed that matters.",
+)
+@click.option(
+    "--confidence",
+    type=PERCENT,
+    default="99%",
+    show_default=True,
+    help="How sure a verdict is, over all looks at the data together.",
+)
+@click.option(
+    "--pairs",
+    type=click.IntRange(2),
+    default=20,
+    show_default=True,
+    help="Pairs before the first look; the next look is after twice as many.",
+)
+@click.option(
+    "--max-pairs",
+    type=click.IntRange(2),
+    default=640,
+    show_default=True,
+    help="Pairs after which an undecided comparison ends.",
+)
+@cpu_option("auto")
+@click.option(
+    "--metric",
+    help="'cpu', 'wall' or a regular expression whose first group is the figure. By default 'cpu' "
+    "where --cpu is one CPU, else the `Throughput =` line or wall time.",
+)
+@click.option("--lower-is-better", is_flag=True, help="Direction of a regular expression's figure.")
+@seed_option()
+@json_option()
+@click.argument("program", nargs=-1, required=True)
+def ab(
+    a_settings: tuple[str, ...],
+    a_library: str,
+    b_settings: tuple[str, ...],
+    b_library: str,
+    min_effect: float,
+    confidence: float,
+    pairs: int,
+    max_pairs: int,
+    cpu: str,
+    metric: str | None,
+    lower_is_better: bool,
+    seed: int | None,
+    json_path: Path | None,
+    program: tuple[str, ...],
+) -> None:
+    """Decide whether B runs PROGRAM faster than A, and stop as soon as that is clear.
+
+    GO: B is faster, by about --min-effect or more. NO-GO: slower by as much. NO DIFFERENCE: any
+    difference is smaller than that. UNDECIDED: the noise hides it. Ends with status 0 for GO and
+    NO DIFFERENCE, 3 for NO-GO, 4 for UNDECIDED, 1 when a side fails, 130 after Ctrl-C.
+    """
+    if not (a_settings or b_settings or given("a_library") or given("b_library")):
+        raise UserError("A and B are the same: give --a, --b, --a-lib or --b-lib", 2)
+    if max_pairs < pairs:
+        raise UserError(f"--max-pairs: {max_pairs} is below --pairs {pairs}", 2)
+    console = tables.make_console()
+    plan = Plan(pairs, max_pairs, min_effect, confidence)
+    cpus, seed = resolve_cpus(cpu, None), resolve_seed(seed)
+    sides = {
+        "A": (allocator("--a-lib", a_library), settings("--a", a_settings)),
+        "B": (allocator("--b-lib", b_library), settings("--b", b_settings)),
+    }
+    rows = [
+        Contender(name, program, side.library, {**side.settings, **asked})
+        for name, (side, asked) in sides.items()
+    ]
+    trials = [trial(row, cpus) for row in rows]
+    chosen = choose_metric(metric, lower_is_better, trials, cpus)
+    facts = environment.describe() | {
+        "program": shlex.join(program),
+        "figure": f"{chosen.unit or chosen.pattern.pattern}, {chosen.direction}",
+        "plan": describe_plan(plan, seed, cpus),
+        **{name: describe_side(side, asked) for name, (side, asked) in sides.items()},
+        **served(rows, {name: side for name, (side, _) in sides.items()}),
+    }
+    console.print(tables.facts_table(facts))
+    for note in slice_notes(trials):
+        console.print(f"note: {note}", soft_wrap=True)
+    rotation = new_rotation(rows, chosen, seed, cpus)
+    log = StoppingJournal(journal.new_path("ab"))
+    log.begin("ab", rotation, facts, plan=asdict(plan))
+    with interruption.only_once():
+        decision = measure(console, rotation, plan, log)
+    conclude(console, rotation, decision, plan, facts, json_path)
+
+
+def given(parameter: str) -> bool:
+    context = click.get_current_context()
+    return context.get_parameter_source(parameter) is not click.core.ParameterSource.DEFAULT
+
+
+def allocator(option: str, text: str) -> Allocator:
+    """By its path where there is a slash or an ending, else by its name."""
+    named = "/" not in text and ".so" not in text
+    found = load_checked(find(text) if named else from_path(text, Path(text)))
+    if not found.usable:
+        raise UserError(f"{option}: {text}: {found.problem}", 2)
+    return found
+
+
+def settings(option: str, texts: Sequence[str]) -> dict[str, str]:
+    return dict(split_pair(option, text) for text in texts)
+
+
+def trial(row: Contender, cpus: str | None) -> Outcome:
+    """One run that does not count: it warms the caches of files and shows what is wrong."""
+    outcome = row.run(cpus)
+    if outcome.start_error:
+        raise UserError(outcome.start_error, 2)
+    if outcome.problem:
+        raise side_failed(row.name, outcome.problem, outcome.last_words())
+    return outcome
+
+
+def side_failed(name: str, problem: str, last_words: str) -> UserError:
+    words = f"; it last said: {last_words}" if last_words else ""
+    return UserError(f"{name}: {problem}{words}")
+
+
+def choose_metric(
+    asked: str | None, lower_is_better: bool, trials: Sequence[Outcome], cpus: str | None
+) -> Metric:
+    """CPU time where the program has one CPU: then nothing in it can run beside the rest."""
+    if asked not in (None, WALL_METRIC_NAME, CPU_METRIC_NAME):
+        return custom_metric(asked, lower_is_better)
+    if asked == WALL_METRIC_NAME:
+        return WALL_TIME
+    prints = all(OPS_PER_SECOND.read(outcome) is not None for outcome in trials)
+    one_cpu = cpus is not None and len(parse_cpu_list(cpus)) == 1
+    if asked == CPU_METRIC_NAME or one_cpu:
+        return OPS_PER_CPU_SECOND if prints else CPU_TIME
+    return OPS_PER_SECOND if prints else WALL_TIME
+
+
+def describe_plan(plan: Plan, seed: int, cpus: str | None) -> str:
+    looks = ", ".join(map(str, plan.looks))
+    sure = (
+        f"{100 * plan.confidence_per_look:.2f} % confidence ({100 * plan.confidence:g} % over all)"
+    )
+    return (
+        f"smallest effect {100 * plan.min_effect:g} %, looks after {looks} pairs, each at {sure}, "
+        f"seed {seed}, pinned to {cpus or 'nothing'}"
+    )
+
+
+def describe_side(side: Allocator, asked: Mapping[str, str]) -> str:
+    given_settings = " ".join(f"{name}={value}" for name, value in asked.items())
+    path = "" if side.library is None or side.name == str(side.library) else f"{side.name}: "
+    return f"{path}{side}  {given_settings}".rstrip()
+
+
+def served(rows: Sequence[Contender], sides: Mapping[str, Allocator]) -> dict[str, str]:
+    """What proves that each side's allocator served, and the effective settings that differ."""
+    proofs = {row.name: proof_of(row, sides[row.name]) for row in rows}
+    said = {f"served {name}": text for name, (text, _) in proofs.items()}
+    in_all = set.intersection(*(set(effective) for _, effective in proofs.values()))
+    for name, (_, effective) in proofs.items():
+        if own := [setting for setting in effective if setting not in in_all]:
+            said[f"only in {name}"] = " ".join(own)
+    return said
+
+
+def proof_of(row: Contender, side: Allocator) -> tuple[str, tuple[str, ...]]:
+    """By hakmem's own counter; by the loader's log for a library that is not hakmem."""
+    if side.library is not None:
+        proof = hakmem_served(row.command, side.library, row.settings)
+        if proof:
+            return str(proof), proof.settings
+    said = "NOT SERVED" if side.name == "hakmem" else peer_served(row.command, side, row.settings)
+    if said.startswith("NOT SERVED"):
+        raise UserError(f"{row.name}: {said}: its figures would be another malloc's")
+    return said, ()
+
+
+def slice_notes(trials: Sequence[Outcome]) -> list[str]:
+    length = median(outcome.wall_s for outcome in trials)
+    if length < SHORT_SLICE_S:
+        return [f"a run takes {1000 * length:.1f} ms, mostly its start: 50 to 300 ms are best"]
+    if length > LONG_SLICE_S:
+        return [f"a run takes {length:.1f} s: the machine changes meanwhile; 50 to 300 ms are best"]
+    return []
+
+
+class StoppingJournal(journal.Journal):
+    """A side that fails ends the comparison: there is nothing to pair any more."""
+
+    def add_problem(self, series: Series) -> None:
+        super().add_problem(series)
+        raise side_failed(series.contender.name, series.problem, series.last_words)
+
+
+def measure(
+    console: Console, rotation: Rotation, plan: Plan, log: StoppingJournal
+) -> Decision | None:
+    """Pairs until a look decides, the plan ends, or Ctrl-C; None when there is no pair."""
+    order = MirroredOrder(rotation.seed)
+    with tables.progress_line(console, "slices", 2 * plan.most) as progress:
+        task = progress.task_ids[0]
+        for look in plan.looks:
+            run_rounds(
+                rotation,
+                look - rotation.rounds_done,
+                lambda name: progress.update(task, advance=1, now=name),
+                log,
+                order,
+            )
+            if rotation.rounds_done == 0:
+                return None
+            decision = decide(ratios(rotation), plan)
+            if rotation.interrupted or decision.verdict is not Verdict.UNDECIDED:
+                break
+            progress.update(task, now=f"undecided after {look} pairs")
+    return decision
+
+
+def ratios(rotation: Rotation) -> list[float]:
+    """The speed of B over that of A in each pair."""
+    return [a / b for a, b in zip(rotation.costs("A"), rotation.costs("B"))]
+
+
+def conclude(
+    console: Console,
+    rotation: Rotation,
+    decision: Decision | None,
+    plan: Plan,
+    facts: Mapping[str, str],
+    json_path: Path | None,
+) -> None:
+    if decision is not None:
+        console.print(sentence(decision, plan), soft_wrap=True)
+    if rotation.interrupted:
+        console.print(f"interrupted after {rotation.rounds_done} pairs")
+    if json_path is not None:
+        write_json(json_path, "ab", document(rotation, decision, plan, facts))
+    if rotation.interrupted or decision is None:
+        raise SystemExit(INTERRUPTED)
+    raise SystemExit(EXIT_STATUS[decision.verdict])
+
+
+def sentence(decision: Decision, plan: Plan) -> str:
+    """The verdict and what it rests on, in one line."""
+    found = decision.ratio
+    low, high = (f"{v:.4f}" if v is not None else "?" for v in (found.low, found.high))
+    rest = f"speed of B over A {found.median:.4f} [{low}, {high}], {decision.pairs} pairs"
+    change = 100 * (found.median - 1)
+    smallest = f"{100 * plan.min_effect:g} %"
+    said = {
+        Verdict.GO: f"GO: B is faster by {change:.1f} %",
+        Verdict.NO_GO: f"NO-GO: B is slower by {-change:.1f} %",
+        Verdict.NO_DIFFERENCE: f"NO DIFFERENCE of {smallest} or more ({change:+.1f} %)",
+        Verdict.UNDECIDED: f"UNDECIDED: {change:+.1f} % is inside the noise",
+    }[decision.verdict]
+    return f"{said}: {rest}{advice(decision)}"
+
+
+def advice(decision: Decision) -> str:
+    if decision.verdict is not Verdict.UNDECIDED:
+        return ""
+    if decision.pairs_needed is None:
+        return "; no number of pairs within reach would decide: change --min-effect"
+    return f"; about {decision.pairs_needed:,} pairs would decide (--max-pairs)"
+
+
+def document(
+    rotation: Rotation, decision: Decision | None, plan: Plan, facts: Mapping[str, str]
+) -> dict:
+    return {
+        "facts": dict(facts),
+        "plan": asdict(plan) | {"confidence_per_look": plan.confidence_per_look},
+        "unit": rotation.metric.unit,
+        "higher_is_better": rotation.metric.higher_is_better,
+        "seed": rotation.seed,
+        "interrupted": rotation.interrupted,
+        "verdict": decision.verdict.value if decision else None,
+        "pairs": rotation.rounds_done,
+        "speed_of_b_over_a": asdict(decision.ratio) if decision else None,
+        "pairs_needed": decision.pairs_needed if decision else None,
+        "values": {
+            name: series.values[: rotation.rounds_done] for name, series in rotation.series.items()
+        },
+    }

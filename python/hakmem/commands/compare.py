@@ -1,0 +1,301 @@
+"""`hakmem compare`: the user's own program under each allocator, in interleaved runs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from hakmem import environment
+from hakmem.allocators.peers import DEFAULT_NAMES, Allocator, find
+from hakmem.allocators.recipes import RECIPES
+from hakmem.documents import write_json, write_text
+from hakmem.errors import UserError
+from hakmem.experiments.comparison import Comparison, document, from_journal, html
+from hakmem.measuring import journal
+from hakmem.measuring.measures import CPU, END_RSS, FAULTS, IDLE_RSS, PEAK_RSS, WALL
+from hakmem.measuring.rotation import (
+    OPS_PER_SECOND,
+    WALL_TIME,
+    Contender,
+    Metric,
+    choose_metric,
+    contenders,
+    new_rotation,
+    run_rounds,
+)
+from hakmem.options import (
+    INTERRUPTED,
+    allocator_options,
+    chosen_allocators,
+    cpu_option,
+    html_option,
+    json_option,
+    metric_options,
+    pairs_option,
+    require_usable,
+    resolve_cpus,
+    resolve_seed,
+    seed_option,
+    timeout_option,
+)
+from hakmem.output import tables
+from hakmem.running import interruption, programs
+from hakmem.running.proof import hakmem_served, load_checked, peer_served
+from hakmem.running.syscalls import count_system_calls
+
+Tick = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for, checked."""
+
+    pairs: int
+    seed: int
+    cpus: str | None
+    metric: str | None
+    lower_is_better: bool
+    syscalls: bool
+
+
+@click.command(
+    short_help="Compare allocators on a program of yours.",
+    context_settings={"ignore_unknown_options": True},
+)
+@pairs_option(10)
+@allocator_options(None, "hakmem, glibc and all others that are there")
+@metric_options()
+@click.option("--syscalls", is_flag=True, help="Count system calls too, in runs under strace.")
+@click.option(
+    "--idle",
+    "idle_s",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="RSS after idle: after the longest rest of at least so long; 0 does not look at all.",
+)
+@timeout_option()
+@cpu_option("none")
+@seed_option()
+@json_option()
+@html_option()
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="JOURNAL",
+    help="Measure nothing: tables and files of an earlier run, also of one that was killed.",
+)
+@click.argument("program", nargs=-1)
+def compare(
+    pairs: int,
+    names: str | None,
+    libraries: tuple[str, ...],
+    metric: str | None,
+    lower_is_better: bool,
+    syscalls: bool,
+    idle_s: float,
+    limit_s: float,
+    cpu: str,
+    seed: int | None,
+    json_path: Path | None,
+    html_path: Path | None,
+    source: Path | None,
+    program: tuple[str, ...],
+) -> None:
+    """Compare allocators on PROGRAM: time, memory, page faults, and what it prints itself.
+
+    The figure is the program's `Throughput =` line where it prints one, else its wall time. Put
+    `--` before PROGRAM when it has options of its own. Finished rounds are kept in a journal, and
+    an HTML report is put beside it, in HAKLAB_RESULTS or ~/.local/state/hakmem; the newest 20 runs
+    stay there.
+
+    Ends with status 1 when an allocator has no figures, 130 after Ctrl-C or SIGTERM; what was
+    finished until then is reported.
+    """
+    console = tables.make_console()
+    if source is not None:
+        if program:
+            raise UserError(f"--from measures nothing: '{program[0]}' cannot be run with it", 2)
+        report_again(console, source, json_path, html_path)
+        return
+    if not program:
+        raise UserError("no PROGRAM to run (see hakmem compare --help)", 2)
+    if programs.locate(program[0]) is None:
+        raise UserError(f"cannot start '{program[0]}': there is no such program", 2)
+    how = Plan(
+        pairs, resolve_seed(seed), resolve_cpus(cpu, None), metric, lower_is_better, syscalls
+    )
+    if metric is not None:
+        choose_metric(metric, lower_is_better, Contender("", program), how.cpus)
+    notes = programs.examine(program).notes + environment_notes()
+    wanted = names if names is not None else default_names(notes)
+    chosen = [load_checked(a) for a in chosen_allocators(wanted, libraries)]
+    rows = [replace(row, idle_s=idle_s, limit_s=limit_s) for row in contenders(chosen, program)]
+    require_usable(rows, chosen)
+    facts = facts_of(how, program, chosen, idle_s)
+    missing = {a.name: a.problem for a in chosen if not a.usable}
+    path = journal.new_path("compare")
+    found = Comparison(program, rows[0].name, pairs, facts, missing, notes, journal.Journal(path))
+    console.print(tables.facts_table(facts))
+    with interruption.only_once():
+        measure(console, found, how, rows, [a for a in chosen if a.usable])
+        interruption.ignore()
+        journal.prune("compare")
+        conclude(console, found, json_path, html_path or path.with_suffix(".html"))
+        if found.rotation is not None:
+            console.print(f"journal: {path} (hakmem compare --from reads it)", soft_wrap=True)
+    finish(found)
+
+
+def facts_of(
+    how: Plan, program: Sequence[str], chosen: Sequence[Allocator], idle_s: float
+) -> dict[str, str]:
+    return environment.describe() | {
+        "rounds": f"{how.pairs}, seed {how.seed}, pinned to {how.cpus or 'nothing'}",
+        "program": shlex.join(program),
+        "RSS after idle": f"after at least {idle_s:g} s of rest" if idle_s else "not looked at",
+        **{a.name: a.problem or str(a) for a in chosen},
+    }
+
+
+def measure(
+    console: Console,
+    found: Comparison,
+    how: Plan,
+    rows: Sequence[Contender],
+    allocators: Sequence[Allocator],
+) -> None:
+    """Proofs, then the rounds, then system calls; an interrupt ends it with what there is."""
+    steps = len(rows) * (how.pairs + 1 + how.syscalls)
+    try:
+        with tables.progress_line(console, "comparing", steps) as progress:
+
+            def tick(what: str) -> None:
+                progress.update(progress.task_ids[0], advance=1, now=what)
+
+            metric = metric_of(rows, how.metric, how.lower_is_better, how.cpus)
+            found.begin_journal(new_rotation(rows, metric, how.seed, how.cpus))
+            prove(found, allocators, rows[0].limit_s, tick)
+            run_rounds(found.rotation, how.pairs, tick, found.log)
+            if found.rotation.interrupted:
+                raise KeyboardInterrupt
+            if how.syscalls:
+                count_calls(found, rows, tick)
+    except KeyboardInterrupt:
+        found.interrupted = True
+
+
+def environment_notes() -> list[str]:
+    there = os.environ.get("LD_PRELOAD")
+    return [f"LD_PRELOAD={there} of this shell is not in the measured runs"] if there else []
+
+
+def default_names(notes: list[str]) -> str:
+    """All that is there. What is not is named, not left out in silence."""
+    found = [find(name) for name in (*DEFAULT_NAMES, *RECIPES)]
+    missing = [a for a in found if not a.usable and a.name != "hakmem"]
+    unbuilt = [a.name for a in missing if a.name in RECIPES and "not built" in a.problem]
+    if unbuilt:
+        lacking = [tool for tool in ("cargo", "clang-19") if shutil.which(tool) is None]
+        how = f"needs {' and '.join(lacking)}" if lacking else "about 3 minutes"
+        notes.append(f"not compared: {', '.join(unbuilt)}: not built (hakmem peers build, {how})")
+    notes += [f"not compared: {a.name}: {a.problem}" for a in missing if a.name not in unbuilt]
+    return ",".join(a.name for a in found if a not in missing)
+
+
+def metric_of(
+    rows: Sequence[Contender], expression: str | None, lower_is_better: bool, cpus: str | None
+) -> Metric:
+    """The metric asked for, or what the first run that works prints."""
+    if expression is not None:
+        return choose_metric(expression, lower_is_better, rows[0], cpus)
+    for row in rows:
+        trial = row.run(cpus)
+        if trial.start_error:
+            raise UserError(trial.start_error, 2)
+        if not trial.problem:
+            return WALL_TIME if OPS_PER_SECOND.read(trial) is None else OPS_PER_SECOND
+    return WALL_TIME
+
+
+def prove(found: Comparison, allocators: Sequence[Allocator], limit_s: float, tick: Tick) -> None:
+    """Whether each allocator serves the program at all, in a run of its own."""
+    for allocator in allocators:
+        tick(f"proof: {allocator.name}")
+        if allocator.name == "hakmem" and allocator.library:
+            proof = hakmem_served(found.program, allocator.library, None, limit_s)
+            found.add_proof("hakmem", str(proof), proof.settings)
+        else:
+            said = peer_served(found.program, allocator, None, limit_s)
+            found.add_proof(allocator.name, said)
+
+
+def count_calls(found: Comparison, rows: Sequence[Contender], tick: Tick) -> None:
+    for row in rows:
+        if found.rotation.series[row.name].problem:
+            continue
+        tick(f"strace: {row.name}")
+        found.add_calls(row.name, count_system_calls(row.command, row.preload, row.settings))
+
+
+def report_again(
+    console: Console, source: Path, json_path: Path | None, html_path: Path | None
+) -> None:
+    found = from_journal(source)
+    console.print(tables.facts_table(found.facts))
+    conclude(console, found, json_path, html_path or source.with_suffix(".html"))
+    finish(found)
+
+
+def conclude(console: Console, found: Comparison, json_path: Path | None, html_path: Path) -> None:
+    """Evaluates what was measured, shows it and writes the files."""
+    found.end()
+    if found.figures:
+        show(console, found)
+    for name, problem in found.problems.items():
+        console.print(f"{name}: {problem}", soft_wrap=True)
+    for note in found.notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    if json_path is not None:
+        write_json(json_path, "compare", document(found))
+    write_text(html_path, html(found))
+    console.print(f"report: {html_path}", soft_wrap=True)
+
+
+def show(console: Console, found: Comparison) -> None:
+    """The figure the comparison is about, then what a run costs."""
+    width = console.width
+    measure, cells = found.figures[0]
+    console.print(
+        tables.verdict_table(measure, cells, found.baseline, found.without_figures, width)
+    )
+    titles = {measure.title for measure, _ in found.figures}
+    resident = IDLE_RSS if IDLE_RSS.title in titles else END_RSS
+    wanted = [m.title for m in (WALL, CPU, PEAK_RSS, resident, FAULTS)]
+    costs = [(m, c) for m, c in found.figures if m.title in wanted]
+    extra = {"system calls": calls_column(found)} if found.calls else {}
+    console.print(tables.cost_table(costs, {**extra, "served": found.served}, width))
+
+
+def calls_column(found: Comparison) -> dict[str, str]:
+    best = min((c.total for c in found.calls.values() if c.total), default=None)
+    return {
+        name: tables.with_ratio(str(c), c.total / best if c.total and best else None)
+        for name, c in found.calls.items()
+    }
+
+
+def finish(found: Comparison) -> None:
+    if found.interrupted:
+        raise SystemExit(INTERRUPTED)
+    if found.problems:
+        raise SystemExit(1)

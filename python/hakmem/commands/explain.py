@@ -1,0 +1,241 @@
+"""`hakmem explain`: where every resident byte of a process is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+import click
+from rich.console import Console
+
+from hakmem.commands.run import (
+    NOT_FOUND,
+    NOT_STARTED,
+    REFUSED,
+    appended,
+    chosen_settings,
+    found_library,
+    library_of,
+    reject_unknown,
+)
+from hakmem.documents import write_json
+from hakmem.errors import UserError
+from hakmem.options import INTERRUPTED, json_option, output_option
+from hakmem.output import accounting_view
+from hakmem.output.tables import PLAIN_WIDTH
+from hakmem.processes import stats_page
+from hakmem.processes.accounting import Account, explain_process
+from hakmem.running import programs
+from hakmem.running.witness import leave_signals_to
+
+PAGE_SETTING = "HAKMEM_STATS_PAGE"
+
+
+@click.command(
+    short_help="Where every resident byte of a process is.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option(
+    "--after",
+    "after_s",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Explain PROGRAM so long after its start.",
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.1),
+    metavar="SECONDS",
+    help="Explain again and again, until the process ends.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an option of hakmem for PROGRAM; HAKMEM_ before the name may be left out.",
+)
+@click.option("--profile", metavar="PROFILE", help="HAKMEM_PROFILE for PROGRAM.")
+@click.option(
+    "--classes",
+    default=accounting_view.CLASSES_SHOWN,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Lines of the table of size classes; 0: no such table.",
+)
+@output_option("--plot", "plot_path", "Draw it as a stacked bar: .svg or .png.")
+@json_option()
+@output_option("--output", "output_path", "Write the tables there; PROGRAM's: else to stderr.")
+@click.argument("target", nargs=-1, required=True, metavar="PID|PROGRAM", type=click.UNPROCESSED)
+def explain(
+    after_s: float,
+    every_s: float | None,
+    settings: tuple[str, ...],
+    profile: str | None,
+    classes: int,
+    plot_path: Path | None,
+    json_path: Path | None,
+    output_path: Path | None,
+    target: tuple[str, ...],
+) -> None:
+    """Account for every resident byte of a process under hakmem.
+
+    hakmem explain PID for one that was started with HAKMEM_STATS_PAGE=1, or hakmem explain
+    [OPTIONS] -- PROGRAM [ARGUMENT]..., which starts it so. The process is read from outside: no
+    ptrace, no signal, no pause. PROGRAM keeps its input, output and exit status.
+    """
+    if plot_path is not None and plot_path.suffix not in accounting_view.PICTURE_FORMATS:
+        raise UserError(f"--plot: {plot_path} must end in .svg or .png", 2)
+    of_process = target[0].isdecimal()
+    if of_process and len(target) > 1:
+        raise UserError(f"options go before the PID: {' '.join(target[1:])}", 2)
+    if of_process and (settings or profile is not None):
+        raise UserError("--set and --profile are for a PROGRAM that is started", 2)
+    with opened(output_path, to_stderr=not of_process) as file:
+        width = None if file.isatty() else PLAIN_WIDTH
+        console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+        series = Series(console, classes, every_s)
+        if of_process:
+            status = series.of_process(int(target[0]))
+        else:
+            status = series.of_program(target, profile, settings, after_s)
+    if series.accounts:
+        if json_path is not None:
+            found = [accounting_view.document(account) for account in series.accounts]
+            write_json(json_path, "explain", {"explanations": found})
+        if plot_path is not None:
+            accounting_view.write_picture(plot_path, series.accounts)
+    raise SystemExit(status)
+
+
+@contextmanager
+def opened(path: Path | None, to_stderr: bool):
+    if path is None:
+        yield sys.stderr if to_stderr else sys.stdout
+        return
+    try:
+        file: TextIO = path.open("w")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    with file:
+        yield file
+
+
+class Series:
+    """One explanation, or one each so many seconds."""
+
+    def __init__(self, console: Console, classes: int, every_s: float | None) -> None:
+        self.console, self.classes, self.every_s = console, classes, every_s
+        self.accounts: list[Account] = []
+
+    def take(self, pid: int) -> None:
+        account = explain_process(pid)
+        self.accounts.append(account)
+        accounting_view.show(self.console, account, self.classes)
+        if children := stats_page.children_with_pages(pid):
+            told = ", ".join(f"{name} ({child})" for child, name in children.items())
+            self.console.print(f"It has started others, to be explained by their PID: {told}.")
+
+    def of_process(self, pid: int) -> int:
+        try:
+            self.take(pid)
+            self.repeat(pid, time.sleep)
+        except KeyboardInterrupt:
+            return INTERRUPTED if self.every_s is None else 0
+        return 0
+
+    def repeat(self, pid: int, pause: Callable[[float], object]) -> None:
+        """Until the process ends, which is no failure once it has been explained."""
+        while self.every_s is not None:
+            if pause(self.every_s):
+                return
+            try:
+                self.take(pid)
+            except UserError:
+                if Path(f"/proc/{pid}/smaps_rollup").exists() and not ending(pid):
+                    raise
+                return
+
+    def of_program(
+        self,
+        program: Sequence[str],
+        profile: str | None,
+        settings: Sequence[str],
+        after_s: float,
+    ) -> int:
+        """Its exit status; a failure of ours shows in it only if the program itself had none."""
+        process = start(program, profile, settings)
+        with signals_left_to(process.pid):
+            failed = False
+            if ended_within(process, after_s):
+                warn(f"the program ended within {after_s:g} s: --after SECONDS explains it sooner")
+                failed = True
+            else:
+                try:
+                    self.take(process.pid)
+                    self.repeat(process.pid, lambda seconds: ended_within(process, seconds))
+                except UserError as error:
+                    warn(error.format_message())
+                    failed = True
+            status = process.wait()
+        if status < 0:
+            return 128 - status
+        return status or (1 if failed else 0)
+
+
+@contextmanager
+def signals_left_to(pid: int):
+    before = leave_signals_to(pid)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def ended_within(process: subprocess.Popen, seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def ending(pid: int) -> bool:
+    """Ended, and waited for by nobody yet."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in "ZX"
+
+
+def start(program: Sequence[str], profile: str | None, settings: Sequence[str]) -> subprocess.Popen:
+    chosen = chosen_settings(profile, settings)
+    library = library_of(profile, found_library())
+    reject_unknown(chosen, library)
+    found = programs.examine(program)
+    if found.path is None:
+        raise UserError(f"there is no program '{program[0]}'", NOT_FOUND)
+    if found.obstacle:
+        raise UserError(f"hakmem cannot serve it: {found.obstacle}", REFUSED)
+    environment = {**os.environ, **chosen, "LD_PRELOAD": appended(library), PAGE_SETTING: "1"}
+    try:
+        return subprocess.Popen(list(program), env=environment)
+    except OSError as error:
+        raise UserError(f"cannot start '{program[0]}': {error.strerror}", NOT_STARTED) from error
+
+
+def warn(text: str) -> None:
+    click.echo(f"hakmem explain: {text}", err=True)

@@ -1,0 +1,319 @@
+"""`hakmem profile`: who allocates, and who keeps it."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from hakmem.commands.profile_program import Ran, run_profiled
+from hakmem.errors import UserError
+from hakmem.options import Decorator, stacked
+from hakmem.output.tables import PLAIN_WIDTH
+from hakmem.profiles import heap_profile, profile_page, profile_view
+from hakmem.profiles.heap_profile import HeapProfile
+from hakmem.profiles.profile_files import (
+    DEFAULT_FORMATS,
+    ENDINGS,
+    OF_CHANGES,
+    Wanted,
+    check_prefix,
+    parse_formats,
+    write_changes,
+    write_profile,
+)
+from hakmem.profiles.profile_sites import ORDERS, Named, compare, named, size
+from hakmem.profiles.symbols import Symboliser
+
+ROWS = 15
+OTHERS_NAMED = 10
+
+
+def output_options(formats: Sequence[str], default: str) -> Decorator:
+    return stacked(
+        click.option(
+            "--output",
+            type=click.Path(path_type=Path),
+            metavar="DIR/PREFIX",
+            help="Where the reports go: their endings are put behind it. A folder takes reports "
+            "named after the program. Default: this folder.",
+        ),
+        click.option(
+            "--format",
+            "formats",
+            default=default,
+            show_default=True,
+            metavar="LIST",
+            help=f"Reports to write, comma-separated: {', '.join(formats)}.",
+        ),
+        click.option(
+            "--top",
+            "rows",
+            default=ROWS,
+            show_default=True,
+            type=click.IntRange(0),
+            metavar="N",
+            help="Lines of the table on the terminal.",
+        ),
+    )
+
+
+@click.command(
+    short_help="Growth of live memory between two heap profiles.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@output_options(OF_CHANGES, "html")
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+def diff(output: Path | None, formats: str, rows: int, before: str, after: str) -> None:
+    """Show the growth of live memory by stack, from heap profile A to B.
+
+    A and B are JSON files that `hakmem profile --format json` or the library wrote, of one process
+    or of two runs; B can also be the PID of a running process.
+
+    \b
+    hakmem profile --format json --output before PID
+    hakmem profile diff before.json PID
+
+    Of the same files, stacks are compared by line, else by function.
+    """
+    wanted = Wanted(parse_formats(formats, OF_CHANGES), output)
+    check_prefix(output)
+    first, second = named_target(before), named_target(after)
+    changes = compare(first, second)
+    console = console_for(sys.stdout)
+    profile_view.show_changes(console, first, second, changes, rows)
+    prefix = wanted.prefix(f"{second.profile.name}.diff")
+    tell_written(console, write_changes(first, second, changes, wanted, prefix))
+
+
+class WithDiff(click.Command):
+    """`diff` as first word is a command of its own; a program of that name goes behind --."""
+
+    def make_context(self, info_name, args, parent=None, **extra):
+        if args[:1] == ["diff"]:
+            return diff.make_context("profile diff", args[1:], parent=parent, **extra)
+        return super().make_context(info_name, args, parent=parent, **extra)
+
+
+@click.command(
+    cls=WithDiff,
+    short_help="Who allocates: heap profiles, growth, leaks.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option(
+    "--rate",
+    metavar="SIZE",
+    help="Mean distance of the samples of PROGRAM in allocated bytes, such as 64K. Default: the "
+    "library's, 512K.",
+)
+@click.option("--leaks", is_flag=True, help="Show what is live (at exit), largest first.")
+@click.option(
+    "--every",
+    "every_s",
+    type=click.IntRange(1),
+    metavar="SECONDS",
+    help="A profile every so many seconds, with numbered reports.",
+)
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(ORDERS),
+    help="Order of the table; measure of folded stacks, and of the flame graph at first. "
+    "Default: live, and peak for a PROGRAM that has ended.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an option of hakmem for PROGRAM; HAKMEM_ before the name may be left out.",
+)
+@output_options(tuple(ENDINGS), DEFAULT_FORMATS)
+@click.argument(
+    "target", nargs=-1, required=True, metavar="PROGRAM|PID|FILE.json", type=click.UNPROCESSED
+)
+def profile(
+    rate: str | None,
+    leaks: bool,
+    every_s: int | None,
+    order: str | None,
+    settings: tuple[str, ...],
+    output: Path | None,
+    formats: str,
+    rows: int,
+    target: tuple[str, ...],
+) -> None:
+    """Show which code allocates memory, and which keeps it.
+
+    \b
+    hakmem profile -- PROGRAM [ARGUMENT]...    run a program, profile it to its end
+    hakmem profile PID                         a process that runs with HAKMEM_HEAP_PROFILE=1
+    hakmem profile FILE.json                   a file that the library wrote
+    hakmem profile diff A B                    growth between two profiles
+
+    Options go before the target. PROGRAM keeps its input, output and exit status; the table of a
+    PROGRAM goes to stderr. Reports: html (flame graph, tables, live memory over time), pprof
+    (.pb.gz, for pprof, Pyroscope, Parca and Speedscope), folded (for flamegraph.pl), dhat (for
+    Valgrind's dh_view.html) and json (for `hakmem profile diff`).
+
+    \b
+    hakmem profile --leaks -- ./server --config test.conf
+    hakmem profile --rate 16K --format html,json --output out/run1 -- python3 job.py
+    HAKMEM_HEAP_PROFILE=1 hakmem run -- ./server & hakmem profile PID
+    """
+    wanted = Wanted(parse_formats(formats), output)
+    check_prefix(output)
+    kind = kind_of(target)
+    if kind != PROGRAM and (rate is not None or settings):
+        raise UserError("--rate and --set are for a PROGRAM that is started", 2)
+    if kind == FILE and every_s is not None:
+        raise UserError("--every is for a PROGRAM or a PID", 2)
+    if kind == PROGRAM:
+        report = Report(
+            console_for(sys.stderr), wanted, leaks, order or ("live" if leaks else "peak"), rows
+        )
+        raise SystemExit(of_program(report, target, rate, every_s, settings))
+    report = Report(console_for(sys.stdout), wanted, leaks, order or "live", rows)
+    if kind == FILE:
+        path = Path(target[0])
+        found = heap_profile.read_file(path)
+        report.write(found, Symboliser(found), name=path.name.removesuffix(".json"))
+    else:
+        of_process(report, int(target[0]), every_s)
+
+
+PROGRAM, PROCESS, FILE = "program", "process", "file"
+
+
+def kind_of(target: Sequence[str]) -> str:
+    first = target[0]
+    if first.isdecimal():
+        kind = PROCESS
+    elif "/" not in first and not first.endswith(".json"):
+        return PROGRAM
+    else:
+        path = Path(first)
+        is_program = path.is_file() and path.stat().st_mode & 0o111
+        kind = FILE if first.endswith(".json") and not is_program else PROGRAM
+    if kind != PROGRAM and len(target) > 1:
+        what = "PID" if kind == PROCESS else "FILE"
+        raise UserError(f"options go before the {what}: {' '.join(target[1:])}", 2)
+    return kind
+
+
+def console_for(file) -> Console:
+    width = None if file.isatty() else PLAIN_WIDTH
+    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+
+
+def tell_written(console: Console, paths: Sequence[Path]) -> None:
+    # A path is not broken over lines: it will be copied.
+    console.print("Written: " + " ".join(map(str, paths)), soft_wrap=True)
+
+
+class Report:
+    """What is made of each profile."""
+
+    def __init__(
+        self, console: Console, wanted: Wanted, leaks: bool, order: str, rows: int
+    ) -> None:
+        self.console, self.wanted, self.leaks = console, wanted, leaks
+        self.order, self.rows = order, rows
+
+    def write(
+        self,
+        found: HeapProfile,
+        symboliser: Symboliser,
+        number: int | None = None,
+        name: str = "",
+        table: bool = True,
+    ) -> Named:
+        result = named(found, symboliser)
+        if table and self.leaks:
+            profile_view.show_leaks(self.console, result, self.rows)
+        elif table:
+            profile_view.show(self.console, result, self.order, self.rows)
+        prefix = self.wanted.prefix(name or f"{found.name}.{found.pid}.heap", number)
+        tell_written(
+            self.console, write_profile(result, self.wanted, prefix, self.order, self.leaks)
+        )
+        return result
+
+
+def of_process(report: Report, pid: int, every_s: int | None) -> None:
+    found = profile_page.ask(pid)
+    symboliser = Symboliser(found, pid)
+    # In a container it has another number itself.
+    name = f"{found.name}.{pid}.heap"
+    if every_s is None:
+        report.write(found, symboliser, name=name)
+        return
+    number = 1
+    try:
+        while True:
+            report.write(found, symboliser, number, name)
+            number += 1
+            time.sleep(every_s)
+            found = profile_page.ask(pid)
+            symboliser.renew(found)
+    except KeyboardInterrupt:
+        return
+    except UserError:
+        if Path(f"/proc/{pid}").exists():
+            raise
+        click.echo(f"hakmem profile: process {pid} has ended", err=True)
+
+
+def of_program(
+    report: Report,
+    program: Sequence[str],
+    rate: str | None,
+    every_s: int | None,
+    settings: Sequence[str],
+) -> int:
+    """Its exit status; a failure of ours shows in it only if the program itself had none."""
+    with tempfile.TemporaryDirectory(prefix="hakmem-profile-") as folder:
+        ran = run_profiled(program, Path(folder), rate, every_s, settings)
+    failed = bool(ran.problems)
+    for line in (*ran.problems, ran.remark):
+        if line:
+            click.echo(f"hakmem profile: {line}", err=True)
+    try:
+        report_run(report, ran, every_s is not None)
+    except UserError as error:
+        click.echo(f"hakmem profile: {error.format_message()}", err=True)
+        failed = True
+    return ran.ended.exit_status or (1 if failed else 0)
+
+
+def report_run(report: Report, ran: Ran, is_numbered: bool) -> None:
+    for number, found in enumerate(ran.profiles, 1):
+        is_last = number == len(ran.profiles)
+        if is_numbered or is_last:
+            report.write(found, Symboliser(found), number if is_numbered else None, table=is_last)
+    for child in ran.others[:OTHERS_NAMED]:
+        report.console.print(
+            f"Started by it, not in the report: {child.name} ({child.pid}), {told([child])}."
+        )
+    if more := ran.others[OTHERS_NAMED:]:
+        report.console.print(f"And {len(more):,} smaller ones, {told(more)}.")
+
+
+def told(profiles: Sequence[HeapProfile]) -> str:
+    live = sum(one.live.bytes for one in profiles)
+    return f"{size(live)} live, {size(sum(one.total.bytes for one in profiles))} allocated"
+
+
+def named_target(target: str) -> Named:
+    """A file, or a process that runs."""
+    if target.isdecimal() and not Path(target).exists():
+        found = profile_page.ask(int(target))
+        return named(found, Symboliser(found, int(target)))
+    found = heap_profile.read_file(Path(target))
+    return named(found, Symboliser(found))

@@ -1,0 +1,130 @@
+"""Runs a program with its heap profile on; collects what it and its children write."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hakmem.commands.run import (
+    NOT_FOUND,
+    NOT_STARTED,
+    REFUSED,
+    appended,
+    chosen_settings,
+    found_library,
+    library_of,
+    reason,
+    reject_unknown,
+)
+from hakmem.errors import UserError
+from hakmem.profiles.heap_profile import HeapProfile, read_file
+from hakmem.running import programs
+from hakmem.running.launching import signal_name
+from hakmem.running.witness import Ended, run_watched
+
+FILE = re.compile(r"\.(?P<pid>\d+)\.(?P<number>\d+)\.json$")
+PREFIX = "heap"
+OWN_FILE = Path("/proc/self/exe")
+ASKED = ("HAKMEM_HEAP_PROFILE", "HAKMEM_HEAP_PROFILE_RATE", "HAKMEM_HEAP_PROFILE_SECONDS")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run left: the profiles of the program itself in order, the last one of each other
+    process. A start script may leave none of its own: then the largest of the others takes its
+    place, and a remark says so."""
+
+    ended: Ended
+    profiles: tuple[HeapProfile, ...]
+    others: tuple[HeapProfile, ...]
+    problems: tuple[str, ...]
+    remark: str = ""
+
+
+def run_profiled(
+    program: Sequence[str],
+    folder: Path,
+    rate: str | None,
+    every_s: int | None,
+    settings: Sequence[str],
+) -> Ran:
+    own = {
+        "HAKMEM_HEAP_PROFILE": "1",
+        "HAKMEM_HEAP_PROFILE_FORMAT": "json",
+        "HAKMEM_HEAP_PROFILE_AT_EXIT": "1",
+        "HAKMEM_HEAP_PROFILE_PREFIX": str(folder / PREFIX),
+    }
+    if rate is not None:
+        own["HAKMEM_HEAP_PROFILE_RATE"] = rate
+    if every_s is not None:
+        own["HAKMEM_HEAP_PROFILE_SECONDS"] = str(every_s)
+    chosen = chosen_settings(None, settings)
+    if taken := sorted(own.keys() & chosen.keys()):
+        raise UserError(f"--set: {taken[0]} is set by this command", 2)
+    library = library_of(None, found_library())
+    # Not all of them: the trial would write a file too.
+    asked = {name: own[name] for name in ASKED if name in own}
+    reject_unknown({**chosen, **asked}, library)
+    found = programs.examine(program)
+    if found.path is None and Path(program[0]).is_file():
+        raise UserError(
+            f"{program[0]} is no program (it is not executable), and no heap profile, whose name "
+            "ends in .json",
+            NOT_STARTED,
+        )
+    if found.path is None:
+        raise UserError(f"there is no program '{program[0]}'", NOT_FOUND)
+    if found.obstacle:
+        raise UserError(f"hakmem cannot serve it: {found.obstacle}", REFUSED)
+    environment = {**os.environ, **chosen, **own, "LD_PRELOAD": appended(library)}
+    ended = run_watched(program, environment, library)
+    return collected(folder, ended, found)
+
+
+def collected(folder: Path, ended: Ended, found: programs.Examined) -> Ran:
+    by_process: dict[int, list[HeapProfile]] = {}
+    problems = []
+    for pid, path in numbered(folder.iterdir()):
+        try:
+            by_process.setdefault(pid, []).append(read_file(path))
+        except UserError as error:
+            problems.append(error.format_message())
+    own = tuple(by_process.pop(ended.pid, ()))
+    others = sorted((p[-1] for p in by_process.values() if p), key=lambda p: -p.total.bytes)
+    remark = ""
+    if own and os.WIFSIGNALED(ended.wait_status):
+        name = signal_name(os.WTERMSIG(ended.wait_status))
+        remark = f"the program was killed by {name}: the last profile is of before"
+    if not own:
+        why = f"no heap profile was written: {why_nothing(ended, found)}"
+        if others:
+            largest = others.pop(0)
+            own = tuple(by_process[largest.pid]) if largest.pid in by_process else (largest,)
+            remark = f"{why}; this is the largest process that it started"
+        else:
+            problems.insert(0, why)
+    return Ran(ended, own, tuple(others), tuple(problems), remark)
+
+
+def numbered(paths: Iterable[Path]) -> list[tuple[int, Path]]:
+    """The process and the file, in the order they were written in."""
+    matches = [(FILE.search(path.name), path) for path in paths]
+    known = [(int(m["pid"]), int(m["number"]), path) for m, path in matches if m]
+    return [(pid, path) for pid, _, path in sorted(known)]
+
+
+def why_nothing(ended: Ended, found: programs.Examined) -> str:
+    if os.WIFSIGNALED(ended.wait_status):
+        name = signal_name(os.WTERMSIG(ended.wait_status))
+        return f"the program was killed by {name} (--every SECONDS writes some before)"
+    # Until it becomes the program, the process is of this command's own file.
+    if ended.exit_status == NOT_STARTED and ended.program in ("", str(OWN_FILE.resolve())):
+        return "the program could not be started"
+    if ended.served:
+        return "the program ended without its exit handlers (--every SECONDS writes some before)"
+    if ended.served is None and ended.why_unknown:
+        return f"whether hakmem served the program could not be seen: {ended.why_unknown}"
+    return f"hakmem did not serve the program: {reason(ended, found)}"

@@ -1,0 +1,121 @@
+"""`hakmem replay`: a recorded program's allocations, repeated under several allocators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hakmem import environment
+from hakmem.allocators.peers import DEFAULT_NAMES
+from hakmem.documents import write_json
+from hakmem.errors import UserError
+from hakmem.experiments.pairing import document, finish, measure, prove, require_served
+from hakmem.measuring.rotation import OPS_PER_SECOND
+from hakmem.measuring.summary import summarise
+from hakmem.options import (
+    allocator_options,
+    chosen_allocators,
+    cpu_option,
+    json_option,
+    pairs_option,
+    require_usable,
+    resolve_cpus,
+    resolve_seed,
+    seed_option,
+)
+from hakmem.output import tables
+from hakmem.running.proof import load_checked
+from hakmem.traces.trace_replay import enough_passes, replay_command, replay_contenders
+from hakmem.traces.trace_summary import (
+    TraceSummary,
+    figure_rows,
+    sizes_table,
+    summarise_trace,
+    summary_document,
+)
+
+
+@click.command()
+@allocator_options(",".join(DEFAULT_NAMES))
+@pairs_option(15)
+@click.option(
+    "--passes",
+    type=click.IntRange(1, 1_000_000),
+    help="Times the trace is replayed in one slice (default: as many as take 0.1 s).",
+)
+@cpu_option("auto")
+@seed_option()
+@click.option("--summary", "summary_only", is_flag=True, help="Only say what the trace holds.")
+@json_option()
+@click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def replay(
+    names: str,
+    libraries: tuple[str, ...],
+    pairs: int,
+    passes: int | None,
+    cpu: str,
+    seed: int | None,
+    summary_only: bool,
+    json_path: Path | None,
+    trace: Path,
+) -> None:
+    """Replay TRACE, a file of `hakmem record`, under each allocator in turn.
+
+    Time counts from the first call to the last. Memory is what the allocator has resident beyond
+    the replayer's own lists, at its peak. --cpu auto pins a trace of one thread to one CPU, and
+    leaves others free.
+    """
+    console = tables.make_console()
+    held = summarise_trace(trace.absolute())
+    if summary_only:
+        console.print(tables.facts_table(figure_rows(held)))
+        console.print(sizes_table(held))
+        for remark in held.remarks():
+            console.print(f"note: {remark}", soft_wrap=True)
+        if json_path is not None:
+            write_json(json_path, "replay --summary", summary_document(held))
+        return
+    if not held.calls:
+        raise UserError(f"{trace} holds no calls", 2)
+    cpus = None if cpu == "auto" and held.lanes > 1 else resolve_cpus(cpu, None)
+    compare(console, held, names, libraries, pairs, passes, cpus, resolve_seed(seed), json_path)
+
+
+def compare(
+    console,
+    held: TraceSummary,
+    names: str,
+    libraries: tuple[str, ...],
+    pairs: int,
+    passes: int | None,
+    cpus: str | None,
+    seed: int,
+    json_path: Path | None,
+) -> None:
+    """The rotation over the allocators, its table and its document."""
+    chosen = [load_checked(a) for a in chosen_allocators(names, libraries)]
+    rows = replay_contenders(chosen, replay_command(held.path, passes or 1))
+    require_usable(rows, chosen)
+    if passes is None:
+        passes = enough_passes(rows[0].run(cpus))
+        rows = replay_contenders(chosen, replay_command(held.path, passes))
+    baseline = rows[0].name
+    served = prove(chosen, replay_command(held.path, 1))
+    facts = environment.describe() | {
+        "pairs": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}, {passes} passes a slice",
+        **{name: figure_rows(held)[name] for name in ("trace", "command", "calls", "threads")},
+        **{a.name: a.problem or str(a) for a in chosen},
+        **served,
+    }
+    console.print(tables.facts_table(facts))
+    for remark in held.remarks():
+        console.print(f"note: {remark}", soft_wrap=True)
+    rotation = measure(console, rows, OPS_PER_SECOND, pairs, seed, cpus)
+    summary = summarise(rotation, baseline, chosen)
+    console.print(tables.comparison_table(summary, OPS_PER_SECOND, baseline, with_net=False))
+    if json_path is not None:
+        figures = document(facts, OPS_PER_SECOND, baseline, rotation, summary)
+        write_json(json_path, "replay", figures | {"trace": summary_document(held)})
+    finish(console, rotation, baseline, pairs)
+    require_served(served, "the replay")

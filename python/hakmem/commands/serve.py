@@ -1,0 +1,68 @@
+"""`hakmem serve`: heap profiles of a running process, for pprof and Prometheus."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+
+import click
+
+from hakmem.errors import UserError
+
+PORT = 6060
+
+
+@click.command(short_help="Heap profiles of a process for pprof, over HTTP.")
+@click.option(
+    "--port",
+    default=PORT,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="On 127.0.0.1; 0: one that is free.",
+)
+@click.argument("pid", type=click.IntRange(1))
+def serve(port: int, pid: int) -> None:
+    """Serve the heap profiles of PID, which runs with HAKMEM_HEAP_PROFILE=1, over HTTP.
+
+    \b
+    /debug/pprof/heap      what is live, in the format of pprof
+    /debug/pprof/allocs    the same, what was allocated shown first
+    ...?seconds=N          how both change within N seconds
+    /metrics               figures for Prometheus (with HAKMEM_STATS_PAGE=1 those of `hakmem top`)
+    /report                the page that `hakmem profile` writes
+
+    \b
+    hakmem serve $(pidof server) &
+    go tool pprof http://127.0.0.1:6060/debug/pprof/heap
+    curl -o growth.pb.gz 'http://127.0.0.1:6060/debug/pprof/heap?seconds=60'
+
+    Only this machine can reach it, every user of it. The process itself opens no port; it is asked
+    for a profile at each request. The command ends with the process.
+    """
+    # Slow to import, and --help needs none of it.
+    from hakmem.profiles.profile_server import ADDRESS, Server, Source
+
+    source = Source(pid)
+    try:
+        server = Server(port, source)
+    except OSError as error:
+        raise UserError(f"--port: {ADDRESS}:{port}: {error.strerror}") from error
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1})
+    read_end, write_end = os.pipe()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os.write(write_end, b"."))
+    # It listens already. If this cannot be written, nothing runs yet that would have to be ended.
+    click.echo(f"http://{ADDRESS}:{server.server_port}/ serves {source.name} ({pid})", err=True)
+    thread.start()
+    select.select([source.until_end, read_end], [], [])
+    has_ended = source.has_ended
+    if not has_ended:
+        source.stop()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    if has_ended:
+        click.echo(f"hakmem serve: process {pid} has ended", err=True)

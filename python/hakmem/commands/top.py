@@ -1,0 +1,214 @@
+"""`hakmem top`: live figures of processes under hakmem, for eyes, scripts and Prometheus."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+
+from hakmem.documents import check_output, write_json, write_text
+from hakmem.errors import UserError
+from hakmem.options import json_option
+from hakmem.output import live_view
+from hakmem.output.tables import make_console
+from hakmem.processes.live_figures import (
+    ClassRow,
+    Look,
+    Row,
+    class_rows,
+    look_around,
+    look_at_all,
+    row,
+)
+
+UNREADABLE_NAMED = 10
+NO_PAGE = "no process has a statistics page: start one with HAKMEM_STATS_PAGE=1"
+
+
+def check_metrics_file(
+    context: click.Context, parameter: click.Parameter, path: str | None
+) -> str | None:
+    if path not in (None, "-"):
+        check_output(context, parameter, Path(path))
+    return path
+
+
+@click.command(short_help="Live figures of processes; metrics for Prometheus.")
+@click.option("--once", is_flag=True, help="One table of two looks, --interval apart, and end.")
+@click.option(
+    "--interval",
+    "interval_s",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    metavar="SECONDS",
+    help="Between two looks.",
+)
+@json_option()
+@click.option(
+    "--prometheus",
+    "metrics_path",
+    metavar="FILE",
+    callback=check_metrics_file,
+    help="Write one look as OpenMetrics text, to stdout with -, and end.",
+)
+@click.option(
+    "--serve", "port", type=click.IntRange(1, 65535), metavar="PORT",
+    help="Serve metrics to Prometheus at http://ADDRESS:PORT/metrics, until stopped.",
+)  # fmt: skip
+@click.option(
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    help="Of --serve.",
+)
+@click.argument("pid", required=False, type=click.IntRange(1))
+def top(
+    once: bool,
+    interval_s: float,
+    json_path: Path | None,
+    metrics_path: str | None,
+    port: int | None,
+    address: str,
+    pid: int | None,
+) -> None:
+    """Show processes that were started with HAKMEM_STATS_PAGE=1: all, or PID.
+
+    Memory by what it holds, rates, hit rates by size class, purges and budgets. Nothing is asked
+    of the processes: what is shown is read from their statistics pages.
+    """
+    chosen = [
+        name
+        for name, given in (
+            ("--once", once),
+            ("--prometheus", metrics_path is not None),
+            ("--serve", port is not None),
+        )
+        if given
+    ]
+    if len(chosen) > 1:
+        raise UserError(f"{chosen[0]} and {chosen[1]} exclude each other", 2)
+    if json_path is not None and not once:
+        raise UserError("--json is for --once", 2)
+    if metrics_path is not None:
+        write_metrics(metrics_path, pid)
+    elif port is not None:
+        serve(address, port, pid)
+    elif once:
+        show_once(pid, interval_s, json_path)
+    else:
+        watch(pid, interval_s)
+
+
+def write_metrics(path: str, pid: int | None) -> None:
+    from hakmem.processes import metrics
+
+    text = metrics.text(pid)
+    if path == "-":
+        click.echo(text, nl=False)
+    else:
+        write_text(Path(path), text)
+
+
+def serve(address: str, port: int, pid: int | None) -> None:
+    from prometheus_client import start_http_server
+
+    from hakmem.processes import metrics
+
+    if pid is not None:
+        look_at_all(pid)
+    try:
+        server, thread = start_http_server(port, address, metrics.registry(pid))
+    except OSError as error:
+        raise UserError(f"--serve: {address}:{port}: {error.strerror}") from error
+    click.echo(f"http://{address}:{port}/metrics", err=True)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
+    server.shutdown()
+    thread.join()
+
+
+def look_at(pid: int | None) -> tuple[dict[int, Look], list[int]]:
+    """One process, or all; and those whose pages cannot be read."""
+    return look_around() if pid is None else (look_at_all(pid), [])
+
+
+def show_once(pid: int | None, interval_s: float, json_path: Path | None) -> None:
+    before, unreadable = look_at(pid)
+    if before:
+        time.sleep(interval_s)
+        now, unreadable = look_at(pid)
+    if not before or not now:
+        raise UserError(remark(unreadable) or NO_PAGE)
+    rows, classes = compared(now, before, pid)
+    console = make_console()
+    console.print(picture(rows, classes, console.width, unreadable))
+    if json_path is not None:
+        write_json(json_path, "top", live_view.document(rows, classes))
+
+
+def remark(unreadable: Sequence[int]) -> str:
+    """Of pages that are not as the library writes them; nothing where there are none."""
+    if not unreadable:
+        return ""
+    named = ", ".join(str(pid) for pid in unreadable[:UNREADABLE_NAMED])
+    more = len(unreadable) - UNREADABLE_NAMED
+    return f"page cannot be read: process {named}{f' and {more} more' if more > 0 else ''}"
+
+
+def compared(
+    now: dict[int, Look], before: dict[int, Look], pid: int | None
+) -> tuple[list[Row], list[ClassRow]]:
+    """Most resident memory first."""
+    rows = [row(look, before.get(each)) for each, look in now.items()]
+    rows.sort(key=lambda each: -each.rss)
+    classes = class_rows(now[pid], before.get(pid)) if pid is not None else []
+    return rows, classes
+
+
+def picture(
+    rows: list[Row], classes: list[ClassRow], width: int, unreadable: Sequence[int] = ()
+) -> RenderableType:
+    parts: list[RenderableType] = [live_view.process_table(rows, width)] if rows else []
+    if classes:
+        parts.append(live_view.class_table(classes, rows[0].front_metrics))
+    if unreadable:
+        parts.append(remark(unreadable))
+    return Group(*parts) if parts else NO_PAGE
+
+
+def watch(pid: int | None, interval_s: float) -> None:
+    """Until Ctrl-C, or the end of the one process."""
+    console = make_console()
+    before: dict[int, Look] = {}
+    try:
+        now, unreadable = look_at(pid)
+        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as view:
+            while True:
+                rows, classes = compared(now, before, pid)
+                show(console, view, picture(rows, classes, console.width, unreadable))
+                time.sleep(interval_s)
+                before = now
+                now, unreadable = look_at(pid)
+    except KeyboardInterrupt:
+        return
+    except UserError:
+        if pid is None or not before or Path(f"/proc/{pid}").exists():
+            raise
+        print(f"hakmem top: process {pid} has ended", file=sys.stderr)
+
+
+def show(console: Console, view: Live, shown: RenderableType) -> None:
+    if console.is_terminal:
+        view.update(shown, refresh=True)
+    else:
+        console.print(shown)

@@ -1,0 +1,95 @@
+"""What a figure depends on besides the code: machine, kernel, compiler, settings."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+SETTING_PREFIXES = ("HAKMEM_", "GLIBC_TUNABLES", "MALLOC_", "MIMALLOC_", "TCMALLOC_")
+# These tell us where a library is, and mean nothing to the allocator.
+OWN_VARIABLES = ("MIMALLOC_SO", "JEMALLOC_SO", "TCMALLOC_SO")
+
+VIRTIO_DEVICES = Path("/sys/bus/virtio/devices")
+BALLOON = "0x0005"
+REPORTING_BIT = 5  # VIRTIO_BALLOON_F_REPORTING
+
+
+def cpu_model() -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def allowed_cpus() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
+
+
+def default_cpu() -> str:
+    """The last CPU we may use: interrupts and other work tend to gather on the first."""
+    return str(allowed_cpus()[-1])
+
+
+def thp_mode() -> str:
+    found = re.search(r"\[(\w+)\]", _read("/sys/kernel/mm/transparent_hugepage/enabled"))
+    return found[1] if found else "none"
+
+
+def host_takes_memory() -> bool:
+    """Whether free memory goes back to a host, which gives it again page by page, slowly."""
+    for device in sorted(VIRTIO_DEVICES.glob("*")):
+        if _read(f"{device}/device").strip() == BALLOON:
+            return _read(f"{device}/features")[REPORTING_BIT : REPORTING_BIT + 1] == "1"
+    return False
+
+
+def compiler_of(library: Path) -> str:
+    """The compiler a library says it was built by, from its .comment section."""
+    if shutil.which("readelf") is None:
+        return "unknown (no readelf)"
+    answer = subprocess.run(
+        ["readelf", "-p", ".comment", str(library)], capture_output=True, text=True, check=False
+    ).stdout
+    named = [found.strip() for found in re.findall(r"^\s*\[\s*\w+\]\s+(.+)$", answer, re.MULTILINE)]
+    return ", ".join(dict.fromkeys(named)) or "unknown"
+
+
+def revision_of(folder: Path) -> str:
+    """The commit a checkout stands at, marked when it has changes; empty outside one."""
+    if shutil.which("git") is None:
+        return ""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--tags"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def settings() -> dict[str, str]:
+    """Variables in our environment that change how an allocator behaves."""
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(SETTING_PREFIXES) and name not in OWN_VARIABLES
+    }
+
+
+def describe() -> dict[str, str]:
+    """The machine in a few named lines, for tables and JSON."""
+    one, five, _ = os.getloadavg()
+    given = " ".join(f"{k}={v}" for k, v in settings().items())
+    taken = {"free memory": "goes back to the host: its first touch is slow"}
+    return {
+        "kernel": f"{platform.system()} {platform.release()}",
+        "CPU": f"{cpu_model()}, {len(allowed_cpus())} usable",
+        "load": f"{one:.2f} (1 min) {five:.2f} (5 min)",
+        "THP": thp_mode(),
+        **(taken if host_takes_memory() else {}),
+        "settings": given or "none given, defaults everywhere",
+    }
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,100 @@
+"""What the commands share that run one program in paired slices and print a row an allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+
+from hakmem.allocators.peers import Allocator
+from hakmem.errors import UserError
+from hakmem.measuring.rotation import Contender, Metric, Rotation, run_rotation
+from hakmem.measuring.summary import Row
+from hakmem.options import INTERRUPTED
+from hakmem.output import tables
+from hakmem.running.proof import hakmem_served
+
+
+def prove(
+    chosen: Sequence[Allocator], program: Sequence[str], limit_s: float = 0.0
+) -> dict[str, str]:
+    """What hakmem's own counter says, where the library of that name takes part."""
+    for allocator in chosen:
+        if allocator.name == "hakmem" and allocator.library and allocator.usable:
+            served = hakmem_served(program, allocator.library, None, limit_s)
+            return {"served by hakmem": str(served)}
+    return {}
+
+
+def require_served(served: Mapping[str, str], what: str) -> None:
+    """Fails where prove() has found that hakmem did not serve."""
+    if "NOT SERVED" in served.values():
+        raise UserError(f"hakmem did not serve {what}: its figures are another malloc's")
+
+
+def measure(
+    console: Console,
+    rows: Sequence[Contender],
+    metric: Metric,
+    pairs: int,
+    seed: int,
+    cpus: str | None,
+) -> Rotation:
+    """The rotation, with a line that says how far it is."""
+    with tables.progress_line(console, "slices", pairs * len(rows)) as progress:
+        return run_rotation(
+            rows,
+            metric,
+            pairs,
+            seed,
+            cpus,
+            lambda name: progress.update(progress.task_ids[0], advance=1, now=name),
+        )
+
+
+def document(
+    facts: Mapping[str, str],
+    metric: Metric,
+    baseline: str,
+    rotation: Rotation,
+    summary: Sequence[Row],
+) -> dict:
+    """All slices and the summary, to be read by other tools."""
+    slices = {
+        name: [
+            {
+                "value": value,
+                "wall_s": o.wall_s,
+                "cpu_s": o.cpu_s,
+                "peak_rss_kb": o.peak_rss_kb,
+                "minor_faults": o.minor_faults,
+                "major_faults": o.major_faults,
+            }
+            for value, o in zip(series.values, series.outcomes)
+        ]
+        for name, series in rotation.series.items()
+    }
+    return {
+        "facts": dict(facts),
+        "metric": {"unit": metric.unit, "higher_is_better": metric.higher_is_better},
+        "baseline": baseline,
+        "seed": rotation.seed,
+        "rounds": rotation.rounds_done,
+        "summary": [asdict(row) for row in summary],
+        "slices": slices,
+    }
+
+
+def finish(console: Console, rotation: Rotation, baseline: str, wanted: int) -> None:
+    """Says what went wrong in the rotation, and ends with the status that fits."""
+    for name, series in rotation.series.items():
+        if series.problem:
+            console.print(f"{name}: {series.problem}")
+            if series.last_words:
+                console.print(series.last_words)
+    if rotation.interrupted:
+        console.print(f"interrupted after {rotation.rounds_done} of {wanted} rounds")
+        raise SystemExit(INTERRUPTED)
+    if rotation.series[baseline].problem:
+        raise SystemExit(1)

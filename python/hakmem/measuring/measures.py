@@ -1,0 +1,151 @@
+"""The figures of a comparison: one Measure a kind of figure, one Cell an allocator in it.
+
+A verdict is about paired costs: it names a difference only where the 95 % interval of the median
+ratio to the baseline lies on one side of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from hakmem.measuring.rotation import Metric, Rotation
+from hakmem.measuring.statistics import Interval, median_interval, speed_ratio, variation
+from hakmem.running.launching import Outcome
+
+BASELINE = "baseline"
+NO_DIFFERENCE = "no difference seen"
+TOO_FEW = "too few pairs to say"
+UNKNOWN = "not comparable"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One kind of figure, read from each run; `better` and `worse` are its verdicts."""
+
+    title: str
+    unit: str
+    read: Callable[[Outcome], float | None]
+    better: str
+    worse: str
+    higher_is_better: bool = False
+
+    @property
+    def direction(self) -> str:
+        return "higher is better" if self.higher_is_better else "lower is better"
+
+    def costs(self, values: Sequence[float]) -> list[float]:
+        return [1.0 / value for value in values] if self.higher_is_better else list(values)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One allocator's figure; `to_best` is its median cost over the best median cost."""
+
+    name: str
+    values: tuple[float, ...]
+    middle: Interval
+    variation: float
+    to_best: float | None
+    to_baseline: Interval | None
+    verdict: str
+
+
+WALL = Measure("Wall time", "s", lambda o: o.wall_s, "faster", "slower")
+CPU = Measure("CPU time", "s", lambda o: o.cpu_s, "less", "more")
+PEAK_RSS = Measure("Peak RSS", "MB", lambda o: o.peak_rss_kb / 1024, "less", "more")
+FAULTS = Measure(
+    "Page faults", "", lambda o: float(o.minor_faults + o.major_faults), "fewer", "more"
+)
+# The resident size of all processes of the program, looked at while it ran.
+IDLE_RSS = Measure("RSS after idle", "MB", lambda o: megabytes(o.idle_rss_kb), "less", "more")
+END_RSS = Measure("RSS at end", "MB", lambda o: megabytes(o.end_rss_kb), "less", "more")
+
+
+def megabytes(kb: int | None) -> float | None:
+    return None if kb is None else kb / 1024
+
+
+def measures_for(metric: Metric) -> list[Measure]:
+    """The program's own figure first, where it prints one; then what any run costs."""
+    always = [WALL, CPU, PEAK_RSS, IDLE_RSS, END_RSS, FAULTS]
+    if metric.pattern is None:
+        return always
+    title = "Throughput" if metric.unit else "Figure"
+    own = Measure(title, metric.unit, metric.read, "faster", "slower", metric.higher_is_better)
+    if not metric.unit:
+        own = Measure(title, "", metric.read, "better", "worse", metric.higher_is_better)
+    return [own, *always]
+
+
+def evaluate(rotation: Rotation, measure: Measure, baseline: str) -> list[Cell]:
+    """A cell for each contender with at least one whole round, in their order."""
+    values = {name: _values(rotation, measure, name) for name in rotation.series}
+    # Pairs need a figure of every round.
+    whole = rotation.rounds_done
+    values = {name: found for name, found in values.items() if found and len(found) == whole}
+    costs = {name: measure.costs(found) for name, found in values.items() if min(found) > 0}
+    best = min(costs, key=lambda name: median(costs[name]), default=None)
+    return [
+        Cell(
+            name,
+            tuple(found),
+            median_interval(found, rotation.seed),
+            variation(found),
+            median(costs[name]) / median(costs[best]) if name in costs and best else None,
+            *_against(measure, costs, baseline, name, rotation.seed),
+        )
+        for name, found in values.items()
+    ]
+
+
+def _values(rotation: Rotation, measure: Measure, name: str) -> list[float]:
+    series = rotation.series[name]
+    if series.problem:
+        return []
+    read = [measure.read(outcome) for outcome in series.outcomes[: rotation.rounds_done]]
+    return [value for value in read if value is not None]
+
+
+def _against(
+    measure: Measure, costs: Mapping[str, list[float]], baseline: str, name: str, seed: int
+) -> tuple[Interval | None, str]:
+    if name == baseline:
+        return None, BASELINE
+    if name not in costs or baseline not in costs:
+        return None, UNKNOWN
+    ratio = speed_ratio(costs[baseline], costs[name], seed)
+    return ratio, verdict(measure, ratio)
+
+
+def verdict(measure: Measure, ratio: Interval) -> str:
+    """What the interval of a cost ratio to the baseline allows to say."""
+    if ratio.low is None or ratio.high is None:
+        return TOO_FEW
+    if ratio.high < 1:
+        return measure.better
+    return measure.worse if ratio.low > 1 else NO_DIFFERENCE
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The unit that a measure is shown in."""
+
+    unit: str
+    factor: float
+
+    def text(self, value: float) -> str:
+        shown = value * self.factor
+        if shown >= 1000 or (not self.unit and shown == int(shown)):
+            return f"{shown:,.0f}"
+        return f"{shown:.2f}" if shown < 10 else f"{shown:.1f}"
+
+
+def scale_of(measure: Measure, cells: Sequence[Cell]) -> Scale:
+    largest = max((cell.middle.median for cell in cells), default=1.0)
+    if measure.unit == "s" and largest < 1:
+        return Scale("ms", 1000)
+    if measure.unit == "ops/s" and largest >= 1e6:
+        return Scale("M ops/s", 1e-6)
+    return Scale(measure.unit, 1)

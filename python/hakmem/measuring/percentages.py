@@ -1,0 +1,30 @@
+"""Shares on the command line: 1% or 1 % or 0.01 mean the same."""
+
+from __future__ import annotations
+
+import click
+
+
+class Percentage(click.ParamType):
+    """A share above 0 and below 1, from a percentage or a fraction."""
+
+    name = "percent"
+
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        try:
+            share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        except ValueError:
+            share = -1.0
+        if not 0 < share < 1:
+            self.fail(
+                f"'{text}' is no share above 0 and below 100% (such as 1%)", parameter, context
+            )
+        return share
+
+
+PERCENT = Percentage()

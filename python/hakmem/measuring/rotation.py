@@ -1,0 +1,206 @@
+"""Paired measurement: every contender runs once a round, in an order shuffled anew each round.
+
+On a shared machine speed drifts within minutes; contenders are compared within a round only.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from hakmem.allocators.peers import Allocator
+from hakmem.errors import UserError
+from hakmem.running.launching import Outcome, run_once
+
+THROUGHPUT = re.compile(r"Throughput\s*=\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a run's figure is read: a pattern over its output, or wall time without one."""
+
+    pattern: re.Pattern[str] | None
+    higher_is_better: bool
+    unit: str
+
+    def read(self, outcome: Outcome) -> float | None:
+        if self.pattern is None:
+            return outcome.wall_s
+        found = self.pattern.search(outcome.stdout) or self.pattern.search(outcome.stderr)
+        if found is None:
+            return None
+        try:
+            return float(found[1] if found.re.groups else found[0])
+        except ValueError:
+            return None
+
+    def cost(self, value: float) -> float:
+        return 1.0 / value if self.higher_is_better else value
+
+    @property
+    def direction(self) -> str:
+        return "higher is better" if self.higher_is_better else "lower is better"
+
+
+OPS_PER_SECOND = Metric(THROUGHPUT, True, "ops/s")
+WALL_TIME = Metric(None, False, "s")
+
+
+def custom_metric(expression: str, lower_is_better: bool) -> Metric:
+    try:
+        pattern = re.compile(expression)
+    except re.error as error:
+        raise UserError(f"--metric: '{expression}' is no regular expression: {error}", 2) from error
+    return Metric(pattern, not lower_is_better, "")
+
+
+WALL_METRIC_NAME = "wall"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One row of a comparison: a command line with a library preloaded, or none."""
+
+    name: str
+    command: tuple[str, ...]
+    preload: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    # Above 0 its memory is looked at while it runs, and after so long a span of rest.
+    idle_s: float = 0.0
+    # Above 0: a run that takes longer is ended, and counts as failed.
+    limit_s: float = 0.0
+
+    def run(self, cpus: str | None = None) -> Outcome:
+        return run_once(self.command, self.preload, cpus, self.settings, self.idle_s, self.limit_s)
+
+
+def choose_metric(
+    expression: str | None, lower_is_better: bool, row: Contender, cpus: str | None
+) -> Metric:
+    """The metric asked for, or what a trial run of one contender prints."""
+    if expression == WALL_METRIC_NAME:
+        return WALL_TIME
+    if expression is not None:
+        return custom_metric(expression, lower_is_better)
+    trial = row.run(cpus)
+    if trial.start_error:
+        raise UserError(trial.start_error, 2)
+    return OPS_PER_SECOND if OPS_PER_SECOND.read(trial) is not None else WALL_TIME
+
+
+def contenders(
+    allocators: Sequence[Allocator],
+    command: Sequence[str],
+    settings: Mapping[str, str] | None = None,
+) -> list[Contender]:
+    """The usable allocators, all with the same command line and settings, and with their own."""
+    return [
+        Contender(a.name, tuple(command), a.library, {**(settings or {}), **a.settings})
+        for a in allocators
+        if a.usable
+    ]
+
+
+@dataclass
+class Series:
+    """All slices of one contender; `problem` says why it was taken out of the rotation."""
+
+    contender: Contender
+    values: list[float] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    problem: str = ""
+    last_words: str = ""
+
+
+@dataclass
+class Rotation:
+    """Rounds of slices. Stays readable when a run is interrupted: only whole rounds count."""
+
+    metric: Metric
+    seed: int
+    cpus: str | None
+    series: dict[str, Series]
+    rounds_done: int = 0
+    interrupted: bool = False
+
+    def costs(self, name: str) -> list[float]:
+        return [self.metric.cost(v) for v in self.series[name].values[: self.rounds_done]]
+
+    def running(self) -> list[Series]:
+        return [s for s in self.series.values() if not s.problem]
+
+    def step(self, row: Series) -> None:
+        outcome = row.contender.run(self.cpus)
+        value = None if outcome.problem else self.metric.read(outcome)
+        if value is not None and value > 0:
+            row.values.append(value)
+            row.outcomes.append(outcome)
+            return
+        row.problem = outcome.problem or "its output has no such figure"
+        row.last_words = outcome.last_words()
+
+
+class RoundLog(Protocol):
+    """Where finished rounds go as they finish."""
+
+    def add_round(self, rotation: Rotation) -> None: ...
+
+    def add_problem(self, series: Series) -> None: ...
+
+
+def new_rotation(
+    rows: Sequence[Contender], metric: Metric, seed: int, cpus: str | None = None
+) -> Rotation:
+    return Rotation(metric, seed, cpus, {row.name: Series(row) for row in rows})
+
+
+def run_rotation(
+    rows: Sequence[Contender],
+    metric: Metric,
+    rounds: int,
+    seed: int,
+    cpus: str | None = None,
+    progress: Callable[[str], None] = lambda _name: None,
+) -> Rotation:
+    """A rotation run to its end, with no log of its rounds."""
+    rotation = new_rotation(rows, metric, seed, cpus)
+    run_rounds(rotation, rounds, progress)
+    return rotation
+
+
+def run_rounds(
+    rotation: Rotation,
+    rounds: int,
+    progress: Callable[[str], None] = lambda _name: None,
+    log: RoundLog | None = None,
+    order: Callable[[list[Series]], Iterable[Series]] | None = None,
+) -> None:
+    """Runs whole rounds; a contender that fails is taken out, Ctrl-C ends it early.
+
+    `order` says in which order a round runs its contenders: at random without it.
+    """
+    shuffler = random.Random(rotation.seed)
+    arrange = order or (lambda rows: _shuffled(rows, shuffler))
+    try:
+        for _ in range(rounds):
+            for row in arrange(rotation.running()):
+                progress(row.contender.name)
+                rotation.step(row)
+                if row.problem and log is not None:
+                    log.add_problem(row)
+            if not rotation.running():
+                break
+            rotation.rounds_done += 1
+            if log is not None:
+                log.add_round(rotation)
+    except KeyboardInterrupt:
+        rotation.interrupted = True
+
+
+def _shuffled(rows: list[Series], shuffler: random.Random) -> Iterator[Series]:
+    shuffler.shuffle(rows)
+    yield from rows

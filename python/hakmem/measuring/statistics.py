@@ -1,0 +1,104 @@
+"""Figures from paired slices: ratios of costs, their intervals, and costs net of the floor.
+
+Everything is computed on costs (seconds, or seconds per operation), where lower is better. A speed
+ratio is the other's cost over the baseline's: above 1 the baseline is faster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+# Below this many pairs a 95 % interval of a median says nothing.
+INTERVAL_MIN_PAIRS = 5
+RESAMPLES = 4999
+# Net costs below this share of the floor's own are counted as that: noise hides what is smaller.
+NET_RESOLUTION = 0.01
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median, or a geometric mean, with its bootstrap interval.
+
+    The interval is absent when there are too few values.
+    """
+
+    median: float
+    low: float | None = None
+    high: float | None = None
+
+
+def median_interval(values: Sequence[float], seed: int) -> Interval:
+    """The median and its bootstrap 95 % interval (percentile method)."""
+    sample = np.asarray(values, dtype=float)
+    if sample.size == 0:
+        raise ValueError("no values")
+    middle = float(np.median(sample))
+    if sample.size < INTERVAL_MIN_PAIRS:
+        return Interval(middle)
+    picks = np.random.default_rng(seed).integers(0, sample.size, (RESAMPLES, sample.size))
+    low, high = np.percentile(np.median(sample[picks], axis=1), [2.5, 97.5])
+    return Interval(middle, float(low), float(high))
+
+
+def exact_median_interval(values: Sequence[float], confidence: float) -> Interval:
+    """The median and its interval from the sign test: valid for values of any distribution.
+
+    The interval is absent when there are too few values for this confidence.
+    """
+    ordered = sorted(values)
+    count, middle = len(ordered), float(np.median(values))
+    # The median lies below the k-th smallest value where fewer than k values lie below the median:
+    # of `count` fair coins fewer than k show heads.
+    share, k = 0.0, 0
+    while k < count and (share := share + math.comb(count, k) / 2**count) <= (1 - confidence) / 2:
+        k += 1
+    if k == 0:
+        return Interval(middle)
+    return Interval(middle, float(ordered[k - 1]), float(ordered[count - k]))
+
+
+def speed_ratio(baseline: Sequence[float], other: Sequence[float], seed: int) -> Interval:
+    """How many times faster the baseline is, over the rounds both have."""
+    return median_interval([b / a for a, b in zip(baseline, other)], seed)
+
+
+def net_speed_ratio(
+    baseline: Sequence[float], other: Sequence[float], floor: Sequence[float], seed: int
+) -> Interval | None:
+    """The speed ratio after the floor's cost is taken from both sides.
+
+    A side's net cost is the median over the rounds of its cost less the floor's, and at least
+    NET_RESOLUTION of the floor's. None when the other side is not above that: there is nothing to
+    compare.
+    """
+    rounds = list(zip(baseline, other, floor))
+    if not rounds:
+        return None
+    ours, theirs, floors = (np.asarray(side, dtype=float) for side in zip(*rounds))
+    least = NET_RESOLUTION * float(np.median(floors))
+
+    def ratio(ours_net: np.ndarray, theirs_net: np.ndarray) -> float:
+        return max(float(np.median(theirs_net)), least) / max(float(np.median(ours_net)), least)
+
+    if float(np.median(theirs - floors)) <= least:
+        return None
+    middle = ratio(ours - floors, theirs - floors)
+    if len(rounds) < INTERVAL_MIN_PAIRS:
+        return Interval(middle)
+    generator = np.random.default_rng(seed)
+    picks = generator.integers(0, len(rounds), (RESAMPLES, len(rounds)))
+    ratios = [ratio((ours - floors)[pick], (theirs - floors)[pick]) for pick in picks]
+    low, high = np.percentile(ratios, [2.5, 97.5])
+    return Interval(middle, float(low), float(high))
+
+
+def variation(values: Sequence[float]) -> float:
+    """The coefficient of variation (sample standard deviation over mean); 0 for one value."""
+    sample = np.asarray(values, dtype=float)
+    if sample.size < 2 or sample.mean() == 0:
+        return 0.0
+    return float(sample.std(ddof=1) / sample.mean())

@@ -1,0 +1,222 @@
+"""Options that several commands share, and their checks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from hakmem.allocators.peers import Allocator, find, from_path, known_names
+from hakmem.documents import check_output
+from hakmem.environment import allowed_cpus, default_cpu
+from hakmem.errors import UserError
+
+# The exit status of a command that was stopped by Ctrl-C, as shells report it.
+INTERRUPTED = 130
+
+Decorator = Callable[[Callable], Callable]
+
+
+def stacked(*options: Decorator) -> Decorator:
+    """Several options as one decorator, in the order of the help text."""
+
+    def decorate(function: Callable) -> Callable:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def complete_names(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The allocators that may follow in a list with commas."""
+    before, comma, last = incomplete.rpartition(",")
+    given = before.split(",")
+    fitting = [n for n in known_names() if n.startswith(last) and n not in given]
+    return [CompletionItem(f"{before}{comma}{name}") for name in fitting]
+
+
+def allocator_options(default: str | None, default_help: str = "") -> Decorator:
+    """--with and --lib, to be given to chosen_allocators()."""
+    told = f" (default: {default_help})" if default_help else ""
+    return stacked(
+        click.option(
+            "--with",
+            "names",
+            default=default,
+            show_default=not default_help,
+            shell_complete=complete_names,
+            help=f"Allocators, comma-separated; the first is the baseline{told}.",
+        ),
+        click.option(
+            "--lib", "libraries", multiple=True, metavar="NAME=PATH", help="Add a library."
+        ),
+    )
+
+
+def pairs_option(default: int, minimum: int = 1) -> Decorator:
+    return click.option(
+        "--pairs",
+        default=default,
+        show_default=True,
+        type=click.IntRange(minimum),
+        help="Rounds; each runs every allocator once.",
+    )
+
+
+def cpu_option(default: str) -> Decorator:
+    return click.option(
+        "--cpu", default=default, show_default=True, help="CPU or list to pin to, auto or none."
+    )
+
+
+def metric_options() -> Decorator:
+    """--metric and --lower-is-better, to be given to rotation.choose_metric()."""
+    return stacked(
+        click.option(
+            "--metric", help="Regular expression whose first group is the figure, or 'wall'."
+        ),
+        click.option("--lower-is-better", is_flag=True, help="Direction of --metric."),
+    )
+
+
+def timeout_option() -> Decorator:
+    return click.option(
+        "--timeout",
+        "limit_s",
+        default=0.0,
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        help="End a run that takes longer; its allocator has then failed. Default: no limit.",
+    )
+
+
+def seed_option() -> Decorator:
+    return click.option(
+        "--seed",
+        type=click.IntRange(0),
+        help="Of the order and the intervals; printed when not given.",
+    )
+
+
+def rows_option(what: str) -> Decorator:
+    """--rows, to be given to suite.pick(); `what` they are, for the help."""
+    return click.option(
+        "--rows",
+        "wanted",
+        multiple=True,
+        metavar="NAME",
+        help=f"{what}: names, patterns such as 'larson*', group:NAME.",
+    )
+
+
+def resume_folder_option(rest: str) -> Decorator:
+    return click.option(
+        "--resume",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="FOLDER",
+        help=f"Go on with a stopped run, or {rest} again.",
+    )
+
+
+def require_resume_alone(context: click.Context, given: Iterable[str], allowed: set[str]) -> None:
+    """Beside --resume only `allowed` parameters: the others are those of the run resumed."""
+    source = click.core.ParameterSource.COMMANDLINE
+    for name in given:
+        if name not in allowed and context.get_parameter_source(name) == source:
+            option = next(p.opts[0] for p in context.command.params if p.name == name)
+            raise UserError(f"--resume takes all from its folder: {option} cannot be given", 2)
+
+
+def output_option(name: str, parameter: str, text: str) -> Decorator:
+    """An option that names a file to write; its folder is looked at before the work begins."""
+    return click.option(
+        name,
+        parameter,
+        type=click.Path(dir_okay=False, path_type=Path),
+        callback=check_output,
+        metavar="FILE",
+        help=text,
+    )
+
+
+def json_option() -> Decorator:
+    return output_option("--json", "json_path", "Write all figures as JSON.")
+
+
+def html_option() -> Decorator:
+    return output_option("--html", "html_path", "Write a report with plots, in one file.")
+
+
+def csv_option() -> Decorator:
+    return output_option("--csv", "csv_path", "Write the figures as CSV.")
+
+
+def chosen_allocators(names: str, libraries: Sequence[str], floor: bool = False) -> list[Allocator]:
+    """Those of --with, then --lib, then the floor; a name in both takes the path of --lib."""
+    given = dict(split_pair("--lib", text) for text in libraries)
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    wanted += [name for name in given if name not in wanted]
+    if floor and "floor" not in wanted:
+        wanted.append("floor")
+    if not wanted:
+        raise UserError("--with: no allocator named", 2)
+    chosen = [from_path(n, Path(given[n])) if n in given else find(n) for n in wanted]
+    require_distinct([a.name for a in chosen])
+    return chosen
+
+
+def require_usable(rows: Sequence, chosen: Sequence[Allocator]) -> None:
+    """Fails where nothing is left to run, and says why of each."""
+    if not rows:
+        raise UserError("no allocator to measure: " + "; ".join(a.problem for a in chosen))
+
+
+def split_pair(option: str, text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name or not value:
+        raise UserError(f"{option}: '{text}' is not NAME=VALUE", 2)
+    return name, value
+
+
+def require_distinct(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"two rows are named '{name}'", 2)
+
+
+def resolve_cpus(given: str | None, default: str | None) -> str | None:
+    """A CPU list for the launcher; `none` leaves programs where the kernel puts them."""
+    if given is None:
+        return default
+    if given == "none":
+        return None
+    if given == "auto":
+        return default_cpu()
+    wanted = parse_cpu_list(given)
+    barred = sorted(wanted - set(allowed_cpus()))
+    if barred:
+        usable = ",".join(map(str, allowed_cpus()))
+        raise UserError(f"--cpu: CPU {barred[0]} is not usable here (usable: {usable})", 2)
+    return given
+
+
+def parse_cpu_list(text: str) -> set[int]:
+    """The CPUs of a list such as 1 or 0,2-3."""
+    cpus: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            raise UserError(f"--cpu: '{text}' is no CPU list (such as 1 or 0,2-3), none or auto", 2)
+        cpus |= set(range(int(first), int(last or first) + 1))
+    return cpus
+
+
+def resolve_seed(given: int | None) -> int:
+    """The given seed, or a fresh one that is printed and can be given next time."""
+    return secrets.randbelow(1 << 31) if given is None else given

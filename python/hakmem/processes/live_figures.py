@@ -1,0 +1,208 @@
+"""Processes under hakmem as they are now: figures of their pages, and rates between two looks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hakmem.errors import UserError
+from hakmem.processes import stats_page
+from hakmem.processes.process_memory import resident_bytes
+from hakmem.processes.stats_page import Snapshot
+
+# A page older than this when it was read was at rest: the process refreshes each 250 ms.
+AT_REST_S = 1.0
+# counters.slow_paths is a sum of counters of 32 bits.
+WRAP = 1 << 32
+NO_BUDGET = "none"
+
+
+@dataclass(frozen=True)
+class Look:
+    """One reading of a process."""
+
+    snapshot: Snapshot
+    rss: int
+    read_s: float
+
+    @property
+    def figures(self) -> dict:
+        return self.snapshot.figures
+
+    @property
+    def age_s(self) -> float:
+        """Of the page, when it was read."""
+        return max(0.0, self.read_s - self.snapshot.taken_ms / 1000)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of a second, between two looks; of a hit rate, the share."""
+
+    seconds: float
+    taken: float
+    returned: float
+    slow_paths: float
+    purges: float
+    hit_rate: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is shown of a process; rates are None after one look."""
+
+    pid: int
+    name: str
+    rss: int
+    live: int
+    cached: int
+    depots: int
+    kept: int
+    slab_free: int
+    dirty: int
+    own: int
+    purges: int
+    budget: str
+    age_s: float
+    front_metrics: bool
+    rates: Rates | None
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """What is shown of a size class; hits and misses are None while they are not counted."""
+
+    block_size: int
+    aligned: bool
+    slab_bytes: int
+    live: int
+    cached: int
+    depots: int
+    free: int
+    hits: float | None
+    misses: float | None
+    hit_rate: float | None
+
+
+def look(pid: int, until_s: float | None = None) -> Look:
+    snapshot = stats_page.read(pid, until_s)
+    return Look(snapshot, resident_bytes(pid), time.monotonic())
+
+
+def look_at_all(pid: int | None) -> dict[int, Look]:
+    """One process, which must have a page; or all that have one that can be read."""
+    if pid is not None:
+        return {pid: look(pid)}
+    return look_around()[0]
+
+
+def look_around() -> tuple[dict[int, Look], list[int]]:
+    """All processes that have a page, and the numbers of those whose page cannot be read. These
+    are waited for together as long as for one."""
+    found, unreadable = {}, []
+    end = time.monotonic() + stats_page.PATIENCE_S
+    for each in stats_page.processes():
+        try:
+            found[each] = look(each, end)
+        except stats_page.UnreadablePage:
+            unreadable.append(each)
+        except (UserError, OSError):
+            continue
+    return found, unreadable
+
+
+def row(now: Look, before: Look | None) -> Row:
+    figures, slabs = now.figures, now.figures["slabs"]
+    return Row(
+        pid=now.snapshot.pid,
+        name=now.snapshot.name,
+        rss=now.rss,
+        live=figures["total"]["live"],
+        cached=slabs["cached"],
+        depots=slabs["depots"],
+        kept=figures["spans"]["extents_cached"] + figures["huge"]["kept"],
+        slab_free=slabs["free"],
+        dirty=figures["spans"]["free_dirty"],
+        own=figures["own"]["total"],
+        purges=figures["purge"]["count"],
+        budget=budget_state(figures["budget"]),
+        age_s=now.age_s,
+        front_metrics=figures["settings"]["front_metrics"],
+        rates=None if before is None else rates(now, before),
+    )
+
+
+def elapsed(now: Look, before: Look) -> float:
+    """Between the two states of the page; what it was at rest is not counted."""
+    end, begin = now.snapshot.taken_ms / 1000, before.snapshot.taken_ms / 1000
+    return end - (before.read_s if before.age_s > AT_REST_S else begin)
+
+
+def rates(now: Look, before: Look) -> Rates:
+    """All 0 where the page has not been written again: nothing was refilled or flushed."""
+    seconds = elapsed(now, before)
+    if now.snapshot.taken_ms == before.snapshot.taken_ms or seconds <= 0:
+        return Rates(0.0, 0.0, 0.0, 0.0, 0.0, None)
+    new, old = now.figures["counters"], before.figures["counters"]
+    hits = [hit_figures(n, o) for n, o in pairs(now, before)]
+    return Rates(
+        seconds=seconds,
+        taken=(new["alloc"] - old["alloc"]) / seconds,
+        returned=(new["free"] - old["free"]) / seconds,
+        slow_paths=(new["slow_paths"] - old["slow_paths"]) % WRAP / seconds,
+        purges=(now.figures["purge"]["count"] - before.figures["purge"]["count"]) / seconds,
+        hit_rate=hit_share(
+            sum(h for h, _ in hits if h is not None), sum(m for _, m in hits if m is not None)
+        ),
+    )
+
+
+def pairs(now: Look, before: Look) -> list[tuple[Mapping, Mapping]]:
+    """The rows of the size classes, each with its earlier state."""
+    earlier = {r["class"]: r for r in before.figures["classes"]}
+    return [(r, earlier.get(r["class"], r)) for r in now.figures["classes"]]
+
+
+def hit_figures(now: Mapping, before: Mapping) -> tuple[int | None, int | None]:
+    if now["hits"] is None or before["hits"] is None:
+        return None, None
+    return now["hits"] - before["hits"], now["misses"] - before["misses"]
+
+
+def hit_share(hits: int, misses: int) -> float | None:
+    return hits / (hits + misses) if hits + misses else None
+
+
+def class_rows(now: Look, before: Look | None) -> list[ClassRow]:
+    """Those with slabs; rates and shares between the two looks, or else no rate."""
+    seconds = elapsed(now, before) if before is not None else 0.0
+    found = []
+    for new, old in pairs(now, before or now):
+        hits, misses = hit_figures(new, old)
+        known = hits is not None and misses is not None and seconds > 0
+        if new["slab_bytes"]:
+            found.append(
+                ClassRow(
+                    new["size"],
+                    new["aligned"],
+                    new["slab_bytes"],
+                    new["live"],
+                    new["cached"],
+                    new["depots"],
+                    new["free"],
+                    hits / seconds if known else None,
+                    misses / seconds if known else None,
+                    hit_share(hits, misses) if known else None,
+                )
+            )
+    return found
+
+
+def budget_state(budget: Mapping | None) -> str:
+    """Target, hard limit and how far the steps went, in one cell."""
+    if budget is None or not (budget["target"] or budget["limit"]):
+        return NO_BUDGET
+    named = [f"{name} {budget[name] >> 20} MB" for name in ("target", "limit") if budget[name]]
+    refused = f", {budget['refused']} refused" if budget["refused"] else ""
+    return f"{', '.join(named)}: step {budget['level']}{refused}"

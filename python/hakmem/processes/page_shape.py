@@ -1,0 +1,138 @@
+"""The figures of a statistics page as they must be. Any user can write a page, so nothing in it is
+believed: what has passed here has every member that the commands read, of its type, and numbers
+that fit 64 bits."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LARGEST = (1 << 64) - 1
+DEEPEST = 16
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a value: `kind` is int, bool, str, a mapping of members, or a shape for list items."""
+
+    kind: object
+    optional: bool = False
+    most: int = 0
+
+
+COUNT, FLAG, TEXT = Shape(int), Shape(bool), Shape(str)
+MAYBE = Shape(int, optional=True)
+
+
+def counts(names: str) -> dict[str, Shape]:
+    return dict.fromkeys(names.split(), COUNT)
+
+
+def many(kind: Mapping[str, Shape] | Shape, most: int) -> Shape:
+    return Shape(kind if isinstance(kind, Shape) else Shape(kind), most=most)
+
+
+ROW = {
+    "aligned": FLAG,
+    **counts("class size slab_bytes live cached depots free never_allocated rest"),
+    **dict.fromkeys(
+        ("estimated_requested", "estimated_rounding", "hits", "misses", "refills", "flushes"),
+        MAYBE,
+    ),
+}
+CLASSES, REGIONS, BLOCKS, LEVELS = 128, 4096, 8192, 16
+FIGURES = Shape({
+    "settings": Shape({"front_metrics": FLAG}),
+    "total": Shape(counts("accessible live")),
+    "spans": Shape(counts("slabs extents extents_cached free_dirty free_clean claimed guards")),
+    "slabs": Shape(counts("live cached depots free never_allocated rest")),
+    "extents": Shape({"requested": MAYBE, "tail": MAYBE}),
+    "huge": Shape(counts("live kept")),
+    "sampled": Shape(counts("live")),
+    "own": Shape(counts("metadata tables other total")),
+    "caches": Shape(counts("used unused")),
+    "regions_total": Shape(counts("count")),
+    "estimate": Shape({"requested": MAYBE, "rounding": MAYBE}),
+    "counters": Shape(counts("alloc free slow_paths mmap_total munmap mprotect mremap madvise "
+                             "madvise_enomem madvise_other")),
+    "purge": Shape(counts("count bytes")),
+    "budget": Shape({**counts("target limit level refused"), "entered": many(COUNT, LEVELS)},
+                    optional=True),
+    "guard": Shape(counts("frees reallocs usable_sizes")),
+    "classes": many(ROW, CLASSES),
+    "regions": many(counts("base limit first_span spans map_offset"), REGIONS),
+    "huge_blocks": many({**counts("address bytes"), "kept": FLAG}, BLOCKS),
+    "huge_blocks_left_out": COUNT,
+    "own_memory": many({**counts("address bytes"), "kind": TEXT}, BLOCKS),
+    "sampled_slots": Shape(counts("address bytes"), optional=True),
+})  # fmt: skip
+
+
+def parse(text: bytes) -> dict:
+    """The figures of a page; ValueError says what is wrong with them."""
+    try:
+        figures = json.loads(text, parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    check_bounds(figures)
+    check(figures, FIGURES, "it")
+    check_rows(figures["classes"])
+    check_together(figures["extents"], "requested", "tail")
+    return figures
+
+
+def check_rows(rows: list[dict]) -> None:
+    """Each class once, and of figures that are used together all or none."""
+    codes = {row["class"] for row in rows}
+    blocks = {(row["size"], row["aligned"]) for row in rows}
+    if len(codes) < len(rows) or len(blocks) < len(rows) or max(codes, default=0) >= CLASSES:
+        raise ValueError("its classes are not told apart")
+    for row in rows:
+        check_together(row, "hits", "misses")
+        check_together(row, "estimated_requested", "estimated_rounding")
+
+
+def check_together(figures: Mapping, one: str, other: str) -> None:
+    if (figures[one] is None) != (figures[other] is None):
+        raise ValueError(f"it has {one} without {other}, or the other way round")
+
+
+def refuse(name: str) -> None:
+    raise ValueError(f"{name} is no figure")
+
+
+def check_bounds(value: object, depth: int = 0) -> None:
+    """Of everything, as all of it may be written to a file."""
+    if depth > DEEPEST:
+        raise ValueError("it is nested too deep")
+    if isinstance(value, dict):
+        for each in value.values():
+            check_bounds(each, depth + 1)
+    elif isinstance(value, list):
+        for each in value:
+            check_bounds(each, depth + 1)
+    elif (isinstance(value, int) and not 0 <= value <= LARGEST) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
+        raise ValueError("a figure is out of range")
+
+
+def check(value: object, shape: Shape, name: str) -> None:
+    if value is None and shape.optional:
+        return
+    if isinstance(shape.kind, Mapping):
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} is no object")
+        if lacking := [key for key in shape.kind if key not in value]:
+            raise ValueError(f"{name} has no {', '.join(lacking)}")
+        for key, member in shape.kind.items():
+            check(value[key], member, key)
+    elif isinstance(shape.kind, Shape):
+        if not isinstance(value, list) or len(value) > shape.most:
+            raise ValueError(f"{name} is no list of at most {shape.most}")
+        for each in value:
+            check(each, shape.kind, f"one of {name}")
+    elif type(value) is not shape.kind:
+        raise ValueError(f"{name} is of the wrong type")

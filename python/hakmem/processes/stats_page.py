@@ -1,0 +1,246 @@
+"""The statistics page of another process: a file in its memory, read as it is being written.
+
+Layout: docs/figures.md. The library writes it under a sequence number that is odd meanwhile;
+whoever reads takes a copy and keeps it if the number was even and has not moved. The process is
+not stopped, not traced and not signalled, and does not notice. Any user can make such a file, and
+have anything in it: what is read is bounded and checked before it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hakmem.errors import UserError
+from hakmem.plain_text import printable
+from hakmem.processes import page_shape
+from hakmem.processes.process_memory import plain_errors
+
+NAME = "memfd:hakmem-stats"
+MAGIC = b"hakmemS1"
+VERSION = 1
+HEADER = struct.Struct("<8sIIQQQQQII")
+SPAN = 1 << 16
+# The library's file is of 64 MiB, and its JSON of 512 KiB at most.
+JSON_MOST, MAP_MOST = 2 << 20, 64 << 20
+PATIENCE_S, PAUSE_S = 2.0, 0.0005
+MOUNT = re.compile(r"^mnt_id:\s*(\d+)$", re.MULTILINE)
+
+
+class UnreadablePage(UserError):
+    """A process has a page that is not as the library writes them."""
+
+
+@dataclass(frozen=True)
+class Header:
+    version: int
+    sequence: int
+    taken_ms: int
+    json_offset: int
+    json_bytes: int
+    map_offset: int
+    map_entries: int
+    pid: int
+
+    @property
+    def being_written(self) -> bool:
+        """Or it has never been."""
+        return self.sequence % 2 == 1 or self.sequence == 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One whole state of a page: the figures, and a byte for each span."""
+
+    pid: int
+    name: str
+    taken_ms: int
+    figures: dict
+    spans: np.ndarray
+    map_offset: int
+
+    @property
+    def age_s(self) -> float:
+        """The process refreshes its page while it allocates or frees; at rest it grows old."""
+        return max(0.0, time.monotonic() - self.taken_ms / 1000)
+
+
+def read(pid: int, until_s: float | None = None) -> Snapshot:
+    """The page of a process as it is now; fails with one line that says why there is none. Waits
+    for a page that is being written, until that moment at most."""
+    end = time.monotonic() + PATIENCE_S if until_s is None else until_s
+    with plain_errors(pid):
+        name = name_of(pid)
+    descriptor = open_page(pid)
+    try:
+        return copy_page(pid, name, descriptor, end)
+    finally:
+        os.close(descriptor)
+
+
+def processes() -> Iterator[int]:
+    """Those with a page, by number."""
+    for pid in sorted(int(p.name) for p in Path("/proc").iterdir() if p.name.isdecimal()):
+        with suppress(OSError, UserError):
+            if pid != os.getpid() and page_file(pid) is not None:
+                yield pid
+
+
+def children_with_pages(pid: int) -> dict[int, str]:
+    """Processes that this one has started, and theirs; with their names."""
+    found = {}
+    for child in descendants(pid):
+        with suppress(OSError):
+            if page_file(child) is not None:
+                found[child] = name_of(child)
+    return found
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Parents before their children. A kernel without CONFIG_PROC_CHILDREN names none."""
+    with suppress(OSError):
+        for file in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, file.read_text().split()):
+                yield child
+                yield from descendants(child)
+
+
+def name_of(pid: int) -> str:
+    """As it can be shown: a process chooses its name itself."""
+    return printable(Path(f"/proc/{pid}/comm").read_text(errors="replace").removesuffix("\n"))
+
+
+def page_file(
+    pid: int, name: str = NAME, is_own: Callable[[int, Path], bool] | None = None
+) -> Path | None:
+    """Its descriptor in the process; or where that is closed, the mapping. The library has files
+    of other names too, each with a check of its own whether a file is the process's."""
+    is_own = is_own or is_own_page
+    with os.scandir(f"/proc/{pid}/fd") as entries:
+        # By number, from the highest: that is where the library puts it.
+        for entry in sorted(entries, key=lambda e: -int(e.name)):
+            with suppress(OSError):
+                if is_page(Path(entry.path).readlink(), name) and is_own(pid, Path(entry.path)):
+                    return Path(entry.path)
+    for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and is_page(Path(fields[5]), name):
+            path = Path(f"/proc/{pid}/map_files/{fields[0]}")
+            if is_own(pid, path):
+                return path
+    return None
+
+
+def is_page(target: Path, name: str = NAME) -> bool:
+    return str(target) in (f"/{name}", f"/{name} (deleted)")
+
+
+def is_own_page(pid: int, path: Path) -> bool:
+    """Not the one of its parent, whose descriptor a child of a fork has too."""
+    descriptor = open_memory(path)
+    try:
+        data = os.pread(descriptor, HEADER.size, 0)
+    finally:
+        os.close(descriptor)
+    return len(data) == HEADER.size and HEADER.unpack(data)[-2] == inner_number(pid)
+
+
+def open_memory(path: Path) -> int:
+    """A file of the kernel's memory. A link may read like one and be a pipe, or of a file system
+    that its user answers for, where opening waits: so its place is looked at first."""
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    own = os.memfd_create("mount", os.MFD_CLOEXEC)
+    try:
+        if mount_of(place) != mount_of(own):
+            raise OSError(f"{path} is no memory")
+        return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(own)
+        os.close(place)
+
+
+def mount_of(descriptor: int) -> str | None:
+    """What a descriptor is mounted from; None on kernels that do not tell."""
+    found = MOUNT.search(Path(f"/proc/self/fdinfo/{descriptor}").read_text())
+    return found and found[1]
+
+
+def inner_number(pid: int) -> int:
+    """Its number as the process itself knows it: in a container it is another than here."""
+    for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return pid
+
+
+def open_page(pid: int) -> int:
+    with plain_errors(pid):
+        path = page_file(pid)
+        if path is None:
+            raise UserError(
+                f"process {pid} ({name_of(pid)}) has no page: start it with HAKMEM_STATS_PAGE=1"
+            )
+        try:
+            return open_memory(path)
+        except PermissionError:
+            raise
+        except OSError as error:
+            raise UnreadablePage(f"process {pid}: its page cannot be opened") from error
+
+
+def copy_page(pid: int, name: str, descriptor: int, end: float) -> Snapshot:
+    """Tries until nobody wrote meanwhile."""
+    while True:
+        before = header(pid, descriptor)
+        if not before.being_written:
+            text = extent(pid, descriptor, before.json_offset, before.json_bytes, JSON_MOST)
+            spans = extent(pid, descriptor, before.map_offset, before.map_entries, MAP_MOST)
+            if header(pid, descriptor).sequence == before.sequence:
+                return whole(pid, name, before, text, spans)
+        if time.monotonic() > end:
+            raise UnreadablePage(
+                f"process {pid} ({name}): its page was not whole for {PATIENCE_S:g} s"
+            )
+        time.sleep(PAUSE_S)
+
+
+def extent(pid: int, descriptor: int, offset: int, count: int, most: int) -> bytes:
+    """A part of the file, which must have it."""
+    if count > most or offset + count > os.fstat(descriptor).st_size:
+        raise UnreadablePage(f"process {pid}: its page says more than there is")
+    return os.pread(descriptor, count, offset)
+
+
+def header(pid: int, descriptor: int) -> Header:
+    data = os.pread(descriptor, HEADER.size, 0)
+    if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
+        raise UnreadablePage(f"process {pid}: this is no page of hakmem")
+    found = Header(*HEADER.unpack(data)[1:-1])
+    if found.version != VERSION:
+        raise UnreadablePage(
+            f"process {pid}: its page is of version {found.version}, this command reads {VERSION}"
+        )
+    return found
+
+
+def whole(pid: int, name: str, head: Header, text: bytes, spans: bytes) -> Snapshot:
+    if len(text) != head.json_bytes or len(spans) != head.map_entries:
+        raise UnreadablePage(f"process {pid} ({name}): its page is cut short")
+    if not text:
+        raise UserError(f"process {pid} ({name}): its page is empty yet: try again")
+    try:
+        figures = page_shape.parse(text)
+    except ValueError as error:
+        said = printable(str(error))
+        raise UnreadablePage(f"process {pid} ({name}): its page cannot be read: {said}") from error
+    return Snapshot(
+        pid, name, head.taken_ms, figures, np.frombuffer(spans, dtype=np.uint8), head.map_offset
+    )

@@ -1,0 +1,247 @@
+"""The JSON heap profile that the library writes, as values that can be trusted to be whole.
+
+A file can come from anywhere, and a process can answer anything: what has passed `parse` has every
+member that the commands read, of its type and not negative.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hakmem.errors import UserError
+from hakmem.plain_text import printable
+from hakmem.processes.page_shape import COUNT, TEXT, Shape, check, counts, many, refuse
+
+VERSION = 1
+# Of a file or an answer; the library's own bound on stacks keeps well below.
+BYTES_MOST = 512 << 20
+STACKS_MOST, FRAMES_MOST, POINTS_MOST, MAPS_MOST = 1 << 20, 1024, 1 << 20, 1 << 20
+AMOUNT = counts("bytes count bytes_variance count_variance")
+LIFETIMES = 7
+DOCUMENT = Shape({
+    **counts("hakmem_heap_profile pid rate started_ms taken_ms"),
+    **dict.fromkeys(("version", "program"), TEXT),
+    "samples": Shape(counts("taken live dropped stacks_dropped own_bytes")),
+    "live": Shape(AMOUNT),
+    "total": Shape(AMOUNT),
+    "peak": Shape(counts("bytes count at_ms")),
+    "timeline": many(many(COUNT, 2), POINTS_MOST),
+    "lifetime_bounds_ms": many(COUNT, LIFETIMES - 1),
+    "maps": many(TEXT, MAPS_MOST),
+})  # fmt: skip
+STACK = Shape({
+    "pcs": many(COUNT, FRAMES_MOST),
+    "live": many(COUNT, 4),
+    "total": many(COUNT, 4),
+    "peak": many(COUNT, 2),
+    "pinned": COUNT,
+    "age_ms": many(COUNT, 2),
+    "freed": many(COUNT, LIFETIMES),
+})  # fmt: skip
+WHOLE = {"live": 4, "total": 4, "peak": 2, "age_ms": 2, "freed": LIFETIMES}
+LINE = re.compile(
+    r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<rights>\S{4}) (?P<offset>[0-9a-f]+) "
+    r"\S+ \d+ *(?P<path>.*)$"
+)
+
+
+@dataclass(frozen=True)
+class Amount:
+    """An estimate of bytes and objects, with the variances of both."""
+
+    bytes: int = 0
+    count: int = 0
+    bytes_variance: int = 0
+    count_variance: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(
+            self.bytes + other.bytes,
+            self.count + other.count,
+            self.bytes_variance + other.bytes_variance,
+            self.count_variance + other.count_variance,
+        )
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A range of addresses of the process, and the file that it was mapped from."""
+
+    start: int
+    end: int
+    rights: str
+    offset: int
+    path: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All that is known of the blocks of one stack."""
+
+    live: Amount
+    total: Amount
+    peak_bytes: int
+    peak_count: int
+    pinned: int
+    age_ms: int
+    oldest_ms: int
+    freed: tuple[int, ...]
+
+    def __add__(self, other: Figures) -> Figures:
+        count = self.live.count + other.live.count
+        ages = self.age_ms * self.live.count + other.age_ms * other.live.count
+        return Figures(
+            self.live + other.live,
+            self.total + other.total,
+            self.peak_bytes + other.peak_bytes,
+            self.peak_count + other.peak_count,
+            self.pinned + other.pinned,
+            round(ages / count) if count else 0,
+            max(self.oldest_ms, other.oldest_ms),
+            tuple(a + b for a, b in zip(self.freed, other.freed)),
+        )
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Return addresses, the innermost first."""
+
+    pcs: tuple[int, ...]
+    figures: Figures
+
+
+@dataclass(frozen=True)
+class HeapProfile:
+    pid: int
+    program: str
+    version: str
+    rate: int
+    started_ms: int
+    taken_ms: int
+    samples: Mapping[str, int]
+    live: Amount
+    total: Amount
+    peak_bytes: int
+    peak_count: int
+    peak_ms: int
+    timeline: tuple[tuple[int, int], ...]
+    bounds_ms: tuple[int, ...]
+    stacks: tuple[Stack, ...]
+    maps: tuple[Mapped, ...]
+    text: bytes
+
+    @property
+    def name(self) -> str:
+        return Path(self.program).name or "program"
+
+    @property
+    def seconds(self) -> float:
+        return max(0, self.taken_ms - self.started_ms) / 1000
+
+
+def read_file(path: Path) -> HeapProfile:
+    try:
+        with path.open("rb") as file:
+            text = file.read(BYTES_MOST + 1)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UserError(f"{path} is no heap profile of hakmem: {printable(str(error))}") from error
+
+
+def parse(text: bytes) -> HeapProfile:
+    """ValueError says what is wrong."""
+    document = load(text)
+    check(document, DOCUMENT, "it")
+    if document["hakmem_heap_profile"] != VERSION:
+        raise ValueError(
+            f"it is of version {document['hakmem_heap_profile']}, this command reads {VERSION}"
+        )
+    if not isinstance(document.get("stacks"), list) or len(document["stacks"]) > STACKS_MOST:
+        raise ValueError(f"stacks is no list of at most {STACKS_MOST}")
+    samples, peak = document["samples"], document["peak"]
+    return HeapProfile(
+        pid=document["pid"],
+        program=printable(document["program"]),
+        version=printable(document["version"]),
+        rate=document["rate"],
+        started_ms=document["started_ms"],
+        taken_ms=document["taken_ms"],
+        samples=samples,
+        live=amount_of(document["live"]),
+        total=amount_of(document["total"]),
+        peak_bytes=peak["bytes"],
+        peak_count=peak["count"],
+        peak_ms=peak["at_ms"],
+        timeline=tuple(pair(point) for point in document["timeline"]),
+        bounds_ms=tuple(document["lifetime_bounds_ms"]),
+        stacks=tuple(stack_of(one) for one in document["stacks"]),
+        maps=tuple(found for line in document["maps"] if (found := mapped(line))),
+        text=text,
+    )
+
+
+def load(text: bytes) -> dict:
+    if len(text) > BYTES_MOST:
+        raise ValueError(f"it is larger than {BYTES_MOST >> 20} MB")
+    try:
+        document = json.loads(text, parse_constant=refuse, parse_int=natural)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    if not isinstance(document, dict) or "hakmem_heap_profile" not in document:
+        raise ValueError("it has no hakmem_heap_profile")
+    return document
+
+
+def natural(text: str) -> int:
+    """A number as C can count: a variance may pass 64 bits, nothing is negative."""
+    if len(text) > 40 or text.startswith("-"):
+        raise ValueError("a figure is out of range")
+    return int(text)
+
+
+def amount_of(figures: Mapping[str, int]) -> Amount:
+    return Amount(**{name: figures[name] for name in AMOUNT})
+
+
+def pair(point: Sequence[int]) -> tuple[int, int]:
+    if len(point) != 2:
+        raise ValueError("a point of the timeline is no pair")
+    return point[0], point[1]
+
+
+def stack_of(one: Mapping) -> Stack:
+    check(one, STACK, "one of stacks")
+    for name, length in WHOLE.items():
+        if len(one[name]) != length:
+            raise ValueError(f"{name} of a stack has {len(one[name])} figures, not {length}")
+    figures = Figures(
+        Amount(*one["live"]),
+        Amount(*one["total"]),
+        one["peak"][0],
+        one["peak"][1],
+        one["pinned"],
+        one["age_ms"][0],
+        one["age_ms"][1],
+        tuple(one["freed"]),
+    )
+    return Stack(tuple(one["pcs"]), figures)
+
+
+def mapped(line: str) -> Mapped | None:
+    found = LINE.match(line)
+    if found is None:
+        return None
+    return Mapped(
+        int(found["start"], 16),
+        int(found["end"], 16),
+        found["rights"],
+        int(found["offset"], 16),
+        printable(found["path"]),
+    )

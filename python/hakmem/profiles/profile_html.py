@@ -1,0 +1,347 @@
+"""Heap profiles as a page: a flame graph, tables, and live memory over time, in one file that needs
+no other."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from importlib.resources import files
+
+from hakmem.output.report import FONTS, MAIN_COLOUR, STYLE, facts_table, inlined
+from hakmem.profiles.heap_profile import HeapProfile
+from hakmem.profiles.profile_sites import (
+    MEASURES,
+    Change,
+    Frames,
+    Named,
+    Site,
+    duration,
+    interval,
+    largest,
+    own_frame,
+    size,
+    together,
+    usual_lifetime,
+)
+from hakmem.profiles.symbols import Frame
+
+ROWS = 40
+FONT_LIST = ", ".join(f"'{font}'" if " " in font else font for font in FONTS)
+MORE_STYLE = """
+#flame-graph { min-height: 4rem; overflow: hidden; }
+.controls { display: flex; flex-wrap: wrap; gap: .6rem; align-items: center; }
+.controls input, .controls select, .controls button { font: inherit; padding: .2rem .5rem;
+       max-width: 100%; }
+#details { min-height: 1.5rem; overflow-wrap: anywhere; font-size: .9rem; }
+td.stack, th.stack { text-align: left; white-space: normal; min-width: 14rem;
+       overflow-wrap: anywhere; }
+td.stack ol { margin: .3rem 0; padding-left: 1.6rem; font-size: .85rem; }
+summary { cursor: pointer; }
+td, th { vertical-align: top; }
+.where { color: #5a6475; }
+.totals { display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; margin: 1rem 0; }
+.totals b { display: block; font-size: 1.4rem; }
+"""
+STACK_HEAD = '<th class="stack">stack</th>'
+Cell = tuple[str, Callable[[Site], str]]
+
+
+def of_profile(named: Named, order: str = "live", leaks: bool = False) -> str:
+    profile = named.profile
+    title = f"Heap profile of {profile.name} ({profile.pid})"
+    live_columns: list[Cell] = [
+        ("live", lambda s: size(s.figures.live.bytes)),
+        ("95 % interval", lambda s: between(s, profile.rate)),
+        ("objects", lambda s: f"{s.figures.live.count:,}"),
+        ("pinned", lambda s: size(s.figures.pinned)),
+        ("mean age", lambda s: duration(s.figures.age_ms)),
+        ("oldest", lambda s: duration(s.figures.oldest_ms)),
+    ]
+    peak_columns: list[Cell] = [
+        ("at the peak", lambda s: size(s.figures.peak_bytes)),
+        ("objects", lambda s: f"{s.figures.peak_count:,}"),
+        ("live", lambda s: size(s.figures.live.bytes)),
+    ]
+    total_columns: list[Cell] = [
+        ("allocated", lambda s: size(s.figures.total.bytes)),
+        ("objects", lambda s: f"{s.figures.total.count:,}"),
+        ("half freed within", lambda s: usual_lifetime(s.figures, profile.bounds_ms)),
+        ("live", lambda s: size(s.figures.live.bytes)),
+    ]
+    sections = [
+        section(
+            "Not freed: what is live, by stack" if leaks else "Live now",
+            "Pinned: memory that cannot be given back because of these blocks, with all that lies "
+            "beside them.",
+            largest(named.sites, MEASURES["live"], ROWS),
+            live_columns,
+        ),
+        section(
+            "Pinned",
+            "Stacks whose surviving blocks keep the most memory from being given back.",
+            largest(named.sites, MEASURES["pinned"], ROWS),
+            [live_columns[3], live_columns[0], live_columns[2], live_columns[4]],
+        ),
+        section(
+            "At the peak",
+            "As it was when live memory was highest.",
+            largest(named.sites, MEASURES["peak"], ROWS),
+            peak_columns,
+        ),
+        section(
+            "Allocated since the start",
+            "All blocks, freed or not: where the work of allocation is.",
+            largest(named.sites, MEASURES["total"], ROWS),
+            total_columns,
+        ),
+    ]
+    measures = [
+        ("live bytes", True, MEASURES["live"]),
+        ("pinned bytes", True, MEASURES["pinned"]),
+        ("bytes at the peak", True, MEASURES["peak"]),
+        ("bytes allocated since the start", True, MEASURES["total"]),
+        ("live objects", False, lambda f: f.live.count),
+        ("objects allocated since the start", False, lambda f: f.total.count),
+    ]
+    chosen = next(i for i, (_, _, read) in enumerate(measures) if read is MEASURES[order])
+    stacks = [(s.frames, [read(s.figures) for _, _, read in measures]) for s in named.sites]
+    return page(
+        title,
+        [
+            totals(profile),
+            remarks(named.remarks),
+            timeline(profile),
+            flame_graph(profile.name, [(n, b) for n, b, _ in measures], stacks, chosen),
+            *sections,
+            "<h2>How it was measured</h2>",
+            f"<p>A block is sampled on average once in {size(profile.rate)} of allocation, and "
+            "stands for all of its kind: the figures are estimates without bias, and the "
+            "intervals hold the truth in 95 of 100 cases. A stack with few samples has a wide "
+            "one.</p>",
+            facts_table(facts(profile)),
+        ],
+    )
+
+
+def of_changes(before: Named, after: Named, changes: Sequence[Change]) -> str:
+    a, b = before.profile, after.profile
+    all_changes = together(changes)
+    grown = [c for c in changes if c.bytes > 0]
+    shrunk = [c for c in reversed(changes) if c.bytes < 0]
+    stacks = [
+        (c.frames, [max(0, c.bytes), max(0, -c.bytes), max(0, c.count), c.after.bytes])
+        for c in changes
+    ]
+    measures = [("growth, bytes", True), ("shrinkage, bytes", True), ("growth, objects", False),
+                ("live bytes afterwards", True)]  # fmt: skip
+    return page(
+        f"Heap growth of {b.name}",
+        [
+            '<div class="totals">'
+            f"<div><b>{size(a.live.bytes)}</b>live before</div>"
+            f"<div><b>{size(b.live.bytes)}</b>live after</div>"
+            f"<div><b>{signed(all_changes.bytes)}</b>growth</div></div>",
+            remarks((*before.remarks, *after.remarks)),
+            flame_graph(b.name, measures, stacks),
+            change_section("Grown", grown),
+            change_section("Shrunk", shrunk),
+            "<h2>How it was measured</h2>",
+            "<p>Live bytes of each stack, before and after. A change within its ± can be chance: "
+            "both figures are estimates from samples.</p>",
+            facts_table({f"before: {k}": v for k, v in facts(a).items()}),
+            facts_table({f"after: {k}": v for k, v in facts(b).items()}),
+        ],
+    )
+
+
+def between(site: Site, rate: int) -> str:
+    low, high = interval(site.figures.live, rate)
+    return f"{size(low)} … {size(high)}"
+
+
+def signed(count: int) -> str:
+    return f"{'+' if count > 0 else ''}{size(count)}"
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    style = STYLE + resource("style.css") + MORE_STYLE
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title><style>{style}</style></head><body>",
+            f"<h1>{escape(title)}</h1>",
+            *parts,
+            f"<script>{resource('page.js')}</script>",
+            "</body></html>",
+            "",
+        ]
+    )
+
+
+def resource(name: str) -> str:
+    return files("hakmem.profiles").joinpath("flame_graph", name).read_text()
+
+
+def facts(profile: HeapProfile) -> dict[str, str]:
+    from datetime import datetime, timezone
+
+    taken = datetime.fromtimestamp(min(profile.taken_ms, 1 << 47) / 1000 % (1 << 37), timezone.utc)
+    samples = profile.samples
+    return {
+        "program": profile.program,
+        "process": str(profile.pid),
+        "taken": f"{taken:%Y-%m-%d %H:%M:%S} UTC, {profile.seconds:,.1f} s after the start",
+        "mean distance of samples": size(profile.rate),
+        "samples": f"{samples['taken']:,} taken, {samples['live']:,} live, "
+        f"{samples['dropped']:,} dropped",
+        "memory of the profiler": size(samples["own_bytes"]),
+        "hakmem": profile.version,
+    }
+
+
+def totals(profile: HeapProfile) -> str:
+    low, high = interval(profile.live, profile.rate)
+    return (
+        '<div class="totals">'
+        f"<div><b>{size(profile.live.bytes)}</b>live in {profile.live.count:,} objects"
+        f"<br>95 %: {size(low)} … {size(high)}</div>"
+        f"<div><b>{size(profile.peak_bytes)}</b>at the peak, "
+        f"{duration(profile.peak_ms)} after the start</div>"
+        f"<div><b>{size(profile.total.bytes)}</b>allocated in {profile.total.count:,} objects"
+        "</div></div>"
+    )
+
+
+def remarks(lines: Iterable[str]) -> str:
+    return "".join(f'<p class="note bad">{escape(line)}</p>' for line in dict.fromkeys(lines))
+
+
+def flame_graph(
+    name: str,
+    measures: Sequence[tuple[str, bool]],
+    stacks: Sequence[tuple[Frames, Sequence[int]]],
+    chosen: int = 0,
+) -> str:
+    """Inner frames are functions; of the place that allocates, the line too."""
+    table: dict[str, int] = {}
+    rows = []
+    for frames, values in stacks:
+        labels = [str(frames[0]), *(frame.function for frame in frames[1:])]
+        if any(value > 0 for value in values):
+            numbers = [table.setdefault(label, len(table)) for label in reversed(labels)]
+            rows.append([numbers, list(values)])
+    data = {
+        "root": name,
+        "frames": list(table),
+        "stacks": rows,
+        "measures": [{"bytes": is_bytes} for _, is_bytes in measures],
+    }
+    # Nothing in a name can end the element.
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    options = "".join(
+        f'<option value="{number}"{" selected" * (number == chosen)}>{escape(title)}</option>'
+        for number, (title, _) in enumerate(measures)
+    )
+    return (
+        "<h2>Flame graph</h2>"
+        '<p class="note">Each box is a function, below it those it called; its width is its '
+        "memory. A click shows a box as wide as the page.</p>"
+        '<p class="controls"><label>Width: <select id="measure">'
+        f"{options}</select></label>"
+        '<label>Search: <input id="search" type="search" autocomplete="off"></label>'
+        '<button id="reset" type="button">Reset</button></p>'
+        '<p id="details" class="note"></p><div id="flame-graph"></div>'
+        f'<script type="application/json" id="stacks">{text}</script>'
+    )
+
+
+def section(title: str, note: str, sites: Sequence[Site], columns: Sequence[Cell]) -> str:
+    if not sites:
+        return ""
+    head = "".join(f"<th>{escape(name)}</th>" for name, _ in columns)
+    rows = "".join(
+        "<tr>"
+        + "".join(f"<td>{escape(read(site))}</td>" for _, read in columns)
+        + f"{stack_cell(site.frames, own_frame(site.frames))}</tr>"
+        for site in sites
+    )
+    return (
+        f'<h2>{escape(title)}</h2><p class="note">{escape(note)}</p>'
+        f'<div class="scroll"><table class="sites"><tr>{head}{STACK_HEAD}</tr>{rows}</table></div>'
+    )
+
+
+def change_section(title: str, changes: Sequence[Change]) -> str:
+    if not changes:
+        return ""
+    rows = "".join(
+        f"<tr><td>{signed(c.bytes)}</td><td>± {size(c.error)}</td><td>{c.count:+,}</td>"
+        f"<td>{size(c.before.bytes)}</td><td>{size(c.after.bytes)}</td>"
+        f"{stack_cell(c.frames, own_frame(c.frames))}</tr>"
+        for c in changes[:ROWS]
+    )
+    return (
+        f'<h2>{escape(title)}</h2><div class="scroll"><table class="sites">'
+        "<tr><th>change</th><th>95 %</th><th>objects</th><th>before</th><th>after</th>"
+        f"{STACK_HEAD}</tr>{rows}</table></div>"
+    )
+
+
+def stack_cell(frames: Frames, own: Frame) -> str:
+    items = "".join(
+        f'<li>{escape(f.function)} <span class="where">{escape(f.where)}</span></li>'
+        for f in frames
+    )
+    return (
+        f'<td class="stack"><details><summary>{escape(own.function)} '
+        f'<span class="where">{escape(own.where)}</span></summary><ol>{items}</ol></details></td>'
+    )
+
+
+def timeline(profile: HeapProfile) -> str:
+    """Live bytes as time went, the peak marked."""
+    if len(profile.timeline) < 2:
+        return ""
+    label = f"Live bytes of {profile.name} over time, the peak marked"
+    return (
+        "<h2>Live bytes over time</h2>"
+        f'<figure class="scroll">{inlined(draw(profile).decode(), "timeline", label)}</figure>'
+    )
+
+
+def draw(profile: HeapProfile) -> bytes:
+    # Slow to import, and only this needs it.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    style = {"font.size": 11, "font.family": FONTS[0], "svg.hashsalt": "hakmem",
+             "svg.fonttype": "none"}  # fmt: skip
+    last = max(profile.timeline[-1][0], profile.peak_ms)
+    factor, unit = (1000, "s") if last < 600_000 else (60_000, "min")
+    with rc_context(style):
+        figure = Figure(figsize=(6.5, 2.8), layout="constrained")
+        axes = figure.add_subplot()
+        times = [at / factor for at, _ in profile.timeline]
+        sizes = [count / (1 << 20) for _, count in profile.timeline]
+        axes.fill_between(times, sizes, color=MAIN_COLOUR, alpha=0.15, linewidth=0)
+        axes.plot(times, sizes, color=MAIN_COLOUR, linewidth=1.5)
+        peak = (profile.peak_ms / factor, profile.peak_bytes / (1 << 20))
+        axes.plot(*peak, marker="o", color="#b3261e", markersize=7)
+        axes.annotate(f"peak {size(profile.peak_bytes)}", peak, xytext=(0, 8), ha="center",
+                      textcoords="offset points", color="#b3261e")  # fmt: skip
+        axes.set_xlim(left=0, right=max(last / factor, 1e-3) * 1.08)
+        axes.set_ylim(bottom=0, top=max([*sizes, peak[1], 1e-6]) * 1.25)
+        axes.set_xlabel(f"{unit} since the start")
+        axes.set_ylabel("live, MB")
+        axes.xaxis.set_major_locator(MaxNLocator(8))
+        axes.grid(axis="y", color="#dde1e8")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        out = io.BytesIO()
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue().replace(f"'{FONTS[0]}'".encode(), FONT_LIST.encode())

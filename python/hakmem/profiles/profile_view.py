@@ -1,0 +1,170 @@
+"""Heap profiles in the terminal: a headline and one short table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hakmem.output.tables import plain_table
+from hakmem.profiles.heap_profile import HeapProfile
+from hakmem.profiles.profile_sites import (
+    MEASURES,
+    Change,
+    Frames,
+    Named,
+    bare,
+    duration,
+    interval,
+    is_library,
+    largest,
+    own_frame,
+    size,
+    together,
+)
+from hakmem.profiles.symbols import Frame
+
+CALLERS = 4
+BEGINNINGS = ("__libc_start_", "_start", "start_thread", "clone3", "__clone")
+
+
+def show(console: Console, named: Named, order: str, rows: int) -> None:
+    console.print(headline(named.profile))
+    if rows:
+        console.print(site_table(named, order, rows))
+    show_remarks(console, named.remarks)
+
+
+def show_remarks(console: Console, lines: Sequence[str]) -> None:
+    for line in dict.fromkeys(lines):
+        console.print(line)
+
+
+def headline(profile: HeapProfile) -> str:
+    return (
+        f"{profile.name} ({profile.pid}): {size(profile.live.bytes)} live, "
+        f"{size(profile.peak_bytes)} at the peak, {size(profile.total.bytes)} allocated in "
+        f"{profile.seconds:,.1f} s; {profile.samples['taken']:,} samples, one in "
+        f"{size(profile.rate)}"
+    )
+
+
+def site_table(named: Named, order: str, rows: int) -> Table:
+    having = largest(named.sites, MEASURES[order], len(named.sites))
+    table = plain_table(f"Where it allocates, by {order}")
+    table.caption = caption(len(having), rows)
+    for name in ("live", "objects", "pinned", "peak", "total"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("stack")
+    for site in having[:rows]:
+        figures = site.figures
+        table.add_row(
+            size(figures.live.bytes),
+            f"{figures.live.count:,}",
+            size(figures.pinned),
+            size(figures.peak_bytes),
+            size(figures.total.bytes),
+            stack_text(site.frames),
+        )
+    if not having:
+        table.add_row("", "", "", "", "", "nothing live" if order == "live" else "nothing sampled")
+    return table
+
+
+def caption(there: int, rows: int) -> str:
+    return f"{there - rows:,} more stacks: --top {there}, or the reports" if there > rows else ""
+
+
+def show_leaks(console: Console, named: Named, rows: int) -> None:
+    """What is live, with what sampling can say of it."""
+    profile = named.profile
+    console.print(headline(profile))
+    having = largest(named.sites, MEASURES["live"], len(named.sites))
+    table = plain_table("Not freed, by stack")
+    table.caption = caption(len(having), rows)
+    for name in ("live", "95 % interval", "objects", "mean age"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("stack")
+    for site in having[:rows]:
+        low, high = interval(site.figures.live, profile.rate)
+        table.add_row(
+            size(site.figures.live.bytes),
+            f"{size(low)} … {size(high)}",
+            f"{site.figures.live.count:,}",
+            duration(site.figures.age_ms),
+            stack_text(site.frames),
+        )
+    if not having:
+        table.add_row("", "", "", "", "nothing live")
+    table.add_section()
+    low, high = interval(profile.live, profile.rate)
+    table.add_row(size(profile.live.bytes), f"{size(low)} … {size(high)}",
+                  f"{profile.live.count:,}", "", "all together", style="bold")  # fmt: skip
+    console.print(table)
+    show_remarks(console, named.remarks)
+
+
+def show_changes(
+    console: Console, before: Named, after: Named, changes: Sequence[Change], rows: int
+) -> None:
+    a, b = before.profile, after.profile
+    console.print(
+        f"{b.name}: {size(a.live.bytes)} live before ({a.pid}), {size(b.live.bytes)} after "
+        f"({b.pid}): {signed(b.live.bytes - a.live.bytes)}"
+    )
+    table = plain_table("Growth of live bytes, by stack")
+    if len(changes) > rows:
+        table.caption = f"{len(changes) - rows:,} more stacks: --top {len(changes)}"
+    for name in ("change", "±", "objects", "before", "after"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("stack")
+    for one in most_changed(changes, rows):
+        table.add_row(
+            signed(one.bytes),
+            size(one.error),
+            f"{one.count:+,}",
+            size(one.before.bytes),
+            size(one.after.bytes),
+            stack_text(one.frames),
+        )
+    total = together(changes)
+    table.add_section()
+    table.add_row(signed(total.bytes), size(total.error), f"{total.count:+,}",
+                  size(total.before.bytes), size(total.after.bytes), "all that changed",
+                  style="bold")  # fmt: skip
+    console.print(table)
+    console.print("±: half of the 95 % interval; a change within it can be chance.")
+    show_remarks(console, (*before.remarks, *after.remarks))
+
+
+def most_changed(changes: Sequence[Change], rows: int) -> list[Change]:
+    """Growth first; where room is left, the largest shrinkage at the end."""
+    grown = [c for c in changes if c.bytes > 0][:rows]
+    rest = [c for c in changes if c.bytes <= 0]
+    left = rows - len(grown)
+    return grown + (rest[-left:] if left else [])
+
+
+def signed(count: int) -> str:
+    return f"{'+' if count > 0 else ''}{size(count)}"
+
+
+def stack_text(frames: Frames) -> Text:
+    """On one line: the figures keep their room."""
+    return Text(chain(frames), no_wrap=True, overflow="ellipsis")
+
+
+def chain(frames: Frames) -> str:
+    """Who allocates, with its line, and the functions that called it."""
+    own = own_frame(frames)
+    callers = [f for f in frames[frames.index(own) + 1 :] if is_own(f)]
+    told = [f"{bare(own.function)} {own.where}".strip()]
+    told += [bare(frame.function) for frame in callers[:CALLERS]]
+    return " ← ".join(told) + (" ← …" if len(callers) > CALLERS else "")
+
+
+def is_own(frame: Frame) -> bool:
+    """Neither of a language's library, nor what every program and thread begins with."""
+    return not is_library(frame) and not frame.function.startswith(BEGINNINGS)

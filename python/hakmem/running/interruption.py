@@ -1,0 +1,35 @@
+"""Ctrl-C and SIGTERM while something is measured: the first one counts, the rest must not hurt."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+def ignore() -> None:
+    """From here on the command comes to its end, with all files written, whatever arrives."""
+    for number in NUMBERS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def only_once() -> Iterator[None]:
+    """The first signal raises KeyboardInterrupt; further ones cannot break the cleaning up."""
+
+    def handle(_number: int, _frame: object) -> None:
+        ignore()
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    try:
+        for number, handler in before.items():
+            # Whoever started us in the background may have had it ignored.
+            if handler != signal.SIG_IGN:
+                signal.signal(number, handle)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

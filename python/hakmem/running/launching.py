@@ -1,0 +1,183 @@
+"""Runs one program under one allocator and reports what it cost.
+
+Programs are started through the small launcher of bench/launch.c, never straight from here: Linux
+carries the peak resident size of a forked process over exec, so a small program started from
+Python would seem as large as Python.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hakmem.allocators.peers import bench_program
+from hakmem.errors import UserError
+
+# ld.so goes on without a library it cannot preload: the program would then run on glibc's malloc.
+NOT_PRELOADED = re.compile(
+    r"object '(?P<path>[^']*)' from LD_PRELOAD cannot be preloaded \((?P<why>[^)]*)\)"
+)
+# Enough for any result line; a chatty program does not fill memory.
+OUTPUT_LIMIT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run of one program cost and said."""
+
+    exit_status: int
+    signal_number: int
+    wall_s: float
+    cpu_s: float
+    peak_rss_kb: int
+    minor_faults: int
+    major_faults: int
+    stdout: str
+    stderr: str
+    start_error: str = ""
+    # Resident size of all its processes, where it was looked at while it ran.
+    end_rss_kb: int | None = None
+    idle_rss_kb: int | None = None
+    # Why it was ended before its own end.
+    too_late: str = ""
+
+    @property
+    def preload_problem(self) -> str:
+        found = NOT_PRELOADED.search(self.stderr)
+        return f"not loaded: {found['why']}" if found else ""
+
+    @property
+    def problem(self) -> str:
+        """Why this run does not count, or an empty string."""
+        if self.start_error or self.too_late:
+            return self.start_error or self.too_late
+        if self.preload_problem:
+            return self.preload_problem
+        if self.signal_number:
+            return f"killed by {signal_name(self.signal_number)}"
+        if self.exit_status:
+            return f"exit status {self.exit_status}"
+        return ""
+
+    def last_words(self, lines: int = 5) -> str:
+        return "\n".join(self.stderr.strip().splitlines()[-lines:])
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def launcher_path() -> Path:
+    given = os.environ.get("HAKLAB_LAUNCH")
+    return Path(given) if given else bench_program("launch")
+
+
+def _read_limited(stream) -> str:
+    """The end of what a program wrote: results and error messages come last."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - OUTPUT_LIMIT_BYTES))
+    return stream.read().decode(errors="replace")
+
+
+def run_once(
+    command: Sequence[str],
+    preload: Path | None = None,
+    cpus: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    idle_s: float = 0.0,
+    limit_s: float = 0.0,
+) -> Outcome:
+    """Runs `command` to its end with `preload` and `settings` in its environment alone.
+
+    With `idle_s` its memory is looked at meanwhile: see bench/launch.c. Above a `limit_s` that is
+    not 0 it is ended, and did not work.
+    """
+    report_read, report_write = os.pipe()
+    arguments = [str(launcher_path()), "--fd", str(report_write)]
+    if cpus:
+        arguments += ["--cpu", cpus]
+    if preload is not None:
+        arguments += ["--preload", str(preload)]
+    if idle_s:
+        arguments += ["--idle", str(max(1, round(idle_s * 1000)))]
+    for name, value in (settings or {}).items():
+        arguments += ["--env", f"{name}={value}"]
+    arguments += ["--", *command]
+
+    with (
+        os.fdopen(report_read, encoding="ascii") as report,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        try:
+            launcher = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                pass_fds=[report_write],
+            )
+            in_time = wait_or_end(launcher, limit_s)
+        finally:
+            os.close(report_write)
+        text = report.read()
+        stdout, stderr = _read_limited(out), _read_limited(err)
+    if not text:
+        raise UserError(f"the launcher gave no report: {stderr.strip() or 'no message'}")
+    cost = json.loads(text)
+    return Outcome(
+        exit_status=max(cost["exit"], 0),
+        signal_number=cost["signal"],
+        wall_s=cost["wall_ns"] / 1e9,
+        cpu_s=(cost["user_us"] + cost["system_us"]) / 1e6,
+        peak_rss_kb=cost["peak_rss_kb"],
+        minor_faults=cost["minor_faults"],
+        major_faults=cost["major_faults"],
+        stdout=stdout,
+        stderr=stderr,
+        start_error=_start_error(cost, command, cpus),
+        too_late="" if in_time else f"did not end within {limit_s:g} s",
+        end_rss_kb=seen_kb(cost, "end_rss_kb"),
+        idle_rss_kb=seen_kb(cost, "idle_rss_kb"),
+    )
+
+
+def seen_kb(cost: Mapping[str, int], name: str) -> int | None:
+    value = cost.get(name, -1)
+    return value if value >= 0 else None
+
+
+def wait_or_end(launcher: subprocess.Popen, limit_s: float = 0.0) -> bool:
+    """Waits for the launcher; where it is interrupted or too late, it ends the program first.
+
+    False when the time was over.
+    """
+    try:
+        launcher.wait(limit_s or None)
+    except subprocess.TimeoutExpired:
+        launcher.terminate()
+        launcher.wait()
+        return False
+    except BaseException:
+        launcher.terminate()
+        launcher.wait()
+        raise
+    return True
+
+
+def _start_error(cost: Mapping[str, int], command: Sequence[str], cpus: str | None) -> str:
+    if cost["cpu_errno"]:
+        return f"cannot pin to CPU {cpus}: {os.strerror(cost['cpu_errno'])}"
+    if cost["exec_errno"]:
+        return f"cannot start '{command[0]}': {os.strerror(cost['exec_errno'])}"
+    return ""

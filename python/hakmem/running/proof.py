@@ -1,0 +1,133 @@
+"""Proof that an allocator served a program: a program may bring its own malloc.
+
+hakmem proves itself by its own counter: the one it prints at exit, or for a program that skips exit
+handlers the one in its memory. For the others, the dynamic loader's log names the file
+that each object's calls to malloc were bound to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hakmem.allocators.peers import Allocator
+from hakmem.running.launching import Outcome, run_once
+from hakmem.running.witness import run_for_proof
+
+STATS_LINE = re.compile(r"^\[SS_OS_STATS\] alloc=(\d+) free=(\d+)", re.MULTILINE)
+# What the run that proves it sets by itself.
+PROOF_SETTINGS = {"HAKMEM_SS_OS_STATS": "1", "HAKMEM_VERBOSE": "1"}
+SETTING = re.compile(r"\bHAKMEM_[A-Z0-9_]+=\S*")
+BINDING = re.compile(r"binding file \S+ \[\d+\] to (\S+) \[\d+\]: normal symbol `malloc'")
+
+
+@dataclass(frozen=True)
+class Served:
+    """Whether hakmem served a program: spans it took, summed over all processes."""
+
+    spans: int
+    processes: int
+    settings: tuple[str, ...]
+    outcome: Outcome
+
+    def __bool__(self) -> bool:
+        return self.spans > 0
+
+    def __str__(self) -> str:
+        if not self:
+            return "NOT SERVED"
+        many = f" in {self.processes} processes" if self.processes > 1 else ""
+        return f"yes, alloc={self.spans:,}{many}"
+
+
+def parse_stats(text: str) -> tuple[int, int]:
+    """Spans taken, and the number of processes that reported, from hakmem's exit lines."""
+    taken = [int(found[1]) for found in STATS_LINE.finditer(text)]
+    return sum(taken), len(taken)
+
+
+def hakmem_served(
+    command: Sequence[str],
+    library: Path,
+    settings: Mapping[str, str] | None = None,
+    limit_s: float = 0.0,
+) -> Served:
+    """A separate run that prints hakmem's counters and effective settings.
+
+    Where none are printed, as by programs that end with _exit, another run is looked at.
+    """
+    asked = {**(settings or {}), **PROOF_SETTINGS}
+    outcome = run_once(command, library, settings=asked, limit_s=limit_s)
+    spans, processes = parse_stats(outcome.stderr)
+    if not processes and not outcome.problem:
+        environment = {**os.environ, **(settings or {}), "LD_PRELOAD": str(library)}
+        spans = run_for_proof(command, environment, library).served or 0
+    return Served(spans, processes, effective_settings(outcome.stderr), outcome)
+
+
+def effective_settings(text: str) -> tuple[str, ...]:
+    """What hakmem says it runs with; a family of classes with one value becomes one entry."""
+    values = dict(found.split("=", 1) for found in SETTING.findall(text))
+    families: dict[tuple[str, str], list[str]] = {}
+    for name, value in values.items():
+        if name not in PROOF_SETTINGS:
+            family = re.sub(r"_C\d+$", "_C", name)
+            families.setdefault((family, value), []).append(name)
+    return tuple(
+        f"{names[0]}={value}" if len(names) == 1 else f"{family}<{len(names)} classes>={value}"
+        for (family, value), names in families.items()
+    )
+
+
+def malloc_providers(
+    command: Sequence[str],
+    preload: Path | None,
+    settings: Mapping[str, str] | None = None,
+    limit_s: float = 0.0,
+) -> list[str]:
+    """The files that served malloc in a run of `command`, most bindings first.
+
+    Empty for a statically linked program, and for one the loader tells nothing about.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log = {"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(Path(folder) / "bindings")}
+        run_once(command, preload, settings={**(settings or {}), **log}, limit_s=limit_s)
+        counts: dict[str, int] = {}
+        for path in Path(folder).iterdir():
+            with path.open(errors="replace") as lines:
+                for line in lines:
+                    if found := BINDING.search(line):
+                        counts[found[1]] = counts.get(found[1], 0) + 1
+    return sorted(counts, key=lambda name: -counts[name])
+
+
+def load_checked(allocator: Allocator) -> Allocator:
+    """The allocator again, with a problem where the loader refuses its library."""
+    if allocator.library is None or not allocator.usable:
+        return allocator
+    outcome = run_once(["/bin/true"], allocator.library, settings=allocator.settings)
+    return replace(allocator, problem=outcome.problem) if outcome.problem else allocator
+
+
+def peer_served(
+    command: Sequence[str],
+    allocator: Allocator,
+    settings: Mapping[str, str] | None = None,
+    limit_s: float = 0.0,
+) -> str:
+    """One cell that says whether this allocator, and no other, served a run of `command`."""
+    asked = {**(settings or {}), **allocator.settings}
+    providers = malloc_providers(command, allocator.library, asked, limit_s)
+    if not providers:
+        return "unknown (static?)"
+    if allocator.library is not None:
+        own = str(allocator.library)
+        return "yes" if own in providers else f"NOT SERVED ({Path(providers[0]).name})"
+    # An executable can stand in the log for libc's malloc, when it takes the function's address.
+    names = [Path(provider).name for provider in providers]
+    from_libc = any(name.startswith("libc.so") for name in names)
+    return "yes" if from_libc else f"brings its own: {names[0]}"

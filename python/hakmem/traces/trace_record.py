@@ -1,0 +1,100 @@
+"""Runs a program with the recorder preloaded, and finds the traces it left."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from hakmem.allocators.peers import Allocator, bench_program
+from hakmem.errors import UserError
+from hakmem.running import programs
+from hakmem.traces.trace_summary import TraceSummary, summarise_trace
+
+MAGIC = b"HAKTRACE"
+FILE_VARIABLE = "HAKLAB_RECORD_FILE"
+LIMIT_VARIABLE = "HAKLAB_RECORD_LIMIT_MB"
+NOT_FOUND = 127
+
+
+def recorder() -> Path:
+    return bench_program("librecord.so")
+
+
+def check_program(command: Sequence[str]) -> None:
+    """Refuses what a preloaded library cannot record, before anything is started."""
+    found = programs.examine(command)
+    if found.path is None:
+        raise UserError(f"there is no program '{command[0]}'", NOT_FOUND)
+    if found.obstacle:
+        raise UserError(f"cannot be recorded: {found.obstacle}", 2)
+
+
+def prepare_file(path: Path) -> None:
+    """Makes way for a new trace; what is there and is no trace stays, with an error."""
+    for old in [path, *other_files(path)]:
+        if not old.exists():
+            continue
+        if not is_trace(old):
+            raise UserError(f"--output: {old} is there and is no trace: not overwritten", 2)
+        old.unlink()
+
+
+def is_trace(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def other_files(path: Path) -> list[Path]:
+    """The traces of other processes of the same recording: FILE.<process>, FILE.<process>.<n>."""
+    name = re.compile(re.escape(path.name) + r"\.\d+(\.\d+)?")
+    found = [p for p in path.parent.iterdir() if name.fullmatch(p.name)]
+    return sorted(p for p in found if is_trace(p))
+
+
+def recording_environment(path: Path, below: Allocator, limit_mb: int) -> dict[str, str]:
+    preloaded = [str(recorder()), str(below.library or ""), os.environ.get("LD_PRELOAD", "")]
+    if any(mark in text for text in preloaded[:2] for mark in ": "):
+        raise UserError("LD_PRELOAD cannot hold a path with a blank or colon: move the build", 2)
+    return {
+        **os.environ,
+        **below.settings,
+        "LD_PRELOAD": ":".join(text for text in preloaded if text),
+        FILE_VARIABLE: str(path),
+        LIMIT_VARIABLE: str(limit_mb),
+    }
+
+
+def record_program(command: Sequence[str], path: Path, below: Allocator, limit_mb: int) -> int:
+    """Runs the program to its end and returns its status as a shell would give it."""
+    environment = recording_environment(path, below, limit_mb)
+    with subprocess.Popen(command, env=environment) as process:
+        while True:
+            try:
+                status = process.wait()
+                break
+            except KeyboardInterrupt:
+                # The program has got it too, and what it does then is recorded as well.
+                continue
+    return status if status >= 0 else 128 - status
+
+
+def recorded_traces(path: Path) -> list[TraceSummary]:
+    """The first process's trace, then those of the others with most calls first."""
+    if not path.exists():
+        raise UserError(
+            f"nothing was recorded: no {path}. The recorder was not loaded (static program, or "
+            "one with more rights than yours), or it said why it cannot write"
+        )
+    others = [summarise_trace(other) for other in other_files(path)]
+    found = [summarise_trace(path), *sorted(others, key=lambda s: -s.calls)]
+    if not any(summary.calls for summary in found):
+        raise UserError(
+            "nothing was recorded: the recorder was loaded and saw no call. The program brings its "
+            "own malloc, or is started by one that is static or has more rights than yours"
+        )
+    return found

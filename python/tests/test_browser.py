@@ -1,0 +1,191 @@
+"""The HTML report in a real browser: what a reader sees, at the width of a desk and of a phone."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from hakmem.measuring.measures import (
+    BASELINE,
+    CPU,
+    FAULTS,
+    IDLE_RSS,
+    PEAK_RSS,
+    WALL,
+    Cell,
+    Measure,
+    measures_for,
+    verdict,
+)
+from hakmem.measuring.rotation import OPS_PER_SECOND
+from hakmem.measuring.statistics import median_interval, speed_ratio
+from hakmem.output.report import page
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+
+
+def knows_localhost() -> bool:
+    try:
+        socket.getaddrinfo("localhost", None)
+    except OSError:
+        return False
+    return True
+
+
+pytestmark = [
+    pytest.mark.skipif(not CHROMIUM or not DRIVER, reason="no chromium with its driver"),
+    # selenium reaches the driver by that name.
+    pytest.mark.skipif(not knows_localhost(), reason="the system has no address for localhost"),
+]
+
+NAMES = (
+    "hakmem", "glibc", "mimalloc", "jemalloc", "tcmalloc", "mimalloc3", "jemalloc5", "snmalloc",
+    "tcmalloc-google", "rpmalloc", "a-very-long-name-given-with-lib-on-the-command-line",
+)  # fmt: skip
+PROGRAM = "/usr/local/bin/some-program " + "--with-a-long-option=/path/without/any/blank/in/it" * 6
+# Every text of a plot that covers a part of another one.
+OVERLAPS = """
+const found = [];
+for (const plot of document.querySelectorAll("figure svg")) {
+    const texts = [...plot.querySelectorAll("text")];
+    const boxes = texts.map(text => text.getBoundingClientRect());
+    for (let i = 0; i < boxes.length; i++)
+        for (let j = 0; j < i; j++) {
+            const [a, b] = [boxes[i], boxes[j]];
+            const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+            const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+            if (across > 1 && down > 1) found.push([texts[i].textContent, texts[j].textContent]);
+        }
+}
+return found;
+"""
+# Texts that a plot cuts off, and the height of the smallest.
+CUT_OFF = """
+return [...document.querySelectorAll("figure svg")].flatMap(plot => {
+    const frame = plot.getBoundingClientRect();
+    return [...plot.querySelectorAll("text")].filter(text => {
+        const box = text.getBoundingClientRect();
+        return box.left < frame.left - 1 || box.right > frame.right + 1
+            || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
+    }).map(text => text.textContent);
+});
+"""
+SMALLEST = """
+return Math.min(...[...document.querySelectorAll("figure svg text")].map(
+    text => text.getBoundingClientRect().height));
+"""
+
+
+def cells(measure: Measure, size: float) -> list[Cell]:
+    numbers = random.Random(7)
+    runs = {
+        name: [size * (1 + i / 9) * numbers.uniform(0.9, 1.1) for _ in range(10)]
+        for i, name in enumerate(NAMES)
+    }
+    found = []
+    for name, values in runs.items():
+        ratio = None if name == NAMES[0] else speed_ratio(runs[NAMES[0]], values, 1)
+        said = BASELINE if ratio is None else verdict(measure, ratio)
+        middle = median_interval(values, 1)
+        found.append(Cell(name, tuple(values), middle, 0.05, 1.5, ratio, said))
+    return found
+
+
+@pytest.fixture(scope="module")
+def report_path(tmp_path_factory) -> Path:
+    sizes = ((measures_for(OPS_PER_SECOND)[0], 104e6), (WALL, 0.2), (CPU, 12.5),
+             (PEAK_RSS, 1234.0), (IDLE_RSS, 0.4), (FAULTS, 1234567.0))  # fmt: skip
+    text = page(
+        PROGRAM,
+        {"kernel": "Linux 6", "settings": "HAKMEM_TINY_HOT_RING_C3=128 " * 12},
+        [(measure, cells(measure, size)) for measure, size in sizes],
+        {"crashed": "killed by SIGSEGV; it last said: " + "x" * 400},
+        ["not compared: libother: not installed", "n" * 300],
+        NAMES[0],
+    )
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    # Root may not use the sandbox, and containers have little /dev/shm.
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(params=[1280, 480])
+def opened(request, browser, report_path):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    size = {"width": request.param, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    # Off the page first: a second visit to where it is already can return before all is read.
+    browser.get("about:blank")
+    browser.get(report_path.as_uri())
+    WebDriverWait(browser, 30).until(
+        lambda there: there.execute_script(
+            "return document.readyState === 'complete'"
+            " && document.body.textContent.includes('How it was measured')"
+        )
+    )
+    return browser
+
+
+def test_page_is_not_wider_than_its_window(opened):
+    wide, there = opened.execute_script(
+        "return [document.scrollingElement.scrollWidth, innerWidth]"
+    )
+    assert wide <= there
+
+
+def test_plots_are_drawn_with_a_text_for_each_allocator(opened):
+    plots = opened.execute_script(
+        "return [...document.querySelectorAll('figure svg')].map(plot => ["
+        "plot.getBoundingClientRect().width, plot.getBoundingClientRect().height,"
+        "[...plot.querySelectorAll('text')].map(text => text.textContent)])"
+    )
+    assert len(plots) == 6
+    for width, height, texts in plots:
+        assert width > 300
+        assert height > 200
+        assert set(NAMES[:-1]) <= set(texts)
+
+
+def test_texts_of_plots_are_readable_and_apart(opened):
+    assert opened.execute_script(OVERLAPS) == []
+    assert opened.execute_script(CUT_OFF) == []
+    assert opened.execute_script(SMALLEST) >= 10
+
+
+def test_every_plot_says_unit_and_direction(opened):
+    texts = opened.execute_script(
+        "return [...document.querySelectorAll('figure svg')].map(plot => plot.textContent)"
+    )
+    units = ["(M ops/s)", "(ms)", "(s)", "(MB)", "(MB)", ""]
+    for text, unit in zip(texts, units):
+        assert unit in text
+    assert "higher is better" in texts[0]
+    assert all("lower is better" in text for text in texts[1:])
+
+
+def test_browser_has_nothing_to_complain_of(opened):
+    assert opened.get_log("browser") == []
+
+
+def test_nothing_is_fetched(opened):
+    assert opened.execute_script("return performance.getEntriesByType('resource').length") == 0

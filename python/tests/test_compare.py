@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from hakmem.allocators.recipes import RECIPES
+from hakmem.cli import main
+from hakmem.measuring.measures import (
+    FAULTS,
+    NO_DIFFERENCE,
+    PEAK_RSS,
+    TOO_FEW,
+    WALL,
+    Cell,
+    evaluate,
+    measures_for,
+    scale_of,
+    verdict,
+)
+from hakmem.measuring.rotation import (
+    OPS_PER_SECOND,
+    WALL_TIME,
+    Contender,
+    custom_metric,
+    run_rotation,
+)
+from hakmem.measuring.statistics import Interval
+from hakmem.output import tables
+from hakmem.output.report import page
+from hakmem.running.launching import run_once
+
+PRINTS = ("/bin/sh", "-c", "echo Throughput = 5000000 ops/s")
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(main, list(arguments))
+
+
+def says(name: str, text: str) -> Contender:
+    return Contender(name, ("/bin/sh", "-c", f"echo {text}"))
+
+
+def cell(name: str, *values: float, verdict: str = "slower") -> Cell:
+    middle = Interval(values[0], values[0] * 0.9, values[0] * 1.1)
+    return Cell(name, values, middle, 0.01, 1.5, Interval(1.5, 1.4, 1.6), verdict)
+
+
+@pytest.fixture(autouse=True)
+def results(tmp_path, monkeypatch) -> Path:
+    """No built peers, and a results folder of the test's own."""
+    monkeypatch.setenv("HAKLAB_CACHE", str(tmp_path / "peers"))
+    monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path / "results"))
+    return tmp_path / "results"
+
+
+def test_verdict_needs_an_interval_on_one_side_of_one():
+    assert verdict(WALL, Interval(1.1, 1.05, 1.2)) == "slower"
+    assert verdict(WALL, Interval(0.9, 0.85, 0.99)) == "faster"
+    assert verdict(WALL, Interval(1.1, 0.99, 1.2)) == NO_DIFFERENCE
+    assert verdict(WALL, Interval(2.0)) == TOO_FEW
+    assert verdict(PEAK_RSS, Interval(2.0, 1.9, 2.1)) == "more"
+
+
+def test_ratios_are_of_cost_whatever_the_direction():
+    rows = [says("a", "Throughput = 100"), says("b", "Throughput = 50")]
+    rotation = run_rotation(rows, OPS_PER_SECOND, 6, seed=1)
+    own = measures_for(OPS_PER_SECOND)[0]
+    a, b = evaluate(rotation, own, baseline="a")
+    assert (a.to_best, a.verdict, a.to_baseline) == (1.0, "baseline", None)
+    assert (b.to_best, b.verdict, b.to_baseline.median) == (2.0, "slower", 2.0)
+
+
+def test_contender_with_a_problem_has_no_cell():
+    rows = [says("a", "Throughput = 100"), says("b", "nothing")]
+    rotation = run_rotation(rows, OPS_PER_SECOND, 2, seed=1)
+    assert [c.name for c in evaluate(rotation, WALL, "a")] == ["a"]
+
+
+def test_measures_begin_with_the_programs_own_figure():
+    assert measures_for(WALL_TIME)[0].title == "Wall time"
+    assert measures_for(OPS_PER_SECOND)[0].title == "Throughput"
+    own = measures_for(custom_metric(r"took (\d+)", lower_is_better=True))[0]
+    assert (own.title, own.direction, own.better) == ("Figure", "lower is better", "better")
+
+
+def test_scales_are_readable():
+    assert scale_of(WALL, [cell("a", 0.25)]).text(0.25) == "250.0"
+    assert scale_of(WALL, [cell("a", 2.5)]).unit == "s"
+    assert scale_of(FAULTS, [cell("a", 195.0)]).text(195.0) == "195"
+    own = measures_for(OPS_PER_SECOND)[0]
+    scale = scale_of(own, [cell("a", 59.2e6)])
+    assert (scale.unit, scale.text(59.2e6)) == ("M ops/s", "59.2")
+
+
+def test_page_holds_its_plots_and_refers_to_nothing_outside():
+    figures = [(WALL, [cell("a", 1.0, 1.1), cell("b<i>", 1.5, 1.6)]), (PEAK_RSS, [cell("a", 5.0)])]
+    text = page("prog <x>", {"kernel": "L<i>nux"}, figures, {"c": "crash & burn"}, ["a note"], "a")
+    assert text.count("<svg") == 2
+    assert not re.search(r"(?:src|href)=\"(?!#)", text.replace("http://www.w3.org", ""))
+    assert "<i>" not in text
+    assert "prog &lt;x&gt;" in text
+    assert "crash &amp; burn" in text
+    assert "lower is better" in text
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+
+
+def test_compare_prints_tables_and_writes_both_files(tmp_path):
+    table, page_path = tmp_path / "out.json", tmp_path / "out.html"
+    found = run("compare", "--with", "glibc", "--pairs", "5", "--json", str(table),
+                "--html", str(page_path), "--", *PRINTS)  # fmt: skip
+    assert found.exit_code == 0, found.output
+    assert "Throughput, M ops/s: higher is better" in found.output
+    assert "Costs of a run: lower is better" in found.output
+    document = json.loads(table.read_text())
+    assert (document["rounds"], document["baseline"]) == (5, "glibc")
+    assert document["measures"][0]["rows"][0]["values"] == [5e6] * 5
+    assert [m["title"] for m in document["measures"]][1:3] == ["Wall time", "CPU time"]
+    assert page_path.read_text().startswith("<!doctype html>")
+
+
+def test_compare_names_what_is_not_there_by_default(monkeypatch):
+    monkeypatch.setenv("MIMALLOC_SO", "/nowhere/libmimalloc.so")
+    found = run("compare", "--pairs", "1", "--", "/bin/true")
+    plain = " ".join(found.output.split())
+    assert f"not compared: {', '.join(RECIPES)}: not built (hakmem peers build" in plain
+    assert "not compared: mimalloc: no library at /nowhere/libmimalloc.so" in plain
+
+
+def test_peer_asked_for_and_missing_is_a_row_and_a_status():
+    found = run("compare", "--pairs", "1", "--with", "glibc,rpmalloc", "--", "/bin/true")
+    assert found.exit_code == 1
+    assert "rpmalloc: not built" in found.output
+    assert "no figures, see below" in found.output
+
+
+def test_program_that_crashes_under_one_leaves_the_others(build, tmp_path):
+    floor = build / "bench" / "libfloor.so"
+    script = "case $LD_PRELOAD in *floor*) echo oops >&2; kill -SEGV $$;; esac"
+    found = run("compare", "--pairs", "2", "--with", "glibc", "--lib", f"new={floor}", "--json",
+                str(tmp_path / "j"), "--", "/bin/sh", "-c", script)  # fmt: skip
+    assert found.exit_code == 1, found.output
+    assert "killed by SIGSEGV" in found.output
+    document = json.loads((tmp_path / "j").read_text())
+    assert document["rounds"] == 2
+    assert "oops" in document["problems"]["new"]
+
+
+def test_hakmem_that_did_not_serve_is_said(build):
+    found = run(
+        "compare", "--pairs", "1", "--with", "glibc,hakmem", "--", "/bin/sh", "-c", "exit 0"
+    )
+    assert found.exit_code == 1
+    assert "hakmem: NOT SERVED" in found.output
+
+
+def start_compare(results: Path, *arguments: str) -> subprocess.Popen:
+    """`hakmem compare` in a process of its own, with SIGINT as a terminal leaves it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "from hakmem.cli import main; main()", "compare", *arguments],
+        env={**os.environ, "HAKLAB_RESULTS": str(results)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def until(condition, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def journal_lines(results: Path) -> list[str]:
+    return [line for path in results.glob("*.jsonl") for line in path.read_text().splitlines()]
+
+
+def sleepers(mark: str) -> list[psutil.Process]:
+    return [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or [])]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_rounds_report_and_no_child(results, number):
+    program = ("/bin/sh", "-c", "sleep 0.2; sleep 0.0321 & wait")
+    process = start_compare(results, "--with", "glibc", "--pairs", "500", "--", *program)
+    until(lambda: any('"round": 2' in line for line in journal_lines(results)))
+    process.send_signal(number)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert re.search(r"interrupted after \d+ of 500 rounds", said)
+    assert '{"ended": "interrupted"}' in journal_lines(results)
+    (page_path,) = results.glob("*.html")
+    assert "interrupted after" in page_path.read_text()
+    assert not sleepers("0.0321")
+
+
+def test_interrupt_in_the_first_round_writes_its_files(results, tmp_path):
+    out = tmp_path / "out.json"
+    process = start_compare(results, "--with", "glibc", "--json", str(out), "--pairs", "3",
+                            "--", "/bin/sh", "-c", "sleep 98.765 & sleep 98.765")  # fmt: skip
+    until(lambda: len(sleepers("98.765")) >= 2)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "interrupted before the first whole round" in said
+    assert json.loads(out.read_text())["rounds"] == 0
+    assert list(results.glob("*.html"))
+    until(lambda: not sleepers("98.765"))
+
+
+def test_killed_run_is_reported_from_its_journal(results, tmp_path):
+    process = start_compare(
+        results, "--with", "glibc", "--pairs", "500", "--", "/bin/sleep", "0.05"
+    )
+    until(lambda: any('"round": 3' in line for line in journal_lines(results)))
+    process.kill()
+    process.communicate(timeout=60)
+    (path,) = results.glob("*.jsonl")
+    with path.open("a") as file:
+        file.write('{"round": 9999, "slic')
+    out = tmp_path / "out.json"
+    found = run("compare", "--from", str(path), "--json", str(out))
+    assert found.exit_code == 130, found.output
+    document = json.loads(out.read_text())
+    assert 3 <= document["rounds"] < 500
+    assert document["measures"][0]["title"] == "Wall time"
+    assert "interrupted after" in path.with_suffix(".html").read_text()
+
+
+def test_a_finished_journal_gives_the_same_figures(results, tmp_path):
+    first, again = tmp_path / "a.json", tmp_path / "b.json"
+    assert run("compare", "--with", "glibc,hakmem", "--pairs", "5", "--syscalls", "--seed", "3",
+               "--json", str(first), "--", *PRINTS).exit_code == 1  # fmt: skip
+    (path,) = results.glob("*.jsonl")
+    assert run("compare", "--from", str(path), "--json", str(again)).exit_code == 1
+    one, other = (json.loads(p.read_text()) for p in (first, again))
+    for key in ("measures", "served", "problems", "system_calls", "rounds", "baseline"):
+        assert one[key] == other[key], key
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "no PROGRAM"),
+        (("--", "no-such-program"), "cannot start 'no-such-program'"),
+        (("--from", __file__), "is no journal"),
+        (("--from", __file__, "true"), "--from measures nothing"),
+        (("--idle", "-1", "true"), "--idle"),
+    ],
+)
+def test_bad_command_lines_are_refused(arguments, told):
+    found = run("compare", *arguments)
+    assert found.exit_code == 2, found.output
+    assert told in found.output
+
+
+def test_baseline_that_crashes_is_replaced(build):
+    floor = build / "bench" / "libfloor.so"
+    script = "case $LD_PRELOAD in *floor*) exit 4;; esac; echo Throughput = 7 ops/s"
+    found = run("compare", "--pairs", "2", "--with", "glibc", "--lib", f"glibc={floor}",
+                "--lib", f"other={build}/libhakmem.so", "--", "/bin/sh", "-c", script)  # fmt: skip
+    assert found.exit_code == 1, found.output
+    assert "glibc: exit status 4" in found.output
+    assert "glibc has no figures: other is the baseline" in found.output
+    assert "Throughput, ops/s: higher is better" in found.output
+
+
+def test_memory_after_rest_is_that_of_all_processes():
+    code = "x = bytearray(30 << 20); import time; time.sleep(2)"
+    outcome = run_once(["/bin/sh", "-c", f"/usr/bin/python3 -c '{code}' & wait"], idle_s=0.2)
+    assert outcome.problem == ""
+    assert outcome.idle_rss_kb > 30 << 10
+    assert outcome.end_rss_kb > 30 << 10
+    assert run_once(["/bin/sleep", "0.2"]).end_rss_kb is None
+
+
+def test_busy_program_has_no_memory_after_rest():
+    outcome = run_once(["/bin/sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"],
+                       idle_s=30)  # fmt: skip
+    assert outcome.idle_rss_kb is None
+
+
+def test_old_runs_are_removed(results):
+    results.mkdir()
+    for second in range(25):
+        for suffix in (".jsonl", ".html"):
+            (results / f"compare-20200101-0000{second:02}-1{suffix}").touch()
+    (results / "bench-20200101-000000-1.jsonl").touch()
+    found = run("compare", "--pairs", "1", "--with", "glibc", "--", "/bin/true")
+    assert found.exit_code == 0, found.output
+    assert len(list(results.glob("compare-*.jsonl"))) == 20
+    assert len(list(results.glob("compare-*.html"))) == 20
+    assert list(results.glob("bench-*"))
+
+
+def test_tables_fit_a_narrow_terminal():
+    wide = [cell(name, 1.0, 1.1) for name in ("hakmem", "tcmalloc-google")]
+    console = Console(width=80, file=io.StringIO())
+    console.print(tables.verdict_table(WALL, wide, "hakmem", ("gone",), 80))
+    lines = console.file.getvalue().splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert not any("…" in line for line in lines)
+
+
+def test_system_calls_are_counted_on_request():
+    found = run("compare", "--with", "glibc", "--pairs", "1", "--syscalls", "--", "/bin/true")
+    assert found.exit_code == 0, found.output
+    assert "system calls" in found.output
+
+
+def test_allocator_under_which_the_program_hangs_leaves_the_others(build, tmp_path):
+    floor = build / "bench" / "libfloor.so"
+    script = "case $LD_PRELOAD in *floor*) sleep 60;; esac"
+    out = tmp_path / "j"
+    found = run("compare", "--pairs", "2", "--timeout", "0.5", "--with", "glibc", "--lib",
+                f"slow={floor}", "--json", str(out), "--", "/bin/sh", "-c", script)  # fmt: skip
+    assert found.exit_code == 1, found.output
+    document = json.loads(out.read_text())
+    assert document["rounds"] == 2
+    assert "did not end within 0.5 s" in document["problems"]["slow"]

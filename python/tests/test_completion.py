@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import hakmem
+from hakmem.cli import HIDDEN, OF_THE_SOURCES, main
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(main, list(arguments))
+
+
+def completed(words: str) -> list[str]:
+    """What our own part answers to bash for a line that ends in the last word."""
+    answer = subprocess.run(
+        [sys.executable, "-c", "from hakmem.cli import main; main(prog_name='hakmem')"],
+        env={
+            **os.environ,
+            "_HAKMEM_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in answer.stderr
+    return [line.partition(",")[2] for line in answer.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_script_is_valid_for_its_shell(shell):
+    found = run("completion", shell)
+    assert found.exit_code == 0, found.output
+    assert "_HAKMEM_COMPLETE" in found.output
+    if shutil.which(shell):
+        check = subprocess.run([shell, "-n"], input=found.output, text=True, check=False)
+        assert check.returncode == 0
+
+
+def test_unknown_shell_is_refused():
+    found = run("completion", "csh")
+    assert found.exit_code == 2
+    assert "csh" in found.output
+
+
+def test_commands_options_and_allocators_are_completed():
+    assert {"compare", "completion"} <= set(completed("hakmem comp"))
+    assert "--pairs" in completed("hakmem compare --pa")
+    assert "glibc,tcmalloc" in completed("hakmem compare --with glibc,tcm")
+    assert completed("hakmem run --profile sp") == ["speed"]
+
+
+def test_version_and_near_names():
+    assert run("--version").output.startswith("hakmem, version ")
+    found = run("compar")
+    assert found.exit_code == 2
+    assert "compare" in found.output
+
+
+def all_commands(group: click.Group = main, path: str = "hakmem"):
+    context = click.Context(group)
+    for name in [*group.list_commands(context), *(HIDDEN if group is main else ())]:
+        command = group.get_command(context, name)
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from all_commands(command, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("path", "command"), list(all_commands()))
+def test_every_command_and_option_has_help(path, command):
+    assert command.get_short_help_str(), path
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{path} {parameter.opts[0]}"
+
+
+@pytest.mark.parametrize("name", OF_THE_SOURCES)
+def test_without_the_source_tree_its_commands_say_so(name, monkeypatch):
+    monkeypatch.setattr("hakmem.cli.find_spec", lambda package: None)
+    for arguments in ((), ("--help",), ("--rounds", "3", "--", "x")):
+        found = run(name, *arguments)
+        assert (found.exit_code, found.output.count("\n")) == (2, 1), found.output
+        assert found.output.startswith(f"Error: {name} needs the source tree")
+    assert run("--help").exit_code == 0
+
+
+def test_package_runs_on_the_python_it_names():
+    """vermin knows which Python each name and syntax of the sources needs."""
+    package = Path(hakmem.__file__).parent
+    command = [
+        str(Path(sys.executable).with_name("vermin")),
+        "-t=3.9-",
+        "--violations",
+        "--no-tips",
+    ]
+    found = subprocess.run([*command, "--no-parse-comments", str(package)], capture_output=True)
+    assert found.returncode == 0, found.stdout.decode()

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "hakmem"
+# A folder uses itself and those after it. Files of no folder stand where they are named.
+LAYERS = (
+    "commands", "cli", "experiments", "options", "traces", "profiles", "output", "processes",
+    "measuring", "running", "allocators", "documents", "environment", "errors", "plain_text",
+)  # fmt: skip
+
+
+def layer(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def used(source: str):
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hakmem":
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name.startswith("hakmem"))
+
+
+def test_imports_are_found_and_layers_are_all_there_is():
+    found = list(used("from hakmem import cli\nfrom hakmem_lab import x\nimport hakmem.output.a"))
+    assert found == ["hakmem.cli", "hakmem.output.a"]
+    there = {p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert there - {"__init__"} == set(LAYERS)
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=str)
+def test_imports_go_one_way(path):
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if own == "__init__":
+        return
+    for module in used(path.read_text()):
+        assert LAYERS.index(layer(module)) >= LAYERS.index(own), f"{own} uses {module}"

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from hakmem.allocators.peers import Allocator
+from hakmem.measuring.rotation import WALL_TIME, Contender, custom_metric, run_rotation
+from hakmem.measuring.summary import summarise
+from hakmem.running.launching import run_once
+from hakmem.running.proof import hakmem_served, load_checked, peer_served
+from hakmem.running.syscalls import count_system_calls
+
+ANSWER = custom_metric(r"answer (\d+)", lower_is_better=False)
+
+
+def shell(name: str, script: str) -> Contender:
+    return Contender(name, ("/bin/sh", "-c", script))
+
+
+def test_peak_memory_is_the_programs_own():
+    ours_kb = int(Path("/proc/self/statm").read_text().split()[1]) * 4
+    found = run_once(["/bin/true"])
+    assert found.problem == ""
+    assert 100 < found.peak_rss_kb < ours_kb / 2
+
+
+def test_settings_reach_the_program_alone(monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", "")
+    found = run_once(["/bin/sh", "-c", "echo $COLOUR"], settings={"COLOUR": "green"})
+    assert found.stdout == "green\n"
+
+
+def test_failures_are_told_apart():
+    assert run_once(["/bin/sh", "-c", "exit 3"]).problem == "exit status 3"
+    assert run_once(["/bin/sh", "-c", "kill -SEGV $$"]).problem == "killed by SIGSEGV"
+    assert "cannot start 'no-such-program'" in run_once(["no-such-program"]).problem
+    assert "cannot pin to CPU 1000" in run_once(["/bin/true"], cpus="1000").problem
+
+
+def test_last_words_come_from_stderr():
+    found = run_once(["/bin/sh", "-c", "echo ignored; echo why >&2; exit 1"])
+    assert found.last_words() == "why"
+
+
+def test_library_that_does_not_load_is_never_glibc_in_disguise(tmp_path):
+    missing = run_once(["/bin/true"], tmp_path / "libnone.so")
+    assert missing.problem.startswith("not loaded")
+    broken = tmp_path / "libbroken.so"
+    broken.write_text("not a library")
+    assert "not loaded" in load_checked(Allocator("broken", broken)).problem
+
+
+def test_rotation_runs_every_contender_once_a_round():
+    rows = [shell("a", "echo answer 2"), shell("b", "echo answer 4")]
+    found = run_rotation(rows, ANSWER, rounds=6, seed=5)
+    assert found.series["a"].values == [2.0] * 6
+    assert found.series["b"].values == [4.0] * 6
+    a, b = summarise(found, baseline="a")
+    assert (a.slices, a.ratio) == (6, None)
+    assert b.ratio.median == 0.5
+
+
+def test_order_is_shuffled_and_repeats_with_the_seed():
+    rows = [shell(name, "echo answer 1") for name in "abcd"]
+
+    def order(seed: int) -> list[str]:
+        seen: list[str] = []
+        run_rotation(rows, ANSWER, rounds=3, seed=seed, progress=seen.append)
+        return seen
+
+    first = order(1)
+    assert first == order(1)
+    assert first[:4] != first[4:8] or first[4:8] != first[8:]
+    assert sorted(first[:4]) == list("abcd")
+
+
+def test_contender_that_crashes_leaves_the_rotation():
+    rows = [shell("good", "echo answer 1"), shell("bad", "echo oops >&2; kill -ABRT $$")]
+    seen: list[str] = []
+    found = run_rotation(rows, ANSWER, rounds=4, seed=1, progress=seen.append)
+    assert seen.count("bad") == 1
+    assert seen.count("good") == 4
+    good, bad = summarise(found, baseline="good")
+    assert good.slices == 4
+    assert bad.problem == "killed by SIGABRT"
+    assert found.series["bad"].last_words == "oops"
+
+
+def test_output_without_the_figure_is_a_problem():
+    found = run_rotation([shell("a", "echo nothing")], ANSWER, rounds=3, seed=1)
+    assert "no such figure" in found.series["a"].problem
+
+
+def test_interrupt_keeps_whole_rounds_only():
+    calls = []
+
+    def interrupt_in_third_round(name: str) -> None:
+        calls.append(name)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+
+    rows = [shell("a", "echo answer 1"), shell("b", "echo answer 3")]
+    found = run_rotation(rows, ANSWER, 9, seed=1, progress=interrupt_in_third_round)
+    assert found.interrupted
+    assert found.rounds_done == 2
+    assert [row.slices for row in summarise(found, baseline="a")] == [2, 2]
+
+
+def test_unusable_allocators_keep_their_row_and_place():
+    found = run_rotation([Contender("glibc", ("/bin/true",))], WALL_TIME, 1, seed=1)
+    asked = [Allocator("gone", Path("/gone.so"), problem="no library"), Allocator("glibc")]
+    rows = summarise(found, "glibc", asked)
+    assert [(row.name, row.problem) for row in rows] == [("gone", "no library"), ("glibc", "")]
+
+
+def test_counter_line_proves_service(build):
+    served = hakmem_served(["/bin/true"], build / "libhakmem.so")
+    assert served
+    assert str(served) == "yes, alloc=7"
+    assert served.settings == ("HAKMEM_PROFILE=balanced",)
+
+
+def test_library_without_the_counter_line_did_not_serve(build):
+    served = hakmem_served(["/bin/true"], build / "bench" / "libfloor.so")
+    assert not served
+    assert str(served) == "NOT SERVED"
+
+
+def test_loader_proves_service_of_the_others(build):
+    floor = Allocator("floor", build / "bench" / "libfloor.so")
+    program = [str(build / "bench" / "bench_random_mixed"), "10"]
+    assert peer_served(program, floor) == "yes"
+    assert peer_served(program, Allocator("glibc")) == "yes"
+    serves_nothing = Allocator("other", build / "libhakmem.so")
+    assert peer_served(program, serves_nothing).startswith("NOT SERVED (libc.so")
+    assert peer_served([str(build / "bench" / "missing")], floor).startswith("unknown")
+
+
+def test_system_calls_without_strace(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    found = count_system_calls(["/bin/true"], None)
+    assert str(found) == "n/a"
+    assert "not installed" in found.note
+
+
+def test_system_calls_are_a_count_or_a_reason():
+    found = count_system_calls(["/bin/true"], None)
+    assert (found.total or 0) > 3 or found.note
+
+
+@pytest.mark.parametrize("scale", ["1"])
+def test_workload_prints_the_same_line_twice(scale):
+    script = Path(__file__).parents[2] / "lab" / "hakmem_lab" / "workloads" / "records.py"
+    runs = [run_once(["python3", str(script), scale, "7"]) for _ in range(2)]
+    assert [r.problem for r in runs] == ["", ""]
+    assert runs[0].stdout == runs[1].stdout
+    assert runs[0].stdout.startswith("records scale=1 seed=7 checksum=")
+
+
+def test_program_that_hangs_is_ended_with_its_children():
+    script = "sleep 60 & echo $!; wait"
+    found = run_once(["/bin/sh", "-c", script], limit_s=0.3)
+    assert found.problem == "did not end within 0.3 s"
+    assert found.wall_s < 30
+    child = int(found.stdout)
+    # It is told to end, and does a moment later.
+    deadline = time.monotonic() + 20
+    while not has_ended(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert has_ended(child)
+
+
+def has_ended(process: int) -> bool:
+    try:
+        return "(zombie)" in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return True
