@@ -16,7 +16,7 @@ state() {
 # Every program would begin to use it, or cease to run.
 nothing_preloaded() {
     [ ! -e /etc/ld.so.preload ] || { echo "there is an /etc/ld.so.preload" >&2; exit 1; }
-    ! grep -rqs hakmem /etc || { echo "a file of /etc names hakmem" >&2; exit 1; }
+    ! grep -rqs --exclude=ld.so.cache hakmem /etc || { echo "a file of /etc names hakmem" >&2; exit 1; }
 }
 versions() { dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\n' "${names[@]}" | sort; }
 wanted() { for deb in $(debs "$1"); do echo "$(dpkg-deb -f "$deb" Package) $(dpkg-deb -f "$deb" Version) installed"; done | sort; }
