@@ -62,7 +62,7 @@ cell() {
     if "$@" >"$log" 2>&1 </dev/null; then
         row passed "$suite" "$what" "$((SECONDS - start)) s"
     else
-        row FAILED "$suite" "$what" "see $log: $(grep . "$log" | tail -n 1 | cut -c 1-100)"
+        row FAILED "$suite" "$what" "see $log: $(grep -a . "$log" | tail -n 1 | cut -c 1-100)"
         return 1
     fi
 }

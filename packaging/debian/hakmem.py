@@ -3,7 +3,7 @@
 import sys
 
 sys.path.insert(0, "/usr/lib/hakmem")
-# symbolic and cxxfilt are not in Debian. Their stand-ins come last: the real ones are used where somebody installed them.
+# symbolic and pydemumble are not in Debian. Their stand-ins come last: the real ones are used where somebody installed them.
 sys.path.append("/usr/lib/hakmem/stand-ins")
 
 from hakmem.cli import main  # noqa: E402

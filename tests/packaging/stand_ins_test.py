@@ -2,6 +2,7 @@
 import subprocess
 import sys
 import tempfile
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 STAND_INS = Path(__file__).resolve().parents[2] / "packaging/debian/stand-ins"
@@ -39,9 +40,11 @@ def run(*command: object) -> str:
 
 
 def main(cxx: str) -> None:
-    sys.path.insert(0, str(STAND_INS))
-    import cxxfilt
     from pydemumble import demangle
+
+    spec = spec_from_file_location("stand_in", STAND_INS / "pydemumble.py")
+    stand_in = module_from_spec(spec)
+    spec.loader.exec_module(stand_in)
 
     with tempfile.TemporaryDirectory() as folder:
         source, program = Path(folder, "shop.cc"), Path(folder, "shop")
@@ -61,8 +64,8 @@ def main(cxx: str) -> None:
         assert any(inlined in line for line in ours.splitlines()), f"{inlined} is nowhere:\n{ours}"
     for name in (keep[1], "_ZNSt6vectorIiSaIiEE9push_backERKi", "main", "_ZnotMangled", "_RNvC3abc4main"):
         real = demangle(name) or name
-        if cxxfilt.demangle(name) != real:
-            raise SystemExit(f"{name}: the stand-in says {cxxfilt.demangle(name)}, pydemumble {real}")
+        if stand_in.demangle(name) != real:
+            raise SystemExit(f"{name}: the stand-in says {stand_in.demangle(name)}, pydemumble {real}")
 
 
 main(sys.argv[1])

@@ -1,4 +1,4 @@
-"""What the command uses of cxxfilt, which is not in Debian: names of C++ and Rust by c++filt of binutils."""
+"""What the command uses of pydemumble, which is not in Debian: names of C++ and Rust by c++filt of binutils."""
 import re
 import subprocess
 
