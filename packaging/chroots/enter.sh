@@ -62,5 +62,14 @@ inside() {
 }
 
 export -f inside
-exec unshare "${namespaces[@]}" --propagation private --fork --kill-child -- \
-    bash -c 'inside "$@"' enter "$root" ${binds[@]+"${binds[@]}"} -- "$@"
+# The first process of a namespace is deaf to SIGTERM, and unshare ignores it: unshare's death is what ends the namespace.
+unshare "${namespaces[@]}" --propagation private --fork --kill-child -- \
+    bash -c 'inside "$@"' enter "$root" ${binds[@]+"${binds[@]}"} -- "$@" <&0 &
+first=$!
+trap 'kill -KILL "$first" 2>/dev/null' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+status=0
+wait "$first" || status=$?
+exit "$status"

@@ -35,17 +35,13 @@ pack() {
     mv "$2.part" "$2"
 }
 
-work='' maker=''
-forget() {
-    if [ -n "$maker" ] && kill "$maker" 2>/dev/null; then wait "$maker" || true; fi
-    [ -z "$work" ] || rm -rf --one-file-system "$work"
-}
-trap forget EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+work=''
+forget() { [ -z "$work" ] || rm -rf --one-file-system "$work"; }
+. "$here/running.sh"
+end_with forget
 
 base() {
+    set -e
     local archive=$1 system=$work/base
     # debootstrap mounts /proc in the new system: in this namespace alone.
     unshare --mount --propagation private -- debootstrap --variant=minbase --merged-usr \
@@ -69,6 +65,7 @@ END
 }
 
 with_packages() {
+    set -e
     local archive=$1 system=$work/packages
     mkdir "$system"
     tar -C "$system" -xf "$base_archive"
@@ -81,21 +78,22 @@ with_packages() {
 
 # once ARCHIVE COMMAND...: makes the archive unless it is there.
 once() {
-    local archive=$1 log
+    local archive=$1 log status
     shift
     exec 9>"$archive.lock"
     flock 9
     if [ ! -e "$archive" ] || [ -n "${HAKMEM_FRESH-}" ]; then
         log=${archive%.tar.zst}.log
-        # Not `if ! "$@"`: there a command that fails inside the function would not end it.
-        "$@" >"$log" 2>&1 9>&- &
-        maker=$!
-        if ! wait "$maker"; then
+        # Not in an `if`: bash then lets the function go on after a command of it has failed.
+        set +e
+        running "$@" >"$log" 2>&1 9>&-
+        status=$?
+        set -e
+        if [ "$status" -ne 0 ]; then
             tail -n 20 "$log" >&2
             echo "make_chroot.sh: $suite could not be made; all of it is in $log" >&2
             exit 1
         fi
-        maker=''
     fi
     exec 9>&-
 }

@@ -42,10 +42,8 @@ logs=build/matrix
 mkdir -p "$logs"
 work=$(mktemp -d "$(realpath "$logs")/work.XXXXXX")
 cleanup() { rm -rf --one-file-system "$work"; }
-trap cleanup EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+. "$here/running.sh"
+end_with cleanup
 
 rows=() failures=0
 # row RESULT SUITE WHAT DETAILS
@@ -59,7 +57,7 @@ row() {
 cell() {
     local suite=$1 what=$2 log=$logs/$1-$3.log start=$SECONDS
     shift 3
-    if "$@" >"$log" 2>&1 </dev/null; then
+    if running "$@" >"$log" 2>&1 </dev/null; then
         row passed "$suite" "$what" "$((SECONDS - start)) s"
     else
         row FAILED "$suite" "$what" "see $log: $(grep -a . "$log" | tail -n 1 | cut -c 1-100)"
@@ -75,7 +73,7 @@ system() {
     local name=$1
     shift
     rm -rf --one-file-system "${work:?}/$name"
-    "$here/make_chroot.sh" "$1" "$work/$name" "${@:2}"
+    running "$here/make_chroot.sh" "$1" "$work/$name" "${@:2}"
 }
 
 enter() { nice "$here/enter.sh" "$@"; }
@@ -99,7 +97,7 @@ autopkgtests() {
 programs_with() {
     local suite=$1 what=$2 root=$3 library=$4 log=$logs/$1-$2-programs.log name result detail
     rm -f "$root/tmp/results.xml"
-    enter "$root" --bind "$PWD:/src" -- env HAKMEM_SO="$library" PYTHONDONTWRITEBYTECODE=1 python3 -m pytest -q \
+    running enter "$root" --bind "$PWD:/src" -- env HAKMEM_SO="$library" PYTHONDONTWRITEBYTECODE=1 python3 -m pytest -q \
         -p no:cacheprovider --rootdir=/src/tests/preload --basetemp=/tmp/preload --junitxml=/tmp/results.xml "${tests[@]}" >"$log" 2>&1 </dev/null
     for name in $programs; do
         read -r result detail < <(python3 "$here/junit_result.py" "$root/tmp/results.xml" "test_$name")

@@ -27,10 +27,9 @@ ls "$debs"/libhakmem0_*.deb >/dev/null || usage
 
 declare -A packages=([debian]='' [node]=nodejs [ruby]=ruby [java]=default-jre-headless [python]='python3 python3-pip python3-venv')
 work=$(mktemp -d "${TMPDIR:-/tmp}/hakmem-containers.XXXXXX")
-trap 'rm -rf --one-file-system "$work"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+cleanup() { rm -rf --one-file-system "$work"; }
+. "$here/../chroots/running.sh"
+end_with cleanup
 mkdir "$work/context"
 cp "$debs"/libhakmem0_*.deb "$work/context/"
 [ -z "$wheel" ] || cp "$wheel" "$work/context/"
@@ -41,7 +40,7 @@ without_preload() { grep -v '^ENV LD_PRELOAD=' "$1" >"$work/without.Dockerfile";
 for name in "$@"; do
     [ -n "${packages[$name]+known}" ] || usage
     root=$work/$name
-    "$here/../chroots/make_chroot.sh" "$suite" "$root" ${packages[$name]}
+    running "$here/../chroots/make_chroot.sh" "$suite" "$root" ${packages[$name]}
     if [ "$name" = python ]; then
         [ -n "$wheel" ] || { echo "test.sh: python needs --wheel" >&2; exit 2; }
         # The image's Python is its own and takes packages; Debian's is kept from pip, so an environment stands for it.
@@ -50,7 +49,7 @@ for name in "$@"; do
         [ ! -f /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/pip.conf"
     fi
     without_preload "$here/$name.Dockerfile"
-    if "$here/run_dockerfile.py" "$work/without.Dockerfile" "$work/context" "$root" >"$work/log" 2>&1; then
+    if running "$here/run_dockerfile.py" "$work/without.Dockerfile" "$work/context" "$root" >"$work/log" 2>&1; then
         echo "$name on $suite: FAILED: its check passes where nothing is preloaded" >&2
         exit 1
     fi
@@ -60,7 +59,7 @@ for name in "$@"; do
         exit 1
     fi
     rm -rf --one-file-system "$root/usr/local/lib/libhakmem.so.0"
-    if ! "$here/run_dockerfile.py" "$here/$name.Dockerfile" "$work/context" "$root" >"$work/log" 2>&1; then
+    if ! running "$here/run_dockerfile.py" "$here/$name.Dockerfile" "$work/context" "$root" >"$work/log" 2>&1; then
         cat "$work/log" >&2
         echo "$name on $suite: FAILED" >&2
         exit 1

@@ -37,17 +37,16 @@ release_of() { (. "$1/etc/os-release" && echo "$VERSION_ID $VERSION_CODENAME"); 
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/hakmem-deb.XXXXXX")
 chmod 755 "$work"
-trap 'rm -rf --one-file-system "$work"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+cleanup() { rm -rf --one-file-system "$work"; }
+. "$chroots/running.sh"
+end_with cleanup
 
 if [ -n "$suite" ]; then
     system=$work/system
     [ "$suite" != bullseye ] || profiles+=" pkg.hakmem.nocommand"
     # What control asks for, without the version that apt-get install does not take.
     mapfile -t needs < <("$here/build_depends.py" "$here/control" "$profiles")
-    "$chroots/make_chroot.sh" "$suite" "$system" build-essential fakeroot "${needs[@]}"
+    running "$chroots/make_chroot.sh" "$suite" "$system" build-essential fakeroot "${needs[@]}"
     read -r number codename <<<"$(release_of "$system")"
     build=$system/build
 else
@@ -84,10 +83,10 @@ command=(env "DEB_BUILD_PROFILES=${profiles# }" "SOURCE_DATE_EPOCH=$epoch" LC_AL
 log=$out/build-${codename}.log
 status=0
 if [ -n "$suite" ]; then
-    "$chroots/enter.sh" "$system" --offline -- sh -c 'cd "$1" && shift && exec "$@"' build "/build/hakmem-$version" \
+    running "$chroots/enter.sh" "$system" --offline -- sh -c 'cd "$1" && shift && exec "$@"' build "/build/hakmem-$version" \
         nice "${command[@]}" >"$log" 2>&1 </dev/null || status=$?
 else
-    (cd "$source" && exec nice "${command[@]}") >"$log" 2>&1 </dev/null || status=$?
+    running env -C "$source" nice "${command[@]}" >"$log" 2>&1 </dev/null || status=$?
 fi
 if [ "$status" -ne 0 ]; then
     tail -n 40 "$log" >&2

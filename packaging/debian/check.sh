@@ -23,17 +23,16 @@ fi
 out=$1
 mkdir -p "$out"
 again=$(mktemp -d "${TMPDIR:-/tmp}/hakmem-again.XXXXXX")
-trap 'rm -rf "$again"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+cleanup() { rm -rf "$again"; }
+. "$here/../chroots/running.sh"
+end_with cleanup
 
 # A commit between the two builds is no difference of theirs.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$here" log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 find "$out" -maxdepth 1 \( -name '*hakmem*.deb' -o -name 'hakmem_*' \) -delete
-"$here/build.sh" --suite "$suite" ${options[@]+"${options[@]}"} "$out"
-"$here/build.sh" --suite "$suite" ${options[@]+"${options[@]}"} "$again" >/dev/null
+running "$here/build.sh" --suite "$suite" ${options[@]+"${options[@]}"} "$out"
+running "$here/build.sh" --suite "$suite" ${options[@]+"${options[@]}"} "$again" >/dev/null
 failed=''
 for file in "$out"/*.deb "$out"/*.dsc "$out"/*.tar.xz; do
     cmp "$file" "$again/${file##*/}" || failed=yes

@@ -117,6 +117,7 @@ def preload_fails(library: Path) -> Iterator[str]:
 
 
 def scripts_fail() -> Iterator[str]:
+    # running.sh is sourced.
     scripts = [*REPO.glob("packaging/*/*.sh"), *DEBIAN.glob("tests/*")]
     shells = [path for path in scripts if path.read_text().startswith(("#!/bin/sh", "#!/bin/bash", "#!/usr/bin/env bash"))]
     if len(shells) < 6:
