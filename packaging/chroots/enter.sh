@@ -66,10 +66,11 @@ export -f inside
 unshare "${namespaces[@]}" --propagation private --fork --kill-child -- \
     bash -c 'inside "$@"' enter "$root" ${binds[@]+"${binds[@]}"} -- "$@" <&0 &
 first=$!
-trap 'kill -KILL "$first" 2>/dev/null' EXIT
+trap 'kill -KILL "$first" 2>/dev/null || true' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 status=0
 wait "$first" || status=$?
+trap - EXIT
 exit "$status"
