@@ -1,7 +1,7 @@
 # Front doors to the build (CMake), the tests (CTest) and the lab (Python). Each target does its
 # own set-up: see scripts/setup.sh.
 
-.PHONY: help run test model bench real targets fuzz pgo safety clean
+.PHONY: help run test model bench real targets fuzz pgo safety docs dist packages-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,9 @@ help:
 	@echo "make real            databases, compilers, interpreters and more at length under hakmem (up to 40 minutes)"
 	@echo "make pgo             build with a profile into build/pgo, and compare with release (minutes)"
 	@echo "make safety          what the misuse checks cost, in paired slices (minutes)"
+	@echo "make docs            the documents as a site with search, in build/site"
+	@echo "make dist            all packages in dist/, built twice and compared, with checksums, SBOM and licences (minutes)"
+	@echo "make packages-check  every recipe and package with every choice of options (minutes)"
 	@echo "make clean           remove build/ (and keep .venv/)"
 
 # APP goes through the environment as it was typed: it may hold quotes and dollars.
@@ -69,6 +72,19 @@ safety:
 	@scripts/setup.sh test
 	@scripts/build.sh release programs
 	@.venv/bin/hakmem safety
+
+docs:
+	@scripts/docs.sh
+
+# URL is where the release will lie: the recipes of Conan, Meson, vcpkg, Nix and Spack name it.
+dist:
+	@scripts/setup.sh dist
+	@packaging/dist.sh dist $(if $(URL),--url "$(URL)") --check
+
+packages-check:
+	@scripts/setup.sh test
+	@scripts/build.sh release hakmem
+	@packaging/check.sh
 
 clean:
 	@rm -rf build

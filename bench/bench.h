@@ -36,6 +36,15 @@ void bench_fail(const char *what) __attribute__((noreturn));
 
 uint64_t bench_now_ns(void);
 
+/* In a loop that waits for another thread. */
+static inline void bench_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 /* Zeroed memory for slot arrays, never from malloc. */
 void *bench_map(size_t bytes);
 

@@ -1,12 +1,23 @@
-"""The version is CMake's: it is written in one place, ../CMakeLists.txt."""
+"""The version is CMake's: it is written in one place, ../CMakeLists.txt.
+
+With libraries in hakmem/lib (packaging/wheel/package.sh) the wheel is one of a processor.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 
+HERE = Path(__file__).parent
 PROJECT = re.compile(r"^project\(hakmem VERSION ([\d.]+)", re.MULTILINE)
 
-setup(version=PROJECT.search((Path(__file__).parents[1] / "CMakeLists.txt").read_text())[1])
+
+class WithLibraries(Distribution):
+    def has_ext_modules(self) -> bool:
+        return (HERE / "hakmem" / "lib").exists()
+
+
+version = PROJECT.search((HERE.parent / "CMakeLists.txt").read_text())[1]
+setup(version=version, distclass=WithLibraries)

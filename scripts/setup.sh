@@ -2,7 +2,7 @@
 # Sees to it that everything `make run`, `make test` or a benchmark needs is there: Debian packages,
 # and the virtual environment of the lab. Silent when nothing is missing.
 #
-#   scripts/setup.sh run|test|bench|targets|real
+#   scripts/setup.sh run|test|bench|targets|real|dist
 #
 # As root it installs what is missing; otherwise it names the one command that does, and exits
 # with status 2. For `real`, WITHOUT="NAME..." leaves the packages out that only these programs need.
@@ -15,9 +15,10 @@ run) lists=(scripts/packages-run.txt) ;;
 test) lists=(scripts/packages-run.txt scripts/packages-test.txt tests/preload/packages.txt) ;;
 bench) lists=(scripts/packages-run.txt scripts/packages-bench.txt) ;;
 real) lists=(scripts/packages-run.txt tests/preload/packages.txt scripts/packages-real.txt) ;;
+dist) lists=(scripts/packages-run.txt scripts/packages-test.txt scripts/packages-dist.txt) ;;
 targets) lists=(scripts/packages-run.txt scripts/packages-targets.txt) ;;
 *)
-    echo "usage: scripts/setup.sh run|test|bench|targets|real" >&2
+    echo "usage: scripts/setup.sh run|test|bench|targets|real|dist" >&2
     exit 2
     ;;
 esac
@@ -28,10 +29,11 @@ wanted_packages() {
         { sub(/#.*/, ""); if (NF) print $1 }' "${lists[@]}"
 }
 
+# A package that another installed one of the list provides is there: NodeSource's nodejs has npm in it.
 missing_packages() {
     comm -23 <(wanted_packages | sort -u) <(
-        dpkg-query -W -f '${db:Status-Status} ${Package}\n' $(wanted_packages) 2>/dev/null |
-            sed -n 's/^installed //p' | sort -u
+        dpkg-query -W -f '${db:Status-Status} ${Package}, ${Provides}\n' $(wanted_packages) 2>/dev/null |
+            sed -n 's/^installed //p' | tr ',' '\n' | awk 'NF { print $1 }' | sort -u
     )
 }
 
@@ -96,6 +98,10 @@ if [ ! -e "$stamp" ] || [ lab/pyproject.toml -nt "$stamp" ] || [ python/pyprojec
     export python
     scripts/step.sh "Setting up .venv for the command" build/venv.log bash -c make_venv
     touch "$stamp"
+fi
+
+if [ "$goal" = test ] || [ "$goal" = dist ]; then
+    packaging/tools.sh >/dev/null
 fi
 
 # No package has these tests.

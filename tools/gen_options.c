@@ -120,8 +120,9 @@ static void print_document(const char *self) {
          "Options are environment variables. An unknown `HAKMEM_…` name or a value out of range prints one warning to\n"
          "stderr and the default stands. Programs with elevated rights (setuid) ignore them all.\n\n"
          "*Read* tells when: at *start*, once, before the first block; *live* options can also be changed by\n"
-         "`hakmem_option_set(name, value)`, and every option but texts can be read by `hakmem_option_get(name, &value)`.\n"
-         "`HAKMEM_VERBOSE=1` prints the effective settings.\n\n"
+         "`hakmem_option_set(name, value)`, and every option but texts can be read by `hakmem_option_get(name, &value)`; both take\n"
+         "names without `HAKMEM_` too, and words as their number in the list below, from 0. `hakmem_option_list` tells all options\n"
+         "with value, default, meaning and who set them. `HAKMEM_VERBOSE=1` prints the effective settings.\n\n"
          "`C<n>` stands for every size class whose blocks are larger than 4·2^n and at most 8·2^n bytes: `C1` is 16 bytes,\n"
          "`C7` up to 1 KiB, `C12` up to 32 KiB.\n\n"
          "| name | values | default | read | meaning |\n|---|---|---|---|---|\n");

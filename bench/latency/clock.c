@@ -17,12 +17,20 @@ uint64_t clock_overhead(void) {
         if ((before += pairs.counts[bucket]) > EMPTY_PAIRS / 2) return histogram_low(bucket);
 }
 
+static inline void add_one(uint64_t *sum) {
+#if defined(__x86_64__)
+    __asm__ volatile("add $1, %0" : "+r"(*sum));
+#else
+    __asm__ volatile("add %0, %0, #1" : "+r"(*sum));
+#endif
+}
+
 /* The shortest of several measurements of a chain of additions. */
 static uint64_t shortest(unsigned additions) {
     uint64_t least = UINT64_MAX;
     for (unsigned i = 0; i < TRIES; i++) {
         uint64_t sum = i, start = clock_start();
-        for (unsigned n = 0; n < additions; n++) __asm__ volatile("add $1, %0" : "+r"(sum));
+        for (unsigned n = 0; n < additions; n++) add_one(&sum);
         uint64_t ticks = clock_stop() - start;
         if (ticks < least) least = ticks;
     }

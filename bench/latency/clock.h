@@ -1,13 +1,16 @@
 /*
- * Single calls timed with the time-stamp counter. The counter must run at one rate whatever the
- * processor does (invariant TSC); its rate is measured against CLOCK_MONOTONIC over the whole run.
+ * Single calls timed with the processor's counter: the time-stamp counter of x86-64, the virtual
+ * counter of aarch64. It must run at one rate whatever the processor does (x86-64: invariant TSC;
+ * aarch64: always); its rate is measured against CLOCK_MONOTONIC over the whole run.
  */
 #ifndef HAKMEM_BENCH_CLOCK_H
 #define HAKMEM_BENCH_CLOCK_H
 
-#include <cpuid.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
 #include <x86intrin.h>
 
 static inline bool clock_is_steady(void) {
@@ -31,6 +34,19 @@ static inline uint64_t clock_stop(void) {
     _mm_lfence();
     return ticks;
 }
+
+#elif defined(__aarch64__)
+static inline bool clock_is_steady(void) { return true; }
+
+/* isb on either side: the counter is read after all before it is done, and before what follows. */
+static inline uint64_t clock_start(void) {
+    uint64_t ticks;
+    __asm__ volatile("isb\n\tmrs %0, cntvct_el0\n\tisb" : "=r"(ticks)::"memory");
+    return ticks;
+}
+
+static inline uint64_t clock_stop(void) { return clock_start(); }
+#endif
 
 /* What a start and a stop with nothing in between take: the median of many. */
 uint64_t clock_overhead(void);

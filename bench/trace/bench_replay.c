@@ -64,7 +64,7 @@ static void *take_block(uint32_t number) {
         block = atomic_load_explicit(&block_addresses[number], memory_order_acquire);
         if (block != NULL) break;
         if (tries < SPINS)
-            __builtin_ia32_pause();
+            bench_pause();
         else
             sched_yield();
     }

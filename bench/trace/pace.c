@@ -34,7 +34,7 @@ void pace_begin(pace *p, uint32_t window) {
         unsigned open = atomic_load(&p->first_open);
         if (open + 1 >= window) return;
         if (tries < SPINS) {
-            __builtin_ia32_pause();
+            bench_pause();
             continue;
         }
         atomic_fetch_add(&p->sleepers, 1);

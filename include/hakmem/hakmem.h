@@ -2,7 +2,12 @@
  *
  * Linking or preloading the library replaces the malloc family; the functions below are the same family under names
  * of its own, plus what malloc lacks. All functions may be called by any thread at any time, before constructors and
- * after main included. Sizes are in bytes. Blocks from either family may be freed by either.
+ * after main included. Sizes are in bytes. Blocks from either family may be freed by either
+ * (HAKMEM_MIXED_FAMILIES, below).
+ *
+ * Compilers are told what the functions return (alignment, size, which function frees it). What _FORTIFY_SOURCE and
+ * __builtin_object_size then know of a block is the size that was asked for: a program that writes up to the usable size
+ * gets its blocks from hakmem_alloc_at_least, whose size compilers are not told.
  *
  * Failure is NULL with errno ENOMEM unless noted; requests above PTRDIFF_MAX always fail so. Memory is aligned to 16
  * unless noted. free and its kin keep errno.
@@ -30,16 +35,25 @@ extern "C" {
 #define HAKMEM_NOEXCEPT
 #endif
 
-/* Allocates `size` bytes, uninitialised; size 0 gives a unique pointer that can be freed. C11 7.22.3.4. */
-void *hakmem_malloc(size_t size) HAKMEM_NOEXCEPT;
-/* Allocates count * size bytes of zeros; overflow of the product fails. C11 7.22.3.2. */
-void *hakmem_calloc(size_t count, size_t size) HAKMEM_NOEXCEPT;
-/* Resizes p, in place where possible, else by moving min(old, new) bytes; on failure p stays as it is. p NULL is
- * malloc(size). Size 0 frees p and returns NULL (glibc manual, "Changing the Size of a Block"). A pointer that is not
- * ours gives NULL with EINVAL and is left alone. C11 7.22.3.5. */
-void *hakmem_realloc(void *p, size_t size) HAKMEM_NOEXCEPT;
-/* realloc(p, count * size) with the product checked. glibc manual, OpenBSD. */
-void *hakmem_reallocarray(void *p, size_t count, size_t size) HAKMEM_NOEXCEPT;
+#ifdef __GNUC__
+#define HAKMEM_ATTRIBUTE(...) __attribute__((__VA_ARGS__))
+#else
+#define HAKMEM_ATTRIBUTE(...)
+#endif
+/* What may free a block: gcc warns where something else does (-Wmismatched-dealloc, on by default). That includes malloc with
+ * hakmem_free and hakmem_malloc with free, which are right only where the library replaces the malloc family: a program that
+ * relies on this defines HAKMEM_MIXED_FAMILIES. Clang has no such attribute. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11 && !defined(HAKMEM_MIXED_FAMILIES)
+#define HAKMEM_FREED_BY(function) __attribute__((__malloc__(function, 1)))
+#else
+#define HAKMEM_FREED_BY(function)
+#endif
+#define HAKMEM_FREED_BY_ANY \
+  HAKMEM_FREED_BY(hakmem_free) HAKMEM_FREED_BY(hakmem_free_sized) HAKMEM_FREED_BY(hakmem_free_aligned_sized) \
+  HAKMEM_FREED_BY(hakmem_realloc) HAKMEM_FREED_BY(hakmem_reallocarray)
+/* A block that nothing else points to. */
+#define HAKMEM_FRESH(...) HAKMEM_ATTRIBUTE(__malloc__, __VA_ARGS__) HAKMEM_FREED_BY_ANY
+
 /* Frees p; NULL does nothing; a pointer that is not ours is left alone and counted. C11 7.22.3.3. */
 void hakmem_free(void *p) HAKMEM_NOEXCEPT;
 /* free with the size that was asked for (C23 7.24.3.4). A size that no block at p can have been asked for is reported
@@ -47,17 +61,34 @@ void hakmem_free(void *p) HAKMEM_NOEXCEPT;
 void hakmem_free_sized(void *p, size_t size) HAKMEM_NOEXCEPT;
 /* free with alignment and size (C23 7.24.3.5); size checked as above. */
 void hakmem_free_aligned_sized(void *p, size_t alignment, size_t size) HAKMEM_NOEXCEPT;
+/* Resizes p, in place where possible, else by moving min(old, new) bytes; on failure p stays as it is. p NULL is
+ * malloc(size). Size 0 frees p and returns NULL (glibc manual, "Changing the Size of a Block"). A pointer that is not
+ * ours gives NULL with EINVAL and is left alone. C11 7.22.3.5. */
+void *hakmem_realloc(void *p, size_t size) HAKMEM_NOEXCEPT
+    HAKMEM_ATTRIBUTE(__alloc_size__(2), __assume_aligned__(16), __warn_unused_result__);
+/* realloc(p, count * size) with the product checked. glibc manual, OpenBSD. */
+void *hakmem_reallocarray(void *p, size_t count, size_t size) HAKMEM_NOEXCEPT
+    HAKMEM_ATTRIBUTE(__alloc_size__(2, 3), __assume_aligned__(16), __warn_unused_result__);
+/* Once more: each frees what both return. */
+void *hakmem_realloc(void *p, size_t size) HAKMEM_NOEXCEPT HAKMEM_FREED_BY_ANY;
+void *hakmem_reallocarray(void *p, size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_FREED_BY_ANY;
+
+/* Allocates `size` bytes, uninitialised; size 0 gives a unique pointer that can be freed. C11 7.22.3.4. */
+void *hakmem_malloc(size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH(__alloc_size__(1), __assume_aligned__(16));
+/* Allocates count * size bytes of zeros; overflow of the product fails. C11 7.22.3.2. */
+void *hakmem_calloc(size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH(__alloc_size__(1, 2), __assume_aligned__(16));
 
 /* Alignment a power of two, any size (glibc 2.36); other alignments fail with EINVAL. C11 7.22.3.1. */
-void *hakmem_aligned_alloc(size_t alignment, size_t size) HAKMEM_NOEXCEPT;
+void *hakmem_aligned_alloc(size_t alignment, size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH(__alloc_align__(1), __alloc_size__(2));
 /* Alignment a power of two and a multiple of sizeof(void *). Returns 0, EINVAL or ENOMEM; errno and, on failure, *out
  * are left alone. POSIX.1-2017. */
-int hakmem_posix_memalign(void **out, size_t alignment, size_t size) HAKMEM_NOEXCEPT;
+int hakmem_posix_memalign(void **out, size_t alignment, size_t size) HAKMEM_NOEXCEPT
+    HAKMEM_ATTRIBUTE(__nonnull__(1), __warn_unused_result__);
 /* As glibc: an alignment that is no power of two is rounded up to one. */
-void *hakmem_memalign(size_t alignment, size_t size) HAKMEM_NOEXCEPT;
+void *hakmem_memalign(size_t alignment, size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH(__alloc_size__(2));
 /* Page-aligned; pvalloc also rounds the size up to whole pages. glibc manual. */
-void *hakmem_valloc(size_t size) HAKMEM_NOEXCEPT;
-void *hakmem_pvalloc(size_t size) HAKMEM_NOEXCEPT;
+void *hakmem_valloc(size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH(__alloc_size__(1), __assume_aligned__(4096));
+void *hakmem_pvalloc(size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH(__assume_aligned__(4096));
 
 /* Bytes that may be used at p, at least what was asked for; 0 for NULL and for pointers that are not ours. */
 size_t hakmem_malloc_usable_size(void *p) HAKMEM_NOEXCEPT;
@@ -65,8 +96,12 @@ size_t hakmem_malloc_usable_size(void *p) HAKMEM_NOEXCEPT;
  * none shares a cache line with another thread's, and sampled ones have `size` (HAKMEM_GUARD_SAMPLE). */
 size_t hakmem_good_size(size_t size) HAKMEM_NOEXCEPT;
 /* malloc that also stores the usable size in *actual (0 on failure); modelled on C++23 allocate_at_least. */
-void *hakmem_alloc_at_least(size_t size, size_t *actual) HAKMEM_NOEXCEPT;
-/* Whether p points into memory that this allocator manages and has handed out. Never dereferences p. */
+void *hakmem_alloc_at_least(size_t size, size_t *actual) HAKMEM_NOEXCEPT HAKMEM_FRESH(__assume_aligned__(16));
+/* Whether p came from this allocator and not from another: true for every address from the first to the last usable
+ * byte of each block that the program has, false for NULL and for memory that was never the allocator's. It does not tell whether
+ * a block is in use. After a free it may be either: true for as long as the memory is kept for blocks (a small block's neighbours
+ * are in use, or its memory is cached), and false once it is free for anything. The same holds of what lies between and
+ * beside blocks. So the answer is of use for a pointer that is not freed yet. Never reads the memory at p. */
 bool hakmem_is_ours(const void *p) HAKMEM_NOEXCEPT;
 
 /* Returns cached blocks of the calling thread and all free memory beyond `pad` bytes to the system; 1 if memory was
@@ -74,6 +109,13 @@ bool hakmem_is_ours(const void *p) HAKMEM_NOEXCEPT;
 int hakmem_malloc_trim(size_t pad) HAKMEM_NOEXCEPT;
 /* The same with no pad, and returns the bytes that were given back. What other threads have cached stays with them. */
 size_t hakmem_purge(void) HAKMEM_NOEXCEPT;
+/* Puts all blocks that the calling thread caches back into their slabs: other threads find them there, and their pages go
+ * back to the system in time (HAKMEM_DECAY_MS) as other free memory. For a thread of a pool, or an event loop, that is about
+ * to wait for long. Takes time for each cached block, of which there may be thousands, and a lock for each batch of them; the
+ * thread's next allocations take blocks from slabs again. With nothing cached it looks at each size class and takes no
+ * lock. Like any slow path it may purge what is due. The quarantine of the hardened build stays. Not for signal
+ * handlers. */
+void hakmem_thread_idle(void) HAKMEM_NOEXCEPT;
 /* Accepted for compatibility: glibc's parameters have no counterpart here. Returns 1 for a parameter of <malloc.h>,
  * 0 for any other; nothing changes. */
 int hakmem_mallopt(int param, int value) HAKMEM_NOEXCEPT;
@@ -91,10 +133,37 @@ int hakmem_malloc_info(int options, FILE *stream) HAKMEM_NOEXCEPT;
 /* Prints totals to stderr. <hakmem/stats.h> has all figures. */
 void hakmem_malloc_stats(void) HAKMEM_NOEXCEPT;
 
-/* Reads or sets an option of docs/options.md by its environment name. Sizes are in bytes; -80 is 80%, -101 auto. Returns 0;
- * EINVAL: no such option or value out of range; EBUSY: the option is read at start only and the allocator has started. */
+/* Reads or sets an option of docs/options.md by its environment name, which may go without HAKMEM_ as for the command's --set:
+ * "HAKMEM_DECAY_MS" or "DECAY_MS". Sizes are in bytes; -80 is 80%, -101 auto; of words, as those of HAKMEM_PROFILE, the number of
+ * the word in docs/options.md, from 0; of rates, N of 1/N. Returns 0; EINVAL: no such option, a text
+ * (HAKMEM_HEAP_PROFILE_PREFIX) or a value out of range; EBUSY: the option is read at start only and the allocator has
+ * started. */
 int hakmem_option_get(const char *name, int64_t *value) HAKMEM_NOEXCEPT;
 int hakmem_option_set(const char *name, int64_t value) HAKMEM_NOEXCEPT;
+
+/* Where an option's value is from. */
+enum {
+  HAKMEM_ORIGIN_DEFAULT,
+  HAKMEM_ORIGIN_IMPLIED, /* by another option, such as HAKMEM_PROFILE */
+  HAKMEM_ORIGIN_ENVIRONMENT,
+  HAKMEM_ORIGIN_API /* hakmem_option_set */
+};
+
+/* Fields are only ever added at the end. Strings are the library's; those of the values are valid during the call alone. */
+typedef struct hakmem_option {
+  const char *name;    /* with HAKMEM_ */
+  const char *value;   /* now, as the variable is written: "lean", "80%", "512M", "1/1000" */
+  const char *initial; /* the default, so written */
+  const char *meaning;
+  int64_t number; /* as hakmem_option_get gives it; 0 of a text */
+  int origin;     /* HAKMEM_ORIGIN_… */
+  bool live;      /* hakmem_option_set may change it at any time */
+  bool text;      /* hakmem_option_get and _set do not know it */
+} hakmem_option;
+
+/* Calls visit for each option until it returns false, and returns the number of options that it was called for; all there
+ * are where visit is NULL. Holds no lock meanwhile: visit may allocate; it must not throw. */
+size_t hakmem_option_list(bool (*visit)(const hakmem_option *option, void *context), void *context) HAKMEM_NOEXCEPT;
 
 /* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file, which has its name only when it is whole; a file of that name is
  * replaced. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile is not on; or why the file cannot be written. Sampled
@@ -121,7 +190,12 @@ size_t hakmem_heap_check(void) HAKMEM_NOEXCEPT;
 uint64_t hakmem_served(void) HAKMEM_NOEXCEPT;
 
 /* "0.1.0" */
-const char *hakmem_version(void) HAKMEM_NOEXCEPT;
+const char *hakmem_version(void) HAKMEM_NOEXCEPT HAKMEM_ATTRIBUTE(__returns_nonnull__);
+
+#undef HAKMEM_ATTRIBUTE
+#undef HAKMEM_FREED_BY
+#undef HAKMEM_FREED_BY_ANY
+#undef HAKMEM_FRESH
 
 #ifdef __cplusplus
 }

@@ -57,10 +57,12 @@ class memory_resource final : public std::pmr::memory_resource {
   }
 };
 
-/* The one instance that is always there; usable with std::pmr::set_default_resource. */
+/* The one instance that is always there; usable with std::pmr::set_default_resource. It is never destroyed: destructors of
+ * static objects, which run in any order at the end of a program, may use it and free what it gave. */
 inline memory_resource *resource() noexcept {
-  static memory_resource instance;
-  return &instance;
+  alignas(memory_resource) static unsigned char storage[sizeof(memory_resource)];
+  static memory_resource *const instance = ::new (static_cast<void *>(storage)) memory_resource;
+  return instance;
 }
 
 }  // namespace hakmem

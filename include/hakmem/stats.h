@@ -16,7 +16,7 @@ extern "C" {
 #define HAKMEM_STATS_NOEXCEPT
 #endif
 
-#define HAKMEM_STATS_VERSION 2
+#define HAKMEM_STATS_VERSION 3
 
 /* Fields are only ever added at the end, with a new version. (Version 2 renamed fields of the first.) */
 typedef struct hakmem_stats {
@@ -82,6 +82,11 @@ typedef struct hakmem_stats {
   uint64_t slab_purged; /* of slab_free: pages purged inside slabs, as far as their slab has not been used since */
   /* HAKMEM_RSS_TARGET and HAKMEM_LIMIT, docs/tuning.md */
   uint64_t budget_target, budget_limit, budget_used, budget_resident, budget_level, budget_refused;
+
+  /* Since version 3. Peaks are since the start of the process, or the fork that made it. There is none of `live`: counting
+     it would cost each malloc and free. */
+  uint64_t used_peak;               /* the most that budget_used has been: held by the allocator, in use or not */
+  uint64_t resident, resident_peak; /* the whole process's, by the kernel; 0: it does not say */
 } hakmem_stats;
 
 /* One size class. slab_bytes = handed_out + free + never_allocated + rest; handed_out = live + cached + depots. */

@@ -1,17 +1,20 @@
 """How the figures of `hakmem drawn` are shown: tables, JSON, and a page with pictures."""
 
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
 
 from hakmem.documents import write_text
+from hakmem.errors import UserError
 from hakmem.measuring.statistics import Interval
 from hakmem.output import report, tables
 from rich.console import Console
 from rich.table import Table
 
+from hakmem_lab.drawn_picture import beside_picture
 from hakmem_lab.drawn_results import NEARLY, Beside, Results, SeedResult, Share
 from hakmem_lab.drawn_session import Session, seeds_text
 
@@ -160,6 +163,15 @@ def page(session: Session, results: Results) -> str:
             "",
         ]
     )
+
+
+def picture_of_peers(session: Session, results: Results) -> str:
+    if not results.beside:
+        raise UserError("--picture: no peer has figures")
+    # A version is a number, and then where it comes from.
+    numbers = {a.name: re.match(r"\d[\d.]*", a.version) for a in session.allocators}
+    names = {name: f"{name} {found[0]}" for name, found in numbers.items() if found}
+    return beside_picture(results.baseline, results.beside, names)
 
 
 def served(session: Session) -> dict[str, str]:

@@ -118,6 +118,20 @@ def test_every_seed_has_figures_files_and_words(program, tmp_path):
     assert (folder / "drawn.html").read_text() == page
 
 
+def test_picture_has_a_line_for_each_peer(program, tmp_path):
+    path = tmp_path / "peers.svg"
+    found = run("--seeds", "1..2", "--scale", "1", "--rounds", "1", "--rest", "0",
+                "--with", "hakmem,glibc", "--picture", str(path))  # fmt: skip
+    assert found.exit_code == 0, found.output
+    drawing = path.read_text()
+    # Text stays text, for who reads it aloud.
+    for words in ("glibc", "speed of hakmem ÷ speed of the peer", "peak memory"):
+        assert words in drawing
+    alone = run("--seeds", "1", "--scale", "1", "--rounds", "1", "--rest", "0", "--with", "hakmem",
+                "--picture", str(tmp_path / "alone.svg"))  # fmt: skip
+    assert "no peer has figures" in alone.output and not (tmp_path / "alone.svg").exists()
+
+
 def test_two_builds_get_a_verdict(program, forwarding):
     names = f"new={forwarding},old={forwarding}"
     found = run("--seeds", "1..5", *SMALL, "--with", names)

@@ -303,3 +303,25 @@ def test_the_hardened_profile_is_a_library_of_its_own(tmp_path: Path) -> None:
     hardened = tmp_path / "libhakmem-hardened.so"
     hardened.touch()
     assert library_of("hardened", library) == hardened
+
+
+def test_counter_of_a_library_that_is_just_being_mapped_is_not_read(tmp_path):
+    """The loader maps the whole file first: what lies where the counter will be is its text."""
+    source = tmp_path / "counted.c"
+    source.write_text("unsigned long hak_os_stats = 7;\n")
+    library = compile_c(tmp_path / "libcounted.so", [source], "-shared", "-fPIC")
+    counter = witness.Counter(library)
+    mapped = (
+        "import mmap, sys\n"
+        f"with open({str(library)!r}, 'rb') as file:\n"
+        "    held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
+    )
+    for words, preload, expected in ((mapped, "", None), ("import sys\n", str(library), 7)):
+        command = [sys.executable, "-c", f"{words}print('ready', flush=True)\nsys.stdin.read()"]
+        environment = {**os.environ, "LD_PRELOAD": preload}
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        ) as child:
+            assert child.stdout.readline() == b"ready\n"
+            assert counter.read(child.pid) == expected
+            child.stdin.close()

@@ -29,6 +29,15 @@ static size_t purge(size_t keep_bytes) {
   return purged;
 }
 
+/* The quarantine of the hardened build stays: it would be none of a thread that says so after each task. */
+HAK_EXPORT void hakmem_thread_idle(void) {
+  hak_tcache *t = hak_tls.cache;
+  if (t == NULL) return;
+  hak_deferred d = {0};
+  hak_tcache_flush(t, &d);
+  hak_slow_exit(&d);
+}
+
 HAK_EXPORT int hakmem_malloc_trim(size_t pad) { return purge(pad) > 0; }
 
 HAK_EXPORT size_t hakmem_purge(void) { return purge(0); }
@@ -99,6 +108,10 @@ HAK_EXPORT int hakmem_malloc_info(int options, FILE *stream) {
 HAK_EXPORT int hakmem_option_get(const char *name, int64_t *value) { return hak_config_get(name, value); }
 
 HAK_EXPORT int hakmem_option_set(const char *name, int64_t value) { return hak_config_set(name, value); }
+
+HAK_EXPORT size_t hakmem_option_list(bool (*visit)(const hakmem_option *option, void *context), void *context) {
+  return hak_config_list(visit, context);
+}
 
 HAK_EXPORT void hakmem_set_pressure_callback(void (*callback)(size_t, size_t, void *), void *context) {
   hak_budget_set_callback(callback, context);

@@ -2,6 +2,7 @@
 #include "hakmem/stats.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "api/init.h"
@@ -10,12 +11,12 @@
 
 HAK_LINK_INIT;
 
-#define LEAST_BYTES sizeof(hakmem_stats) /* of version 2 */
+#define LEAST_BYTES offsetof(hakmem_stats, used_peak) /* of version 2 */
 
 HAK_EXPORT int hakmem_stats_get(hakmem_stats *out, size_t size) {
   if (out == NULL || size < LEAST_BYTES) return EINVAL;
   hak_class_row rows[HAK_CLASS_COUNT];
-  hak_figures f = {.rows = rows};
+  hak_figures f = {.rows = rows, .process = true};
   hak_figures_take(&f);
   f.stats.size = (uint32_t)hak_min_size(size, sizeof f.stats);
   memcpy(out, &f.stats, f.stats.size);

@@ -9,10 +9,12 @@
 
 #include "base/atomic.h"
 #include "base/policy.h"
+#include "hakmem/hakmem.h"
 #include "os/print.h"
 
 extern char **environ;
 
+#define PREFIX "HAKMEM_"
 #define REPEAT_PER_CLASS(v) {0, v, v, v, v, v, v, v, v, v, v, v, v}
 hak_config_t hak_config = {
 #define OPTION(field, name, kind, def, lo, hi, when, text) .field = (def),
@@ -22,6 +24,19 @@ hak_config_t hak_config = {
 };
 
 static bool loaded;
+
+/* HAKMEM_ORIGIN_… of the option whose value is the word of hak_config with that number. Relaxed: LIVE options change at any time. */
+static uint8_t origins[sizeof(hak_config_t) / sizeof(int64_t)];
+
+static uint8_t *origin_of(const void *field) {
+  return &origins[((uintptr_t)field - (uintptr_t)&hak_config) / sizeof(int64_t)];
+}
+
+/* Another option's doing. */
+static void imply(int64_t *field, int64_t value) {
+  *field = value;
+  *origin_of(field) = HAKMEM_ORIGIN_IMPLIED;
+}
 
 /* The words of each CHOICE option, in the order of its values. */
 static const struct {
@@ -158,6 +173,7 @@ static bool assign_if_named(const hak_option_row *row, void *context) {
   int64_t value;
   if (parse_value(row, a->value, &value)) {
     *row->value = value;
+    *origin_of(row->value) = HAKMEM_ORIGIN_ENVIRONMENT;
   } else if (row->kind == HAK_KIND_CHOICE) {
     char words[64];
     list_choices(row, words, sizeof words);
@@ -202,19 +218,20 @@ static void apply_profile(void) {
   if (hak_config.profile == HAK_PROFILE_HARDENED && !HAK_HARDENED)
     hak_print("hakmem: HAKMEM_PROFILE=hardened needs libhakmem-hardened.so: this library behaves as balanced\n");
   if (hak_config.profile == HAK_PROFILE_SPEED) {
-    for (int n = 1; n <= 5; n++) hak_config.prewarm[n] = n <= 3 ? 128 : 64;
-    hak_config.decay_ms = 10000;
+    for (int n = 1; n <= 5; n++) imply(&hak_config.prewarm[n], n <= 3 ? 128 : 64);
+    imply(&hak_config.decay_ms, 10000);
   } else if (hak_config.profile == HAK_PROFILE_LEAN) {
-    hak_config.mem_lean = 1;
-    hak_config.mem_lean_decommit = HAK_LEAN_DONTNEED;
+    imply(&hak_config.mem_lean, 1);
+    imply(&hak_config.mem_lean_decommit, HAK_LEAN_DONTNEED);
   }
 }
 
 static const struct {
   const char *name;
   char *value;
+  const char *initial, *text;
 } texts[] = {
-#define TEXT(field_, name_, def, text_) {name_, hak_config.field_},
+#define TEXT(field_, name_, def, text_) {name_, hak_config.field_, def, text_},
 #include "config/options.def"
 };
 #define TEXTS (sizeof texts / sizeof texts[0])
@@ -225,8 +242,10 @@ static void assign_text(struct assignment *a) {
     a->found = true;
     if (*a->value == '\0' || strlen(a->value) >= HAK_TEXT_MAX)
       hak_print("hakmem: %s has no or more than %d bytes: using %s\n", texts[i].name, HAK_TEXT_MAX - 1, texts[i].value);
-    else
+    else {
       strcpy(texts[i].value, a->value);
+      *origin_of(texts[i].value) = HAKMEM_ORIGIN_ENVIRONMENT;
+    }
   }
 }
 
@@ -266,7 +285,7 @@ static void apply_group_variables(char **variables) {
   apply_profile();
   if (prewarm_all == NULL) return;
   apply_variable(prewarm_all);
-  for (int n = 1; n < HAK_CLASS_GROUPS; n++) hak_config.prewarm[n] = hak_config.prewarm_all;
+  for (int n = 1; n < HAK_CLASS_GROUPS; n++) imply(&hak_config.prewarm[n], hak_config.prewarm_all);
 }
 
 bool hak_config_load_environment(void) { return hak_config_load(environ); }
@@ -278,12 +297,13 @@ bool hak_config_load(char **variables) {
   if (getauxval(AT_SECURE) != 0) return true; /* as secure_getenv: a setuid program must not see it */
   apply_group_variables(variables);
   for (char **e = variables; *e != NULL; e++) {
-    if (strncmp(*e, "HAKMEM_", 7) == 0 && !is_applied_first(*e)) apply_variable(*e);
+    if (strncmp(*e, PREFIX, strlen(PREFIX)) == 0 && !is_applied_first(*e)) apply_variable(*e);
   }
-  if (hak_config.front_dump) hak_config.front_metrics = 1;
+  if (hak_config.front_dump && !hak_config.front_metrics) imply(&hak_config.front_metrics, 1);
   if (hak_config.mem_lean) {
-    hak_config.prewarm_all = 0;
-    memset(hak_config.prewarm, 0, sizeof hak_config.prewarm);
+    if (hak_config.prewarm_all != 0) imply(&hak_config.prewarm_all, 0);
+    for (int n = 1; n < HAK_CLASS_GROUPS; n++)
+      if (hak_config.prewarm[n] != 0) imply(&hak_config.prewarm[n], 0);
   }
   return true;
 }
@@ -297,7 +317,7 @@ struct access {
 
 static bool access_if_named(const hak_option_row *row, void *context) {
   struct access *a = context;
-  if (strcmp(row->name, a->name) != 0) return true;
+  if (strcmp(row->name, a->name) != 0 && strcmp(row->name + strlen(PREFIX), a->name) != 0) return true;
   if (!a->write) {
     a->value = hak_load_relaxed(row->value);
     a->result = 0;
@@ -307,6 +327,7 @@ static bool access_if_named(const hak_option_row *row, void *context) {
     a->result = EBUSY;
   } else {
     hak_store_relaxed(row->value, a->value);
+    hak_store_relaxed(origin_of(row->value), HAKMEM_ORIGIN_API);
     a->result = 0;
   }
   return false;
@@ -325,24 +346,65 @@ int hak_config_get(const char *name, int64_t *value) {
   return a.result;
 }
 
-static bool print_row(const hak_option_row *row, void *context) {
-  (void)context;
-  const char *word = hak_config_choice_name(row, *row->value);
-  char size[HAK_SIZE_TEXT];
-  if (row->kind == HAK_KIND_SIZE) {
-    hak_config_size_text(*row->value, size);
-    word = size;
-  }
-  if (word != NULL)
-    hak_print("hakmem: %s=%s\n", row->name, word);
-  else if (row->kind == HAK_KIND_RATE && *row->value != 0)
-    hak_print("hakmem: %s=1/%lld\n", row->name, (long long)*row->value);
+/* As the variable would be written. */
+static const char *value_text(const hak_option_row *row, int64_t value, char buffer[HAK_SIZE_TEXT]) {
+  if (row->kind == HAK_KIND_CHOICE) return hak_config_choice_name(row, value);
+  if (row->kind == HAK_KIND_SIZE)
+    hak_config_size_text(value, buffer);
   else
-    hak_print("hakmem: %s=%lld\n", row->name, (long long)*row->value);
+    snprintf(buffer, HAK_SIZE_TEXT, "%s%lld", row->kind == HAK_KIND_RATE && value != 0 ? "1/" : "", (long long)value);
+  return buffer;
+}
+
+struct listing {
+  bool (*visit)(const hakmem_option *option, void *context);
+  void *context;
+  size_t count;
+  bool stopped;
+};
+
+static bool list_option(struct listing *l, const hakmem_option *option) {
+  l->count++;
+  l->stopped = l->visit != NULL && !l->visit(option, l->context);
+  return !l->stopped;
+}
+
+static bool list_row(const hak_option_row *row, void *context) {
+  char value[HAK_SIZE_TEXT], initial[HAK_SIZE_TEXT];
+  int64_t number = hak_load_relaxed(row->value);
+  hakmem_option option = {
+      .name = row->name,
+      .value = value_text(row, number, value),
+      .initial = value_text(row, row->initial, initial),
+      .meaning = row->text,
+      .number = number,
+      .origin = hak_load_relaxed(origin_of(row->value)),
+      .live = row->when == HAK_WHEN_LIVE,
+  };
+  return list_option(context, &option);
+}
+
+size_t hak_config_list(bool (*visit)(const hakmem_option *option, void *context), void *context) {
+  struct listing l = {visit, context, 0, false};
+  hak_config_visit(list_row, &l);
+  for (size_t i = 0; i < TEXTS && !l.stopped; i++) {
+    hakmem_option option = {
+        .name = texts[i].name,
+        .value = texts[i].value,
+        .initial = texts[i].initial,
+        .meaning = texts[i].text,
+        .origin = *origin_of(texts[i].value),
+        .text = true,
+    };
+    list_option(&l, &option);
+  }
+  return l.count;
+}
+
+static bool print_option(const hakmem_option *option, void *context) {
+  (void)context;
+  hak_print("hakmem: %s=%s\n", option->name, option->value);
   return true;
 }
 
-void hak_config_print(void) {
-  hak_config_visit(print_row, NULL);
-  for (size_t i = 0; i < TEXTS; i++) hak_print("hakmem: %s=%s\n", texts[i].name, texts[i].value);
-}
+void hak_config_print(void) { hak_config_list(print_option, NULL); }

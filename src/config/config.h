@@ -55,7 +55,7 @@ bool hak_config_loaded(void);
 /* Memory-lean mode is on and gives memory back. */
 static inline bool hak_config_lean(void) { return hak_config.mem_lean != 0 && hak_config.mem_lean_decommit != HAK_LEAN_OFF; }
 
-/* 0, or EINVAL (unknown name or value out of range), or EBUSY (a START option after the start). */
+/* The name with or without HAKMEM_. 0, or EINVAL (unknown name or value out of range), or EBUSY (a START option after the start). */
 int hak_config_set(const char *name, int64_t value);
 int hak_config_get(const char *name, int64_t *value);
 
@@ -67,6 +67,9 @@ const char *hak_config_choice_name(const hak_option_row *row, int64_t value);
 #define HAK_SIZE_TEXT 24
 void hak_config_size_text(int64_t value, char out[HAK_SIZE_TEXT]);
 
+/* hakmem_option_list. */
+struct hakmem_option;
+size_t hak_config_list(bool (*visit)(const struct hakmem_option *option, void *context), void *context);
 void hak_config_print(void); /* HAKMEM_VERBOSE */
 
 #endif

@@ -74,8 +74,8 @@ static bool unmap(void *p, size_t bytes) {
 static void *map(size_t bytes, size_t align) {
   if (!hak_budget_map(bytes)) return NULL;
   void *p = hak_os_map(bytes, align);
+  hak_budget_map_done(bytes, p != NULL);
   if (p != NULL) return p;
-  hak_budget_count_unmapped(bytes);
   hak_os_count(&hak_os_stats.huge_fail);
   return NULL;
 }
@@ -213,7 +213,7 @@ hak_verdict hak_huge_verdict(const void *p) {
 static void *remap(void *p, size_t old_bytes, size_t bytes) {
   if (bytes > old_bytes && !hak_budget_map(bytes - old_bytes)) return NULL;
   void *moved = hak_os_remap(p, old_bytes, bytes);
-  if (moved == NULL && bytes > old_bytes) hak_budget_count_unmapped(bytes - old_bytes);
+  if (bytes > old_bytes) hak_budget_map_done(bytes - old_bytes, moved != NULL);
   if (moved != NULL && bytes < old_bytes) hak_budget_count_unmapped(old_bytes - bytes);
   return moved;
 }

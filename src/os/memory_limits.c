@@ -21,6 +21,7 @@ static struct {
   char cgroup[PATH_BYTES];    /* of this process */
   char directory[PATH_BYTES]; /* of it or one above */
   char cgroups[CGROUPS_BYTES];
+  char status[CGROUPS_BYTES]; /* the lines that are read stand behind the list of groups, which may be long */
 } buffers;
 
 static const char *const mounts_v2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
@@ -129,16 +130,20 @@ static size_t cgroup_limit(void) {
   return least;
 }
 
-static size_t machine_memory(void) {
-  static const char field[] = "MemTotal:";
-  char text[256]; /* it is in the first line */
-  if (read_text("", "", "/proc/meminfo", text, sizeof text) == 0) return SIZE_MAX;
+/* Bytes of the line "<field>   1234 kB"; SIZE_MAX where there is none. */
+static size_t parse_field(const char *text, const char *field) {
   const char *at = strstr(text, field);
   if (at == NULL) return SIZE_MAX;
   at += strlen(field);
-  while (*at == ' ') at++;
+  while (*at == ' ' || *at == '\t') at++;
   size_t kib = parse_number(at);
+  if (strstr(at, " kB") == NULL) return SIZE_MAX; /* the text ends inside of the number */
   return kib > SIZE_MAX / HAK_KIB ? SIZE_MAX : kib * HAK_KIB;
+}
+
+static size_t machine_memory(void) {
+  char text[256]; /* it is in the first line */
+  return read_text("", "", "/proc/meminfo", text, sizeof text) == 0 ? SIZE_MAX : parse_field(text, "MemTotal:");
 }
 
 static void read_limits(size_t *machine, size_t *cgroup) {
@@ -176,6 +181,17 @@ bool hak_os_read_resident(hak_os_resident *out) {
   size_t shared = pages_to_bytes(third == NULL ? SIZE_MAX : parse_number(third + 1));
   out->anonymous = out->all - hak_min_size(out->all, shared);
   return out->all != 0;
+}
+
+hak_os_resident_peak hak_os_read_resident_peak(void) {
+  size_t now = SIZE_MAX, peak = SIZE_MAX;
+  hak_lock_take(&hak_memory_limits_lock);
+  if (read_own("/status", buffers.status, sizeof buffers.status) != 0) {
+    now = parse_field(buffers.status, "\nVmRSS:");
+    peak = parse_field(buffers.status, "\nVmHWM:");
+  }
+  hak_lock_drop(&hak_memory_limits_lock);
+  return (hak_os_resident_peak){now == SIZE_MAX ? 0 : now, peak == SIZE_MAX ? 0 : peak};
 }
 
 /* "some avg10=1.23 avg60=…" */

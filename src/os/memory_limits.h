@@ -29,6 +29,13 @@ typedef struct hak_os_resident {
 /* False: they cannot be read, and are 0. */
 bool hak_os_read_resident(hak_os_resident *out);
 
+/* Resident bytes of this process now, and the most they have been since it executed its program or was forked
+ * (/proc/self/status). What cannot be read is 0. */
+typedef struct hak_os_resident_peak {
+  size_t now, peak;
+} hak_os_resident_peak;
+hak_os_resident_peak hak_os_read_resident_peak(void);
+
 /* Hundredths of a percent of the last 10 seconds in which some thread waited for memory (pressure-stall information), of
  * the process's cgroup where it has the file, else of the machine; 0 where the kernel does not say. */
 unsigned hak_os_memory_pressure(void);

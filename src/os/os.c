@@ -12,7 +12,9 @@ const struct hak_os_ops *hak_os = &hak_os_linux;
 #else
 const struct hak_os_ops *const hak_os = &hak_os_linux;
 #endif
-HAK_ALIGNED(HAK_CACHE_LINE) struct hak_os_stats hak_os_stats;
+/* In .data: `hakmem run` reads it out of programs that are just being loaded. The loader clears .bss after it has mapped it;
+ * until then whatever follows .data in the file stands there. */
+HAK_ALIGNED(HAK_CACHE_LINE) __attribute__((section(".data"))) struct hak_os_stats hak_os_stats;
 
 /* Set once madvise answered ENOMEM: from then on pages are given back by mapping fresh ones over the range. */
 static bool advice_disabled;

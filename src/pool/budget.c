@@ -44,6 +44,8 @@ size_t hak_budget_watch = SIZE_MAX;
 size_t hak_budget_live_watch = SIZE_MAX;
 size_t hak_budget_patience;
 size_t hak_budget_mapped;
+size_t hak_budget_held_mapped;
+size_t hak_budget_held_peak;
 size_t hak_budget_slack;
 unsigned hak_budget_level_now;
 uint32_t hak_budget_callback_due;
@@ -57,6 +59,7 @@ static unsigned step; /* the level without the pressure */
 static unsigned pressure_then;
 static uint64_t entered[HAK_BUDGET_LEVELS];
 static uint64_t refused, callbacks;
+static size_t used_peak; /* bytes, tables included, which only grow */
 
 /* pool lock */
 static hak_pressure_callback callback;
@@ -94,19 +97,48 @@ static bool admits(size_t bytes) {
 
 bool hak_budget_admits_locked(size_t spans) { return admits(spans << HAK_SPAN_SHIFT); }
 
-void hak_budget_count_mapped(size_t bytes) { hak_add_relaxed(&hak_budget_mapped, bytes); }
+static void raise(size_t *peak, size_t to) {
+  size_t now = hak_load_relaxed(peak);
+  while (now < to && !hak_cas_acquire(peak, &now, to)) {
+  }
+}
 
-void hak_budget_count_unmapped(size_t bytes) { hak_sub_relaxed(&hak_budget_mapped, bytes); }
+HAK_NOINLINE void hak_budget_raise_peak(size_t held) {
+  raise(&hak_budget_held_peak, held);
+  raise(&used_peak, held + table_bytes());
+}
+
+static void count_held(size_t bytes) {
+  hak_add_relaxed(&hak_budget_held_mapped, bytes);
+  hak_budget_note_peak();
+}
+
+void hak_budget_count_mapped(size_t bytes) {
+  hak_add_relaxed(&hak_budget_mapped, bytes);
+  count_held(bytes);
+}
+
+void hak_budget_count_unmapped(size_t bytes) {
+  hak_sub_relaxed(&hak_budget_mapped, bytes);
+  hak_sub_relaxed(&hak_budget_held_mapped, bytes);
+}
+
+void hak_budget_map_done(size_t bytes, bool mapped) {
+  if (mapped)
+    count_held(bytes);
+  else
+    hak_sub_relaxed(&hak_budget_mapped, bytes);
+}
 
 /* Under the pool lock what was asked about is counted before anybody else asks. */
 bool hak_budget_map(size_t bytes) {
   if (!hak_budget_limited()) {
-    hak_budget_count_mapped(bytes);
+    hak_add_relaxed(&hak_budget_mapped, bytes);
     return true;
   }
   hak_lock_take(&hak_span_pool.lock);
   bool admitted = admits(bytes);
-  if (admitted) hak_budget_count_mapped(bytes);
+  if (admitted) hak_add_relaxed(&hak_budget_mapped, bytes);
   hak_lock_drop(&hak_span_pool.lock);
   return admitted;
 }
@@ -412,6 +444,9 @@ void hak_budget_call_back(void) {
 
 void hak_budget_fork_child(void) {
   if (calling != hak_thread_mark()) calling = NULL;
+  /* As the kernel's peak, that of the child begins here. */
+  hak_store_relaxed(&hak_budget_held_peak, hak_budget_held_now());
+  hak_store_relaxed(&used_peak, hak_budget_held_now() + table_bytes());
   if (hak_load_relaxed(&hak_config.rss_target) != HAK_SIZE_AUTO) return;
   /* It may be moved to another cgroup, which pays for what it takes from here on. */
   hak_store_relaxed(&resolved_option, 0);
@@ -423,7 +458,9 @@ void hak_budget_state(hak_budget_figures *out) {
   memset(out, 0, sizeof *out);
   out->target = hak_load_relaxed(&target_now);
   out->limit = (size_t)hak_load_relaxed(&hak_config.limit);
-  out->used = used_now() + table_bytes();
+  out->used = hak_budget_held_now() + table_bytes();
+  /* Without the pool's lock spans that are being taken may be seen twice. */
+  out->used_peak = hak_max_size(hak_load_relaxed(&used_peak), out->used);
   out->resident = hak_load_relaxed(&resident_then);
   out->level = hak_budget_level();
   out->pressure = hak_load_relaxed(&pressure_then);

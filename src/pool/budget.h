@@ -30,7 +30,8 @@ enum {
 typedef struct hak_budget_figures {
   size_t target;   /* bytes, a percentage or the cgroup's limit resolved; 0: none, or not yet looked for */
   size_t limit;    /* bytes; 0: none */
-  size_t used;     /* bytes the limit is compared with, now */
+  size_t used;     /* bytes the limit is compared with, now; without requests that the system may still refuse */
+  size_t used_peak; /* the most that was used at once */
   size_t resident; /* of the process, at the last look; 0: never looked */
   unsigned level;
   unsigned pressure;                   /* hundredths of a percent, at the last look */
@@ -46,13 +47,28 @@ void hak_budget_state(hak_budget_figures *out);
 HAK_INLINE bool hak_budget_limited(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_config.limit) != 0); }
 /* Whether so many spans more may be used. Caller holds the pool lock. */
 bool hak_budget_admits_locked(size_t spans);
-/* The same for memory outside of regions, which is counted as used at once when it is admitted. Takes the pool lock. */
+/* The same for memory outside of regions, which is counted as used at once when it is admitted. Takes the pool lock. Once
+ * the system has answered, hak_budget_map_done follows. */
 bool hak_budget_map(size_t bytes);
+void hak_budget_map_done(size_t bytes, bool mapped);
 /* Counts memory outside of regions that is not asked about, and takes it off again. */
 void hak_budget_count_mapped(size_t bytes);
 void hak_budget_count_unmapped(size_t bytes);
 /* A request has failed for good. */
 void hak_budget_note_failure(void);
+
+/* What is held now, spans and mappings, may be the most so far. After spans were taken, under the pool lock, or a mapping came. */
+extern size_t hak_budget_held_mapped; /* relaxed: of hak_budget_mapped, what the system has given */
+extern size_t hak_budget_held_peak;   /* relaxed: the most that hak_budget_held_now was */
+void hak_budget_raise_peak(size_t held);
+HAK_INLINE size_t hak_budget_held_now(void) {
+  size_t spans = hak_load_relaxed(&hak_span_pool.live_spans) + hak_load_relaxed(&hak_span_pool.dirty_spans);
+  return (spans << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_held_mapped);
+}
+HAK_INLINE void hak_budget_note_peak(void) {
+  size_t held = hak_budget_held_now();
+  if (HAK_UNLIKELY(held > hak_load_relaxed(&hak_budget_held_peak))) hak_budget_raise_peak(held);
+}
 
 /* --- the target --- */
 

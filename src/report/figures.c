@@ -6,6 +6,7 @@
 #include "guard/sample.h"
 #include "large/huge.h"
 #include "large/extent.h"
+#include "os/memory_limits.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "pool/meta.h"
@@ -254,8 +255,14 @@ static void read_others(hakmem_stats *t) {
   HAK_UNSHOWN_FIGURES(FIELD)
 }
 
+static void read_process(hakmem_stats *t) {
+  hak_os_resident_peak resident = hak_os_read_resident_peak();
+  t->resident = resident.now;
+  t->resident_peak = resident.peak;
+}
+
 void hak_figures_take(hak_figures *f) {
-  *f = (hak_figures){.rows = f->rows, .map = f->map, .map_capacity = f->map_capacity};
+  *f = (hak_figures){.rows = f->rows, .map = f->map, .map_capacity = f->map_capacity, .process = f->process};
   if (f->rows != NULL) memset(f->rows, 0, HAK_CLASS_COUNT * sizeof *f->rows);
   hakmem_stats *t = &f->stats;
   t->version = HAKMEM_STATS_VERSION;
@@ -269,6 +276,7 @@ void hak_figures_take(hak_figures *f) {
     if (f->rows != NULL && t->requests_noted) estimate(f);
   }
   read_others(t);
+  if (f->process) read_process(t);
   t->own = t->own_metadata + t->own_tables + t->own_other;
   t->live = t->slab_live + t->extents + t->huge_live + t->sampled_live;
   t->accessible = t->spans + t->huge_live + t->huge_kept + t->sampled_accessible + t->own;

@@ -31,6 +31,7 @@ typedef struct hak_figures {
   hak_class_row *rows; /* HAK_CLASS_COUNT of them; NULL: no rows, and neither thread caches nor estimates */
   uint8_t *map;        /* where to put the span map, or NULL */
   size_t map_capacity;
+  bool process; /* whether to read a file about the process */
   /* the rest is filled in */
   size_t map_entries, walked_spans[HAK_FIGURES_REGIONS], mapped_spans[HAK_FIGURES_REGIONS];
   hakmem_stats stats;

@@ -59,7 +59,7 @@ static void write_row(hak_sink *s, const char *object, const char *row_object, c
 /* The objects that are made of rows. */
 static void totals(hak_sink *s, const hakmem_stats *t) {
   static const char objects[][16] = {"total", "spans", "slabs", "extents", "huge", "sampled",
-                                     "own", "caches", "regions_total", "counters", "purge", "guard"};
+                                     "own", "process", "caches", "regions_total", "counters", "purge", "guard"};
 #define COUNTER(name, meaning) write_row(s, objects[i], "counters", #name, hak_load_relaxed(&hak_os_stats.name));
 #define FIGURE(object, member, field, ...) write_row(s, objects[i], #object, #member, t->field);
 #define NOTED(object, member, value, label) \
@@ -180,7 +180,7 @@ static void budget(hak_sink *s) {
 void hak_render_json(hak_sink *s, const hak_figures *f, uint64_t map_offset) {
   hak_sink_open(s, NULL, '{');
   hak_sink_string(s, "hakmem", HAKMEM_VERSION_STRING);
-  write_members(s, HAK_MEMBERS({"stats_version", HAKMEM_STATS_VERSION}, {"pid", (uint64_t)hak_os_pid()},
+  write_members(s, HAK_MEMBERS({"stats_version", HAK_JSON_VERSION}, {"pid", (uint64_t)hak_os_pid()},
                                {"monotonic_ms", f->stats.time_ms}));
   settings(s, &f->stats);
   totals(s, &f->stats);

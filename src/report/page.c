@@ -103,6 +103,7 @@ static void write_snapshot(void) {
   choose_area();
   size_t json_offset = FIRST_AREA + area * area_bytes, map_offset = json_offset + JSON_BYTES;
   figures.rows = rows;
+  figures.process = true;
   figures.map = (uint8_t *)page + map_offset;
   figures.map_capacity = area_bytes - JSON_BYTES;
   hak_figures_take(&figures);

@@ -73,7 +73,7 @@ void hak_render_text(hak_sink *s, const hak_figures *f) {
 
 int hak_render_snapshot(hak_sink *s, bool json) {
   hak_class_row rows[HAK_CLASS_COUNT];
-  hak_figures f = {.rows = rows};
+  hak_figures f = {.rows = rows, .process = true};
   hak_figures_take(&f);
   if (json)
     hak_render_json(s, &f, 0);

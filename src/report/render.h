@@ -5,6 +5,9 @@
 #include "report/figures.h"
 #include "report/sink.h"
 
+/* The JSON's stats_version: another one when a field changes its name or meaning. */
+#define HAK_JSON_VERSION 2
+
 /* A name and a value, of the JSON or of the text. */
 typedef struct hak_member {
   const char *name; /* NULL: the last one */

@@ -637,6 +637,25 @@ TEST_F(Api, IsOursFromStartToEnd) {
   EXPECT_FALSE(hakmem_is_ours(run)) << "freed";
 }
 
+TEST_F(Api, IsOursTellsNothingOfWhatIsFreed) {
+  void *kept = F(malloc)(100), *freed = F(malloc)(100);
+  F(free)(freed);
+  EXPECT_TRUE(hakmem_is_ours(freed)) << "its slab has another block, and stays";
+  F(free)(kept);
+}
+
+TEST_F(Api, IsOursOfOthersMemory) {
+  static int in_static;
+  int on_stack = 0;
+  void *mapped = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  F(free)(F(malloc)(1));
+  for (const void *p : {static_cast<const void *>(&in_static), static_cast<const void *>(&on_stack), static_cast<const void *>(mapped),
+                        reinterpret_cast<const void *>(UINTPTR_MAX), reinterpret_cast<const void *>(1)})
+    EXPECT_FALSE(hakmem_is_ours(p)) << p;
+  munmap(mapped, 4096);
+}
+
 TEST_F(Api, IsOursInsideHugeBlocks) {
   auto *p = bytes(F(malloc)(40 * MIB));
   EXPECT_TRUE(hakmem_is_ours(p));
@@ -671,6 +690,66 @@ TEST_F(Api, Options) {
   EXPECT_EQ(hakmem_option_set("HAKMEM_NOTHING", 0), EINVAL);
   EXPECT_EQ(hakmem_option_get("HAKMEM_NOTHING", &value), EINVAL);
   EXPECT_EQ(errno, MARK);
+}
+
+TEST_F(Api, OptionsGoWithoutThePrefix) {
+  int64_t value = -1;
+  EXPECT_EQ(hakmem_option_set("EXTERNAL_GUARD_STATS", 1), 0);
+  EXPECT_EQ(hakmem_option_get("HAKMEM_EXTERNAL_GUARD_STATS", &value), 0);
+  EXPECT_EQ(value, 1);
+  EXPECT_EQ(hakmem_option_set("HAKMEM_EXTERNAL_GUARD_STATS", 0), 0);
+  EXPECT_EQ(hakmem_option_get("EXTERNAL_GUARD_STATS", &value), 0);
+  EXPECT_EQ(value, 0);
+  EXPECT_EQ(hakmem_option_get("TINY_HOT_RING_C3", &value), 0) << "one for each class group";
+  for (const char *name : {"", "HAKMEM_", "_PROFILE", "HAKMEM_HAKMEM_PROFILE", "profile", "PROFIL", "PROFILE="})
+    EXPECT_EQ(hakmem_option_get(name, &value), EINVAL) << name;
+  EXPECT_EQ(hakmem_option_get(nullptr, &value), EINVAL);
+  EXPECT_EQ(hakmem_option_get("PROFILE", nullptr), EINVAL);
+}
+
+// What is listed is what get tells; the callback may allocate.
+TEST_F(Api, OptionsAreListed) {
+  std::set<std::string> names;
+  auto visit = [](const hakmem_option *option, void *context) {
+    EXPECT_TRUE(static_cast<std::set<std::string> *>(context)->insert(option->name).second) << option->name;
+    F(free)(F(malloc)(100));
+    int64_t value = -1;
+    EXPECT_EQ(hakmem_option_get(option->name, &value), option->text ? EINVAL : 0) << option->name;
+    if (!option->text) EXPECT_EQ(value, option->number) << option->name;
+    EXPECT_GT(strlen(option->meaning), 10u) << option->name;
+    if (option->origin == HAKMEM_ORIGIN_DEFAULT) EXPECT_STREQ(option->value, option->initial) << option->name;
+    return true;
+  };
+  size_t count = hakmem_option_list(visit, &names);
+  EXPECT_EQ(count, names.size());
+  EXPECT_EQ(count, hakmem_option_list(nullptr, nullptr));
+  for (const char *name : {"HAKMEM_PROFILE", "HAKMEM_TINY_HOT_RING_C12", "HAKMEM_HEAP_PROFILE_PREFIX"})
+    EXPECT_EQ(names.count(name), 1u) << name;
+  EXPECT_EQ(names.count("HAKMEM_TINY_HOT_RING_C"), 0u);
+  auto first = [](const hakmem_option *, void *) { return false; };
+  EXPECT_EQ(hakmem_option_list(first, nullptr), 1u);
+}
+
+TEST_F(Api, OptionsTellWhoSetThem) {
+  auto origin = [](const char *name) {
+    std::pair<const char *, int> wanted{name, -1};
+    auto visit = [](const hakmem_option *option, void *context) {
+      auto *w = static_cast<std::pair<const char *, int> *>(context);
+      if (strcmp(option->name, w->first) == 0) w->second = option->origin;
+      return true;
+    };
+    hakmem_option_list(visit, &wanted);
+    return wanted.second;
+  };
+  EXPECT_EQ(origin("HAKMEM_LIMIT"), HAKMEM_ORIGIN_DEFAULT);
+  EXPECT_EQ(hakmem_option_set("LIMIT", int64_t{1} << 50), 0);
+  EXPECT_EQ(origin("HAKMEM_LIMIT"), HAKMEM_ORIGIN_API);
+  EXPECT_EQ(hakmem_option_set("LIMIT", -7), EINVAL);
+  EXPECT_EQ(hakmem_option_set("LIMIT", 0), 0);
+  EXPECT_EQ(origin("HAKMEM_LIMIT"), HAKMEM_ORIGIN_API) << "the program's, though the default's value";
+  F(free)(F(malloc)(1));
+  EXPECT_EQ(hakmem_option_set("TINY_MAX_CLASS", 8), EBUSY);
+  EXPECT_EQ(origin("HAKMEM_TINY_MAX_CLASS"), HAKMEM_ORIGIN_DEFAULT);
 }
 
 TEST_F(Api, BlocksOfBothFamiliesMix) {

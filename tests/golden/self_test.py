@@ -29,6 +29,11 @@ fn=(3) free
 def main() -> None:
     assert exports.listed(MAP) == {"malloc", "free", "_Znwm"}
     assert exports.differences({"a", "b"}, {"b", "c"}) == ["listed but not exported: a", "exported but not listed: c"]
+    header = ("/* void hakmem_said(void); */\n#define HAKMEM_X \\\n  hakmem_macro(1)\nvoid hakmem_a(void *p) X;\n"
+              "void *hakmem_b(size_t n)\n    Y(hakmem_a(1));\nconst char *hakmem_c(void);\nstruct s hakmem_d(void);\n")  # fmt: skip
+    assert exports.declared(header) == {"hakmem_a", "hakmem_b", "hakmem_c", "hakmem_d"}, exports.declared(header)
+    assert exports.undeclared({"malloc", "hakmem_a"}, {"hakmem_b"}) == [
+        "declared but not listed: hakmem_b", "listed but in no header: hakmem_a"]  # fmt: skip
 
     clean = ["mov 0x10(%rip),%rax        # 1234 <hak_main_base>", "jmp 4000 <hak_free_slow>"]
     assert not fast_path_shape.check({"malloc": clean, "free": clean})

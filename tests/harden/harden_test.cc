@@ -212,7 +212,7 @@ TEST_P(Hardened, ReallocOfAFreedBlock) {
     char *p = allocate(block_size);
     victim(p);
     hakmem_free(p);
-    hakmem_realloc(p, block_size * 2);
+    p = static_cast<char *>(hakmem_realloc(p, block_size * 2));
   };
   expect_end(kFreeMemory, "by realloc");
 }
@@ -224,7 +224,7 @@ TEST_P(Hardened, ReallocInsideABlock) {
     body = [offset] {
       char *p = allocate(block_size) + offset;
       victim(p);
-      hakmem_realloc(p, block_size * 2);
+      p = static_cast<char *>(hakmem_realloc(p, block_size * 2));
     };
     expect_end(kFreeMemory, "by realloc");
   }
@@ -293,7 +293,7 @@ TEST_P(Hardened, OverflowsAreSeenByRealloc) {
     char *p = allocate(block_size);
     victim(p);
     p[block_size] ^= 1;
-    hakmem_realloc(p, block_size + 1);
+    p = static_cast<char *>(hakmem_realloc(p, block_size + 1));
   };
   expect_end(kOverflow, "by realloc");
 }

@@ -8,6 +8,12 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+EXAMPLES = HERE.parents[1] / "examples"
+# What each example prints; the lines that end in 1 say that the memory was hakmem's.
+EXAMPLE_OUTPUTS = {
+    "allocator": r"pages 10000, name hakmem's: 1, content hakmem's: 1\ncounters aligned: 1\npurged at once: 1",
+    "pmr": r"distinct words: 13 13 13 13\ndefault resource hakmem's: 1",
+}
 
 
 def run(*command: str | Path, **options) -> str:
@@ -46,23 +52,34 @@ def with_pkg_config(prefix: Path, library: Path, work: Path, cc: str, cxx: str) 
 def with_cmake(prefix: Path, library: Path, work: Path, cmake: str, cc: str, cxx: str) -> None:
     build = work / "consumer"
     run(cmake, "-S", HERE / "consumer", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_COMPILER={cc}",
-        f"-DCMAKE_CXX_COMPILER={cxx}", "-DCMAKE_BUILD_TYPE=Release")
+        f"-DCMAKE_CXX_COMPILER={cxx}", "-DCMAKE_BUILD_TYPE=Release", f"-DHAKMEM_EXAMPLES={EXAMPLES}")
     run(cmake, "--build", build)
     for name in ("shared", "archive", "static"):
         output = run(build / name, env=dict(environment_without_preload(), LD_LIBRARY_PATH=str(library)))
         expect(name, output, r"version \d+\.\d+\.\d+ ours 1 1 1 served 1 threw 1")
     for name in ("unnamed_archive", "unnamed_static"):
         expect(name, run(build / name, input="x\n", env=environment_without_preload()), "read 2 ours 1 1 1")
+    for name, wanted in EXAMPLE_OUTPUTS.items():
+        for library_kind in ("", "_archive"):
+            program = f"example_{name}{library_kind}"
+            expect(program, run(build / program, env=dict(environment_without_preload(), LD_LIBRARY_PATH=str(library))), wanted)
     needed = {n: run("readelf", "-d", build / n) for n in ("shared", "archive", "static")}
     for name, wanted in (("shared", True), ("archive", False), ("static", False)):
         if ("libhakmem.so" in needed[name]) != wanted:
             raise SystemExit(f"{name}: libhakmem.so in NEEDED is not {wanted}")
 
 
+def examples_are_all_here() -> None:
+    present = {path.stem for path in EXAMPLES.glob("*.cc")}
+    if present != set(EXAMPLE_OUTPUTS):
+        raise SystemExit(f"examples/ holds {present}, this test runs {set(EXAMPLE_OUTPUTS)}")
+
+
 def main(cmake: str, build: str, cc: str, cxx: str) -> None:
     if shutil.which("pkg-config") is None:
         print("pkg-config is not installed")
         sys.exit(77)
+    examples_are_all_here()
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary).resolve()
         prefix = work / "prefix"

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -367,7 +368,13 @@ TEST(FiguresUnderLoad, PageIsNeverTorn) {
 TEST(StatsGet, Versions) {
   hakmem_stats s;
   EXPECT_EQ(hakmem_stats_get(nullptr, sizeof s), EINVAL);
-  EXPECT_EQ(hakmem_stats_get(&s, sizeof s - 1), EINVAL) << "older than version 2";
+  constexpr size_t version_2 = offsetof(hakmem_stats, used_peak);
+  EXPECT_EQ(hakmem_stats_get(&s, version_2 - 1), EINVAL) << "older than version 2";
+  memset(&s, 0xee, sizeof s);
+  EXPECT_EQ(hakmem_stats_get(&s, version_2), 0);
+  EXPECT_EQ(s.version, unsigned(HAKMEM_STATS_VERSION));
+  EXPECT_EQ(s.size, version_2);
+  EXPECT_EQ(s.used_peak, 0xeeeeeeeeeeeeeeeeu) << "not the caller's";
   EXPECT_EQ(hakmem_stats_get(&s, sizeof s), 0);
   EXPECT_EQ(s.version, unsigned(HAKMEM_STATS_VERSION));
   EXPECT_EQ(s.size, sizeof s);
@@ -417,6 +424,88 @@ TEST(StatsGet, PurgedInSlabsAndBudget) {
   EXPECT_GT(g.budget_used, 0u);
   EXPECT_EQ(g.budget_refused, 0u);
   ASSERT_EQ(hakmem_option_set("HAKMEM_LIMIT", 0), 0);
+}
+
+hakmem_stats stats_now() {
+  hakmem_stats g;
+  EXPECT_EQ(hakmem_stats_get(&g, sizeof g), 0);
+  EXPECT_GE(g.used_peak, g.budget_used);
+  EXPECT_GE(g.resident_peak, g.resident);
+  return g;
+}
+
+TEST(StatsPeaks, StayWhenMemoryIsGone) {
+  hakmem_free(hakmem_malloc(1));
+  hakmem_stats before = stats_now();
+  std::vector<void *> small = blocks_of(1000, 20000);
+  void *extent = hakmem_malloc(10 * MIB), *huge = hakmem_malloc(100 * MIB);
+  memset(huge, 1, 100 * MIB);
+  hakmem_stats with = stats_now();
+  EXPECT_GE(with.budget_used, before.budget_used + 20000 * 1000 + 110 * MIB);
+  EXPECT_GE(with.resident, before.resident + 90 * MIB) << "it was written to";
+  for (void *p : small) hakmem_free(p);
+  hakmem_free(extent);
+  hakmem_free(huge);
+  if (HAK_HARDENED) hak_hard_flush();
+  hakmem_purge();
+  hakmem_stats after = stats_now();
+  EXPECT_LT(after.budget_used, with.budget_used - 100 * MIB);
+  EXPECT_GE(after.used_peak, with.budget_used);
+  EXPECT_LT(after.used_peak, with.budget_used + 10 * MIB) << "and not the sum of all there ever was";
+  if (!HAKMEM_TEST_SANITIZED) EXPECT_LT(after.resident, with.resident - 90 * MIB);
+  EXPECT_GE(after.resident_peak, with.resident - 4 * MIB) << "the kernel sums up what each processor counts, some pages late";
+}
+
+// Only what is above the peak raises it: memory that comes again does not.
+TEST(StatsPeaks, AreNotASum) {
+  hakmem_free(hakmem_malloc(50 * MIB));
+  hakmem_purge();
+  uint64_t peak = stats_now().used_peak;
+  for (int i = 0; i < 10; i++) {
+    hakmem_free(hakmem_malloc(50 * MIB));
+    hakmem_purge();
+  }
+  EXPECT_EQ(stats_now().used_peak, peak);
+  void *p = hakmem_malloc(40 * MIB);
+  p = hakmem_realloc(p, peak + 40 * MIB);
+  EXPECT_GE(stats_now().used_peak, peak + 40 * MIB) << "grown in place, or moved by the system";
+  hakmem_free(p);
+}
+
+// Nobody looks while it is there, and no mapping is made for it.
+TEST(StatsPeaks, OfSpansThatNobodyLookedAt) {
+  hakmem_free(hakmem_malloc(1));
+  uint64_t peak = stats_now().used_peak;
+  std::vector<void *> extents;
+  extents.reserve(1000);
+  for (uint64_t bytes = 0; bytes < peak + 40 * MIB; bytes += 20 * MIB) extents.push_back(hakmem_malloc(20 * MIB));
+  for (void *p : extents) hakmem_free(p);
+  hakmem_purge();
+  EXPECT_GE(stats_now().used_peak, peak + 40 * MIB);
+}
+
+TEST(StatsPeaks, WhatWasRefusedWasNeverUsed) {
+  hakmem_free(hakmem_malloc(40 * MIB));
+  uint64_t peak = stats_now().used_peak;
+  EXPECT_EQ(hakmem_malloc(size_t{1} << 50), nullptr);
+  void *p = hakmem_malloc(40 * MIB);
+  EXPECT_EQ(hakmem_realloc(p, size_t{1} << 50), nullptr);
+  ASSERT_EQ(hakmem_option_set("LIMIT", int64_t(stats_now().budget_used + 10 * MIB)), 0);
+  EXPECT_EQ(hakmem_malloc(500 * MIB), nullptr);
+  EXPECT_LT(stats_now().used_peak, peak + 10 * MIB);
+  hakmem_free(p);
+}
+
+TEST(StatsPeaks, BeginAnewInAChild) {
+  void *p = hakmem_malloc(100 * MIB);
+  hakmem_free(p);
+  hakmem_purge();
+  ASSERT_GE(stats_now().used_peak, 100 * MIB);
+  pid_t child = fork();
+  if (child == 0) _exit(stats_now().used_peak < 100 * MIB ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(StatsClasses, AsManyAsAreAskedFor) {

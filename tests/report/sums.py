@@ -39,6 +39,12 @@ def check(d: dict) -> list[str]:
     equal("accessible", d["total"]["accessible"], spans["accessible"] + add(d["huge"], "live", "kept")
           + d["sampled"]["accessible"] + d["own"]["total"])
     equal("live", d["total"]["live"], slabs["live"] + spans["extents"] + d["huge"]["live"] + d["sampled"]["live"])
+    process = d["process"]
+    for now, peak in (("used", "used_peak"), ("resident", "resident_peak")):
+        if process[now] > process[peak]:
+            wrong.append(f"{now} {process[now]} is more than its peak, {process[peak]}")
+    if not process["resident"]:
+        wrong.append("nothing is resident")
     wrong += [f"negative: {path}" for path in negative(d, "")]
     return wrong
 

@@ -20,7 +20,8 @@ endfunction()
 # The internal headers, the library's own build constants, and the sanitizers of this build.
 function(hakmem_internal_headers target scope)
   target_include_directories(${target} ${scope} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests/support)
-  target_compile_definitions(${target} ${scope} ${HAKMEM_DEFINITIONS})
+  # Tests use blocks after calls that may free them, and free by one family what the other gave.
+  target_compile_definitions(${target} ${scope} ${HAKMEM_DEFINITIONS} HAKMEM_MIXED_FAMILIES=1)
   if(HAKMEM_SANITIZE)
     target_compile_options(${target} ${scope} -fsanitize=${HAKMEM_SANITIZE} -fno-omit-frame-pointer)
     target_compile_definitions(${target} ${scope} HAKMEM_TEST_SANITIZED=1)

@@ -1,5 +1,5 @@
 /* Prints every option as NAME=value, after HAKMEM_… variables were applied; then the answers to NAME=value arguments,
- * each of which is set and read back. */
+ * each of which is set and read back. With --list, what hakmem_option_list tells of each option. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +14,15 @@ static bool print(const hak_option_row *row, void *context) {
   return true;
 }
 
+static bool list(const hakmem_option *o, void *context) {
+  (void)context;
+  printf("%s=%s|%s|%d|%d|%d\n", o->name, o->value, o->initial, o->origin, o->live, o->text);
+  return true;
+}
+
 int main(int argc, char **argv) {
   if (!hak_config_load_environment()) return 1;
+  if (argc > 1 && strcmp(argv[1], "--list") == 0) return hakmem_option_list(list, NULL) == 0;
   hak_config_visit(print, NULL);
   for (int i = 1; i < argc; i++) {
     char name[64];

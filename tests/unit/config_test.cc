@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <sstream>
 
 #include "hak.h"
 #include "run_program.h"
@@ -288,6 +290,87 @@ TEST(Config, SetuidProgramsIgnoreTheEnvironment) {
   if (!made || value(r, "HAKMEM_TINY_MAX_CLASS") == -1) GTEST_SKIP() << "setuid programs cannot be run here";
   EXPECT_EQ(value(r, "HAKMEM_TINY_MAX_CLASS"), 7) << "the variable was read (or the file system is nosuid)";
   EXPECT_THAT(r.err, IsEmpty());
+}
+
+/* --- the listing --- */
+
+struct Listed {
+  std::string value, initial;
+  int origin, live, text;
+};
+
+std::map<std::string, Listed> listed(const std::vector<std::string> &environment) {
+  ProgramResult r = probe(environment, {"--list"});
+  EXPECT_THAT(r.err, IsEmpty());
+  std::map<std::string, Listed> all;
+  std::istringstream rows(r.out);
+  for (std::string row; std::getline(rows, row);) {
+    size_t equals = row.find('='), first = row.find('|'), second = row.find('|', first + 1);
+    Listed l{row.substr(equals + 1, first - equals - 1), row.substr(first + 1, second - first - 1), -1, -1, -1};
+    EXPECT_EQ(sscanf(row.c_str() + second, "|%d|%d|%d", &l.origin, &l.live, &l.text), 3) << row;
+    all[row.substr(0, equals)] = l;
+  }
+  return all;
+}
+
+TEST(OptionList, DefaultsAreOfNobody) {
+  std::map<std::string, Listed> all = listed({});
+  EXPECT_GT(all.size(), 50u);
+  for (const auto &[name, option] : all) {
+    EXPECT_EQ(option.origin, HAKMEM_ORIGIN_DEFAULT) << name;
+    EXPECT_EQ(option.value, option.initial) << name;
+  }
+  EXPECT_EQ(all["HAKMEM_PROFILE"].value, "balanced");
+  EXPECT_EQ(all["HAKMEM_PROFILE"].live, 0);
+  EXPECT_EQ(all["HAKMEM_RSS_TARGET"].value, "auto");
+  EXPECT_EQ(all["HAKMEM_RSS_TARGET"].live, 1);
+  EXPECT_EQ(all["HAKMEM_HEAP_PROFILE_PREFIX"].value, "hakmem");
+  EXPECT_EQ(all["HAKMEM_HEAP_PROFILE_PREFIX"].text, 1);
+}
+
+const std::vector<std::string> OF_ALL_KINDS = {
+    "HAKMEM_THP=on", "HAKMEM_DECAY_MS=77", "HAKMEM_GUARD_SAMPLE=1/1000", "HAKMEM_RSS_TARGET=80%", "HAKMEM_LIMIT=1536M",
+    "HAKMEM_HEAP_PROFILE_RATE=12345", "HAKMEM_HEAP_PROFILE_PREFIX=/tmp/a b", "HAKMEM_TINY_HOT_RING_C3=128"};
+
+TEST(OptionList, TheEnvironmentsAreAsTheyWereWritten) {
+  std::map<std::string, Listed> all = listed(OF_ALL_KINDS);
+  size_t from_environment = 0;
+  for (const auto &[name, option] : all) from_environment += option.origin == HAKMEM_ORIGIN_ENVIRONMENT;
+  EXPECT_EQ(from_environment, OF_ALL_KINDS.size());
+  for (const std::string &entry : OF_ALL_KINDS) {
+    const Listed &option = all[entry.substr(0, entry.find('='))];
+    EXPECT_EQ(option.value, entry.substr(entry.find('=') + 1));
+    EXPECT_EQ(option.origin, HAKMEM_ORIGIN_ENVIRONMENT) << entry;
+  }
+}
+
+// A listing is an environment: the program that gets it has the same values.
+TEST(OptionList, ValuesCanBeGivenAsTheyAreListed) {
+  std::vector<std::string> given = OF_ALL_KINDS;
+  given.push_back("HAKMEM_PROFILE=speed");
+  std::map<std::string, Listed> all = listed(given);
+  std::vector<std::string> environment;
+  for (const auto &[name, option] : all)
+    if (name != "HAKMEM_SS_OS_STATS" && name != "HAKMEM_VERBOSE") environment.push_back(name + "=" + option.value);
+  for (const auto &[name, option] : listed(environment)) EXPECT_EQ(option.value, all[name].value) << name;
+}
+
+TEST(OptionList, AnotherOptionsDoing) {
+  std::map<std::string, Listed> all = listed({"HAKMEM_PROFILE=speed", "HAKMEM_TINY_PREWARM_C2=7"});
+  EXPECT_EQ(all["HAKMEM_PROFILE"].origin, HAKMEM_ORIGIN_ENVIRONMENT);
+  EXPECT_EQ(all["HAKMEM_DECAY_MS"].origin, HAKMEM_ORIGIN_IMPLIED);
+  EXPECT_EQ(all["HAKMEM_TINY_PREWARM_C1"].origin, HAKMEM_ORIGIN_IMPLIED);
+  EXPECT_EQ(all["HAKMEM_TINY_PREWARM_C2"].origin, HAKMEM_ORIGIN_ENVIRONMENT);
+  EXPECT_EQ(all["HAKMEM_TINY_PREWARM_C6"].origin, HAKMEM_ORIGIN_DEFAULT);
+  all = listed({"HAKMEM_PROFILE=lean", "HAKMEM_TINY_PREWARM_C2=7", "HAKMEM_TINY_FRONT_DUMP=1"});
+  EXPECT_EQ(all["HAKMEM_TINY_PREWARM_C2"].value, "0") << "lean mode prewarms nothing";
+  for (const char *name : {"HAKMEM_TINY_PREWARM_C2", "HAKMEM_SS_MEM_LEAN", "HAKMEM_TINY_FRONT_METRICS"})
+    EXPECT_EQ(all[name].origin, HAKMEM_ORIGIN_IMPLIED) << name;
+}
+
+TEST(OptionList, WhatIsRefusedIsOfNobody) {
+  ProgramResult r = probe({"HAKMEM_DECAY_MS=soon"}, {"--list"});
+  EXPECT_THAT(r.out, HasSubstr("HAKMEM_DECAY_MS=1000|1000|0|"));
 }
 
 }  // namespace

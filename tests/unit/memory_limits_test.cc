@@ -1,6 +1,7 @@
 // Limits, resident memory and pressure as /proc and cgroup files tell them, in every layout that is met; and this
 // machine's own files.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cerrno>
 #include <vector>
@@ -147,6 +148,22 @@ TEST_F(MemoryLimits, PagesOfFilesAreNotAnonymous) {
   EXPECT_EQ(now.anonymous, now.all) << "nobody says what is shared";
 }
 
+TEST_F(MemoryLimits, ResidentAndItsPeak) {
+  const std::string groups(3000, '1'), whole = "Name:\tVmHWM: 1 kB\nGroups:\t" + groups + "\nVmHWM:\t  204800 kB\nVmRSS:\t  102400 kB\nRssAnon:\t 5 kB\n";
+  auto read = [&](const std::string &text) {
+    files.write("/proc/thread-self/status", text);
+    hak_os_resident_peak r = hak_os_read_resident_peak();
+    return std::pair<size_t, size_t>(r.now, r.peak);
+  };
+  using Both = std::pair<size_t, size_t>;
+  EXPECT_EQ(read(whole), Both(100 * MIB, 200 * MIB));
+  EXPECT_EQ(read("Name:\tx\nThreads:\t1\n"), Both(0, 0)) << "a kernel thread has none";
+  EXPECT_EQ(read(""), Both(0, 0));
+  EXPECT_EQ(read("Name:\tx\nVmHWM:\t  204800 kB\nVmRSS:\t  1024"), Both(0, 200 * MIB)) << "cut inside of a number";
+  EXPECT_EQ(read("Name:\tx\nVmHWM:\t  many kB\nVmRSS:\t  99999999999999999999 kB\n"), Both(0, 0));
+  EXPECT_EQ(read("Groups:\t" + std::string(10000, '1') + "\nVmHWM:\t 4 kB\n"), Both(0, 0)) << "beyond what is read";
+}
+
 // Of a process whose first thread has ended, and before Linux 3.17.
 TEST_F(MemoryLimits, TheThreadsFilesAreReadBeforeTheProcesss) {
   files.write("/proc/self/statm", "0 0 0 0 0 0 0\n");
@@ -179,6 +196,20 @@ TEST(MemoryLimitsHere, AreReadable) {
   EXPECT_NE(hak_os_memory_limit(), SIZE_MAX);
   EXPECT_GT(hak_os_memory_limit(), before);
   EXPECT_LE(hak_os_memory_pressure(), 10000u);
+}
+
+TEST(MemoryLimitsHere, PeakIsTheKernels) {
+  constexpr size_t most = 64 * MIB;
+  void *p = mmap(nullptr, most, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(p, MAP_FAILED);
+  memset(p, 1, most);
+  hak_os_resident_peak with = hak_os_read_resident_peak();
+  munmap(p, most);
+  hak_os_resident_peak without = hak_os_read_resident_peak();
+  EXPECT_GE(with.now, most);
+  EXPECT_GE(with.peak, with.now);
+  EXPECT_GE(without.peak, with.now - 4 * MIB) << "the kernel sums up what each processor counts, some pages late";
+  EXPECT_LE(without.now, with.now - most / 2);
 }
 
 }  // namespace

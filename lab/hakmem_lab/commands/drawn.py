@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 from hakmem import environment
 from hakmem.allocators.peers import Allocator, find, repository_root
-from hakmem.documents import write_json
+from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.options import (
@@ -15,6 +15,7 @@ from hakmem.options import (
     cpu_option,
     html_option,
     json_option,
+    output_option,
     require_resume_alone,
     require_usable,
     resolve_cpus,
@@ -41,7 +42,7 @@ DEFAULT_SEEDS = "1..20"
 LIMIT_S = 60.0
 QUICK_ROUNDS, QUICK_SCALE = 3, 30
 # What can be given together with --resume: only where results go.
-OUTPUTS = {"json_path", "html_path", "resume"}
+OUTPUTS = {"json_path", "html_path", "picture_path", "resume"}
 
 
 @click.command()
@@ -97,6 +98,7 @@ OUTPUTS = {"json_path", "html_path", "resume"}
 @resume_folder_option("make tables and files of a finished one")
 @json_option()
 @html_option()
+@output_option("--picture", "picture_path", "Draw speed and memory beside each peer, as SVG.")
 @click.pass_context
 def drawn(
     context: click.Context,
@@ -114,6 +116,7 @@ def drawn(
     resume: Path | None,
     json_path: Path | None,
     html_path: Path | None,
+    picture_path: Path | None,
 ) -> None:
     """Measure allocators on loads drawn from seeds: fairer than rows one has tuned to.
 
@@ -143,6 +146,8 @@ def drawn(
         results = drawn_results.collect(session, all_measured(session))
         drawn_report.show(console, results)
         write_files(session, results, json_path, html_path)
+        if picture_path is not None:
+            write_text(picture_path, drawn_report.picture_of_peers(session, results))
     conclude(console, session, results, finished)
 
 

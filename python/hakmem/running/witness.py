@@ -72,16 +72,23 @@ class Counter:
     def read(self, pid: int) -> int | None:
         """None for a process without the library, or that cannot be read (any more)."""
         try:
-            maps = Path(f"/proc/{pid}/maps").read_text()
-            base = next(
-                int(line.split("-", 1)[0], 16)
-                for line in maps.splitlines()
+            own = [
+                line.split(maxsplit=5)
+                for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
                 if line.endswith(f" {self.library}")
-            )
+            ]
+            ranges = [[int(end, 16) for end in fields[0].split("-")] for fields in own]
+            address = ranges[0][0] + self.offset
+            # The loader maps the whole file to begin with, and its data over that.
+            if not any(
+                low <= address < high and fields[1].startswith("rw")
+                for (low, high), fields in zip(ranges, own)
+            ):
+                return None
             with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-                memory.seek(base + self.offset)
+                memory.seek(address)
                 return struct.unpack("<Q", memory.read(8))[0]
-        except (OSError, StopIteration, struct.error):
+        except (OSError, IndexError, struct.error):
             return None
 
 

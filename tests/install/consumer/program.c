@@ -1,4 +1,5 @@
-/* Uses the library by name and through malloc; prints what proves it. */
+/* Uses the library by name and through malloc, and frees by either what the other gave; prints what proves it. */
+#define HAKMEM_MIXED_FAMILIES
 #include <hakmem/hakmem.h>
 #include <stdio.h>
 #include <stdlib.h>

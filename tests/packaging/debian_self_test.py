@@ -1,4 +1,4 @@
-"""self_test.py LIBRARY: each check of debian_test.py tells of a fault that is put in."""
+"""debian_self_test.py LIBRARY: each check of debian_test.py tells of a fault that is put in."""
 import sys
 import tempfile
 from pathlib import Path

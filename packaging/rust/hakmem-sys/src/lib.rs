@@ -1,0 +1,348 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![allow(non_camel_case_types)]
+#![warn(missing_docs)]
+
+use core::ffi::c_void;
+
+/// C's `int`.
+pub type c_int = i32;
+/// C's `char`.
+#[cfg(target_arch = "x86_64")]
+pub type c_char = i8;
+/// C's `char`.
+#[cfg(not(target_arch = "x86_64"))]
+pub type c_char = u8;
+
+/// Called when the process stays above its target although all free memory has been given back: resident bytes, target
+/// in bytes, and the context that was registered with it. A panic must not leave it.
+pub type hakmem_pressure_callback = unsafe extern "C" fn(resident: usize, target: usize, context: *mut c_void);
+
+/// Called for one option. A panic must not leave it.
+pub type hakmem_option_visit = unsafe extern "C" fn(option: *const hakmem_option, context: *mut c_void) -> bool;
+
+/// The option has its default.
+pub const HAKMEM_ORIGIN_DEFAULT: c_int = 0;
+/// Another option has set it, such as HAKMEM_PROFILE.
+pub const HAKMEM_ORIGIN_IMPLIED: c_int = 1;
+/// The environment has set it.
+pub const HAKMEM_ORIGIN_ENVIRONMENT: c_int = 2;
+/// hakmem_option_set has set it.
+pub const HAKMEM_ORIGIN_API: c_int = 3;
+
+/// One option. Strings end by a zero byte.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hakmem_option {
+    /// With HAKMEM_.
+    pub name: *const c_char,
+    /// Now, as the variable is written. Valid during the call alone.
+    pub value: *const c_char,
+    /// The default, so written. Valid during the call alone.
+    pub initial: *const c_char,
+    /// What it does.
+    pub meaning: *const c_char,
+    /// The value as hakmem_option_get gives it; 0 of a text.
+    pub number: i64,
+    /// One of the constants HAKMEM_ORIGIN_….
+    pub origin: c_int,
+    /// Whether hakmem_option_set may change it at any time.
+    pub live: bool,
+    /// Whether it is a text, which hakmem_option_get and _set do not know.
+    pub text: bool,
+}
+
+/// Text that pprof reads.
+pub const HAKMEM_PROFILE_PPROF: c_int = 0;
+/// heap_v2, for jeprof.
+pub const HAKMEM_PROFILE_JEMALLOC: c_int = 1;
+/// All there is, for `hakmem profile`.
+pub const HAKMEM_PROFILE_JSON: c_int = 2;
+
+/// The version of `hakmem_stats` that is declared here.
+pub const HAKMEM_STATS_VERSION: u32 = 3;
+
+extern "C" {
+    /// Allocates `size` bytes aligned to 16, uninitialised. Failure here and below is null with errno ENOMEM.
+    pub fn hakmem_malloc(size: usize) -> *mut c_void;
+    /// Allocates `count * size` bytes of zeros.
+    pub fn hakmem_calloc(count: usize, size: usize) -> *mut c_void;
+    /// Resizes a block; on failure it stays as it is. Size 0 frees it and returns null.
+    pub fn hakmem_realloc(p: *mut c_void, size: usize) -> *mut c_void;
+    /// `hakmem_realloc(p, count * size)` with the product checked.
+    pub fn hakmem_reallocarray(p: *mut c_void, count: usize, size: usize) -> *mut c_void;
+    /// Frees a block; null does nothing.
+    pub fn hakmem_free(p: *mut c_void);
+    /// Frees a block by the size that was asked for. A size larger than the block ends the program with a report.
+    pub fn hakmem_free_sized(p: *mut c_void, size: usize);
+    /// Frees a block by the alignment and the size that were asked for.
+    pub fn hakmem_free_aligned_sized(p: *mut c_void, alignment: usize, size: usize);
+    /// Allocates at an alignment that is a power of two; other alignments fail with EINVAL.
+    pub fn hakmem_aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
+    /// POSIX's posix_memalign.
+    pub fn hakmem_posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
+    /// glibc's memalign: an alignment that is no power of two is rounded up to one.
+    pub fn hakmem_memalign(alignment: usize, size: usize) -> *mut c_void;
+    /// Allocates at the start of a page.
+    pub fn hakmem_valloc(size: usize) -> *mut c_void;
+    /// Allocates whole pages.
+    pub fn hakmem_pvalloc(size: usize) -> *mut c_void;
+
+    /// Bytes that may be used at `p`; 0 for null and for pointers that are not hakmem's.
+    pub fn hakmem_malloc_usable_size(p: *mut c_void) -> usize;
+    /// The usable size that requests of `size` bytes get; 0 if they fail.
+    pub fn hakmem_good_size(size: usize) -> usize;
+    /// Allocates, and stores the usable size in `*actual`.
+    pub fn hakmem_alloc_at_least(size: usize, actual: *mut usize) -> *mut c_void;
+    /// Whether `p` points into memory that hakmem manages and has handed out. Does not read through `p`.
+    pub fn hakmem_is_ours(p: *const c_void) -> bool;
+
+    /// glibc's malloc_trim: 1 if memory went back to the system.
+    pub fn hakmem_malloc_trim(pad: usize) -> c_int;
+    /// Gives free memory back to the system and returns the bytes.
+    pub fn hakmem_purge() -> usize;
+    /// Puts the blocks that the calling thread caches back where other threads find them and purging does.
+    pub fn hakmem_thread_idle();
+    /// Accepted for compatibility; nothing changes.
+    pub fn hakmem_mallopt(param: c_int, value: c_int) -> c_int;
+    /// Writes totals as XML to a `FILE *`; options must be 0.
+    pub fn hakmem_malloc_info(options: c_int, stream: *mut c_void) -> c_int;
+    /// Prints totals to stderr.
+    pub fn hakmem_malloc_stats();
+
+    /// Reads an option by its environment name. Returns 0 or EINVAL.
+    pub fn hakmem_option_get(name: *const c_char, value: *mut i64) -> c_int;
+    /// Sets an option. Returns 0, EINVAL, or EBUSY for an option that is read at start only.
+    pub fn hakmem_option_set(name: *const c_char, value: i64) -> c_int;
+    /// Calls `visit` for each option until it returns false, and returns for how many; all there are where it is `None`.
+    pub fn hakmem_option_list(visit: Option<hakmem_option_visit>, context: *mut c_void) -> usize;
+
+    /// Writes the heap profile as of now to a file. Returns 0, EINVAL, ENOTSUP where the profile is off, or why the file
+    /// cannot be written.
+    pub fn hakmem_profile_dump(path: *const c_char, kind: c_int) -> c_int;
+
+    /// Registers what is called under memory pressure; `None` unregisters.
+    pub fn hakmem_set_pressure_callback(callback: Option<hakmem_pressure_callback>, context: *mut c_void);
+
+    /// Walks the whole heap, prints each fault to stderr and returns their number. Exact while no other thread allocates.
+    pub fn hakmem_heap_check() -> usize;
+    /// Slabs and extents handed out so far; not 0 once hakmem has served a request.
+    pub fn hakmem_served() -> u64;
+    /// The version, ended by a zero byte.
+    pub fn hakmem_version() -> *const c_char;
+
+    /// Fills the first `size` bytes of `*out`. Returns 0 or EINVAL.
+    pub fn hakmem_stats_get(out: *mut hakmem_stats, size: usize) -> c_int;
+    /// Fills up to `count` rows, and returns how many size classes there are.
+    pub fn hakmem_stats_classes(out: *mut hakmem_class_stats, count: usize) -> usize;
+    /// Writes all figures to a file descriptor, as text or as JSON. Returns 0 or an errno value.
+    pub fn hakmem_stats_print(fd: c_int, json: c_int) -> c_int;
+}
+
+// With its own names declared alone, no object of the program would need malloc of the archive: libc's would be taken.
+#[cfg(feature = "override")]
+mod replace {
+    extern "C" {
+        fn malloc(size: usize) -> *mut core::ffi::c_void;
+    }
+    #[used]
+    static MALLOC: unsafe extern "C" fn(usize) -> *mut core::ffi::c_void = malloc;
+}
+
+/// A structure of C's, and the names of its fields for the test that compares them with the header.
+macro_rules! c_struct {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }) => {
+        $(#[$about])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: $kind,)*
+        }
+        impl $name {
+            #[doc(hidden)]
+            pub const FIELDS: &'static [(&'static str, &'static str)] = &[$((stringify!($field), stringify!($kind))),*];
+        }
+    };
+}
+
+c_struct! {
+    /// Figures of the allocator at one moment, in bytes unless they are counts. The sums in the fields' descriptions hold
+    /// exactly.
+    hakmem_stats {
+        /// Version of the library's structure.
+        version: u32,
+        /// Bytes of the structure that were filled in.
+        size: u32,
+        /// When, by CLOCK_MONOTONIC.
+        time_ms: u64,
+        /// spans + huge_live + huge_kept + sampled_accessible + own
+        accessible: u64,
+        /// What the program has: slab_live + extents + huge_live + sampled_live
+        live: u64,
+        /// slabs + extents + extents_cached + free_dirty + free_clean + claimed + guards
+        spans: u64,
+        /// slab_handed_out + slab_free + slab_never_allocated + slab_rest
+        slabs: u64,
+        /// Live blocks of 256 KiB to 32 MiB; of zeroed ones from 32 KiB on.
+        extents: u64,
+        /// Freed extents that are kept for requests of their size.
+        extents_cached: u64,
+        /// Free, and may hold memory.
+        free_dirty: u64,
+        /// Free, and reads as zero.
+        free_clean: u64,
+        /// Being purged at this moment.
+        claimed: u64,
+        /// Inaccessible, in the hardened build.
+        guards: u64,
+        /// slab_live + slab_cached + slab_depots
+        slab_handed_out: u64,
+        /// The program's blocks in slabs.
+        slab_live: u64,
+        /// In thread caches, as each thread said at its last slow path.
+        slab_cached: u64,
+        /// In the arenas' depots, for the next thread that refills its cache.
+        slab_depots: u64,
+        /// Free blocks of partly used slabs.
+        slab_free: u64,
+        /// Blocks never allocated since their slab was made.
+        slab_never_allocated: u64,
+        /// Before the first block of a slab and behind its last.
+        slab_rest: u64,
+        /// Count of live extents.
+        extent_count: u64,
+        /// Of `extents`, what was asked for; 0 unless `requests_noted`.
+        extent_requested: u64,
+        /// Blocks above 32 MiB.
+        huge_live: u64,
+        /// Count of huge blocks.
+        huge_count: u64,
+        /// Freed mappings that are kept for the next huge block.
+        huge_kept: u64,
+        /// Count of kept mappings.
+        huge_kept_count: u64,
+        /// Blocks of HAKMEM_GUARD_SAMPLE.
+        sampled_live: u64,
+        /// Count of sampled blocks.
+        sampled_count: u64,
+        /// Accessible memory of sampled blocks.
+        sampled_accessible: u64,
+        /// own_metadata + own_tables + own_other
+        own: u64,
+        /// Arenas, thread caches, magazines.
+        own_metadata: u64,
+        /// Page map, span metadata, bitmaps.
+        own_tables: u64,
+        /// Table of huge blocks and of sampled guards.
+        own_other: u64,
+        /// Count of arenas.
+        arenas: u64,
+        /// Count of thread caches in use.
+        caches_used: u64,
+        /// Count of thread caches that wait for the next thread.
+        caches_unused: u64,
+        /// Count of regions.
+        regions: u64,
+        /// Address space.
+        reserved: u64,
+        /// Slabs and extents taken from the span pool since the start.
+        span_allocs: u64,
+        /// Slabs and extents returned to it.
+        span_frees: u64,
+        /// Huge blocks since the start.
+        huge_allocs: u64,
+        /// Huge blocks that failed.
+        huge_failures: u64,
+        /// Refills and overflows of thread caches.
+        slow_paths: u64,
+        /// Ranges purged.
+        purges: u64,
+        /// Bytes purged.
+        purged: u64,
+        /// System calls by name.
+        madvise: u64,
+        /// madvise calls that failed.
+        madvise_failures: u64,
+        /// System calls by name.
+        mmap: u64,
+        /// System calls by name.
+        munmap: u64,
+        /// System calls by name.
+        mprotect: u64,
+        /// System calls by name.
+        mremap: u64,
+        /// Frees of pointers that are not hakmem's.
+        foreign_frees: u64,
+        /// Reallocations of pointers that are not hakmem's.
+        foreign_reallocs: u64,
+        /// Questions for the size of pointers that are not hakmem's.
+        foreign_usable_sizes: u64,
+        /// 1: the sizes that are asked for are noted (HAKMEM_STATS or HAKMEM_STATS_PAGE).
+        requests_noted: u64,
+        /// Of slab_live, what was asked for, estimated.
+        estimated_requested: u64,
+        /// Of slab_live, what rounding up to block sizes adds, estimated.
+        estimated_rounding: u64,
+        /// Of slab_free, pages that were purged inside slabs.
+        slab_purged: u64,
+        /// HAKMEM_RSS_TARGET in bytes.
+        budget_target: u64,
+        /// HAKMEM_LIMIT in bytes.
+        budget_limit: u64,
+        /// Of the limit, what is used.
+        budget_used: u64,
+        /// Resident memory, as last looked at.
+        budget_resident: u64,
+        /// How close the process is to its target.
+        budget_level: u64,
+        /// Requests that the limit refused.
+        budget_refused: u64,
+        /// The most that budget_used has been.
+        used_peak: u64,
+        /// Resident memory of the whole process, by the kernel; 0: it does not say.
+        resident: u64,
+        /// The most that the resident memory has been.
+        resident_peak: u64,
+    }
+}
+
+c_struct! {
+    /// Figures of one size class. slab_bytes = handed_out + free + never_allocated + rest; handed_out = live + cached +
+    /// depots.
+    hakmem_class_stats {
+        /// Bytes of a block.
+        block_size: u32,
+        /// 1: power-of-two blocks for alignments above 64.
+        aligned: u32,
+        /// Count of slabs.
+        slabs: u64,
+        /// Bytes of slabs.
+        slab_bytes: u64,
+        /// live + cached + depots
+        handed_out: u64,
+        /// The program's.
+        live: u64,
+        /// In thread caches.
+        cached: u64,
+        /// In the arenas' depots.
+        depots: u64,
+        /// Free blocks of partly used slabs.
+        free: u64,
+        /// Blocks never allocated since their slab was made.
+        never_allocated: u64,
+        /// Before the first block and behind the last.
+        rest: u64,
+        /// Requests that took the slow path.
+        requests: u64,
+        /// Sum of their sizes.
+        requested: u64,
+        /// Requests that a thread cache served; this and the next are 0 unless HAKMEM_TINY_FRONT_METRICS=1.
+        hits: u64,
+        /// Requests that none served.
+        misses: u64,
+        /// Times a thread cache was filled.
+        refills: u64,
+        /// Times a thread cache gave blocks back.
+        flushes: u64,
+    }
+}

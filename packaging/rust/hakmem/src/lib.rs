@@ -1,0 +1,94 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![cfg_attr(feature = "allocator_api", feature(allocator_api))]
+#![warn(missing_docs)]
+
+#[cfg(feature = "std")]
+extern crate std;
+
+#[cfg(feature = "allocator_api")]
+mod allocator;
+mod control;
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr;
+use hakmem_sys as sys;
+
+pub use control::*;
+
+/// The allocator. It has no state of its own: all values are the same allocator.
+///
+/// ```
+/// #[global_allocator]
+/// static GLOBAL: hakmem::Hakmem = hakmem::Hakmem;
+///
+/// fn main() {
+///     let text = String::from("served by hakmem");
+///     assert!(hakmem::is_ours(text.as_ptr()));
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hakmem;
+
+/// Every block is aligned to this.
+const ALWAYS_ALIGNED: usize = 16;
+
+const fn is_ordinary(layout: Layout) -> bool {
+    layout.align() <= ALWAYS_ALIGNED
+}
+
+// Blocks are freed by their size, which lets the allocator find a layout that is not the block's: it ends the program with a
+// report instead of damaging the heap.
+unsafe impl GlobalAlloc for Hakmem {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_ordinary(layout) {
+            sys::hakmem_malloc(layout.size()).cast()
+        } else {
+            sys::hakmem_aligned_alloc(layout.align(), layout.size()).cast()
+        }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if is_ordinary(layout) {
+            sys::hakmem_free_sized(block.cast(), layout.size());
+        } else {
+            sys::hakmem_free_aligned_sized(block.cast(), layout.align(), layout.size());
+        }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_ordinary(layout) {
+            // Memory that is known to read as zero is not written.
+            return sys::hakmem_calloc(1, layout.size()).cast();
+        }
+        let block = self.alloc(layout);
+        if !block.is_null() {
+            ptr::write_bytes(block, 0, layout.size());
+        }
+        block
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        if is_ordinary(layout) {
+            sys::hakmem_realloc(block.cast(), new_size).cast()
+        } else {
+            // SAFETY: the caller promises that new_size, rounded up to the alignment, fits isize.
+            move_block(*self, block, layout, Layout::from_size_align_unchecked(new_size, layout.align()))
+        }
+    }
+}
+
+/// The C library's realloc keeps an alignment of 16 only: a block of a larger one moves.
+#[cold]
+unsafe fn move_block(allocator: Hakmem, block: *mut u8, old: Layout, new: Layout) -> *mut u8 {
+    let moved = allocator.alloc(new);
+    if !moved.is_null() {
+        ptr::copy_nonoverlapping(block, moved, old.size().min(new.size()));
+        allocator.dealloc(block, old);
+    }
+    moved
+}
