@@ -117,7 +117,8 @@ def test_redis(compare, needs):
             # A snapshot while clients write: fork with a busy heap.
             with redis.load("-r", "20000"):
                 redis.bgsave()
-            redis.cli("FLUSHALL", "SYNC")
+            # Synchronous by default; Redis 6.0 does not know the word.
+            redis.cli("FLUSHALL")
             with redis.load():
                 redis.bgsave()
             session.run("redis-cli", "-s", "redis.sock", "--pipe", stdin=commands)
