@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #ifdef __GLIBC__
-#include <malloc.h> /* struct mallinfo, struct mallinfo2 */
+#include <malloc.h> /* struct mallinfo; from glibc 2.33 on struct mallinfo2 */
 #endif
 
 #define HAKMEM_VERSION_MAJOR 0
@@ -122,7 +122,9 @@ int hakmem_mallopt(int param, int value) HAKMEM_NOEXCEPT;
 #ifdef __GLIBC__
 /* Totals in glibc's forms: arena is what is accessible, uordblks what is handed out (caches included), fordblks what is
  * free, hblks/hblkhd the huge blocks. mallinfo saturates at INT_MAX. glibc manual. */
+#if __GLIBC_PREREQ(2, 33)
 struct mallinfo2 hakmem_mallinfo2(void) HAKMEM_NOEXCEPT;
+#endif
 struct mallinfo hakmem_mallinfo(void) HAKMEM_NOEXCEPT;
 #endif
 /* Writes totals as XML; options must be 0 (else EINVAL is returned). Returns 0, or -1 when writing failed. glibc

@@ -25,4 +25,15 @@
 
 #define HAK_CACHE_LINE 64
 
+/* The address at which the thread's own data begins. gcc 10 (Debian 11) has the builtin, but not for x86-64. */
+#if defined(__x86_64__) && !defined(__clang__) && __GNUC__ < 11
+HAK_INLINE void *hak_thread_pointer(void) {
+  void *pointer;
+  __asm__("movq %%fs:0, %0" : "=r"(pointer));
+  return pointer;
+}
+#else
+HAK_INLINE void *hak_thread_pointer(void) { return __builtin_thread_pointer(); }
+#endif
+
 #endif

@@ -1,18 +1,24 @@
-/* <malloc.h> as glibc has it. Other C libraries (musl) lack the types and numbers of glibc's statistics; there they are
- * declared here, so that every function exists under each C library and no other file asks which one it is. */
+/* <malloc.h> as glibc 2.33 has it. Other C libraries (musl) lack the types and numbers of glibc's statistics, and older glibc
+ * lacks mallinfo2; those are declared here, so that every function exists under each C library and no other file asks which
+ * one it is. */
 #ifndef HAK_BASE_GLIBC_MALLOC_H
 #define HAK_BASE_GLIBC_MALLOC_H
 
 #include <malloc.h>
 #include <stddef.h>
 
+#if !defined(__GLIBC__) || !__GLIBC_PREREQ(2, 33)
+struct mallinfo2 {
+  size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
+};
+/* <hakmem/hakmem.h> leaves it to glibc to say what it returns. */
+struct mallinfo2 hakmem_mallinfo2(void);
+#endif
+
 #ifndef __GLIBC__
 
 struct mallinfo {
   int arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
-};
-struct mallinfo2 {
-  size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
 };
 
 #define M_MXFAST 1
@@ -25,8 +31,6 @@ struct mallinfo2 {
 #define M_ARENA_TEST (-7)
 #define M_ARENA_MAX (-8)
 
-/* <hakmem/hakmem.h> leaves these to glibc. */
-struct mallinfo2 hakmem_mallinfo2(void);
 struct mallinfo hakmem_mallinfo(void);
 
 #endif

@@ -20,7 +20,7 @@ uint32_t hak_os_cpu_slow(void);
 HAK_INLINE uint32_t hak_os_cpu(void) {
   ptrdiff_t offset = hak_os_cpu_offset;
   if (HAK_UNLIKELY(offset == 0)) return hak_os_cpu_slow();
-  uint32_t id = hak_load_relaxed((const uint32_t *)((const char *)__builtin_thread_pointer() + offset));
+  uint32_t id = hak_load_relaxed((const uint32_t *)((const char *)hak_thread_pointer() + offset));
   return HAK_LIKELY(id < UINT32_C(0x80000000)) ? id : hak_os_cpu_slow(); /* not registered for this thread */
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "base/compiler.h"
 #include "profile/cfi.h"
 
 #define STACK_BYTES_MAX ((uintptr_t)8 << 20) /* what is kept as readable, and how far a register may lead */
@@ -74,7 +75,7 @@ static bool all_readable(extent *known, uintptr_t sp, uintptr_t top) {
 
 /* glibc and musl put the control block of each further thread above its stack. */
 static void enter_stack(walk *w) {
-  uintptr_t sp = w->now.at[HAK_REGISTER_SP], pointer = (uintptr_t)__builtin_thread_pointer();
+  uintptr_t sp = w->now.at[HAK_REGISTER_SP], pointer = (uintptr_t)hak_thread_pointer();
   uintptr_t thread_top = pointer == main_pointer ? 0 : hak_align_up(pointer, HAK_PAGE_LEAST), top = 0;
   if (main_top - sp < STACK_BYTES_MAX && all_readable(&main_extent, sp, main_top))
     top = main_top;
@@ -183,7 +184,7 @@ void hak_unwind_start(void) {
   program_entry = getauxval(AT_ENTRY);
   /* The kernel puts these bytes above the first thread's stack. */
   main_top = hak_align_up(getauxval(AT_RANDOM), HAK_PAGE_LEAST);
-  main_pointer = (uintptr_t)__builtin_thread_pointer();
+  main_pointer = (uintptr_t)hak_thread_pointer();
   if (find_object == NULL && start_module_count == 0) dl_iterate_phdr(note_module, NULL);
   uintptr_t pc;
   hak_unwind(&pc, 1); /* so that libc's function is bound now, where that is done by the first call */

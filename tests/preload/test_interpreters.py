@@ -39,6 +39,16 @@ def test_perl(compare, needs, workloads):
     compare(workload)
 
 
+def test_ruby(compare, needs, workloads):
+    needs("ruby", "ruby")
+
+    def workload(session):
+        session.copy(workloads / "churn.rb")
+        session.run("ruby", "churn.rb", processes=4)
+
+    compare(workload)
+
+
 def test_php(compare, needs, workloads):
     """Extensions are opened with RTLD_DEEPBIND; the library's line about that is its own."""
     needs("php-cli", "php")

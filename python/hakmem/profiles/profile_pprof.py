@@ -81,7 +81,11 @@ def message_class():
             )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.Profile"))
+    described = pool.FindMessageTypeByName(f"{PACKAGE}.Profile")
+    if hasattr(message_factory, "GetMessageClass"):
+        return message_factory.GetMessageClass(described)
+    # protobuf before 4.22; Debian 12 and 13 have 3.21.
+    return message_factory.MessageFactory(pool).GetPrototype(described)
 
 
 class Builder:

@@ -1,0 +1,10 @@
+# hakmem under Ruby. The package is that of the image's Debian release:
+# packaging/debian/build.sh --suite bookworm OUT_DIR
+FROM ruby:3.3-bookworm
+COPY libhakmem0_*.deb /tmp/
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends /tmp/libhakmem0_*.deb \
+ && rm -rf /tmp/libhakmem0_*.deb /var/lib/apt/lists/*
+ENV LD_PRELOAD=libhakmem.so.0
+# The image is not built unless Ruby is served.
+RUN HAKMEM_STATS=json ruby -e 'puts (1..1000).map { |n| "x" * n }.size' 2>&1 | grep -q '"slabs":[1-9]'

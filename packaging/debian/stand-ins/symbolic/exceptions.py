@@ -1,0 +1,2 @@
+class SymbolicError(Exception):
+    """A file cannot be read as an object."""
