@@ -140,5 +140,6 @@ def test_its_own_user_may_ask_and_another_is_told_in_one_line(program):
         }  # fmt: skip
     assert said[NOBODY].stdout == "inside\n", said[NOBODY].stderr
     assert said[1234].stdout == (
-        f"process {pid}: not permitted; it belongs to another user or is protected: be that user, or root\n"
+        f"process {pid}: not permitted; it belongs to another user or is protected: "
+        "be that user, or root\n"
     ), said[1234].stderr
