@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from hakmem.documents import write_text
-from hakmem.errors import UserError
+from hakmem.documents import write_bytes, write_text
 from hakmem.output.report import STYLE
 from hakmem.output.report import facts_table as facts_html
 
@@ -91,10 +90,7 @@ def panel(axes, curve: Curve, load: str, names: Sequence[str], epochs: Sequence[
 
 
 def write_picture(path: Path, epochs: Sequence[Epoch]) -> None:
-    try:
-        path.write_bytes(draw(epochs, path.suffix.removeprefix(".")))
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    write_bytes(path, draw(epochs, path.suffix.removeprefix(".")))
 
 
 def write_page(

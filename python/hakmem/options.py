@@ -96,6 +96,15 @@ def timeout_option() -> Decorator:
     )
 
 
+def stdin_option() -> Decorator:
+    return click.option(
+        "--stdin",
+        type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+        metavar="FILE",
+        help="Input of PROGRAM; each run reads it from its start.",
+    )
+
+
 def seed_option() -> Decorator:
     return click.option(
         "--seed",

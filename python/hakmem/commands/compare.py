@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from hakmem.allocators.recipes import RECIPES
 from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.experiments.comparison import Comparison, document, from_journal, html
+from hakmem.experiments.workload import Workload, chosen_workload, workload_options
 from hakmem.measuring import journal
 from hakmem.measuring.measures import CPU, END_RSS, FAULTS, IDLE_RSS, PEAK_RSS, WALL
 from hakmem.measuring.rotation import (
@@ -72,6 +72,7 @@ class Plan:
 @pairs_option(10)
 @allocator_options(None, "hakmem, glibc and all others that are there")
 @metric_options()
+@workload_options()
 @click.option("--syscalls", is_flag=True, help="Count system calls too, in runs under strace.")
 @click.option(
     "--idle",
@@ -101,6 +102,12 @@ def compare(
     libraries: tuple[str, ...],
     metric: str | None,
     lower_is_better: bool,
+    stdin: Path | None,
+    server: str | None,
+    load: str | None,
+    port: int | None,
+    stop: str,
+    ready_s: float,
     syscalls: bool,
     idle_s: float,
     limit_s: float,
@@ -118,6 +125,9 @@ def compare(
     an HTML report is put beside it, in HAKLAB_RESULTS or ~/.local/state/hakmem; the newest 20 runs
     stay there.
 
+    With --server and --load each run starts the server under an allocator, waits for its port, runs
+    the load and stops the server: memory and CPU time are the server's, the figure is the load's.
+
     Ends with status 1 when an allocator has no figures, 130 after Ctrl-C or SIGTERM; what was
     finished until then is reported.
     """
@@ -127,25 +137,29 @@ def compare(
             raise UserError(f"--from measures nothing: '{program[0]}' cannot be run with it", 2)
         report_again(console, source, json_path, html_path)
         return
-    if not program:
-        raise UserError("no PROGRAM to run (see hakmem compare --help)", 2)
-    if programs.locate(program[0]) is None:
-        raise UserError(f"cannot start '{program[0]}': there is no such program", 2)
+    work = chosen_workload(program, stdin, server, load, port, stop, ready_s)
+    if syscalls and work.is_server:
+        raise UserError("--syscalls: not with --server", 2)
     how = Plan(
         pairs, resolve_seed(seed), resolve_cpus(cpu, None), metric, lower_is_better, syscalls
     )
     if metric is not None:
-        choose_metric(metric, lower_is_better, Contender("", program), how.cpus)
-    notes = programs.examine(program).notes + environment_notes()
+        choose_metric(metric, lower_is_better, Contender("", work.command), how.cpus)
+    notes = programs.examine(work.command).notes + environment_notes()
     wanted = names if names is not None else default_names(notes)
     chosen = [load_checked(a) for a in chosen_allocators(wanted, libraries)]
-    rows = [replace(row, idle_s=idle_s, limit_s=limit_s) for row in contenders(chosen, program)]
+    rows = [
+        replace(row, idle_s=idle_s, limit_s=limit_s, runner=work.runner)
+        for row in contenders(chosen, work.command)
+    ]
     require_usable(rows, chosen)
-    facts = facts_of(how, program, chosen, idle_s)
+    facts = facts_of(how, work, chosen, idle_s)
     missing = {a.name: a.problem for a in chosen if not a.usable}
     path = journal.new_path("compare")
-    found = Comparison(program, rows[0].name, pairs, facts, missing, notes, journal.Journal(path))
+    log = journal.Journal(path)
+    found = Comparison(work.command, rows[0].name, pairs, facts, missing, notes, log)
     console.print(tables.facts_table(facts))
+    work.require_working()
     with interruption.only_once():
         measure(console, found, how, rows, [a for a in chosen if a.usable])
         interruption.ignore()
@@ -157,11 +171,11 @@ def compare(
 
 
 def facts_of(
-    how: Plan, program: Sequence[str], chosen: Sequence[Allocator], idle_s: float
+    how: Plan, work: Workload, chosen: Sequence[Allocator], idle_s: float
 ) -> dict[str, str]:
     return environment.describe() | {
         "rounds": f"{how.pairs}, seed {how.seed}, pinned to {how.cpus or 'nothing'}",
-        "program": shlex.join(program),
+        **work.facts,
         "RSS after idle": f"after at least {idle_s:g} s of rest" if idle_s else "not looked at",
         **{a.name: a.problem or str(a) for a in chosen},
     }
@@ -184,7 +198,7 @@ def measure(
 
             metric = metric_of(rows, how.metric, how.lower_is_better, how.cpus)
             found.begin_journal(new_rotation(rows, metric, how.seed, how.cpus))
-            prove(found, allocators, rows[0].limit_s, tick)
+            prove(found, allocators, rows[0], tick)
             run_rounds(found.rotation, how.pairs, tick, found.log)
             if found.rotation.interrupted:
                 raise KeyboardInterrupt
@@ -227,15 +241,16 @@ def metric_of(
     return WALL_TIME
 
 
-def prove(found: Comparison, allocators: Sequence[Allocator], limit_s: float, tick: Tick) -> None:
+def prove(found: Comparison, allocators: Sequence[Allocator], row: Contender, tick: Tick) -> None:
     """Whether each allocator serves the program at all, in a run of its own."""
+    how = (None, row.limit_s, row.runner)
     for allocator in allocators:
         tick(f"proof: {allocator.name}")
         if allocator.name == "hakmem" and allocator.library:
-            proof = hakmem_served(found.program, allocator.library, None, limit_s)
+            proof = hakmem_served(found.program, allocator.library, *how)
             found.add_proof("hakmem", str(proof), proof.settings)
         else:
-            said = peer_served(found.program, allocator, None, limit_s)
+            said = peer_served(found.program, allocator, *how)
             found.add_proof(allocator.name, said)
 
 
@@ -244,7 +259,8 @@ def count_calls(found: Comparison, rows: Sequence[Contender], tick: Tick) -> Non
         if found.rotation.series[row.name].problem:
             continue
         tick(f"strace: {row.name}")
-        found.add_calls(row.name, count_system_calls(row.command, row.preload, row.settings))
+        counted = count_system_calls(row.command, row.preload, row.settings, stdin=row.runner.stdin)
+        found.add_calls(row.name, counted)
 
 
 def report_again(

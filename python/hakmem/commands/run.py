@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from hakmem.allocators.peers import find, how_to_get
 from hakmem.documents import write_json
 from hakmem.errors import UserError
-from hakmem.options import json_option, split_pair
+from hakmem.options import json_option, split_pair, stdin_option
 from hakmem.running import programs
 from hakmem.running.witness import Ended, run_watched
 
@@ -52,6 +52,7 @@ def complete_profile(_context: object, _parameter: object, incomplete: str) -> l
     is_flag=True,
     help=f"End with status {REFUSED} when hakmem cannot serve the program, or has not.",
 )
+@stdin_option()
 @json_option()
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
@@ -59,6 +60,7 @@ def run(
     settings: tuple[str, ...],
     proof: bool,
     strict: bool,
+    stdin: Path | None,
     json_path: Path | None,
     program: tuple[str, ...],
 ) -> None:
@@ -79,7 +81,7 @@ def run(
         if strict:
             raise SystemExit(REFUSED)
     environment = {**os.environ, **chosen, "LD_PRELOAD": appended(library)}
-    ended = run_watched(program, environment, library, look=not found.obstacle)
+    ended = run_watched(program, environment, library, not found.obstacle, stdin)
     if not found.obstacle:
         report(ended, found, proof)
     elif proof:

@@ -9,7 +9,7 @@ import click
 
 from hakmem import environment
 from hakmem.allocators.peers import DEFAULT_NAMES, Allocator
-from hakmem.documents import write_json, write_text
+from hakmem.documents import write_bytes, write_json, write_text
 from hakmem.errors import UserError
 from hakmem.experiments import latency_report
 from hakmem.experiments.latency_run import collect, latency_command, parse_sizes
@@ -116,7 +116,7 @@ def tail(
         if csv_path is not None:
             write_text(csv_path, latency_report.csv_text(found))
         if plot_path is not None:
-            plot_path.write_bytes(latency_report.plot(found, plot_path.suffix[1:]))
+            write_bytes(plot_path, latency_report.plot(found, plot_path.suffix[1:]))
         if html_path is not None:
             problems = problems_of(chosen, rotation)
             text = latency_report.page(found, shlex.join(command), facts, problems)
