@@ -31,7 +31,10 @@ class Workload:
     @property
     def facts(self) -> dict[str, str]:
         if isinstance(self.runner, ServerRunner):
-            return {"server": shlex.join(self.command), "load": shlex.join(self.runner.load)}
+            return {
+                "server": shlex.join(self.command),
+                "server's load": shlex.join(self.runner.load),
+            }
         found = {"program": shlex.join(self.command)}
         return found | ({"input": str(self.runner.stdin)} if self.runner.stdin else {})
 

@@ -61,9 +61,9 @@ def hakmem_served(
     Where none are printed, as by programs that end with _exit, another run is looked at.
     """
     asked = {**(settings or {}), **PROOF_SETTINGS}
-    outcome = runner.run(command, library, settings=asked, limit_s=limit_s)
-    spans, processes = parse_stats(outcome.stderr)
-    if not processes and not outcome.problem:
+    outcome, counted = runner.run_counted(command, library, asked, limit_s)
+    spans, processes = counted or parse_stats(outcome.stderr)
+    if counted is None and not processes and not outcome.problem:
         spans = runner.spans_seen(command, library, settings, limit_s)
     return Served(spans, processes, effective_settings(outcome.stderr), outcome)
 

@@ -31,6 +31,17 @@ class Runner:
     ) -> Outcome:
         return run_once(command, preload, cpus, settings, idle_s, limit_s, self.stdin)
 
+    def run_counted(
+        self,
+        command: Sequence[str],
+        library: Path,
+        settings: Mapping[str, str],
+        limit_s: float = 0.0,
+    ) -> tuple[Outcome, tuple[int, int] | None]:
+        """A run under hakmem, and its counter in memory with the processes that were read, where
+        the program lives long enough to be looked at."""
+        return self.run(command, library, settings=settings, limit_s=limit_s), None
+
     def spans_seen(
         self,
         command: Sequence[str],

@@ -157,7 +157,7 @@ class Server:
     def stop(self, number: int, limit_s: float = STOP_LIMIT_S) -> None:
         """Ends it by a signal. Any exit status is right then, no other signal is."""
         if self.has_ended():
-            raise ServerError(f"the server ended during the load: {self.how_it_ended()}")
+            raise ServerError(f"the server ended before it was stopped: {self.how_it_ended()}")
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
         try:
@@ -191,6 +191,8 @@ class Server:
             how = f"killed by {signal_name(number)}"
         else:
             how = f"exit status {self.cost.get('exit', 'unknown')}"
+            if self.cost.get("exit") == 0:
+                how += " (it has to stay in the foreground)"
         return f"{how}; it last said: {self.last_words()}"
 
     def said(self) -> str:
@@ -265,6 +267,17 @@ class ServerRunner(Runner):
     ) -> Outcome:
         return self.serve(command, preload, cpus, settings, idle_s, limit_s)[0]
 
+    def run_counted(
+        self,
+        command: Sequence[str],
+        library: Path,
+        settings: Mapping[str, str],
+        limit_s: float = 0.0,
+    ) -> tuple[Outcome, tuple[int, int] | None]:
+        """The counters of the server at the end of the load, without what its start script took."""
+        counter = Counter(library)
+        return self.serve(command, library, None, settings, 0.0, limit_s, counter)
+
     def spans_seen(
         self,
         command: Sequence[str],
@@ -272,7 +285,8 @@ class ServerRunner(Runner):
         settings: Mapping[str, str] | None = None,
         limit_s: float = 0.0,
     ) -> int:
-        return self.serve(command, library, None, settings, 0.0, limit_s, Counter(library))[1]
+        """What run_counted() could not read cannot be read in another run."""
+        return 0
 
     def serve(
         self,
@@ -283,11 +297,11 @@ class ServerRunner(Runner):
         idle_s: float,
         limit_s: float,
         counter: Counter | None = None,
-    ) -> tuple[Outcome, int]:
-        """One run, and what the counter was after the load in all processes of the server."""
+    ) -> tuple[Outcome, tuple[int, int] | None]:
+        """One run, and what the counters were after the load in all processes of the server."""
         port = free_port() if self.port is None else self.port
         if self.port is not None and accepts(port):
-            return failed(f"port {port} is in use already"), 0
+            return failed(f"port {port} is in use already"), None
         with tempfile.TemporaryDirectory(prefix="hakmem-server-") as folder:
             log = Path(folder) / "log"
             words = [word.replace(PORT_MARK, str(port)) for word in command]
@@ -295,11 +309,11 @@ class ServerRunner(Runner):
                 try:
                     return self.use(server, port, idle_s, limit_s, counter)
                 except ServerError as error:
-                    return failed(str(error), server.said()), 0
+                    return failed(str(error), server.said()), None
 
     def use(
         self, server: Server, port: int, idle_s: float, limit_s: float, counter: Counter | None
-    ) -> tuple[Outcome, int]:
+    ) -> tuple[Outcome, tuple[int, int] | None]:
         try:
             server.wait_ready(lambda: accepts(port), self.ready_s)
         except ServerError as error:
@@ -311,14 +325,14 @@ class ServerRunner(Runner):
             words = loaded.last_words(1)
             said = f"; it last said: {words}" if words else ""
             raise ServerError(f"the load failed: {loaded.problem}{said}")
-        spans = 0
-        if counter is not None:
-            family = descendants(server.launcher.pid)
-            spans = sum(counter.read(pid) or 0 for pid in family)
+        counted = None
+        if counter is not None and counter.offset is not None:
+            seen = [counter.read(pid) or 0 for pid in descendants(server.launcher.pid)]
+            counted = sum(seen), sum(spans > 0 for spans in seen)
         if idle_s:
             time.sleep(idle_s + REST_MARGIN_S)
         server.stop(self.stop)
-        return combined(loaded, server), spans
+        return combined(loaded, server), counted
 
 
 def combined(loaded: Outcome, server: Server) -> Outcome:
