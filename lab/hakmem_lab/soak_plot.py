@@ -100,11 +100,13 @@ def write_page(
     titles = ("allocator", "load", "epochs", "RSS drift", "speed drift", "beside the others", "CV")
     head = "".join(f"<th>{title}</th>" for title in (*titles, "verdict"))
     body = "".join(page_row(judgement) for judgement in judged)
+    table = f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+    verdicts = table if judged else "<p>No verdict: there are too few epochs.</p>"
     write_text(
         path,
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f"<title>Soak</title><style>{STYLE}</style></head><body><h1>Soak</h1>"
-        f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+        f"{verdicts}"
         '<img style="max-width: 60rem" alt="Memory, speed and latency over time" '
         f'src="data:image/svg+xml;base64,{image}">'
         f"<h2>How it was measured</h2>{facts_html(facts)}</body></html>\n",
