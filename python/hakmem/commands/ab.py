@@ -191,7 +191,8 @@ def ab(
     log.begin("ab", rotation, facts, plan=asdict(plan))
     with interruption.only_once():
         decision = measure(console, rotation, plan, log)
-    conclude(console, rotation, decision, plan, facts, json_path)
+    with journal.named_in_errors(f"; the pairs are in {log.path}"):
+        conclude(console, rotation, decision, plan, facts, json_path)
 
 
 def given(parameter: str) -> bool:

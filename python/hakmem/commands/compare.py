@@ -164,7 +164,9 @@ def compare(
         measure(console, found, how, rows, [a for a in chosen if a.usable])
         interruption.ignore()
         journal.prune("compare")
-        conclude(console, found, json_path, html_path or path.with_suffix(".html"))
+        kept = f"; what was measured is in {path}: hakmem compare --from reads it"
+        with journal.named_in_errors(kept if found.rotation is not None else ""):
+            conclude(console, found, json_path, html_path or path.with_suffix(".html"))
         if found.rotation is not None:
             console.print(f"journal: {path} (hakmem compare --from reads it)", soft_wrap=True)
     finish(found)
@@ -281,10 +283,12 @@ def conclude(console: Console, found: Comparison, json_path: Path | None, html_p
         console.print(f"{name}: {problem}", soft_wrap=True)
     for note in found.notes:
         console.print(f"note: {note}", soft_wrap=True)
-    if json_path is not None:
-        write_json(json_path, "compare", document(found))
-    write_text(html_path, html(found))
-    console.print(f"report: {html_path}", soft_wrap=True)
+    try:
+        write_text(html_path, html(found))
+        console.print(f"report: {html_path}", soft_wrap=True)
+    finally:
+        if json_path is not None:
+            write_json(json_path, "compare", document(found))
 
 
 def show(console: Console, found: Comparison) -> None:
