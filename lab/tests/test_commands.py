@@ -3,6 +3,7 @@ import json
 import pytest
 from click.testing import CliRunner
 from hakmem.cli import main
+from small_build import compile_c
 
 from hakmem_lab.commands import demo as demo_module
 
@@ -31,11 +32,76 @@ def test_pair_prints_a_row_for_each_and_the_seed(build):
     assert "higher is better" in found.output
 
 
-def test_pair_with_missing_peer_has_a_row_that_says_so(monkeypatch):
+def test_pair_with_missing_peer_is_refused_where_it_was_asked_for(monkeypatch):
     monkeypatch.setenv("MIMALLOC_SO", "/nowhere/libmimalloc.so")
     found = run("pair", "--pairs", "1", "--with", "glibc,mimalloc", "--", *RECORDED)
-    assert found.exit_code == 0, found.output
-    assert "no library at /nowhere/libmimalloc.so" in found.output
+    told = "mimalloc: no library at /nowhere/libmimalloc.so"
+    assert (found.exit_code, found.output) == (2, f"Error: {told}\n")
+    found = run("pair", "--pairs", "1", "--", *RECORDED)
+    assert f"note: not compared: {told}" in found.output
+
+
+# Every command of the source tree that starts a program of the user's.
+STARTING = (
+    ("pair", "--with", "glibc", "--", "PROGRAM"),
+    ("pair", "--with", "glibc", "--program", "x=PROGRAM", "--", "/bin/true"),
+    ("demo", "--app", "PROGRAM"),
+    ("soak", "--with", "glibc", "--program", "x=PROGRAM"),
+)
+
+
+@pytest.fixture(scope="module")
+def static(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("static")
+    (folder / "empty.c").write_text("int main(void) { return 0; }\n")
+    return str(compile_c(folder / "static", [folder / "empty.c"], "-static"))
+
+
+@pytest.mark.parametrize("words", STARTING)
+def test_program_that_cannot_be_had_has_the_status_of_every_command(words, static, tmp_path):
+    for program, status, told in (
+        ("no-such-program", 127, "there is no program 'no-such-program'"),
+        (str(tmp_path), 126, f"cannot start '{tmp_path}': it is a folder"),
+        ("/etc/passwd", 126, "cannot start '/etc/passwd': it is not executable"),
+        (static, 125, f"it cannot be served: {static} is statically linked"),
+    ):
+        if "--program" in words and words[0] == "pair" and program == static:
+            continue  # It is for static programs: nothing is preloaded.
+        found = run(*(word.replace("PROGRAM", program) for word in words))
+        assert (found.exit_code, told in found.output) == (status, True), found.output
+
+
+@pytest.mark.parametrize("command", ["pair", "demo", "soak", "drawn", "memory", "scale", "steady"])
+def test_missing_library_of_hakmem_has_the_status_of_every_command(command, monkeypatch, tmp_path):
+    monkeypatch.setenv("HAKLAB_LIB", "/nowhere/libhakmem.so")
+    monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path))
+    found = run(command, *(("--", "/bin/true") if command == "pair" else ()))
+    assert found.exit_code == 125, found.output
+    told = "Error: hakmem: no library at /nowhere/libhakmem.so: build first (make run)"
+    assert told in found.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("soak", "--set", "HAKMEM_PROFLE=lean"), "--set: HAKMEM_PROFLE=lean: "),
+        (("soak", "--set", "PROFILE=fast"), "--set: HAKMEM_PROFILE=fast is not one of"),
+        (("bench", "--with", "hakmem", "--set", "HAKMEM_PROFLE=x"), "--set: HAKMEM_PROFLE=x: "),
+    ],
+)
+def test_setting_that_hakmem_refuses_starts_nothing(knowing, words, told, tmp_path, monkeypatch):
+    monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path / "results"))
+    found = run(*words)
+    assert (found.exit_code, told in found.output) == (2, True), found.output
+    assert "; nothing was started" in found.output
+    assert not (tmp_path / "results").exists()
+
+
+def test_setting_of_the_environment_that_hakmem_refuses(knowing, monkeypatch):
+    monkeypatch.setenv("HAKMEM_PROFLE", "lean")
+    for words in (("soak",), ("demo",), ("pair", "--", "/bin/true")):
+        found = run(*words)
+        assert (found.exit_code, "environment: HAKMEM_PROFLE" in found.output) == (2, True)
 
 
 def test_pair_falls_back_to_wall_time():
@@ -65,7 +131,8 @@ def test_pair_fails_when_hakmem_did_not_serve(monkeypatch, build):
         ("--with", "glibc", "--program", "glibc=/bin/true", "--", "/bin/true"),
         ("--with", "glibc", "--cpu", "many", "--", "/bin/true"),
         ("--with", "glibc", "--metric", "(", "--", "/bin/true"),
-        ("--with", "glibc", "--", "no-such-program"),
+        ("--with", "glibc", "--metric", "took [0-9]+", "--", "/bin/true"),
+        ("--proff", "--", "/bin/true"),
     ],
 )
 def test_pair_refuses_bad_options_in_one_line(arguments):
@@ -115,14 +182,14 @@ def test_demo_fails_when_hakmem_did_not_serve(short_demo, monkeypatch, build):
 def test_demo_without_a_build_names_what_is_missing(monkeypatch, tmp_path):
     monkeypatch.setenv("HAKLAB_BUILD", str(tmp_path))
     found = run("demo")
-    assert found.exit_code == 2
+    assert found.exit_code == 125
     assert "is missing: build first" in found.output
 
 
 def test_demo_with_a_program_that_does_not_exist(short_demo):
     found = run("demo", "--app", "no-such-program --flag")
-    assert found.exit_code == 2
-    assert "cannot start 'no-such-program'" in found.output
+    assert found.exit_code == 127
+    assert "there is no program 'no-such-program'" in found.output
 
 
 def test_demo_with_a_program_that_crashes(short_demo):
@@ -145,3 +212,21 @@ def test_demo_writes_both_parts_as_json(short_demo, build, tmp_path):
     assert program["command"][0].endswith("bench_random_mixed")
     assert program["served"]["hakmem"] == "yes, alloc=7"
     assert {"hakmem", "glibc"} <= {row["name"] for row in program["summary"]}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("soak", "--minutes", "nan"),
+        ("soak", "--epoch", "nan"),
+        ("bench", "--minutes", "inf"),
+        ("drawn", "--rest", "nan"),
+        ("steady", "--seconds", "nan"),
+        ("variants", "--minutes", "nan"),
+        ("demo", "--app", " "),
+    ],
+)
+def test_numbers_that_are_none_and_empty_commands_are_refused(words):
+    found = run(*words)
+    assert found.exit_code == 2, found.output
+    assert words[1] in found.output

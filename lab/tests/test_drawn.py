@@ -193,8 +193,8 @@ def test_failing_baseline_is_a_status(program, tmp_path):
     found = run("--seeds", "1", *SMALL, "--with", f"broken={broken_library(tmp_path)},glibc")
     assert found.exit_code == 1, found.output
     found = run("--seeds", "1", *SMALL, "--with", "absent=/nowhere/lib.so,glibc")
-    assert found.exit_code == 1
-    assert "the baseline absent cannot be measured: no library at /nowhere/lib.so" in found.output
+    assert found.exit_code == 2
+    assert "absent: no library at /nowhere/lib.so" in found.output
 
 
 def test_hakmem_that_did_not_serve_is_a_status(program, monkeypatch, tmp_path, forwarding):

@@ -19,7 +19,7 @@ COMMANDS = {
     "demo": "Show a benchmark and a real program under each allocator.",
     "bench": "Run the project's own suite under all allocators.",
     "drawn": "Loads drawn from seeds, against the best peer of each.",
-    "pair": "One program in paired slices, with the floor.",
+    "pair": "One program in rounds, with the floor.",
     "ab": "Decide between two settings or two libraries.",
     "soak": "Hours of one load: drift of memory, speed and latency.",
     "scale": "What an operation costs as threads, heap or blocks grow.",

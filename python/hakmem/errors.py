@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import click
 
+# As env, nice and nohup, and the same in every command (docs/comparing.md): 125 for what this
+# command lacks or cannot do, 126 for a program that cannot be started, 127 for none of that name.
+WRONG_USE, REFUSED, NOT_STARTED, NOT_FOUND = 2, 125, 126, 127
+
 
 class UserError(click.ClickException):
     """Something the user can put right: a missing build, a bad option, a program that fails."""

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import shlex
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
+from hakmem.allocators import peers
 from hakmem.allocators.peers import Allocator, find, from_path, known_names
+from hakmem.allocators.recipes import RECIPES
+from hakmem.allocators.settings import split_pair
 from hakmem.documents import check_output
 from hakmem.environment import allowed_cpus, default_cpu
 from hakmem.errors import UserError
+from hakmem.running.proof import load_checked
+
+# Of a command that ends with a PROGRAM: options are those before it, and what is none of ours is
+# refused, not taken for the program.
+PROGRAM_LAST = {"allow_interspersed_args": False}
+
+# More than any kernel has: the launcher's set of CPUs ends here.
+CPUS_MAX = 1 << 16
 
 # The exit status of a command that was stopped by Ctrl-C, as shells report it.
 INTERRUPTED = 130
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds: nan, which is within all of them, and inf are none."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"'{value}' is no number.", param, ctx)
+        return found
+
 
 Decorator = Callable[[Callable], Callable]
 
@@ -61,11 +88,13 @@ def allocator_options(default: str | None, default_help: str = "") -> Decorator:
 
 def pairs_option(default: int, minimum: int = 1) -> Decorator:
     return click.option(
+        "--rounds",
         "--pairs",
+        "pairs",
         default=default,
         show_default=True,
         type=click.IntRange(minimum),
-        help="Rounds; each runs every allocator once.",
+        help="Each runs every allocator once.",
     )
 
 
@@ -90,7 +119,7 @@ def timeout_option() -> Decorator:
         "--timeout",
         "limit_s",
         default=0.0,
-        type=click.FloatRange(0),
+        type=FiniteRange(0),
         metavar="SECONDS",
         help="End a run that takes longer; its allocator has then failed. Default: no limit.",
     )
@@ -166,7 +195,39 @@ def csv_option() -> Decorator:
     return output_option("--csv", "csv_path", "Write the figures as CSV.")
 
 
-def chosen_allocators(names: str, libraries: Sequence[str], floor: bool = False) -> list[Allocator]:
+def chosen_allocators(
+    names: str | None,
+    libraries: Sequence[str],
+    usual: Sequence[str],
+    notes: list[str],
+    floor: bool = False,
+) -> list[Allocator]:
+    """Those asked for, which must all be there; else the usual ones that are, the others noted."""
+    if names is None:
+        names = usual_names(usual, notes)
+    chosen = [load_checked(a) for a in named_allocators(names, libraries, floor)]
+    for allocator in chosen:
+        peers.require_usable(allocator)
+    return chosen
+
+
+def usual_names(usual: Sequence[str], notes: list[str]) -> str:
+    """All that is there. What is not is named, not left out in silence.
+
+    hakmem stays in any case: to measure without it has to be asked for.
+    """
+    found = [load_checked(find(name)) for name in usual]
+    missing = [a for a in found if not a.usable and a.name != "hakmem"]
+    unbuilt = [a.name for a in missing if a.name in RECIPES and "not built" in a.problem]
+    if unbuilt:
+        lacking = [tool for tool in ("cargo", "clang-19") if shutil.which(tool) is None]
+        how = f"needs {' and '.join(lacking)}" if lacking else "about 3 minutes"
+        notes.append(f"not compared: {', '.join(unbuilt)}: not built (hakmem peers build, {how})")
+    notes += [f"not compared: {a.name}: {a.problem}" for a in missing if a.name not in unbuilt]
+    return ",".join(a.name for a in found if a not in missing)
+
+
+def named_allocators(names: str, libraries: Sequence[str], floor: bool = False) -> list[Allocator]:
     """Those of --with, then --lib, then the floor; a name in both takes the path of --lib."""
     given = dict(split_pair("--lib", text) for text in libraries)
     wanted = [name.strip() for name in names.split(",") if name.strip()]
@@ -180,17 +241,15 @@ def chosen_allocators(names: str, libraries: Sequence[str], floor: bool = False)
     return chosen
 
 
-def require_usable(rows: Sequence, chosen: Sequence[Allocator]) -> None:
-    """Fails where nothing is left to run, and says why of each."""
-    if not rows:
-        raise UserError("no allocator to measure: " + "; ".join(a.problem for a in chosen))
-
-
-def split_pair(option: str, text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name or not value:
-        raise UserError(f"{option}: '{text}' is not NAME=VALUE", 2)
-    return name, value
+def split_command(option: str, text: str) -> list[str]:
+    """The words of a command line that an option holds."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{option}: cannot read '{text}': {error}", 2) from error
+    if not words:
+        raise UserError(f"{option}: '{text}' names no program", 2)
+    return words
 
 
 def require_distinct(names: Sequence[str]) -> None:
@@ -220,7 +279,8 @@ def parse_cpu_list(text: str) -> set[int]:
     cpus: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal():
+        is_range = first.isdecimal() and (last or first).isdecimal()
+        if not is_range or not int(first) <= int(last or first) < CPUS_MAX:
             raise UserError(f"--cpu: '{text}' is no CPU list (such as 1 or 0,2-3), none or auto", 2)
         cpus |= set(range(int(first), int(last or first) + 1))
     return cpus

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from small_build import build, use_build
+from small_build import build, knowing, use_build
 
-__all__ = ["build", "use_build"]
+__all__ = ["build", "knowing", "use_build"]

@@ -58,3 +58,64 @@ def use_build(
     for name in ("HAKLAB_LIB", "HAKLAB_LAUNCH", "MIMALLOC_SO", "JEMALLOC_SO", "TCMALLOC_SO"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HAKLAB_BUILD", str(build))
+
+
+# Counts calls as hakmem counts spans, knows a few options, and says of settings what hakmem says.
+KNOWING = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+struct { uint64_t alloc, free; } hak_os_stats;
+int hakmem_option_set(const char *name, int64_t value) { return name == NULL || value < 0; }
+void *malloc(size_t bytes) {
+    static void *(*next)(size_t);
+    if (next == NULL) *(void **)&next = dlsym(RTLD_NEXT, "malloc");
+    hak_os_stats.alloc++;
+    return next(bytes);
+}
+extern char **environ;
+static const char *const known[] = {"HAKMEM_PROFILE", "HAKMEM_RSS_TARGET", "HAKMEM_VERBOSE",
+                                    "HAKMEM_SS_OS_STATS"};
+static void judge(const char *entry) {
+    int length = (int)strcspn(entry, "=");
+    const char *value = entry + length + 1;
+    int found = strncmp(entry, "HAKMEM_HEAP_PROFILE", 19) == 0;
+    for (int i = 0; i < 4; i++)
+        found |= strlen(known[i]) == (size_t)length && strncmp(known[i], entry, length) == 0;
+    if (!found)
+        fprintf(stderr, "hakmem: %.*s is not an option of this version: ignored\n", length, entry);
+    else if (length == 14 && strcmp(value, "hardened") == 0)
+        fprintf(stderr, "hakmem: %s needs libhakmem-hardened.so: "
+                "this library behaves as balanced\n", entry);
+    else if (length == 14 && strcmp(value, "lean") != 0 && strcmp(value, "speed") != 0)
+        fprintf(stderr, "hakmem: %s is not one of speed, lean: using speed\n", entry);
+    else if (length == 17 && strcmp(value, "64M") != 0)
+        fprintf(stderr, "hakmem: %s is not a size such as 64M: using auto\n", entry);
+}
+__attribute__((constructor)) static void start(void) {
+    for (char **e = environ; *e != NULL; e++)
+        if (strncmp(*e, "HAKMEM_", 7) == 0) judge(*e);
+    if (getenv("HAKMEM_VERBOSE") != NULL)
+        for (int i = 0; i < 4; i++) fprintf(stderr, "hakmem: %s=0\n", known[i]);
+    if (getenv("TROUBLED") != NULL) fputs("hakmem: HAKMEM_STATS: not written\n", stderr);
+}
+__attribute__((destructor)) static void report(void) {
+    if (getenv("HAKMEM_SS_OS_STATS") != NULL)
+        fprintf(stderr, "[SS_OS_STATS] alloc=%d free=0 madvise=0\n", (int)hak_os_stats.alloc);
+}
+"""
+
+
+@pytest.fixture
+def knowing(build: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in that judges its settings as hakmem does, taken for hakmem."""
+    library = build / "libknowing.so"
+    if not library.exists():
+        source = build / "knowing.c"
+        source.write_text(KNOWING)
+        compile_c(library, [source], "-shared", "-fPIC")
+    monkeypatch.setenv("HAKLAB_LIB", str(library))
+    return library

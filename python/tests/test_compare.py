@@ -139,11 +139,14 @@ def test_compare_names_what_is_not_there_by_default(monkeypatch):
     assert "not compared: mimalloc: no library at /nowhere/libmimalloc.so" in plain
 
 
-def test_peer_asked_for_and_missing_is_a_row_and_a_status():
-    found = run("compare", "--pairs", "1", "--with", "glibc,rpmalloc", "--", "/bin/true")
-    assert found.exit_code == 1
-    assert "rpmalloc: not built" in found.output
-    assert "no figures, see below" in found.output
+def test_peer_asked_for_and_missing_is_said_before_anything_runs(tmp_path):
+    mark = tmp_path / "started"
+    found = run("compare", "--with", "glibc,rpmalloc", "--", "/usr/bin/touch", str(mark))
+    assert (found.exit_code, found.output) == (
+        2,
+        "Error: rpmalloc: not built (hakmem peers build rpmalloc)\n",
+    )
+    assert not mark.exists()
 
 
 def test_program_that_crashes_under_one_leaves_the_others(build, tmp_path):
@@ -256,8 +259,8 @@ def test_a_finished_journal_gives_the_same_figures(results, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "no PROGRAM"),
-        (("--", "no-such-program"), "cannot start 'no-such-program'"),
+        ((), "Missing argument 'PROGRAM...'"),
+        (("--proff", "--", "true"), "No such option"),
         (("--from", __file__), "is no journal"),
         (("--from", __file__, "true"), "--from measures nothing"),
         (("--idle", "-1", "true"), "--idle"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,10 @@ from click.testing import CliRunner
 
 import hakmem
 from hakmem.cli import HIDDEN, OF_THE_SOURCES, main
+from hakmem.measuring.rotation import WALL_TIME
+from hakmem.measuring.statistics import Interval
+from hakmem.measuring.summary import Row
+from hakmem.output import tables
 
 
 def run(*arguments: str):
@@ -81,6 +86,30 @@ def test_every_command_and_option_has_help(path, command):
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert parameter.help, f"{path} {parameter.opts[0]}"
+
+
+@pytest.mark.parametrize(("path", "command"), list(all_commands()))
+def test_help_has_the_words_of_the_glossary(path, command):
+    """A run is one start of a program, a round one run of each allocator, a pair one of two."""
+    context = click.Context(command, info_name=path)
+    said = command.get_help(context).lower()
+    assert not re.search(r"\bslices?\b|\bpaired\b", said), path
+    counts = [p for p in command.params if "--pairs" in p.opts]
+    if path not in ("hakmem ab", "hakmem ab-self-test"):
+        assert all("--rounds" in p.opts for p in counts), path
+
+
+def test_glossary_defines_them():
+    text = (Path(__file__).resolve().parents[2] / "docs" / "glossary.md").read_text()
+    for word in ("run", "round", "pair", "cost", "speed"):
+        assert f"\n- **{word}**: " in text
+
+
+def test_tables_of_all_comparisons_have_costs_over_the_baseline():
+    row = Row("b", ratio=Interval(2.0), median=1.0, best=1.0)
+    table = tables.comparison_table([row], WALL_TIME, "a", with_net=False)
+    assert "cost ÷ a" in [column.header for column in table.columns]
+    assert "above 1 the row costs more" in table.caption
 
 
 @pytest.mark.parametrize("name", OF_THE_SOURCES)

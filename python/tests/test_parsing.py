@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
+from hakmem.cli import main
 from hakmem.errors import UserError
-from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, custom_metric
+from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, custom_metric, require_metric
 from hakmem.options import parse_cpu_list, resolve_cpus
 from hakmem.running.launching import Outcome
 from hakmem.running.proof import BINDING, effective_settings, parse_stats
@@ -30,8 +32,18 @@ def test_custom_metric_reads_its_first_group_from_either_stream():
     metric = custom_metric(r"took (\d+) ms", lower_is_better=True)
     assert metric.read(outcome(stderr="took 35 ms")) == 35
     assert metric.cost(35) == 35
-    assert custom_metric(r"\d+", lower_is_better=False).read(outcome("12 apples")) == 12
     assert custom_metric(r"(\w+)", lower_is_better=False).read(outcome("apples")) is None
+
+
+def test_expression_without_a_group_is_refused():
+    with pytest.raises(UserError, match=r"--metric: '\\d\+' has no group"):
+        require_metric(r"\d+", False)
+    with pytest.raises(UserError, match="--lower-is-better is the direction of --metric"):
+        require_metric(None, True)
+    require_metric(r"(\d+)", True)
+    require_metric("wall", False)
+    # A group that took no part in the match has no figure.
+    assert custom_metric(r"x|(\d+)", lower_is_better=False).read(outcome("x")) is None
 
 
 def test_bad_expression_is_named():
@@ -92,10 +104,27 @@ def test_refused_preload_is_a_problem():
     assert outcome(stderr=said).problem == "not loaded: cannot open shared object file"
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compare", "--timeout"),
+        ("compare", "--idle"),
+        ("explain", "--after"),
+        ("explain", "--every"),
+        ("top", "--interval"),
+    ],
+)
+def test_seconds_are_numbers(words, value):
+    found = CliRunner().invoke(main, [*words, value, "--", "/bin/true"])
+    assert found.exit_code == 2, found.output
+    assert f"'{words[1]}'" in found.output
+
+
 def test_cpu_lists():
     assert parse_cpu_list("0,2-4") == {0, 2, 3, 4}
     assert resolve_cpus("none", "1") is None
     assert resolve_cpus(None, "1") == "1"
-    for bad in ("x", "-1", "1,,2", "99999"):
+    for bad in ("x", "-1", "1,,2", "99999", "3-1", "0-9999999999"):
         with pytest.raises(UserError, match="--cpu"):
             resolve_cpus(bad, None)

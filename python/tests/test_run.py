@@ -26,6 +26,7 @@ SERVING = """
 #include <stdlib.h>
 #include <string.h>
 struct { uint64_t alloc, free; } hak_os_stats;
+int hakmem_option_set(const char *name, int64_t value) { return name == NULL || value < 0; }
 void *malloc(size_t bytes) {
     static void *(*next)(size_t);
     if (next == NULL) *(void **)&next = dlsym(RTLD_NEXT, "malloc");

@@ -240,6 +240,7 @@ def test_redis_where_it_is_installed(tmp_path):
     out = tmp_path / "out.json"
     found = compare(f"redis-server --port {{port}} --save '' --dir {tmp_path}",
                     "redis-benchmark -p {port} -n 200 -t set -q", "--json", str(out))  # fmt: skip
-    assert found.exit_code == 0, found.output
+    # Debian's is linked with jemalloc: then glibc does not serve it, and that is told.
+    assert found.exit_code == ("NOT SERVED" in found.output), found.output
     rows = {m["title"]: m["rows"][0]["values"] for m in json.loads(out.read_text())["measures"]}
     assert all(value > 1 for value in rows["Peak RSS"])

@@ -9,11 +9,13 @@ import click
 from click.shell_completion import CompletionItem
 from hakmem import documents, environment
 from hakmem.allocators.peers import Allocator, find, repository_root
+from hakmem.allocators.settings import settings_for
 from hakmem.documents import write_text
 from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
+    FiniteRange,
     allocator_options,
     chosen_allocators,
     csv_option,
@@ -21,12 +23,10 @@ from hakmem.options import (
     json_option,
     output_option,
     require_resume_alone,
-    require_usable,
     resolve_seed,
     resume_folder_option,
     rows_option,
     seed_option,
-    split_pair,
 )
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
@@ -77,7 +77,7 @@ def complete_suites(
 @click.option("--rounds", type=click.IntRange(1), help="Instead of the suite's own number.")
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Time limit to scale the work to, instead of the suite's own.",
 )
 @allocator_options(None, "the suite's own that are there")
@@ -97,7 +97,7 @@ def complete_suites(
 @click.argument("suite", required=False, shell_complete=complete_suites)
 @click.pass_context
 def bench(context: click.Context, **given) -> None:
-    """Run SUITE (default: quick) under hakmem and its peers, in paired slices.
+    """Run SUITE (default: quick) under hakmem and its peers, in rounds.
 
     SUITE is a name of `--list` or the path of a TOML file. Results go to a folder of their own:
     journals of the rounds, results.json, results.csv, scenarios.csv and report.html. Ends with
@@ -164,8 +164,8 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
     jobs = jobs_of(suite, rows, given["modes"] or suite.modes)
     if not jobs:
         raise UserError(f"--mode: no row of suite '{suite.name}' has this mode", 2)
-    settings = dict(split_pair("--set", text) for text in given["settings"])
     allocators, notes = chosen(suite, given)
+    settings = settings_for("--set", given["settings"], allocators, notes)
     seed = resolve_seed(given["seed"])
     rounds = given["rounds"] or suite.rounds
     facts = environment.describe() | {
@@ -207,9 +207,7 @@ def chosen(suite: Suite, given: dict) -> tuple[list[Allocator], list[str]]:
             else:
                 there.append((usable or options[0]).name)
         names = ",".join(there)
-    allocators = chosen_allocators(names, given["libraries"])
-    require_usable([a for a in allocators if a.usable], allocators)
-    return allocators, notes
+    return chosen_allocators(names, given["libraries"], (), notes), notes
 
 
 def resumed(context: click.Context, given: dict) -> Session:

@@ -1,6 +1,6 @@
 """`hakmem demo`: real work under hakmem beside the allocators a Debian user can install.
 
-Two parts: the random-mixed benchmark in paired slices, and one real program. Each part proves that
+Two parts: the random-mixed benchmark in rounds, and one real program. Each part proves that
 hakmem served the program before its figures count.
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import DEFAULT_NAMES, Allocator, bench_program, find
+from hakmem.allocators.peers import DEFAULT_NAMES, Allocator, bench_program, find, require_usable
 from hakmem.documents import write_json
-from hakmem.errors import UserError
+from hakmem.errors import NOT_STARTED, UserError
 from hakmem.measuring.rotation import (
     OPS_PER_SECOND,
     WALL_TIME,
@@ -26,8 +26,16 @@ from hakmem.measuring.rotation import (
     run_rotation,
 )
 from hakmem.measuring.summary import summarise
-from hakmem.options import INTERRUPTED, json_option, resolve_cpus, resolve_seed, seed_option
+from hakmem.options import (
+    INTERRUPTED,
+    json_option,
+    resolve_cpus,
+    resolve_seed,
+    seed_option,
+    split_command,
+)
 from hakmem.output import tables
+from hakmem.running import programs
 from hakmem.running.proof import Served, hakmem_served, load_checked, malloc_providers, peer_served
 from hakmem.running.syscalls import count_system_calls
 from rich.console import Console
@@ -74,20 +82,21 @@ class Findings:
 
 
 @click.command(short_help="Show hakmem beside other allocators in 90 s.")
-@click.option("--app", default="", help="Command line of the real program (default: a workload).")
+@click.option("--app", help="Command line of the real program (default: a workload).")
 @click.option("--cpu", help="CPU or list to pin to, or none (default: one CPU; --app not pinned).")
 @seed_option()
 @json_option()
-def demo(app: str, cpu: str | None, seed: int | None, json_path: Path | None) -> None:
+def demo(app: str | None, cpu: str | None, seed: int | None, json_path: Path | None) -> None:
     """Show the random-mixed benchmark and one real program under each allocator."""
     console = tables.make_console()
     seed = resolve_seed(seed)
-    app_command = tuple(split_command(app)) if app.strip() else None
+    app_command = tuple(split_command("--app", app)) if app is not None else None
     peers = [load_checked(find(name)) for name in DEFAULT_NAMES]
     floor = load_checked(find("floor"))
     hakmem = peers[0]
-    if not hakmem.usable:
-        raise UserError(f"hakmem cannot be measured: {hakmem.problem}", 2)
+    require_usable(hakmem)
+    if app_command is not None:
+        programs.require_servable(app_command)
 
     known = facts(peers, seed)
     console.print(tables.facts_table(known))
@@ -112,14 +121,6 @@ def demo(app: str, cpu: str | None, seed: int | None, json_path: Path | None) ->
         raise SystemExit(1)
 
 
-def split_command(text: str) -> list[str]:
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise UserError(f"--app: cannot read '{text}': {error}", 2) from error
-    return words
-
-
 def facts(allocators: Sequence[Allocator], seed: int) -> dict[str, str]:
     """What was measured and where: printed above the figures."""
     hakmem = allocators[0]
@@ -140,7 +141,7 @@ def random_mixed(cpus: str | None) -> Work:
         raise UserError(f"{program} fails without any preload: {trial.problem or 'no figure'}")
     steps = max(TRIAL_STEPS, round(speed * BENCH_SLICE_S, -5))
     return Work(
-        title=f"Random mixed, 16 to 1039 bytes, {BENCH_SLOTS} slots, {steps:,.0f} steps a slice",
+        title=f"Random mixed, 16 to 1039 bytes, {BENCH_SLOTS} slots, {steps:,.0f} steps a run",
         command=(program, str(int(steps)), str(BENCH_SLOTS)),
         metric=OPS_PER_SECOND,
         rounds=BENCH_ROUNDS,
@@ -165,7 +166,7 @@ def real_program(
         title += " (PYTHONMALLOC=malloc)"
     trial = Contender("trial", command, None, settings).run(cpus)
     if trial.start_error:
-        raise UserError(trial.start_error, 2)
+        raise UserError(trial.start_error, NOT_STARTED)
     if trial.problem:
         words = f"; it last said:\n{trial.last_words()}" if trial.last_words() else ""
         raise UserError(
@@ -184,7 +185,7 @@ def system_python() -> str:
 
 
 def measure(console: Console, work: Work, allocators: Sequence[Allocator], seed: int) -> Findings:
-    """Proofs, then the paired slices, then system calls in runs of their own."""
+    """Proofs, then the rounds, then system calls in runs of their own."""
     findings = Findings()
     rows = contenders(allocators, work.command, work.settings)
     usable = [a for a in allocators if a.usable]
@@ -218,6 +219,7 @@ def prove(work: Work, allocator: Allocator, findings: Findings) -> str:
     if allocator.name != BASELINE or allocator.library is None:
         return peer_served(work.command, allocator, work.settings)
     findings.proof = hakmem_served(work.command, allocator.library, work.settings)
+    findings.notes += findings.proof.warnings
     if not findings.proof:
         findings.notes.append(why_not_served(work, allocator.library, findings.proof))
     return str(findings.proof)
@@ -250,7 +252,7 @@ def show(console: Console, work: Work, allocators: Sequence[Allocator], findings
     extra = {"system\ncalls": findings.calls, "served": findings.served}
     console.print(tables.comparison_table(rows, work.metric, BASELINE, with_net, extra))
     pinned = f"pinned to CPU {rotation.cpus}" if rotation.cpus else "not pinned"
-    console.print(f"{rotation.rounds_done} paired rounds, {pinned}.")
+    console.print(f"{rotation.rounds_done} rounds, {pinned}.")
     if with_net:
         console.print(
             "floor: an allocator that does nothing, the cost of the benchmark itself; net costs "

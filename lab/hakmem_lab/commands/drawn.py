@@ -4,19 +4,19 @@ from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import Allocator, find, repository_root
+from hakmem.allocators.peers import Allocator, repository_root
 from hakmem.documents import write_json
 from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
+    FiniteRange,
     allocator_options,
     chosen_allocators,
     cpu_option,
     html_option,
     json_option,
     require_resume_alone,
-    require_usable,
     resolve_cpus,
     resolve_seed,
     resume_folder_option,
@@ -24,7 +24,6 @@ from hakmem.options import (
 )
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
-from hakmem.running.proof import load_checked
 from rich.console import Console
 
 from hakmem_lab import drawn_report, drawn_results, drawn_session
@@ -71,7 +70,7 @@ OUTPUTS = {"json_path", "html_path", "resume"}
     "rest_s",
     default=2.0,
     show_default=True,
-    type=click.FloatRange(0, 3600),
+    type=FiniteRange(0, 3600),
     help="Seconds after the load until resident memory is looked at, in a run of its own; 0: not.",
 )
 @click.option(
@@ -88,7 +87,7 @@ OUTPUTS = {"json_path", "html_path", "resume"}
     "limit_s",
     default=LIMIT_S,
     show_default=True,
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     metavar="SECONDS",
     help="End a run that takes longer; its allocator has no figures at that seed. 0: no limit.",
 )
@@ -160,21 +159,15 @@ def quick_figures(
 
 def chosen(console: Console, names: str | None, libraries: tuple[str, ...]) -> list[Allocator]:
     """Those asked for; else the usual ones, without those that are not there."""
-    if names is None:
-        usual = [find(name) for name in DEFAULT_NAMES]
-        for a in usual[1:]:
-            if not a.usable:
-                console.print(f"note: not compared: {a.name}: {a.problem}", soft_wrap=True)
-        # hakmem stays in any case: measuring without it has to be asked for.
-        names = ",".join(a.name for i, a in enumerate(usual) if a.usable or i == 0)
-    # A library among the names keeps its place there: the first is the baseline.
-    parts = [part.strip() for part in names.split(",")]
-    paths = tuple(part for part in parts if "=" in part)
-    names = ",".join(part.partition("=")[0] for part in parts)
-    found = [load_checked(a) for a in chosen_allocators(names, (*paths, *libraries))]
-    require_usable([a for a in found if a.usable], found)
-    if not found[0].usable:
-        raise UserError(f"the baseline {found[0].name} cannot be measured: {found[0].problem}")
+    paths: tuple[str, ...] = ()
+    if names is not None:
+        # A library among the names keeps its place there: the first is the baseline.
+        parts = [part.strip() for part in names.split(",")]
+        paths = tuple(part for part in parts if "=" in part)
+        names = ",".join(part.partition("=")[0] for part in parts)
+    notes: list[str] = []
+    found = chosen_allocators(names, (*paths, *libraries), DEFAULT_NAMES, notes)
+    tables.print_notes(console, notes)
     return found
 
 
@@ -214,7 +207,7 @@ def run(console: Console, session: Session) -> bool:
         if one:
             console.print(seed_line(one[0], width, seconds), soft_wrap=True)
 
-    with tables.progress_line(console, "slices", slices) as progress:
+    with tables.progress_line(console, "runs", slices) as progress:
         task = progress.task_ids[0]
         tick = lambda what: progress.update(task, advance=1, now=what)  # noqa: E731
         if not session.served:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import Allocator, bench_program, find, repository_root
+from hakmem.allocators.peers import Allocator, bench_program, repository_root
 from hakmem.documents import write_json
 from hakmem.errors import UserError
 from hakmem.experiments.pairing import prove, require_served
@@ -19,14 +19,13 @@ from hakmem.options import (
     csv_option,
     json_option,
     output_option,
-    require_usable,
     resolve_seed,
     rows_option,
     seed_option,
 )
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
-from hakmem.running.proof import load_checked, peer_served
+from hakmem.running.proof import peer_served
 from rich.console import Console
 
 from hakmem_lab import memory_bars, memory_report
@@ -136,14 +135,9 @@ def pick(wanted: tuple[str, ...]) -> list[Load]:
 
 def chosen(console: Console, names: str | None, libraries: tuple[str, ...]) -> list[Allocator]:
     """Those asked for; else the usual ones, without those that are not there."""
-    if names is None:
-        usual = [find(name) for name in DEFAULT_NAMES]
-        for a in usual[1:]:
-            if not a.usable:
-                console.print(f"note: not compared: {a.name}: {a.problem}", soft_wrap=True)
-        names = ",".join(a.name for i, a in enumerate(usual) if a.usable or i == 0)
-    found = [load_checked(a) for a in chosen_allocators(names, libraries)]
-    require_usable([a for a in found if a.usable], found)
+    notes: list[str] = []
+    found = chosen_allocators(names, libraries, DEFAULT_NAMES, notes)
+    tables.print_notes(console, notes)
     return found
 
 

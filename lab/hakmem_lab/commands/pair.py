@@ -1,4 +1,4 @@
-"""`hakmem pair`: one program under several allocators, in paired slices."""
+"""`hakmem pair`: one program under several allocators, in rounds."""
 
 import shlex
 from dataclasses import replace
@@ -7,15 +7,18 @@ from pathlib import Path
 import click
 from hakmem import environment
 from hakmem.allocators.peers import DEFAULT_NAMES
+from hakmem.allocators.settings import split_pair
 from hakmem.documents import write_json
 from hakmem.experiments.pairing import document, finish, measure, prove, require_served
 from hakmem.measuring.rotation import (
     Contender,
     choose_metric,
     contenders,
+    require_metric,
 )
 from hakmem.measuring.summary import summarise
 from hakmem.options import (
+    PROGRAM_LAST,
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -23,21 +26,20 @@ from hakmem.options import (
     metric_options,
     pairs_option,
     require_distinct,
-    require_usable,
     resolve_cpus,
     resolve_seed,
     seed_option,
-    split_pair,
+    split_command,
     timeout_option,
 )
 from hakmem.output import tables
-from hakmem.running.proof import load_checked
+from hakmem.running import programs as program_files
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(context_settings=PROGRAM_LAST)
 @pairs_option(15)
 @click.option("--floor", is_flag=True, help="Add the allocator that does nothing; net figures.")
-@allocator_options(",".join(DEFAULT_NAMES))
+@allocator_options(None, f"those there are of {','.join(DEFAULT_NAMES)}")
 @click.option(
     "--program",
     "programs",
@@ -54,7 +56,7 @@ from hakmem.running.proof import load_checked
 def pair(
     pairs: int,
     floor: bool,
-    names: str,
+    names: str | None,
     libraries: tuple[str, ...],
     programs: tuple[str, ...],
     limit_s: float,
@@ -65,30 +67,32 @@ def pair(
     json_path: Path | None,
     program: tuple[str, ...],
 ) -> None:
-    """Run PROGRAM under each allocator in turn and print ratios of the pairs.
+    """Run PROGRAM under each allocator in turn and print ratios of cost.
 
     The figure is the program's `Throughput =` line where it prints one, else its wall time.
     Put `--` before PROGRAM when it has options of its own.
     """
     console = tables.make_console()
-    chosen = [load_checked(a) for a in chosen_allocators(names, libraries, floor)]
+    require_metric(metric, lower_is_better)
+    notes = program_files.require_servable(program).notes
+    chosen = chosen_allocators(names, libraries, DEFAULT_NAMES, notes, floor)
     rows = contenders(chosen, program) + [static_row(text) for text in programs]
     rows = [replace(row, limit_s=limit_s) for row in rows]
-    require_distinct([row.name for row in rows] + [a.name for a in chosen if not a.usable])
-    require_usable(rows, chosen)
-    baseline = chosen[0].name if chosen[0].usable else rows[0].name
+    require_distinct([row.name for row in rows])
+    baseline = chosen[0].name
     cpus = resolve_cpus(cpu, None)
     seed = resolve_seed(seed)
 
-    served = prove(chosen, program, limit_s)
+    served = prove(chosen, program, notes, limit_s)
     chosen_metric = choose_metric(metric, lower_is_better, rows[0], cpus)
     facts = environment.describe() | {
-        "pairs": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}",
+        "rounds": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}",
         "program": shlex.join(program),
         **{a.name: a.problem or str(a) for a in chosen},
         **served,
     }
     console.print(tables.facts_table(facts))
+    tables.print_notes(console, notes)
     rotation = measure(console, rows, chosen_metric, pairs, seed, cpus)
     summary = summarise(rotation, baseline, chosen)
     console.print(tables.comparison_table(summary, chosen_metric, baseline, with_net=floor))
@@ -99,5 +103,8 @@ def pair(
 
 
 def static_row(text: str) -> Contender:
+    """Nothing is preloaded into it, so that only its file must be there."""
     name, command = split_pair("--program", text)
-    return Contender(name, tuple(shlex.split(command)))
+    words = split_command("--program", command)
+    program_files.require_program(words)
+    return Contender(name, tuple(words))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 from hakmem import environment
+from hakmem.allocators.settings import check
 from hakmem.documents import write_json
 from hakmem.options import INTERRUPTED, json_option, pairs_option, resolve_seed, seed_option
 from hakmem.output import tables
@@ -18,7 +19,7 @@ from hakmem_lab.pgo import TRAINING, build_and_train, profile_folder, smoke
 @seed_option()
 @json_option()
 def pgo(pairs: int, seed: int | None, json_path: Path | None) -> None:
-    """Build with a profile into build/pgo, and compare with the release build in paired slices.
+    """Build with a profile into build/pgo, and compare with the release build in rounds.
 
     Trained on the bench programs and one real program; measured on other seeds and sizes of them.
     Covers libhakmem.so; the static archive in build/pgo is built without the profile.
@@ -52,15 +53,16 @@ def show_comparison(
     json_path: Path | None,
 ) -> None:
     """The facts, the paired comparison with the release build, and its table."""
+    check([flavours.find("hakmem")], {})
     facts = facts | {
         "compiler": environment.compiler_of(library),
         "release": str(flavours.find("hakmem").library),
         name: str(library),
-        "pairs": f"{pairs}, seed {seed}; one CPU, threads where the kernel puts them",
+        "rounds": f"{pairs}, seed {seed}; one CPU, threads where the kernel puts them",
     }
     console.print(tables.facts_table(facts))
     steps = sum(pairs * (3 if load.has_floor else 2) for load in flavours.CORE_LOADS)
-    with tables.progress_line(console, "slices", steps) as progress:
+    with tables.progress_line(console, "runs", steps) as progress:
         task = progress.task_ids[0]
         results = flavours.compare_builds(
             library, name, pairs, seed, lambda what: progress.update(task, advance=1, now=what)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import Allocator, find, repository_root
+from hakmem.allocators.peers import Allocator, repository_root
 from hakmem.errors import UserError
 from hakmem.experiments.pairing import prove
 from hakmem.measuring import journal
@@ -16,14 +16,13 @@ from hakmem.options import (
     chosen_allocators,
     csv_option,
     json_option,
-    require_usable,
     resolve_seed,
     seed_option,
     timeout_option,
 )
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
-from hakmem.running.proof import load_checked, peer_served
+from hakmem.running.proof import peer_served
 from rich.console import Console
 
 from hakmem_lab import scale_report
@@ -147,15 +146,9 @@ def wanted_points(axis: str, most: str | None) -> list[Point]:
 
 def chosen(console: Console, names: str | None, libraries: tuple[str, ...]) -> list[Allocator]:
     """Those asked for; else the usual ones, without those that are not there."""
-    if names is None:
-        usual = [find(name) for name in DEFAULT_NAMES]
-        for a in usual[1:]:
-            if not a.usable:
-                console.print(f"note: not compared: {a.name}: {a.problem}", soft_wrap=True)
-        # hakmem stays in any case: measuring without it has to be asked for.
-        names = ",".join(a.name for i, a in enumerate(usual) if a.usable or i == 0)
-    found = [load_checked(a) for a in chosen_allocators(names, libraries)]
-    require_usable([a for a in found if a.usable], found)
+    notes: list[str] = []
+    found = chosen_allocators(names, libraries, DEFAULT_NAMES, notes)
+    tables.print_notes(console, notes)
     return found
 
 
@@ -184,7 +177,7 @@ def served(run: Run) -> dict[str, str]:
     smallest = [next(p for p in run.points if p.load is load) for load in loads(run)]
     found = {}
     for point in smallest:
-        for title, said in prove(run.allocators, command_of(point), run.limit_s).items():
+        for title, said in prove(run.allocators, command_of(point), None, run.limit_s).items():
             found[f"{title}, {point.load.name}"] = said
     for a in run.allocators:
         if a.usable and a.name != "hakmem":

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import Allocator, bench_program, find, from_path
+from hakmem.allocators.peers import Allocator, bench_program, from_path
+from hakmem.allocators.settings import check, settings_for, split_pair
 from hakmem.documents import write_json
 from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.measuring.percentages import PERCENT
 from hakmem.options import (
     INTERRUPTED,
+    FiniteRange,
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -25,13 +27,14 @@ from hakmem.options import (
     resolve_cpus,
     resolve_seed,
     seed_option,
-    split_pair,
+    split_command,
     stacked,
 )
 from hakmem.output import tables
 from hakmem.running import interruption
+from hakmem.running import programs as program_files
 from hakmem.running.launching import run_once
-from hakmem.running.proof import hakmem_served, load_checked
+from hakmem.running.proof import hakmem_served
 from rich.console import Console
 
 from hakmem_lab import soak_file, soaking
@@ -48,7 +51,7 @@ from hakmem_lab.soak_judging import (
 from hakmem_lab.soak_plot import FORMATS, write_page, write_picture
 from hakmem_lab.soaking import LongLoad, Soak
 
-PEERS_WANTED = ("mimalloc3", "tcmalloc")
+DEFAULT_NAMES = ("hakmem", "glibc", "mimalloc3", "tcmalloc")
 # A machine's speed changes within minutes.
 MARGIN = 1.2
 
@@ -82,7 +85,7 @@ def judging_options() -> Callable:
 @click.group(invoke_without_command=True)
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
     help="How long; with --resume, in all.",
@@ -91,7 +94,7 @@ def judging_options() -> Callable:
 @click.option(
     "--epoch",
     "epoch_s",
-    type=click.FloatRange(0.01, 600),
+    type=FiniteRange(0.01, 600),
     default=2.0,
     show_default=True,
     help="Seconds of an epoch under the first allocator; all do the same work.",
@@ -173,14 +176,16 @@ def soak(
         refuse_with_resume(context)
         run = resumed(resume, 60 * minutes)
     else:
-        load = LongLoad(soaking.TRIAL_STEPS, threads, slots, resolve_seed(seed))
-        given = dict(split_pair("--set", text) for text in settings)
-        chosen = usable_allocators(names, libraries, given)
-        cpus = resolve_cpus(cpu, None)
         if csv_path is not None and csv_path.exists():
             raise UserError(f"--csv: {csv_path} is there already: --resume continues it", 2)
+        load = LongLoad(soaking.TRIAL_STEPS, threads, slots, resolve_seed(seed))
+        notes: list[str] = []
+        chosen = usable_allocators(names, libraries, settings, notes)
+        loads = repeated_programs(programs)
+        tables.print_notes(console, notes)
+        cpus = resolve_cpus(cpu, None)
         path = csv_path or journal.new_path("soak", ".csv")
-        run = Soak(path, chosen, load, repeated_programs(programs), cpus, 60 * minutes)
+        run = Soak(path, chosen, load, loads, cpus, 60 * minutes)
         begin(console, run, epoch_s)
     console.print(f"epochs go to {run.path}", soft_wrap=True)
     interrupted = go(console, run)
@@ -226,16 +231,10 @@ def refuse_with_resume(context: click.Context) -> None:
 
 
 def usable_allocators(
-    names: str | None, libraries: Sequence[str], given: Mapping[str, str]
+    names: str | None, libraries: Sequence[str], settings: Sequence[str], notes: list[str]
 ) -> list[Allocator]:
-    wanted = names
-    if wanted is None:
-        there = [name for name in PEERS_WANTED if find(name).usable]
-        wanted = ",".join(["hakmem", "glibc", *there])
-    chosen = [load_checked(a) for a in chosen_allocators(wanted, libraries)]
-    for allocator in chosen:
-        if not allocator.usable:
-            raise UserError(f"{allocator.name}: {allocator.problem}", 2)
+    chosen = chosen_allocators(names, libraries, DEFAULT_NAMES, notes)
+    given = settings_for("--set", settings, chosen, notes)
     return [replace(a, settings={**a.settings, **given}) for a in chosen]
 
 
@@ -246,7 +245,10 @@ def repeated_programs(texts: Sequence[str]) -> dict[str, list[str]]:
     for name, _ in given:
         if names.count(name) > 1:
             raise UserError(f"--program: the name '{name}' is taken", 2)
-    return {name: shlex.split(command) for name, command in given} or {
+    commands = {name: split_command("--program", command) for name, command in given}
+    for command in commands.values():
+        program_files.require_servable(command)
+    return commands or {
         "random_mixed": [str(bench_program("bench_random_mixed")), "10000000", "400"],
         "larson": [str(bench_program("bench_larson")), "2", "1500000"],
     }
@@ -324,6 +326,7 @@ def resumed(path: Path, limit_s: float) -> Soak:
     if elapsed >= limit_s:
         done = f"{elapsed / 60:.1f} minutes are in {path}"
         raise UserError(f"--minutes: {done}: a resumed run needs more than that", 2)
+    check(allocators, {"--resume": {k: v for a in allocators for k, v in a.settings.items()}})
     run = Soak(
         path,
         allocators,

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import find
+from hakmem.allocators.peers import find, require_usable
 from hakmem.documents import write_json, write_text
-from hakmem.errors import UserError
-from hakmem.options import INTERRUPTED, csv_option, json_option, rows_option
+from hakmem.options import INTERRUPTED, FiniteRange, csv_option, json_option, rows_option
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich.console import Console
@@ -32,7 +31,7 @@ COLUMNS = (
     "--seconds",
     default=60.0,
     show_default=True,
-    type=click.FloatRange(0.01),
+    type=FiniteRange(0.01),
     help="How long the long run of a row is, about.",
 )
 @click.option("--strace/--no-strace", default=True, show_default=True, help="Count all calls too.")
@@ -55,9 +54,7 @@ def steady(
     console = tables.make_console()
     rows = [row for row in pick(catalogue(), wanted or ("*",), "--rows") if row.program]
     rows = [row for row in rows if row.scales and "/" not in row.program]
-    hakmem = find("hakmem")
-    if not hakmem.usable:
-        raise UserError(hakmem.problem)
+    hakmem = require_usable(find("hakmem"))
     if strace and (why := strace_problem()):
         console.print(f"note: hakmem's own counters alone: {why}", soft_wrap=True)
         strace = False

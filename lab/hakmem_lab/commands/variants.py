@@ -10,6 +10,7 @@ from hakmem.documents import now, write_json, write_text
 from hakmem.errors import UserError
 from hakmem.options import (
     INTERRUPTED,
+    FiniteRange,
     csv_option,
     json_option,
     output_option,
@@ -61,7 +62,7 @@ def complete_groups(
 @click.option(
     "--minutes",
     "limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=30,
     show_default=True,
     help="Time limit to scale the work to.",

@@ -13,7 +13,7 @@ from pathlib import Path
 from hakmem.allocators import cache
 from hakmem.allocators.recipes import RECIPES
 from hakmem.environment import revision_of
-from hakmem.errors import UserError
+from hakmem.errors import REFUSED, WRONG_USE, UserError
 
 # Of a wheel: its libraries, and in bench/ its programs, as they lie in a build.
 PACKAGED = Path(__file__).resolve().parents[1] / "lib"
@@ -86,13 +86,22 @@ def is_packaged() -> bool:
 def bench_program(name: str) -> Path:
     path = build_folder() / "bench" / name
     if not path.exists():
-        raise UserError(f"{path} is missing: {how_to_get()}", 2)
+        raise UserError(f"{path} is missing: {how_to_get()}", REFUSED)
     return path
 
 
 def how_to_get() -> str:
     """For a message about a library or a program of ours that is not there."""
     return "install the package again" if is_packaged() else "build first (make run)"
+
+
+def require_usable(allocator: Allocator) -> Allocator:
+    """An allocator that was asked for: what cannot be had of it is said before anything runs."""
+    if allocator.usable:
+        return allocator
+    if allocator.name in ("hakmem", "floor"):
+        raise UserError(f"{allocator.name}: {allocator.problem}: {how_to_get()}", REFUSED)
+    raise UserError(f"{allocator.name}: {allocator.problem}", WRONG_USE)
 
 
 def package_version(package: str) -> str:
@@ -134,7 +143,7 @@ def find(name: str) -> Allocator:
     if name in RECIPES:
         return built(name)
     known = ", ".join((*known_names(), "floor"))
-    raise UserError(f"unknown allocator '{name}' (known: {known}; others with --lib)", 2)
+    raise UserError(f"unknown allocator '{name}' (known: {known}; others with --lib)", WRONG_USE)
 
 
 def packaged(name: str, peer: Peer) -> Allocator:

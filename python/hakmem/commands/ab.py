@@ -11,9 +11,10 @@ import click
 from rich.console import Console
 
 from hakmem import environment
-from hakmem.allocators.peers import Allocator, find, from_path
+from hakmem.allocators.peers import Allocator, find, from_path, require_usable
+from hakmem.allocators.settings import settings_for
 from hakmem.documents import write_json
-from hakmem.errors import UserError
+from hakmem.errors import NOT_STARTED, UserError
 from hakmem.experiments.workload import chosen_workload, workload_options
 from hakmem.measuring import journal
 from hakmem.measuring.deciding import (
@@ -36,22 +37,23 @@ from hakmem.measuring.rotation import (
     Series,
     custom_metric,
     new_rotation,
+    require_metric,
     run_rounds,
 )
 from hakmem.options import (
     INTERRUPTED,
+    PROGRAM_LAST,
     cpu_option,
     json_option,
     parse_cpu_list,
     resolve_cpus,
     resolve_seed,
     seed_option,
-    split_pair,
 )
 from hakmem.output import tables
 from hakmem.running import interruption
 from hakmem.running.launching import Outcome
-from hakmem.running.proof import hakmem_served, load_checked, peer_served
+from hakmem.running.proof import IDLE, hakmem_served, load_checked, peer_served
 
 CPU_METRIC_NAME = "cpu"
 SHORT_SLICE_S, LONG_SLICE_S = 0.02, 5.0
@@ -72,7 +74,8 @@ def side_options(letter: str, role: str):
             f"{letter}_settings",
             multiple=True,
             metavar="NAME=VALUE",
-            help=f"Environment setting of {letter.upper()}, {role}; may be repeated.",
+            help=f"Setting of {letter.upper()}, {role}: hakmem's, or a variable of the program; "
+            "may be repeated.",
         )
         library = click.option(
             f"--{letter}-lib",
@@ -87,7 +90,7 @@ def side_options(letter: str, role: str):
     return decorate
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(context_settings=PROGRAM_LAST)
 @side_options("a", "what stands")
 @side_options("b", "the candidate")
 @click.option(
@@ -109,7 +112,7 @@ def side_options(letter: str, role: str):
     type=click.IntRange(2),
     default=20,
     show_default=True,
-    help="Pairs before the first look; the next look is after twice as many.",
+    help="Runs of A and of B before the first look; the next look is after twice as many.",
 )
 @click.option(
     "--max-pairs",
@@ -165,10 +168,13 @@ def ab(
     console = tables.make_console()
     plan = Plan(pairs, max_pairs, min_effect, confidence)
     cpus, seed = resolve_cpus(cpu, None), resolve_seed(seed)
-    sides = {
-        "A": (allocator("--a-lib", a_library), settings("--a", a_settings)),
-        "B": (allocator("--b-lib", b_library), settings("--b", b_settings)),
-    }
+    if metric != CPU_METRIC_NAME:
+        require_metric(metric, lower_is_better)
+    notes: list[str] = []
+    sides = {}
+    for name, library, texts in (("A", a_library, a_settings), ("B", b_library, b_settings)):
+        side = allocator(library)
+        sides[name] = (side, settings_for(f"--{name.lower()}", texts, [side], notes))
     rows = [
         Contender(name, work.command, side.library, {**side.settings, **asked}, runner=work.runner)
         for name, (side, asked) in sides.items()
@@ -181,10 +187,10 @@ def ab(
         "figure": f"{chosen.unit or chosen.pattern.pattern}, {chosen.direction}",
         "plan": describe_plan(plan, seed, cpus),
         **{name: describe_side(side, asked) for name, (side, asked) in sides.items()},
-        **served(rows, {name: side for name, (side, _) in sides.items()}),
+        **served(rows, {name: side for name, (side, _) in sides.items()}, notes),
     }
     console.print(tables.facts_table(facts))
-    for note in slice_notes(trials):
+    for note in notes + slice_notes(trials):
         console.print(f"note: {note}", soft_wrap=True)
     rotation = new_rotation(rows, chosen, seed, cpus)
     log = StoppingJournal(journal.new_path("ab"))
@@ -200,24 +206,17 @@ def given(parameter: str) -> bool:
     return context.get_parameter_source(parameter) is not click.core.ParameterSource.DEFAULT
 
 
-def allocator(option: str, text: str) -> Allocator:
+def allocator(text: str) -> Allocator:
     """By its path where there is a slash or an ending, else by its name."""
     named = "/" not in text and ".so" not in text
-    found = load_checked(find(text) if named else from_path(text, Path(text)))
-    if not found.usable:
-        raise UserError(f"{option}: {text}: {found.problem}", 2)
-    return found
-
-
-def settings(option: str, texts: Sequence[str]) -> dict[str, str]:
-    return dict(split_pair(option, text) for text in texts)
+    return require_usable(load_checked(find(text) if named else from_path(text, Path(text))))
 
 
 def trial(row: Contender, cpus: str | None) -> Outcome:
     """One run that does not count: it warms the caches of files and shows what is wrong."""
     outcome = row.run(cpus)
     if outcome.start_error:
-        raise UserError(outcome.start_error, 2)
+        raise UserError(outcome.start_error, NOT_STARTED)
     if outcome.problem:
         raise side_failed(row.name, outcome.problem, outcome.last_words())
     return outcome
@@ -267,9 +266,11 @@ def describe_side(side: Allocator, asked: Mapping[str, str]) -> str:
     return f"{path}{side}  {given_settings}".rstrip()
 
 
-def served(rows: Sequence[Contender], sides: Mapping[str, Allocator]) -> dict[str, str]:
+def served(
+    rows: Sequence[Contender], sides: Mapping[str, Allocator], notes: list[str]
+) -> dict[str, str]:
     """What proves that each side's allocator served, and the effective settings that differ."""
-    proofs = {row.name: proof_of(row, sides[row.name]) for row in rows}
+    proofs = {row.name: proof_of(row, sides[row.name], notes) for row in rows}
     said = {f"served {name}": text for name, (text, _) in proofs.items()}
     in_all = set.intersection(*(set(effective) for _, effective in proofs.values()))
     for name, (_, effective) in proofs.items():
@@ -278,12 +279,15 @@ def served(rows: Sequence[Contender], sides: Mapping[str, Allocator]) -> dict[st
     return said
 
 
-def proof_of(row: Contender, side: Allocator) -> tuple[str, tuple[str, ...]]:
+def proof_of(row: Contender, side: Allocator, notes: list[str]) -> tuple[str, tuple[str, ...]]:
     """By hakmem's own counter; by the loader's log for a library that is not hakmem."""
     if side.library is not None:
         proof = hakmem_served(row.command, side.library, row.settings, runner=row.runner)
+        notes += [f"{row.name}: {line}" for line in proof.warnings]
         if proof:
             return str(proof), proof.settings
+        if proof.is_idle:
+            raise UserError(f"{IDLE}: nothing to compare")
     said = "NOT SERVED"
     if side.name != "hakmem":
         said = peer_served(row.command, side, row.settings, runner=row.runner)
@@ -314,7 +318,7 @@ def measure(
 ) -> Decision | None:
     """Pairs until a look decides, the plan ends, or Ctrl-C; None when there is no pair."""
     order = MirroredOrder(rotation.seed)
-    with tables.progress_line(console, "slices", 2 * plan.most) as progress:
+    with tables.progress_line(console, "runs", 2 * plan.most) as progress:
         task = progress.task_ids[0]
         for look in plan.looks:
             run_rounds(

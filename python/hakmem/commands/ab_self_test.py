@@ -19,7 +19,7 @@ import click
 from hakmem import environment
 from hakmem.errors import UserError
 from hakmem.measuring.deciding import Verdict
-from hakmem.options import cpu_option
+from hakmem.options import PROGRAM_LAST, cpu_option
 
 # Of 20 trials; other numbers of trials must reach the same shares.
 LEAST_RIGHT = {Verdict.NO_DIFFERENCE: 19 / 20, Verdict.NO_GO: 18 / 20}
@@ -53,7 +53,7 @@ class Course:
         )
 
 
-@click.command(hidden=True, context_settings={"ignore_unknown_options": True})
+@click.command(hidden=True, context_settings=PROGRAM_LAST)
 @click.option(
     "--plain",
     type=click.Path(exists=True, path_type=Path),

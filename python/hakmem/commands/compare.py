@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from hakmem import environment
 from hakmem.allocators.peers import DEFAULT_NAMES, Allocator, find
 from hakmem.allocators.recipes import RECIPES
 from hakmem.documents import write_json, write_text
-from hakmem.errors import UserError
+from hakmem.errors import NOT_STARTED, UserError
 from hakmem.experiments.comparison import Comparison, document, from_journal, html
 from hakmem.experiments.workload import Workload, chosen_workload, workload_options
 from hakmem.measuring import journal
@@ -28,10 +27,13 @@ from hakmem.measuring.rotation import (
     choose_metric,
     contenders,
     new_rotation,
+    require_metric,
     run_rounds,
 )
 from hakmem.options import (
     INTERRUPTED,
+    PROGRAM_LAST,
+    FiniteRange,
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -39,7 +41,6 @@ from hakmem.options import (
     json_option,
     metric_options,
     pairs_option,
-    require_usable,
     resolve_cpus,
     resolve_seed,
     seed_option,
@@ -47,7 +48,7 @@ from hakmem.options import (
 )
 from hakmem.output import tables
 from hakmem.running import interruption, programs
-from hakmem.running.proof import hakmem_served, load_checked, peer_served
+from hakmem.running.proof import IDLE, hakmem_served, load_checked, peer_served
 from hakmem.running.syscalls import count_system_calls
 
 Tick = Callable[[str], None]
@@ -67,7 +68,7 @@ class Plan:
 
 @click.command(
     short_help="Compare allocators on a program of yours.",
-    context_settings={"ignore_unknown_options": True},
+    context_settings=PROGRAM_LAST,
 )
 @pairs_option(10)
 @allocator_options(None, "hakmem, glibc and all others that are there")
@@ -79,7 +80,7 @@ class Plan:
     "idle_s",
     default=0.5,
     show_default=True,
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     metavar="SECONDS",
     help="RSS after idle: after the longest rest of at least so long; 0 does not look at all.",
 )
@@ -143,25 +144,21 @@ def compare(
     how = Plan(
         pairs, resolve_seed(seed), resolve_cpus(cpu, None), metric, lower_is_better, syscalls
     )
-    if metric is not None:
-        choose_metric(metric, lower_is_better, Contender("", work.command), how.cpus)
+    require_metric(metric, lower_is_better)
     notes = programs.examine(work.command).notes + environment_notes()
-    wanted = names if names is not None else default_names(notes)
-    chosen = [load_checked(a) for a in chosen_allocators(wanted, libraries)]
+    chosen = chosen_allocators(names, libraries, (*DEFAULT_NAMES, *RECIPES), notes)
     rows = [
         replace(row, idle_s=idle_s, limit_s=limit_s, runner=work.runner)
         for row in contenders(chosen, work.command)
     ]
-    require_usable(rows, chosen)
     facts = facts_of(how, work, chosen, idle_s)
-    missing = {a.name: a.problem for a in chosen if not a.usable}
     path = journal.new_path("compare")
     log = journal.Journal(path)
-    found = Comparison(work.command, rows[0].name, pairs, facts, missing, notes, log)
+    found = Comparison(work.command, rows[0].name, pairs, facts, {}, notes, log)
     console.print(tables.facts_table(facts))
     work.require_working()
     with interruption.only_once():
-        measure(console, found, how, rows, [a for a in chosen if a.usable])
+        measure(console, found, how, rows, chosen)
         interruption.ignore()
         journal.prune("compare")
         kept = f"; what was measured is in {path}: hakmem compare --from reads it"
@@ -215,19 +212,6 @@ def environment_notes() -> list[str]:
     return [f"LD_PRELOAD={there} of this shell is not in the measured runs"] if there else []
 
 
-def default_names(notes: list[str]) -> str:
-    """All that is there. What is not is named, not left out in silence."""
-    found = [find(name) for name in (*DEFAULT_NAMES, *RECIPES)]
-    missing = [a for a in found if not a.usable and a.name != "hakmem"]
-    unbuilt = [a.name for a in missing if a.name in RECIPES and "not built" in a.problem]
-    if unbuilt:
-        lacking = [tool for tool in ("cargo", "clang-19") if shutil.which(tool) is None]
-        how = f"needs {' and '.join(lacking)}" if lacking else "about 3 minutes"
-        notes.append(f"not compared: {', '.join(unbuilt)}: not built (hakmem peers build, {how})")
-    notes += [f"not compared: {a.name}: {a.problem}" for a in missing if a.name not in unbuilt]
-    return ",".join(a.name for a in found if a not in missing)
-
-
 def metric_of(
     rows: Sequence[Contender], expression: str | None, lower_is_better: bool, cpus: str | None
 ) -> Metric:
@@ -237,20 +221,31 @@ def metric_of(
     for row in rows:
         trial = row.run(cpus)
         if trial.start_error:
-            raise UserError(trial.start_error, 2)
+            raise UserError(trial.start_error, NOT_STARTED)
         if not trial.problem:
             return WALL_TIME if OPS_PER_SECOND.read(trial) is None else OPS_PER_SECOND
     return WALL_TIME
 
 
 def prove(found: Comparison, allocators: Sequence[Allocator], row: Contender, tick: Tick) -> None:
-    """Whether each allocator serves the program at all, in a run of its own."""
+    """Whether each allocator serves the program at all, in a run of its own.
+
+    A program that asks nothing of hakmem asks nothing of the others either: then all differences
+    are noise, and nothing is measured.
+    """
     how = (None, row.limit_s, row.runner)
+    if not any(a.name == "hakmem" for a in allocators):
+        witness = load_checked(find("hakmem"))
+        if witness.usable and hakmem_served(found.program, witness.library, *how).is_idle:
+            raise UserError(f"{IDLE}: nothing to compare")
     for allocator in allocators:
         tick(f"proof: {allocator.name}")
         if allocator.name == "hakmem" and allocator.library:
             proof = hakmem_served(found.program, allocator.library, *how)
+            if proof.is_idle:
+                raise UserError(f"{IDLE}: nothing to compare")
             found.add_proof("hakmem", str(proof), proof.settings)
+            found.notes += proof.warnings
         else:
             said = peer_served(found.program, allocator, *how)
             found.add_proof(allocator.name, said)

@@ -14,19 +14,10 @@ from typing import TextIO
 import click
 from rich.console import Console
 
-from hakmem.commands.run import (
-    NOT_FOUND,
-    NOT_STARTED,
-    REFUSED,
-    appended,
-    chosen_settings,
-    found_library,
-    library_of,
-    reject_unknown,
-)
+from hakmem.commands.run import appended, chosen_settings
 from hakmem.documents import growing, write_json
-from hakmem.errors import UserError
-from hakmem.options import INTERRUPTED, json_option, output_option
+from hakmem.errors import NOT_STARTED, UserError
+from hakmem.options import INTERRUPTED, PROGRAM_LAST, FiniteRange, json_option, output_option
 from hakmem.output import accounting_view
 from hakmem.output.tables import PLAIN_WIDTH
 from hakmem.processes import stats_page
@@ -39,21 +30,21 @@ PAGE_SETTING = "HAKMEM_STATS_PAGE"
 
 @click.command(
     short_help="Where every resident byte of a process is.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings=PROGRAM_LAST,
 )
 @click.option(
     "--after",
     "after_s",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     metavar="SECONDS",
     help="Explain PROGRAM so long after its start.",
 )
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(0.1),
+    type=FiniteRange(0.1),
     metavar="SECONDS",
     help="Explain again and again, until the process ends.",
 )
@@ -216,17 +207,12 @@ def ending(pid: int) -> bool:
 
 
 def start(program: Sequence[str], profile: str | None, settings: Sequence[str]) -> subprocess.Popen:
-    chosen = chosen_settings(profile, settings)
-    library = library_of(profile, found_library())
-    reject_unknown(chosen, library)
-    found = programs.examine(program)
-    if found.path is None:
-        raise UserError(f"there is no program '{program[0]}'", NOT_FOUND)
-    if found.obstacle:
-        raise UserError(f"hakmem cannot serve it: {found.obstacle}", REFUSED)
+    chosen, library = chosen_settings(profile, settings, with_environment=True)
+    if not programs.examine(program).holds_hakmem:
+        programs.require_servable(program)
     environment = {**os.environ, **chosen, "LD_PRELOAD": appended(library), PAGE_SETTING: "1"}
     try:
-        return subprocess.Popen(list(program), env=environment)
+        return subprocess.Popen(programs.arguments_of(program), env=environment)
     except OSError as error:
         raise UserError(f"cannot start '{program[0]}': {error.strerror}", NOT_STARTED) from error
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hakmem.commands.profile_program import Ran, run_profiled
 from hakmem.errors import UserError
-from hakmem.options import Decorator, stacked
+from hakmem.options import PROGRAM_LAST, Decorator, stacked
 from hakmem.output.tables import PLAIN_WIDTH
 from hakmem.profiles import heap_profile, profile_page, profile_view
 from hakmem.profiles.heap_profile import HeapProfile
@@ -104,7 +104,7 @@ class WithDiff(click.Command):
 @click.command(
     cls=WithDiff,
     short_help="Who allocates: heap profiles, growth, leaks.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings=PROGRAM_LAST,
 )
 @click.option(
     "--rate",

@@ -8,18 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem.commands.run import (
-    NOT_FOUND,
-    NOT_STARTED,
-    REFUSED,
-    appended,
-    chosen_settings,
-    found_library,
-    library_of,
-    reason,
-    reject_unknown,
-)
-from hakmem.errors import UserError
+from hakmem.allocators.settings import check_library, is_hakmem, own_settings
+from hakmem.commands.run import appended, chosen_settings, reason
+from hakmem.errors import NOT_STARTED, UserError
 from hakmem.profiles.heap_profile import HeapProfile, read_file
 from hakmem.running import programs
 from hakmem.running.launching import signal_name
@@ -28,7 +19,7 @@ from hakmem.running.witness import Ended, run_watched
 FILE = re.compile(r"\.(?P<pid>\d+)\.(?P<number>\d+)\.json$")
 PREFIX = "heap"
 OWN_FILE = Path("/proc/self/exe")
-ASKED = ("HAKMEM_HEAP_PROFILE", "HAKMEM_HEAP_PROFILE_RATE", "HAKMEM_HEAP_PROFILE_SECONDS")
+OPTION_OF = {"HAKMEM_HEAP_PROFILE_RATE": "--rate", "HAKMEM_HEAP_PROFILE_SECONDS": "--every"}
 
 
 @dataclass(frozen=True)
@@ -61,24 +52,20 @@ def run_profiled(
         own["HAKMEM_HEAP_PROFILE_RATE"] = rate
     if every_s is not None:
         own["HAKMEM_HEAP_PROFILE_SECONDS"] = str(every_s)
-    chosen = chosen_settings(None, settings)
-    if taken := sorted(own.keys() & chosen.keys()):
+    if taken := sorted(own.keys() & own_settings("--set", settings).keys()):
         raise UserError(f"--set: {taken[0]} is set by this command", 2)
-    library = library_of(None, found_library())
-    # Not all of them: the trial would write a file too.
-    asked = {name: own[name] for name in ASKED if name in own}
-    reject_unknown({**chosen, **asked}, library)
+    chosen, library = chosen_settings(None, settings, with_environment=True)
+    if is_hakmem(library):
+        check_library(library, {OPTION_OF.get(name, "--set"): {name: own[name]} for name in own})
     found = programs.examine(program)
-    if found.path is None and Path(program[0]).is_file():
-        raise UserError(
-            f"{program[0]} is no program (it is not executable), and no heap profile, whose name "
-            "ends in .json",
-            NOT_STARTED,
-        )
-    if found.path is None:
-        raise UserError(f"there is no program '{program[0]}'", NOT_FOUND)
-    if found.obstacle:
-        raise UserError(f"hakmem cannot serve it: {found.obstacle}", REFUSED)
+    if not found.holds_hakmem:
+        try:
+            programs.require_servable(program)
+        except UserError as error:
+            if found.path is not None or not Path(program[0]).is_file():
+                raise
+            told = f"{error.format_message()}; as a heap profile its name would end in .json"
+            raise UserError(told, error.exit_code) from error
     environment = {**os.environ, **chosen, **own, "LD_PRELOAD": appended(library)}
     ended = run_watched(program, environment, library)
     return collected(folder, ended, found)

@@ -9,14 +9,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from hakmem.allocators import peers
 from hakmem.allocators.peers import find
 from hakmem.documents import check_output, write_json
-from hakmem.errors import UserError
-from hakmem.options import json_option, stdin_option
+from hakmem.options import PROGRAM_LAST, json_option, stdin_option
 from hakmem.output import tables
+from hakmem.running import programs
 from hakmem.running.proof import load_checked
 from hakmem.traces.trace_record import (
-    check_program,
     record_program,
     recorded_traces,
     replacing,
@@ -26,7 +26,7 @@ from hakmem.traces.trace_summary import TraceSummary
 SHOWN = 10
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings=PROGRAM_LAST)
 @click.option(
     "-o",
     "--output",
@@ -67,10 +67,8 @@ def record(
     SIGKILL loses nothing that was. Traces of that name are replaced when something was recorded.
     """
     path = path.absolute()
-    check_program(program)
-    below = load_checked(find(on))
-    if not below.usable:
-        raise UserError(f"--on: {on}: {below.problem}", 2)
+    programs.require_servable(program)
+    below = peers.require_usable(load_checked(find(on)))
     with replacing(path):
         status = record_program(program, path, below, limit_mb, stdin)
         found = recorded_traces(path)

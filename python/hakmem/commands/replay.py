@@ -19,13 +19,11 @@ from hakmem.options import (
     cpu_option,
     json_option,
     pairs_option,
-    require_usable,
     resolve_cpus,
     resolve_seed,
     seed_option,
 )
 from hakmem.output import tables
-from hakmem.running.proof import load_checked
 from hakmem.traces.trace_replay import enough_passes, replay_command, replay_contenders
 from hakmem.traces.trace_summary import (
     TraceSummary,
@@ -37,12 +35,12 @@ from hakmem.traces.trace_summary import (
 
 
 @click.command()
-@allocator_options(",".join(DEFAULT_NAMES))
+@allocator_options(None, f"those there are of {','.join(DEFAULT_NAMES)}")
 @pairs_option(15)
 @click.option(
     "--passes",
     type=click.IntRange(1, 1_000_000),
-    help="Times the trace is replayed in one slice (default: as many as take 0.1 s).",
+    help="Times the trace is replayed in one run (default: as many as take 0.1 s).",
 )
 @cpu_option("auto")
 @seed_option()
@@ -50,7 +48,7 @@ from hakmem.traces.trace_summary import (
 @json_option()
 @click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def replay(
-    names: str,
+    names: str | None,
     libraries: tuple[str, ...],
     pairs: int,
     passes: int | None,
@@ -85,7 +83,7 @@ def replay(
 def compare(
     console,
     held: TraceSummary,
-    names: str,
+    names: str | None,
     libraries: tuple[str, ...],
     pairs: int,
     passes: int | None,
@@ -94,23 +92,22 @@ def compare(
     json_path: Path | None,
 ) -> None:
     """The rotation over the allocators, its table and its document."""
-    chosen = [load_checked(a) for a in chosen_allocators(names, libraries)]
+    notes: list[str] = []
+    chosen = chosen_allocators(names, libraries, DEFAULT_NAMES, notes)
     rows = replay_contenders(chosen, replay_command(held.path, passes or 1))
-    require_usable(rows, chosen)
     if passes is None:
         passes = enough_passes(rows[0].run(cpus))
         rows = replay_contenders(chosen, replay_command(held.path, passes))
     baseline = rows[0].name
-    served = prove(chosen, replay_command(held.path, 1))
+    served = prove(chosen, replay_command(held.path, 1), notes)
     facts = environment.describe() | {
-        "pairs": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}, {passes} passes a slice",
+        "rounds": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}, {passes} passes a run",
         **{name: figure_rows(held)[name] for name in ("trace", "command", "calls", "threads")},
         **{a.name: a.problem or str(a) for a in chosen},
         **served,
     }
     console.print(tables.facts_table(facts))
-    for remark in held.remarks():
-        console.print(f"note: {remark}", soft_wrap=True)
+    tables.print_notes(console, notes + held.remarks())
     rotation = measure(console, rows, OPS_PER_SECOND, pairs, seed, cpus)
     summary = summarise(rotation, baseline, chosen)
     console.print(tables.comparison_table(summary, OPS_PER_SECOND, baseline, with_net=False))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,18 +10,18 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from hakmem.allocators import peers
 from hakmem.allocators.peers import find, how_to_get
+from hakmem.allocators.settings import PREFIX, check_library, is_hakmem, own_settings
 from hakmem.documents import write_json
-from hakmem.errors import UserError
-from hakmem.options import json_option, split_pair, stdin_option
+from hakmem.errors import NOT_STARTED, REFUSED, WRONG_USE, UserError
+from hakmem.options import PROGRAM_LAST, json_option, stdin_option
 from hakmem.running import programs
+from hakmem.running.proof import IDLE
 from hakmem.running.witness import Ended, run_watched
 
-PREFIX = "HAKMEM_"
 PROFILES = ("balanced", "speed", "lean", "hardened")
-# As env, nice and nohup: 125 for a failure of the command itself, 126 for a program that
-# cannot be started, 127 for none of that name.
-REFUSED, NOT_STARTED, NOT_FOUND = 125, 126, 127
+PROFILE = f"{PREFIX}PROFILE"
 
 
 def complete_profile(_context: object, _parameter: object, incomplete: str) -> list[CompletionItem]:
@@ -31,7 +30,7 @@ def complete_profile(_context: object, _parameter: object, incomplete: str) -> l
 
 @click.command(
     short_help="Run PROGRAM under hakmem, with proof of service.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings=PROGRAM_LAST,
 )
 @click.option(
     "--profile",
@@ -70,19 +69,23 @@ def run(
     command (128 + n after signal n). hakmem goes behind what LD_PRELOAD already holds. When it
     cannot serve the program, or its counter shows that it has not, one line on stderr says why.
     """
-    chosen = chosen_settings(profile, settings)
-    library = library_of(profile, found_library())
-    reject_unknown(chosen, library)
+    chosen, library = chosen_settings(profile, settings)
+    programs.require_program(program)
     found = programs.examine(program)
-    if found.path is None:
-        raise UserError(f"there is no program '{program[0]}'", NOT_FOUND)
-    if found.obstacle:
-        warn(f"hakmem will not serve it: {found.obstacle}")
+    served_by, environment = library, {**os.environ, **chosen}
+    if found.holds_hakmem:
+        # The program's own hakmem takes the settings; the profiles of another library do not fit.
+        if chosen.get(PROFILE) == "hardened":
+            raise UserError(f"--profile hardened: {found.obstacle}", WRONG_USE)
+        served_by = found.path.resolve()
+    elif found.obstacle:
+        warn(f"it cannot be served: {found.obstacle}")
         if strict:
             raise SystemExit(REFUSED)
-    environment = {**os.environ, **chosen, "LD_PRELOAD": appended(library)}
-    ended = run_watched(program, environment, library, not found.obstacle, stdin)
-    if not found.obstacle:
+    environment["LD_PRELOAD"] = appended(library)
+    look = not found.obstacle or found.holds_hakmem
+    ended = run_watched(program, environment, served_by, look, stdin)
+    if look:
         report(ended, found, proof)
     elif proof:
         warn("not served")
@@ -105,10 +108,7 @@ def document(
 
 
 def found_library() -> Path:
-    hakmem = find("hakmem")
-    if not hakmem.usable or hakmem.library is None:
-        raise UserError(f"{hakmem.problem}: {how_to_get()}", REFUSED)
-    return hakmem.library
+    return peers.require_usable(find("hakmem")).library
 
 
 def library_of(profile: str | None, library: Path) -> Path:
@@ -121,35 +121,24 @@ def library_of(profile: str | None, library: Path) -> Path:
     return hardened
 
 
-def chosen_settings(profile: str | None, settings: Sequence[str]) -> dict[str, str]:
-    chosen = {f"{PREFIX}PROFILE": profile} if profile is not None else {}
-    for text in settings:
-        name, value = split_pair("--set", text)
-        full = name if name.startswith(PREFIX) else PREFIX + name
-        if full in chosen:
-            raise UserError(f"--set: {full} is given twice", 2)
-        chosen[full] = value
-    return chosen
-
-
-def reject_unknown(chosen: Mapping[str, str], library: Path) -> None:
-    """Asks the library itself: it complains of what it does not know, naming the option."""
-    if not chosen:
-        return
-    clean = {n: v for n, v in os.environ.items() if not n.startswith(PREFIX)}
-    said = subprocess.run(
-        ["/bin/true"],
-        env={**clean, **chosen, "LD_PRELOAD": str(library)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    ).stderr
-    for line in said.splitlines():
-        for name in chosen:
-            if line.startswith((f"hakmem: {name} is ", f"hakmem: {name}={chosen[name]} is ")):
-                raise UserError(f"{line.removeprefix('hakmem: ')}; nothing was started", 2)
+def chosen_settings(
+    profile: str | None, texts: Sequence[str], with_environment: bool = False
+) -> tuple[dict[str, str], Path]:
+    """The settings asked for, and the library that has taken them."""
+    chosen = own_settings("--set", texts)
+    by_option = {"--set": dict(chosen)}
+    if profile is not None:
+        if PROFILE in chosen:
+            raise UserError(f"--set: {PROFILE} is given twice: --profile sets it", WRONG_USE)
+        chosen = {PROFILE: profile, **chosen}
+        by_option["--profile"] = {PROFILE: profile}
+    library = library_of(chosen.get(PROFILE), found_library())
+    if is_hakmem(library):
+        check_library(library, by_option, with_environment)
+    elif chosen:
+        told = f"{next(iter(chosen))} means nothing to {library}, which is no hakmem"
+        raise UserError(f"{told}; nothing was started", WRONG_USE)
+    return chosen, library
 
 
 def appended(library: Path) -> str:
@@ -187,7 +176,7 @@ def reason(ended: Ended, found: programs.Examined) -> str:
     there = os.environ.get("LD_PRELOAD", "")
     if there:
         return f"it was loaded and not used: LD_PRELOAD held {there} before it"
-    return "it was loaded and not used: the program allocates nothing, or by a malloc of its own"
+    return f"it was loaded and not used: {IDLE}"
 
 
 def warn(text: str) -> None:

@@ -24,13 +24,11 @@ from hakmem.options import (
     json_option,
     output_option,
     pairs_option,
-    require_usable,
     resolve_cpus,
     resolve_seed,
     seed_option,
 )
 from hakmem.output import tables
-from hakmem.running.proof import load_checked
 
 ROUNDS_MIN = 5
 PLOT_FORMATS = (".svg", ".png")
@@ -38,7 +36,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
 
 
 @click.command()
-@allocator_options(",".join(DEFAULT_NAMES))
+@allocator_options(None, f"those there are of {','.join(DEFAULT_NAMES)}")
 @pairs_option(10, ROUNDS_MIN)
 @click.option("--sizes", default=SIZES_DEFAULT, show_default=True, help="Of the blocks, bytes.")
 @click.option(
@@ -46,7 +44,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
     default=1_000_000,
     show_default=True,
     type=click.IntRange(1_000),
-    help="Timed calls of a thread in one slice, all sizes together.",
+    help="Timed calls of a thread in one run, all sizes together.",
 )
 @click.option(
     "--slots",
@@ -69,7 +67,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
 @html_option()
 @output_option("--plot", "plot_path", "Write latency against percentile as .svg or .png.")
 def tail(
-    names: str,
+    names: str | None,
     libraries: tuple[str, ...],
     pairs: int,
     sizes: str,
@@ -85,8 +83,8 @@ def tail(
 ) -> None:
     """Measure how long single malloc and free calls take: the median, and the slow ones.
 
-    Each slice frees and fills random slots of a working set and times every call with the
-    time-stamp counter; the histograms of all slices of an allocator are merged. --cpu auto pins
+    Each run frees and fills random slots of a working set and times every call with the
+    time-stamp counter; the histograms of all runs of an allocator are merged. --cpu auto pins
     one thread to one CPU, and leaves several free.
     """
     if plot_path is not None and plot_path.suffix not in PLOT_FORMATS:
@@ -94,11 +92,11 @@ def tail(
     console = tables.make_console()
     seed = resolve_seed(seed)
     command = latency_command(steps, slots, threads, seed, parse_sizes(sizes))
-    chosen = [load_checked(a) for a in chosen_allocators(names, libraries)]
+    notes: list[str] = []
+    chosen = chosen_allocators(names, libraries, DEFAULT_NAMES, notes)
     rows = contenders(chosen, command)
-    require_usable(rows, chosen)
     cpus = None if cpu == "auto" and threads > 1 else resolve_cpus(cpu, None)
-    served = prove(chosen, tuple(command))
+    served = prove(chosen, tuple(command), notes)
     facts = environment.describe() | {
         "rounds": f"{pairs}, seed {seed}, pinned to {cpus or 'nothing'}",
         "program": shlex.join(command),
@@ -106,6 +104,7 @@ def tail(
         **served,
     }
     console.print(tables.facts_table(facts))
+    tables.print_notes(console, notes)
     rotation = measure(console, rows, OPS_PER_SECOND, pairs, seed, cpus)
     if rotation.rounds_done:
         found = collect(rotation)

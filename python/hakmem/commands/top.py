@@ -15,7 +15,7 @@ from rich.live import Live
 
 from hakmem.documents import check_output, write_json, write_text
 from hakmem.errors import UserError
-from hakmem.options import json_option
+from hakmem.options import FiniteRange, json_option
 from hakmem.output import live_view
 from hakmem.output.tables import make_console
 from hakmem.processes.live_figures import (
@@ -48,7 +48,7 @@ def check_metrics_file(
     "interval_s",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(0.1),
+    type=FiniteRange(0.1),
     metavar="SECONDS",
     help="Between two looks.",
 )

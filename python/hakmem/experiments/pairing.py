@@ -1,4 +1,4 @@
-"""What the commands share that run one program in paired slices and print a row an allocator."""
+"""What the commands share that run one program in rounds and print a row an allocator."""
 
 from __future__ import annotations
 
@@ -13,23 +13,33 @@ from hakmem.measuring.rotation import Contender, Metric, Rotation, run_rotation
 from hakmem.measuring.summary import Row
 from hakmem.options import INTERRUPTED
 from hakmem.output import tables
-from hakmem.running.proof import hakmem_served
+from hakmem.running.proof import IDLE, hakmem_served
 
 
 def prove(
-    chosen: Sequence[Allocator], program: Sequence[str], limit_s: float = 0.0
+    chosen: Sequence[Allocator],
+    program: Sequence[str],
+    notes: list[str] | None = None,
+    limit_s: float = 0.0,
 ) -> dict[str, str]:
-    """What hakmem's own counter says, where the library of that name takes part."""
+    """What hakmem's own counter says, where the library of that name takes part.
+
+    Warnings of hakmem, which nobody sees in the measured runs, go to `notes`.
+    """
     for allocator in chosen:
         if allocator.name == "hakmem" and allocator.library and allocator.usable:
             served = hakmem_served(program, allocator.library, None, limit_s)
+            if served.is_idle:
+                raise UserError(f"{IDLE}: nothing to compare")
+            if notes is not None:
+                notes += served.warnings
             return {"served by hakmem": str(served)}
     return {}
 
 
 def require_served(served: Mapping[str, str], what: str) -> None:
     """Fails where prove() has found that hakmem did not serve."""
-    if "NOT SERVED" in served.values():
+    if any(said.startswith("NOT SERVED") for said in served.values()):
         raise UserError(f"hakmem did not serve {what}: its figures are another malloc's")
 
 
@@ -42,7 +52,7 @@ def measure(
     cpus: str | None,
 ) -> Rotation:
     """The rotation, with a line that says how far it is."""
-    with tables.progress_line(console, "slices", pairs * len(rows)) as progress:
+    with tables.progress_line(console, "runs", pairs * len(rows)) as progress:
         return run_rotation(
             rows,
             metric,

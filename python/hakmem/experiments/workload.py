@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from hakmem.errors import UserError
-from hakmem.options import Decorator, stacked, stdin_option
+from hakmem.options import Decorator, FiniteRange, stacked, stdin_option
 from hakmem.running import programs
 from hakmem.running.runners import Runner
 from hakmem.running.serving import PORT_MARK, READY_LIMIT_S, ServerRunner
@@ -77,7 +77,7 @@ def workload_options() -> Decorator:
             "ready_s",
             default=READY_LIMIT_S,
             show_default=True,
-            type=click.FloatRange(0, min_open=True),
+            type=FiniteRange(0, min_open=True),
             metavar="SECONDS",
             help="How long to wait for the server's port.",
         ),
@@ -97,8 +97,8 @@ def chosen_workload(
     if server is None:
         refuse_without_server(load=load, port=port)
         if not program:
-            raise UserError(f"no PROGRAM to run (see {context_path()} --help)", 2)
-        require_program(program[0])
+            raise click.UsageError("Missing argument 'PROGRAM...'.")
+        programs.require_servable(program)
         if stdin is not None and not stdin.is_file():
             raise UserError(f"--stdin: {stdin} cannot be read anew for each run", 2)
         return Workload(tuple(program), Runner(stdin))
@@ -111,6 +111,7 @@ def chosen_workload(
     command, client = split("--server", server), split("--load", load)
     if port is None and not any(PORT_MARK in word for word in command):
         raise UserError(f"--server: give --port N, or put {PORT_MARK} where the port stands", 2)
+    programs.require_servable(command)
     runner = ServerRunner(load=client, port=port, stop=signal_number(stop), ready_s=ready_s)
     return Workload(command, runner)
 
@@ -121,10 +122,6 @@ def refuse_without_server(**given: object) -> None:
             raise UserError(f"--{name} is for --server", 2)
 
 
-def context_path() -> str:
-    return click.get_current_context().command_path
-
-
 def split(option: str, text: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text))
@@ -132,13 +129,8 @@ def split(option: str, text: str) -> tuple[str, ...]:
         raise UserError(f"{option}: cannot read '{text}': {error}", 2) from error
     if not words:
         raise UserError(f"{option}: there is no command in '{text}'", 2)
-    require_program(words[0])
+    programs.require_program(words)
     return words
-
-
-def require_program(name: str) -> None:
-    if programs.locate(name) is None:
-        raise UserError(f"cannot start '{name}': there is no such program", 2)
 
 
 def signal_number(text: str) -> int:

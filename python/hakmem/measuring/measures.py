@@ -16,7 +16,7 @@ from hakmem.running.launching import Outcome
 
 BASELINE = "baseline"
 NO_DIFFERENCE = "no difference seen"
-TOO_FEW = "too few pairs to say"
+TOO_FEW = "too few rounds to say"
 UNKNOWN = "not comparable"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hakmem.allocators.peers import Allocator
-from hakmem.errors import UserError
+from hakmem.errors import NOT_STARTED, UserError
 from hakmem.running.launching import Outcome
 from hakmem.running.runners import BY_ITSELF, Runner
 
@@ -35,12 +35,16 @@ class Metric:
         if found is None:
             return None
         try:
-            return float(found[1] if found.re.groups else found[0])
-        except ValueError:
+            return float(found[1])
+        except (TypeError, ValueError):
             return None
 
     def cost(self, value: float) -> float:
         return 1.0 / value if self.higher_is_better else value
+
+    @property
+    def sought(self) -> str:
+        return f"nothing fits '{self.pattern.pattern}'" if self.pattern else "no time above 0"
 
     @property
     def direction(self) -> str:
@@ -56,6 +60,10 @@ def custom_metric(expression: str, lower_is_better: bool) -> Metric:
         pattern = re.compile(expression)
     except re.error as error:
         raise UserError(f"--metric: '{expression}' is no regular expression: {error}", 2) from error
+    if not pattern.groups:
+        raise UserError(
+            f"--metric: '{expression}' has no group, such as ([0-9.]+), around the figure", 2
+        )
     return Metric(pattern, not lower_is_better, "")
 
 
@@ -82,17 +90,29 @@ class Contender:
         )
 
 
+def metric_asked_for(expression: str, lower_is_better: bool) -> Metric:
+    if expression != WALL_METRIC_NAME:
+        return custom_metric(expression, lower_is_better)
+    return WALL_TIME
+
+
+def require_metric(expression: str | None, lower_is_better: bool) -> None:
+    """Refuses a bad --metric before anything runs, and a direction of none."""
+    if expression is not None:
+        metric_asked_for(expression, lower_is_better)
+    elif lower_is_better:
+        raise UserError("--lower-is-better is the direction of --metric, which is not given", 2)
+
+
 def choose_metric(
     expression: str | None, lower_is_better: bool, row: Contender, cpus: str | None
 ) -> Metric:
     """The metric asked for, or what a trial run of one contender prints."""
-    if expression == WALL_METRIC_NAME:
-        return WALL_TIME
     if expression is not None:
-        return custom_metric(expression, lower_is_better)
+        return metric_asked_for(expression, lower_is_better)
     trial = row.run(cpus)
     if trial.start_error:
-        raise UserError(trial.start_error, 2)
+        raise UserError(trial.start_error, NOT_STARTED)
     return OPS_PER_SECOND if OPS_PER_SECOND.read(trial) is not None else WALL_TIME
 
 
@@ -144,7 +164,7 @@ class Rotation:
             row.values.append(value)
             row.outcomes.append(outcome)
             return
-        row.problem = outcome.problem or "its output has no such figure"
+        row.problem = outcome.problem or f"its output has no figure: {self.metric.sought}"
         row.last_words = outcome.last_words()
 
 

@@ -68,7 +68,7 @@ def page(
             "<p>Every allocator runs once a round, in an order shuffled anew each round; only "
             "whole rounds count. Brackets are bootstrap 95 % intervals of medians. The ratio to "
             "the best is of cost: 1.00 is the best, 2.00 costs twice as much. A verdict is about "
-            f"the pairs of a row and {escape(baseline)}, and says “no difference seen” where the "
+            f"the rounds of a row and {escape(baseline)}, and says “no difference seen” where the "
             "interval of their ratio holds 1.</p>",
             facts_table(facts),
             "</body></html>",

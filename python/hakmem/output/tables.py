@@ -75,14 +75,14 @@ def comparison_table(
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
     unit = metric.unit or "figure"
     table.caption = (
-        f"{unit}: {metric.direction}; medians, and the best slice. "
-        f"Ratios are of speed, [95 % interval]: above 1, {baseline} is faster."
+        f"{unit}: {metric.direction}; medians, and the best run. "
+        f"cost ÷ {baseline}: median over the rounds, [95 % interval]; above 1 the row costs more."
     )
     table.add_column("allocator", no_wrap=True)
     table.add_column(unit, justify="right", no_wrap=True)
     table.add_column("best", justify="right", no_wrap=True)
     table.add_column("CV", justify="right", no_wrap=True)
-    table.add_column(f"{baseline} ÷ row")
+    table.add_column(f"cost ÷ {baseline}")
     if with_net:
         table.add_column("net of floor")
     table.add_column("peak\nRSS MB", justify="right", no_wrap=True)
@@ -133,6 +133,11 @@ def facts_table(facts: Mapping[str, str]) -> Table:
     for name, value in facts.items():
         table.add_row(name, value)
     return table
+
+
+def print_notes(console: Console, notes: Sequence[str]) -> None:
+    for note in dict.fromkeys(notes):
+        console.print(f"note: {note}", soft_wrap=True)
 
 
 def verdict_table(

@@ -70,9 +70,16 @@ def plain_errors(pid: int) -> Iterator[None]:
     except (FileNotFoundError, ProcessLookupError) as error:
         raise UserError(f"there is no process {pid} (any more)") from error
     except PermissionError as error:
-        raise UserError(
-            f"process {pid}: not permitted; it belongs to another user: be that user, or root"
-        ) from error
+        raise UserError(f"process {pid}: not permitted; {how_permitted()}") from error
+
+
+def how_permitted() -> str:
+    if os.geteuid() != 0:
+        return "it belongs to another user or is protected: be that user, or root"
+    return (
+        "this is root already: a container without CAP_SYS_PTRACE, a security module or "
+        "kernel.yama.ptrace_scope refuses"
+    )
 
 
 def mappings(pid: int) -> list[Mapped]:

@@ -1,10 +1,12 @@
-"""What a program file says about itself before it runs: whether a preloaded malloc can serve it.
+"""What a program file says about itself before it runs: whether it can be started, and served.
 
 The dynamic loader ignores LD_PRELOAD, wholly or for malloc, in some programs; their files show it.
+Every command refuses here what it cannot start or serve: one case has one sentence and one status.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import stat
@@ -18,19 +20,27 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
+from hakmem.errors import NOT_FOUND, NOT_STARTED, REFUSED, UserError
+
 OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "rpmalloc", "tbbmalloc")
 # Interpreter of a script of an interpreter of a script: the kernel follows a few, no more.
 SCRIPT_DEPTH = 4
 SCRIPT_LINE_BYTES = 256
+# In a program that holds hakmem itself, with symbols or without: a message of src/api/init.c.
+MARK_OF_HAKMEM = b"hakmem: version %s\n"
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What is known of a program: `obstacle` says why preloading cannot work, if it cannot."""
+    """What is known of a program: `obstacle` says why preloading cannot work, if it cannot.
+
+    `holds_hakmem`: hakmem is part of the program, which needs none preloaded and takes no other.
+    """
 
     path: Path | None
     obstacle: str = ""
     remark: str = ""
+    holds_hakmem: bool = False
 
     @property
     def notes(self) -> list[str]:
@@ -40,6 +50,59 @@ class Examined:
 def locate(command: str) -> Path | None:
     found = shutil.which(command)
     return Path(found) if found else None
+
+
+def require_program(command: Sequence[str]) -> Path:
+    """The file of a command line. One that is missing or cannot be started is refused, as by env:
+    127 for none of that name, 126 for one that cannot be started."""
+    name = command[0]
+    found = locate(name)
+    if found is None:
+        there = candidate(name)
+        if there is None:
+            here = Path(name)
+            hint = f" (./{name} is in this folder)" if name and here.is_file() else ""
+            raise UserError(f"there is no program '{name}'{hint}", NOT_FOUND)
+        why = "it is a folder" if there.is_dir() else "it is not executable"
+        if not there.is_dir() and not there.is_file():
+            why = "it is no file"
+        raise UserError(f"cannot start '{name}': {why}", NOT_STARTED)
+    interpreter = script_interpreter(found)
+    if interpreter is not None and not os.access(interpreter, os.X_OK):
+        why = f"its interpreter {interpreter} is missing or not executable"
+        raise UserError(f"cannot start '{name}': {why}", NOT_STARTED)
+    return found
+
+
+def candidate(name: str) -> Path | None:
+    """What has the name of a program and is none: a folder, or a file that is not executable."""
+    if "/" in name:
+        return Path(name) if Path(name).exists() else None
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    paths = (Path(folder) / name for folder in folders if folder and name)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def require_servable(command: Sequence[str]) -> Examined:
+    """A program that a preloaded allocator can serve, as far as its file tells."""
+    require_program(command)
+    found = examine(command)
+    if found.obstacle:
+        raise UserError(f"it cannot be served: {found.obstacle}", REFUSED)
+    return found
+
+
+def arguments_of(command: Sequence[str]) -> list[str]:
+    """For exec: like execvp of C, a script without #! goes to the shell."""
+    path = require_program(command)
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+    except OSError:
+        return list(command)
+    if start[:2] == b"#!" or start == b"\x7fELF":
+        return list(command)
+    return ["/bin/sh", str(path), *command[1:]]
 
 
 def examine(command: Sequence[str]) -> Examined:
@@ -110,13 +173,21 @@ def examine_elf(path: Path, elf: ELFFile) -> Examined:
         kind = f"{elf['e_machine'].removeprefix('EM_')}, {elf.elfclass} bits"
         return Examined(path, f"{path} is for another processor ({kind}): hakmem cannot be loaded")
     interpreter = next((s.get_interp_name() for s in elf.iter_segments("PT_INTERP")), None)
+    if (interpreter is None or defines_malloc(elf)) and holds_hakmem(path):
+        return Examined(
+            path, f"{path} holds hakmem itself, which comes before any other", holds_hakmem=True
+        )
     if interpreter is None:
         return Examined(path, f"{path} is statically linked: nothing can be preloaded into it")
     if "ld-musl" in interpreter:
         return Examined(path, f"{path} uses musl, hakmem needs glibc: it cannot be loaded")
     if defines_malloc(elf):
         return Examined(path, f"{path} brings its own malloc, which comes before preloaded ones")
-    bundled = next((lib for lib in needed_libraries(elf) if is_allocator(lib)), None)
+    needed = needed_libraries(elf)
+    if ours := next((lib for lib in needed if Path(lib).name.startswith("libhakmem")), None):
+        remark = f"{path} is linked with {ours}: it is under hakmem without being preloaded too"
+        return Examined(path, remark=remark)
+    bundled = next((lib for lib in needed if is_allocator(lib)), None)
     if bundled:
         remark = f"{path} is linked with {bundled}; a preloaded library comes before it"
         return Examined(path, remark=remark)
@@ -125,6 +196,11 @@ def examine_elf(path: Path, elf: ELFFile) -> Examined:
 
 def is_allocator(library: str) -> bool:
     return any(name in library for name in OTHER_ALLOCATORS)
+
+
+def holds_hakmem(path: Path) -> bool:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return data.find(MARK_OF_HAKMEM) >= 0
 
 
 def defines_malloc(elf: ELFFile) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hakmem.allocators import settings as allocator_settings
 from hakmem.allocators.peers import Allocator
 from hakmem.running.launching import Outcome, run_once
 from hakmem.running.runners import BY_ITSELF, Runner
@@ -23,20 +24,36 @@ PROOF_SETTINGS = {"HAKMEM_SS_OS_STATS": "1", "HAKMEM_VERBOSE": "1"}
 SETTING = re.compile(r"\bHAKMEM_[A-Z0-9_]+=\S*")
 BINDING = re.compile(r"binding file \S+ \[\d+\] to (\S+) \[\d+\]: normal symbol `malloc'")
 
+IDLE = "the program allocates nothing, or by a malloc of its own"
+# Said with HAKMEM_VERBOSE alone: no warnings.
+PLAIN_LINE = re.compile(r"hakmem: (version \S+|HAKMEM_\w+=(?!.*: ).*)$")
+
 
 @dataclass(frozen=True)
 class Served:
-    """Whether hakmem served a program: spans it took, summed over all processes."""
+    """Whether hakmem served a program: spans it took, summed over all processes that took some.
+
+    `was_seen`: the counter was there to be read, at 0 too. `warnings` is what hakmem said else.
+    """
 
     spans: int
     processes: int
     settings: tuple[str, ...]
     outcome: Outcome
+    was_seen: bool = False
+    warnings: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.spans > 0
 
+    @property
+    def is_idle(self) -> bool:
+        """hakmem was loaded, and nothing was asked of it."""
+        return self.was_seen and not self.spans and not self.outcome.problem
+
     def __str__(self) -> str:
+        if self.is_idle:
+            return f"NOT SERVED ({IDLE})"
         if not self:
             return "NOT SERVED"
         many = f" in {self.processes} processes" if self.processes > 1 else ""
@@ -44,9 +61,12 @@ class Served:
 
 
 def parse_stats(text: str) -> tuple[int, int]:
-    """Spans taken, and the number of processes that reported, from hakmem's exit lines."""
+    """Spans taken, and the number of processes that took some, from hakmem's exit lines.
+
+    A process can hold hakmem twice, linked and preloaded: one of both takes nothing.
+    """
     taken = [int(found[1]) for found in STATS_LINE.finditer(text)]
-    return sum(taken), len(taken)
+    return sum(taken), sum(spans > 0 for spans in taken)
 
 
 def hakmem_served(
@@ -63,9 +83,18 @@ def hakmem_served(
     asked = {**(settings or {}), **PROOF_SETTINGS}
     outcome, counted = runner.run_counted(command, library, asked, limit_s)
     spans, processes = counted or parse_stats(outcome.stderr)
-    if counted is None and not processes and not outcome.problem:
-        spans = runner.spans_seen(command, library, settings, limit_s)
-    return Served(spans, processes, effective_settings(outcome.stderr), outcome)
+    was_seen = counted is not None or STATS_LINE.search(outcome.stderr) is not None
+    if not was_seen and not outcome.problem:
+        seen = runner.spans_seen(command, library, settings, limit_s)
+        spans, was_seen = seen or 0, seen is not None
+    said = outcome.stderr
+    return Served(spans, processes, effective_settings(said), outcome, was_seen, warnings(said))
+
+
+def warnings(text: str) -> tuple[str, ...]:
+    """What hakmem says in a run whose stderr nobody sees, without the settings it lists."""
+    lines = (line for line in text.splitlines() if line.startswith("hakmem: "))
+    return tuple(dict.fromkeys(line for line in lines if not PLAIN_LINE.match(line)))
 
 
 def effective_settings(text: str) -> tuple[str, ...]:
@@ -106,9 +135,13 @@ def malloc_providers(
 
 
 def load_checked(allocator: Allocator) -> Allocator:
-    """The allocator again, with a problem where the loader refuses its library."""
+    """The allocator again, with a problem where the loader refuses its library.
+
+    A setting in our environment that hakmem refuses is an error: the default would be measured.
+    """
     if allocator.library is None or not allocator.usable:
         return allocator
+    allocator_settings.check([allocator], {})
     outcome = run_once(["/bin/true"], allocator.library, settings=allocator.settings)
     return replace(allocator, problem=outcome.problem) if outcome.problem else allocator
 
@@ -131,4 +164,4 @@ def peer_served(
     # An executable can stand in the log for libc's malloc, when it takes the function's address.
     names = [Path(provider).name for provider in providers]
     from_libc = any(name.startswith("libc.so") for name in names)
-    return "yes" if from_libc else f"brings its own: {names[0]}"
+    return "yes" if from_libc else f"NOT SERVED ({names[0]})"

@@ -48,10 +48,10 @@ class Runner:
         library: Path,
         settings: Mapping[str, str] | None = None,
         limit_s: float = 0.0,
-    ) -> int:
+    ) -> int | None:
         """hakmem's counter, read from the program's memory in a run of its own."""
         environment = {**os.environ, **(settings or {}), "LD_PRELOAD": str(library)}
-        return run_for_proof(command, environment, library, self.stdin).served or 0
+        return run_for_proof(command, environment, library, self.stdin).served
 
 
 BY_ITSELF = Runner()

@@ -284,9 +284,9 @@ class ServerRunner(Runner):
         library: Path,
         settings: Mapping[str, str] | None = None,
         limit_s: float = 0.0,
-    ) -> int:
+    ) -> int | None:
         """What run_counted() could not read cannot be read in another run."""
-        return 0
+        return None
 
     def serve(
         self,

@@ -39,6 +39,7 @@ LOOK_EACH_S, LOOK_EACH_MOST_S = 0.001, 0.25
 # A terminal sends these to the program too: our part is to wait.
 LEFT_TO_PROGRAM = (signal.SIGINT, signal.SIGQUIT)
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 # The structure of counters begins with the spans and runs handed out.
 COUNTER = "hak_os_stats"
 
@@ -86,12 +87,16 @@ class Counter:
 
 
 def counter_offset(library: Path) -> int | None:
-    """Where the counter lies from the start of the library; None in a stripped one."""
+    """Where the counter lies from the start of a library, or a program that holds hakmem; None in a
+    stripped one."""
     try:
         with library.open("rb") as file:
-            table = ELFFile(file).get_section_by_name(".symtab")
+            elf = ELFFile(file)
+            table = elf.get_section_by_name(".symtab")
             found = table.get_symbol_by_name(COUNTER) if table else None
-            return found[0]["st_value"] if found else None
+            # A program of a fixed address has that in its symbols, a library or PIE has 0.
+            lowest = min((s["p_vaddr"] for s in elf.iter_segments("PT_LOAD")), default=0)
+            return found[0]["st_value"] - lowest // PAGE_BYTES * PAGE_BYTES if found else None
     except (ELFError, OSError):
         return None
 

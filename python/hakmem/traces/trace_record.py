@@ -10,29 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hakmem.allocators.peers import Allocator, bench_program
-from hakmem.errors import UserError
+from hakmem.errors import NOT_STARTED, REFUSED, UserError
 from hakmem.running import programs
 from hakmem.running.launching import input_of
+from hakmem.running.proof import IDLE
 from hakmem.running.witness import signals_left_to
 from hakmem.traces.trace_summary import TraceSummary, summarise_trace
 
 MAGIC = b"HAKTRACE"
 FILE_VARIABLE = "HAKLAB_RECORD_FILE"
 LIMIT_VARIABLE = "HAKLAB_RECORD_LIMIT_MB"
-NOT_STARTED, NOT_FOUND = 126, 127
 
 
 def recorder() -> Path:
     return bench_program("librecord.so")
-
-
-def check_program(command: Sequence[str]) -> None:
-    """Refuses what a preloaded library cannot record, before anything is started."""
-    found = programs.examine(command)
-    if found.path is None:
-        raise UserError(f"there is no program '{command[0]}'", NOT_FOUND)
-    if found.obstacle:
-        raise UserError(f"cannot be recorded: {found.obstacle}", 2)
 
 
 @contextmanager
@@ -93,7 +84,7 @@ def other_files(path: Path) -> list[Path]:
 def recording_environment(path: Path, below: Allocator, limit_mb: int) -> dict[str, str]:
     preloaded = [str(recorder()), str(below.library or ""), os.environ.get("LD_PRELOAD", "")]
     if any(mark in text for text in preloaded[:2] for mark in ": "):
-        raise UserError("LD_PRELOAD cannot hold a path with a blank or colon: move the build", 2)
+        raise UserError("LD_PRELOAD cannot hold a path with a blank or colon: move it", REFUSED)
     return {
         **os.environ,
         **below.settings,
@@ -114,7 +105,7 @@ def record_program(
     environment = recording_environment(path, below, limit_mb)
     with input_of(stdin) as file:
         try:
-            process = subprocess.Popen(command, env=environment, stdin=file)
+            process = subprocess.Popen(programs.arguments_of(command), env=environment, stdin=file)
         except OSError as error:
             why = f"cannot start '{command[0]}': {error.strerror}"
             raise UserError(why, NOT_STARTED) from error
@@ -135,7 +126,7 @@ def recorded_traces(path: Path) -> list[TraceSummary]:
     found = [summarise_trace(path), *sorted(others, key=lambda s: -s.calls)]
     if not any(summary.calls for summary in found):
         raise UserError(
-            "nothing was recorded: the recorder was loaded and saw no call. The program brings its "
-            "own malloc, or is started by one that is static or has more rights than yours"
+            f"nothing was recorded: the recorder was loaded and saw no call: {IDLE}, or is started "
+            "by one that is static or has more rights than yours"
         )
     return found

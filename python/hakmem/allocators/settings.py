@@ -1,0 +1,178 @@
+"""Settings of allocators, given by an option or in the environment: one parser for all commands.
+
+Invariant: no program is started with a setting that the library under it refuses. The library
+itself is asked, because its table of options is the only one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
+from hakmem.allocators.peers import Allocator
+from hakmem.environment import SETTING_PREFIXES
+from hakmem.errors import WRONG_USE, UserError
+
+PREFIX = "HAKMEM_"
+# A library that has this function is hakmem; any other one is not asked.
+OWN_FUNCTION = "hakmem_option_set"
+LISTED = re.compile(r"^hakmem: (HAKMEM_\w+)=", re.MULTILINE)
+# It reads its settings at its start. SIGKILL leaves no time for the files that some make at exit.
+TRIAL = ("/bin/sh", "-c", "kill -KILL $$")
+# What the library does instead, where it is not refused.
+INSTEAD = re.compile(r": (ignored|using [^:]*|this library behaves as \w+)$")
+NOT_KNOWN = "is not an option"
+
+
+def split_pair(option: str, text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name or not value:
+        raise UserError(f"{option}: '{text}' is not NAME=VALUE", WRONG_USE)
+    return name, value
+
+
+def without_repeats(option: str, given: Iterable[tuple[str, str]]) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    for name, value in given:
+        if name in chosen:
+            raise UserError(f"{option}: {name} is given twice", WRONG_USE)
+        chosen[name] = value
+    return chosen
+
+
+def own_settings(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Of an option that takes hakmem's settings alone: HAKMEM_ before a name may be left out."""
+    pairs = (split_pair(option, text) for text in texts)
+    return without_repeats(option, ((full_name(name), value) for name, value in pairs))
+
+
+def full_name(name: str) -> str:
+    return name if name.startswith(PREFIX) else PREFIX + name
+
+
+def settings_for(
+    option: str, texts: Sequence[str], chosen: Sequence[Allocator], notes: list[str]
+) -> dict[str, str]:
+    """Of an option that takes any variable, for programs under `chosen`; checked.
+
+    A name with no allocator's prefix is an option of hakmem if the library knows it so, which a
+    note says; else it is the program's own.
+    """
+    given = [split_pair(option, text) for text in texts]
+    libraries = hakmem_libraries(chosen)
+    pairs = []
+    for name, value in given:
+        meant = name
+        if not name.startswith(SETTING_PREFIXES) and libraries:
+            known = known_options(libraries)
+            full = full_name(name)
+            if full in known:
+                notes.append(f"{option}: {name}={value} is taken as {full}={value}")
+                meant = full
+            elif near := near_options(full, known, 0.8):
+                notes.append(
+                    f"{option}: {name}={value} is a variable of the program: hakmem has no {full} "
+                    f"(near: {near[0]})"
+                )
+        pairs.append((meant, value))
+    settings = without_repeats(option, pairs)
+    own = [name for name in settings if name.startswith(PREFIX)]
+    if own and not libraries:
+        names = ", ".join(a.name for a in chosen)
+        told = f"{option}: {own[0]} means nothing to {names}; nothing was started"
+        raise UserError(told, WRONG_USE)
+    check(chosen, {option: settings})
+    return settings
+
+
+def check(chosen: Sequence[Allocator], asked: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuses what hakmem among `chosen` does not take: settings by option, then environment's."""
+    for library in hakmem_libraries(chosen):
+        check_library(library, asked)
+
+
+def check_library(
+    library: Path, asked: Mapping[str, Mapping[str, str]], with_environment: bool = True
+) -> None:
+    """The same for one library that is hakmem."""
+    origins = {name: option for option, settings in asked.items() for name in settings}
+    settings = {name: value for given in asked.values() for name, value in given.items()}
+    if with_environment:
+        inherited = {n: v for n, v in os.environ.items() if n.startswith(PREFIX)}
+        settings = inherited | settings
+    own = {name: value for name, value in settings.items() if name.startswith(PREFIX)}
+    for name, sentence in complaints(library, own):
+        value = own[name]
+        said = INSTEAD.sub("", sentence)
+        if NOT_KNOWN in said:
+            near = near_options(name, known_options([library]), 0.6)
+            hint = f"near: {', '.join(near)}" if near else "HAKMEM_VERBOSE=1 prints all there are"
+            said = f"{name}={value}: {said} ({hint})"
+        raise UserError(
+            f"{origins.get(name, 'environment')}: {said}; nothing was started", WRONG_USE
+        )
+
+
+def complaints(library: Path, own: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What the library says of settings at its start: names, each with the sentence."""
+    if not own:
+        return []
+    found = []
+    for line in said_at_start(library, own).splitlines():
+        sentence = line.removeprefix("hakmem: ")
+        for name, value in own.items():
+            # With HAKMEM_VERBOSE it says NAME=VALUE of each, with nothing behind.
+            starts = (f"{name} ", f"{name}: ", f"{name}={value} ", f"{name}={value}: ")
+            if sentence.startswith(starts):
+                found.append((name, sentence))
+    return found
+
+
+def said_at_start(library: Path, settings: Mapping[str, str]) -> str:
+    clean = {n: v for n, v in os.environ.items() if not n.startswith(PREFIX)}
+    return subprocess.run(
+        TRIAL,
+        env={**clean, **settings, "LD_PRELOAD": str(library)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        check=False,
+    ).stderr
+
+
+def known_options(libraries: Sequence[Path]) -> list[str]:
+    """The options that the libraries have, as they list them."""
+    said = [said_at_start(library, {"HAKMEM_VERBOSE": "1"}) for library in libraries]
+    return list(dict.fromkeys(name for text in said for name in LISTED.findall(text)))
+
+
+def near_options(name: str, known: Sequence[str], cutoff: float) -> list[str]:
+    """Without what all have in common, which would make all of them alike."""
+    short = [option.removeprefix(PREFIX) for option in known]
+    return [PREFIX + s for s in get_close_matches(name.removeprefix(PREFIX), short, cutoff=cutoff)]
+
+
+def hakmem_libraries(chosen: Sequence[Allocator]) -> list[Path]:
+    there = [a.library for a in chosen if a.usable and a.library is not None]
+    return [library for library in dict.fromkeys(there) if is_hakmem(library)]
+
+
+def is_hakmem(library: Path) -> bool:
+    """By what the file defines: its name says nothing, and starting under it may do anything."""
+    try:
+        with library.open("rb") as file:
+            elf = ELFFile(file)
+            table = elf.get_section_by_name(".dynsym")
+            found = table.get_symbol_by_name(OWN_FUNCTION) if table else None
+            return any(symbol["st_shndx"] != "SHN_UNDEF" for symbol in found or ())
+    except (ELFError, OSError):
+        return False
