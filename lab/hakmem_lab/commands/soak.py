@@ -51,7 +51,6 @@ from hakmem_lab.soak_judging import (
 from hakmem_lab.soak_plot import FORMATS, write_page, write_picture
 from hakmem_lab.soaking import LongLoad, Soak
 
-DEFAULT_NAMES = ("hakmem", "glibc", "mimalloc3", "tcmalloc")
 # A machine's speed changes within minutes.
 MARGIN = 1.2
 
@@ -90,7 +89,7 @@ def judging_options() -> Callable:
     show_default=True,
     help="How long; with --resume, in all.",
 )
-@allocator_options(None, "hakmem, glibc, and mimalloc3 and tcmalloc where they are there")
+@allocator_options()
 @click.option(
     "--epoch",
     "epoch_s",
@@ -233,7 +232,7 @@ def refuse_with_resume(context: click.Context) -> None:
 def usable_allocators(
     names: str | None, libraries: Sequence[str], settings: Sequence[str], notes: list[str]
 ) -> list[Allocator]:
-    chosen = chosen_allocators(names, libraries, DEFAULT_NAMES, notes)
+    chosen = chosen_allocators(names, libraries, notes)
     given = settings_for("--set", settings, chosen, notes)
     return [replace(a, settings={**a.settings, **given}) for a in chosen]
 

@@ -11,8 +11,7 @@ import click
 from rich.console import Console
 
 from hakmem import environment
-from hakmem.allocators.peers import DEFAULT_NAMES, Allocator, find
-from hakmem.allocators.recipes import RECIPES
+from hakmem.allocators.peers import Allocator, find
 from hakmem.documents import write_json, write_text
 from hakmem.errors import NOT_STARTED, UserError
 from hakmem.experiments.comparison import Comparison, document, from_journal, html
@@ -71,7 +70,7 @@ class Plan:
     context_settings=PROGRAM_LAST,
 )
 @pairs_option(10)
-@allocator_options(None, "hakmem, glibc and all others that are there")
+@allocator_options()
 @metric_options()
 @workload_options()
 @click.option("--syscalls", is_flag=True, help="Count system calls too, in runs under strace.")
@@ -146,7 +145,7 @@ def compare(
     )
     require_metric(metric, lower_is_better)
     notes = programs.examine(work.command).notes + environment_notes()
-    chosen = chosen_allocators(names, libraries, (*DEFAULT_NAMES, *RECIPES), notes)
+    chosen = chosen_allocators(names, libraries, notes)
     rows = [
         replace(row, idle_s=idle_s, limit_s=limit_s, runner=work.runner)
         for row in contenders(chosen, work.command)

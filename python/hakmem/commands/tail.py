@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from hakmem import environment
-from hakmem.allocators.peers import DEFAULT_NAMES, Allocator
+from hakmem.allocators.peers import Allocator
 from hakmem.documents import write_bytes, write_json, write_text
 from hakmem.errors import UserError
 from hakmem.experiments import latency_report
@@ -36,7 +36,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
 
 
 @click.command()
-@allocator_options(None, f"those there are of {','.join(DEFAULT_NAMES)}")
+@allocator_options()
 @pairs_option(10, ROUNDS_MIN)
 @click.option("--sizes", default=SIZES_DEFAULT, show_default=True, help="Of the blocks, bytes.")
 @click.option(
@@ -93,7 +93,7 @@ def tail(
     seed = resolve_seed(seed)
     command = latency_command(steps, slots, threads, seed, parse_sizes(sizes))
     notes: list[str] = []
-    chosen = chosen_allocators(names, libraries, DEFAULT_NAMES, notes)
+    chosen = chosen_allocators(names, libraries, notes)
     rows = contenders(chosen, command)
     cpus = None if cpu == "auto" and threads > 1 else resolve_cpus(cpu, None)
     served = prove(chosen, tuple(command), notes)
