@@ -369,3 +369,22 @@ def test_allocator_under_which_the_program_hangs_leaves_the_others(build, tmp_pa
     document = json.loads(out.read_text())
     assert document["rounds"] == 2
     assert "did not end within 0.5 s" in document["problems"]["slow"]
+
+
+@pytest.mark.parametrize("command", ["compare", "ab", "run"])
+def test_each_run_reads_the_given_input_from_its_start(command, tmp_path):
+    given, seen = tmp_path / "in", tmp_path / "seen"
+    given.write_text("first\nsecond\n")
+    options = {
+        "compare": ("--pairs", "2", "--with", "glibc", "--syscalls"),
+        "ab": ("--a-lib", "glibc", "--b-lib", "glibc", "--b", "A=1", "--pairs", "2",
+               "--max-pairs", "2"),
+        "run": (),
+    }[command]  # fmt: skip
+    script = f'read line; echo "$line" >> {seen}; test "$line" = first'
+    found = run(command, *options, "--stdin", str(given), "--", "/bin/sh", "-c", script)
+    assert found.exit_code in (0, 4), found.output
+    lines = seen.read_text().splitlines()
+    assert set(lines) == {"first"}
+    assert len(lines) >= (1 if command == "run" else 4)
+    assert run(command, *options, "--stdin", str(tmp_path), "--", "true").exit_code == 2
