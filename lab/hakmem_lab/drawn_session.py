@@ -4,7 +4,6 @@ A stopped run goes on from the folder. Libraries are remembered by checksum: rou
 must not end up in one figure.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.documents import write_json
 from hakmem.errors import UserError
+from hakmem.plain_text import parse_json
 
 from hakmem_lab.suite_session import PLAN, allocator_json, read_allocator
 
@@ -67,7 +67,7 @@ def load(folder: Path) -> Session:
     """The session of a folder, with the allocators as they were."""
     path = folder / PLAN
     try:
-        plan = json.loads(path.read_text())
+        plan = parse_json(path.read_bytes())
         allocators = [read_allocator(entry) for entry in plan["allocators"]]
         return Session(folder, allocators=allocators, **{name: plan[name] for name in FIELDS})
     except OSError as error:

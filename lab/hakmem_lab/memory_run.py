@@ -1,6 +1,5 @@
 """Runs the loads of `hakmem memory` in rounds, in an order shuffled anew, each into a journal."""
 
-import json
 import random
 import re
 import shutil
@@ -15,6 +14,7 @@ from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.errors import UserError
 from hakmem.measuring.journal import Journal
 from hakmem.measuring.rotation import Contender
+from hakmem.plain_text import parse_json
 
 from hakmem_lab.control_group import ControlGroup, open_group
 from hakmem_lab.memory_loads import Load, Variant, said
@@ -234,7 +234,7 @@ def from_json(path: Path, loads: Sequence[Load]) -> list[Measured]:
     """What an earlier run wrote with --json."""
     known = {load.name: load for load in loads}
     try:
-        entries = json.loads(path.read_text())["loads"]
+        entries = parse_json(path.read_bytes())["loads"]
         return [
             Measured(
                 known[entry["load"]],

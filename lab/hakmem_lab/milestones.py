@@ -9,11 +9,12 @@ from math import inf
 from pathlib import Path
 from statistics import median
 
+from hakmem.allocators.peers import ALTERNATIVES
 from hakmem.errors import UserError
 from hakmem.measuring.statistics import Interval
 
 from hakmem_lab.steady_calls import StepCalls, per_operation
-from hakmem_lab.suite import ALTERNATIVES, MODES, PRELOAD, Row, Table, catalogue, pick, read_toml
+from hakmem_lab.suite import MODES, PRELOAD, Row, Table, catalogue, pick, read_toml
 from hakmem_lab.suite_results import Entry, Results
 
 PATH = Path(__file__).parent / "milestones.toml"

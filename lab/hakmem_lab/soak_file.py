@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hakmem.documents import write_text
 from hakmem.errors import UserError
+from hakmem.plain_text import parse_json
 
 MARK = "# hakmem soak "
 
@@ -101,9 +102,9 @@ def whole_lines(path: Path) -> list[str]:
 
 def parse_head(path: Path, line: str) -> dict:
     try:
-        return json.loads(line.removeprefix(MARK))
+        return parse_json(line.removeprefix(MARK), "it")
     except ValueError as error:
-        raise UserError(f"{path}, line 1: its description is no JSON: {error}", 2) from error
+        raise UserError(f"{path}, line 1: its description: {error}", 2) from error
 
 
 def parse(path: Path, number: int, row: Mapping[str, str]) -> Epoch:

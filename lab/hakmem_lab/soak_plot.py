@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem.documents import write_text
-from hakmem.errors import UserError
+from hakmem.documents import write_bytes, write_text
 from hakmem.output import report
 
 from hakmem_lab.soak_file import Epoch
@@ -84,10 +83,7 @@ def panel(axes, curve: Curve, load: str, names: Sequence[str], epochs: Sequence[
 
 
 def write_picture(path: Path, epochs: Sequence[Epoch]) -> None:
-    try:
-        path.write_bytes(draw(epochs, path.suffix.removeprefix(".")))
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    write_bytes(path, draw(epochs, path.suffix.removeprefix(".")))
 
 
 def write_page(
@@ -115,7 +111,9 @@ def write_page(
             "Soak",
             [
                 report.summary_list(summary),
-                report.plain_table(titles, rows, kind),
+                report.plain_table(titles, rows, kind)
+                if judged
+                else "<p>No verdict: there are too few epochs.</p>",
                 f'<figure class="scroll large">{picture}</figure>',
                 "<h2>How it was measured</h2>",
                 "<p>Drift is the rise of a robust straight line (Theil and Sen) from the first "

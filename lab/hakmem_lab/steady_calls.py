@@ -3,7 +3,6 @@
 Start and warm-up are in both counts, so the difference is what the additional operations cost.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from hakmem.documents import write_json
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import Contender
+from hakmem.plain_text import parse_json
 from hakmem.running.syscalls import count_system_calls
 
 from hakmem_lab.suite import PRELOAD
@@ -87,6 +87,6 @@ def load(folder: Path) -> list[StepCalls]:
     if not path.exists():
         return []
     try:
-        return [StepCalls(**entry) for entry in json.loads(path.read_text())["rows"]]
+        return [StepCalls(**entry) for entry in parse_json(path.read_bytes())["rows"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not readable: {error}", 2) from error

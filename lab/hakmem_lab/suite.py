@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from hakmem.allocators.peers import USUAL_NAMES
 from hakmem.errors import UserError
 
 from hakmem_lab.real_programs import LOADS
@@ -20,7 +21,6 @@ WORK = "{work}"
 PRELOAD, STATIC = "preload", "static"
 MODES = (PRELOAD, STATIC)
 GROUP_MARK = "group:"
-ALTERNATIVES = "|"
 # How far a row's work may be scaled when it names no bounds.
 WORK_RANGE = 100
 # What rows.toml leaves open: titles of the groups, in the order tables show them.
@@ -130,7 +130,7 @@ def read_suite(path: Path) -> Suite:
         table.number("rounds", int, 1),
         table.number("slice_s", float, 0.001),
         table.number("limit_minutes", float, 0.01),
-        table.texts("allocators"),
+        table.texts("allocators", USUAL_NAMES),
         modes,
         tuple(rows),
     )

@@ -4,7 +4,6 @@ Ratios are of speed, from pairs: above 1 the baseline is faster. A row is lost t
 whole 95 % interval lies below 1.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from hakmem.measuring.rotation import Rotation
 from hakmem.measuring.statistics import Interval
 from hakmem.measuring.summary import Row as Figures
 from hakmem.measuring.summary import summarise
+from hakmem.plain_text import parse_json
 
 from hakmem_lab.spreads import variation_interval
 from hakmem_lab.suite_session import FLOOR, Job, Session
@@ -306,7 +306,7 @@ def read(folder: Path) -> Results:
     """The results of a folder, or of a file of this format."""
     path = folder / RESULTS if folder.is_dir() else folder
     try:
-        document = json.loads(path.read_text())
+        document = parse_json(path.read_bytes())
         known = {name: document[name] for name in Results.__dataclass_fields__}
         known["rows"] = [read_row(row) for row in document["rows"]]
         known["tallies"] = [Tally(**one) for one in document["tallies"]]

@@ -4,7 +4,6 @@ The folder holds plan.json, a journal for each job, and the results made of them
 remembered by checksum: rounds of two builds must not end up in one row.
 """
 
-import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from hakmem.allocators.peers import Allocator, bench_program, find
 from hakmem.documents import write_json
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric
+from hakmem.plain_text import parse_json
 
 from hakmem_lab import static_peers
 from hakmem_lab.real_programs import LOADS, RealLoad
@@ -134,7 +134,7 @@ def load(folder: Path) -> Session:
     """The session of a folder, with the allocators as they were; refuses changed libraries."""
     path = folder / PLAN
     try:
-        plan = json.loads(path.read_text())
+        plan = parse_json(path.read_bytes())
         allocators = [read_allocator(entry) for entry in plan["allocators"]]
         names = ("suite", "title", "rounds", "slice_s", "seed")
         more = ("settings", "facts", "served", "seconds")
@@ -162,7 +162,7 @@ def read_job(entry: Mapping) -> Job:
 
 def require_unchanged(session: Session) -> None:
     """The libraries must be those that the rounds on disk were measured with."""
-    plan = json.loads((session.folder / PLAN).read_text())
+    plan = parse_json((session.folder / PLAN).read_bytes())
     for entry in plan["allocators"]:
         if not entry["checksum"]:
             continue

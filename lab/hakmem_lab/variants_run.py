@@ -57,7 +57,7 @@ def build_all(group: Group, source: Source, say: Callable[[str], None]) -> list[
 def new_session(
     group: Group, source: Source, built: Sequence[Allocator], rows: Sequence[Row], asked: Asked
 ) -> Session:
-    allocators = [*built, *(chosen_allocators(asked.peers, (), (), []) if asked.peers else [])]
+    allocators = [*built, *(chosen_allocators(asked.peers, (), []) if asked.peers else [])]
     require_distinct([allocator.name for allocator in allocators])
     names = tuple(allocator.name for allocator in allocators)
     suite = Suite(group.name, group.title, asked.rounds, SLICE_S, 1, names, (PRELOAD,), tuple(rows))

@@ -33,9 +33,9 @@ def test_pair_prints_a_row_for_each_and_the_seed(build):
 
 
 def test_pair_with_missing_peer_is_refused_where_it_was_asked_for(monkeypatch):
-    monkeypatch.setenv("MIMALLOC_SO", "/nowhere/libmimalloc.so")
-    found = run("pair", "--pairs", "1", "--with", "glibc,mimalloc", "--", *RECORDED)
-    told = "mimalloc: no library at /nowhere/libmimalloc.so"
+    monkeypatch.setenv("TCMALLOC_SO", "/nowhere/libtcmalloc.so")
+    found = run("pair", "--pairs", "1", "--with", "glibc,tcmalloc", "--", *RECORDED)
+    told = "tcmalloc: no library at /nowhere/libtcmalloc.so"
     assert (found.exit_code, found.output) == (2, f"Error: {told}\n")
     found = run("pair", "--pairs", "1", "--", *RECORDED)
     assert f"note: not compared: {told}" in found.output

@@ -1,6 +1,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from small_build import BENCH, assert_in_order, compile_c
 
 from hakmem_lab import soak_file
 from hakmem_lab.soak_file import COLUMNS, Epoch
-from hakmem_lab.soak_judging import LONG, Thresholds, judge
+from hakmem_lab.soak_judging import LONG, Thresholds, judge, rounds_needed
 
 EPOCHS = 40
 
@@ -198,6 +199,58 @@ def test_analyse_writes_files_and_only_hakmem_decides(tmp_path):
     assert text.index('class="summary"') < text.index("<table") < text.index("<svg role=")
 
 
+def test_analyse_without_a_verdict_shows_what_was_measured(tmp_path):
+    path = write(tmp_path / "s.csv", series("hakmem", count=5))
+    out, page = tmp_path / "o.json", tmp_path / "o.html"
+    found = run("analyse", str(path), "--json", str(out), "--html", str(page))
+    assert found.exit_code == 2
+    assert json.loads(out.read_text())["passed"] is None
+    assert "No verdict" in page.read_text()
+    assert "data:image/svg+xml" in page.read_text()
+
+
+def test_rounds_that_are_needed_make_a_verdict():
+    assert rounds_needed([]) == 12
+    for done in (1, 11, 12, 40):
+        first = series("hakmem", count=done)
+        more = rounds_needed(first)
+        later = [replace(e, process=2, round=e.round + done) for e in series("hakmem", count=more)]
+        assert judge(first + later, Thresholds())
+        if more:
+            with pytest.raises(UserError, match="too few"):
+                judge(first + later[:-1], Thresholds())
+
+
+def test_time_too_short_for_a_verdict_is_refused_at_once(tmp_path):
+    path = tmp_path / "s.csv"
+    arguments = soak_arguments(path, 0.1)
+    arguments[arguments.index("--program") + 1] = "slow=/bin/sleep 1"
+    found = run(*arguments)
+    assert found.exit_code == 2
+    told = "--minutes: 0.1 are too few to judge: 12 rounds of about [0-9.]+ s are needed; at least"
+    assert re.search(f"{told} --minutes [0-9.]+$", found.output, re.MULTILINE)
+    assert not path.exists()
+    head = {"allocators": {"glibc": {"library": "", "version": "", "sha256": "", "settings": {}}},
+            "long": {"steps": 1, "threads": 1, "slots": 4, "seed": 1}, "programs": {},
+            "cpus": None}  # fmt: skip
+    write(path, [replace(e, elapsed_s=60.0 * e.round) for e in series("glibc", count=3)], head)
+    found = run("--resume", str(path), "--minutes", "5")
+    assert found.exit_code == 2
+    assert "5 are too few to judge, of which 3.0 are over: 11 rounds of about 60.0" in found.output
+
+
+def test_run_that_got_too_slow_names_how_to_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("hakmem_lab.commands.soak.require_time", lambda *_: None)
+    path, page = tmp_path / "s.csv", tmp_path / "s.html"
+    arguments = soak_arguments(path, 0.005)
+    arguments[arguments.index("--program") + 1] = "slow=/bin/sleep 0.2"
+    found = run(*arguments, "--html", str(page))
+    assert found.exit_code == 2, found.output
+    assert "no verdict: glibc" in found.output
+    assert f"hakmem soak --resume {path} --minutes 0." in found.output.replace("\n", "")
+    assert "No verdict" in page.read_text()
+
+
 def test_analyse_of_a_failed_run_has_status_1(tmp_path):
     path = write(tmp_path / "s.csv", series("hakmem", rss_rise=0.5) + series("glibc"))
     assert run("analyse", str(path)).exit_code == 1
@@ -231,7 +284,7 @@ def soak_arguments(path: Path, minutes: float) -> list[str]:
 
 def test_run_gives_whole_rounds_and_its_own_program_lines(tmp_path):
     path = tmp_path / "s.csv"
-    found = run(*soak_arguments(path, 0.02), "--max-cv", "99%")
+    found = run(*soak_arguments(path, 0.05), "--max-cv", "99%")
     assert found.exit_code in (0, 1), found.output
     assert_in_order(found.output, "epochs go to", "glibc, long: ", "Drift", "How it was", "host ")
     rows = soak_file.read(path).epochs
@@ -251,7 +304,7 @@ def test_run_gives_whole_rounds_and_its_own_program_lines(tmp_path):
 
 def test_settings_reach_programs_and_are_told(tmp_path):
     path, seen = tmp_path / "s.csv", tmp_path / "seen"
-    arguments = soak_arguments(path, 0.02)
+    arguments = soak_arguments(path, 0.05)
     bench = f"{os.environ['HAKLAB_BUILD']}/bench/bench_random_mixed"
     arguments[arguments.index("--program") + 1] = (
         f"tiny=/bin/sh -c 'echo $GIVEN >> {seen}; exec {bench} 1000'"

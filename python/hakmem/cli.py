@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 
 import click
 
 from hakmem.errors import UserError
-
-# Of a full disk or a terminal that has gone. A pipe whose reader has gone is click's: it is silent.
-OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+from hakmem.streams import lasting_output
 
 # In the order of the help text; each is a function of its name in hakmem.commands, or in
 # hakmem_lab.commands, which the source tree has.
@@ -65,26 +57,6 @@ OF_THE_SOURCES = (
 )
 
 
-@contextmanager
-def output_told_of() -> Iterator[None]:
-    """Output that cannot be written is one line, also that which is still in the buffer."""
-    for name in ("stdout", "stderr"):
-        # Whoever started us has closed it.
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
-    try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-    except OSError as error:
-        if error.filename is not None or error.errno not in OUTPUT_ERRORS:
-            raise
-        # The interpreter's end would write the rest of the buffer once more, and fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise UserError(f"cannot write the output: {error.strerror}") from error
-
-
 def absent(name: str) -> click.Command:
     """Stands for a command that is not installed."""
 
@@ -108,9 +80,9 @@ def absent(name: str) -> click.Command:
 class LazyGroup(click.Group):
     """Knows its commands by name: help and completion need none of what they import."""
 
-    def invoke(self, ctx: click.Context) -> object:
-        with output_told_of():
-            return super().invoke(ctx)
+    def main(self, *arguments: object, **more: object) -> object:
+        with lasting_output():
+            return super().main(*arguments, **more)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

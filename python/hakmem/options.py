@@ -13,7 +13,15 @@ import click
 from click.shell_completion import CompletionItem
 
 from hakmem.allocators import peers
-from hakmem.allocators.peers import Allocator, find, from_path, known_names
+from hakmem.allocators.peers import (
+    ALTERNATIVES,
+    USUAL_HELP,
+    USUAL_NAMES,
+    Allocator,
+    find,
+    from_path,
+    known_names,
+)  # fmt: skip
 from hakmem.allocators.recipes import RECIPES
 from hakmem.allocators.settings import split_pair
 from hakmem.documents import check_output
@@ -69,17 +77,14 @@ def complete_names(
     return [CompletionItem(f"{before}{comma}{name}") for name in fitting]
 
 
-def allocator_options(default: str | None, default_help: str = "") -> Decorator:
+def allocator_options(usual: str = USUAL_HELP) -> Decorator:
     """--with and --lib, to be given to chosen_allocators()."""
-    told = f" (default: {default_help})" if default_help else ""
     return stacked(
         click.option(
             "--with",
             "names",
-            default=default,
-            show_default=not default_help,
             shell_complete=complete_names,
-            help=f"Allocators, comma-separated; the first is the baseline{told}.",
+            help=f"Allocators, comma-separated; the first is the baseline (default: {usual}).",
         ),
         click.option(
             "--lib", "libraries", multiple=True, metavar="NAME=PATH", help="Add a library."
@@ -123,6 +128,15 @@ def timeout_option() -> Decorator:
         type=FiniteRange(0),
         metavar="SECONDS",
         help="End a run that takes longer; its allocator has then failed. Default: no limit.",
+    )
+
+
+def stdin_option() -> Decorator:
+    return click.option(
+        "--stdin",
+        type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+        metavar="FILE",
+        help="Input of PROGRAM; each run reads it from its start.",
     )
 
 
@@ -197,33 +211,40 @@ def csv_option() -> Decorator:
 def chosen_allocators(
     names: str | None,
     libraries: Sequence[str],
-    usual: Sequence[str],
     notes: list[str],
     floor: bool = False,
+    usual: Sequence[str] = USUAL_NAMES,
 ) -> list[Allocator]:
     """Those asked for, which must all be there; else the usual ones that are, the others noted."""
     if names is None:
-        names = usual_names(usual, notes)
+        names = usual_names(notes, usual)
     chosen = [load_checked(a) for a in named_allocators(names, libraries, floor)]
     for allocator in chosen:
         peers.require_usable(allocator)
     return chosen
 
 
-def usual_names(usual: Sequence[str], notes: list[str]) -> str:
+def usual_names(notes: list[str], usual: Sequence[str] = USUAL_NAMES) -> str:
     """All that is there. What is not is named, not left out in silence.
 
     hakmem stays in any case: to measure without it has to be asked for.
     """
-    found = [load_checked(find(name)) for name in usual]
-    missing = [a for a in found if not a.usable and a.name != "hakmem"]
+    taken: list[str] = []
+    missing: list[Allocator] = []
+    for text in usual:
+        for name in text.split(ALTERNATIVES):
+            found = load_checked(find(name))
+            if found.usable or name == "hakmem":
+                taken.append(name)
+                break
+            missing.append(found)
     unbuilt = [a.name for a in missing if a.name in RECIPES and "not built" in a.problem]
     if unbuilt:
         lacking = [tool for tool in ("cargo", "clang-19") if shutil.which(tool) is None]
         how = f"needs {' and '.join(lacking)}" if lacking else "about 3 minutes"
         notes.append(f"not compared: {', '.join(unbuilt)}: not built (hakmem peers build, {how})")
     notes += [f"not compared: {a.name}: {a.problem}" for a in missing if a.name not in unbuilt]
-    return ",".join(a.name for a in found if a not in missing)
+    return ",".join(taken)
 
 
 def named_allocators(names: str, libraries: Sequence[str], floor: bool = False) -> list[Allocator]:

@@ -1,8 +1,34 @@
-"""Text that others have written, made fit to show: a name may hold what a terminal obeys."""
+"""Text that others have written, made fit to show: a name may hold what a terminal obeys, and JSON
+may be cut short."""
 
 from __future__ import annotations
+
+import json
 
 
 def printable(text: str) -> str:
     """Control characters, and those that turn the direction of writing, as \\x1b and the like."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def parse_json(text: bytes | str, what: str = "the file", **hooks) -> object:
+    """ValueError says in plain words why it is no JSON."""
+    try:
+        if isinstance(text, bytes):
+            text = text.decode()
+        return json.loads(text, **hooks)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{what} is no text") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(how_it_fails(error, what)) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def how_it_fails(error: json.JSONDecodeError, what: str) -> str:
+    if not error.doc.strip():
+        return f"{what} is empty"
+    at_its_end = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
+    if at_its_end and error.doc.lstrip()[0] in '{["':
+        return f"{what} ends in the middle"
+    return f"{what} is no JSON at line {error.lineno}, column {error.colno}"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -15,8 +16,9 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from hakmem.allocators.peers import USUAL_HELP, USUAL_NAMES, find, from_path, known_names
 from hakmem.allocators.recipes import RECIPES
-from hakmem.cli import main
+from hakmem.cli import OF_THE_SOURCES, main
 from hakmem.measuring.measures import (
     FAULTS,
     NO_DIFFERENCE,
@@ -37,6 +39,7 @@ from hakmem.measuring.rotation import (
     run_rotation,
 )
 from hakmem.measuring.statistics import Interval
+from hakmem.options import usual_names
 from hakmem.output import tables
 from hakmem.output.report import page
 from hakmem.running.launching import run_once
@@ -137,6 +140,36 @@ def test_compare_names_what_is_not_there_by_default(monkeypatch):
     plain = " ".join(found.output.split())
     assert f"not compared: {', '.join(RECIPES)}: not built (hakmem peers build" in plain
     assert "not compared: mimalloc: no library at /nowhere/libmimalloc.so" in plain
+
+
+def test_every_command_has_the_same_peers(tmp_path, monkeypatch, build):
+    """The first of two names for one allocator, where that is there; what is not is told."""
+    there = build / "bench" / "libfloor.so"
+    monkeypatch.setenv("MIMALLOC_SO", str(there))
+    monkeypatch.setenv("JEMALLOC_SO", str(there))
+    monkeypatch.setenv("TCMALLOC_SO", "/nowhere/libtcmalloc.so")
+    notes: list[str] = []
+    assert usual_names(notes) == "hakmem,glibc,mimalloc,jemalloc"
+    assert "not compared: tcmalloc: no library at /nowhere/libtcmalloc.so" in notes
+    assert [note.count("not built") for note in notes] == [1, 0]
+    built = dict.fromkeys(("mimalloc3", "jemalloc5"), there)
+    monkeypatch.setattr(
+        "hakmem.options.find",
+        lambda name: from_path(name, built[name]) if name in built else find(name),
+    )
+    assert usual_names([]) == "hakmem,glibc,mimalloc3,jemalloc5"
+    assert {part for text in USUAL_NAMES for part in text.split("|")} == set(known_names())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["compare", "tail", "replay", "pair", "bench", "drawn", "soak", "scale", "memory"],
+)
+def test_help_of_every_command_names_the_same_peers(name):
+    if find_spec("hakmem_lab") is None and name in OF_THE_SOURCES:
+        pytest.skip("the source tree's commands are not installed")
+    said = " ".join(run(name, "--help").output.split())
+    assert f"default: {USUAL_HELP}" in said
 
 
 def test_peer_asked_for_and_missing_is_said_before_anything_runs(tmp_path):
@@ -336,3 +369,22 @@ def test_allocator_under_which_the_program_hangs_leaves_the_others(build, tmp_pa
     document = json.loads(out.read_text())
     assert document["rounds"] == 2
     assert "did not end within 0.5 s" in document["problems"]["slow"]
+
+
+@pytest.mark.parametrize("command", ["compare", "ab", "run"])
+def test_each_run_reads_the_given_input_from_its_start(command, tmp_path):
+    given, seen = tmp_path / "in", tmp_path / "seen"
+    given.write_text("first\nsecond\n")
+    options = {
+        "compare": ("--pairs", "2", "--with", "glibc", "--syscalls"),
+        "ab": ("--a-lib", "glibc", "--b-lib", "glibc", "--b", "A=1", "--pairs", "2",
+               "--max-pairs", "2"),
+        "run": (),
+    }[command]  # fmt: skip
+    script = f'read line; echo "$line" >> {seen}; test "$line" = first'
+    found = run(command, *options, "--stdin", str(given), "--", "/bin/sh", "-c", script)
+    assert found.exit_code in (0, 4), found.output
+    lines = seen.read_text().splitlines()
+    assert set(lines) == {"first"}
+    assert len(lines) >= (1 if command == "run" else 4)
+    assert run(command, *options, "--stdin", str(tmp_path), "--", "true").exit_code == 2

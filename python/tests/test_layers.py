@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hakmem"
 LAYERS = (
     "commands", "cli", "experiments", "options", "traces", "profiles", "output", "processes",
     "measuring", "running", "allocators", "documents", "environment", "extras", "errors",
-    "plain_text",
+    "plain_text", "streams",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from hakmem.allocators.peers import Allocator
 from hakmem.cli import main
 from hakmem.errors import UserError
 from hakmem.running.launching import run_once
-from hakmem.traces.trace_record import prepare_file, recording_environment
+from hakmem.traces.trace_record import recording_environment, replacing
 from hakmem.traces.trace_replay import PASSES_MAX, enough_passes, heap_only
 from hakmem.traces.trace_summary import size_bands, summarise_trace
 
@@ -409,11 +409,51 @@ def test_only_traces_are_overwritten(tmp_path):
     (tmp_path / "t.55").write_bytes(header())
     (tmp_path / "t.gz").write_text("mine")
     (tmp_path / "t.66").write_text("mine too")
-    prepare_file(path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["t.66", "t.gz"]
+    (tmp_path / "t.77").write_bytes(header())
+    with replacing(path):
+        kept = {p.name for p in tmp_path.iterdir() if ".old-" not in p.name}
+        assert kept == {"t.66", "t.gz"}
+        path.write_bytes(header())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["t", "t.66", "t.gz"]
     path.write_text("a letter")
-    with pytest.raises(UserError, match="is no trace: not overwritten"):
-        prepare_file(path)
+    (tmp_path / "t.55").write_bytes(header())
+    with pytest.raises(UserError, match="is no trace: not overwritten"), replacing(path):
+        pass
+    assert path.read_text() == "a letter"
+    assert (tmp_path / "t.55").exists()
+
+
+@pytest.mark.parametrize("fails", ["allocates nothing", "cannot be started", "killed early"])
+def test_a_recording_that_fails_leaves_the_old_trace(trace_build, tmp_path, fails):
+    program = tmp_path / "program"
+    if fails == "cannot be started":
+        program.write_text("#!/no/such/interpreter\n")
+        program.chmod(0o755)
+    else:
+        end = "_exit(0)" if fails == "allocates nothing" else "kill(getpid(), SIGKILL)"
+        source = tmp_path / "program.c"
+        source.write_text(
+            f"#include <signal.h>\n#include <unistd.h>\nint main(void) {{ {end}; return 0; }}\n"
+        )
+        compile_c(program, [source])
+    old = {"t": header() + b"first", "t.55": header() + b"another"}
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for name, data in old.items():
+        (folder / name).write_bytes(data)
+    ran = run("record", "-o", str(folder / "t"), "--", str(program))
+    assert ran.exit_code not in (0, None)
+    assert "Traceback" not in ran.output
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == old
+
+
+def test_recorded_program_reads_the_given_input(known, tmp_path):
+    given = tmp_path / "in"
+    given.write_text("seen\n")
+    reads = 'read line; test "$line" = seen'
+    ran = run("record", "--stdin", str(given), "-o", str(tmp_path / "t"), "--", "/bin/sh", "-c",
+              reads)  # fmt: skip
+    assert ran.exit_code == 0, ran.output
 
 
 def test_replay_command_prints_table_and_document(known, tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 from hakmem import documents, environment
-from hakmem.allocators.peers import Allocator, find, repository_root
+from hakmem.allocators.peers import USUAL_HELP, Allocator, repository_root
 from hakmem.allocators.settings import settings_for
 from hakmem.documents import write_text
 from hakmem.errors import UserError
@@ -37,7 +37,6 @@ from rich.table import Table
 
 from hakmem_lab import suite_files, suite_report
 from hakmem_lab.suite import (
-    ALTERNATIVES,
     MODES,
     Row,
     Suite,
@@ -80,7 +79,7 @@ def complete_suites(
     type=FiniteRange(min=0, min_open=True),
     help="Time limit to scale the work to, instead of the suite's own.",
 )
-@allocator_options(None, "the suite's own that are there")
+@allocator_options(f"{USUAL_HELP}, or what the file of a suite names")
 @click.option(
     "--set",
     "settings",
@@ -195,19 +194,10 @@ def said(settings: dict[str, str]) -> str:
 
 
 def chosen(suite: Suite, given: dict) -> tuple[list[Allocator], list[str]]:
-    """Those asked for; else the suite's own that are there, and which are not."""
-    names, notes = given["names"], []
-    if names is None:
-        there = []
-        for text in suite.allocators:
-            options = [find(name) for name in text.split(ALTERNATIVES)]
-            usable = next((a for a in options if a.usable), None)
-            if usable is None and options[0].name != "hakmem":
-                notes.append(f"not compared: {options[0].name}: {options[0].problem}")
-            else:
-                there.append((usable or options[0]).name)
-        names = ",".join(there)
-    return chosen_allocators(names, given["libraries"], (), notes), notes
+    """Those asked for; else the suite's that are there, and which are not."""
+    notes: list[str] = []
+    found = chosen_allocators(given["names"], given["libraries"], notes, usual=suite.allocators)
+    return found, notes
 
 
 def resumed(context: click.Context, given: dict) -> Session:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import DEFAULT_NAMES, Allocator, bench_program, find, require_usable
+from hakmem.allocators.peers import Allocator, bench_program, find
 from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, UserError
 from hakmem.measuring.rotation import (
@@ -28,6 +28,7 @@ from hakmem.measuring.rotation import (
 from hakmem.measuring.summary import summarise
 from hakmem.options import (
     INTERRUPTED,
+    chosen_allocators,
     json_option,
     resolve_cpus,
     resolve_seed,
@@ -91,15 +92,15 @@ def demo(app: str | None, cpu: str | None, seed: int | None, json_path: Path | N
     console = tables.make_console()
     seed = resolve_seed(seed)
     app_command = tuple(split_command("--app", app)) if app is not None else None
-    peers = [load_checked(find(name)) for name in DEFAULT_NAMES]
+    notes: list[str] = []
+    peers = chosen_allocators(None, (), notes)
     floor = load_checked(find("floor"))
-    hakmem = peers[0]
-    require_usable(hakmem)
     if app_command is not None:
         programs.require_servable(app_command)
 
     known = facts(peers, seed)
     console.print(tables.facts_table(known))
+    tables.print_notes(console, notes)
     try:
         # The user's program first: if it cannot run, that is said at once.
         program = real_program(app_command, cpu, peers)

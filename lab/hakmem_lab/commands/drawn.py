@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import Allocator, repository_root
+from hakmem.allocators.peers import USUAL_HELP, Allocator, repository_root
 from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.measuring import journal
@@ -32,10 +32,6 @@ from hakmem_lab.drawn_run import Measured, all_measured, prove, run_all
 from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
 from hakmem_lab.suite_session import clean_environment, require_unchanged
 
-DEFAULT_NAMES = (
-    "hakmem", "glibc", "mimalloc3", "mimalloc2", "jemalloc5", "tcmalloc", "snmalloc", "rpmalloc",
-    "tcmalloc-google",
-)  # fmt: skip
 DEFAULT_SEEDS = "1..20"
 # A load takes some 0.2 s under most allocators; the slowest here took 90 times that.
 LIMIT_S = 60.0
@@ -82,7 +78,7 @@ OUTPUTS = {"json_path", "html_path", "picture_path", "resume"}
 @click.option(
     "--floor", is_flag=True, help="Add the allocator that does nothing; net figures where it can."
 )
-@allocator_options(None, f"those there are of {','.join(DEFAULT_NAMES)}; NAME=PATH for a library")
+@allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
 @click.option(
     "--timeout",
     "limit_s",
@@ -171,7 +167,7 @@ def chosen(console: Console, names: str | None, libraries: tuple[str, ...]) -> l
         paths = tuple(part for part in parts if "=" in part)
         names = ",".join(part.partition("=")[0] for part in parts)
     notes: list[str] = []
-    found = chosen_allocators(names, (*paths, *libraries), DEFAULT_NAMES, notes)
+    found = chosen_allocators(names, (*paths, *libraries), notes)
     tables.print_notes(console, notes)
     return found
 

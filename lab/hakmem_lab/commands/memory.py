@@ -33,7 +33,6 @@ from hakmem_lab.memory_loads import LOADS, Load
 from hakmem_lab.memory_run import Measured, as_json, from_json, run_load, slices_of
 from hakmem_lab.suite_session import clean_environment
 
-DEFAULT_NAMES = ("hakmem", "glibc", "mimalloc3", "jemalloc5", "tcmalloc-google", "snmalloc")
 PROOF_LOAD = ("bench_random_mixed", "100000", "400")
 
 
@@ -58,7 +57,7 @@ class Run:
     help="Runs of each allocator in each load.",
 )
 @click.option("--quick", is_flag=True, help="Small loads, one round: shows that all works.")
-@allocator_options(None, f"those there are of {','.join(DEFAULT_NAMES)}")
+@allocator_options()
 @click.option(
     "--peaks",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -137,7 +136,7 @@ def pick(wanted: tuple[str, ...]) -> list[Load]:
 def chosen(console: Console, names: str | None, libraries: tuple[str, ...]) -> list[Allocator]:
     """Those asked for; else the usual ones, without those that are not there."""
     notes: list[str] = []
-    found = chosen_allocators(names, libraries, DEFAULT_NAMES, notes)
+    found = chosen_allocators(names, libraries, notes)
     tables.print_notes(console, notes)
     return found
 

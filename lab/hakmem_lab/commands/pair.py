@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import DEFAULT_NAMES
 from hakmem.allocators.settings import split_pair
 from hakmem.documents import write_json
 from hakmem.experiments.pairing import document, finish, measure, prove, require_served, show_rows
@@ -43,7 +42,7 @@ from hakmem_lab.suite_session import FLOOR
 @click.command(context_settings=PROGRAM_LAST)
 @pairs_option(15)
 @click.option("--floor", is_flag=True, help="Add the allocator that does nothing; net figures.")
-@allocator_options(None, f"those there are of {','.join(DEFAULT_NAMES)}")
+@allocator_options()
 @click.option(
     "--program",
     "programs",
@@ -79,7 +78,7 @@ def pair(
     console = tables.make_console()
     require_metric(metric, lower_is_better)
     notes = program_files.require_servable(program).notes
-    chosen = chosen_allocators(names, libraries, DEFAULT_NAMES, notes, floor)
+    chosen = chosen_allocators(names, libraries, notes, floor)
     rows = contenders(chosen, program) + [static_row(text) for text in programs]
     rows = [replace(row, limit_s=limit_s) for row in rows]
     require_distinct([row.name for row in rows])

@@ -37,7 +37,6 @@ from hakmem_lab.scale_run import (
 )
 from hakmem_lab.suite_session import clean_environment
 
-DEFAULT_NAMES = ("hakmem", "mimalloc3", "jemalloc5", "tcmalloc-google", "glibc")
 ALL = "all"
 
 
@@ -81,7 +80,7 @@ class Run:
     type=click.IntRange(1),
     help="Runs of each allocator at each point.",
 )
-@allocator_options(None, f"those there are of {','.join(DEFAULT_NAMES)}")
+@allocator_options()
 @timeout_option()
 @seed_option()
 @click.option(
@@ -147,7 +146,7 @@ def wanted_points(axis: str, most: str | None) -> list[Point]:
 def chosen(console: Console, names: str | None, libraries: tuple[str, ...]) -> list[Allocator]:
     """Those asked for; else the usual ones, without those that are not there."""
     notes: list[str] = []
-    found = chosen_allocators(names, libraries, DEFAULT_NAMES, notes)
+    found = chosen_allocators(names, libraries, notes)
     tables.print_notes(console, notes)
     return found
 

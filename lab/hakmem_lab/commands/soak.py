@@ -1,5 +1,6 @@
 """`hakmem soak`: memory, speed and latency over an hour; `hakmem soak analyse` judges its CSV."""
 
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,16 +33,26 @@ from hakmem.options import (
 from hakmem.output import tables
 from hakmem.running import interruption
 from hakmem.running import programs as program_files
+from hakmem.running.launching import run_once
 from hakmem.running.proof import hakmem_served
 from rich.console import Console
 
 from hakmem_lab import soak_file, soaking
 from hakmem_lab.soak_file import Epoch
-from hakmem_lab.soak_judging import LONG, Judgement, Thresholds, judge, percent, share
+from hakmem_lab.soak_judging import (
+    LONG,
+    Judgement,
+    Thresholds,
+    judge,
+    percent,
+    rounds_needed,
+    share,
+)
 from hakmem_lab.soak_plot import FORMATS, write_page, write_picture
 from hakmem_lab.soaking import LongLoad, Soak
 
-DEFAULT_NAMES = ("hakmem", "glibc", "mimalloc3", "tcmalloc")
+# A machine's speed changes within minutes.
+MARGIN = 1.2
 
 
 @dataclass(frozen=True)
@@ -78,7 +89,7 @@ def judging_options() -> Callable:
     show_default=True,
     help="How long; with --resume, in all.",
 )
-@allocator_options(None, "hakmem, glibc, and mimalloc3 and tcmalloc where they are there")
+@allocator_options()
 @click.option(
     "--epoch",
     "epoch_s",
@@ -151,7 +162,7 @@ def soak(
 
     In each round every allocator's long process works for one epoch, then small programs run once.
     Figures go to a CSV as they come; a stopped run goes on with --resume FILE. Ends with status 0
-    when hakmem passes, 1 when it fails, 130 after Ctrl-C.
+    when hakmem passes, 1 when it fails, 2 when the time is too short to judge, 130 after Ctrl-C.
     """
     if context.invoked_subcommand is not None:
         return
@@ -221,7 +232,7 @@ def refuse_with_resume(context: click.Context) -> None:
 def usable_allocators(
     names: str | None, libraries: Sequence[str], settings: Sequence[str], notes: list[str]
 ) -> list[Allocator]:
-    chosen = chosen_allocators(names, libraries, DEFAULT_NAMES, notes)
+    chosen = chosen_allocators(names, libraries, notes)
     given = settings_for("--set", settings, chosen, notes)
     return [replace(a, settings={**a.settings, **given}) for a in chosen]
 
@@ -243,10 +254,14 @@ def repeated_programs(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def begin(console: Console, run: Soak, epoch_s: float) -> None:
-    """Proves that hakmem serves, finds the length of an epoch, and writes the file's head."""
-    proof = prove(run)
+    """Proves that hakmem serves, finds the length of an epoch, and writes the file's head.
+
+    A run too short for a verdict is refused before it begins.
+    """
+    proof, programs_s = prove(run)
     steps = soaking.steps_for(epoch_s, run.long_load, run.allocators[0], run.cpus)
     run.long_load = replace(run.long_load, steps=steps)
+    require_time(run, [], soaking.round_seconds(run, epoch_s, programs_s))
     facts = environment.describe(run.long_load.seed) | {
         "soak": f"{run.limit_s / 60:g} minutes, {steps} steps of each thread an epoch, "
         f"seed {run.long_load.seed}, pinned to {run.cpus or 'nothing'}",
@@ -257,19 +272,43 @@ def begin(console: Console, run: Soak, epoch_s: float) -> None:
     soak_file.begin(run.path, run.head(facts))
 
 
-def prove(run: Soak) -> dict[str, str]:
-    """By hakmem's own counter, for each load."""
+def require_time(run: Soak, epochs: Sequence[Epoch], round_s: float) -> None:
+    rounds = rounds_needed(epochs)
+    if run.limit_s - run.elapsed_s >= rounds * round_s:
+        return
+    already = f", of which {run.elapsed_s / 60:.1f} are over" if run.elapsed_s else ""
+    raise UserError(
+        f"--minutes: {run.limit_s / 60:g} are too few to judge{already}: {rounds} rounds of about "
+        f"{round_s:.1f} s are needed; at least --minutes {least_minutes(run, rounds, round_s)}",
+        2,
+    )
+
+
+def least_minutes(run: Soak, rounds: int, round_s: float) -> str:
+    """In all, with room for rounds that take longer."""
+    minutes = (run.elapsed_s + MARGIN * rounds * round_s) / 60
+    return f"{math.ceil(10 * minutes) / 10:g}"
+
+
+def prove(run: Soak) -> tuple[dict[str, str], float]:
+    """By hakmem's own counter, for each load; and how long the programs take together."""
     ours = next((a for a in run.allocators if a.name == "hakmem"), None)
     if ours is None or ours.library is None:
-        return {}
+        return {}, sum(once(run, command) for command in run.programs.values())
     short = [str(bench_program("bench_soak")), "1", "10000"]
-    said = {}
+    said, programs_s = {}, 0.0
     for load, command in {LONG: short, **run.programs}.items():
         proof = hakmem_served(command, ours.library, ours.settings)
         if not proof:
             raise UserError(f"hakmem did not serve {load}: {proof.outcome.problem or 'no counter'}")
         said[f"hakmem served {load}"] = str(proof)
-    return said
+        programs_s += proof.outcome.wall_s if load in run.programs else 0.0
+    return said, programs_s
+
+
+def once(run: Soak, command: Sequence[str]) -> float:
+    first = run.allocators[0]
+    return run_once(command, first.library, run.cpus, first.settings).wall_s
 
 
 def resumed(path: Path, limit_s: float) -> Soak:
@@ -286,8 +325,7 @@ def resumed(path: Path, limit_s: float) -> Soak:
         done = f"{elapsed / 60:.1f} minutes are in {path}"
         raise UserError(f"--minutes: {done}: a resumed run needs more than that", 2)
     check(allocators, {"--resume": {k: v for a in allocators for k, v in a.settings.items()}})
-    soak_file.drop_cut_line(path)
-    return Soak(
+    run = Soak(
         path,
         allocators,
         load,
@@ -298,6 +336,10 @@ def resumed(path: Path, limit_s: float) -> Soak:
         rounds_done=max((e.round for e in record.epochs), default=0),
         first_process=1 + max((e.process for e in record.epochs if e.load == LONG), default=0),
     )
+    if run.rounds_done:
+        require_time(run, record.epochs, elapsed / run.rounds_done)
+    soak_file.drop_cut_line(path)
+    return run
 
 
 def same_allocator(name: str, row: Mapping) -> Allocator:
@@ -331,23 +373,38 @@ def finish(console: Console, run: Soak, wanted: Wanted, interrupted: bool) -> No
     if interrupted:
         minutes = run.elapsed_s / 60
         console.print(f"interrupted after {minutes:.1f} minutes; go on with", soft_wrap=True)
-        total = f"--minutes {run.limit_s / 60:g}"
-        console.print(
-            f"    hakmem soak --resume {shlex.quote(str(run.path))} {total}", soft_wrap=True
-        )
-        try:
-            conclude(console, run.path, wanted)
-        except UserError as error:
-            console.print(f"no verdict: {error.message}", soft_wrap=True)
+        name_resume(console, run, f"{run.limit_s / 60:g}")
+    try:
+        passed = conclude(console, run.path, wanted)
+    except UserError as error:
+        console.print(f"no verdict: {error.message}", soft_wrap=True)
+        if interrupted:
+            raise SystemExit(INTERRUPTED) from None
+        console.print("the rounds took longer than expected; go on with", soft_wrap=True)
+        epochs = soak_file.read(run.path).epochs
+        round_s = run.elapsed_s / max(1, run.rounds_done)
+        name_resume(console, run, least_minutes(run, rounds_needed(epochs), round_s))
+        raise SystemExit(2) from None
+    if interrupted:
         raise SystemExit(INTERRUPTED)
-    passed = conclude(console, run.path, wanted)
     raise SystemExit(0 if passed else 1)
+
+
+def name_resume(console: Console, run: Soak, minutes: str) -> None:
+    path = shlex.quote(str(run.path))
+    console.print(f"    hakmem soak --resume {path} --minutes {minutes}", soft_wrap=True)
 
 
 def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     """Judges a file, shows and writes what was asked for; True when the one in question passes."""
     record = soak_file.read(path)
-    judged = judge(in_order(record), wanted.thresholds)
+    try:
+        judged = judge(in_order(record), wanted.thresholds)
+    except UserError:
+        # What was measured is shown in any case.
+        if record.epochs:
+            write_files(record.head.get("facts", {}), in_order(record), [], None, path, wanted, ())
+        raise
     told = summary(judged)
     tables.print_summary(console, told)
     console.print(verdict_table(judged))
@@ -392,7 +449,7 @@ def write_files(
     facts: Mapping[str, str],
     epochs: Sequence[Epoch],
     judged: Sequence[Judgement],
-    passed: bool,
+    passed: bool | None,
     path: Path,
     wanted: Wanted,
     told: Sequence[str],
@@ -402,7 +459,7 @@ def write_files(
             "facts": dict(facts),
             "file": str(path),
             "thresholds": asdict(wanted.thresholds),
-            "in_question": in_question(judged),
+            "in_question": in_question(judged) if judged else None,
             "passed": passed,
             "rows": [asdict(row) | {"passed": row.passed} for row in judged],
         }

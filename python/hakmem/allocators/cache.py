@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hakmem.documents import write_text
+from hakmem.plain_text import parse_json
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def read(name: str) -> tuple[Metadata | None, str]:
     if not library.is_file() or not path.is_file():
         return None, f"not built (hakmem peers build {name})"
     try:
-        metadata = Metadata(**json.loads(path.read_text()))
+        metadata = Metadata(**parse_json(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
         return None, f"{path.name} is not readable ({error}): build it again"
     if checksum(library) != metadata.sha256:

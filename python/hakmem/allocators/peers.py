@@ -62,6 +62,16 @@ PEERS = {
 DEFAULT_NAMES = ("hakmem", "glibc", *PEERS)
 
 
+# Of two names for one allocator the first that is there: a build of ours, else Debian's.
+ALTERNATIVES = "|"
+# What every command compares that is not told by --with, as far as it is there.
+USUAL_NAMES = (
+    "hakmem", "glibc", "mimalloc3|mimalloc", "mimalloc2", "jemalloc5|jemalloc", "tcmalloc",
+    "snmalloc", "tcmalloc-google", "rpmalloc",
+)  # fmt: skip
+USUAL_HELP = "hakmem, glibc and all others that are there"
+
+
 def repository_root() -> Path:
     """The checkout this package was installed from, else the current directory."""
     for folder in Path(__file__).resolve().parents:

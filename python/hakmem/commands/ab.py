@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +16,7 @@ from hakmem.allocators.peers import Allocator, find, from_path, require_usable
 from hakmem.allocators.settings import settings_for
 from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, UserError
+from hakmem.experiments.workload import chosen_workload, workload_options
 from hakmem.measuring import journal
 from hakmem.measuring.deciding import (
     CPU_TIME,
@@ -53,7 +53,7 @@ from hakmem.options import (
     seed_option,
 )
 from hakmem.output import tables
-from hakmem.running import interruption, programs
+from hakmem.running import interruption
 from hakmem.running.launching import Outcome
 from hakmem.running.proof import IDLE, hakmem_served, load_checked, peer_served
 
@@ -130,9 +130,10 @@ def side_options(letter: str, role: str):
     "where --cpu is one CPU, else the `Throughput =` line or wall time.",
 )
 @click.option("--lower-is-better", is_flag=True, help="Direction of a regular expression's figure.")
+@workload_options()
 @seed_option()
 @json_option()
-@click.argument("program", nargs=-1, required=True)
+@click.argument("program", nargs=-1)
 def ab(
     a_settings: tuple[str, ...],
     a_library: str,
@@ -145,6 +146,12 @@ def ab(
     cpu: str,
     metric: str | None,
     lower_is_better: bool,
+    stdin: Path | None,
+    server: str | None,
+    load: str | None,
+    port: int | None,
+    stop: str,
+    ready_s: float,
     seed: int | None,
     json_path: Path | None,
     program: tuple[str, ...],
@@ -159,25 +166,26 @@ def ab(
         raise UserError("A and B are the same: give --a, --b, --a-lib or --b-lib", 2)
     if max_pairs < pairs:
         raise UserError(f"--max-pairs: {max_pairs} is below --pairs {pairs}", 2)
+    work = chosen_workload(program, stdin, server, load, port, stop, ready_s)
     console = tables.make_console()
     plan = Plan(pairs, max_pairs, min_effect, confidence)
     cpus, seed = resolve_cpus(cpu, None), resolve_seed(seed)
     if metric != CPU_METRIC_NAME:
         require_metric(metric, lower_is_better)
-    programs.require_servable(program)
     notes: list[str] = []
     sides = {}
     for name, library, texts in (("A", a_library, a_settings), ("B", b_library, b_settings)):
         side = allocator(library)
         sides[name] = (side, settings_for(f"--{name.lower()}", texts, [side], notes))
     rows = [
-        Contender(name, program, side.library, {**side.settings, **asked})
+        Contender(name, work.command, side.library, {**side.settings, **asked}, runner=work.runner)
         for name, (side, asked) in sides.items()
     ]
+    work.require_working()
     trials = [trial(row, cpus) for row in rows]
-    chosen = choose_metric(metric, lower_is_better, trials, cpus)
+    chosen = choose_metric(metric, lower_is_better, trials, cpus, work.is_server)
     facts = environment.describe(seed) | {
-        "program": shlex.join(program),
+        **work.facts,
         "figure": f"{chosen.unit or chosen.pattern.pattern}, {chosen.direction}",
         "plan": describe_plan(plan, seed, cpus),
         **{name: describe_side(side, asked) for name, (side, asked) in sides.items()},
@@ -190,7 +198,8 @@ def ab(
     log.begin("ab", rotation, facts, plan=asdict(plan))
     with interruption.only_once():
         decision = measure(console, rotation, plan, log)
-    conclude(console, rotation, decision, plan, facts, slice_notes(trials), json_path)
+    with journal.named_in_errors(f"; the pairs are in {log.path}"):
+        conclude(console, rotation, decision, plan, facts, slice_notes(trials), json_path)
 
 
 def given(parameter: str) -> bool:
@@ -220,15 +229,22 @@ def side_failed(name: str, problem: str, last_words: str) -> UserError:
 
 
 def choose_metric(
-    asked: str | None, lower_is_better: bool, trials: Sequence[Outcome], cpus: str | None
+    asked: str | None,
+    lower_is_better: bool,
+    trials: Sequence[Outcome],
+    cpus: str | None,
+    is_server: bool = False,
 ) -> Metric:
-    """CPU time where the program has one CPU: then nothing in it can run beside the rest."""
+    """CPU time where the program has one CPU: then nothing in it can run beside the rest.
+
+    Of a server the load's time is what counts.
+    """
     if asked not in (None, WALL_METRIC_NAME, CPU_METRIC_NAME):
         return custom_metric(asked, lower_is_better)
     if asked == WALL_METRIC_NAME:
         return WALL_TIME
     prints = all(OPS_PER_SECOND.read(outcome) is not None for outcome in trials)
-    one_cpu = cpus is not None and len(parse_cpu_list(cpus)) == 1
+    one_cpu = cpus is not None and len(parse_cpu_list(cpus)) == 1 and not is_server
     if asked == CPU_METRIC_NAME or one_cpu:
         return OPS_PER_CPU_SECOND if prints else CPU_TIME
     return OPS_PER_SECOND if prints else WALL_TIME
@@ -267,13 +283,15 @@ def served(
 def proof_of(row: Contender, side: Allocator, notes: list[str]) -> tuple[str, tuple[str, ...]]:
     """By hakmem's own counter; by the loader's log for a library that is not hakmem."""
     if side.library is not None:
-        proof = hakmem_served(row.command, side.library, row.settings)
+        proof = hakmem_served(row.command, side.library, row.settings, runner=row.runner)
         notes += [f"{row.name}: {line}" for line in proof.warnings]
         if proof:
             return str(proof), proof.settings
         if proof.is_idle:
             raise UserError(f"{IDLE}: nothing to compare")
-    said = "NOT SERVED" if side.name == "hakmem" else peer_served(row.command, side, row.settings)
+    said = "NOT SERVED"
+    if side.name != "hakmem":
+        said = peer_served(row.command, side, row.settings, runner=row.runner)
     if said.startswith("NOT SERVED"):
         raise UserError(f"{row.name}: {said}: its figures would be another malloc's")
     return said, ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +11,7 @@ import click
 from rich.console import Console
 
 from hakmem import environment
-from hakmem.allocators.peers import DEFAULT_NAMES, Allocator, find
-from hakmem.allocators.recipes import RECIPES
+from hakmem.allocators.peers import Allocator, find
 from hakmem.documents import write_json, write_text
 from hakmem.errors import NOT_STARTED, UserError
 from hakmem.experiments.comparison import (
@@ -24,6 +22,7 @@ from hakmem.experiments.comparison import (
     from_journal,
     html,
 )
+from hakmem.experiments.workload import Workload, chosen_workload, workload_options
 from hakmem.extras import INSTALL, MATPLOTLIB, is_there
 from hakmem.measuring import journal
 from hakmem.measuring.measures import CPU, END_RSS, FAULTS, IDLE_RSS, PEAK_RSS, WALL
@@ -79,8 +78,9 @@ class Plan:
     context_settings=PROGRAM_LAST,
 )
 @pairs_option(10)
-@allocator_options(None, "hakmem, glibc and all others that are there")
+@allocator_options()
 @metric_options()
+@workload_options()
 @click.option("--syscalls", is_flag=True, help="Count system calls too, in runs under strace.")
 @click.option(
     "--idle",
@@ -110,6 +110,12 @@ def compare(
     libraries: tuple[str, ...],
     metric: str | None,
     lower_is_better: bool,
+    stdin: Path | None,
+    server: str | None,
+    load: str | None,
+    port: int | None,
+    stop: str,
+    ready_s: float,
     syscalls: bool,
     idle_s: float,
     limit_s: float,
@@ -127,6 +133,9 @@ def compare(
     an HTML report is put beside it, in HAKLAB_RESULTS or ~/.local/state/hakmem; the newest 20 runs
     stay there.
 
+    With --server and --load each run starts the server under an allocator, waits for its port, runs
+    the load and stops the server: memory and CPU time are the server's, the figure is the load's.
+
     Ends with status 1 when an allocator has no figures, 130 after Ctrl-C or SIGTERM; what was
     finished until then is reported.
     """
@@ -136,34 +145,42 @@ def compare(
             raise UserError(f"--from measures nothing: '{program[0]}' cannot be run with it", 2)
         report_again(console, source, json_path, html_path)
         return
-    if not program:
-        raise click.UsageError("Missing argument 'PROGRAM...'.")
+    work = chosen_workload(program, stdin, server, load, port, stop, ready_s)
+    if syscalls and work.is_server:
+        raise UserError("--syscalls: not with --server", 2)
     how = Plan(
         pairs, resolve_seed(seed), resolve_cpus(cpu, None), metric, lower_is_better, syscalls
     )
     require_metric(metric, lower_is_better)
-    notes = programs.require_servable(program).notes + environment_notes()
-    chosen = chosen_allocators(names, libraries, (*DEFAULT_NAMES, *RECIPES), notes)
-    rows = [replace(row, idle_s=idle_s, limit_s=limit_s) for row in contenders(chosen, program)]
-    facts = facts_of(how, program, chosen, idle_s)
+    notes = programs.examine(work.command).notes + environment_notes()
+    chosen = chosen_allocators(names, libraries, notes)
+    rows = [
+        replace(row, idle_s=idle_s, limit_s=limit_s, runner=work.runner)
+        for row in contenders(chosen, work.command)
+    ]
+    facts = facts_of(how, work, chosen, idle_s)
     path = journal.new_path("compare")
-    found = Comparison(program, rows[0].name, pairs, facts, {}, notes, journal.Journal(path))
+    log = journal.Journal(path)
+    found = Comparison(work.command, rows[0].name, pairs, facts, {}, notes, log)
+    work.require_working()
     with interruption.only_once():
         measure(console, found, how, rows, chosen)
         interruption.ignore()
         journal.prune("compare")
-        conclude(console, found, json_path, html_path or page_beside(path))
+        kept = f"; what was measured is in {path}: hakmem compare --from reads it"
+        with journal.named_in_errors(kept if found.rotation is not None else ""):
+            conclude(console, found, json_path, html_path or page_beside(path))
         if found.rotation is not None:
             console.print(f"journal: {path} (hakmem compare --from reads it)", soft_wrap=True)
     finish(found)
 
 
 def facts_of(
-    how: Plan, program: Sequence[str], chosen: Sequence[Allocator], idle_s: float
+    how: Plan, work: Workload, chosen: Sequence[Allocator], idle_s: float
 ) -> dict[str, str]:
     return environment.describe(how.seed) | {
         "rounds": f"{how.pairs}, seed {how.seed}, pinned to {how.cpus or 'nothing'}",
-        "program": shlex.join(program),
+        **work.facts,
         MEMORY_FACT: f"after at least {idle_s:g} s of rest" if idle_s else NOT_LOOKED_AT,
         **{a.name: a.problem or str(a) for a in chosen},
     }
@@ -186,7 +203,7 @@ def measure(
 
             metric = metric_of(rows, how.metric, how.lower_is_better, how.cpus)
             found.begin_journal(new_rotation(rows, metric, how.seed, how.cpus))
-            prove(found, allocators, rows[0].limit_s, tick)
+            prove(found, allocators, rows[0], tick)
             run_rounds(found.rotation, how.pairs, tick, found.log)
             if found.rotation.interrupted:
                 raise KeyboardInterrupt
@@ -216,26 +233,27 @@ def metric_of(
     return WALL_TIME
 
 
-def prove(found: Comparison, allocators: Sequence[Allocator], limit_s: float, tick: Tick) -> None:
+def prove(found: Comparison, allocators: Sequence[Allocator], row: Contender, tick: Tick) -> None:
     """Whether each allocator serves the program at all, in a run of its own.
 
     A program that asks nothing of hakmem asks nothing of the others either: then all differences
     are noise, and nothing is measured.
     """
+    how = (None, row.limit_s, row.runner)
     if not any(a.name == "hakmem" for a in allocators):
         witness = load_checked(find("hakmem"))
-        if witness.usable and hakmem_served(found.program, witness.library, None, limit_s).is_idle:
+        if witness.usable and hakmem_served(found.program, witness.library, *how).is_idle:
             raise UserError(f"{IDLE}: nothing to compare")
     for allocator in allocators:
         tick(f"proof: {allocator.name}")
         if allocator.name == "hakmem" and allocator.library:
-            proof = hakmem_served(found.program, allocator.library, None, limit_s)
+            proof = hakmem_served(found.program, allocator.library, *how)
             if proof.is_idle:
                 raise UserError(f"{IDLE}: nothing to compare")
             found.add_proof("hakmem", str(proof), proof.settings)
             found.notes += proof.warnings
         else:
-            said = peer_served(found.program, allocator, None, limit_s)
+            said = peer_served(found.program, allocator, *how)
             found.add_proof(allocator.name, said)
 
 
@@ -244,7 +262,8 @@ def count_calls(found: Comparison, rows: Sequence[Contender], tick: Tick) -> Non
         if found.rotation.series[row.name].problem:
             continue
         tick(f"strace: {row.name}")
-        found.add_calls(row.name, count_system_calls(row.command, row.preload, row.settings))
+        counted = count_system_calls(row.command, row.preload, row.settings, stdin=row.runner.stdin)
+        found.add_calls(row.name, counted)
 
 
 def report_again(
@@ -270,13 +289,15 @@ def conclude(
     # They are long, and in the files.
     shown = {name: said for name, said in found.facts.items() if name != "effective settings"}
     tables.print_facts(console, shown)
-    if json_path is not None:
-        write_json(json_path, "compare", document(found))
-    if html_path is None:
-        console.print(f"report: no page with plots without {INSTALL}", soft_wrap=True)
-        return
-    write_text(html_path, html(found))
-    console.print(f"report: {html_path}", soft_wrap=True)
+    try:
+        if html_path is None:
+            console.print(f"report: no page with plots without {INSTALL}", soft_wrap=True)
+        else:
+            write_text(html_path, html(found))
+            console.print(f"report: {html_path}", soft_wrap=True)
+    finally:
+        if json_path is not None:
+            write_json(json_path, "compare", document(found))
 
 
 def page_beside(log: Path) -> Path | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -17,7 +16,7 @@ from rich.console import Console
 
 from hakmem import environment
 from hakmem.commands.run import appended, chosen_settings
-from hakmem.documents import write_json
+from hakmem.documents import growing, write_json
 from hakmem.errors import NOT_STARTED, UserError
 from hakmem.options import (
     INTERRUPTED,
@@ -32,7 +31,7 @@ from hakmem.output.streams import make_console
 from hakmem.processes import stats_page
 from hakmem.processes.accounting import Account, explain_process
 from hakmem.running import programs
-from hakmem.running.witness import leave_signals_to
+from hakmem.running.witness import signals_left_to
 
 PAGE_SETTING = "HAKMEM_STATS_PAGE"
 
@@ -101,8 +100,8 @@ def explain(
         raise UserError(f"options go before the PID: {' '.join(target[1:])}", 2)
     if of_process and (settings or profile is not None):
         raise UserError("--set and --profile are for a PROGRAM that is started", 2)
-    with opened(output_path, to_stderr=not of_process) as file:
-        series = Series(make_console(file), classes, every_s)
+    with opened(output_path, to_stderr=not of_process) as (file, publish):
+        series = Series(make_console(file), classes, every_s, publish)
         if of_process:
             status = series.of_process(int(target[0]))
         else:
@@ -119,23 +118,27 @@ def explain(
 
 
 @contextmanager
-def opened(path: Path | None, to_stderr: bool):
+def opened(path: Path | None, to_stderr: bool) -> Iterator[tuple[TextIO, Callable[[], None]]]:
+    """Where the tables go, and what is to be called when one is whole."""
     if path is None:
-        yield sys.stderr if to_stderr else sys.stdout
+        yield (sys.stderr if to_stderr else sys.stdout), lambda: None
         return
-    try:
-        file: TextIO = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
-    with file:
-        yield file
+    with growing(path) as document:
+        yield document.file, document.publish
 
 
 class Series:
     """One explanation, or one each so many seconds."""
 
-    def __init__(self, console: Console, classes: int, every_s: float | None) -> None:
+    def __init__(
+        self,
+        console: Console,
+        classes: int,
+        every_s: float | None,
+        publish: Callable[[], None] = lambda: None,
+    ) -> None:
         self.console, self.classes, self.every_s = console, classes, every_s
+        self.publish = publish
         self.accounts: list[Account] = []
 
     def take(self, pid: int) -> None:
@@ -145,6 +148,7 @@ class Series:
         if children := stats_page.children_with_pages(pid):
             told = ", ".join(f"{name} ({child})" for child, name in children.items())
             self.console.print(f"It has started others, to be explained by their PID: {told}.")
+        self.publish()
 
     def of_process(self, pid: int) -> int:
         try:
@@ -191,16 +195,6 @@ class Series:
         if status < 0:
             return 128 - status
         return status or (1 if failed else 0)
-
-
-@contextmanager
-def signals_left_to(pid: int):
-    before = leave_signals_to(pid)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def ended_within(process: subprocess.Popen, seconds: float) -> bool:

@@ -12,14 +12,14 @@ from rich.table import Table
 from hakmem.allocators import peers
 from hakmem.allocators.peers import find
 from hakmem.documents import check_output, write_json
-from hakmem.options import PROGRAM_LAST, json_option
+from hakmem.options import PROGRAM_LAST, json_option, stdin_option
 from hakmem.output import tables
 from hakmem.running import programs
 from hakmem.running.proof import load_checked
 from hakmem.traces.trace_record import (
-    prepare_file,
     record_program,
     recorded_traces,
+    replacing,
 )
 from hakmem.traces.trace_summary import TraceSummary
 
@@ -48,24 +48,30 @@ SHOWN = 10
     metavar="MB",
     help="Recording stops where a file gets larger.",
 )
+@stdin_option()
 @json_option()
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(
-    path: Path, on: str, limit_mb: int, json_path: Path | None, program: tuple[str, ...]
+    path: Path,
+    on: str,
+    limit_mb: int,
+    stdin: Path | None,
+    json_path: Path | None,
+    program: tuple[str, ...],
 ) -> None:
     """Record the allocations of PROGRAM: hakmem record [OPTIONS] -- PROGRAM [ARGUMENT]...
 
     `hakmem replay` repeats them under any allocator. The program has this terminal, and its exit
     status becomes that of this command (128 + n after signal n). Programs it starts, and children
     it forks, each get a file of their own. What is recorded is in the file at once: a crash or
-    SIGKILL loses nothing that was.
+    SIGKILL loses nothing that was. Traces of that name are replaced when something was recorded.
     """
     path = path.absolute()
     programs.require_servable(program)
     below = peers.require_usable(load_checked(find(on)))
-    prepare_file(path)
-    status = record_program(program, path, below, limit_mb)
-    found = recorded_traces(path)
+    with replacing(path):
+        status = record_program(program, path, below, limit_mb, stdin)
+        found = recorded_traces(path)
     report(found)
     if json_path is not None:
         traces = [trace_json(summary) for summary in found]

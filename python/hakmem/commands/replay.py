@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from hakmem import environment
-from hakmem.allocators.peers import DEFAULT_NAMES
 from hakmem.documents import write_json
 from hakmem.errors import UserError
 from hakmem.experiments.pairing import document, finish, measure, prove, require_served, show_rows
@@ -37,7 +36,7 @@ from hakmem.traces.trace_summary import (
 
 
 @click.command()
-@allocator_options(None, f"those there are of {','.join(DEFAULT_NAMES)}")
+@allocator_options()
 @pairs_option(15)
 @click.option(
     "--passes",
@@ -95,7 +94,7 @@ def compare(
 ) -> None:
     """The rotation over the allocators, its table and its document."""
     notes: list[str] = []
-    chosen = chosen_allocators(names, libraries, DEFAULT_NAMES, notes)
+    chosen = chosen_allocators(names, libraries, notes)
     rows = replay_contenders(chosen, replay_command(held.path, passes or 1))
     if passes is None:
         passes = enough_passes(rows[0].run(cpus))

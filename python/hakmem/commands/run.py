@@ -15,7 +15,7 @@ from hakmem.allocators.peers import find, how_to_get
 from hakmem.allocators.settings import PREFIX, check_library, is_hakmem, own_settings
 from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, REFUSED, WRONG_USE, UserError
-from hakmem.options import PROGRAM_LAST, json_option
+from hakmem.options import PROGRAM_LAST, json_option, stdin_option
 from hakmem.running import programs
 from hakmem.running.proof import IDLE
 from hakmem.running.witness import Ended, run_watched
@@ -51,6 +51,7 @@ def complete_profile(_context: object, _parameter: object, incomplete: str) -> l
     is_flag=True,
     help=f"End with status {REFUSED} when hakmem cannot serve the program, or has not.",
 )
+@stdin_option()
 @json_option()
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
@@ -58,6 +59,7 @@ def run(
     settings: tuple[str, ...],
     proof: bool,
     strict: bool,
+    stdin: Path | None,
     json_path: Path | None,
     program: tuple[str, ...],
 ) -> None:
@@ -82,7 +84,7 @@ def run(
             raise SystemExit(REFUSED)
     environment["LD_PRELOAD"] = appended(library)
     look = not found.obstacle or found.holds_hakmem
-    ended = run_watched(program, environment, served_by, look=look)
+    ended = run_watched(program, environment, served_by, look, stdin)
     if look:
         report(ended, found, proof)
     elif proof:

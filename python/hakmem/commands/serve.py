@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import threading
 
 import click
 
 from hakmem.errors import UserError
 from hakmem.extras import PROMETHEUS, PROTOBUF, require
+from hakmem.streams import is_lost
 
 PORT = 6060
 
@@ -58,6 +60,9 @@ def serve(port: int, pid: int) -> None:
         signal.signal(number, lambda *_: os.write(write_end, b"."))
     # It listens already. If this cannot be written, nothing runs yet that would have to be ended.
     click.echo(f"http://{ADDRESS}:{server.server_port}/ serves {source.name} ({pid})", err=True)
+    if is_lost(sys.stderr):
+        server.server_close()
+        raise SystemExit(1)
     thread.start()
     select.select([source.until_end, read_end], [], [])
     has_ended = source.has_ended

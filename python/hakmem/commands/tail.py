@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from hakmem import environment
-from hakmem.allocators.peers import DEFAULT_NAMES, Allocator
-from hakmem.documents import write_json, write_text
+from hakmem.allocators.peers import Allocator
+from hakmem.documents import write_bytes, write_json, write_text
 from hakmem.errors import UserError
 from hakmem.experiments import latency_report
 from hakmem.experiments.latency_run import collect, latency_command, parse_sizes
@@ -36,7 +36,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
 
 
 @click.command()
-@allocator_options(None, f"those there are of {','.join(DEFAULT_NAMES)}")
+@allocator_options()
 @pairs_option(10, ROUNDS_MIN)
 @click.option("--sizes", default=SIZES_DEFAULT, show_default=True, help="Of the blocks, bytes.")
 @click.option(
@@ -93,7 +93,7 @@ def tail(
     seed = resolve_seed(seed)
     command = latency_command(steps, slots, threads, seed, parse_sizes(sizes))
     notes: list[str] = []
-    chosen = chosen_allocators(names, libraries, DEFAULT_NAMES, notes)
+    chosen = chosen_allocators(names, libraries, notes)
     rows = contenders(chosen, command)
     cpus = None if cpu == "auto" and threads > 1 else resolve_cpus(cpu, None)
     served = prove(chosen, tuple(command), notes)
@@ -115,7 +115,7 @@ def tail(
         if csv_path is not None:
             write_text(csv_path, latency_report.csv_text(found))
         if plot_path is not None:
-            plot_path.write_bytes(latency_report.plot(found, plot_path.suffix[1:]))
+            write_bytes(plot_path, latency_report.plot(found, plot_path.suffix[1:]))
         if html_path is not None:
             problems = problems_of(chosen, rotation)
             text = latency_report.page(found, shlex.join(command), facts, problems)

@@ -28,6 +28,7 @@ from hakmem.processes.live_figures import (
     look_at_all,
     row,
 )
+from hakmem.streams import is_lost
 
 UNREADABLE_NAMED = 10
 NO_PAGE = "no process has a statistics page: start one with HAKMEM_STATS_PAGE=1"
@@ -197,6 +198,8 @@ def watch(pid: int | None, interval_s: float) -> None:
             while True:
                 rows, classes = compared(now, before, pid)
                 show(console, view, picture(rows, classes, console.width, unreadable))
+                if is_lost(sys.stdout):
+                    return
                 time.sleep(interval_s)
                 before = now
                 now, unreadable = look_at(pid)

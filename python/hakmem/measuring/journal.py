@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -52,6 +53,15 @@ def prune(command: str, keep: int = KEPT_RUNS) -> None:
     for stem in sorted(runs)[:-keep]:
         for path in runs[stem]:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def named_in_errors(words: str) -> Iterator[None]:
+    """What is safe, behind the message of what could not be written."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{error.message}{words}", error.exit_code) from error
 
 
 @dataclass

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import NOT_STARTED, UserError
-from hakmem.running.launching import Outcome, run_once
+from hakmem.running.launching import Outcome
+from hakmem.running.runners import BY_ITSELF, Runner
 
 THROUGHPUT = re.compile(r"Throughput\s*=\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)")
 
@@ -81,9 +82,12 @@ class Contender:
     idle_s: float = 0.0
     # Above 0: a run that takes longer is ended, and counts as failed.
     limit_s: float = 0.0
+    runner: Runner = BY_ITSELF
 
     def run(self, cpus: str | None = None) -> Outcome:
-        return run_once(self.command, self.preload, cpus, self.settings, self.idle_s, self.limit_s)
+        return self.runner.run(
+            self.command, self.preload, cpus, self.settings, self.idle_s, self.limit_s
+        )
 
 
 def metric_asked_for(expression: str, lower_is_better: bool) -> Metric:

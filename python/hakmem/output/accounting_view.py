@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from hakmem.errors import UserError
+from hakmem.documents import write_bytes
 from hakmem.output.tables import NARROW, PLAIN_WIDTH, plain_table
 from hakmem.processes.accounting import GROUPS, Account
 from hakmem.processes.live_figures import AT_REST_S
@@ -188,10 +188,7 @@ def document(account: Account) -> dict:
 
 
 def write_picture(path: Path, accounts: Sequence[Account]) -> None:
-    try:
-        path.write_bytes(draw(accounts, path.suffix.removeprefix(".")))
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    write_bytes(path, draw(accounts, path.suffix.removeprefix(".")))
 
 
 def draw(accounts: Sequence[Account], picture_format: str) -> bytes:

@@ -4,10 +4,11 @@ that fit 64 bits."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from hakmem.plain_text import parse_json
 
 LARGEST = (1 << 64) - 1
 DEEPEST = 16
@@ -72,10 +73,7 @@ FIGURES = Shape({
 
 def parse(text: bytes) -> dict:
     """The figures of a page; ValueError says what is wrong with them."""
-    try:
-        figures = json.loads(text, parse_constant=refuse)
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
+    figures = parse_json(text, "its page", parse_constant=refuse)
     check_bounds(figures)
     check(figures, FIGURES, "it")
     check_rows(figures["classes"])

@@ -6,14 +6,13 @@ member that the commands read, of its type and not negative.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hakmem.errors import UserError
-from hakmem.plain_text import printable
+from hakmem.plain_text import parse_json, printable
 from hakmem.processes.page_shape import COUNT, TEXT, Shape, check, counts, many, refuse
 
 VERSION = 1
@@ -190,10 +189,7 @@ def parse(text: bytes) -> HeapProfile:
 def load(text: bytes) -> dict:
     if len(text) > BYTES_MOST:
         raise ValueError(f"it is larger than {BYTES_MOST >> 20} MB")
-    try:
-        document = json.loads(text, parse_constant=refuse, parse_int=natural)
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
+    document = parse_json(text, parse_constant=refuse, parse_int=natural)
     if not isinstance(document, dict) or "hakmem_heap_profile" not in document:
         raise ValueError("it has no hakmem_heap_profile")
     return document

@@ -13,9 +13,11 @@ import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from hakmem.allocators.peers import bench_program
 from hakmem.errors import UserError
@@ -47,6 +49,8 @@ class Outcome:
     idle_rss_kb: int | None = None
     # Why it was ended before its own end.
     too_late: str = ""
+    # Why it does not count, whatever its end was.
+    failure: str = ""
 
     @property
     def preload_problem(self) -> str:
@@ -60,6 +64,8 @@ class Outcome:
             return self.start_error or self.too_late
         if self.preload_problem:
             return self.preload_problem
+        if self.failure:
+            return self.failure
         if self.signal_number:
             return f"killed by {signal_name(self.signal_number)}"
         if self.exit_status:
@@ -89,21 +95,30 @@ def _read_limited(stream) -> str:
     return stream.read().decode(errors="replace")
 
 
-def run_once(
-    command: Sequence[str],
-    preload: Path | None = None,
-    cpus: str | None = None,
-    settings: Mapping[str, str] | None = None,
-    idle_s: float = 0.0,
-    limit_s: float = 0.0,
-) -> Outcome:
-    """Runs `command` to its end with `preload` and `settings` in its environment alone.
+@contextmanager
+def input_of(path: Path | None) -> Iterator[BinaryIO | None]:
+    """A program's input from its start; None is our own."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
+    with file:
+        yield file
 
-    With `idle_s` its memory is looked at meanwhile: see bench/launch.c. Above a `limit_s` that is
-    not 0 it is ended, and did not work.
-    """
-    report_read, report_write = os.pipe()
-    arguments = [str(launcher_path()), "--fd", str(report_write)]
+
+def launcher_arguments(
+    report: int,
+    command: Sequence[str],
+    preload: Path | None,
+    cpus: str | None,
+    settings: Mapping[str, str] | None,
+    idle_s: float,
+) -> list[str]:
+    """The command line that starts a program and writes its cost to the descriptor `report`."""
+    arguments = [str(launcher_path()), "--fd", str(report)]
     if cpus:
         arguments += ["--cpu", cpus]
     if preload is not None:
@@ -112,17 +127,35 @@ def run_once(
         arguments += ["--idle", str(max(1, round(idle_s * 1000)))]
     for name, value in (settings or {}).items():
         arguments += ["--env", f"{name}={value}"]
-    arguments += ["--", *command]
+    return [*arguments, "--", *command]
 
+
+def run_once(
+    command: Sequence[str],
+    preload: Path | None = None,
+    cpus: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    idle_s: float = 0.0,
+    limit_s: float = 0.0,
+    stdin: Path | None = None,
+) -> Outcome:
+    """Runs `command` to its end with `preload` and `settings` in its environment alone.
+
+    Its input is the file `stdin`, read from its start, or empty. With `idle_s` its memory is looked
+    at meanwhile: see bench/launch.c. Above a `limit_s` that is not 0 it is ended, and did not work.
+    """
+    report_read, report_write = os.pipe()
+    arguments = launcher_arguments(report_write, command, preload, cpus, settings, idle_s)
     with (
         os.fdopen(report_read, encoding="ascii") as report,
         tempfile.TemporaryFile() as out,
         tempfile.TemporaryFile() as err,
+        input_of(stdin or Path(os.devnull)) as given,
     ):
         try:
             launcher = subprocess.Popen(
                 arguments,
-                stdin=subprocess.DEVNULL,
+                stdin=given,
                 stdout=out,
                 stderr=err,
                 pass_fds=[report_write],

@@ -7,7 +7,6 @@ that each object's calls to malloc were bound to.
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from hakmem.allocators import settings as allocator_settings
 from hakmem.allocators.peers import Allocator
 from hakmem.running.launching import Outcome, run_once
-from hakmem.running.witness import run_for_proof
+from hakmem.running.runners import BY_ITSELF, Runner
 
 STATS_LINE = re.compile(r"^\[SS_OS_STATS\] alloc=(\d+) free=(\d+)", re.MULTILINE)
 # What the run that proves it sets by itself.
@@ -75,19 +74,19 @@ def hakmem_served(
     library: Path,
     settings: Mapping[str, str] | None = None,
     limit_s: float = 0.0,
+    runner: Runner = BY_ITSELF,
 ) -> Served:
     """A separate run that prints hakmem's counters and effective settings.
 
     Where none are printed, as by programs that end with _exit, another run is looked at.
     """
     asked = {**(settings or {}), **PROOF_SETTINGS}
-    outcome = run_once(command, library, settings=asked, limit_s=limit_s)
-    spans, processes = parse_stats(outcome.stderr)
-    was_seen = STATS_LINE.search(outcome.stderr) is not None
+    outcome, counted = runner.run_counted(command, library, asked, limit_s)
+    spans, processes = counted or parse_stats(outcome.stderr)
+    was_seen = counted is not None or STATS_LINE.search(outcome.stderr) is not None
     if not was_seen and not outcome.problem:
-        environment = {**os.environ, **(settings or {}), "LD_PRELOAD": str(library)}
-        counted = run_for_proof(command, environment, library).served
-        spans, was_seen = counted or 0, counted is not None
+        seen = runner.spans_seen(command, library, settings, limit_s)
+        spans, was_seen = seen or 0, seen is not None
     said = outcome.stderr
     return Served(spans, processes, effective_settings(said), outcome, was_seen, warnings(said))
 
@@ -117,6 +116,7 @@ def malloc_providers(
     preload: Path | None,
     settings: Mapping[str, str] | None = None,
     limit_s: float = 0.0,
+    runner: Runner = BY_ITSELF,
 ) -> list[str]:
     """The files that served malloc in a run of `command`, most bindings first.
 
@@ -124,7 +124,7 @@ def malloc_providers(
     """
     with tempfile.TemporaryDirectory() as folder:
         log = {"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(Path(folder) / "bindings")}
-        run_once(command, preload, settings={**(settings or {}), **log}, limit_s=limit_s)
+        runner.run(command, preload, settings={**(settings or {}), **log}, limit_s=limit_s)
         counts: dict[str, int] = {}
         for path in Path(folder).iterdir():
             with path.open(errors="replace") as lines:
@@ -151,10 +151,11 @@ def peer_served(
     allocator: Allocator,
     settings: Mapping[str, str] | None = None,
     limit_s: float = 0.0,
+    runner: Runner = BY_ITSELF,
 ) -> str:
     """One cell that says whether this allocator, and no other, served a run of `command`."""
     asked = {**(settings or {}), **allocator.settings}
-    providers = malloc_providers(command, allocator.library, asked, limit_s)
+    providers = malloc_providers(command, allocator.library, asked, limit_s, runner)
     if not providers:
         return "unknown (static?)"
     if allocator.library is not None:

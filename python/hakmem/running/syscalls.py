@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hakmem.running.launching import input_of
+
 TIME_LIMIT_S = 30
 
 
@@ -41,6 +43,7 @@ def count_system_calls(
     preload: Path | None,
     settings: Mapping[str, str] | None = None,
     time_limit_s: float = TIME_LIMIT_S,
+    stdin: Path | None = None,
 ) -> SystemCalls:
     strace = shutil.which("strace")
     if strace is None:
@@ -48,14 +51,14 @@ def count_system_calls(
     environment = dict(settings or {})
     if preload is not None:
         environment["LD_PRELOAD"] = str(preload)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, input_of(stdin or Path(os.devnull)) as given:
         out = Path(folder) / "summary"
         arguments = [strace, "-f", "-c", "-o", str(out)]
         for name, value in environment.items():
             arguments += ["-E", f"{name}={value}"]
         process = subprocess.Popen(
             [*arguments, *command],
-            stdin=subprocess.DEVNULL,
+            stdin=given,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,

@@ -18,8 +18,8 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -147,11 +147,14 @@ class Tracer:
 
 
 def start(
-    command: Sequence[str], environment: Mapping[str, str], quiet: bool = False
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    quiet: bool = False,
+    stdin: Path | None = None,
 ) -> tuple[int, int]:
     """The new process, and a descriptor: once it is closed the process becomes the program.
 
-    A quiet one has a session of its own, and nothing to read from or write to.
+    A quiet one has a session of its own, and nothing to write to, or to read from but `stdin`.
     """
     held, release = os.pipe()
     pid = os.fork()
@@ -165,6 +168,8 @@ def start(
             nothing = os.open(os.devnull, os.O_RDWR)
             for descriptor in range(3):
                 os.dup2(nothing, descriptor)
+        if stdin is not None:
+            os.dup2(os.open(stdin, os.O_RDONLY), 0)
         # Python ignores these; a program expects to find them as they were.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -189,27 +194,32 @@ def become(command: list[str], environment: dict[str, str]) -> None:
 
 
 def run_watched(
-    command: Sequence[str], environment: Mapping[str, str], library: Path, look: bool = True
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    library: Path,
+    look: bool = True,
+    stdin: Path | None = None,
 ) -> Ended:
     """Runs a program to its end, as `env` would, and looks at hakmem's counter meanwhile.
 
     Without a look nothing is traced: a traced setuid program would run without its rights.
     """
-    pid, release = start(command, environment)
-    before = leave_signals_to(pid)
-    try:
+    pid, release = start(command, environment, stdin=stdin)
+    with signals_left_to(pid):
         if look:
             return let_go(pid, release, library)
         os.close(release)
         return Ended(os.waitpid(pid, 0)[1], None, "not looked", pid=pid)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
-def run_for_proof(command: Sequence[str], environment: Mapping[str, str], library: Path) -> Ended:
+def run_for_proof(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    library: Path,
+    stdin: Path | None = None,
+) -> Ended:
     """The same for a run that is only to show whether hakmem serves; an interrupt ends it."""
-    pid, release = start(command, environment, quiet=True)
+    pid, release = start(command, environment, quiet=True, stdin=stdin)
     try:
         return let_go(pid, release, library)
     except BaseException:
@@ -243,6 +253,16 @@ def leave_signals_to(pid: int) -> dict[int, object]:
     # What whoever started us had ignored (nohup) stays ignored.
     wanted = [n for n in FORWARDED if signal.getsignal(n) != signal.SIG_IGN]
     return before | {n: signal.signal(n, forward) for n in wanted}
+
+
+@contextmanager
+def signals_left_to(pid: int) -> Iterator[None]:
+    before = leave_signals_to(pid)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass

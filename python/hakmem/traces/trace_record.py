@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from hakmem.allocators.peers import Allocator, bench_program
-from hakmem.errors import REFUSED, UserError
+from hakmem.errors import NOT_STARTED, REFUSED, UserError
 from hakmem.running import programs
+from hakmem.running.launching import input_of
 from hakmem.running.proof import IDLE
+from hakmem.running.witness import signals_left_to
 from hakmem.traces.trace_summary import TraceSummary, summarise_trace
 
 MAGIC = b"HAKTRACE"
@@ -23,21 +26,52 @@ def recorder() -> Path:
     return bench_program("librecord.so")
 
 
-def prepare_file(path: Path) -> None:
-    """Makes way for a new trace; what is there and is no trace stays, with an error."""
-    for old in [path, *other_files(path)]:
-        if not old.exists():
-            continue
-        if not is_trace(old):
-            raise UserError(f"--output: {old} is there and is no trace: not overwritten", 2)
-        old.unlink()
+@contextmanager
+def replacing(path: Path) -> Iterator[None]:
+    """Makes way for a new trace, and brings the old one back when the recording fails.
+
+    The old files are put aside, not the new ones beside them: the recorder opens its file by its
+    name again and again, also in processes that outlive the command.
+    """
+    if path.exists() and not is_trace(path):
+        raise UserError(f"--output: {path} is there and is no trace: not overwritten", 2)
+    aside: dict[Path, Path] = {}
+    try:
+        for old in traces_of(path):
+            kept = old.with_name(f"{old.name}.old-{os.getpid()}")
+            old.replace(kept)
+            aside[old] = kept
+    except OSError as error:
+        bring_back(aside)
+        raise UserError(f"--output: cannot move {old}: {error.strerror}", 2) from error
+    try:
+        yield
+    except BaseException:
+        for new in traces_of(path):
+            new.unlink(missing_ok=True)
+        bring_back(aside)
+        raise
+    for kept in aside.values():
+        kept.unlink(missing_ok=True)
+
+
+def bring_back(aside: Mapping[Path, Path]) -> None:
+    for old, kept in aside.items():
+        kept.replace(old)
+
+
+def traces_of(path: Path) -> list[Path]:
+    return [p for p in [path, *other_files(path)] if is_trace(p)]
 
 
 def is_trace(path: Path) -> bool:
     if not path.is_file():
         return False
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def other_files(path: Path) -> list[Path]:
@@ -60,17 +94,24 @@ def recording_environment(path: Path, below: Allocator, limit_mb: int) -> dict[s
     }
 
 
-def record_program(command: Sequence[str], path: Path, below: Allocator, limit_mb: int) -> int:
+def record_program(
+    command: Sequence[str],
+    path: Path,
+    below: Allocator,
+    limit_mb: int,
+    stdin: Path | None = None,
+) -> int:
     """Runs the program to its end and returns its status as a shell would give it."""
     environment = recording_environment(path, below, limit_mb)
-    with subprocess.Popen(programs.arguments_of(command), env=environment) as process:
-        while True:
-            try:
-                status = process.wait()
-                break
-            except KeyboardInterrupt:
-                # The program has got it too, and what it does then is recorded as well.
-                continue
+    with input_of(stdin) as file:
+        try:
+            process = subprocess.Popen(programs.arguments_of(command), env=environment, stdin=file)
+        except OSError as error:
+            why = f"cannot start '{command[0]}': {error.strerror}"
+            raise UserError(why, NOT_STARTED) from error
+        # What it does at a signal is recorded as well.
+        with signals_left_to(process.pid):
+            status = process.wait()
     return status if status >= 0 else 128 - status
 
 

@@ -1,0 +1,142 @@
+"""What a comparison runs under each allocator: a program, or a server with a load against it."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from hakmem.errors import UserError
+from hakmem.options import Decorator, FiniteRange, stacked, stdin_option
+from hakmem.running import programs
+from hakmem.running.runners import Runner
+from hakmem.running.serving import PORT_MARK, READY_LIMIT_S, ServerRunner
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A command line that runs under each allocator, and how it is run."""
+
+    command: tuple[str, ...]
+    runner: Runner
+
+    @property
+    def is_server(self) -> bool:
+        return isinstance(self.runner, ServerRunner)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        if isinstance(self.runner, ServerRunner):
+            return {
+                "server": shlex.join(self.command),
+                "server's load": shlex.join(self.runner.load),
+            }
+        found = {"program": shlex.join(self.command)}
+        return found | ({"input": str(self.runner.stdin)} if self.runner.stdin else {})
+
+    def require_working(self) -> None:
+        """A server that does not work at all is told of once, not once for each allocator."""
+        if self.is_server and (problem := self.runner.run(self.command).problem):
+            raise UserError(f"with no allocator preloaded: {problem}")
+
+
+def workload_options() -> Decorator:
+    """--stdin and a server's, to be given to chosen_workload()."""
+    return stacked(
+        stdin_option(),
+        click.option(
+            "--server",
+            metavar="COMMAND",
+            help="Compare under this server, in place of PROGRAM. {port} in it is a free port.",
+        ),
+        click.option(
+            "--load",
+            metavar="COMMAND",
+            help="Run this against the server once it takes connections; its time is the figure, "
+            "or what --metric finds in its output. {port} is the server's.",
+        ),
+        click.option(
+            "--port",
+            type=click.IntRange(1, 65535),
+            metavar="N",
+            help="The server's port. Default: another free one for each run, where {port} is used.",
+        ),
+        click.option(
+            "--stop",
+            default="SIGTERM",
+            show_default=True,
+            metavar="SIGNAL",
+            help="How to end the server.",
+        ),
+        click.option(
+            "--ready-timeout",
+            "ready_s",
+            default=READY_LIMIT_S,
+            show_default=True,
+            type=FiniteRange(0, min_open=True),
+            metavar="SECONDS",
+            help="How long to wait for the server's port.",
+        ),
+    )
+
+
+def chosen_workload(
+    program: Sequence[str],
+    stdin: Path | None,
+    server: str | None,
+    load: str | None,
+    port: int | None,
+    stop: str,
+    ready_s: float,
+) -> Workload:
+    """What was asked for, checked; nothing has been started."""
+    if server is None:
+        refuse_without_server(load=load, port=port)
+        if not program:
+            raise click.UsageError("Missing argument 'PROGRAM...'.")
+        programs.require_servable(program)
+        if stdin is not None and not stdin.is_file():
+            raise UserError(f"--stdin: {stdin} cannot be read anew for each run", 2)
+        return Workload(tuple(program), Runner(stdin))
+    if program:
+        raise UserError(f"--server and PROGRAM '{program[0]}' exclude each other", 2)
+    if stdin is not None:
+        raise UserError("--stdin is for PROGRAM, not for --server", 2)
+    if load is None:
+        raise UserError("--server needs --load, a command that uses the server", 2)
+    command, client = split("--server", server), split("--load", load)
+    if port is None and not any(PORT_MARK in word for word in command):
+        raise UserError(f"--server: give --port N, or put {PORT_MARK} where the port stands", 2)
+    programs.require_servable(command)
+    runner = ServerRunner(load=client, port=port, stop=signal_number(stop), ready_s=ready_s)
+    return Workload(command, runner)
+
+
+def refuse_without_server(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise UserError(f"--{name} is for --server", 2)
+
+
+def split(option: str, text: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UserError(f"{option}: cannot read '{text}': {error}", 2) from error
+    if not words:
+        raise UserError(f"{option}: there is no command in '{text}'", 2)
+    programs.require_program(words)
+    return words
+
+
+def signal_number(text: str) -> int:
+    """By its name, with or without SIG, or its number."""
+    name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
+    try:
+        return signal.Signals(int(text)) if text.isdecimal() else signal.Signals[name]
+    except (ValueError, KeyError):
+        raise UserError(f"--stop: '{text}' is no signal (such as SIGTERM or INT)", 2) from None

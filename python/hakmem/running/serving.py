@@ -1,0 +1,359 @@
+"""Runs a server under an allocator, and a load against it.
+
+The server is started through the launcher, whose report covers the server and none of the load.
+Whatever happens in between, no process of the server's is left when its run ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hakmem.running.launching import (
+    OUTPUT_LIMIT_BYTES,
+    Outcome,
+    launcher_arguments,
+    run_once,
+    seen_kb,
+    signal_name,
+)
+from hakmem.running.runners import Runner
+from hakmem.running.witness import Counter
+
+READY_LIMIT_S = 30.0
+STOP_LIMIT_S = 30.0
+POLL_S = 0.005
+# The launcher looks at the memory every 50 ms: a rest is a little longer than asked for.
+REST_MARGIN_S = 0.2
+PORT_MARK = "{port}"
+# From <linux/prctl.h>.
+PR_SET_CHILD_SUBREAPER = 36
+HOSTS = ("127.0.0.1", "::1")
+
+
+class ServerError(Exception):
+    """Why a run does not count, in one line."""
+
+
+def processes() -> Iterator[tuple[int, int]]:
+    """Every process with its parent."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2]
+        except OSError:
+            continue
+        yield int(entry.name), int(fields.split()[1])
+
+
+def children_of(pid: int) -> set[int]:
+    return {one for one, parent in processes() if parent == pid}
+
+
+def descendants(pid: int) -> set[int]:
+    table = list(processes())
+    found = {pid}
+    while more := {one for one, parent in table if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Ends the processes that a server leaves behind: the kernel makes them our children."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = children_of(os.getpid())
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        # The children of one that is ended are ours next.
+        while left := children_of(os.getpid()) - before:
+            for pid in left:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+class Server:
+    """A started server. `cost` is the launcher's report, after its end."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        library: Path | None,
+        log: Path,
+        cpus: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        idle_s: float = 0.0,
+        errors_too: bool = False,
+    ) -> None:
+        self.command = command
+        self.log = log
+        self.library = library
+        self.cost: dict[str, int] = {}
+        # The first process of its session, once it is known.
+        self.pid = 0
+        report_read, report_write = os.pipe()
+        arguments = launcher_arguments(report_write, command, library, cpus, settings, idle_s)
+        try:
+            with log.open("wb") as output:
+                self.launcher = subprocess.Popen(
+                    arguments,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output if errors_too else None,
+                    pass_fds=[report_write],
+                )
+        except BaseException:
+            os.close(report_read)
+            raise
+        finally:
+            os.close(report_write)
+        self.report = os.fdopen(report_read, encoding="ascii")
+
+    def wait_ready(self, is_ready: Callable[[], bool], limit_s: float = READY_LIMIT_S) -> None:
+        deadline = time.monotonic() + limit_s
+        while not is_ready():
+            if self.launcher.poll() is not None:
+                raise ServerError(f"the server ended at its start: {self.how_it_ended()}")
+            if time.monotonic() > deadline:
+                raise ServerError(f"the server does not answer after {limit_s:g} s")
+            time.sleep(POLL_S)
+        self.find_process()
+        self.require_library()
+
+    def find_process(self) -> None:
+        """The launcher's child: a signal to it is a signal to the server."""
+        self.pid = next(iter(children_of(self.launcher.pid)), 0)
+
+    def require_library(self) -> None:
+        """The loader goes on without a library that it cannot load: look whether it is there."""
+        if self.library is None or not self.pid:
+            return
+        try:
+            maps = Path(f"/proc/{self.pid}/maps").read_text(errors="replace")
+        except OSError:
+            return
+        real = str(self.library.resolve())
+        if maps and not any(line.endswith(f" {real}") for line in maps.splitlines()):
+            raise ServerError(f"the server runs without {self.library}")
+
+    def has_ended(self) -> bool:
+        return self.launcher.poll() is not None
+
+    def stop(self, number: int, limit_s: float = STOP_LIMIT_S) -> None:
+        """Ends it by a signal. Any exit status is right then, no other signal is."""
+        if self.has_ended():
+            raise ServerError(f"the server ended before it was stopped: {self.how_it_ended()}")
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+        try:
+            self.launcher.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            name = signal_name(number)
+            raise ServerError(f"the server did not end within {limit_s:g} s of {name}") from None
+        self.read_cost()
+        if self.cost.get("signal") not in (0, number):
+            raise ServerError(f"the server ended badly: {self.how_it_ended()}")
+
+    def wait_stopped(self) -> None:
+        """Waits for one that was asked to end in its own way, and must do it well."""
+        try:
+            self.launcher.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise ServerError(f"the server does not end within {STOP_LIMIT_S:g} s") from None
+        self.read_cost()
+        if self.cost.get("exit") != 0:
+            raise ServerError(f"the server ended badly ({self.cost}): {self.last_words()}")
+
+    def read_cost(self) -> None:
+        if not self.cost:
+            self.cost = json.loads(self.report.read() or "{}")
+
+    def how_it_ended(self) -> str:
+        self.read_cost()
+        if number := self.cost.get("exec_errno"):
+            return f"cannot start '{self.command[0]}': {os.strerror(number)}"
+        if number := self.cost.get("signal"):
+            how = f"killed by {signal_name(number)}"
+        else:
+            how = f"exit status {self.cost.get('exit', 'unknown')}"
+            if self.cost.get("exit") == 0:
+                how += " (it has to stay in the foreground)"
+        return f"{how}; it last said: {self.last_words()}"
+
+    def said(self) -> str:
+        with self.log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - OUTPUT_LIMIT_BYTES))
+            return file.read().decode(errors="replace")
+
+    def last_words(self) -> str:
+        lines = self.said().strip().splitlines()
+        return lines[-1].strip() if lines else "nothing"
+
+    def kill(self) -> None:
+        """Ends what still runs, after a failure or an interrupt."""
+        # The launcher ends the server first.
+        self.launcher.terminate()
+        self.launcher.wait()
+        self.report.close()
+
+
+@contextmanager
+def started(
+    command: Sequence[str],
+    library: Path | None,
+    log: Path,
+    cpus: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    idle_s: float = 0.0,
+    errors_too: bool = False,
+) -> Iterator[Server]:
+    with nothing_left():
+        server = Server(command, library, log, cpus, settings, idle_s, errors_too)
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind((HOSTS[0], 0))
+        return one.getsockname()[1]
+
+
+def accepts(port: int) -> bool:
+    """Whether a port of this machine takes a connection; the one made here is closed at once."""
+    for host in HOSTS:
+        with suppress(OSError), socket.create_connection((host, port), timeout=1):
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class ServerRunner(Runner):
+    """Runs a server, and a load against it. The time and the words are the load's, memory, CPU
+    time and faults the server's."""
+
+    load: tuple[str, ...] = ()
+    # None: another free one for each run.
+    port: int | None = None
+    stop: int = signal.SIGTERM
+    ready_s: float = READY_LIMIT_S
+
+    def run(
+        self,
+        command: Sequence[str],
+        preload: Path | None = None,
+        cpus: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        idle_s: float = 0.0,
+        limit_s: float = 0.0,
+    ) -> Outcome:
+        return self.serve(command, preload, cpus, settings, idle_s, limit_s)[0]
+
+    def run_counted(
+        self,
+        command: Sequence[str],
+        library: Path,
+        settings: Mapping[str, str],
+        limit_s: float = 0.0,
+    ) -> tuple[Outcome, tuple[int, int] | None]:
+        """The counters of the server at the end of the load, without what its start script took."""
+        counter = Counter(library)
+        return self.serve(command, library, None, settings, 0.0, limit_s, counter)
+
+    def spans_seen(
+        self,
+        command: Sequence[str],
+        library: Path,
+        settings: Mapping[str, str] | None = None,
+        limit_s: float = 0.0,
+    ) -> int | None:
+        """What run_counted() could not read cannot be read in another run."""
+        return None
+
+    def serve(
+        self,
+        command: Sequence[str],
+        preload: Path | None,
+        cpus: str | None,
+        settings: Mapping[str, str] | None,
+        idle_s: float,
+        limit_s: float,
+        counter: Counter | None = None,
+    ) -> tuple[Outcome, tuple[int, int] | None]:
+        """One run, and what the counters were after the load in all processes of the server."""
+        port = free_port() if self.port is None else self.port
+        if self.port is not None and accepts(port):
+            return failed(f"port {port} is in use already"), None
+        with tempfile.TemporaryDirectory(prefix="hakmem-server-") as folder:
+            log = Path(folder) / "log"
+            words = [word.replace(PORT_MARK, str(port)) for word in command]
+            with started(words, preload, log, cpus, settings, idle_s, True) as server:
+                try:
+                    return self.use(server, port, idle_s, limit_s, counter)
+                except ServerError as error:
+                    return failed(str(error), server.said()), None
+
+    def use(
+        self, server: Server, port: int, idle_s: float, limit_s: float, counter: Counter | None
+    ) -> tuple[Outcome, tuple[int, int] | None]:
+        try:
+            server.wait_ready(lambda: accepts(port), self.ready_s)
+        except ServerError as error:
+            raise ServerError(f"{error} (port {port} was waited for)") from None
+        loaded = run_once(
+            [word.replace(PORT_MARK, str(port)) for word in self.load], limit_s=limit_s
+        )
+        if loaded.problem and not server.has_ended():
+            words = loaded.last_words(1)
+            said = f"; it last said: {words}" if words else ""
+            raise ServerError(f"the load failed: {loaded.problem}{said}")
+        counted = None
+        if counter is not None and counter.offset is not None:
+            seen = [counter.read(pid) or 0 for pid in descendants(server.launcher.pid)]
+            counted = sum(seen), sum(spans > 0 for spans in seen)
+        if idle_s:
+            time.sleep(idle_s + REST_MARGIN_S)
+        server.stop(self.stop)
+        return combined(loaded, server), counted
+
+
+def combined(loaded: Outcome, server: Server) -> Outcome:
+    cost = server.cost
+    return replace(
+        loaded,
+        cpu_s=(cost["user_us"] + cost["system_us"]) / 1e6,
+        peak_rss_kb=cost["peak_rss_kb"],
+        minor_faults=cost["minor_faults"],
+        major_faults=cost["major_faults"],
+        # The loader's complaints and hakmem's counters are the server's.
+        stderr=f"{loaded.stderr}\n{server.said()}",
+        end_rss_kb=seen_kb(cost, "end_rss_kb"),
+        idle_rss_kb=seen_kb(cost, "idle_rss_kb"),
+    )
+
+
+def failed(why: str, said: str = "") -> Outcome:
+    return Outcome(0, 0, 0.0, 0.0, 0, 0, 0, stdout="", stderr=only_loaders(said), failure=why)
+
+
+def only_loaders(said: str) -> str:
+    """What the loader complained of: the reason has the server's last words already."""
+    return "\n".join(line for line in said.splitlines() if "ld.so: object" in line)

@@ -1,0 +1,122 @@
+"""Our own output where it cannot be written: a full disk, a terminal that has gone.
+
+A command goes on, so that its files are written and the program that it runs keeps its exit status;
+at its end one line tells of what was lost. A pipe whose reader has gone ends a command: that is
+how `| head` works.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+
+class Lasting(io.RawIOBase):
+    """A descriptor whose first failure is kept, and that takes everything from then on."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self.descriptor = descriptor
+        self.failure: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self.descriptor)
+
+    def write(self, data) -> int:
+        if self.failure is None:
+            try:
+                return os.write(self.descriptor, data)
+            except OSError as error:
+                if error.errno not in LOST:
+                    raise
+                self.failure = error
+        return len(data)
+
+
+def open_standard() -> None:
+    """Makes all three there: whoever started us may have closed them, and the next file that is
+    opened would be the output."""
+    for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number, which is this one.
+            os.open(os.devnull, mode)
+
+
+def lasting(stream: TextIO | None, number: int) -> tuple[TextIO, Lasting | None]:
+    """The stream again where it is not the process's own, as under a test."""
+    if stream is None:
+        return Path(os.devnull).open("w"), None
+    with suppress(OSError, ValueError, AttributeError):
+        if stream.fileno() == number:
+            stream.flush()
+            raw = Lasting(number)
+            text = io.TextIOWrapper(
+                io.BufferedWriter(raw),
+                encoding=stream.encoding,
+                # A file's name need not be text, and a terminal need not know our signs.
+                errors="backslashreplace",
+                line_buffering=number == 2 or raw.isatty(),
+                write_through=number == 2,
+            )
+            return text, raw
+    return stream, None
+
+
+@contextmanager
+def lasting_output() -> Iterator[None]:
+    """A failure of stdout shows in the exit status at the end, unless that is not 0 anyway."""
+    open_standard()
+    before = sys.stdout, sys.stderr
+    sys.stdout, out = lasting(sys.stdout, 1)
+    sys.stderr, _ = lasting(sys.stderr, 2)
+    status: object = 0
+    try:
+        try:
+            yield
+        except SystemExit as end:
+            status = end.code
+        flush(sys.stdout)
+        if out is not None and out.failure is not None:
+            text = f"Error: cannot write the output: {out.failure.strerror}"
+            with suppress(OSError):
+                print(text, file=sys.stderr, flush=True)
+            status = status or 1
+    finally:
+        if out is not None:
+            # What a wrapper holds would be written once more when it is forgotten.
+            with suppress(OSError):
+                sys.stdout.detach()
+        sys.stdout, sys.stderr = before
+    raise SystemExit(status)
+
+
+def is_lost(stream: TextIO) -> bool:
+    """Whether what was written to one of the wrapped streams has not arrived."""
+    with suppress(OSError, ValueError):
+        stream.flush()
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    return isinstance(raw, Lasting) and raw.failure is not None
+
+
+def flush(stream: TextIO) -> None:
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise SystemExit(1) from None

@@ -1,0 +1,195 @@
+"""Output that cannot be written, files that take each other's place, and text that is no JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hakmem import documents
+from hakmem.cli import main
+from hakmem.documents import growing, open_descriptor, write_bytes, write_text
+from hakmem.errors import UserError
+from hakmem.plain_text import parse_json
+
+COMMAND = [sys.executable, "-c", "from hakmem.cli import main; main(prog_name='hakmem')"]
+LOST = "Error: cannot write the output: No space left on device\n"
+PROGRAM = ("compare", "--with", "glibc", "--pairs", "1", "--", "/bin/true")
+
+
+def started(*arguments: str, stdout: str = "", redirect: str = "") -> subprocess.CompletedProcess:
+    """A command with its stdout in a file, and with what a shell does to its descriptors."""
+    shell = ["sh", "-c", f'exec "$@" {redirect}', "sh", *COMMAND, *arguments]
+    with Path(stdout or os.devnull).open("w") as out:
+        return subprocess.run(shell, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("--version",), ("compare", "--help"), ("completion", "bash"), PROGRAM],
+    ids=" ".join,
+)
+def test_full_output_is_one_line(arguments):
+    found = started(*arguments, stdout="/dev/full")
+    assert (found.returncode, found.stderr) == (1, LOST)
+
+
+@pytest.mark.parametrize("redirect", [">&-", "2>&-", "<&-", ">&- 2>&- <&-", "2>/dev/full"])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("--version",), ("completion", "bash"), PROGRAM, ("run", "--", "/bin/true")],
+    ids=" ".join,
+)
+def test_closed_and_lost_streams_are_no_failure(arguments, redirect, tmp_path):
+    found = started(*arguments, stdout=str(tmp_path / "out"), redirect=redirect)
+    assert (found.returncode, "Traceback" in found.stderr) == (0, False), found.stderr
+
+
+def test_program_keeps_its_status_where_our_words_are_lost():
+    found = started("run", "--", "/bin/sh", "-c", "exit 7", redirect="2>/dev/full")
+    assert found.returncode == 7
+
+
+def test_reader_that_has_gone_ends_a_command_in_silence():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as gone:
+        found = subprocess.run([*COMMAND, "--help"], stdout=gone, stderr=subprocess.PIPE,
+                               text=True, check=False)  # fmt: skip
+    assert (found.returncode, found.stderr) == (1, "")
+
+
+def test_files_are_written_where_the_output_is_lost(tmp_path):
+    table, page = tmp_path / "t.json", tmp_path / "p.html"
+    options = ("--json", str(table), "--html", str(page))
+    found = started(PROGRAM[0], *options, *PROGRAM[1:], stdout="/dev/full")
+    assert (found.returncode, found.stderr) == (1, LOST)
+    assert json.loads(table.read_text())["rounds"] == 1
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_words_that_the_terminal_cannot_show_are_no_traceback():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    found = subprocess.run([*COMMAND, *PROGRAM], env=environment, text=True, capture_output=True,
+                           check=False)  # fmt: skip
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def failing(monkeypatch, path: Path) -> None:
+    """Writing below a path's folder fails half way, as on a full disk."""
+    whole = Path.write_bytes
+
+    def write(self: Path, data: bytes) -> int:
+        if self.parent != path.parent:
+            return whole(self, data)
+        whole(self, data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+
+
+def test_journal_is_named_where_a_file_cannot_be_written(tmp_path, monkeypatch):
+    results, out = tmp_path / "results", tmp_path / "small" / "out.json"
+    out.parent.mkdir()
+    monkeypatch.setenv("HAKLAB_RESULTS", str(results))
+    failing(monkeypatch, out)
+    found = CliRunner().invoke(main, [PROGRAM[0], "--json", str(out), *PROGRAM[1:]])
+    (journal,) = results.glob("compare-*.jsonl")
+    assert found.exit_code == 1
+    assert f"cannot write {out}: No space left on device; what was measured is in {journal}: " \
+        "hakmem compare --from reads it" in found.output  # fmt: skip
+    assert journal.with_suffix(".html").exists()
+
+
+def test_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    failing(monkeypatch, path)
+    with pytest.raises(UserError, match="cannot write"):
+        write_bytes(path, b"new and long")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_file_keeps_its_rights_and_its_link(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_longest_name_and_a_name_that_is_no_text_can_be_written(tmp_path):
+    path = tmp_path / ("x" * 255)
+    write_text(path, "name: \udcff")
+    assert path.read_text() == "name: \\udcff"
+
+
+def test_standard_streams_by_their_names_are_written_where_they_are(tmp_path):
+    out = tmp_path / "out"
+    found = started("compare", "--json", "/proc/self/fd/1", *PROGRAM[1:], stdout=str(out))
+    assert found.returncode == 0, found.stderr
+    text = out.read_text()
+    assert '"made_by": "hakmem compare"' in text
+    assert text.index("Wall time") < text.index('"made_by"')
+    # As root, a file put in that name's place would be one for every program of the machine.
+    assert [open_descriptor(Path(f"/dev/{name}")) for name in ("stdout", "stderr", "fd/5")] == [
+        1,
+        2,
+        5,
+    ]
+
+
+def test_folder_that_takes_no_file_gets_the_old_one_rewritten(tmp_path, monkeypatch):
+    path = tmp_path / "a"
+    path.write_text("old")
+    real = os.access
+    monkeypatch.setattr(
+        documents.os, "access", lambda p, mode: Path(p) != tmp_path and real(p, mode)
+    )
+    write_text(path, "new")
+    assert path.read_text() == "new"
+
+
+def test_growing_file_takes_its_place_when_its_first_part_is_whole(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("old")
+    with pytest.raises(KeyError), growing(path) as document:
+        document.file.write("half")
+        raise KeyError
+    assert path.read_text() == "old"
+    with growing(path) as document:
+        document.file.write("first ")
+        document.publish()
+        assert path.read_text() == "first "
+        document.file.write("second")
+        document.publish()
+    assert path.read_text() == "first second"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b'{"a": [1, 2', "the file ends in the middle"),
+        (b'{"a": "tex', "the file ends in the middle"),
+        (b'{"a": 1,\n', "the file ends in the middle"),
+        (b"", "the file is empty"),
+        (b" \n", "the file is empty"),
+        (b"\x1f\x8b\xff", "the file is no text"),
+        (b'{"a": 1,\n b}', "the file is no JSON at line 2, column 2"),
+        (b"text", "the file is no JSON at line 1, column 1"),
+        (b"[" * 100_000, "nested too deep"),
+    ],
+)
+def test_what_is_no_json_is_told_in_plain_words(text, told):
+    with pytest.raises(ValueError, match=told):
+        parse_json(text)
