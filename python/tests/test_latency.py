@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from small_build import BENCH, compile_c
+from small_build import BENCH, assert_in_order, compile_c
 
 from hakmem.cli import main
 from hakmem.errors import UserError
