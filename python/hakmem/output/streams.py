@@ -13,7 +13,8 @@ from typing import TextIO
 
 from rich.console import Console
 
-# Wide enough for every table here when there is no terminal to ask.
+# Wide enough for every table here when there is no terminal to ask. COLUMNS does not count: what
+# uses readline leaves 80 in it for its children.
 PLAIN_WIDTH = 150
 BLANKS_AT_END = re.compile(r"[ \t]+(?=\n)")
 # By number where a sign looks like one of ASCII: en and em dash, quotation marks, blank, times.
@@ -54,12 +55,6 @@ def shows_unicode(file: TextIO) -> bool:
     return not locale or "utf" in locale.lower()
 
 
-def plain_width() -> int:
-    """Of what is no terminal; COLUMNS says otherwise."""
-    given = os.environ.get("COLUMNS", "")
-    return int(given) if given.isdecimal() and int(given) > 0 else PLAIN_WIDTH
-
-
 def make_console(file: TextIO | None = None) -> Console:
     """For stdout, or for a file."""
     file = sys.stdout if file is None else file
@@ -67,7 +62,7 @@ def make_console(file: TextIO | None = None) -> Console:
     # Paths and command lines may hold brackets and colons: nothing in them is markup.
     return Console(
         file=file if is_terminal and unicode else PlainStream(file, not unicode),  # type: ignore[arg-type]
-        width=None if is_terminal else plain_width(),
+        width=None if is_terminal else PLAIN_WIDTH,
         highlight=False,
         markup=False,
         emoji=False,
