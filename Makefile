@@ -1,7 +1,7 @@
 # Front doors to the build (CMake), the tests (CTest) and the lab (Python). Each target does its
 # own set-up: see scripts/setup.sh.
 
-.PHONY: help run test model bench real targets fuzz pgo safety docs dist packages-check clean
+.PHONY: help run test model bench real targets fuzz pgo safety docs dist packages-check deb matrix clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,8 @@ help:
 	@echo "make docs            the documents as a site with search, in build/site"
 	@echo "make dist            all packages in dist/, built twice and compared, with checksums, SBOM and licences (minutes)"
 	@echo "make packages-check  every recipe and package with every choice of options (minutes)"
+	@echo "make deb             Debian packages for Debian 12, in a chroot; SUITE=bullseye, trixie for others (minutes; root)"
+	@echo "make matrix          packages and ten programs on Debian 11, 12 and 13; WHEEL=FILE the wheel too (an hour; root)"
 	@echo "make clean           remove build/ (and keep .venv/)"
 
 # APP goes through the environment as it was typed: it may hold quotes and dollars.
@@ -80,6 +82,15 @@ docs:
 dist:
 	@scripts/setup.sh dist
 	@packaging/dist.sh dist $(if $(URL),--url "$(URL)") --check
+
+deb: SUITE = bookworm
+deb:
+	@scripts/setup.sh deb
+	@packaging/debian/check.sh --suite "$(SUITE)" build/deb
+
+matrix:
+	@scripts/setup.sh deb
+	@packaging/chroots/matrix.sh $(if $(WHEEL),--wheel "$(WHEEL)")
 
 packages-check:
 	@scripts/setup.sh test

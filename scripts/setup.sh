@@ -2,7 +2,7 @@
 # Sees to it that everything `make run`, `make test` or a benchmark needs is there: Debian packages,
 # and the virtual environment of the lab. Silent when nothing is missing.
 #
-#   scripts/setup.sh run|test|bench|targets|real|dist
+#   scripts/setup.sh run|test|bench|targets|real|dist|deb
 #
 # As root it installs what is missing; otherwise it names the one command that does, and exits
 # with status 2. For `real`, WITHOUT="NAME..." leaves the packages out that only these programs need.
@@ -16,9 +16,10 @@ test) lists=(scripts/packages-run.txt scripts/packages-test.txt tests/preload/pa
 bench) lists=(scripts/packages-run.txt scripts/packages-bench.txt) ;;
 real) lists=(scripts/packages-run.txt tests/preload/packages.txt scripts/packages-real.txt) ;;
 dist) lists=(scripts/packages-run.txt scripts/packages-test.txt scripts/packages-dist.txt) ;;
+deb) lists=(scripts/packages-deb.txt) ;;
 targets) lists=(scripts/packages-run.txt scripts/packages-targets.txt) ;;
 *)
-    echo "usage: scripts/setup.sh run|test|bench|targets|real|dist" >&2
+    echo "usage: scripts/setup.sh run|test|bench|targets|real|dist|deb" >&2
     exit 2
     ;;
 esac
