@@ -104,7 +104,7 @@ def of_costs(figures: Figures, baseline: str) -> list[str]:
         f"cost ÷ best and cost ÷ {baseline} disagree: {', '.join(parted[:NAMED])}{more}. The first "
         f"divides medians over all rounds. The second compares each run with {baseline}'s of the "
         "same round, a moment apart, and the verdict rests on it. They part where the machine's "
-        "speed changed between rounds: more --pairs, or a quieter machine, bring them together."
+        "speed changed between rounds: more rounds, or a quieter machine, bring them together."
     ]
 
 
