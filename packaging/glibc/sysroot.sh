@@ -13,6 +13,8 @@ rm -rf "$folder"
 mkdir -p "$folder/usr/include" "$folder/usr/lib"
 from=$("$python" -c 'import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).parent / "lib/libc/include")')
 for name in "${headers[@]}"; do cp -r "$from/$name/." "$folder/usr/include/"; done
+# zig's headers are of a newer glibc, and leave this out for no older one: it has the name that the library defines for itself.
+sed -i 's/mallinfo2/mallinfo2_since_2_33/g' "$folder/usr/include/malloc.h"
 # Probes for tracers: notes in the library, which depend on no libc (Debian: systemtap-sdt-dev).
 cp /usr/include/*-linux-gnu/sys/sdt.h /usr/include/*-linux-gnu/sys/sdt-config.h "$folder/usr/include/sys/"
 
