@@ -2,8 +2,8 @@
  *
  * Linking or preloading the library replaces the malloc family; the functions below are the same family under names
  * of its own, plus what malloc lacks. All functions may be called by any thread at any time, before constructors and
- * after main included. Sizes are in bytes. Blocks from either family may be freed by either
- * (HAKMEM_MIXED_FAMILIES, below).
+ * after main included. Sizes are in bytes. Where the library replaces malloc, blocks of either family may be freed by either
+ * (HAKMEM_MIXED_FAMILIES, below); built with HAKMEM_OVERRIDE=OFF it does not.
  *
  * Compilers are told what the functions return (alignment, size, which function frees it). What _FORTIFY_SOURCE and
  * __builtin_object_size then know of a block is the size that was asked for: a program that writes up to the usable size
