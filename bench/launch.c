@@ -57,6 +57,7 @@ typedef struct {
     long long next_list_ns;
     unsigned long long ticks;
     long long quiet_since_ns, longest_ns;
+    long last_kb; /* at the last look */
     long end_kb, idle_kb;
 } watch;
 
@@ -218,7 +219,11 @@ static void look(watch *w, int idle_ms) {
         resident_kb += own_kb;
     }
     if (resident_kb == 0) return; /* it has just ended */
-    w->end_kb = resident_kb;
+    /* A process that ends gives its memory back before a tick of CPU time has passed: each figure is of a look that another
+     * one followed, or at the end of the larger of the last two. */
+    long before_kb = w->last_kb;
+    w->last_kb = resident_kb;
+    w->end_kb = resident_kb > before_kb ? resident_kb : before_kb;
     if (ticks != w->ticks) {
         w->ticks = ticks;
         w->quiet_since_ns = now;
@@ -226,7 +231,7 @@ static void look(watch *w, int idle_ms) {
     long long quiet_ns = now - w->quiet_since_ns;
     if (quiet_ns >= idle_ms * 1000000ll && quiet_ns > w->longest_ns) {
         w->longest_ns = quiet_ns;
-        w->idle_kb = resident_kb;
+        w->idle_kb = before_kb;
     }
 }
 
