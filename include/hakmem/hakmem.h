@@ -7,7 +7,8 @@
  *
  * Compilers are told what the functions return (alignment, size, which function frees it). What _FORTIFY_SOURCE and
  * __builtin_object_size then know of a block is the size that was asked for: a program that writes up to the usable size
- * gets its blocks from hakmem_alloc_at_least, whose size compilers are not told.
+ * gets its blocks from hakmem_alloc_at_least, whose size compilers are not told. Nor are they told the alignment of what realloc
+ * returns: of an address inside a block, which is misuse and may go unnoticed, that is the same address.
  *
  * Failure is NULL with errno ENOMEM unless noted; requests above PTRDIFF_MAX always fail so. Memory is aligned to 16
  * unless noted. free and its kin keep errno.
@@ -65,10 +66,10 @@ void hakmem_free_aligned_sized(void *p, size_t alignment, size_t size) HAKMEM_NO
  * malloc(size). Size 0 frees p and returns NULL (glibc manual, "Changing the Size of a Block"). A pointer that is not
  * ours gives NULL with EINVAL and is left alone. C11 7.22.3.5. */
 void *hakmem_realloc(void *p, size_t size) HAKMEM_NOEXCEPT
-    HAKMEM_ATTRIBUTE(__alloc_size__(2), __assume_aligned__(16), __warn_unused_result__);
+    HAKMEM_ATTRIBUTE(__alloc_size__(2), __warn_unused_result__);
 /* realloc(p, count * size) with the product checked. glibc manual, OpenBSD. */
 void *hakmem_reallocarray(void *p, size_t count, size_t size) HAKMEM_NOEXCEPT
-    HAKMEM_ATTRIBUTE(__alloc_size__(2, 3), __assume_aligned__(16), __warn_unused_result__);
+    HAKMEM_ATTRIBUTE(__alloc_size__(2, 3), __warn_unused_result__);
 /* Once more: each frees what both return. */
 void *hakmem_realloc(void *p, size_t size) HAKMEM_NOEXCEPT HAKMEM_FREED_BY_ANY;
 void *hakmem_reallocarray(void *p, size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_FREED_BY_ANY;
