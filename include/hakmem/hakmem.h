@@ -5,10 +5,10 @@
  * after main included. Sizes are in bytes. Where the library replaces malloc, blocks of either family may be freed by either
  * (HAKMEM_MIXED_FAMILIES, below); built with HAKMEM_OVERRIDE=OFF it does not.
  *
- * Compilers are told what the functions return (alignment, size, which function frees it). What _FORTIFY_SOURCE and
+ * Compilers are told what the functions return (size, which function frees it). What _FORTIFY_SOURCE and
  * __builtin_object_size then know of a block is the size that was asked for: a program that writes up to the usable size
- * gets its blocks from hakmem_alloc_at_least, whose size compilers are not told. Nor are they told the alignment of what realloc
- * returns: of an address inside a block, which is misuse and may go unnoticed, that is the same address.
+ * gets its blocks from hakmem_alloc_at_least, whose size compilers are not told. Nor are they told the alignment: after the
+ * free of an address inside a block, which may go unnoticed for a while, malloc can return that address.
  *
  * Failure is NULL with errno ENOMEM unless noted; requests above PTRDIFF_MAX always fail so. Memory is aligned to 16
  * unless noted. free and its kin keep errno.
@@ -53,7 +53,7 @@ extern "C" {
   HAKMEM_FREED_BY(hakmem_free) HAKMEM_FREED_BY(hakmem_free_sized) HAKMEM_FREED_BY(hakmem_free_aligned_sized) \
   HAKMEM_FREED_BY(hakmem_realloc) HAKMEM_FREED_BY(hakmem_reallocarray)
 /* A block that nothing else points to. */
-#define HAKMEM_FRESH(...) HAKMEM_ATTRIBUTE(__malloc__, __VA_ARGS__) HAKMEM_FREED_BY_ANY
+#define HAKMEM_FRESH HAKMEM_ATTRIBUTE(__malloc__) HAKMEM_FREED_BY_ANY
 
 /* Frees p; NULL does nothing; a pointer that is not ours is left alone and counted. C11 7.22.3.3. */
 void hakmem_free(void *p) HAKMEM_NOEXCEPT;
@@ -75,21 +75,21 @@ void *hakmem_realloc(void *p, size_t size) HAKMEM_NOEXCEPT HAKMEM_FREED_BY_ANY;
 void *hakmem_reallocarray(void *p, size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_FREED_BY_ANY;
 
 /* Allocates `size` bytes, uninitialised; size 0 gives a unique pointer that can be freed. C11 7.22.3.4. */
-void *hakmem_malloc(size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH(__alloc_size__(1), __assume_aligned__(16));
+void *hakmem_malloc(size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH HAKMEM_ATTRIBUTE(__alloc_size__(1));
 /* Allocates count * size bytes of zeros; overflow of the product fails. C11 7.22.3.2. */
-void *hakmem_calloc(size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH(__alloc_size__(1, 2), __assume_aligned__(16));
+void *hakmem_calloc(size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH HAKMEM_ATTRIBUTE(__alloc_size__(1, 2));
 
 /* Alignment a power of two, any size (glibc 2.36); other alignments fail with EINVAL. C11 7.22.3.1. */
-void *hakmem_aligned_alloc(size_t alignment, size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH(__alloc_align__(1), __alloc_size__(2));
+void *hakmem_aligned_alloc(size_t alignment, size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH HAKMEM_ATTRIBUTE(__alloc_size__(2));
 /* Alignment a power of two and a multiple of sizeof(void *). Returns 0, EINVAL or ENOMEM; errno and, on failure, *out
  * are left alone. POSIX.1-2017. */
 int hakmem_posix_memalign(void **out, size_t alignment, size_t size) HAKMEM_NOEXCEPT
     HAKMEM_ATTRIBUTE(__nonnull__(1), __warn_unused_result__);
 /* As glibc: an alignment that is no power of two is rounded up to one. */
-void *hakmem_memalign(size_t alignment, size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH(__alloc_size__(2));
+void *hakmem_memalign(size_t alignment, size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH HAKMEM_ATTRIBUTE(__alloc_size__(2));
 /* Page-aligned; pvalloc also rounds the size up to whole pages. glibc manual. */
-void *hakmem_valloc(size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH(__alloc_size__(1), __assume_aligned__(4096));
-void *hakmem_pvalloc(size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH(__assume_aligned__(4096));
+void *hakmem_valloc(size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH HAKMEM_ATTRIBUTE(__alloc_size__(1));
+void *hakmem_pvalloc(size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH;
 
 /* Bytes that may be used at p, at least what was asked for; 0 for NULL and for pointers that are not ours. */
 size_t hakmem_malloc_usable_size(void *p) HAKMEM_NOEXCEPT;
@@ -97,7 +97,7 @@ size_t hakmem_malloc_usable_size(void *p) HAKMEM_NOEXCEPT;
  * none shares a cache line with another thread's, and sampled ones have `size` (HAKMEM_GUARD_SAMPLE). */
 size_t hakmem_good_size(size_t size) HAKMEM_NOEXCEPT;
 /* malloc that also stores the usable size in *actual (0 on failure); modelled on C++23 allocate_at_least. */
-void *hakmem_alloc_at_least(size_t size, size_t *actual) HAKMEM_NOEXCEPT HAKMEM_FRESH(__assume_aligned__(16));
+void *hakmem_alloc_at_least(size_t size, size_t *actual) HAKMEM_NOEXCEPT HAKMEM_FRESH;
 /* Whether p came from this allocator and not from another: true for every address from the first to the last usable
  * byte of each block that the program has, false for NULL and for memory that was never the allocator's. It does not tell whether
  * a block is in use. After a free it may be either: true for as long as the memory is kept for blocks (a small block's neighbours

@@ -11,7 +11,6 @@ extern void unknown(void) __attribute__((error("this is not known")));
 extern void use(void *p);
 #define KNOWN(condition) do { if (!(condition)) unknown(); } while (0)
 #define SIZE(p) __builtin_object_size(p, 0)
-#define ALIGNED(p, to) ((uintptr_t)(p) % (to) == 0)
 """
 NOTHING = "(size_t)-1"
 
@@ -26,16 +25,6 @@ SIZES = {
     # These give more than was asked for, and the program may use it.
     "hakmem_pvalloc(100)": NOTHING,
     "hakmem_alloc_at_least(10, &actual)": NOTHING,
-}
-ALIGNMENTS = {
-    "hakmem_malloc(n)": 16,
-    "hakmem_calloc(n, n)": 16,
-    "hakmem_realloc(q, n)": 16,
-    "hakmem_reallocarray(q, n, n)": 16,
-    "hakmem_alloc_at_least(n, &actual)": 16,
-    "hakmem_aligned_alloc(256, n)": 256,
-    "hakmem_valloc(n)": 4096,
-    "hakmem_pvalloc(n)": 4096,
 }
 # Whatever frees a block of whatever gives one.
 PROPER = """
@@ -88,10 +77,8 @@ def claims(values: dict[str, object], claim: str) -> str:
 def check(compiler: list[str], knows_deallocators: bool) -> None:
     expect(compiler, "proper use", PROPER, "")
     expect(compiler, "sizes", claims(SIZES, "SIZE(p) == {}"), "")
-    expect(compiler, "alignments", claims(ALIGNMENTS, "ALIGNED(p, {})"), "")
     # The claims are able to fail.
     expect(compiler, "another size", claims({"hakmem_malloc(10)": 11}, "SIZE(p) == {}"), "not known")
-    expect(compiler, "a larger alignment", claims({"hakmem_malloc(n)": 32}, "ALIGNED(p, {})"), "not known")
     expect(compiler, "a block that is lost", "void f(void *p) { hakmem_realloc(p, 10); }", "unused")
     for what, code in MIXED.items():
         expect(compiler, what, code, "mismatched" if knows_deallocators else "")
