@@ -14,8 +14,8 @@ build=$(cd "$1" && pwd)
 full=${2-}
 here=$(cd "$(dirname "$0")" && pwd)
 
-if ! command -v cargo >/dev/null || ! command -v cc >/dev/null; then
-    echo "cargo or cc is not installed (Debian: cargo-web, gcc)"
+if ! cargo --version >/dev/null 2>&1 || ! command -v cc >/dev/null; then
+    echo "cargo or cc is not installed, or cannot run (Debian: cargo-web, gcc)"
     exit 77
 fi
 # Crates that depend on each other can be packaged together since cargo 1.90.

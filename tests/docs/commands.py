@@ -26,7 +26,7 @@ from pages import REPO, command_documents, split
 SHELL = {"sh", "bash", "shell", "console", "zsh"}
 # How a line begins that a reader would type, in a block of code that is not an `sh` fence.
 COMMAND = re.compile(
-    r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*(?:(?:\.venv/bin/)?hakmem (?!run: |top: )[a-z-]+\b|make [a-z]+$|make [a-z]+ |cmake -|ctest "
+    r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*(?:(?:\.venv/bin/)?hakmem (?!run: |top: |ran |used |held |took )[a-z-]+\b|make [a-z]+$|make [a-z]+ |cmake -|ctest "
     r"|LD_PRELOAD=\S+ \S|pip install |build/release/\S+ )"
 )
 # A page that a program writes is not mended here.
