@@ -28,7 +28,7 @@ run: export HAKLAB_APP := $(value APP)
 run:
 	@scripts/setup.sh run
 	@scripts/build.sh release programs
-	@.venv/bin/hakmem demo --app "$$HAKLAB_APP"
+	@.venv/bin/hakmem demo $${HAKLAB_APP:+--app "$$HAKLAB_APP"}
 
 test:
 	@scripts/setup.sh test
