@@ -219,8 +219,8 @@ static void look(watch *w, int idle_ms) {
         resident_kb += own_kb;
     }
     if (resident_kb == 0) return; /* it has just ended */
-    /* A process that ends gives its memory back before a tick of CPU time has passed: each figure is of a look that another
-     * one followed, or at the end of the larger of the last two. */
+    /* A process that ends gives its memory back before a tick of CPU time has passed: the size at
+     * rest is that of the look before, the one at the end the larger of the last two. */
     long before_kb = w->last_kb;
     w->last_kb = resident_kb;
     w->end_kb = resident_kb > before_kb ? resident_kb : before_kb;

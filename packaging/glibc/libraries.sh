@@ -8,15 +8,10 @@ cd "$(dirname "$0")/../.."
 
 arch=${1:?usage: packaging/glibc/libraries.sh ARCH}
 root=$PWD work=$PWD/build/glibc
-sysroot=$work/sysroot-$arch build=$work/build-$arch out=$work/$arch python=$work/venv/bin/python prefix=''
+sysroot=$work/sysroot-$arch build=$work/build-$arch out=$work/$arch python=$(packaging/tools.sh glibc)/bin/python prefix=''
 [ "$arch" = "$(uname -m)" ] || prefix=$arch-linux-gnu-
 
 prepare() {
-    if ! [ "$work/venv/.installed" -nt packaging/glibc/requirements.txt ]; then
-        python3 -m venv --clear "$work/venv"
-        "$python" -m pip install --disable-pip-version-check -q -r packaging/glibc/requirements.txt
-        touch "$work/venv/.installed"
-    fi
     [ "$sysroot/usr/lib/libpthread.so" -nt packaging/glibc/sysroot.sh ] || packaging/glibc/sysroot.sh "$python" "$arch" "$sysroot"
 }
 

@@ -7,17 +7,12 @@ cd "$(dirname "$0")/../.."
 out=$(realpath -m "${1:?usage: packaging/wheel/package.sh FOLDER [ARCH...]}")
 shift
 [ $# -gt 0 ] || set -- x86_64 aarch64
-work=$PWD/build/wheel python=$PWD/build/wheel/venv/bin/python
+work=$PWD/build/wheel tools=$(packaging/tools.sh wheel)
+python=$tools/bin/python
 MOST_KB=3072
 # All files in a wheel have the commit's time.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export SOURCE_DATE_EPOCH PATH=$work/venv/bin:$PATH
-
-if ! [ "$work/venv/.installed" -nt packaging/wheel/requirements.txt ]; then
-    python3 -m venv --clear "$work/venv"
-    "$python" -m pip install --disable-pip-version-check -q -r packaging/wheel/requirements.txt
-    touch "$work/venv/.installed"
-fi
+export SOURCE_DATE_EPOCH PATH=$tools/bin:$PATH
 
 # The package's tracked files with what was compiled, in a folder of its own.
 pack() {
