@@ -20,7 +20,7 @@ static void *move_block(void *p, size_t old_size, size_t size) {
     errno = saved; /* programs take it that shrinking cannot fail */
     return p;
   }
-  memcpy(q, p, hak_min_size(old_size, size));
+  memmove(q, p, hak_min_size(old_size, size)); /* a wrong p, inside a block, is reported by free; until then q may overlap what it reads */
   hak_free(p);
   return q;
 }

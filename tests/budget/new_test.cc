@@ -92,7 +92,9 @@ TEST(Target, IsHeldByPagesInsideSlabs) {
     }
     blocks.clear();
   }
-  EXPECT_LE(peak / MIB, TARGET / MIB * 105 / 100);
+  /* What docs/tuning.md says may stay dirty, and what may be filled between two looks. Without pages given back inside of slabs
+   * it is all 384 MiB. */
+  EXPECT_LE(peak / MIB, (TARGET + TARGET / 16 + TARGET / 32) / MIB);
   for (char *p : kept) delete[] p;
   ASSERT_EQ(hakmem_option_set("HAKMEM_RSS_TARGET", 0), 0);
   EXPECT_EQ(hakmem_heap_check(), 0u);

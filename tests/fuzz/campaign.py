@@ -1,8 +1,9 @@
-"""campaign.py --build DIR [--hardened] [--harness NAME] [--seconds N | --minutes N | --replay | --merge] [--keep]
+"""campaign.py --build DIR [--hardened] [--harness NAME] [--minutes N | --inputs N | --replay | --merge] [--keep]
 
 Runs the fuzzers of a build (preset fuzz) for a while under one setting after the other, all harnesses at once,
 starting from the stored inputs. Prints one line a harness: inputs executed, code covered, findings. With --keep a
-finding's input is made smaller and stored beside the others; without, it stays in the build folder. --hardened runs the
+finding's input is made smaller and stored beside the others; without, it stays in the build folder. --inputs runs N inputs
+under each setting, the same on every machine, however busy it is. --hardened runs the
 fuzzers of the hardened build, on the same stored inputs. --replay runs the stored inputs alone, those that once failed
 under every setting. --merge replaces what is stored, but for those, by a few inputs of it and of the build folder that
 cover nearly the same. Exit status 1: something was found.
@@ -123,6 +124,11 @@ class Campaign:
                 self.note(setting, self.launch(setting, *crashes))
         return self.tally
 
+    def fuzz_inputs(self, inputs: int) -> Tally:
+        for turn, setting in enumerate(self.settings, start=1):
+            self.note(setting, self.launch(setting, f"-seed={turn}", f"-runs={inputs}", *self.corpora()))
+        return self.tally
+
     def fuzz(self, seconds: float) -> Tally:
         end = time.monotonic() + seconds
         share = max(1, min(SLICE_SECONDS, seconds / len(self.settings)))
@@ -131,9 +137,11 @@ class Campaign:
             setting = self.settings[turn % len(self.settings)]
             turn += 1
             limits = (f"-seed={turn}", f"-max_total_time={max(1, round(min(share, left)))}")
-            run = self.launch(setting, *limits, str(self.work), str(self.stored), *map(str, self.seeds))
-            self.note(setting, run)
+            self.note(setting, self.launch(setting, *limits, *self.corpora()))
         return self.tally
+
+    def corpora(self) -> list[str]:
+        return [str(self.work), str(self.stored), *map(str, self.seeds)]
 
     def merge(self) -> None:
         fresh = self.work.with_name(f"{self.harness}-merged")
@@ -156,17 +164,25 @@ def parsed_arguments() -> argparse.Namespace:
     parser.add_argument("--hardened", action="store_true")
     parser.add_argument("--harness", choices=HARNESSES)
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--seconds", type=float, default=60)
-    length.add_argument("--minutes", type=float)
+    length.add_argument("--minutes", type=float, default=1)
+    length.add_argument("--inputs", type=int)
     length.add_argument("--replay", action="store_true")
     length.add_argument("--merge", action="store_true")
     parser.add_argument("--keep", action="store_true")
     arguments = parser.parse_args()
-    if arguments.minutes is not None:
-        arguments.seconds = arguments.minutes * 60
-    if not 0 < arguments.seconds < 1e7:
-        parser.error("--seconds and --minutes: a number above 0 is needed")
+    if not 0 < arguments.minutes < 1e6:
+        parser.error(f"--minutes {arguments.minutes}: a number above 0 is needed")
+    if arguments.inputs is not None and arguments.inputs <= 0:
+        parser.error(f"--inputs {arguments.inputs}: a number above 0 is needed")
     return arguments
+
+
+def run(campaign: Campaign, arguments: argparse.Namespace) -> Tally:
+    if arguments.replay:
+        return campaign.replay()
+    if arguments.inputs is not None:
+        return campaign.fuzz_inputs(arguments.inputs)
+    return campaign.fuzz(arguments.minutes * 60)
 
 
 def main() -> int:
@@ -186,8 +202,7 @@ def main() -> int:
         return 0
     with concurrent.futures.ThreadPoolExecutor(len(campaigns)) as pool:
         started = time.monotonic()
-        run = (lambda c: c.replay()) if arguments.replay else (lambda c: c.fuzz(arguments.seconds))
-        tallies = list(pool.map(run, campaigns))
+        tallies = list(pool.map(lambda c: run(c, arguments), campaigns))
     for campaign, tally in zip(campaigns, tallies):
         print(
             f"fuzz {campaign.harness}: {tally.executed} inputs in {time.monotonic() - started:.0f} s, "
