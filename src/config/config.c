@@ -130,8 +130,9 @@ static bool parse_value(const hak_option_row *row, const char *text, int64_t *ou
     if (strcmp(text, "MIXED_TINYV3_C7_SAFE") == 0) return *out = HAK_PROFILE_SPEED, true;
     return false;
   }
+  int64_t lowest = row->lowest;
   if (row->kind == HAK_KIND_RATE && strncmp(text, "1/", 2) == 0)
-    text += 2;
+    text += 2, lowest = 1;
   else if (row->kind == HAK_KIND_RATE && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
     return false;
   if (row->kind == HAK_KIND_SIZE && row->lowest == HAK_SIZE_AUTO) {
@@ -146,7 +147,7 @@ static bool parse_value(const hak_option_row *row, const char *text, int64_t *ou
     value = value * 10 + (*c - '0');
   }
   if (c == text || (*c != '\0' && row->kind != HAK_KIND_SIZE) || !apply_unit(row, c, &value)) return false;
-  if (value < row->lowest || value > row->highest) return false;
+  if (value < lowest || value > row->highest) return false;
   *out = value;
   return true;
 }

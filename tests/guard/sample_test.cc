@@ -111,7 +111,7 @@ TEST(SampleRun, OffNothingIsWatched) {
 }
 
 TEST(SampleRun, WrongRatesAreNamed) {
-  for (const char *rate : {"5", "1/0x", "2/3", "1/", "-1", "1/99999999999"}) {
+  for (const char *rate : {"5", "1/0", "1/0x", "2/3", "1/", "-1", "1/99999999999"}) {
     ProgramResult result = run("none", rate);
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.err, HasSubstr(std::string("hakmem: HAKMEM_GUARD_SAMPLE=") + rate + " is neither 0 nor 1/N")) << rate;
