@@ -355,8 +355,10 @@ void Calls::advance_clock() {
 
 void Calls::give_back() {
   uint8_t how = input_.byte();
-  if (how % 4 != 3)
+  if (how % 4 < 2)
     hakmem_malloc_trim(how * 64 * HAK_KIB);
+  else if (how % 4 == 2)
+    hakmem_thread_idle();
   else if (hakmem_purge() % hak_os_page_size() != 0)
     finding("purge gave back parts of pages");
 }
