@@ -35,7 +35,7 @@ static entry *find_locked(const void *p) {
   hak_assert_held(&hak_huge_lock);
   size_t i = table_capacity == 0 ? 0 : slot_of(p, table_capacity);
   for (size_t probes = 0; probes < table_capacity && table[i].p != NULL; probes++) {
-    if (table[i].p == p) return &table[i];
+    if (table[i].p == p && table[i].bytes > 0) return &table[i]; /* a program may free the address that GONE is */
     i = (i + 1) & (table_capacity - 1);
   }
   return NULL;

@@ -86,6 +86,18 @@ TEST_F(Huge, TableGrowsAndForgetsNothing) {
   EXPECT_EQ(live_count(), 1500u);
 }
 
+TEST_F(Huge, TheMarkOfARemovedEntryIsNobodysAddress) {
+  void *mark = reinterpret_cast<void *>(1); /* its place is the table's first, where a run of entries that wrap around begins */
+  for (int round = 0; round < 20; round++) {
+    std::vector<char *> blocks;
+    for (int i = 0; i < 120; i++) blocks.push_back(alloc((round % 7 + 1) * HAK_MIB));
+    for (char *p : blocks) ASSERT_TRUE(hak_huge_free(p));
+    ASSERT_FALSE(hak_huge_free(mark)) << round;
+    ASSERT_EQ(hak_huge_resize(mark, PAGE), nullptr) << round;
+    ASSERT_EQ(live_count(), 0u) << round;
+  }
+}
+
 TEST_F(Huge, RemovedEntriesAreReused) {
   // Addresses differ each time, so that every insertion needs a slot of its own.
   for (int i = 0; i < 20000; i++) {
