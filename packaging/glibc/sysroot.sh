@@ -3,8 +3,7 @@
 # `ziglang` carries. gcc compiles against them as it would on a Debian of that age; no code of zig's ends up in the result.
 set -euo pipefail
 
-python=$1 arch=$2 folder=$3 prefix=''
-[ "$arch" = "$(uname -m)" ] || prefix=$arch-linux-gnu-
+python=$1 arch=$2 folder=$3
 case $arch in
 x86_64) headers=(any-linux-any x86-linux-any generic-glibc x86-linux-gnu) ;;
 *) headers=(any-linux-any "$arch-linux-any" generic-glibc "$arch-linux-gnu") ;;
@@ -27,8 +26,6 @@ find "$folder/cache" \( -name 'lib*.so.*' -o -name libc_nonshared.a -o -name crt
 rm -rf "$folder/cache" "$folder/empty" "$folder/empty.c"
 
 cd "$folder/usr/lib"
-# Their debug information names this folder, and the identifier of what is linked is a sum over all of it.
-for name in libc_nonshared.a crt1.o; do "${prefix}objcopy" --strip-debug "$name"; done
 for name in m.so.6 dl.so.2 rt.so.1; do ln -s "lib$name" "lib${name%.*}"; done
 echo 'GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( libld.so.2 ) )' >libc.so
 # pthread_atfork is not in the shared library for who links with it now: the caller's own object goes with each handler.
