@@ -22,7 +22,10 @@ HAK_LINK_INIT;
 #define PERIOD_MS 100 /* of looks at the clock, the signal's word and what is live */
 #define PATH_BYTES 4096
 
-/* Where `hakmem profile PID` reads; docs/heap-profile.md. */
+/* Where `hakmem profile PID` reads: a sealed memfd `hakmem-profile`, little-endian, open to whoever may read /proc/PID/fd. The
+ * reader maps it shared and calls FUTEX_WAKE (not private) on the sequence every 50 ms, until that is another even number. Then it
+ * copies the JSON at ANSWER_AT, and begins again if the sequence has changed. The error is an errno value; ENOSPC: the answer did
+ * not fit. */
 typedef struct page_header {
   char magic[8];
   uint32_t pid;

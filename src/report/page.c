@@ -61,7 +61,10 @@ static bool make_own(void) {
   return made;
 }
 
-/* docs/locking.md, "Figures", has the argument. */
+/* docs/locking.md, "The statistics page", has the steps: 1 to 5 of a writer, a to c of a reader, who repeats where c reads
+ * another number than a. A reader whose a sees a writer's 4 sees that writer's 1 and 3 in b. If b sees a field of a later 3, c sees
+ * that later 2. If b sees a byte of a later 1, the writer before had ended with 5, which `busy` orders before this 1: c sees the
+ * change of 4. */
 static void publish(uint64_t json_offset, uint64_t json_bytes, uint64_t map_offset) {
   uint32_t odd = sequence + 1;
   hak_store_relaxed(&page->sequence, odd);

@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pages import REPO, command_documents, split
+from pages import REPO, command_documents, is_generated, split
 
 SHELL = {"sh", "bash", "shell", "console", "zsh"}
 # How a line begins that a reader would type, in a block of code that is not an `sh` fence.
@@ -29,15 +29,11 @@ COMMAND = re.compile(
     r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*(?:(?:\.venv/bin/)?hakmem (?!run: |top: |ran |used |held |took )[a-z-]+\b|make [a-z]+$|make [a-z]+ |cmake -|ctest "
     r"|LD_PRELOAD=\S+ \S|pip install |build/release/\S+ )"
 )
-# A page that a program writes is not mended here.
-GENERATED = re.compile(r"^<!-- (?:Generated from|Written by) ")
 SECONDS = 60
 
 
 def unmarked_commands(page, prose, fences):
     """Commands in indented blocks, and in fences of no language or another."""
-    if any(GENERATED.match(line) for _, line in prose[:5]):
-        return
     for number, line in prose:
         if line.startswith("    ") and COMMAND.match(line):
             yield f"{page}:{number}: a command outside of an sh fence: {line.strip()}"
@@ -109,7 +105,8 @@ def main():
     for page in [path.resolve() for path in given.pages] or command_documents(root):
         prose, fences = split(page)
         name = page.relative_to(root)
-        faults += unmarked_commands(name, prose, fences)
+        if not is_generated(page):  # what a program writes is not mended here
+            faults += unmarked_commands(name, prose, fences)
         shell = [fence for fence in fences if fence.language == "sh"]
         marked += sum(bool(fence.mark) for fence in shell)
         wanted = [fence for fence in shell if not fence.mark]

@@ -14,6 +14,9 @@ HTML_LINK = re.compile(r"<(?:a|img)\b[^>]*?(?:href|src)=\"([^\"]+)\"")
 HTML_ANCHOR = re.compile(r"<[a-z]+\b[^>]*?(?:id|name)=\"([^\"]+)\"")
 HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*?)\s*#*$")
 NOT_RUN = re.compile(r"^<!-- not run: \S.* -->$")
+# A page that a program writes, as its first lines say; and the part of a page between two such marks.
+GENERATED = re.compile(r"^<!-- (?:Generated from|Written by) ")
+GENERATED_PART = re.compile(r"^<!-- begin: written by .*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
 def documents(root=REPO):
@@ -24,6 +27,10 @@ def documents(root=REPO):
 def command_documents(root=REPO):
     """The same without the decisions: these tell what was measured when they were taken."""
     return [page for page in documents(root) if "decisions" not in page.parts]
+
+
+def is_generated(page):
+    return any(GENERATED.match(line) for line in page.read_text(encoding="utf-8").splitlines()[:5])
 
 
 @dataclass

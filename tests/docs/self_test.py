@@ -1,4 +1,4 @@
-"""links.py and commands.py find what they are there to find, in a small tree of documents made for it."""
+"""links.py, commands.py and words.py find what they are there to find, in a small tree of documents made for it."""
 
 import os
 import subprocess
@@ -67,6 +67,10 @@ class Documents(unittest.TestCase):
         self.write(readme, page)
         return self.check("commands.py", "--root", str(self.root))
 
+    def words(self, readme, page=PAGE):
+        self.write(readme, page)
+        return self.check("words.py", str(self.root))
+
     def assert_fault(self, result, *texts):
         status, output = result
         self.assertEqual(status, 1, output)
@@ -106,6 +110,22 @@ class Documents(unittest.TestCase):
     def test_a_mark_needs_a_reason_and_stands_above(self):
         self.assert_fault(self.commands("<!-- not run: -->\n```sh\nfalse\n```\n"), "status 1")
         self.assert_fault(self.commands("<!-- not run: root -->\n\n```sh\nfalse\n```\n"), "status 1")
+
+    def test_words(self):
+        status, output = self.words("word " * 900, "word " * 20000)
+        self.assertEqual(status, 0, output)
+        self.assert_fault(self.words("word " * 901), "README.md: 901 words, at most 900: too long")
+        self.assert_fault(self.words("", "word " * 20001), "docs/: 20,001 words, at most 20,000: too long")
+
+    def test_what_programs_write_and_decisions_do_not_count(self):
+        (self.root / "docs/decisions").mkdir()
+        (self.root / "docs/decisions/001.md").write_text("word " * 20001)
+        (self.root / "docs/table.md").write_text("# Table\n\n<!-- Written by `x` -->\n" + "word " * 20001)
+        part = "<!-- begin: written by x.py -->\n" + "word\n" * 20001 + "<!-- end -->\n"
+        status, output = self.words("", "two words\n" + part)
+        self.assertEqual(status, 0, output)
+        self.assertIn("docs/: 2 words", output)
+        self.assert_fault(self.words("", part.replace("begin", "start")), "too long")
 
 
 if __name__ == "__main__":
