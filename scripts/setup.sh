@@ -15,7 +15,7 @@ run) lists=(scripts/packages-run.txt) ;;
 test) lists=(scripts/packages-run.txt scripts/packages-test.txt tests/preload/packages.txt) ;;
 bench) lists=(scripts/packages-run.txt scripts/packages-bench.txt) ;;
 real) lists=(scripts/packages-run.txt tests/preload/packages.txt scripts/packages-real.txt) ;;
-dist) lists=(scripts/packages-run.txt scripts/packages-test.txt scripts/packages-dist.txt) ;;
+dist) lists=(scripts/packages-run.txt scripts/packages-test.txt scripts/packages-dist.txt scripts/packages-deb.txt) ;;
 deb) lists=(scripts/packages-deb.txt) ;;
 targets) lists=(scripts/packages-run.txt scripts/packages-targets.txt) ;;
 *)

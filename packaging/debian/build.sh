@@ -64,7 +64,7 @@ mkdir -p "$source"
 sed -i "s/^project(hakmem VERSION [0-9.]*/project(hakmem VERSION $version/" "$source/CMakeLists.txt"
 # The copy's packaging of other kinds is no part of the source package.
 cp -r "$source/packaging/debian" "$source/debian"
-(cd "$source/debian" && rm build.sh build_depends.py check.sh README.md)
+(cd "$source/debian" && rm build.sh build_depends.py check.sh package.sh README.md)
 maintainer=$(sed -n 's/^Maintainer: //p' "$source/debian/control")
 cat >"$source/debian/changelog" <<END
 hakmem ($version-$revision) $codename; urgency=medium

@@ -155,8 +155,8 @@ def read_source(path: Path) -> Artefact:
 
 
 READERS = {".whl": read_wheel, ".crate": read_crate, ".tgz": read_npm, ".deb": read_deb, ".tar.xz": read_source, ".tar.gz": read_source}
-# Of a Debian source package: the .dsc lists their hashes.
-NO_PACKAGE = re.compile(r".*(\.dsc|\.buildinfo|\.changes|\.debian\.tar\.xz|\.orig\.tar\.xz|\.ddeb|SHA256SUMS|\.spdx\.json|\.md|LICENSE)$")
+# Of a Debian source package, whose .dsc lists their hashes; and debug information, which has the licence of the package beside it.
+NO_PACKAGE = re.compile(r".*(-dbgsym_.*\.deb|\.dsc|\.buildinfo|\.changes|\.debian\.tar\.xz|\.orig\.tar\.xz|\.ddeb|SHA256SUMS|\.spdx\.json|\.md|LICENSE)$")
 
 
 def read(path: Path) -> Artefact:
