@@ -417,7 +417,7 @@ def test_only_traces_are_overwritten(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["t", "t.66", "t.gz"]
     path.write_text("a letter")
     (tmp_path / "t.55").write_bytes(header())
-    with pytest.raises(UserError, match="is no trace: not overwritten"), replacing(path):
+    with pytest.raises(UserError, match="is no trace of hakmem: not replaced"), replacing(path):
         pass
     assert path.read_text() == "a letter"
     assert (tmp_path / "t.55").exists()

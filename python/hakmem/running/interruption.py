@@ -9,6 +9,19 @@ from contextlib import contextmanager
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
+def end_at_once() -> None:
+    """An interrupt ends the process by the signal, with nothing of ours in between. Whoever started
+    us in the background may have had it ignored: so it stays."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def be_raised() -> None:
+    """An interrupt is raised as KeyboardInterrupt: what runs can clean up."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def ignore() -> None:
     """From here on the command comes to its end, with all files written, whatever arrives."""
     for number in NUMBERS:
