@@ -4,19 +4,25 @@ Until a command's own code runs, and from its end on, an interrupt has nothing t
 the process at once, by the signal. Python would tell of the import that it broke off.
 """
 
-from __future__ import annotations
+# ruff: noqa: I002
+# The module below `signal` is built in: nothing has to be read before an interrupt is quiet.
+import _signal as signal
 
-from hakmem.running import interruption
+
+def end_at_once() -> None:
+    """Whoever started us in the background may have had it ignored: so it stays."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def main() -> None:
-    interruption.end_at_once()
+    end_at_once()
     from hakmem.cli import main as command
 
     try:
         command(prog_name="hakmem")
     finally:
-        interruption.end_at_once()
+        end_at_once()
 
 
 if __name__ == "__main__":

@@ -9,15 +9,10 @@ from contextlib import contextmanager
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
-def end_at_once() -> None:
-    """An interrupt ends the process by the signal, with nothing of ours in between. Whoever started
-    us in the background may have had it ignored: so it stays."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def be_raised() -> None:
-    """An interrupt is raised as KeyboardInterrupt: what runs can clean up."""
+    """From here on an interrupt is raised as KeyboardInterrupt: what runs can clean up.
+
+    Until then it may end the process at once (hakmem/__main__.py)."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
