@@ -89,7 +89,15 @@ def mode_of(option: str, path: Path) -> int | None:
         raise UserError(f"{option}: {path}: {error.strerror}", 2) from error
 
 
+def resolved(option: str, path: Path) -> Path:
+    try:
+        return Path(os.path.realpath(path))
+    except OSError as error:
+        raise UserError(f"{option}: the current folder was removed", 2) from error
+
+
 def require_folder(option: str, folder: Path) -> None:
+    folder = resolved(option, folder)
     if not folder.is_dir():
         raise UserError(f"{option}: there is no folder {folder}", 2)
     if not os.access(folder, os.W_OK):
@@ -102,7 +110,7 @@ def require_writable(option: str, path: Path) -> None:
     mode = mode_of(option, path)
     if mode is None:
         # A link to nothing is followed: the file is made where it points.
-        require_folder(option, Path(os.path.realpath(path)).parent)
+        require_folder(option, resolved(option, path).parent)
     elif stat.S_ISDIR(mode):
         raise UserError(f"{option}: {path} is a folder", 2)
     elif not os.access(path, os.W_OK):

@@ -213,6 +213,15 @@ def test_place_that_takes_no_file_is_told_before(command, path, told):
     assert told in output
 
 
+@pytest.mark.parametrize("command", ["run", "record", "profile"])
+def test_folder_that_was_removed_is_told(command, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    option = {"run": ("--json", "x"), "record": (), "profile": ()}[command]
+    assert "the current folder was removed" in refused(command, *option, *PROGRAM)
+
+
 @pytest.mark.parametrize("path", ["/dev/full", "/dev/null", "-", "/dev/stdout"])
 def test_profiles_and_traces_are_files(path):
     assert f"'{path}' is no place for them" in refused("profile", "--output", path, *PROGRAM)

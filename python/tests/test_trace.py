@@ -403,6 +403,18 @@ def test_program_that_asks_for_nothing_is_an_error(trace_build, tmp_path):
     assert (ran.exit_code, "saw no call" in ran.output) == (1, True)
 
 
+def test_empty_file_is_no_trace_and_gives_way(tmp_path):
+    path = tmp_path / "t"
+    path.touch()
+    with pytest.raises(UserError, match="nothing was recorded: no "):
+        recorded_traces(path)
+    with replacing(path):
+        # The recorder opens its file only where there is none.
+        assert not path.exists()
+        path.write_bytes(header())
+    assert [p.name for p in tmp_path.iterdir()] == ["t"]
+
+
 def test_only_traces_are_overwritten(tmp_path):
     path = tmp_path / "t"
     path.write_bytes(header())

@@ -104,7 +104,7 @@ def diff(output: Path | None, formats: str, rows: int, before: str, after: str) 
 def require_places(wanted: Wanted, name: str = "") -> None:
     """Refuses files that would be lost, as far as the names of the new ones are known."""
     if wanted.output is None:
-        require_folder("--output", Path.cwd())
+        require_folder("--output", Path())
     known = wanted.known(name).items()
     places = [Destination("--output", path, KINDS[each]) for each, path in known]
     for place in places:

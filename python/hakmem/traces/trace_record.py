@@ -121,7 +121,8 @@ def record_program(
 
 def recorded_traces(path: Path) -> list[TraceSummary]:
     """The first process's trace, then those of the others with most calls first."""
-    if not path.exists():
+    # On a full disk the recorder leaves an empty one.
+    if not path.exists() or path.stat().st_size == 0:
         raise UserError(
             f"nothing was recorded: no {path}. The recorder was not loaded (static program, or "
             "one with more rights than yours), or it said why it cannot write"
