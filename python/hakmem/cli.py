@@ -101,12 +101,16 @@ class LazyGroup(click.Group):
             interruption.be_raised()
 
     def invoke(self, ctx: click.Context) -> object:
-        """A command that has nothing to tell of an interrupt ends with the status that all have."""
+        """What a command itself tells nothing of: an interrupt, and what the system refuses it."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             raise SystemExit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise UserError(str(error)) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

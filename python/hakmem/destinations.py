@@ -7,6 +7,7 @@ or a device keeps nothing and is written as it is.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import stat
@@ -42,11 +43,9 @@ class OutputFile(click.Path):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Path:
-        if value == "-":
-            return STDOUT
         option = name_of(param)
         require_name(option, str(value))
-        path = super().convert(value, param, ctx)
+        path = STDOUT if value == "-" else super().convert(value, param, ctx)
         require_writable(option, path)
         return path
 
@@ -105,8 +104,11 @@ def require_folder(option: str, folder: Path) -> None:
 
 
 def require_writable(option: str, path: Path) -> None:
-    if open_descriptor(path) is not None:
-        return
+    if (descriptor := open_descriptor(path)) is not None:
+        with suppress(OSError):
+            if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+                return
+        raise UserError(f"{option}: {path} is not open for writing", 2)
     mode = mode_of(option, path)
     if mode is None:
         # A link to nothing is followed: the file is made where it points.

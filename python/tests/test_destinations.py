@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -194,7 +195,7 @@ def test_a_program_may_name_devices_and_pipes():
         ("file/", "there is no folder file/"),
         ("file/x", "there is no folder "),
         ("nosuch/x", "there is no folder "),
-        ("to-nowhere", "there is no folder "),
+        ("to-nowhere/x", "there is no folder "),
         ("loop", "Too many levels of symbolic links"),
         ("x" * 300, "File name too long"),
     ],
@@ -202,8 +203,6 @@ def test_a_program_may_name_devices_and_pipes():
 )
 @pytest.mark.parametrize("command", ["run", "profile"])
 def test_place_that_takes_no_file_is_told_before(command, path, told):
-    if command == "profile" and path == "to-nowhere":
-        pytest.skip("a prefix is no file")
     Path("file").touch()
     Path("to-nowhere").symlink_to("/nowhere/x")
     Path("loop").symlink_to("loop")
@@ -211,6 +210,12 @@ def test_place_that_takes_no_file_is_told_before(command, path, told):
     output = refused(command, option, path, *PROGRAM)
     assert f"{option}: " in output
     assert told in output
+
+
+def test_link_is_followed_to_where_its_file_would_be():
+    Path("to-nowhere").symlink_to("/nowhere/x")
+    told = refused("run", "--json", "to-nowhere", *PROGRAM)
+    assert told == "Error: --json: there is no folder /nowhere\n"
 
 
 @pytest.mark.parametrize("command", ["run", "record", "profile"])
@@ -244,9 +249,20 @@ def test_dash_is_the_output_and_the_report_makes_way(printer, knowing):
     assert json.loads(found.stdout)["pairs"] == 2
     assert "Medians of all pairs" in found.stderr
     assert not Path("-").exists()
-    lost = started("run", "--json", "-", "--", "/bin/true", shell=">&-")
-    told = "Error: cannot write /dev/stdout: Bad file descriptor"
-    assert (lost.returncode, errors(lost)) == (1, [told])
+    lost = started("run", "--json", "-", *PROGRAM, shell=">&-")
+    told = "Error: --json: /dev/stdout is not open for writing"
+    assert (lost.returncode, errors(lost)) == (2, [told])
+    assert "/dev/fd/77 is not open" in refused("run", "--json", "/dev/fd/77", *PROGRAM)
+    assert not Path("ran").exists()
+
+
+def test_what_the_system_refuses_is_one_line(monkeypatch):
+    def refuse(*_arguments, **_more):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("hakmem.commands.run.run_watched", refuse)
+    told = refused("run", *PROGRAM, status=1)
+    assert told == "Error: [Errno 24] Too many open files\n"
 
 
 @pytest.mark.parametrize(
