@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
+from hakmem.documents import PICTURE_MAKER
 from hakmem.measuring.statistics import Interval
 from hakmem.output import report
 
@@ -37,7 +38,7 @@ def beside_picture(baseline: str, rows: Sequence[Beside], names: dict[str, str])
         panels[0].set_yticks(range(len(ordered)), [names.get(r.peer, r.peer) for r in ordered])
         panels[0].invert_yaxis()
         out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
+        figure.savefig(out, format="svg", metadata=PICTURE_MAKER["svg"])
     return out.getvalue()
 
 

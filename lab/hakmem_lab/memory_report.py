@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from hakmem.documents import write_text
+from hakmem.documents import MARKDOWN, write_text, written_by
 from hakmem.output import tables
 from rich.console import Console
 from rich.table import Table
@@ -82,7 +82,7 @@ def write_markdown(path: Path, lines: Sequence[Line], facts: dict[str, str]) -> 
     told = "; ".join(f"{name}: {facts[name]}" for name in TOLD if name in facts)
     rows = [COLUMNS[:shown], ("---",) * shown, *(cells(line)[:shown] for line in lines)]
     body = "\n".join("| " + " | ".join(safe(cell) for cell in row) + " |" for row in rows)
-    write_text(path, f"{told}\n\n{body}\n")
+    write_text(path, f"{written_by('memory')}\n\n{told}\n\n{body}\n", MARKDOWN)
 
 
 def safe(cell: str) -> str:

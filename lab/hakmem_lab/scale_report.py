@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from hakmem.documents import write_json, write_text
+from hakmem.documents import PICTURE_MAKER, write_json, write_text
 from hakmem.output import tables
 from rich.console import Console
 from rich.table import Table
@@ -205,7 +205,7 @@ def draw(load: Load, line: Sequence[Measured]) -> str:
         if handles:
             figure.legend(handles, labels, loc="outside lower center", ncols=len(handles))
         out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
+        figure.savefig(out, format="svg", metadata=PICTURE_MAKER["svg"])
     return out.getvalue()
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from hakmem.documents import written_by
 from hakmem.measuring.measures import NO_DIFFERENCE, TOO_FEW
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME
 from hakmem.measuring.statistics import Interval
@@ -41,7 +42,7 @@ def show(console: Console, session: Session, rows: Sequence[RowFigures]) -> None
 
 
 def markdown(session: Session, rows: Sequence[RowFigures]) -> str:
-    parts = [f"## {session.title}", "", *described(session), ""]
+    parts = [written_by("variants"), "", f"## {session.title}", "", *described(session), ""]
     for title, head, lines, caption in matrices(session, rows, " ", bold):
         parts += [f"### {title}", ""]
         parts += [line_of(head), line_of(["---", *["---:"] * (len(head) - 1)])]

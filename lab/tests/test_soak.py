@@ -267,7 +267,8 @@ def test_analyse_of_a_failed_run_has_status_1(tmp_path):
         (("--max-cv", "-1%"), "'-1%' is no share"),
         (("--resume", __file__, "--seed", "1"), "--seed: the file of --resume says it already"),
         (("--resume", __file__), "is no soak CSV"),
-        (("--with", "glibc", "--csv", __file__), "is there already"),
+        (("--with", "glibc", "--csv", __file__), "is there and is no CSV file of hakmem"),
+        (("--with", "glibc", "--csv", os.devnull), "is there already"),
     ],
 )
 def test_bad_options_are_refused(arguments, said):

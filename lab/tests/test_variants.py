@@ -222,7 +222,9 @@ def test_measures_all_in_one_rotation_and_writes_all_files(group, tmp_path):
     assert lines[0]["base_commit"] == git(group, "rev-parse", "HEAD")
     assert lines[1]["rounds"] == "5"
     text = outputs["markdown"].read_text()
-    assert text.startswith("## How much it says it took\n")
+    assert text.startswith(
+        "<!-- Written by `hakmem variants`. -->\n\n## How much it says it took\n"
+    )
     assert "- `eight`: eight | of them" in text
     assert "    hakmem variants counts --base" in text
     assert "--rounds 5 --seed 3 --with glibc" in text

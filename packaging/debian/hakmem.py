@@ -6,6 +6,6 @@ sys.path.insert(0, "/usr/lib/hakmem")
 # symbolic and pydemumble are not in Debian. Their stand-ins come last: the real ones are used where somebody installed them.
 sys.path.append("/usr/lib/hakmem/stand-ins")
 
-from hakmem.cli import main  # noqa: E402
+from hakmem.__main__ import main  # noqa: E402
 
-sys.exit(main(prog_name="hakmem"))
+main()

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 
 import click
 
-from hakmem.errors import UserError
+from hakmem.errors import INTERRUPTED, UserError
+from hakmem.running import interruption
 from hakmem.streams import lasting_output
 
 # In the order of the help text; each is a function of its name in hakmem.commands, or in
@@ -94,7 +95,22 @@ class LazyGroup(click.Group):
         if find_spec(package) is None:
             return absent(cmd_name)
         name = cmd_name.replace("-", "_")
-        return getattr(import_module(f"{package}.commands.{name}"), name)
+        try:
+            return getattr(import_module(f"{package}.commands.{name}"), name)
+        finally:
+            interruption.be_raised()
+
+    def invoke(self, ctx: click.Context) -> object:
+        """What a command itself tells nothing of: an interrupt, and what the system refuses it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise SystemExit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise UserError(str(error)) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

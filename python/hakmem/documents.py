@@ -9,14 +9,13 @@ import re
 import shlex
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
-
-import click
 
 from hakmem.errors import UserError
 
@@ -24,6 +23,40 @@ from hakmem.errors import UserError
 # there, and put aside it would be another file than the one that is open.
 OPEN_FILE = re.compile(r"/dev/(?P<name>stdout|stderr)|(?:/dev|/proc/self)/fd/(?P<number>\d+)")
 STANDARD = {"stdout": 1, "stderr": 2}
+# Of a file that is there, as much as shows its kind.
+HEAD_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file that hakmem writes; `mark` fits how each of them begins."""
+
+    name: str
+    mark: re.Pattern[bytes]
+
+
+def kind(name: str, mark: bytes) -> Kind:
+    return Kind(name, re.compile(mark, re.DOTALL))
+
+
+# The line of a page's head, and the name in a picture's, that `mark` looks for.
+GENERATOR = '<meta name="generator" content="hakmem">'
+PICTURE_MAKER = {"svg": {"Date": None, "Creator": "hakmem"}, "png": {"Software": "hakmem"}}
+JSON = kind("JSON file", rb'\{\s*"made_by": "hakmem ')
+HTML = kind("report", rb"<!doctype html>.{,300}?" + GENERATOR.encode())
+PICTURE = kind("picture", rb"(<\?xml.{,1500}?<dc:title>hakmem<|\x89PNG.{,200}?Software\0hakmem)")
+MARKDOWN = kind("Markdown file", rb"(# [^\n]*\n+)?<!-- Written by `hakmem ")
+
+
+def written_by(command: str) -> str:
+    """A line of Markdown that nobody sees in the page."""
+    return f"<!-- Written by `hakmem {command}`. -->"
+
+
+def table_kind(columns: Sequence[str], comment: str = "") -> Kind:
+    """A CSV file is known by its columns, behind the comment that begins it where it has one."""
+    before = rb"(" + re.escape(comment).encode() + rb"[^\n]*\n)?" if comment else b""
+    return kind("CSV file", before + re.escape(",".join(columns)).encode() + rb"\r?\n")
 
 
 def now() -> str:
@@ -42,16 +75,21 @@ def head(command: str) -> dict[str, str]:
 
 
 def write_json(path: Path, command: str, document: Mapping) -> None:
-    write_text(path, json.dumps(head(command) | dict(document), indent=1) + "\n")
+    write_text(path, json.dumps(head(command) | dict(document), indent=1) + "\n", JSON)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, kind: Kind | None = None) -> None:
     # A file's name on a command line need not be text.
-    write_bytes(path, text.encode(errors="backslashreplace"))
+    write_bytes(path, text.encode(errors="backslashreplace"), kind)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Takes the file's place at once: an interrupt or a full disk leaves the old one."""
+def write_bytes(path: Path, data: bytes, kind: Kind | None = None) -> None:
+    """Takes the file's place at once: an interrupt or a full disk leaves the old one.
+
+    With a kind, a file of another one stays: the program that ran may have written it.
+    """
+    if kind is not None:
+        require_kind(path, kind)
     try:
         if (descriptor := open_descriptor(path)) is not None:
             for stream in (sys.stdout, sys.stderr):
@@ -72,6 +110,23 @@ def write_bytes(path: Path, data: bytes) -> None:
             raise
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def require_kind(path: Path, kind: Kind, option: str = "", exit_status: int = 1) -> None:
+    """Refuses to replace a file that is evidently not one of ours, and of this kind."""
+    if open_descriptor(path) is not None or not path.is_file():
+        return
+    try:
+        with path.open("rb") as file:
+            begin = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise UserError(f"cannot read {path}, to be replaced: {error.strerror}", 2) from error
+    if begin and not kind.mark.match(begin):
+        raise UserError(
+            f"{option}{': ' if option else ''}{path} is there and is no {kind.name} of hakmem: not "
+            "replaced (remove it, or give another name)",
+            exit_status,
+        )
 
 
 def open_descriptor(path: Path) -> int | None:
@@ -104,7 +159,8 @@ def take_place(fresh: Path, target: Path) -> None:
 class Growing:
     """A text file that is written piece by piece; the old one stays until the first is whole."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kind: Kind | None = None) -> None:
+        self.path, self.kind = path, kind
         self.target = Path(os.path.realpath(path))
         in_place = open_descriptor(path) is not None or not is_replaceable(self.target)
         self.fresh = None if in_place else beside(self.target)
@@ -120,13 +176,15 @@ class Growing:
         """What has been written is whole: from now on it is the file of that name."""
         self.file.flush()
         if self.fresh is not None:
+            if self.kind is not None:
+                require_kind(self.path, self.kind)
             take_place(self.fresh, self.target)
             self.fresh = None
 
 
 @contextmanager
-def growing(path: Path) -> Iterator[Growing]:
-    document = Growing(path)
+def growing(path: Path, kind: Kind | None = None) -> Iterator[Growing]:
+    document = Growing(path, kind)
     try:
         yield document
         document.file.close()
@@ -137,18 +195,3 @@ def growing(path: Path) -> Iterator[Growing]:
             document.file.close()
         if document.fresh is not None:
             document.fresh.unlink(missing_ok=True)
-
-
-def check_output(
-    context: click.Context, parameter: click.Parameter, path: Path | None
-) -> Path | None:
-    """Refuses a file that cannot be written before the work begins, not after it."""
-    if path is None or context.resilient_parsing:
-        return path
-    folder = path.absolute().parent
-    option = parameter.opts[0]
-    if not folder.is_dir():
-        raise UserError(f"{option}: there is no folder {folder}", 2)
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise UserError(f"{option}: {path} is not writable", 2)
-    return path

@@ -8,6 +8,9 @@ import click
 # command lacks or cannot do, 126 for a program that cannot be started, 127 for none of that name.
 WRONG_USE, REFUSED, NOT_STARTED, NOT_FOUND = 2, 125, 126, 127
 
+# Stopped by Ctrl-C, as shells report it.
+INTERRUPTED = 130
+
 
 class UserError(click.ClickException):
     """Something the user can put right: a missing build, a bad option, a program that fails."""

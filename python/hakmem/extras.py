@@ -31,12 +31,12 @@ def require(what: str, *modules: str) -> None:
         raise UserError(f"{what} needs {' and '.join(missing)}: {INSTALL}", 2)
 
 
-def needing(module: str, then: Callback | None = None) -> Callback:
+def needing(module: str) -> Callback:
     """The callback of an option whose value, where one is given, needs a module."""
 
     def check(context: click.Context, parameter: click.Parameter, value: object) -> object:
         if value is not None and not context.resilient_parsing:
             require(parameter.opts[0], module)
-        return value if then is None else then(context, parameter, value)
+        return value
 
     return check

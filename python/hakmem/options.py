@@ -24,10 +24,12 @@ from hakmem.allocators.peers import (
 )  # fmt: skip
 from hakmem.allocators.recipes import RECIPES
 from hakmem.allocators.settings import split_pair
-from hakmem.documents import check_output
+from hakmem.destinations import output_option
+from hakmem.documents import HTML, JSON, PICTURE, Kind, table_kind
 from hakmem.environment import allowed_cpus, default_cpu
+from hakmem.errors import INTERRUPTED as INTERRUPTED
 from hakmem.errors import UserError
-from hakmem.extras import MATPLOTLIB, Callback, needing
+from hakmem.extras import MATPLOTLIB, needing
 from hakmem.running.proof import load_checked
 
 # Of a command that ends with a PROGRAM: options are those before it, and what is none of ours is
@@ -36,9 +38,6 @@ PROGRAM_LAST = {"allow_interspersed_args": False}
 
 # More than any kernel has: the launcher's set of CPUs ends here.
 CPUS_MAX = 1 << 16
-
-# The exit status of a command that was stopped by Ctrl-C, as shells report it.
-INTERRUPTED = 130
 
 
 class FiniteRange(click.FloatRange):
@@ -177,35 +176,23 @@ def require_resume_alone(context: click.Context, given: Iterable[str], allowed: 
             raise UserError(f"--resume takes all from its folder: {option} cannot be given", 2)
 
 
-def output_option(
-    name: str, parameter: str, text: str, check: Callback = check_output
-) -> Decorator:
-    """An option that names a file to write; its folder is looked at before the work begins."""
-    return click.option(
-        name,
-        parameter,
-        type=click.Path(dir_okay=False, path_type=Path),
-        callback=check,
-        metavar="FILE",
-        help=text,
-    )
-
-
 def json_option() -> Decorator:
-    return output_option("--json", "json_path", "Write all figures as JSON.")
+    text = "Write all figures as JSON, to stdout with -."
+    return output_option("--json", "json_path", text=text, kind=JSON)
 
 
 def html_option() -> Decorator:
-    return plot_option("--html", "html_path", "Write a report with plots, in one file.")
+    return plot_option("--html", "html_path", "Write a report with plots, in one file.", HTML)
 
 
-def plot_option(name: str, parameter: str, text: str) -> Decorator:
+def plot_option(name: str, parameter: str, text: str, kind: Kind = PICTURE) -> Decorator:
     """An option that names a file with plots in it."""
-    return output_option(name, parameter, text, needing(MATPLOTLIB, check_output))
+    return output_option(name, parameter, text=text, kind=kind, callback=needing(MATPLOTLIB))
 
 
-def csv_option() -> Decorator:
-    return output_option("--csv", "csv_path", "Write the figures as CSV.")
+def csv_option(columns: Sequence[str], comment: str = "") -> Decorator:
+    text = "Write the figures as CSV."
+    return output_option("--csv", "csv_path", text=text, kind=table_kind(columns, comment))
 
 
 def chosen_allocators(

@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TextIO
 
 LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -49,26 +48,26 @@ class Lasting(io.RawIOBase):
 
 def open_standard() -> None:
     """Makes all three there: whoever started us may have closed them, and the next file that is
-    opened would be the output."""
-    for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+    opened would be the output. What stands for them cannot be written, as before: what is lost is
+    told, and a program that is started finds it so."""
+    for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             # The lowest free number, which is this one.
-            os.open(os.devnull, mode)
+            os.open(os.devnull, os.O_RDONLY)
 
 
 def lasting(stream: TextIO | None, number: int) -> tuple[TextIO, Lasting | None]:
     """The stream again where it is not the process's own, as under a test."""
-    if stream is None:
-        return Path(os.devnull).open("w"), None
     with suppress(OSError, ValueError, AttributeError):
-        if stream.fileno() == number:
-            stream.flush()
+        if stream is None or stream.fileno() == number:
+            if stream is not None:
+                stream.flush()
             raw = Lasting(number)
             text = io.TextIOWrapper(
                 io.BufferedWriter(raw),
-                encoding=stream.encoding,
+                encoding=stream.encoding if stream is not None else "utf-8",
                 # A file's name need not be text, and a terminal need not know our signs.
                 errors="backslashreplace",
                 line_buffering=number == 2 or raw.isatty(),
@@ -93,7 +92,8 @@ def lasting_output() -> Iterator[None]:
             status = end.code
         flush(sys.stdout)
         if out is not None and out.failure is not None:
-            text = f"Error: cannot write the output: {out.failure.strerror}"
+            why = "it is closed" if out.failure.errno == errno.EBADF else out.failure.strerror
+            text = f"Error: cannot write the output: {why}"
             with suppress(OSError):
                 print(text, file=sys.stderr, flush=True)
             status = status or 1

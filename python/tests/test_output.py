@@ -39,7 +39,20 @@ def test_full_output_is_one_line(arguments):
     assert (found.returncode, found.stderr) == (1, LOST)
 
 
-@pytest.mark.parametrize("redirect", [">&-", "2>&-", "<&-", ">&- 2>&- <&-", "2>/dev/full"])
+@pytest.mark.parametrize("redirect", [">&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize("arguments", [("--help",), ("completion", "bash"), PROGRAM], ids=" ".join)
+def test_closed_output_is_lost_and_told(arguments, redirect, tmp_path):
+    found = started(*arguments, redirect=redirect)
+    told = "" if "2>&-" in redirect else LOST.replace("No space left on device", "it is closed")
+    assert (found.returncode, found.stderr) == (1, told)
+
+
+def test_program_finds_its_output_closed_as_without_us():
+    found = started("run", "--", "/bin/sh", "-c", "echo x || exit 9", redirect=">&-")
+    assert found.returncode == 9
+
+
+@pytest.mark.parametrize("redirect", ["2>&-", "<&-", "2>&- <&-", "2>/dev/full"])
 @pytest.mark.parametrize(
     "arguments",
     [("--help",), ("--version",), ("completion", "bash"), PROGRAM, ("run", "--", "/bin/true")],

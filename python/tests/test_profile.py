@@ -565,7 +565,7 @@ def test_dhat_has_the_fields_of_its_viewer():
 
 
 def test_all_formats_are_written_and_named(written):
-    found = run("--format", "html,pprof,folded,dhat,json", written("x.json"))
+    found = run("--format", "html,pprof,folded,dhat,json", "--output", "x", written("y.json"))
     assert found.exit_code == 0, found.output
     names = ["x.html", "x.pb.gz", "x.folded", "x.dhat.json", "x.json"]
     assert f"Written: {' '.join(names)}" in found.output
@@ -639,10 +639,12 @@ def test_output_that_cannot_be_written_is_one_line(written):
                                    text=True, check=False)  # fmt: skip
         told = "Error: cannot write the output: No space left on device\n"
         assert (found.returncode, found.stderr) == (1, told)
-    # Closed, it is as /dev/null: the reports are what counts.
+    # Closed, the table is lost as well; the reports are written.
     command = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "--format", "folded", name]
     found = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    assert (found.returncode, found.stderr) == (0, "")
+    told = "Error: cannot write the output: it is closed\n"
+    assert (found.returncode, found.stderr) == (1, told)
+    assert Path(name).with_suffix(".folded").exists()
 
 
 def test_leaks_are_shown_with_their_intervals(written):

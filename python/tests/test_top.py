@@ -328,11 +328,11 @@ def test_names_are_as_prometheus_wants_them(fake):
     assert (found.returncode, found.stderr, found.stdout) == (0, b"", b"")
 
 
-def test_no_process_is_a_valid_answer(monkeypatch):
+def test_no_process_is_a_valid_answer(monkeypatch, capfd):
     monkeypatch.setattr(live_figures.stats_page, "processes", lambda: iter(()))
     found = run("--prometheus", "-")
     assert found.exit_code == 0
-    [family] = text_string_to_metric_families(found.output)
+    [family] = text_string_to_metric_families(capfd.readouterr().out)
     assert family.samples[0].value == 0
 
 

@@ -17,7 +17,7 @@ from hakmem.allocators.peers import Allocator
 from hakmem.cli import main
 from hakmem.errors import UserError
 from hakmem.running.launching import run_once
-from hakmem.traces.trace_record import recording_environment, replacing
+from hakmem.traces.trace_record import recorded_traces, recording_environment, replacing
 from hakmem.traces.trace_replay import PASSES_MAX, enough_passes, heap_only
 from hakmem.traces.trace_summary import size_bands, summarise_trace
 
@@ -403,6 +403,18 @@ def test_program_that_asks_for_nothing_is_an_error(trace_build, tmp_path):
     assert (ran.exit_code, "saw no call" in ran.output) == (1, True)
 
 
+def test_empty_file_is_no_trace_and_gives_way(tmp_path):
+    path = tmp_path / "t"
+    path.touch()
+    with pytest.raises(UserError, match="nothing was recorded: no "):
+        recorded_traces(path)
+    with replacing(path):
+        # The recorder opens its file only where there is none.
+        assert not path.exists()
+        path.write_bytes(header())
+    assert [p.name for p in tmp_path.iterdir()] == ["t"]
+
+
 def test_only_traces_are_overwritten(tmp_path):
     path = tmp_path / "t"
     path.write_bytes(header())
@@ -417,7 +429,7 @@ def test_only_traces_are_overwritten(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["t", "t.66", "t.gz"]
     path.write_text("a letter")
     (tmp_path / "t.55").write_bytes(header())
-    with pytest.raises(UserError, match="is no trace: not overwritten"), replacing(path):
+    with pytest.raises(UserError, match="is no trace of hakmem: not replaced"), replacing(path):
         pass
     assert path.read_text() == "a letter"
     assert (tmp_path / "t.55").exists()

@@ -10,7 +10,8 @@ from click.shell_completion import CompletionItem
 from hakmem import documents, environment
 from hakmem.allocators.peers import USUAL_HELP, Allocator, repository_root
 from hakmem.allocators.settings import settings_for
-from hakmem.documents import write_text
+from hakmem.destinations import output_option
+from hakmem.documents import table_kind, write_text
 from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.options import (
@@ -21,7 +22,6 @@ from hakmem.options import (
     csv_option,
     html_option,
     json_option,
-    output_option,
     require_resume_alone,
     resolve_seed,
     resume_folder_option,
@@ -89,10 +89,15 @@ def complete_suites(
 )
 @seed_option()
 @resume_folder_option("make its reports")
-@csv_option()
+@csv_option(suite_files.COLUMNS)
 @json_option()
 @html_option()
-@output_option("--scenario-csv", "scenario_path", "Write the scenarios' figures as CSV.")
+@output_option(
+    "--scenario-csv",
+    "scenario_path",
+    text="Write the scenarios' figures as CSV.",
+    kind=table_kind(suite_files.SCENARIO_COLUMNS),
+)
 @click.argument("suite", required=False, shell_complete=complete_suites)
 @click.pass_context
 def bench(context: click.Context, **given) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 from hakmem import environment
 from hakmem.allocators.peers import USUAL_HELP, Allocator, repository_root
-from hakmem.documents import write_json, write_text
+from hakmem.destinations import output_option
+from hakmem.documents import PICTURE, write_json, write_text
 from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.options import (
@@ -16,7 +17,6 @@ from hakmem.options import (
     cpu_option,
     html_option,
     json_option,
-    output_option,
     require_resume_alone,
     resolve_cpus,
     resolve_seed,
@@ -93,7 +93,12 @@ OUTPUTS = {"json_path", "html_path", "picture_path", "resume"}
 @resume_folder_option("make tables and files of a finished one")
 @json_option()
 @html_option()
-@output_option("--picture", "picture_path", "Draw speed and memory beside each peer, as SVG.")
+@output_option(
+    "--picture",
+    "picture_path",
+    text="Draw speed and memory beside each peer, as SVG.",
+    kind=PICTURE,
+)
 @click.pass_context
 def drawn(
     context: click.Context,

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 from hakmem import environment
 from hakmem.allocators.peers import Allocator, bench_program, repository_root
-from hakmem.documents import write_json
+from hakmem.destinations import output_option
+from hakmem.documents import MARKDOWN, write_json
 from hakmem.errors import UserError
 from hakmem.experiments.pairing import prove, require_served
 from hakmem.measuring import journal
@@ -18,7 +19,6 @@ from hakmem.options import (
     chosen_allocators,
     csv_option,
     json_option,
-    output_option,
     resolve_seed,
     rows_option,
     seed_option,
@@ -73,9 +73,14 @@ class Run:
 )
 @click.option("--list", "only_list", is_flag=True, help="Say which loads there are.")
 @seed_option()
-@csv_option()
+@csv_option(memory_report.COLUMNS)
 @json_option()
-@output_option("--markdown", "markdown_path", "Write the table of the bars for a document.")
+@output_option(
+    "--markdown",
+    "markdown_path",
+    text="Write the table of the bars for a document.",
+    kind=MARKDOWN,
+)
 def memory(
     wanted: tuple[str, ...],
     rounds: int,

@@ -89,7 +89,7 @@ class Run:
     metavar="FOLDER",
     help="Put plots, CSV and JSON there (default: a new folder among the results).",
 )
-@csv_option()
+@csv_option(scale_report.COLUMNS)
 @json_option()
 def scale(
     axis: str,

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import click
 from hakmem.allocators.peers import repository_root
-from hakmem.documents import write_json, write_text
+from hakmem.destinations import output_option
+from hakmem.documents import MARKDOWN, write_json, write_text
 from hakmem.errors import UserError
-from hakmem.options import INTERRUPTED, json_option, output_option
+from hakmem.options import INTERRUPTED, json_option
 from hakmem.output import tables
 
 from hakmem_lab import scorecard_soak, steady_calls
@@ -41,7 +42,7 @@ DEFAULT_OUT = "docs/scorecard.md"
     default=None,
     help="Count system calls again, or never (default: when FOLDER has no counts yet).",
 )
-@output_option("--out", "out", f"The document (default: {DEFAULT_OUT}).")
+@output_option("--out", "out", text=f"The document (default: {DEFAULT_OUT}).", kind=MARKDOWN)
 @json_option()
 def scorecard(
     folder: Path | None,

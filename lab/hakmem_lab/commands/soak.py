@@ -128,7 +128,7 @@ def judging_options() -> Callable:
 )
 @cpu_option("none")
 @seed_option()
-@csv_option()
+@csv_option(soak_file.COLUMNS, soak_file.MARK)
 @click.option(
     "--resume",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -35,7 +35,7 @@ COLUMNS = (
     help="How long the long run of a row is, about.",
 )
 @click.option("--strace/--no-strace", default=True, show_default=True, help="Count all calls too.")
-@csv_option()
+@csv_option(COLUMNS)
 @json_option()
 def steady(
     wanted: tuple[str, ...],

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 from hakmem.allocators.peers import Allocator
-from hakmem.documents import now, write_json, write_text
+from hakmem.destinations import output_option
+from hakmem.documents import MARKDOWN, now, write_json, write_text
 from hakmem.errors import UserError
 from hakmem.options import (
     INTERRUPTED,
     FiniteRange,
     csv_option,
     json_option,
-    output_option,
     require_resume_alone,
     resolve_seed,
     resume_folder_option,
@@ -69,9 +69,14 @@ def complete_groups(
 )
 @seed_option()
 @resume_folder_option("write its figures")
-@csv_option()
+@csv_option(COLUMNS)
 @json_option()
-@output_option("--markdown", "markdown_path", "Write the tables as Markdown, for a decision.")
+@output_option(
+    "--markdown",
+    "markdown_path",
+    text="Write the tables as Markdown, for a decision.",
+    kind=MARKDOWN,
+)
 @click.argument("group", required=False, shell_complete=complete_groups)
 @click.pass_context
 def variants(context: click.Context, **given) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hakmem import environment
 from hakmem.allocators.peers import Allocator, find
-from hakmem.documents import write_json, write_text
+from hakmem.documents import HTML, write_json, write_text
 from hakmem.errors import NOT_STARTED, UserError
 from hakmem.experiments.comparison import (
     MEMORY_FACT,
@@ -293,7 +293,7 @@ def conclude(
         if html_path is None:
             console.print(f"report: no page with plots without {INSTALL}", soft_wrap=True)
         else:
-            write_text(html_path, html(found))
+            write_text(html_path, html(found), HTML)
             console.print(f"report: {html_path}", soft_wrap=True)
     finally:
         if json_path is not None:

@@ -16,14 +16,14 @@ from rich.console import Console
 
 from hakmem import environment
 from hakmem.commands.run import appended, chosen_settings
-from hakmem.documents import growing, write_json
+from hakmem.destinations import output_option
+from hakmem.documents import growing, kind, write_json
 from hakmem.errors import NOT_STARTED, UserError
 from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
     FiniteRange,
     json_option,
-    output_option,
     plot_option,
 )
 from hakmem.output import accounting_view
@@ -34,6 +34,7 @@ from hakmem.running import programs
 from hakmem.running.witness import signals_left_to
 
 PAGE_SETTING = "HAKMEM_STATS_PAGE"
+EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, explained ")
 
 
 @click.command(
@@ -74,7 +75,12 @@ PAGE_SETTING = "HAKMEM_STATS_PAGE"
 )
 @plot_option("--plot", "plot_path", "Draw it as a stacked bar: .svg or .png.")
 @json_option()
-@output_option("--output", "output_path", "Write the tables there; PROGRAM's: else to stderr.")
+@output_option(
+    "--output",
+    "output_path",
+    text="Write the tables there; PROGRAM's: else to stderr.",
+    kind=EXPLANATION,
+)
 @click.argument("target", nargs=-1, required=True, metavar="PID|PROGRAM", type=click.UNPROCESSED)
 def explain(
     after_s: float,
@@ -123,7 +129,7 @@ def opened(path: Path | None, to_stderr: bool) -> Iterator[tuple[TextIO, Callabl
     if path is None:
         yield (sys.stderr if to_stderr else sys.stdout), lambda: None
         return
-    with growing(path) as document:
+    with growing(path, EXPLANATION) as document:
         yield document.file, document.publish
 
 

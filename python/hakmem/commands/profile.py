@@ -12,6 +12,13 @@ import click
 from rich.console import Console
 
 from hakmem.commands.profile_program import Ran, run_profiled
+from hakmem.destinations import (
+    Destination,
+    OutputPrefix,
+    require_folder,
+    require_free,
+    require_writable,
+)
 from hakmem.errors import UserError
 from hakmem.options import PROGRAM_LAST, Decorator, stacked
 from hakmem.output.streams import make_console
@@ -20,9 +27,9 @@ from hakmem.profiles.heap_profile import HeapProfile
 from hakmem.profiles.profile_files import (
     DEFAULT_FORMATS,
     ENDINGS,
+    KINDS,
     OF_CHANGES,
     Wanted,
-    check_prefix,
     formats_there,
     parse_formats,
     write_changes,
@@ -39,7 +46,7 @@ def output_options(formats: Sequence[str], default: str) -> Decorator:
     return stacked(
         click.option(
             "--output",
-            type=click.Path(path_type=Path),
+            type=OutputPrefix(),
             metavar="DIR/PREFIX",
             help="Where the reports go: their endings are put behind it. A folder takes reports "
             "named after the program. Default: this folder.",
@@ -84,13 +91,25 @@ def diff(output: Path | None, formats: str, rows: int, before: str, after: str) 
     Of the same files, stacks are compared by line, else by function.
     """
     wanted = Wanted(formats_there(parse_formats(formats, OF_CHANGES), asked())[0], output)
-    check_prefix(output)
     first, second = named_target(before), named_target(after)
+    name = f"{second.profile.name}.diff"
+    require_places(wanted, name)
     changes = compare(first, second)
     console = make_console(sys.stdout)
     profile_view.show_changes(console, first, second, changes, rows)
-    prefix = wanted.prefix(f"{second.profile.name}.diff")
+    prefix = wanted.prefix(name)
     tell_written(console, write_changes(first, second, changes, wanted, prefix))
+
+
+def require_places(wanted: Wanted, name: str = "") -> None:
+    """Refuses files that would be lost, as far as the names of the new ones are known."""
+    if wanted.output is None:
+        require_folder("--output", Path())
+    known = wanted.known(name).items()
+    places = [Destination("--output", path, KINDS[each]) for each, path in known]
+    for place in places:
+        require_writable(place.option, place.path)
+    require_free(places, click.get_current_context())
 
 
 class WithDiff(click.Command):
@@ -170,7 +189,6 @@ def profile(
     """
     there, left_out = formats_there(parse_formats(formats), asked())
     wanted = Wanted(there, output)
-    check_prefix(output)
     if left_out:
         click.echo(f"hakmem profile: {left_out}", err=True)
     kind = kind_of(target)
@@ -178,6 +196,8 @@ def profile(
         raise UserError("--rate and --set are for a PROGRAM that is started", 2)
     if kind == FILE and every_s is not None:
         raise UserError("--every is for a PROGRAM or a PID", 2)
+    name = Path(target[0]).name.removesuffix(".json") if kind == FILE else ""
+    require_places(wanted, name)
     if kind == PROGRAM:
         report = Report(
             make_console(sys.stderr), wanted, leaks, order or ("live" if leaks else "peak"), rows
@@ -185,9 +205,8 @@ def profile(
         raise SystemExit(of_program(report, target, rate, every_s, settings))
     report = Report(make_console(sys.stdout), wanted, leaks, order or "live", rows)
     if kind == FILE:
-        path = Path(target[0])
-        found = heap_profile.read_file(path)
-        report.write(found, Symboliser(found), name=path.name.removesuffix(".json"))
+        found = heap_profile.read_file(Path(target[0]))
+        report.write(found, Symboliser(found), name=name)
     else:
         of_process(report, int(target[0]), every_s)
 

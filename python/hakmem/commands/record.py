@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,12 +12,14 @@ from rich.table import Table
 
 from hakmem.allocators import peers
 from hakmem.allocators.peers import find
-from hakmem.documents import check_output, write_json
+from hakmem.destinations import output_option
+from hakmem.documents import open_descriptor, write_json
 from hakmem.options import PROGRAM_LAST, json_option, stdin_option
 from hakmem.output import tables
 from hakmem.running import programs
 from hakmem.running.proof import load_checked
 from hakmem.traces.trace_record import (
+    TRACE,
     record_program,
     recorded_traces,
     replacing,
@@ -27,16 +30,13 @@ SHOWN = 10
 
 
 @click.command(context_settings=PROGRAM_LAST)
-@click.option(
+@output_option(
     "-o",
     "--output",
     "path",
     default="hakmem.trace",
-    show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    callback=check_output,
-    metavar="FILE",
-    help="Trace of the first process; others go to FILE.<process id>.",
+    text="Trace of the first process; others go to FILE.<process id>.",
+    kind=TRACE,
 )
 @click.option("--on", default="glibc", show_default=True, metavar="NAME", help="Allocator below.")
 @click.option(
@@ -66,7 +66,8 @@ def record(
     it forks, each get a file of their own. What is recorded is in the file at once: a crash or
     SIGKILL loses nothing that was. Traces of that name are replaced when something was recorded.
     """
-    path = path.absolute()
+    if open_descriptor(path) is None:
+        path = Path(os.path.realpath(path))
     programs.require_servable(program)
     below = peers.require_usable(load_checked(find(on)))
     with replacing(path):

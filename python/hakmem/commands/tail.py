@@ -9,7 +9,7 @@ import click
 
 from hakmem import environment
 from hakmem.allocators.peers import Allocator
-from hakmem.documents import write_bytes, write_json, write_text
+from hakmem.documents import HTML, PICTURE, table_kind, write_bytes, write_json, write_text
 from hakmem.errors import UserError
 from hakmem.experiments import latency_report
 from hakmem.experiments.latency_run import collect, latency_command, parse_sizes
@@ -63,7 +63,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
 @cpu_option("auto")
 @seed_option()
 @json_option()
-@csv_option()
+@csv_option(latency_report.CSV_COLUMNS)
 @html_option()
 @plot_option("--plot", "plot_path", "Write latency against percentile as .svg or .png.")
 def tail(
@@ -113,13 +113,14 @@ def tail(
             document = {"facts": facts, "seed": seed, "rounds": rotation.rounds_done}
             write_json(json_path, "tail", document | latency_report.latency_document(found))
         if csv_path is not None:
-            write_text(csv_path, latency_report.csv_text(found))
+            kind = table_kind(latency_report.CSV_COLUMNS)
+            write_text(csv_path, latency_report.csv_text(found), kind)
         if plot_path is not None:
-            write_bytes(plot_path, latency_report.plot(found, plot_path.suffix[1:]))
+            write_bytes(plot_path, latency_report.plot(found, plot_path.suffix[1:]), PICTURE)
         if html_path is not None:
             problems = problems_of(chosen, rotation)
             text = latency_report.page(found, shlex.join(command), facts, problems)
-            write_text(html_path, text)
+            write_text(html_path, text, HTML)
     for name, problem in problems_of(chosen, rotation).items():
         console.print(f"{name}: {problem}", soft_wrap=True)
     tables.print_facts(console, facts)

@@ -13,7 +13,8 @@ import click
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
-from hakmem.documents import check_output, write_json, write_text
+from hakmem.destinations import output_option
+from hakmem.documents import kind, write_json, write_text
 from hakmem.errors import UserError
 from hakmem.extras import PROMETHEUS, needing
 from hakmem.options import FiniteRange, json_option
@@ -34,12 +35,7 @@ UNREADABLE_NAMED = 10
 NO_PAGE = "no process has a statistics page: start one with HAKMEM_STATS_PAGE=1"
 
 
-def check_metrics_file(
-    context: click.Context, parameter: click.Parameter, path: str | None
-) -> str | None:
-    if path not in (None, "-"):
-        check_output(context, parameter, Path(path))
-    return path
+METRICS = kind("metrics file", rb"# (HELP hakmem|TYPE hakmem|EOF)")
 
 
 @click.command(short_help="Live figures of processes; metrics for Prometheus.")
@@ -54,12 +50,12 @@ def check_metrics_file(
     help="Between two looks.",
 )
 @json_option()
-@click.option(
+@output_option(
     "--prometheus",
     "metrics_path",
-    metavar="FILE",
-    callback=needing(PROMETHEUS, check_metrics_file),
-    help="Write one look as OpenMetrics text, to stdout with -, and end.",
+    text="Write one look as OpenMetrics text, to stdout with -, and end.",
+    kind=METRICS,
+    callback=needing(PROMETHEUS),
 )
 @click.option(
     "--serve", "port", type=click.IntRange(1, 65535), metavar="PORT", callback=needing(PROMETHEUS),
@@ -76,7 +72,7 @@ def top(
     once: bool,
     interval_s: float,
     json_path: Path | None,
-    metrics_path: str | None,
+    metrics_path: Path | None,
     port: int | None,
     address: str,
     pid: int | None,
@@ -109,14 +105,10 @@ def top(
         watch(pid, interval_s)
 
 
-def write_metrics(path: str, pid: int | None) -> None:
+def write_metrics(path: Path, pid: int | None) -> None:
     from hakmem.processes import metrics
 
-    text = metrics.text(pid)
-    if path == "-":
-        click.echo(text, nl=False)
-    else:
-        write_text(Path(path), text)
+    write_text(path, metrics.text(pid), METRICS)
 
 
 def serve(address: str, port: int, pid: int | None) -> None:

@@ -19,6 +19,7 @@ from hakmem.measuring.statistics import Interval
 from hakmem.output import report, sentences, tables
 
 COLUMNS = [*(share_name(share) for share in SHARES), "max"]
+CSV_COLUMNS = ["allocator", "operation", "size_bytes", "calls", *(f"{name}_ns" for name in COLUMNS)]
 # For these the document has each round's own figure, too.
 ROUND_SHARES = (0.5, 0.99, 0.999)
 # The summary tells of these.
@@ -126,8 +127,7 @@ def cells_of(found: Latencies, group: Group) -> list[str]:
 def csv_text(found: Latencies) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    names = [f"{name}_ns" for name in COLUMNS]
-    writer.writerow(["allocator", "operation", "size_bytes", "calls", *names])
+    writer.writerow(CSV_COLUMNS)
     for group in found.groups():
         cells = ["" if v is None else f"{v:.2f}" for v in figures(found, group).values()]
         writer.writerow([group.allocator, group.operation, group.size_bytes,

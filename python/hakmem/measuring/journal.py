@@ -196,6 +196,8 @@ def replay(rotation: Rotation, line: Mapping) -> None:
         # What else a command has to say of its run is for that command to read.
         return
     for name, part in line["slices"].items():
+        if refusal := rotation.metric.refusal(part["value"]):
+            raise ValueError(refusal)
         rotation.series[name].values.append(part["value"])
         rotation.series[name].outcomes.append(Outcome(**part["outcome"]))
     rotation.rounds_done = line["round"]

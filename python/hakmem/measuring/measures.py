@@ -174,6 +174,8 @@ class Scale:
 
     def text(self, value: float) -> str:
         shown = value * self.factor
+        if shown >= 1e15 or 0 < shown < 0.01:
+            return f"{shown:.4g}"
         if shown >= 1000 or (not self.unit and shown == int(shown)):
             return f"{shown:,.0f}"
         return f"{shown:.2f}" if shown < 10 else f"{shown:.1f}"

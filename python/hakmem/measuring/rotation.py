@@ -17,6 +17,8 @@ from hakmem.errors import NOT_STARTED, UserError
 from hakmem.running.launching import Outcome
 from hakmem.running.runners import BY_ITSELF, Runner
 
+# Beyond these a figure is none, and squares and quotients of two would be none either.
+FIGURE_LEAST, FIGURE_MOST = 1e-30, 1e30
 THROUGHPUT = re.compile(r"Throughput\s*=\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)")
 
 
@@ -42,9 +44,16 @@ class Metric:
     def cost(self, value: float) -> float:
         return 1.0 / value if self.higher_is_better else value
 
-    @property
-    def sought(self) -> str:
-        return f"nothing fits '{self.pattern.pattern}'" if self.pattern else "no time above 0"
+    def refusal(self, value: float | None) -> str:
+        """Why a run's figure cannot be compared, or an empty string."""
+        if value is None:
+            return f"its output has no figure: nothing fits '{self.pattern.pattern}'"
+        if FIGURE_LEAST <= value <= FIGURE_MOST:
+            return ""
+        # Only what the option asks for has no unit.
+        source = f"the figure in {self.unit}" if self.unit else "--metric: the figure"
+        bounds = f"it must be from {FIGURE_LEAST:g} to {FIGURE_MOST:g}"
+        return f"{source} is {value:g}, {bounds}: its runs do not count"
 
     @property
     def direction(self) -> str:
@@ -160,12 +169,12 @@ class Rotation:
     def step(self, row: Series) -> None:
         outcome = row.contender.run(self.cpus)
         value = None if outcome.problem else self.metric.read(outcome)
-        if value is not None and value > 0:
-            row.values.append(value)
-            row.outcomes.append(outcome)
+        row.problem = outcome.problem or self.metric.refusal(value)
+        if row.problem:
+            row.last_words = outcome.last_words()
             return
-        row.problem = outcome.problem or f"its output has no figure: {self.metric.sought}"
-        row.last_words = outcome.last_words()
+        row.values.append(value)
+        row.outcomes.append(outcome)
 
 
 class RoundLog(Protocol):

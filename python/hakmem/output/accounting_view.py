@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from hakmem.documents import write_bytes
+from hakmem.documents import PICTURE, PICTURE_MAKER, write_bytes
 from hakmem.output.tables import NARROW, PLAIN_WIDTH, plain_table
 from hakmem.processes.accounting import GROUPS, Account
 from hakmem.processes.live_figures import AT_REST_S
@@ -188,7 +188,7 @@ def document(account: Account) -> dict:
 
 
 def write_picture(path: Path, accounts: Sequence[Account]) -> None:
-    write_bytes(path, draw(accounts, path.suffix.removeprefix(".")))
+    write_bytes(path, draw(accounts, path.suffix.removeprefix(".")), PICTURE)
 
 
 def draw(accounts: Sequence[Account], picture_format: str) -> bytes:
@@ -218,6 +218,5 @@ def draw(accounts: Sequence[Account], picture_format: str) -> bytes:
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles[::-1], labels[::-1], loc="outside right upper")
         out = io.BytesIO()
-        metadata = {"Date": None} if picture_format == "svg" else None
-        figure.savefig(out, format=picture_format, metadata=metadata)
+        figure.savefig(out, format=picture_format, metadata=PICTURE_MAKER[picture_format])
     return out.getvalue()

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
+from hakmem.documents import GENERATOR, PICTURE_MAKER
 from hakmem.measuring.measures import BASELINE, UNKNOWN, Cell, Measure, Scale, scale_of
 
 # Plots are drawn in these colours, and take the page's own for them: light or dark.
@@ -102,6 +103,7 @@ def document(heading: str, parts: Sequence[str], title: str = "", style: str = "
         [
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8">',
+            GENERATOR,
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title or heading)}</title><style>{STYLE}{style}</style></head><body>",
             f"<h1>{escape(heading)}</h1>",
@@ -301,8 +303,7 @@ def drawing_style(salt: str, size: float = 10) -> dict:
 def picture_of(figure, picture_format: str) -> bytes:
     """A file of its own: an SVG without the date, so that it is the same each time, or a PNG."""
     out = io.BytesIO()
-    metadata = {"Date": None} if picture_format == "svg" else None
-    figure.savefig(out, format=picture_format, dpi=150, metadata=metadata)
+    figure.savefig(out, format=picture_format, dpi=150, metadata=PICTURE_MAKER[picture_format])
     return with_fonts(out.getvalue()) if picture_format == "svg" else out.getvalue()
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from hakmem.documents import write_bytes
+from hakmem.documents import HTML, JSON, kind, require_kind, write_bytes
 from hakmem.errors import UserError
 from hakmem.extras import INSTALL, PROTOBUF, is_there, require
 from hakmem.profiles import profile_html
@@ -24,6 +23,14 @@ ENDINGS = {
 }
 DEFAULT_FORMATS = "html,pprof"
 OF_CHANGES = ("html", "pprof", "folded")
+KINDS = {
+    "html": HTML,
+    "pprof": kind("pprof file", rb"\x1f\x8b\x08\x08.{6}hakmem\0"),
+    # Stacks and their bytes, of a difference before and after; the last line may be cut.
+    "folded": kind("file of folded stacks", rb"([^\n]+ \d+\n)+([^\n]*\Z)"),
+    "dhat": JSON,
+    "json": kind("heap profile", rb'\{\s*"hakmem_heap_profile"'),
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,16 @@ class Wanted:
         if self.output is not None and path.is_dir():
             path = path / name
         return path if number is None else path.with_name(f"{path.name}.{number}")
+
+    def files(self, prefix: Path) -> dict[str, Path]:
+        """By format."""
+        return {name: prefix.with_name(prefix.name + ENDINGS[name]) for name in self.formats}
+
+    def known(self, name: str = "") -> dict[str, Path]:
+        """Those whose names are known before there is a profile, or with the `name` of one."""
+        if not name and (self.output is None or self.output.is_dir()):
+            return {}
+        return self.files(self.prefix(name))
 
 
 def parse_formats(text: str, allowed: Sequence[str] = tuple(ENDINGS)) -> tuple[str, ...]:
@@ -59,15 +76,6 @@ def formats_there(formats: tuple[str, ...], asked: bool) -> tuple[tuple[str, ...
     return tuple(name for name in formats if name != "pprof"), f"no pprof file without {INSTALL}"
 
 
-def check_prefix(output: Path | None) -> None:
-    """Refuses a place that cannot be written to before the work begins, not after it."""
-    folder = Path.cwd() if output is None else output if output.is_dir() else output.parent
-    if not folder.is_dir():
-        raise UserError(f"--output: there is no folder {folder}", 2)
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"--output: {folder} is not writable", 2)
-
-
 def pprof() -> ModuleType:
     # Needs protobuf, which is an extra.
     from hakmem.profiles import profile_pprof
@@ -75,13 +83,13 @@ def pprof() -> ModuleType:
     return profile_pprof
 
 
-def write(prefix: Path, makers: Mapping[str, Callable[[], bytes]]) -> list[Path]:
-    found = []
-    for name, make in makers.items():
-        path = prefix.with_name(prefix.name + ENDINGS[name])
-        write_bytes(path, make())
-        found.append(path)
-    return found
+def write(wanted: Wanted, prefix: Path, makers: Mapping[str, Callable[[], bytes]]) -> list[Path]:
+    found = wanted.files(prefix)
+    for name, path in found.items():
+        require_kind(path, KINDS[name])
+    for name, path in found.items():
+        write_bytes(path, makers[name]())
+    return list(found.values())
 
 
 def write_profile(
@@ -94,7 +102,7 @@ def write_profile(
         "dhat": lambda: dhat(named).encode(),
         "json": lambda: named.profile.text,
     }
-    return write(prefix, {name: makers[name] for name in wanted.formats})
+    return write(wanted, prefix, makers)
 
 
 def write_changes(
@@ -105,7 +113,7 @@ def write_changes(
         "pprof": lambda: pprof().of_changes(before, after, changes),
         "folded": lambda: folded_changes(changes).encode(),
     }
-    return write(prefix, {name: makers[name] for name in wanted.formats})
+    return write(wanted, prefix, makers)
 
 
 def folded_stack(frames: Sequence) -> str:
@@ -150,6 +158,7 @@ def dhat(named: Named) -> str:
         })  # fmt: skip
     profile = named.profile
     document = {
+        "made_by": "hakmem profile",
         "dhatFileVersion": 2,
         "mode": "heap",
         "verb": "Allocated",

@@ -9,6 +9,7 @@ from html import escape
 from importlib.resources import files
 
 from hakmem import environment
+from hakmem.documents import GENERATOR
 from hakmem.extras import INSTALL, MATPLOTLIB, is_there
 from hakmem.output.report import (
     BAD_COLOUR,
@@ -188,6 +189,7 @@ def page(title: str, parts: Iterable[str]) -> str:
         [
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8">',
+            GENERATOR,
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title><style>{style}</style></head><body>",
             f"<h1>{escape(title)}</h1>",

@@ -7,6 +7,7 @@ The message is described here by the names and numbers of the public description
 from __future__ import annotations
 
 import gzip
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
@@ -17,6 +18,8 @@ from hakmem.profiles.profile_sites import Change, Named
 from hakmem.profiles.symbols import Frame, Place
 
 PACKAGE = "perftools.profiles"
+# In the head of the compressed file: by it a file of ours is known.
+PPROF_NAME = "hakmem"
 Kind = descriptor_pb2.FieldDescriptorProto
 NUMBER, COUNTING, FLAG, TEXT, PART = (
     Kind.TYPE_INT64, Kind.TYPE_UINT64, Kind.TYPE_BOOL, Kind.TYPE_STRING, Kind.TYPE_MESSAGE,
@@ -173,7 +176,10 @@ class Builder:
             )
 
     def compressed(self) -> bytes:
-        return gzip.compress(self.message.SerializeToString(), mtime=0)
+        out = io.BytesIO()
+        with gzip.GzipFile(PPROF_NAME, "wb", fileobj=out, mtime=0) as file:
+            file.write(self.message.SerializeToString())
+        return out.getvalue()
 
 
 def values(figures: Figures) -> list[int]:

@@ -9,6 +9,14 @@ from contextlib import contextmanager
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
+def be_raised() -> None:
+    """From here on an interrupt is raised as KeyboardInterrupt: what runs can clean up.
+
+    Until then it may end the process at once (hakmem/__main__.py)."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def ignore() -> None:
     """From here on the command comes to its end, with all files written, whatever arrives."""
     for number in NUMBERS:

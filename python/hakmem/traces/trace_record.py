@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hakmem.allocators.peers import Allocator, bench_program
+from hakmem.documents import HEAD_BYTES, kind, open_descriptor, require_kind
 from hakmem.errors import NOT_STARTED, REFUSED, UserError
 from hakmem.running import programs
 from hakmem.running.launching import input_of
@@ -17,7 +18,7 @@ from hakmem.running.proof import IDLE
 from hakmem.running.witness import signals_left_to
 from hakmem.traces.trace_summary import TraceSummary, summarise_trace
 
-MAGIC = b"HAKTRACE"
+TRACE = kind("trace", rb"HAKTRACE")
 FILE_VARIABLE = "HAKLAB_RECORD_FILE"
 LIMIT_VARIABLE = "HAKLAB_RECORD_LIMIT_MB"
 
@@ -33,8 +34,9 @@ def replacing(path: Path) -> Iterator[None]:
     The old files are put aside, not the new ones beside them: the recorder opens its file by its
     name again and again, also in processes that outlive the command.
     """
-    if path.exists() and not is_trace(path):
-        raise UserError(f"--output: {path} is there and is no trace: not overwritten", 2)
+    if open_descriptor(path) is not None or (path.exists() and not path.is_file()):
+        raise UserError(f"--output: a trace needs a file, and {path} is none", 2)
+    require_kind(path, TRACE, "--output", 2)
     aside: dict[Path, Path] = {}
     try:
         for old in traces_of(path):
@@ -61,7 +63,9 @@ def bring_back(aside: Mapping[Path, Path]) -> None:
 
 
 def traces_of(path: Path) -> list[Path]:
-    return [p for p in [path, *other_files(path)] if is_trace(p)]
+    """An empty file of the name itself gives way as well: the recorder makes its own."""
+    is_empty = path.is_file() and path.stat().st_size == 0
+    return [p for p in [path, *other_files(path)] if is_trace(p) or (p == path and is_empty)]
 
 
 def is_trace(path: Path) -> bool:
@@ -69,7 +73,7 @@ def is_trace(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
+            return TRACE.mark.match(file.read(HEAD_BYTES)) is not None
     except OSError:
         return False
 
@@ -117,7 +121,8 @@ def record_program(
 
 def recorded_traces(path: Path) -> list[TraceSummary]:
     """The first process's trace, then those of the others with most calls first."""
-    if not path.exists():
+    # On a full disk the recorder leaves an empty one.
+    if not path.exists() or path.stat().st_size == 0:
         raise UserError(
             f"nothing was recorded: no {path}. The recorder was not loaded (static program, or "
             "one with more rights than yours), or it said why it cannot write"
