@@ -15,8 +15,8 @@ from rich.live import Live
 
 from hakmem.documents import check_output, write_json, write_text
 from hakmem.errors import UserError
-from hakmem.extras import PROMETHEUS, needing
-from hakmem.options import FiniteRange, json_option
+from hakmem.extras import NEEDED, PROMETHEUS, needing, require_asked
+from hakmem.options import PID, FiniteRange, WholeRange, json_option, refuse
 from hakmem.output import live_view
 from hakmem.output.tables import make_console
 from hakmem.processes.live_figures import (
@@ -59,11 +59,11 @@ def check_metrics_file(
     "metrics_path",
     metavar="FILE",
     callback=needing(PROMETHEUS, check_metrics_file),
-    help="Write one look as OpenMetrics text, to stdout with -, and end.",
+    help=f"Write one look as OpenMetrics text, to stdout with -, and end. {NEEDED}",
 )
 @click.option(
-    "--serve", "port", type=click.IntRange(1, 65535), metavar="PORT", callback=needing(PROMETHEUS),
-    help="Serve metrics to Prometheus at http://ADDRESS:PORT/metrics, until stopped.",
+    "--serve", "port", type=WholeRange(1, 65535), metavar="PORT", callback=needing(PROMETHEUS),
+    help=f"Serve metrics to Prometheus at http://ADDRESS:PORT/metrics, until stopped. {NEEDED}",
 )  # fmt: skip
 @click.option(
     "--address",
@@ -71,7 +71,7 @@ def check_metrics_file(
     show_default=True,
     help="Of --serve.",
 )
-@click.argument("pid", required=False, type=click.IntRange(1))
+@click.argument("pid", required=False, type=PID)
 def top(
     once: bool,
     interval_s: float,
@@ -99,6 +99,11 @@ def top(
         raise UserError(f"{chosen[0]} and {chosen[1]} exclude each other", 2)
     if json_path is not None and not once:
         raise UserError("--json is for --once", 2)
+    if port is None:
+        refuse("without --serve no port is opened", {"address"})
+    if metrics_path is not None or port is not None:
+        refuse(f"{chosen[0]} looks once at each request", {"interval_s"})
+    require_asked()
     if metrics_path is not None:
         write_metrics(metrics_path, pid)
     elif port is not None:

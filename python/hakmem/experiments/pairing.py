@@ -13,7 +13,7 @@ from hakmem.measuring.rotation import Contender, Metric, Rotation, run_rotation
 from hakmem.measuring.summary import Row
 from hakmem.options import INTERRUPTED
 from hakmem.output import tables
-from hakmem.running.proof import IDLE, hakmem_served
+from hakmem.running.proof import hakmem_served
 
 
 def prove(
@@ -30,7 +30,7 @@ def prove(
         if allocator.name == "hakmem" and allocator.library and allocator.usable:
             served = hakmem_served(program, allocator.library, None, limit_s)
             if served.is_idle:
-                raise UserError(f"{IDLE}: nothing to compare")
+                raise UserError(f"{served.why_idle}: nothing to compare")
             if notes is not None:
                 notes += served.warnings
             return {"served by hakmem": str(served)}

@@ -17,6 +17,7 @@ from hakmem.errors import NOT_STARTED, UserError
 from hakmem.running.launching import Outcome
 from hakmem.running.runners import BY_ITSELF, Runner
 
+SHOWN_CHARACTERS = 40
 THROUGHPUT = re.compile(r"Throughput\s*=\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)")
 
 
@@ -42,13 +43,28 @@ class Metric:
     def cost(self, value: float) -> float:
         return 1.0 / value if self.higher_is_better else value
 
-    @property
-    def sought(self) -> str:
-        return f"nothing fits '{self.pattern.pattern}'" if self.pattern else "no time above 0"
+    def why_none(self, outcome: Outcome) -> str:
+        """What is wrong with a run that has no figure above 0."""
+        if self.pattern is None:
+            return "it took no time"
+        found = self.pattern.search(outcome.stdout) or self.pattern.search(outcome.stderr)
+        asked = f"'{self.pattern.pattern}'"
+        if found is None:
+            return f"nothing in its output fits {asked}"
+        if found[1] is None:
+            return f"{asked} fits '{shortened(found[0])}', but its first group is not part of that"
+        what = "is no number" if self.read(outcome) is None else "is no figure above 0"
+        return f"{asked} finds '{shortened(found[1])}', which {what}"
 
     @property
     def direction(self) -> str:
         return "higher is better" if self.higher_is_better else "lower is better"
+
+
+def shortened(text: str) -> str:
+    """For a message of one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"
 
 
 OPS_PER_SECOND = Metric(THROUGHPUT, True, "ops/s")
@@ -96,9 +112,15 @@ def metric_asked_for(expression: str, lower_is_better: bool) -> Metric:
     return WALL_TIME
 
 
-def require_metric(expression: str | None, lower_is_better: bool) -> None:
-    """Refuses a bad --metric before anything runs, and a direction of none."""
-    if expression is not None:
+def require_metric(
+    expression: str | None, lower_is_better: bool, names: Sequence[str] = (WALL_METRIC_NAME,)
+) -> None:
+    """Refuses a bad --metric before anything runs, and a direction of none. Times, which have
+    `names`, have their own."""
+    if expression in names:
+        if lower_is_better:
+            raise UserError(f"--lower-is-better: of --metric {expression} that is always so", 2)
+    elif expression is not None:
         metric_asked_for(expression, lower_is_better)
     elif lower_is_better:
         raise UserError("--lower-is-better is the direction of --metric, which is not given", 2)
@@ -164,7 +186,7 @@ class Rotation:
             row.values.append(value)
             row.outcomes.append(outcome)
             return
-        row.problem = outcome.problem or f"its output has no figure: {self.metric.sought}"
+        row.problem = outcome.problem or f"no figure: {self.metric.why_none(outcome)}"
         row.last_words = outcome.last_words()
 
 
