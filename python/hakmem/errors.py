@@ -31,5 +31,6 @@ def in_one_line() -> Iterator[None]:
         if isinstance(error, is_help):
             raise
         said = error.format_message().rstrip(".")
-        hint = f". Try '{error.ctx.command_path} --help'" if error.ctx else ""
+        end = "" if said.endswith("?") else "."
+        hint = f"{end} Try '{error.ctx.command_path} --help'" if error.ctx else ""
         raise UserError(f"{said}{hint}", WRONG_USE) from error

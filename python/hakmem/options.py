@@ -38,6 +38,9 @@ PROGRAM_LAST = {"allow_interspersed_args": False}
 # More than any kernel has: the launcher's set of CPUs ends here.
 CPUS_MAX = 1 << 16
 
+# What the programs in C take.
+SEED_MOST = (1 << 63) - 1
+
 # The exit status of a command that was stopped by Ctrl-C, as shells report it.
 INTERRUPTED = 130
 
@@ -228,7 +231,7 @@ def stdin_option(each: str = "") -> Decorator:
 def seed_option() -> Decorator:
     return click.option(
         "--seed",
-        type=WholeRange(0),
+        type=WholeRange(0, SEED_MOST),
         help="Of the order and the intervals; printed when not given.",
     )
 

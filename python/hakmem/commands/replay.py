@@ -10,7 +10,15 @@ import click
 from hakmem import environment
 from hakmem.documents import write_json
 from hakmem.errors import UserError
-from hakmem.experiments.pairing import document, finish, measure, prove, require_served, show_rows
+from hakmem.experiments.pairing import (
+    document,
+    finish,
+    measure,
+    prove,
+    require_figures,
+    require_served,
+    show_rows,
+)
 from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.rotation import OPS_PER_SECOND
 from hakmem.measuring.summary import summarise
@@ -113,6 +121,7 @@ def compare(
     }
     tables.print_notes(console, notes)
     rotation = measure(console, rows, OPS_PER_SECOND, pairs, seed, cpus)
+    require_figures(rotation)
     summary = summarise(rotation, baseline, chosen)
     speed = replace(WALL, told="replayed the trace {x} times as fast as {b}")
     told = sentences.of_rows(summary, baseline, speed, PEAK_RSS)

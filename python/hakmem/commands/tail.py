@@ -13,7 +13,13 @@ from hakmem.documents import write_bytes, write_json, write_text
 from hakmem.errors import UserError
 from hakmem.experiments import latency_report
 from hakmem.experiments.latency_run import collect, latency_command, parse_sizes
-from hakmem.experiments.pairing import finish, measure, prove, require_served
+from hakmem.experiments.pairing import (
+    finish,
+    measure,
+    prove,
+    require_figures,
+    require_served,
+)
 from hakmem.extras import require_asked
 from hakmem.measuring.rotation import OPS_PER_SECOND, Rotation, contenders
 from hakmem.options import (
@@ -50,7 +56,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
     "--steps",
     default=1_000_000,
     show_default=True,
-    type=WholeRange(1_000),
+    type=WholeRange(1_000, 1_000_000_000),
     help="Timed calls of a thread in one run, all sizes together.",
 )
 @click.option(
@@ -114,6 +120,7 @@ def tail(
     }
     tables.print_notes(console, notes)
     rotation = measure(console, rows, OPS_PER_SECOND, pairs, seed, cpus)
+    require_figures(rotation)
     if rotation.rounds_done:
         found = collect(rotation)
         tables.print_summary(console, latency_report.summary(found))

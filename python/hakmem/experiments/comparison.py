@@ -67,11 +67,7 @@ class Comparison:
         """One line for a comparison in which no allocator has a figure."""
         if self.interrupted and not self.problems:
             return "interrupted before the first whole round: there is nothing to show"
-        by_problem: dict[str, list[str]] = {}
-        for name, problem in self.problems.items():
-            by_problem.setdefault(problem, []).append(name)
-        told = [f"{', '.join(names)}: {problem}" for problem, names in by_problem.items()]
-        return f"no allocator has figures: {'; '.join(told) or 'there is no whole round'}"
+        return sentences.of_nothing(self.problems)
 
     @property
     def without_figures(self) -> list[str]:
