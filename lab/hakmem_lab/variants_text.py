@@ -29,7 +29,7 @@ Cell = Callable[[Figures], str]
 
 
 def show(console: Console, session: Session, rows: Sequence[RowFigures]) -> None:
-    """The verdict on each variant, then both matrices; what the marks mean stands below the first."""
+    """The verdict on each variant, then both matrices; the first explains the marks."""
     tables.print_summary(console, sentences(session, rows))
     for title, head, lines, caption in matrices(session, rows, "\n", plain):
         table: Table = tables.plain_table(title)

@@ -18,12 +18,18 @@ from small_build import compile_c
 
 from hakmem.cli import COMMANDS, OF_THE_SOURCES, absent, main
 from hakmem.experiments.latency_run import parse_sizes
+from hakmem.measuring.latency_histogram import Histogram
 from hakmem.measuring.percentages import PERCENT
 from hakmem.measuring.rotation import Contender as Row
 from hakmem.measuring.rotation import custom_metric, run_rotation
 from hakmem.running import proof
 from hakmem.running.launching import run_once
+from hakmem.traces.trace_summary import FUNCTIONS, TraceSummary
 
+TOLD = ("lanes", "process", "threads", "forked", "frees", "event_bytes", "peak_bytes", "truncated",
+        "peak_blocks", "total_bytes", "allocations", "left_blocks", "left_bytes", "unknown_frees",
+        "other_thread_frees", "unknown_reallocs", "missing_frees")  # fmt: skip
+HISTOGRAMS = (Histogram(), Histogram())
 ALLOCATES = ("/bin/sh", "-c", "sed -n 1p /proc/version >/dev/null")
 
 
@@ -71,7 +77,10 @@ def journal(results: Path, rounds: int = 5) -> Path:
         (("serve", "abc"), "'abc' is no PID, which is a number such as 1234"),
         (("serve", "0"), "'0' is no PID"),
         (("top", "99999999999999999999"), "is no PID"),
-        (("nothing",), "No such command 'nothing'"),
+        (("nothing",), "No such command 'nothing'. Try 'hakmem --help'"),
+        (("comprae",), "No such command 'comprae'. Did you mean compare? Try 'hakmem --help'"),
+        (("tail", "--seed", "9" * 30), "is not in the range"),
+        (("tail", "--steps", "9" * 30), "is not in the range"),
     ],
 )
 def test_every_refusal_is_one_line(arguments, told):
@@ -301,6 +310,33 @@ def test_what_fails_alike_is_told_once(knowing):
     assert told == "no allocator has figures: hakmem, glibc: exit status 3"
 
 
+@pytest.mark.parametrize("command", ["tail", "replay"])
+def test_benchmark_that_fails_is_one_line(build, tmp_path, command, monkeypatch):
+    folder = tmp_path / "build"
+    (folder / "bench").mkdir(parents=True)
+    for name in ("libhakmem.so", "bench/launch", "bench/libfloor.so"):
+        (folder / name).symlink_to(build / name)
+    for name in ("bench_latency", "bench_replay"):
+        (folder / "bench" / name).write_text("#!/bin/sh\necho bad luck >&2\nexit 3\n")
+        (folder / "bench" / name).chmod(0o755)
+    monkeypatch.setenv("HAKLAB_BUILD", str(folder))
+    figures = dict.fromkeys([*FUNCTIONS, *TOLD], 1)
+    held = TraceSummary(tmp_path, "x", "x", figures, *HISTOGRAMS)
+    monkeypatch.setattr("hakmem.commands.replay.summarise_trace", lambda _path: held)
+    (tmp_path / "trace").write_text("")
+    more = ("--rounds", "5") if command == "tail" else ("trace",)
+    told = refused(command, "--with", "glibc", *more, status=1)
+    assert told == "no allocator has figures: glibc: exit status 3; it last said: bad luck"
+
+
+def test_trace_without_a_call_holds_no_events(tmp_path, monkeypatch):
+    held = TraceSummary(tmp_path, "x", "x", dict.fromkeys([*FUNCTIONS, *TOLD], 0), *HISTOGRAMS)
+    monkeypatch.setattr("hakmem.commands.replay.summarise_trace", lambda _path: held)
+    (tmp_path / "trace").write_text("")
+    for more in ((), ("--summary",)):
+        assert refused("replay", *more, "trace").startswith("trace holds no events")
+
+
 def test_time_limit_that_is_over_before_anything_starts(build):
     found = run_once(["/bin/true"], limit_s=1e-9)
     assert found.problem == "did not end within 1e-09 s"
@@ -451,3 +487,16 @@ def test_signals_are_named_in_the_message():
     told = refused("compare", "--server", "sleep 9", "--load", "true", "--port", "9", "--stop", "X")
     assert "'X' is no signal" in told
     assert signal.SIGTERM.name in told
+
+
+@pytest.mark.parametrize("said", ["", ": : ", "trace_summary: : "])
+def test_trace_reader_without_words_is_not_an_empty_message(build, tmp_path, monkeypatch, said):
+    (tmp_path / "bench").mkdir()
+    reader = tmp_path / "bench" / "trace_summary"
+    reader.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 2\n")
+    reader.chmod(0o755)
+    monkeypatch.setenv("HAKLAB_BUILD", str(tmp_path))
+    (tmp_path / "j1.json").write_text("{}")
+    assert refused("replay", "j1.json").endswith(
+        "j1.json: cannot be read as a trace of 'hakmem record'"
+    )
