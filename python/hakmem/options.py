@@ -89,7 +89,7 @@ PID = ProcessNumber()
 
 def is_pid(text: str) -> bool:
     """Digits alone, as a program's name may be too: behind -- a number is a PROGRAM."""
-    return text.isascii() and text.isdecimal() and 0 < int(text[:20]) < 1 << 31
+    return text.isascii() and text.isdecimal() and len(text) <= 40
 
 
 def is_finite(value: object) -> bool:

@@ -421,7 +421,7 @@ def test_command_prints_draws_and_writes(tmp_path):
     assert one["explained"] == sum(part["bytes"] for part in one["parts"])
     assert one["difference"] == one["explained"] - one["rss"]
     assert {part["group"] for part in one["parts"]} == set(GROUPS)
-    assert one["figures"]["stats_version"] == 2
+    assert one["figures"]["stats_version"] == 3
 
 
 def test_bar_is_as_long_as_the_parts():

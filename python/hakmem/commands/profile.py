@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from hakmem.allocators.settings import own_settings
-from hakmem.commands.profile_program import Ran, run_profiled
+from hakmem.commands.profile_program import Ran, require_target, run_profiled
 from hakmem.errors import UserError
 from hakmem.options import (
     PROGRAM_LAST,
@@ -41,7 +41,6 @@ from hakmem.profiles.profile_files import (
 )
 from hakmem.profiles.profile_sites import ORDERS, Named, compare, named, size
 from hakmem.profiles.symbols import Symboliser
-from hakmem.running.programs import require_program
 
 ROWS = 15
 OTHERS_NAMED = 10
@@ -190,7 +189,7 @@ def profile(
         refuse("a PID or FILE starts nothing", {"rate", "settings"})
     else:
         own_settings("--set", settings)
-        require_program(target)
+        require_target(target)
     if kind == FILE:
         refuse("a FILE is one profile", {"every_s"})
     # All that can be wrong with the command line is said before a package is missing.

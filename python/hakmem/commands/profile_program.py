@@ -57,6 +57,14 @@ def run_profiled(
     chosen, library = chosen_settings(None, settings, with_environment=True)
     if is_hakmem(library):
         check_library(library, {OPTION_OF.get(name, "--set"): {name: own[name]} for name in own})
+    found = require_target(program)
+    environment = {**os.environ, **chosen, **own, "LD_PRELOAD": appended(library)}
+    ended = run_watched(program, environment, library)
+    return collected(folder, ended, found, chosen)
+
+
+def require_target(program: Sequence[str]) -> programs.Examined:
+    """A program that can be served; what is none may be a heap profile of another name."""
     found = programs.examine(program)
     if not found.holds_hakmem:
         try:
@@ -66,9 +74,7 @@ def run_profiled(
                 raise
             told = f"{error.format_message()}; as a heap profile its name would end in .json"
             raise UserError(told, error.exit_code) from error
-    environment = {**os.environ, **chosen, **own, "LD_PRELOAD": appended(library)}
-    ended = run_watched(program, environment, library)
-    return collected(folder, ended, found, chosen)
+    return found
 
 
 def collected(
