@@ -79,7 +79,7 @@ class ProcessNumber(click.ParamType):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        if not is_pid(str(value)):
+        if not is_pid(str(value)) or int(str(value)) == 0:
             self.fail(f"'{value}' is no PID, which is a number such as 1234.", param, ctx)
         return int(str(value))
 

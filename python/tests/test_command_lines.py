@@ -75,7 +75,7 @@ def journal(results: Path, rounds: int = 5) -> Path:
         (("compare", "--timeout", "nan", "--", "ls"), "'nan' is no number"),
         (("compare", "--from", "nothing"), "File 'nothing' does not exist"),
         (("serve", "abc"), "'abc' is no PID, which is a number such as 1234"),
-        (("serve", "-1.5"), "No such option '-1'"),
+        (("serve", "0"), "'0' is no PID"),
         (("top", "1" * 50), "is no PID"),
         (("nothing",), "No such command 'nothing'. Try 'hakmem --help'"),
         (("comprae",), "No such command 'comprae'. Did you mean compare? Try 'hakmem --help'"),
