@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 
 from hakmem.allocators.peers import Allocator, bench_program, find, repository_root
 from hakmem.environment import default_cpu
@@ -175,6 +175,21 @@ def result_of(load: CoreLoad, rotation: Rotation, other: str) -> LoadResult:
         speed_ratio(ours, base, rotation.seed),
         net,
         rotation.rounds_done,
+    )
+
+
+def sentence(results: Sequence[LoadResult], name: str) -> str:
+    """The verdict on all loads together, before their table."""
+    ratios = [result.ratio.median for result in results if result.ratio is not None]
+    if not ratios:
+        return f"No load has figures: nothing is known of the {name} build."
+    verdicts = [result.verdict for result in results if result.ratio is not None]
+    kinds = ("faster", "slower", NO_DIFFERENCE, TOO_FEW)
+    told = [f"{kind} in {n}" for kind in kinds if (n := verdicts.count(kind))]
+    many = "load" if len(ratios) == 1 else "loads"
+    return (
+        f"The {name} build runs at {geometric_mean(ratios):.3f} of the release build's speed, the "
+        f"geometric mean of {len(ratios)} {many}: {', '.join(told)}."
     )
 
 

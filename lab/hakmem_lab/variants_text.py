@@ -30,7 +30,8 @@ Cell = Callable[[Figures], str]
 
 
 def show(console: Console, session: Session, rows: Sequence[RowFigures]) -> None:
-    """Both matrices; what the marks mean stands below the first."""
+    """The verdict on each variant, then both matrices; the first explains the marks."""
+    tables.print_summary(console, sentences(session, rows))
     for title, head, lines, caption in matrices(session, rows, "\n", plain):
         table: Table = tables.plain_table(title)
         table.caption = caption
@@ -39,6 +40,20 @@ def show(console: Console, session: Session, rows: Sequence[RowFigures]) -> None
         for line in lines:
             table.add_row(*line)
         console.print(table)
+
+
+def sentences(session: Session, rows: Sequence[RowFigures]) -> list[str]:
+    """One for each variant: over all rows, beside the base."""
+    return [sentence(one) for one in totals(session, rows)]
+
+
+def sentence(one: Total) -> str:
+    if one.speed is None:
+        return f"{one.variant} has no figures."
+    kinds = (FASTER, SLOWER, NO_DIFFERENCE, TOO_FEW)
+    told = ", ".join(f"{kind} in {one.counts[kind]}" for kind in kinds if one.counts[kind])
+    memory = f", with {mean_text(one.rss)} of its memory" if one.rss is not None else ""
+    return f"{one.variant} ran at {one.speed:.3f} of the base's speed{memory} (means): {told}."
 
 
 def markdown(session: Session, rows: Sequence[RowFigures]) -> str:

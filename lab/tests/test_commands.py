@@ -3,7 +3,7 @@ import json
 import pytest
 from click.testing import CliRunner
 from hakmem.cli import main
-from small_build import compile_c
+from small_build import assert_in_order, compile_c
 
 from hakmem_lab.commands import demo as demo_module
 
@@ -164,6 +164,10 @@ def test_demo_shows_both_parts_and_the_proof(short_demo, build):
     assert found.output.count("yes, alloc=7") == 2
     assert "effective settings: HAKMEM_PROFILE=balanced" in found.output
     assert "\x1b" not in found.output
+    assert found.output.lstrip().startswith("Random mixed")
+    told = "hakmem did this "
+    assert_in_order(found.output, "Random mixed", told, "allocator", "Your program", told,
+                    "allocator", "How it was measured", "kernel")  # fmt: skip
 
 
 def test_demo_is_strict_with_a_program_that_skips_exit_handlers(short_demo):

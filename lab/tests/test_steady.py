@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from hakmem.allocators.peers import find
 from hakmem.cli import main
-from small_build import compile_c
+from small_build import assert_in_order, compile_c
 
 from hakmem_lab import steady_run
 from hakmem_lab.steady_run import Counted, Steady, count_row, late_calls
@@ -134,6 +134,9 @@ def test_command_writes_its_files(tmp_path, monkeypatch):
     found = run("--rows", "random-mixed-400", "--rows", "random-mixed-4000", "--seconds", "0.01",
                 "--no-strace", "--csv", str(paths[0]), "--json", str(paths[1]))  # fmt: skip
     assert found.exit_code == 0, found.output
+    told = "Once warm, 2 of 2 rows make less than 1e-08 system calls an operation."
+    assert " ".join(found.output.split()).startswith(told), found.output
+    assert_in_order(found.output, "Once warm", "late per op", "How it was measured", "kernel")
     with paths[0].open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["row"], row["verdict"]) for row in rows] == [
@@ -146,6 +149,8 @@ def test_a_missed_row_is_a_status(tmp_path, monkeypatch):
     monkeypatch.setenv("HAKLAB_LIB", str(library(tmp_path, 1000)))
     found = run("--rows", "random-mixed-400", "--seconds", "0.01", "--no-strace")
     assert (found.exit_code, "MISSED" in found.output) == (1, True)
+    assert "0 of 1 rows make" in found.output
+    assert "above it: random-mixed-400." in " ".join(found.output.split())
 
 
 def test_rows_are_those_of_the_suites():

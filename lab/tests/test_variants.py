@@ -17,7 +17,7 @@ from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.measuring.rotation import OPS_PER_SECOND, Contender, new_rotation
 from hakmem.running.launching import Outcome
-from small_build import STAND_IN
+from small_build import STAND_IN, assert_in_order
 
 from hakmem_lab import variants_run
 from hakmem_lab.suite import Row
@@ -204,6 +204,7 @@ def test_measures_all_in_one_rotation_and_writes_all_files(group, tmp_path):
     options = [part for name, path in outputs.items() for part in (f"--{name}", str(path))]
     found = run(str(group), "--rounds", "5", "--seed", "3", "--with", "glibc", *options)
     assert found.exit_code == 0, found.output
+    assert_in_order(found.output, "eight ran at ", " of the base's speed", "geometric mean")
     written = json.loads(outputs["json"].read_text())
     assert list(written["variants"]) == ["base", "eight", "glibc"]
     # The patch is in what was measured: the counters of each build say so.

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 
 import click
 
-from hakmem.errors import INTERRUPTED, UserError
+from hakmem.errors import INTERRUPTED, WRONG_USE, UserError, in_one_line
+from hakmem.extras import INSTALL
 from hakmem.running import interruption
 from hakmem.streams import lasting_output
 
@@ -59,21 +60,22 @@ OF_THE_SOURCES = (
 
 
 def absent(name: str) -> click.Command:
-    """Stands for a command that is not installed."""
+    """Stands for a command that is not installed; its help says what it would do."""
+    needed = (
+        f"{name} needs the source tree, its benchmarks and its builds: after `make run` there, "
+        f".venv/bin/hakmem {name} is it"
+    )
 
     @click.command(
         name,
         short_help=COMMANDS[name],
-        add_help_option=False,
+        help=f"{COMMANDS[name]}\n\nNot installed: {needed}.",
+        options_metavar="",
         context_settings={"ignore_unknown_options": True},
     )
     @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
     def stand_in(rest: tuple[str, ...]) -> None:
-        raise UserError(
-            f"{name} needs the source tree, its benchmarks and its builds: after `make run` there, "
-            f".venv/bin/hakmem {name} is it",
-            2,
-        )
+        raise UserError(needed, WRONG_USE)
 
     return stand_in
 
@@ -84,6 +86,10 @@ class LazyGroup(click.Group):
     def main(self, *arguments: object, **more: object) -> object:
         with lasting_output():
             return super().main(*arguments, **more)
+
+    def make_context(self, *arguments: object, **more: object) -> click.Context:
+        with in_one_line():
+            return super().make_context(*arguments, **more)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -103,7 +109,8 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """What a command itself tells nothing of: an interrupt, and what the system refuses it."""
         try:
-            return super().invoke(ctx)
+            with in_one_line():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             raise SystemExit(INTERRUPTED) from None
@@ -141,7 +148,11 @@ class LazyGroup(click.Group):
         return fitting + click.Command.shell_complete(self, ctx, incomplete)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"For plots, pprof files and metrics: {INSTALL}",
+)
 @click.version_option(package_name="hakmem", prog_name="hakmem")
 def main() -> None:
     """Measure hakmem beside other allocators.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
 # As env, nice and nohup, and the same in every command (docs/comparing.md): 125 for what this
@@ -18,3 +21,19 @@ class UserError(click.ClickException):
     def __init__(self, message: str, exit_status: int = 1) -> None:
         super().__init__(message)
         self.exit_code = exit_status
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """What click refuses of a command line, in one line as what we refuse of it."""
+    # `hakmem` alone is answered with its help.
+    is_help = getattr(click.exceptions, "NoArgsIsHelpError", ())
+    try:
+        yield
+    except click.UsageError as error:
+        if isinstance(error, is_help):
+            raise
+        said = error.format_message().rstrip(".")
+        end = "" if said.endswith("?") else "."
+        hint = f"{end} Try '{error.ctx.command_path} --help'" if error.ctx else ""
+        raise UserError(f"{said}{hint}", WRONG_USE) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 import shlex
 import shutil
@@ -28,8 +29,8 @@ from hakmem.destinations import output_option
 from hakmem.documents import HTML, JSON, PICTURE, Kind, table_kind
 from hakmem.environment import allowed_cpus, default_cpu
 from hakmem.errors import INTERRUPTED as INTERRUPTED
-from hakmem.errors import UserError
-from hakmem.extras import MATPLOTLIB, needing
+from hakmem.errors import WRONG_USE, UserError
+from hakmem.extras import MATPLOTLIB, NEEDED, needing
 from hakmem.running.proof import load_checked
 
 # Of a command that ends with a PROGRAM: options are those before it, and what is none of ours is
@@ -39,17 +40,104 @@ PROGRAM_LAST = {"allow_interspersed_args": False}
 # More than any kernel has: the launcher's set of CPUs ends here.
 CPUS_MAX = 1 << 16
 
+# What the programs in C take.
+SEED_MOST = (1 << 63) - 1
+
 
 class FiniteRange(click.FloatRange):
     """A number within bounds: nan, which is within all of them, and inf are none."""
 
+    name = "number"
+
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        found = super().convert(value, param, ctx)
-        if not math.isfinite(found):
+        if not is_finite(value):
             self.fail(f"'{value}' is no number.", param, ctx)
-        return found
+        return super().convert(value, param, ctx)
+
+
+class WholeRange(click.IntRange):
+    """A whole number within bounds."""
+
+    name = "number"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]{1,40}", value.strip()):
+            self.fail(f"'{value}' is no whole number.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class ProcessNumber(click.ParamType):
+    """The PID of a process, which need not be there."""
+
+    name = "PID"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if not is_pid(str(value)) or int(str(value)) == 0:
+            self.fail(f"'{value}' is no PID, which is a number such as 1234.", param, ctx)
+        return int(str(value))
+
+
+PID = ProcessNumber()
+
+
+def is_pid(text: str) -> bool:
+    """Digits alone, as a program's name may be too: behind -- a number is a PROGRAM."""
+    return text.isascii() and text.isdecimal() and len(text) <= 40
+
+
+def is_finite(value: object) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return False
+
+
+class TargetCommand(click.Command):
+    """A command whose target may be a PID or a file; behind -- it is a PROGRAM in any case."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        rest = super().parse_args(ctx, args)
+        target = ctx.params.get("target") or ()
+        ctx.meta[BEHIND_DASHES] = given[-len(target) - 1 : -len(target)] == ["--"]
+        return rest
+
+
+BEHIND_DASHES = "hakmem.behind_dashes"
+
+
+def is_behind_dashes() -> bool:
+    return click.get_current_context().meta.get(BEHIND_DASHES, False)
+
+
+def is_given(name: str) -> bool:
+    """Whether a parameter of the command is from its command line."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def refuse(why: str, names: Iterable[str]) -> None:
+    """Refuses those of the command's parameters that are given though they mean nothing here.
+
+    `why` stands before what was given: "--from measures nothing: --with, --seed cannot be given".
+    """
+    command, names = click.get_current_context().command, set(names)
+    given = [p for p in command.params if p.name in names and is_given(p.name)]
+    if given:
+        told = [p.opts[0] if isinstance(p, click.Option) else p.human_readable_name for p in given]
+        raise UserError(f"{why}: {', '.join(told)} cannot be given", WRONG_USE)
+
+
+def refuse_beside(why: str, allowed: set[str]) -> None:
+    """Refuses every parameter that is given, but for `allowed`."""
+    params = click.get_current_context().command.params
+    refuse(why, [p.name for p in params if p.name not in allowed])
 
 
 Decorator = Callable[[Callable], Callable]
@@ -98,7 +186,7 @@ def pairs_option(default: int, minimum: int = 1) -> Decorator:
         "pairs",
         default=default,
         show_default=True,
-        type=click.IntRange(minimum),
+        type=WholeRange(minimum),
         help="Each runs every allocator once.",
     )
 
@@ -126,23 +214,23 @@ def timeout_option() -> Decorator:
         default=0.0,
         type=FiniteRange(0),
         metavar="SECONDS",
-        help="End a run that takes longer; its allocator has then failed. Default: no limit.",
+        help="End a run that takes longer: its allocator has failed. 0, the default: no limit.",
     )
 
 
-def stdin_option() -> Decorator:
+def stdin_option(each: str = "") -> Decorator:
     return click.option(
         "--stdin",
         type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
         metavar="FILE",
-        help="Input of PROGRAM; each run reads it from its start.",
+        help=f"File that PROGRAM reads as its standard input{each}.",
     )
 
 
 def seed_option() -> Decorator:
     return click.option(
         "--seed",
-        type=click.IntRange(0),
+        type=WholeRange(0, SEED_MOST),
         help="Of the order and the intervals; printed when not given.",
     )
 
@@ -167,13 +255,9 @@ def resume_folder_option(rest: str) -> Decorator:
     )
 
 
-def require_resume_alone(context: click.Context, given: Iterable[str], allowed: set[str]) -> None:
+def require_resume_alone(allowed: set[str]) -> None:
     """Beside --resume only `allowed` parameters: the others are those of the run resumed."""
-    source = click.core.ParameterSource.COMMANDLINE
-    for name in given:
-        if name not in allowed and context.get_parameter_source(name) == source:
-            option = next(p.opts[0] for p in context.command.params if p.name == name)
-            raise UserError(f"--resume takes all from its folder: {option} cannot be given", 2)
+    refuse_beside("--resume takes all from its folder", {"resume", *allowed})
 
 
 def json_option() -> Decorator:
@@ -187,12 +271,17 @@ def html_option() -> Decorator:
 
 def plot_option(name: str, parameter: str, text: str, kind: Kind = PICTURE) -> Decorator:
     """An option that names a file with plots in it."""
-    return output_option(name, parameter, text=text, kind=kind, callback=needing(MATPLOTLIB))
+    return output_option(
+        name, parameter, text=f"{text} {NEEDED}", kind=kind, callback=needing(MATPLOTLIB)
+    )
 
 
 def csv_option(columns: Sequence[str], comment: str = "") -> Decorator:
     text = "Write the figures as CSV."
     return output_option("--csv", "csv_path", text=text, kind=table_kind(columns, comment))
+
+
+OTHERS_BY_LIB = "others with --lib NAME=PATH"
 
 
 def chosen_allocators(
@@ -243,7 +332,9 @@ def named_allocators(names: str, libraries: Sequence[str], floor: bool = False) 
         wanted.append("floor")
     if not wanted:
         raise UserError("--with: no allocator named", 2)
-    chosen = [from_path(n, Path(given[n])) if n in given else find(n) for n in wanted]
+    chosen = [
+        from_path(n, Path(given[n])) if n in given else find(n, OTHERS_BY_LIB) for n in wanted
+    ]
     require_distinct([a.name for a in chosen])
     return chosen
 

@@ -32,3 +32,9 @@ def how_it_fails(error: json.JSONDecodeError, what: str) -> str:
     if at_its_end and error.doc.lstrip()[0] in '{["':
         return f"{what} ends in the middle"
     return f"{what} is no JSON at line {error.lineno}, column {error.colno}"
+
+
+def with_last_words(problem: str, said: str) -> str:
+    """A problem and what a program last said, in one line."""
+    words = " / ".join(line.strip() for line in said.splitlines() if line.strip())
+    return f"{problem}; it last said: {printable(words)}" if words else problem

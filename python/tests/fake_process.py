@@ -61,7 +61,7 @@ class Fake:
         self.descriptor = os.memfd_create("hakmem-stats", os.MFD_CLOEXEC)
         os.ftruncate(self.descriptor, 4 << 20)
         self.page = mmap.mmap(self.descriptor, 4 << 20)
-        self.written, self.rounds = 0, 0
+        self.written, self.rounds, self.is_older = 0, 0, False
 
     def fill_huge_pages(self) -> None:
         """Another region, of huge pages, all but one span of them clean."""
@@ -98,8 +98,13 @@ class Fake:
         sums = ("handed_out", "live", "cached", "depots", "free", "never_allocated", "rest")
         live_all = live + extents * SPAN + self.huge.size
         own = self.metadata.size + TABLE_SPANS * SPAN
+        # Version 3; as from a kernel that tells all.
+        process = {"process": {"used": 9 << 20, "used_peak": 11 << 20, "resident": 5 << 20,
+                               "resident_peak": 1 << 33}}  # fmt: skip
+        if self.is_older:
+            process = {}
         return {
-            "hakmem": "0.0.0", "stats_version": 2, "pid": os.getpid(),
+            "hakmem": "0.0.0", "stats_version": 2 if self.is_older else 3, "pid": os.getpid(),
             "monotonic_ms": int(time.monotonic() * 1000), "rounds": self.rounds,
             "settings": {"profile": "balanced", "hardened": False, "front_metrics": True,
                          "requests": True, "thp": "auto"},
@@ -126,6 +131,7 @@ class Fake:
             "purge": {"count": 3 + self.rounds, "bytes": 1 << 20},
             "budget": {"target": 64 << 20, "limit": 0, "resident": 5 << 20, "level": 1,
                        "entered": [1, 1, 0, 0, 0], "refused": 0},
+            **process,
             "guard": {"frees": 1, "reallocs": 0, "usable_sizes": 0},
             "classes": [row],
             "regions": [{"base": self.region.address, "limit": self.region.size,
@@ -212,6 +218,7 @@ class Fake:
 
 def main() -> None:
     fake = Fake()
+    fake.is_older = "older" in sys.argv
     fake.write()
     if "huge" in sys.argv:
         fake.fill_huge_pages()

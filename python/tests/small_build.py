@@ -99,7 +99,8 @@ __attribute__((constructor)) static void start(void) {
     for (char **e = environ; *e != NULL; e++)
         if (strncmp(*e, "HAKMEM_", 7) == 0) judge(*e);
     if (getenv("HAKMEM_VERBOSE") != NULL)
-        for (int i = 0; i < 4; i++) fprintf(stderr, "hakmem: %s=0\n", known[i]);
+        for (int i = 0; i < 4; i++)
+            fprintf(stderr, "hakmem: %s=%s\n", known[i], getenv(known[i]) ? getenv(known[i]) : "0");
     if (getenv("TROUBLED") != NULL) fputs("hakmem: HAKMEM_STATS: not written\n", stderr);
 }
 __attribute__((destructor)) static void report(void) {

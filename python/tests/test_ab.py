@@ -155,8 +155,8 @@ def test_lower_is_better_turns_the_verdict():
 
 def test_undecided_says_how_many_pairs_it_needs():
     # Two pairs have no interval at any confidence.
-    found = run("--a-lib", "glibc", "--b-lib", "glibc", *FIGURE, "--pairs", "2", "--max-pairs",
-                "4", "--", *PRINTS)  # fmt: skip
+    found = run("--a-lib", "glibc", "--b-lib", "glibc", "--b", "X=1", *FIGURE, "--pairs", "2",
+                "--max-pairs", "4", "--", *PRINTS)  # fmt: skip
     assert found.exit_code == 4, found.output
     assert "UNDECIDED" in found.output
     assert "about 9 pairs would decide" in found.output
@@ -218,8 +218,9 @@ def test_interrupt_leaves_a_verdict_on_what_there_is(build, tmp_path):
     path = tmp_path / "out.json"
     journals = tmp_path / "results"
     command = [sys.executable, "-c", "from hakmem.cli import main; main()", "ab",
-               "--a-lib", "glibc", "--b-lib", "glibc", "--pairs", "500", "--json", str(path),
-               "--metric", "wall", "--", "/bin/sh", "-c", "sleep 0.01"]  # fmt: skip
+               "--a-lib", "glibc", "--b-lib", "glibc", "--b", "X=1", "--pairs", "500",
+               "--json", str(path), "--metric", "wall",
+               "--", "/bin/sh", "-c", "sleep 0.01"]  # fmt: skip
     environment = {**os.environ, "HAKLAB_RESULTS": str(journals)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60

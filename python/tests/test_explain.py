@@ -421,7 +421,7 @@ def test_command_prints_draws_and_writes(tmp_path):
     assert one["explained"] == sum(part["bytes"] for part in one["parts"])
     assert one["difference"] == one["explained"] - one["rss"]
     assert {part["group"] for part in one["parts"]} == set(GROUPS)
-    assert one["figures"]["stats_version"] == 2
+    assert one["figures"]["stats_version"] == 3
 
 
 def test_bar_is_as_long_as_the_parts():
@@ -466,7 +466,7 @@ def test_series_ends_with_the_process(tmp_path):
         (("999999999",), 1, "there is no process 999999999"),
         ((str(os.getpid()),), 1, "has no page: start it with HAKMEM_STATS_PAGE=1"),
         (("--plot", "a.txt", "1"), 2, "must end in .svg or .png"),
-        (("--set", "VERBOSE=1", "1"), 2, "are for a PROGRAM"),
+        (("--set", "VERBOSE=1", "1"), 2, "a PID is of a process that runs: --set cannot be given"),
         (("1", "--plot", "a.svg"), 2, "options go before the PID"),
         (("--every", "0", "1"), 2, "--every"),
         (("--json", "/nowhere/a.json", "1"), 2, "there is no folder /nowhere"),

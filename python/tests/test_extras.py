@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from fake_profile import document
+
+from hakmem.cli import main
 
 EXTRAS = ("matplotlib", "google", "prometheus_client")
 # Makes an import of an extra fail as it does where the package is not installed.
@@ -57,12 +60,54 @@ def start(folder: Path, *arguments: str, code: str = WITHOUT_EXTRAS, flags: tupl
     ],
 )
 def test_what_needs_an_extra_names_it_before_anything_runs(tmp_path, arguments, needed):
+    if "diff" in arguments:
+        for name in arguments[-2:]:
+            (tmp_path / name).write_text(json.dumps(document()))
+    before = sorted(tmp_path.iterdir())
     found = start(tmp_path, *arguments)
     assert found.returncode == 2, found.stderr
     assert found.stderr.count("\n") == 1
     assert found.stderr.startswith(f"Error: {needed}")
     assert INSTALL in found.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("compare", "--html", "r.html", "--", "no-such"), "there is no program 'no-such'"),
+        (("compare", "--html", "r.html", "--with", "x", "--", "/bin/true"), "unknown allocator"),
+        (("compare", "--html", "r.html", "--pairs", "x", "--", "/bin/true"), "no whole number"),
+        (("tail", "--html", "r.html", "--sizes", "x"), "'x' is no size"),
+        (("tail", "--plot", "r.txt"), "ends in neither"),
+        (("explain", "--plot", "r.svg", "--set", "X", "--", "/bin/true"), "'X' is not NAME=VALUE"),
+        (("explain", "--plot", "r.svg", "--", "no-such"), "there is no program 'no-such'"),
+        (("profile", "--format", "pprof", "--", "no-such"), "there is no program 'no-such'"),
+        (("profile", "--format", "pprof", "--rate", "1K", "12"), "--rate cannot be given"),
+        (("profile", "diff", "--format", "pprof", "a", "b"), "cannot read a"),
+        (("top", "--serve", "9", "--once"), "exclude each other"),
+        (("top", "--serve", "9", "x"), "'x' is no PID"),
+        (("serve", "x"), "'x' is no PID"),
+    ],
+)
+def test_mistake_in_the_command_line_is_told_before_a_missing_package(tmp_path, arguments, told):
+    found = start(tmp_path, *arguments)
+    assert found.returncode in (1, 2, 127)
+    assert (told in found.stderr, found.stderr.count("\n")) == (True, 1), found.stderr
+    assert INSTALL not in found.stderr
+
+
+def test_help_names_the_extra_where_it_is_needed():
+    """In the help of the whole, and of each option that cannot be used without it."""
+    context = click.Context(main)
+    assert INSTALL in main.get_help(context)
+    needing = {"compare": "--html", "tail": "--plot", "explain": "--plot", "top": "--serve"}
+    for name, option in needing.items():
+        [found] = [p for p in main.get_command(context, name).params if option in p.opts]
+        assert "hakmem[report]" in found.help
+    assert "hakmem[report]" in main.get_command(context, "serve").help
+    profile = main.get_command(context, "profile")
+    assert any("hakmem[report]" in (p.help or "") for p in profile.params if p.name == "formats")
 
 
 def test_comparison_has_its_tables_and_names_the_extra(tmp_path):

@@ -173,7 +173,7 @@ def test_library_that_serves_nothing_is_found_out(run, monkeypatch, tmp_path, ma
     monkeypatch.setenv("HAKLAB_LIB", str(library))
     found = run("--", str(made / "allocates"))
     assert found.returncode == 3
-    assert "NOT SERVED: it was loaded and not used" in found.stderr
+    assert "NOT SERVED: it was loaded and served nothing" in found.stderr
     assert run("--strict", "--", str(made / "allocates")).returncode == 125
 
 

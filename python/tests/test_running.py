@@ -90,7 +90,7 @@ def test_contender_that_crashes_leaves_the_rotation():
 
 def test_output_without_the_figure_is_a_problem():
     found = run_rotation([shell("a", "echo nothing")], ANSWER, rounds=3, seed=1)
-    assert "nothing fits 'answer" in found.series["a"].problem
+    assert "nothing in its output fits 'answer" in found.series["a"].problem
 
 
 def test_interrupt_keeps_whole_rounds_only():

@@ -107,7 +107,22 @@ def test_seconds_give_the_difference(fake, server):
 @pytest.mark.parametrize("seconds", ["0", "-1", "many", "nan", "1e9"])
 def test_seconds_that_are_none_are_refused(server, seconds):
     status, text, _ = get(f"{server}/debug/pprof/heap?seconds={seconds}")
-    assert (status, text) == (400, b"seconds: 0 to 3600\n")
+    assert (status, text) == (400, b"seconds must be above 0 and at most 3600\n")
+
+
+@pytest.mark.parametrize(
+    ("request_path", "told"),
+    [
+        ("/debug/pprof/heap?second=10", b"no key 'second': there is seconds\n"),
+        ("/debug/pprof/allocs?seconds=1&debug=1", b"no key 'debug': there is seconds\n"),
+        ("/debug/pprof/heap?seconds=1&seconds=2", b"seconds is given twice\n"),
+        ("/debug/pprof/heap?seconds=", b"seconds must be above 0 and at most 3600\n"),
+        ("/report?seconds=1", b"no key 'seconds': there are none here\n"),
+        ("/metrics?x", b"no key 'x': there are none here\n"),
+    ],
+)
+def test_mistyped_key_is_refused_by_its_name(server, request_path, told):
+    assert get(f"{server}{request_path}")[:2] == (400, told)
 
 
 def test_index_and_report(fake, server):
@@ -221,7 +236,7 @@ def test_port_in_use_is_one_line(fake):
     [
         (("4194304",), 1, "there is no process 4194304"),
         ((str(os.getpid()),), 1, "keeps no heap profile: start it with HAKMEM_HEAP_PROFILE=1"),
-        (("server",), 2, "'server' is not a valid integer"),
+        (("server",), 2, "'server' is no PID, which is a number such as 1234"),
         (("--port", "70000", "1"), 2, "70000 is not in the range"),
     ],
 )

@@ -207,8 +207,8 @@ def test_ab_decides_between_two_servers(server, load, build):
     ("arguments", "told"),
     [
         (("--server", "sleep {port}"), "--server needs --load"),
-        (("--load", "true"), "--load is for --server"),
-        (("--port", "80", "true"), "--port is for --server"),
+        (("--load", "true"), "there is no --server: --load cannot be given"),
+        (("--port", "80", "--stop", "INT", "true"), "no --server: --port, --stop cannot be given"),
         (("--server", "sleep 1", "--load", "true"), "give --port N, or put {port}"),
         (("--server", "sleep '", "--load", "true"), "--server: cannot read"),
         (("--server", " ", "--load", "true"), "--server: there is no command"),

@@ -74,6 +74,43 @@ def test_row_has_the_figures_of_the_page(fake):
     assert found.rss > 4 << 20
 
 
+def test_memory_and_its_peaks_are_those_of_the_page(fake):
+    found = row(look(fake.pid), None)
+    assert (found.used, found.used_peak, found.rss_peak) == (9 << 20, 11 << 20, 1 << 33)
+    console = Console(width=200, file=io.StringIO())
+    console.print(picture([found], [], console.width))
+    assert "8,192.0" in console.file.getvalue()
+    samples = samples_of(metrics.text(fake.pid))
+    assert samples["hakmem_used_bytes"] == 9 << 20
+    assert samples["hakmem_used_peak_bytes"] == 11 << 20
+    assert samples["hakmem_resident_in_page_bytes"] == 5 << 20
+    assert samples["hakmem_resident_peak_bytes"] == 1 << 33
+
+
+def test_peak_is_not_below_what_is_resident_now(fake):
+    seen = look(fake.pid)
+    figures = seen.figures | {"process": seen.figures["process"] | {"resident_peak": 4096}}
+    older = replace(seen, snapshot=replace(seen.snapshot, figures=figures))
+    assert row(older, None).rss_peak == older.rss
+
+
+def test_page_of_an_older_library_has_no_peaks():
+    with fake_process("older") as process:
+        seen = look(process.pid)
+        found = row(seen, None)
+        assert (found.used, found.used_peak, found.rss_peak) == (None, None, None)
+        shown = run("--once", "--interval", "0.1", str(process.pid))
+        assert shown.exit_code == 0, shown.output
+        samples = samples_of(metrics.text(process.pid))
+    assert "hakmem_live_bytes" in samples
+    assert [n for n in samples if "_used_" in n or "peak" in n] == []
+
+
+def samples_of(text: str) -> dict[str, float]:
+    families = text_string_to_metric_families(text)
+    return {sample.name: sample.value for family in families for sample in family.samples}
+
+
 def test_rates_are_of_the_time_between_the_pages(fake):
     before = look(fake.pid)
     now = changed(before, 2, alloc=before.figures["counters"]["alloc"] + 50)
@@ -135,7 +172,7 @@ def test_hits_are_off_where_they_are_not_counted(fake):
     assert row(later, off).rates.hit_rate is None
     [one] = class_rows(later, off)
     assert (one.hits, one.misses, one.hit_rate) == (None, None, None)
-    console = Console(width=150, file=io.StringIO())
+    console = Console(width=170, file=io.StringIO())
     console.print(picture([row(later, off)], [one], console.width))
     assert console.file.getvalue().count(" off") == 4
 

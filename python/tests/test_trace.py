@@ -284,7 +284,7 @@ def test_trace_without_events_is_no_replay(trace_build, tmp_path):
     path = tmp_path / "empty.trace"
     path.write_bytes(header())
     ran = run("replay", str(path))
-    assert (ran.exit_code, "holds no calls" in ran.output) == (2, True)
+    assert (ran.exit_code, "holds no events" in ran.output) == (2, True)
 
 
 def test_every_known_call_is_recorded_and_replayed(trace_build, known, tmp_path):

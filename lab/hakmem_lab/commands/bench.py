@@ -17,6 +17,7 @@ from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
     FiniteRange,
+    WholeRange,
     allocator_options,
     chosen_allocators,
     csv_option,
@@ -73,7 +74,7 @@ def complete_suites(
     type=click.Choice(MODES),
     help="Only one binary under LD_PRELOAD, or only separate binaries.",
 )
-@click.option("--rounds", type=click.IntRange(1), help="Instead of the suite's own number.")
+@click.option("--rounds", type=WholeRange(1), help="Instead of the suite's own number.")
 @click.option(
     "--minutes",
     type=FiniteRange(min=0, min_open=True),
@@ -206,7 +207,7 @@ def chosen(suite: Suite, given: dict) -> tuple[list[Allocator], list[str]]:
 
 
 def resumed(context: click.Context, given: dict) -> Session:
-    require_resume_alone(context, given, OUTPUTS)
+    require_resume_alone(OUTPUTS)
     session = load(given["resume"])
     require_unchanged(session)
     return session

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -16,6 +16,7 @@ from hakmem import environment
 from hakmem.allocators.peers import Allocator, bench_program, find
 from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, UserError
+from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.rotation import (
     OPS_PER_SECOND,
     WALL_TIME,
@@ -35,13 +36,14 @@ from hakmem.options import (
     seed_option,
     split_command,
 )
-from hakmem.output import tables
+from hakmem.output import sentences, tables
 from hakmem.running import programs
 from hakmem.running.proof import Served, hakmem_served, load_checked, malloc_providers, peer_served
 from hakmem.running.syscalls import count_system_calls
 from rich.console import Console
 
 BASELINE = "hakmem"
+SPEED = replace(WALL, told="did this {x} times as fast as {b}")
 BENCH_ROUNDS = 15
 BENCH_SLICE_S = 0.15
 BENCH_SLOTS = 400
@@ -99,8 +101,6 @@ def demo(app: str | None, cpu: str | None, seed: int | None, json_path: Path | N
         programs.require_servable(app_command)
 
     known = facts(peers, seed)
-    console.print(tables.facts_table(known))
-    tables.print_notes(console, notes)
     try:
         # The user's program first: if it cannot run, that is said at once.
         program = real_program(app_command, cpu, peers)
@@ -115,15 +115,19 @@ def demo(app: str | None, cpu: str | None, seed: int | None, json_path: Path | N
         parts.append(document(work, allocators, findings))
         if json_path is not None:
             write_json(json_path, "demo", {"facts": known, "seed": seed, "parts": parts})
-        if findings.interrupted:
-            raise SystemExit(INTERRUPTED)
         failed = failed or findings.failed
+        if findings.interrupted:
+            break
+    tables.print_notes(console, notes)
+    tables.print_facts(console, known)
+    if findings.interrupted:
+        raise SystemExit(INTERRUPTED)
     if failed:
         raise SystemExit(1)
 
 
 def facts(allocators: Sequence[Allocator], seed: int) -> dict[str, str]:
-    """What was measured and where: printed above the figures."""
+    """What was measured and where: printed below the figures."""
     hakmem = allocators[0]
     lines = environment.describe()
     lines["compiler"] = environment.compiler_of(hakmem.library) if hakmem.library else "unknown"
@@ -250,6 +254,8 @@ def show(console: Console, work: Work, allocators: Sequence[Allocator], findings
         mark_other_outputs(rotation)
     rows = summarise(rotation, BASELINE, allocators)
     with_net = "floor" in rotation.series
+    real = [row for row in rows if row.name != "floor"]
+    tables.print_summary(console, sentences.of_rows(real, BASELINE, SPEED, PEAK_RSS))
     extra = {"system\ncalls": findings.calls, "served": findings.served}
     console.print(
         tables.comparison_table(rows, work.metric, BASELINE, with_net, extra, console.width)

@@ -12,6 +12,7 @@ from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
     FiniteRange,
+    WholeRange,
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -52,14 +53,14 @@ OUTPUTS = {"json_path", "html_path", "picture_path", "resume"}
     "--rounds",
     default=5,
     show_default=True,
-    type=click.IntRange(1),
+    type=WholeRange(1),
     help="Runs of each allocator at each seed.",
 )
 @click.option(
     "--scale",
     default=100,
     show_default=True,
-    type=click.IntRange(1, 100_000),
+    type=WholeRange(1, 100_000),
     help="Work of a load in percent.",
 )
 @click.option(
@@ -129,7 +130,7 @@ def drawn(
     console = tables.make_console()
     with clean_environment() as removed, only_once():
         if resume is not None:
-            require_resume_alone(context, context.params, OUTPUTS)
+            require_resume_alone(OUTPUTS)
             session = resumed(resume)
         else:
             if quick:

@@ -15,6 +15,7 @@ from hakmem.experiments.pairing import prove, require_served
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
+    WholeRange,
     allocator_options,
     chosen_allocators,
     csv_option,
@@ -53,7 +54,7 @@ class Run:
     "--rounds",
     default=5,
     show_default=True,
-    type=click.IntRange(1),
+    type=WholeRange(1),
     help="Runs of each allocator in each load.",
 )
 @click.option("--quick", is_flag=True, help="Small loads, one round: shows that all works.")

@@ -11,7 +11,7 @@ from hakmem.allocators.recipes import RECIPES, Recipe
 from hakmem.documents import write_json
 from hakmem.environment import allowed_cpus
 from hakmem.errors import UserError
-from hakmem.options import INTERRUPTED, json_option
+from hakmem.options import INTERRUPTED, WholeRange, json_option
 from hakmem.output import tables
 from rich import box
 from rich.table import Table
@@ -30,7 +30,7 @@ def peers() -> None:
 @click.option(
     "--jobs",
     "-j",
-    type=click.IntRange(1),
+    type=WholeRange(1),
     help="Compilers to run at a time (default: one a CPU).",
 )
 @click.option("--force", is_flag=True, help="Build also what is there and up to date.")

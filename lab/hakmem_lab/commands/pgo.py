@@ -52,7 +52,7 @@ def show_comparison(
     seed: int,
     json_path: Path | None,
 ) -> None:
-    """The facts, the paired comparison with the release build, and its table."""
+    """The paired comparison with the release build: its verdict, its table, and the facts."""
     check([flavours.find("hakmem")], {})
     facts = facts | {
         "compiler": environment.compiler_of(library),
@@ -60,13 +60,13 @@ def show_comparison(
         name: str(library),
         "rounds": f"{pairs}, seed {seed}; one CPU, threads where the kernel puts them",
     }
-    console.print(tables.facts_table(facts))
     steps = sum(pairs * (3 if load.has_floor else 2) for load in flavours.CORE_LOADS)
     with tables.progress_line(console, "runs", steps) as progress:
         task = progress.task_ids[0]
         results = flavours.compare_builds(
             library, name, pairs, seed, lambda what: progress.update(task, advance=1, now=what)
         )
+    tables.print_summary(console, [flavours.sentence(results, name)])
     console.print(flavours.results_table(results, name))
     counts = count_instructions(library)
     for title, (of_release, of_other) in counts.items():
@@ -76,6 +76,7 @@ def show_comparison(
         )
     if problem := instructions.problem():
         console.print(f"Instructions are not counted: {problem}")
+    tables.print_facts(console, facts)
     if json_path is not None:
         document = {"facts": facts, "pairs": pairs, "seed": seed, "instructions": counts}
         command = click.get_current_context().info_name

@@ -12,6 +12,7 @@ from hakmem.experiments.pairing import prove
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
+    WholeRange,
     allocator_options,
     chosen_allocators,
     csv_option,
@@ -77,7 +78,7 @@ class Run:
     "--rounds",
     default=3,
     show_default=True,
-    type=click.IntRange(1),
+    type=WholeRange(1),
     help="Runs of each allocator at each point.",
 )
 @allocator_options()

@@ -17,6 +17,7 @@ from hakmem.measuring.percentages import PERCENT
 from hakmem.options import (
     INTERRUPTED,
     FiniteRange,
+    WholeRange,
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -100,14 +101,14 @@ def judging_options() -> Callable:
 )
 @click.option(
     "--threads",
-    type=click.IntRange(1, 1024),
+    type=WholeRange(1, 1024),
     default=2,
     show_default=True,
     help="Of each long process.",
 )
 @click.option(
     "--slots",
-    type=click.IntRange(4, 1 << 28),
+    type=WholeRange(4, 1 << 28),
     default=4000,
     show_default=True,
     help="Blocks that a thread of the long process may hold.",

@@ -61,14 +61,16 @@ def steady(
     found: list[Steady] = []
     interrupted = False
     with clean_environment(), only_once():
-        console.print(tables.facts_table(environment.describe() | {"hakmem": str(hakmem)}))
+        facts = environment.describe() | {"hakmem": str(hakmem)}
         try:
             measure(console, rows, lambda row: found.append(
                 count_row(row, hakmem, seconds, strace)))  # fmt: skip
         except KeyboardInterrupt:
             interrupted = True
     if found:
+        tables.print_summary(console, [sentence(found)])
         console.print(table_of(found))
+    tables.print_facts(console, facts)
     if csv_path is not None:
         write_csv(csv_path, found)
     if json_path is not None:
@@ -87,6 +89,16 @@ def measure(console: Console, rows: list[Row], count) -> None:
             progress.update(progress.task_ids[0], now=row.name)
             count(row)
             progress.update(progress.task_ids[0], advance=1)
+
+
+def sentence(found: list[Steady]) -> str:
+    """The verdict on all rows, with those that are not as they should be by name."""
+    met = sum(one.verdict == "met" for one in found)
+    missed = [one.row.name for one in found if one.verdict == "MISSED"]
+    unknown = [one.row.name for one in found if one.verdict not in ("met", "MISSED")]
+    told = f"Once warm, {met} of {len(found)} rows make less than {BAR:g} system calls an operation"
+    told += f"; above it: {', '.join(missed)}" if missed else ""
+    return told + (f"; without an answer: {', '.join(unknown)}." if unknown else ".")
 
 
 def line_of(one: Steady) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from hakmem.errors import UserError
 from hakmem.options import (
     INTERRUPTED,
     FiniteRange,
+    WholeRange,
     csv_option,
     json_option,
     require_resume_alone,
@@ -50,7 +51,7 @@ def complete_groups(
 @rows_option("Instead of the group's rows")
 @click.option(
     "--rounds",
-    type=click.IntRange(1),
+    type=WholeRange(1),
     default=10,
     show_default=True,
     help="Each runs the base and every variant once.",
@@ -151,7 +152,7 @@ def require_built(built: Sequence[Allocator]) -> None:
 
 
 def resumed(context: click.Context, given: dict) -> Session:
-    require_resume_alone(context, given, OUTPUTS)
+    require_resume_alone(OUTPUTS)
     session = load(given["resume"])
     if session.allocators[0].name != BASE or "repeat" not in session.facts:
         raise UserError(f"{given['resume']} is of `hakmem bench`, not of variants", 2)

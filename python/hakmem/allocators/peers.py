@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
 
@@ -134,8 +135,11 @@ def known_names() -> list[str]:
     return [*DEFAULT_NAMES, *RECIPES]
 
 
-def find(name: str) -> Allocator:
-    """Looks an allocator up by name; what is missing comes back with its problem named."""
+def find(name: str, others: str = "") -> Allocator:
+    """Looks an allocator up by name; what is missing comes back with its problem named.
+
+    `others`: how the command takes an allocator that is not known, for the message.
+    """
     if name == "glibc":
         return Allocator("glibc", None, package_version("libc6"), source="the system's")
     if name == "hakmem":
@@ -152,8 +156,10 @@ def find(name: str) -> Allocator:
         return packaged(name, PEERS[name])
     if name in RECIPES:
         return built(name)
-    known = ", ".join((*known_names(), "floor"))
-    raise UserError(f"unknown allocator '{name}' (known: {known}; others with --lib)", WRONG_USE)
+    near = get_close_matches(name.lower(), known_names())
+    hints = [f"near: {', '.join(near)}" if near else f"known: {', '.join(known_names())}", others]
+    told = "; ".join(hint for hint in hints if hint)
+    raise UserError(f"unknown allocator '{name}' ({told})", WRONG_USE)
 
 
 def packaged(name: str, peer: Peer) -> Allocator:

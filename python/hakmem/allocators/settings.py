@@ -24,6 +24,8 @@ PREFIX = "HAKMEM_"
 # A library that has this function is hakmem; any other one is not asked.
 OWN_FUNCTION = "hakmem_option_set"
 LISTED = re.compile(r"^hakmem: (HAKMEM_\w+)=", re.MULTILINE)
+VALUE = re.compile(r"^hakmem: (HAKMEM_\w+)=(.*)$", re.MULTILINE)
+VERBOSE = "HAKMEM_VERBOSE"
 # It reads its settings at its start. SIGKILL leaves no time for the files that some make at exit.
 TRIAL = ("/bin/sh", "-c", "kill -KILL $$")
 # What the library does instead, where it is not refused.
@@ -33,8 +35,9 @@ NOT_KNOWN = "is not an option"
 
 def split_pair(option: str, text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
-    if not separator or not name or not value:
-        raise UserError(f"{option}: '{text}' is not NAME=VALUE", WRONG_USE)
+    lacking = "no =" if not separator else "no name" if not name else "" if value else "no value"
+    if lacking:
+        raise UserError(f"{option}: '{text}' is not NAME=VALUE: it has {lacking}", WRONG_USE)
     return name, value
 
 
@@ -54,7 +57,7 @@ def own_settings(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def full_name(name: str) -> str:
-    return name if name.startswith(PREFIX) else PREFIX + name
+    return PREFIX + (name[len(PREFIX) :] if name.upper().startswith(PREFIX) else name)
 
 
 def settings_for(
@@ -149,16 +152,26 @@ def said_at_start(library: Path, settings: Mapping[str, str]) -> str:
     ).stderr
 
 
+def in_effect(library: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """What a program under `settings` runs with: hakmem's options as the library lists them with
+    these and the environment's, and all other variables as they are."""
+    own = {n: v for n, v in {**os.environ, **settings}.items() if n.startswith(PREFIX)}
+    others = {n: v for n, v in settings.items() if not n.startswith(PREFIX)}
+    said = said_at_start(library, own | {VERBOSE: "1"})
+    return others | dict(VALUE.findall(said)) | {VERBOSE: own.get(VERBOSE, "0")}
+
+
 def known_options(libraries: Sequence[Path]) -> list[str]:
     """The options that the libraries have, as they list them."""
-    said = [said_at_start(library, {"HAKMEM_VERBOSE": "1"}) for library in libraries]
+    said = [said_at_start(library, {VERBOSE: "1"}) for library in libraries]
     return list(dict.fromkeys(name for text in said for name in LISTED.findall(text)))
 
 
 def near_options(name: str, known: Sequence[str], cutoff: float) -> list[str]:
-    """Without what all have in common, which would make all of them alike."""
+    """In any case of letters; without what all have in common, which would make them alike."""
     short = [option.removeprefix(PREFIX) for option in known]
-    return [PREFIX + s for s in get_close_matches(name.removeprefix(PREFIX), short, cutoff=cutoff)]
+    wanted = name.upper().removeprefix(PREFIX)
+    return [PREFIX + s for s in get_close_matches(wanted, short, cutoff=cutoff)]
 
 
 def hakmem_libraries(chosen: Sequence[Allocator]) -> list[Path]:

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from hakmem import environment
 from hakmem.allocators.peers import Allocator, find, from_path, require_usable
-from hakmem.allocators.settings import settings_for
+from hakmem.allocators.settings import hakmem_libraries, in_effect, settings_for
 from hakmem.documents import write_json
-from hakmem.errors import NOT_STARTED, UserError
+from hakmem.errors import NOT_STARTED, WRONG_USE, UserError
 from hakmem.experiments.workload import chosen_workload, workload_options
 from hakmem.measuring import journal
 from hakmem.measuring.deciding import (
@@ -45,7 +45,9 @@ from hakmem.measuring.statistics import variation
 from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
+    WholeRange,
     cpu_option,
+    is_given,
     json_option,
     parse_cpu_list,
     resolve_cpus,
@@ -53,11 +55,13 @@ from hakmem.options import (
     seed_option,
 )
 from hakmem.output import tables
+from hakmem.plain_text import with_last_words
 from hakmem.running import interruption
 from hakmem.running.launching import Outcome
-from hakmem.running.proof import IDLE, hakmem_served, load_checked, peer_served
+from hakmem.running.proof import hakmem_served, load_checked, peer_served
 
 CPU_METRIC_NAME = "cpu"
+OR_A_PATH = "a path of a library is one too"
 SHORT_SLICE_S, LONG_SLICE_S = 0.02, 5.0
 EXIT_STATUS = {
     Verdict.GO: 0,
@@ -100,28 +104,29 @@ def side_options(letter: str, role: str):
     type=PERCENT,
     default="1%",
     show_default=True,
-    help="The smallest difference of speed that matters.",
+    help="The smallest difference of speed that matters, as 1% or 0.01.",
 )
 @click.option(
     "--confidence",
     type=PERCENT,
     default="99%",
     show_default=True,
-    help="How sure a verdict is, over all looks at the data together.",
+    help="How sure a verdict is, over all the times it is tried, as 99% or 0.99.",
 )
 @click.option(
     "--pairs",
-    type=click.IntRange(2),
+    type=WholeRange(2),
     default=20,
     show_default=True,
-    help="Runs of A and of B before the first look; the next look is after twice as many.",
+    help="A pair is one run of A and one of B. A verdict is tried after so many pairs, and again "
+    "each time their number has doubled.",
 )
 @click.option(
     "--max-pairs",
-    type=click.IntRange(2),
+    type=WholeRange(2),
     default=640,
     show_default=True,
-    help="Pairs after which an undecided comparison ends.",
+    help="After so many pairs without a verdict the answer is UNDECIDED.",
 )
 @cpu_option("auto")
 @click.option(
@@ -162,7 +167,7 @@ def ab(
     difference is smaller than that. UNDECIDED: the noise hides it. Ends with status 0 for GO and
     NO DIFFERENCE, 3 for NO-GO, 4 for UNDECIDED, 1 when a side fails, 130 after Ctrl-C.
     """
-    if not (a_settings or b_settings or given("a_library") or given("b_library")):
+    if not any(map(is_given, ("a_settings", "b_settings", "a_library", "b_library"))):
         raise UserError("A and B are the same: give --a, --b, --a-lib or --b-lib", 2)
     if max_pairs < pairs:
         raise UserError(f"--max-pairs: {max_pairs} is below --pairs {pairs}", 2)
@@ -170,8 +175,7 @@ def ab(
     console = tables.make_console()
     plan = Plan(pairs, max_pairs, min_effect, confidence)
     cpus, seed = resolve_cpus(cpu, None), resolve_seed(seed)
-    if metric != CPU_METRIC_NAME:
-        require_metric(metric, lower_is_better)
+    require_metric(metric, lower_is_better, (WALL_METRIC_NAME, CPU_METRIC_NAME))
     notes: list[str] = []
     sides = {}
     for name, library, texts in (("A", a_library, a_settings), ("B", b_library, b_settings)):
@@ -181,6 +185,7 @@ def ab(
         Contender(name, work.command, side.library, {**side.settings, **asked}, runner=work.runner)
         for name, (side, asked) in sides.items()
     ]
+    require_difference(rows, {name: side for name, (side, _) in sides.items()})
     work.require_working()
     trials = [trial(row, cpus) for row in rows]
     chosen = choose_metric(metric, lower_is_better, trials, cpus, work.is_server)
@@ -202,15 +207,26 @@ def ab(
         conclude(console, rotation, decision, plan, facts, slice_notes(trials), json_path)
 
 
-def given(parameter: str) -> bool:
-    context = click.get_current_context()
-    return context.get_parameter_source(parameter) is not click.core.ParameterSource.DEFAULT
+def require_difference(rows: Sequence[Contender], sides: Mapping[str, Allocator]) -> None:
+    """Refuses two sides that run the same library with the same settings in effect, however they
+    were given: any verdict on them would be chance."""
+    same = {row.preload and row.preload.resolve() for row in rows}
+    settings = [dict(row.settings) for row in rows]
+    if len(same) == 1 and settings[0] != settings[1] and hakmem_libraries([*sides.values()]):
+        settings = [in_effect(row.preload, row.settings) for row in rows]
+    if len(same) == 1 and settings[0] == settings[1]:
+        asked = {name for row in rows for name in row.settings}
+        told = ", ".join(f"{n}={v}" for n, v in settings[0].items() if n in asked)
+        why = f"both have {told}" if told else "no setting tells them apart"
+        raise UserError(f"A and B are the same: {why}; nothing was started", WRONG_USE)
 
 
 def allocator(text: str) -> Allocator:
     """By its path where there is a slash or an ending, else by its name."""
     named = "/" not in text and ".so" not in text
-    return require_usable(load_checked(find(text) if named else from_path(text, Path(text))))
+    return require_usable(
+        load_checked(find(text, OR_A_PATH) if named else from_path(text, Path(text)))
+    )
 
 
 def trial(row: Contender, cpus: str | None) -> Outcome:
@@ -224,8 +240,7 @@ def trial(row: Contender, cpus: str | None) -> Outcome:
 
 
 def side_failed(name: str, problem: str, last_words: str) -> UserError:
-    words = f"; it last said: {last_words}" if last_words else ""
-    return UserError(f"{name}: {problem}{words}")
+    return UserError(f"{name}: {with_last_words(problem, last_words)}")
 
 
 def choose_metric(
@@ -288,7 +303,7 @@ def proof_of(row: Contender, side: Allocator, notes: list[str]) -> tuple[str, tu
         if proof:
             return str(proof), proof.settings
         if proof.is_idle:
-            raise UserError(f"{IDLE}: nothing to compare")
+            raise UserError(f"{proof.why_idle}: nothing to compare")
     said = "NOT SERVED"
     if side.name != "hakmem":
         said = peer_served(row.command, side, row.settings, runner=row.runner)

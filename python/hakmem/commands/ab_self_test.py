@@ -19,10 +19,14 @@ import click
 from hakmem import environment
 from hakmem.errors import UserError
 from hakmem.measuring.deciding import Verdict
-from hakmem.options import PROGRAM_LAST, cpu_option
+from hakmem.options import PROGRAM_LAST, WholeRange, cpu_option
 
 # Of 20 trials; other numbers of trials must reach the same shares.
 LEAST_RIGHT = {Verdict.NO_DIFFERENCE: 19 / 20, Verdict.NO_GO: 18 / 20}
+
+
+# Two sides that are the same are refused. This means nothing to anybody, and is of one length.
+TOLD_APART = ("--a=AB_SIDE=A", "--b=AB_SIDE=B")
 
 
 @dataclass
@@ -66,9 +70,7 @@ class Course:
     required=True,
     help="The same, made to do more work.",
 )
-@click.option(
-    "--trials", type=click.IntRange(1), default=20, show_default=True, help="Of each kind."
-)
+@click.option("--trials", type=WholeRange(1), default=20, show_default=True, help="Of each kind.")
 @cpu_option("auto")
 @click.option("--option", "more", multiple=True, help="Passed on to hakmem ab, such as --pairs=40.")
 @click.argument("program", nargs=-1, required=True)
@@ -90,7 +92,8 @@ def ab_self_test(
     ]
     for number in range(1, trials + 1):
         for course in courses:
-            arguments = [f"--a-lib={plain}", f"--b-lib={course.library}", f"--cpu={cpu}", *more]
+            sides = [f"--a-lib={plain}", f"--b-lib={course.library}", *TOLD_APART]
+            arguments = [*sides, f"--cpu={cpu}", *more]
             said = one_trial(course, [*arguments, f"--seed={number}"], program)
             click.echo(f"{number:3} {course.title}: {said}")
     for course in courses:

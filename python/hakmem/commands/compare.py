@@ -23,7 +23,7 @@ from hakmem.experiments.comparison import (
     html,
 )
 from hakmem.experiments.workload import Workload, chosen_workload, workload_options
-from hakmem.extras import INSTALL, MATPLOTLIB, is_there
+from hakmem.extras import INSTALL, MATPLOTLIB, is_there, require_asked
 from hakmem.measuring import journal
 from hakmem.measuring.measures import CPU, END_RSS, FAULTS, IDLE_RSS, PEAK_RSS, WALL
 from hakmem.measuring.rotation import (
@@ -48,6 +48,7 @@ from hakmem.options import (
     json_option,
     metric_options,
     pairs_option,
+    refuse_beside,
     resolve_cpus,
     resolve_seed,
     seed_option,
@@ -55,7 +56,7 @@ from hakmem.options import (
 )
 from hakmem.output import tables
 from hakmem.running import interruption, programs
-from hakmem.running.proof import IDLE, hakmem_served, load_checked, peer_served
+from hakmem.running.proof import hakmem_served, idle_words, load_checked, peer_served
 from hakmem.running.syscalls import count_system_calls
 
 Tick = Callable[[str], None]
@@ -89,7 +90,8 @@ class Plan:
     show_default=True,
     type=FiniteRange(0),
     metavar="SECONDS",
-    help="RSS after idle: after the longest rest of at least so long; 0 does not look at all.",
+    help="RSS after idle is measured where PROGRAM uses no CPU for at least so long, at the end of "
+    "its longest such rest. 0: neither that nor RSS at end is measured.",
 )
 @timeout_option()
 @cpu_option("none")
@@ -101,7 +103,8 @@ class Plan:
     "source",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="JOURNAL",
-    help="Measure nothing: tables and files of an earlier run, also of one that was killed.",
+    help="Measure nothing: show the tables of an earlier run again, also of one that was killed. "
+    "--json and --html write its files.",
 )
 @click.argument("program", nargs=-1)
 def compare(
@@ -141,8 +144,8 @@ def compare(
     """
     console = tables.make_console()
     if source is not None:
-        if program:
-            raise UserError(f"--from measures nothing: '{program[0]}' cannot be run with it", 2)
+        refuse_beside("--from measures nothing", {"source", "json_path", "html_path"})
+        require_asked()
         report_again(console, source, json_path, html_path)
         return
     work = chosen_workload(program, stdin, server, load, port, stop, ready_s)
@@ -154,6 +157,7 @@ def compare(
     require_metric(metric, lower_is_better)
     notes = programs.examine(work.command).notes + environment_notes()
     chosen = chosen_allocators(names, libraries, notes)
+    require_asked()
     rows = [
         replace(row, idle_s=idle_s, limit_s=limit_s, runner=work.runner)
         for row in contenders(chosen, work.command)
@@ -169,8 +173,10 @@ def compare(
         journal.prune("compare")
         kept = f"; what was measured is in {path}: hakmem compare --from reads it"
         with journal.named_in_errors(kept if found.rotation is not None else ""):
-            conclude(console, found, json_path, html_path or page_beside(path))
-        if found.rotation is not None:
+            conclude(console, found, json_path, html_path, page_beside(path))
+            if found.figures and html_path is None and page_beside(path) is None:
+                console.print(f"report: no page with plots without {INSTALL}", soft_wrap=True)
+        if found.figures:
             console.print(f"journal: {path} (hakmem compare --from reads it)", soft_wrap=True)
     finish(found)
 
@@ -243,13 +249,13 @@ def prove(found: Comparison, allocators: Sequence[Allocator], row: Contender, ti
     if not any(a.name == "hakmem" for a in allocators):
         witness = load_checked(find("hakmem"))
         if witness.usable and hakmem_served(found.program, witness.library, *how).is_idle:
-            raise UserError(f"{IDLE}: nothing to compare")
+            raise UserError(f"{idle_words()}: nothing to compare")
     for allocator in allocators:
         tick(f"proof: {allocator.name}")
         if allocator.name == "hakmem" and allocator.library:
             proof = hakmem_served(found.program, allocator.library, *how)
             if proof.is_idle:
-                raise UserError(f"{IDLE}: nothing to compare")
+                raise UserError(f"{proof.why_idle}: nothing to compare")
             found.add_proof("hakmem", str(proof), proof.settings)
             found.notes += proof.warnings
         else:
@@ -270,18 +276,38 @@ def report_again(
     console: Console, source: Path, json_path: Path | None, html_path: Path | None
 ) -> None:
     found = from_journal(source)
-    conclude(console, found, json_path, html_path or page_beside(source))
+    conclude(console, found, json_path, html_path)
     finish(found)
 
 
 def conclude(
-    console: Console, found: Comparison, json_path: Path | None, html_path: Path | None
+    console: Console,
+    found: Comparison,
+    json_path: Path | None,
+    html_path: Path | None,
+    unasked_page: Path | None = None,
 ) -> None:
-    """Evaluates what was measured, shows it and writes the files."""
+    """Evaluates what was measured, shows it and writes the files.
+
+    Where nothing was measured that is one line, and the files that were asked for.
+    """
     found.end()
-    tables.print_summary(console, found.summary)
     if found.figures:
-        show(console, found)
+        show_all(console, found)
+        html_path = html_path or unasked_page
+    try:
+        if html_path is not None:
+            write_text(html_path, html(found), HTML)
+            console.print(f"report: {html_path}", soft_wrap=True)
+    finally:
+        if json_path is not None:
+            write_json(json_path, "compare", document(found))
+
+
+def show_all(console: Console, found: Comparison) -> None:
+    """What was found, its tables, what is to be said of them, and how it was measured."""
+    tables.print_summary(console, found.summary)
+    show(console, found)
     for name, problem in found.problems.items():
         console.print(f"{name}: {problem}", soft_wrap=True)
     for note in found.notes:
@@ -289,15 +315,6 @@ def conclude(
     # They are long, and in the files.
     shown = {name: said for name, said in found.facts.items() if name != "effective settings"}
     tables.print_facts(console, shown)
-    try:
-        if html_path is None:
-            console.print(f"report: no page with plots without {INSTALL}", soft_wrap=True)
-        else:
-            write_text(html_path, html(found), HTML)
-            console.print(f"report: {html_path}", soft_wrap=True)
-    finally:
-        if json_path is not None:
-            write_json(json_path, "compare", document(found))
 
 
 def page_beside(log: Path) -> Path | None:
@@ -331,6 +348,10 @@ def calls_column(found: Comparison, narrow: bool) -> dict[str, str]:
 
 
 def finish(found: Comparison) -> None:
+    if not found.figures:
+        raise UserError(found.why_nothing, INTERRUPTED if found.interrupted else 1)
+    if found.damaged:
+        raise SystemExit(1)
     if found.interrupted:
         raise SystemExit(INTERRUPTED)
     if found.problems:

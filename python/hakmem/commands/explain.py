@@ -15,16 +15,23 @@ import click
 from rich.console import Console
 
 from hakmem import environment
+from hakmem.allocators.settings import own_settings
 from hakmem.commands.run import appended, chosen_settings
 from hakmem.destinations import output_option
 from hakmem.documents import growing, kind, write_json
 from hakmem.errors import NOT_STARTED, UserError
+from hakmem.extras import require_asked
 from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
     FiniteRange,
+    TargetCommand,
+    WholeRange,
+    is_behind_dashes,
+    is_pid,
     json_option,
     plot_option,
+    refuse,
 )
 from hakmem.output import accounting_view
 from hakmem.output.streams import make_console
@@ -39,6 +46,7 @@ EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, exp
 
 @click.command(
     short_help="Where every resident byte of a process is.",
+    cls=TargetCommand,
     context_settings=PROGRAM_LAST,
 )
 @click.option(
@@ -69,7 +77,7 @@ EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, exp
     "--classes",
     default=accounting_view.CLASSES_SHOWN,
     show_default=True,
-    type=click.IntRange(0),
+    type=WholeRange(0),
     metavar="N",
     help="Lines of the table of size classes; 0: no such table.",
 )
@@ -96,16 +104,22 @@ def explain(
     """Account for every resident byte of a process under hakmem.
 
     hakmem explain PID for one that was started with HAKMEM_STATS_PAGE=1, or hakmem explain
-    [OPTIONS] -- PROGRAM [ARGUMENT]..., which starts it so. The process is read from outside: no
-    ptrace, no signal, no pause. PROGRAM keeps its input, output and exit status.
+    [OPTIONS] -- PROGRAM [ARGUMENT]..., which starts it so. What stands behind -- is a PROGRAM, a
+    number too. The process is read from outside: no ptrace, no signal, no pause. PROGRAM keeps its
+    input, output and exit status.
     """
     if plot_path is not None and plot_path.suffix not in accounting_view.PICTURE_FORMATS:
         raise UserError(f"--plot: {plot_path} must end in .svg or .png", 2)
-    of_process = target[0].isdecimal()
+    of_process = is_pid(target[0]) and not is_behind_dashes()
     if of_process and len(target) > 1:
         raise UserError(f"options go before the PID: {' '.join(target[1:])}", 2)
-    if of_process and (settings or profile is not None):
-        raise UserError("--set and --profile are for a PROGRAM that is started", 2)
+    if of_process:
+        refuse("a PID is of a process that runs", {"settings", "profile", "after_s"})
+    else:
+        # Both say what is wrong with the command line, before a package is missing.
+        own_settings("--set", settings)
+        programs.require_program(target)
+    require_asked()
     with opened(output_path, to_stderr=not of_process) as (file, publish):
         series = Series(make_console(file), classes, every_s, publish)
         if of_process:

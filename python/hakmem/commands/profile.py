@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from hakmem.commands.profile_program import Ran, run_profiled
+from hakmem.allocators.settings import own_settings
+from hakmem.commands.profile_program import Ran, require_target, run_profiled
 from hakmem.destinations import (
     Destination,
     OutputPrefix,
@@ -20,7 +21,17 @@ from hakmem.destinations import (
     require_writable,
 )
 from hakmem.errors import UserError
-from hakmem.options import PROGRAM_LAST, Decorator, stacked
+from hakmem.options import (
+    PROGRAM_LAST,
+    Decorator,
+    TargetCommand,
+    WholeRange,
+    is_behind_dashes,
+    is_given,
+    is_pid,
+    refuse,
+    stacked,
+)
 from hakmem.output.streams import make_console
 from hakmem.profiles import heap_profile, profile_page, profile_view
 from hakmem.profiles.heap_profile import HeapProfile
@@ -57,14 +68,15 @@ def output_options(formats: Sequence[str], default: str) -> Decorator:
             default=default,
             show_default=True,
             metavar="LIST",
-            help=f"Reports to write, comma-separated: {', '.join(formats)}.",
+            help=f"Reports to write, comma-separated: {', '.join(formats)}; pprof needs "
+            "hakmem[report].",
         ),
         click.option(
             "--top",
             "rows",
             default=ROWS,
             show_default=True,
-            type=click.IntRange(0),
+            type=WholeRange(0),
             metavar="N",
             help="Lines of the table on the terminal.",
         ),
@@ -90,10 +102,11 @@ def diff(output: Path | None, formats: str, rows: int, before: str, after: str) 
 
     Of the same files, stacks are compared by line, else by function.
     """
-    wanted = Wanted(formats_there(parse_formats(formats, OF_CHANGES), asked())[0], output)
+    asked_for = parse_formats(formats, OF_CHANGES)
     first, second = named_target(before), named_target(after)
     name = f"{second.profile.name}.diff"
-    require_places(wanted, name)
+    require_places(Wanted(asked_for, output), name)
+    wanted = Wanted(formats_there(asked_for, is_given("formats"))[0], output)
     changes = compare(first, second)
     console = make_console(sys.stdout)
     profile_view.show_changes(console, first, second, changes, rows)
@@ -112,7 +125,7 @@ def require_places(wanted: Wanted, name: str = "") -> None:
     require_free(places, click.get_current_context())
 
 
-class WithDiff(click.Command):
+class WithDiff(TargetCommand):
     """`diff` as first word is a command of its own; a program of that name goes behind --."""
 
     def make_context(self, info_name, args, parent=None, **extra):
@@ -129,14 +142,14 @@ class WithDiff(click.Command):
 @click.option(
     "--rate",
     metavar="SIZE",
-    help="Mean distance of the samples of PROGRAM in allocated bytes, such as 64K. Default: the "
-    "library's, 512K.",
+    help="How much PROGRAM allocates between two samples, on average: 64K samples more blocks, and "
+    "costs more time, than the library's default, 512K.",
 )
 @click.option("--leaks", is_flag=True, help="Show what is live (at exit), largest first.")
 @click.option(
     "--every",
     "every_s",
-    type=click.IntRange(1),
+    type=WholeRange(1),
     metavar="SECONDS",
     help="A profile every so many seconds, with numbered reports.",
 )
@@ -144,8 +157,8 @@ class WithDiff(click.Command):
     "--sort",
     "order",
     type=click.Choice(ORDERS),
-    help="Order of the table; measure of folded stacks, and of the flame graph at first. "
-    "Default: live, and peak for a PROGRAM that has ended.",
+    help="The figure that the table is sorted by. Folded stacks hold it, and the flame graph shows "
+    "it first. Default: peak for a PROGRAM, live for a PID, a FILE and with --leaks.",
 )
 @click.option(
     "--set",
@@ -177,7 +190,8 @@ def profile(
     hakmem profile FILE.json                   a file that the library wrote
     hakmem profile diff A B                    growth between two profiles
 
-    Options go before the target. PROGRAM keeps its input, output and exit status; the table of a
+    Options go before the target. What stands behind -- is a PROGRAM, a number or diff too. PROGRAM
+    keeps its input, output and exit status; the table of a
     PROGRAM goes to stderr. Reports: html (flame graph, tables, live memory over time), pprof
     (.pb.gz, for pprof, Pyroscope, Parca and Speedscope), folded (for flamegraph.pl), dhat (for
     Valgrind's dh_view.html) and json (for `hakmem profile diff`).
@@ -187,17 +201,22 @@ def profile(
     hakmem profile --rate 16K --format html,json --output out/run1 -- python3 job.py
     HAKMEM_HEAP_PROFILE=1 hakmem run -- ./server & hakmem profile PID
     """
-    there, left_out = formats_there(parse_formats(formats), asked())
+    asked_for = parse_formats(formats)
+    kind = kind_of(target)
+    if kind != PROGRAM:
+        refuse("a PID or FILE starts nothing", {"rate", "settings"})
+    else:
+        own_settings("--set", settings)
+        require_target(target)
+    if kind == FILE:
+        refuse("a FILE is one profile", {"every_s"})
+    name = Path(target[0]).name.removesuffix(".json") if kind == FILE else ""
+    require_places(Wanted(asked_for, output), name)
+    # All that can be wrong with the command line is said before a package is missing.
+    there, left_out = formats_there(asked_for, is_given("formats"))
     wanted = Wanted(there, output)
     if left_out:
         click.echo(f"hakmem profile: {left_out}", err=True)
-    kind = kind_of(target)
-    if kind != PROGRAM and (rate is not None or settings):
-        raise UserError("--rate and --set are for a PROGRAM that is started", 2)
-    if kind == FILE and every_s is not None:
-        raise UserError("--every is for a PROGRAM or a PID", 2)
-    name = Path(target[0]).name.removesuffix(".json") if kind == FILE else ""
-    require_places(wanted, name)
     if kind == PROGRAM:
         report = Report(
             make_console(sys.stderr), wanted, leaks, order or ("live" if leaks else "peak"), rows
@@ -211,18 +230,14 @@ def profile(
         of_process(report, int(target[0]), every_s)
 
 
-def asked() -> bool:
-    """Whether --format was given."""
-    source = click.get_current_context().get_parameter_source("formats")
-    return source is not click.core.ParameterSource.DEFAULT
-
-
 PROGRAM, PROCESS, FILE = "program", "process", "file"
 
 
 def kind_of(target: Sequence[str]) -> str:
     first = target[0]
-    if first.isdecimal():
+    if is_behind_dashes():
+        return PROGRAM
+    if is_pid(first):
         kind = PROCESS
     elif "/" not in first and not first.endswith(".json"):
         return PROGRAM
@@ -336,7 +351,7 @@ def told(profiles: Sequence[HeapProfile]) -> str:
 
 def named_target(target: str) -> Named:
     """A file, or a process that runs."""
-    if target.isdecimal() and not Path(target).exists():
+    if is_pid(target) and not Path(target).exists():
         found = profile_page.ask(int(target))
         return named(found, Symboliser(found, int(target)))
     found = heap_profile.read_file(Path(target))

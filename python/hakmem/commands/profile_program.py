@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +57,14 @@ def run_profiled(
     chosen, library = chosen_settings(None, settings, with_environment=True)
     if is_hakmem(library):
         check_library(library, {OPTION_OF.get(name, "--set"): {name: own[name]} for name in own})
+    found = require_target(program)
+    environment = {**os.environ, **chosen, **own, "LD_PRELOAD": appended(library)}
+    ended = run_watched(program, environment, library)
+    return collected(folder, ended, found, chosen)
+
+
+def require_target(program: Sequence[str]) -> programs.Examined:
+    """A program that can be served; what is none may be a heap profile of another name."""
     found = programs.examine(program)
     if not found.holds_hakmem:
         try:
@@ -66,12 +74,12 @@ def run_profiled(
                 raise
             told = f"{error.format_message()}; as a heap profile its name would end in .json"
             raise UserError(told, error.exit_code) from error
-    environment = {**os.environ, **chosen, **own, "LD_PRELOAD": appended(library)}
-    ended = run_watched(program, environment, library)
-    return collected(folder, ended, found)
+    return found
 
 
-def collected(folder: Path, ended: Ended, found: programs.Examined) -> Ran:
+def collected(
+    folder: Path, ended: Ended, found: programs.Examined, chosen: Mapping[str, str]
+) -> Ran:
     by_process: dict[int, list[HeapProfile]] = {}
     problems = []
     for pid, path in numbered(folder.iterdir()):
@@ -86,7 +94,7 @@ def collected(folder: Path, ended: Ended, found: programs.Examined) -> Ran:
         name = signal_name(os.WTERMSIG(ended.wait_status))
         remark = f"the program was killed by {name}: the last profile is of before"
     if not own:
-        why = f"no heap profile was written: {why_nothing(ended, found)}"
+        why = f"no heap profile was written: {why_nothing(ended, found, chosen)}"
         if others:
             largest = others.pop(0)
             own = tuple(by_process[largest.pid]) if largest.pid in by_process else (largest,)
@@ -103,7 +111,7 @@ def numbered(paths: Iterable[Path]) -> list[tuple[int, Path]]:
     return [(pid, path) for pid, _, path in sorted(known)]
 
 
-def why_nothing(ended: Ended, found: programs.Examined) -> str:
+def why_nothing(ended: Ended, found: programs.Examined, chosen: Mapping[str, str]) -> str:
     if os.WIFSIGNALED(ended.wait_status):
         name = signal_name(os.WTERMSIG(ended.wait_status))
         return f"the program was killed by {name} (--every SECONDS writes some before)"
@@ -114,4 +122,4 @@ def why_nothing(ended: Ended, found: programs.Examined) -> str:
         return "the program ended without its exit handlers (--every SECONDS writes some before)"
     if ended.served is None and ended.why_unknown:
         return f"whether hakmem served the program could not be seen: {ended.why_unknown}"
-    return f"hakmem did not serve the program: {reason(ended, found)}"
+    return f"hakmem did not serve the program: {reason(ended, found, chosen)}"

@@ -14,7 +14,7 @@ from hakmem.allocators import peers
 from hakmem.allocators.peers import find
 from hakmem.destinations import output_option
 from hakmem.documents import open_descriptor, write_json
-from hakmem.options import PROGRAM_LAST, json_option, stdin_option
+from hakmem.options import PROGRAM_LAST, WholeRange, json_option, stdin_option
 from hakmem.output import tables
 from hakmem.running import programs
 from hakmem.running.proof import load_checked
@@ -35,18 +35,24 @@ SHOWN = 10
     "--output",
     "path",
     default="hakmem.trace",
-    text="Trace of the first process; others go to FILE.<process id>.",
+    text="Trace of PROGRAM. Each further process of it has a trace of its own, FILE.PID.",
     kind=TRACE,
 )
-@click.option("--on", default="glibc", show_default=True, metavar="NAME", help="Allocator below.")
+@click.option(
+    "--on",
+    default="glibc",
+    show_default=True,
+    metavar="NAME",
+    help="Allocator of PROGRAM.",
+)
 @click.option(
     "--limit",
     "limit_mb",
     default=4096,
     show_default=True,
-    type=click.IntRange(1),
+    type=WholeRange(1),
     metavar="MB",
-    help="Recording stops where a file gets larger.",
+    help="Stop recording a process when its trace has this size.",
 )
 @stdin_option()
 @json_option()
@@ -61,10 +67,10 @@ def record(
 ) -> None:
     """Record the allocations of PROGRAM: hakmem record [OPTIONS] -- PROGRAM [ARGUMENT]...
 
-    `hakmem replay` repeats them under any allocator. The program has this terminal, and its exit
-    status becomes that of this command (128 + n after signal n). Programs it starts, and children
-    it forks, each get a file of their own. What is recorded is in the file at once: a crash or
-    SIGKILL loses nothing that was. Traces of that name are replaced when something was recorded.
+    `hakmem replay` repeats them under any allocator. PROGRAM keeps this terminal, and this command
+    ends with PROGRAM's exit status (128 + n after signal n). Each call is in the file as soon as it
+    is made, so a crash or SIGKILL loses none. Older traces of the same name are replaced once
+    something has been recorded; until then they stay.
     """
     if open_descriptor(path) is None:
         path = Path(os.path.realpath(path))

@@ -10,16 +10,26 @@ import click
 from hakmem import environment
 from hakmem.documents import write_json
 from hakmem.errors import UserError
-from hakmem.experiments.pairing import document, finish, measure, prove, require_served, show_rows
+from hakmem.experiments.pairing import (
+    document,
+    finish,
+    measure,
+    prove,
+    require_figures,
+    require_served,
+    show_rows,
+)
 from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.rotation import OPS_PER_SECOND
 from hakmem.measuring.summary import summarise
 from hakmem.options import (
+    WholeRange,
     allocator_options,
     chosen_allocators,
     cpu_option,
     json_option,
     pairs_option,
+    refuse_beside,
     resolve_cpus,
     resolve_seed,
     seed_option,
@@ -40,7 +50,7 @@ from hakmem.traces.trace_summary import (
 @pairs_option(15)
 @click.option(
     "--passes",
-    type=click.IntRange(1, 1_000_000),
+    type=WholeRange(1, 1_000_000),
     help="Times the trace is replayed in one run (default: as many as take 0.1 s).",
 )
 @cpu_option("auto")
@@ -66,7 +76,11 @@ def replay(
     leaves others free.
     """
     console = tables.make_console()
+    if summary_only:
+        refuse_beside("--summary measures nothing", {"summary_only", "json_path", "trace"})
     held = summarise_trace(trace.absolute())
+    if not held.calls:
+        raise UserError(f"{trace} holds no events: the program had made no call of malloc yet", 2)
     if summary_only:
         console.print(tables.facts_table(figure_rows(held)))
         console.print(sizes_table(held))
@@ -75,8 +89,6 @@ def replay(
         if json_path is not None:
             write_json(json_path, "replay --summary", summary_document(held))
         return
-    if not held.calls:
-        raise UserError(f"{trace} holds no calls", 2)
     cpus = None if cpu == "auto" and held.lanes > 1 else resolve_cpus(cpu, None)
     compare(console, held, names, libraries, pairs, passes, cpus, resolve_seed(seed), json_path)
 
@@ -109,6 +121,7 @@ def compare(
     }
     tables.print_notes(console, notes)
     rotation = measure(console, rows, OPS_PER_SECOND, pairs, seed, cpus)
+    require_figures(rotation)
     summary = summarise(rotation, baseline, chosen)
     speed = replace(WALL, told="replayed the trace {x} times as fast as {b}")
     told = sentences.of_rows(summary, baseline, speed, PEAK_RSS)

@@ -17,7 +17,7 @@ from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, REFUSED, WRONG_USE, UserError
 from hakmem.options import PROGRAM_LAST, json_option, stdin_option
 from hakmem.running import programs
-from hakmem.running.proof import IDLE
+from hakmem.running.proof import idle_words
 from hakmem.running.witness import Ended, run_watched
 
 PROFILES = ("balanced", "speed", "lean", "hardened")
@@ -86,7 +86,7 @@ def run(
     look = not found.obstacle or found.holds_hakmem
     ended = run_watched(program, environment, served_by, look, stdin)
     if look:
-        report(ended, found, proof)
+        report(ended, found, proof, chosen)
     elif proof:
         warn("not served")
     if json_path is not None:
@@ -102,7 +102,7 @@ def document(
         "program": list(program),
         "settings": dict(chosen),
         "served": ended.served,
-        "why": "" if ended.served else ended.why_unknown or reason(ended, found),
+        "why": "" if ended.served else ended.why_unknown or reason(ended, found, chosen),
         "exit_status": ended.exit_status,
     }
 
@@ -152,7 +152,7 @@ def appended(library: Path) -> str:
     return f"{there}:{path}" if there else path
 
 
-def report(ended: Ended, found: programs.Examined, proof: bool) -> None:
+def report(ended: Ended, found: programs.Examined, proof: bool, chosen: Mapping[str, str]) -> None:
     """One line when hakmem has not served the program, or when asked for it."""
     if ended.served:
         if proof:
@@ -160,10 +160,10 @@ def report(ended: Ended, found: programs.Examined, proof: bool) -> None:
     elif ended.served is None and ended.why_unknown:
         warn(f"whether hakmem served it could not be seen: {ended.why_unknown}")
     elif ended.exit_status != NOT_STARTED:
-        warn(f"NOT SERVED: {reason(ended, found)}")
+        warn(f"NOT SERVED: {reason(ended, found, chosen)}")
 
 
-def reason(ended: Ended, found: programs.Examined) -> str:
+def reason(ended: Ended, found: programs.Examined, chosen: Mapping[str, str]) -> str:
     """What most likely kept hakmem out, told by what became of the program."""
     last = programs.examine_binary(Path(ended.program)) if ended.program else found
     if last.obstacle:
@@ -176,7 +176,7 @@ def reason(ended: Ended, found: programs.Examined) -> str:
     there = os.environ.get("LD_PRELOAD", "")
     if there:
         return f"it was loaded and not used: LD_PRELOAD held {there} before it"
-    return f"it was loaded and not used: {IDLE}"
+    return f"it was loaded and served nothing: {idle_words(chosen)}"
 
 
 def warn(text: str) -> None:

@@ -12,6 +12,7 @@ import click
 
 from hakmem.errors import UserError
 from hakmem.extras import PROMETHEUS, PROTOBUF, require
+from hakmem.options import PID, WholeRange
 from hakmem.streams import is_lost
 
 PORT = 6060
@@ -22,11 +23,11 @@ PORT = 6060
     "--port",
     default=PORT,
     show_default=True,
-    type=click.IntRange(0, 65535),
+    type=WholeRange(0, 65535),
     metavar="N",
     help="On 127.0.0.1; 0: one that is free.",
 )
-@click.argument("pid", type=click.IntRange(1))
+@click.argument("pid", type=PID)
 def serve(port: int, pid: int) -> None:
     """Serve the heap profiles of PID, which runs with HAKMEM_HEAP_PROFILE=1, over HTTP.
 
@@ -43,7 +44,7 @@ def serve(port: int, pid: int) -> None:
     curl -o growth.pb.gz 'http://127.0.0.1:6060/debug/pprof/heap?seconds=60'
 
     Only this machine can reach it, every user of it. The process itself opens no port; it is asked
-    for a profile at each request. The command ends with the process.
+    for a profile at each request. The command ends with the process. Needs hakmem[report].
     """
     require("serve", PROTOBUF, PROMETHEUS)
     # Slow to import, and --help needs none of it.

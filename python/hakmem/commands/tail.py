@@ -13,9 +13,17 @@ from hakmem.documents import HTML, PICTURE, table_kind, write_bytes, write_json,
 from hakmem.errors import UserError
 from hakmem.experiments import latency_report
 from hakmem.experiments.latency_run import collect, latency_command, parse_sizes
-from hakmem.experiments.pairing import finish, measure, prove, require_served
+from hakmem.experiments.pairing import (
+    finish,
+    measure,
+    prove,
+    require_figures,
+    require_served,
+)
+from hakmem.extras import require_asked
 from hakmem.measuring.rotation import OPS_PER_SECOND, Rotation, contenders
 from hakmem.options import (
+    WholeRange,
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -38,26 +46,31 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
 @click.command()
 @allocator_options()
 @pairs_option(10, ROUNDS_MIN)
-@click.option("--sizes", default=SIZES_DEFAULT, show_default=True, help="Of the blocks, bytes.")
+@click.option(
+    "--sizes",
+    default=SIZES_DEFAULT,
+    show_default=True,
+    help="Of blocks, 12 at most.",
+)
 @click.option(
     "--steps",
     default=1_000_000,
     show_default=True,
-    type=click.IntRange(1_000),
+    type=WholeRange(1_000, 1_000_000_000),
     help="Timed calls of a thread in one run, all sizes together.",
 )
 @click.option(
     "--slots",
     default=100,
     show_default=True,
-    type=click.IntRange(1, 1 << 20),
+    type=WholeRange(1, 1 << 20),
     help="Of a thread's working set for each size; about half are full.",
 )
 @click.option(
     "--threads",
     default=1,
     show_default=True,
-    type=click.IntRange(1, 256),
+    type=WholeRange(1, 256),
     help="That allocate at a time, each with a working set of its own.",
 )
 @cpu_option("auto")
@@ -91,9 +104,11 @@ def tail(
         raise UserError(f"--plot: '{plot_path}' ends in neither .svg nor .png", 2)
     console = tables.make_console()
     seed = resolve_seed(seed)
-    command = latency_command(steps, slots, threads, seed, parse_sizes(sizes))
+    blocks = parse_sizes(sizes)
     notes: list[str] = []
     chosen = chosen_allocators(names, libraries, notes)
+    require_asked()
+    command = latency_command(steps, slots, threads, seed, blocks)
     rows = contenders(chosen, command)
     cpus = None if cpu == "auto" and threads > 1 else resolve_cpus(cpu, None)
     served = prove(chosen, tuple(command), notes)
@@ -105,6 +120,7 @@ def tail(
     }
     tables.print_notes(console, notes)
     rotation = measure(console, rows, OPS_PER_SECOND, pairs, seed, cpus)
+    require_figures(rotation)
     if rotation.rounds_done:
         found = collect(rotation)
         tables.print_summary(console, latency_report.summary(found))

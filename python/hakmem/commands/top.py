@@ -16,8 +16,8 @@ from rich.live import Live
 from hakmem.destinations import output_option
 from hakmem.documents import kind, write_json, write_text
 from hakmem.errors import UserError
-from hakmem.extras import PROMETHEUS, needing
-from hakmem.options import FiniteRange, json_option
+from hakmem.extras import NEEDED, PROMETHEUS, needing, require_asked
+from hakmem.options import PID, FiniteRange, WholeRange, json_option, refuse
 from hakmem.output import live_view
 from hakmem.output.tables import make_console
 from hakmem.processes.live_figures import (
@@ -53,13 +53,13 @@ METRICS = kind("metrics file", rb"# (HELP hakmem|TYPE hakmem|EOF)")
 @output_option(
     "--prometheus",
     "metrics_path",
-    text="Write one look as OpenMetrics text, to stdout with -, and end.",
+    text=f"Write one look as OpenMetrics text, to stdout with -, and end. {NEEDED}",
     kind=METRICS,
     callback=needing(PROMETHEUS),
 )
 @click.option(
-    "--serve", "port", type=click.IntRange(1, 65535), metavar="PORT", callback=needing(PROMETHEUS),
-    help="Serve metrics to Prometheus at http://ADDRESS:PORT/metrics, until stopped.",
+    "--serve", "port", type=WholeRange(1, 65535), metavar="PORT", callback=needing(PROMETHEUS),
+    help=f"Serve metrics to Prometheus at http://ADDRESS:PORT/metrics, until stopped. {NEEDED}",
 )  # fmt: skip
 @click.option(
     "--address",
@@ -67,7 +67,7 @@ METRICS = kind("metrics file", rb"# (HELP hakmem|TYPE hakmem|EOF)")
     show_default=True,
     help="Of --serve.",
 )
-@click.argument("pid", required=False, type=click.IntRange(1))
+@click.argument("pid", required=False, type=PID)
 def top(
     once: bool,
     interval_s: float,
@@ -95,6 +95,11 @@ def top(
         raise UserError(f"{chosen[0]} and {chosen[1]} exclude each other", 2)
     if json_path is not None and not once:
         raise UserError("--json is for --once", 2)
+    if port is None:
+        refuse("without --serve no port is opened", {"address"})
+    if metrics_path is not None or port is not None:
+        refuse(f"{chosen[0]} looks once at each request", {"interval_s"})
+    require_asked()
     if metrics_path is not None:
         write_metrics(metrics_path, pid)
     elif port is not None:

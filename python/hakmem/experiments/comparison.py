@@ -17,11 +17,13 @@ from hakmem.measuring.journal import Journal
 from hakmem.measuring.measures import END_RSS, IDLE_RSS, Cell, Measure, evaluate, measures_for
 from hakmem.measuring.rotation import Rotation
 from hakmem.output import report, sentences
+from hakmem.plain_text import with_last_words
 from hakmem.running.syscalls import SystemCalls
 
 NOT_SERVED = "NOT SERVED"
 # When memory was looked at.
 MEMORY_FACT, NOT_LOOKED_AT = "RSS after idle", "not looked at"
+LINES_NAMED = 10
 
 
 @dataclass
@@ -41,6 +43,8 @@ class Comparison:
     figures: list[tuple[Measure, list[Cell]]] = field(default_factory=list)
     calls: dict[str, SystemCalls] = field(default_factory=dict)
     interrupted: bool = False
+    # Of the journal that it was read from: lines that are left out.
+    damaged: list[int] = field(default_factory=list)
 
     @property
     def rounds_done(self) -> int:
@@ -52,14 +56,18 @@ class Comparison:
         found = dict(self.missing)
         for name, series in (self.rotation.series if self.rotation else {}).items():
             if series.problem:
-                words = series.last_words.strip()
-                found[name] = (
-                    f"{series.problem}; it last said: {words}" if words else series.problem
-                )
+                found[name] = with_last_words(series.problem, series.last_words)
         for name, said in self.served.items():
             if said.startswith(NOT_SERVED):
                 found.setdefault(name, f"{said}: its figures are another malloc's")
         return found
+
+    @property
+    def why_nothing(self) -> str:
+        """One line for a comparison in which no allocator has a figure."""
+        if self.interrupted and not self.problems:
+            return "interrupted before the first whole round: there is nothing to show"
+        return sentences.of_nothing(self.problems)
 
     @property
     def without_figures(self) -> list[str]:
@@ -130,9 +138,14 @@ class Comparison:
 
 
 def from_journal(path: Path) -> Comparison:
-    """The comparison a journal tells of; one that was killed counts as interrupted."""
-    head, rotation = journal.read(path)
+    """The comparison a journal tells of; one that was killed counts as interrupted.
+
+    A line that is damaged is left out, which a note says. Only the last one may have been cut short
+    by the end of the command that wrote it.
+    """
+    head, rotation, later = journal.begin_reading(path)
     try:
+        require_texts(head)
         found = Comparison(
             tuple(head["program"]),
             head["baseline"],
@@ -143,19 +156,66 @@ def from_journal(path: Path) -> Comparison:
             rotation=rotation,
             interrupted=True,
         )
-        for line in journal.whole_lines(path)[1:]:
-            read_line(found, line)
-    except (KeyError, TypeError) as error:
-        raise UserError(f"--from: {path} is no journal of hakmem compare: {error}", 2) from error
+    except journal.DAMAGE as error:
+        raise UserError(f"--from: {path} is no journal of hakmem compare", 2) from error
+    left_out = [number for number, line in later if not was_read(found, line)]
+    if left_out:
+        is_cut = left_out == [later[-1][0]] and not ends_whole(path)
+        found.damaged = [] if is_cut else left_out
+        # What the last line said nobody knows: perhaps that it was done.
+        if not is_cut and left_out[-1] == later[-1][0]:
+            found.interrupted = False
+        found.notes.append(told_damage(path, left_out, is_cut, rotation.rounds_done, found.pairs))
     return found
+
+
+def require_texts(head: dict) -> None:
+    """Nothing else can be shown."""
+    texts = [head["baseline"], head["date"], *head["program"], *head["notes"]]
+    texts += [*head["facts"].values(), *head["missing"].values()]
+    if not all(isinstance(text, str) for text in texts) or not isinstance(head["pairs"], int):
+        raise TypeError("what was measured is not told in words")
+
+
+def ends_whole(path: Path) -> bool:
+    return path.read_bytes().endswith(b"\n")
+
+
+def told_damage(path: Path, numbers: Sequence[int], is_cut: bool, done: int, pairs: int) -> str:
+    if is_cut:
+        return f"line {numbers[0]} of {path} was cut short when its command ended, and is left out"
+    lines = "line" if len(numbers) == 1 else "lines"
+    verb = "is" if len(numbers) == 1 else "are"
+    listed = ", ".join(map(str, numbers[:LINES_NAMED]))
+    more = f" and {len(numbers) - LINES_NAMED} more" if len(numbers) > LINES_NAMED else ""
+    return (
+        f"{lines} {listed}{more} of {path} {verb} damaged and left out: these are the other "
+        f"{done} of {pairs} rounds"
+    )
+
+
+def was_read(found: Comparison, line: dict | None) -> bool:
+    """Whether a line could be taken over, wholly."""
+    if line is None:
+        return False
+    try:
+        journal.replay(found.rotation, line)
+        read_line(found, line)
+    except journal.DAMAGE:
+        return False
+    return True
 
 
 def read_line(found: Comparison, line: dict) -> None:
     if "served" in line:
+        effective = " ".join(line["effective"]).split()
         for name, said in line["served"].items():
-            found.add_proof(name, said, line["effective"])
+            found.add_proof(name, journal.text_of({name: said}, name), effective)
     for name, counted in line.get("system_calls", {}).items():
-        found.add_calls(name, SystemCalls(**counted))
+        calls = SystemCalls(**counted)
+        if calls.total is not None:
+            journal.figure_of(calls.total)
+        found.add_calls(name, calls)
     if "ended" in line:
         found.interrupted = line["ended"] != "done"
 

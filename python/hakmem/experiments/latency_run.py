@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +14,12 @@ from hakmem.measuring.rotation import Rotation
 
 OPERATIONS = ("malloc", "free")
 SHARES = (0.5, 0.9, 0.99, 0.999, 0.9999)
-SUFFIXES = {"": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20}
+SUFFIXES = {
+    suffix: factor
+    for unit, factor in (("", 1), ("k", 1 << 10), ("m", 1 << 20), ("g", 1 << 30))
+    for suffix in ((unit, f"{unit}ib") if unit else ("",))
+}
+SIZE = re.compile(r"(?P<digits>[0-9]{1,20})(?P<suffix>|[kmg](?:ib)?)")
 SIZE_MAX_BYTES = 1 << 30
 SIZES_MAX = 12
 
@@ -80,19 +86,28 @@ def latency_command(
 
 def parse_sizes(text: str) -> list[int]:
     """Sizes such as 64,4k,1M."""
-    found = []
+    found: dict[int, str] = {}
     for part in text.split(","):
-        word = part.strip().lower()
-        digits = word.rstrip("kmib")
-        factor = SUFFIXES.get(word[len(digits) :])
-        if not digits.isdecimal() or factor is None or int(digits) * factor == 0:
-            raise UserError(f"--sizes: '{part}' is no size (such as 64, 4k or 1M)", 2)
-        found.append(int(digits) * factor)
-    if max(found) > SIZE_MAX_BYTES or len(found) > SIZES_MAX or len(set(found)) < len(found):
-        raise UserError(
-            f"--sizes: '{text}': at most {SIZES_MAX} different sizes, each up to 1024M", 2
-        )
-    return found
+        size = parse_size(part)
+        if size in found:
+            raise UserError(f"--sizes: {found[size]} and {part.strip()} are one size", 2)
+        found[size] = part.strip()
+    if len(found) > SIZES_MAX:
+        raise UserError(f"--sizes: {len(found)} sizes, and {SIZES_MAX} are the most", 2)
+    return list(found)
+
+
+def parse_size(part: str) -> int:
+    if not part.strip():
+        raise UserError("--sizes: one of the sizes is empty (such as 64,4k,1M)", 2)
+    matched = SIZE.fullmatch(part.strip().lower())
+    if matched is None:
+        raise UserError(f"--sizes: '{part}' is no size (such as 64, 4k or 1M)", 2)
+    size = int(matched["digits"]) * SUFFIXES[matched["suffix"]]
+    if not 0 < size <= SIZE_MAX_BYTES:
+        bound = "above the most, 1G" if size else "below the least, 1"
+        raise UserError(f"--sizes: {part.strip()} is {bound}", 2)
+    return size
 
 
 def collect(rotation: Rotation) -> Latencies:

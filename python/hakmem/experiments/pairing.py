@@ -12,8 +12,9 @@ from hakmem.errors import UserError
 from hakmem.measuring.rotation import Contender, Metric, Rotation, run_rotation
 from hakmem.measuring.summary import Row
 from hakmem.options import INTERRUPTED
-from hakmem.output import tables
-from hakmem.running.proof import IDLE, hakmem_served
+from hakmem.output import sentences, tables
+from hakmem.plain_text import with_last_words
+from hakmem.running.proof import hakmem_served
 
 
 def prove(
@@ -30,11 +31,21 @@ def prove(
         if allocator.name == "hakmem" and allocator.library and allocator.usable:
             served = hakmem_served(program, allocator.library, None, limit_s)
             if served.is_idle:
-                raise UserError(f"{IDLE}: nothing to compare")
+                raise UserError(f"{served.why_idle}: nothing to compare")
             if notes is not None:
                 notes += served.warnings
             return {"served by hakmem": str(served)}
     return {}
+
+
+def require_figures(rotation: Rotation) -> None:
+    """One line in place of a report in which nobody has a figure."""
+    if not rotation.running() and not rotation.interrupted:
+        problems = {
+            name: with_last_words(series.problem, series.last_words)
+            for name, series in rotation.series.items()
+        }
+        raise UserError(sentences.of_nothing(problems))
 
 
 def require_served(served: Mapping[str, str], what: str) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from hakmem.errors import UserError
-from hakmem.options import Decorator, FiniteRange, stacked, stdin_option
+from hakmem.options import Decorator, FiniteRange, WholeRange, refuse, stacked, stdin_option
 from hakmem.running import programs
 from hakmem.running.runners import Runner
-from hakmem.running.serving import PORT_MARK, READY_LIMIT_S, ServerRunner
+from hakmem.running.serving import PORT_MARK, READY_LIMIT_S, STOP_LIMIT_S, ServerRunner
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Workload:
 def workload_options() -> Decorator:
     """--stdin and a server's, to be given to chosen_workload()."""
     return stacked(
-        stdin_option(),
+        stdin_option(", from its beginning in every run"),
         click.option(
             "--server",
             metavar="COMMAND",
@@ -61,7 +61,7 @@ def workload_options() -> Decorator:
         ),
         click.option(
             "--port",
-            type=click.IntRange(1, 65535),
+            type=WholeRange(1, 65535),
             metavar="N",
             help="The server's port. Default: another free one for each run, where {port} is used.",
         ),
@@ -70,7 +70,8 @@ def workload_options() -> Decorator:
             default="SIGTERM",
             show_default=True,
             metavar="SIGNAL",
-            help="How to end the server.",
+            help="Signal that ends the server. A server that has not ended after "
+            f"{STOP_LIMIT_S:g} s is killed, and its run does not count.",
         ),
         click.option(
             "--ready-timeout",
@@ -95,9 +96,9 @@ def chosen_workload(
 ) -> Workload:
     """What was asked for, checked; nothing has been started."""
     if server is None:
-        refuse_without_server(load=load, port=port)
+        refuse("there is no --server", {"load", "port", "stop", "ready_s"})
         if not program:
-            raise click.UsageError("Missing argument 'PROGRAM...'.")
+            raise click.UsageError("Missing argument 'PROGRAM...'")
         programs.require_servable(program)
         if stdin is not None and not stdin.is_file():
             raise UserError(f"--stdin: {stdin} cannot be read anew for each run", 2)
@@ -114,12 +115,6 @@ def chosen_workload(
     programs.require_servable(command)
     runner = ServerRunner(load=client, port=port, stop=signal_number(stop), ready_s=ready_s)
     return Workload(command, runner)
-
-
-def refuse_without_server(**given: object) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise UserError(f"--{name} is for --server", 2)
 
 
 def split(option: str, text: str) -> tuple[str, ...]:

@@ -7,17 +7,26 @@ for each contender that had to leave. A line that was cut short is ignored.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
+from itertools import takewhile
 from pathlib import Path
 
 from hakmem import documents
 from hakmem.errors import UserError
-from hakmem.measuring.rotation import Contender, Metric, Rotation, Series
+from hakmem.measuring.rotation import (
+    FIGURE_BOUNDS,
+    Contender,
+    Metric,
+    Rotation,
+    Series,
+    is_figure,
+)
 from hakmem.running.launching import Outcome
 
 # Figures need no more of what a program wrote.
@@ -139,34 +148,64 @@ def shortened(outcome: Outcome) -> Outcome:
 
 def read(path: Path) -> tuple[dict, Rotation]:
     """The head of a journal and the rotation as far as it went."""
-    lines = list(whole_lines(path))
-    if not lines or "contenders" not in lines[0]:
-        raise UserError(f"{path} is no journal of rounds", 2)
-    head, later = lines[0], lines[1:]
-    try:
-        rotation = empty_rotation(head)
-        for line in later:
+    head, rotation, later = begin_reading(path)
+    for number, line in later:
+        if line is None:
+            break
+        try:
             replay(rotation, line)
-    except (KeyError, TypeError, AttributeError, ValueError, re.error) as error:
-        raise UserError(f"{path} is not readable as a journal: {error}", 2) from error
+        except DAMAGE as error:
+            raise UserError(f"{path}: line {number} is damaged: {error}", 2) from error
     return head, rotation
 
 
-def whole_lines(path: Path) -> Sequence[dict]:
+def begin_reading(path: Path) -> tuple[dict, Rotation, list[tuple[int, dict | None]]]:
+    """The head of a journal, its rotation before the first round, and the lines that follow with
+    their numbers: None for one that is no JSON object."""
+    lines = [entry_of(line) for line in lines_of(path)]
+    if not lines or lines[0] is None or "contenders" not in lines[0]:
+        raise UserError(f"{path} is no journal of rounds{what_it_is(path)}", 2)
     try:
-        text = path.read_text(errors="replace")
+        return lines[0], empty_rotation(lines[0]), list(enumerate(lines[1:], 2))
+    except DAMAGE as error:
+        raise UserError(f"{path}: line 1, which says what was measured, is damaged", 2) from error
+
+
+# What a line of another shape does to whoever takes it for one of ours.
+DAMAGE = (KeyError, TypeError, AttributeError, ValueError, re.error)
+TRACE_MAGIC = b"HAKTRACE"
+
+
+def what_it_is(path: Path) -> str:
+    """For a file that is often mistaken for a journal."""
+    with suppress(OSError), path.open("rb") as file:
+        start = file.read(1 << 12)
+        if start.startswith(TRACE_MAGIC):
+            return ": it is a trace, which hakmem replay takes"
+        if b'"made_by": "hakmem ' in start:
+            return ": it is what --json wrote; the journal ends in .jsonl"
+    return ""
+
+
+def lines_of(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").removesuffix("\n").split("\n")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
-    found = []
-    for line in text.splitlines():
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            break
-        if not isinstance(entry, dict):
-            break
-        found.append(entry)
-    return found
+
+
+def entry_of(line: str) -> dict | None:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def whole_lines(path: Path) -> Sequence[dict]:
+    """Those before the first that is damaged."""
+    entries = (entry_of(line) for line in lines_of(path))
+    return list(takewhile(lambda entry: entry is not None, entries))
 
 
 def empty_rotation(head: Mapping) -> Rotation:
@@ -188,16 +227,47 @@ def empty_rotation(head: Mapping) -> Rotation:
 
 
 def replay(rotation: Rotation, line: Mapping) -> None:
+    """Adds what a line says, or nothing of it where it is not as Journal writes it."""
     if "problem" in line:
         series = rotation.series[line["contender"]]
-        series.problem, series.last_words = line["problem"], line["last_words"]
+        series.problem, series.last_words = text_of(line, "problem"), text_of(line, "last_words")
         return
     if "round" not in line:
         # What else a command has to say of its run is for that command to read.
         return
-    for name, part in line["slices"].items():
-        if refusal := rotation.metric.refusal(part["value"]):
-            raise ValueError(refusal)
-        rotation.series[name].values.append(part["value"])
-        rotation.series[name].outcomes.append(Outcome(**part["outcome"]))
-    rotation.rounds_done = line["round"]
+    # The rounds before may be damaged, and left out.
+    if not line["slices"] or line["round"] <= rotation.rounds_done:
+        raise ValueError("it is no round that follows")
+    slices = [
+        (rotation.series[name], figure_of(part["value"]), outcome_of(part["outcome"]))
+        for name, part in line["slices"].items()
+    ]
+    for series, value, outcome in slices:
+        series.values.append(value)
+        series.outcomes.append(outcome)
+    rotation.rounds_done += 1
+
+
+def text_of(line: Mapping, name: str) -> str:
+    if not isinstance(line[name], str):
+        raise TypeError(f"{name} is no text")
+    return line[name]
+
+
+def figure_of(value: object) -> float:
+    if not is_figure(value):
+        raise ValueError(f"a figure is no number {FIGURE_BOUNDS}")
+    return value
+
+
+KINDS = {"int": int, "float": (int, float), "str": str, "int | None": (int, type(None))}
+
+
+def outcome_of(given: Mapping) -> Outcome:
+    found = Outcome(**given)
+    for one in fields(found):
+        value = getattr(found, one.name)
+        is_odd = isinstance(value, float) and not 0 <= value < math.inf
+        if is_odd or not isinstance(value, KINDS[one.type]):
+            raise ValueError(f"{one.name} of a run is of the wrong type")
+    return found

@@ -1,4 +1,4 @@
-"""Shares on the command line: 1% or 1 % or 0.01 mean the same."""
+"""Shares on the command line: 1% and 0.01 mean the same."""
 
 from __future__ import annotations
 
@@ -22,9 +22,16 @@ class Percentage(click.ParamType):
             share = -1.0
         if not 0 < share < 1:
             self.fail(
-                f"'{text}' is no share above 0 and below 100% (such as 1%)", parameter, context
+                f"'{text}' is no share above 0 and below 100%{hint(text)}", parameter, context
             )
         return share
+
+
+def hint(text: str) -> str:
+    """A number without a sign of percent may be meant as one."""
+    if text.isdecimal() and 0 < int(text[:4]) < 100:
+        return f": write {text}% or {int(text) / 100:g}"
+    return " (such as 1% or 0.01)"
 
 
 PERCENT = Percentage()

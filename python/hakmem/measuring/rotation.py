@@ -19,6 +19,8 @@ from hakmem.running.runners import BY_ITSELF, Runner
 
 # Beyond these a figure is none, and squares and quotients of two would be none either.
 FIGURE_LEAST, FIGURE_MOST = 1e-30, 1e30
+FIGURE_BOUNDS = f"from {FIGURE_LEAST:g} to {FIGURE_MOST:g}"
+SHOWN_CHARACTERS = 40
 THROUGHPUT = re.compile(r"Throughput\s*=\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)")
 
 
@@ -44,20 +46,36 @@ class Metric:
     def cost(self, value: float) -> float:
         return 1.0 / value if self.higher_is_better else value
 
-    def refusal(self, value: float | None) -> str:
-        """Why a run's figure cannot be compared, or an empty string."""
-        if value is None:
-            return f"its output has no figure: nothing fits '{self.pattern.pattern}'"
-        if FIGURE_LEAST <= value <= FIGURE_MOST:
-            return ""
-        # Only what the option asks for has no unit.
-        source = f"the figure in {self.unit}" if self.unit else "--metric: the figure"
-        bounds = f"it must be from {FIGURE_LEAST:g} to {FIGURE_MOST:g}"
-        return f"{source} is {value:g}, {bounds}: its runs do not count"
+    def why_none(self, outcome: Outcome) -> str:
+        """What is wrong with a run whose figure is none."""
+        if self.pattern is None:
+            return "it took no time"
+        found = self.pattern.search(outcome.stdout) or self.pattern.search(outcome.stderr)
+        asked = f"'{self.pattern.pattern}'"
+        if found is None:
+            return f"nothing in its output fits {asked}"
+        if found[1] is None:
+            return f"{asked} fits '{shortened(found[0])}', but its first group is not part of that"
+        what = "is no number" if self.read(outcome) is None else f"is not {FIGURE_BOUNDS}"
+        return f"{asked} finds '{shortened(found[1])}', which {what}"
 
     @property
     def direction(self) -> str:
         return "higher is better" if self.higher_is_better else "lower is better"
+
+
+def is_figure(value: object) -> bool:
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and FIGURE_LEAST <= value <= FIGURE_MOST
+    )
+
+
+def shortened(text: str) -> str:
+    """For a message of one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"
 
 
 OPS_PER_SECOND = Metric(THROUGHPUT, True, "ops/s")
@@ -105,9 +123,15 @@ def metric_asked_for(expression: str, lower_is_better: bool) -> Metric:
     return WALL_TIME
 
 
-def require_metric(expression: str | None, lower_is_better: bool) -> None:
-    """Refuses a bad --metric before anything runs, and a direction of none."""
-    if expression is not None:
+def require_metric(
+    expression: str | None, lower_is_better: bool, names: Sequence[str] = (WALL_METRIC_NAME,)
+) -> None:
+    """Refuses a bad --metric before anything runs, and a direction of none. Times, which have
+    `names`, have their own."""
+    if expression in names:
+        if lower_is_better:
+            raise UserError(f"--lower-is-better: of --metric {expression} that is always so", 2)
+    elif expression is not None:
         metric_asked_for(expression, lower_is_better)
     elif lower_is_better:
         raise UserError("--lower-is-better is the direction of --metric, which is not given", 2)
@@ -169,8 +193,8 @@ class Rotation:
     def step(self, row: Series) -> None:
         outcome = row.contender.run(self.cpus)
         value = None if outcome.problem else self.metric.read(outcome)
-        row.problem = outcome.problem or self.metric.refusal(value)
-        if row.problem:
+        if not is_figure(value):
+            row.problem = outcome.problem or f"no figure: {self.metric.why_none(outcome)}"
             row.last_words = outcome.last_words()
             return
         row.values.append(value)

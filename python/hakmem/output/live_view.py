@@ -12,11 +12,11 @@ from hakmem.processes.live_figures import NO_BUDGET, ClassRow, Row
 
 CLASSES_SHOWN = 20
 # What the table of processes takes with all its columns.
-WIDE = 135
+WIDE = 170
 
 
-def megabytes(count: int) -> str:
-    return f"{count / (1 << 20):,.1f}"
+def megabytes(count: int | None) -> str:
+    return ABSENT if count is None else f"{count / (1 << 20):,.1f}"
 
 
 def rate(value: float | None) -> str:
@@ -48,6 +48,9 @@ class Column:
 
 COLUMNS = (
     Column("RSS", lambda r: megabytes(r.rss)),
+    Column("RSS\npeak", lambda r: megabytes(r.rss_peak), True),
+    Column("used", lambda r: megabytes(r.used), True),
+    Column("used\npeak", lambda r: megabytes(r.used_peak), True),
     Column("live", lambda r: megabytes(r.live)),
     Column("thread\ncaches", lambda r: megabytes(r.cached)),
     Column("depots", lambda r: megabytes(r.depots), True),

@@ -80,6 +80,15 @@ def said(measure: Measure, ratio: Interval) -> str:
     return verdict(measure, turned)
 
 
+def of_nothing(problems: Mapping[str, str]) -> str:
+    """Why no allocator has figures; those that failed alike are told together."""
+    by_problem: dict[str, list[str]] = {}
+    for name, problem in problems.items():
+        by_problem.setdefault(problem, []).append(name)
+    told = [f"{', '.join(names)}: {problem}" for problem, names in by_problem.items()]
+    return f"no allocator has figures: {'; '.join(told) or 'there is no whole round'}"
+
+
 def of_absent(measures: Sequence[Measure], figures: Figures) -> list[str]:
     """Which measures have no figure of any allocator, and why."""
     there = {measure.title for measure, _ in figures}

@@ -50,11 +50,15 @@ class Rates:
 
 @dataclass(frozen=True)
 class Row:
-    """What is shown of a process; rates are None after one look."""
+    """What is shown of a process; rates are None after one look, and `used` and the peaks where an
+    older library, or the kernel, does not tell them."""
 
     pid: int
     name: str
     rss: int
+    rss_peak: int | None
+    used: int | None
+    used_peak: int | None
     live: int
     cached: int
     depots: int
@@ -114,10 +118,14 @@ def look_around() -> tuple[dict[int, Look], list[int]]:
 
 def row(now: Look, before: Look | None) -> Row:
     figures, slabs = now.figures, now.figures["slabs"]
+    process = figures["process"] or {}
     return Row(
         pid=now.snapshot.pid,
         name=now.snapshot.name,
         rss=now.rss,
+        rss_peak=resident_peak(now),
+        used=process.get("used"),
+        used_peak=process.get("used_peak"),
         live=figures["total"]["live"],
         cached=slabs["cached"],
         depots=slabs["depots"],
@@ -131,6 +139,12 @@ def row(now: Look, before: Look | None) -> Row:
         front_metrics=figures["settings"]["front_metrics"],
         rates=None if before is None else rates(now, before),
     )
+
+
+def resident_peak(now: Look) -> int | None:
+    """The page may be older than this look, so what is resident now can be more."""
+    told = (now.figures["process"] or {}).get("resident_peak")
+    return max(told, now.rss) if told else None
 
 
 def elapsed(now: Look, before: Look) -> float:

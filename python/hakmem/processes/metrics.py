@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 
-from hakmem.processes.live_figures import WRAP, Look, look_at_all
+from hakmem.processes.live_figures import WRAP, Look, look_at_all, resident_peak
 
 PROCESS_LABELS = ("pid", "comm")
 Values = Iterable[tuple[tuple[str, ...], float]]
@@ -51,6 +51,21 @@ def one(*path: str) -> Callable[[Look], Values]:
         yield (), value
 
     return read
+
+
+def told(path: str, name: str) -> Callable[[Look], Values]:
+    """A figure that the kernel may not have told the process: 0 is none."""
+
+    def read(look: Look) -> Values:
+        if value := (look.figures[path] or {}).get(name):
+            yield (), value
+
+    return read
+
+
+def peak(look: Look) -> Values:
+    if value := resident_peak(look):
+        yield (), value
 
 
 def fields(path: str, names: Iterable[str]) -> Callable[[Look], Values]:
@@ -115,6 +130,13 @@ CALLS = {"mmap": "mmap_total", "munmap": "munmap", "mprotect": "mprotect", "mrem
 SLOW_PATHS = "hakmem_slow_paths"
 KINDS = (
     Kind("hakmem_resident_bytes", "Resident memory of the process.", lambda k: [((), k.rss)]),
+    Kind("hakmem_resident_peak_bytes", "Resident memory of the process at its peak.", peak),
+    Kind("hakmem_resident_in_page_bytes", "Resident memory when the page was written.",
+         told("process", "resident")),
+    Kind("hakmem_used_bytes", "What HAKMEM_LIMIT counts: memory of the system, in use or kept.",
+         one("process", "used")),
+    Kind("hakmem_used_peak_bytes", "The same at its peak, since the start or the fork.",
+         one("process", "used_peak")),
     Kind("hakmem_accessible_bytes", "Memory that hakmem has made accessible.",
          one("total", "accessible")),
     Kind("hakmem_live_bytes", "Blocks the program has, rounded up to their sizes.", live,

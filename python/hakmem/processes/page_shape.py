@@ -16,11 +16,14 @@ DEEPEST = 16
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a value: `kind` is int, bool, str, a mapping of members, or a shape for list items."""
+    """Of a value: `kind` is int, bool, str, a mapping of members, or a shape for list items.
+
+    `newer`: pages of older versions lack it, and it is read as null."""
 
     kind: object
     optional: bool = False
     most: int = 0
+    newer: bool = False
 
 
 COUNT, FLAG, TEXT = Shape(int), Shape(bool), Shape(str)
@@ -61,6 +64,7 @@ FIGURES = Shape({
     "purge": Shape(counts("count bytes")),
     "budget": Shape({**counts("target limit level refused"), "entered": many(COUNT, LEVELS)},
                     optional=True),
+    "process": Shape(counts("used used_peak resident resident_peak"), optional=True, newer=True),
     "guard": Shape(counts("frees reallocs usable_sizes")),
     "classes": many(ROW, CLASSES),
     "regions": many(counts("base limit first_span spans map_offset"), REGIONS),
@@ -123,6 +127,8 @@ def check(value: object, shape: Shape, name: str) -> None:
     if isinstance(shape.kind, Mapping):
         if not isinstance(value, dict):
             raise ValueError(f"{name} is no object")
+        for key in [key for key, member in shape.kind.items() if member.newer]:
+            value.setdefault(key, None)
         if lacking := [key for key in shape.kind if key not in value]:
             raise ValueError(f"{name} has no {', '.join(lacking)}")
         for key, member in shape.kind.items():

@@ -12,7 +12,7 @@ import select
 import sys
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 
 from hakmem.errors import UserError
+from hakmem.plain_text import printable
 from hakmem.processes import metrics, stats_page
 from hakmem.profiles import profile_html, profile_page, profile_pprof
 from hakmem.profiles.heap_profile import HeapProfile
@@ -172,16 +173,30 @@ class ProfileCollector:
                 yield one
 
 
-def seconds_of(query: str) -> float | None:
-    given = urllib.parse.parse_qs(query).get("seconds")
-    if given is None:
+def values_of(query: str, keys: Sequence[str]) -> dict[str, str]:
+    """Of a request: whoever mistypes a key would take the answer for that to another question."""
+    found: dict[str, str] = {}
+    for key, value in urllib.parse.parse_qsl(query, keep_blank_values=True):
+        if key not in keys:
+            there = f"there is {', '.join(keys)}" if keys else "there are none here"
+            raise Refused(HTTPStatus.BAD_REQUEST, f"no key '{printable(key)}': {there}")
+        if key in found:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"{key} is given twice")
+        found[key] = value
+    return found
+
+
+def seconds_of(text: str | None) -> float | None:
+    if text is None:
         return None
     try:
-        found = float(given[-1])
+        found = float(text)
     except ValueError:
         found = math.nan
     if not 0 < found <= SECONDS_MOST:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"seconds: 0 to {SECONDS_MOST:g}")
+        raise Refused(
+            HTTPStatus.BAD_REQUEST, f"seconds must be above 0 and at most {SECONDS_MOST:g}"
+        )
     return found
 
 
@@ -215,8 +230,9 @@ class Handler(BaseHTTPRequestHandler):
         source = self.server.source
         parts = urllib.parse.urlsplit(self.path)
         path = parts.path.rstrip("/") or "/"
+        given = values_of(parts.query, ("seconds",) if path in KINDS else ())
         if path in KINDS:
-            data = source.pprof(KINDS[path], seconds_of(parts.query))
+            data = source.pprof(KINDS[path], seconds_of(given.get("seconds")))
             return data, PPROF_TYPE, f"{path.rpartition('/')[2]}.pb.gz"
         if path == "/metrics":
             return *source.metrics(self.headers.get("Accept", "")), ""

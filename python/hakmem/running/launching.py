@@ -165,6 +165,10 @@ def run_once(
             os.close(report_write)
         text = report.read()
         stdout, stderr = _read_limited(out), _read_limited(err)
+    too_late = "" if in_time else f"did not end within {limit_s:g} s"
+    if not text and too_late:
+        # The launcher itself was ended, before it had started anything.
+        return Outcome(0, 0, 0.0, 0.0, 0, 0, 0, stdout, stderr, too_late=too_late)
     if not text:
         raise UserError(f"the launcher gave no report: {stderr.strip() or 'no message'}")
     cost = json.loads(text)
@@ -179,7 +183,7 @@ def run_once(
         stdout=stdout,
         stderr=stderr,
         start_error=_start_error(cost, command, cpus),
-        too_late="" if in_time else f"did not end within {limit_s:g} s",
+        too_late=too_late,
         end_rss_kb=seen_kb(cost, "end_rss_kb"),
         idle_rss_kb=seen_kb(cost, "idle_rss_kb"),
     )

@@ -7,7 +7,9 @@ that each object's calls to malloc were bound to.
 
 from __future__ import annotations
 
+import os
 import re
+import resource
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +27,18 @@ SETTING = re.compile(r"\bHAKMEM_[A-Z0-9_]+=\S*")
 BINDING = re.compile(r"binding file \S+ \[\d+\] to (\S+) \[\d+\]: normal symbol `malloc'")
 
 IDLE = "the program allocates nothing, or by a malloc of its own"
+LIMIT = "HAKMEM_LIMIT"
 # Said with HAKMEM_VERBOSE alone: no warnings.
 PLAIN_LINE = re.compile(r"hakmem: (version \S+|HAKMEM_\w+=(?!.*: ).*)$")
+
+
+def idle_words(settings: Mapping[str, str] | None = None) -> str:
+    """Why hakmem may have handed out nothing: a limit can refuse all that a program asks for."""
+    own = (settings or {}).get(LIMIT, os.environ.get(LIMIT, ""))
+    limits = [f"{LIMIT}={own}"] if own not in ("", "0") else []
+    if (most := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
+        limits.append(f"ulimit -v {most >> 10}")
+    return f"{IDLE}, or {' and '.join(limits)} refused it everything" if limits else IDLE
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,7 @@ class Served:
     outcome: Outcome
     was_seen: bool = False
     warnings: tuple[str, ...] = ()
+    why_idle: str = IDLE
 
     def __bool__(self) -> bool:
         return self.spans > 0
@@ -53,7 +66,7 @@ class Served:
 
     def __str__(self) -> str:
         if self.is_idle:
-            return f"NOT SERVED ({IDLE})"
+            return f"NOT SERVED ({self.why_idle})"
         if not self:
             return "NOT SERVED"
         many = f" in {self.processes} processes" if self.processes > 1 else ""
@@ -88,7 +101,15 @@ def hakmem_served(
         seen = runner.spans_seen(command, library, settings, limit_s)
         spans, was_seen = seen or 0, seen is not None
     said = outcome.stderr
-    return Served(spans, processes, effective_settings(said), outcome, was_seen, warnings(said))
+    return Served(
+        spans,
+        processes,
+        effective_settings(said),
+        outcome,
+        was_seen,
+        warnings(said),
+        idle_words(settings),
+    )
 
 
 def warnings(text: str) -> tuple[str, ...]:

@@ -72,8 +72,9 @@ def summarise_trace(path: Path) -> TraceSummary:
         check=False,
     )
     if ran.returncode:
-        said = ran.stderr.strip().removeprefix("trace_summary: ")
-        raise UserError(said or f"{path}: cannot be read", 2 if ran.returncode == 2 else 1)
+        said = ran.stderr.strip().removeprefix("trace_summary: ").strip(": ")
+        told = said or f"{path}: cannot be read as a trace of 'hakmem record'"
+        raise UserError(told, 2 if ran.returncode == 2 else 1)
     values, histograms = latency_histogram.parse(ran.stdout)
     figures = {name: int(text) for name, text in values.items() if text.isdecimal()}
     return TraceSummary(
