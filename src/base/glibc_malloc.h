@@ -7,7 +7,13 @@
 #include <malloc.h>
 #include <stddef.h>
 
-#if !defined(__GLIBC__) || !__GLIBC_PREREQ(2, 33)
+#ifndef __GLIBC__
+#define HAK_LACKS_MALLINFO2 1
+#elif !__GLIBC_PREREQ(2, 33)
+#define HAK_LACKS_MALLINFO2 1
+#endif
+
+#ifdef HAK_LACKS_MALLINFO2
 struct mallinfo2 {
   size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
 };
