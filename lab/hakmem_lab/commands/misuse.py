@@ -191,38 +191,44 @@ def verdict(by_name: dict[str, dict[str, Tally]]) -> str:
 
 
 def lines_of(by_name: dict[str, dict[str, Tally]]) -> list[list[str]]:
-    """Families down, allocators across: stopped, and how many of them with a report."""
+    """Allocators down, families across: stopped, and how many of them with a report.
+
+    The first line has the families, the second their numbers of cases.
+    """
     families = list(dict.fromkeys(family for tallies in by_name.values() for family in tallies))
-    lines = [
-        line_of(family, [tallies.get(family, Tally()) for tallies in by_name.values()])
+    columns = {
+        family: [tallies.get(family, Tally()) for tallies in by_name.values()]
         for family in families
         if family != IMPOSSIBLE
-    ]
-    whole = [misuse_cases.total(tallies) for tallies in by_name.values()]
-    lines.append(line_of("all misuse", whole))
+    }
+    columns["all misuse"] = [misuse_cases.total(tallies) for tallies in by_name.values()]
+    counts = {title: max(one.cases for one in column) for title, column in columns.items()}
+    sizes = [tallies.get(IMPOSSIBLE, Tally()) for tallies in by_name.values()]
+    lines = [["", *columns], ["cases", *map(str, counts.values())]]
+    for place, name in enumerate(by_name):
+        cells = [cell(columns[title][place], counts[title]) for title in columns]
+        lines.append([name, *cells])
     if IMPOSSIBLE in families:
-        sizes = [tallies.get(IMPOSSIBLE, Tally()) for tallies in by_name.values()]
-        cells = [f"{one.refused} refused" for one in sizes]
-        lines.append([IMPOSSIBLE, str(max(one.cases for one in sizes)), *cells])
+        ends = ["impossible sizes refused", str(max(one.cases for one in sizes))]
+        for line, end in zip(lines, [*ends, *(str(one.refused) for one in sizes)], strict=True):
+            line.append(end)
     return lines
 
 
-def line_of(title: str, tallies: Sequence[Tally]) -> list[str]:
-    cases = max(one.cases for one in tallies)
-    # Where a misuse could not be done under one allocator, its own number stands beside.
-    cells = [
-        f"{one.stopped} / {one.reported}" + (f" of {one.cases}" if one.cases != cases else "")
-        for one in tallies
-    ]
-    return [title, str(cases), *cells]
+def cell(tally: Tally, cases: int) -> str:
+    """Where a misuse could not be done under one allocator, its own number stands beside."""
+    own = f" of {tally.cases}" if tally.cases != cases else ""
+    return f"{tally.stopped}/{tally.reported}{own}"
 
 
 def families_table(by_name: dict[str, dict[str, Tally]]) -> Table:
+    titles, *lines = lines_of(by_name)
     table = tables.plain_table("stopped / of these with a report")
-    table.add_column("misuse", no_wrap=True)
-    for name in ("cases", *by_name):
-        table.add_column(name, justify="right", overflow="fold")
-    for line in lines_of(by_name):
+    table.add_column(titles[0], no_wrap=True)
+    for title in titles[1:]:
+        # Words below each other: the cells are narrow.
+        table.add_column(title.replace("-", "-\n").replace(" ", "\n"), justify="right")
+    for line in lines:
         table.add_row(*line)
     return table
 
@@ -230,8 +236,8 @@ def families_table(by_name: dict[str, dict[str, Tally]]) -> Table:
 def write_markdown(path: Path, found: Found, facts: dict[str, str]) -> None:
     """The same table, and the facts that the figures depend on."""
     by_name = {name: misuse_cases.tallies(endings) for name, endings in found.items()}
-    head = ["misuse", "cases", *by_name]
-    rows = [head, ["---", *["--:"] * (len(head) - 1)], *lines_of(by_name)]
+    head, *lines = lines_of(by_name)
+    rows = [head, ["---", *["--:"] * (len(head) - 1)], *lines]
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     text = f"{written_by('misuse')}\n\n{verdict(by_name)}\n\n{table}\n"
     text += f"Stopped / of these with a report. Commit {facts['commit']}, {facts['kernel']}.\n"
