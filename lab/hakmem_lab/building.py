@@ -263,6 +263,28 @@ def build_by_cmake(shop: Workshop) -> Built:
     return Built(library, staged(shop, folder / "libsnmallocshim-static.a"))
 
 
+def build_by_compiler(shop: Workshop) -> Built:
+    """hardened_malloc's own sources, with the definitions that the crate takes from upstream."""
+    source = shop.crate_folder / "vendor" / "hardened-malloc"
+    lines = (shop.crate_folder / "config-default.conf").read_text().splitlines()
+    defines = [f"-D{line}" for line in lines if re.fullmatch(r"\w+=\w+", line)]
+    flags = [*shop.recipe.flags, "-D_GNU_SOURCE", *defines]
+    flags += [f"-I{source / folder}" for folder in ("", "include", "third_party")]
+    objects = []
+    for file in sorted([*source.glob("*.c"), *source.glob("*.cc")]):
+        is_cxx = file.suffix == ".cc"
+        compiler = [shop.recipe.compilers["CXX" if is_cxx else "CC"]]
+        compiler += ["-std=c++17", "-fsized-deallocation"] if is_cxx else ["-std=c2x"]
+        objects.append(f"{file.stem}{file.suffix}.o")
+        shop.run("compiling", [*compiler, *flags, "-c", str(file), "-o", objects[-1]], shop.folder)
+    name = f"lib{shop.recipe.name}"
+    linker = [shop.recipe.compilers["CXX"], *shop.recipe.flags, *LINK_FLAGS, "-Wl,-z,now"]
+    target = ["-o", f"{name}.so", f"-Wl,-soname,{name}.so"]
+    shop.run("linking", [*linker, *target, *objects], shop.folder)
+    shop.run("packing", ["gcc-ar", "rcs", f"{name}.a", *objects], shop.folder)
+    return Built(shop.folder / f"{name}.so", shop.folder / f"{name}.a")
+
+
 def staged(shop: Workshop, built: Path) -> Path:
     """A copy under the peer's name, with the suffix .so or .a of what was built."""
     if not built.exists():
@@ -275,7 +297,12 @@ def staged(shop: Workshop, built: Path) -> Path:
     return target
 
 
-METHODS = {"cargo": build_by_cargo, "configure": build_by_configure, "cmake": build_by_cmake}
+METHODS = {
+    "cargo": build_by_cargo,
+    "configure": build_by_configure,
+    "cmake": build_by_cmake,
+    "compiler": build_by_compiler,
+}
 
 
 def describe(shop: Workshop, built: Built, operator_new: bool) -> cache.Metadata:

@@ -67,6 +67,10 @@ PACKAGED = {
     "mimalloc": PackagedArchive("", "libmimalloc-dev"),
     "jemalloc": PackagedArchive("libjemalloc.a", "libjemalloc-dev", libraries=("-lm",)),
     "tcmalloc": PackagedArchive("libtcmalloc_minimal.a", "libgoogle-perftools-dev", is_cxx=True),
+    "scudo": PackagedArchive(
+        "/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.scudo_standalone-x86_64.a",
+        "libclang-rt-19-dev",
+    ),
 }
 
 
@@ -159,6 +163,8 @@ def find_archive(name: str) -> Archive:
     if name == "floor":
         path = repository_root() / "bench" / "floor.c"
         return Archive(name, path, allocator.version, is_allocator=False)
+    if name == "hakmem-hardened":
+        return Archive(name, version=allocator.version, problem="the build makes no such archive")
     path = build_folder() / "libhakmem.a"
     problem = "" if path.is_file() else f"{path} is missing: build first"
     return Archive(name, path, find(name).version, problem)

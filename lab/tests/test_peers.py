@@ -305,6 +305,37 @@ def test_build_puts_library_and_metadata_into_the_cache(folder, fake_tools):
     assert not list((folder / "work").iterdir())
 
 
+def test_build_from_sources_has_the_crates_definitions(folder, fake_tools, tmp_path):
+    """As hardened_malloc is built: all sources of a folder, C and C++, by the compiler itself."""
+    crate = tmp_path / "hardened"
+    source = crate / "vendor" / "hardened-malloc"
+    source.mkdir(parents=True)
+    (source / "whole.c").write_text(f"#if !WANTED\n#error not wanted\n#endif\n{WHOLE}")
+    (source / "new.cc").write_text("int of_cxx() { return 1; }\n")
+    (crate / "config-default.conf").write_text("# a comment\nWANTED=1\n")
+    package = {
+        "name": "hardened-malloc-sys",
+        "version": "16.0.2026071503",
+        "manifest_path": str(crate / "Cargo.toml"),
+    }
+    (tmp_path / "metadata.json").write_text(json.dumps({"packages": [package]}))
+    found = run("peers", "build", "hardened_malloc")
+    # Hidden as the flags have it, the stand-in's malloc serves nobody.
+    assert "built, but has no malloc" in found.output
+    log = cache.log_path("hardened_malloc").read_text()
+    assert "-DWANTED=1" in log
+    assert "new.cc.o" in log
+    public = WHOLE.replace("#include <errno.h>", "#pragma GCC visibility push(default)")
+    public = "#include <errno.h>\n" + public
+    (source / "whole.c").write_text(public)
+    found = run("peers", "build", "hardened_malloc")
+    assert found.exit_code == 0, found.output
+    metadata, problem = cache.read("hardened_malloc")
+    assert (problem, metadata.version) == ("", "2026071503")
+    assert "-DWANTED=1" in metadata.flags
+    assert cache.archive_problem("hardened_malloc") == ""
+
+
 def test_failed_build_keeps_the_older_library_and_says_why(folder, fake_tools, whole):
     put("jemalloc5", whole)
     (fake_tools / "make").write_text("#!/bin/sh\necho 'a.c:1: error: no such luck'; exit 2\n")

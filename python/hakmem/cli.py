@@ -38,6 +38,7 @@ COMMANDS = {
     "peers": "Build, list and link other allocators.",
     "pgo": "Build with a profile, and measure what it gains.",
     "safety": "Measure what the misuse checks cost.",
+    "misuse": "Which misuse of memory each allocator stops.",
     "variants": "Measure design choices of the allocator against each other.",
     "completion": "Print the shell's completion script.",
 }
@@ -55,6 +56,7 @@ OF_THE_SOURCES = (
     "peers",
     "pgo",
     "safety",
+    "misuse",
     "variants",
 )
 

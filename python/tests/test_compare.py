@@ -16,7 +16,14 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from hakmem.allocators.peers import USUAL_HELP, USUAL_NAMES, find, from_path, known_names
+from hakmem.allocators.peers import (
+    HARDENED_NAMES,
+    USUAL_HELP,
+    USUAL_NAMES,
+    find,
+    from_path,
+    known_names,
+)
 from hakmem.allocators.recipes import RECIPES
 from hakmem.cli import OF_THE_SOURCES, main
 from hakmem.measuring.measures import (
@@ -138,7 +145,8 @@ def test_compare_names_what_is_not_there_by_default(monkeypatch):
     monkeypatch.setenv("MIMALLOC_SO", "/nowhere/libmimalloc.so")
     found = run("compare", "--pairs", "1", "--", "/bin/true")
     plain = " ".join(found.output.split())
-    assert f"not compared: {', '.join(RECIPES)}: not built (hakmem peers build" in plain
+    usual = [name for name in RECIPES if name not in HARDENED_NAMES]
+    assert f"not compared: {', '.join(usual)}: not built (hakmem peers build" in plain
     assert "not compared: mimalloc: no library at /nowhere/libmimalloc.so" in plain
 
 
@@ -158,7 +166,9 @@ def test_every_command_has_the_same_peers(tmp_path, monkeypatch, build):
         lambda name: from_path(name, built[name]) if name in built else find(name),
     )
     assert usual_names([]) == "hakmem,glibc,mimalloc3,jemalloc5"
-    assert {part for text in USUAL_NAMES for part in text.split("|")} == set(known_names())
+    usual = {part for text in USUAL_NAMES for part in text.split("|")}
+    assert usual | set(HARDENED_NAMES) == set(known_names())
+    assert not usual & set(HARDENED_NAMES)
 
 
 @pytest.mark.parametrize(

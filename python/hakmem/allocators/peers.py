@@ -59,6 +59,11 @@ PEERS = {
     "mimalloc": Peer("MIMALLOC_SO", "libmimalloc.so.2.0", "libmimalloc2.0"),
     "jemalloc": Peer("JEMALLOC_SO", "libjemalloc.so.2", "libjemalloc2"),
     "tcmalloc": Peer("TCMALLOC_SO", "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
+    "scudo": Peer(
+        "SCUDO_SO",
+        "/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.scudo_standalone-x86_64.so",
+        "libclang-rt-19-dev",
+    ),
 }
 DEFAULT_NAMES = ("hakmem", "glibc", *PEERS)
 
@@ -71,6 +76,8 @@ USUAL_NAMES = (
     "snmalloc", "tcmalloc-google", "rpmalloc",
 )  # fmt: skip
 USUAL_HELP = "hakmem, glibc and all others that are there"
+# Allocators that are for what they stop, not for speed: compared where they are asked for.
+HARDENED_NAMES = ("hakmem-hardened", "scudo", "hardened_malloc", "mimalloc-secure")
 
 
 def repository_root() -> Path:
@@ -110,7 +117,7 @@ def require_usable(allocator: Allocator) -> Allocator:
     """An allocator that was asked for: what cannot be had of it is said before anything runs."""
     if allocator.usable:
         return allocator
-    if allocator.name in ("hakmem", "floor"):
+    if allocator.name in ("hakmem", "hakmem-hardened", "floor"):
         raise UserError(f"{allocator.name}: {allocator.problem}: {how_to_get()}", REFUSED)
     raise UserError(f"{allocator.name}: {allocator.problem}", WRONG_USE)
 
@@ -132,7 +139,7 @@ def from_path(name: str, path: Path, version: str = "", source: str = "user") ->
 
 
 def known_names() -> list[str]:
-    return [*DEFAULT_NAMES, *RECIPES]
+    return [*DEFAULT_NAMES, "hakmem-hardened", *RECIPES]
 
 
 def find(name: str, others: str = "") -> Allocator:
@@ -147,6 +154,11 @@ def find(name: str, others: str = "") -> Allocator:
         if given:
             return from_path(name, Path(given), "from HAKLAB_LIB")
         path = build_folder() / "libhakmem.so"
+        if path.parent == PACKAGED:
+            return from_path(name, path, metadata.version("hakmem"), "this package")
+        return from_path(name, path, revision_of(repository_root()), "this checkout")
+    if name == "hakmem-hardened":
+        path = build_folder() / "libhakmem-hardened.so"
         if path.parent == PACKAGED:
             return from_path(name, path, metadata.version("hakmem"), "this package")
         return from_path(name, path, revision_of(repository_root()), "this checkout")

@@ -20,6 +20,7 @@ PACKAGES = {
     "cargo": "cargo-web",
     "gcc": "gcc",
     "g++": "g++",
+    "gcc-ar": "gcc",
     "make": "make",
     "cmake": "cmake",
     "clang-19": "clang-19",
@@ -153,6 +154,46 @@ RECIPES = {
             flags=("-O3", "-funroll-loops", "-DENABLE_OVERRIDE=1", "-DBUILD_RELEASE=1"),
             # A librpmalloc of the system would be taken instead of the crate's sources.
             environment={"LIBRPMALLOC_NO_PKG_CONFIG": "1"},
+        ),
+        Recipe(
+            # The crate's own library in its strictest mode.
+            name="mimalloc-secure",
+            crate="libmimalloc-sys",
+            crate_version="0.1.49",
+            method="cargo",
+            compilers=GCC,
+            version_file="c_src/mimalloc/v3/include/mimalloc.h",
+            version_pattern=MIMALLOC_VERSION,
+            features=("override", "secure"),
+            flags=MIMALLOC_FLAGS,
+        ),
+        Recipe(
+            # Upstream's sources and configuration, for the crate's build leaves out operator new.
+            # Without upstream's -march=native, which no other peer has.
+            name="hardened_malloc",
+            crate="hardened-malloc-sys",
+            crate_version="16.0.2026071503",
+            method="compiler",
+            compilers=GCC,
+            version_pattern=r"(\d{10})$",
+            tools=("gcc-ar",),
+            is_cxx=True,
+            flags=(
+                "-O3",
+                "-flto",
+                "-ffat-lto-objects",
+                "-fPIC",
+                "-fvisibility=hidden",
+                "-fno-plt",
+                "-fstack-clash-protection",
+                "-fcf-protection",
+                "-fstack-protector-strong",
+                # gcc 12 has these words of C23 in headers alone.
+                "-include",
+                "stdalign.h",
+                "-include",
+                "stdbool.h",
+            ),
         ),
     )
 }

@@ -1,0 +1,259 @@
+"""`hakmem misuse`: programs that misuse memory, and which allocators stop them."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import click
+from hakmem import environment
+from hakmem.allocators.peers import (
+    HARDENED_NAMES,
+    USUAL_NAMES,
+    Allocator,
+    build_folder,
+    repository_root,
+)
+from hakmem.destinations import output_option
+from hakmem.documents import MARKDOWN, write_json, write_text, written_by
+from hakmem.errors import REFUSED, UserError
+from hakmem.options import (
+    INTERRUPTED,
+    FiniteRange,
+    allocator_options,
+    chosen_allocators,
+    json_option,
+)
+from hakmem.output import tables
+from hakmem.running.interruption import only_once
+from hakmem.running.proof import peer_served
+from rich.console import Console
+from rich.table import Table
+
+from hakmem_lab import misuse_cases
+from hakmem_lab.misuse_cases import IMPOSSIBLE, Ending, Tally
+from hakmem_lab.suite_session import clean_environment
+
+# Ours first, then those that are for this.
+NAMES = ("hakmem", *HARDENED_NAMES, *(name for name in USUAL_NAMES if name != "hakmem"))
+Found = dict[str, list[Ending]]
+
+
+@click.command()
+@allocator_options(usual="hakmem's two builds, hardened allocators, and all others that are there")
+@click.option(
+    "--cases",
+    "wanted",
+    multiple=True,
+    metavar="PATTERN",
+    help="Cases by name or pattern, such as 'double-free.*' (default: all).",
+)
+@click.option("--list", "only_list", is_flag=True, help="Say which cases there are.")
+@click.option("--list-missed", is_flag=True, help="Name the cases that each allocator lets pass.")
+@click.option(
+    "--timeout",
+    "limit_s",
+    default=misuse_cases.LIMIT_S,
+    show_default=True,
+    type=FiniteRange(0.1),
+    metavar="SECONDS",
+    help="A case that takes longer is ended, and was not stopped by its allocator.",
+)
+@json_option()
+@output_option("--markdown", "markdown_path", text="Write the table for a document.", kind=MARKDOWN)
+def misuse(
+    names: str | None,
+    libraries: tuple[str, ...],
+    wanted: tuple[str, ...],
+    only_list: bool,
+    list_missed: bool,
+    limit_s: float,
+    json_path: Path | None,
+    markdown_path: Path | None,
+) -> None:
+    """Run programs that misuse memory under each allocator, and count those that are stopped.
+
+    Each case of tests/misuse is a program of its own. It is stopped when a signal ends it, and
+    reported when the allocator also says why; a request for an impossible size is refused, and
+    counted apart. Correct programs run too: an allocator that stops one, or says something, fails.
+    Ends with status 1 then.
+    """
+    console = tables.make_console()
+    program = program_path()
+    known = misuse_cases.listed(program)
+    cases = pick(known, wanted)
+    if only_list:
+        # Plain, so that it can be read by programs.
+        click.echo("\n".join(cases))
+        return
+    found: Found = {}
+    interrupted = False
+    with clean_environment(), only_once():
+        notes: list[str] = []
+        allocators = chosen_allocators(names, libraries, notes, usual=NAMES)
+        tables.print_notes(console, notes)
+        facts = facts_of(allocators, program, known)
+        try:
+            with tables.progress_line(console, "cases", len(cases) * len(allocators)) as progress:
+                for allocator in allocators:
+
+                    def tick(_ending: Ending, name: str = allocator.name) -> None:
+                        progress.update(progress.task_ids[0], advance=1, now=name)
+
+                    found[allocator.name] = misuse_cases.run_cases(
+                        program, cases, allocator.library, allocator.settings, tick, limit_s
+                    )
+        except KeyboardInterrupt:
+            interrupted = True
+    problems = show(console, found, list_missed)
+    tables.print_facts(console, facts)
+    if json_path is not None:
+        write_json(json_path, "misuse", as_json(found, facts))
+    if markdown_path is not None:
+        write_markdown(markdown_path, found, facts)
+    if interrupted:
+        console.print(f"interrupted after {len(found)} of {len(allocators)} allocators")
+        raise SystemExit(INTERRUPTED)
+    if problems:
+        raise SystemExit(1)
+
+
+def program_path() -> Path:
+    path = build_folder() / "tests" / "misuse" / "misuse"
+    if not path.exists():
+        how = "build it first (make test, or cmake --build --preset release --target misuse)"
+        raise UserError(f"{path} is missing: {how}", REFUSED)
+    return path
+
+
+def pick(known: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Cases by pattern, in their own order; a pattern that fits none is an error."""
+    for text in wanted:
+        if not any(fnmatchcase(case, text) for case in known):
+            raise UserError(f"--cases: no case fits '{text}' (see hakmem misuse --list)", 2)
+    return [case for case in known if not wanted or any(fnmatchcase(case, w) for w in wanted)]
+
+
+def facts_of(
+    allocators: Sequence[Allocator], program: Path, known: Sequence[str]
+) -> dict[str, str]:
+    """What was run, and the proof that each allocator serves the program."""
+    control = next(case for case in known if misuse_cases.is_control(case))
+    served = {a.name: peer_served((str(program), control), a) for a in allocators}
+    for name, word in served.items():
+        if word != "yes":
+            raise UserError(f"{name} does not serve {program}: {word}")
+    return environment.describe() | {
+        "commit": environment.revision_of(repository_root()) or "unknown",
+        **{a.name: str(a) for a in allocators},
+        "served": "every allocator, by the loader's log",
+    }
+
+
+def show(console: Console, found: Found, list_missed: bool) -> list[str]:
+    """The verdict, the table by family, what was missed where asked for; gives what has failed."""
+    by_name = {name: misuse_cases.tallies(endings) for name, endings in found.items()}
+    if any(by_name.values()):
+        console.print(verdict(by_name), soft_wrap=True)
+        console.print(families_table(by_name))
+    if list_missed:
+        for name, tallies in by_name.items():
+            for family, tally in tallies.items():
+                if tally.missed:
+                    missed = " ".join(case.partition(".")[2] for case in tally.missed)
+                    console.print(f"{name} misses {family}: {missed}", soft_wrap=True)
+    problems = [text for name, endings in found.items() for text in odd_endings(name, endings)]
+    for text in problems:
+        console.print(text, soft_wrap=True, markup=False)
+    return problems
+
+
+def odd_endings(name: str, endings: Sequence[Ending]) -> list[str]:
+    """Controls that were not silent."""
+    return [
+        f"{name}: {one.case} is correct, and was {one.outcome}: {one.words or one.status}"
+        for one in endings
+        if misuse_cases.is_control(one.case) and not one.is_silent
+    ]
+
+
+def verdict(by_name: dict[str, dict[str, Tally]]) -> str:
+    """One sentence: each allocator's share, the largest first."""
+    totals = {name: misuse_cases.total(tallies) for name, tallies in by_name.items()}
+    cases = max(one.cases for one in totals.values())
+    told = [
+        f"{name} stops {one.stopped}"
+        + (f" of {one.cases}" if one.cases != cases else "")
+        + f" ({one.reported} with a report)"
+        for name, one in sorted(totals.items(), key=lambda pair: -pair[1].stopped)
+    ]
+    return f"Of {cases} misuses {', '.join(told)}."
+
+
+def lines_of(by_name: dict[str, dict[str, Tally]]) -> list[list[str]]:
+    """Allocators down, families across: stopped, and how many of them with a report.
+
+    The first line has the families, the second their numbers of cases.
+    """
+    families = list(dict.fromkeys(family for tallies in by_name.values() for family in tallies))
+    columns = {
+        family: [tallies.get(family, Tally()) for tallies in by_name.values()]
+        for family in families
+        if family != IMPOSSIBLE
+    }
+    columns["all misuse"] = [misuse_cases.total(tallies) for tallies in by_name.values()]
+    counts = {title: max(one.cases for one in column) for title, column in columns.items()}
+    sizes = [tallies.get(IMPOSSIBLE, Tally()) for tallies in by_name.values()]
+    lines = [["", *columns], ["cases", *map(str, counts.values())]]
+    for place, name in enumerate(by_name):
+        cells = [cell(columns[title][place], counts[title]) for title in columns]
+        lines.append([name, *cells])
+    if IMPOSSIBLE in families:
+        ends = ["impossible sizes refused", str(max(one.cases for one in sizes))]
+        for line, end in zip(lines, [*ends, *(str(one.refused) for one in sizes)], strict=True):
+            line.append(end)
+    return lines
+
+
+def cell(tally: Tally, cases: int) -> str:
+    """Where a misuse could not be done under one allocator, its own number stands beside."""
+    own = f" of {tally.cases}" if tally.cases != cases else ""
+    return f"{tally.stopped}/{tally.reported}{own}"
+
+
+def families_table(by_name: dict[str, dict[str, Tally]]) -> Table:
+    titles, *lines = lines_of(by_name)
+    table = tables.plain_table("stopped / of these with a report")
+    table.add_column(titles[0], no_wrap=True)
+    for title in titles[1:]:
+        # Words below each other: the cells are narrow.
+        table.add_column(title.replace("-", "-\n").replace(" ", "\n"), justify="right")
+    for line in lines:
+        table.add_row(*line)
+    return table
+
+
+def write_markdown(path: Path, found: Found, facts: dict[str, str]) -> None:
+    """The same table, and the facts that the figures depend on."""
+    by_name = {name: misuse_cases.tallies(endings) for name, endings in found.items()}
+    head, *lines = lines_of(by_name)
+    rows = [head, ["---", *["--:"] * (len(head) - 1)], *lines]
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    text = f"{written_by('misuse')}\n\n{verdict(by_name)}\n\n{table}\n"
+    text += f"Stopped / of these with a report. Commit {facts['commit']}, {facts['kernel']}.\n"
+    write_text(path, text, MARKDOWN)
+
+
+def as_json(found: Found, facts: dict[str, str]) -> dict:
+    return {
+        "facts": facts,
+        "allocators": [
+            {
+                "name": name,
+                "families": {k: asdict(v) for k, v in misuse_cases.tallies(endings).items()},
+                "total": asdict(misuse_cases.total(misuse_cases.tallies(endings))),
+                "cases": [asdict(one) for one in endings],
+            }
+            for name, endings in found.items()
+        ],
+    }
