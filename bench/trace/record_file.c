@@ -44,6 +44,17 @@ static void read_text(const char *path, char *text, size_t bytes) {
     close(fd);
 }
 
+/* A write that a limit cuts short names no reason; the one for the rest does. */
+static bool write_whole(int fd, const void *data, size_t bytes) {
+    for (const char *next = data; bytes > 0;) {
+        ssize_t written = write(fd, next, bytes);
+        if (written <= 0) return false;
+        next += written;
+        bytes -= (size_t)written;
+    }
+    return true;
+}
+
 static bool write_header(int fd, bool forked) {
     static trace_header header;
     memset(&header, 0, sizeof header);
@@ -57,7 +68,7 @@ static bool write_header(int fd, bool forked) {
     if (readlink("/proc/self/exe", header.executable, sizeof header.executable - 1) < 0)
         header.executable[0] = '\0';
     read_text("/proc/self/cmdline", header.command, sizeof header.command - 1);
-    return write(fd, &header, sizeof header) == (ssize_t)sizeof header &&
+    return write_whole(fd, &header, sizeof header) &&
            ftruncate(fd, TRACE_HEADER_BYTES) == 0;
 }
 

@@ -24,7 +24,7 @@ from hakmem.allocators.peers import (
     known_names,
 )  # fmt: skip
 from hakmem.allocators.recipes import RECIPES
-from hakmem.allocators.settings import split_pair
+from hakmem.allocators.settings import split_pair, without_repeats
 from hakmem.destinations import output_option
 from hakmem.documents import HTML, JSON, PICTURE, Kind, table_kind
 from hakmem.environment import allowed_cpus, default_cpu
@@ -325,7 +325,7 @@ def usual_names(notes: list[str], usual: Sequence[str] = USUAL_NAMES) -> str:
 
 def named_allocators(names: str, libraries: Sequence[str], floor: bool = False) -> list[Allocator]:
     """Those of --with, then --lib, then the floor; a name in both takes the path of --lib."""
-    given = dict(split_pair("--lib", text) for text in libraries)
+    given = without_repeats("--lib", (split_pair("--lib", text) for text in libraries))
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     wanted += [name for name in given if name not in wanted]
     if floor and "floor" not in wanted:

@@ -271,6 +271,36 @@ def test_head_that_does_not_tell_what_was_measured_is_one_line(results):
         assert "is no journal of hakmem compare" in refused("compare", "--from", str(other))
 
 
+@pytest.mark.parametrize("seed", [-1, "x", {}])
+def test_seed_of_a_journal_that_is_none_is_damage(results, seed):
+    path = journal(results)
+    head = json.loads(path.read_text().splitlines()[0]) | {"seed": seed}
+    other = damaged(path, spoil(0, by=json.dumps(head) + "\n"))
+    assert "line 1, which says what was measured, is damaged" in refused(
+        "compare", "--from", str(other)
+    )
+
+
+def test_journal_without_its_contenders_is_not_called_a_report(results):
+    path = journal(results)
+    head = json.loads(path.read_text().splitlines()[0])
+    del head["contenders"]
+    told = refused("compare", "--from", str(damaged(path, spoil(0, by=json.dumps(head) + "\n"))))
+    assert told.endswith("is no journal of rounds")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("ab", "--b", "LD_PRELOAD=/nosuch.so"), "--b: LD_PRELOAD is set by this command"),
+        (("compare", "--lib", "x=/a.so", "--lib", "x=/b.so"), "--lib: x is given twice"),
+        (("explain", "--set", "STATS_PAGE=0"), "--set: HAKMEM_STATS_PAGE is set by this command"),
+    ],
+)
+def test_what_a_command_sets_itself_is_not_taken(arguments, told):
+    assert refused(*arguments, "--", "/bin/true").startswith(told)
+
+
 def test_killed_before_the_first_round_is_one_line(results):
     path = damaged(journal(results), lambda lines: lines[:1])
     assert refused("compare", "--from", str(path), status=130).startswith("interrupted before")

@@ -32,6 +32,7 @@ from hakmem.profiles.profile_sites import (
     bare,
     compare,
     interval,
+    interval_of_live,
     is_library,
     named,
     own_frame,
@@ -78,7 +79,7 @@ __attribute__((destructor)) void write_profile(void) {
         if (file == NULL) return;
         fprintf(file, "{\\"hakmem_heap_profile\\":1,\\"version\\":\\"0.1.0\\",\\"pid\\":%d,"
             "\\"program\\":\\"/bin/%s\\",\\"rate\\":%s,\\"started_ms\\":1000,\\"taken_ms\\":2000,"
-            "\\"samples\\":{\\"taken\\":1,\\"live\\":1,\\"dropped\\":0,\\"stacks_dropped\\":0,"
+            "\\"samples\\":{\\"taken\\":160,\\"live\\":1,\\"dropped\\":0,\\"stacks_dropped\\":0,"
             "\\"own_bytes\\":0},\\"live\\":{\\"bytes\\":5242880,\\"count\\":5,"
             "\\"bytes_variance\\":0,\\"count_variance\\":0},\\"total\\":{\\"bytes\\":10485760,"
             "\\"count\\":10,\\"bytes_variance\\":0,\\"count_variance\\":0},\\"peak\\":"
@@ -249,6 +250,18 @@ def test_interval_is_of_the_variance_and_holds_what_was_seen():
     one = Amount(1_212_687, 1, 10**14, 1)
     assert interval(one, RATE)[0] == round(sampled(one, RATE)) > 1_000_000
     assert interval(Amount(), RATE) == (0, 0)
+
+
+def test_samples_that_were_taken_less_often_make_the_interval_wide():
+    asked = profile_of(document())
+    count, none = {**asked.samples, "taken": 10}, Amount()
+    total = replace(asked.total, bytes=1000 * asked.rate)
+    seldom = replace(asked, samples=count, live=none, total=total)
+    assert interval_of_live(seldom) == (0, 300 * asked.rate)
+    assert f"not {profile_view.size(asked.rate)}" in profile_view.headline(seldom)
+    often = replace(seldom, samples={**count, "taken": 1000})
+    assert interval_of_live(often) == (0, 3 * asked.rate)
+    assert "HAKMEM_HEAP_PROFILE_MOST" not in profile_view.headline(often)
 
 
 def test_figures_of_one_stack_add_up():

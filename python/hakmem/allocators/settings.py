@@ -21,6 +21,7 @@ from hakmem.environment import SETTING_PREFIXES
 from hakmem.errors import WRONG_USE, UserError
 
 PREFIX = "HAKMEM_"
+PRELOAD = "LD_PRELOAD"
 # A library that has this function is hakmem; any other one is not asked.
 OWN_FUNCTION = "hakmem_option_set"
 LISTED = re.compile(r"^hakmem: (HAKMEM_\w+)=", re.MULTILINE)
@@ -69,6 +70,9 @@ def settings_for(
     note says; else it is the program's own.
     """
     given = [split_pair(option, text) for text in texts]
+    if any(name == PRELOAD for name, _ in given):
+        told = f"{option}: {PRELOAD} is set by this command; a library is given by --lib or --b-lib"
+        raise UserError(told, WRONG_USE)
     libraries = hakmem_libraries(chosen)
     pairs = []
     for name, value in given:

@@ -390,11 +390,13 @@ def sentence(decision: Decision, plan: Plan) -> str:
     rest = f"speed of B over A {found.median:.4f} [{low}, {high}], {decision.pairs} pairs"
     change = 100 * (found.median - 1)
     smallest = f"{100 * plan.min_effect:g} %"
+    # The sign test has no interval below a number of pairs.
+    doubt = " is inside the noise" if None not in (found.low, found.high) else ", of too few pairs"
     said = {
         Verdict.GO: f"GO: B is faster by {change:.1f} %",
         Verdict.NO_GO: f"NO-GO: B is slower by {-change:.1f} %",
         Verdict.NO_DIFFERENCE: f"NO DIFFERENCE of {smallest} or more ({change:+.1f} %)",
-        Verdict.UNDECIDED: f"UNDECIDED: {change:+.1f} % is inside the noise",
+        Verdict.UNDECIDED: f"UNDECIDED: {change:+.1f} %{doubt}",
     }[decision.verdict]
     return f"{said}: {rest}{advice(decision)}"
 

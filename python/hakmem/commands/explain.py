@@ -117,7 +117,8 @@ def explain(
         refuse("a PID is of a process that runs", {"settings", "profile", "after_s"})
     else:
         # Both say what is wrong with the command line, before a package is missing.
-        own_settings("--set", settings)
+        if PAGE_SETTING in own_settings("--set", settings):
+            raise UserError(f"--set: {PAGE_SETTING} is set by this command", 2)
         programs.require_program(target)
     require_asked()
     with opened(output_path, to_stderr=not of_process) as (file, publish):

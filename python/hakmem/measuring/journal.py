@@ -49,7 +49,8 @@ def new_path(command: str, suffix: str = ".jsonl") -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot make the results folder {folder}: {error.strerror}") from error
+        told = f"cannot make the results folder {folder}: {error.strerror}"
+        raise UserError(f"{told}; HAKLAB_RESULTS names another one") from error
     moment = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     return folder / f"{command}-{moment}-{os.getpid()}{suffix}"
 
@@ -182,7 +183,7 @@ def what_it_is(path: Path) -> str:
         start = file.read(1 << 12)
         if start.startswith(TRACE_MAGIC):
             return ": it is a trace, which hakmem replay takes"
-        if b'"made_by": "hakmem ' in start:
+        if start.startswith(b"{\n") and b'"made_by": "hakmem ' in start:
             return ": it is what --json wrote; the journal ends in .jsonl"
     return ""
 
@@ -223,7 +224,10 @@ def empty_rotation(head: Mapping) -> Rotation:
         for name, row in head["contenders"].items()
     }
     found = Metric(pattern, metric["higher_is_better"], metric["unit"])
-    return Rotation(found, head["seed"], head["cpus"], series)
+    seed = head["seed"]
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError("the seed is no number from 0 on")
+    return Rotation(found, seed, head["cpus"], series)
 
 
 def replay(rotation: Rotation, line: Mapping) -> None:

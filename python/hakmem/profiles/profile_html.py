@@ -32,6 +32,7 @@ from hakmem.profiles.profile_sites import (
     Site,
     duration,
     interval,
+    interval_of_live,
     largest,
     own_frame,
     size,
@@ -223,7 +224,7 @@ def facts(profile: HeapProfile) -> dict[str, str]:
 
 
 def totals(profile: HeapProfile) -> str:
-    low, high = interval(profile.live, profile.rate)
+    low, high = interval_of_live(profile)
     return (
         '<div class="totals">'
         f"<div><b>{size(profile.live.bytes)}</b>live in {profile.live.count:,} objects"

@@ -12,6 +12,7 @@ from hakmem.profiles.symbols import Frame, Place, Symboliser
 
 # Of the normal distribution, for 95 %.
 NORMAL_95 = 1.96
+NONE_MET_95 = 3.0
 # Of C++ and Rust; a method in Rust is of the library if the type it is for is.
 LIBRARY = re.compile(
     r"^(<(&|\*|\[|\(|mut |const |dyn )*)?"
@@ -153,6 +154,18 @@ def sampled(amount: Amount, rate: int) -> float:
     if not amount.count or not rate:
         return float(amount.bytes)
     return amount.bytes * -math.expm1(-amount.bytes / amount.count / rate)
+
+
+def mean_distance(profile: HeapProfile) -> float:
+    """Bytes allocated for each sample taken: more than the rate where the library took fewer."""
+    taken = profile.samples["taken"]
+    return max(profile.rate, profile.total.bytes / taken) if taken else profile.rate
+
+
+def interval_of_live(profile: HeapProfile) -> tuple[int, int]:
+    low, high = interval(profile.live, profile.rate)
+    # Had so much more been live since samples are that far apart, one would have met it.
+    return low, max(high, round(NONE_MET_95 * mean_distance(profile)))
 
 
 def interval(amount: Amount, rate: int) -> tuple[int, int]:

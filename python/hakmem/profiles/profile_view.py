@@ -18,8 +18,10 @@ from hakmem.profiles.profile_sites import (
     bare,
     duration,
     interval,
+    interval_of_live,
     is_library,
     largest,
+    mean_distance,
     own_frame,
     size,
     together,
@@ -27,6 +29,8 @@ from hakmem.profiles.profile_sites import (
 from hakmem.profiles.symbols import Frame
 
 CALLERS = 4
+# From here on the headline tells that samples are further apart than was asked.
+PACE_SHOWN = 1.5
 BEGINNINGS = ("__libc_start_", "_start", "start_thread", "clone3", "__clone")
 
 
@@ -66,11 +70,18 @@ def show_remarks(console: Console, lines: Sequence[str]) -> None:
 
 
 def headline(profile: HeapProfile) -> str:
+    distance = mean_distance(profile)
+    pace = size(profile.rate)
+    if distance > PACE_SHOWN * profile.rate:
+        pace = (
+            f"{size(round(distance))}, not {pace}: they are limited to a number a second "
+            "(HAKMEM_HEAP_PROFILE_MOST)"
+        )
     return (
         f"{profile.name} ({profile.pid}): {size(profile.live.bytes)} live, "
         f"{size(profile.peak_bytes)} at the peak, {size(profile.total.bytes)} allocated in "
         f"{profile.seconds:,.1f} s; {profile.samples['taken']:,} samples, one in "
-        f"{size(profile.rate)}"
+        f"{pace}"
     )
 
 
@@ -122,7 +133,7 @@ def show_leaks(console: Console, named: Named, rows: int) -> None:
     if not having:
         table.add_row("", "", "", "", "nothing live")
     table.add_section()
-    low, high = interval(profile.live, profile.rate)
+    low, high = interval_of_live(profile)
     table.add_row(size(profile.live.bytes), f"{size(low)} … {size(high)}",
                   f"{profile.live.count:,}", "", "all together", style="bold")  # fmt: skip
     console.print(table)

@@ -131,7 +131,7 @@ def recorded_traces(path: Path) -> list[TraceSummary]:
     found = [summarise_trace(path), *sorted(others, key=lambda s: -s.calls)]
     if not any(summary.calls for summary in found):
         raise UserError(
-            f"nothing was recorded: the recorder was loaded and saw no call: {IDLE}, or is started "
-            "by one that is static or has more rights than yours"
+            "nothing was recorded. Unless the recorder said above why it cannot write, it saw no "
+            f"call: {IDLE}, or is started by one that is static or has more rights than yours"
         )
     return found
