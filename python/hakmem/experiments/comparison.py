@@ -57,6 +57,9 @@ class Comparison:
         for name, series in (self.rotation.series if self.rotation else {}).items():
             if series.problem:
                 found[name] = with_last_words(series.problem, series.last_words)
+        for name, said in self.served.items():
+            if said.startswith(NOT_SERVED):
+                found.setdefault(name, f"{said}: its figures are another malloc's")
         return found
 
     @property
@@ -103,17 +106,8 @@ class Comparison:
         self.calls[name] = counted
         self._write({"system_calls": {name: asdict(counted)}})
 
-    def leave_out_not_served(self) -> None:
-        for name, said in self.served.items():
-            series = self.rotation.series.get(name) if self.rotation else None
-            if series is not None and said.startswith(NOT_SERVED):
-                series.problem = series.problem or f"{said}: its figures are another malloc's"
-                series.values.clear()
-                series.outcomes.clear()
-
     def end(self) -> None:
         """Evaluates what was measured, against another baseline where that has no figures."""
-        self.leave_out_not_served()
         done = self.rounds_done
         if done:
             running = [series.contender.name for series in self.rotation.running()]
