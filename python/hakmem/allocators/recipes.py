@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 GCC = {"CC": "gcc", "CXX": "g++"}
 CLANG = {"CC": "clang-19", "CXX": "clang++-19"}
@@ -67,30 +67,27 @@ class Recipe:
 MIMALLOC_FLAGS = ("-fvisibility=hidden", "-DMI_SHARED_LIB", "-DMI_SHARED_LIB_EXPORT")
 MIMALLOC_VERSION = r"define MI_MALLOC_VERSION\s+(\d)(\d\d)(\d\d)"
 
+MIMALLOC3 = Recipe(
+    name="mimalloc3",
+    crate="libmimalloc-sys",
+    crate_version="0.1.49",
+    method="cargo",
+    compilers=GCC,
+    version_file="c_src/mimalloc/v3/include/mimalloc.h",
+    version_pattern=MIMALLOC_VERSION,
+    features=("override",),
+    flags=MIMALLOC_FLAGS,
+)
+
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe(
-            name="mimalloc3",
-            crate="libmimalloc-sys",
-            crate_version="0.1.49",
-            method="cargo",
-            compilers=GCC,
-            version_file="c_src/mimalloc/v3/include/mimalloc.h",
-            version_pattern=MIMALLOC_VERSION,
-            features=("override",),
-            flags=MIMALLOC_FLAGS,
-        ),
-        Recipe(
+        MIMALLOC3,
+        replace(
+            MIMALLOC3,
             name="mimalloc2",
-            crate="libmimalloc-sys",
-            crate_version="0.1.49",
-            method="cargo",
-            compilers=GCC,
             version_file="c_src/mimalloc/v2/include/mimalloc.h",
-            version_pattern=MIMALLOC_VERSION,
             features=("override", "v2"),
-            flags=MIMALLOC_FLAGS,
         ),
         Recipe(
             # Upstream's configure by itself: the crate's build leaves out operator new and delete.
@@ -155,18 +152,8 @@ RECIPES = {
             # A librpmalloc of the system would be taken instead of the crate's sources.
             environment={"LIBRPMALLOC_NO_PKG_CONFIG": "1"},
         ),
-        Recipe(
-            # The crate's own library in its strictest mode.
-            name="mimalloc-secure",
-            crate="libmimalloc-sys",
-            crate_version="0.1.49",
-            method="cargo",
-            compilers=GCC,
-            version_file="c_src/mimalloc/v3/include/mimalloc.h",
-            version_pattern=MIMALLOC_VERSION,
-            features=("override", "secure"),
-            flags=MIMALLOC_FLAGS,
-        ),
+        # In its strictest mode.
+        replace(MIMALLOC3, name="mimalloc-secure", features=("override", "secure")),
         Recipe(
             # Upstream's sources and configuration, for the crate's build leaves out operator new.
             # Without upstream's -march=native, which no other peer has.
