@@ -7,6 +7,7 @@
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
+#include "large/fenced.h"
 #include "large/huge.h"
 #include "large/extent.h"
 #include "os/os.h"
@@ -29,6 +30,7 @@ static void wait_for_purges(void) {
 static void reclaim(void) {
   hak_deferred d = {0};
   hak_huge_release();
+  if (HAK_HARD(GUARDS)) hak_fenced_release();
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);
   hak_arena_shrink_all(&d);
@@ -54,7 +56,7 @@ static void *alloc_extent(size_t size, size_t align, bool *zeroed) {
 /* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
  * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
 static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
-  bool extent_first = size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX;
+  bool extent_first = !HAK_HARD(GUARDS) && size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX;
   void *p = extent_first ? alloc_extent(size, align, zeroed) : NULL;
   if (p == NULL) p = hak_huge_alloc(size, align, zeroed);
   bool extent_last = !extent_first && size <= HAK_EXTENT_LONGEST && align <= HAK_HUGE_PAGE;
@@ -109,7 +111,7 @@ static void *alloc_class(unsigned class_code, size_t size, size_t align) {
     void *drawn = alloc_drawn(class_code, size, align);
     if (drawn != NULL) return drawn;
   }
-  if (HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, HAK_SPAN_SIZE, &zeroed);
+  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, HAK_SPAN_SIZE, &zeroed);
   hak_deferred d = {0};
   hak_slow_entry();
   hak_tcache *t = hak_thread_grown();

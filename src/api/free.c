@@ -23,6 +23,7 @@ static HAK_COLD void free_outside_regions(void *p, const void *caller) {
   }
   hak_verdict verdict = hak_huge_verdict(p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, 0, "at the call");
+  if (HAK_HARDENED) hak_misuse_abort(HAK_VERDICT_FOREIGN, p, 0, "at the call"); /* another thread was faster */
   hak_foreign_note(HAK_FOREIGN_FREE, p, caller);
 }
 
@@ -82,7 +83,7 @@ size_t hak_raw_usable_size(const void *p, const void *caller) {
 }
 
 size_t hak_usable_size(const void *p, const void *caller) {
-  return HAK_HARDENED ? hak_hard_usable_size(p, caller) : hak_raw_usable_size(p, caller);
+  return HAK_HARDENED ? hak_hard_usable_size(p) : hak_raw_usable_size(p, caller);
 }
 
 /* Only a size larger than the block is certain to be wrong: a smaller one may come from an aligned request or a

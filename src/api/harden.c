@@ -7,9 +7,11 @@
 #include "api/held.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
+#include "api/sweep.h"
 #include "api/thread.h"
 #include "api/trailer.h"
 #include "base/policy.h"
+#include "guard/sample.h"
 #include "large/huge.h"
 #include "large/extent.h"
 #include "os/os.h"
@@ -43,6 +45,23 @@ HAK_INLINE size_t read_trailer(const void *p, size_t block_size, const char *whe
   return size;
 }
 
+/* Whether a block of the same size lies before the one at p: certain in the same span, and by chance where blocks are whole spans. */
+HAK_INLINE bool has_neighbour(const hak_region *r, const void *p, size_t block_size) {
+  if (HAK_LIKELY((uintptr_t)p % HAK_SPAN_SIZE >= block_size)) return true;
+  if (block_size < HAK_SPAN_SIZE) return false;
+  size_t index = hak_region_index(r, p), before = index - block_size / HAK_SPAN_SIZE;
+  return hak_region_slab_code(r, before) == hak_region_slab_code(r, index) && hak_load_relaxed(&r->spans[before].head) == &r->spans[before];
+}
+
+/* The trailer of the block before the one at p: what is written before a block meets it. */
+HAK_INLINE void check_before(const hak_region *r, const void *p, size_t block_size) {
+  if (!HAK_HARD(CANARY) || !HAK_HARD(CHECKED_FREE) || !has_neighbour(r, p, block_size)) return;
+  const char *before = (const char *)p - block_size;
+  uint64_t word = hak_trailer_word(before, block_size);
+  if (HAK_LIKELY(hak_trailer_fits(before, block_size, word))) return;
+  if (word != 0 || hak_held(r, before)) hak_sweep_block(r, before, block_size, "when the block behind it was freed: that one may have written before itself");
+}
+
 /* Ends the program unless the block at p, of block_size bytes, may be freed so. */
 HAK_INLINE void check_block(const void *p, size_t block_size, size_t said, hak_family freed_as, const char *where) {
   if (!HAK_HARD(CANARY)) return;
@@ -71,13 +90,8 @@ static HAK_COLD void report_not_zero(const void *p, size_t block_size) {
   hak_misuse_abort(HAK_VERDICT_WRITTEN_AFTER_FREE, p, block_size, "when the block was to be used again");
 }
 
-/* Blocks of slabs: multiples of 16 bytes. */
 HAK_INLINE void check_zero(const void *p, size_t block_size) {
-  const hak_pair *pair = p, *end = (const hak_pair *)((const char *)p + block_size);
-  hak_pair any = {0, 0};
-  for (; end - pair >= 4; pair += 4) any |= (pair[0] | pair[1]) | (pair[2] | pair[3]);
-  for (; pair < end; pair++) any |= *pair;
-  if (HAK_UNLIKELY((any[0] | any[1]) != 0)) report_not_zero(p, block_size);
+  if (HAK_UNLIKELY(!hak_is_zero(p, block_size))) report_not_zero(p, block_size);
 }
 
 #define ZERO_INLINE_MAX 256
@@ -146,9 +160,10 @@ HAK_INLINE void *pop(unsigned class_code) {
 
 /* Makes a block of a slab the program's. */
 HAK_INLINE void *hand_out(hak_region *r, void *p, size_t block_size, size_t size, hak_family family) {
-  hak_held_set(r, p);
+  hak_held_begin(r, p);
   if (HAK_HARD(ZERO)) check_zero(p, block_size);
   if (HAK_HARD(CANARY)) hak_trailer_write(p, block_size, size, family);
+  hak_held_set(r, p);
   return p;
 }
 
@@ -246,9 +261,11 @@ static void free_extent(hak_region *r, void *p, size_t said, hak_family family) 
 }
 
 HAK_INLINE void check_in_slab(hak_region *r, void *p, size_t block_size, size_t said, hak_family family) {
-  if (HAK_UNLIKELY(!hak_held_clear(r, p))) report_not_held(r, p, "at the call");
+  if (HAK_UNLIKELY(!hak_held_take(r, p))) report_not_held(r, p, "at the call");
   check_block(p, block_size, said, family, "at the call");
+  check_before(r, p, block_size);
   if (HAK_HARD(ZERO)) zero_block(p, block_size);
+  hak_held_unset(r, p);
 }
 
 HAK_INLINE void free_from_slab(hak_region *r, void *p, unsigned class_code, size_t said, hak_family family) {
@@ -264,10 +281,19 @@ static HAK_NOINLINE void free_sampled(hak_region *r, void *p, size_t said, hak_f
   free_small(p, class_code);
 }
 
+/* What lies outside of regions and is no block. */
+__attribute__((noreturn)) static HAK_COLD void report_no_block(const void *p, const char *where) {
+  hak_verdict verdict = hak_huge_verdict(p);
+  hak_misuse_abort(verdict == HAK_VERDICT_OK ? HAK_VERDICT_FOREIGN : verdict, p, 0, where);
+}
+
 static HAK_NOINLINE void free_outside_regions(void *p, size_t said, hak_family family) {
   if (p == NULL) return;
   size_t block_size = hak_block_size(p);
-  if (block_size != 0) check_block(p, block_size, said, family, "at the call");
+  if (block_size != 0)
+    check_block(p, block_size, said, family, "at the call");
+  else if (!hak_sample_contains(p)) /* which reports itself */
+    report_no_block(p, "at the call");
   hak_raw_free(p);
 }
 
@@ -307,14 +333,19 @@ static live_block live_block_at(const void *p, const char *where) {
   return b;
 }
 
-size_t hak_hard_usable_size(const void *p, const void *caller) {
-  if (p == NULL) return 0;
-  live_block b = live_block_at(p, "by malloc_usable_size");
-  if (b.block_size != 0) return b.size;
-  return hak_region_find(p) != NULL ? 0 : hak_raw_usable_size(p, caller);
+__attribute__((noreturn)) static HAK_COLD void report_not_live(const void *p, const char *where) {
+  if (hak_region_find(p) == NULL) report_no_block(p, where);
+  hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, where);
 }
 
-void *hak_hard_realloc(void *p, size_t size, const void *caller) {
+size_t hak_hard_usable_size(const void *p) {
+  if (p == NULL) return 0;
+  live_block b = live_block_at(p, "by malloc_usable_size");
+  if (HAK_UNLIKELY(b.block_size == 0)) report_not_live(p, "by malloc_usable_size");
+  return b.size;
+}
+
+void *hak_hard_realloc(void *p, size_t size) {
   if (p == NULL) return hak_malloc(size);
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) {
     errno = ENOMEM;
@@ -322,8 +353,7 @@ void *hak_hard_realloc(void *p, size_t size, const void *caller) {
   }
   live_block b = live_block_at(p, "by realloc");
   if (HAK_UNLIKELY(b.block_size == 0)) {
-    if (hak_region_find(p) == NULL) return hak_raw_realloc(p, size, caller);
-    hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "by realloc");
+    report_not_live(p, "by realloc");
   }
   if (size == 0) {
     hak_hard_free(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_MALLOC);
@@ -335,7 +365,7 @@ void *hak_hard_realloc(void *p, size_t size, const void *caller) {
     if (HAK_HARD(CANARY)) hak_trailer_write(p, b.block_size, size, HAK_FAMILY_MALLOC);
     return p;
   }
-  if (total > HAK_EXTENT_MAX / 2 && hak_huge_size(p) != 0) {
+  if (!HAK_HARD(GUARDS) && total > HAK_EXTENT_MAX / 2 && hak_huge_size(p) != 0) {
     void *moved = hak_raw_resize_huge(p, total); /* NULL also where the kernel cannot move it: then it is copied */
     if (moved != NULL) {
       if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, HAK_FAMILY_MALLOC);

@@ -22,11 +22,11 @@ typedef enum hak_family {
 /* align 0: that of malloc. */
 void *hak_hard_alloc(size_t size, size_t align, hak_family family);
 void *hak_hard_calloc(size_t count, size_t size);
-void *hak_hard_realloc(void *p, size_t size, const void *caller);
+void *hak_hard_realloc(void *p, size_t size);
 /* size: what the caller says the block's is, or HAK_SIZE_UNKNOWN. */
 void hak_hard_free(void *p, size_t size, hak_family family);
 /* The size that was asked for: a program may write all of it, and nothing more. */
-size_t hak_hard_usable_size(const void *p, const void *caller);
+size_t hak_hard_usable_size(const void *p);
 /* Frees what the calling thread's quarantine holds; false: it is empty. */
 bool hak_hard_flush(void);
 

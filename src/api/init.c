@@ -10,11 +10,13 @@
 #include "api/profiler.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
+#include "api/sweep.h"
 #include "api/thread.h"
 #include "api/harden.h"
 #include "api/trailer.h"
 #include "base/policy.h"
 #include "config/config.h"
+#include "guard/fault.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
@@ -59,9 +61,11 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   if (done) return;
   done = true;
   load_settings(hak_os_environment(variables));
+  hak_start_classes();
   hak_fork_register();
   if (HAK_HARD(CANARY)) hak_trailer_start();
   hak_sampling_start();
+  if (HAK_HARD(GUARDS)) hak_fault_start();
   hak_budget_look(hak_os_now_ms()); /* so that the target holds before the first epoch ends */
   if (hak_report_wanted_at_exit() || hak_profiler_wanted_at_exit()) hak_os_keep_stderr();
   if (hak_config.verbose) {
@@ -80,4 +84,8 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
 __attribute__((destructor)) static void on_unload(void) {
   if (hak_profiler_wanted_at_exit()) hak_profiler_at_exit(hak_fork_may_lock());
   if (hak_report_wanted_at_exit()) hak_report_at_exit(hak_fork_may_lock());
+  if (HAK_HARD(CHECKED_FREE))
+    hak_sweep_at_exit();
+  else if (hak_fork_may_lock())
+    hak_thread_check_cached();
 }

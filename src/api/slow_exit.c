@@ -1,5 +1,7 @@
 #include "api/slow_exit.h"
 
+#include "api/sweep.h"
+#include "base/policy.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "reclaim/decay.h"
@@ -12,7 +14,7 @@ void hak_slow_entry(void) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
 }
 
-static void report_bad(const hak_deferred *d) {
+void hak_report_bad(const hak_deferred *d) {
   if (HAK_LIKELY(d->verdict == HAK_VERDICT_OK)) return;
   hak_misuse_abort(d->verdict, d->bad, d->bad_class == 0 ? 0 : hak_class_size(d->bad_class - 1), d->where);
 }
@@ -40,9 +42,10 @@ static void keep_to_target(hak_deferred *d) {
 }
 
 void hak_slow_exit(hak_deferred *d) {
-  report_bad(d);
+  hak_report_bad(d);
   uint64_t now_ms = hak_os_now_ms();
   if (clock_moved(now_ms)) {
+    if (HAK_HARD(CHECKED_FREE)) hak_sweep_some();
     decay_cache(now_ms, d);
     hak_decay_tick(now_ms, d);
   }
@@ -51,5 +54,5 @@ void hak_slow_exit(hak_deferred *d) {
   keep_to_target(d);
   if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);
   hak_report_tick(now_ms);
-  report_bad(d);
+  hak_report_bad(d);
 }

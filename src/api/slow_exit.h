@@ -4,6 +4,9 @@
 
 #include "misuse/deferred.h"
 
+/* Ends the program if a bad block was noted. Caller holds no lock. */
+void hak_report_bad(const hak_deferred *deferred);
+
 /* Does what lower layers left to do, and what is due by the clock: ends the program after a misuse, purges, decays the thread's
  * cache, keeps to the target, refreshes the statistics page. Caller holds no lock. */
 void hak_slow_exit(hak_deferred *deferred);

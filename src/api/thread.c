@@ -67,13 +67,26 @@ static void watch_end_without_key(hak_tcache *t) {
 }
 
 static size_t huge_pages_from(void) {
-  if (hak_config.thp == HAK_THP_OFF) return SIZE_MAX;
+  if (hak_config.thp == HAK_THP_OFF || HAK_HARD(GUARDS)) return SIZE_MAX; /* no huge page is without a guard */
   return hak_config.thp == HAK_THP_ON ? 0 : THP_AUTO_SMALL_BYTES / HAK_SPAN_SIZE;
+}
+
+static void init_classes_locked(void) {
+  static bool done;
+  hak_assert_held(&start_lock);
+  if (!done) hak_size_class_init((unsigned)hak_config.tiny_max_class);
+  done = true;
+}
+
+void hak_start_classes(void) {
+  hak_lock_take(&start_lock);
+  init_classes_locked();
+  hak_lock_drop(&start_lock);
 }
 
 static bool start_locked(void) {
   hak_config_load_environment();
-  hak_size_class_init((unsigned)hak_config.tiny_max_class);
+  init_classes_locked();
   hak_arena_start();
   hak_span_pool.huge_from_spans = huge_pages_from();
   hak_decay_start();
@@ -132,6 +145,14 @@ hak_tcache *hak_thread_grow_up(void) {
   hak_tcache *t = hak_thread_make_cache();
   if (HAK_UNLIKELY(t == NULL)) hak_tls.calls = 1; /* memory is out: young again, so that few slow paths ask for it */
   return t;
+}
+
+void hak_thread_check_cached(void) {
+  if (!HAK_CHECKS || !hak_started()) return;
+  hak_deferred d = {0};
+  if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, &d);
+  hak_arena_shrink_all(&d);
+  hak_report_bad(&d);
 }
 
 bool hak_thread_all_locks(bool (*is)(hak_lock *lock)) { return is(&start_lock); }

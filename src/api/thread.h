@@ -25,6 +25,13 @@ HAK_INLINE hak_tcache *hak_thread_grown(void) {
 /* Ends the calling thread's use of its cache now; for tests. */
 void hak_thread_end(void);
 
+/* Returns to slabs what the calling thread and the depots cache, and ends the program if a block among it was freed wrongly. For the
+ * end of the process: memory stays with it. */
+void hak_thread_check_cached(void);
+
+/* Sets up the table of size classes before a first allocation, for who reads statistics until then. */
+void hak_start_classes(void);
+
 /* Whether `is` says yes to each lock of this file. */
 bool hak_thread_all_locks(bool (*is)(hak_lock *lock));
 

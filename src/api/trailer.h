@@ -41,6 +41,15 @@ HAK_INLINE hak_pair hak_pair_at(const void *p) {
   return value;
 }
 
+/* Blocks of slabs: multiples of 16 bytes. */
+HAK_INLINE bool hak_is_zero(const void *p, size_t block_size) {
+  const hak_pair *pair = (const hak_pair *)p, *end = (const hak_pair *)((const char *)p + block_size);
+  hak_pair any = {0, 0};
+  for (; end - pair >= 4; pair += 4) any |= (pair[0] | pair[1]) | (pair[2] | pair[3]);
+  for (; pair < end; pair++) any |= *pair;
+  return (any[0] | any[1]) == 0;
+}
+
 /* The masks of 16 bytes at offset `at` of a block: 0xff where a byte lies behind the request. */
 HAK_INLINE hak_pair hak_fill_mask(size_t size, size_t at) {
   size_t requested = size <= at ? 0 : hak_min_size(size - at, 16);
@@ -89,22 +98,31 @@ HAK_INLINE void hak_trailer_write(void *p, size_t block_size, size_t size, hak_f
   size_t end = block_size - HAK_TRAILER_BYTES;
   uint64_t key = hak_trailer_key(p), content = (uint64_t)(end - size) << 8 | (uint64_t)family;
   hak_fill((char *)p, size, end, hak_fill_pattern(key), true);
-  uint64_t word = key ^ content << HAK_TRAILER_CHECK_BITS;
-  memcpy((char *)p + end, &word, sizeof word);
+  /* Release: who reads this word sees its fill, and a block that is resized in place is whole at each moment. */
+  hak_store_release((uint64_t *)(void *)((char *)p + end), key ^ content << HAK_TRAILER_CHECK_BITS);
+}
+
+HAK_INLINE uint64_t hak_trailer_word(const void *p, size_t block_size) {
+  return hak_load_relaxed((const uint64_t *)(const void *)((const char *)p + block_size - HAK_TRAILER_BYTES));
+}
+
+/* Whether `word` is one that may end the block. */
+HAK_INLINE bool hak_trailer_fits(const void *p, size_t block_size, uint64_t word) {
+  uint64_t content = word ^ hak_trailer_key(p), families = HAK_FAMILY_NEW_ARRAY - HAK_FAMILY_MALLOC;
+  uint64_t checked = content & (((uint64_t)1 << HAK_TRAILER_CHECK_BITS) - 1);
+  uint64_t family = content >> HAK_TRAILER_CHECK_BITS & 0xff, slack = content >> HAK_TRAILER_CHECK_BITS >> 8;
+  return checked == 0 && family - HAK_FAMILY_MALLOC <= families && slack <= block_size - HAK_TRAILER_BYTES;
 }
 
 /* False: the trailer was written to, and *size is the block's; or bytes between it and the request were. */
 HAK_INLINE bool hak_trailer_read(const void *p, size_t block_size, size_t *size, hak_family *family) {
   size_t end = block_size - HAK_TRAILER_BYTES;
-  uint64_t key = hak_trailer_key(p), word;
-  memcpy(&word, (const char *)p + end, sizeof word);
-  word ^= key;
-  uint64_t content = word >> HAK_TRAILER_CHECK_BITS, slack = content >> 8;
+  uint64_t key = hak_trailer_key(p), word = hak_trailer_word(p, block_size), content = (word ^ key) >> HAK_TRAILER_CHECK_BITS;
+  __atomic_thread_fence(__ATOMIC_ACQUIRE); /* with the writer's release */
   *family = (hak_family)(content & 0xff);
   *size = block_size;
-  if (HAK_UNLIKELY(content << HAK_TRAILER_CHECK_BITS != word || slack > end)) return false;
-  if (HAK_UNLIKELY(*family < HAK_FAMILY_MALLOC || *family > HAK_FAMILY_NEW_ARRAY)) return false;
-  *size = end - slack;
+  if (HAK_UNLIKELY(!hak_trailer_fits(p, block_size, word))) return false;
+  *size = end - (content >> 8);
   return hak_fill((char *)(uintptr_t)p, *size, end, hak_fill_pattern(key), false);
 }
 

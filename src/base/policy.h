@@ -12,7 +12,7 @@
 #define HAK_HARD_ZERO 4         /* blocks are zeroed when freed, and must still be zero when they are used again */
 #define HAK_HARD_QUARANTINE 8   /* freed blocks wait before they are used again */
 #define HAK_HARD_RANDOM 16      /* which free block is used next cannot be predicted */
-#define HAK_HARD_GUARDS 32      /* every 64th span is inaccessible */
+#define HAK_HARD_GUARDS 32      /* every 16th span is inaccessible, and so is what is around huge blocks */
 
 #define HAK_HARD(feature) ((HAK_HARDENED & HAK_HARD_##feature) != 0)
 

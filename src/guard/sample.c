@@ -1,12 +1,12 @@
 #include "guard/sample.h"
 
 #include <dlfcn.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/bits.h"
 #include "config/config.h"
+#include "guard/fault.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "profile/unwind.h"
@@ -42,7 +42,6 @@ static size_t slot_block_bytes, slot_bytes; /* whole pages; the second with the 
 static hak_os_refusal refused; /* accessible pages */
 static uint32_t unused_from, first_freed = SLOTS, last_freed = SLOTS;
 static size_t live_count, live_bytes, accessible_bytes;
-static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
 
 static void record(stack *s) {
   s->thread = hak_os_tid();
@@ -93,23 +92,11 @@ static const slot *nearest(const void *p) {
   return s;
 }
 
-static void on_fault(int number, siginfo_t *info, void *context) {
-  struct sigaction *before = &earlier[number == SIGBUS];
-  bool sent = info->si_code <= 0; /* by somebody: there is no address, and no instruction that faults again */
-  if (!sent && hak_sample_contains(info->si_addr) && nearest(info->si_addr)->state >= LIVE) {
-    const slot *s = nearest(info->si_addr);
-    report(s->state == FREED ? "use after free" : "access outside of a block", info->si_addr, s);
-  } else if ((before->sa_flags & SA_SIGINFO) != 0) {
-    before->sa_sigaction(number, info, context);
-    return;
-  } else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
-    before->sa_handler(number);
-    return;
-  }
-  if (sent && before->sa_handler == SIG_IGN) return;
-  /* The instruction faults again, or the signal comes again, and the earlier action follows. */
-  sigaction(number, before, NULL);
-  if (sent) raise(number);
+bool hak_sample_explain(const void *p) {
+  if (!hak_sample_contains(p) || nearest(p)->state < LIVE) return false;
+  const slot *s = nearest(p);
+  report(s->state == FREED ? "use after free" : "access outside of a block", p, s);
+  return true;
 }
 
 /* --- blocks --- */
@@ -128,10 +115,7 @@ void hak_sample_start(void) {
     return;
   }
   hak_unwind_start();
-  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGSEGV, &action, &earlier[0]);
-  sigaction(SIGBUS, &action, &earlier[1]);
+  hak_fault_start();
   hak_store_relaxed(&hak_sample_base, (uintptr_t)memory + page);
   hak_store_relaxed(&hak_sample_bytes, SLOTS * slot_bytes);
 }

@@ -33,6 +33,9 @@ HAK_INLINE bool hak_sample_contains(const void *p) {
 void *hak_sample_alloc(size_t size, size_t align);
 /* Only for addresses inside. Ends the program when it is no live block's start. */
 void hak_sample_free(void *p);
+/* After a fault at p, says which guarded block that is of, if it is of one. */
+bool hak_sample_explain(const void *p);
+
 /* Statistics, at one moment. */
 typedef struct hak_sample_figures {
   size_t live_count, live_bytes, accessible_bytes; /* bytes asked for; whole pages */

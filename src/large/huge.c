@@ -5,6 +5,7 @@
 
 #include "base/bits.h"
 #include "config/config.h"
+#include "large/fenced.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "region/size_class.h"
@@ -64,8 +65,8 @@ static size_t remove_locked(const void *p) {
 }
 
 /* The addresses may be lost where the system refuses; the memory is gone in any case. */
-static bool unmap(void *p, size_t bytes) {
-  bool done = hak_os_unmap(p, bytes);
+static bool unmap_block(void *p, size_t bytes) {
+  bool done = HAK_HARD(GUARDS) ? hak_fenced_unmap(p, bytes) : hak_os_unmap(p, bytes);
   hak_budget_count_unmapped(bytes);
   return done;
 }
@@ -73,7 +74,7 @@ static bool unmap(void *p, size_t bytes) {
 /* New memory, if the limit admits it. */
 static void *map(size_t bytes, size_t align) {
   if (!hak_budget_map(bytes)) return NULL;
-  void *p = hak_os_map(bytes, align);
+  void *p = HAK_HARD(GUARDS) ? hak_fenced_map(bytes, align) : hak_os_map(bytes, align);
   hak_budget_map_done(bytes, p != NULL);
   if (p != NULL) return p;
   hak_os_count(&hak_os_stats.huge_fail);
@@ -97,7 +98,7 @@ static bool insert(void *p, size_t bytes) {
     entry *fresh = hak_os_map(table_bytes, page);
     if (fresh == NULL) return false;
     hak_budget_count_mapped(table_bytes);
-    entry *old = fresh; /* what to unmap: the new one if another thread was faster */
+    entry *old = fresh; /* what goes: the new one if another thread was faster */
     hak_lock_take(&hak_huge_lock);
     if (table_capacity == old_capacity && (live_count + 1) * 2 <= capacity) {
       old = table;
@@ -113,7 +114,10 @@ static bool insert(void *p, size_t bytes) {
       table_bytes = hak_align_up(old_capacity * sizeof(entry), page);
     }
     hak_lock_drop(&hak_huge_lock);
-    if (old != NULL) unmap(old, table_bytes);
+    if (old != NULL) {
+      hak_os_unmap(old, table_bytes);
+      hak_budget_count_unmapped(table_bytes);
+    }
   }
 }
 
@@ -159,7 +163,7 @@ void *hak_huge_alloc(size_t size, size_t align, bool *zeroed) {
   if (p == NULL) return NULL;
   if (*zeroed && hak_config.thp == HAK_THP_OFF) hak_os_small_pages(p, bytes); /* "off" holds where the kernel says always */
   if (!insert(p, bytes)) {
-    unmap(p, bytes);
+    unmap_block(p, bytes);
     hak_os_count(&hak_os_stats.huge_fail);
     return NULL;
   }
@@ -172,7 +176,12 @@ bool hak_huge_free(void *p) {
   size_t bytes = remove_locked(p);
   hak_lock_drop(&hak_huge_lock);
   if (bytes == 0) return false;
-  if (hak_budget_near_now() || !keep(p, bytes)) unmap(p, bytes);
+  if (HAK_HARD(GUARDS)) {
+    hak_fenced_retire(p, bytes);
+    hak_budget_count_unmapped(bytes);
+  } else if (hak_budget_near_now() || !keep(p, bytes)) {
+    unmap_block(p, bytes);
+  }
   return true;
 }
 
@@ -201,13 +210,27 @@ bool hak_huge_contains(const void *p) {
 
 hak_verdict hak_huge_verdict(const void *p) {
   hak_verdict verdict = HAK_VERDICT_OK;
+  size_t bytes;
   hak_lock_take(&hak_huge_lock);
   if (any_contains(table, table_capacity, p))
     verdict = HAK_VERDICT_NO_BLOCK_START;
-  else if (any_contains(kept, KEPT_MAX, p))
+  else if (any_contains(kept, KEPT_MAX, p) || (HAK_HARD(GUARDS) && hak_fenced_retired(p, &bytes) != NULL))
     verdict = HAK_VERDICT_FREE_MEMORY;
   hak_lock_drop(&hak_huge_lock);
   return verdict;
+}
+
+bool hak_huge_locate(const void *p, hak_huge_place *place) {
+  if (!HAK_HARD(GUARDS)) return false;
+  hak_lock_take(&hak_huge_lock);
+  place->block = hak_fenced_retired(p, &place->bytes);
+  place->retired = place->block != NULL;
+  for (size_t i = 0; i < table_capacity && place->block == NULL; i++) {
+    const entry *e = &table[i];
+    if (e->p != NULL && e->p != GONE && hak_fenced_reaches(e->p, e->bytes, p)) *place = (hak_huge_place){e->p, e->bytes, false};
+  }
+  hak_lock_drop(&hak_huge_lock);
+  return place->block != NULL;
 }
 
 static void *remap(void *p, size_t old_bytes, size_t bytes) {
@@ -257,7 +280,7 @@ static size_t release_kept(uint64_t until_ms) {
   size_t released = 0;
   for (unsigned i = 0; i < KEPT_MAX; i++) {
     entry k = take_out(i, until_ms);
-    if (k.p != NULL && unmap(k.p, k.bytes)) released += k.bytes;
+    if (k.p != NULL && unmap_block(k.p, k.bytes)) released += k.bytes;
   }
   return released;
 }
@@ -288,6 +311,22 @@ void hak_huge_read(hak_huge_figures *figures) {
 }
 
 #define LISTED_AT_ONCE 256 /* places of the table, under one hold of the lock */
+
+const void *hak_huge_find(size_t *place, bool (*is)(const void *p, size_t bytes), size_t *bytes) {
+  const void *found = NULL;
+  for (bool end = false; found == NULL && !end;) {
+    hak_lock_take(&hak_huge_lock);
+    for (size_t n = 0; n < LISTED_AT_ONCE && found == NULL && !end; n++) {
+      end = *place >= table_capacity;
+      const entry *e = end ? NULL : &table[(*place)++];
+      if (end || e->p == NULL || e->p == GONE || !is(e->p, e->bytes)) continue;
+      found = e->p;
+      *bytes = e->bytes;
+    }
+    hak_lock_drop(&hak_huge_lock);
+  }
+  return found;
+}
 
 bool hak_huge_next(size_t *place, uintptr_t *address, size_t *bytes, bool *is_kept) {
   bool found = false, end = false;

@@ -16,6 +16,7 @@ typedef enum hak_verdict {
   HAK_VERDICT_SIZE_MISMATCH,
   /* found by the hardened build only */
   HAK_VERDICT_KIND_MISMATCH,
+  HAK_VERDICT_FOREIGN,
   HAK_VERDICT_OVERFLOW,
   HAK_VERDICT_WRITTEN_AFTER_FREE,
 } hak_verdict;

@@ -94,6 +94,8 @@ bool hak_os_guard(void *addr, size_t size) {
   return hak_os->protect(addr, size, false) == 0;
 }
 
+bool hak_os_seal(void *addr, size_t size) { return map_counted(addr, size, false, true) != NULL; }
+
 /* More than there can be regions. */
 #define OWNED_MAX 512
 static struct {

@@ -49,6 +49,8 @@ bool hak_os_extend(void *addr, size_t size_bytes);
 bool hak_os_commit(void *addr, size_t size_bytes);
 /* Makes part of a reservation inaccessible again. False: it is not. */
 bool hak_os_guard(void *addr, size_t size_bytes);
+/* Gives the pages of a mapping back and makes it inaccessible; its addresses stay taken. False: nothing has changed. */
+bool hak_os_seal(void *addr, size_t size_bytes);
 /* Names a reservation whose pages will be given back. Nothing else ever is: a range that is not inside one, such as a
  * loaded library's, is refused and counted as madvise_other. Not for two threads at a time. */
 void hak_os_own(void *addr, size_t size_bytes);

@@ -218,16 +218,13 @@ static bool is_roomy(void) {
   return accessible > ROOMY_TIMES * most + ROOMY_SPANS;
 }
 
-/* The last span of every other huge page is a guard in the hardened build: the page is whole without it. */
-#define GUARD_SPANS (HAK_HARD(GUARDS) ? (uint64_t)1 << (HAK_GUARD_PERIOD - 1) : 0)
-
 /* Of a chunk: huge pages that are free and went whole, so many beside each other that asking for them costs few mappings. */
 #define WHOLE_RANGE_PAGES 4
 static uint32_t whole_free_pages(const hak_chunk *c) {
   uint32_t whole = 0;
   for (unsigned page = 0; page < HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS; page++) {
     size_t w = page * HAK_HUGE_PAGE_SPANS / 64;
-    uint64_t all = spans_of((uint32_t)1 << page, w), used = (~c->free[w] & ~GUARD_SPANS) | c->dirty[w];
+    uint64_t all = spans_of((uint32_t)1 << page, w), used = ~c->free[w] | c->dirty[w];
     whole |= (uint32_t)((used & all) == 0) << page;
   }
   whole &= ~c->split_pages;

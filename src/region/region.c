@@ -76,13 +76,19 @@ static bool commit_elements(void *array, size_t element_bytes, size_t from, size
   return hi <= lo || commit((void *)lo, hi - lo);
 }
 
-/* All but the guards. */
-static bool commit_spans(const hak_region *r, size_t from, size_t to) {
-  for (size_t at = from, end; at < to; at = end) {
-    end = HAK_HARD(GUARDS) ? hak_min_size(to, at / HAK_GUARD_PERIOD * HAK_GUARD_PERIOD + HAK_GUARD_PERIOD) : to;
-    size_t spans = end - at - hak_region_is_guard(end - 1);
-    if (spans > 0 && !commit(hak_region_address(r, at), spans << HAK_SPAN_SHIFT)) return false;
+/* Each guard splits a mapping, of which a process may have 65,530: half are left to the program. Spans above 16 GiB have none then. */
+#define GUARDS_MAX 16384
+
+static void make_guards(const hak_region *r, size_t from, size_t to) {
+  static uint32_t made;
+  for (size_t at = from; at < to && made < GUARDS_MAX; at++) {
+    if (hak_region_is_guard(at) && hak_os_guard(hak_region_address(r, at), HAK_SPAN_SIZE)) made++;
   }
+}
+
+static bool commit_spans(const hak_region *r, size_t from, size_t to) {
+  if (!commit(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT)) return false;
+  if (HAK_HARD(GUARDS)) make_guards(r, from, to);
   return true;
 }
 

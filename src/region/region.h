@@ -64,7 +64,7 @@ typedef struct hak_region {
   uint8_t *map; /* at base: a code a span */
   hak_span *spans;
   uint64_t *bitmaps;
-  uint8_t *held; /* hardened build: a byte a granule, 1 where a block starts that the program has */
+  uint8_t *held; /* hardened build: a byte a granule: who has the block that starts there, api/held.h */
   hak_chunk *chunks;
   size_t span_count, first_span, ready_spans; /* ready: accessible, tables included */
   size_t reserved_bytes; /* grows up to span_count */
@@ -82,8 +82,8 @@ extern hak_region hak_main_region;
 extern HAK_HIDDEN uintptr_t hak_main_base;
 extern HAK_HIDDEN size_t hak_main_limit;
 
-/* Hardened build: the last span of each so many is inaccessible and nobody's. */
-#define HAK_GUARD_PERIOD 64
+/* Hardened build: the last span of each so many is nobody's, and inaccessible: no run of 1 MiB misses one. */
+#define HAK_GUARD_PERIOD 16
 HAK_INLINE bool hak_region_is_guard(size_t index) {
   return HAK_HARD(GUARDS) && index % HAK_GUARD_PERIOD == HAK_GUARD_PERIOD - 1;
 }

@@ -187,13 +187,15 @@ static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
   return true;
 }
 
+/* Out of the magazine first: a signal handler that ends the process here must not flush them again. */
 static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
   HAK_ASSERT(loaded_blocks(t, c) > 0);
   unsigned count = loaded_blocks(t, c), n = (count + 1) / 2;
-  void **first = hak_magazine_empty_top(t->bins[c].loaded, c) + 1;
-  flush_blocks(t, c, first, n, d);
+  void *oldest[HAK_MAGAZINE_SLOTS], **first = hak_magazine_empty_top(t->bins[c].loaded, c) + 1;
+  memcpy(oldest, first, n * sizeof *first);
   memmove(first, first + n, (count - n) * sizeof *first);
   *top_of(t, c) -= n;
+  flush_blocks(t, c, oldest, n, d);
 }
 
 /* Room for one more block of the class. False: no magazine to be had. */

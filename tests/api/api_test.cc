@@ -295,6 +295,7 @@ TEST_F(Api, ReallocarrayMultiplies) {
 }
 
 TEST_F(Api, ForeignPointersAreLeftAlone) {
+  if (HAKMEM_TEST_HARDENED) GTEST_SKIP() << "they end the program: harden.HardenedBlocks.WhatIsNoBlockOfOursIsReported";
   static char in_data[64];
   char on_stack[64];
   char *mapped = static_cast<char *>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -583,8 +584,8 @@ TEST_F(Api, TrimReturnsMemory) {
   F(malloc_trim)(0);
   size_t trimmed = resident_bytes();
   EXPECT_LT(trimmed + 180 * MIB, full);
-  void *p = F(malloc)(MIB);
-  memset(p, 1, MIB);
+  void *p = F(malloc)(200 * KIB);
+  memset(p, 1, 200 * KIB);
   F(free)(p);
   EXPECT_EQ(F(malloc_trim)(0), 1) << "something was given back";
   EXPECT_EQ(F(malloc_trim)(0), 0) << "nothing is left to give";

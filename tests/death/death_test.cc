@@ -131,6 +131,41 @@ TEST_P(Block, FreedTwiceAroundAnother) {
   expect_report(result, freed_twice(), is_run() ? kAtTheCall : kAtTheFlush);
 }
 
+/* Nothing has flushed its cache when a process ends, or a thread that has handed it to a depot. */
+TEST_P(Block, FreedTwiceAroundAnotherBeforeTheProcessEnds) {
+  static bool by_thread;
+  for (bool at_thread_end : {false, true}) {
+    by_thread = at_thread_end;
+    ProgramResult result = run_forked([] {
+      unsigned char *p = allocate(block_size), *q = allocate(block_size), *holds_the_slab = allocate(block_size);
+      print_victim(p);
+      auto free_all = [p, q] {
+        for (int i = 0; i < 400; i++) hakmem_free(hakmem_malloc(block_size)); /* no longer young */
+        hakmem_free(p);
+        hakmem_free(q);
+        hakmem_free(p);
+      };
+      if (by_thread) std::thread(free_all).join();
+      else free_all();
+      *holds_the_slab = 1;
+      exit(0);
+      return 0;
+    });
+    expect_report(result, freed_twice(), is_run() ? kAtTheCall : kAtTheFlush);
+  }
+}
+
+TEST_P(Block, FreedInsideBeforeTheProcessEnds) {
+  ProgramResult result = run_forked([] {
+    unsigned char *p = allocate(block_size) + (block_size > 16 ? 16 : 1);
+    print_victim(p);
+    hakmem_free(p);
+    exit(0);
+    return 0;
+  });
+  expect_report(result, kInterior, is_run() ? kAtTheCall : kAtTheFlush);
+}
+
 /* As above, and the slab has nothing else: putting back the first two may empty it before the third is looked at. */
 int double_free_of_the_last() {
   unsigned char *p = allocate(block_size), *q = allocate(block_size);

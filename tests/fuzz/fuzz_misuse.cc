@@ -3,7 +3,7 @@
 // What docs/security.md says is seen "at the call" has to end the child there. What it says is seen when a class is flushed
 // has to end the child by the last flush, if nothing was allocated since. All else may pass unnoticed; but then only
 // the very addresses that were misused may have two owners, and every other block keeps to the rules of correct use.
-// Hardened, every wrong free of an address that nobody holds is seen at the call, an overflow when its block is freed,
+// Hardened, every wrong free of an address that nobody holds is seen at the call, and so is every question for its size, an overflow when its block is freed,
 // and a block that was written to after its free is not handed out again.
 #include <algorithm>
 #include <cstring>
@@ -51,6 +51,7 @@ class Misuse : public Calls {
   void free_twice_in_a_row();
   void free_stale();
   void free_inside();
+  void free_foreign();
   void free_wild();
   void free_with_wrong_size();
   void overflow();
@@ -107,8 +108,9 @@ void Misuse::misuse(uint8_t how) {
     case 11:
       return overflow();
     case 12:
-    case 13:
       return write_late();
+    case 13:
+      return free_foreign();
     case 14:
       return resize_wrong();
     default:
@@ -184,6 +186,17 @@ void Misuse::free_inside() {
   wrong_free(p, 1);
   expect_at_the_call(p, (kHardened || !small) && !huge, "a free inside a block");
   if (small) note_due(p);
+}
+
+/* The program's own memory, and what is nobody's; the default build leaves it alone. */
+void Misuse::free_foreign() {
+  static unsigned char fixed[64];
+  unsigned char local[64];
+  unsigned char *const addresses[] = {fixed, local, reinterpret_cast<unsigned char *>(input_.number(2)), fixed + 8, local + 1};
+  unsigned char *p = addresses[input_.byte() % std::size(addresses)];
+  if (p == nullptr || !taint(p)) return;
+  wrong_free(p, 1);
+  expect_at_the_call(p, kHardened, "a free of what is no block");
 }
 
 /* Any address below the limit of the region: tables, free spans, the gaps of slabs, blocks in caches. */
@@ -280,8 +293,11 @@ void Misuse::ask_wrong() {
   Stale s;
   unsigned char *p = reinterpret_cast<unsigned char *>(hak_main_base + input_.number(5) % hak_main_limit);
   if (pick_stale(&s) && input_.byte() % 2 == 0) p = s.block.p;
-  hakmem_malloc_usable_size(p);
   hakmem_is_ours(p);
+  bool is_block = shadow_.starts_at(p);
+  if (kHardened && !is_block && !taint(p)) return;
+  hakmem_malloc_usable_size(p);
+  expect_at_the_call(p, kHardened && !is_block, "malloc_usable_size");
 }
 
 void Misuse::end() {

@@ -80,6 +80,7 @@ bool read_report(const std::string &line, Report *report) {
                {"invalid free: the address is not the start of a block", false},
                {"invalid or double free: the address lies in free memory", false},
                {"sized free: the size given is not that of the block", false},
+               {"invalid free: no block of hakmem's is there", false},
                {"overflow: bytes behind the block were written", true},
                {"use after free: the block was written after it was freed", true}};
   for (const auto &f : found) {

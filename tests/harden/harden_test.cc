@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +32,7 @@ const char kInterior[] = "invalid free: the address is not the start of a block"
 const char kFreeMemory[] = "invalid or double free: the address lies in free memory";
 const char kSize[] = "sized free: the size given is not that of the block";
 const char kKind[] = "mismatched free: malloc, new and new[] each have a free of their own";
+const char kForeign[] = "invalid free: no block of hakmem's is there";
 const char kOverflow[] = "overflow: bytes behind the block were written";
 const char kAfterFree[] = "use after free: the block was written after it was freed";
 
@@ -100,8 +102,7 @@ TEST_P(Hardened, FreedTwiceLongAfter) {
     hakmem_free(p);
     hakmem_free(stays);
   };
-  if (is_run()) GTEST_SKIP() << "a run is used again at once: the second free is then its next user's";
-  expect_end(kDouble);
+  expect_end(freed_twice());
 }
 
 TEST_P(Hardened, FreedTwiceAfterItsNeighboursWereUsedAgain) {
@@ -114,8 +115,7 @@ TEST_P(Hardened, FreedTwiceAfterItsNeighboursWereUsedAgain) {
     for (int i = 0; i < 2; i++) allocate(block_size);  // the quarantine keeps p from being one of these
     hakmem_free(p);
   };
-  if (is_run()) GTEST_SKIP() << "a run is used again at once: the second free is then its next user's";
-  expect_end(kDouble);
+  expect_end(freed_twice());
 }
 
 TEST_P(Hardened, FreedHereAndByAnotherThread) {
@@ -177,7 +177,7 @@ TEST_P(Hardened, FreedByTwoOtherThreadsAtOnce) {
     ASSERT_EQ(result.signal, SIGABRT) << "repeat " << repeat << ", exit code " << result.exit_code << "\n" << result.err;
     std::string report = result.err.substr(0, result.err.find(": 0x"));
     seen[report + result.err.substr(result.err.find(", seen"), result.err.find(" [") - result.err.find(", seen"))]++;
-    EXPECT_THAT(report, testing::AnyOf(HasSubstr(kDouble), HasSubstr(kFreeMemory), HasSubstr(kOverflow), HasSubstr(kKind)));
+    EXPECT_THAT(report, testing::AnyOf(HasSubstr(kDouble), HasSubstr(kFreeMemory), HasSubstr(kOverflow), HasSubstr(kKind), HasSubstr(kForeign)));
   }
   for (const auto &[report, times] : seen) printf("%3d times %s\n", times, report.c_str());
 }
@@ -226,17 +226,22 @@ TEST_P(Hardened, ReallocInsideABlock) {
       victim(p);
       p = static_cast<char *>(hakmem_realloc(p, block_size * 2));
     };
-    expect_end(kFreeMemory, "by realloc");
+    expect_end(is_run() ? kInterior : kFreeMemory, "by realloc");
   }
 }
 
-TEST_P(Hardened, UsableSizeOfNoBlockIsNothing) {
-  char *p = allocate(block_size), *stays = allocate(block_size);
-  EXPECT_EQ(hakmem_malloc_usable_size(p), block_size);
-  EXPECT_EQ(hakmem_malloc_usable_size(p + block_size / 2), 0u);
-  hakmem_free(p);
-  EXPECT_EQ(hakmem_malloc_usable_size(p), 0u);
-  hakmem_free(stays);
+TEST_P(Hardened, UsableSizeOfNoBlockIsReported) {
+  for (bool freed : {false, true}) {
+    body = [freed] {
+      char *p = allocate(block_size);
+      if (hakmem_malloc_usable_size(p) != block_size) _exit(1);
+      if (freed) hakmem_free(p);
+      p += freed ? 0 : block_size / 2;
+      victim(p);
+      hakmem_malloc_usable_size(p);
+    };
+    expect_end(is_run() && !freed ? kInterior : kFreeMemory, "by malloc_usable_size");
+  }
 }
 
 TEST_P(Hardened, SizedFreeKnowsTheExactSize) {
@@ -298,25 +303,132 @@ TEST_P(Hardened, OverflowsAreSeenByRealloc) {
   expect_end(kOverflow, "by realloc");
 }
 
-TEST_P(Hardened, BytesBeforeABlockAreSeenWhenTheOneBeforeIsFreed) {
+// The nearest two: nothing but the first one's end lies between them.
+TEST_P(Hardened, BytesBeforeABlockAreSeenWhenItIsFreed) {
+  if (is_run()) GTEST_SKIP() << "an inaccessible page lies before it";
   body = [] {
     std::vector<char *> blocks(500);
     for (char *&p : blocks) p = allocate(block_size);
     std::sort(blocks.begin(), blocks.end());
     for (size_t i = 1; i < blocks.size(); i++) {
-      // The nearest two: nothing but the first one's end lies between them.
       size_t distance = size_t(blocks[i] - blocks[i - 1]);
       if (distance > hak_block_size(blocks[i - 1])) continue;
       victim(blocks[i - 1]);
       blocks[i][-1] ^= 1;
       hakmem_free(blocks[i]);
-      hakmem_free(blocks[i - 1]);
+      _exit(1);
     }
   };
-  expect_end(kOverflow);
+  expect_end(kOverflow, "when the block behind it was freed");
+}
+
+TEST_P(Hardened, BytesBehindABlockThatIsNeverFreedAreSeenAtExit) {
+  for (size_t beyond : {size_t(1), size_t(32)}) {
+    body = [beyond] {
+      char *p = allocate(block_size);
+      victim(p);
+      memset(p + block_size, 0, beyond);
+      exit(0);
+    };
+    expect_end(kOverflow, "when the process ended");
+  }
+}
+
+// With other threads at work, and by a process that was forked off them.
+TEST_P(Hardened, WritesAfterFreeAreSeenAtExit) {
+  if (is_run()) GTEST_SKIP() << "it is inaccessible";
+  for (bool forked : {false, true}) {
+    body = [forked] {
+      char *p = allocate(block_size);
+      victim(p);
+      hakmem_free(p);
+      p[block_size / 2] = 1;
+      std::thread([] {
+        for (;;) hakmem_free(hakmem_malloc(random() % 5000));
+      }).detach();
+      if (forked) usleep(1000);
+      pid_t child = forked ? fork() : 0;
+      int status = 0;
+      if (child == 0) exit(0);
+      waitpid(child, &status, 0);
+      if (WIFSIGNALED(status)) raise(WTERMSIG(status));
+    };
+    expect_end(kAfterFree, "when the process ended");
+  }
+}
+
+TEST_P(Hardened, DamageIsSeenWhileTheProgramRuns) {
+  body = [] {
+    char *p = allocate(block_size);
+    victim(p);
+    p[block_size] ^= 1;
+    for (;;) hakmem_free(hakmem_malloc(random() % 100000)); /* alarm */
+  };
+  expect_end(kOverflow, "by the walk over all blocks");
+}
+
+// One that goes from block to block ends at an inaccessible span, which is told; so does what is read or written of a large block
+// after it was freed.
+void expect_fault(const std::string &what) {
+  ProgramResult result = run_forked([] {
+    alarm(50);
+    body();
+    return 0;
+  });
+  EXPECT_EQ(result.signal, SIGSEGV) << "exit code " << result.exit_code << "\n" << result.err;
+  EXPECT_THAT(result.err, HasSubstr("hakmem: " + what));
+}
+
+TEST_P(Hardened, ARunOfAMebibyteEndsAtAGuard) {
+  const size_t run = size_t(1) << 20;
+  body = [] { memset(allocate(block_size), 1, run); };
+  expect_fault("access outside of a block: ");
+  body = [] {
+    volatile char *p = allocate(block_size), sum = 0;
+    for (size_t i = 0; i < run; i++) sum = sum + p[i];
+  };
+  expect_fault("access outside of a block: ");
+  body = [] {
+    volatile char *p = allocate(block_size);
+    for (size_t i = 0; i < run; i++) p[-ptrdiff_t(i)] = 1;
+  };
+  expect_fault("access outside of a block: ");
+}
+
+TEST(HardenedBlocks, FreedLargeBlocksAreInaccessible) {
+  for (size_t size : {size_t(300000), size_t(600000), size_t(90000000)}) {
+    for (bool write : {false, true}) {
+      body = [size, write] {
+        volatile char *p = allocate(size);
+        hakmem_free(const_cast<char *>(p));
+        for (int i = 0; i < 255; i++) hakmem_free(allocate(size)); /* its addresses wait for 256 frees */
+        if (write) p[size / 2] = 1;
+        char seen = p[size - 1];
+        _exit(seen);
+      };
+      expect_fault("use after free: ");
+    }
+  }
+}
+
+TEST(HardenedBlocks, WhatIsNoBlockOfOursIsReported) {
+  static char in_data[64];
+  char on_stack[64];
+  for (char *p : {in_data, on_stack + 16, reinterpret_cast<char *>(8), reinterpret_cast<char *>(-16L), reinterpret_cast<char *>(0xdeadbeefdead0000)}) {
+    body = [p] { victim(p), hakmem_free(p); };
+    expect_end(kForeign);
+    body = [p] { victim(p), hakmem_free_sized(p, 10); };
+    expect_end(kForeign);
+    body = [p] { victim(p), (void)!hakmem_realloc(p, 10); };
+    expect_end(kForeign, "by realloc");
+    body = [p] { victim(p), hakmem_malloc_usable_size(p); };
+    expect_end(kForeign, "by malloc_usable_size");
+    EXPECT_FALSE(hakmem_is_ours(p));
+  }
 }
 
 TEST_P(Hardened, FreedBytesReadAsZero) {
+  if (is_run()) GTEST_SKIP() << "they cannot be read";
   char *p = allocate(block_size), *stays = allocate(block_size);
   hakmem_free(p);
   for (size_t at = 0; at < block_size; at++) ASSERT_EQ(p[at], 0) << at;
@@ -324,7 +436,7 @@ TEST_P(Hardened, FreedBytesReadAsZero) {
 }
 
 TEST_P(Hardened, WritesAfterFreeAreSeenWhenTheBlockIsUsedAgain) {
-  if (is_run()) GTEST_SKIP() << "runs are zeroed, and not looked at again";
+  if (is_run()) GTEST_SKIP() << "it is inaccessible";
   for (size_t at : {size_t(0), GetParam() - 1}) {
     body = [at] {
       char *p = allocate(block_size);
@@ -352,7 +464,7 @@ TEST_P(Hardened, CopiedBytesAreNoFault) {
       std::swap(blocks[random() % blocks.size()], blocks.back());
       char *p = blocks.back();
       blocks.pop_back();
-      bool freed = random() % 2 != 0;
+      bool freed = random() % 2 != 0 && block_size <= HAK_SMALL_MAX; /* larger ones are inaccessible then */
       if (freed) hakmem_free(p);
       memcpy(image.data(), p, block_size);
       if (!freed) hakmem_free(p);
@@ -489,14 +601,6 @@ TEST(HardenedBlocks, HugeBlocksFreedWrongly) {
     hakmem_free(p);
   };
   expect_end(kFreeMemory);
-  // Unmapped, nothing is known of it.
-  char *p = allocate(size), *stays = allocate(size);
-  hakmem_free(p);
-  hakmem_malloc_trim(0);
-  hakmem_free(p);
-  EXPECT_EQ(hak_foreign_total(), 1u);
-  EXPECT_EQ(hakmem_malloc_usable_size(stays), size);
-  hakmem_free(stays);
 }
 
 // A program without a fault: every size and call, all bytes written, blocks freed by other threads.

@@ -1,0 +1,137 @@
+#include "api/sweep.h"
+
+#include "api/held.h"
+#include "api/trailer.h"
+#include "large/huge.h"
+#include "misuse/misuse.h"
+#include "os/os.h"
+
+#define STEP_MS 10
+#define STEP_BYTES (128 * HAK_KIB)
+#define STEP_SPANS 1024 /* most of them may hold no block */
+#define EXIT_MS 100
+
+/* A slab as the walk found it. */
+typedef struct view {
+  const hak_region *region; /* NULL: what is looked at is certain to be there */
+  const hak_span *span;
+  uintptr_t start;
+  unsigned code, bumped;
+} view;
+
+HAK_RACY static view view_of(const hak_region *r, size_t index) {
+  const hak_span *s = &r->spans[index];
+  view v = {r, s, 0, 0, 0};
+  if (!hak_code_is_class(hak_region_slab_code(r, index)) || hak_load_relaxed(&s->head) != s) return v;
+  v.start = hak_load_relaxed(&s->start);
+  v.bumped = hak_load_relaxed(&s->bumped);
+  v.code = hak_region_slab_code(r, index);
+  return v;
+}
+
+static bool is_still(const view *v) {
+  if (v->region == NULL) return true;
+  view now = view_of(v->region, (size_t)(v->span - v->region->spans));
+  return now.code == v->code && now.start == v->start && now.bumped >= v->bumped;
+}
+
+/* Another thread may have the block, or be at it: api/held.h. */
+HAK_RACY static hak_verdict look_at(const hak_region *r, const void *p, size_t block_size) {
+  hak_verdict verdict = HAK_VERDICT_OK;
+  uint8_t *byte = hak_held_byte(r, hak_held_offset(r, p)), held = hak_load_acquire(byte);
+  size_t size;
+  hak_family family;
+  if (HAK_HARD(CANARY) && held == HAK_HELD && !hak_trailer_read(p, block_size, &size, &family)) verdict = HAK_VERDICT_OVERFLOW;
+  if (HAK_HARD(ZERO) && held == HAK_NOT_HELD && !hak_is_zero(p, block_size)) verdict = HAK_VERDICT_WRITTEN_AFTER_FREE;
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  return held == hak_load_relaxed(byte) ? verdict : HAK_VERDICT_OK;
+}
+
+#define LOOKS 20 /* a millisecond apart */
+
+static HAK_COLD void look_again(const hak_region *r, const void *p, size_t block_size, const view *v, const char *where) {
+  uint32_t nobody = 0; /* wakes it */
+  hak_verdict verdict = HAK_VERDICT_OK;
+  for (int look = 0; look < LOOKS; look++) {
+    verdict = look_at(r, p, block_size);
+    if (verdict == HAK_VERDICT_OK || !is_still(v)) return;
+    hak_os_futex_wait_ms(&nobody, 0, 1);
+  }
+  hak_misuse_abort(verdict, p, block_size, where);
+}
+
+void hak_sweep_block(const hak_region *r, const void *p, size_t block_size, const char *where) {
+  view there = {0};
+  look_again(r, p, block_size, &there, where);
+}
+
+/* Returns the bytes looked at. */
+static size_t sweep_slab(const hak_region *r, size_t index, const char *where) {
+  view v = view_of(r, index);
+  if (v.code == 0) return 0;
+  size_t block_size = hak_class_size(v.code - 1);
+  for (unsigned i = 0; i < v.bumped; i++) {
+    const void *p = (const void *)(v.start + i * block_size);
+    if (HAK_UNLIKELY(look_at(r, p, block_size) != HAK_VERDICT_OK)) look_again(r, p, block_size, &v, where);
+  }
+  return v.bumped * block_size;
+}
+
+/* Under the lock of huge blocks. One that has just been made has no trailer yet; one that is freed leaves the table first. */
+HAK_RACY static bool is_damaged(const void *p, size_t bytes) {
+  size_t size;
+  hak_family family;
+  return HAK_HARD(CANARY) && hak_trailer_word(p, bytes) != 0 && !hak_trailer_read(p, bytes, &size, &family);
+}
+
+static void sweep_huge(const char *where) {
+  size_t place = 0, bytes;
+  const void *p = hak_huge_find(&place, is_damaged, &bytes);
+  if (HAK_UNLIKELY(p != NULL)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, bytes, where);
+}
+
+static size_t ready_spans(const hak_region *r) { return hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT; }
+
+/* Where the walk is; by the thread that has `busy`. */
+static uint32_t busy;
+static unsigned at_region;
+static size_t at_span;
+
+/* The next slab, or what has no trailers in regions. False: the walk has come round. */
+static bool sweep_next(size_t *bytes, const char *where) {
+  if (at_region >= hak_region_count()) {
+    at_region = 0;
+    at_span = 0;
+    sweep_huge(where);
+    return false;
+  }
+  const hak_region *r = hak_region_at(at_region);
+  at_span = hak_max_size(at_span, r->first_span);
+  if (at_span < ready_spans(r)) {
+    *bytes += sweep_slab(r, at_span++, where);
+  } else {
+    at_region++;
+    at_span = 0;
+  }
+  return true;
+}
+
+void hak_sweep_some(void) {
+  static uint64_t due_ms; /* relaxed */
+  uint64_t now_ms = hak_os_now_ms();
+  if (now_ms < hak_load_relaxed(&due_ms) || hak_exchange_acquire(&busy, 1) != 0) return;
+  hak_store_relaxed(&due_ms, now_ms + STEP_MS);
+  size_t bytes = 0;
+  for (unsigned spans = 0; spans < STEP_SPANS && bytes < STEP_BYTES && sweep_next(&bytes, "by the walk over all blocks"); spans++) continue;
+  hak_store_release(&busy, 0);
+}
+
+void hak_sweep_at_exit(void) {
+  uint64_t until_ms = hak_os_now_ms() + EXIT_MS;
+  if (hak_region_count() == 0 || !hak_lock_comes_free(&hak_huge_lock, EXIT_MS)) return;
+  /* A walk that is under way stays where it is: nobody goes on with it. */
+  hak_store_relaxed(&busy, 1);
+  size_t bytes = 0;
+  sweep_huge("when the process ended");
+  for (int rounds = 0; rounds < 2 && hak_os_now_ms() < until_ms;) rounds += !sweep_next(&bytes, "when the process ended");
+}

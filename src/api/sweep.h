@@ -1,0 +1,17 @@
+/* The hardened build's walk over its blocks: what is wrong with a block that nobody frees, or takes again, is found there.
+ *
+ * A live block's trailer and fill are looked at, and whether a free block still is zero, while other threads go on (api/held.h has the
+ * argument). Any finding ends the program. */
+#ifndef HAK_API_SWEEP_H
+#define HAK_API_SWEEP_H
+
+#include "region/region.h"
+
+/* At the end of a slow path: a little of the heap, a hundredth of a processor's time at most. */
+void hak_sweep_some(void);
+/* When the process ends: for a tenth of a second at most, from anywhere on. */
+void hak_sweep_at_exit(void);
+/* Ends the program if the block is damaged; `where` is for the report. p may be anything by now. */
+void hak_sweep_block(const hak_region *region, const void *p, size_t block_size, const char *where);
+
+#endif

@@ -1,0 +1,100 @@
+#include "guard/fault.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include "guard/sample.h"
+#include "large/huge.h"
+#include "os/os.h"
+#include "os/print.h"
+#include "region/region.h"
+
+static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
+
+/* --- hardened build --- */
+
+static void print_block(const char *what, const void *p, const char *place, const void *block, size_t bytes) {
+  hak_print("hakmem: %s: %p, %s block %p (class %zu bytes) [process %d, thread %d]\n", what, p, place, block, bytes, hak_os_pid(),
+            hak_os_tid());
+}
+
+/* The handler may have interrupted who has the lock. */
+#define LOCKED_MS 100
+
+static bool explain_huge(const void *p) {
+  hak_huge_place at;
+  if (!hak_lock_comes_free(&hak_huge_lock, LOCKED_MS) || !hak_huge_locate(p, &at)) return false;
+  bool before = (uintptr_t)p < (uintptr_t)at.block;
+  if (at.retired)
+    print_block("use after free", p, "in the freed", at.block, at.bytes);
+  else
+    print_block("access outside of a block", p, before ? "before the" : "behind the", at.block, at.bytes);
+  return true;
+}
+
+/* The block of a slab next to a span that is nobody's: the last one of the span before it, the first one behind. */
+static const void *block_at(const hak_region *r, size_t index, bool last, size_t *bytes) {
+  unsigned code = index < r->first_span || index >= r->ready_spans ? HAK_CODE_NONE : hak_region_slab_code(r, index);
+  if (!hak_code_is_class(code)) return NULL;
+  const hak_span *s = r->spans[index].head;
+  *bytes = hak_class_size(code - 1);
+  return (const void *)(s->start + (last && s->blocks > 0 ? (s->blocks - 1u) * *bytes : 0));
+}
+
+static bool explain_region(const void *p) {
+  for (unsigned i = 0; i < hak_region_count(); i++) {
+    const hak_region *r = hak_region_at(i);
+    if ((uintptr_t)p - r->base >= r->reserved_bytes) continue;
+    size_t index = hak_region_index(r, p), bytes;
+    if (index >= r->first_span && index < r->ready_spans && !hak_region_is_guard(index)) return false; /* such as code run in a block */
+    bool before = index < r->first_span; /* in the tables, which reach that far only in the largest of heaps */
+    const void *block = before ? NULL : block_at(r, index - 1, true, &bytes);
+    const char *place = "behind the";
+    if (block == NULL) {
+      block = block_at(r, before ? r->first_span : index + 1, false, &bytes);
+      place = "before the";
+    }
+    if (block != NULL) {
+      print_block("access outside of a block", p, place, block, bytes);
+    } else {
+      hak_print("hakmem: access outside of a block: %p, far from any [process %d, thread %d]\n", p, hak_os_pid(), hak_os_tid());
+    }
+    return true;
+  }
+  return false;
+}
+
+/* --- handler --- */
+
+static bool explain(const void *p) {
+  if (hak_sample_explain(p)) return true;
+  return HAK_HARD(GUARDS) && (explain_region(p) || explain_huge(p));
+}
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+  struct sigaction *before = &earlier[number == SIGBUS];
+  bool sent = info->si_code <= 0; /* by somebody: there is no address, and no instruction that faults again */
+  bool told = !sent && explain(info->si_addr);
+  if (!told && (before->sa_flags & SA_SIGINFO) != 0) {
+    before->sa_sigaction(number, info, context);
+    return;
+  }
+  if (!told && before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
+    before->sa_handler(number);
+    return;
+  }
+  if (sent && before->sa_handler == SIG_IGN) return;
+  /* The instruction faults again, or the signal comes again, and the earlier action follows. */
+  sigaction(number, before, NULL);
+  if (sent) raise(number);
+}
+
+void hak_fault_start(void) {
+  static bool done;
+  if (done) return;
+  done = true;
+  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGSEGV, &action, &earlier[0]);
+  sigaction(SIGBUS, &action, &earlier[1]);
+}

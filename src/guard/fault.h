@@ -1,0 +1,9 @@
+/* Faults: where an inaccessible piece of ours was touched, says what is there before the program ends as it would have. A handler
+ * that the program installs later gets the faults instead. */
+#ifndef HAK_GUARD_FAULT_H
+#define HAK_GUARD_FAULT_H
+
+/* Catches SIGSEGV and SIGBUS. Idempotent; before other threads run. */
+void hak_fault_start(void);
+
+#endif
