@@ -19,7 +19,7 @@ from hakmem.allocators.settings import own_settings
 from hakmem.commands.run import appended, chosen_settings
 from hakmem.destinations import output_option
 from hakmem.documents import growing, kind, write_json
-from hakmem.errors import NOT_STARTED, UserError
+from hakmem.errors import NOT_STARTED, UserError, warn
 from hakmem.extras import require_asked
 from hakmem.options import (
     INTERRUPTED,
@@ -203,14 +203,17 @@ class Series:
         with signals_left_to(process.pid):
             failed = False
             if ended_within(process, after_s):
-                warn(f"the program ended within {after_s:g} s: --after SECONDS explains it sooner")
+                warn(
+                    "explain",
+                    f"the program ended within {after_s:g} s: --after SECONDS explains it sooner",
+                )
                 failed = True
             else:
                 try:
                     self.take(process.pid)
                     self.repeat(process.pid, lambda seconds: ended_within(process, seconds))
                 except UserError as error:
-                    warn(error.format_message())
+                    warn("explain", error.format_message())
                     failed = True
             status = process.wait()
         if status < 0:
@@ -244,7 +247,3 @@ def start(program: Sequence[str], profile: str | None, settings: Sequence[str]) 
         return subprocess.Popen(programs.arguments_of(program), env=environment)
     except OSError as error:
         raise UserError(f"cannot start '{program[0]}': {error.strerror}", NOT_STARTED) from error
-
-
-def warn(text: str) -> None:
-    click.echo(f"hakmem explain: {text}", err=True)

@@ -15,7 +15,7 @@ from rich.live import Live
 
 from hakmem.destinations import output_option
 from hakmem.documents import kind, write_json, write_text
-from hakmem.errors import UserError
+from hakmem.errors import UserError, warn
 from hakmem.extras import NEEDED, PROMETHEUS, needing, require_asked
 from hakmem.options import PID, FiniteRange, WholeRange, json_option, refuse
 from hakmem.output import live_view
@@ -205,7 +205,7 @@ def watch(pid: int | None, interval_s: float) -> None:
     except UserError:
         if pid is None or not before or Path(f"/proc/{pid}").exists():
             raise
-        print(f"hakmem top: process {pid} has ended", file=sys.stderr)
+        warn("top", f"process {pid} has ended")
 
 
 def show(console: Console, view: Live, shown: RenderableType) -> None:

@@ -14,6 +14,7 @@ from hakmem.measuring.summary import Row
 from hakmem.options import INTERRUPTED
 from hakmem.output import sentences, tables
 from hakmem.plain_text import with_last_words
+from hakmem.running import interruption
 from hakmem.running.proof import hakmem_served
 
 
@@ -63,7 +64,8 @@ def measure(
     cpus: str | None,
 ) -> Rotation:
     """The rotation, with a line that says how far it is."""
-    with tables.progress_line(console, "runs", pairs * len(rows)) as progress:
+    steps = pairs * len(rows)
+    with interruption.only_once(), tables.progress_line(console, "runs", steps) as progress:
         return run_rotation(
             rows,
             metric,
@@ -127,7 +129,8 @@ def finish(console: Console, rotation: Rotation, baseline: str, wanted: int) -> 
     """Says what failed contenders last said, and ends with the status that fits."""
     for series in rotation.series.values():
         if series.problem and series.last_words:
-            console.print(series.last_words)
+            told = f"{series.contender.name}: {series.problem}"
+            console.print(with_last_words(told, series.last_words), soft_wrap=True)
     if rotation.interrupted:
         console.print(f"interrupted after {rotation.rounds_done} of {wanted} rounds")
         raise SystemExit(INTERRUPTED)
