@@ -18,7 +18,7 @@ from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric
 from hakmem.plain_text import with_last_words
 from hakmem.running.launching import Outcome
-from hakmem.running.proof import PROOF_SETTINGS, parse_stats, peer_served
+from hakmem.running.proof import PROOF_SETTINGS, counted, parse_stats, peer_served
 
 from hakmem_lab.flavours import PYTHON_SETTINGS, SYSTEM_PYTHON
 from hakmem_lab.workloads import inputs, postgres_load
@@ -140,8 +140,7 @@ class RealLoad:
             spans, processes = parse_stats(self.contender(allocator, PROOF_SETTINGS).run().stderr)
             if not spans:
                 return "NOT SERVED"
-            many = f" in {processes} processes" if processes > 1 else ""
-            return f"yes, alloc={spans:,}{many}"
+            return f"yes, {counted(spans, processes)}"
         if self.is_server:
             if row.settings[PRELOAD_VARIABLE] == "":
                 return "nothing preloaded"

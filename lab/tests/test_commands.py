@@ -161,7 +161,7 @@ def test_demo_shows_both_parts_and_the_proof(short_demo, build):
     assert found.exit_code == 0, found.output
     assert "Random mixed" in found.output
     assert f"Your program: {app}" in found.output
-    assert found.output.count("yes, alloc=7") == 2
+    assert found.output.count("yes, 7 spans handed out") == 2
     assert "effective settings: HAKMEM_PROFILE=balanced" in found.output
     assert "\x1b" not in found.output
     assert found.output.lstrip().startswith("Random mixed")
@@ -214,7 +214,7 @@ def test_demo_writes_both_parts_as_json(short_demo, build, tmp_path):
     assert bench["unit"] == "ops/s"
     assert len(bench["slices"]["hakmem"]) == 2
     assert program["command"][0].endswith("bench_random_mixed")
-    assert program["served"]["hakmem"] == "yes, alloc=7"
+    assert program["served"]["hakmem"] == "yes, 7 spans handed out"
     assert {"hakmem", "glibc"} <= {row["name"] for row in program["summary"]}
 
 

@@ -192,7 +192,7 @@ def test_counter_proves_a_library_by_its_path(build):
     found = run("--a-lib", library, "--b-lib", library, "--b", "X=1", "--pairs", "2",
                 "--max-pairs", "2", "--", program, "1000")  # fmt: skip
     assert found.exit_code == 4, found.output
-    assert re.search(r"served B +yes, alloc=\d+", found.output)
+    assert re.search(r"served B +yes, \d+ spans handed out", found.output)
     assert "ops/CPU s" in found.output
 
 

@@ -301,9 +301,18 @@ def test_what_a_command_sets_itself_is_not_taken(arguments, told):
     assert refused(*arguments, "--", "/bin/true").startswith(told)
 
 
-def test_killed_before_the_first_round_is_one_line(results):
-    path = damaged(journal(results), lambda lines: lines[:1])
-    assert refused("compare", "--from", str(path), status=130).startswith("interrupted before")
+@pytest.mark.parametrize(
+    ("kept", "why"),
+    [
+        (lambda lines: lines[:1], "its command ended before the first was done"),
+        (lambda lines: [lines[0], "garbage\n", "more\n"], "lines 2, 3 of "),
+    ],
+)
+def test_journal_without_a_round_is_refused_in_one_line(results, kept, why):
+    path = damaged(journal(results), kept)
+    told = refused("compare", "--from", str(path), "--json", "new.json")
+    assert told.startswith(f"--from: {path} holds no whole round: {why}")
+    assert not Path("new.json").exists()
 
 
 # Figures, limits, times.

@@ -221,7 +221,8 @@ def test_allocator_that_did_not_serve_has_no_rank_and_no_verdict(build, tmp_path
     script = "case $LD_PRELOAD in *libhakmem*) echo Throughput = 9 ops/s;; *floor*) echo "
     script += "Throughput = 4 ops/s;; *) echo Throughput = 5 ops/s;; esac"
     found = run("compare", "--pairs", "5", "--with", "hakmem,glibc,idle", "--lib", f"idle={floor}",
-                "--json", str(out), "--html", str(page_path), "--", "/bin/sh", "-c", script)  # fmt: skip
+                "--json", str(out), "--html", str(page_path), "--",
+                "/bin/sh", "-c", script)  # fmt: skip
     assert found.exit_code == 1, found.output
     first, *others = found.output.splitlines()
     document = json.loads(out.read_text())

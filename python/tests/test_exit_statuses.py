@@ -185,7 +185,7 @@ def test_program_that_holds_hakmem_is_told_as_such(made):
         assert found.holds_hakmem
         ran = hakmem("run", "--proof", "--strict", "--", str(path))
         assert ran.returncode == 0, ran.stderr
-        assert f"served {path}: alloc=" in ran.stderr
+        assert f"served {path}: " in ran.stderr
         assert "not be served" not in ran.stderr
         compared = run("compare", "--", str(path))
         assert compared.exit_code == 125

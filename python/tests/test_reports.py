@@ -226,7 +226,7 @@ def test_tables_of_eighty_columns_break_no_figure():
         for m in (CPU, PEAK_RSS, IDLE_RSS, END_RSS, WALL)
     ]
     calls = dict.fromkeys(names, "12,345")
-    served = dict.fromkeys(names, "yes, alloc=1,197 in 39 processes")
+    served = dict.fromkeys(names, "yes, 1,197 spans handed out in 39 processes")
     rows = [
         Row(n, slices=5, median=1e8, best=1e8, ratio=FASTER, peak_rss_kb=12345, minor_faults=99999)
         for n in names

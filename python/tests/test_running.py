@@ -118,7 +118,7 @@ def test_unusable_allocators_keep_their_row_and_place():
 def test_counter_line_proves_service(build):
     served = hakmem_served(["/bin/true"], build / "libhakmem.so")
     assert served
-    assert str(served) == "yes, alloc=7"
+    assert str(served) == "yes, 7 spans handed out"
     assert served.settings == ("HAKMEM_PROFILE=balanced",)
 
 

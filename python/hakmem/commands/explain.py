@@ -41,6 +41,8 @@ from hakmem.running import programs
 from hakmem.running.witness import signals_left_to
 
 PAGE_SETTING = "HAKMEM_STATS_PAGE"
+# How long a program may take to its page.
+PAGE_LIMIT_S, LOOK_EACH_S = 1.0, 0.01
 EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, explained ")
 
 
@@ -202,23 +204,34 @@ class Series:
         process = start(program, profile, settings)
         with signals_left_to(process.pid):
             failed = False
-            if ended_within(process, after_s):
-                warn(
-                    "explain",
-                    f"the program ended within {after_s:g} s: --after SECONDS explains it sooner",
-                )
+            try:
+                if ended_within(process, after_s):
+                    told = f"the program ended within {after_s:g} s"
+                    raise UserError(f"{told}: --after SECONDS explains it sooner")
+                self.take_first(process)
+                self.repeat(process.pid, lambda seconds: ended_within(process, seconds))
+            except UserError as error:
+                warn("explain", error.format_message())
                 failed = True
-            else:
-                try:
-                    self.take(process.pid)
-                    self.repeat(process.pid, lambda seconds: ended_within(process, seconds))
-                except UserError as error:
-                    warn("explain", error.format_message())
-                    failed = True
             status = process.wait()
         if status < 0:
             return 128 - status
         return status or (1 if failed else 0)
+
+    def take_first(self, process: subprocess.Popen) -> None:
+        """Waits for the page, which a program makes at its start, and so for the program itself:
+        until then the process is a copy of this one."""
+        end = time.monotonic() + PAGE_LIMIT_S
+        while True:
+            try:
+                self.take(process.pid)
+                return
+            except UserError as error:
+                if ended_within(process, LOOK_EACH_S):
+                    told = f"the program ended before it was explained: {error.message}"
+                    raise UserError(told) from error
+                if time.monotonic() > end:
+                    raise
 
 
 def ended_within(process: subprocess.Popen, seconds: float) -> bool:

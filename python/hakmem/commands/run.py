@@ -16,7 +16,7 @@ from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, REFUSED, WRONG_USE, UserError, warn
 from hakmem.options import PROGRAM_LAST, json_option, stdin_option
 from hakmem.running import programs
-from hakmem.running.proof import idle_words
+from hakmem.running.proof import counted, idle_words
 from hakmem.running.witness import Ended, run_watched
 
 PROFILES = ("balanced", "speed", "lean", "hardened")
@@ -155,7 +155,7 @@ def report(ended: Ended, found: programs.Examined, proof: bool, chosen: Mapping[
     """One line when hakmem has not served the program, or when asked for it."""
     if ended.served:
         if proof:
-            warn("run", f"served {ended.program}: alloc={ended.served} when it was looked at")
+            warn("run", f"served {ended.program}: {counted(ended.served)} when it was looked at")
     elif ended.served is None and ended.why_unknown:
         warn("run", f"whether hakmem served it could not be seen: {ended.why_unknown}")
     elif ended.exit_status != NOT_STARTED:
