@@ -294,6 +294,10 @@ def test_journal_without_its_contenders_is_not_called_a_report(results):
     [
         (("ab", "--b", "LD_PRELOAD=/nosuch.so"), "--b: LD_PRELOAD is set by this command"),
         (("compare", "--lib", "x=/a.so", "--lib", "x=/b.so"), "--lib: x is given twice"),
+        (
+            ("compare", "--lib", "hakmem=/a.so"),
+            "--lib: 'hakmem' is the name of an allocator that this command knows: give the library",
+        ),
         (("explain", "--set", "STATS_PAGE=0"), "--set: HAKMEM_STATS_PAGE is set by this command"),
     ],
 )

@@ -146,6 +146,24 @@ def test_no_two_files_of_a_command_are_one(arguments, told):
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("compare", "--with", "own", "--json", "own"),
+        ("compare", "--metric", "own", "--json", "own"),
+        ("run", "--profile", "own", "--json", "own"),
+        ("ab", "--stop", "own", "--json", "own"),
+        ("record", "--on", "own", "--json", "own"),
+    ],
+)
+def test_a_name_is_no_file_of_that_name(arguments):
+    Path("own").write_text(OURS)
+    assert "is also what" not in refused(*arguments, *PROGRAM)
+    assert "is also what --with names" in refused(
+        "compare", "--with", "x=own", "--json", "own", *PROGRAM
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
         ("run", "--json", "own", "--", "/bin/cat", "./own"),
         ("run", "--json", "own", "--", "/bin/dd", "if=own"),
         ("run", "--json", "program", "--", "./program"),

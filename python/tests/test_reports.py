@@ -153,7 +153,8 @@ def test_comparison_says_summary_then_tables_then_method(tmp_path, monkeypatch):
     page_path, out = tmp_path / "p.html", tmp_path / "p.json"
     # It runs the handlers at its exit, by which the stand-in proves itself.
     found = run("compare", "--with", "glibc,hakmem", "--pairs", "5", "--html", str(page_path),
-                "--json", str(out), "--", "/usr/bin/python3", "-c", f"print('{PRINTS[2][5:]}')")  # fmt: skip
+                "--json", str(out), "--",
+                "/usr/bin/python3", "-c", f"print('{PRINTS[2][5:]}')")  # fmt: skip
     first, *_ = found.output.splitlines()
     assert first.startswith("glibc ran your program 1.00 times as fast as hakmem [1.00, 1.00]: no")
     assert_in_order(found.output, "Throughput, M", "How it was measured", "box")

@@ -127,6 +127,7 @@ def test_a_bare_name_is_an_option_of_hakmem_where_there_is_one(knowing):
     assert chosen == {"HAKMEM_PROFILE": "speed", "SPEED": "9", "PROFLE": "x"}
     assert notes == [
         "--b: PROFILE=speed is taken as HAKMEM_PROFILE=speed",
+        "--b: SPEED=9 is a variable of the program: hakmem has no HAKMEM_SPEED",
         "--b: PROFLE=x is a variable of the program: hakmem has no HAKMEM_PROFLE "
         "(near: HAKMEM_PROFILE)",
     ]

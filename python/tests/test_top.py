@@ -304,12 +304,17 @@ def test_view_goes_on_until_the_process_ends():
     assert said == f"hakmem top: process {fake.pid} has ended\n"
 
 
-def test_view_ends_with_an_interrupt(fake):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_view_ends_with_an_interrupt(fake, number):
     ours = subprocess.Popen([*COMMAND, "--interval", "0.1"], stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True)  # fmt: skip
-    ours.stdout.readline()
-    ours.send_signal(signal.SIGINT)
-    _, said = ours.communicate(timeout=60)
+    try:
+        assert select.select([ours.stdout], [], [], 60)[0]
+        ours.send_signal(number)
+        _, said = ours.communicate(timeout=60)
+    finally:
+        ours.kill()
+        ours.wait()
     assert (ours.returncode, said) == (0, "")
 
 
@@ -432,6 +437,9 @@ def test_dashboard_names_only_what_is_exported():
         names = metric_names(expression)
         assert names, expression
         assert names <= exported, names - exported
+    shown = {name for expression in expressions for name in metric_names(expression)}
+    peaks = {name for name in exported if "peak" in name}
+    assert len(peaks) == 2 and peaks <= shown
     variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
     for variable in variables:
         if variable["type"] == "query":

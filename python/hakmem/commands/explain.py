@@ -15,9 +15,9 @@ import click
 from rich.console import Console
 
 from hakmem import environment
-from hakmem.allocators.settings import own_settings
+from hakmem.allocators.settings import overridden, own_settings
 from hakmem.commands.run import appended, chosen_settings
-from hakmem.destinations import output_option
+from hakmem.destinations import WORD, output_option
 from hakmem.documents import growing, kind, write_json
 from hakmem.errors import NOT_STARTED, UserError, warn
 from hakmem.extras import require_asked
@@ -74,7 +74,7 @@ EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, exp
     metavar="NAME=VALUE",
     help="Set an option of hakmem for PROGRAM; HAKMEM_ before the name may be left out.",
 )
-@click.option("--profile", metavar="PROFILE", help="HAKMEM_PROFILE for PROGRAM.")
+@click.option("--profile", type=WORD, metavar="PROFILE", help="HAKMEM_PROFILE for PROGRAM.")
 @click.option(
     "--classes",
     default=accounting_view.CLASSES_SHOWN,
@@ -255,6 +255,8 @@ def start(program: Sequence[str], profile: str | None, settings: Sequence[str]) 
     chosen, library = chosen_settings(profile, settings, with_environment=True)
     if not programs.examine(program).holds_hakmem:
         programs.require_servable(program)
+    for line in overridden({PAGE_SETTING: "1"}):
+        warn("explain", line)
     environment = {**os.environ, **chosen, "LD_PRELOAD": appended(library), PAGE_SETTING: "1"}
     try:
         return subprocess.Popen(programs.arguments_of(program), env=environment)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem.allocators.settings import check_library, is_hakmem, own_settings
+from hakmem.allocators.settings import check_library, is_hakmem, overridden, own_settings
 from hakmem.commands.run import appended, chosen_settings, reason
-from hakmem.errors import NOT_STARTED, UserError
+from hakmem.errors import NOT_STARTED, UserError, warn
 from hakmem.profiles.heap_profile import HeapProfile, read_file
 from hakmem.running import programs
 from hakmem.running.launching import signal_name
@@ -58,6 +58,8 @@ def run_profiled(
     if is_hakmem(library):
         check_library(library, {OPTION_OF.get(name, "--set"): {name: own[name]} for name in own})
     found = require_target(program)
+    for line in overridden({name: own[name] for name in own if name not in OPTION_OF}):
+        warn("profile", line)
     environment = {**os.environ, **chosen, **own, "LD_PRELOAD": appended(library)}
     ended = run_watched(program, environment, library)
     return collected(folder, ended, found, chosen)
@@ -87,14 +89,16 @@ def collected(
             by_process.setdefault(pid, []).append(read_file(path))
         except UserError as error:
             problems.append(error.format_message())
-    own = tuple(by_process.pop(ended.pid, ()))
+    own, lacking = tuple(by_process.pop(ended.pid, ())), "no heap profile was written"
+    if own and ended.served == 0 and not own[-1].samples["taken"]:
+        own, lacking = (), "the heap profile is empty"
     others = sorted((p[-1] for p in by_process.values() if p), key=lambda p: -p.total.bytes)
     remark = ""
     if own and os.WIFSIGNALED(ended.wait_status):
         name = signal_name(os.WTERMSIG(ended.wait_status))
         remark = f"the program was killed by {name}: the last profile is of before"
     if not own:
-        why = f"no heap profile was written: {why_nothing(ended, found, chosen)}"
+        why = f"{lacking}: {why_nothing(ended, found, chosen)}"
         if others:
             largest = others.pop(0)
             own = tuple(by_process[largest.pid]) if largest.pid in by_process else (largest,)

@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from hakmem.allocators import peers
 from hakmem.allocators.peers import find, how_to_get
 from hakmem.allocators.settings import PREFIX, check_library, is_hakmem, own_settings
+from hakmem.destinations import WORD
 from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, REFUSED, WRONG_USE, UserError, warn
 from hakmem.options import PROGRAM_LAST, json_option, stdin_option
@@ -33,6 +34,7 @@ def complete_profile(_context: object, _parameter: object, incomplete: str) -> l
 )
 @click.option(
     "--profile",
+    type=WORD,
     metavar="PROFILE",
     shell_complete=complete_profile,
     help=f"HAKMEM_PROFILE for the program: {', '.join(PROFILES)}.",

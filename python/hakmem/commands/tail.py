@@ -9,6 +9,7 @@ import click
 
 from hakmem import environment
 from hakmem.allocators.peers import Allocator
+from hakmem.destinations import WORD
 from hakmem.documents import HTML, PICTURE, table_kind, write_bytes, write_json, write_text
 from hakmem.errors import UserError
 from hakmem.experiments import latency_report
@@ -48,6 +49,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
 @pairs_option(10, ROUNDS_MIN)
 @click.option(
     "--sizes",
+    type=WORD,
     default=SIZES_DEFAULT,
     show_default=True,
     help="Of blocks, 12 at most.",

@@ -48,7 +48,9 @@ def of_rows(rows: Sequence[Row], baseline: str, speed: Measure, memory: Measure)
     found = [sentence(speed, baseline, {row.name: row.ratio for row in others})]
     peaks = {r.name: Interval(r.peak_rss_kb / ours.peak_rss_kb) for r in others
              if ours.peak_rss_kb and r.peak_rss_kb}  # fmt: skip
-    return found + ([sentence(memory, baseline, peaks, judged=False)] if peaks else [])
+    # Medians have no interval; without one of the speed the rounds are too few for them, too.
+    too_few = any(row.ratio.low is None for row in others)
+    return found + ([sentence(memory, baseline, peaks, judged=too_few)] if peaks else [])
 
 
 def sentence(
