@@ -341,8 +341,9 @@ def test_interrupt_while_modules_are_imported_ends_by_the_signal(module, tmp_pat
     assert process.returncode == -signal.SIGINT
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", ["compare", "ab"])
-def test_interrupt_before_the_first_round(command, tmp_path):
+def test_interrupt_before_the_first_round(command, number, tmp_path):
     script = tmp_path / "program"
     script.write_text(f"#!/bin/sh\n: >{tmp_path}/ran\nexec sleep 60\n")
     script.chmod(0o755)
@@ -353,7 +354,7 @@ def test_interrupt_before_the_first_round(command, tmp_path):
     while not (tmp_path / "ran").exists():
         assert process.poll() is None
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     said = interrupted(process)
     assert process.returncode == 130
     assert "Aborted" not in said

@@ -205,7 +205,7 @@ class Series:
         with signals_left_to(process.pid):
             failed = False
             try:
-                if ended_within(process, after_s):
+                if after_s and ended_within(process, after_s):
                     told = f"the program ended within {after_s:g} s"
                     raise UserError(f"{told}: --after SECONDS explains it sooner")
                 self.take_first(process)

@@ -274,6 +274,8 @@ class Report:
         table: bool = True,
     ) -> Named:
         result = named(found, symboliser)
+        if table and not found.samples["taken"]:
+            self.console.print(profile_view.NOTHING_SAMPLED, soft_wrap=True)
         if table and self.leaks:
             profile_view.show_leaks(self.console, result, self.rows)
         elif table:
@@ -328,6 +330,8 @@ def of_program(
     except UserError as error:
         warn("profile", error.format_message())
         failed = True
+    # An empty picture is no answer to who allocates.
+    failed |= not any(one.samples["taken"] for one in (*ran.profiles, *ran.others))
     return ran.ended.exit_status or (1 if failed else 0)
 
 

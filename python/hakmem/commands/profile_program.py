@@ -89,16 +89,14 @@ def collected(
             by_process.setdefault(pid, []).append(read_file(path))
         except UserError as error:
             problems.append(error.format_message())
-    own, lacking = tuple(by_process.pop(ended.pid, ())), "no heap profile was written"
-    if own and ended.served == 0 and not own[-1].samples["taken"]:
-        own, lacking = (), "the heap profile is empty"
+    own = tuple(by_process.pop(ended.pid, ()))
     others = sorted((p[-1] for p in by_process.values() if p), key=lambda p: -p.total.bytes)
     remark = ""
     if own and os.WIFSIGNALED(ended.wait_status):
         name = signal_name(os.WTERMSIG(ended.wait_status))
         remark = f"the program was killed by {name}: the last profile is of before"
     if not own:
-        why = f"{lacking}: {why_nothing(ended, found, chosen)}"
+        why = f"no heap profile was written: {why_nothing(ended, found, chosen)}"
         if others:
             largest = others.pop(0)
             own = tuple(by_process[largest.pid]) if largest.pid in by_process else (largest,)

@@ -10,6 +10,7 @@ from html import escape
 
 from hakmem.documents import GENERATOR, PICTURE_MAKER
 from hakmem.measuring.measures import BASELINE, UNKNOWN, Cell, Measure, Scale, ranked, scale_of
+from hakmem.plain_text import printable
 
 # Plots are drawn in these colours, and take the page's own for them: light or dark.
 INK, LINE, MAIN_COLOUR, OTHER_COLOUR = "#1d2430", "#dde1e8", "#1f5fbf", "#5a6475"
@@ -320,4 +321,5 @@ def label_of(cell: Cell) -> str:
 
 
 def shortened(name: str) -> str:
+    name = printable(name)
     return name if len(name) <= LABEL_CHARACTERS else f"{name[: LABEL_CHARACTERS - 1]}…"

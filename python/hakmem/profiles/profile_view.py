@@ -32,8 +32,8 @@ CALLERS = 4
 # From here on the headline tells that samples are further apart than was asked.
 PACE_SHOWN = 1.5
 NOTHING_SAMPLED = (
-    "Nothing was sampled: the program has allocated less than what lies between two samples. A "
-    "smaller distance (--rate 4K, HAKMEM_HEAP_PROFILE_RATE=4K) samples more."
+    "Nothing was sampled: the program allocates nothing, or less than what lies between two "
+    "samples; --rate 4K (HAKMEM_HEAP_PROFILE_RATE=4K) takes more of them."
 )
 BEGINNINGS = ("__libc_start_", "_start", "start_thread", "clone3", "__clone")
 
@@ -61,8 +61,6 @@ def summary(named: Named) -> list[str]:
 
 def show(console: Console, named: Named, order: str, rows: int) -> None:
     console.print(headline(named.profile))
-    if not named.profile.samples["taken"]:
-        console.print(NOTHING_SAMPLED)
     # The first says what the headline says.
     print_summary(console, summary(named)[1:])
     if rows:
