@@ -392,8 +392,18 @@ def test_limit_that_refuses_everything_is_not_a_program_that_allocates_nothing(m
     assert told.endswith(", or HAKMEM_LIMIT=1 refused it everything")
     monkeypatch.setenv("HAKMEM_LIMIT", "2")
     assert "HAKMEM_LIMIT=2" in proof.idle_words()
+    for none in ("1X", "-1", "00", "K"):
+        assert "refused" not in proof.idle_words({"HAKMEM_LIMIT": none})
     monkeypatch.setattr(resource, "getrlimit", lambda _: (20_000 << 10, resource.RLIM_INFINITY))
     assert "HAKMEM_LIMIT=2 and ulimit -v 20000 refused it everything" in proof.idle_words()
+
+
+def test_settings_of_hakmem_decide_nothing_where_it_takes_no_part(knowing, monkeypatch):
+    """It is loaded to see whether the program allocates at all."""
+    for value in ("1", "1X"):
+        monkeypatch.setenv("HAKMEM_LIMIT", value)
+        found = run("compare", "--with", "glibc", "--rounds", "1", "--", *ALLOCATES)
+        assert found.exit_code == 0, found.output
 
 
 def test_run_and_record_name_the_limit(build, tmp_path):

@@ -107,6 +107,13 @@ def test_rows_of_slices_make_the_same_sentences():
         "hakmem used 0.80 of glibc's memory at the peak.",
     ]
     assert sentences.of_rows(rows[:1], "hakmem", speed, PEAK_RSS) == []
+    few = [rows[0], replace(rows[1], ratio=Interval(1.08))]
+    assert [
+        line.partition(": ")[2] for line in sentences.of_rows(few, "hakmem", speed, PEAK_RSS)
+    ] == [
+        "too few rounds to be sure.",
+        "too few rounds to be sure.",
+    ]
 
 
 def test_two_costs_that_disagree_are_named_with_the_reason():

@@ -12,6 +12,7 @@ from small_build import compile_c
 from hakmem.allocators import settings
 from hakmem.allocators.peers import Allocator, from_path
 from hakmem.cli import main
+from hakmem.commands import explain
 from hakmem.errors import UserError
 from hakmem.options import chosen_allocators
 
@@ -82,6 +83,21 @@ def test_every_choice_of_allocators_judges_the_environment(knowing, monkeypatch)
     for names in (None, "hakmem"):
         with pytest.raises(UserError, match="environment: HAKMEM_PROFLE=lean"):
             chosen_allocators(names, (), ("hakmem", "glibc"), [])
+
+
+def test_page_that_the_environment_turns_off_is_made_all_the_same(knowing, monkeypatch):
+    assert settings.overridden({"HAKMEM_STATS_PAGE": "1"}) == []
+    monkeypatch.setenv("HAKMEM_STATS_PAGE", "1")
+    assert settings.overridden({"HAKMEM_STATS_PAGE": "1"}) == []
+    monkeypatch.setenv("HAKMEM_STATS_PAGE", "0")
+    (told,) = settings.overridden({"HAKMEM_STATS_PAGE": "1"})
+    said = []
+    monkeypatch.setattr(explain, "warn", lambda *words: said.append(words))
+    monkeypatch.setattr(settings, "complaints", lambda *_: [])
+    with explain.start(["/bin/true"], None, ()):
+        pass
+    assert said == [("explain", told)]
+    assert told.startswith("environment: HAKMEM_STATS_PAGE=0 is not used: this command sets ")
 
 
 def test_run_leaves_the_environment_to_the_library_which_is_heard(knowing, monkeypatch):
