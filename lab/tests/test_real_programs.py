@@ -85,7 +85,7 @@ def test_other_output_than_under_glibc_does_not_count(tmp_path):
 
 
 def test_program_that_fails_under_glibc_is_told_at_once(tmp_path):
-    with pytest.raises(UserError, match="small fails under glibc: exit status 4; it last said: broken"):
+    with pytest.raises(UserError, match="fails under glibc: exit status 4; it last said: broken"):
         small_load("echo broken >&2; exit 4").prepare(tmp_path)
 
 

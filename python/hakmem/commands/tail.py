@@ -20,6 +20,7 @@ from hakmem.experiments.pairing import (
     prove,
     require_figures,
     require_served,
+    verdicts,
 )
 from hakmem.extras import require_asked
 from hakmem.measuring.rotation import OPS_PER_SECOND, Rotation, contenders
@@ -125,7 +126,8 @@ def tail(
     require_figures(rotation)
     if rotation.rounds_done:
         found = collect(rotation)
-        tables.print_summary(console, latency_report.summary(found))
+        told = verdicts(served, "the benchmark", latency_report.summary(found))
+        tables.print_summary(console, told)
         console.print(latency_report.latency_table(found, console.width))
         if json_path is not None:
             document = {"facts": facts, "seed": seed, "rounds": rotation.rounds_done}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -30,6 +31,7 @@ from hakmem.processes.live_figures import (
     look_at_all,
     row,
 )
+from hakmem.processes.process_memory import how_permitted
 from hakmem.streams import is_lost
 
 PROCESSES_NAMED = 10
@@ -181,7 +183,8 @@ def no_page(unseen: Unseen) -> str:
         return NO_PAGE
     count = len(unseen.barred)
     told = f"{count} process{'' if count == 1 else 'es'} may not be read"
-    return f"{NO_PAGE}; {told}, with a page or without: be their user, or root"
+    way = how_permitted() if os.geteuid() == 0 else "be their user, or root"
+    return f"{NO_PAGE}; {told}, with a page or without: {way}"
 
 
 def compared(

@@ -51,8 +51,21 @@ def require_figures(rotation: Rotation) -> None:
 
 def require_served(served: Mapping[str, str], what: str) -> None:
     """Fails where prove() has found that hakmem did not serve."""
+    if why := not_served(served, what):
+        raise UserError(why)
+
+
+def not_served(served: Mapping[str, str], what: str) -> str:
+    """One line where prove() has found that hakmem did not serve, else nothing."""
     if any(said.startswith("NOT SERVED") for said in served.values()):
-        raise UserError(f"hakmem did not serve {what}: its figures are another malloc's")
+        return f"hakmem did not serve {what}: its figures are another malloc's"
+    return ""
+
+
+def verdicts(served: Mapping[str, str], what: str, told: Sequence[str]) -> Sequence[str]:
+    """What the figures tell of hakmem, where they are its own."""
+    why = not_served(served, what)
+    return [f"{why}."] if why else told
 
 
 def measure(
