@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hakmem.plain_text import last_lines
 from hakmem.running.launching import NOT_PRELOADED, signal_name
 
 from hakmem_lab import load_check
@@ -59,8 +60,8 @@ def try_library(library: Path, settings: Mapping[str, str] | None = None) -> Loa
     if ran.returncode < 0:
         return Loading(f"a small program was killed by {signal_name(-ran.returncode)} under it")
     if ran.returncode:
-        words = ran.stderr.strip().splitlines()
-        return Loading(f"a small program failed under it: {words[-1] if words else 'no message'}")
+        words = last_lines(ran.stderr, 1) or "no message"
+        return Loading(f"a small program failed under it: {words}")
     return judge(json.loads(ran.stdout), bindings("\n".join(logs)), library)
 
 

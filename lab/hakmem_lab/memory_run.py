@@ -14,7 +14,7 @@ from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.errors import UserError
 from hakmem.measuring.journal import Journal
 from hakmem.measuring.rotation import Contender
-from hakmem.plain_text import parse_json
+from hakmem.plain_text import parse_json, with_last_words
 
 from hakmem_lab.control_group import ControlGroup, open_group
 from hakmem_lab.memory_loads import Load, Variant, said
@@ -182,7 +182,7 @@ def one_round(
     problem = next((o.problem for o in outcomes if o.problem), "")
     if problem and not may_be_killed:
         words = next(o.last_words(1) for o in outcomes if o.problem)
-        series.problem = f"{problem}: {words}" if words else problem
+        series.problem = with_last_words(problem, words)
         return None
     if unknown := UNKNOWN_OPTION.search(outcomes[0].stderr):
         series.problem = unknown[1]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hakmem.allocators.peers import repository_root
 from hakmem.errors import UserError
+from hakmem.plain_text import with_last_words
 from hakmem.running.launching import run_once
 
 from hakmem_lab.flavours import (
@@ -89,10 +90,8 @@ def train(
         progress(load.title)
         outcome = run_once(load.resolved, library, None, load.settings)
         if outcome.problem:
-            words = outcome.last_words()
-            raise UserError(
-                f"training with {load.title} failed: {outcome.problem}\n{words}".strip()
-            )
+            told = f"training with {load.title} failed: {outcome.problem}"
+            raise UserError(with_last_words(told, outcome.last_words()))
         before, written = written, newest_count()
         if written <= before:
             raise UserError(f"training with {load.title} left no counts in {profile_folder()}")
@@ -146,5 +145,5 @@ def must_pass(command: Sequence[str], what: str, preload: Path | None = None) ->
     except subprocess.TimeoutExpired:
         raise UserError(f"{what} did not end within {SMOKE_LIMIT_S} s") from None
     if ran.returncode:
-        words = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-10:])
-        raise UserError(f"{what} failed with the profile-guided build:\n{words}")
+        told = f"{what} failed with the profile-guided build"
+        raise UserError(with_last_words(told, ran.stdout + ran.stderr))

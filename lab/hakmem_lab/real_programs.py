@@ -16,8 +16,9 @@ from pathlib import Path
 from hakmem.allocators.peers import DEBIAN_LIBRARIES, Allocator, find
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric
+from hakmem.plain_text import with_last_words
 from hakmem.running.launching import Outcome
-from hakmem.running.proof import PROOF_SETTINGS, parse_stats, peer_served
+from hakmem.running.proof import PROOF_SETTINGS, counted, parse_stats, peer_served
 
 from hakmem_lab.flavours import PYTHON_SETTINGS, SYSTEM_PYTHON
 from hakmem_lab.workloads import inputs, postgres_load
@@ -107,8 +108,8 @@ class RealLoad:
         first = self.contender(find("glibc"))
         outcome = first.run()
         if outcome.problem:
-            words = outcome.last_words()
-            raise UserError(f"{self.name} fails under glibc: {outcome.problem}\n{words}".strip())
+            told = f"{self.name} fails under glibc: {outcome.problem}"
+            raise UserError(with_last_words(told, outcome.last_words()))
         self.expected = output_digest(outcome, self.is_server)
 
     def contender(
@@ -139,8 +140,7 @@ class RealLoad:
             spans, processes = parse_stats(self.contender(allocator, PROOF_SETTINGS).run().stderr)
             if not spans:
                 return "NOT SERVED"
-            many = f" in {processes} processes" if processes > 1 else ""
-            return f"yes, alloc={spans:,}{many}"
+            return f"yes, {counted(spans, processes)}"
         if self.is_server:
             if row.settings[PRELOAD_VARIABLE] == "":
                 return "nothing preloaded"
@@ -191,7 +191,7 @@ def make_database(folder: Path, _size: int) -> None:
     """The database of the PostgreSQL load, by its driver."""
     outcome = Contender("prepare", driver("postgres_load", with_folder=True)(folder, 0)).run()
     if outcome.problem:
-        raise UserError(f"postgres: {outcome.problem}\n{outcome.last_words()}".strip())
+        raise UserError(with_last_words(f"postgres: {outcome.problem}", outcome.last_words()))
 
 
 def compile_command(_folder: Path, size: int) -> tuple[str, ...]:

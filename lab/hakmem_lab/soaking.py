@@ -21,6 +21,7 @@ from hakmem import documents
 from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND
+from hakmem.plain_text import last_lines, with_last_words
 from hakmem.running.launching import NOT_PRELOADED, launcher_path, run_once
 
 from hakmem_lab import soak_file
@@ -118,7 +119,7 @@ class LongProcess:
 
     def last_words(self) -> str:
         self._errors.seek(0)
-        return self._errors.read().strip()[-500:] or "no message"
+        return last_lines(self._errors.read()) or "no message"
 
     def _refuse_other_malloc(self) -> None:
         if self.epochs == 0 and NOT_PRELOADED.search(self.last_words()):
@@ -273,7 +274,7 @@ def program_figures(soak: Soak, load: str, allocator: Allocator) -> dict:
     """One run: its own throughput line, else runs per second of its wall time."""
     outcome = run_once(soak.programs[load], allocator.library, soak.cpus, allocator.settings)
     if outcome.problem:
-        raise ProgramFailed(f"{outcome.problem}; it last said: {outcome.last_words()}")
+        raise ProgramFailed(with_last_words(outcome.problem, outcome.last_words()))
     speed = OPS_PER_SECOND.read(outcome) or 1 / outcome.wall_s
     return {
         "process": soak.rounds_done + 1,

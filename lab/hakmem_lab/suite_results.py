@@ -18,7 +18,7 @@ from hakmem.measuring.rotation import Rotation
 from hakmem.measuring.statistics import Interval
 from hakmem.measuring.summary import Row as Figures
 from hakmem.measuring.summary import summarise
-from hakmem.plain_text import parse_json
+from hakmem.plain_text import parse_json, with_last_words
 
 from hakmem_lab.spreads import variation_interval
 from hakmem_lab.suite_session import FLOOR, Job, Session
@@ -207,8 +207,7 @@ def row_entries(
 
 
 def with_words(problem: str, rotation: Rotation, name: str) -> str:
-    words = rotation.series[name].last_words.strip()
-    return f"{problem}; it last said: {words}" if words else problem
+    return with_last_words(problem, rotation.series[name].last_words)
 
 
 def entry_of(

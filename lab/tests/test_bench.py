@@ -145,7 +145,7 @@ def test_hakmem_is_proved_row_by_row(suite, build):
     found = run(suite, "--with", "hakmem,glibc", "--rows", "first")
     assert found.exit_code == 0, found.output
     row = document()["rows"][0]
-    assert row["served"].startswith("yes, alloc=7")
+    assert row["served"].startswith("yes, 7 spans handed out")
     facts = document()["facts"]
     assert facts["effective settings"] == "HAKMEM_PROFILE=balanced"
     assert document()["served"]["glibc"] == "yes"

@@ -118,9 +118,12 @@ def test_pair_fails_with_its_program():
 
 def test_pair_fails_when_hakmem_did_not_serve(monkeypatch, build):
     monkeypatch.setenv("HAKLAB_LIB", str(build / "bench" / "libfloor.so"))
-    found = run("pair", "--pairs", "1", "--with", "hakmem,glibc", "--", "/bin/true")
+    found = run("pair", "--pairs", "5", "--with", "hakmem,glibc", "--", "/bin/true")
     assert found.exit_code == 1
     assert "NOT SERVED" in found.output
+    told = "hakmem did not serve this program: its figures are another malloc's"
+    assert found.output.startswith(f"{told}.\n")
+    assert "times as fast" not in found.output
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,7 @@ def test_demo_shows_both_parts_and_the_proof(short_demo, build):
     assert found.exit_code == 0, found.output
     assert "Random mixed" in found.output
     assert f"Your program: {app}" in found.output
-    assert found.output.count("yes, alloc=7") == 2
+    assert found.output.count("yes, 7 spans handed out") == 2
     assert "effective settings: HAKMEM_PROFILE=balanced" in found.output
     assert "\x1b" not in found.output
     assert found.output.lstrip().startswith("Random mixed")
@@ -214,7 +217,7 @@ def test_demo_writes_both_parts_as_json(short_demo, build, tmp_path):
     assert bench["unit"] == "ops/s"
     assert len(bench["slices"]["hakmem"]) == 2
     assert program["command"][0].endswith("bench_random_mixed")
-    assert program["served"]["hakmem"] == "yes, alloc=7"
+    assert program["served"]["hakmem"] == "yes, 7 spans handed out"
     assert {"hakmem", "glibc"} <= {row["name"] for row in program["summary"]}
 
 
@@ -234,3 +237,26 @@ def test_numbers_that_are_none_and_empty_commands_are_refused(words):
     found = run(*words)
     assert found.exit_code == 2, found.output
     assert words[1] in found.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needs"),
+    [
+        (("bench", "quick", "--with", "glibc"), "bench"),
+        (("scale", "--axis", "blocks", "--with", "glibc"), "scale"),
+        (("drawn", "--quick", "--with", "glibc", "--html", "r.html"), "--html"),
+        (("drawn", "--quick", "--with", "glibc", "--picture", "p.svg"), "--picture"),
+        (
+            ("soak", "--minutes", "1", "--with", "glibc", "--program", "x=true", "--plot", "p.svg"),
+            "--plot",
+        ),
+    ],
+)
+def test_what_draws_needs_its_package_before_anything_runs(arguments, needs, tmp_path, monkeypatch):
+    monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr("hakmem.extras.is_there", lambda _module: False)
+    monkeypatch.chdir(tmp_path)
+    found = run(*arguments)
+    assert found.exit_code == 2, found.output
+    assert found.output.splitlines()[-1].startswith(f"Error: {needs} needs matplotlib: pip install")
+    assert not list(tmp_path.glob("*.*")) and not list(tmp_path.glob("results/*"))

@@ -50,7 +50,7 @@ def test_training_needs_counts_from_every_load(tmp_path, profile):
 def test_training_that_fails_is_told(tmp_path, profile):
     counted = counting_library(tmp_path, f"-fprofile-generate={profile}")
     load = CoreLoad("bad", ("/bin/sh", "-c", "echo no luck >&2; exit 3"))
-    with pytest.raises(UserError, match="training with bad failed: exit status 3\nno luck"):
+    with pytest.raises(UserError, match="bad failed: exit status 3; it last said: no luck"):
         pgo.train(counted, [load])
 
 

@@ -208,8 +208,8 @@ def test_measures_all_in_one_rotation_and_writes_all_files(group, tmp_path):
     written = json.loads(outputs["json"].read_text())
     assert list(written["variants"]) == ["base", "eight", "glibc"]
     # The patch is in what was measured: the counters of each build say so.
-    assert written["served"]["base"].startswith("yes, alloc=7")
-    assert written["served"]["eight"].startswith("yes, alloc=8")
+    assert written["served"]["base"].startswith("yes, 7 spans handed out")
+    assert written["served"]["eight"].startswith("yes, 8 spans")
     assert written["served"]["glibc"] == "yes"
     (row,) = written["rows"]
     assert (row["name"], row["rounds"], row["problem"]) == ("random-mixed-400", 5, "")

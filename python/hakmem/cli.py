@@ -86,7 +86,7 @@ class LazyGroup(click.Group):
     """Knows its commands by name: help and completion need none of what they import."""
 
     def main(self, *arguments: object, **more: object) -> object:
-        with lasting_output():
+        with lasting_output(), interruption.put_back():
             return super().main(*arguments, **more)
 
     def make_context(self, *arguments: object, **more: object) -> click.Context:

@@ -33,6 +33,14 @@ class Destination(NamedTuple):
     kind: Kind
 
 
+class Word(click.types.StringParamType):
+    """A text that is no file, whatever there may be of its name; behind an equals sign a file may
+    stand."""
+
+
+WORD = Word()
+
+
 class OutputFile(click.Path):
     """A file to be written; `-` is the standard output."""
 
@@ -199,7 +207,8 @@ def open_streams() -> Iterator[tuple[tuple, str]]:
 
 def words(context: click.Context) -> Iterator[tuple[str, str]]:
     """All words of the command line that may name a file which is read: arguments, values of
-    options, what stands behind an equals sign, and the words of a command that is one value."""
+    options that are no mere Word, what stands behind an equals sign, and the words of a command
+    that is one value."""
     for parameter in context.command.params:
         if isinstance(parameter.type, (OutputFile, OutputPrefix)):
             continue
@@ -208,8 +217,10 @@ def words(context: click.Context) -> Iterator[tuple[str, str]]:
             parts = [text]
             with suppress(ValueError):
                 parts += shlex.split(text)
-            for part in parts:
-                yield from ((name, word) for word in (part, part.partition("=")[2]) if word)
+            whole = [] if isinstance(parameter.type, Word) else parts
+            for word in (*whole, *(part.partition("=")[2] for part in parts)):
+                if word:
+                    yield name, word
 
 
 def texts(value: object) -> Iterator[str]:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import click
 
+from hakmem.plain_text import printable
+
 # As env, nice and nohup, and the same in every command (docs/comparing.md): 125 for what this
 # command lacks or cannot do, 126 for a program that cannot be started, 127 for none of that name.
 WRONG_USE, REFUSED, NOT_STARTED, NOT_FOUND = 2, 125, 126, 127
@@ -21,6 +23,15 @@ class UserError(click.ClickException):
     def __init__(self, message: str, exit_status: int = 1) -> None:
         super().__init__(message)
         self.exit_code = exit_status
+
+    def format_message(self) -> str:
+        """In one line, whatever names and paths hold."""
+        return printable(self.message)
+
+
+def warn(command: str, text: str) -> None:
+    """One line on stderr; the command goes on."""
+    click.echo(f"hakmem {command}: {printable(text)}", err=True)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from hakmem.allocators.peers import (
 )  # fmt: skip
 from hakmem.allocators.recipes import RECIPES
 from hakmem.allocators.settings import split_pair, without_repeats
-from hakmem.destinations import output_option
+from hakmem.destinations import WORD, output_option
 from hakmem.documents import HTML, JSON, PICTURE, Kind, table_kind
 from hakmem.environment import allowed_cpus, default_cpu
 from hakmem.errors import INTERRUPTED as INTERRUPTED
@@ -170,6 +170,7 @@ def allocator_options(usual: str = USUAL_HELP) -> Decorator:
         click.option(
             "--with",
             "names",
+            type=WORD,
             shell_complete=complete_names,
             help=f"Allocators, comma-separated; the first is the baseline (default: {usual}).",
         ),
@@ -193,7 +194,11 @@ def pairs_option(default: int, minimum: int = 1) -> Decorator:
 
 def cpu_option(default: str) -> Decorator:
     return click.option(
-        "--cpu", default=default, show_default=True, help="CPU or list to pin to, auto or none."
+        "--cpu",
+        type=WORD,
+        default=default,
+        show_default=True,
+        help="CPU or list to pin to, auto or none.",
     )
 
 
@@ -201,7 +206,9 @@ def metric_options() -> Decorator:
     """--metric and --lower-is-better, to be given to rotation.choose_metric()."""
     return stacked(
         click.option(
-            "--metric", help="Regular expression whose first group is the figure, or 'wall'."
+            "--metric",
+            type=WORD,
+            help="Regular expression whose first group is the figure, or 'wall'.",
         ),
         click.option("--lower-is-better", is_flag=True, help="Direction of --metric."),
     )
@@ -240,6 +247,7 @@ def rows_option(what: str) -> Decorator:
     return click.option(
         "--rows",
         "wanted",
+        type=WORD,
         multiple=True,
         metavar="NAME",
         help=f"{what}: names, patterns such as 'larson*', group:NAME.",
@@ -326,6 +334,10 @@ def usual_names(notes: list[str], usual: Sequence[str] = USUAL_NAMES) -> str:
 def named_allocators(names: str, libraries: Sequence[str], floor: bool = False) -> list[Allocator]:
     """Those of --with, then --lib, then the floor; a name in both takes the path of --lib."""
     given = without_repeats("--lib", (split_pair("--lib", text) for text in libraries))
+    for name in given:
+        if name in (*known_names(), "floor"):
+            told = f"--lib: '{name}' is the name of an allocator that this command knows"
+            raise UserError(f"{told}: give the library another one", WRONG_USE)
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     wanted += [name for name in given if name not in wanted]
     if floor and "floor" not in wanted:

@@ -5,10 +5,16 @@ from __future__ import annotations
 
 import json
 
+# What lays out a text of several lines; the blank is the one that no line is broken at.
+LAYOUT = "\n\t\xa0"
+LAST_LINES, LAST_CHARACTERS = 5, 2000
 
-def printable(text: str) -> str:
+
+def printable(text: str, kept: str = "") -> str:
     """Control characters, and those that turn the direction of writing, as \\x1b and the like."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def parse_json(text: bytes | str, what: str = "the file", **hooks) -> object:
@@ -34,7 +40,15 @@ def how_it_fails(error: json.JSONDecodeError, what: str) -> str:
     return f"{what} is no JSON at line {error.lineno}, column {error.colno}"
 
 
+def last_lines(text: str, lines: int = LAST_LINES) -> str:
+    """The end of what a program wrote, short enough to be repeated on a terminal."""
+    text = text.strip()
+    kept = "\n".join(text.splitlines()[-lines:])
+    return kept if len(kept) <= LAST_CHARACTERS else f"…{kept[-LAST_CHARACTERS:]}"
+
+
 def with_last_words(problem: str, said: str) -> str:
     """A problem and what a program last said, in one line."""
-    words = " / ".join(line.strip() for line in said.splitlines() if line.strip())
+    lines = last_lines(said).splitlines()
+    words = " / ".join(line.strip() for line in lines if line.strip())
     return f"{problem}; it last said: {printable(words)}" if words else problem

@@ -2,8 +2,9 @@
 
 Run as a program it prints a line when its page is ready, and obeys the words on its input: `free`
 frees a run, `grow` counts on, `write N` rewrites the page N times as fast as it can, `odd` leaves
-it as in the middle of a write, `spoil KIND` writes a page as nobody but a stranger would. Its
-layout is docs/figures.md's, written down once more.
+it as in the middle of a write, `empty` without figures, `unset` with size classes of no size,
+`spoil KIND` writes a page as nobody but a stranger would. Its layout is
+docs/figures.md's, written down once more.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ PAGE, SPAN, HUGE_PAGE = 4096, 65536, 2 << 20
 AREAS = (4096, 1 << 20)
 MAP_BYTES = 64
 CLASS, BLOCK = 5, 96
+STATES = ("live", "cached", "depots", "free", "rest", "never_allocated")
 TABLE_SPANS, SPANS = 2, 62
 # What the map says of the first spans, and how many pages of each are written to.
 LAYOUT = [(CLASS, 10)] * 4 + [(0x80, 16), (0x81, 16), (0x81, 16), (0x82, 16), (0xFE, 5), (0xFF, 1)]
@@ -62,6 +64,7 @@ class Fake:
         os.ftruncate(self.descriptor, 4 << 20)
         self.page = mmap.mmap(self.descriptor, 4 << 20)
         self.written, self.rounds, self.is_older = 0, 0, False
+        self.is_unset = False
 
     def fill_huge_pages(self) -> None:
         """Another region, of huge pages, all but one span of them clean."""
@@ -87,6 +90,8 @@ class Fake:
             "estimated_rounding": 3_750, "hits": 900 + 100 * self.rounds,
             "misses": 100 + 10 * self.rounds, "refills": 50, "flushes": 40,
         }  # fmt: skip
+        unset = [row | dict.fromkeys(("size", "slab_bytes", *STATES), 0) | {"class": code}
+                 for code in range(3)]  # fmt: skip
         extents = self.codes.count(0x80) + self.codes.count(0x81)
         spans = {
             "accessible": SPANS * SPAN, "slabs": slab_bytes, "extents": extents * SPAN,
@@ -133,7 +138,7 @@ class Fake:
                        "entered": [1, 1, 0, 0, 0], "refused": 0},
             **process,
             "guard": {"frees": 1, "reallocs": 0, "usable_sizes": 0},
-            "classes": [row],
+            "classes": unset if self.is_unset else [row],
             "regions": [{"base": self.region.address, "limit": self.region.size,
                          "reserved": self.region.size, "first_span": TABLE_SPANS, "spans": SPANS,
                          "map_offset": area}],
@@ -208,6 +213,11 @@ class Fake:
         if word == "free":
             for span in (4, 5, 6):
                 self.codes[span] = 0xFE
+        elif word == "empty":
+            self.page[32:40] = struct.pack("<Q", 0)
+            return
+        elif word == "unset":
+            self.is_unset = True
         elif word == "odd":
             self.page[12:16] = struct.pack("<I", 2 * self.written + 1)
             return

@@ -192,7 +192,7 @@ def test_counter_proves_a_library_by_its_path(build):
     found = run("--a-lib", library, "--b-lib", library, "--b", "X=1", "--pairs", "2",
                 "--max-pairs", "2", "--", program, "1000")  # fmt: skip
     assert found.exit_code == 4, found.output
-    assert re.search(r"served B +yes, alloc=\d+", found.output)
+    assert re.search(r"served B +yes, \d+ spans handed out", found.output)
     assert "ops/CPU s" in found.output
 
 
@@ -248,5 +248,5 @@ def test_runs_too_short_or_too_long_are_told_of():
         return slice_notes([Outcome(0, 0, wall_s, wall_s, 1, 0, 0, "", "")] * 3)
 
     assert notes(0.1) == []
-    assert notes(0.004)[0].startswith("a run takes 4.0 ms, mostly its start")
+    assert notes(0.004)[0].startswith("a run takes 4.0 ms: of so short a run the program's start")
     assert notes(6)[0].startswith("a run takes 6.0 s: the machine changes meanwhile")

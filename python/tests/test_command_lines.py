@@ -294,6 +294,10 @@ def test_journal_without_its_contenders_is_not_called_a_report(results):
     [
         (("ab", "--b", "LD_PRELOAD=/nosuch.so"), "--b: LD_PRELOAD is set by this command"),
         (("compare", "--lib", "x=/a.so", "--lib", "x=/b.so"), "--lib: x is given twice"),
+        (
+            ("compare", "--lib", "hakmem=/a.so"),
+            "--lib: 'hakmem' is the name of an allocator that this command knows: give the library",
+        ),
         (("explain", "--set", "STATS_PAGE=0"), "--set: HAKMEM_STATS_PAGE is set by this command"),
     ],
 )
@@ -301,9 +305,18 @@ def test_what_a_command_sets_itself_is_not_taken(arguments, told):
     assert refused(*arguments, "--", "/bin/true").startswith(told)
 
 
-def test_killed_before_the_first_round_is_one_line(results):
-    path = damaged(journal(results), lambda lines: lines[:1])
-    assert refused("compare", "--from", str(path), status=130).startswith("interrupted before")
+@pytest.mark.parametrize(
+    ("kept", "why"),
+    [
+        (lambda lines: lines[:1], "its command ended before the first was done"),
+        (lambda lines: [lines[0], "garbage\n", "more\n"], "lines 2, 3 of "),
+    ],
+)
+def test_journal_without_a_round_is_refused_in_one_line(results, kept, why):
+    path = damaged(journal(results), kept)
+    told = refused("compare", "--from", str(path), "--json", "new.json")
+    assert told.startswith(f"--from: {path} holds no whole round: {why}")
+    assert not Path("new.json").exists()
 
 
 # Figures, limits, times.
@@ -379,8 +392,18 @@ def test_limit_that_refuses_everything_is_not_a_program_that_allocates_nothing(m
     assert told.endswith(", or HAKMEM_LIMIT=1 refused it everything")
     monkeypatch.setenv("HAKMEM_LIMIT", "2")
     assert "HAKMEM_LIMIT=2" in proof.idle_words()
+    for none in ("1X", "-1", "00", "K"):
+        assert "refused" not in proof.idle_words({"HAKMEM_LIMIT": none})
     monkeypatch.setattr(resource, "getrlimit", lambda _: (20_000 << 10, resource.RLIM_INFINITY))
     assert "HAKMEM_LIMIT=2 and ulimit -v 20000 refused it everything" in proof.idle_words()
+
+
+def test_settings_of_hakmem_decide_nothing_where_it_takes_no_part(knowing, monkeypatch):
+    """It is loaded to see whether the program allocates at all."""
+    for value in ("1", "1X"):
+        monkeypatch.setenv("HAKMEM_LIMIT", value)
+        found = run("compare", "--with", "glibc", "--rounds", "1", "--", *ALLOCATES)
+        assert found.exit_code == 0, found.output
 
 
 def test_run_and_record_name_the_limit(build, tmp_path):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from hakmem.cli import OF_THE_SOURCES, main
 from hakmem.measuring.measures import (
     FAULTS,
     NO_DIFFERENCE,
+    NOT_SERVED,
     PEAK_RSS,
     TOO_FEW,
     WALL,
@@ -47,7 +49,7 @@ from hakmem.measuring.rotation import (
 )
 from hakmem.measuring.statistics import Interval
 from hakmem.options import usual_names
-from hakmem.output import tables
+from hakmem.output import sentences, tables
 from hakmem.output.report import page
 from hakmem.running.launching import run_once
 
@@ -212,6 +214,47 @@ def test_hakmem_that_did_not_serve_is_said(build):
     assert "hakmem: NOT SERVED" in found.output
 
 
+def test_allocator_that_did_not_serve_has_no_rank_and_no_verdict(build, tmp_path):
+    """Not even where its row is the best, and of its command the baseline."""
+    floor, out, page_path = build / "bench" / "libfloor.so", tmp_path / "j", tmp_path / "p.html"
+    # Without a counter in memory, and without handlers at its end: the shell proves nothing.
+    script = "case $LD_PRELOAD in *libhakmem*) echo Throughput = 9 ops/s;; *floor*) echo "
+    script += "Throughput = 4 ops/s;; *) echo Throughput = 5 ops/s;; esac"
+    found = run("compare", "--pairs", "5", "--with", "hakmem,glibc,idle", "--lib", f"idle={floor}",
+                "--json", str(out), "--html", str(page_path), "--",
+                "/bin/sh", "-c", script)  # fmt: skip
+    assert found.exit_code == 1, found.output
+    first, *others = found.output.splitlines()
+    document = json.loads(out.read_text())
+    served = {name: said.startswith("NOT") for name, said in document["served"].items()}
+    assert served == {"hakmem": True, "glibc": False, "idle": False}
+    assert (
+        first == "hakmem did not serve the program: the figures of such a row are another malloc's."
+    )
+    assert "hakmem" not in " ".join(document["summary"][1:])
+    assert "hakmem did not serve: glibc is the baseline" in document["notes"]
+    (own,) = (m["rows"] for m in document["measures"] if m["title"] == "Throughput")
+    row = next(row for row in own if row["name"] == "hakmem")
+    assert (row["to_best"], row["to_baseline"], row["verdict"]) == (None, None, NOT_SERVED)
+    assert next(row for row in own if row["name"] == "glibc")["to_best"] == 1.0
+    names = [line.split()[0] for line in others if re.search(r" 9\.00 | 5\.00 | 4\.00 ", line)]
+    assert names == ["glibc", "idle", "hakmem"]
+    text = page_path.read_text()
+    assert NOT_SERVED in text and "(not served)" in text
+
+
+def test_where_nobody_served_there_is_nothing_to_compare():
+    alone = replace(cell("a", 1.0), to_baseline=None, verdict=NOT_SERVED)
+    assert sentences.of_comparison([(WALL, [alone])], "a", ["a", "gone"]) == [
+        "a did not serve the program: the figures of such a row are another malloc's.",
+        "No allocator served the program: there is nothing to compare.",
+    ]
+    console = Console(width=80, file=io.StringIO())
+    console.print(tables.cost_table([(WALL, [alone])], {"served": {"a": "NOT SERVED"}}, 80))
+    console.print(tables.verdict_table(WALL, [alone], "a", (), 80))
+    assert console.file.getvalue().count("not served") == 2
+
+
 def start_compare(results: Path, *arguments: str) -> subprocess.Popen:
     """`hakmem compare` in a process of its own, with SIGINT as a terminal leaves it."""
     return subprocess.Popen(
@@ -319,11 +362,11 @@ def test_bad_command_lines_are_refused(arguments, told):
 def test_baseline_that_crashes_is_replaced(build):
     floor = build / "bench" / "libfloor.so"
     script = "case $LD_PRELOAD in *floor*) exit 4;; esac; echo Throughput = 7 ops/s"
-    found = run("compare", "--pairs", "2", "--with", "glibc", "--lib", f"glibc={floor}",
+    found = run("compare", "--pairs", "2", "--with", "first,other", "--lib", f"first={floor}",
                 "--lib", f"other={build}/libhakmem.so", "--", "/bin/sh", "-c", script)  # fmt: skip
     assert found.exit_code == 1, found.output
-    assert "glibc: exit status 4" in found.output
-    assert "glibc has no figures: other is the baseline" in found.output
+    assert "first: exit status 4" in found.output
+    assert "first has no figures: other is the baseline" in found.output
     assert "Throughput, ops/s: higher is better" in found.output
 
 

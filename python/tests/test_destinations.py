@@ -146,6 +146,24 @@ def test_no_two_files_of_a_command_are_one(arguments, told):
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("compare", "--with", "own", "--json", "own"),
+        ("compare", "--metric", "own", "--json", "own"),
+        ("run", "--profile", "own", "--json", "own"),
+        ("ab", "--stop", "own", "--json", "own"),
+        ("record", "--on", "own", "--json", "own"),
+    ],
+)
+def test_a_name_is_no_file_of_that_name(arguments):
+    Path("own").write_text(OURS)
+    assert "is also what" not in refused(*arguments, *PROGRAM)
+    assert "is also what --with names" in refused(
+        "compare", "--with", "x=own", "--json", "own", *PROGRAM
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
         ("run", "--json", "own", "--", "/bin/cat", "./own"),
         ("run", "--json", "own", "--", "/bin/dd", "if=own"),
         ("run", "--json", "program", "--", "./program"),
@@ -323,8 +341,9 @@ def test_interrupt_while_modules_are_imported_ends_by_the_signal(module, tmp_pat
     assert process.returncode == -signal.SIGINT
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", ["compare", "ab"])
-def test_interrupt_before_the_first_round(command, tmp_path):
+def test_interrupt_before_the_first_round(command, number, tmp_path):
     script = tmp_path / "program"
     script.write_text(f"#!/bin/sh\n: >{tmp_path}/ran\nexec sleep 60\n")
     script.chmod(0o755)
@@ -335,7 +354,7 @@ def test_interrupt_before_the_first_round(command, tmp_path):
     while not (tmp_path / "ran").exists():
         assert process.poll() is None
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     said = interrupted(process)
     assert process.returncode == 130
     assert "Aborted" not in said

@@ -116,6 +116,32 @@ def test_mistyped_option_is_not_the_program(command):
         assert re.search(f"No such option:? '?{option}", found.output)
 
 
+@pytest.mark.parametrize("command", ALL)
+def test_what_a_terminal_obeys_is_in_no_name(command, cases, made):
+    """A name of a program, of a folder and of an allocator; in messages of one line."""
+    folder = cases / "a\x1b[31m\nb"
+    folder.mkdir()
+    program = folder / "p\x07\x9b"
+    program.write_bytes(Path("/bin/sleep").read_bytes())
+    program.chmod(0o755)
+    for there in (program, folder / "none", folder):
+        found = hakmem(command, *TAKE_A_PROGRAM[command], "--", str(there), "0.1")
+        said = found.stdout + found.stderr
+        assert "Traceback" not in said
+        assert not {"\x1b", "\x07", "\x9b"} & set(said), said
+        if there != program:
+            assert found.stderr.count("\n") == 1
+            assert r"a\x1b[31m\nb" in found.stderr
+
+
+def test_name_of_an_allocator_is_shown_as_others(build):
+    name = "new\x1b[2J"
+    found = CliRunner().invoke(main, ["compare", "--with", "glibc", "--pairs", "1", "--lib",
+                                      f"{name}={build}/libhakmem.so", "--", "/bin/ls"])  # fmt: skip
+    assert "\x1b" not in found.output
+    assert r"new\x1b[2J" in found.output
+
+
 def test_in_every_command_options_are_those_before_the_program():
     context = click.Context(main)
     commands = [main.get_command(context, name) for name in main.list_commands(context)]
@@ -185,7 +211,7 @@ def test_program_that_holds_hakmem_is_told_as_such(made):
         assert found.holds_hakmem
         ran = hakmem("run", "--proof", "--strict", "--", str(path))
         assert ran.returncode == 0, ran.stderr
-        assert f"served {path}: alloc=" in ran.stderr
+        assert f"served {path}: " in ran.stderr
         assert "not be served" not in ran.stderr
         compared = run("compare", "--", str(path))
         assert compared.exit_code == 125

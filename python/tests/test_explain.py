@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import mmap
 import os
@@ -27,13 +28,16 @@ from fake_process import (
 from small_build import compile_c
 
 from hakmem.cli import main
+from hakmem.commands.explain import Series
 from hakmem.errors import UserError
 from hakmem.output.accounting_view import remarks
+from hakmem.output.streams import make_console
 from hakmem.processes import process_memory, stats_page
 from hakmem.processes.accounting import (
     CLASSES,
     GROUPS,
     OTHERS,
+    Account,
     divide,
     explain_process,
     ranges_of,
@@ -515,6 +519,39 @@ def test_program_that_is_too_fast_is_told():
     found = lab("--after", "20", "--", "/bin/cat", input="through")
     assert (found.returncode, found.stdout) == (1, "through")
     assert "ended within 20 s" in found.stderr
+    assert "ended before it was explained: " in lab("--after", "0", "--", "/bin/true").stderr
+
+
+def test_name_of_a_process_is_read_once_it_has_its_page(monkeypatch):
+    """A child has the name of its parent until it becomes another program."""
+    order = []
+    for name in ("open_page", "name_of"):
+        real = getattr(stats_page, name)
+        monkeypatch.setattr(
+            stats_page, name, lambda pid, n=name, r=real: (order.append(n), r(pid))[1]
+        )
+    with fake_process() as fake:
+        stats_page.read(fake.pid)
+    assert order == ["open_page", "name_of"]
+
+
+def test_page_of_a_program_is_waited_for(monkeypatch):
+    with fake_process() as fake:
+        account = explain_process(fake.pid)
+    answers = [UserError("it has no page"), UserError("its page is empty"), account]
+
+    def answer(_pid: int) -> Account:
+        told = answers.pop(0)
+        if isinstance(told, UserError):
+            raise told
+        return told
+
+    monkeypatch.setattr("hakmem.commands.explain.explain_process", answer)
+    series = Series(make_console(io.StringIO()), 0, None)
+    with subprocess.Popen(["/bin/sleep", "20"]) as process:
+        series.take_first(process)
+        process.kill()
+    assert series.accounts == [account]
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,7 @@ __attribute__((destructor)) void write_profile(void) {
         if (file == NULL) return;
         fprintf(file, "{\\"hakmem_heap_profile\\":1,\\"version\\":\\"0.1.0\\",\\"pid\\":%d,"
             "\\"program\\":\\"/bin/%s\\",\\"rate\\":%s,\\"started_ms\\":1000,\\"taken_ms\\":2000,"
-            "\\"samples\\":{\\"taken\\":160,\\"live\\":1,\\"dropped\\":0,\\"stacks_dropped\\":0,"
+            "\\"samples\\":{\\"taken\\":%s,\\"live\\":1,\\"dropped\\":0,\\"stacks_dropped\\":0,"
             "\\"own_bytes\\":0},\\"live\\":{\\"bytes\\":5242880,\\"count\\":5,"
             "\\"bytes_variance\\":0,\\"count_variance\\":0},\\"total\\":{\\"bytes\\":10485760,"
             "\\"count\\":10,\\"bytes_variance\\":0,\\"count_variance\\":0},\\"peak\\":"
@@ -88,7 +88,8 @@ __attribute__((destructor)) void write_profile(void) {
             "\\"live\\":[5242880,5,0,0],\\"total\\":[10485760,10,0,0],\\"peak\\":[5242880,5],"
             "\\"pinned\\":0,\\"age_ms\\":[0,0],\\"freed\\":[0,0,0,0,0,0,0]}],\\"maps\\":[]}",
             (int)getpid(), program_invocation_short_name,
-            getenv("HAKMEM_HEAP_PROFILE_RATE") ? "65536" : "524288");
+            getenv("HAKMEM_HEAP_PROFILE_RATE") ? "65536" : "524288",
+            getenv("TAKES_NOTHING") ? "0" : "160");
         fclose(file);
     }
 }
@@ -698,6 +699,7 @@ def test_an_empty_profile_is_shown(written):
                 timeline=[], peak={"bytes": 0, "count": 0, "at_ms": 0}))  # fmt: skip
     assert found.exit_code == 0, found.output
     assert "nothing live" in found.output
+    assert "Nothing was sampled: the program allocates nothing, or less than" in found.output
 
 
 # Growth
@@ -886,6 +888,26 @@ def test_a_program_is_profiled_and_keeps_output_and_status(writing, made, tmp_pa
     failed = writing("--format", "folded", "--", str(made / "fails"))
     assert failed.returncode == 3
     assert list(tmp_path.glob("fails.*.heap.folded"))
+
+
+@pytest.mark.parametrize(("program", "status"), [("true", 1), ("false", 1), ("MADE/fails", 3)])
+def test_program_of_which_nothing_was_sampled_is_told(writing, made, monkeypatch, program, status):
+    monkeypatch.setenv("TAKES_NOTHING", "1")
+    found = writing("--format", "folded", "--", program.replace("MADE", str(made)))
+    assert found.returncode == status, found.stderr
+    assert found.stderr.count("Nothing was sampled: the program allocates nothing, or less") == 1
+
+
+def test_setting_that_the_command_takes_over_is_told(writing, monkeypatch):
+    monkeypatch.setenv("HAKMEM_HEAP_PROFILE", "0")
+    monkeypatch.setenv("HAKMEM_HEAP_PROFILE_FORMAT", "json")
+    found = writing("--format", "folded", "--", "/bin/true")
+    assert found.returncode == 0, found.stderr
+    told = [line for line in found.stderr.splitlines() if "is not used" in line]
+    assert told == [
+        "hakmem profile: environment: HAKMEM_HEAP_PROFILE=0 is not used: this command sets "
+        "HAKMEM_HEAP_PROFILE=1"
+    ]
 
 
 def test_programs_that_it_starts_are_named(writing, tmp_path):

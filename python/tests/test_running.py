@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from hakmem.allocators.peers import Allocator
+from hakmem.errors import UserError
 from hakmem.measuring.rotation import WALL_TIME, Contender, custom_metric, run_rotation
 from hakmem.measuring.summary import summarise
+from hakmem.plain_text import with_last_words
 from hakmem.running.launching import run_once
 from hakmem.running.proof import hakmem_served, load_checked, peer_served
 from hakmem.running.syscalls import count_system_calls
@@ -42,6 +46,55 @@ def test_failures_are_told_apart():
 def test_last_words_come_from_stderr():
     found = run_once(["/bin/sh", "-c", "echo ignored; echo why >&2; exit 1"])
     assert found.last_words() == "why"
+
+
+def test_last_words_are_short_whatever_a_program_writes():
+    lines = run_once(["/bin/sh", "-c", "seq 100 >&2; exit 1"])
+    assert lines.last_words().split() == ["96", "97", "98", "99", "100"]
+    line = run_once(["/bin/sh", "-c", "printf '%09999d' 0 >&2; echo end >&2; exit 1"])
+    told = with_last_words(line.problem, line.stderr)
+    assert 2000 < len(told) < 2100
+    assert told.startswith("exit status 1; it last said: …000") and told.endswith("0end")
+
+
+@pytest.mark.parametrize(
+    ("script", "how"),
+    [
+        ("echo why >&2; exit 3", "ended with status 3 and .*; it last said: why"),
+        ("kill -KILL $$", "was killed by SIGKILL and "),
+    ],
+)
+def test_launcher_that_tells_nothing_is_told_with_what_to_do(script, how, tmp_path, monkeypatch):
+    launcher = tmp_path / "launch"
+    launcher.write_text(f"#!/bin/sh\n{script}\n")
+    launcher.chmod(0o755)
+    monkeypatch.setenv("HAKLAB_LAUNCH", str(launcher))
+    with pytest.raises(UserError, match=f"^{launcher}, which starts each run, {how}") as found:
+        run_once(["/bin/true"])
+    assert "'/bin/true' cost: this run is lost (HAKLAB_LAUNCH names it)" in found.value.message
+    assert found.value.exit_code == 125
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_leaves_the_finished_rounds_of_a_measurement(name, tmp_path):
+    """As in replay, tail and pair; the program of the third round sends it, and a second one."""
+    code = (
+        "import os, signal, sys\n"
+        "from hakmem.experiments.pairing import measure\n"
+        "from hakmem.measuring.rotation import WALL_TIME, Contender\n"
+        "from hakmem.output.streams import make_console\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "send = f'kill -{sys.argv[1]} {os.getpid()}; '\n"
+        "script = f'echo >> runs; test $(wc -l < runs) -lt 3 || {{ {send}{send}sleep 60; }}'\n"
+        "rows = [Contender('a', ('/bin/sh', '-c', script))]\n"
+        "found = measure(make_console(), rows, WALL_TIME, 9, 1, None)\n"
+        "print(found.rounds_done, found.interrupted)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, name.removeprefix("SIG")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert (found.stdout, found.stderr) == ("2 True\n", "")
 
 
 def test_library_that_does_not_load_is_never_glibc_in_disguise(tmp_path):
@@ -118,7 +171,7 @@ def test_unusable_allocators_keep_their_row_and_place():
 def test_counter_line_proves_service(build):
     served = hakmem_served(["/bin/true"], build / "libhakmem.so")
     assert served
-    assert str(served) == "yes, alloc=7"
+    assert str(served) == "yes, 7 spans handed out"
     assert served.settings == ("HAKMEM_PROFILE=balanced",)
 
 

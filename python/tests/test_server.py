@@ -130,7 +130,7 @@ def test_workers_in_sessions_of_their_own_end_too(server, load):
         ("early", "the server ended at its start: exit status 3; it last said: no such colour"),
         ("silent", "the server does not answer after 0.5 s"),
         ("background", "it has to stay in the foreground"),
-        ("crash", "the server ended before it was stopped: killed by SIGSEGV"),
+        ("crash", "killed by SIGSEGV"),
     ],
 )
 def test_server_that_fails_is_told_in_one_line(server, load, how, told):

@@ -12,6 +12,7 @@ from small_build import compile_c
 from hakmem.allocators import settings
 from hakmem.allocators.peers import Allocator, from_path
 from hakmem.cli import main
+from hakmem.commands import explain
 from hakmem.errors import UserError
 from hakmem.options import chosen_allocators
 
@@ -84,6 +85,21 @@ def test_every_choice_of_allocators_judges_the_environment(knowing, monkeypatch)
             chosen_allocators(names, (), ("hakmem", "glibc"), [])
 
 
+def test_page_that_the_environment_turns_off_is_made_all_the_same(knowing, monkeypatch):
+    assert settings.overridden({"HAKMEM_STATS_PAGE": "1"}) == []
+    monkeypatch.setenv("HAKMEM_STATS_PAGE", "1")
+    assert settings.overridden({"HAKMEM_STATS_PAGE": "1"}) == []
+    monkeypatch.setenv("HAKMEM_STATS_PAGE", "0")
+    (told,) = settings.overridden({"HAKMEM_STATS_PAGE": "1"})
+    said = []
+    monkeypatch.setattr(explain, "warn", lambda *words: said.append(words))
+    monkeypatch.setattr(settings, "complaints", lambda *_: [])
+    with explain.start(["/bin/true"], None, ()):
+        pass
+    assert said == [("explain", told)]
+    assert told.startswith("environment: HAKMEM_STATS_PAGE=0 is not used: this command sets ")
+
+
 def test_run_leaves_the_environment_to_the_library_which_is_heard(knowing, monkeypatch):
     monkeypatch.setenv("HAKMEM_PROFLE", "lean")
     found = subprocess.run(
@@ -127,6 +143,7 @@ def test_a_bare_name_is_an_option_of_hakmem_where_there_is_one(knowing):
     assert chosen == {"HAKMEM_PROFILE": "speed", "SPEED": "9", "PROFLE": "x"}
     assert notes == [
         "--b: PROFILE=speed is taken as HAKMEM_PROFILE=speed",
+        "--b: SPEED=9 is a variable of the program: hakmem has no HAKMEM_SPEED",
         "--b: PROFLE=x is a variable of the program: hakmem has no HAKMEM_PROFLE "
         "(near: HAKMEM_PROFILE)",
     ]

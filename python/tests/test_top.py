@@ -203,9 +203,9 @@ def test_page_of_a_stranger_ends_nothing(fake, kind):
         stranger.tell(f"spoil {kind}")
         with pytest.raises(UnreadablePage):
             look(stranger.pid)
-        looks, unreadable = live_figures.look_around()
+        looks, unseen = live_figures.look_around()
         assert fake.pid in looks
-        assert stranger.pid in unreadable
+        assert stranger.pid in unseen.unreadable
         found = run("--once", "--interval", "0.1")
         assert (found.exit_code, found.exception) == (0, None)
         assert f"page cannot be read: process {stranger.pid}" in found.output
@@ -224,10 +224,42 @@ def test_pages_that_are_never_whole_are_waited_for_together(fake, monkeypatch):
     with fake_process() as one, fake_process() as other:
         one.tell("odd")
         other.tell("odd")
-        looks, unreadable = live_figures.look_around()
+        looks, unseen = live_figures.look_around()
     assert fake.pid in looks
-    assert {one.pid, other.pid} <= set(unreadable)
+    assert {one.pid, other.pid} <= set(unseen.unreadable)
     assert len(set(asked)) == 1
+
+
+def test_page_that_is_still_empty_is_told(fake):
+    """Of a process that has not come to write it: beside others, and alone."""
+    with fake_process() as young:
+        young.tell("empty")
+        found = run("--once", "--interval", "0.1")
+        assert found.exit_code == 0, found.output
+        assert f"page is still empty: process {young.pid}" in found.output
+        assert str(fake.pid) in found.output
+        alone = run("--once", str(young.pid))
+        assert (alone.exit_code, "its page is empty yet" in alone.output) == (1, True)
+
+
+def test_process_that_has_set_up_no_size_class_is_shown():
+    with fake_process() as young:
+        young.tell("unset")
+        found = run("--once", "--interval", "0.1", str(young.pid))
+        assert look(young.pid).figures["classes"] == []
+    assert found.exit_code == 0, found.output
+    assert re.search(rf"^ +{young.pid} ", found.output, re.MULTILINE)
+
+
+def test_user_who_may_read_no_process_is_told_so():
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    become = "import os\nfrom hakmem.commands import top\nos.setgid(65534); os.setuid(65534)\n"
+    command = [sys.executable, "-c", f"{become}top.top()", "--once"]
+    with fake_process():
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert re.search(r"; \d+ processes may not be read, .*: be their user, or root$", found.stderr)
 
 
 def test_name_of_a_process_is_shown_without_what_a_terminal_obeys(tmp_path):
@@ -272,12 +304,17 @@ def test_view_goes_on_until_the_process_ends():
     assert said == f"hakmem top: process {fake.pid} has ended\n"
 
 
-def test_view_ends_with_an_interrupt(fake):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_view_ends_with_an_interrupt(fake, number):
     ours = subprocess.Popen([*COMMAND, "--interval", "0.1"], stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True)  # fmt: skip
-    ours.stdout.readline()
-    ours.send_signal(signal.SIGINT)
-    _, said = ours.communicate(timeout=60)
+    try:
+        assert select.select([ours.stdout], [], [], 60)[0]
+        ours.send_signal(number)
+        _, said = ours.communicate(timeout=60)
+    finally:
+        ours.kill()
+        ours.wait()
     assert (ours.returncode, said) == (0, "")
 
 
@@ -332,7 +369,7 @@ def test_errors_are_one_line(arguments, status, told):
 
 
 def test_once_without_any_process_is_an_error(monkeypatch):
-    monkeypatch.setattr(live_figures.stats_page, "processes", lambda: iter(()))
+    monkeypatch.setattr(live_figures.stats_page, "processes", lambda *_: iter(()))
     found = run("--once")
     assert found.exit_code == 1
     assert "HAKMEM_STATS_PAGE=1" in found.output
@@ -366,7 +403,7 @@ def test_names_are_as_prometheus_wants_them(fake):
 
 
 def test_no_process_is_a_valid_answer(monkeypatch, capfd):
-    monkeypatch.setattr(live_figures.stats_page, "processes", lambda: iter(()))
+    monkeypatch.setattr(live_figures.stats_page, "processes", lambda *_: iter(()))
     found = run("--prometheus", "-")
     assert found.exit_code == 0
     [family] = text_string_to_metric_families(capfd.readouterr().out)
@@ -400,6 +437,9 @@ def test_dashboard_names_only_what_is_exported():
         names = metric_names(expression)
         assert names, expression
         assert names <= exported, names - exported
+    shown = {name for expression in expressions for name in metric_names(expression)}
+    peaks = {name for name in exported if "peak" in name}
+    assert len(peaks) == 2 and peaks <= shown
     variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
     for variable in variables:
         if variable["type"] == "query":

@@ -13,6 +13,7 @@ from hakmem.allocators.settings import settings_for
 from hakmem.destinations import output_option
 from hakmem.documents import table_kind, write_text
 from hakmem.errors import UserError
+from hakmem.extras import MATPLOTLIB, require
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
@@ -183,6 +184,7 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
         "taken out of the environment": said(removed) or "nothing",
         "rounds": f"{rounds}, seed {seed}",
     }
+    require("bench", MATPLOTLIB)
     folder = journal.new_path("bench", "")
     folder.mkdir()
     session = Session(
@@ -210,6 +212,7 @@ def resumed(context: click.Context, given: dict) -> Session:
     require_resume_alone(OUTPUTS)
     session = load(given["resume"])
     require_unchanged(session)
+    require("bench", MATPLOTLIB)
     return session
 
 

@@ -37,6 +37,7 @@ from hakmem.options import (
     split_command,
 )
 from hakmem.output import sentences, tables
+from hakmem.plain_text import with_last_words
 from hakmem.running import programs
 from hakmem.running.proof import Served, hakmem_served, load_checked, malloc_providers, peer_served
 from hakmem.running.syscalls import count_system_calls
@@ -173,10 +174,8 @@ def real_program(
     if trial.start_error:
         raise UserError(trial.start_error, NOT_STARTED)
     if trial.problem:
-        words = f"; it last said:\n{trial.last_words()}" if trial.last_words() else ""
-        raise UserError(
-            f"'{shlex.join(command)}' fails without any preload: {trial.problem}{words}"
-        )
+        told = f"'{shlex.join(command)}' fails without any preload: {trial.problem}"
+        raise UserError(with_last_words(told, trial.last_words()))
     usable = sum(a.usable for a in allocators)
     fitting = int(APP_BUDGET_S / (max(trial.wall_s, 1e-3) * usable))
     rounds = min(max(fitting, APP_ROUNDS_MIN), APP_ROUNDS_MAX)
@@ -271,7 +270,8 @@ def show(console: Console, work: Work, allocators: Sequence[Allocator], findings
         console.print(f"effective settings: {' '.join(findings.proof.settings)}")
     for series in rotation.series.values():
         if series.problem:
-            findings.notes.append(f"{series.contender.name}: {series.problem}\n{series.last_words}")
+            told = with_last_words(series.problem, series.last_words)
+            findings.notes.append(f"{series.contender.name}: {told}")
     for note in dict.fromkeys(findings.notes):
         console.print(f"note: {note.strip()}")
     if findings.interrupted:

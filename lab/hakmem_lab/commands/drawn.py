@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 from hakmem import environment
 from hakmem.allocators.peers import USUAL_HELP, Allocator, repository_root
-from hakmem.destinations import output_option
-from hakmem.documents import PICTURE, write_json, write_text
+from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
+from hakmem.extras import require_asked
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
@@ -18,6 +18,7 @@ from hakmem.options import (
     cpu_option,
     html_option,
     json_option,
+    plot_option,
     require_resume_alone,
     resolve_cpus,
     resolve_seed,
@@ -94,12 +95,7 @@ OUTPUTS = {"json_path", "html_path", "picture_path", "resume"}
 @resume_folder_option("make tables and files of a finished one")
 @json_option()
 @html_option()
-@output_option(
-    "--picture",
-    "picture_path",
-    text="Draw speed and memory beside each peer, as SVG.",
-    kind=PICTURE,
-)
+@plot_option("--picture", "picture_path", "Draw speed and memory beside each peer, as SVG.")
 @click.pass_context
 def drawn(
     context: click.Context,
@@ -141,6 +137,7 @@ def drawn(
                 chosen(console, names, libraries),
             )  # fmt: skip
             session.facts = facts_of(session, removed)
+            require_asked()
             begin(session)
         finished = run(console, session)
         results = drawn_results.collect(session, all_measured(session))
@@ -201,6 +198,7 @@ def begin(session: Session) -> None:
 def resumed(folder: Path) -> Session:
     session = drawn_session.load(folder)
     require_unchanged(session)
+    require_asked()
     return session
 
 

@@ -9,7 +9,15 @@ import click
 from hakmem import environment
 from hakmem.allocators.settings import split_pair
 from hakmem.documents import write_json
-from hakmem.experiments.pairing import document, finish, measure, prove, require_served, show_rows
+from hakmem.experiments.pairing import (
+    document,
+    finish,
+    measure,
+    prove,
+    require_served,
+    show_rows,
+    verdicts,
+)
 from hakmem.measuring.measures import PEAK_RSS, measures_for
 from hakmem.measuring.rotation import (
     Contender,
@@ -99,6 +107,7 @@ def pair(
     summary = summarise(rotation, baseline, chosen)
     own = measures_for(chosen_metric)[0]
     told = sentences.of_rows(without_floor(summary), baseline, own, PEAK_RSS)
+    told = verdicts(served, "this program", told)
     show_rows(console, summary, chosen_metric, baseline, told, with_net=floor)
     tables.print_facts(console, facts)
     if json_path is not None:

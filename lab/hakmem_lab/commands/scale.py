@@ -9,6 +9,7 @@ from hakmem import environment
 from hakmem.allocators.peers import Allocator, repository_root
 from hakmem.errors import UserError
 from hakmem.experiments.pairing import prove
+from hakmem.extras import MATPLOTLIB, require
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
@@ -122,6 +123,7 @@ def scale(
             limit_s,
             journal.new_path("scale", ""),
         )
+        require("scale", MATPLOTLIB)
         target = out or run.folder
         for folder in (run.folder, target):
             make_folder(folder)

@@ -12,6 +12,7 @@ from hakmem.allocators.peers import Allocator, bench_program, from_path
 from hakmem.allocators.settings import check, settings_for, split_pair
 from hakmem.documents import write_json
 from hakmem.errors import UserError
+from hakmem.extras import require_asked
 from hakmem.measuring import journal
 from hakmem.measuring.percentages import PERCENT
 from hakmem.options import (
@@ -175,6 +176,7 @@ def soak(
     if resume is not None:
         refuse_with_resume(context)
         run = resumed(resume, 60 * minutes)
+        require_asked()
     else:
         if csv_path is not None and csv_path.exists():
             raise UserError(f"--csv: {csv_path} is there already: --resume continues it", 2)
@@ -184,6 +186,7 @@ def soak(
         loads = repeated_programs(programs)
         tables.print_notes(console, notes)
         cpus = resolve_cpus(cpu, None)
+        require_asked()
         path = csv_path or journal.new_path("soak", ".csv")
         run = Soak(path, chosen, load, loads, cpus, 60 * minutes)
         begin(console, run, epoch_s)
@@ -212,6 +215,7 @@ def analyse(
         Thresholds(max_rss_drift, max_throughput_loss, max_cv), json_path, plot_path, html_path
     )
     check_plot(plot_path)
+    require_asked()
     passed = conclude(tables.make_console(), file, wanted)
     raise SystemExit(0 if passed else 1)
 

@@ -83,10 +83,11 @@ def settings_for(
             if full in known:
                 notes.append(f"{option}: {name}={value} is taken as {full}={value}")
                 meant = full
-            elif near := near_options(full, known, 0.8):
+            else:
+                near = near_options(full, known, 0.8)
                 notes.append(
-                    f"{option}: {name}={value} is a variable of the program: hakmem has no {full} "
-                    f"(near: {near[0]})"
+                    f"{option}: {name}={value} is a variable of the program: hakmem has no {full}"
+                    + (f" (near: {near[0]})" if near else "")
                 )
         pairs.append((meant, value))
     settings = without_repeats(option, pairs)
@@ -125,6 +126,15 @@ def check_library(
         raise UserError(
             f"{origins.get(name, 'environment')}: {said}; nothing was started", WRONG_USE
         )
+
+
+def overridden(own: Mapping[str, str]) -> list[str]:
+    """Of the environment, what a command does not use as it sets that itself."""
+    return [
+        f"environment: {name}={os.environ[name]} is not used: this command sets {name}={value}"
+        for name, value in own.items()
+        if os.environ.get(name, value) != value
+    ]
 
 
 def complaints(library: Path, own: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from rich.table import Table
 from hakmem import environment
 from hakmem.allocators.peers import Allocator, find, from_path, require_usable
 from hakmem.allocators.settings import hakmem_libraries, in_effect, settings_for
+from hakmem.destinations import WORD
 from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, WRONG_USE, UserError
 from hakmem.experiments.workload import chosen_workload, workload_options
@@ -131,6 +132,7 @@ def side_options(letter: str, role: str):
 @cpu_option("auto")
 @click.option(
     "--metric",
+    type=WORD,
     help="'cpu', 'wall' or a regular expression whose first group is the figure. By default 'cpu' "
     "where --cpu is one CPU, else the `Throughput =` line or wall time.",
 )
@@ -315,7 +317,10 @@ def proof_of(row: Contender, side: Allocator, notes: list[str]) -> tuple[str, tu
 def slice_notes(trials: Sequence[Outcome]) -> list[str]:
     length = median(outcome.wall_s for outcome in trials)
     if length < SHORT_SLICE_S:
-        return [f"a run takes {1000 * length:.1f} ms, mostly its start: 50 to 300 ms are best"]
+        return [
+            f"a run takes {1000 * length:.1f} ms: of so short a run the program's start is the "
+            "larger part, and B's gain is hidden in it; give the program work for 50 to 300 ms"
+        ]
     if length > LONG_SLICE_S:
         return [f"a run takes {length:.1f} s: the machine changes meanwhile; 50 to 300 ms are best"]
     return []

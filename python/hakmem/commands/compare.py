@@ -56,7 +56,7 @@ from hakmem.options import (
 )
 from hakmem.output import tables
 from hakmem.running import interruption, programs
-from hakmem.running.proof import hakmem_served, idle_words, load_checked, peer_served
+from hakmem.running.proof import IDLE, LIMIT, hakmem_served, peer_served
 from hakmem.running.syscalls import count_system_calls
 
 Tick = Callable[[str], None]
@@ -247,9 +247,10 @@ def prove(found: Comparison, allocators: Sequence[Allocator], row: Contender, ti
     """
     how = (None, row.limit_s, row.runner)
     if not any(a.name == "hakmem" for a in allocators):
-        witness = load_checked(find("hakmem"))
-        if witness.usable and hakmem_served(found.program, witness.library, *how).is_idle:
-            raise UserError(f"{idle_words()}: nothing to compare")
+        # hakmem takes no part: what the environment sets for it must not decide.
+        witness, how_looked = find("hakmem"), ({LIMIT: "0"}, row.limit_s, row.runner)
+        if witness.usable and hakmem_served(found.program, witness.library, *how_looked).is_idle:
+            raise UserError(f"{IDLE}: nothing to compare")
     for allocator in allocators:
         tick(f"proof: {allocator.name}")
         if allocator.name == "hakmem" and allocator.library:
@@ -276,6 +277,9 @@ def report_again(
     console: Console, source: Path, json_path: Path | None, html_path: Path | None
 ) -> None:
     found = from_journal(source)
+    if not found.rounds_done and not found.problems:
+        why = found.notes[-1] if found.damaged else "its command ended before the first was done"
+        raise UserError(f"--from: {source} holds no whole round: {why}", 2)
     conclude(console, found, json_path, html_path)
     finish(found)
 

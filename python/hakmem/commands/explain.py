@@ -15,11 +15,11 @@ import click
 from rich.console import Console
 
 from hakmem import environment
-from hakmem.allocators.settings import own_settings
+from hakmem.allocators.settings import overridden, own_settings
 from hakmem.commands.run import appended, chosen_settings
-from hakmem.destinations import output_option
+from hakmem.destinations import WORD, output_option
 from hakmem.documents import growing, kind, write_json
-from hakmem.errors import NOT_STARTED, UserError
+from hakmem.errors import NOT_STARTED, UserError, warn
 from hakmem.extras import require_asked
 from hakmem.options import (
     INTERRUPTED,
@@ -41,6 +41,8 @@ from hakmem.running import programs
 from hakmem.running.witness import signals_left_to
 
 PAGE_SETTING = "HAKMEM_STATS_PAGE"
+# How long a program may take to its page.
+PAGE_LIMIT_S, LOOK_EACH_S = 1.0, 0.01
 EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, explained ")
 
 
@@ -72,7 +74,7 @@ EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, exp
     metavar="NAME=VALUE",
     help="Set an option of hakmem for PROGRAM; HAKMEM_ before the name may be left out.",
 )
-@click.option("--profile", metavar="PROFILE", help="HAKMEM_PROFILE for PROGRAM.")
+@click.option("--profile", type=WORD, metavar="PROFILE", help="HAKMEM_PROFILE for PROGRAM.")
 @click.option(
     "--classes",
     default=accounting_view.CLASSES_SHOWN,
@@ -202,20 +204,34 @@ class Series:
         process = start(program, profile, settings)
         with signals_left_to(process.pid):
             failed = False
-            if ended_within(process, after_s):
-                warn(f"the program ended within {after_s:g} s: --after SECONDS explains it sooner")
+            try:
+                if after_s and ended_within(process, after_s):
+                    told = f"the program ended within {after_s:g} s"
+                    raise UserError(f"{told}: --after SECONDS explains it sooner")
+                self.take_first(process)
+                self.repeat(process.pid, lambda seconds: ended_within(process, seconds))
+            except UserError as error:
+                warn("explain", error.format_message())
                 failed = True
-            else:
-                try:
-                    self.take(process.pid)
-                    self.repeat(process.pid, lambda seconds: ended_within(process, seconds))
-                except UserError as error:
-                    warn(error.format_message())
-                    failed = True
             status = process.wait()
         if status < 0:
             return 128 - status
         return status or (1 if failed else 0)
+
+    def take_first(self, process: subprocess.Popen) -> None:
+        """Waits for the page, which a program makes at its start, and so for the program itself:
+        until then the process is a copy of this one."""
+        end = time.monotonic() + PAGE_LIMIT_S
+        while True:
+            try:
+                self.take(process.pid)
+                return
+            except UserError as error:
+                if ended_within(process, LOOK_EACH_S):
+                    told = f"the program ended before it was explained: {error.message}"
+                    raise UserError(told) from error
+                if time.monotonic() > end:
+                    raise
 
 
 def ended_within(process: subprocess.Popen, seconds: float) -> bool:
@@ -239,12 +255,10 @@ def start(program: Sequence[str], profile: str | None, settings: Sequence[str]) 
     chosen, library = chosen_settings(profile, settings, with_environment=True)
     if not programs.examine(program).holds_hakmem:
         programs.require_servable(program)
+    for line in overridden({PAGE_SETTING: "1"}):
+        warn("explain", line)
     environment = {**os.environ, **chosen, "LD_PRELOAD": appended(library), PAGE_SETTING: "1"}
     try:
         return subprocess.Popen(programs.arguments_of(program), env=environment)
     except OSError as error:
         raise UserError(f"cannot start '{program[0]}': {error.strerror}", NOT_STARTED) from error
-
-
-def warn(text: str) -> None:
-    click.echo(f"hakmem explain: {text}", err=True)

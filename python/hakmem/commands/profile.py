@@ -20,7 +20,7 @@ from hakmem.destinations import (
     require_free,
     require_writable,
 )
-from hakmem.errors import UserError
+from hakmem.errors import UserError, warn
 from hakmem.options import (
     PROGRAM_LAST,
     Decorator,
@@ -216,7 +216,7 @@ def profile(
     there, left_out = formats_there(asked_for, is_given("formats"))
     wanted = Wanted(there, output)
     if left_out:
-        click.echo(f"hakmem profile: {left_out}", err=True)
+        warn("profile", left_out)
     if kind == PROGRAM:
         report = Report(
             make_console(sys.stderr), wanted, leaks, order or ("live" if leaks else "peak"), rows
@@ -274,6 +274,8 @@ class Report:
         table: bool = True,
     ) -> Named:
         result = named(found, symboliser)
+        if table and not found.samples["taken"]:
+            self.console.print(profile_view.NOTHING_SAMPLED, soft_wrap=True)
         if table and self.leaks:
             profile_view.show_leaks(self.console, result, self.rows)
         elif table:
@@ -306,7 +308,7 @@ def of_process(report: Report, pid: int, every_s: int | None) -> None:
     except UserError:
         if Path(f"/proc/{pid}").exists():
             raise
-        click.echo(f"hakmem profile: process {pid} has ended", err=True)
+        warn("profile", f"process {pid} has ended")
 
 
 def of_program(
@@ -322,12 +324,14 @@ def of_program(
     failed = bool(ran.problems)
     for line in (*ran.problems, ran.remark):
         if line:
-            click.echo(f"hakmem profile: {line}", err=True)
+            warn("profile", line)
     try:
         report_run(report, ran, every_s is not None)
     except UserError as error:
-        click.echo(f"hakmem profile: {error.format_message()}", err=True)
+        warn("profile", error.format_message())
         failed = True
+    # An empty picture is no answer to who allocates.
+    failed |= not any(one.samples["taken"] for one in (*ran.profiles, *ran.others))
     return ran.ended.exit_status or (1 if failed else 0)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem.allocators.settings import check_library, is_hakmem, own_settings
+from hakmem.allocators.settings import check_library, is_hakmem, overridden, own_settings
 from hakmem.commands.run import appended, chosen_settings, reason
-from hakmem.errors import NOT_STARTED, UserError
+from hakmem.errors import NOT_STARTED, UserError, warn
 from hakmem.profiles.heap_profile import HeapProfile, read_file
 from hakmem.running import programs
 from hakmem.running.launching import signal_name
@@ -58,6 +58,8 @@ def run_profiled(
     if is_hakmem(library):
         check_library(library, {OPTION_OF.get(name, "--set"): {name: own[name]} for name in own})
     found = require_target(program)
+    for line in overridden({name: own[name] for name in own if name not in OPTION_OF}):
+        warn("profile", line)
     environment = {**os.environ, **chosen, **own, "LD_PRELOAD": appended(library)}
     ended = run_watched(program, environment, library)
     return collected(folder, ended, found, chosen)

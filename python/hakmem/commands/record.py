@@ -12,7 +12,7 @@ from rich.table import Table
 
 from hakmem.allocators import peers
 from hakmem.allocators.peers import find
-from hakmem.destinations import output_option
+from hakmem.destinations import WORD, output_option
 from hakmem.documents import open_descriptor, write_json
 from hakmem.options import PROGRAM_LAST, WholeRange, json_option, stdin_option
 from hakmem.output import tables
@@ -40,6 +40,7 @@ SHOWN = 10
 )
 @click.option(
     "--on",
+    type=WORD,
     default="glibc",
     show_default=True,
     metavar="NAME",

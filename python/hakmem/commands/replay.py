@@ -18,6 +18,7 @@ from hakmem.experiments.pairing import (
     require_figures,
     require_served,
     show_rows,
+    verdicts,
 )
 from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.rotation import OPS_PER_SECOND
@@ -125,6 +126,7 @@ def compare(
     summary = summarise(rotation, baseline, chosen)
     speed = replace(WALL, told="replayed the trace {x} times as fast as {b}")
     told = sentences.of_rows(summary, baseline, speed, PEAK_RSS)
+    told = verdicts(served, "the replay", told)
     show_rows(console, summary, OPS_PER_SECOND, baseline, told)
     for remark in held.remarks():
         console.print(f"note: {remark}", soft_wrap=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,11 +12,12 @@ from click.shell_completion import CompletionItem
 from hakmem.allocators import peers
 from hakmem.allocators.peers import find, how_to_get
 from hakmem.allocators.settings import PREFIX, check_library, is_hakmem, own_settings
+from hakmem.destinations import WORD
 from hakmem.documents import write_json
-from hakmem.errors import NOT_STARTED, REFUSED, WRONG_USE, UserError
+from hakmem.errors import NOT_STARTED, REFUSED, WRONG_USE, UserError, warn
 from hakmem.options import PROGRAM_LAST, json_option, stdin_option
 from hakmem.running import programs
-from hakmem.running.proof import idle_words
+from hakmem.running.proof import counted, idle_words
 from hakmem.running.witness import Ended, run_watched
 
 PROFILES = ("balanced", "speed", "lean", "hardened")
@@ -34,6 +34,7 @@ def complete_profile(_context: object, _parameter: object, incomplete: str) -> l
 )
 @click.option(
     "--profile",
+    type=WORD,
     metavar="PROFILE",
     shell_complete=complete_profile,
     help=f"HAKMEM_PROFILE for the program: {', '.join(PROFILES)}.",
@@ -79,7 +80,7 @@ def run(
             raise UserError(f"--profile hardened: {found.obstacle}", WRONG_USE)
         served_by = found.path.resolve()
     elif found.obstacle:
-        warn(f"it cannot be served: {found.obstacle}")
+        warn("run", f"it cannot be served: {found.obstacle}")
         if strict:
             raise SystemExit(REFUSED)
     environment["LD_PRELOAD"] = appended(library)
@@ -88,7 +89,7 @@ def run(
     if look:
         report(ended, found, proof, chosen)
     elif proof:
-        warn("not served")
+        warn("run", "not served")
     if json_path is not None:
         write_json(json_path, "run", document(program, chosen, ended, found))
     raise SystemExit(REFUSED if strict and not ended.served else ended.exit_status)
@@ -156,11 +157,11 @@ def report(ended: Ended, found: programs.Examined, proof: bool, chosen: Mapping[
     """One line when hakmem has not served the program, or when asked for it."""
     if ended.served:
         if proof:
-            warn(f"served {ended.program}: alloc={ended.served} when it was looked at")
+            warn("run", f"served {ended.program}: {counted(ended.served)} when it was looked at")
     elif ended.served is None and ended.why_unknown:
-        warn(f"whether hakmem served it could not be seen: {ended.why_unknown}")
+        warn("run", f"whether hakmem served it could not be seen: {ended.why_unknown}")
     elif ended.exit_status != NOT_STARTED:
-        warn(f"NOT SERVED: {reason(ended, found, chosen)}")
+        warn("run", f"NOT SERVED: {reason(ended, found, chosen)}")
 
 
 def reason(ended: Ended, found: programs.Examined, chosen: Mapping[str, str]) -> str:
@@ -177,7 +178,3 @@ def reason(ended: Ended, found: programs.Examined, chosen: Mapping[str, str]) ->
     if there:
         return f"it was loaded and not used: LD_PRELOAD held {there} before it"
     return f"it was loaded and served nothing: {idle_words(chosen)}"
-
-
-def warn(text: str) -> None:
-    print(f"hakmem run: {text}", file=sys.stderr, flush=True)

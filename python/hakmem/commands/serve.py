@@ -10,7 +10,7 @@ import threading
 
 import click
 
-from hakmem.errors import UserError
+from hakmem.errors import UserError, warn
 from hakmem.extras import PROMETHEUS, PROTOBUF, require
 from hakmem.options import PID, WholeRange
 from hakmem.streams import is_lost
@@ -73,4 +73,4 @@ def serve(port: int, pid: int) -> None:
     thread.join()
     server.server_close()
     if has_ended:
-        click.echo(f"hakmem serve: process {pid} has ended", err=True)
+        warn("serve", f"process {pid} has ended")

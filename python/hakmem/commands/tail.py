@@ -9,6 +9,7 @@ import click
 
 from hakmem import environment
 from hakmem.allocators.peers import Allocator
+from hakmem.destinations import WORD
 from hakmem.documents import HTML, PICTURE, table_kind, write_bytes, write_json, write_text
 from hakmem.errors import UserError
 from hakmem.experiments import latency_report
@@ -19,6 +20,7 @@ from hakmem.experiments.pairing import (
     prove,
     require_figures,
     require_served,
+    verdicts,
 )
 from hakmem.extras import require_asked
 from hakmem.measuring.rotation import OPS_PER_SECOND, Rotation, contenders
@@ -48,6 +50,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
 @pairs_option(10, ROUNDS_MIN)
 @click.option(
     "--sizes",
+    type=WORD,
     default=SIZES_DEFAULT,
     show_default=True,
     help="Of blocks, 12 at most.",
@@ -123,7 +126,8 @@ def tail(
     require_figures(rotation)
     if rotation.rounds_done:
         found = collect(rotation)
-        tables.print_summary(console, latency_report.summary(found))
+        told = verdicts(served, "the benchmark", latency_report.summary(found))
+        tables.print_summary(console, told)
         console.print(latency_report.latency_table(found, console.width))
         if json_path is not None:
             document = {"facts": facts, "seed": seed, "rounds": rotation.rounds_done}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -15,7 +16,7 @@ from rich.live import Live
 
 from hakmem.destinations import output_option
 from hakmem.documents import kind, write_json, write_text
-from hakmem.errors import UserError
+from hakmem.errors import UserError, warn
 from hakmem.extras import NEEDED, PROMETHEUS, needing, require_asked
 from hakmem.options import PID, FiniteRange, WholeRange, json_option, refuse
 from hakmem.output import live_view
@@ -24,14 +25,17 @@ from hakmem.processes.live_figures import (
     ClassRow,
     Look,
     Row,
+    Unseen,
     class_rows,
     look_around,
     look_at_all,
     row,
 )
+from hakmem.processes.process_memory import how_permitted
 from hakmem.streams import is_lost
 
-UNREADABLE_NAMED = 10
+PROCESSES_NAMED = 10
+NOTHING_UNSEEN = Unseen()
 NO_PAGE = "no process has a statistics page: start one with HAKMEM_STATS_PAGE=1"
 
 
@@ -136,32 +140,51 @@ def serve(address: str, port: int, pid: int | None) -> None:
     thread.join()
 
 
-def look_at(pid: int | None) -> tuple[dict[int, Look], list[int]]:
-    """One process, or all; and those whose pages cannot be read."""
-    return look_around() if pid is None else (look_at_all(pid), [])
+def look_at(pid: int | None) -> tuple[dict[int, Look], Unseen]:
+    """One process, or all; and those that stay unseen."""
+    return look_around() if pid is None else (look_at_all(pid), Unseen())
 
 
 def show_once(pid: int | None, interval_s: float, json_path: Path | None) -> None:
-    before, unreadable = look_at(pid)
+    before, unseen = look_at(pid)
     if before:
         time.sleep(interval_s)
-        now, unreadable = look_at(pid)
+        now, unseen = look_at(pid)
     if not before or not now:
-        raise UserError(remark(unreadable) or NO_PAGE)
+        raise UserError("; ".join(remarks(unseen)) or no_page(unseen))
     rows, classes = compared(now, before, pid)
     console = make_console()
-    console.print(picture(rows, classes, console.width, unreadable))
+    console.print(picture(rows, classes, console.width, unseen))
     if json_path is not None:
         write_json(json_path, "top", live_view.document(rows, classes))
 
 
-def remark(unreadable: Sequence[int]) -> str:
-    """Of pages that are not as the library writes them; nothing where there are none."""
-    if not unreadable:
-        return ""
-    named = ", ".join(str(pid) for pid in unreadable[:UNREADABLE_NAMED])
-    more = len(unreadable) - UNREADABLE_NAMED
-    return f"page cannot be read: process {named}{f' and {more} more' if more > 0 else ''}"
+def remarks(unseen: Unseen) -> list[str]:
+    """Of processes that have a page and no figures: it is not as the library writes it, or it has
+    not been written yet."""
+    return [
+        f"{what}: process {named(pids)}"
+        for what, pids in (
+            ("page cannot be read", unseen.unreadable),
+            ("page is still empty", unseen.empty),
+        )
+        if pids
+    ]
+
+
+def named(pids: Sequence[int]) -> str:
+    more = len(pids) - PROCESSES_NAMED
+    return ", ".join(map(str, pids[:PROCESSES_NAMED])) + (f" and {more} more" if more > 0 else "")
+
+
+def no_page(unseen: Unseen) -> str:
+    """Why there is nothing to show."""
+    if not unseen.barred:
+        return NO_PAGE
+    count = len(unseen.barred)
+    told = f"{count} process{'' if count == 1 else 'es'} may not be read"
+    way = how_permitted() if os.geteuid() == 0 else "be their user, or root"
+    return f"{NO_PAGE}; {told}, with a page or without: {way}"
 
 
 def compared(
@@ -175,14 +198,13 @@ def compared(
 
 
 def picture(
-    rows: list[Row], classes: list[ClassRow], width: int, unreadable: Sequence[int] = ()
+    rows: list[Row], classes: list[ClassRow], width: int, unseen: Unseen = NOTHING_UNSEEN
 ) -> RenderableType:
     parts: list[RenderableType] = [live_view.process_table(rows, width)] if rows else []
     if classes:
         parts.append(live_view.class_table(classes, rows[0].front_metrics))
-    if unreadable:
-        parts.append(remark(unreadable))
-    return Group(*parts) if parts else NO_PAGE
+    parts += remarks(unseen)
+    return Group(*parts) if parts else no_page(unseen)
 
 
 def watch(pid: int | None, interval_s: float) -> None:
@@ -190,22 +212,22 @@ def watch(pid: int | None, interval_s: float) -> None:
     console = make_console()
     before: dict[int, Look] = {}
     try:
-        now, unreadable = look_at(pid)
+        now, unseen = look_at(pid)
         with Live(console=console, screen=console.is_terminal, auto_refresh=False) as view:
             while True:
                 rows, classes = compared(now, before, pid)
-                show(console, view, picture(rows, classes, console.width, unreadable))
+                show(console, view, picture(rows, classes, console.width, unseen))
                 if is_lost(sys.stdout):
                     return
                 time.sleep(interval_s)
                 before = now
-                now, unreadable = look_at(pid)
+                now, unseen = look_at(pid)
     except KeyboardInterrupt:
         return
     except UserError:
         if pid is None or not before or Path(f"/proc/{pid}").exists():
             raise
-        print(f"hakmem top: process {pid} has ended", file=sys.stderr)
+        warn("top", f"process {pid} has ended")
 
 
 def show(console: Console, view: Live, shown: RenderableType) -> None:

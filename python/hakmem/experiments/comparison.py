@@ -51,15 +51,19 @@ class Comparison:
         return self.rotation.rounds_done if self.rotation else 0
 
     @property
+    def not_served(self) -> list[str]:
+        """Allocators in whose place another malloc served the program."""
+        return [name for name, said in self.served.items() if said.startswith(NOT_SERVED)]
+
+    @property
     def problems(self) -> dict[str, str]:
         """Allocators without figures, or with another malloc's, and why."""
         found = dict(self.missing)
         for name, series in (self.rotation.series if self.rotation else {}).items():
             if series.problem:
                 found[name] = with_last_words(series.problem, series.last_words)
-        for name, said in self.served.items():
-            if said.startswith(NOT_SERVED):
-                found.setdefault(name, f"{said}: its figures are another malloc's")
+        for name in self.not_served:
+            found.setdefault(name, f"{self.served[name]}: its figures are another malloc's")
         return found
 
     @property
@@ -80,7 +84,7 @@ class Comparison:
         titles = [measure.title for measure, _ in self.figures]
         unsaid = END_RSS.title if IDLE_RSS.title in titles else ""
         told = [(m, cells) for m, cells in self.figures if m.title != unsaid]
-        return sentences.of_comparison(told, self.baseline)
+        return sentences.of_comparison(told, self.baseline, self.not_served)
 
     def begin_journal(self, rotation: Rotation) -> None:
         self.rotation = rotation
@@ -110,12 +114,15 @@ class Comparison:
         """Evaluates what was measured, against another baseline where that has no figures."""
         done = self.rounds_done
         if done:
+            not_served = self.not_served
             running = [series.contender.name for series in self.rotation.running()]
-            if self.baseline not in running and running:
-                self.notes.append(f"{self.baseline} has no figures: {running[0]} is the baseline")
-                self.baseline = running[0]
+            fitting = [name for name in running if name not in not_served] or running
+            if self.baseline not in fitting and fitting:
+                why = "did not serve" if self.baseline in running else "has no figures"
+                self.notes.append(f"{self.baseline} {why}: {fitting[0]} is the baseline")
+                self.baseline = fitting[0]
             measures = measures_for(self.rotation.metric)
-            found = [(m, evaluate(self.rotation, m, self.baseline)) for m in measures]
+            found = [(m, evaluate(self.rotation, m, self.baseline, not_served)) for m in measures]
             self.figures = [(measure, cells) for measure, cells in found if cells]
             if self.facts.get(MEMORY_FACT, NOT_LOOKED_AT) != NOT_LOOKED_AT:
                 self.notes += sentences.of_absent(measures, self.figures)

@@ -14,6 +14,7 @@ from hakmem.measuring.summary import Row
 from hakmem.options import INTERRUPTED
 from hakmem.output import sentences, tables
 from hakmem.plain_text import with_last_words
+from hakmem.running import interruption
 from hakmem.running.proof import hakmem_served
 
 
@@ -50,8 +51,21 @@ def require_figures(rotation: Rotation) -> None:
 
 def require_served(served: Mapping[str, str], what: str) -> None:
     """Fails where prove() has found that hakmem did not serve."""
+    if why := not_served(served, what):
+        raise UserError(why)
+
+
+def not_served(served: Mapping[str, str], what: str) -> str:
+    """One line where prove() has found that hakmem did not serve, else nothing."""
     if any(said.startswith("NOT SERVED") for said in served.values()):
-        raise UserError(f"hakmem did not serve {what}: its figures are another malloc's")
+        return f"hakmem did not serve {what}: its figures are another malloc's"
+    return ""
+
+
+def verdicts(served: Mapping[str, str], what: str, told: Sequence[str]) -> Sequence[str]:
+    """What the figures tell of hakmem, where they are its own."""
+    why = not_served(served, what)
+    return [f"{why}."] if why else told
 
 
 def measure(
@@ -63,7 +77,8 @@ def measure(
     cpus: str | None,
 ) -> Rotation:
     """The rotation, with a line that says how far it is."""
-    with tables.progress_line(console, "runs", pairs * len(rows)) as progress:
+    steps = pairs * len(rows)
+    with interruption.only_once(), tables.progress_line(console, "runs", steps) as progress:
         return run_rotation(
             rows,
             metric,
@@ -127,7 +142,8 @@ def finish(console: Console, rotation: Rotation, baseline: str, wanted: int) -> 
     """Says what failed contenders last said, and ends with the status that fits."""
     for series in rotation.series.values():
         if series.problem and series.last_words:
-            console.print(series.last_words)
+            told = f"{series.contender.name}: {series.problem}"
+            console.print(with_last_words(told, series.last_words), soft_wrap=True)
     if rotation.interrupted:
         console.print(f"interrupted after {rotation.rounds_done} of {wanted} rounds")
         raise SystemExit(INTERRUPTED)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from hakmem.destinations import WORD
 from hakmem.errors import UserError
 from hakmem.options import Decorator, FiniteRange, WholeRange, refuse, stacked, stdin_option
 from hakmem.running import programs
@@ -67,6 +68,7 @@ def workload_options() -> Decorator:
         ),
         click.option(
             "--stop",
+            type=WORD,
             default="SIGTERM",
             show_default=True,
             metavar="SIGNAL",

@@ -1,12 +1,12 @@
 """The figures of a comparison: one Measure a kind of figure, one Cell an allocator in it.
 
 A verdict is about paired costs: it names a difference only where the 95 % interval of the median
-ratio to the baseline lies on one side of 1.
+ratio to the baseline lies on one side of 1. What ran under another malloc is compared with nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -18,6 +18,7 @@ BASELINE = "baseline"
 NO_DIFFERENCE = "no difference seen"
 TOO_FEW = "too few rounds to say"
 UNKNOWN = "not comparable"
+NOT_SERVED = "not served: another malloc's figure"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class Cell:
     to_best: float | None
     to_baseline: Interval | None
     verdict: str
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the figure is that of the allocator it is named after."""
+        return self.verdict != NOT_SERVED
 
 
 SPEED = "ran your program {x} times as fast as {b}"
@@ -116,13 +122,20 @@ def measures_for(metric: Metric) -> list[Measure]:
     return [own, *always]
 
 
-def evaluate(rotation: Rotation, measure: Measure, baseline: str) -> list[Cell]:
-    """A cell for each contender with at least one whole round, in their order."""
+def evaluate(
+    rotation: Rotation, measure: Measure, baseline: str, not_served: Collection[str] = ()
+) -> list[Cell]:
+    """A cell for each contender with at least one whole round, in their order; those of
+    `not_served` have neither a cost nor a rank."""
     values = {name: _values(rotation, measure, name) for name in rotation.series}
     # Pairs need a figure of every round.
     whole = rotation.rounds_done
     values = {name: found for name, found in values.items() if found and len(found) == whole}
-    costs = {name: measure.costs(found) for name, found in values.items() if min(found) > 0}
+    costs = {
+        name: measure.costs(found)
+        for name, found in values.items()
+        if min(found) > 0 and name not in not_served
+    }
     best = min(costs, key=lambda name: median(costs[name]), default=None)
     return [
         Cell(
@@ -131,7 +144,11 @@ def evaluate(rotation: Rotation, measure: Measure, baseline: str) -> list[Cell]:
             median_interval(found, rotation.seed),
             variation(found),
             median(costs[name]) / median(costs[best]) if name in costs and best else None,
-            *_against(measure, costs, baseline, name, rotation.seed),
+            *(
+                (None, NOT_SERVED)
+                if name in not_served
+                else _against(measure, costs, baseline, name, rotation.seed)
+            ),
         )
         for name, found in values.items()
     ]
@@ -163,6 +180,12 @@ def verdict(measure: Measure, ratio: Interval) -> str:
     if ratio.high < 1:
         return measure.better
     return measure.worse if ratio.low > 1 else NO_DIFFERENCE
+
+
+def ranked(measure: Measure, cells: Sequence[Cell]) -> list[Cell]:
+    """The best first; behind all others those whose figures are another malloc's."""
+    sign = -1 if measure.higher_is_better else 1
+    return sorted(cells, key=lambda cell: (not cell.is_own, sign * cell.middle.median))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from hakmem.documents import GENERATOR, PICTURE_MAKER
-from hakmem.measuring.measures import BASELINE, UNKNOWN, Cell, Measure, Scale, scale_of
+from hakmem.measuring.measures import BASELINE, UNKNOWN, Cell, Measure, Scale, ranked, scale_of
+from hakmem.plain_text import printable
 
 # Plots are drawn in these colours, and take the page's own for them: light or dark.
 INK, LINE, MAIN_COLOUR, OTHER_COLOUR = "#1d2430", "#dde1e8", "#1f5fbf", "#5a6475"
@@ -124,7 +125,7 @@ def problem_list(problems: Mapping[str, str]) -> str:
         f'<li class="bad"><b>{escape(name)}</b>: {escape(text)}</li>'
         for name, text in problems.items()
     )
-    return f"<h2>Without figures</h2><ul>{rows}</ul>" if rows else ""
+    return f"<h2>Without figures of their own</h2><ul>{rows}</ul>" if rows else ""
 
 
 def section(measure: Measure, cells: Sequence[Cell], baseline: str) -> str:
@@ -141,8 +142,7 @@ def section(measure: Measure, cells: Sequence[Cell], baseline: str) -> str:
         "95 % interval<small>of the median</small>",
         "CV",
     )
-    best_first = sorted(cells, key=median_of, reverse=measure.higher_is_better)
-    rows = [row(measure, cell, scale) for cell in best_first]
+    rows = [row(measure, cell, scale) for cell in ranked(measure, cells)]
     shown = [i for i in range(len(heads)) if any(line[i][1] for _, line in rows)]
     lines = [(mark, [line[i] for i in shown]) for mark, line in rows]
     head = "".join(f"<th>{heads[i]}</th>" for i in shown)
@@ -172,10 +172,6 @@ def left_out(lacking: Sequence[str], cells: Sequence[Cell], baseline: str) -> st
         reasons.append(f"{escape(baseline)} has no figure above 0 in every round")
     why = f": {'; '.join(reasons)}" if reasons else ""
     return f'<p class="note">Left out, as no row has a figure: {", ".join(lacking)}{why}.</p>'
-
-
-def median_of(cell: Cell) -> float:
-    return cell.middle.median
 
 
 def inline_plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -> str:
@@ -258,7 +254,7 @@ def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    ordered = sorted(cells, key=median_of, reverse=not measure.higher_is_better)
+    ordered = ranked(measure, cells)[::-1]
     jitter = random.Random(1)
     with rc_context(drawing_style(f"hakmem {measure.title}", 12)):
         figure = Figure(figsize=(8.0, 1.2 + 0.38 * len(ordered)), layout="constrained")
@@ -274,7 +270,7 @@ def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -
                 axes.plot(ends, [line, line], color=colour, linewidth=6, alpha=0.3)
             axes.plot(middle.median * scale.factor, line, marker="|", markersize=18,
                       markeredgewidth=2.5, color=colour)  # fmt: skip
-        axes.set_yticks(range(len(ordered)), [shortened(cell.name) for cell in ordered])
+        axes.set_yticks(range(len(ordered)), [label_of(cell) for cell in ordered])
         axes.set_ylim(-0.6, len(ordered) - 0.4)
         axes.set_xlim(left=0)
         axes.xaxis.set_major_formatter("{x:,.4g}" if axes.get_xlim()[1] < 1000 else "{x:,.0f}")
@@ -320,5 +316,10 @@ def with_fonts(svg: bytes) -> bytes:
     return svg.replace(f"'{FONTS[0]}'".encode(), fonts.encode())
 
 
+def label_of(cell: Cell) -> str:
+    return shortened(cell.name) + ("" if cell.is_own else "\n(not served)")
+
+
 def shortened(name: str) -> str:
+    name = printable(name)
     return name if len(name) <= LABEL_CHARACTERS else f"{name[: LABEL_CHARACTERS - 1]}…"

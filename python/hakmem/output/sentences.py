@@ -17,15 +17,25 @@ APART = 1.05
 NAMED = 4
 
 
-def of_comparison(figures: Figures, baseline: str) -> list[str]:
-    """One for each measure: the baseline beside the usual allocator, and beside the best other."""
+def of_comparison(figures: Figures, baseline: str, not_served: Sequence[str] = ()) -> list[str]:
+    """One for each measure: the baseline beside the usual allocator, and beside the best other.
+    Before them, who takes no part."""
+    out = [
+        name for name in not_served if any(c.name == name for _, cells in figures for c in cells)
+    ]
+    left = {c.name for _, cells in figures for c in cells if c.is_own}
     found = []
     for measure, cells in figures:
         ratios = {c.name: c.to_baseline for c in cells if c.to_baseline is not None}
         if ratios:
             found.append(sentence(measure, baseline, ratios))
-    if not found and figures:
+    if not found and left:
         found.append(f"Only {baseline} has figures: there is nothing to compare it with.")
+    elif not found and figures:
+        found.append("No allocator served the program: there is nothing to compare.")
+    if out:
+        told = f"{' and '.join(out)} did not serve the program"
+        found.insert(0, f"{told}: the figures of such a row are another malloc's.")
     return found
 
 
@@ -38,7 +48,9 @@ def of_rows(rows: Sequence[Row], baseline: str, speed: Measure, memory: Measure)
     found = [sentence(speed, baseline, {row.name: row.ratio for row in others})]
     peaks = {r.name: Interval(r.peak_rss_kb / ours.peak_rss_kb) for r in others
              if ours.peak_rss_kb and r.peak_rss_kb}  # fmt: skip
-    return found + ([sentence(memory, baseline, peaks, judged=False)] if peaks else [])
+    # Medians have no interval; without one of the speed the rounds are too few for them, too.
+    too_few = any(row.ratio.low is None for row in others)
+    return found + ([sentence(memory, baseline, peaks, judged=too_few)] if peaks else [])
 
 
 def sentence(

@@ -1,5 +1,7 @@
 """Where tables are written: a terminal, a pipe or a file, in UTF-8 or in ASCII.
 
+No name or path in a table reaches a terminal as something that the terminal obeys.
+
 Outside a terminal a line has no blanks at its end. Where UTF-8 cannot be shown, a sign of one
 column stands for a sign of one column: tables stay aligned.
 """
@@ -12,6 +14,9 @@ import sys
 from typing import TextIO
 
 from rich.console import Console
+from rich.text import Text
+
+from hakmem.plain_text import LAYOUT, printable
 
 # Wide enough for every table here when there is no terminal to ask. COLUMNS does not count: what
 # uses readline leaves 80 in it for its children.
@@ -45,6 +50,13 @@ class PlainStream:
         return getattr(self._file, name)
 
 
+class PlainConsole(Console):
+    """Every string that is printed, also in a cell of a table, becomes a text here."""
+
+    def render_str(self, text: str, **how: object) -> Text:
+        return super().render_str(printable(text, LAYOUT), **how)
+
+
 def shows_unicode(file: TextIO) -> bool:
     encoding = getattr(file, "encoding", None) or "utf-8"
     if encoding.lower().replace("-", "").replace("_", "") != "utf8":
@@ -60,7 +72,7 @@ def make_console(file: TextIO | None = None) -> Console:
     file = sys.stdout if file is None else file
     is_terminal, unicode = file.isatty(), shows_unicode(file)
     # Paths and command lines may hold brackets and colons: nothing in them is markup.
-    return Console(
+    return PlainConsole(
         file=file if is_terminal and unicode else PlainStream(file, not unicode),  # type: ignore[arg-type]
         width=None if is_terminal else PLAIN_WIDTH,
         highlight=False,

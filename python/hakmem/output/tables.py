@@ -8,23 +8,40 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
-from hakmem.measuring.measures import NO_DIFFERENCE, TOO_FEW, Cell, Measure, scale_of
+from hakmem.measuring.measures import (
+    NO_DIFFERENCE,
+    NOT_SERVED,
+    TOO_FEW,
+    Cell,
+    Measure,
+    ranked,
+    scale_of,
+)
 from hakmem.measuring.rotation import Metric
 from hakmem.measuring.statistics import Interval
 from hakmem.measuring.summary import Row
 from hakmem.output.streams import PLAIN_WIDTH as PLAIN_WIDTH
 from hakmem.output.streams import make_console as make_console
+from hakmem.plain_text import printable
 
 ABSENT = "-"
 EMPTY = ("", ABSENT, "n/a")
 Column = tuple[str, Mapping[str, Any]]
 # A verdict where there is little room.
-SHORT = {NO_DIFFERENCE: "no difference", TOO_FEW: "too few pairs"}
+SHORT = {NO_DIFFERENCE: "no difference", TOO_FEW: "too few pairs", NOT_SERVED: "not served"}
 # Below this the tables of a comparison leave out what the report has anyway.
 NARROW = 120
+
+
+class NowColumn(ProgressColumn):
+    """What runs now: a name, in which nothing is markup."""
+
+    def render(self, task: Task) -> Text:
+        return Text(printable(task.fields["now"]))
 
 
 @contextmanager
@@ -34,7 +51,7 @@ def progress_line(console: Console, title: str, steps: int) -> Iterator[Progress
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
         TextColumn("{task.completed}/{task.total}"),
-        TextColumn("{task.fields[now]}"),
+        NowColumn(),
         TimeElapsedColumn(),
         console=console,
         transient=True,
@@ -200,7 +217,7 @@ def verdict_table(
         (f"beside {baseline}", {"no_wrap": True}),
     ]
     rows = []
-    for cell in sorted(cells, key=lambda c: c.middle.median, reverse=measure.higher_is_better):
+    for cell in ranked(measure, cells):
         middle = cell.middle
         known = middle.low is not None and middle.high is not None
         low_to_high = f"[{scale.text(middle.low)}, {scale.text(middle.high)}]" if known else ABSENT
@@ -245,8 +262,11 @@ def cost_table(
         if not (narrow and title == "served"):
             columns.append((title, {"justify": "left" if title == "served" else "right"}))
             found.append(cells)
-    names = dict.fromkeys(c.name for _, cells in figures for c in cells)
-    fill(table, columns, [[n, *(column.get(n, ABSENT) for column in found)] for n in names])
+    # Where there is no column `served`, the name says it.
+    mark = "\n(not served)" if narrow else ""
+    names = {c.name: "" if c.is_own else mark for _, cells in figures for c in cells}
+    rows = [[n + m, *(column.get(n, ABSENT) for column in found)] for n, m in names.items()]
+    fill(table, columns, rows)
     return table
 
 

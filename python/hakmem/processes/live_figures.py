@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hakmem.errors import UserError
 from hakmem.processes import stats_page
@@ -101,19 +101,31 @@ def look_at_all(pid: int | None) -> dict[int, Look]:
     return look_around()[0]
 
 
-def look_around() -> tuple[dict[int, Look], list[int]]:
-    """All processes that have a page, and the numbers of those whose page cannot be read. These
-    are waited for together as long as for one."""
-    found, unreadable = {}, []
+@dataclass(frozen=True)
+class Unseen:
+    """The numbers of processes of which there are no figures: pages that cannot be read, pages
+    that have not been written yet, and processes that this user may not look at."""
+
+    unreadable: list[int] = field(default_factory=list)
+    empty: list[int] = field(default_factory=list)
+    barred: list[int] = field(default_factory=list)
+
+
+def look_around() -> tuple[dict[int, Look], Unseen]:
+    """All processes that have a page, and those that stay unseen. These are waited for together as
+    long as for one."""
+    found, unseen = {}, Unseen()
     end = time.monotonic() + stats_page.PATIENCE_S
-    for each in stats_page.processes():
+    for each in stats_page.processes(unseen.barred):
         try:
             found[each] = look(each, end)
         except stats_page.UnreadablePage:
-            unreadable.append(each)
+            unseen.unreadable.append(each)
+        except stats_page.EmptyPage:
+            unseen.empty.append(each)
         except (UserError, OSError):
             continue
-    return found, unreadable
+    return found, unseen
 
 
 def row(now: Look, before: Look | None) -> Row:

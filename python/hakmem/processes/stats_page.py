@@ -39,6 +39,10 @@ class UnreadablePage(UserError):
     """A process has a page that is not as the library writes them."""
 
 
+class EmptyPage(UserError):
+    """The process has made its page and not written it yet."""
+
+
 @dataclass(frozen=True)
 class Header:
     version: int
@@ -77,21 +81,27 @@ def read(pid: int, until_s: float | None = None) -> Snapshot:
     """The page of a process as it is now; fails with one line that says why there is none. Waits
     for a page that is being written, until that moment at most."""
     end = time.monotonic() + PATIENCE_S if until_s is None else until_s
-    with plain_errors(pid):
-        name = name_of(pid)
     descriptor = open_page(pid)
     try:
+        # The name is known once the page is there: a child has its parent's until it execs.
+        with plain_errors(pid):
+            name = name_of(pid)
         return copy_page(pid, name, descriptor, end)
     finally:
         os.close(descriptor)
 
 
-def processes() -> Iterator[int]:
-    """Those with a page, by number."""
+def processes(barred: list[int] | None = None) -> Iterator[int]:
+    """Those with a page, by number; those that may not be looked at go to `barred`."""
     for pid in sorted(int(p.name) for p in Path("/proc").iterdir() if p.name.isdecimal()):
-        with suppress(OSError, UserError):
+        try:
             if pid != os.getpid() and page_file(pid) is not None:
                 yield pid
+        except PermissionError:
+            if barred is not None:
+                barred.append(pid)
+        except (OSError, UserError):
+            continue
 
 
 def children_with_pages(pid: int) -> dict[int, str]:
@@ -235,7 +245,7 @@ def whole(pid: int, name: str, head: Header, text: bytes, spans: bytes) -> Snaps
     if len(text) != head.json_bytes or len(spans) != head.map_entries:
         raise UnreadablePage(f"process {pid} ({name}): its page is cut short")
     if not text:
-        raise UserError(f"process {pid} ({name}): its page is empty yet: try again")
+        raise EmptyPage(f"process {pid} ({name}): its page is empty yet: try again")
     try:
         figures = page_shape.parse(text)
     except ValueError as error:

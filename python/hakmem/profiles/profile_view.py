@@ -31,6 +31,10 @@ from hakmem.profiles.symbols import Frame
 CALLERS = 4
 # From here on the headline tells that samples are further apart than was asked.
 PACE_SHOWN = 1.5
+NOTHING_SAMPLED = (
+    "Nothing was sampled: the program allocates nothing, or less than what lies between two "
+    "samples; --rate 4K (HAKMEM_HEAP_PROFILE_RATE=4K) takes more of them."
+)
 BEGINNINGS = ("__libc_start_", "_start", "start_thread", "clone3", "__clone")
 
 

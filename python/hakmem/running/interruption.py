@@ -10,11 +10,24 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 def be_raised() -> None:
-    """From here on an interrupt is raised as KeyboardInterrupt: what runs can clean up.
+    """From here on both are raised as KeyboardInterrupt: what runs can clean up.
 
-    Until then it may end the process at once (hakmem/__main__.py)."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    Until then they may end the process at once (hakmem/__main__.py)."""
+    for number in NUMBERS:
+        # Whoever started us in the background may have had it ignored: so it stays.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+
+
+@contextmanager
+def put_back() -> Iterator[None]:
+    """What is raised within is as it was before, behind it."""
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def ignore() -> None:
@@ -31,13 +44,8 @@ def only_once() -> Iterator[None]:
         ignore()
         raise KeyboardInterrupt
 
-    before = {number: signal.getsignal(number) for number in NUMBERS}
-    try:
-        for number, handler in before.items():
-            # Whoever started us in the background may have had it ignored.
-            if handler != signal.SIG_IGN:
+    with put_back():
+        for number in NUMBERS:
+            if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, handle)
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

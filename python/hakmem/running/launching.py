@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hakmem.allocators.peers import bench_program
-from hakmem.errors import UserError
+from hakmem.errors import REFUSED, UserError
+from hakmem.plain_text import LAST_LINES, last_lines, with_last_words
 
 # ld.so goes on without a library it cannot preload: the program would then run on glibc's malloc.
 NOT_PRELOADED = re.compile(
@@ -72,8 +73,8 @@ class Outcome:
             return f"exit status {self.exit_status}"
         return ""
 
-    def last_words(self, lines: int = 5) -> str:
-        return "\n".join(self.stderr.strip().splitlines()[-lines:])
+    def last_words(self, lines: int = LAST_LINES) -> str:
+        return last_lines(self.stderr, lines)
 
 
 def signal_name(number: int) -> str:
@@ -170,7 +171,7 @@ def run_once(
         # The launcher itself was ended, before it had started anything.
         return Outcome(0, 0, 0.0, 0.0, 0, 0, 0, stdout, stderr, too_late=too_late)
     if not text:
-        raise UserError(f"the launcher gave no report: {stderr.strip() or 'no message'}")
+        raise UserError(no_report(launcher, command, stderr), REFUSED)
     cost = json.loads(text)
     return Outcome(
         exit_status=max(cost["exit"], 0),
@@ -187,6 +188,18 @@ def run_once(
         end_rss_kb=seen_kb(cost, "end_rss_kb"),
         idle_rss_kb=seen_kb(cost, "idle_rss_kb"),
     )
+
+
+def no_report(launcher: subprocess.Popen, command: Sequence[str], said: str) -> str:
+    """What became of a run whose launcher has not told what it cost."""
+    status = launcher.returncode
+    how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
+    told = (
+        f"{launcher_path()}, which starts each run, {how} and did not tell what the run of "
+        f"'{command[0]}' cost: this run is lost"
+    )
+    advice = "HAKLAB_LAUNCH names it" if os.environ.get("HAKLAB_LAUNCH") else "try again"
+    return with_last_words(f"{told} ({advice})", said)
 
 
 def seen_kb(cost: Mapping[str, int], name: str) -> int | None:

@@ -28,6 +28,8 @@ BINDING = re.compile(r"binding file \S+ \[\d+\] to (\S+) \[\d+\]: normal symbol 
 
 IDLE = "the program allocates nothing, or by a malloc of its own"
 LIMIT = "HAKMEM_LIMIT"
+# As the library reads one; it says of any other that it uses none.
+LIMIT_IN_EFFECT = re.compile(r"0*[1-9][0-9]*[KMGTkmgt]?")
 # Said with HAKMEM_VERBOSE alone: no warnings.
 PLAIN_LINE = re.compile(r"hakmem: (version \S+|HAKMEM_\w+=(?!.*: ).*)$")
 
@@ -35,10 +37,16 @@ PLAIN_LINE = re.compile(r"hakmem: (version \S+|HAKMEM_\w+=(?!.*: ).*)$")
 def idle_words(settings: Mapping[str, str] | None = None) -> str:
     """Why hakmem may have handed out nothing: a limit can refuse all that a program asks for."""
     own = (settings or {}).get(LIMIT, os.environ.get(LIMIT, ""))
-    limits = [f"{LIMIT}={own}"] if own not in ("", "0") else []
+    limits = [f"{LIMIT}={own}"] if LIMIT_IN_EFFECT.fullmatch(own) else []
     if (most := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
         limits.append(f"ulimit -v {most >> 10}")
     return f"{IDLE}, or {' and '.join(limits)} refused it everything" if limits else IDLE
+
+
+def counted(spans: int, processes: int = 1) -> str:
+    """What hakmem's counter counts are spans and large blocks, not calls of malloc."""
+    many = f" in {processes:,} processes" if processes > 1 else ""
+    return f"{spans:,} span{'' if spans == 1 else 's'} handed out{many}"
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,7 @@ class Served:
             return f"NOT SERVED ({self.why_idle})"
         if not self:
             return "NOT SERVED"
-        many = f" in {self.processes} processes" if self.processes > 1 else ""
-        return f"yes, alloc={self.spans:,}{many}"
+        return f"yes, {counted(self.spans, self.processes)}"
 
 
 def parse_stats(text: str) -> tuple[int, int]:

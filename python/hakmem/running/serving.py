@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hakmem.plain_text import last_lines, with_last_words
 from hakmem.running.launching import (
     OUTPUT_LIMIT_BYTES,
     Outcome,
@@ -202,8 +203,7 @@ class Server:
             return file.read().decode(errors="replace")
 
     def last_words(self) -> str:
-        lines = self.said().strip().splitlines()
-        return lines[-1].strip() if lines else "nothing"
+        return last_lines(self.said(), 1) or "nothing"
 
     def kill(self) -> None:
         """Ends what still runs, after a failure or an interrupt."""
@@ -322,9 +322,8 @@ class ServerRunner(Runner):
             [word.replace(PORT_MARK, str(port)) for word in self.load], limit_s=limit_s
         )
         if loaded.problem and not server.has_ended():
-            words = loaded.last_words(1)
-            said = f"; it last said: {words}" if words else ""
-            raise ServerError(f"the load failed: {loaded.problem}{said}")
+            told = f"the load failed: {loaded.problem}"
+            raise ServerError(with_last_words(told, loaded.last_words(1)))
         counted = None
         if counter is not None and counter.offset is not None:
             seen = [counter.read(pid) or 0 for pid in descendants(server.launcher.pid)]

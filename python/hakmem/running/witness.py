@@ -27,6 +27,8 @@ from typing import BinaryIO
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
+from hakmem.plain_text import printable
+
 # From <linux/ptrace.h>.
 PTRACE_CONT, PTRACE_DETACH = 7, 17
 PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_LISTEN = 0x4206, 0x4207, 0x4208
@@ -177,7 +179,8 @@ def start(
         os.close(held)
         become(list(command), dict(environment))
     except OSError as error:
-        print(f"hakmem: cannot start '{command[0]}': {error.strerror}", file=sys.stderr)
+        name = printable(command[0])
+        print(f"hakmem: cannot start '{name}': {error.strerror}", file=sys.stderr)
     finally:
         os._exit(126)
 
