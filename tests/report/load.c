@@ -178,6 +178,8 @@ int main(int argc, char **argv) {
     some_blocks(16, 400); /* slow paths enough for one more look at the clock */
     say("ready\n");
     wait_for_line();
+  } else if (strcmp(what, "nothing") == 0) { /* it has not allocated */
+    wait_for_line();
   } else if (strcmp(what, "burst") == 0) {
     say("ready\n");
     wait_for_line();

@@ -95,6 +95,14 @@ def test_prewarm_fills_the_groups_that_have_an_option() -> None:
     assert [r["size"] for r in plain if r["slabs"] == 0] == [65536 * n for n in (1, 2, 3, 4)]
 
 
+def test_process_that_has_not_allocated_has_its_classes() -> None:
+    program = start("nothing", **PAGE)
+    d = check(page_of(program))
+    end(program)
+    assert d["total"]["live"] == 0
+    assert [row["size"] for row in d["classes"]][:3] == [16, 32, 48]
+
+
 def test_a_burst_before_sleep_is_seen() -> None:
     """A refresh does not wait for its turn when much has changed."""
     program = start("burst", **PAGE)
