@@ -94,19 +94,6 @@ HAK_INLINE void check_zero(const void *p, size_t block_size) {
   if (HAK_UNLIKELY(!hak_is_zero(p, block_size))) report_not_zero(p, block_size);
 }
 
-#define ZERO_INLINE_MAX 256
-HAK_INLINE void zero_block(void *p, size_t block_size) {
-  if (block_size > ZERO_INLINE_MAX) {
-    memset(p, 0, block_size);
-    return;
-  }
-  const hak_pair zero = {0, 0};
-  for (hak_pair *pair = p, *end = (hak_pair *)((char *)p + block_size); pair < end; pair++) {
-    *pair = zero;
-    __asm__ volatile("" : : : "memory"); /* else it becomes a call of memset */
-  }
-}
-
 /* --- quarantine: a ring of blocks a heap, the oldest leaves --- */
 
 #define RING_BLOCKS 256
@@ -203,7 +190,7 @@ static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, b
   size_t block_size = hak_block_size(p);
   /* A small request may be an extent, if it is aligned, or a guarded block. */
   if (!large && r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)))) {
-    *zeroed = HAK_HARD(ZERO);
+    *zeroed = HAK_HARD(ZERO) && size <= HAK_ZEROED_BYTES;
     return hand_out(r, p, block_size, size, family);
   }
   if (HAK_HARD(CANARY)) hak_trailer_write(p, block_size, size, family);
@@ -242,7 +229,7 @@ void *hak_hard_calloc(size_t count, size_t size) {
   }
   bool small = is_small(bytes);
   if (small) hak_count_request(bytes + TRAILER_BYTES);
-  void *p = HAK_HARD(ZERO) && small ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
+  void *p = HAK_HARD(ZERO) && bytes <= HAK_ZEROED_BYTES ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
   if (p == NULL) p = obtain(bytes, 0, HAK_FAMILY_MALLOC, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return p;
@@ -254,7 +241,6 @@ static void free_extent(hak_region *r, void *p, size_t said, hak_family family) 
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, block_size, "at the call");
   check_block(p, block_size, said, family, "at the call");
   if (hak_counting()) hak_sampled_forget(p);
-  if (HAK_HARD(ZERO)) memset(p, 0, block_size); /* its spans may become slabs, whose blocks are expected to be zero */
   hak_deferred d = {0};
   hak_extent_give(p, &d.purge_due);
   hak_slow_exit(&d);
@@ -264,7 +250,7 @@ HAK_INLINE void check_in_slab(hak_region *r, void *p, size_t block_size, size_t 
   if (HAK_UNLIKELY(!hak_held_take(r, p))) report_not_held(r, p, "at the call");
   check_block(p, block_size, said, family, "at the call");
   check_before(r, p, block_size);
-  if (HAK_HARD(ZERO)) zero_block(p, block_size);
+  if (HAK_HARD(ZERO)) hak_zero(p, block_size);
   hak_held_unset(r, p);
 }
 

@@ -92,29 +92,29 @@ static void sweep_huge(const char *where) {
 
 static size_t ready_spans(const hak_region *r) { return hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT; }
 
-/* Where the walk is; by the thread that has `busy`. */
-static uint32_t busy;
-static unsigned at_region;
-static size_t at_span;
+typedef struct walk {
+  unsigned region;
+  size_t span;
+} walk;
 
-/* The next slab, or what has no trailers in regions. False: the walk has come round. */
-static bool sweep_next(size_t *bytes, const char *where) {
-  if (at_region >= hak_region_count()) {
-    at_region = 0;
-    at_span = 0;
+/* The next span; huge blocks after the last. False: the walk has come round. */
+static bool sweep_next(walk *at, size_t *bytes, const char *where) {
+  if (at->region >= hak_region_count()) {
+    *at = (walk){0, 0};
     sweep_huge(where);
     return false;
   }
-  const hak_region *r = hak_region_at(at_region);
-  at_span = hak_max_size(at_span, r->first_span);
-  if (at_span < ready_spans(r)) {
-    *bytes += sweep_slab(r, at_span++, where);
-  } else {
-    at_region++;
-    at_span = 0;
-  }
+  const hak_region *r = hak_region_at(at->region);
+  at->span = hak_max_size(at->span, r->first_span);
+  if (at->span < ready_spans(r))
+    *bytes += sweep_slab(r, at->span++, where);
+  else
+    *at = (walk){at->region + 1, 0};
   return true;
 }
+
+static uint32_t busy; /* 1: a thread is at it. Taking is an acquire, dropping a release */
+static walk here;     /* by the thread that is at it */
 
 void hak_sweep_some(void) {
   static uint64_t due_ms; /* relaxed */
@@ -122,16 +122,20 @@ void hak_sweep_some(void) {
   if (now_ms < hak_load_relaxed(&due_ms) || hak_exchange_acquire(&busy, 1) != 0) return;
   hak_store_relaxed(&due_ms, now_ms + STEP_MS);
   size_t bytes = 0;
-  for (unsigned spans = 0; spans < STEP_SPANS && bytes < STEP_BYTES && sweep_next(&bytes, "by the walk over all blocks"); spans++) continue;
+  for (unsigned n = 0; n < STEP_SPANS && bytes < STEP_BYTES && sweep_next(&here, &bytes, "by the walk over all blocks"); n++) continue;
   hak_store_release(&busy, 0);
 }
 
+void hak_sweep_fork_child(void) { hak_store_relaxed(&busy, 0); }
+
+/* Of a large heap another part each time. */
 void hak_sweep_at_exit(void) {
+  static const char where[] = "when the process ended";
   uint64_t until_ms = hak_os_now_ms() + EXIT_MS;
   if (hak_region_count() == 0 || !hak_lock_comes_free(&hak_huge_lock, EXIT_MS)) return;
-  /* A walk that is under way stays where it is: nobody goes on with it. */
-  hak_store_relaxed(&busy, 1);
+  const hak_region *r = hak_region_at(0);
+  walk at = {0, r->first_span + hak_trailer_secret[0] % (ready_spans(r) - r->first_span)};
   size_t bytes = 0;
-  sweep_huge("when the process ended");
-  for (int rounds = 0; rounds < 2 && hak_os_now_ms() < until_ms;) rounds += !sweep_next(&bytes, "when the process ended");
+  sweep_huge(where);
+  for (int rounds = 0; rounds < 2 && hak_os_now_ms() < until_ms;) rounds += !sweep_next(&at, &bytes, where);
 }

@@ -9,6 +9,8 @@
 
 /* At the end of a slow path: a little of the heap, a hundredth of a processor's time at most. */
 void hak_sweep_some(void);
+/* In the child of a fork: no other thread is at it. */
+void hak_sweep_fork_child(void);
 /* When the process ends: for a tenth of a second at most, from anywhere on. */
 void hak_sweep_at_exit(void);
 /* Ends the program if the block is damaged; `where` is for the report. p may be anything by now. */

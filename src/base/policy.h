@@ -9,10 +9,13 @@
 
 #define HAK_HARD_CHECKED_FREE 1 /* a byte a block says whether the program has it */
 #define HAK_HARD_CANARY 2       /* the request's exact size and kind, and bytes behind it that must not change */
-#define HAK_HARD_ZERO 4         /* blocks are zeroed when freed, and must still be zero when they are used again */
+#define HAK_HARD_ZERO 4         /* blocks are zeroed when freed, from their start, and must still be zero when they are used again */
 #define HAK_HARD_QUARANTINE 8   /* freed blocks wait before they are used again */
 #define HAK_HARD_RANDOM 16      /* which free block is used next cannot be predicted */
 #define HAK_HARD_GUARDS 32      /* every 16th span is inaccessible, and so is what is around huge blocks */
+
+/* Of a free block of a slab so many bytes are zero. */
+#define HAK_ZEROED_BYTES 256
 
 #define HAK_HARD(feature) ((HAK_HARDENED & HAK_HARD_##feature) != 0)
 

@@ -51,6 +51,13 @@ static bool is_dense(const hak_slab_set *set, unsigned class_code) {
   return set->slabs >= SPARSE_SLABS && hak_class_table[class_code].size <= DENSE_BLOCK_MAX;
 }
 
+/* And what the colour leaves before the first. */
+static void zero_blocks(const hak_span *s, size_t block_size) {
+  uintptr_t first_span = hak_align_down(s->start, HAK_SPAN_SIZE);
+  memset((void *)first_span, 0, s->start - first_span);
+  for (size_t i = 0; i < s->blocks; i++) memset((void *)(s->start + i * block_size), 0, hak_min_size(block_size, HAK_ZEROED_BYTES));
+}
+
 static hak_span *create(const hak_slab_set *set, unsigned class_code, uint32_t owner) {
   const hak_class_info *info = &hak_class_table[class_code];
   uint32_t tag = HAK_TAG(owner, class_code + 1);
@@ -70,6 +77,7 @@ static hak_span *create(const hak_slab_set *set, unsigned class_code, uint32_t o
   s->list = HAK_NO_LIST;
   s->scan_state = 0;
   memset(s->bits, 0, ((size_t)s->blocks + 63) / 64 * sizeof *s->bits);
+  if (HAK_HARD(ZERO) && !zeroed) zero_blocks(s, info->size);
   return s;
 }
 

@@ -161,7 +161,7 @@ void Calls::allocate() {
     size_t usable = hakmem_malloc_usable_size(p), good = hakmem_good_size(size);
     if (usable != good)
       finding("malloc(%zu): %zu usable bytes, good_size says %zu", size, usable, good);
-    if (kZeroed) verify_zero(static_cast<unsigned char *>(p), size);
+    if (kZeroed) verify_zero(static_cast<unsigned char *>(p), std::min<size_t>(size, HAK_ZEROED_BYTES));
   }
   receive(p, size, 16, "malloc");
 }
