@@ -208,10 +208,11 @@ void *hak_os_share(const char *name, size_t size, size_t ready, void *at, hak_os
       hak_os_close(fd);
     } else {
       p = (void *)mapped;
+      hak_os_count(&hak_os_stats.madvise);
+      linux_advise(p, size, MADV_DONTDUMP); /* gcore would write all of it */
       *shared = (hak_os_shared){fd, file.st_dev, file.st_ino};
     }
   }
-  if (p != NULL) hak_os_leave_out_of_dumps(p, size); /* gcore would write all of it */
   if (p == NULL && at != NULL) linux_map(at, size, true, true);
   return p;
 }
