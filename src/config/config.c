@@ -10,6 +10,7 @@
 #include "base/atomic.h"
 #include "base/policy.h"
 #include "hakmem/hakmem.h"
+#include "os/os.h"
 #include "os/print.h"
 
 extern char **environ;
@@ -301,6 +302,7 @@ bool hak_config_load(char **variables) {
     if (strncmp(*e, PREFIX, strlen(PREFIX)) == 0 && !is_applied_first(*e)) apply_variable(*e);
   }
   if (hak_config.front_dump && !hak_config.front_metrics) imply(&hak_config.front_metrics, 1);
+  if (hak_config.map_names == 0) hak_os_leave_unnamed();
   if (hak_config.mem_lean) {
     if (hak_config.prewarm_all != 0) imply(&hak_config.prewarm_all, 0);
     for (int n = 1; n < HAK_CLASS_GROUPS; n++)

@@ -109,11 +109,13 @@ void hak_sample_start(void) {
   slots = hak_os_map(SLOTS * sizeof *slots, page);
   /* One page more: what is before the first block. */
   char *memory = slots == NULL ? NULL : hak_os_reserve(page + SLOTS * slot_bytes, page);
-  if (memory != NULL) hak_os_own(memory, page + SLOTS * slot_bytes);
   if (memory == NULL) {
     hak_print("hakmem: HAKMEM_GUARD_SAMPLE: no memory for the guarded blocks: switched off\n");
     return;
   }
+  hak_os_own(memory, page + SLOTS * slot_bytes);
+  hak_os_name(memory, page + SLOTS * slot_bytes, HAK_NAME_GUARDED);
+  hak_os_name(slots, hak_align_up(SLOTS * sizeof *slots, page), HAK_NAME_TABLES);
   hak_unwind_start();
   hak_fault_start();
   hak_store_relaxed(&hak_sample_base, (uintptr_t)memory + page);

@@ -76,9 +76,11 @@ static void *map(size_t bytes, size_t align) {
   if (!hak_budget_map(bytes)) return NULL;
   void *p = HAK_HARD(GUARDS) ? hak_fenced_map(bytes, align) : hak_os_map(bytes, align);
   hak_budget_map_done(bytes, p != NULL);
-  if (p != NULL) return p;
-  hak_os_count(&hak_os_stats.huge_fail);
-  return NULL;
+  if (p == NULL)
+    hak_os_count(&hak_os_stats.huge_fail);
+  else
+    hak_os_name(p, bytes, HAK_NAME_HUGE);
+  return p;
 }
 
 /* Puts p in, growing the table outside the lock when it is half full. False: no memory for the table. */
@@ -97,6 +99,7 @@ static bool insert(void *p, size_t bytes) {
     size_t table_bytes = hak_align_up(capacity * sizeof(entry), page);
     entry *fresh = hak_os_map(table_bytes, page);
     if (fresh == NULL) return false;
+    hak_os_name(fresh, table_bytes, HAK_NAME_TABLES);
     hak_budget_count_mapped(table_bytes);
     entry *old = fresh; /* what goes: the new one if another thread was faster */
     hak_lock_take(&hak_huge_lock);

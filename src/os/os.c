@@ -198,6 +198,16 @@ void hak_os_leave_out_of_dumps(void *addr, size_t size) { advise_mapping(addr, s
 
 void hak_os_put_into_dumps(void *addr, size_t size) { advise_mapping(addr, size, MADV_DODUMP); }
 
+static bool unnamed; /* relaxed */
+
+void hak_os_leave_unnamed(void) { hak_store_relaxed(&unnamed, true); }
+
+void hak_os_name(void *addr, size_t size, const char *name) {
+  if (hak_load_relaxed(&unnamed)) return;
+  hak_os_count(&hak_os_stats.prctl);
+  if (hak_os->name(addr, size, name) != 0) hak_os_leave_unnamed();
+}
+
 uint64_t hak_os_now_ms(void) { return hak_os->now_ms(); }
 
 #define REFUSAL_MS 1000

@@ -20,6 +20,7 @@ struct hak_os_ops {
   int (*protect)(void *addr, size_t size_bytes, bool accessible);
   int (*advise)(void *addr, size_t size_bytes, int advice);
   void *(*remap)(void *addr, size_t old_bytes, size_t new_bytes);
+  int (*name)(void *addr, size_t size_bytes, const char *name);
   uint64_t (*now_ms)(void);
 };
 
@@ -80,6 +81,16 @@ void hak_os_huge_pages(void *addr, size_t size_bytes);
 void hak_os_leave_out_of_dumps(void *addr, size_t size_bytes);
 void hak_os_put_into_dumps(void *addr, size_t size_bytes);
 
+/* What /proc/PID/maps calls the pages of a mapping that was just made: "[anon:hakmem: heap]". They keep the name when they are
+ * reused, protected or remapped. Advice, from Linux 5.17 on: where it is refused, no name is given any more. */
+#define HAK_NAME_HEAP "hakmem: heap"
+#define HAK_NAME_TABLES "hakmem: tables"
+#define HAK_NAME_HUGE "hakmem: huge blocks"
+#define HAK_NAME_GUARDED "hakmem: guarded blocks"
+void hak_os_name(void *addr, size_t size_bytes, const char *name);
+/* Gives no names from now on. */
+void hak_os_leave_unnamed(void);
+
 /* Whether RLIMIT_AS bounds the address space. */
 bool hak_os_address_space_is_limited(void);
 
@@ -111,7 +122,7 @@ void hak_os_write_stderr(const char *text, size_t length);
 int hak_os_write(int fd, const char *text, size_t length);
 /* Memory that other processes can open as /proc/PID/fd/<fd>, and read: a nameless file called `name`, mapped shared, its descriptor
  * moved to a high number. Its first `ready_bytes` are accessible, and what hak_os_commit makes so: mlockall makes accessible pages
- * resident, written to or not. At `at`, over a mapping of the same size there, where that is not NULL. NULL: not to be had; at
+ * resident, written to or not. Dumps leave all of it out. At `at`, over a mapping of the same size there, where that is not NULL. NULL: not to be had; at
  * `at` there is private memory then, all accessible. */
 typedef struct hak_os_shared {
   int fd;

@@ -52,6 +52,16 @@ static void *linux_remap(void *addr, size_t old_size, size_t new_size) {
   return hak_os_call_failed(p) ? NULL : (void *)p;
 }
 
+/* Of <linux/prctl.h> since Linux 5.17. */
+#ifndef PR_SET_VMA
+#define PR_SET_VMA 0x53564d41
+#define PR_SET_VMA_ANON_NAME 0
+#endif
+
+static int linux_name(void *addr, size_t size, const char *name) {
+  return error_of(hak_os_call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, addr, size, name));
+}
+
 uint64_t hak_os_unix_ms(void) { return hak_os_unix_ns() / 1000000; }
 
 static uint64_t linux_now_ms(void) { return hak_os_clock_ns() / 1000000; }
@@ -62,6 +72,7 @@ const struct hak_os_ops hak_os_linux = {
     .protect = linux_protect,
     .advise = linux_advise,
     .remap = linux_remap,
+    .name = linux_name,
     .now_ms = linux_now_ms,
 };
 
@@ -197,6 +208,8 @@ void *hak_os_share(const char *name, size_t size, size_t ready, void *at, hak_os
       hak_os_close(fd);
     } else {
       p = (void *)mapped;
+      hak_os_count(&hak_os_stats.madvise);
+      linux_advise(p, size, MADV_DONTDUMP); /* gcore would write all of it */
       *shared = (hak_os_shared){fd, file.st_dev, file.st_ino};
     }
   }

@@ -13,6 +13,7 @@
 #include "api/api.h"
 #include "base/glibc_malloc.h"
 #include "os/os.h"
+#include "override/serves.h"
 
 /* <stdlib.h> declares some of these with attributes of its own; the definitions agree with it. */
 HAK_EXPORT void *malloc(size_t size) { return hak_malloc(size); }
@@ -30,8 +31,10 @@ HAK_EXPORT void *reallocarray(void *p, size_t count, size_t size) {
 HAK_EXPORT void cfree(void *p) { free(p); }
 
 static __typeof__(free) own_free __attribute__((alias("free"), nothrow));
+bool hak_override_serves(void) { return free == own_free; }
+
 HAK_EXPORT void free_sized(void *p, size_t size) {
-  if (HAK_UNLIKELY(free != own_free))
+  if (HAK_UNLIKELY(!hak_override_serves()))
     free(p);
   else
     hak_free_sized(p, size);

@@ -36,6 +36,7 @@ static bool extend(size_t needed) {
     return false;
   }
   hak_os_small_pages(raw + page, bytes);
+  hak_os_name(raw, bytes + 2 * page, HAK_NAME_TABLES);
   mapping *m = (mapping *)(raw + page);
   m->next = mappings;
   m->bytes = bytes;

@@ -59,6 +59,7 @@ static bool grow_table(size_t bytes) {
   while (table_used + bytes > table_ready) {
     if (!may_grow(STACK_GROW_BYTES) || table_ready + STACK_GROW_BYTES > STACK_TABLE_BYTES) return false;
     if (!got(hak_os_commit(table + table_ready, STACK_GROW_BYTES))) return false;
+    hak_os_put_into_dumps(table + table_ready, STACK_GROW_BYTES);
     table_ready += STACK_GROW_BYTES;
     hak_profile.own_bytes += STACK_GROW_BYTES;
   }
@@ -130,6 +131,7 @@ static bool grow_samples(void) {
   if (!may_grow(bytes)) return false;
   sample *grown = hak_os_map(bytes, hak_os_page_size());
   if (!got(grown != NULL)) return false;
+  hak_os_name(grown, hak_align_up(bytes, hak_os_page_size()), HAK_NAME_TABLES);
   samples = grown;
   capacity = bytes / sizeof *samples;
   hak_profile.own_bytes += bytes;
@@ -222,7 +224,11 @@ static HAK_NOINLINE void probe_free(const void *p) {
 bool hak_profile_start(size_t distance_bytes) {
   table = hak_os_reserve(STACK_TABLE_BYTES, hak_os_page_size());
   buckets = hak_os_map(BUCKETS * sizeof *buckets, hak_os_page_size());
-  if (table == NULL || buckets == NULL || !grow_samples() || add_stack(NULL, 0, 0) == NULL) return false;
+  if (table == NULL || buckets == NULL) return false;
+  hak_os_leave_out_of_dumps(table, STACK_TABLE_BYTES);
+  hak_os_name(table, STACK_TABLE_BYTES, HAK_NAME_TABLES);
+  hak_os_name(buckets, BUCKETS * sizeof *buckets, HAK_NAME_TABLES);
+  if (!grow_samples() || add_stack(NULL, 0, 0) == NULL) return false;
   hak_profile.own_bytes += BUCKETS * sizeof *buckets;
   hak_profile.distance = distance_bytes;
   hak_profile.start_ms = hak_os_now_ms();

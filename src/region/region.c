@@ -128,6 +128,7 @@ static void extend(hak_region *r) {
   for (size_t more = hak_min_size(r->reserved_bytes, rest); more >= EXTENSION_LEAST; more /= 2) {
     if (!hak_os_extend(end, more)) continue;
     note_reserved(end, more);
+    hak_os_name(end, more, HAK_NAME_HEAP); /* as what it continues: differently named mappings do not merge */
     hak_os_own(end, more); /* a chunk's pages lie in one of the parts: each is a multiple of its size */
     r->reserved_bytes += more;
     return;
@@ -167,15 +168,25 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   return true;
 }
 
+/* The tables' part and the spans', before anything in them is accessible. */
+static void name_parts(const hak_region *r) {
+  size_t tables = r->first_span << HAK_SPAN_SHIFT;
+  hak_os_name((void *)r->base, tables, HAK_NAME_TABLES);
+  hak_os_name((void *)(r->base + tables), r->reserved_bytes - tables, HAK_NAME_HEAP);
+}
+
 /* A region that may grow to `bytes`, of which `reserved` are reserved now. */
 static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
   size_t align = HAK_HUGE_PAGE; /* so that huge pages lie in a chunk as in memory */
   void *base = reserved < bytes ? hak_os_reserve_with_room(reserved, align, bytes) : hak_os_reserve(bytes, align);
   if (base == NULL) return false;
   note_reserved(base, reserved);
-  if (lay_out(r, (uintptr_t)base, bytes, reserved) && hak_region_grow(r, 1, false)) {
-    hak_os_own(base, reserved);
-    return true;
+  if (lay_out(r, (uintptr_t)base, bytes, reserved)) {
+    name_parts(r);
+    if (hak_region_grow(r, 1, false)) {
+      hak_os_own(base, reserved);
+      return true;
+    }
   }
   hak_os_unmap(base, reserved); /* nobody has seen it yet */
   return false;

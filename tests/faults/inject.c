@@ -49,7 +49,7 @@ static const struct {
 } known_calls[] = {
     {"mmap", SYS_mmap},     {"munmap", SYS_munmap}, {"mprotect", SYS_mprotect}, {"madvise", SYS_madvise},
     {"mremap", SYS_mremap}, {"mincore", SYS_mincore}, {"openat", SYS_openat},   {"read", SYS_read},
-    {"write", SYS_write},   {"close", SYS_close},   {"fcntl", SYS_fcntl},
+    {"write", SYS_write},   {"close", SYS_close},   {"fcntl", SYS_fcntl}, {"prctl", SYS_prctl},
 };
 #define KNOWN_CALLS (sizeof known_calls / sizeof known_calls[0])
 

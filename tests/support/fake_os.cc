@@ -33,7 +33,7 @@ std::function<void(const Event &)> *hook;
 bool clock_set;
 uint64_t clock_ms;
 
-const char *const call_names[CALLS] = {"map", "unmap", "protect", "advise", "remap"};
+const char *const call_names[CALLS] = {"map", "unmap", "protect", "advise", "remap", "name"};
 
 struct Guard {
   Guard() { pthread_mutex_lock(&mutex); }
@@ -164,12 +164,22 @@ void *remap(void *addr, size_t old_size, size_t new_size) {
   return p;
 }
 
+// Not handed on: most kernels that tests run on are built without names.
+int name(void *addr, size_t size, const char *text) {
+  Event e = {NAME, reinterpret_cast<uintptr_t>(addr), size, 0, false, 0, text};
+  e.error = before(e);
+  Guard guard;
+  if (!covered(e.addr, e.addr + size)) violate(e, "outside of what was mapped");
+  record(e);
+  return e.error;
+}
+
 uint64_t now_ms() {
   Guard guard;
   return clock_set ? clock_ms : hak_os_linux.now_ms();
 }
 
-const hak_os_ops fake_ops = {map, unmap, protect, advise, remap, now_ms};
+const hak_os_ops fake_ops = {map, unmap, protect, advise, remap, name, now_ms};
 
 // The priority puts it before the allocator's own constructor.
 __attribute__((constructor(101))) void install() { hak_os = &fake_ops; }
@@ -219,6 +229,14 @@ void set_clock(uint64_t ms) {
 std::vector<Event> log() {
   Guard guard;
   return {events, events + event_count};
+}
+
+std::vector<Event> names() {
+  std::vector<Event> found;
+  for (const Event &e : log()) {
+    if (e.call == NAME && e.error == 0) found.push_back(e);
+  }
+  return found;
 }
 
 unsigned count(Call call) {

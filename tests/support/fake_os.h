@@ -15,7 +15,7 @@
 
 namespace fake_os {
 
-enum Call { MAP, UNMAP, PROTECT, ADVISE, REMAP, CALLS };
+enum Call { MAP, UNMAP, PROTECT, ADVISE, REMAP, NAME, CALLS };
 
 struct Event {
   Call call;
@@ -24,6 +24,7 @@ struct Event {
   int detail;         // MAP, PROTECT: accessible; ADVISE: the advice
   bool fixed;
   int error;  // 0: the call succeeded
+  const char *name = nullptr;  // NAME
 };
 
 // Forgets the log and all failures; the picture of the mappings stays.
@@ -43,6 +44,8 @@ void on_call(std::function<void(const Event &)> hook);
 void set_clock(uint64_t ms);
 
 std::vector<Event> log();
+// The names given so far, one event each.
+std::vector<Event> names();
 unsigned count(Call call);
 // Bytes now mapped through the fake and not unmapped again.
 size_t mapped_bytes();

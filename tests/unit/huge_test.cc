@@ -54,6 +54,24 @@ TEST_F(Huge, AllocSizeFree) {
   EXPECT_EQ(live_bytes(), 0u);
 }
 
+// One call a mapping: none when one that was kept serves again, or when it is resized.
+TEST_F(Huge, MappingsAreNamedOnce) {
+  alloc(PAGE);  // and the table
+  fake_os::reset();
+  char *p = alloc(40 * HAK_MIB);
+  ASSERT_EQ(fake_os::names().size(), 1u);
+  EXPECT_EQ(fake_os::names()[0].addr, reinterpret_cast<uintptr_t>(p));
+  EXPECT_EQ(fake_os::names()[0].size_bytes, 40 * HAK_MIB);
+  EXPECT_STREQ(fake_os::names()[0].name, "hakmem: huge blocks");
+  for (int i = 0; i < 10; i++) {
+    EXPECT_TRUE(hak_huge_free(p));
+    p = alloc(40 * HAK_MIB);
+  }
+  p = static_cast<char *>(hak_huge_resize(p, 60 * HAK_MIB));
+  EXPECT_NE(hak_huge_resize(p, 50 * HAK_MIB), nullptr);
+  EXPECT_EQ(fake_os::names().size(), 1u);
+}
+
 TEST_F(Huge, ForeignPointersAreNotOurs) {
   int local = 0;
   EXPECT_EQ(hak_huge_size(&local), 0u);

@@ -78,6 +78,10 @@ TEST_F(Meta, InaccessiblePagesOnBothSides) {
     }
   }
   EXPECT_NE(lo, 0u);
+  ASSERT_EQ(fake_os::names().size(), 1u);
+  EXPECT_STREQ(fake_os::names()[0].name, "hakmem: tables");
+  EXPECT_EQ(fake_os::names()[0].addr, lo);
+  EXPECT_EQ(fake_os::names()[0].addr + fake_os::names()[0].size_bytes, hi) << "with the pages on both sides";
 }
 
 TEST_F(Meta, NoMemoryIsNullAndLeavesNothing) {

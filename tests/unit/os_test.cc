@@ -54,6 +54,24 @@ TEST_F(Os, CountsEveryCall) {
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), 2u);
 }
 
+// The refusal holds for the rest of the process.
+TEST_F(Os, NamesUntilOneIsRefused) {
+  char *p = map_owned(4 * PAGE);
+  uint64_t before = hak_os_stats.prctl;
+  errno = 7;
+  hak_os_name(p, 4 * PAGE, HAK_NAME_HUGE);
+  ASSERT_EQ(fake_os::names().size(), 1u);
+  fake_os::Event named = fake_os::names()[0];
+  EXPECT_EQ(named.addr, reinterpret_cast<uintptr_t>(p));
+  EXPECT_EQ(named.size_bytes, 4 * PAGE);
+  EXPECT_STREQ(named.name, "hakmem: huge blocks");
+  fake_os::fail_nth(fake_os::NAME, 1, 1, EPERM);
+  for (int i = 0; i < 3; i++) hak_os_name(p, PAGE, HAK_NAME_HEAP);
+  EXPECT_EQ(fake_os::count(fake_os::NAME), 2u) << "asked again";
+  EXPECT_EQ(hak_os_stats.prctl - before, 2u);
+  EXPECT_EQ(errno, 7);
+}
+
 TEST_F(Os, AlignsAndTrims) {
   for (size_t align = PAGE; align <= 1 * HAK_GIB; align *= 4) {
     for (size_t size : {PAGE, 3 * PAGE, 65 * PAGE}) {

@@ -136,6 +136,28 @@ TEST_F(Region, IsExtendedInPlace) {
   EXPECT_FALSE(hak_region_grow(r, 1, false));
 }
 
+// Each part of the reservation has one name, whatever is accessible: a call each when it is reserved, and none as it grows.
+TEST_F(Region, PartsAreNamed) {
+  if (hak_os_address_space_is_limited()) GTEST_SKIP() << "all is reserved at once";
+  ASSERT_TRUE(hak_region_init(64 * HAK_GIB));
+  hak_region *r = &hak_main_region;
+  uintptr_t spans = reinterpret_cast<uintptr_t>(hak_region_address(r, r->first_span)), end = r->base + r->reserved_bytes;
+  auto expect = [](const fake_os::Event &e, uintptr_t from, uintptr_t to, const char *name) {
+    EXPECT_STREQ(e.name, name);
+    EXPECT_EQ(e.addr, from);
+    EXPECT_EQ(e.addr + e.size_bytes, to);
+  };
+  ASSERT_EQ(fake_os::names().size(), 2u);
+  expect(fake_os::names()[0], r->base, spans, "hakmem: tables");
+  expect(fake_os::names()[1], spans, end, "hakmem: heap");
+  size_t first_spans = FIRST_RESERVED >> HAK_SPAN_SHIFT;
+  ASSERT_EQ(grow_up_to(first_spans), first_spans);
+  EXPECT_EQ(fake_os::names().size(), 2u);
+  ASSERT_GT(grow_up_to(first_spans + 1), first_spans);
+  ASSERT_EQ(fake_os::names().size(), 3u);
+  expect(fake_os::names()[2], end, r->base + r->reserved_bytes, "hakmem: heap");
+}
+
 // Behind it something is mapped, or the system refuses: it ends there, and further regions serve.
 TEST_F(Region, EndsWhereItCannotBeExtended) {
   if (hak_os_address_space_is_limited()) GTEST_SKIP() << "all is reserved at once";

@@ -83,7 +83,8 @@ def run(
         warn("run", f"it cannot be served: {found.obstacle}")
         if strict:
             raise SystemExit(REFUSED)
-    environment["LD_PRELOAD"] = appended(library)
+    if not found.keeps_malloc:
+        environment["LD_PRELOAD"] = appended(library)
     look = not found.obstacle or found.holds_hakmem
     ended = run_watched(program, environment, served_by, look, stdin)
     if look:

@@ -6,6 +6,7 @@ Every command refuses here what it cannot start or serve: one case has one sente
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import shutil
@@ -23,6 +24,18 @@ from elftools.elf.elffile import ELFFile
 from hakmem.errors import NOT_FOUND, NOT_STARTED, REFUSED, UserError
 
 OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "rpmalloc", "tbbmalloc")
+# What shows a sanitizer with a malloc of its own, in a program that is built with it.
+SANITIZERS = {
+    b"__asan_init": "AddressSanitizer",
+    b"__hwasan_init": "HWAddressSanitizer",
+    b"__lsan_init": "LeakSanitizer",
+    b"__msan_init": "MemorySanitizer",
+    b"__tsan_init": "ThreadSanitizer",
+}
+# All that gcc's static runtimes show, those without a malloc too.
+SOME_SANITIZER = b"__sanitizer_symbolize_code"
+# The tools of valgrind that replace malloc.
+VALGRIND_TOOLS = ("memcheck", "massif", "dhat", "helgrind", "drd")
 # Interpreter of a script of an interpreter of a script: the kernel follows a few, no more.
 SCRIPT_DEPTH = 4
 SCRIPT_LINE_BYTES = 256
@@ -35,12 +48,14 @@ class Examined:
     """What is known of a program: `obstacle` says why preloading cannot work, if it cannot.
 
     `holds_hakmem`: hakmem is part of the program, which needs none preloaded and takes no other.
+    `keeps_malloc`: a tool that checks the program must have malloc, so that none is preloaded.
     """
 
     path: Path | None
     obstacle: str = ""
     remark: str = ""
     holds_hakmem: bool = False
+    keeps_malloc: bool = False
 
     @property
     def notes(self) -> list[str]:
@@ -110,6 +125,9 @@ def examine(command: Sequence[str]) -> Examined:
     path = locate(command[0])
     if path is None:
         return Examined(None)
+    if tool := valgrind_tool(command):
+        why = f"{path} checks it by {tool}, which has a malloc of its own: hakmem is not loaded"
+        return Examined(path, why, keeps_malloc=True)
     for _ in range(SCRIPT_DEPTH):
         if privileged := privileges(path):
             return Examined(path, f"{path} {privileged}: the loader ignores preloaded libraries")
@@ -118,6 +136,24 @@ def examine(command: Sequence[str]) -> Examined:
             return examine_binary(path)
         path = interpreter
     return Examined(path)
+
+
+def valgrind_tool(command: Sequence[str]) -> str:
+    """The tool that a command line of valgrind's chooses, if it replaces malloc."""
+    if Path(command[0]).name != "valgrind":
+        return ""
+    options = itertools.takewhile(lambda word: word.startswith("-"), command[1:])
+    tools = [word.removeprefix("--tool=") for word in options if word.startswith("--tool=")]
+    tool = tools[-1] if tools else VALGRIND_TOOLS[0]
+    return tool if tool in VALGRIND_TOOLS else ""
+
+
+def sanitizer_of(elf: ELFFile) -> str:
+    """The sanitizer that a program is built with, if it has a malloc of its own."""
+    section = elf.get_section_by_name(".dynstr")
+    names = section.data().split(b"\0") if section is not None else []
+    known = next((said for mark, said in SANITIZERS.items() if mark in names), "")
+    return known or ("a sanitizer" if SOME_SANITIZER in names and defines_malloc(elf) else "")
 
 
 def privileges(path: Path) -> str:
@@ -181,6 +217,11 @@ def examine_elf(path: Path, elf: ELFFile) -> Examined:
         return Examined(path, f"{path} is statically linked: nothing can be preloaded into it")
     if "ld-musl" in interpreter:
         return Examined(path, f"{path} uses musl, hakmem needs glibc: it cannot be loaded")
+    if sanitizer := sanitizer_of(elf):
+        why = (
+            f"{path} is built with {sanitizer}, which has a malloc of its own: hakmem is not loaded"
+        )
+        return Examined(path, why, keeps_malloc=True)
     if defines_malloc(elf):
         return Examined(path, f"{path} brings its own malloc, which comes before preloaded ones")
     needed = needed_libraries(elf)
