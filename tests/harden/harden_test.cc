@@ -362,7 +362,11 @@ TEST_P(Hardened, DamageIsSeenWhileTheProgramRuns) {
     char *p = allocate(block_size);
     victim(p);
     p[block_size] ^= 1;
-    for (;;) hakmem_free(hakmem_malloc(random() % 100000)); /* alarm */
+    void *others[1000]; /* of other sizes: none is its neighbour */
+    for (;;) { /* alarm */
+      for (void *&other : others) other = hakmem_malloc(200 + size_t(random()) % 2000);
+      for (void *other : others) hakmem_free(other);
+    }
   };
   expect_end(kOverflow, "by the walk over all blocks");
 }

@@ -417,7 +417,7 @@ class Misuse(Case):
 
     def test_hardened_checks(self) -> None:
         self.ends("overflow", HARDENED, "overflow|written beyond", sizes=(24, 1000, 20_000))
-        self.ends("written", HARDENED, "written after", sizes=(24, 1000))
+        self.ends("written", HARDENED, "written after", sizes=(24, 400))
 
 
 class Memory(Case):
