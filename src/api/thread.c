@@ -123,6 +123,7 @@ hak_tcache *hak_thread_make_cache(void) {
   if (hak_tls.phase == HAK_THREAD_ENDED || !hak_start()) return NULL;
   hak_tcache *t = hak_tcache_attach(bypasses());
   if (t == NULL) return NULL;
+  if (hak_config.map_names == 1) hak_os_leave_unnamed(); /* reservation, tables and metadata are there */
   /* Attached first: glibc may allocate inside, and then finds the cache in place. */
   if (!hak_load_acquire(&end_key_made) || pthread_setspecific(end_key, t) != 0) watch_end_without_key(t);
   return t;
