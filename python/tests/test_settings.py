@@ -46,6 +46,16 @@ REFUSED = (
     ),
     ("HAKMEM_PROFILE=fast", "HAKMEM_PROFILE=fast is not one of speed, lean"),
     ("HAKMEM_RSS_TARGET=lots", "HAKMEM_RSS_TARGET=lots is not a size such as 64M"),
+    ("HAKMEM_PROFILE=lean\n", r"HAKMEM_PROFILE=lean\n is not one of speed, lean"),
+    ("HAKMEM_RSS_TARGET=64M\r\n", r"HAKMEM_RSS_TARGET=64M\r\n is not a size such as 64M"),
+    *(
+        (
+            f"HAKMEM_{name}=1",
+            f"HAKMEM_{told}=1: HAKMEM_{told} is not an option of this version "
+            "(HAKMEM_VERBOSE=1 prints all there are)",
+        )
+        for name, told in (("X\nYZ", r"X\nYZ"), ("XY\n", r"XY\n"), ("X\udcff", r"X\udcff"))
+    ),
 )
 
 

@@ -141,29 +141,28 @@ def complaints(library: Path, own: Mapping[str, str]) -> list[tuple[str, str]]:
     """What the library says of settings at its start: names, each with the sentence."""
     if not own:
         return []
-    found = []
-    for line in said_at_start(library, own).splitlines():
-        sentence = line.removeprefix("hakmem: ")
-        for name, value in own.items():
-            # With HAKMEM_VERBOSE it says NAME=VALUE of each, with nothing behind.
-            starts = (f"{name} ", f"{name}: ", f"{name}={value} ", f"{name}={value}: ")
-            if sentence.startswith(starts):
-                found.append((name, sentence))
+    said, found = "\n" + said_at_start(library, own), []
+    for name, value in own.items():
+        # With HAKMEM_VERBOSE it says NAME=VALUE of each, with nothing behind.
+        starts = (f"{name} ", f"{name}: ", f"{name}={value} ", f"{name}={value}: ")
+        # Not line by line: a newline may be part of the setting.
+        begins = "|".join(map(re.escape, starts))
+        found += [(name, text) for text in re.findall(f"\nhakmem: ((?:{begins}).*)", said)]
     return found
 
 
 def said_at_start(library: Path, settings: Mapping[str, str]) -> str:
     clean = {n: v for n, v in os.environ.items() if not n.startswith(PREFIX)}
-    return subprocess.run(
+    said = subprocess.run(
         TRIAL,
         env={**clean, **settings, "LD_PRELOAD": str(library)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
         check=False,
     ).stderr
+    # As the environment is decoded: what it repeats of a setting is found in it.
+    return os.fsdecode(said)
 
 
 def in_effect(library: Path, settings: Mapping[str, str]) -> dict[str, str]:
