@@ -381,7 +381,7 @@ def conclude(
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True)
     tables.print_facts(console, facts)
-    if json_path is not None:
+    if json_path is not None and not rotation.is_void:
         write_json(json_path, "ab", document(rotation, decision, plan, facts))
     if rotation.interrupted or decision is None:
         raise SystemExit(INTERRUPTED)

@@ -293,9 +293,12 @@ def conclude(
 ) -> None:
     """Evaluates what was measured, shows it and writes the files.
 
-    Where nothing was measured that is one line, and the files that were asked for.
+    Where nothing was measured that is one line, and the files that were asked for; an interrupt
+    before that leaves the old ones.
     """
     found.end()
+    if found.interrupted and not found.figures:
+        return
     if found.figures:
         show_all(console, found)
         html_path = html_path or unasked_page

@@ -39,6 +39,7 @@ from hakmem.processes import stats_page
 from hakmem.processes.accounting import Account, explain_process
 from hakmem.running import programs
 from hakmem.running.witness import signals_left_to
+from hakmem.streams import is_lost, report_stream
 
 PAGE_SETTING = "HAKMEM_STATS_PAGE"
 # How long a program may take to its page.
@@ -144,7 +145,7 @@ def explain(
 def opened(path: Path | None, to_stderr: bool) -> Iterator[tuple[TextIO, Callable[[], None]]]:
     """Where the tables go, and what is to be called when one is whole."""
     if path is None:
-        yield (sys.stderr if to_stderr else sys.stdout), lambda: None
+        yield (report_stream() if to_stderr else sys.stdout), lambda: None
         return
     with growing(path, EXPLANATION) as document:
         yield document.file, document.publish
@@ -181,9 +182,14 @@ class Series:
             return INTERRUPTED if self.every_s is None else 0
         return 0
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether the tables go nowhere any more: then there is no end to wait for."""
+        return is_lost(self.console.file)
+
     def repeat(self, pid: int, pause: Callable[[float], object]) -> None:
         """Until the process ends, which is no failure once it has been explained."""
-        while self.every_s is not None:
+        while self.every_s is not None and not self.is_unread:
             if pause(self.every_s):
                 return
             try:

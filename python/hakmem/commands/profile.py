@@ -48,6 +48,7 @@ from hakmem.profiles.profile_files import (
 )
 from hakmem.profiles.profile_sites import ORDERS, Named, compare, named, size
 from hakmem.profiles.symbols import Symboliser
+from hakmem.streams import report_stream
 
 ROWS = 15
 OTHERS_NAMED = 10
@@ -219,7 +220,7 @@ def profile(
         warn("profile", left_out)
     if kind == PROGRAM:
         report = Report(
-            make_console(sys.stderr), wanted, leaks, order or ("live" if leaks else "peak"), rows
+            make_console(report_stream()), wanted, leaks, order or ("live" if leaks else "peak"), rows
         )
         raise SystemExit(of_program(report, target, rate, every_s, settings))
     report = Report(make_console(sys.stdout), wanted, leaks, order or "live", rows)

@@ -131,7 +131,7 @@ def compare(
     for remark in held.remarks():
         console.print(f"note: {remark}", soft_wrap=True)
     tables.print_facts(console, facts)
-    if json_path is not None:
+    if json_path is not None and not rotation.is_void:
         figures = document(facts, OPS_PER_SECOND, baseline, rotation, summary)
         write_json(json_path, "replay", figures | {"said": told, "trace": summary_document(held)})
     finish(console, rotation, baseline, pairs)

@@ -187,6 +187,11 @@ class Rotation:
     def costs(self, name: str) -> list[float]:
         return [self.metric.cost(v) for v in self.series[name].values[: self.rounds_done]]
 
+    @property
+    def is_void(self) -> bool:
+        """Whether it was interrupted before anything was measured: no file is replaced by that."""
+        return self.interrupted and not self.rounds_done
+
     def running(self) -> list[Series]:
         return [s for s in self.series.values() if not s.problem]
 
