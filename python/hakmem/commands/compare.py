@@ -164,19 +164,22 @@ def compare(
     ]
     facts = facts_of(how, work, chosen, idle_s)
     path = journal.new_path("compare")
-    log = journal.Journal(path)
+    log = journal.Journal(path, goes_on=True)
     found = Comparison(work.command, rows[0].name, pairs, facts, {}, notes, log)
     work.require_working()
     with interruption.only_once():
         measure(console, found, how, rows, chosen)
         interruption.ignore()
         journal.prune("compare")
+        found.end()
         kept = f"; what was measured is in {path}: hakmem compare --from reads it"
-        with journal.named_in_errors(kept if found.rotation is not None else ""):
-            conclude(console, found, json_path, html_path, page_beside(path))
-            if found.figures and html_path is None and page_beside(path) is None:
+        is_whole = found.rotation is not None and not log.incomplete
+        page = None if log.incomplete else page_beside(path)
+        with journal.named_in_errors(kept if is_whole else ""):
+            conclude(console, found, json_path, html_path, page)
+            if found.figures and html_path is None and not is_there(MATPLOTLIB):
                 console.print(f"report: no page with plots without {INSTALL}", soft_wrap=True)
-        if found.figures:
+        if found.figures and is_whole:
             console.print(f"journal: {path} (hakmem compare --from reads it)", soft_wrap=True)
     finish(found)
 
@@ -280,6 +283,7 @@ def report_again(
     if not found.rounds_done and not found.problems:
         why = found.notes[-1] if found.damaged else "its command ended before the first was done"
         raise UserError(f"--from: {source} holds no whole round: {why}", 2)
+    found.end()
     conclude(console, found, json_path, html_path)
     finish(found)
 
@@ -291,12 +295,11 @@ def conclude(
     html_path: Path | None,
     unasked_page: Path | None = None,
 ) -> None:
-    """Evaluates what was measured, shows it and writes the files.
+    """Shows what was measured and writes the files.
 
     Where nothing was measured that is one line, and the files that were asked for; an interrupt
     before that leaves the old ones.
     """
-    found.end()
     if found.interrupted and not found.figures:
         return
     if found.figures:
@@ -361,5 +364,5 @@ def finish(found: Comparison) -> None:
         raise SystemExit(1)
     if found.interrupted:
         raise SystemExit(INTERRUPTED)
-    if found.problems:
+    if found.problems or found.is_kept_in_part:
         raise SystemExit(1)

@@ -51,6 +51,10 @@ class Comparison:
         return self.rotation.rounds_done if self.rotation else 0
 
     @property
+    def is_kept_in_part(self) -> bool:
+        return self.log is not None and bool(self.log.incomplete)
+
+    @property
     def not_served(self) -> list[str]:
         """Allocators in whose place another malloc served the program."""
         return [name for name, said in self.served.items() if said.startswith(NOT_SERVED)]
@@ -138,6 +142,8 @@ class Comparison:
             )
             self.notes.append(f"interrupted {told}")
         self._write({"ended": "interrupted" if self.interrupted else "done"})
+        if self.is_kept_in_part:
+            self.notes.append(self.log.incomplete)
 
     def _write(self, line: dict) -> None:
         if self.log is not None:
