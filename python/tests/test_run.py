@@ -326,3 +326,17 @@ def test_counter_of_a_library_that_is_just_being_mapped_is_not_read(tmp_path):
             assert child.stdout.readline() == b"ready\n"
             assert counter.read(child.pid) == expected
             child.stdin.close()
+
+
+def test_program_whose_memory_may_not_be_read_is_not_told_to_be_unserved(knowing, monkeypatch):
+    """Root may read all: what others meet in a program of the rights 0111 stands here for that."""
+    monkeypatch.setattr(witness, "counter_offset", lambda _library: 0)
+
+    def barred(_pid: int) -> str:
+        raise PermissionError
+
+    plain = ["/bin/sleep", "0.05"]
+    assert witness.run_for_proof(plain, dict(os.environ), knowing).why_unknown == ""
+    monkeypatch.setattr(witness, "program_of", barred)
+    found = witness.run_for_proof(plain, dict(os.environ), knowing)
+    assert (found.served, found.why_unknown) == (None, "its memory may not be read")

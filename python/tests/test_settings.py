@@ -163,6 +163,15 @@ def test_a_bare_name_is_an_option_of_hakmem_where_there_is_one(knowing):
         settings.settings_for("--b", ["PROFILE=speed", "HAKMEM_PROFILE=lean"], [ours], notes)
 
 
+def test_a_bare_name_under_another_allocator_is_told_to_be_the_programs(knowing):
+    notes: list[str] = []
+    chosen = settings.settings_for("--b", ["PROFILE=speed", "X=1"], [Allocator("glibc")], notes)
+    assert chosen == {"PROFILE": "speed", "X": "1"}
+    assert notes == [
+        "--b: PROFILE=speed is a variable of the program: HAKMEM_PROFILE means nothing to glibc"
+    ]
+
+
 def test_ab_says_what_a_bare_name_means(knowing):
     found = run("ab", "--b", "PROFILE=speed", "--pairs", "2", "--max-pairs", "2", "--", "/bin/sh",
                 "-c", "sed -n 1p /proc/version >/dev/null")  # fmt: skip

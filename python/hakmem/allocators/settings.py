@@ -16,7 +16,7 @@ from pathlib import Path
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from hakmem.allocators.peers import Allocator
+from hakmem.allocators.peers import Allocator, find
 from hakmem.environment import SETTING_PREFIXES
 from hakmem.errors import WRONG_USE, UserError
 
@@ -77,7 +77,14 @@ def settings_for(
     pairs = []
     for name, value in given:
         meant = name
-        if not name.startswith(SETTING_PREFIXES) and libraries:
+        if name.startswith(SETTING_PREFIXES):
+            pass
+        elif not libraries:
+            if full_name(name) in known_options(hakmem_libraries([find("hakmem")])):
+                names = ", ".join(a.name for a in chosen)
+                told = f"a variable of the program: {full_name(name)} means nothing to {names}"
+                notes.append(f"{option}: {name}={value} is {told}")
+        else:
             known = known_options(libraries)
             full = full_name(name)
             if full in known:

@@ -16,7 +16,7 @@ from hakmem.allocators.peers import Allocator, find, from_path, require_usable
 from hakmem.allocators.settings import hakmem_libraries, in_effect, settings_for
 from hakmem.destinations import WORD
 from hakmem.documents import write_json
-from hakmem.errors import NOT_STARTED, WRONG_USE, UserError
+from hakmem.errors import WRONG_USE, UserError
 from hakmem.experiments.workload import chosen_workload, workload_options
 from hakmem.measuring import journal
 from hakmem.measuring.deciding import (
@@ -239,7 +239,7 @@ def trial(row: Contender, cpus: str | None) -> Outcome:
     """One run that does not count: it warms the caches of files and shows what is wrong."""
     outcome = row.run(cpus)
     if outcome.start_error:
-        raise UserError(outcome.start_error, NOT_STARTED)
+        raise UserError(outcome.start_error, outcome.start_status)
     if outcome.problem:
         raise side_failed(row.name, outcome.problem, outcome.last_words())
     return outcome

@@ -13,7 +13,7 @@ from rich.console import Console
 from hakmem import environment
 from hakmem.allocators.peers import Allocator, find
 from hakmem.documents import HTML, write_json, write_text
-from hakmem.errors import NOT_STARTED, UserError
+from hakmem.errors import UserError
 from hakmem.experiments.comparison import (
     MEMORY_FACT,
     NOT_LOOKED_AT,
@@ -236,7 +236,7 @@ def metric_of(
     for row in rows:
         trial = row.run(cpus)
         if trial.start_error:
-            raise UserError(trial.start_error, NOT_STARTED)
+            raise UserError(trial.start_error, trial.start_status)
         if not trial.problem:
             return WALL_TIME if OPS_PER_SECOND.read(trial) is None else OPS_PER_SECOND
     return WALL_TIME

@@ -276,13 +276,19 @@ class Sight:
     counter: Counter
     program: str = ""
     served: int | None = None
+    # As where its file may be run and not read.
+    is_barred: bool = False
 
     def look(self) -> bool:
         """Looks where there is something new to see; True when it is another program by now."""
-        now = program_of(self.pid)
+        try:
+            now = program_of(self.pid)
+        except PermissionError:
+            self.is_barred = True
+            return False
         is_new = bool(now) and now != self.program
         if is_new:
-            self.program, self.served = now, None
+            self.program, self.served, self.is_barred = now, None, False
         if not self.served:
             found = self.counter.read(self.pid)
             self.served = self.served if found is None else found
@@ -303,6 +309,8 @@ def watch(pid: int, counter: Counter, tracer: Tracer, until_end: BinaryIO) -> En
             tracer.go_on(status)
         elif found:
             unknown = "" if held or sight.served is not None else "it ended too soon"
+            if sight.is_barred and sight.served is None:
+                unknown = "its memory may not be read"
             return Ended(status, sight.served, unknown, sight.program, pid)
         else:
             if sight.look():
@@ -315,5 +323,7 @@ def program_of(pid: int) -> str:
     """The file a process runs now: it changes when a start script becomes the real program."""
     try:
         return str(Path(f"/proc/{pid}/exe").readlink())
+    except PermissionError:
+        raise
     except OSError:
         return ""
