@@ -137,6 +137,12 @@ def open_descriptor(path: Path) -> int | None:
     return STANDARD[found["name"]] if found["name"] else int(found["number"])
 
 
+def is_named_pipe(path: Path) -> bool:
+    """To open one waits for whoever opens the other end; that of a shell's <(…) is open."""
+    mode = path.stat().st_mode
+    return stat.S_ISFIFO(mode) and os.path.lexists(os.path.realpath(path))
+
+
 def is_replaceable(target: Path) -> bool:
     """False for a pipe or a device, and in a folder that takes no new file."""
     if target.exists() and not target.is_file():

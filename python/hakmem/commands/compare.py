@@ -41,6 +41,7 @@ from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
     FiniteRange,
+    InputFile,
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -101,7 +102,7 @@ class Plan:
 @click.option(
     "--from",
     "source",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(),
     metavar="JOURNAL",
     help="Measure nothing: show the tables of an earlier run again, also of one that was killed. "
     "--json and --html write its files.",

@@ -24,6 +24,7 @@ from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.rotation import OPS_PER_SECOND
 from hakmem.measuring.summary import summarise
 from hakmem.options import (
+    InputFile,
     WholeRange,
     allocator_options,
     chosen_allocators,
@@ -58,7 +59,7 @@ from hakmem.traces.trace_summary import (
 @seed_option()
 @click.option("--summary", "summary_only", is_flag=True, help="Only say what the trace holds.")
 @json_option()
-@click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("trace", type=InputFile())
 def replay(
     names: str | None,
     libraries: tuple[str, ...],
