@@ -38,6 +38,7 @@ from hakmem.output.streams import make_console
 from hakmem.processes import stats_page
 from hakmem.processes.accounting import Account, explain_process
 from hakmem.running import programs
+from hakmem.running.launching import signal_name
 from hakmem.running.witness import signals_left_to
 from hakmem.streams import is_lost, report_stream
 
@@ -212,8 +213,9 @@ class Series:
             failed = False
             try:
                 if after_s and ended_within(process, after_s):
-                    told = f"the program ended within {after_s:g} s"
-                    raise UserError(f"{told}: --after SECONDS explains it sooner")
+                    told = f"{how_it_ended(process)} within {after_s:g} s"
+                    sooner = ": --after SECONDS explains it sooner"
+                    raise UserError(told + (sooner if process.returncode >= 0 else ""))
                 self.take_first(process)
                 self.repeat(process.pid, lambda seconds: ended_within(process, seconds))
             except UserError as error:
@@ -234,7 +236,7 @@ class Series:
                 return
             except UserError as error:
                 if ended_within(process, LOOK_EACH_S):
-                    told = f"the program ended before it was explained: {error.message}"
+                    told = f"{how_it_ended(process)} before it was explained: {error.message}"
                     raise UserError(told) from error
                 if time.monotonic() > end:
                     raise
@@ -246,6 +248,13 @@ def ended_within(process: subprocess.Popen, seconds: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+def how_it_ended(process: subprocess.Popen) -> str:
+    status = process.returncode
+    if status < 0:
+        return f"the program was killed by {signal_name(-status)}"
+    return "the program ended"
 
 
 def ending(pid: int) -> bool:
