@@ -122,6 +122,15 @@ def test_words_that_the_terminal_cannot_show_are_no_traceback():
     assert (found.returncode, found.stderr) == (0, "")
 
 
+def test_home_that_takes_no_file_is_no_matter_of_a_plot(tmp_path):
+    given = {n: v for n, v in os.environ.items() if not n.startswith(("XDG_", "MPL"))}
+    page = tmp_path / "p.html"
+    found = subprocess.run([*COMMAND, "compare", "--html", str(page), *PROGRAM[1:]], text=True,
+                           env=given | {"HOME": "/proc/nowhere"}, capture_output=True,
+                           check=False)  # fmt: skip
+    assert (found.returncode, found.stderr, page.is_file()) == (0, "", True)
+
+
 def failing(monkeypatch, path: Path) -> None:
     """Writing below a path's folder fails half way, as on a full disk."""
     whole = Path.write_bytes

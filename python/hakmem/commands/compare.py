@@ -361,7 +361,7 @@ def calls_column(found: Comparison, narrow: bool) -> dict[str, str]:
 def finish(found: Comparison) -> None:
     if not found.figures:
         raise UserError(found.why_nothing, INTERRUPTED if found.interrupted else 1)
-    if found.damaged:
+    if found.damaged or found.missing_rounds:
         raise SystemExit(1)
     if found.interrupted:
         raise SystemExit(INTERRUPTED)

@@ -281,7 +281,7 @@ def outcome_of(given: Mapping) -> Outcome:
     found = Outcome(**given)
     for one in fields(found):
         value = getattr(found, one.name)
-        is_odd = isinstance(value, float) and not 0 <= value < math.inf
+        is_odd = isinstance(value, (int, float)) and not 0 <= value < math.inf
         if is_odd or not isinstance(value, KINDS[one.type]):
             raise ValueError(f"{one.name} of a run is of the wrong type")
     return found
