@@ -149,13 +149,15 @@ def test_hardened_is_refused_where_it_would_be_measured_as_something_else(knowin
 def test_a_bare_name_is_an_option_of_hakmem_where_there_is_one(knowing):
     notes: list[str] = []
     ours = from_path("hakmem", knowing)
-    chosen = settings.settings_for("--b", ["PROFILE=speed", "SPEED=9", "PROFLE=x"], [ours], notes)
-    assert chosen == {"HAKMEM_PROFILE": "speed", "SPEED": "9", "PROFLE": "x"}
+    chosen = settings.settings_for("--b", ["PROFILE=speed", "SPEED=9", "PROFLE=x", "Q\n=1"], [ours],
+                                   notes)  # fmt: skip
+    assert chosen == {"HAKMEM_PROFILE": "speed", "SPEED": "9", "PROFLE": "x", "Q\n": "1"}
     assert notes == [
         "--b: PROFILE=speed is taken as HAKMEM_PROFILE=speed",
         "--b: SPEED=9 is a variable of the program: hakmem has no HAKMEM_SPEED",
         "--b: PROFLE=x is a variable of the program: hakmem has no HAKMEM_PROFLE "
         "(near: HAKMEM_PROFILE)",
+        r"--b: Q\n=1 is a variable of the program: hakmem has no HAKMEM_Q\n",
     ]
     with pytest.raises(UserError, match="HAKMEM_PROFILE=fast is not one of"):
         settings.settings_for("--b", ["PROFILE=fast"], [ours], notes)

@@ -19,6 +19,7 @@ from elftools.elf.elffile import ELFFile
 from hakmem.allocators.peers import Allocator, find
 from hakmem.environment import SETTING_PREFIXES
 from hakmem.errors import WRONG_USE, UserError
+from hakmem.plain_text import printable
 
 PREFIX = "HAKMEM_"
 PRELOAD = "LD_PRELOAD"
@@ -76,25 +77,26 @@ def settings_for(
     libraries = hakmem_libraries(chosen)
     pairs = []
     for name, value in given:
-        meant = name
+        # A note is one line.
+        meant, shown = name, printable(f"{name}={value}")
         if name.startswith(SETTING_PREFIXES):
             pass
         elif not libraries:
             if full_name(name) in known_options(hakmem_libraries([find("hakmem")])):
                 names = ", ".join(a.name for a in chosen)
                 told = f"a variable of the program: {full_name(name)} means nothing to {names}"
-                notes.append(f"{option}: {name}={value} is {told}")
+                notes.append(f"{option}: {shown} is {told}")
         else:
             known = known_options(libraries)
             full = full_name(name)
             if full in known:
-                notes.append(f"{option}: {name}={value} is taken as {full}={value}")
+                notes.append(f"{option}: {shown} is taken as {printable(full)}={printable(value)}")
                 meant = full
             else:
                 near = near_options(full, known, 0.8)
                 notes.append(
-                    f"{option}: {name}={value} is a variable of the program: hakmem has no {full}"
-                    + (f" (near: {near[0]})" if near else "")
+                    f"{option}: {shown} is a variable of the program: "
+                    f"hakmem has no {printable(full)}" + (f" (near: {near[0]})" if near else "")
                 )
         pairs.append((meant, value))
     settings = without_repeats(option, pairs)
