@@ -116,8 +116,6 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             raise SystemExit(INTERRUPTED) from None
-        except BrokenPipeError:
-            raise
         except OSError as error:
             raise UserError(str(error)) from error
 

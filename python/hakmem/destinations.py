@@ -1,8 +1,8 @@
 """The files that a command is asked to write, as options of its command line.
 
 All are looked at before anything runs: each can be written, no two are one file, none is read by
-the command or by the program that it runs, and what is there already was written by hakmem. A pipe
-or a device keeps nothing and is written as it is.
+the command or by the program that it runs, and what is there already was written by hakmem. An open
+pipe or a device keeps nothing and is written as it is; a named pipe might never be read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import click
 
-from hakmem.documents import Kind, open_descriptor, require_kind
+from hakmem.documents import Kind, is_named_pipe, open_descriptor, require_kind
 from hakmem.errors import UserError
 
 STREAMS = ("input", "output", "error output")
@@ -123,6 +123,8 @@ def require_writable(option: str, path: Path) -> None:
         require_folder(option, resolved(option, path).parent)
     elif stat.S_ISDIR(mode):
         raise UserError(f"{option}: {path} is a folder", 2)
+    elif is_named_pipe(path):
+        raise UserError(f"{option}: {path} is no plain file", 2)
     elif not os.access(path, os.W_OK):
         raise UserError(f"{option}: {path} is not writable", 2)
 

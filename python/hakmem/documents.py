@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import re
@@ -42,6 +43,8 @@ def kind(name: str, mark: bytes) -> Kind:
 # The line of a page's head, and the name in a picture's, that `mark` looks for.
 GENERATOR = '<meta name="generator" content="hakmem">'
 PICTURE_MAKER = {"svg": {"Date": None, "Creator": "hakmem"}, "png": {"Software": "hakmem"}}
+# It would tell of its caches, which it puts into another folder where HOME takes none.
+logging.getLogger("matplotlib").setLevel(logging.ERROR)
 JSON = kind("JSON file", rb'\{\s*"made_by": "hakmem ')
 HTML = kind("report", rb"<!doctype html>.{,300}?" + GENERATOR.encode())
 PICTURE = kind("picture", rb"(<\?xml.{,1500}?<dc:title>hakmem<|\x89PNG.{,200}?Software\0hakmem)")
@@ -135,6 +138,12 @@ def open_descriptor(path: Path) -> int | None:
     if found is None:
         return None
     return STANDARD[found["name"]] if found["name"] else int(found["number"])
+
+
+def is_named_pipe(path: Path) -> bool:
+    """To open one waits for whoever opens the other end; that of a shell's <(…) is open."""
+    mode = path.stat().st_mode
+    return stat.S_ISFIFO(mode) and os.path.lexists(os.path.realpath(path))
 
 
 def is_replaceable(target: Path) -> bool:

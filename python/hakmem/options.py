@@ -26,7 +26,7 @@ from hakmem.allocators.peers import (
 from hakmem.allocators.recipes import RECIPES
 from hakmem.allocators.settings import split_pair, without_repeats
 from hakmem.destinations import WORD, output_option
-from hakmem.documents import HTML, JSON, PICTURE, Kind, table_kind
+from hakmem.documents import HTML, JSON, PICTURE, Kind, is_named_pipe, table_kind
 from hakmem.environment import allowed_cpus, default_cpu
 from hakmem.errors import INTERRUPTED as INTERRUPTED
 from hakmem.errors import WRONG_USE, UserError
@@ -42,6 +42,25 @@ CPUS_MAX = 1 << 16
 
 # What the programs in C take.
 SEED_MOST = (1 << 63) - 1
+
+
+class InputFile(click.Path):
+    """A plain file that the command reads."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, readable=True, path_type=Path)
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        try:
+            if is_named_pipe(Path(value)):
+                self.fail(f"File '{value}' is no plain file.", param, ctx)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            self.fail(f"File '{value}' cannot be read: {error.strerror}.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class FiniteRange(click.FloatRange):

@@ -1,7 +1,7 @@
-"""Our own output where it cannot be written: a full disk, a terminal that has gone.
+"""Our own output where it cannot be written: a full disk, a terminal or a reader that has gone.
 
 A command goes on, so that its files are written and the program that it runs keeps its exit status;
-at its end one line tells of what was lost. A pipe whose reader has gone ends a command: that is
+at its end one line tells of what was lost. Nobody is told of a pipe whose reader has gone: that is
 how `| head` works.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EPIPE)
 
 
 class Lasting(io.RawIOBase):
@@ -25,6 +25,8 @@ class Lasting(io.RawIOBase):
         super().__init__()
         self.descriptor = descriptor
         self.failure: OSError | None = None
+        # Whether what is lost shows in the exit status.
+        self.counts = descriptor == 1
 
     def writable(self) -> bool:
         return True
@@ -79,23 +81,23 @@ def lasting(stream: TextIO | None, number: int) -> tuple[TextIO, Lasting | None]
 
 @contextmanager
 def lasting_output() -> Iterator[None]:
-    """A failure of stdout shows in the exit status at the end, unless that is not 0 anyway."""
+    """What was asked for and is lost shows in the exit status at the end, unless that is not 0
+    anyway."""
     open_standard()
     before = sys.stdout, sys.stderr
     sys.stdout, out = lasting(sys.stdout, 1)
-    sys.stderr, _ = lasting(sys.stderr, 2)
+    sys.stderr, err = lasting(sys.stderr, 2)
     status: object = 0
     try:
         try:
             yield
         except SystemExit as end:
             status = end.code
-        flush(sys.stdout)
-        if out is not None and out.failure is not None:
+        sys.stdout.flush()
+        if out is not None and out.failure is not None and out.failure.errno != errno.EPIPE:
             why = "it is closed" if out.failure.errno == errno.EBADF else out.failure.strerror
-            text = f"Error: cannot write the output: {why}"
-            with suppress(OSError):
-                print(text, file=sys.stderr, flush=True)
+            print(f"Error: cannot write the output: {why}", file=sys.stderr, flush=True)
+        if any(raw is not None and raw.counts and raw.failure for raw in (out, err)):
             status = status or 1
     finally:
         if out is not None:
@@ -110,13 +112,17 @@ def is_lost(stream: TextIO) -> bool:
     """Whether what was written to one of the wrapped streams has not arrived."""
     with suppress(OSError, ValueError):
         stream.flush()
+    raw = raw_of(stream)
+    return raw is not None and raw.failure is not None
+
+
+def raw_of(stream: TextIO) -> Lasting | None:
     raw = getattr(getattr(stream, "buffer", None), "raw", None)
-    return isinstance(raw, Lasting) and raw.failure is not None
+    return raw if isinstance(raw, Lasting) else None
 
 
-def flush(stream: TextIO) -> None:
-    try:
-        stream.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise SystemExit(1) from None
+def report_stream() -> TextIO:
+    """stderr for what was asked for, where stdout is the program's: what is lost of it counts."""
+    if (raw := raw_of(sys.stderr)) is not None:
+        raw.counts = True
+    return sys.stderr

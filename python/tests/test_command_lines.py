@@ -197,6 +197,15 @@ def without(name: str):
     return change
 
 
+def with_cost(name: str, value: object):
+    def change(lines: list[str]) -> list[str]:
+        entry = json.loads(lines[3])
+        entry["slices"]["glibc"]["outcome"][name] = value
+        return [*lines[:3], json.dumps(entry) + "\n", *lines[4:]]
+
+    return change
+
+
 def with_value(value: object):
     def change(lines: list[str]) -> list[str]:
         entry = json.loads(lines[3])
@@ -220,6 +229,8 @@ def with_value(value: object):
         (with_value(None), "line 4 of "),
         (with_value(-1), "line 4 of "),
         (with_value(float("inf")), "line 4 of "),
+        (with_cost("cpu_s", -5), "line 4 of "),
+        (with_cost("peak_rss_kb", -1), "line 4 of "),
         (lambda lines: [*lines[:4], lines[3], *lines[4:]], "line 5 of "),
     ],
 )
@@ -232,6 +243,18 @@ def test_damaged_lines_of_a_journal_are_named_and_left_out(results, change, told
     assert "damaged and left out: these are the other" in plain
     assert "interrupted" not in plain
     assert "Wall time" in plain
+
+
+@pytest.mark.parametrize(("gone", "count"), [((3,), 1), ((2, 4), 2), ((6,), 1)])
+def test_rounds_without_a_line_are_told_as_missing(results, gone, count):
+    path = damaged(
+        journal(results), lambda lines: [line for at, line in enumerate(lines) if at not in gone]
+    )
+    found = run("compare", "--from", str(path))
+    assert found.exit_code == 1, found.output
+    told = f"note: {count} of the rounds are missing in {path}: these are the other {5 - count}\n"
+    assert told in found.output
+    assert "left out: these are" not in found.output
 
 
 def test_last_line_that_was_cut_short_is_of_a_killed_run(results):

@@ -298,8 +298,9 @@ def test_a_signal_leaves_rounds_report_and_no_child(results, number):
     assert not sleepers("0.0321")
 
 
-def test_interrupt_in_the_first_round_writes_its_files(results, tmp_path):
+def test_interrupt_in_the_first_round_leaves_the_files_of_before(results, tmp_path):
     out = tmp_path / "out.json"
+    out.write_text('{"made_by": "hakmem compare"}')
     process = start_compare(results, "--with", "glibc", "--json", str(out), "--pairs", "3",
                             "--", "/bin/sh", "-c", "sleep 98.765 & sleep 98.765")  # fmt: skip
     until(lambda: len(sleepers("98.765")) >= 2)
@@ -307,9 +308,38 @@ def test_interrupt_in_the_first_round_writes_its_files(results, tmp_path):
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "interrupted before the first whole round" in said
-    assert json.loads(out.read_text())["rounds"] == 0
+    assert out.read_text() == '{"made_by": "hakmem compare"}'
     assert not list(results.glob("*.html"))
     until(lambda: not sleepers("98.765"))
+
+
+@pytest.mark.parametrize("command", ["compare", "ab"])
+def test_full_disk_under_the_journal_ends_the_journal_alone(
+    results, tmp_path, monkeypatch, command
+):
+    out, whole, appended = tmp_path / "out.json", Path.open, []
+
+    def filling(self: Path, mode: str = "r", *more, **given):
+        if mode == "a":
+            appended.append(self)
+            if len(appended) > 3:
+                raise OSError(28, "No space left on device")
+        return whole(self, mode, *more, **given)
+
+    monkeypatch.setattr(Path, "open", filling)
+    options = {
+        "compare": ("--with", "glibc", "--pairs", "5"),
+        "ab": ("--a-lib", "glibc", "--b-lib", "glibc", "--b", "X=1", "--pairs", "5",
+               "--max-pairs", "5"),
+    }[command]  # fmt: skip
+    found = run(command, *options, "--json", str(out), "--", *PRINTS)
+    (path,) = results.glob("*.jsonl")
+    told = f"note: the journal {path} is incomplete: No space left on device"
+    assert found.output.count(told) == 1, found.output
+    assert found.exit_code == (1 if command == "compare" else 4)
+    assert json.loads(out.read_text())["rounds" if command == "compare" else "pairs"] == 5
+    assert "--from reads it" not in found.output
+    assert not list(results.glob("*.html"))
 
 
 def test_killed_run_is_reported_from_its_journal(results, tmp_path):

@@ -274,6 +274,41 @@ def test_dash_is_the_output_and_the_report_makes_way(printer, knowing):
     assert not Path("ran").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("replay", "pipe"),
+        ("compare", "--from", "pipe"),
+        ("profile", "./pipe.json"),
+        ("profile", "diff", "pipe", "pipe"),
+        ("run", "--json", "pipe", *PROGRAM),
+        ("profile", "--output", "pipe", "--format", "json", *PROGRAM),
+    ],
+    ids=" ".join,
+)
+def test_named_pipe_is_not_waited_for(arguments, knowing):
+    for name in ("pipe", "pipe.json"):
+        os.mkfifo(name)
+    told = refused(*arguments)
+    assert "no plain file" in told or "reports are files" in told
+
+
+@pytest.mark.parametrize(
+    "arguments", [("profile", "{}"), ("profile", "diff", "{}", "{}"), ("replay", "{}"),
+                  ("compare", "--from", "{}")], ids=" ".join)  # fmt: skip
+def test_file_that_cannot_be_read_has_one_status(arguments):
+    """As root a name that is too long is the same as a folder that may not be searched."""
+    Path("wrong.json").write_text("{}")
+    for name, why in (
+        ("./none.json", "No such file|does not exist"),
+        (f"./{'n' * 300}.json", "File name too long"),
+        ("./wrong.json", "is no|none of"),
+    ):
+        if name == "./wrong.json" and arguments[0] == "replay":
+            continue
+        assert re.search(why, refused(*(word.format(name) for word in arguments)))
+
+
 def test_what_the_system_refuses_is_one_line(monkeypatch):
     def refuse(*_arguments, **_more):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -90,6 +90,9 @@ def run(command: str, *arguments: str):
         ("no-such-program", 127, "there is no program 'no-such-program'"),
         ("./none", 127, "there is no program './none'"),
         ("", 127, "there is no program ''"),
+        # As root the same case as a folder that may not be searched.
+        ("n" * 300, 127, f"there is no program '{'n' * 300}'"),
+        (f"./{'n' * 300}", 126, f"cannot start './{'n' * 300}': File name too long"),
         ("plain", 127, "there is no program 'plain' (./plain is in this folder)"),
         ("./plain", 126, "cannot start './plain': it is not executable"),
         ("./folder", 126, "cannot start './folder': it is a folder"),
@@ -106,6 +109,12 @@ def test_program_that_cannot_be_started(command, program, status, told):
     found = run(command, "--", program)
     assert found.exit_code == status, found.output
     assert found.output.partition("; as a heap profile")[0].strip() == f"Error: {told}"
+
+
+def test_program_that_one_side_alone_does_not_find():
+    found = CliRunner().invoke(main, ["ab", "--b", "PATH=/nowhere", "--", "ls"])
+    assert found.exit_code == 127, found.output
+    assert found.output.endswith("Error: cannot start 'ls': No such file or directory\n")
 
 
 @pytest.mark.parametrize("command", ALL)

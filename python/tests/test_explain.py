@@ -515,6 +515,12 @@ def test_program_without_a_page_keeps_its_output():
     assert lab("--after", "0.1", "--", "/bin/sleep", "0.5").returncode == 1
 
 
+def test_program_that_a_signal_ended_is_told_as_such():
+    found = lab("--after", "20", "--", "/bin/sh", "-c", "kill -KILL $$")
+    assert found.returncode == 128 + 9
+    assert found.stderr.endswith("the program was killed by SIGKILL within 20 s\n")
+
+
 def test_program_that_is_too_fast_is_told():
     found = lab("--after", "20", "--", "/bin/cat", input="through")
     assert (found.returncode, found.stdout) == (1, "through")

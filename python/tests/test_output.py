@@ -68,22 +68,51 @@ def test_program_keeps_its_status_where_our_words_are_lost():
     assert found.returncode == 7
 
 
-def test_reader_that_has_gone_ends_a_command_in_silence():
+def without_reader(*arguments: str) -> subprocess.CompletedProcess:
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as gone:
-        found = subprocess.run([*COMMAND, "--help"], stdout=gone, stderr=subprocess.PIPE,
-                               text=True, check=False)  # fmt: skip
+        return subprocess.run([*COMMAND, *arguments], stdout=gone, stderr=subprocess.PIPE,
+                              text=True, check=False)  # fmt: skip
+
+
+def test_reader_that_has_gone_is_met_with_silence():
+    found = without_reader("--help")
     assert (found.returncode, found.stderr) == (1, "")
 
 
-def test_files_are_written_where_the_output_is_lost(tmp_path):
+@pytest.mark.parametrize("output", ["full", "without a reader"])
+@pytest.mark.parametrize("command", ["compare", "compare --from", "ab"])
+def test_files_are_written_where_the_output_is_lost(tmp_path, monkeypatch, command, output):
+    monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path / "results"))
     table, page = tmp_path / "t.json", tmp_path / "p.html"
     options = ("--json", str(table), "--html", str(page))
-    found = started(PROGRAM[0], *options, *PROGRAM[1:], stdout="/dev/full")
-    assert (found.returncode, found.stderr) == (1, LOST)
-    assert json.loads(table.read_text())["rounds"] == 1
-    assert page.read_text().startswith("<!doctype html>")
+    if command == "compare --from":
+        assert started(*PROGRAM).returncode == 0
+        (journal,) = (tmp_path / "results").glob("*.jsonl")
+        options = ("--from", str(journal), *options)
+    arguments = (PROGRAM[0], *options, *(() if "--from" in options else PROGRAM[1:]))
+    if command == "ab":
+        arguments = ("ab", "--a-lib", "glibc", "--b-lib", "glibc", "--b", "X=1", "--max-pairs", "2",
+                     "--pairs", "2", *options[:2], "--", "/bin/true")  # fmt: skip
+    if output == "full":
+        found = started(*arguments, stdout="/dev/full")
+    else:
+        found = without_reader(*arguments)
+    assert found.stderr == (LOST if output == "full" else "")
+    # Of so few pairs ab has no verdict.
+    assert found.returncode == (4 if command == "ab" else 1)
+    assert json.loads(table.read_text())["made_by"] == f"hakmem {arguments[0]}"
+    assert command == "ab" or page.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-"])
+def test_proof_that_is_lost_shows_in_a_status_of_0(redirect, knowing):
+    for status in (0, 7):
+        program = ("/bin/sh", "-c", f"sleep 0.1; exit {status}")
+        assert started("run", "--", *program, redirect=redirect).returncode == status
+        found = started("run", "--proof", "--", *program, redirect=redirect)
+        assert found.returncode == (status or 1)
 
 
 def test_words_that_the_terminal_cannot_show_are_no_traceback():
@@ -91,6 +120,15 @@ def test_words_that_the_terminal_cannot_show_are_no_traceback():
     found = subprocess.run([*COMMAND, *PROGRAM], env=environment, text=True, capture_output=True,
                            check=False)  # fmt: skip
     assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_home_that_takes_no_file_is_no_matter_of_a_plot(tmp_path):
+    given = {n: v for n, v in os.environ.items() if not n.startswith(("XDG_", "MPL"))}
+    page = tmp_path / "p.html"
+    found = subprocess.run([*COMMAND, "compare", "--html", str(page), *PROGRAM[1:]], text=True,
+                           env=given | {"HOME": "/proc/nowhere"}, capture_output=True,
+                           check=False)  # fmt: skip
+    assert (found.returncode, found.stderr, page.is_file()) == (0, "", True)
 
 
 def failing(monkeypatch, path: Path) -> None:

@@ -204,7 +204,7 @@ def test_what_is_no_profile_is_one_line(written, more, told):
         text["stacks"] = stacks
     Path(name).write_text(json.dumps(text))
     found = run(name)
-    assert found.exit_code == 1
+    assert found.exit_code == 2
     assert "heap.json is no heap profile of hakmem: " in found.output
     assert told in found.output
     assert len(found.output.strip().splitlines()) == 1
@@ -215,14 +215,14 @@ def test_what_is_no_document_is_one_line(written, text):
     name = written()
     Path(name).write_text(text)
     found = run(name)
-    assert found.exit_code == 1
+    assert found.exit_code == 2
     assert len(found.output.strip().splitlines()) == 1
 
 
 def test_a_missing_file_is_one_line():
     found = run("/nowhere/heap.json")
     assert (found.exit_code, found.output) == (
-        1,
+        2,
         "Error: cannot read /nowhere/heap.json: No such file or directory\n",
     )
 
@@ -611,7 +611,7 @@ def test_output_is_a_prefix_or_a_folder(written, tmp_path):
         (("--sort", "age", "FILE"), 2, "'age' is not one of"),
         (("diff", "FILE"), 2, "Missing argument 'B'"),
         (("diff", "--format", "dhat", "FILE", "FILE"), 2, "'dhat' is not one of html, pprof"),
-        (("diff", "/nowhere.json", "FILE"), 1, "cannot read /nowhere.json"),
+        (("diff", "/nowhere.json", "FILE"), 2, "cannot read /nowhere.json"),
         (("4194304",), 1, "there is no process 4194304"),
         (("--", "no-such-program"), 127, "there is no program 'no-such-program'"),
         (("--set", "HEAP_PROFILE=0", "--", "/bin/true"), 2, "HAKMEM_HEAP_PROFILE is set by this"),

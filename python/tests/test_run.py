@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -326,3 +327,62 @@ def test_counter_of_a_library_that_is_just_being_mapped_is_not_read(tmp_path):
             assert child.stdout.readline() == b"ready\n"
             assert counter.read(child.pid) == expected
             child.stdin.close()
+
+
+def test_program_whose_memory_may_not_be_read_is_not_told_to_be_unserved(knowing, monkeypatch):
+    """Root may read all: what others meet in a program of the rights 0111 stands here for that."""
+    monkeypatch.setattr(witness, "counter_offset", lambda _library: 0)
+
+    def barred(_pid: int) -> str:
+        raise PermissionError
+
+    plain = ["/bin/sleep", "0.05"]
+    assert witness.run_for_proof(plain, dict(os.environ), knowing).why_unknown == ""
+    monkeypatch.setattr(witness, "program_of", barred)
+    found = witness.run_for_proof(plain, dict(os.environ), knowing)
+    assert (found.served, found.why_unknown) == (None, "its memory may not be read")
+
+
+@pytest.mark.parametrize("name", ["INT", "QUIT", "TERM"])
+@pytest.mark.parametrize(
+    ("command", "has_terminal"),
+    [(("run",), True), (("run",), False), (("explain", "--after", "20"), False)],
+)
+def test_signal_of_a_supervisor_and_of_a_terminal_reach_the_program_once(
+    name, command, has_terminal, knowing, tmp_path
+):
+    """A supervisor signals our process alone; a terminal signals all in its foreground."""
+    number, script = signal.Signals[f"SIG{name}"], tmp_path / "program.py"
+    script.write_text(
+        "import os, signal, sys, time\n"
+        "def count(*_): print('got', flush=True)\n"
+        f"signal.signal({number.value}, count)\n"
+        "print('ready', flush=True)\n"
+        "end = time.monotonic() + 0.8\n"
+        "while time.monotonic() < end: time.sleep(0.1)\n"
+        "print('end', flush=True)\n"
+    )
+    arguments = [sys.executable, "-m", "hakmem", *command, "--", sys.executable, str(script)]
+    if has_terminal:
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execv(sys.executable, arguments)
+        said = os.fdopen(terminal, buffering=1)
+    else:
+        process = subprocess.Popen(
+            arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            start_new_session=True)  # fmt: skip
+        pid, said = process.pid, process.stdout
+    with said:
+        assert said.readline().strip() == "ready"
+        if has_terminal and name != "TERM":
+            os.write(terminal, {"INT": b"\x03", "QUIT": b"\x1c"}[name])
+        else:
+            os.kill(pid, number)
+        # A terminal shows ^C as well.
+        lines = [said.readline().strip()[-3:] for _ in range(2)]
+    assert lines == ["got", "end"]
+    if has_terminal:
+        os.waitpid(pid, 0)
+    else:
+        process.wait()

@@ -46,6 +46,16 @@ REFUSED = (
     ),
     ("HAKMEM_PROFILE=fast", "HAKMEM_PROFILE=fast is not one of speed, lean"),
     ("HAKMEM_RSS_TARGET=lots", "HAKMEM_RSS_TARGET=lots is not a size such as 64M"),
+    ("HAKMEM_PROFILE=lean\n", r"HAKMEM_PROFILE=lean\n is not one of speed, lean"),
+    ("HAKMEM_RSS_TARGET=64M\r\n", r"HAKMEM_RSS_TARGET=64M\r\n is not a size such as 64M"),
+    *(
+        (
+            f"HAKMEM_{name}=1",
+            f"HAKMEM_{told}=1: HAKMEM_{told} is not an option of this version "
+            "(HAKMEM_VERBOSE=1 prints all there are)",
+        )
+        for name, told in (("X\nYZ", r"X\nYZ"), ("XY\n", r"XY\n"), ("X\udcff", r"X\udcff"))
+    ),
 )
 
 
@@ -139,18 +149,29 @@ def test_hardened_is_refused_where_it_would_be_measured_as_something_else(knowin
 def test_a_bare_name_is_an_option_of_hakmem_where_there_is_one(knowing):
     notes: list[str] = []
     ours = from_path("hakmem", knowing)
-    chosen = settings.settings_for("--b", ["PROFILE=speed", "SPEED=9", "PROFLE=x"], [ours], notes)
-    assert chosen == {"HAKMEM_PROFILE": "speed", "SPEED": "9", "PROFLE": "x"}
+    chosen = settings.settings_for("--b", ["PROFILE=speed", "SPEED=9", "PROFLE=x", "Q\n=1"], [ours],
+                                   notes)  # fmt: skip
+    assert chosen == {"HAKMEM_PROFILE": "speed", "SPEED": "9", "PROFLE": "x", "Q\n": "1"}
     assert notes == [
         "--b: PROFILE=speed is taken as HAKMEM_PROFILE=speed",
         "--b: SPEED=9 is a variable of the program: hakmem has no HAKMEM_SPEED",
         "--b: PROFLE=x is a variable of the program: hakmem has no HAKMEM_PROFLE "
         "(near: HAKMEM_PROFILE)",
+        r"--b: Q\n=1 is a variable of the program: hakmem has no HAKMEM_Q\n",
     ]
     with pytest.raises(UserError, match="HAKMEM_PROFILE=fast is not one of"):
         settings.settings_for("--b", ["PROFILE=fast"], [ours], notes)
     with pytest.raises(UserError, match="HAKMEM_PROFILE is given twice"):
         settings.settings_for("--b", ["PROFILE=speed", "HAKMEM_PROFILE=lean"], [ours], notes)
+
+
+def test_a_bare_name_under_another_allocator_is_told_to_be_the_programs(knowing):
+    notes: list[str] = []
+    chosen = settings.settings_for("--b", ["PROFILE=speed", "X=1"], [Allocator("glibc")], notes)
+    assert chosen == {"PROFILE": "speed", "X": "1"}
+    assert notes == [
+        "--b: PROFILE=speed is a variable of the program: HAKMEM_PROFILE means nothing to glibc"
+    ]
 
 
 def test_ab_says_what_a_bare_name_means(knowing):

@@ -406,13 +406,27 @@ def test_program_that_asks_for_nothing_is_an_error(trace_build, tmp_path):
 def test_empty_file_is_no_trace_and_gives_way(tmp_path):
     path = tmp_path / "t"
     path.touch()
-    with pytest.raises(UserError, match="nothing was recorded: no "):
+    with pytest.raises(UserError, match="t could not be written, the recorder says why"):
         recorded_traces(path)
+    with pytest.raises(UserError, match=r"nothing was recorded: no .*was not loaded"):
+        recorded_traces(tmp_path / "none")
     with replacing(path):
         # The recorder opens its file only where there is none.
         assert not path.exists()
         path.write_bytes(header())
     assert [p.name for p in tmp_path.iterdir()] == ["t"]
+
+
+def test_two_commands_do_not_record_to_one_trace(trace_build, tmp_path):
+    path, link = tmp_path / "t", tmp_path / "link"
+    link.symlink_to(path)
+    with replacing(path):
+        path.write_bytes(header())
+        ran = run("record", "-o", str(link), "--", "/bin/true")
+        told = f"Error: --output: {path} is being recorded by another command; nothing was started"
+        assert (ran.exit_code, ran.output) == (2, told + "\n")
+    assert path.read_bytes() == header()
+    recorded(path, "/bin/ls")
 
 
 def test_only_traces_are_overwritten(tmp_path):

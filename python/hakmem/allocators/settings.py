@@ -16,9 +16,10 @@ from pathlib import Path
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from hakmem.allocators.peers import Allocator
+from hakmem.allocators.peers import Allocator, find
 from hakmem.environment import SETTING_PREFIXES
 from hakmem.errors import WRONG_USE, UserError
+from hakmem.plain_text import printable
 
 PREFIX = "HAKMEM_"
 PRELOAD = "LD_PRELOAD"
@@ -76,18 +77,26 @@ def settings_for(
     libraries = hakmem_libraries(chosen)
     pairs = []
     for name, value in given:
-        meant = name
-        if not name.startswith(SETTING_PREFIXES) and libraries:
+        # A note is one line.
+        meant, shown = name, printable(f"{name}={value}")
+        if name.startswith(SETTING_PREFIXES):
+            pass
+        elif not libraries:
+            if full_name(name) in known_options(hakmem_libraries([find("hakmem")])):
+                names = ", ".join(a.name for a in chosen)
+                told = f"a variable of the program: {full_name(name)} means nothing to {names}"
+                notes.append(f"{option}: {shown} is {told}")
+        else:
             known = known_options(libraries)
             full = full_name(name)
             if full in known:
-                notes.append(f"{option}: {name}={value} is taken as {full}={value}")
+                notes.append(f"{option}: {shown} is taken as {printable(full)}={printable(value)}")
                 meant = full
             else:
                 near = near_options(full, known, 0.8)
                 notes.append(
-                    f"{option}: {name}={value} is a variable of the program: hakmem has no {full}"
-                    + (f" (near: {near[0]})" if near else "")
+                    f"{option}: {shown} is a variable of the program: "
+                    f"hakmem has no {printable(full)}" + (f" (near: {near[0]})" if near else "")
                 )
         pairs.append((meant, value))
     settings = without_repeats(option, pairs)
@@ -141,29 +150,28 @@ def complaints(library: Path, own: Mapping[str, str]) -> list[tuple[str, str]]:
     """What the library says of settings at its start: names, each with the sentence."""
     if not own:
         return []
-    found = []
-    for line in said_at_start(library, own).splitlines():
-        sentence = line.removeprefix("hakmem: ")
-        for name, value in own.items():
-            # With HAKMEM_VERBOSE it says NAME=VALUE of each, with nothing behind.
-            starts = (f"{name} ", f"{name}: ", f"{name}={value} ", f"{name}={value}: ")
-            if sentence.startswith(starts):
-                found.append((name, sentence))
+    said, found = "\n" + said_at_start(library, own), []
+    for name, value in own.items():
+        # With HAKMEM_VERBOSE it says NAME=VALUE of each, with nothing behind.
+        starts = (f"{name} ", f"{name}: ", f"{name}={value} ", f"{name}={value}: ")
+        # Not line by line: a newline may be part of the setting.
+        begins = "|".join(map(re.escape, starts))
+        found += [(name, text) for text in re.findall(f"\nhakmem: ((?:{begins}).*)", said)]
     return found
 
 
 def said_at_start(library: Path, settings: Mapping[str, str]) -> str:
     clean = {n: v for n, v in os.environ.items() if not n.startswith(PREFIX)}
-    return subprocess.run(
+    said = subprocess.run(
         TRIAL,
         env={**clean, **settings, "LD_PRELOAD": str(library)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
         check=False,
     ).stderr
+    # As the environment is decoded: what it repeats of a setting is found in it.
+    return os.fsdecode(said)
 
 
 def in_effect(library: Path, settings: Mapping[str, str]) -> dict[str, str]:

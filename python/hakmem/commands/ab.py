@@ -16,7 +16,7 @@ from hakmem.allocators.peers import Allocator, find, from_path, require_usable
 from hakmem.allocators.settings import hakmem_libraries, in_effect, settings_for
 from hakmem.destinations import WORD
 from hakmem.documents import write_json
-from hakmem.errors import NOT_STARTED, WRONG_USE, UserError
+from hakmem.errors import WRONG_USE, UserError
 from hakmem.experiments.workload import chosen_workload, workload_options
 from hakmem.measuring import journal
 from hakmem.measuring.deciding import (
@@ -201,12 +201,16 @@ def ab(
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True)
     rotation = new_rotation(rows, chosen, seed, cpus)
-    log = StoppingJournal(journal.new_path("ab"))
+    log = StoppingJournal(journal.new_path("ab"), goes_on=True)
     log.begin("ab", rotation, facts, plan=asdict(plan))
     with interruption.only_once():
         decision = measure(console, rotation, plan, log)
-    with journal.named_in_errors(f"; the pairs are in {log.path}"):
-        conclude(console, rotation, decision, plan, facts, slice_notes(trials), json_path)
+    notes = slice_notes(trials) + ([log.incomplete] if log.incomplete else [])
+    with journal.named_in_errors("" if log.incomplete else f"; the pairs are in {log.path}"):
+        conclude(console, rotation, decision, plan, facts, notes, json_path)
+    status = INTERRUPTED if decision is None or rotation.interrupted else 0
+    status = status or EXIT_STATUS[decision.verdict]
+    raise SystemExit(status or (1 if log.incomplete else 0))
 
 
 def require_difference(rows: Sequence[Contender], sides: Mapping[str, Allocator]) -> None:
@@ -235,7 +239,7 @@ def trial(row: Contender, cpus: str | None) -> Outcome:
     """One run that does not count: it warms the caches of files and shows what is wrong."""
     outcome = row.run(cpus)
     if outcome.start_error:
-        raise UserError(outcome.start_error, NOT_STARTED)
+        raise UserError(outcome.start_error, outcome.start_status)
     if outcome.problem:
         raise side_failed(row.name, outcome.problem, outcome.last_words())
     return outcome
@@ -381,11 +385,8 @@ def conclude(
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True)
     tables.print_facts(console, facts)
-    if json_path is not None:
+    if json_path is not None and not rotation.is_void:
         write_json(json_path, "ab", document(rotation, decision, plan, facts))
-    if rotation.interrupted or decision is None:
-        raise SystemExit(INTERRUPTED)
-    raise SystemExit(EXIT_STATUS[decision.verdict])
 
 
 def sentence(decision: Decision, plan: Plan) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 from hakmem import environment
 from hakmem.allocators.peers import Allocator, find
 from hakmem.documents import HTML, write_json, write_text
-from hakmem.errors import NOT_STARTED, UserError
+from hakmem.errors import UserError
 from hakmem.experiments.comparison import (
     MEMORY_FACT,
     NOT_LOOKED_AT,
@@ -41,6 +41,7 @@ from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
     FiniteRange,
+    InputFile,
     allocator_options,
     chosen_allocators,
     cpu_option,
@@ -101,7 +102,7 @@ class Plan:
 @click.option(
     "--from",
     "source",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(),
     metavar="JOURNAL",
     help="Measure nothing: show the tables of an earlier run again, also of one that was killed. "
     "--json and --html write its files.",
@@ -164,19 +165,22 @@ def compare(
     ]
     facts = facts_of(how, work, chosen, idle_s)
     path = journal.new_path("compare")
-    log = journal.Journal(path)
+    log = journal.Journal(path, goes_on=True)
     found = Comparison(work.command, rows[0].name, pairs, facts, {}, notes, log)
     work.require_working()
     with interruption.only_once():
         measure(console, found, how, rows, chosen)
         interruption.ignore()
         journal.prune("compare")
+        found.end()
         kept = f"; what was measured is in {path}: hakmem compare --from reads it"
-        with journal.named_in_errors(kept if found.rotation is not None else ""):
-            conclude(console, found, json_path, html_path, page_beside(path))
-            if found.figures and html_path is None and page_beside(path) is None:
+        is_whole = found.rotation is not None and not log.incomplete
+        page = None if log.incomplete else page_beside(path)
+        with journal.named_in_errors(kept if is_whole else ""):
+            conclude(console, found, json_path, html_path, page)
+            if found.figures and html_path is None and not is_there(MATPLOTLIB):
                 console.print(f"report: no page with plots without {INSTALL}", soft_wrap=True)
-        if found.figures:
+        if found.figures and is_whole:
             console.print(f"journal: {path} (hakmem compare --from reads it)", soft_wrap=True)
     finish(found)
 
@@ -233,7 +237,7 @@ def metric_of(
     for row in rows:
         trial = row.run(cpus)
         if trial.start_error:
-            raise UserError(trial.start_error, NOT_STARTED)
+            raise UserError(trial.start_error, trial.start_status)
         if not trial.problem:
             return WALL_TIME if OPS_PER_SECOND.read(trial) is None else OPS_PER_SECOND
     return WALL_TIME
@@ -280,6 +284,7 @@ def report_again(
     if not found.rounds_done and not found.problems:
         why = found.notes[-1] if found.damaged else "its command ended before the first was done"
         raise UserError(f"--from: {source} holds no whole round: {why}", 2)
+    found.end()
     conclude(console, found, json_path, html_path)
     finish(found)
 
@@ -291,11 +296,13 @@ def conclude(
     html_path: Path | None,
     unasked_page: Path | None = None,
 ) -> None:
-    """Evaluates what was measured, shows it and writes the files.
+    """Shows what was measured and writes the files.
 
-    Where nothing was measured that is one line, and the files that were asked for.
+    Where nothing was measured that is one line, and the files that were asked for; an interrupt
+    before that leaves the old ones.
     """
-    found.end()
+    if found.interrupted and not found.figures:
+        return
     if found.figures:
         show_all(console, found)
         html_path = html_path or unasked_page
@@ -354,9 +361,9 @@ def calls_column(found: Comparison, narrow: bool) -> dict[str, str]:
 def finish(found: Comparison) -> None:
     if not found.figures:
         raise UserError(found.why_nothing, INTERRUPTED if found.interrupted else 1)
-    if found.damaged:
+    if found.damaged or found.missing_rounds:
         raise SystemExit(1)
     if found.interrupted:
         raise SystemExit(INTERRUPTED)
-    if found.problems:
+    if found.problems or found.is_kept_in_part:
         raise SystemExit(1)

@@ -38,7 +38,9 @@ from hakmem.output.streams import make_console
 from hakmem.processes import stats_page
 from hakmem.processes.accounting import Account, explain_process
 from hakmem.running import programs
+from hakmem.running.launching import signal_name
 from hakmem.running.witness import signals_left_to
+from hakmem.streams import is_lost, report_stream
 
 PAGE_SETTING = "HAKMEM_STATS_PAGE"
 # How long a program may take to its page.
@@ -144,7 +146,7 @@ def explain(
 def opened(path: Path | None, to_stderr: bool) -> Iterator[tuple[TextIO, Callable[[], None]]]:
     """Where the tables go, and what is to be called when one is whole."""
     if path is None:
-        yield (sys.stderr if to_stderr else sys.stdout), lambda: None
+        yield (report_stream() if to_stderr else sys.stdout), lambda: None
         return
     with growing(path, EXPLANATION) as document:
         yield document.file, document.publish
@@ -181,9 +183,14 @@ class Series:
             return INTERRUPTED if self.every_s is None else 0
         return 0
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether the tables go nowhere any more: then there is no end to wait for."""
+        return is_lost(self.console.file)
+
     def repeat(self, pid: int, pause: Callable[[float], object]) -> None:
         """Until the process ends, which is no failure once it has been explained."""
-        while self.every_s is not None:
+        while self.every_s is not None and not self.is_unread:
             if pause(self.every_s):
                 return
             try:
@@ -206,8 +213,9 @@ class Series:
             failed = False
             try:
                 if after_s and ended_within(process, after_s):
-                    told = f"the program ended within {after_s:g} s"
-                    raise UserError(f"{told}: --after SECONDS explains it sooner")
+                    told = f"{how_it_ended(process)} within {after_s:g} s"
+                    sooner = ": --after SECONDS explains it sooner"
+                    raise UserError(told + (sooner if process.returncode >= 0 else ""))
                 self.take_first(process)
                 self.repeat(process.pid, lambda seconds: ended_within(process, seconds))
             except UserError as error:
@@ -228,7 +236,7 @@ class Series:
                 return
             except UserError as error:
                 if ended_within(process, LOOK_EACH_S):
-                    told = f"the program ended before it was explained: {error.message}"
+                    told = f"{how_it_ended(process)} before it was explained: {error.message}"
                     raise UserError(told) from error
                 if time.monotonic() > end:
                     raise
@@ -240,6 +248,13 @@ def ended_within(process: subprocess.Popen, seconds: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+def how_it_ended(process: subprocess.Popen) -> str:
+    status = process.returncode
+    if status < 0:
+        return f"the program was killed by {signal_name(-status)}"
+    return "the program ended"
 
 
 def ending(pid: int) -> bool:

@@ -48,6 +48,8 @@ from hakmem.profiles.profile_files import (
 )
 from hakmem.profiles.profile_sites import ORDERS, Named, compare, named, size
 from hakmem.profiles.symbols import Symboliser
+from hakmem.running.programs import is_file
+from hakmem.streams import report_stream
 
 ROWS = 15
 OTHERS_NAMED = 10
@@ -218,9 +220,8 @@ def profile(
     if left_out:
         warn("profile", left_out)
     if kind == PROGRAM:
-        report = Report(
-            make_console(sys.stderr), wanted, leaks, order or ("live" if leaks else "peak"), rows
-        )
+        order = order or ("live" if leaks else "peak")
+        report = Report(make_console(report_stream()), wanted, leaks, order, rows)
         raise SystemExit(of_program(report, target, rate, every_s, settings))
     report = Report(make_console(sys.stdout), wanted, leaks, order or "live", rows)
     if kind == FILE:
@@ -243,7 +244,7 @@ def kind_of(target: Sequence[str]) -> str:
         return PROGRAM
     else:
         path = Path(first)
-        is_program = path.is_file() and path.stat().st_mode & 0o111
+        is_program = is_file(path) and path.stat().st_mode & 0o111
         kind = FILE if first.endswith(".json") and not is_program else PROGRAM
     if kind != PROGRAM and len(target) > 1:
         what = "PID" if kind == PROCESS else "FILE"

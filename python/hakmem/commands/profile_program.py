@@ -72,7 +72,7 @@ def require_target(program: Sequence[str]) -> programs.Examined:
         try:
             programs.require_servable(program)
         except UserError as error:
-            if found.path is not None or not Path(program[0]).is_file():
+            if found.path is not None or not programs.is_file(Path(program[0])):
                 raise
             told = f"{error.format_message()}; as a heap profile its name would end in .json"
             raise UserError(told, error.exit_code) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import click
@@ -18,6 +17,7 @@ from hakmem.options import PROGRAM_LAST, WholeRange, json_option, stdin_option
 from hakmem.output import tables
 from hakmem.running import programs
 from hakmem.running.proof import load_checked
+from hakmem.streams import report_stream
 from hakmem.traces.trace_record import (
     TRACE,
     record_program,
@@ -100,7 +100,7 @@ def trace_json(summary: TraceSummary) -> dict:
 
 def report(found: list[TraceSummary]) -> None:
     """On stderr: stdout is the program's."""
-    console = tables.make_console(sys.stderr)
+    console = tables.make_console(report_stream())
     console.width = max(console.width, tables.PLAIN_WIDTH)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for title, side in (("trace", "left"), ("calls", "right"), ("threads", "right"),

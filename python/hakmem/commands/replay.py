@@ -24,6 +24,7 @@ from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.rotation import OPS_PER_SECOND
 from hakmem.measuring.summary import summarise
 from hakmem.options import (
+    InputFile,
     WholeRange,
     allocator_options,
     chosen_allocators,
@@ -58,7 +59,7 @@ from hakmem.traces.trace_summary import (
 @seed_option()
 @click.option("--summary", "summary_only", is_flag=True, help="Only say what the trace holds.")
 @json_option()
-@click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("trace", type=InputFile())
 def replay(
     names: str | None,
     libraries: tuple[str, ...],
@@ -131,7 +132,7 @@ def compare(
     for remark in held.remarks():
         console.print(f"note: {remark}", soft_wrap=True)
     tables.print_facts(console, facts)
-    if json_path is not None:
+    if json_path is not None and not rotation.is_void:
         figures = document(facts, OPS_PER_SECOND, baseline, rotation, summary)
         write_json(json_path, "replay", figures | {"said": told, "trace": summary_document(held)})
     finish(console, rotation, baseline, pairs)

@@ -19,6 +19,7 @@ from hakmem.options import PROGRAM_LAST, json_option, stdin_option
 from hakmem.running import programs
 from hakmem.running.proof import counted, idle_words
 from hakmem.running.witness import Ended, run_watched
+from hakmem.streams import report_stream
 
 PROFILES = ("balanced", "speed", "lean", "hardened")
 PROFILE = f"{PREFIX}PROFILE"
@@ -86,6 +87,8 @@ def run(
     if not found.keeps_malloc:
         environment["LD_PRELOAD"] = appended(library)
     look = not found.obstacle or found.holds_hakmem
+    if proof:
+        report_stream()
     ended = run_watched(program, environment, served_by, look, stdin)
     if look:
         report(ended, found, proof, chosen)

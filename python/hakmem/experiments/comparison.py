@@ -45,10 +45,16 @@ class Comparison:
     interrupted: bool = False
     # Of the journal that it was read from: lines that are left out.
     damaged: list[int] = field(default_factory=list)
+    # And rounds that it has no line of.
+    missing_rounds: int = 0
 
     @property
     def rounds_done(self) -> int:
         return self.rotation.rounds_done if self.rotation else 0
+
+    @property
+    def is_kept_in_part(self) -> bool:
+        return self.log is not None and bool(self.log.incomplete)
 
     @property
     def not_served(self) -> list[str]:
@@ -138,6 +144,8 @@ class Comparison:
             )
             self.notes.append(f"interrupted {told}")
         self._write({"ended": "interrupted" if self.interrupted else "done"})
+        if self.is_kept_in_part:
+            self.notes.append(self.log.incomplete)
 
     def _write(self, line: dict) -> None:
         if self.log is not None:
@@ -166,6 +174,12 @@ def from_journal(path: Path) -> Comparison:
     except journal.DAMAGE as error:
         raise UserError(f"--from: {path} is no journal of hakmem compare", 2) from error
     left_out = [number for number, line in later if not was_read(found, line)]
+    found.missing_rounds = missing_rounds(found, [line for _, line in later], len(left_out))
+    if found.missing_rounds:
+        found.notes.append(
+            f"{found.missing_rounds} of the rounds are missing in {path}: these are the other "
+            f"{rotation.rounds_done}"
+        )
     if left_out:
         is_cut = left_out == [later[-1][0]] and not ends_whole(path)
         found.damaged = [] if is_cut else left_out
@@ -174,6 +188,15 @@ def from_journal(path: Path) -> Comparison:
             found.interrupted = False
         found.notes.append(told_damage(path, left_out, is_cut, rotation.rounds_done, found.pairs))
     return found
+
+
+def missing_rounds(found: Comparison, lines: Sequence[dict | None], left_out: int) -> int:
+    """Rounds below the highest number, and all that were asked for where it came to its end, that
+    are in no line; each line that is left out may have been one."""
+    numbers = [line["round"] for line in lines if line and isinstance(line.get("round"), int)]
+    has_all = not found.interrupted and bool(found.rotation.running())
+    last = found.pairs if has_all else min(max(numbers, default=0), found.pairs)
+    return max(0, last - found.rounds_done - left_out)
 
 
 def require_texts(head: dict) -> None:

@@ -76,16 +76,26 @@ def named_in_errors(words: str) -> Iterator[None]:
 
 @dataclass
 class Journal:
-    """Appends a rotation's rounds to a file; every line is on its way to disk when it returns."""
+    """Appends a rotation's rounds to a file; every line is on its way to disk when it returns.
+
+    Where the command shows its figures without the file (`goes_on`), a full disk after the head
+    ends the journal alone, and `incomplete` says so.
+    """
 
     path: Path
+    goes_on: bool = False
+    incomplete: str = ""
 
     def write(self, line: Mapping) -> None:
+        if self.incomplete:
+            return
         try:
             with self.path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
-            raise UserError(f"cannot write {self.path}: {error.strerror}") from error
+            if not self.goes_on or "made_by" in line:
+                raise UserError(f"cannot write {self.path}: {error.strerror}") from error
+            self.incomplete = f"the journal {self.path} is incomplete: {error.strerror}"
 
     def drop_cut_line(self) -> None:
         """Takes off a last line that was cut short, so that more can be appended."""
@@ -271,7 +281,7 @@ def outcome_of(given: Mapping) -> Outcome:
     found = Outcome(**given)
     for one in fields(found):
         value = getattr(found, one.name)
-        is_odd = isinstance(value, float) and not 0 <= value < math.inf
+        is_odd = isinstance(value, (int, float)) and not 0 <= value < math.inf
         if is_odd or not isinstance(value, KINDS[one.type]):
             raise ValueError(f"{one.name} of a run is of the wrong type")
     return found

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hakmem.allocators.peers import Allocator
-from hakmem.errors import NOT_STARTED, UserError
+from hakmem.errors import UserError
 from hakmem.running.launching import Outcome
 from hakmem.running.runners import BY_ITSELF, Runner
 
@@ -145,7 +145,7 @@ def choose_metric(
         return metric_asked_for(expression, lower_is_better)
     trial = row.run(cpus)
     if trial.start_error:
-        raise UserError(trial.start_error, NOT_STARTED)
+        raise UserError(trial.start_error, trial.start_status)
     return OPS_PER_SECOND if OPS_PER_SECOND.read(trial) is not None else WALL_TIME
 
 
@@ -186,6 +186,11 @@ class Rotation:
 
     def costs(self, name: str) -> list[float]:
         return [self.metric.cost(v) for v in self.series[name].values[: self.rounds_done]]
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it was interrupted before anything was measured: no file is replaced by that."""
+        return self.interrupted and not self.rounds_done
 
     def running(self) -> list[Series]:
         return [s for s in self.series.values() if not s.problem]

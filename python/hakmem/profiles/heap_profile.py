@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem.errors import UserError
+from hakmem.documents import is_named_pipe
+from hakmem.errors import WRONG_USE, UserError
 from hakmem.plain_text import parse_json, printable
 from hakmem.processes.page_shape import COUNT, TEXT, Shape, check, counts, many, refuse
 
@@ -144,14 +145,17 @@ class HeapProfile:
 
 def read_file(path: Path) -> HeapProfile:
     try:
+        if is_named_pipe(path):
+            raise UserError(f"cannot read {path}: it is no plain file", WRONG_USE)
         with path.open("rb") as file:
             text = file.read(BYTES_MOST + 1)
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise UserError(f"cannot read {path}: {error.strerror}", WRONG_USE) from error
     try:
         return parse(text)
     except ValueError as error:
-        raise UserError(f"{path} is no heap profile of hakmem: {printable(str(error))}") from error
+        told = f"{path} is no heap profile of hakmem: {printable(str(error))}"
+        raise UserError(told, WRONG_USE) from error
 
 
 def parse(text: bytes) -> HeapProfile:

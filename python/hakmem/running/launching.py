@@ -7,6 +7,7 @@ Python would seem as large as Python.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hakmem.allocators.peers import bench_program
-from hakmem.errors import REFUSED, UserError
+from hakmem.errors import NOT_FOUND, NOT_STARTED, REFUSED, UserError
 from hakmem.plain_text import LAST_LINES, last_lines, with_last_words
 
 # ld.so goes on without a library it cannot preload: the program would then run on glibc's malloc.
@@ -52,6 +53,13 @@ class Outcome:
     too_late: str = ""
     # Why it does not count, whatever its end was.
     failure: str = ""
+
+    @property
+    def start_status(self) -> int:
+        """Of a command whose program could not be started: interpreters of scripts are looked at
+        before, so that what is missing is the program."""
+        is_missing = self.start_error.endswith(f": {os.strerror(errno.ENOENT)}")
+        return NOT_FOUND if is_missing else NOT_STARTED
 
     @property
     def preload_problem(self) -> str:

@@ -75,8 +75,7 @@ def require_program(command: Sequence[str]) -> Path:
     if found is None:
         there = candidate(name)
         if there is None:
-            here = Path(name)
-            hint = f" (./{name} is in this folder)" if name and here.is_file() else ""
+            hint = f" (./{name} is in this folder)" if name and is_file(Path(name)) else ""
             raise UserError(f"there is no program '{name}'{hint}", NOT_FOUND)
         why = "it is a folder" if there.is_dir() else "it is not executable"
         if not there.is_dir() and not there.is_file():
@@ -92,10 +91,21 @@ def require_program(command: Sequence[str]) -> Path:
 def candidate(name: str) -> Path | None:
     """What has the name of a program and is none: a folder, or a file that is not executable."""
     if "/" in name:
-        return Path(name) if Path(name).exists() else None
+        try:
+            return Path(name) if Path(name).exists() else None
+        except OSError as error:
+            raise UserError(f"cannot start '{name}': {error.strerror}", NOT_STARTED) from error
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     paths = (Path(folder) / name for folder in folders if folder and name)
-    return next((path for path in paths if path.is_file()), None)
+    return next((path for path in paths if is_file(path)), None)
+
+
+def is_file(path: Path) -> bool:
+    """False in a folder of PATH that may not be searched, too."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def require_servable(command: Sequence[str]) -> Examined:

@@ -38,9 +38,9 @@ WAIT_ALL = 0x40000000
 
 TRACED_S = 1.0
 LOOK_EACH_S, LOOK_EACH_MOST_S = 0.001, 0.25
-# A terminal sends these to the program too: our part is to wait.
-LEFT_TO_PROGRAM = (signal.SIGINT, signal.SIGQUIT)
-FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+# A terminal sends these to the program too: then our part is to wait.
+OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
+FORWARDED = (*OF_TERMINALS, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 # The structure of counters begins with the spans and runs handed out.
 COUNTER = "hak_os_stats"
@@ -249,13 +249,28 @@ def let_go(pid: int, release: int, library: Path) -> Ended:
 
 def leave_signals_to(pid: int) -> dict[int, object]:
     def forward(number: int, _frame: object) -> None:
+        if number in OF_TERMINALS and is_in_foreground():
+            return
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
-    before = {n: signal.signal(n, signal.SIG_IGN) for n in LEFT_TO_PROGRAM}
     # What whoever started us had ignored (nohup) stays ignored.
     wanted = [n for n in FORWARDED if signal.getsignal(n) != signal.SIG_IGN]
-    return before | {n: signal.signal(n, forward) for n in wanted}
+    return {n: signal.signal(n, forward) for n in wanted}
+
+
+def is_in_foreground() -> bool:
+    """Whether a terminal sends its signals to our process group, and so to the program."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 @contextmanager
@@ -276,13 +291,19 @@ class Sight:
     counter: Counter
     program: str = ""
     served: int | None = None
+    # As where its file may be run and not read.
+    is_barred: bool = False
 
     def look(self) -> bool:
         """Looks where there is something new to see; True when it is another program by now."""
-        now = program_of(self.pid)
+        try:
+            now = program_of(self.pid)
+        except PermissionError:
+            self.is_barred = True
+            return False
         is_new = bool(now) and now != self.program
         if is_new:
-            self.program, self.served = now, None
+            self.program, self.served, self.is_barred = now, None, False
         if not self.served:
             found = self.counter.read(self.pid)
             self.served = self.served if found is None else found
@@ -303,6 +324,8 @@ def watch(pid: int, counter: Counter, tracer: Tracer, until_end: BinaryIO) -> En
             tracer.go_on(status)
         elif found:
             unknown = "" if held or sight.served is not None else "it ended too soon"
+            if sight.is_barred and sight.served is None:
+                unknown = "its memory may not be read"
             return Ended(status, sight.served, unknown, sight.program, pid)
         else:
             if sight.look():
@@ -315,5 +338,7 @@ def program_of(pid: int) -> str:
     """The file a process runs now: it changes when a start script becomes the real program."""
     try:
         return str(Path(f"/proc/{pid}/exe").readlink())
+    except PermissionError:
+        raise
     except OSError:
         return ""

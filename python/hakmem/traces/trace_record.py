@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import re
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +40,29 @@ def replacing(path: Path) -> Iterator[None]:
     if open_descriptor(path) is not None or (path.exists() and not path.is_file()):
         raise UserError(f"--output: a trace needs a file, and {path} is none", 2)
     require_kind(path, TRACE, "--output", 2)
+    with taken(path), made_way(path):
+        yield
+
+
+@contextmanager
+def taken(path: Path) -> Iterator[None]:
+    """Refuses a trace that another command records: they would take each other's for old ones.
+
+    A socket without a file has the trace's name: it is free again when the command ends, however.
+    """
+    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
+    with socket.socket(socket.AF_UNIX) as mark:
+        try:
+            mark.bind(f"\0hakmem-record-{name}")
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                why = "is being recorded by another command; nothing was started"
+                raise UserError(f"--output: {path} {why}", 2) from error
+        yield
+
+
+@contextmanager
+def made_way(path: Path) -> Iterator[None]:
     aside: dict[Path, Path] = {}
     try:
         for old in traces_of(path):
@@ -122,7 +148,9 @@ def record_program(
 def recorded_traces(path: Path) -> list[TraceSummary]:
     """The first process's trace, then those of the others with most calls first."""
     # On a full disk the recorder leaves an empty one.
-    if not path.exists() or path.stat().st_size == 0:
+    if path.exists() and path.stat().st_size == 0:
+        raise UserError(f"nothing was recorded: {path} could not be written, the recorder says why")
+    if not path.exists():
         raise UserError(
             f"nothing was recorded: no {path}. The recorder was not loaded (static program, or "
             "one with more rights than yours), or it said why it cannot write"
