@@ -11,7 +11,9 @@
 #define STEP_SPANS 1024 /* most of them may hold no block */
 #define EXIT_MS 100
 
-/* A slab as the walk found it. */
+/* A slab as the walk found it. `bumped` is 0 from its end until its blocks are zeroed again, in its next life: then there is nothing to
+ * look at, however long the thread that makes it is kept from going on. What was read in part before and in part after that differs
+ * from what is_still reads. */
 typedef struct view {
   const hak_region *region; /* NULL: what is looked at is certain to be there */
   const hak_span *span;
@@ -21,12 +23,9 @@ typedef struct view {
 
 HAK_RACY static view view_of(const hak_region *r, size_t index) {
   const hak_span *s = &r->spans[index];
-  view v = {r, s, 0, 0, 0};
-  if (!hak_code_is_class(hak_region_slab_code(r, index)) || hak_load_relaxed(&s->head) != s) return v;
-  v.start = hak_load_relaxed(&s->start);
-  v.bumped = hak_load_relaxed(&s->bumped);
-  v.code = hak_region_slab_code(r, index);
-  return v;
+  unsigned code = hak_region_slab_code(r, index);
+  if (!hak_code_is_class(code) || hak_load_relaxed(&s->head) != s) return (view){r, s, 0, HAK_CODE_NONE, 0};
+  return (view){r, s, hak_load_relaxed(&s->start), code, hak_load_relaxed(&s->bumped)};
 }
 
 static bool is_still(const view *v) {
@@ -60,15 +59,19 @@ static HAK_COLD void look_again(const hak_region *r, const void *p, size_t block
   hak_misuse_abort(verdict, p, block_size, where);
 }
 
-void hak_sweep_block(const hak_region *r, const void *p, size_t block_size, const char *where) {
-  view there = {0};
-  look_again(r, p, block_size, &there, where);
+void hak_sweep_neighbour(const hak_region *r, const void *p, size_t block_size, const char *where) {
+  view v = {0};
+  if (block_size >= HAK_SPAN_SIZE) { /* a slab of its own, which may go, and others come */
+    v = view_of(r, hak_region_index(r, p));
+    if (v.start != (uintptr_t)p || v.bumped == 0 || hak_class_size(v.code - 1) != block_size) return;
+  }
+  look_again(r, p, block_size, &v, where);
 }
 
 /* Returns the bytes looked at. */
 static size_t sweep_slab(const hak_region *r, size_t index, const char *where) {
   view v = view_of(r, index);
-  if (v.code == 0) return 0;
+  if (v.code == HAK_CODE_NONE) return 0;
   size_t block_size = hak_class_size(v.code - 1);
   for (unsigned i = 0; i < v.bumped; i++) {
     const void *p = (const void *)(v.start + i * block_size);

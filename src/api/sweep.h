@@ -13,7 +13,8 @@ void hak_sweep_some(void);
 void hak_sweep_fork_child(void);
 /* When the process ends: for a tenth of a second at most, from anywhere on. */
 void hak_sweep_at_exit(void);
-/* Ends the program if the block is damaged; `where` is for the report. p may be anything by now. */
-void hak_sweep_block(const hak_region *region, const void *p, size_t block_size, const char *where);
+/* Ends the program if the block is damaged that lies beside one of the same size, in its slab where a slab has several; `where` is for
+ * the report. The other one is the caller's. */
+void hak_sweep_neighbour(const hak_region *region, const void *p, size_t block_size, const char *where);
 
 #endif
