@@ -207,7 +207,7 @@ int main(int argc, char **argv) {
     return spoiled();
   } else if (strcmp(what, "unparked") == 0) {
     end_unparked();
-    for (int i = 0; i < 20; i++) some_blocks(1000000, 2); /* more is held each time: the page is written anew */
+    for (int i = 0; i < 20; i++) some_blocks(200000, 10); /* more is held each time: the page is written anew */
     say("ready\n");
     wait_for_line();
   } else if (strcmp(what, "catches") == 0) {

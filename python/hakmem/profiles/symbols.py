@@ -33,6 +33,7 @@ DELETED = " (deleted)"
 ANONYMOUS, NOWHERE = "[anonymous code]", "[unknown]"
 PERF_LINE = re.compile(r"^(?:0x)?([0-9a-f]+) (?:0x)?([0-9a-f]+) (.+)$", re.IGNORECASE)
 PATHS_NAMED = 4
+CLOCK_STEP_MS = 10  # of the kernel's coarse clock, at most
 PERF_BYTES_MOST = 256 << 20
 # Python's: py::function:/the/file.py
 PYTHON_FRAME = re.compile(r"^py::(?P<function>.*?):(?P<file>[^:]*)$")
@@ -288,8 +289,11 @@ class Module:
 
     def changed_after(self, when_ms: int) -> bool:
         with suppress(OSError):
-            # Whole milliseconds, as the start is told in: a file of the same one may be older.
-            return self.file is not None and self.file.stat().st_mtime_ns // 1_000_000 > when_ms
+            # The start is told by a clock that may be a step behind the file's.
+            return (
+                self.file is not None
+                and self.file.stat().st_mtime_ns // 1_000_000 > when_ms + CLOCK_STEP_MS
+            )
         return False
 
 
