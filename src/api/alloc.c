@@ -7,7 +7,7 @@
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
-#include "large/fenced.h"
+#include "large/guard_pages.h"
 #include "large/huge.h"
 #include "large/extent.h"
 #include "os/os.h"
@@ -30,7 +30,7 @@ static void wait_for_purges(void) {
 static void reclaim(void) {
   hak_deferred d = {0};
   hak_huge_release();
-  if (HAK_HARD(GUARDS)) hak_fenced_release();
+  if (HAK_HARD(GUARDS)) hak_guard_pages_release();
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);
   hak_arena_shrink_all(&d);

@@ -82,10 +82,11 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
 }
 
 __attribute__((destructor)) static void on_unload(void) {
-  if (hak_profiler_wanted_at_exit()) hak_profiler_at_exit(hak_fork_may_lock());
-  if (hak_report_wanted_at_exit()) hak_report_at_exit(hak_fork_may_lock());
-  if (HAK_HARD(CHECKED_FREE))
+  bool may_lock = hak_fork_may_lock();
+  if (hak_profiler_wanted_at_exit()) hak_profiler_at_exit(may_lock);
+  if (hak_report_wanted_at_exit()) hak_report_at_exit(may_lock);
+  if (HAK_HARD_SWEEP)
     hak_sweep_at_exit();
-  else if (hak_fork_may_lock())
+  else if (may_lock)
     hak_thread_check_cached();
 }

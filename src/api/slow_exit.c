@@ -45,7 +45,7 @@ void hak_slow_exit(hak_deferred *d) {
   hak_report_bad(d);
   uint64_t now_ms = hak_os_now_ms();
   if (clock_moved(now_ms)) {
-    if (HAK_HARD(CHECKED_FREE)) hak_sweep_some();
+    if (HAK_HARD_SWEEP) hak_sweep_some();
     decay_cache(now_ms, d);
     hak_decay_tick(now_ms, d);
   }

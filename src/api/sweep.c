@@ -88,8 +88,8 @@ HAK_RACY static bool is_damaged(const void *p, size_t bytes) {
 }
 
 static void sweep_huge(const char *where) {
-  size_t place = 0, bytes;
-  const void *p = hak_huge_find(&place, is_damaged, &bytes);
+  size_t bytes;
+  const void *p = hak_huge_find(is_damaged, &bytes);
   if (HAK_UNLIKELY(p != NULL)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, bytes, where);
 }
 
@@ -100,11 +100,10 @@ typedef struct walk {
   size_t span;
 } walk;
 
-/* The next span; huge blocks after the last. False: the walk has come round. */
+/* The next span. False: that was the last, and the walk begins anew. */
 static bool sweep_next(walk *at, size_t *bytes, const char *where) {
   if (at->region >= hak_region_count()) {
     *at = (walk){0, 0};
-    sweep_huge(where);
     return false;
   }
   const hak_region *r = hak_region_at(at->region);
@@ -124,8 +123,11 @@ void hak_sweep_some(void) {
   uint64_t now_ms = hak_os_now_ms();
   if (now_ms < hak_load_relaxed(&due_ms) || hak_exchange_acquire(&busy, 1) != 0) return;
   hak_store_relaxed(&due_ms, now_ms + STEP_MS);
+  static const char where[] = "by the walk over all blocks";
   size_t bytes = 0;
-  for (unsigned n = 0; n < STEP_SPANS && bytes < STEP_BYTES && sweep_next(&here, &bytes, "by the walk over all blocks"); n++) continue;
+  bool more = true;
+  for (unsigned n = 0; n < STEP_SPANS && bytes < STEP_BYTES && more; n++) more = sweep_next(&here, &bytes, where);
+  if (!more) sweep_huge(where);
   hak_store_release(&busy, 0);
 }
 
@@ -137,8 +139,10 @@ void hak_sweep_at_exit(void) {
   uint64_t until_ms = hak_os_now_ms() + EXIT_MS;
   if (hak_region_count() == 0 || !hak_lock_comes_free(&hak_huge_lock, EXIT_MS)) return;
   const hak_region *r = hak_region_at(0);
-  walk at = {0, r->first_span + hak_trailer_secret[0] % (ready_spans(r) - r->first_span)};
+  const walk from = {0, r->first_span + hak_trailer_secret[0] % (ready_spans(r) - r->first_span)};
+  walk at = from;
   size_t bytes = 0;
+  bool round = false; /* it has come to the end */
   sweep_huge(where);
-  for (int rounds = 0; rounds < 2 && hak_os_now_ms() < until_ms;) rounds += !sweep_next(&at, &bytes, where);
+  while (!(round && at.span >= from.span) && hak_os_now_ms() < until_ms) round |= !sweep_next(&at, &bytes, where);
 }

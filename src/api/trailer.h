@@ -11,6 +11,7 @@
 #include "api/harden.h"
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "base/policy.h"
 
 #define HAK_TRAILER_BYTES sizeof(uint64_t)
 #define HAK_FILL_MAX ((size_t)32)
@@ -49,8 +50,8 @@ HAK_INLINE hak_pair hak_pair_at(const void *p) {
     ACT((first)[(bytes) / sizeof(hak_pair) - (run) + i]);         \
   }
 #define HAK_EACH_ZEROED_PAIR(first, bytes, ACT)                   \
-  if (HAK_LIKELY((bytes) >= 256)) {                               \
-    HAK_EACH_PAIR(first, 256, 8, ACT)                             \
+  if (HAK_LIKELY((bytes) >= HAK_ZEROED_BYTES)) {                  \
+    HAK_EACH_PAIR(first, HAK_ZEROED_BYTES, 8, ACT)                \
   } else if ((bytes) >= 128) {                                    \
     HAK_EACH_PAIR(first, bytes, 8, ACT)                           \
   } else if ((bytes) >= 64) {                                     \

@@ -1,7 +1,6 @@
 #include "guard/fault.h"
 
 #include <signal.h>
-#include <stdlib.h>
 
 #include "guard/sample.h"
 #include "large/huge.h"
@@ -25,7 +24,7 @@ static bool explain_huge(const void *p) {
   hak_huge_place at;
   if (!hak_lock_comes_free(&hak_huge_lock, LOCKED_MS) || !hak_huge_locate(p, &at)) return false;
   bool before = (uintptr_t)p < (uintptr_t)at.block;
-  if (at.retired)
+  if (at.quarantined)
     print_block("use after free", p, "in the freed", at.block, at.bytes);
   else
     print_block("access outside of a block", p, before ? "before the" : "behind the", at.block, at.bytes);

@@ -5,7 +5,7 @@
 
 #include "base/bits.h"
 #include "config/config.h"
-#include "large/fenced.h"
+#include "large/guard_pages.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "region/size_class.h"
@@ -66,7 +66,7 @@ static size_t remove_locked(const void *p) {
 
 /* The addresses may be lost where the system refuses; the memory is gone in any case. */
 static bool unmap_block(void *p, size_t bytes) {
-  bool done = HAK_HARD(GUARDS) ? hak_fenced_unmap(p, bytes) : hak_os_unmap(p, bytes);
+  bool done = HAK_HARD(GUARDS) ? hak_guard_pages_unmap(p, bytes) : hak_os_unmap(p, bytes);
   hak_budget_count_unmapped(bytes);
   return done;
 }
@@ -74,7 +74,7 @@ static bool unmap_block(void *p, size_t bytes) {
 /* New memory, if the limit admits it. */
 static void *map(size_t bytes, size_t align) {
   if (!hak_budget_map(bytes)) return NULL;
-  void *p = HAK_HARD(GUARDS) ? hak_fenced_map(bytes, align) : hak_os_map(bytes, align);
+  void *p = HAK_HARD(GUARDS) ? hak_guard_pages_map(bytes, align) : hak_os_map(bytes, align);
   hak_budget_map_done(bytes, p != NULL);
   if (p == NULL)
     hak_os_count(&hak_os_stats.huge_fail);
@@ -180,7 +180,7 @@ bool hak_huge_free(void *p) {
   hak_lock_drop(&hak_huge_lock);
   if (bytes == 0) return false;
   if (HAK_HARD(GUARDS)) {
-    hak_fenced_retire(p, bytes);
+    hak_guard_pages_quarantine(p, bytes);
     hak_budget_count_unmapped(bytes);
   } else if (hak_budget_near_now() || !keep(p, bytes)) {
     unmap_block(p, bytes);
@@ -217,7 +217,7 @@ hak_verdict hak_huge_verdict(const void *p) {
   hak_lock_take(&hak_huge_lock);
   if (any_contains(table, table_capacity, p))
     verdict = HAK_VERDICT_NO_BLOCK_START;
-  else if (any_contains(kept, KEPT_MAX, p) || (HAK_HARD(GUARDS) && hak_fenced_retired(p, &bytes) != NULL))
+  else if (any_contains(kept, KEPT_MAX, p) || (HAK_HARD(GUARDS) && hak_guard_pages_quarantined(p, &bytes) != NULL))
     verdict = HAK_VERDICT_FREE_MEMORY;
   hak_lock_drop(&hak_huge_lock);
   return verdict;
@@ -226,11 +226,11 @@ hak_verdict hak_huge_verdict(const void *p) {
 bool hak_huge_locate(const void *p, hak_huge_place *place) {
   if (!HAK_HARD(GUARDS)) return false;
   hak_lock_take(&hak_huge_lock);
-  place->block = hak_fenced_retired(p, &place->bytes);
-  place->retired = place->block != NULL;
+  place->block = hak_guard_pages_quarantined(p, &place->bytes);
+  place->quarantined = place->block != NULL;
   for (size_t i = 0; i < table_capacity && place->block == NULL; i++) {
     const entry *e = &table[i];
-    if (e->p != NULL && e->p != GONE && hak_fenced_reaches(e->p, e->bytes, p)) *place = (hak_huge_place){e->p, e->bytes, false};
+    if (e->p != NULL && e->p != GONE && hak_guard_pages_reach(e->p, e->bytes, p)) *place = (hak_huge_place){e->p, e->bytes, false};
   }
   hak_lock_drop(&hak_huge_lock);
   return place->block != NULL;
@@ -315,13 +315,14 @@ void hak_huge_read(hak_huge_figures *figures) {
 
 #define LISTED_AT_ONCE 256 /* places of the table, under one hold of the lock */
 
-const void *hak_huge_find(size_t *place, bool (*is)(const void *p, size_t bytes), size_t *bytes) {
+const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *bytes) {
   const void *found = NULL;
+  size_t place = 0;
   for (bool end = false; found == NULL && !end;) {
     hak_lock_take(&hak_huge_lock);
     for (size_t n = 0; n < LISTED_AT_ONCE && found == NULL && !end; n++) {
-      end = *place >= table_capacity;
-      const entry *e = end ? NULL : &table[(*place)++];
+      end = place >= table_capacity;
+      const entry *e = end ? NULL : &table[place++];
       if (end || e->p == NULL || e->p == GONE || !is(e->p, e->bytes)) continue;
       found = e->p;
       *bytes = e->bytes;

@@ -34,15 +34,14 @@ void hak_huge_release_idle(uint64_t now_ms);
 /* Whether freed mappings are kept; under the lock, as hak_decay_has_work. */
 bool hak_huge_has_kept(void);
 
-/* The first live block from *place on, which is 0 at first, of which `is` says yes; NULL: none. `is` runs under the lock: the block is
- * nobody else's to free meanwhile. */
-const void *hak_huge_find(size_t *place, bool (*is)(const void *p, size_t bytes), size_t *bytes);
+/* A live block of which `is` says yes; NULL: none. `is` runs under the lock: the block is nobody else's to free meanwhile. */
+const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *bytes);
 
-/* Hardened build: the block in whose pages or fences p lies, or which had them before it was freed. False: there is none. */
+/* Hardened build: the block in whose pages or guard pages p lies, or which had them before it was freed. False: there is none. */
 typedef struct hak_huge_place {
   const void *block;
   size_t bytes;
-  bool retired;
+  bool quarantined;
 } hak_huge_place;
 bool hak_huge_locate(const void *p, hak_huge_place *place);
 

@@ -1,0 +1,26 @@
+/* Hardened build: the mapping of a huge block lies between two inaccessible pieces. When the block is freed its memory goes at once;
+ * its addresses stay inaccessible until so many others were freed. The list of those is under hak_huge_lock. Blocks are whole pages. */
+#ifndef HAK_LARGE_GUARD_PAGES_H
+#define HAK_LARGE_GUARD_PAGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* On each side of a block. */
+#define HAK_GUARD_PAGES_BYTES ((size_t)64 << 10)
+
+/* A zeroed block. align: power of two. NULL: out of memory. */
+void *hak_guard_pages_map(size_t bytes, size_t align);
+/* Unmaps a block with its guard pages. False: it could not; the memory may be there still. */
+bool hak_guard_pages_unmap(void *p, size_t bytes);
+/* Whether the address lies in the block or its guard pages. */
+bool hak_guard_pages_reach(const void *p, size_t bytes, const void *address);
+/* The memory goes, the addresses wait. Takes the lock. */
+void hak_guard_pages_quarantine(void *p, size_t bytes);
+/* Gives up all addresses that wait. Takes the lock. */
+void hak_guard_pages_release(void);
+/* The quarantined block that p lies in, or NULL. Under the lock. */
+const void *hak_guard_pages_quarantined(const void *p, size_t *bytes);
+
+#endif
