@@ -28,6 +28,6 @@ done
 # What build.rs compiles and what that includes; the other files of override/ are of the shared library and the archive.
 mkdir "$out/hakmem-sys/c"
 find src include \( -name '*.c' -o -name '*.h' -o -name '*.def' \) \
-    ! \( -path 'src/override/*' ! -name override_libc.c \) -print0 | xargs -0 cp --parents -t "$out/hakmem-sys/c"
+    ! \( -path 'src/override/*' ! -name override_libc.c ! -name serves.h \) -print0 | xargs -0 cp --parents -t "$out/hakmem-sys/c"
 # Modes of the checkout depend on umask, and go into the packages.
 chmod -R u=rwX,go=rX "$out"

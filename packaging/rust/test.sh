@@ -73,6 +73,10 @@ chmod +x "$temporary/cc"
 export CARGO_TARGET_DIR="$temporary/target"
 CC="$temporary/cc" cargo test --quiet --locked
 python3 -B "$here/tests/flags.py" "$temporary/compiled" "$build/compile_commands.json"
+# Each feature has C sources of its own.
+for feature in override hardened; do
+    cargo build --quiet --locked --features "hakmem-sys/$feature"
+done
 
 [ -n "$full" ] || exit 0
 echo "packages: built by cargo from the packaged files, and the same in a second run"

@@ -7,6 +7,9 @@ use std::{env, fs, process};
 /// Every feature of src/base/policy.h, as libhakmem-hardened.so has.
 const HARDENING: &str = "63";
 
+/// What the feature `hardened` adds to the sources.
+const HARDENED_SOURCES: [&str; 3] = ["api/harden.c", "api/sweep.c", "large/guard_pages.c"];
+
 fn main() {
     refuse_other_targets();
     let root = c_folder();
@@ -75,7 +78,7 @@ fn sources(src: &Path) -> Vec<PathBuf> {
         if name.starts_with("override") {
             feature("override") && name.ends_with("override_libc.c")
         } else {
-            !name.ends_with("harden.c") || feature("hardened")
+            feature("hardened") || !HARDENED_SOURCES.iter().any(|only| name.ends_with(only))
         }
     });
     // The order of a folder differs from machine to machine, and with it the archive.
