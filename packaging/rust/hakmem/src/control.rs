@@ -92,8 +92,8 @@ pub fn good_size(size: usize) -> usize {
 /// ```
 /// # #[global_allocator]
 /// # static GLOBAL: hakmem::Hakmem = hakmem::Hakmem;
-/// drop(vec![1u8; 8 << 20]);
-/// assert!(hakmem::purge() >= 4 << 20);
+/// drop((0..100).map(|_| vec![1u8; 100_000]).collect::<Vec<_>>());
+/// assert!(hakmem::purge() >= 4_000_000);
 /// ```
 pub fn purge() -> usize {
     // SAFETY: no precondition.
