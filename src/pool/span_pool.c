@@ -344,9 +344,12 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
   size_t bit = index % HAK_CHUNK_SPANS;
   if (bit == 0 || bit + extra_spans > HAK_CHUNK_SPANS) return false; /* extents stay inside a chunk */
   bool taken = false;
+  hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   hak_lock_take(&hak_span_pool.lock);
-  if (index + extra_spans <= r->ready_spans) {
-    hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+  size_t end = index + extra_spans, ready = r->ready_spans;
+  /* All that is accessible behind it is free: then more becomes accessible. */
+  if (end > ready && are_of_kind(c, bit, ready - index, FREE)) hak_region_grow(r, end - ready, c->huge);
+  if (end <= r->ready_spans) {
     if (are_of_kind(c, bit, extra_spans, FREE) && may_take(c, bit, extra_spans)) {
       note_taken(extra_spans - mark_taken(r, index, extra_spans));
       for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;

@@ -49,7 +49,7 @@ typedef struct hak_pool_tags {
  * used. *zeroed tells whether all of it reads as zero. NULL: out of memory. */
 hak_span *hak_pool_take(size_t spans, size_t align_spans, hak_pool_tags tags, bool dense, bool *zeroed);
 
-/* Takes the `extra` spans right behind `span` if they are free, for growth in place, and marks them. */
+/* Takes the `extra` spans right behind `span`, if they are free or not accessible yet, for growth in place, and marks them. */
 bool hak_pool_extend(hak_span *span, size_t extra, unsigned body_code);
 
 /* Gives spans that the caller holds other tags. */

@@ -20,8 +20,11 @@ static size_t max_reservation;
 #define FIRST_RESERVED ((size_t)(HAK_HARD(CHECKED_FREE) ? 256 : 16) << 30)
 #define EXTENSION_LEAST HAK_GIB
 
-#define FIRST_STEP_SPANS 64          /* 4 MiB: what a small program ever needs */
+/* Spans become accessible in steps of this part of what is, so that what runs off a block soon meets memory that is not: from 256 KiB on. */
+#define STEP_PART 4
+#define FIRST_STEP_SPANS 4
 #define LAST_STEP_SPANS HAK_CHUNK_SPANS
+#define TABLES_STEP_SPANS 64 /* 4 MiB: what a small program ever needs */
 
 #define HELD_BYTES (HAK_SPAN_SIZE / HAK_GRANULE) /* of one span */
 /* The tables take less than this part of a region. */
@@ -52,9 +55,8 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes, size_t reserved
   if (first + HAK_CHUNK_SPANS / 16 > reserved >> HAK_SPAN_SHIFT) return false;
   r->base = base;
   r->span_count = spans;
-  r->first_span = r->ready_spans = first;
+  r->first_span = r->ready_spans = r->table_spans = first;
   r->reserved_bytes = reserved;
-  r->step_spans = FIRST_STEP_SPANS;
   for (unsigned huge = 0; huge < 2; huge++) r->free_hint[huge] = r->dirty_hint[huge] = first / HAK_CHUNK_SPANS;
   r->limit = 0;
   r->populated = false;
@@ -67,11 +69,11 @@ static bool commit(void *addr, size_t bytes) {
   return true;
 }
 
-/* Makes array elements [from, to) accessible; pages shared with elements before `from` are so already, which a
- * second mprotect does not change. */
-static bool commit_elements(void *array, size_t element_bytes, size_t from, size_t to) {
+/* Makes array elements [from, to) accessible. `more`: those before are, and with them what shares a page. */
+static bool commit_elements(void *array, size_t element_bytes, size_t from, size_t to, bool more) {
   size_t page = hak_os_page_size();
-  uintptr_t lo = hak_align_down((uintptr_t)array + from * element_bytes, page);
+  uintptr_t start = (uintptr_t)array + from * element_bytes;
+  uintptr_t lo = more ? hak_align_up(start, page) : hak_align_down(start, page);
   uintptr_t hi = hak_align_up((uintptr_t)array + to * element_bytes, page);
   return hi <= lo || commit((void *)lo, hi - lo);
 }
@@ -92,16 +94,27 @@ static bool commit_spans(const hak_region *r, size_t from, size_t to) {
   return true;
 }
 
-static bool commit_step(hak_region *r, size_t from, size_t to) {
-  size_t chunk_from = from / HAK_CHUNK_SPANS, chunk_to = (to + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
+static bool commit_tables(hak_region *r, size_t to) {
+  size_t from = r->table_spans;
+  bool more = from > r->first_span;
+  size_t chunk_from = more ? (from + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS : from / HAK_CHUNK_SPANS;
+  size_t chunk_to = (to + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
   /* The map below first_span describes the tables themselves: always 0, but any address below limit may be looked up. */
-  size_t map_from = from == r->first_span ? 0 : from;
-  return commit_elements(r->map, sizeof *r->map, map_from, to) &&
-         commit_elements(r->chunks, sizeof *r->chunks, chunk_from, chunk_to) &&
-         commit_elements(r->spans, sizeof *r->spans, from, to) &&
-         commit_elements(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, from, to) &&
-         (!HAK_HARD(CHECKED_FREE) || commit_elements(r->held, HELD_BYTES, from, to)) &&
-         commit_spans(r, from, to);
+  size_t map_from = more ? from : 0;
+  if (!commit_elements(r->map, sizeof *r->map, map_from, to, more) ||
+      !commit_elements(r->chunks, sizeof *r->chunks, chunk_from, chunk_to, more) ||
+      !commit_elements(r->spans, sizeof *r->spans, from, to, more) ||
+      !commit_elements(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, from, to, more) ||
+      (HAK_HARD(CHECKED_FREE) && !commit_elements(r->held, HELD_BYTES, from, to, more)))
+    return false;
+  r->table_spans = to;
+  return true;
+}
+
+/* Spans [from, to), and their entries in the tables. */
+static bool commit_step(hak_region *r, size_t from, size_t to) {
+  size_t ahead = hak_min_size(hak_align_up(to, TABLES_STEP_SPANS), r->span_count);
+  return (to <= r->table_spans || commit_tables(r, ahead) || commit_tables(r, to)) && commit_spans(r, from, to);
 }
 
 /* Spans [from, to) of one chunk are accessible now, free and clean. */
@@ -136,6 +149,12 @@ static void extend(hak_region *r) {
   r->span_count = r->reserved_bytes >> HAK_SPAN_SHIFT;
 }
 
+/* mlockall(MCL_FUTURE) populates what becomes writable: then the steps stay small. */
+static size_t next_step(const hak_region *r) {
+  if (r->populated) return FIRST_STEP_SPANS;
+  return hak_min_size(hak_max_size((r->ready_spans - r->first_span) / STEP_PART, FIRST_STEP_SPANS), LAST_STEP_SPANS);
+}
+
 bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   HAK_ASSERT(r->ready_spans <= r->span_count && r->first_span <= r->ready_spans);
   size_t from = r->ready_spans;
@@ -145,8 +164,9 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   bool new_chunk = from == r->first_span || from % HAK_CHUNK_SPANS == 0;
   bool other_kind = !new_chunk && !r->populated && r->chunks[from / HAK_CHUNK_SPANS].huge != huge;
   size_t least = hak_min_size(spans, end - from);
-  /* Steps end where huge pages do: one that is accessible in part is small pages when it is touched. */
-  size_t to = hak_align_up(from + hak_max_size(r->step_spans, least), HAK_HUGE_PAGE_SPANS);
+  bool huge_pages = new_chunk ? huge && !r->populated : r->chunks[from / HAK_CHUNK_SPANS].huge;
+  /* A huge page that is accessible in part is small pages when it is touched. */
+  size_t to = hak_align_up(from + hak_max_size(next_step(r), least), huge_pages ? HAK_HUGE_PAGE_SPANS : 1);
   size_t step = other_kind ? end - from : hak_min_size(to, end) - from;
   while (!commit_step(r, from, from + step)) {
     if (step == least) return false; /* whatever became accessible before the failure is harmless */
@@ -155,9 +175,7 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   hak_chunk *chunk = &r->chunks[from / HAK_CHUNK_SPANS];
   if (new_chunk) chunk->huge = huge && !r->populated;
   if (chunk->huge) hak_os_huge_pages(hak_region_address(r, from), step << HAK_SPAN_SHIFT);
-  /* mlockall(MCL_FUTURE) populates what becomes writable: then keep the steps small. */
   r->populated = hak_os_is_locked(hak_region_address(r, from), HAK_SPAN_SIZE);
-  if (!r->populated) r->step_spans = hak_min_size(r->step_spans * 2, LAST_STEP_SPANS);
   add_free(r, from, from + step);
   r->ready_spans = from + step;
   hak_store_release(&r->limit, r->ready_spans << HAK_SPAN_SHIFT);

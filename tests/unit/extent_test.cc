@@ -108,6 +108,21 @@ TEST_F(Extent, GrowsInPlaceIntoFreeSpansOnly) {
   EXPECT_FALSE(hak_extent_resize(r, p, HAK_EXTENT_LONGEST + 1, &due));
 }
 
+TEST_F(Extent, GrowsInPlaceWhereTheRegionCanGrow) {
+  char *p = alloc(HAK_MIB);
+  size_t behind = size_t(p - (char *)r->base) / HAK_SPAN_SIZE + 16, accessible = r->ready_spans;
+  size_t wanted = accessible - behind + 40;
+  EXPECT_TRUE(hak_extent_resize(r, p, HAK_MIB + wanted * HAK_SPAN_SIZE, &due));
+  p[HAK_MIB + wanted * HAK_SPAN_SIZE - 1] = 1;
+  EXPECT_GE(r->ready_spans, accessible + 40);
+  alloc(1);
+  EXPECT_FALSE(hak_extent_resize(r, p, 20 * HAK_MIB, &due)) << "something lies behind it";
+  char *q = alloc(HAK_MIB);
+  fake_os::fail_all(fake_os::PROTECT);
+  EXPECT_FALSE(hak_extent_resize(r, q, 30 * HAK_MIB, &due)) << "the system refuses";
+  EXPECT_EQ(hak_extent_size(r, q), HAK_MIB);
+}
+
 TEST_F(Extent, OutOfMemoryIsNull) {
   fake_os::fail_all(fake_os::MAP);
   fake_os::fail_all(fake_os::PROTECT);
