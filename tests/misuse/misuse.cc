@@ -20,6 +20,7 @@ int neighbour_count;
 
 void *in_use[64];
 bool ends_at_once;
+bool is_fresh;
 uint32_t drawn = 20231123;
 
 uint32_t draw(uint32_t below) {
@@ -89,7 +90,7 @@ unsigned char *take(size_t size) {
 }
 
 unsigned char *victim(size_t size) {
-  int each_side = size <= k20000 ? 4 : size <= kMiB ? 1 : 0;
+  int each_side = is_fresh ? 0 : size <= k20000 ? 4 : size <= kMiB ? 1 : 0;
   for (int i = 0; i < each_side; i++) neighbours[neighbour_count++] = take(size);
   unsigned char *p = take(size);
   for (int i = 0; i < each_side; i++) neighbours[neighbour_count++] = take(size);
@@ -137,6 +138,7 @@ int main(int argc, char **argv) {
   using namespace misuse;
   add_overflows();
   add_overreads();
+  add_fresh();
   add_double_frees();
   add_invalid_frees();
   add_uses_after_free();
@@ -155,7 +157,8 @@ int main(int argc, char **argv) {
       // Most cases end by a signal.
       rlimit none = {0, 0};
       setrlimit(RLIMIT_CORE, &none);
-      begin();
+      is_fresh = std::strcmp(cases[i].family, "fresh") == 0;
+      if (!is_fresh) begin();
       cases[i].run(cases[i]);
       if (!ends_at_once) go_on();
       return kEnded;

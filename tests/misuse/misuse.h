@@ -31,6 +31,7 @@ void add(const char *family, const char *what, std::initializer_list<size_t> siz
 
 void add_overflows();
 void add_overreads();
+void add_fresh();
 void add_double_frees();
 void add_invalid_frees();
 void add_uses_after_free();
@@ -49,7 +50,7 @@ T *opaque(T *p) {
 // A block of malloc with its bytes written, or for large ones its first and last page.
 unsigned char *take(size_t size);
 
-// The block that is misused: between others of its size, which stay in use.
+// The block that is misused: between others of its size, which stay in use; in the family `fresh` the program's first.
 unsigned char *victim(size_t size);
 
 // Frees the blocks around the victim.

@@ -227,4 +227,13 @@ void add_overreads() {
   add("over-read", "control", {k40, k3000, k20000, k600K, k40M}, 0, read_within);
 }
 
+void add_fresh() {
+  add("fresh", "over-1", {k40, k3000, k600K}, 1, over_loop);
+  add("fresh", "over-1M", {k40, k3000, k20000, k600K}, kMiB, over_kept);
+  add("fresh", "under-32", {k40, k3000, k600K}, 32, under_loop);
+  add("fresh", "under-1M", {k40, k3000, k20000, k600K}, kMiB, under_kept);
+  add("fresh", "read-1M", {k40, k3000, k20000, k600K}, kMiB, read_behind_by_loop);
+  add("fresh", "control", {k40, k3000, k20000, k600K, k40M}, 0, within_kept);
+}
+
 }  // namespace misuse
