@@ -57,7 +57,7 @@ HAK_INLINE bool has_neighbour(const hak_region *r, const void *p, size_t block_s
 HAK_INLINE void check_before(const hak_region *r, const void *p, size_t block_size) {
   if (!HAK_HARD(CANARY) || !HAK_HARD(CHECKED_FREE) || !has_neighbour(r, p, block_size)) return;
   const char *before = (const char *)p - block_size;
-  uint64_t word = hak_trailer_word(before, block_size);
+  uint64_t word = hak_trailer_glance(before, block_size);
   if (HAK_LIKELY(hak_trailer_fits(before, block_size, word))) return;
   if (word != 0 || hak_held(r, before)) hak_sweep_neighbour(r, before, block_size, "when the block behind it was freed: that one may have written before itself");
 }

@@ -133,8 +133,10 @@ HAK_INLINE void hak_trailer_write(void *p, size_t block_size, size_t size, hak_f
 }
 
 HAK_INLINE uint64_t hak_trailer_word(const void *p, size_t block_size) {
-  return hak_load_relaxed((const uint64_t *)(const void *)((const char *)p + block_size - HAK_TRAILER_BYTES));
+  return hak_load_racy((const uint64_t *)(const void *)((const char *)p + block_size - HAK_TRAILER_BYTES));
 }
+/* Of a block that another thread may be about to free or hand out: any value will do, who doubts it looks again. */
+HAK_RACY static inline uint64_t hak_trailer_glance(const void *p, size_t block_size) { return hak_trailer_word(p, block_size); }
 
 /* Whether `word` is one that may end the block. */
 HAK_INLINE bool hak_trailer_fits(const void *p, size_t block_size, uint64_t word) {

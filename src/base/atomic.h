@@ -12,6 +12,8 @@
 #else
 #define hak_load_folded(p) (*(p))
 #endif
+/* A relaxed load of which ThreadSanitizer is not told in a function marked HAK_RACY; of atomic ones it always is. */
+#define hak_load_racy(p) (*(const volatile __typeof__(*(p)) *)(p))
 #define hak_load_seq(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
 #define hak_store_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 #define hak_store_release(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)

@@ -6,8 +6,9 @@
  * blocks behind when they end. Between rounds no thread runs: then the heap is walked, and at the end nothing may be
  * live.
  *
- * usage: stress [--seed N] [--seconds S] [--threads T] [--max-bytes B] [--check-steps N]
- * --check-steps N walks the heap after every N operations of each thread as well. The seed is printed; a run repeats
+ * usage: stress [--seed N] [--seconds S] [--threads T] [--max-bytes B] [--check-steps N] [--arenas N]
+ * --check-steps N walks the heap after every N operations of each thread as well. --arenas N makes up N CPUs, among which threads
+ * move often; otherwise CPUs are the machine's. The seed is printed; a run repeats
  * the same operations a thread, the scheduler decides the rest. */
 #include <atomic>
 #include <cerrno>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "accounting.h"
+#include "cpus.h"
 #include "hakmem/hakmem.h"
 
 namespace {
@@ -32,6 +34,7 @@ struct Options {
   unsigned threads = 4;
   size_t max_bytes = size_t{64} << 20;
   unsigned check_steps = 0;
+  unsigned arenas = 0;
 };
 Options options;
 
@@ -127,12 +130,15 @@ void check_heap(const char *when) {
   }
 }
 
+constexpr size_t kStepsOnCpu = 100;
+
 class Worker {
  public:
   explicit Worker(uint64_t seed) : random_(seed) {}
 
   void run(size_t operations) {
     for (size_t i = 0; i < operations; i++) {
+      if (options.arenas > 0 && i % kStepsOnCpu == 0) cpus_move_to(static_cast<uint32_t>(random_.below(options.arenas)));
       if (options.check_steps == 0) {
         step();
         continue;
@@ -335,6 +341,8 @@ bool parse(int argc, char **argv) {
       options.max_bytes = std::strtoull(value, nullptr, 0);
     else if (name == "--check-steps")
       options.check_steps = static_cast<unsigned>(std::atoi(value));
+    else if (name == "--arenas")
+      options.arenas = static_cast<unsigned>(std::atoi(value));
     else
       return false;
   }
@@ -345,12 +353,17 @@ bool parse(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   if (!parse(argc, argv)) {
-    std::fprintf(stderr, "usage: %s [--seed N] [--seconds S] [--threads T] [--max-bytes B] [--check-steps N]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s [--seed N] [--seconds S] [--threads T] [--max-bytes B] [--check-steps N] [--arenas N]\n",
+                 argv[0]);
     return 2;
   }
   std::printf("stress: --seed %llu --threads %u --seconds %g\n", static_cast<unsigned long long>(options.seed),
               options.threads, options.seconds);
   std::fflush(stdout);
+  if (options.arenas > 0) {
+    hakmem_free(hakmem_malloc(1));
+    cpus_make_up();
+  }
   std::vector<Mailbox> boxes(options.threads);
   mailboxes = &boxes;
   Random random(options.seed);
