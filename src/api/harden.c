@@ -45,21 +45,32 @@ HAK_INLINE size_t read_trailer(const void *p, size_t block_size, const char *whe
   return size;
 }
 
-/* Whether a block of the same size lies before the one at p: certain in the same span, and by chance where blocks are whole spans. */
-HAK_INLINE bool has_neighbour(const hak_region *r, const void *p, size_t block_size) {
-  if (HAK_LIKELY((uintptr_t)p % HAK_SPAN_SIZE >= block_size)) return true;
-  if (block_size < HAK_SPAN_SIZE) return false;
+/* Whether a block of the same size lies before the one at p: not before a slab's first, and by chance where blocks are whole spans. */
+static bool has_neighbour(const hak_region *r, const void *p, size_t block_size) {
+  if (block_size < HAK_SPAN_SIZE) return (uintptr_t)p != hak_region_span(r, p)->start;
   size_t index = hak_region_index(r, p), before = index - block_size / HAK_SPAN_SIZE;
   return hak_region_slab_code(r, before) == hak_region_slab_code(r, index) && hak_load_relaxed(&r->spans[before].head) == &r->spans[before];
 }
 
-/* The trailer of the block before the one at p: what is written before a block meets it. */
+static HAK_COLD void look_before(const hak_region *r, const void *p, size_t block_size) {
+  if (!has_neighbour(r, p, block_size))
+    hak_sweep_before_first(r, p, "at the call");
+  else
+    hak_sweep_neighbour(r, (const char *)p - block_size, block_size,
+                        "when the block behind it was freed: that one may have written before itself");
+}
+
+/* What is written before a block meets the trailer of the one before, or what is to stay zero. */
 HAK_INLINE void check_before(const hak_region *r, const void *p, size_t block_size) {
-  if (!HAK_HARD(CANARY) || !HAK_HARD(CHECKED_FREE) || !has_neighbour(r, p, block_size)) return;
+  if (!HAK_HARD(CANARY) || !HAK_HARD(CHECKED_FREE)) return;
+  if (HAK_UNLIKELY((uintptr_t)p % HAK_SPAN_SIZE < block_size) && !has_neighbour(r, p, block_size)) {
+    hak_sweep_before_first(r, p, "at the call");
+    return;
+  }
   const char *before = (const char *)p - block_size;
   uint64_t word = hak_trailer_glance(before, block_size);
   if (HAK_LIKELY(hak_trailer_fits(before, block_size, word))) return;
-  if (word != 0 || hak_held(r, before)) hak_sweep_neighbour(r, before, block_size, "when the block behind it was freed: that one may have written before itself");
+  if (word != 0 || hak_held(r, before)) look_before(r, p, block_size);
 }
 
 /* Ends the program unless the block at p, of block_size bytes, may be freed so. */

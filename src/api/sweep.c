@@ -34,6 +34,13 @@ static bool is_still(const view *v) {
   return now.code == v->code && now.start == v->start && now.bumped >= v->bumped;
 }
 
+/* Whether the block's last 8 bytes are what a free block's may be. */
+HAK_RACY static bool ends_as_free(const void *p, size_t block_size) {
+  if (!HAK_HARD(CANARY) || block_size <= HAK_ZEROED_BYTES) return true;
+  uint64_t word = hak_trailer_word(p, block_size);
+  return word == 0 || hak_trailer_fits(p, block_size, word);
+}
+
 /* Another thread may have the block, or be at it: api/held.h. */
 HAK_RACY static hak_verdict look_at(const hak_region *r, const void *p, size_t block_size) {
   hak_verdict verdict = HAK_VERDICT_OK;
@@ -41,18 +48,28 @@ HAK_RACY static hak_verdict look_at(const hak_region *r, const void *p, size_t b
   size_t size;
   hak_family family;
   if (HAK_HARD(CANARY) && held == HAK_HELD && !hak_trailer_read(p, block_size, &size, &family)) verdict = HAK_VERDICT_OVERFLOW;
-  if (HAK_HARD(ZERO) && held == HAK_NOT_HELD && !hak_is_zero(p, block_size)) verdict = HAK_VERDICT_WRITTEN_AFTER_FREE;
+  if (HAK_HARD(ZERO) && held == HAK_NOT_HELD && !(hak_is_zero(p, block_size) && ends_as_free(p, block_size)))
+    verdict = HAK_VERDICT_WRITTEN_AFTER_FREE;
   __atomic_thread_fence(__ATOMIC_ACQUIRE);
   return held == hak_load_relaxed(byte) ? verdict : HAK_VERDICT_OK;
 }
 
+/* p: a slab's first block. What its colour leaves before it stays zero; blocks of whole spans have none. */
+HAK_RACY static hak_verdict look_before(const hak_region *r, const void *p, size_t block_size) {
+  (void)r, (void)block_size;
+  if (!HAK_HARD(ZERO) || (uintptr_t)p % HAK_SPAN_SIZE == 0) return HAK_VERDICT_OK;
+  return hak_is_zero((const char *)p - HAK_COLOUR_BYTES, HAK_COLOUR_BYTES) ? HAK_VERDICT_OK : HAK_VERDICT_UNDERFLOW;
+}
+
+typedef hak_verdict looker(const hak_region *r, const void *p, size_t block_size);
+
 #define LOOKS 20 /* a millisecond apart */
 
-static HAK_COLD void look_again(const hak_region *r, const void *p, size_t block_size, const view *v, const char *where) {
+static HAK_COLD void look_again(looker *look, const hak_region *r, const void *p, size_t block_size, const view *v, const char *where) {
   uint32_t nobody = 0; /* wakes it */
   hak_verdict verdict = HAK_VERDICT_OK;
-  for (int look = 0; look < LOOKS; look++) {
-    verdict = look_at(r, p, block_size);
+  for (int n = 0; n < LOOKS; n++) {
+    verdict = look(r, p, block_size);
     if (verdict == HAK_VERDICT_OK || !is_still(v)) return;
     hak_os_futex_wait_ms(&nobody, 0, 1);
   }
@@ -65,7 +82,12 @@ void hak_sweep_neighbour(const hak_region *r, const void *p, size_t block_size, 
     v = view_of(r, hak_region_index(r, p));
     if (v.start != (uintptr_t)p || v.bumped == 0 || hak_class_size(v.code - 1) != block_size) return;
   }
-  look_again(r, p, block_size, &v, where);
+  look_again(look_at, r, p, block_size, &v, where);
+}
+
+void hak_sweep_before_first(const hak_region *r, const void *p, const char *where) {
+  static const view certain;
+  if (HAK_UNLIKELY(look_before(r, p, 0) != HAK_VERDICT_OK)) look_again(look_before, r, p, 0, &certain, where);
 }
 
 /* Returns the bytes looked at. */
@@ -73,9 +95,11 @@ static size_t sweep_slab(const hak_region *r, size_t index, const char *where) {
   view v = view_of(r, index);
   if (v.code == HAK_CODE_NONE) return 0;
   size_t block_size = hak_class_size(v.code - 1);
+  const void *first = (const void *)v.start;
+  if (v.bumped > 0 && HAK_UNLIKELY(look_before(r, first, block_size) != HAK_VERDICT_OK)) look_again(look_before, r, first, block_size, &v, where);
   for (unsigned i = 0; i < v.bumped; i++) {
     const void *p = (const void *)(v.start + i * block_size);
-    if (HAK_UNLIKELY(look_at(r, p, block_size) != HAK_VERDICT_OK)) look_again(r, p, block_size, &v, where);
+    if (HAK_UNLIKELY(look_at(r, p, block_size) != HAK_VERDICT_OK)) look_again(look_at, r, p, block_size, &v, where);
   }
   return v.bumped * block_size;
 }

@@ -16,5 +16,7 @@ void hak_sweep_at_exit(void);
 /* Ends the program if the block is damaged that lies beside one of the same size, in its slab where a slab has several; `where` is for
  * the report. The other one is the caller's. */
 void hak_sweep_neighbour(const hak_region *region, const void *p, size_t block_size, const char *where);
+/* The same of the bytes before a slab's first block, which is the caller's. */
+void hak_sweep_before_first(const hak_region *region, const void *p, const char *where);
 
 #endif

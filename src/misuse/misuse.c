@@ -15,6 +15,7 @@ static const char *const found[] = {
     [HAK_VERDICT_KIND_MISMATCH] = "mismatched free: malloc, new and new[] each have a free of their own",
     [HAK_VERDICT_FOREIGN] = "invalid free: no block of hakmem's is there",
     [HAK_VERDICT_OVERFLOW] = "overflow: bytes behind the block were written",
+    [HAK_VERDICT_UNDERFLOW] = "underflow: bytes before the block were written",
     [HAK_VERDICT_WRITTEN_AFTER_FREE] = "use after free: the block was written after it was freed",
 };
 

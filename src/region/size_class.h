@@ -26,6 +26,7 @@
 #define HAK_SHARED_MAX ((size_t)32768)  /* largest block that shares its slab with others */
 #define HAK_ALIGNED_MIN ((size_t)128)
 #define HAK_COLOURS 16
+#define HAK_COLOUR_BYTES 64
 
 #define HAK_SPAN_SHIFT 16
 #define HAK_SPAN_SIZE ((size_t)1 << HAK_SPAN_SHIFT)

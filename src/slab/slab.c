@@ -51,11 +51,14 @@ static bool is_dense(const hak_slab_set *set, unsigned class_code) {
   return set->slabs >= SPARSE_SLABS && hak_class_table[class_code].size <= DENSE_BLOCK_MAX;
 }
 
-/* And what the colour leaves before the first. */
+/* Blocks' first bytes and last 8, and what the colour leaves before the first block. */
 static void zero_blocks(const hak_span *s, size_t block_size) {
-  uintptr_t first_span = hak_align_down(s->start, HAK_SPAN_SIZE);
+  uintptr_t first_span = hak_align_down(s->start, HAK_SPAN_SIZE), block = s->start;
   memset((void *)first_span, 0, s->start - first_span);
-  for (size_t i = 0; i < s->blocks; i++) memset((void *)(s->start + i * block_size), 0, hak_min_size(block_size, HAK_ZEROED_BYTES));
+  for (size_t i = 0; i < s->blocks; i++, block += block_size) {
+    memset((void *)block, 0, hak_min_size(block_size, HAK_ZEROED_BYTES));
+    memset((void *)(block + block_size - sizeof(uint64_t)), 0, sizeof(uint64_t));
+  }
 }
 
 static hak_span *create(const hak_slab_set *set, unsigned class_code, uint32_t owner) {
@@ -66,7 +69,7 @@ static hak_span *create(const hak_slab_set *set, unsigned class_code, uint32_t o
   hak_span *s = hak_pool_take(info->spans, 1, (hak_pool_tags){tag, code, code}, is_dense(set, class_code), &zeroed);
   if (s == NULL) return NULL;
   hak_region *r = hak_pool_region_of(s);
-  size_t colour = info->coloured ? (hak_add_relaxed(&next_colour, 1) % HAK_COLOURS) * 64 : 0;
+  size_t colour = info->coloured ? (hak_add_relaxed(&next_colour, 1) % HAK_COLOURS) * HAK_COLOUR_BYTES : 0;
   s->start += colour;
   s->bits = &r->bitmaps[(size_t)(s - r->spans) * HAK_BITMAP_WORDS];
   s->next = s->prev = NULL;

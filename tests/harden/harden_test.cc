@@ -34,6 +34,7 @@ const char kSize[] = "sized free: the size given is not that of the block";
 const char kKind[] = "mismatched free: malloc, new and new[] each have a free of their own";
 const char kForeign[] = "invalid free: no block of hakmem's is there";
 const char kOverflow[] = "overflow: bytes behind the block were written";
+const char kUnderflow[] = "underflow: bytes before the block were written";
 const char kAfterFree[] = "use after free: the block was written after it was freed";
 
 // What the dying program does; set before each fork.
@@ -320,6 +321,42 @@ TEST_P(Hardened, BytesBeforeABlockAreSeenWhenItIsFreed) {
     }
   };
   expect_end(kOverflow, "when the block behind it was freed");
+}
+
+TEST_P(Hardened, BytesBeforeABlockAreSeenThoughTheOneBeforeIsFree) {
+  if (is_run()) GTEST_SKIP() << "an inaccessible page lies before it";
+  body = [] {
+    std::vector<char *> blocks(500);
+    for (char *&p : blocks) p = allocate(block_size);
+    std::sort(blocks.begin(), blocks.end());
+    for (size_t i = 1; i < blocks.size(); i++) {
+      if (size_t(blocks[i] - blocks[i - 1]) > hak_block_size(blocks[i - 1])) continue;
+      victim(blocks[i - 1]);
+      hakmem_free(blocks[i - 1]);
+      blocks[i][-1] ^= 1;
+      hakmem_free(blocks[i]);
+      _exit(1);
+    }
+  };
+  expect_end(kAfterFree, "when the block behind it was freed");
+}
+
+TEST_P(Hardened, BytesBeforeASlabsFirstBlockAreSeen) {
+  if (GetParam() > HAK_SHARED_MAX) GTEST_SKIP() << "its slab begins with a span";
+  for (bool freed : {true, false}) {
+    body = [freed] {
+      for (int i = 0; i < 20000; i++) {
+        char *p = allocate(block_size);
+        const hak_region *r = hak_region_find(p);
+        if (uintptr_t(p) != hak_region_span(r, p)->start || uintptr_t(p) % HAK_SPAN_SIZE == 0) continue;
+        victim(p);
+        p[freed ? -1 : -32] = 1;
+        if (freed) hakmem_free(p);
+        exit(0);
+      }
+    };
+    expect_end(kUnderflow, freed ? "at the call" : "when the process ended");
+  }
 }
 
 TEST_P(Hardened, BytesBehindABlockThatIsNeverFreedAreSeenAtExit) {
