@@ -4,7 +4,8 @@ set confirm off
 set width 0
 set print address off
 set print elements 300
-break look
+# The library that is preloaded may have a function of that name.
+break printing.cpp:look
 commands
   silent
   print round
