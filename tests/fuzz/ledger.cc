@@ -61,7 +61,7 @@ std::string read_all(int fd) {
   return text;
 }
 
-/* How far behind a request the hardened build looks for what was written there. */
+/* How far behind a request, or before a slab's first block, the hardened build looks for what was written there. */
 constexpr size_t kWatchedBytes = 64;
 
 /* "hakmem: <what was found>: <address> (class <size> bytes), seen <where> [process …"; the class where it is known. */
@@ -82,6 +82,7 @@ bool read_report(const std::string &line, Report *report) {
                {"sized free: the size given is not that of the block", false},
                {"invalid free: no block of hakmem's is there", false},
                {"overflow: bytes behind the block were written", true},
+               {"underflow: bytes before the block were written", true},
                {"use after free: the block was written after it was freed", true}};
   for (const auto &f : found) {
     std::string head = std::string("hakmem: ") + f.text + ": 0x";
@@ -97,9 +98,9 @@ bool read_report(const std::string &line, Report *report) {
 }
 
 bool is_justified(const Report &report) {
-  auto *p = reinterpret_cast<const void *>(report.address);
-  if (report.of_contents) return ledger_has_written(ledger, p, report.block_size + kWatchedBytes);
-  return ledger_has(ledger, p);
+  if (!report.of_contents) return ledger_has(ledger, reinterpret_cast<const void *>(report.address));
+  auto *from = reinterpret_cast<const void *>(report.address - kWatchedBytes);
+  return ledger_has_written(ledger, from, kWatchedBytes + report.block_size + kWatchedBytes);
 }
 
 /* "" or what is wrong with a child that ended by SIGABRT. */

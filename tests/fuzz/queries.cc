@@ -80,6 +80,7 @@ void Calls::query_options() {
   if (process_ == OWN) hakmem_option_set("HAKMEM_EXTERNAL_GUARD_LOG", input_.byte() % 2); /* nobody else reads it */
   char name[8] = {};
   for (char &c : name) c = static_cast<char>(input_.byte());
+  name[0] = '?'; /* no option begins so */
   name[7] = '\0';
   size_t options = hakmem_option_list(nullptr, nullptr), stop_at = 1 + input_.byte() % options;
   auto count_down = [](const hakmem_option *option, void *left) {
