@@ -107,7 +107,7 @@ static bool commit_tables(hak_region *r, size_t to) {
       !commit_elements(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, from, to, more) ||
       (HAK_HARD(CHECKED_FREE) && !commit_elements(r->held, HELD_BYTES, from, to, more)))
     return false;
-  r->table_spans = to;
+  hak_store_relaxed(&r->table_spans, to);
   return true;
 }
 

@@ -68,7 +68,7 @@ typedef struct hak_region {
   hak_chunk *chunks;
   size_t span_count, first_span, ready_spans; /* ready: accessible, tables included */
   size_t reserved_bytes; /* grows up to span_count */
-  size_t table_spans; /* whose entries in the tables are accessible: ready_spans or more */
+  size_t table_spans; /* whose entries in the tables are accessible: ready_spans or more; read by any thread */
   bool populated;    /* what becomes accessible is resident at once (mlockall) */
   /* pool lock: chunks below have no free, and no dirty, span; by whether they ask for huge pages */
   size_t free_hint[2], dirty_hint[2];
