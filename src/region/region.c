@@ -23,7 +23,6 @@ static size_t max_reservation;
 /* Spans become accessible in steps of this part of what is, so that what runs off a block soon meets memory that is not: from 256 KiB on. */
 #define STEP_PART 4
 #define FIRST_STEP_SPANS 4
-#define LAST_STEP_SPANS HAK_CHUNK_SPANS
 #define TABLES_STEP_SPANS 64 /* 4 MiB: what a small program ever needs */
 
 #define HELD_BYTES (HAK_SPAN_SIZE / HAK_GRANULE) /* of one span */
@@ -149,10 +148,10 @@ static void extend(hak_region *r) {
   r->span_count = r->reserved_bytes >> HAK_SPAN_SHIFT;
 }
 
-/* mlockall(MCL_FUTURE) populates what becomes writable: then the steps stay small. */
+/* At most to the chunk's end. mlockall(MCL_FUTURE) populates what becomes writable: then the steps stay small. */
 static size_t next_step(const hak_region *r) {
   if (r->populated) return FIRST_STEP_SPANS;
-  return hak_min_size(hak_max_size((r->ready_spans - r->first_span) / STEP_PART, FIRST_STEP_SPANS), LAST_STEP_SPANS);
+  return hak_max_size((r->ready_spans - r->first_span) / STEP_PART, FIRST_STEP_SPANS);
 }
 
 bool hak_region_grow(hak_region *r, size_t spans, bool huge) {

@@ -304,40 +304,30 @@ TEST_P(Hardened, OverflowsAreSeenByRealloc) {
   expect_end(kOverflow, "by realloc");
 }
 
-// The nearest two: nothing but the first one's end lies between them.
+// The last bytes of the nearest two blocks' first: nothing else lies between them.
+void write_before_a_block(bool the_one_before_is_free) {
+  std::vector<char *> blocks(500);
+  for (char *&p : blocks) p = allocate(block_size);
+  std::sort(blocks.begin(), blocks.end());
+  for (size_t i = 1; i < blocks.size(); i++) {
+    if (size_t(blocks[i] - blocks[i - 1]) > hak_block_size(blocks[i - 1])) continue;
+    victim(blocks[i - 1]);
+    if (the_one_before_is_free) hakmem_free(blocks[i - 1]);
+    blocks[i][-1] ^= 1;
+    hakmem_free(blocks[i]);
+    _exit(1);
+  }
+}
+
 TEST_P(Hardened, BytesBeforeABlockAreSeenWhenItIsFreed) {
   if (is_run()) GTEST_SKIP() << "an inaccessible page lies before it";
-  body = [] {
-    std::vector<char *> blocks(500);
-    for (char *&p : blocks) p = allocate(block_size);
-    std::sort(blocks.begin(), blocks.end());
-    for (size_t i = 1; i < blocks.size(); i++) {
-      size_t distance = size_t(blocks[i] - blocks[i - 1]);
-      if (distance > hak_block_size(blocks[i - 1])) continue;
-      victim(blocks[i - 1]);
-      blocks[i][-1] ^= 1;
-      hakmem_free(blocks[i]);
-      _exit(1);
-    }
-  };
+  body = [] { write_before_a_block(false); };
   expect_end(kOverflow, "when the block behind it was freed");
 }
 
 TEST_P(Hardened, BytesBeforeABlockAreSeenThoughTheOneBeforeIsFree) {
   if (is_run()) GTEST_SKIP() << "an inaccessible page lies before it";
-  body = [] {
-    std::vector<char *> blocks(500);
-    for (char *&p : blocks) p = allocate(block_size);
-    std::sort(blocks.begin(), blocks.end());
-    for (size_t i = 1; i < blocks.size(); i++) {
-      if (size_t(blocks[i] - blocks[i - 1]) > hak_block_size(blocks[i - 1])) continue;
-      victim(blocks[i - 1]);
-      hakmem_free(blocks[i - 1]);
-      blocks[i][-1] ^= 1;
-      hakmem_free(blocks[i]);
-      _exit(1);
-    }
-  };
+  body = [] { write_before_a_block(true); };
   expect_end(kAfterFree, "when the block behind it was freed");
 }
 

@@ -11,6 +11,8 @@ extern "C" {
 /* From now on threads are on CPU 0, until they move. After the first allocation, before the first thread. */
 void cpus_make_up(void);
 void cpus_move_to(uint32_t number);
+/* Arenas made so far: one for each number that a thread had, at least. */
+uint32_t cpus_arenas(void);
 
 #ifdef __cplusplus
 }

@@ -397,6 +397,10 @@ int main(int argc, char **argv) {
                  options.threads);
     faults++;
   }
+  if (cpus_arenas() < options.arenas) {
+    std::fprintf(stderr, "stress: %u arenas, and not %u: threads were not where they were put\n", cpus_arenas(), options.arenas);
+    faults++;
+  }
   std::printf("stress: %u rounds, %llu operations, %zu caches, %zu faults\n", rounds,
               static_cast<unsigned long long>(operations.load()), caches, faults);
   return faults == 0 ? 0 : 1;
