@@ -52,7 +52,7 @@ static bool has_neighbour(const hak_region *r, const void *p, size_t block_size)
   return hak_region_slab_code(r, before) == hak_region_slab_code(r, index) && hak_load_relaxed(&r->spans[before].head) == &r->spans[before];
 }
 
-static HAK_COLD void look_before(const hak_region *r, const void *p, size_t block_size) {
+static HAK_COLD void doubt_before(const hak_region *r, const void *p, size_t block_size) {
   if (!has_neighbour(r, p, block_size))
     hak_sweep_before_first(r, p, "at the call");
   else
@@ -70,7 +70,7 @@ HAK_INLINE void check_before(const hak_region *r, const void *p, size_t block_si
   const char *before = (const char *)p - block_size;
   uint64_t word = hak_trailer_glance(before, block_size);
   if (HAK_LIKELY(hak_trailer_fits(before, block_size, word))) return;
-  if (word != 0 || hak_held(r, before)) look_before(r, p, block_size);
+  if (word != 0 || hak_held(r, before)) doubt_before(r, p, block_size);
 }
 
 /* Ends the program unless the block at p, of block_size bytes, may be freed so. */
