@@ -252,7 +252,7 @@ def test_interrupt_keeps_finished_seeds(program, build):
 
 
 def wait_for(found) -> None:
-    for _ in range(600):
+    for _ in range(6000):
         if found():
             return
         time.sleep(0.05)

@@ -218,7 +218,7 @@ def test_interrupt_keeps_finished_points(programs, tmp_path):
 
 
 def wait_for(found) -> None:
-    for _ in range(600):
+    for _ in range(6000):
         if found():
             return
         time.sleep(0.05)

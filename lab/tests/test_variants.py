@@ -317,13 +317,13 @@ def test_ctrl_c_leaves_figures_and_resume_goes_on(group):
 
 
 def wait_for_round() -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         for path in journal.results_folder().glob("variants-*/*.jsonl"):
             if '"round"' in path.read_text():
                 return
         time.sleep(0.02)
-    pytest.fail("no round within a minute")
+    pytest.fail("no round within five minutes")
 
 
 def test_unknown_groups_variants_and_missing_ones():
