@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from small_build import build, knowing, use_build
+from small_build import build, interruptible, knowing, use_build
 
-__all__ = ["build", "knowing", "use_build"]
+__all__ = ["build", "interruptible", "knowing", "use_build"]

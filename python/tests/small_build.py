@@ -7,6 +7,7 @@ the proof can be tested without the allocator.
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -33,6 +34,12 @@ def compile_c(output: Path, sources: list[Path], *flags: str) -> Path:
     command = [compiler, "-O1", "-o", str(output), *map(str, sources), *flags]
     subprocess.run(command, check=True)
     return output
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """SIGINT as a terminal leaves it: what a shell starts in the background ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

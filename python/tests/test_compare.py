@@ -256,14 +256,13 @@ def test_where_nobody_served_there_is_nothing_to_compare():
 
 
 def start_compare(results: Path, *arguments: str) -> subprocess.Popen:
-    """`hakmem compare` in a process of its own, with SIGINT as a terminal leaves it."""
+    """`hakmem compare` in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-c", "from hakmem.cli import main; main()", "compare", *arguments],
         env={**os.environ, "HAKLAB_RESULTS": str(results)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

@@ -181,7 +181,6 @@ def test_no_server_outlives_the_command(server, load, number):
         [sys.executable, "-c", "from hakmem.cli import main; main()", *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 30
     while not running(server) and time.monotonic() < deadline:
