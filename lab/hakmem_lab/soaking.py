@@ -22,6 +22,7 @@ from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND
 from hakmem.plain_text import last_lines, with_last_words
+from hakmem.running import interruption
 from hakmem.running.launching import NOT_PRELOADED, launcher_path, run_once
 
 from hakmem_lab import soak_file
@@ -243,16 +244,17 @@ def step(soak: Soak, load: str, allocator: Allocator, process: LongProcess, star
                 f"{allocator.name}: {problem}; {soak.path} has what was measured"
             ) from failed
         return
-    soak.elapsed_s = time.monotonic() - start
-    epoch = Epoch(
-        time=documents.now(),
-        elapsed_s=round(soak.elapsed_s, 3),
-        round=soak.rounds_done + 1,
-        load=load,
-        allocator=allocator.name,
-        **figures,
-    )
-    soak_file.append(soak.path, epoch)
+    with interruption.held():
+        soak.elapsed_s = time.monotonic() - start
+        epoch = Epoch(
+            time=documents.now(),
+            elapsed_s=round(soak.elapsed_s, 3),
+            round=soak.rounds_done + 1,
+            load=load,
+            allocator=allocator.name,
+            **figures,
+        )
+        soak_file.append(soak.path, epoch)
 
 
 def long_figures(process: LongProcess) -> dict:

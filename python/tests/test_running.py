@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,9 +11,19 @@ import pytest
 
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
-from hakmem.measuring.rotation import WALL_TIME, Contender, custom_metric, run_rotation
+from hakmem.measuring import journal
+from hakmem.measuring.journal import Journal
+from hakmem.measuring.rotation import (
+    WALL_TIME,
+    Contender,
+    custom_metric,
+    new_rotation,
+    run_rotation,
+    run_rounds,
+)
 from hakmem.measuring.summary import summarise
 from hakmem.plain_text import with_last_words
+from hakmem.running.interruption import put_back
 from hakmem.running.launching import run_once
 from hakmem.running.proof import hakmem_served, load_checked, peer_served
 from hakmem.running.syscalls import count_system_calls
@@ -95,6 +107,25 @@ def test_a_signal_leaves_the_finished_rounds_of_a_measurement(name, tmp_path):
         cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
     assert (found.stdout, found.stderr) == ("2 True\n", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_round_is_written_comes_behind_it(number, tmp_path):
+    class Log(Journal):
+        def write(self, document: dict) -> None:
+            if document.get("round") == 2:
+                os.kill(os.getpid(), number)
+            super().write(document)
+
+    rows = [shell("a", "echo answer 2"), shell("b", "echo answer 4")]
+    rotation = new_rotation(rows, ANSWER, 1)
+    log = Log(tmp_path / "log.jsonl")
+    log.begin("test", rotation, {})
+    with put_back():
+        signal.signal(number, signal.default_int_handler)
+        run_rounds(rotation, 9, log=log)
+    assert (rotation.rounds_done, rotation.interrupted) == (2, True)
+    assert journal.read(tmp_path / "log.jsonl")[1].rounds_done == 2
 
 
 def test_library_that_does_not_load_is_never_glibc_in_disguise(tmp_path):

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
+from hakmem.running.interruption import held
 from hakmem.running.launching import Outcome
 from hakmem.running.runners import BY_ITSELF, Runner
 
@@ -202,8 +203,9 @@ class Rotation:
             row.problem = outcome.problem or f"no figure: {self.metric.why_none(outcome)}"
             row.last_words = outcome.last_words()
             return
-        row.values.append(value)
-        row.outcomes.append(outcome)
+        with held():
+            row.values.append(value)
+            row.outcomes.append(outcome)
 
 
 class RoundLog(Protocol):
@@ -256,9 +258,10 @@ def run_rounds(
                     log.add_problem(row)
             if not rotation.running():
                 break
-            rotation.rounds_done += 1
-            if log is not None:
-                log.add_round(rotation)
+            with held():
+                rotation.rounds_done += 1
+                if log is not None:
+                    log.add_round(rotation)
     except KeyboardInterrupt:
         rotation.interrupted = True
 

@@ -30,6 +30,21 @@ def put_back() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def held() -> Iterator[None]:
+    """What belongs together is done whole: a signal that arrives within is raised behind it.
+
+    By handlers and not by a mask: another thread would take what this one has masked."""
+    caught: list[int] = []
+    with put_back():
+        for number in NUMBERS:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, lambda number, _frame: caught.append(number))
+        yield
+    if caught:
+        signal.raise_signal(caught[0])
+
+
 def ignore() -> None:
     """From here on the command comes to its end, with all files written, whatever arrives."""
     for number in NUMBERS:
