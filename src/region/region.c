@@ -62,19 +62,16 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes, size_t reserved
   return true;
 }
 
-static bool commit(void *addr, size_t bytes) {
-  if (!hak_os_commit(addr, bytes)) return false;
-  hak_os_put_into_dumps(addr, bytes);
-  return true;
-}
-
 /* Makes array elements [from, to) accessible. `more`: those before are, and with them what shares a page. */
 static bool commit_elements(void *array, size_t element_bytes, size_t from, size_t to, bool more) {
   size_t page = hak_os_page_size();
   uintptr_t start = (uintptr_t)array + from * element_bytes;
   uintptr_t lo = more ? hak_align_up(start, page) : hak_align_down(start, page);
   uintptr_t hi = hak_align_up((uintptr_t)array + to * element_bytes, page);
-  return hi <= lo || commit((void *)lo, hi - lo);
+  if (hi <= lo) return true;
+  if (!hak_os_commit((void *)lo, hi - lo)) return false;
+  hak_os_put_into_dumps((void *)lo, hi - lo);
+  return true;
 }
 
 /* Each guard splits a mapping, of which a process may have 65,530: half are left to the program. Spans above 16 GiB have none then. */
@@ -88,7 +85,7 @@ static void make_guards(const hak_region *r, size_t from, size_t to) {
 }
 
 static bool commit_spans(const hak_region *r, size_t from, size_t to) {
-  if (!commit(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT)) return false;
+  if (!hak_os_commit(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT)) return false;
   if (HAK_HARD(GUARDS)) make_guards(r, from, to);
   return true;
 }
@@ -106,6 +103,8 @@ static bool commit_tables(hak_region *r, size_t to) {
       !commit_elements(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, from, to, more) ||
       (HAK_HARD(CHECKED_FREE) && !commit_elements(r->held, HELD_BYTES, from, to, more)))
     return false;
+  /* Once for many steps; what is not accessible is a hole in a dump. */
+  hak_os_put_into_dumps(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT);
   hak_store_relaxed(&r->table_spans, to);
   return true;
 }
@@ -167,6 +166,7 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   /* A huge page that is accessible in part is small pages when it is touched. */
   size_t to = hak_align_up(from + hak_max_size(next_step(r), least), huge_pages ? HAK_HUGE_PAGE_SPANS : 1);
   size_t step = other_kind ? end - from : hak_min_size(to, end) - from;
+  size_t tables_before = r->table_spans;
   while (!commit_step(r, from, from + step)) {
     if (step == least) return false; /* whatever became accessible before the failure is harmless */
     step = hak_max_size(step / 2, least);
@@ -174,7 +174,7 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   hak_chunk *chunk = &r->chunks[from / HAK_CHUNK_SPANS];
   if (new_chunk) chunk->huge = huge && !r->populated;
   if (chunk->huge) hak_os_huge_pages(hak_region_address(r, from), step << HAK_SPAN_SHIFT);
-  r->populated = hak_os_is_locked(hak_region_address(r, from), HAK_SPAN_SIZE);
+  if (r->table_spans > tables_before) r->populated = hak_os_is_locked(hak_region_address(r, from), HAK_SPAN_SIZE);
   add_free(r, from, from + step);
   r->ready_spans = from + step;
   hak_store_release(&r->limit, r->ready_spans << HAK_SPAN_SHIFT);
