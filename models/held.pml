@@ -2,7 +2,8 @@
  * block out, resizes it in place, and frees it, ROUNDS times; a reader reports it when LOOKS looks after each other found it damaged.
  * Without damage there must be no report. Each word has a store buffer of its own, so relaxed stores reach memory in any order.
  *
- * A look may be wrong when a whole round passed within it, or a resize: LOOKS is one more than there are such. In the program a round is
+ * Where the fill lies depends on the size: fill and word fit each other only when both are written. A look may be wrong when a whole round
+ * passed within it, or a resize: LOOKS is one more than there are such. In the program a round is
  * a wait in quarantine, and looks are a millisecond apart.
  *
  * mirrors src/api/held.h: hak_store_relaxed(hak_held_byte(r, hak_held_offset(r, p)), HAK_CHANGING);
@@ -10,6 +11,7 @@
  * mirrors src/api/held.h: hak_store_release(hak_held_byte(r, hak_held_offset(r, p)), HAK_HELD);
  * mirrors src/api/held.h: hak_store_release(hak_held_byte(r, hak_held_offset(r, p)), HAK_NOT_HELD);
  * mirrors src/api/trailer.h: hak_store_release((uint64_t *)(void *)((char *)p + end), key ^ content << HAK_TRAILER_CHECK_BITS);
+ * mirrors src/api/harden.c: hak_trailer_write(p, block_size, size, HAK_FAMILY_MALLOC);
  * mirrors src/api/sweep.c: return held == hak_load_relaxed(byte) ? verdict : HAK_VERDICT_OK;
  *
  * variant DAMAGED | what the program writes behind a block that it keeps is reported
@@ -21,13 +23,13 @@
  * mutant FREE_TOO_EARLY: assertion | the byte says free before the block is zero
  * mutant MARK_WITHOUT_FENCE: assertion | the contents may be seen before the mark
  * mutant SET_RELAXED: assertion | the byte may be seen before the contents
- * mutant WORD_BEFORE_FILL: assertion | a block that shrinks says so before the bytes behind it are filled
+ * mutant RESIZE_UNMARKED: assertion | the byte says held while fill and trailer change
  * mutant BYTE_READ_ONCE: assertion | what changed while it was read counts as damage
  * mutant BYTE_READ_EARLY: assertion | the byte is read again before the contents are */
 #define WORDS 3
 #define BYTE 0
 #define WORD 1 /* the trailer's: the size that was asked for, 1 or 2 */
-#define FILL 2 /* where the pattern behind the request begins */
+#define FILL 2 /* the size that the pattern behind the request is for */
 #include "common.inc"
 #include "store_buffer.inc"
 
@@ -76,22 +78,15 @@ inline hand_out(size) {
 #endif
 }
 
-/* The program writes the bytes that it got, once realloc has returned. */
-inline grow() {
-  STORE(word_store, WORD, 2);
-  FENCE(word_store);
-  STORE(fill_store, FILL, 2)
-}
-
-inline shrink() {
-#ifdef WORD_BEFORE_FILL
-  STORE(word_store, WORD, 1);
-  FENCE(word_store);
-  STORE(fill_store, FILL, 1)
-#else
-  STORE(fill_store, FILL, 1);
+inline resize(size) {
+#ifndef RESIZE_UNMARKED
+  mark();
+#endif
+  STORE(fill_store, FILL, size);
   FENCE(fill_store);
-  STORE(word_store, WORD, 1)
+  STORE(word_store, WORD, size);
+#ifndef RESIZE_UNMARKED
+  set(HELD)
 #endif
 }
 
@@ -114,8 +109,8 @@ proctype writer() {
   do
   :: round < ROUNDS ->
      if
-     :: hand_out(1); if :: grow() :: true fi
-     :: hand_out(2); if :: shrink() :: true fi
+     :: hand_out(1); if :: resize(2) :: true fi
+     :: hand_out(2); if :: resize(1) :: true fi
      fi;
      free();
      round++
@@ -138,7 +133,7 @@ proctype misuser() {
   ended++
 }
 
-#define BAD(held, word, fill) ((held == HELD && (word == 0 || word > 2 || fill > word)) || (held == NOT_HELD && (word != 0 || fill != 0)))
+#define BAD(held, word, fill) ((held == HELD && (word == 0 || word > 2 || fill != word)) || (held == NOT_HELD && (word != 0 || fill != 0)))
 
 proctype reader() {
   byte look, held, word, fill, again;

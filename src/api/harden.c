@@ -185,11 +185,11 @@ static void *obtain_large(size_t total, size_t align, bool *zeroed) {
 /* Any block; a small request without an alignment is counted. *zeroed: the request reads as zero. */
 static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, bool *zeroed) {
   *zeroed = false;
-  if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) {
+  if (HAK_UNLIKELY(size > PTRDIFF_MAX - 2 * TRAILER_BYTES)) {
     errno = ENOMEM;
     return NULL;
   }
-  size_t total = size + TRAILER_BYTES;
+  size_t total = hak_align_up(size + TRAILER_BYTES, sizeof(uint64_t)); /* a guarded block has exactly so many: its trailer is a whole word */
   bool large = total > HAK_SMALL_MAX;
   int saved = errno; /* the first attempt may set it */
   void *p = large ? obtain_large(total, align, zeroed) : obtain_small(total, align);
@@ -342,6 +342,22 @@ size_t hak_hard_usable_size(const void *p) {
   return b.size;
 }
 
+/* A block that others look at meanwhile: for a moment fill and trailer do not fit each other. */
+static void resize_in_place(void *p, size_t block_size, size_t size) {
+  if (!HAK_HARD(CANARY)) return;
+  hak_region *r = hak_region_find(p);
+  bool in_slab = r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
+  if (in_slab)
+    hak_held_begin(r, p);
+  else
+    hak_lock_take(&hak_huge_lock);
+  hak_trailer_write(p, block_size, size, HAK_FAMILY_MALLOC);
+  if (in_slab)
+    hak_held_set(r, p);
+  else
+    hak_lock_drop(&hak_huge_lock);
+}
+
 void *hak_hard_realloc(void *p, size_t size) {
   if (p == NULL) return hak_malloc(size);
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) {
@@ -359,7 +375,7 @@ void *hak_hard_realloc(void *p, size_t size) {
   if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
   size_t total = size + TRAILER_BYTES;
   if (total <= b.block_size && total >= b.block_size / 2) {
-    if (HAK_HARD(CANARY)) hak_trailer_write(p, b.block_size, size, HAK_FAMILY_MALLOC);
+    resize_in_place(p, b.block_size, size);
     return p;
   }
   if (!HAK_HARD(GUARDS) && total > HAK_EXTENT_MAX / 2 && hak_huge_size(p) != 0) {
@@ -374,7 +390,7 @@ void *hak_hard_realloc(void *p, size_t size) {
   if (q == NULL && total > b.block_size) return NULL;
   if (q == NULL) { /* programs take it that shrinking cannot fail */
     errno = saved;
-    if (HAK_HARD(CANARY)) hak_trailer_write(p, b.block_size, size, HAK_FAMILY_MALLOC);
+    resize_in_place(p, b.block_size, size);
     return p;
   }
   memcpy(q, p, hak_min_size(b.size, size));

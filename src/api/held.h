@@ -4,14 +4,14 @@
  * of different blocks are written by different threads without disturbing each other. Of two frees of one block at the
  * same instant both may find it held; the slab's bitmap tells then, unless the block has been handed out again.
  *
- * While a block is neither, because its trailer or its zeros are being written, the byte says HAK_CHANGING. So that anybody may look at
+ * While a block is neither, because its trailer or its zeros are being written, in place as well, the byte says HAK_CHANGING. So that anybody may look at
  * a block and find its trailer whole where the byte says HAK_HELD, and where it says HAK_NOT_HELD zeros, and at the end the
  * last trailer or zero (api/sweep.c):
  *   writer   1 byte = CHANGING   2 release fence       3 contents   4 byte = HELD or NOT_HELD (release)
  *   reader   a byte (acquire)    b contents            c acquire fence   d byte again
  * If b sees a byte of 3, then by 2 and c, d sees that 1 or what came later. If a sees a 4, b sees its 3. What looks damaged between an a
  * and a d that say the same is damage, or there was a whole round of 1 to 4 between them: the reader looks again, a millisecond later
- * each time, and the writer is a thread that frees the block, waits for the quarantine to end, and gets it again. */
+ * each time, and the writer is a thread that frees the block, waits for the quarantine to end, and gets it again, or resizes it twice. */
 #ifndef HAK_API_HELD_H
 #define HAK_API_HELD_H
 

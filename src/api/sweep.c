@@ -13,7 +13,7 @@
 
 /* A slab as the walk found it. `bumped` is 0 from its end until its blocks are zeroed again, in its next life: then there is nothing to
  * look at, however long the thread that makes it is kept from going on. What was read in part before and in part after that differs
- * from what is_still reads. */
+ * from what is_still reads; the bound keeps it within the spans of the class, all accessible: a guard may lie behind them. */
 typedef struct view {
   const hak_region *region; /* NULL: what is looked at is certain to be there */
   const hak_span *span;
@@ -23,9 +23,14 @@ typedef struct view {
 
 HAK_RACY static view view_of(const hak_region *r, size_t index) {
   const hak_span *s = &r->spans[index];
+  const view nothing = {r, s, 0, HAK_CODE_NONE, 0};
+  if (hak_load_relaxed(&s->head) != s) return nothing;
   unsigned code = hak_region_slab_code(r, index);
-  if (!hak_code_is_class(code) || hak_load_relaxed(&s->head) != s) return (view){r, s, 0, HAK_CODE_NONE, 0};
-  return (view){r, s, hak_load_relaxed(&s->start), code, hak_load_relaxed(&s->bumped)};
+  if (!hak_code_is_class(code)) return nothing;
+  view v = {r, s, hak_load_relaxed(&s->start), code, hak_load_relaxed(&s->bumped)};
+  const hak_class_info *info = &hak_class_table[code - 1];
+  size_t bytes = (size_t)info->spans << HAK_SPAN_SHIFT, offset = v.start - (uintptr_t)hak_region_address(r, index);
+  return offset < HAK_SPAN_SIZE && offset + (size_t)v.bumped * info->size <= bytes ? v : nothing;
 }
 
 static bool is_still(const view *v) {
@@ -47,10 +52,13 @@ HAK_RACY static hak_verdict look_at(const hak_region *r, const void *p, size_t b
   uint8_t *byte = hak_held_byte(r, hak_held_offset(r, p)), held = hak_load_acquire(byte);
   size_t size;
   hak_family family;
+  uint64_t word = HAK_HARD(CANARY) && held == HAK_HELD ? hak_trailer_word(p, block_size) : 0;
   if (HAK_HARD(CANARY) && held == HAK_HELD && !hak_trailer_read(p, block_size, &size, &family)) verdict = HAK_VERDICT_OVERFLOW;
   if (HAK_HARD(ZERO) && held == HAK_NOT_HELD && !(hak_is_zero(p, block_size) && ends_as_free(p, block_size)))
     verdict = HAK_VERDICT_WRITTEN_AFTER_FREE;
   __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  /* Resized meanwhile, in a few nanoseconds. */
+  if (verdict == HAK_VERDICT_OVERFLOW && hak_trailer_word(p, block_size) != word) return HAK_VERDICT_OK;
   return held == hak_load_relaxed(byte) ? verdict : HAK_VERDICT_OK;
 }
 
@@ -111,10 +119,12 @@ HAK_RACY static bool is_damaged(const void *p, size_t bytes) {
   return HAK_HARD(CANARY) && hak_trailer_word(p, bytes) != 0 && !hak_trailer_read(p, bytes, &size, &family);
 }
 
-static void sweep_huge(const char *where) {
+/* A few; false: the last are among them. Each is a page that the program may not have touched for long. */
+static bool sweep_huge(size_t *place, const char *where) {
   size_t bytes;
-  const void *p = hak_huge_find(is_damaged, &bytes);
+  const void *p = hak_huge_find(is_damaged, place, &bytes);
   if (HAK_UNLIKELY(p != NULL)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, bytes, where);
+  return *place != 0;
 }
 
 static size_t ready_spans(const hak_region *r) { return hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT; }
@@ -141,6 +151,7 @@ static bool sweep_next(walk *at, size_t *bytes, const char *where) {
 
 static uint32_t busy; /* 1: a thread is at it. Taking is an acquire, dropping a release */
 static walk here;     /* by the thread that is at it */
+static size_t here_huge;
 
 void hak_sweep_some(void) {
   static uint64_t due_ms; /* relaxed */
@@ -149,24 +160,26 @@ void hak_sweep_some(void) {
   hak_store_relaxed(&due_ms, now_ms + STEP_MS);
   static const char where[] = "by the walk over all blocks";
   size_t bytes = 0;
-  bool more = true;
-  for (unsigned n = 0; n < STEP_SPANS && bytes < STEP_BYTES && more; n++) more = sweep_next(&here, &bytes, where);
-  if (!more) sweep_huge(where);
+  for (unsigned n = 0; n < STEP_SPANS && bytes < STEP_BYTES && sweep_next(&here, &bytes, where); n++) {
+  }
+  sweep_huge(&here_huge, where);
   hak_store_release(&busy, 0);
 }
 
 void hak_sweep_fork_child(void) { hak_store_relaxed(&busy, 0); }
 
-/* Of a large heap another part each time. */
+/* Of a large heap another part each time; of many huge blocks too, whose places depend on their addresses. */
 void hak_sweep_at_exit(void) {
   static const char where[] = "when the process ended";
-  uint64_t until_ms = hak_os_now_ms() + EXIT_MS;
+  uint64_t now_ms = hak_os_now_ms(), until_ms = now_ms + EXIT_MS;
   if (hak_region_count() == 0 || !hak_lock_comes_free(&hak_huge_lock, EXIT_MS)) return;
   const hak_region *r = hak_region_at(0);
   const walk from = {0, r->first_span + hak_trailer_secret[0] % (ready_spans(r) - r->first_span)};
   walk at = from;
   size_t bytes = 0;
   bool round = false; /* it has come to the end */
-  sweep_huge(where);
+  size_t place = 0;
+  while (sweep_huge(&place, where) && hak_os_now_ms() < now_ms + EXIT_MS / 2) {
+  }
   while (!(round && at.span >= from.span) && hak_os_now_ms() < until_ms) round |= !sweep_next(&at, &bytes, where);
 }

@@ -128,7 +128,7 @@ HAK_INLINE void hak_trailer_write(void *p, size_t block_size, size_t size, hak_f
   size_t end = block_size - HAK_TRAILER_BYTES;
   uint64_t key = hak_trailer_key(p), content = (uint64_t)(end - size) << 8 | (uint64_t)family;
   hak_fill((char *)p, size, end, hak_fill_pattern(key), true);
-  /* Release: who reads this word sees its fill, and a block that is resized in place is whole at each moment. */
+  /* Release: who reads this word sees its fill. */
   hak_store_release((uint64_t *)(void *)((char *)p + end), key ^ content << HAK_TRAILER_CHECK_BITS);
 }
 

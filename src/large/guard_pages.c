@@ -8,6 +8,7 @@
 /* Addresses that wait are one mapping each, and no memory. */
 #define QUARANTINED_MAX 256
 #define QUARANTINED_BYTES_MAX (64 * HAK_GIB)
+#define QUARANTINED_BYTES_LIMITED (64 * HAK_MIB) /* where addresses are limited (RLIMIT_AS), the program needs them itself */
 
 typedef struct quarantined {
   void *p; /* NULL: none */
@@ -24,26 +25,38 @@ bool hak_guard_pages_reach(const void *p, size_t bytes, const void *address) {
 
 bool hak_guard_pages_unmap(void *p, size_t bytes) { return hak_os_unmap((char *)p - HAK_GUARD_PAGES_BYTES, mapped_bytes(bytes)); }
 
-void *hak_guard_pages_map(size_t bytes, size_t align) {
+/* `inner` of `all` bytes accessible, from `offset` on. */
+static void *map_part(size_t all, size_t align, size_t offset, size_t inner) {
+  char *reserved = hak_os_reserve(all, align);
+  if (reserved == NULL || hak_os_commit(reserved + offset, inner)) return reserved;
+  hak_os_unmap(reserved, all);
+  return NULL;
+}
+
+void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
+  static hak_os_refusal refused; /* mappings for guard pages */
   size_t before = hak_max_size(HAK_GUARD_PAGES_BYTES, align), all;
   if (__builtin_add_overflow(before + HAK_GUARD_PAGES_BYTES, bytes, &all)) return NULL;
-  char *reserved = hak_os_reserve(all, hak_max_size(align, hak_os_page_size()));
-  if (reserved == NULL) return NULL;
-  if (!hak_os_commit(reserved + before, bytes)) {
-    hak_os_unmap(reserved, all);
-    return NULL;
+  align = hak_max_size(align, hak_os_page_size());
+  wanted = wanted && !hak_os_refused_lately(&refused);
+  char *start = wanted ? map_part(all, align, before, bytes) : NULL;
+  if (start == NULL) {
+    start = hak_os_map(all, align);
+    if (start == NULL) return NULL;
+    if (wanted) hak_os_note_refusal(&refused);
   }
-  if (before > HAK_GUARD_PAGES_BYTES) hak_os_unmap(reserved, before - HAK_GUARD_PAGES_BYTES);
-  return reserved + before;
+  if (before > HAK_GUARD_PAGES_BYTES) hak_os_unmap(start, before - HAK_GUARD_PAGES_BYTES);
+  return start + before;
 }
 
 /* Puts one in, and takes the oldest out where it is full. */
-static quarantined exchange(void *p, size_t bytes) {
+static quarantined exchange(void *p, size_t bytes, size_t *all_bytes) {
   hak_lock_take(&hak_huge_lock);
   quarantined old = list[next];
   list[next] = (quarantined){p, bytes};
   next = (next + 1) % QUARANTINED_MAX;
   quarantined_bytes += bytes - old.bytes;
+  *all_bytes = quarantined_bytes;
   hak_lock_drop(&hak_huge_lock);
   return old;
 }
@@ -70,9 +83,11 @@ void hak_guard_pages_quarantine(void *p, size_t bytes) {
     hak_guard_pages_unmap(p, bytes);
     return;
   }
-  quarantined old = exchange(p, bytes);
+  size_t all_bytes;
+  quarantined old = exchange(p, bytes, &all_bytes);
   if (old.p != NULL) hak_guard_pages_unmap(old.p, old.bytes);
-  release_down_to(QUARANTINED_BYTES_MAX);
+  if (all_bytes > QUARANTINED_BYTES_LIMITED)
+    release_down_to(hak_os_address_space_is_limited() ? QUARANTINED_BYTES_LIMITED : QUARANTINED_BYTES_MAX);
 }
 
 void hak_guard_pages_release(void) { release_down_to(0); }

@@ -71,10 +71,17 @@ static bool unmap_block(void *p, size_t bytes) {
   return done;
 }
 
+static bool guard_pages_wanted(void) {
+  hak_lock_take(&hak_huge_lock);
+  bool wanted = live_count < HAK_GUARD_PAGES_BLOCKS;
+  hak_lock_drop(&hak_huge_lock);
+  return wanted;
+}
+
 /* New memory, if the limit admits it. */
 static void *map(size_t bytes, size_t align) {
   if (!hak_budget_map(bytes)) return NULL;
-  void *p = HAK_HARD(GUARDS) ? hak_guard_pages_map(bytes, align) : hak_os_map(bytes, align);
+  void *p = HAK_HARD(GUARDS) ? hak_guard_pages_map(bytes, align, guard_pages_wanted()) : hak_os_map(bytes, align);
   hak_budget_map_done(bytes, p != NULL);
   if (p == NULL)
     hak_os_count(&hak_os_stats.huge_fail);
@@ -313,24 +320,22 @@ void hak_huge_read(hak_huge_figures *figures) {
   hak_lock_drop(&hak_huge_lock);
 }
 
-#define LISTED_AT_ONCE 256 /* places of the table, under one hold of the lock */
-
-const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *bytes) {
+const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *place, size_t *bytes) {
   const void *found = NULL;
-  size_t place = 0;
-  for (bool end = false; found == NULL && !end;) {
-    hak_lock_take(&hak_huge_lock);
-    for (size_t n = 0; n < LISTED_AT_ONCE && found == NULL && !end; n++) {
-      end = place >= table_capacity;
-      const entry *e = end ? NULL : &table[place++];
-      if (end || e->p == NULL || e->p == GONE || !is(e->p, e->bytes)) continue;
-      found = e->p;
-      *bytes = e->bytes;
-    }
-    hak_lock_drop(&hak_huge_lock);
+  hak_lock_take(&hak_huge_lock);
+  size_t end = hak_min_size(*place + HAK_HUGE_LOOKED_AT, table_capacity);
+  for (size_t i = *place; i < end && found == NULL; i++) {
+    const entry *e = &table[i];
+    if (e->p == NULL || e->p == GONE || !is(e->p, e->bytes)) continue;
+    found = e->p;
+    *bytes = e->bytes;
   }
+  *place = end == table_capacity ? 0 : end;
+  hak_lock_drop(&hak_huge_lock);
   return found;
 }
+
+#define LISTED_AT_ONCE 256 /* places of the table, under one hold of the lock */
 
 bool hak_huge_next(size_t *place, uintptr_t *address, size_t *bytes, bool *is_kept) {
   bool found = false, end = false;

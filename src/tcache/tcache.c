@@ -193,8 +193,8 @@ static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
   unsigned count = loaded_blocks(t, c), n = (count + 1) / 2;
   void *oldest[HAK_MAGAZINE_SLOTS], **first = hak_magazine_empty_top(t->bins[c].loaded, c) + 1;
   memcpy(oldest, first, n * sizeof *first);
-  memmove(first, first + n, (count - n) * sizeof *first);
   *top_of(t, c) -= n;
+  memmove(first, first + n, (count - n) * sizeof *first);
   flush_blocks(t, c, oldest, n, d);
 }
 

@@ -20,6 +20,9 @@
 #include <thread>
 #include <vector>
 
+extern "C" {
+#include "api/sweep.h"
+}
 #include "hak.h"
 #include "run_program.h"
 
@@ -424,6 +427,18 @@ TEST_P(Hardened, ARunOfAMebibyteEndsAtAGuard) {
     for (size_t i = 0; i < run; i++) p[-ptrdiff_t(i)] = 1;
   };
   expect_fault("access outside of a block: ");
+}
+
+// The walk reads a slab's class and how many blocks it has one after the other, while another thread may make another slab of its spans:
+// many small blocks, taken for large ones, would end far behind.
+TEST(HardenedWalk, StaysWithinASlabThatIsMadeAnewMeanwhile) {
+  ProgramResult result = run_forked([] {
+    void *p = allocate(30000);
+    hak_region_span(hak_region_find(p), p)->bumped = 4000;
+    hak_sweep_at_exit();
+    return 0;
+  });
+  EXPECT_EQ(result.exit_code, 0) << "signal " << result.signal << "\n" << result.err;
 }
 
 TEST(HardenedBlocks, FreedLargeBlocksAreInaccessible) {

@@ -80,6 +80,24 @@ TEST(Prewarmed, BlocksAreLikeOthers) {
   }
 }
 
+// A block that a thread resizes in place at the moment of a fork is in the child for ever as it was then.
+TEST(Resized, InPlaceWhileOthersFork) {
+  ProgramResult r = run_program({RESIZED}, {std::string("LD_PRELOAD=") + HARDENED});
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << ", children that did not exit well: " << r.out << r.err;
+  EXPECT_EQ(r.err, "");
+}
+
+void expect_large(const char *what) {
+  ProgramResult r = run_program({LARGE, what}, {std::string("LD_PRELOAD=") + HARDENED});
+  if (r.exit_code == 77) GTEST_SKIP() << "this machine does not allow the setting";
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.out << r.err;
+  EXPECT_EQ(r.err, "");
+}
+
+// Each is three mappings with its guard pages, of which a process may have 65,530.
+TEST(Large, ManyBlocksLeaveMappings) { expect_large("blocks"); }
+TEST(Large, FreedBlocksLeaveAddresses) { expect_large("limited"); }
+
 INSTANTIATE_TEST_SUITE_P(Sizes, Families, testing::Values(8, 4096, 100000, 600000, 50000000));
 
 /* The forms that a program has not replaced call those that it has. */

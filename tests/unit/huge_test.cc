@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "fake_os.h"
 #include "hak.h"
@@ -52,6 +53,23 @@ TEST_F(Huge, AllocSizeFree) {
   EXPECT_FALSE(hak_huge_free(p)) << "a second time it is not ours";
   EXPECT_EQ(live_count(), 0u);
   EXPECT_EQ(live_bytes(), 0u);
+}
+
+size_t looked_at;
+
+// Who looks at all blocks holds the lock for a few at a time, and each is looked at once a round.
+TEST_F(Huge, BlocksAreLookedAtAFewAtATime) {
+  std::vector<char *> blocks(1000);
+  for (char *&p : blocks) ASSERT_NE(p = alloc(PAGE), nullptr);
+  size_t place = 0, bytes = 0, all = 0;
+  do {
+    looked_at = 0;
+    EXPECT_EQ(hak_huge_find([](const void *, size_t) { return looked_at++, false; }, &place, &bytes), nullptr);
+    EXPECT_LE(looked_at, size_t(HAK_HUGE_LOOKED_AT));
+    all += looked_at;
+  } while (place != 0);
+  EXPECT_EQ(all, live_count());
+  for (char *p : blocks) EXPECT_TRUE(hak_huge_free(p));
 }
 
 // One call a mapping: none when one that was kept serves again, or when it is resized.

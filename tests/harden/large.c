@@ -1,0 +1,74 @@
+/* Blocks that are mappings between guard pages, and what the program finds of mappings and addresses beside them.
+ *
+ * usage: large blocks           more live blocks than half of the mappings that a process may have: all are served, threads start, and the
+ *                               blocks come and go again
+ *        large limited          starts itself as `large addresses` under RLIMIT_AS: blocks that were freed leave addresses to the program
+ *
+ * 77: this machine does not allow the setting. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+#define BLOCK_BYTES (300 * KIB)
+
+static void *nothing(void *argument) { return argument; }
+
+static int start_thread(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, nothing, NULL) != 0) return 1;
+  return pthread_join(thread, NULL);
+}
+
+static int fill(char **blocks, size_t count, size_t step) {
+  for (size_t i = 0; i < count; i += step) {
+    if ((blocks[i] = malloc(BLOCK_BYTES)) == NULL) return printf("block %zu is not to be had\n", i), 1;
+    if (i % 1000 == 0 && start_thread() != 0) return printf("no thread beside %zu blocks\n", i), 1;
+  }
+  return 0;
+}
+
+static int many_blocks(void) {
+  unsigned long most = 0;
+  FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
+  if (f == NULL || fscanf(f, "%lu", &most) != 1 || most > 200000) return 77;
+  fclose(f);
+  size_t count = most / 2 + 1000;
+  char **blocks = calloc(count, sizeof *blocks);
+  if (blocks == NULL || fill(blocks, count, 1) != 0) return 1;
+  for (size_t i = 0; i < count; i += 2) free(blocks[i]);
+  if (fill(blocks, count, 2) != 0) return 1;
+  for (size_t i = 0; i < count; i++) free(blocks[i]);
+  free(blocks);
+  return 0;
+}
+
+static int freed_addresses(void) {
+  for (int i = 0; i < 80; i++) {
+    char *p = malloc(32 * MIB);
+    if (p == NULL) return printf("block %d is not to be had\n", i), 1;
+    free(p);
+  }
+  void *all = mmap(NULL, 1536 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return all == MAP_FAILED ? printf("no addresses are left\n"), 1 : 0;
+}
+
+static int limited(char **argv) {
+  struct rlimit r = {4096 * MIB, 4096 * MIB};
+  static char mode[] = "addresses";
+  if (setrlimit(RLIMIT_AS, &r) != 0) return 77;
+  argv[1] = mode;
+  execv("/proc/self/exe", argv);
+  return 1;
+}
+
+int main(int argc, char **argv) {
+  if (argc != 2) return 2;
+  if (strcmp(argv[1], "blocks") == 0) return many_blocks();
+  return strcmp(argv[1], "limited") == 0 ? limited(argv) : freed_addresses();
+}
