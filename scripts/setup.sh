@@ -105,8 +105,13 @@ if [ "$goal" = test ] || [ "$goal" = dist ]; then
     packaging/tools.sh >/dev/null
 fi
 
-# No package has these tests.
-if [ "$goal" = real ] && command -v apt-get >/dev/null && [ ! -e build/real/python-tests/test_sqlite3 ]; then
-    scripts/step.sh "Fetching CPython's tests of sqlite3" build/sqlite-tests.log \
-        tests/real/fetch_sqlite_tests.sh build/real/python-tests
+# fetch_tests NAME FOLDER: tests that no package has, unless they are there or the program NAME is left out.
+fetch_tests() {
+    [ -e "$2" ] || [[ " ${WITHOUT-} " == *" $1 "* ]] ||
+        scripts/step.sh "Fetching the tests of $1" "build/fetch-$1.log" tests/real/fetch_tests.sh "$1" "$2"
+}
+
+if [ "$goal" = real ] && command -v apt-get >/dev/null; then
+    fetch_tests cpython-sqlite3 build/real/python-tests
+    fetch_tests sqlite-tests build/real/sqlite-tests
 fi

@@ -87,16 +87,16 @@ class Session:
 
     # Processes
 
-    def run(self, *argv, stdin=None, env=None, timeout_s=90, compare=True, processes=1):
+    def run(self, *argv, stdin=None, env=None, timeout_s=90, compare=True, processes=1, statuses=(0,)):
         """Runs one program to its end and returns its standard output.
 
-        `processes` is how many processes must report that hakmem served them
+        `statuses` are those it may end with. `processes` is how many processes must report that hakmem served them
         (a compiler driver starts others; 0 for a program that allocates nothing).
         `compare=False` is for output that depends on time; the caller checks it.
         """
         with self._started(argv, env, stdin=subprocess.PIPE if stdin is not None else None) as step:
             stdout, stderr = step.communicate(stdin, timeout_s)
-        step.check(stderr, processes)
+        step.check(stderr, processes, statuses)
         if compare:
             label = shlex.join(argv)
             self.record(f"stdout of {label}", stdout)
@@ -192,9 +192,9 @@ class Step:
             ) from None
         return whole(self.stdout), whole(self.stderr)
 
-    def check(self, stderr, processes):
+    def check(self, stderr, processes, statuses=(0,)):
         """The step ended well, and enough of its processes were served."""
-        if self.process.returncode != 0:
+        if self.process.returncode not in statuses:
             raise WorkloadFailed(self.died(stderr))
         if not self.needs_proof:
             return

@@ -86,6 +86,12 @@ class MeasuredSession(Session):
             self.record_file(path.relative_to(self.directory))
         return len(files)
 
+    def add_proof(self, text):
+        """Counts the processes that told in `text` that hakmem served them. The output of steps is counted already."""
+        allocs = [count for count in served_allocs(text) if count]
+        self.spans += sum(allocs)
+        self.processes += len(allocs)
+
     @contextmanager
     def _started(self, argv, env, stdin=None):
         with super()._started(argv, env, stdin) as step:
@@ -93,9 +99,7 @@ class MeasuredSession(Session):
                 yield step
             finally:
                 for stream in (step.stdout, step.stderr):
-                    allocs = [count for count in served_allocs(whole(stream)) if count]
-                    self.spans += sum(allocs)
-                    self.processes += len(allocs)
+                    self.add_proof(whole(stream))
 
 
 def run_alone(program, allocator, directory, preload):
@@ -179,5 +183,6 @@ __all__ = [
     "compare_transcripts",
     "remove",
     "run_alone",
+    "served_allocs",
     "wait_until",
 ]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import run
 from measured import WorkloadFailed, run_alone
+from programs.database_suites import mtr_outcomes, not_passed, servers_served, sqlite_results
 from programs.python import junit_outcomes, modules_without_result
 from registry import PROGRAMS, Program
 from table import BEGIN, END, NoPlace, Row, markdown, replace_table
@@ -189,6 +190,62 @@ def test_test_reports_are_understood(tmp_path):
 def test_modules_that_tested_nothing_are_found():
     outcomes = {"test.test_json.T.t": "passed", "ctypes.test.test_x.T.t": "skipped", "test.test_io2.T.t": "passed"}
     assert modules_without_result(["test_json", "test_ctypes", "test_io"], outcomes) == ["test_io"]
+
+
+def test_results_of_sqlite_are_understood():
+    said = (
+        "a-1.1... Ok\nround-2/5.5=>6...1... Ok\nc-1... (1.5ms)  Ok\n! b-1 expected: [1]\n"
+        "Time: a.test 12 ms\n1 errors out of 4 tests on host Linux 64-bit little-endian\n"
+        "!Failures on these tests: b-1\n.  vtab1 exceeds\n2 files were left open\n"
+    )
+    results, summary = sqlite_results(said)
+    assert summary == (1, 4)
+    assert results == {
+        "tests that failed": ["b-1"],
+        "what was left": ["2 files were left open"],
+        "omitted": ["vtab1 exceeds"],
+        "files": ["a.test"],
+        "tests that passed": ["a-1.1", "round-2/5.5=>6...1", "c-1"],
+    }
+    assert sqlite_results("a-1.1... Ok\n")[1] is None
+
+
+def test_results_of_mariadb_are_understood():
+    said = (
+        "main.a                                   w2 [ pass ]    591\n"
+        "innodb.b '4k,row'                        w1 [ pass ]  40389\n"
+        "innodb.b '8k'                            [ skipped ]  Requires debug build\n"
+        "main.c                                   w1 [ pass ]    1\n"
+        "main.c                                   w1 [ fail ]  Found warnings/errors in server log file!\n"
+        "main.d                                   [ disabled ]  MDEV-1\n"
+    )
+    outcomes = mtr_outcomes(said)
+    assert outcomes == {
+        "main.a": {"pass"},
+        "innodb.b,4k,row": {"pass"},
+        "innodb.b,8k": {"skipped"},
+        "main.c": {"pass", "fail"},
+        "main.d": {"disabled"},
+    }
+    wrong = ["innodb.b,8k: skipped", "main.c: fail pass", "main.d: disabled"]
+    assert not_passed(["main.a", "innodb.b", "innodb.b,4k"], outcomes) == wrong
+    assert not_passed(["main.a", "innodb", "innodb.b,16k"], outcomes) == ["innodb", "innodb.b,16k", *wrong]
+
+
+def test_a_server_that_was_not_served_is_found():
+    ended = "2026-11-24 23:18:14 0 [Note] /usr/sbin/mariadbd: Shutdown complete\n"
+    assert servers_served(f"{ended}{PROOF}\nkilled\n{ended}{PROOF}\n".encode())
+    assert not servers_served(f"{ended}{PROOF}\n{ended}".encode())
+    assert not servers_served(f"{ended}{PROOF.replace('7', '0')}\n".encode())
+    assert not servers_served(b"killed\n")
+
+
+def test_a_status_is_allowed_by_name_only(outcome):
+    def workload(session):
+        session.run("sh", "-c", f"echo equal; echo '{PROOF}' >&2; exit 3", statuses=(0, 3))
+
+    assert outcome(workload)[0] == 0
+    assert outcome(shell("exit 4"))[0] == 1
 
 
 def test_require_raises(tmp_path):

@@ -85,22 +85,30 @@ def redis(session):
         server.shutdown()
 
 
+def unprivileged(session):
+    """Gives the session's folder to a user that is not root, and returns what makes a command one of that user's."""
+    # The lab's package costs memory, and only these programs need it.
+    from hakmem_lab.workloads import postgres_load as lab
+
+    user = lab.account()
+    if user is not None:
+        os.chown(session.directory, user.pw_uid, user.pw_gid)
+    return lab.as_account
+
+
 class Postgres:
     """A cluster of its own in the session's folder, run by a user that is not root."""
 
     def __init__(self, session):
-        # The lab's package costs memory, and only this program needs it.
         from hakmem_lab.workloads import postgres_load as lab
 
         self.session = session
         self.lab = lab
         self.place = ["-h", str(session.directory), "-U", lab.DATABASE_USER]
-        user = lab.account()
-        if user is not None:
-            os.chown(session.directory, user.pw_uid, user.pw_gid)
+        self.as_account = unprivileged(session)
 
     def tool(self, name, *argv):
-        return self.lab.as_account([self.lab.tool(name), *argv])
+        return self.as_account([self.lab.tool(name), *argv])
 
     def run(self, name, *argv, **options):
         return self.session.run(*self.tool(name, *argv), **options)

@@ -11,7 +11,7 @@ SUITE = {PYTHON: "python3", "/usr/lib/python3.11/test/test_threading.py": "libpy
 PYTEST = {PYTHON: "python3", "/usr/bin/pytest-3": "python3-pytest", f"{PACKAGES}/hypothesis": "python3-hypothesis"}
 VERSION = (PYTHON, "--version")
 RESULTS = "results.xml"
-# What tests/real/fetch_sqlite_tests.sh fetches: Debian's package of the test suite has no tests of sqlite3.
+# What tests/real/fetch_tests.sh fetches: Debian's package of the test suite has no tests of sqlite3.
 FETCHED_TESTS = REPO / "build/real/python-tests"
 
 PROCESSES_AND_THREADS = """
