@@ -54,31 +54,35 @@ MTR = Path("/usr/share/mysql/mysql-test/mariadb-test-run.pl")
 # A choice of some 8,000: none that Debian's build skips, for want of debug code, that sleeps long or compares times, or
 # that is repeated in many combinations of options. None is left out for a failure.
 MARIADB_TESTS = """
-    main.join main.join_cache main.join_nested main.join_outer_innodb main.subselect2 main.subselect4
-    main.subselect_innodb main.derived main.derived_cond_pushdown main.cte_recursive main.union main.win
-    main.order_by main.order_by_innodb main.distinct main.count_distinct2 main.group_by_innodb main.group_min_max
-    main.range main.range_vs_index_merge main.index_merge_innodb main.index_merge_myisam main.rowid_filter
-    main.selectivity main.statistics_json main.stat_tables main.opt_trace main.analyze_format_json main.sp
-    main.sp-big main.sp-innodb main.sp_trans main.trigger-trans main.view main.get_diagnostics main.user_var
-    main.user_var-binlog main.ps_3innodb main.ps_innodb main.mysql_client_test main.func_str main.func_gconcat
-    main.func_math main.ctype_ldml main.ctype_utf8 main.ctype_utf8mb4 main.information_schema main.variables
-    main.max_session_mem_used main.type_blob main.type_varchar main.myisam-blob main.delayed_blob
-    main.column_compression main.temp_table main.reopen_temp_table main.long_unique main.long_unique_bugs
-    main.update main.multi_update main.multi_update_innodb main.insert_update main.alter_table
-    main.alter_table_online main.foreign_key main.partition main.partition_alter main.partition_datatype
+    main.alter_table main.alter_table_online main.analyze_format_json main.analyze_stmt main.bulk_replace main.case
+    main.change_user main.column_compression main.commit_1innodb main.consistent_snapshot main.count_distinct
+    main.count_distinct2 main.cte_recursive main.ctype_ldml main.ctype_utf8 main.ctype_utf8mb4 main.delayed_blob
+    main.derived main.derived_cond_pushdown main.distinct main.foreign_key main.func_gconcat main.func_math
+    main.func_str main.get_diagnostics main.greedy_optimizer main.group_by_innodb main.group_min_max
+    main.index_merge_innodb main.index_merge_myisam main.information_schema main.insert_update main.join
+    main.join_cache main.join_nested main.join_outer main.join_outer_innodb main.key_cache main.lock
+    main.long_unique main.long_unique_bugs main.max_session_mem_used main.merge main.multi_update
+    main.multi_update_innodb main.myisam main.myisam-blob main.myisam_recover main.mysql_client_test main.opt_trace
+    main.order_by main.order_by_innodb main.partition main.partition_alter main.partition_datatype
     main.partition_exchange main.partition_innodb main.partition_list main.partition_pruning main.partition_range
-    main.partition_truncate main.myisam main.myisam_recover main.repair main.key_cache main.lock main.commit_1innodb
-    main.consistent_snapshot
-    json.json_table innodb_fts.innodb_fts_large_records,orig innodb.temp_table_savepoint
-    parts.partition_special_innodb parts.partition_mgm_lc0_innodb parts.partition_auto_increment_innodb
-    parts.partition_datetime_myisam maria.maria maria.maria3 maria.maria-recover maria.repair
-    parts.partition_recover_myisam heap.heap_btree archive.archive innodb.innodb innodb.innodb-index
-    innodb.innodb-alter innodb.alter_table innodb.instant_alter,16k innodb.instant_alter_bugs innodb.innodb-truncate
-    innodb.truncate innodb.foreign_key innodb.stored_fk innodb.innodb-virtual-columns innodb.mvcc innodb.purge
-    innodb.monitor innodb.innodb_stats innodb.row_format_redundant innodb.insert_into_empty,16k innodb.restart,16k
-    innodb.recovery_shutdown innodb.xa_recovery innodb.innodb_force_recovery innodb_fts.fulltext innodb_fts.phrase
-    innodb_fts.innodb_fts_misc_1 innodb_fts.innodb_fts_multiple_index,orig innodb_fts.innodb_fts_proximity,orig
-    innodb_fts.innodb_fts_transaction,orig innodb_fts.crash_recovery,orig
+    main.partition_truncate main.plugin main.ps_3innodb main.ps_innodb main.query_cache main.query_cache_innodb
+    main.range main.range_vs_index_merge main.reopen_temp_table main.repair main.rowid_filter main.selectivity
+    main.sp main.sp-big main.sp-innodb main.sp_trans main.stat_tables main.statistics main.statistics_json
+    main.subselect2 main.subselect4 main.subselect_innodb main.temp_table main.trigger-trans main.type_blob
+    main.type_varchar main.union main.update main.user_var main.user_var-binlog main.variables main.view main.win
+    archive.archive compat/oracle.sp compat/oracle.sp-cursor compat/oracle.sp-package csv.csv gcol.gcol_bugfixes
+    heap.heap heap.heap_btree heap.heap_hash innodb.alter_table innodb.foreign_key innodb.innodb innodb.innodb-alter
+    innodb.innodb-index innodb.innodb-truncate innodb.innodb-virtual-columns innodb.innodb_force_recovery
+    innodb.innodb_multi_update innodb.innodb_stats innodb.insert_into_empty,16k innodb.instant_alter,16k
+    innodb.instant_alter_bugs innodb.log_corruption innodb.log_file innodb.monitor innodb.mvcc innodb.purge
+    innodb.recovery_shutdown innodb.restart,16k innodb.row_format_redundant innodb.stored_fk
+    innodb.temp_table_savepoint innodb.truncate innodb.xa_recovery innodb_fts.crash_recovery,orig
+    innodb_fts.fulltext innodb_fts.innodb_fts_large_records,orig innodb_fts.innodb_fts_misc_1
+    innodb_fts.innodb_fts_multiple_index,orig innodb_fts.innodb_fts_proximity,orig
+    innodb_fts.innodb_fts_transaction,orig innodb_fts.phrase json.json_no_table json.json_table maria.maria
+    maria.maria-purge maria.maria-recover maria.maria3 maria.repair parts.partition_alter1_1_innodb
+    parts.partition_auto_increment_innodb parts.partition_datetime_myisam parts.partition_mgm_lc0_innodb
+    parts.partition_recover_myisam parts.partition_special_innodb sql_sequence.create sql_sequence.next
 """.split()
 MTR_OUTCOME = re.compile(r"^([\w/-]+\.[\w-]+)(?: '(.*)')?\s+(?:w\d+ )?\[ ([\w-]+) \]", re.MULTILINE)
 
