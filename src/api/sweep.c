@@ -112,10 +112,21 @@ static size_t sweep_slab(const hak_region *r, size_t index, const char *where) {
   return v.bumped * block_size;
 }
 
+static bool forked; /* this process is a fork's child */
+
+/* Programs keep pages from their children (MADV_DONTFORK), and may round out to the page of a block's trailer. The fill is there or in
+ * the page before. */
+static bool is_readable(const void *p, size_t bytes) {
+  const char *last = (const char *)p + bytes - HAK_TRAILER_BYTES;
+  return !hak_load_relaxed(&forked) || (hak_os_is_readable((const uint32_t *)(const void *)last) &&
+                                        hak_os_is_readable((const uint32_t *)(const void *)(last - hak_os_page_size())));
+}
+
 /* Under the lock of huge blocks. One that has just been made has no trailer yet; one that is freed leaves the table first. */
 HAK_RACY static bool is_damaged(const void *p, size_t bytes) {
   size_t size;
   hak_family family;
+  if (!is_readable(p, bytes)) return false;
   return HAK_HARD(CANARY) && hak_trailer_word(p, bytes) != 0 && !hak_trailer_read(p, bytes, &size, &family);
 }
 
@@ -166,7 +177,10 @@ void hak_sweep_some(void) {
   hak_store_release(&busy, 0);
 }
 
-void hak_sweep_fork_child(void) { hak_store_relaxed(&busy, 0); }
+void hak_sweep_fork_child(void) {
+  hak_store_relaxed(&busy, 0);
+  hak_store_relaxed(&forked, true);
+}
 
 /* Of a large heap another part each time; of many huge blocks too, whose places depend on their addresses. */
 void hak_sweep_at_exit(void) {

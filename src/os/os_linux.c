@@ -297,6 +297,12 @@ bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms) {
 
 void hak_os_futex_wait(uint32_t *word, uint32_t value) { hak_os_futex_wait_ms(word, value, 0); }
 
+/* A wait that ends at once. The library makes this call anyway: no filter of system calls ends the program for it. */
+bool hak_os_is_readable(const uint32_t *word) {
+  static const struct timespec none;
+  return hak_os_call(SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, &none) != -EFAULT;
+}
+
 void hak_os_futex_wake_shared(uint32_t *word) { hak_os_call(SYS_futex, word, FUTEX_WAKE, 1); }
 
 void hak_os_futex_wake(uint32_t *word) { hak_os_call(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1); }

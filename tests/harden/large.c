@@ -2,6 +2,7 @@
  *
  * usage: large blocks           more live blocks than half of the mappings that a process may have: all are served, threads start, and the
  *                               blocks come and go again
+ *        large kept             keeps the pages of a block from a fork's child, rounded out to whole pages: the child works and exits well
  *        large limited          starts itself as `large addresses` under RLIMIT_AS: blocks that were freed leave addresses to the program
  *
  * 77: this machine does not allow the setting. */
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define KIB ((size_t)1 << 10)
@@ -58,6 +60,24 @@ static int freed_addresses(void) {
   return all == MAP_FAILED ? printf("no addresses are left\n"), 1 : 0;
 }
 
+static int kept_from_child(void) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), sizes[] = {BLOCK_BYTES - 100, 512 * KIB - page - 8};
+  for (int i = 0; i < 2; i++) { /* the trailer is in the last page that is kept, and in the one behind it */
+    char *p = aligned_alloc(page, sizes[i]);
+    if (p == NULL || madvise(p, (sizes[i] + page - 1) / page * page, MADV_DONTFORK) != 0) return 77;
+    memset(p, 1, sizes[i]);
+    pid_t child = fork();
+    if (child == 0) {
+      for (int n = 0; n < 100000; n++) free(malloc((size_t)n % 30000));
+      exit(0);
+    }
+    int status = 0;
+    if (waitpid(child, &status, 0) != child || status != 0) return printf("status %x of a child\n", (unsigned)status), 1;
+    free(p);
+  }
+  return 0;
+}
+
 static int limited(char **argv) {
   struct rlimit r = {4096 * MIB, 4096 * MIB};
   static char mode[] = "addresses";
@@ -70,5 +90,6 @@ static int limited(char **argv) {
 int main(int argc, char **argv) {
   if (argc != 2) return 2;
   if (strcmp(argv[1], "blocks") == 0) return many_blocks();
+  if (strcmp(argv[1], "kept") == 0) return kept_from_child();
   return strcmp(argv[1], "limited") == 0 ? limited(argv) : freed_addresses();
 }

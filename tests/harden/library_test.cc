@@ -97,6 +97,7 @@ void expect_large(const char *what) {
 // Each is three mappings with its guard pages, of which a process may have 65,530.
 TEST(Large, ManyBlocksLeaveMappings) { expect_large("blocks"); }
 TEST(Large, FreedBlocksLeaveAddresses) { expect_large("limited"); }
+TEST(Large, PagesKeptFromAChildAreNotLookedAtThere) { expect_large("kept"); }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Families, testing::Values(8, 4096, 100000, 600000, 50000000));
 
