@@ -12,8 +12,10 @@ from pathlib import Path
 from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.documents import write_json
 from hakmem.errors import UserError
+from hakmem.inputs import read_whole
 from hakmem.plain_text import parse_json
 
+from hakmem_lab import drawn_plan
 from hakmem_lab.suite_session import PLAN, allocator_json, read_allocator
 
 PROGRAM = "bench_drawn"
@@ -67,12 +69,13 @@ def load(folder: Path) -> Session:
     """The session of a folder, with the allocators as they were."""
     path = folder / PLAN
     try:
-        plan = parse_json(path.read_bytes())
+        plan = parse_json(read_whole(path))
+        drawn_plan.require_sound(plan)
         allocators = [read_allocator(entry) for entry in plan["allocators"]]
         return Session(folder, allocators=allocators, **{name: plan[name] for name in FIELDS})
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise UserError(f"{path} is no plan of drawn loads: {error}", 2) from error
 
 

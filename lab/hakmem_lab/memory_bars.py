@@ -6,14 +6,17 @@ speed is about the median ratio within rounds: missed where its whole 95 % inter
 """
 
 import csv
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from hakmem.errors import UserError
+from hakmem.inputs import read_text
 from hakmem.measuring.statistics import speed_ratio
 from hakmem.output import tables
+from hakmem.plain_text import printable
 
 from hakmem_lab.memory_loads import BALANCED, FAST, IDLE_BYTES, LEAN, TARGET, TARGET_MB, Figure
 from hakmem_lab.memory_run import HAKMEM, Measured, Series
@@ -23,6 +26,7 @@ NO_FIGURE, SKIPPED = "no figure", "skipped"
 GLIBC = "glibc"
 # Peak RSS of every load of the suite: at most the lowest of these.
 PEAK_PEERS = ("mimalloc3", "jemalloc5", "mimalloc", "jemalloc")
+PEAK_COLUMNS = ("row", "mode", "allocator", "peak_rss_kb")
 TARGET_SLACK = 1.05
 # Of the bootstrap: the same figures give the same interval.
 SEED = 1
@@ -230,11 +234,22 @@ def peaks_of(path: Path) -> dict[tuple[str, str], dict[str, int]]:
     """Peak RSS in KiB, of each row and mode, by allocator."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     try:
-        with path.open(newline="") as file:
-            for entry in csv.DictReader(file):
-                if entry["peak_rss_kb"]:
-                    row = found.setdefault((entry["row"], entry["mode"]), {})
-                    row[entry["allocator"]] = int(entry["peak_rss_kb"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        table = csv.DictReader(read_text(path).splitlines())
+        lacking = [name for name in PEAK_COLUMNS if name not in (table.fieldnames or ())]
+        if lacking:
+            raise ValueError(f"it has no column {', '.join(lacking)}")
+        for entry in table:
+            if peak := entry["peak_rss_kb"]:
+                row = found.setdefault((entry["row"], entry["mode"]), {})
+                row[entry["allocator"]] = peak_of(peak, table.line_num)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
+    except (ValueError, csv.Error) as error:
         raise UserError(f"{path} is no CSV of hakmem bench: {error}", 2) from error
     return found
+
+
+def peak_of(text: str, line: int) -> int:
+    if re.fullmatch("[0-9]{1,18}", text) and int(text) > 0:
+        return int(text)
+    raise ValueError(f"line {line}: peak_rss_kb: '{printable(text)[:40]}' is no peak")

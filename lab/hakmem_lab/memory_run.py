@@ -1,9 +1,10 @@
 """Runs the loads of `hakmem memory` in rounds, in an order shuffled anew, each into a journal."""
 
+import math
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from statistics import median
 from hakmem import environment
 from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.errors import UserError
+from hakmem.inputs import read_whole
 from hakmem.measuring.journal import Journal
 from hakmem.measuring.rotation import Contender
 from hakmem.plain_text import parse_json, with_last_words
@@ -234,15 +236,38 @@ def from_json(path: Path, loads: Sequence[Load]) -> list[Measured]:
     """What an earlier run wrote with --json."""
     known = {load.name: load for load in loads}
     try:
-        entries = parse_json(path.read_bytes())["loads"]
-        return [
-            Measured(
-                known[entry["load"]],
-                {s["name"]: Series(s["name"], s["rounds"], s["problem"]) for s in entry["series"]},
-                entry["skipped"],
-            )
-            for entry in entries
-            if entry["load"] in known
-        ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        document = parse_json(read_whole(path))
+        entries = document.get("loads") if isinstance(document, dict) else None
+        if not isinstance(entries, list):
+            raise ValueError("it has no list of loads")
+        found = [measured_of(entry, known, at) for at, entry in enumerate(entries, 1)]
+        return [one for one in found if one is not None]
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
+    except ValueError as error:
         raise UserError(f"{path} has no figures of hakmem memory: {error}", 2) from error
+
+
+def measured_of(entry: Mapping, known: Mapping[str, Load], number: int) -> Measured | None:
+    """None for a load that this version does not have."""
+    try:
+        series = {s["name"]: series_of(s) for s in entry["series"]}
+        load = known.get(entry["load"])
+        return None if load is None else Measured(load, series, text_of(entry["skipped"]))
+    except KeyError as error:
+        raise ValueError(f"load {number} of it has no {error.args[0]}") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"load {number} of it has another shape") from error
+
+
+def series_of(entry: Mapping) -> Series:
+    for figures in entry["rounds"]:
+        if not all(type(v) in (int, float) and math.isfinite(v) for v in figures.values()):
+            raise TypeError("a figure is no number")
+    return Series(text_of(entry["name"]), entry["rounds"], text_of(entry["problem"]))
+
+
+def text_of(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value

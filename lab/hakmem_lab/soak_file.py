@@ -7,13 +7,15 @@ it. A last line that was cut short is dropped.
 import csv
 import io
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from hakmem.documents import write_text
 from hakmem.errors import UserError
-from hakmem.plain_text import parse_json
+from hakmem.inputs import read_text
+from hakmem.plain_text import parse_json, printable
 
 MARK = "# hakmem soak "
 
@@ -45,14 +47,22 @@ class Epoch:
 
 
 COLUMNS = tuple(field.name for field in fields(Epoch))
+# Nothing that ran has none of these.
+ABOVE_ZERO = {"round", "process", "epoch", "ops", "seconds", "ops_per_sec", "rss_kb",
+              "peak_rss_kb"}  # fmt: skip
+FIGURE_MOST = 1 << 63
 
 
 @dataclass(frozen=True)
 class Record:
-    """A whole file: the comment at its head (empty in a file of other origin) and its epochs."""
+    """A whole file: the comment at its head (empty in a file of other origin) and its epochs.
+
+    The note says what is not in it.
+    """
 
     head: dict
     epochs: list[Epoch]
+    note: str = ""
 
 
 def begin(path: Path, head: Mapping) -> None:
@@ -73,38 +83,66 @@ def append(path: Path, epoch: Epoch) -> None:
 
 def read(path: Path) -> Record:
     """What whole lines say; a line that ends without a newline was cut and does not count."""
-    lines = whole_lines(path)
+    lines, cut = split(path)
+    cut_number = len(lines) + 1 if cut else 0
     head: dict = {}
-    first = 2
+    before = 0
     if lines and lines[0].startswith(MARK):
         head = parse_head(path, lines.pop(0))
-        first = 3
+        before = 1
     table = csv.DictReader(lines)
-    missing = [name for name in COLUMNS if name not in (table.fieldnames or ())]
+    try:
+        missing = [name for name in COLUMNS if name not in (table.fieldnames or ())]
+        if missing:
+            raise UserError(f"{path} is no soak CSV: it has no column {', '.join(missing)}", 2)
+        epochs = [parse(path, before + table.line_num, row) for row in table]
+    except csv.Error as error:
+        raise UserError(f"{path}, line {before + table.line_num + 1}: it is no CSV", 2) from error
+    return Record(head, epochs, told_missing(path, cut_number, epochs))
+
+
+def told_missing(path: Path, cut_number: int, epochs: Sequence[Epoch]) -> str:
+    """A last line that was cut, and rounds that are missing before an allocator's last."""
+    rounds: dict[tuple[str, str], set[int]] = {}
+    for epoch in epochs:
+        rounds.setdefault((epoch.load, epoch.allocator), set()).add(epoch.round)
+    missing = sum(max(found) - len(found) for found in rounds.values())
+    told = []
+    if cut_number:
+        told.append(f"line {cut_number} of {path} was cut short, and is left out")
     if missing:
-        raise UserError(f"{path} is no soak CSV: it has no column {', '.join(missing)}", 2)
-    return Record(head, [parse(path, at, row) for at, row in enumerate(table, start=first)])
+        epochs_are = "epoch is" if missing == 1 else "epochs are"
+        told.append(f"{missing} {epochs_are} missing in {path}")
+    return f"{'; '.join(told)}: these are the other {len(epochs)} epochs" if told else ""
 
 
 def drop_cut_line(path: Path) -> None:
     """Makes the file ready for more lines."""
-    kept = whole_lines(path)
+    kept, _ = split(path)
     write_text(path, "".join(line + "\n" for line in kept))
 
 
-def whole_lines(path: Path) -> list[str]:
+def split(path: Path) -> tuple[list[str], str]:
+    """The whole lines, and what follows the last of them."""
     try:
-        text = path.read_text(errors="replace")
+        whole, newline, cut = read_text(path).rpartition("\n")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
-    return text.rpartition("\n")[0].split("\n") if "\n" in text else []
+    return whole.split("\n") if newline else [], cut
 
 
 def parse_head(path: Path, line: str) -> dict:
+    """Of a run that is only judged, names and facts are all that is needed."""
     try:
-        return parse_json(line.removeprefix(MARK), "it")
+        head = parse_json(line.removeprefix(MARK), "it")
+        if not isinstance(head, dict) or not isinstance(head.get("allocators", {}), dict):
+            raise ValueError("it does not say which allocators ran")
+        facts = head.get("facts", {})
+        if not isinstance(facts, dict) or not all(isinstance(f, str) for f in facts.values()):
+            raise ValueError("its facts are not told in words")
     except ValueError as error:
         raise UserError(f"{path}, line 1: its description: {error}", 2) from error
+    return head
 
 
 def parse(path: Path, number: int, row: Mapping[str, str]) -> Epoch:
@@ -113,15 +151,30 @@ def parse(path: Path, number: int, row: Mapping[str, str]) -> Epoch:
         text = row[field.name]
         try:
             values[field.name] = convert(field.type, text)
+            require_possible(field.name, values[field.name])
         except (TypeError, ValueError):
-            why = f"column {field.name}: '{text}' is not what belongs there"
+            shown = printable(text or "")[:40]
+            why = f"column {field.name}: '{shown}' is not what belongs there"
             raise UserError(f"{path}, line {number}: {why}", 2) from None
     return Epoch(**values)
+
+
+def require_possible(name: str, value: str | float | None) -> None:
+    """ValueError for a text that is missing and a figure that nothing could have."""
+    if value is None:
+        return
+    if isinstance(value, str):
+        possible = value != ""
+    else:
+        possible = math.isfinite(value) and 0 <= value < FIGURE_MOST
+        possible = possible and (value > 0 or name not in ABOVE_ZERO)
+    if not possible:
+        raise ValueError(name)
 
 
 def convert(kind: object, text: str) -> str | int | float | None:
     if text == "" and kind in (int | None, float | None):
         return None
     if kind is str:
-        return text
+        return text or ""
     return int(text) if kind in (int, int | None) else float(text)

@@ -75,7 +75,13 @@ def judge(epochs: Sequence[Epoch], thresholds: Thresholds) -> list[Judgement]:
     if not kept:
         raise UserError("there is no epoch to judge", 2)
     variations = {key: variation([e.ops_per_sec for e in rows]) for key, rows in kept.items()}
-    return [judge_one(key, kept, variations, thresholds) for key in kept]
+    found = []
+    for key in kept:
+        try:
+            found.append(judge_one(key, kept, variations, thresholds))
+        except ValueError as error:
+            raise UserError(f"{key[1]}, {key[0]}: no drift can be told: {error}", 2) from error
+    return found
 
 
 def without_warm_up(epochs: Sequence[Epoch]) -> Kept:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hakmem.documents import write_json
 from hakmem.errors import UserError
+from hakmem.inputs import read_whole
 from hakmem.measuring.rotation import Contender
 from hakmem.plain_text import parse_json
 from hakmem.running.syscalls import count_system_calls
@@ -87,6 +88,6 @@ def load(folder: Path) -> list[StepCalls]:
     if not path.exists():
         return []
     try:
-        return [StepCalls(**entry) for entry in parse_json(path.read_bytes())["rows"]]
+        return [StepCalls(**entry) for entry in parse_json(read_whole(path))["rows"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not readable: {error}", 2) from error

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hakmem.allocators.peers import USUAL_NAMES
 from hakmem.errors import UserError
+from hakmem.inputs import read_whole
 
 from hakmem_lab.real_programs import LOADS
 
@@ -219,7 +220,7 @@ def fits(row: Row, text: str) -> bool:
 
 def read_toml(path: Path) -> dict:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(read_whole(path).decode())
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -12,6 +12,7 @@ from statistics import fmean, geometric_mean, median
 
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
+from hakmem.inputs import read_whole
 from hakmem.measuring import journal
 from hakmem.measuring.measures import PEAK_RSS, evaluate
 from hakmem.measuring.rotation import Rotation
@@ -305,7 +306,7 @@ def read(folder: Path) -> Results:
     """The results of a folder, or of a file of this format."""
     path = folder / RESULTS if folder.is_dir() else folder
     try:
-        document = parse_json(path.read_bytes())
+        document = parse_json(read_whole(path))
         known = {name: document[name] for name in Results.__dataclass_fields__}
         known["rows"] = [read_row(row) for row in document["rows"]]
         known["tallies"] = [Tally(**one) for one in document["tallies"]]

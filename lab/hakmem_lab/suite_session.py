@@ -17,6 +17,7 @@ from hakmem.allocators import cache
 from hakmem.allocators.peers import Allocator, bench_program, find
 from hakmem.documents import write_json
 from hakmem.errors import UserError
+from hakmem.inputs import read_whole
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric
 from hakmem.plain_text import parse_json
 
@@ -134,7 +135,7 @@ def load(folder: Path) -> Session:
     """The session of a folder, with the allocators as they were; refuses changed libraries."""
     path = folder / PLAN
     try:
-        plan = parse_json(path.read_bytes())
+        plan = parse_json(read_whole(path))
         allocators = [read_allocator(entry) for entry in plan["allocators"]]
         names = ("suite", "title", "rounds", "slice_s", "seed")
         more = ("settings", "facts", "served", "seconds")

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import random
 import re
@@ -19,7 +20,7 @@ from hakmem.measuring.rotation import OPS_PER_SECOND, Contender, new_rotation
 from hakmem.running.launching import Outcome
 from small_build import BENCH, assert_in_order, compile_c
 
-from hakmem_lab import drawn_report, drawn_results
+from hakmem_lab import drawn_report, drawn_results, drawn_session
 from hakmem_lab.drawn_run import Measured
 from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
 from hakmem_lab.spreads import costs_chosen_elsewhere
@@ -189,6 +190,51 @@ def test_resume_refuses_other_libraries_and_options(program, forwarding, tmp_pat
     assert "has changed since" in changed.output
     nothing = run("--resume", str(tmp_path))
     assert nothing.exit_code == 2 and "cannot read" in nothing.output
+
+
+DAMAGED = [
+    *(("seeds", value) for value in (None, [], [1, 1], ["1"], [-1], [True])),
+    *(("rounds", value) for value in ("x", -1, 0, 1.5, None)),
+    *(("order_seed", value) for value in ("x", -1)),
+    *(("rest_s", value) for value in ("x", -1, math.nan)),
+    *(("limit_s", value) for value in (math.inf, None)),
+    *(("facts", value) for value in (None, {"a": 1})),
+    *(("version", value) for value in (-1, None)),
+    ("scale", 0), ("cpus", "x"), ("floor", None), ("served", []), ("allocators", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), DAMAGED)
+def test_damaged_plan_is_refused(tmp_path, key, value):
+    entry = {"name": "glibc", "library": None, "version": "", "problem": "", "source": "",
+             "settings": {}, "checksum": ""}  # fmt: skip
+    plan = {"version": "0.1.0", "seeds": [1], "rounds": 1, "scale": 1, "rest_s": 0,
+            "order_seed": 1, "limit_s": 9, "cpus": None, "floor": False, "facts": {},
+            "served": {}, "allocators": [entry]}  # fmt: skip
+    path = tmp_path / PLAN
+    path.write_text(json.dumps(plan))
+    assert drawn_session.load(tmp_path).seeds == [1]
+    lacking = {name: plan[name] for name in plan if name != key}
+    twice = {**plan, "allocators": [entry, entry]}
+    wrong = {**plan, "allocators": [{**entry, "settings": None}]}
+    for document, told in (
+        ({**plan, key: value}, f"{key} is n"),
+        (lacking, f"{key} is missing"),
+        (twice, "allocators has a name twice"),
+        (wrong, "settings of allocator 1 is no texts by name"),
+        ([plan], "the description is no object"),
+    ):
+        path.write_text(json.dumps(document))
+        found = run("--resume", str(tmp_path))
+        assert found.exit_code == 2, found.output
+        assert f"{path} is no plan of drawn loads: {told}" in found.output
+
+
+def test_picture_of_another_kind_is_refused_before_anything_runs(tmp_path):
+    found = run("--seeds", "1", "--picture", str(tmp_path / "x.png"))
+    assert found.exit_code == 2
+    assert "does not end in .svg" in found.output
+    assert not list(tmp_path.iterdir())
 
 
 def broken_library(folder: Path) -> Path:

@@ -355,6 +355,33 @@ def test_wrong_command_lines(tmp_path):
     assert (wrong.exit_code, "has no figures of hakmem memory" in wrong.output) == (2, True)
 
 
+def test_wrong_inputs_are_told_in_words(tmp_path):
+    bad = tmp_path / "bad"
+    series = {"name": "a", "rounds": [{"x": 1}], "problem": ""}
+    good = {"load": LOADS[0].name, "skipped": "", "series": [series]}
+    for document, told in (
+        ([], "it has no list of loads"),
+        ({"facts": {}}, "it has no list of loads"),
+        ({"loads": [good, {}]}, "load 2 of it has no series"),
+        ({"loads": [{**good, "series": None}]}, "load 1 of it has another shape"),
+        ({"loads": [{**good, "series": [{**series, "rounds": [1]}]}]}, "load 1 of it has another"),
+        ({"loads": [{**good, "series": [{**series, "rounds": [{"x": "y"}]}]}]}, "another shape"),
+    ):
+        bad.write_text(json.dumps(document))
+        found = run("--from", str(bad))
+        assert found.exit_code == 2, found.output
+        assert told in " ".join(found.output.split())
+    columns = "row,mode,allocator,peak_rss_kb\n"
+    for text, told in (
+        ("row,mode,allocator\n", "it has no column peak_rss_kb"),
+        (f"{columns}a,p,hakmem,12\na,p,jemalloc,0\n", "line 3: peak_rss_kb: '0' is no peak"),
+        (f"{columns}a,p,hakmem,1e999\n", "line 2: peak_rss_kb: '1e999' is no peak"),
+    ):
+        bad.write_text(text)
+        found = run("--peaks", str(bad))
+        assert (found.exit_code, told in found.output) == (2, True), found.output
+
+
 def test_words_of_a_line():
     done = outcome("Throughput = 5 ops/s [x=1] time=0.1s\nMemory: end_kb=2048 peak_kb=4096\n")
     assert said(done) == {"end_kb": 2048, "peak_kb": 4096}

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from hakmem.cli import main
 from hakmem.errors import UserError
+from hakmem.inputs import BYTES_MOST
 from small_build import BENCH, assert_in_order, compile_c
 
 from hakmem_lab import soak_file
@@ -107,6 +108,70 @@ def test_damage_names_line_and_column(tmp_path):
     path.write_text("time,load\n1,2\n")
     with pytest.raises(UserError, match="no column elapsed_s"):
         soak_file.read(path)
+
+
+IMPOSSIBLE = [
+    *(("rss_kb", text) for text in ("-5", "0", "nan", "1" * 40, "")),
+    *(("ops_per_sec", text) for text in ("nan", "1e999", "-inf", "0", "-1")),
+    ("ops", "0"), ("seconds", "0.0"), ("round", "0"), ("p50_ns", "-1"), ("load", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "text"), IMPOSSIBLE)
+def test_impossible_figures_are_damage(tmp_path, column, text):
+    path = write(tmp_path / "s.csv", series("hakmem"))
+    lines = path.read_text().splitlines()
+    cells = lines[7].split(",")
+    cells[COLUMNS.index(column)] = text
+    lines[7] = ",".join(cells)
+    path.write_text("\n".join(lines) + "\n")
+    for arguments in (("analyse", str(path)), ("--resume", str(path))):
+        found = run(*arguments)
+        assert found.exit_code == 2, found.output
+        assert f"{path}, line 8: column {column}: '{text}'" in found.output
+
+
+def test_what_is_missing_is_told_in_one_note(tmp_path):
+    path, out = write(tmp_path / "s.csv", series("hakmem")), tmp_path / "o.json"
+    whole = run("analyse", str(path))
+    assert (whole.exit_code, "note:" in whole.output) == (0, False)
+    lines = path.read_text().splitlines()
+    del lines[20:22]
+    path.write_text("\n".join(lines)[:-3])
+    found = run("analyse", str(path), "--json", str(out))
+    assert found.exit_code == 0, found.output
+    note = f"line 40 of {path} was cut short, and is left out; 2 epochs are missing in {path}: "
+    assert json.loads(out.read_text())["notes"] == [note + "these are the other 37 epochs"]
+    assert f"note: {note}" in found.output
+
+
+@pytest.mark.parametrize("text", ["[]", '{"allocators": 1}', '{"facts": null}'])
+def test_head_of_another_shape_is_refused(tmp_path, text):
+    path = write(tmp_path / "s.csv", series("hakmem"))
+    path.write_text(path.read_text().replace("{}", text, 1))
+    found = run("analyse", str(path))
+    assert (found.exit_code, f"{path}, line 1: its description: it" in found.output) == (2, True)
+
+
+def test_drift_without_a_start_is_no_verdict(tmp_path):
+    rows = [replace(e, rss_kb=1 + 10 * max(0, e.round - 20)) for e in series("hakmem")]
+    found = run("analyse", str(write(tmp_path / "s.csv", rows)))
+    assert found.exit_code == 2
+    assert "hakmem, long: no drift can be told" in found.output
+
+
+def test_inputs_without_an_end_are_refused(tmp_path):
+    large = tmp_path / "large.csv"
+    with large.open("wb") as file:
+        file.truncate(BYTES_MOST + 1)
+    os.mkfifo(tmp_path / "pipe")
+    said = {"/dev/zero": "no plain file", str(large): "larger than 512 MB",
+            str(tmp_path / "pipe"): "no plain file"}  # fmt: skip
+    for path, told in said.items():
+        for arguments in (("soak", "analyse"), ("soak", "--resume"), ("memory", "--from"),
+                          ("memory", "--rows", "*", "--peaks")):  # fmt: skip
+            found = CliRunner().invoke(main, [*arguments, path])
+            assert (found.exit_code, told in found.output) == (2, True), found.output
 
 
 def test_steady_run_passes():

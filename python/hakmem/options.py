@@ -26,11 +26,12 @@ from hakmem.allocators.peers import (
 from hakmem.allocators.recipes import RECIPES
 from hakmem.allocators.settings import split_pair, without_repeats
 from hakmem.destinations import WORD, output_option
-from hakmem.documents import HTML, JSON, PICTURE, Kind, is_named_pipe, table_kind
+from hakmem.documents import HTML, JSON, PICTURE, Kind, table_kind
 from hakmem.environment import allowed_cpus, default_cpu
 from hakmem.errors import INTERRUPTED as INTERRUPTED
 from hakmem.errors import WRONG_USE, UserError
 from hakmem.extras import MATPLOTLIB, NEEDED, needing
+from hakmem.inputs import is_readable_kind
 from hakmem.running.proof import load_checked
 
 # Of a command that ends with a PROGRAM: options are those before it, and what is none of ours is
@@ -54,7 +55,7 @@ class InputFile(click.Path):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Path:
         try:
-            if is_named_pipe(Path(value)):
+            if not is_readable_kind(Path(value)):
                 self.fail(f"File '{value}' is no plain file.", param, ctx)
         except (FileNotFoundError, NotADirectoryError):
             pass

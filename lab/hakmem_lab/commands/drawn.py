@@ -123,6 +123,8 @@ def drawn(
     of what is finished, --resume goes on. Ends with status 1 when the baseline has failed
     somewhere or a library did not serve.
     """
+    if picture_path is not None and picture_path.suffix != ".svg":
+        raise UserError(f"--picture: '{picture_path}' does not end in .svg", 2)
     console = tables.make_console()
     with clean_environment() as removed, only_once():
         if resume is not None:

@@ -15,6 +15,7 @@ from hakmem.experiments.pairing import prove, require_served
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
+    InputFile,
     WholeRange,
     allocator_options,
     chosen_allocators,
@@ -61,14 +62,14 @@ class Run:
 @allocator_options()
 @click.option(
     "--peaks",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(),
     metavar="RESULTS.CSV",
     help="Set hakmem's peaks in the CSV of a hakmem bench run against mimalloc 3 and jemalloc.",
 )
 @click.option(
     "--from",
     "earlier",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(),
     metavar="FILE",
     help="Tables of the --json of an earlier run, without running anything.",
 )
@@ -108,6 +109,8 @@ def memory(
         for load in LOADS:
             console.print(f"{load.name}: {load.title}: {' '.join(load.command)}", soft_wrap=True)
         return
+    # Wrong input is refused before anything runs.
+    peak_lines = [] if peaks is None else memory_bars.peaks(peaks)
     # A CSV or an earlier run alone need nothing to be run.
     run = Run([], [], 0, 0, quick)
     if earlier is not None:
@@ -115,9 +118,7 @@ def memory(
     elif peaks is None or wanted:
         run = Run(pick(wanted), [], 1 if quick else rounds, resolve_seed(seed), quick)
         measure(console, run, names, libraries)
-    lines = memory_bars.judged(run.measured)
-    if peaks is not None:
-        lines += memory_bars.peaks(peaks)
+    lines = [*memory_bars.judged(run.measured), *peak_lines]
     memory_report.show(console, run.measured, lines, run.is_quick)
     tables.print_facts(console, run.facts)
     if csv_path is not None:

@@ -7,7 +7,7 @@ from hakmem.allocators.peers import repository_root
 from hakmem.destinations import output_option
 from hakmem.documents import MARKDOWN, write_json, write_text
 from hakmem.errors import UserError
-from hakmem.options import INTERRUPTED, json_option
+from hakmem.options import INTERRUPTED, InputFile, json_option
 from hakmem.output import tables
 
 from hakmem_lab import scorecard_soak, steady_calls
@@ -31,7 +31,7 @@ DEFAULT_OUT = "docs/scorecard.md"
     "--soak",
     "soaks",
     multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(),
     metavar="CSV",
     help="A soak's figures (default: the newest in the results folder, if there is one). Of "
     "several, milestones are judged by the first.",

@@ -18,6 +18,7 @@ from hakmem.measuring.percentages import PERCENT
 from hakmem.options import (
     INTERRUPTED,
     FiniteRange,
+    InputFile,
     WholeRange,
     allocator_options,
     chosen_allocators,
@@ -133,7 +134,7 @@ def judging_options() -> Callable:
 @csv_option(soak_file.COLUMNS, soak_file.MARK)
 @click.option(
     "--resume",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(),
     metavar="FILE",
     help="Continue the run of this CSV, with what it was started with.",
 )
@@ -175,7 +176,7 @@ def soak(
     console = tables.make_console()
     if resume is not None:
         refuse_with_resume(context)
-        run = resumed(resume, 60 * minutes)
+        run = resumed(console, resume, 60 * minutes)
         require_asked()
     else:
         if csv_path is not None and csv_path.exists():
@@ -196,7 +197,7 @@ def soak(
 
 
 @soak.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=InputFile())
 @judging_options()
 def analyse(
     file: Path,
@@ -316,9 +317,10 @@ def once(run: Soak, command: Sequence[str]) -> float:
     return run_once(command, first.library, run.cpus, first.settings).wall_s
 
 
-def resumed(path: Path, limit_s: float) -> Soak:
+def resumed(console: Console, path: Path, limit_s: float) -> Soak:
     """The run of a CSV, ready to go on where it stopped."""
     record = soak_file.read(path)
+    tables.print_notes(console, notes_of(record))
     head = record.head
     try:
         allocators = [same_allocator(name, row) for name, row in head["allocators"].items()]
@@ -403,15 +405,18 @@ def name_resume(console: Console, run: Soak, minutes: str) -> None:
 def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     """Judges a file, shows and writes what was asked for; True when the one in question passes."""
     record = soak_file.read(path)
+    notes = notes_of(record)
     try:
         judged = judge(in_order(record), wanted.thresholds)
     except UserError:
+        tables.print_notes(console, notes)
         # What was measured is shown in any case.
         if record.epochs:
-            write_files(record.head.get("facts", {}), in_order(record), [], None, path, wanted, ())
+            write_files(record, [], None, path, wanted, notes)
         raise
     told = summary(judged)
     tables.print_summary(console, told)
+    tables.print_notes(console, notes)
     console.print(verdict_table(judged))
     latency = [row for row in judged if row.p50_ns is not None]
     if latency:
@@ -419,8 +424,12 @@ def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     ours = in_question(judged)
     tables.print_facts(console, record.head.get("facts", {}))
     passed = all(row.passed for row in judged if row.allocator == ours)
-    write_files(record.head.get("facts", {}), in_order(record), judged, passed, path, wanted, told)
+    write_files(record, judged, passed, path, wanted, [*told, *notes])
     return passed
+
+
+def notes_of(record: soak_file.Record) -> list[str]:
+    return [record.note] if record.note else []
 
 
 def in_order(record: soak_file.Record) -> list[Epoch]:
@@ -451,14 +460,14 @@ def in_question(judged: Sequence[Judgement]) -> str:
 
 
 def write_files(
-    facts: Mapping[str, str],
-    epochs: Sequence[Epoch],
+    record: soak_file.Record,
     judged: Sequence[Judgement],
     passed: bool | None,
     path: Path,
     wanted: Wanted,
     told: Sequence[str],
 ) -> None:
+    facts, epochs = record.head.get("facts", {}), in_order(record)
     if wanted.json_path is not None:
         document = {
             "facts": dict(facts),
@@ -466,6 +475,7 @@ def write_files(
             "thresholds": asdict(wanted.thresholds),
             "in_question": in_question(judged) if judged else None,
             "passed": passed,
+            "notes": notes_of(record),
             "rows": [asdict(row) | {"passed": row.passed} for row in judged],
         }
         write_json(wanted.json_path, "soak", document)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from hakmem import documents
 from hakmem.errors import UserError
+from hakmem.inputs import read_text
 from hakmem.measuring.rotation import (
     FIGURE_BOUNDS,
     Contender,
@@ -200,7 +201,7 @@ def what_it_is(path: Path) -> str:
 
 def lines_of(path: Path) -> list[str]:
     try:
-        return path.read_text(errors="replace").removesuffix("\n").split("\n")
+        return read_text(path).removesuffix("\n").split("\n")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
 

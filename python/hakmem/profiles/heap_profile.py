@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem.documents import is_named_pipe
 from hakmem.errors import WRONG_USE, UserError
+from hakmem.inputs import BYTES_MOST, read_whole
 from hakmem.plain_text import parse_json, printable
 from hakmem.processes.page_shape import COUNT, TEXT, Shape, check, counts, many, refuse
 
 VERSION = 1
 # Of a file or an answer; the library's own bound on stacks keeps well below.
-BYTES_MOST = 512 << 20
 STACKS_MOST, FRAMES_MOST, POINTS_MOST, MAPS_MOST = 1 << 20, 1024, 1 << 20, 1 << 20
 AMOUNT = counts("bytes count bytes_variance count_variance")
 LIFETIMES = 7
@@ -145,10 +144,7 @@ class HeapProfile:
 
 def read_file(path: Path) -> HeapProfile:
     try:
-        if is_named_pipe(path):
-            raise UserError(f"cannot read {path}: it is no plain file", WRONG_USE)
-        with path.open("rb") as file:
-            text = file.read(BYTES_MOST + 1)
+        text = read_whole(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", WRONG_USE) from error
     try:

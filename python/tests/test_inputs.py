@@ -1,0 +1,49 @@
+"""Files without an end, and such as no memory holds, are refused at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hakmem.cli import main
+from hakmem.errors import UserError
+from hakmem.inputs import BYTES_MOST, read_text, read_whole
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(BYTES_MOST + 1)
+    return path
+
+
+def test_commands_refuse_what_has_no_end(large):
+    for path, told in (("/dev/zero", "no plain file"), (str(large), "larger than 512 MB")):
+        for arguments in (("compare", "--from"), ("profile", "diff", path)):
+            found = CliRunner().invoke(main, [*arguments, path])
+            assert (found.exit_code, told in found.output) == (2, True), found.output
+
+
+def test_what_is_read(tmp_path, large):
+    with pytest.raises(UserError, match="larger than 512 MB"):
+        read_whole(large)
+    with pytest.raises(UserError, match="no plain file"):
+        read_whole(Path("/dev/zero"))
+    assert read_whole(Path(os.devnull)) == b""
+    with pytest.raises(FileNotFoundError):
+        read_whole(tmp_path / "nothing")
+    path = tmp_path / "text"
+    path.write_bytes(b"a\r\nb\xff\n")
+    assert read_text(path) == "a\nb\N{REPLACEMENT CHARACTER}\n"
+
+
+def test_open_pipe_is_read_to_its_end():
+    read, write = os.pipe()
+    os.write(write, b"text")
+    os.close(write)
+    assert read_whole(Path(f"/dev/fd/{read}")) == b"text"
+    os.close(read)
