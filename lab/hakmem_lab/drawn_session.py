@@ -80,7 +80,7 @@ def load(folder: Path) -> Session:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """The seeds of a list such as 7 or 1..50 or 1..20,90, each once."""
+    """The seeds of a list such as 7 or 1..50 or 1..20,90, none of them twice."""
     seeds: dict[int, None] = {}
     for part in text.split(","):
         found = SEEDS.fullmatch(part.strip())
@@ -92,6 +92,8 @@ def parse_seeds(text: str) -> list[int]:
             raise UserError(f"--seeds: {first}..{last} ends before it begins", 2)
         if last - first >= SEEDS_MAX or last >= 1 << 64:
             raise UserError(f"--seeds: {first}..{last} are too many, or too large", 2)
+        if (twice := next((s for s in seeds if first <= s <= last), None)) is not None:
+            raise UserError(f"--seeds: {twice} is given twice", 2)
         seeds |= dict.fromkeys(range(first, last + 1))
     return list(seeds)
 

@@ -20,6 +20,7 @@ from hakmem.measuring.statistics import Interval
 from hakmem.measuring.summary import Row as Figures
 from hakmem.measuring.summary import summarise
 from hakmem.plain_text import parse_json, with_last_words
+from hakmem.running.proof import FAILED
 
 from hakmem_lab.spreads import variation_interval
 from hakmem_lab.suite_session import FLOOR, Job, Session
@@ -88,6 +89,8 @@ class RowResult:
         found = {e.allocator: e.problem for e in self.entries if e.problem}
         if self.served == NOT_SERVED:
             found["hakmem"] = f"{NOT_SERVED}: its figures are another malloc's"
+        elif self.served.startswith(FAILED):
+            found.setdefault("hakmem", self.served)
         return {WHOLE_ROW: self.problem, **found} if self.problem else found
 
 

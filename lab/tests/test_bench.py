@@ -230,6 +230,7 @@ def test_lists_say_what_there_is():
     assert found.exit_code == 0
     assert "quick" in found.output
     assert "about, min" in found.output
+    assert run("quick", "--list", "--rounds", "3").exit_code == 2
     rows = run("--list", "quick")
     assert "bench_random_mixed 10000000 400" in rows.output
 

@@ -126,6 +126,14 @@ def test_pair_fails_when_hakmem_did_not_serve(monkeypatch, build):
     assert "times as fast" not in found.output
 
 
+def test_pair_fails_with_any_of_its_allocators():
+    script = 'case "$LD_PRELOAD" in *hakmem*) exit 4;; esac'
+    found = run("pair", "--pairs", "2", "--with", "glibc,hakmem", "--", "/bin/sh", "-c", script)
+    assert found.exit_code == 1, found.output
+    assert found.output.startswith("under hakmem this program failed: exit status 4.\n")
+    assert "did not serve" not in found.output
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -69,9 +69,15 @@ def folder_of_run() -> Path:
 
 def test_seeds_are_ranges_and_single_ones():
     assert parse_seeds("7") == [7]
-    assert parse_seeds("1..3,9,2..4") == [1, 2, 3, 9, 4]
+    assert parse_seeds("1..3,9,4..5") == [1, 2, 3, 9, 4, 5]
     assert seeds_text([1, 2, 3, 9]) == "1..3,9"
-    wrong = {"": "no list", "1..": "no list", "-1": "no list", "5..4": "ends before"}
+    wrong = {
+        "": "no list",
+        "1..": "no list",
+        "-1": "no list",
+        "5..4": "ends before",
+        "1,1": "1 is given twice",
+    }
     for text, why in (wrong | {"1..200000": "too many"}).items():
         with pytest.raises(UserError, match=why):
             parse_seeds(text)

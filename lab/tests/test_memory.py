@@ -388,3 +388,9 @@ def test_words_of_a_line():
     assert END.read(done, said(done)) == 2
     assert SPEED.read(done, {}) == 5
     assert memory_bars.text(1234567.0, SPEED) == "1.23 M ops/s"
+
+
+def test_list_refuses_what_means_nothing_beside_it():
+    found = run("--list", "--quick")
+    assert found.exit_code == 2
+    assert found.output == "Error: --list runs nothing: --quick cannot be given\n"

@@ -89,18 +89,22 @@ static const char *const known[] = {"HAKMEM_PROFILE", "HAKMEM_RSS_TARGET", "HAKM
 static void judge(const char *entry) {
     int length = (int)strcspn(entry, "=");
     const char *value = entry + length + 1;
+    char pair[256];
+    snprintf(pair, sizeof pair, "%.*s%s", length + 1 + 64, entry, strlen(value) > 64 ? "…" : "");
     int found = strncmp(entry, "HAKMEM_HEAP_PROFILE", 19) == 0;
     for (int i = 0; i < 4; i++)
         found |= strlen(known[i]) == (size_t)length && strncmp(known[i], entry, length) == 0;
-    if (!found)
+    if (strncmp(entry, "HAKMEM_OLD=", 11) == 0)
+        fprintf(stderr, "hakmem: %.*s is retired; in its place: nothing\n", length, entry);
+    else if (!found)
         fprintf(stderr, "hakmem: %.*s is not an option of this version: ignored\n", length, entry);
     else if (length == 14 && strcmp(value, "hardened") == 0)
         fprintf(stderr, "hakmem: %s needs libhakmem-hardened.so: "
                 "this library behaves as balanced\n", entry);
     else if (length == 14 && strcmp(value, "lean") != 0 && strcmp(value, "speed") != 0)
-        fprintf(stderr, "hakmem: %s is not one of speed, lean: using speed\n", entry);
+        fprintf(stderr, "hakmem: %s is not one of speed, lean: using speed\n", pair);
     else if (length == 17 && strcmp(value, "64M") != 0)
-        fprintf(stderr, "hakmem: %s is not a size such as 64M: using auto\n", entry);
+        fprintf(stderr, "hakmem: %s is not a size such as 64M: using auto\n", pair);
 }
 __attribute__((constructor)) static void start(void) {
     for (char **e = environ; *e != NULL; e++)

@@ -250,3 +250,12 @@ def test_runs_too_short_or_too_long_are_told_of():
     assert notes(0.1) == []
     assert notes(0.004)[0].startswith("a run takes 4.0 ms: of so short a run the program's start")
     assert notes(6)[0].startswith("a run takes 6.0 s: the machine changes meanwhile")
+
+
+def test_old_journals_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path))
+    for second in range(25):
+        (tmp_path / f"ab-20200101-0000{second:02}-1.jsonl").touch()
+    found = run("--a-lib", "glibc", "--b-lib", "glibc", "--b", "SPEED=101", "--pairs", "2",
+                "--max-pairs", "2", *FIGURE, "--", *PRINTS)  # fmt: skip
+    assert len(list(tmp_path.glob("ab-*.jsonl"))) == 20, found.output

@@ -147,15 +147,11 @@ def test_load_that_fails_is_told_in_one_line(server):
     assert "the load failed: exit status 5; it last said: lost" in found.output
 
 
-def test_server_that_does_not_stop_is_ended(server, load):
+def test_server_that_does_not_stop_is_ended(server, load, monkeypatch):
     runner = ServerRunner(load=tuple(load.split()), ready_s=10)
-    import hakmem.running.serving as serving
-
-    before, serving.Server.stop.__defaults__ = serving.Server.stop.__defaults__, (0.2,)
-    try:
+    with monkeypatch.context() as short:
+        short.setattr("hakmem.running.serving.STOP_LIMIT_S", 0.2)
         outcome = runner.run([str(server), "{port}", "deaf"])
-    finally:
-        serving.Server.stop.__defaults__ = before
     assert outcome.problem == "the server did not end within 0.2 s of SIGTERM"
     stopped = ServerRunner(load=tuple(load.split()), stop=signal.SIGKILL)
     assert stopped.run([str(server), "{port}", "deaf"]).problem == ""
@@ -243,3 +239,12 @@ def test_redis_where_it_is_installed(tmp_path):
     assert found.exit_code == ("NOT SERVED" in found.output), found.output
     rows = {m["title"]: m["rows"][0]["values"] for m in json.loads(out.read_text())["measures"]}
     assert all(value > 1 for value in rows["Peak RSS"])
+
+
+def test_the_trial_run_ends_at_the_timeout_too(server):
+    begun_at = time.monotonic()
+    found = compare(f"{server} {{port}} plain", "sleep 40", "--timeout", "0.5")
+    assert time.monotonic() - begun_at < 20
+    assert found.exit_code == 1, found.output
+    told = "with no allocator preloaded: the load failed: did not end within 0.5 s"
+    assert told in found.output

@@ -214,3 +214,18 @@ def test_warnings_of_the_library_in_the_measured_runs_are_passed_on(knowing, mon
     found = run("compare", "--pairs", "1", "--with", "hakmem", "--", "/bin/cat", "/dev/null")
     assert "note: hakmem: HAKMEM_STATS: not written" in found.output, found.output
     assert "HAKMEM_PROFILE=0" not in found.output.replace("effective settings", "")
+
+
+def test_long_values_are_refused_as_short_ones_are(knowing, monkeypatch):
+    told = f"HAKMEM_RSS_TARGET={'1' * 64}… is not a size such as 64M; nothing was started\n"
+    for command, option in SET_OPTIONS:
+        found = run(command, option, f"HAKMEM_RSS_TARGET={'1' * 2000}", "--", *LEAVES)
+        assert (found.exit_code, found.output) == (2, f"Error: {option}: {told}")
+    monkeypatch.setenv("HAKMEM_RSS_TARGET", "1" * 2000)
+    found = run("explain", "--", *LEAVES)
+    assert (found.exit_code, found.output) == (2, f"Error: environment: {told}")
+
+
+def test_a_bare_name_that_is_retired_is_refused(knowing):
+    found = run("ab", "--b", "OLD=1", "--", *LEAVES)
+    assert (found.exit_code, "HAKMEM_OLD is retired" in found.output) == (2, True), found.output

@@ -168,6 +168,44 @@ struct assignment {
   bool found;
 };
 
+/* A name or value in a message: whole, or its first bytes up to the end of a character and "…". The reader of these
+ * messages knows the rule (python/hakmem/allocators/settings.py). */
+#define SHOWN_BYTES 64
+struct shown {
+  char text[SHOWN_BYTES + sizeof "…"];
+};
+
+static const char *shorten(const char *text, size_t length, struct shown *out) {
+  size_t kept = length > SHOWN_BYTES ? SHOWN_BYTES : length;
+  while (kept < length && kept > 0 && ((unsigned char)text[kept] & 0xC0) == 0x80) kept--;
+  memcpy(out->text, text, kept);
+  strcpy(out->text + kept, kept < length ? "…" : "");
+  return out->text;
+}
+
+/* Says what is wrong with a value, and what is used in its place. */
+static void refuse_value(const hak_option_row *row, const char *given) {
+  struct shown shown;
+  const char *value = shorten(given, strlen(given), &shown);
+  if (row->kind == HAK_KIND_CHOICE) {
+    char words[64];
+    list_choices(row, words, sizeof words);
+    hak_print("hakmem: %s=%s is not one of %s: using %s\n", row->name, value, words,
+              hak_config_choice_name(row, row->initial));
+  } else if (row->kind == HAK_KIND_RATE) {
+    hak_print("hakmem: %s=%s is neither 0 nor 1/N with N up to %lld: using 0\n", row->name, value,
+              (long long)row->highest);
+  } else if (row->kind == HAK_KIND_SIZE) {
+    char used[HAK_SIZE_TEXT];
+    hak_config_size_text(*row->value, used);
+    hak_print("hakmem: %s=%s is not a size such as 65536, 64K, 512M or 2G%s: using %s\n", row->name, value,
+              row->lowest < 0 ? ", 1% to 100%, auto or off" : "", used);
+  } else {
+    hak_print("hakmem: %s=%s is not a number from %lld to %lld: using %lld\n", row->name, value,
+              (long long)row->lowest, (long long)row->highest, (long long)*row->value);
+  }
+}
+
 static bool assign_if_named(const hak_option_row *row, void *context) {
   struct assignment *a = context;
   if (strlen(row->name) != a->name_length || memcmp(row->name, a->name, a->name_length) != 0) return true;
@@ -176,22 +214,8 @@ static bool assign_if_named(const hak_option_row *row, void *context) {
   if (parse_value(row, a->value, &value)) {
     *row->value = value;
     *origin_of(row->value) = HAKMEM_ORIGIN_ENVIRONMENT;
-  } else if (row->kind == HAK_KIND_CHOICE) {
-    char words[64];
-    list_choices(row, words, sizeof words);
-    hak_print("hakmem: %s=%s is not one of %s: using %s\n", row->name, a->value, words,
-              hak_config_choice_name(row, row->initial));
-  } else if (row->kind == HAK_KIND_RATE) {
-    hak_print("hakmem: %s=%s is neither 0 nor 1/N with N up to %lld: using 0\n", row->name, a->value,
-              (long long)row->highest);
-  } else if (row->kind == HAK_KIND_SIZE) {
-    char used[HAK_SIZE_TEXT];
-    hak_config_size_text(*row->value, used);
-    hak_print("hakmem: %s=%s is not a size such as 65536, 64K, 512M or 2G%s: using %s\n", row->name, a->value,
-              row->lowest < 0 ? ", 1% to 100%, auto or off" : "", used);
   } else {
-    hak_print("hakmem: %s=%s is not a number from %lld to %lld: using %lld\n", row->name, a->value,
-              (long long)row->lowest, (long long)row->highest, (long long)*row->value);
+    refuse_value(row, a->value);
   }
   return false;
 }
@@ -208,7 +232,8 @@ static bool retired(const char *name, size_t length) {
     bool numbered = strncmp(name, table[i].name, prefix) == 0 && length > prefix &&
                     strspn(name + prefix, "0123456789") == length - prefix && table[i].name[prefix - 1] == 'C';
     if (numbered || (length == prefix && memcmp(name, table[i].name, length) == 0)) {
-      hak_print("hakmem: %.*s is retired; in its place: %s\n", (int)length, name, table[i].successor);
+      struct shown shown;
+      hak_print("hakmem: %s is retired; in its place: %s\n", shorten(name, length, &shown), table[i].successor);
       return true;
     }
   }
@@ -257,8 +282,9 @@ static void apply_variable(const char *entry) {
   struct assignment a = {entry, (size_t)(equals - entry), equals + 1, false};
   hak_config_visit(assign_if_named, &a);
   if (!a.found) assign_text(&a);
+  struct shown name;
   if (!a.found && !retired(a.name, a.name_length))
-    hak_print("hakmem: %.*s is not an option of this version: ignored\n", (int)a.name_length, a.name);
+    hak_print("hakmem: %s is not an option of this version: ignored\n", shorten(a.name, a.name_length, &name));
 }
 
 /* The entry "NAME=value" of a variable, or NULL when it is not set. Not libc's getenv: programs have their own. */

@@ -17,7 +17,10 @@ void hak_print(const char *format, ...) {
   int n = vsnprintf(buf, sizeof buf, format, args);
   va_end(args);
   if (n < 0) n = 0;
-  if ((unsigned)n >= sizeof buf) n = (int)sizeof buf - 1;
+  if ((unsigned)n >= sizeof buf) {
+    n = (int)sizeof buf - 1;
+    buf[n - 1] = '\n'; /* what is printed next has a line of its own */
+  }
   hak_os_write_stderr(buf, (size_t)n);
   errno = saved;
 }

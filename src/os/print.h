@@ -1,4 +1,5 @@
-/* Messages to stderr without allocating. One call writes one message of at most 1,023 bytes in one write. */
+/* Messages to stderr without allocating. One call writes one message of at most 1,023 bytes in one write;
+ * a longer one is cut, and ends with a newline. */
 #ifndef HAK_OS_PRINT_H
 #define HAK_OS_PRINT_H
 

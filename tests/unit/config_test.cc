@@ -71,6 +71,23 @@ TEST(Config, BadValuesWarnOnceAndTheDefaultStands) {
   }
 }
 
+TEST(Config, LongNamesAndValuesAreShortenedInMessages) {
+  const std::string ones(64, '1'), rest = " is not a size such as 65536, 64K, 512M or 2G: using 0\n";
+  EXPECT_EQ(probe({"HAKMEM_LIMIT=" + ones}).err, "hakmem: HAKMEM_LIMIT=" + ones + rest);
+  for (size_t more : {1, 936, 960, 100000})
+    EXPECT_EQ(probe({"HAKMEM_LIMIT=" + ones + std::string(more, '1')}).err, "hakmem: HAKMEM_LIMIT=" + ones + "…" + rest) << more;
+  const std::string odd = ones.substr(1);  // a character of two bytes stays whole
+  EXPECT_EQ(probe({"HAKMEM_LIMIT=" + odd + "é1"}).err, "hakmem: HAKMEM_LIMIT=" + odd + "…" + rest);
+  EXPECT_EQ(probe({"HAKMEM_LIMIT=" + std::string(100, '\x80')}).err, "hakmem: HAKMEM_LIMIT=…" + rest);
+  EXPECT_EQ(probe({"HAKMEM_" + std::string(2000, 'X') + "=1"}).err,
+            "hakmem: HAKMEM_" + std::string(57, 'X') + "… is not an option of this version: ignored\n");
+  for (const char *name : {"HAKMEM_PROFILE", "HAKMEM_TINY_MAX_CLASS", "HAKMEM_GUARD_SAMPLE"}) {
+    ProgramResult r = probe({std::string(name) + "=" + std::string(2000, 'x')});
+    EXPECT_THAT(r.err, HasSubstr(std::string("hakmem: ") + name + "=" + std::string(64, 'x') + "… is "));
+    EXPECT_EQ(lines(r.err), 1u);
+  }
+}
+
 TEST(Config, SizesHaveUnits) {
   const std::pair<const char *, int64_t> sizes[] = {{"0", 0}, {"65536", 65536}, {"64K", 65536}, {"64k", 65536},
       {"512M", 512LL << 20}, {"2G", 2LL << 30}, {"3g", 3LL << 30}, {"1T", 1LL << 40}, {"0K", 0},

@@ -24,6 +24,7 @@ from hakmem.options import (
     csv_option,
     html_option,
     json_option,
+    refuse_beside,
     require_resume_alone,
     resolve_seed,
     resume_folder_option,
@@ -111,6 +112,7 @@ def bench(context: click.Context, **given) -> None:
     """
     console = tables.make_console()
     if given["list_only"]:
+        refuse_beside("--list runs nothing", {"list_only", "suite"})
         list_suites(console, given["suite"])
         return
     with clean_environment() as removed, only_once():

@@ -27,6 +27,7 @@ from hakmem.options import (
 )
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
+from hakmem.running.proof import why_unproven
 from rich.console import Console
 
 from hakmem_lab import drawn_report, drawn_results, drawn_session
@@ -256,9 +257,9 @@ def conclude(
             soft_wrap=True,
         )
         raise SystemExit(INTERRUPTED)
-    not_served = [name for name, said in session.served.items() if said.startswith("NOT SERVED")]
-    for name in not_served:
-        console.print(f"{name}: NOT SERVED, its figures are another malloc's", soft_wrap=True)
+    unproven = {name: why for name, said in session.served.items() if (why := why_unproven(said))}
+    for name, why in unproven.items():
+        console.print(f"{name}: {why}", soft_wrap=True)
     failed = drawn_report.problems_of(results, session.baseline)
-    if not_served or failed or not results.seeds:
+    if unproven or failed or not results.seeds:
         raise SystemExit(1)

@@ -21,6 +21,7 @@ from hakmem.options import (
     chosen_allocators,
     csv_option,
     json_option,
+    refuse_beside,
     resolve_seed,
     rows_option,
     seed_option,
@@ -106,6 +107,7 @@ def memory(
     """
     console = tables.make_console()
     if only_list:
+        refuse_beside("--list runs nothing", {"only_list"})
         for load in LOADS:
             console.print(f"{load.name}: {load.title}: {' '.join(load.command)}", soft_wrap=True)
         return

@@ -112,7 +112,7 @@ def pair(
     tables.print_facts(console, facts)
     if json_path is not None:
         write_json(json_path, "pair", document(facts, chosen_metric, baseline, rotation, summary))
-    finish(console, rotation, baseline, pairs)
+    finish(console, rotation, pairs)
     require_served(served, "this program")
 
 

@@ -24,7 +24,7 @@ from hakmem.options import (
 )
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
-from hakmem.running.proof import peer_served
+from hakmem.running.proof import peer_served, why_unproven
 from rich.console import Console
 
 from hakmem_lab import scale_report
@@ -243,11 +243,11 @@ def conclude(console: Console, run: Run) -> None:
     problems = scale_report.problems(run.measured)
     for problem in problems:
         console.print(problem, soft_wrap=True)
-    not_served = [title for title, said in run.facts.items() if said.startswith("NOT SERVED")]
-    for title in not_served:
-        console.print(f"{title}: NOT SERVED, its figures are another malloc's", soft_wrap=True)
+    unproven = {title: why for title, said in run.facts.items() if (why := why_unproven(said))}
+    for title, why in unproven.items():
+        console.print(f"{title}: {why}", soft_wrap=True)
     if run.interrupted:
         console.print(f"interrupted after {len(run.measured)} of {len(run.points)} points")
         raise SystemExit(INTERRUPTED)
-    if problems or not_served:
+    if problems or unproven:
         raise SystemExit(1)

@@ -33,6 +33,9 @@ TRIAL = ("/bin/sh", "-c", "kill -KILL $$")
 # What the library does instead, where it is not refused.
 INSTEAD = re.compile(r": (ignored|using [^:]*|this library behaves as \w+)$")
 NOT_KNOWN = "is not an option"
+RETIRED = "is retired"
+# The library shortens longer names and values in what it says.
+SHOWN_BYTES = 64
 
 
 def split_pair(option: str, text: str) -> tuple[str, str]:
@@ -67,8 +70,8 @@ def settings_for(
 ) -> dict[str, str]:
     """Of an option that takes any variable, for programs under `chosen`; checked.
 
-    A name with no allocator's prefix is an option of hakmem if the library knows it so, which a
-    note says; else it is the program's own.
+    A name with no allocator's prefix is an option of hakmem if the library knows it so, or did in
+    an earlier version, which a note says; else it is the program's own.
     """
     given = [split_pair(option, text) for text in texts]
     if any(name == PRELOAD for name, _ in given):
@@ -82,18 +85,17 @@ def settings_for(
         if name.startswith(SETTING_PREFIXES):
             pass
         elif not libraries:
-            if full_name(name) in known_options(hakmem_libraries([find("hakmem")])):
+            if is_or_was_option(full_name(name), value, hakmem_libraries([find("hakmem")])):
                 names = ", ".join(a.name for a in chosen)
                 told = f"a variable of the program: {full_name(name)} means nothing to {names}"
                 notes.append(f"{option}: {shown} is {told}")
         else:
-            known = known_options(libraries)
             full = full_name(name)
-            if full in known:
+            if is_or_was_option(full, value, libraries):
                 notes.append(f"{option}: {shown} is taken as {printable(full)}={printable(value)}")
                 meant = full
             else:
-                near = near_options(full, known, 0.8)
+                near = near_options(full, known_options(libraries), 0.8)
                 notes.append(
                     f"{option}: {shown} is a variable of the program: "
                     f"hakmem has no {printable(full)}" + (f" (near: {near[0]})" if near else "")
@@ -131,7 +133,7 @@ def check_library(
         if NOT_KNOWN in said:
             near = near_options(name, known_options([library]), 0.6)
             hint = f"near: {', '.join(near)}" if near else "HAKMEM_VERBOSE=1 prints all there are"
-            said = f"{name}={value}: {said} ({hint})"
+            said = f"{shortened(name)}={shortened(value)}: {said} ({hint})"
         raise UserError(
             f"{origins.get(name, 'environment')}: {said}; nothing was started", WRONG_USE
         )
@@ -153,11 +155,22 @@ def complaints(library: Path, own: Mapping[str, str]) -> list[tuple[str, str]]:
     said, found = "\n" + said_at_start(library, own), []
     for name, value in own.items():
         # With HAKMEM_VERBOSE it says NAME=VALUE of each, with nothing behind.
-        starts = (f"{name} ", f"{name}: ", f"{name}={value} ", f"{name}={value}: ")
+        shown, pair = shortened(name), f"{name}={shortened(value)}"
+        starts = (f"{shown} ", f"{shown}: ", f"{pair} ", f"{pair}: ")
         # Not line by line: a newline may be part of the setting.
         begins = "|".join(map(re.escape, starts))
         found += [(name, text) for text in re.findall(f"\nhakmem: ((?:{begins}).*)", said)]
     return found
+
+
+def shortened(text: str) -> str:
+    """As src/config shows it: whole, or its first bytes up to the end of a character."""
+    data, kept = os.fsencode(text), SHOWN_BYTES
+    if len(data) <= kept:
+        return text
+    while kept and data[kept] & 0xC0 == 0x80:
+        kept -= 1
+    return os.fsdecode(data[:kept]) + "…"
 
 
 def said_at_start(library: Path, settings: Mapping[str, str]) -> str:
@@ -187,6 +200,15 @@ def known_options(libraries: Sequence[Path]) -> list[str]:
     """The options that the libraries have, as they list them."""
     said = [said_at_start(library, {VERBOSE: "1"}) for library in libraries]
     return list(dict.fromkeys(name for text in said for name in LISTED.findall(text)))
+
+
+def is_or_was_option(name: str, value: str, libraries: Sequence[Path]) -> bool:
+    """Whether the libraries have an option of that name, or say that it is retired."""
+    return name in known_options(libraries) or any(
+        RETIRED in sentence
+        for library in libraries
+        for _, sentence in complaints(library, {name: value})
+    )
 
 
 def near_options(name: str, known: Sequence[str], cutoff: float) -> list[str]:

@@ -167,7 +167,8 @@ def ab(
 
     GO: B is faster, by about --min-effect or more. NO-GO: slower by as much. NO DIFFERENCE: any
     difference is smaller than that. UNDECIDED: the noise hides it. Ends with status 0 for GO and
-    NO DIFFERENCE, 3 for NO-GO, 4 for UNDECIDED, 1 when a side fails, 130 after Ctrl-C.
+    NO DIFFERENCE, 3 for NO-GO, 4 for UNDECIDED, 1 when a side fails, 130 after Ctrl-C. Finished
+    pairs are kept in a journal in HAKLAB_RESULTS or ~/.local/state/hakmem; the newest 20 runs stay.
     """
     if not any(map(is_given, ("a_settings", "b_settings", "a_library", "b_library"))):
         raise UserError("A and B are the same: give --a, --b, --a-lib or --b-lib", 2)
@@ -203,6 +204,7 @@ def ab(
     rotation = new_rotation(rows, chosen, seed, cpus)
     log = StoppingJournal(journal.new_path("ab"), goes_on=True)
     log.begin("ab", rotation, facts, plan=asdict(plan))
+    journal.prune("ab")
     with interruption.only_once():
         decision = measure(console, rotation, plan, log)
     notes = slice_notes(trials) + ([log.incomplete] if log.incomplete else [])
@@ -310,6 +312,8 @@ def proof_of(row: Contender, side: Allocator, notes: list[str]) -> tuple[str, tu
             return str(proof), proof.settings
         if proof.is_idle:
             raise UserError(f"{proof.why_idle}: nothing to compare")
+        if proof.failure:
+            raise side_failed(row.name, proof.failure, proof.outcome.last_words())
     said = "NOT SERVED"
     if side.name != "hakmem":
         said = peer_served(row.command, side, row.settings, runner=row.runner)

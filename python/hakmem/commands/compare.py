@@ -58,7 +58,7 @@ from hakmem.options import (
 from hakmem.output import tables
 from hakmem.running import interruption, programs
 from hakmem.running.proof import IDLE, LIMIT, hakmem_served, peer_served
-from hakmem.running.syscalls import count_system_calls
+from hakmem.running.syscalls import TIME_LIMIT_S, count_system_calls
 
 Tick = Callable[[str], None]
 
@@ -167,7 +167,7 @@ def compare(
     path = journal.new_path("compare")
     log = journal.Journal(path, goes_on=True)
     found = Comparison(work.command, rows[0].name, pairs, facts, {}, notes, log)
-    work.require_working()
+    work.require_working(limit_s)
     with interruption.only_once():
         measure(console, found, how, rows, chosen)
         interruption.ignore()
@@ -273,7 +273,10 @@ def count_calls(found: Comparison, rows: Sequence[Contender], tick: Tick) -> Non
         if found.rotation.series[row.name].problem:
             continue
         tick(f"strace: {row.name}")
-        counted = count_system_calls(row.command, row.preload, row.settings, stdin=row.runner.stdin)
+        limit_s = min(TIME_LIMIT_S, row.limit_s or TIME_LIMIT_S)
+        counted = count_system_calls(
+            row.command, row.preload, row.settings, limit_s, row.runner.stdin
+        )
         found.add_calls(row.name, counted)
 
 

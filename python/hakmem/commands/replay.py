@@ -135,5 +135,5 @@ def compare(
     if json_path is not None and not rotation.is_void:
         figures = document(facts, OPS_PER_SECOND, baseline, rotation, summary)
         write_json(json_path, "replay", figures | {"said": told, "trace": summary_document(held)})
-    finish(console, rotation, baseline, pairs)
+    finish(console, rotation, pairs)
     require_served(served, "the replay")

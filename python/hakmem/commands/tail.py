@@ -144,7 +144,7 @@ def tail(
     for name, problem in problems_of(chosen, rotation).items():
         console.print(f"{name}: {problem}", soft_wrap=True)
     tables.print_facts(console, facts)
-    finish(console, rotation, rows[0].name, pairs)
+    finish(console, rotation, pairs)
     require_served(served, "the benchmark")
 
 

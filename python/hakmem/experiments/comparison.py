@@ -18,9 +18,9 @@ from hakmem.measuring.measures import END_RSS, IDLE_RSS, Cell, Measure, evaluate
 from hakmem.measuring.rotation import Rotation
 from hakmem.output import report, sentences
 from hakmem.plain_text import with_last_words
+from hakmem.running.proof import FAILED, NOT_SERVED
 from hakmem.running.syscalls import SystemCalls
 
-NOT_SERVED = "NOT SERVED"
 # When memory was looked at.
 MEMORY_FACT, NOT_LOOKED_AT = "RSS after idle", "not looked at"
 LINES_NAMED = 10
@@ -70,6 +70,9 @@ class Comparison:
                 found[name] = with_last_words(series.problem, series.last_words)
         for name in self.not_served:
             found.setdefault(name, f"{self.served[name]}: its figures are another malloc's")
+        for name, said in self.served.items():
+            if said.startswith(FAILED):
+                found.setdefault(name, said)
         return found
 
     @property

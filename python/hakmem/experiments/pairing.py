@@ -15,7 +15,7 @@ from hakmem.options import INTERRUPTED
 from hakmem.output import sentences, tables
 from hakmem.plain_text import with_last_words
 from hakmem.running import interruption
-from hakmem.running.proof import hakmem_served
+from hakmem.running.proof import FAILED, NOT_SERVED, hakmem_served
 
 
 def prove(
@@ -50,15 +50,19 @@ def require_figures(rotation: Rotation) -> None:
 
 
 def require_served(served: Mapping[str, str], what: str) -> None:
-    """Fails where prove() has found that hakmem did not serve."""
+    """Fails where prove() has not found that hakmem served."""
     if why := not_served(served, what):
         raise UserError(why)
 
 
 def not_served(served: Mapping[str, str], what: str) -> str:
-    """One line where prove() has found that hakmem did not serve, else nothing."""
-    if any(said.startswith("NOT SERVED") for said in served.values()):
-        return f"hakmem did not serve {what}: its figures are another malloc's"
+    """One line where prove() has not found that hakmem served, else nothing."""
+    for said in served.values():
+        if said.startswith(NOT_SERVED):
+            return f"hakmem did not serve {what}: its figures are another malloc's"
+        if said.startswith(FAILED):
+            how = said[len(FAILED) :].strip(" ()")
+            return f"under hakmem {what} failed: {how}"
     return ""
 
 
@@ -138,8 +142,8 @@ def show_rows(
             console.print(f"{row.name}: {row.problem}", soft_wrap=True)
 
 
-def finish(console: Console, rotation: Rotation, baseline: str, wanted: int) -> None:
-    """Says what failed contenders last said, and ends with the status that fits."""
+def finish(console: Console, rotation: Rotation, wanted: int) -> None:
+    """Says what failed contenders last said, and ends with status 1 where any has failed."""
     for series in rotation.series.values():
         if series.problem and series.last_words:
             told = f"{series.contender.name}: {series.problem}"
@@ -147,5 +151,5 @@ def finish(console: Console, rotation: Rotation, baseline: str, wanted: int) -> 
     if rotation.interrupted:
         console.print(f"interrupted after {rotation.rounds_done} of {wanted} rounds")
         raise SystemExit(INTERRUPTED)
-    if rotation.series[baseline].problem:
+    if any(series.problem for series in rotation.series.values()):
         raise SystemExit(1)

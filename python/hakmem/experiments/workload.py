@@ -39,9 +39,11 @@ class Workload:
         found = {"program": shlex.join(self.command)}
         return found | ({"input": str(self.runner.stdin)} if self.runner.stdin else {})
 
-    def require_working(self) -> None:
+    def require_working(self, limit_s: float = 0.0) -> None:
         """A server that does not work at all is told of once, not once for each allocator."""
-        if self.is_server and (problem := self.runner.run(self.command).problem):
+        if not self.is_server:
+            return
+        if problem := self.runner.run(self.command, limit_s=limit_s).problem:
             raise UserError(f"with no allocator preloaded: {problem}")
 
 

@@ -28,6 +28,8 @@ BINDING = re.compile(r"binding file \S+ \[\d+\] to (\S+) \[\d+\]: normal symbol 
 
 IDLE = "the program allocates nothing, or by a malloc of its own"
 LIMIT = "HAKMEM_LIMIT"
+# What a cell says of a proof begins with, where there is none.
+NOT_SERVED, FAILED = "NOT SERVED", "PROGRAM FAILED"
 # As the library reads one; it says of any other that it uses none.
 LIMIT_IN_EFFECT = re.compile(r"0*[1-9][0-9]*[KMGTkmgt]?")
 # Said with HAKMEM_VERBOSE alone: no warnings.
@@ -41,6 +43,13 @@ def idle_words(settings: Mapping[str, str] | None = None) -> str:
     if (most := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
         limits.append(f"ulimit -v {most >> 10}")
     return f"{IDLE}, or {' and '.join(limits)} refused it everything" if limits else IDLE
+
+
+def why_unproven(said: str) -> str:
+    """What a row's figures lack where its proof says that; nothing where another cell stands."""
+    if said.startswith(NOT_SERVED):
+        return f"{NOT_SERVED}, its figures are another malloc's"
+    return said if said.startswith(FAILED) else ""
 
 
 def counted(spans: int, processes: int = 1) -> str:
@@ -72,11 +81,18 @@ class Served:
         """hakmem was loaded, and nothing was asked of it."""
         return self.was_seen and not self.spans and not self.outcome.problem
 
+    @property
+    def failure(self) -> str:
+        """How the program ended, where that was too early to tell whose malloc served it."""
+        return "" if self or self.outcome.preload_problem else self.outcome.problem
+
     def __str__(self) -> str:
         if self.is_idle:
-            return f"NOT SERVED ({self.why_idle})"
+            return f"{NOT_SERVED} ({self.why_idle})"
+        if self.failure:
+            return f"{FAILED} ({self.failure})"
         if not self:
-            return "NOT SERVED"
+            return NOT_SERVED
         return f"yes, {counted(self.spans, self.processes)}"
 
 

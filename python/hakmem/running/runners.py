@@ -51,7 +51,7 @@ class Runner:
     ) -> int | None:
         """hakmem's counter, read from the program's memory in a run of its own."""
         environment = {**os.environ, **(settings or {}), "LD_PRELOAD": str(library)}
-        return run_for_proof(command, environment, library, self.stdin).served
+        return run_for_proof(command, environment, library, self.stdin, limit_s).served
 
 
 BY_ITSELF = Runner()

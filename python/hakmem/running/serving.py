@@ -314,15 +314,19 @@ class ServerRunner(Runner):
     def use(
         self, server: Server, port: int, idle_s: float, limit_s: float, counter: Counter | None
     ) -> tuple[Outcome, tuple[int, int] | None]:
+        begun_at = time.monotonic()
         try:
-            server.wait_ready(lambda: accepts(port), self.ready_s)
+            server.wait_ready(lambda: accepts(port), least(self.ready_s, limit_s))
         except ServerError as error:
             raise ServerError(f"{error} (port {port} was waited for)") from None
+        # The start and the load have the limit together; the launcher takes 0 for none.
+        left_s = max(limit_s - (time.monotonic() - begun_at), POLL_S) if limit_s else 0.0
         loaded = run_once(
-            [word.replace(PORT_MARK, str(port)) for word in self.load], limit_s=limit_s
+            [word.replace(PORT_MARK, str(port)) for word in self.load], limit_s=left_s
         )
         if loaded.problem and not server.has_ended():
-            told = f"the load failed: {loaded.problem}"
+            why = f"did not end within {limit_s:g} s" if loaded.too_late else loaded.problem
+            told = f"the load failed: {why}"
             raise ServerError(with_last_words(told, loaded.last_words(1)))
         counted = None
         if counter is not None and counter.offset is not None:
@@ -330,8 +334,13 @@ class ServerRunner(Runner):
             counted = sum(seen), sum(spans > 0 for spans in seen)
         if idle_s:
             time.sleep(idle_s + REST_MARGIN_S)
-        server.stop(self.stop)
+        server.stop(self.stop, least(STOP_LIMIT_S, limit_s))
         return combined(loaded, server), counted
+
+
+def least(own_s: float, limit_s: float) -> float:
+    """A wait's own limit, or the run's where there is one that is shorter."""
+    return min(own_s, limit_s) if limit_s else own_s
 
 
 def combined(loaded: Outcome, server: Server) -> Outcome:

@@ -66,7 +66,7 @@ def count_system_calls(
         try:
             _, errors = process.communicate(timeout=time_limit_s)
         except subprocess.TimeoutExpired:
-            return SystemCalls(None, f"took longer than {time_limit_s:.0f} s under strace")
+            return SystemCalls(None, f"took longer than {time_limit_s:g} s under strace")
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import BinaryIO
 
 from elftools.common.exceptions import ELFError
@@ -220,18 +221,29 @@ def run_for_proof(
     environment: Mapping[str, str],
     library: Path,
     stdin: Path | None = None,
+    limit_s: float = 0.0,
 ) -> Ended:
-    """The same for a run that is only to show whether hakmem serves; an interrupt ends it."""
+    """The same for a run that is only to show whether hakmem serves; an interrupt ends it, and
+    `limit_s` above 0."""
     pid, release = start(command, environment, quiet=True, stdin=stdin)
+    timer = Timer(limit_s, end_session, (pid,))
     try:
+        if limit_s:
+            timer.start()
         return let_go(pid, release, library)
     except BaseException:
-        with suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
+        end_session(pid)
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, WAIT_ALL)
         raise
+    finally:
+        timer.cancel()
+
+
+def end_session(pid: int) -> None:
+    with suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def let_go(pid: int, release: int, library: Path) -> Ended:
