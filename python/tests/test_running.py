@@ -87,7 +87,7 @@ def test_launcher_that_tells_nothing_is_told_with_what_to_do(script, how, tmp_pa
     assert found.value.exit_code == 125
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_leaves_the_finished_rounds_of_a_measurement(name, tmp_path):
     """As in replay, tail and pair; the program of the third round sends it, and a second one."""
     code = (
@@ -107,6 +107,43 @@ def test_a_signal_leaves_the_finished_rounds_of_a_measurement(name, tmp_path):
         cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
     assert (found.stdout, found.stderr) == ("2 True\n", "")
+
+
+WATCHED = "witness.run_watched(['/bin/sleep', '30'], os.environ, Path('/none')).exit_status"
+OPENED = "opened(handing_over)"
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("side", ["ours", "its"])
+@pytest.mark.parametrize("way", [WATCHED, OPENED])
+def test_a_signal_while_a_program_is_started_ends_it(way, side, name):
+    """Sent between the beginning and the fork, or by the copy of us that is not the program yet."""
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from hakmem.running import interruption, witness\n"
+        "from hakmem.running.handover import Handover, handing_over\n"
+        f"send = lambda: os.kill(os.getpid(), signal.{name})\n"
+        "fork, begin = os.fork, Handover.begin\n"
+        "def forked():\n"
+        "    if sys.argv[1] == 'ours': send()\n"
+        "    return fork()\n"
+        "def begun(self):\n"
+        "    if sys.argv[1] == 'its': send()\n"
+        "    begin(self)\n"
+        "def opened(handing_over):\n"
+        "    with handing_over() as signals:\n"
+        "        if sys.argv[1] == 'ours': send()\n"
+        "        return 128 - signals.popen(['/bin/sleep', '30'], os.environ).wait()\n"
+        "os.fork, Handover.begin = forked, begun\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "interruption.be_raised()\n"
+        f"print({way})\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, side], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (found.stdout, found.stderr) == (f"{128 + signal.Signals[name]}\n", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -104,8 +104,7 @@ def test_page_that_the_environment_turns_off_is_made_all_the_same(knowing, monke
     said = []
     monkeypatch.setattr(explain, "warn", lambda *words: said.append(words))
     monkeypatch.setattr(settings, "complaints", lambda *_: [])
-    with explain.start(["/bin/true"], None, ()):
-        pass
+    explain.explained_environment(["/bin/true"], None, ())
     assert said == [("explain", told)]
     assert told.startswith("environment: HAKMEM_STATS_PAGE=0 is not used: this command sets ")
 

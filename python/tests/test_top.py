@@ -304,7 +304,7 @@ def test_view_goes_on_until_the_process_ends():
     assert said == f"hakmem top: process {fake.pid} has ended\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_view_ends_with_an_interrupt(fake, number):
     ours = subprocess.Popen([*COMMAND, "--interval", "0.1"], stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True)  # fmt: skip

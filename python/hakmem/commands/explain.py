@@ -19,7 +19,7 @@ from hakmem.allocators.settings import overridden, own_settings
 from hakmem.commands.run import appended, chosen_settings
 from hakmem.destinations import WORD, output_option
 from hakmem.documents import growing, kind, write_json
-from hakmem.errors import NOT_STARTED, UserError, warn
+from hakmem.errors import UserError, warn
 from hakmem.extras import require_asked
 from hakmem.options import (
     INTERRUPTED,
@@ -38,8 +38,8 @@ from hakmem.output.streams import make_console
 from hakmem.processes import stats_page
 from hakmem.processes.accounting import Account, explain_process
 from hakmem.running import programs
+from hakmem.running.handover import handing_over
 from hakmem.running.launching import signal_name
-from hakmem.running.witness import signals_left_to
 from hakmem.streams import is_lost, report_stream
 
 PAGE_SETTING = "HAKMEM_STATS_PAGE"
@@ -208,8 +208,9 @@ class Series:
         after_s: float,
     ) -> int:
         """Its exit status; a failure of ours shows in it only if the program itself had none."""
-        process = start(program, profile, settings)
-        with signals_left_to(process.pid):
+        environment = explained_environment(program, profile, settings)
+        with handing_over() as signals:
+            process = signals.popen(program, environment)
             failed = False
             try:
                 if after_s and ended_within(process, after_s):
@@ -266,14 +267,12 @@ def ending(pid: int) -> bool:
     return state in "ZX"
 
 
-def start(program: Sequence[str], profile: str | None, settings: Sequence[str]) -> subprocess.Popen:
+def explained_environment(
+    program: Sequence[str], profile: str | None, settings: Sequence[str]
+) -> dict[str, str]:
     chosen, library = chosen_settings(profile, settings, with_environment=True)
     if not programs.examine(program).holds_hakmem:
         programs.require_servable(program)
     for line in overridden({PAGE_SETTING: "1"}):
         warn("explain", line)
-    environment = {**os.environ, **chosen, "LD_PRELOAD": appended(library), PAGE_SETTING: "1"}
-    try:
-        return subprocess.Popen(programs.arguments_of(program), env=environment)
-    except OSError as error:
-        raise UserError(f"cannot start '{program[0]}': {error.strerror}", NOT_STARTED) from error
+    return {**os.environ, **chosen, "LD_PRELOAD": appended(library), PAGE_SETTING: "1"}

@@ -13,6 +13,7 @@ from hakmem.allocators import peers
 from hakmem.allocators.peers import find
 from hakmem.destinations import WORD, output_option
 from hakmem.documents import open_descriptor, write_json
+from hakmem.errors import UserError
 from hakmem.options import PROGRAM_LAST, WholeRange, json_option, stdin_option
 from hakmem.output import tables
 from hakmem.running import programs
@@ -79,7 +80,11 @@ def record(
     below = peers.require_usable(load_checked(find(on)))
     with replacing(path):
         status = record_program(program, path, below, limit_mb, stdin)
-        found = recorded_traces(path)
+        try:
+            found = recorded_traces(path)
+        except UserError as error:
+            # A signal that ended it before it was loaded is the status, as in the other commands.
+            raise UserError(error.message, status if status > 128 else error.exit_code) from error
     report(found)
     if json_path is not None:
         traces = [trace_json(summary) for summary in found]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import sys
 import threading
 
@@ -13,6 +12,7 @@ import click
 from hakmem.errors import UserError, warn
 from hakmem.extras import PROMETHEUS, PROTOBUF, require
 from hakmem.options import PID, WholeRange
+from hakmem.running import interruption
 from hakmem.streams import is_lost
 
 PORT = 6060
@@ -57,8 +57,7 @@ def serve(port: int, pid: int) -> None:
         raise UserError(f"--port: {ADDRESS}:{port}: {error.strerror}") from error
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1})
     read_end, write_end = os.pipe()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os.write(write_end, b"."))
+    interruption.call(lambda: os.write(write_end, b"."))
     # It listens already. If this cannot be written, nothing runs yet that would have to be ended.
     click.echo(f"http://{ADDRESS}:{server.server_port}/ serves {source.name} ({pid})", err=True)
     if is_lost(sys.stderr):

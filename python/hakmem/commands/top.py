@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -32,6 +31,7 @@ from hakmem.processes.live_figures import (
     row,
 )
 from hakmem.processes.process_memory import how_permitted
+from hakmem.running import interruption
 from hakmem.streams import is_lost
 
 PROCESSES_NAMED = 10
@@ -133,8 +133,7 @@ def serve(address: str, port: int, pid: int | None) -> None:
         raise UserError(f"--serve: {address}:{port}: {error.strerror}") from error
     click.echo(f"http://{address}:{port}/metrics", err=True)
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    interruption.call(stop.set)
     stop.wait()
     server.shutdown()
     thread.join()

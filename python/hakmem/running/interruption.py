@@ -1,16 +1,16 @@
-"""Ctrl-C and SIGTERM while something is measured: the first one counts, the rest must not hurt."""
+"""Ctrl-C, SIGTERM and SIGHUP in a command: the first one counts, the rest must not hurt."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def be_raised() -> None:
-    """From here on both are raised as KeyboardInterrupt: what runs can clean up.
+    """From here on they are raised as KeyboardInterrupt: what runs can clean up.
 
     Until then they may end the process at once (hakmem/__main__.py)."""
     for number in NUMBERS:
@@ -49,6 +49,13 @@ def ignore() -> None:
     """From here on the command comes to its end, with all files written, whatever arrives."""
     for number in NUMBERS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def call(stop: Callable[[], object]) -> None:
+    """From here on they call what ends the command; what is ignored (nohup) stays so."""
+    for number in NUMBERS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop())
 
 
 @contextmanager

@@ -18,8 +18,8 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
@@ -29,6 +29,8 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from hakmem.plain_text import printable
+from hakmem.running import interruption
+from hakmem.running.handover import handing_over
 
 # From <linux/ptrace.h>.
 PTRACE_CONT, PTRACE_DETACH = 7, 17
@@ -39,9 +41,6 @@ WAIT_ALL = 0x40000000
 
 TRACED_S = 1.0
 LOOK_EACH_S, LOOK_EACH_MOST_S = 0.001, 0.25
-# A terminal sends these to the program too: then our part is to wait.
-OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
-FORWARDED = (*OF_TERMINALS, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 # The structure of counters begins with the spans and runs handed out.
 COUNTER = "hak_os_stats"
@@ -154,10 +153,12 @@ def start(
     environment: Mapping[str, str],
     quiet: bool = False,
     stdin: Path | None = None,
+    begin: Callable[[], None] = lambda: None,
 ) -> tuple[int, int]:
     """The new process, and a descriptor: once it is closed the process becomes the program.
 
     A quiet one has a session of its own, and nothing to write to, or to read from but `stdin`.
+    It does `begin` first.
     """
     held, release = os.pipe()
     pid = os.fork()
@@ -165,6 +166,7 @@ def start(
         os.close(held)
         return pid, release
     try:
+        begin()
         os.close(release)
         if quiet:
             os.setsid()
@@ -208,8 +210,9 @@ def run_watched(
 
     Without a look nothing is traced: a traced setuid program would run without its rights.
     """
-    pid, release = start(command, environment, stdin=stdin)
-    with signals_left_to(pid):
+    with handing_over() as signals:
+        pid, release = start(command, environment, stdin=stdin, begin=signals.begin)
+        signals.belong_to(pid)
         if look:
             return let_go(pid, release, library)
         os.close(release)
@@ -225,20 +228,25 @@ def run_for_proof(
 ) -> Ended:
     """The same for a run that is only to show whether hakmem serves; an interrupt ends it, and
     `limit_s` above 0."""
-    pid, release = start(command, environment, quiet=True, stdin=stdin)
-    timer = Timer(limit_s, end_session, (pid,))
+    pid, timer = 0, None
     try:
+        with interruption.held():
+            pid, release = start(command, environment, quiet=True, stdin=stdin)
+        timer = Timer(limit_s, end_session, (pid,))
         if limit_s:
             timer.start()
         return let_go(pid, release, library)
     except BaseException:
+        if not pid:
+            raise
         end_session(pid)
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, WAIT_ALL)
         raise
     finally:
-        timer.cancel()
+        if timer:
+            timer.cancel()
 
 
 def end_session(pid: int) -> None:
@@ -257,42 +265,6 @@ def let_go(pid: int, release: int, library: Path) -> Ended:
         tracer = Tracer(pid)
         os.close(release)
         return watch(pid, counter, tracer, until_end)
-
-
-def leave_signals_to(pid: int) -> dict[int, object]:
-    def forward(number: int, _frame: object) -> None:
-        if number in OF_TERMINALS and is_in_foreground():
-            return
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-    # What whoever started us had ignored (nohup) stays ignored.
-    wanted = [n for n in FORWARDED if signal.getsignal(n) != signal.SIG_IGN]
-    return {n: signal.signal(n, forward) for n in wanted}
-
-
-def is_in_foreground() -> bool:
-    """Whether a terminal sends its signals to our process group, and so to the program."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
-
-
-@contextmanager
-def signals_left_to(pid: int) -> Iterator[None]:
-    before = leave_signals_to(pid)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @dataclass

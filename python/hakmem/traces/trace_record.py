@@ -7,18 +7,16 @@ import hashlib
 import os
 import re
 import socket
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.documents import HEAD_BYTES, kind, open_descriptor, require_kind
-from hakmem.errors import NOT_STARTED, REFUSED, UserError
-from hakmem.running import programs
+from hakmem.errors import REFUSED, UserError
+from hakmem.running.handover import handing_over
 from hakmem.running.launching import input_of
 from hakmem.running.proof import IDLE
-from hakmem.running.witness import signals_left_to
 from hakmem.traces.trace_summary import TraceSummary, summarise_trace
 
 TRACE = kind("trace", rb"HAKTRACE")
@@ -133,15 +131,9 @@ def record_program(
 ) -> int:
     """Runs the program to its end and returns its status as a shell would give it."""
     environment = recording_environment(path, below, limit_mb)
-    with input_of(stdin) as file:
-        try:
-            process = subprocess.Popen(programs.arguments_of(command), env=environment, stdin=file)
-        except OSError as error:
-            why = f"cannot start '{command[0]}': {error.strerror}"
-            raise UserError(why, NOT_STARTED) from error
-        # What it does at a signal is recorded as well.
-        with signals_left_to(process.pid):
-            status = process.wait()
+    # What it does at a signal is recorded as well.
+    with input_of(stdin) as file, handing_over() as signals:
+        status = signals.popen(command, environment, file).wait()
     return status if status >= 0 else 128 - status
 
 
