@@ -9,8 +9,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hakmem"
 # A folder uses itself and those after it. Files of no folder stand where they are named.
 LAYERS = (
     "__main__", "commands", "cli", "experiments", "options", "traces", "profiles", "output",
-    "processes", "measuring", "running", "allocators", "destinations", "documents", "environment",
-    "extras", "errors", "plain_text", "streams",
+    "processes", "measuring", "running", "allocators", "destinations", "inputs", "documents",
+    "environment", "extras", "errors", "plain_text", "streams",
 )  # fmt: skip
 
 
