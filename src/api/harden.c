@@ -347,15 +347,15 @@ static void resize_in_place(void *p, size_t block_size, size_t size) {
   if (!HAK_HARD(CANARY)) return;
   hak_region *r = hak_region_find(p);
   bool in_slab = r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
-  if (in_slab)
+  if (in_slab) {
     hak_held_begin(r, p);
-  else
-    hak_lock_take(&hak_huge_lock);
-  hak_trailer_write(p, block_size, size, HAK_FAMILY_MALLOC);
-  if (in_slab)
+    hak_trailer_write(p, block_size, size, HAK_FAMILY_MALLOC);
     hak_held_set(r, p);
-  else
+  } else {
+    hak_lock_take(&hak_huge_lock);
+    hak_trailer_write(p, block_size, size, HAK_FAMILY_MALLOC);
     hak_lock_drop(&hak_huge_lock);
+  }
 }
 
 void *hak_hard_realloc(void *p, size_t size) {

@@ -185,7 +185,7 @@ void hak_sweep_fork_child(void) {
 /* Of a large heap another part each time; of many huge blocks too, whose places depend on their addresses. */
 void hak_sweep_at_exit(void) {
   static const char where[] = "when the process ended";
-  uint64_t now_ms = hak_os_now_ms(), until_ms = now_ms + EXIT_MS;
+  uint64_t until_ms = hak_os_now_ms() + EXIT_MS;
   if (hak_region_count() == 0 || !hak_lock_comes_free(&hak_huge_lock, EXIT_MS)) return;
   const hak_region *r = hak_region_at(0);
   const walk from = {0, r->first_span + hak_trailer_secret[0] % (ready_spans(r) - r->first_span)};
@@ -193,7 +193,7 @@ void hak_sweep_at_exit(void) {
   size_t bytes = 0;
   bool round = false; /* it has come to the end */
   size_t place = 0;
-  while (sweep_huge(&place, where) && hak_os_now_ms() < now_ms + EXIT_MS / 2) {
+  while (sweep_huge(&place, where) && hak_os_now_ms() + EXIT_MS / 2 < until_ms) {
   }
   while (!(round && at.span >= from.span) && hak_os_now_ms() < until_ms) round |= !sweep_next(&at, &bytes, where);
 }

@@ -34,9 +34,9 @@ void hak_huge_release_idle(uint64_t now_ms);
 /* Whether freed mappings are kept; under the lock, as hak_decay_has_work. */
 bool hak_huge_has_kept(void);
 
+#define HAK_HUGE_LOOKED_AT 64 /* places of the table, under one hold of the lock */
 /* A live block of which `is` says yes, in the next places of the table; NULL: none. *place is 0 at first, and again behind the last. `is`
  * runs under the lock: the block is nobody else's to free meanwhile. */
-#define HAK_HUGE_LOOKED_AT 64 /* at most so many blocks */
 const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *place, size_t *bytes);
 
 /* Hardened build: the block in whose pages or guard pages p lies, or which had them before it was freed. False: there is none. */

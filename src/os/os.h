@@ -152,9 +152,9 @@ void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms);
 /* On a word in shared memory; 0 ms: without end. True: somebody woke it, perhaps of another process. */
 bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms);
 void hak_os_futex_wake(uint32_t *word);
+void hak_os_futex_wake_shared(uint32_t *word);
 /* Whether the word may be read: false where its page is not mapped, or not accessible. */
 bool hak_os_is_readable(const uint32_t *word);
-void hak_os_futex_wake_shared(uint32_t *word);
 /* libc's lock over the list of all streams, which fork takes for itself after the fork handlers; the thread that has it may
  * take it again. Nothing where libc has none of these names. */
 void hak_os_streams_lock(void);

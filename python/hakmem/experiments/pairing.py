@@ -61,7 +61,7 @@ def not_served(served: Mapping[str, str], what: str) -> str:
         if said.startswith(NOT_SERVED):
             return f"hakmem did not serve {what}: its figures are another malloc's"
         if said.startswith(FAILED):
-            how = said[len(FAILED) :].strip(" ()")
+            how = said.removeprefix(f"{FAILED} (").removesuffix(")")
             return f"under hakmem {what} failed: {how}"
     return ""
 
