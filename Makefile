@@ -1,13 +1,14 @@
 # Front doors to the build (CMake), the tests (CTest) and the lab (Python). Each target does its
 # own set-up: see scripts/setup.sh.
 
-.PHONY: help run test model bench real targets fuzz pgo safety docs dist packages-check deb matrix clean
+.PHONY: help run test test-long model bench real targets fuzz pgo safety docs dist packages-check deb matrix clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make run             build, then show real work under hakmem beside other allocators"
 	@echo "make run APP=\"...\"   the same with a program of your own"
-	@echo "make test            build and run all tests"
+	@echo "make test            build and run the tests: eight minutes on two cores"
+	@echo "make test-long       all of them, whole sweeps and long ones too: under 40 minutes"
 	@echo "make model           check the models of the lock-free protocols and their mutants (minutes)"
 	@echo "make bench           every benchmark and real program beside all peers (under 30 minutes)"
 	@echo "make bench SUITE=... another suite: quick takes 3 minutes, hakmem bench --list shows all"
@@ -26,14 +27,20 @@ help:
 # APP goes through the environment as it was typed: it may hold quotes and dollars.
 run: export HAKLAB_APP := $(value APP)
 run:
-	@scripts/setup.sh run
-	@scripts/build.sh release programs
+	@scripts/setup.sh run scripts/build.sh release programs
 	@.venv/bin/hakmem demo $${HAKLAB_APP:+--app "$$HAKLAB_APP"}
 
+# Tests that sweep or draw try other parts each day (tests/support/rotation.h); TEST_DAY=N repeats a day's.
+test: TEST_DAY := $(or $(TEST_DAY),$(shell expr $$(date +%s) / 86400))
 test:
-	@scripts/setup.sh test
-	@scripts/build.sh release
-	@ctest --preset release
+	@scripts/setup.sh test scripts/build.sh release
+	@echo "Tests of day $(TEST_DAY) (make test TEST_DAY=$(TEST_DAY) repeats them; make test-long runs all)"
+	@TEST_DAY=$(TEST_DAY) ctest --preset quick --parallel $$(($$(nproc) * 2))
+
+# Everything, with the time of each part at the end.
+test-long:
+	@scripts/setup.sh test scripts/build.sh release
+	@TEST_DAY= ctest --preset release --parallel $$(($$(nproc) * 2))
 
 model:
 	@scripts/setup.sh test

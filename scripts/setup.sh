@@ -2,14 +2,15 @@
 # Sees to it that everything `make run`, `make test` or a benchmark needs is there: Debian packages,
 # and the virtual environment of the lab. Silent when nothing is missing.
 #
-#   scripts/setup.sh run|test|bench|targets|real|dist|deb
+#   scripts/setup.sh run|test|bench|targets|real|dist|deb [COMMAND [ARG...]]
 #
-# As root it installs what is missing; otherwise it names the one command that does, and exits
+# COMMAND, a build, needs the packages alone: it runs while the virtual environments are made. As root it installs what is missing; otherwise it names the one command that does, and exits
 # with status 2. For `real`, WITHOUT="NAME..." leaves the packages out that only these programs need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 goal=${1:-}
+[ $# -eq 0 ] || shift
 case $goal in
 run) lists=(scripts/packages-run.txt) ;;
 test) lists=(scripts/packages-run.txt scripts/packages-test.txt tests/preload/packages.txt) ;;
@@ -19,7 +20,7 @@ dist) lists=(scripts/packages-run.txt scripts/packages-test.txt scripts/packages
 deb) lists=(scripts/packages-deb.txt) ;;
 targets) lists=(scripts/packages-run.txt scripts/packages-targets.txt) ;;
 *)
-    echo "usage: scripts/setup.sh run|test|bench|targets|real|dist|deb" >&2
+    echo "usage: scripts/setup.sh run|test|bench|targets|real|dist|deb [COMMAND [ARG...]]" >&2
     exit 2
     ;;
 esac
@@ -88,22 +89,31 @@ fi
 
 # The stamp is newer than the lists of dependencies as long as the environment fits it.
 stamp=.venv/.lab-installed
-if [ ! -e "$stamp" ] || [ lab/pyproject.toml -nt "$stamp" ] || [ python/pyproject.toml -nt "$stamp" ]; then
-    python=/usr/bin/python3
-    [ -x "$python" ] || python=python3
-    make_venv() {
-        "$python" -m venv --clear .venv &&
-            .venv/bin/python -m pip install --disable-pip-version-check -e 'python[test]' -e 'lab[test]'
-    }
-    export -f make_venv
-    export python
-    scripts/step.sh "Setting up .venv for the command" build/venv.log bash -c make_venv
-    touch "$stamp"
-fi
+make_environments() {
+    if [ ! -e "$stamp" ] || [ lab/pyproject.toml -nt "$stamp" ] || [ python/pyproject.toml -nt "$stamp" ]; then
+        python=/usr/bin/python3
+        [ -x "$python" ] || python=python3
+        make_venv() {
+            "$python" -m venv --clear .venv &&
+                .venv/bin/python -m pip install --disable-pip-version-check -e 'python[test]' -e 'lab[test]'
+        }
+        export -f make_venv
+        export python
+        scripts/step.sh "Setting up .venv for the command" build/venv.log bash -c make_venv
+        touch "$stamp"
+    fi
+    if [ "$goal" = test ] || [ "$goal" = dist ]; then
+        packaging/tools.sh >/dev/null
+    fi
+}
 
-if [ "$goal" = test ] || [ "$goal" = dist ]; then
-    packaging/tools.sh >/dev/null
-fi
+# `set -e` holds in a process of its own, not in what `wait` or an `if` asks for.
+(make_environments) &
+environments=$!
+status=0
+[ $# -eq 0 ] || "$@" || status=$?
+wait "$environments"
+[ "$status" -eq 0 ] || exit "$status"
 
 # fetch_tests NAME FOLDER: tests that no package has, unless they are there or the program NAME is left out.
 fetch_tests() {

@@ -1,5 +1,11 @@
 from __future__ import annotations
 
-from small_build import build, interruptible, knowing, use_build
+from small_build import (
+    build,
+    interruptible,
+    knowing,
+    pytest_collection_modifyitems,
+    use_build,
+)
 
-__all__ = ["build", "interruptible", "knowing", "use_build"]
+__all__ = ["build", "interruptible", "knowing", "pytest_collection_modifyitems", "use_build"]

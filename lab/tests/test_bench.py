@@ -278,6 +278,7 @@ arguments = ["-c", "sleep 0.15; echo Throughput = 5"]
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_finished_rounds_and_a_report_to_go_on_from(tmp_path, number):
     head = HEAD.replace("nosuch-yet|", "").replace("rounds = 5", "rounds = 12")

@@ -199,6 +199,7 @@ def test_a_base_that_does_not_build_ends_it(group):
 
 
 @needs_tools
+@pytest.mark.long
 def test_measures_all_in_one_rotation_and_writes_all_files(group, tmp_path):
     outputs = {name: tmp_path / f"out.{name}" for name in ("json", "csv", "markdown")}
     options = [part for name, path in outputs.items() for part in (f"--{name}", str(path))]

@@ -81,6 +81,7 @@ def test_reader_that_has_gone_is_met_with_silence():
     assert (found.returncode, found.stderr) == (1, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("output", ["full", "without a reader"])
 @pytest.mark.parametrize("command", ["compare", "compare --from", "ab"])
 def test_files_are_written_where_the_output_is_lost(tmp_path, monkeypatch, command, output):

@@ -213,6 +213,7 @@ def speedscope(tmp_path_factory) -> Path:
     return folder / "package/dist/release/index.html"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["pb.gz", "folded"])
 def test_speedscope_reads_our_files(browser, speedscope, tmp_path, kind):
     from selenium.webdriver.support.ui import WebDriverWait

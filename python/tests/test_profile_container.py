@@ -105,6 +105,7 @@ def profile(pid: int, folder: Path) -> subprocess.CompletedProcess:
         text=True, capture_output=True, check=False)  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("user", [0, NOBODY])
 def test_functions_of_a_program_that_is_there_alone(program, tmp_path, user):
     with container(program, user) as pid:

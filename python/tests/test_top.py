@@ -562,6 +562,7 @@ def prometheus(tmp_path, exporter):
         process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus: Debian's package of that name")
 def test_real_prometheus_scrapes_it_and_answers_the_dashboard(fake, prometheus):
     [up] = prometheus('up{job="hakmem"}')

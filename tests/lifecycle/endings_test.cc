@@ -19,7 +19,7 @@ std::atomic<bool> inside{false};
 
 /* Cancels `count` threads that run body, each once it has said that it is inside. */
 void cancel_each(int count, void *(*body)(void *)) {
-  uint64_t caches = 0;
+  uint64_t before = here::caches();
   for (int i = 0; i < count; i++) {
     inside = false;
     pthread_t thread;
@@ -29,9 +29,9 @@ void cancel_each(int count, void *(*body)(void *)) {
     void *result = nullptr;
     pthread_join(thread, &result);
     ASSERT_EQ(result, PTHREAD_CANCELED);
-    if (i == 1) caches = here::caches();
   }
-  EXPECT_EQ(here::caches(), caches) << "cancelled threads' caches are not used again";
+  /* One thread lives at a time; one that is cancelled soon has no cache yet. */
+  EXPECT_LE(here::caches(), before + 1) << "cancelled threads' caches are not used again";
   EXPECT_EQ(0u, here::heap_check());
 }
 
