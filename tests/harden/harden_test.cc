@@ -467,7 +467,7 @@ TEST(HardenedBlocks, FreedLargeBlocksAreInaccessible) {
       body = [size, write] {
         volatile char *p = allocate(size);
         hakmem_free(const_cast<char *>(p));
-        for (int i = 0; i < 255; i++) hakmem_free(allocate(size)); /* its addresses wait for 256 frees */
+        for (int i = 0; i < 255; i++) hakmem_free(hakmem_malloc(size)); /* its addresses wait for 256 frees */
         if (write) p[size / 2] = 1;
         char seen = p[size - 1];
         _exit(seen);
