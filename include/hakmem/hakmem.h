@@ -121,8 +121,10 @@ void hakmem_thread_idle(void) HAKMEM_NOEXCEPT;
  * 0 for any other; nothing changes. */
 int hakmem_mallopt(int param, int value) HAKMEM_NOEXCEPT;
 #ifdef __GLIBC__
-/* Totals in glibc's forms: arena is what is accessible, uordblks what is handed out (caches included), fordblks what is
- * free, hblks/hblkhd the huge blocks. mallinfo saturates at INT_MAX. glibc manual. */
+/* Totals in glibc's forms. hblks and hblkhd are the huge blocks, which no other field contains: uordblks + hblkhd is what is
+ * handed out (thread caches included). arena = uordblks + fordblks; ordblks is the number of free blocks, keepcost the part of
+ * fordblks outside of slabs. Memory whose pages went back to the system is in none. Each field of mallinfo is INT_MAX where it
+ * would be larger. glibc manual. */
 #if __GLIBC_PREREQ(2, 33)
 struct mallinfo2 hakmem_mallinfo2(void) HAKMEM_NOEXCEPT;
 #endif
