@@ -168,8 +168,8 @@ typedef struct hakmem_option {
  * are where visit is NULL. Holds no lock meanwhile: visit may allocate; it must not throw. */
 size_t hakmem_option_list(bool (*visit)(const hakmem_option *option, void *context), void *context) HAKMEM_NOEXCEPT;
 
-/* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file, which has its name only when it is whole; a file of that name is
- * replaced. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile is not on; or why the file cannot be written. Sampled
+/* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file, which has its name only when it is whole; a regular file of that
+ * name is replaced. A pipe, a device and what a link leads to are written to; ENXIO: nobody has opened the pipe to read. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile is not on; or why the file cannot be written. Sampled
  * allocations of other threads wait meanwhile. */
 enum { HAKMEM_PROFILE_PPROF, HAKMEM_PROFILE_JEMALLOC, HAKMEM_PROFILE_JSON };
 int hakmem_profile_dump(const char *path, int kind) HAKMEM_NOEXCEPT;
