@@ -55,7 +55,8 @@ class Metric:
         if self.pattern is None:
             return "it took no time"
         found = self.pattern.search(outcome.stdout) or self.pattern.search(outcome.stderr)
-        asked = f"'{self.pattern.pattern}'"
+        is_usual = self.pattern is THROUGHPUT
+        asked = "'Throughput ='" if is_usual else f"'{self.pattern.pattern}'"
         if found is None:
             return f"nothing in its output fits {asked}"
         if found[1] is None:
