@@ -121,8 +121,10 @@ void hakmem_thread_idle(void) HAKMEM_NOEXCEPT;
  * 0 for any other; nothing changes. */
 int hakmem_mallopt(int param, int value) HAKMEM_NOEXCEPT;
 #ifdef __GLIBC__
-/* Totals in glibc's forms: arena is what is accessible, uordblks what is handed out (caches included), fordblks what is
- * free, hblks/hblkhd the huge blocks. mallinfo saturates at INT_MAX. glibc manual. */
+/* Totals in glibc's forms. hblks and hblkhd are the huge blocks, which no other field contains: uordblks + hblkhd is what is
+ * handed out (thread caches included). arena = uordblks + fordblks; ordblks is the number of free blocks, keepcost the part of
+ * fordblks outside of slabs. Memory whose pages went back to the system is in none. Each field of mallinfo is INT_MAX where it
+ * would be larger. glibc manual. */
 #if __GLIBC_PREREQ(2, 33)
 struct mallinfo2 hakmem_mallinfo2(void) HAKMEM_NOEXCEPT;
 #endif
@@ -166,8 +168,8 @@ typedef struct hakmem_option {
  * are where visit is NULL. Holds no lock meanwhile: visit may allocate; it must not throw. */
 size_t hakmem_option_list(bool (*visit)(const hakmem_option *option, void *context), void *context) HAKMEM_NOEXCEPT;
 
-/* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file, which has its name only when it is whole; a file of that name is
- * replaced. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile is not on; or why the file cannot be written. Sampled
+/* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file, which has its name only when it is whole; a regular file of that
+ * name is replaced. A pipe, a device and what a link leads to are written to; ENXIO: nobody has opened the pipe to read. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile is not on; or why the file cannot be written. Sampled
  * allocations of other threads wait meanwhile. */
 enum { HAKMEM_PROFILE_PPROF, HAKMEM_PROFILE_JEMALLOC, HAKMEM_PROFILE_JSON };
 int hakmem_profile_dump(const char *path, int kind) HAKMEM_NOEXCEPT;

@@ -172,6 +172,12 @@ def separate(function: Callable) -> Callable:
     return checked
 
 
+def require_apart(path: Path | None, option: str) -> None:
+    """Refuses, for what this command tells, the standard output that PROGRAM writes to."""
+    if path is not None and open_descriptor(path) == 1:
+        raise UserError(f"{option}: the standard output is PROGRAM's: name a file", 2)
+
+
 def require_free(wanted: Sequence[Destination], context: click.Context) -> None:
     """Refuses a file that is another one of this command, and one that is not hakmem's."""
     taken: dict[tuple, str] = dict(open_streams())

@@ -32,6 +32,7 @@ from hakmem.errors import INTERRUPTED as INTERRUPTED
 from hakmem.errors import WRONG_USE, UserError
 from hakmem.extras import MATPLOTLIB, NEEDED, needing
 from hakmem.inputs import is_readable_kind
+from hakmem.plain_text import printable
 from hakmem.running.proof import load_checked
 
 # Of a command that ends with a PROGRAM: options are those before it, and what is none of ours is
@@ -98,12 +99,17 @@ class ProcessNumber(click.ParamType):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        if not is_pid(str(value)) or int(str(value)) == 0:
-            self.fail(f"'{value}' is no PID, which is a number such as 1234.", param, ctx)
-        return int(str(value))
+        return pid_of(str(value))
 
 
 PID = ProcessNumber()
+
+
+def pid_of(text: str) -> int:
+    """0 would be the caller itself to some calls of the kernel, and nobody to others."""
+    if not is_pid(text) or int(text) == 0:
+        raise UserError(f"'{text}' is no PID, which is a number such as 1234", WRONG_USE)
+    return int(text)
 
 
 def is_pid(text: str) -> bool:
@@ -355,6 +361,9 @@ def named_allocators(names: str, libraries: Sequence[str], floor: bool = False) 
     """Those of --with, then --lib, then the floor; a name in both takes the path of --lib."""
     given = without_repeats("--lib", (split_pair("--lib", text) for text in libraries))
     for name in given:
+        if printable(name) != name:
+            told = f"--lib: '{name}' holds what cannot be shown in a line of a table"
+            raise UserError(f"{told}: give the library another name", WRONG_USE)
         if name in (*known_names(), "floor"):
             told = f"--lib: '{name}' is the name of an allocator that this command knows"
             raise UserError(f"{told}: give the library another one", WRONG_USE)

@@ -16,7 +16,10 @@ import pytest
 from click.testing import CliRunner
 from small_build import compile_c
 
+from hakmem.allocators.settings import without_effect
 from hakmem.cli import COMMANDS, OF_THE_SOURCES, absent, main
+from hakmem.commands.ab import require_effect
+from hakmem.errors import UserError
 from hakmem.experiments.latency_run import parse_sizes
 from hakmem.measuring.latency_histogram import Histogram
 from hakmem.measuring.percentages import PERCENT
@@ -30,6 +33,9 @@ TOLD = ("lanes", "process", "threads", "forked", "frees", "event_bytes", "peak_b
         "peak_blocks", "total_bytes", "allocations", "left_blocks", "left_bytes", "unknown_frees",
         "other_thread_frees", "unknown_reallocs", "missing_frees")  # fmt: skip
 HISTOGRAMS = (Histogram(), Histogram())
+# Before the tests' own build takes its place.
+BUILD = Path(os.environ.get("HAKLAB_BUILD", Path(__file__).resolve().parents[2] / "build/release"))
+REAL_LIBRARY = BUILD.resolve() / "libhakmem.so"
 ALLOCATES = ("/bin/sh", "-c", "sed -n 1p /proc/version >/dev/null")
 
 
@@ -576,3 +582,62 @@ def test_trace_reader_without_words_is_not_an_empty_message(build, tmp_path, mon
     assert refused("replay", "j1.json").endswith(
         "j1.json: cannot be read as a trace of 'hakmem record'"
     )
+
+
+NO_FIGURE = """#!/bin/sh
+sed -n 1p /proc/version >/dev/null
+echo "Throughput = {} ops/s"
+"""
+
+
+@pytest.mark.parametrize("figure", ["nan", "-nan", "inf", "INF", "-Infinity", "NaN"])
+@pytest.mark.parametrize("command", ["compare", "ab"])
+def test_throughput_that_is_no_number_is_not_left_out(knowing, tmp_path, command, figure):
+    script = tmp_path / "prints"
+    script.write_text(NO_FIGURE.format(figure))
+    script.chmod(0o755)
+    own = {
+        "compare": ("--rounds", "1", "--with", "glibc"),
+        "ab": ("--b-lib", "glibc", "--pairs", "2", "--max-pairs", "2", "--cpu", "none"),
+    }
+    found = run(command, *own[command], "--", str(script))
+    assert found.exit_code == 1, found.output
+    assert f"'Throughput =' finds '{figure}', which is not from 1e-30 to 1e+30" in found.output
+
+
+@pytest.mark.parametrize("out", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("command", ["run", "record", "explain"])
+def test_figures_are_not_mixed_with_the_output_of_the_program(knowing, command, out):
+    program = ("--", "/usr/bin/touch", "started")
+    told = refused(command, "--json", out, *program)
+    assert told == "--json: the standard output is PROGRAM's: name a file"
+    assert not Path("started").exists()
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\tb", "\x1b[1m", "b\x7f"])
+def test_name_that_is_no_word_of_a_line_is_refused(knowing, name):
+    told = refused("compare", "--with", "glibc", "--lib", f"{name}={knowing}", "--", "ls")
+    assert "holds what cannot be shown in a line of a table" in told
+
+
+def test_setting_without_effect_is_not_measured(knowing):
+    for name, switch in (("HEAP_PROFILE_RATE", "HEAP_PROFILE"),
+                         ("SS_MEM_LEAN_TARGET_MB", "SS_MEM_LEAN")):  # fmt: skip
+        off = {f"HAKMEM_{switch}": "0", f"HAKMEM_{name}": "8", "HAKMEM_STATS": "off",
+               "HAKMEM_STATS_PAGE": "1", "X": "0", "X_Y": "1"}  # fmt: skip
+        other = off | {f"HAKMEM_{name}": "9"}
+        assert without_effect(off) == {f"HAKMEM_{name}": f"HAKMEM_{switch}"}
+        with pytest.raises(UserError, match=f"HAKMEM_{name} has no effect without HAKMEM_{switch}"):
+            require_effect([off, other])
+        # What is on in one of the two, and what has an effect besides.
+        require_effect([off, other | {f"HAKMEM_{switch}": "1"}])
+        require_effect([off, other | {"HAKMEM_STATS_PAGE": "0"}])
+
+
+def test_setting_without_effect_is_refused_by_the_library_s_own_list(monkeypatch):
+    if not REAL_LIBRARY.is_file():
+        pytest.skip("the library is not built")
+    monkeypatch.setenv("HAKLAB_LIB", str(REAL_LIBRARY))
+    told = refused_ab("--b", "HEAP_PROFILE_RATE=64K")
+    assert "HAKMEM_HEAP_PROFILE_RATE has no effect without HAKMEM_HEAP_PROFILE" in told
+    assert not Path("started").exists()

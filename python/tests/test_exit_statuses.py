@@ -282,14 +282,29 @@ def test_root_is_not_told_to_be_root(monkeypatch):
     assert process_memory.how_permitted().endswith("be that user, or root")
 
 
-def test_script_without_interpreter_line_is_started_by_all(cases):
+@pytest.mark.parametrize("first", ["", "#!\n", "#! \t\n"])
+def test_script_without_interpreter_is_started_by_all(cases, first):
+    """By the shell, as by env: the kernel takes a #! with nothing behind it for none."""
     script = cases / "bare"
-    script.write_text("exit 7\n")
+    script.write_text(f"{first}exit 7\n")
     script.chmod(0o755)
     for command in (("run",), ("explain", "--after", "5")):
         found = hakmem(*command, "--", "./bare")
         assert "Traceback" not in found.stderr
         assert found.returncode == 7, found.stderr
+    # As the commands start it through the launcher, which is no shell.
+    words = programs.arguments_of(["./bare", "word"])
+    assert words == ["/bin/sh", str(programs.locate("./bare")), "word"]
+
+
+def test_run_of_a_program_that_allocates_nothing_has_its_status_and_says_so(made):
+    """Nothing failed, so that the status is the program's; --strict is for who needs the proof."""
+    for options, status in (((), 0), (("--proof",), 0), (("--strict",), 125)):
+        found = hakmem("run", *options, "--", str(made / "idle"))
+        assert found.returncode == status
+        assert found.stderr.count("\n") == 1
+        assert "NOT SERVED: " in found.stderr
+        assert "the program allocates nothing, or by a malloc of its own" in found.stderr
 
 
 def test_the_table_of_the_documents_has_these_statuses():

@@ -60,16 +60,19 @@ HAK_EXPORT int hakmem_mallopt(int param, int value) {
   }
 }
 
+/* arena = uordblks + fordblks. glibc's does not shrink by what malloc_trim gave back; here neither that nor what blocks lie in
+ * beside them (metadata, guards, ends of slabs) is in any field. */
 HAK_EXPORT struct mallinfo2 hakmem_mallinfo2(void) {
   hak_totals t;
   hak_report_totals(&t);
+  size_t free_bytes = t.slab_free + t.dirty_free;
   return (struct mallinfo2){
-      .arena = t.mapped - t.huge,
-      .ordblks = t.regions,
+      .arena = t.live + free_bytes,
+      .ordblks = t.free_blocks,
       .hblks = t.huge_count,
       .hblkhd = t.huge,
       .uordblks = t.live,
-      .fordblks = t.slab_free + t.dirty_free,
+      .fordblks = free_bytes,
       .keepcost = t.dirty_free,
   };
 }
@@ -91,17 +94,18 @@ HAK_EXPORT struct mallinfo hakmem_mallinfo(void) {
 
 HAK_EXPORT void hakmem_malloc_stats(void) { hak_report_text(); }
 
-/* glibc manual: options must be 0; the format is XML of no fixed schema. */
+/* glibc manual: options must be 0; the format is XML of no fixed schema. As in glibc's, mmap is apart from the others, and `rest`
+ * and `live` are what the arena has free and in use; `system` is all that is accessible, these and the allocator's own. */
 HAK_EXPORT int hakmem_malloc_info(int options, FILE *stream) {
   if (options != 0) return EINVAL;
   hak_totals t;
   hak_report_totals(&t);
   int n = fprintf(stream,
                   "<malloc version=\"hakmem-%s\">\n<heap nr=\"0\">\n"
-                  "<total type=\"live\" count=\"%u\" size=\"%zu\"/>\n<total type=\"slab-free\" count=\"%u\" size=\"%zu\"/>\n"
+                  "<total type=\"live\" size=\"%zu\"/>\n<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n"
                   "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n<system type=\"current\" size=\"%zu\"/>\n"
                   "</heap>\n</malloc>\n",
-                  HAKMEM_VERSION_STRING, t.arenas, t.live, t.arenas, t.slab_free, t.huge_count, t.huge, t.mapped);
+                  HAKMEM_VERSION_STRING, t.live, t.free_blocks, t.slab_free + t.dirty_free, t.huge_count, t.huge, t.mapped);
   return n < 0 ? -1 : 0;
 }
 

@@ -68,9 +68,7 @@ static bool line_covers(const char *line, uintptr_t p) {
  * through a buffer of their own: stdio would allocate. */
 static void describe_mapping(const void *p, char *out, size_t capacity) {
   strcpy(out, "not mapped");
-  /* /proc/self is the first thread's, which may have ended. */
-  int fd = hak_os_open("/proc/thread-self/maps");
-  if (fd < 0) fd = hak_os_open("/proc/self/maps");
+  int fd = hak_os_open_own("maps");
   if (fd < 0) {
     strcpy(out, "unknown");
     return;

@@ -137,8 +137,16 @@ int hak_os_catch(int number, void (*handler)(int));
 /* Reads a whole small file into buf; returns the bytes read, 0 on any failure. */
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity);
 int hak_os_open(const char *path);
+/* /proc/self/NAME, for reading. That is the first thread's, of which there is nothing to read once it has ended: the calling
+ * thread's is asked first. */
+int hak_os_open_own(const char *name);
 /* A new file, for writing, of the caller alone but for the process's mask; EEXIST where there is one. 0 or an errno value. */
 int hak_os_create(const char *path, int *fd);
+/* Whether another file may take the place of what has that name: nothing, or a regular file, and no link to one. */
+bool hak_os_is_replaceable(const char *path);
+/* For writing what is there: a pipe, a device, where a link leads to; a file loses its contents. ENXIO: a pipe that nobody reads.
+ * 0 or an errno value. */
+int hak_os_open_to_write(const char *path, int *fd);
 int hak_os_rename(const char *from, const char *to);
 void hak_os_unlink(const char *path);
 /* The path of the program, or "". */

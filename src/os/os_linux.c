@@ -238,6 +238,20 @@ int hak_os_open(const char *path) {
   return fd < 0 ? -1 : (int)fd;
 }
 
+int hak_os_open_own(const char *name) {
+  static const char *const directories[] = {"/proc/thread-self/", "/proc/self/"}; /* the former from Linux 3.17 on */
+  char path[64];
+  int fd = -1;
+  for (unsigned i = 0; i < 2 && fd < 0; i++) {
+    size_t length = strlen(directories[i]);
+    if (length + strlen(name) >= sizeof path) return -1;
+    strcpy(path, directories[i]);
+    strcpy(path + length, name);
+    fd = hak_os_open(path);
+  }
+  return fd;
+}
+
 /* A file of that name is what a process that was killed left behind: in a container each has the same numbers. Moved up, as
  * the statistics page's: the program may have closed 0 to 2, and goes on to print. */
 int hak_os_create(const char *path, int *fd) {
@@ -251,6 +265,21 @@ int hak_os_create(const char *path, int *fd) {
   return made < 0 ? (int)-made : 0;
 }
 
+bool hak_os_is_replaceable(const char *path) {
+  struct stat there;
+  return hak_os_call(SYS_newfstatat, AT_FDCWD, path, &there, AT_SYMLINK_NOFOLLOW) != 0 || S_ISREG(there.st_mode);
+}
+
+/* Opening waits for no reader, for the thread may be in malloc; writing does: a reader that is there gets all of it. */
+int hak_os_open_to_write(const char *path, int *fd) {
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY;
+  long opened = hak_os_call(SYS_openat, AT_FDCWD, path, flags | O_NONBLOCK, 0666);
+  *fd = opened < 0 ? -1 : move_up((int)opened);
+  if (opened < 0) return (int)-opened;
+  hak_os_call(SYS_fcntl, *fd, F_SETFL, 0);
+  return 0;
+}
+
 int hak_os_rename(const char *from, const char *to) {
   return (int)-hak_os_call(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
@@ -258,7 +287,8 @@ int hak_os_rename(const char *from, const char *to) {
 void hak_os_unlink(const char *path) { hak_os_call(SYS_unlinkat, AT_FDCWD, path, 0); }
 
 const char *hak_os_program(char *buf, size_t capacity) {
-  long n = hak_os_call(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", buf, capacity - 1);
+  long n = hak_os_call(SYS_readlinkat, AT_FDCWD, "/proc/thread-self/exe", buf, capacity - 1);
+  if (n < 0) n = hak_os_call(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", buf, capacity - 1); /* before Linux 3.17 */
   buf[n < 0 ? 0 : n] = '\0';
   return buf;
 }

@@ -61,6 +61,7 @@ static uint8_t see_head(walk *w, unsigned code, size_t end) {
   }
   if (code == HAK_CODE_EXTENT_FREED) {
     w->code = HAK_MAP_EXTENT_CACHED;
+    w->figures->free_blocks++;
     t->extents_cached += bytes;
   } else {
     /* A body whose head is of an earlier moment is a part of an extent that has grown since. */
@@ -118,6 +119,7 @@ static bool count_slab(walk *w, const seen_slab *seen) {
   t->slab_free += in;
   t->slab_never_allocated += never;
   t->slab_rest += rest;
+  w->figures->free_blocks += s->blocks - s->bumped + s->free_count;
   if (w->figures->rows == NULL) return true;
   hak_class_row *row = &w->figures->rows[s->class_code];
   row->slabs++;
@@ -208,12 +210,17 @@ static void count_caches(hak_figures *f) {
   t->caches_used = sums.used;
   t->caches_unused = sums.caches - sums.used;
   t->slow_paths = sums.slow_paths;
-  for (unsigned c = 0; c < HAK_CLASS_COUNT && f->rows == NULL; c++) t->slab_depots += in_depots(c) * hak_class_size(c);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT && f->rows == NULL; c++) {
+    uint64_t blocks = in_depots(c);
+    f->free_blocks += blocks;
+    t->slab_depots += blocks * hak_class_size(c);
+  }
   t->slab_depots = hak_min_size(t->slab_depots, t->slab_handed_out);
   for (unsigned c = 0; c < HAK_CLASS_COUNT && f->rows != NULL; c++) {
     hak_class_row *row = &f->rows[c];
     uint64_t size = hak_class_size(c);
     row->depots = hak_min_size(in_depots(c) * size, row->handed_out);
+    f->free_blocks += row->depots / size;
     row->cached = hak_min_size(hak_tcache_published(c) * size, row->handed_out - row->depots);
     t->slab_cached += row->cached;
     t->slab_depots += row->depots;

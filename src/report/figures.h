@@ -33,6 +33,7 @@ typedef struct hak_figures {
   size_t map_capacity;
   bool process; /* whether to read a file about the process */
   /* the rest is filled in */
+  size_t free_blocks; /* of slabs and depots, and cached extents */
   size_t map_entries, walked_spans[HAK_FIGURES_REGIONS], mapped_spans[HAK_FIGURES_REGIONS];
   hakmem_stats stats;
 } hak_figures;

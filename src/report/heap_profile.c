@@ -25,7 +25,7 @@ static void hex(hak_sink *s, uintptr_t value) {
 static void each_mapping(hak_sink *s, void (*line)(hak_sink *, char *)) {
   char buffer[PATH_BYTES + 256];
   size_t used = 0;
-  int fd = hak_os_open("/proc/self/maps");
+  int fd = hak_os_open_own("maps");
   for (long n; fd >= 0 && (n = hak_os_read(fd, buffer + used, sizeof buffer - 1 - used)) > 0;) {
     used += (size_t)n;
     buffer[used] = '\0';
@@ -244,7 +244,17 @@ static int render_to_file(int fd, hak_profile_format format) {
   return hak_sink_finish(&sink);
 }
 
+static int write_into(const char *path, hak_profile_format format) {
+  int fd, error = hak_os_open_to_write(path, &fd);
+  if (error != 0) return error;
+  error = render_to_file(fd, format);
+  hak_os_close(fd);
+  return error;
+}
+
+/* A regular file is replaced at once when the profile is whole; a pipe, a device and what a link leads to are written to. */
 int hak_heap_profile_write(const char *path, hak_profile_format format) {
+  if (!hak_os_is_replaceable(path)) return write_into(path, format);
   char temporary[PATH_BYTES];
   int length = snprintf(temporary, sizeof temporary, "%s.%d.part", path, hak_os_tid());
   if (length < 0 || (size_t)length >= sizeof temporary) return ENAMETOOLONG;

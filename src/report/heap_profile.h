@@ -9,7 +9,7 @@ typedef enum hak_profile_format { HAK_PROFILE_PPROF, HAK_PROFILE_JEMALLOC, HAK_P
 
 /* Writes the profile as of now. Sampled allocations and frees of other threads wait meanwhile. */
 void hak_heap_profile_render(hak_sink *sink, hak_profile_format format);
-/* The same into a file, which has its name only when it is whole. 0 or an errno value. */
+/* The same into a file, which has its name only when it is whole; a pipe, a device or a link is written to. 0 or an errno value. */
 int hak_heap_profile_write(const char *path, hak_profile_format format);
 
 #endif

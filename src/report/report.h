@@ -10,10 +10,11 @@
 
 /* Bytes, of one snapshot (figures.h). */
 typedef struct hak_totals {
-  size_t mapped;      /* accessible: spans, huge and sampled blocks, the allocator's metadata blocks */
-  size_t live;        /* blocks handed out; those in thread caches count as handed out, those in depots do not */
+  size_t mapped;      /* accessible: spans, huge mappings and sampled blocks, the allocator's metadata blocks */
+  size_t live;        /* blocks handed out, but huge ones; those in thread caches count as handed out, those in depots do not */
   size_t slab_free;   /* free blocks of slabs, those that were never used included */
-  size_t dirty_free;  /* free spans that hold memory, and freed extents that arenas cache */
+  size_t free_blocks; /* their number, with freed extents and huge mappings */
+  size_t dirty_free;  /* outside of slabs: free spans that hold memory, freed extents and huge mappings that are kept */
   size_t huge_count, huge;
   size_t metadata;
   unsigned arenas, regions;

@@ -13,10 +13,11 @@ void hak_report_totals(hak_totals *t) {
   hak_figures_take(&f);
   const hakmem_stats *all = &f.stats;
   *t = (hak_totals){
-      .mapped = all->spans + all->huge_live + all->sampled_accessible + all->own_metadata,
-      .live = all->live,
+      .mapped = all->spans + all->huge_live + all->huge_kept + all->sampled_accessible + all->own_metadata,
+      .live = all->live - all->huge_live,
       .slab_free = all->slab_free + all->slab_never_allocated + all->slab_depots,
-      .dirty_free = all->free_dirty + all->extents_cached,
+      .free_blocks = f.free_blocks + all->huge_kept_count,
+      .dirty_free = all->free_dirty + all->claimed + all->extents_cached + all->huge_kept,
       .huge_count = all->huge_count,
       .huge = all->huge_live,
       .metadata = all->own_metadata,
@@ -28,7 +29,7 @@ void hak_report_totals(hak_totals *t) {
 void hak_report_text(void) {
   hak_totals t;
   hak_report_totals(&t);
-  hak_print("hakmem %s: live %zu, free in slabs %zu, dirty free spans %zu, huge %zu in %zu mappings, own %zu, "
+  hak_print("hakmem %s: live %zu, free in slabs %zu, dirty and free outside %zu, huge %zu in %zu mappings, own %zu, "
             "accessible %zu bytes; %u arenas, %u regions\n",
             HAKMEM_VERSION_STRING, t.live, t.slab_free, t.dirty_free, t.huge, t.huge_count, t.metadata, t.mapped, t.arenas,
             t.regions);

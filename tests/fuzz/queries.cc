@@ -59,7 +59,9 @@ void Calls::query_totals() {
   if (m.hblks != huge_count || m.hblkhd != huge_bytes)
     finding("mallinfo2: %zu huge blocks of %zu bytes, not %zu of %zu", m.hblks, m.hblkhd, huge_count, huge_bytes);
   /* A block that was freed twice is cached twice. */
-  if (!misused() && m.uordblks < bytes) finding("mallinfo2: %zu bytes handed out, at least %zu are", m.uordblks, bytes);
+  if (!misused() && m.uordblks + m.hblkhd < bytes)
+    finding("mallinfo2: %zu bytes handed out, at least %zu are", m.uordblks + m.hblkhd, bytes);
+  if (m.uordblks + m.fordblks != m.arena) finding("mallinfo2: %zu in use and %zu free of %zu", m.uordblks, m.fordblks, m.arena);
   struct mallinfo old = hakmem_mallinfo();
   if (old.hblks != static_cast<int>(huge_count)) finding("mallinfo: %d huge blocks", old.hblks);
   if (hakmem_served() == 0 && in_region) finding("nothing was served");

@@ -236,6 +236,76 @@ class Files(Case):
         self.quiet_end(s)
         self.assertEqual(self.names(), ["x"])
 
+    def test_a_pipe_is_written_to(self) -> None:
+        """And stays one. Nobody is waited for: the thread may be in malloc."""
+        s, pipe = self.subject(**EVERY), self.folder / "pipe"
+        s.say("stacks 3000")
+        os.mkfifo(pipe)
+        self.assertEqual(s.say(f"dump {pipe} 2"), errno.ENXIO)
+        read = []
+        reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+        reader.start()
+        until = time.monotonic() + 30
+        while (error := s.say(f"dump {pipe} 2")) == errno.ENXIO:  # until the reader has opened it
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+        self.assertEqual(error, 0)
+        reader.join(30)
+        [text] = read
+        self.assertGreater(len(text), 1 << 17, "more than a pipe holds")
+        self.assertGreater(len(reading.as_json(text)["stacks"]), 1000)
+        self.assertEqual((self.names(), pipe.is_fifo()), (["pipe"], True))
+        self.quiet_end(s)
+
+    def test_a_reader_that_leaves(self) -> None:
+        s, pipe = self.subject(**EVERY), self.folder / "pipe"
+        s.say("stacks 3000")
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        closes = threading.Timer(0.2, os.close, [reader])
+        closes.start()
+        self.assertEqual(s.say(f"dump {pipe} 2"), errno.EPIPE, "and no SIGPIPE")
+        closes.join()
+        self.quiet_end(s)
+
+    def test_a_link_stays_one(self) -> None:
+        s = self.subject()
+        s.say("alloc 50 70000")
+        (self.folder / "there").write_text("old " * 100_000)
+        for name in ("there", "new"):
+            link = self.folder / f"to-{name}"
+            link.symlink_to(name)
+            s.dump(link, 0)
+            self.assertTrue(link.is_symlink())
+            reading.pprof((self.folder / name).read_text())
+        self.quiet_end(s)
+        self.assertEqual(self.names(), ["new", "there", "to-new", "to-there"])
+
+    def test_a_device_stays_one(self) -> None:
+        s = self.subject()
+        for kind in range(3):
+            self.assertEqual(s.say(f"dump /dev/null {kind}"), 0)
+            self.assertEqual(s.say(f"dump /dev/full {kind}"), errno.ENOSPC)
+        self.quiet_end(s)
+        self.assertTrue(Path("/dev/null").is_char_device() and Path("/dev/full").is_char_device())
+
+    def test_after_the_first_thread_has_ended(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            s = self.subject(library=library)
+            s.say("alloc 60 90000")
+            s.say("leave")
+            until = time.monotonic() + 30
+            while Path(f"/proc/{s.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.001)
+            d = s.dump(self.folder / "d")
+            self.assertEqual(d["program"], os.path.realpath(SUBJECT))
+            self.assertTrue(any(SUBJECT in line for line in d["maps"]), d["maps"])
+            for kind in (0, 1):
+                s.dump(self.folder / "d", kind)
+                self.assertIn(SUBJECT, (self.folder / "d").read_text().partition("MAPPED_LIBRARIES:")[2])
+            self.quiet_end(s)
+
     def test_a_prefix_that_cannot_be_written(self) -> None:
         s = self.subject(HAKMEM_HEAP_PROFILE_PREFIX=f"{self.folder}/none/p", HAKMEM_HEAP_PROFILE_AT_EXIT="1")
         s.say("alloc 100 100000")

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -119,11 +120,19 @@ static int fork_child(long count, size_t size) {
   for (;;) pause();
 }
 
-int main(int argc, char **argv) {
-  (void)argc, (void)argv;
+static void *serve(void *unused);
+
+/* The first thread ends; the next command is another one's. */
+static void leave(void) {
+  pthread_t thread;
+  dprintf(1, "0\n");
+  if (pthread_create(&thread, NULL, serve, NULL) != 0) abort();
+  pthread_exit(NULL);
+}
+
+static void *serve(void *unused) {
+  (void)unused;
   static char line[8192], word[16], text[4096];
-  *(void **)&kept = sbrk(KEPT * sizeof *kept);
-  setvbuf(stdin, NULL, _IONBF, 0);
   while (fgets(line, sizeof line, stdin) != NULL) {
     long a = 0, b = 0, answer = 0;
     text[0] = '\0';
@@ -142,8 +151,16 @@ int main(int argc, char **argv) {
     else if (strcmp(word, "reap") == 0) answer = kill((int)a, SIGKILL) + waitpid((int)a, NULL, 0);
     else if (strcmp(word, "raise") == 0) answer = raise((int)a);
     else if (strcmp(word, "misuse") == 0) misuse(text, (size_t)b);
+    else if (strcmp(word, "leave") == 0) leave();
     else answer = -2;
     dprintf(1, "%ld\n", answer);
   }
-  return 0;
+  exit(0);
+}
+
+int main(int argc, char **argv) {
+  (void)argc, (void)argv;
+  *(void **)&kept = sbrk(KEPT * sizeof *kept);
+  setvbuf(stdin, NULL, _IONBF, 0);
+  serve(NULL);
 }

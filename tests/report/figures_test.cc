@@ -250,21 +250,6 @@ TEST(Figures, SampledBlocks) {
   expect_sums(without);
 }
 
-TEST(Figures, MallinfoIsTheSame) {
-  std::vector<void *> blocks = blocks_of(300, 5000);
-  void *run = hakmem_malloc(MIB), *huge = hakmem_malloc(50 * MIB);
-  for (size_t i = 0; i < 5000; i += 3) hakmem_free(blocks[i]);
-  Snapshot s;
-  struct mallinfo2 m = hakmem_mallinfo2();
-  uint64_t slabs = s.stats.slab_handed_out - s.stats.slab_depots;
-  EXPECT_EQ(m.uordblks, slabs + s.stats.extents + s.stats.huge_live + s.stats.sampled_live) << "what threads cache is theirs";
-  EXPECT_EQ(m.fordblks, s.stats.slab_depots + s.stats.slab_free + s.stats.slab_never_allocated + s.stats.free_dirty + s.stats.extents_cached);
-  EXPECT_EQ(m.hblkhd, s.stats.huge_live);
-  EXPECT_EQ(m.arena, s.stats.spans + s.stats.sampled_accessible + s.stats.own_metadata);
-  hakmem_free(run);
-  hakmem_free(huge);
-}
-
 TEST(Figures, MetadataAndWhereItIs) {
   std::vector<void *> blocks;
   for (int i = 0; i < 3000; i++) blocks.push_back(hak_meta_take());

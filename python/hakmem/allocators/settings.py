@@ -196,6 +196,14 @@ def in_effect(library: Path, settings: Mapping[str, str]) -> dict[str, str]:
     return others | dict(VALUE.findall(said)) | {VERBOSE: own.get(VERBOSE, "0")}
 
 
+def without_effect(settings: Mapping[str, str]) -> dict[str, str]:
+    """Of all that is in effect, the options that change nothing because the switch that their names
+    begin with is off, each with that switch: HAKMEM_HEAP_PROFILE_RATE without
+    HAKMEM_HEAP_PROFILE."""
+    off = [name for name, value in settings.items() if name.startswith(PREFIX) and value == "0"]
+    return {name: switch for switch in off for name in settings if name.startswith(f"{switch}_")}
+
+
 def known_options(libraries: Sequence[Path]) -> list[str]:
     """The options that the libraries have, as they list them."""
     said = [said_at_start(library, {VERBOSE: "1"}) for library in libraries]

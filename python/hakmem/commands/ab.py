@@ -13,7 +13,7 @@ from rich.table import Table
 
 from hakmem import environment
 from hakmem.allocators.peers import Allocator, find, from_path, require_usable
-from hakmem.allocators.settings import hakmem_libraries, in_effect, settings_for
+from hakmem.allocators.settings import hakmem_libraries, in_effect, settings_for, without_effect
 from hakmem.destinations import WORD
 from hakmem.documents import write_json
 from hakmem.errors import WRONG_USE, UserError
@@ -222,10 +222,21 @@ def require_difference(rows: Sequence[Contender], sides: Mapping[str, Allocator]
     settings = [dict(row.settings) for row in rows]
     if len(same) == 1 and settings[0] != settings[1] and hakmem_libraries([*sides.values()]):
         settings = [in_effect(row.preload, row.settings) for row in rows]
+        require_effect(settings)
     if len(same) == 1 and settings[0] == settings[1]:
         asked = {name for row in rows for name in row.settings}
         told = ", ".join(f"{n}={v}" for n, v in settings[0].items() if n in asked)
         why = f"both have {told}" if told else "no setting tells them apart"
+        raise UserError(f"A and B are the same: {why}; nothing was started", WRONG_USE)
+
+
+def require_effect(settings: Sequence[Mapping[str, str]]) -> None:
+    """Refuses sides that differ in nothing but options that are without effect in both."""
+    a, b = settings
+    differ = [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    idle = [without_effect(each) for each in settings]
+    if differ and all(name in idle[0] and name in idle[1] for name in differ):
+        why = f"{differ[0]} has no effect without {idle[0][differ[0]]}"
         raise UserError(f"A and B are the same: {why}; nothing was started", WRONG_USE)
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from hakmem import environment
 from hakmem.allocators.settings import overridden, own_settings
 from hakmem.commands.run import appended, chosen_settings
-from hakmem.destinations import WORD, output_option
+from hakmem.destinations import WORD, output_option, require_apart
 from hakmem.documents import growing, kind, write_json
 from hakmem.errors import UserError, warn
 from hakmem.extras import require_asked
@@ -30,6 +30,7 @@ from hakmem.options import (
     is_behind_dashes,
     is_pid,
     json_option,
+    pid_of,
     plot_option,
     refuse,
 )
@@ -40,6 +41,7 @@ from hakmem.processes.accounting import Account, explain_process
 from hakmem.running import programs
 from hakmem.running.handover import handing_over
 from hakmem.running.launching import signal_name
+from hakmem.running.threads import has_ended, seen_by
 from hakmem.streams import is_lost, report_stream
 
 PAGE_SETTING = "HAKMEM_STATS_PAGE"
@@ -115,6 +117,7 @@ def explain(
     if plot_path is not None and plot_path.suffix not in accounting_view.PICTURE_FORMATS:
         raise UserError(f"--plot: {plot_path} must end in .svg or .png", 2)
     of_process = is_pid(target[0]) and not is_behind_dashes()
+    pid = pid_of(target[0]) if of_process else 0
     if of_process and len(target) > 1:
         raise UserError(f"options go before the PID: {' '.join(target[1:])}", 2)
     if of_process:
@@ -123,12 +126,13 @@ def explain(
         # Both say what is wrong with the command line, before a package is missing.
         if PAGE_SETTING in own_settings("--set", settings):
             raise UserError(f"--set: {PAGE_SETTING} is set by this command", 2)
+        require_apart(json_path, "--json")
         programs.require_program(target)
     require_asked()
     with opened(output_path, to_stderr=not of_process) as (file, publish):
         series = Series(make_console(file), classes, every_s, publish)
         if of_process:
-            status = series.of_process(int(target[0]))
+            status = series.of_process(pid)
         else:
             status = series.of_program(target, profile, settings, after_s)
         if series.accounts:
@@ -196,7 +200,7 @@ class Series:
             try:
                 self.take(pid)
             except UserError:
-                if Path(f"/proc/{pid}/smaps_rollup").exists() and not ending(pid):
+                if not has_ended(seen_by(pid)):
                     raise
                 return
 
@@ -256,15 +260,6 @@ def how_it_ended(process: subprocess.Popen) -> str:
     if status < 0:
         return f"the program was killed by {signal_name(-status)}"
     return "the program ended"
-
-
-def ending(pid: int) -> bool:
-    """Ended, and waited for by nobody yet."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return True
-    return state in "ZX"
 
 
 def explained_environment(

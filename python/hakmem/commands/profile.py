@@ -29,6 +29,7 @@ from hakmem.options import (
     is_behind_dashes,
     is_given,
     is_pid,
+    pid_of,
     refuse,
     stacked,
 )
@@ -49,6 +50,7 @@ from hakmem.profiles.profile_files import (
 from hakmem.profiles.profile_sites import ORDERS, Named, compare, named, size
 from hakmem.profiles.symbols import Symboliser
 from hakmem.running.programs import is_file
+from hakmem.running.threads import has_ended, seen_by
 from hakmem.streams import report_stream
 
 ROWS = 15
@@ -239,6 +241,7 @@ def kind_of(target: Sequence[str]) -> str:
     if is_behind_dashes():
         return PROGRAM
     if is_pid(first):
+        pid_of(first)
         kind = PROCESS
     elif "/" not in first and not first.endswith(".json"):
         return PROGRAM
@@ -307,7 +310,7 @@ def of_process(report: Report, pid: int, every_s: int | None) -> None:
     except KeyboardInterrupt:
         return
     except UserError:
-        if Path(f"/proc/{pid}").exists():
+        if not has_ended(seen_by(pid)):
             raise
         warn("profile", f"process {pid} has ended")
 
@@ -357,7 +360,7 @@ def told(profiles: Sequence[HeapProfile]) -> str:
 def named_target(target: str) -> Named:
     """A file, or a process that runs."""
     if is_pid(target) and not Path(target).exists():
-        found = profile_page.ask(int(target))
+        found = profile_page.ask(pid_of(target))
         return named(found, Symboliser(found, int(target)))
     found = heap_profile.read_file(Path(target))
     return named(found, Symboliser(found))

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from hakmem.allocators import peers
 from hakmem.allocators.peers import find
-from hakmem.destinations import WORD, output_option
+from hakmem.destinations import WORD, output_option, require_apart
 from hakmem.documents import open_descriptor, write_json
 from hakmem.errors import UserError
 from hakmem.options import PROGRAM_LAST, WholeRange, json_option, stdin_option
@@ -74,6 +74,7 @@ def record(
     is made, so a crash or SIGKILL loses none. Older traces of the same name are replaced once
     something has been recorded; until then they stay.
     """
+    require_apart(json_path, "--json")
     if open_descriptor(path) is None:
         path = Path(os.path.realpath(path))
     programs.require_servable(program)

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from hakmem.allocators import peers
 from hakmem.allocators.peers import find, how_to_get
 from hakmem.allocators.settings import PREFIX, check_library, is_hakmem, own_settings
-from hakmem.destinations import WORD
+from hakmem.destinations import WORD, require_apart
 from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, REFUSED, WRONG_USE, UserError, warn
 from hakmem.options import PROGRAM_LAST, json_option, stdin_option
@@ -71,6 +71,7 @@ def run(
     command (128 + n after signal n). hakmem goes behind what LD_PRELOAD already holds. When it
     cannot serve the program, or its counter shows that it has not, one line on stderr says why.
     """
+    require_apart(json_path, "--json")
     chosen, library = chosen_settings(profile, settings)
     programs.require_program(program)
     found = programs.examine(program)

@@ -32,6 +32,7 @@ from hakmem.processes.live_figures import (
 )
 from hakmem.processes.process_memory import how_permitted
 from hakmem.running import interruption
+from hakmem.running.threads import has_ended, seen_by
 from hakmem.streams import is_lost
 
 PROCESSES_NAMED = 10
@@ -224,7 +225,7 @@ def watch(pid: int | None, interval_s: float) -> None:
     except KeyboardInterrupt:
         return
     except UserError:
-        if pid is None or not before or Path(f"/proc/{pid}").exists():
+        if pid is None or not before or not has_ended(seen_by(pid)):
             raise
         warn("top", f"process {pid} has ended")
 

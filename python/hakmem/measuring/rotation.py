@@ -22,7 +22,10 @@ from hakmem.running.runners import BY_ITSELF, Runner
 FIGURE_LEAST, FIGURE_MOST = 1e-30, 1e30
 FIGURE_BOUNDS = f"from {FIGURE_LEAST:g} to {FIGURE_MOST:g}"
 SHOWN_CHARACTERS = 40
-THROUGHPUT = re.compile(r"Throughput\s*=\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)")
+# A line whose figure is none is found too: its run has failed, and no other figure is taken for it.
+THROUGHPUT = re.compile(
+    r"Throughput\s*=\s*([0-9.]+(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf(?:inity)?)\b)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class Metric:
         if self.pattern is None:
             return "it took no time"
         found = self.pattern.search(outcome.stdout) or self.pattern.search(outcome.stderr)
-        asked = f"'{self.pattern.pattern}'"
+        is_usual = self.pattern is THROUGHPUT
+        asked = "'Throughput ='" if is_usual else f"'{self.pattern.pattern}'"
         if found is None:
             return f"nothing in its output fits {asked}"
         if found[1] is None:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from hakmem.errors import UserError
+from hakmem.running.threads import seen_by
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 PRESENT, SWAPPED = np.uint64(1 << 63), np.uint64(1 << 62)
@@ -84,7 +85,7 @@ def how_permitted() -> str:
 
 def mappings(pid: int) -> list[Mapped]:
     with plain_errors(pid):
-        return parse_smaps(Path(f"/proc/{pid}/smaps").read_text(errors="replace"))
+        return parse_smaps(Path(f"/proc/{seen_by(pid)}/smaps").read_text(errors="replace"))
 
 
 def parse_smaps(text: str) -> list[Mapped]:
@@ -120,14 +121,14 @@ def parse_smaps(text: str) -> list[Mapped]:
 def rollup(pid: int) -> Mapping[str, int]:
     """smaps_rollup: the kernel's own sums, in bytes."""
     with plain_errors(pid):
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        text = Path(f"/proc/{seen_by(pid)}/smaps_rollup").read_text()
     return {f["name"]: int(f["kb"]) * 1024 for f in map(FIELD.match, text.splitlines()) if f}
 
 
 def resident_bytes(pid: int) -> int:
     """The quick figure of statm."""
     with plain_errors(pid):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+        return int(Path(f"/proc/{seen_by(pid)}/statm").read_text().split()[1]) * PAGE
 
 
 def stack_pointers(pid: int) -> tuple[list[int], int]:
@@ -150,7 +151,7 @@ class Pagemap:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         with plain_errors(pid):
-            self.descriptor = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY)
+            self.descriptor = os.open(f"/proc/{seen_by(pid)}/pagemap", os.O_RDONLY)
         self.can_scan = True
 
     def __enter__(self) -> Pagemap:

@@ -23,8 +23,10 @@ from hakmem.errors import UserError
 from hakmem.plain_text import printable
 from hakmem.processes import page_shape
 from hakmem.processes.process_memory import plain_errors
+from hakmem.running.threads import is_zombie, seen_by
 
 NAME = "memfd:hakmem-stats"
+SETTING = "HAKMEM_STATS_PAGE=1"
 MAGIC = b"hakmemS1"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQQQQQII")
@@ -134,16 +136,17 @@ def page_file(
     """Its descriptor in the process; or where that is closed, the mapping. The library has files
     of other names too, each with a check of its own whether a file is the process's."""
     is_own = is_own or is_own_page
-    with os.scandir(f"/proc/{pid}/fd") as entries:
+    seen = seen_by(pid)
+    with os.scandir(f"/proc/{seen}/fd") as entries:
         # By number, from the highest: that is where the library puts it.
         for entry in sorted(entries, key=lambda e: -int(e.name)):
             with suppress(OSError):
                 if is_page(Path(entry.path).readlink(), name) and is_own(pid, Path(entry.path)):
                     return Path(entry.path)
-    for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+    for line in Path(f"/proc/{seen}/maps").read_text(errors="replace").splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and is_page(Path(fields[5]), name):
-            path = Path(f"/proc/{pid}/map_files/{fields[0]}")
+            path = Path(f"/proc/{seen}/map_files/{fields[0]}")
             if is_own(pid, path):
                 return path
     return None
@@ -191,13 +194,37 @@ def inner_number(pid: int) -> int:
     return pid
 
 
+def require_running(pid: int) -> None:
+    """Of a process that has ended, and that its parent has not waited for, there is nothing left
+    to read; the kernel says that as if it were not permitted."""
+    if is_zombie(pid):
+        told = "has ended, and nothing of it is left (its parent has not waited for it)"
+        raise UserError(f"process {pid} ({name_of(pid)}) {told}")
+
+
+def why_absent(pid: int, setting: str, lacks: str) -> str:
+    """What a process lacks, and what to do about that: it may have the setting already."""
+    if os.fsencode(setting) not in environment_of(pid):
+        return f"{lacks}: start it with {setting}"
+    if "libhakmem" in Path(f"/proc/{seen_by(pid)}/maps").read_text(errors="replace"):
+        return f"{lacks} yet: it has {setting}, and has not allocated"
+    return f"{lacks}: it has {setting}, and hakmem was not loaded into it"
+
+
+def environment_of(pid: int) -> list[bytes]:
+    """As it was started with."""
+    with suppress(OSError):
+        return Path(f"/proc/{seen_by(pid)}/environ").read_bytes().split(b"\0")
+    return []
+
+
 def open_page(pid: int) -> int:
     with plain_errors(pid):
+        require_running(pid)
         path = page_file(pid)
         if path is None:
-            raise UserError(
-                f"process {pid} ({name_of(pid)}) has no page: start it with HAKMEM_STATS_PAGE=1"
-            )
+            why = why_absent(pid, SETTING, "has no page")
+            raise UserError(f"process {pid} ({name_of(pid)}) {why}")
         try:
             return open_memory(path)
         except PermissionError:

@@ -23,7 +23,14 @@ import numpy as np
 from hakmem.errors import UserError
 from hakmem.plain_text import printable
 from hakmem.processes.process_memory import plain_errors
-from hakmem.processes.stats_page import inner_number, name_of, open_memory, page_file
+from hakmem.processes.stats_page import (
+    inner_number,
+    name_of,
+    open_memory,
+    page_file,
+    require_running,
+    why_absent,
+)
 from hakmem.profiles.heap_profile import BYTES_MOST, HeapProfile, parse
 
 NAME = "memfd:hakmem-profile"
@@ -66,12 +73,14 @@ def answer_of(pid: int, until_end: int, end: float) -> tuple[str, bytes]:
     """Its name, and the document."""
     with plain_errors(pid):
         name = name_of(pid)
+        require_running(pid)
         path = page_file(pid, NAME, is_own)
     # The files of a process that ends are gone a moment before it.
     if path is None and has_ended(until_end, ENDING_S):
         raise UserError(f"there is no process {pid} (any more)")
     if path is None:
-        raise NotProfiled(f"process {pid} ({name}) keeps no heap profile: start it with {OPTION}")
+        why = why_absent(pid, OPTION, "keeps no heap profile")
+        raise NotProfiled(f"process {pid} ({name}) {why}")
     descriptor = open_page(pid, name, path)
     try:
         return name, Exchange(pid, name, descriptor, until_end).ask(end)

@@ -21,6 +21,7 @@ from elftools.elf.elffile import ELFFile
 
 from hakmem.plain_text import printable
 from hakmem.profiles.heap_profile import HeapProfile, Mapped
+from hakmem.running.threads import seen_by
 
 DEBUG_FOLDER = "usr/lib/debug/.build-id"
 SYMBOL = np.dtype(
@@ -92,8 +93,8 @@ class Symboliser:
     it: its files are looked for as it sees them."""
 
     def __init__(self, profile: HeapProfile, pid: int | None = None) -> None:
-        self.root = Path(f"/proc/{pid}/root") if pid is not None else Path("/")
-        self.pid = pid
+        self.pid = None if pid is None else seen_by(pid)
+        self.root = Path("/") if pid is None else Path(f"/proc/{self.pid}/root")
         self.profile = profile
         self.maps = sorted(profile.maps, key=lambda one: one.start)
         self.starts = [one.start for one in self.maps]

@@ -125,7 +125,8 @@ def arguments_of(command: Sequence[str]) -> list[str]:
             start = file.read(4)
     except OSError:
         return list(command)
-    if start[:2] == b"#!" or start == b"\x7fELF":
+    # The kernel takes a #! with nothing behind it for none.
+    if start == b"\x7fELF" or script_interpreter(path) is not None:
         return list(command)
     return ["/bin/sh", str(path), *command[1:]]
 

@@ -29,6 +29,7 @@ from hakmem.running.launching import (
     signal_name,
 )
 from hakmem.running.runners import Runner
+from hakmem.running.threads import seen_by
 from hakmem.running.witness import Counter
 
 READY_LIMIT_S = 30.0
@@ -145,7 +146,7 @@ class Server:
         if self.library is None or not self.pid:
             return
         try:
-            maps = Path(f"/proc/{self.pid}/maps").read_text(errors="replace")
+            maps = Path(f"/proc/{seen_by(self.pid)}/maps").read_text(errors="replace")
         except OSError:
             return
         real = str(self.library.resolve())

@@ -31,6 +31,7 @@ from elftools.elf.elffile import ELFFile
 from hakmem.plain_text import printable
 from hakmem.running import interruption
 from hakmem.running.handover import handing_over
+from hakmem.running.threads import seen_by
 
 # From <linux/ptrace.h>.
 PTRACE_CONT, PTRACE_DETACH = 7, 17
@@ -75,6 +76,7 @@ class Counter:
     def read(self, pid: int) -> int | None:
         """None for a process without the library, or that cannot be read (any more)."""
         try:
+            pid = seen_by(pid)
             own = [
                 line.split(maxsplit=5)
                 for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
@@ -321,7 +323,7 @@ def watch(pid: int, counter: Counter, tracer: Tracer, until_end: BinaryIO) -> En
 def program_of(pid: int) -> str:
     """The file a process runs now: it changes when a start script becomes the real program."""
     try:
-        return str(Path(f"/proc/{pid}/exe").readlink())
+        return str(Path(f"/proc/{seen_by(pid)}/exe").readlink())
     except PermissionError:
         raise
     except OSError:

@@ -1,0 +1,31 @@
+"""Which thread of a process to ask /proc: of one that has ended nothing is there, and the folder of
+a process's number is that of its first thread."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+
+def has_ended(thread: int) -> bool:
+    """Ended, and waited for by nobody yet; of a process's number, its first thread has."""
+    try:
+        state = Path(f"/proc/{thread}/stat").read_text(errors="replace")
+    except OSError:
+        return True
+    return state.rpartition(")")[2].split()[0] in "ZX"
+
+
+def seen_by(pid: int) -> int:
+    """The thread whose folder in /proc tells of the process's memory and files: the first one, or
+    where that has ended, so that its folder is empty, another that has not."""
+    if has_ended(pid):
+        with suppress(OSError):
+            threads = sorted(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir())
+            return next((each for each in threads if not has_ended(each)), pid)
+    return pid
+
+
+def is_zombie(pid: int) -> bool:
+    """All its threads have ended, and its parent has not asked how."""
+    return Path(f"/proc/{pid}").exists() and has_ended(seen_by(pid))
