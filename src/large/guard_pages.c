@@ -29,7 +29,7 @@ bool hak_guard_pages_unmap(void *p, size_t bytes) { return hak_os_unmap((char *)
 static void *map_part(size_t all, size_t align, size_t offset, size_t inner) {
   char *reserved = hak_os_reserve(all, align);
   if (reserved == NULL || hak_os_commit(reserved + offset, inner)) return reserved;
-  hak_os_unmap(reserved, all);
+  hak_os_unmap_own(reserved, all);
   return NULL;
 }
 
@@ -45,7 +45,7 @@ void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
     if (start == NULL) return NULL;
     if (wanted) hak_os_note_refusal(&refused);
   }
-  if (before > HAK_GUARD_PAGES_BYTES) hak_os_unmap(start, before - HAK_GUARD_PAGES_BYTES);
+  if (before > HAK_GUARD_PAGES_BYTES) hak_os_unmap_own(start, before - HAK_GUARD_PAGES_BYTES);
   return start + before;
 }
 

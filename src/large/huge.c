@@ -125,7 +125,7 @@ static bool insert(void *p, size_t bytes) {
     }
     hak_lock_drop(&hak_huge_lock);
     if (old != NULL) {
-      hak_os_unmap(old, table_bytes);
+      hak_os_unmap_own(old, table_bytes);
       hak_budget_count_unmapped(table_bytes);
     }
   }

@@ -26,13 +26,21 @@ static void *map_counted(void *hint, size_t size, bool accessible, bool fixed) {
   return hak_os->map(hint, size, accessible, fixed);
 }
 
-static bool unmap_counted(void *addr, size_t size) {
+bool hak_os_unmap(void *addr, size_t size) {
   hak_os_count(&hak_os_stats.munmap);
   if (hak_os->unmap(addr, size) == 0) return true;
   /* A process that has all the mappings it may have cannot take a piece out of one. The addresses are lost then; the
    * memory is not to be. */
   hak_os_count(&hak_os_stats.madvise);
   hak_os->advise(addr, size, MADV_DONTNEED);
+  return false;
+}
+
+bool hak_os_unmap_own(void *addr, size_t size) {
+  hak_os_count(&hak_os_stats.munmap);
+  if (hak_os->unmap_own(addr, size) == 0) return true;
+  hak_os_count(&hak_os_stats.madvise);
+  hak_os_is_locked(addr, size); /* takes the pages where they are not */
   return false;
 }
 
@@ -45,15 +53,15 @@ static void *map_aligned(size_t size, size_t align, bool accessible) {
   void *first = map_counted(NULL, size, accessible, false);
   if (first == NULL) return NULL;
   if (((uintptr_t)first & (align - 1)) == 0) return first;
-  if (!unmap_counted(first, size)) return NULL;
+  if (!hak_os_unmap_own(first, size)) return NULL;
   size_t padded = size + align - page;
   char *raw = (char *)map_counted(NULL, padded, accessible, false);
   if (raw == NULL) return NULL;
   char *start = (char *)hak_align_up((uintptr_t)raw, align);
   size_t head = (size_t)(start - raw), tail = padded - head - size;
   /* A failed trim leaves address space behind, never memory in use; the block itself is good. */
-  if (head != 0) unmap_counted(raw, head);
-  if (tail != 0) unmap_counted(start + size, tail);
+  if (head != 0) hak_os_unmap_own(raw, head);
+  if (tail != 0) hak_os_unmap_own(start + size, tail);
   return start;
 }
 
@@ -69,20 +77,18 @@ void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
   void *hint = (void *)hak_align_down(high - room - MARGIN, align);
   void *p = map_counted(hint, size, false, false);
   if (p == NULL || ((uintptr_t)p & (align - 1)) == 0) return p;
-  return unmap_counted(p, size) ? hak_os_reserve(size, align) : NULL;
+  return hak_os_unmap_own(p, size) ? hak_os_reserve(size, align) : NULL;
 }
 
 /* Without MAP_FIXED_NOREPLACE, which old kernels and emulators take for a hint as well. */
 bool hak_os_extend(void *addr, size_t size) {
   void *p = map_counted(addr, size, false, false);
   if (p == addr) return true;
-  if (p != NULL) unmap_counted(p, size);
+  if (p != NULL) hak_os_unmap_own(p, size);
   return false;
 }
 
 void *hak_os_map(size_t size, size_t align) { return map_aligned(size, align, true); }
-
-bool hak_os_unmap(void *addr, size_t size) { return unmap_counted(addr, size); }
 
 bool hak_os_commit(void *addr, size_t size) {
   hak_os_count(&hak_os_stats.mprotect);

@@ -2,7 +2,8 @@
  *
  * Contract: no function changes errno; no function allocates; a failure is returned, never hidden. The
  * primitives sit in a table (struct hak_os_ops) so that a test can put a failing or logging system in their place;
- * the table is read only on slow paths. In what users get the pointer to the table is constant and lies in memory that the loader
+ * the table is read only on slow paths. map where fixed, unmap, remap and the advice that gives pages back take memory away that the program
+ * has had, and go through libc's functions: call them with no lock held. In what users get the pointer to the table is constant and lies in memory that the loader
  * makes read-only: a wild write cannot make the allocator call what it likes. */
 #ifndef HAK_OS_OS_H
 #define HAK_OS_OS_H
@@ -22,6 +23,7 @@ struct hak_os_ops {
   void *(*remap)(void *addr, size_t old_bytes, size_t new_bytes);
   int (*name)(void *addr, size_t size_bytes, const char *name);
   uint64_t (*now_ms)(void);
+  int (*unmap_own)(void *addr, size_t size_bytes);
 };
 
 extern const struct hak_os_ops hak_os_linux;
@@ -68,7 +70,10 @@ bool hak_os_decommit_lazily(void *addr, size_t size_bytes);
 void hak_os_split_huge(void *addr, size_t size_bytes);
 /* Readable, writable, zeroed memory of its own. */
 void *hak_os_map(size_t size_bytes, size_t align_bytes);
+/* What the program has had. No lock may be held: libc's munmap may be the program's, which may allocate. */
 bool hak_os_unmap(void *addr, size_t size_bytes);
+/* What no program has had: tables, and mappings that were never handed out. */
+bool hak_os_unmap_own(void *addr, size_t size_bytes);
 /* Grows or shrinks a mapping from hak_os_map, moving it if needed. NULL: unchanged. */
 void *hak_os_remap(void *addr, size_t old_bytes, size_t new_bytes);
 /* Asks for ordinary pages even where the kernel's THP mode is "always". Advice: failure is harmless. */

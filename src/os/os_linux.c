@@ -1,6 +1,8 @@
 /* The primitives on Linux. Every function keeps errno: callers of free() may rely on it (POSIX.1-2024). None is a
- * cancellation point, because malloc and free are none. None calls a function of libc that a program may interpose with
- * one that allocates: the system is called directly (os/call.h); docs/reliability.md lists what is left. */
+ * cancellation point, because malloc and free are none. Where a lock may be held, none calls a function of libc that a program
+ * may interpose with one that allocates: the system is called directly (os/call.h). What takes pages away from memory that the
+ * program has had goes through libc's munmap, mremap, madvise and mmap, with no lock held: those who register memory with a
+ * device replace these functions, or write into their code, to hear of it (decision 035). */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -23,33 +25,57 @@
 #include "os/clock.h"
 #include "os/os.h"
 
+/* Of a function of libc. */
+static int error_after(bool failed, int saved) {
+  int error = !failed ? 0 : errno != 0 ? errno : EINVAL;
+  errno = saved;
+  return error;
+}
+
 static int error_of(long result) { return hak_os_call_failed(result) ? (int)-result : 0; }
 
 static void *linux_map(void *hint, size_t size, bool accessible, bool fixed) {
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0) | (accessible ? 0 : MAP_NORESERVE);
-  long p = hak_os_call(SYS_mmap, hint, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE, flags, -1, 0);
-  return hak_os_call_failed(p) ? NULL : (void *)p;
+  int access = accessible ? PROT_READ | PROT_WRITE : PROT_NONE, saved = errno;
+  if (!fixed) {
+    long p = hak_os_call(SYS_mmap, hint, size, access, flags, -1, 0);
+    return hak_os_call_failed(p) ? NULL : (void *)p;
+  }
+  void *p = mmap(hint, size, access, flags, -1, 0);
+  return error_after(p == MAP_FAILED, saved) != 0 ? NULL : p;
 }
 
-static int linux_unmap(void *addr, size_t size) { return error_of(hak_os_call(SYS_munmap, addr, size)); }
+static int linux_unmap(void *addr, size_t size) {
+  int saved = errno;
+  return error_after(munmap(addr, size) != 0, saved);
+}
+
+static int linux_unmap_own(void *addr, size_t size) { return error_of(hak_os_call(SYS_munmap, addr, size)); }
 
 static int linux_protect(void *addr, size_t size, bool accessible) {
   return error_of(hak_os_call(SYS_mprotect, addr, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE));
+}
+
+static int advise_once(void *addr, size_t size, int advice) {
+  if (advice != MADV_DONTNEED && advice != MADV_FREE) return error_of(hak_os_call(SYS_madvise, addr, size, advice));
+  int saved = errno;
+  return error_after(madvise(addr, size, advice) != 0, saved);
 }
 
 static int linux_advise(void *addr, size_t size, int advice) {
   int error = 0;
   /* EAGAIN is the kernel asking to try again; a few tries bound the time spent on its behalf. */
   for (int attempt = 0; attempt < 8; attempt++) {
-    error = error_of(hak_os_call(SYS_madvise, addr, size, advice));
+    error = advise_once(addr, size, advice);
     if (error != EAGAIN) break;
   }
   return error;
 }
 
 static void *linux_remap(void *addr, size_t old_size, size_t new_size) {
-  long p = hak_os_call(SYS_mremap, addr, old_size, new_size, MREMAP_MAYMOVE);
-  return hak_os_call_failed(p) ? NULL : (void *)p;
+  int saved = errno;
+  void *p = mremap(addr, old_size, new_size, MREMAP_MAYMOVE);
+  return error_after(p == MAP_FAILED, saved) != 0 ? NULL : p;
 }
 
 /* Of <linux/prctl.h> since Linux 5.17. */
@@ -74,6 +100,7 @@ const struct hak_os_ops hak_os_linux = {
     .remap = linux_remap,
     .name = linux_name,
     .now_ms = linux_now_ms,
+    .unmap_own = linux_unmap_own,
 };
 
 size_t hak_os_page_size(void) {
@@ -93,7 +120,7 @@ bool hak_os_address_space_is_limited(void) {
 }
 
 bool hak_os_is_locked(void *addr, size_t size_bytes) {
-  return error_of(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL;
+  return error_of(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL; /* under the pool lock: not libc's */
 }
 
 /* Written before main. */

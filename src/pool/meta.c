@@ -32,7 +32,7 @@ static bool extend(size_t needed) {
   char *raw = hak_os_reserve(bytes + 2 * page, page);
   if (raw == NULL) return false;
   if (!hak_os_commit(raw + page, bytes)) {
-    hak_os_unmap(raw, bytes + 2 * page);
+    hak_os_unmap_own(raw, bytes + 2 * page);
     return false;
   }
   hak_os_small_pages(raw + page, bytes);

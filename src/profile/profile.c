@@ -138,7 +138,7 @@ static bool grow_samples(void) {
   for (size_t i = 0; i < old; i++)
     if (before[i].block != 0) *slot_of(before[i].block) = before[i];
   if (before == NULL) return true;
-  hak_os_unmap(before, old * sizeof *before);
+  hak_os_unmap_own(before, old * sizeof *before);
   hak_profile.own_bytes -= old * sizeof *before;
   return true;
 }

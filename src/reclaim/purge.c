@@ -73,11 +73,18 @@ static size_t purge_pass(size_t keep_spans, hak_worth worth, bool lazily) {
   return purged;
 }
 
+/* A function that the program has put in madvise's place may free: it does not purge in the midst of a purge, or each range would
+ * be a call deeper than the one before. */
+static HAK_TLS bool purging;
+
 size_t hak_purge_spans(size_t keep_spans, bool lazily) {
+  if (purging) return 0;
+  purging = true;
   size_t purged = purge_pass(keep_spans, HAK_WHOLE_PAGES, lazily);
   if (dirty_now() > keep_spans) purged += purge_pass(keep_spans, HAK_LONG_RANGES, lazily);
   if (dirty_now() > keep_spans) purged += purge_pass(keep_spans, HAK_ANY_RANGE, lazily);
   hak_add_relaxed(&hak_span_pool.purged_spans, purged);
+  purging = false;
   return purged;
 }
 

@@ -205,7 +205,7 @@ static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
       return true;
     }
   }
-  hak_os_unmap(base, reserved); /* nobody has seen it yet */
+  hak_os_unmap_own(base, reserved); /* nobody has seen it yet */
   return false;
 }
 

@@ -236,7 +236,7 @@ static int render_to_file(int fd, hak_profile_format format) {
     hak_heap_profile_render(&sink, format);
     bool whole = hak_sink_finish(&sink) == 0;
     int error = whole ? hak_os_write(fd, memory, (size_t)(sink.at - memory)) : 0;
-    hak_os_unmap(memory, RENDERED_BYTES);
+    hak_os_unmap_own(memory, RENDERED_BYTES);
     if (whole) return error;
   }
   hak_sink_to_fd(&sink, fd);

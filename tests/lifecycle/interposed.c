@@ -1,7 +1,10 @@
 /* A program with functions of its own under libc's names, as libfaketime and profilers bring them along: each allocates
- * before it does what libc's does. The allocator is to call none of those that it could call inside its locks, and to
- * survive it where it has to call one. Ends with 1 and a list of what it called, or by SIGALRM where it hangs. */
+ * before it does what libc's does, and leaves another errno. The allocator is to call none of those that it could call inside its
+ * locks, and to survive it where it calls one: munmap, madvise, mremap and a mapping over others are called with no
+ * lock held, for each of them asks for all locks. Ends with 1 and a list of what it called, or by SIGALRM where it hangs. */
 #include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,9 +16,9 @@
 
 #include "os/call.h"
 
-enum { CLOCK_GETTIME, MMAP, MUNMAP, MPROTECT, MADVISE, MREMAP, SYSCALL, GETENV, SECURE_GETENV, NEVER, KEY = NEVER, SPECIFIC, ALL };
-static const char *const names[] = {"clock_gettime", "mmap", "munmap", "mprotect", "madvise", "mremap", "syscall",
-                                    "getenv", "secure_getenv", "pthread_key_create", "pthread_setspecific"};
+enum { CLOCK_GETTIME, MMAP, MPROTECT, SYSCALL, GETENV, SECURE_GETENV, NEVER, MMAP_FIXED = NEVER, MUNMAP, MADVISE, MREMAP, KEY, SPECIFIC, ALL };
+static const char *const names[] = {"clock_gettime", "mmap", "mprotect", "syscall", "getenv", "secure_getenv",
+                                    "mmap over another", "munmap", "madvise", "mremap", "pthread_key_create", "pthread_setspecific"};
 static unsigned calls[ALL];
 static __thread int inside;
 
@@ -29,6 +32,11 @@ static void note(int which) {
     free(p);
   }
   free(malloc(200000));
+  if (which >= MMAP_FIXED && which <= MREMAP) {
+    free(malloc(33 << 20)); /* what is not kept is unmapped, here too */
+    malloc_trim(0);         /* every lock, but for those of the start */
+  }
+  errno = ENOTTY;
   inside = 0;
 }
 
@@ -39,7 +47,7 @@ static void note(int which) {
   }
 
 WRAP(CLOCK_GETTIME, int, clock_gettime, (clockid_t clock, struct timespec *out), clock, out)
-WRAP(MMAP, void *, mmap, (void *at, size_t n, int access, int flags, int fd, off_t from), at, n, access, flags, fd, from)
+WRAP((flags & MAP_FIXED) != 0 ? MMAP_FIXED : MMAP, void *, mmap, (void *at, size_t n, int access, int flags, int fd, off_t from), at, n, access, flags, fd, from)
 WRAP(MUNMAP, int, munmap, (void *at, size_t n), at, n)
 WRAP(MPROTECT, int, mprotect, (void *at, size_t n, int access), at, n, access)
 WRAP(MADVISE, int, madvise, (void *at, size_t n, int advice), at, n, advice)
@@ -83,6 +91,8 @@ int pthread_setspecific(pthread_key_t key, const void *value) {
   return real(key, value);
 }
 
+static int errno_changed;
+
 /* Refills, flushes, new and returned memory, huge blocks that grow. */
 static void *work(void *seed) {
   enum { SLOTS = 4096 };
@@ -92,7 +102,9 @@ static void *work(void *seed) {
     s = s * 1103515245 + 12345;
     char **slot = &slots[(s >> 8) % SLOTS];
     size_t size = (s >> 20) % 100 == 0 ? (s >> 4) % 2000000 : (s >> 10) % 3000;
+    errno = EDOM;
     free(*slot);
+    if (errno != EDOM) errno_changed = 1;
     *slot = malloc(size + 1);
     memset(*slot, 1, size < 64 ? size : 64);
   }
@@ -100,7 +112,10 @@ static void *work(void *seed) {
   free(slots);
   char *large = malloc(40 << 20);
   large = realloc(large, 80 << 20);
+  errno = EDOM;
   free(large);
+  malloc_trim(0);
+  if (errno != EDOM) errno_changed = 1;
   return NULL;
 }
 
@@ -118,6 +133,11 @@ int main(void) {
     fprintf(stderr, "%s was called %u times\n", names[i], calls[i]);
     failed = 1;
   }
-  if (calls[SPECIFIC] == 0) fprintf(stderr, "not interposed at all\n");
-  return failed || calls[SPECIFIC] == 0;
+  for (int i = MUNMAP; i < ALL; i++) {
+    if (calls[i] != 0 || i == KEY) continue;
+    fprintf(stderr, "%s was not called\n", names[i]);
+    failed = 1;
+  }
+  if (errno_changed) fprintf(stderr, "free or malloc_trim changed errno\n");
+  return failed || errno_changed;
 }

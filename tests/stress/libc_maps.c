@@ -18,6 +18,6 @@ static struct hak_os_ops ops;
 __attribute__((constructor)) static void start(void) {
   ops = hak_os_linux;
   ops.map = map;
-  ops.unmap = unmap;
+  ops.unmap = ops.unmap_own = unmap;
   hak_os = &ops;
 }

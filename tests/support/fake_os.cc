@@ -108,8 +108,8 @@ void *map(void *hint, size_t size, bool accessible, bool fixed) {
   return p;
 }
 
-int unmap(void *addr, size_t size) {
-  Event e = {UNMAP, reinterpret_cast<uintptr_t>(addr), size, 0, false, 0};
+int unmap_any(void *addr, size_t size, bool own) {
+  Event e = {UNMAP, reinterpret_cast<uintptr_t>(addr), size, own, false, 0};
   e.error = before(e);
   {
     // Before the call: afterwards another thread's mapping may take the addresses.
@@ -117,11 +117,15 @@ int unmap(void *addr, size_t size) {
     if (!covered(e.addr, e.addr + size)) violate(e, "outside of what was mapped");
     if (e.error == 0) remove_range(e.addr, e.addr + size);
   }
-  if (e.error == 0) e.error = hak_os_linux.unmap(addr, size);
+  if (e.error == 0) e.error = own ? hak_os_linux.unmap_own(addr, size) : hak_os_linux.unmap(addr, size);
   Guard guard;
   record(e);
   return e.error;
 }
+
+int unmap(void *addr, size_t size) { return unmap_any(addr, size, false); }
+
+int unmap_own(void *addr, size_t size) { return unmap_any(addr, size, true); }
 
 int protect(void *addr, size_t size, bool accessible) {
   Event e = {PROTECT, reinterpret_cast<uintptr_t>(addr), size, accessible, false, 0};
@@ -179,7 +183,7 @@ uint64_t now_ms() {
   return clock_set ? clock_ms : hak_os_linux.now_ms();
 }
 
-const hak_os_ops fake_ops = {map, unmap, protect, advise, remap, name, now_ms};
+const hak_os_ops fake_ops = {map, unmap, protect, advise, remap, name, now_ms, unmap_own};
 
 // The priority puts it before the allocator's own constructor.
 __attribute__((constructor(101))) void install() { hak_os = &fake_ops; }
