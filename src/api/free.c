@@ -55,6 +55,8 @@ HAK_NOINLINE void hak_free_slow(void *p) {
     return;
   }
   unsigned code = hak_region_code(region, p);
+  /* Of a further region: the fast path looks in the main one alone. */
+  if (region != &hak_main_region && hak_code_is_class(code) && hak_tcache_push_code(p, code)) return;
   if (HAK_LIKELY(hak_code_is_class(code)))
     free_block(p, code - 1);
   else if (code == HAK_CODE_EXTENT)

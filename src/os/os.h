@@ -46,6 +46,10 @@ void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
 void *hak_os_reserve_with_room(size_t size_bytes, size_t align_bytes, size_t room_bytes);
 /* Reserves these very addresses. False: some are taken, or the system refuses. */
 bool hak_os_extend(void *addr, size_t size_bytes);
+/* The same; *taken where they are somebody else's: asking again is of no use. */
+bool hak_os_try_extend(void *addr, size_t size_bytes, bool *taken);
+/* Gives addresses of a reservation back that nobody was given: they are inaccessible, and have no pages. */
+bool hak_os_unreserve(void *addr, size_t size_bytes);
 /* Makes part of a reservation readable and writable. False: no memory (nothing changed). */
 bool hak_os_commit(void *addr, size_t size_bytes);
 /* Makes part of a reservation inaccessible again. False: it is not. */
@@ -91,8 +95,11 @@ void hak_os_name(void *addr, size_t size_bytes, const char *name);
 /* Gives no names from now on. */
 void hak_os_leave_unnamed(void);
 
-/* Whether RLIMIT_AS bounds the address space. */
+/* RLIMIT_AS as it is now; SIZE_MAX: none. */
+size_t hak_os_address_space_limit(void);
 bool hak_os_address_space_is_limited(void);
+/* Whether RLIMIT_DATA bounds what is accessible. */
+bool hak_os_data_is_limited(void);
 
 /* Whether memory that nothing was written to yet is locked, and so resident already. What is locked cannot be given back:
  * asking that needs no call that filters of system calls leave out, such as mincore. */
