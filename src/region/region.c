@@ -8,6 +8,8 @@ hak_region hak_main_region;
 uintptr_t hak_main_base = (uintptr_t)1 << 63;
 size_t hak_main_limit;
 
+hak_region *hak_latest_region;
+
 static hak_region extra[HAK_MAX_REGIONS - 1];
 static unsigned region_count; /* release after an entry is complete; acquire in lookups */
 static size_t max_reservation;
@@ -262,6 +264,7 @@ static bool reserve_region(hak_region *r, size_t spans, size_t most) {
 bool hak_region_init(size_t max_bytes) {
   max_reservation = hak_max_size(max_bytes, LADDER_BOTTOM);
   if (!reserve_region(&hak_main_region, 1, max_reservation)) return false;
+  hak_store_release(&hak_latest_region, NULL);
   hak_store_release(&region_count, 1);
   return true;
 }
@@ -273,29 +276,26 @@ hak_region *hak_region_add(size_t spans) {
   if (!hak_region_has_ended(hak_region_at(n - 1)) && hak_os_address_space_is_limited()) return NULL;
   size_t there = 0;
   for (unsigned i = 0; i < n; i++) there += hak_region_at(i)->ready_spans << HAK_SPAN_SHIFT;
-  if (!reserve_region(&extra[n - 1], spans, hak_max_size(max_reservation, there))) return NULL;
+  hak_region *r = &extra[n - 1];
+  if (!reserve_region(r, spans, hak_max_size(max_reservation, there))) return NULL;
+  r->before = hak_latest_region;
+  hak_store_release(&hak_latest_region, r);
   hak_store_release(&region_count, n + 1);
-  return &extra[n - 1];
+  return r;
 }
 
-hak_region *hak_region_around_slow(const void *p) {
-  for (unsigned i = hak_region_count(); i > 1; i--) {
-    hak_region *r = &extra[i - 2];
-    if ((uintptr_t)p - r->base < hak_load_acquire(&r->limit)) return r;
-  }
-  return NULL;
-}
+hak_region *hak_region_around_slow(const void *p) { return hak_region_further(p); }
 
 hak_region *hak_region_unless_absent(hak_region *r, const void *p) {
   size_t index = hak_region_index(r, p);
-  /* Of the tables' own spans the first chunks have no entry that is accessible. */
-  if (index < r->first_span) return r;
+  /* No block is in the tables: of them, too, some went back. */
+  if (index < r->first_span) return hak_load_relaxed(&r->trimmed) ? NULL : r;
   uint64_t absent = hak_load_relaxed(&r->chunks[index / HAK_CHUNK_SPANS].absent[index % HAK_CHUNK_SPANS / 64]);
   return (absent >> (index % 64) & 1) != 0 ? NULL : r;
 }
 
 hak_region *hak_region_find_slow(const void *p) {
-  hak_region *r = hak_region_around_slow(p);
+  hak_region *r = hak_region_further(p);
   if (r == NULL || hak_region_code(r, p) != HAK_CODE_NONE) return r;
   return hak_region_unless_absent(r, p);
 }
@@ -317,7 +317,7 @@ size_t hak_region_give_back_reserved(hak_region *r, size_t spans) {
   size_t chunks = (end + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS, ready = r->ready_spans << HAK_SPAN_SHIFT;
   if (!r->trimmed) { /* once: what has gone may be somebody else's by the next time */
     size_t from = r->first_span;
-    r->trimmed = true;
+    hak_store_relaxed(&r->trimmed, true);
     bytes += trim_table(r->map, sizeof *r->map, 0, end, r->chunks);
     bytes += trim_table(r->chunks, sizeof *r->chunks, from / HAK_CHUNK_SPANS, chunks, r->spans);
     bytes += trim_table(r->spans, sizeof *r->spans, from, end, r->bitmaps);

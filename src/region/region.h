@@ -65,8 +65,9 @@ typedef struct hak_chunk {
 typedef struct hak_region {
   uintptr_t base;
   size_t limit; /* bytes from base that can be looked up */
-  /* cold from here */
+  struct hak_region *before; /* of the further regions, the one added before it */
   uint8_t *map; /* at base: a code a span */
+  /* cold from here */
   hak_span *spans;
   uint64_t *bitmaps;
   uint8_t *held; /* hardened build: a byte a granule: who has the block that starts there, api/held.h */
@@ -121,6 +122,17 @@ HAK_INLINE bool hak_region_has_ended(const hak_region *region) { return region->
 
 /* Makes spans of one chunk accessible whose addresses had been unmapped. False: not now; or, with *lost, never. Caller holds the pool lock. */
 bool hak_region_restore(hak_region *region, size_t first, size_t spans, bool *lost);
+
+/* The latest of the further regions, or NULL: release after it is complete. */
+extern HAK_HIDDEN hak_region *hak_latest_region;
+
+/* The one that an address lies in, or NULL. Each may be as large as all before it, so the latest has most blocks. */
+HAK_INLINE hak_region *hak_region_further(const void *p) {
+  for (hak_region *r = hak_load_acquire(&hak_latest_region); r != 0; r = r->before) {
+    if ((uintptr_t)p - r->base < hak_load_acquire(&r->limit)) return r;
+  }
+  return 0;
+}
 
 /* Region that an address lies in, of its tables and what is absent too, or NULL. Any thread, no lock. */
 hak_region *hak_region_around_slow(const void *p);
