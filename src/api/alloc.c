@@ -35,6 +35,7 @@ static void reclaim(void) {
   if (t != NULL) hak_tcache_flush(t, &d);
   hak_arena_shrink_all(&d);
   hak_slow_exit(&d);
+  hak_decay_for_limit();
   if (!hak_budget_limited()) return;
   hak_decay_all(0, &d); /* what is free but does not fit counts against the limit */
   wait_for_purges();

@@ -47,7 +47,7 @@ static void free_block(void *p, unsigned class_code) {
   hak_slow_exit(&d);
 }
 
-HAK_NOINLINE void hak_free_slow(void *p) {
+static HAK_NOINLINE void free_slowly(void *p) {
   if (p == NULL) return;
   hak_region *region = hak_region_find(p);
   if (HAK_UNLIKELY(region == NULL)) {
@@ -65,6 +65,16 @@ HAK_NOINLINE void hak_free_slow(void *p) {
     hak_misuse_abort(HAK_VERDICT_NO_BLOCK_START, p, hak_extent_size(region, p), "at the call");
   else
     hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
+}
+
+/* The fast path looks in the main region alone; a block of a further one goes into the thread's cache as well. */
+HAK_INLINE bool free_in_further(void *p) {
+  const hak_region *r = hak_region_further(p);
+  return HAK_UNLIKELY(r != NULL) && hak_tcache_push_code(p, hak_region_code(r, p));
+}
+
+HAK_NOINLINE void hak_free_slow(void *p) {
+  if (!free_in_further(p)) free_slowly(p);
 }
 
 size_t hak_block_size(const void *p) {

@@ -45,7 +45,8 @@ static bool explain_region(const void *p) {
     const hak_region *r = hak_region_at(i);
     if ((uintptr_t)p - r->base >= r->reserved_bytes) continue;
     size_t index = hak_region_index(r, p), bytes;
-    if (index >= r->first_span && index < r->ready_spans && !hak_region_is_guard(index)) return false; /* such as code run in a block */
+    if (index >= r->first_span && index < r->ready_spans && !hak_region_is_guard(index) && hak_region_unless_absent((hak_region *)r, p) != NULL)
+      return false; /* such as code run in a block */
     bool before = index < r->first_span; /* in the tables, which reach that far only in the largest of heaps */
     const void *block = before ? NULL : block_at(r, index - 1, true, &bytes);
     const char *place = "behind the";

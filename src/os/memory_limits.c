@@ -165,6 +165,13 @@ size_t hak_os_cgroup_limit(void) {
   return cgroup <= machine ? cgroup : SIZE_MAX;
 }
 
+bool hak_os_commit_is_limited(void) {
+  hak_lock_take(&hak_memory_limits_lock);
+  bool limited = read_number("", "", "/proc/sys/vm/overcommit_memory") == 2;
+  hak_lock_drop(&hak_memory_limits_lock);
+  return limited;
+}
+
 static size_t pages_to_bytes(size_t pages) {
   return pages > SIZE_MAX / hak_os_page_size() ? 0 : pages * hak_os_page_size();
 }

@@ -20,6 +20,9 @@ size_t hak_os_memory_limit(void);
 /* The cgroups' alone; SIZE_MAX where that is more than the machine has. Some containers are told theirs as the machine's. */
 size_t hak_os_cgroup_limit(void);
 
+/* Whether the system promises no more memory than it has (vm.overcommit_memory is 2): what is accessible counts then, touched or not. */
+bool hak_os_commit_is_limited(void);
+
 /* Resident bytes of this process (/proc/self/statm). */
 typedef struct hak_os_resident {
   size_t all;       /* as ps shows them */

@@ -81,11 +81,16 @@ void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
 }
 
 /* Without MAP_FIXED_NOREPLACE, which old kernels and emulators take for a hint as well. */
-bool hak_os_extend(void *addr, size_t size) {
+bool hak_os_try_extend(void *addr, size_t size, bool *taken) {
   void *p = map_counted(addr, size, false, false);
-  if (p == addr) return true;
-  if (p != NULL) hak_os_unmap_own(p, size);
-  return false;
+  *taken = p != NULL && p != addr;
+  if (*taken) hak_os_unmap_own(p, size);
+  return p == addr;
+}
+
+bool hak_os_extend(void *addr, size_t size) {
+  bool taken;
+  return hak_os_try_extend(addr, size, &taken);
 }
 
 void *hak_os_map(size_t size, size_t align) { return map_aligned(size, align, true); }
@@ -112,6 +117,12 @@ static uint32_t owned_count; /* release after an entry is complete */
 
 void hak_os_own(void *addr, size_t size) {
   uint32_t n = hak_load_relaxed(&owned_count);
+  /* What continues a reservation is one with it: growth in small parts does not use the entries up. */
+  for (uint32_t i = 0; i < hak_min_size(n, OWNED_MAX); i++) {
+    if (owned[i].base + owned[i].bytes != (uintptr_t)addr) continue;
+    hak_store_release(&owned[i].bytes, owned[i].bytes + size);
+    return;
+  }
   owned[n % OWNED_MAX].base = (uintptr_t)addr;
   owned[n % OWNED_MAX].bytes = size;
   hak_store_release(&owned_count, n + 1);
@@ -121,7 +132,8 @@ static bool is_owned(const void *addr, size_t size) {
   uint32_t n = hak_load_acquire(&owned_count);
   for (uint32_t i = 0; i < n && i < OWNED_MAX; i++) {
     uintptr_t offset = (uintptr_t)addr - owned[i].base;
-    if (offset < owned[i].bytes && size <= owned[i].bytes - offset) return true;
+    size_t bytes = hak_load_acquire(&owned[i].bytes);
+    if (offset < bytes && size <= bytes - offset) return true;
   }
   return false;
 }

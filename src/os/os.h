@@ -48,6 +48,8 @@ void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
 void *hak_os_reserve_with_room(size_t size_bytes, size_t align_bytes, size_t room_bytes);
 /* Reserves these very addresses. False: some are taken, or the system refuses. */
 bool hak_os_extend(void *addr, size_t size_bytes);
+/* The same; *taken where they are somebody else's: asking again is of no use. */
+bool hak_os_try_extend(void *addr, size_t size_bytes, bool *taken);
 /* Makes part of a reservation readable and writable. False: no memory (nothing changed). */
 bool hak_os_commit(void *addr, size_t size_bytes);
 /* Makes part of a reservation inaccessible again. False: it is not. */
@@ -72,7 +74,7 @@ void hak_os_split_huge(void *addr, size_t size_bytes);
 void *hak_os_map(size_t size_bytes, size_t align_bytes);
 /* What the program has had. No lock may be held: libc's munmap may be the program's, which may allocate. */
 bool hak_os_unmap(void *addr, size_t size_bytes);
-/* What no program has had: tables, and mappings that were never handed out. */
+/* What no program has had: tables, and reservations and mappings that were never handed out. */
 bool hak_os_unmap_own(void *addr, size_t size_bytes);
 /* Grows or shrinks a mapping from hak_os_map, moving it if needed. NULL: unchanged. */
 void *hak_os_remap(void *addr, size_t old_bytes, size_t new_bytes);
@@ -96,8 +98,11 @@ void hak_os_name(void *addr, size_t size_bytes, const char *name);
 /* Gives no names from now on. */
 void hak_os_leave_unnamed(void);
 
-/* Whether RLIMIT_AS bounds the address space. */
+/* RLIMIT_AS as it is now; SIZE_MAX: none. */
+size_t hak_os_address_space_limit(void);
 bool hak_os_address_space_is_limited(void);
+/* Whether RLIMIT_DATA bounds what is accessible. */
+bool hak_os_data_is_limited(void);
 
 /* Whether memory that nothing was written to yet is locked, and so resident already. What is locked cannot be given back:
  * asking that needs no call that filters of system calls leave out, such as mincore. */

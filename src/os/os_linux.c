@@ -114,10 +114,17 @@ size_t hak_os_page_size(void) {
   return size;
 }
 
-bool hak_os_address_space_is_limited(void) {
+static size_t limit_of(int resource) {
   struct rlimit limit;
-  return hak_os_call(SYS_prlimit64, 0, RLIMIT_AS, NULL, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  bool known = hak_os_call(SYS_prlimit64, 0, resource, NULL, &limit) == 0;
+  return known && limit.rlim_cur != RLIM_INFINITY ? (size_t)limit.rlim_cur : SIZE_MAX;
 }
+
+size_t hak_os_address_space_limit(void) { return limit_of(RLIMIT_AS); }
+
+bool hak_os_address_space_is_limited(void) { return hak_os_address_space_limit() != SIZE_MAX; }
+
+bool hak_os_data_is_limited(void) { return limit_of(RLIMIT_DATA) != SIZE_MAX; }
 
 bool hak_os_is_locked(void *addr, size_t size_bytes) {
   return error_of(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL; /* under the pool lock: not libc's */

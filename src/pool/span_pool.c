@@ -3,6 +3,7 @@
 
 #include "config/config.h"
 #include "os/os.h"
+#include "pool/absent.h"
 #include "pool/budget.h"
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_pool hak_span_pool;
@@ -15,7 +16,7 @@ uint32_t hak_pool_epoch(void) { return hak_load_relaxed(&now_epoch); }
 
 hak_region *hak_pool_region_of(const hak_span *span) {
   /* The metadata of a region lies inside the region. */
-  return hak_region_find(span);
+  return hak_region_around(span);
 }
 
 static size_t chunk_count(const hak_region *r) {
@@ -283,6 +284,11 @@ static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed
   if (hak_budget_limited() && !hak_budget_admits_locked(spans)) return NULL;
   if (huge && (span = take_from_regions(spans, align, true, FREE_INTACT, zeroed)) != NULL) return span;
   if ((span = take_from_regions(spans, align, huge, FREE, zeroed)) != NULL) return span;
+  /* Absent spans have tables. Of either kind: they are few, under a limit. */
+  if (hak_pool_restore(spans, align)) {
+    if ((span = take_from_regions(spans, align, huge, FREE, zeroed)) != NULL) return span;
+    if ((span = take_from_regions(spans, align, !huge, FREE, zeroed)) != NULL) return span;
+  }
   unsigned regions = hak_region_count();
   for (unsigned i = 0; huge && i < regions; i++) {
     if ((span = take_by_enabling_huge(hak_region_at(i), spans, align, zeroed)) != NULL) return span;
@@ -549,12 +555,13 @@ void hak_pool_muzzy_to_dirty(void) {
 
 /* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. */
 void hak_pool_fork_child(void) {
+  hak_absent_fork_child();
   hak_store_relaxed(&hak_span_pool.purging_slab_pages, 0);
   for (unsigned i = 0; i < hak_region_count() && hak_span_pool.claimed_spans > 0; i++) {
     hak_region *r = hak_region_at(i);
     for (size_t index = r->first_span; index < r->ready_spans; index++) {
       const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-      bool is_free = (c->free[index % HAK_CHUNK_SPANS / 64] >> (index % 64) & 1) != 0;
+      bool is_free = ((c->free[index % HAK_CHUNK_SPANS / 64] | c->absent[index % HAK_CHUNK_SPANS / 64]) >> (index % 64) & 1) != 0;
       if (!is_free && !hak_region_is_guard(index) && hak_load_relaxed(&r->map[index]) == HAK_CODE_NONE) unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
     }
   }

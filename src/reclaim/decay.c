@@ -2,6 +2,7 @@
 
 #include "config/config.h"
 #include "large/huge.h"
+#include "os/memory_limits.h"
 #include "pool/budget.h"
 #include "tcache/tcache.h"
 
@@ -30,6 +31,9 @@ static unsigned looks;
 static uint64_t purged_seen, refaults_seen;
 static bool lean_mode;
 
+static bool limited; /* relaxed: what was seen at the start, at a trim, or when the system refused last */
+static bool commit_asked;
+
 uint32_t hak_decay_sleeper;
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
@@ -56,6 +60,7 @@ static void set_mark(void) {
 void hak_decay_start(void) {
   lean_mode = hak_config_lean();
   base_ms = (uint64_t)hak_config.decay_ms;
+  hak_store_relaxed(&limited, hak_os_address_space_is_limited() || hak_os_data_is_limited());
   set_mark();
 }
 
@@ -127,6 +132,25 @@ static size_t allowed_now(uint64_t passed) {
   return allowed;
 }
 
+static bool is_limited(size_t *address_space) {
+  *address_space = hak_os_address_space_limit();
+  bool now = *address_space != SIZE_MAX || hak_os_data_is_limited() || hak_os_commit_is_limited();
+  hak_store_relaxed(&limited, now);
+  return now;
+}
+
+size_t hak_decay_for_limit(void) {
+  size_t address_space;
+  return is_limited(&address_space) ? hak_purge_withdraw_all(address_space) : 0;
+}
+
+/* Sandboxes may forbid to ask for limits later; files are read all the same. */
+static void withdraw_idle(void) {
+  if (!commit_asked && hak_os_commit_is_limited()) hak_store_relaxed(&limited, true);
+  commit_asked = true;
+  if (HAK_UNLIKELY(hak_load_relaxed(&limited))) hak_purge_withdraw_idle(STEPS);
+}
+
 /* Once a decay time: what is cached in depots and nobody needed, free pages of slabs that stayed as they were, freed mappings. */
 static void decay_arenas(uint64_t now_ms, hak_deferred *d) {
   bool over = hak_budget_level() >= HAK_BUDGET_OVER;
@@ -136,6 +160,7 @@ static void decay_arenas(uint64_t now_ms, hak_deferred *d) {
   }
   hak_huge_release_idle(over ? UINT64_MAX : now_ms);
   hak_purge_settle_chunks();
+  withdraw_idle();
 }
 
 static uint64_t step_ms(void) { return hak_max_size(hak_decay_ms() / STEPS, 1); }
@@ -243,5 +268,7 @@ size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0;) purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
   purged += hak_huge_release();
-  return purged + (hak_purge_spans(keep_bytes / HAK_SPAN_SIZE, false) << HAK_SPAN_SHIFT);
+  purged += hak_purge_spans(keep_bytes / HAK_SPAN_SIZE, false) << HAK_SPAN_SHIFT;
+  if (keep_bytes == 0) hak_decay_for_limit();
+  return purged;
 }

@@ -24,6 +24,10 @@ void hak_decay_tick(uint64_t now_ms, hak_deferred *deferred);
 void hak_decay_excess(hak_deferred *deferred);
 /* Purges all but keep_bytes; returns the bytes. */
 size_t hak_decay_all(size_t keep_bytes, hak_deferred *deferred);
+/* Where the system limits addresses, accessible memory or its promises (RLIMIT_AS, RLIMIT_DATA, vm.overcommit_memory 2), free memory
+ * becomes inaccessible: all that is free, once the system has refused a request or the program trims, and by and by what is purged
+ * and stays so. Returns the bytes. Caller holds no lock. */
+size_t hak_decay_for_limit(void);
 /* The target lacks memory: free pages of slabs too. Caller holds no lock. */
 HAK_COLD void hak_decay_for_target(hak_deferred *deferred);
 

@@ -2,6 +2,7 @@
 
 #include "base/schedule.h"
 #include "config/config.h"
+#include "pool/absent.h"
 #include "pool/budget.h"
 
 #define CLAIM_SPANS 256 /* 16 MiB a call: bounds how long a claimed range is missing from the pool */
@@ -103,6 +104,27 @@ void hak_purge_settle_chunks(void) {
     }
   }
 }
+
+/* --- where the system limits what a process may have --- */
+
+static size_t withdraw(bool clean, uint32_t epochs) {
+  uint32_t now = hak_pool_epoch();
+  size_t bytes = 0;
+  for (unsigned i = 0; i < hak_region_count(); i++) {
+    hak_region *r = hak_region_at(i);
+    size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
+    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < end; chunk++) {
+      if (now - hak_load_relaxed(&r->chunks[chunk].epoch) < epochs) continue;
+      size_t at = 0, gone;
+      while ((gone = hak_pool_withdraw(r, chunk, &at, clean)) > 0) bytes += gone;
+    }
+  }
+  return bytes;
+}
+
+size_t hak_purge_withdraw_all(size_t limit_bytes) { return withdraw(false, 0) + hak_pool_give_back_reserved(limit_bytes); }
+
+size_t hak_purge_withdraw_idle(uint32_t epochs) { return withdraw(true, epochs); }
 
 /* --- free pages inside slabs --- */
 

@@ -8,6 +8,8 @@ hak_region hak_main_region;
 uintptr_t hak_main_base = (uintptr_t)1 << 63;
 size_t hak_main_limit;
 
+hak_region *hak_latest_region;
+
 static hak_region extra[HAK_MAX_REGIONS - 1];
 static unsigned region_count; /* release after an entry is complete; acquire in lookups */
 static size_t max_reservation;
@@ -19,12 +21,16 @@ static size_t max_reservation;
  * notes for each page that is reserved. A rung too; it holds the tables of the largest one. */
 #define FIRST_RESERVED ((size_t)(HAK_HARD(CHECKED_FREE) ? 256 : 16) << 30)
 #define EXTENSION_LEAST HAK_GIB
+/* Where the address space is limited, what is reserved and not used yet is the program's loss: a sixteenth of the limit at a time. */
+#define LIMITED_PART 16
+#define LIMITED_LEAST (4 * HAK_MIB)
 
 /* Spans become accessible in steps of this part of what is, so that what runs off a block soon meets memory that is not: from 256 KiB on. */
 #define STEP_PART 4
 #define FIRST_STEP_SPANS 4
 #define TABLES_STEP_SPANS 64 /* 4 MiB: what a small program ever needs */
 
+#define TABLES 5 /* each begins on a page of its own */
 #define HELD_BYTES (HAK_SPAN_SIZE / HAK_GRANULE) /* of one span */
 /* The tables take less than this part of a region. */
 #define TABLES_PART (HAK_HARD(CHECKED_FREE) ? 8 : 64)
@@ -50,6 +56,7 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes, size_t reserved
   at = hak_align_up(at + spans * HAK_BITMAP_WORDS * sizeof *r->bitmaps, page);
   r->held = (uint8_t *)at;
   if (HAK_HARD(CHECKED_FREE)) at = hak_align_up(at + spans * HELD_BYTES, page);
+  r->tables_end = HAK_HARD(CHECKED_FREE) ? at : (uintptr_t)r->held;
   size_t first = (at - base + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
   if (first + HAK_CHUNK_SPANS / 16 > reserved >> HAK_SPAN_SHIFT) return false;
   r->base = base;
@@ -58,7 +65,7 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes, size_t reserved
   r->reserved_bytes = reserved;
   for (unsigned huge = 0; huge < 2; huge++) r->free_hint[huge] = r->dirty_hint[huge] = first / HAK_CHUNK_SPANS;
   r->limit = 0;
-  r->populated = false;
+  r->trimmed = r->populated = false;
   return true;
 }
 
@@ -104,7 +111,8 @@ static bool commit_tables(hak_region *r, size_t to) {
       (HAK_HARD(CHECKED_FREE) && !commit_elements(r->held, HELD_BYTES, from, to, more)))
     return false;
   /* Once for many steps; what is not accessible is a hole in a dump. */
-  hak_os_put_into_dumps(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT);
+  size_t there = hak_min_size(to, r->reserved_bytes >> HAK_SPAN_SHIFT);
+  if (there > from) hak_os_put_into_dumps(hak_region_address(r, from), (there - from) << HAK_SPAN_SHIFT);
   hak_store_relaxed(&r->table_spans, to);
   return true;
 }
@@ -132,19 +140,42 @@ static void note_reserved(void *addr, size_t bytes) {
   hak_os_leave_out_of_dumps(addr, bytes);
 }
 
-/* Doubles the reservation, or adds what the system grants. Where that is nothing, the region ends here. */
-static void extend(hak_region *r) {
+/* What is reserved at a time under a limit of the address space. */
+static size_t limited_part(size_t limit) {
+  return hak_align_down(hak_min_size(hak_max_size(limit / LIMITED_PART, LIMITED_LEAST), FIRST_RESERVED), HAK_SPAN_SIZE);
+}
+
+static void note_extended(hak_region *r, size_t more) {
   void *end = (void *)(r->base + r->reserved_bytes);
-  size_t rest = (r->span_count << HAK_SPAN_SHIFT) - r->reserved_bytes;
-  for (size_t more = hak_min_size(r->reserved_bytes, rest); more >= EXTENSION_LEAST; more /= 2) {
-    if (!hak_os_extend(end, more)) continue;
-    note_reserved(end, more);
-    hak_os_name(end, more, HAK_NAME_HEAP); /* as what it continues: differently named mappings do not merge */
-    hak_os_own(end, more); /* a chunk's pages lie in one of the parts: each is a multiple of its size */
-    r->reserved_bytes += more;
-    return;
+  note_reserved(end, more);
+  hak_os_name(end, more, HAK_NAME_HEAP); /* as what it continues: differently named mappings do not merge */
+  hak_os_own(end, more);
+  size_t described = r->table_spans << HAK_SPAN_SHIFT;
+  if (described > r->reserved_bytes) hak_os_put_into_dumps(end, hak_min_size(described - r->reserved_bytes, more));
+  r->reserved_bytes += more;
+}
+
+/* Doubles the reservation, or adds what the system grants, at least `needed` bytes. Where somebody else's memory is in the way the
+ * region ends here; so it does where the system refuses without a limit, which may be raised, or have room again. */
+static void extend(hak_region *r, size_t needed) {
+  void *end = (void *)(r->base + r->reserved_bytes);
+  size_t rest = (r->span_count << HAK_SPAN_SHIFT) - r->reserved_bytes, limit = hak_os_address_space_limit();
+  bool limited = limit != SIZE_MAX, taken = false;
+  size_t most = limited ? hak_max_size(limited_part(limit), needed) : r->reserved_bytes;
+  size_t least = hak_min_size(limited ? needed : EXTENSION_LEAST, rest);
+  for (size_t more = hak_min_size(most, rest); more >= least && more > 0; more = hak_align_down(more / 2, HAK_SPAN_SIZE)) {
+    if (hak_os_try_extend(end, more, &taken)) {
+      note_extended(r, more);
+      return;
+    }
   }
-  r->span_count = r->reserved_bytes >> HAK_SPAN_SHIFT;
+  if (!limited || taken) r->span_count = r->reserved_bytes >> HAK_SPAN_SHIFT;
+}
+
+/* The spans behind `from` that a step needs are reserved then, if they can be. */
+static void extend_for(hak_region *r, size_t from, size_t spans) {
+  size_t end = hak_min_size(hak_min_size(hak_align_up(from + 1, HAK_CHUNK_SPANS), from + spans), r->span_count) << HAK_SPAN_SHIFT;
+  if (end > r->reserved_bytes) extend(r, end - r->reserved_bytes);
 }
 
 /* At most to the chunk's end. mlockall(MCL_FUTURE) populates what becomes writable: then the steps stay small. */
@@ -156,9 +187,9 @@ static size_t next_step(const hak_region *r) {
 bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   HAK_ASSERT(r->ready_spans <= r->span_count && r->first_span <= r->ready_spans);
   size_t from = r->ready_spans;
-  if (from << HAK_SPAN_SHIFT == r->reserved_bytes && from < r->span_count) extend(r);
-  size_t end = hak_min_size(hak_align_up(from + 1, HAK_CHUNK_SPANS), r->span_count);
-  if (from == r->span_count) return false;
+  extend_for(r, from, spans);
+  size_t end = hak_min_size(hak_align_up(from + 1, HAK_CHUNK_SPANS), r->reserved_bytes >> HAK_SPAN_SHIFT);
+  if (from == end) return false;
   bool new_chunk = from == r->first_span || from % HAK_CHUNK_SPANS == 0;
   bool other_kind = !new_chunk && !r->populated && r->chunks[from / HAK_CHUNK_SPANS].huge != huge;
   size_t least = hak_min_size(spans, end - from);
@@ -209,35 +240,110 @@ static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
   return false;
 }
 
-/* Where the address space is limited, tables for more than there is would be much of it: all is reserved at once. */
-static bool reserve_region(hak_region *r, size_t spans) {
-  bool in_parts = !hak_os_address_space_is_limited();
-  for (size_t bytes = LADDER_TOP; bytes >= LADDER_BOTTOM; bytes /= 4) {
-    if (bytes > max_reservation || (bytes >> HAK_SPAN_SHIFT) / TABLES_PART * (TABLES_PART - 1) < spans) continue;
-    if (reserve(r, bytes, in_parts ? hak_min_size(bytes, FIRST_RESERVED) : bytes)) return true;
+/* Under a limit: tables for more than there can be would be much of it. */
+static size_t first_reserved(size_t bytes, size_t limit) {
+  if (limit == SIZE_MAX) return hak_min_size(bytes, FIRST_RESERVED);
+  size_t of_span = 1 + sizeof(hak_span) + HAK_BITMAP_WORDS * sizeof(uint64_t) + (HAK_HARD(CHECKED_FREE) ? HELD_BYTES : 0);
+  size_t spans = bytes >> HAK_SPAN_SHIFT, chunks = spans / HAK_CHUNK_SPANS + 1;
+  size_t tables = spans * of_span + chunks * sizeof(hak_chunk) + TABLES * hak_os_page_size();
+  return hak_min_size(bytes, hak_align_up(tables, HAK_SPAN_SIZE) + limited_part(limit));
+}
+
+static bool reserve_region(hak_region *r, size_t spans, size_t most) {
+  size_t limit = hak_os_address_space_limit();
+  size_t possible = hak_align_up(hak_min_size(limit, LADDER_TOP), LADDER_BOTTOM), tried = 0;
+  for (size_t rung = LADDER_TOP; rung >= LADDER_BOTTOM; rung /= 4) {
+    size_t bytes = hak_min_size(rung, possible); /* the rungs above the limit are one */
+    if (rung > most || bytes == tried || (bytes >> HAK_SPAN_SHIFT) / TABLES_PART * (TABLES_PART - 1) < spans) continue;
+    if (reserve(r, bytes, first_reserved(bytes, limit))) return true;
+    tried = bytes;
   }
   return false;
 }
 
 bool hak_region_init(size_t max_bytes) {
   max_reservation = hak_max_size(max_bytes, LADDER_BOTTOM);
-  if (!reserve_region(&hak_main_region, 1)) return false;
+  if (!reserve_region(&hak_main_region, 1, max_reservation)) return false;
+  hak_store_release(&hak_latest_region, NULL);
   hak_store_release(&region_count, 1);
   return true;
 }
 
+/* Where the system refuses while the last region could go on, another one would have no more. */
 hak_region *hak_region_add(size_t spans) {
   unsigned n = hak_load_relaxed(&region_count);
-  if (n == 0 || n == HAK_MAX_REGIONS || !reserve_region(&extra[n - 1], spans)) return NULL;
+  if (n == 0 || n == HAK_MAX_REGIONS) return NULL;
+  if (!hak_region_has_ended(hak_region_at(n - 1)) && hak_os_address_space_is_limited()) return NULL;
+  size_t there = 0;
+  for (unsigned i = 0; i < n; i++) there += hak_region_at(i)->ready_spans << HAK_SPAN_SHIFT;
+  hak_region *r = &extra[n - 1];
+  if (!reserve_region(r, spans, hak_max_size(max_reservation, there))) return NULL;
+  r->before = hak_latest_region;
+  hak_store_release(&hak_latest_region, r);
   hak_store_release(&region_count, n + 1);
-  return &extra[n - 1];
+  return r;
+}
+
+hak_region *hak_region_around_slow(const void *p) { return hak_region_further(p); }
+
+hak_region *hak_region_unless_absent(hak_region *r, const void *p) {
+  size_t index = hak_region_index(r, p);
+  /* No block is in the tables: of them, too, some went back. */
+  if (index < r->first_span) return hak_load_relaxed(&r->trimmed) ? NULL : r;
+  uint64_t absent = hak_load_relaxed(&r->chunks[index / HAK_CHUNK_SPANS].absent[index % HAK_CHUNK_SPANS / 64]);
+  return (absent >> (index % 64) & 1) != 0 ? NULL : r;
 }
 
 hak_region *hak_region_find_slow(const void *p) {
-  unsigned n = hak_region_count();
-  for (unsigned i = 1; i < n; i++) {
-    hak_region *r = &extra[i - 1];
-    if ((uintptr_t)p - r->base < hak_load_acquire(&r->limit)) return r;
+  hak_region *r = hak_region_further(p);
+  if (r == NULL || hak_region_code(r, p) != HAK_CODE_NONE) return r;
+  return hak_region_unless_absent(r, p);
+}
+
+/* --- giving back, where the system limits what a process may have --- */
+
+/* Of a table: what describes neither the spans that there are nor those up to `end`. */
+static size_t trim_table(const void *table, size_t element_bytes, size_t first, size_t end, const void *next) {
+  size_t page = hak_os_page_size(), bytes = 0;
+  uintptr_t start = (uintptr_t)table, low = hak_align_down(start + first * element_bytes, page);
+  uintptr_t high = hak_align_up(start + end * element_bytes, page), stop = (uintptr_t)next;
+  if (low > start && hak_os_unmap_own((void *)start, low - start)) bytes += low - start;
+  if (stop > high && hak_os_unmap_own((void *)high, stop - high)) bytes += stop - high;
+  return bytes;
+}
+
+size_t hak_region_give_back_reserved(hak_region *r, size_t spans) {
+  size_t end = hak_max_size(hak_min_size(r->first_span + spans, r->span_count), r->table_spans), bytes = 0;
+  size_t chunks = (end + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS, ready = r->ready_spans << HAK_SPAN_SHIFT;
+  if (!r->trimmed) { /* once: what has gone may be somebody else's by the next time */
+    size_t from = r->first_span;
+    hak_store_relaxed(&r->trimmed, true);
+    bytes += trim_table(r->map, sizeof *r->map, 0, end, r->chunks);
+    bytes += trim_table(r->chunks, sizeof *r->chunks, from / HAK_CHUNK_SPANS, chunks, r->spans);
+    bytes += trim_table(r->spans, sizeof *r->spans, from, end, r->bitmaps);
+    bytes += trim_table(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, from, end, r->held);
+    if (HAK_HARD(CHECKED_FREE)) bytes += trim_table(r->held, HELD_BYTES, from, end, (const void *)r->tables_end);
+    r->span_count = end;
   }
-  return NULL;
+  if (ready < r->reserved_bytes && hak_os_unmap_own((void *)(r->base + ready), r->reserved_bytes - ready)) {
+    bytes += r->reserved_bytes - ready;
+    r->reserved_bytes = ready;
+  }
+  return bytes;
+}
+
+bool hak_region_restore(hak_region *r, size_t first, size_t spans, bool *lost) {
+  void *start = hak_region_address(r, first);
+  size_t bytes = spans << HAK_SPAN_SHIFT;
+  if (!hak_os_try_extend(start, bytes, lost)) return false;
+  if (!hak_os_commit(start, bytes)) {
+    hak_os_unmap_own(start, bytes);
+    return false;
+  }
+  if (r->chunks[first / HAK_CHUNK_SPANS].huge)
+    hak_os_huge_pages(start, bytes);
+  else
+    hak_os_small_pages(start, bytes);
+  hak_os_name(start, bytes, HAK_NAME_HEAP);
+  return true;
 }

@@ -3,13 +3,14 @@
  * A region is a reservation that begins with its own tables and goes on with spans; it is extended in place up to
  * span_count, for which the tables are laid out, as far as the addresses behind it are free. It is made accessible from the
  * bottom up in growing steps; `limit` is published (release) after the map below it can be read. Nothing inside a
- * region is ever unmapped, so an address below `limit` can always be looked up.
+ * region's tables below `limit` is ever unmapped, so an address there can always be looked up. Where the system limits what a process
+ * may have, free spans are unmapped too, and are then `absent` until the region has them back (pool/absent.h).
  *
  * Page map: a code a span, or 0 for a span that holds no block. The pool writes it when a span is taken or returned, that is,
  * before a block of the span is handed out and after the last one came back, so whoever legally holds a block reads a settled
  * code with a relaxed load. Tag, in the metadata of a slab's or extent's first span: (arena id + 1) << 8 | code.
  *
- * The main region is found by one comparison; further ones (small reservations) through a table on the slow path. */
+ * The main region is found by one comparison; further ones (small reservations) through a table, the latest and largest first. */
 #ifndef HAK_REGION_REGION_H
 #define HAK_REGION_REGION_H
 
@@ -47,6 +48,10 @@ typedef struct hak_chunk {
   uint64_t dirty[HAK_CHUNK_WORDS]; /* hold pages; those that are neither dirty nor muzzy read as zero */
   uint64_t dirty_zero[HAK_CHUNK_WORDS]; /* of the dirty ones: came with a huge page that was touched elsewhere, and read as zero */
   uint64_t muzzy[HAK_CHUNK_WORDS]; /* purged lazily: read as zero or as what they held */
+  /* Neither free nor held: their addresses went back to the system. Written under the pool lock before they go, read by any thread. */
+  uint64_t absent[HAK_CHUNK_WORDS];
+  uint64_t lost[HAK_CHUNK_WORDS]; /* of them, those whose addresses are somebody else's now */
+  uint32_t absent_spans; /* that are not lost */
   uint32_t free_spans, dirty_spans;
   uint32_t longest; /* no free range is longer than this; an upper bound */
   uint32_t epoch;   /* release epoch of the last span returned here */
@@ -60,15 +65,18 @@ typedef struct hak_chunk {
 typedef struct hak_region {
   uintptr_t base;
   size_t limit; /* bytes from base that can be looked up */
-  /* cold from here */
+  struct hak_region *before; /* of the further regions, the one added before it */
   uint8_t *map; /* at base: a code a span */
+  /* cold from here */
   hak_span *spans;
   uint64_t *bitmaps;
   uint8_t *held; /* hardened build: a byte a granule: who has the block that starts there, api/held.h */
   hak_chunk *chunks;
   size_t span_count, first_span, ready_spans; /* ready: accessible, tables included */
   size_t reserved_bytes; /* grows up to span_count */
+  uintptr_t tables_end; /* behind the last of its tables, in memory */
   size_t table_spans; /* whose entries in the tables are accessible: ready_spans or more; read by any thread */
+  bool trimmed;      /* its tables end at span_count */
   bool populated;    /* what becomes accessible is resident at once (mlockall) */
   /* pool lock: chunks below have no free, and no dirty, span; by whether they ask for huge pages */
   size_t free_hint[2], dirty_hint[2];
@@ -92,13 +100,13 @@ HAK_INLINE bool hak_region_is_guard(size_t index) {
 #define HAK_HUGE_PAGE_SPANS (HAK_HUGE_PAGE / HAK_SPAN_SIZE)
 
 /* Reserves the first region: the largest of the ladder 1 TiB … 16 MiB, none above max_bytes, of which the system grants
- * the first 16 GiB or all. False when none is. */
+ * the first 16 GiB or all. Where the address space is limited, the tables for as much as the limit and a sixteenth of it for spans. False when none is. */
 bool hak_region_init(size_t max_bytes);
 
 /* Regions in order of creation; index 0 is the main one. Callers that add hold the pool lock. */
 hak_region *hak_region_at(unsigned index);
 unsigned hak_region_count(void);
-/* Adds a region that can hold an extent of `spans`; NULL when none can be had. */
+/* Adds a region that can hold an extent of `spans`, of as much as there is already at most, so that there are few; NULL when none can be had. */
 hak_region *hak_region_add(size_t spans);
 
 /* Makes more spans accessible: at least `spans`, or what is left of the current chunk; where that chunk is of the other
@@ -106,12 +114,42 @@ hak_region *hak_region_add(size_t spans);
  * lock. */
 bool hak_region_grow(hak_region *region, size_t spans, bool huge);
 
-/* Region of an address, or NULL. Any thread, no lock. */
-hak_region *hak_region_find_slow(const void *p);
-HAK_INLINE hak_region *hak_region_find(const void *p) {
+/* Gives back what is reserved and not accessible: the rest of the spans, and of the tables what describes more than `spans`. The
+ * region ends there. Caller holds the pool lock; none of this was ever seen by the program. Returns the bytes. */
+size_t hak_region_give_back_reserved(hak_region *region, size_t spans);
+/* Whether the region can have no more spans: it has all it has tables for, or its neighbour is somebody else's. */
+HAK_INLINE bool hak_region_has_ended(const hak_region *region) { return region->ready_spans == region->span_count; }
+
+/* Makes spans of one chunk accessible whose addresses had been unmapped. False: not now; or, with *lost, never. Caller holds the pool lock. */
+bool hak_region_restore(hak_region *region, size_t first, size_t spans, bool *lost);
+
+/* The latest of the further regions, or NULL: release after it is complete. */
+extern HAK_HIDDEN hak_region *hak_latest_region;
+
+/* The one that an address lies in, or NULL. Each may be as large as all before it, so the latest has most blocks. */
+HAK_INLINE hak_region *hak_region_further(const void *p) {
+  for (hak_region *r = hak_load_acquire(&hak_latest_region); r != 0; r = r->before) {
+    if ((uintptr_t)p - r->base < hak_load_acquire(&r->limit)) return r;
+  }
+  return 0;
+}
+
+/* Region that an address lies in, of its tables and what is absent too, or NULL. Any thread, no lock. */
+hak_region *hak_region_around_slow(const void *p);
+HAK_INLINE hak_region *hak_region_around(const void *p) {
   if (HAK_LIKELY((uintptr_t)p - hak_load_relaxed(&hak_main_base) < hak_load_acquire(&hak_main_limit)))
     return &hak_main_region;
-  return hak_region_find_slow(p);
+  return hak_region_around_slow(p);
+}
+
+/* The same, but for absent spans: what is there may be anybody's. Who has a block of a region sees its code. */
+hak_region *hak_region_unless_absent(hak_region *region, const void *p);
+hak_region *hak_region_find_slow(const void *p);
+HAK_INLINE hak_region *hak_region_find(const void *p) {
+  uintptr_t base = hak_load_relaxed(&hak_main_base), offset = (uintptr_t)p - base;
+  if (HAK_UNLIKELY(offset >= hak_load_acquire(&hak_main_limit))) return hak_region_find_slow(p);
+  bool none = hak_load_relaxed((const uint8_t *)base + (offset >> HAK_SPAN_SHIFT)) == HAK_CODE_NONE;
+  return HAK_UNLIKELY(none) ? hak_region_unless_absent(&hak_main_region, p) : &hak_main_region;
 }
 
 HAK_INLINE size_t hak_region_index(const hak_region *region, const void *p) {

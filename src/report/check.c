@@ -157,7 +157,8 @@ static void check_chunk(const hak_region *r, size_t index, span_totals *totals) 
   totals->dirty += dirty_spans;
   size_t first = index * HAK_CHUNK_SPANS;
   for (size_t i = 0; i < HAK_CHUNK_SPANS; i++) {
-    bool nobodys = first + i < r->first_span || first + i >= r->ready_spans || hak_region_is_guard(first + i);
+    bool nobodys = first + i < r->first_span || first + i >= r->ready_spans || hak_region_is_guard(first + i) ||
+                   (chunk->absent[i / 64] >> (i % 64) & 1) != 0;
     if (nobodys || (chunk->free[i / 64] >> (i % 64) & 1) != 0) continue;
     totals->held++;
     if (hak_load_relaxed(&r->map[first + i]) == HAK_CODE_NONE) totals->untagged++;

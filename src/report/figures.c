@@ -81,6 +81,7 @@ static size_t walk_group(walk *w, size_t end) {
   const hak_chunk *chunk = &w->r->chunks[first / HAK_CHUNK_SPANS];
   size_t word = first % HAK_CHUNK_SPANS / 64;
   uint64_t is_free = chunk->free[word], is_dirty = chunk->dirty[word] | chunk->muzzy[word]; /* may hold memory */
+  uint64_t is_absent = chunk->absent[word];
   for (; w->index < stop; w->index++) {
     uint64_t bit = (uint64_t)1 << (w->index % 64);
     uint8_t *code = &w->codes[w->index - first];
@@ -90,6 +91,9 @@ static size_t walk_group(walk *w, size_t end) {
     } else if (hak_region_is_guard(w->index)) {
       t->guards += HAK_SPAN_SIZE;
       *code = HAK_MAP_GUARD;
+    } else if ((is_absent & bit) != 0) {
+      t->spans -= HAK_SPAN_SIZE; /* of all below the limit, added last */
+      *code = HAK_MAP_CLEAN;
     } else if ((is_free & bit) == 0) {
       *code = see_head(w, hak_region_slab_code(w->r, w->index), end);
     } else if ((is_dirty & bit) != 0) {

@@ -1,0 +1,174 @@
+/* Everything but the calls that unmap runs under hak_span_pool.lock. */
+#include "pool/absent.h"
+
+#include "os/os.h"
+
+/* Each range that goes is one more mapping of the process's, which may have 65,530. Guards stand between shorter ones. */
+#define LEAST_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD - 1 : 16)
+#define RANGES_MAX 8192
+
+static size_t absent_spans, absent_ranges;
+static struct {
+  hak_region *r;
+  size_t first, count; /* 0: none */
+  const void *thread;  /* mark of the one that unmaps it */
+} leaving;
+
+static bool bit_of(const uint64_t *words, size_t bit) { return (words[bit / 64] >> (bit % 64) & 1) != 0; }
+
+static void change(uint64_t *words, size_t first, size_t count, bool set) {
+  for (size_t i = first; i < first + count; i++) {
+    uint64_t mask = (uint64_t)1 << (i % 64), word = words[i / 64];
+    hak_store_relaxed(&words[i / 64], set ? word | mask : word & ~mask);
+  }
+}
+
+static size_t count_in(const uint64_t *words, size_t first, size_t count) {
+  size_t n = 0;
+  for (size_t i = first; i < first + count; i++) n += bit_of(words, i);
+  return n;
+}
+
+static bool may_go(const hak_chunk *c, size_t bit, bool clean) { return bit_of(c->free, bit) && !(clean && bit_of(c->dirty, bit)); }
+
+/* First range from `at` on; its length, or 0. */
+static size_t find_leaving(const hak_chunk *c, size_t *at, bool clean) {
+  size_t end;
+  for (; *at < HAK_CHUNK_SPANS; *at = end + 1) {
+    for (end = *at; end < HAK_CHUNK_SPANS && may_go(c, end, clean); end++) continue;
+    if (end - *at >= LEAST_SPANS) return end - *at;
+  }
+  return 0;
+}
+
+static void make_absent(hak_chunk *c, size_t bit, size_t count) {
+  size_t dirty = count_in(c->dirty, bit, count);
+  change(c->free, bit, count, false);
+  change(c->dirty, bit, count, false);
+  change(c->dirty_zero, bit, count, false);
+  change(c->muzzy, bit, count, false);
+  change(c->absent, bit, count, true);
+  c->free_spans -= (uint32_t)count;
+  c->dirty_spans -= (uint32_t)dirty;
+  c->absent_spans += (uint32_t)count;
+  absent_spans += count;
+  hak_sub_single(&hak_span_pool.dirty_spans, dirty);
+}
+
+static void make_free(hak_region *r, size_t chunk, size_t bit, size_t count) {
+  hak_chunk *c = &r->chunks[chunk];
+  change(c->absent, bit, count, false);
+  change(c->free, bit, count, true);
+  c->absent_spans -= (uint32_t)count;
+  c->free_spans += (uint32_t)count;
+  c->longest = HAK_CHUNK_SPANS;
+  absent_spans -= count;
+  r->free_hint[c->huge] = hak_min_size(r->free_hint[c->huge], chunk);
+}
+
+size_t hak_pool_withdraw(hak_region *r, size_t chunk, size_t *at, bool clean) {
+  hak_chunk *c = &r->chunks[chunk];
+  size_t count = 0;
+  hak_lock_take(&hak_span_pool.lock);
+  if (leaving.count == 0 && absent_ranges < RANGES_MAX && c->free_spans >= LEAST_SPANS) count = find_leaving(c, at, clean);
+  if (count > 0) {
+    leaving.r = r;
+    leaving.first = chunk * HAK_CHUNK_SPANS + *at;
+    leaving.count = count;
+    leaving.thread = hak_thread_mark();
+    make_absent(c, *at, count);
+    absent_ranges++;
+  }
+  hak_lock_drop(&hak_span_pool.lock);
+  if (count == 0) return 0;
+  /* Where the system refuses to cut a mapping in two, the pages have gone all the same. */
+  bool gone = hak_os_unmap(hak_region_address(r, chunk * HAK_CHUNK_SPANS + *at), count << HAK_SPAN_SHIFT);
+  hak_lock_take(&hak_span_pool.lock);
+  leaving.count = 0;
+  if (!gone) {
+    make_free(r, chunk, *at, count);
+    absent_ranges--;
+  }
+  hak_lock_drop(&hak_span_pool.lock);
+  *at += count;
+  return count << HAK_SPAN_SHIFT;
+}
+
+size_t hak_pool_give_back_reserved(size_t limit) {
+  size_t bytes = 0;
+  hak_lock_take(&hak_span_pool.lock);
+  for (unsigned i = 0; i < hak_region_count(); i++) bytes += hak_region_give_back_reserved(hak_region_at(i), limit / HAK_SPAN_SIZE);
+  hak_lock_drop(&hak_span_pool.lock);
+  return bytes;
+}
+
+/* --- having them back --- */
+
+static bool is_there(const hak_chunk *c, size_t bit) { return bit_of(c->free, bit) || (bit_of(c->absent, bit) && !bit_of(c->lost, bit)); }
+
+/* Absent spans [from, to) of the chunk, none of them lost: all that lie beside each other at a time. */
+static bool restore_range(hak_region *r, size_t chunk, size_t from, size_t to) {
+  hak_chunk *c = &r->chunks[chunk];
+  for (size_t end; from < to; from = end) {
+    for (end = from; end < to && bit_of(c->absent, end); end++) continue;
+    if (end == from) {
+      end++;
+      continue;
+    }
+    bool lost = false;
+    if (hak_region_restore(r, chunk * HAK_CHUNK_SPANS + from, end - from, &lost)) {
+      make_free(r, chunk, from, end - from);
+      absent_ranges -= absent_ranges > 0;
+    } else {
+      if (lost) {
+        change(c->lost, from, end - from, true);
+        c->absent_spans -= (uint32_t)(end - from);
+        absent_spans -= end - from;
+      }
+      return false;
+    }
+  }
+  return true;
+}
+
+/* More than is asked for, so that a call serves many spans. */
+#define RESTORE_SPANS 64
+
+static bool restore_in_chunk(hak_region *r, size_t chunk, size_t spans, size_t align) {
+  const hak_chunk *c = &r->chunks[chunk];
+  uintptr_t page = (r->base >> HAK_SPAN_SHIFT) + chunk * HAK_CHUNK_SPANS;
+  size_t end;
+  for (size_t at = 0; at < HAK_CHUNK_SPANS; at = end + 1) {
+    for (end = at; end < HAK_CHUNK_SPANS && is_there(c, end); end++) continue;
+    size_t from = hak_align_up(page + at, align) - page;
+    if (from + spans > end || count_in(c->absent, from, spans) == 0) {
+      /* What is free already does not fit, or the caller would have had it: further on there may be absent ones. */
+      while (from + spans <= end && count_in(c->absent, from, spans) == 0) from += align;
+      if (from + spans > end) continue;
+    }
+    if (restore_range(r, chunk, from, hak_min_size(hak_max_size(from + spans, from + RESTORE_SPANS), end))) return true;
+    if (restore_range(r, chunk, from, from + spans)) return true;
+  }
+  return false;
+}
+
+bool hak_pool_restore(size_t spans, size_t align) {
+  hak_assert_held(&hak_span_pool.lock);
+  for (unsigned i = 0; i < hak_region_count() && absent_spans > 0; i++) {
+    hak_region *r = hak_region_at(i);
+    size_t end = (r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
+    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < end; chunk++) {
+      const hak_chunk *c = &r->chunks[chunk];
+      if (c->absent_spans > 0 && c->absent_spans + c->free_spans >= spans && restore_in_chunk(r, chunk, spans, align)) return true;
+    }
+  }
+  return false;
+}
+
+/* How far the parent had got nobody knows; in the child nobody has mapped anything there. A thread that forks in a signal handler
+ * goes on with it itself. */
+void hak_absent_fork_child(void) {
+  if (leaving.count == 0 || leaving.thread == hak_thread_mark()) return;
+  hak_os_unmap_own(hak_region_address(leaving.r, leaving.first), leaving.count << HAK_SPAN_SHIFT);
+  leaving.count = 0;
+}
