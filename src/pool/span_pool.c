@@ -160,6 +160,7 @@ static void note_taken(size_t clean) {
   hak_pool *pool = &hak_span_pool;
   hak_assert_held(&pool->lock);
   pool->peak_spans = hak_max_size(pool->peak_spans, pool->live_spans);
+  hak_store_relaxed(&pool->recent_peak, hak_max_size(pool->recent_peak, pool->live_spans));
   hak_budget_note_peak();
   size_t again = hak_min_size(clean, hak_load_relaxed(&pool->purged_spans));
   if (again == 0) return;
