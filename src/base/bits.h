@@ -13,6 +13,8 @@
 #define HAK_GIB ((size_t)1 << 30)
 
 HAK_INLINE unsigned hak_ctz64(uint64_t x) { return (unsigned)__builtin_ctzll(x); }
+/* Highest set bit; x is not 0. */
+HAK_INLINE unsigned hak_log2(uint64_t x) { return 63 - (unsigned)__builtin_clzll(x); }
 HAK_INLINE unsigned hak_popcount64(uint64_t x) { return (unsigned)__builtin_popcountll(x); }
 
 HAK_INLINE bool hak_is_pow2(size_t x) { return x != 0 && (x & (x - 1)) == 0; }

@@ -2,6 +2,7 @@
 #include "pool/absent.h"
 
 #include "os/os.h"
+#include "pool/chunk_index.h"
 
 /* Each range that goes is one more mapping of the process's, which may have 65,530. Guards stand between shorter ones. */
 #define LEAST_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD - 1 : 16)
@@ -61,9 +62,8 @@ static void make_free(hak_region *r, size_t chunk, size_t bit, size_t count) {
   change(c->free, bit, count, true);
   c->absent_spans -= (uint32_t)count;
   c->free_spans += (uint32_t)count;
-  c->longest = HAK_CHUNK_SPANS;
   absent_spans -= count;
-  r->free_hint[c->huge] = hak_min_size(r->free_hint[c->huge], chunk);
+  hak_chunk_index_raise(r, chunk, 0, HAK_CHUNK_SPANS);
 }
 
 size_t hak_pool_withdraw(hak_region *r, size_t chunk, size_t *at, bool clean) {

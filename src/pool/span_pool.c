@@ -5,6 +5,7 @@
 #include "os/os.h"
 #include "pool/absent.h"
 #include "pool/budget.h"
+#include "pool/chunk_index.h"
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_pool hak_span_pool;
 
@@ -41,9 +42,6 @@ static size_t change_bits(uint64_t *words, size_t first, size_t count, bool set)
   return before;
 }
 
-/* Which spans are looked for: in huge pages that are whole, `intact`. */
-typedef enum kind { FREE, FREE_INTACT, FREE_DIRTY } kind;
-
 static uint64_t spans_of(uint32_t huge_pages, size_t word) {
   uint64_t pages = huge_pages >> (word * 64 / HAK_HUGE_PAGE_SPANS);
   return (0 - (pages & 1)) >> 32 | (0 - (pages >> 1 & 1)) << 32;
@@ -56,44 +54,77 @@ typedef struct span_set {
   uint64_t words[HAK_CHUNK_WORDS];
 } span_set;
 
-static span_set spans_of_kind(const hak_chunk *c, kind k) {
+static span_set spans_of_kind(const hak_chunk *c, hak_search k) {
   span_set set;
-  uint32_t small = k == FREE_INTACT ? small_pages(c) : 0;
+  uint32_t small = k == HAK_SEARCH_INTACT ? small_pages(c) : 0;
   for (size_t w = 0; w < HAK_CHUNK_WORDS; w++)
-    set.words[w] = c->free[w] & (k == FREE_DIRTY ? c->dirty[w] : ~spans_of(small, w));
+    set.words[w] = c->free[w] & (k == HAK_SEARCH_DIRTY ? c->dirty[w] : ~spans_of(small, w));
   return set;
 }
 
 /* First bit >= from that is in the set, or is not; or HAK_CHUNK_SPANS. */
-static size_t next_bit(const span_set *set, size_t from, bool in) {
+static size_t next_bit(const uint64_t *words, size_t from, bool in) {
   uint64_t flip = in ? 0 : ~(uint64_t)0, mask = ~(uint64_t)0 << (from % 64);
   for (size_t w = from / 64; w < HAK_CHUNK_WORDS; w++, mask = ~(uint64_t)0) {
-    uint64_t word = (set->words[w] ^ flip) & mask;
+    uint64_t word = (words[w] ^ flip) & mask;
     if (word != 0) return w * 64 + hak_ctz64(word);
   }
   return HAK_CHUNK_SPANS;
 }
 
-/* Lowest start in the chunk of `spans` adjacent free spans, aligned by absolute address; HAK_CHUNK_SPANS if none. */
-static size_t find_range(hak_region *r, hak_chunk *c, size_t chunk_index, size_t spans, size_t align, kind k) {
+/* The bits of a word whose first span has this page number that are aligned. */
+static uint64_t aligned_bits(uintptr_t page, size_t align) {
+  size_t period = hak_min_size(align, 64), first = (0 - page) & (align - 1);
+  uint64_t every = period == 64 ? 1 : ~(uint64_t)0 / (((uint64_t)1 << period) - 1);
+  return first < 64 ? every << first : 0;
+}
+
+static span_set aligned_of(const span_set *set, uintptr_t chunk_page, size_t align) {
+  span_set aligned = *set;
+  for (size_t w = 0; align > 1 && w < HAK_CHUNK_WORDS; w++) aligned.words[w] &= aligned_bits(chunk_page + w * 64, align);
+  return aligned;
+}
+
+/* Lowest start in the chunk of `spans` adjacent free spans, aligned by absolute address; HAK_CHUNK_SPANS if none. *longest: the
+ * longest that start at one, until then. */
+static size_t find_range(const hak_region *r, size_t chunk_index, size_t spans, size_t align, hak_search k, size_t *longest) {
   uintptr_t chunk_page = (r->base >> HAK_SPAN_SHIFT) + chunk_index * HAK_CHUNK_SPANS;
-  span_set set = spans_of_kind(c, k);
-  size_t at = 0, longest = 0;
-  while ((at = next_bit(&set, at, true)) < HAK_CHUNK_SPANS) {
-    size_t end = next_bit(&set, at, false);
-    longest = hak_max_size(longest, end - at);
-    size_t aligned = hak_align_up(chunk_page + at, align) - chunk_page;
-    if (aligned + spans <= end) return aligned;
+  span_set set = spans_of_kind(&r->chunks[chunk_index], k), starts = aligned_of(&set, chunk_page, align);
+  size_t at = 0;
+  *longest = 0;
+  while ((at = next_bit(starts.words, at, true)) < HAK_CHUNK_SPANS) {
+    size_t end = next_bit(set.words, at, false);
+    if (at + spans <= end) return at;
+    *longest = hak_max_size(*longest, end - at);
     at = end;
   }
-  if (k == FREE) c->longest = (uint32_t)longest;
   return HAK_CHUNK_SPANS;
 }
 
-static void lower_hints(hak_region *r, size_t chunk, bool dirty) {
-  bool huge = r->chunks[chunk].huge;
-  r->free_hint[huge] = hak_min_size(r->free_hint[huge], chunk);
-  if (dirty) r->dirty_hint[huge] = hak_min_size(r->dirty_hint[huge], chunk);
+static bool is_free(const hak_chunk *c, size_t bit) { return (c->free[bit / 64] >> (bit % 64) & 1) != 0; }
+
+/* First bit of those up to `bit`, which are all set as it is. */
+static size_t first_of_run(const uint64_t *words, size_t bit) {
+  size_t w = bit / 64;
+  uint64_t clear = ~words[w] & (((uint64_t)1 << bit % 64) - 1);
+  while (clear == 0 && w > 0) clear = ~words[--w];
+  return clear == 0 ? 0 : w * 64 + hak_log2(clear) + 1;
+}
+
+/* After free spans of the chunk were added, or became dirty, or whole: the free range around them is all that may have grown. */
+static void raise_around(hak_region *r, size_t chunk, size_t bit, size_t count) {
+  const uint64_t *words = r->chunks[chunk].free;
+  hak_chunk_index_raise(r, chunk, first_of_run(words, bit), next_bit(words, bit + count - 1, false));
+}
+
+static void raise_chunk(hak_region *r, size_t chunk) { hak_chunk_index_raise(r, chunk, 0, HAK_CHUNK_SPANS); }
+
+/* Only in one chunk. */
+static bool grow(hak_region *r, size_t spans, bool huge) {
+  size_t from = r->ready_spans;
+  if (!hak_region_grow(r, spans, huge)) return false;
+  raise_chunk(r, from / HAK_CHUNK_SPANS);
+  return true;
 }
 
 /* With a target it counts that a huge page becomes resident when a part of it is touched: what is left of it is dirty then,
@@ -114,7 +145,7 @@ static void mark_zero_dirty(hak_region *r, size_t index) {
   c->dirty_zero[w] |= rest;
   c->dirty_spans += hak_popcount64(rest);
   hak_add_single(&hak_span_pool.dirty_spans, hak_popcount64(rest));
-  lower_hints(r, index / HAK_CHUNK_SPANS, true);
+  raise_chunk(r, index / HAK_CHUNK_SPANS);
 }
 
 /* Touched first: what is marked before could be given back before, and be resident afterwards all the same. */
@@ -130,6 +161,7 @@ static void note_taken(size_t clean) {
   hak_pool *pool = &hak_span_pool;
   hak_assert_held(&pool->lock);
   pool->peak_spans = hak_max_size(pool->peak_spans, pool->live_spans);
+  hak_store_relaxed(&pool->recent_peak, hak_max_size(pool->recent_peak, pool->live_spans));
   hak_budget_note_peak();
   size_t again = hak_min_size(clean, hak_load_relaxed(&pool->purged_spans));
   if (again == 0) return;
@@ -164,21 +196,19 @@ static hak_span *take_at(hak_region *r, size_t chunk, size_t bit, size_t spans, 
   return &r->spans[index];
 }
 
-static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, bool huge, kind k, bool *zeroed) {
-  bool dirty_only = k == FREE_DIRTY;
-  size_t n = chunk_count(r), *hint = dirty_only ? &r->dirty_hint[huge] : &r->free_hint[huge];
-  for (size_t i = *hint; i < n; i++) {
-    hak_chunk *c = &r->chunks[i];
-    uint32_t candidates = c->huge != huge ? 0 : dirty_only ? c->dirty_spans : c->free_spans;
-    if (candidates == 0 && i == *hint) *hint = i + 1; /* spans come back through lower_hints */
-    if (candidates < spans || c->longest < spans) continue;
-    size_t bit = find_range(r, c, i, spans, align, k);
+static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, bool huge, hak_search k, bool *zeroed) {
+  hak_chunk_search s = {r, k, huge, spans, align};
+  size_t n = chunk_count(r);
+  for (size_t i = 0; (i = hak_chunk_index_next(&s, i, n)) < n; i++) {
+    size_t bit = HAK_CHUNK_SPANS, longest = 0;
+    if (r->chunks[i].huge == huge) bit = find_range(r, i, spans, align, k, &longest);
     if (bit < HAK_CHUNK_SPANS) return take_at(r, i, bit, spans, zeroed);
+    hak_chunk_index_lower(&s, i, longest);
   }
   return NULL;
 }
 
-static hak_span *take_from_regions(size_t spans, size_t align, bool huge, kind k, bool *zeroed) {
+static hak_span *take_from_regions(size_t spans, size_t align, bool huge, hak_search k, bool *zeroed) {
   unsigned regions = hak_region_count();
   hak_span *span = NULL;
   for (unsigned i = 0; i < regions && span == NULL; i++)
@@ -192,11 +222,11 @@ static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool
   for (int round = 0; round < 4; round++) {
     /* A region whose new memory is resident at once has no new chunks of huge pages. Growing it costs memory, so any chunk
      * will do. */
-    hak_span *other = r->populated ? take_from_chunks(r, spans, align, !huge, FREE, zeroed) : NULL;
+    hak_span *other = r->populated ? take_from_chunks(r, spans, align, !huge, HAK_SEARCH_FREE, zeroed) : NULL;
     if (other != NULL) return other;
     size_t wanted = spans + (round == 0 ? 0 : hak_min_size(align, HAK_CHUNK_SPANS));
-    if (!hak_region_grow(r, wanted, huge)) return NULL;
-    hak_span *span = take_from_chunks(r, spans, align, huge, FREE, zeroed);
+    if (!grow(r, wanted, huge)) return NULL;
+    hak_span *span = take_from_chunks(r, spans, align, huge, HAK_SEARCH_FREE, zeroed);
     if (span != NULL) return span;
   }
   return NULL;
@@ -204,8 +234,8 @@ static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool
 
 static hak_span *take_dirty(size_t spans, size_t align, bool huge, bool *zeroed) {
   if (hak_load_relaxed(&hak_span_pool.dirty_spans) < spans) return NULL;
-  hak_span *span = take_from_regions(spans, align, huge, FREE_DIRTY, zeroed);
-  return span != NULL ? span : take_from_regions(spans, align, !huge, FREE_DIRTY, zeroed);
+  hak_span *span = take_from_regions(spans, align, huge, HAK_SEARCH_DIRTY, zeroed);
+  return span != NULL ? span : take_from_regions(spans, align, !huge, HAK_SEARCH_DIRTY, zeroed);
 }
 
 /* Far more is accessible than is used, in chunks that have become small mostly: what is added costs tables, a percent of
@@ -255,20 +285,25 @@ static uint32_t ready_pages(const hak_region *r, size_t chunk) {
  * program that gives memory back and takes it again would have new chunks for ever, and pay for their tables. */
 #define WHOLE_PAGES_LEAST (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS / 2)
 static hak_span *take_by_enabling_huge(hak_region *r, size_t spans, size_t align, bool *zeroed) {
-  for (size_t i = r->free_hint[false], n = r->populated ? 0 : chunk_count(r); i < n; i++) {
+  /* Among chunks of small pages, this search finds those that may become huge. */
+  hak_chunk_search s = {r, HAK_SEARCH_INTACT, false, hak_max_size(spans, WHOLE_RANGE_PAGES * HAK_HUGE_PAGE_SPANS), align};
+  size_t n = r->populated ? 0 : chunk_count(r), longest;
+  for (size_t i = 0; (i = hak_chunk_index_next(&s, i, n)) < n; i++) {
     hak_chunk *c = &r->chunks[i];
-    if (!c->no_huge || c->free_spans < WHOLE_PAGES_LEAST * HAK_HUGE_PAGE_SPANS) continue;
-    uint32_t pages = whole_free_pages(c);
-    if (hak_popcount64(pages) < WHOLE_PAGES_LEAST) continue;
-    c->no_huge_pages = ready_pages(r, i) & ~pages;
-    size_t bit = find_range(r, c, i, spans, align, FREE_INTACT);
+    uint32_t pages = c->no_huge ? whole_free_pages(c) : 0;
+    size_t bit = HAK_CHUNK_SPANS;
+    if (hak_popcount64(pages) >= WHOLE_PAGES_LEAST) {
+      c->no_huge_pages = ready_pages(r, i) & ~pages;
+      bit = find_range(r, i, spans, align, HAK_SEARCH_INTACT, &longest);
+    }
     if (bit == HAK_CHUNK_SPANS) {
       c->no_huge_pages = 0;
+      hak_chunk_index_lower(&s, i, 0);
       continue;
     }
     c->huge = true;
     c->no_huge = false;
-    lower_hints(r, i, c->dirty_spans != 0);
+    raise_chunk(r, i);
     ask_for_huge_pages(r, i, pages);
     return take_at(r, i, bit, spans, zeroed);
   }
@@ -282,25 +317,25 @@ static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed
   if (span != NULL) return span;
   /* At the limit memory changes hands; none is added. */
   if (hak_budget_limited() && !hak_budget_admits_locked(spans)) return NULL;
-  if (huge && (span = take_from_regions(spans, align, true, FREE_INTACT, zeroed)) != NULL) return span;
-  if ((span = take_from_regions(spans, align, huge, FREE, zeroed)) != NULL) return span;
+  if (huge && (span = take_from_regions(spans, align, true, HAK_SEARCH_INTACT, zeroed)) != NULL) return span;
+  if ((span = take_from_regions(spans, align, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   /* Absent spans have tables. Of either kind: they are few, under a limit. */
   if (hak_pool_restore(spans, align)) {
-    if ((span = take_from_regions(spans, align, huge, FREE, zeroed)) != NULL) return span;
-    if ((span = take_from_regions(spans, align, !huge, FREE, zeroed)) != NULL) return span;
+    if ((span = take_from_regions(spans, align, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+    if ((span = take_from_regions(spans, align, !huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   }
   unsigned regions = hak_region_count();
   for (unsigned i = 0; huge && i < regions; i++) {
     if ((span = take_by_enabling_huge(hak_region_at(i), spans, align, zeroed)) != NULL) return span;
   }
-  if (huge && is_roomy() && (span = take_from_regions(spans, align, false, FREE, zeroed)) != NULL) return span;
+  if (huge && is_roomy() && (span = take_from_regions(spans, align, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   for (unsigned i = 0; i < regions; i++) {
     if ((span = take_by_growing(hak_region_at(i), spans, align, huge, zeroed)) != NULL) return span;
   }
-  if ((span = take_from_regions(spans, align, !huge, FREE, zeroed)) != NULL) return span;
+  if ((span = take_from_regions(spans, align, !huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   hak_region *added = hak_region_add(spans + hak_min_size(align, HAK_CHUNK_SPANS) - 1);
   if (added == NULL) return NULL;
-  if ((span = take_from_chunks(added, spans, align, false, FREE, zeroed)) != NULL) return span;
+  if ((span = take_from_chunks(added, spans, align, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   return take_by_growing(added, spans, align, false, zeroed);
 }
 
@@ -334,14 +369,14 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
   return span;
 }
 
-static bool are_of_kind(const hak_chunk *c, size_t bit, size_t spans, kind k) {
+static bool are_of_kind(const hak_chunk *c, size_t bit, size_t spans, hak_search k) {
   span_set set = spans_of_kind(c, k);
-  return next_bit(&set, bit, false) >= bit + spans;
+  return next_bit(set.words, bit, false) >= bit + spans;
 }
 
 /* At the limit, only what is dirty already. */
 static bool may_take(const hak_chunk *c, size_t bit, size_t spans) {
-  return !hak_budget_limited() || are_of_kind(c, bit, spans, FREE_DIRTY) || hak_budget_admits_locked(spans);
+  return !hak_budget_limited() || are_of_kind(c, bit, spans, HAK_SEARCH_DIRTY) || hak_budget_admits_locked(spans);
 }
 
 bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
@@ -354,9 +389,9 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
   hak_lock_take(&hak_span_pool.lock);
   size_t end = index + extra_spans, ready = r->ready_spans;
   /* All that is accessible behind it is free: then more becomes accessible. */
-  if (end > ready && are_of_kind(c, bit, ready - index, FREE)) hak_region_grow(r, end - ready, c->huge);
+  if (end > ready && are_of_kind(c, bit, ready - index, HAK_SEARCH_FREE)) grow(r, end - ready, c->huge);
   if (end <= r->ready_spans) {
-    if (are_of_kind(c, bit, extra_spans, FREE) && may_take(c, bit, extra_spans)) {
+    if (are_of_kind(c, bit, extra_spans, HAK_SEARCH_FREE) && may_take(c, bit, extra_spans)) {
       note_taken(extra_spans - mark_taken(r, index, extra_spans));
       for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;
       set_codes(r, index, extra_spans, body_code);
@@ -402,8 +437,7 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   change_bits(c->dirty, bit, spans, true);
   c->free_spans += (uint32_t)spans;
   c->dirty_spans += (uint32_t)spans;
-  c->longest = HAK_CHUNK_SPANS;
-  lower_hints(r, index / HAK_CHUNK_SPANS, true);
+  raise_around(r, index / HAK_CHUNK_SPANS, bit, spans);
   hak_store_relaxed(&c->epoch, hak_load_relaxed(&now_epoch));
   size_t live = hak_sub_single(&hak_span_pool.live_spans, spans);
   size_t dirty = hak_add_single(&hak_span_pool.dirty_spans, spans);
@@ -419,11 +453,11 @@ typedef struct range {
 
 /* Last free and dirty range of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty: none. */
 static range last_dirty_range(const hak_chunk *c, hak_worth worth) {
-  span_set dirty = spans_of_kind(c, FREE_DIRTY);
+  span_set dirty = spans_of_kind(c, HAK_SEARCH_DIRTY);
   range last = {0, 0};
   size_t end;
-  for (size_t at = 0; (at = next_bit(&dirty, at, true)) < HAK_CHUNK_SPANS; at = end) {
-    end = next_bit(&dirty, at, false);
+  for (size_t at = 0; (at = next_bit(dirty.words, at, true)) < HAK_CHUNK_SPANS; at = end) {
+    end = next_bit(dirty.words, at, false);
     range found = {at, end};
     if (worth == HAK_WHOLE_PAGES)
       found = (range){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
@@ -437,8 +471,8 @@ static range last_dirty_range(const hak_chunk *c, hak_worth worth) {
  * huge page again only where a whole one has been given back in one call. */
 static range widened(const hak_chunk *c, range r) {
   size_t least = hak_align_down(r.bit, HAK_HUGE_PAGE_SPANS), most = hak_align_up(r.end, HAK_HUGE_PAGE_SPANS);
-  while (r.bit > least && (c->free[(r.bit - 1) / 64] >> ((r.bit - 1) % 64) & 1) != 0) r.bit--;
-  while (r.end < most && (c->free[r.end / 64] >> (r.end % 64) & 1) != 0) r.end++;
+  while (r.bit > least && is_free(c, r.bit - 1)) r.bit--;
+  while (r.end < most && is_free(c, r.end)) r.end++;
   return r;
 }
 
@@ -483,8 +517,6 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   size_t bit = first % HAK_CHUNK_SPANS;
   change_bits(c->free, bit, count, true);
   c->free_spans += (uint32_t)count;
-  c->longest = HAK_CHUNK_SPANS;
-  lower_hints(r, first / HAK_CHUNK_SPANS, pages == HAK_PAGES_KEPT);
   hak_sub_single(&hak_span_pool.live_spans, count);
   hak_sub_single(&hak_span_pool.claimed_spans, count);
   if (pages != HAK_PAGES_KEPT) note_split(c, bit, count);
@@ -494,6 +526,7 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
     c->dirty_spans += (uint32_t)count;
     hak_add_single(&hak_span_pool.dirty_spans, count);
   }
+  raise_around(r, first / HAK_CHUNK_SPANS, bit, count);
 }
 
 void hak_pool_unclaim(hak_region *r, size_t first, size_t count, hak_pages pages) {
@@ -510,7 +543,7 @@ void hak_pool_disable_huge(hak_region *r, size_t chunk_index) {
     c->huge = false;
     c->no_huge_pages = 0;
     hak_store_relaxed(&c->has_split_pages, false);
-    lower_hints(r, chunk_index, true);
+    raise_chunk(r, chunk_index);
   }
   size_t first = hak_max_size(chunk_index * HAK_CHUNK_SPANS, r->first_span);
   size_t end = hak_min_size((chunk_index + 1) * HAK_CHUNK_SPANS, r->ready_spans);
@@ -519,6 +552,7 @@ void hak_pool_disable_huge(hak_region *r, size_t chunk_index) {
   hak_os_small_pages(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
   hak_lock_take(&hak_span_pool.lock);
   c->no_huge = true; /* nobody asked for huge pages before the advice was given */
+  raise_chunk(r, chunk_index);
   hak_lock_drop(&hak_span_pool.lock);
 }
 
@@ -547,7 +581,7 @@ void hak_pool_muzzy_to_dirty(void) {
       if (spans == 0) continue;
       c->dirty_spans += (uint32_t)spans;
       hak_add_single(&hak_span_pool.dirty_spans, spans);
-      lower_hints(r, chunk, true);
+      raise_chunk(r, chunk);
     }
   }
   hak_lock_drop(&hak_span_pool.lock);
@@ -561,8 +595,10 @@ void hak_pool_fork_child(void) {
     hak_region *r = hak_region_at(i);
     for (size_t index = r->first_span; index < r->ready_spans; index++) {
       const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-      bool is_free = ((c->free[index % HAK_CHUNK_SPANS / 64] | c->absent[index % HAK_CHUNK_SPANS / 64]) >> (index % 64) & 1) != 0;
-      if (!is_free && !hak_region_is_guard(index) && hak_load_relaxed(&r->map[index]) == HAK_CODE_NONE) unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
+      size_t bit = index % HAK_CHUNK_SPANS;
+      bool absent = (c->absent[bit / 64] >> (bit % 64) & 1) != 0;
+      if (!is_free(c, bit) && !absent && !hak_region_is_guard(index) && hak_load_relaxed(&r->map[index]) == HAK_CODE_NONE)
+        unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
     }
   }
 }

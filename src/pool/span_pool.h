@@ -28,6 +28,7 @@ typedef struct hak_pool {
   bool wakes_first, wakes_last; /* what was taken last: its first, its last span is the first one used of a huge page */
   size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
   size_t peak_spans; /* most that was held at once */
+  size_t recent_peak; /* the same, since reclaim/ looked last; read by any thread */
   /* A purge is due when more than this is dirty; with mark_at_least_live, when more than live_spans is, too. Relaxed; written by
    * reclaim/. */
   size_t mark_spans;

@@ -13,8 +13,7 @@
 static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 
 #define MARK_SPANS (64 * SPANS_PER_MIB)
-#define STRETCH_MAX 64
-#define STRETCH_TIMES 4             /* as long, after refaults */
+#define WINDOW 7 /* looks: what the load had in use then may stay where it swings; gone before two decay times are over */
 #define REFAULT_PART 4              /* more than this part of what was purged, wanted again, was purged too early */
 #define REFAULT_LEAST (4 * HAK_MIB) /* bytes; less says nothing */
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
@@ -22,11 +21,14 @@ static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 
 static uint64_t base_ms;      /* constant once started: of the profile or the option */
 static uint64_t last_ms;      /* relaxed; of the last look, 0: none yet; written by the thread that looks */
-static uint32_t stretch = 1;  /* relaxed: factor of the decay time that refaults ask for */
+/* The load swings: refaults have shown so, and the window does. Relaxed. */
+static bool swings;
+static size_t rule_rest; /* relaxed; dirty spans that the rule at the free leaves, since it purged too early. 0 where nothing swings */
 /* By the thread that looks: `looker` is its mark, or NULL. Taking is an acquire, dropping a release. */
 static const void *looker;
 static size_t backlog[STEPS]; /* spans that became dirty, the latest last */
 static size_t left_dirty;     /* after the last look */
+static size_t peaks[WINDOW];  /* the most spans held between two looks, the latest last */
 static unsigned looks;
 static uint64_t purged_seen, refaults_seen;
 static bool lean_mode;
@@ -48,8 +50,9 @@ static bool helper_sleeps(void) { return hak_load_seq(&hak_decay_sleeper) != 0; 
 /* Again where the helper falls asleep or wakes meanwhile: a mark that stays high would let it sleep, one that stays low would
  * have each free purge. */
 static void set_mark(void) {
-  bool rests = hak_load_relaxed(&stretch) > 1 && !lean_mode, sleeps;
-  size_t mark = lean_mode ? lean_target() : base_ms == 0 ? 0 : rests ? SIZE_MAX : MARK_SPANS;
+  size_t rest = hak_max_size(MARK_SPANS, hak_load_relaxed(&rule_rest));
+  size_t mark = lean_mode ? lean_target() : base_ms == 0 ? 0 : rest;
+  bool sleeps;
   do {
     sleeps = helper_sleeps();
     hak_store_seq(&hak_span_pool.mark_at_least_live, !lean_mode && !sleeps && base_ms != 0);
@@ -71,8 +74,7 @@ static bool has_target(void) {
 
 uint64_t hak_decay_ms(void) {
   if (hak_budget_level() >= HAK_BUDGET_NEAR || lean_mode) return NEAR_MS;
-  uint64_t ms = base_ms * hak_load_relaxed(&stretch);
-  return has_target() ? hak_min_size(ms, NEAR_MS * STEPS) : ms;
+  return has_target() ? hak_min_size(base_ms, NEAR_MS * STEPS) : base_ms;
 }
 
 void hak_decay_wake_helper(void) {
@@ -99,9 +101,30 @@ static bool was_too_early(uint64_t purged, uint64_t refaults) {
   return refaults >= REFAULT_LEAST && refaults * REFAULT_PART > purged;
 }
 
-static uint32_t longer(uint32_t factor) { return (uint32_t)hak_min_size((size_t)factor * STRETCH_TIMES, STRETCH_MAX); }
+static size_t window_peak(void) {
+  size_t peak = hak_load_relaxed(&hak_span_pool.recent_peak);
+  for (unsigned i = 0; i < WINDOW; i++) peak = hak_max_size(peak, hak_load_relaxed(&peaks[i]));
+  return peak;
+}
 
-/* Once a decay time: whether what was purged was wanted again. */
+/* What the load had in use in the window, and has not now. */
+static size_t missing(void) {
+  size_t peak = window_peak(), live = live_now();
+  return peak > live ? peak - live : 0;
+}
+
+static void pass_window(uint64_t passed) {
+  for (; passed > 0; passed--) {
+    for (unsigned i = 0; i + 1 < WINDOW; i++) hak_store_relaxed(&peaks[i], hak_load_relaxed(&peaks[i + 1]));
+    hak_store_relaxed(&peaks[WINDOW - 1], 0);
+  }
+  hak_lock_take(&hak_span_pool.lock);
+  hak_store_relaxed(&peaks[WINDOW - 1], hak_span_pool.recent_peak);
+  hak_store_relaxed(&hak_span_pool.recent_peak, hak_span_pool.live_spans);
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
+/* Once a decay time: whether what was purged was wanted again, and whether the load still swings. */
 static void judge_refaults(void) {
   uint64_t purged = hak_load_relaxed(&hak_purge_stats.bytes);
   uint64_t refaults = hak_load_relaxed(&hak_span_pool.refault_bytes);
@@ -111,12 +134,12 @@ static void judge_refaults(void) {
   hak_lock_take(&hak_span_pool.lock); /* under which others take off what they have read */
   hak_store_relaxed(&hak_span_pool.purged_spans, 0); /* what is taken from now on was not purged too early */
   hak_lock_drop(&hak_span_pool.lock);
-  uint32_t factor = hak_load_relaxed(&stretch);
   if (was_too_early(went, again))
-    factor = longer(factor);
-  else if (again < REFAULT_LEAST && factor > 1)
-    factor /= 2;
-  hak_store_relaxed(&stretch, factor);
+    hak_store_relaxed(&swings, true);
+  else if (again < REFAULT_LEAST && missing() < REFAULT_LEAST / HAK_SPAN_SIZE)
+    hak_store_relaxed(&swings, false);
+  size_t most = hak_load_relaxed(&swings) ? window_peak() : 0;
+  hak_store_relaxed(&rule_rest, hak_min_size(hak_load_relaxed(&rule_rest), most));
   set_mark();
 }
 
@@ -129,7 +152,8 @@ static size_t allowed_now(uint64_t passed) {
   size_t dirty = dirty_now(), allowed = 0;
   if (dirty > left_dirty) backlog[STEPS - 1] += dirty - left_dirty;
   for (unsigned i = 0; i < STEPS; i++) allowed += backlog[i] * may_stay[i] / 256;
-  return allowed;
+  bool may_wait = hak_load_relaxed(&swings) && !lean_mode && hak_budget_level() < HAK_BUDGET_NEAR;
+  return may_wait ? hak_max_size(allowed, missing()) : allowed;
 }
 
 static bool is_limited(size_t *address_space) {
@@ -175,10 +199,13 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   uint64_t last = hak_load_relaxed(&last_ms);
   uint64_t passed = last == 0 || now_ms < last ? 1 : hak_min_size((now_ms - last) / step_ms(), STEPS);
+  /* Of the window none of the time between two looks is lost. */
+  uint64_t into_window = last == 0 || now_ms < last ? 1 : hak_min_size(now_ms / step_ms() - last / step_ms(), WINDOW);
   hak_store_relaxed(&last_ms, now_ms);
   hak_pool_set_epoch(hak_pool_epoch() + 1);
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) hak_decay_excess(d);
+  pass_window(into_window);
   size_t allowed = allowed_now(passed);
   if (dirty_now() > allowed) hak_purge_spans(allowed, goes_lazily());
   left_dirty = dirty_now();
@@ -227,7 +254,8 @@ static bool rests_after_refaults(void) {
   uint64_t again = hak_load_relaxed(&hak_span_pool.refault_bytes) - hak_load_relaxed(&rule_refaults);
   if (went == 0 || !was_too_early(went, again)) return false;
   hak_store_relaxed(&rule_bytes, 0);
-  hak_store_relaxed(&stretch, longer(hak_load_relaxed(&stretch)));
+  hak_store_relaxed(&swings, true);
+  hak_store_relaxed(&rule_rest, window_peak());
   set_mark();
   return true;
 }

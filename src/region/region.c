@@ -1,6 +1,8 @@
 /* Reservation ladder, extension, growth in steps, lookup of further regions. Growth runs under the pool lock. */
 #include "region/region.h"
 
+#include <string.h>
+
 #include "os/os.h"
 
 hak_region hak_main_region;
@@ -63,7 +65,7 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes, size_t reserved
   r->span_count = spans;
   r->first_span = r->ready_spans = r->table_spans = first;
   r->reserved_bytes = reserved;
-  for (unsigned huge = 0; huge < 2; huge++) r->free_hint[huge] = r->dirty_hint[huge] = first / HAK_CHUNK_SPANS;
+  memset(r->index, 0, sizeof r->index);
   r->limit = 0;
   r->trimmed = r->populated = false;
   return true;
@@ -131,8 +133,6 @@ static void add_free(hak_region *r, size_t from, size_t to) {
     chunk->free[i % HAK_CHUNK_SPANS / 64] |= (uint64_t)1 << (i % 64);
     chunk->free_spans++;
   }
-  chunk->longest = HAK_CHUNK_SPANS;
-  r->free_hint[chunk->huge] = hak_min_size(r->free_hint[chunk->huge], from / HAK_CHUNK_SPANS);
 }
 
 static void note_reserved(void *addr, size_t bytes) {

@@ -22,6 +22,7 @@
 
 #define HAK_CHUNK_SPANS 1024 /* one pool bitmap: 64 MiB */
 #define HAK_CHUNK_WORDS (HAK_CHUNK_SPANS / 64)
+#define HAK_CHUNK_ORDERS 11 /* alignments of a span to a chunk */
 #define HAK_BITMAP_WORDS 64 /* free bits of one span's smallest blocks: 65536 / 16 / 64 */
 #define HAK_MAX_REGIONS 256
 
@@ -53,8 +54,7 @@ typedef struct hak_chunk {
   uint64_t lost[HAK_CHUNK_WORDS]; /* of them, those whose addresses are somebody else's now */
   uint32_t absent_spans; /* that are not lost */
   uint32_t free_spans, dirty_spans;
-  uint32_t longest; /* no free range is longer than this; an upper bound */
-  uint32_t epoch;   /* release epoch of the last span returned here */
+  uint32_t epoch; /* release epoch of the last span returned here */
   uint32_t split_pages;   /* bit i: of the i-th huge page a part has been purged: it is small pages when touched again */
   uint32_t no_huge_pages; /* bit i: no huge page was asked for, since a part was in use when the chunk became huge again */
   bool huge;            /* asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
@@ -78,8 +78,8 @@ typedef struct hak_region {
   size_t table_spans; /* whose entries in the tables are accessible: ready_spans or more; read by any thread */
   bool trimmed;      /* its tables end at span_count */
   bool populated;    /* what becomes accessible is resident at once (mlockall) */
-  /* pool lock: chunks below have no free, and no dirty, span; by whether they ask for huge pages */
-  size_t free_hint[2], dirty_hint[2];
+  /* pool lock: pool/chunk_index.h; by whether chunks ask for huge pages, and by alignment */
+  struct hak_chunk_node *index[2][HAK_CHUNK_ORDERS];
 } hak_region;
 
 extern hak_region hak_main_region;

@@ -1,0 +1,103 @@
+#include "pool/chunk_index.h"
+
+#include <string.h>
+
+#include "pool/meta.h"
+#include "pool/span_pool.h"
+
+#define FAN 32
+#define LEVELS 3 /* 32,768 chunks: 2 TiB */
+
+/* `less`: by how much the bound is below HAK_CHUNK_SPANS, so that what is zero bounds nothing. Of a node below, the least of its. */
+typedef struct hak_chunk_node {
+  uint16_t less[HAK_SEARCHES][FAN];
+  struct hak_chunk_node *below[FAN];
+} node;
+_Static_assert(sizeof(node) <= HAK_META_SIZE, "a node is a metadata block");
+
+static size_t chunks_below(unsigned level) { return (size_t)1 << (5 * level); }
+
+/* Chunks are counted from the region's first: the tables before it may take many. */
+static size_t first_chunk(const hak_region *r) { return r->first_span / HAK_CHUNK_SPANS; }
+
+static node **root(hak_region *r, bool huge, unsigned order) { return &r->index[huge][order]; }
+
+/* Larger alignments than a chunk's are bounded as that one. */
+static unsigned order_of(size_t align) { return hak_log2(hak_min_size(align, HAK_CHUNK_SPANS)); }
+
+static uint16_t least_of(const uint16_t *less) {
+  uint16_t least = HAK_CHUNK_SPANS;
+  for (unsigned i = 0; i < FAN; i++) least = less[i] < least ? less[i] : least;
+  return least;
+}
+
+/* Below `n`, which describes the chunks from `first` on. A node that was looked through in vain lowers its parent's bound. */
+static size_t next_below(node *n, unsigned level, size_t first, const hak_chunk_search *s, size_t from, size_t end) {
+  if (n == NULL) return hak_min_size(hak_max_size(first, from), end);
+  uint16_t *less = n->less[s->search];
+  size_t each = chunks_below(level), at = from > first ? (from - first) / each : 0;
+  for (; at < FAN && first + at * each < end; at++) {
+    if (less[at] + s->spans > HAK_CHUNK_SPANS) continue;
+    size_t start = first + at * each;
+    if (level == 0) return start;
+    node *below = n->below[at];
+    size_t found = next_below(below, level - 1, start, s, from, end);
+    if (found < end && found < start + each) return found;
+    if (below != NULL) less[at] = least_of(below->less[s->search]);
+  }
+  return end;
+}
+
+size_t hak_chunk_index_next(const hak_chunk_search *s, size_t from, size_t end) {
+  hak_assert_held(&hak_span_pool.lock);
+  size_t base = first_chunk(s->region);
+  if (from >= end) return end;
+  from = hak_max_size(from, base);
+  HAK_ASSERT(end <= base + chunks_below(LEVELS));
+  return base + next_below(*root(s->region, s->huge, order_of(s->align)), LEVELS - 1, 0, s, from - base, end - base);
+}
+
+static node *make(node **at) {
+  if (*at == NULL) {
+    *at = (node *)hak_meta_take();
+    if (*at != NULL) memset(*at, 0, sizeof **at);
+  }
+  return *at;
+}
+
+void hak_chunk_index_lower(const hak_chunk_search *s, size_t chunk, size_t longest) {
+  hak_assert_held(&hak_span_pool.lock);
+  HAK_ASSERT(longest <= HAK_CHUNK_SPANS);
+  if (s->align > HAK_CHUNK_SPANS) return; /* of smaller alignments nothing has been seen */
+  size_t at = chunk - first_chunk(s->region);
+  node **n = root(s->region, s->huge, order_of(s->align));
+  for (unsigned level = LEVELS; level-- > 0;) {
+    if (make(n) == NULL) return;
+    size_t i = at / chunks_below(level) % FAN;
+    if (level == 0) (*n)->less[s->search][i] = (uint16_t)(HAK_CHUNK_SPANS - longest);
+    n = &(*n)->below[i];
+  }
+}
+
+/* By how much less than a chunk an aligned range can be. */
+static uint16_t less_of(const hak_region *r, size_t chunk, size_t first, size_t end, unsigned order) {
+  if (end - first >= HAK_CHUNK_SPANS) return 0;
+  uintptr_t page = (r->base >> HAK_SPAN_SHIFT) + chunk * HAK_CHUNK_SPANS;
+  size_t aligned = hak_align_up(page + first, (size_t)1 << order) - page;
+  return (uint16_t)(HAK_CHUNK_SPANS - (aligned < end ? end - aligned : 0));
+}
+
+void hak_chunk_index_raise(hak_region *r, size_t chunk, size_t first, size_t end) {
+  hak_assert_held(&hak_span_pool.lock);
+  size_t at = chunk - first_chunk(r);
+  for (unsigned order = 0; order < HAK_CHUNK_ORDERS; order++) {
+    node *n = *root(r, r->chunks[chunk].huge, order);
+    if (n == NULL) continue;
+    uint16_t less = less_of(r, chunk, first, end, order);
+    for (unsigned level = LEVELS; level-- > 0 && n != NULL;) {
+      size_t i = at / chunks_below(level) % FAN;
+      for (unsigned k = 0; k < HAK_SEARCHES; k++) n->less[k][i] = n->less[k][i] < less ? n->less[k][i] : less;
+      n = n->below[i];
+    }
+  }
+}

@@ -1,0 +1,30 @@
+/* The chunk index: which chunks of a region may have a free range for a request, without a look at each.
+ *
+ * Invariant: for each search, alignment and chunk the bound is at least the longest aligned range of spans there. A search that
+ * finds less in a chunk lowers the bound; spans that come back raise it. So each chunk that is looked at in vain is paid for by
+ * one change of it. Bounds lie in trees of metadata blocks, a tree for each alignment that was ever asked for; where there is no
+ * block (none yet, or no memory), the bounds are the highest. Pool lock. */
+#ifndef HAK_POOL_CHUNK_INDEX_H
+#define HAK_POOL_CHUNK_INDEX_H
+
+#include "region/region.h"
+
+/* Which spans of a chunk are looked for: free; in huge pages that are whole; dirty. */
+typedef enum hak_search { HAK_SEARCH_FREE, HAK_SEARCH_INTACT, HAK_SEARCH_DIRTY, HAK_SEARCHES } hak_search;
+
+/* A chunk is in the trees of one kind, of small or of huge pages. In those of the other kind its bounds are 0 once seen. */
+typedef struct hak_chunk_search {
+  hak_region *region;
+  hak_search search;
+  bool huge;
+  size_t spans, align; /* align: a power of two, in spans */
+} hak_chunk_search;
+
+/* Lowest chunk from `from` on, and below `end`, whose bound is at least as many spans; `end` if none. */
+size_t hak_chunk_index_next(const hak_chunk_search *s, size_t from, size_t end);
+/* The longest aligned range that was found in the chunk, where it is less than was searched for. */
+void hak_chunk_index_lower(const hak_chunk_search *s, size_t chunk, size_t longest);
+/* Spans [first, end) of the chunk are a free range, and no other has grown. All of the chunk: nothing is known. */
+void hak_chunk_index_raise(hak_region *region, size_t chunk, size_t first, size_t end);
+
+#endif
