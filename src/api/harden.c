@@ -15,6 +15,7 @@
 #include "large/huge.h"
 #include "large/extent.h"
 #include "os/os.h"
+#include "os/stack.h"
 
 #define TRAILER_BYTES (HAK_HARD(CANARY) ? HAK_TRAILER_BYTES : 0)
 
@@ -68,9 +69,21 @@ HAK_INLINE void check_before(const hak_region *r, const void *p, size_t block_si
     return;
   }
   const char *before = (const char *)p - block_size;
+  /* The other's page may not be there: where p begins a page, the trailer before lies in another one. */
+  if (HAK_UNLIKELY((uintptr_t)p % HAK_PAGE_LEAST == 0) && !hak_sweep_may_read((const char *)p - HAK_TRAILER_BYTES, HAK_TRAILER_BYTES)) return;
   uint64_t word = hak_trailer_glance(before, block_size);
   if (HAK_LIKELY(hak_trailer_fits(before, block_size, word))) return;
   if (word != 0 || hak_held(r, before)) doubt_before(r, p, block_size);
+}
+
+/* The program's and its libraries' C++ runtime; NULL: there is none. */
+extern int uncaught_exceptions(void) __asm__("_ZSt19uncaught_exceptionsv") __attribute__((weak));
+
+/* Whether who made a block and who frees it certainly do not belong together. Where a constructor throws, the compiler calls the
+ * class's own operator delete on what any operator new has made. */
+static HAK_COLD bool is_mismatch(hak_family made, hak_family freed_as) {
+  if (made == HAK_FAMILY_ANY || freed_as == HAK_FAMILY_ANY) return false;
+  return uncaught_exceptions == NULL || uncaught_exceptions() == 0;
 }
 
 /* Ends the program unless the block at p, of block_size bytes, may be freed so. */
@@ -78,7 +91,10 @@ HAK_INLINE void check_block(const void *p, size_t block_size, size_t said, hak_f
   if (!HAK_HARD(CANARY)) return;
   hak_family family;
   size_t size = read_trailer(p, block_size, where, &family);
-  if (HAK_UNLIKELY(family != freed_as)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, size, where);
+  if (HAK_UNLIKELY(family != freed_as)) {
+    if (is_mismatch(family, freed_as)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, size, where);
+    return; /* another's operator new may have asked for more than the program did */
+  }
   if (HAK_UNLIKELY(said != HAK_SIZE_UNKNOWN && said != size)) hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, size, where);
 }
 
@@ -231,7 +247,7 @@ void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
   return HAK_LIKELY(p != NULL) ? p : alloc_slow(size, align, family);
 }
 
-void *hak_hard_calloc(size_t count, size_t size) {
+void *hak_hard_calloc(size_t count, size_t size, hak_family family) {
   size_t bytes;
   bool zeroed = true;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) {
@@ -240,8 +256,8 @@ void *hak_hard_calloc(size_t count, size_t size) {
   }
   bool small = is_small(bytes);
   if (small) hak_count_request(bytes + TRAILER_BYTES);
-  void *p = HAK_HARD(ZERO) && bytes <= HAK_ZEROED_BYTES ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
-  if (p == NULL) p = obtain(bytes, 0, HAK_FAMILY_MALLOC, &zeroed);
+  void *p = HAK_HARD(ZERO) && bytes <= HAK_ZEROED_BYTES ? take_ready(bytes, family) : NULL;
+  if (p == NULL) p = obtain(bytes, 0, family, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return p;
 }
@@ -343,23 +359,23 @@ size_t hak_hard_usable_size(const void *p) {
 }
 
 /* A block that others look at meanwhile: for a moment fill and trailer do not fit each other. */
-static void resize_in_place(void *p, size_t block_size, size_t size) {
+static void resize_in_place(void *p, size_t block_size, size_t size, hak_family family) {
   if (!HAK_HARD(CANARY)) return;
   hak_region *r = hak_region_find(p);
   bool in_slab = r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
   if (in_slab) {
     hak_held_begin(r, p);
-    hak_trailer_write(p, block_size, size, HAK_FAMILY_MALLOC);
+    hak_trailer_write(p, block_size, size, family);
     hak_held_set(r, p);
   } else {
     hak_lock_take(&hak_huge_lock);
-    hak_trailer_write(p, block_size, size, HAK_FAMILY_MALLOC);
+    hak_trailer_write(p, block_size, size, family);
     hak_lock_drop(&hak_huge_lock);
   }
 }
 
-void *hak_hard_realloc(void *p, size_t size) {
-  if (p == NULL) return hak_malloc(size);
+void *hak_hard_realloc(void *p, size_t size, hak_family family) {
+  if (p == NULL) return hak_malloc_as(size, family);
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) {
     errno = ENOMEM;
     return NULL;
@@ -369,31 +385,31 @@ void *hak_hard_realloc(void *p, size_t size) {
     report_not_live(p, "by realloc");
   }
   if (size == 0) {
-    hak_hard_free(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_MALLOC);
+    hak_hard_free(p, HAK_SIZE_UNKNOWN, family);
     return NULL;
   }
-  if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
+  if (HAK_UNLIKELY(b.family == HAK_FAMILY_NEW || b.family == HAK_FAMILY_NEW_ARRAY)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
   size_t total = size + TRAILER_BYTES;
   if (total <= b.block_size && total >= b.block_size / 2) {
-    resize_in_place(p, b.block_size, size);
+    resize_in_place(p, b.block_size, size, b.family);
     return p;
   }
   if (!HAK_HARD(GUARDS) && total > HAK_EXTENT_MAX / 2 && hak_huge_size(p) != 0) {
     void *moved = hak_raw_resize_huge(p, total); /* NULL also where the kernel cannot move it: then it is copied */
     if (moved != NULL) {
-      if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, HAK_FAMILY_MALLOC);
+      if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, b.family);
       return moved;
     }
   }
   int saved = errno;
-  void *q = hak_malloc(size);
+  void *q = hak_malloc_as(size, family);
   if (q == NULL && total > b.block_size) return NULL;
   if (q == NULL) { /* programs take it that shrinking cannot fail */
     errno = saved;
-    resize_in_place(p, b.block_size, size);
+    resize_in_place(p, b.block_size, size, b.family);
     return p;
   }
   memcpy(q, p, hak_min_size(b.size, size));
-  hak_hard_free(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_MALLOC);
+  hak_hard_free(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_ANY);
   return q;
 }

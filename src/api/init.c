@@ -7,6 +7,7 @@
 #include "api/init.h"
 
 #include "api/background.h"
+#include "api/callers.h"
 #include "api/profiler.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
@@ -64,6 +65,7 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   hak_start_classes();
   hak_fork_register();
   if (HAK_HARD(CANARY)) hak_trailer_start();
+  if (HAK_HARD(CANARY)) hak_callers_start();
   hak_sampling_start();
   if (HAK_HARD(GUARDS)) hak_fault_start();
   hak_budget_look(hak_os_now_ms()); /* so that the target holds before the first epoch ends */
