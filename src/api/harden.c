@@ -374,6 +374,15 @@ static void resize_in_place(void *p, size_t block_size, size_t size, hak_family 
   }
 }
 
+/* A huge block shrinks: until its trailer is written it ends as one that has just been made (api/sweep.c). */
+static void forget_end(void *p, size_t block_size, size_t total) {
+  size_t end = hak_align_up(total, hak_os_page_size());
+  if (!HAK_HARD(CANARY) || end >= block_size) return;
+  hak_lock_take(&hak_huge_lock);
+  memset((char *)p + end - HAK_TRAILER_BYTES, 0, HAK_TRAILER_BYTES);
+  hak_lock_drop(&hak_huge_lock);
+}
+
 void *hak_hard_realloc(void *p, size_t size, hak_family family) {
   if (p == NULL) return hak_malloc_as(size, family);
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) {
@@ -394,7 +403,8 @@ void *hak_hard_realloc(void *p, size_t size, hak_family family) {
     resize_in_place(p, b.block_size, size, b.family);
     return p;
   }
-  if (!HAK_HARD(GUARDS) && total > HAK_EXTENT_MAX / 2 && hak_huge_size(p) != 0) {
+  if (total > (HAK_HARD(GUARDS) ? HAK_SMALL_MAX : HAK_EXTENT_MAX / 2) && hak_huge_size(p) != 0) {
+    forget_end(p, b.block_size, total);
     void *moved = hak_raw_resize_huge(p, total); /* NULL also where the kernel cannot move it: then it is copied */
     if (moved != NULL) {
       if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, b.family);

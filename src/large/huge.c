@@ -245,7 +245,7 @@ bool hak_huge_locate(const void *p, hak_huge_place *place) {
 
 static void *remap(void *p, size_t old_bytes, size_t bytes) {
   if (bytes > old_bytes && !hak_budget_map(bytes - old_bytes)) return NULL;
-  void *moved = hak_os_remap(p, old_bytes, bytes);
+  void *moved = !HAK_HARD(GUARDS) ? hak_os_remap(p, old_bytes, bytes) : hak_guard_pages_resize(p, old_bytes, bytes) ? p : NULL;
   if (bytes > old_bytes) hak_budget_map_done(bytes - old_bytes, moved != NULL);
   if (moved != NULL && bytes < old_bytes) hak_budget_count_unmapped(old_bytes - bytes);
   return moved;
