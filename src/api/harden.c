@@ -11,6 +11,7 @@
 #include "api/thread.h"
 #include "api/trailer.h"
 #include "base/policy.h"
+#include "guard/empty.h"
 #include "guard/sample.h"
 #include "large/huge.h"
 #include "large/extent.h"
@@ -224,9 +225,15 @@ static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, b
   return p;
 }
 
+/* A block of no bytes; NULL: one that has some serves as well. */
+static void *obtain_empty(size_t align, hak_family family) {
+  return HAK_HARD(GUARDS) && align <= HAK_EMPTY_APART ? hak_empty_alloc(family) : NULL;
+}
+
 static HAK_NOINLINE void *alloc_slow(size_t size, size_t align, hak_family family) {
   bool zeroed;
-  return obtain(size, align, family, &zeroed);
+  void *p = size == 0 ? obtain_empty(align, family) : NULL;
+  return p != NULL ? p : obtain(size, align, family, &zeroed);
 }
 
 /* A block that the thread cache has ready; NULL: the slow way. The request is counted. */
@@ -240,7 +247,7 @@ static bool is_small(size_t size) { return HAK_LIKELY(size <= HAK_SMALL_MAX - TR
 
 void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
   void *p = NULL;
-  if (HAK_LIKELY(align == 0) && is_small(size)) {
+  if (HAK_LIKELY(align == 0) && is_small(size) && HAK_LIKELY(size != 0)) {
     if (!HAK_HARD_FAST) hak_count_request(size + TRAILER_BYTES); /* else the entry point has */
     p = take_ready(size, family);
   }
@@ -254,6 +261,7 @@ void *hak_hard_calloc(size_t count, size_t size, hak_family family) {
     errno = ENOMEM;
     return NULL;
   }
+  if (HAK_UNLIKELY(bytes == 0)) return alloc_slow(0, 0, family);
   bool small = is_small(bytes);
   if (small) hak_count_request(bytes + TRAILER_BYTES);
   void *p = HAK_HARD(ZERO) && bytes <= HAK_ZEROED_BYTES ? take_ready(bytes, family) : NULL;
@@ -300,8 +308,23 @@ __attribute__((noreturn)) static HAK_COLD void report_no_block(const void *p, co
   hak_misuse_abort(verdict == HAK_VERDICT_OK ? HAK_VERDICT_FOREIGN : verdict, p, 0, where);
 }
 
+static void free_empty(const void *p, size_t said, hak_family family) {
+  hak_verdict verdict;
+  hak_family made = (hak_family)hak_empty_free(p, &verdict);
+  if (made == 0) hak_misuse_abort(verdict, p, 0, "at the call");
+  if (made != family) {
+    if (is_mismatch(made, family)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, 0, "at the call");
+  } else if (said != 0 && said != HAK_SIZE_UNKNOWN) {
+    hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, 0, "at the call");
+  }
+}
+
 static HAK_NOINLINE void free_outside_regions(void *p, size_t said, hak_family family) {
   if (p == NULL) return;
+  if (hak_empty_contains(p)) {
+    free_empty(p, said, family);
+    return;
+  }
   size_t block_size = hak_block_size(p);
   if (block_size != 0)
     check_block(p, block_size, said, family, "at the call");
@@ -351,8 +374,19 @@ __attribute__((noreturn)) static HAK_COLD void report_not_live(const void *p, co
   hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, where);
 }
 
+static hak_family expect_live_empty(const void *p, const char *where) {
+  hak_verdict verdict;
+  hak_family made = (hak_family)hak_empty_tag(p, &verdict);
+  if (made == 0) hak_misuse_abort(verdict == HAK_VERDICT_DOUBLE_FREE ? HAK_VERDICT_FREE_MEMORY : verdict, p, 0, where);
+  return made;
+}
+
 size_t hak_hard_usable_size(const void *p) {
   if (p == NULL) return 0;
+  if (HAK_UNLIKELY(hak_empty_contains(p))) {
+    expect_live_empty(p, "by malloc_usable_size");
+    return 0;
+  }
   live_block b = live_block_at(p, "by malloc_usable_size");
   if (HAK_UNLIKELY(b.block_size == 0)) report_not_live(p, "by malloc_usable_size");
   return b.size;
@@ -383,12 +417,21 @@ static void forget_end(void *p, size_t block_size, size_t total) {
   hak_lock_drop(&hak_huge_lock);
 }
 
+static void *resize_empty(void *p, size_t size, hak_family family) {
+  hak_family made = expect_live_empty(p, "by realloc");
+  if (made == HAK_FAMILY_NEW || made == HAK_FAMILY_NEW_ARRAY) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, 0, "by realloc");
+  void *q = size == 0 ? NULL : hak_malloc_as(size, family);
+  if (q != NULL || size == 0) free_empty(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_ANY);
+  return q;
+}
+
 void *hak_hard_realloc(void *p, size_t size, hak_family family) {
   if (p == NULL) return hak_malloc_as(size, family);
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) {
     errno = ENOMEM;
     return NULL;
   }
+  if (HAK_UNLIKELY(hak_empty_contains(p))) return resize_empty(p, size, family);
   live_block b = live_block_at(p, "by realloc");
   if (HAK_UNLIKELY(b.block_size == 0)) {
     report_not_live(p, "by realloc");

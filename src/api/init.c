@@ -8,6 +8,7 @@
 
 #include "api/background.h"
 #include "api/callers.h"
+#include "api/crash.h"
 #include "api/profiler.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
@@ -67,6 +68,7 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   if (HAK_HARD(CANARY)) hak_trailer_start();
   if (HAK_HARD(CANARY)) hak_callers_start();
   hak_sampling_start();
+  if (HAK_HARD_SWEEP && HAK_HARD(GUARDS)) hak_crash_start();
   if (HAK_HARD(GUARDS)) hak_fault_start();
   hak_budget_look(hak_os_now_ms()); /* so that the target holds before the first epoch ends */
   if (hak_report_wanted_at_exit() || hak_profiler_wanted_at_exit()) hak_os_keep_stderr();

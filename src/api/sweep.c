@@ -202,8 +202,7 @@ void hak_sweep_fork_child(void) {
 }
 
 /* Of a large heap another part each time; of many huge blocks too, whose places depend on their addresses. */
-void hak_sweep_at_exit(void) {
-  static const char where[] = "when the process ended";
+static void sweep_all(const char *where) {
   uint64_t until_ms = hak_os_now_ms() + EXIT_MS;
   if (hak_region_count() == 0 || !hak_lock_comes_free(&hak_huge_lock, EXIT_MS)) return;
   const hak_region *r = hak_region_at(0);
@@ -216,3 +215,7 @@ void hak_sweep_at_exit(void) {
   }
   while (!(round && at.span >= from.span) && hak_os_now_ms() < until_ms) round |= !sweep_next(&at, &bytes, where);
 }
+
+void hak_sweep_at_exit(void) { sweep_all("when the process ended"); }
+
+void hak_sweep_at_crash(void) { sweep_all("after a fault"); }
