@@ -10,7 +10,8 @@
 
 #include "base/bits.h"
 
-hak_callers hak_known_callers[2];
+hak_callers hak_program_code, hak_libc_code;
+hak_family hak_program_family = HAK_FAMILY_ANY;
 
 /* The entries of an object's dynamic section that are needed; NULL: there is none. */
 typedef struct dynamic {
@@ -70,8 +71,12 @@ static int look(struct dl_phdr_info *object, size_t size, void *number) {
   bool is_program = (*(unsigned *)number)++ == 0;
   hak_callers extent = extent_of(object);
   bool has_us = contains(extent, (uintptr_t)look); /* linked into it: its operators are ours */
-  if (is_program && (has_us || imports_operators(object))) hak_known_callers[0] = extent;
-  if (!is_program && contains(extent, (uintptr_t)qsort)) hak_known_callers[1] = extent;
+  if (is_program) {
+    hak_program_family = has_us || imports_operators(object) ? HAK_FAMILY_MALLOC : HAK_FAMILY_ANY;
+    hak_program_code = extent;
+  } else if (contains(extent, (uintptr_t)qsort)) {
+    hak_libc_code = extent;
+  }
   return 0;
 }
 

@@ -15,17 +15,17 @@
 
 typedef struct hak_callers {
   uintptr_t start;
-  size_t bytes; /* 0: none */
+  size_t bytes; /* 0: not known yet */
 } hak_callers;
-/* Of the program, and of libc. Written once, before main. */
-extern HAK_HIDDEN hak_callers hak_known_callers[2];
+/* Of the program, which is most often the caller, and what it is; of libc. Written once, before main. */
+extern HAK_HIDDEN hak_callers hak_program_code, hak_libc_code;
+extern HAK_HIDDEN hak_family hak_program_family;
 
 /* The family of malloc or free, called from there. */
 HAK_INLINE hak_family hak_caller_family(const void *caller) {
   if (!HAK_HARD(CANARY)) return HAK_FAMILY_MALLOC;
-  uintptr_t at = (uintptr_t)caller;
-  bool known = at - hak_known_callers[0].start < hak_known_callers[0].bytes || at - hak_known_callers[1].start < hak_known_callers[1].bytes;
-  return known ? HAK_FAMILY_MALLOC : HAK_FAMILY_ANY;
+  if (HAK_LIKELY((uintptr_t)caller - hak_program_code.start < hak_program_code.bytes)) return hak_program_family;
+  return (uintptr_t)caller - hak_libc_code.start < hak_libc_code.bytes ? HAK_FAMILY_MALLOC : HAK_FAMILY_ANY;
 }
 
 /* Looks for the two among what is loaded. Until then nobody is known. */

@@ -93,7 +93,7 @@ HAK_INLINE void check_block(const void *p, size_t block_size, size_t said, hak_f
   hak_family family;
   size_t size = read_trailer(p, block_size, where, &family);
   if (HAK_UNLIKELY(family != freed_as)) {
-    if (is_mismatch(family, freed_as)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, size, where);
+    if (family != HAK_FAMILY_ANY && is_mismatch(family, freed_as)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, size, where);
     return; /* another's operator new may have asked for more than the program did */
   }
   if (HAK_UNLIKELY(said != HAK_SIZE_UNKNOWN && said != size)) hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, size, where);

@@ -235,9 +235,11 @@ bool hak_huge_locate(const void *p, hak_huge_place *place) {
   hak_lock_take(&hak_huge_lock);
   place->block = hak_guard_pages_quarantined(p, &place->bytes);
   place->quarantined = place->block != NULL;
-  for (size_t i = 0; i < table_capacity && place->block == NULL; i++) {
-    const entry *e = &table[i];
-    if (e->p != NULL && e->p != GONE && hak_guard_pages_reach(e->p, e->bytes, p)) *place = (hak_huge_place){e->p, e->bytes, false};
+  /* At last the room where one may grow, which others may have taken. */
+  for (size_t n = 0; n < 2 * table_capacity && place->block == NULL; n++) {
+    const entry *e = &table[n % table_capacity];
+    size_t room = n < table_capacity ? 0 : e->bytes;
+    if (e->p != NULL && e->p != GONE && hak_guard_pages_reach(e->p, e->bytes + room, p)) *place = (hak_huge_place){e->p, e->bytes, false};
   }
   hak_lock_drop(&hak_huge_lock);
   return place->block != NULL;
