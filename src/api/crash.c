@@ -12,7 +12,10 @@
 #include "guard/fault.h"
 #include "os/os.h"
 #include "os/print.h"
+#include "os/stack.h"
 #include "slab/slab.h"
+
+#define STACK_WORDS 32
 
 static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
 
@@ -35,18 +38,25 @@ static void look_at_register(uintptr_t value, const void *fault, bool *told) {
   const void *block = *told ? NULL : free_block_of(value, &bytes);
   if (block == NULL) return;
   *told = true;
-  hak_print("hakmem: fault at %p, perhaps a use after free: a register points into block %p (class %zu bytes), which is free [process %d, thread %d]\n",
+  hak_print("hakmem: fault at %p, perhaps a use after free: a register, or the stack, points into block %p (class %zu bytes), which is free [process %d, thread %d]\n",
             fault, block, bytes, hak_os_pid(), hak_os_tid());
 }
 
 static void look_at_registers(const ucontext_t *context, const void *fault) {
   bool told = false;
-  (void)context, (void)fault;
+  uintptr_t stack = 0;
 #if defined __x86_64__
+  stack = (uintptr_t)context->uc_mcontext.gregs[REG_RSP];
   for (unsigned i = 0; i < REG_RSP; i++) look_at_register((uintptr_t)context->uc_mcontext.gregs[i], fault, &told);
 #elif defined __aarch64__
+  stack = (uintptr_t)context->uc_mcontext.sp;
   for (unsigned i = 0; i < 31; i++) look_at_register((uintptr_t)context->uc_mcontext.regs[i], fault, &told);
+#else
+  (void)context;
 #endif
+  /* Code that was not optimised has its variables there. */
+  for (unsigned i = 0; stack != 0 && i < STACK_WORDS && hak_os_readable(stack); i++, stack += sizeof stack)
+    look_at_register(*(const uintptr_t *)hak_align_down(stack, sizeof stack), fault, &told);
 }
 
 /* Another fault in here ends the program: the signal is blocked meanwhile. */

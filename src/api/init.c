@@ -6,6 +6,8 @@
  * the constructor uses nothing of libc that libc's constructor sets up, which is environ, argv and program_invocation_name. */
 #include "api/init.h"
 
+#include <stdlib.h>
+
 #include "api/background.h"
 #include "api/callers.h"
 #include "api/crash.h"
@@ -67,6 +69,7 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   hak_fork_register();
   if (HAK_HARD(CANARY)) hak_trailer_start();
   if (HAK_HARD(CANARY)) hak_callers_start();
+  if (HAK_HARD_SWEEP) at_quick_exit(hak_sweep_at_exit);
   hak_sampling_start();
   if (HAK_HARD_SWEEP && HAK_HARD(GUARDS)) hak_crash_start();
   if (HAK_HARD(GUARDS)) hak_fault_start();

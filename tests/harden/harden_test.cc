@@ -544,17 +544,70 @@ TEST_P(Hardened, CopiedBytesAreNoFault) {
 INSTANTIATE_TEST_SUITE_P(Sizes, Hardened, testing::Values(8, 4096, 100000, 600000));
 
 TEST(HardenedBlocks, ZeroBytesAreZeroBytes) {
+  for (bool write : {false, true}) {
+    for (int at : {0, 1, 100, 5000, -1}) {
+      body = [write, at] {
+        for (int i = 0; i < 700; i++) hakmem_malloc(0);
+        volatile char *p = static_cast<char *>(hakmem_malloc(0));
+        if (write) p[at] = 0;
+        _exit(p[at]);
+      };
+      expect_fault("access outside of a block: ");
+    }
+  }
+  body = [] {
+    volatile char *p = static_cast<char *>(hakmem_calloc(0, 7));
+    hakmem_free(const_cast<char *>(p));
+    _exit(p[0]);
+  };
+  expect_fault("use after free: ");
+  for (bool other : {false, true}) {
+    body = [other] {
+      char *p = static_cast<char *>(hakmem_malloc(0));
+      victim(p);
+      hakmem_free(p);
+      if (other) hakmem_free(hakmem_malloc(0));
+      hakmem_free(p);
+    };
+    expect_end(kDouble);
+    body = [] {
+      char *p = static_cast<char *>(hakmem_malloc(0));
+      victim(p + 3);
+      hakmem_free(p + 3);
+    };
+    expect_end(kInterior);
+  }
   body = [] {
     char *p = static_cast<char *>(hakmem_malloc(0));
     victim(p);
-    *p = 0;
     hakmem_free(p);
+    hakmem_malloc_usable_size(p);
   };
-  expect_end(kOverflow);
+  expect_end(kFreeMemory, "by malloc_usable_size");
+}
+
+// More than have addresses of their own; each is another block, grows, and is freed.
+TEST(HardenedBlocks, ManyBlocksOfNoBytes) {
+  std::set<void *> blocks;
+  for (int i = 0; i < 70000; i++) {
+    void *p = i % 2 == 0 ? hakmem_malloc(0) : hakmem_calloc(3, 0);
+    EXPECT_TRUE(p != nullptr && blocks.insert(p).second && reinterpret_cast<uintptr_t>(p) % 16 == 0);
+    ASSERT_EQ(hakmem_malloc_usable_size(p), 0u);
+    ASSERT_TRUE(hakmem_is_ours(p));
+  }
+  int i = 0;
+  for (void *p : blocks) {
+    if (i++ % 2 == 0) {
+      hakmem_free(p);
+      continue;
+    }
+    char *q = static_cast<char *>(hakmem_realloc(p, 90));
+    ASSERT_NE(q, nullptr);
+    memset(q, 1, 90);
+    hakmem_free(q);
+  }
   void *p = hakmem_malloc(0);
-  EXPECT_NE(p, nullptr);
-  EXPECT_EQ(hakmem_malloc_usable_size(p), 0u);
-  hakmem_free(p);
+  EXPECT_EQ(hakmem_realloc(p, 0), nullptr);
 }
 
 TEST(HardenedBlocks, HugeBlocksHaveTheirTrailerToo) {
