@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -584,6 +585,52 @@ TEST(HardenedBlocks, ZeroBytesAreZeroBytes) {
     hakmem_malloc_usable_size(p);
   };
   expect_end(kFreeMemory, "by malloc_usable_size");
+}
+
+// In steps, and by few page faults: what is there is not copied for each.
+TEST(HardenedBlocks, LargeBlocksGrowAndShrinkWhereTheyAre) {
+  constexpr size_t kFrom = 300000, kTo = 9000000, kStep = 12000;
+  rusage before, after;
+  char *p = allocate(kFrom);
+  getrusage(RUSAGE_THREAD, &before);
+  for (size_t size = kFrom; size < kTo; size += kStep) {
+    ASSERT_NE(p = static_cast<char *>(hakmem_realloc(p, size + kStep)), nullptr);
+    ASSERT_EQ(hakmem_malloc_usable_size(p), size + kStep);
+    memset(p + size, 1, kStep);
+  }
+  getrusage(RUSAGE_THREAD, &after);
+  EXPECT_LT(after.ru_minflt - before.ru_minflt, long(4 * kTo / hak_os_page_size()));
+  EXPECT_EQ(size_t(std::count(p, p + kTo, 1)), kTo);
+  hak_sweep_at_exit();
+  size_t size = kTo;
+  for (; size > kFrom; size = size * 2 / 5) {
+    ASSERT_NE(p = static_cast<char *>(hakmem_realloc(p, size)), nullptr);
+    ASSERT_EQ(hakmem_malloc_usable_size(p), size);
+    ASSERT_EQ(size_t(std::count(p, p + size, 1)), size);
+    hak_sweep_at_exit();
+  }
+  hakmem_free(p);
+}
+
+TEST(HardenedBlocks, LargeBlocksThatWereResizedEndAtGuards) {
+  for (size_t size : {size_t(900000), size_t(5000000), size_t(20000000)}) {
+    for (bool grows : {false, true}) {
+      body = [size, grows] {
+        volatile char *p = allocate(grows ? size / 2 : size * 3);
+        p = static_cast<char *>(hakmem_realloc(const_cast<char *>(p), size));
+        _exit(p[size + 8192]);
+      };
+      expect_fault("access outside of a block: ");
+      body = [size, grows] {
+        char *p = allocate(grows ? size / 2 : size * 3);
+        p = static_cast<char *>(hakmem_realloc(p, size));
+        victim(p);
+        p[size] ^= 1;
+        hakmem_free(p);
+      };
+      expect_end(kOverflow);
+    }
+  }
 }
 
 // More than have addresses of their own; each is another block, grows, and is freed.
