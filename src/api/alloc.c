@@ -135,6 +135,7 @@ HAK_NOINLINE void *hak_malloc_slow(size_t size) {
 }
 
 void *hak_calloc(size_t count, size_t size) {
+  if (HAK_HARDENED) return hak_hard_calloc(count, size);
   size_t bytes;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return or_enomem(NULL);
   if (HAK_LIKELY(bytes <= HAK_SHARED_MAX)) {
@@ -159,15 +160,15 @@ void *hak_raw_aligned(size_t align, size_t size) {
   return or_enomem(hak_raw_large(size, align, &zeroed));
 }
 
-void *hak_aligned(size_t align, size_t size, hak_family family) {
-  if (HAK_LIKELY(hak_is_pow2(align))) return hak_aligned_as(align, size, family);
+void *hak_aligned(size_t align, size_t size) {
+  if (HAK_LIKELY(hak_is_pow2(align))) return hak_aligned_as(align, size, HAK_FAMILY_MALLOC);
   errno = EINVAL;
   return NULL;
 }
 
 HAK_EXPORT void *hakmem_malloc(size_t size) { return hak_malloc(size); }
 
-HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc_as(count, size, HAK_FAMILY_MALLOC); }
+HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(count, size); }
 
 HAK_EXPORT size_t hakmem_good_size(size_t size) {
   if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* all that may be used */

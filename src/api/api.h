@@ -5,7 +5,6 @@
 
 #include "base/policy.h"
 #include "hakmem/hakmem.h"
-#include "api/callers.h"
 #include "api/harden.h"
 #include "api/held.h"
 #include "tcache/cache.h"
@@ -19,14 +18,13 @@ __attribute__((nothrow)) void hak_free_slow(void *p);
 
 void *hak_calloc(size_t count, size_t size);
 void *hak_realloc(void *p, size_t size, const void *caller);
-/* family: of the caller, as below; only the hardened build looks at it. */
-void *hak_aligned(size_t alignment, size_t size, hak_family family); /* alignment: power of two; else EINVAL */
-void *hak_memalign(size_t alignment, size_t size, hak_family family);
-int hak_posix_memalign(void **out, size_t alignment, size_t size, hak_family family);
-void *hak_pvalloc(size_t size, hak_family family);
+void *hak_aligned(size_t alignment, size_t size); /* alignment: power of two; else EINVAL */
+void *hak_memalign(size_t alignment, size_t size);
+int hak_posix_memalign(void **out, size_t alignment, size_t size);
+void *hak_pvalloc(size_t size);
 size_t hak_usable_size(const void *p, const void *caller);
 /* Frees p after checking that a request of `size` (aligned so) could have got this block. */
-void hak_free_sized(void *p, size_t size, hak_family family);
+void hak_free_sized(void *p, size_t size);
 
 /* The allocator below the hardened build's checks; in the default build, what the functions above are. */
 void *hak_raw_large(size_t size, size_t alignment, bool *zeroed); /* does not set errno */
@@ -55,10 +53,6 @@ HAK_INLINE void *hak_malloc(size_t size) { return hak_malloc_as(size, HAK_FAMILY
 /* alignment: power of two. */
 HAK_INLINE void *hak_aligned_as(size_t alignment, size_t size, hak_family family) {
   return HAK_HARDENED ? hak_hard_alloc(size, alignment, family) : hak_raw_aligned(alignment, size);
-}
-
-HAK_INLINE void *hak_calloc_as(size_t count, size_t size, hak_family family) {
-  return HAK_HARDENED ? hak_hard_calloc(count, size, family) : hak_calloc(count, size);
 }
 
 #define HAK_CALLER() __builtin_return_address(0)

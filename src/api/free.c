@@ -89,9 +89,9 @@ size_t hak_usable_size(const void *p, const void *caller) {
 
 /* Only a size larger than the block is certain to be wrong: a smaller one may come from an aligned request or a
  * shrinking realloc that stayed in place. */
-void hak_free_sized(void *p, size_t size, hak_family family) {
+void hak_free_sized(void *p, size_t size) {
   if (HAK_HARDENED) {
-    hak_hard_free(p, hak_min_size(size, HAK_SIZE_UNKNOWN - 1), family); /* no size is "unknown" */
+    hak_hard_free(p, hak_min_size(size, HAK_SIZE_UNKNOWN - 1), HAK_FAMILY_MALLOC); /* no size is "unknown" */
     return;
   }
 #if HAK_CHECKS
@@ -107,10 +107,10 @@ void hak_free_sized(void *p, size_t size, hak_family family) {
 }
 
 HAK_EXPORT void hakmem_free(void *p) { hak_free(p); }
-HAK_EXPORT void hakmem_free_sized(void *p, size_t size) { hak_free_sized(p, size, HAK_FAMILY_MALLOC); }
+HAK_EXPORT void hakmem_free_sized(void *p, size_t size) { hak_free_sized(p, size); }
 HAK_EXPORT void hakmem_free_aligned_sized(void *p, size_t alignment, size_t size) {
   (void)alignment;
-  hak_free_sized(p, size, HAK_FAMILY_MALLOC);
+  hak_free_sized(p, size);
 }
 
 HAK_EXPORT size_t hakmem_malloc_usable_size(void *p) { return hak_usable_size(p, HAK_CALLER()); }

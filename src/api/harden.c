@@ -5,6 +5,7 @@
 
 #include "api/api.h"
 #include "api/held.h"
+#include "api/operators.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/sweep.h"
@@ -80,12 +81,9 @@ HAK_INLINE void check_before(const hak_region *r, const void *p, size_t block_si
 /* The program's and its libraries' C++ runtime; NULL: there is none. */
 extern int uncaught_exceptions(void) __asm__("_ZSt19uncaught_exceptionsv") __attribute__((weak));
 
-/* Whether who made a block and who frees it certainly do not belong together. Where a constructor throws, the compiler calls the
- * class's own operator delete on what any operator new has made. */
-static HAK_COLD bool is_mismatch(hak_family made, hak_family freed_as) {
-  if (made == HAK_FAMILY_ANY || freed_as == HAK_FAMILY_ANY) return false;
-  return uncaught_exceptions == NULL || uncaught_exceptions() == 0;
-}
+/* Whether it is certain that who made a block and who frees it do not belong together. Where a constructor throws, the compiler calls the
+ * class's own operator delete, on what any operator new has made. */
+static HAK_COLD bool is_mismatch(void) { return (uncaught_exceptions == NULL || uncaught_exceptions() == 0) && hak_operators_known(); }
 
 /* Ends the program unless the block at p, of block_size bytes, may be freed so. */
 HAK_INLINE void check_block(const void *p, size_t block_size, size_t said, hak_family freed_as, const char *where) {
@@ -93,7 +91,7 @@ HAK_INLINE void check_block(const void *p, size_t block_size, size_t said, hak_f
   hak_family family;
   size_t size = read_trailer(p, block_size, where, &family);
   if (HAK_UNLIKELY(family != freed_as)) {
-    if (family != HAK_FAMILY_ANY && is_mismatch(family, freed_as)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, size, where);
+    if (is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, size, where);
     return; /* another's operator new may have asked for more than the program did */
   }
   if (HAK_UNLIKELY(said != HAK_SIZE_UNKNOWN && said != size)) hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, size, where);
@@ -254,18 +252,18 @@ void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
   return HAK_LIKELY(p != NULL) ? p : alloc_slow(size, align, family);
 }
 
-void *hak_hard_calloc(size_t count, size_t size, hak_family family) {
+void *hak_hard_calloc(size_t count, size_t size) {
   size_t bytes;
   bool zeroed = true;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) {
     errno = ENOMEM;
     return NULL;
   }
-  if (HAK_UNLIKELY(bytes == 0)) return alloc_slow(0, 0, family);
+  if (HAK_UNLIKELY(bytes == 0)) return alloc_slow(0, 0, HAK_FAMILY_MALLOC);
   bool small = is_small(bytes);
   if (small) hak_count_request(bytes + TRAILER_BYTES);
-  void *p = HAK_HARD(ZERO) && bytes <= HAK_ZEROED_BYTES ? take_ready(bytes, family) : NULL;
-  if (p == NULL) p = obtain(bytes, 0, family, &zeroed);
+  void *p = HAK_HARD(ZERO) && bytes <= HAK_ZEROED_BYTES ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
+  if (p == NULL) p = obtain(bytes, 0, HAK_FAMILY_MALLOC, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return p;
 }
@@ -313,7 +311,7 @@ static void free_empty(const void *p, size_t said, hak_family family) {
   hak_family made = (hak_family)hak_empty_free(p, &verdict);
   if (made == 0) hak_misuse_abort(verdict, p, 0, "at the call");
   if (made != family) {
-    if (is_mismatch(made, family)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, 0, "at the call");
+    if (is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, 0, "at the call");
   } else if (said != 0 && said != HAK_SIZE_UNKNOWN) {
     hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, 0, "at the call");
   }
@@ -417,30 +415,30 @@ static void forget_end(void *p, size_t block_size, size_t total) {
   hak_lock_drop(&hak_huge_lock);
 }
 
-static void *resize_empty(void *p, size_t size, hak_family family) {
+static void *resize_empty(void *p, size_t size) {
   hak_family made = expect_live_empty(p, "by realloc");
-  if (made == HAK_FAMILY_NEW || made == HAK_FAMILY_NEW_ARRAY) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, 0, "by realloc");
-  void *q = size == 0 ? NULL : hak_malloc_as(size, family);
-  if (q != NULL || size == 0) free_empty(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_ANY);
+  if (made != HAK_FAMILY_MALLOC && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, 0, "by realloc");
+  void *q = size == 0 ? NULL : hak_malloc(size);
+  if (q != NULL || size == 0) free_empty(p, HAK_SIZE_UNKNOWN, made);
   return q;
 }
 
-void *hak_hard_realloc(void *p, size_t size, hak_family family) {
-  if (p == NULL) return hak_malloc_as(size, family);
+void *hak_hard_realloc(void *p, size_t size) {
+  if (p == NULL) return hak_malloc(size);
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) {
     errno = ENOMEM;
     return NULL;
   }
-  if (HAK_UNLIKELY(hak_empty_contains(p))) return resize_empty(p, size, family);
+  if (HAK_UNLIKELY(hak_empty_contains(p))) return resize_empty(p, size);
   live_block b = live_block_at(p, "by realloc");
   if (HAK_UNLIKELY(b.block_size == 0)) {
     report_not_live(p, "by realloc");
   }
   if (size == 0) {
-    hak_hard_free(p, HAK_SIZE_UNKNOWN, family);
+    hak_hard_free(p, HAK_SIZE_UNKNOWN, b.family);
     return NULL;
   }
-  if (HAK_UNLIKELY(b.family == HAK_FAMILY_NEW || b.family == HAK_FAMILY_NEW_ARRAY)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
+  if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC) && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
   size_t total = size + TRAILER_BYTES;
   if (total <= b.block_size && total >= b.block_size / 2) {
     resize_in_place(p, b.block_size, size, b.family);
@@ -455,7 +453,7 @@ void *hak_hard_realloc(void *p, size_t size, hak_family family) {
     }
   }
   int saved = errno;
-  void *q = hak_malloc_as(size, family);
+  void *q = hak_malloc(size);
   if (q == NULL && total > b.block_size) return NULL;
   if (q == NULL) { /* programs take it that shrinking cannot fail */
     errno = saved;
@@ -463,6 +461,6 @@ void *hak_hard_realloc(void *p, size_t size, hak_family family) {
     return p;
   }
   memcpy(q, p, hak_min_size(b.size, size));
-  hak_hard_free(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_ANY);
+  hak_hard_free(p, HAK_SIZE_UNKNOWN, b.family);
   return q;
 }

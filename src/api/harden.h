@@ -15,15 +15,14 @@ typedef enum hak_family {
   HAK_FAMILY_MALLOC = 1,
   HAK_FAMILY_NEW,
   HAK_FAMILY_NEW_ARRAY,
-  HAK_FAMILY_ANY, /* malloc or free, called by a library: perhaps in an operator new or delete of its own (api/callers.h) */
 } hak_family;
 
 #define HAK_SIZE_UNKNOWN ((size_t)-1)
 
 /* align 0: that of malloc. */
 void *hak_hard_alloc(size_t size, size_t align, hak_family family);
-void *hak_hard_calloc(size_t count, size_t size, hak_family family);
-void *hak_hard_realloc(void *p, size_t size, hak_family family);
+void *hak_hard_calloc(size_t count, size_t size);
+void *hak_hard_realloc(void *p, size_t size);
 /* size: what the caller says the block's is, or HAK_SIZE_UNKNOWN. */
 void hak_hard_free(void *p, size_t size, hak_family family);
 /* The size that was asked for: a program may write all of it, and nothing more. */

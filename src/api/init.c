@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "api/background.h"
-#include "api/callers.h"
 #include "api/crash.h"
 #include "api/profiler.h"
 #include "api/sampling.h"
@@ -68,7 +67,6 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   hak_start_classes();
   hak_fork_register();
   if (HAK_HARD(CANARY)) hak_trailer_start();
-  if (HAK_HARD(CANARY)) hak_callers_start();
   if (HAK_HARD_SWEEP) at_quick_exit(hak_sweep_at_exit);
   hak_sampling_start();
   if (HAK_HARD_SWEEP && HAK_HARD(GUARDS)) hak_crash_start();

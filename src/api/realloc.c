@@ -130,7 +130,7 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller) {
 }
 
 void *hak_realloc(void *p, size_t size, const void *caller) {
-  return HAK_HARDENED ? hak_hard_realloc(p, size, hak_caller_family(caller)) : hak_raw_realloc(p, size, caller);
+  return HAK_HARDENED ? hak_hard_realloc(p, size) : hak_raw_realloc(p, size, caller);
 }
 
 HAK_EXPORT void *hakmem_reallocarray(void *p, size_t count, size_t size) {

@@ -15,12 +15,10 @@
 #include "os/os.h"
 #include "override/serves.h"
 
-#define OWN_FAMILY hak_caller_family(HAK_CALLER())
-
 /* <stdlib.h> declares some of these with attributes of its own; the definitions agree with it. */
-HAK_EXPORT void *malloc(size_t size) { return hak_malloc_as(size, OWN_FAMILY); }
-HAK_EXPORT void free(void *p) { hak_free_as(p, HAK_SIZE_UNKNOWN, OWN_FAMILY); }
-HAK_EXPORT void *calloc(size_t count, size_t size) { return hak_calloc_as(count, size, OWN_FAMILY); }
+HAK_EXPORT void *malloc(size_t size) { return hak_malloc(size); }
+HAK_EXPORT void free(void *p) { hak_free(p); }
+HAK_EXPORT void *calloc(size_t count, size_t size) { return hak_calloc(count, size); }
 HAK_EXPORT void *realloc(void *p, size_t size) { return hak_realloc(p, size, HAK_CALLER()); }
 HAK_EXPORT void *reallocarray(void *p, size_t count, size_t size) {
   size_t bytes;
@@ -39,20 +37,20 @@ HAK_EXPORT void free_sized(void *p, size_t size) {
   if (HAK_UNLIKELY(!hak_override_serves()))
     free(p);
   else
-    hak_free_sized(p, size, OWN_FAMILY);
+    hak_free_sized(p, size);
 }
 HAK_EXPORT void free_aligned_sized(void *p, size_t alignment, size_t size) {
   (void)alignment;
   free_sized(p, size);
 }
 
-HAK_EXPORT void *aligned_alloc(size_t alignment, size_t size) { return hak_aligned(alignment, size, OWN_FAMILY); }
+HAK_EXPORT void *aligned_alloc(size_t alignment, size_t size) { return hak_aligned(alignment, size); }
 HAK_EXPORT int posix_memalign(void **out, size_t alignment, size_t size) {
-  return hak_posix_memalign(out, alignment, size, OWN_FAMILY);
+  return hak_posix_memalign(out, alignment, size);
 }
-HAK_EXPORT void *memalign(size_t alignment, size_t size) { return hak_memalign(alignment, size, OWN_FAMILY); }
-HAK_EXPORT void *valloc(size_t size) { return hak_aligned(hak_os_page_size(), size, OWN_FAMILY); }
-HAK_EXPORT void *pvalloc(size_t size) { return hak_pvalloc(size, OWN_FAMILY); }
+HAK_EXPORT void *memalign(size_t alignment, size_t size) { return hak_memalign(alignment, size); }
+HAK_EXPORT void *valloc(size_t size) { return hak_aligned(hak_os_page_size(), size); }
+HAK_EXPORT void *pvalloc(size_t size) { return hak_pvalloc(size); }
 
 HAK_EXPORT size_t malloc_usable_size(void *p) { return hak_usable_size(p, HAK_CALLER()); }
 HAK_EXPORT int malloc_trim(size_t pad) { return hakmem_malloc_trim(pad); }
@@ -63,14 +61,14 @@ HAK_EXPORT void malloc_stats(void) { hakmem_malloc_stats(); }
 HAK_EXPORT int malloc_info(int options, FILE *stream) { return hakmem_malloc_info(options, stream); }
 
 /* glibc's internal names, which some programs and old libraries call directly. */
-HAK_EXPORT void *__libc_malloc(size_t size) { return hak_malloc_as(size, OWN_FAMILY); }
-HAK_EXPORT void __libc_free(void *p) { hak_free_as(p, HAK_SIZE_UNKNOWN, OWN_FAMILY); }
-HAK_EXPORT void __libc_cfree(void *p) { hak_free_as(p, HAK_SIZE_UNKNOWN, OWN_FAMILY); }
-HAK_EXPORT void *__libc_calloc(size_t count, size_t size) { return hak_calloc_as(count, size, OWN_FAMILY); }
+HAK_EXPORT void *__libc_malloc(size_t size) { return hak_malloc(size); }
+HAK_EXPORT void __libc_free(void *p) { hak_free(p); }
+HAK_EXPORT void __libc_cfree(void *p) { hak_free(p); }
+HAK_EXPORT void *__libc_calloc(size_t count, size_t size) { return hak_calloc(count, size); }
 HAK_EXPORT void *__libc_realloc(void *p, size_t size) { return hak_realloc(p, size, HAK_CALLER()); }
-HAK_EXPORT void *__libc_memalign(size_t alignment, size_t size) { return hak_memalign(alignment, size, OWN_FAMILY); }
-HAK_EXPORT void *__libc_valloc(size_t size) { return hak_aligned(hak_os_page_size(), size, OWN_FAMILY); }
-HAK_EXPORT void *__libc_pvalloc(size_t size) { return hak_pvalloc(size, OWN_FAMILY); }
+HAK_EXPORT void *__libc_memalign(size_t alignment, size_t size) { return hak_memalign(alignment, size); }
+HAK_EXPORT void *__libc_valloc(size_t size) { return hak_aligned(hak_os_page_size(), size); }
+HAK_EXPORT void *__libc_pvalloc(size_t size) { return hak_pvalloc(size); }
 HAK_EXPORT int __posix_memalign(void **out, size_t alignment, size_t size) {
-  return hak_posix_memalign(out, alignment, size, OWN_FAMILY);
+  return hak_posix_memalign(out, alignment, size);
 }
