@@ -5,6 +5,7 @@
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
+#include "guard/empty.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
 #include "large/huge.h"
@@ -126,6 +127,7 @@ HAK_EXPORT size_t hakmem_malloc_usable_size(void *p) { return hak_usable_size(p,
 
 HAK_EXPORT bool hakmem_is_ours(const void *p) {
   hak_region *region = hak_region_find(p);
+  if (HAK_HARD(GUARDS) && hak_empty_contains(p)) return true;
   if (region == NULL) return hak_sample_contains(p) || hak_huge_contains(p);
   unsigned code = hak_region_code(region, p);
   if (code == HAK_CODE_EXTENT_BODY) code = hak_region_code(region, (void *)hak_region_span(region, p)->start);

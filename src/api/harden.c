@@ -5,16 +5,19 @@
 
 #include "api/api.h"
 #include "api/held.h"
+#include "api/operators.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/sweep.h"
 #include "api/thread.h"
 #include "api/trailer.h"
 #include "base/policy.h"
+#include "guard/empty.h"
 #include "guard/sample.h"
 #include "large/huge.h"
 #include "large/extent.h"
 #include "os/os.h"
+#include "os/stack.h"
 
 #define TRAILER_BYTES (HAK_HARD(CANARY) ? HAK_TRAILER_BYTES : 0)
 
@@ -68,17 +71,29 @@ HAK_INLINE void check_before(const hak_region *r, const void *p, size_t block_si
     return;
   }
   const char *before = (const char *)p - block_size;
+  /* The other's page may not be there: where p begins a page, the trailer before lies in another one. */
+  if (HAK_UNLIKELY((uintptr_t)p % HAK_PAGE_LEAST == 0) && !hak_sweep_may_read((const char *)p - HAK_TRAILER_BYTES, HAK_TRAILER_BYTES)) return;
   uint64_t word = hak_trailer_glance(before, block_size);
   if (HAK_LIKELY(hak_trailer_fits(before, block_size, word))) return;
   if (word != 0 || hak_held(r, before)) doubt_before(r, p, block_size);
 }
+
+/* The program's and its libraries' C++ runtime; NULL: there is none. */
+extern int uncaught_exceptions(void) __asm__("_ZSt19uncaught_exceptionsv") __attribute__((weak));
+
+/* Whether it is certain that who made a block and who frees it do not belong together. Where a constructor throws, the compiler calls the
+ * class's own operator delete, on what any operator new has made. */
+static HAK_COLD bool is_mismatch(void) { return (uncaught_exceptions == NULL || uncaught_exceptions() == 0) && hak_operators_known(); }
 
 /* Ends the program unless the block at p, of block_size bytes, may be freed so. */
 HAK_INLINE void check_block(const void *p, size_t block_size, size_t said, hak_family freed_as, const char *where) {
   if (!HAK_HARD(CANARY)) return;
   hak_family family;
   size_t size = read_trailer(p, block_size, where, &family);
-  if (HAK_UNLIKELY(family != freed_as)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, size, where);
+  if (HAK_UNLIKELY(family != freed_as)) {
+    if (is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, size, where);
+    return; /* another's operator new may have asked for more than the program did */
+  }
   if (HAK_UNLIKELY(said != HAK_SIZE_UNKNOWN && said != size)) hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, size, where);
 }
 
@@ -208,9 +223,15 @@ static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, b
   return p;
 }
 
+/* A block of no bytes; NULL: one that has some serves as well. */
+static void *obtain_empty(size_t align, hak_family family) {
+  return HAK_HARD(GUARDS) && align <= HAK_EMPTY_APART ? hak_empty_alloc(family) : NULL;
+}
+
 static HAK_NOINLINE void *alloc_slow(size_t size, size_t align, hak_family family) {
   bool zeroed;
-  return obtain(size, align, family, &zeroed);
+  void *p = size == 0 ? obtain_empty(align, family) : NULL;
+  return p != NULL ? p : obtain(size, align, family, &zeroed);
 }
 
 /* A block that the thread cache has ready; NULL: the slow way. The request is counted. */
@@ -224,7 +245,7 @@ static bool is_small(size_t size) { return HAK_LIKELY(size <= HAK_SMALL_MAX - TR
 
 void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
   void *p = NULL;
-  if (HAK_LIKELY(align == 0) && is_small(size)) {
+  if (HAK_LIKELY(align == 0) && is_small(size) && HAK_LIKELY(size != 0)) {
     if (!HAK_HARD_FAST) hak_count_request(size + TRAILER_BYTES); /* else the entry point has */
     p = take_ready(size, family);
   }
@@ -238,6 +259,7 @@ void *hak_hard_calloc(size_t count, size_t size) {
     errno = ENOMEM;
     return NULL;
   }
+  if (HAK_UNLIKELY(bytes == 0)) return alloc_slow(0, 0, HAK_FAMILY_MALLOC);
   bool small = is_small(bytes);
   if (small) hak_count_request(bytes + TRAILER_BYTES);
   void *p = HAK_HARD(ZERO) && bytes <= HAK_ZEROED_BYTES ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
@@ -284,8 +306,23 @@ __attribute__((noreturn)) static HAK_COLD void report_no_block(const void *p, co
   hak_misuse_abort(verdict == HAK_VERDICT_OK ? HAK_VERDICT_FOREIGN : verdict, p, 0, where);
 }
 
+static void free_empty(const void *p, size_t said, hak_family family) {
+  hak_verdict verdict;
+  hak_family made = (hak_family)hak_empty_free(p, &verdict);
+  if (made == 0) hak_misuse_abort(verdict, p, 0, "at the call");
+  if (made != family) {
+    if (is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, 0, "at the call");
+  } else if (said != 0 && said != HAK_SIZE_UNKNOWN) {
+    hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, 0, "at the call");
+  }
+}
+
 static HAK_NOINLINE void free_outside_regions(void *p, size_t said, hak_family family) {
   if (p == NULL) return;
+  if (hak_empty_contains(p)) {
+    free_empty(p, said, family);
+    return;
+  }
   size_t block_size = hak_block_size(p);
   if (block_size != 0)
     check_block(p, block_size, said, family, "at the call");
@@ -335,27 +372,55 @@ __attribute__((noreturn)) static HAK_COLD void report_not_live(const void *p, co
   hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, where);
 }
 
+static hak_family expect_live_empty(const void *p, const char *where) {
+  hak_verdict verdict;
+  hak_family made = (hak_family)hak_empty_tag(p, &verdict);
+  if (made == 0) hak_misuse_abort(verdict == HAK_VERDICT_DOUBLE_FREE ? HAK_VERDICT_FREE_MEMORY : verdict, p, 0, where);
+  return made;
+}
+
 size_t hak_hard_usable_size(const void *p) {
   if (p == NULL) return 0;
+  if (HAK_UNLIKELY(hak_empty_contains(p))) {
+    expect_live_empty(p, "by malloc_usable_size");
+    return 0;
+  }
   live_block b = live_block_at(p, "by malloc_usable_size");
   if (HAK_UNLIKELY(b.block_size == 0)) report_not_live(p, "by malloc_usable_size");
   return b.size;
 }
 
 /* A block that others look at meanwhile: for a moment fill and trailer do not fit each other. */
-static void resize_in_place(void *p, size_t block_size, size_t size) {
+static void resize_in_place(void *p, size_t block_size, size_t size, hak_family family) {
   if (!HAK_HARD(CANARY)) return;
   hak_region *r = hak_region_find(p);
   bool in_slab = r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
   if (in_slab) {
     hak_held_begin(r, p);
-    hak_trailer_write(p, block_size, size, HAK_FAMILY_MALLOC);
+    hak_trailer_write(p, block_size, size, family);
     hak_held_set(r, p);
   } else {
     hak_lock_take(&hak_huge_lock);
-    hak_trailer_write(p, block_size, size, HAK_FAMILY_MALLOC);
+    hak_trailer_write(p, block_size, size, family);
     hak_lock_drop(&hak_huge_lock);
   }
+}
+
+/* A huge block shrinks: until its trailer is written it ends as one that has just been made (api/sweep.c). */
+static void forget_end(void *p, size_t block_size, size_t total) {
+  size_t end = hak_align_up(total, hak_os_page_size());
+  if (!HAK_HARD(CANARY) || end >= block_size) return;
+  hak_lock_take(&hak_huge_lock);
+  memset((char *)p + end - HAK_TRAILER_BYTES, 0, HAK_TRAILER_BYTES);
+  hak_lock_drop(&hak_huge_lock);
+}
+
+static void *resize_empty(void *p, size_t size) {
+  hak_family made = expect_live_empty(p, "by realloc");
+  if (made != HAK_FAMILY_MALLOC && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, 0, "by realloc");
+  void *q = size == 0 ? NULL : hak_malloc(size);
+  if (q != NULL || size == 0) free_empty(p, HAK_SIZE_UNKNOWN, made);
+  return q;
 }
 
 void *hak_hard_realloc(void *p, size_t size) {
@@ -364,24 +429,26 @@ void *hak_hard_realloc(void *p, size_t size) {
     errno = ENOMEM;
     return NULL;
   }
+  if (HAK_UNLIKELY(hak_empty_contains(p))) return resize_empty(p, size);
   live_block b = live_block_at(p, "by realloc");
   if (HAK_UNLIKELY(b.block_size == 0)) {
     report_not_live(p, "by realloc");
   }
   if (size == 0) {
-    hak_hard_free(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_MALLOC);
+    hak_hard_free(p, HAK_SIZE_UNKNOWN, b.family);
     return NULL;
   }
-  if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC)) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
+  if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC) && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
   size_t total = size + TRAILER_BYTES;
   if (total <= b.block_size && total >= b.block_size / 2) {
-    resize_in_place(p, b.block_size, size);
+    resize_in_place(p, b.block_size, size, b.family);
     return p;
   }
-  if (!HAK_HARD(GUARDS) && total > HAK_EXTENT_MAX / 2 && hak_huge_size(p) != 0) {
+  if (total > (HAK_HARD(GUARDS) ? HAK_SMALL_MAX : HAK_EXTENT_MAX / 2) && hak_huge_size(p) != 0) {
+    forget_end(p, b.block_size, total);
     void *moved = hak_raw_resize_huge(p, total); /* NULL also where the kernel cannot move it: then it is copied */
     if (moved != NULL) {
-      if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, HAK_FAMILY_MALLOC);
+      if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, b.family);
       return moved;
     }
   }
@@ -390,10 +457,10 @@ void *hak_hard_realloc(void *p, size_t size) {
   if (q == NULL && total > b.block_size) return NULL;
   if (q == NULL) { /* programs take it that shrinking cannot fail */
     errno = saved;
-    resize_in_place(p, b.block_size, size);
+    resize_in_place(p, b.block_size, size, b.family);
     return p;
   }
   memcpy(q, p, hak_min_size(b.size, size));
-  hak_hard_free(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_MALLOC);
+  hak_hard_free(p, HAK_SIZE_UNKNOWN, b.family);
   return q;
 }

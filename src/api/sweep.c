@@ -69,6 +69,32 @@ HAK_RACY static hak_verdict look_before(const hak_region *r, const void *p, size
   return hak_is_zero((const char *)p - HAK_COLOUR_BYTES, HAK_COLOUR_BYTES) ? HAK_VERDICT_OK : HAK_VERDICT_UNDERFLOW;
 }
 
+/* --- pages that a child does not have --- */
+
+/* This process is a fork's child. Programs keep pages from their children (MADV_DONTFORK), or protect them there, and round out to what
+ * lies beside a block. So a child asks of each page that it has no business with. */
+static bool forked;
+
+static bool has_page(uintptr_t address) { return hak_os_is_readable((const uint32_t *)(address & ~(uintptr_t)(sizeof(uint32_t) - 1))); }
+
+/* Whether [p, p + bytes) may be read. */
+static bool is_readable(const void *p, size_t bytes) {
+  if (HAK_LIKELY(!hak_load_relaxed(&forked))) return true;
+  size_t page = hak_os_page_size();
+  for (uintptr_t at = hak_align_down((uintptr_t)p, page), end = (uintptr_t)p + bytes; at < end; at += page) {
+    if (!has_page(at)) return false;
+  }
+  return true;
+}
+
+/* What is looked at of a huge block: its trailer, and the fill, there or in the page before. */
+static bool is_end_readable(const void *p, size_t bytes) {
+  size_t looked_at = HAK_TRAILER_BYTES + HAK_FILL_MAX;
+  return is_readable((const char *)p + bytes - looked_at, looked_at);
+}
+
+bool hak_sweep_may_read(const void *p, size_t bytes) { return is_readable(p, bytes); }
+
 typedef hak_verdict looker(const hak_region *r, const void *p, size_t block_size);
 
 #define LOOKS 20 /* a millisecond apart */
@@ -90,7 +116,7 @@ void hak_sweep_neighbour(const hak_region *r, const void *p, size_t block_size, 
     v = view_of(r, hak_region_index(r, p));
     if (v.start != (uintptr_t)p || v.bumped == 0 || hak_class_size(v.code - 1) != block_size) return;
   }
-  look_again(look_at, r, p, block_size, &v, where);
+  if (is_readable(p, block_size)) look_again(look_at, r, p, block_size, &v, where);
 }
 
 void hak_sweep_before_first(const hak_region *r, const void *p, const char *where) {
@@ -104,6 +130,8 @@ static size_t sweep_slab(const hak_region *r, size_t index, const char *where) {
   if (v.code == HAK_CODE_NONE) return 0;
   size_t block_size = hak_class_size(v.code - 1);
   const void *first = (const void *)v.start;
+  uintptr_t base = hak_align_down(v.start, HAK_SPAN_SIZE), end = v.start + v.bumped * block_size;
+  if (v.bumped > 0 && !is_readable((const void *)base, end - base)) return end - base;
   if (v.bumped > 0 && HAK_UNLIKELY(look_before(r, first, block_size) != HAK_VERDICT_OK)) look_again(look_before, r, first, block_size, &v, where);
   for (unsigned i = 0; i < v.bumped; i++) {
     const void *p = (const void *)(v.start + i * block_size);
@@ -112,21 +140,12 @@ static size_t sweep_slab(const hak_region *r, size_t index, const char *where) {
   return v.bumped * block_size;
 }
 
-static bool forked; /* this process is a fork's child */
-
-/* Programs keep pages from their children (MADV_DONTFORK), and may round out to the page of a block's trailer. The fill is there or in
- * the page before. */
-static bool is_readable(const void *p, size_t bytes) {
-  const char *last = (const char *)p + bytes - HAK_TRAILER_BYTES;
-  return !hak_load_relaxed(&forked) || (hak_os_is_readable((const uint32_t *)(const void *)last) &&
-                                        hak_os_is_readable((const uint32_t *)(const void *)(last - hak_os_page_size())));
-}
 
 /* Under the lock of huge blocks. One that has just been made has no trailer yet; one that is freed leaves the table first. */
 HAK_RACY static bool is_damaged(const void *p, size_t bytes) {
   size_t size;
   hak_family family;
-  if (!is_readable(p, bytes)) return false;
+  if (!is_end_readable(p, bytes)) return false;
   return HAK_HARD(CANARY) && hak_trailer_word(p, bytes) != 0 && !hak_trailer_read(p, bytes, &size, &family);
 }
 
@@ -183,8 +202,7 @@ void hak_sweep_fork_child(void) {
 }
 
 /* Of a large heap another part each time; of many huge blocks too, whose places depend on their addresses. */
-void hak_sweep_at_exit(void) {
-  static const char where[] = "when the process ended";
+static void sweep_all(const char *where) {
   uint64_t until_ms = hak_os_now_ms() + EXIT_MS;
   if (hak_region_count() == 0 || !hak_lock_comes_free(&hak_huge_lock, EXIT_MS)) return;
   const hak_region *r = hak_region_at(0);
@@ -197,3 +215,7 @@ void hak_sweep_at_exit(void) {
   }
   while (!(round && at.span >= from.span) && hak_os_now_ms() < until_ms) round |= !sweep_next(&at, &bytes, where);
 }
+
+void hak_sweep_at_exit(void) { sweep_all("when the process ended"); }
+
+void hak_sweep_at_crash(void) { sweep_all("after a fault"); }

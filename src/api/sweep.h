@@ -11,6 +11,10 @@
 void hak_sweep_some(void);
 /* In the child of a fork: no other thread is at it. */
 void hak_sweep_fork_child(void);
+/* The same when a fault ends it. */
+void hak_sweep_at_crash(void);
+/* Whether a child has these bytes of a block that it does not know: the program may have kept the page from it. */
+bool hak_sweep_may_read(const void *p, size_t bytes);
 /* When the process ends: for a tenth of a second at most, from anywhere on. */
 void hak_sweep_at_exit(void);
 /* Ends the program if the block is damaged that lies beside one of the same size, in its slab where a slab has several; `where` is for

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include "guard/empty.h"
 #include "guard/sample.h"
 #include "large/huge.h"
 #include "os/os.h"
@@ -64,17 +65,31 @@ static bool explain_region(const void *p) {
   return false;
 }
 
+static bool explain_empty(const void *p) {
+  if (!hak_empty_contains(p)) return false;
+  const void *block = (const void *)hak_align_down((uintptr_t)p, HAK_EMPTY_APART);
+  hak_verdict verdict;
+  bool live = hak_empty_tag(block, &verdict) != 0;
+  print_block(live ? "access outside of a block" : "use after free", p, live ? "in or near the" : "in the freed", block, 0);
+  return true;
+}
+
 /* --- handler --- */
 
 static bool explain(const void *p) {
   if (hak_sample_explain(p)) return true;
-  return HAK_HARD(GUARDS) && (explain_region(p) || explain_huge(p));
+  return HAK_HARD(GUARDS) && (explain_empty(p) || explain_region(p) || explain_huge(p));
 }
+
+static bool reported; /* relaxed */
+
+bool hak_fault_told(void) { return hak_load_relaxed(&reported); }
 
 static void on_fault(int number, siginfo_t *info, void *context) {
   struct sigaction *before = &earlier[number == SIGBUS];
   bool sent = info->si_code <= 0; /* by somebody: there is no address, and no instruction that faults again */
   bool told = !sent && explain(info->si_addr);
+  if (told) hak_store_relaxed(&reported, true);
   if (!told && (before->sa_flags & SA_SIGINFO) != 0) {
     before->sa_sigaction(number, info, context);
     return;

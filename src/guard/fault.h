@@ -3,7 +3,11 @@
 #ifndef HAK_GUARD_FAULT_H
 #define HAK_GUARD_FAULT_H
 
+#include <stdbool.h>
+
 /* Catches SIGSEGV and SIGBUS. Idempotent; before other threads run. */
 void hak_fault_start(void);
+/* Whether a fault has been reported. */
+bool hak_fault_told(void);
 
 #endif

@@ -1,8 +1,10 @@
 #include "large/guard_pages.h"
 
+#include "base/atomic.h"
 #include "base/bits.h"
 #include "large/huge.h"
 #include "os/os.h"
+#include "region/region.h"
 #include "region/size_class.h"
 
 /* Addresses that wait are one mapping each, and no memory. */
@@ -25,9 +27,28 @@ bool hak_guard_pages_reach(const void *p, size_t bytes, const void *address) {
 
 bool hak_guard_pages_unmap(void *p, size_t bytes) { return hak_os_unmap((char *)p - HAK_GUARD_PAGES_BYTES, mapped_bytes(bytes)); }
 
+/* Blocks follow each other from an address on that was drawn at random, each with as much room behind it as it takes: there it may grow.
+ * Only hints: two threads may use one, and the kernel puts the second block elsewhere. */
+#define ZONE_BYTES (1024 * HAK_GIB)
+static uintptr_t zone; /* relaxed; 0: none yet */
+static size_t zone_used = ZONE_BYTES;
+
+static uintptr_t place_for(size_t all, size_t align, size_t room) {
+  size_t step = hak_align_up(all + room, hak_max_size(align, HAK_GUARD_PAGES_BYTES));
+  if (step > ZONE_BYTES) return 0;
+  size_t used = hak_load_relaxed(&zone_used);
+  if (used > ZONE_BYTES - step) {
+    hak_store_relaxed(&zone, hak_os_random_place(HAK_HUGE_PAGE, ZONE_BYTES));
+    used = 0;
+  }
+  hak_store_relaxed(&zone_used, used + step);
+  uintptr_t start = hak_load_relaxed(&zone);
+  return start == 0 ? 0 : hak_align_up(start + used, align);
+}
+
 /* `inner` of `all` bytes accessible, from `offset` on. */
 static void *map_part(size_t all, size_t align, size_t offset, size_t inner) {
-  char *reserved = hak_os_reserve(all, align);
+  char *reserved = hak_os_reserve_near(place_for(all, align, all), all, align);
   if (reserved == NULL || hak_os_commit(reserved + offset, inner)) return reserved;
   hak_os_unmap_own(reserved, all);
   return NULL;
@@ -41,12 +62,27 @@ void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
   wanted = wanted && !hak_os_refused_lately(&refused);
   char *start = wanted ? map_part(all, align, before, bytes) : NULL;
   if (start == NULL) {
-    start = hak_os_map(all, align);
+    start = hak_os_map_near(place_for(all, align, 0), all, align);
     if (start == NULL) return NULL;
     if (wanted) hak_os_note_refusal(&refused);
   }
   if (before > HAK_GUARD_PAGES_BYTES) hak_os_unmap_own(start, before - HAK_GUARD_PAGES_BYTES);
   return start + before;
+}
+
+bool hak_guard_pages_resize(void *p, size_t old_bytes, size_t bytes) {
+  char *start = p;
+  size_t change = bytes > old_bytes ? bytes - old_bytes : old_bytes - bytes;
+  if (bytes > old_bytes) {
+    char *end = start + old_bytes + HAK_GUARD_PAGES_BYTES;
+    if (!hak_os_extend(end, change)) return false;
+    if (hak_os_commit(start + old_bytes, change)) return true;
+    hak_os_unmap(end, change);
+    return false;
+  }
+  if (!hak_os_seal(start + bytes, change)) return false;
+  hak_os_unmap(start + bytes + HAK_GUARD_PAGES_BYTES, change); /* else the addresses are lost */
+  return true;
 }
 
 /* Puts one in, and takes the oldest out where it is full. */

@@ -19,6 +19,8 @@
 void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted);
 /* Unmaps a block with its guard pages. False: it could not; the memory may be there still. */
 bool hak_guard_pages_unmap(void *p, size_t bytes);
+/* Grows or shrinks a block where it is. False: it cannot, and is as it was. */
+bool hak_guard_pages_resize(void *p, size_t old_bytes, size_t bytes);
 /* Whether the address lies in the block or its guard pages. */
 bool hak_guard_pages_reach(const void *p, size_t bytes, const void *address);
 /* The memory goes, the addresses wait. Takes the lock. */

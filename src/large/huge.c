@@ -235,9 +235,11 @@ bool hak_huge_locate(const void *p, hak_huge_place *place) {
   hak_lock_take(&hak_huge_lock);
   place->block = hak_guard_pages_quarantined(p, &place->bytes);
   place->quarantined = place->block != NULL;
-  for (size_t i = 0; i < table_capacity && place->block == NULL; i++) {
-    const entry *e = &table[i];
-    if (e->p != NULL && e->p != GONE && hak_guard_pages_reach(e->p, e->bytes, p)) *place = (hak_huge_place){e->p, e->bytes, false};
+  /* At last the room where one may grow, which others may have taken. */
+  for (size_t n = 0; n < 2 * table_capacity && place->block == NULL; n++) {
+    const entry *e = &table[n % table_capacity];
+    size_t room = n < table_capacity ? 0 : e->bytes;
+    if (e->p != NULL && e->p != GONE && hak_guard_pages_reach(e->p, e->bytes + room, p)) *place = (hak_huge_place){e->p, e->bytes, false};
   }
   hak_lock_drop(&hak_huge_lock);
   return place->block != NULL;
@@ -245,7 +247,7 @@ bool hak_huge_locate(const void *p, hak_huge_place *place) {
 
 static void *remap(void *p, size_t old_bytes, size_t bytes) {
   if (bytes > old_bytes && !hak_budget_map(bytes - old_bytes)) return NULL;
-  void *moved = hak_os_remap(p, old_bytes, bytes);
+  void *moved = !HAK_HARD(GUARDS) ? hak_os_remap(p, old_bytes, bytes) : hak_guard_pages_resize(p, old_bytes, bytes) ? p : NULL;
   if (bytes > old_bytes) hak_budget_map_done(bytes - old_bytes, moved != NULL);
   if (moved != NULL && bytes < old_bytes) hak_budget_count_unmapped(old_bytes - bytes);
   return moved;

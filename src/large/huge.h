@@ -25,7 +25,7 @@ bool hak_huge_contains(const void *p);
 /* What is wrong with freeing p, which is no huge block: HAK_VERDICT_NO_BLOCK_START inside one, HAK_VERDICT_FREE_MEMORY inside
  * a freed mapping that is kept, HAK_VERDICT_OK when nothing is known of it. As slow as hak_huge_contains. */
 hak_verdict hak_huge_verdict(const void *p);
-/* Grows or shrinks by mremap; the block may move. NULL: not ours or no memory, and unchanged. */
+/* Grows or shrinks by mremap; the block may move. Hardened build: in place, between guard pages; what is added is zero. NULL: not ours or no memory, and unchanged. */
 void *hak_huge_resize(void *p, size_t size);
 /* Unmaps the freed mappings that are kept; returns their bytes. */
 size_t hak_huge_release(void);

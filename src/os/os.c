@@ -6,6 +6,7 @@
 
 #include "base/atomic.h"
 #include "base/bits.h"
+#include "base/policy.h"
 
 #if HAK_OS_REPLACEABLE
 const struct hak_os_ops *hak_os = &hak_os_linux;
@@ -70,14 +71,33 @@ void *hak_os_reserve(size_t size, size_t align) { return map_aligned(size, align
 /* Left free below the program's libraries, for what it maps there. */
 #define MARGIN (16 * HAK_GIB)
 
-void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
+/* The highest address with so much room behind it; 0: there is none. */
+static uintptr_t highest_place(size_t room) {
   uintptr_t high = (uintptr_t)&hak_os_stats, least = 2 * (room + MARGIN);
   if (high < least) high = (uintptr_t)&room; /* a static program: the stack */
-  if (high < least) return hak_os_reserve(size, align);
-  void *hint = (void *)hak_align_down(high - room - MARGIN, align);
-  void *p = map_counted(hint, size, false, false);
+  return high < least ? 0 : high - room - MARGIN;
+}
+
+uintptr_t hak_os_random_place(size_t align, size_t room) {
+  uintptr_t highest = highest_place(room), drawn;
+  if (highest == 0) return 0;
+  hak_os_random(&drawn, sizeof drawn);
+  return hak_align_up(MARGIN + drawn % (highest - MARGIN - align), align);
+}
+
+static void *map_near(uintptr_t hint, size_t size, size_t align, bool accessible) {
+  void *p = map_counted((void *)hint, size, accessible, false);
   if (p == NULL || ((uintptr_t)p & (align - 1)) == 0) return p;
-  return hak_os_unmap_own(p, size) ? hak_os_reserve(size, align) : NULL;
+  return hak_os_unmap_own(p, size) ? map_aligned(size, align, accessible) : NULL;
+}
+
+void *hak_os_reserve_near(uintptr_t hint, size_t size, size_t align) { return map_near(hint, size, align, false); }
+
+void *hak_os_map_near(uintptr_t hint, size_t size, size_t align) { return map_near(hint, size, align, true); }
+
+void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
+  uintptr_t hint = HAK_HARD(GUARDS) ? hak_os_random_place(align, room) : hak_align_down(highest_place(room), align);
+  return hint == 0 ? hak_os_reserve(size, align) : hak_os_reserve_near(hint, size, align);
 }
 
 /* Without MAP_FIXED_NOREPLACE, which old kernels and emulators take for a hint as well. */

@@ -43,9 +43,14 @@ size_t hak_os_page_size(void);
 
 /* Address space without memory: inaccessible, not counted against overcommit. align_bytes: power of two >= page. */
 void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
-/* The same, low in a part of the address space of which `room_bytes` from there on seem to be free: hak_os_extend may
+/* The same, low in a part of the address space (hardened build: anywhere) of which `room_bytes` from there on seem to be free: hak_os_extend may
  * reserve more in place. Where there is no such part it is put anywhere. */
 void *hak_os_reserve_with_room(size_t size_bytes, size_t align_bytes, size_t room_bytes);
+/* Near an address, where that is free. */
+void *hak_os_reserve_near(uintptr_t hint, size_t size_bytes, size_t align_bytes);
+void *hak_os_map_near(uintptr_t hint, size_t size_bytes, size_t align_bytes);
+/* An address that nobody can predict, with so much room behind it as long as nobody maps there. 0: the address space is too small. */
+uintptr_t hak_os_random_place(size_t align_bytes, size_t room_bytes);
 /* Reserves these very addresses. False: some are taken, or the system refuses. */
 bool hak_os_extend(void *addr, size_t size_bytes);
 /* The same; *taken where they are somebody else's: asking again is of no use. */

@@ -226,7 +226,7 @@ static void name_parts(const hak_region *r) {
 /* A region that may grow to `bytes`, of which `reserved` are reserved now. */
 static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
   size_t align = HAK_HUGE_PAGE; /* so that huge pages lie in a chunk as in memory */
-  void *base = reserved < bytes ? hak_os_reserve_with_room(reserved, align, bytes) : hak_os_reserve(bytes, align);
+  void *base = reserved < bytes || HAK_HARD(GUARDS) ? hak_os_reserve_with_room(reserved, align, bytes) : hak_os_reserve(bytes, align);
   if (base == NULL) return false;
   note_reserved(base, reserved);
   if (lay_out(r, (uintptr_t)base, bytes, reserved)) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -544,17 +545,116 @@ TEST_P(Hardened, CopiedBytesAreNoFault) {
 INSTANTIATE_TEST_SUITE_P(Sizes, Hardened, testing::Values(8, 4096, 100000, 600000));
 
 TEST(HardenedBlocks, ZeroBytesAreZeroBytes) {
+  for (bool write : {false, true}) {
+    for (int at : {0, 1, 100, 5000, -1}) {
+      body = [write, at] {
+        for (int i = 0; i < 700; i++) hakmem_malloc(0);
+        volatile char *p = static_cast<char *>(hakmem_malloc(0));
+        if (write) p[at] = 0;
+        _exit(p[at]);
+      };
+      expect_fault("access outside of a block: ");
+    }
+  }
+  body = [] {
+    volatile char *p = static_cast<char *>(hakmem_calloc(0, 7));
+    hakmem_free(const_cast<char *>(p));
+    _exit(p[0]);
+  };
+  expect_fault("use after free: ");
+  for (bool other : {false, true}) {
+    body = [other] {
+      char *p = static_cast<char *>(hakmem_malloc(0));
+      victim(p);
+      hakmem_free(p);
+      if (other) hakmem_free(hakmem_malloc(0));
+      hakmem_free(p);
+    };
+    expect_end(kDouble);
+    body = [] {
+      char *p = static_cast<char *>(hakmem_malloc(0));
+      victim(p + 3);
+      hakmem_free(p + 3);
+    };
+    expect_end(kInterior);
+  }
   body = [] {
     char *p = static_cast<char *>(hakmem_malloc(0));
     victim(p);
-    *p = 0;
     hakmem_free(p);
+    hakmem_malloc_usable_size(p);
   };
-  expect_end(kOverflow);
-  void *p = hakmem_malloc(0);
-  EXPECT_NE(p, nullptr);
-  EXPECT_EQ(hakmem_malloc_usable_size(p), 0u);
+  expect_end(kFreeMemory, "by malloc_usable_size");
+}
+
+// In steps, and by few page faults: what is there is not copied for each.
+TEST(HardenedBlocks, LargeBlocksGrowAndShrinkWhereTheyAre) {
+  constexpr size_t kFrom = 300000, kTo = 9000000, kStep = 12000;
+  rusage before, after;
+  char *p = allocate(kFrom);
+  getrusage(RUSAGE_THREAD, &before);
+  for (size_t size = kFrom; size < kTo; size += kStep) {
+    ASSERT_NE(p = static_cast<char *>(hakmem_realloc(p, size + kStep)), nullptr);
+    ASSERT_EQ(hakmem_malloc_usable_size(p), size + kStep);
+    memset(p + size, 1, kStep);
+  }
+  getrusage(RUSAGE_THREAD, &after);
+  EXPECT_LT(after.ru_minflt - before.ru_minflt, long(4 * kTo / hak_os_page_size()));
+  EXPECT_EQ(size_t(std::count(p, p + kTo, 1)), kTo);
+  hak_sweep_at_exit();
+  size_t size = kTo;
+  for (; size > kFrom; size = size * 2 / 5) {
+    ASSERT_NE(p = static_cast<char *>(hakmem_realloc(p, size)), nullptr);
+    ASSERT_EQ(hakmem_malloc_usable_size(p), size);
+    ASSERT_EQ(size_t(std::count(p, p + size, 1)), size);
+    hak_sweep_at_exit();
+  }
   hakmem_free(p);
+}
+
+TEST(HardenedBlocks, LargeBlocksThatWereResizedEndAtGuards) {
+  for (size_t size : {size_t(900000), size_t(5000000), size_t(20000000)}) {
+    for (bool grows : {false, true}) {
+      body = [size, grows] {
+        volatile char *p = allocate(grows ? size / 2 : size * 3);
+        p = static_cast<char *>(hakmem_realloc(const_cast<char *>(p), size));
+        _exit(p[size + 8192]);
+      };
+      expect_fault("access outside of a block: ");
+      body = [size, grows] {
+        char *p = allocate(grows ? size / 2 : size * 3);
+        p = static_cast<char *>(hakmem_realloc(p, size));
+        victim(p);
+        p[size] ^= 1;
+        hakmem_free(p);
+      };
+      expect_end(kOverflow);
+    }
+  }
+}
+
+// More than have addresses of their own; each is another block, grows, and is freed.
+TEST(HardenedBlocks, ManyBlocksOfNoBytes) {
+  std::set<void *> blocks;
+  for (int i = 0; i < 70000; i++) {
+    void *p = i % 2 == 0 ? hakmem_malloc(0) : hakmem_calloc(3, 0);
+    EXPECT_TRUE(p != nullptr && blocks.insert(p).second && reinterpret_cast<uintptr_t>(p) % 16 == 0);
+    ASSERT_EQ(hakmem_malloc_usable_size(p), 0u);
+    ASSERT_TRUE(hakmem_is_ours(p));
+  }
+  int i = 0;
+  for (void *p : blocks) {
+    if (i++ % 2 == 0) {
+      hakmem_free(p);
+      continue;
+    }
+    char *q = static_cast<char *>(hakmem_realloc(p, 90));
+    ASSERT_NE(q, nullptr);
+    memset(q, 1, 90);
+    hakmem_free(q);
+  }
+  void *p = hakmem_malloc(0);
+  EXPECT_EQ(hakmem_realloc(p, 0), nullptr);
 }
 
 TEST(HardenedBlocks, HugeBlocksHaveTheirTrailerToo) {

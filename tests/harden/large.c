@@ -3,6 +3,9 @@
  * usage: large blocks           more live blocks than half of the mappings that a process may have: all are served, threads start, and the
  *                               blocks come and go again
  *        large kept             keeps the pages of a block from a fork's child, rounded out to whole pages: the child works and exits well
+ *        large kept-small       the same of blocks that share slabs: the child frees those beside them
+ *        large protected        the child makes them inaccessible for a while
+ *        large distances        prints what an attacker who knows where libc lies does not know
  *        large limited          starts itself as `large addresses` under RLIMIT_AS: blocks that were freed leave addresses to the program
  *
  * 77: this machine does not allow the setting. */
@@ -78,6 +81,51 @@ static int kept_from_child(void) {
   return 0;
 }
 
+#define BESIDE 9
+
+/* Every second one is kept. */
+static void work_beside(char *const *blocks, size_t bytes) {
+  for (int i = 1; i < BESIDE; i += 2) {
+    memset(blocks[i], 2, bytes);
+    free(blocks[i]);
+  }
+  for (int n = 0; n < 60000; n++) free(malloc((size_t)n % 9000));
+}
+
+static int work_and_exit(char *const *blocks, size_t bytes, size_t kept, int protect) {
+  for (int i = 0; i < BESIDE && protect; i += 2) mprotect(blocks[i], kept, PROT_NONE);
+  work_beside(blocks, bytes);
+  exit(0);
+}
+
+static int slabs_kept_from_child(int protect) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  static const size_t sizes[] = {700, 4096, 6000, 9000, 30000, 90000};
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    char *blocks[BESIDE];
+    size_t kept = (sizes[s] + page - 1) / page * page;
+    for (int i = 0; i < BESIDE; i++) {
+      if (posix_memalign((void **)&blocks[i], page, sizes[s]) != 0) return 1;
+      memset(blocks[i], 1, sizes[s]);
+    }
+    for (int i = 0; i < BESIDE && !protect; i += 2) {
+      if (madvise(blocks[i], kept, MADV_DONTFORK) != 0) return 77;
+    }
+    pid_t child = fork();
+    if (child == 0) work_and_exit(blocks, sizes[s], kept, protect);
+    int status = 0;
+    if (waitpid(child, &status, 0) != child || status != 0) return printf("%zu bytes: status %x of a child\n", sizes[s], (unsigned)status), 1;
+    for (int i = 0; i < BESIDE; i++) free(blocks[i]);
+  }
+  return 0;
+}
+
+static int print_distances(void) {
+  char *huge = malloc(3 * MIB), *small = malloc(70), *empty = malloc(0), *libc = (char *)(size_t)&qsort;
+  printf("libc %p small %tx huge %tx empty %tx huge-from-small %tx\n", (void *)libc, libc - small, libc - huge, libc - empty, small - huge);
+  return 0;
+}
+
 static int limited(char **argv) {
   struct rlimit r = {4096 * MIB, 4096 * MIB};
   static char mode[] = "addresses";
@@ -91,5 +139,8 @@ int main(int argc, char **argv) {
   if (argc != 2) return 2;
   if (strcmp(argv[1], "blocks") == 0) return many_blocks();
   if (strcmp(argv[1], "kept") == 0) return kept_from_child();
+  if (strcmp(argv[1], "kept-small") == 0) return slabs_kept_from_child(0);
+  if (strcmp(argv[1], "protected") == 0) return slabs_kept_from_child(1);
+  if (strcmp(argv[1], "distances") == 0) return print_distances();
   return strcmp(argv[1], "limited") == 0 ? limited(argv) : freed_addresses();
 }

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <map>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -98,6 +101,8 @@ void expect_large(const char *what) {
 TEST(Large, ManyBlocksLeaveMappings) { expect_large("blocks"); }
 TEST(Large, FreedBlocksLeaveAddresses) { expect_large("limited"); }
 TEST(Large, PagesKeptFromAChildAreNotLookedAtThere) { expect_large("kept"); }
+TEST(Large, PagesOfSlabsToo) { expect_large("kept-small"); }
+TEST(Large, PagesThatAChildProtectsToo) { expect_large("protected"); }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Families, testing::Values(8, 4096, 100000, 600000, 50000000));
 
@@ -106,6 +111,28 @@ TEST(Replaced, OperatorsInPart) {
   ProgramResult r = run_program({REPLACED}, {std::string("LD_PRELOAD=") + HARDENED});
   EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.err;
   EXPECT_EQ(r.out, "15 15 15 15\n");
+}
+
+// What a library's own operators, which are malloc and free to us, made or free is not judged.
+TEST(Symbolic, OperatorsOfALibraryThatNobodySees) {
+  ProgramResult r = run_program({SYMBOLIC}, {std::string("LD_PRELOAD=") + HARDENED});
+  EXPECT_EQ(r.exit_code, 0) << "signal " << r.signal << "\n" << r.err;
+  EXPECT_EQ(r.out, "80\n");
+  EXPECT_EQ(r.err, "");
+}
+
+// Of 2^20 distances from libc two of 24 are the same in one run of 3,800.
+TEST(Layout, DistancesFromLibrariesAreDrawn) {
+  std::map<std::string, std::set<std::string>> found;
+  constexpr int kRuns = 24;
+  for (int i = 0; i < kRuns; i++) {
+    ProgramResult r = run_program({LARGE, "distances"}, {std::string("LD_PRELOAD=") + HARDENED});
+    ASSERT_EQ(r.exit_code, 0) << r.err;
+    std::istringstream lines(r.out);
+    for (std::string what, distance; lines >> what >> distance;) found[what].insert(distance);
+  }
+  if (found["libc"].size() < kRuns / 2) GTEST_SKIP() << "addresses are not random here";
+  for (const char *what : {"small", "huge", "empty", "huge-from-small"}) EXPECT_EQ(found[what].size(), size_t(kRuns)) << what;
 }
 
 }  // namespace

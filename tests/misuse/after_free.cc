@@ -30,6 +30,8 @@ void store(unsigned char *p, size_t length) {
 
 void read_freed(const Case &c) { sum(freed(c.size), c.size < kPage ? c.size : kPage); }
 
+void use_of_nothing(const Case &) {}
+
 void write_freed(const Case &c) { store(freed(c.size), 8); }
 
 void write_middle(const Case &c) { store(freed(c.size) + c.size / 2, 8); }
@@ -78,6 +80,53 @@ void write_freed_by_a_thread(const Case &c) {
   on_thread([](void *q) { std::free(q); }, opaque(p));
   store(p, 16);
   churn(c.size, 64);
+}
+
+// A list whose second node was freed, and is still linked.
+template <size_t Bytes>
+void walk_freed_list(const Case &) {
+  struct Node {
+    Node *next;
+    unsigned char *text;
+    unsigned char data[Bytes - 16];
+  };
+  auto *first = static_cast<Node *>(std::malloc(sizeof(Node))), *second = static_cast<Node *>(std::malloc(sizeof(Node)));
+  auto *third = static_cast<Node *>(std::malloc(sizeof(Node)));
+  *first = {second, first->data, {1}}, *second = {third, second->data, {2}}, *third = {nullptr, third->data, {3}};
+  std::free(opaque(second));
+  sink = *opaque(opaque(first)->next)->text;
+}
+
+template <size_t Bytes>
+void call_from_freed(const Case &) {
+  struct Handler {
+    void (*call)(const Case &);
+    unsigned char data[Bytes - 8];
+  };
+  auto *p = static_cast<Handler *>(std::malloc(sizeof(Handler)));
+  p->call = use_of_nothing;
+  std::free(opaque(p));
+  opaque(p)->call({});
+}
+
+void write_freed_array(const Case &c) {
+  auto *p = static_cast<unsigned char *>(opaque(operator new[](c.size)));
+  operator delete[](opaque(p));
+  store(p + 8, 8);
+}
+
+void write_freed_by_resize_to_nothing(const Case &c) {
+  unsigned char *p = victim(c.size);
+  if (std::realloc(opaque(p), 0) != nullptr) not_done();
+  store(p, 8);
+}
+
+// Another thread frees it, and ends.
+void write_then_end_at_once(const Case &c) {
+  unsigned char *p = victim(c.size);
+  on_thread([](void *q) { std::free(q); }, opaque(p));
+  store(p, 8);
+  std::quick_exit(0);
 }
 
 // A pointer that is kept beyond a realloc that moved the block.
@@ -268,6 +317,13 @@ void add_uses_after_free() {
   add("use-after-free", "virtual-call-reused-48", {0}, 0, call_reused<48>);
   add("use-after-free", "virtual-call-reused-3000", {0}, 0, call_reused<3000>);
   add("use-after-free", "virtual-delete-48", {0}, 0, delete_virtual_twice<48>);
+  add("use-after-free", "list-48", {0}, 0, walk_freed_list<48>);
+  add("use-after-free", "list-2000", {0}, 0, walk_freed_list<2000>);
+  add("use-after-free", "function-64", {0}, 0, call_from_freed<64>);
+  add("use-after-free", "function-5000", {0}, 0, call_from_freed<5000>);
+  add("use-after-free", "write-array", {k40, k3000, k600K}, 0, write_freed_array);
+  add("use-after-free", "write-resized-to-nothing", {k40, k20000, k40M}, 0, write_freed_by_resize_to_nothing);
+  add("use-after-free", "write-then-quick-exit", {k40, k3000}, 0, write_then_end_at_once);
   add("use-after-free", "control", {k40, k3000, k20000, k600K, k40M}, 0, use_rightly);
   add("use-after-free", "control-virtual", {0}, 0, call_living<48>);
 }

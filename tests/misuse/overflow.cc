@@ -1,5 +1,6 @@
 // Writes and reads behind a block and before it.
 #include <fcntl.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -71,11 +72,74 @@ void over_read(const Case &c) {
 }
 
 // One store, some bytes behind the block: an index that is too large.
+void over_kept_for_fault(const Case &c) { write_by_loop(victim(c.size), c.size, c.size + c.amount); }
+
 void over_index(const Case &c) {
   unsigned char *p = victim(c.size);
   volatile unsigned char *bytes = opaque(p);
   bytes[c.size + c.amount] = 'E';
   end(p);
+}
+
+// Blocks that another function than malloc made.
+
+void over_calloc(const Case &c) {
+  auto *p = static_cast<unsigned char *>(opaque(std::calloc(c.size / 4, 4)));
+  write_by_loop(p, 0, c.size + c.amount);
+  std::free(opaque(p));
+}
+
+void over_aligned(const Case &c) {
+  void *p = nullptr;
+  if (posix_memalign(&p, 256, c.size) != 0) not_done();
+  write_by_loop(static_cast<unsigned char *>(p), 0, c.size + c.amount);
+  std::free(opaque(p));
+}
+
+void over_realloc(const Case &c) {
+  auto *p = static_cast<unsigned char *>(std::realloc(victim(c.size), 3 * c.size));
+  write_by_loop(p, c.size, 3 * c.size + c.amount);
+  end(p);
+}
+
+void over_array(const Case &c) {
+  auto *p = static_cast<unsigned char *>(opaque(operator new[](c.size)));
+  write_by_loop(p, 0, c.size + c.amount);
+  operator delete[](opaque(p));
+}
+
+// A copy of a text, with more appended.
+void over_strdup(const Case &c) {
+  std::memset(source, 'F', c.size - 1);
+  source[c.size - 1] = '\0';
+  char *text = strdup(reinterpret_cast<char *>(opaque(source)));
+  std::strcat(opaque(text), "more");
+  std::free(opaque(text));
+}
+
+// To the size that the allocator says the block has, and one more.
+void over_usable(const Case &c) {
+  unsigned char *p = victim(c.size);
+  size_t usable = malloc_usable_size(p);
+  write_by_loop(p, usable - 16, usable + c.amount);
+  end(p);
+}
+
+void under_aligned(const Case &c) {
+  auto *p = static_cast<unsigned char *>(aligned_alloc(64, (c.size + 63) / 64 * 64));
+  write_before_by_loop(p, c.amount);
+  std::free(opaque(p));
+}
+
+// What the program dies of is something else, and follows from it, perhaps.
+void over_then_fault(const Case &c) {
+  over_kept_for_fault(c);
+  sink = **opaque(static_cast<volatile unsigned long *volatile *>(std::calloc(1, k40)));
+}
+
+void over_then_quick_exit(const Case &c) {
+  over_kept_for_fault(c);
+  std::quick_exit(0);
 }
 
 void under_loop(const Case &c) {
@@ -191,6 +255,14 @@ void add_overflows() {
   add("overflow", "strcpy-1", {k40, k3000, k20000}, 1, over_strcpy);
   add("overflow", "read-32", {k40, k3000, k600K}, 32, over_read);
   add("overflow", "index-200", {k40, k3000, k20000}, 200, over_index);
+  add("overflow", "calloc-1", {k40, k3000, k600K}, 1, over_calloc);
+  add("overflow", "aligned-8", {k40, k3000, k20000}, 8, over_aligned);
+  add("overflow", "realloc-1", {k40, k20000, k600K}, 1, over_realloc);
+  add("overflow", "new[]-1", {k40, k3000, k600K}, 1, over_array);
+  add("overflow", "strdup-4", {k40, k3000}, 4, over_strdup);
+  add("overflow", "usable-1", {k40, k3000, k600K}, 1, over_usable);
+  add("overflow", "then-fault-8", {k40, k20000}, 8, over_then_fault);
+  add("overflow", "then-quick-exit-8", {k40, k20000}, 8, over_then_quick_exit);
   add("overflow", "control", {k40, k3000, k20000, k600K, k40M}, 0, within);
 
   add("underflow", "loop-1", {k40, k3000, k600K}, 1, under_loop);
@@ -200,6 +272,7 @@ void add_overflows() {
   add("underflow", "memset-8", {k20000, k40M}, 8, under_memset);
   add("underflow", "memset-32", {k20000, k40M}, 32, under_memset);
   add("underflow", "memset-1M", {k40, k20000, k40M}, kMiB, under_memset);
+  add("underflow", "aligned-8", {k40, k3000, k600K}, 8, under_aligned);
   add("underflow", "control", {k40, k3000, k600K, k40M}, 0, within);
 
   add("never-freed", "over-1", {k40, k3000, k20000, k600K, k40M}, 1, over_kept);

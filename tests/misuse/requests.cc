@@ -94,6 +94,31 @@ void write_one_byte_block(const Case &c) {
   std::free(opaque(q));
 }
 
+void read_empty_far(const Case &c) { sink = static_cast<const volatile unsigned char *>(by_malloc())[c.amount]; }
+
+void read_before_empty(const Case &) { sink = *(static_cast<const volatile unsigned char *>(by_malloc()) - 1); }
+
+// An array that a program counts as empty, and fills when it comes to it.
+void write_empty_array(const Case &c) {
+  surround();
+  store(needed(std::calloc(0, 0)), c.amount);
+}
+
+void write_empty_aligned(const Case &c) {
+  void *p = nullptr;
+  if (posix_memalign(&p, 16, 0) != 0) not_done();
+  store(needed(p), c.amount);
+  std::free(opaque(p));
+}
+
+void read_freed_empty(const Case &) {
+  unsigned char *p = by_malloc();
+  std::free(opaque(p));
+  sink = *static_cast<const volatile unsigned char *>(opaque(p));
+}
+
+void empty_deleted(const Case &) { operator delete(by_malloc()); }
+
 void empty_freed_twice(const Case &) {
   unsigned char *p = by_malloc();
   std::free(opaque(p));
@@ -107,6 +132,11 @@ void empty_right(const Case &) {
   unsigned char *p = needed(std::realloc(victim(k40), 1));
   store(p, 1);
   std::free(p);
+  p = needed(std::realloc(by_malloc(), k3000));
+  store(p, k3000);
+  std::free(p);
+  std::memcpy(by_malloc(), opaque(p = by_malloc()), 0);
+  std::free(p);
   free_neighbours();
 }
 
@@ -119,6 +149,14 @@ void *filled(void *p, size_t size) {
 
 void malloc_delete(const Case &c) { operator delete(filled(std::malloc(c.size), c.size)); }
 void malloc_delete_array(const Case &c) { operator delete[](filled(std::malloc(c.size), c.size)); }
+void calloc_delete(const Case &c) { operator delete(filled(std::calloc(c.size, 1), c.size)); }
+void realloc_delete_array(const Case &c) { operator delete[](filled(std::realloc(victim(c.size), 2 * c.size), c.size)); }
+void new_realloc(const Case &c) { sink = reinterpret_cast<unsigned long>(std::realloc(filled(operator new(c.size), c.size), 2 * c.size)); }
+void strdup_delete(const Case &c) {
+  void *text = filled(std::malloc(c.size), c.size);
+  static_cast<char *>(text)[c.size - 1] = '\0';
+  operator delete(opaque(strdup(static_cast<char *>(text))));
+}
 void new_free(const Case &c) { std::free(filled(operator new(c.size), c.size)); }
 void new_array_free(const Case &c) { std::free(filled(operator new[](c.size), c.size)); }
 void new_delete_array(const Case &c) { operator delete[](filled(operator new(c.size), c.size)); }
@@ -231,6 +269,13 @@ void add_zero_sizes() {
   add("zero-size", "new-write-8-delete", {0}, 8, write_empty_new);
   add("zero-size", "realloc-1-write-2", {0}, 2, write_one_byte_block);
   add("zero-size", "realloc-1-write-40", {0}, 40, write_one_byte_block);
+  add("zero-size", "read-100", {0}, 100, read_empty_far);
+  add("zero-size", "read-5000", {0}, 5000, read_empty_far);
+  add("zero-size", "read-before", {0}, 1, read_before_empty);
+  add("zero-size", "array-write-300", {0}, 300, write_empty_array);
+  add("zero-size", "aligned-write-1-free", {0}, 1, write_empty_aligned);
+  add("zero-size", "freed-read", {0}, 0, read_freed_empty);
+  add("zero-size", "malloc-delete", {0}, 0, empty_deleted);
   add("zero-size", "freed-twice", {0}, 0, empty_freed_twice);
   add("zero-size", "control", {0}, 0, empty_right);
 }
@@ -238,6 +283,10 @@ void add_zero_sizes() {
 void add_wrong_deletes() {
   add("wrong-delete", "malloc-delete", {k40, k600K}, 0, malloc_delete);
   add("wrong-delete", "malloc-delete[]", {k20000}, 0, malloc_delete_array);
+  add("wrong-delete", "calloc-delete", {k40, k600K}, 0, calloc_delete);
+  add("wrong-delete", "realloc-delete[]", {k40, k3000}, 0, realloc_delete_array);
+  add("wrong-delete", "strdup-delete", {k40, k20000}, 0, strdup_delete);
+  add("wrong-delete", "new-realloc", {k40, k600K}, 0, new_realloc);
   add("wrong-delete", "new-free", {k40, k600K}, 0, new_free);
   add("wrong-delete", "new[]-free", {k20000}, 0, new_array_free);
   add("wrong-delete", "new-delete[]", {k40, k20000}, 0, new_delete_array);

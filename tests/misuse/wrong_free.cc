@@ -95,6 +95,20 @@ void twice_when_unmapped(const Case &c) {
   std::free(opaque(p));
 }
 
+void freed_after_resize_to_nothing(const Case &c) {
+  unsigned char *p = victim(c.size);
+  if (std::realloc(opaque(p), 0) != nullptr) not_done();
+  std::free(opaque(p));
+}
+
+// Both ends of a pair of owners, each of which frees it with its own thread's work between.
+void twice_by_owners(const Case &c) {
+  unsigned char *p = victim(c.size);
+  std::free(opaque(p));
+  ordinary_work(30);
+  on_thread([](void *q) { ordinary_work(5), std::free(q); }, opaque(p));
+}
+
 void freed_in_every_order(const Case &c) {
   int count = count_for(c.size, 400, 3);
   unsigned char *p = victim(c.size);
@@ -202,6 +216,8 @@ void add_double_frees() {
   add("double-free", "by-two-threads", {k40, k20000, k600K}, 0, twice_by_two_threads);
   add("double-free", "deleted", {k40, k3000, k600K}, 0, deleted_twice);
   add("double-free", "when-unmapped", {k40M}, 0, twice_when_unmapped);
+  add("double-free", "resized-to-nothing", {k40, k3000, k600K}, 0, freed_after_resize_to_nothing);
+  add("double-free", "by-owners", {k40, k20000, k600K}, 0, twice_by_owners);
   add("double-free", "control", {k40, k3000, k20000, k600K, k40M}, 0, freed_in_every_order);
 }
 

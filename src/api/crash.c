@@ -1,0 +1,83 @@
+/* REG_RSP */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "api/crash.h"
+
+#include <signal.h>
+#include <ucontext.h>
+
+#include "api/held.h"
+#include "api/sweep.h"
+#include "guard/fault.h"
+#include "os/os.h"
+#include "os/print.h"
+#include "os/stack.h"
+#include "slab/slab.h"
+
+#define STACK_WORDS 32
+
+static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
+
+/* The free block of a slab that p points into, or NULL. */
+static const void *free_block_of(uintptr_t p, size_t *bytes) {
+  const hak_region *r = hak_region_find((const void *)p);
+  if (r == NULL) return NULL;
+  unsigned code = hak_region_slab_code(r, hak_region_index(r, (const void *)p));
+  if (!hak_code_is_class(code)) return NULL;
+  const hak_span *s = hak_region_span(r, (const void *)p);
+  *bytes = hak_class_size(code - 1);
+  uintptr_t offset = p - s->start;
+  if (p < s->start || offset / *bytes >= s->bumped) return NULL;
+  const void *block = (const void *)(s->start + offset / *bytes * *bytes);
+  return hak_load_relaxed(hak_held_byte(r, hak_held_offset(r, block))) == HAK_NOT_HELD ? block : NULL;
+}
+
+static void look_at_register(uintptr_t value, const void *fault, bool *told) {
+  size_t bytes;
+  const void *block = *told ? NULL : free_block_of(value, &bytes);
+  if (block == NULL) return;
+  *told = true;
+  hak_print("hakmem: fault at %p, perhaps a use after free: a register, or the stack, points into block %p (class %zu bytes), which is free [process %d, thread %d]\n",
+            fault, block, bytes, hak_os_pid(), hak_os_tid());
+}
+
+static void look_at_registers(const ucontext_t *context, const void *fault) {
+  bool told = false;
+  uintptr_t stack = 0;
+#if defined __x86_64__
+  stack = (uintptr_t)context->uc_mcontext.gregs[REG_RSP];
+  for (unsigned i = 0; i < REG_RSP; i++) look_at_register((uintptr_t)context->uc_mcontext.gregs[i], fault, &told);
+#elif defined __aarch64__
+  stack = (uintptr_t)context->uc_mcontext.sp;
+  for (unsigned i = 0; i < 31; i++) look_at_register((uintptr_t)context->uc_mcontext.regs[i], fault, &told);
+#else
+  (void)context;
+#endif
+  /* Code that was not optimised has its variables there. */
+  for (unsigned i = 0; stack != 0 && i < STACK_WORDS && hak_os_readable(stack); i++, stack += sizeof stack)
+    look_at_register(*(const uintptr_t *)hak_align_down(stack, sizeof stack), fault, &told);
+}
+
+/* Another fault in here ends the program: the signal is blocked meanwhile. */
+static void on_crash(int number, siginfo_t *info, void *context) {
+  bool sent = info->si_code <= 0;
+  if (!sent && !hak_fault_told()) {
+    hak_sweep_at_crash();
+    look_at_registers(context, info->si_addr);
+  }
+  sigaction(number, &earlier[number == SIGBUS], NULL); /* the instruction faults again */
+  if (sent) raise(number);
+}
+
+static void start(int number, struct sigaction *before) {
+  struct sigaction action = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+  sigemptyset(&action.sa_mask);
+  /* Who has a handler already takes care of faults. */
+  if (sigaction(number, NULL, before) == 0 && (before->sa_flags & SA_SIGINFO) == 0 && before->sa_handler == SIG_DFL) sigaction(number, &action, NULL);
+}
+
+void hak_crash_start(void) {
+  start(SIGSEGV, &earlier[0]);
+  start(SIGBUS, &earlier[1]);
+}

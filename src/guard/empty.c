@@ -1,0 +1,60 @@
+#include "guard/empty.h"
+
+#include "os/os.h"
+
+#define BYTES (HAK_EMPTY_BLOCKS * HAK_EMPTY_APART)
+#define LOOKED_AT 64
+
+uintptr_t hak_empty_base;
+
+enum { NEVER, FREED = 0x80 };
+static uint8_t state[HAK_EMPTY_BLOCKS]; /* NEVER, FREED or a tag */
+static size_t next;
+
+static uintptr_t base_or_reserve(void) {
+  uintptr_t base = hak_load_relaxed(&hak_empty_base);
+  if (HAK_LIKELY(base != 0)) return base;
+  size_t page = hak_os_page_size();
+  void *fresh = hak_os_reserve_near(hak_os_random_place(page, BYTES), BYTES, page);
+  if (fresh == NULL) return 0;
+  /* Two first calls at once: one of the reservations stays. */
+  if (__atomic_compare_exchange_n(&hak_empty_base, &base, (uintptr_t)fresh, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return (uintptr_t)fresh;
+  hak_os_unmap(fresh, BYTES);
+  return base;
+}
+
+void *hak_empty_alloc(unsigned tag) {
+  uintptr_t base = base_or_reserve();
+  for (unsigned n = 0; base != 0 && n < LOOKED_AT; n++) {
+    size_t i = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % HAK_EMPTY_BLOCKS;
+    uint8_t found = hak_load_relaxed(&state[i]);
+    if (found != NEVER && found != FREED) continue;
+    if (__atomic_compare_exchange_n(&state[i], &found, (uint8_t)tag, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+      return (void *)(base + i * HAK_EMPTY_APART);
+  }
+  return NULL;
+}
+
+static uint8_t *state_of(const void *p, hak_verdict *verdict) {
+  size_t offset = (uintptr_t)p - hak_load_relaxed(&hak_empty_base);
+  *verdict = HAK_VERDICT_NO_BLOCK_START;
+  return offset % HAK_EMPTY_APART == 0 ? &state[offset / HAK_EMPTY_APART] : NULL;
+}
+
+static unsigned tag_of(uint8_t found, hak_verdict *verdict) {
+  *verdict = found == NEVER ? HAK_VERDICT_NO_BLOCK_START : found == FREED ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_OK;
+  return found == FREED ? 0 : found;
+}
+
+unsigned hak_empty_tag(const void *p, hak_verdict *verdict) {
+  uint8_t *s = state_of(p, verdict);
+  return s == NULL ? 0 : tag_of(hak_load_relaxed(s), verdict);
+}
+
+unsigned hak_empty_free(const void *p, hak_verdict *verdict) {
+  uint8_t *s = state_of(p, verdict);
+  if (s == NULL) return 0;
+  uint8_t found = hak_load_relaxed(s);
+  if (found == NEVER) return tag_of(found, verdict);
+  return tag_of(__atomic_exchange_n(s, FREED, __ATOMIC_RELAXED), verdict); /* of two frees at once one finds it freed */
+}
