@@ -9,5 +9,5 @@ foreach (file($argv[1]) as $number => $line) {
 }
 ksort($count);
 arsort($count);
-foreach (array_slice($count, 0, 100) as $word => $n) echo "$word $n ", count($pages[substr($word, 0, 4)]), "\n";
+foreach (array_slice($count, 0, 100, true) as $word => $n) echo "$word $n ", count($pages[substr($word, 0, 4)]), "\n";
 echo strlen(json_encode($pages)), "\n";

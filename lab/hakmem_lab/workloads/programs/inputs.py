@@ -1,4 +1,4 @@
-"""Inputs of `hakmem programs` from a seed: inputs.py KIND SIZE SEED FILE writes one; the same words, the same file."""
+"""Inputs of `hakmem programs` from a seed: inputs.py KIND SIZE SEED FILE writes one."""
 
 import json
 import random
@@ -28,7 +28,8 @@ def text(size: int, chance: random.Random) -> Iterator[str]:
         path = "/".join(zipf(chance, words, chance.randint(1, 5)))
         rest = " ".join(zipf(chance, words, chance.randint(2, 14)))
         address = f"10.{chance.randrange(4)}.{chance.randrange(250)}.{chance.randrange(250)}"
-        yield f'{address} "GET /{path}?id={chance.randrange(100_000)}" {chance.choice(STATES)} {rest}'
+        number, state = chance.randrange(100_000), chance.choice(STATES)
+        yield f'{address} "GET /{path}?id={number}" {state} {rest}'
 
 
 def record(number: int, chance: random.Random, words: list[str]) -> dict:
@@ -61,7 +62,9 @@ def xml(size: int, chance: random.Random) -> Iterator[str]:
     yield '<?xml version="1.0"?>\n<catalogue>'
     for number in range(100 * size):
         one = record(number, chance, words)
-        lines = "".join(f'<line sku="{line["sku"]}">{line["count"]}</line>' for line in one["lines"])
+        lines = "".join(
+            f'<line sku="{line["sku"]}">{line["count"]}</line>' for line in one["lines"]
+        )
         tags = "".join(f"<tag>{tag}</tag>" for tag in one["tags"])
         city = one["where"]["city"]
         yield (f'<item id="{number}" city="{city}"><name>{one["name"]}</name><price>{one["price"]}'
@@ -133,18 +136,22 @@ def postscript(size: int, chance: random.Random) -> Iterator[str]:
         for _ in range(150):
             at = " ".join(str(chance.randrange(500)) for _ in range(6))
             red, green = chance.random(), chance.random()
-            yield f"{red:.2f} {green:.2f} .5 setrgbcolor newpath 90 90 moveto {at} curveto closepath fill"
+            yield f"{red:.2f} {green:.2f} .5 setrgbcolor newpath 90 90 moveto {at} curveto fill"
         yield "showpage"
 
 
 def git(size: int, chance: random.Random) -> Iterator[str]:
     """A stream for git fast-import: `size` hundred commits to 60 files."""
     words = words_of(chance)
-    files = {f"src/{words[i]}/{words[i + 99]}.c": [" ".join(zipf(chance, words, 8))] * 9 for i in range(60)}
+    files = {
+        f"src/{words[i]}/{words[i + 99]}.c": [" ".join(zipf(chance, words, 8))] * 9
+        for i in range(60)
+    }
     for number in range(100 * size):
         note = " ".join(zipf(chance, words, 7))
         moment = 1_700_000_000 + 60 * number
-        yield f"commit refs/heads/main\ncommitter A B <a@b> {moment} +0000\ndata {len(note)}\n{note}"
+        yield f"commit refs/heads/main\ncommitter A B <a@b> {moment} +0000"
+        yield f"data {len(note)}\n{note}"
         for path in chance.sample(sorted(files), 3):
             lines = files[path]
             lines[chance.randrange(len(lines))] = " ".join(zipf(chance, words, 9))
@@ -155,10 +162,10 @@ def git(size: int, chance: random.Random) -> Iterator[str]:
 
 
 def c_source(size: int, chance: random.Random) -> Iterator[str]:
-    """`size` hundred functions on structures and arrays."""
+    """`size` tens of functions on structures and arrays."""
     yield "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <math.h>"
     yield "struct node { struct node *next; int key; double weight; char name[24]; };"
-    for number in range(100 * size):
+    for number in range(10 * size):
         a, b, c = (chance.randrange(1, 99) for _ in range(3))
         yield (
             f"double step{number}(struct node *list, int *data, int count) {{\n"
@@ -172,19 +179,21 @@ def c_source(size: int, chance: random.Random) -> Iterator[str]:
 
 
 def cpp_source(size: int, chance: random.Random) -> Iterator[str]:
-    """`size` tens of classes on the standard containers."""
+    """`size` classes on the standard containers."""
     for header in ("algorithm", "functional", "map", "memory", "string", "unordered_map", "vector"):
         yield f"#include <{header}>"
-    yield "template <int N, class T> struct Row { std::vector<T> cells; std::map<T, Row<N - 1, T>> below; };"
+    yield "template <int N, class T> struct Row { std::vector<T> cells;"
+    yield "  std::map<T, Row<N - 1, T>> below; };"
     yield "template <class T> struct Row<0, T> { T cell; };"
-    for number in range(10 * size):
+    for number in range(size):
         kind = chance.choice(("int", "double", "std::string"))
         yield (
             f"struct S{number} {{ std::unordered_map<std::string, std::vector<{kind}>> all; "
             f"Row<{chance.randint(2, 5)}, {kind}> row; std::unique_ptr<S{number}> next; }};\n"
             f"std::size_t work{number}(S{number} &s) {{\n  std::vector<{kind}> flat;\n"
-            "  for (auto &[name, values] : s.all) flat.insert(flat.end(), values.begin(), values.end());\n"
-            f"  std::sort(flat.begin(), flat.end()); std::map<std::string, std::function<int(int)>> calls;\n"
+            "  for (auto &[name, all] : s.all) flat.insert(flat.end(), all.begin(), all.end());\n"
+            "  std::sort(flat.begin(), flat.end());\n"
+            "  std::map<std::string, std::function<int(int)>> calls;\n"
             f'  calls["k{number}"] = [&](int x) {{ return x + int(flat.size()); }};\n'
             f'  return calls["k{number}"]({number}) + s.row.cells.size();\n}}'
         )

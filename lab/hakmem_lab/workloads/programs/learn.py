@@ -13,4 +13,7 @@ words = TfidfVectorizer(max_features=800).fit_transform(lines)
 forest = RandomForestClassifier(int(sys.argv[2]), random_state=1, max_depth=12)
 forest.fit(words[:4000], states[:4000])
 line = SGDClassifier(random_state=1, max_iter=5, tol=None).fit(words, states)
-print(sum(a == b for a, b in zip(forest.predict(words), line.predict(words), strict=True)), words.shape)
+print(
+    sum(a == b for a, b in zip(forest.predict(words), line.predict(words), strict=True)),
+    words.shape,
+)

@@ -13,7 +13,7 @@ class Node:
 size, seed = map(int, sys.argv[1:])
 chance = random.Random(seed)
 total = 0
-for turn in range(size):
+for _ in range(size):
     nodes = [Node(0, None)]
     for key in range(1, 12000):
         node = Node(key, chance.choice(nodes[-200:]))
