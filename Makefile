@@ -1,7 +1,7 @@
 # Front doors to the build (CMake), the tests (CTest) and the lab (Python). Each target does its
 # own set-up: see scripts/setup.sh.
 
-.PHONY: help run test test-long model bench real targets fuzz pgo safety docs dist packages-check deb matrix clean
+.PHONY: help run test test-long model bench programs real targets fuzz pgo safety docs dist packages-check deb matrix clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make model           check the models of the lock-free protocols and their mutants (minutes)"
 	@echo "make bench           every benchmark and real program beside all peers (under 30 minutes)"
 	@echo "make bench SUITE=... another suite: quick takes 3 minutes, hakmem bench --list shows all"
+	@echo "make programs        CPU time and memory of 40 real programs under all allocators (hours; ROUNDS=5, PROGRAMS=NAME,...)"
 	@echo "make targets         the tests on other targets: aarch64, musl, larger pages, huge-page modes (minutes)"
 	@echo "make fuzz            fuzz correct use and misuse, both builds, FUZZ_MINUTES=15 each; findings stay in tests/fuzz/corpus"
 	@echo "make real            databases, compilers, interpreters and more at length under hakmem (up to 40 minutes)"
@@ -51,6 +52,12 @@ bench:
 	@scripts/setup.sh bench
 	@scripts/build.sh release programs
 	@.venv/bin/hakmem bench "$(SUITE)"
+
+programs: ROUNDS = 5
+programs:
+	@scripts/setup.sh programs
+	@scripts/build.sh release programs
+	@.venv/bin/hakmem programs --rounds "$(ROUNDS)" $(if $(PROGRAMS),--programs "$(PROGRAMS)")
 
 targets:
 	@scripts/setup.sh targets

@@ -2,7 +2,7 @@
 # Sees to it that everything `make run`, `make test` or a benchmark needs is there: Debian packages,
 # and the virtual environment of the lab. Silent when nothing is missing.
 #
-#   scripts/setup.sh run|test|bench|targets|real|dist|deb [COMMAND [ARG...]]
+#   scripts/setup.sh run|test|bench|programs|targets|real|dist|deb [COMMAND [ARG...]]
 #
 # COMMAND, a build, needs the packages alone: it runs while the virtual environments are made. As root it installs what is missing; otherwise it names the one command that does, and exits
 # with status 2. For `real`, WITHOUT="NAME..." leaves the packages out that only these programs need.
@@ -15,12 +15,13 @@ case $goal in
 run) lists=(scripts/packages-run.txt) ;;
 test) lists=(scripts/packages-run.txt scripts/packages-test.txt tests/preload/packages.txt) ;;
 bench) lists=(scripts/packages-run.txt scripts/packages-bench.txt) ;;
+programs) lists=(scripts/packages-run.txt scripts/packages-programs.txt) ;;
 real) lists=(scripts/packages-run.txt tests/preload/packages.txt scripts/packages-real.txt) ;;
 dist) lists=(scripts/packages-run.txt scripts/packages-test.txt scripts/packages-dist.txt scripts/packages-deb.txt) ;;
 deb) lists=(scripts/packages-deb.txt) ;;
 targets) lists=(scripts/packages-run.txt scripts/packages-targets.txt) ;;
 *)
-    echo "usage: scripts/setup.sh run|test|bench|targets|real|dist|deb [COMMAND [ARG...]]" >&2
+    echo "usage: scripts/setup.sh run|test|bench|programs|targets|real|dist|deb [COMMAND [ARG...]]" >&2
     exit 2
     ;;
 esac

@@ -1,4 +1,4 @@
-"""What the plan of a run of `hakmem drawn` must look like: a folder may come from anywhere."""
+"""What the plan of a run in a folder must look like: a folder may come from anywhere."""
 
 import re
 import sys
@@ -73,9 +73,9 @@ ALLOCATOR_SHAPE: Shape = {
 }
 
 
-def require_sound(plan: object) -> None:
+def require_sound(plan: object, shape: Shape = PLAN_SHAPE) -> None:
     """ValueError names the key that is missing, or holds what it cannot."""
-    require(plan, PLAN_SHAPE, "")
+    require(plan, shape, "")
     for number, entry in enumerate(plan["allocators"], 1):
         require(entry, ALLOCATOR_SHAPE, f" of allocator {number}")
     names = [entry["name"] for entry in plan["allocators"]]

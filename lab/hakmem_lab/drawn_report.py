@@ -84,13 +84,19 @@ def summary_table(results: Results) -> Table | None:
     found = shares(results)
     if not found:
         return None
-    table = tables.plain_table(f"{results.baseline} on {len(results.seeds)} drawn loads")
-    table.caption = (
+    caption = (
         "Geometric means over the seeds, [95 % interval]. Speed: above 1 "
         f"{results.baseline} is faster; memory: below 1 it holds less. First: at least as good as "
         f"the best; nearly: within 5 % of it. {CHOSEN}"
     )
-    for title in ("ratio", "seeds", "geometric mean", "first", "nearly", "worst", "best"):
+    title = f"{results.baseline} on {len(results.seeds)} drawn loads"
+    return share_table(title, caption, "seeds", found)
+
+
+def share_table(title: str, caption: str, many: str, found: list[tuple[Share, bool]]) -> Table:
+    table = tables.plain_table(title)
+    table.caption = caption
+    for title in ("ratio", many, "geometric mean", "first", "nearly", "worst", "best"):
         table.add_column(title, justify="left" if title == "ratio" else "right")
     for one, less in found:
         worst, best = (one.highest, one.lowest) if less else (one.lowest, one.highest)
@@ -115,15 +121,24 @@ def worst_table(results: Results) -> Table | None:
 
 
 def beside_table(results: Results) -> Table | None:
-    if not results.beside:
-        return None
     name = results.baseline
-    table = tables.plain_table(f"{name} beside each")
-    table.caption = (
+    caption = (
         f"Geometric means of {name} ÷ row over the seeds, [95 % interval]; rest: after the load."
     )
-    columns = [("allocator", {"no_wrap": True}), *((title, {}) for title in BESIDE_TITLES)]
-    tables.fill(table, columns, [[one.peer, *beside_cells(one)] for one in results.beside])
+    return table_beside(name, caption, BESIDE_TITLES, results.beside)
+
+
+def table_beside(
+    name: str, caption: str, titles: Sequence[str], rows: Sequence[Beside]
+) -> Table | None:
+    """Of the cells of a row as many as there are titles."""
+    if not rows:
+        return None
+    table = tables.plain_table(f"{name} beside each")
+    table.caption = caption
+    columns = [("allocator", {"no_wrap": True}), *((title, {}) for title in titles)]
+    cells = ([one.peer, *beside_cells(one)[: len(titles)]] for one in rows)
+    tables.fill(table, columns, list(cells))
     return table
 
 

@@ -67,16 +67,21 @@ class Session:
 
 def load(folder: Path) -> Session:
     """The session of a folder, with the allocators as they were."""
+    plan, allocators = read_plan(folder, drawn_plan.PLAN_SHAPE, "drawn loads")
+    return Session(folder, allocators=allocators, **{name: plan[name] for name in FIELDS})
+
+
+def read_plan(folder: Path, shape: drawn_plan.Shape, what: str) -> tuple[dict, list[Allocator]]:
+    """The plan of a run's folder and its allocators, if it is one of `what`."""
     path = folder / PLAN
     try:
         plan = parse_json(read_whole(path))
-        drawn_plan.require_sound(plan)
-        allocators = [read_allocator(entry) for entry in plan["allocators"]]
-        return Session(folder, allocators=allocators, **{name: plan[name] for name in FIELDS})
+        drawn_plan.require_sound(plan, shape)
+        return plan, [read_allocator(entry) for entry in plan["allocators"]]
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
     except ValueError as error:
-        raise UserError(f"{path} is no plan of drawn loads: {error}", 2) from error
+        raise UserError(f"{path} is no plan of {what}: {error}", 2) from error
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -11,6 +11,7 @@ from hakmem.extras import require_asked
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
+    Decorator,
     FiniteRange,
     WholeRange,
     allocator_options,
@@ -24,6 +25,7 @@ from hakmem.options import (
     resolve_seed,
     resume_folder_option,
     seed_option,
+    stacked,
 )
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
@@ -43,6 +45,30 @@ QUICK_ROUNDS, QUICK_SCALE = 3, 30
 OUTPUTS = {"json_path", "html_path", "picture_path", "resume"}
 
 
+def rounds_and_scale(where: str, what: str) -> Decorator:
+    return stacked(
+        click.option(
+            "--rounds",
+            default=5,
+            show_default=True,
+            type=WholeRange(1),
+            help=f"Runs of each allocator {where}.",
+        ),
+        click.option(
+            "--scale",
+            default=100,
+            show_default=True,
+            type=WholeRange(1, 100_000),
+            help=f"{what} in percent.",
+        ),
+    )
+
+
+def require_svg(picture_path: Path | None) -> None:
+    if picture_path is not None and picture_path.suffix != ".svg":
+        raise UserError(f"--picture: '{picture_path}' does not end in .svg", 2)
+
+
 @click.command()
 @click.option(
     "--seeds",
@@ -51,20 +77,7 @@ OUTPUTS = {"json_path", "html_path", "picture_path", "resume"}
     metavar="A..B",
     help="The loads: a range, or several with commas. Draw seeds that nobody has looked at.",
 )
-@click.option(
-    "--rounds",
-    default=5,
-    show_default=True,
-    type=WholeRange(1),
-    help="Runs of each allocator at each seed.",
-)
-@click.option(
-    "--scale",
-    default=100,
-    show_default=True,
-    type=WholeRange(1, 100_000),
-    help="Work of a load in percent.",
-)
+@rounds_and_scale("at each seed", "Work of a load")
 @click.option(
     "--rest",
     "rest_s",
@@ -124,8 +137,7 @@ def drawn(
     of what is finished, --resume goes on. Ends with status 1 when the baseline has failed
     somewhere or a library did not serve.
     """
-    if picture_path is not None and picture_path.suffix != ".svg":
-        raise UserError(f"--picture: '{picture_path}' does not end in .svg", 2)
+    require_svg(picture_path)
     console = tables.make_console()
     with clean_environment() as removed, only_once():
         if resume is not None:

@@ -1,0 +1,180 @@
+"""`hakmem programs`: real programs, by CPU time, memory, faults and calls, or by counts."""
+
+from pathlib import Path
+
+import click
+from hakmem import environment
+from hakmem.allocators.peers import USUAL_HELP, repository_root
+from hakmem.destinations import WORD
+from hakmem.documents import write_json, write_text
+from hakmem.errors import INTERRUPTED, UserError
+from hakmem.measuring import journal
+from hakmem.options import (
+    FiniteRange,
+    InputFile,
+    allocator_options,
+    json_option,
+    plot_option,
+    refuse,
+    require_resume_alone,
+    resolve_seed,
+    resume_folder_option,
+    seed_option,
+)
+from hakmem.output import tables
+from hakmem.running.interruption import only_once
+from rich.console import Console
+from rich.table import Table
+
+from hakmem_lab import programs_report, programs_results
+from hakmem_lab.commands.drawn import OUTPUTS, begin, chosen, require_svg, rounds_and_scale
+from hakmem_lab.drawn_report import picture_of_peers
+from hakmem_lab.programs import ALL, CATALOGUE, SETS, Program, inputs_of, read_catalogue
+from hakmem_lab.programs import chosen as chosen_programs
+from hakmem_lab.programs_run import Measured, Session, all_measured, load, run_all
+from hakmem_lab.suite_session import clean_environment, require_unchanged
+
+# Of one run of about a second, or under valgrind of a tenth: no more than what hangs.
+LIMIT_S = 900.0
+
+
+@click.command()
+@click.option("--programs", "wanted", type=WORD, help="These alone, comma-separated.")
+@click.option("--set", "which", type=click.Choice(SETS), default=ALL, show_default=True,
+              help="Those to find causes with, those to judge by, or both.")  # fmt: skip
+@click.option("--count", "counted", is_flag=True, help="Count smaller inputs under valgrind, once.")
+@rounds_and_scale("of each program", "Size of the inputs")
+@allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
+@click.option("--timeout", "limit_s", default=LIMIT_S, show_default=True, type=FiniteRange(0),
+              metavar="SECONDS", help="End a run that takes longer. 0: no limit.")  # fmt: skip
+@seed_option()
+@click.option("--catalogue", type=InputFile(), default=CATALOGUE,
+              help="Programs of yours, as in lab/hakmem_lab/programs.toml.")  # fmt: skip
+@click.option("--list", "listed", is_flag=True, help="List the programs and what they lack.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder of the run.")
+@resume_folder_option("show a finished one")
+@json_option()
+@plot_option("--picture", "picture_path", "Draw CPU time and memory beside each peer, as SVG.")
+def programs(
+    wanted: str | None,
+    which: str,
+    counted: bool,
+    rounds: int,
+    scale: int,
+    names: str | None,
+    libraries: tuple[str, ...],
+    limit_s: float,
+    seed: int | None,
+    catalogue: Path,
+    listed: bool,
+    out: Path | None,
+    resume: Path | None,
+    json_path: Path | None,
+    picture_path: Path | None,
+) -> None:
+    """Measure allocators on real programs, with inputs made from --seed.
+
+    The first allocator is the baseline. Rounds go to a folder as they finish: Ctrl-C leaves tables
+    and files of what is finished, --resume goes on. Ends with status 1 when the baseline has failed
+    somewhere, or a program could not be run.
+    """
+    require_svg(picture_path)
+    console = tables.make_console()
+    with clean_environment(), only_once():
+        if resume is not None:
+            require_resume_alone(OUTPUTS)
+            session = load(resume)
+            require_unchanged(session)
+        else:
+            if wanted is not None:
+                refuse("--programs names them", {"which"})
+            if counted:
+                refuse("--count runs each once", {"rounds"})
+            found = chosen_programs(read_catalogue(catalogue), which, wanted)
+            if listed:
+                console.print(list_table(found, counted))
+                return
+            lacking = {one.name: why for one in found if (why := why_not(one, counted))}
+            found = [one for one in found if one.name not in lacking]
+            if not found:
+                raise UserError(f"nothing can be run: {told(lacking)}", 2)
+            if out is not None and out.exists() and any(out.iterdir()):
+                raise UserError(f"--out: {out} is not empty (--resume goes on with a run)", 2)
+            session = Session(
+                out or journal.new_path("programs", ""), str(catalogue.absolute()),
+                ",".join(one.name for one in found), 1 if counted else rounds, scale,
+                resolve_seed(seed), limit_s, counted, chosen(console, names, libraries),
+            )  # fmt: skip
+            session.facts = facts_of(session, lacking)
+            begin(session)
+        finished = run(console, session)
+        results = programs_results.collect(session, all_measured(session))
+        programs_report.show(console, session, results)
+        tables.print_facts(console, session.facts)
+        document = programs_report.document(session, results)
+        for target in (session.folder / "programs.json", json_path):
+            if target is not None:
+                write_json(target, "programs", document)
+        if picture_path is not None:
+            write_text(picture_path, picture_of_peers(session, results))
+    conclude(console, session, results, finished)
+
+
+def why_not(one: Program, counted: bool) -> str:
+    """One line, or nothing where it can be run."""
+    return one.load(0).problem() or ("it cannot be counted" if counted and not one.count else "")
+
+
+def list_table(found: list[Program], counted: bool) -> Table:
+    table = tables.plain_table("Programs")
+    columns = [(title, {}) for title in ("program", "set", "what it does", "cannot be run")]
+    rows = [[one.name, one.set, one.title, why_not(one, counted)] for one in found]
+    tables.fill(table, columns, rows)
+    return table
+
+
+def told(lacking: dict[str, str]) -> str:
+    return "; ".join(f"{name}: {why}" for name, why in lacking.items())
+
+
+def facts_of(session: Session, lacking: dict[str, str]) -> dict[str, str]:
+    how = "counted under valgrind" if session.counted else f"{session.rounds} rounds, pinned"
+    return environment.describe(session.seed) | {
+        "commit": environment.revision_of(repository_root()) or "unknown",
+        "programs": f"scale {session.scale} %, inputs and order of seed {session.seed}, {how}",
+        "not run": told(lacking) or "nothing",
+        **{a.name: str(a) for a in session.allocators},
+    }
+
+
+def run(console: Console, session: Session) -> bool:
+    """All programs; False when it was interrupted."""
+    many = session.rounds + (not session.counted)
+    steps = len(session.programs) * len(session.allocators) * many
+
+    def tell(measured: Measured) -> None:
+        (one,) = programs_results.collect(session, [measured]).programs
+        over = one.best_over_ours
+        figure = f"{one.best_peer} ÷ {session.baseline} {over:.2f}" if over else "no ratio"
+        console.print(f"{one.name}: {figure}", soft_wrap=True)
+
+    bar = tables.progress_line(console, "runs", steps)
+    with bar as progress, inputs_of(session.seed) as inputs:
+        task = progress.task_ids[0]
+        tick = lambda what: progress.update(task, advance=1, now=what)  # noqa: E731
+        return run_all(session, inputs, tick, tell)
+
+
+def conclude(
+    console: Console, session: Session, results: programs_results.Results, finished: bool
+) -> None:
+    """Where the files lie, and the exit status with what went wrong."""
+    console.print(f"journals and programs.json: {session.folder}", soft_wrap=True)
+    if not finished:
+        go_on = f"hakmem programs --resume {session.folder}"
+        count = f"{len(results.programs)} of {len(session.programs)} programs"
+        console.print(f"interrupted after {count}; go on with {go_on}", soft_wrap=True)
+        raise SystemExit(INTERRUPTED)
+    failed = any(session.baseline in one.problems for one in results.programs)
+    if failed or session.broken or not results.programs:
+        raise SystemExit(1)

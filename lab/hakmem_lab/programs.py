@@ -1,0 +1,160 @@
+"""The programs of `hakmem programs`: read from programs.toml, each a RealLoad with its input."""
+
+import fcntl
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+from hakmem.allocators import cache
+from hakmem.errors import UserError
+from hakmem.inputs import read_whole
+from hakmem.plain_text import with_last_words
+
+from hakmem_lab.flavours import PYTHON_SETTINGS
+from hakmem_lab.real_programs import LOADS, WORKLOADS, Needed, RealLoad
+
+CATALOGUE = Path(__file__).parent / "programs.toml"
+FOLDER = WORKLOADS / "programs"
+CAUSES, JUDGING, ALL = "causes", "judging", "all"
+SETS = (CAUSES, JUDGING, ALL)
+# Debian's own programs, whatever else is installed: another one may bring its own malloc.
+PATH = "/usr/bin:/bin"
+# What else would change from run to run, or from user to user.
+SETTINGS = {
+    "PATH": PATH, "LC_ALL": "C", "TZ": "UTC", "PERL_HASH_SEED": "0", "PERL_PERTURB_KEYS": "0",
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MAGICK_THREAD_LIMIT": "1",
+    "PYTHONDONTWRITEBYTECODE": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
+}  # fmt: skip
+# Runs at the same time with the same seed; each has a folder whose name is as long.
+PLACES = 100
+
+
+@dataclass(frozen=True)
+class Program:
+    """One entry of the catalogue; see programs.toml for the fields."""
+
+    name: str
+    title: str
+    set: str
+    size: int
+    count: int
+    command: str = ""
+    prepare: Sequence[str] = ()
+    needs: Sequence[str] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    threads: int = 1
+    server: str = ""
+
+    def scaled(self, percent: int, counted: bool) -> int:
+        return max(1, (self.count if counted else self.size) * percent // 100)
+
+    def load(self, seed: int) -> RealLoad:
+        """With the seed in its command line and its input."""
+        if self.server:
+            return replace(LOADS[self.server], name=self.name)
+        needs = (text.split() for text in self.needs)
+        needed = tuple(Needed(*names, partial(shutil.which, path=PATH)) for names in needs)
+        return RealLoad(
+            self.name, self.title, needed, self.size, "", partial(self.words, seed),
+            partial(self.make_input, seed), SETTINGS | PYTHON_SETTINGS | dict(self.settings),
+        )  # fmt: skip
+
+    def filled(self, text: str, seed: int, folder: Path, size: int) -> str:
+        known = {"{n}": size, "{seed}": seed, "{in}": folder, "{work}": FOLDER}
+        for name, value in known.items():
+            text = text.replace(name, str(value))
+        return text
+
+    def words(self, seed: int, folder: Path, size: int) -> tuple[str, ...]:
+        first, *rest = shlex.split(self.filled(self.command, seed, folder, size))
+        return (shutil.which(first, path=PATH) or first, *rest)
+
+    def make_input(self, seed: int, folder: Path, size: int) -> None:
+        for text in self.prepare:
+            line = self.filled(text, seed, folder, size)
+            if line.startswith("inputs "):
+                line = f"{sys.executable} {FOLDER / 'inputs.py'} {line.removeprefix('inputs ')}"
+            shell, own = ["/bin/sh", "-c", line], os.environ | SETTINGS
+            ran = subprocess.run(shell, env=own, capture_output=True, text=True, errors="replace")
+            if ran.returncode:
+                raise UserError(with_last_words(f"its input: {line} failed", ran.stderr[-300:]))
+
+
+def read_catalogue(path: Path) -> list[Program]:
+    """All programs of a file; one line about the first that is not as it must be."""
+    try:
+        found = [Program(**entry) for entry in tomllib.loads(read_whole(path).decode())["program"]]
+        for one in found:
+            require_sound(one)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is no catalogue of programs: {error}", 2) from error
+    if len({one.name for one in found}) < len(found):
+        raise UserError(f"{path} has a name twice", 2)
+    return found
+
+
+def require_sound(one: Program) -> None:
+    if not one.name.replace("-", "").replace("+", "").isalnum():
+        raise ValueError(f"'{one.name}' is no name")
+    if one.set not in (CAUSES, JUDGING):
+        raise ValueError(f"{one.name} is of the set '{one.set}', not {CAUSES} or {JUDGING}")
+    if type(one.size) is not int or one.size < 1 or type(one.count) is not int or one.count < 0:
+        raise ValueError(f"{one.name} has no size")
+    if bool(one.command) == bool(one.server) or one.server not in ("", *LOADS):
+        raise ValueError(f"{one.name} needs either a command or a known server")
+
+
+def chosen(catalogue: Sequence[Program], which: str, names: str | None) -> list[Program]:
+    """Of a set, or by name: commas between."""
+    if names is None:
+        return [one for one in catalogue if which in (ALL, one.set)]
+    known = {one.name: one for one in catalogue}
+    wanted = dict.fromkeys(name.strip() for name in names.split(","))
+    if missing := [name for name in wanted if name not in known]:
+        raise UserError(f"--programs: there is no program '{missing[0]}' (--list shows all)", 2)
+    return [known[name] for name in wanted]
+
+
+def is_locked(file: TextIO) -> bool:
+    """By another process; else by us from now on."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+@contextmanager
+def inputs_of(seed: int) -> Iterator[Path]:
+    """A folder for a run's inputs, gone at its end.
+
+    Its path says no more than the seed: a path is part of what a program does, and counts repeat.
+    """
+    above = cache.cache_folder() / "programs"
+    try:
+        above.mkdir(parents=True, exist_ok=True)
+        for place in range(PLACES):
+            folder = above / f"{seed}-{place:02}"
+            with folder.with_suffix(".lock").open("w") as held:
+                if is_locked(held):
+                    continue
+                shutil.rmtree(folder, ignore_errors=True)
+                try:
+                    yield folder
+                finally:
+                    shutil.rmtree(folder, ignore_errors=True)
+                return
+    except OSError as error:
+        raise UserError(f"cannot make {above}: {error.strerror}") from error
+    raise UserError(f"{PLACES} other runs use seed {seed}")

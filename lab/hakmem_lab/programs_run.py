@@ -1,0 +1,222 @@
+"""One run of `hakmem programs`, in a folder with its plan and a journal for each program: rounds of
+all allocators, then the runs that tell more.
+
+The figure of a round is CPU time, user and system, of the process tree. Whose malloc served, and
+how many system calls were made, is asked in runs of their own that are not timed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hakmem import environment
+from hakmem.allocators.peers import Allocator
+from hakmem.documents import write_json
+from hakmem.errors import UserError
+from hakmem.measuring import journal
+from hakmem.measuring.journal import Journal
+from hakmem.measuring.rotation import Metric, Rotation, new_rotation, run_rounds
+from hakmem.options import SEED_MOST
+from hakmem.running.launching import Outcome
+from hakmem.running.syscalls import count_system_calls
+
+from hakmem_lab.drawn_plan import TEXT, TEXTS, Shape, seconds, whole
+from hakmem_lab.drawn_session import read_plan
+from hakmem_lab.programs import Program, chosen, read_catalogue
+from hakmem_lab.programs_count import Counted, count_program
+from hakmem_lab.real_programs import RealLoad
+from hakmem_lab.suite_session import PLAN, allocator_json
+
+Tick = Callable[[str], None]
+
+
+SHAPE: Shape = {
+    "catalogue": TEXT,
+    "names": TEXT,
+    "rounds": (whole(1, SEED_MOST), "no whole number from 1 on"),
+    "scale": (whole(1, 100_000), "no whole number from 1 to 100000"),
+    "seed": (whole(0, SEED_MOST), "no seed"),
+    "limit_s": (seconds(1e9), "no number from 0 on"),
+    "counted": (lambda value: type(value) is bool, "neither true nor false"),
+    "facts": TEXTS,
+    "allocators": (lambda value: isinstance(value, list) and bool(value), "no list of allocators"),
+}
+FIELDS = tuple(name for name in SHAPE if name != "allocators")
+
+
+@dataclass
+class Session:
+    """What is run, and all that a stopped run needs to go on; `names` have commas between."""
+
+    folder: Path
+    catalogue: str
+    names: str
+    rounds: int
+    scale: int
+    seed: int
+    limit_s: float
+    counted: bool
+    allocators: list[Allocator]
+    facts: dict[str, str] = field(default_factory=dict)
+    # Programs that could not be run at all, and why: tried again by a run that goes on.
+    broken: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def baseline(self) -> str:
+        return self.allocators[0].name
+
+    @property
+    def programs(self) -> list[Program]:
+        return chosen(read_catalogue(Path(self.catalogue)), "", self.names)
+
+    def journal_path(self, program: Program) -> Path:
+        return self.folder / f"{program.name}.jsonl"
+
+    def save(self) -> None:
+        plan = {name: getattr(self, name) for name in FIELDS}
+        plan["allocators"] = [allocator_json(a) for a in self.allocators]
+        write_json(self.folder / PLAN, "programs", plan)
+
+
+def load(folder: Path) -> Session:
+    """The session of a folder, with the allocators as they were."""
+    plan, allocators = read_plan(folder, SHAPE, "programs")
+    return Session(folder, allocators=allocators, **{name: plan[name] for name in FIELDS})
+
+
+class CpuTime(Metric):
+    """Of a run's process tree."""
+
+    def read(self, outcome: Outcome) -> float | None:
+        return outcome.cpu_s
+
+
+CPU_TIME = CpuTime(None, False, "s")
+
+
+@dataclass
+class Measured:
+    """One program: its rounds or counts, and what else is known, by allocator."""
+
+    program: Program
+    rotation: Rotation | None = None
+    served: dict[str, str] = field(default_factory=dict)
+    calls: dict[str, int | None] = field(default_factory=dict)
+    counts: dict[str, Counted] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def add(self, line: dict) -> None:
+        """What a line of the journal says, rounds apart."""
+        self.served |= line.get("served", {})
+        self.calls |= line.get("calls", {})
+        self.problems |= line.get("problems", {})
+        if "problem" in line:
+            words = [line["problem"], *line["last_words"].strip().splitlines()[-1:]]
+            self.problems[line["contender"]] = ": ".join(words)
+        for name, figures in line.get("counts", {}).items():
+            self.counts[name] = Counted(**figures)
+
+    def has_figures(self) -> bool:
+        return bool(self.counts or self.problems or (self.rotation and self.rotation.rounds_done))
+
+
+def read(session: Session, program: Program) -> Measured:
+    """What the journal of a program has."""
+    path = session.journal_path(program)
+    measured = Measured(program)
+    lines = journal.whole_lines(path) if path.exists() else []
+    if lines and not session.counted:
+        _, measured.rotation = journal.read(path)
+        measured.rotation.metric = CPU_TIME
+    try:
+        for line in lines:
+            measured.add(line)
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise UserError(f"{path} is damaged: {error}", 2) from error
+    return measured
+
+
+def unasked(session: Session, measured: Measured) -> list[Allocator]:
+    """Allocators of which something is still to be told, rounds apart."""
+    known = {*(measured.counts if session.counted else measured.calls), *measured.problems}
+    return [a for a in session.allocators if a.name not in known]
+
+
+def is_done(session: Session, measured: Measured) -> bool:
+    if unasked(session, measured):
+        return False
+    rotation = measured.rotation
+    return not rotation or not rotation.running() or rotation.rounds_done >= session.rounds
+
+
+def run_program(session: Session, measured: Measured, inputs: Path, tick: Tick) -> None:
+    """Runs what is missing; raises KeyboardInterrupt with all that is finished on disk."""
+    program = measured.program
+    tick(f"{program.name}: input")
+    load = program.load(session.seed)
+    load.prepare(inputs, program.scaled(session.scale, session.counted))
+    log = Journal(session.journal_path(program))
+    if log.path.exists():
+        log.drop_cut_line()
+    if not session.counted:
+        run_rotation(session, measured, load, log, tick)
+    ask = count_program if session.counted else prove
+    for allocator in unasked(session, measured):
+        tick(f"{program.name}: {allocator.name}")
+        line = ask(load, allocator, session.limit_s)
+        measured.add(line)
+        log.write(line)
+
+
+def run_rotation(
+    session: Session, measured: Measured, load: RealLoad, log: Journal, tick: Tick
+) -> None:
+    name = measured.program.name
+    rows = {a.name: replace(load.contender(a), limit_s=session.limit_s) for a in session.allocators}
+    if measured.rotation is None:
+        # Two for a program with threads.
+        cpus = ",".join(map(str, environment.allowed_cpus()[-min(measured.program.threads, 2) :]))
+        measured.rotation = new_rotation(list(rows.values()), CPU_TIME, session.seed, cpus)
+        log.begin("programs", measured.rotation, {}, program=name)
+    rotation = measured.rotation
+    for series in rotation.running():
+        # A journal does not tell the limit, nor the output that is expected.
+        series.contender = rows[series.contender.name]
+    missing = session.rounds - rotation.rounds_done
+    run_rounds(rotation, missing, lambda row: tick(f"{name}: {row}"), log)
+    if rotation.interrupted:
+        raise KeyboardInterrupt
+    measured.problems |= read(session, measured.program).problems
+
+
+def prove(load: RealLoad, allocator: Allocator, limit_s: float) -> dict:
+    """Whose malloc served, and the number of system calls: of servers with clients none."""
+    row, calls = load.contender(allocator), None
+    if not load.is_server:
+        most_s = limit_s or 1e6
+        calls = count_system_calls(row.command, row.preload, row.settings, most_s).total
+    name = allocator.name
+    return {"served": {name: load.served(allocator)}, "calls": {name: calls}}
+
+
+def run_all(session: Session, inputs: Path, tick: Tick, told: Callable[[Measured], None]) -> bool:
+    """Program after program; False when it was interrupted."""
+    for program in session.programs:
+        measured = read(session, program)
+        if is_done(session, measured):
+            continue
+        try:
+            run_program(session, measured, inputs, tick)
+        except KeyboardInterrupt:
+            return False
+        except UserError as error:
+            session.broken[program.name] = error.message
+        else:
+            told(measured)
+    return True
+
+
+def all_measured(session: Session) -> list[Measured]:
+    """Every program that has a whole round, a count, or a failure."""
+    found = (read(session, program) for program in session.programs)
+    return [one for one in found if one.has_figures()]
