@@ -276,7 +276,6 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
     hak_arena_bin *b = bin_of(a, c);
     if (a != locked) {
       if (locked != NULL) hak_lock_drop(&bin_of(locked, c)->lock);
-      if (hak_load_relaxed(&b->slabs.slabs) > HAK_SLABS_IN_CACHE) hak_slab_prefetch(blocks + done, count - done);
       hak_lock_take(&b->lock);
       locked = a;
     }
@@ -341,7 +340,8 @@ void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
   }
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);
-  hak_verdict verdict = hak_slab_set_put_one(&b->slabs, tag_of(a, c), p, &d->purge_due);
+  hak_verdict verdict;
+  hak_slab_set_put(&b->slabs, tag_of(a, c), &p, 1, &verdict, &d->purge_due);
   note_spare(b);
   hak_lock_drop(&b->lock);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, p, c, "at the call");

@@ -150,20 +150,10 @@ static void give_magazine(hak_tcache *t, unsigned c, void **magazine, hak_deferr
 
 /* --- refill and overflow --- */
 
-/* The blocks came with ascending addresses; the one with the lowest is popped first. */
-static void reverse(void **blocks, unsigned count) {
-  for (unsigned i = 0, k = count; i + 1 < k; i++) {
-    void *p = blocks[i];
-    blocks[i] = blocks[--k];
-    blocks[k] = p;
-  }
-}
-
 static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   void **first = hak_magazine_empty_top(b->loaded, c) + 1;
   unsigned taken = hak_arena_take(a, c, first, (unsigned)hak_min_size(b->batch, hak_magazine_usable[c]), d);
-  reverse(first, taken);
   *top_of(t, c) += taken;
   b->batch = (uint8_t)hak_min_size(b->batch * 2u, SLOTS);
   if (t->counts != NULL) count_one(&t->counts[c].refills);
@@ -316,8 +306,7 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
     unsigned n = (unsigned)hak_min_size(blocks, usable - loaded_blocks(t, c));
     void **first = *top_of(t, c) + 1;
     unsigned taken = hak_arena_take(hak_arena_current(), c, first, n, d);
-    reverse(first, taken);
-    *top_of(t, c) += taken;
+      *top_of(t, c) += taken;
     if (taken == 0) break;
     blocks -= taken;
   }

@@ -10,7 +10,7 @@ static size_t blocks_on_lists(const hak_slab_set *set, size_t *slabs) {
   size_t out = 0;
   for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
     for (const hak_span *s = set->lists[list]; s != NULL; s = s->next) {
-      out += (size_t)(s->bumped - s->free_count);
+      out += (size_t)(s->bumped - hak_slab_free_count(s));
       if (s != set->bump_slab) ++*slabs;
     }
   }

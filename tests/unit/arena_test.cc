@@ -43,6 +43,7 @@ class Arena : public testing::Test {
       unsigned taken = hak_arena_take(a, c, &blocks[got], unsigned(std::min<size_t>(n - got, 63)), &d);
       if (taken == 0) ADD_FAILURE() << "out of memory";
       if (taken == 0) break;
+      std::reverse(&blocks[got], &blocks[got] + taken);  // as they are handed out
       got += taken;
     }
     return blocks;
@@ -448,7 +449,7 @@ TEST_F(Arena, DepotsOfOthersAreStolenFromToo) {
   EXPECT_EQ(hak_depot_bytes, 0u);
   for (size_t i = 4; i < blocks.size(); i++) EXPECT_TRUE(is_free(blocks[i])) << "the rest is back in its slab";
   EXPECT_EQ(hak_arena_take(first, C, out, 4, &d), 4u);
-  EXPECT_EQ(out[0], blocks[4]);
+  EXPECT_EQ(out[3], blocks[4]);
   EXPECT_EQ(first->bins[C].slabs.slabs, 0u);
 }
 
