@@ -193,7 +193,6 @@ static void check_depot(const hak_arena_bin *b, unsigned c) {
   for (void **full = b->full; full != NULL; full = (void **)*full, count++)
     check_cached(c, hak_magazine_empty_top(full, c) + 1, usable);
   expect(count == b->full_count, "depot of class %u: %u magazines, %u counted", c, count, b->full_count);
-  if (b->part_count > 0) check_cached(c, hak_magazine_empty_top(b->part, c) + 1, b->part_count);
 }
 
 /* The calling thread's cache: nobody else's may be read. */

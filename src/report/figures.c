@@ -191,7 +191,7 @@ static uint64_t in_depots(unsigned c) {
   for (uint32_t i = hak_arena_count(); i-- > 0;) {
     hak_arena_bin *b = &hak_arena_at(i)->bins[c];
     hak_lock_take(&b->lock);
-    blocks += (uint64_t)b->full_count * hak_magazine_usable[c] + b->part_count;
+    blocks += (uint64_t)b->full_count * hak_magazine_usable[c];
     hak_lock_drop(&b->lock);
   }
   return blocks;

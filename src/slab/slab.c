@@ -176,7 +176,9 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
 /* Index of the block that starts at p, or a larger number than any. */
 HAK_INLINE uint64_t block_index(const hak_span *s, uint64_t reciprocal, const void *p) {
   __extension__ unsigned __int128 product = (unsigned __int128)((uintptr_t)p - s->start) * reciprocal;
-  return HAK_LIKELY((uint64_t)product < reciprocal) ? (uint64_t)(product >> 64) : UINT64_MAX;
+  uint64_t low = (uint64_t)product, high = (uint64_t)(product >> 64);
+  HAK_OPAQUE(high); /* else the halves are kept together, in memory */
+  return HAK_LIKELY(low < reciprocal) ? high : UINT64_MAX;
 }
 
 size_t hak_slab_block_index(const hak_span *s, const void *p) { return block_index(s, hak_class_table[s->class_code].reciprocal, p); }
@@ -216,13 +218,13 @@ static HAK_COLD hak_verdict verdict_of(const hak_span *s, uint32_t tag, const vo
 /* Some 30 instructions a block, in whatever order they come, and no branch that depends on it. */
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
                           bool *purge_due) {
-  hak_span *const spans = hak_main_region.spans;
-  uintptr_t base = hak_load_relaxed(&hak_main_base);
+  const hak_span *const spans = hak_main_region.spans;
+  uintptr_t minus_base = 0 - hak_load_relaxed(&hak_main_base);
   size_t limit = hak_load_acquire(&hak_main_limit);
   uint64_t reciprocal = hak_class_table[HAK_TAG_CODE(tag) - 1].reciprocal;
   *verdict = HAK_VERDICT_OK;
-  for (void *const *at = blocks, *const *end = blocks + count; at < end; at++) {
-    size_t offset = (uintptr_t)*at - base;
+  for (void *const *at = blocks, *const *end = blocks + count; at != end; at++) {
+    size_t offset = (uintptr_t)*at + minus_base;
     hak_span *s = HAK_LIKELY(offset < limit) ? spans[offset >> HAK_SPAN_SHIFT].head : hak_region_span(hak_region_find(*at), *at);
     uint64_t index = block_index(s, reciprocal, *at);
     if (HAK_UNLIKELY(hak_load_folded(&s->tag) != tag) || HAK_UNLIKELY(index >= s->bumped) ||
