@@ -96,8 +96,13 @@ static void note_request(const void *p, unsigned class_code, size_t size) {
 /* What the countdown has ended for; the block, or NULL where it is any. */
 static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t align) {
   hak_due due = hak_count_end(size);
-  if (HAK_LIKELY(!due.guard && !due.profile)) return hak_tcache_pop_class(class_code);
   hak_deferred d = {0};
+  if (HAK_LIKELY(!due.guard && !due.profile)) {
+    void *any = hak_tcache_pop_class(class_code);
+    /* A thread whose work never leaves its cache comes by here alone. */
+    if (any != NULL && !hak_counting()) hak_slow_exit(&d);
+    return any;
+  }
   void *p = hak_sampled_alloc(due, hak_thread_grown(), class_code, size, align, &d);
   note_request(p, class_code, size);
   hak_slow_exit(&d);

@@ -14,11 +14,9 @@
 
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
 #define MAGAZINE_BLOCK_BYTES (512 * HAK_KIB) /* of large blocks a magazine holds fewer: two at least */
-/* What all depots may hold: this, or an eighth of what the program holds. */
-#define DEPOT_BYTES_LEAST (16 * HAK_MIB)
-#define DEPOT_LIVE_PART 8
+#define DEPOT_BYTES (16 * HAK_MIB) /* what all depots may hold */
 /* And of HAKMEM_LIMIT, and of a target, so much: magazines count against it and never go back to the system. */
-#define DEPOT_LIMIT_PART 64
+#define LIMIT_PART 64
 #define AT_FLUSH "when its class was flushed"
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 
@@ -106,131 +104,72 @@ HAK_INLINE void note_spare(hak_arena_bin *b) {
 
 /* --- depots --- */
 
-/* What a magazine with so many blocks counts: itself too, since magazines of 16-byte blocks are a third of what a depot holds. */
-static size_t bytes_with(unsigned count, unsigned c) { return HAK_MAGAZINE_BYTES + count * hak_class_size(c); }
+/* What a magazine counts: itself too, since magazines of 16-byte blocks are a third of what a depot holds. */
+static size_t magazine_bytes(unsigned c) { return HAK_MAGAZINE_BYTES + hak_magazine_usable[c] * hak_class_size(c); }
 
-static size_t magazine_bytes(unsigned c) { return bytes_with(hak_magazine_usable[c], c); }
-
-bool hak_arena_has_room(size_t bytes) {
-  size_t limit = hak_max_size(DEPOT_BYTES_LEAST,
-                              (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / DEPOT_LIVE_PART);
+bool hak_arena_has_room(size_t held, size_t bytes, size_t most) {
   size_t whole = (size_t)hak_load_relaxed(&hak_config.limit);
-  if (HAK_UNLIKELY(whole != 0)) limit = hak_min_size(limit, whole / DEPOT_LIMIT_PART);
-  if (HAK_UNLIKELY(hak_budget_targeted())) limit = hak_min_size(limit, hak_load_relaxed(&hak_budget_ceiling) / DEPOT_LIMIT_PART);
-  return hak_arena_cached_bytes() + bytes <= limit;
+  if (HAK_UNLIKELY(whole != 0)) most = hak_min_size(most, whole / LIMIT_PART);
+  if (HAK_UNLIKELY(hak_budget_targeted())) most = hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / LIMIT_PART);
+  return held + bytes <= most;
 }
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {
   hak_assert_held(&b->lock);
-  HAK_ASSERT(b->full != NULL && b->full_count > 0);
+  if (b->full == NULL) return NULL;
   void **magazine = b->full;
   b->full = *magazine;
-  b->full_count--;
-  if (b->full_count < b->full_low) b->full_low = b->full_count;
+  uint32_t left = hak_sub_single(&b->full_count, 1);
+  if (left < b->full_low) b->full_low = left;
   hak_sub_relaxed(&hak_depot_bytes, magazine_bytes(c));
   return magazine;
 }
 
-static void push_full(hak_arena_bin *b, void **magazine, unsigned c) {
-  hak_assert_held(&b->lock);
-  HAK_ASSERT(((uintptr_t)magazine & (HAK_MAGAZINE_BYTES - 1)) == 0 && magazine[SLOTS] != NULL);
-  *magazine = b->full;
-  b->full = magazine;
-  b->full_count++;
-  hak_add_relaxed(&hak_depot_bytes, magazine_bytes(c));
-}
-
-static void **take_magazine_locked(hak_arena_bin *b, unsigned c, unsigned *count) {
-  hak_assert_held(&b->lock);
-  if (b->full != NULL) {
-    *count = hak_magazine_usable[c];
-    return pop_full(b, c);
-  }
-  if (b->part_count == 0) return NULL;
-  void **magazine = b->part;
-  *count = b->part_count;
-  hak_sub_relaxed(&hak_depot_bytes, bytes_with(b->part_count, c));
-  b->part = NULL;
-  b->part_count = 0;
-  return magazine;
-}
-
-void **hak_arena_take_magazine(hak_arena *a, unsigned c, unsigned *count) {
+void **hak_arena_take_magazine(hak_arena *a, unsigned c) {
   hak_arena_bin *b = bin_of(a, c);
+  HAK_SCHEDULE_POINT("depot: looks for a magazine");
+  if (HAK_LIKELY(hak_load_relaxed(&b->full_count) == 0)) return NULL;
   hak_lock_take(&b->lock);
-  void **magazine = take_magazine_locked(b, c, count);
+  void **magazine = pop_full(b, c);
   hak_lock_drop(&b->lock);
   HAK_SCHEDULE_POINT("depot: looked for a magazine");
   return magazine;
 }
 
+bool hak_arena_is_foreign(void *const *magazine, unsigned c) {
+  return hak_arena_count() > 1 && owner_of(magazine[SLOTS], c) != hak_arena_current();
+}
+
 bool hak_arena_put_magazine(void **magazine, unsigned c) {
+  HAK_ASSERT(((uintptr_t)magazine & (HAK_MAGAZINE_BYTES - 1)) == 0 && magazine[SLOTS] != NULL);
   hak_arena *a = owner_of(magazine[SLOTS], c);
-  if (HAK_UNLIKELY(a == NULL) || !hak_arena_has_room(magazine_bytes(c))) return false;
+  size_t bytes = magazine_bytes(c);
+  if (HAK_UNLIKELY(a == NULL) || !hak_arena_has_room(hak_load_relaxed(&hak_depot_bytes), bytes, DEPOT_BYTES)) return false;
   HAK_SCHEDULE_POINT("depot: magazine on its way");
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);
-  push_full(b, magazine, c);
+  *magazine = b->full;
+  b->full = magazine;
+  hak_add_single(&b->full_count, 1);
+  hak_add_relaxed(&hak_depot_bytes, bytes);
   note_spare(b);
   hak_lock_drop(&b->lock);
-  return true;
-}
-
-/* Moves blocks to the remainder, whose free slots are the upper ones. A remainder that is full becomes a magazine. */
-static unsigned fill_part(hak_arena_bin *b, void *const *blocks, unsigned count, unsigned c) {
-  hak_assert_held(&b->lock);
-  HAK_ASSERT(b->part != NULL && b->part_count < hak_magazine_usable[c]);
-  unsigned usable = hak_magazine_usable[c], n = (unsigned)hak_min_size(count, usable - b->part_count);
-  memcpy(hak_magazine_empty_top(b->part, c) + 1 + b->part_count, blocks, n * sizeof *blocks);
-  b->part_count += n;
-  if (b->part_count < usable) {
-    hak_add_relaxed(&hak_depot_bytes, n * hak_class_size(c));
-    return n;
-  }
-  hak_sub_relaxed(&hak_depot_bytes, bytes_with(usable - n, c)); /* push_full counts all of it */
-  push_full(b, b->part, c);
-  b->part = NULL;
-  b->part_count = 0;
-  return n;
-}
-
-bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned c) {
-  hak_arena *a = owner_of(blocks[0], c);
-  if (HAK_UNLIKELY(a == NULL) || !hak_arena_has_room(bytes_with(count, c))) return false;
-  hak_meta *spare = hak_meta_take(); /* one is enough: count is at most usable */
-  if (spare == NULL) return false;
-  hak_arena_bin *b = bin_of(a, c);
-  hak_lock_take(&b->lock);
-  for (unsigned done = 0; done < count;) {
-    if (b->part == NULL) {
-      b->part = (void **)spare;
-      *hak_magazine_empty_top(b->part, c) = NULL;
-      hak_add_relaxed(&hak_depot_bytes, bytes_with(0, c));
-      spare = NULL;
-    }
-    done += fill_part(b, blocks + done, count - done, c);
-  }
-  note_spare(b);
-  hak_lock_drop(&b->lock);
-  if (spare != NULL) hak_meta_give_one(spare);
   return true;
 }
 
 /* --- slabs --- */
 
-/* Free blocks of other arenas, before unused memory is touched: each arena's need of a class peaks at a time of its own, and
- * the process would hold the sum of the peaks. No lock is waited for. */
+/* Free blocks in depots, this arena's first, and of other arenas, before unused memory is touched: each arena's need of a class peaks
+ * at a time of its own, and the process would hold the sum of the peaks. No lock is waited for. */
 static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wanted, hak_deferred *d) {
   uint32_t count = hak_arena_count(), id = self->id;
-  for (uint32_t tries = (uint32_t)hak_min_size(count - 1, VICTIMS_MAX); tries > 0; tries--) {
-    id = id + 1 == count ? 0 : id + 1;
+  for (uint32_t tries = (uint32_t)hak_min_size(count, VICTIMS_MAX + 1); tries > 0; tries--, id = id + 1 == count ? 0 : id + 1) {
     hak_arena_bin *b = bin_of(arenas[id], c);
     if (is_sampled(id) || hak_load_relaxed(&b->spare) == 0 || !hak_lock_try(&b->lock)) continue;
-    unsigned n = 0;
-    void **magazine = take_magazine_locked(b, c, &n);
+    void **magazine = pop_full(b, c);
     if (magazine != NULL) {
       /* Copied: the caller's magazine is as good as this one. What is more than wanted goes back into the slabs. */
-      unsigned kept = (unsigned)hak_min_size(n, wanted);
+      unsigned n = hak_magazine_usable[c], kept = (unsigned)hak_min_size(n, wanted);
       void **blocks = hak_magazine_empty_top(magazine, c) + 1;
       memcpy(out, blocks, kept * sizeof *out);
       hak_lock_drop(&b->lock);
@@ -239,7 +178,7 @@ static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wa
       hak_meta_give_one(magazine);
       return kept;
     }
-    n = hak_slab_set_take_free(&b->slabs, c, out, wanted);
+    unsigned n = hak_slab_set_take_free(&b->slabs, c, out, wanted);
     if (n < wanted) hak_store_relaxed(&b->spare, 0);
     hak_lock_drop(&b->lock);
     if (n > 0) return n;
@@ -253,8 +192,7 @@ unsigned hak_arena_take(hak_arena *a, unsigned c, void **out, unsigned wanted, h
   hak_lock_take(&b->lock);
   unsigned n = alone ? hak_slab_set_take(&b->slabs, c, a->id + 1, out, wanted)
                      : hak_slab_set_take_ready(&b->slabs, c, out, wanted);
-  bool empty = n < wanted && b->full == NULL && b->part_count == 0;
-  if (empty && hak_load_relaxed(&b->spare) != 0) hak_store_relaxed(&b->spare, 0);
+  if (n < wanted && b->full == NULL && hak_load_relaxed(&b->spare) != 0) hak_store_relaxed(&b->spare, 0);
   hak_lock_drop(&b->lock);
   if (n > 0 || alone) return n;
   n = steal(a, c, out, wanted, d);
@@ -276,7 +214,6 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
     hak_arena_bin *b = bin_of(a, c);
     if (a != locked) {
       if (locked != NULL) hak_lock_drop(&bin_of(locked, c)->lock);
-      if (hak_load_relaxed(&b->slabs.slabs) > HAK_SLABS_IN_CACHE) hak_slab_prefetch(blocks + done, count - done);
       hak_lock_take(&b->lock);
       locked = a;
     }
@@ -291,33 +228,9 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
 
 /* --- single blocks --- */
 
-/* The topmost block of the remainder, which a full magazine becomes where there is none. */
-static void *take_one_locked(hak_arena_bin *b, unsigned c) {
-  hak_assert_held(&b->lock);
-  if (b->part == NULL && b->full != NULL) {
-    b->part = pop_full(b, c);
-    *hak_magazine_empty_top(b->part, c) = NULL;
-    b->part_count = hak_magazine_usable[c];
-    hak_add_relaxed(&hak_depot_bytes, magazine_bytes(c));
-  }
-  if (b->part == NULL) return NULL;
-  HAK_ASSERT(b->part_count > 0);
-  void *p = hak_magazine_empty_top(b->part, c)[b->part_count--];
-  hak_sub_relaxed(&hak_depot_bytes, hak_class_size(c));
-  if (b->part_count > 0) return p;
-  hak_sub_relaxed(&hak_depot_bytes, bytes_with(0, c));
-  hak_meta_give_one(b->part);
-  b->part = NULL;
-  return p;
-}
-
 void *hak_arena_alloc(unsigned c, hak_deferred *d) {
-  hak_arena *a = hak_arena_current();
-  hak_arena_bin *b = bin_of(a, c);
-  hak_lock_take(&b->lock);
-  void *p = take_one_locked(b, c);
-  hak_lock_drop(&b->lock);
-  if (p == NULL) hak_arena_take(a, c, &p, 1, d);
+  void *p = NULL;
+  hak_arena_take(hak_arena_current(), c, &p, 1, d);
   return p;
 }
 
@@ -341,7 +254,8 @@ void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
   }
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);
-  hak_verdict verdict = hak_slab_set_put_one(&b->slabs, tag_of(a, c), p, &d->purge_due);
+  hak_verdict verdict;
+  hak_slab_set_put(&b->slabs, tag_of(a, c), &p, 1, &verdict, &d->purge_due);
   note_spare(b);
   hak_lock_drop(&b->lock);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, p, c, "at the call");
@@ -364,36 +278,21 @@ bool hak_arena_make_extent(void *p, unsigned c) {
 
 /* --- decay --- */
 
-static void flush_magazine(void **magazine, unsigned count, unsigned c, hak_deferred *d) {
-  hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, count, c, d);
-  hak_meta_give_one(magazine);
-}
-
-/* The full magazines that nobody needed, and a remainder that stayed as it was. */
-static unsigned magazines_to_flush(const hak_arena_bin *b, bool all) {
-  bool part = b->part_count != 0 && b->part_count == b->part_seen;
-  return all ? b->full_count + 1 : b->full_low > 0 ? b->full_low : b->full_count == 0 && part;
-}
-
-/* Who shrinks by the clock does not wait for a thread that may have been stopped while it had the lock. */
+/* The full magazines that nobody needed. Who shrinks by the clock does not wait for a thread that may have been stopped while it had
+ * the lock. */
 static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) {
   if (all)
     hak_lock_take(&b->lock);
   else if (!hak_lock_try(&b->lock))
     return;
-  unsigned n = magazines_to_flush(b, all);
-  hak_lock_drop(&b->lock);
-  for (; n > 0; n--) {
-    unsigned count = 0;
-    hak_lock_take(&b->lock);
-    void **magazine = take_magazine_locked(b, c, &count);
+  for (uint32_t n = all ? b->full_count : b->full_low; n > 0 && b->full != NULL; n--) {
+    void **magazine = pop_full(b, c);
     hak_lock_drop(&b->lock);
-    if (magazine == NULL) break;
-    flush_magazine(magazine, count, c, d);
+    hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], c, d);
+    hak_meta_give_one(magazine);
+    hak_lock_take(&b->lock);
   }
-  hak_lock_take(&b->lock);
   b->full_low = b->full_count;
-  b->part_seen = b->part_count;
   hak_slab_set_trim(&b->slabs, &d->purge_due);
   hak_lock_drop(&b->lock);
 }

@@ -1,7 +1,7 @@
 /* The arena box: the shared caches and slabs that threads on one CPU use, one arena a concurrency id.
  *
- * For each class an arena has one lock, a depot (a stack of full magazines and one magazine with the remainder) and a set
- * of slabs. A slab belongs to the arena that made it (tag in its metadata) until it is empty. A block may lie in any
+ * For each class an arena has one lock, a set of slabs, and a depot: full magazines of their blocks that other arenas' threads
+ * freed, on their way back. A slab belongs to the arena that made it (tag in its metadata) until it is empty. A block may lie in any
  * thread's cache and in any depot: who owns it is settled when it is flushed into its slab's bitmap.
  *
  * The concurrency id is only a hint: a thread that runs on another CPU a moment later takes another lock than it might
@@ -23,11 +23,9 @@
 
 typedef struct hak_arena_bin {
   HAK_ALIGNED(HAK_CACHE_LINE) hak_lock lock;
-  uint32_t full_count;
+  uint32_t full_count; /* read by any thread, as a hint */
   uint32_t full_low;  /* least full_count since the depot was shrunk last: what nobody needed */
-  uint32_t part_count, part_seen; /* part_seen: part_count when the depot was shrunk last */
   void **full;        /* newest first */
-  void **part;        /* fewer blocks than usable, but some; or NULL */
   hak_slab_set slabs;
   uint32_t spare;     /* relaxed, read by any thread: there may be free blocks */
 } hak_arena_bin;
@@ -76,16 +74,16 @@ void hak_arena_start_sampled(void);
 /* A block of the class from it; NULL: out of memory. hak_arena_free takes it back. */
 void *hak_arena_alloc_sampled(unsigned class_code);
 
-/* A full magazine of the class, or the remainder with *count blocks, from the arena's depot; NULL: the depot is empty. */
-void **hak_arena_take_magazine(hak_arena *arena, unsigned class_code, unsigned *count);
-/* Up to `wanted` blocks from the arena's slabs, ascending within a slab; else from another arena; else from a new slab. 0: out of
- * memory. */
+/* A full magazine of the class from the arena's depot; NULL: the depot is empty. */
+void **hak_arena_take_magazine(hak_arena *arena, unsigned class_code);
+/* Up to `wanted` blocks from the arena's slabs, as hak_slab_set_take gives them; else from depots and other arenas; else from a new
+ * slab. 0: out of memory. */
 unsigned hak_arena_take(hak_arena *arena, unsigned class_code, void **out, unsigned wanted, hak_deferred *deferred);
 
-/* Puts a full magazine into the depot of the arena that owns its first block. False: the depots hold all they may. */
+/* Whether the block that a full magazine was given last is of another arena than the calling thread's. */
+bool hak_arena_is_foreign(void *const *magazine, unsigned class_code);
+/* Puts a full magazine into the depot of the arena that owns that block. False: the depots hold all they may, or it is no block. */
 bool hak_arena_put_magazine(void **magazine, unsigned class_code);
-/* Adds `count` blocks to the remainder there. The magazine stays the caller's. False: the depots hold all they may. */
-bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned class_code);
 /* Puts blocks into their slabs, each to its own arena. */
 void hak_arena_flush(void *const *blocks, unsigned count, unsigned class_code, hak_deferred *deferred);
 
@@ -97,12 +95,12 @@ void hak_arena_free(void *p, unsigned class_code, hak_deferred *deferred);
 void *hak_arena_take_extent(size_t size);
 /* Makes an extent, which can be resized in place, of the program's block p of a class of whole spans. False: p is none. */
 bool hak_arena_make_extent(void *p, unsigned class_code);
-/* Keeps a claimed extent for that. False: depots and these caches hold all they may. */
+/* Keeps a claimed extent for that. False: these caches hold all they may. */
 bool hak_arena_put_extent(void *p);
 /* For the decay of an arena: gives the extents that nobody needed since the last call to the pool; `all`: every one. */
 void hak_arena_shrink_extents(hak_arena *arena, bool all, hak_deferred *deferred);
-/* Whether depots and caches of extents may hold so much more. */
-bool hak_arena_has_room(size_t bytes);
+/* Whether something of which `held` bytes are kept, and `most` may be, has room for so much more. Near limits and targets it is less. */
+bool hak_arena_has_room(size_t held, size_t bytes, size_t most);
 
 /* Flushes what nobody took from the depots, and of the cached extents, since the last call; `all`: everything. Empty slabs go to the pool. */
 void hak_arena_shrink(hak_arena *arena, bool all, hak_deferred *deferred);

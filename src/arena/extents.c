@@ -4,6 +4,7 @@
 #include "base/schedule.h"
 #include "config/config.h"
 #include "large/extent.h"
+#include "pool/span_pool.h"
 
 size_t hak_extent_cache_bytes;
 
@@ -64,10 +65,19 @@ void *hak_arena_take_extent(size_t size) {
   return p;
 }
 
+/* This, or an eighth of what the program holds. */
+#define BYTES_LEAST (16 * HAK_MIB)
+#define LIVE_PART 8
+
+static bool has_room(size_t bytes) {
+  size_t part = (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / LIVE_PART;
+  return hak_arena_has_room(hak_load_relaxed(&hak_extent_cache_bytes), bytes, hak_max_size(BYTES_LEAST, part));
+}
+
 bool hak_arena_put_extent(void *p) {
   hak_span *s = hak_region_span(hak_region_find(p), p);
   unsigned i = list_of(s->span_count);
-  if (i >= HAK_EXTENT_LISTS || hak_config.hot_ring_enable == 0 || !hak_arena_has_room(bytes_of(s))) return false;
+  if (i >= HAK_EXTENT_LISTS || hak_config.hot_ring_enable == 0 || !has_room(bytes_of(s))) return false;
   hak_extent_cache *cache = &hak_arena_current()->extents;
   hak_lock_take(&cache->lock);
   s->next = cache->lists[i].newest;

@@ -29,4 +29,18 @@ HAK_INLINE size_t hak_pow2_ceil(size_t x) { return x <= 1 ? 1 : (size_t)1 << (64
 HAK_INLINE size_t hak_min_size(size_t a, size_t b) { return a < b ? a : b; }
 HAK_INLINE size_t hak_max_size(size_t a, size_t b) { return a > b ? a : b; }
 
+/* Sets a bit, of a number modulo 64; whether it was set. x86 tells by the carry of one instruction, which the compiler does not think of. */
+HAK_INLINE bool hak_test_and_set(uint64_t *word, uint64_t bit) {
+  uint64_t bits = *word;
+#ifdef __x86_64__
+  bool was;
+  __asm__("btsq %2, %0" : "+r"(bits), "=@ccc"(was) : "r"(bit));
+#else
+  bool was = (bits >> (bit % 64) & 1) != 0;
+  bits |= (uint64_t)1 << (bit % 64);
+#endif
+  *word = bits;
+  return was;
+}
+
 #endif

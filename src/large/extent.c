@@ -23,7 +23,7 @@ void hak_extent_drop_tail(void *p, size_t size) {
 bool hak_requests_noted;
 
 HAK_INLINE void note_request(hak_span *s, size_t size) {
-  if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) hak_store_relaxed(&s->summary, size);
+  if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) hak_store_relaxed(&s->asked, size);
 }
 
 void *hak_extent_alloc(size_t size, size_t align, bool *zeroed) {

@@ -1,6 +1,7 @@
 #include "os/cpu.h"
 
 #include <sys/auxv.h>
+#include <unistd.h>
 
 #include "base/bits.h"
 #include "os/call.h"
@@ -17,11 +18,16 @@ extern const unsigned int __rseq_size __attribute__((weak));
 #define AT_RSEQ_FEATURE_SIZE 27
 #endif
 
+#define L2_USUAL (512 * HAK_KIB)
+
 ptrdiff_t hak_os_cpu_offset;
+size_t hak_os_l2_bytes = L2_USUAL;
 
 static uint32_t cpus, threads_seen; /* relaxed; cpus 0: not asked for yet */
 
 void hak_os_cpu_start(void) {
+  long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  if (l2 > 0) hak_os_l2_bytes = (size_t)l2;
   if (&__rseq_offset == NULL || &__rseq_size == NULL || __rseq_size == 0) return;
   int has_cid = getauxval(AT_RSEQ_FEATURE_SIZE) >= RSEQ_MM_CID_END;
   hak_os_cpu_offset = __rseq_offset + (has_cid ? RSEQ_MM_CID : RSEQ_CPU_ID);

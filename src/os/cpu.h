@@ -11,7 +11,10 @@
 /* Offset from the thread pointer of the word to read; 0: there is none. */
 extern HAK_HIDDEN ptrdiff_t hak_os_cpu_offset;
 
-/* Finds the word: the concurrency id of the thread's rseq area where the kernel keeps one there (Linux 6.3), else the number
+/* Bytes of a CPU's second-level cache, or a usual number of them; constant from hak_os_cpu_start on. */
+extern HAK_HIDDEN size_t hak_os_l2_bytes;
+
+/* Finds them, and the word: the concurrency id of the thread's rseq area where the kernel keeps one there (Linux 6.3), else the number
  * of the CPU. Only reads what libc has registered: no critical section is. */
 void hak_os_cpu_start(void);
 /* For a thread without that word: a number of its own, below the number of CPUs. */

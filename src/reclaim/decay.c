@@ -176,11 +176,11 @@ static void withdraw_idle(void) {
 }
 
 /* Once a decay time: what is cached in depots and nobody needed, free pages of slabs that stayed as they were, freed mappings. */
-static void decay_arenas(uint64_t now_ms, hak_deferred *d) {
+static void decay_arenas(uint64_t now_ms, bool idle, hak_deferred *d) {
   bool over = hak_budget_level() >= HAK_BUDGET_OVER;
   for (uint32_t i = hak_arena_count(); i-- > 0;) {
-    hak_arena_shrink(hak_arena_at(i), over, d);
-    hak_purge_slabs(hak_arena_at(i), looks / STEPS, false, SIZE_MAX, d);
+    hak_arena_shrink(hak_arena_at(i), over || idle, d);
+    hak_purge_slabs(hak_arena_at(i), looks / STEPS, idle, SIZE_MAX, d);
   }
   hak_huge_release_idle(over ? UINT64_MAX : now_ms);
   hak_purge_settle_chunks();
@@ -203,6 +203,12 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   uint64_t into_window = last == 0 || now_ms < last ? 1 : hak_min_size(now_ms / step_ms() - last / step_ms(), WINDOW);
   hak_store_relaxed(&last_ms, now_ms);
   hak_pool_set_epoch(hak_pool_epoch() + 1);
+  /* Nobody has come by for a decay time: nobody needs what depots and caches hold, and it is as old as what is dirty. */
+  bool idle = last != 0 && passed == STEPS;
+  if (idle) {
+    decay_arenas(now_ms, true, d);
+    left_dirty = dirty_now();
+  }
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) hak_decay_excess(d);
   pass_window(into_window);
@@ -213,7 +219,7 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   looks += (unsigned)passed;
   if (looks / STEPS == before / STEPS) return;
   judge_refaults();
-  decay_arenas(now_ms, d);
+  if (!idle) decay_arenas(now_ms, false, d);
 }
 
 void hak_decay_tick(uint64_t now_ms, hak_deferred *d) {

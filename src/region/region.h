@@ -33,9 +33,15 @@ typedef struct hak_span {
   struct hak_span *head; /* the first span of this slab or extent */
   uint64_t *bits;        /* free bitmap; set bit = block in the slab's hands */
   /* written under the lock of the slab's bin */
-  struct hak_span *next, *prev;
-  uint64_t summary; /* bit i: bits[i] is not zero; of an extent: what was asked for, while requests are noted */
-  uint16_t free_count, bumped, blocks; /* bumped: allocated once, at least; the others follow in address order */
+  struct hak_span *next;
+  union {
+    struct hak_span *prev;
+    uint64_t asked; /* of an extent: what was asked for, while requests are noted */
+  };
+  /* Of `settled` free blocks the slab was on its list; so many frees later, or at once after a take, it is put on another. The
+   * number of free blocks is settled - frees_left: a free counts in one instruction. */
+  uint16_t settled, frees_left;
+  uint16_t bumped, blocks; /* bumped: allocated once, at least; the others follow in address order */
   uint8_t class_code;
   uint8_t list : 3, sparse_since : 5; /* see slab/slab.h, slab/sparse.c */
   uint16_t span_count; /* of the slab or extent */

@@ -46,7 +46,7 @@ void hak_size_class_init(unsigned tiny_max_group) {
     hak_class_table[c] = (hak_class_info){
         .size = (uint32_t)size,
         .spans = spans_of_slab(size, tiny_max_group),
-        .reciprocal = (((uint64_t)1 << 40) + size - 1) / size,
+        .reciprocal = UINT64_MAX / size + 1,
         .coloured = !aligned && size <= HAK_SHARED_MAX,
     };
   }

@@ -34,7 +34,9 @@
 typedef struct hak_class_info {
   uint32_t size;       /* block size in bytes */
   uint32_t spans;      /* spans in one slab: 1 or 4; of whole spans as many as a block has */
-  uint64_t reciprocal; /* ceil(2^40 / size): offset * reciprocal >> 40 is offset / size for offsets below 2^18 */
+  /* ceil(2^64 / size). Of offset * reciprocal the high half is offset / size for offsets below 2^32, and the low half is less than
+   * the reciprocal where there is no remainder. */
+  uint64_t reciprocal;
   bool coloured;
 } hak_class_info;
 

@@ -38,7 +38,7 @@ typedef struct walk {
 static void count_extent(hakmem_stats *t, const hak_span *s, uint64_t bytes) {
   t->extents += bytes;
   t->extent_count++;
-  if (t->requests_noted) t->extent_requested += hak_min_size(hak_load_relaxed(&s->summary), bytes);
+  if (t->requests_noted) t->extent_requested += hak_min_size(hak_load_relaxed(&s->asked), bytes);
 }
 
 /* A held span that is the first of something, under the pool's lock. Returns its code, and sets the spans that follow.
@@ -116,7 +116,7 @@ static bool count_slab(walk *w, const seen_slab *seen) {
   if (hak_region_slab_code(w->r, index) != seen->code || s->head != s || HAK_TAG_CODE(s->tag) != seen->code) return false;
   uint64_t size = hak_class_size(s->class_code), bytes = (uint64_t)seen->spans << HAK_SPAN_SHIFT;
   if (s->blocks * size > bytes) return false; /* fewer spans were counted, at the limit */
-  uint64_t out = (uint64_t)(s->bumped - s->free_count) * size, in = s->free_count * size;
+  uint64_t out = (uint64_t)(s->bumped - hak_slab_free_count(s)) * size, in = hak_slab_free_count(s) * size;
   uint64_t never = (uint64_t)(s->blocks - s->bumped) * size, rest = bytes - s->blocks * size;
   t->slabs += bytes;
   t->slab_handed_out += out;
@@ -197,7 +197,7 @@ static uint64_t in_depots(unsigned c) {
   for (uint32_t i = hak_arena_count(); i-- > 0;) {
     hak_arena_bin *b = &hak_arena_at(i)->bins[c];
     hak_lock_take(&b->lock);
-    blocks += (uint64_t)b->full_count * hak_magazine_usable[c] + b->part_count;
+    blocks += (uint64_t)b->full_count * hak_magazine_usable[c];
     hak_lock_drop(&b->lock);
   }
   return blocks;

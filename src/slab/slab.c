@@ -20,7 +20,7 @@ void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
 }
 
 void hak_slab_link(hak_slab_set *set, hak_span *s, unsigned list) {
-  HAK_ASSERT(s->list == HAK_NO_LIST && list < HAK_FULLNESS_LISTS && s->free_count > 0);
+  HAK_ASSERT(s->list == HAK_NO_LIST && list < HAK_FULLNESS_LISTS);
   if (list == 3) hak_add_single(&set->sparse, 1);
   s->list = (uint8_t)(list & 7);
   s->prev = NULL;
@@ -29,17 +29,29 @@ void hak_slab_link(hak_slab_set *set, hak_span *s, unsigned list) {
   set->lists[list] = s;
 }
 
-HAK_INLINE unsigned fullness_list(const hak_span *s) {
-  unsigned quarter = s->blocks >> 2, n = s->free_count;
-  return n < quarter ? 0 : n < 2 * quarter ? 1 : n < 3 * quarter ? 2 : 3;
+/* The list that a slab with so many free blocks belongs to, while it is not on the last one. */
+HAK_INLINE unsigned list_for(const hak_span *s, unsigned n) {
+  unsigned quarter = s->blocks >> 2;
+  return n == 0 ? HAK_NO_LIST : n < quarter ? 0 : n < 2 * quarter ? 1 : n < 3 * quarter ? 2 : 3;
 }
 
-/* Puts the slab on the list its free count asks for; on none when it has no free block. */
-HAK_INLINE void settle(hak_slab_set *set, hak_span *s) {
-  unsigned list = s->free_count == 0 ? HAK_NO_LIST : fullness_list(s);
-  if (HAK_LIKELY(list == s->list) || (s->list == HAK_PURGED_LIST && hak_slab_stays_purged(s))) return;
-  if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
-  if (list != HAK_NO_LIST) hak_slab_link(set, s, list);
+/* Frees of so many blocks need no look: until the slab belongs on the next list, or all that it ever handed out has come back. */
+void hak_slab_settle_count(hak_span *s, unsigned n) {
+  unsigned next = s->list < 3 ? (s->list + 1u) * (s->blocks >> 2) : s->list == 3 ? s->blocks : 0;
+  if (next > s->bumped) next = s->bumped;
+  if (next <= n) next = n + 1;
+  s->settled = (uint16_t)next;
+  s->frees_left = (uint16_t)(next - n);
+}
+
+/* Puts the slab, which has n free blocks, on the list it asks for; on none when it has none. */
+HAK_INLINE void settle(hak_slab_set *set, hak_span *s, unsigned n) {
+  unsigned list = list_for(s, n);
+  if (list != s->list && !(s->list == HAK_PURGED_LIST && hak_slab_stays_purged(s, n))) {
+    if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
+    if (list != HAK_NO_LIST) hak_slab_link(set, s, list);
+  }
+  hak_slab_settle_count(s, n);
 }
 
 /* A heap's first slabs of a class may never be bumped to the end; after these many, it is a class the program uses. */
@@ -73,79 +85,82 @@ static hak_span *create(const hak_slab_set *set, unsigned class_code, uint32_t o
   s->start += colour;
   s->bits = &r->bitmaps[(size_t)(s - r->spans) * HAK_BITMAP_WORDS];
   s->next = s->prev = NULL;
-  s->summary = 0;
-  s->free_count = s->bumped = 0;
+  s->bumped = 0;
   s->blocks = (uint16_t)(((size_t)info->spans * HAK_SPAN_SIZE - colour) / info->size);
   s->class_code = (uint8_t)class_code;
   s->list = HAK_NO_LIST;
   s->scan_state = 0;
+  hak_slab_settle_count(s, 0);
   memset(s->bits, 0, ((size_t)s->blocks + 63) / 64 * sizeof *s->bits);
   if (HAK_HARD(ZERO) && !zeroed) zero_blocks(s, info->size);
   return s;
 }
 
 static void destroy(hak_slab_set *set, hak_span *s, bool *purge_due) {
-  HAK_ASSERT(s->free_count == s->bumped && set->slabs > 0);
+  HAK_ASSERT(hak_slab_free_count(s) == s->bumped && set->slabs > 0);
   if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
   hak_sub_single(&set->slabs, 1);
   if (HAK_HARD_SWEEP) hak_store_relaxed(&s->bumped, 0); /* api/sweep.c */
   hak_pool_give(s, 0, s->tag, purge_due);
 }
 
-static unsigned take_free(hak_span *s, size_t block_size, void **out, unsigned wanted) {
-  unsigned taken = 0;
-  while (taken < wanted && s->summary != 0) {
-    unsigned w = hak_ctz64(s->summary);
-    uint64_t word = s->bits[w];
-    while (word != 0 && taken < wanted) {
-      unsigned bit = hak_ctz64(word);
-      word &= word - 1;
-      out[taken++] = (void *)(s->start + (size_t)(w * 64 + bit) * block_size);
-    }
-    s->bits[w] = word;
-    if (word == 0) s->summary &= s->summary - 1;
+/* Writes blocks below `end`, downwards, the lowest address first. Returns how many of at most `wanted`. */
+static unsigned take_free(hak_slab_set *set, hak_span *s, size_t block_size, void **end, unsigned wanted) {
+  unsigned n = hak_slab_free_count(s), taken = (unsigned)hak_min_size(n, wanted);
+  uintptr_t at = s->start;
+  void **stop = end - taken;
+  for (uint64_t *bits = s->bits; end > stop; bits++, at += 64 * block_size) {
+    uint64_t word = *bits;
+    if (word == 0) continue;
+    for (; word != 0 && end > stop; word &= word - 1) *--end = (void *)(at + hak_ctz64(word) * block_size);
+    *bits = word;
   }
-  HAK_ASSERT(taken <= s->free_count);
-  s->free_count = (uint16_t)(s->free_count - taken);
-  HAK_ASSERT((s->free_count == 0) == (s->summary == 0));
+  settle(set, s, n - taken);
   return taken;
 }
 
-static unsigned bump_allocate(hak_span *s, size_t block_size, void **out, unsigned wanted) {
-  unsigned n = (unsigned)hak_min_size(wanted, (size_t)(s->blocks - s->bumped));
+/* The same of blocks that were never used. */
+static unsigned take_unused(hak_slab_set *set, unsigned class_code, void **end, unsigned wanted) {
+  hak_span *s = set->bump_slab;
+  size_t block_size = hak_class_table[class_code].size;
+  unsigned n = (unsigned)hak_min_size(wanted, (size_t)(s->blocks - s->bumped)), free_count = hak_slab_free_count(s);
   uintptr_t at = s->start + (size_t)s->bumped * block_size;
-  for (unsigned i = 0; i < n; i++, at += block_size) out[i] = (void *)at;
+  for (void **stop = end - n; end > stop; at += block_size) *--end = (void *)at;
   s->bumped = (uint16_t)(s->bumped + n);
+  hak_slab_settle_count(s, free_count);
+  if (s->bumped == s->blocks) set->bump_slab = NULL;
   return n;
 }
 
-void hak_slab_settle(hak_slab_set *set, hak_span *s) { settle(set, s); }
+void hak_slab_settle(hak_slab_set *set, hak_span *s, unsigned free_count) { settle(set, s, free_count); }
 
-unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted) {
+static unsigned take_all_free(hak_slab_set *set, unsigned class_code, void **end, unsigned wanted) {
   size_t block_size = hak_class_table[class_code].size;
   unsigned taken = 0;
   for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
     while (taken < wanted && set->lists[list] != NULL) {
       hak_span *s = set->lists[list];
       if (list >= HAK_PURGED_LIST - 1) hak_slab_taken_again(set, s);
-      taken += take_free(s, block_size, out + taken, wanted - taken);
-      settle(set, s);
+      taken += take_free(set, s, block_size, end - taken, wanted - taken);
     }
   }
   return taken;
 }
 
-static unsigned take_unused(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted) {
-  hak_span *s = set->bump_slab;
-  unsigned taken = bump_allocate(s, hak_class_table[class_code].size, out, wanted);
-  if (s->bumped == s->blocks) set->bump_slab = NULL;
+/* Blocks lie at the end of out[wanted]. */
+static unsigned moved_to_begin(void **out, unsigned taken, unsigned wanted) {
+  if (HAK_UNLIKELY(taken < wanted)) memmove(out, out + (wanted - taken), taken * sizeof *out);
   return taken;
 }
 
+unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted) {
+  return moved_to_begin(out, take_all_free(set, class_code, out + wanted, wanted), wanted);
+}
+
 unsigned hak_slab_set_take_ready(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted) {
-  unsigned taken = hak_slab_set_take_free(set, class_code, out, wanted);
-  if (taken < wanted && set->bump_slab != NULL) taken += take_unused(set, class_code, out + taken, wanted - taken);
-  return taken;
+  unsigned taken = take_all_free(set, class_code, out + wanted, wanted);
+  if (taken < wanted && set->bump_slab != NULL) taken += take_unused(set, class_code, out + wanted - taken, wanted - taken);
+  return moved_to_begin(out, taken, wanted);
 }
 
 unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owner, void **out, unsigned wanted) {
@@ -155,56 +170,31 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
   set->bump_slab = create(set, class_code, owner);
   if (set->bump_slab == NULL) return 0;
   hak_add_single(&set->slabs, 1);
-  return take_unused(set, class_code, out, wanted);
+  return moved_to_begin(out, take_unused(set, class_code, out + wanted, wanted), wanted);
 }
 
-/* Index of the block that starts at p, or blocks when none does. */
-HAK_INLINE size_t block_index(const hak_span *s, const void *p) {
-  const hak_class_info *info = &hak_class_table[s->class_code];
-  uint64_t offset = (uintptr_t)p - s->start; /* an address below start becomes huge and fails the next test */
-  if (offset >= (uint64_t)4 * HAK_SPAN_SIZE) return s->blocks;
-  uint64_t index = (offset * info->reciprocal) >> 40;
-  return index * info->size == offset ? (size_t)index : s->blocks;
+/* Index of the block that starts at p, or a larger number than any. */
+HAK_INLINE uint64_t block_index(const hak_span *s, uint64_t reciprocal, const void *p) {
+  __extension__ unsigned __int128 product = (unsigned __int128)((uintptr_t)p - s->start) * reciprocal;
+  uint64_t low = (uint64_t)product, high = (uint64_t)(product >> 64);
+  HAK_OPAQUE(high); /* else the halves are kept together, in memory */
+  return HAK_LIKELY(low < reciprocal) ? high : UINT64_MAX;
 }
 
-size_t hak_slab_block_index(const hak_span *s, const void *p) { return block_index(s, p); }
+size_t hak_slab_block_index(const hak_span *s, const void *p) { return block_index(s, hak_class_table[s->class_code].reciprocal, p); }
 
 hak_verdict hak_slab_examine(const hak_span *s, const void *p) {
-  size_t index = block_index(s, p);
+  size_t index = hak_slab_block_index(s, p);
   if (index >= s->bumped) return HAK_VERDICT_NO_BLOCK_START;
   return (s->bits[index / 64] >> (index % 64) & 1) != 0 ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_OK;
 }
 
-/* Marks the blocks at the head of the list that lie in s as free; returns how many. A bad one ends it too. */
-static unsigned mark_free(hak_span *s, void *const *blocks, unsigned count, hak_verdict *verdict) {
-  const hak_class_info *info = &hak_class_table[s->class_code];
-  uint64_t size = info->size, reciprocal = info->reciprocal, bumped_bytes = s->bumped * size, summary = s->summary;
-  uint64_t *bits = s->bits;
-  uintptr_t start = s->start;
-  unsigned n = 0;
-  for (; n < count; n++) {
-    uint64_t offset = (uintptr_t)blocks[n] - start;
-    if (offset >= bumped_bytes) break;
-    uint64_t index = (offset * reciprocal) >> 40, mask = (uint64_t)1 << (index % 64), word = bits[index / 64];
-    if (HAK_UNLIKELY(index * size != offset || (word & mask) != 0)) {
-      *verdict = index * size != offset ? HAK_VERDICT_NO_BLOCK_START : HAK_VERDICT_DOUBLE_FREE;
-      break;
-    }
-    bits[index / 64] = word | mask;
-    summary |= (uint64_t)1 << (index / 64);
-  }
-  s->summary = summary;
-  s->free_count = (uint16_t)(s->free_count + n);
-  HAK_ASSERT(s->free_count <= s->bumped && s->bumped <= s->blocks);
-  return n;
-}
-
-/* After blocks came back: the slab's list, or its end. */
-HAK_INLINE void settle_after_put(hak_slab_set *set, hak_span *s, bool *purge_due) {
-  if (HAK_LIKELY(s->free_count != s->bumped)) {
-    settle(set, s);
+void hak_slab_settle_after_put(hak_slab_set *set, hak_span *s, unsigned n, bool *purge_due) {
+  if (HAK_LIKELY(n != s->bumped)) {
+    settle(set, s, n);
     return;
   }
+  hak_slab_settle_count(s, n);
   if (s != set->bump_slab) {
     destroy(set, s, purge_due);
     return;
@@ -212,53 +202,43 @@ HAK_INLINE void settle_after_put(hak_slab_set *set, hak_span *s, bool *purge_due
   /* The slab being bumped stays as the class's one hot slab; bump_slab starts over from its first block. */
   if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
   memset(s->bits, 0, ((size_t)s->bumped + 63) / 64 * sizeof *s->bits);
-  s->summary = 0;
-  s->free_count = s->bumped = 0;
+  s->bumped = 0;
+  hak_slab_settle_count(s, 0);
 }
 
-void hak_slab_settle_after_put(hak_slab_set *set, hak_span *s, bool *purge_due) { settle_after_put(set, s, purge_due); }
-
-hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p, bool *purge_due) {
-  hak_span *s = hak_region_span(hak_region_find(p), p);
-  if (HAK_UNLIKELY(s->tag != tag)) return HAK_VERDICT_FREE_MEMORY;
-  size_t index = block_index(s, p);
-  if (HAK_UNLIKELY(index >= s->bumped)) /* of a slab that has started over, a block that was freed before */
-    return s->bumped == 0 && index < s->blocks ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_NO_BLOCK_START;
-  uint64_t mask = (uint64_t)1 << (index % 64), word = s->bits[index / 64];
-  if (HAK_UNLIKELY((word & mask) != 0)) return HAK_VERDICT_DOUBLE_FREE;
-  s->bits[index / 64] = word | mask;
-  s->summary |= (uint64_t)1 << (index / 64);
-  s->free_count++;
-  settle_after_put(set, s, purge_due);
-  return HAK_VERDICT_OK;
+/* What is wrong with a block that has no clear bit; the first of its call, or not. */
+static HAK_COLD hak_verdict verdict_of(const hak_span *s, uint32_t tag, const void *p, bool first) {
+  /* Of another set; or a block that comes twice, which emptied its slab the first time. */
+  if (hak_load_relaxed(&s->tag) != tag) return first ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_OK;
+  uint64_t index = hak_slab_block_index(s, p);
+  bool started_over = s->bumped == 0 && index < s->blocks; /* the block was freed before */
+  return index < s->bumped || started_over ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_NO_BLOCK_START;
 }
 
+/* Some 30 instructions a block, in whatever order they come, and no branch that depends on it. */
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
                           bool *purge_due) {
+  const hak_span *const spans = hak_main_region.spans;
+  uintptr_t minus_base = 0 - hak_load_relaxed(&hak_main_base);
+  size_t limit = hak_load_acquire(&hak_main_limit);
+  uint64_t reciprocal = hak_class_table[HAK_TAG_CODE(tag) - 1].reciprocal;
   *verdict = HAK_VERDICT_OK;
-  unsigned done = 0;
-  while (done < count) {
-    void *p = blocks[done];
-    hak_span *s = hak_region_span(hak_region_find(p), p);
-    /* Of another set; or a block that comes twice, which emptied its slab the first time. */
-    if (HAK_UNLIKELY(hak_load_relaxed(&s->tag) != tag)) {
-      if (done == 0) *verdict = HAK_VERDICT_FREE_MEMORY;
-      break;
+  for (void *const *at = blocks, *const *end = blocks + count; at != end; at++) {
+    size_t offset = (uintptr_t)*at + minus_base;
+    hak_span *s = HAK_LIKELY(offset < limit) ? spans[offset >> HAK_SPAN_SHIFT].head : hak_region_span(hak_region_find(*at), *at);
+    uint64_t index = block_index(s, reciprocal, *at);
+    if (HAK_UNLIKELY(hak_load_folded(&s->tag) != tag) || HAK_UNLIKELY(index >= s->bumped) ||
+        HAK_UNLIKELY(hak_test_and_set(&s->bits[index / 64], index))) {
+      *verdict = verdict_of(s, tag, *at, at == blocks);
+      return (unsigned)(at - blocks);
     }
-    unsigned n = mark_free(s, blocks + done, count - done, verdict);
-    if (HAK_UNLIKELY(n == 0)) {
-      if (*verdict == HAK_VERDICT_OK) *verdict = HAK_VERDICT_NO_BLOCK_START;
-      break;
-    }
-    settle_after_put(set, s, purge_due);
-    done += n;
-    if (HAK_UNLIKELY(*verdict != HAK_VERDICT_OK)) break;
+    if (HAK_UNLIKELY(--s->frees_left == 0)) hak_slab_settle_after_put(set, s, s->settled, purge_due);
   }
-  return done;
+  return count;
 }
 
 void hak_slab_set_release(hak_slab_set *set, hak_span *s) {
-  HAK_ASSERT(s->blocks == 1 && s->free_count == 0 && s->list == HAK_NO_LIST && s != set->bump_slab && set->slabs > 0);
+  HAK_ASSERT(s->blocks == 1 && hak_slab_free_count(s) == 0 && s->list == HAK_NO_LIST && s != set->bump_slab && set->slabs > 0);
   hak_sub_single(&set->slabs, 1);
 }
 

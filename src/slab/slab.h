@@ -26,8 +26,10 @@ typedef struct hak_slab_set {
   uint32_t sparse; /* slabs on lists[3]; read by any thread */
 } hak_slab_set;
 
-/* Takes up to `wanted` blocks of class_code into out, free ones before never used ones, addresses ascending within a
- * slab. Makes a new slab (tagged for `owner`) when there is none. Returns the number taken; 0: out of memory. */
+HAK_INLINE unsigned hak_slab_free_count(const hak_span *s) { return (unsigned)(s->settled - s->frees_left); }
+
+/* Takes up to `wanted` blocks of class_code into out, as magazines hand them out, the last one first: free ones before never used
+ * ones, addresses ascending within a slab. Makes a new slab (tagged for `owner`) when there is none. Returns the number taken; 0: out of memory. */
 unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owner, void **out, unsigned wanted);
 
 /* The same of free blocks alone: none that were never used, and no new slab. */
@@ -36,38 +38,14 @@ unsigned hak_slab_set_take_free(hak_slab_set *set, unsigned class_code, void **o
 /* The same of free blocks and what is not bumped yet: no new slab. */
 unsigned hak_slab_set_take_ready(hak_slab_set *set, unsigned class_code, void **out, unsigned wanted);
 
-/* Puts the blocks back that lie in slabs tagged `tag`, up to the first that does not; those of one slab that follow each
- * other together. Returns the number put. *verdict: what is wrong with blocks[that number]; OK where it is another set's. A slab that becomes empty leaves the set for the pool,
+/* Puts the blocks back that lie in slabs tagged `tag`, up to the first that does not: a slab's list is looked at only when enough
+ * of its blocks are back. Returns the number put. *verdict: what is wrong with blocks[that number]; OK where it is another set's. A slab that becomes empty leaves the set for the pool,
  * unless it is the one being bumped; *purge_due is then set if the pool says so (never cleared). */
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
                           bool *purge_due);
 
-/* The same for one block: 57 instructions less than the function for many. */
-hak_verdict hak_slab_set_put_one(hak_slab_set *set, uint32_t tag, const void *p, bool *purge_due);
-
 /* The slab leaves the set for good: its one block, which the program holds, becomes an extent. */
 void hak_slab_set_release(hak_slab_set *set, hak_span *span);
-
-/* A set of more slabs than this has its metadata and bitmaps in no near cache. */
-#define HAK_SLABS_IN_CACHE 16
-
-/* Blocks in no order lie in as many slabs: all their metadata is asked for at once, and then all their bitmap words.
- * Inlined, since gcc 12 drops calls of a function that does nothing but prefetch. */
-HAK_INLINE void hak_slab_prefetch(void *const *blocks, unsigned count) {
-  const hak_region *r = &hak_main_region;
-  for (unsigned i = 1; i < count; i++)
-    __builtin_prefetch(&r->spans[hak_region_index(r, blocks[i])]); /* of another region: a harmless address */
-  /* Not span_count: tables are accessible as far as spans are, and another region may lie where this one would grow to. */
-  size_t ready = hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT;
-  for (unsigned i = 1; i < count; i++) {
-    size_t index = hak_region_index(r, blocks[i]);
-    if (HAK_UNLIKELY(index >= ready)) continue;
-    const hak_span *s = r->spans[index].head;
-    const hak_class_info *info = &hak_class_table[s->class_code % HAK_CLASS_COUNT];
-    uint64_t block = (((uintptr_t)blocks[i] - s->start) * info->reciprocal) >> 40;
-    __builtin_prefetch(&s->bits[block / 64 % HAK_BITMAP_WORDS], 1);
-  }
-}
 
 /* Index of the block that starts at p; s->blocks or more: none does. */
 size_t hak_slab_block_index(const hak_span *s, const void *p);
@@ -108,14 +86,16 @@ void hak_slab_set_trim(hak_slab_set *set, bool *purge_due);
 /* The slab leaves lists[3] or the last. */
 void hak_slab_left_sparse(hak_slab_set *set, hak_span *span);
 /* Whether a slab on the last list belongs there still, after blocks came back to it. */
-bool hak_slab_stays_purged(const hak_span *span);
+bool hak_slab_stays_purged(const hak_span *span, unsigned free_count);
 /* Blocks are about to be taken from a slab of lists[3] or the last. */
 void hak_slab_taken_again(hak_slab_set *set, hak_span *span);
 void hak_slab_unlink(hak_slab_set *set, hak_span *span);
 void hak_slab_link(hak_slab_set *set, hak_span *span, unsigned list);
-/* After free_count has changed: puts the slab on the list it asks for … */
-void hak_slab_settle(hak_slab_set *set, hak_span *span);
+/* free_count blocks of the slab, whose list stays, are free. */
+void hak_slab_settle_count(hak_span *span, unsigned free_count);
+/* Puts the slab, of which free_count blocks are free now, on the list it asks for … */
+void hak_slab_settle(hak_slab_set *set, hak_span *span, unsigned free_count);
 /* … or, after blocks came back, ends it. */
-void hak_slab_settle_after_put(hak_slab_set *set, hak_span *span, bool *purge_due);
+void hak_slab_settle_after_put(hak_slab_set *set, hak_span *span, unsigned free_count, bool *purge_due);
 
 #endif

@@ -38,8 +38,8 @@ static bool is_over(const search *f) { return f->found == f->capacity || f->step
 static hak_span *look(hak_span *s, search *f) {
   for (; s != NULL && !is_over(f); s = s->next) {
     f->steps--;
-    unsigned seen = s->scan_state, now = s->free_count | (f->walk & ROUND_MASK) << ROUND_SHIFT;
-    bool same = (seen & COUNT_MASK) == s->free_count;
+    unsigned seen = s->scan_state, n = hak_slab_free_count(s), now = n | (f->walk & ROUND_MASK) << ROUND_SHIFT;
+    bool same = (seen & COUNT_MASK) == n;
     if (same && (seen & UNPURGEABLE) != 0) continue;
     bool idle = same && seen != now;
     if (idle || f->at_once)
@@ -54,7 +54,7 @@ static hak_span *look(hak_span *s, search *f) {
 static void look_again(hak_span *s, search *f) {
   for (; s != NULL && !is_over(f); s = s->next) {
     f->steps--;
-    if ((unsigned)(s->bumped - s->free_count) < (unsigned)s->scan_state >> LIVE_SHIFT) f->out[f->found++] = s;
+    if (s->bumped - hak_slab_free_count(s) < (unsigned)s->scan_state >> LIVE_SHIFT) f->out[f->found++] = s;
   }
 }
 
@@ -110,9 +110,7 @@ static void claim(hak_span *s, unsigned from, unsigned to, hak_free_pages *out) 
     uint64_t mask = (uint64_t)1 << (i % 64);
     out->claimed[i / 64] |= mask;
     s->bits[i / 64] &= ~mask;
-    if (s->bits[i / 64] == 0) s->summary &= ~((uint64_t)1 << (i / 64));
   }
-  s->free_count = (uint16_t)(s->free_count - (to - from));
 }
 
 /* When pages went: seconds, as far as ticks have seen them pass, and of those the last bits alone. */
@@ -138,8 +136,8 @@ void hak_slab_left_sparse(hak_slab_set *set, hak_span *s) {
 /* What has come free since is worth another call when half of what was live has, and some pages: a few calls for a slab in
  * all. */
 #define AGAIN_LEAST 4
-bool hak_slab_stays_purged(const hak_span *s) {
-  unsigned live = (unsigned)(s->bumped - s->free_count);
+bool hak_slab_stays_purged(const hak_span *s, unsigned free_count) {
+  unsigned live = s->bumped - free_count;
   return (live + AGAIN_LEAST) * 2 > (unsigned)s->scan_state >> LIVE_SHIFT;
 }
 
@@ -153,10 +151,11 @@ void hak_slab_taken_again(hak_slab_set *set, hak_span *s) {
  * others end here, nor refills take those first that have pages to give. */
 static void give_up(hak_slab_set *set, hak_span *s) {
   if (s->list == HAK_PURGED_LIST) return; /* somebody else's call went through meanwhile: `scan_state` counts its pages */
-  s->scan_state = (uint16_t)(s->free_count | UNPURGEABLE);
+  s->scan_state = (uint16_t)(hak_slab_free_count(s) | UNPURGEABLE);
   if (s->list != 3) return;
   hak_slab_unlink(set, s);
   hak_slab_link(set, s, 2);
+  hak_slab_settle_count(s, hak_slab_free_count(s));
 }
 
 /* Free blocks of a slab that have whole pages between them. */
@@ -182,34 +181,35 @@ bool hak_slab_claim_free_pages(hak_slab_set *set, hak_span *s, uint32_t tag, hak
   bool listed = s->list <= HAK_PURGED_LIST;
   bool there = hak_load_relaxed(&s->tag) == tag && s->head == s && listed && s != set->bump_slab;
   if (!there || s->bumped != s->blocks) return false;
+  unsigned n = hak_slab_free_count(s);
   out->count = 0;
   memset(out->claimed, 0, sizeof out->claimed);
   for (free_range h = {0}; out->count < HAK_FREE_RANGES_MAX && next_free_range(s, &h);) {
     out->pages[out->count].start = (void *)h.from;
     out->pages[out->count++].bytes = h.to - h.from;
     claim(s, h.first, h.end, out);
+    n -= h.end - h.first;
   }
   if (out->count == 0) {
     give_up(set, s);
     return false;
   }
   if (s->list == HAK_PURGED_LIST) hak_slab_unlink(set, s);
-  hak_slab_settle(set, s);
+  hak_slab_settle(set, s, n);
   return true;
 }
 
 void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *s, const hak_free_pages *free_pages, bool gone, bool *purge_due) {
   void *twice = NULL;
+  unsigned n = hak_slab_free_count(s);
   for (unsigned w = 0; w < ((unsigned)s->blocks + 63) / 64; w++) {
     uint64_t again = s->bits[w] & free_pages->claimed[w], back = free_pages->claimed[w] & ~again;
     if (again != 0) twice = (void *)(s->start + (w * 64 + hak_ctz64(again)) * hak_class_size(s->class_code));
-    if (back == 0) continue;
-    s->free_count = (uint16_t)(s->free_count + hak_popcount64(back));
+    n += hak_popcount64(back);
     s->bits[w] |= back;
-    s->summary |= (uint64_t)1 << w;
   }
-  bool ends = s->free_count == s->bumped; /* and is the pool's, and perhaps somebody else's, after the next line */
-  hak_slab_settle_after_put(set, s, purge_due);
+  bool ends = n == s->bumped; /* and is the pool's, and perhaps somebody else's, after the next line */
+  hak_slab_settle_after_put(set, s, n, purge_due);
   if (ends) return twice;
   if (!gone) {
     give_up(set, s); /* the system would refuse again */
@@ -217,9 +217,10 @@ void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *s, const hak_free
   }
   hak_slab_unlink(set, s);
   hak_slab_link(set, s, HAK_PURGED_LIST);
+  hak_slab_settle_count(s, n);
   size_t pages = 0;
   for (unsigned i = 0; i < free_pages->count; i++) pages += free_pages->pages[i].bytes / hak_os_page_size();
-  s->scan_state = (uint16_t)(pages | hak_min_size((size_t)(s->bumped - s->free_count), LIVE_MAX) << LIVE_SHIFT);
+  s->scan_state = (uint16_t)(pages | hak_min_size((size_t)(s->bumped - n), LIVE_MAX) << LIVE_SHIFT);
   hak_add_relaxed(&hak_span_pool.purged_slab_pages, pages);
   s->sparse_since = (uint8_t)(stamp_now() & STAMP_MASK);
   return twice;

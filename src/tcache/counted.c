@@ -4,7 +4,7 @@
 #include "os/os.h"
 #include "tcache/draw.h"
 
-#define OFF_BYTES ((int64_t)64 * 1024 * 1024) /* a countdown while nothing is sampled */
+#define OFF_BYTES ((int64_t)1024 * 1024) /* a countdown while nothing is sampled: then the thread comes by a slow path */
 #define WINDOW_MS 20 /* in which samples are counted against what there may be in a second */
 #define SHIFT_MAX 20
 #define CERTAIN 64                  /* a rate at which 1 - e^-rate is 1 */

@@ -4,15 +4,15 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "os/cpu.h"
 #include "os/os.h"
 #include "pool/budget.h"
 
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
-/* What a thread may stack of a class beside the loaded magazine: so many bytes, at least one magazine and at most 15. It stacks
- * none until a refill follows an overflow, and then one, two, four and more: a thread that only frees keeps nothing from
- * those that allocate. */
-#define STACK_BYTES (128 * HAK_KIB)
+/* A thread may stack so much of all classes beside the loaded magazines: what has left the CPU's cache gains nothing by being handed
+ * out first, and blocks freed in no order would be handed out in none. Of a class few magazines, since the oldest is found by a walk. */
 #define STACK_MAGAZINES_MAX 15
+#define PINNED_NOT UINT16_MAX
 #define BATCH_FIRST 4
 #define SPARES_MAX 16 /* spare metadata blocks of a thread */
 #define PREWARM_LOADED_MIN (HAK_MAGAZINE_SLOTS / 2)
@@ -31,24 +31,24 @@ static void count_one(uint64_t *counter) { hak_add_single(counter, 1); }
 
 static size_t pinned_blocks(unsigned c) { return hak_config_pinned(hak_class_group(hak_class_size(c))); }
 
-static uint16_t first_stack(unsigned c) {
+static uint16_t pinned_stack(unsigned c) {
   size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
   /* Less than a magazine is of smaller magazines; not where the setting was read after the first allocation. */
-  return (uint16_t)(pinned < usable ? 0 : pinned / usable - 1);
+  return (uint16_t)(pinned == 0 ? PINNED_NOT : pinned < usable ? 0 : pinned / usable - 1);
 }
 
-/* After an overflow the class is refilled from its arena: what left the thread would have served. */
-static void grow_stack(hak_tcache_bin *b, unsigned c) {
-  if (!b->overflowed || pinned_blocks(c) != 0) return;
-  b->overflowed = false;
-  size_t magazines = STACK_BYTES / (hak_magazine_usable[c] * hak_class_size(c));
-  size_t most = hak_min_size(hak_max_size(magazines, 1), STACK_MAGAZINES_MAX);
-  b->full_max = (uint16_t)hak_max_size(b->full_max, hak_min_size(most, b->full_max == 0 ? 1 : b->full_max * 2u));
+static bool is_pinned(const hak_tcache_bin *b) { return b->pinned != PINNED_NOT; }
+
+static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
+
+static bool may_stack(const hak_tcache *t, const hak_tcache_bin *b, unsigned c) {
+  if (HAK_UNLIKELY(is_pinned(b))) return b->full_count < b->pinned;
+  return b->full_count < STACK_MAGAZINES_MAX && t->stacked_bytes + magazine_bytes(c) <= hak_os_l2_bytes;
 }
 
 static void init_bins(hak_tcache *t) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++)
-    t->bins[c] = (hak_tcache_bin){.full_max = first_stack(c), .batch = BATCH_FIRST};
+    t->bins[c] = (hak_tcache_bin){.pinned = pinned_stack(c), .batch = BATCH_FIRST};
 }
 
 /* --- magazines --- */
@@ -109,29 +109,35 @@ static void publish(hak_tcache *t, unsigned c) {
   t->bins[c].active = true;
 }
 
-static void push_stack(hak_tcache_bin *b, void **magazine) {
+static void push_stack(hak_tcache *t, unsigned c, void **magazine) {
+  hak_tcache_bin *b = &t->bins[c];
   HAK_ASSERT(magazine[SLOTS] != NULL); /* it is full */
   *magazine = b->full;
   b->full = magazine;
   b->full_count++;
+  t->stacked_bytes += magazine_bytes(c);
 }
 
-static void **pop_stack(hak_tcache_bin *b) {
+static void **pop_stack(hak_tcache *t, unsigned c) {
+  hak_tcache_bin *b = &t->bins[c];
   HAK_ASSERT(b->full != NULL && b->full_count > 0);
   void **magazine = b->full;
   b->full = (void **)*magazine;
   b->full_count--;
   if (b->full_count < b->full_low) b->full_low = b->full_count;
+  t->stacked_bytes -= magazine_bytes(c);
   return magazine;
 }
 
 /* Takes the magazines below the newest `kept` off the stack, linked as they were. */
-static void **cut_stack(hak_tcache_bin *b, unsigned kept) {
+static void **cut_stack(hak_tcache *t, unsigned c, unsigned kept) {
+  hak_tcache_bin *b = &t->bins[c];
   HAK_ASSERT(kept <= b->full_count);
   void **link = (void **)&b->full; /* slot 0 of the one above */
   for (unsigned n = kept; n > 0; n--) link = *link;
   void **below = *link;
   *link = NULL;
+  t->stacked_bytes -= (b->full_count - kept) * magazine_bytes(c);
   b->full_count = (uint16_t)kept;
   return below;
 }
@@ -141,29 +147,17 @@ static void flush_blocks(hak_tcache *t, unsigned c, void *const *blocks, unsigne
   if (t->counts != NULL) count_one(&t->counts[c].flushes);
 }
 
-/* A full magazine leaves the thread. */
-static void give_magazine(hak_tcache *t, unsigned c, void **magazine, hak_deferred *d) {
-  if (pinned_blocks(c) == 0 && hak_arena_put_magazine(magazine, c)) return;
+static void flush_magazine(hak_tcache *t, unsigned c, void **magazine, hak_deferred *d) {
   flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], d);
   give_spare(t, magazine);
 }
 
 /* --- refill and overflow --- */
 
-/* The blocks came with ascending addresses; the one with the lowest is popped first. */
-static void reverse(void **blocks, unsigned count) {
-  for (unsigned i = 0, k = count; i + 1 < k; i++) {
-    void *p = blocks[i];
-    blocks[i] = blocks[--k];
-    blocks[k] = p;
-  }
-}
-
 static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   void **first = hak_magazine_empty_top(b->loaded, c) + 1;
   unsigned taken = hak_arena_take(a, c, first, (unsigned)hak_min_size(b->batch, hak_magazine_usable[c]), d);
-  reverse(first, taken);
   *top_of(t, c) += taken;
   b->batch = (uint8_t)hak_min_size(b->batch * 2u, SLOTS);
   if (t->counts != NULL) count_one(&t->counts[c].refills);
@@ -172,18 +166,16 @@ static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_defer
 
 static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
-  unsigned count = hak_magazine_usable[c];
   void **magazine;
   if (b->full != NULL) {
-    magazine = pop_stack(b);
+    magazine = pop_stack(t, c);
   } else {
     hak_arena *a = hak_arena_current();
-    grow_stack(b, c);
-    magazine = hak_arena_take_magazine(a, c, &count);
+    magazine = hak_arena_take_magazine(a, c);
     if (magazine == NULL) return (b->loaded != NULL || load_empty(t, c)) && refill_from_slabs(t, a, c, d);
   }
   if (b->loaded != NULL) give_spare(t, b->loaded);
-  load(t, c, magazine, count);
+  load(t, c, magazine, hak_magazine_usable[c]);
   return true;
 }
 
@@ -202,43 +194,39 @@ static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
 static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   if (b->loaded == NULL) return load_empty(t, c);
-  void **empty = take_spare(t), **magazine = b->loaded;
+  void **magazine = b->loaded;
+  bool foreign = !is_pinned(b) && hak_arena_is_foreign(magazine, c), stacks = !foreign && may_stack(t, b, c);
+  void **empty = foreign || stacks || b->full != NULL ? take_spare(t) : NULL;
   if (empty == NULL) {
     flush_half(t, c, d);
     return true;
   }
   load(t, c, empty, 0);
-  if (b->full_count < b->full_max) {
-    push_stack(b, magazine);
+  if (stacks) {
+    push_stack(t, c, magazine);
     return true;
   }
+  if (foreign && hak_arena_put_magazine(magazine, c)) return true;
   /* The oldest goes, whose blocks are the coldest: of a few. Of a stack that was pinned or prewarmed to more, none is warm. */
-  if (b->full_count > 0 && b->full_count <= STACK_MAGAZINES_MAX) {
-    void **oldest = cut_stack(b, b->full_count - 1u);
-    push_stack(b, magazine);
+  if (!foreign && b->full_count <= STACK_MAGAZINES_MAX) {
+    void **oldest = cut_stack(t, c, b->full_count - 1u);
+    push_stack(t, c, magazine);
     magazine = oldest;
   }
-  b->overflowed = true;
-  give_magazine(t, c, magazine, d);
+  flush_magazine(t, c, magazine, d);
   return true;
 }
 
-/* Returns the class's blocks, to depots or to slabs, and its magazines. */
-static void empty_bin(hak_tcache *t, unsigned c, bool to_slabs, hak_deferred *d) {
+/* Returns the class's blocks to slabs, and its magazines. */
+static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   if (b->loaded == NULL && b->full == NULL) return;
-  while (b->full != NULL) {
-    void **magazine = pop_stack(b);
-    if (to_slabs || !hak_arena_put_magazine(magazine, c)) {
-      flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], d);
-      give_spare(t, magazine);
-    }
-  }
+  while (b->full != NULL) flush_magazine(t, c, pop_stack(t, c), d);
   unsigned count = loaded_blocks(t, c);
-  void **magazine = b->loaded, **first = magazine == NULL ? NULL : hak_magazine_empty_top(magazine, c) + 1;
+  void **magazine = b->loaded;
   b->loaded = NULL;
   *top_of(t, c) = HAK_NULL_TOP;
-  if (count > 0 && (to_slabs || !hak_arena_put_part(first, count, c))) flush_blocks(t, c, first, count, d);
+  if (count > 0) flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, count, d);
   if (magazine != NULL) give_spare(t, magazine);
   hak_store_relaxed(&b->published, 0);
 }
@@ -279,7 +267,7 @@ void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
 #endif
   if (((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) == 0) {
     bool on = caches(c), room = on && make_room(t, c, d);
-    if (HAK_UNLIKELY(!on)) empty_bin(t, c, true, d);
+    if (HAK_UNLIKELY(!on)) empty_bin(t, c, d);
     if (HAK_UNLIKELY(!room)) {
       hak_arena_free(p, c, d);
       return;
@@ -305,18 +293,16 @@ void *hak_tcache_pop_any(unsigned c) {
 void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   unsigned usable = hak_magazine_usable[c];
-  size_t pinned = pinned_blocks(c);
-  if (pinned != 0) blocks = (unsigned)hak_min_size(blocks, (b->full_max + 1u) * usable); /* a pinned capacity is not exceeded */
+  if (is_pinned(b)) blocks = (unsigned)hak_min_size(blocks, (b->pinned + 1u) * usable); /* a pinned capacity is not exceeded */
   /* A loaded magazine of few blocks would be changed for a stacked one, and back, whenever a handful is live. */
   unsigned loaded = (blocks - 1) % usable + 1;
-  if (pinned == 0 && blocks > usable && loaded < PREWARM_LOADED_MIN) blocks += PREWARM_LOADED_MIN - loaded;
-  b->full_max = (uint16_t)hak_max_size(b->full_max, (blocks - 1) / usable);
+  if (!is_pinned(b) && blocks > usable && loaded < PREWARM_LOADED_MIN) blocks += PREWARM_LOADED_MIN - loaded;
   while (blocks > 0) {
-    if (b->loaded == NULL ? !load_empty(t, c) : loaded_blocks(t, c) == usable && !make_room(t, c, d)) break;
+    void **full = b->loaded != NULL && loaded_blocks(t, c) == usable ? b->loaded : NULL;
+    if ((b->loaded == NULL || full != NULL) && !load_empty(t, c)) break;
+    if (full != NULL) push_stack(t, c, full);
     unsigned n = (unsigned)hak_min_size(blocks, usable - loaded_blocks(t, c));
-    void **first = *top_of(t, c) + 1;
-    unsigned taken = hak_arena_take(hak_arena_current(), c, first, n, d);
-    reverse(first, taken);
+    unsigned taken = hak_arena_take(hak_arena_current(), c, *top_of(t, c) + 1, n, d);
     *top_of(t, c) += taken;
     if (taken == 0) break;
     blocks -= taken;
@@ -327,29 +313,26 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
 /* --- giving back --- */
 
 void hak_tcache_flush(hak_tcache *t, hak_deferred *d) {
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) empty_bin(t, c, true, d);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) empty_bin(t, c, d);
   give_spares(t);
 }
 
 void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_tcache_bin *b = &t->bins[c];
-    bool pinned = pinned_blocks(c) != 0, idle = !b->active;
+    bool idle = !b->active;
     b->active = false;
-    if (pinned || (b->loaded == NULL && b->full == NULL)) continue;
+    if (is_pinned(b) || (b->loaded == NULL && b->full == NULL)) continue;
     if (idle) {
-      empty_bin(t, c, true, d);
+      empty_bin(t, c, d);
       if (hak_config_lean()) hak_os_count(&hak_os_stats.lean_retire);
       b->batch = BATCH_FIRST;
-      b->full_low = 0;
-      b->full_max = first_stack(c);
-      b->overflowed = false;
       continue;
     }
     unsigned leave = all ? b->full_count : (b->full_low + 1u) / 2;
-    for (void **magazine = cut_stack(b, b->full_count - leave), **next; magazine != NULL; magazine = next) {
+    for (void **magazine = cut_stack(t, c, b->full_count - leave), **next; magazine != NULL; magazine = next) {
       next = *magazine;
-      give_magazine(t, c, magazine, d);
+      flush_magazine(t, c, magazine, d);
     }
     b->full_low = b->full_count;
   }
@@ -394,6 +377,7 @@ hak_tcache *hak_tcache_attach(bool bypass) {
    * take the fast path, and the statistics do not count them. */
   if (bypass && t->shadow == NULL) t->shadow = hak_meta_take_block((HAK_CODES * sizeof(void **) + HAK_META_SIZE - 1) / HAK_META_SIZE);
   init_bins(t);
+  t->stacked_bytes = 0;
   t->top = bypass && t->shadow != NULL ? t->shadow : hak_tls.top;
   for (unsigned code = 0; code < HAK_CODES; code++) t->top[code] = HAK_NULL_TOP;
   t->ending_rounds = 0;
@@ -407,8 +391,7 @@ void hak_tcache_detach(hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
   hak_tls.phase = HAK_THREAD_ENDED;
   if (t == NULL) return;
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) empty_bin(t, c, false, d);
-  give_spares(t);
+  hak_tcache_flush(t, d);
   hak_tls.cache = NULL;
   t->top = NULL;
   hak_lock_take(&registry_lock);

@@ -1,8 +1,8 @@
 /* What a thread owns besides its TLS: magazines, their stacks, counters; and its life.
  *
  * A thread's first slow paths are served by its arena, block by block, so that a thread that allocates a little holds
- * nothing. Then it gets a cache, which it gives back when it ends: full magazines and remainders go to depots. Nobody but
- * the owner touches a cache, except a fork's child (for threads that are gone) and statistics, which read the
+ * nothing. Then it gets a cache, which it gives back when it ends. What it holds, it hands out latest first; what that has no room for
+ * goes back to its slabs, from which blocks come by address. Nobody but the owner touches a cache, except a fork's child (for threads that are gone) and statistics, which read the
  * counters that the owner publishes at its slow paths (relaxed). */
 #ifndef HAK_TCACHE_TCACHE_H
 #define HAK_TCACHE_TCACHE_H
@@ -25,10 +25,9 @@ typedef struct hak_tcache_bin {
   void **full;   /* full magazines, linked through slot 0, newest first */
   uint16_t full_count;
   uint16_t full_low;  /* least full_count since the last decay */
-  uint16_t full_max;  /* magazines that may be stacked now: grows when a refill follows an overflow */
+  uint16_t pinned;    /* magazines that may be stacked; PINNED_NOT: as many as the thread has room for */
   uint8_t batch;      /* blocks that the next refill takes from slabs */
   bool active;        /* a refill or overflow since the last decay */
-  bool overflowed;    /* a magazine left the thread since the last refill from its arena */
   uint32_t published; /* relaxed, read by any thread: blocks at the last slow path */
 } hak_tcache_bin;
 
@@ -36,6 +35,7 @@ typedef struct hak_tcache {
   void ***top;     /* hak_tls.top, or `shadow`, where every call has to take the slow path. By page map code */
   hak_meta *spares; /* spare metadata blocks */
   uint32_t spare_count;
+  size_t stacked_bytes; /* of all full magazines, that is */
   uint32_t ending_rounds;
   uint64_t slow_count; /* relaxed, read by any thread */
   uint64_t decayed_ms, exit_ms; /* when the cache was decayed last, and at the last slow exit */
@@ -53,7 +53,7 @@ typedef struct hak_tcache {
 /* Gives the calling thread, which has none, a cache. `bypass`: with a shadow in place of the TLS, so that every call takes the
  * slow path. NULL: out of memory. */
 hak_tcache *hak_tcache_attach(bool bypass);
-/* Empties the calling thread's cache into depots and slabs, and takes it from the thread, which has ended. */
+/* Empties the calling thread's cache into slabs, and takes it from the thread, which has ended. */
 void hak_tcache_detach(hak_deferred *deferred);
 
 /* A block of the class, from the cache or through it; NULL: out of memory. */
@@ -67,7 +67,7 @@ void hak_tcache_prewarm(hak_tcache *cache, unsigned class_code, unsigned blocks,
 
 /* Puts everything cached back into slabs. */
 void hak_tcache_flush(hak_tcache *cache, hak_deferred *deferred);
-/* What was not used since the last call goes to depots, half of it; classes that were idle keep nothing. `all`: nor do
+/* What was not used since the last call goes to its slabs, half of it; classes that were idle keep nothing. `all`: nor do
  * the others keep a stack. */
 void hak_tcache_decay(hak_tcache *cache, bool all, hak_deferred *deferred);
 

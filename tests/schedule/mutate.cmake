@@ -30,10 +30,10 @@ elseif(MUTATION STREQUAL "arena_made_twice")
 ]=])
 elseif(MUTATION STREQUAL "depot_keeps_what_is_taken")
   set(from [=[
-  hak_sub_relaxed(&hak_depot_bytes, bytes_with(b->part_count, c));
-  b->part = NULL;
-  b->part_count = 0;
-  return magazine;
+  b->full = *magazine;
+  uint32_t left = hak_sub_single(&b->full_count, 1);
+  if (left < b->full_low) b->full_low = left;
+  hak_sub_relaxed(&hak_depot_bytes, magazine_bytes(c));
 ]=])
   set(to [=[
   return magazine;

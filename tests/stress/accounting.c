@@ -10,7 +10,7 @@ static size_t blocks_on_lists(const hak_slab_set *set, size_t *slabs) {
   size_t out = 0;
   for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
     for (const hak_span *s = set->lists[list]; s != NULL; s = s->next) {
-      out += (size_t)(s->bumped - s->free_count);
+      out += (size_t)(s->bumped - hak_slab_free_count(s));
       if (s != set->bump_slab) ++*slabs;
     }
   }
@@ -30,7 +30,7 @@ static size_t blocks_out_of_set(const hak_slab_set *set, unsigned class_code) {
 }
 
 static size_t blocks_in_depot(const hak_arena_bin *b, unsigned class_code) {
-  return (size_t)b->full_count * hak_magazine_usable[class_code] + b->part_count;
+  return (size_t)b->full_count * hak_magazine_usable[class_code];
 }
 
 /* The sum of count(bin, class) over all bins. */
@@ -50,7 +50,7 @@ static size_t sum_of_bins(size_t (*count)(const hak_arena_bin *bin, unsigned cla
 static size_t blocks_out_of_bin(const hak_arena_bin *b, unsigned c) { return blocks_out_of_set(&b->slabs, c); }
 
 static size_t bytes_in_depot(const hak_arena_bin *b, unsigned c) {
-  return blocks_in_depot(b, c) * hak_class_size(c) + (b->full_count + (b->part != NULL)) * HAK_MAGAZINE_BYTES;
+  return blocks_in_depot(b, c) * hak_class_size(c) + b->full_count * HAK_MAGAZINE_BYTES;
 }
 
 size_t accounting_blocks_out(void) { return sum_of_bins(blocks_out_of_bin); }

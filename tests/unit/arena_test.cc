@@ -43,6 +43,7 @@ class Arena : public testing::Test {
       unsigned taken = hak_arena_take(a, c, &blocks[got], unsigned(std::min<size_t>(n - got, 63)), &d);
       if (taken == 0) ADD_FAILURE() << "out of memory";
       if (taken == 0) break;
+      std::reverse(&blocks[got], &blocks[got] + taken);  // as they are handed out
       got += taken;
     }
     return blocks;
@@ -69,8 +70,8 @@ class Arena : public testing::Test {
     for (uint32_t i = 0; i < hak_arena_count(); i++) {
       for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
         const hak_arena_bin &bin = hak_arena_at(i)->bins[c];
-        bytes += (bin.full_count * size_t(hak_magazine_usable[c]) + bin.part_count) * hak_class_size(c);
-        bytes += (bin.full_count + (bin.part != nullptr)) * HAK_MAGAZINE_BYTES;
+        bytes += bin.full_count * size_t(hak_magazine_usable[c]) * hak_class_size(c);
+        bytes += bin.full_count * HAK_MAGAZINE_BYTES;
       }
     }
     return bytes;
@@ -269,7 +270,6 @@ TEST_F(Arena, OtherPeoplesMemoryIsTold) {
     d = {};
     hak_arena_free(p, C, &d);
     EXPECT_EQ(d.verdict, HAK_VERDICT_FREE_MEMORY);
-    EXPECT_FALSE(hak_arena_put_part(&p, 1, C));
   }
 }
 
@@ -292,60 +292,21 @@ TEST_F(Arena, MagazinesGoToWhoeverOwnsTheirFirstBlock) {
   void **magazine = magazine_of(blocks, C);
   ASSERT_TRUE(hak_arena_put_magazine(magazine, C));
   EXPECT_EQ(hak_depot_bytes, 63 * SIZE + HAK_MAGAZINE_BYTES);
-  unsigned count = 0;
-  EXPECT_EQ(hak_arena_take_magazine(first, C, &count), nullptr);
-  EXPECT_EQ(hak_arena_take_magazine(second, C, &count), magazine);
-  EXPECT_EQ(count, 63u);
-  EXPECT_THAT(blocks_in(magazine, C, count), ElementsAreArray(blocks));
+  EXPECT_TRUE(hak_arena_is_foreign(on_cpu(0)->bins[C].full == nullptr ? magazine : nullptr, C));
+  on_cpu(1);
+  EXPECT_FALSE(hak_arena_is_foreign(magazine, C));
+  EXPECT_EQ(hak_arena_take_magazine(first, C), nullptr);
+  EXPECT_EQ(hak_arena_take_magazine(second, C), magazine);
+  EXPECT_THAT(blocks_in(magazine, C, 63), ElementsAreArray(blocks));
   EXPECT_EQ(hak_depot_bytes, 0u);
 }
 
-TEST_F(Arena, TheLatestMagazineIsTakenFirstAndThenTheRemainder) {
+TEST_F(Arena, TheLatestMagazineIsTakenFirst) {
   hak_arena *a = on_cpu(0);
   void **magazines[3];
   for (auto &m : magazines) ASSERT_TRUE(hak_arena_put_magazine(m = magazine_of(take(a, C, 63), C), C));
-  auto rest = take(a, C, 7);
-  ASSERT_TRUE(hak_arena_put_part(rest.data(), 7, C));
-  unsigned count = 0;
-  for (size_t i = 3; i-- > 0;) {
-    EXPECT_EQ(hak_arena_take_magazine(a, C, &count), magazines[i]);
-    EXPECT_EQ(count, 63u);
-  }
-  void **part = hak_arena_take_magazine(a, C, &count);
-  ASSERT_EQ(count, 7u);
-  EXPECT_THAT(blocks_in(part, C, count), ElementsAreArray(rest));
-  EXPECT_EQ(*hak_magazine_empty_top(part, C), nullptr) << "its end can be seen";
-  EXPECT_EQ(hak_arena_take_magazine(a, C, &count), nullptr);
-}
-
-TEST_F(Arena, RemaindersBecomeMagazines) {
-  hak_arena *a = on_cpu(0);
-  std::vector<void *> all;
-  for (unsigned count : {40u, 40u, 1u, 63u, 45u, 62u, 1u}) {
-    auto part = take(a, C, count);
-    all.insert(all.end(), part.begin(), part.end());
-    ASSERT_TRUE(hak_arena_put_part(part.data(), count, C));
-    EXPECT_EQ(a->bins[C].full_count, all.size() / 63);
-    EXPECT_EQ(a->bins[C].part_count, all.size() % 63);
-    EXPECT_EQ(hak_depot_bytes, all.size() * SIZE + (all.size() + 62) / 63 * HAK_MAGAZINE_BYTES);
-    EXPECT_EQ(hak_heap_check(), 0u);
-  }
-  std::vector<void *> back;
-  unsigned count = 0;
-  while (void **magazine = hak_arena_take_magazine(a, C, &count))
-    for (void *p : blocks_in(magazine, C, count)) back.push_back(p);
-  std::sort(back.begin(), back.end());
-  std::sort(all.begin(), all.end());
-  EXPECT_EQ(back, all);
-}
-
-TEST_F(Arena, WithoutMemoryForAMagazineNoRemainderIsKept) {
-  auto blocks = take(on_cpu(0), C, 7);
-  use_up_cells();
-  EXPECT_FALSE(hak_arena_put_part(blocks.data(), 7, C));
-  EXPECT_EQ(hak_depot_bytes, 0u);
-  fake_os::allow_all();
-  EXPECT_TRUE(hak_arena_put_part(blocks.data(), 7, C));
+  for (size_t i = 3; i-- > 0;) EXPECT_EQ(hak_arena_take_magazine(a, C), magazines[i]);
+  EXPECT_EQ(hak_arena_take_magazine(a, C), nullptr);
 }
 
 TEST_F(Arena, AMagazineOfLargeBlocksHasFewerSlots) {
@@ -357,33 +318,35 @@ TEST_F(Arena, AMagazineOfLargeBlocksHasFewerSlots) {
     auto blocks = take(a, c, usable);
     void **magazine = magazine_of(blocks, c);
     ASSERT_TRUE(hak_arena_put_magazine(magazine, c));
-    auto one = take(a, c, 1);
-    ASSERT_TRUE(hak_arena_put_part(one.data(), 1, c));
-    EXPECT_EQ(hak_arena_alloc(c, &d), one[0]) << "the remainder first";
-    EXPECT_EQ(hak_arena_alloc(c, &d), blocks.back());
-    EXPECT_EQ(a->bins[c].part_count, usable - 1);
-    flush({one[0], blocks.back()}, c);
   }
   shrink_all();
   EXPECT_EQ(hak_span_pool.live_spans, 0u);
   EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
 }
 
-TEST_F(Arena, DepotsHold16MiBOrAnEighthOfWhatIsLive) {
+TEST_F(Arena, DepotsHold16MiB) {
   constexpr unsigned LARGE = 31;  // 1 KiB
   hak_arena *a = on_cpu(0);
+  std::vector<void *> blocks;
+  do blocks = take(a, LARGE, 63);
+  while (hak_arena_put_magazine(magazine_of(blocks, LARGE), LARGE));
+  EXPECT_LE(hak_depot_bytes, 16 * HAK_MIB);
+  EXPECT_GT(hak_depot_bytes + 64 * 1024, 16 * HAK_MIB);
+  flush(blocks, LARGE);
+}
+
+// What others keep takes no room from them.
+TEST_F(Arena, CachedExtentsLeaveDepotsTheirRoom) {
   bool zeroed;
-  for (size_t more_mib : {0, 512}) {
-    for (size_t mib = 0; mib < more_mib; mib += 32) ASSERT_NE(hak_extent_alloc(32 * HAK_MIB, 1, &zeroed), nullptr);
-    std::vector<void *> blocks;
-    do blocks = take(a, LARGE, 63);
-    while (hak_arena_put_magazine(magazine_of(blocks, LARGE), LARGE));
-    size_t limit = std::max<size_t>(16 * HAK_MIB, (hak_span_pool.live_spans << HAK_SPAN_SHIFT) / 8);
-    EXPECT_LE(hak_depot_bytes, limit);
-    EXPECT_GT(hak_depot_bytes + 63 * 1024, limit - HAK_MIB);
-    EXPECT_FALSE(hak_arena_put_part(blocks.data(), 63, LARGE));
-    flush(blocks, LARGE);
+  std::vector<void *> extents;
+  for (int i = 0; i < 20; i++) extents.push_back(hak_extent_alloc(1 * HAK_MIB, 1, &zeroed));
+  for (void *p : extents) {
+    ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
+    if (!hak_arena_put_extent(p)) break;
   }
+  EXPECT_GT(hak_extent_cache_bytes, 14 * HAK_MIB);
+  hak_arena *a = on_cpu(0);
+  for (int i = 0; i < 100; i++) ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, 31, 63), 31), 31)) << i;
 }
 
 // Magazines count against it too, and stay.
@@ -448,7 +411,7 @@ TEST_F(Arena, DepotsOfOthersAreStolenFromToo) {
   EXPECT_EQ(hak_depot_bytes, 0u);
   for (size_t i = 4; i < blocks.size(); i++) EXPECT_TRUE(is_free(blocks[i])) << "the rest is back in its slab";
   EXPECT_EQ(hak_arena_take(first, C, out, 4, &d), 4u);
-  EXPECT_EQ(out[0], blocks[4]);
+  EXPECT_EQ(out[3], blocks[4]);
   EXPECT_EQ(first->bins[C].slabs.slabs, 0u);
 }
 
@@ -476,14 +439,20 @@ TEST_F(Arena, OneThatHasNothingToSpareIsNotAskedAgain) {
 
 // --- single blocks ---
 
-TEST_F(Arena, SingleBlocksComeFromTheDepotOfTheCpu) {
+// Depots are for whole magazines; but before a new slab is made, what they hold serves too.
+TEST_F(Arena, SingleBlocksComeFromSlabsAndThenFromDepots) {
   hak_arena *a = on_cpu(1);
-  auto blocks = take(a, C, 3);
-  ASSERT_TRUE(hak_arena_put_part(blocks.data(), 3, C));
-  for (size_t i = 3; i-- > 0;) EXPECT_EQ(hak_arena_alloc(C, &d), blocks[i]);
-  EXPECT_EQ(owner(hak_arena_alloc(C, &d)), a) << "then from its slabs";
+  take(a, C, 1);
+  hak_span *s = a->bins[C].slabs.bump_slab;
+  take(a, C, s->blocks - 1u - 63u);
+  auto blocks = take(a, C, 63);
+  ASSERT_EQ(a->bins[C].slabs.bump_slab, nullptr);
+  ASSERT_TRUE(hak_arena_put_magazine(magazine_of(blocks, C), C));
+  void *p = hak_arena_alloc(C, &d);
+  EXPECT_EQ(p, blocks[0]);
   EXPECT_EQ(hak_depot_bytes, 0u);
-  flush(blocks, C);
+  EXPECT_EQ(a->bins[C].slabs.slabs, 1u);
+  EXPECT_TRUE(is_free(blocks[1]));
 }
 
 // --- shrinking ---
@@ -493,9 +462,8 @@ TEST_F(Arena, TheMagazinesThatNobodyNeededGo) {
   for (int i = 0; i < 16; i++) ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, C, 63), C), C));
   hak_arena_shrink(a, false, &d);
   EXPECT_EQ(a->bins[C].full_count, 16u) << "they have just come";
-  unsigned count;
   void **used[4];
-  for (auto &m : used) m = hak_arena_take_magazine(a, C, &count);
+  for (auto &m : used) m = hak_arena_take_magazine(a, C);
   for (auto &m : used) ASSERT_TRUE(hak_arena_put_magazine(m, C));
   hak_arena_shrink(a, false, &d);
   EXPECT_EQ(a->bins[C].full_count, 4u) << "the others were not taken";
@@ -504,31 +472,11 @@ TEST_F(Arena, TheMagazinesThatNobodyNeededGo) {
   EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
 }
 
-TEST_F(Arena, ARemainderGoesWhenItStaysAsItIs) {
-  hak_arena *a = on_cpu(0);
-  auto blocks = take(a, C, 10);
-  ASSERT_TRUE(hak_arena_put_part(blocks.data(), 5, C));
-  hak_arena_shrink(a, false, &d);
-  EXPECT_EQ(a->bins[C].part_count, 5u);
-  ASSERT_TRUE(hak_arena_put_part(&blocks[5], 1, C));
-  hak_arena_shrink(a, false, &d);
-  EXPECT_EQ(a->bins[C].part_count, 6u) << "in use";
-  hak_arena_shrink(a, false, &d);
-  EXPECT_EQ(a->bins[C].part_count, 0u);
-  EXPECT_TRUE(is_free(blocks[0]));
-  flush({blocks.begin() + 6, blocks.end()}, C);
-  hak_arena_shrink(a, false, &d);
-  EXPECT_EQ(hak_span_pool.live_spans, 0u) << "nor does the empty slab stay";
-}
-
 TEST_F(Arena, AllOfItGoesWhereAsked) {
   for (uint32_t cpu = 0; cpu < 8; cpu++) {
     hak_arena *a = on_cpu(cpu);
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
       ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, c, hak_magazine_usable[c]), c), c));
-      unsigned few = std::min<unsigned>(5, hak_magazine_usable[c] - 1u);
-      auto part = take(a, c, few);
-      ASSERT_TRUE(hak_arena_put_part(part.data(), few, c));
       if (hak_depot_bytes > 15 * HAK_MIB) shrink_all();
     }
   }
@@ -551,15 +499,12 @@ TEST_F(Arena, SlabsThatOthersDepotsEmptyGoToo) {
   EXPECT_EQ(hak_span_pool.live_spans, 0u);
 }
 
-// A magazine is in the depot of its first block's arena; when that block has gone, the others are somebody else's.
+// A magazine is in the depot of the arena of one of its blocks; the others may be somebody else's.
 TEST_F(Arena, DepotsOfArenasWithoutSlabsShrinkToo) {
   hak_arena *first = on_cpu(0), *second = on_cpu(1);
   auto blocks = take(first, C, 62), top = take(second, C, 1);
-  auto all = blocks;
-  all.push_back(top[0]);
-  ASSERT_TRUE(hak_arena_put_magazine(magazine_of(all, C), C));
-  ASSERT_EQ(hak_arena_alloc(C, &d), top[0]);
-  flush(top, C);
+  blocks.push_back(top[0]);
+  ASSERT_TRUE(hak_arena_put_magazine(magazine_of(blocks, C), C));
   for (int i = 0; i < 3; i++) hak_arena_shrink(second, false, &d);
   EXPECT_EQ(second->bins[C].slabs.slabs, 0u);
   EXPECT_EQ(hak_depot_bytes, 0u);
@@ -595,6 +540,7 @@ TEST_F(Arena, ManyThreadsLoseAndDoubleNothing) {
   for (unsigned t = 0; t < THREADS; t++)
     threads.emplace_back([&, t] {
       std::mt19937 random(t);
+      std::vector<void *> kept[3];
       for (unsigned round = 0; round < ROUNDS; round++) {
         if (random() % 8 == 0) fake_cpu::number = random() % 5;
         unsigned k = random() % 3, c = classes[k], n = 1 + random() % 16;
@@ -608,23 +554,37 @@ TEST_F(Arena, ManyThreadsLoseAndDoubleNothing) {
           void *p = boxes[k][random() % BOXES].exchange(blocks[i]);
           if (p != nullptr) old.push_back(p);
         }
-        unsigned count = 0;
         if (random() % 4 == 0) {
-          if (void **magazine = hak_arena_take_magazine(a, c, &count)) {
-            hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, count, c, &own);
+          if (void **magazine = hak_arena_take_magazine(a, c)) {
+            hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], c, &own);
             auto *meta = reinterpret_cast<hak_meta *>(magazine);
             meta->next = nullptr;
             hak_meta_give(meta);
           }
         }
-        if (!old.empty() && (random() % 2 == 0 || !hak_arena_put_part(old.data(), unsigned(old.size()), c)))
-          hak_arena_flush(old.data(), unsigned(old.size()), c, &own);
+        kept[k].insert(kept[k].end(), old.begin(), old.end());
+        size_t usable = hak_magazine_usable[c], whole = kept[k].size() < usable ? 0 : usable;
+        if (whole != 0 && random() % 2 == 0) {
+          auto **magazine = reinterpret_cast<void **>(hak_meta_take());
+          std::copy(kept[k].end() - long(usable), kept[k].end(), hak_magazine_empty_top(magazine, c) + 1);
+          if (hak_arena_put_magazine(magazine, c))
+            kept[k].resize(kept[k].size() - usable);
+          else
+            hak_meta_give_one(magazine);
+        } else if (!kept[k].empty()) {
+          size_t n = std::min<size_t>(kept[k].size(), random() % 64);
+          hak_arena_flush(&kept[k][kept[k].size() - n], unsigned(n), c, &own);
+          kept[k].resize(kept[k].size() - n);
+        }
         if (random() % 64 == 0) hak_arena_shrink(hak_arena_at(random() % hak_arena_count()), random() % 2 == 0, &own);
         if (random() % 64 == 0) hak_purge_slabs(hak_arena_at(random() % hak_arena_count()), round, true, SIZE_MAX, &own);
         void *one = hak_arena_alloc(c, &own);
         if (one == nullptr || own.verdict != HAK_VERDICT_OK) bad = true;
         hak_arena_free(one, c, &own);
       }
+      hak_deferred own = {};
+      for (unsigned k = 0; k < 3; k++) hak_arena_flush(kept[k].data(), unsigned(kept[k].size()), classes[k], &own);
+      if (own.verdict != HAK_VERDICT_OK) bad = true;
     });
   for (std::thread &t : threads) t.join();
   EXPECT_FALSE(bad);

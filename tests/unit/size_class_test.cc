@@ -39,7 +39,8 @@ TEST(SizeClass, ReciprocalsDivideExactly) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     uint64_t size = hak_class_size(c), reciprocal = hak_class_table[c].reciprocal;
     for (uint64_t offset = 0; offset < 4 * HAK_SPAN_SIZE; offset++) {
-      if (offset * reciprocal >> 40 != offset / size) {
+      __extension__ unsigned __int128 product = (unsigned __int128)offset * reciprocal;
+      if (uint64_t(product >> 64) != offset / size || (uint64_t(product) < reciprocal) != (offset % size == 0)) {
         ADD_FAILURE() << "class " << c << ", offset " << offset;
         break;
       }

@@ -35,9 +35,9 @@ class SparseSlabs : public testing::TestWithParam<size_t> {
       void *out[63];
       unsigned n = hak_slab_set_take(&set, c, OWNER, out, 63);
       ASSERT_GT(n, 0u);
-      for (unsigned i = 0; i < n; i++) {
-        memset(out[i], mark(out[i]), size);
-        blocks.push_back(static_cast<char *>(out[i]));
+      while (n-- > 0) {  // as they are handed out
+        memset(out[n], mark(out[n]), size);
+        blocks.push_back(static_cast<char *>(out[n]));
       }
     }
   }
@@ -56,7 +56,11 @@ class SparseSlabs : public testing::TestWithParam<size_t> {
     fill(8);
     free_most(std::max<size_t>(4, 5 * PAGE / size / 4));
   }
-  void put(char *p) { ASSERT_EQ(hak_slab_set_put_one(&set, HAK_TAG(OWNER, c + 1), p, &due), HAK_VERDICT_OK); }
+  void put(char *p) {
+    hak_verdict verdict;
+    ASSERT_EQ(hak_slab_set_put(&set, HAK_TAG(OWNER, c + 1), reinterpret_cast<void **>(&p), 1, &verdict, &due), 1u);
+    ASSERT_EQ(verdict, HAK_VERDICT_OK);
+  }
   std::vector<hak_span *> find(unsigned round, bool at_once) {
     std::vector<hak_span *> found(64);
     found.resize(hak_slab_find_sparse(&set, c, round, at_once, found.data(), 64));
@@ -78,7 +82,7 @@ class SparseSlabs : public testing::TestWithParam<size_t> {
   size_t free_blocks() const {
     size_t n = 0;
     for (const hak_span *list : set.lists)
-      for (const hak_span *s = list; s != nullptr; s = s->next) n += s->free_count;
+      for (const hak_span *s = list; s != nullptr; s = s->next) n += hak_slab_free_count(s);
     return n;
   }
 
@@ -132,7 +136,7 @@ TEST_P(SparseSlabs, SlabsStaySparseUntilHalfOfTheirBlocksHaveComeBack) {
   leave_few_blocks();
   unsigned tried = 0;
   for (hak_span *s : find(1, true)) {
-    unsigned live = s->bumped - s->free_count;
+    unsigned live = s->bumped - hak_slab_free_count(s);
     if (live < 12 || live > 200 || !claim(s)) continue;
     tried++;
     give_back();
@@ -174,7 +178,7 @@ TEST_P(SparseSlabs, PagesTakenAgainAfterSomeSecondsWereNotInVain) {
     hak_slab_taken_again(&set, found.back());
     EXPECT_LT(hak_span_pool.purged_slab_pages, gone);
     EXPECT_EQ(hak_span_pool.refault_bytes > refault, epochs < 8) << epochs / 4 << " seconds";
-    hak_slab_settle(&set, found.back());
+    hak_slab_settle(&set, found.back(), hak_slab_free_count(found.back()));
     tried++;
   }
   if (tried == 0) GTEST_SKIP() << "no slab has a few live blocks";
@@ -249,11 +253,11 @@ TEST_P(SparseSlabs, ABlockFreedTwiceMeanwhileIsTold) {
     unsigned w = 0;
     while (holes.claimed[w] == 0) w++;
     char *freed = reinterpret_cast<char *>(s->start) + (w * 64 + hak_ctz64(holes.claimed[w])) * size;
-    size_t before = s->free_count + 1u;
+    size_t before = hak_slab_free_count(s) + 1u;
     put(freed);
     for (uint64_t word : holes.claimed) before += size_t(hak_popcount64(word));
     EXPECT_EQ(hak_slab_unclaim_free_pages(&set, s, &holes, true, &due), freed);
-    EXPECT_EQ(s->free_count, before - 1) << "counted once";
+    EXPECT_EQ(hak_slab_free_count(s), before - 1) << "counted once";
     return;
   }
   FAIL() << "no slab had holes";
@@ -318,7 +322,7 @@ TEST_P(ManySparseSlabs, OneHoldLooksAtABoundedNumberAndTheNextGoesOn) {
 
 TEST_P(ManySparseSlabs, TheHopelessCountToo) {
   constexpr unsigned UNPURGEABLE = 0x8000;
-  for (unsigned i = 0; i + 1 < SLABS; i++) slabs[i]->scan_state = uint16_t(slabs[i]->free_count | UNPURGEABLE);
+  for (unsigned i = 0; i + 1 < SLABS; i++) slabs[i]->scan_state = uint16_t(hak_slab_free_count(slabs[i]) | UNPURGEABLE);
   EXPECT_EQ(rounds_until_found(), 8u) << "two walks of four rounds";
   EXPECT_EQ(found[0], slabs.back());
 }

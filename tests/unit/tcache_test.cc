@@ -26,6 +26,7 @@ class Tcache : public testing::Test {
     fake_os::reset();
     ASSERT_TRUE(hak_start());
     fake_cpu::install();
+    hak_os_l2_bytes = 1 * HAK_MIB;
   }
   void TearDown() override {
     EXPECT_EQ(hak_heap_check(), 0u);
@@ -45,7 +46,7 @@ size_t loaded(size_t size) {
   return magazine == nullptr ? 0 : size_t(self()->top[c + 1] - hak_magazine_empty_top(magazine, c));
 }
 size_t cached(size_t size) { return loaded(size) + bin_of(size).full_count * size_t(usable_of(size)); }
-size_t in_depot(size_t size) { return arena_bin(size).full_count * size_t(usable_of(size)) + arena_bin(size).part_count; }
+size_t in_depot(size_t size) { return arena_bin(size).full_count * size_t(usable_of(size)); }
 
 bool is_free(void *p) {
   hak_span *s = hak_region_span(hak_region_find(p), p);
@@ -108,74 +109,90 @@ TEST_F(Tcache, BatchesDoubleFromFour) {
 
 // --- magazines ---
 
-// The stack grows with each refill from the arena that follows an overflow.
+// Of each class a few magazines, and of all together what the second-level cache holds.
 TEST_F(Tcache, HoldsTheUsableSlotsOfItsClassAndAStackOfThem) {
   for (unsigned c = 0; c < HAK_PLAIN_CLASSES; c++) {
     size_t size = hak_class_size(c), usable = hak_magazine_usable[c];
-    for (int swing = 0; swing < 6; swing++) {
-      for (void *p : alloc_many(size, 20 * usable)) {
-        hakmem_free(p);
-        ASSERT_LE(loaded(size), usable) << size;
-        ASSERT_LE(bin_of(size).full_count, bin_of(size).full_max) << size;
-      }
-      EXPECT_EQ(bin_of(size).full_count, bin_of(size).full_max) << size;
-      if (swing == 0) EXPECT_EQ(bin_of(size).full_max, 0u) << "it may be a thread that only frees";
+    size_t most = std::min<size_t>(15, 1 * HAK_MIB / (usable * size));
+    for (void *p : alloc_many(size, 20 * usable)) {
+      hakmem_free(p);
+      ASSERT_LE(loaded(size), usable) << size;
+      ASSERT_LE(bin_of(size).full_count, most) << size;
     }
-    size_t stacked = bin_of(size).full_max * usable * size;
-    EXPECT_LE(stacked, std::max(128 * HAK_KIB, usable * size)) << size;
-    EXPECT_GE(bin_of(size).full_max, 1u);
+    EXPECT_EQ(bin_of(size).full_count, most) << size;
+    EXPECT_EQ(self()->stacked_bytes, most * usable * size);
     EXPECT_EQ(hak_heap_check(), 0u);
     flush_all();
+    EXPECT_EQ(self()->stacked_bytes, 0u);
   }
   EXPECT_EQ(live_spans(), 0u);
 }
 
-TEST_F(Tcache, TheOldestOfTheStackLeavesForTheDepotAndTheRestComesBackLatestFirst) {
-  size_t size = 512, usable = usable_of(size);
-  for (int swing = 0; swing < 6; swing++) free_all(alloc_many(size, 10 * usable));
-  flush_all();
-  size_t stacked = bin_of(size).full_max;
-  ASSERT_GE(stacked, 2u);
-  auto blocks = alloc_many(size, (stacked + 3) * usable);
+TEST_F(Tcache, AllClassesShareTheRoom) {
+  for (size_t size : {700, 1024, 2048, 3000, 5000}) {
+    free_all(alloc_many(size, 1000));
+    EXPECT_LE(self()->stacked_bytes, 1 * HAK_MIB);
+  }
+  EXPECT_GT(self()->stacked_bytes, 1 * HAK_MIB - 64 * 5120);
+  EXPECT_EQ(bin_of(5000).full_count, 0u) << "the others came first";
+  EXPECT_GE(loaded(5000), usable_of(5000) / 2) << "half of a magazine goes at a time";
+  size_t stacked = 0;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) stacked += self()->bins[c].full_count * hak_magazine_usable[c] * hak_class_size(c);
+  EXPECT_EQ(self()->stacked_bytes, stacked);
+}
+
+// What has left comes back by address, whatever the order in which it was freed.
+TEST_F(Tcache, TheOldestOfTheStackLeavesForItsSlabsAndTheRestComesBackLatestFirst) {
+  size_t size = 512, usable = usable_of(size), kept = 16 * usable;
+  auto blocks = alloc_many(size, kept + 3 * usable);
   flush_all();  // of what the batches brought too many
+  std::mt19937 random(1);
+  std::shuffle(blocks.begin(), blocks.end(), random);
   free_all(blocks);
-  EXPECT_EQ(cached(size), (stacked + 1) * usable);
-  EXPECT_EQ(arena_bin(size).full_count, 2u);
-  std::vector<void *> expected(blocks.rbegin(), blocks.rbegin() + long((stacked + 1) * usable));
-  EXPECT_THAT(alloc_many(size, (stacked + 1) * usable), ElementsAreArray(expected)) << "its own";
-  std::vector<void *> of_depot;  // the latest magazine first
-  for (size_t i = 2 * usable; i-- > 0;) of_depot.push_back(blocks[i]);
-  EXPECT_THAT(alloc_many(size, 2 * usable), ElementsAreArray(of_depot));
-  EXPECT_EQ(in_depot(size), 0u);
+  EXPECT_EQ(cached(size), kept);
+  EXPECT_EQ(hak_depot_bytes, 0u);
+  std::vector<void *> expected(blocks.rbegin(), blocks.rbegin() + long(kept));
+  EXPECT_THAT(alloc_many(size, kept), ElementsAreArray(expected)) << "its own";
+  auto rest = alloc_many(size, 2 * usable);
+  size_t descents = 0, slabs = 1;
+  for (size_t i = 1; i < rest.size(); i++) {
+    bool same = hak_region_span(hak_region_find(rest[i]), rest[i]) == hak_region_span(hak_region_find(rest[i]), rest[i - 1]);
+    slabs += !same;
+    descents += same && rest[i] < rest[i - 1];
+  }
+  EXPECT_LE(descents, 1u) << "where a refill ends";
+  EXPECT_LE(slabs, 20u);
 }
 
 // No slow path, while a program's swing is no larger.
 TEST_F(Tcache, SwingsOfItsCapacityTakeNoSlab) {
-  size_t size = 256, capacity = (bin_of(size).full_max + 1u) * usable_of(size);
+  size_t size = 256, capacity = 16u * usable_of(size);
   free_all(alloc_many(size, capacity));
   uint64_t taken = hak_os_stats.alloc;
   for (int i = 0; i < 10; i++) free_all(alloc_many(size, capacity));
   EXPECT_EQ(hak_os_stats.alloc, taken);
 }
 
-TEST_F(Tcache, WhereDepotsAreFullBlocksGoToTheirSlabs) {
+TEST_F(Tcache, WhatItHasNoRoomForGoesToItsSlabs) {
   auto blocks = alloc_many(4096, 8192);  // 32 MiB
   void *kept = hakmem_malloc(4096);
   flush_all();
   free_all(blocks);
-  EXPECT_LE(hak_depot_bytes, 16 * HAK_MIB);
-  EXPECT_GT(hak_depot_bytes, 14 * HAK_MIB);
-  EXPECT_LT(live_spans() * HAK_SPAN_SIZE, 24 * HAK_MIB);
+  EXPECT_EQ(hak_depot_bytes, 0u) << "nobody else's";
+  EXPECT_LE(cached(4096) * 4096, 1 * HAK_MIB + 63 * 4096);
+  EXPECT_LT(live_spans() * HAK_SPAN_SIZE, 3 * HAK_MIB);
   hakmem_free(kept);
 }
 
-TEST_F(Tcache, TakesItsDepotsRemainder) {
-  auto blocks = alloc_many(100, 5);
-  ASSERT_TRUE(hak_arena_put_part(blocks.data(), 5, hak_class_for(100)));
+TEST_F(Tcache, TakesAMagazineOfItsDepot) {
+  auto blocks = alloc_many(100, usable_of(100));
+  auto **magazine = reinterpret_cast<void **>(hak_meta_take());
+  std::copy(blocks.begin(), blocks.end(), hak_magazine_empty_top(magazine, hak_class_for(100)) + 1);
+  ASSERT_TRUE(hak_arena_put_magazine(magazine, hak_class_for(100)));
   in_new_thread([&] {
     self();
-    EXPECT_EQ(hakmem_malloc(100), blocks[4]);
-    EXPECT_EQ(cached(100), 4u);
+    EXPECT_EQ(hakmem_malloc(100), blocks.back());
+    EXPECT_EQ(cached(100), blocks.size() - 1);
     EXPECT_EQ(in_depot(100), 0u);
   });
 }
@@ -301,11 +318,10 @@ TEST_F(Tcache, ClassesThatWereIdleKeepNothing) {
   free_all(blocks);
   decay();
   EXPECT_GT(cached(256), 0u) << "used since the last time";
-  size_t depot = in_depot(256);
   decay();
   EXPECT_EQ(cached(256), 0u);
   EXPECT_EQ(bin_of(256).loaded, nullptr);
-  EXPECT_EQ(in_depot(256), depot) << "to their slabs";
+  EXPECT_EQ(in_depot(256), 0u) << "to their slabs";
 }
 
 // Half of the magazines that nobody took since the last time.
@@ -327,7 +343,6 @@ TEST_F(Tcache, ClassesInUseLoseWhatTheyDidNotNeed) {
     ASSERT_EQ(bin_of(size).full_count, full);
   }
   EXPECT_EQ(full, 1u) << "which is in use";
-  EXPECT_GT(in_depot(size), 0u);
 }
 
 TEST_F(Tcache, WhereAllIsAskedForNoStackStays) {
@@ -453,7 +468,6 @@ TEST_F(Tcache, WithoutASecondMagazineHalfOfTheFirstGoes) {
 TEST_F(Tcache, ARequestTakesWhatCachesHoldBeforeItFails) {
   auto blocks = alloc_many(1024, 30000);
   free_all(blocks);
-  ASSERT_GT(hak_depot_bytes, 8 * HAK_MIB);
   fake_os::fail_if([](const fake_os::Event &e) { return e.call == fake_os::MAP || e.call == fake_os::PROTECT ? ENOMEM : 0; });
   std::vector<void *> others;
   void *p;
