@@ -10,6 +10,7 @@
 #include "large/guard_pages.h"
 #include "large/huge.h"
 #include "large/extent.h"
+#include "large/kept.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "reclaim/decay.h"
@@ -29,7 +30,8 @@ static void wait_for_purges(void) {
 /* Frees what caches hold, for a caller that is about to fail. */
 static void reclaim(void) {
   hak_deferred d = {0};
-  hak_huge_release();
+  bool left;
+  hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d.purge_due);
   if (HAK_HARD(GUARDS)) hak_guard_pages_release();
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);
@@ -46,26 +48,28 @@ static void *finally(void *p) {
   return p;
 }
 
-static void *alloc_extent(size_t size, size_t align, bool *zeroed) {
-  void *p = align <= HAK_SPAN_SIZE ? hak_arena_take_extent(size) : NULL;
-  if (p == NULL) return hak_extent_alloc(size, align, zeroed);
-  *zeroed = false;
-  return p;
-}
-
 /* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
  * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
 static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
   bool extent_first = !HAK_HARD(GUARDS) && size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX;
-  void *p = extent_first ? alloc_extent(size, align, zeroed) : NULL;
-  if (p == NULL) p = hak_huge_alloc(size, align, zeroed);
+  *zeroed = false;
+  void *p = HAK_HARD(GUARDS) ? NULL : hak_kept_alloc(size, align);
+  if (p != NULL) return p;
+  if (extent_first) p = hak_extent_alloc(size, align, zeroed);
+  if (p == NULL) {
+    p = hak_huge_alloc(size, align);
+    *zeroed = true;
+  }
   bool extent_last = !extent_first && size <= HAK_EXTENT_LONGEST && align <= HAK_HUGE_PAGE;
   return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeroed);
 }
 
 static void *alloc_large(size_t size, size_t align, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
-  if (!hak_start()) return hak_huge_alloc(size, align, zeroed);
+  if (!hak_start()) {
+    *zeroed = true;
+    return hak_huge_alloc(size, align);
+  }
   hak_deferred d = {0};
   hak_slow_entry();
   void *p = alloc_large_once(size, align, zeroed);

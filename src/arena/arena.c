@@ -111,13 +111,13 @@ static size_t bytes_with(unsigned count, unsigned c) { return HAK_MAGAZINE_BYTES
 
 static size_t magazine_bytes(unsigned c) { return bytes_with(hak_magazine_usable[c], c); }
 
-bool hak_arena_has_room(size_t bytes) {
+static bool has_room(size_t bytes) {
   size_t limit = hak_max_size(DEPOT_BYTES_LEAST,
                               (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / DEPOT_LIVE_PART);
   size_t whole = (size_t)hak_load_relaxed(&hak_config.limit);
   if (HAK_UNLIKELY(whole != 0)) limit = hak_min_size(limit, whole / DEPOT_LIMIT_PART);
   if (HAK_UNLIKELY(hak_budget_targeted())) limit = hak_min_size(limit, hak_load_relaxed(&hak_budget_ceiling) / DEPOT_LIMIT_PART);
-  return hak_arena_cached_bytes() + bytes <= limit;
+  return hak_load_relaxed(&hak_depot_bytes) + bytes <= limit;
 }
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {
@@ -166,7 +166,7 @@ void **hak_arena_take_magazine(hak_arena *a, unsigned c, unsigned *count) {
 
 bool hak_arena_put_magazine(void **magazine, unsigned c) {
   hak_arena *a = owner_of(magazine[SLOTS], c);
-  if (HAK_UNLIKELY(a == NULL) || !hak_arena_has_room(magazine_bytes(c))) return false;
+  if (HAK_UNLIKELY(a == NULL) || !has_room(magazine_bytes(c))) return false;
   HAK_SCHEDULE_POINT("depot: magazine on its way");
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);
@@ -196,7 +196,7 @@ static unsigned fill_part(hak_arena_bin *b, void *const *blocks, unsigned count,
 
 bool hak_arena_put_part(void *const *blocks, unsigned count, unsigned c) {
   hak_arena *a = owner_of(blocks[0], c);
-  if (HAK_UNLIKELY(a == NULL) || !hak_arena_has_room(bytes_with(count, c))) return false;
+  if (HAK_UNLIKELY(a == NULL) || !has_room(bytes_with(count, c))) return false;
   hak_meta *spare = hak_meta_take(); /* one is enough: count is at most usable */
   if (spare == NULL) return false;
   hak_arena_bin *b = bin_of(a, c);
@@ -401,7 +401,6 @@ static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) 
 void hak_arena_shrink(hak_arena *a, bool all, hak_deferred *d) {
   /* A depot may hold blocks of other arenas alone, so slabs of its own say nothing. */
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) shrink_bin(bin_of(a, c), c, all, d);
-  hak_arena_shrink_extents(a, all, d);
 }
 
 void hak_arena_shrink_all(hak_deferred *d) {
@@ -415,7 +414,6 @@ void hak_arena_shrink_all(hak_deferred *d) {
 bool hak_arena_all_locks(bool (*is)(hak_lock *lock)) {
   bool all = is(&arenas_lock);
   for (uint32_t i = 0; all && i < arena_count; i++) {
-    all = is(&arenas[i]->extents.lock);
     for (unsigned c = 0; all && c < HAK_CLASS_COUNT; c++) all = is(&arenas[i]->bins[c].lock);
   }
   return all;
@@ -425,13 +423,11 @@ void hak_arena_fork_lock(void) {
   hak_lock_take(&arenas_lock);
   for (uint32_t i = 0; i < arena_count; i++) {
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) hak_lock_take(&arenas[i]->bins[c].lock);
-    hak_lock_take(&arenas[i]->extents.lock);
   }
 }
 
 void hak_arena_fork_unlock(void) {
   for (uint32_t i = arena_count; i-- > 0;) {
-    hak_lock_drop(&arenas[i]->extents.lock);
     for (unsigned c = HAK_CLASS_COUNT; c-- > 0;) hak_lock_drop(&arenas[i]->bins[c].lock);
   }
   hak_lock_drop(&arenas_lock);
