@@ -35,10 +35,12 @@ static size_t in_use(void) {
   return held > idle ? held - idle : 0;
 }
 
-/* Bytes that are kept beyond what may be, when so many more are in use. */
+/* Bytes that are kept beyond what may be, when so many more are in use: which the system may yet refuse. */
 static size_t excess_locked(size_t more) {
-  size_t use = in_use() + more, peak = hak_max_size(hak_max_size(peak_now, peak_before), use);
-  peak_now = hak_max_size(peak_now, use);
+  hak_assert_held(&hak_huge_lock);
+  size_t use = in_use() + more;
+  peak_now = hak_max_size(peak_now, use - more);
+  size_t peak = hak_max_size(hak_max_size(peak_now, peak_before), use);
   size_t room = hak_budget_near_now() ? 0 : peak + peak / LARGER_PART - use, idle = hak_load_relaxed(&hak_kept_mapping_bytes);
   return idle > room ? idle - room : 0;
 }

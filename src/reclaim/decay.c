@@ -170,10 +170,10 @@ static void purge_to_goal(size_t most_spans) {
   left_dirty -= hak_min_size(left_dirty, purged);
   dirty = dirty_now();
   if (dirty > goal && purged > 0) return;
+  /* What the system refuses is not looked for again at each free. The next look sets the mark anew. */
+  if (dirty > goal && hak_load_relaxed(&rule_at_it)) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / MARGIN_PART);
   hak_store_relaxed(&rule_at_it, false);
   hak_store_relaxed(&hak_decay_goal, SIZE_MAX);
-  /* What the system refuses is not looked for again at each free. The next look sets the mark anew. */
-  if (dirty > hak_load_relaxed(&hak_span_pool.mark_spans) && purged == 0) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / MARGIN_PART);
 }
 
 /* An extent that was kept for a decay time has waited when it comes to the pool. */
@@ -208,6 +208,7 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   release_kept(now_ms, 0, d);
   size_t allowed = allowed_now(passed);
   if (dirty_now() > allowed) hak_store_relaxed(&hak_decay_goal, hak_min_size(allowed, hak_load_relaxed(&hak_decay_goal)));
+  purge_to_goal(STEP_SPANS);
   left_dirty = dirty_now();
   unsigned before = looks;
   looks += (unsigned)passed;
