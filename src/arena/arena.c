@@ -409,6 +409,15 @@ void hak_arena_shrink_all(hak_deferred *d) {
   }
 }
 
+void hak_arena_check_depots(unsigned magazines, hak_deferred *d) {
+  for (uint32_t i = hak_arena_count(); i-- > 0;) {
+    for (unsigned c = 0; c < HAK_CLASS_COUNT && magazines > 0; c++) {
+      unsigned count;
+      for (void **m; magazines > 0 && (m = hak_arena_take_magazine(arenas[i], c, &count)) != NULL; magazines--) flush_magazine(m, count, c, d);
+    }
+  }
+}
+
 /* --- fork --- */
 
 bool hak_arena_all_locks(bool (*is)(hak_lock *lock)) {

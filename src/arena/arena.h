@@ -81,6 +81,9 @@ void hak_arena_shrink(hak_arena *arena, bool all, hak_deferred *deferred);
 /* The same of all arenas, everything: slabs too that another arena's depot empties. */
 void hak_arena_shrink_all(hak_deferred *deferred);
 
+/* At the program's end: flushes so many magazines out of depots at most, the latest first, so that wrong frees show. */
+void hak_arena_check_depots(unsigned magazines, hak_deferred *deferred);
+
 /* Whether `is` says yes to each lock of this box. */
 bool hak_arena_all_locks(bool (*is)(hak_lock *lock));
 
