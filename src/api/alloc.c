@@ -107,15 +107,14 @@ static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t a
   return p;
 }
 
-/* Near a target, whole spans are an extent, whose pages beyond the request are given back; it is aligned as the class is. The request
- * is counted. */
+/* Near a target, whole spans are an extent, whose pages beyond the request are given back. The request is counted. */
 static void *alloc_class(unsigned class_code, size_t size, size_t align) {
   bool zeroed;
   if (HAK_UNLIKELY(hak_tls.countdown < 0)) {
     void *drawn = alloc_drawn(class_code, size, align);
     if (drawn != NULL) return drawn;
   }
-  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, HAK_SPAN_SIZE, &zeroed);
+  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, align, &zeroed);
   hak_deferred d = {0};
   hak_slow_entry();
   hak_tcache *t = hak_thread_grown();
@@ -135,7 +134,7 @@ static void *or_enomem(void *p) {
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {
   bool zeroed;
   return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
-                                         : hak_raw_large(size, hak_os_page_size(), &zeroed));
+                                         : hak_raw_large(size, HAK_GRANULE, &zeroed));
 }
 
 void *hak_calloc(size_t count, size_t size) {
@@ -147,7 +146,7 @@ void *hak_calloc(size_t count, size_t size) {
     return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
   }
   bool zeroed = false;
-  void *p = hak_raw_large(bytes, hak_os_page_size(), &zeroed);
+  void *p = hak_raw_large(bytes, HAK_GRANULE, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return or_enomem(p);
 }

@@ -11,13 +11,14 @@
  * the target was far it may be more than have, which keeps them until the extent is free. */
 void hak_extent_drop_tail(void *p, size_t size) {
   hak_span *s = hak_region_span(hak_region_find(p), p);
-  size_t used = hak_align_up(size, hak_os_page_size()), bytes = (size_t)s->span_count << HAK_SPAN_SHIFT;
+  size_t used = hak_align_up(s->start % HAK_SPAN_SIZE + size, hak_os_page_size()), bytes = (size_t)s->span_count << HAK_SPAN_SHIFT;
   size_t pages = (bytes - used) / hak_os_page_size();
   bool gone = pages <= s->scan_state;
   s->scan_state = (uint16_t)(gone || bytes - used >= TAIL_LEAST ? pages : s->scan_state);
   if (gone || bytes - used < TAIL_LEAST) return;
-  if (hak_budget_of_group()) hak_os_split_huge((char *)p + used, bytes - used);
-  if (hak_os_decommit_piece((char *)p + used, bytes - used)) hak_budget_note_purged(bytes - used);
+  char *tail = (char *)hak_align_down(s->start, HAK_SPAN_SIZE) + used;
+  if (hak_budget_of_group()) hak_os_split_huge(tail, bytes - used);
+  if (hak_os_decommit_piece(tail, bytes - used)) hak_budget_note_purged(bytes - used);
 }
 
 bool hak_requests_noted;
@@ -26,11 +27,24 @@ HAK_INLINE void note_request(hak_span *s, size_t size) {
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) hak_store_relaxed(&s->summary, size);
 }
 
+/* Cache sets of a page: large blocks that all start at the same one would lie in few sets. */
+#define COLOURED_BYTES 4096
+
+/* Where the block starts, if its alignment allows and there is room behind it. */
+static void set_colour(hak_span *s, size_t size, size_t align) {
+  static uint32_t next; /* relaxed; neighbours should differ */
+  uintptr_t base = hak_align_down(s->start, HAK_SPAN_SIZE);
+  size_t room = hak_min_size(((size_t)s->span_count << HAK_SPAN_SHIFT) - size, COLOURED_BYTES - HAK_COLOUR_BYTES);
+  bool may = align <= HAK_COLOUR_BYTES && room >= HAK_COLOUR_BYTES;
+  s->start = base + (may ? hak_add_relaxed(&next, 1) % (room / HAK_COLOUR_BYTES + 1) * HAK_COLOUR_BYTES : 0);
+}
+
 void *hak_extent_alloc(size_t size, size_t align, bool *zeroed) {
   hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align),
                               HAK_EXTENT_TAGS, size >= HAK_HUGE_PAGE, zeroed);
   if (s == NULL) return NULL;
   s->scan_state = 0;
+  set_colour(s, size, align);
   if (!*zeroed && hak_budget_full_now()) hak_extent_drop_tail((void *)s->start, size);
   note_request(s, size);
   return (void *)s->start;
@@ -44,12 +58,15 @@ hak_verdict hak_extent_claim(hak_region *r, void *p) {
   return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
-void hak_extent_reuse(void *p, size_t size) {
-  hak_region *r = hak_region_find(p);
-  hak_span *s = &r->spans[hak_region_index(r, p)];
+void *hak_extent_reuse(void *first, size_t size, size_t align) {
+  hak_region *r = hak_region_find(first);
+  hak_span *s = hak_region_span(r, first);
+  set_colour(s, size, align);
   note_request(s, size);
-  hak_store_relaxed(&r->map[hak_region_index(r, p)], HAK_CODE_EXTENT);
+  hak_store_relaxed(&r->map[s - r->spans], HAK_CODE_EXTENT);
+  void *p = (void *)s->start;
   if (hak_budget_full_now()) hak_extent_drop_tail(p, size);
+  return p;
 }
 
 void hak_extent_give(void *p, bool *purge_due) {
@@ -58,12 +75,13 @@ void hak_extent_give(void *p, bool *purge_due) {
 }
 
 size_t hak_extent_size(const hak_region *r, const void *p) {
-  return (size_t)hak_region_span(r, p)->span_count << HAK_SPAN_SHIFT;
+  const hak_span *s = hak_region_span(r, p);
+  return ((size_t)s->span_count << HAK_SPAN_SHIFT) - s->start % HAK_SPAN_SIZE;
 }
 
 bool hak_extent_resize(hak_region *r, void *p, size_t size, bool *purge_due) {
   hak_span *s = hak_region_span(r, p);
-  size_t wanted = hak_extent_spans(size), have = s->span_count;
+  size_t wanted = hak_extent_spans(s->start % HAK_SPAN_SIZE + size), have = s->span_count;
   bool done = wanted == have;
   if (wanted > have)
     done = wanted <= HAK_EXTENT_LONGEST_SPANS && hak_pool_extend(s, wanted - have, HAK_CODE_EXTENT_BODY);

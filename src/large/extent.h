@@ -1,5 +1,5 @@
 /* Extents: blocks of 256 KiB to 32 MiB, and to 64 MiB where no mapping is to be had, as whole spans from the pool. An extent
- * starts at a span, so its page map code tells an interior address from its start and every free is checked at the call. No lock
+ * starts in its first span, at the span's address or, where there is room behind what was asked for, at a colour; so its page map code tells an interior address from its start and every free is checked at the call. No lock
  * of its own. */
 #ifndef HAK_LARGE_EXTENT_H
 #define HAK_LARGE_EXTENT_H
@@ -30,8 +30,8 @@ void *hak_extent_alloc(size_t size, size_t align, bool *zeroed);
 /* The first half of freeing an extent: marks it as no longer the user's. Of two threads that free one extent at the same time,
  * one is told. */
 hak_verdict hak_extent_claim(hak_region *region, void *p);
-/* Or instead of the second half: the extent is the user's again, for `size` bytes. */
-void hak_extent_reuse(void *p, size_t size);
+/* Or instead of the second half: the extent is the user's again, for `size` bytes; returns its new start. `first`: any address of it. */
+void *hak_extent_reuse(void *first, size_t size, size_t align);
 /* The second half: gives it to the pool. */
 void hak_extent_give(void *p, bool *purge_due);
 /* Gives the pages of an extent for `size` bytes back that such a block does not reach: in a dirty extent they hold memory for

@@ -71,9 +71,10 @@ static bool has_room_for_extent(size_t bytes) {
   return hak_load_relaxed(&hak_kept_extent_bytes) + bytes <= most;
 }
 
-bool hak_kept_put_extent(void *p, size_t bytes) {
+bool hak_kept_put_extent(void *p) {
+  size_t bytes = (size_t)hak_region_span(hak_region_find(p), p)->span_count << HAK_SPAN_SHIFT;
   if (hak_config.hot_ring_enable == 0 || !has_room_for_extent(bytes)) return false;
-  range r = {p, bytes, hak_os_now_ms(), true};
+  range r = {(void *)hak_align_down((uintptr_t)p, HAK_SPAN_SIZE), bytes, hak_os_now_ms(), true};
   hak_lock_take(&hak_huge_lock);
   bool done = put_locked(r);
   hak_lock_drop(&hak_huge_lock);
@@ -113,8 +114,7 @@ void *hak_kept_alloc(size_t size, size_t align) {
   if (r.p == NULL) return NULL;
   HAK_SCHEDULE_POINT("kept: taken, not the program's yet");
   if (!r.is_extent) return hak_huge_adopt(r.p, r.bytes);
-  hak_extent_reuse(r.p, size);
-  return r.p;
+  return hak_extent_reuse(r.p, size, align);
 }
 
 /* The oldest that came until then, or a piece of `most_bytes` at the end of it; of a mapping also where so much is kept too much. p is NULL

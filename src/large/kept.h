@@ -14,8 +14,8 @@
 
 #define HAK_KEPT_MAX 128
 
-/* A claimed extent of so many bytes. False: no room; it is the caller's to give to the pool. */
-bool hak_kept_put_extent(void *p, size_t bytes);
+/* A claimed extent. False: no room; it is the caller's to give to the pool. */
+bool hak_kept_put_extent(void *p);
 /* The same of a mapping that has left the table. *over: more is kept than may be; hak_kept_release takes it back, in steps. */
 bool hak_kept_put_mapping(void *p, size_t bytes, bool *over);
 /* A block for `size` bytes out of it, at most a quarter larger, the program's again; NULL: there is none that fits. */

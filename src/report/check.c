@@ -77,7 +77,7 @@ static size_t check_extent(hak_region *r, size_t index) {
     expect(covered, "span %p: it is inside of no extent", p);
     spans = covered ? (size_t)(head + head->span_count - s) : 1;
   } else if (code == HAK_CODE_EXTENT || code == HAK_CODE_EXTENT_FREED) {
-    expect(s->start == (uintptr_t)p && s->head == s, "extent %p: its metadata names %p", p, (void *)s->start);
+    expect(hak_align_down(s->start, HAK_SPAN_SIZE) == (uintptr_t)p && s->head == s, "extent %p: its metadata names %p", p, (void *)s->start);
     spans = s->span_count;
     for (uint32_t i = 1; i < spans; i++)
       expect(hak_load_relaxed(&r->map[index + i]) == HAK_CODE_EXTENT_BODY, "extent %p: span %u has a wrong code", p, i);
