@@ -30,13 +30,11 @@ HAK_INLINE void note_request(hak_span *s, size_t size) {
 /* Cache sets of a page: large blocks that all start at the same one would lie in few sets. */
 #define COLOURED_BYTES 4096
 
-/* Where the block starts, if its alignment allows and there is room behind it. */
-static void set_colour(hak_span *s, size_t size, size_t align) {
+/* Where a block starts whose alignment allows for it, and that leaves room. */
+static size_t draw_colour(const hak_span *s, size_t size, size_t align) {
   static uint32_t next; /* relaxed; neighbours should differ */
-  uintptr_t base = hak_align_down(s->start, HAK_SPAN_SIZE);
   size_t room = hak_min_size(((size_t)s->span_count << HAK_SPAN_SHIFT) - size, COLOURED_BYTES - HAK_COLOUR_BYTES);
-  bool may = align <= HAK_COLOUR_BYTES && room >= HAK_COLOUR_BYTES;
-  s->start = base + (may ? hak_add_relaxed(&next, 1) % (room / HAK_COLOUR_BYTES + 1) * HAK_COLOUR_BYTES : 0);
+  return align > HAK_COLOUR_BYTES ? 0 : hak_add_relaxed(&next, 1) % (room / HAK_COLOUR_BYTES + 1) * HAK_COLOUR_BYTES;
 }
 
 void *hak_extent_alloc(size_t size, size_t align, bool *zeroed) {
@@ -44,7 +42,7 @@ void *hak_extent_alloc(size_t size, size_t align, bool *zeroed) {
                               HAK_EXTENT_TAGS, size >= HAK_HUGE_PAGE, zeroed);
   if (s == NULL) return NULL;
   s->scan_state = 0;
-  set_colour(s, size, align);
+  s->start += draw_colour(s, size, align);
   if (!*zeroed && hak_budget_full_now()) hak_extent_drop_tail((void *)s->start, size);
   note_request(s, size);
   return (void *)s->start;
@@ -61,7 +59,8 @@ hak_verdict hak_extent_claim(hak_region *r, void *p) {
 void *hak_extent_reuse(void *first, size_t size, size_t align) {
   hak_region *r = hak_region_find(first);
   hak_span *s = hak_region_span(r, first);
-  set_colour(s, size, align);
+  size_t colour = s->start % HAK_SPAN_SIZE; /* stays, if it fits */
+  if (align > HAK_COLOUR_BYTES || colour + size > (size_t)s->span_count << HAK_SPAN_SHIFT) s->start -= colour;
   note_request(s, size);
   hak_store_relaxed(&r->map[s - r->spans], HAK_CODE_EXTENT);
   void *p = (void *)s->start;

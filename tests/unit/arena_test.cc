@@ -348,6 +348,21 @@ TEST_F(Arena, WithoutMemoryForAMagazineNoRemainderIsKept) {
   EXPECT_TRUE(hak_arena_put_part(blocks.data(), 7, C));
 }
 
+TEST_F(Arena, ACheckOfDepotsTakesSoManyMagazinesAtMost) {
+  hak_arena *a = on_cpu(0);
+  for (unsigned c : {3u, 20u}) {
+    for (int i = 0; i < 50; i++) {
+      auto blocks = take(a, c, hak_magazine_usable[c]);
+      ASSERT_TRUE(hak_arena_put_magazine(magazine_of(blocks, c), c));
+    }
+  }
+  hak_arena_check_depots(64, &d);
+  EXPECT_EQ(a->bins[3].full_count, 0u);
+  EXPECT_EQ(a->bins[20].full_count, 100u - 64);
+  hak_arena_check_depots(64, &d);
+  EXPECT_EQ(hak_depot_bytes, 0u);
+}
+
 TEST_F(Arena, AMagazineOfLargeBlocksHasFewerSlots) {
   hak_arena *a = on_cpu(0);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
@@ -363,6 +378,7 @@ TEST_F(Arena, AMagazineOfLargeBlocksHasFewerSlots) {
     EXPECT_EQ(hak_arena_alloc(c, &d), blocks.back());
     EXPECT_EQ(a->bins[c].part_count, usable - 1);
     flush({one[0], blocks.back()}, c);
+    hak_arena_shrink_all(&d); // together they are more than depots may hold
   }
   shrink_all();
   EXPECT_EQ(hak_span_pool.live_spans, 0u);
