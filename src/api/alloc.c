@@ -7,6 +7,7 @@
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
+#include "large/dense.h"
 #include "large/guard_pages.h"
 #include "large/huge.h"
 #include "large/extent.h"
@@ -147,7 +148,8 @@ void *hak_calloc(size_t count, size_t size) {
   }
   bool zeroed = false;
   void *p = hak_raw_large(bytes, HAK_GRANULE, &zeroed);
-  if (p != NULL && !zeroed) memset(p, 0, bytes);
+  /* To write to all of a block that will be sparse costs its memory. */
+  if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
   return or_enomem(p);
 }
 

@@ -7,6 +7,7 @@
 #include "api/thread.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
+#include "large/dense.h"
 #include "large/huge.h"
 #include "large/extent.h"
 #include "large/kept.h"
@@ -36,6 +37,7 @@ static void free_extent(hak_region *region, void *p) {
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
     hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_extent_size(region, p), "at the call");
   if (hak_counting()) hak_sampled_forget(p);
+  hak_dense_look(p, hak_extent_size(region, p));
   if (!hak_kept_put_extent(p)) hak_extent_give(p, &d.purge_due);
   hak_slow_exit(&d);
 }

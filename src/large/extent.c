@@ -1,6 +1,9 @@
 #include "large/extent.h"
 
+#include <string.h>
+
 #include "base/schedule.h"
+#include "large/dense.h"
 #include "os/os.h"
 #include "pool/budget.h"
 
@@ -21,6 +24,15 @@ void hak_extent_drop_tail(void *p, size_t size) {
   if (hak_os_decommit_piece(tail, bytes - used)) hak_budget_note_purged(bytes - used);
 }
 
+bool hak_extent_zero(void *p, size_t size) {
+  size_t page = hak_os_page_size();
+  char *start = p, *end = start + size, *first = (char *)hak_align_up((uintptr_t)p, page), *last = (char *)hak_align_down((uintptr_t)end, page);
+  if (hak_region_find(p) == NULL || !hak_os_decommit_piece(first, (size_t)(last - first))) return false;
+  memset(start, 0, (size_t)(first - start));
+  memset(last, 0, (size_t)(end - last));
+  return true;
+}
+
 bool hak_requests_noted;
 
 HAK_INLINE void note_request(hak_span *s, size_t size) {
@@ -38,9 +50,10 @@ static size_t draw_colour(const hak_span *s, size_t size, size_t align) {
 }
 
 void *hak_extent_alloc(size_t size, size_t align, bool *zeroed) {
-  hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align),
-                              HAK_EXTENT_TAGS, size >= HAK_HUGE_PAGE, zeroed);
+  bool dense = hak_dense_grants(size);
+  hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align), HAK_EXTENT_TAGS, dense, zeroed);
   if (s == NULL) return NULL;
+  if (*zeroed) hak_dense_note(size, dense);
   s->scan_state = 0;
   s->start += draw_colour(s, size, align);
   if (!*zeroed && hak_budget_full_now()) hak_extent_drop_tail((void *)s->start, size);

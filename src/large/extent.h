@@ -37,6 +37,8 @@ void hak_extent_give(void *p, bool *purge_due);
 /* Gives the pages of an extent for `size` bytes back that such a block does not reach: in a dirty extent they hold memory for
  * nothing. */
 void hak_extent_drop_tail(void *p, size_t size);
+/* Makes a block read as zero by giving its pages back. False: it is no extent, or the system refused; nothing changed that counts. */
+bool hak_extent_zero(void *p, size_t size);
 size_t hak_extent_size(const hak_region *region, const void *p);
 /* Resizes in place; false when that cannot be done (nothing changed). */
 bool hak_extent_resize(hak_region *region, void *p, size_t size, bool *purge_due);

@@ -5,6 +5,7 @@
 
 #include "base/bits.h"
 #include "config/config.h"
+#include "large/dense.h"
 #include "large/guard_pages.h"
 #include "large/kept.h"
 #include "os/os.h"
@@ -139,9 +140,12 @@ void *hak_huge_alloc(size_t size, size_t align) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
   size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
   hak_kept_make_room(bytes);
-  void *p = map(bytes, align);
+  bool dense = !HAK_HARD(GUARDS) && hak_dense_grants(bytes);
+  void *p = map(bytes, dense ? hak_max_size(align, HAK_HUGE_PAGE) : align);
   if (p == NULL) return NULL;
   if (hak_config.thp == HAK_THP_OFF) hak_os_small_pages(p, bytes); /* "off" holds where the kernel says always */
+  if (dense) hak_os_huge_pages(p, bytes);
+  if (!HAK_HARD(GUARDS)) hak_dense_note(bytes, dense);
   return hak_huge_adopt(p, bytes);
 }
 
@@ -153,9 +157,10 @@ bool hak_huge_free(void *p, bool *purge_due) {
   if (HAK_HARD(GUARDS)) {
     hak_guard_pages_quarantine(p, bytes);
     hak_budget_count_unmapped(bytes);
-  } else if (!hak_kept_put_mapping(p, bytes, purge_due)) {
-    hak_huge_unmap(p, bytes);
+    return true;
   }
+  hak_dense_look(p, bytes);
+  if (!hak_kept_put_mapping(p, bytes, purge_due)) hak_huge_unmap(p, bytes);
   return true;
 }
 
@@ -223,6 +228,9 @@ void *hak_huge_resize(void *p, size_t size) {
   size_t old_bytes = remove_locked(p);
   hak_lock_drop(&hak_huge_lock);
   if (old_bytes == 0) return NULL;
+  /* At each doubling: what it holds tells whether more of it will be dense. */
+  bool doubles = !HAK_HARD(GUARDS) && hak_pow2_ceil(bytes) > hak_pow2_ceil(old_bytes);
+  if (doubles) hak_dense_look(p, old_bytes);
   void *moved = bytes == old_bytes ? p : remap(p, old_bytes, bytes);
   bool failed = moved == NULL;
   if (failed) {
@@ -234,6 +242,11 @@ void *hak_huge_resize(void *p, size_t size) {
     hak_lock_take(&hak_huge_lock);
     insert_locked(moved, bytes);
     hak_lock_drop(&hak_huge_lock);
+  }
+  if (doubles && !failed) {
+    bool dense = hak_dense_grants(bytes);
+    if (dense) hak_os_huge_pages(moved, bytes);
+    hak_dense_note(bytes, dense);
   }
   return failed ? NULL : moved;
 }

@@ -276,6 +276,8 @@ void hak_decay_excess(hak_deferred *d) {
 
 void hak_decay_for_target(hak_deferred *d) {
   size_t wanted = hak_budget_slab_bytes_wanted();
+  bool left;
+  if (wanted > 0) hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d->purge_due);
   /* Blocks in depots pin pages of as many slabs. */
   if (wanted > 0 && hak_load_relaxed(&hak_depot_bytes) != 0) hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0 && wanted > 0;) {

@@ -69,7 +69,6 @@ TEST(Large, GoesBackWhenItIsNotNeeded) {
 TEST(Large, WhatDoesNotFitMakesRoomForWhatComes) {
   size_t before = resident();
   char *p = touched(10 * MIB);
-  size_t most = 0;
   for (size_t mib = 15; mib < 400; mib += mib / 2) {
     char *q = touched(mib * MIB);
     size_t both = mib * MIB + mib * MIB * 2 / 3;
@@ -77,6 +76,39 @@ TEST(Large, WhatDoesNotFitMakesRoomForWhatComes) {
     free(p);
     p = q;
   }
+  free(p);
+}
+
+// Of blocks that are sparse only what is touched is resident: new ones, those that are used again, and those that calloc zeroes.
+TEST(Large, SparseBlocksHoldWhatTheyTouch) {
+  constexpr size_t COUNT = 120, SIZE = 5 * MIB, STRIDE = 400 * KIB;
+  size_t before = resident();
+  for (int round = 0; round < 3; round++) {
+    std::vector<char *> blocks;
+    for (size_t i = 0; i < COUNT; i++) {
+      blocks.push_back(static_cast<char *>(round == 2 ? calloc(1, SIZE) : malloc(SIZE)));
+      for (size_t at = 0; at < SIZE; at += STRIDE) blocks.back()[at] = 1;
+    }
+    EXPECT_LE(resident() - before, 2 * COUNT * (SIZE / STRIDE + 1) * PAGE + 2 * MIB) << round;
+    for (char *p : blocks) free(p);
+  }
+}
+
+// Huge pages take fewer faults: where a program's large blocks have been dense.
+TEST(Large, DenseBlocksGetHugePages) {
+  char text[64] = {};
+  int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY);
+  if (file < 0 || read(file, text, sizeof text - 1) <= 0 || strstr(text, "[never]") != nullptr) GTEST_SKIP() << "SKIPPED: no huge pages here";
+  auto filled = [](size_t bytes) {
+    auto *p = static_cast<char *>(malloc(bytes));
+    memset(p, 3, bytes);
+    return p;
+  };
+  free(filled(40 * MIB));
+  free(filled(90 * MIB));
+  size_t before = faults();
+  char *p = filled(300 * MIB);
+  EXPECT_LE(faults() - before, 300 * MIB / PAGE / 8);
   free(p);
 }
 
