@@ -178,7 +178,8 @@ HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(co
 HAK_EXPORT size_t hakmem_good_size(size_t size) {
   if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* all that may be used */
   if (size <= HAK_SMALL_MAX) return hak_start() ? hak_class_size(hak_class_for(size)) : 0;
-  if (size <= HAK_EXTENT_MAX) return hak_align_up(size, HAK_SPAN_SIZE);
+  size_t spans = hak_align_up(size, HAK_SPAN_SIZE);
+  if (size <= HAK_EXTENT_MAX) return spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
   return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(size, hak_os_page_size());
 }
 

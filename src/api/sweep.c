@@ -62,7 +62,7 @@ HAK_RACY static hak_verdict look_at(const hak_region *r, const void *p, size_t b
   return held == hak_load_relaxed(byte) ? verdict : HAK_VERDICT_OK;
 }
 
-/* p: a slab's first block. What its colour leaves before it stays zero. */
+/* p: a slab's first block. What its colour leaves before it stays zero; blocks of whole spans have none. */
 HAK_RACY static hak_verdict look_before(const hak_region *r, const void *p, size_t block_size) {
   (void)r, (void)block_size;
   if (!HAK_HARD(ZERO) || (uintptr_t)p % HAK_SPAN_SIZE == 0) return HAK_VERDICT_OK;
@@ -86,7 +86,7 @@ static HAK_COLD void look_again(looker *look, const hak_region *r, const void *p
 
 void hak_sweep_neighbour(const hak_region *r, const void *p, size_t block_size, const char *where) {
   view v = {0};
-  if (block_size > HAK_SHARED_MAX) { /* a slab of its own, which may go, and others come */
+  if (block_size >= HAK_SPAN_SIZE) { /* a slab of its own, which may go, and others come */
     v = view_of(r, hak_region_index(r, p));
     if (v.start != (uintptr_t)p || v.bumped == 0 || hak_class_size(v.code - 1) != block_size) return;
   }

@@ -39,14 +39,16 @@ HAK_INLINE void note_request(hak_span *s, size_t size) {
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) hak_store_relaxed(&s->summary, size);
 }
 
-/* Cache sets of a page: large blocks that all start at the same one would lie in few sets. */
-#define COLOURED_BYTES 4096
+static size_t usable_of(const hak_span *s, bool coloured) {
+  return ((size_t)s->span_count << HAK_SPAN_SHIFT) - (coloured ? HAK_EXTENT_COLOURED : 0);
+}
 
-/* Where a block starts whose alignment allows for it, and that leaves room. */
+static bool is_coloured(const hak_span *s) { return s->start % HAK_SPAN_SIZE != 0; }
+
 static size_t draw_colour(const hak_span *s, size_t size, size_t align) {
   static uint32_t next; /* relaxed; neighbours should differ */
-  size_t room = hak_min_size(((size_t)s->span_count << HAK_SPAN_SHIFT) - size, COLOURED_BYTES - HAK_COLOUR_BYTES);
-  return align > HAK_COLOUR_BYTES ? 0 : hak_add_relaxed(&next, 1) % (room / HAK_COLOUR_BYTES + 1) * HAK_COLOUR_BYTES;
+  if (align > HAK_COLOUR_BYTES || size > usable_of(s, true)) return 0;
+  return (hak_add_relaxed(&next, 1) % (HAK_EXTENT_COLOURED / HAK_COLOUR_BYTES - 1) + 1) * HAK_COLOUR_BYTES;
 }
 
 void *hak_extent_alloc(size_t size, size_t align, bool *zeroed) {
@@ -72,8 +74,8 @@ hak_verdict hak_extent_claim(hak_region *r, void *p) {
 void *hak_extent_reuse(void *first, size_t size, size_t align) {
   hak_region *r = hak_region_find(first);
   hak_span *s = hak_region_span(r, first);
-  size_t colour = s->start % HAK_SPAN_SIZE; /* stays, if it fits */
-  if (align > HAK_COLOUR_BYTES || colour + size > (size_t)s->span_count << HAK_SPAN_SHIFT) s->start -= colour;
+  /* Its colour stays, if it fits. */
+  if (is_coloured(s) && (align > HAK_COLOUR_BYTES || size > usable_of(s, true))) s->start = hak_align_down(s->start, HAK_SPAN_SIZE);
   note_request(s, size);
   hak_store_relaxed(&r->map[s - r->spans], HAK_CODE_EXTENT);
   void *p = (void *)s->start;
@@ -88,12 +90,12 @@ void hak_extent_give(void *p, bool *purge_due) {
 
 size_t hak_extent_size(const hak_region *r, const void *p) {
   const hak_span *s = hak_region_span(r, p);
-  return ((size_t)s->span_count << HAK_SPAN_SHIFT) - s->start % HAK_SPAN_SIZE;
+  return usable_of(s, is_coloured(s));
 }
 
 bool hak_extent_resize(hak_region *r, void *p, size_t size, bool *purge_due) {
   hak_span *s = hak_region_span(r, p);
-  size_t wanted = hak_extent_spans(s->start % HAK_SPAN_SIZE + size), have = s->span_count;
+  size_t wanted = hak_extent_spans(size + (is_coloured(s) ? HAK_EXTENT_COLOURED : 0)), have = s->span_count;
   bool done = wanted == have;
   if (wanted > have)
     done = wanted <= HAK_EXTENT_LONGEST_SPANS && hak_pool_extend(s, wanted - have, HAK_CODE_EXTENT_BODY);

@@ -20,6 +20,10 @@
  * once, before the first block. */
 extern HAK_HIDDEN bool hak_requests_noted;
 
+/* Where a block leaves a page of its spans, it starts at a colour, any multiple of 64 in that page but 0; so that large blocks do not all
+ * lie in the same cache sets. */
+#define HAK_EXTENT_COLOURED 4096
+
 /* Spans of an extent that holds `size` bytes. */
 HAK_INLINE size_t hak_extent_spans(size_t size) {
   return (hak_max_size(size, 1) + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;

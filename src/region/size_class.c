@@ -1,5 +1,7 @@
 #include "region/size_class.h"
 
+#include "base/policy.h"
+
 /* X(index, block size, next smaller block size): the one list of ordinary classes. */
 #define EVERY_CLASS(X)                                                                                          \
   X(0, 16, 0) X(1, 32, 16) X(2, 48, 32) X(3, 64, 48) X(4, 80, 64) X(5, 96, 80) X(6, 112, 96) X(7, 128, 112)     \
@@ -56,6 +58,8 @@ static unsigned aligned_class(size_t size) {
 
 static hak_class_info info_of(size_t size, unsigned tiny_max_group) {
   uint32_t spans = spans_of_slab(size, tiny_max_group);
+  /* Where a look at the block before finds writes before this one, blocks lie one behind the other. */
+  if (HAK_HARD(CANARY) && size > HAK_SHARED_MAX) size = spans * HAK_SPAN_SIZE;
   return (hak_class_info){
       .size = (uint32_t)size,
       .spans = spans,
