@@ -7,9 +7,11 @@
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
+#include "large/dense.h"
 #include "large/guard_pages.h"
 #include "large/huge.h"
 #include "large/extent.h"
+#include "large/kept.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "reclaim/decay.h"
@@ -29,7 +31,8 @@ static void wait_for_purges(void) {
 /* Frees what caches hold, for a caller that is about to fail. */
 static void reclaim(void) {
   hak_deferred d = {0};
-  hak_huge_release();
+  bool left;
+  hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d.purge_due);
   if (HAK_HARD(GUARDS)) hak_guard_pages_release();
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);
@@ -47,26 +50,28 @@ static void *finally(void *p) {
   return p;
 }
 
-static void *alloc_extent(size_t size, size_t align, bool *zeroed) {
-  void *p = align <= HAK_SPAN_SIZE ? hak_arena_take_extent(size) : NULL;
-  if (p == NULL) return hak_extent_alloc(size, align, zeroed);
-  *zeroed = false;
-  return p;
-}
-
 /* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
  * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
 static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
   bool extent_first = !HAK_HARD(GUARDS) && size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX;
-  void *p = extent_first ? alloc_extent(size, align, zeroed) : NULL;
-  if (p == NULL) p = hak_huge_alloc(size, align, zeroed);
+  *zeroed = false;
+  void *p = HAK_HARD(GUARDS) ? NULL : hak_kept_alloc(size, align);
+  if (p != NULL) return p;
+  if (extent_first) p = hak_extent_alloc(size, align, zeroed);
+  if (p == NULL) {
+    p = hak_huge_alloc(size, align);
+    *zeroed = true;
+  }
   bool extent_last = !extent_first && size <= HAK_EXTENT_LONGEST && align <= HAK_HUGE_PAGE;
   return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeroed);
 }
 
 static void *alloc_large(size_t size, size_t align, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
-  if (!hak_start()) return hak_huge_alloc(size, align, zeroed);
+  if (!hak_start()) {
+    *zeroed = true;
+    return hak_huge_alloc(size, align);
+  }
   hak_deferred d = {0};
   hak_slow_entry();
   void *p = alloc_large_once(size, align, zeroed);
@@ -109,15 +114,14 @@ static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t a
   return p;
 }
 
-/* Near a target, whole spans are an extent, whose pages beyond the request are given back; it is aligned as the class is. The request
- * is counted. */
+/* Near a target, whole spans are an extent, whose pages beyond the request are given back. The request is counted. */
 static void *alloc_class(unsigned class_code, size_t size, size_t align) {
   bool zeroed;
   if (HAK_UNLIKELY(hak_tls.countdown < 0)) {
     void *drawn = alloc_drawn(class_code, size, align);
     if (drawn != NULL) return drawn;
   }
-  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, HAK_SPAN_SIZE, &zeroed);
+  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, align, &zeroed);
   hak_deferred d = {0};
   hak_slow_entry();
   hak_tcache *t = hak_thread_grown();
@@ -137,7 +141,7 @@ static void *or_enomem(void *p) {
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {
   bool zeroed;
   return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
-                                         : hak_raw_large(size, hak_os_page_size(), &zeroed));
+                                         : hak_raw_large(size, HAK_GRANULE, &zeroed));
 }
 
 void *hak_calloc(size_t count, size_t size) {
@@ -149,8 +153,9 @@ void *hak_calloc(size_t count, size_t size) {
     return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
   }
   bool zeroed = false;
-  void *p = hak_raw_large(bytes, hak_os_page_size(), &zeroed);
-  if (p != NULL && !zeroed) memset(p, 0, bytes);
+  void *p = hak_raw_large(bytes, HAK_GRANULE, &zeroed);
+  /* To write to all of a block that will be sparse costs its memory. */
+  if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
   return or_enomem(p);
 }
 
@@ -179,7 +184,8 @@ HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(co
 HAK_EXPORT size_t hakmem_good_size(size_t size) {
   if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* all that may be used */
   if (size <= HAK_SMALL_MAX) return hak_start() ? hak_class_size(hak_class_for(size)) : 0;
-  if (size <= HAK_EXTENT_MAX) return hak_align_up(size, HAK_SPAN_SIZE);
+  size_t spans = hak_align_up(size, HAK_SPAN_SIZE);
+  if (size <= HAK_EXTENT_MAX) return spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
   return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(size, hak_os_page_size());
 }
 

@@ -11,7 +11,6 @@
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "config/config.h"
-#include "large/huge.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "reclaim/decay.h"
@@ -31,7 +30,7 @@ static bool running; /* written by the constructor and in children, where there 
 static uint64_t activity(void) {
   return hak_load_relaxed(&hak_os_stats.alloc) + hak_load_relaxed(&hak_os_stats.free) +
          hak_load_relaxed(&hak_purge_stats.purges) + hak_load_relaxed(&hak_os_stats.huge_alloc) +
-         hak_arena_cached_bytes();
+         hak_decay_idle_bytes();
 }
 
 static uint64_t quiet_ms(void) { return hak_max_size(QUIET_LEAST_MS, 3 * hak_decay_ms()); }
@@ -85,6 +84,7 @@ static void *help(void *unused) {
     hak_end_if_alone();
     hak_deferred d = {0};
     hak_slow_exit(&d);
+    if (hak_decay_step_due()) hak_decay_step(hak_os_now_ms(), true, &d);
     uint64_t next = activity();
     quiet = next == seen ? quiet + PERIOD_MS : 0;
     seen = next;

@@ -21,6 +21,7 @@
 
 /* Written between the handlers of one fork: nothing was locked. */
 static bool alone;
+bool hak_forked;
 
 /* A lone thread that forks while it holds a lock does so in a signal handler: both copies go on with what it was at. Where the other
  * threads are the library's, which hold locks for microseconds, one that does not come free is held by this thread. */
@@ -84,6 +85,7 @@ static void restart_threads(void) {
 /* Our locks are dropped like in the parent, not reset: a thread that a handler before this one has started may wait. The
  * streams' libc resets itself, if it took it. */
 static void after_fork_child(void) {
+  hak_store_relaxed(&hak_forked, true);
   hak_stats_page_fork_child();
   hak_budget_fork_child();
   hak_decay_fork_child();

@@ -8,8 +8,10 @@
 #include "guard/empty.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
+#include "large/dense.h"
 #include "large/huge.h"
 #include "large/extent.h"
+#include "large/kept.h"
 #include "reclaim/decay.h"
 
 static HAK_COLD void free_outside_regions(void *p, const void *caller) {
@@ -18,8 +20,10 @@ static HAK_COLD void free_outside_regions(void *p, const void *caller) {
     hak_sample_free(p);
     return;
   }
-  if (hak_huge_free(p)) {
+  hak_deferred d = {0};
+  if (hak_huge_free(p, &d.purge_due)) {
     hak_decay_wake_helper();
+    hak_slow_exit(&d);
     return;
   }
   hak_verdict verdict = hak_huge_verdict(p);
@@ -34,7 +38,8 @@ static void free_extent(hak_region *region, void *p) {
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
     hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_extent_size(region, p), "at the call");
   if (hak_counting()) hak_sampled_forget(p);
-  if (!hak_arena_put_extent(p)) hak_extent_give(p, &d.purge_due);
+  hak_dense_look(p, hak_extent_size(region, p));
+  if (!hak_kept_put_extent(p)) hak_extent_give(p, &d.purge_due);
   hak_slow_exit(&d);
 }
 

@@ -92,6 +92,6 @@ __attribute__((destructor)) static void on_unload(void) {
   if (hak_report_wanted_at_exit()) hak_report_at_exit(may_lock);
   if (HAK_HARD_SWEEP)
     hak_sweep_at_exit();
-  else if (may_lock)
+  else if (may_lock && !hak_load_relaxed(&hak_forked)) /* a child would make pages of the heap its own, and its parent looks */
     hak_thread_check_cached();
 }

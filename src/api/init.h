@@ -9,6 +9,9 @@ void hak_fork_register(void);
  * half a second, for locks of other threads too. */
 bool hak_fork_may_lock(void);
 
+/* This process is a fork's child. */
+extern bool hak_forked; /* relaxed */
+
 /* The constructor. A second call does nothing. */
 void hak_start_first(int argc, char **argv, char **variables);
 

@@ -10,6 +10,7 @@
 #include "guard/sample.h"
 #include "large/huge.h"
 #include "large/extent.h"
+#include "os/os.h"
 #include "profile/profile.h"
 
 static void *move_block(void *p, size_t old_size, size_t size) {
@@ -21,6 +22,19 @@ static void *move_block(void *p, size_t old_size, size_t size) {
     return p;
   }
   memmove(q, p, hak_min_size(old_size, size)); /* a wrong p, inside a block, is reported by free; until then q may overlap what it reads */
+  hak_free(p);
+  return q;
+}
+
+/* A block that grows is likely to grow again: from here on as a mapping, which the kernel moves without a copy. */
+#define GROWS_MAPPED_LEAST HAK_MIB
+
+static void *grow_mapped(void *p, size_t old_size, size_t size) {
+  if (HAK_HARD(GUARDS) || size < GROWS_MAPPED_LEAST) return NULL;
+  void *q = hak_huge_alloc(size, hak_os_page_size());
+  if (q == NULL) return NULL;
+  hak_sampled_count_large(q, size);
+  memcpy(q, p, old_size);
   hak_free(p);
   return q;
 }
@@ -46,7 +60,8 @@ static void *resize_extent(hak_region *region, void *p, size_t size) {
     return p;
   }
   int saved = errno;
-  void *moved = move_block(p, old_size, size);
+  void *moved = size > old_size ? grow_mapped(p, old_size, size) : NULL;
+  if (moved == NULL) moved = move_block(p, old_size, size);
   if (moved != NULL || size > HAK_EXTENT_LONGEST || !hak_extent_resize(region, p, size, &d.purge_due)) return moved;
   /* Short of memory: move_block has given back what caches held, and growing in place needs less than a copy. */
   note_resized(p, p, size);
@@ -100,7 +115,7 @@ static void *resize_outside_regions(void *p, size_t size, const void *caller) {
     errno = EINVAL;
     return NULL;
   }
-  return size <= HAK_EXTENT_MAX / 2 ? move_block(p, old_size, size) : resize_huge(p, old_size, size);
+  return size < GROWS_MAPPED_LEAST ? move_block(p, old_size, size) : resize_huge(p, old_size, size);
 }
 
 void *hak_raw_realloc(void *p, size_t size, const void *caller) {

@@ -49,10 +49,11 @@ void hak_slow_exit(hak_deferred *d) {
     decay_cache(now_ms, d);
     hak_decay_tick(now_ms, d);
   }
-  /* What is freed into depots and caches of extents never reaches the mark. */
-  if (hak_arena_cached_bytes() != 0) hak_decay_wake_helper();
+  /* What is freed into depots and kept never reaches the mark. */
+  if (hak_decay_idle_bytes() != 0) hak_decay_wake_helper();
   keep_to_target(d);
   if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);
+  if (hak_decay_step_due()) hak_decay_step(now_ms, false, d);
   hak_report_tick(now_ms);
   hak_report_bad(d);
 }

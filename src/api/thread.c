@@ -148,11 +148,14 @@ hak_tcache *hak_thread_grow_up(void) {
   return t;
 }
 
+/* 4,000 blocks, each of which may be a cache miss or two: a millisecond. */
+#define CHECKED_MAGAZINES 64
+
 void hak_thread_check_cached(void) {
   if (!HAK_CHECKS || !hak_started()) return;
   hak_deferred d = {0};
   if (hak_tls.cache != NULL) hak_tcache_flush(hak_tls.cache, &d);
-  hak_arena_shrink_all(&d);
+  hak_arena_check_depots(CHECKED_MAGAZINES, &d);
   hak_report_bad(&d);
 }
 

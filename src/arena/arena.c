@@ -107,11 +107,11 @@ HAK_INLINE void note_spare(hak_arena_bin *b) {
 /* What a magazine counts: itself too, since magazines of 16-byte blocks are a third of what a depot holds. */
 static size_t magazine_bytes(unsigned c) { return HAK_MAGAZINE_BYTES + hak_magazine_usable[c] * hak_class_size(c); }
 
-bool hak_arena_has_room(size_t held, size_t bytes, size_t most) {
-  size_t whole = (size_t)hak_load_relaxed(&hak_config.limit);
+static bool has_room(size_t bytes) {
+  size_t most = DEPOT_BYTES, whole = (size_t)hak_load_relaxed(&hak_config.limit);
   if (HAK_UNLIKELY(whole != 0)) most = hak_min_size(most, whole / LIMIT_PART);
   if (HAK_UNLIKELY(hak_budget_targeted())) most = hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / LIMIT_PART);
-  return held + bytes <= most;
+  return hak_load_relaxed(&hak_depot_bytes) + bytes <= most;
 }
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {
@@ -143,15 +143,14 @@ bool hak_arena_is_foreign(void *const *magazine, unsigned c) {
 bool hak_arena_put_magazine(void **magazine, unsigned c) {
   HAK_ASSERT(((uintptr_t)magazine & (HAK_MAGAZINE_BYTES - 1)) == 0 && magazine[SLOTS] != NULL);
   hak_arena *a = owner_of(magazine[SLOTS], c);
-  size_t bytes = magazine_bytes(c);
-  if (HAK_UNLIKELY(a == NULL) || !hak_arena_has_room(hak_load_relaxed(&hak_depot_bytes), bytes, DEPOT_BYTES)) return false;
+  if (HAK_UNLIKELY(a == NULL) || !has_room(magazine_bytes(c))) return false;
   HAK_SCHEDULE_POINT("depot: magazine on its way");
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);
   *magazine = b->full;
   b->full = magazine;
   hak_add_single(&b->full_count, 1);
-  hak_add_relaxed(&hak_depot_bytes, bytes);
+  hak_add_relaxed(&hak_depot_bytes, magazine_bytes(c));
   note_spare(b);
   hak_lock_drop(&b->lock);
   return true;
@@ -278,6 +277,11 @@ bool hak_arena_make_extent(void *p, unsigned c) {
 
 /* --- decay --- */
 
+static void flush_magazine(void **magazine, unsigned c, hak_deferred *d) {
+  hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], c, d);
+  hak_meta_give_one(magazine);
+}
+
 /* The full magazines that nobody needed. Who shrinks by the clock does not wait for a thread that may have been stopped while it had
  * the lock. */
 static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) {
@@ -288,8 +292,7 @@ static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) 
   for (uint32_t n = all ? b->full_count : b->full_low; n > 0 && b->full != NULL; n--) {
     void **magazine = pop_full(b, c);
     hak_lock_drop(&b->lock);
-    hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], c, d);
-    hak_meta_give_one(magazine);
+    flush_magazine(magazine, c, d);
     hak_lock_take(&b->lock);
   }
   b->full_low = b->full_count;
@@ -300,7 +303,6 @@ static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) 
 void hak_arena_shrink(hak_arena *a, bool all, hak_deferred *d) {
   /* A depot may hold blocks of other arenas alone, so slabs of its own say nothing. */
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) shrink_bin(bin_of(a, c), c, all, d);
-  hak_arena_shrink_extents(a, all, d);
 }
 
 void hak_arena_shrink_all(hak_deferred *d) {
@@ -309,12 +311,19 @@ void hak_arena_shrink_all(hak_deferred *d) {
   }
 }
 
+void hak_arena_check_depots(unsigned magazines, hak_deferred *d) {
+  for (uint32_t i = hak_arena_count(); i-- > 0;) {
+    for (unsigned c = 0; c < HAK_CLASS_COUNT && magazines > 0; c++) {
+      for (void **m; magazines > 0 && (m = hak_arena_take_magazine(arenas[i], c)) != NULL; magazines--) flush_magazine(m, c, d);
+    }
+  }
+}
+
 /* --- fork --- */
 
 bool hak_arena_all_locks(bool (*is)(hak_lock *lock)) {
   bool all = is(&arenas_lock);
   for (uint32_t i = 0; all && i < arena_count; i++) {
-    all = is(&arenas[i]->extents.lock);
     for (unsigned c = 0; all && c < HAK_CLASS_COUNT; c++) all = is(&arenas[i]->bins[c].lock);
   }
   return all;
@@ -324,13 +333,11 @@ void hak_arena_fork_lock(void) {
   hak_lock_take(&arenas_lock);
   for (uint32_t i = 0; i < arena_count; i++) {
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) hak_lock_take(&arenas[i]->bins[c].lock);
-    hak_lock_take(&arenas[i]->extents.lock);
   }
 }
 
 void hak_arena_fork_unlock(void) {
   for (uint32_t i = arena_count; i-- > 0;) {
-    hak_lock_drop(&arenas[i]->extents.lock);
     for (unsigned c = HAK_CLASS_COUNT; c-- > 0;) hak_lock_drop(&arenas[i]->bins[c].lock);
   }
   hak_lock_drop(&arenas_lock);

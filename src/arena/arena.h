@@ -5,7 +5,7 @@
  * thread's cache and in any depot: who owns it is settled when it is flushed into its slab's bitmap.
  *
  * The concurrency id is only a hint: a thread that runs on another CPU a moment later takes another lock than it might
- * have, and nothing else follows. Locks of bins and of extent caches are taken one at a time; ranks: these < pool < metadata blocks. No
+ * have, and nothing else follows. Locks of bins are taken one at a time; ranks: these < pool < metadata blocks. No
  * function here makes a system call or reports misuse while it holds a lock: both are returned in hak_deferred. */
 #ifndef HAK_ARENA_ARENA_H
 #define HAK_ARENA_ARENA_H
@@ -30,32 +30,13 @@ typedef struct hak_arena_bin {
   uint32_t spare;     /* relaxed, read by any thread: there may be free blocks */
 } hak_arena_bin;
 
-/* Freed extents by size: 1 to 8 spans each its own list, then four lists a doubling. */
-#define HAK_EXTENT_LISTS 32
-
-typedef struct hak_extent_list {
-  hak_span *newest; /* linked through `next` */
-  uint32_t count;
-  uint32_t low; /* least count since the cache was shrunk last: what nobody needed */
-} hak_extent_list;
-
-typedef struct hak_extent_cache {
-  HAK_ALIGNED(HAK_CACHE_LINE) hak_lock lock;
-  uint32_t count; /* in all lists; read by any thread */
-  hak_extent_list lists[HAK_EXTENT_LISTS];
-} hak_extent_cache;
-
 typedef struct hak_arena {
   uint32_t id;
-  hak_extent_cache extents;
   hak_arena_bin bins[HAK_CLASS_COUNT];
 } hak_arena;
 
-/* Relaxed: bytes of blocks in all depots and of their magazines, and of extents in all caches. */
-extern size_t hak_depot_bytes, hak_extent_cache_bytes;
-HAK_INLINE size_t hak_arena_cached_bytes(void) {
-  return hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_extent_cache_bytes);
-}
+/* Relaxed: bytes of blocks in all depots and of their magazines. */
+extern size_t hak_depot_bytes;
 
 /* Usable slots of a magazine of the class; fixed from hak_arena_start on. */
 extern HAK_HIDDEN uint8_t hak_magazine_usable[HAK_CLASS_COUNT];
@@ -91,21 +72,15 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned class_code, h
 void *hak_arena_alloc(unsigned class_code, hak_deferred *deferred);
 void hak_arena_free(void *p, unsigned class_code, hak_deferred *deferred);
 
-/* A freed extent that holds `size` bytes, the program's again, from the caches of freed extents; NULL: there is none. */
-void *hak_arena_take_extent(size_t size);
 /* Makes an extent, which can be resized in place, of the program's block p of a class of whole spans. False: p is none. */
 bool hak_arena_make_extent(void *p, unsigned class_code);
-/* Keeps a claimed extent for that. False: these caches hold all they may. */
-bool hak_arena_put_extent(void *p);
-/* For the decay of an arena: gives the extents that nobody needed since the last call to the pool; `all`: every one. */
-void hak_arena_shrink_extents(hak_arena *arena, bool all, hak_deferred *deferred);
-/* Whether something of which `held` bytes are kept, and `most` may be, has room for so much more. Near limits and targets it is less. */
-bool hak_arena_has_room(size_t held, size_t bytes, size_t most);
-
-/* Flushes what nobody took from the depots, and of the cached extents, since the last call; `all`: everything. Empty slabs go to the pool. */
+/* Flushes what nobody took from the depots since the last call; `all`: everything. Empty slabs go to the pool. */
 void hak_arena_shrink(hak_arena *arena, bool all, hak_deferred *deferred);
 /* The same of all arenas, everything: slabs too that another arena's depot empties. */
 void hak_arena_shrink_all(hak_deferred *deferred);
+
+/* At the program's end: flushes so many magazines out of depots at most, the latest first, so that wrong frees show. */
+void hak_arena_check_depots(unsigned magazines, hak_deferred *deferred);
 
 /* Whether `is` says yes to each lock of this box. */
 bool hak_arena_all_locks(bool (*is)(hak_lock *lock));

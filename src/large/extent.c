@@ -1,6 +1,9 @@
 #include "large/extent.h"
 
+#include <string.h>
+
 #include "base/schedule.h"
+#include "large/dense.h"
 #include "os/os.h"
 #include "pool/budget.h"
 
@@ -11,13 +14,23 @@
  * the target was far it may be more than have, which keeps them until the extent is free. */
 void hak_extent_drop_tail(void *p, size_t size) {
   hak_span *s = hak_region_span(hak_region_find(p), p);
-  size_t used = hak_align_up(size, hak_os_page_size()), bytes = (size_t)s->span_count << HAK_SPAN_SHIFT;
+  size_t used = hak_align_up(s->start % HAK_SPAN_SIZE + size, hak_os_page_size()), bytes = (size_t)s->span_count << HAK_SPAN_SHIFT;
   size_t pages = (bytes - used) / hak_os_page_size();
   bool gone = pages <= s->scan_state;
   s->scan_state = (uint16_t)(gone || bytes - used >= TAIL_LEAST ? pages : s->scan_state);
   if (gone || bytes - used < TAIL_LEAST) return;
-  if (hak_budget_of_group()) hak_os_split_huge((char *)p + used, bytes - used);
-  if (hak_os_decommit_piece((char *)p + used, bytes - used)) hak_budget_note_purged(bytes - used);
+  char *tail = (char *)hak_align_down(s->start, HAK_SPAN_SIZE) + used;
+  if (hak_budget_of_group()) hak_os_split_huge(tail, bytes - used);
+  if (hak_os_decommit_piece(tail, bytes - used)) hak_budget_note_purged(bytes - used);
+}
+
+bool hak_extent_zero(void *p, size_t size) {
+  size_t page = hak_os_page_size();
+  char *start = p, *end = start + size, *first = (char *)hak_align_up((uintptr_t)p, page), *last = (char *)hak_align_down((uintptr_t)end, page);
+  if (hak_region_find(p) == NULL || !hak_os_decommit_piece(first, (size_t)(last - first))) return false;
+  memset(start, 0, (size_t)(first - start));
+  memset(last, 0, (size_t)(end - last));
+  return true;
 }
 
 bool hak_requests_noted;
@@ -26,11 +39,25 @@ HAK_INLINE void note_request(hak_span *s, size_t size) {
   if (HAK_UNLIKELY(hak_load_relaxed(&hak_requests_noted))) hak_store_relaxed(&s->asked, size);
 }
 
+static size_t usable_of(const hak_span *s, bool coloured) {
+  return ((size_t)s->span_count << HAK_SPAN_SHIFT) - (coloured ? HAK_EXTENT_COLOURED : 0);
+}
+
+static bool is_coloured(const hak_span *s) { return s->start % HAK_SPAN_SIZE != 0; }
+
+static size_t draw_colour(const hak_span *s, size_t size, size_t align) {
+  static uint32_t next; /* relaxed; neighbours should differ */
+  if (align > HAK_COLOUR_BYTES || size > usable_of(s, true)) return 0;
+  return (hak_add_relaxed(&next, 1) % (HAK_EXTENT_COLOURED / HAK_COLOUR_BYTES - 1) + 1) * HAK_COLOUR_BYTES;
+}
+
 void *hak_extent_alloc(size_t size, size_t align, bool *zeroed) {
-  hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align),
-                              HAK_EXTENT_TAGS, size >= HAK_HUGE_PAGE, zeroed);
+  bool dense = hak_dense_grants(size);
+  hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align), HAK_EXTENT_TAGS, dense, zeroed);
   if (s == NULL) return NULL;
+  if (*zeroed) hak_dense_note(size, dense);
   s->scan_state = 0;
+  s->start += draw_colour(s, size, align);
   if (!*zeroed && hak_budget_full_now()) hak_extent_drop_tail((void *)s->start, size);
   note_request(s, size);
   return (void *)s->start;
@@ -44,12 +71,16 @@ hak_verdict hak_extent_claim(hak_region *r, void *p) {
   return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
-void hak_extent_reuse(void *p, size_t size) {
-  hak_region *r = hak_region_find(p);
-  hak_span *s = &r->spans[hak_region_index(r, p)];
+void *hak_extent_reuse(void *first, size_t size, size_t align) {
+  hak_region *r = hak_region_find(first);
+  hak_span *s = hak_region_span(r, first);
+  /* Its colour stays, if it fits. */
+  if (is_coloured(s) && (align > HAK_COLOUR_BYTES || size > usable_of(s, true))) s->start = hak_align_down(s->start, HAK_SPAN_SIZE);
   note_request(s, size);
-  hak_store_relaxed(&r->map[hak_region_index(r, p)], HAK_CODE_EXTENT);
+  hak_store_relaxed(&r->map[s - r->spans], HAK_CODE_EXTENT);
+  void *p = (void *)s->start;
   if (hak_budget_full_now()) hak_extent_drop_tail(p, size);
+  return p;
 }
 
 void hak_extent_give(void *p, bool *purge_due) {
@@ -58,12 +89,13 @@ void hak_extent_give(void *p, bool *purge_due) {
 }
 
 size_t hak_extent_size(const hak_region *r, const void *p) {
-  return (size_t)hak_region_span(r, p)->span_count << HAK_SPAN_SHIFT;
+  const hak_span *s = hak_region_span(r, p);
+  return usable_of(s, is_coloured(s));
 }
 
 bool hak_extent_resize(hak_region *r, void *p, size_t size, bool *purge_due) {
   hak_span *s = hak_region_span(r, p);
-  size_t wanted = hak_extent_spans(size), have = s->span_count;
+  size_t wanted = hak_extent_spans(size + (is_coloured(s) ? HAK_EXTENT_COLOURED : 0)), have = s->span_count;
   bool done = wanted == have;
   if (wanted > have)
     done = wanted <= HAK_EXTENT_LONGEST_SPANS && hak_pool_extend(s, wanted - have, HAK_CODE_EXTENT_BODY);

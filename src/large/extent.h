@@ -1,5 +1,5 @@
 /* Extents: blocks of 256 KiB to 32 MiB, and to 64 MiB where no mapping is to be had, as whole spans from the pool. An extent
- * starts at a span, so its page map code tells an interior address from its start and every free is checked at the call. No lock
+ * starts in its first span, at the span's address or, where there is room behind what was asked for, at a colour; so its page map code tells an interior address from its start and every free is checked at the call. No lock
  * of its own. */
 #ifndef HAK_LARGE_EXTENT_H
 #define HAK_LARGE_EXTENT_H
@@ -20,6 +20,10 @@
  * once, before the first block. */
 extern HAK_HIDDEN bool hak_requests_noted;
 
+/* Where a block leaves a page of its spans, it starts at a colour, any multiple of 64 in that page but 0; so that large blocks do not all
+ * lie in the same cache sets. */
+#define HAK_EXTENT_COLOURED 4096
+
 /* Spans of an extent that holds `size` bytes. */
 HAK_INLINE size_t hak_extent_spans(size_t size) {
   return (hak_max_size(size, 1) + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
@@ -30,13 +34,15 @@ void *hak_extent_alloc(size_t size, size_t align, bool *zeroed);
 /* The first half of freeing an extent: marks it as no longer the user's. Of two threads that free one extent at the same time,
  * one is told. */
 hak_verdict hak_extent_claim(hak_region *region, void *p);
-/* Or instead of the second half: the extent is the user's again, for `size` bytes. */
-void hak_extent_reuse(void *p, size_t size);
+/* Or instead of the second half: the extent is the user's again, for `size` bytes; returns its new start. `first`: any address of it. */
+void *hak_extent_reuse(void *first, size_t size, size_t align);
 /* The second half: gives it to the pool. */
 void hak_extent_give(void *p, bool *purge_due);
 /* Gives the pages of an extent for `size` bytes back that such a block does not reach: in a dirty extent they hold memory for
  * nothing. */
 void hak_extent_drop_tail(void *p, size_t size);
+/* Makes a block read as zero by giving its pages back. False: it is no extent, or the system refused; nothing changed that counts. */
+bool hak_extent_zero(void *p, size_t size);
 size_t hak_extent_size(const hak_region *region, const void *p);
 /* Resizes in place; false when that cannot be done (nothing changed). */
 bool hak_extent_resize(hak_region *region, void *p, size_t size, bool *purge_due);

@@ -1,11 +1,13 @@
-/* Open-addressing table of live blocks, and a small array of freed mappings. Both under hak_huge_lock. */
+/* Open-addressing table of live blocks, under hak_huge_lock. */
 #include "large/huge.h"
 
 #include <stdint.h>
 
 #include "base/bits.h"
 #include "config/config.h"
+#include "large/dense.h"
 #include "large/guard_pages.h"
+#include "large/kept.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "region/size_class.h"
@@ -20,13 +22,6 @@ typedef struct entry {
 
 static entry *table;
 static size_t table_capacity, table_used /* entries and GONE marks */, live_count, live_bytes;
-
-#define KEPT_MAX 4
-#define KEPT_BYTES_MAX (hak_config_lean() ? 0 : 64 * HAK_MIB)
-#define KEPT_IDLE_MS 1000
-static entry kept[KEPT_MAX];
-static uint64_t kept_since_ms[KEPT_MAX];
-static size_t kept_bytes;
 
 static size_t slot_of(const void *p, size_t capacity) {
   return (size_t)(((uintptr_t)p >> HAK_SPAN_SHIFT) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (capacity - 1);
@@ -65,7 +60,7 @@ static size_t remove_locked(const void *p) {
 }
 
 /* The addresses may be lost where the system refuses; the memory is gone in any case. */
-static bool unmap_block(void *p, size_t bytes) {
+bool hak_huge_unmap(void *p, size_t bytes) {
   bool done = HAK_HARD(GUARDS) ? hak_guard_pages_unmap(p, bytes) : hak_os_unmap(p, bytes);
   hak_budget_count_unmapped(bytes);
   return done;
@@ -131,49 +126,9 @@ static bool insert(void *p, size_t bytes) {
   }
 }
 
-/* A kept mapping that fits without wasting more than an eighth, or NULL. */
-static void *take_kept(size_t bytes, size_t align, size_t *actual) {
-  void *p = NULL;
-  hak_lock_take(&hak_huge_lock);
-  for (unsigned i = 0; i < KEPT_MAX; i++) {
-    entry *k = &kept[i];
-    if (k->p == NULL || k->bytes < bytes || k->bytes > bytes + bytes / 8 || ((uintptr_t)k->p & (align - 1)) != 0) continue;
-    p = k->p;
-    *actual = k->bytes;
-    kept_bytes -= k->bytes;
-    k->p = NULL;
-    break;
-  }
-  hak_lock_drop(&hak_huge_lock);
-  return p;
-}
-
-static bool keep(void *p, size_t bytes) {
-  bool done = false;
-  uint64_t now_ms = hak_os_now_ms();
-  hak_lock_take(&hak_huge_lock);
-  for (unsigned i = 0; i < KEPT_MAX && kept_bytes + bytes <= KEPT_BYTES_MAX; i++) {
-    if (kept[i].p != NULL) continue;
-    kept[i] = (entry){p, bytes};
-    kept_since_ms[i] = now_ms;
-    kept_bytes += bytes;
-    done = true;
-    break;
-  }
-  hak_lock_drop(&hak_huge_lock);
-  return done;
-}
-
-void *hak_huge_alloc(size_t size, size_t align, bool *zeroed) {
-  if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
-  size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
-  void *p = take_kept(bytes, align, &bytes);
-  *zeroed = p == NULL;
-  if (p == NULL) p = map(bytes, align);
-  if (p == NULL) return NULL;
-  if (*zeroed && hak_config.thp == HAK_THP_OFF) hak_os_small_pages(p, bytes); /* "off" holds where the kernel says always */
+void *hak_huge_adopt(void *p, size_t bytes) {
   if (!insert(p, bytes)) {
-    unmap_block(p, bytes);
+    hak_huge_unmap(p, bytes);
     hak_os_count(&hak_os_stats.huge_fail);
     return NULL;
   }
@@ -181,7 +136,20 @@ void *hak_huge_alloc(size_t size, size_t align, bool *zeroed) {
   return p;
 }
 
-bool hak_huge_free(void *p) {
+void *hak_huge_alloc(size_t size, size_t align) {
+  if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
+  size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  hak_kept_make_room(bytes);
+  bool dense = !HAK_HARD(GUARDS) && hak_dense_grants(bytes);
+  void *p = map(bytes, dense ? hak_max_size(align, HAK_HUGE_PAGE) : align);
+  if (p == NULL) return NULL;
+  if (hak_config.thp == HAK_THP_OFF) hak_os_small_pages(p, bytes); /* "off" holds where the kernel says always */
+  if (dense) hak_os_huge_pages(p, bytes);
+  if (!HAK_HARD(GUARDS)) hak_dense_note(bytes, dense);
+  return hak_huge_adopt(p, bytes);
+}
+
+bool hak_huge_free(void *p, bool *purge_due) {
   hak_lock_take(&hak_huge_lock);
   size_t bytes = remove_locked(p);
   hak_lock_drop(&hak_huge_lock);
@@ -189,9 +157,10 @@ bool hak_huge_free(void *p) {
   if (HAK_HARD(GUARDS)) {
     hak_guard_pages_quarantine(p, bytes);
     hak_budget_count_unmapped(bytes);
-  } else if (hak_budget_near_now() || !keep(p, bytes)) {
-    unmap_block(p, bytes);
+    return true;
   }
+  hak_dense_look(p, bytes);
+  if (!hak_kept_put_mapping(p, bytes, purge_due)) hak_huge_unmap(p, bytes);
   return true;
 }
 
@@ -224,7 +193,7 @@ hak_verdict hak_huge_verdict(const void *p) {
   hak_lock_take(&hak_huge_lock);
   if (any_contains(table, table_capacity, p))
     verdict = HAK_VERDICT_NO_BLOCK_START;
-  else if (any_contains(kept, KEPT_MAX, p) || (HAK_HARD(GUARDS) && hak_guard_pages_quarantined(p, &bytes) != NULL))
+  else if (hak_kept_contains(p) || (HAK_HARD(GUARDS) && hak_guard_pages_quarantined(p, &bytes) != NULL))
     verdict = HAK_VERDICT_FREE_MEMORY;
   hak_lock_drop(&hak_huge_lock);
   return verdict;
@@ -246,6 +215,7 @@ bool hak_huge_locate(const void *p, hak_huge_place *place) {
 }
 
 static void *remap(void *p, size_t old_bytes, size_t bytes) {
+  if (bytes > old_bytes) hak_kept_make_room(bytes - old_bytes);
   if (bytes > old_bytes && !hak_budget_map(bytes - old_bytes)) return NULL;
   void *moved = !HAK_HARD(GUARDS) ? hak_os_remap(p, old_bytes, bytes) : hak_guard_pages_resize(p, old_bytes, bytes) ? p : NULL;
   if (bytes > old_bytes) hak_budget_map_done(bytes - old_bytes, moved != NULL);
@@ -260,6 +230,9 @@ void *hak_huge_resize(void *p, size_t size) {
   size_t old_bytes = remove_locked(p);
   hak_lock_drop(&hak_huge_lock);
   if (old_bytes == 0) return NULL;
+  /* At each doubling: what it holds tells whether more of it will be dense. */
+  bool doubles = !HAK_HARD(GUARDS) && hak_pow2_ceil(bytes) > hak_pow2_ceil(old_bytes);
+  if (doubles) hak_dense_look(p, old_bytes);
   void *moved = bytes == old_bytes ? p : remap(p, old_bytes, bytes);
   bool failed = moved == NULL;
   if (failed) {
@@ -272,51 +245,26 @@ void *hak_huge_resize(void *p, size_t size) {
     insert_locked(moved, bytes);
     hak_lock_drop(&hak_huge_lock);
   }
+  if (doubles && !failed) {
+    bool dense = hak_dense_grants(bytes);
+    if (dense) hak_os_huge_pages(moved, bytes);
+    hak_dense_note(bytes, dense);
+  }
   return failed ? NULL : moved;
-}
-
-/* Takes a mapping out of slot i that has been kept since `until_ms` at the latest; p is NULL where there is none. */
-static entry take_out(unsigned i, uint64_t until_ms) {
-  entry k = {NULL, 0};
-  hak_lock_take(&hak_huge_lock);
-  if (kept[i].p != NULL && kept_since_ms[i] <= until_ms) {
-    k = kept[i];
-    kept[i].p = NULL;
-    kept_bytes -= k.bytes;
-  }
-  hak_lock_drop(&hak_huge_lock);
-  return k;
-}
-
-static size_t release_kept(uint64_t until_ms) {
-  size_t released = 0;
-  for (unsigned i = 0; i < KEPT_MAX; i++) {
-    entry k = take_out(i, until_ms);
-    if (k.p != NULL && unmap_block(k.p, k.bytes)) released += k.bytes;
-  }
-  return released;
-}
-
-size_t hak_huge_release(void) { return release_kept(UINT64_MAX); }
-
-void hak_huge_release_idle(uint64_t now_ms) {
-  if (now_ms >= KEPT_IDLE_MS) release_kept(now_ms - KEPT_IDLE_MS);
-}
-
-bool hak_huge_has_kept(void) {
-  hak_lock_take(&hak_huge_lock);
-  bool any = kept_bytes > 0;
-  hak_lock_drop(&hak_huge_lock);
-  return any;
 }
 
 void hak_huge_read(hak_huge_figures *figures) {
   *figures = (hak_huge_figures){0};
+  void *p;
+  size_t bytes;
+  bool is_extent;
   hak_lock_take(&hak_huge_lock);
   figures->live_count = live_count;
   figures->live_bytes = live_bytes;
-  for (unsigned i = 0; i < KEPT_MAX; i++) figures->kept_count += kept[i].p != NULL;
-  figures->kept_bytes = kept_bytes;
+  for (size_t i = 0; hak_kept_at(i, &p, &bytes, &is_extent); i++) {
+    figures->kept_count += !is_extent;
+    figures->kept_bytes += is_extent ? 0 : bytes;
+  }
   figures->table = table;
   figures->table_bytes = hak_align_up(table_capacity * sizeof *table, hak_os_page_size());
   hak_lock_drop(&hak_huge_lock);
@@ -343,16 +291,19 @@ bool hak_huge_next(size_t *place, uintptr_t *address, size_t *bytes, bool *is_ke
   bool found = false, end = false;
   while (!found && !end) {
     hak_lock_take(&hak_huge_lock);
-    for (size_t n = 0; n < LISTED_AT_ONCE && !found && !end; n++) {
-      const entry *e = *place < KEPT_MAX ? &kept[*place] : &table[*place - KEPT_MAX];
-      end = *place >= KEPT_MAX + table_capacity;
-      found = !end && e->p != NULL && e->p != GONE;
-      if (found) {
-        *address = (uintptr_t)e->p;
-        *bytes = e->bytes;
-        *is_kept = *place < KEPT_MAX;
-      }
-      if (!end) ++*place;
+    for (size_t n = 0; n < LISTED_AT_ONCE && !found && !end; n++, ++*place) {
+      entry e = {NULL, 0};
+      bool is_extent = false;
+      *is_kept = *place < HAK_KEPT_MAX;
+      if (*is_kept)
+        hak_kept_at(*place, &e.p, &e.bytes, &is_extent);
+      else if (*place - HAK_KEPT_MAX < table_capacity)
+        e = table[*place - HAK_KEPT_MAX];
+      else
+        end = true;
+      found = e.p != NULL && e.p != GONE && !is_extent;
+      *address = (uintptr_t)e.p;
+      *bytes = e.bytes;
     }
     hak_lock_drop(&hak_huge_lock);
   }

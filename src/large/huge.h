@@ -1,6 +1,6 @@
 /* Huge blocks: above 32 MiB, or aligned beyond that; each is a mapping of its own, kept in a side table that only the
  * slow path reads. A block leaves the table before its mapping changes and enters it after, so that the table never
- * names memory that is not ours. A few freed mappings are kept for reuse. Own lock, leaf rank, never held across a
+ * names memory that is not ours. Freed ones are kept for a while (kept.h). Own lock, leaf rank, never held across a
  * system call. */
 #ifndef HAK_LARGE_HUGE_H
 #define HAK_LARGE_HUGE_H
@@ -14,10 +14,14 @@
 
 extern hak_lock hak_huge_lock;
 
-/* align: power of two. NULL: out of memory. */
-void *hak_huge_alloc(size_t size, size_t align, bool *zeroed);
-/* False when p is no huge block of ours. */
-bool hak_huge_free(void *p);
+/* A new mapping, zeroed. align: power of two. NULL: out of memory. */
+void *hak_huge_alloc(size_t size, size_t align);
+/* Makes a mapping that was kept a block again; NULL: no memory for the table, and the mapping is gone. */
+void *hak_huge_adopt(void *p, size_t bytes);
+/* False when p is no huge block of ours. *purge_due: freed mappings have to go. */
+bool hak_huge_free(void *p, bool *purge_due);
+/* Gives a mapping, or a piece at its end, that is in no table back. */
+bool hak_huge_unmap(void *p, size_t bytes);
 /* Usable bytes, 0 when p is no huge block of ours. */
 size_t hak_huge_size(const void *p);
 /* Whether p lies inside a huge block. Looks at every block: for diagnosis, not for a fast path. */
@@ -27,13 +31,6 @@ bool hak_huge_contains(const void *p);
 hak_verdict hak_huge_verdict(const void *p);
 /* Grows or shrinks by mremap; the block may move. Hardened build: in place, between guard pages; what is added is zero. NULL: not ours or no memory, and unchanged. */
 void *hak_huge_resize(void *p, size_t size);
-/* Unmaps the freed mappings that are kept; returns their bytes. */
-size_t hak_huge_release(void);
-/* The same of those that have not been used for a second. */
-void hak_huge_release_idle(uint64_t now_ms);
-/* Whether freed mappings are kept; under the lock, as hak_decay_has_work. */
-bool hak_huge_has_kept(void);
-
 #define HAK_HUGE_LOOKED_AT 64 /* places of the table, under one hold of the lock */
 /* A live block of which `is` says yes, in the next places of the table; NULL: none. *place is 0 at first, and again behind the last. `is`
  * runs under the lock: the block is nobody else's to free meanwhile. */

@@ -178,6 +178,8 @@ void hak_os_futex_wake(uint32_t *word);
 void hak_os_futex_wake_shared(uint32_t *word);
 /* Whether the word may be read: false where its page is not mapped, or not accessible. */
 bool hak_os_is_readable(const uint32_t *word);
+/* Whether it can be read, and is not 0: of memory that the program has made inaccessible it is not told. */
+bool hak_os_is_not_zero(const uint32_t *word);
 /* libc's lock over the list of all streams, which fork takes for itself after the fork handlers; the thread that has it may
  * take it again. Nothing where libc has none of these names. */
 void hak_os_streams_lock(void);

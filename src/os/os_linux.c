@@ -367,6 +367,11 @@ bool hak_os_is_readable(const uint32_t *word) {
   return hak_os_call(SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, &none) != -EFAULT;
 }
 
+bool hak_os_is_not_zero(const uint32_t *word) {
+  static const struct timespec none;
+  return hak_os_call(SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, &none) == -EAGAIN;
+}
+
 void hak_os_futex_wake_shared(uint32_t *word) { hak_os_call(SYS_futex, word, FUTEX_WAKE, 1); }
 
 void hak_os_futex_wake(uint32_t *word) { hak_os_call(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1); }

@@ -2,6 +2,7 @@
 
 #include "config/config.h"
 #include "large/huge.h"
+#include "large/kept.h"
 #include "os/memory_limits.h"
 #include "pool/budget.h"
 #include "tcache/tcache.h"
@@ -19,6 +20,8 @@ static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
 #define NEAR_MS 250                 /* decay time near a target and in lean mode; and a target is looked at as often */
 
+#define STEP_SPANS (16 * SPANS_PER_MIB) /* half a millisecond, or one */
+
 static uint64_t base_ms;      /* constant once started: of the profile or the option */
 static uint64_t last_ms;      /* relaxed; of the last look, 0: none yet; written by the thread that looks */
 /* The load swings: refaults have shown so, and the window does. Relaxed. */
@@ -32,11 +35,16 @@ static size_t peaks[WINDOW];  /* the most spans held between two looks, the late
 static unsigned looks;
 static uint64_t purged_seen, refaults_seen;
 static bool lean_mode;
+/* What the rule at the free purged last, and refaults in all then; relaxed. */
+static uint64_t rule_bytes, rule_refaults;
+static bool rule_at_it; /* relaxed: and the goal is its */
 
 static bool limited; /* relaxed: what was seen at the start, at a trim, or when the system refused last */
 static bool commit_asked;
 
 uint32_t hak_decay_sleeper;
+size_t hak_decay_goal = SIZE_MAX;
+bool hak_decay_kept_due;
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 static size_t live_now(void) { return hak_load_relaxed(&hak_span_pool.live_spans); }
@@ -84,6 +92,10 @@ void hak_decay_wake_helper(void) {
   }
 }
 
+size_t hak_decay_idle_bytes(void) {
+  return hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_kept_extent_bytes) + hak_load_relaxed(&hak_kept_mapping_bytes);
+}
+
 void hak_decay_stay_awake(void) {
   hak_store_seq(&hak_decay_sleeper, 0);
   set_mark();
@@ -94,7 +106,10 @@ bool hak_decay_has_work(void) {
   hak_lock_take(&hak_span_pool.lock);
   bool work = hak_span_pool.dirty_spans > 0;
   hak_lock_drop(&hak_span_pool.lock);
-  return work || hak_huge_has_kept();
+  hak_lock_take(&hak_huge_lock);
+  work |= hak_load_relaxed(&hak_kept_mapping_bytes) > 0;
+  hak_lock_drop(&hak_huge_lock);
+  return work;
 }
 
 static bool was_too_early(uint64_t purged, uint64_t refaults) {
@@ -175,14 +190,14 @@ static void withdraw_idle(void) {
   if (HAK_UNLIKELY(hak_load_relaxed(&limited))) hak_purge_withdraw_idle(STEPS);
 }
 
-/* Once a decay time: what is cached in depots and nobody needed, free pages of slabs that stayed as they were, freed mappings. */
-static void decay_arenas(uint64_t now_ms, bool idle, hak_deferred *d) {
+/* Once a decay time: what is cached in depots and nobody needed, and free pages of slabs that stayed as they were. */
+static void decay_arenas(bool idle, hak_deferred *d) {
   bool over = hak_budget_level() >= HAK_BUDGET_OVER;
   for (uint32_t i = hak_arena_count(); i-- > 0;) {
     hak_arena_shrink(hak_arena_at(i), over || idle, d);
     hak_purge_slabs(hak_arena_at(i), looks / STEPS, idle, SIZE_MAX, d);
   }
-  hak_huge_release_idle(over ? UINT64_MAX : now_ms);
+  hak_kept_turn();
   hak_purge_settle_chunks();
   withdraw_idle();
 }
@@ -193,6 +208,42 @@ static uint64_t step_ms(void) { return hak_max_size(hak_decay_ms() / STEPS, 1); 
 static bool is_due(uint64_t now_ms) {
   uint64_t last = hak_load_relaxed(&last_ms);
   return last == 0 || now_ms < last || now_ms >= last + step_ms(); /* a clock that went back begins anew */
+}
+
+/* Between two looks, what goes is not to make up for what becomes dirty. */
+static void purge_to_goal(size_t most_spans) {
+  size_t goal = hak_load_relaxed(&hak_decay_goal), dirty = dirty_now();
+  if (goal == SIZE_MAX) return;
+  size_t purged = dirty > goal ? hak_purge_spans(hak_max_size(goal, dirty - hak_min_size(dirty, most_spans)), goes_lazily()) : 0;
+  if (hak_load_relaxed(&rule_at_it)) hak_add_relaxed(&rule_bytes, (uint64_t)purged << HAK_SPAN_SHIFT);
+  left_dirty -= hak_min_size(left_dirty, purged);
+  dirty = dirty_now();
+  if (dirty > goal && purged > 0) return;
+  /* What the system refuses is not looked for again at each free. The next look sets the mark anew. */
+  if (dirty > goal && hak_load_relaxed(&rule_at_it)) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / MARGIN_PART);
+  hak_store_relaxed(&rule_at_it, false);
+  hak_store_relaxed(&hak_decay_goal, SIZE_MAX);
+}
+
+/* An extent that was kept for a decay time has waited when it comes to the pool. */
+static void release_kept(uint64_t now_ms, size_t most_bytes, hak_deferred *d) {
+  uint64_t ms = hak_budget_level() >= HAK_BUDGET_OVER ? 0 : hak_decay_ms();
+  bool left = false;
+  left_dirty += hak_kept_release(now_ms > ms ? now_ms - ms : 0, most_bytes, &left, &d->purge_due).extent_spans;
+  hak_store_relaxed(&hak_decay_kept_due, left);
+}
+
+static bool become_looker(void) {
+  const void *nobody = NULL;
+  return hak_cas_acquire(&looker, &nobody, hak_thread_mark());
+}
+
+void hak_decay_step(uint64_t now_ms, bool all, hak_deferred *d) {
+  if (!become_looker()) return;
+  size_t most = all || hak_budget_near_now() ? SIZE_MAX : STEP_SPANS;
+  if (hak_load_relaxed(&hak_decay_kept_due)) release_kept(now_ms, most == SIZE_MAX ? most : most << HAK_SPAN_SHIFT, d);
+  purge_to_goal(most);
+  hak_store_release(&looker, NULL);
 }
 
 static void look(uint64_t now_ms, hak_deferred *d) {
@@ -206,26 +257,27 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   /* Nobody has come by for a decay time: nobody needs what depots and caches hold, and it is as old as what is dirty. */
   bool idle = last != 0 && passed == STEPS;
   if (idle) {
-    decay_arenas(now_ms, true, d);
+    decay_arenas(true, d);
     left_dirty = dirty_now();
   }
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) hak_decay_excess(d);
   pass_window(into_window);
+  release_kept(now_ms, 0, d);
   size_t allowed = allowed_now(passed);
-  if (dirty_now() > allowed) hak_purge_spans(allowed, goes_lazily());
+  if (dirty_now() > allowed) hak_store_relaxed(&hak_decay_goal, hak_min_size(allowed, hak_load_relaxed(&hak_decay_goal)));
+  purge_to_goal(STEP_SPANS);
   left_dirty = dirty_now();
   unsigned before = looks;
   looks += (unsigned)passed;
   if (looks / STEPS == before / STEPS) return;
   judge_refaults();
-  if (!idle) decay_arenas(now_ms, false, d);
+  if (!idle) decay_arenas(false, d);
 }
 
 void hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
   if (HAK_LIKELY(!is_due(now_ms))) return;
-  const void *nobody = NULL;
-  if (!hak_cas_acquire(&looker, &nobody, hak_thread_mark())) return;
+  if (!become_looker()) return;
   if (is_due(now_ms)) look(now_ms, d);
   hak_store_release(&looker, NULL);
 }
@@ -249,9 +301,6 @@ static void flush_caches(hak_deferred *d) {
   for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), true, d);
 }
 
-/* What the rule at the free purged last, and refaults in all then; relaxed. */
-static uint64_t rule_bytes, rule_refaults;
-
 /* A load that swings faster than a decay time would meet the rule many times before refaults are judged: the rule is judged at
  * each of its turns too. */
 static bool rests_after_refaults(void) {
@@ -268,26 +317,28 @@ static bool rests_after_refaults(void) {
 
 void hak_decay_excess(hak_deferred *d) {
   hak_decay_wake_helper();
+  if (hak_load_relaxed(&hak_kept_mapping_bytes) != 0) hak_store_relaxed(&hak_decay_kept_due, true);
   purge_for_target();
   size_t mark = hak_load_relaxed(&hak_span_pool.mark_spans);
   size_t held = hak_load_relaxed(&hak_span_pool.mark_at_least_live) ? live_now() : 0;
   size_t limit = hak_max_size(mark, held);
+  if (hak_load_relaxed(&hak_decay_goal) != SIZE_MAX) return; /* slow paths are at it */
   if (dirty_now() <= limit || rests_after_refaults()) return;
   /* Where the program has freed more than it holds, blocks in caches, one here and one there, would pin as many slabs. Of a low
    * mark, as without decay, each free comes by here. */
   if (dirty_now() > live_now()) flush_caches(d);
-  size_t purged = hak_purge_spans(lean_mode ? limit - limit / MARGIN_PART : limit / 2, goes_lazily());
   hak_store_relaxed(&rule_refaults, hak_load_relaxed(&hak_span_pool.refault_bytes));
-  hak_store_relaxed(&rule_bytes, (uint64_t)purged << HAK_SPAN_SHIFT);
-  /* What the system refuses, or others are purging, is not looked for again at each free. The next look sets the mark anew. */
-  size_t dirty = dirty_now();
-  if (dirty > limit) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / MARGIN_PART);
+  hak_store_relaxed(&rule_bytes, 0);
+  hak_store_relaxed(&rule_at_it, true);
+  hak_store_relaxed(&hak_decay_goal, lean_mode ? limit - limit / MARGIN_PART : limit / 2);
 }
 
 void hak_decay_for_target(hak_deferred *d) {
   size_t wanted = hak_budget_slab_bytes_wanted();
+  bool left;
+  if (wanted > 0) hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d->purge_due);
   /* Blocks in depots pin pages of as many slabs. */
-  if (wanted > 0 && hak_arena_cached_bytes() != 0) hak_arena_shrink_all(d);
+  if (wanted > 0 && hak_load_relaxed(&hak_depot_bytes) != 0) hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0 && wanted > 0;) {
     size_t purged = hak_purge_slabs(hak_arena_at(i), 0, true, wanted, d);
     wanted -= hak_min_size(wanted, purged);
@@ -301,7 +352,9 @@ size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   if (goes_lazily()) hak_pool_muzzy_to_dirty(); /* what the kernel has not taken yet is still resident */
   hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0;) purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
-  purged += hak_huge_release();
+  bool left;
+  hak_kept_gone gone = hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d->purge_due);
+  purged += gone.mapping_bytes;
   purged += hak_purge_spans(keep_bytes / HAK_SPAN_SIZE, false) << HAK_SPAN_SHIFT;
   if (keep_bytes == 0) hak_decay_for_limit();
   return purged;

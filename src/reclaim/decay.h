@@ -21,6 +21,13 @@ void hak_decay_start(void);
 uint64_t hak_decay_ms(void);
 /* Called at the end of slow paths, with no lock held: purges what is due. */
 void hak_decay_tick(uint64_t now_ms, hak_deferred *deferred);
+/* Whether a step is left to do; it is done at the end of any slow path. */
+extern size_t hak_decay_goal; /* relaxed: spans that may stay dirty */
+extern bool hak_decay_kept_due; /* relaxed: of what is kept some has to go */
+HAK_INLINE bool hak_decay_step_due(void) {
+  return HAK_UNLIKELY(hak_load_relaxed(&hak_decay_goal) != SIZE_MAX || hak_load_relaxed(&hak_decay_kept_due));
+}
+void hak_decay_step(uint64_t now_ms, bool all, hak_deferred *deferred);
 /* More is dirty than the mark, or than the target leaves room for. Caller holds no lock. */
 void hak_decay_excess(hak_deferred *deferred);
 /* Purges all but keep_bytes; returns the bytes. */
@@ -38,6 +45,8 @@ void hak_decay_fork_child(void);
 /* The helper thread's futex word: 1 while it sleeps until there is something to do; who makes some sets 0 and wakes it. */
 extern uint32_t hak_decay_sleeper;
 void hak_decay_wake_helper(void);
+/* Relaxed: bytes in depots and of large memory that is kept. */
+size_t hak_decay_idle_bytes(void);
 /* Before the helper sleeps: whether there is something to purge. Lowers the mark, so that the next free of spans wakes it. */
 bool hak_decay_has_work(void);
 /* The helper does not sleep, or has slept: the mark is what it was before. */

@@ -1,5 +1,7 @@
 #include "region/size_class.h"
 
+#include "base/policy.h"
+
 /* X(index, block size, next smaller block size): the one list of ordinary classes. */
 #define EVERY_CLASS(X)                                                                                          \
   X(0, 16, 0) X(1, 32, 16) X(2, 48, 32) X(3, 64, 48) X(4, 80, 64) X(5, 96, 80) X(6, 112, 96) X(7, 128, 112)     \
@@ -11,7 +13,8 @@
   X(38, 3584, 3072) X(39, 4096, 3584) X(40, 5120, 4096) X(41, 6144, 5120) X(42, 7168, 6144) X(43, 8192, 7168)   \
   X(44, 10240, 8192) X(45, 12288, 10240) X(46, 14336, 12288) X(47, 16384, 14336) X(48, 20480, 16384)            \
   X(49, 24576, 20480) X(50, 28672, 24576) X(51, 32768, 28672)                                                   \
-  X(52, 65536, 32768) X(53, 131072, 65536) X(54, 196608, 131072) X(55, 262144, 196608)
+  X(52, 61440, 32768) X(53, 65536, 61440) X(54, 126976, 65536) X(55, 131072, 126976)                            \
+  X(56, 192512, 131072) X(57, 196608, 192512) X(58, 258048, 196608) X(59, 262144, 258048)
 
 const uint8_t hak_code_of_granules[HAK_SMALL_MAX / HAK_GRANULE + 1] = {
 #define ROW(index, size, below) [(below) / HAK_GRANULE + 1 ...(size) / HAK_GRANULE] = (index) + 1,
@@ -35,33 +38,54 @@ unsigned hak_class_group(size_t block_size) {
 }
 
 static uint32_t spans_of_slab(size_t size, unsigned tiny_max_group) {
-  if (size > HAK_SHARED_MAX) return (uint32_t)(size / HAK_SPAN_SIZE);
+  if (size > HAK_SHARED_MAX) return (uint32_t)((size + HAK_SPAN_SIZE - 1) / HAK_SPAN_SIZE);
   return hak_class_group(size) <= tiny_max_group ? 1 : 4;
 }
 
+/* Where a slab is one block, as many as there is room for; that is, one of each cache set of a page. */
+static uint32_t colours_of(size_t size, size_t slab_bytes) {
+  return size <= HAK_SHARED_MAX ? 16 : (uint32_t)hak_max_size((slab_bytes - size) / HAK_COLOUR_BYTES, 1);
+}
+
+/* The first ALIGNED_BY_128 aligned classes are 128 bytes apart, to 1 KiB; from there on each ordinary class has one. */
+#define ALIGNED_BY_128 8
+#define FIRST_BEYOND 32 /* the ordinary class of 1,280 bytes */
+
+static unsigned aligned_class(size_t size) {
+  unsigned n = size <= ALIGNED_BY_128 * HAK_ALIGNED_MIN ? (unsigned)(size / HAK_ALIGNED_MIN) - 1 : hak_class_for(size) - FIRST_BEYOND + ALIGNED_BY_128;
+  return HAK_PLAIN_CLASSES + n;
+}
+
+static hak_class_info info_of(size_t size, unsigned tiny_max_group) {
+  uint32_t spans = spans_of_slab(size, tiny_max_group);
+  /* Where a look at the block before finds writes before this one, blocks lie one behind the other. */
+  if (HAK_HARD(CANARY) && size > HAK_SHARED_MAX) size = spans * HAK_SPAN_SIZE;
+  return (hak_class_info){
+      .size = (uint32_t)size,
+      .spans = spans,
+      .reciprocal = UINT64_MAX / size + 1,
+      .colours = colours_of(size, spans * HAK_SPAN_SIZE),
+  };
+}
+
 void hak_size_class_init(unsigned tiny_max_group) {
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    bool aligned = c >= HAK_PLAIN_CLASSES;
-    size_t size = aligned ? HAK_ALIGNED_MIN << (c - HAK_PLAIN_CLASSES) : class_sizes[c];
-    hak_class_table[c] = (hak_class_info){
-        .size = (uint32_t)size,
-        .spans = spans_of_slab(size, tiny_max_group),
-        .reciprocal = UINT64_MAX / size + 1,
-        .coloured = !aligned && size <= HAK_SHARED_MAX,
-    };
+  for (unsigned c = 0; c < HAK_PLAIN_CLASSES; c++) {
+    size_t size = class_sizes[c];
+    hak_class_table[c] = info_of(size, tiny_max_group);
+    if (size > HAK_SHARED_MAX || size % HAK_ALIGNED_MIN != 0) continue;
+    hak_class_info *aligned = &hak_class_table[aligned_class(size)];
+    *aligned = info_of(size, tiny_max_group);
+    aligned->colours = 1;
   }
 }
 
+/* A class that holds a multiple of a power of two, of 32 and above, is a multiple of it too: in a doubling classes are at least a quarter
+ * apart, by a power of two. Slabs start on 64-byte boundaries whatever their colour. */
 int hak_class_for_aligned(size_t size, size_t align) {
-  if (size > HAK_SMALL_MAX) return -1;
-  if (size > HAK_SHARED_MAX) return align <= HAK_SPAN_SIZE ? (int)hak_class_for(size) : -1;
-  if (align > HAK_SHARED_MAX) return -1;
+  if (size > HAK_SMALL_MAX || align > HAK_SPAN_SIZE) return -1;
   if (align <= HAK_GRANULE) return (int)hak_class_for(size);
-  if (align <= 64) {
-    /* Slabs start on 64-byte boundaries whatever their colour, so a block size that is a multiple will do. */
-    size_t rounded = hak_align_up(hak_max_size(size, 1), align);
-    return (int)hak_class_for(rounded); /* the class of a multiple of 32 or 64 is a multiple of it too */
-  }
-  size_t block = hak_pow2_ceil(hak_max_size(hak_max_size(size, align), HAK_ALIGNED_MIN));
-  return HAK_PLAIN_CLASSES + (int)(hak_ctz64(block) - hak_ctz64(HAK_ALIGNED_MIN));
+  if (size > HAK_SHARED_MAX) return (int)hak_class_for(align <= HAK_COLOUR_BYTES ? size : hak_align_up(size, HAK_SPAN_SIZE));
+  size_t rounded = hak_align_up(hak_max_size(size, 1), align);
+  if (align <= HAK_COLOUR_BYTES) return (int)hak_class_for(rounded);
+  return align <= HAK_SHARED_MAX ? (int)aligned_class(rounded) : -1;
 }

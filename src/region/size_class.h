@@ -1,17 +1,19 @@
 /* Size classes: which block size serves a request, and how a slab of that size is laid out.
  *
  * 52 ordinary classes: 16 to 128 bytes by 16, then 8 per doubling to 1 KiB, then 4 per doubling to 32 KiB.
- * 4 classes of whole spans, 64 to 256 KiB: a slab of theirs is one block, so that a free one goes back to the pool.
- * 9 aligned classes: power-of-two blocks from 128 bytes to 32 KiB in slabs without colour, so that each block is aligned to
- * its size; they serve alignments above 64. A class is the index of either. The tables are written once by hak_size_class_init, before the first slab. */
+ * 8 classes of whole spans, 60 to 256 KiB: a slab of theirs is one block, so that a free one goes back to the pool. Half of them are a
+ * page short of their spans, which is room for a colour.
+ * 28 aligned classes: the multiples of 128 bytes among the ordinary ones, in slabs without colour, so that each block is aligned to
+ * what its size is a multiple of; they serve alignments above 64. A class is the index of either. The tables are written once by
+ * hak_size_class_init, before the first slab. */
 #ifndef HAK_REGION_SIZE_CLASS_H
 #define HAK_REGION_SIZE_CLASS_H
 
 #include "base/atomic.h"
 #include "base/bits.h"
 
-#define HAK_PLAIN_CLASSES 56 /* ordinary ones and those of whole spans */
-#define HAK_ALIGNED_CLASSES 9
+#define HAK_PLAIN_CLASSES 60 /* ordinary ones and those of whole spans */
+#define HAK_ALIGNED_CLASSES 28
 #define HAK_CLASS_COUNT (HAK_PLAIN_CLASSES + HAK_ALIGNED_CLASSES)
 /* Page map codes: what a span holds. Those of slabs are class + 1, so that a span nobody wrote to says "nothing". */
 #define HAK_CODE_NONE 0
@@ -25,19 +27,18 @@
 #define HAK_SMALL_MAX ((size_t)262144)  /* largest block; beyond it a request is an extent */
 #define HAK_SHARED_MAX ((size_t)32768)  /* largest block that shares its slab with others */
 #define HAK_ALIGNED_MIN ((size_t)128)
-#define HAK_COLOURS 16
-#define HAK_COLOUR_BYTES 64
+#define HAK_COLOUR_BYTES 64 /* a slab's first block starts at one of `colours` multiples of it */
 
 #define HAK_SPAN_SHIFT 16
 #define HAK_SPAN_SIZE ((size_t)1 << HAK_SPAN_SHIFT)
 
 typedef struct hak_class_info {
   uint32_t size;       /* block size in bytes */
-  uint32_t spans;      /* spans in one slab: 1 or 4; of whole spans as many as a block has */
+  uint32_t spans;      /* spans in one slab: 1 or 4; of whole spans as many as a block needs */
   /* ceil(2^64 / size). Of offset * reciprocal the high half is offset / size for offsets below 2^32, and the low half is less than
    * the reciprocal where there is no remainder. */
   uint64_t reciprocal;
-  bool coloured;
+  uint32_t colours; /* 1: none */
 } hak_class_info;
 
 /* Class + 1 by 16-byte granules of a request, (n + 15) >> 4 for n <= HAK_SMALL_MAX; request 0 is of class 0. */

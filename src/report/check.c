@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "large/huge.h"
+#include "large/kept.h"
 #include "os/print.h"
 #include "pool/span_pool.h"
 #include "report/report.h"
@@ -72,7 +74,7 @@ static size_t check_extent(hak_region *r, size_t index) {
     expect(covered, "span %p: it is inside of no extent", p);
     spans = covered ? (size_t)(head + head->span_count - s) : 1;
   } else if (code == HAK_CODE_EXTENT || code == HAK_CODE_EXTENT_FREED) {
-    expect(s->start == (uintptr_t)p && s->head == s, "extent %p: its metadata names %p", p, (void *)s->start);
+    expect(hak_align_down(s->start, HAK_SPAN_SIZE) == (uintptr_t)p && s->head == s, "extent %p: its metadata names %p", p, (void *)s->start);
     spans = s->span_count;
     for (uint32_t i = 1; i < spans; i++)
       expect(hak_load_relaxed(&r->map[index + i]) == HAK_CODE_EXTENT_BODY, "extent %p: span %u has a wrong code", p, i);
@@ -211,31 +213,25 @@ static void check_own_cache(void) {
   }
 }
 
-static void check_cached_extents(hak_extent_cache *cache) {
-  uint32_t count = 0;
-  hak_lock_take(&cache->lock);
-  for (unsigned i = 0; i < HAK_EXTENT_LISTS; i++) {
-    uint32_t listed = 0;
-    for (const hak_span *s = cache->lists[i].newest; s != NULL; s = s->next, listed++) {
-      const void *p = (const void *)s->start;
-      expect(hak_region_code(hak_pool_region_of(s), p) == HAK_CODE_EXTENT_FREED, "cached extent %p is not a freed one", p);
-    }
-    expect(listed == cache->lists[i].count, "extents of list %u: %u found, %u counted", i, listed, cache->lists[i].count);
-    count += listed;
+static void check_kept(void) {
+  void *p;
+  size_t bytes;
+  bool is_extent;
+  hak_lock_take(&hak_huge_lock);
+  for (size_t i = 0; hak_kept_at(i, &p, &bytes, &is_extent); i++) {
+    if (is_extent) expect(hak_region_code(hak_region_find(p), p) == HAK_CODE_EXTENT_FREED, "kept extent %p is not a freed one", p);
   }
-  expect(count == cache->count, "%u cached extents found, %u counted", count, cache->count);
-  hak_lock_drop(&cache->lock);
+  hak_lock_drop(&hak_huge_lock);
 }
 
 size_t hak_heap_check(void) {
   if (hak_region_count() == 0) return 0;
   hak_lock_take(&hak_heap_check_lock);
   faults = 0;
-  for (uint32_t i = 0; i < hak_arena_count(); i++) {
+  for (uint32_t i = 0; i < hak_arena_count(); i++)
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) check_bin(i, c);
-    check_cached_extents(&hak_arena_at(i)->extents);
-  }
   check_own_cache();
+  check_kept();
   check_map();
   check_pool();
   size_t found = faults;

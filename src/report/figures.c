@@ -123,7 +123,7 @@ static bool count_slab(walk *w, const seen_slab *seen) {
   t->slab_free += in;
   t->slab_never_allocated += never;
   t->slab_rest += rest;
-  w->figures->free_blocks += s->blocks - s->bumped + s->free_count;
+  w->figures->free_blocks += s->blocks - s->bumped + hak_slab_free_count(s);
   if (w->figures->rows == NULL) return true;
   hak_class_row *row = &w->figures->rows[s->class_code];
   row->slabs++;

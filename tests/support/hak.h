@@ -17,6 +17,7 @@ extern "C" {
 #include "hakmem/hakmem.h"
 #include "large/huge.h"
 #include "large/extent.h"
+#include "large/kept.h"
 #include "misuse/deferred.h"
 #include "misuse/misuse.h"
 #include "os/cpu.h"

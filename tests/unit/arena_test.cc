@@ -309,6 +309,21 @@ TEST_F(Arena, TheLatestMagazineIsTakenFirst) {
   EXPECT_EQ(hak_arena_take_magazine(a, C), nullptr);
 }
 
+TEST_F(Arena, ACheckOfDepotsTakesSoManyMagazinesAtMost) {
+  hak_arena *a = on_cpu(0);
+  for (unsigned c : {3u, 20u}) {
+    for (int i = 0; i < 50; i++) {
+      auto blocks = take(a, c, hak_magazine_usable[c]);
+      ASSERT_TRUE(hak_arena_put_magazine(magazine_of(blocks, c), c));
+    }
+  }
+  hak_arena_check_depots(64, &d);
+  EXPECT_EQ(a->bins[3].full_count, 0u);
+  EXPECT_EQ(a->bins[20].full_count, 100u - 64);
+  hak_arena_check_depots(64, &d);
+  EXPECT_EQ(hak_depot_bytes, 0u);
+}
+
 TEST_F(Arena, AMagazineOfLargeBlocksHasFewerSlots) {
   hak_arena *a = on_cpu(0);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {

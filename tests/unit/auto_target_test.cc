@@ -13,6 +13,7 @@
 #include "fake_os.h"
 #include "fresh_pool.h"
 #include "hak.h"
+#include "whole_steps.h"
 #include "run_program.h"
 
 using testing::Contains;
@@ -57,7 +58,7 @@ class Opened {
 // As at the end of a slow path, but for the clock.
 void keep_to_target() {
   hak_deferred d = {};
-  hak_decay_excess(&d);
+  whole_steps::excess(&d);
   if (hak_budget_slab_purge_due()) hak_decay_for_target(&d);
 }
 void purge_all() {
@@ -117,7 +118,7 @@ class Auto : public testing::TestWithParam<Layout> {
   unsigned epoch(uint64_t ms = 250) {
     fake_os::set_clock(now_ms += ms);
     hak_deferred d = {};
-    hak_decay_tick(now_ms, &d);
+    whole_steps::tick(now_ms, &d);
     return hak_budget_level();
   }
   static size_t target() {

@@ -15,6 +15,8 @@
 #include "fake_os.h"
 #include "fresh_pool.h"
 #include "hak.h"
+#include "whole_steps.h"
+#include "large_blocks.h"
 #include "run_program.h"
 
 using testing::IsEmpty;
@@ -58,7 +60,7 @@ class Budget : public testing::Test {
   // One epoch in which the process is so large.
   unsigned epoch(size_t resident_mib) {
     files.set_resident(resident_mib * MIB);
-    hak_decay_tick(now_ms += 250, &d);
+    whole_steps::tick(now_ms += 250, &d);
     return hak_budget_level();
   }
 
@@ -73,7 +75,7 @@ class Budget : public testing::Test {
 TEST_F(Budget, WithoutLimitNothingIsRefused) {
   EXPECT_NE(take(32), nullptr);
   bool zeroed;
-  EXPECT_NE(hak_huge_alloc(100 * MIB, 4096, &zeroed), nullptr);
+  EXPECT_NE(large_blocks::alloc(100 * MIB, 4096, &zeroed), nullptr);
   EXPECT_EQ(state().limit, 0u);
   EXPECT_GE(state().used, 132 * MIB);
   EXPECT_LE(state().used, 134 * MIB) << "blocks, their tables and the table of huge blocks";
@@ -120,11 +122,11 @@ TEST_F(Budget, HugeBlocksStopAtTheLimit) {
   hak_config.limit = 128 * MIB;
   bool zeroed;
   unsigned maps = fake_os::count(fake_os::MAP);
-  EXPECT_EQ(hak_huge_alloc(128 * MIB, 4096, &zeroed), nullptr);
+  EXPECT_EQ(large_blocks::alloc(128 * MIB, 4096, &zeroed), nullptr);
   EXPECT_EQ(fake_os::count(fake_os::MAP), maps) << "the system is not even asked";
-  void *p = hak_huge_alloc(80 * MIB, 4096, &zeroed);
+  void *p = large_blocks::alloc(80 * MIB, 4096, &zeroed);
   ASSERT_NE(p, nullptr);
-  EXPECT_EQ(hak_huge_alloc(64 * MIB, 4096, &zeroed), nullptr);
+  EXPECT_EQ(large_blocks::alloc(64 * MIB, 4096, &zeroed), nullptr);
   EXPECT_EQ(hak_huge_resize(p, 130 * MIB), nullptr);
   EXPECT_EQ(hak_huge_size(p), 80 * MIB) << "unchanged";
   p = hak_huge_resize(p, 120 * MIB);
@@ -132,10 +134,10 @@ TEST_F(Budget, HugeBlocksStopAtTheLimit) {
   EXPECT_EQ(take(8), nullptr) << "spans and huge blocks share it";
   p = hak_huge_resize(p, 60 * MIB);
   EXPECT_NE(take(8), nullptr);
-  ASSERT_TRUE(hak_huge_free(p));
-  EXPECT_EQ(hak_huge_alloc(110 * MIB, 4096, &zeroed), nullptr) << "the mapping is kept for the next block, and counts";
-  EXPECT_EQ(hak_huge_release(), 60 * MIB);
-  EXPECT_NE(hak_huge_alloc(110 * MIB, 4096, &zeroed), nullptr);
+  ASSERT_TRUE(large_blocks::free(p));
+  EXPECT_EQ(take(40 * SPANS_PER_MIB), nullptr) << "the mapping is kept for the next block, and counts";
+  EXPECT_EQ(large_blocks::release(), 60 * MIB);
+  EXPECT_NE(large_blocks::alloc(110 * MIB, 4096, &zeroed), nullptr);
 }
 
 TEST_F(Budget, WhatTheSystemRefusesIsNotUsed) {
@@ -143,10 +145,10 @@ TEST_F(Budget, WhatTheSystemRefusesIsNotUsed) {
   bool zeroed;
   size_t before = state().used;
   fake_os::fail_all(fake_os::MAP);
-  EXPECT_EQ(hak_huge_alloc(64 * MIB, 4096, &zeroed), nullptr);
+  EXPECT_EQ(large_blocks::alloc(64 * MIB, 4096, &zeroed), nullptr);
   EXPECT_EQ(state().used, before);
   fake_os::allow_all();
-  void *p = hak_huge_alloc(64 * MIB, 4096, &zeroed);
+  void *p = large_blocks::alloc(64 * MIB, 4096, &zeroed);
   before = state().used;
   fake_os::fail_all(fake_os::REMAP);
   EXPECT_EQ(hak_huge_resize(p, 80 * MIB), nullptr);
@@ -179,15 +181,15 @@ TEST_F(Budget, ManyThreadsDoNotPassTheLimitTogether) {
         bool zeroed;
         wait_for((3 * round + 1) * THREADS);
         hak_span *run = t == 0 ? take(30) : nullptr;
-        void *huge = t == 0 ? nullptr : hak_huge_alloc(40 * MIB, 4096, &zeroed);
+        void *huge = t == 0 ? nullptr : large_blocks::alloc(40 * MIB, 4096, &zeroed);
         admitted += run != nullptr || huge != nullptr;
         wait_for((3 * round + 2) * THREADS);
         if (t == 0 && state().used > 85 * MIB) ADD_FAILURE() << state().used << " bytes in round " << round;
         if (run != nullptr) give(run);
-        if (huge != nullptr) hak_huge_free(huge);
+        if (huge != nullptr) large_blocks::free(huge);
         wait_for((3 * round + 3) * THREADS);
         if (t == 0) hak_decay_all(0, &d);
-        if (t == 0) hak_huge_release();
+        if (t == 0) large_blocks::release();
       }
     });
   for (std::thread &t : threads) t.join();
@@ -230,7 +232,7 @@ TEST_F(Budget, OneLookAnEpoch) {
   hak_config.rss_target = 100 * MIB;
   epoch(101);
   files.set_resident(500 * MIB);
-  for (int i = 0; i < 100; i++) hak_decay_tick(now_ms + 1, &d);
+  for (int i = 0; i < 100; i++) whole_steps::tick(now_ms + 1, &d);
   EXPECT_EQ(state().resident, 101 * MIB);
   EXPECT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_OVER));
 }
@@ -283,7 +285,7 @@ TEST_F(Budget, PercentOfNothingIsSaidOnce) {
 
 TEST_F(Budget, WithoutStatmThereIsNoTarget) {
   hak_config.rss_target = 1 * MIB;
-  hak_decay_tick(now_ms += 250, &d);
+  whole_steps::tick(now_ms += 250, &d);
   EXPECT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_CALM));
   EXPECT_EQ(hak_budget_dirty_keep(), SIZE_MAX);
 }
@@ -302,14 +304,14 @@ TEST_F(Budget, WhatMayStayDirtyFollowsFromWhatIsLeft) {
   EXPECT_FALSE(hak_budget_over(next * SPANS_PER_MIB, live));
   EXPECT_TRUE(hak_budget_over(next * SPANS_PER_MIB + 1, live));
   bool zeroed;
-  ASSERT_NE(hak_huge_alloc(64 * MIB, 4096, &zeroed), nullptr);
+  ASSERT_NE(large_blocks::alloc(64 * MIB, 4096, &zeroed), nullptr);
   files.set_resident((120 + 64 + 1) * MIB);
   EXPECT_EQ(hak_budget_dirty_keep() / SPANS_PER_MIB, left - 60 - 64 - 1) << "between two looks as well (with the table of huge blocks)";
-  ASSERT_NE(hak_huge_alloc(64 * MIB, 4096, &zeroed), nullptr);
+  ASSERT_NE(large_blocks::alloc(64 * MIB, 4096, &zeroed), nullptr);
   files.set_resident((120 + 128 + 1) * MIB);
   EXPECT_EQ(hak_budget_dirty_keep(), HAK_BUDGET_DIRTY_LEAST);
   EXPECT_FALSE(hak_budget_over(HAK_BUDGET_DIRTY_LEAST, live)) << "the least always stays";
-  hak_decay_excess(&d);
+  whole_steps::excess(&d);
   EXPECT_LE(hak_span_pool.dirty_spans, HAK_BUDGET_DIRTY_LEAST);
 }
 
@@ -327,7 +329,7 @@ TEST_F(Budget, PagesThatComeBackInDirtySpansAreMeasured) {
   EXPECT_FALSE(hak_budget_over_now());
   for (unsigned i = 2; i < 5; i++) runs[i] = take(4);
   EXPECT_TRUE(hak_budget_over_now()) << "1/32 of the target more is live";
-  hak_decay_excess(&d);
+  whole_steps::excess(&d);
   EXPECT_LE(hak_span_pool.dirty_spans, (120u - 20 - 30) * SPANS_PER_MIB);
 }
 
@@ -341,7 +343,7 @@ TEST_F(Budget, ABurstIsHeldToTheTarget) {
   for (hak_span *s : runs) due |= give(s);
   EXPECT_TRUE(due) << "60 MiB are below what is kept without a target";
   files.set_resident(70 * MIB);
-  hak_decay_excess(&d);
+  whole_steps::excess(&d);
   EXPECT_LE(dirty_mib(), 38u);
   EXPECT_GE(dirty_mib(), 15u);
 }
@@ -361,12 +363,12 @@ TEST_F(Budget, ItIsMeasuredAgainBetweenTwoLooksAsMemoryIsTaken) {
   take(320 / 32 + 1);
   EXPECT_TRUE(hak_budget_over_now());
   files.set_resident(300 * MIB);
-  hak_decay_excess(&d);
+  whole_steps::excess(&d);
   EXPECT_EQ(state().resident, 300 * MIB);
   EXPECT_EQ(dirty_mib(), 40u) << "there is room";
   take(11);
   files.set_resident(330 * MIB);
-  hak_decay_excess(&d);
+  whole_steps::excess(&d);
   EXPECT_LE(dirty_mib(), 40u - (330 - 310));
 }
 
@@ -411,11 +413,11 @@ TEST_F(Budget, AboveItAllFreeMemoryGoesInTheSecondEpoch) {
 
 TEST_F(Budget, NoFreedMappingIsKeptNearTheTarget) {
   bool zeroed;
-  void *p = hak_huge_alloc(40 * MIB, 4096, &zeroed);
+  void *p = large_blocks::alloc(40 * MIB, 4096, &zeroed);
   hak_config.rss_target = 100 * MIB;
   epoch(95);
   size_t mapped = fake_os::mapped_bytes();
-  hak_huge_free(p);
+  large_blocks::free(p);
   EXPECT_EQ(fake_os::mapped_bytes(), mapped - 40 * MIB);
 }
 
@@ -495,10 +497,10 @@ TEST_F(Budget, ASystemThatTakesNothingBackIsAskedOnceAnEpoch) {
   give(a);
   fake_os::fail_all(fake_os::ADVISE, EINVAL);
   fake_os::fail_all(fake_os::MAP);
-  hak_decay_excess(&d);
+  whole_steps::excess(&d);
   unsigned calls = fake_os::count(fake_os::ADVISE);
   EXPECT_FALSE(give(b));
-  hak_decay_excess(&d);
+  whole_steps::excess(&d);
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), calls);
   epoch(95);
   EXPECT_NE(hak_budget_dirty_keep(), SIZE_MAX) << "the next look asks again";
@@ -518,11 +520,11 @@ class BudgetInVain : public Budget {
       for (hak_span *&run : runs) run = take(1);
       look(foreign_mib);
       for (hak_span *run : runs) {
-        if (give(run)) hak_decay_excess(&d);
+        if (give(run)) whole_steps::excess(&d);
       }
       look(foreign_mib);
     }
-    hak_decay_tick(now_ms += 250, &d);
+    whole_steps::tick(now_ms += 250, &d);
     return fake_os::count(fake_os::ADVISE) - before;
   }
   void look(size_t foreign_mib) {

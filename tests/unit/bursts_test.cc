@@ -5,6 +5,7 @@
 #include "fake_os.h"
 #include "fresh_pool.h"
 #include "hak.h"
+#include "whole_steps.h"
 
 using testing::IsEmpty;
 
@@ -46,7 +47,7 @@ class Bursts : public testing::TestWithParam<Mode> {
       else
         hak_pool_give(taken[i], 0, HELD_TAGS.head, &due);
       d.purge_due = due;
-      if (due) hak_decay_excess(&d);
+      if (due) whole_steps::excess(&d);
       due = false;
     }
     for (hak_span *s : held_) hak_pool_give(s, 0, HELD_TAGS.head, &due);
@@ -54,7 +55,7 @@ class Bursts : public testing::TestWithParam<Mode> {
     for (int tick = 0; tick < 3; tick++) {
       now_ms_ += 3000;
       fake_os::set_clock(now_ms_);
-      hak_decay_tick(now_ms_, &d);
+      whole_steps::tick(now_ms_, &d);
     }
   }
   size_t accessible_mib() const { return (hak_main_region.ready_spans - hak_main_region.first_span) / SPANS_PER_MIB; }

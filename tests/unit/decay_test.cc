@@ -17,6 +17,7 @@
 #include "fake_os.h"
 #include "fresh_pool.h"
 #include "hak.h"
+#include "whole_steps.h"
 
 using testing::IsEmpty;
 
@@ -50,11 +51,11 @@ class Decay : public testing::Test {
   void look(uint64_t ms = LOOK_MS) {
     hak_deferred d = {};
     fake_os::set_clock(now_ms += ms);
-    hak_decay_tick(now_ms, &d);
+    whole_steps::tick(now_ms, &d);
   }
   static void excess() {
     hak_deferred d = {};
-    hak_decay_excess(&d);
+    whole_steps::excess(&d);
   }
   static std::vector<hak_span *> take(size_t mib) {
     std::vector<hak_span *> runs(mib);
@@ -223,7 +224,7 @@ TEST_F(Decay, OneThreadLooks) {
         hak_deferred d = {};
         arrived++;
         while (arrived < round * THREADS) std::this_thread::yield();
-        hak_decay_tick(now_ms + LOOK_MS * static_cast<uint64_t>(round), &d);
+        whole_steps::tick(now_ms + LOOK_MS * static_cast<uint64_t>(round), &d);
       }
     });
   for (std::thread &t : threads) t.join();
@@ -243,10 +244,10 @@ TEST_F(Decay, ALookEndsWithItsThreadInTheChildOfAFork) {
   while (!purging) std::this_thread::yield();
   uint32_t epoch = hak_pool_epoch();
   hak_deferred d = {};
-  hak_decay_tick(now_ms + 1000, &d);
+  whole_steps::tick(now_ms + 1000, &d);
   EXPECT_EQ(hak_pool_epoch(), epoch) << "somebody looks";
   hak_decay_fork_child();  // as this thread's child would
-  hak_decay_tick(now_ms + 1000, &d);
+  whole_steps::tick(now_ms + 1000, &d);
   EXPECT_EQ(hak_pool_epoch(), epoch + 1);
   forked = true;
   looker.join();

@@ -9,6 +9,7 @@
 
 #include "fake_os.h"
 #include "hak.h"
+#include "large_blocks.h"
 
 using testing::IsEmpty;
 
@@ -28,7 +29,7 @@ class Huge : public testing::Test {
     EXPECT_FALSE(called_under_lock);
     EXPECT_THAT(fake_os::violations(), IsEmpty());
   }
-  char *alloc(size_t size, size_t align = PAGE) { return static_cast<char *>(hak_huge_alloc(size, align, &zeroed)); }
+  char *alloc(size_t size, size_t align = PAGE) { return static_cast<char *>(large_blocks::alloc(size, align, &zeroed)); }
   static hak_huge_figures figures() {
     hak_huge_figures f;
     hak_huge_read(&f);
@@ -48,9 +49,9 @@ TEST_F(Huge, AllocSizeFree) {
   EXPECT_EQ(live_bytes(), 40 * HAK_MIB + PAGE);
   p[0] = p[40 * HAK_MIB] = 1;
   EXPECT_EQ(hak_huge_size(p + PAGE), 0u);
-  EXPECT_FALSE(hak_huge_free(p + PAGE));
-  EXPECT_TRUE(hak_huge_free(p));
-  EXPECT_FALSE(hak_huge_free(p)) << "a second time it is not ours";
+  EXPECT_FALSE(large_blocks::free(p + PAGE));
+  EXPECT_TRUE(large_blocks::free(p));
+  EXPECT_FALSE(large_blocks::free(p)) << "a second time it is not ours";
   EXPECT_EQ(live_count(), 0u);
   EXPECT_EQ(live_bytes(), 0u);
 }
@@ -69,7 +70,7 @@ TEST_F(Huge, BlocksAreLookedAtAFewAtATime) {
     all += looked_at;
   } while (place != 0);
   EXPECT_EQ(all, live_count());
-  for (char *p : blocks) EXPECT_TRUE(hak_huge_free(p));
+  for (char *p : blocks) EXPECT_TRUE(large_blocks::free(p));
 }
 
 // One call a mapping: none when one that was kept serves again, or when it is resized.
@@ -82,7 +83,7 @@ TEST_F(Huge, MappingsAreNamedOnce) {
   EXPECT_EQ(fake_os::names()[0].size_bytes, 40 * HAK_MIB);
   EXPECT_STREQ(fake_os::names()[0].name, "hakmem: huge blocks");
   for (int i = 0; i < 10; i++) {
-    EXPECT_TRUE(hak_huge_free(p));
+    EXPECT_TRUE(large_blocks::free(p));
     p = alloc(40 * HAK_MIB);
   }
   p = static_cast<char *>(hak_huge_resize(p, 60 * HAK_MIB));
@@ -93,7 +94,7 @@ TEST_F(Huge, MappingsAreNamedOnce) {
 TEST_F(Huge, ForeignPointersAreNotOurs) {
   int local = 0;
   EXPECT_EQ(hak_huge_size(&local), 0u);
-  EXPECT_FALSE(hak_huge_free(&local));
+  EXPECT_FALSE(large_blocks::free(&local));
   EXPECT_EQ(hak_huge_resize(&local, 100), nullptr);
   alloc(PAGE);
   EXPECT_EQ(hak_huge_size(nullptr), 0u);
@@ -105,7 +106,7 @@ TEST_F(Huge, Alignments) {
     char *p = alloc(33 * HAK_MIB, align);
     ASSERT_NE(p, nullptr);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % align, 0u);
-    EXPECT_TRUE(hak_huge_free(p));
+    EXPECT_TRUE(large_blocks::free(p));
   }
 }
 
@@ -117,7 +118,7 @@ TEST_F(Huge, TableGrowsAndForgetsNothing) {
   }
   EXPECT_EQ(live_count(), 3000u);
   for (size_t i = 0; i < 3000; i++) ASSERT_GE(hak_huge_size(blocks[i]), (i % 7 + 1) * PAGE);
-  for (size_t i = 0; i < 3000; i += 2) ASSERT_TRUE(hak_huge_free(blocks[i]));
+  for (size_t i = 0; i < 3000; i += 2) ASSERT_TRUE(large_blocks::free(blocks[i]));
   for (size_t i = 0; i < 3000; i++) ASSERT_EQ(hak_huge_size(blocks[i]) != 0, i % 2 == 1);
   EXPECT_EQ(live_count(), 1500u);
 }
@@ -127,8 +128,8 @@ TEST_F(Huge, TheMarkOfARemovedEntryIsNobodysAddress) {
   for (int round = 0; round < 20; round++) {
     std::vector<char *> blocks;
     for (int i = 0; i < 120; i++) blocks.push_back(alloc((round % 7 + 1) * HAK_MIB));
-    for (char *p : blocks) ASSERT_TRUE(hak_huge_free(p));
-    ASSERT_FALSE(hak_huge_free(mark)) << round;
+    for (char *p : blocks) ASSERT_TRUE(large_blocks::free(p));
+    ASSERT_FALSE(large_blocks::free(mark)) << round;
     ASSERT_EQ(hak_huge_resize(mark, PAGE), nullptr) << round;
     ASSERT_EQ(live_count(), 0u) << round;
   }
@@ -138,8 +139,8 @@ TEST_F(Huge, RemovedEntriesAreReused) {
   // Addresses differ each time, so that every insertion needs a slot of its own.
   for (int i = 0; i < 20000; i++) {
     char *p = alloc(PAGE), *q = alloc(2 * PAGE);
-    ASSERT_TRUE(hak_huge_free(p));
-    ASSERT_TRUE(hak_huge_free(q));
+    ASSERT_TRUE(large_blocks::free(p));
+    ASSERT_TRUE(large_blocks::free(q));
   }
   for (const auto &e : fake_os::log()) ASSERT_LE(e.size_bytes, 4 * PAGE) << "the table grew for two live blocks";
   EXPECT_LT(fake_os::count(fake_os::MAP), 50u) << "the table was rebuilt again and again";
@@ -171,7 +172,7 @@ TEST_F(Huge, FailedResizeLeavesTheBlock) {
   EXPECT_EQ(p[5], 5);
   EXPECT_EQ(hak_huge_resize(p, PTRDIFF_MAX), nullptr);
   EXPECT_EQ(hak_huge_size(p), 40 * HAK_MIB);
-  EXPECT_TRUE(hak_huge_free(p));
+  EXPECT_TRUE(large_blocks::free(p));
 }
 
 TEST_F(Huge, ResizeNeedsNoMemoryForTheTable) {
@@ -189,7 +190,7 @@ TEST_F(Huge, ResizeNeedsNoMemoryForTheTable) {
 TEST_F(Huge, FreedMappingsAreKeptAndReused) {
   char *p = alloc(40 * HAK_MIB);
   p[0] = 1;
-  EXPECT_TRUE(hak_huge_free(p));
+  EXPECT_TRUE(large_blocks::free(p));
   EXPECT_EQ(hak_huge_size(p), 0u);
   char *q = alloc(39 * HAK_MIB);
   EXPECT_EQ(q, p);
@@ -197,54 +198,99 @@ TEST_F(Huge, FreedMappingsAreKeptAndReused) {
   EXPECT_EQ(hak_huge_size(q), 40 * HAK_MIB);
 }
 
-TEST_F(Huge, KeptMappingsWasteAtMostAnEighth) {
-  char *p = alloc(45 * HAK_MIB);
-  hak_huge_free(p);
-  char *q = alloc(40 * HAK_MIB);  // 45 = 40 + 1/8: just fits
+TEST_F(Huge, KeptMappingsWasteAtMostAQuarter) {
+  char *p = alloc(50 * HAK_MIB);
+  large_blocks::free(p);
+  char *q = alloc(40 * HAK_MIB);  // 50 = 40 + 1/4: just fits
   EXPECT_EQ(q, p);
-  hak_huge_free(q);
+  large_blocks::free(q);
   char *s = alloc(39 * HAK_MIB);
   EXPECT_NE(s, p);
   EXPECT_TRUE(zeroed);
 }
 
+TEST_F(Huge, TheTightestIsUsedAgain) {
+  char *a = alloc(41 * HAK_MIB), *b = alloc(44 * HAK_MIB), *c = alloc(44 * HAK_MIB), *d = alloc(48 * HAK_MIB);
+  for (char *p : {b, d, c, a}) large_blocks::free(p);
+  EXPECT_EQ(alloc(42 * HAK_MIB), c) << "of two that are as large, the later";
+  EXPECT_EQ(alloc(42 * HAK_MIB), b);
+  EXPECT_EQ(alloc(40 * HAK_MIB), a);
+  EXPECT_EQ(alloc(42 * HAK_MIB), d);
+}
+
 TEST_F(Huge, KeptMappingsHonourAlignment) {
   for (int i = 0; i < 20; i++) {
     char *p = alloc(40 * HAK_MIB);
-    hak_huge_free(p);
+    large_blocks::free(p);
     char *q = alloc(40 * HAK_MIB, 256 * HAK_MIB);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(q) % (256 * HAK_MIB), 0u);
-    hak_huge_free(q);
-    hak_huge_release();
+    large_blocks::free(q);
+    large_blocks::release();
   }
 }
 
-TEST_F(Huge, KeptBytesAreBoundedAndCanBeReleased) {
-  size_t before = fake_os::mapped_bytes();
+// What is kept and what is in use are together at most 5/4 of what was in use.
+TEST_F(Huge, KeptMappingsGoBeforeNewOnesCome) {
+  size_t before = fake_os::mapped_bytes(), most = 0;
+  fake_os::on_call([&](const fake_os::Event &) { most = std::max(most, fake_os::mapped_bytes() - before); });
+  char *p = alloc(8 * HAK_MIB);
+  for (size_t mib = 16; mib <= 256; mib *= 2) {  // a table that grows by copies
+    char *q = alloc(mib * HAK_MIB);
+    large_blocks::free(p);
+    p = q;
+  }
+  EXPECT_LE(most, 384 * HAK_MIB + 384 * HAK_MIB / 4 + 2 * PAGE) << "256 and 128 at once";
+  large_blocks::free(p);
+  EXPECT_GE(large_blocks::release(), 256 * HAK_MIB);
+  EXPECT_LE(fake_os::mapped_bytes() - before, 2 * PAGE) << "only the table is left";
+  EXPECT_EQ(large_blocks::release(), 0u);
+}
+
+// All that was in use at once may be kept, until two decay times have passed.
+TEST_F(Huge, KeptBytesFallWithWhatIsInUse) {
   std::vector<char *> blocks;
   for (int i = 0; i < 5; i++) blocks.push_back(alloc(33 * HAK_MIB));
-  for (char *p : blocks) hak_huge_free(p);
-  EXPECT_LE(fake_os::mapped_bytes() - before, 64 * HAK_MIB + 2 * PAGE);
-  EXPECT_EQ(hak_huge_release(), 33 * HAK_MIB);
-  EXPECT_LE(fake_os::mapped_bytes() - before, 2 * PAGE) << "only the table is left";
-  EXPECT_EQ(hak_huge_release(), 0u);
+  for (char *p : blocks) large_blocks::free(p);
+  EXPECT_EQ(figures().kept_bytes, 5 * 33 * HAK_MIB);
+  hak_kept_turn();
+  EXPECT_EQ(large_blocks::release(0), 0u);
+  hak_kept_turn();
+  EXPECT_EQ(large_blocks::release(0), 5 * 33 * HAK_MIB) << "nothing was in use for so long";
+}
+
+TEST_F(Huge, KeptMappingsGoInSteps) {
+  fake_os::set_clock(5000);
+  char *p = alloc(100 * HAK_MIB);
+  large_blocks::free(p);
+  bool left, purge_due = false;
+  EXPECT_EQ(hak_kept_release(4999, 32 * HAK_MIB, &left, &purge_due).mapping_bytes, 0u);
+  EXPECT_FALSE(left);
+  EXPECT_EQ(hak_kept_release(5000, 32 * HAK_MIB, &left, &purge_due).mapping_bytes, 32 * HAK_MIB);
+  EXPECT_TRUE(left);
+  char *q = alloc(60 * HAK_MIB);
+  EXPECT_EQ(q, p) << "what is left serves";
+  EXPECT_EQ(hak_huge_size(q), 68 * HAK_MIB);
+  large_blocks::free(q);
+  EXPECT_EQ(hak_kept_release(5000, 64 * HAK_MIB, &left, &purge_due).mapping_bytes, 64 * HAK_MIB);
+  EXPECT_TRUE(left);
+  EXPECT_EQ(hak_kept_release(5000, 64 * HAK_MIB, &left, &purge_due).mapping_bytes, 4 * HAK_MIB);
+  EXPECT_FALSE(left);
 }
 
 TEST_F(Huge, KeptMappingsGoWhenTheyAreIdle) {
   size_t before = fake_os::mapped_bytes();
   fake_os::set_clock(5000);
   char *first = alloc(20 * HAK_MIB), *second = alloc(20 * HAK_MIB);
-  hak_huge_free(first);
+  large_blocks::free(first);
   fake_os::set_clock(5600);
-  hak_huge_free(second);
-  hak_huge_release_idle(5999);
+  large_blocks::free(second);
+  large_blocks::release(4999);
   EXPECT_GE(fake_os::mapped_bytes() - before, 40 * HAK_MIB);
-  hak_huge_release_idle(6000);
+  large_blocks::release(5000);
   EXPECT_LT(fake_os::mapped_bytes() - before, 40 * HAK_MIB);
   EXPECT_GE(fake_os::mapped_bytes() - before, 20 * HAK_MIB);
-  hak_huge_release_idle(6600);
+  large_blocks::release(5600);
   EXPECT_LT(fake_os::mapped_bytes() - before, 20 * HAK_MIB);
-  hak_huge_release_idle(0); /* a clock that has just begun */
 }
 
 TEST_F(Huge, NoMemoryIsNullAndCounted) {
@@ -273,7 +319,7 @@ TEST_F(Huge, ThreadsShareTheTable) {
         bool zero;
         if (mine.size() < 100 && random() % 2) {
           size_t size = (1 + random() % 20) * PAGE;
-          char *p = static_cast<char *>(hak_huge_alloc(size, PAGE, &zero));
+          char *p = static_cast<char *>(large_blocks::alloc(size, PAGE, &zero));
           ASSERT_NE(p, nullptr);
           memset(p, int(t + 1), size);
           mine.emplace_back(p, size);
@@ -288,13 +334,13 @@ TEST_F(Huge, ThreadsShareTheTable) {
             memset(p, int(t + 1), bigger);
             size = bigger;
           } else {
-            ASSERT_TRUE(hak_huge_free(p));
+            ASSERT_TRUE(large_blocks::free(p));
             mine[at] = mine.back();
             mine.pop_back();
           }
         }
       }
-      for (auto &[p, size] : mine) ASSERT_TRUE(hak_huge_free(p));
+      for (auto &[p, size] : mine) ASSERT_TRUE(large_blocks::free(p));
     });
   }
   for (auto &t : threads) t.join();

@@ -25,12 +25,20 @@ TEST(SizeClass, SizesAreThoseOfTheDesign) {
     for (size_t k = 1; k <= 8; k++) expected.push_back(base + k * base / 8);
   for (size_t base = 1024; base < 32768; base *= 2)
     for (size_t k = 1; k <= 4; k++) expected.push_back(base + k * base / 4);
-  for (size_t spans = 1; spans <= 4; spans++) expected.push_back(spans * HAK_SPAN_SIZE);
+  for (size_t spans = 1; spans <= 4; spans++) {
+    expected.push_back(spans * HAK_SPAN_SIZE - 4096);
+    expected.push_back(spans * HAK_SPAN_SIZE);
+  }
   ASSERT_EQ(expected.size(), size_t(HAK_PLAIN_CLASSES));
   for (unsigned c = 0; c < HAK_PLAIN_CLASSES; c++) EXPECT_EQ(hak_class_size(c), expected[c]);
+  std::vector<size_t> aligned;
+  for (size_t s : expected) {
+    if (s <= HAK_SHARED_MAX && s % 128 == 0) aligned.push_back(s);
+  }
+  ASSERT_EQ(aligned.size(), size_t(HAK_ALIGNED_CLASSES));
   for (unsigned t = 0; t < HAK_ALIGNED_CLASSES; t++) {
-    EXPECT_EQ(hak_class_size(HAK_PLAIN_CLASSES + t), size_t(128) << t);
-    EXPECT_FALSE(hak_class_table[HAK_PLAIN_CLASSES + t].coloured);
+    EXPECT_EQ(hak_class_size(HAK_PLAIN_CLASSES + t), aligned[t]);
+    EXPECT_EQ(hak_class_table[HAK_PLAIN_CLASSES + t].colours, 1u);
   }
 }
 
@@ -67,13 +75,25 @@ TEST(SizeClass, BoundaryOptionMovesTheSlabSizeAndBitmapsStillFit) {
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
       const hak_class_info &info = hak_class_table[c];
       if (info.size > HAK_SHARED_MAX) {
-        EXPECT_EQ(info.spans * HAK_SPAN_SIZE, info.size) << "one block";
-        EXPECT_FALSE(info.coloured);
+        EXPECT_EQ(info.spans, (info.size + HAK_SPAN_SIZE - 1) / HAK_SPAN_SIZE) << "one block";
+        EXPECT_EQ(info.colours, info.size % HAK_SPAN_SIZE == 0 ? 1u : 64u);
         continue;
       }
       EXPECT_EQ(info.spans, hak_class_group(info.size) <= boundary ? 1u : 4u);
       EXPECT_LE(info.spans * HAK_SPAN_SIZE / info.size, size_t(HAK_BITMAP_WORDS) * 64);
-      EXPECT_GE((info.spans * HAK_SPAN_SIZE - (HAK_COLOURS - 1) * 64) / info.size, 1u);
+      EXPECT_GE((info.spans * HAK_SPAN_SIZE - (info.colours - 1) * 64) / info.size, 1u);
+    }
+  }
+}
+
+// Of what is asked for, an alignment above 64 wastes no more than the ordinary class of the next multiple.
+TEST(SizeClass, AlignedRequestsWasteNoMoreThanOrdinaryOnes) {
+  hak_size_class_init(7);
+  for (size_t align = 128; align <= HAK_SHARED_MAX; align *= 2) {
+    for (size_t size = 1; size <= HAK_SHARED_MAX; size++) {
+      int c = hak_class_for_aligned(size, align);
+      ASSERT_GE(c, HAK_PLAIN_CLASSES);
+      ASSERT_EQ(hak_class_size(c), hak_class_size(hak_class_for(hak_align_up(size, align)))) << "alignment " << align << ", size " << size;
     }
   }
 }
@@ -93,7 +113,7 @@ TEST(SizeClass, AlignedRequestsGetAlignedBlocks) {
       ASSERT_GE(hak_class_size(c), size);
       if (align > 16) ASSERT_EQ(hak_class_size(c) % align, 0u) << "alignment " << align << ", size " << size;
       // A coloured slab starts on 64 bytes, no more.
-      if (hak_class_table[c].coloured) ASSERT_LE(align, 64u);
+      if (hak_class_table[c].colours > 1) ASSERT_LE(align, 64u);
     }
   }
 }

@@ -116,10 +116,26 @@ TEST_F(Slab, ColoursVaryInStepsOf64) {
     ASSERT_EQ(hak_slab_set_take(&fresh, 20, OWNER, &p, 1), 1u);
     uintptr_t colour = reinterpret_cast<uintptr_t>(p) % HAK_SPAN_SIZE;
     EXPECT_EQ(colour % 64, 0u);
-    EXPECT_LT(colour, 64u * HAK_COLOURS);
+    EXPECT_LT(colour, 64u * 16);
     colours.insert(colour);
   }
-  EXPECT_EQ(colours.size(), size_t(HAK_COLOURS));
+  EXPECT_EQ(colours.size(), 16u);
+}
+
+// A slab of one block has a page of colours, where the class leaves one.
+TEST_F(Slab, WholeSpansStartAtEachCacheSetOfAPage) {
+  std::set<uintptr_t> colours;
+  for (int i = 0; i < 64; i++) {
+    hak_slab_set fresh = {};
+    void *p;
+    ASSERT_EQ(hak_slab_set_take(&fresh, hak_class_for(45000), OWNER, &p, 1), 1u);
+    colours.insert(reinterpret_cast<uintptr_t>(p) % HAK_SPAN_SIZE);
+    EXPECT_EQ(hak_slab_examine(span(p), p), HAK_VERDICT_OK);
+    ASSERT_EQ(hak_slab_set_take(&fresh, hak_class_for(HAK_SPAN_SIZE), OWNER, &p, 1), 1u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % HAK_SPAN_SIZE, 0u) << "no room";
+  }
+  EXPECT_EQ(colours.size(), 64u);
+  EXPECT_LT(*colours.rbegin(), 4096u);
 }
 
 TEST_F(Slab, FreeBlocksComeBeforeNewOnes) {

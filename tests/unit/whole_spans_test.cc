@@ -1,4 +1,4 @@
-// Classes of whole spans, 64 to 256 KiB: a slab of theirs is one block.
+// Classes of whole spans, 60 to 256 KiB: a slab of theirs is one block.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -29,8 +29,8 @@ TEST_F(WholeSpans, TheCacheServesThem) {
   for (size_t size : {32769, 65536, 65537, 100000, 200000, 262144}) {
     void *p = hakmem_malloc(size);
     ASSERT_NE(p, nullptr);
-    EXPECT_EQ(hakmem_malloc_usable_size(p), hak_align_up(size, HAK_SPAN_SIZE));
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % HAK_SPAN_SIZE, 0u) << "no colour";
+    size_t spans = hak_align_up(size, HAK_SPAN_SIZE);
+    EXPECT_EQ(hakmem_malloc_usable_size(p), spans - size < 4096 ? spans : spans - 4096);
     hakmem_free(p);
     EXPECT_EQ(hak_tcache_pop(size), p) << "without a slow path";
     EXPECT_TRUE(hak_tcache_push(p));
@@ -80,15 +80,17 @@ TEST_F(WholeSpans, ReallocGrowsInPlaceAsAnExtent) {
   EXPECT_EQ(code_of(p), unsigned(HAK_CODE_EXTENT));
   auto *grown = static_cast<char *>(hakmem_realloc(p, 500000));
   EXPECT_EQ(grown, p);
-  EXPECT_EQ(hakmem_malloc_usable_size(grown), 8 * HAK_SPAN_SIZE);
+  EXPECT_EQ(hakmem_malloc_usable_size(grown), 8 * HAK_SPAN_SIZE - (reinterpret_cast<uintptr_t>(p) % HAK_SPAN_SIZE != 0 ? 4096 : 0));
   for (size_t i = 0; i < 70000; i++) ASSERT_EQ(grown[i], 5);
   EXPECT_EQ(hakmem_heap_check(), 0u);
   auto *shrunk = static_cast<char *>(hakmem_realloc(grown, 40000));
   EXPECT_EQ(shrunk, grown) << "its tail goes back to the pool";
-  EXPECT_EQ(hakmem_malloc_usable_size(shrunk), HAK_SPAN_SIZE);
+  EXPECT_EQ(hakmem_malloc_usable_size(shrunk), HAK_SPAN_SIZE - (reinterpret_cast<uintptr_t>(p) % HAK_SPAN_SIZE != 0 ? 4096 : 0));
   hakmem_free(shrunk);
   EXPECT_EQ(hakmem_heap_check(), 0u);
   give_all_back();
+  bool left, purge_due;
+  hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &purge_due);
   EXPECT_EQ(live_spans(), before);
 }
 

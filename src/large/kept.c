@@ -1,0 +1,195 @@
+#include "large/kept.h"
+
+#include <string.h>
+
+#include "base/schedule.h"
+#include "config/config.h"
+#include "large/extent.h"
+#include "large/huge.h"
+#include "os/os.h"
+#include "pool/budget.h"
+
+/* Of extents so much is kept, or this part of what is held; of a limit less, since what is kept counts. */
+#define EXTENT_BYTES_LEAST (16 * HAK_MIB)
+#define EXTENT_LIVE_PART 8
+#define EXTENT_LIMIT_PART 64
+/* A block that is larger than the request by this part serves it, and keeping may add this part to what was in use. */
+#define LARGER_PART 4
+
+typedef struct range {
+  void *p;
+  size_t bytes;
+  uint64_t since_ms;
+  bool is_extent;
+} range;
+
+static range kept[HAK_KEPT_MAX]; /* the latest last */
+static size_t count;
+static size_t peak_now, peak_before; /* the most in use since the last turn, and between the two before */
+size_t hak_kept_extent_bytes, hak_kept_mapping_bytes;
+
+/* What threads' caches and depots hold is in use here. */
+static size_t in_use(void) {
+  size_t held = (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_held_mapped);
+  size_t idle = hak_load_relaxed(&hak_kept_extent_bytes) + hak_load_relaxed(&hak_kept_mapping_bytes);
+  return held > idle ? held - idle : 0;
+}
+
+/* Bytes that are kept beyond what may be, when so many more are in use: which the system may yet refuse. */
+static size_t excess_locked(size_t more) {
+  hak_assert_held(&hak_huge_lock);
+  size_t use = in_use() + more;
+  peak_now = hak_max_size(peak_now, use - more);
+  size_t peak = hak_max_size(hak_max_size(peak_now, peak_before), use);
+  size_t room = hak_budget_near_now() ? 0 : peak + peak / LARGER_PART - use, idle = hak_load_relaxed(&hak_kept_mapping_bytes);
+  return idle > room ? idle - room : 0;
+}
+
+static size_t *sum_of(const range *r) { return r->is_extent ? &hak_kept_extent_bytes : &hak_kept_mapping_bytes; }
+
+static bool put_locked(range r) {
+  hak_assert_held(&hak_huge_lock);
+  if (count == HAK_KEPT_MAX) return false;
+  kept[count++] = r;
+  hak_add_relaxed(sum_of(&r), r.bytes);
+  return true;
+}
+
+static range remove_locked(size_t i) {
+  hak_assert_held(&hak_huge_lock);
+  range r = kept[i];
+  memmove(&kept[i], &kept[i + 1], (--count - i) * sizeof *kept);
+  hak_sub_relaxed(sum_of(&r), r.bytes);
+  return r;
+}
+
+static bool has_room_for_extent(size_t bytes) {
+  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit);
+  size_t most = hak_max_size(EXTENT_BYTES_LEAST, (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / EXTENT_LIVE_PART);
+  if (HAK_UNLIKELY(limit != 0)) most = hak_min_size(most, limit / EXTENT_LIMIT_PART);
+  if (HAK_UNLIKELY(hak_budget_targeted())) most = hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / EXTENT_LIMIT_PART);
+  return hak_load_relaxed(&hak_kept_extent_bytes) + bytes <= most;
+}
+
+bool hak_kept_put_extent(void *p) {
+  size_t bytes = (size_t)hak_region_span(hak_region_find(p), p)->span_count << HAK_SPAN_SHIFT;
+  if (hak_config.hot_ring_enable == 0 || !has_room_for_extent(bytes)) return false;
+  range r = {(void *)hak_align_down((uintptr_t)p, HAK_SPAN_SIZE), bytes, hak_os_now_ms(), true};
+  hak_lock_take(&hak_huge_lock);
+  bool done = put_locked(r);
+  hak_lock_drop(&hak_huge_lock);
+  return done;
+}
+
+bool hak_kept_put_mapping(void *p, size_t bytes, bool *over) {
+  if (hak_config_lean() || hak_config.decay_ms == 0 || hak_budget_near_now()) return false;
+  range r = {p, bytes, hak_os_now_ms(), false};
+  hak_lock_take(&hak_huge_lock);
+  excess_locked(0); /* what is in use is most now */
+  bool done = put_locked(r);
+  *over |= excess_locked(0) > 0;
+  hak_lock_drop(&hak_huge_lock);
+  return done;
+}
+
+/* The tightest, and of those the latest. */
+static range take(size_t size, size_t align) {
+  range found = {0};
+  size_t best = HAK_KEPT_MAX, most = hak_max_size(size + size / LARGER_PART, hak_align_up(size, HAK_SPAN_SIZE));
+  hak_lock_take(&hak_huge_lock);
+  for (size_t i = count; i-- > 0;) {
+    const range *r = &kept[i];
+    if (r->bytes < size || r->bytes > most || ((uintptr_t)r->p & (align - 1)) != 0) continue;
+    if (best == HAK_KEPT_MAX || r->bytes < kept[best].bytes) best = i;
+    if (r->bytes - size < hak_os_page_size()) break;
+  }
+  if (best < HAK_KEPT_MAX) found = remove_locked(best);
+  hak_lock_drop(&hak_huge_lock);
+  return found;
+}
+
+void *hak_kept_alloc(size_t size, size_t align) {
+  if (hak_load_relaxed(&hak_kept_extent_bytes) + hak_load_relaxed(&hak_kept_mapping_bytes) == 0) return NULL;
+  range r = take(size, align);
+  if (r.p == NULL) return NULL;
+  HAK_SCHEDULE_POINT("kept: taken, not the program's yet");
+  if (!r.is_extent) return hak_huge_adopt(r.p, r.bytes);
+  return hak_extent_reuse(r.p, size, align);
+}
+
+/* The oldest that came until then, or a piece of `most_bytes` at the end of it; of a mapping also where so much is kept too much. p is NULL
+ * where there is none. */
+static range take_oldest(uint64_t until_ms, size_t most_bytes, size_t excess) {
+  range r = {0};
+  hak_assert_held(&hak_huge_lock);
+  for (size_t i = 0; i < count && r.p == NULL; i++) {
+    bool due = kept[i].since_ms <= until_ms || (excess > 0 && !kept[i].is_extent);
+    if (due && (kept[i].is_extent || kept[i].bytes <= most_bytes)) {
+      r = remove_locked(i);
+    } else if (due && most_bytes > 0) {
+      kept[i].bytes -= most_bytes;
+      r = (range){(char *)kept[i].p + kept[i].bytes, most_bytes, 0, false};
+      hak_sub_relaxed(&hak_kept_mapping_bytes, most_bytes);
+    } else if (due) {
+      break;
+    }
+  }
+  return r;
+}
+
+void hak_kept_make_room(size_t bytes) {
+  if (hak_load_relaxed(&hak_kept_mapping_bytes) == 0) return;
+  for (size_t goes = bytes; goes > 0;) {
+    hak_lock_take(&hak_huge_lock);
+    size_t excess = excess_locked(bytes);
+    range r = {0};
+    if (excess > 0) r = take_oldest(0, hak_min_size(goes, hak_align_up(excess, hak_os_page_size())), excess);
+    hak_lock_drop(&hak_huge_lock);
+    if (r.p == NULL) return;
+    hak_huge_unmap(r.p, r.bytes);
+    goes -= r.bytes;
+  }
+}
+
+hak_kept_gone hak_kept_release(uint64_t until_ms, size_t most_bytes, bool *left, bool *purge_due) {
+  hak_kept_gone gone = {0};
+  for (range r = {.p = kept}; r.p != NULL;) {
+    hak_lock_take(&hak_huge_lock);
+    size_t excess = excess_locked(0);
+    r = take_oldest(until_ms, most_bytes - gone.mapping_bytes, excess);
+    *left = count > 0 && (excess > 0 || kept[0].since_ms <= until_ms);
+    hak_lock_drop(&hak_huge_lock);
+    if (r.p == NULL) break;
+    if (r.is_extent) {
+      hak_extent_give(r.p, purge_due);
+      gone.extent_spans += r.bytes >> HAK_SPAN_SHIFT;
+    } else {
+      hak_huge_unmap(r.p, r.bytes);
+      gone.mapping_bytes += r.bytes;
+    }
+  }
+  return gone;
+}
+
+void hak_kept_turn(void) {
+  hak_lock_take(&hak_huge_lock);
+  peak_before = peak_now;
+  peak_now = 0;
+  hak_lock_drop(&hak_huge_lock);
+}
+
+bool hak_kept_contains(const void *p) {
+  hak_assert_held(&hak_huge_lock);
+  bool found = false;
+  for (size_t i = 0; i < count && !found; i++) found = !kept[i].is_extent && (uintptr_t)p - (uintptr_t)kept[i].p < kept[i].bytes;
+  return found;
+}
+
+bool hak_kept_at(size_t number, void **p, size_t *bytes, bool *is_extent) {
+  hak_assert_held(&hak_huge_lock);
+  if (number >= count) return false;
+  *p = kept[number].p;
+  *bytes = kept[number].bytes;
+  *is_extent = kept[number].is_extent;
+  return true;
+}

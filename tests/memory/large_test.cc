@@ -1,0 +1,189 @@
+// Large memory: what a program frees and asks for again costs no page faults, and neither stays nor goes in one piece.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "loads.h"
+
+namespace {
+
+constexpr size_t PAGE = 4096;
+
+size_t faults() {
+  rusage now;
+  getrusage(RUSAGE_SELF, &now);
+  return size_t(now.ru_minflt);
+}
+
+char *touched(size_t bytes) {
+  auto *p = static_cast<char *>(malloc(bytes));
+  for (size_t at = 0; at < bytes; at += PAGE) p[at] = 1;
+  return p;
+}
+
+// RssAnon follows at each call, for little: what a free gives back is seen.
+size_t resident_pages() {
+  static int file = open("/proc/self/statm", O_RDONLY);
+  char text[128] = {};
+  if (pread(file, text, sizeof text - 1, 0) <= 0) abort();
+  return strtoul(strchr(text, ' '), nullptr, 10);
+}
+
+class Cycles : public testing::TestWithParam<size_t> {};
+
+TEST_P(Cycles, OfOneBlockTakeNoFaults) {
+  size_t bytes = GetParam() * MIB + 12345;
+  free(touched(bytes));
+  size_t before = faults();
+  for (int i = 0; i < 4; i++) free(touched(bytes));
+  EXPECT_LE(faults() - before, 16u);
+}
+
+// As temporaries of array expressions: several, that come and go in turn, of sizes that differ.
+TEST_P(Cycles, OfSeveralTakeNoFaults) {
+  size_t bytes = GetParam() * MIB;
+  auto round = [&] {
+    char *a = touched(bytes), *b = touched(bytes - bytes / 8);
+    free(a);
+    char *c = touched(bytes - bytes / 16);
+    free(b);
+    free(c);
+  };
+  round();
+  round();
+  size_t before = faults();
+  for (int i = 0; i < 3; i++) round();
+  EXPECT_LE(faults() - before, 64u);
+}
+
+INSTANTIATE_TEST_SUITE_P(MiB, Cycles, testing::Values(2, 29, 47, 110, 350));
+
+TEST(Large, GoesBackWhenItIsNotNeeded) {
+  free(touched(300 * MIB));
+  EXPECT_GE(resident(), 250 * MIB) << "until then it serves the next";
+  EXPECT_TRUE(comes_to([] { return resident() <= 16 * MIB; }, light_work)) << resident() / MIB << " MiB";
+}
+
+// Of a table that grows by copies none of the former ones is there at its peak.
+TEST(Large, WhatDoesNotFitMakesRoomForWhatComes) {
+  size_t before = resident();
+  char *p = touched(10 * MIB);
+  for (size_t mib = 15; mib < 400; mib += mib / 2) {
+    char *q = touched(mib * MIB);
+    size_t both = mib * MIB + mib * MIB * 2 / 3;
+    EXPECT_LE(resident() - before, both + both / 4 + 70 * MIB) << mib;
+    free(p);
+    p = q;
+  }
+  free(p);
+}
+
+// Of blocks that are sparse only what is touched is resident: new ones, those that are used again, and those that calloc zeroes.
+TEST(Large, SparseBlocksHoldWhatTheyTouch) {
+  constexpr size_t COUNT = 120, SIZE = 5 * MIB, STRIDE = 400 * KIB;
+  size_t before = resident();
+  for (int round = 0; round < 3; round++) {
+    std::vector<char *> blocks;
+    for (size_t i = 0; i < COUNT; i++) {
+      blocks.push_back(static_cast<char *>(round == 2 ? calloc(1, SIZE) : malloc(SIZE)));
+      for (size_t at = 0; at < SIZE; at += STRIDE) blocks.back()[at] = 1;
+    }
+    EXPECT_LE(resident() - before, 2 * COUNT * (SIZE / STRIDE + 1) * PAGE + 2 * MIB) << round;
+    for (char *p : blocks) free(p);
+  }
+}
+
+// Huge pages take fewer faults: where a program's large blocks have been dense.
+TEST(Large, DenseBlocksGetHugePages) {
+  char text[64] = {};
+  int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY);
+  if (file < 0 || read(file, text, sizeof text - 1) <= 0 || strstr(text, "[never]") != nullptr) GTEST_SKIP() << "SKIPPED: no huge pages here";
+  auto filled = [](size_t bytes) {
+    auto *p = static_cast<char *>(malloc(bytes));
+    memset(p, 3, bytes);
+    return p;
+  };
+  free(filled(40 * MIB));
+  free(filled(90 * MIB));
+  size_t before = faults();
+  char *p = filled(300 * MIB);
+  EXPECT_LE(faults() - before, 300 * MIB / PAGE / 8);
+  free(p);
+}
+
+// Buffers that grow in turn: at the peak little more than what they hold.
+TEST(Large, BuffersThatGrowInTurnHoldLittleElse) {
+  constexpr size_t COUNT = 12, STEP = 40 * KIB, END = 21 * MIB;
+  static char *buffers[COUNT];
+  size_t before = resident(), most = 0;
+  for (size_t size = 0; size < END; size += STEP) {
+    for (char *&p : buffers) {
+      p = static_cast<char *>(realloc(p, size + STEP));
+      ASSERT_NE(p, nullptr);
+      ASSERT_TRUE(size == 0 || (p[0] == 7 && p[size - 1] == 7));
+      memset(p + size, 7, STEP);
+    }
+    most = std::max(most, resident_pages() * PAGE);
+  }
+  EXPECT_LE(most - before, COUNT * END * 7 / 6);
+  for (char *p : buffers) free(p);
+}
+
+// No free gives back more than a step or two, which is a millisecond or two.
+TEST(Large, NoFreeTakesLong) {
+  constexpr size_t SIZE = 28 * KIB, COUNT = 600 * MIB / SIZE;
+  auto **blocks = static_cast<char **>(malloc(COUNT * sizeof(char *)));
+  for (size_t i = 0; i < COUNT; i++) blocks[i] = touched(SIZE);
+  size_t most = 0, last = resident_pages();
+  for (size_t i = 0; i < COUNT; i++) {
+    free(blocks[i]);
+    size_t now = resident_pages();
+    if (now < last) most = std::max(most, last - now);
+    last = now;
+  }
+  EXPECT_LE(most * PAGE, 2 * 16 * MIB + 2 * MIB);
+  free(blocks);
+  EXPECT_LE(resident(), 600 * MIB / 2 + 64 * MIB) << "all the same it goes";
+}
+
+TEST(Large, ALargeMappingGoesInSteps) {
+  char *blocks[2] = {touched(250 * MIB), touched(350 * MIB)};
+  size_t most = 0, last = resident_pages();
+  for (char *p : blocks) free(p);
+  EXPECT_TRUE(comes_to(
+      [&] {
+        size_t now = resident_pages();
+        if (now < last) most = std::max(most, last - now);
+        last = now;
+        return now * PAGE <= 24 * MIB;
+      },
+      [] { free(malloc(300000)); }));
+  EXPECT_LE(most * PAGE, 4 * 16 * MIB) << "two calls, each with a look and a step";
+}
+
+// A child that only exits makes few pages its own, though blocks were freed in any order.
+TEST(Large, ChildrenEndWithoutWalkingTheHeap) {
+  constexpr size_t SIZE = 96, COUNT = 200 * MIB / SIZE;
+  auto **blocks = static_cast<char **>(malloc(COUNT * sizeof(char *)));
+  for (size_t i = 0; i < COUNT; i++) *(blocks[i] = static_cast<char *>(malloc(SIZE))) = 1;
+  std::mt19937 random(3);
+  for (size_t i = 0; i < COUNT / 7; i++) {
+    std::swap(blocks[i], blocks[i + random() % (COUNT - i)]);
+    free(blocks[i]);
+  }
+  auto child_faults = [](bool exits) {
+    pid_t child = fork();
+    if (child == 0 && exits) exit(0);
+    if (child == 0) _exit(0);
+    int status;
+    rusage used;
+    wait4(child, &status, 0, &used);
+    EXPECT_EQ(status, 0);
+    return used.ru_minflt;
+  };
+  child_faults(true);
+  EXPECT_LE(child_faults(true), child_faults(false) + 75);
+}
+
+}  // namespace
