@@ -20,9 +20,10 @@ enum { CLOCK_GETTIME, MMAP, MPROTECT, SYSCALL, GETENV, SECURE_GETENV, NEVER, MMA
 static const char *const names[] = {"clock_gettime", "mmap", "mprotect", "syscall", "getenv", "secure_getenv",
                                     "mmap over another", "munmap", "madvise", "mremap", "pthread_key_create", "pthread_setspecific"};
 static unsigned calls[ALL];
-static __thread int inside;
+static __thread volatile int inside; /* malloc is declared as one that does not call back */
 
 static void note(int which) {
+  static unsigned trims;
   calls[which]++;
   if (inside) return;
   inside = 1;
@@ -34,7 +35,7 @@ static void note(int which) {
   free(malloc(200000));
   if (which >= MMAP_FIXED && which <= MREMAP) {
     free(malloc(33 << 20)); /* what is not kept is unmapped, here too */
-    malloc_trim(0);         /* every lock, but for those of the start */
+    if (__atomic_fetch_add(&trims, 1, __ATOMIC_RELAXED) % 50 == 0) malloc_trim(0); /* every lock, but for those of the start */
   }
   errno = ENOTTY;
   inside = 0;
@@ -133,8 +134,9 @@ int main(void) {
     fprintf(stderr, "%s was called %u times\n", names[i], calls[i]);
     failed = 1;
   }
+  /* The hardened library maps over what it quarantines, and moves nothing. */
   for (int i = MUNMAP; i < ALL; i++) {
-    if (calls[i] != 0 || i == KEY) continue;
+    if (calls[i] != 0 || i == KEY || (i == MREMAP && calls[MMAP_FIXED] != 0)) continue;
     fprintf(stderr, "%s was not called\n", names[i]);
     failed = 1;
   }
