@@ -191,6 +191,11 @@ static void flush_caches(hak_deferred *d) {
   for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), true, d);
 }
 
+void hak_decay_make_room(hak_deferred *d) {
+  flush_caches(d);
+  hak_pool_note_emptied();
+}
+
 /* What the rule at the free purged last, and refaults in all then; relaxed. */
 static uint64_t rule_bytes, rule_refaults;
 
