@@ -96,10 +96,10 @@ static int errno_changed;
 
 /* Refills, flushes, new and returned memory, huge blocks that grow. */
 static void *work(void *seed) {
-  enum { SLOTS = 4096 };
+  enum { SLOTS = 4096, STEPS = 100000 };
   char **slots = calloc(SLOTS, sizeof *slots);
   unsigned s = (unsigned)(size_t)seed;
-  for (int i = 0; i < 200000; i++) {
+  for (int i = 0; i < STEPS; i++) {
     s = s * 1103515245 + 12345;
     char **slot = &slots[(s >> 8) % SLOTS];
     size_t size = (s >> 20) % 100 == 0 ? (s >> 4) % 2000000 : (s >> 10) % 3000;
