@@ -10,8 +10,16 @@
 
 #define CACHE_DECAY_LEAST_MS 100 /* a cache is walked whole */
 
+/* What was accessible once and is free serves any class, without a call: a program may be forbidden to make one by now. */
+static HAK_COLD void make_room(void) {
+  hak_deferred d = {0};
+  hak_decay_make_room(&d);
+  hak_report_bad(&d);
+}
+
 void hak_slow_entry(void) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
+  if (HAK_UNLIKELY(hak_pool_is_full()) && hak_arena_cached_bytes() >= HAK_SPAN_SIZE) make_room();
 }
 
 void hak_report_bad(const hak_deferred *d) {

@@ -111,7 +111,8 @@ static quarantined take_oldest(size_t allowed_bytes) {
 }
 
 static void release_down_to(size_t bytes) {
-  for (quarantined old; (old = take_oldest(bytes)).p != NULL;) hak_guard_pages_unmap(old.p, old.bytes);
+  quarantined old; /* of what is put in meanwhile by a function in munmap's place, no more than there was */
+  for (size_t i = 0; i < QUARANTINED_MAX && (old = take_oldest(bytes)).p != NULL; i++) hak_guard_pages_unmap(old.p, old.bytes);
 }
 
 void hak_guard_pages_quarantine(void *p, size_t bytes) {

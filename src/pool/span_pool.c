@@ -7,7 +7,7 @@
 #include "pool/budget.h"
 #include "pool/chunk_index.h"
 
-HAK_ALIGNED(HAK_CACHE_LINE) hak_pool hak_span_pool;
+HAK_ALIGNED(HAK_CACHE_LINE) hak_pool hak_span_pool = {.full_spans = SIZE_MAX};
 
 static uint32_t now_epoch; /* relaxed; written by hak_pool_set_epoch */
 
@@ -216,6 +216,40 @@ static hak_span *take_from_regions(size_t spans, size_t align, bool huge, hak_se
   return span;
 }
 
+/* What a class needs at most. */
+#define FULL_SPANS 4
+/* More becomes accessible in such parts; and caches are emptied again when so much has. */
+#define GROWTH_PART 4
+
+static size_t free_now(void) {
+  size_t spans = 0;
+  for (unsigned i = hak_region_count(); i-- > 0;) {
+    const hak_region *r = hak_region_at(i);
+    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS, n = chunk_count(r); chunk < n; chunk++) spans += r->chunks[chunk].free_spans;
+  }
+  return spans;
+}
+
+static void note_grown(void) {
+  hak_pool *pool = &hak_span_pool;
+  hak_assert_held(&pool->lock);
+  size_t all = pool->live_spans + free_now();
+  if (all >= pool->emptied_at + pool->emptied_at / GROWTH_PART) hak_store_relaxed(&pool->full_spans, all - hak_min_size(all, FULL_SPANS - 1));
+}
+
+/* Where that brought less than what would become accessible, it is not done again before that has: a program that grows would
+ * lose its caches at each step. */
+void hak_pool_note_emptied(void) {
+  hak_pool *pool = &hak_span_pool;
+  hak_lock_take(&pool->lock);
+  size_t free_spans = free_now(), all = pool->live_spans + free_spans;
+  if (free_spans < all / GROWTH_PART) {
+    hak_store_relaxed(&pool->full_spans, SIZE_MAX);
+    pool->emptied_at = all;
+  }
+  hak_lock_drop(&pool->lock);
+}
+
 /* Grows the region until the range fits or it cannot grow: to the end of the current chunk, into a chunk of the kind, and
  * there again where the alignment asks for more. */
 static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool huge, bool *zeroed) {
@@ -226,6 +260,7 @@ static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool
     if (other != NULL) return other;
     size_t wanted = spans + (round == 0 ? 0 : hak_min_size(align, HAK_CHUNK_SPANS));
     if (!grow(r, wanted, huge)) return NULL;
+    note_grown();
     hak_span *span = take_from_chunks(r, spans, align, huge, HAK_SEARCH_FREE, zeroed);
     if (span != NULL) return span;
   }

@@ -36,8 +36,16 @@ typedef struct hak_pool {
   /* For the refault feedback of reclaim/: purged and not taken again since; bytes taken again of those, and of pages inside
    * slabs, in all. Relaxed. */
   size_t purged_spans, refault_bytes;
+  /* With so many held, nearly all that is accessible, caches are emptied before more becomes accessible; SIZE_MAX: not
+   * again before more has. Relaxed. */
+  size_t full_spans;
+  size_t emptied_at; /* what was accessible when caches held too little */
 } hak_pool;
 extern hak_pool hak_span_pool;
+
+HAK_INLINE bool hak_pool_is_full(void) { return hak_load_relaxed(&hak_span_pool.live_spans) >= hak_load_relaxed(&hak_span_pool.full_spans); }
+/* Caches were emptied because it was full. */
+void hak_pool_note_emptied(void);
 
 /* Tag of the first span, its page map code, and that of the others. */
 typedef struct hak_pool_tags {

@@ -301,6 +301,11 @@ static void flush_caches(hak_deferred *d) {
   for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), true, d);
 }
 
+void hak_decay_make_room(hak_deferred *d) {
+  flush_caches(d);
+  hak_pool_note_emptied();
+}
+
 /* A load that swings faster than a decay time would meet the rule many times before refaults are judged: the rule is judged at
  * each of its turns too. */
 static bool rests_after_refaults(void) {

@@ -60,14 +60,15 @@ static size_t purge_in_chunk(hak_region *r, size_t chunk, size_t keep_spans, hak
 }
 
 /* From the highest address down, since allocation prefers low ones. What is left of a chunk of which the system refused a range
- * is skipped. */
-static size_t purge_pass(size_t keep_spans, hak_worth worth, bool lazily) {
+ * is skipped. At most `most`: what becomes dirty meanwhile, perhaps by a function that the program has put in madvise's place,
+ * is somebody else's. */
+static size_t purge_pass(size_t keep_spans, size_t most, hak_worth worth, bool lazily) {
   size_t purged = 0;
   for (unsigned i = hak_region_count(); i-- > 0 && dirty_now() > keep_spans;) {
     hak_region *r = hak_region_at(i);
     size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
     for (size_t chunk = end; chunk-- > r->first_span / HAK_CHUNK_SPANS && dirty_now() > keep_spans;) {
-      for (size_t gone = 1; gone > 0 && dirty_now() > keep_spans; purged += gone)
+      for (size_t gone = 1; gone > 0 && purged < most && dirty_now() > keep_spans; purged += gone)
         gone = purge_in_chunk(r, chunk, keep_spans, worth, lazily);
     }
   }
@@ -81,9 +82,10 @@ static HAK_TLS bool purging;
 size_t hak_purge_spans(size_t keep_spans, bool lazily) {
   if (purging) return 0;
   purging = true;
-  size_t purged = purge_pass(keep_spans, HAK_WHOLE_PAGES, lazily);
-  if (dirty_now() > keep_spans) purged += purge_pass(keep_spans, HAK_LONG_RANGES, lazily);
-  if (dirty_now() > keep_spans) purged += purge_pass(keep_spans, HAK_ANY_RANGE, lazily);
+  static const hak_worth worths[] = {HAK_WHOLE_PAGES, HAK_LONG_RANGES, HAK_ANY_RANGE};
+  size_t most = dirty_now(), purged = 0;
+  for (unsigned i = 0; i < sizeof worths / sizeof *worths && purged < most && dirty_now() > keep_spans; i++)
+    purged += purge_pass(keep_spans, most - purged, worths[i], lazily);
   hak_add_relaxed(&hak_span_pool.purged_spans, purged);
   purging = false;
   return purged;

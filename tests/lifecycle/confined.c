@@ -1,5 +1,7 @@
 /* Work in a process that may not read the processor's time counter (word tsc: PR_SET_TSC) or make any system call but
- * read, write and exit (word strict: SECCOMP_MODE_STRICT, which takes the counter away too). Its memory was set up before.
+ * read, write and exit (word strict: SECCOMP_MODE_STRICT, which takes the counter away too). Its memory was set up before; with
+ * the word other, BYTES, EACH, LIVE and MOST, by blocks of EACH bytes alone, BYTES in all, and what it then works with are LIVE
+ * blocks of up to MOST bytes, of classes that were never used.
  * A signal ends it where the allocator does what it may not; 77: this machine does not know the mode. */
 #include <linux/seccomp.h>
 #include <stdio.h>
@@ -30,7 +32,30 @@ static void work(void) {
   }
 }
 
+static int other_classes(char **argv) {
+  enum { MOST_SLOTS = 100000, OTHER_STEPS = 300000 };
+  static char *blocks[MOST_SLOTS];
+  size_t each = strtoul(argv[1], NULL, 10), count = strtoul(argv[0], NULL, 10) / each, live = strtoul(argv[2], NULL, 10), most = strtoul(argv[3], NULL, 10);
+  if (count > MOST_SLOTS || live > count) return 9;
+  for (size_t i = 0; i < count; i++) blocks[i] = block(each);
+  for (size_t i = 0; i < count; i++) {
+    free(blocks[i]);
+    blocks[i] = NULL;
+  }
+  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT)) return 77;
+  unsigned s = 1;
+  for (long i = 0; i < OTHER_STEPS; i++) {
+    s = s * 1103515245 + 12345;
+    char **slot = &blocks[(s >> 8) % live];
+    free(*slot);
+    *slot = block(1 + (s >> 20) % most);
+  }
+  syscall(SYS_exit, 0);
+  return 1;
+}
+
 int main(int argc, char **argv) {
+  if (argc == 6 && strcmp(argv[1], "other") == 0) return other_classes(argv + 2);
   int strict = argc > 1 && strcmp(argv[1], "strict") == 0;
   for (int i = 0; i < SLOTS; i++) slots[i] = block(1000);
   char *volatile stays = block(1000);

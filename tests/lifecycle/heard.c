@@ -20,7 +20,7 @@ static struct {
   size_t bytes;
 } ranges[RANGES_MAX];
 static unsigned range_count;
-static int inside;
+static volatile int inside; /* malloc is declared as one that does not call back */
 
 static void note(void *at, size_t bytes) {
   if (range_count < RANGES_MAX) {

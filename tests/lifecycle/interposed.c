@@ -20,9 +20,10 @@ enum { CLOCK_GETTIME, MMAP, MPROTECT, SYSCALL, GETENV, SECURE_GETENV, NEVER, MMA
 static const char *const names[] = {"clock_gettime", "mmap", "mprotect", "syscall", "getenv", "secure_getenv",
                                     "mmap over another", "munmap", "madvise", "mremap", "pthread_key_create", "pthread_setspecific"};
 static unsigned calls[ALL];
-static __thread int inside;
+static __thread volatile int inside; /* malloc is declared as one that does not call back */
 
 static void note(int which) {
+  static unsigned trims;
   calls[which]++;
   if (inside) return;
   inside = 1;
@@ -34,7 +35,7 @@ static void note(int which) {
   free(malloc(200000));
   if (which >= MMAP_FIXED && which <= MREMAP) {
     free(malloc(33 << 20)); /* what is not kept is unmapped, here too */
-    malloc_trim(0);         /* every lock, but for those of the start */
+    if (__atomic_fetch_add(&trims, 1, __ATOMIC_RELAXED) % 50 == 0) malloc_trim(0); /* every lock, but for those of the start */
   }
   errno = ENOTTY;
   inside = 0;
@@ -95,10 +96,10 @@ static int errno_changed;
 
 /* Refills, flushes, new and returned memory, huge blocks that grow. */
 static void *work(void *seed) {
-  enum { SLOTS = 4096 };
+  enum { SLOTS = 4096, STEPS = 100000 };
   char **slots = calloc(SLOTS, sizeof *slots);
   unsigned s = (unsigned)(size_t)seed;
-  for (int i = 0; i < 200000; i++) {
+  for (int i = 0; i < STEPS; i++) {
     s = s * 1103515245 + 12345;
     char **slot = &slots[(s >> 8) % SLOTS];
     size_t size = (s >> 20) % 100 == 0 ? (s >> 4) % 2000000 : (s >> 10) % 3000;
@@ -133,8 +134,9 @@ int main(void) {
     fprintf(stderr, "%s was called %u times\n", names[i], calls[i]);
     failed = 1;
   }
+  /* The hardened library maps over what it quarantines, and moves nothing. */
   for (int i = MUNMAP; i < ALL; i++) {
-    if (calls[i] != 0 || i == KEY) continue;
+    if (calls[i] != 0 || i == KEY || (i == MREMAP && calls[MMAP_FIXED] != 0)) continue;
     fprintf(stderr, "%s was not called\n", names[i]);
     failed = 1;
   }
