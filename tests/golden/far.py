@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 
-BLOCKS, FEW, MANY = 60_000, 50_000, 100_000
+BLOCKS, FEW, MANY = 40_000, 10_000, 30_000
 BOUND = 1.5
 
 
