@@ -1,6 +1,7 @@
 #include "reclaim/decay.h"
 
 #include "config/config.h"
+#include "large/guard_pages.h"
 #include "large/huge.h"
 #include "large/kept.h"
 #include "os/memory_limits.h"
@@ -180,7 +181,9 @@ static bool is_limited(size_t *address_space) {
 
 size_t hak_decay_for_limit(void) {
   size_t address_space;
-  return is_limited(&address_space) ? hak_purge_withdraw_all(address_space) : 0;
+  if (!is_limited(&address_space)) return 0;
+  if (HAK_HARD(GUARDS)) hak_guard_pages_release(); /* the addresses of freed blocks count */
+  return hak_purge_withdraw_all(address_space);
 }
 
 /* Sandboxes may forbid to ask for limits later; files are read all the same. */

@@ -1,0 +1,29 @@
+"""far.py PROGRAM: a pair of free and malloc beyond the first region takes at most one and a half times the instructions of one in it."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+BLOCKS, FEW, MANY = 40_000, 10_000, 30_000
+BOUND = 1.5
+
+
+def instructions(program: str, reserve_mb: int, times: int) -> int:
+    done = subprocess.run(
+        ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", program, str(BLOCKS), str(times)],
+        env={**os.environ, "HAKMEM_RESERVE_MB": str(reserve_mb)}, check=True, timeout=100, capture_output=True, text=True,
+    )
+    return int(re.search(r"Collected : (\d+)", done.stderr)[1])
+
+
+def of_pair(program: str, reserve_mb: int) -> float:
+    return (instructions(program, reserve_mb, MANY) - instructions(program, reserve_mb, FEW)) / (MANY - FEW)
+
+
+if shutil.which("valgrind") is None:
+    print("SKIPPED: no valgrind")
+    sys.exit(77)
+near, far = of_pair(sys.argv[1], 4096), of_pair(sys.argv[1], 16)
+print(f"in the first region {near:.1f} instructions, beyond it {far:.1f}")
+sys.exit(far > BOUND * near)
