@@ -3,6 +3,7 @@
 #include "config/config.h"
 #include "large/huge.h"
 #include "pool/budget.h"
+#include "pool/meta.h"
 #include "tcache/tcache.h"
 
 #define SPANS_PER_MIB (HAK_MIB / HAK_SPAN_SIZE)
@@ -160,6 +161,7 @@ static void decay_arenas(uint64_t now_ms, hak_deferred *d) {
   }
   hak_huge_release_idle(over ? UINT64_MAX : now_ms);
   hak_purge_settle_chunks();
+  hak_meta_purge(over);
 }
 
 static uint64_t step_ms(void) { return hak_max_size(hak_decay_ms() / STEPS, 1); }
@@ -270,6 +272,6 @@ size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   if (goes_lazily()) hak_pool_muzzy_to_dirty(); /* what the kernel has not taken yet is still resident */
   hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0;) purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
-  purged += hak_huge_release();
+  purged += hak_huge_release() + hak_meta_purge(true);
   return purged + (hak_purge_spans(keep_bytes / HAK_SPAN_SIZE, false) << HAK_SPAN_SHIFT);
 }
