@@ -224,7 +224,7 @@ void hak_meta_fork_child(void) {
 
 /* --- taking and giving --- */
 
-hak_meta *hak_meta_take(void) {
+static hak_meta *take(bool may_map) {
   hak_lock_take(&hak_meta_lock);
   hak_meta *meta = free_list;
   if (meta != NULL) {
@@ -233,11 +233,15 @@ hak_meta *hak_meta_take(void) {
     fewest_free = hak_min_size(fewest_free, free_blocks);
   } else {
     meta = take_cold();
-    if (meta == NULL) meta = take_fresh(HAK_META_SIZE);
+    if (meta == NULL && (may_map || fresh_end - fresh >= HAK_META_SIZE)) meta = take_fresh(HAK_META_SIZE);
   }
   hak_lock_drop(&hak_meta_lock);
   return meta;
 }
+
+hak_meta *hak_meta_take(void) { return take(true); }
+
+hak_meta *hak_meta_take_mapped(void) { return take(false); }
 
 void hak_meta_give(hak_meta *chain) {
   if (chain == NULL) return;

@@ -19,6 +19,8 @@ extern hak_lock hak_meta_lock;
 
 /* One, contents undefined; NULL: out of memory. */
 hak_meta *hak_meta_take(void);
+/* The same, where that takes no system call. */
+hak_meta *hak_meta_take_mapped(void);
 /* A chain of them linked by next. */
 void hak_meta_give(hak_meta *chain);
 /* One, whatever it was used as. */

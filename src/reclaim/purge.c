@@ -47,23 +47,12 @@ static size_t claim_room(size_t keep_spans) {
   return hak_min_size(CLAIM_SPANS, hak_align_up(wanted, HAK_HUGE_PAGE_SPANS));
 }
 
-/* Free bitmaps of so many spans and more: a slab clears its own when it is created. */
-#define BITMAPS_LEAST 128
-
-static void purge_bitmaps(const hak_region *r, size_t first, size_t count) {
-  const size_t bytes = HAK_BITMAP_WORDS * sizeof *r->bitmaps, page = hak_os_page_size();
-  uintptr_t start = hak_align_up((uintptr_t)r->bitmaps + first * bytes, page);
-  uintptr_t end = hak_align_down((uintptr_t)r->bitmaps + (first + count) * bytes, page);
-  if (count >= BITMAPS_LEAST && start < end) hak_os_decommit_piece((void *)start, end - start);
-}
-
 /* One range of the chunk. Returns how many dirty spans went; 0: there is none, or the system refused it. */
 static size_t purge_in_chunk(hak_region *r, size_t chunk, size_t keep_spans, hak_worth worth, bool lazily) {
   size_t first, n, dirty = hak_pool_claim_dirty(r, chunk, claim_room(keep_spans), worth, &first, &n);
   if (dirty == 0) return 0;
   HAK_SCHEDULE_POINT("purge: spans claimed");
   hak_pages pages = purge_range(hak_region_address(r, first), n << HAK_SPAN_SHIFT, lazily);
-  if (pages != HAK_PAGES_KEPT) purge_bitmaps(r, first, n);
   HAK_SCHEDULE_POINT("purge: spans advised");
   hak_pool_unclaim(r, first, n, pages);
   return pages == HAK_PAGES_KEPT ? 0 : dirty;
