@@ -6,7 +6,7 @@ import tempfile
 
 from instructions import self_costs
 
-FEW, TIMES = 1500, 6
+FEW, TIMES = 500, 6
 # Levels of an index, and steps of growth that become larger.
 MOST = 1.15
 LOADS = {"aligned to 512 KiB": (1 << 19, 300), "aligned to 4 MiB": (1 << 22, 9000), "larger than each hole": (0, 700_000)}
