@@ -98,6 +98,7 @@ static void after_fork_child(void) {
   hak_purge_fork_child();
   hak_tcache_fork_child();
   hak_pool_fork_child();
+  hak_meta_fork_child();
   drop_locks();
   hak_os_streams_reset();
   restart_threads();

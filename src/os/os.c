@@ -195,6 +195,8 @@ bool hak_os_decommit_piece(void *addr, size_t size) {
   return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_DONTNEED) == 0;
 }
 
+bool hak_os_decommit_table(void *addr, size_t size) { return advise_counted(addr, size, MADV_DONTNEED) == 0; }
+
 /* Each mapping over a piece may split the one around it: two more of the 65,530 that a process may have by default, and the
  * program needs some itself. So only large pieces, and a quarter of them all at most. */
 #define MAP_OVER_LEAST (2 * HAK_MIB)

@@ -70,6 +70,8 @@ bool hak_os_decommit(void *addr, size_t size_bytes);
 /* The same for a few pages amid others that stay: by advice alone. Where the kernel refuses, a mapping put in their place
  * would be one more of the process's, which may have 65,530. */
 bool hak_os_decommit_piece(void *addr, size_t size_bytes);
+/* The same inside a mapping that the caller has made and never unmaps: there may be more of those than this box notes. */
+bool hak_os_decommit_table(void *addr, size_t size_bytes);
 /* Leaves the pages to the kernel for when it wants them (MADV_FREE): until then they count as resident and hold what they
  * held, or zeros. False: the kernel does not know this, and nothing has changed. */
 bool hak_os_decommit_lazily(void *addr, size_t size_bytes);

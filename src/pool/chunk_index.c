@@ -57,12 +57,24 @@ size_t hak_chunk_index_next(const hak_chunk_search *s, size_t from, size_t end) 
   return base + next_below(*root(s->region, s->huge, order_of(s->align)), LEVELS - 1, 0, s, from - base, end - base);
 }
 
+static bool lacks_memory; /* relaxed; for the next call without the lock, under which no system call is made */
+
 static node *make(node **at) {
   if (*at == NULL) {
-    *at = (node *)hak_meta_take();
-    if (*at != NULL) memset(*at, 0, sizeof **at);
+    *at = (node *)hak_meta_take_mapped();
+    if (*at != NULL)
+      memset(*at, 0, sizeof **at);
+    else
+      hak_store_relaxed(&lacks_memory, true);
   }
   return *at;
+}
+
+void hak_chunk_index_prepare(void) {
+  if (HAK_LIKELY(!hak_load_relaxed(&lacks_memory))) return;
+  hak_store_relaxed(&lacks_memory, false);
+  hak_meta *meta = hak_meta_take();
+  if (meta != NULL) hak_meta_give_one(meta);
 }
 
 void hak_chunk_index_lower(const hak_chunk_search *s, size_t chunk, size_t longest) {

@@ -27,4 +27,7 @@ void hak_chunk_index_lower(const hak_chunk_search *s, size_t chunk, size_t longe
 /* Spans [first, end) of the chunk are a free range, and no other has grown. All of the chunk: nothing is known. */
 void hak_chunk_index_raise(hak_region *region, size_t chunk, size_t first, size_t end);
 
+/* Before the pool lock is taken: sees to the metadata blocks that the trees lacked. */
+void hak_chunk_index_prepare(void);
+
 #endif

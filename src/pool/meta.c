@@ -9,27 +9,47 @@
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_lock hak_meta_lock;
 
-/* In the first block of each mapping obtained from the system. */
+#define FIRST_MAPPING (256 * HAK_KIB)
+#define LAST_MAPPING (4 * HAK_MIB) /* one with the pages around it: from that size on they are aligned to it */
+#define EARLY_MAPPINGS 8
+#define BLOCKS_MAX (LAST_MAPPING / HAK_META_SIZE)
+
+/* At the start of each mapping obtained from the system. Only blocks that are given back, of up to LAST_MAPPING, have bits. */
 typedef struct mapping {
   struct mapping *next;
   size_t bytes;
+  size_t cold_blocks;
+  bool has_new; /* blocks became cold since its pages were purged last */
+  uint64_t cold[BLOCKS_MAX / 64]; /* free, and not on the list */
+  uint64_t purged[BLOCKS_MAX / 64]; /* of them, at the first block of a page: the page has been given back */
 } mapping;
+#define HEADER_BYTES hak_align_up(sizeof(mapping), HAK_META_SIZE)
 
 /* All under hak_meta_lock. */
 static hak_meta *free_list;
+static size_t free_blocks, fewest_free; /* on the list; and the fewest since it was purged last */
 static uintptr_t fresh, fresh_end;
 static unsigned long total_bytes;
 static mapping *mappings; /* the latest first */
-
-#define FIRST_MAPPING (256 * HAK_KIB)
-#define LAST_MAPPING (4 * HAK_MIB)
+static mapping *early[EARLY_MAPPINGS]; /* those that are not aligned */
+static size_t cold_blocks;
+static mapping *cold_at; /* where one was taken last */
+static struct {
+  mapping *m; /* NULL: none */
+  size_t first, count;
+} claimed; /* blocks that are being purged: in no list and no bitmap */
+static const void *purger; /* mark of the thread that purges. Taking is an acquire, dropping a release */
 
 static bool extend(size_t needed) {
   size_t page = hak_os_page_size();
-  size_t bytes = hak_min_size(hak_max_size(FIRST_MAPPING, total_bytes), LAST_MAPPING);
-  bytes = hak_align_up(hak_max_size(bytes, needed + HAK_META_SIZE), page);
+  size_t bytes = hak_min_size(hak_max_size(FIRST_MAPPING, total_bytes), LAST_MAPPING - 2 * page);
+  bytes = hak_align_up(hak_max_size(bytes, needed + HEADER_BYTES), page);
+  unsigned number = 0;
+  while (number < EARLY_MAPPINGS && early[number] != NULL) number++;
+  bool is_large = bytes > LAST_MAPPING - 2 * page; /* for one block, which is never given back */
+  bool is_early = bytes < LAST_MAPPING - 2 * page && number < EARLY_MAPPINGS;
   /* An inaccessible page at either end: neighbours in the address space may be anybody's. */
-  char *raw = hak_os_reserve(bytes + 2 * page, page);
+  char *raw = hak_os_reserve(bytes + 2 * page, is_early || is_large ? page : LAST_MAPPING);
   if (raw == NULL) return false;
   if (!hak_os_commit(raw + page, bytes)) {
     hak_os_unmap_own(raw, bytes + 2 * page);
@@ -38,11 +58,12 @@ static bool extend(size_t needed) {
   hak_os_small_pages(raw + page, bytes);
   hak_os_name(raw, bytes + 2 * page, HAK_NAME_TABLES);
   mapping *m = (mapping *)(raw + page);
+  if (is_early) early[number] = m;
   m->next = mappings;
   m->bytes = bytes;
   mappings = m;
-  fresh = (uintptr_t)m + HAK_META_SIZE;
-  fresh_end = (uintptr_t)m + bytes;
+  fresh = (uintptr_t)m + HEADER_BYTES;
+  fresh_end = is_large ? fresh + needed : (uintptr_t)m + bytes;
   total_bytes += bytes;
   hak_budget_count_mapped(bytes);
   return true;
@@ -56,25 +77,182 @@ static void *take_fresh(size_t bytes) {
   return p;
 }
 
-hak_meta *hak_meta_take(void) {
+/* --- cold blocks --- */
+
+static mapping *mapping_of(const void *p) {
+  uintptr_t at = (uintptr_t)p;
+  for (unsigned i = 0; i < EARLY_MAPPINGS && early[i] != NULL; i++) {
+    if (at - (uintptr_t)early[i] < early[i]->bytes) return early[i];
+  }
+  return (mapping *)(hak_align_down(at, LAST_MAPPING) + hak_os_page_size());
+}
+
+static size_t page_blocks(void) { return hak_os_page_size() / HAK_META_SIZE; }
+
+static uint64_t *bit_of(uint64_t *words, size_t block, uint64_t *mask) {
+  *mask = (uint64_t)1 << (block % 64);
+  return &words[block / 64];
+}
+
+static void make_cold(mapping *m, size_t block) {
+  hak_assert_held(&hak_meta_lock);
+  uint64_t mask, *word = bit_of(m->cold, block, &mask);
+  HAK_ASSERT((*word & mask) == 0);
+  *word |= mask;
+  m->cold_blocks++;
+  cold_blocks++;
+}
+
+/* Whoever takes the first block of a page that was given back has all of it back. */
+static void unmake_cold(mapping *m, size_t block) {
+  uint64_t mask, *word = bit_of(m->cold, block, &mask);
+  *word &= ~mask;
+  m->cold_blocks--;
+  cold_blocks--;
+  word = bit_of(m->purged, hak_align_down(block, page_blocks()), &mask);
+  if ((*word & mask) == 0) return;
+  *word &= ~mask;
+  hak_budget_count_mapped(hak_os_page_size());
+}
+
+/* The lowest of a mapping, so that the others become pages that are free as a whole. */
+static hak_meta *take_cold(void) {
+  hak_assert_held(&hak_meta_lock);
+  if (cold_blocks == 0) return NULL;
+  if (cold_at == NULL || cold_at->cold_blocks == 0)
+    for (cold_at = mappings; cold_at->cold_blocks == 0;) cold_at = cold_at->next;
+  size_t w = 0;
+  while (cold_at->cold[w] == 0) w++;
+  size_t block = w * 64 + hak_ctz64(cold_at->cold[w]);
+  unmake_cold(cold_at, block);
+  return (hak_meta *)((uintptr_t)cold_at + block * HAK_META_SIZE);
+}
+
+static bool is_page_cold(mapping *m, size_t first) {
+  for (size_t i = first; i < first + page_blocks(); i++) {
+    if ((m->cold[i / 64] >> (i % 64) & 1) == 0) return false;
+  }
+  return (m->purged[first / 64] >> (first % 64) & 1) == 0;
+}
+
+/* Claims the pages from `first` on that are cold and can be given back, or returns false. */
+static bool claim_pages(mapping *m, size_t first) {
+  size_t step = page_blocks(), most = hak_min_size(m->bytes, LAST_MAPPING) / HAK_META_SIZE, end;
+  hak_lock_take(&hak_meta_lock);
+  while (first + step <= most && !is_page_cold(m, first)) first += step;
+  for (end = first; end + step <= most && is_page_cold(m, end); end += step) continue;
+  for (size_t i = first; i < end; i++) unmake_cold(m, i);
+  if (end > first) {
+    claimed.m = m;
+    claimed.first = first;
+    claimed.count = end - first;
+  }
+  hak_lock_drop(&hak_meta_lock);
+  return end > first;
+}
+
+static void unclaim_locked(bool gone) {
+  hak_assert_held(&hak_meta_lock);
+  mapping *m = claimed.m;
+  claimed.m = NULL;
+  for (size_t i = claimed.first; i < claimed.first + claimed.count; i++) {
+    uint64_t mask, *word = bit_of(m->purged, i, &mask);
+    make_cold(m, i);
+    if (gone && i % page_blocks() == 0) *word |= mask;
+  }
+  if (gone) hak_budget_count_unmapped(claimed.count * HAK_META_SIZE);
+}
+
+static size_t purge_mapping(mapping *m) {
+  size_t purged = 0;
+  for (size_t first = 0; claim_pages(m, first); first = claimed.first + claimed.count) {
+    size_t bytes = claimed.count * HAK_META_SIZE;
+    bool gone = hak_os_decommit_table((char *)m + claimed.first * HAK_META_SIZE, bytes);
+    purged += gone ? bytes : 0;
+    hak_lock_take(&hak_meta_lock);
+    unclaim_locked(gone);
+    hak_lock_drop(&hak_meta_lock);
+    if (!gone) break;
+  }
+  return purged;
+}
+
+#define MOVED_AT_ONCE 64 /* under one lock: some microseconds where each is a cache miss */
+
+static bool make_some_cold(size_t *wanted) {
+  hak_lock_take(&hak_meta_lock);
+  unsigned n = 0;
+  for (; n < MOVED_AT_ONCE && n < *wanted && free_list != NULL; n++) {
+    hak_meta *meta = free_list;
+    mapping *m = mapping_of(meta);
+    free_list = meta->next;
+    make_cold(m, ((uintptr_t)meta - (uintptr_t)m) / HAK_META_SIZE);
+    m->has_new = true;
+  }
+  free_blocks -= n;
+  fewest_free = free_blocks;
+  hak_lock_drop(&hak_meta_lock);
+  *wanted -= n;
+  return n > 0;
+}
+
+size_t hak_meta_purge(bool all) {
+  const void *nobody = NULL;
+  if (!hak_cas_acquire(&purger, &nobody, hak_thread_mark())) return 0;
+  hak_lock_take(&hak_meta_lock);
+  size_t wanted = all ? free_blocks : fewest_free, purged = 0;
+  fewest_free = free_blocks;
+  mapping *m = mappings;
+  hak_lock_drop(&hak_meta_lock);
+  while (make_some_cold(&wanted)) continue;
+  for (; m != NULL; m = m->next) {
+    hak_lock_take(&hak_meta_lock);
+    bool has_new = m->has_new;
+    m->has_new = false;
+    hak_lock_drop(&hak_meta_lock);
+    if (has_new) purged += purge_mapping(m);
+  }
+  hak_store_release(&purger, NULL);
+  return purged;
+}
+
+void hak_meta_fork_child(void) {
+  if (purger == NULL || purger == hak_thread_mark()) return;
+  if (claimed.m != NULL) unclaim_locked(false);
+  purger = NULL;
+}
+
+/* --- taking and giving --- */
+
+static hak_meta *take(bool may_map) {
   hak_lock_take(&hak_meta_lock);
   hak_meta *meta = free_list;
-  if (meta != NULL)
+  if (meta != NULL) {
     free_list = meta->next;
-  else
-    meta = take_fresh(HAK_META_SIZE);
+    free_blocks--;
+    fewest_free = hak_min_size(fewest_free, free_blocks);
+  } else {
+    meta = take_cold();
+    if (meta == NULL && (may_map || fresh_end - fresh >= HAK_META_SIZE)) meta = take_fresh(HAK_META_SIZE);
+  }
   hak_lock_drop(&hak_meta_lock);
   return meta;
 }
+
+hak_meta *hak_meta_take(void) { return take(true); }
+
+hak_meta *hak_meta_take_mapped(void) { return take(false); }
 
 void hak_meta_give(hak_meta *chain) {
   if (chain == NULL) return;
   HAK_ASSERT(((uintptr_t)chain & (HAK_META_SIZE - 1)) == 0);
   hak_meta *last = chain;
-  while (last->next != NULL) last = last->next;
+  size_t count = 1;
+  for (; last->next != NULL; last = last->next) count++;
   hak_lock_take(&hak_meta_lock);
   last->next = free_list;
   free_list = chain;
+  free_blocks += count;
   hak_lock_drop(&hak_meta_lock);
 }
 

@@ -379,6 +379,7 @@ static void set_codes(hak_region *r, size_t first, size_t spans, unsigned code) 
 }
 
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
+  hak_chunk_index_prepare();
   hak_lock_take(&hak_span_pool.lock);
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
   hak_span *span = take_locked(spans, align, huge, zeroed);

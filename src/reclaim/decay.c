@@ -6,6 +6,7 @@
 #include "large/kept.h"
 #include "os/memory_limits.h"
 #include "pool/budget.h"
+#include "pool/meta.h"
 #include "tcache/tcache.h"
 
 #define SPANS_PER_MIB (HAK_MIB / HAK_SPAN_SIZE)
@@ -202,6 +203,7 @@ static void decay_arenas(bool idle, hak_deferred *d) {
   }
   hak_kept_turn();
   hak_purge_settle_chunks();
+  hak_meta_purge(over || idle);
   withdraw_idle();
 }
 
@@ -364,6 +366,7 @@ size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   hak_kept_gone gone = hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d->purge_due);
   purged += gone.mapping_bytes;
   purged += hak_purge_spans(keep_bytes / HAK_SPAN_SIZE, false) << HAK_SPAN_SHIFT;
+  purged += hak_meta_purge(true);
   if (keep_bytes == 0) hak_decay_for_limit();
   return purged;
 }

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstring>
 #include <set>
+#include <vector>
 
 #include "fake_os.h"
 #include "hak.h"
@@ -51,6 +53,62 @@ TEST_F(Meta, OneIsGivenWhateverItHolds) {
   hak_meta_give_one(b);
   EXPECT_EQ(hak_meta_take(), b);
   EXPECT_EQ(hak_meta_take(), a);
+}
+
+// Nobody needs what a burst needed.
+TEST_F(Meta, PagesOfFreeBlocksGoBackAndComeAgain) {
+  constexpr size_t COUNT = 24000;  // in early mappings and in aligned ones
+  std::set<hak_meta *> blocks;
+  while (blocks.size() < COUNT) ASSERT_TRUE(blocks.insert(hak_meta_take()).second);
+  hak_meta *kept = *blocks.begin();
+  memset(static_cast<void *>(kept), 0x5a, HAK_META_SIZE);
+  blocks.erase(kept);
+  for (hak_meta *m : blocks) hak_meta_give_one(m);
+  unsigned long mapped = hak_meta_bytes();
+  size_t used = hak_load_relaxed(&hak_budget_mapped), purged = hak_meta_purge(true);
+  EXPECT_GE(purged, (COUNT - 100) * HAK_META_SIZE);
+  EXPECT_EQ(hak_load_relaxed(&hak_budget_mapped), used - purged);
+  EXPECT_EQ(hak_meta_purge(true), 0u) << "once";
+  std::set<hak_meta *> again;
+  while (again.size() < COUNT - 1) {
+    hak_meta *m = hak_meta_take();
+    ASSERT_NE(m, kept);
+    ASSERT_TRUE(again.insert(m).second) << "handed out twice";
+    memset(static_cast<void *>(m), 0xff, HAK_META_SIZE);
+  }
+  EXPECT_EQ(hak_meta_bytes(), mapped) << "the same ones";
+  EXPECT_EQ(hak_load_relaxed(&hak_budget_mapped), used);
+  for (size_t i = sizeof(void *); i < HAK_META_SIZE; i++) ASSERT_EQ(reinterpret_cast<unsigned char *>(kept)[i], 0x5a);
+  for (hak_meta *m : again) hak_meta_give_one(m);
+  hak_meta_give_one(kept);
+}
+
+TEST_F(Meta, ByDecayGoesWhatNobodyNeededSinceTheLastTime) {
+  std::vector<hak_meta *> blocks(6000);
+  hak_meta_purge(true);
+  for (hak_meta *&m : blocks) m = hak_meta_take();
+  for (hak_meta *m : blocks) hak_meta_give_one(m);
+  EXPECT_EQ(hak_meta_purge(false), 0u) << "needed just now";
+  for (size_t i = 0; i < 3000; i++) blocks[i] = hak_meta_take();
+  for (size_t i = 0; i < 3000; i++) hak_meta_give_one(blocks[i]);
+  size_t purged = hak_meta_purge(false);
+  EXPECT_GE(purged, 2900 * HAK_META_SIZE);
+  EXPECT_LE(purged, 3000 * HAK_META_SIZE);
+  EXPECT_GE(hak_meta_purge(false), 2900 * HAK_META_SIZE);
+}
+
+TEST_F(Meta, WhatTheSystemRefusesStays) {
+  std::vector<hak_meta *> blocks(4000);
+  for (hak_meta *&m : blocks) m = hak_meta_take();
+  for (hak_meta *m : blocks) hak_meta_give_one(m);
+  size_t used = hak_load_relaxed(&hak_budget_mapped);
+  fake_os::fail_all(fake_os::ADVISE, EINVAL);
+  EXPECT_EQ(hak_meta_purge(true), 0u);
+  fake_os::allow_all();
+  EXPECT_EQ(hak_load_relaxed(&hak_budget_mapped), used);
+  unsigned long mapped = hak_meta_bytes();
+  for (hak_meta *&m : blocks) m = hak_meta_take();
+  EXPECT_EQ(hak_meta_bytes(), mapped);
 }
 
 TEST_F(Meta, BlocksAreZeroedAndWhole) {
