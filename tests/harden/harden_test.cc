@@ -546,10 +546,11 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Hardened, testing::Values(8, 4096, 100000, 60000
 
 TEST(HardenedBlocks, ZeroBytesAreZeroBytes) {
   for (bool write : {false, true}) {
-    for (int at : {0, 1, 100, 5000, -1}) {
+    for (int at : {0, 1, 300, 5000, -1}) {
       body = [write, at] {
-        for (int i = 0; i < 700; i++) hakmem_malloc(0);
-        volatile char *p = static_cast<char *>(hakmem_malloc(0));
+        static volatile char *all[1000];
+        for (volatile char *&one : all) one = static_cast<char *>(hakmem_malloc(0));
+        volatile char *p = all[500];
         if (write) p[at] = 0;
         _exit(p[at]);
       };
