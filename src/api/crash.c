@@ -47,14 +47,14 @@ static void look_at_registers(const ucontext_t *context, const void *fault) {
   for (unsigned i = 0; i < STACK_WORDS && hak_os_readable(stack); i++, stack += sizeof stack) look_at_register(*(const uintptr_t *)stack, fault, &told);
 }
 
-/* Another fault in here ends the program: the signal is blocked meanwhile. */
+/* The earlier action comes first: another fault in here ends the program, as does the instruction when it faults again. */
 static void on_crash(int number, siginfo_t *info, void *context) {
   bool sent = info->si_code <= 0;
+  sigaction(number, &earlier[number == SIGBUS], NULL);
   if (!sent && !hak_fault_told()) {
     hak_sweep_at_crash();
     look_at_registers(context, info->si_addr);
   }
-  sigaction(number, &earlier[number == SIGBUS], NULL); /* the instruction faults again */
   if (sent) raise(number);
 }
 

@@ -65,7 +65,7 @@ static bool explain_region(const void *p) {
 }
 
 static bool explain_empty(const void *p) {
-  if (!hak_empty_contains(p)) return false;
+  if (!HAK_HARD(GUARDS) || !hak_empty_contains(p)) return false;
   const void *block = (const void *)hak_align_down((uintptr_t)p, HAK_EMPTY_APART);
   hak_verdict verdict;
   hak_empty_tag(block, &verdict);
