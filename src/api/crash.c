@@ -1,7 +1,3 @@
-/* REG_RSP */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "api/crash.h"
 
 #include <signal.h>
@@ -44,29 +40,21 @@ static void look_at_register(uintptr_t value, const void *fault, bool *told) {
 
 static void look_at_registers(const ucontext_t *context, const void *fault) {
   bool told = false;
-  uintptr_t stack = 0;
-#if defined __x86_64__
-  stack = (uintptr_t)context->uc_mcontext.gregs[REG_RSP];
-  for (unsigned i = 0; i < REG_RSP; i++) look_at_register((uintptr_t)context->uc_mcontext.gregs[i], fault, &told);
-#elif defined __aarch64__
-  stack = (uintptr_t)context->uc_mcontext.sp;
-  for (unsigned i = 0; i < 31; i++) look_at_register((uintptr_t)context->uc_mcontext.regs[i], fault, &told);
-#else
-  (void)context;
-#endif
+  const uintptr_t *registers = (const uintptr_t *)(const void *)&context->uc_mcontext;
+  for (size_t i = 0; i < sizeof context->uc_mcontext / sizeof *registers; i++) look_at_register(registers[i], fault, &told);
   /* Code that was not optimised has its variables there. */
-  for (unsigned i = 0; stack != 0 && i < STACK_WORDS && hak_os_readable(stack); i++, stack += sizeof stack)
-    look_at_register(*(const uintptr_t *)hak_align_down(stack, sizeof stack), fault, &told);
+  uintptr_t stack = hak_align_down(hak_stack_of(context), sizeof stack);
+  for (unsigned i = 0; i < STACK_WORDS && hak_os_readable(stack); i++, stack += sizeof stack) look_at_register(*(const uintptr_t *)stack, fault, &told);
 }
 
-/* Another fault in here ends the program: the signal is blocked meanwhile. */
+/* The earlier action comes first: another fault in here ends the program, as does the instruction when it faults again. */
 static void on_crash(int number, siginfo_t *info, void *context) {
   bool sent = info->si_code <= 0;
+  sigaction(number, &earlier[number == SIGBUS], NULL);
   if (!sent && !hak_fault_told()) {
     hak_sweep_at_crash();
     look_at_registers(context, info->si_addr);
   }
-  sigaction(number, &earlier[number == SIGBUS], NULL); /* the instruction faults again */
   if (sent) raise(number);
 }
 

@@ -71,8 +71,8 @@ HAK_INLINE void check_before(const hak_region *r, const void *p, size_t block_si
     return;
   }
   const char *before = (const char *)p - block_size;
-  /* The other's page may not be there: where p begins a page, the trailer before lies in another one. */
-  if (HAK_UNLIKELY((uintptr_t)p % HAK_PAGE_LEAST == 0) && !hak_sweep_may_read((const char *)p - HAK_TRAILER_BYTES, HAK_TRAILER_BYTES)) return;
+  /* A child may not have the other's page: where p begins a page, the trailer before lies in another one. */
+  if (HAK_UNLIKELY((uintptr_t)p % HAK_PAGE_LEAST == 0) && hak_sweep_is_child()) return;
   uint64_t word = hak_trailer_glance(before, block_size);
   if (HAK_LIKELY(hak_trailer_fits(before, block_size, word))) return;
   if (word != 0 || hak_held(r, before)) doubt_before(r, p, block_size);

@@ -93,7 +93,9 @@ static bool is_end_readable(const void *p, size_t bytes) {
   return is_readable((const char *)p + bytes - looked_at, looked_at);
 }
 
-bool hak_sweep_may_read(const void *p, size_t bytes) { return is_readable(p, bytes); }
+void hak_sweep_forget_fork(void) { hak_store_relaxed(&forked, false); }
+
+bool hak_sweep_is_child(void) { return hak_load_relaxed(&forked); }
 
 typedef hak_verdict looker(const hak_region *r, const void *p, size_t block_size);
 
@@ -185,6 +187,7 @@ static size_t here_huge;
 
 void hak_sweep_some(void) {
   static uint64_t due_ms; /* relaxed */
+  if (hak_load_relaxed(&forked)) return;
   uint64_t now_ms = hak_os_now_ms();
   if (now_ms < hak_load_relaxed(&due_ms) || hak_exchange_acquire(&busy, 1) != 0) return;
   hak_store_relaxed(&due_ms, now_ms + STEP_MS);

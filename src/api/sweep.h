@@ -7,14 +7,17 @@
 
 #include "region/region.h"
 
-/* At the end of a slow path: a little of the heap, a hundredth of a processor's time at most. */
+/* At the end of a slow path: a little of the heap, a hundredth of a processor's time at most. Nothing in a child, which would have to ask the
+ * system for each page, and may have forbidden itself to. */
 void hak_sweep_some(void);
 /* In the child of a fork: no other thread is at it. */
 void hak_sweep_fork_child(void);
+/* As if there had been no fork; for tests. */
+void hak_sweep_forget_fork(void);
 /* The same when a fault ends it. */
 void hak_sweep_at_crash(void);
-/* Whether a child has these bytes of a block that it does not know: the program may have kept the page from it. */
-bool hak_sweep_may_read(const void *p, size_t bytes);
+/* Whether this process is a fork's child: of what it does not know, pages may have been kept from it. */
+bool hak_sweep_is_child(void);
 /* When the process ends: for a tenth of a second at most, from anywhere on. */
 void hak_sweep_at_exit(void);
 /* Ends the program if the block is damaged that lies beside one of the same size, in its slab where a slab has several; `where` is for

@@ -66,11 +66,12 @@ static bool explain_region(const void *p) {
 }
 
 static bool explain_empty(const void *p) {
-  if (!hak_empty_contains(p)) return false;
+  if (!HAK_HARD(GUARDS) || !hak_empty_contains(p)) return false;
   const void *block = (const void *)hak_align_down((uintptr_t)p, HAK_EMPTY_APART);
   hak_verdict verdict;
-  bool live = hak_empty_tag(block, &verdict) != 0;
-  print_block(live ? "access outside of a block" : "use after free", p, live ? "in or near the" : "in the freed", block, 0);
+  hak_empty_tag(block, &verdict);
+  bool freed = verdict == HAK_VERDICT_DOUBLE_FREE;
+  print_block(freed ? "use after free" : "access outside of a block", p, freed ? "in the freed" : "in or near the", block, 0);
   return true;
 }
 

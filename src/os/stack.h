@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <ucontext.h>
 
 #include "base/compiler.h"
 #include "os/call.h"
@@ -115,6 +116,17 @@ HAK_INLINE bool hak_is_sigreturn(const void *pc) { return (void)pc, false; }
 HAK_INLINE bool hak_follows_call(const unsigned char *pc) { return (void)pc, false; }
 
 #endif
+
+/* The stack pointer of a thread that a signal has interrupted; 0: not known here. */
+HAK_INLINE uintptr_t hak_stack_of(const ucontext_t *context) {
+#if defined __x86_64__
+  return (uintptr_t)context->uc_mcontext.gregs[15]; /* REG_RSP, a name of GNU's */
+#elif defined __aarch64__
+  return (uintptr_t)context->uc_mcontext.sp;
+#else
+  return (void)context, (uintptr_t)0;
+#endif
+}
 
 /* The least that a page has. */
 #define HAK_PAGE_LEAST ((uintptr_t)4096)
