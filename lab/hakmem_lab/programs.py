@@ -69,10 +69,8 @@ class Program:
         )  # fmt: skip
 
     def filled(self, text: str, seed: int, folder: Path, size: int) -> str:
-        known = {"{n}": size, "{seed}": seed, "{in}": folder, "{work}": FOLDER}
-        for name, value in known.items():
-            text = text.replace(name, str(value))
-        return text
+        text = text.replace("{n}", str(size)).replace("{seed}", str(seed))
+        return text.replace("{in}", str(folder)).replace("{work}", str(FOLDER))
 
     def words(self, seed: int, folder: Path, size: int) -> tuple[str, ...]:
         first, *rest = shlex.split(self.filled(self.command, seed, folder, size))
@@ -137,10 +135,7 @@ def is_locked(file: TextIO) -> bool:
 
 @contextmanager
 def inputs_of(seed: int) -> Iterator[Path]:
-    """A folder for a run's inputs, gone at its end.
-
-    Its path says no more than the seed: a path is part of what a program does, and counts repeat.
-    """
+    """A folder for a run's inputs, gone at its end; programs see its path, and counts repeat."""
     above = cache.cache_folder() / "programs"
     try:
         above.mkdir(parents=True, exist_ok=True)

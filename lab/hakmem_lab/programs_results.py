@@ -1,8 +1,7 @@
 """What the runs of programs say: each program beside its best peer, and all programs together.
 
 Of CPU time the minimum of the rounds counts: what else runs on the machine only adds to it. Ratios
-of cost are a peer's over the baseline's, above 1 the baseline is better; those of memory are the
-baseline's over a peer's.
+of cost are a peer's over the baseline's; those of memory are the baseline's over a peer's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,15 +88,13 @@ def result_of(session: Session, measured: Measured) -> ProgramResult:
         over = theirs[best][cost] / ours[cost]
         if PEAK in ours:
             peak = ratio_to_least(ours[PEAK], [found[PEAK] for found in theirs.values()])
-    one, rounds = measured.program, measured.rotation.rounds_done if measured.rotation else 1
-    return ProgramResult(
-        one.name, one.title, one.set, rounds, figures, measured.served, problems, best, over, peak
-    )
+    one = measured.program
+    return ProgramResult(one.name, one.title, one.set, measured.rounds, figures, measured.served,
+                         problems, best, over, peak)  # fmt: skip
 
 
 def timed_figures(measured: Measured, name: str) -> dict[str, float | None]:
-    rounds = measured.rotation.rounds_done
-    series = measured.rotation.series[name]
+    rounds, series = measured.rounds, measured.rotation.series[name]
     if not rounds:
         return {}
     values, outcomes = series.values[:rounds], series.outcomes[:rounds]

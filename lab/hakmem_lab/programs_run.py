@@ -116,8 +116,9 @@ class Measured:
         for name, figures in line.get("counts", {}).items():
             self.counts[name] = Counted(**figures)
 
-    def has_figures(self) -> bool:
-        return bool(self.counts or self.problems or (self.rotation and self.rotation.rounds_done))
+    @property
+    def rounds(self) -> int:
+        return self.rotation.rounds_done if self.rotation else 1
 
 
 def read(session: Session, program: Program) -> Measured:
@@ -193,8 +194,8 @@ def prove(load: RealLoad, allocator: Allocator, limit_s: float) -> dict:
     """Whose malloc served, and the number of system calls: of servers with clients none."""
     row, calls = load.contender(allocator), None
     if not load.is_server:
-        most_s = limit_s or 1e6
-        calls = count_system_calls(row.command, row.preload, row.settings, most_s).total
+        counted = count_system_calls(row.command, row.preload, row.settings, limit_s or 1e6)
+        calls = counted.total
     name = allocator.name
     return {"served": {name: load.served(allocator)}, "calls": {name: calls}}
 
@@ -219,4 +220,4 @@ def run_all(session: Session, inputs: Path, tick: Tick, told: Callable[[Measured
 def all_measured(session: Session) -> list[Measured]:
     """Every program that has a whole round, a count, or a failure."""
     found = (read(session, program) for program in session.programs)
-    return [one for one in found if one.has_figures()]
+    return [one for one in found if one.problems or one.counts or (one.rotation and one.rounds)]

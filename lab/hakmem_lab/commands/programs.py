@@ -127,9 +127,10 @@ def why_not(one: Program, counted: bool) -> str:
 
 def list_table(found: list[Program], counted: bool) -> Table:
     table = tables.plain_table("Programs")
-    columns = [(title, {}) for title in ("program", "set", "what it does", "cannot be run")]
-    rows = [[one.name, one.set, one.title, why_not(one, counted)] for one in found]
-    tables.fill(table, columns, rows)
+    for title in ("program", "set", "what it does", "cannot be run"):
+        table.add_column(title)
+    for one in found:
+        table.add_row(one.name, one.set, one.title, why_not(one, counted))
     return table
 
 
@@ -149,8 +150,9 @@ def facts_of(session: Session, lacking: dict[str, str]) -> dict[str, str]:
 
 def run(console: Console, session: Session) -> bool:
     """All programs; False when it was interrupted."""
-    many = session.rounds + (not session.counted)
-    steps = len(session.programs) * len(session.allocators) * many
+    # Each program's input, its rounds, and its proofs.
+    each = len(session.allocators) * (session.rounds + (not session.counted)) + 1
+    steps = len(session.programs) * each
 
     def tell(measured: Measured) -> None:
         (one,) = programs_results.collect(session, [measured]).programs
@@ -171,9 +173,9 @@ def conclude(
     """Where the files lie, and the exit status with what went wrong."""
     console.print(f"journals and programs.json: {session.folder}", soft_wrap=True)
     if not finished:
+        told = f"interrupted after {len(results.programs)} of {len(session.programs)} programs"
         go_on = f"hakmem programs --resume {session.folder}"
-        count = f"{len(results.programs)} of {len(session.programs)} programs"
-        console.print(f"interrupted after {count}; go on with {go_on}", soft_wrap=True)
+        console.print(f"{told}; go on with {go_on}", soft_wrap=True)
         raise SystemExit(INTERRUPTED)
     failed = any(session.baseline in one.problems for one in results.programs)
     if failed or session.broken or not results.programs:
