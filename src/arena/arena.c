@@ -284,8 +284,8 @@ static void flush_magazine(void **magazine, unsigned c, hak_deferred *d) {
 
 /* The full magazines that nobody needed. Who shrinks by the clock does not wait for a thread that may have been stopped while it had
  * the lock. */
-static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) {
-  if (all)
+static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, bool waits, hak_deferred *d) {
+  if (waits)
     hak_lock_take(&b->lock);
   else if (!hak_lock_try(&b->lock))
     return;
@@ -300,14 +300,16 @@ static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, hak_deferred *d) 
   hak_lock_drop(&b->lock);
 }
 
-void hak_arena_shrink(hak_arena *a, bool all, hak_deferred *d) {
+static void shrink(hak_arena *a, bool all, bool waits, hak_deferred *d) {
   /* A depot may hold blocks of other arenas alone, so slabs of its own say nothing. */
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) shrink_bin(bin_of(a, c), c, all, d);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) shrink_bin(bin_of(a, c), c, all, waits, d);
 }
+
+void hak_arena_shrink(hak_arena *a, bool all, hak_deferred *d) { shrink(a, all, false, d); }
 
 void hak_arena_shrink_all(hak_deferred *d) {
   for (unsigned round = 0; round < 2; round++) {
-    for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(arenas[i], true, d);
+    for (uint32_t i = hak_arena_count(); i-- > 0;) shrink(arenas[i], true, true, d);
   }
 }
 

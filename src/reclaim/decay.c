@@ -199,7 +199,7 @@ static void decay_arenas(bool idle, hak_deferred *d) {
   bool over = hak_budget_level() >= HAK_BUDGET_OVER;
   for (uint32_t i = hak_arena_count(); i-- > 0;) {
     hak_arena_shrink(hak_arena_at(i), over || idle, d);
-    hak_purge_slabs(hak_arena_at(i), looks / STEPS, idle, SIZE_MAX, d);
+    hak_purge_slabs(hak_arena_at(i), looks / STEPS, false, SIZE_MAX, d);
   }
   hak_kept_turn();
   hak_purge_settle_chunks();

@@ -4,7 +4,10 @@
 #include "os/os.h"
 #include "tcache/draw.h"
 
-#define OFF_BYTES ((int64_t)1024 * 1024) /* a countdown while nothing is sampled: then the thread comes by a slow path */
+/* A countdown while nothing is sampled, at the end of which a thread comes by a slow path that might take none else: bytes, or requests
+ * like the one that ended the last. */
+#define OFF_BYTES ((size_t)1024 * 1024)
+#define OFF_REQUESTS 512
 #define WINDOW_MS 20 /* in which samples are counted against what there may be in a second */
 #define SHIFT_MAX 20
 #define CERTAIN 64                  /* a rate at which 1 - e^-rate is 1 */
@@ -91,11 +94,11 @@ static hak_due decide(hak_count_state *s, size_t size, double taken) {
 
 HAK_COLD hak_due hak_count_end(size_t size) {
   hak_count_state *s = &hak_tls.count;
+  int64_t taken = HAK_COUNTED_BYTES(size);
   if (!hak_counting()) {
-    hak_tls.countdown = OFF_BYTES;
+    hak_tls.countdown = (int64_t)hak_max_size(OFF_BYTES, OFF_REQUESTS * (size_t)taken);
     return (hak_due){0};
   }
-  int64_t taken = HAK_COUNTED_BYTES(size);
   if (s->random == 0) { /* what has ended was none of ours */
     hak_tls.countdown = draw(s) - taken;
     if (hak_tls.countdown >= 0) return (hak_due){0};

@@ -28,15 +28,13 @@ elseif(MUTATION STREQUAL "arena_made_twice")
   set(to [=[
   for (bool once = true; once; once = false) {
 ]=])
-elseif(MUTATION STREQUAL "depot_keeps_what_is_taken")
+elseif(MUTATION STREQUAL "depot_loses_what_was_there")
+  # The magazine before is not behind the new one.
   set(from [=[
-  b->full = *magazine;
-  uint32_t left = hak_sub_single(&b->full_count, 1);
-  if (left < b->full_low) b->full_low = left;
-  hak_sub_relaxed(&hak_depot_bytes, magazine_bytes(c));
+  *magazine = b->full;
 ]=])
   set(to [=[
-  return magazine;
+  *magazine = NULL;
 ]=])
 elseif(MUTATION STREQUAL "steal_keeps_magazine")
   # What is more than wanted is lost.

@@ -118,19 +118,28 @@ void have_cache() {
   hak_thread_cache();
 }
 
-/* Frees more than a magazine holds: one goes to the depot. */
+/* Frees more blocks of another arena than a magazine holds: one goes to that arena's depot. */
 Actor overflower(const char *name, const Shared &blocks) {
   return {name,
           [=] {
             have_cache();
-            blocks->allocate(kOverflow, kSize);
+            std::thread([=] {
+              have_cache();
+              blocks->allocate(kOverflow, kSize);
+            }).join();
           },
           [=] { blocks->free_all(); }};
 }
 
-/* Allocates until it had to refill, which looks into depots and steals. */
-Actor refiller(const char *name, int mark) {
-  return {name, have_cache, [mark] {
+/* Allocates until it had to refill: which looks into the depot of the arena whose blocks an overflower before it frees, of two; or
+ * steals from there. */
+Actor refiller(const char *name, int mark, bool steals = false) {
+  return {name,
+          [steals] {
+            if (!steals) std::thread(have_cache).join();
+            have_cache();
+          },
+          [mark] {
             Blocks own(mark);
             own.allocate(kOverflow, kSize);
             own.free_all();
@@ -252,7 +261,7 @@ TEST(Depots, PutTakeAndTake) {
   expect_all_pass(
       [] {
         auto b = std::make_shared<Blocks>(1);
-        return Scenario{{overflower("frees", b), refiller("first", 2), refiller("second", 3)}, check_heap, check_all_returned};
+        return Scenario{{overflower("frees", b), refiller("first", 2), refiller("second", 3, true)}, check_heap, check_all_returned};
       },
       100, 400);
 }

@@ -368,6 +368,26 @@ TEST_F(Tcache, DecaysByTheClock) {
   });
 }
 
+// Nodes freed in no order leave a few of nearly every slab in the cache; and the work that follows is served by the cache alone.
+TEST_F(Tcache, WhatItHoldsPinsNoSlabsWhileItServesAllWork) {
+  uint64_t now = 1000000;
+  fake_os::set_clock(now);
+  in_new_thread([&] {
+    self();
+    std::mt19937 random(1);
+    std::vector<void *> nodes;
+    for (size_t bytes = 0, size; bytes < 60 * HAK_MIB; bytes += size) nodes.push_back(hakmem_malloc(size = 24 + random() % 150));
+    std::shuffle(nodes.begin(), nodes.end(), random);
+    free_all(nodes);
+    EXPECT_GT(live_spans() * HAK_SPAN_SIZE, 40 * HAK_MIB) << "pinned";
+    for (int i = 0; i < 500; i++) {
+      fake_os::set_clock(now += 20);
+      for (int k = 0; k < 20; k++) hakmem_free(hakmem_malloc(16 + random() % 2500));
+    }
+    EXPECT_LE((live_spans() + hak_load_relaxed(&hak_span_pool.dirty_spans)) * HAK_SPAN_SIZE, 8 * HAK_MIB);
+  });
+}
+
 // --- modes ---
 
 TEST_F(Tcache, SwitchedOffEveryCallGoesToTheSlabs) {

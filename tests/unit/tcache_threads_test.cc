@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -294,6 +295,30 @@ TEST_F(Threads, AfterASpikeMemoryComesBackWithLightWork) {
   }
   EXPECT_EQ(hak_depot_bytes, 0u);
   EXPECT_LE(live_bytes() + hak_load_relaxed(&hak_span_pool.dirty_spans) * HAK_SPAN_SIZE, 2 * HAK_MIB);
+}
+
+// One malloc after two decay times, by a thread that slept meanwhile: what depots hold is no younger than what is dirty.
+TEST_F(Threads, AProducerThatWakesUpGivesBackWhatOthersFreed) {
+  for (bool in_order : {true, false}) {
+    uint64_t now = hak_os_now_ms();
+    fake_os::set_clock(now);
+    Actor producer(1);
+    std::vector<void *> blocks = producer.alloc(700, 60 * HAK_MIB / 704);
+    std::mt19937 random(1);
+    if (!in_order) std::shuffle(blocks.begin(), blocks.end(), random);
+    {
+      Actor first(2), second(0);
+      first.free(blocks, 0, blocks.size() / 2);
+      second.free(blocks, blocks.size() / 2);
+      EXPECT_GT(hak_depot_bytes, 8 * HAK_MIB);
+      first.end();
+      second.end();
+    }
+    fake_os::set_clock(now + 2000);
+    producer.run([] { hakmem_free(hakmem_malloc(5000)); });
+    EXPECT_EQ(hak_depot_bytes, 0u);
+    EXPECT_LE(live_bytes() + hak_load_relaxed(&hak_span_pool.dirty_spans) * HAK_SPAN_SIZE, 6 * HAK_MIB) << in_order;
+  }
 }
 
 // --- fork ---
