@@ -52,16 +52,17 @@ static void keep_to_target(hak_deferred *d) {
 void hak_slow_exit(hak_deferred *d) {
   hak_report_bad(d);
   uint64_t now_ms = hak_os_now_ms();
+  bool looked = false;
   if (clock_moved(now_ms)) {
     if (HAK_HARD_SWEEP) hak_sweep_some();
     decay_cache(now_ms, d);
-    hak_decay_tick(now_ms, d);
+    looked = hak_decay_tick(now_ms, d);
   }
   /* What is freed into depots and kept never reaches the mark. */
   if (hak_decay_idle_bytes() != 0) hak_decay_wake_helper();
   keep_to_target(d);
   if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);
-  if (hak_decay_step_due()) hak_decay_step(now_ms, false, d);
+  if (hak_decay_step_due() && !looked) hak_decay_step(now_ms, false, d);
   hak_report_tick(now_ms);
   hak_report_bad(d);
 }

@@ -148,8 +148,8 @@ hak_tcache *hak_thread_grow_up(void) {
   return t;
 }
 
-/* 4,000 blocks, each of which may be a cache miss or two: a millisecond. */
-#define CHECKED_MAGAZINES 64
+/* A thousand blocks, each of which may be a few cache misses: a fraction of a millisecond. */
+#define CHECKED_MAGAZINES 16
 
 void hak_thread_check_cached(void) {
   if (!HAK_CHECKS || !hak_started()) return;

@@ -25,7 +25,7 @@ HAK_INLINE hak_tcache *hak_thread_grown(void) {
 /* Ends the calling thread's use of its cache now; for tests. */
 void hak_thread_end(void);
 
-/* Returns to slabs what the calling thread caches, and of what the depots do the latest blocks, some thousands, and ends the program if a block among it was freed wrongly. For the
+/* Returns to slabs what the calling thread caches, and of what the depots do the latest blocks, a thousand, and ends the program if a block among it was freed wrongly. For the
  * end of the process: memory stays with it. */
 void hak_thread_check_cached(void);
 

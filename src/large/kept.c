@@ -9,8 +9,10 @@
 #include "os/os.h"
 #include "pool/budget.h"
 
-/* Of extents so much is kept, or this part of what is held; of a limit less, since what is kept counts. */
+/* Of extents so much is kept, or this part of what is held; of a limit less, since what is kept counts. More where mappings might be, but
+ * no slab can have it. */
 #define EXTENT_BYTES_LEAST (16 * HAK_MIB)
+#define EXTENT_BYTES_MOST (64 * HAK_MIB)
 #define EXTENT_LIVE_PART 8
 #define EXTENT_LIMIT_PART 64
 /* A block that is larger than the request by this part serves it, and keeping may add this part to what was in use. */
@@ -35,13 +37,17 @@ static size_t in_use(void) {
   return held > idle ? held - idle : 0;
 }
 
-/* Bytes that are kept beyond what may be, when so many more are in use: which the system may yet refuse. */
-static size_t excess_locked(size_t more) {
+/* Bytes that may be kept, mappings and extents, when `use` is in use. */
+static size_t room_beside(size_t use) {
   hak_assert_held(&hak_huge_lock);
-  size_t use = in_use() + more;
-  peak_now = hak_max_size(peak_now, use - more);
+  peak_now = hak_max_size(peak_now, in_use());
   size_t peak = hak_max_size(hak_max_size(peak_now, peak_before), use);
-  size_t room = hak_budget_near_now() ? 0 : peak + peak / LARGER_PART - use, idle = hak_load_relaxed(&hak_kept_mapping_bytes);
+  return hak_budget_near_now() ? 0 : peak + peak / LARGER_PART - use;
+}
+
+/* Bytes of mappings that are kept beyond that when so many more are in use: which the system may yet refuse. */
+static size_t excess_locked(size_t more) {
+  size_t room = room_beside(in_use() + more), idle = hak_load_relaxed(&hak_kept_mapping_bytes);
   return idle > room ? idle - room : 0;
 }
 
@@ -64,19 +70,21 @@ static range remove_locked(size_t i) {
 }
 
 static bool has_room_for_extent(size_t bytes) {
-  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit);
+  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit), extents = hak_load_relaxed(&hak_kept_extent_bytes) + bytes;
   size_t most = hak_max_size(EXTENT_BYTES_LEAST, (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / EXTENT_LIVE_PART);
   if (HAK_UNLIKELY(limit != 0)) most = hak_min_size(most, limit / EXTENT_LIMIT_PART);
   if (HAK_UNLIKELY(hak_budget_targeted())) most = hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / EXTENT_LIMIT_PART);
-  return hak_load_relaxed(&hak_kept_extent_bytes) + bytes <= most;
+  if (extents <= most) return true;
+  size_t use = in_use(), room = room_beside(use - hak_min_size(use, bytes));
+  return extents <= EXTENT_BYTES_MOST && limit == 0 && !hak_budget_targeted() && extents + hak_load_relaxed(&hak_kept_mapping_bytes) <= room;
 }
 
 bool hak_kept_put_extent(void *p) {
   size_t bytes = (size_t)hak_region_span(hak_region_find(p), p)->span_count << HAK_SPAN_SHIFT;
-  if (hak_config.hot_ring_enable == 0 || !has_room_for_extent(bytes)) return false;
+  if (hak_config.hot_ring_enable == 0) return false;
   range r = {(void *)hak_align_down((uintptr_t)p, HAK_SPAN_SIZE), bytes, hak_os_now_ms(), true};
   hak_lock_take(&hak_huge_lock);
-  bool done = put_locked(r);
+  bool done = has_room_for_extent(bytes) && put_locked(r);
   hak_lock_drop(&hak_huge_lock);
   return done;
 }
@@ -85,7 +93,7 @@ bool hak_kept_put_mapping(void *p, size_t bytes, bool *over) {
   if (hak_config_lean() || hak_config.decay_ms == 0 || hak_budget_near_now()) return false;
   range r = {p, bytes, hak_os_now_ms(), false};
   hak_lock_take(&hak_huge_lock);
-  excess_locked(0); /* what is in use is most now */
+  room_beside(0); /* what is in use is most now */
   bool done = put_locked(r);
   *over |= excess_locked(0) > 0;
   hak_lock_drop(&hak_huge_lock);

@@ -280,11 +280,12 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   if (!idle) decay_arenas(false, d);
 }
 
-void hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
-  if (HAK_LIKELY(!is_due(now_ms))) return;
-  if (!become_looker()) return;
-  if (is_due(now_ms)) look(now_ms, d);
+bool hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
+  if (HAK_LIKELY(!is_due(now_ms)) || !become_looker()) return false;
+  bool due = is_due(now_ms);
+  if (due) look(now_ms, d);
   hak_store_release(&looker, NULL);
+  return due;
 }
 
 void hak_decay_fork_child(void) {

@@ -19,8 +19,8 @@
 void hak_decay_start(void);
 /* Milliseconds that memory may stay, now. */
 uint64_t hak_decay_ms(void);
-/* Called at the end of slow paths, with no lock held: purges what is due. */
-void hak_decay_tick(uint64_t now_ms, hak_deferred *deferred);
+/* Called at the end of slow paths, with no lock held: where a look is due, takes it, with a step, and returns true. */
+bool hak_decay_tick(uint64_t now_ms, hak_deferred *deferred);
 /* Whether a step is left to do; it is done at the end of any slow path. */
 extern size_t hak_decay_goal; /* relaxed: spans that may stay dirty */
 extern bool hak_decay_kept_due; /* relaxed: of what is kept some has to go */

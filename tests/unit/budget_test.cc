@@ -439,7 +439,7 @@ TEST_F(Budget, NearTheTargetRunsHoldNoPagesBehindTheirBlock) {
     hak_config.rss_target = int64_t(target);
     files.set_resident(95 * MIB);
     hak_budget_look(now_ms += 250);
-    char *p = static_cast<char *>(hak_extent_alloc(HAK_SPAN_SIZE + 100, 1, &zeroed));
+    char *p = static_cast<char *>(hak_extent_alloc(HAK_SPAN_SIZE + 100, 128, &zeroed));
     ASSERT_EQ(p, start);
     EXPECT_FALSE(zeroed);
     EXPECT_EQ(p[HAK_SPAN_SIZE + 99], 1);
