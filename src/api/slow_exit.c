@@ -19,7 +19,7 @@ static HAK_COLD void make_room(void) {
 
 void hak_slow_entry(void) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
-  if (HAK_UNLIKELY(hak_pool_is_full()) && hak_arena_cached_bytes() >= HAK_SPAN_SIZE) make_room();
+  if (HAK_UNLIKELY(hak_pool_is_full())) make_room();
 }
 
 void hak_report_bad(const hak_deferred *d) {

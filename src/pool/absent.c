@@ -2,6 +2,7 @@
 #include "pool/absent.h"
 
 #include "os/os.h"
+#include "pool/chunk_bits.h"
 #include "pool/chunk_index.h"
 
 /* Each range that goes is one more mapping of the process's, which may have 65,530. Guards stand between shorter ones. */
@@ -15,22 +16,13 @@ static struct {
   const void *thread;  /* mark of the one that unmaps it */
 } leaving;
 
-static bool bit_of(const uint64_t *words, size_t bit) { return (words[bit / 64] >> (bit % 64) & 1) != 0; }
-
-static void change(uint64_t *words, size_t first, size_t count, bool set) {
-  for (size_t i = first; i < first + count; i++) {
-    uint64_t mask = (uint64_t)1 << (i % 64), word = words[i / 64];
-    hak_store_relaxed(&words[i / 64], set ? word | mask : word & ~mask);
-  }
-}
-
 static size_t count_in(const uint64_t *words, size_t first, size_t count) {
   size_t n = 0;
-  for (size_t i = first; i < first + count; i++) n += bit_of(words, i);
+  for (size_t i = first; i < first + count; i++) n += hak_bits_has(words, i);
   return n;
 }
 
-static bool may_go(const hak_chunk *c, size_t bit, bool clean) { return bit_of(c->free, bit) && !(clean && bit_of(c->dirty, bit)); }
+static bool may_go(const hak_chunk *c, size_t bit, bool clean) { return hak_bits_has(c->free, bit) && !(clean && hak_bits_has(c->dirty, bit)); }
 
 /* First range from `at` on; its length, or 0. */
 static size_t find_leaving(const hak_chunk *c, size_t *at, bool clean) {
@@ -43,12 +35,11 @@ static size_t find_leaving(const hak_chunk *c, size_t *at, bool clean) {
 }
 
 static void make_absent(hak_chunk *c, size_t bit, size_t count) {
-  size_t dirty = count_in(c->dirty, bit, count);
-  change(c->free, bit, count, false);
-  change(c->dirty, bit, count, false);
-  change(c->dirty_zero, bit, count, false);
-  change(c->muzzy, bit, count, false);
-  change(c->absent, bit, count, true);
+  size_t dirty = hak_bits_change(c->dirty, bit, count, false);
+  hak_bits_change(c->free, bit, count, false);
+  hak_bits_change(c->dirty_zero, bit, count, false);
+  hak_bits_change(c->muzzy, bit, count, false);
+  hak_bits_change(c->absent, bit, count, true);
   c->free_spans -= (uint32_t)count;
   c->dirty_spans -= (uint32_t)dirty;
   c->absent_spans += (uint32_t)count;
@@ -58,8 +49,8 @@ static void make_absent(hak_chunk *c, size_t bit, size_t count) {
 
 static void make_free(hak_region *r, size_t chunk, size_t bit, size_t count) {
   hak_chunk *c = &r->chunks[chunk];
-  change(c->absent, bit, count, false);
-  change(c->free, bit, count, true);
+  hak_bits_change(c->absent, bit, count, false);
+  hak_bits_change(c->free, bit, count, true);
   c->absent_spans -= (uint32_t)count;
   c->free_spans += (uint32_t)count;
   absent_spans -= count;
@@ -104,13 +95,13 @@ size_t hak_pool_give_back_reserved(size_t limit) {
 
 /* --- having them back --- */
 
-static bool is_there(const hak_chunk *c, size_t bit) { return bit_of(c->free, bit) || (bit_of(c->absent, bit) && !bit_of(c->lost, bit)); }
+static bool is_there(const hak_chunk *c, size_t bit) { return hak_bits_has(c->free, bit) || (hak_bits_has(c->absent, bit) && !hak_bits_has(c->lost, bit)); }
 
 /* Absent spans [from, to) of the chunk, none of them lost: all that lie beside each other at a time. */
 static bool restore_range(hak_region *r, size_t chunk, size_t from, size_t to) {
   hak_chunk *c = &r->chunks[chunk];
   for (size_t end; from < to; from = end) {
-    for (end = from; end < to && bit_of(c->absent, end); end++) continue;
+    for (end = from; end < to && hak_bits_has(c->absent, end); end++) continue;
     if (end == from) {
       end++;
       continue;
@@ -121,7 +112,7 @@ static bool restore_range(hak_region *r, size_t chunk, size_t from, size_t to) {
       absent_ranges -= absent_ranges > 0;
     } else {
       if (lost) {
-        change(c->lost, from, end - from, true);
+        hak_bits_change(c->lost, from, end - from, true);
         c->absent_spans -= (uint32_t)(end - from);
         absent_spans -= end - from;
       }

@@ -5,6 +5,7 @@
 #include "os/os.h"
 #include "pool/absent.h"
 #include "pool/budget.h"
+#include "pool/chunk_bits.h"
 #include "pool/chunk_index.h"
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_pool hak_span_pool = {.full_spans = SIZE_MAX};
@@ -20,27 +21,7 @@ hak_region *hak_pool_region_of(const hak_span *span) {
   return hak_region_around(span);
 }
 
-static size_t chunk_count(const hak_region *r) {
-  return (r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
-}
-
-/* Sets or clears bits [first, first + count) of a chunk bitmap; returns how many of them were set before. */
-static size_t change_bits(uint64_t *words, size_t first, size_t count, bool set) {
-  size_t before = 0;
-  while (count > 0) {
-    size_t bit = first % 64, n = hak_min_size(64 - bit, count);
-    uint64_t mask = (n == 64 ? ~(uint64_t)0 : (((uint64_t)1 << n) - 1)) << bit;
-    uint64_t old = words[first / 64] & mask;
-    before += old == 0 ? 0 : old == mask ? n : hak_popcount64(old);
-    if (set)
-      words[first / 64] |= mask;
-    else
-      words[first / 64] &= ~mask;
-    first += n;
-    count -= n;
-  }
-  return before;
-}
+static size_t chunk_count(const hak_region *r) { return (r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS; }
 
 static uint64_t spans_of(uint32_t huge_pages, size_t word) {
   uint64_t pages = huge_pages >> (word * 64 / HAK_HUGE_PAGE_SPANS);
@@ -60,16 +41,6 @@ static span_set spans_of_kind(const hak_chunk *c, hak_search k) {
   for (size_t w = 0; w < HAK_CHUNK_WORDS; w++)
     set.words[w] = c->free[w] & (k == HAK_SEARCH_DIRTY ? c->dirty[w] : ~spans_of(small, w));
   return set;
-}
-
-/* First bit >= from that is in the set, or is not; or HAK_CHUNK_SPANS. */
-static size_t next_bit(const uint64_t *words, size_t from, bool in) {
-  uint64_t flip = in ? 0 : ~(uint64_t)0, mask = ~(uint64_t)0 << (from % 64);
-  for (size_t w = from / 64; w < HAK_CHUNK_WORDS; w++, mask = ~(uint64_t)0) {
-    uint64_t word = (words[w] ^ flip) & mask;
-    if (word != 0) return w * 64 + hak_ctz64(word);
-  }
-  return HAK_CHUNK_SPANS;
 }
 
 /* The bits of a word whose first span has this page number that are aligned. */
@@ -92,8 +63,8 @@ static size_t find_range(const hak_region *r, size_t chunk_index, size_t spans, 
   span_set set = spans_of_kind(&r->chunks[chunk_index], k), starts = aligned_of(&set, chunk_page, align);
   size_t at = 0;
   *longest = 0;
-  while ((at = next_bit(starts.words, at, true)) < HAK_CHUNK_SPANS) {
-    size_t end = next_bit(set.words, at, false);
+  while ((at = hak_bits_next(starts.words, at, true)) < HAK_CHUNK_SPANS) {
+    size_t end = hak_bits_next(set.words, at, false);
     if (at + spans <= end) return at;
     *longest = hak_max_size(*longest, end - at);
     at = end;
@@ -101,20 +72,10 @@ static size_t find_range(const hak_region *r, size_t chunk_index, size_t spans, 
   return HAK_CHUNK_SPANS;
 }
 
-static bool is_free(const hak_chunk *c, size_t bit) { return (c->free[bit / 64] >> (bit % 64) & 1) != 0; }
-
-/* First bit of those up to `bit`, which are all set as it is. */
-static size_t first_of_run(const uint64_t *words, size_t bit) {
-  size_t w = bit / 64;
-  uint64_t clear = ~words[w] & (((uint64_t)1 << bit % 64) - 1);
-  while (clear == 0 && w > 0) clear = ~words[--w];
-  return clear == 0 ? 0 : w * 64 + hak_log2(clear) + 1;
-}
-
 /* After free spans of the chunk were added, or became dirty, or whole: the free range around them is all that may have grown. */
 static void raise_around(hak_region *r, size_t chunk, size_t bit, size_t count) {
   const uint64_t *words = r->chunks[chunk].free;
-  hak_chunk_index_raise(r, chunk, first_of_run(words, bit), next_bit(words, bit + count - 1, false));
+  hak_chunk_index_raise(r, chunk, hak_bits_first_of_run(words, bit), hak_bits_next(words, bit + count - 1, false));
 }
 
 static void raise_chunk(hak_region *r, size_t chunk) { hak_chunk_index_raise(r, chunk, 0, HAK_CHUNK_SPANS); }
@@ -175,9 +136,9 @@ static size_t mark_taken(hak_region *r, size_t index, size_t spans) {
   HAK_ASSERT(index >= r->first_span && index + spans <= r->ready_spans);
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   size_t bit = index % HAK_CHUNK_SPANS;
-  change_bits(c->free, bit, spans, false);
-  size_t dirty = change_bits(c->dirty, bit, spans, false), muzzy = change_bits(c->muzzy, bit, spans, false);
-  size_t kept = dirty - change_bits(c->dirty_zero, bit, spans, false) + muzzy;
+  hak_bits_change(c->free, bit, spans, false);
+  size_t dirty = hak_bits_change(c->dirty, bit, spans, false), muzzy = hak_bits_change(c->muzzy, bit, spans, false);
+  size_t kept = dirty - hak_bits_change(c->dirty_zero, bit, spans, false) + muzzy;
   c->free_spans -= (uint32_t)spans;
   c->dirty_spans -= (uint32_t)dirty;
   hak_add_single(&hak_span_pool.live_spans, spans);
@@ -407,7 +368,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
 
 static bool are_of_kind(const hak_chunk *c, size_t bit, size_t spans, hak_search k) {
   span_set set = spans_of_kind(c, k);
-  return next_bit(set.words, bit, false) >= bit + spans;
+  return hak_bits_next(set.words, bit, false) >= bit + spans;
 }
 
 /* At the limit, only what is dirty already. */
@@ -469,8 +430,8 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   set_codes(r, index, spans, HAK_CODE_NONE);
   if (keep == 0) hak_store_relaxed(&span->tag, HAK_TAG_NONE);
   span->span_count = (uint16_t)keep;
-  change_bits(c->free, bit, spans, true);
-  change_bits(c->dirty, bit, spans, true);
+  hak_bits_change(c->free, bit, spans, true);
+  hak_bits_change(c->dirty, bit, spans, true);
   c->free_spans += (uint32_t)spans;
   c->dirty_spans += (uint32_t)spans;
   raise_around(r, index / HAK_CHUNK_SPANS, bit, spans);
@@ -492,8 +453,8 @@ static range last_dirty_range(const hak_chunk *c, hak_worth worth) {
   span_set dirty = spans_of_kind(c, HAK_SEARCH_DIRTY);
   range last = {0, 0};
   size_t end;
-  for (size_t at = 0; (at = next_bit(dirty.words, at, true)) < HAK_CHUNK_SPANS; at = end) {
-    end = next_bit(dirty.words, at, false);
+  for (size_t at = 0; (at = hak_bits_next(dirty.words, at, true)) < HAK_CHUNK_SPANS; at = end) {
+    end = hak_bits_next(dirty.words, at, false);
     range found = {at, end};
     if (worth == HAK_WHOLE_PAGES)
       found = (range){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
@@ -507,8 +468,8 @@ static range last_dirty_range(const hak_chunk *c, hak_worth worth) {
  * huge page again only where a whole one has been given back in one call. */
 static range widened(const hak_chunk *c, range r) {
   size_t least = hak_align_down(r.bit, HAK_HUGE_PAGE_SPANS), most = hak_align_up(r.end, HAK_HUGE_PAGE_SPANS);
-  while (r.bit > least && is_free(c, r.bit - 1)) r.bit--;
-  while (r.end < most && is_free(c, r.end)) r.end++;
+  while (r.bit > least && hak_bits_has(c->free, r.bit - 1)) r.bit--;
+  while (r.end < most && hak_bits_has(c->free, r.end)) r.end++;
   return r;
 }
 
@@ -551,14 +512,14 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   hak_assert_held(&hak_span_pool.lock);
   hak_chunk *c = &r->chunks[first / HAK_CHUNK_SPANS];
   size_t bit = first % HAK_CHUNK_SPANS;
-  change_bits(c->free, bit, count, true);
+  hak_bits_change(c->free, bit, count, true);
   c->free_spans += (uint32_t)count;
   hak_sub_single(&hak_span_pool.live_spans, count);
   hak_sub_single(&hak_span_pool.claimed_spans, count);
   if (pages != HAK_PAGES_KEPT) note_split(c, bit, count);
-  if (pages == HAK_PAGES_MUZZY) change_bits(c->muzzy, bit, count, true);
+  if (pages == HAK_PAGES_MUZZY) hak_bits_change(c->muzzy, bit, count, true);
   if (pages == HAK_PAGES_KEPT) {
-    change_bits(c->dirty, bit, count, true);
+    hak_bits_change(c->dirty, bit, count, true);
     c->dirty_spans += (uint32_t)count;
     hak_add_single(&hak_span_pool.dirty_spans, count);
   }
@@ -632,8 +593,7 @@ void hak_pool_fork_child(void) {
     for (size_t index = r->first_span; index < r->ready_spans; index++) {
       const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
       size_t bit = index % HAK_CHUNK_SPANS;
-      bool absent = (c->absent[bit / 64] >> (bit % 64) & 1) != 0;
-      if (!is_free(c, bit) && !absent && !hak_region_is_guard(index) && hak_load_relaxed(&r->map[index]) == HAK_CODE_NONE)
+      if (!hak_bits_has(c->free, bit) && !hak_bits_has(c->absent, bit) && !hak_region_is_guard(index) && hak_load_relaxed(&r->map[index]) == HAK_CODE_NONE)
         unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
     }
   }
