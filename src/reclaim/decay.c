@@ -46,6 +46,7 @@ static bool commit_asked;
 
 uint32_t hak_decay_sleeper;
 size_t hak_decay_goal = SIZE_MAX;
+size_t hak_decay_worth_spans = 2 * SPANS_PER_MIB;
 bool hak_decay_kept_due;
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
@@ -161,7 +162,7 @@ static void judge_refaults(void) {
 }
 
 /* What may be dirty now. `passed`: looks since the last one, that is, one unless nobody came by. */
-static size_t allowed_now(uint64_t passed) {
+static size_t allowed_now(uint64_t passed, bool idle) {
   for (; passed > 0; passed--) {
     for (unsigned i = 0; i + 1 < STEPS; i++) backlog[i] = backlog[i + 1];
     backlog[STEPS - 1] = 0;
@@ -169,8 +170,9 @@ static size_t allowed_now(uint64_t passed) {
   size_t dirty = dirty_now(), allowed = 0;
   if (dirty > left_dirty) backlog[STEPS - 1] += dirty - left_dirty;
   for (unsigned i = 0; i < STEPS; i++) allowed += backlog[i] * may_stay[i] / 256;
-  bool may_wait = hak_load_relaxed(&swings) && !lean_mode && hak_budget_level() < HAK_BUDGET_NEAR;
-  return may_wait ? hak_max_size(allowed, missing()) : allowed;
+  if (lean_mode || base_ms == 0 || hak_budget_level() >= HAK_BUDGET_NEAR) return allowed;
+  if (hak_load_relaxed(&swings)) allowed = hak_max_size(allowed, missing());
+  return idle || hak_config.background != 0 ? allowed : hak_max_size(allowed, hak_decay_worth_spans);
 }
 
 static bool is_limited(size_t *address_space) {
@@ -269,7 +271,7 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   if (level >= HAK_BUDGET_OVER) hak_decay_excess(d);
   pass_window(into_window);
   release_kept(now_ms, 0, d);
-  size_t allowed = allowed_now(passed);
+  size_t allowed = allowed_now(passed, idle);
   if (dirty_now() > allowed) hak_store_relaxed(&hak_decay_goal, hak_min_size(allowed, hak_load_relaxed(&hak_decay_goal)));
   purge_to_goal(STEP_SPANS);
   left_dirty = dirty_now();
