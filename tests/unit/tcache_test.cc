@@ -512,6 +512,23 @@ TEST_F(Tcache, ARequestTakesWhatCachesHoldBeforeItFails) {
   fake_os::allow_all();
 }
 
+// What the cache holds serves any class, without a system call, before more becomes accessible.
+TEST_F(Tcache, AFullPoolHasWhatItHoldsBeforeItGrows) {
+  for (size_t size : {size_t(500), size_t(900), size_t(7000)}) {
+    free_all(alloc_many(size, HAK_MIB / size));
+    size_t held = self()->stacked_bytes;
+    ASSERT_GT(held, HAK_MIB / 4);
+    while (!hak_pool_is_full()) hakmem_malloc(262144);
+    ASSERT_EQ(self()->stacked_bytes, held) << size;
+    size_t ready = hak_main_region.ready_spans;
+    hakmem_malloc(262144);
+    EXPECT_EQ(self()->stacked_bytes, 0u) << size;
+    EXPECT_EQ(cached(size), 0u);
+    EXPECT_EQ(in_depot(size), 0u);
+    EXPECT_EQ(hak_main_region.ready_spans, ready) << size;
+  }
+}
+
 // --- and all of it ---
 
 TEST_F(Tcache, RandomLoadLosesAndDoublesNothing) {
