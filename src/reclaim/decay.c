@@ -193,10 +193,13 @@ size_t hak_decay_for_limit(void) {
   return hak_purge_withdraw_all(address_space);
 }
 
-/* Sandboxes may forbid to ask for limits later; files are read all the same. */
+/* Sandboxes may forbid to ask for limits later; files are read all the same. Not before there is something to withdraw: what was
+ * purged, so that a program that gives nothing back makes no calls. */
 static void withdraw_idle(void) {
-  if (!commit_asked && hak_os_commit_is_limited()) hak_store_relaxed(&limited, true);
-  commit_asked = true;
+  if (!commit_asked && hak_load_relaxed(&hak_purge_stats.purges) != 0) {
+    commit_asked = true;
+    if (hak_os_commit_is_limited()) hak_store_relaxed(&limited, true);
+  }
   if (HAK_UNLIKELY(hak_load_relaxed(&limited))) hak_purge_withdraw_idle(STEPS);
 }
 

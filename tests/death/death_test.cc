@@ -131,39 +131,47 @@ TEST_P(Block, FreedTwiceAroundAnother) {
   expect_report(result, freed_twice(), is_run() ? kAtTheCall : kAtTheFlush);
 }
 
-/* Nothing has flushed its cache when a process ends, or a thread that has handed it to a depot. */
+/* Nothing has flushed its cache when a process ends, or a thread that has handed it to a depot. A fork's child looks at nothing then, so
+ * the test runs itself in a process of its own, which is told here how to die; NULL: this is not it. */
+const char kDiesBy[] = "DEATH_TEST_DIES_BY";
+
+const char *dies_by() { return std::getenv(kDiesBy); }
+
+ProgramResult run_itself(const std::string &how) {
+  const testing::TestInfo *test = testing::UnitTest::GetInstance()->current_test_info();
+  std::string filter = std::string("--gtest_filter=") + test->test_suite_name() + "." + test->name();
+  return run_program({"/proc/self/exe", filter}, {std::string(kDiesBy) + "=" + how});
+}
+
 TEST_P(Block, FreedTwiceAroundAnotherBeforeTheProcessEnds) {
-  static bool by_thread;
-  for (bool at_thread_end : {false, true}) {
-    by_thread = at_thread_end;
-    ProgramResult result = run_forked([] {
-      unsigned char *p = allocate(block_size), *q = allocate(block_size), *holds_the_slab = allocate(block_size);
-      print_victim(p);
-      auto free_all = [p, q] {
-        for (int i = 0; i < 400; i++) hakmem_free(hakmem_malloc(block_size)); /* no longer young */
-        hakmem_free(p);
-        hakmem_free(q);
-        hakmem_free(p);
-      };
-      if (by_thread) std::thread(free_all).join();
-      else free_all();
-      *holds_the_slab = 1;
-      exit(0);
-      return 0;
-    });
-    expect_report(result, freed_twice(), is_run() ? kAtTheCall : kAtTheFlush);
+  if (const char *how = dies_by()) {
+    unsigned char *p = allocate(block_size), *q = allocate(block_size), *holds_the_slab = allocate(block_size);
+    print_victim(p);
+    auto free_all = [p, q] {
+      for (int i = 0; i < 400; i++) hakmem_free(hakmem_malloc(block_size)); /* no longer young */
+      hakmem_free(p);
+      hakmem_free(q);
+      hakmem_free(p);
+    };
+    if (std::string(how) == "thread") std::thread(free_all).join();
+    else free_all();
+    *holds_the_slab = 1;
+    exit(0);
+  }
+  for (const char *how : {"itself", "thread"}) {
+    SCOPED_TRACE(how);
+    expect_report(run_itself(how), freed_twice(), is_run() ? kAtTheCall : kAtTheFlush);
   }
 }
 
 TEST_P(Block, FreedInsideBeforeTheProcessEnds) {
-  ProgramResult result = run_forked([] {
+  if (dies_by() != nullptr) {
     unsigned char *p = allocate(block_size) + (block_size > 16 ? 16 : 1);
     print_victim(p);
     hakmem_free(p);
     exit(0);
-    return 0;
-  });
-  expect_report(result, kInterior, is_run() ? kAtTheCall : kAtTheFlush);
+  }
+  expect_report(run_itself("itself"), kInterior, is_run() ? kAtTheCall : kAtTheFlush);
 }
 
 /* As above, and the slab has nothing else: putting back the first two may empty it before the third is looked at. */
