@@ -143,6 +143,7 @@ TEST(Figures, BlocksInDepots) {
   std::atomic<int> step{0};
   std::thread other([&] {
     fake_cpu::number = 1;
+    hakmem_free(hakmem_malloc(208));  // the arena is made when it is first used
     hak_thread_cache();  // while it has none it puts blocks into slabs
     for (int i = 0; i < kFreed; i++) hakmem_free(blocks[size_t(i)]);
     step = 1;
