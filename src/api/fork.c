@@ -111,7 +111,7 @@ static bool comes_free(hak_lock *lock) { return hak_lock_comes_free(lock, LOCKED
 
 bool hak_fork_may_lock(void) {
   return comes_free(&hak_heap_check_lock) && comes_free(&hak_profile_lock) && hak_thread_all_locks(comes_free) && hak_tcache_all_locks(comes_free) && comes_free(&hak_span_pool.lock) &&
-         comes_free(&hak_meta_lock) && comes_free(&hak_huge_lock) && comes_free(&hak_sample_lock);
+         comes_free(&hak_meta_lock) && comes_free(&hak_huge_lock) && comes_free(&hak_sample_lock) && comes_free(&hak_memory_limits_lock);
 }
 
 void hak_fork_register(void) {

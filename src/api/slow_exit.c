@@ -12,6 +12,8 @@
 
 /* What was accessible once and is free serves any class, without a call: a program may be forbidden to make one by now. */
 static HAK_COLD void make_room(void) {
+  const hak_tcache *t = hak_tls.cache;
+  if (hak_decay_idle_bytes() + (t == NULL ? 0 : t->stacked_bytes) < HAK_SPAN_SIZE) return;
   hak_deferred d = {0};
   hak_decay_make_room(&d);
   hak_report_bad(&d);

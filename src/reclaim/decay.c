@@ -22,6 +22,9 @@ static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
 #define NEAR_MS 250                 /* decay time near a target and in lean mode; and a target is looked at as often */
 
+/* Of freed mappings under a limit of the system's. */
+#define KEPT_LIMIT_PART 64
+#define KEPT_LIMITED_BYTES (64 * HAK_MIB)
 #define STEP_SPANS (16 * SPANS_PER_MIB) /* half a millisecond, or one */
 
 static uint64_t base_ms;      /* constant once started: of the profile or the option */
@@ -46,6 +49,7 @@ static bool commit_asked;
 
 uint32_t hak_decay_sleeper;
 size_t hak_decay_goal = SIZE_MAX;
+size_t hak_decay_worth_spans = 2 * SPANS_PER_MIB;
 bool hak_decay_kept_due;
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
@@ -161,7 +165,7 @@ static void judge_refaults(void) {
 }
 
 /* What may be dirty now. `passed`: looks since the last one, that is, one unless nobody came by. */
-static size_t allowed_now(uint64_t passed) {
+static size_t allowed_now(uint64_t passed, bool idle) {
   for (; passed > 0; passed--) {
     for (unsigned i = 0; i + 1 < STEPS; i++) backlog[i] = backlog[i + 1];
     backlog[STEPS - 1] = 0;
@@ -169,14 +173,16 @@ static size_t allowed_now(uint64_t passed) {
   size_t dirty = dirty_now(), allowed = 0;
   if (dirty > left_dirty) backlog[STEPS - 1] += dirty - left_dirty;
   for (unsigned i = 0; i < STEPS; i++) allowed += backlog[i] * may_stay[i] / 256;
-  bool may_wait = hak_load_relaxed(&swings) && !lean_mode && hak_budget_level() < HAK_BUDGET_NEAR;
-  return may_wait ? hak_max_size(allowed, missing()) : allowed;
+  if (lean_mode || base_ms == 0 || hak_budget_level() >= HAK_BUDGET_NEAR) return allowed;
+  if (hak_load_relaxed(&swings)) allowed = hak_max_size(allowed, missing());
+  return idle || hak_config.background != 0 ? allowed : hak_max_size(allowed, hak_decay_worth_spans);
 }
 
 static bool is_limited(size_t *address_space) {
   *address_space = hak_os_address_space_limit();
   bool now = *address_space != SIZE_MAX || hak_os_data_is_limited() || hak_os_commit_is_limited();
   hak_store_relaxed(&limited, now);
+  hak_store_relaxed(&hak_kept_mapping_most, now ? hak_min_size(*address_space, KEPT_LIMITED_BYTES * KEPT_LIMIT_PART) / KEPT_LIMIT_PART : SIZE_MAX);
   return now;
 }
 
@@ -272,7 +278,7 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   if (level >= HAK_BUDGET_OVER) hak_decay_excess(d);
   pass_window(into_window);
   release_kept(now_ms, 0, d);
-  size_t allowed = allowed_now(passed);
+  size_t allowed = allowed_now(passed, idle);
   if (dirty_now() > allowed) hak_store_relaxed(&hak_decay_goal, hak_min_size(allowed, hak_load_relaxed(&hak_decay_goal)));
   purge_to_goal(STEP_SPANS);
   left_dirty = dirty_now();

@@ -21,9 +21,12 @@ void hak_decay_start(void);
 uint64_t hak_decay_ms(void);
 /* Called at the end of slow paths, with no lock held: where a look is due, takes it, with a step, and returns true. */
 bool hak_decay_tick(uint64_t now_ms, hak_deferred *deferred);
-/* Whether a step is left to do; it is done at the end of any slow path. */
+/* While a program works, so much may stay dirty: it is not worth calls, which a program may be forbidden to make
+ * (SECCOMP_MODE_STRICT). After a rest, and where there is the helper, it goes too. Constant; tests have their own. */
+extern size_t hak_decay_worth_spans;
 extern size_t hak_decay_goal; /* relaxed: spans that may stay dirty */
 extern bool hak_decay_kept_due; /* relaxed: of what is kept some has to go */
+/* Whether a step is left to do; it is done at the end of any slow path. */
 HAK_INLINE bool hak_decay_step_due(void) {
   return HAK_UNLIKELY(hak_load_relaxed(&hak_decay_goal) != SIZE_MAX || hak_load_relaxed(&hak_decay_kept_due));
 }

@@ -42,8 +42,8 @@ size_t tls_bytes(const char *path) {
 
 /* glibc keeps 1,664 bytes for libraries that dlopen brings and whose thread-local variables have fixed places: all versions do by default, old
  * ones as a constant, those since 2.32 as a sum of tunables. The allocator may take this many of them, a pointer for each code of a
- * span and little else; what glibc itself counts for others, 512, is left to them twice. */
-constexpr size_t kSpareStaticTls = 640;
+ * span and little else; what glibc itself counts for others, 512, is left to them, and half as much again. */
+constexpr size_t kSpareStaticTls = 832;
 
 bool loaded(const char *path) {
   void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "fake_cpu.h"
 #include "hak.h"
 #include "run_program.h"
 extern "C" {
@@ -132,29 +133,34 @@ TEST(Figures, MagazinesThatAreStackedAreCached) {
   expect_sums(s);
 }
 
-// What another thread frees is in its cache; when that is full, and when the thread has ended, in depots.
+// What a thread of another arena frees is in its cache, and when that is full in depots; when the thread has ended, in its slabs.
 TEST(Figures, BlocksInDepots) {
-  std::vector<void *> blocks = blocks_of(208, 4000);
+  constexpr int kFreed = 30000;
+  hakmem_free(hakmem_malloc(1));
+  fake_cpu::install();
+  std::vector<void *> blocks = blocks_of(208, 40000);
   uint64_t live = Snapshot().live(208);
   std::atomic<int> step{0};
   std::thread other([&] {
+    fake_cpu::number = 1;
+    hakmem_free(hakmem_malloc(208));  // the arena is made when it is first used
     hak_thread_cache();  // while it has none it puts blocks into slabs
-    for (int i = 0; i < 3000; i++) hakmem_free(blocks[size_t(i)]);
+    for (int i = 0; i < kFreed; i++) hakmem_free(blocks[size_t(i)]);
     step = 1;
     while (step != 2) std::this_thread::yield();
   });
   while (step != 1) std::this_thread::yield();
   Snapshot freed;
-  EXPECT_LE(live - freed.live(208), 3000 * 208u);
-  EXPECT_GE(live - freed.live(208), (3000 - HAK_MAGAZINE_SLOTS) * 208u);
-  EXPECT_GT(freed.row(208).depots, 0u) << "a thread stacks no more than 128 KiB of a class";
+  EXPECT_LE(live - freed.live(208), kFreed * 208u);
+  EXPECT_GE(live - freed.live(208), (kFreed - HAK_MAGAZINE_SLOTS) * 208u);
+  EXPECT_GT(freed.row(208).depots, 0u) << "a thread stacks no more than 15 magazines of a class";
   EXPECT_GT(freed.row(208).cached, 0u);
   step = 2;
   other.join();
   Snapshot ended;
-  EXPECT_EQ(live - ended.live(208), 3000 * 208u) << "an ended thread leaves nothing in its cache";
-  EXPECT_GT(ended.row(208).depots, freed.row(208).depots);
-  std::vector<void *> more = blocks_of(208, 1000);
+  EXPECT_EQ(live - ended.live(208), kFreed * 208u) << "an ended thread leaves nothing in its cache";
+  EXPECT_EQ(ended.row(208).depots, freed.row(208).depots) << "nor gives it to depots";
+  std::vector<void *> more = blocks_of(208, 30000);
   Snapshot taken;
   EXPECT_LT(taken.row(208).depots, ended.row(208).depots) << "magazines come out of depots whole";
   for (const Snapshot *s : {&freed, &ended, &taken}) expect_sums(*s);

@@ -3,7 +3,7 @@ import json
 import sys
 
 SPAN = 65536
-CLASSES = 65
+CLASSES = 88
 
 
 def check(d: dict) -> list[str]:

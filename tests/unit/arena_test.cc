@@ -333,8 +333,10 @@ TEST_F(Arena, AMagazineOfLargeBlocksHasFewerSlots) {
     auto blocks = take(a, c, usable);
     void **magazine = magazine_of(blocks, c);
     ASSERT_TRUE(hak_arena_put_magazine(magazine, c));
+    EXPECT_EQ(hak_depot_bytes, HAK_MAGAZINE_BYTES + usable * hak_class_size(c));
+    shrink_all();  // one of each class is more than depots hold
+    EXPECT_EQ(hak_depot_bytes, 0u);
   }
-  shrink_all();
   EXPECT_EQ(hak_span_pool.live_spans, 0u);
   EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
 }

@@ -36,6 +36,7 @@ class Decay : public testing::Test {
     });
     fake_os::set_clock(now_ms);
     hak_config.rss_target = 0;
+    hak_decay_worth_spans = 0;
     start();
   }
   void TearDown() override {
@@ -124,6 +125,17 @@ TEST_F(Decay, ALittleGoesToo) {
     for (int i = 0; i < 5; i++) look();
     EXPECT_EQ(dirty(), 0u);
   }
+}
+
+// Calls for a megabyte are worth less than they cost, and a program may have forbidden them to itself.
+TEST_F(Decay, TheLastTwoMebibytesStayWhileTheProgramWorks) {
+  hak_decay_worth_spans = 32;
+  make_dirty(100);
+  for (int i = 0; i < 9; i++) look();
+  EXPECT_LE(dirty(), 32u);
+  EXPECT_GT(dirty(), 32u - 4) << "whole ranges go";
+  look(3600 * 1000);
+  EXPECT_EQ(dirty(), 0u) << "after a rest";
 }
 
 // Whoever comes by rarely cannot tell since when it has been dirty: it is gone at the second look.

@@ -25,6 +25,9 @@ class ExtentCache : public testing::Test {
     hakmem_free(hakmem_malloc(1));
     fake_cpu::install();
     fake_cpu::number = 0;
+    hak_deferred d = {};
+    hak_tcache_flush(hak_thread_cache(), &d);  // a request that finds the pool full would do it
+    hak_arena_shrink_all(&d);
     release();
   }
 };

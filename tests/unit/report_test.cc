@@ -23,11 +23,13 @@ hak_totals totals() {
   return t;
 }
 
-// Caches, depots, and slabs that are empty.
+// Caches, depots, slabs that are empty, and extents that are kept.
 void flush_all() {
   hak_deferred d = {};
+  bool left;
   hak_tcache_flush(hak_thread_cache(), &d);
   hak_arena_shrink_all(&d);
+  hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d.purge_due);
 }
 
 TEST(Totals, FollowWhatIsAllocated) {

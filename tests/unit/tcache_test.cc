@@ -69,6 +69,12 @@ void flush_all() {
   hak_arena_shrink_all(&d);
   EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
 }
+// So much is accessible and free that no request finds the pool full, which would empty the cache.
+void make_pool_roomy(size_t bytes) {
+  free_all(alloc_many(32768, bytes / 32768));
+  flush_all();
+  ASSERT_FALSE(hak_pool_is_full());
+}
 void decay(bool all = false) {
   hak_deferred d = {};
   hak_tcache_decay(self(), all, &d);
@@ -129,6 +135,7 @@ TEST_F(Tcache, HoldsTheUsableSlotsOfItsClassAndAStackOfThem) {
 }
 
 TEST_F(Tcache, AllClassesShareTheRoom) {
+  make_pool_roomy(16 * HAK_MIB);
   for (size_t size : {700, 1024, 2048, 3000, 5000}) {
     free_all(alloc_many(size, 1000));
     EXPECT_LE(self()->stacked_bytes, 1 * HAK_MIB);
@@ -144,6 +151,7 @@ TEST_F(Tcache, AllClassesShareTheRoom) {
 // What has left comes back by address, whatever the order in which it was freed.
 TEST_F(Tcache, TheOldestOfTheStackLeavesForItsSlabsAndTheRestComesBackLatestFirst) {
   size_t size = 512, usable = usable_of(size), kept = 16 * usable;
+  make_pool_roomy(16 * HAK_MIB);
   auto blocks = alloc_many(size, kept + 3 * usable);
   flush_all();  // of what the batches brought too many
   std::mt19937 random(1);
@@ -459,6 +467,7 @@ void use_up_cells() {
 
 TEST_F(Tcache, WithoutAMagazineItsArenaServesIt) {
   hakmem_free(hakmem_malloc(16));  // the region is there
+  flush_all();  // a full pool would empty the cache, which leaves it a magazine
   use_up_cells();
   for (size_t size : {size_t(32), size_t(1000), size_t(20000)}) {
     auto blocks = alloc_many(size, 20);
@@ -501,6 +510,23 @@ TEST_F(Tcache, ARequestTakesWhatCachesHoldBeforeItFails) {
   hakmem_free(p);
   free_all(others);
   fake_os::allow_all();
+}
+
+// What the cache holds serves any class, without a system call, before more becomes accessible.
+TEST_F(Tcache, AFullPoolHasWhatItHoldsBeforeItGrows) {
+  for (size_t size : {size_t(500), size_t(900), size_t(7000)}) {
+    free_all(alloc_many(size, HAK_MIB / size));
+    size_t held = self()->stacked_bytes;
+    ASSERT_GT(held, HAK_MIB / 4);
+    while (!hak_pool_is_full()) hakmem_malloc(262144);
+    ASSERT_EQ(self()->stacked_bytes, held) << size;
+    size_t ready = hak_main_region.ready_spans;
+    hakmem_malloc(262144);
+    EXPECT_EQ(self()->stacked_bytes, 0u) << size;
+    EXPECT_EQ(cached(size), 0u);
+    EXPECT_EQ(in_depot(size), 0u);
+    EXPECT_EQ(hak_main_region.ready_spans, ready) << size;
+  }
 }
 
 // --- and all of it ---
