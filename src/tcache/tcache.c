@@ -217,12 +217,10 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   return true;
 }
 
-/* Returns the class's blocks to slabs, and its magazines. Refills begin small again, or the blocks that were taken already would make
- * them larger than what the class uses. */
+/* Returns the class's blocks to slabs, and its magazines. */
 static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   if (b->loaded == NULL && b->full == NULL) return;
-  b->batch = BATCH_FIRST;
   while (b->full != NULL) flush_magazine(t, c, pop_stack(t, c), d);
   unsigned count = loaded_blocks(t, c);
   void **magazine = b->loaded;
@@ -328,6 +326,7 @@ void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
     if (idle) {
       empty_bin(t, c, d);
       if (hak_config_lean()) hak_os_count(&hak_os_stats.lean_retire);
+      b->batch = BATCH_FIRST;
       continue;
     }
     unsigned leave = all ? b->full_count : (b->full_low + 1u) / 2;
