@@ -1,5 +1,5 @@
 /*
- * The trace file: what the recorder writes and the reader reads. docs/trace-format.md describes it
+ * The trace file: what the recorder writes and the reader reads. bench/trace/README.md describes it
  * in words. One header, then chunks of one size; a chunk holds events of one lane, and a lane is
  * the sequence of events of one thread at a time (a lane passes to the next thread when its thread
  * ends). Nothing in a file is ever rewritten, and a byte that is still 0 where an event's first
