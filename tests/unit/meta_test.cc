@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -56,6 +57,9 @@ TEST_F(Meta, OneIsGivenWhateverItHolds) {
 }
 
 // Nobody needs what a burst needed.
+// Blocks are mapped piece by piece: of each piece a page may be shared with something else.
+size_t at_least(size_t blocks) { return blocks * HAK_META_SIZE - std::max<size_t>(100 * HAK_META_SIZE, 8 * hak_os_page_size()); }
+
 TEST_F(Meta, PagesOfFreeBlocksGoBackAndComeAgain) {
   constexpr size_t COUNT = 24000;  // in early mappings and in aligned ones
   std::set<hak_meta *> blocks;
@@ -66,7 +70,7 @@ TEST_F(Meta, PagesOfFreeBlocksGoBackAndComeAgain) {
   for (hak_meta *m : blocks) hak_meta_give_one(m);
   unsigned long mapped = hak_meta_bytes();
   size_t used = hak_load_relaxed(&hak_budget_mapped), purged = hak_meta_purge(true);
-  EXPECT_GE(purged, (COUNT - 100) * HAK_META_SIZE);
+  EXPECT_GE(purged, at_least(COUNT));
   EXPECT_EQ(hak_load_relaxed(&hak_budget_mapped), used - purged);
   EXPECT_EQ(hak_meta_purge(true), 0u) << "once";
   std::set<hak_meta *> again;
@@ -92,9 +96,9 @@ TEST_F(Meta, ByDecayGoesWhatNobodyNeededSinceTheLastTime) {
   for (size_t i = 0; i < 3000; i++) blocks[i] = hak_meta_take();
   for (size_t i = 0; i < 3000; i++) hak_meta_give_one(blocks[i]);
   size_t purged = hak_meta_purge(false);
-  EXPECT_GE(purged, 2900 * HAK_META_SIZE);
+  EXPECT_GE(purged, at_least(3000));
   EXPECT_LE(purged, 3000 * HAK_META_SIZE);
-  EXPECT_GE(hak_meta_purge(false), 2900 * HAK_META_SIZE);
+  EXPECT_GE(hak_meta_purge(false), at_least(3000));
 }
 
 TEST_F(Meta, WhatTheSystemRefusesStays) {
