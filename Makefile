@@ -40,7 +40,7 @@ test:
 
 # Everything, with the time of each part at the end.
 test-long:
-	@scripts/setup.sh test scripts/build.sh release
+	@scripts/setup.sh test-long scripts/build.sh release
 	@env -u TEST_DAY ctest --preset release --parallel $$(($$(nproc) * 2))
 
 model:

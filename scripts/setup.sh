@@ -2,7 +2,7 @@
 # Sees to it that everything `make run`, `make test` or a benchmark needs is there: Debian packages,
 # and the virtual environment of the lab. Silent when nothing is missing.
 #
-#   scripts/setup.sh run|test|bench|programs|targets|real|dist|deb [COMMAND [ARG...]]
+#   scripts/setup.sh run|test|test-long|bench|programs|targets|real|dist|deb [COMMAND [ARG...]]
 #
 # COMMAND, a build, needs the packages alone: it runs while the virtual environments are made. As root it installs what is missing; otherwise it names the one command that does, and exits
 # with status 2. For `real`, WITHOUT="NAME..." leaves the packages out that only these programs need.
@@ -13,7 +13,7 @@ goal=${1:-}
 [ $# -eq 0 ] || shift
 case $goal in
 run) lists=(scripts/packages-run.txt) ;;
-test) lists=(scripts/packages-run.txt scripts/packages-test.txt tests/preload/packages.txt) ;;
+test | test-long) lists=(scripts/packages-run.txt scripts/packages-test.txt tests/preload/packages.txt) ;;
 bench) lists=(scripts/packages-run.txt scripts/packages-bench.txt) ;;
 programs) lists=(scripts/packages-run.txt scripts/packages-programs.txt) ;;
 real) lists=(scripts/packages-run.txt tests/preload/packages.txt scripts/packages-real.txt) ;;
@@ -21,7 +21,7 @@ dist) lists=(scripts/packages-run.txt scripts/packages-test.txt scripts/packages
 deb) lists=(scripts/packages-deb.txt) ;;
 targets) lists=(scripts/packages-run.txt scripts/packages-targets.txt) ;;
 *)
-    echo "usage: scripts/setup.sh run|test|bench|programs|targets|real|dist|deb [COMMAND [ARG...]]" >&2
+    echo "usage: scripts/setup.sh run|test|test-long|bench|programs|targets|real|dist|deb [COMMAND [ARG...]]" >&2
     exit 2
     ;;
 esac
@@ -103,7 +103,7 @@ make_environments() {
         scripts/step.sh "Setting up .venv for the command" build/venv.log bash -c make_venv
         touch "$stamp"
     fi
-    if [ "$goal" = test ] || [ "$goal" = dist ]; then
+    if [ "$goal" = test-long ] || [ "$goal" = dist ]; then
         packaging/tools.sh >/dev/null
     fi
 }

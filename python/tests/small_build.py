@@ -6,7 +6,6 @@ the proof can be tested without the allocator.
 
 from __future__ import annotations
 
-import collections
 import os
 import shutil
 import signal
@@ -29,24 +28,17 @@ __attribute__((destructor)) static void report(void) {
 """
 
 
-SHARE, FEW = 4, 3
+SHARE = 3
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With TEST_DAY (`make test`) one in SHARE of many sets of arguments, others each day."""
+    """With TEST_DAY (`make test`) one test in SHARE of each file, others each day."""
     day = os.environ.get("TEST_DAY")
     if not day:
         return
-    sets = collections.Counter(item.nodeid.partition("[")[0] for item in items)
-    turn: collections.Counter[str] = collections.Counter()
-    kept, left = [], []
-    for item in items:
-        name = item.nodeid.partition("[")[0]
-        turn[name] += 1
-        rotates = sets[name] > FEW and (int(day) + turn[name]) % SHARE != 0
-        (left if rotates else kept).append(item)
+    kept = [item for turn, item in enumerate(items, int(day)) if turn % SHARE == 0]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
-    config.hook.pytest_deselected(items=left)
 
 
 def compile_c(output: Path, sources: list[Path], *flags: str) -> Path:

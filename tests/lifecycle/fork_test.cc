@@ -172,7 +172,7 @@ std::vector<unsigned char *> some_blocks() {
 
 unsigned forks() {
   const char *n = std::getenv("LIFECYCLE_FORKS");
-  unsigned many = std::getenv("TEST_DAY") == nullptr ? 1500 : 300; /* `make test` has one share of all that is long */
+  unsigned many = std::getenv("TEST_DAY") == nullptr ? 1500 : 150; /* `make test` has one share of all that is long */
   return n == nullptr ? many : static_cast<unsigned>(std::atoi(n));
 }
 
