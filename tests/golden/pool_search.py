@@ -1,5 +1,6 @@
 """pool_search.py PROGRAM: what a search of the pool takes does not grow with the heap. Instructions of the library for each block,
 counted by callgrind, with few blocks and with six times as many."""
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ def count(program: str, align: int, size: int, blocks: int) -> float:
     with tempfile.NamedTemporaryFile() as out:
         subprocess.run(
             ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out.name}", program, str(align), str(size), str(blocks)],
-            check=True, timeout=60)
+            check=True, timeout=60, env=os.environ | {"HAKMEM_DECAY_MS": "600000"})  # valgrind's seconds are no load's
         with open(out.name) as f:
             costs, _ = self_costs(f.read(), "libhakmem.so")
     return sum(costs.values()) / blocks
