@@ -631,8 +631,9 @@ def test_mistakes_are_one_line(written, arguments, status, told):
 def test_numbers_of_no_process_are_one_line(written, before, number):
     name = written()
     found = CliRunner().invoke(main, [*(name if a == "FILE" else a for a in before), number])
-    if before == ["serve"] and number == "0":
-        assert found.exit_code == 2
+    if number == "0":
+        told = "Error: '0' is no PID, which is a number such as 1234\n"
+        assert (found.exit_code, found.output) == (2, told)
         return
     assert (found.exit_code, found.output) == (1, f"Error: there is no process {number}\n")
 
