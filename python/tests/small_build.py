@@ -28,7 +28,7 @@ __attribute__((destructor)) static void report(void) {
 """
 
 
-SHARE = 3
+SHARE = 4
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

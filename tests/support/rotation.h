@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { ROTATION_SHARE = 4 };
+enum { ROTATION_SHARE = 8 };
 
 static inline bool rotation_has(unsigned step) {
   const char *day = getenv("TEST_DAY");
