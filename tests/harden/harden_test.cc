@@ -455,10 +455,13 @@ TEST_P(Hardened, ARunOfAMebibyteEndsAtAGuard) {
   expect_fault("access outside of a block: ");
 }
 
-// A child may allow itself no system call but a few: it makes no walk meanwhile. All the memory it takes was there before.
+// A child may allow itself no system call but a few: it makes no walk meanwhile. All the memory it takes was there before,
+// and none of it is due to go back.
 TEST(HardenedWalk, AsksTheSystemNothingInAChild) {
   ProgramResult result = run_forked([] {
     allocate(400000);
+    hak_config.decay_ms = 60000;
+    hak_decay_start();
     std::vector<void *> blocks;
     for (int i = 0; i < 20000; i++) blocks.push_back(allocate(size_t(i) % 3000));
     for (void *block : blocks) hakmem_free(block);
