@@ -135,7 +135,7 @@ TEST_F(Budget, HugeBlocksStopAtTheLimit) {
   p = hak_huge_resize(p, 60 * MIB);
   EXPECT_NE(take(8), nullptr);
   ASSERT_TRUE(large_blocks::free(p));
-  EXPECT_EQ(take(40 * SPANS_PER_MIB), nullptr) << "the mapping is kept for the next block, and counts";
+  EXPECT_EQ(take(62), nullptr) << "the mapping is kept for the next block, and counts";
   EXPECT_EQ(large_blocks::release(), 60 * MIB);
   EXPECT_NE(large_blocks::alloc(110 * MIB, 4096, &zeroed), nullptr);
 }
