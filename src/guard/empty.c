@@ -1,5 +1,6 @@
 #include "guard/empty.h"
 
+#include "base/assert.h"
 #include "os/os.h"
 
 #define BYTES (HAK_EMPTY_BLOCKS * HAK_EMPTY_APART)
@@ -24,6 +25,7 @@ static uintptr_t base_or_reserve(void) {
 }
 
 void *hak_empty_alloc(unsigned tag) {
+  HAK_ASSERT(tag != NEVER && tag < FREED);
   uintptr_t base = base_or_reserve();
   for (unsigned n = 0; base != 0 && n < LOOKED_AT; n++) {
     size_t i = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % HAK_EMPTY_BLOCKS;
@@ -36,6 +38,7 @@ void *hak_empty_alloc(unsigned tag) {
 }
 
 static uint8_t *state_of(const void *p, hak_verdict *verdict) {
+  HAK_ASSERT(hak_empty_contains(p));
   size_t offset = (uintptr_t)p - hak_load_relaxed(&hak_empty_base);
   *verdict = HAK_VERDICT_NO_BLOCK_START;
   return offset % HAK_EMPTY_APART == 0 ? &state[offset / HAK_EMPTY_APART] : NULL;

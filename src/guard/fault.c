@@ -37,6 +37,7 @@ static const void *block_at(const hak_region *r, size_t index, bool last, size_t
   unsigned code = index < r->first_span || index >= r->ready_spans ? HAK_CODE_NONE : hak_region_slab_code(r, index);
   if (!hak_code_is_class(code)) return NULL;
   const hak_span *s = r->spans[index].head;
+  HAK_ASSERT(s != NULL && s->start != 0);
   *bytes = hak_class_size(code - 1);
   return (const void *)(s->start + (last && s->blocks > 0 ? (s->blocks - 1u) * *bytes : 0));
 }
@@ -87,6 +88,7 @@ static bool reported; /* relaxed */
 bool hak_fault_told(void) { return hak_load_relaxed(&reported); }
 
 static void on_fault(int number, siginfo_t *info, void *context) {
+  HAK_ASSERT(number == SIGSEGV || number == SIGBUS);
   struct sigaction *before = &earlier[number == SIGBUS];
   bool sent = info->si_code <= 0; /* by somebody: there is no address, and no instruction that faults again */
   bool told = !sent && explain(info->si_addr);

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/atomic.h"
 #include "config/config.h"
 #include "os/os.h"
@@ -32,6 +33,7 @@ uint64_t hak_foreign_total(void) {
 uint64_t hak_foreign_calls(enum hak_foreign_call call) { return hak_load_relaxed(&totals[call]); }
 
 static void count_caller(const void *caller) {
+  HAK_ASSERT(caller != NULL); /* NULL marks an empty slot */
   size_t at = ((uintptr_t)caller >> 2) % CALLERS;
   for (size_t probes = 0; probes < CALLERS; probes++, at = (at + 1) % CALLERS) {
     const void *seen = hak_load_relaxed(&callers[at].caller);
@@ -91,6 +93,7 @@ static void describe_mapping(const void *p, char *out, size_t capacity) {
   hak_os_close(fd);
   if (found) {
     size_t kept = strnlen(line, capacity - 1);
+    HAK_ASSERT(kept < capacity);
     memcpy(out, line, kept);
     out[kept] = '\0';
   }
@@ -106,6 +109,7 @@ static const char *size_band(const void *p) {
 }
 
 void hak_foreign_note(enum hak_foreign_call call, const void *p, const void *caller) {
+  HAK_ASSERT(call < HAK_FOREIGN_CALLS && p != NULL);
   hak_add_relaxed(&totals[call], 1);
   count_caller(caller);
   if (hak_load_relaxed(&hak_config.guard_log)) {
@@ -136,6 +140,7 @@ void hak_foreign_print(void) {
     }
     if (best == CALLERS) break;
     shown[best] = true;
+    HAK_ASSERT(callers[best].caller != NULL && most > 0);
     char mapping[256];
     describe_mapping(callers[best].caller, mapping, sizeof mapping);
     hak_print("[EXTERNAL_GUARD] caller=%p count=%" PRIu64 " mapping: %s\n", callers[best].caller, most, mapping);

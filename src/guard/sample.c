@@ -46,6 +46,7 @@ static size_t live_count, live_bytes, accessible_bytes;
 static void record(stack *s) {
   s->thread = hak_os_tid();
   s->depth = hak_unwind(s->frames, FRAMES);
+  HAK_ASSERT(s->depth <= FRAMES);
 }
 
 static uintptr_t slot_address(size_t i) { return hak_sample_base + i * slot_bytes; }
@@ -87,6 +88,7 @@ __attribute__((noreturn)) static HAK_COLD void end_program(const char *what, con
 static const slot *nearest(const void *p) {
   size_t i = slot_of(p);
   const slot *s = &slots[i];
+  HAK_ASSERT(i < SLOTS);
   bool guard = (uintptr_t)p - slot_address(i) >= slot_block_bytes;
   if (guard && s->state == UNUSED && i + 1 < SLOTS) return &slots[i + 1];
   return s;
@@ -140,6 +142,8 @@ static slot *claim_slot(void) {
 static void put_freed(slot *s) {
   hak_lock_take(&hak_sample_lock);
   uint32_t i = (uint32_t)(s - slots);
+  HAK_ASSERT(s->state == CHANGING && i < SLOTS);
+  HAK_ASSERT((first_freed == SLOTS) == (last_freed == SLOTS));
   s->state = FREED;
   s->next_freed = SLOTS;
   if (last_freed == SLOTS)
@@ -151,13 +155,16 @@ static void put_freed(slot *s) {
 }
 
 void *hak_sample_alloc(size_t size, size_t align) {
+  HAK_ASSERT(hak_sample_on() && hak_is_pow2(align));
   if (size > HAK_SAMPLE_BYTES_MAX || align > hak_os_page_size() || hak_os_refused_lately(&refused)) return NULL;
   size = hak_max_size(size, 1);
   align = hak_max_size(align, HAK_GRANULE);
   slot *s = claim_slot();
   if (s == NULL) return NULL; /* all are live */
+  HAK_ASSERT(s->state == CHANGING); /* this thread's until it is live */
   uintptr_t end = slot_address((size_t)(s - slots)) + slot_block_bytes;
   uintptr_t block = hak_align_down(end - size, align);
+  HAK_ASSERT(block >= end - slot_block_bytes && block + size <= end);
   uintptr_t first_page = hak_align_down(block, hak_os_page_size());
   record(&s->allocated);
   bool there = hak_os_commit((void *)first_page, end - first_page);
@@ -179,6 +186,7 @@ void *hak_sample_alloc(size_t size, size_t align) {
 }
 
 static void check_fill(const slot *s) {
+  HAK_ASSERT(s->state == CHANGING && s->size > 0);
   const unsigned char *end = (const unsigned char *)slot_address((size_t)(s - slots)) + slot_block_bytes;
   for (const unsigned char *byte = (const unsigned char *)s->block + s->size; byte < end; byte++) {
     if (*byte != FILL) end_program("overflow, seen when the block was freed", byte, s);
@@ -186,12 +194,14 @@ static void check_fill(const slot *s) {
 }
 
 void hak_sample_free(void *p) {
+  HAK_ASSERT(hak_sample_contains(p));
   slot *s = &slots[slot_of(p)];
   hak_lock_take(&hak_sample_lock);
   uint32_t state = s->state;
   bool good = state == LIVE && s->block == (uintptr_t)p;
   if (good) {
     s->state = CHANGING;
+    HAK_ASSERT(live_count > 0 && live_bytes >= s->size);
     live_count--;
     live_bytes -= s->size;
     accessible_bytes -= slot_address((size_t)(s - slots)) + slot_block_bytes - hak_align_down(s->block, hak_os_page_size());
@@ -207,6 +217,7 @@ void hak_sample_free(void *p) {
 }
 
 size_t hak_sample_size(const void *p) {
+  HAK_ASSERT(hak_sample_contains(p));
   const slot *s = &slots[slot_of(p)];
   hak_lock_take(&hak_sample_lock);
   size_t size = s->state == LIVE && s->block == (uintptr_t)p ? s->size : 0;

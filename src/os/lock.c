@@ -17,6 +17,7 @@ bool hak_inside_own_fork(void) {
 }
 
 void hak_lock_slow(hak_lock *lock) {
+  HAK_ASSERT(hak_load_relaxed(&lock->state) <= 2);
   /* This thread holds every lock since its fork handler ran; handlers registered before ours may allocate now. */
   if (hak_inside_own_fork()) return;
   /* Sections are a few hundred instructions at most, so a short spin usually ends the wait. */

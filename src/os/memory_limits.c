@@ -29,6 +29,8 @@ static const char *const mounts_v2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unifie
 
 /* The file's text, ended by 0; its length, 0 when it cannot be read or its name is too long. */
 static size_t read_text(const char *mount, const char *directory, const char *file, char *buf, size_t capacity) {
+  hak_assert_held(&hak_memory_limits_lock); /* of the buffers */
+  HAK_ASSERT(capacity > 0);
   const char *const parts[] = {hak_os_files_root, mount, directory, file};
   char *path = buffers.path;
   size_t length = 0;
@@ -40,6 +42,7 @@ static size_t read_text(const char *mount, const char *directory, const char *fi
   }
   path[length] = '\0';
   size_t read = hak_os_read_file(path, buf, capacity - 1);
+  HAK_ASSERT(read < capacity);
   buf[read] = '\0';
   return read;
 }
@@ -80,6 +83,7 @@ static bool names_controller(const char *list, size_t length, const char *contro
 
 /* Path of this process's cgroup in the hierarchy of a controller, without the / at its end; false: there is none. */
 static bool find_cgroup(const char *controller, char *out, size_t capacity) {
+  hak_assert_held(&hak_memory_limits_lock);
   char *text = buffers.cgroups;
   if (read_own("/cgroup", text, CGROUPS_BYTES) == 0) return false;
   for (char *line = text, *next; line != NULL; line = next) {
@@ -95,6 +99,7 @@ static bool find_cgroup(const char *controller, char *out, size_t capacity) {
     path[length] = '\0';
     /* Outside of the part that this process is shown: what is mounted is all there is to see. */
     if (strstr(path, "/..") != NULL) length = 0;
+    HAK_ASSERT(length < capacity);
     memcpy(out, path, length);
     out[length] = '\0';
     return true;
@@ -187,6 +192,7 @@ bool hak_os_read_resident(hak_os_resident *out) {
   out->all = pages_to_bytes(second == NULL ? SIZE_MAX : parse_number(second + 1));
   size_t shared = pages_to_bytes(third == NULL ? SIZE_MAX : parse_number(third + 1));
   out->anonymous = out->all - hak_min_size(out->all, shared);
+  HAK_ASSERT(out->anonymous <= out->all);
   return out->all != 0;
 }
 
@@ -211,6 +217,7 @@ static bool parse_pressure(const char *text, unsigned *hundredths) {
   const char *point = strchr(at, '.');
   if (whole > 100 || point == NULL || parse_number(point + 1) > 99) return false;
   *hundredths = (unsigned)(whole * 100 + parse_number(point + 1));
+  HAK_ASSERT(*hundredths <= 10099); /* 100.99 at most */
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "base/assert.h"
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/policy.h"
@@ -28,6 +29,7 @@ static void *map_counted(void *hint, size_t size, bool accessible, bool fixed) {
 }
 
 bool hak_os_unmap(void *addr, size_t size) {
+  HAK_ASSERT(addr != NULL && (uintptr_t)addr % hak_os_page_size() == 0 && size > 0);
   hak_os_count(&hak_os_stats.munmap);
   if (hak_os->unmap(addr, size) == 0) return true;
   /* A process that has all the mappings it may have cannot take a piece out of one. The addresses are lost then; the
@@ -38,6 +40,7 @@ bool hak_os_unmap(void *addr, size_t size) {
 }
 
 bool hak_os_unmap_own(void *addr, size_t size) {
+  HAK_ASSERT(addr != NULL && (uintptr_t)addr % hak_os_page_size() == 0 && size > 0);
   hak_os_count(&hak_os_stats.munmap);
   if (hak_os->unmap_own(addr, size) == 0) return true;
   hak_os_count(&hak_os_stats.madvise);
@@ -48,6 +51,7 @@ bool hak_os_unmap_own(void *addr, size_t size) {
 /* Maps with slack and trims both ends: mmap itself promises page alignment only. */
 static void *map_aligned(size_t size, size_t align, bool accessible) {
   size_t page = hak_os_page_size();
+  HAK_ASSERT(size > 0 && hak_is_pow2(align));
   if (align <= page) return map_counted(NULL, size, accessible, false);
   if (align > PTRDIFF_MAX || size > PTRDIFF_MAX - align) return NULL;
   /* The kernel often returns an aligned address by chance when mappings are large: try that before over-mapping. */
@@ -59,6 +63,7 @@ static void *map_aligned(size_t size, size_t align, bool accessible) {
   char *raw = (char *)map_counted(NULL, padded, accessible, false);
   if (raw == NULL) return NULL;
   char *start = (char *)hak_align_up((uintptr_t)raw, align);
+  HAK_ASSERT(start + size <= raw + padded);
   size_t head = (size_t)(start - raw), tail = padded - head - size;
   /* A failed trim leaves address space behind, never memory in use; the block itself is good. */
   if (head != 0) hak_os_unmap_own(raw, head);
@@ -82,6 +87,7 @@ uintptr_t hak_os_random_place(size_t align, size_t room) {
   uintptr_t highest = highest_place(room), drawn;
   if (highest == 0) return 0;
   hak_os_random(&drawn, sizeof drawn);
+  HAK_ASSERT(highest > MARGIN + align);
   return hak_align_up(MARGIN + drawn % (highest - MARGIN - align), align);
 }
 
@@ -102,6 +108,7 @@ void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
 
 /* Without MAP_FIXED_NOREPLACE, which old kernels and emulators take for a hint as well. */
 bool hak_os_try_extend(void *addr, size_t size, bool *taken) {
+  HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0 && size > 0);
   void *p = map_counted(addr, size, false, false);
   *taken = p != NULL && p != addr;
   if (*taken) hak_os_unmap_own(p, size);
@@ -116,11 +123,13 @@ bool hak_os_extend(void *addr, size_t size) {
 void *hak_os_map(size_t size, size_t align) { return map_aligned(size, align, true); }
 
 bool hak_os_commit(void *addr, size_t size) {
+  HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0 && size > 0);
   hak_os_count(&hak_os_stats.mprotect);
   return hak_os->protect(addr, size, true) == 0;
 }
 
 bool hak_os_guard(void *addr, size_t size) {
+  HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0 && size > 0);
   hak_os_count(&hak_os_stats.mprotect);
   return hak_os->protect(addr, size, false) == 0;
 }
@@ -160,6 +169,7 @@ static bool is_owned(const void *addr, size_t size) {
 
 /* 0, or why the pages were kept. */
 static int advise_counted(void *addr, size_t size, int advice) {
+  HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0 && size > 0);
   if (hak_load_relaxed(&advice_disabled)) return ENOMEM;
   hak_os_count(&hak_os_stats.madvise);
   int error = hak_os->advise(addr, size, advice);
@@ -219,11 +229,13 @@ bool hak_os_decommit(void *addr, size_t size) {
 }
 
 void *hak_os_remap(void *addr, size_t old_size, size_t new_size) {
+  HAK_ASSERT(addr != NULL && old_size > 0 && new_size > 0);
   hak_os_count(&hak_os_stats.mremap);
   return hak_os->remap(addr, old_size, new_size);
 }
 
 static void advise_mapping(void *addr, size_t size, int advice) {
+  HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0);
   hak_os_count(&hak_os_stats.madvise);
   /* EINVAL means a kernel without what is asked for, such as THP: there is nothing to choose. */
   int error = hak_os->advise(addr, size, advice);
@@ -243,6 +255,7 @@ static bool unnamed; /* relaxed */
 void hak_os_leave_unnamed(void) { hak_store_relaxed(&unnamed, true); }
 
 void hak_os_name(void *addr, size_t size, const char *name) {
+  HAK_ASSERT(name != NULL && (uintptr_t)addr % hak_os_page_size() == 0);
   if (hak_load_relaxed(&unnamed)) return;
   hak_os_count(&hak_os_stats.prctl);
   if (hak_os->name(addr, size, name) != 0) hak_os_leave_unnamed();

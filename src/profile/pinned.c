@@ -15,6 +15,7 @@ static bool is_free(const hak_span *s, size_t i) {
 
 /* Under the lock of the slab's bin. Each page's free bytes go to the blocks on it in proportion to what they have of it. */
 static double share_locked(const hak_span *s, size_t size, uintptr_t p) {
+  HAK_ASSERT(p >= s->start && (p - s->start) % size == 0 && (p - s->start) / size < s->blocks);
   size_t page = hak_os_page_size();
   double share = 0;
   for (uintptr_t from = hak_align_down(p, page); from < p + size; from += page) {
@@ -32,6 +33,7 @@ double hak_pinned_beside(const void *p) {
   uint32_t tag = hak_load_relaxed(&s->tag), id = HAK_TAG_OWNER(tag) - 1;
   if (id >= hak_arena_count()) return 0;
   unsigned c = HAK_TAG_CODE(tag) - 1;
+  HAK_ASSERT(c < HAK_CLASS_COUNT);
   hak_lock *lock = &hak_arena_at(id)->bins[c].lock;
   hak_lock_take(lock);
   double share = share_locked(s, hak_class_size(c), (uintptr_t)p);

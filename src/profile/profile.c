@@ -56,6 +56,7 @@ static bool got(bool memory) {
 }
 
 static bool grow_table(size_t bytes) {
+  HAK_ASSERT(bytes > 0 && table_used <= table_ready && table_ready <= STACK_TABLE_BYTES);
   while (table_used + bytes > table_ready) {
     if (!may_grow(STACK_GROW_BYTES) || table_ready + STACK_GROW_BYTES > STACK_TABLE_BYTES) return false;
     if (!got(hak_os_commit(table + table_ready, STACK_GROW_BYTES))) return false;
@@ -70,6 +71,7 @@ static hak_profile_stack *add_stack(const uintptr_t *pcs, unsigned depth, uint64
   size_t bytes = hak_align_up(sizeof(hak_profile_stack) + depth * sizeof *pcs, 16);
   if (!grow_table(bytes)) return NULL;
   hak_profile_stack *s = (hak_profile_stack *)(table + table_used);
+  HAK_ASSERT(depth <= HAK_PROFILE_FRAMES && (uintptr_t)s % 16 == 0);
   table_used += bytes;
   s->depth = depth;
   s->hash = hash;
@@ -121,6 +123,7 @@ static size_t home_of(uintptr_t block) { return (size_t)((block >> 4) * 0x9e3779
 /* The block's slot, or the free one where it would be. */
 static sample *slot_of(uintptr_t block) {
   size_t i = home_of(block);
+  HAK_ASSERT(block != 0 && hak_is_pow2(capacity) && 2 * hak_profile.live_samples <= capacity);
   while (samples[i].block != 0 && samples[i].block != block) i = (i + 1) & (capacity - 1);
   return &samples[i];
 }
@@ -146,6 +149,7 @@ static bool grow_samples(void) {
 /* Those behind it that it kept from their home move up. */
 static void remove_sample(sample *s) {
   size_t hole = (size_t)(s - samples);
+  HAK_ASSERT(hole < capacity && s->block != 0);
   for (size_t i = (hole + 1) & (capacity - 1); samples[i].block != 0; i = (i + 1) & (capacity - 1)) {
     size_t home = home_of(samples[i].block);
     if (((i - home) & (capacity - 1)) < ((i - hole) & (capacity - 1))) continue;
@@ -159,6 +163,7 @@ static void remove_sample(sample *s) {
 
 static void add(hak_profile_sums *sums, const sample *s, double sign) {
   double p = s->probability, size = (double)s->size, variance = (1 - p) / (p * p);
+  HAK_ASSERT(p > 0 && p <= 1);
   sums->count += sign / p;
   sums->bytes += sign * size / p;
   sums->count_variance += sign * variance;
@@ -176,6 +181,7 @@ static void settle_peak(hak_profile_stack *s) {
 static void note_point(uint64_t now_ms) {
   hak_profile_state *h = &hak_profile;
   size_t at;
+  HAK_ASSERT(now_ms >= h->start_ms && h->interval_ms > 0);
   while ((at = (now_ms - h->start_ms) / h->interval_ms) >= HAK_PROFILE_POINTS) {
     for (size_t i = 0; i < HAK_PROFILE_POINTS; i++) {
       double a = i < HAK_PROFILE_POINTS / 2 ? h->points[2 * i] : -1, b = i < HAK_PROFILE_POINTS / 2 ? h->points[2 * i + 1] : -1;
@@ -189,6 +195,8 @@ static void note_point(uint64_t now_ms) {
 static void change_live(const sample *s, double sign, uint64_t now_ms) {
   hak_profile_state *h = &hak_profile;
   settle_peak(s->stack);
+  hak_assert_held(&hak_profile_lock);
+  HAK_ASSERT(s->stack->live_samples > 0 && h->live_samples >= s->stack->live_samples);
   add(&s->stack->live, s, sign);
   add(&h->live, s, sign);
   if (sign < 0 && --s->stack->live_samples == 0) s->stack->live = (hak_profile_sums){0}; /* and no rounding is left */
@@ -205,6 +213,7 @@ static void change_live(const sample *s, double sign, uint64_t now_ms) {
 static void count_lifetime(hak_profile_stack *stack, double weight, uint64_t ms) {
   unsigned i = 0;
   while (i < HAK_PROFILE_LIFETIMES - 1 && ms >= hak_profile_lifetime_bounds[i]) i++;
+  HAK_ASSERT(weight >= 1);
   stack->freed[i] += weight;
 }
 
@@ -222,6 +231,7 @@ static HAK_NOINLINE void probe_free(const void *p) {
 }
 
 bool hak_profile_start(size_t distance_bytes) {
+  HAK_ASSERT(distance_bytes > 0 && table == NULL); /* once */
   table = hak_os_reserve(STACK_TABLE_BYTES, hak_os_page_size());
   buckets = hak_os_map(BUCKETS * sizeof *buckets, hak_os_page_size());
   if (table == NULL || buckets == NULL) return false;
@@ -251,6 +261,7 @@ static bool is_own_code(uintptr_t pc) {
 bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability) {
   uintptr_t pcs[HAK_PROFILE_FRAMES];
   unsigned depth = hak_unwind(pcs, HAK_PROFILE_FRAMES), own = 0;
+  HAK_ASSERT(p != NULL && depth <= HAK_PROFILE_FRAMES);
   while (own < depth && is_own_code(pcs[own])) own++;
   uint64_t now_ms = hak_os_now_ms();
   hak_lock_take(&hak_profile_lock);
@@ -275,6 +286,7 @@ bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probab
 
 /* Out of the table; block 0: p is none. */
 static sample take_locked(const void *p) {
+  hak_assert_held(&hak_profile_lock);
   sample *s = slot_of((uintptr_t)p), taken = *s;
   if (s->block == 0) return (sample){0};
   remove_sample(s);
@@ -282,6 +294,7 @@ static sample take_locked(const void *p) {
 }
 
 static void end_locked(const sample *s, uint64_t now_ms) {
+  HAK_ASSERT(s->block != 0 && s->stack != NULL);
   count_lifetime(s->stack, 1 / s->probability, now_ms - s->born_ms);
   change_live(s, -1, now_ms);
 }
@@ -318,6 +331,7 @@ void hak_profile_end(const hak_profile_sample *aside) {
 void hak_profile_put_back(const hak_profile_sample *aside) {
   if (aside->block == 0) return;
   hak_lock_take(&hak_profile_lock);
+  HAK_ASSERT(slot_of(aside->block)->block == 0);
   *slot_of(aside->block) = *aside;
   hak_lock_drop(&hak_profile_lock);
   probe_alloc((const void *)aside->block, aside->size, aside->probability);

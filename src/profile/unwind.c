@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <sys/auxv.h>
 
+#include "base/assert.h"
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/compiler.h"
@@ -278,6 +279,7 @@ static bool evaluate(walk *w, const uint8_t *p, uintptr_t *cfa, uintptr_t *resul
   }
   if (depth == 0) return false;
   *result = stack[depth - 1];
+  HAK_ASSERT(depth <= DEPTH_MAX);
   return true;
 }
 

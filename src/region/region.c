@@ -44,6 +44,7 @@ unsigned hak_region_count(void) { return hak_load_acquire(&region_count); }
 /* The tables for all spans come first, each on pages of its own so that each can grow by itself. `bytes`: what the region
  * may grow to, of which `reserved` are there. */
 static bool lay_out(hak_region *r, uintptr_t base, size_t bytes, size_t reserved) {
+  HAK_ASSERT(base % HAK_SPAN_SIZE == 0 && bytes % HAK_SPAN_SIZE == 0 && reserved <= bytes);
   size_t page = hak_os_page_size();
   size_t spans = bytes >> HAK_SPAN_SHIFT;
   size_t chunks = (spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
@@ -75,6 +76,7 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes, size_t reserved
 static bool commit_elements(void *array, size_t element_bytes, size_t from, size_t to, bool more) {
   size_t page = hak_os_page_size();
   uintptr_t start = (uintptr_t)array + from * element_bytes;
+  HAK_ASSERT(from <= to);
   uintptr_t lo = more ? hak_align_up(start, page) : hak_align_down(start, page);
   uintptr_t hi = hak_align_up((uintptr_t)array + to * element_bytes, page);
   if (hi <= lo) return true;
@@ -94,6 +96,7 @@ static void make_guards(const hak_region *r, size_t from, size_t to) {
 }
 
 static bool commit_spans(const hak_region *r, size_t from, size_t to) {
+  HAK_ASSERT(r->first_span <= from && from < to && to <= r->reserved_bytes >> HAK_SPAN_SHIFT);
   if (!hak_os_commit(hak_region_address(r, from), (to - from) << HAK_SPAN_SHIFT)) return false;
   if (HAK_HARD(GUARDS)) make_guards(r, from, to);
   return true;
@@ -101,6 +104,7 @@ static bool commit_spans(const hak_region *r, size_t from, size_t to) {
 
 static bool commit_tables(hak_region *r, size_t to) {
   size_t from = r->table_spans;
+  HAK_ASSERT(from < to && to <= r->span_count);
   bool more = from > r->first_span;
   size_t chunk_from = more ? (from + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS : from / HAK_CHUNK_SPANS;
   size_t chunk_to = (to + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
@@ -127,6 +131,7 @@ static bool commit_step(hak_region *r, size_t from, size_t to) {
 
 /* Spans [from, to) of one chunk are accessible now, free and clean. */
 static void add_free(hak_region *r, size_t from, size_t to) {
+  HAK_ASSERT(from < to && from / HAK_CHUNK_SPANS == (to - 1) / HAK_CHUNK_SPANS);
   hak_chunk *chunk = &r->chunks[from / HAK_CHUNK_SPANS];
   for (size_t i = from; i < to; i++) {
     if (hak_region_is_guard(i)) continue;
@@ -146,6 +151,7 @@ static size_t limited_part(size_t limit) {
 }
 
 static void note_extended(hak_region *r, size_t more) {
+  HAK_ASSERT(more % HAK_SPAN_SIZE == 0 && r->reserved_bytes + more <= r->span_count << HAK_SPAN_SHIFT);
   void *end = (void *)(r->base + r->reserved_bytes);
   note_reserved(end, more);
   hak_os_name(end, more, HAK_NAME_HEAP); /* as what it continues: differently named mappings do not merge */
@@ -197,6 +203,7 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   /* A huge page that is accessible in part is small pages when it is touched. */
   size_t to = hak_align_up(from + hak_max_size(next_step(r), least), huge_pages ? HAK_HUGE_PAGE_SPANS : 1);
   size_t step = other_kind ? end - from : hak_min_size(to, end) - from;
+  HAK_ASSERT(step >= least && least > 0);
   size_t tables_before = r->table_spans;
   while (!commit_step(r, from, from + step)) {
     if (step == least) return false; /* whatever became accessible before the failure is harmless */
@@ -208,6 +215,7 @@ bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
   if (r->table_spans > tables_before) r->populated = hak_os_is_locked(hak_region_address(r, from), HAK_SPAN_SIZE);
   add_free(r, from, from + step);
   r->ready_spans = from + step;
+  HAK_ASSERT(r->ready_spans <= r->table_spans && r->ready_spans << HAK_SPAN_SHIFT <= r->reserved_bytes);
   hak_store_release(&r->limit, r->ready_spans << HAK_SPAN_SHIFT);
   if (r == &hak_main_region) {
     hak_store_relaxed(&hak_main_base, r->base);
@@ -225,6 +233,7 @@ static void name_parts(const hak_region *r) {
 
 /* A region that may grow to `bytes`, of which `reserved` are reserved now. */
 static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
+  HAK_ASSERT(reserved > 0 && reserved <= bytes);
   size_t align = HAK_HUGE_PAGE; /* so that huge pages lie in a chunk as in memory */
   void *base = reserved < bytes || HAK_HARD(GUARDS) ? hak_os_reserve_with_room(reserved, align, bytes) : hak_os_reserve(bytes, align);
   if (base == NULL) return false;
@@ -279,6 +288,7 @@ hak_region *hak_region_add(size_t spans) {
   hak_region *r = &extra[n - 1];
   if (!reserve_region(r, spans, hak_max_size(max_reservation, there))) return NULL;
   r->before = hak_latest_region;
+  HAK_ASSERT(r->limit != 0 && r->base != 0); /* whole before it is found */
   hak_store_release(&hak_latest_region, r);
   hak_store_release(&region_count, n + 1);
   return r;
@@ -288,6 +298,7 @@ hak_region *hak_region_around_slow(const void *p) { return hak_region_further(p)
 
 hak_region *hak_region_unless_absent(hak_region *r, const void *p) {
   size_t index = hak_region_index(r, p);
+  HAK_ASSERT(index < r->span_count);
   /* No block is in the tables: of them, too, some went back. */
   if (index < r->first_span) return hak_load_relaxed(&r->trimmed) ? NULL : r;
   uint64_t absent = hak_load_relaxed(&r->chunks[index / HAK_CHUNK_SPANS].absent[index % HAK_CHUNK_SPANS / 64]);
@@ -333,6 +344,7 @@ size_t hak_region_give_back_reserved(hak_region *r, size_t spans) {
 }
 
 bool hak_region_restore(hak_region *r, size_t first, size_t spans, bool *lost) {
+  HAK_ASSERT(spans > 0 && first >= r->first_span && first + spans <= r->ready_spans);
   void *start = hak_region_address(r, first);
   size_t bytes = spans << HAK_SPAN_SHIFT;
   if (!hak_os_try_extend(start, bytes, lost)) return false;

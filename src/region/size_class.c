@@ -1,5 +1,6 @@
 #include "region/size_class.h"
 
+#include "base/assert.h"
 #include "base/policy.h"
 
 /* X(index, block size, next smaller block size): the one list of ordinary classes. */
@@ -57,6 +58,7 @@ static unsigned aligned_class(size_t size) {
 }
 
 static hak_class_info info_of(size_t size, unsigned tiny_max_group) {
+  HAK_ASSERT(size % HAK_GRANULE == 0 && size <= HAK_SMALL_MAX);
   uint32_t spans = spans_of_slab(size, tiny_max_group);
   /* Where a look at the block before finds writes before this one, blocks lie one behind the other. */
   if (HAK_HARD(CANARY) && size > HAK_SHARED_MAX) size = spans * HAK_SPAN_SIZE;
@@ -74,6 +76,7 @@ void hak_size_class_init(unsigned tiny_max_group) {
     hak_class_table[c] = info_of(size, tiny_max_group);
     if (size > HAK_SHARED_MAX || size % HAK_ALIGNED_MIN != 0) continue;
     hak_class_info *aligned = &hak_class_table[aligned_class(size)];
+    HAK_ASSERT(aligned < hak_class_table + HAK_CLASS_COUNT);
     *aligned = info_of(size, tiny_max_group);
     aligned->colours = 1;
   }
@@ -82,6 +85,7 @@ void hak_size_class_init(unsigned tiny_max_group) {
 /* A class that holds a multiple of a power of two, of 32 and above, is a multiple of it too: in a doubling classes are at least a quarter
  * apart, by a power of two. Slabs start on 64-byte boundaries whatever their colour. */
 int hak_class_for_aligned(size_t size, size_t align) {
+  HAK_ASSERT(hak_is_pow2(align));
   if (size > HAK_SMALL_MAX || align > HAK_SPAN_SIZE) return -1;
   if (align <= HAK_GRANULE) return (int)hak_class_for(size);
   if (size > HAK_SHARED_MAX) return (int)hak_class_for(align <= HAK_COLOUR_BYTES ? size : hak_align_up(size, HAK_SPAN_SIZE));

@@ -28,6 +28,7 @@ static void each_mapping(hak_sink *s, void (*line)(hak_sink *, char *)) {
   int fd = hak_os_open_own("maps");
   for (long n; fd >= 0 && (n = hak_os_read(fd, buffer + used, sizeof buffer - 1 - used)) > 0;) {
     used += (size_t)n;
+    HAK_ASSERT(used < sizeof buffer);
     buffer[used] = '\0';
     char *start = buffer, *end;
     while ((end = strchr(start, '\n')) != NULL) {
@@ -66,6 +67,7 @@ static void pcs_of(hak_sink *s, const hak_profile_stack *stack) {
 
 /* Estimates, which no reader scales again. */
 static void render_pprof(hak_sink *s) {
+  hak_assert_held(&hak_profile_lock);
   const hak_profile_state *h = &hak_profile;
   hak_sink_text(s, "heap profile: ");
   counts(s, h->live.count, h->live.bytes, h->total.count, h->total.bytes);
@@ -94,6 +96,8 @@ static void sampled_counts(hak_sink *s, const hak_profile_sums *live, const hak_
 }
 
 static void render_jemalloc(hak_sink *s) {
+  hak_assert_held(&hak_profile_lock);
+  HAK_ASSERT(hak_profile.distance > 0);
   const hak_profile_state *h = &hak_profile;
   hak_sink_text(s, "heap_v2/");
   hak_sink_number(s, h->distance);
@@ -190,6 +194,7 @@ static void json_head(hak_sink *s) {
 }
 
 static void render_json(hak_sink *s) {
+  hak_assert_held(&hak_profile_lock);
   hak_sink_open(s, NULL, '{');
   json_head(s);
   json_timeline(s);
