@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 
+#include "base/assert.h"
 #include "base/atomic.h"
 #include "base/policy.h"
 #include "hakmem/hakmem.h"
@@ -103,6 +104,7 @@ void hak_config_size_text(int64_t value, char out[HAK_SIZE_TEXT]) {
 
 /* What stands behind the digits of a SIZE option. */
 static bool apply_unit(const hak_option_row *row, const char *unit, int64_t *value) {
+  HAK_ASSERT(*value >= 0);
   if (*unit == '\0') return true;
   if (unit[1] != '\0') return false;
   if (*unit == '%') {
@@ -122,6 +124,7 @@ static bool apply_unit(const hak_option_row *row, const char *unit, int64_t *val
 
 /* True and *out on success. */
 static bool parse_value(const hak_option_row *row, const char *text, int64_t *out) {
+  HAK_ASSERT(row->lowest <= row->initial && row->initial <= row->highest);
   if (row->kind == HAK_KIND_CHOICE) {
     for (int64_t i = row->lowest; i <= row->highest; i++) {
       if (strcmp(text, hak_config_choice_name(row, i)) == 0) return *out = i, true;
@@ -178,6 +181,7 @@ struct shown {
 static const char *shorten(const char *text, size_t length, struct shown *out) {
   size_t kept = length > SHOWN_BYTES ? SHOWN_BYTES : length;
   while (kept < length && kept > 0 && ((unsigned char)text[kept] & 0xC0) == 0x80) kept--;
+  HAK_ASSERT(kept <= SHOWN_BYTES && kept <= length);
   memcpy(out->text, text, kept);
   strcpy(out->text + kept, kept < length ? "…" : "");
   return out->text;
@@ -212,6 +216,7 @@ static bool assign_if_named(const hak_option_row *row, void *context) {
   a->found = true;
   int64_t value;
   if (parse_value(row, a->value, &value)) {
+    HAK_ASSERT(value >= row->lowest && value <= row->highest);
     *row->value = value;
     *origin_of(row->value) = HAKMEM_ORIGIN_ENVIRONMENT;
   } else {
@@ -280,6 +285,7 @@ static void apply_variable(const char *entry) {
   const char *equals = strchr(entry, '=');
   if (equals == NULL) return;
   struct assignment a = {entry, (size_t)(equals - entry), equals + 1, false};
+  HAK_ASSERT(loaded && a.name_length >= strlen(PREFIX));
   hak_config_visit(assign_if_named, &a);
   if (!a.found) assign_text(&a);
   struct shown name;
@@ -401,6 +407,7 @@ static bool list_option(struct listing *l, const hakmem_option *option) {
 static bool list_row(const hak_option_row *row, void *context) {
   char value[HAK_SIZE_TEXT], initial[HAK_SIZE_TEXT];
   int64_t number = hak_load_relaxed(row->value);
+  HAK_ASSERT(number >= row->lowest && number <= row->highest);
   hakmem_option option = {
       .name = row->name,
       .value = value_text(row, number, value),

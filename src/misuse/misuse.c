@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
@@ -22,11 +23,13 @@ static const char *const found[] = {
 /* Keeps the thread's name readable whatever it contains. */
 static void read_thread_name(char *name, size_t capacity) {
   size_t n = hak_os_read_file("/proc/thread-self/comm", name, capacity - 1);
+  HAK_ASSERT(n < capacity);
   while (n > 0 && (name[n - 1] == '\n' || name[n - 1] == '\0')) n--;
   name[n] = '\0';
 }
 
 void hak_misuse_abort(hak_verdict verdict, const void *p, size_t block_size, const char *where) {
+  HAK_ASSERT(verdict != HAK_VERDICT_OK && verdict < sizeof found / sizeof found[0] && where != NULL);
   char name[32];
   read_thread_name(name, sizeof name);
   if (block_size != 0) {

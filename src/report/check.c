@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/assert.h"
 #include "large/huge.h"
 #include "large/kept.h"
 #include "os/print.h"
@@ -26,6 +27,7 @@ HAK_PRINTF(2, 3) static void expect(bool holds, const char *format, ...) {
 
 /* Bits against counters of one slab. */
 static void check_slab(uint32_t arena, unsigned class_code, const hak_span *s) {
+  hak_assert_held(&hak_arena_at(arena)->bins[class_code].lock);
   const hak_region *r = hak_pool_region_of(s);
   const void *p = (const void *)s->start;
   expect(r != NULL && hak_region_slab_code(r, hak_region_index(r, p)) == class_code + 1 && s->tag == HAK_TAG(arena + 1, class_code + 1),
@@ -99,6 +101,7 @@ static bool names_no_arena(const hak_region *r, size_t index, unsigned code) {
 
 /* One span with a code: a slab, listed or a full one that no list names, or an extent. Returns how far to go on. */
 static size_t check_held(hak_region *r, size_t index) {
+  HAK_ASSERT(index >= r->first_span);
   const hak_span *s = &r->spans[index];
   const void *p = hak_region_address(r, index);
   unsigned code = hak_region_slab_code(r, index);
@@ -137,6 +140,7 @@ typedef struct span_totals {
 } span_totals;
 
 static void check_chunk(const hak_region *r, size_t index, span_totals *totals) {
+  hak_assert_held(&hak_span_pool.lock);
   const hak_chunk *chunk = &r->chunks[index];
   size_t free_spans = 0, dirty_spans = 0;
   for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) {

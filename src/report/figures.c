@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
 #include "large/huge.h"
@@ -44,6 +45,8 @@ static void count_extent(hakmem_stats *t, const hak_span *s, uint64_t bytes) {
 /* A held span that is the first of something, under the pool's lock. Returns its code, and sets the spans that follow.
  * None is counted beyond `end`, the limit that was seen. */
 static uint8_t see_head(walk *w, unsigned code, size_t end) {
+  hak_assert_held(&hak_span_pool.lock);
+  HAK_ASSERT(w->left == 0 && w->index < end && code < HAK_CODES);
   hakmem_stats *t = &w->figures->stats;
   const hak_span *s = &w->r->spans[w->index];
   uint32_t spans = 1;
@@ -57,6 +60,7 @@ static uint8_t see_head(walk *w, unsigned code, size_t end) {
   w->code = (uint8_t)(code - 1);
   if (hak_code_is_class(code)) {
     w->slabs[w->slab_count++] = (seen_slab){spans, (uint8_t)(w->index - w->first), (uint8_t)code};
+    HAK_ASSERT(w->slab_count <= GROUP);
     return w->code;
   }
   if (code == HAK_CODE_EXTENT_FREED) {
@@ -76,6 +80,7 @@ static uint8_t see_head(walk *w, unsigned code, size_t end) {
 static size_t walk_group(walk *w, size_t end) {
   hakmem_stats *t = &w->figures->stats;
   size_t first = w->first = w->index, stop = hak_min_size(end, hak_align_up(first + 1, GROUP));
+  HAK_ASSERT(first < stop && stop - first <= GROUP);
   w->slab_count = 0;
   hak_lock_take(&hak_span_pool.lock);
   const hak_chunk *chunk = &w->r->chunks[first / HAK_CHUNK_SPANS];
@@ -136,6 +141,7 @@ static bool count_slab(walk *w, const seen_slab *seen) {
 }
 
 static void forget_slab(walk *w, const seen_slab *seen) {
+  HAK_ASSERT(seen->place < GROUP && seen->spans > 0);
   w->figures->stats.free_dirty += (uint64_t)seen->spans << HAK_SPAN_SHIFT;
   size_t end = seen->place + seen->spans;
   for (size_t i = seen->place; i < hak_min_size(end, GROUP); i++) w->codes[i] = HAK_MAP_DIRTY;
@@ -181,6 +187,7 @@ static HAK_NOINLINE void count_region(hak_figures *f, unsigned number) {
     count_slabs(&w);
     if (!map) continue;
     size_t fits = hak_min_size(n, f->map_capacity - f->map_entries);
+    HAK_ASSERT(f->map_entries + fits <= f->map_capacity);
     memcpy(f->map + f->map_entries, w.codes, fits);
     f->map_entries += fits;
     f->mapped_spans[number] += fits;
@@ -230,11 +237,13 @@ static void count_caches(hak_figures *f) {
     t->slab_depots += row->depots;
   }
   t->slab_live = t->slab_handed_out - t->slab_cached - t->slab_depots;
+  HAK_ASSERT(t->slab_cached + t->slab_depots <= t->slab_handed_out);
 }
 
 bool hak_figures_estimate(const hak_class_row *row, unsigned class_code, uint64_t *asked_for) {
   if (row->requests == 0) return false;
   uint64_t live = hak_row_live(row);
+  HAK_ASSERT(class_code < HAK_CLASS_COUNT && live <= row->handed_out);
   double part = (double)row->requested / ((double)row->requests * (double)hak_class_size(class_code));
   *asked_for = hak_min_size((uint64_t)((double)live * part), live);
   return true;

@@ -1,3 +1,4 @@
+#include "base/assert.h"
 #include "config/config.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
@@ -78,6 +79,7 @@ static void class_row(hak_sink *s, const hak_figures *f, unsigned c) {
   hakmem_class_stats row = hak_figures_class(f, c);
   uint64_t asked_for = 0;
   bool estimated = hak_figures_estimate(&f->rows[c], c, &asked_for), counted = hak_config.front_metrics != 0;
+  HAK_ASSERT(asked_for <= row.live);
   hak_sink_open(s, NULL, '{');
   write_members(s, HAK_MEMBERS({"class", c}, {"size", row.block_size}));
   hak_sink_bool(s, "aligned", row.aligned);

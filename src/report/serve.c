@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 
+#include "base/assert.h"
 #include "config/config.h"
 #include "guard/foreign.h"
 #include "os/os.h"
@@ -32,6 +33,7 @@ static bool comes_again(int number) {
 }
 
 void hak_report_catch_signal(const char *option, int number, void (*handler)(int)) {
+  HAK_ASSERT(option != NULL && number > 0);
   int error = comes_again(number) ? EINVAL : hak_os_catch(number, handler);
   if (error == EBUSY)
     hak_print("hakmem: %s=%d: the program handles or ignores this signal: left alone\n", option, number);

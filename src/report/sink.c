@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/bits.h"
 #include "os/os.h"
 
@@ -11,6 +12,7 @@
 #define COMMIT_BYTES (256 * HAK_KIB)
 
 static void start(hak_sink *s, int fd, char *memory, size_t bytes) {
+  HAK_ASSERT(memory != NULL || bytes == 0);
   s->fd = fd;
   s->start = s->at = memory;
   s->end = s->limit = memory + bytes;
@@ -36,6 +38,7 @@ void hak_sink_to_reservation(hak_sink *s, char *memory, size_t bytes, size_t *re
 
 /* *ready first: a signal handler may fork in between, and the child makes so much accessible. */
 static void lengthen(hak_sink *s) {
+  HAK_ASSERT(s->at == s->end && (s->ready != NULL ? s->end <= s->limit : s->end == s->limit));
   size_t more = hak_min_size(COMMIT_BYTES, (size_t)(s->limit - s->end));
   if (more == 0) {
     s->error = ENOSPC;
@@ -52,6 +55,7 @@ static void lengthen(hak_sink *s) {
 }
 
 static void empty(hak_sink *s) {
+  HAK_ASSERT(s->start <= s->at && s->at <= s->end);
   size_t length = (size_t)(s->at - s->start);
   if (s->error != 0) return;
   if (s->fd == TO_MEMORY) {
@@ -85,6 +89,7 @@ void hak_sink_column(hak_sink *s, uint64_t value, unsigned width) {
   unsigned n = 0;
   do digits[n++] = (char)('0' + value % 10);
   while ((value /= 10) != 0);
+  HAK_ASSERT(n <= sizeof digits);
   for (unsigned i = n; i < width; i++) put(s, ' ');
   while (n > 0) put(s, digits[--n]);
 }
@@ -101,12 +106,14 @@ static void begin(hak_sink *s, const char *name) {
 }
 
 void hak_sink_open(hak_sink *s, const char *name, char bracket) {
+  HAK_ASSERT(bracket == '{' || bracket == '[');
   begin(s, name);
   put(s, bracket);
   s->comma = false;
 }
 
 void hak_sink_close(hak_sink *s, char bracket) {
+  HAK_ASSERT(bracket == '}' || bracket == ']');
   put(s, bracket);
   s->comma = true;
 }
