@@ -88,6 +88,9 @@ class Documents(unittest.TestCase):
         self.assert_fault(self.links("[a](docs/page.md#none)"), "docs/page.md#none: no such heading")
         self.assert_fault(self.links("# One\n\n[a](#two)"), "README.md:3: #two: no such heading")
         self.assert_fault(self.links("[a](../outside)"), "leaves the source tree")
+        (self.root / "SECURITY.md").write_text("[a](docs/none-such.md)")
+        self.assert_fault(self.links(GOOD), "SECURITY.md:1: docs/none-such.md: no such file")
+        (self.root / "SECURITY.md").unlink()
         self.assert_fault(self.links(GOOD, "[a]: none.md"), "page.md:1: none.md: no such file")
         self.assert_fault(self.links("`[code](x.md)` and [a\\_b [c]](y.md)"), "y.md: no such file")
 
