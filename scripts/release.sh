@@ -84,8 +84,9 @@ abi_holds() {
     grep -q "^# hakmem ${version//./\\.}:" packaging/abi/last-release.txt ||
         { echo "packaging/abi/last-release.txt is of another version: scripts/abi.sh --update"; return 1; }
 }
-documents_are_generated() {
-    [ ! -x "$build/tools/gen_options" ] || diff <("$build/tools/gen_options") docs/options.md
+tables_are_written() {
+    [ ! -x "$build/tools/gen_options" ] || diff <("$build/tools/gen_options") docs/options.md || return 1
+    [ ! -x "$build/tools/gen_figures" ] || diff <("$build/tools/gen_figures" python) python/hakmem/processes/figures_table.py
 }
 
 item "version $version in CMakeLists.txt and hakmem.h" header_has_version
@@ -99,6 +100,6 @@ else
     item "the tag $tag is new" tag_is_new
 fi
 item "ABI: nothing is gone, and the list is this version's" abi_holds
-item "docs/options.md is up to date" documents_are_generated
+item "what is written from tables is up to date (the target tables)" tables_are_written
 echo "release.sh: $version, $failures of $items items failed"
 [ "$failures" -eq 0 ]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(sys.argv.pop(1)).resolve()
-COPIED = ("CMakeLists.txt", "CHANGELOG.md", ".gitignore", "scripts", "packaging", "include", "src/config/options.def", "python/pyproject.toml", "docs/options.md")
+COPIED = ("CMakeLists.txt", "CHANGELOG.md", ".gitignore", "scripts", "packaging", "include", "src/config/options.def", "python/pyproject.toml",
+          "docs/options.md", "python/hakmem/processes/figures_table.py")
 
 
 class Release(unittest.TestCase):
@@ -96,6 +97,14 @@ class Release(unittest.TestCase):
     def test_the_abi(self):
         self.change("include/hakmem/stats.h", "uint64_t live; ", "uint64_t alive; ")
         self.refused("gone: field hakmem_stats")
+
+    @unittest.skipUnless((BUILD / "tools/gen_figures").exists(), "no generators in this build")
+    def test_a_table_that_was_not_written_anew(self):
+        self.change("docs/options.md", "# Options", "# Option")
+        self.refused("< # Options")
+        self.change("docs/options.md", "# Option", "# Options")
+        self.change("python/hakmem/processes/figures_table.py", "hakmem_used_bytes", "hakmem_other_bytes")
+        self.refused("hakmem_other_bytes")
 
     def test_a_list_of_another_version(self):
         self.change("packaging/abi/last-release.txt", f"# hakmem {self.version}:", "# hakmem 0.0.1:")

@@ -1,5 +1,5 @@
 """Workflows and issue forms: each step is a script of the tree or a make target, actions are first-party and pinned by hash,
-permissions are what a job needs; forms ask for what hakmem can say. Status 77 without PyYAML."""
+permissions are what a job needs; forms ask for what hakmem can say. Status 77 without PyYAML, which the command's environment has."""
 
 import os
 import re
@@ -9,13 +9,16 @@ import tempfile
 import unittest
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 try:
     import yaml
 except ImportError:
+    python = ROOT / ".venv/bin/python"
+    if python.exists() and Path(sys.prefix).resolve() != (ROOT / ".venv").resolve():
+        os.execv(python, [str(python), "-B", *sys.argv])
     print("no PyYAML: scripts/setup.sh test")
     sys.exit(77)
 
-ROOT = Path(__file__).resolve().parents[2]
 PINNED = re.compile(r"actions/[\w-]+@[0-9a-f]{40}")
 EXPANDED = re.compile(r"\$\{\{ *([\w.]+) *\}\}")
 # What a step may write into a command: no title, branch or input, which strangers choose.
