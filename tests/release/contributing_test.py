@@ -31,6 +31,17 @@ class Contributing(unittest.TestCase):
             tests = "".join(path.read_text() for path in (ROOT / "tests/unit").glob("*.cc"))
             self.assertRegex(tests, rf"TEST(_F)?\({name}")
 
+    def test_the_walk_to_another_system_names_what_asks_the_system(self):
+        """Headers of the C language, of threads, signals and dlopen are every system's."""
+        systems = re.compile(r"^#include <((?:sys|linux|asm)/(?!sdt)|unistd|fcntl|elf|link|ucontext)", re.MULTILINE)
+        found = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.[ch]") if systems.search(path.read_text())}
+        outside = {name for name in found if not name.startswith(("src/os/", "src/override/"))}
+        walk = TEXT.partition("**Another system**")[2].partition("\n\n")[0]
+        named = set(re.findall(r"`(src/(?!os|override)[\w./]+)`", walk))
+        self.assertEqual(outside, named)
+        self.assertLessEqual({name for name in found if name.startswith("src/os/")} - set(re.findall(r"`(src/os/[\w.]+)`", walk)),
+                             {"src/os/os.c", "src/os/stack.h"})
+
     def test_metrics_of_the_table_are_named_by_it_alone(self):
         names = table_metrics()
         self.assertGreaterEqual(len(names), 15)
