@@ -1,4 +1,4 @@
-# aarch64 with glibc, from Debian's cross packages; what is built runs under qemu-user (docs/targets.md).
+# aarch64 with glibc, from Debian's cross packages; what is built runs under qemu-user (tests/targets/README.md).
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

@@ -4,6 +4,8 @@
 #
 #   packaging/npm/package.sh OUT_DIR [LIBRARY...]      LIBRARY: one for x86-64, or one for aarch64, or both;
 #                                                      unless given both, for glibc 2.28 (packaging/glibc)
+#
+# HAKMEM_REPOSITORY=URL, where the sources are: npm's provenance needs it in the package.
 set -euo pipefail
 
 if [ $# -lt 1 ]; then
@@ -39,6 +41,9 @@ cd "$root/packaging/npm"
 cp -R bin index.js index.d.ts README.md "$stage"
 cp "$root/LICENSE" "$stage"
 sed "s/\"version\": \"0\.0\.0\"/\"version\": \"$version\"/" package.json >"$stage/package.json"
+if [ -n "${HAKMEM_REPOSITORY-}" ]; then
+    sed -i "s|^  \"main\"|  \"repository\": { \"type\": \"git\", \"url\": \"git+$HAKMEM_REPOSITORY.git\" },\n&|" "$stage/package.json"
+fi
 cd "$OLDPWD"
 for library; do
     read -r folder tools < <(platform_of "$library")

@@ -402,6 +402,20 @@ def test_names_are_as_prometheus_wants_them(fake):
     assert (found.returncode, found.stderr, found.stdout) == (0, b"", b"")
 
 
+def test_a_figure_of_the_table_is_read_and_exported(fake, monkeypatch):
+    """With no line in any module: those of the table's row alone."""
+    row_of_table = ("spans", "new", "hakmem_new_bytes hakmem_span_bytes{state=new}", "a new one")
+    monkeypatch.setattr(metrics, "FIGURES", (*metrics.FIGURES, row_of_table))
+    kinds = {kind.name: kind for kind in metrics.of_table()}
+    seen = look(fake.pid)
+    assert list(kinds["hakmem_new_bytes"].read(seen)) == []  # an older library's page
+    seen.figures["spans"]["new"] = 7
+    assert list(kinds["hakmem_new_bytes"].read(seen)) == [((), 7)]
+    assert (("new",), 7) in list(kinds["hakmem_span_bytes"].read(seen))
+    assert kinds["hakmem_new_bytes"].text == "A new one."
+    assert not kinds["hakmem_new_bytes"].counter and kinds["hakmem_purges"].counter
+
+
 def test_no_process_is_a_valid_answer(monkeypatch, capfd):
     monkeypatch.setattr(live_figures.stats_page, "processes", lambda *_: iter(()))
     found = run("--prometheus", "-")

@@ -269,8 +269,8 @@ static void read_others(hakmem_stats *t) {
   hak_budget_state(&budget);
 #define COUNT(counter) hak_load_relaxed(&hak_os_stats.counter)
 #define OTHER(...)
-#define FIELD(field, value) t->field = value;
-#define READ(object, member, field, label, value) FIELD(field, value)
+#define FIELD(field, text, value) t->field = value;
+#define READ(object, member, field, label, unit, metric, text, value) FIELD(field, text, value)
   HAK_FIGURES(OTHER, READ, OTHER)
   HAK_UNSHOWN_FIGURES(FIELD)
 }

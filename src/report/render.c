@@ -18,7 +18,7 @@ static void line(hak_sink *s, const char *label, uint64_t bytes) {
 }
 
 #define LINE(object, member, field, label, ...) line(s, label, t->field);
-#define NOTED(object, member, value, label) if (t->requests_noted) line(s, label, value);
+#define NOTED(object, member, value, label, ...) if (t->requests_noted) line(s, label, value);
 static void lines(hak_sink *s, const hakmem_stats *t) { HAK_FIGURES(LINE, LINE, NOTED) }
 
 static void pairs(hak_sink *s, const char *title, const hak_member *m) {

@@ -1,4 +1,4 @@
-"""Every relative link in README.md and docs/ leads to a file or folder, and every anchor to a heading.
+"""Every relative link in README.md, CONTRIBUTING.md, SECURITY.md and docs/ leads to a file or folder, and every anchor to a heading.
 
     links.py [ROOT]
 """
@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote
 
-from pages import REPO, anchors, documents, links
+from pages import REPO, anchors, documents, front_documents, links
 
 
 def faults(root):
     known = {}
-    for page in documents(root):
+    for page in documents(root) + front_documents(root):
         for number, target in links(page):
             if "://" in target or target.startswith("mailto:"):
                 continue
@@ -37,7 +37,8 @@ def main():
     root = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else REPO
     found = list(faults(root))
     print(*found, sep="\n", end="\n" if found else "")
-    print(f"{len(documents(root))} documents, {sum(len(list(links(page))) for page in documents(root))} links, "
+    pages = documents(root) + front_documents(root)
+    print(f"{len(pages)} documents, {sum(len(list(links(page))) for page in pages)} links, "
           f"{len(found)} wrong")
     return 1 if found else 0
 

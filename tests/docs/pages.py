@@ -24,6 +24,11 @@ def documents(root=REPO):
     return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
 
 
+def front_documents(root=REPO):
+    """What a forge shows besides README.md: their links are checked as well."""
+    return [path for path in (root / "CONTRIBUTING.md", root / "SECURITY.md") if path.exists()]
+
+
 def command_documents(root=REPO):
     """The same without the decisions: these tell what was measured when they were taken."""
     return [page for page in documents(root) if "decisions" not in page.parts]

@@ -546,7 +546,7 @@ TEST(FigureRows, EachFieldHasOne) {
   std::set<size_t> named;
 #define FIGURE(object, member, field, ...) named.insert(offsetof(hakmem_stats, field));
 #define NOTED(...)
-#define FIELD(field, value) EXPECT_TRUE(named.insert(offsetof(hakmem_stats, field)).second) << #field;
+#define FIELD(field, text, value) EXPECT_TRUE(named.insert(offsetof(hakmem_stats, field)).second) << #field;
   HAK_FIGURES(FIGURE, FIGURE, NOTED)
   HAK_UNSHOWN_FIGURES(FIELD)
 #undef FIGURE

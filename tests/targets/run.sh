@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests on other targets (docs/targets.md): aarch64 under qemu-user with 4 and 64 KiB pages, musl linked and
+# The tests on other targets (tests/targets/README.md): aarch64 under qemu-user with 4 and 64 KiB pages, musl linked and
 # preloaded, 16 and 64 KiB pages on this machine, and the kernel's three settings for huge pages.
 #
 #   tests/targets/run.sh [--build DIR] [aarch64|musl|pages|thp]...

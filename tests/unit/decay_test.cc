@@ -30,6 +30,7 @@ class Decay : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(start_pool(4 * HAK_GIB));
+    hak_config.decay_ms = DECAY_MS;  // whatever the default is
     fake_os::on_call([this](const fake_os::Event &e) {
       bool purges = e.call == fake_os::ADVISE && (e.detail == MADV_DONTNEED || e.detail == MADV_FREE);
       if (purges && hak_load_relaxed(&hak_span_pool.lock.state) != 0) advised_under_lock = true;

@@ -90,7 +90,7 @@ TEST_F(Region, TakesTheLargestRungThatIsGranted) {
   go_down_the_ladder(TIB);
 }
 
-// qemu-user keeps a note for every page: 1 TiB would take it minutes (docs/targets.md).
+// qemu-user keeps a note for every page: 1 TiB would take it minutes (tests/targets/README.md).
 TEST_F(Region, TakesTheLargestRungBelowTheOption) { go_down_the_ladder(4 * HAK_GIB); }
 
 // The slack at both ends of each reservation is given back.

@@ -98,6 +98,13 @@ class Starter(unittest.TestCase):
         self.assertNotIn("dependencies", manifest)
         self.assertEqual(manifest["version"], must(PACKAGE.parent / "version.sh").strip())
 
+    def test_where_the_sources_are_is_in_the_package_when_it_is_said(self):
+        out = work / "with-repository"
+        must(PACKAGE / "package.sh", out, library, env=clean_environment() | {"HAKMEM_REPOSITORY": "https://forge.example/a/b"})
+        manifests = [json.loads(must("tar", "-xzOf", archive, "package/package.json")) for archive in (next(out.iterdir()), self.archive)]
+        self.assertEqual(manifests[0].pop("repository"), {"type": "git", "url": "git+https://forge.example/a/b.git"})
+        self.assertEqual(*manifests)
+
     def test_script_finds_the_library(self):
         program = "const h = require('hakmem'); console.log(JSON.stringify([h.library, h.version]))"
         found, version = json.loads(must("node", "-e", program, cwd=self.project))

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from hakmem.processes.figures_table import FAMILIES, FIGURES
 from hakmem.processes.live_figures import WRAP, Look, look_at_all, resident_peak
 
 PROCESS_LABELS = ("pid", "comm")
@@ -45,12 +46,44 @@ def one(*path: str) -> Callable[[Look], Values]:
     def read(look: Look) -> Values:
         value = look.figures
         for name in path:
-            value = value[name]
+            value = value.get(name)
             if value is None:
                 return
         yield (), value
 
     return read
+
+
+def labelled(places: Iterable[tuple[str, str, str]]) -> Callable[[Look], Values]:
+    """Figures by (label's value, object, member); none that is null."""
+
+    def read(look: Look) -> Values:
+        for label, path, name in places:
+            if (value := (look.figures[path] or {}).get(name)) is not None:
+                yield (label,), value
+
+    return read
+
+
+def of_table() -> Iterator[Kind]:
+    """The metrics that figures_table.py names: a figure each, or figures told apart by a label."""
+    families: dict[str, tuple[str, list[tuple[str, str, str]]]] = {}
+    for path, name, metrics, text in FIGURES:
+        for metric in metrics.split():
+            family, _, label = metric.removesuffix("}").partition("{")
+            counter, base = family.endswith("_total"), family.removesuffix("_total")
+            if label:
+                key, _, value = label.partition("=")
+                families.setdefault(family, (key, []))[1].append((value, path, name))
+            else:
+                yield Kind(base, sentence(text), one(path, name), counter=counter)
+    for family, (key, places) in families.items():
+        counter, base = family.endswith("_total"), family.removesuffix("_total")
+        yield Kind(base, sentence(FAMILIES[family]), labelled(places), (key,), counter)
+
+
+def sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
 
 
 def told(path: str, name: str) -> Callable[[Look], Values]:
@@ -68,30 +101,12 @@ def peak(look: Look) -> Values:
         yield (), value
 
 
-def fields(path: str, names: Iterable[str]) -> Callable[[Look], Values]:
-    """Fields of one object, by name."""
-
-    def read(look: Look) -> Values:
-        for name in names:
-            yield (name,), look.figures[path][name]
-
-    return read
-
-
 def renamed(path: str, names: Mapping[str, str]) -> Callable[[Look], Values]:
     def read(look: Look) -> Values:
         for label, name in names.items():
             yield (label,), look.figures[path][name]
 
     return read
-
-
-def live(look: Look) -> Values:
-    figures = look.figures
-    yield ("slabs",), figures["slabs"]["live"]
-    yield ("extents",), figures["spans"]["extents"]
-    yield ("huge",), figures["huge"]["live"]
-    yield ("sampled",), figures["sampled"]["live"]
 
 
 def by_class(name: str) -> Callable[[Look], Values]:
@@ -120,65 +135,34 @@ def entered(look: Look) -> Values:
 
 
 STATES = ("live", "cached", "depots", "free", "never_allocated", "rest")
-SPAN_STATES = (
-    "slabs", "extents", "extents_cached", "free_dirty", "free_clean", "claimed", "guards",
-)  # fmt: skip
 CLASS = ("block_bytes", "aligned")
 CALLS = {"mmap": "mmap_total", "munmap": "munmap", "mprotect": "mprotect", "mremap": "mremap",
          "madvise": "madvise"}  # fmt: skip
 
 SLOW_PATHS = "hakmem_slow_paths"
 KINDS = (
+    *of_table(),
     Kind("hakmem_resident_bytes", "Resident memory of the process.", lambda k: [((), k.rss)]),
     Kind("hakmem_resident_peak_bytes", "Resident memory of the process at its peak.", peak),
     Kind("hakmem_resident_in_page_bytes", "Resident memory when the page was written.",
          told("process", "resident")),
-    Kind("hakmem_used_bytes", "What HAKMEM_LIMIT counts: memory of the system, in use or kept.",
-         one("process", "used")),
-    Kind("hakmem_used_peak_bytes", "The same at its peak, since the start or the fork.",
-         one("process", "used_peak")),
-    Kind("hakmem_accessible_bytes", "Memory that hakmem has made accessible.",
-         one("total", "accessible")),
-    Kind("hakmem_live_bytes", "Blocks the program has, rounded up to their sizes.", live,
-         ("owner",)),
-    Kind("hakmem_span_bytes", "Spans of the regions by state.", fields("spans", SPAN_STATES),
-         ("state",)),
-    Kind("hakmem_slab_bytes", "Slabs by what their blocks are.", fields("slabs", STATES),
-         ("state",)),
     Kind("hakmem_class_bytes", "Slabs of each size class by what their blocks are.", class_states,
          (*CLASS, "state")),
     Kind("hakmem_requested_bytes", "What was asked for of the live blocks in slabs, estimated.",
          one("estimate", "requested")),
     Kind("hakmem_rounding_bytes", "Rounding up to the size class of these, estimated.",
          one("estimate", "rounding")),
-    Kind("hakmem_extent_tail_bytes", "Unused ends of large blocks.", one("extents", "tail")),
-    Kind("hakmem_huge_kept_bytes", "Freed mappings of huge blocks that are kept.",
-         one("huge", "kept")),
-    Kind("hakmem_own_bytes", "Memory of the allocator itself.",
-         fields("own", ("metadata", "tables", "other")), ("kind",)),
-    Kind("hakmem_caches", "Thread caches: used, and left by ended threads.",
-         fields("caches", ("used", "unused")), ("state",)),
-    Kind("hakmem_regions", "Reservations of address space.", one("regions_total", "count")),
     Kind("hakmem_page_age_seconds", "Age of the statistics page; it grows while the process rests.",
          lambda k: [((), k.age_s)]),
     Kind("hakmem_spans_taken", "Spans and large blocks handed out.", one("counters", "alloc"),
          counter=True),
     Kind("hakmem_spans_returned", "Spans and large blocks that came back.",
          one("counters", "free"), counter=True),
-    Kind(SLOW_PATHS, "Refills and overflows of thread caches.",
-         one("counters", "slow_paths"), counter=True),
     Kind("hakmem_system_calls", "System calls by name.", renamed("counters", CALLS), ("call",),
          True),
     Kind("hakmem_madvise_failures", "Calls of madvise that failed, by error.",
          renamed("counters", {"ENOMEM": "madvise_enomem", "other": "madvise_other"}), ("error",),
          True),
-    Kind("hakmem_purges", "Ranges purged.", one("purge", "count"),
-         counter=True),
-    Kind("hakmem_purged_bytes", "Bytes purged.", one("purge", "bytes"),
-         counter=True),
-    Kind("hakmem_foreign_pointers", "Calls with pointers that are not hakmem's.",
-         renamed("guard", {"free": "frees", "realloc": "reallocs",
-                           "malloc_usable_size": "usable_sizes"}), ("call",), True),
     *(Kind(f"hakmem_cache_{name}", f"{text}; only with HAKMEM_TINY_FRONT_METRICS=1.",
            by_class(name), CLASS, True)
       for name, text in (("hits", "Calls that the thread caches served"),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hakmem.plain_text import parse_json
+from hakmem.processes.figures_table import FIGURES as TABLE
 
 LARGEST = (1 << 64) - 1
 DEEPEST = 16
@@ -28,10 +29,16 @@ class Shape:
 
 COUNT, FLAG, TEXT = Shape(int), Shape(bool), Shape(str)
 MAYBE = Shape(int, optional=True)
+NEWER = Shape(int, optional=True, newer=True)
 
 
 def counts(names: str) -> dict[str, Shape]:
     return dict.fromkeys(names.split(), COUNT)
+
+
+def figures(name: str, read: str = "") -> dict[str, Shape]:
+    """The members of an object in figures_table.py; those that commands read must be there."""
+    return {member: NEWER for object_, member, *_ in TABLE if object_ == name} | counts(read)
 
 
 def many(kind: Mapping[str, Shape] | Shape, most: int) -> Shape:
@@ -49,23 +56,25 @@ ROW = {
 CLASSES, REGIONS, BLOCKS, LEVELS = 128, 4096, 8192, 16
 FIGURES = Shape({
     "settings": Shape({"front_metrics": FLAG}),
-    "total": Shape(counts("accessible live")),
-    "spans": Shape(counts("slabs extents extents_cached free_dirty free_clean claimed guards")),
-    "slabs": Shape(counts("live cached depots free never_allocated rest")),
-    "extents": Shape({"requested": MAYBE, "tail": MAYBE}),
-    "huge": Shape(counts("live kept")),
-    "sampled": Shape(counts("live")),
-    "own": Shape(counts("metadata tables other total")),
-    "caches": Shape(counts("used unused")),
-    "regions_total": Shape(counts("count")),
+    "total": Shape(figures("total", "accessible live")),
+    "spans": Shape(figures("spans", "slabs extents extents_cached free_dirty free_clean claimed "
+                                    "guards")),
+    "slabs": Shape(figures("slabs", "live cached depots free never_allocated rest")),
+    "extents": Shape({**figures("extents"), "requested": MAYBE, "tail": MAYBE}),
+    "huge": Shape(figures("huge", "live kept")),
+    "sampled": Shape(figures("sampled", "live")),
+    "own": Shape(figures("own", "metadata tables other total")),
+    "caches": Shape(figures("caches", "used unused")),
+    "regions_total": Shape(figures("regions_total", "count")),
     "estimate": Shape({"requested": MAYBE, "rounding": MAYBE}),
     "counters": Shape(counts("alloc free slow_paths mmap_total munmap mprotect mremap madvise "
                              "madvise_enomem madvise_other")),
-    "purge": Shape(counts("count bytes")),
+    "purge": Shape(figures("purge", "count bytes")),
     "budget": Shape({**counts("target limit level refused"), "entered": many(COUNT, LEVELS)},
                     optional=True),
-    "process": Shape(counts("used used_peak resident resident_peak"), optional=True, newer=True),
-    "guard": Shape(counts("frees reallocs usable_sizes")),
+    "process": Shape(figures("process", "used used_peak resident resident_peak"), optional=True,
+                     newer=True),
+    "guard": Shape(figures("guard", "frees reallocs usable_sizes")),
     "classes": many(ROW, CLASSES),
     "regions": many(counts("base limit first_span spans map_offset"), REGIONS),
     "huge_blocks": many({**counts("address bytes"), "kept": FLAG}, BLOCKS),

