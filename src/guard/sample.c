@@ -6,7 +6,6 @@
 
 #include "base/bits.h"
 #include "config/config.h"
-#include "guard/fault.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "profile/unwind.h"
@@ -119,7 +118,6 @@ void hak_sample_start(void) {
   hak_os_name(memory, page + SLOTS * slot_bytes, HAK_NAME_GUARDED);
   hak_os_name(slots, hak_align_up(SLOTS * sizeof *slots, page), HAK_NAME_TABLES);
   hak_unwind_start();
-  hak_fault_start();
   hak_store_relaxed(&hak_sample_base, (uintptr_t)memory + page);
   hak_store_relaxed(&hak_sample_bytes, SLOTS * slot_bytes);
 }

@@ -20,7 +20,7 @@ extern HAK_HIDDEN uintptr_t hak_sample_base;
 extern HAK_HIDDEN size_t hak_sample_bytes;
 extern hak_lock hak_sample_lock;
 
-/* Reserves the slots and installs the fault handler. Once, before other threads run. */
+/* Reserves the slots. Once, before other threads run. */
 void hak_sample_start(void);
 
 HAK_INLINE bool hak_sample_on(void) { return hak_load_relaxed(&hak_sample_bytes) != 0; }

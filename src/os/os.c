@@ -1,4 +1,4 @@
-/* Counting, fallbacks and alignment on top of the primitives of os_linux.c. Owns hak_os_stats. */
+/* Counting, fallbacks and alignment on top of the primitives of os_linux.c. */
 #include "os/os.h"
 
 #include <errno.h>
@@ -14,14 +14,8 @@ const struct hak_os_ops *hak_os = &hak_os_linux;
 #else
 const struct hak_os_ops *const hak_os = &hak_os_linux;
 #endif
-/* In .data: `hakmem run` reads it out of programs that are just being loaded. The loader clears .bss after it has mapped it;
- * until then whatever follows .data in the file stands there. */
-HAK_ALIGNED(HAK_CACHE_LINE) __attribute__((section(".data"))) struct hak_os_stats hak_os_stats;
-
 /* Set once madvise answered ENOMEM: from then on pages are given back by mapping fresh ones over the range. */
 static bool advice_disabled;
-
-void hak_os_count(uint64_t *counter) { hak_add_relaxed(counter, 1); }
 
 static void *map_counted(void *hint, size_t size, bool accessible, bool fixed) {
   hak_os_count(&hak_os_stats.mmap_total);
