@@ -1,6 +1,5 @@
 /* What the boxes above and below count. */
 #include "base/atomic.h"
-#include "base/bits.h"
 #include "base/compiler.h"
 #include "os/os.h"
 
