@@ -239,7 +239,6 @@ def test_demo_writes_both_parts_as_json(short_demo, build, tmp_path):
         ("bench", "--minutes", "inf"),
         ("drawn", "--rest", "nan"),
         ("steady", "--seconds", "nan"),
-        ("variants", "--minutes", "nan"),
         ("demo", "--app", " "),
     ],
 )

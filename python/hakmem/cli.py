@@ -40,7 +40,6 @@ COMMANDS = {
     "pgo": "Build with a profile, and measure what it gains.",
     "safety": "Measure what the misuse checks cost.",
     "misuse": "Which misuse of memory each allocator stops.",
-    "variants": "Measure design choices of the allocator against each other.",
     "completion": "Print the shell's completion script.",
 }
 HIDDEN = ("ab-self-test",)
@@ -59,7 +58,6 @@ OF_THE_SOURCES = (
     "pgo",
     "safety",
     "misuse",
-    "variants",
 )
 
 
