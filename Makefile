@@ -29,7 +29,13 @@ help:
 run: export HAKLAB_APP := $(value APP)
 run:
 	@scripts/setup.sh run scripts/build.sh release programs
-	@.venv/bin/hakmem demo $${HAKLAB_APP:+--app "$$HAKLAB_APP"}
+	@.venv/bin/hakmem compare --cpu auto -- build/release/bench/bench_random_mixed 10000000 400
+ifdef APP
+	@eval ".venv/bin/hakmem compare --rounds 5 -- $$HAKLAB_APP"
+else
+	@PYTHONMALLOC=malloc PYTHONHASHSEED=0 .venv/bin/hakmem compare --cpu auto --rounds 5 -- \
+		/usr/bin/python3 lab/hakmem_lab/workloads/records.py
+endif
 
 # Tests that sweep or draw try other parts each day (tests/support/rotation.h); TEST_DAY=N repeats a day's.
 test: TEST_DAY := $(or $(TEST_DAY),$(shell expr $$(date +%s) / 86400))

@@ -18,11 +18,9 @@ from hakmem.streams import lasting_output
 COMMANDS = {
     "run": "Run a program under hakmem, and check that it was served.",
     "compare": "Compare allocators on a program of yours.",
-    "demo": "Show a benchmark and a real program under each allocator.",
     "bench": "Run the project's own suite under all allocators.",
     "drawn": "Loads drawn from seeds, against the best peer of each.",
     "programs": "Real programs: CPU time, memory, faults, calls, or counts.",
-    "pair": "One program in rounds, with the floor.",
     "ab": "Decide between two settings or two libraries.",
     "soak": "Hours of one load: drift of memory, speed and latency.",
     "scale": "What an operation costs as threads, heap or blocks grow.",
@@ -44,11 +42,9 @@ COMMANDS = {
 }
 HIDDEN = ("ab-self-test",)
 OF_THE_SOURCES = (
-    "demo",
     "bench",
     "drawn",
     "programs",
-    "pair",
     "soak",
     "scale",
     "memory",
