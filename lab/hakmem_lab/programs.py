@@ -19,8 +19,7 @@ from hakmem.errors import UserError
 from hakmem.inputs import read_whole
 from hakmem.plain_text import with_last_words
 
-from hakmem_lab.flavours import PYTHON_SETTINGS
-from hakmem_lab.real_programs import LOADS, WORKLOADS, Needed, RealLoad
+from hakmem_lab.real_programs import LOADS, PYTHON_SETTINGS, WORKLOADS, Needed, RealLoad
 
 CATALOGUE = Path(__file__).parent / "programs.toml"
 FOLDER = WORKLOADS / "programs"

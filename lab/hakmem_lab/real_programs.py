@@ -20,11 +20,13 @@ from hakmem.plain_text import with_last_words
 from hakmem.running.launching import Outcome
 from hakmem.running.proof import PROOF_SETTINGS, counted, parse_stats, peer_served
 
-from hakmem_lab.flavours import PYTHON_SETTINGS, SYSTEM_PYTHON
 from hakmem_lab.workloads import inputs, postgres_load
 from hakmem_lab.workloads.server import PRELOAD_VARIABLE
 
 WORKLOADS = Path(__file__).parent / "workloads"
+SYSTEM_PYTHON = "/usr/bin/python3"
+# By default Python serves small objects from arenas of its own, past malloc.
+PYTHON_SETTINGS = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"}
 CHECKSUM = re.compile(r"^Checksum = (\S+)$", re.MULTILINE)
 SERVER_COST = re.compile(
     r"^Server: peak_rss_kb=(\d+) cpu_s=([\d.]+) minor_faults=(\d+) major_faults=(\d+)$",

@@ -35,12 +35,10 @@ COMMANDS = {
     "serve": "Heap profiles of a process for pprof, over HTTP.",
     "scorecard": "Write docs/scorecard.md from what was measured.",
     "peers": "Build, list and link other allocators.",
-    "pgo": "Build with a profile, and measure what it gains.",
-    "safety": "Measure what the misuse checks cost.",
+    "pgo": "Build with a profile of the benchmarks.",
     "misuse": "Which misuse of memory each allocator stops.",
     "completion": "Print the shell's completion script.",
 }
-HIDDEN = ("ab-self-test",)
 OF_THE_SOURCES = (
     "bench",
     "drawn",
@@ -52,7 +50,6 @@ OF_THE_SOURCES = (
     "scorecard",
     "peers",
     "pgo",
-    "safety",
     "misuse",
 )
 
@@ -93,14 +90,13 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS and cmd_name not in HIDDEN:
+        if cmd_name not in COMMANDS:
             return None
         package = "hakmem_lab" if cmd_name in OF_THE_SOURCES else "hakmem"
         if find_spec(package) is None:
             return absent(cmd_name)
-        name = cmd_name.replace("-", "_")
         try:
-            return getattr(import_module(f"{package}.commands.{name}"), name)
+            return getattr(import_module(f"{package}.commands.{cmd_name}"), cmd_name)
         finally:
             interruption.be_raised()
 
@@ -119,7 +115,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if not name.startswith("-") and name not in (*COMMANDS, *HIDDEN):
+        if not name.startswith("-") and name not in COMMANDS:
             near = get_close_matches(name, COMMANDS)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             ctx.fail(f"No such command '{name}'.{hint}")
