@@ -16,9 +16,8 @@ from hakmem.measuring.measures import NO_DIFFERENCE
 from hakmem.measuring.rotation import Rotation
 from hakmem.measuring.statistics import Interval, net_speed_ratio, speed_ratio
 
-from hakmem_lab.drawn_run import Measured, problems
+from hakmem_lab.drawn_run import Measured, problems, said
 from hakmem_lab.drawn_session import Session
-from hakmem_lab.memory_loads import said
 from hakmem_lab.spreads import costs_chosen_elsewhere, geometric_mean_interval
 from hakmem_lab.suite_session import FLOOR
 

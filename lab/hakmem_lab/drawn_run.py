@@ -3,6 +3,7 @@
 A run that rests takes its time asleep, and only its memory is looked at: these go side by side.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -17,7 +18,6 @@ from hakmem.running.launching import Outcome
 from hakmem.running.proof import hakmem_served, peer_served
 
 from hakmem_lab.drawn_session import Session
-from hakmem_lab.memory_loads import said
 from hakmem_lab.suite_session import FLOOR
 
 HAKMEM = "hakmem"
@@ -25,6 +25,8 @@ HAKMEM = "hakmem"
 REST_BYTES = 2 << 30
 # The share of the work that shows whose malloc serves.
 PROOF_SCALE = 1
+MEMORY_LINE = re.compile(r"^Memory: (.*)$", re.MULTILINE)
+MEMORY_WORD = re.compile(r"(\w+)=(\d+)")
 Tick = Callable[[str], None]
 
 
@@ -36,6 +38,12 @@ class Measured:
     rotation: Rotation
     rest_kb: dict[str, int] = field(default_factory=dict)
     rest_problems: dict[str, str] = field(default_factory=dict)
+
+
+def said(outcome: Outcome) -> dict[str, int]:
+    """What the program printed of its own memory."""
+    found = MEMORY_LINE.search(outcome.stdout)
+    return {name: int(value) for name, value in MEMORY_WORD.findall(found[1])} if found else {}
 
 
 def contenders_of(session: Session, seed: int) -> list[Contender]:

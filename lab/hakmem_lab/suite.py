@@ -33,6 +33,7 @@ GROUPS = {
     "memory": "Fragmentation",
     "scenarios": "Scenarios",
     "real": "Real programs",
+    "held": "Memory held",
     "bars": "More sizes, threads and orders",
 }
 
@@ -57,6 +58,7 @@ class Row:
     scenario: str = ""
     operations: str = ""
     operations_times: int = 1
+    figure: str = ""
     size: int = 0
     rounds: int = 0
 
@@ -169,6 +171,7 @@ def read_row(table: "Table") -> Row:
         table.text("scenario", ""),
         table.text("operations", ""),
         table.number("operations_times", int, 1, 1),
+        table.text("figure", ""),
         table.number("size", int, 1, 0),
         table.number("rounds", int, 1, 0),
     )

@@ -5,6 +5,7 @@ remembered by checksum: rounds of two builds must not end up in one row.
 """
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -55,6 +56,8 @@ class Job:
 
     @property
     def metric(self) -> Metric:
+        if self.row.figure:
+            return Metric(re.compile(rf"\b{re.escape(self.row.figure)}=(\d+)"), False, "")
         return OPS_PER_SECOND if self.is_throughput else WALL_TIME
 
     @property

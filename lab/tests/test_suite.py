@@ -7,7 +7,6 @@ from hakmem.measuring.statistics import Interval
 from hakmem.running.launching import Outcome
 
 from hakmem_lab import real_programs, suite_plan, suite_results
-from hakmem_lab.memory_loads import LOADS
 from hakmem_lab.suite import (
     GROUPS,
     PRELOAD,
@@ -83,14 +82,14 @@ def test_bars_has_every_row_and_every_size_between():
 
 def test_every_bench_program_and_real_program_has_a_row():
     folder = Path(__file__).resolve().parents[2] / "bench"
-    # Those of `hakmem soak`, `hakmem drawn` and `hakmem memory` alone need none.
+    # Those of `hakmem soak` and `hakmem drawn` alone need none.
     programs = {path.stem for path in folder.glob("bench_*.c*")} - {"bench_soak", "bench_drawn"}
     rows = catalogue()
-    measured = {load.command[0] for load in LOADS}
+    held = {row.program for row in load_suite("held").rows if row.program.startswith("bench_")}
     with_row = {row.program for row in rows if row.program}
-    assert with_row <= programs <= with_row | measured
+    assert with_row <= programs == with_row | held
     assert set(real_programs.LOADS) == {row.load for row in rows if row.load}
-    assert {row.group for row in rows} == set(GROUPS)
+    assert {row.group for row in rows} == set(GROUPS) - {"held"}
     assert {row.scenario for row in rows} == {"", "json", "mir", "vm", "mixed"}
 
 
@@ -258,3 +257,11 @@ def test_session_without_scratch_closes(tmp_path):
     session.close()
     assert not folder.exists()
     session.close()
+
+
+def test_row_is_judged_by_a_word_of_the_memory_line():
+    spike = next(row for row in load_suite("held").rows if row.name == "spike")
+    metric = Job(spike, "preload").metric
+    line = "Throughput = 5 ops/s\nMemory: spike_kb=9 after_2s_kb=77 end_after_2s_kb=1\n"
+    assert metric.read(outcome(1.0, line)) == 77
+    assert not metric.higher_is_better
