@@ -3,10 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from html import escape
-from pathlib import Path
 
-from hakmem.documents import write_text
 from hakmem.errors import UserError
 from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.statistics import Interval
@@ -14,6 +11,7 @@ from hakmem.output import report, sentences, tables
 from rich.console import Console
 from rich.table import Table
 
+from hakmem_lab import pages
 from hakmem_lab.drawn_picture import beside_picture
 from hakmem_lab.drawn_results import NEARLY, Beside, Results, SeedResult, Share
 from hakmem_lab.drawn_session import Session, seeds_text
@@ -25,7 +23,6 @@ CHOSEN = (
     "Chosen by other rounds: the best peer of all rounds is partly the luckiest; this peer is the "
     "fastest in the rounds that it is not compared in."
 )
-KEY = "A bar a seed, sorted; the line is 1."
 
 
 def percent(value: float) -> str:
@@ -176,28 +173,15 @@ def document(session: Session, results: Results) -> dict:
     }  # fmt: skip
 
 
-def write_page(path: Path, session: Session, results: Results) -> None:
-    write_text(path, page(session, results))
-
-
 def page(session: Session, results: Results) -> str:
+    def draw(console: Console) -> None:
+        show(console, results)
+        console.print(seeds_table(results))
+
     seeds = f"Seeds {seeds_text(session.seeds)}, {session.rounds} rounds. "
     seeds += f"{len(results.seeds)} of {len(session.seeds)} seeds have figures."
-    return report.document(
-        f"{results.baseline} on drawn loads",
-        [
-            f'<p class="note">{escape(seeds)}</p>',
-            report.summary_list(summary(results)),
-            summary_section(results),
-            *picture_sections(results),
-            beside_section(results),
-            seeds_section(results),
-            problem_section(results),
-            "<h2>How it was measured</h2>",
-            f"<p>{escape(method(results.baseline))}</p>",
-            report.facts_table({**session.facts, **served(session)}),
-        ],
-    )
+    facts = {**session.facts, **{f"served by {n}": said for n, said in session.served.items()}}
+    return pages.page(f"{results.baseline} on drawn loads", draw, facts, pictures(results), [seeds])
 
 
 def picture_of_peers(session: Session, results: Results) -> str:
@@ -207,31 +191,6 @@ def picture_of_peers(session: Session, results: Results) -> str:
     numbers = {a.name: re.match(r"\d[\d.]*", a.version) for a in session.allocators}
     names = {name: f"{name} {found[0]}" for name, found in numbers.items() if found}
     return beside_picture(results.baseline, results.beside, names)
-
-
-def served(session: Session) -> dict[str, str]:
-    return {f"served by {name}": said for name, said in session.served.items()}
-
-
-def method(name: str) -> str:
-    return (
-        "A seed says what a program does: threads, live blocks, sizes, lifetimes, who frees, what "
-        "is touched, which calls. Every allocator does the same work, once a round, in an order "
-        f"shuffled anew each round. A ratio of speed is the median over the rounds of {name}'s "
-        f"over the peer's; the best peer is that of the seed. {CHOSEN} Memory is without the "
-        "program's own tables: the peak of the load, and what is resident when the load is over "
-        "and the program works on with little."
-    )
-
-
-def summary_section(results: Results) -> str:
-    rows = [
-        (one.title, str(one.seeds), tables.interval(one.mean), percent(one.first),
-         percent(one.nearly), *(ratio(v) for v in (one.lowest, one.highest)))
-        for one, _ in shares(results)
-    ]  # fmt: skip
-    titles = ("ratio", "seeds", "geometric mean", "first", "within 5 %", "lowest", "highest")
-    return report.plain_table(titles, rows) if rows else ""
 
 
 PICTURES: tuple[tuple[str, bool, Callable[[SeedResult], float | None]], ...] = (
@@ -245,17 +204,13 @@ PICTURES: tuple[tuple[str, bool, Callable[[SeedResult], float | None]], ...] = (
 )  # fmt: skip
 
 
-def picture_sections(results: Results) -> list[str]:
+def pictures(results: Results) -> list[str]:
     parts = []
     for title, less, read in PICTURES:
         values = sorted(v for one in results.seeds if (v := read(one)) is not None)
         if values:
-            told = "lower is better" if less else "higher is better"
-            parts.append(
-                f"<h2>{escape(title)} <small>({told})</small></h2>"
-                f'<p class="note">{KEY}</p>'
-                f'<figure class="scroll">{draw(title, values, less)}</figure>'
-            )
+            told = f"{title}: a bar a seed, {'lower' if less else 'higher'} is better"
+            parts.append(pages.picture(draw(title, values, less), title, told))
     return parts
 
 
@@ -287,56 +242,28 @@ def draw(title: str, values: Sequence[float], less: bool) -> str:
         axes.grid(axis="y", color=report.LINE)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        svg = report.svg_of(figure).decode()
-    return report.inlined(svg, title, f"{title}, one bar a seed")
+        axes.set_title(title)
+        return report.svg_of(figure).decode()
 
 
-def beside_section(results: Results) -> str:
-    name = results.baseline
-    if not results.beside:
-        return ""
-    rows = [(one.peer, *beside_cells(one)) for one in results.beside]
-    return (
-        f'<h2>Beside each</h2><p class="note">Geometric means of {escape(name)} ÷ row over the '
-        f"seeds.</p>{report.plain_table(('allocator', *BESIDE_TITLES), rows)}"
-    )
-
-
-def seeds_section(results: Results) -> str:
+def seeds_table(results: Results) -> Table:
     """Every seed, the furthest behind first; all speeds, so that a load can be found again."""
-    ordered = sorted(results.seeds, key=lambda one: one.over_best.median if one.over_best else 0)
-    titles = ("seed", "over best", "best peer", "by other rounds", "peak RSS", "after the rest",
-              *results.peers)  # fmt: skip
-    rows = []
-    for one in ordered:
-        middle = one.over_best.median if one.over_best else None
+    table = tables.plain_table("Every seed")
+    titles = ("seed", "over best", "best peer", "by other rounds", "peak RSS", "after the rest")
+    for title in (*titles, *results.peers):
+        table.add_column(title, justify="left" if title == "best peer" else "right")
+    table.add_column("load")
+    for one in sorted(results.seeds, key=lambda one: middle(one.over_best) or 0):
         each = (one.figures.get(peer) for peer in results.peers)
-        rows.append(
-            [
-                str(one.seed),
-                ratio(middle),
-                one.best_peer,
-                ratio(one.over_chosen.median if one.over_chosen else None),
-                ratio(one.peak_over_best),
-                ratio(one.rest_over_best),
-                *(ratio(f.ratio.median if f and f.ratio else None) for f in each),
-                one.load,
-            ]
-        )
-
-    def kind(column: int, text: str) -> str:
-        if column == len(titles):
-            return "text"
-        if column != 1 or text == tables.ABSENT:
-            return ""
-        return "good" if float(text) >= 1 else "bad"
-
-    return f"<h2>Every seed</h2>{report.plain_table((*titles, 'load'), rows, kind)}"
+        speeds = (middle(f.ratio) if f else None for f in each)
+        figures = (one.peak_over_best, one.rest_over_best, *speeds)
+        table.add_row(str(one.seed), ratio(middle(one.over_best)), one.best_peer,
+                      ratio(middle(one.over_chosen)), *map(ratio, figures), one.load)  # fmt: skip
+    return table
 
 
-def problem_section(results: Results) -> str:
-    lines = "".join(f'<li class="bad">{escape(line)}</li>' for line in problem_lines(results))
-    return f"<h2>Without figures</h2><ul>{lines}</ul>" if lines else ""
+def middle(value: Interval | None) -> float | None:
+    return value.median if value else None
 
 
 def problems_of(results: Results, name: str) -> Mapping[int, str]:

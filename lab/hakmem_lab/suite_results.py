@@ -81,10 +81,6 @@ class RowResult:
     def entry(self, allocator: str) -> Entry | None:
         return next((e for e in self.entries if e.allocator == allocator), None)
 
-    def median_figure(self) -> float:
-        """Of the first allocator that has one: to choose a unit by."""
-        return next((e.median for e in self.entries if e.rounds), 0.0)
-
     def problems(self) -> dict[str, str]:
         found = {e.allocator: e.problem for e in self.entries if e.problem}
         if self.served == NOT_SERVED:

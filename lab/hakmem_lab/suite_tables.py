@@ -43,6 +43,7 @@ def show(console: Console, results: Results) -> None:
         console.print(memory_matrix(results, rows, mode))
         console.print(totals(results, mode))
     show_lost(console, results)
+    show_problems(console, results)
 
 
 def summary(results: Results) -> list[str]:

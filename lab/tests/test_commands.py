@@ -83,7 +83,6 @@ def test_numbers_that_are_none_and_empty_commands_are_refused(words):
 @pytest.mark.parametrize(
     ("arguments", "needs"),
     [
-        (("bench", "quick", "--with", "glibc"), "bench"),
         (("scale", "--axis", "blocks", "--with", "glibc"), "scale"),
         (("drawn", "--quick", "--with", "glibc", "--html", "r.html"), "--html"),
         (("drawn", "--quick", "--with", "glibc", "--picture", "p.svg"), "--picture"),

@@ -118,7 +118,7 @@ def test_every_seed_has_figures_files_and_words(program, tmp_path):
     for part in (
         "the peer chosen by other rounds",
         "Every seed",
-        "Beside each",
+        "beside each",
         "How it was measured",
     ):
         assert part in page
@@ -482,4 +482,4 @@ def test_who_failed_is_no_peer_of_that_seed():
 def test_pictures_are_the_same_for_the_same_figures():
     values = [0.5, 0.9, 1.0, 1.4]
     assert drawn_report.draw("x", values, False) == drawn_report.draw("x", values, False)
-    assert drawn_report.draw("x", [1.0], True).startswith("<svg")
+    assert "<svg" in drawn_report.draw("x", [1.0], True)

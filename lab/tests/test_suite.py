@@ -19,7 +19,6 @@ from hakmem_lab.suite import (
     suite_names,
 )
 from hakmem_lab.suite_plan import Trial, calibrate, fit, jobs_of, round_work, scaled
-from hakmem_lab.suite_report import colour, own_names
 from hakmem_lab.suite_results import LOST, SAME, TOO_FEW, WON, verdict
 from hakmem_lab.suite_session import Job, Session, clean_environment
 
@@ -201,23 +200,6 @@ def test_a_row_with_rounds_of_its_own_runs_fewer_but_never_more():
 def test_verdict_needs_the_whole_interval_on_one_side(ratio, expected):
     assert verdict("peer", "hakmem", ratio) == expected
     assert verdict("hakmem", "hakmem", ratio) == "baseline"
-
-
-def test_colours_say_what_the_words_say():
-    assert colour(Interval(2.0, 1.9, 2.1), WON) == "won-2"
-    assert colour(Interval(1.1, 1.05, 1.2), WON) == "won-1"
-    assert colour(Interval(0.95, 0.9, 0.99), LOST) == "lost-1"
-    assert colour(Interval(0.5, 0.4, 0.6), LOST) == "lost-2"
-    assert colour(Interval(0.5, 0.4, 1.6), SAME) == "same"
-
-
-def test_names_within_plots_differ_by_row():
-    plot = '<path id="p1"/><use href="#p1" clip-path="url(#p2)"/>'
-    changed = own_names(plot, "fixed-64.static")
-    assert changed == (
-        '<path id="fixed-64-static-p1"/><use href="#fixed-64-static-p1" '
-        'clip-path="url(#fixed-64-static-p2)"/>'
-    )
 
 
 def test_operations_are_those_the_program_names():

@@ -13,7 +13,6 @@ from hakmem.allocators.settings import settings_for
 from hakmem.destinations import output_option
 from hakmem.documents import table_kind, write_text
 from hakmem.errors import UserError
-from hakmem.extras import MATPLOTLIB, require
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
@@ -38,7 +37,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hakmem_lab import suite_files, suite_report
+from hakmem_lab import suite_files
+from hakmem_lab.pages import page
 from hakmem_lab.suite import (
     MODES,
     Row,
@@ -51,7 +51,7 @@ from hakmem_lab.suite_plan import estimate_s, jobs_of, nominal_s, plan
 from hakmem_lab.suite_results import Results, RowResult, collect, row_result
 from hakmem_lab.suite_run import is_done, load_check_all, prove_peers, run_job
 from hakmem_lab.suite_session import PLAN, Session, clean_environment, load, require_unchanged
-from hakmem_lab.suite_tables import show, show_problems
+from hakmem_lab.suite_tables import show
 
 DEFAULT_SUITE = "quick"
 # Estimates are no better than this.
@@ -186,7 +186,6 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
         "taken out of the environment": said(removed) or "nothing",
         "rounds": f"{rounds}, seed {seed}",
     }
-    require("bench", MATPLOTLIB)
     folder = journal.new_path("bench", "")
     folder.mkdir()
     session = Session(
@@ -214,7 +213,6 @@ def resumed(context: click.Context, given: dict) -> Session:
     require_resume_alone(OUTPUTS)
     session = load(given["resume"])
     require_unchanged(session)
-    require("bench", MATPLOTLIB)
     return session
 
 
@@ -306,7 +304,6 @@ def conclude(
     finished = not interrupted and all(is_done(session, job) for job in session.jobs)
     results = collect(session, documents.now(), finished, done)
     show(console, results)
-    show_problems(console, results)
     facts = session.facts | {a.name: a.problem or str(a) for a in session.allocators}
     tables.print_facts(console, facts)
     write_all(session, results, given)
@@ -320,16 +317,29 @@ def conclude(
         raise SystemExit(1)
 
 
+def summary_line(results: Results) -> str:
+    state = "" if results.finished else " The run is not finished: rows without figures are empty."
+    return (
+        f"Suite {results.suite} ({results.title}), {results.date}, {results.rounds} rounds, "
+        f"{results.seconds / 60:.1f} minutes.{state}"
+    )
+
+
 def write_all(session: Session, results: Results, given: dict) -> None:
     """Into the session's folder, and where the options say."""
     suite_files.write_figures(results, session.folder)
-    page = suite_report.page(session, results)
-    write_text(session.folder / suite_files.REPORT, page)
+    html = page(
+        f"{results.baseline} beside other allocators: hakmem bench {results.suite}",
+        lambda console: show(console, results),
+        results.facts | results.allocators,
+        notes=[summary_line(results)],
+    )
+    write_text(session.folder / suite_files.REPORT, html)
     writers: dict[str, Callable[[Path], None]] = {
         "json_path": lambda path: suite_files.write_results(results, path),
         "csv_path": lambda path: suite_files.write_csv(results, path),
         "scenario_path": lambda path: suite_files.write_scenarios(results, path),
-        "html_path": lambda path: write_text(path, page),
+        "html_path": lambda path: write_text(path, html),
     }
     for name, write in writers.items():
         if given[name] is not None:

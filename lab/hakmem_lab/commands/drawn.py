@@ -253,7 +253,7 @@ def write_files(
             write_json(path, "drawn", document)
     for path in (session.folder / "drawn.html", html_path):
         if path is not None:
-            drawn_report.write_page(path, session, results)
+            write_text(path, drawn_report.page(session, results))
 
 
 def conclude(

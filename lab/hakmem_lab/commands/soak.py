@@ -10,7 +10,7 @@ import click
 from hakmem import environment
 from hakmem.allocators.peers import Allocator, bench_program, from_path
 from hakmem.allocators.settings import check, settings_for, split_pair
-from hakmem.documents import write_json
+from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.extras import require_asked
 from hakmem.measuring import journal
@@ -40,7 +40,7 @@ from hakmem.running.launching import run_once
 from hakmem.running.proof import hakmem_served
 from rich.console import Console
 
-from hakmem_lab import soak_file, soaking
+from hakmem_lab import pages, soak_file, soaking
 from hakmem_lab.soak_file import Epoch
 from hakmem_lab.soak_judging import (
     LONG,
@@ -51,7 +51,7 @@ from hakmem_lab.soak_judging import (
     rounds_needed,
     share,
 )
-from hakmem_lab.soak_plot import FORMATS, write_page, write_picture
+from hakmem_lab.soak_plot import FORMATS, draw, write_picture
 from hakmem_lab.soaking import LongLoad, Soak
 
 # A machine's speed changes within minutes.
@@ -417,15 +417,22 @@ def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     told = summary(judged)
     tables.print_summary(console, told)
     tables.print_notes(console, notes)
-    console.print(verdict_table(judged))
-    latency = [row for row in judged if row.p50_ns is not None]
-    if latency:
-        console.print(latency_table(latency))
+    show(console, judged)
     ours = in_question(judged)
     tables.print_facts(console, record.head.get("facts", {}))
     passed = all(row.passed for row in judged if row.allocator == ours)
     write_files(record, judged, passed, path, wanted, [*told, *notes])
     return passed
+
+
+def show(console: Console, judged: Sequence[Judgement]) -> None:
+    if not judged:
+        console.print("No verdict: there are too few epochs.")
+        return
+    console.print(verdict_table(judged))
+    latency = [row for row in judged if row.p50_ns is not None]
+    if latency:
+        console.print(latency_table(latency))
 
 
 def notes_of(record: soak_file.Record) -> list[str]:
@@ -482,7 +489,9 @@ def write_files(
     if wanted.plot_path is not None:
         write_picture(wanted.plot_path, epochs)
     if wanted.html_path is not None:
-        write_page(wanted.html_path, epochs, judged, facts, told)
+        picture = pages.picture(draw(epochs, "svg").decode(), "soak", "Figures over time")
+        html = pages.page("Soak", lambda console: show(console, judged), facts, [picture], told)
+        write_text(wanted.html_path, html)
 
 
 def verdict_table(judged: Sequence[Judgement]):

@@ -1,0 +1,29 @@
+"""Pages of experiments: what the terminal shows, with pictures, in one file that needs no other."""
+
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from hakmem.output import report
+from rich.console import Console
+
+WIDTH = 150
+
+
+def page(
+    title: str,
+    draw: Callable[[Console], None],
+    facts: Mapping[str, str],
+    pictures: Iterable[str] = (),
+    notes: Sequence[str] = (),
+) -> str:
+    """`draw` prints summary and tables to a console."""
+    console = Console(record=True, file=io.StringIO(), width=WIDTH, highlight=False)
+    draw(console)
+    shown = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+    parts = [report.summary_list(notes), f'<div class="scroll">{shown}</div>', *pictures]
+    parts += ["<h2>How it was measured</h2>", report.facts_table(facts)]
+    return report.document(title, parts)
+
+
+def picture(svg: str, title: str, label: str) -> str:
+    return f'<figure class="scroll large">{report.inlined(svg, title, label)}</figure>'
