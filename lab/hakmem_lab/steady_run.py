@@ -93,6 +93,32 @@ class Steady:
         return "MISSED" if rate > 2 / operations else "undecided: too short"
 
 
+@dataclass(frozen=True)
+class Calls:
+    """hakmem's own calls of a row once it is warm, or why they are not known."""
+
+    row: str
+    title: str
+    operations: int = 0
+    calls: int | None = None
+    note: str = ""
+
+    @property
+    def rate(self) -> float | None:
+        return None if self.calls is None else self.calls / self.operations
+
+
+def calls_of(one: Steady) -> Calls:
+    if one.short is None or one.long is None:
+        return Calls(one.row.name, one.row.title, note=one.problem)
+    operations = one.long.operations * (LATE[1] - LATE[0])
+    calls = one.long.late
+    if calls is None:
+        operations = one.long.operations - one.short.operations
+        calls = max(0, one.long.own - one.short.own)
+    return Calls(one.row.name, one.row.title, round(operations), calls)
+
+
 def count_row(row: Row, hakmem: Allocator, seconds: float, with_strace: bool) -> Steady:
     """The row's own work first, then so much more that it takes the time."""
     try:
