@@ -210,15 +210,7 @@ def rows_part(results: Results) -> str:
         peak = f"{ours.peak_rss_kb / lowest:.2f}" if lowest else tables.ABSENT
         lines.append((row.title, row.mode, own_speed(row, ours), f"{100 * ours.cv:.1f} %", beside,
                       tables.megabytes(ours.peak_rss_kb), peak))  # fmt: skip
-    heads = (
-        "row",
-        "mode",
-        "speed",
-        "CV",
-        "÷ the best peer's",
-        "peak RSS, MB",
-        "÷ the lowest peer's",
-    )
+    heads = ("row", "mode", "speed", "CV", "÷ the best peer's", "peak RSS, MB", "÷ the lowest")
     note = f"{results.baseline}: operations a second, or seconds of a run where it says s."
     return f"## Every row\n\n{note}\n\n{table(heads, lines, 2)}" if lines else ""
 
