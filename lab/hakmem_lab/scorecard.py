@@ -13,7 +13,7 @@ from hakmem.measuring import journal
 from hakmem.output import tables
 from hakmem.plain_text import parse_json
 
-from hakmem_lab import soak_file, suite_session
+from hakmem_lab import shell, soak_file, suite_session
 from hakmem_lab.milestones import PATH as MILESTONES
 from hakmem_lab.milestones import REACHED, Evidence, Judged, judge, load_milestones
 from hakmem_lab.soak_judging import LONG, Judgement, Thresholds
@@ -57,12 +57,11 @@ def count_calls(folder: Path, tick: Callable[[str], None]) -> None:
     """Counts system calls of the steady rows into the results folder, unless they are there."""
     if (folder / CALLS_FILE).exists():
         return
-    session = suite_session.load(folder)
-    suite_session.require_unchanged(session)
+    session = suite_session.Session.load(folder)
     hakmem = next((a for a in session.allocators if a.name == "hakmem" and a.usable), None)
     jobs = [j for j in session.jobs if j.row.steady and j.mode == PRELOAD and not j.problem]
     found = []
-    with suite_session.clean_environment():
+    with shell.clean_environment():
         for job in jobs if hakmem else ():
             tick(job.row.name)
             found.append(calls_of(count_row(job.row, hakmem, CALLS_S, with_strace=False)))

@@ -7,6 +7,7 @@ from hakmem.measuring.statistics import Interval
 from hakmem.running.launching import Outcome
 
 from hakmem_lab import real_programs, suite_plan, suite_results
+from hakmem_lab.shell import clean_environment
 from hakmem_lab.suite import (
     GROUPS,
     PRELOAD,
@@ -20,7 +21,7 @@ from hakmem_lab.suite import (
 )
 from hakmem_lab.suite_plan import Trial, calibrate, fit, jobs_of, round_work, scaled
 from hakmem_lab.suite_results import LOST, SAME, TOO_FEW, WON, verdict
-from hakmem_lab.suite_session import Job, Session, clean_environment
+from hakmem_lab.suite_session import Job, Session
 
 GOOD = """
 title = "t"
@@ -233,7 +234,9 @@ def test_environment_is_cleaned_and_put_back(monkeypatch):
 
 
 def test_session_without_scratch_closes(tmp_path):
-    session = Session(tmp_path, "s", "t", 1, 0.1, 1, [])
+    session = Session(
+        folder=tmp_path, suite="s", title="t", rounds=1, slice_s=0.1, seed=1, allocators=[]
+    )
     folder = session.scratch_folder()
     assert folder.is_dir()
     session.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 from hakmem import documents, environment
-from hakmem.allocators.peers import USUAL_HELP, Allocator, repository_root
+from hakmem.allocators.peers import USUAL_HELP, Allocator
 from hakmem.allocators.settings import settings_for
 from hakmem.destinations import output_option
 from hakmem.documents import table_kind, write_text
@@ -39,6 +39,7 @@ from rich.table import Table
 
 from hakmem_lab import suite_files
 from hakmem_lab.pages import page
+from hakmem_lab.shell import PLAN, clean_environment, facts_of
 from hakmem_lab.suite import (
     MODES,
     Row,
@@ -50,7 +51,7 @@ from hakmem_lab.suite import (
 from hakmem_lab.suite_plan import estimate_s, jobs_of, nominal_s, plan
 from hakmem_lab.suite_results import Results, RowResult, collect, row_result
 from hakmem_lab.suite_run import is_done, load_check_all, prove_peers, run_job
-from hakmem_lab.suite_session import PLAN, Session, clean_environment, load, require_unchanged
+from hakmem_lab.suite_session import Session
 from hakmem_lab.suite_tables import show
 
 DEFAULT_SUITE = "quick"
@@ -102,8 +103,7 @@ def complete_suites(
     kind=table_kind(suite_files.SCENARIO_COLUMNS),
 )
 @click.argument("suite", required=False, shell_complete=complete_suites)
-@click.pass_context
-def bench(context: click.Context, **given) -> None:
+def bench(**given) -> None:
     """Run SUITE (default: quick) under hakmem and its peers, in rounds.
 
     SUITE is a name of `--list` or the path of a TOML file. Results go to a folder of their own:
@@ -117,16 +117,22 @@ def bench(context: click.Context, **given) -> None:
         return
     with clean_environment() as removed, only_once():
         started = time.monotonic()
-        session = resumed(context, given) if given["resume"] else begun(console, given, removed)
+        if given["resume"]:
+            require_resume_alone(OUTPUTS)
+            session = Session.load(given["resume"])
+        else:
+            session = begun(console, given, removed)
         console.print(f"results: {session.folder}", soft_wrap=True)
         done: dict[str, RowResult] = {}
         try:
             if given["resume"] is None:
                 prepare(console, session, given, started)
-            interrupted = not run_all(console, session, done)
+            run_all(console, session, done)
+            interrupted = False
         except KeyboardInterrupt:
             interrupted = True
             leave_if_unplanned(console, session)
+            session.save()
         finally:
             session.close()
         conclude(console, session, given, interrupted, done)
@@ -176,21 +182,16 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
     settings = settings_for("--set", given["settings"], allocators, notes)
     seed = resolve_seed(given["seed"])
     rounds = given["rounds"] or suite.rounds
-    facts = environment.describe(seed) | {
-        "commit": environment.revision_of(repository_root()) or "unknown",
-        "compiler": next(
-            (environment.compiler_of(a.library) for a in allocators if a.usable and a.library),
-            "unknown",
-        ),
-        "settings": said(settings) or "none given, defaults everywhere",
-        "taken out of the environment": said(removed) or "nothing",
-        "rounds": f"{rounds}, seed {seed}",
-    }
+    built = (environment.compiler_of(a.library) for a in allocators if a.usable and a.library)
+    facts = facts_of(
+        seed, (), removed, compiler=next(built, "unknown"), rounds=f"{rounds}, seed {seed}",
+        settings=said(settings) or "none given, defaults everywhere",
+    )  # fmt: skip
     folder = journal.new_path("bench", "")
     folder.mkdir()
     session = Session(
-        folder, suite.name, suite.title, rounds, suite.slice_s, seed, allocators, settings,
-        jobs, facts,
+        folder=folder, suite=suite.name, title=suite.title, rounds=rounds, slice_s=suite.slice_s,
+        seed=seed, allocators=allocators, settings=settings, jobs=jobs, facts=facts,
     )  # fmt: skip
     given["limit_s"] = 60 * (given["minutes"] or suite.limit_minutes)
     for note in notes:
@@ -207,13 +208,6 @@ def chosen(suite: Suite, given: dict) -> tuple[list[Allocator], list[str]]:
     notes: list[str] = []
     found = chosen_allocators(given["names"], given["libraries"], notes, usual=suite.allocators)
     return found, notes
-
-
-def resumed(context: click.Context, given: dict) -> Session:
-    require_resume_alone(OUTPUTS)
-    session = load(given["resume"])
-    require_unchanged(session)
-    return session
 
 
 def prepare(console: Console, session: Session, given: dict, started: float) -> None:
@@ -247,8 +241,8 @@ def minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
 
 
-def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> bool:
-    """Every job that is not done; False when it was stopped. `done` gets the rows' figures."""
+def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> None:
+    """Every job that is not done; `done` gets the rows' figures."""
     todo = [job for job in session.jobs if not is_done(session, job)]
     done |= {job.key: row_result(session, job) for job in session.jobs if job not in todo}
     remaining = estimate_s(session, todo)
@@ -264,15 +258,12 @@ def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> b
             done[job.key] = row_result(session, job)
             results = collect(session, documents.now(), False, done)
             suite_files.write_figures(results, session.folder)
-            if rotation.interrupted:
-                return False
             remaining -= estimate_s(session, [job])
             progress.update(task, advance=1)
             console.print(
                 f"{number}/{len(todo)} {job.key}: {rotation.rounds_done} rounds, "
                 f"{time.monotonic() - begun_at:.1f} s; about {minutes(max(remaining, 0))} left"
             )
-    return True
 
 
 @contextmanager

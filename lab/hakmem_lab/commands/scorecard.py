@@ -12,7 +12,7 @@ from hakmem.output import tables
 
 from hakmem_lab import scorecard as card
 from hakmem_lab.commands.bench import bench
-from hakmem_lab.suite_session import PLAN
+from hakmem_lab.shell import PLAN
 
 DEFAULT_OUT = "docs/scorecard.md"
 

@@ -15,9 +15,9 @@ from hakmem.running.interruption import only_once
 from rich.console import Console
 from rich.table import Table
 
+from hakmem_lab.shell import clean_environment
 from hakmem_lab.steady_run import BAR, Steady, count_row, strace_problem
 from hakmem_lab.suite import Row, catalogue, pick
-from hakmem_lab.suite_session import clean_environment
 
 COLUMNS = (
     "row", "operations", "seconds", "late_calls", "late_per_op", "own_calls", "own_per_op",
