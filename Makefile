@@ -10,7 +10,7 @@ help:
 	@echo "make test            build and run the tests: ten minutes on two cores"
 	@echo "make test-long       all of them, whole sweeps and long ones too: under 40 minutes"
 	@echo "make model           check the models of the lock-free protocols and their mutants (minutes)"
-	@echo "make bench           every benchmark and real program beside all peers (under 30 minutes)"
+	@echo "make bench           every benchmark beside all peers (under 30 minutes)"
 	@echo "make bench SUITE=... another suite: quick takes 3 minutes, hakmem bench --list shows all"
 	@echo "make programs        CPU time and memory of 40 real programs under all allocators (hours; ROUNDS=5, PROGRAMS=NAME,...)"
 	@echo "make targets         the tests on other targets: aarch64, musl, larger pages, huge-page modes (minutes)"

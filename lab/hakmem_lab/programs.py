@@ -19,7 +19,7 @@ from hakmem.errors import UserError
 from hakmem.inputs import read_whole
 from hakmem.plain_text import with_last_words
 
-from hakmem_lab.real_programs import LOADS, PYTHON_SETTINGS, WORKLOADS, Needed, RealLoad
+from hakmem_lab.real_programs import PYTHON_SETTINGS, SERVERS, WORKLOADS, Needed, RealLoad
 
 CATALOGUE = Path(__file__).parent / "programs.toml"
 FOLDER = WORKLOADS / "programs"
@@ -59,11 +59,11 @@ class Program:
     def load(self, seed: int) -> RealLoad:
         """With the seed in its command line and its input."""
         if self.server:
-            return replace(LOADS[self.server], name=self.name)
+            return replace(SERVERS[self.server], name=self.name)
         needs = (text.split() for text in self.needs)
         needed = tuple(Needed(*names, partial(shutil.which, path=PATH)) for names in needs)
         return RealLoad(
-            self.name, self.title, needed, self.size, "", partial(self.words, seed),
+            self.name, self.title, needed, partial(self.words, seed),
             partial(self.make_input, seed), SETTINGS | PYTHON_SETTINGS | dict(self.settings),
         )  # fmt: skip
 
@@ -108,7 +108,7 @@ def require_sound(one: Program) -> None:
         raise ValueError(f"{one.name} is of the set '{one.set}', not {CAUSES} or {JUDGING}")
     if type(one.size) is not int or one.size < 1 or type(one.count) is not int or one.count < 0:
         raise ValueError(f"{one.name} has no size")
-    if bool(one.command) == bool(one.server) or one.server not in ("", *LOADS):
+    if bool(one.command) == bool(one.server) or one.server not in ("", *SERVERS):
         raise ValueError(f"{one.name} needs either a command or a known server")
 
 

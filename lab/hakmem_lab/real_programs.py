@@ -15,12 +15,12 @@ from pathlib import Path
 
 from hakmem.allocators.peers import DEBIAN_LIBRARIES, Allocator, find
 from hakmem.errors import UserError
-from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric
+from hakmem.measuring.rotation import Contender
 from hakmem.plain_text import with_last_words
 from hakmem.running.launching import Outcome
 from hakmem.running.proof import PROOF_SETTINGS, counted, parse_stats, peer_served
 
-from hakmem_lab.workloads import inputs, postgres_load
+from hakmem_lab.workloads import postgres_load
 from hakmem_lab.workloads.server import PRELOAD_VARIABLE
 
 WORKLOADS = Path(__file__).parent / "workloads"
@@ -68,8 +68,6 @@ class RealLoad:
     name: str
     title: str
     needs: tuple[Needed, ...]
-    default_size: int
-    size_help: str
     # The command line for a prepared folder and a size.
     command: Callable[[Path, int], tuple[str, ...]]
     make_input: Callable[[Path, int], None] | None = None
@@ -78,15 +76,9 @@ class RealLoad:
     is_server: bool = False
     # Linked with an allocator of its own: glibc's must be preloaded like any other.
     brings_malloc: bool = False
-    # One CPU is enough: nothing in it runs beside the program.
-    is_pinned: bool = True
     folder: Path | None = None
     size: int = 0
     expected: str = ""
-
-    @property
-    def metric(self) -> Metric:
-        return OPS_PER_SECOND if self.is_server else WALL_TIME
 
     def problem(self) -> str:
         """The first thing that is missing, in one line, or an empty string."""
@@ -95,13 +87,11 @@ class RealLoad:
                 return f"{needed.program} is not installed (Debian package {needed.package})"
         return ""
 
-    def prepare(self, folder: Path, size: int | None = None) -> None:
+    def prepare(self, folder: Path, size: int) -> None:
         """Makes the input, and runs once under glibc for the output that all runs must have."""
         if problem := self.problem():
             raise UserError(f"{self.name}: {problem}")
-        if size is not None and size < 1:
-            raise UserError(f"{self.name}: a size of {size} is below 1", 2)
-        self.size = size or self.default_size
+        self.size = size
         self.folder = folder / self.name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.expected = ""
@@ -174,11 +164,6 @@ def with_server_cost(outcome: Outcome) -> Outcome:
     )
 
 
-def script(*interpreter: str, file: str) -> Callable[[Path, int], tuple[str, ...]]:
-    """A script of the workloads with the size as its argument."""
-    return lambda _folder, size: (*interpreter, str(WORKLOADS / file), str(size))
-
-
 def driver(name: str, with_folder: bool = False) -> Callable[[Path, int], tuple[str, ...]]:
     """A driver of the workloads, in the interpreter that runs the lab."""
 
@@ -196,26 +181,17 @@ def make_database(folder: Path, _size: int) -> None:
         raise UserError(with_last_words(f"postgres: {outcome.problem}", outcome.last_words()))
 
 
-def compile_command(_folder: Path, size: int) -> tuple[str, ...]:
-    source = str(WORKLOADS / "templates.cpp")
-    options = ("-std=c++17", "-O1", "-frandom-seed=1", f"-DSIZE={size}")
-    return ("g++", *options, "-S", "-o", "-", source)
-
-
-LOADS = {
+SERVERS = {
     load.name: load
     for load in (
         RealLoad(
             "redis",
             "redis-server, seven kinds of requests from redis-benchmark",
             (Needed("redis-server", "redis-server"), Needed("redis-benchmark", "redis-tools")),
-            60000,
-            "requests of each kind",
             driver("redis_load"),
             is_server=True,
             # Debian links it with jemalloc.
             brings_malloc=True,
-            is_pinned=False,
         ),
         RealLoad(
             "postgres",
@@ -224,74 +200,9 @@ LOADS = {
                 *(Needed(name, "postgresql", postgres_load.tool) for name in postgres_load.TOOLS),
                 Needed("setpriv", "util-linux"),
             ),
-            1500,
-            "transactions of each of two clients",
             driver("postgres_load", with_folder=True),
             make_database,
             is_server=True,
-            is_pinned=False,
-        ),
-        RealLoad(
-            "sqlite",
-            "SQLite's shell on a database in memory",
-            (Needed("sqlite3", "sqlite3"),),
-            20,
-            "rounds of inserts, joins, updates and deletes",
-            lambda folder, _size: (
-                "sqlite3", "-batch", "-bail", ":memory:", f".read '{folder / 'orders.sql'}'",
-            ),
-            inputs.write_sql,
-        ),
-        RealLoad(
-            "python",
-            "Python: an order book through JSON, text, sorting and SQLite",
-            (Needed(SYSTEM_PYTHON, "python3"),),
-            2,
-            "thousands of orders",
-            script(SYSTEM_PYTHON, file="records.py"),
-            settings=PYTHON_SETTINGS,
-        ),
-        RealLoad(
-            "g++",
-            "g++ compiling templates and the standard library",
-            (Needed("g++", "g++"),),
-            1,
-            "instances of each template",
-            compile_command,
-        ),
-        RealLoad(
-            "node",
-            "Node.js: objects, strings, buffers, compression",
-            (Needed("node", "nodejs"),),
-            8,
-            "rounds",
-            script("node", file="objects.js"),
-            is_pinned=False,
-        ),
-        RealLoad(
-            "lua",
-            "Lua: tables, closures and strings",
-            (Needed("lua5.4", "lua5.4"),),
-            12,
-            "rounds",
-            script("lua5.4", file="tables.lua"),
-        ),
-        RealLoad(
-            "perl",
-            "Perl: hashes, regular expressions, sorting",
-            (Needed("perl", "perl"),),
-            6,
-            "rounds",
-            script("perl", file="text.pl"),
-        ),
-        RealLoad(
-            "z3",
-            "Z3 on bit vectors: a product to be factored and a graph to be coloured",
-            (Needed("z3", "z3"),),
-            16,
-            "bits of each factor",
-            lambda folder, _size: ("z3", str(folder / "problem.smt2")),
-            inputs.write_smt,
         ),
     )
-}  # fmt: skip
+}

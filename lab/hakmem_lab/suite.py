@@ -14,8 +14,6 @@ from hakmem.allocators.peers import USUAL_NAMES
 from hakmem.errors import UserError
 from hakmem.inputs import read_whole
 
-from hakmem_lab.real_programs import LOADS
-
 FOLDER = Path(__file__).parent / "suites"
 CATALOGUE = FOLDER / "rows.toml"
 WORK = "{work}"
@@ -32,7 +30,6 @@ GROUPS = {
     "patterns": "Patterns",
     "memory": "Fragmentation",
     "scenarios": "Scenarios",
-    "real": "Real programs",
     "held": "Memory held",
     "bars": "More sizes, threads and orders",
 }
@@ -45,9 +42,8 @@ class Row:
     name: str
     title: str
     group: str
-    program: str = ""
+    program: str
     arguments: tuple[str | int, ...] = ()
-    load: str = ""
     work: int = 0
     work_min: int = 0
     work_max: int = 0
@@ -59,7 +55,6 @@ class Row:
     operations: str = ""
     operations_times: int = 1
     figure: str = ""
-    size: int = 0
     rounds: int = 0
 
     @property
@@ -158,9 +153,8 @@ def read_row(table: "Table") -> Row:
         name,
         table.text("title", name),
         table.text("group", "other"),
-        table.text("program", ""),
+        table.text("program"),
         table.parts("arguments"),
-        table.text("load", ""),
         table.number("work", int, 1, 0),
         table.number("work_min", int, 1, 0),
         table.number("work_max", int, 1, 0),
@@ -172,7 +166,6 @@ def read_row(table: "Table") -> Row:
         table.text("operations", ""),
         table.number("operations_times", int, 1, 1),
         table.text("figure", ""),
-        table.number("size", int, 1, 0),
         table.number("rounds", int, 1, 0),
     )
     check_row(table.where, row)
@@ -180,15 +173,10 @@ def read_row(table: "Table") -> Row:
 
 
 def check_row(where: str, row: Row) -> None:
-    if bool(row.program) == bool(row.load):
-        raise UserError(f"{where}: it needs program or load, and not both", 2)
     if row.cpu not in ("one", "any"):
         raise UserError(f"{where}: cpu: '{row.cpu}' is neither 'one' nor 'any'", 2)
-    if row.load and (row.arguments or row.load not in LOADS):
-        known = ", ".join(LOADS)
-        raise UserError(f"{where}: load: '{row.load}' with no arguments is one of {known}", 2)
     has_place = any(WORK in str(part) for part in row.arguments)
-    if row.program and has_place != row.scales:
+    if has_place != row.scales:
         raise UserError(f"{where}: work and {WORK} in arguments belong together", 2)
     lowest, highest = row.bounds
     if row.scales and not lowest <= row.work <= highest:

@@ -7,7 +7,7 @@ from hakmem.running.proof import hakmem_served, load_checked, peer_served
 
 from hakmem_lab.shell import HAKMEM, Tick
 from hakmem_lab.suite import PRELOAD
-from hakmem_lab.suite_session import Job, Session, contenders_of, prepared_load, with_work
+from hakmem_lab.suite_session import Job, Session, contenders_of, with_work
 
 # The share of a row's work that is enough to see whose malloc serves it.
 PROOF_SHARE = 50
@@ -20,9 +20,7 @@ def load_check_all(session: Session) -> None:
 
 def prove_peers(session: Session, tick: Tick) -> None:
     """Once a session: the loader's word that each library serves malloc of a bench program."""
-    job = next(
-        (j for j in session.jobs if not (j.problem or j.row.load) and j.mode == PRELOAD), None
-    )
+    job = next((j for j in session.jobs if not j.problem and j.mode == PRELOAD), None)
     if job is None:
         return
     rows, _ = contenders_of(session, job.row, job.mode, proof_work(job))
@@ -43,9 +41,6 @@ def proof_work(job: Job) -> int:
 
 def prove_hakmem(session: Session, job: Job, rows: list[Contender]) -> str:
     """What hakmem's own counters say of a short run of this row; empty where it takes no part."""
-    if job.row.load:
-        return next((prepared_load(session, job.row).served(a) for a in session.allocators
-                     if a.name == HAKMEM and a.usable), "")  # fmt: skip
     row = next((row for row in rows if row.name == HAKMEM), None)
     if row is None:
         return ""

@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Self
 
 from hakmem import environment
@@ -16,7 +15,6 @@ from hakmem.allocators.peers import Allocator, bench_program, find
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric
 
 from hakmem_lab import shell, static_peers
-from hakmem_lab.real_programs import LOADS, RealLoad
 from hakmem_lab.shell import FLOOR
 from hakmem_lab.suite import STATIC, Row
 
@@ -55,7 +53,7 @@ class Job:
 
     @property
     def command_line(self) -> str:
-        return shlex.join([self.row.program or self.row.load, *self.arguments])
+        return shlex.join([self.row.program, *self.arguments])
 
 
 @dataclass(kw_only=True)
@@ -68,20 +66,7 @@ class Session(shell.Session):
     settings: dict[str, str] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
     seconds: float = 0.0
-    # Inputs of real programs, gone at the end.
-    scratch: TemporaryDirectory | None = None
     command = "bench"
-    unsaved = (*shell.Session.unsaved, "scratch")
-
-    def scratch_folder(self) -> Path:
-        if self.scratch is None:
-            self.scratch = TemporaryDirectory(prefix="hakmem-bench-")
-        return Path(self.scratch.name)
-
-    def close(self) -> None:
-        if self.scratch is not None:
-            self.scratch.cleanup()
-            self.scratch = None
 
     def plan(self) -> dict:
         return super().plan() | {"jobs": [asdict(job) for job in self.jobs]}
@@ -120,9 +105,6 @@ def unlimited_contenders(
         wanted.append(find(FLOOR))
     missing = {a.name: a.problem for a in wanted if not a.usable and a.name != FLOOR}
     usable = [a for a in wanted if a.usable]
-    if row.load:
-        load = prepared_load(session, row)
-        return [load.contender(a, session.settings) for a in usable], missing
     if mode == STATIC:
         linked = link_all(row, usable)
         missing |= {one.name: one.problem for one in linked if not one.usable}
@@ -134,15 +116,6 @@ def unlimited_contenders(
         Contender(a.name, command, a.library, {**session.settings, **a.settings}) for a in usable
     ]
     return rows, missing
-
-
-def prepared_load(session: Session, row: Row) -> RealLoad:
-    """A real program with its input made; once a session and size."""
-    load = LOADS[row.load]
-    folder = session.scratch_folder() / (f"size-{row.size}" if row.size else "default-size")
-    if load.folder is None or load.folder.parent != folder:
-        load.prepare(folder, row.size or None)
-    return load
 
 
 def with_settings(contender: Contender, settings: Mapping[str, str]) -> Contender:

@@ -263,10 +263,12 @@ def test_system_calls_are_those_of_a_warm_program():
     assert judged(kind="system calls", at_most=1e-8, calls=lost) == (UNMEASURED, "")
     assert judged(kind="system calls", at_most=1e-8, calls=()) == (UNMEASURED, "")
     short = Counted(1000, 0.1, 5, None)
-    assert calls_of(Steady(Row("r", "r", "g"), short, Counted(101_000, 1, 5, None, 3))).calls == 3
-    beyond = calls_of(Steady(Row("r", "r", "g"), short, Counted(101_000, 1, 7, None)))
+    assert (
+        calls_of(Steady(Row("r", "r", "g", "p"), short, Counted(101_000, 1, 5, None, 3))).calls == 3
+    )
+    beyond = calls_of(Steady(Row("r", "r", "g", "p"), short, Counted(101_000, 1, 7, None)))
     assert (beyond.operations, beyond.calls) == (100_000, 2)
-    assert calls_of(Steady(Row("r", "r", "g"), problem="status 1")).note == "status 1"
+    assert calls_of(Steady(Row("r", "r", "g", "p"), problem="status 1")).note == "status 1"
 
 
 def test_soak_bars():

@@ -133,8 +133,6 @@ def bench(**given) -> None:
             interrupted = True
             leave_if_unplanned(console, session)
             session.save()
-        finally:
-            session.close()
         conclude(console, session, given, interrupted, done)
 
 
@@ -163,7 +161,7 @@ def list_suites(console: Console, name: str | None) -> None:
         table.add_column(title, overflow="fold")
     for row in suite.rows:
         modes = " ".join(job.mode for job in jobs_of(suite, [row], suite.modes))
-        command = " ".join([row.program or row.load, *row.filled(row.work)])
+        command = " ".join([row.program, *row.filled(row.work)])
         table.add_row(row.name, row.group, modes, row.cpu, command, row.title)
     console.print(f"{suite.title}; {suite.rounds} rounds; {', '.join(suite.allocators)}")
     console.print(table)

@@ -52,8 +52,7 @@ def steady(
     threads as well. Ends with status 1 when a row is above that, or could not be counted.
     """
     console = tables.make_console()
-    rows = [row for row in pick(catalogue(), wanted or ("*",), "--rows") if row.program]
-    rows = [row for row in rows if row.scales and "/" not in row.program]
+    rows = [row for row in pick(catalogue(), wanted or ("*",), "--rows") if row.scales]
     hakmem = require_usable(find("hakmem"))
     if strace and (why := strace_problem()):
         console.print(f"note: hakmem's own counters alone: {why}", soft_wrap=True)
