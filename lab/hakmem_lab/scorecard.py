@@ -18,7 +18,7 @@ from hakmem_lab.milestones import PATH as MILESTONES
 from hakmem_lab.milestones import REACHED, Evidence, Judged, judge, load_milestones
 from hakmem_lab.soak_judging import LONG, Judgement, Thresholds
 from hakmem_lab.soak_judging import judge as judge_epochs
-from hakmem_lab.steady_run import Calls, calls_of, count_row
+from hakmem_lab.steady_run import Calls, count_row
 from hakmem_lab.suite import PRELOAD
 from hakmem_lab.suite_results import RESULTS, WHOLE_ROW, Results, lost_rows, read
 from hakmem_lab.suite_tables import own_speed
@@ -64,7 +64,7 @@ def count_calls(folder: Path, tick: Callable[[str], None]) -> None:
     with shell.clean_environment():
         for job in jobs if hakmem else ():
             tick(job.row.name)
-            found.append(calls_of(count_row(job.row, hakmem, CALLS_S, with_strace=False)))
+            found.append(count_row(job.row, hakmem, CALLS_S))
     write_json(folder / CALLS_FILE, "scorecard", {"rows": [asdict(one) for one in found]})
 
 

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hakmem.allocators import cache
@@ -329,7 +329,3 @@ def run_tool(command: Sequence[str]) -> str:
     lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
     telling = [x for x in lines if re.search(r"\berror: |undefined ref|multiple def", x)]
     raise LinkError((telling or lines or [f"{command[0]} failed"])[0][:300])
-
-
-def as_json(linked: Linked) -> dict:
-    return {**asdict(linked), "path": str(linked.path) if linked.path else None}

@@ -33,7 +33,7 @@ COMMANDS = {
     "profile": "Who allocates: heap profiles, growth, leaks.",
     "serve": "Heap profiles of a process for pprof, over HTTP.",
     "scorecard": "Write docs/scorecard.md from what was measured.",
-    "peers": "Build, list and link other allocators.",
+    "peers": "Build and list other allocators.",
     "pgo": "Build with a profile of the benchmarks.",
     "misuse": "Which misuse of memory each allocator stops.",
     "completion": "Print the shell's completion script.",
