@@ -107,7 +107,7 @@ def test_glossary_defines_them():
 
 def test_tables_of_all_comparisons_have_costs_over_the_baseline():
     row = Row("b", ratio=Interval(2.0), median=1.0, best=1.0)
-    table = tables.comparison_table([row], WALL_TIME, "a", with_net=False)
+    table = tables.comparison_table([row], WALL_TIME, "a")
     assert "cost ÷ a" in [column.header for column in table.columns]
     assert "above 1 the row costs more" in table.caption
 
