@@ -14,7 +14,7 @@ from hakmem.errors import UserError
 from hakmem.measuring.statistics import Interval
 
 from hakmem_lab.steady_run import Calls
-from hakmem_lab.suite import MODES, PRELOAD, Row, Table, catalogue, pick, read_toml
+from hakmem_lab.suite import MODES, PRELOAD, Row, catalogue, from_table, pick, read_toml
 from hakmem_lab.suite_results import Entry, Results
 
 PATH = Path(__file__).parent / "milestones.toml"
@@ -60,30 +60,20 @@ class Evidence:
 
 
 def load_milestones(path: Path) -> list[Milestone]:
-    entries = Table(str(path), read_toml(path)).rows("milestone")
-    return [read_milestone(Table(f"{path}: milestone {i}", e)) for i, e in enumerate(entries, 1)]
+    entries = read_toml(path)["milestone"]
+    return [read_milestone(f"{path}: milestone {i}", entry) for i, entry in enumerate(entries, 1)]
 
 
-def read_milestone(table: Table) -> Milestone:
-    table.refuse_others(list(Milestone.__dataclass_fields__))
-    found = Milestone(
-        table.text("title"),
-        table.text("kind"),
-        table.texts("rows", ()),
-        table.text("mode", PRELOAD),
-        table.texts("against", ()),
-        table.number("at_least", float, 0, 0.0),
-        table.number("at_most", float, 0, 0.0),
-        table.flag("within_interval"),
-    )
+def read_milestone(where: str, entry: Mapping) -> Milestone:
+    found = from_table(Milestone, where, entry)
     for name, kinds in (("kind", (*OF_ROWS, CALLS, *SOAK_KINDS)), ("mode", MODES)):
         if (value := getattr(found, name)) not in kinds:
-            raise UserError(f"{table.where}: {name}: '{value}' is none of {', '.join(kinds)}", 2)
+            raise UserError(f"{where}: {name}: '{value}' is none of {', '.join(kinds)}", 2)
     wanted = "at_least" if found.kind == SPEED else "at_most"
     if not getattr(found, wanted):
-        raise UserError(f"{table.where}: {wanted} is missing", 2)
+        raise UserError(f"{where}: {wanted} is missing", 2)
     if found.kind in OF_ROWS and not (found.rows and found.against):
-        raise UserError(f"{table.where}: it needs rows and against", 2)
+        raise UserError(f"{where}: it needs rows and against", 2)
     return found
 
 

@@ -16,7 +16,7 @@ from hakmem_lab.suite import Row, catalogue
 REPOSITORY = Path(__file__).resolve().parents[2]
 # Before the tests' own build takes its place.
 LIBRARY = Path(os.environ.get("HAKLAB_BUILD", REPOSITORY / "build/release")) / "libhakmem.so"
-ROW = Row("mixed", "mixed", "core", "bench_random_mixed", ("{work}", 400), work=100_000)
+ROW = Row("mixed", "bench_random_mixed", "mixed", "core", ("{work}", 400), work=100_000)
 # Counts as hakmem does: a call of mmap for every so many of malloc.
 COUNTING = """
 #define _GNU_SOURCE

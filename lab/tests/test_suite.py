@@ -111,8 +111,8 @@ def test_rows_are_picked_by_name_pattern_and_group():
         ("title = ", "is no TOML"),
         (GOOD, "no rows"),
         (GOOD + "colour = 1\n" + ROW, "unknown key 'colour'"),
-        (GOOD.replace("rounds = 3", "rounds = 0") + ROW, "rounds: 0 is not a number of at least 1"),
-        (GOOD.replace("rounds = 3", 'rounds = "3"') + ROW, "rounds: '3' is not a number"),
+        (GOOD.replace("rounds = 3", "rounds = 0") + ROW, "rounds: 0 is not a whole number above 0"),
+        (GOOD.replace("rounds = 3", 'rounds = "3"') + ROW, "rounds: '3' is not a whole number"),
         (GOOD.replace('title = "t"', "") + ROW, "title is missing"),
         (GOOD + 'modes = ["fast"]\n' + ROW, "modes: 'fast' is none of preload, static"),
         (GOOD + ROW + ROW, "two rows are named 'one'"),
@@ -139,7 +139,7 @@ def test_rows_without_static_have_one_mode(tmp_path):
 
 
 def scaling_row(**more) -> Row:
-    return Row("r", "r", "core", "/bin/x", ("{work}", 4), work=1000, **more)
+    return Row("r", "/bin/x", "r", "core", ("{work}", 4), work=1000, **more)
 
 
 def test_work_is_scaled_to_the_slice_within_its_bounds():
@@ -169,7 +169,7 @@ def test_longest_rounds_are_cut_first_to_meet_the_limit():
 
 
 def test_rows_that_do_not_scale_are_not_cut():
-    row = Row("r", "r", "core", "/bin/x")
+    row = Row("r", "/bin/x")
     assert fit([Trial(0, 9.0, 1.0, False, scales=False)], 10, 1) == [1.0]
     job = scaled(Job(row, PRELOAD), Trial(0, 2.0, 1.0, False), 0.5)
     assert (job.work, job.round_s, job.is_throughput) == (0, 2.0, False)
@@ -208,7 +208,7 @@ def test_operations_are_those_the_program_names():
     rotation.series["a"] = Series(Contender("a", ("x",)), [1000.0], [said])
 
     def counted(**more) -> int:
-        job = Job(Row("r", "r", "scenarios", "x", scenario="json", **more), PRELOAD)
+        job = Job(Row("r", "x", "r", "scenarios", scenario="json", **more), PRELOAD)
         return suite_results.operations(job, rotation, "a")
 
     assert counted(operations="values") == 77
