@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hakmem.output import report
+from hakmem.output.streams import PlainConsole
 from rich.console import Console
 
 WIDTH = 150
@@ -17,7 +18,8 @@ def page(
     notes: Sequence[str] = (),
 ) -> str:
     """`draw` prints summary and tables to a console."""
-    console = Console(record=True, file=io.StringIO(), width=WIDTH, highlight=False)
+    plain = {"highlight": False, "markup": False, "emoji": False}
+    console = PlainConsole(record=True, file=io.StringIO(), width=WIDTH, **plain)
     draw(console)
     shown = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
     parts = [report.summary_list(notes), f'<div class="scroll">{shown}</div>', *pictures]

@@ -14,12 +14,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hakmem.allocators.peers import Allocator
 from hakmem.cli import main
 from hakmem.errors import UserError
 from hakmem.inputs import BYTES_MOST
 from small_build import BENCH, assert_in_order, compile_c
 
 from hakmem_lab import soak_file
+from hakmem_lab.shell import allocator_json
 from hakmem_lab.soak_file import COLUMNS, Epoch
 from hakmem_lab.soak_judging import LONG, Thresholds, judge, rounds_needed
 
@@ -310,7 +312,7 @@ def test_time_too_short_for_a_verdict_is_refused_at_once(tmp_path):
     told = "--minutes: 0.1 are too few to judge: 12 rounds of about [0-9.]+ s are needed; at least"
     assert re.search(f"{told} --minutes [0-9.]+$", found.output, re.MULTILINE)
     assert not path.exists()
-    head = {"allocators": {"glibc": {"library": "", "version": "", "sha256": "", "settings": {}}},
+    head = {"allocators": {"glibc": allocator_json(Allocator("glibc"))},
             "long": {"steps": 1, "threads": 1, "slots": 4, "seed": 1}, "programs": {},
             "cpus": None}  # fmt: skip
     write(path, [replace(e, elapsed_s=60.0 * e.round) for e in series("glibc", count=3)], head)
@@ -446,13 +448,13 @@ def test_interrupted_run_goes_on_where_it_stopped(build, tmp_path):
 def test_resume_refuses_another_build(build, tmp_path):
     library = tmp_path / "lib.so"
     library.write_bytes((build / "bench" / "libfloor.so").read_bytes())
-    row = {"library": str(library), "version": "", "sha256": "0", "settings": {}}
+    row = allocator_json(Allocator("x", library)) | {"checksum": "0"}
     head = {"allocators": {"x": row}, "long": {"steps": 1, "threads": 1, "slots": 4, "seed": 1},
             "programs": {}, "cpus": None}  # fmt: skip
     path = write(tmp_path / "s.csv", series("x"), head)
     found = run("--resume", str(path))
     assert found.exit_code == 2
-    assert "has changed since the run began" in found.output
+    assert f"has changed since {path} was begun" in found.output
 
 
 def test_first_allocator_that_fails_ends_the_run(tmp_path):

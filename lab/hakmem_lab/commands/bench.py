@@ -1,14 +1,13 @@
 """`hakmem bench`: the project's own suites against all peers, as a matrix."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 from hakmem import documents, environment
-from hakmem.allocators.peers import USUAL_HELP, Allocator
+from hakmem.allocators.peers import USUAL_HELP
 from hakmem.allocators.settings import settings_for
 from hakmem.destinations import output_option
 from hakmem.documents import table_kind, write_text
@@ -34,16 +33,14 @@ from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hakmem_lab import suite_files
 from hakmem_lab.pages import page
-from hakmem_lab.shell import PLAN, clean_environment, facts_of
+from hakmem_lab.shell import PLAN, clean_environment, end_interrupted, facts_of
 from hakmem_lab.suite import (
     MODES,
     Row,
-    Suite,
     load_suite,
     pick,
     suite_names,
@@ -176,7 +173,10 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
     jobs = jobs_of(suite, rows, given["modes"] or suite.modes)
     if not jobs:
         raise UserError(f"--mode: no row of suite '{suite.name}' has this mode", 2)
-    allocators, notes = chosen(suite, given)
+    notes: list[str] = []
+    allocators = chosen_allocators(
+        given["names"], given["libraries"], notes, usual=suite.allocators
+    )
     settings = settings_for("--set", given["settings"], allocators, notes)
     seed = resolve_seed(given["seed"])
     rounds = given["rounds"] or suite.rounds
@@ -199,13 +199,6 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
 
 def said(settings: dict[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in settings.items())
-
-
-def chosen(suite: Suite, given: dict) -> tuple[list[Allocator], list[str]]:
-    """Those asked for; else the suite's that are there, and which are not."""
-    notes: list[str] = []
-    found = chosen_allocators(given["names"], given["libraries"], notes, usual=suite.allocators)
-    return found, notes
 
 
 def prepare(console: Console, session: Session, given: dict, started: float) -> None:
@@ -244,7 +237,7 @@ def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> N
     todo = [job for job in session.jobs if not is_done(session, job)]
     done |= {job.key: row_result(session, job) for job in session.jobs if job not in todo}
     remaining = estimate_s(session, todo)
-    with row_progress(console, len(todo)) as progress:
+    with tables.progress_line(console, "rows", len(todo)) as progress:
         task = progress.task_ids[0]
         for number, job in enumerate(todo, 1):
             begun_at = time.monotonic()
@@ -264,24 +257,6 @@ def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> N
             )
 
 
-@contextmanager
-def row_progress(console: Console, steps: int) -> Iterator[Progress]:
-    """The row and the allocator that run now; nothing where output is no terminal."""
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TextColumn("{task.completed}/{task.total} rows"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[now]}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        progress.add_task("", total=steps, now="")
-        yield progress
-
-
 def conclude(
     console: Console,
     session: Session,
@@ -299,9 +274,8 @@ def conclude(
     console.print(f"took {minutes(session.seconds)}; report: {session.folder / suite_files.REPORT}",
                   soft_wrap=True)  # fmt: skip
     if interrupted:
-        console.print(f"interrupted; go on with: hakmem bench --resume {session.folder}",
-                      soft_wrap=True)  # fmt: skip
-        raise SystemExit(INTERRUPTED)
+        rows = sum(is_done(session, job) for job in session.jobs)
+        end_interrupted(console, session, f"{rows} of {len(session.jobs)} rows")
     if any(row.problems() for row in results.rows):
         raise SystemExit(1)
 

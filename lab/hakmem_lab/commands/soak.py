@@ -2,13 +2,13 @@
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import Allocator, bench_program, from_path
+from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.allocators.settings import check, settings_for, split_pair
 from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
@@ -40,7 +40,7 @@ from hakmem.running.launching import run_once
 from hakmem.running.proof import hakmem_served
 from rich.console import Console
 
-from hakmem_lab import pages, soak_file, soaking
+from hakmem_lab import pages, shell, soak_file, soaking
 from hakmem_lab.soak_file import Epoch
 from hakmem_lab.soak_judging import (
     LONG,
@@ -323,7 +323,9 @@ def resumed(console: Console, path: Path, limit_s: float) -> Soak:
     tables.print_notes(console, notes_of(record))
     head = record.head
     try:
-        allocators = [same_allocator(name, row) for name, row in head["allocators"].items()]
+        allocators = [shell.read_allocator(row) for row in head["allocators"].values()]
+        for row in head["allocators"].values():
+            shell.require_unchanged(path, row)
         load, programs, cpus = LongLoad(**head["long"]), head["programs"], head["cpus"]
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"--resume: {path} does not say how it was made: {error!r}", 2) from error
@@ -347,17 +349,6 @@ def resumed(console: Console, path: Path, limit_s: float) -> Soak:
         require_time(run, record.epochs, elapsed / run.rounds_done)
     soak_file.drop_cut_line(path)
     return run
-
-
-def same_allocator(name: str, row: Mapping) -> Allocator:
-    """The allocator of a stopped run; figures of another build do not belong in its file."""
-    path = row["library"]
-    found = Allocator(name) if not path else from_path(name, Path(path), row["version"])
-    if not found.usable:
-        raise UserError(f"--resume: {name}: {found.problem}", 2)
-    if soaking.fingerprint(found.library) != row["sha256"]:
-        raise UserError(f"--resume: {name}: {path} has changed since the run began", 2)
-    return replace(found, settings=row["settings"])
 
 
 def go(console: Console, run: Soak) -> bool:
