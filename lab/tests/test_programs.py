@@ -180,7 +180,6 @@ def test_wrong_words_are_refused_in_a_line(tmp_path, words, told):
         (SORT.replace("causes", "both"), "of the set 'both'"),
         (SORT + SORT, "has a name twice"),
         (SORT.replace("size = 1", "size = 0"), "has no size"),
-        (SORT + "server = 'redis'", "either a command or a known server"),
         (SORT + "colour = 1", "colour"),
         ("nothing", "is no catalogue"),
     ],

@@ -127,7 +127,9 @@ def programs(
 
 def why_not(one: Program, counted: bool) -> str:
     """One line, or nothing where it can be run."""
-    return one.load(0).problem() or ("it cannot be counted" if counted and not one.count else "")
+    return one.prepared(0).problem() or (
+        "it cannot be counted" if counted and not one.count else ""
+    )
 
 
 def list_table(found: list[Program], counted: bool) -> Table:
