@@ -79,7 +79,8 @@ class Session:
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is no plan of hakmem {cls.command}: {error}", 2) from error
+            why = error if isinstance(error, ValueError) else "it is none, or of another version"
+            raise UserError(f"{path} is no plan of hakmem {cls.command}: {why}", 2) from error
         entries = plan.pop("allocators")
         for entry in entries:
             require_unchanged(folder, entry)

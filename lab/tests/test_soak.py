@@ -347,7 +347,10 @@ def test_analyse_of_a_failed_run_has_status_1(tmp_path):
         (("--with", "glibc", "--plot", "x.bmp"), "--plot: x.bmp ends in none of"),
         (("--with", "nonesuch"), "unknown allocator"),
         (("--max-cv", "-1%"), "'-1%' is no share"),
-        (("--resume", __file__, "--seed", "1"), "--seed: the file of --resume says it already"),
+        (
+            ("--resume", __file__, "--seed", "1"),
+            "the file of --resume says how the run is made: --seed cannot be given",
+        ),
         (("--resume", __file__), "is no soak CSV"),
         (("--with", "glibc", "--csv", __file__), "is there and is no CSV file of hakmem"),
         (("--with", "glibc", "--csv", os.devnull), "is there already"),

@@ -27,6 +27,7 @@ from hakmem.options import (
     html_option,
     json_option,
     plot_option,
+    refuse_beside,
     resolve_cpus,
     resolve_seed,
     seed_option,
@@ -56,6 +57,9 @@ from hakmem_lab.soaking import LongLoad, Soak
 
 # A machine's speed changes within minutes.
 MARGIN = 1.2
+# What a run is made of cannot change in its middle.
+BESIDE_RESUME = {"resume", "minutes", "max_rss_drift", "max_throughput_loss", "max_cv", "json_path",
+                 "plot_path", "html_path"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def soak(
     check_plot(plot_path)
     console = tables.make_console()
     if resume is not None:
-        refuse_with_resume(context)
+        refuse_beside("the file of --resume says how the run is made", BESIDE_RESUME)
         run = resumed(console, resume, 60 * minutes)
         require_asked()
     else:
@@ -224,15 +228,6 @@ def analyse(
 def check_plot(path: Path | None) -> None:
     if path is not None and path.suffix not in FORMATS:
         raise UserError(f"--plot: {path} ends in none of {', '.join(FORMATS)}", 2)
-
-
-def refuse_with_resume(context: click.Context) -> None:
-    """What a run is made of cannot change in its middle."""
-    fixed = ("names", "libraries", "epoch_s", "threads", "slots", "programs", "settings", "cpu")
-    for name in (*fixed, "seed", "csv_path"):
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            option = next(p.opts[0] for p in context.command.params if p.name == name)
-            raise UserError(f"{option}: the file of --resume says it already", 2)
 
 
 def usable_allocators(
