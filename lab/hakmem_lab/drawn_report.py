@@ -1,23 +1,21 @@
 """How the figures of `hakmem drawn` are shown: tables, JSON, and a page with pictures."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 from hakmem.errors import UserError
 from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.statistics import Interval
-from hakmem.output import report, sentences, tables
+from hakmem.output import sentences, tables
 from rich.console import Console
 from rich.table import Table
 
 from hakmem_lab import pages
 from hakmem_lab.drawn_picture import beside_picture
-from hakmem_lab.drawn_results import NEARLY, Beside, Results, SeedResult, Share
+from hakmem_lab.drawn_results import Beside, Results, Share
 from hakmem_lab.drawn_session import Session, seeds_text
 
-GOOD, BAD = report.GOOD_COLOUR, report.BAD_COLOUR
-PICTURE_INCHES = (8.0, 3.6)
 BESIDE_TITLES = ("seeds", "speed", "", "faster on", "peak RSS", "", "rest RSS", "")
 CHOSEN = (
     "Chosen by other rounds: the best peer of all rounds is partly the luckiest; this peer is the "
@@ -181,7 +179,10 @@ def page(session: Session, results: Results) -> str:
     seeds = f"Seeds {seeds_text(session.seeds)}, {session.rounds} rounds. "
     seeds += f"{len(results.seeds)} of {len(session.seeds)} seeds have figures."
     facts = {**session.facts, **{f"served by {n}": said for n, said in session.served.items()}}
-    return pages.page(f"{results.baseline} on drawn loads", draw, facts, pictures(results), [seeds])
+    title = "Speed and memory beside each allocator"
+    drawn = [picture_of_peers(session, results)] if results.beside else []
+    pictures = [pages.picture(svg, "beside", title) for svg in drawn]
+    return pages.page(f"{results.baseline} on drawn loads", draw, facts, pictures, [seeds])
 
 
 def picture_of_peers(session: Session, results: Results) -> str:
@@ -191,59 +192,6 @@ def picture_of_peers(session: Session, results: Results) -> str:
     numbers = {a.name: re.match(r"\d[\d.]*", a.version) for a in session.allocators}
     names = {name: f"{name} {found[0]}" for name, found in numbers.items() if found}
     return beside_picture(results.baseline, results.beside, names)
-
-
-PICTURES: tuple[tuple[str, bool, Callable[[SeedResult], float | None]], ...] = (
-    ("Speed over the best peer of the seed", False,
-     lambda one: one.over_best.median if one.over_best else None),
-    ("Speed over the peer chosen by other rounds", False,
-     lambda one: one.over_chosen.median if one.over_chosen else None),
-    ("Peak RSS over the lower of mimalloc and jemalloc", True, lambda one: one.peak_over_pair),
-    ("Peak RSS over the lowest peer", True, lambda one: one.peak_over_best),
-    ("RSS after the rest over the lowest peer", True, lambda one: one.rest_over_best),
-)  # fmt: skip
-
-
-def pictures(results: Results) -> list[str]:
-    parts = []
-    for title, less, read in PICTURES:
-        values = sorted(v for one in results.seeds if (v := read(one)) is not None)
-        if values:
-            told = f"{title}: a bar a seed, {'lower' if less else 'higher'} is better"
-            parts.append(pages.picture(draw(title, values, less), title, told))
-    return parts
-
-
-def draw(title: str, values: Sequence[float], less: bool) -> str:
-    """The sorted ratios, good ones and bad ones in two colours, on a logarithmic scale."""
-    # Slow to import, and only this needs it.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    with rc_context(report.drawing_style(f"hakmem drawn {title}", 12)):
-        figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
-        axes = figure.add_subplot()
-        colours = [GOOD if (v <= 1 if less else v >= 1) else BAD for v in values]
-        heights = [value - 1 for value in values]
-        axes.bar(range(len(values)), heights, bottom=1, color=colours, width=0.8)
-        axes.axhline(1, color=report.OTHER_COLOUR, linewidth=1)
-        axes.axhline(1 / NEARLY if less else NEARLY, color=report.OTHER_COLOUR, linewidth=0.6,
-                     linestyle=":")  # fmt: skip
-        axes.set_yscale("log")
-        axes.set_ylim(min(0.8, values[0] * 0.95), max(1.25, values[-1] * 1.05))
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7, 8)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlim(-0.6, len(values) - 0.4)
-        axes.set_xticks([])
-        axes.set_xlabel(f"{len(values)} seeds, sorted")
-        axes.set_ylabel("ratio")
-        axes.grid(axis="y", color=report.LINE)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_title(title)
-        return report.svg_of(figure).decode()
 
 
 def seeds_table(results: Results) -> Table:
