@@ -1,6 +1,5 @@
 """The profile-guided build: what it is trained on, and what it must pass before it counts."""
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -147,21 +146,7 @@ def smoke(library: Path) -> Smoke:
 
 
 def must_pass(command: Sequence[str], what: str, preload: Path | None = None) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    if preload is not None:
-        environment["LD_PRELOAD"] = str(preload)
-    try:
-        ran = subprocess.run(
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SMOKE_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"{what} did not end within {SMOKE_LIMIT_S} s") from None
-    if ran.returncode:
-        told = f"{what} failed with the profile-guided build"
-        raise UserError(with_last_words(told, ran.stdout + ran.stderr))
+    outcome = run_once(command, preload, limit_s=SMOKE_LIMIT_S)
+    if outcome.problem:
+        told = f"{what} failed with the profile-guided build: {outcome.problem}"
+        raise UserError(with_last_words(told, outcome.stdout + outcome.stderr))

@@ -174,7 +174,7 @@ def test_library_that_kills_its_program_is_told_apart(tmp_path):
     source = tmp_path / "crash.c"
     source.write_text("#include <stdlib.h>\n__attribute__((constructor)) void f(void) { abort(); }")
     library = compile_c(tmp_path / "libcrash.so", [source], "-shared", "-fPIC")
-    assert try_library(library).problem == "a small program was killed by SIGABRT under it"
+    assert try_library(library).problem == "a small program fails under it: killed by SIGABRT"
 
 
 def test_judgement_of_the_loaders_log(tmp_path):

@@ -72,8 +72,9 @@ def program(tmp_path) -> tuple[Path, ...]:
 
 
 @pytest.fixture
-def own_build(tmp_path, monkeypatch) -> Path:
+def own_build(tmp_path, build, monkeypatch) -> Path:
     """A build folder whose hakmem is the allocator of the text it is given."""
+    monkeypatch.setenv("HAKLAB_LAUNCH", str(build / "bench" / "launch"))
     monkeypatch.setenv("HAKLAB_BUILD", str(tmp_path))
     return tmp_path
 
