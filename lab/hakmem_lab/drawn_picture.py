@@ -22,8 +22,7 @@ def beside_picture(baseline: str, rows: Sequence[Beside], names: dict[str, str])
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    style = {"font.size": 10, "font.family": report.FONTS[0],
-             "svg.hashsalt": f"{baseline} beside each", "svg.fonttype": "none"}  # fmt: skip
+    style = report.drawing_style(f"{baseline} beside each")
     ordered = sorted(rows, key=lambda row: row.speed.median, reverse=True)
     with rc_context(style):
         size = (WIDTH_INCHES, FRAME_INCHES + ROW_INCHES * len(ordered))

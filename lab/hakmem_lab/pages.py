@@ -8,6 +8,7 @@ from hakmem.output.streams import PlainConsole
 from rich.console import Console
 
 WIDTH = 150
+STYLE = "body { max-width: 90rem; } pre { font-size: .85rem; line-height: 1.3; }"
 
 
 def page(
@@ -24,7 +25,7 @@ def page(
     shown = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
     parts = [report.summary_list(notes), f'<div class="scroll">{shown}</div>', *pictures]
     parts += ["<h2>How it was measured</h2>", report.facts_table(facts)]
-    return report.document(title, parts)
+    return report.document(title, parts, style=STYLE)
 
 
 def picture(svg: str, title: str, label: str) -> str:
