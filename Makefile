@@ -10,7 +10,7 @@ help:
 	@echo "make test            build and run the tests: ten minutes on two cores"
 	@echo "make test-long       all of them, whole sweeps and long ones too: under 40 minutes"
 	@echo "make model           check the models of the lock-free protocols and their mutants (minutes)"
-	@echo "make bench           every benchmark and real program beside all peers (under 30 minutes)"
+	@echo "make bench           every benchmark beside all peers (under 30 minutes)"
 	@echo "make bench SUITE=... another suite: quick takes 3 minutes, hakmem bench --list shows all"
 	@echo "make programs        CPU time and memory of 40 real programs under all allocators (hours; ROUNDS=5, PROGRAMS=NAME,...)"
 	@echo "make targets         the tests on other targets: aarch64, musl, larger pages, huge-page modes (minutes)"
@@ -29,7 +29,13 @@ help:
 run: export HAKLAB_APP := $(value APP)
 run:
 	@scripts/setup.sh run scripts/build.sh release programs
-	@.venv/bin/hakmem demo $${HAKLAB_APP:+--app "$$HAKLAB_APP"}
+	@.venv/bin/hakmem compare --cpu auto -- build/release/bench/bench_random_mixed 10000000 400
+ifdef APP
+	@eval ".venv/bin/hakmem compare --rounds 5 -- $$HAKLAB_APP"
+else
+	@PYTHONMALLOC=malloc PYTHONHASHSEED=0 .venv/bin/hakmem compare --cpu auto --rounds 5 -- \
+		/usr/bin/python3 lab/hakmem_lab/workloads/records.py
+endif
 
 # Tests that sweep or draw try other parts each day (tests/support/rotation.h); TEST_DAY=N repeats a day's.
 test: TEST_DAY := $(or $(TEST_DAY),$(shell expr $$(date +%s) / 86400))
@@ -78,16 +84,18 @@ real:
 	@scripts/build.sh release
 	@.venv/bin/python -B tests/real/run.py $(LIBRARY:%=--library=%) $(WITHOUT:%=--without=%) $(if $(REPORT),--report)
 
-# The tests' packages: the finished build must pass the API tests, and valgrind counts instructions.
+# The tests' packages: the finished build must pass the API tests.
 pgo:
 	@scripts/setup.sh test
 	@scripts/build.sh release programs
 	@.venv/bin/hakmem pgo
+	@.venv/bin/hakmem bench core --mode preload --with hakmem --lib pgo=build/pgo/libhakmem.so
 
 safety:
 	@scripts/setup.sh test
 	@scripts/build.sh release programs
-	@.venv/bin/hakmem safety
+	@scripts/build.sh bench-fast hakmem
+	@.venv/bin/hakmem bench core --mode preload --with hakmem --lib unchecked=build/bench-fast/libhakmem.so
 
 docs:
 	@scripts/docs.sh

@@ -29,8 +29,29 @@ wrap() { # wrap NAME STEPS
 wrap plain 0
 wrap slowed "$steps"
 
-options=()
-for option in "$@"; do options+=(--option "$option"); done
-HAKLAB_BUILD=$folder/build .venv/bin/hakmem ab-self-test --trials "$trials" \
-    --plain "$folder/plain.so" --slowed "$folder/slowed.so" \
-    "${options[@]}" -- "$folder/build/bench/bench_random_mixed" 10000000 400 | tee "$out"
+# One trial: what ab says, in words and as its verdict. Two sides that are the same are refused: AB_SIDE means nothing to anybody.
+trial() { # trial NAME SEED OPTION...
+    local name=$1 seed=$2 status=0
+    shift 2
+    HAKLAB_BUILD=$folder/build .venv/bin/hakmem ab --a-lib "$folder/plain.so" --b-lib "$folder/$name.so" --a AB_SIDE=A --b AB_SIDE=B \
+        --seed "$seed" --json "$folder/answer.json" "$@" -- "$folder/build/bench/bench_random_mixed" 10000000 400 \
+        >"$folder/answer.txt" || status=$?
+    case $status in 0 | 3 | 4) ;; *) cat "$folder/answer.txt" >&2 && exit "$status" ;; esac
+    echo "$seed $name: $(head -n 1 "$folder/answer.txt")"
+    [ "$(.venv/bin/python -c 'import json, sys; print(json.load(open(sys.argv[1]))["verdict"])' "$folder/answer.json")" = "${right[$name]}" ]
+}
+
+declare -A right=([plain]="no difference" [slowed]="no-go") hits=([plain]=0 [slowed]=0) least=([plain]=19 [slowed]=18)
+{
+    for seed in $(seq "$trials"); do
+        for name in plain slowed; do
+            ! trial "$name" "$seed" "$@" || hits[$name]=$((hits[$name] + 1))
+        done
+    done
+    passed=0
+    for name in plain slowed; do
+        echo "plain beside $name: ${hits[$name]} of $trials said '${right[$name]}'; at least ${least[$name]} of 20 must"
+        ((hits[$name] * 20 >= least[$name] * trials)) || passed=1
+    done
+    exit "$passed"
+} | tee "$out"

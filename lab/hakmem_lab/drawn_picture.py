@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
-from hakmem.documents import PICTURE_MAKER
 from hakmem.measuring.statistics import Interval
 from hakmem.output import report
 
@@ -24,8 +22,7 @@ def beside_picture(baseline: str, rows: Sequence[Beside], names: dict[str, str])
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    style = {"font.size": 10, "font.family": report.FONTS[0],
-             "svg.hashsalt": f"{baseline} beside each", "svg.fonttype": "none"}  # fmt: skip
+    style = report.drawing_style(f"{baseline} beside each")
     ordered = sorted(rows, key=lambda row: row.speed.median, reverse=True)
     with rc_context(style):
         size = (WIDTH_INCHES, FRAME_INCHES + ROW_INCHES * len(ordered))
@@ -37,9 +34,7 @@ def beside_picture(baseline: str, rows: Sequence[Beside], names: dict[str, str])
         draw(panels[1], f"peak memory of the peer ÷ {baseline}'s", memory)
         panels[0].set_yticks(range(len(ordered)), [names.get(r.peer, r.peer) for r in ordered])
         panels[0].invert_yaxis()
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata=PICTURE_MAKER["svg"])
-    return out.getvalue()
+        return report.picture_of(figure, "svg").decode()
 
 
 def inverse(ratio: Interval) -> Interval:

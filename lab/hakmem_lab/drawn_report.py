@@ -1,31 +1,26 @@
 """How the figures of `hakmem drawn` are shown: tables, JSON, and a page with pictures."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from html import escape
-from pathlib import Path
 
-from hakmem.documents import write_text
 from hakmem.errors import UserError
 from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.statistics import Interval
-from hakmem.output import report, sentences, tables
+from hakmem.output import sentences, tables
 from rich.console import Console
 from rich.table import Table
 
+from hakmem_lab import pages
 from hakmem_lab.drawn_picture import beside_picture
-from hakmem_lab.drawn_results import NEARLY, Beside, Results, SeedResult, Share
+from hakmem_lab.drawn_results import Beside, Results, Share
 from hakmem_lab.drawn_session import Session, seeds_text
 
-GOOD, BAD = report.GOOD_COLOUR, report.BAD_COLOUR
-PICTURE_INCHES = (8.0, 3.6)
 BESIDE_TITLES = ("seeds", "speed", "", "faster on", "peak RSS", "", "rest RSS", "")
 CHOSEN = (
     "Chosen by other rounds: the best peer of all rounds is partly the luckiest; this peer is the "
     "fastest in the rounds that it is not compared in."
 )
-KEY = "A bar a seed, sorted; the line is 1."
 
 
 def percent(value: float) -> str:
@@ -176,28 +171,18 @@ def document(session: Session, results: Results) -> dict:
     }  # fmt: skip
 
 
-def write_page(path: Path, session: Session, results: Results) -> None:
-    write_text(path, page(session, results))
-
-
 def page(session: Session, results: Results) -> str:
+    def draw(console: Console) -> None:
+        show(console, results)
+        console.print(seeds_table(results))
+
     seeds = f"Seeds {seeds_text(session.seeds)}, {session.rounds} rounds. "
     seeds += f"{len(results.seeds)} of {len(session.seeds)} seeds have figures."
-    return report.document(
-        f"{results.baseline} on drawn loads",
-        [
-            f'<p class="note">{escape(seeds)}</p>',
-            report.summary_list(summary(results)),
-            summary_section(results),
-            *picture_sections(results),
-            beside_section(results),
-            seeds_section(results),
-            problem_section(results),
-            "<h2>How it was measured</h2>",
-            f"<p>{escape(method(results.baseline))}</p>",
-            report.facts_table({**session.facts, **served(session)}),
-        ],
-    )
+    facts = {**session.facts, **{f"served by {n}": said for n, said in session.served.items()}}
+    title = "Speed and memory beside each allocator"
+    drawn = [picture_of_peers(session, results)] if results.beside else []
+    pictures = [pages.picture(svg, "beside", title) for svg in drawn]
+    return pages.page(f"{results.baseline} on drawn loads", draw, facts, pictures, [seeds])
 
 
 def picture_of_peers(session: Session, results: Results) -> str:
@@ -209,134 +194,24 @@ def picture_of_peers(session: Session, results: Results) -> str:
     return beside_picture(results.baseline, results.beside, names)
 
 
-def served(session: Session) -> dict[str, str]:
-    return {f"served by {name}": said for name, said in session.served.items()}
-
-
-def method(name: str) -> str:
-    return (
-        "A seed says what a program does: threads, live blocks, sizes, lifetimes, who frees, what "
-        "is touched, which calls. Every allocator does the same work, once a round, in an order "
-        f"shuffled anew each round. A ratio of speed is the median over the rounds of {name}'s "
-        f"over the peer's; the best peer is that of the seed. {CHOSEN} Memory is without the "
-        "program's own tables: the peak of the load, and what is resident when the load is over "
-        "and the program works on with little."
-    )
-
-
-def summary_section(results: Results) -> str:
-    rows = [
-        (one.title, str(one.seeds), tables.interval(one.mean), percent(one.first),
-         percent(one.nearly), *(ratio(v) for v in (one.lowest, one.highest)))
-        for one, _ in shares(results)
-    ]  # fmt: skip
-    titles = ("ratio", "seeds", "geometric mean", "first", "within 5 %", "lowest", "highest")
-    return report.plain_table(titles, rows) if rows else ""
-
-
-PICTURES: tuple[tuple[str, bool, Callable[[SeedResult], float | None]], ...] = (
-    ("Speed over the best peer of the seed", False,
-     lambda one: one.over_best.median if one.over_best else None),
-    ("Speed over the peer chosen by other rounds", False,
-     lambda one: one.over_chosen.median if one.over_chosen else None),
-    ("Peak RSS over the lower of mimalloc and jemalloc", True, lambda one: one.peak_over_pair),
-    ("Peak RSS over the lowest peer", True, lambda one: one.peak_over_best),
-    ("RSS after the rest over the lowest peer", True, lambda one: one.rest_over_best),
-)  # fmt: skip
-
-
-def picture_sections(results: Results) -> list[str]:
-    parts = []
-    for title, less, read in PICTURES:
-        values = sorted(v for one in results.seeds if (v := read(one)) is not None)
-        if values:
-            told = "lower is better" if less else "higher is better"
-            parts.append(
-                f"<h2>{escape(title)} <small>({told})</small></h2>"
-                f'<p class="note">{KEY}</p>'
-                f'<figure class="scroll">{draw(title, values, less)}</figure>'
-            )
-    return parts
-
-
-def draw(title: str, values: Sequence[float], less: bool) -> str:
-    """The sorted ratios, good ones and bad ones in two colours, on a logarithmic scale."""
-    # Slow to import, and only this needs it.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    with rc_context(report.drawing_style(f"hakmem drawn {title}", 12)):
-        figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
-        axes = figure.add_subplot()
-        colours = [GOOD if (v <= 1 if less else v >= 1) else BAD for v in values]
-        heights = [value - 1 for value in values]
-        axes.bar(range(len(values)), heights, bottom=1, color=colours, width=0.8)
-        axes.axhline(1, color=report.OTHER_COLOUR, linewidth=1)
-        axes.axhline(1 / NEARLY if less else NEARLY, color=report.OTHER_COLOUR, linewidth=0.6,
-                     linestyle=":")  # fmt: skip
-        axes.set_yscale("log")
-        axes.set_ylim(min(0.8, values[0] * 0.95), max(1.25, values[-1] * 1.05))
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7, 8)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlim(-0.6, len(values) - 0.4)
-        axes.set_xticks([])
-        axes.set_xlabel(f"{len(values)} seeds, sorted")
-        axes.set_ylabel("ratio")
-        axes.grid(axis="y", color=report.LINE)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        svg = report.svg_of(figure).decode()
-    return report.inlined(svg, title, f"{title}, one bar a seed")
-
-
-def beside_section(results: Results) -> str:
-    name = results.baseline
-    if not results.beside:
-        return ""
-    rows = [(one.peer, *beside_cells(one)) for one in results.beside]
-    return (
-        f'<h2>Beside each</h2><p class="note">Geometric means of {escape(name)} ÷ row over the '
-        f"seeds.</p>{report.plain_table(('allocator', *BESIDE_TITLES), rows)}"
-    )
-
-
-def seeds_section(results: Results) -> str:
+def seeds_table(results: Results) -> Table:
     """Every seed, the furthest behind first; all speeds, so that a load can be found again."""
-    ordered = sorted(results.seeds, key=lambda one: one.over_best.median if one.over_best else 0)
-    titles = ("seed", "over best", "best peer", "by other rounds", "peak RSS", "after the rest",
-              *results.peers)  # fmt: skip
-    rows = []
-    for one in ordered:
-        middle = one.over_best.median if one.over_best else None
+    table = tables.plain_table("Every seed")
+    titles = ("seed", "over best", "best peer", "by other rounds", "peak RSS", "after the rest")
+    for title in (*titles, *results.peers):
+        table.add_column(title, justify="left" if title == "best peer" else "right")
+    table.add_column("load")
+    for one in sorted(results.seeds, key=lambda one: middle(one.over_best) or 0):
         each = (one.figures.get(peer) for peer in results.peers)
-        rows.append(
-            [
-                str(one.seed),
-                ratio(middle),
-                one.best_peer,
-                ratio(one.over_chosen.median if one.over_chosen else None),
-                ratio(one.peak_over_best),
-                ratio(one.rest_over_best),
-                *(ratio(f.ratio.median if f and f.ratio else None) for f in each),
-                one.load,
-            ]
-        )
-
-    def kind(column: int, text: str) -> str:
-        if column == len(titles):
-            return "text"
-        if column != 1 or text == tables.ABSENT:
-            return ""
-        return "good" if float(text) >= 1 else "bad"
-
-    return f"<h2>Every seed</h2>{report.plain_table((*titles, 'load'), rows, kind)}"
+        speeds = (middle(f.ratio) if f else None for f in each)
+        figures = (one.peak_over_best, one.rest_over_best, *speeds)
+        table.add_row(str(one.seed), ratio(middle(one.over_best)), one.best_peer,
+                      ratio(middle(one.over_chosen)), *map(ratio, figures), one.load)  # fmt: skip
+    return table
 
 
-def problem_section(results: Results) -> str:
-    lines = "".join(f'<li class="bad">{escape(line)}</li>' for line in problem_lines(results))
-    return f"<h2>Without figures</h2><ul>{lines}</ul>" if lines else ""
+def middle(value: Interval | None) -> float | None:
+    return value.median if value else None
 
 
 def problems_of(results: Results, name: str) -> Mapping[int, str]:

@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from hakmem.measuring.measures import NO_DIFFERENCE
 from hakmem.measuring.rotation import Rotation
 from hakmem.measuring.statistics import Interval, net_speed_ratio, speed_ratio
 
-from hakmem_lab.drawn_run import Measured, problems
+from hakmem_lab import shell
+from hakmem_lab.drawn_run import Measured, problems, said
 from hakmem_lab.drawn_session import Session
-from hakmem_lab.memory_loads import said
+from hakmem_lab.shell import FLOOR
 from hakmem_lab.spreads import costs_chosen_elsewhere, geometric_mean_interval
-from hakmem_lab.suite_session import FLOOR
 
 LOAD_LINE = re.compile(r"^Load: (.*)$", re.MULTILINE)
 # The bar on memory is the lower of these two; Debian's where the newer is not built.
@@ -114,7 +113,7 @@ def collect(session: Session, measured: Iterable[Measured]) -> Results:
     seeds = [seed_result(one, baseline, peers) for one in measured]
     with_best = [one for one in seeds if one.over_best is not None]
     by_speed = sorted(with_best, key=lambda one: one.over_best.median)
-    seed = session.order_seed
+    seed = session.seed
     return Results(
         baseline,
         peers,
@@ -287,11 +286,4 @@ def memory_mean(
 
 
 def verdict(mean: Interval | None, below: str, above: str) -> str:
-    """What the interval of a mean ratio allows to say of the baseline."""
-    if mean is None:
-        return ""
-    if mean.low is None or mean.high is None:
-        return TOO_FEW
-    if mean.high < 1:
-        return below
-    return above if mean.low > 1 else NO_DIFFERENCE
+    return shell.verdict(mean, below, above, TOO_FEW)

@@ -3,6 +3,7 @@
 A run that rests takes its time asleep, and only its memory is looked at: these go side by side.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -12,20 +13,19 @@ import psutil
 from hakmem.allocators.peers import find
 from hakmem.measuring import journal
 from hakmem.measuring.journal import Journal
-from hakmem.measuring.rotation import OPS_PER_SECOND, Contender, Rotation, new_rotation, run_rounds
+from hakmem.measuring.rotation import OPS_PER_SECOND, Contender, Rotation
 from hakmem.running.launching import Outcome
 from hakmem.running.proof import hakmem_served, peer_served
 
 from hakmem_lab.drawn_session import Session
-from hakmem_lab.memory_loads import said
-from hakmem_lab.suite_session import FLOOR
+from hakmem_lab.shell import FLOOR, HAKMEM, Tick
 
-HAKMEM = "hakmem"
 # Loads have up to 512 MiB live, and an allocator may hold several times that.
 REST_BYTES = 2 << 30
 # The share of the work that shows whose malloc serves.
 PROOF_SCALE = 1
-Tick = Callable[[str], None]
+MEMORY_LINE = re.compile(r"^Memory: (.*)$", re.MULTILINE)
+MEMORY_WORD = re.compile(r"(\w+)=(\d+)")
 
 
 @dataclass
@@ -38,20 +38,26 @@ class Measured:
     rest_problems: dict[str, str] = field(default_factory=dict)
 
 
+def said(outcome: Outcome) -> dict[str, int]:
+    """What the program printed of its own memory."""
+    found = MEMORY_LINE.search(outcome.stdout)
+    return {name: int(value) for name, value in MEMORY_WORD.findall(found[1])} if found else {}
+
+
 def contenders_of(session: Session, seed: int) -> list[Contender]:
     rows = [
-        Contender(a.name, session.command(seed), a.library, a.settings, limit_s=session.limit_s)
+        Contender(a.name, session.words(seed), a.library, a.settings, limit_s=session.limit_s)
         for a in session.usable
     ]
     if session.floor and (floor := find(FLOOR)).usable:
-        command = session.command(seed, check=False)
+        command = session.words(seed, check=False)
         rows.append(Contender(FLOOR, command, floor.library, limit_s=session.limit_s))
     return rows
 
 
 def prove(session: Session, tick: Tick) -> None:
     """Whose malloc serves the program: hakmem's counter, for the others the loader's word."""
-    command = session.command(session.seeds[0], scale=PROOF_SCALE)
+    command = session.words(session.seeds[0], scale=PROOF_SCALE)
     for a in session.usable:
         tick(f"proof: {a.name}")
         if a.name == HAKMEM and a.library is not None:
@@ -62,12 +68,11 @@ def prove(session: Session, tick: Tick) -> None:
 
 def read(session: Session, seed: int) -> Measured | None:
     """What the journal of a seed has, or nothing."""
-    path = session.journal_path(seed)
-    if not path.exists() or not journal.whole_lines(path):
+    _, rotation = session.read_rotation(f"seed-{seed}")
+    if rotation is None:
         return None
-    _, rotation = journal.read(path)
     measured = Measured(seed, rotation)
-    for line in journal.whole_lines(path):
+    for line in journal.whole_lines(session.journal_path(f"seed-{seed}")):
         measured.rest_kb |= line.get("rest_kb", {})
         measured.rest_problems |= line.get("rest_problems", {})
     return measured
@@ -93,27 +98,12 @@ def missing_rests(session: Session, measured: Measured) -> list[str]:
 
 def run_seed(session: Session, seed: int, tick: Tick) -> Measured:
     """Runs what is missing; raises KeyboardInterrupt with all finished rounds on disk."""
-    path = session.journal_path(seed)
-    log = Journal(path)
+    rows = contenders_of(session, seed)
+    log, _ = session.run_rotation(
+        f"seed-{seed}", rows, OPS_PER_SECOND, session.rounds, session.seed + seed, session.cpus,
+        tick, lambda: {"drawn_seed": seed},
+    )  # fmt: skip
     measured = read(session, seed)
-    if measured is not None:
-        log.drop_cut_line()
-    else:
-        path.unlink(missing_ok=True)
-        rows = contenders_of(session, seed)
-        rotation = new_rotation(rows, OPS_PER_SECOND, session.order_seed + seed, session.cpus)
-        log.begin("drawn", rotation, {}, drawn_seed=seed)
-        measured = Measured(seed, rotation)
-    rotation = measured.rotation
-    limited = {row.name: row for row in contenders_of(session, seed)}
-    for series in rotation.running():
-        # A journal does not tell the limit.
-        series.contender = limited.get(series.contender.name, series.contender)
-    missing = session.rounds - rotation.rounds_done
-    if missing > 0 and rotation.running():
-        run_rounds(rotation, missing, tick, log)
-    if rotation.interrupted:
-        raise KeyboardInterrupt
     run_rests(session, measured, log, tick)
     return measured
 
@@ -125,7 +115,7 @@ def run_rests(session: Session, measured: Measured, log: Journal, tick: Tick) ->
         return
     tick("rest")
     rest_ms = round(session.rest_s * 1000)
-    command = session.command(measured.seed, rest_ms=rest_ms)
+    command = session.words(measured.seed, rest_ms=rest_ms)
     limit_s = session.limit_s and session.limit_s * len(names) + session.rest_s
     rows = [
         Contender(a.name, command, a.library, a.settings, limit_s=limit_s)

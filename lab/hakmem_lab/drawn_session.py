@@ -1,87 +1,40 @@
-"""One run of `hakmem drawn`: its plan and a journal for each seed, in a folder.
-
-A stopped run goes on from the folder. Libraries are remembered by checksum: rounds of two builds
-must not end up in one figure.
-"""
+"""One run of `hakmem drawn`: a journal for each seed."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
-from hakmem.allocators.peers import Allocator, bench_program
-from hakmem.documents import write_json
+from hakmem.allocators.peers import bench_program
 from hakmem.errors import UserError
-from hakmem.inputs import read_whole
-from hakmem.plain_text import parse_json
 
-from hakmem_lab import drawn_plan
-from hakmem_lab.suite_session import PLAN, allocator_json, read_allocator
+from hakmem_lab import shell
 
 PROGRAM = "bench_drawn"
 SEEDS = re.compile(r"(\d+)(?:\.\.(\d+))?")
 # More is a typing error.
 SEEDS_MAX = 100_000
-FIELDS = ("seeds", "rounds", "scale", "rest_s", "order_seed", "limit_s", "cpus", "floor", "facts",
-          "served")  # fmt: skip
 
 
-@dataclass
-class Session:
-    """What is run, and all that a stopped run needs to go on."""
+@dataclass(kw_only=True)
+class Session(shell.Session):
+    """One run of `hakmem drawn`; its seed is that of the order in the rounds."""
 
-    folder: Path
     seeds: list[int]
-    rounds: int
     scale: int
     rest_s: float
-    order_seed: int
     limit_s: float
     cpus: str | None
     floor: bool
-    allocators: list[Allocator]
-    facts: dict[str, str] = field(default_factory=dict)
-    served: dict[str, str] = field(default_factory=dict)
+    command = "drawn"
 
     @property
     def baseline(self) -> str:
         return self.allocators[0].name
 
-    @property
-    def usable(self) -> list[Allocator]:
-        return [a for a in self.allocators if a.usable]
-
-    def journal_path(self, seed: int) -> Path:
-        return self.folder / f"seed-{seed}.jsonl"
-
-    def command(self, seed: int, *, scale: int = 0, check: bool = True, rest_ms: int = 0):
+    def words(self, seed: int, *, scale: int = 0, check: bool = True, rest_ms: int = 0):
         """The arguments of the program; the floor's blocks overlap, so that it needs no check."""
         arguments = (seed, scale or self.scale, int(check), rest_ms)
         return (str(bench_program(PROGRAM)), *map(str, arguments))
-
-    def save(self) -> None:
-        plan = {name: getattr(self, name) for name in FIELDS}
-        plan["allocators"] = [allocator_json(a) for a in self.allocators]
-        write_json(self.folder / PLAN, "drawn", plan)
-
-
-def load(folder: Path) -> Session:
-    """The session of a folder, with the allocators as they were."""
-    plan, allocators = read_plan(folder, drawn_plan.PLAN_SHAPE, "drawn loads")
-    return Session(folder, allocators=allocators, **{name: plan[name] for name in FIELDS})
-
-
-def read_plan(folder: Path, shape: drawn_plan.Shape, what: str) -> tuple[dict, list[Allocator]]:
-    """The plan of a run's folder and its allocators, if it is one of `what`."""
-    path = folder / PLAN
-    try:
-        plan = parse_json(read_whole(path))
-        drawn_plan.require_sound(plan, shape)
-        return plan, [read_allocator(entry) for entry in plan["allocators"]]
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
-    except ValueError as error:
-        raise UserError(f"{path} is no plan of {what}: {error}", 2) from error
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -1,17 +1,15 @@
 """Whether a library, preloaded, serves every allocation function of a real program."""
 
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem.plain_text import last_lines
-from hakmem.running.launching import NOT_PRELOADED, signal_name
+from hakmem.plain_text import with_last_words
+from hakmem.running.launching import run_once
 
 from hakmem_lab import load_check
 
@@ -34,35 +32,19 @@ class Loading:
 def try_library(library: Path, settings: Mapping[str, str] | None = None) -> Loading:
     """Preloads a library into a small program that looks up and uses all functions."""
     with tempfile.TemporaryDirectory() as folder:
-        asked = {
-            "LD_PRELOAD": str(library),
-            "LD_DEBUG": "bindings",
-            "LD_DEBUG_OUTPUT": str(Path(folder) / "bindings"),
-            # All at the start, not at the first call.
-            "LD_BIND_NOW": "1",
-        }
-        try:
-            ran = subprocess.run(
-                [sys.executable, "-I", "-S", load_check.__file__, str(library)],
-                env={**os.environ, **(settings or {}), **asked},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=TIME_LIMIT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Loading(f"a small program did not end within {TIME_LIMIT_S} s under it")
+        # All bindings at the start, not at the first call.
+        asked = {"LD_DEBUG": "bindings", "LD_BIND_NOW": "1"}
+        asked["LD_DEBUG_OUTPUT"] = str(Path(folder) / "bindings")
+        command = [sys.executable, "-I", "-S", load_check.__file__, str(library)]
+        given = {**(settings or {}), **asked}
+        outcome = run_once(command, library, None, given, limit_s=TIME_LIMIT_S)
         logs = [path.read_text(errors="replace") for path in Path(folder).iterdir()]
-    if refused := NOT_PRELOADED.search(ran.stderr):
-        return Loading(f"not loaded: {refused['why']}")
-    if ran.returncode < 0:
-        return Loading(f"a small program was killed by {signal_name(-ran.returncode)} under it")
-    if ran.returncode:
-        words = last_lines(ran.stderr, 1) or "no message"
-        return Loading(f"a small program failed under it: {words}")
-    return judge(json.loads(ran.stdout), bindings("\n".join(logs)), library)
+    if outcome.preload_problem:
+        return Loading(outcome.preload_problem)
+    if outcome.problem:
+        why = with_last_words(outcome.problem, outcome.last_words(1))
+        return Loading(f"a small program fails under it: {why}")
+    return judge(json.loads(outcome.stdout), bindings("\n".join(logs)), library)
 
 
 def bindings(log: str) -> dict[str, set[str]]:

@@ -1,37 +1,43 @@
 """The profile-guided build: what it is trained on, and what it must pass before it counts."""
 
-import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hakmem.allocators.peers import repository_root
+from hakmem.allocators.peers import bench_program, repository_root
 from hakmem.errors import UserError
 from hakmem.plain_text import with_last_words
 from hakmem.running.launching import run_once
 
-from hakmem_lab.flavours import (
-    PYTHON_SETTINGS,
-    RECORDS,
-    SYSTEM_PYTHON,
-    CoreLoad,
-    build_preset,
-    preset_library,
-)
 from hakmem_lab.loading import try_library
+from hakmem_lab.real_programs import PYTHON_SETTINGS, SYSTEM_PYTHON, WORKLOADS
 from hakmem_lab.static_peers import TRIAL_SOURCE
 
-# Other seeds and sizes than those of the loads it is measured on (flavours.CORE_LOADS).
+# Other seeds and sizes than those of the suites it is measured on.
 TRAINING_SEED = "7"
 SMOKE_TESTS = ("test_override_api", "test_override_override")
 SMOKE_LIMIT_S = 300
 
 
-def bench(name: str, *arguments: str) -> CoreLoad:
-    return CoreLoad(" ".join((name, *arguments)), (f"bench_{name}", *arguments))
+@dataclass(frozen=True)
+class Training:
+    """One run that is counted: a bench program by its name, or a command."""
+
+    title: str
+    command: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def resolved(self) -> tuple[str, ...]:
+        first, *more = self.command
+        return (str(bench_program(first)) if first.startswith("bench_") else first, *more)
+
+
+def bench(name: str, *arguments: str) -> Training:
+    return Training(" ".join((name, *arguments)), (f"bench_{name}", *arguments))
 
 
 TRAINING = (
@@ -51,10 +57,10 @@ TRAINING = (
     bench("prodcons", "1", "1", "512", "300000"),
     bench("thread_churn", "600", "100"),
     bench("mid_large_mt", "2", "5000"),
-    CoreLoad(
+    Training(
         "Python and SQLite",
-        (SYSTEM_PYTHON, str(RECORDS), "1", TRAINING_SEED),
-        settings=PYTHON_SETTINGS,
+        (SYSTEM_PYTHON, str(WORKLOADS / "records.py"), "1", TRAINING_SEED),
+        PYTHON_SETTINGS,
     ),
 )
 
@@ -65,6 +71,17 @@ class Smoke:
 
     passed: tuple[str, ...] = ()
     not_tried: tuple[str, ...] = field(default=())
+
+
+def build_preset(preset: str, target: str) -> None:
+    """Configures and builds; the script says what it does, and shows the log of a failure."""
+    script = repository_root() / "scripts" / "build.sh"
+    if subprocess.run([str(script), preset, target], check=False).returncode:
+        raise UserError(f"the preset {preset} was not built")
+
+
+def preset_library(folder: str) -> Path:
+    return repository_root() / "build" / folder / "libhakmem.so"
 
 
 def profile_folder() -> Path:
@@ -82,7 +99,7 @@ def build_and_train(progress: Callable[[str], None] = lambda _what: None) -> Pat
 
 
 def train(
-    library: Path, loads: Sequence[CoreLoad], progress: Callable[[str], None] = lambda _what: None
+    library: Path, loads: Sequence[Training], progress: Callable[[str], None] = lambda _what: None
 ) -> None:
     """Runs the loads under the instrumented library; each must leave counts at its exit."""
     written = newest_count()
@@ -129,21 +146,7 @@ def smoke(library: Path) -> Smoke:
 
 
 def must_pass(command: Sequence[str], what: str, preload: Path | None = None) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    if preload is not None:
-        environment["LD_PRELOAD"] = str(preload)
-    try:
-        ran = subprocess.run(
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SMOKE_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"{what} did not end within {SMOKE_LIMIT_S} s") from None
-    if ran.returncode:
-        told = f"{what} failed with the profile-guided build"
-        raise UserError(with_last_words(told, ran.stdout + ran.stderr))
+    outcome = run_once(command, preload, limit_s=SMOKE_LIMIT_S)
+    if outcome.problem:
+        told = f"{what} failed with the profile-guided build: {outcome.problem}"
+        raise UserError(with_last_words(told, outcome.stdout + outcome.stderr))

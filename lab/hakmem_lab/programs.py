@@ -9,7 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -19,8 +19,7 @@ from hakmem.errors import UserError
 from hakmem.inputs import read_whole
 from hakmem.plain_text import with_last_words
 
-from hakmem_lab.flavours import PYTHON_SETTINGS
-from hakmem_lab.real_programs import LOADS, WORKLOADS, Needed, RealLoad
+from hakmem_lab.real_programs import PYTHON_SETTINGS, WORKLOADS, Needed, RealLoad, Words
 
 CATALOGUE = Path(__file__).parent / "programs.toml"
 FOLDER = WORKLOADS / "programs"
@@ -47,33 +46,39 @@ class Program:
     set: str
     size: int
     count: int
-    command: str = ""
+    command: str
     prepare: Sequence[str] = ()
     needs: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1
-    server: str = ""
+    load: str = ""
+    fresh: str = ""
+    own_malloc: bool = False
 
     def scaled(self, percent: int, counted: bool) -> int:
         return max(1, (self.count if counted else self.size) * percent // 100)
 
-    def load(self, seed: int) -> RealLoad:
+    def prepared(self, seed: int) -> RealLoad:
         """With the seed in its command line and its input."""
-        if self.server:
-            return replace(LOADS[self.server], name=self.name)
         needs = (text.split() for text in self.needs)
-        needed = tuple(Needed(*names, partial(shutil.which, path=PATH)) for names in needs)
         return RealLoad(
-            self.name, self.title, needed, self.size, "", partial(self.words, seed),
-            partial(self.make_input, seed), SETTINGS | PYTHON_SETTINGS | dict(self.settings),
-        )  # fmt: skip
+            self.name,
+            self.title,
+            tuple(Needed(*names, partial(shutil.which, path=PATH)) for names in needs),
+            partial(self.words, self.command, seed),
+            partial(self.words, self.load, seed) if self.load else None,
+            partial(self.words, self.fresh, seed) if self.fresh else None,
+            partial(self.make_input, seed),
+            SETTINGS | PYTHON_SETTINGS | dict(self.settings),
+            self.own_malloc,
+        )
 
     def filled(self, text: str, seed: int, folder: Path, size: int) -> str:
         text = text.replace("{n}", str(size)).replace("{seed}", str(seed))
         return text.replace("{in}", str(folder)).replace("{work}", str(FOLDER))
 
-    def words(self, seed: int, folder: Path, size: int) -> tuple[str, ...]:
-        first, *rest = shlex.split(self.filled(self.command, seed, folder, size))
+    def words(self, text: str, seed: int, folder: Path, size: int) -> Words:
+        first, *rest = shlex.split(self.filled(text, seed, folder, size))
         return (shutil.which(first, path=PATH) or first, *rest)
 
     def make_input(self, seed: int, folder: Path, size: int) -> None:
@@ -109,8 +114,6 @@ def require_sound(one: Program) -> None:
         raise ValueError(f"{one.name} is of the set '{one.set}', not {CAUSES} or {JUDGING}")
     if type(one.size) is not int or one.size < 1 or type(one.count) is not int or one.count < 0:
         raise ValueError(f"{one.name} has no size")
-    if bool(one.command) == bool(one.server) or one.server not in ("", *LOADS):
-        raise ValueError(f"{one.name} needs either a command or a known server")
 
 
 def chosen(catalogue: Sequence[Program], which: str, names: str | None) -> list[Program]:

@@ -11,77 +11,37 @@ from pathlib import Path
 
 from hakmem import environment
 from hakmem.allocators.peers import Allocator
-from hakmem.documents import write_json
 from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.measuring.journal import Journal
-from hakmem.measuring.rotation import Metric, Rotation, new_rotation, run_rounds
-from hakmem.options import SEED_MOST
+from hakmem.measuring.rotation import Metric, Rotation
 from hakmem.running.launching import Outcome
 from hakmem.running.syscalls import count_system_calls
 
-from hakmem_lab.drawn_plan import TEXT, TEXTS, Shape, seconds, whole
-from hakmem_lab.drawn_session import read_plan
+from hakmem_lab import shell
 from hakmem_lab.programs import Program, chosen, read_catalogue
 from hakmem_lab.programs_count import Counted, count_program
 from hakmem_lab.real_programs import RealLoad
-from hakmem_lab.suite_session import PLAN, allocator_json
-
-Tick = Callable[[str], None]
+from hakmem_lab.shell import Tick
 
 
-SHAPE: Shape = {
-    "catalogue": TEXT,
-    "names": TEXT,
-    "rounds": (whole(1, SEED_MOST), "no whole number from 1 on"),
-    "scale": (whole(1, 100_000), "no whole number from 1 to 100000"),
-    "seed": (whole(0, SEED_MOST), "no seed"),
-    "limit_s": (seconds(1e9), "no number from 0 on"),
-    "counted": (lambda value: type(value) is bool, "neither true nor false"),
-    "facts": TEXTS,
-    "allocators": (lambda value: isinstance(value, list) and bool(value), "no list of allocators"),
-}
-FIELDS = tuple(name for name in SHAPE if name != "allocators")
+@dataclass(kw_only=True)
+class Session(shell.Session):
+    """One run of `hakmem programs`; `names` have commas between."""
 
-
-@dataclass
-class Session:
-    """What is run, and all that a stopped run needs to go on; `names` have commas between."""
-
-    folder: Path
     catalogue: str
     names: str
-    rounds: int
     scale: int
-    seed: int
     limit_s: float
     counted: bool
-    allocators: list[Allocator]
-    facts: dict[str, str] = field(default_factory=dict)
     # Programs that could not be run at all, and why: tried again by a run that goes on.
     broken: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def baseline(self) -> str:
-        return self.allocators[0].name
+    command = "programs"
+    unsaved = (*shell.Session.unsaved, "broken")
 
     @property
     def programs(self) -> list[Program]:
         return chosen(read_catalogue(Path(self.catalogue)), "", self.names)
-
-    def journal_path(self, program: Program) -> Path:
-        return self.folder / f"{program.name}.jsonl"
-
-    def save(self) -> None:
-        plan = {name: getattr(self, name) for name in FIELDS}
-        plan["allocators"] = [allocator_json(a) for a in self.allocators]
-        write_json(self.folder / PLAN, "programs", plan)
-
-
-def load(folder: Path) -> Session:
-    """The session of a folder, with the allocators as they were."""
-    plan, allocators = read_plan(folder, SHAPE, "programs")
-    return Session(folder, allocators=allocators, **{name: plan[name] for name in FIELDS})
 
 
 class CpuTime(Metric):
@@ -123,11 +83,11 @@ class Measured:
 
 def read(session: Session, program: Program) -> Measured:
     """What the journal of a program has."""
-    path = session.journal_path(program)
+    path = session.journal_path(program.name)
     measured = Measured(program)
     lines = journal.whole_lines(path) if path.exists() else []
     if lines and not session.counted:
-        _, measured.rotation = journal.read(path)
+        _, measured.rotation = session.read_rotation(program.name)
         measured.rotation.metric = CPU_TIME
     try:
         for line in lines:
@@ -150,44 +110,31 @@ def is_done(session: Session, measured: Measured) -> bool:
     return not rotation or not rotation.running() or rotation.rounds_done >= session.rounds
 
 
-def run_program(session: Session, measured: Measured, inputs: Path, tick: Tick) -> None:
+def run_program(session: Session, measured: Measured, inputs: Path, tick: Tick) -> Measured:
     """Runs what is missing; raises KeyboardInterrupt with all that is finished on disk."""
     program = measured.program
     tick(f"{program.name}: input")
-    load = program.load(session.seed)
+    load = program.prepared(session.seed)
     load.prepare(inputs, program.scaled(session.scale, session.counted))
-    log = Journal(session.journal_path(program))
-    if log.path.exists():
+    log = Journal(session.journal_path(program.name))
+    if session.counted and log.path.exists():
         log.drop_cut_line()
     if not session.counted:
-        run_rotation(session, measured, load, log, tick)
+        rows = [replace(load.contender(a), limit_s=session.limit_s) for a in session.allocators]
+        # Two for a program with threads.
+        cpus = ",".join(map(str, environment.allowed_cpus()[-min(program.threads, 2) :]))
+        session.run_rotation(
+            program.name, rows, CPU_TIME, session.rounds, session.seed, cpus,
+            lambda row: tick(f"{program.name}: {row}"), lambda: {"program": program.name},
+        )  # fmt: skip
+        measured = read(session, program)
     ask = count_program if session.counted else prove
     for allocator in unasked(session, measured):
         tick(f"{program.name}: {allocator.name}")
         line = ask(load, allocator, session.limit_s)
         measured.add(line)
         log.write(line)
-
-
-def run_rotation(
-    session: Session, measured: Measured, load: RealLoad, log: Journal, tick: Tick
-) -> None:
-    name = measured.program.name
-    rows = {a.name: replace(load.contender(a), limit_s=session.limit_s) for a in session.allocators}
-    if measured.rotation is None:
-        # Two for a program with threads.
-        cpus = ",".join(map(str, environment.allowed_cpus()[-min(measured.program.threads, 2) :]))
-        measured.rotation = new_rotation(list(rows.values()), CPU_TIME, session.seed, cpus)
-        log.begin("programs", measured.rotation, {}, program=name)
-    rotation = measured.rotation
-    for series in rotation.running():
-        # A journal does not tell the limit, nor the output that is expected.
-        series.contender = rows[series.contender.name]
-    missing = session.rounds - rotation.rounds_done
-    run_rounds(rotation, missing, lambda row: tick(f"{name}: {row}"), log)
-    if rotation.interrupted:
-        raise KeyboardInterrupt
-    measured.problems |= read(session, measured.program).problems
+    return measured
 
 
 def prove(load: RealLoad, allocator: Allocator, limit_s: float) -> dict:
@@ -207,7 +154,7 @@ def run_all(session: Session, inputs: Path, tick: Tick, told: Callable[[Measured
         if is_done(session, measured):
             continue
         try:
-            run_program(session, measured, inputs, tick)
+            measured = run_program(session, measured, inputs, tick)
         except KeyboardInterrupt:
             return False
         except UserError as error:

@@ -2,34 +2,33 @@
 
 A load is prepared once, in a folder of its caller's; then it gives a contender for each allocator.
 Every run must print what the first one under glibc printed: one that does not is a failed run.
-Clients of the servers do not run under the allocator, and their costs are not counted.
+Clients of a server do not run under the allocator, and their costs are not counted.
 """
 
 import hashlib
-import re
 import shutil
-import sys
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hakmem.allocators.peers import DEBIAN_LIBRARIES, Allocator, find
 from hakmem.errors import UserError
-from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric
+from hakmem.measuring.rotation import Contender
 from hakmem.plain_text import with_last_words
 from hakmem.running.launching import Outcome
 from hakmem.running.proof import PROOF_SETTINGS, counted, parse_stats, peer_served
-
-from hakmem_lab.flavours import PYTHON_SETTINGS, SYSTEM_PYTHON
-from hakmem_lab.workloads import inputs, postgres_load
-from hakmem_lab.workloads.server import PRELOAD_VARIABLE
+from hakmem.running.runners import BY_ITSELF
+from hakmem.running.serving import ServerRunner
 
 WORKLOADS = Path(__file__).parent / "workloads"
-CHECKSUM = re.compile(r"^Checksum = (\S+)$", re.MULTILINE)
-SERVER_COST = re.compile(
-    r"^Server: peak_rss_kb=(\d+) cpu_s=([\d.]+) minor_faults=(\d+) major_faults=(\d+)$",
-    re.MULTILINE,
-)
+SYSTEM_PYTHON = "/usr/bin/python3"
+# By default Python serves small objects from arenas of its own, past malloc.
+PYTHON_SETTINGS = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"}
+Words = tuple[str, ...]
+# What a server and its clients say is compared, and a socket's path has room for some 100 bytes.
+SCRATCH = Path("/tmp")
 
 
 @dataclass(frozen=True)
@@ -43,20 +42,18 @@ class Needed:
 
 @dataclass(frozen=True)
 class RealContender(Contender):
-    """A run that also compares what was printed, and counts the server alone where there is one."""
+    """A run that also compares what was printed; `fresh` is run before it, by itself."""
 
-    is_server: bool = False
     expected: str = ""
+    fresh: Words = ()
 
     def run(self, cpus: str | None = None) -> Outcome:
+        if self.fresh:
+            subprocess.run(self.fresh, stdin=subprocess.DEVNULL, check=True)
         outcome = super().run(cpus)
-        if outcome.problem:
+        if outcome.problem or not self.expected or output_digest(outcome) == self.expected:
             return outcome
-        if self.is_server:
-            outcome = with_server_cost(outcome)
-        if self.expected and output_digest(outcome, self.is_server) != self.expected:
-            return replace(outcome, start_error="its output differs from that of the run by glibc")
-        return outcome
+        return replace(outcome, start_error="its output differs from that of the run by glibc")
 
 
 @dataclass
@@ -66,25 +63,24 @@ class RealLoad:
     name: str
     title: str
     needs: tuple[Needed, ...]
-    default_size: int
-    size_help: str
-    # The command line for a prepared folder and a size.
-    command: Callable[[Path, int], tuple[str, ...]]
+    # Words for a prepared folder and a size: of the program; for a server of what uses it, and of
+    # what is run before each run.
+    command: Callable[[Path, int], Words]
+    load: Callable[[Path, int], Words] | None = None
+    fresh: Callable[[Path, int], Words] | None = None
     make_input: Callable[[Path, int], None] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    # A driver runs without the allocator, and starts the server with it.
-    is_server: bool = False
     # Linked with an allocator of its own: glibc's must be preloaded like any other.
     brings_malloc: bool = False
-    # One CPU is enough: nothing in it runs beside the program.
-    is_pinned: bool = True
     folder: Path | None = None
     size: int = 0
     expected: str = ""
+    # Of a server, whose user may be another one; gone with the load.
+    scratch: TemporaryDirectory | None = None
 
     @property
-    def metric(self) -> Metric:
-        return OPS_PER_SECOND if self.is_server else WALL_TIME
+    def is_server(self) -> bool:
+        return self.load is not None
 
     def problem(self) -> str:
         """The first thing that is missing, in one line, or an empty string."""
@@ -93,13 +89,15 @@ class RealLoad:
                 return f"{needed.program} is not installed (Debian package {needed.package})"
         return ""
 
-    def prepare(self, folder: Path, size: int | None = None) -> None:
+    def prepare(self, folder: Path, size: int) -> None:
         """Makes the input, and runs once under glibc for the output that all runs must have."""
         if problem := self.problem():
             raise UserError(f"{self.name}: {problem}")
-        if size is not None and size < 1:
-            raise UserError(f"{self.name}: a size of {size} is below 1", 2)
-        self.size = size or self.default_size
+        self.size = size
+        if self.is_server:
+            self.scratch = TemporaryDirectory(prefix=f"hakmem-{self.name}-", dir=SCRATCH)
+            folder = Path(self.scratch.name)
+            folder.chmod(0o755)
         self.folder = folder / self.name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.expected = ""
@@ -110,10 +108,10 @@ class RealLoad:
         if outcome.problem:
             told = f"{self.name} fails under glibc: {outcome.problem}"
             raise UserError(with_last_words(told, outcome.last_words()))
-        self.expected = output_digest(outcome, self.is_server)
+        self.expected = output_digest(outcome)
 
     def contender(
-        self, allocator: Allocator, settings: Mapping[str, str] | None = None, name: str = ""
+        self, allocator: Allocator, settings: Mapping[str, str] | None = None
     ) -> RealContender:
         """A row for a rotation; its outcomes tell the cost of the program under test alone."""
         if self.folder is None:
@@ -121,175 +119,40 @@ class RealLoad:
         library = allocator.library
         if library is None and self.brings_malloc:
             library = DEBIAN_LIBRARIES / "libc.so.6"
-        given = {**self.settings, **(settings or {}), **allocator.settings}
-        if self.is_server:
-            given[PRELOAD_VARIABLE] = str(library or "")
+        where = (self.folder, self.size)
+        runner = ServerRunner(load=self.load(*where)) if self.load else BY_ITSELF
         return RealContender(
-            name or allocator.name,
-            self.command(self.folder, self.size),
-            None if self.is_server else library,
-            given,
-            is_server=self.is_server,
+            allocator.name,
+            self.command(*where),
+            self.reachable(library, allocator.name) if self.is_server else library,
+            {**self.settings, **(settings or {}), **allocator.settings},
+            runner=runner,
             expected=self.expected,
+            fresh=self.fresh(*where) if self.fresh else (),
         )
+
+    def reachable(self, library: Path | None, name: str) -> Path | None:
+        """A copy of the library: the server's user may not be able to read where it lies."""
+        if library is None or library.is_relative_to(DEBIAN_LIBRARIES) or not library.is_file():
+            return library
+        copy = self.folder / f"{name}-{library.name}"
+        if not copy.exists():
+            shutil.copyfile(library, copy)
+            copy.chmod(0o755)
+        return copy
 
     def served(self, allocator: Allocator) -> str:
         """One cell that says whether the allocator served the program, from a run of its own."""
         row = self.contender(allocator)
         if allocator.name == "hakmem":
             spans, processes = parse_stats(self.contender(allocator, PROOF_SETTINGS).run().stderr)
-            if not spans:
-                return "NOT SERVED"
-            return f"yes, {counted(spans, processes)}"
-        if self.is_server:
-            if row.settings[PRELOAD_VARIABLE] == "":
-                return "nothing preloaded"
-            # The driver ends with an error when the library is not in the server's memory.
-            outcome = row.run()
-            return f"NOT SERVED ({outcome.last_words(1)})" if outcome.problem else "loaded"
-        return peer_served(row.command, replace(allocator, library=row.preload), row.settings)
+            return f"yes, {counted(spans, processes)}" if spans else "NOT SERVED"
+        if row.fresh:
+            subprocess.run(row.fresh, stdin=subprocess.DEVNULL, check=True)
+        own = replace(allocator, library=row.preload)
+        return peer_served(row.command, own, row.settings, runner=row.runner)
 
 
-def output_digest(outcome: Outcome, is_server: bool) -> str:
-    """What must be the same under every allocator: the output, or a server's checksum line."""
-    if not is_server:
-        return hashlib.sha256(outcome.stdout.encode()).hexdigest()
-    found = CHECKSUM.search(outcome.stdout)
-    return found[1] if found else "none"
-
-
-def with_server_cost(outcome: Outcome) -> Outcome:
-    """The outcome with the server's CPU time, memory and faults in place of the driver's."""
-    found = SERVER_COST.search(outcome.stdout)
-    if found is None:
-        return replace(outcome, start_error="the driver told no costs of the server")
-    return replace(
-        outcome,
-        peak_rss_kb=int(found[1]),
-        cpu_s=float(found[2]),
-        minor_faults=int(found[3]),
-        major_faults=int(found[4]),
-    )
-
-
-def script(*interpreter: str, file: str) -> Callable[[Path, int], tuple[str, ...]]:
-    """A script of the workloads with the size as its argument."""
-    return lambda _folder, size: (*interpreter, str(WORKLOADS / file), str(size))
-
-
-def driver(name: str, with_folder: bool = False) -> Callable[[Path, int], tuple[str, ...]]:
-    """A driver of the workloads, in the interpreter that runs the lab."""
-
-    def command(folder: Path, size: int) -> tuple[str, ...]:
-        where = ("--folder", str(folder)) if with_folder else ()
-        return (sys.executable, "-m", f"hakmem_lab.workloads.{name}", *where, "--size", str(size))
-
-    return command
-
-
-def make_database(folder: Path, _size: int) -> None:
-    """The database of the PostgreSQL load, by its driver."""
-    outcome = Contender("prepare", driver("postgres_load", with_folder=True)(folder, 0)).run()
-    if outcome.problem:
-        raise UserError(with_last_words(f"postgres: {outcome.problem}", outcome.last_words()))
-
-
-def compile_command(_folder: Path, size: int) -> tuple[str, ...]:
-    source = str(WORKLOADS / "templates.cpp")
-    options = ("-std=c++17", "-O1", "-frandom-seed=1", f"-DSIZE={size}")
-    return ("g++", *options, "-S", "-o", "-", source)
-
-
-LOADS = {
-    load.name: load
-    for load in (
-        RealLoad(
-            "redis",
-            "redis-server, seven kinds of requests from redis-benchmark",
-            (Needed("redis-server", "redis-server"), Needed("redis-benchmark", "redis-tools")),
-            60000,
-            "requests of each kind",
-            driver("redis_load"),
-            is_server=True,
-            # Debian links it with jemalloc.
-            brings_malloc=True,
-            is_pinned=False,
-        ),
-        RealLoad(
-            "postgres",
-            "PostgreSQL, transactions from pgbench",
-            (
-                *(Needed(name, "postgresql", postgres_load.tool) for name in postgres_load.TOOLS),
-                Needed("setpriv", "util-linux"),
-            ),
-            1500,
-            "transactions of each of two clients",
-            driver("postgres_load", with_folder=True),
-            make_database,
-            is_server=True,
-            is_pinned=False,
-        ),
-        RealLoad(
-            "sqlite",
-            "SQLite's shell on a database in memory",
-            (Needed("sqlite3", "sqlite3"),),
-            20,
-            "rounds of inserts, joins, updates and deletes",
-            lambda folder, _size: (
-                "sqlite3", "-batch", "-bail", ":memory:", f".read '{folder / 'orders.sql'}'",
-            ),
-            inputs.write_sql,
-        ),
-        RealLoad(
-            "python",
-            "Python: an order book through JSON, text, sorting and SQLite",
-            (Needed(SYSTEM_PYTHON, "python3"),),
-            2,
-            "thousands of orders",
-            script(SYSTEM_PYTHON, file="records.py"),
-            settings=PYTHON_SETTINGS,
-        ),
-        RealLoad(
-            "g++",
-            "g++ compiling templates and the standard library",
-            (Needed("g++", "g++"),),
-            1,
-            "instances of each template",
-            compile_command,
-        ),
-        RealLoad(
-            "node",
-            "Node.js: objects, strings, buffers, compression",
-            (Needed("node", "nodejs"),),
-            8,
-            "rounds",
-            script("node", file="objects.js"),
-            is_pinned=False,
-        ),
-        RealLoad(
-            "lua",
-            "Lua: tables, closures and strings",
-            (Needed("lua5.4", "lua5.4"),),
-            12,
-            "rounds",
-            script("lua5.4", file="tables.lua"),
-        ),
-        RealLoad(
-            "perl",
-            "Perl: hashes, regular expressions, sorting",
-            (Needed("perl", "perl"),),
-            6,
-            "rounds",
-            script("perl", file="text.pl"),
-        ),
-        RealLoad(
-            "z3",
-            "Z3 on bit vectors: a product to be factored and a graph to be coloured",
-            (Needed("z3", "z3"),),
-            16,
-            "bits of each factor",
-            lambda folder, _size: ("z3", str(folder / "problem.smt2")),
-            inputs.write_smt,
-        ),
-    )
-}  # fmt: skip
+def output_digest(outcome: Outcome) -> str:
+    """What must be the same under every allocator."""
+    return hashlib.sha256(outcome.stdout.encode()).hexdigest()

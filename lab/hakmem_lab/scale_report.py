@@ -1,20 +1,18 @@
 """How the figures of `hakmem scale` are shown and written: tables, CSV, JSON, a plot a load."""
 
-import csv
-import io
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from hakmem.documents import PICTURE_MAKER, write_json, write_text
-from hakmem.output import tables
+from hakmem.documents import write_json, write_text
+from hakmem.output import report, tables
 from rich.console import Console
 from rich.table import Table
 
 from hakmem_lab.scale_points import Load
 from hakmem_lab.scale_run import NS_PER_S, Figures, Measured, Step, largest_steps
+from hakmem_lab.suite_files import table_text
 
 COLUMNS = (
     "axis", "load", "value", "allocator", "rounds", "ns_per_op", "ns_min", "ns_max", "ops_per_sec",
@@ -114,11 +112,8 @@ def problems(measured: Sequence[Measured]) -> list[str]:
 
 
 def write_csv(path: Path, measured: Sequence[Measured]) -> None:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(csv_line(one, figures) for one in measured for figures in one.figures)
-    write_text(path, out.getvalue())
+    lines = [csv_line(one, figures) for one in measured for figures in one.figures]
+    write_text(path, table_text(COLUMNS, lines))
 
 
 def csv_line(one: Measured, found: Figures) -> list:
@@ -181,7 +176,7 @@ def draw(load: Load, line: Sequence[Measured]) -> str:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    with rc_context({"font.size": 10, "svg.hashsalt": "hakmem", "font.family": "DejaVu Sans"}):
+    with rc_context(report.drawing_style("hakmem")):
         figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
         axes = figure.subplots()
         for number, name in enumerate(names_of(line)):
@@ -194,19 +189,16 @@ def draw(load: Load, line: Sequence[Measured]) -> str:
         axes.yaxis.set_major_locator(LogLocator(subs=LABELLED))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axes.yaxis.set_minor_locator(NullLocator())
-        shown = [f for one in line for f in one.figures if f.rounds]
-        if shown:
-            lowest, highest = min(f.ns_min for f in shown), max(f.ns_max for f in shown)
-            axes.set_ylim(labelled_below(lowest), labelled_above(highest))
+        low, high = axes.get_ylim()
+        # Less than a power of ten might have no label.
+        axes.set_ylim(min(low, high / 10), high)
         axes.set_ylabel("ns an operation (lower is better)")
         axes.set_title(f"{load.name}: {load.title}", fontsize=10)
         axes.grid(color="#dde1e8")
         handles, labels = axes.get_legend_handles_labels()
         if handles:
             figure.legend(handles, labels, loc="outside lower center", ncols=len(handles))
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata=PICTURE_MAKER["svg"])
-    return out.getvalue()
+        return report.picture_of(figure, "svg").decode()
 
 
 def plot_one(axes, line: Sequence[Measured], name: str, colour: str) -> None:
@@ -217,14 +209,3 @@ def plot_one(axes, line: Sequence[Measured], name: str, colour: str) -> None:
     axes.plot(values, [f.ns for _, f in found], label=name, color=colour, marker="o", markersize=4)
     lows, highs = [f.ns_min for _, f in found], [f.ns_max for _, f in found]
     axes.fill_between(values, lows, highs, color=colour, alpha=0.15, linewidth=0)
-
-
-def labelled_below(value: float) -> float:
-    """The next label of the vertical axis at or below a value: some are always shown."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return max(power * part for part in LABELLED if power * part <= value * (1 + 1e-9))
-
-
-def labelled_above(value: float) -> float:
-    power = 10.0 ** math.floor(math.log10(value))
-    return min(power * part for part in (*LABELLED, 10) if power * part >= value * (1 - 1e-9))

@@ -1,22 +1,12 @@
 """Measures the points of `hakmem scale`, and the figures made of their rounds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
 import psutil
-from hakmem import environment
 from hakmem.allocators.peers import Allocator, bench_program
-from hakmem.measuring.journal import Journal
-from hakmem.measuring.rotation import (
-    OPS_PER_SECOND,
-    Contender,
-    Rotation,
-    contenders,
-    new_rotation,
-    run_rounds,
-)
+from hakmem.measuring.rotation import Contender, Rotation, contenders
 from hakmem.measuring.summary import Row, summarise
 
 from hakmem_lab.scale_points import GIB, Point
@@ -82,23 +72,6 @@ def command_of(point: Point) -> tuple[str, ...]:
 def contenders_of(point: Point, allocators: Sequence[Allocator], limit_s: float) -> list[Contender]:
     rows = contenders(allocators, command_of(point))
     return [replace(row, limit_s=limit_s) for row in rows]
-
-
-def run_point(
-    point: Point,
-    rows: Sequence[Contender],
-    rounds: int,
-    seed: int,
-    folder: Path,
-    tick: Callable[[str], None],
-) -> Rotation:
-    """All rounds of a point, each in the point's journal as soon as it is over."""
-    cpus = environment.default_cpu() if point.load.pinned else None
-    rotation = new_rotation(rows, OPS_PER_SECOND, seed, cpus)
-    log = Journal(folder / f"{point.name}.jsonl")
-    log.begin("scale", rotation, {}, axis=point.load.axis.name, value=point.value)
-    run_rounds(rotation, rounds, tick, log)
-    return rotation
 
 
 def figures_of(

@@ -1,14 +1,13 @@
 """Pictures of a soak: memory, speed and latency of the allocators over time, and a page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem.documents import write_bytes, write_text
+from hakmem.documents import write_bytes
 from hakmem.output import report
 
 from hakmem_lab.soak_file import Epoch
-from hakmem_lab.soak_judging import Judgement, percent, share
 
 FORMATS = (".svg", ".png")
 
@@ -84,56 +83,3 @@ def panel(axes, curve: Curve, load: str, names: Sequence[str], epochs: Sequence[
 
 def write_picture(path: Path, epochs: Sequence[Epoch]) -> None:
     write_bytes(path, draw(epochs, path.suffix.removeprefix(".")))
-
-
-def write_page(
-    path: Path,
-    epochs: Sequence[Epoch],
-    judged: Sequence[Judgement],
-    facts: Mapping[str, str],
-    summary: Sequence[str] = (),
-) -> None:
-    label = "Memory, speed and latency over time"
-    picture = report.inlined(draw(epochs, "svg").decode(), "soak", label)
-    titles = ("allocator", "load", "epochs", "RSS drift", "speed drift", "beside the others", "CV",
-              "verdict")  # fmt: skip
-    rows = [page_row(judgement) for judgement in judged]
-    fails = {row[-1] for row, judgement in zip(rows, judged, strict=True) if judgement.failures}
-
-    def kind(column: int, text: str) -> str:
-        if column != len(titles) - 1:
-            return ""
-        return "text bad" if text in fails else "text good"
-
-    write_text(
-        path,
-        report.document(
-            "Soak",
-            [
-                report.summary_list(summary),
-                report.plain_table(titles, rows, kind)
-                if judged
-                else "<p>No verdict: there are too few epochs.</p>",
-                f'<figure class="scroll large">{picture}</figure>',
-                "<h2>How it was measured</h2>",
-                "<p>Drift is the rise of a robust straight line (Theil and Sen) from the first "
-                "epoch after the warm-up to the last, as a share of its start. Beside the others: "
-                "the same of the speed over the median of the others' in the same rounds.</p>",
-                report.facts_table(facts),
-            ],
-        ),
-    )
-
-
-def page_row(judgement: Judgement) -> list[str]:
-    beside = judgement.beside_others
-    return [
-        judgement.allocator,
-        judgement.load,
-        str(judgement.epochs),
-        percent(judgement.rss_drift.change),
-        percent(judgement.throughput_drift.change),
-        "" if beside is None else percent(beside.change),
-        share(judgement.variation),
-        "; ".join(judgement.failures) or "pass",
-    ]

@@ -6,7 +6,6 @@ afresh. Every figure goes to the CSV as it comes.
 """
 
 import contextlib
-import hashlib
 import os
 import random
 import re
@@ -26,6 +25,7 @@ from hakmem.running import interruption
 from hakmem.running.launching import NOT_PRELOADED, launcher_path, run_once
 
 from hakmem_lab import soak_file
+from hakmem_lab.shell import allocator_json
 from hakmem_lab.soak_file import Epoch
 from hakmem_lab.soak_judging import LONG
 
@@ -145,25 +145,12 @@ class Soak:
     def head(self, facts: Mapping[str, str]) -> dict:
         """All that a resumed run needs."""
         return documents.head("soak") | {
-            "allocators": {a.name: describe(a) for a in self.allocators},
+            "allocators": {a.name: allocator_json(a) for a in self.allocators},
             "long": vars(self.long_load),
             "programs": {name: list(command) for name, command in self.programs.items()},
             "cpus": self.cpus,
             "facts": dict(facts),
         }
-
-
-def describe(allocator: Allocator) -> dict:
-    return {
-        "settings": dict(allocator.settings),
-        "library": str(allocator.library or ""),
-        "version": allocator.version,
-        "sha256": fingerprint(allocator.library),
-    }
-
-
-def fingerprint(library: Path | None) -> str:
-    return "" if library is None else hashlib.sha256(library.read_bytes()).hexdigest()
 
 
 def steps_for(epoch_s: float, load: LongLoad, allocator: Allocator, cpus: str | None) -> int:

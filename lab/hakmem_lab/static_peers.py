@@ -7,14 +7,13 @@ of a difference is layout. An allocator that cannot be linked is reported, never
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hakmem.allocators import cache
@@ -31,7 +30,8 @@ from hakmem.allocators.recipes import RECIPES
 from hakmem.documents import write_text
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import Contender
-from hakmem.running.launching import signal_name
+from hakmem.plain_text import with_last_words
+from hakmem.running.launching import run_once
 
 # Those of bench/CMakeLists.txt and of the release preset; a test compares them.
 BENCH_FLAGS = (
@@ -301,24 +301,10 @@ def require_defined(program: Path) -> None:
 
 
 def run_trial(program: Path, settings: Mapping[str, str]) -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-    try:
-        ran = subprocess.run(
-            [str(program)],
-            env={**environment, **settings},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TRIAL_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise LinkError(f"a small program does not end within {TRIAL_LIMIT_S} s") from None
-    if ran.returncode < 0:
-        raise LinkError(f"a small program is killed by {signal_name(-ran.returncode)} with it")
-    if ran.returncode:
-        words = ran.stderr.strip().splitlines() or [f"status {ran.returncode}"]
-        raise LinkError(f"a small program fails with it: {words[-1]}")
+    outcome = run_once([str(program)], None, None, settings, limit_s=TRIAL_LIMIT_S)
+    if outcome.problem:
+        why = with_last_words(outcome.problem, outcome.last_words(1))
+        raise LinkError(f"a small program fails with it: {why}")
 
 
 def run_tool(command: Sequence[str]) -> str:
@@ -329,7 +315,3 @@ def run_tool(command: Sequence[str]) -> str:
     lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
     telling = [x for x in lines if re.search(r"\berror: |undefined ref|multiple def", x)]
     raise LinkError((telling or lines or [f"{command[0]} failed"])[0][:300])
-
-
-def as_json(linked: Linked) -> dict:
-    return {**asdict(linked), "path": str(linked.path) if linked.path else None}

@@ -6,16 +6,16 @@ of its own. The suites of the project lie in suites/; a path names one of the us
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TypeVar, get_args, get_origin, get_type_hints
 
 from hakmem.allocators.peers import USUAL_NAMES
 from hakmem.errors import UserError
 from hakmem.inputs import read_whole
 
-from hakmem_lab.real_programs import LOADS
-
+T = TypeVar("T")
 FOLDER = Path(__file__).parent / "suites"
 CATALOGUE = FOLDER / "rows.toml"
 WORK = "{work}"
@@ -32,7 +32,7 @@ GROUPS = {
     "patterns": "Patterns",
     "memory": "Fragmentation",
     "scenarios": "Scenarios",
-    "real": "Real programs",
+    "held": "Memory held",
     "bars": "More sizes, threads and orders",
 }
 
@@ -42,11 +42,10 @@ class Row:
     """One program with one set of arguments; see suites/rows.toml for the fields."""
 
     name: str
-    title: str
-    group: str
-    program: str = ""
+    program: str
+    title: str = ""
+    group: str = "other"
     arguments: tuple[str | int, ...] = ()
-    load: str = ""
     work: int = 0
     work_min: int = 0
     work_max: int = 0
@@ -57,7 +56,7 @@ class Row:
     scenario: str = ""
     operations: str = ""
     operations_times: int = 1
-    size: int = 0
+    figure: str = ""
     rounds: int = 0
 
     @property
@@ -109,83 +108,57 @@ def load_suite(name: str) -> Suite:
     raise UserError(f"unknown suite '{name}' (known: {known}; or the path of a .toml file)", 2)
 
 
+@dataclass(frozen=True)
+class SuiteFile:
+    """A suite as its file has it."""
+
+    title: str
+    rounds: int
+    slice_s: float
+    limit_minutes: float
+    allocators: tuple[str, ...] = USUAL_NAMES
+    modes: tuple[str, ...] = MODES
+    pick: tuple[str, ...] = ()
+    row: tuple[dict, ...] = ()
+
+
 def read_suite(path: Path) -> Suite:
-    table = Table(str(path), read_toml(path))
-    table.refuse_others(
-        ("title", "rounds", "slice_s", "limit_minutes", "allocators", "modes", "pick", "row")
-    )
-    own = read_rows(path, table.rows("row"))
-    wanted = table.texts("pick", ())
-    picked = pick(catalogue(), wanted, f"{path}: pick") if wanted else []
-    rows = [*picked, *own]
+    found = from_table(SuiteFile, str(path), read_toml(path))
+    rows = pick(catalogue(), found.pick, f"{path}: pick") if found.pick else []
+    rows += read_rows(path, found.row)
     if not rows:
         raise UserError(f"{path}: no rows: neither pick nor [[row]]", 2)
     require_distinct(path, rows)
-    modes = table.texts("modes", MODES)
-    for mode in modes:
+    for mode in found.modes:
         if mode not in MODES:
             raise UserError(f"{path}: modes: '{mode}' is none of {', '.join(MODES)}", 2)
     return Suite(
-        path.stem,
-        table.text("title"),
-        table.number("rounds", int, 1),
-        table.number("slice_s", float, 0.001),
-        table.number("limit_minutes", float, 0.01),
-        table.texts("allocators", USUAL_NAMES),
-        modes,
-        tuple(rows),
-    )
+        path.stem, found.title, found.rounds, found.slice_s, found.limit_minutes, found.allocators,
+        found.modes, tuple(rows),
+    )  # fmt: skip
 
 
 def catalogue() -> list[Row]:
-    table = Table(str(CATALOGUE), read_toml(CATALOGUE))
-    rows = read_rows(CATALOGUE, table.rows("row"))
+    rows = read_rows(CATALOGUE, read_toml(CATALOGUE)["row"])
     require_distinct(CATALOGUE, rows)
     return rows
 
 
 def read_rows(path: Path, entries: Sequence[Mapping]) -> list[Row]:
-    return [read_row(Table(f"{path}: row {i}", entry)) for i, entry in enumerate(entries, 1)]
+    return [read_row(f"{path}: row {i}", entry) for i, entry in enumerate(entries, 1)]
 
 
-def read_row(table: "Table") -> Row:
-    table.refuse_others([field.name for field in fields(Row)])
-    name = table.text("name")
-    table.where = f"{table.where} ({name})"
-    row = Row(
-        name,
-        table.text("title", name),
-        table.text("group", "other"),
-        table.text("program", ""),
-        table.parts("arguments"),
-        table.text("load", ""),
-        table.number("work", int, 1, 0),
-        table.number("work_min", int, 1, 0),
-        table.number("work_max", int, 1, 0),
-        table.text("cpu", "one"),
-        table.flag("floor"),
-        table.flag("static"),
-        table.flag("steady"),
-        table.text("scenario", ""),
-        table.text("operations", ""),
-        table.number("operations_times", int, 1, 1),
-        table.number("size", int, 1, 0),
-        table.number("rounds", int, 1, 0),
-    )
-    check_row(table.where, row)
-    return row
+def read_row(where: str, entry: Mapping) -> Row:
+    row = from_table(Row, where, entry)
+    check_row(f"{where} ({row.name})", row)
+    return replace(row, title=row.title or row.name)
 
 
 def check_row(where: str, row: Row) -> None:
-    if bool(row.program) == bool(row.load):
-        raise UserError(f"{where}: it needs program or load, and not both", 2)
     if row.cpu not in ("one", "any"):
         raise UserError(f"{where}: cpu: '{row.cpu}' is neither 'one' nor 'any'", 2)
-    if row.load and (row.arguments or row.load not in LOADS):
-        known = ", ".join(LOADS)
-        raise UserError(f"{where}: load: '{row.load}' with no arguments is one of {known}", 2)
     has_place = any(WORK in str(part) for part in row.arguments)
-    if row.program and has_place != row.scales:
+    if has_place != row.scales:
         raise UserError(f"{where}: work and {WORK} in arguments belong together", 2)
     lowest, highest = row.bounds
     if row.scales and not lowest <= row.work <= highest:
@@ -227,55 +200,36 @@ def read_toml(path: Path) -> dict:
         raise UserError(f"{path} is no TOML: {error}", 2) from error
 
 
-class Table:
-    """A table of a TOML file whose wrong values become one clear line."""
+KINDS = {str: "a text", bool: "true or false", int: "a whole number above 0",
+         float: "a number above 0", dict: "a table"}  # fmt: skip
 
-    def __init__(self, where: str, entries: Mapping) -> None:
-        self.where = where
-        self.entries = entries
 
-    def refuse_others(self, known: Sequence[str]) -> None:
-        for key in self.entries:
-            if key not in known:
-                raise UserError(f"{self.where}: unknown key '{key}' (known: {', '.join(known)})", 2)
+def from_table(kind: type[T], where: str, entries: Mapping) -> T:
+    """A dataclass made of a table of a TOML file; what is wrong there becomes one clear line."""
+    known = {one.name: one for one in fields(kind)}
+    for key in entries:
+        if key not in known:
+            raise UserError(f"{where}: unknown key '{key}' (known: {', '.join(known)})", 2)
+    for name, one in known.items():
+        if name not in entries and one.default is MISSING:
+            raise UserError(f"{where}: {name} is missing", 2)
+    hints = get_type_hints(kind)
+    return kind(**{n: checked(f"{where}: {n}", v, hints[n]) for n, v in entries.items()})
 
-    def text(self, key: str, default: str | None = None) -> str:
-        return self._value(key, str, "a text", default)
 
-    def flag(self, key: str) -> bool:
-        return self._value(key, bool, "true or false", False)
+def checked(where: str, value: object, kind: type) -> object:
+    if get_origin(kind) is tuple:
+        part = get_args(kind)[0]
+        if not isinstance(value, list) or not all(fits_kind(each, part) for each in value):
+            raise UserError(f"{where}: {value!r} is not a list of the right kind", 2)
+        return tuple(value)
+    if not fits_kind(value, kind):
+        raise UserError(f"{where}: {value!r} is not {KINDS[kind]}", 2)
+    return value
 
-    def number(self, key: str, kind: type, least: float, default: float | None = None):
-        kinds = (int, float) if kind is float else int
-        value = self._value(key, kinds, "a number", default)
-        if key in self.entries and (isinstance(value, bool) or value < least):
-            raise UserError(f"{self.where}: {key}: {value} is not a number of at least {least}", 2)
-        return kind(value)
 
-    def texts(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
-        found = self._value(key, list | tuple, "a list of texts", default)
-        if not all(isinstance(part, str) and part for part in found):
-            raise UserError(f"{self.where}: {key} is not a list of texts", 2)
-        return tuple(found)
-
-    def parts(self, key: str) -> tuple[str | int, ...]:
-        found = self._value(key, list | tuple, "a list", ())
-        if not all(isinstance(part, str | int) and not isinstance(part, bool) for part in found):
-            raise UserError(f"{self.where}: {key} is not a list of texts and whole numbers", 2)
-        return tuple(found)
-
-    def rows(self, key: str) -> Sequence[Mapping]:
-        found = self._value(key, list, "a list of tables", [])
-        if not all(isinstance(part, dict) for part in found):
-            raise UserError(f"{self.where}: {key} is not a list of tables ([[{key}]])", 2)
-        return found
-
-    def _value(self, key: str, kind, what: str, default):
-        if key not in self.entries:
-            if default is None:
-                raise UserError(f"{self.where}: {key} is missing", 2)
-            return default
-        value = self.entries[key]
-        if not isinstance(value, kind):
-            raise UserError(f"{self.where}: {key}: {value!r} is not {what}", 2)
-        return value
+def fits_kind(value: object, kind: type) -> bool:
+    if kind not in (int, float):
+        return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    is_number = isinstance(value, int if kind is int else int | float)
+    return is_number and not isinstance(value, bool) and value > 0

@@ -41,27 +41,19 @@ def write_csv(results: Results, path: Path) -> None:
 
 
 def csv_line(row: RowResult, entry: Entry, settings: str) -> list:
+    """An entry without rounds has a problem in place of figures."""
     figures = (entry.mean, entry.median, entry.min, entry.max)
+    costs = (entry.minor_faults, entry.major_faults)
+    ran = entry.rounds > 0
     return [
-        row.name,
-        row.group,
-        row.mode,
-        entry.allocator,
-        row.unit,
-        entry.rounds,
-        *(f"{value:.6g}" if entry.rounds else "" for value in figures),
-        f"{entry.cv:.5f}" if entry.rounds else "",
-        *three(entry.ratio),
-        entry.verdict,
-        *three(entry.net),
-        entry.peak_rss_kb if entry.rounds else "",
-        *three(entry.rss_ratio),
-        entry.rss_verdict,
-        entry.minor_faults if entry.rounds else "",
-        entry.major_faults if entry.rounds else "",
-        " ".join(entry.problem.split()),
-        row.command,
-        settings,
+        *(row.name, row.group, row.mode, entry.allocator, row.unit, entry.rounds),
+        *(f"{value:.6g}" if ran else "" for value in figures),
+        f"{entry.cv:.5f}" if ran else "",
+        *(*three(entry.ratio), entry.verdict, *three(entry.net)),
+        entry.peak_rss_kb if ran else "",
+        *(*three(entry.rss_ratio), entry.rss_verdict),
+        *(costs if ran else ("", "")),
+        *(" ".join(entry.problem.split()), row.command, settings),
     ]
 
 

@@ -13,6 +13,7 @@ from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND, Contender
 from hakmem.running.launching import Outcome
 
+from hakmem_lab.shell import Tick
 from hakmem_lab.suite import MODES, STATIC, Row, Suite
 from hakmem_lab.suite_session import Job, Session, contenders_of, with_work
 
@@ -25,7 +26,6 @@ SHORTEST_SLICE_S = 0.05
 AROUND_JOB_S = 0.6
 # Others are slower than the baseline on average: for estimates without a trial.
 MEAN_SLOWNESS = 1.7
-Tick = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from statistics import fmean, geometric_mean, median
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
 from hakmem.inputs import read_whole
-from hakmem.measuring import journal
 from hakmem.measuring.measures import PEAK_RSS, evaluate
 from hakmem.measuring.rotation import Rotation
 from hakmem.measuring.statistics import Interval
@@ -22,8 +21,10 @@ from hakmem.measuring.summary import summarise
 from hakmem.plain_text import parse_json, with_last_words
 from hakmem.running.proof import FAILED
 
+from hakmem_lab import shell
+from hakmem_lab.shell import FLOOR
 from hakmem_lab.spreads import variation_interval
-from hakmem_lab.suite_session import FLOOR, Job, Session
+from hakmem_lab.suite_session import Job, Session
 
 RESULTS = "results.json"
 WON, LOST, SAME = "won", "lost", "no difference"
@@ -80,10 +81,6 @@ class RowResult:
 
     def entry(self, allocator: str) -> Entry | None:
         return next((e for e in self.entries if e.allocator == allocator), None)
-
-    def median_figure(self) -> float:
-        """Of the first allocator that has one: to choose a unit by."""
-        return next((e.median for e in self.entries if e.rounds), 0.0)
 
     def problems(self) -> dict[str, str]:
         found = {e.allocator: e.problem for e in self.entries if e.problem}
@@ -165,7 +162,7 @@ def version(allocator: Allocator) -> str:
 
 
 def row_result(session: Session, job: Job) -> RowResult:
-    head, rotation = read_journal(session, job)
+    head, rotation = session.read_rotation(job.key)
     known = {
         "name": job.row.name,
         "title": job.row.title,
@@ -183,13 +180,6 @@ def row_result(session: Session, job: Job) -> RowResult:
     problem = "" if rotation.rounds_done else "no whole round"
     return RowResult(**known, rounds=rotation.rounds_done, served=head["served"], problem=problem,
                      entries=entries)  # fmt: skip
-
-
-def read_journal(session: Session, job: Job) -> tuple[dict, Rotation | None]:
-    path = session.journal_path(job)
-    if not path.exists() or not journal.whole_lines(path):
-        return {}, None
-    return journal.read(path)
 
 
 def row_entries(
@@ -246,13 +236,7 @@ def verdict(name: str, baseline: str, ratio: Interval | None) -> str:
     """What the interval of a ratio allows to say of the baseline."""
     if name in (baseline, FLOOR):
         return BASELINE if name == baseline else NO_ALLOCATOR
-    if ratio is None:
-        return NO_FIGURES
-    if ratio.low is None or ratio.high is None:
-        return TOO_FEW
-    if ratio.low > 1:
-        return WON
-    return LOST if ratio.high < 1 else SAME
+    return shell.verdict(ratio, LOST, WON, TOO_FEW, SAME) or NO_FIGURES
 
 
 def operations(job: Job, rotation: Rotation, name: str) -> int:

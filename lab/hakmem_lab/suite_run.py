@@ -1,20 +1,16 @@
 """Runs the jobs of a session: proof first, then whole rounds into the job's journal."""
 
-from collections.abc import Callable
 from dataclasses import asdict
 
-from hakmem.measuring import journal
-from hakmem.measuring.journal import Journal
-from hakmem.measuring.rotation import Contender, Rotation, new_rotation, run_rounds
+from hakmem.measuring.rotation import Contender, Rotation
 from hakmem.running.proof import hakmem_served, load_checked, peer_served
 
+from hakmem_lab.shell import HAKMEM, Tick
 from hakmem_lab.suite import PRELOAD
-from hakmem_lab.suite_session import Job, Session, contenders_of, prepared_load, with_work
+from hakmem_lab.suite_session import Job, Session, contenders_of, with_work
 
 # The share of a row's work that is enough to see whose malloc serves it.
 PROOF_SHARE = 50
-HAKMEM = "hakmem"
-Tick = Callable[[str], None]
 
 
 def load_check_all(session: Session) -> None:
@@ -24,9 +20,7 @@ def load_check_all(session: Session) -> None:
 
 def prove_peers(session: Session, tick: Tick) -> None:
     """Once a session: the loader's word that each library serves malloc of a bench program."""
-    job = next(
-        (j for j in session.jobs if not (j.problem or j.row.load) and j.mode == PRELOAD), None
-    )
+    job = next((j for j in session.jobs if not j.problem and j.mode == PRELOAD), None)
     if job is None:
         return
     rows, _ = contenders_of(session, job.row, job.mode, proof_work(job))
@@ -47,9 +41,6 @@ def proof_work(job: Job) -> int:
 
 def prove_hakmem(session: Session, job: Job, rows: list[Contender]) -> str:
     """What hakmem's own counters say of a short run of this row; empty where it takes no part."""
-    if job.row.load:
-        return next((prepared_load(session, job.row).served(a) for a in session.allocators
-                     if a.name == HAKMEM and a.usable), "")  # fmt: skip
     row = next((row for row in rows if row.name == HAKMEM), None)
     if row is None:
         return ""
@@ -62,37 +53,24 @@ def prove_hakmem(session: Session, job: Job, rows: list[Contender]) -> str:
 
 def run_job(session: Session, job: Job, seed: int, tick: Tick) -> Rotation:
     """Runs what is missing of a job's rounds; Ctrl-C leaves the whole ones in its journal."""
-    path = session.journal_path(job)
-    log = Journal(path)
-    if path.exists() and journal.whole_lines(path):
-        log.drop_cut_line()
-        _, rotation = journal.read(path)
-        # A journal does not tell what else a contender does, such as looking at its output.
-        for row in contenders_of(session, job.row, job.mode, job.work)[0]:
-            rotation.series[row.name].contender = row
-    else:
-        path.unlink(missing_ok=True)
-        rotation = begin(session, job, seed, log)
-    missing = job.row.rounds_of(session.rounds) - rotation.rounds_done
-    if missing > 0 and rotation.running():
-        run_rounds(rotation, missing, tick, log)
-    return rotation
-
-
-def begin(session: Session, job: Job, seed: int, log: Journal) -> Rotation:
     rows, missing = contenders_of(session, job.row, job.mode, job.work)
-    served = prove_hakmem(session, job, rows)
-    rotation = new_rotation(rows, job.metric, seed, job.cpus)
-    log.begin("bench", rotation, session.facts, job=asdict(job), missing=missing, served=served)
+
+    def head() -> dict:
+        served = prove_hakmem(session, job, rows)
+        return {"job": asdict(job), "missing": missing, "served": served}
+
+    rounds = job.row.rounds_of(session.rounds)
+    _, rotation = session.run_rotation(
+        job.key, rows, job.metric, rounds, seed, job.cpus, tick, head
+    )
     return rotation
 
 
 def is_done(session: Session, job: Job) -> bool:
     """Whether a job has all its rounds, or nobody left who could run more."""
-    path = session.journal_path(job)
     if job.problem:
         return True
-    if not path.exists() or not journal.whole_lines(path):
+    _, rotation = session.read_rotation(job.key)
+    if rotation is None:
         return False
-    _, rotation = journal.read(path)
     return rotation.rounds_done >= job.row.rounds_of(session.rounds) or not rotation.running()

@@ -43,6 +43,7 @@ def show(console: Console, results: Results) -> None:
         console.print(memory_matrix(results, rows, mode))
         console.print(totals(results, mode))
     show_lost(console, results)
+    show_problems(console, results)
 
 
 def summary(results: Results) -> list[str]:
@@ -103,7 +104,7 @@ def add_rows(
 def speed_matrix(results: Results, rows: Sequence[RowResult], mode: str) -> Table:
     name = results.baseline
     caption = (
-        f"{name}: operations a second (higher is better), or seconds of a run. Others: how many "
+        f"{name}: operations a second (higher is better), or what a run takes. Others: how many "
         f"times faster {name} is, median of the pairs, below it the 95 % interval. LOST: the peer "
         "is faster beyond the noise; ~: no difference seen; ?: too few rounds for an interval."
     )

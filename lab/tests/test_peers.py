@@ -143,17 +143,17 @@ def test_settings_of_a_peer_reach_it_alone_and_are_printed(folder, whole, monkey
     put("mimalloc3", whole)
     script = "test -n \"$GLIBC_TUNABLES\" && echo 'Throughput = 2' || echo 'Throughput = 1'"
     path = folder / "out.json"
-    found = run("pair", "--pairs", "2", "--with", "mimalloc3,tcmalloc-google", "--json", str(path),
-                "--", "/bin/sh", "-c", script)  # fmt: skip
+    found = run("compare", "--pairs", "2", "--with", "mimalloc3,tcmalloc-google", "--json",
+                str(path), "--", "/bin/sh", "-c", script)  # fmt: skip
     assert found.exit_code == 0, found.output
     assert "with GLIBC_TUNABLES=glibc.pthread.rseq=0" in " ".join(found.output.split())
-    slices = json.loads(path.read_text())["slices"]
-    assert [one["value"] for one in slices["mimalloc3"]] == [1, 1]
-    assert [one["value"] for one in slices["tcmalloc-google"]] == [2, 2]
+    rows = json.loads(path.read_text())["measures"][0]["rows"]
+    values = {row["name"]: row["values"] for row in rows}
+    assert values == {"mimalloc3": [1, 1], "tcmalloc-google": [2, 2]}
 
 
-def test_pair_with_a_peer_that_is_not_built_says_so(folder):
-    found = run("pair", "--rounds", "1", "--with", "glibc,snmalloc", "--", "/bin/true")
+def test_compare_with_a_peer_that_is_not_built_says_so(folder):
+    found = run("compare", "--rounds", "1", "--with", "glibc,snmalloc", "--", "/bin/true")
     told = "Error: snmalloc: not built (hakmem peers build snmalloc)\n"
     assert (found.exit_code, found.output) == (2, told)
 
@@ -174,7 +174,7 @@ def test_library_that_kills_its_program_is_told_apart(tmp_path):
     source = tmp_path / "crash.c"
     source.write_text("#include <stdlib.h>\n__attribute__((constructor)) void f(void) { abort(); }")
     library = compile_c(tmp_path / "libcrash.so", [source], "-shared", "-fPIC")
-    assert try_library(library).problem == "a small program was killed by SIGABRT under it"
+    assert try_library(library).problem == "a small program fails under it: killed by SIGABRT"
 
 
 def test_judgement_of_the_loaders_log(tmp_path):

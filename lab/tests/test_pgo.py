@@ -1,5 +1,3 @@
-import json
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,18 +7,14 @@ from click.testing import CliRunner
 from hakmem.allocators.peers import repository_root
 from hakmem.cli import main
 from hakmem.errors import UserError
-from hakmem.measuring.measures import NO_DIFFERENCE, TOO_FEW
-from hakmem.measuring.statistics import Interval
-from small_build import assert_in_order, compile_c
+from small_build import compile_c
 from test_peers import WHOLE
 
-from hakmem_lab import flavours, instructions, pgo
+from hakmem_lab import pgo
 from hakmem_lab.commands import pgo as pgo_command
-from hakmem_lab.commands import safety as safety_command
-from hakmem_lab.flavours import CoreLoad, LoadResult, compare_builds
+from hakmem_lab.pgo import Training
 
-STEPS = (instructions.StepLoad("steps", "bench_random_mixed", ("100",)),)
-SMALL = CoreLoad("small", ("bench_random_mixed", "20000", "100"))
+SMALL = Training("small", ("bench_random_mixed", "20000", "100"))
 
 
 @pytest.fixture
@@ -49,14 +43,9 @@ def test_training_needs_counts_from_every_load(tmp_path, profile):
 
 def test_training_that_fails_is_told(tmp_path, profile):
     counted = counting_library(tmp_path, f"-fprofile-generate={profile}")
-    load = CoreLoad("bad", ("/bin/sh", "-c", "echo no luck >&2; exit 3"))
+    load = Training("bad", ("/bin/sh", "-c", "echo no luck >&2; exit 3"))
     with pytest.raises(UserError, match="bad failed: exit status 3; it last said: no luck"):
         pgo.train(counted, [load])
-
-
-def test_training_differs_from_what_is_measured():
-    measured = {load.command for load in flavours.CORE_LOADS}
-    assert not measured & {load.command for load in pgo.TRAINING}
 
 
 def test_smoke_wants_every_function(tmp_path, build, monkeypatch):
@@ -76,83 +65,13 @@ def test_smoke_wants_every_function(tmp_path, build, monkeypatch):
         pgo.smoke(build / "libhakmem.so")
 
 
-def test_two_builds_are_compared_in_pairs(build, tmp_path):
-    other = tmp_path / "libhakmem.so"
-    shutil.copy(build / "libhakmem.so", other)
-    (result,) = compare_builds(other, "other", pairs=3, seed=1, loads=[SMALL])
-    assert (result.problem, result.rounds) == ("", 3)
-    assert result.ratio.median > 0
-    assert result.release > 0 < result.other
-    assert result.net is None or result.net.median > 0
-
-
-def test_build_that_does_not_serve_gets_no_figures(build):
-    floor = build / "bench" / "libfloor.so"
-    (result,) = compare_builds(floor, "other", pairs=2, seed=1, loads=[SMALL])
-    assert result.problem == "the other build did not serve it"
-    assert result.ratio is None
-
-
-def test_missing_build_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"libnone\.so is missing: build first"):
-        compare_builds(tmp_path / "libnone.so", "other", pairs=2, seed=1, loads=[SMALL])
-
-
-def test_verdict_follows_the_interval():
-    def said(*interval: float) -> str:
-        return LoadResult("x", "s", ratio=Interval(*interval)).verdict
-
-    assert said(1.1, 1.05, 1.2) == "faster"
-    assert said(0.9, 0.85, 0.95) == "slower"
-    assert said(1.0, 0.9, 1.1) == NO_DIFFERENCE
-    assert said(1.5) == TOO_FEW
-
-
-@pytest.mark.parametrize(("command", "module"), [("pgo", pgo_command), ("safety", safety_command)])
-def test_commands_build_compare_and_write(command, module, build, tmp_path, monkeypatch):
-    """The whole command but for the compiler: the build is a copy of the stand-in."""
-    other = tmp_path / "libhakmem.so"
-    shutil.copy(build / "libhakmem.so", other)
-    monkeypatch.setattr(flavours, "CORE_LOADS", (SMALL,))
-    monkeypatch.setattr(flavours.compare_builds, "__defaults__", (lambda _what: None, (SMALL,)))
-    if command == "pgo":
-        monkeypatch.setattr(module, "build_and_train", lambda _progress: other)
-        monkeypatch.setattr(module, "smoke", lambda _library: pgo.Smoke(("all",)))
-    else:
-        monkeypatch.setattr(module, "build_preset", lambda _preset, _target: None)
-        monkeypatch.setattr(module, "preset_library", lambda _preset: other)
-    monkeypatch.setattr(instructions, "STEP_LOADS", STEPS)
-    path = tmp_path / "out.json"
-    found = CliRunner().invoke(main, [command, "--pairs", "2", "--json", str(path)])
+def test_command_trains_and_tries_the_build(monkeypatch, tmp_path):
+    """The whole command but for the compiler."""
+    monkeypatch.setattr(pgo_command, "build_and_train", lambda _progress: tmp_path / "built.so")
+    monkeypatch.setattr(pgo_command, "smoke", lambda _library: pgo.Smoke(("load",), ("tests",)))
+    found = CliRunner().invoke(main, ["pgo"])
     assert found.exit_code == 0, found.output
-    document = json.loads(path.read_text())
-    assert document["made_by"] == ("hakmem pgo" if command == "pgo" else "hakmem safety")
-    assert [load["title"] for load in document["loads"]] == ["small"]
-    name = "pgo" if command == "pgo" else "unchecked"
-    told = f"The {name} build runs at "
-    assert_in_order(
-        found.output, told, "too few rounds to say in 1.", "small", "How it was", "kernel"
-    )
-    assert found.output.lstrip().startswith(told)
-    if not instructions.problem():
-        of_release, of_other = document["instructions"]["steps"]
-        assert of_release == pytest.approx(of_other, abs=0.1)
-        assert "Instructions a step, steps: release" in found.output
-
-
-@pytest.mark.skipif(bool(instructions.problem()), reason=instructions.problem())
-def test_instructions_of_a_step_are_counted_exactly(build):
-    library = build / "libhakmem.so"
-    first = instructions.per_step(STEPS[0], library)
-    assert 20 < first < 1000
-    assert instructions.per_step(STEPS[0], library) == pytest.approx(first, abs=0.1)
-    with pytest.raises(UserError, match=r"could not count .*: status 2"):
-        instructions.count([str(build / "bench" / "bench_random_mixed"), "none"], library)
-
-
-def test_without_valgrind_that_is_said(monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
-    assert instructions.problem() == "valgrind is not installed (Debian package valgrind)"
+    assert "passed: load" in found.output and "not tried: tests" in found.output
 
 
 def test_failed_preset_is_an_error(monkeypatch, tmp_path):
@@ -160,20 +79,9 @@ def test_failed_preset_is_an_error(monkeypatch, tmp_path):
     script = tmp_path / "scripts" / "build.sh"
     script.write_text("#!/bin/sh\nexit 1\n")
     script.chmod(0o755)
-    monkeypatch.setattr(flavours, "repository_root", lambda: tmp_path)
+    monkeypatch.setattr(pgo, "repository_root", lambda: tmp_path)
     with pytest.raises(UserError, match="the preset nice was not built"):
-        flavours.build_preset("nice", "hakmem")
-
-
-def test_text_of_safety_covers_every_switch_in_the_sources():
-    """A new use of HAK_CHECKS needs a word in commands/safety.py."""
-    sources = repository_root() / "src"
-    used = {
-        str(path.relative_to(sources))
-        for path in sources.rglob("*.[ch]")
-        if re.search(r"^#if.*\bHAK_CHECKS\b", path.read_text(), re.MULTILINE)
-    }
-    assert used == {"api/free.c", "tcache/cache.h", "tcache/tcache.c"}
+        pgo.build_preset("nice", "hakmem")
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")

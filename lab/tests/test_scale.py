@@ -255,11 +255,3 @@ def test_plot_is_the_same_for_the_same_figures():
     assert text.count('id="FillBetweenPolyCollection') + text.count('id="PolyCollection') == 2
     nothing = [Measured(Point(NAMES["local"], 1), ("x",), (Figures("a", "failed"),))]
     assert "<svg" in scale_report.draw(NAMES["local"], nothing)
-
-
-@pytest.mark.parametrize(
-    ("value", "below", "above"), [(1.0, 1, 1), (3, 2, 5), (22, 20, 50), (7, 5, 10), (0.6, 0.5, 1)]
-)
-def test_vertical_axis_ends_at_labels(value, below, above):
-    assert scale_report.labelled_below(value) == pytest.approx(below)
-    assert scale_report.labelled_above(value) == pytest.approx(above)

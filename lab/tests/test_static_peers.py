@@ -1,4 +1,3 @@
-import json
 import os
 import re
 import shutil
@@ -7,10 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from hakmem.allocators import cache
 from hakmem.allocators.peers import PEERS
-from hakmem.cli import main
 from hakmem.errors import UserError
 from small_build import BENCH
 
@@ -76,8 +72,9 @@ def program(tmp_path) -> tuple[Path, ...]:
 
 
 @pytest.fixture
-def own_build(tmp_path, monkeypatch) -> Path:
+def own_build(tmp_path, build, monkeypatch) -> Path:
     """A build folder whose hakmem is the allocator of the text it is given."""
+    monkeypatch.setenv("HAKLAB_LAUNCH", str(build / "bench" / "launch"))
     monkeypatch.setenv("HAKLAB_BUILD", str(tmp_path))
     return tmp_path
 
@@ -199,22 +196,3 @@ def test_flags_are_those_of_the_bench_build():
     given = " ".join(re.findall(r"set\(BENCH_(?:NO_BUILTIN|OPTIONS)\s([^)]*)\)", text))
     wanted = {word for word in given.split() if word.startswith("-")}
     assert wanted == set(static_peers.BENCH_FLAGS)
-
-
-def test_command_prints_kinds_and_problems(folder, tmp_path):
-    path = tmp_path / "linked.json"
-    found = CliRunner().invoke(
-        main, ["peers", "link", "bench_random_mixed", "glibc", "mimalloc3", "--json", str(path)]
-    )
-    assert found.exit_code == 1
-    assert "Error: not linked: mimalloc3" in found.output
-    rows = {row["name"]: row for row in json.loads(path.read_text())["linked"]}
-    assert rows["glibc"]["kind"] == STATIC
-    assert Path(rows["glibc"]["path"]).parent == cache.cache_folder() / "linked"
-    assert rows["mimalloc3"]["path"] is None
-
-
-def test_command_refuses_unknown_programs(folder):
-    found = CliRunner().invoke(main, ["peers", "link", "bench_none"])
-    assert found.exit_code == 2
-    assert "no bench program 'bench_none' (there are: bench_" in found.output

@@ -6,8 +6,8 @@ from hakmem.measuring.rotation import WALL_TIME, Contender, Series, new_rotation
 from hakmem.measuring.statistics import Interval
 from hakmem.running.launching import Outcome
 
-from hakmem_lab import real_programs, suite_plan, suite_results
-from hakmem_lab.memory_loads import LOADS
+from hakmem_lab import suite_plan, suite_results
+from hakmem_lab.shell import clean_environment
 from hakmem_lab.suite import (
     GROUPS,
     PRELOAD,
@@ -20,9 +20,8 @@ from hakmem_lab.suite import (
     suite_names,
 )
 from hakmem_lab.suite_plan import Trial, calibrate, fit, jobs_of, round_work, scaled
-from hakmem_lab.suite_report import colour, own_names
 from hakmem_lab.suite_results import LOST, SAME, TOO_FEW, WON, verdict
-from hakmem_lab.suite_session import Job, Session, clean_environment
+from hakmem_lab.suite_session import Job
 
 GOOD = """
 title = "t"
@@ -64,7 +63,7 @@ def test_limits_of_quick_and_full():
     assert full.limit_minutes < 30
     assert full.rounds >= 10
     names = [row.name for row in catalogue() if row.group != "bars"]
-    assert len(names) == 53
+    assert len(names) == 44
     assert [row.name for row in full.rows] == names
 
 
@@ -81,16 +80,15 @@ def test_bars_has_every_row_and_every_size_between():
     }
 
 
-def test_every_bench_program_and_real_program_has_a_row():
+def test_every_bench_program_has_a_row():
     folder = Path(__file__).resolve().parents[2] / "bench"
-    # Those of `hakmem soak`, `hakmem drawn` and `hakmem memory` alone need none.
+    # Those of `hakmem soak` and `hakmem drawn` alone need none.
     programs = {path.stem for path in folder.glob("bench_*.c*")} - {"bench_soak", "bench_drawn"}
     rows = catalogue()
-    measured = {load.command[0] for load in LOADS}
+    held = {row.program for row in load_suite("held").rows if row.program.startswith("bench_")}
     with_row = {row.program for row in rows if row.program}
-    assert with_row <= programs <= with_row | measured
-    assert set(real_programs.LOADS) == {row.load for row in rows if row.load}
-    assert {row.group for row in rows} == set(GROUPS)
+    assert with_row <= programs == with_row | held
+    assert {row.group for row in rows} == set(GROUPS) - {"held"}
     assert {row.scenario for row in rows} == {"", "json", "mir", "vm", "mixed"}
 
 
@@ -113,15 +111,14 @@ def test_rows_are_picked_by_name_pattern_and_group():
         ("title = ", "is no TOML"),
         (GOOD, "no rows"),
         (GOOD + "colour = 1\n" + ROW, "unknown key 'colour'"),
-        (GOOD.replace("rounds = 3", "rounds = 0") + ROW, "rounds: 0 is not a number of at least 1"),
-        (GOOD.replace("rounds = 3", 'rounds = "3"') + ROW, "rounds: '3' is not a number"),
+        (GOOD.replace("rounds = 3", "rounds = 0") + ROW, "rounds: 0 is not a whole number above 0"),
+        (GOOD.replace("rounds = 3", 'rounds = "3"') + ROW, "rounds: '3' is not a whole number"),
         (GOOD.replace('title = "t"', "") + ROW, "title is missing"),
         (GOOD + 'modes = ["fast"]\n' + ROW, "modes: 'fast' is none of preload, static"),
         (GOOD + ROW + ROW, "two rows are named 'one'"),
         (GOOD + ROW + "work = 5\n", "work and {work} in arguments belong together"),
-        (GOOD + ROW + 'load = "redis"\n', "program or load, and not both"),
         (GOOD + ROW + 'cpu = "two"\n', "cpu: 'two' is neither 'one' nor 'any'"),
-        (GOOD + '[[row]]\nname = "a"\nload = "nosuch"\n', "load: 'nosuch'"),
+        (GOOD + '[[row]]\nname = "a"\n', "program is missing"),
         (GOOD + 'pick = ["nosuch"]\n', "pick: no row fits 'nosuch'"),
         (GOOD + ROW + "static = 1\n", "static: 1 is not true or false"),
     ],
@@ -142,7 +139,7 @@ def test_rows_without_static_have_one_mode(tmp_path):
 
 
 def scaling_row(**more) -> Row:
-    return Row("r", "r", "core", "/bin/x", ("{work}", 4), work=1000, **more)
+    return Row("r", "/bin/x", "r", "core", ("{work}", 4), work=1000, **more)
 
 
 def test_work_is_scaled_to_the_slice_within_its_bounds():
@@ -172,7 +169,7 @@ def test_longest_rounds_are_cut_first_to_meet_the_limit():
 
 
 def test_rows_that_do_not_scale_are_not_cut():
-    row = Row("r", "r", "core", "/bin/x")
+    row = Row("r", "/bin/x")
     assert fit([Trial(0, 9.0, 1.0, False, scales=False)], 10, 1) == [1.0]
     job = scaled(Job(row, PRELOAD), Trial(0, 2.0, 1.0, False), 0.5)
     assert (job.work, job.round_s, job.is_throughput) == (0, 2.0, False)
@@ -204,23 +201,6 @@ def test_verdict_needs_the_whole_interval_on_one_side(ratio, expected):
     assert verdict("hakmem", "hakmem", ratio) == "baseline"
 
 
-def test_colours_say_what_the_words_say():
-    assert colour(Interval(2.0, 1.9, 2.1), WON) == "won-2"
-    assert colour(Interval(1.1, 1.05, 1.2), WON) == "won-1"
-    assert colour(Interval(0.95, 0.9, 0.99), LOST) == "lost-1"
-    assert colour(Interval(0.5, 0.4, 0.6), LOST) == "lost-2"
-    assert colour(Interval(0.5, 0.4, 1.6), SAME) == "same"
-
-
-def test_names_within_plots_differ_by_row():
-    plot = '<path id="p1"/><use href="#p1" clip-path="url(#p2)"/>'
-    changed = own_names(plot, "fixed-64.static")
-    assert changed == (
-        '<path id="fixed-64-static-p1"/><use href="#fixed-64-static-p1" '
-        'clip-path="url(#fixed-64-static-p2)"/>'
-    )
-
-
 def test_operations_are_those_the_program_names():
     rotation = new_rotation([Contender("a", ("x",))], WALL_TIME, 1)
     rotation.rounds_done = 1
@@ -228,7 +208,7 @@ def test_operations_are_those_the_program_names():
     rotation.series["a"] = Series(Contender("a", ("x",)), [1000.0], [said])
 
     def counted(**more) -> int:
-        job = Job(Row("r", "r", "scenarios", "x", scenario="json", **more), PRELOAD)
+        job = Job(Row("r", "x", "r", "scenarios", scenario="json", **more), PRELOAD)
         return suite_results.operations(job, rotation, "a")
 
     assert counted(operations="values") == 77
@@ -251,10 +231,9 @@ def test_environment_is_cleaned_and_put_back(monkeypatch):
     assert os.environ["MALLOC_CONF"] == "junk:true"
 
 
-def test_session_without_scratch_closes(tmp_path):
-    session = Session(tmp_path, "s", "t", 1, 0.1, 1, [])
-    folder = session.scratch_folder()
-    assert folder.is_dir()
-    session.close()
-    assert not folder.exists()
-    session.close()
+def test_row_is_judged_by_a_word_of_the_memory_line():
+    spike = next(row for row in load_suite("held").rows if row.name == "spike")
+    metric = Job(spike, "preload").metric
+    line = "Throughput = 5 ops/s\nMemory: spike_kb=9 after_2s_kb=77 end_after_2s_kb=1\n"
+    assert metric.read(outcome(1.0, line)) == 77
+    assert not metric.higher_is_better

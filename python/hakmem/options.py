@@ -229,7 +229,7 @@ def cpu_option(default: str) -> Decorator:
 
 
 def metric_options() -> Decorator:
-    """--metric and --lower-is-better, to be given to rotation.choose_metric()."""
+    """--metric and --lower-is-better, to be given to require_metric() first."""
     return stacked(
         click.option(
             "--metric",
@@ -322,13 +322,12 @@ def chosen_allocators(
     names: str | None,
     libraries: Sequence[str],
     notes: list[str],
-    floor: bool = False,
     usual: Sequence[str] = USUAL_NAMES,
 ) -> list[Allocator]:
     """Those asked for, which must all be there; else the usual ones that are, the others noted."""
     if names is None:
         names = usual_names(notes, usual)
-    chosen = [load_checked(a) for a in named_allocators(names, libraries, floor)]
+    chosen = [load_checked(a) for a in named_allocators(names, libraries)]
     for allocator in chosen:
         peers.require_usable(allocator)
     return chosen
@@ -357,8 +356,8 @@ def usual_names(notes: list[str], usual: Sequence[str] = USUAL_NAMES) -> str:
     return ",".join(taken)
 
 
-def named_allocators(names: str, libraries: Sequence[str], floor: bool = False) -> list[Allocator]:
-    """Those of --with, then --lib, then the floor; a name in both takes the path of --lib."""
+def named_allocators(names: str, libraries: Sequence[str]) -> list[Allocator]:
+    """Those of --with, then --lib; a name in both takes the path of --lib."""
     given = without_repeats("--lib", (split_pair("--lib", text) for text in libraries))
     for name in given:
         if printable(name) != name:
@@ -369,8 +368,6 @@ def named_allocators(names: str, libraries: Sequence[str], floor: bool = False) 
             raise UserError(f"{told}: give the library another one", WRONG_USE)
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     wanted += [name for name in given if name not in wanted]
-    if floor and "floor" not in wanted:
-        wanted.append("floor")
     if not wanted:
         raise UserError("--with: no allocator named", 2)
     chosen = [

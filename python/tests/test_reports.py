@@ -148,9 +148,8 @@ def test_page_has_no_column_without_figures():
 def test_tables_have_no_column_without_figures():
     rows = [Row("hakmem", slices=1, median=1.0, best=1.0, peak_rss_kb=9), Row("gone", "no library")]
     console = Console(width=150, file=io.StringIO())
-    console.print(tables.comparison_table(rows, WALL_TIME, "hakmem", with_net=True))
+    console.print(tables.comparison_table(rows, WALL_TIME, "hakmem"))
     text = " ".join(console.file.getvalue().split())
-    assert "Left out, as no row has a figure: net of floor." in text
     assert "allocator s best CV cost ÷ hakmem RSS MB minor/major" in text
 
 
@@ -242,11 +241,7 @@ def test_tables_of_eighty_columns_break_no_figure():
     console = Console(width=80, file=io.StringIO())
     console.print(tables.verdict_table(WALL, figures[-1][1], "hakmem", ("gone",), 80))
     console.print(tables.cost_table(figures, {"system calls": calls, "served": served}, 80))
-    console.print(
-        tables.comparison_table(
-            rows, OPS_PER_SECOND, "hakmem", with_net=False, extra={"served": served}, width=80
-        )
-    )
+    console.print(tables.comparison_table(rows, OPS_PER_SECOND, "hakmem", 80))
     lines = console.file.getvalue().splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert "…" not in console.file.getvalue()

@@ -88,11 +88,11 @@ def test_setting_of_the_environment_is_judged_too(knowing, monkeypatch, command,
 
 
 def test_every_choice_of_allocators_judges_the_environment(knowing, monkeypatch):
-    """tail, replay, pair, soak and the others have no PROGRAM, and choose with this."""
+    """tail, replay, soak and the others have no PROGRAM, and choose with this."""
     monkeypatch.setenv("HAKMEM_PROFLE", "lean")
     for names in (None, "hakmem"):
         with pytest.raises(UserError, match="environment: HAKMEM_PROFLE=lean"):
-            chosen_allocators(names, (), ("hakmem", "glibc"), [])
+            chosen_allocators(names, (), [])
 
 
 def test_page_that_the_environment_turns_off_is_made_all_the_same(knowing, monkeypatch):

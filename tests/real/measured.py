@@ -26,7 +26,6 @@ from preload import Session, WorkloadFailed, compare_transcripts, served_allocs,
 
 WORKLOADS = HERE / "workloads"
 SHORT_WORKLOADS = PRELOAD / "workloads"
-LAB_WORKLOADS = REPO / "lab/hakmem_lab/workloads"
 
 PR_SET_CHILD_SUBREAPER = 36
 # How long after its limit a workload is interrupted that does not wait for a program just then.
@@ -173,7 +172,6 @@ def remove(directory):
 
 
 __all__ = [
-    "LAB_WORKLOADS",
     "REPO",
     "SHORT_WORKLOADS",
     "WORKLOADS",

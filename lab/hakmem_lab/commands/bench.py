@@ -1,19 +1,17 @@
 """`hakmem bench`: the project's own suites against all peers, as a matrix."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 from hakmem import documents, environment
-from hakmem.allocators.peers import USUAL_HELP, Allocator, repository_root
+from hakmem.allocators.peers import USUAL_HELP
 from hakmem.allocators.settings import settings_for
 from hakmem.destinations import output_option
 from hakmem.documents import table_kind, write_text
 from hakmem.errors import UserError
-from hakmem.extras import MATPLOTLIB, require
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
@@ -35,14 +33,14 @@ from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hakmem_lab import suite_files, suite_report
+from hakmem_lab import suite_files
+from hakmem_lab.pages import page
+from hakmem_lab.shell import PLAN, clean_environment, end_interrupted, facts_of
 from hakmem_lab.suite import (
     MODES,
     Row,
-    Suite,
     load_suite,
     pick,
     suite_names,
@@ -50,8 +48,8 @@ from hakmem_lab.suite import (
 from hakmem_lab.suite_plan import estimate_s, jobs_of, nominal_s, plan
 from hakmem_lab.suite_results import Results, RowResult, collect, row_result
 from hakmem_lab.suite_run import is_done, load_check_all, prove_peers, run_job
-from hakmem_lab.suite_session import PLAN, Session, clean_environment, load, require_unchanged
-from hakmem_lab.suite_tables import show, show_problems
+from hakmem_lab.suite_session import Session
+from hakmem_lab.suite_tables import show
 
 DEFAULT_SUITE = "quick"
 # Estimates are no better than this.
@@ -102,8 +100,7 @@ def complete_suites(
     kind=table_kind(suite_files.SCENARIO_COLUMNS),
 )
 @click.argument("suite", required=False, shell_complete=complete_suites)
-@click.pass_context
-def bench(context: click.Context, **given) -> None:
+def bench(**given) -> None:
     """Run SUITE (default: quick) under hakmem and its peers, in rounds.
 
     SUITE is a name of `--list` or the path of a TOML file. Results go to a folder of their own:
@@ -117,18 +114,22 @@ def bench(context: click.Context, **given) -> None:
         return
     with clean_environment() as removed, only_once():
         started = time.monotonic()
-        session = resumed(context, given) if given["resume"] else begun(console, given, removed)
+        if given["resume"]:
+            require_resume_alone(OUTPUTS)
+            session = Session.load(given["resume"])
+        else:
+            session = begun(console, given, removed)
         console.print(f"results: {session.folder}", soft_wrap=True)
         done: dict[str, RowResult] = {}
         try:
             if given["resume"] is None:
                 prepare(console, session, given, started)
-            interrupted = not run_all(console, session, done)
+            run_all(console, session, done)
+            interrupted = False
         except KeyboardInterrupt:
             interrupted = True
             leave_if_unplanned(console, session)
-        finally:
-            session.close()
+            session.save()
         conclude(console, session, given, interrupted, done)
 
 
@@ -157,7 +158,7 @@ def list_suites(console: Console, name: str | None) -> None:
         table.add_column(title, overflow="fold")
     for row in suite.rows:
         modes = " ".join(job.mode for job in jobs_of(suite, [row], suite.modes))
-        command = " ".join([row.program or row.load, *row.filled(row.work)])
+        command = " ".join([row.program, *row.filled(row.work)])
         table.add_row(row.name, row.group, modes, row.cpu, command, row.title)
     console.print(f"{suite.title}; {suite.rounds} rounds; {', '.join(suite.allocators)}")
     console.print(table)
@@ -172,26 +173,23 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
     jobs = jobs_of(suite, rows, given["modes"] or suite.modes)
     if not jobs:
         raise UserError(f"--mode: no row of suite '{suite.name}' has this mode", 2)
-    allocators, notes = chosen(suite, given)
+    notes: list[str] = []
+    allocators = chosen_allocators(
+        given["names"], given["libraries"], notes, usual=suite.allocators
+    )
     settings = settings_for("--set", given["settings"], allocators, notes)
     seed = resolve_seed(given["seed"])
     rounds = given["rounds"] or suite.rounds
-    facts = environment.describe(seed) | {
-        "commit": environment.revision_of(repository_root()) or "unknown",
-        "compiler": next(
-            (environment.compiler_of(a.library) for a in allocators if a.usable and a.library),
-            "unknown",
-        ),
-        "settings": said(settings) or "none given, defaults everywhere",
-        "taken out of the environment": said(removed) or "nothing",
-        "rounds": f"{rounds}, seed {seed}",
-    }
-    require("bench", MATPLOTLIB)
+    built = (environment.compiler_of(a.library) for a in allocators if a.usable and a.library)
+    facts = facts_of(
+        seed, (), removed, compiler=next(built, "unknown"), rounds=f"{rounds}, seed {seed}",
+        settings=said(settings) or "none given, defaults everywhere",
+    )  # fmt: skip
     folder = journal.new_path("bench", "")
     folder.mkdir()
     session = Session(
-        folder, suite.name, suite.title, rounds, suite.slice_s, seed, allocators, settings,
-        jobs, facts,
+        folder=folder, suite=suite.name, title=suite.title, rounds=rounds, slice_s=suite.slice_s,
+        seed=seed, allocators=allocators, settings=settings, jobs=jobs, facts=facts,
     )  # fmt: skip
     given["limit_s"] = 60 * (given["minutes"] or suite.limit_minutes)
     for note in notes:
@@ -201,21 +199,6 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> Session:
 
 def said(settings: dict[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in settings.items())
-
-
-def chosen(suite: Suite, given: dict) -> tuple[list[Allocator], list[str]]:
-    """Those asked for; else the suite's that are there, and which are not."""
-    notes: list[str] = []
-    found = chosen_allocators(given["names"], given["libraries"], notes, usual=suite.allocators)
-    return found, notes
-
-
-def resumed(context: click.Context, given: dict) -> Session:
-    require_resume_alone(OUTPUTS)
-    session = load(given["resume"])
-    require_unchanged(session)
-    require("bench", MATPLOTLIB)
-    return session
 
 
 def prepare(console: Console, session: Session, given: dict, started: float) -> None:
@@ -249,12 +232,12 @@ def minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
 
 
-def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> bool:
-    """Every job that is not done; False when it was stopped. `done` gets the rows' figures."""
+def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> None:
+    """Every job that is not done; `done` gets the rows' figures."""
     todo = [job for job in session.jobs if not is_done(session, job)]
     done |= {job.key: row_result(session, job) for job in session.jobs if job not in todo}
     remaining = estimate_s(session, todo)
-    with row_progress(console, len(todo)) as progress:
+    with tables.progress_line(console, "rows", len(todo)) as progress:
         task = progress.task_ids[0]
         for number, job in enumerate(todo, 1):
             begun_at = time.monotonic()
@@ -266,33 +249,12 @@ def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> b
             done[job.key] = row_result(session, job)
             results = collect(session, documents.now(), False, done)
             suite_files.write_figures(results, session.folder)
-            if rotation.interrupted:
-                return False
             remaining -= estimate_s(session, [job])
             progress.update(task, advance=1)
             console.print(
                 f"{number}/{len(todo)} {job.key}: {rotation.rounds_done} rounds, "
                 f"{time.monotonic() - begun_at:.1f} s; about {minutes(max(remaining, 0))} left"
             )
-    return True
-
-
-@contextmanager
-def row_progress(console: Console, steps: int) -> Iterator[Progress]:
-    """The row and the allocator that run now; nothing where output is no terminal."""
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TextColumn("{task.completed}/{task.total} rows"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[now]}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        progress.add_task("", total=steps, now="")
-        yield progress
 
 
 def conclude(
@@ -306,30 +268,41 @@ def conclude(
     finished = not interrupted and all(is_done(session, job) for job in session.jobs)
     results = collect(session, documents.now(), finished, done)
     show(console, results)
-    show_problems(console, results)
     facts = session.facts | {a.name: a.problem or str(a) for a in session.allocators}
     tables.print_facts(console, facts)
     write_all(session, results, given)
     console.print(f"took {minutes(session.seconds)}; report: {session.folder / suite_files.REPORT}",
                   soft_wrap=True)  # fmt: skip
     if interrupted:
-        console.print(f"interrupted; go on with: hakmem bench --resume {session.folder}",
-                      soft_wrap=True)  # fmt: skip
-        raise SystemExit(INTERRUPTED)
+        rows = sum(is_done(session, job) for job in session.jobs)
+        end_interrupted(console, session, f"{rows} of {len(session.jobs)} rows")
     if any(row.problems() for row in results.rows):
         raise SystemExit(1)
+
+
+def summary_line(results: Results) -> str:
+    state = "" if results.finished else " The run is not finished: rows without figures are empty."
+    return (
+        f"Suite {results.suite} ({results.title}), {results.date}, {results.rounds} rounds, "
+        f"{results.seconds / 60:.1f} minutes.{state}"
+    )
 
 
 def write_all(session: Session, results: Results, given: dict) -> None:
     """Into the session's folder, and where the options say."""
     suite_files.write_figures(results, session.folder)
-    page = suite_report.page(session, results)
-    write_text(session.folder / suite_files.REPORT, page)
+    html = page(
+        f"{results.baseline} beside other allocators: hakmem bench {results.suite}",
+        lambda console: show(console, results),
+        results.facts | results.allocators,
+        notes=[summary_line(results)],
+    )
+    write_text(session.folder / suite_files.REPORT, html)
     writers: dict[str, Callable[[Path], None]] = {
         "json_path": lambda path: suite_files.write_results(results, path),
         "csv_path": lambda path: suite_files.write_csv(results, path),
         "scenario_path": lambda path: suite_files.write_scenarios(results, path),
-        "html_path": lambda path: write_text(path, page),
+        "html_path": lambda path: write_text(path, html),
     }
     for name, write in writers.items():
         if given[name] is not None:

@@ -3,19 +3,16 @@
 from pathlib import Path
 
 import click
-from hakmem import environment
-from hakmem.allocators.peers import USUAL_HELP, Allocator, repository_root
+from hakmem.allocators.peers import USUAL_HELP
 from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.extras import require_asked
 from hakmem.measuring import journal
 from hakmem.options import (
-    INTERRUPTED,
     Decorator,
     FiniteRange,
     WholeRange,
     allocator_options,
-    chosen_allocators,
     cpu_option,
     html_option,
     json_option,
@@ -32,10 +29,10 @@ from hakmem.running.interruption import only_once
 from hakmem.running.proof import why_unproven
 from rich.console import Console
 
-from hakmem_lab import drawn_report, drawn_results, drawn_session
+from hakmem_lab import drawn_report, drawn_results
 from hakmem_lab.drawn_run import Measured, all_measured, prove, run_all
 from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
-from hakmem_lab.suite_session import clean_environment, require_unchanged
+from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_of, make_folder
 
 DEFAULT_SEEDS = "1..20"
 # A load takes some 0.2 s under most allocators; the slowest here took 90 times that.
@@ -142,18 +139,25 @@ def drawn(
     with clean_environment() as removed, only_once():
         if resume is not None:
             require_resume_alone(OUTPUTS)
-            session = resumed(resume)
+            session = Session.load(resume)
+            require_asked()
         else:
             if quick:
                 rounds, scale, rest_s = quick_figures(context, rounds, scale, rest_s)
             session = Session(
-                journal.new_path("drawn", ""), parse_seeds(seeds), rounds, scale, rest_s,
-                resolve_seed(seed), limit_s, resolve_cpus(cpu, None), floor,
-                chosen(console, names, libraries),
+                folder=journal.new_path("drawn", ""), seeds=parse_seeds(seeds), rounds=rounds,
+                scale=scale, rest_s=rest_s, seed=resolve_seed(seed), limit_s=limit_s,
+                cpus=resolve_cpus(cpu, None), floor=floor,
+                allocators=chosen(console, names, libraries),
             )  # fmt: skip
-            session.facts = facts_of(session, removed)
+            how = f"{rounds} at scale {scale} %, order {session.seed}, pinned to "
+            session.facts = facts_of(
+                session.seed, session.allocators, removed, seeds=seeds_text(session.seeds),
+                rounds=f"{how}{session.cpus or 'nothing'}, rest {rest_s:g} s",
+            )  # fmt: skip
             require_asked()
-            begin(session)
+            make_folder(session.folder)
+            session.save()
         finished = run(console, session)
         results = drawn_results.collect(session, all_measured(session))
         drawn_report.show(console, results)
@@ -174,47 +178,6 @@ def quick_figures(
         value if context.get_parameter_source(name) == source else short
         for name, (value, short) in given.items()
     )
-
-
-def chosen(console: Console, names: str | None, libraries: tuple[str, ...]) -> list[Allocator]:
-    """Those asked for; else the usual ones, without those that are not there."""
-    paths: tuple[str, ...] = ()
-    if names is not None:
-        # A library among the names keeps its place there: the first is the baseline.
-        parts = [part.strip() for part in names.split(",")]
-        paths = tuple(part for part in parts if "=" in part)
-        names = ",".join(part.partition("=")[0] for part in parts)
-    notes: list[str] = []
-    found = chosen_allocators(names, (*paths, *libraries), notes)
-    tables.print_notes(console, notes)
-    return found
-
-
-def facts_of(session: Session, removed: dict[str, str]) -> dict[str, str]:
-    taken = " ".join(f"{name}={value}" for name, value in removed.items())
-    return environment.describe(session.order_seed) | {
-        "commit": environment.revision_of(repository_root()) or "unknown",
-        "seeds": seeds_text(session.seeds),
-        "rounds": f"{session.rounds} at scale {session.scale} %, order {session.order_seed}, "
-        f"pinned to {session.cpus or 'nothing'}, rest {session.rest_s:g} s",
-        "taken out of the environment": taken or "nothing",
-        **{a.name: a.problem or str(a) for a in session.allocators},
-    }
-
-
-def begin(session: Session) -> None:
-    try:
-        session.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make the folder {session.folder}: {error.strerror}") from error
-    session.save()
-
-
-def resumed(folder: Path) -> Session:
-    session = drawn_session.load(folder)
-    require_unchanged(session)
-    require_asked()
-    return session
 
 
 def run(console: Console, session: Session) -> bool:
@@ -253,7 +216,7 @@ def write_files(
             write_json(path, "drawn", document)
     for path in (session.folder / "drawn.html", html_path):
         if path is not None:
-            drawn_report.write_page(path, session, results)
+            write_text(path, drawn_report.page(session, results))
 
 
 def conclude(
@@ -262,13 +225,8 @@ def conclude(
     """Where the files lie, and the exit status with what went wrong."""
     console.print(f"journals, drawn.json and drawn.html: {session.folder}", soft_wrap=True)
     if not finished:
-        count, wanted = len(results.seeds), len(session.seeds)
-        console.print(
-            f"interrupted after {count} of {wanted} seeds; go on with "
-            f"hakmem drawn --resume {session.folder}",
-            soft_wrap=True,
-        )
-        raise SystemExit(INTERRUPTED)
+        done = f"{len(results.seeds)} of {len(session.seeds)} seeds"
+        end_interrupted(console, session, done)
     unproven = {name: why for name, said in session.served.items() if (why := why_unproven(said))}
     for name, why in unproven.items():
         console.print(f"{name}: {why}", soft_wrap=True)

@@ -32,7 +32,7 @@ from rich.table import Table
 
 from hakmem_lab import misuse_cases
 from hakmem_lab.misuse_cases import IMPOSSIBLE, Ending, Tally
-from hakmem_lab.suite_session import clean_environment
+from hakmem_lab.shell import clean_environment
 
 # Ours first, then those that are for this.
 NAMES = ("hakmem", *HARDENED_NAMES, *(name for name in USUAL_NAMES if name != "hakmem"))

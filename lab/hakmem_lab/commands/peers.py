@@ -16,7 +16,6 @@ from hakmem.output import tables
 from rich import box
 from rich.table import Table
 
-from hakmem_lab import static_peers
 from hakmem_lab.building import BuildError, build, is_current
 from hakmem_lab.loading import Loading, try_library
 
@@ -145,51 +144,3 @@ def row_json(allocator: Allocator, loading: Loading) -> dict:
         "settings": dict(allocator.settings),
         "build": asdict(metadata) if metadata else None,
     }
-
-
-@peers.command("link")
-@json_option()
-@click.argument("program", metavar="PROGRAM")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-def link_command(json_path: Path | None, program: str, names: tuple[str, ...]) -> None:
-    """Link a bench program, such as bench_random_mixed, with each named allocator, or with all.
-
-    Wholly static where that works, else the allocator's archive in a dynamic program. What cannot
-    be linked is listed with the reason, and the exit status is 1 when it was asked for by name.
-    """
-    console = tables.make_console()
-    sources = static_peers.program_sources(program)
-    wanted = list(dict.fromkeys(names or static_peers.linkable_names()))
-    rows = []
-    with console.status("linking") as status:
-        for name in wanted:
-            status.update(f"linking {program} with {name}")
-            rows.append(static_peers.link(sources, name))
-    console.print(linked_table(rows))
-    paths = {row.name: str(row.path) for row in rows if row.path is not None}
-    console.print(tables.facts_table(paths))
-    if json_path is not None:
-        document = {"program": program, "linked": [static_peers.as_json(row) for row in rows]}
-        write_json(json_path, "peers link", document)
-    failed = [row.name for row in rows if not row.usable]
-    if failed and names:
-        raise UserError(f"not linked: {', '.join(failed)}")
-
-
-def linked_table(rows: list[static_peers.Linked]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("allocator", no_wrap=True)
-    table.add_column("version", overflow="fold")
-    table.add_column("linked", no_wrap=True)
-    table.add_column("problem, or why not static", overflow="fold")
-    table.add_column("runs with", overflow="fold")
-    for row in rows:
-        given = " ".join(f"{name}={value}" for name, value in row.settings.items())
-        table.add_row(
-            row.name,
-            row.version or tables.ABSENT,
-            row.kind or "no",
-            row.problem or row.note or tables.ABSENT,
-            given or tables.ABSENT,
-        )
-    return table

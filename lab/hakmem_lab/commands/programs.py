@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import click
-from hakmem import environment
-from hakmem.allocators.peers import USUAL_HELP, repository_root
+from hakmem.allocators.peers import USUAL_HELP
 from hakmem.destinations import WORD
 from hakmem.documents import write_json, write_text
-from hakmem.errors import INTERRUPTED, UserError
+from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.options import (
     FiniteRange,
@@ -27,12 +26,12 @@ from rich.console import Console
 from rich.table import Table
 
 from hakmem_lab import programs_report, programs_results
-from hakmem_lab.commands.drawn import OUTPUTS, begin, chosen, require_svg, rounds_and_scale
+from hakmem_lab.commands.drawn import OUTPUTS, require_svg, rounds_and_scale
 from hakmem_lab.drawn_report import picture_of_peers
 from hakmem_lab.programs import ALL, CATALOGUE, SETS, Program, inputs_of, read_catalogue
 from hakmem_lab.programs import chosen as chosen_programs
-from hakmem_lab.programs_run import Measured, Session, all_measured, load, run_all
-from hakmem_lab.suite_session import clean_environment, require_unchanged
+from hakmem_lab.programs_run import Measured, Session, all_measured, run_all
+from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_of, make_folder
 
 # Of one run of about a second, or under valgrind of a tenth: no more than what hangs.
 LIMIT_S = 900.0
@@ -80,11 +79,10 @@ def programs(
     """
     require_svg(picture_path)
     console = tables.make_console()
-    with clean_environment(), only_once():
+    with clean_environment() as removed, only_once():
         if resume is not None:
             require_resume_alone(OUTPUTS)
-            session = load(resume)
-            require_unchanged(session)
+            session = Session.load(resume)
         else:
             if wanted is not None:
                 refuse("--programs names them", {"which"})
@@ -101,12 +99,19 @@ def programs(
             if out is not None and out.exists() and any(out.iterdir()):
                 raise UserError(f"--out: {out} is not empty (--resume goes on with a run)", 2)
             session = Session(
-                out or journal.new_path("programs", ""), str(catalogue.absolute()),
-                ",".join(one.name for one in found), 1 if counted else rounds, scale,
-                resolve_seed(seed), limit_s, counted, chosen(console, names, libraries),
+                folder=out or journal.new_path("programs", ""), catalogue=str(catalogue.absolute()),
+                names=",".join(one.name for one in found), rounds=1 if counted else rounds,
+                scale=scale, seed=resolve_seed(seed), limit_s=limit_s, counted=counted,
+                allocators=chosen(console, names, libraries),
             )  # fmt: skip
-            session.facts = facts_of(session, lacking)
-            begin(session)
+            how = "counted under valgrind" if counted else f"{rounds} rounds, pinned"
+            of_seed = f"inputs and order of seed {session.seed}"
+            session.facts = facts_of(
+                session.seed, session.allocators, removed, not_run=told(lacking) or "nothing",
+                programs=f"scale {scale} %, {of_seed}, {how}",
+            )  # fmt: skip
+            make_folder(session.folder)
+            session.save()
         finished = run(console, session)
         results = programs_results.collect(session, all_measured(session))
         programs_report.show(console, session, results)
@@ -122,7 +127,9 @@ def programs(
 
 def why_not(one: Program, counted: bool) -> str:
     """One line, or nothing where it can be run."""
-    return one.load(0).problem() or ("it cannot be counted" if counted and not one.count else "")
+    return one.prepared(0).problem() or (
+        "it cannot be counted" if counted and not one.count else ""
+    )
 
 
 def list_table(found: list[Program], counted: bool) -> Table:
@@ -136,16 +143,6 @@ def list_table(found: list[Program], counted: bool) -> Table:
 
 def told(lacking: dict[str, str]) -> str:
     return "; ".join(f"{name}: {why}" for name, why in lacking.items())
-
-
-def facts_of(session: Session, lacking: dict[str, str]) -> dict[str, str]:
-    how = "counted under valgrind" if session.counted else f"{session.rounds} rounds, pinned"
-    return environment.describe(session.seed) | {
-        "commit": environment.revision_of(repository_root()) or "unknown",
-        "programs": f"scale {session.scale} %, inputs and order of seed {session.seed}, {how}",
-        "not run": told(lacking) or "nothing",
-        **{a.name: str(a) for a in session.allocators},
-    }
 
 
 def run(console: Console, session: Session) -> bool:
@@ -173,10 +170,8 @@ def conclude(
     """Where the files lie, and the exit status with what went wrong."""
     console.print(f"journals and programs.json: {session.folder}", soft_wrap=True)
     if not finished:
-        told = f"interrupted after {len(results.programs)} of {len(session.programs)} programs"
-        go_on = f"hakmem programs --resume {session.folder}"
-        console.print(f"{told}; go on with {go_on}", soft_wrap=True)
-        raise SystemExit(INTERRUPTED)
+        done = f"{len(results.programs)} of {len(session.programs)} programs"
+        end_interrupted(console, session, done)
     failed = any(session.baseline in one.problems for one in results.programs)
     if failed or session.broken or not results.programs:
         raise SystemExit(1)

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import Allocator, repository_root
 from hakmem.errors import UserError
 from hakmem.experiments.pairing import prove
 from hakmem.extras import MATPLOTLIB, require
 from hakmem.measuring import journal
+from hakmem.measuring.rotation import OPS_PER_SECOND
 from hakmem.options import (
     INTERRUPTED,
     WholeRange,
     allocator_options,
-    chosen_allocators,
     csv_option,
     json_option,
     resolve_seed,
@@ -27,7 +26,7 @@ from hakmem.running.interruption import only_once
 from hakmem.running.proof import peer_served, why_unproven
 from rich.console import Console
 
-from hakmem_lab import scale_report
+from hakmem_lab import scale_report, shell
 from hakmem_lab.scale_points import AXES, LOADS, Point, points_of
 from hakmem_lab.scale_run import (
     Measured,
@@ -35,31 +34,21 @@ from hakmem_lab.scale_run import (
     contenders_of,
     figures_of,
     lacking_memory,
-    run_point,
 )
-from hakmem_lab.suite_session import clean_environment
 
 ALL = "all"
 
 
-@dataclass
-class Run:
-    """One call of the command: what is measured with what, and what there is of it so far."""
+@dataclass(kw_only=True)
+class Run(shell.Session):
+    """One call of the command: what is measured, and what there is of it so far."""
 
     points: list[Point]
-    allocators: list[Allocator]
-    rounds: int
-    seed: int
     limit_s: float
-    folder: Path
-    facts: dict[str, str] = field(default_factory=dict)
     measured: list[Measured] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
-
-    @property
-    def baseline(self) -> str:
-        return next(a.name for a in self.allocators if a.usable)
+    command = "scale"
 
 
 @click.command()
@@ -113,22 +102,20 @@ def scale(
     """
     console = tables.make_console()
     points = wanted_points(axis, most)
-    with clean_environment() as removed, only_once():
+    with shell.clean_environment() as removed, only_once():
         started = time.monotonic()
         run = Run(
-            points,
-            chosen(console, names, libraries),
-            rounds,
-            resolve_seed(seed),
-            limit_s,
-            journal.new_path("scale", ""),
-        )
+            folder=journal.new_path("scale", ""), points=points, rounds=rounds, limit_s=limit_s,
+            allocators=shell.chosen(console, names, libraries), seed=resolve_seed(seed),
+        )  # fmt: skip
         require("scale", MATPLOTLIB)
         target = out or run.folder
         for folder in (run.folder, target):
-            make_folder(folder)
+            shell.make_folder(folder)
         try:
-            prepare(console, run, removed)
+            how = f"{rounds}, seed {run.seed}"
+            run.facts = shell.facts_of(run.seed, run.allocators, removed, rounds=how)
+            run.facts |= served(run)
             run_all(console, run)
         except KeyboardInterrupt:
             run.interrupted = True
@@ -144,33 +131,6 @@ def wanted_points(axis: str, most: str | None) -> list[Point]:
     if most is not None:
         raise UserError(f"--most: {most} is of one axis: give --axis {', '.join(AXES)} with it", 2)
     return points_of(list(AXES.values()))
-
-
-def chosen(console: Console, names: str | None, libraries: tuple[str, ...]) -> list[Allocator]:
-    """Those asked for; else the usual ones, without those that are not there."""
-    notes: list[str] = []
-    found = chosen_allocators(names, libraries, notes)
-    tables.print_notes(console, notes)
-    return found
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make the folder {folder}: {error.strerror}", 2) from error
-
-
-def prepare(console: Console, run: Run, removed: dict[str, str]) -> None:
-    """Proof of whose malloc serves, and what else a figure depends on."""
-    taken = " ".join(f"{name}={value}" for name, value in removed.items())
-    run.facts |= environment.describe(run.seed) | {
-        "commit": environment.revision_of(repository_root()) or "unknown",
-        "rounds": f"{run.rounds}, seed {run.seed}",
-        "taken out of the environment": taken or "nothing",
-        **{a.name: a.problem or str(a) for a in run.allocators},
-        **served(run),
-    }
 
 
 def served(run: Run) -> dict[str, str]:
@@ -205,17 +165,20 @@ def run_all(console: Console, run: Run) -> None:
                 continue
             rows = contenders_of(point, run.allocators, run.limit_s)
             begun_at = time.monotonic()
-            rotation = run_point(
-                point, rows, run.rounds, run.seed + number, run.folder,
-                lambda name: progress.update(task, advance=1, now=name),
-            )  # fmt: skip
-            if rotation.rounds_done or not rotation.interrupted:
-                figures = figures_of(point, rotation, run.baseline, run.allocators)
-                run.measured.append(figures)
+            cpus = environment.default_cpu() if point.load.pinned else None
+            axis = {"axis": point.load.axis.name, "value": point.value}
+            try:
+                run.run_rotation(
+                    point.name, rows, OPS_PER_SECOND, run.rounds, run.seed + number, cpus,
+                    lambda name: progress.update(task, advance=1, now=name), lambda axis=axis: axis,
+                )  # fmt: skip
+            finally:
+                _, rotation = run.read_rotation(point.name)
+                if rotation is not None and (rotation.rounds_done or not rotation.running()):
+                    figures = figures_of(point, rotation, run.baseline, run.allocators)
+                    run.measured.append(figures)
             seconds = time.monotonic() - begun_at
             console.print(f"{what}: {rotation.rounds_done} rounds, {seconds:.1f} s")
-            if rotation.interrupted:
-                raise KeyboardInterrupt
 
 
 def finish(

@@ -10,10 +10,9 @@ from hakmem.errors import UserError
 from hakmem.options import INTERRUPTED, InputFile, json_option
 from hakmem.output import tables
 
-from hakmem_lab import scorecard_soak, steady_calls
+from hakmem_lab import scorecard as card
 from hakmem_lab.commands.bench import bench
-from hakmem_lab.scorecard import compose, counted_calls, document, newest_results
-from hakmem_lab.suite_session import PLAN
+from hakmem_lab.shell import PLAN
 
 DEFAULT_OUT = "docs/scorecard.md"
 
@@ -64,18 +63,18 @@ def scorecard(
         raise UserError("--soak and --no-soak exclude each other", 2)
     if run is not None:
         run_suite(run)
-    folder = folder or newest_results()
+    folder = folder or card.newest_results()
     console.print(f"from {folder}", soft_wrap=True)
     if count is not False and (count or (folder / PLAN).exists()):
         count_calls(console, folder, bool(count))
-    newest = None if no_soak or soaks else scorecard_soak.newest()
+    newest = None if no_soak or soaks else card.newest_soak()
     paths = soaks or ((newest,) if newest else ())
     for path in paths:
         console.print(f"soak: {path}", soft_wrap=True)
     target = out or repository_root() / DEFAULT_OUT
-    write_text(target, compose(folder, paths))
+    write_text(target, card.compose(folder, paths))
     if json_path is not None:
-        write_json(json_path, "scorecard", document(folder, paths))
+        write_json(json_path, "scorecard", card.document(folder, paths))
     console.print(f"wrote {target}", soft_wrap=True)
 
 
@@ -90,10 +89,10 @@ def run_suite(name: str) -> None:
 
 def count_calls(console, folder: Path, again: bool) -> None:
     if again:
-        (folder / steady_calls.FILE).unlink(missing_ok=True)
+        (folder / card.CALLS_FILE).unlink(missing_ok=True)
     try:
         with console.status("counting system calls") as status:
-            counted_calls(folder, lambda what: status.update(f"counting system calls: {what}"))
+            card.count_calls(folder, lambda what: status.update(f"counting system calls: {what}"))
     except KeyboardInterrupt:
         console.print("interrupted while counting system calls")
         raise SystemExit(INTERRUPTED) from None

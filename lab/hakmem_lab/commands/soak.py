@@ -2,15 +2,15 @@
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
 from hakmem import environment
-from hakmem.allocators.peers import Allocator, bench_program, from_path
+from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.allocators.settings import check, settings_for, split_pair
-from hakmem.documents import write_json
+from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.extras import require_asked
 from hakmem.measuring import journal
@@ -27,6 +27,7 @@ from hakmem.options import (
     html_option,
     json_option,
     plot_option,
+    refuse_beside,
     resolve_cpus,
     resolve_seed,
     seed_option,
@@ -40,7 +41,7 @@ from hakmem.running.launching import run_once
 from hakmem.running.proof import hakmem_served
 from rich.console import Console
 
-from hakmem_lab import soak_file, soaking
+from hakmem_lab import pages, shell, soak_file, soaking
 from hakmem_lab.soak_file import Epoch
 from hakmem_lab.soak_judging import (
     LONG,
@@ -51,11 +52,14 @@ from hakmem_lab.soak_judging import (
     rounds_needed,
     share,
 )
-from hakmem_lab.soak_plot import FORMATS, write_page, write_picture
+from hakmem_lab.soak_plot import FORMATS, draw, write_picture
 from hakmem_lab.soaking import LongLoad, Soak
 
 # A machine's speed changes within minutes.
 MARGIN = 1.2
+# What a run is made of cannot change in its middle.
+BESIDE_RESUME = {"resume", "minutes", "max_rss_drift", "max_throughput_loss", "max_cv", "json_path",
+                 "plot_path", "html_path"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def soak(
     check_plot(plot_path)
     console = tables.make_console()
     if resume is not None:
-        refuse_with_resume(context)
+        refuse_beside("the file of --resume says how the run is made", BESIDE_RESUME)
         run = resumed(console, resume, 60 * minutes)
         require_asked()
     else:
@@ -224,15 +228,6 @@ def analyse(
 def check_plot(path: Path | None) -> None:
     if path is not None and path.suffix not in FORMATS:
         raise UserError(f"--plot: {path} ends in none of {', '.join(FORMATS)}", 2)
-
-
-def refuse_with_resume(context: click.Context) -> None:
-    """What a run is made of cannot change in its middle."""
-    fixed = ("names", "libraries", "epoch_s", "threads", "slots", "programs", "settings", "cpu")
-    for name in (*fixed, "seed", "csv_path"):
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            option = next(p.opts[0] for p in context.command.params if p.name == name)
-            raise UserError(f"{option}: the file of --resume says it already", 2)
 
 
 def usable_allocators(
@@ -323,7 +318,9 @@ def resumed(console: Console, path: Path, limit_s: float) -> Soak:
     tables.print_notes(console, notes_of(record))
     head = record.head
     try:
-        allocators = [same_allocator(name, row) for name, row in head["allocators"].items()]
+        allocators = [shell.read_allocator(row) for row in head["allocators"].values()]
+        for row in head["allocators"].values():
+            shell.require_unchanged(path, row)
         load, programs, cpus = LongLoad(**head["long"]), head["programs"], head["cpus"]
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"--resume: {path} does not say how it was made: {error!r}", 2) from error
@@ -347,17 +344,6 @@ def resumed(console: Console, path: Path, limit_s: float) -> Soak:
         require_time(run, record.epochs, elapsed / run.rounds_done)
     soak_file.drop_cut_line(path)
     return run
-
-
-def same_allocator(name: str, row: Mapping) -> Allocator:
-    """The allocator of a stopped run; figures of another build do not belong in its file."""
-    path = row["library"]
-    found = Allocator(name) if not path else from_path(name, Path(path), row["version"])
-    if not found.usable:
-        raise UserError(f"--resume: {name}: {found.problem}", 2)
-    if soaking.fingerprint(found.library) != row["sha256"]:
-        raise UserError(f"--resume: {name}: {path} has changed since the run began", 2)
-    return replace(found, settings=row["settings"])
 
 
 def go(console: Console, run: Soak) -> bool:
@@ -417,15 +403,22 @@ def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     told = summary(judged)
     tables.print_summary(console, told)
     tables.print_notes(console, notes)
-    console.print(verdict_table(judged))
-    latency = [row for row in judged if row.p50_ns is not None]
-    if latency:
-        console.print(latency_table(latency))
+    show(console, judged)
     ours = in_question(judged)
     tables.print_facts(console, record.head.get("facts", {}))
     passed = all(row.passed for row in judged if row.allocator == ours)
     write_files(record, judged, passed, path, wanted, [*told, *notes])
     return passed
+
+
+def show(console: Console, judged: Sequence[Judgement]) -> None:
+    if not judged:
+        console.print("No verdict: there are too few epochs.")
+        return
+    console.print(verdict_table(judged))
+    latency = [row for row in judged if row.p50_ns is not None]
+    if latency:
+        console.print(latency_table(latency))
 
 
 def notes_of(record: soak_file.Record) -> list[str]:
@@ -482,7 +475,9 @@ def write_files(
     if wanted.plot_path is not None:
         write_picture(wanted.plot_path, epochs)
     if wanted.html_path is not None:
-        write_page(wanted.html_path, epochs, judged, facts, told)
+        picture = pages.picture(draw(epochs, "svg").decode(), "soak", "Figures over time")
+        html = pages.page("Soak", lambda console: show(console, judged), facts, [picture], told)
+        write_text(wanted.html_path, html)
 
 
 def verdict_table(judged: Sequence[Judgement]):

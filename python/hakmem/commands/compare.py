@@ -31,8 +31,8 @@ from hakmem.measuring.rotation import (
     WALL_TIME,
     Contender,
     Metric,
-    choose_metric,
     contenders,
+    metric_asked_for,
     new_rotation,
     require_metric,
     run_rounds,
@@ -233,7 +233,7 @@ def metric_of(
 ) -> Metric:
     """The metric asked for, or what the first run that works prints."""
     if expression is not None:
-        return choose_metric(expression, lower_is_better, rows[0], cpus)
+        return metric_asked_for(expression, lower_is_better)
     for row in rows:
         trial = row.run(cpus)
         if trial.start_error:

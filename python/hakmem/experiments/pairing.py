@@ -132,11 +132,10 @@ def show_rows(
     metric: Metric,
     baseline: str,
     told: Sequence[str],
-    with_net: bool = False,
 ) -> None:
     """What was found in sentences, then row by row, then why some have no figures."""
     tables.print_summary(console, told)
-    console.print(tables.comparison_table(summary, metric, baseline, with_net, width=console.width))
+    console.print(tables.comparison_table(summary, metric, baseline, console.width))
     for row in summary:
         if row.problem:
             console.print(f"{row.name}: {row.problem}", soft_wrap=True)

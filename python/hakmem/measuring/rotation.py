@@ -142,18 +142,6 @@ def require_metric(
         raise UserError("--lower-is-better is the direction of --metric, which is not given", 2)
 
 
-def choose_metric(
-    expression: str | None, lower_is_better: bool, row: Contender, cpus: str | None
-) -> Metric:
-    """The metric asked for, or what a trial run of one contender prints."""
-    if expression is not None:
-        return metric_asked_for(expression, lower_is_better)
-    trial = row.run(cpus)
-    if trial.start_error:
-        raise UserError(trial.start_error, trial.start_status)
-    return OPS_PER_SECOND if OPS_PER_SECOND.read(trial) is not None else WALL_TIME
-
-
 def contenders(
     allocators: Sequence[Allocator],
     command: Sequence[str],

@@ -83,14 +83,9 @@ def comparison_table(
     rows: Sequence[Row],
     metric: Metric,
     baseline: str,
-    with_net: bool,
-    extra: Mapping[str, Mapping[str, str]] | None = None,
     width: int = PLAIN_WIDTH,
 ) -> Table:
-    """One line a contender; `extra` maps a column's title to a cell for each name.
-
-    What has failed has its reason below the table.
-    """
+    """One line a contender; what has failed has its reason below the table."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
     unit, narrow = metric.unit or "figure", width < NARROW
     table.caption = (
@@ -104,19 +99,13 @@ def comparison_table(
         ("best", right),
         ("CV", right),
         (f"cost ÷ {baseline}", {"no_wrap": True}),
-        *([("net of floor", {"no_wrap": True})] if with_net else []),
         ("peak\nRSS MB", right),
         ("faults\nmin/maj" if narrow else "faults\nminor/major", right),
-        *((title, {"justify": "left" if title == "served" else "right"}) for title in extra or {}),
     ]
-    found = [
-        [*_cells(row, metric, baseline, with_net, 2 if narrow else 3), *_extra_cells(row, extra)]
-        for row in rows
-    ]
+    found = [_cells(row, metric, baseline, 2 if narrow else 3) for row in rows]
     if narrow:
-        without = [i for i, (title, _) in enumerate(columns) if title in ("best", "served")]
-        columns = [c for i, c in enumerate(columns) if i not in without]
-        found = [[cell for i, cell in enumerate(line) if i not in without] for line in found]
+        # Without the best run.
+        columns, found = columns[:2] + columns[3:], [line[:2] + line[3:] for line in found]
     fill(table, columns, found)
     return table
 
@@ -137,27 +126,19 @@ def fill(table: Table, columns: Sequence[Column], rows: Sequence[Sequence[str]])
         table.caption = f"{table.caption} {told}" if table.caption else told
 
 
-def _cells(row: Row, metric: Metric, baseline: str, with_net: bool, digits: int) -> list[str]:
+def _cells(row: Row, metric: Metric, baseline: str, digits: int) -> list[str]:
     if row.problem:
-        return [row.name, *[ABSENT] * 3, "no figures", *[ABSENT] * (3 if with_net else 2)]
+        return [row.name, *[ABSENT] * 3, "no figures", *[ABSENT] * 2]
     ratio = "1 (baseline)" if row.name == baseline else interval(row.ratio, digits)
-    cells = [
+    return [
         row.name,
         figure(row.median, metric),
         figure(row.best, metric),
         f"{100 * row.variation:.1f} %",
         ratio,
+        megabytes(row.peak_rss_kb),
+        f"{row.minor_faults:,}/{row.major_faults:,}",
     ]
-    if with_net:
-        is_reference = row.name in (baseline, "floor")
-        cells.append(ABSENT if is_reference else interval(row.net, digits))
-    cells.append(megabytes(row.peak_rss_kb))
-    cells.append(f"{row.minor_faults:,}/{row.major_faults:,}")
-    return cells
-
-
-def _extra_cells(row: Row, extra: Mapping[str, Mapping[str, str]] | None) -> list[str]:
-    return [cells.get(row.name, ABSENT) for cells in (extra or {}).values()]
 
 
 def print_summary(console: Console, lines: Sequence[str]) -> None:

@@ -49,12 +49,6 @@ class NotProfiled(UserError):
     """The process runs without the profile."""
 
 
-def has_page(pid: int) -> bool:
-    with suppress(OSError, UserError):
-        return page_file(pid, NAME, is_own) is not None
-    return False
-
-
 def ask(pid: int, patience_s: float = PATIENCE_S) -> HeapProfile:
     """The profile of a process as it is now; fails with one line that says why there is none."""
     until_end = end_of(pid)

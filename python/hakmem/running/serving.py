@@ -100,7 +100,6 @@ class Server:
         cpus: str | None = None,
         settings: Mapping[str, str] | None = None,
         idle_s: float = 0.0,
-        errors_too: bool = False,
     ) -> None:
         self.command = command
         self.log = log
@@ -116,7 +115,7 @@ class Server:
                     arguments,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
-                    stderr=output if errors_too else None,
+                    stderr=output,
                     pass_fds=[report_write],
                 )
         except BaseException:
@@ -171,16 +170,6 @@ class Server:
         if self.cost.get("signal") not in (0, number):
             raise ServerError(f"the server ended badly: {self.how_it_ended()}")
 
-    def wait_stopped(self) -> None:
-        """Waits for one that was asked to end in its own way, and must do it well."""
-        try:
-            self.launcher.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            raise ServerError(f"the server does not end within {STOP_LIMIT_S:g} s") from None
-        self.read_cost()
-        if self.cost.get("exit") != 0:
-            raise ServerError(f"the server ended badly ({self.cost}): {self.last_words()}")
-
     def read_cost(self) -> None:
         if not self.cost:
             self.cost = json.loads(self.report.read() or "{}")
@@ -222,10 +211,9 @@ def started(
     cpus: str | None = None,
     settings: Mapping[str, str] | None = None,
     idle_s: float = 0.0,
-    errors_too: bool = False,
 ) -> Iterator[Server]:
     with nothing_left():
-        server = Server(command, library, log, cpus, settings, idle_s, errors_too)
+        server = Server(command, library, log, cpus, settings, idle_s)
         try:
             yield server
         finally:
@@ -306,7 +294,7 @@ class ServerRunner(Runner):
         with tempfile.TemporaryDirectory(prefix="hakmem-server-") as folder:
             log = Path(folder) / "log"
             words = [word.replace(PORT_MARK, str(port)) for word in command]
-            with started(words, preload, log, cpus, settings, idle_s, True) as server:
+            with started(words, preload, log, cpus, settings, idle_s) as server:
                 try:
                     return self.use(server, port, idle_s, limit_s, counter)
                 except ServerError as error:

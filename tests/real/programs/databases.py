@@ -4,9 +4,13 @@ import os
 import re
 import shutil
 
+import accounts
+import inputs
 from measured import SHORT_WORKLOADS, WORKLOADS, wait_until
 from registry import program
 from test_databases import Redis, put_keys
+
+DATABASE_USER = "bench"
 
 
 class PersistentRedis(Redis):
@@ -87,35 +91,29 @@ def redis(session):
 
 def unprivileged(session):
     """Gives the session's folder to a user that is not root, and returns what makes a command one of that user's."""
-    # The lab's package costs memory, and only these programs need it.
-    from hakmem_lab.workloads import postgres_load as lab
-
-    user = lab.account()
+    user = accounts.account()
     if user is not None:
         os.chown(session.directory, user.pw_uid, user.pw_gid)
-    return lab.as_account
+    return accounts.as_account
 
 
 class Postgres:
     """A cluster of its own in the session's folder, run by a user that is not root."""
 
     def __init__(self, session):
-        from hakmem_lab.workloads import postgres_load as lab
-
         self.session = session
-        self.lab = lab
-        self.place = ["-h", str(session.directory), "-U", lab.DATABASE_USER]
+        self.place = ["-h", str(session.directory), "-U", DATABASE_USER]
         self.as_account = unprivileged(session)
 
     def tool(self, name, *argv):
-        return self.as_account([self.lab.tool(name), *argv])
+        return self.as_account([accounts.tool(name), *argv])
 
     def run(self, name, *argv, **options):
         return self.session.run(*self.tool(name, *argv), **options)
 
     def initialise(self):
         options = ["-A", "trust", "-E", "UTF8", "--no-locale", "--wal-segsize=16", "--no-sync"]
-        self.run("initdb", "-D", "data", "-U", self.lab.DATABASE_USER, *options, compare=False)
+        self.run("initdb", "-D", "data", "-U", DATABASE_USER, *options, compare=False)
 
     def server(self):
         settings = {"listen_addresses": "", "fsync": "off", "shared_buffers": "64MB", "log_min_messages": "fatal",
@@ -184,8 +182,6 @@ def postgresql(session):
 @program("sqlite", does="50 rounds of joins and updates in WAL mode, full-text search, reload, integrity_check",
          version=("sqlite3", "--version"), needs={"sqlite3": "sqlite3"})  # fmt: skip
 def sqlite(session):
-    from hakmem_lab.workloads import inputs
-
     def run(database, *commands, **options):
         return session.run("sqlite3", "-batch", "-bail", database, *commands, **options)
 

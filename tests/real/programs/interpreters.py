@@ -1,13 +1,14 @@
 """Language runtimes with heaps of their own above malloc, their threads and their children."""
 
-from measured import LAB_WORKLOADS, SHORT_WORKLOADS, WORKLOADS
+import inputs
+from measured import SHORT_WORKLOADS, WORKLOADS
 from registry import program
 
 
 @program("perl", does="hashes, sorts, regular expressions, ithreads, fork; everything freed at exit",
          version=("perl", "--version"), needs={"perl": "perl"})  # fmt: skip
 def perl(session):
-    session.copy(LAB_WORKLOADS / "text.pl")
+    session.copy(WORKLOADS / "text.pl")
     session.copy(SHORT_WORKLOADS / "churn.pl")
     # perl leaves most memory to the system at its end, unless it is told to free all of it.
     env = {"PERL_HASH_SEED": "0", "PERL_DESTRUCT_LEVEL": "2"}
@@ -27,7 +28,7 @@ def ruby(session):
 @program("node", does="120 workers that pass buffers on, some ended in their work; zlib and crypto pools, children",
          version=("node", "--version"), needs={"node": "nodejs"})  # fmt: skip
 def node(session):
-    session.copy(LAB_WORKLOADS / "objects.js")
+    session.copy(WORKLOADS / "objects.js")
     session.copy(SHORT_WORKLOADS / "churn.js")
     session.copy(WORKLOADS / "workers.js")
     session.run("node", "objects.js", "40")
@@ -52,7 +53,7 @@ def java(session):
 @program("lua", does="tables, closures and strings with both collectors",
          version=("lua5.4", "-v"), needs={"lua5.4": "lua5.4"})  # fmt: skip
 def lua(session):
-    session.copy(LAB_WORKLOADS / "tables.lua")
+    session.copy(WORKLOADS / "tables.lua")
     for collector in ("incremental", "generational"):
         session.run("lua5.4", "-e", f"collectgarbage('{collector}')", "tables.lua", "50")
 
@@ -70,9 +71,5 @@ def php(session):
 @program("z3", does="factors of a product of two 20-bit numbers, a graph in three colours",
          version=("z3", "--version"), needs={"z3": "z3"})  # fmt: skip
 def z3(session):
-    # The lab's package is there: the runner runs in its environment. Not at the top, where it would cost every
-    # other program's process memory.
-    from hakmem_lab.workloads import inputs
-
     inputs.write_smt(session.directory, 20)
     session.run("z3", "problem.smt2")

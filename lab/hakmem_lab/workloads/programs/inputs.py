@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hakmem_lab.workloads.inputs import colouring
-
 STATES = ("200", "200", "200", "304", "404", "500")
 
 
@@ -103,6 +101,14 @@ def sql(size: int, chance: random.Random) -> Iterator[str]:
         yield f"DELETE FROM orders WHERE id%17={turn % 17};"
 
 
+def colouring(count: int, chance: random.Random) -> Iterator[str]:
+    """Three colours for a random graph; 4.2 edges a node leave few ways to do it."""
+    nodes = range(count)
+    edges = {tuple(sorted(chance.sample(nodes, 2))) for _ in range(int(count * 2.1))}
+    yield from (f"(declare-const n{i} (_ BitVec 2))(assert (bvult n{i} #b11))" for i in nodes)
+    yield from (f"(assert (distinct n{a} n{b}))" for a, b in sorted(edges))
+
+
 def smt(size: int, chance: random.Random) -> Iterator[str]:
     """A graph to be coloured, and a product of two numbers of `size` bits to be taken apart."""
     yield from ("(set-option :random-seed 1)", "(set-logic QF_BV)")
@@ -112,7 +118,7 @@ def smt(size: int, chance: random.Random) -> Iterator[str]:
         yield f"(declare-const {name} (_ BitVec {2 * size}))"
         yield f"(assert (bvult {name} (_ bv{1 << size} {2 * size})))"
     yield f"(assert (= (bvmul x y) (_ bv{first * second} {2 * size})))"
-    yield "(assert (bvule x y))(check-sat)"
+    yield "(assert (bvule x y))(check-sat)(get-value (x y))"
 
 
 def dot(size: int, chance: random.Random) -> Iterator[str]:
@@ -214,9 +220,22 @@ def rust_source(size: int, chance: random.Random) -> Iterator[str]:
         )
 
 
+def redis(size: int, chance: random.Random) -> Iterator[str]:
+    """Keys of every type, in small and in large encodings."""
+    for i in range(size):
+        yield f"SET string:{i} {'s' * chance.randrange(700)}{i}"
+        yield f"RPUSH list:{i % 37} {'l' * (i % 90)}{i}"
+        yield f"HSET hash:{i % 31} field:{i} {'h' * (i % 120)}{i}"
+        yield f"SADD set:{i % 29} member:{i}"
+        yield f"ZADD zset:{i % 23} {i * 7919 % 1000} member:{i}"
+        if i % 3 == 0:
+            yield f"DEL string:{i * 5 % size}"
+
+
 KINDS: dict[str, Callable[[int, random.Random], Iterator[str]]] = {
     "text": text, "json": json_text, "xml": xml, "csv": csv, "sql": sql, "smt": smt, "dot": dot,
     "ps": postscript, "git": git, "c": c_source, "cpp": cpp_source, "rust": rust_source,
+    "redis": redis,
 }  # fmt: skip
 
 

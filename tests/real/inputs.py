@@ -1,7 +1,10 @@
 """Inputs for real programs, generated once: the same text for the same size."""
 
-import random
+import subprocess
+import sys
 from pathlib import Path
+
+LAB_INPUTS = Path(__file__).resolve().parents[2] / "lab/hakmem_lab/workloads/programs/inputs.py"
 
 
 def write_sql(folder: Path, size: int) -> None:
@@ -36,24 +39,5 @@ SELECT id, note FROM orders ORDER BY note, id LIMIT 200;
 
 def write_smt(folder: Path, size: int) -> None:
     """Two numbers of `size` bits to be found by their product, and a graph to be coloured."""
-    chance = random.Random(size)
-    lines = ["(set-option :random-seed 1)", "(set-logic QF_BV)"]
-    lines += colouring(20 * size, chance)
-    first, second = (chance.randrange(1 << (size - 1), 1 << size) | 1 for _ in range(2))
-    lines += [f"(declare-const {name} (_ BitVec {2 * size}))" for name in "xy"]
-    for name in "xy":
-        lines.append(f"(assert (bvult {name} (_ bv{1 << size} {2 * size})))")
-    lines.append(f"(assert (= (bvmul x y) (_ bv{first * second} {2 * size})))")
-    lines += ["(assert (bvule x y))", "(check-sat)", "(get-value (x y))"]
-    (folder / "problem.smt2").write_text("\n".join(lines) + "\n")
-
-
-def colouring(count: int, chance: random.Random) -> list[str]:
-    """Three colours for a random graph; 4.2 edges a node leave few ways to do it."""
-    nodes = range(count)
-    edges = {tuple(sorted(chance.sample(nodes, 2))) for _ in range(int(count * 2.1))}
-    return [
-        *(f"(declare-const n{i} (_ BitVec 2))" for i in nodes),
-        *(f"(assert (bvult n{i} #b11))" for i in nodes),
-        *(f"(assert (distinct n{a} n{b}))" for a, b in sorted(edges)),
-    ]
+    command = [sys.executable, str(LAB_INPUTS), "smt", str(size), "1", str(folder / "problem.smt2")]
+    subprocess.run(command, check=True)

@@ -1,0 +1,55 @@
+#!/bin/sh
+# PostgreSQL as a load. Root may not run the server: it gives it to the user postgres.
+#
+#   postgres.sh prepare FOLDER              a database, made once
+#   postgres.sh fresh FOLDER                the same again: all runs begin alike
+#   postgres.sh serve FOLDER PORT
+#   postgres.sh load FOLDER PORT COUNT      transactions of two clients; prints a sum of the table they have changed
+set -eu
+what=$1 folder=$2 port=${3:-}
+bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
+as=
+# Changing the user takes the signal away that a parent's end sends.
+[ "$(id -u)" -ne 0 ] || as='setpriv --reuid=postgres --regid=postgres --clear-groups --pdeathsig=KILL --'
+# Durability is not what is measured; no work of its own that falls into some runs only.
+settings='--fsync=off --synchronous_commit=off --full_page_writes=off --autovacuum=off --jit=off --shared_buffers=32MB
+    --log_min_messages=fatal'
+ask() { "$bin/psql" -h "$folder/data" -p "$port" -U bench -d postgres -XAtc "$1"; }
+
+case $what in
+prepare)
+    mkdir "$folder/data"
+    [ -z "$as" ] || chown postgres "$folder/data"
+    cd "$folder/data"
+    $as "$bin/initdb" -D "$folder/data" -U bench -A trust -E UTF8 --no-locale --wal-segsize=1 --no-sync
+    $as "$bin/pg_ctl" start -w -D "$folder/data" -l "$folder/data/log" -o "-k $folder/data -p 5432 -c listen_addresses="
+    "$bin/pgbench" -h "$folder/data" -U bench -i -q -n -s 1 postgres
+    $as "$bin/pg_ctl" stop -w -D "$folder/data" -m fast
+    mv "$folder/data" "$folder/packed"
+    ;;
+fresh)
+    rm -rf "$folder/data"
+    cp -a "$folder/packed" "$folder/data"
+    ;;
+serve)
+    cd "$folder/data"
+    # shellcheck disable=SC2086
+    exec $as "$bin/postgres" -D "$folder/data" -k "$folder/data" -p "$port" --listen_addresses=127.0.0.1 $settings
+    ;;
+load)
+    until ask 'SELECT 1' >"$folder/said" 2>&1; do sleep 0.02; done
+    # One script, so that each client's random numbers, and with them the sums, follow from the seed.
+    cat >"$folder/transaction.sql" <<'SQL'
+\set aid random(1, 100000)
+\set delta random(-5000, 5000)
+SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
+UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
+SELECT abalance % 7 AS rest, count(*), string_agg(aid::text, ',' ORDER BY aid DESC)
+  FROM pgbench_accounts WHERE aid BETWEEN :aid AND :aid + 200 GROUP BY rest ORDER BY 2, 1;
+SQL
+    "$bin/pgbench" -h "$folder/data" -p "$port" -U bench -n -t "$4" -c 2 -j 1 --random-seed=42 \
+        -f "$folder/transaction.sql" postgres >"$folder/said" 2>&1
+    # A sum does not depend on which client came first.
+    ask "SELECT md5(string_agg(aid || ':' || abalance, ',' ORDER BY aid)) FROM pgbench_accounts"
+    ;;
+esac
