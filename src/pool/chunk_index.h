@@ -2,7 +2,8 @@
  *
  * Invariant: for each search, alignment and chunk the bound is at least the longest aligned range of spans there. A search that
  * finds less in a chunk lowers the bound; spans that come back raise it. So each chunk that is looked at in vain is paid for by
- * one change of it. Bounds lie in trees of metadata blocks, a tree for each alignment that was ever asked for; where there is no
+ * one change of it. Bounds lie in trees of metadata blocks, a tree for each alignment that was ever asked for, and one for spans that no
+ * large block ever had; where there is no
  * block (none yet, or no memory), the bounds are the highest. Pool lock. */
 #ifndef HAK_POOL_CHUNK_INDEX_H
 #define HAK_POOL_CHUNK_INDEX_H
@@ -17,6 +18,7 @@ typedef struct hak_chunk_search {
   hak_region *region;
   hak_search search;
   bool huge;
+  bool apart; /* only spans that no large block ever had; align is 1 */
   size_t spans, align; /* align: a power of two, in spans */
 } hak_chunk_search;
 

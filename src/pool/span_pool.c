@@ -56,16 +56,19 @@ static span_set aligned_of(const span_set *set, uintptr_t chunk_page, size_t ali
   return aligned;
 }
 
-/* Lowest start in the chunk of `spans` adjacent free spans, aligned by absolute address; HAK_CHUNK_SPANS if none. *longest: the
- * longest that start at one, until then. */
-static size_t find_range(const hak_region *r, size_t chunk_index, size_t spans, size_t align, hak_search k, size_t *longest) {
-  uintptr_t chunk_page = (r->base >> HAK_SPAN_SHIFT) + chunk_index * HAK_CHUNK_SPANS;
-  span_set set = spans_of_kind(&r->chunks[chunk_index], k), starts = aligned_of(&set, chunk_page, align);
+/* Lowest start in the chunk of adjacent free spans that are looked for, aligned by absolute address; HAK_CHUNK_SPANS if none.
+ * *longest: the longest that start at one, until then. */
+static size_t find_range(const hak_chunk_search *s, size_t chunk_index, size_t *longest) {
+  const hak_chunk *c = &s->region->chunks[chunk_index];
+  uintptr_t chunk_page = (s->region->base >> HAK_SPAN_SHIFT) + chunk_index * HAK_CHUNK_SPANS;
+  span_set set = spans_of_kind(c, s->search);
+  for (size_t w = 0; s->apart && w < HAK_CHUNK_WORDS; w++) set.words[w] &= ~c->large[w];
+  span_set starts = aligned_of(&set, chunk_page, s->align);
   size_t at = 0;
   *longest = 0;
   while ((at = hak_bits_next(starts.words, at, true)) < HAK_CHUNK_SPANS) {
     size_t end = hak_bits_next(set.words, at, false);
-    if (at + spans <= end) return at;
+    if (at + s->spans <= end) return at;
     *longest = hak_max_size(*longest, end - at);
     at = end;
   }
@@ -146,34 +149,36 @@ static size_t mark_taken(hak_region *r, size_t index, size_t spans) {
   return kept;
 }
 
-static hak_span *take_at(hak_region *r, size_t chunk, size_t bit, size_t spans, bool *zeroed) {
+static hak_span *take_at(const hak_chunk_search *s, size_t chunk, size_t bit, bool *zeroed) {
+  hak_region *r = s->region;
   hak_chunk *c = &r->chunks[chunk];
-  size_t last = bit + spans - 1;
-  hak_span_pool.wakes_first = is_asleep(c, bit, spans);
-  hak_span_pool.wakes_last = last / HAK_HUGE_PAGE_SPANS != bit / HAK_HUGE_PAGE_SPANS && is_asleep(c, last, spans);
-  size_t index = chunk * HAK_CHUNK_SPANS + bit, kept = mark_taken(r, index, spans);
-  note_taken(spans - kept);
+  size_t last = bit + s->spans - 1;
+  hak_span_pool.wakes_first = is_asleep(c, bit, s->spans);
+  hak_span_pool.wakes_last = last / HAK_HUGE_PAGE_SPANS != bit / HAK_HUGE_PAGE_SPANS && is_asleep(c, last, s->spans);
+  size_t index = chunk * HAK_CHUNK_SPANS + bit, kept = mark_taken(r, index, s->spans);
+  note_taken(s->spans - kept);
   *zeroed = kept == 0;
   return &r->spans[index];
 }
 
-static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, bool huge, hak_search k, bool *zeroed) {
-  hak_chunk_search s = {r, k, huge, spans, align};
+static hak_span *take_from_chunks(hak_chunk_search s, hak_region *r, bool huge, hak_search k, bool *zeroed) {
+  s.region = r;
+  s.search = k;
+  s.huge = huge;
   size_t n = chunk_count(r);
   for (size_t i = 0; (i = hak_chunk_index_next(&s, i, n)) < n; i++) {
     size_t bit = HAK_CHUNK_SPANS, longest = 0;
-    if (r->chunks[i].huge == huge) bit = find_range(r, i, spans, align, k, &longest);
-    if (bit < HAK_CHUNK_SPANS) return take_at(r, i, bit, spans, zeroed);
+    if (r->chunks[i].huge == huge) bit = find_range(&s, i, &longest);
+    if (bit < HAK_CHUNK_SPANS) return take_at(&s, i, bit, zeroed);
     hak_chunk_index_lower(&s, i, longest);
   }
   return NULL;
 }
 
-static hak_span *take_from_regions(size_t spans, size_t align, bool huge, hak_search k, bool *zeroed) {
+static hak_span *take_from_regions(hak_chunk_search s, bool huge, hak_search k, bool *zeroed) {
   unsigned regions = hak_region_count();
   hak_span *span = NULL;
-  for (unsigned i = 0; i < regions && span == NULL; i++)
-    span = take_from_chunks(hak_region_at(i), spans, align, huge, k, zeroed);
+  for (unsigned i = 0; i < regions && span == NULL; i++) span = take_from_chunks(s, hak_region_at(i), huge, k, zeroed);
   return span;
 }
 
@@ -213,25 +218,26 @@ void hak_pool_note_emptied(void) {
 
 /* Grows the region until the range fits or it cannot grow: to the end of the current chunk, into a chunk of the kind, and
  * there again where the alignment asks for more. */
-static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool huge, bool *zeroed) {
+static hak_span *take_by_growing(hak_chunk_search s, hak_region *r, bool huge, bool *zeroed) {
+  if (s.apart && r->populated) return NULL;
   for (int round = 0; round < 4; round++) {
     /* A region whose new memory is resident at once has no new chunks of huge pages. Growing it costs memory, so any chunk
      * will do. */
-    hak_span *other = r->populated ? take_from_chunks(r, spans, align, !huge, HAK_SEARCH_FREE, zeroed) : NULL;
+    hak_span *other = r->populated ? take_from_chunks(s, r, !huge, HAK_SEARCH_FREE, zeroed) : NULL;
     if (other != NULL) return other;
-    size_t wanted = spans + (round == 0 ? 0 : hak_min_size(align, HAK_CHUNK_SPANS));
+    size_t wanted = s.spans + (round == 0 ? 0 : hak_min_size(s.align, HAK_CHUNK_SPANS));
     if (!grow(r, wanted, huge)) return NULL;
     note_grown();
-    hak_span *span = take_from_chunks(r, spans, align, huge, HAK_SEARCH_FREE, zeroed);
+    hak_span *span = take_from_chunks(s, r, huge, HAK_SEARCH_FREE, zeroed);
     if (span != NULL) return span;
   }
   return NULL;
 }
 
-static hak_span *take_dirty(size_t spans, size_t align, bool huge, bool *zeroed) {
-  if (hak_load_relaxed(&hak_span_pool.dirty_spans) < spans) return NULL;
-  hak_span *span = take_from_regions(spans, align, huge, HAK_SEARCH_DIRTY, zeroed);
-  return span != NULL ? span : take_from_regions(spans, align, !huge, HAK_SEARCH_DIRTY, zeroed);
+static hak_span *take_dirty(hak_chunk_search s, bool *zeroed) {
+  if (hak_load_relaxed(&hak_span_pool.dirty_spans) < s.spans) return NULL;
+  hak_span *span = take_from_regions(s, s.huge, HAK_SEARCH_DIRTY, zeroed);
+  return span != NULL ? span : take_from_regions(s, !s.huge, HAK_SEARCH_DIRTY, zeroed);
 }
 
 /* Far more is accessible than is used, in chunks that have become small mostly: what is added costs tables, a percent of
@@ -239,10 +245,14 @@ static hak_span *take_dirty(size_t spans, size_t align, bool huge, bool *zeroed)
 #define ROOMY_TIMES 8
 #define ROOMY_SPANS (8 * HAK_CHUNK_SPANS)
 
-static bool is_roomy(void) {
-  size_t accessible = 0, most = hak_max_size(hak_span_pool.live_spans, hak_span_pool.peak_spans);
+static size_t accessible_now(void) {
+  size_t accessible = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) accessible += hak_region_at(i)->ready_spans - hak_region_at(i)->first_span;
-  return accessible > ROOMY_TIMES * most + ROOMY_SPANS;
+  return accessible;
+}
+
+static bool is_roomy(size_t times, size_t spans) {
+  return accessible_now() > times * hak_max_size(hak_span_pool.live_spans, hak_span_pool.peak_spans) + spans;
 }
 
 /* Of a chunk: huge pages that are free and went whole, so many beside each other that asking for them costs few mappings. */
@@ -280,76 +290,105 @@ static uint32_t ready_pages(const hak_region *r, size_t chunk) {
 /* Before the region grows: a chunk that has become small, and is free and clean for the greater part by now. Without it a
  * program that gives memory back and takes it again would have new chunks for ever, and pay for their tables. */
 #define WHOLE_PAGES_LEAST (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS / 2)
-static hak_span *take_by_enabling_huge(hak_region *r, size_t spans, size_t align, bool *zeroed) {
+static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, bool *zeroed) {
   /* Among chunks of small pages, this search finds those that may become huge. */
-  hak_chunk_search s = {r, HAK_SEARCH_INTACT, false, hak_max_size(spans, WHOLE_RANGE_PAGES * HAK_HUGE_PAGE_SPANS), align};
+  hak_chunk_search whole = s;
+  s.region = whole.region = r;
+  s.search = whole.search = HAK_SEARCH_INTACT;
+  whole.huge = false;
+  whole.spans = hak_max_size(s.spans, WHOLE_RANGE_PAGES * HAK_HUGE_PAGE_SPANS);
   size_t n = r->populated ? 0 : chunk_count(r), longest;
-  for (size_t i = 0; (i = hak_chunk_index_next(&s, i, n)) < n; i++) {
+  for (size_t i = 0; (i = hak_chunk_index_next(&whole, i, n)) < n; i++) {
     hak_chunk *c = &r->chunks[i];
     uint32_t pages = c->no_huge ? whole_free_pages(c) : 0;
     size_t bit = HAK_CHUNK_SPANS;
     if (hak_popcount64(pages) >= WHOLE_PAGES_LEAST) {
       c->no_huge_pages = ready_pages(r, i) & ~pages;
-      bit = find_range(r, i, spans, align, HAK_SEARCH_INTACT, &longest);
+      bit = find_range(&s, i, &longest);
     }
     if (bit == HAK_CHUNK_SPANS) {
       c->no_huge_pages = 0;
-      hak_chunk_index_lower(&s, i, 0);
+      hak_chunk_index_lower(&whole, i, 0);
       continue;
     }
     c->huge = true;
     c->no_huge = false;
     raise_chunk(r, i);
     ask_for_huge_pages(r, i, pages);
-    return take_at(r, i, bit, spans, zeroed);
+    return take_at(&s, i, bit, zeroed);
   }
   return NULL;
 }
 
-static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed) {
-  hak_assert_held(&hak_span_pool.lock);
-  HAK_ASSERT(spans > 0 && spans <= HAK_CHUNK_SPANS && hak_is_pow2(align));
-  hak_span *span = take_dirty(spans, align, huge, zeroed);
-  if (span != NULL) return span;
-  /* At the limit memory changes hands; none is added. */
-  if (hak_budget_limited() && !hak_budget_admits_locked(spans)) return NULL;
-  if (huge && (span = take_from_regions(spans, align, true, HAK_SEARCH_INTACT, zeroed)) != NULL) return span;
-  if ((span = take_from_regions(spans, align, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+/* Spans that are clean, or new. Those for small blocks that no large block ever had: no more than was ever used becomes accessible for
+ * them while there are others. */
+#define APART_TIMES 2
+
+static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
+  hak_span *span;
+  bool huge = s.huge;
+  if (huge && (span = take_from_regions(s, true, HAK_SEARCH_INTACT, zeroed)) != NULL) return span;
+  if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   /* Absent spans have tables. Of either kind: they are few, under a limit. */
-  if (hak_pool_restore(spans, align)) {
-    if ((span = take_from_regions(spans, align, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
-    if ((span = take_from_regions(spans, align, !huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  if (hak_pool_restore(s.spans, s.align)) {
+    if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+    if ((span = take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   }
   unsigned regions = hak_region_count();
   for (unsigned i = 0; huge && i < regions; i++) {
-    if ((span = take_by_enabling_huge(hak_region_at(i), spans, align, zeroed)) != NULL) return span;
+    if ((span = take_by_enabling_huge(s, hak_region_at(i), zeroed)) != NULL) return span;
   }
-  if (huge && is_roomy() && (span = take_from_regions(spans, align, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
-  for (unsigned i = 0; i < regions; i++) {
-    if ((span = take_by_growing(hak_region_at(i), spans, align, huge, zeroed)) != NULL) return span;
+  if (huge && is_roomy(ROOMY_TIMES, ROOMY_SPANS) && (span = take_from_regions(s, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  for (unsigned i = s.apart && is_roomy(APART_TIMES, HAK_HUGE_PAGE_SPANS) ? regions : 0; i < regions; i++) {
+    if ((span = take_by_growing(s, hak_region_at(i), huge, zeroed)) != NULL) return span;
   }
-  if ((span = take_from_regions(spans, align, !huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
-  hak_region *added = hak_region_add(spans + hak_min_size(align, HAK_CHUNK_SPANS) - 1);
+  return take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed);
+}
+
+static hak_span *take_locked(hak_chunk_search s, bool *zeroed) {
+  hak_assert_held(&hak_span_pool.lock);
+  HAK_ASSERT(s.spans > 0 && s.spans <= HAK_CHUNK_SPANS && hak_is_pow2(s.align));
+  hak_chunk_search any = s;
+  any.apart = false;
+  hak_span *span = s.apart ? take_dirty(s, zeroed) : NULL;
+  if (span != NULL || (span = take_dirty(any, zeroed)) != NULL) return span;
+  /* At the limit memory changes hands; none is added. */
+  if (hak_budget_limited() && !hak_budget_admits_locked(s.spans)) return NULL;
+  if (s.apart && (span = take_clean(s, zeroed)) != NULL) return span;
+  if ((span = take_clean(any, zeroed)) != NULL) return span;
+  hak_region *added = hak_region_add(s.spans + hak_min_size(s.align, HAK_CHUNK_SPANS) - 1);
   if (added == NULL) return NULL;
-  if ((span = take_from_chunks(added, spans, align, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
-  return take_by_growing(added, spans, align, false, zeroed);
+  if ((span = take_from_chunks(any, added, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  return take_by_growing(any, added, false, zeroed);
 }
 
 static void set_codes(hak_region *r, size_t first, size_t spans, unsigned code) {
   for (size_t i = 0; i < spans; i++) hak_store_relaxed(&r->map[first + i], (uint8_t)code);
 }
 
+/* Of a slab of blocks that share it. */
+static bool is_shared(uint32_t tag) {
+  unsigned code = HAK_TAG_CODE(tag);
+  return hak_code_is_class(code) && hak_class_size(code - 1) <= HAK_SHARED_MAX;
+}
+
+static void mark_large(hak_region *r, size_t index, size_t spans) {
+  hak_bits_change(r->chunks[index / HAK_CHUNK_SPANS].large, index % HAK_CHUNK_SPANS, spans, true);
+}
+
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
   hak_chunk_index_prepare();
   hak_lock_take(&hak_span_pool.lock);
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
-  hak_span *span = take_locked(spans, align, huge, zeroed);
+  bool shared = is_shared(tags.head);
+  hak_span *span = take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = shared && align == 1}, zeroed);
   bool wakes_first = false, wakes_last = false;
   hak_region *r = NULL;
   size_t index = 0;
   if (span != NULL) {
     r = hak_pool_region_of(span);
     index = (size_t)(span - r->spans);
+    if (!shared) mark_large(r, index, spans);
     wakes_first = hak_span_pool.wakes_first;
     wakes_last = hak_span_pool.wakes_last;
     span->start = (uintptr_t)hak_region_address(r, index);
@@ -390,6 +429,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
   if (end <= r->ready_spans) {
     if (are_of_kind(c, bit, extra_spans, HAK_SEARCH_FREE) && may_take(c, bit, extra_spans)) {
       note_taken(extra_spans - mark_taken(r, index, extra_spans));
+      mark_large(r, index, extra_spans);
       for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;
       set_codes(r, index, extra_spans, body_code);
       span->span_count = (uint16_t)(span->span_count + extra_spans);
