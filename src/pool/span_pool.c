@@ -10,6 +10,9 @@
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_pool hak_span_pool = {.full_spans = SIZE_MAX};
 
+HAK_TLS bool hak_takes_large;
+bool hak_large_left_to_others;
+
 static uint32_t now_epoch; /* relaxed; written by hak_pool_set_epoch */
 
 void hak_pool_set_epoch(uint32_t epoch) { hak_store_relaxed(&now_epoch, epoch); }
@@ -35,11 +38,12 @@ typedef struct span_set {
   uint64_t words[HAK_CHUNK_WORDS];
 } span_set;
 
-static span_set spans_of_kind(const hak_chunk *c, hak_search k) {
+/* apart: of those that no large block ever had. */
+static span_set spans_of_kind(const hak_chunk *c, hak_search k, bool apart) {
   span_set set;
   uint32_t small = k == HAK_SEARCH_INTACT ? small_pages(c) : 0;
   for (size_t w = 0; w < HAK_CHUNK_WORDS; w++)
-    set.words[w] = c->free[w] & (k == HAK_SEARCH_DIRTY ? c->dirty[w] : ~spans_of(small, w));
+    set.words[w] = c->free[w] & (k == HAK_SEARCH_DIRTY ? c->dirty[w] : ~spans_of(small, w)) & ~(apart ? c->large[w] : 0);
   return set;
 }
 
@@ -61,9 +65,7 @@ static span_set aligned_of(const span_set *set, uintptr_t chunk_page, size_t ali
 static size_t find_range(const hak_chunk_search *s, size_t chunk_index, size_t *longest) {
   const hak_chunk *c = &s->region->chunks[chunk_index];
   uintptr_t chunk_page = (s->region->base >> HAK_SPAN_SHIFT) + chunk_index * HAK_CHUNK_SPANS;
-  span_set set = spans_of_kind(c, s->search);
-  for (size_t w = 0; s->apart && w < HAK_CHUNK_WORDS; w++) set.words[w] &= ~c->large[w];
-  span_set starts = aligned_of(&set, chunk_page, s->align);
+  span_set set = spans_of_kind(c, s->search, s->apart), starts = aligned_of(&set, chunk_page, s->align);
   size_t at = 0;
   *longest = 0;
   while ((at = hak_bits_next(starts.words, at, true)) < HAK_CHUNK_SPANS) {
@@ -342,7 +344,18 @@ static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
   for (unsigned i = s.apart && is_roomy(APART_TIMES, HAK_HUGE_PAGE_SPANS) ? regions : 0; i < regions; i++) {
     if ((span = take_by_growing(s, hak_region_at(i), huge, zeroed)) != NULL) return span;
   }
-  return take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed);
+  return s.apart && huge ? NULL : take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed);
+}
+
+/* Dirty spans of large blocks may have pages that were never touched. Small blocks leave so many to large ones. */
+#define PASSED_PART 16
+#define PASSED_LEAST (2 * HAK_HUGE_PAGE_SPANS)
+
+static bool may_pass_over(size_t spans) {
+  const hak_pool *pool = &hak_span_pool;
+  if (pool->dirty_spans < spans) return false; /* there is none */
+  size_t most = hak_max_size(pool->live_spans, pool->peak_spans) / PASSED_PART + PASSED_LEAST;
+  return !hak_budget_limited() && !hak_budget_targeted() && pool->passed_over + spans <= most;
 }
 
 static hak_span *take_locked(hak_chunk_search s, bool *zeroed) {
@@ -351,6 +364,7 @@ static hak_span *take_locked(hak_chunk_search s, bool *zeroed) {
   hak_chunk_search any = s;
   any.apart = false;
   hak_span *span = s.apart ? take_dirty(s, zeroed) : NULL;
+  if (span == NULL && s.apart && !s.huge && may_pass_over(s.spans) && (span = take_clean(s, zeroed)) != NULL) hak_span_pool.passed_over += s.spans;
   if (span != NULL || (span = take_dirty(any, zeroed)) != NULL) return span;
   /* At the limit memory changes hands; none is added. */
   if (hak_budget_limited() && !hak_budget_admits_locked(s.spans)) return NULL;
@@ -389,6 +403,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     r = hak_pool_region_of(span);
     index = (size_t)(span - r->spans);
     if (!shared) mark_large(r, index, spans);
+    hak_takes_large |= !shared;
     wakes_first = hak_span_pool.wakes_first;
     wakes_last = hak_span_pool.wakes_last;
     span->start = (uintptr_t)hak_region_address(r, index);
@@ -406,7 +421,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
 }
 
 static bool are_of_kind(const hak_chunk *c, size_t bit, size_t spans, hak_search k) {
-  span_set set = spans_of_kind(c, k);
+  span_set set = spans_of_kind(c, k, false);
   return hak_bits_next(set.words, bit, false) >= bit + spans;
 }
 
@@ -489,8 +504,8 @@ typedef struct range {
 } range;
 
 /* Last free and dirty range of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty: none. */
-static range last_dirty_range(const hak_chunk *c, hak_worth worth) {
-  span_set dirty = spans_of_kind(c, HAK_SEARCH_DIRTY);
+static range last_dirty_range(const hak_chunk *c, hak_worth worth, bool apart) {
+  span_set dirty = spans_of_kind(c, HAK_SEARCH_DIRTY, apart);
   range last = {0, 0};
   size_t end;
   for (size_t at = 0; (at = hak_bits_next(dirty.words, at, true)) < HAK_CHUNK_SPANS; at = end) {
@@ -506,10 +521,11 @@ static range last_dirty_range(const hak_chunk *c, hak_worth worth) {
 
 /* Over what is free and clean beside it in its huge pages. A fault there made all of the page resident; and the system uses a
  * huge page again only where a whole one has been given back in one call. */
-static range widened(const hak_chunk *c, range r) {
+static range widened(const hak_chunk *c, range r, bool apart) {
+  span_set set = spans_of_kind(c, HAK_SEARCH_FREE, apart);
   size_t least = hak_align_down(r.bit, HAK_HUGE_PAGE_SPANS), most = hak_align_up(r.end, HAK_HUGE_PAGE_SPANS);
-  while (r.bit > least && hak_bits_has(c->free, r.bit - 1)) r.bit--;
-  while (r.end < most && hak_bits_has(c->free, r.end)) r.end++;
+  while (r.bit > least && hak_bits_has(set.words, r.bit - 1)) r.bit--;
+  while (r.end < most && hak_bits_has(set.words, r.end)) r.end++;
   return r;
 }
 
@@ -519,12 +535,13 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
   const hak_chunk *c = &r->chunks[chunk_index];
   hak_lock_take(&hak_span_pool.lock);
   range dirty = {0, 0};
-  if (c->dirty_spans != 0) dirty = last_dirty_range(c, worth);
+  bool apart = hak_spares_large();
+  if (c->dirty_spans != 0) dirty = last_dirty_range(c, worth, apart);
   bool found = dirty.bit < dirty.end;
   if (found) {
     dirty.bit = hak_max_size(dirty.bit, dirty.end - hak_min_size(dirty.end, max_spans));
     /* What is claimed counts as used: at a limit, requests would be refused because of it. */
-    if ((c->huge || c->no_huge) && !hak_budget_limited()) dirty = widened(c, dirty);
+    if ((c->huge || c->no_huge) && !hak_budget_limited()) dirty = widened(c, dirty, apart);
     *count = dirty.end - dirty.bit;
     *first = chunk_index * HAK_CHUNK_SPANS + dirty.bit;
     dirty_spans = c->dirty_spans;
@@ -556,7 +573,10 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   c->free_spans += (uint32_t)count;
   hak_sub_single(&hak_span_pool.live_spans, count);
   hak_sub_single(&hak_span_pool.claimed_spans, count);
-  if (pages != HAK_PAGES_KEPT) note_split(c, bit, count);
+  if (pages != HAK_PAGES_KEPT) {
+    note_split(c, bit, count);
+    hak_span_pool.passed_over -= hak_min_size(hak_span_pool.passed_over, count);
+  }
   if (pages == HAK_PAGES_MUZZY) hak_bits_change(c->muzzy, bit, count, true);
   if (pages == HAK_PAGES_KEPT) {
     hak_bits_change(c->dirty, bit, count, true);
@@ -591,6 +611,12 @@ void hak_pool_disable_huge(hak_region *r, size_t chunk_index) {
   c->no_huge = true; /* nobody asked for huge pages before the advice was given */
   raise_chunk(r, chunk_index);
   hak_lock_drop(&hak_span_pool.lock);
+}
+
+bool hak_pool_was_large(const hak_span *span) {
+  const hak_region *r = hak_pool_region_of(span);
+  size_t index = (size_t)(span - r->spans);
+  return hak_bits_has(r->chunks[index / HAK_CHUNK_SPANS].large, index % HAK_CHUNK_SPANS);
 }
 
 void hak_pool_note_purged_page(const hak_span *span) {

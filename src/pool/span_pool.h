@@ -23,6 +23,7 @@ typedef struct hak_pool {
   size_t live_spans;  /* held */
   size_t dirty_spans; /* free and dirty */
   size_t claimed_spans; /* held by a purge: untagged */
+  size_t passed_over; /* taken clean for small blocks while dirty ones were left to large blocks, and not made up for by a purge */
   size_t purged_slab_pages; /* relaxed, any thread: purged inside slabs that are held … */
   size_t purging_slab_pages; /* … and those that are about to be */
   bool wakes_first, wakes_last; /* what was taken last: its first, its last span is the first one used of a huge page */
@@ -42,6 +43,14 @@ typedef struct hak_pool {
   size_t emptied_at; /* what was accessible when caches held too little */
 } hak_pool;
 extern hak_pool hak_span_pool;
+
+/* Who hears through userfaultfd of pages that go would wait for itself when it gives them back. So threads that take small blocks alone
+ * leave the pages of large ones to those that take large ones, or ask for a trim, while there are such. */
+extern HAK_HIDDEN HAK_TLS bool hak_takes_large;
+extern bool hak_large_left_to_others; /* relaxed; written by reclaim/ */
+HAK_INLINE bool hak_spares_large(void) { return !hak_takes_large && hak_load_relaxed(&hak_large_left_to_others); }
+/* Whether a large block ever had the span. */
+bool hak_pool_was_large(const hak_span *span);
 
 HAK_INLINE bool hak_pool_is_full(void) { return hak_load_relaxed(&hak_span_pool.live_spans) >= hak_load_relaxed(&hak_span_pool.full_spans); }
 /* Caches were emptied because it was full. */
