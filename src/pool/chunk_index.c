@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "pool/chunk_bits.h"
 #include "pool/meta.h"
 #include "pool/span_pool.h"
 
@@ -117,4 +118,9 @@ void hak_chunk_index_raise(hak_region *r, size_t chunk, size_t first, size_t end
       n = n->below[i];
     }
   }
+}
+
+void hak_chunk_index_raise_around(hak_region *r, size_t chunk, size_t bit, size_t count) {
+  const uint64_t *words = r->chunks[chunk].free;
+  hak_chunk_index_raise(r, chunk, hak_bits_first_of_run(words, bit), hak_bits_next(words, bit + count - 1, false));
 }

@@ -28,6 +28,8 @@ size_t hak_chunk_index_next(const hak_chunk_search *s, size_t from, size_t end);
 void hak_chunk_index_lower(const hak_chunk_search *s, size_t chunk, size_t longest);
 /* Spans [first, end) of the chunk are a free range, and no other has grown. All of the chunk: nothing is known. */
 void hak_chunk_index_raise(hak_region *region, size_t chunk, size_t first, size_t end);
+/* After free spans of the chunk were added, or became dirty, or whole: the free range around them is all that may have grown. */
+void hak_chunk_index_raise_around(hak_region *region, size_t chunk, size_t bit, size_t count);
 
 /* Before the pool lock is taken: sees to the metadata blocks that the trees lacked. */
 void hak_chunk_index_prepare(void);

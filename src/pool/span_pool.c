@@ -5,8 +5,8 @@
 #include "os/os.h"
 #include "pool/absent.h"
 #include "pool/budget.h"
-#include "pool/chunk_bits.h"
 #include "pool/chunk_index.h"
+#include "pool/span_set.h"
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_pool hak_span_pool = {.full_spans = SIZE_MAX};
 
@@ -24,29 +24,6 @@ hak_region *hak_pool_region_of(const hak_span *span) {
   return hak_region_around(span);
 }
 
-static size_t chunk_count(const hak_region *r) { return (r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS; }
-
-static uint64_t spans_of(uint32_t huge_pages, size_t word) {
-  uint64_t pages = huge_pages >> (word * 64 / HAK_HUGE_PAGE_SPANS);
-  return (0 - (pages & 1)) >> 32 | (0 - (pages >> 1 & 1)) << 32;
-}
-
-/* The huge pages of a chunk that are small pages when they are touched. */
-static uint32_t small_pages(const hak_chunk *c) { return c->split_pages | c->no_huge_pages; }
-
-typedef struct span_set {
-  uint64_t words[HAK_CHUNK_WORDS];
-} span_set;
-
-/* apart: of those that no large block ever had. */
-static span_set spans_of_kind(const hak_chunk *c, hak_search k, bool apart) {
-  span_set set;
-  uint32_t small = k == HAK_SEARCH_INTACT ? small_pages(c) : 0;
-  for (size_t w = 0; w < HAK_CHUNK_WORDS; w++)
-    set.words[w] = c->free[w] & (k == HAK_SEARCH_DIRTY ? c->dirty[w] : ~spans_of(small, w)) & ~(apart ? c->large[w] : 0);
-  return set;
-}
-
 /* The bits of a word whose first span has this page number that are aligned. */
 static uint64_t aligned_bits(uintptr_t page, size_t align) {
   size_t period = hak_min_size(align, 64), first = (0 - page) & (align - 1);
@@ -54,8 +31,8 @@ static uint64_t aligned_bits(uintptr_t page, size_t align) {
   return first < 64 ? every << first : 0;
 }
 
-static span_set aligned_of(const span_set *set, uintptr_t chunk_page, size_t align) {
-  span_set aligned = *set;
+static hak_span_set aligned_of(const hak_span_set *set, uintptr_t chunk_page, size_t align) {
+  hak_span_set aligned = *set;
   for (size_t w = 0; align > 1 && w < HAK_CHUNK_WORDS; w++) aligned.words[w] &= aligned_bits(chunk_page + w * 64, align);
   return aligned;
 }
@@ -65,7 +42,7 @@ static span_set aligned_of(const span_set *set, uintptr_t chunk_page, size_t ali
 static size_t find_range(const hak_chunk_search *s, size_t chunk_index, size_t *longest) {
   const hak_chunk *c = &s->region->chunks[chunk_index];
   uintptr_t chunk_page = (s->region->base >> HAK_SPAN_SHIFT) + chunk_index * HAK_CHUNK_SPANS;
-  span_set set = spans_of_kind(c, s->search, s->apart), starts = aligned_of(&set, chunk_page, s->align);
+  hak_span_set set = hak_spans_of_kind(c, s->search, s->apart), starts = aligned_of(&set, chunk_page, s->align);
   size_t at = 0;
   *longest = 0;
   while ((at = hak_bits_next(starts.words, at, true)) < HAK_CHUNK_SPANS) {
@@ -75,12 +52,6 @@ static size_t find_range(const hak_chunk_search *s, size_t chunk_index, size_t *
     at = end;
   }
   return HAK_CHUNK_SPANS;
-}
-
-/* After free spans of the chunk were added, or became dirty, or whole: the free range around them is all that may have grown. */
-static void raise_around(hak_region *r, size_t chunk, size_t bit, size_t count) {
-  const uint64_t *words = r->chunks[chunk].free;
-  hak_chunk_index_raise(r, chunk, hak_bits_first_of_run(words, bit), hak_bits_next(words, bit + count - 1, false));
 }
 
 static void raise_chunk(hak_region *r, size_t chunk) { hak_chunk_index_raise(r, chunk, 0, HAK_CHUNK_SPANS); }
@@ -98,15 +69,15 @@ static bool grow(hak_region *r, size_t spans, bool huge) {
 static bool is_asleep(const hak_chunk *c, size_t bit, size_t spans) {
   if (!c->huge || !hak_budget_targeted() || spans >= HAK_HUGE_PAGE_SPANS) return false;
   size_t page = bit / HAK_HUGE_PAGE_SPANS, w = bit / 64;
-  uint64_t all = spans_of((uint32_t)1 << page, w);
-  return (small_pages(c) >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->muzzy[w]) & all) == 0;
+  uint64_t all = hak_spans_of((uint32_t)1 << page, w);
+  return (hak_small_pages(c) >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->muzzy[w]) & all) == 0;
 }
 
 static void mark_zero_dirty(hak_region *r, size_t index) {
   hak_assert_held(&hak_span_pool.lock);
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   size_t page = index % HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS, w = page * HAK_HUGE_PAGE_SPANS / 64;
-  uint64_t rest = spans_of((uint32_t)1 << page, w) & c->free[w] & ~c->dirty[w] & ~c->muzzy[w];
+  uint64_t rest = hak_spans_of((uint32_t)1 << page, w) & c->free[w] & ~c->dirty[w] & ~c->muzzy[w];
   c->dirty[w] |= rest;
   c->dirty_zero[w] |= rest;
   c->dirty_spans += hak_popcount64(rest);
@@ -135,8 +106,7 @@ static void note_taken(size_t clean) {
   hak_add_relaxed(&pool->refault_bytes, again << HAK_SPAN_SHIFT);
 }
 
-/* Returns how many of them may hold something. */
-static size_t mark_taken(hak_region *r, size_t index, size_t spans) {
+size_t hak_pool_mark_taken(hak_region *r, size_t index, size_t spans) {
   hak_assert_held(&hak_span_pool.lock);
   HAK_ASSERT(index >= r->first_span && index + spans <= r->ready_spans);
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
@@ -157,7 +127,7 @@ static hak_span *take_at(const hak_chunk_search *s, size_t chunk, size_t bit, bo
   size_t last = bit + s->spans - 1;
   hak_span_pool.wakes_first = is_asleep(c, bit, s->spans);
   hak_span_pool.wakes_last = last / HAK_HUGE_PAGE_SPANS != bit / HAK_HUGE_PAGE_SPANS && is_asleep(c, last, s->spans);
-  size_t index = chunk * HAK_CHUNK_SPANS + bit, kept = mark_taken(r, index, s->spans);
+  size_t index = chunk * HAK_CHUNK_SPANS + bit, kept = hak_pool_mark_taken(r, index, s->spans);
   note_taken(s->spans - kept);
   *zeroed = kept == 0;
   return &r->spans[index];
@@ -167,7 +137,7 @@ static hak_span *take_from_chunks(hak_chunk_search s, hak_region *r, bool huge, 
   s.region = r;
   s.search = k;
   s.huge = huge;
-  size_t n = chunk_count(r);
+  size_t n = hak_region_chunks(r);
   for (size_t i = 0; (i = hak_chunk_index_next(&s, i, n)) < n; i++) {
     size_t bit = HAK_CHUNK_SPANS, longest = 0;
     if (r->chunks[i].huge == huge) bit = find_range(&s, i, &longest);
@@ -193,7 +163,7 @@ static size_t free_now(void) {
   size_t spans = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) {
     const hak_region *r = hak_region_at(i);
-    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS, n = chunk_count(r); chunk < n; chunk++) spans += r->chunks[chunk].free_spans;
+    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS, n = hak_region_chunks(r); chunk < n; chunk++) spans += r->chunks[chunk].free_spans;
   }
   return spans;
 }
@@ -263,7 +233,7 @@ static uint32_t whole_free_pages(const hak_chunk *c) {
   uint32_t whole = 0;
   for (unsigned page = 0; page < HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS; page++) {
     size_t w = page * HAK_HUGE_PAGE_SPANS / 64;
-    uint64_t all = spans_of((uint32_t)1 << page, w), used = ~c->free[w] | c->dirty[w];
+    uint64_t all = hak_spans_of((uint32_t)1 << page, w), used = ~c->free[w] | c->dirty[w];
     whole |= (uint32_t)((used & all) == 0) << page;
   }
   whole &= ~c->split_pages;
@@ -299,7 +269,7 @@ static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, bool *
   s.search = whole.search = HAK_SEARCH_INTACT;
   whole.huge = false;
   whole.spans = hak_max_size(s.spans, WHOLE_RANGE_PAGES * HAK_HUGE_PAGE_SPANS);
-  size_t n = r->populated ? 0 : chunk_count(r), longest;
+  size_t n = r->populated ? 0 : hak_region_chunks(r), longest;
   for (size_t i = 0; (i = hak_chunk_index_next(&whole, i, n)) < n; i++) {
     hak_chunk *c = &r->chunks[i];
     uint32_t pages = c->no_huge ? whole_free_pages(c) : 0;
@@ -322,8 +292,8 @@ static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, bool *
   return NULL;
 }
 
-/* Spans that are clean, or new. Those for small blocks that no large block ever had: no more than was ever used becomes accessible for
- * them while there are others. */
+/* Spans that are clean, or new. Apart, no more becomes accessible than so many times what was ever in use: else a program whose memory is
+ * small blocks and large ones by turns would grow without end. */
 #define APART_TIMES 2
 
 static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
@@ -347,9 +317,10 @@ static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
   return s.apart && huge ? NULL : take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed);
 }
 
-/* Dirty spans of large blocks may have pages that were never touched. Small blocks leave so many to large ones. */
+/* Dirty spans of large blocks may have pages that were never touched, or that went before. Slabs take clean ones instead, as long as no
+ * more than this becomes resident by it; and where it costs no huge pages. */
 #define PASSED_PART 16
-#define PASSED_LEAST (2 * HAK_HUGE_PAGE_SPANS)
+#define PASSED_LEAST HAK_HUGE_PAGE_SPANS
 
 static bool may_pass_over(size_t spans) {
   const hak_pool *pool = &hak_span_pool;
@@ -421,7 +392,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
 }
 
 static bool are_of_kind(const hak_chunk *c, size_t bit, size_t spans, hak_search k) {
-  span_set set = spans_of_kind(c, k, false);
+  hak_span_set set = hak_spans_of_kind(c, k, false);
   return hak_bits_next(set.words, bit, false) >= bit + spans;
 }
 
@@ -443,7 +414,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
   if (end > ready && are_of_kind(c, bit, ready - index, HAK_SEARCH_FREE)) grow(r, end - ready, c->huge);
   if (end <= r->ready_spans) {
     if (are_of_kind(c, bit, extra_spans, HAK_SEARCH_FREE) && may_take(c, bit, extra_spans)) {
-      note_taken(extra_spans - mark_taken(r, index, extra_spans));
+      note_taken(extra_spans - hak_pool_mark_taken(r, index, extra_spans));
       mark_large(r, index, extra_spans);
       for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;
       set_codes(r, index, extra_spans, body_code);
@@ -489,7 +460,7 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   hak_bits_change(c->dirty, bit, spans, true);
   c->free_spans += (uint32_t)spans;
   c->dirty_spans += (uint32_t)spans;
-  raise_around(r, index / HAK_CHUNK_SPANS, bit, spans);
+  hak_chunk_index_raise_around(r, index / HAK_CHUNK_SPANS, bit, spans);
   hak_store_relaxed(&c->epoch, hak_load_relaxed(&now_epoch));
   size_t live = hak_sub_single(&hak_span_pool.live_spans, spans);
   size_t dirty = hak_add_single(&hak_span_pool.dirty_spans, spans);
@@ -497,170 +468,4 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   hak_lock_drop(&hak_span_pool.lock);
   *purge_due |= is_over_mark(dirty, live);
   return true;
-}
-
-typedef struct range {
-  size_t bit, end;
-} range;
-
-/* Last free and dirty range of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty: none. */
-static range last_dirty_range(const hak_chunk *c, hak_worth worth, bool apart) {
-  span_set dirty = spans_of_kind(c, HAK_SEARCH_DIRTY, apart);
-  range last = {0, 0};
-  size_t end;
-  for (size_t at = 0; (at = hak_bits_next(dirty.words, at, true)) < HAK_CHUNK_SPANS; at = end) {
-    end = hak_bits_next(dirty.words, at, false);
-    range found = {at, end};
-    if (worth == HAK_WHOLE_PAGES)
-      found = (range){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
-    size_t least = worth == HAK_LONG_RANGES ? HAK_LONG_RANGE_SPANS : 1;
-    if (found.bit + least <= found.end) last = found;
-  }
-  return last;
-}
-
-/* Over what is free and clean beside it in its huge pages. A fault there made all of the page resident; and the system uses a
- * huge page again only where a whole one has been given back in one call. */
-static range widened(const hak_chunk *c, range r, bool apart) {
-  span_set set = spans_of_kind(c, HAK_SEARCH_FREE, apart);
-  size_t least = hak_align_down(r.bit, HAK_HUGE_PAGE_SPANS), most = hak_align_up(r.end, HAK_HUGE_PAGE_SPANS);
-  while (r.bit > least && hak_bits_has(set.words, r.bit - 1)) r.bit--;
-  while (r.end < most && hak_bits_has(set.words, r.end)) r.end++;
-  return r;
-}
-
-size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
-                            size_t *count) {
-  size_t dirty_spans = 0;
-  const hak_chunk *c = &r->chunks[chunk_index];
-  hak_lock_take(&hak_span_pool.lock);
-  range dirty = {0, 0};
-  bool apart = hak_spares_large();
-  if (c->dirty_spans != 0) dirty = last_dirty_range(c, worth, apart);
-  bool found = dirty.bit < dirty.end;
-  if (found) {
-    dirty.bit = hak_max_size(dirty.bit, dirty.end - hak_min_size(dirty.end, max_spans));
-    /* What is claimed counts as used: at a limit, requests would be refused because of it. */
-    if ((c->huge || c->no_huge) && !hak_budget_limited()) dirty = widened(c, dirty, apart);
-    *count = dirty.end - dirty.bit;
-    *first = chunk_index * HAK_CHUNK_SPANS + dirty.bit;
-    dirty_spans = c->dirty_spans;
-    mark_taken(r, *first, *count);
-    dirty_spans -= c->dirty_spans;
-    hak_add_single(&hak_span_pool.claimed_spans, *count);
-  }
-  hak_lock_drop(&hak_span_pool.lock);
-  return dirty_spans;
-}
-
-/* Of the huge pages at either end of what has gone, those that are not in it whole are small pages from now on. */
-static void note_split(hak_chunk *c, size_t bit, size_t count) {
-  size_t first = bit / HAK_HUGE_PAGE_SPANS, last = (bit + count - 1) / HAK_HUGE_PAGE_SPANS;
-  for (size_t page = first; page <= last; page++) {
-    size_t end = (page + 1) * HAK_HUGE_PAGE_SPANS;
-    bool whole = bit <= page * HAK_HUGE_PAGE_SPANS && end - hak_region_is_guard(end - 1) <= bit + count;
-    uint32_t mask = (uint32_t)1 << page;
-    c->split_pages = whole ? c->split_pages & ~mask : c->split_pages | mask;
-    if (!whole && c->huge && (c->no_huge_pages & mask) == 0) hak_store_relaxed(&c->has_split_pages, true);
-  }
-}
-
-static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages pages) {
-  hak_assert_held(&hak_span_pool.lock);
-  hak_chunk *c = &r->chunks[first / HAK_CHUNK_SPANS];
-  size_t bit = first % HAK_CHUNK_SPANS;
-  hak_bits_change(c->free, bit, count, true);
-  c->free_spans += (uint32_t)count;
-  hak_sub_single(&hak_span_pool.live_spans, count);
-  hak_sub_single(&hak_span_pool.claimed_spans, count);
-  if (pages != HAK_PAGES_KEPT) {
-    note_split(c, bit, count);
-    hak_span_pool.passed_over -= hak_min_size(hak_span_pool.passed_over, count);
-  }
-  if (pages == HAK_PAGES_MUZZY) hak_bits_change(c->muzzy, bit, count, true);
-  if (pages == HAK_PAGES_KEPT) {
-    hak_bits_change(c->dirty, bit, count, true);
-    c->dirty_spans += (uint32_t)count;
-    hak_add_single(&hak_span_pool.dirty_spans, count);
-  }
-  raise_around(r, first / HAK_CHUNK_SPANS, bit, count);
-}
-
-void hak_pool_unclaim(hak_region *r, size_t first, size_t count, hak_pages pages) {
-  hak_lock_take(&hak_span_pool.lock);
-  unclaim_locked(r, first, count, pages);
-  hak_lock_drop(&hak_span_pool.lock);
-}
-
-void hak_pool_disable_huge(hak_region *r, size_t chunk_index) {
-  hak_chunk *c = &r->chunks[chunk_index];
-  hak_lock_take(&hak_span_pool.lock);
-  bool was_huge = c->huge;
-  if (was_huge) {
-    c->huge = false;
-    c->no_huge_pages = 0;
-    hak_store_relaxed(&c->has_split_pages, false);
-    raise_chunk(r, chunk_index);
-  }
-  size_t first = hak_max_size(chunk_index * HAK_CHUNK_SPANS, r->first_span);
-  size_t end = hak_min_size((chunk_index + 1) * HAK_CHUNK_SPANS, r->ready_spans);
-  hak_lock_drop(&hak_span_pool.lock);
-  if (!was_huge) return;
-  hak_os_small_pages(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
-  hak_lock_take(&hak_span_pool.lock);
-  c->no_huge = true; /* nobody asked for huge pages before the advice was given */
-  raise_chunk(r, chunk_index);
-  hak_lock_drop(&hak_span_pool.lock);
-}
-
-bool hak_pool_was_large(const hak_span *span) {
-  const hak_region *r = hak_pool_region_of(span);
-  size_t index = (size_t)(span - r->spans);
-  return hak_bits_has(r->chunks[index / HAK_CHUNK_SPANS].large, index % HAK_CHUNK_SPANS);
-}
-
-void hak_pool_note_purged_page(const hak_span *span) {
-  hak_region *r = hak_pool_region_of(span);
-  size_t index = (size_t)(span - r->spans), chunk = index / HAK_CHUNK_SPANS;
-  size_t first = index % HAK_CHUNK_SPANS, last = first + span->span_count - 1;
-  hak_lock_take(&hak_span_pool.lock);
-  uint32_t no_huge = r->chunks[chunk].no_huge_pages;
-  hak_lock_drop(&hak_span_pool.lock);
-  if ((no_huge >> first / HAK_HUGE_PAGE_SPANS & no_huge >> last / HAK_HUGE_PAGE_SPANS & 1) == 0) hak_pool_disable_huge(r, chunk);
-}
-
-void hak_pool_muzzy_to_dirty(void) {
-  hak_lock_take(&hak_span_pool.lock);
-  for (unsigned i = 0; i < hak_region_count(); i++) {
-    hak_region *r = hak_region_at(i);
-    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < chunk_count(r); chunk++) {
-      hak_chunk *c = &r->chunks[chunk];
-      size_t spans = 0;
-      for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) {
-        spans += hak_popcount64(c->muzzy[w]);
-        c->dirty[w] |= c->muzzy[w];
-        c->muzzy[w] = 0;
-      }
-      if (spans == 0) continue;
-      c->dirty_spans += (uint32_t)spans;
-      hak_add_single(&hak_span_pool.dirty_spans, spans);
-      raise_chunk(r, chunk);
-    }
-  }
-  hak_lock_drop(&hak_span_pool.lock);
-}
-
-/* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. */
-void hak_pool_fork_child(void) {
-  hak_absent_fork_child();
-  hak_store_relaxed(&hak_span_pool.purging_slab_pages, 0);
-  for (unsigned i = 0; i < hak_region_count() && hak_span_pool.claimed_spans > 0; i++) {
-    hak_region *r = hak_region_at(i);
-    for (size_t index = r->first_span; index < r->ready_spans; index++) {
-      const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-      size_t bit = index % HAK_CHUNK_SPANS;
-      if (!hak_bits_has(c->free, bit) && !hak_bits_has(c->absent, bit) && !hak_region_is_guard(index) && hak_load_relaxed(&r->map[index]) == HAK_CODE_NONE)
-        unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
-    }
-  }
 }

@@ -101,6 +101,9 @@ void hak_pool_muzzy_to_dirty(void);
 /* In the child of a fork, with the lock held: puts back what other threads had claimed. */
 void hak_pool_fork_child(void);
 
+/* Between the files of this box, under the lock: marks free spans of one chunk as held. Returns how many of them may hold something. */
+size_t hak_pool_mark_taken(hak_region *region, size_t index, size_t spans);
+
 /* Region of a span's metadata. */
 hak_region *hak_pool_region_of(const hak_span *span);
 

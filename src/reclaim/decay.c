@@ -47,10 +47,12 @@ static bool rule_at_it; /* relaxed: and the goal is its */
 static bool limited; /* relaxed: what was seen at the start, at a trim, or when the system refused last */
 static bool commit_asked;
 
-/* What a thread that spares large blocks' pages left of a goal; SIZE_MAX: nothing. Relaxed. */
-static size_t large_goal = SIZE_MAX;
-static uint64_t large_ms; /* relaxed: when a thread that does not came by last */
-#define LARGE_WAITS 4     /* decay times, until all do */
+/* What threads that spare large blocks' pages left to others, which take it up when they come by: a goal, and what is kept. After so many
+ * decay times without one of those, nobody spares them. Relaxed. */
+#define LARGE_WAITS 4
+static size_t left_goal = SIZE_MAX;
+static bool has_left;
+static uint64_t others_ms; /* when one of them came by last */
 
 uint32_t hak_decay_sleeper;
 size_t hak_decay_goal = SIZE_MAX;
@@ -229,6 +231,11 @@ static bool is_due(uint64_t now_ms) {
   return last == 0 || now_ms < last || now_ms >= last + step_ms(); /* a clock that went back begins anew */
 }
 
+static void leave_to_others(size_t goal) {
+  hak_store_relaxed(&left_goal, hak_min_size(goal, hak_load_relaxed(&left_goal)));
+  hak_store_relaxed(&has_left, true);
+}
+
 /* Between two looks, what goes is not to make up for what becomes dirty. */
 static void purge_to_goal(size_t most_spans) {
   size_t goal = hak_load_relaxed(&hak_decay_goal), dirty = dirty_now();
@@ -238,7 +245,7 @@ static void purge_to_goal(size_t most_spans) {
   left_dirty -= hak_min_size(left_dirty, purged);
   dirty = dirty_now();
   if (dirty > goal && purged > 0) return;
-  if (dirty > goal && hak_spares_large()) hak_store_relaxed(&large_goal, hak_min_size(goal, hak_load_relaxed(&large_goal)));
+  if (dirty > goal && hak_spares_large()) leave_to_others(goal);
   /* What the system refuses is not looked for again at each free. The next look sets the mark anew. */
   if (dirty > goal && hak_load_relaxed(&rule_at_it)) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / MARGIN_PART);
   hak_store_relaxed(&rule_at_it, false);
@@ -250,8 +257,8 @@ static void release_kept(uint64_t now_ms, size_t most_bytes, hak_deferred *d) {
   uint64_t ms = hak_budget_level() >= HAK_BUDGET_OVER ? 0 : hak_decay_ms();
   bool left = false;
   if (hak_spares_large()) {
-    hak_store_relaxed(&large_goal, hak_min_size(SIZE_MAX - 1, hak_load_relaxed(&large_goal)));
     hak_store_relaxed(&hak_decay_kept_due, false);
+    leave_to_others(SIZE_MAX);
     return;
   }
   left_dirty += hak_kept_release(now_ms > ms ? now_ms - ms : 0, most_bytes, &left, &d->purge_due).extent_spans;
@@ -302,15 +309,16 @@ static void look(uint64_t now_ms, hak_deferred *d) {
 
 static void divide_work(uint64_t now_ms) {
   if (hak_takes_large) {
-    hak_store_relaxed(&large_ms, now_ms);
+    hak_store_relaxed(&others_ms, now_ms);
     hak_store_relaxed(&hak_large_left_to_others, true);
-  } else if (hak_load_relaxed(&hak_large_left_to_others) && now_ms - hak_load_relaxed(&large_ms) > LARGE_WAITS * base_ms) {
-    hak_store_relaxed(&hak_large_left_to_others, false);
+  } else if (hak_load_relaxed(&hak_large_left_to_others)) {
+    uint64_t last = hak_load_relaxed(&others_ms);
+    hak_store_relaxed(&hak_large_left_to_others, now_ms < last || now_ms - last <= LARGE_WAITS * base_ms);
   }
-  size_t goal = hak_load_relaxed(&large_goal);
-  if (goal == SIZE_MAX || hak_spares_large()) return;
-  hak_store_relaxed(&large_goal, SIZE_MAX);
-  hak_store_relaxed(&hak_decay_goal, hak_min_size(goal, hak_load_relaxed(&hak_decay_goal)));
+  if (!hak_load_relaxed(&has_left) || hak_spares_large()) return;
+  hak_store_relaxed(&has_left, false);
+  hak_store_relaxed(&hak_decay_goal, hak_min_size(hak_load_relaxed(&left_goal), hak_load_relaxed(&hak_decay_goal)));
+  hak_store_relaxed(&left_goal, SIZE_MAX);
   hak_store_relaxed(&hak_decay_kept_due, true);
 }
 

@@ -104,6 +104,9 @@ HAK_INLINE bool hak_region_is_guard(size_t index) {
   return HAK_HARD(GUARDS) && index % HAK_GUARD_PERIOD == HAK_GUARD_PERIOD - 1;
 }
 
+/* The chunk behind the last that has spans. Pool lock. */
+HAK_INLINE size_t hak_region_chunks(const hak_region *region) { return (region->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS; }
+
 #define HAK_HUGE_PAGE ((size_t)2 << 20)
 #define HAK_HUGE_PAGE_SPANS (HAK_HUGE_PAGE / HAK_SPAN_SIZE)
 
