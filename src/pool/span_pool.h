@@ -4,7 +4,8 @@
  * whole truth, so neighbours coalesce by construction. A free span's tag is 0, a held one's is not, except while its
  * pages are being given back; tags change together with the bits, under the lock, so that a fork never sees half. A
  * clean free span reads as zero; one given back lazily is neither clean nor dirty. Dirty spans are preferred to clean ones, low addresses to high ones, and memory
- * already accessible to new.
+ * already accessible to new. Slabs of blocks that share one are kept apart from large blocks, which a program may have registered with
+ * userfaultfd or a device: they come last to clean spans that a large block ever had, and pass over some that are dirty.
  *
  * A chunk is of small or of huge pages. Spans that will be used to the last byte come from huge pages, those that may
  * stay mostly untouched from small ones; dirty spans of either kind go before clean ones. One lock, rank below heap
