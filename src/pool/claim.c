@@ -123,7 +123,8 @@ void hak_pool_disable_huge(hak_region *r, size_t chunk_index) {
 bool hak_pool_was_large(const hak_span *span) {
   const hak_region *r = hak_pool_region_of(span);
   size_t index = (size_t)(span - r->spans);
-  return hak_bits_has(r->chunks[index / HAK_CHUNK_SPANS].large, index % HAK_CHUNK_SPANS);
+  uint64_t word = hak_load_relaxed(&r->chunks[index / HAK_CHUNK_SPANS].large[index % HAK_CHUNK_SPANS / 64]);
+  return (word >> (index % 64) & 1) != 0;
 }
 
 void hak_pool_note_purged_page(const hak_span *span) {
