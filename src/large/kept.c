@@ -138,6 +138,8 @@ static range take_oldest(uint64_t until_ms, size_t most_bytes, size_t excess) {
       kept[i].bytes -= most_bytes;
       r = (range){(char *)kept[i].p + kept[i].bytes, most_bytes, 0, false};
       hak_sub_relaxed(&hak_kept_mapping_bytes, most_bytes);
+    } else if (due) {
+      break;
     }
   }
   return r;

@@ -352,9 +352,7 @@ static void flush_caches(hak_deferred *d) {
 }
 
 void hak_decay_make_room(hak_deferred *d) {
-  bool left;
   flush_caches(d);
-  hak_kept_release(UINT64_MAX, 0, &left, &d->purge_due); /* extents: a mapping's pages would be a call */
   hak_pool_note_emptied();
 }
 

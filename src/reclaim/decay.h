@@ -42,7 +42,7 @@ size_t hak_decay_for_limit(void);
 /* The target lacks memory: free pages of slabs too. Caller holds no lock. */
 HAK_COLD void hak_decay_for_target(hak_deferred *deferred);
 
-/* Nearly all that is accessible is held, some of it by caches: empties those, the calling thread's, the shared ones, and that of extents. Caller holds no lock. */
+/* Nearly all that is accessible is held, some of it by caches: empties those, the calling thread's and the shared ones. Caller holds no lock. */
 HAK_COLD void hak_decay_make_room(hak_deferred *deferred);
 
 /* In the child of a fork: another thread's look has ended with it. */
