@@ -2,9 +2,9 @@
  * it back clean, or dirty where the system refused. Two spans, two threads that take, write and give, two purgers. No
  * byte of a held span is lost, a span said to read as zero does, and the pool's figures fit its bitmaps.
  *
- * mirrors src/pool/span_pool.c: mark_taken(r, *first, *count);
- * mirrors src/pool/span_pool.c: hak_add_single(&hak_span_pool.claimed_spans, *count);
- * mirrors src/pool/span_pool.c: hak_sub_single(&hak_span_pool.claimed_spans, count);
+ * mirrors src/pool/claim.c: hak_pool_mark_taken(r, *first, *count);
+ * mirrors src/pool/claim.c: hak_add_single(&hak_span_pool.claimed_spans, *count);
+ * mirrors src/pool/claim.c: hak_sub_single(&hak_span_pool.claimed_spans, count);
  * mirrors src/pool/span_pool.c: size_t dirty = hak_bits_change(c->dirty, bit, spans, false), muzzy = hak_bits_change(c->muzzy, bit, spans, false);
  * mirrors src/pool/span_pool.c: size_t kept = dirty - hak_bits_change(c->dirty_zero, bit, spans, false) + muzzy;
  * mirrors src/pool/span_pool.c: *zeroed = kept == 0;

@@ -76,6 +76,7 @@ void hak_end_if_alone(void) {
 static void *help(void *unused) {
   (void)unused;
   hak_os_name_thread("hakmem");
+  hak_takes_large = true;
   uint32_t timer = 0; /* nobody wakes it */
   uint64_t seen = activity();
   for (uint64_t quiet = 0;;) {

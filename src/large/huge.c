@@ -137,6 +137,7 @@ void *hak_huge_adopt(void *p, size_t bytes) {
 }
 
 void *hak_huge_alloc(size_t size, size_t align) {
+  hak_takes_large = true;
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
   size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
   hak_kept_make_room(bytes);

@@ -361,16 +361,13 @@ bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms) {
 
 void hak_os_futex_wait(uint32_t *word, uint32_t value) { hak_os_futex_wait_ms(word, value, 0); }
 
-/* A wait that ends at once. The library makes this call anyway: no filter of system calls ends the program for it. */
-bool hak_os_is_readable(const uint32_t *word) {
-  static const struct timespec none;
-  return hak_os_call(SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, &none) != -EFAULT;
-}
+/* Wakes nobody, and moves nobody, where the word is 0. A wait that ends at once would give the processor away for each word. The library
+ * makes this call anyway: no filter of system calls ends the program for it. */
+static long compare_with_zero(const uint32_t *word) { return hak_os_call(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, word, 0); }
 
-bool hak_os_is_not_zero(const uint32_t *word) {
-  static const struct timespec none;
-  return hak_os_call(SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, &none) == -EAGAIN;
-}
+bool hak_os_is_readable(const uint32_t *word) { return compare_with_zero(word) != -EFAULT; }
+
+bool hak_os_is_not_zero(const uint32_t *word) { return compare_with_zero(word) == -EAGAIN; }
 
 void hak_os_futex_wake_shared(uint32_t *word) { hak_os_call(SYS_futex, word, FUTEX_WAKE, 1); }
 

@@ -109,6 +109,7 @@ static bool restore_range(hak_region *r, size_t chunk, size_t from, size_t to) {
     bool lost = false;
     if (hak_region_restore(r, chunk * HAK_CHUNK_SPANS + from, end - from, &lost)) {
       make_free(r, chunk, from, end - from);
+      hak_bits_change(c->large, from, end - from, false); /* another mapping */
       absent_ranges -= absent_ranges > 0;
     } else {
       if (lost) {

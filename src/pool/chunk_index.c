@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "pool/chunk_bits.h"
 #include "pool/meta.h"
 #include "pool/span_pool.h"
 
@@ -20,10 +21,15 @@ static size_t chunks_below(unsigned level) { return (size_t)1 << (5 * level); }
 /* Chunks are counted from the region's first: the tables before it may take many. */
 static size_t first_chunk(const hak_region *r) { return r->first_span / HAK_CHUNK_SPANS; }
 
+#define APART HAK_CHUNK_ORDERS /* as alignment 1 */
+
 static node **root(hak_region *r, bool huge, unsigned order) { return &r->index[huge][order]; }
 
 /* Larger alignments than a chunk's are bounded as that one. */
-static unsigned order_of(size_t align) { return hak_log2(hak_min_size(align, HAK_CHUNK_SPANS)); }
+static unsigned order_of(const hak_chunk_search *s) {
+  HAK_ASSERT(!s->apart || s->align == 1);
+  return s->apart ? APART : hak_log2(hak_min_size(s->align, HAK_CHUNK_SPANS));
+}
 
 static uint16_t least_of(const uint16_t *less) {
   uint16_t least = HAK_CHUNK_SPANS;
@@ -54,7 +60,7 @@ size_t hak_chunk_index_next(const hak_chunk_search *s, size_t from, size_t end) 
   if (from >= end) return end;
   from = hak_max_size(from, base);
   HAK_ASSERT(end <= base + chunks_below(LEVELS));
-  return base + next_below(*root(s->region, s->huge, order_of(s->align)), LEVELS - 1, 0, s, from - base, end - base);
+  return base + next_below(*root(s->region, s->huge, order_of(s)), LEVELS - 1, 0, s, from - base, end - base);
 }
 
 static bool lacks_memory; /* relaxed; for the next call without the lock, under which no system call is made */
@@ -82,7 +88,7 @@ void hak_chunk_index_lower(const hak_chunk_search *s, size_t chunk, size_t longe
   HAK_ASSERT(longest <= HAK_CHUNK_SPANS);
   if (s->align > HAK_CHUNK_SPANS) return; /* of smaller alignments nothing has been seen */
   size_t at = chunk - first_chunk(s->region);
-  node **n = root(s->region, s->huge, order_of(s->align));
+  node **n = root(s->region, s->huge, order_of(s));
   for (unsigned level = LEVELS; level-- > 0;) {
     if (make(n) == NULL) return;
     size_t i = at / chunks_below(level) % FAN;
@@ -102,14 +108,19 @@ static uint16_t less_of(const hak_region *r, size_t chunk, size_t first, size_t 
 void hak_chunk_index_raise(hak_region *r, size_t chunk, size_t first, size_t end) {
   hak_assert_held(&hak_span_pool.lock);
   size_t at = chunk - first_chunk(r);
-  for (unsigned order = 0; order < HAK_CHUNK_ORDERS; order++) {
+  for (unsigned order = 0; order <= APART; order++) {
     node *n = *root(r, r->chunks[chunk].huge, order);
     if (n == NULL) continue;
-    uint16_t less = less_of(r, chunk, first, end, order);
+    uint16_t less = less_of(r, chunk, first, end, order == APART ? 0 : order);
     for (unsigned level = LEVELS; level-- > 0 && n != NULL;) {
       size_t i = at / chunks_below(level) % FAN;
       for (unsigned k = 0; k < HAK_SEARCHES; k++) n->less[k][i] = n->less[k][i] < less ? n->less[k][i] : less;
       n = n->below[i];
     }
   }
+}
+
+void hak_chunk_index_raise_around(hak_region *r, size_t chunk, size_t bit, size_t count) {
+  const uint64_t *words = r->chunks[chunk].free;
+  hak_chunk_index_raise(r, chunk, hak_bits_first_of_run(words, bit), hak_bits_next(words, bit + count - 1, false));
 }

@@ -2,7 +2,8 @@
  *
  * Invariant: for each search, alignment and chunk the bound is at least the longest aligned range of spans there. A search that
  * finds less in a chunk lowers the bound; spans that come back raise it. So each chunk that is looked at in vain is paid for by
- * one change of it. Bounds lie in trees of metadata blocks, a tree for each alignment that was ever asked for; where there is no
+ * one change of it. Bounds lie in trees of metadata blocks, a tree for each alignment that was ever asked for, and one for spans that no
+ * large block ever had; where there is no
  * block (none yet, or no memory), the bounds are the highest. Pool lock. */
 #ifndef HAK_POOL_CHUNK_INDEX_H
 #define HAK_POOL_CHUNK_INDEX_H
@@ -17,6 +18,7 @@ typedef struct hak_chunk_search {
   hak_region *region;
   hak_search search;
   bool huge;
+  bool apart; /* only spans that no large block ever had; align is 1 */
   size_t spans, align; /* align: a power of two, in spans */
 } hak_chunk_search;
 
@@ -26,6 +28,8 @@ size_t hak_chunk_index_next(const hak_chunk_search *s, size_t from, size_t end);
 void hak_chunk_index_lower(const hak_chunk_search *s, size_t chunk, size_t longest);
 /* Spans [first, end) of the chunk are a free range, and no other has grown. All of the chunk: nothing is known. */
 void hak_chunk_index_raise(hak_region *region, size_t chunk, size_t first, size_t end);
+/* After free spans of the chunk were added, or became dirty, or whole: the free range around them is all that may have grown. */
+void hak_chunk_index_raise_around(hak_region *region, size_t chunk, size_t bit, size_t count);
 
 /* Before the pool lock is taken: sees to the metadata blocks that the trees lacked. */
 void hak_chunk_index_prepare(void);

@@ -5,10 +5,13 @@
 #include "os/os.h"
 #include "pool/absent.h"
 #include "pool/budget.h"
-#include "pool/chunk_bits.h"
 #include "pool/chunk_index.h"
+#include "pool/span_set.h"
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_pool hak_span_pool = {.full_spans = SIZE_MAX};
+
+HAK_TLS bool hak_takes_large;
+bool hak_large_left_to_others;
 
 static uint32_t now_epoch; /* relaxed; written by hak_pool_set_epoch */
 
@@ -21,28 +24,6 @@ hak_region *hak_pool_region_of(const hak_span *span) {
   return hak_region_around(span);
 }
 
-static size_t chunk_count(const hak_region *r) { return (r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS; }
-
-static uint64_t spans_of(uint32_t huge_pages, size_t word) {
-  uint64_t pages = huge_pages >> (word * 64 / HAK_HUGE_PAGE_SPANS);
-  return (0 - (pages & 1)) >> 32 | (0 - (pages >> 1 & 1)) << 32;
-}
-
-/* The huge pages of a chunk that are small pages when they are touched. */
-static uint32_t small_pages(const hak_chunk *c) { return c->split_pages | c->no_huge_pages; }
-
-typedef struct span_set {
-  uint64_t words[HAK_CHUNK_WORDS];
-} span_set;
-
-static span_set spans_of_kind(const hak_chunk *c, hak_search k) {
-  span_set set;
-  uint32_t small = k == HAK_SEARCH_INTACT ? small_pages(c) : 0;
-  for (size_t w = 0; w < HAK_CHUNK_WORDS; w++)
-    set.words[w] = c->free[w] & (k == HAK_SEARCH_DIRTY ? c->dirty[w] : ~spans_of(small, w));
-  return set;
-}
-
 /* The bits of a word whose first span has this page number that are aligned. */
 static uint64_t aligned_bits(uintptr_t page, size_t align) {
   size_t period = hak_min_size(align, 64), first = (0 - page) & (align - 1);
@@ -50,32 +31,27 @@ static uint64_t aligned_bits(uintptr_t page, size_t align) {
   return first < 64 ? every << first : 0;
 }
 
-static span_set aligned_of(const span_set *set, uintptr_t chunk_page, size_t align) {
-  span_set aligned = *set;
+static hak_span_set aligned_of(const hak_span_set *set, uintptr_t chunk_page, size_t align) {
+  hak_span_set aligned = *set;
   for (size_t w = 0; align > 1 && w < HAK_CHUNK_WORDS; w++) aligned.words[w] &= aligned_bits(chunk_page + w * 64, align);
   return aligned;
 }
 
-/* Lowest start in the chunk of `spans` adjacent free spans, aligned by absolute address; HAK_CHUNK_SPANS if none. *longest: the
- * longest that start at one, until then. */
-static size_t find_range(const hak_region *r, size_t chunk_index, size_t spans, size_t align, hak_search k, size_t *longest) {
-  uintptr_t chunk_page = (r->base >> HAK_SPAN_SHIFT) + chunk_index * HAK_CHUNK_SPANS;
-  span_set set = spans_of_kind(&r->chunks[chunk_index], k), starts = aligned_of(&set, chunk_page, align);
+/* Lowest start in the chunk of adjacent free spans that are looked for, aligned by absolute address; HAK_CHUNK_SPANS if none.
+ * *longest: the longest that start at one, until then. */
+static size_t find_range(const hak_chunk_search *s, size_t chunk_index, size_t *longest) {
+  const hak_chunk *c = &s->region->chunks[chunk_index];
+  uintptr_t chunk_page = (s->region->base >> HAK_SPAN_SHIFT) + chunk_index * HAK_CHUNK_SPANS;
+  hak_span_set set = hak_spans_of_kind(c, s->search, s->apart), starts = aligned_of(&set, chunk_page, s->align);
   size_t at = 0;
   *longest = 0;
   while ((at = hak_bits_next(starts.words, at, true)) < HAK_CHUNK_SPANS) {
     size_t end = hak_bits_next(set.words, at, false);
-    if (at + spans <= end) return at;
+    if (at + s->spans <= end) return at;
     *longest = hak_max_size(*longest, end - at);
     at = end;
   }
   return HAK_CHUNK_SPANS;
-}
-
-/* After free spans of the chunk were added, or became dirty, or whole: the free range around them is all that may have grown. */
-static void raise_around(hak_region *r, size_t chunk, size_t bit, size_t count) {
-  const uint64_t *words = r->chunks[chunk].free;
-  hak_chunk_index_raise(r, chunk, hak_bits_first_of_run(words, bit), hak_bits_next(words, bit + count - 1, false));
 }
 
 static void raise_chunk(hak_region *r, size_t chunk) { hak_chunk_index_raise(r, chunk, 0, HAK_CHUNK_SPANS); }
@@ -93,15 +69,15 @@ static bool grow(hak_region *r, size_t spans, bool huge) {
 static bool is_asleep(const hak_chunk *c, size_t bit, size_t spans) {
   if (!c->huge || !hak_budget_targeted() || spans >= HAK_HUGE_PAGE_SPANS) return false;
   size_t page = bit / HAK_HUGE_PAGE_SPANS, w = bit / 64;
-  uint64_t all = spans_of((uint32_t)1 << page, w);
-  return (small_pages(c) >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->muzzy[w]) & all) == 0;
+  uint64_t all = hak_spans_of((uint32_t)1 << page, w);
+  return (hak_small_pages(c) >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->muzzy[w]) & all) == 0;
 }
 
 static void mark_zero_dirty(hak_region *r, size_t index) {
   hak_assert_held(&hak_span_pool.lock);
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   size_t page = index % HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS, w = page * HAK_HUGE_PAGE_SPANS / 64;
-  uint64_t rest = spans_of((uint32_t)1 << page, w) & c->free[w] & ~c->dirty[w] & ~c->muzzy[w];
+  uint64_t rest = hak_spans_of((uint32_t)1 << page, w) & c->free[w] & ~c->dirty[w] & ~c->muzzy[w];
   c->dirty[w] |= rest;
   c->dirty_zero[w] |= rest;
   c->dirty_spans += hak_popcount64(rest);
@@ -130,8 +106,7 @@ static void note_taken(size_t clean) {
   hak_add_relaxed(&pool->refault_bytes, again << HAK_SPAN_SHIFT);
 }
 
-/* Returns how many of them may hold something. */
-static size_t mark_taken(hak_region *r, size_t index, size_t spans) {
+size_t hak_pool_mark_taken(hak_region *r, size_t index, size_t spans) {
   hak_assert_held(&hak_span_pool.lock);
   HAK_ASSERT(index >= r->first_span && index + spans <= r->ready_spans);
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
@@ -146,34 +121,36 @@ static size_t mark_taken(hak_region *r, size_t index, size_t spans) {
   return kept;
 }
 
-static hak_span *take_at(hak_region *r, size_t chunk, size_t bit, size_t spans, bool *zeroed) {
+static hak_span *take_at(const hak_chunk_search *s, size_t chunk, size_t bit, bool *zeroed) {
+  hak_region *r = s->region;
   hak_chunk *c = &r->chunks[chunk];
-  size_t last = bit + spans - 1;
-  hak_span_pool.wakes_first = is_asleep(c, bit, spans);
-  hak_span_pool.wakes_last = last / HAK_HUGE_PAGE_SPANS != bit / HAK_HUGE_PAGE_SPANS && is_asleep(c, last, spans);
-  size_t index = chunk * HAK_CHUNK_SPANS + bit, kept = mark_taken(r, index, spans);
-  note_taken(spans - kept);
+  size_t last = bit + s->spans - 1;
+  hak_span_pool.wakes_first = is_asleep(c, bit, s->spans);
+  hak_span_pool.wakes_last = last / HAK_HUGE_PAGE_SPANS != bit / HAK_HUGE_PAGE_SPANS && is_asleep(c, last, s->spans);
+  size_t index = chunk * HAK_CHUNK_SPANS + bit, kept = hak_pool_mark_taken(r, index, s->spans);
+  note_taken(s->spans - kept);
   *zeroed = kept == 0;
   return &r->spans[index];
 }
 
-static hak_span *take_from_chunks(hak_region *r, size_t spans, size_t align, bool huge, hak_search k, bool *zeroed) {
-  hak_chunk_search s = {r, k, huge, spans, align};
-  size_t n = chunk_count(r);
+static hak_span *take_from_chunks(hak_chunk_search s, hak_region *r, bool huge, hak_search k, bool *zeroed) {
+  s.region = r;
+  s.search = k;
+  s.huge = huge;
+  size_t n = hak_region_chunks(r);
   for (size_t i = 0; (i = hak_chunk_index_next(&s, i, n)) < n; i++) {
     size_t bit = HAK_CHUNK_SPANS, longest = 0;
-    if (r->chunks[i].huge == huge) bit = find_range(r, i, spans, align, k, &longest);
-    if (bit < HAK_CHUNK_SPANS) return take_at(r, i, bit, spans, zeroed);
+    if (r->chunks[i].huge == huge) bit = find_range(&s, i, &longest);
+    if (bit < HAK_CHUNK_SPANS) return take_at(&s, i, bit, zeroed);
     hak_chunk_index_lower(&s, i, longest);
   }
   return NULL;
 }
 
-static hak_span *take_from_regions(size_t spans, size_t align, bool huge, hak_search k, bool *zeroed) {
+static hak_span *take_from_regions(hak_chunk_search s, bool huge, hak_search k, bool *zeroed) {
   unsigned regions = hak_region_count();
   hak_span *span = NULL;
-  for (unsigned i = 0; i < regions && span == NULL; i++)
-    span = take_from_chunks(hak_region_at(i), spans, align, huge, k, zeroed);
+  for (unsigned i = 0; i < regions && span == NULL; i++) span = take_from_chunks(s, hak_region_at(i), huge, k, zeroed);
   return span;
 }
 
@@ -186,7 +163,7 @@ static size_t free_now(void) {
   size_t spans = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) {
     const hak_region *r = hak_region_at(i);
-    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS, n = chunk_count(r); chunk < n; chunk++) spans += r->chunks[chunk].free_spans;
+    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS, n = hak_region_chunks(r); chunk < n; chunk++) spans += r->chunks[chunk].free_spans;
   }
   return spans;
 }
@@ -213,25 +190,26 @@ void hak_pool_note_emptied(void) {
 
 /* Grows the region until the range fits or it cannot grow: to the end of the current chunk, into a chunk of the kind, and
  * there again where the alignment asks for more. */
-static hak_span *take_by_growing(hak_region *r, size_t spans, size_t align, bool huge, bool *zeroed) {
+static hak_span *take_by_growing(hak_chunk_search s, hak_region *r, bool huge, bool *zeroed) {
+  if (s.apart && r->populated) return NULL;
   for (int round = 0; round < 4; round++) {
     /* A region whose new memory is resident at once has no new chunks of huge pages. Growing it costs memory, so any chunk
      * will do. */
-    hak_span *other = r->populated ? take_from_chunks(r, spans, align, !huge, HAK_SEARCH_FREE, zeroed) : NULL;
+    hak_span *other = r->populated ? take_from_chunks(s, r, !huge, HAK_SEARCH_FREE, zeroed) : NULL;
     if (other != NULL) return other;
-    size_t wanted = spans + (round == 0 ? 0 : hak_min_size(align, HAK_CHUNK_SPANS));
+    size_t wanted = s.spans + (round == 0 ? 0 : hak_min_size(s.align, HAK_CHUNK_SPANS));
     if (!grow(r, wanted, huge)) return NULL;
     note_grown();
-    hak_span *span = take_from_chunks(r, spans, align, huge, HAK_SEARCH_FREE, zeroed);
+    hak_span *span = take_from_chunks(s, r, huge, HAK_SEARCH_FREE, zeroed);
     if (span != NULL) return span;
   }
   return NULL;
 }
 
-static hak_span *take_dirty(size_t spans, size_t align, bool huge, bool *zeroed) {
-  if (hak_load_relaxed(&hak_span_pool.dirty_spans) < spans) return NULL;
-  hak_span *span = take_from_regions(spans, align, huge, HAK_SEARCH_DIRTY, zeroed);
-  return span != NULL ? span : take_from_regions(spans, align, !huge, HAK_SEARCH_DIRTY, zeroed);
+static hak_span *take_dirty(hak_chunk_search s, bool *zeroed) {
+  if (hak_load_relaxed(&hak_span_pool.dirty_spans) < s.spans) return NULL;
+  hak_span *span = take_from_regions(s, s.huge, HAK_SEARCH_DIRTY, zeroed);
+  return span != NULL ? span : take_from_regions(s, !s.huge, HAK_SEARCH_DIRTY, zeroed);
 }
 
 /* Far more is accessible than is used, in chunks that have become small mostly: what is added costs tables, a percent of
@@ -239,10 +217,14 @@ static hak_span *take_dirty(size_t spans, size_t align, bool huge, bool *zeroed)
 #define ROOMY_TIMES 8
 #define ROOMY_SPANS (8 * HAK_CHUNK_SPANS)
 
-static bool is_roomy(void) {
-  size_t accessible = 0, most = hak_max_size(hak_span_pool.live_spans, hak_span_pool.peak_spans);
+static size_t accessible_now(void) {
+  size_t accessible = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) accessible += hak_region_at(i)->ready_spans - hak_region_at(i)->first_span;
-  return accessible > ROOMY_TIMES * most + ROOMY_SPANS;
+  return accessible;
+}
+
+static bool is_roomy(size_t times, size_t spans) {
+  return accessible_now() > times * hak_max_size(hak_span_pool.live_spans, hak_span_pool.peak_spans) + spans;
 }
 
 /* Of a chunk: huge pages that are free and went whole, so many beside each other that asking for them costs few mappings. */
@@ -251,7 +233,7 @@ static uint32_t whole_free_pages(const hak_chunk *c) {
   uint32_t whole = 0;
   for (unsigned page = 0; page < HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS; page++) {
     size_t w = page * HAK_HUGE_PAGE_SPANS / 64;
-    uint64_t all = spans_of((uint32_t)1 << page, w), used = ~c->free[w] | c->dirty[w];
+    uint64_t all = hak_spans_of((uint32_t)1 << page, w), used = ~c->free[w] | c->dirty[w];
     whole |= (uint32_t)((used & all) == 0) << page;
   }
   whole &= ~c->split_pages;
@@ -280,76 +262,119 @@ static uint32_t ready_pages(const hak_region *r, size_t chunk) {
 /* Before the region grows: a chunk that has become small, and is free and clean for the greater part by now. Without it a
  * program that gives memory back and takes it again would have new chunks for ever, and pay for their tables. */
 #define WHOLE_PAGES_LEAST (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS / 2)
-static hak_span *take_by_enabling_huge(hak_region *r, size_t spans, size_t align, bool *zeroed) {
+static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, bool *zeroed) {
   /* Among chunks of small pages, this search finds those that may become huge. */
-  hak_chunk_search s = {r, HAK_SEARCH_INTACT, false, hak_max_size(spans, WHOLE_RANGE_PAGES * HAK_HUGE_PAGE_SPANS), align};
-  size_t n = r->populated ? 0 : chunk_count(r), longest;
-  for (size_t i = 0; (i = hak_chunk_index_next(&s, i, n)) < n; i++) {
+  hak_chunk_search whole = s;
+  s.region = whole.region = r;
+  s.search = whole.search = HAK_SEARCH_INTACT;
+  whole.huge = false;
+  whole.spans = hak_max_size(s.spans, WHOLE_RANGE_PAGES * HAK_HUGE_PAGE_SPANS);
+  size_t n = r->populated ? 0 : hak_region_chunks(r), longest;
+  for (size_t i = 0; (i = hak_chunk_index_next(&whole, i, n)) < n; i++) {
     hak_chunk *c = &r->chunks[i];
     uint32_t pages = c->no_huge ? whole_free_pages(c) : 0;
     size_t bit = HAK_CHUNK_SPANS;
     if (hak_popcount64(pages) >= WHOLE_PAGES_LEAST) {
       c->no_huge_pages = ready_pages(r, i) & ~pages;
-      bit = find_range(r, i, spans, align, HAK_SEARCH_INTACT, &longest);
+      bit = find_range(&s, i, &longest);
     }
     if (bit == HAK_CHUNK_SPANS) {
       c->no_huge_pages = 0;
-      hak_chunk_index_lower(&s, i, 0);
+      hak_chunk_index_lower(&whole, i, 0);
       continue;
     }
     c->huge = true;
     c->no_huge = false;
     raise_chunk(r, i);
     ask_for_huge_pages(r, i, pages);
-    return take_at(r, i, bit, spans, zeroed);
+    return take_at(&s, i, bit, zeroed);
   }
   return NULL;
 }
 
-static hak_span *take_locked(size_t spans, size_t align, bool huge, bool *zeroed) {
-  hak_assert_held(&hak_span_pool.lock);
-  HAK_ASSERT(spans > 0 && spans <= HAK_CHUNK_SPANS && hak_is_pow2(align));
-  hak_span *span = take_dirty(spans, align, huge, zeroed);
-  if (span != NULL) return span;
-  /* At the limit memory changes hands; none is added. */
-  if (hak_budget_limited() && !hak_budget_admits_locked(spans)) return NULL;
-  if (huge && (span = take_from_regions(spans, align, true, HAK_SEARCH_INTACT, zeroed)) != NULL) return span;
-  if ((span = take_from_regions(spans, align, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+/* Spans that are clean, or new. Apart, no more becomes accessible than so many times what was ever in use: else a program whose memory is
+ * small blocks and large ones by turns would grow without end. */
+#define APART_TIMES 2
+
+static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
+  hak_span *span;
+  bool huge = s.huge;
+  if (huge && (span = take_from_regions(s, true, HAK_SEARCH_INTACT, zeroed)) != NULL) return span;
+  if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   /* Absent spans have tables. Of either kind: they are few, under a limit. */
-  if (hak_pool_restore(spans, align)) {
-    if ((span = take_from_regions(spans, align, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
-    if ((span = take_from_regions(spans, align, !huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  if (hak_pool_restore(s.spans, s.align)) {
+    if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+    if ((span = take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   }
   unsigned regions = hak_region_count();
   for (unsigned i = 0; huge && i < regions; i++) {
-    if ((span = take_by_enabling_huge(hak_region_at(i), spans, align, zeroed)) != NULL) return span;
+    if ((span = take_by_enabling_huge(s, hak_region_at(i), zeroed)) != NULL) return span;
   }
-  if (huge && is_roomy() && (span = take_from_regions(spans, align, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
-  for (unsigned i = 0; i < regions; i++) {
-    if ((span = take_by_growing(hak_region_at(i), spans, align, huge, zeroed)) != NULL) return span;
+  if (huge && is_roomy(ROOMY_TIMES, ROOMY_SPANS) && (span = take_from_regions(s, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  for (unsigned i = s.apart && is_roomy(APART_TIMES, HAK_HUGE_PAGE_SPANS) ? regions : 0; i < regions; i++) {
+    if ((span = take_by_growing(s, hak_region_at(i), huge, zeroed)) != NULL) return span;
   }
-  if ((span = take_from_regions(spans, align, !huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
-  hak_region *added = hak_region_add(spans + hak_min_size(align, HAK_CHUNK_SPANS) - 1);
+  return s.apart && huge ? NULL : take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed);
+}
+
+/* Dirty spans of large blocks may have pages that were never touched, or that went before. Slabs take clean ones instead, as long as no
+ * more than this becomes resident by it; and where it costs no huge pages. */
+#define PASSED_PART 16
+#define PASSED_LEAST HAK_HUGE_PAGE_SPANS
+
+static bool may_pass_over(size_t spans) {
+  const hak_pool *pool = &hak_span_pool;
+  if (pool->dirty_spans < spans) return false; /* there is none */
+  size_t most = hak_max_size(pool->live_spans, pool->peak_spans) / PASSED_PART + PASSED_LEAST;
+  return !hak_budget_limited() && !hak_budget_targeted() && pool->passed_over + spans <= most;
+}
+
+static hak_span *take_locked(hak_chunk_search s, bool *zeroed) {
+  hak_assert_held(&hak_span_pool.lock);
+  HAK_ASSERT(s.spans > 0 && s.spans <= HAK_CHUNK_SPANS && hak_is_pow2(s.align));
+  hak_chunk_search any = s;
+  any.apart = false;
+  hak_span *span = s.apart ? take_dirty(s, zeroed) : NULL;
+  if (span == NULL && s.apart && !s.huge && may_pass_over(s.spans) && (span = take_clean(s, zeroed)) != NULL) hak_span_pool.passed_over += s.spans;
+  if (span != NULL || (span = take_dirty(any, zeroed)) != NULL) return span;
+  /* At the limit memory changes hands; none is added. */
+  if (hak_budget_limited() && !hak_budget_admits_locked(s.spans)) return NULL;
+  if (s.apart && (span = take_clean(s, zeroed)) != NULL) return span;
+  if ((span = take_clean(any, zeroed)) != NULL) return span;
+  hak_region *added = hak_region_add(s.spans + hak_min_size(s.align, HAK_CHUNK_SPANS) - 1);
   if (added == NULL) return NULL;
-  if ((span = take_from_chunks(added, spans, align, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
-  return take_by_growing(added, spans, align, false, zeroed);
+  if ((span = take_from_chunks(any, added, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  return take_by_growing(any, added, false, zeroed);
 }
 
 static void set_codes(hak_region *r, size_t first, size_t spans, unsigned code) {
   for (size_t i = 0; i < spans; i++) hak_store_relaxed(&r->map[first + i], (uint8_t)code);
 }
 
+/* Of a slab of blocks that share it. */
+static bool is_shared(uint32_t tag) {
+  unsigned code = HAK_TAG_CODE(tag);
+  return hak_code_is_class(code) && hak_class_size(code - 1) <= HAK_SHARED_MAX;
+}
+
+static void mark_large(hak_region *r, size_t index, size_t spans) {
+  hak_bits_change(r->chunks[index / HAK_CHUNK_SPANS].large, index % HAK_CHUNK_SPANS, spans, true);
+}
+
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
   hak_chunk_index_prepare();
   hak_lock_take(&hak_span_pool.lock);
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
-  hak_span *span = take_locked(spans, align, huge, zeroed);
+  bool shared = is_shared(tags.head);
+  hak_span *span = take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = shared && align == 1}, zeroed);
   bool wakes_first = false, wakes_last = false;
   hak_region *r = NULL;
   size_t index = 0;
   if (span != NULL) {
     r = hak_pool_region_of(span);
     index = (size_t)(span - r->spans);
+    if (!shared) mark_large(r, index, spans);
+    hak_takes_large |= !shared;
     wakes_first = hak_span_pool.wakes_first;
     wakes_last = hak_span_pool.wakes_last;
     span->start = (uintptr_t)hak_region_address(r, index);
@@ -367,7 +392,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
 }
 
 static bool are_of_kind(const hak_chunk *c, size_t bit, size_t spans, hak_search k) {
-  span_set set = spans_of_kind(c, k);
+  hak_span_set set = hak_spans_of_kind(c, k, false);
   return hak_bits_next(set.words, bit, false) >= bit + spans;
 }
 
@@ -389,7 +414,8 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
   if (end > ready && are_of_kind(c, bit, ready - index, HAK_SEARCH_FREE)) grow(r, end - ready, c->huge);
   if (end <= r->ready_spans) {
     if (are_of_kind(c, bit, extra_spans, HAK_SEARCH_FREE) && may_take(c, bit, extra_spans)) {
-      note_taken(extra_spans - mark_taken(r, index, extra_spans));
+      note_taken(extra_spans - hak_pool_mark_taken(r, index, extra_spans));
+      mark_large(r, index, extra_spans);
       for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;
       set_codes(r, index, extra_spans, body_code);
       span->span_count = (uint16_t)(span->span_count + extra_spans);
@@ -434,7 +460,7 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   hak_bits_change(c->dirty, bit, spans, true);
   c->free_spans += (uint32_t)spans;
   c->dirty_spans += (uint32_t)spans;
-  raise_around(r, index / HAK_CHUNK_SPANS, bit, spans);
+  hak_chunk_index_raise_around(r, index / HAK_CHUNK_SPANS, bit, spans);
   hak_store_relaxed(&c->epoch, hak_load_relaxed(&now_epoch));
   size_t live = hak_sub_single(&hak_span_pool.live_spans, spans);
   size_t dirty = hak_add_single(&hak_span_pool.dirty_spans, spans);
@@ -442,159 +468,4 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   hak_lock_drop(&hak_span_pool.lock);
   *purge_due |= is_over_mark(dirty, live);
   return true;
-}
-
-typedef struct range {
-  size_t bit, end;
-} range;
-
-/* Last free and dirty range of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty: none. */
-static range last_dirty_range(const hak_chunk *c, hak_worth worth) {
-  span_set dirty = spans_of_kind(c, HAK_SEARCH_DIRTY);
-  range last = {0, 0};
-  size_t end;
-  for (size_t at = 0; (at = hak_bits_next(dirty.words, at, true)) < HAK_CHUNK_SPANS; at = end) {
-    end = hak_bits_next(dirty.words, at, false);
-    range found = {at, end};
-    if (worth == HAK_WHOLE_PAGES)
-      found = (range){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
-    size_t least = worth == HAK_LONG_RANGES ? HAK_LONG_RANGE_SPANS : 1;
-    if (found.bit + least <= found.end) last = found;
-  }
-  return last;
-}
-
-/* Over what is free and clean beside it in its huge pages. A fault there made all of the page resident; and the system uses a
- * huge page again only where a whole one has been given back in one call. */
-static range widened(const hak_chunk *c, range r) {
-  size_t least = hak_align_down(r.bit, HAK_HUGE_PAGE_SPANS), most = hak_align_up(r.end, HAK_HUGE_PAGE_SPANS);
-  while (r.bit > least && hak_bits_has(c->free, r.bit - 1)) r.bit--;
-  while (r.end < most && hak_bits_has(c->free, r.end)) r.end++;
-  return r;
-}
-
-size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
-                            size_t *count) {
-  size_t dirty_spans = 0;
-  const hak_chunk *c = &r->chunks[chunk_index];
-  hak_lock_take(&hak_span_pool.lock);
-  range dirty = {0, 0};
-  if (c->dirty_spans != 0) dirty = last_dirty_range(c, worth);
-  bool found = dirty.bit < dirty.end;
-  if (found) {
-    dirty.bit = hak_max_size(dirty.bit, dirty.end - hak_min_size(dirty.end, max_spans));
-    /* What is claimed counts as used: at a limit, requests would be refused because of it. */
-    if ((c->huge || c->no_huge) && !hak_budget_limited()) dirty = widened(c, dirty);
-    *count = dirty.end - dirty.bit;
-    *first = chunk_index * HAK_CHUNK_SPANS + dirty.bit;
-    dirty_spans = c->dirty_spans;
-    mark_taken(r, *first, *count);
-    dirty_spans -= c->dirty_spans;
-    hak_add_single(&hak_span_pool.claimed_spans, *count);
-  }
-  hak_lock_drop(&hak_span_pool.lock);
-  return dirty_spans;
-}
-
-/* Of the huge pages at either end of what has gone, those that are not in it whole are small pages from now on. */
-static void note_split(hak_chunk *c, size_t bit, size_t count) {
-  size_t first = bit / HAK_HUGE_PAGE_SPANS, last = (bit + count - 1) / HAK_HUGE_PAGE_SPANS;
-  for (size_t page = first; page <= last; page++) {
-    size_t end = (page + 1) * HAK_HUGE_PAGE_SPANS;
-    bool whole = bit <= page * HAK_HUGE_PAGE_SPANS && end - hak_region_is_guard(end - 1) <= bit + count;
-    uint32_t mask = (uint32_t)1 << page;
-    c->split_pages = whole ? c->split_pages & ~mask : c->split_pages | mask;
-    if (!whole && c->huge && (c->no_huge_pages & mask) == 0) hak_store_relaxed(&c->has_split_pages, true);
-  }
-}
-
-static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages pages) {
-  hak_assert_held(&hak_span_pool.lock);
-  hak_chunk *c = &r->chunks[first / HAK_CHUNK_SPANS];
-  size_t bit = first % HAK_CHUNK_SPANS;
-  hak_bits_change(c->free, bit, count, true);
-  c->free_spans += (uint32_t)count;
-  hak_sub_single(&hak_span_pool.live_spans, count);
-  hak_sub_single(&hak_span_pool.claimed_spans, count);
-  if (pages != HAK_PAGES_KEPT) note_split(c, bit, count);
-  if (pages == HAK_PAGES_MUZZY) hak_bits_change(c->muzzy, bit, count, true);
-  if (pages == HAK_PAGES_KEPT) {
-    hak_bits_change(c->dirty, bit, count, true);
-    c->dirty_spans += (uint32_t)count;
-    hak_add_single(&hak_span_pool.dirty_spans, count);
-  }
-  raise_around(r, first / HAK_CHUNK_SPANS, bit, count);
-}
-
-void hak_pool_unclaim(hak_region *r, size_t first, size_t count, hak_pages pages) {
-  hak_lock_take(&hak_span_pool.lock);
-  unclaim_locked(r, first, count, pages);
-  hak_lock_drop(&hak_span_pool.lock);
-}
-
-void hak_pool_disable_huge(hak_region *r, size_t chunk_index) {
-  hak_chunk *c = &r->chunks[chunk_index];
-  hak_lock_take(&hak_span_pool.lock);
-  bool was_huge = c->huge;
-  if (was_huge) {
-    c->huge = false;
-    c->no_huge_pages = 0;
-    hak_store_relaxed(&c->has_split_pages, false);
-    raise_chunk(r, chunk_index);
-  }
-  size_t first = hak_max_size(chunk_index * HAK_CHUNK_SPANS, r->first_span);
-  size_t end = hak_min_size((chunk_index + 1) * HAK_CHUNK_SPANS, r->ready_spans);
-  hak_lock_drop(&hak_span_pool.lock);
-  if (!was_huge) return;
-  hak_os_small_pages(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
-  hak_lock_take(&hak_span_pool.lock);
-  c->no_huge = true; /* nobody asked for huge pages before the advice was given */
-  raise_chunk(r, chunk_index);
-  hak_lock_drop(&hak_span_pool.lock);
-}
-
-void hak_pool_note_purged_page(const hak_span *span) {
-  hak_region *r = hak_pool_region_of(span);
-  size_t index = (size_t)(span - r->spans), chunk = index / HAK_CHUNK_SPANS;
-  size_t first = index % HAK_CHUNK_SPANS, last = first + span->span_count - 1;
-  hak_lock_take(&hak_span_pool.lock);
-  uint32_t no_huge = r->chunks[chunk].no_huge_pages;
-  hak_lock_drop(&hak_span_pool.lock);
-  if ((no_huge >> first / HAK_HUGE_PAGE_SPANS & no_huge >> last / HAK_HUGE_PAGE_SPANS & 1) == 0) hak_pool_disable_huge(r, chunk);
-}
-
-void hak_pool_muzzy_to_dirty(void) {
-  hak_lock_take(&hak_span_pool.lock);
-  for (unsigned i = 0; i < hak_region_count(); i++) {
-    hak_region *r = hak_region_at(i);
-    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < chunk_count(r); chunk++) {
-      hak_chunk *c = &r->chunks[chunk];
-      size_t spans = 0;
-      for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) {
-        spans += hak_popcount64(c->muzzy[w]);
-        c->dirty[w] |= c->muzzy[w];
-        c->muzzy[w] = 0;
-      }
-      if (spans == 0) continue;
-      c->dirty_spans += (uint32_t)spans;
-      hak_add_single(&hak_span_pool.dirty_spans, spans);
-      raise_chunk(r, chunk);
-    }
-  }
-  hak_lock_drop(&hak_span_pool.lock);
-}
-
-/* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. */
-void hak_pool_fork_child(void) {
-  hak_absent_fork_child();
-  hak_store_relaxed(&hak_span_pool.purging_slab_pages, 0);
-  for (unsigned i = 0; i < hak_region_count() && hak_span_pool.claimed_spans > 0; i++) {
-    hak_region *r = hak_region_at(i);
-    for (size_t index = r->first_span; index < r->ready_spans; index++) {
-      const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-      size_t bit = index % HAK_CHUNK_SPANS;
-      if (!hak_bits_has(c->free, bit) && !hak_bits_has(c->absent, bit) && !hak_region_is_guard(index) && hak_load_relaxed(&r->map[index]) == HAK_CODE_NONE)
-        unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
-    }
-  }
 }

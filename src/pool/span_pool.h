@@ -4,7 +4,8 @@
  * whole truth, so neighbours coalesce by construction. A free span's tag is 0, a held one's is not, except while its
  * pages are being given back; tags change together with the bits, under the lock, so that a fork never sees half. A
  * clean free span reads as zero; one given back lazily is neither clean nor dirty. Dirty spans are preferred to clean ones, low addresses to high ones, and memory
- * already accessible to new.
+ * already accessible to new. Slabs of blocks that share one are kept apart from large blocks, which a program may have registered with
+ * userfaultfd or a device: they come last to clean spans that a large block ever had, and pass over some that are dirty.
  *
  * A chunk is of small or of huge pages. Spans that will be used to the last byte come from huge pages, those that may
  * stay mostly untouched from small ones; dirty spans of either kind go before clean ones. One lock, rank below heap
@@ -23,6 +24,7 @@ typedef struct hak_pool {
   size_t live_spans;  /* held */
   size_t dirty_spans; /* free and dirty */
   size_t claimed_spans; /* held by a purge: untagged */
+  size_t passed_over; /* taken clean for small blocks while dirty ones were left to large blocks, and not made up for by a purge */
   size_t purged_slab_pages; /* relaxed, any thread: purged inside slabs that are held … */
   size_t purging_slab_pages; /* … and those that are about to be */
   bool wakes_first, wakes_last; /* what was taken last: its first, its last span is the first one used of a huge page */
@@ -42,6 +44,14 @@ typedef struct hak_pool {
   size_t emptied_at; /* what was accessible when caches held too little */
 } hak_pool;
 extern hak_pool hak_span_pool;
+
+/* Who hears through userfaultfd of pages that go would wait for itself when it gives them back. So threads that take small blocks alone
+ * leave the pages of large ones to those that take large ones, or ask for a trim, while there are such. */
+extern HAK_HIDDEN HAK_TLS bool hak_takes_large;
+extern bool hak_large_left_to_others; /* relaxed; written by reclaim/ */
+HAK_INLINE bool hak_spares_large(void) { return !hak_takes_large && hak_load_relaxed(&hak_large_left_to_others); }
+/* Whether a large block ever had the span. */
+bool hak_pool_was_large(const hak_span *span);
 
 HAK_INLINE bool hak_pool_is_full(void) { return hak_load_relaxed(&hak_span_pool.live_spans) >= hak_load_relaxed(&hak_span_pool.full_spans); }
 /* Caches were emptied because it was full. */
@@ -91,6 +101,9 @@ void hak_pool_note_purged_page(const hak_span *span);
 void hak_pool_muzzy_to_dirty(void);
 /* In the child of a fork, with the lock held: puts back what other threads had claimed. */
 void hak_pool_fork_child(void);
+
+/* Between the files of this box, under the lock: marks free spans of one chunk as held. Returns how many of them may hold something. */
+size_t hak_pool_mark_taken(hak_region *region, size_t index, size_t spans);
 
 /* Region of a span's metadata. */
 hak_region *hak_pool_region_of(const hak_span *span);

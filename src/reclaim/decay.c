@@ -47,6 +47,13 @@ static bool rule_at_it; /* relaxed: and the goal is its */
 static bool limited; /* relaxed: what was seen at the start, at a trim, or when the system refused last */
 static bool commit_asked;
 
+/* What threads that spare large blocks' pages left to others, which take it up when they come by: a goal, and what is kept. After so many
+ * decay times without one of those, nobody spares them. Relaxed. */
+#define LARGE_WAITS 4
+static size_t left_goal = SIZE_MAX;
+static bool has_left;
+static uint64_t others_ms; /* when one of them came by last */
+
 uint32_t hak_decay_sleeper;
 size_t hak_decay_goal = SIZE_MAX;
 size_t hak_decay_worth_spans = 2 * SPANS_PER_MIB;
@@ -200,7 +207,7 @@ static void withdraw_idle(void) {
     commit_asked = true;
     if (hak_os_commit_is_limited()) hak_store_relaxed(&limited, true);
   }
-  if (HAK_UNLIKELY(hak_load_relaxed(&limited))) hak_purge_withdraw_idle(STEPS);
+  if (HAK_UNLIKELY(hak_load_relaxed(&limited)) && !hak_spares_large()) hak_purge_withdraw_idle(STEPS);
 }
 
 /* Once a decay time: what is cached in depots and nobody needed, and free pages of slabs that stayed as they were. */
@@ -224,6 +231,11 @@ static bool is_due(uint64_t now_ms) {
   return last == 0 || now_ms < last || now_ms >= last + step_ms(); /* a clock that went back begins anew */
 }
 
+static void leave_to_others(size_t goal) {
+  hak_store_relaxed(&left_goal, hak_min_size(goal, hak_load_relaxed(&left_goal)));
+  hak_store_relaxed(&has_left, true);
+}
+
 /* Between two looks, what goes is not to make up for what becomes dirty. */
 static void purge_to_goal(size_t most_spans) {
   size_t goal = hak_load_relaxed(&hak_decay_goal), dirty = dirty_now();
@@ -233,6 +245,7 @@ static void purge_to_goal(size_t most_spans) {
   left_dirty -= hak_min_size(left_dirty, purged);
   dirty = dirty_now();
   if (dirty > goal && purged > 0) return;
+  if (dirty > goal && hak_spares_large()) leave_to_others(goal);
   /* What the system refuses is not looked for again at each free. The next look sets the mark anew. */
   if (dirty > goal && hak_load_relaxed(&rule_at_it)) hak_store_relaxed(&hak_span_pool.mark_spans, dirty + dirty / MARGIN_PART);
   hak_store_relaxed(&rule_at_it, false);
@@ -243,6 +256,11 @@ static void purge_to_goal(size_t most_spans) {
 static void release_kept(uint64_t now_ms, size_t most_bytes, hak_deferred *d) {
   uint64_t ms = hak_budget_level() >= HAK_BUDGET_OVER ? 0 : hak_decay_ms();
   bool left = false;
+  if (hak_spares_large()) {
+    hak_store_relaxed(&hak_decay_kept_due, false);
+    leave_to_others(SIZE_MAX);
+    return;
+  }
   left_dirty += hak_kept_release(now_ms > ms ? now_ms - ms : 0, most_bytes, &left, &d->purge_due).extent_spans;
   hak_store_relaxed(&hak_decay_kept_due, left);
 }
@@ -289,7 +307,23 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   if (!idle) decay_arenas(false, d);
 }
 
+static void divide_work(uint64_t now_ms) {
+  if (hak_takes_large) {
+    hak_store_relaxed(&others_ms, now_ms);
+    hak_store_relaxed(&hak_large_left_to_others, true);
+  } else if (hak_load_relaxed(&hak_large_left_to_others)) {
+    uint64_t last = hak_load_relaxed(&others_ms);
+    hak_store_relaxed(&hak_large_left_to_others, now_ms < last || now_ms - last <= LARGE_WAITS * base_ms);
+  }
+  if (!hak_load_relaxed(&has_left) || hak_spares_large()) return;
+  hak_store_relaxed(&has_left, false);
+  hak_store_relaxed(&hak_decay_goal, hak_min_size(hak_load_relaxed(&left_goal), hak_load_relaxed(&hak_decay_goal)));
+  hak_store_relaxed(&left_goal, SIZE_MAX);
+  hak_store_relaxed(&hak_decay_kept_due, true);
+}
+
 bool hak_decay_tick(uint64_t now_ms, hak_deferred *d) {
+  divide_work(now_ms);
   if (HAK_LIKELY(!is_due(now_ms)) || !become_looker()) return false;
   bool due = is_due(now_ms);
   if (due) look(now_ms, d);
@@ -305,6 +339,7 @@ void hak_decay_fork_child(void) {
 static void purge_for_target(void) {
   size_t keep = hak_budget_dirty_keep();
   if (HAK_LIKELY(dirty_now() <= keep)) return;
+  hak_takes_large = true;
   /* An eighth below it, or half of the least, so that the next free does not call again at once. */
   size_t purged = hak_purge_spans(keep - hak_max_size(keep / MARGIN_PART, HAK_BUDGET_DIRTY_LEAST / 2), false);
   if (purged == 0 && hak_purge_refused()) hak_budget_rest();
@@ -356,6 +391,7 @@ void hak_decay_excess(hak_deferred *d) {
 void hak_decay_for_target(hak_deferred *d) {
   size_t wanted = hak_budget_slab_bytes_wanted();
   bool left;
+  hak_takes_large = true;
   if (wanted > 0) hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d->purge_due);
   /* Blocks in depots pin pages of as many slabs. */
   if (wanted > 0 && hak_load_relaxed(&hak_depot_bytes) != 0) hak_arena_shrink_all(d);
@@ -369,6 +405,7 @@ void hak_decay_for_target(hak_deferred *d) {
 
 size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   size_t purged = 0;
+  hak_takes_large = true;
   if (goes_lazily()) hak_pool_muzzy_to_dirty(); /* what the kernel has not taken yet is still resident */
   hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0;) purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);

@@ -177,6 +177,7 @@ static void note_left(size_t pages) {
 /* Returns the bytes that went. */
 static size_t purge_slab(hak_arena *a, unsigned c, hak_span *slab, hak_deferred *d) {
   hak_arena_bin *bin = &a->bins[c];
+  if (hak_spares_large() && hak_pool_was_large(slab)) return 0;
   size_t bytes = claim(bin, slab, HAK_TAG(a->id + 1, c + 1)), purged = 0, page = hak_os_page_size();
   if (bytes == 0) return 0;
   hak_add_relaxed(&hak_span_pool.purging_slab_pages, bytes / page);

@@ -58,6 +58,8 @@ typedef struct hak_chunk {
   /* Neither free nor held: their addresses went back to the system. Written under the pool lock before they go, read by any thread. */
   uint64_t absent[HAK_CHUNK_WORDS];
   uint64_t lost[HAK_CHUNK_WORDS]; /* of them, those whose addresses are somebody else's now */
+  /* A large block has had them, free or held since: a program may have told userfaultfd or a device of them, which outlasts a purge. */
+  uint64_t large[HAK_CHUNK_WORDS];
   uint32_t absent_spans; /* that are not lost */
   uint32_t free_spans, dirty_spans;
   uint32_t epoch; /* release epoch of the last span returned here */
@@ -84,8 +86,8 @@ typedef struct hak_region {
   size_t table_spans; /* whose entries in the tables are accessible: ready_spans or more; read by any thread */
   bool trimmed;      /* its tables end at span_count */
   bool populated;    /* what becomes accessible is resident at once (mlockall) */
-  /* pool lock: pool/chunk_index.h; by whether chunks ask for huge pages, and by alignment */
-  struct hak_chunk_node *index[2][HAK_CHUNK_ORDERS];
+  /* pool lock: pool/chunk_index.h; by whether chunks ask for huge pages, and by alignment; the last of spans apart */
+  struct hak_chunk_node *index[2][HAK_CHUNK_ORDERS + 1];
 } hak_region;
 
 extern hak_region hak_main_region;
@@ -101,6 +103,9 @@ extern HAK_HIDDEN size_t hak_main_limit;
 HAK_INLINE bool hak_region_is_guard(size_t index) {
   return HAK_HARD(GUARDS) && index % HAK_GUARD_PERIOD == HAK_GUARD_PERIOD - 1;
 }
+
+/* The chunk behind the last that has spans. Pool lock. */
+HAK_INLINE size_t hak_region_chunks(const hak_region *region) { return (region->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS; }
 
 #define HAK_HUGE_PAGE ((size_t)2 << 20)
 #define HAK_HUGE_PAGE_SPANS (HAK_HUGE_PAGE / HAK_SPAN_SIZE)

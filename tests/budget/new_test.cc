@@ -120,12 +120,12 @@ void shed(size_t resident, size_t target, void *context) {
 
 TEST(Callback, IsCalledWhenNothingElseHelpedAndMayFree) {
   Cache cache;
-  hakmem_set_pressure_callback(shed, &cache);
   ASSERT_EQ(hakmem_option_set("HAKMEM_RSS_TARGET", 64 * MIB), 0);
   for (int i = 0; i < 100; i++) {
     cache.blocks.push_back(new char[MIB]);
     memset(cache.blocks.back(), i, MIB);
   }
+  hakmem_set_pressure_callback(shed, &cache); /* now: where filling takes some looks' time, it would be called in the midst of it */
   for (int i = 0; i < 100 && cache.calls == 0; i++) churn(100);
   EXPECT_EQ(cache.calls, 1);
   EXPECT_TRUE(cache.blocks.empty());

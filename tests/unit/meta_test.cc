@@ -1,11 +1,15 @@
 // Cells: the allocator's own memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <algorithm>
+#include <atomic>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "fake_os.h"
@@ -113,6 +117,41 @@ TEST_F(Meta, WhatTheSystemRefusesStays) {
   unsigned long mapped = hak_meta_bytes();
   for (hak_meta *&m : blocks) m = hak_meta_take();
   EXPECT_EQ(hak_meta_bytes(), mapped);
+}
+
+// The thread that purges is not there to put back what it has claimed.
+TEST_F(Meta, AForksChildHasWhatAnotherThreadWasPurging) {
+  std::set<hak_meta *> all;
+  for (int i = 0; i < 3000; i++) all.insert(hak_meta_take());
+  for (hak_meta *m; (m = hak_meta_take_mapped()) != nullptr;) all.insert(m);
+  for (hak_meta *m : all) hak_meta_give_one(m);
+  std::atomic<bool> inside{false}, forked{false};
+  fake_os::on_call([&](const fake_os::Event &e) {
+    if (e.call == fake_os::ADVISE && !inside.exchange(true)) {
+      while (!forked) usleep(100);
+    }
+  });
+  std::thread purger([] { hak_meta_purge(true); });
+  while (!inside) usleep(100);
+  pid_t child = fork();
+  if (child == 0) {
+    hak_lock_take(&hak_meta_lock);
+    hak_meta_fork_child();
+    hak_lock_drop(&hak_meta_lock);
+    size_t again = 0, foreign = 0;
+    for (hak_meta *m; (m = hak_meta_take_mapped()) != nullptr; again++) {
+      foreign += all.erase(m) != 1; /* or twice */
+      memset(static_cast<void *>(m), 0xff, HAK_META_SIZE);
+    }
+    _exit(foreign != 0 ? 1 : !all.empty() ? 2 : again == 0 ? 3 : 0);
+  }
+  forked = true;
+  purger.join();
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  for (hak_meta *m; (m = hak_meta_take_mapped()) != nullptr;) ASSERT_EQ(all.erase(m), 1u);
+  EXPECT_TRUE(all.empty());
 }
 
 TEST_F(Meta, BlocksAreZeroedAndWhole) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -372,6 +373,29 @@ TEST_F(Os, ClockMovesOn) {
   uint64_t after = hak_os_now_ms();
   EXPECT_GE(after, before + 20);
   EXPECT_LT(after, before + 30000);
+}
+
+// A walk over a heap asks thousands of times: each must not give the processor to whoever else wants it.
+TEST_F(Os, AsksWhatAWordIsWithoutWaiting) {
+  char *p = map_owned(3 * PAGE);
+  ASSERT_EQ(mprotect(p + 2 * PAGE, PAGE, PROT_NONE), 0);
+  auto word = [&](size_t offset) { return reinterpret_cast<uint32_t *>(p + offset); };
+  *word(PAGE + 8) = 7;
+  EXPECT_TRUE(hak_os_is_readable(word(0)));
+  EXPECT_TRUE(hak_os_is_readable(word(PAGE + 8)));
+  EXPECT_FALSE(hak_os_is_readable(word(2 * PAGE)));
+  EXPECT_FALSE(hak_os_is_not_zero(word(16)));
+  EXPECT_TRUE(hak_os_is_not_zero(word(PAGE + 8)));
+  EXPECT_FALSE(hak_os_is_not_zero(word(2 * PAGE)));
+  auto waits = [] {
+    rusage usage = {};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+  };
+  long before = waits();
+  for (int i = 0; i < 500; i++) EXPECT_TRUE(hak_os_is_readable(word(0)) && !hak_os_is_not_zero(word(64)));
+  EXPECT_LE(waits(), before + 10);
+  hak_os_unmap(p, 3 * PAGE);
 }
 
 }  // namespace

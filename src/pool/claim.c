@@ -1,0 +1,174 @@
+/* What reclaim/ does with free spans: claims, puts back, and what a purge makes of huge pages. Under hak_span_pool.lock. */
+#include "os/os.h"
+#include "pool/absent.h"
+#include "pool/budget.h"
+#include "pool/chunk_index.h"
+#include "pool/span_pool.h"
+#include "pool/span_set.h"
+
+typedef struct range {
+  size_t bit, end;
+} range;
+
+/* Last free and dirty range of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty: none. */
+static range last_dirty_range(const hak_chunk *c, hak_worth worth, bool apart) {
+  hak_span_set dirty = hak_spans_of_kind(c, HAK_SEARCH_DIRTY, apart);
+  range last = {0, 0};
+  size_t end;
+  for (size_t at = 0; (at = hak_bits_next(dirty.words, at, true)) < HAK_CHUNK_SPANS; at = end) {
+    end = hak_bits_next(dirty.words, at, false);
+    range found = {at, end};
+    if (worth == HAK_WHOLE_PAGES)
+      found = (range){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
+    size_t least = worth == HAK_LONG_RANGES ? HAK_LONG_RANGE_SPANS : 1;
+    if (found.bit + least <= found.end) last = found;
+  }
+  return last;
+}
+
+/* Over what is free and clean beside it in its huge pages. A fault there made all of the page resident; and the system uses a
+ * huge page again only where a whole one has been given back in one call. */
+static range widened(const hak_chunk *c, range r, bool apart) {
+  hak_span_set set = hak_spans_of_kind(c, HAK_SEARCH_FREE, apart);
+  size_t least = hak_align_down(r.bit, HAK_HUGE_PAGE_SPANS), most = hak_align_up(r.end, HAK_HUGE_PAGE_SPANS);
+  while (r.bit > least && hak_bits_has(set.words, r.bit - 1)) r.bit--;
+  while (r.end < most && hak_bits_has(set.words, r.end)) r.end++;
+  return r;
+}
+
+size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
+                            size_t *count) {
+  size_t dirty_spans = 0;
+  const hak_chunk *c = &r->chunks[chunk_index];
+  hak_lock_take(&hak_span_pool.lock);
+  range dirty = {0, 0};
+  bool apart = hak_spares_large();
+  if (c->dirty_spans != 0) dirty = last_dirty_range(c, worth, apart);
+  bool found = dirty.bit < dirty.end;
+  if (found) {
+    dirty.bit = hak_max_size(dirty.bit, dirty.end - hak_min_size(dirty.end, max_spans));
+    /* What is claimed counts as used: at a limit, requests would be refused because of it. */
+    if ((c->huge || c->no_huge) && !hak_budget_limited()) dirty = widened(c, dirty, apart);
+    *count = dirty.end - dirty.bit;
+    *first = chunk_index * HAK_CHUNK_SPANS + dirty.bit;
+    dirty_spans = c->dirty_spans;
+    hak_pool_mark_taken(r, *first, *count);
+    dirty_spans -= c->dirty_spans;
+    hak_add_single(&hak_span_pool.claimed_spans, *count);
+  }
+  hak_lock_drop(&hak_span_pool.lock);
+  return dirty_spans;
+}
+
+/* Of the huge pages at either end of what has gone, those that are not in it whole are small pages from now on. */
+static void note_split(hak_chunk *c, size_t bit, size_t count) {
+  size_t first = bit / HAK_HUGE_PAGE_SPANS, last = (bit + count - 1) / HAK_HUGE_PAGE_SPANS;
+  for (size_t page = first; page <= last; page++) {
+    size_t end = (page + 1) * HAK_HUGE_PAGE_SPANS;
+    bool whole = bit <= page * HAK_HUGE_PAGE_SPANS && end - hak_region_is_guard(end - 1) <= bit + count;
+    uint32_t mask = (uint32_t)1 << page;
+    c->split_pages = whole ? c->split_pages & ~mask : c->split_pages | mask;
+    if (!whole && c->huge && (c->no_huge_pages & mask) == 0) hak_store_relaxed(&c->has_split_pages, true);
+  }
+}
+
+static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages pages) {
+  hak_assert_held(&hak_span_pool.lock);
+  hak_chunk *c = &r->chunks[first / HAK_CHUNK_SPANS];
+  size_t bit = first % HAK_CHUNK_SPANS;
+  hak_bits_change(c->free, bit, count, true);
+  c->free_spans += (uint32_t)count;
+  hak_sub_single(&hak_span_pool.live_spans, count);
+  hak_sub_single(&hak_span_pool.claimed_spans, count);
+  if (pages != HAK_PAGES_KEPT) {
+    note_split(c, bit, count);
+    hak_span_pool.passed_over -= hak_min_size(hak_span_pool.passed_over, count);
+  }
+  if (pages == HAK_PAGES_MUZZY) hak_bits_change(c->muzzy, bit, count, true);
+  if (pages == HAK_PAGES_KEPT) {
+    hak_bits_change(c->dirty, bit, count, true);
+    c->dirty_spans += (uint32_t)count;
+    hak_add_single(&hak_span_pool.dirty_spans, count);
+  }
+  hak_chunk_index_raise_around(r, first / HAK_CHUNK_SPANS, bit, count);
+}
+
+void hak_pool_unclaim(hak_region *r, size_t first, size_t count, hak_pages pages) {
+  hak_lock_take(&hak_span_pool.lock);
+  unclaim_locked(r, first, count, pages);
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
+void hak_pool_disable_huge(hak_region *r, size_t chunk_index) {
+  hak_chunk *c = &r->chunks[chunk_index];
+  hak_lock_take(&hak_span_pool.lock);
+  bool was_huge = c->huge;
+  if (was_huge) {
+    c->huge = false;
+    c->no_huge_pages = 0;
+    hak_store_relaxed(&c->has_split_pages, false);
+    hak_chunk_index_raise(r, chunk_index, 0, HAK_CHUNK_SPANS);
+  }
+  size_t first = hak_max_size(chunk_index * HAK_CHUNK_SPANS, r->first_span);
+  size_t end = hak_min_size((chunk_index + 1) * HAK_CHUNK_SPANS, r->ready_spans);
+  hak_lock_drop(&hak_span_pool.lock);
+  if (!was_huge) return;
+  hak_os_small_pages(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
+  hak_lock_take(&hak_span_pool.lock);
+  c->no_huge = true; /* nobody asked for huge pages before the advice was given */
+  hak_chunk_index_raise(r, chunk_index, 0, HAK_CHUNK_SPANS);
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
+bool hak_pool_was_large(const hak_span *span) {
+  const hak_region *r = hak_pool_region_of(span);
+  size_t index = (size_t)(span - r->spans);
+  uint64_t word = hak_load_relaxed(&r->chunks[index / HAK_CHUNK_SPANS].large[index % HAK_CHUNK_SPANS / 64]);
+  return (word >> (index % 64) & 1) != 0;
+}
+
+void hak_pool_note_purged_page(const hak_span *span) {
+  hak_region *r = hak_pool_region_of(span);
+  size_t index = (size_t)(span - r->spans), chunk = index / HAK_CHUNK_SPANS;
+  size_t first = index % HAK_CHUNK_SPANS, last = first + span->span_count - 1;
+  hak_lock_take(&hak_span_pool.lock);
+  uint32_t no_huge = r->chunks[chunk].no_huge_pages;
+  hak_lock_drop(&hak_span_pool.lock);
+  if ((no_huge >> first / HAK_HUGE_PAGE_SPANS & no_huge >> last / HAK_HUGE_PAGE_SPANS & 1) == 0) hak_pool_disable_huge(r, chunk);
+}
+
+void hak_pool_muzzy_to_dirty(void) {
+  hak_lock_take(&hak_span_pool.lock);
+  for (unsigned i = 0; i < hak_region_count(); i++) {
+    hak_region *r = hak_region_at(i);
+    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < hak_region_chunks(r); chunk++) {
+      hak_chunk *c = &r->chunks[chunk];
+      size_t spans = 0;
+      for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) {
+        spans += hak_popcount64(c->muzzy[w]);
+        c->dirty[w] |= c->muzzy[w];
+        c->muzzy[w] = 0;
+      }
+      if (spans == 0) continue;
+      c->dirty_spans += (uint32_t)spans;
+      hak_add_single(&hak_span_pool.dirty_spans, spans);
+      hak_chunk_index_raise(r, chunk, 0, HAK_CHUNK_SPANS);
+    }
+  }
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
+/* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. */
+void hak_pool_fork_child(void) {
+  hak_absent_fork_child();
+  hak_store_relaxed(&hak_span_pool.purging_slab_pages, 0);
+  for (unsigned i = 0; i < hak_region_count() && hak_span_pool.claimed_spans > 0; i++) {
+    hak_region *r = hak_region_at(i);
+    for (size_t index = r->first_span; index < r->ready_spans; index++) {
+      const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+      size_t bit = index % HAK_CHUNK_SPANS;
+      if (!hak_bits_has(c->free, bit) && !hak_bits_has(c->absent, bit) && !hak_region_is_guard(index) && hak_load_relaxed(&r->map[index]) == HAK_CODE_NONE)
+        unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
+    }
+  }
+}
