@@ -18,9 +18,7 @@ static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 #define SLAB_STEPS 2 /* looks */
 #define MARK_SPANS (64 * SPANS_PER_MIB)
 #define WINDOW 7 /* looks: what the load had in use then may stay where it swings; gone before two decay times are over */
-#define WINDOWS (2 * WINDOW) /* what is seen of the load, to tell whether its swings are shorter */
 #define REFAULT_PART 4              /* more than this part of what was purged, wanted again, was purged too early */
-#define FORGOTTEN_PART 4            /* of how the load swung, each decay time */
 #define REFAULT_LEAST (4 * HAK_MIB) /* bytes; less says nothing */
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
 #define NEAR_MS 250                 /* decay time near a target and in lean mode; and a target is looked at as often */
@@ -39,10 +37,7 @@ static size_t rule_rest; /* relaxed; dirty spans that the rule at the free leave
 static const void *looker;
 static size_t backlog[STEPS]; /* spans that became dirty, the latest last */
 static size_t left_dirty;     /* after the last look */
-static size_t peaks[WINDOWS]; /* the most spans held between two looks, the latest last */
-/* Spans that the load took again after it had had none of them in use for longer than the decay leaves them: within the window, which
- * kept them, and later, so that keeping them was in vain. Of the last decay times; by the thread that looks. */
-static size_t came_in_time, came_late;
+static size_t peaks[WINDOW];  /* the most spans held between two looks, the latest last */
 static unsigned looks;
 static uint64_t purged_seen, refaults_seen;
 static bool lean_mode;
@@ -128,14 +123,11 @@ static bool was_too_early(uint64_t purged, uint64_t refaults) {
   return refaults >= REFAULT_LEAST && refaults * REFAULT_PART > purged;
 }
 
-/* The most that was held in the last `n` looks before now. */
-static size_t peak_of(unsigned n) {
-  size_t peak = 0;
-  for (unsigned i = WINDOWS - n; i < WINDOWS; i++) peak = hak_max_size(peak, hak_load_relaxed(&peaks[i]));
+static size_t window_peak(void) {
+  size_t peak = hak_load_relaxed(&hak_span_pool.recent_peak);
+  for (unsigned i = 0; i < WINDOW; i++) peak = hak_max_size(peak, hak_load_relaxed(&peaks[i]));
   return peak;
 }
-
-static size_t window_peak(void) { return hak_max_size(hak_load_relaxed(&hak_span_pool.recent_peak), peak_of(WINDOW)); }
 
 /* What the load had in use in the window, and has not now. */
 static size_t missing(void) {
@@ -143,26 +135,15 @@ static size_t missing(void) {
   return peak > live ? peak - live : 0;
 }
 
-static size_t above(size_t peak, size_t floor) { return peak > floor ? peak - floor : 0; }
-
-/* The load rose to `peak` since the last look. */
-static void note_rise(size_t peak) {
-  size_t young = peak_of(STEPS), in_window = hak_max_size(young, peak_of(WINDOW));
-  came_in_time += above(hak_min_size(peak, in_window), young);
-  came_late += above(hak_min_size(peak, peak_of(WINDOWS)), in_window);
-}
-
 static void pass_window(uint64_t passed) {
+  for (; passed > 0; passed--) {
+    for (unsigned i = 0; i + 1 < WINDOW; i++) hak_store_relaxed(&peaks[i], hak_load_relaxed(&peaks[i + 1]));
+    hak_store_relaxed(&peaks[WINDOW - 1], 0);
+  }
   hak_lock_take(&hak_span_pool.lock);
-  size_t peak = hak_span_pool.recent_peak;
+  hak_store_relaxed(&peaks[WINDOW - 1], hak_span_pool.recent_peak);
   hak_store_relaxed(&hak_span_pool.recent_peak, hak_span_pool.live_spans);
   hak_lock_drop(&hak_span_pool.lock);
-  note_rise(peak);
-  for (; passed > 0; passed--) {
-    for (unsigned i = 0; i + 1 < WINDOWS; i++) hak_store_relaxed(&peaks[i], hak_load_relaxed(&peaks[i + 1]));
-    hak_store_relaxed(&peaks[WINDOWS - 1], 0);
-  }
-  hak_store_relaxed(&peaks[WINDOWS - 1], peak);
 }
 
 /* Once a decay time: whether what was purged was wanted again, and whether the load still swings. */
@@ -179,8 +160,6 @@ static void judge_refaults(void) {
     hak_store_relaxed(&swings, true);
   else if (again < REFAULT_LEAST && missing() < REFAULT_LEAST / HAK_SPAN_SIZE)
     hak_store_relaxed(&swings, false);
-  came_in_time -= came_in_time / FORGOTTEN_PART;
-  came_late -= came_late / FORGOTTEN_PART;
   size_t most = hak_load_relaxed(&swings) ? window_peak() : 0;
   hak_store_relaxed(&rule_rest, hak_min_size(hak_load_relaxed(&rule_rest), most));
   set_mark();
@@ -196,7 +175,7 @@ static size_t allowed_now(uint64_t passed, bool idle) {
   if (dirty > left_dirty) backlog[STEPS - 1] += dirty - left_dirty;
   for (unsigned i = 0; i < STEPS; i++) allowed += backlog[i] * may_stay[i] / 256;
   if (lean_mode || base_ms == 0 || hak_budget_level() >= HAK_BUDGET_NEAR) return allowed;
-  if (hak_load_relaxed(&swings) && came_late <= came_in_time) allowed = hak_max_size(allowed, missing());
+  if (hak_load_relaxed(&swings)) allowed = hak_max_size(allowed, missing());
   return idle || hak_config.background != 0 ? allowed : hak_max_size(allowed, hak_decay_worth_spans);
 }
 
@@ -289,7 +268,7 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   uint64_t last = hak_load_relaxed(&last_ms);
   uint64_t passed = last == 0 || now_ms < last ? 1 : hak_min_size((now_ms - last) / step_ms(), STEPS);
   /* Of the window none of the time between two looks is lost. */
-  uint64_t into_window = last == 0 || now_ms < last ? 1 : hak_min_size(now_ms / step_ms() - last / step_ms(), WINDOWS);
+  uint64_t into_window = last == 0 || now_ms < last ? 1 : hak_min_size(now_ms / step_ms() - last / step_ms(), WINDOW);
   hak_store_relaxed(&last_ms, now_ms);
   hak_pool_set_epoch(hak_pool_epoch() + 1);
   /* Nobody has come by for a decay time: nobody needs what depots and caches hold, and it is as old as what is dirty. */
