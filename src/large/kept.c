@@ -179,6 +179,22 @@ hak_kept_gone hak_kept_release(uint64_t until_ms, size_t most_bytes, bool *left,
   return gone;
 }
 
+static range take_oldest_extent(void) {
+  range r = {0};
+  hak_lock_take(&hak_huge_lock);
+  size_t i = 0;
+  while (i < count && !kept[i].is_extent) i++;
+  if (i < count) r = remove_locked(i);
+  hak_lock_drop(&hak_huge_lock);
+  return r;
+}
+
+size_t hak_kept_give_extents(size_t bytes, bool *purge_due) {
+  size_t gone = 0;
+  for (range r; gone < bytes && (r = take_oldest_extent()).p != NULL; gone += r.bytes) hak_extent_give(r.p, purge_due);
+  return gone >> HAK_SPAN_SHIFT;
+}
+
 void hak_kept_turn(void) {
   hak_lock_take(&hak_huge_lock);
   peak_before = peak_now;
