@@ -28,8 +28,6 @@ typedef struct hak_kept_gone {
   size_t extent_spans, mapping_bytes;
 } hak_kept_gone;
 hak_kept_gone hak_kept_release(uint64_t until_ms, size_t most_bytes, bool *left, bool *purge_due);
-/* Gives extents to the pool, the oldest first, until so many bytes have gone, or all. Returns them in spans. */
-size_t hak_kept_give_extents(size_t bytes, bool *purge_due);
 /* Once a decay time: the most that was in use before the last one is forgotten. */
 void hak_kept_turn(void);
 

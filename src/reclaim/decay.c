@@ -16,8 +16,6 @@
 static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 
 #define SLAB_STEPS 2 /* looks */
-#define PEAK_PART 16        /* so much of the peak may be free at it */
-#define PEAK_BYTES HAK_MIB  /* growth that is worth a look at it */
 #define MARK_SPANS (64 * SPANS_PER_MIB)
 #define WINDOW 7 /* looks: what the load had in use then may stay where it swings; gone before two decay times are over */
 #define REFAULT_PART 4              /* more than this part of what was purged, wanted again, was purged too early */
@@ -54,7 +52,6 @@ static bool commit_asked;
 
 uint32_t hak_decay_sleeper;
 size_t hak_decay_goal = SIZE_MAX;
-size_t hak_decay_next_peak;
 size_t hak_decay_worth_spans = 2 * SPANS_PER_MIB;
 bool hak_decay_kept_due;
 
@@ -84,7 +81,6 @@ void hak_decay_start(void) {
   lean_mode = hak_config_lean();
   base_ms = (uint64_t)hak_config.decay_ms;
   hak_store_relaxed(&limited, hak_os_address_space_is_limited() || hak_os_data_is_limited());
-  hak_store_relaxed(&hak_decay_next_peak, PEAK_BYTES);
   set_mark();
 }
 
@@ -279,22 +275,6 @@ void hak_decay_step(uint64_t now_ms, bool all, hak_deferred *d) {
   size_t most = all || hak_budget_near_now() ? SIZE_MAX : STEP_SPANS;
   if (hak_load_relaxed(&hak_decay_kept_due)) release_kept(now_ms, most == SIZE_MAX ? most : most << HAK_SPAN_SHIFT, d);
   purge_to_goal(most);
-  hak_store_release(&looker, NULL);
-}
-
-/* What was freed did not serve the request. A byte goes for each by which the peak has grown: so in all its life a program purges no more
- * by this rule than the most that it held. */
-void hak_decay_peak(hak_deferred *d) {
-  if (!become_looker()) return;
-  size_t peak = hak_load_relaxed(&hak_budget_held_peak), seen = hak_load_relaxed(&hak_decay_next_peak) - PEAK_BYTES;
-  hak_store_relaxed(&hak_decay_next_peak, peak + PEAK_BYTES);
-  size_t dirty = dirty_now(), idle = dirty + (hak_load_relaxed(&hak_kept_extent_bytes) >> HAK_SPAN_SHIFT), may = (peak / PEAK_PART) >> HAK_SPAN_SHIFT;
-  if (peak > seen && idle > may) {
-    size_t goes = hak_min_size((peak - seen) >> HAK_SPAN_SHIFT, idle - may);
-    if (goes > dirty) left_dirty += hak_kept_give_extents((goes - dirty) << HAK_SPAN_SHIFT, &d->purge_due);
-    dirty = dirty_now();
-    hak_store_relaxed(&hak_decay_goal, hak_min_size(hak_load_relaxed(&hak_decay_goal), dirty - hak_min_size(dirty, goes)));
-  }
   hak_store_release(&looker, NULL);
 }
 

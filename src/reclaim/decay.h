@@ -31,10 +31,6 @@ HAK_INLINE bool hak_decay_step_due(void) {
   return HAK_UNLIKELY(hak_load_relaxed(&hak_decay_goal) != SIZE_MAX || hak_load_relaxed(&hak_decay_kept_due));
 }
 void hak_decay_step(uint64_t now_ms, bool all, hak_deferred *deferred);
-extern size_t hak_decay_next_peak; /* relaxed; bytes: where more has been held at once than that, hak_decay_peak is called */
-/* What is held has never been as much: free memory is not to add more than a sixteenth to it. Sets the goal; the caller does a step, before
- * what is new is touched. Caller holds no lock. */
-HAK_COLD void hak_decay_peak(hak_deferred *deferred);
 /* More is dirty than the mark, or than the target leaves room for. Caller holds no lock. */
 void hak_decay_excess(hak_deferred *deferred);
 /* Purges all but keep_bytes; returns the bytes. */
