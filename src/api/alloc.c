@@ -105,7 +105,9 @@ static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t a
   if (HAK_LIKELY(!due.guard && !due.profile)) {
     void *any = hak_tcache_pop_class(class_code);
     /* A thread whose work never leaves its cache comes by here alone. */
-    if (any != NULL && !hak_counting()) hak_slow_exit(&d);
+    if (any == NULL || hak_counting()) return any;
+    hak_slow_exit(&d);
+    if (!hak_decay_step_due()) hak_count_lengthen(size);
     return any;
   }
   void *p = hak_sampled_alloc(due, hak_thread_grown(), class_code, size, align, &d);

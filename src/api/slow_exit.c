@@ -6,6 +6,7 @@
 #include "pool/budget.h"
 #include "reclaim/decay.h"
 #include "report/serve.h"
+#include "tcache/counted.h"
 #include "tcache/tcache.h"
 
 #define CACHE_DECAY_LEAST_MS 100 /* a cache is walked whole */
@@ -65,6 +66,7 @@ void hak_slow_exit(hak_deferred *d) {
   keep_to_target(d);
   if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);
   if (hak_decay_step_due() && !looked) hak_decay_step(now_ms, false, d);
+  hak_count_shorten(hak_decay_step_due() ? HAK_COUNT_STEP_BYTES : HAK_COUNT_OFF_BYTES);
   hak_report_tick(now_ms);
   hak_report_bad(d);
 }

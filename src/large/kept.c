@@ -9,11 +9,10 @@
 #include "os/os.h"
 #include "pool/budget.h"
 
-/* Of extents so much is kept, or this part of what is held; of a limit less, since what is kept counts. More where mappings might be, but
- * no slab can have it. */
-#define EXTENT_BYTES_LEAST (16 * HAK_MIB)
-#define EXTENT_BYTES_MOST (64 * HAK_MIB)
-#define EXTENT_LIVE_PART 8
+/* Of extents so much is kept, or this part of what is held; of a limit less, since what is kept counts. What is kept serves neither slabs
+ * nor larger extents, and is missing at the peak: in the pool it does, and stays as long. */
+#define EXTENT_BYTES_LEAST (2 * HAK_MIB)
+#define EXTENT_LIVE_PART 32
 #define EXTENT_LIMIT_PART 64
 /* A block that is larger than the request by this part serves it, and keeping may add this part to what was in use. */
 #define LARGER_PART 4
@@ -74,9 +73,7 @@ static bool has_room_for_extent(size_t bytes) {
   size_t most = hak_max_size(EXTENT_BYTES_LEAST, (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / EXTENT_LIVE_PART);
   if (HAK_UNLIKELY(limit != 0)) most = hak_min_size(most, limit / EXTENT_LIMIT_PART);
   if (HAK_UNLIKELY(hak_budget_targeted())) most = hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / EXTENT_LIMIT_PART);
-  if (extents <= most) return true;
-  size_t use = in_use(), room = room_beside(use - hak_min_size(use, bytes));
-  return extents <= EXTENT_BYTES_MOST && limit == 0 && !hak_budget_targeted() && extents + hak_load_relaxed(&hak_kept_mapping_bytes) <= room;
+  return extents <= most;
 }
 
 bool hak_kept_put_extent(void *p) {

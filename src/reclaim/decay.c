@@ -15,10 +15,11 @@
 /* Of what became dirty so many looks ago, what may still be, in 256ths: smoothstep at 1/8, 3/8, 5/8 and 7/8. */
 static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 
+#define SLAB_STEPS 2 /* looks */
 #define MARK_SPANS (64 * SPANS_PER_MIB)
 #define WINDOW 7 /* looks: what the load had in use then may stay where it swings; gone before two decay times are over */
 #define REFAULT_PART 4              /* more than this part of what was purged, wanted again, was purged too early */
-#define REFAULT_LEAST (4 * HAK_MIB) /* bytes; less says nothing */
+#define REFAULT_LEAST (8 * HAK_MIB) /* bytes; less is a fifth of a percent of a CPU */
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
 #define NEAR_MS 250                 /* decay time near a target and in lean mode; and a target is looked at as often */
 
@@ -39,6 +40,8 @@ static size_t left_dirty;     /* after the last look */
 static size_t peaks[WINDOW];  /* the most spans held between two looks, the latest last */
 static unsigned looks;
 static uint64_t purged_seen, refaults_seen;
+static uint64_t purged_at_look; /* bytes, in all, when the last look began */
+static size_t most_missing; /* at a look since refaults were judged */
 static bool lean_mode;
 /* What the rule at the free purged last, and refaults in all then; relaxed. */
 static uint64_t rule_bytes, rule_refaults;
@@ -125,6 +128,12 @@ bool hak_decay_has_work(void) {
   return work;
 }
 
+/* Of spans. Pages inside slabs go whether the load swings or not: that they were wanted again is no reason to leave spans. */
+static uint64_t refaults_now(void) { return hak_load_relaxed(&hak_span_pool.refault_bytes) - hak_load_relaxed(&hak_span_pool.slab_refault_bytes); }
+static uint64_t purged_now(void) {
+  return hak_load_relaxed(&hak_purge_stats.bytes) - hak_load_relaxed(&hak_purge_stats.purged_slab_pages) * hak_os_page_size();
+}
+
 static bool was_too_early(uint64_t purged, uint64_t refaults) {
   return refaults >= REFAULT_LEAST && refaults * REFAULT_PART > purged;
 }
@@ -141,6 +150,16 @@ static size_t missing(void) {
   return peak > live ? peak - live : 0;
 }
 
+/* What was purged before the last look, and is taken from now on, was not purged too early: a load that comes back so late would have left
+ * the window too. Under the lock, as others take off what they have read. */
+static void forget_purges(uint64_t passed) {
+  uint64_t purged = purged_now(), young = passed == STEPS ? 0 : purged - purged_at_look;
+  purged_at_look = purged;
+  hak_lock_take(&hak_span_pool.lock);
+  hak_store_relaxed(&hak_span_pool.purged_spans, hak_min_size(hak_load_relaxed(&hak_span_pool.purged_spans), (size_t)(young >> HAK_SPAN_SHIFT)));
+  hak_lock_drop(&hak_span_pool.lock);
+}
+
 static void pass_window(uint64_t passed) {
   for (; passed > 0; passed--) {
     for (unsigned i = 0; i + 1 < WINDOW; i++) hak_store_relaxed(&peaks[i], hak_load_relaxed(&peaks[i + 1]));
@@ -154,18 +173,15 @@ static void pass_window(uint64_t passed) {
 
 /* Once a decay time: whether what was purged was wanted again, and whether the load still swings. */
 static void judge_refaults(void) {
-  uint64_t purged = hak_load_relaxed(&hak_purge_stats.bytes);
-  uint64_t refaults = hak_load_relaxed(&hak_span_pool.refault_bytes);
+  uint64_t purged = purged_now(), refaults = refaults_now();
   uint64_t went = purged - purged_seen, again = refaults - refaults_seen;
   purged_seen = purged;
   refaults_seen = refaults;
-  hak_lock_take(&hak_span_pool.lock); /* under which others take off what they have read */
-  hak_store_relaxed(&hak_span_pool.purged_spans, 0); /* what is taken from now on was not purged too early */
-  hak_lock_drop(&hak_span_pool.lock);
   if (was_too_early(went, again))
     hak_store_relaxed(&swings, true);
-  else if (again < REFAULT_LEAST && missing() < REFAULT_LEAST / HAK_SPAN_SIZE)
+  else if (again < REFAULT_LEAST && most_missing < REFAULT_LEAST / HAK_SPAN_SIZE)
     hak_store_relaxed(&swings, false);
+  most_missing = 0;
   size_t most = hak_load_relaxed(&swings) ? window_peak() : 0;
   hak_store_relaxed(&rule_rest, hak_min_size(hak_load_relaxed(&rule_rest), most));
   set_mark();
@@ -210,13 +226,15 @@ static void withdraw_idle(void) {
   if (HAK_UNLIKELY(hak_load_relaxed(&limited)) && !hak_spares_large()) hak_purge_withdraw_idle(STEPS);
 }
 
-/* Once a decay time: what is cached in depots and nobody needed, and free pages of slabs that stayed as they were. */
+/* Twice a decay time: free pages of slabs that stayed as they were since the time before. */
+static void decay_slabs(hak_deferred *d) {
+  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_purge_slabs(hak_arena_at(i), looks / SLAB_STEPS, false, SIZE_MAX, d);
+}
+
+/* Once a decay time: what is cached in depots and nobody needed. */
 static void decay_arenas(bool idle, hak_deferred *d) {
   bool over = hak_budget_level() >= HAK_BUDGET_OVER;
-  for (uint32_t i = hak_arena_count(); i-- > 0;) {
-    hak_arena_shrink(hak_arena_at(i), over || idle, d);
-    hak_purge_slabs(hak_arena_at(i), looks / STEPS, false, SIZE_MAX, d);
-  }
+  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), over || idle, d);
   hak_kept_turn();
   hak_purge_settle_chunks();
   hak_meta_purge(over || idle);
@@ -294,7 +312,9 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   }
   unsigned level = hak_budget_look(now_ms);
   if (level >= HAK_BUDGET_OVER) hak_decay_excess(d);
+  forget_purges(passed);
   pass_window(into_window);
+  most_missing = hak_max_size(most_missing, missing());
   release_kept(now_ms, 0, d);
   size_t allowed = allowed_now(passed, idle);
   if (dirty_now() > allowed) hak_store_relaxed(&hak_decay_goal, hak_min_size(allowed, hak_load_relaxed(&hak_decay_goal)));
@@ -302,9 +322,10 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   left_dirty = dirty_now();
   unsigned before = looks;
   looks += (unsigned)passed;
-  if (looks / STEPS == before / STEPS) return;
-  judge_refaults();
-  if (!idle) decay_arenas(false, d);
+  bool whole_time = looks / STEPS != before / STEPS;
+  if (whole_time) judge_refaults();
+  if (whole_time && !idle) decay_arenas(false, d);
+  if (looks / SLAB_STEPS != before / SLAB_STEPS) decay_slabs(d);
 }
 
 static void divide_work(uint64_t now_ms) {
@@ -361,7 +382,7 @@ void hak_decay_make_room(hak_deferred *d) {
 static bool rests_after_refaults(void) {
   if (lean_mode || base_ms == 0) return false;
   uint64_t went = hak_load_relaxed(&rule_bytes);
-  uint64_t again = hak_load_relaxed(&hak_span_pool.refault_bytes) - hak_load_relaxed(&rule_refaults);
+  uint64_t again = refaults_now() - hak_load_relaxed(&rule_refaults);
   if (went == 0 || !was_too_early(went, again)) return false;
   hak_store_relaxed(&rule_bytes, 0);
   hak_store_relaxed(&swings, true);
@@ -382,7 +403,7 @@ void hak_decay_excess(hak_deferred *d) {
   /* Where the program has freed more than it holds, blocks in caches, one here and one there, would pin as many slabs. Of a low
    * mark, as without decay, each free comes by here. */
   if (dirty_now() > live_now()) flush_caches(d);
-  hak_store_relaxed(&rule_refaults, hak_load_relaxed(&hak_span_pool.refault_bytes));
+  hak_store_relaxed(&rule_refaults, refaults_now());
   hak_store_relaxed(&rule_bytes, 0);
   hak_store_relaxed(&rule_at_it, true);
   hak_store_relaxed(&hak_decay_goal, lean_mode ? limit - limit / MARGIN_PART : limit / 2);

@@ -7,7 +7,7 @@
  *
  * A program that frees much and then works inside its caches comes by no slow path: so the free that leaves more dirty
  * than max(64 MiB, what is held) purges down to half of that, too. Where more than a quarter of what was purged is
- * taken again within a decay time (refault), the load swings: then what it had in use within the last 7/4 of a decay time
+ * taken again before the second look after (refault), the load swings: then what it had in use within the last 7/4 of a decay time
  * may stay, and that rule leaves as much where its own purges were too early.
  * A target (budget.h) and memory-lean mode shorten the decay. */
 #ifndef HAK_RECLAIM_DECAY_H

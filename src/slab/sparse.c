@@ -128,8 +128,11 @@ void hak_slab_left_sparse(hak_slab_set *set, hak_span *s) {
     return;
   }
   hak_sub_relaxed(&hak_span_pool.purged_slab_pages, s->scan_state & GONE_MASK);
-  if (((stamp_now() - s->sparse_since) & STAMP_MASK) < LATE_STAMPS)
-    hak_add_relaxed(&hak_span_pool.refault_bytes, (s->scan_state & GONE_MASK) * hak_os_page_size());
+  if (((stamp_now() - s->sparse_since) & STAMP_MASK) < LATE_STAMPS) {
+    size_t again = (s->scan_state & GONE_MASK) * hak_os_page_size();
+    hak_add_relaxed(&hak_span_pool.refault_bytes, again);
+    hak_add_relaxed(&hak_span_pool.slab_refault_bytes, again);
+  }
   s->scan_state = 0;
 }
 

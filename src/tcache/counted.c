@@ -4,10 +4,8 @@
 #include "os/os.h"
 #include "tcache/draw.h"
 
-/* A countdown while nothing is sampled, at the end of which a thread comes by a slow path that might take none else: bytes, or requests
- * like the one that ended the last. */
-#define OFF_BYTES ((size_t)1024 * 1024)
-#define OFF_REQUESTS 512
+/* Requests like the one that ended the last countdown, of which a thread that takes no other slow path makes so many until the next end. */
+#define OFF_REQUESTS 1024
 #define WINDOW_MS 20 /* in which samples are counted against what there may be in a second */
 #define SHIFT_MAX 20
 #define CERTAIN 64                  /* a rate at which 1 - e^-rate is 1 */
@@ -92,11 +90,16 @@ static hak_due decide(hak_count_state *s, size_t size, double taken) {
   };
 }
 
+void hak_count_lengthen(size_t size) {
+  int64_t bytes = OFF_REQUESTS * HAK_COUNTED_BYTES(size);
+  if (!hak_counting() && bytes > HAK_COUNT_OFF_BYTES) hak_tls.countdown = bytes;
+}
+
 HAK_COLD hak_due hak_count_end(size_t size) {
   hak_count_state *s = &hak_tls.count;
   int64_t taken = HAK_COUNTED_BYTES(size);
   if (!hak_counting()) {
-    hak_tls.countdown = (int64_t)hak_max_size(OFF_BYTES, OFF_REQUESTS * (size_t)taken);
+    hak_tls.countdown = HAK_COUNT_OFF_BYTES;
     return (hak_due){0};
   }
   if (s->random == 0) { /* what has ended was none of ours */

@@ -59,6 +59,17 @@ TEST_P(Cycles, OfSeveralTakeNoFaults) {
 
 INSTANTIATE_TEST_SUITE_P(MiB, Cycles, testing::Values(2, 29, 47, 110, 350));
 
+// What is kept for the next large block is not missing where blocks of other sizes come: the peak is what is in use.
+TEST(Large, WhatWasFreedServesOtherSizes) {
+  for (size_t size : {size_t{900}, size_t{21000}, size_t{150000}, size_t{1300000}}) {
+    purge();
+    size_t before = resident();
+    Blocks(24 * MIB, 300000, 900000).free_to(0);
+    Blocks then(21 * MIB, size, size + size / 8);
+    EXPECT_LE(resident(), before + 24 * MIB + 6 * MIB) << size;
+  }
+}
+
 TEST(Large, GoesBackWhenItIsNotNeeded) {
   free(touched(300 * MIB));
   EXPECT_GE(resident(), 250 * MIB) << "until then it serves the next";

@@ -60,6 +60,43 @@ TEST(Spike, SmallBlocksFreedByOthersWhileTheirOwnerSleeps) {
   delete blocks;
 }
 
+// Work that stays in the thread's cache: 35 KB each time.
+void cached_work() {
+  void *some[40];
+  for (size_t i = 0; i < 40; i++) some[i] = malloc(100 + 40 * i);
+  for (void *p : some) free(p);
+}
+
+// The countdowns of a thread, at whose ends it comes by, are as short as its work is, whatever it did before. The last one was drawn
+// by requests for which 1,024 like them would be 200 MiB.
+TEST(Countdowns, AreShortAfterAnyFree) {
+  for (size_t size : {size_t{90000}, size_t{200000}}) {
+    for (int i = 0; i < 4000; i++) free(malloc(size));
+    size_t before = resident();
+    Blocks(48 * MIB, 300000, 2000000).free_to(0);
+    cached_work();
+    size_t done = 0;
+    for (; resident() > before + 8 * MIB && done < 1000; done++) {
+      for (int i = 0; i < 10; i++) cached_work();
+      rest(20);
+    }
+    EXPECT_LT(done, 150u) << size << ": three seconds, 52 MB of requests";
+  }
+}
+
+// What a step leaves is not left to the next MiB of requests: a program that does little would be long at it.
+TEST(Countdowns, AreShorterWhileStepsAreDue) {
+  Blocks live(250 * MIB, 300000, 2000000);
+  size_t before = resident(), calls = 0;
+  for (int i = 0; i < 100; i++) cached_work();
+  Blocks(240 * MIB, 300000, 2000000).free_to(0);
+  for (; resident() > before + 16 * MIB && calls < 2000; calls++) {
+    cached_work();
+    rest(8);
+  }
+  EXPECT_LT(calls, 260u) << "150 calls are a decay time; 15 steps with 1 MiB between them would be 30 calls each";
+}
+
 // One block in a hundred lives on, and so do as many slabs.
 TEST(Holes, OfSlabsThatStayGoBack) {
   size_t before = resident();

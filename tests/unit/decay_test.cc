@@ -449,6 +449,47 @@ TEST_F(Refaults, LaterThanADecayTimeAreNone) {
   EXPECT_FALSE(swings());
 }
 
+// What was purged before the last look but one would have left the window too: a load that comes back so late is not helped by it.
+TEST_F(Refaults, LaterThanTwoLooksAreNone) {
+  for (int looks : {1, 2, 3}) {
+    make_dirty(32);
+    hak_purge_spans(0, false);
+    for (int i = 0; i < looks; i++) look();
+    auto again = take(32);
+    for (int i = looks; i < 4; i++) look();
+    give(again);
+    hak_purge_spans(0, false);
+    pass_decay_time();
+    EXPECT_EQ(swings(), looks < 2) << looks;
+    for (int i = 0; i < 16; i++) look();
+  }
+}
+
+// Of pages inside slabs, which go whether the load swings or not.
+TEST_F(Refaults, OfSlabsLeaveNoSpans) {
+  for (int i = 0; i < 3; i++) {
+    hak_add_relaxed(&hak_span_pool.refault_bytes, 50 * HAK_MIB);
+    hak_add_relaxed(&hak_span_pool.slab_refault_bytes, 50 * HAK_MIB);
+    pass_decay_time();
+  }
+  EXPECT_FALSE(swings());
+}
+
+// Refaults are judged while all is in use as well as while all is free.
+TEST_F(Refaults, ALoadSwingsHoweverItIsJudged) {
+  refault(60);
+  uint64_t before = 0;
+  for (int i = 0; i < 20; i++) {
+    auto held = take(60);
+    look();
+    look();
+    give(held);
+    for (int k = 0; k < 3 + i % 2; k++) look();
+    if (i == 1) before = hak_purge_stats.bytes;
+  }
+  EXPECT_EQ(hak_purge_stats.bytes, before);
+}
+
 // A program that takes 40 MiB again and again, and rests for a second or two in between.
 TEST_F(Refaults, AProgramThatSwingsIsPurgedFewTimes) {
   std::mt19937 random(1);
