@@ -2,6 +2,7 @@
 
 #include "api/held.h"
 #include "api/trailer.h"
+#include "guard/sample.h"
 #include "large/huge.h"
 #include "misuse/misuse.h"
 #include "os/os.h"
@@ -207,6 +208,7 @@ void hak_sweep_fork_child(void) {
 /* Of a large heap another part each time; of many huge blocks too, whose places depend on their addresses. */
 static void sweep_all(const char *where) {
   uint64_t until_ms = hak_os_now_ms() + EXIT_MS;
+  hak_sample_look_at_all(where, is_readable);
   if (hak_region_count() == 0 || !hak_lock_comes_free(&hak_huge_lock, EXIT_MS)) return;
   const hak_region *r = hak_region_at(0);
   const walk from = {0, r->first_span + hak_trailer_secret[0] % (ready_spans(r) - r->first_span)};

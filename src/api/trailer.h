@@ -14,6 +14,7 @@
 #include "base/policy.h"
 
 #define HAK_TRAILER_BYTES sizeof(uint64_t)
+#define HAK_TRAILER_BYTES_BUILT (HAK_HARD(CANARY) ? HAK_TRAILER_BYTES : 0) /* of this build */
 #define HAK_FILL_MAX ((size_t)32)
 #define HAK_TRAILER_CHECK_BITS 24
 
@@ -31,8 +32,8 @@ HAK_INLINE uint64_t hak_trailer_key(const void *p) {
   return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* No byte of it is 0: that is what a string's end writes. */
-HAK_INLINE uint64_t hak_fill_pattern(uint64_t key) { return key | 0x0101010101010101u; }
+/* No byte of it is 0, a string's end, or ASCII. */
+HAK_INLINE uint64_t hak_fill_pattern(uint64_t key) { return key | 0x8080808080808080u; }
 
 typedef uint64_t hak_pair __attribute__((vector_size(16)));
 
@@ -140,10 +141,10 @@ HAK_RACY static inline uint64_t hak_trailer_glance(const void *p, size_t block_s
 
 /* Whether `word` is one that may end the block. */
 HAK_INLINE bool hak_trailer_fits(const void *p, size_t block_size, uint64_t word) {
-  uint64_t content = word ^ hak_trailer_key(p), families = HAK_FAMILY_NEW_ARRAY - HAK_FAMILY_MALLOC;
+  uint64_t content = word ^ hak_trailer_key(p);
   uint64_t checked = content & (((uint64_t)1 << HAK_TRAILER_CHECK_BITS) - 1);
   uint64_t family = content >> HAK_TRAILER_CHECK_BITS & 0xff, slack = content >> HAK_TRAILER_CHECK_BITS >> 8;
-  return checked == 0 && family - HAK_FAMILY_MALLOC <= families && slack <= block_size - HAK_TRAILER_BYTES;
+  return checked == 0 && (family & HAK_FAMILY_PLAIN) != 0 && slack <= block_size - HAK_TRAILER_BYTES;
 }
 
 /* False: the trailer was written to, and *size is the block's; or bytes between it and the request were. */
