@@ -15,12 +15,7 @@ typedef enum hak_family {
   HAK_FAMILY_MALLOC = 1,
   HAK_FAMILY_NEW,
   HAK_FAMILY_NEW_ARRAY,
-  HAK_FAMILY_PLAIN = 3, /* the bits of these; those above are the logarithm of the alignment that an operator was told */
 } hak_family;
-
-static inline hak_family hak_family_aligned(hak_family family, size_t align) {
-  return (hak_family)((unsigned)family | (unsigned)__builtin_ctzl(align) << 2);
-}
 
 #define HAK_SIZE_UNKNOWN ((size_t)-1)
 

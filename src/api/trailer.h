@@ -141,10 +141,10 @@ HAK_RACY static inline uint64_t hak_trailer_glance(const void *p, size_t block_s
 
 /* Whether `word` is one that may end the block. */
 HAK_INLINE bool hak_trailer_fits(const void *p, size_t block_size, uint64_t word) {
-  uint64_t content = word ^ hak_trailer_key(p);
+  uint64_t content = word ^ hak_trailer_key(p), families = HAK_FAMILY_NEW_ARRAY - HAK_FAMILY_MALLOC;
   uint64_t checked = content & (((uint64_t)1 << HAK_TRAILER_CHECK_BITS) - 1);
   uint64_t family = content >> HAK_TRAILER_CHECK_BITS & 0xff, slack = content >> HAK_TRAILER_CHECK_BITS >> 8;
-  return checked == 0 && (family & HAK_FAMILY_PLAIN) != 0 && slack <= block_size - HAK_TRAILER_BYTES;
+  return checked == 0 && family - HAK_FAMILY_MALLOC <= families && slack <= block_size - HAK_TRAILER_BYTES;
 }
 
 /* False: the trailer was written to, and *size is the block's; or bytes between it and the request were. */

@@ -78,7 +78,7 @@ bool nothrow_by_late_runtime(std::size_t, std::size_t, hak_family, void **) { re
 
 /* One attempt, plain or aligned. */
 HAK_INLINE void *attempt(std::size_t size, std::size_t align, hak_family family) {
-  return align == 0 ? hak_malloc_as(size, family) : hak_aligned_as(align, size, hak_family_aligned(family, align));
+  return align == 0 ? hak_malloc_as(size, family) : hak_aligned_as(align, size, family);
 }
 
 /* After a failed attempt: the handler until it succeeds, gives up or throws. nullptr: no handler is set. */
@@ -203,7 +203,7 @@ HAK_INLINE void delete_form(void *p, std::size_t size, hak_family family, bool i
 }
 
 HAK_INLINE void delete_aligned(void *p, std::size_t size, std::align_val_t a, hak_family family, bool itself = false) noexcept {
-  if (!passes_delete(p, true, a, family == HAK_FAMILY_NEW_ARRAY, itself)) hak_free_as(p, size, hak_family_aligned(family, raw(a)));
+  if (!passes_delete(p, true, a, family == HAK_FAMILY_NEW_ARRAY, itself)) hak_free_as(p, size, family);
 }
 
 }  // namespace
@@ -231,9 +231,7 @@ HAK_EXPORT void operator delete[](void *p, const std::nothrow_t &) noexcept {
 }
 HAK_EXPORT void operator delete(void *p, std::size_t n) noexcept { delete_form(p, n, HAK_FAMILY_NEW); }
 HAK_EXPORT void operator delete[](void *p, std::size_t n) noexcept { delete_form(p, n, HAK_FAMILY_NEW_ARRAY); }
-HAK_EXPORT void operator delete(void *p, std::align_val_t a) noexcept {
-  hak_free_as(p, HAK_SIZE_UNKNOWN, hak_family_aligned(HAK_FAMILY_NEW, raw(a)));
-}
+HAK_EXPORT void operator delete(void *p, std::align_val_t) noexcept { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_NEW); }
 HAK_EXPORT void operator delete[](void *p, std::align_val_t a) noexcept {
   delete_aligned(p, HAK_SIZE_UNKNOWN, a, HAK_FAMILY_NEW_ARRAY, true);
 }

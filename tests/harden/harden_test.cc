@@ -43,6 +43,17 @@ const char kOverflow[] = "overflow: bytes behind the block were written";
 const char kUnderflow[] = "underflow: bytes before the block were written";
 const char kAfterFree[] = "use after free: the block was written after it was freed";
 
+// These are about blocks in slabs, which come after the first blocks (first_test.cc).
+class AfterTheFirstBlocks : public testing::Environment {
+  void SetUp() override {
+    void *volatile p; /* else the compiler leaves the calls out */
+    do p = hakmem_malloc(1);
+    while (hak_sample_contains(p));
+    hakmem_free(p);
+  }
+};
+const testing::Environment *const after_the_first_blocks = testing::AddGlobalTestEnvironment(new AfterTheFirstBlocks);
+
 // What the dying program does; set before each fork.
 std::function<void()> body;
 size_t block_size;
