@@ -40,6 +40,26 @@ void hak_trailer_start(void) {
   }
 }
 
+HAK_COLD bool hak_trailer_rest(void *p, size_t block_size, size_t size, bool set) {
+  uint64_t pattern = hak_fill_pattern(hak_trailer_key(p));
+  char *bytes = p;
+  for (size_t at = size + HAK_FILL_MAX; at < block_size - HAK_TRAILER_BYTES; at++) {
+    char wanted = (char)(pattern >> at % sizeof pattern * 8);
+    if (set)
+      bytes[at] = wanted;
+    else if (bytes[at] != wanted)
+      return false;
+  }
+  return true;
+}
+
+/* Takes the mark off the family of a block that was resized, after looking at all that the mark says is filled. */
+static HAK_COLD hak_family plain_family(const void *p, size_t block_size, size_t size, const char *where, hak_family family) {
+  if ((family & HAK_TRAILER_RESIZED) == 0) return family;
+  if (!hak_trailer_rest((void *)(uintptr_t)p, block_size, size, false)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, size, where);
+  return (hak_family)(family & ~HAK_TRAILER_RESIZED);
+}
+
 /* What was asked for when the block was made; a damaged trailer or fill ends the program. */
 HAK_INLINE size_t read_trailer(const void *p, size_t block_size, const char *where, hak_family *family) {
   size_t size;
@@ -99,6 +119,7 @@ HAK_INLINE void check_block(const void *p, size_t block_size, size_t said, hak_f
   if (!HAK_HARD(CANARY)) return;
   hak_family family;
   size_t size = read_trailer(p, block_size, where, &family);
+  if (HAK_UNLIKELY(family != freed_as)) family = plain_family(p, block_size, size, where, family);
   check_request(p, size, family, said, freed_as, where);
 }
 
@@ -379,6 +400,7 @@ static live_block live_block_at(const void *p, const char *where) {
   }
   if (b.block_size != 0)
     b.size = HAK_HARD(CANARY) ? read_trailer(p, b.block_size, where, &b.family) : b.block_size;
+  if (b.block_size != 0) b.family = plain_family(p, b.block_size, b.size, where, b.family);
   return b;
 }
 
@@ -411,12 +433,15 @@ static void resize_in_place(void *p, size_t block_size, size_t size, hak_family 
   if (!HAK_HARD(CANARY)) return;
   hak_region *r = hak_region_find(p);
   bool in_slab = r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
+  family = (hak_family)(family | HAK_TRAILER_RESIZED);
   if (in_slab) {
     hak_held_begin(r, p);
+    hak_trailer_rest(p, block_size, size, true);
     hak_trailer_write(p, block_size, size, family);
     hak_held_set(r, p);
   } else {
     hak_lock_take(&hak_huge_lock);
+    hak_trailer_rest(p, block_size, size, true);
     hak_trailer_write(p, block_size, size, family);
     hak_lock_drop(&hak_huge_lock);
   }
@@ -439,11 +464,11 @@ static void *resize_empty(void *p, size_t size) {
   return q;
 }
 
-/* Whether the block is what a request of so many bytes would get: a larger one has room behind the request that nobody looks at. */
-static bool is_block_for(const live_block *b, size_t total) {
+/* Whether the block stays for `total` bytes: a huge one gives pages back. */
+static bool stays(const void *p, const live_block *b, size_t total) {
   if (b->guarded || total > b->block_size) return false;
-  if (total > HAK_SMALL_MAX) return b->block_size - total < hak_os_page_size();
-  return hak_class_size(hak_class_for(total)) == b->block_size;
+  if (HAK_HARD(GUARDS) && hak_huge_size(p) != 0) return b->block_size - total < hak_os_page_size();
+  return total >= b->block_size / 2;
 }
 
 void *hak_hard_realloc(void *p, size_t size) {
@@ -463,7 +488,7 @@ void *hak_hard_realloc(void *p, size_t size) {
   }
   if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC) && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
   size_t total = size + TRAILER_BYTES;
-  if (is_block_for(&b, total)) {
+  if (stays(p, &b, total)) {
     resize_in_place(p, b.block_size, size, b.family);
     return p;
   }
