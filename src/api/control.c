@@ -8,6 +8,7 @@
 #include "api/thread.h"
 #include "base/glibc_malloc.h"
 #include "config/config.h"
+#include "guard/sample.h"
 #include "large/huge.h"
 #include "os/os.h"
 #include "pool/budget.h"
@@ -123,6 +124,10 @@ HAK_EXPORT void hakmem_set_pressure_callback(void (*callback)(size_t, size_t, vo
 
 HAK_EXPORT size_t hakmem_heap_check(void) { return hak_heap_check(); }
 
-HAK_EXPORT uint64_t hakmem_served(void) { return hak_load_relaxed(&hak_os_stats.alloc); }
+HAK_EXPORT uint64_t hakmem_served(void) {
+  hak_sample_figures guarded;
+  hak_sample_read(&guarded);
+  return hak_load_relaxed(&hak_os_stats.alloc) + guarded.made_count;
+}
 
 HAK_EXPORT const char *hakmem_version(void) { return HAKMEM_VERSION_STRING; }

@@ -51,6 +51,7 @@ static hak_os_refusal refused; /* accessible pages */
 static uint32_t used_count, first_freed = NONE, last_freed = NONE;
 static uint64_t random_place; /* the next slot is drawn from it */
 static size_t live_count, live_bytes, accessible_bytes;
+static uint64_t made_count;
 
 static void record(stack *s) {
   if (!stacks_kept) return;
@@ -206,6 +207,7 @@ void *hak_sample_alloc(size_t size, size_t align) {
   memset((void *)(s->block + size), FILL, end - s->block - size);
   hak_lock_take(&hak_sample_lock);
   s->state = LIVE;
+  made_count++;
   live_count++;
   live_bytes += size;
   accessible_bytes += end - first;
@@ -307,6 +309,7 @@ void hak_sample_read(hak_sample_figures *figures) {
   if (!hak_sample_on()) return;
   hak_lock_take(&hak_sample_lock);
   figures->live_count = live_count;
+  figures->made_count = made_count;
   figures->live_bytes = live_bytes;
   figures->accessible_bytes = accessible_bytes;
   hak_lock_drop(&hak_sample_lock);

@@ -48,6 +48,7 @@ bool hak_sample_explain(const void *p);
 /* Statistics, at one moment. */
 typedef struct hak_sample_figures {
   size_t live_count, live_bytes, accessible_bytes; /* bytes asked for; whole pages */
+  uint64_t made_count;                             /* so far */
   const void *table;
   size_t table_bytes;
 } hak_sample_figures;
