@@ -124,10 +124,10 @@ HAK_EXPORT void hakmem_set_pressure_callback(void (*callback)(size_t, size_t, vo
 
 HAK_EXPORT size_t hakmem_heap_check(void) { return hak_heap_check(); }
 
+/* The first blocks of the hardened build may be guarded ones all, for which no span is taken. */
 HAK_EXPORT uint64_t hakmem_served(void) {
-  hak_sample_figures guarded;
-  hak_sample_read(&guarded);
-  return hak_load_relaxed(&hak_os_stats.alloc) + guarded.made_count;
+  uint64_t spans = hak_load_relaxed(&hak_os_stats.alloc);
+  return spans != 0 ? spans : hak_sample_has_been_used();
 }
 
 HAK_EXPORT const char *hakmem_version(void) { return HAKMEM_VERSION_STRING; }

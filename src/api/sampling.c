@@ -20,14 +20,14 @@
 /* Without a sampler that asks for more the first blocks are guarded: not where addresses are scarce. */
 static void guard_first(void) {
   if (!HAK_HARD(GUARDS) || hak_config.heap_profile != 0 || hak_os_address_space_is_limited()) return;
-  hak_sample_start(FIRST_BLOCKS, HAK_SMALL_MAX, false);
+  hak_sample_start(FIRST_BLOCKS, false);
   if (hak_sample_on()) hak_counting_guard_first(FIRST_BLOCKS);
 }
 
 void hak_sampling_start(void) {
   hak_counting_rates rates = {0};
   if (hak_config.guard_sample != 0)
-    hak_sample_start(HAK_SAMPLE_SLOTS, HAK_SAMPLE_BYTES_MAX, true);
+    hak_sample_start(HAK_SAMPLE_SLOTS, true);
   else
     guard_first();
   if (hak_sample_on() && hak_config.guard_sample != 0) {

@@ -48,10 +48,9 @@ static uint32_t slot_count;
 static bool stacks_kept;
 static size_t slot_block_bytes, slot_bytes; /* whole pages; the second with the guard */
 static hak_os_refusal refused; /* accessible pages */
-static uint32_t used_count, first_freed = NONE, last_freed = NONE;
+static uint32_t used_count /* written under the lock */, first_freed = NONE, last_freed = NONE;
 static uint64_t random_place; /* the next slot is drawn from it */
 static size_t live_count, live_bytes, accessible_bytes;
-static uint64_t made_count;
 
 static void record(stack *s) {
   if (!stacks_kept) return;
@@ -125,10 +124,10 @@ bool hak_sample_explain(const void *p) {
 
 /* --- blocks --- */
 
-void hak_sample_start(size_t blocks, size_t bytes_max, bool with_stacks) {
+void hak_sample_start(size_t blocks, bool with_stacks) {
   if (blocks == 0 || hak_sample_on()) return;
   size_t page = hak_os_page_size();
-  slot_block_bytes = hak_align_up(bytes_max, page);
+  slot_block_bytes = hak_align_up(HAK_SAMPLE_BYTES_MAX, page);
   slot_bytes = slot_block_bytes + page;
   slots = hak_os_map(blocks * sizeof *slots, page);
   size_t bytes = blocks * slot_bytes + 2 * MARGIN;
@@ -154,7 +153,7 @@ static slot *draw_unused(void) {
   random_place += HAK_DRAW_STEP;
   size_t i = hak_draw_scrambled(random_place) % slot_count;
   while (slots[i].state != UNUSED) i = (i + 1) % slot_count;
-  used_count++;
+  hak_store_relaxed(&used_count, used_count + 1);
   return &slots[i];
 }
 
@@ -207,7 +206,6 @@ void *hak_sample_alloc(size_t size, size_t align) {
   memset((void *)(s->block + size), FILL, end - s->block - size);
   hak_lock_take(&hak_sample_lock);
   s->state = LIVE;
-  made_count++;
   live_count++;
   live_bytes += size;
   accessible_bytes += end - first;
@@ -304,12 +302,13 @@ size_t hak_sample_size(const void *p) {
   return size;
 }
 
+bool hak_sample_has_been_used(void) { return hak_load_relaxed(&used_count) != 0; }
+
 void hak_sample_read(hak_sample_figures *figures) {
   *figures = (hak_sample_figures){0};
   if (!hak_sample_on()) return;
   hak_lock_take(&hak_sample_lock);
   figures->live_count = live_count;
-  figures->made_count = made_count;
   figures->live_bytes = live_bytes;
   figures->accessible_bytes = accessible_bytes;
   hak_lock_drop(&hak_sample_lock);

@@ -21,11 +21,11 @@ extern HAK_HIDDEN uintptr_t hak_sample_base;
 extern HAK_HIDDEN size_t hak_sample_bytes;
 extern hak_lock hak_sample_lock;
 
-/* Reserves slots for so many blocks at a time, of up to bytes_max bytes each, and installs the fault handler. `stacks`: the stacks of a
+/* Reserves slots for so many blocks at a time, and installs the fault handler. `stacks`: the stacks of a
  * block's allocation and free are kept for the report. Once, before other threads run. */
 #define HAK_SAMPLE_SLOTS ((size_t)1024) /* of HAKMEM_GUARD_SAMPLE */
 #define HAK_SAMPLE_BYTES_MAX ((size_t)32 * HAK_KIB)
-void hak_sample_start(size_t blocks, size_t bytes_max, bool stacks);
+void hak_sample_start(size_t blocks, bool stacks);
 
 HAK_INLINE bool hak_sample_on(void) { return hak_load_relaxed(&hak_sample_bytes) != 0; }
 HAK_INLINE bool hak_sample_contains(const void *p) {
@@ -45,10 +45,12 @@ void hak_sample_look_at_all(const char *where, bool (*may_read)(const void *p, s
 /* After a fault at p, says which guarded block that is of, if it is of one. */
 bool hak_sample_explain(const void *p);
 
+/* Whether there has been a guarded block. */
+bool hak_sample_has_been_used(void);
+
 /* Statistics, at one moment. */
 typedef struct hak_sample_figures {
   size_t live_count, live_bytes, accessible_bytes; /* bytes asked for; whole pages */
-  uint64_t made_count;                             /* so far */
   const void *table;
   size_t table_bytes;
 } hak_sample_figures;

@@ -154,7 +154,7 @@ TEST_P(First, AreBlocksLikeOthers) {
   EXPECT_EQ(result.err, "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, First, testing::Values(8, 1000, 4096, 100001));
+INSTANTIATE_TEST_SUITE_P(Sizes, First, testing::Values(8, 1000, 4096, 30001));
 
 // So many, of all threads and sizes, and none comes again.
 TEST(FirstBlocks, AreFew) {
