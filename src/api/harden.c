@@ -40,15 +40,16 @@ void hak_trailer_start(void) {
   }
 }
 
-HAK_COLD bool hak_trailer_rest(void *p, size_t block_size, size_t size, bool set) {
-  uint64_t pattern = hak_fill_pattern(hak_trailer_key(p));
-  char *bytes = p;
+static char rest_byte(const void *p, size_t at) { return (char)(hak_fill_pattern(hak_trailer_key(p)) >> at % 8 * 8); }
+
+static void fill_rest(void *p, size_t block_size, size_t size) {
+  for (size_t at = size + HAK_FILL_MAX; at < block_size - HAK_TRAILER_BYTES; at++) ((char *)p)[at] = rest_byte(p, at);
+}
+
+/* The walk looks while another thread resizes the block again, or frees it: it looks again then. */
+HAK_RACY bool hak_trailer_rest_is_whole(const void *p, size_t block_size, size_t size) {
   for (size_t at = size + HAK_FILL_MAX; at < block_size - HAK_TRAILER_BYTES; at++) {
-    char wanted = (char)(pattern >> at % sizeof pattern * 8);
-    if (set)
-      bytes[at] = wanted;
-    else if (bytes[at] != wanted)
-      return false;
+    if (((const char *)p)[at] != rest_byte(p, at)) return false;
   }
   return true;
 }
@@ -56,7 +57,7 @@ HAK_COLD bool hak_trailer_rest(void *p, size_t block_size, size_t size, bool set
 /* Takes the mark off the family of a block that was resized, after looking at all that the mark says is filled. */
 static HAK_COLD hak_family plain_family(const void *p, size_t block_size, size_t size, const char *where, hak_family family) {
   if ((family & HAK_TRAILER_RESIZED) == 0) return family;
-  if (!hak_trailer_rest((void *)(uintptr_t)p, block_size, size, false)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, size, where);
+  if (!hak_trailer_rest_is_whole(p, block_size, size)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, size, where);
   return (hak_family)(family & ~HAK_TRAILER_RESIZED);
 }
 
@@ -436,12 +437,12 @@ static void resize_in_place(void *p, size_t block_size, size_t size, hak_family 
   family = (hak_family)(family | HAK_TRAILER_RESIZED);
   if (in_slab) {
     hak_held_begin(r, p);
-    hak_trailer_rest(p, block_size, size, true);
+    fill_rest(p, block_size, size);
     hak_trailer_write(p, block_size, size, family);
     hak_held_set(r, p);
   } else {
     hak_lock_take(&hak_huge_lock);
-    hak_trailer_rest(p, block_size, size, true);
+    fill_rest(p, block_size, size);
     hak_trailer_write(p, block_size, size, family);
     hak_lock_drop(&hak_huge_lock);
   }

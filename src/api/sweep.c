@@ -56,7 +56,7 @@ HAK_RACY static hak_verdict look_at(const hak_region *r, const void *p, size_t b
   uint64_t word = HAK_HARD(CANARY) && held == HAK_HELD ? hak_trailer_word(p, block_size) : 0;
   if (HAK_HARD(CANARY) && held == HAK_HELD &&
       (!hak_trailer_read(p, block_size, &size, &family) ||
-       ((family & HAK_TRAILER_RESIZED) != 0 && !hak_trailer_rest((void *)(uintptr_t)p, block_size, size, false))))
+       ((family & HAK_TRAILER_RESIZED) != 0 && !hak_trailer_rest_is_whole(p, block_size, size))))
     verdict = HAK_VERDICT_OVERFLOW;
   if (HAK_HARD(ZERO) && held == HAK_NOT_HELD && !(hak_is_zero(p, block_size) && ends_as_free(p, block_size)))
     verdict = HAK_VERDICT_WRITTEN_AFTER_FREE;

@@ -149,8 +149,8 @@ HAK_INLINE bool hak_trailer_fits(const void *p, size_t block_size, uint64_t word
   return checked == 0 && family - HAK_FAMILY_MALLOC <= families && slack <= block_size - HAK_TRAILER_BYTES;
 }
 
-/* Writes (set) or compares what lies between the fill and the trailer of a block that was resized. */
-bool hak_trailer_rest(void *p, size_t block_size, size_t size, bool set);
+/* What lies between the fill and the trailer of a block that was resized. */
+bool hak_trailer_rest_is_whole(const void *p, size_t block_size, size_t size);
 
 /* False: the trailer was written to, and *size is the block's; or bytes between it and the request were. */
 HAK_INLINE bool hak_trailer_read(const void *p, size_t block_size, size_t *size, hak_family *family) {
