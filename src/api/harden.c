@@ -506,7 +506,10 @@ void *hak_hard_realloc(void *p, size_t size) {
   if (q == NULL && size > b.size && (b.guarded || total > b.block_size)) return NULL;
   if (q == NULL) { /* programs take it that shrinking cannot fail */
     errno = saved;
-    if (!b.guarded) resize_in_place(p, b.block_size, size, b.family);
+    if (b.guarded)
+      hak_sample_tell(p, size, b.family);
+    else
+      resize_in_place(p, b.block_size, size, b.family);
     return p;
   }
   memcpy(q, p, hak_min_size(b.size, size));

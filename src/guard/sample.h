@@ -34,7 +34,7 @@ HAK_INLINE bool hak_sample_contains(const void *p) {
 
 /* A guarded block, contents undefined; NULL: too large, or all are live. align: power of two. Only while on. */
 void *hak_sample_alloc(size_t size, size_t align);
-/* A block that has just been made ends as if `size` bytes had been asked for, no more than there are, and has a tag, at first 0. */
+/* A live block ends where one of `size` bytes does, no more than it has, and has a tag, at first 0. Only by who owns it. */
 void hak_sample_tell(void *p, size_t size, unsigned tag);
 /* Only for addresses inside. Ends the program when it is no live block's start, or when a byte of its pages beside it was written. */
 void hak_sample_free(void *p);
