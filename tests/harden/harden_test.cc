@@ -25,6 +25,7 @@
 
 extern "C" {
 #include "api/sweep.h"
+#include "tcache/counted.h"
 }
 #include "hak.h"
 #include "run_program.h"
@@ -45,10 +46,7 @@ const char kAfterFree[] = "use after free: the block was written after it was fr
 
 // These are about blocks in slabs, which come after the first blocks (first_test.cc).
 class AfterTheFirstBlocks : public testing::Environment {
-  void SetUp() override {
-    void *volatile p; /* else the compiler leaves the calls out */
-    for (int i = 0; i < 64; i++) p = hakmem_malloc(1); /* and no other block: the heap begins in the test */
-  }
+  void SetUp() override { hak_counting_guard_first(0); } /* the heap begins in the test */
 };
 const testing::Environment *const after_the_first_blocks = testing::AddGlobalTestEnvironment(new AfterTheFirstBlocks);
 
