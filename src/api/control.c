@@ -8,6 +8,7 @@
 #include "api/thread.h"
 #include "base/glibc_malloc.h"
 #include "config/config.h"
+#include "guard/sample.h"
 #include "large/huge.h"
 #include "os/os.h"
 #include "pool/budget.h"
@@ -123,6 +124,10 @@ HAK_EXPORT void hakmem_set_pressure_callback(void (*callback)(size_t, size_t, vo
 
 HAK_EXPORT size_t hakmem_heap_check(void) { return hak_heap_check(); }
 
-HAK_EXPORT uint64_t hakmem_served(void) { return hak_load_relaxed(&hak_os_stats.alloc); }
+/* The first blocks of the hardened build may be guarded ones all, for which no span is taken. */
+HAK_EXPORT uint64_t hakmem_served(void) {
+  uint64_t spans = hak_load_relaxed(&hak_os_stats.alloc);
+  return spans != 0 ? spans : hak_sample_has_been_used();
+}
 
 HAK_EXPORT const char *hakmem_version(void) { return HAKMEM_VERSION_STRING; }

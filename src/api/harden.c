@@ -19,7 +19,7 @@
 #include "os/os.h"
 #include "os/stack.h"
 
-#define TRAILER_BYTES (HAK_HARD(CANARY) ? HAK_TRAILER_BYTES : 0)
+#define TRAILER_BYTES HAK_TRAILER_BYTES_BUILT
 
 /* --- trailer --- */
 
@@ -38,6 +38,27 @@ void hak_trailer_start(void) {
     /* Two first calls at once: one of the values stays. */
     __atomic_compare_exchange_n(&hak_trailer_secret[i], &none, value, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
   }
+}
+
+static char rest_byte(const void *p, size_t at) { return (char)(hak_fill_pattern(hak_trailer_key(p)) >> at % 8 * 8); }
+
+static void fill_rest(void *p, size_t block_size, size_t size) {
+  for (size_t at = size + HAK_FILL_MAX; at < block_size - HAK_TRAILER_BYTES; at++) ((char *)p)[at] = rest_byte(p, at);
+}
+
+/* The walk looks while another thread resizes the block again, or frees it: it looks again then. */
+HAK_RACY bool hak_trailer_rest_is_whole(const void *p, size_t block_size, size_t size) {
+  for (size_t at = size + HAK_FILL_MAX; at < block_size - HAK_TRAILER_BYTES; at++) {
+    if (((const char *)p)[at] != rest_byte(p, at)) return false;
+  }
+  return true;
+}
+
+/* Takes the mark off the family of a block that was resized, after looking at all that the mark says is filled. */
+static HAK_COLD hak_family plain_family(const void *p, size_t block_size, size_t size, const char *where, hak_family family) {
+  if ((family & HAK_TRAILER_RESIZED) == 0) return family;
+  if (!hak_trailer_rest_is_whole(p, block_size, size)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, size, where);
+  return (hak_family)(family & ~HAK_TRAILER_RESIZED);
 }
 
 /* What was asked for when the block was made; a damaged trailer or fill ends the program. */
@@ -85,16 +106,22 @@ extern int uncaught_exceptions(void) __asm__("_ZSt19uncaught_exceptionsv") __att
  * class's own operator delete, on what any operator new has made. */
 static HAK_COLD bool is_mismatch(void) { return (uncaught_exceptions == NULL || uncaught_exceptions() == 0) && hak_operators_known(); }
 
-/* Ends the program unless the block at p, of block_size bytes, may be freed so. */
-HAK_INLINE void check_block(const void *p, size_t block_size, size_t said, hak_family freed_as, const char *where) {
-  if (!HAK_HARD(CANARY)) return;
-  hak_family family;
-  size_t size = read_trailer(p, block_size, where, &family);
+/* Ends the program unless a block of `size` bytes and `family` may be freed so. */
+HAK_INLINE void check_request(const void *p, size_t size, hak_family family, size_t said, hak_family freed_as, const char *where) {
   if (HAK_UNLIKELY(family != freed_as)) {
     if (is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, size, where);
     return; /* another's operator new may have asked for more than the program did */
   }
   if (HAK_UNLIKELY(said != HAK_SIZE_UNKNOWN && said != size)) hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, size, where);
+}
+
+/* The same of the block at p, of block_size bytes. */
+HAK_INLINE void check_block(const void *p, size_t block_size, size_t said, hak_family freed_as, const char *where) {
+  if (!HAK_HARD(CANARY)) return;
+  hak_family family;
+  size_t size = read_trailer(p, block_size, where, &family);
+  if (HAK_UNLIKELY(family != freed_as)) family = plain_family(p, block_size, size, where, family);
+  check_request(p, size, family, said, freed_as, where);
 }
 
 /* --- who has a block --- */
@@ -219,13 +246,16 @@ static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, b
     *zeroed = HAK_HARD(ZERO) && size <= HAK_ZEROED_BYTES;
     return hand_out(r, p, block_size, size, family);
   }
-  if (HAK_HARD(CANARY)) hak_trailer_write(p, block_size, size, family);
+  if (!large && r == NULL && hak_sample_contains(p))
+    hak_sample_tell(p, size, family);
+  else if (HAK_HARD(CANARY))
+    hak_trailer_write(p, block_size, size, family);
   return p;
 }
 
 /* A block of no bytes; NULL: one that has some serves as well. */
 static void *obtain_empty(size_t align, hak_family family) {
-  return HAK_HARD(GUARDS) && align <= HAK_EMPTY_APART ? hak_empty_alloc(family) : NULL;
+  return HAK_HARD(GUARDS) ? hak_empty_alloc(align, family) : NULL;
 }
 
 static HAK_NOINLINE void *alloc_slow(size_t size, size_t align, hak_family family) {
@@ -324,10 +354,14 @@ static HAK_NOINLINE void free_outside_regions(void *p, size_t said, hak_family f
     return;
   }
   size_t block_size = hak_block_size(p);
-  if (block_size != 0)
+  if (hak_sample_contains(p)) { /* which reports the rest itself */
+    if (HAK_HARD(CANARY) && block_size != 0)
+      check_request(p, block_size, (hak_family)hak_sample_look(p, "at the call"), said, family, "at the call");
+  } else if (block_size != 0) {
     check_block(p, block_size, said, family, "at the call");
-  else if (!hak_sample_contains(p)) /* which reports itself */
+  } else {
     report_no_block(p, "at the call");
+  }
   hak_raw_free(p);
 }
 
@@ -353,21 +387,26 @@ typedef struct live_block {
   size_t block_size; /* 0: there is none */
   size_t size;       /* that was asked for */
   hak_family family;
+  bool guarded;
 } live_block;
 
 static live_block live_block_at(const void *p, const char *where) {
-  live_block b = {hak_block_size(p), 0, HAK_FAMILY_MALLOC};
+  live_block b = {hak_block_size(p), 0, HAK_FAMILY_MALLOC, false};
   hak_region *r = hak_region_find(p);
+  if (b.block_size != 0 && r == NULL && hak_sample_contains(p))
+    return (live_block){b.block_size, b.block_size, (hak_family)hak_sample_look(p, where), true};
   if (b.block_size != 0 && r != NULL) {
     bool slab = hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
     if (slab ? !hak_held(r, p) : (uintptr_t)p != hak_region_span(r, p)->start) b.block_size = 0;
   }
   if (b.block_size != 0)
     b.size = HAK_HARD(CANARY) ? read_trailer(p, b.block_size, where, &b.family) : b.block_size;
+  if (b.block_size != 0) b.family = plain_family(p, b.block_size, b.size, where, b.family);
   return b;
 }
 
 __attribute__((noreturn)) static HAK_COLD void report_not_live(const void *p, const char *where) {
+  if (hak_sample_contains(p)) hak_sample_free((void *)(uintptr_t)p); /* it reports that */
   if (hak_region_find(p) == NULL) report_no_block(p, where);
   hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, where);
 }
@@ -395,12 +434,15 @@ static void resize_in_place(void *p, size_t block_size, size_t size, hak_family 
   if (!HAK_HARD(CANARY)) return;
   hak_region *r = hak_region_find(p);
   bool in_slab = r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
+  family = (hak_family)(family | HAK_TRAILER_RESIZED);
   if (in_slab) {
     hak_held_begin(r, p);
+    fill_rest(p, block_size, size);
     hak_trailer_write(p, block_size, size, family);
     hak_held_set(r, p);
   } else {
     hak_lock_take(&hak_huge_lock);
+    fill_rest(p, block_size, size);
     hak_trailer_write(p, block_size, size, family);
     hak_lock_drop(&hak_huge_lock);
   }
@@ -423,6 +465,13 @@ static void *resize_empty(void *p, size_t size) {
   return q;
 }
 
+/* Whether the block stays for `total` bytes: a huge one gives pages back. */
+static bool stays(const void *p, const live_block *b, size_t total) {
+  if (b->guarded || total > b->block_size) return false;
+  if (HAK_HARD(GUARDS) && hak_huge_size(p) != 0) return b->block_size - total < hak_os_page_size();
+  return total >= b->block_size / 2;
+}
+
 void *hak_hard_realloc(void *p, size_t size) {
   if (p == NULL) return hak_malloc(size);
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) {
@@ -440,7 +489,7 @@ void *hak_hard_realloc(void *p, size_t size) {
   }
   if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC) && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
   size_t total = size + TRAILER_BYTES;
-  if (total <= b.block_size && total >= b.block_size / 2) {
+  if (stays(p, &b, total)) {
     resize_in_place(p, b.block_size, size, b.family);
     return p;
   }
@@ -454,10 +503,13 @@ void *hak_hard_realloc(void *p, size_t size) {
   }
   int saved = errno;
   void *q = hak_malloc(size);
-  if (q == NULL && total > b.block_size) return NULL;
+  if (q == NULL && size > b.size && (b.guarded || total > b.block_size)) return NULL;
   if (q == NULL) { /* programs take it that shrinking cannot fail */
     errno = saved;
-    resize_in_place(p, b.block_size, size, b.family);
+    if (b.guarded)
+      hak_sample_tell(p, size, b.family);
+    else
+      resize_in_place(p, b.block_size, size, b.family);
     return p;
   }
   memcpy(q, p, hak_min_size(b.size, size));

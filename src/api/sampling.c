@@ -2,6 +2,8 @@
 
 #include "api/slow_exit.h"
 #include "api/thread.h"
+#include "api/trailer.h"
+#include "base/policy.h"
 #include "config/config.h"
 #include "guard/sample.h"
 #include "os/os.h"
@@ -12,10 +14,23 @@
  * there are as many as there can be. */
 #define GUARDS_A_SECOND 500
 
+/* Hardened build: what a small program, or a test, ever allocates. A block costs some 8 us, and 4 KiB while it is live. */
+#define FIRST_BLOCKS 64
+
+/* Without a sampler that asks for more the first blocks are guarded: not where addresses are scarce. */
+static void guard_first(void) {
+  if (!HAK_HARD(GUARDS) || hak_config.heap_profile != 0 || hak_os_address_space_is_limited()) return;
+  hak_sample_start(FIRST_BLOCKS, false);
+  if (hak_sample_on()) hak_counting_guard_first(FIRST_BLOCKS);
+}
+
 void hak_sampling_start(void) {
   hak_counting_rates rates = {0};
-  hak_sample_start();
-  if (hak_sample_on()) {
+  if (hak_config.guard_sample != 0)
+    hak_sample_start(HAK_SAMPLE_SLOTS, true);
+  else
+    guard_first();
+  if (hak_sample_on() && hak_config.guard_sample != 0) {
     rates.guard_blocks = (double)hak_config.guard_sample;
     rates.guard_max = HAK_SAMPLE_BYTES_MAX;
     rates.guard_a_second = hak_config.guard_sample == 1 ? 0 : GUARDS_A_SECOND;
@@ -48,7 +63,8 @@ static void *profiled_block(hak_tcache *t, unsigned c, size_t size, double proba
 }
 
 void *hak_sampled_alloc(hak_due due, hak_tcache *t, unsigned c, size_t size, size_t align, hak_deferred *d) {
-  void *p = due.guard ? hak_sample_alloc(size, align) : NULL;
+  /* The guard is behind what the program asked for: a slot knows the size, and needs no trailer. */
+  void *p = due.guard ? hak_sample_alloc(size - HAK_TRAILER_BYTES_BUILT, align) : NULL;
   if (!due.profile) return p;
   if (p == NULL) return profiled_block(t, c, size, due.probability, d);
   hak_profile_note_alloc(p, NULL, size, due.probability);

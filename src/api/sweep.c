@@ -2,6 +2,7 @@
 
 #include "api/held.h"
 #include "api/trailer.h"
+#include "guard/sample.h"
 #include "large/huge.h"
 #include "misuse/misuse.h"
 #include "os/os.h"
@@ -53,7 +54,10 @@ HAK_RACY static hak_verdict look_at(const hak_region *r, const void *p, size_t b
   size_t size;
   hak_family family;
   uint64_t word = HAK_HARD(CANARY) && held == HAK_HELD ? hak_trailer_word(p, block_size) : 0;
-  if (HAK_HARD(CANARY) && held == HAK_HELD && !hak_trailer_read(p, block_size, &size, &family)) verdict = HAK_VERDICT_OVERFLOW;
+  if (HAK_HARD(CANARY) && held == HAK_HELD &&
+      (!hak_trailer_read(p, block_size, &size, &family) ||
+       ((family & HAK_TRAILER_RESIZED) != 0 && !hak_trailer_rest_is_whole(p, block_size, size))))
+    verdict = HAK_VERDICT_OVERFLOW;
   if (HAK_HARD(ZERO) && held == HAK_NOT_HELD && !(hak_is_zero(p, block_size) && ends_as_free(p, block_size)))
     verdict = HAK_VERDICT_WRITTEN_AFTER_FREE;
   __atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -207,6 +211,7 @@ void hak_sweep_fork_child(void) {
 /* Of a large heap another part each time; of many huge blocks too, whose places depend on their addresses. */
 static void sweep_all(const char *where) {
   uint64_t until_ms = hak_os_now_ms() + EXIT_MS;
+  hak_sample_look_at_all(where, is_readable);
   if (hak_region_count() == 0 || !hak_lock_comes_free(&hak_huge_lock, EXIT_MS)) return;
   const hak_region *r = hak_region_at(0);
   const walk from = {0, r->first_span + hak_trailer_secret[0] % (ready_spans(r) - r->first_span)};

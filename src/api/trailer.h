@@ -2,7 +2,8 @@
  *
  * Trailer: slack (bytes between request and trailer) << 8 | family, above 24 bits that are zero, all of it xored with a
  * key drawn from two secrets and the address. An overflow meets the 24 bits first (on a little-endian machine).
- * Fill: up to 32 bytes behind the request hold a pattern made from the key; what is further behind is not looked at. */
+ * Fill: up to 32 bytes behind the request hold a pattern made from the key; what is further behind is looked at only in blocks
+ * that were resized in place, of which half may lie there. Their family has a mark. */
 #ifndef HAK_API_TRAILER_H
 #define HAK_API_TRAILER_H
 
@@ -14,8 +15,10 @@
 #include "base/policy.h"
 
 #define HAK_TRAILER_BYTES sizeof(uint64_t)
+#define HAK_TRAILER_BYTES_BUILT (HAK_HARD(CANARY) ? HAK_TRAILER_BYTES : 0) /* of this build */
 #define HAK_FILL_MAX ((size_t)32)
 #define HAK_TRAILER_CHECK_BITS 24
+#define HAK_TRAILER_RESIZED 4 /* with a family: all bytes up to the trailer are filled */
 
 /* Drawn by hak_trailer_start; the multiplier is odd. */
 extern HAK_HIDDEN uint64_t hak_trailer_secret[2];
@@ -31,8 +34,8 @@ HAK_INLINE uint64_t hak_trailer_key(const void *p) {
   return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* No byte of it is 0: that is what a string's end writes. */
-HAK_INLINE uint64_t hak_fill_pattern(uint64_t key) { return key | 0x0101010101010101u; }
+/* No byte of it is 0, a string's end, or ASCII. */
+HAK_INLINE uint64_t hak_fill_pattern(uint64_t key) { return key | 0x8080808080808080u; }
 
 typedef uint64_t hak_pair __attribute__((vector_size(16)));
 
@@ -140,11 +143,14 @@ HAK_RACY static inline uint64_t hak_trailer_glance(const void *p, size_t block_s
 
 /* Whether `word` is one that may end the block. */
 HAK_INLINE bool hak_trailer_fits(const void *p, size_t block_size, uint64_t word) {
-  uint64_t content = word ^ hak_trailer_key(p), families = HAK_FAMILY_NEW_ARRAY - HAK_FAMILY_MALLOC;
+  uint64_t content = word ^ hak_trailer_key(p), families = (HAK_FAMILY_NEW_ARRAY | HAK_TRAILER_RESIZED) - HAK_FAMILY_MALLOC;
   uint64_t checked = content & (((uint64_t)1 << HAK_TRAILER_CHECK_BITS) - 1);
   uint64_t family = content >> HAK_TRAILER_CHECK_BITS & 0xff, slack = content >> HAK_TRAILER_CHECK_BITS >> 8;
   return checked == 0 && family - HAK_FAMILY_MALLOC <= families && slack <= block_size - HAK_TRAILER_BYTES;
 }
+
+/* What lies between the fill and the trailer of a block that was resized. */
+bool hak_trailer_rest_is_whole(const void *p, size_t block_size, size_t size);
 
 /* False: the trailer was written to, and *size is the block's; or bytes between it and the request were. */
 HAK_INLINE bool hak_trailer_read(const void *p, size_t block_size, size_t *size, hak_family *family) {

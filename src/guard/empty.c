@@ -1,6 +1,7 @@
 #include "guard/empty.h"
 
 #include "base/assert.h"
+#include "base/bits.h"
 #include "os/os.h"
 
 #define BYTES (HAK_EMPTY_BLOCKS * HAK_EMPTY_APART)
@@ -15,8 +16,7 @@ static size_t next;
 static uintptr_t base_or_reserve(void) {
   uintptr_t base = hak_load_relaxed(&hak_empty_base);
   if (HAK_LIKELY(base != 0)) return base;
-  size_t page = hak_os_page_size();
-  void *fresh = hak_os_reserve_near(hak_os_random_place(page, BYTES), BYTES, page);
+  void *fresh = hak_os_reserve_near(hak_os_random_place(HAK_EMPTY_ALIGN_MAX, BYTES), BYTES, HAK_EMPTY_ALIGN_MAX);
   if (fresh == NULL) return 0;
   /* Two first calls at once: one of the reservations stays. */
   if (__atomic_compare_exchange_n(&hak_empty_base, &base, (uintptr_t)fresh, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return (uintptr_t)fresh;
@@ -24,11 +24,21 @@ static uintptr_t base_or_reserve(void) {
   return base;
 }
 
-void *hak_empty_alloc(unsigned tag) {
+/* The next place of that alignment: those before it come later, if at all. */
+static size_t next_place(size_t apart) {
+  size_t found = hak_load_relaxed(&next), place;
+  do place = hak_align_up(found, apart);
+  while (!__atomic_compare_exchange_n(&next, &found, place + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return place % HAK_EMPTY_BLOCKS;
+}
+
+void *hak_empty_alloc(size_t align, unsigned tag) {
   HAK_ASSERT(tag != NEVER && tag < FREED);
+  if (align > HAK_EMPTY_ALIGN_MAX) return NULL;
   uintptr_t base = base_or_reserve();
+  size_t apart = hak_max_size(align / HAK_EMPTY_APART, 1);
   for (unsigned n = 0; base != 0 && n < LOOKED_AT; n++) {
-    size_t i = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % HAK_EMPTY_BLOCKS;
+    size_t i = next_place(apart);
     uint8_t found = hak_load_relaxed(&state[i]);
     if (found != NEVER && found != FREED) continue;
     if (__atomic_compare_exchange_n(&state[i], &found, (uint8_t)tag, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))

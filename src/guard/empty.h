@@ -20,8 +20,10 @@ HAK_INLINE bool hak_empty_contains(const void *p) {
   return base != 0 && (uintptr_t)p - base < HAK_EMPTY_BLOCKS * HAK_EMPTY_APART;
 }
 
-/* tag: 1 to 127, the caller's. NULL: too many are live, or there are no addresses. */
-void *hak_empty_alloc(unsigned tag);
+/* tag: 1 to 127, the caller's. align: a power of two; 0 or less than HAK_EMPTY_APART: that. NULL: too many are live, it is above
+ * HAK_EMPTY_ALIGN_MAX, or there are no addresses. */
+#define HAK_EMPTY_ALIGN_MAX ((size_t)64 << 10)
+void *hak_empty_alloc(size_t align, unsigned tag);
 /* The tag of the live block at p, an address inside; 0: there is none, and *verdict says why. */
 unsigned hak_empty_tag(const void *p, hak_verdict *verdict);
 /* The same, and the block is freed. */

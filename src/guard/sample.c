@@ -4,16 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/bits.h"
+#include "base/policy.h"
 #include "config/config.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "profile/unwind.h"
 #include "region/size_class.h"
+#include "tcache/draw.h"
 
-#define SLOTS 1024
 #define FRAMES 16
-#define FILL 0xa5 /* between the block's end and the page's, where alignment leaves a few bytes */
+#define FILL 0xa5 /* beside the block */
+#define MARGIN HAK_MIB /* inaccessible, before the first slot and behind the last: what misses a block by far is told too */
+#define NONE UINT32_MAX
+#define LOCKED_MS 100 /* who looks may have interrupted who has the lock */
 
 enum { UNUSED, CHANGING, LIVE, FREED };
 
@@ -26,7 +31,8 @@ typedef struct stack {
 /* Lock: hak_sample_lock. A slot that is CHANGING belongs to one thread, which makes its system call without the lock. */
 typedef struct slot {
   uint32_t state;
-  uint32_t next_freed; /* while FREED: the one freed after it, SLOTS: none */
+  uint32_t next_freed; /* while FREED: the one freed after it, or NONE */
+  unsigned tag;
   uintptr_t block;
   size_t size;
   stack allocated, freed;
@@ -37,18 +43,24 @@ size_t hak_sample_bytes;
 hak_lock hak_sample_lock;
 
 static slot *slots; /* of a mapping of their own */
+static uint32_t slot_count;
+static bool stacks_kept;
 static size_t slot_block_bytes, slot_bytes; /* whole pages; the second with the guard */
 static hak_os_refusal refused; /* accessible pages */
-static uint32_t unused_from, first_freed = SLOTS, last_freed = SLOTS;
+static uint32_t used_count /* written under the lock */, first_freed = NONE, last_freed = NONE;
+static uint64_t random_place; /* the next slot is drawn from it */
 static size_t live_count, live_bytes, accessible_bytes;
 
 static void record(stack *s) {
+  if (!stacks_kept) return;
   s->thread = hak_os_tid();
   s->depth = hak_unwind(s->frames, FRAMES);
   HAK_ASSERT(s->depth <= FRAMES);
 }
 
 static uintptr_t slot_address(size_t i) { return hak_sample_base + i * slot_bytes; }
+static uintptr_t slot_end(const slot *s) { return slot_address((size_t)(s - slots)) + slot_block_bytes; }
+static uintptr_t first_page(const slot *s) { return hak_align_down(s->block, hak_os_page_size()); }
 
 static size_t slot_of(const void *p) { return ((uintptr_t)p - hak_sample_base) / slot_bytes; }
 
@@ -68,69 +80,91 @@ static void print_stack(const char *title, const stack *s) {
   }
 }
 
-static void report(const char *what, const void *p, const slot *s) {
+/* where: the look that found it; NULL: the access or the call itself. */
+static void report(const char *what, const char *where, const void *p, const slot *s) {
   intptr_t distance = (intptr_t)((uintptr_t)p - s->block);
   const char *place = distance < 0 ? "before" : (size_t)distance < s->size ? "inside" : "behind";
   size_t bytes = distance < 0 ? (size_t)-distance : (size_t)distance < s->size ? (size_t)distance : (size_t)distance - s->size;
-  hak_print("hakmem: %s: %p, %zu bytes %s the %s block %p of %zu bytes [process %d, thread %d]\n", what, p, bytes, place,
+  hak_print("hakmem: %s%s%s: %p, %zu bytes %s the %s block %p of %zu bytes [process %d, thread %d]\n", what,
+            where == NULL ? "" : ", seen ", where == NULL ? "" : where, p, bytes, place,
             s->state == FREED ? "freed" : "allocated", (void *)s->block, s->size, hak_os_pid(), hak_os_tid());
   print_stack("allocated", &s->allocated);
   if (s->state == FREED) print_stack("freed", &s->freed);
 }
 
-__attribute__((noreturn)) static HAK_COLD void end_program(const char *what, const void *p, const slot *s) {
-  report(what, p, s);
+__attribute__((noreturn)) static HAK_COLD void end_program(const char *what, const char *where, const void *p, const slot *s) {
+  report(what, where, p, s);
   abort();
 }
 
-/* An address between two blocks belongs to the one it is nearer to: behind the last, or before the next. */
+static bool has_been_used(size_t i) { return i < slot_count && slots[i].state >= LIVE; }
+
+/* An address between two blocks belongs to the one it is nearer to: behind the last, or before the next. Far from any: to the one it is
+ * reached from upwards. NULL: there is none. */
 static const slot *nearest(const void *p) {
-  size_t i = slot_of(p);
-  const slot *s = &slots[i];
-  HAK_ASSERT(i < SLOTS);
+  size_t i = (uintptr_t)p < hak_sample_base ? 0 : hak_min_size(slot_of(p), slot_count - 1);
   bool guard = (uintptr_t)p - slot_address(i) >= slot_block_bytes;
-  if (guard && s->state == UNUSED && i + 1 < SLOTS) return &slots[i + 1];
-  return s;
+  if (guard && !has_been_used(i) && has_been_used(i + 1)) return &slots[i + 1];
+  for (size_t n = i + 1; n-- > 0;) {
+    if (has_been_used(n)) return &slots[n];
+  }
+  for (size_t n = i + 1; n < slot_count; n++) {
+    if (has_been_used(n)) return &slots[n];
+  }
+  return NULL;
 }
 
 bool hak_sample_explain(const void *p) {
-  if (!hak_sample_contains(p) || nearest(p)->state < LIVE) return false;
+  if (!hak_sample_on() || (uintptr_t)p - (hak_sample_base - MARGIN) >= hak_sample_bytes + 2 * MARGIN) return false;
   const slot *s = nearest(p);
-  report(s->state == FREED ? "use after free" : "access outside of a block", p, s);
+  if (s == NULL) return false;
+  report(s->state == FREED ? "use after free" : "access outside of a block", NULL, p, s);
   return true;
 }
 
 /* --- blocks --- */
 
-void hak_sample_start(void) {
-  if (hak_config.guard_sample == 0 || hak_sample_on()) return;
+void hak_sample_start(size_t blocks, bool with_stacks) {
+  if (blocks == 0 || hak_sample_on()) return;
   size_t page = hak_os_page_size();
   slot_block_bytes = hak_align_up(HAK_SAMPLE_BYTES_MAX, page);
   slot_bytes = slot_block_bytes + page;
-  slots = hak_os_map(SLOTS * sizeof *slots, page);
-  /* One page more: what is before the first block. */
-  char *memory = slots == NULL ? NULL : hak_os_reserve(page + SLOTS * slot_bytes, page);
+  slots = hak_os_map(blocks * sizeof *slots, page);
+  size_t bytes = blocks * slot_bytes + 2 * MARGIN;
+  char *memory = slots == NULL ? NULL : HAK_HARD(GUARDS) ? hak_os_reserve_near(hak_os_random_place(page, bytes), bytes, page) : hak_os_reserve(bytes, page);
   if (memory == NULL) {
-    hak_print("hakmem: HAKMEM_GUARD_SAMPLE: no memory for the guarded blocks: switched off\n");
+    if (hak_config.guard_sample != 0) hak_print("hakmem: HAKMEM_GUARD_SAMPLE: no memory for the guarded blocks: switched off\n");
     return;
   }
-  hak_os_own(memory, page + SLOTS * slot_bytes);
-  hak_os_name(memory, page + SLOTS * slot_bytes, HAK_NAME_GUARDED);
-  hak_os_name(slots, hak_align_up(SLOTS * sizeof *slots, page), HAK_NAME_TABLES);
-  hak_unwind_start();
-  hak_store_relaxed(&hak_sample_base, (uintptr_t)memory + page);
-  hak_store_relaxed(&hak_sample_bytes, SLOTS * slot_bytes);
+  slot_count = (uint32_t)blocks;
+  hak_os_own(memory, bytes);
+  hak_os_name(memory, bytes, HAK_NAME_GUARDED);
+  hak_os_name(slots, hak_align_up(blocks * sizeof *slots, page), HAK_NAME_TABLES);
+  hak_os_random(&random_place, sizeof random_place);
+  stacks_kept = with_stacks;
+  if (stacks_kept) hak_unwind_start();
+  hak_store_relaxed(&hak_sample_base, (uintptr_t)memory + MARGIN);
+  hak_store_relaxed(&hak_sample_bytes, slot_count * slot_bytes);
+}
+
+/* Where the next block lies cannot be told from those before. */
+static slot *draw_unused(void) {
+  random_place += HAK_DRAW_STEP;
+  size_t i = hak_draw_scrambled(random_place) % slot_count;
+  while (slots[i].state != UNUSED) i = (i + 1) % slot_count;
+  hak_store_relaxed(&used_count, used_count + 1);
+  return &slots[i];
 }
 
 static slot *claim_slot(void) {
   slot *s = NULL;
   hak_lock_take(&hak_sample_lock);
-  if (unused_from < SLOTS) {
-    s = &slots[unused_from++];
-  } else if (first_freed != SLOTS) {
+  if (used_count < slot_count) {
+    s = draw_unused();
+  } else if (first_freed != NONE) {
     s = &slots[first_freed]; /* the one that was freed first */
     first_freed = s->next_freed;
-    if (first_freed == SLOTS) last_freed = SLOTS;
+    if (first_freed == NONE) last_freed = NONE;
   }
   if (s != NULL) s->state = CHANGING;
   hak_lock_drop(&hak_sample_lock);
@@ -140,11 +174,11 @@ static slot *claim_slot(void) {
 static void put_freed(slot *s) {
   hak_lock_take(&hak_sample_lock);
   uint32_t i = (uint32_t)(s - slots);
-  HAK_ASSERT(s->state == CHANGING && i < SLOTS);
-  HAK_ASSERT((first_freed == SLOTS) == (last_freed == SLOTS));
+  HAK_ASSERT(s->state == CHANGING && i < slot_count);
+  HAK_ASSERT((first_freed == NONE) == (last_freed == NONE));
   s->state = FREED;
-  s->next_freed = SLOTS;
-  if (last_freed == SLOTS)
+  s->next_freed = NONE;
+  if (last_freed == NONE)
     first_freed = i;
   else
     slots[last_freed].next_freed = i;
@@ -154,41 +188,73 @@ static void put_freed(slot *s) {
 
 void *hak_sample_alloc(size_t size, size_t align) {
   HAK_ASSERT(hak_sample_on() && hak_is_pow2(align));
-  if (size > HAK_SAMPLE_BYTES_MAX || align > hak_os_page_size() || hak_os_refused_lately(&refused)) return NULL;
+  if (size > slot_block_bytes || align > hak_os_page_size() || hak_os_refused_lately(&refused)) return NULL;
   size = hak_max_size(size, 1);
   align = hak_max_size(align, HAK_GRANULE);
   slot *s = claim_slot();
   if (s == NULL) return NULL; /* all are live */
   HAK_ASSERT(s->state == CHANGING); /* this thread's until it is live */
-  uintptr_t end = slot_address((size_t)(s - slots)) + slot_block_bytes;
-  uintptr_t block = hak_align_down(end - size, align);
-  HAK_ASSERT(block >= end - slot_block_bytes && block + size <= end);
-  uintptr_t first_page = hak_align_down(block, hak_os_page_size());
-  record(&s->allocated);
-  bool there = hak_os_commit((void *)first_page, end - first_page);
-  if (there) memset((void *)(block + size), FILL, end - block - size);
-  s->block = block;
+  uintptr_t end = slot_end(s);
+  s->block = hak_align_down(end - size, align);
+  HAK_ASSERT(s->block >= end - slot_block_bytes && s->block + size <= end);
   s->size = size;
-  if (!there) {
+  s->tag = 0;
+  uintptr_t first = first_page(s);
+  record(&s->allocated);
+  if (!hak_os_commit((void *)first, end - first)) {
     hak_os_note_refusal(&refused);
     put_freed(s);
     return NULL;
   }
+  memset((void *)first, FILL, s->block - first);
+  memset((void *)(s->block + size), FILL, end - s->block - size);
   hak_lock_take(&hak_sample_lock);
   s->state = LIVE;
   live_count++;
   live_bytes += size;
-  accessible_bytes += end - first_page;
+  accessible_bytes += end - first;
   hak_lock_drop(&hak_sample_lock);
-  return (void *)block;
+  return (void *)s->block;
 }
 
-static void check_fill(const slot *s) {
-  HAK_ASSERT(s->state == CHANGING && s->size > 0);
-  const unsigned char *end = (const unsigned char *)slot_address((size_t)(s - slots)) + slot_block_bytes;
-  for (const unsigned char *byte = (const unsigned char *)s->block + s->size; byte < end; byte++) {
-    if (*byte != FILL) end_program("overflow, seen when the block was freed", byte, s);
+void hak_sample_tell(void *p, size_t size, unsigned tag) {
+  slot *s = &slots[slot_of(p)];
+  size = hak_max_size(size, 1);
+  hak_lock_take(&hak_sample_lock);
+  HAK_ASSERT(s->state == LIVE && s->block == (uintptr_t)p && size <= s->size);
+  memset((char *)p + size, FILL, s->size - size);
+  live_bytes -= s->size - size;
+  s->size = size;
+  s->tag = tag;
+  hak_lock_drop(&hak_sample_lock);
+}
+
+/* The first byte of [from, to) that is not as it was filled, or NULL. */
+static const unsigned char *first_written(uintptr_t from, uintptr_t to) {
+  uint64_t word, filled;
+  memset(&filled, FILL, sizeof filled);
+  const unsigned char *byte = (const unsigned char *)from, *end = (const unsigned char *)to;
+  for (; end - byte >= (ptrdiff_t)sizeof word; byte += sizeof word) {
+    memcpy(&word, byte, sizeof word);
+    if (word != filled) break;
   }
+  for (; byte < end; byte++) {
+    if (*byte != FILL) return byte;
+  }
+  return NULL;
+}
+
+/* A byte beside the block that the program wrote, or NULL. */
+static const unsigned char *damage(const slot *s, const char **what) {
+  const unsigned char *before = first_written(first_page(s), s->block);
+  *what = before != NULL ? "underflow" : "overflow";
+  return before != NULL ? before : first_written(s->block + s->size, slot_end(s));
+}
+
+static void check_fill(const slot *s, const char *where) {
+  const char *what;
+  const unsigned char *byte = damage(s, &what);
+  if (HAK_UNLIKELY(byte != NULL)) end_program(what, where, byte, s);
 }
 
 void hak_sample_free(void *p) {
@@ -202,26 +268,47 @@ void hak_sample_free(void *p) {
     HAK_ASSERT(live_count > 0 && live_bytes >= s->size);
     live_count--;
     live_bytes -= s->size;
-    accessible_bytes -= slot_address((size_t)(s - slots)) + slot_block_bytes - hak_align_down(s->block, hak_os_page_size());
+    accessible_bytes -= slot_end(s) - first_page(s);
   }
   hak_lock_drop(&hak_sample_lock);
-  if (!good) end_program(state == FREED && s->block == (uintptr_t)p ? "double free" : "invalid free", p, s);
-  check_fill(s);
+  if (!good) end_program(state == FREED && s->block == (uintptr_t)p ? "double free" : "invalid free", NULL, p, s);
+  check_fill(s, "when the block was freed");
   record(&s->freed);
-  uintptr_t at = slot_address((size_t)(s - slots));
-  hak_os_decommit((void *)at, slot_block_bytes);
-  hak_os_guard((void *)at, slot_block_bytes);
+  void *at = (void *)slot_address((size_t)(s - slots));
+  hak_os_decommit(at, slot_block_bytes);
+  hak_os_guard(at, slot_block_bytes);
   put_freed(s);
 }
 
+unsigned hak_sample_look(const void *p, const char *where) {
+  const slot *s = &slots[slot_of(p)];
+  check_fill(s, where);
+  return s->tag;
+}
+
+void hak_sample_look_at_all(const char *where, bool (*may_read)(const void *p, size_t bytes)) {
+  if (!hak_sample_on() || !hak_lock_comes_free(&hak_sample_lock, LOCKED_MS)) return;
+  for (size_t i = 0; i < slot_count; i++) {
+    const char *what;
+    const unsigned char *byte = NULL;
+    hak_lock_take(&hak_sample_lock); /* nobody frees it meanwhile */
+    const slot s = slots[i];
+    const slot *there = &slots[i];
+    if (s.state == LIVE && may_read((void *)first_page(there), slot_end(there) - first_page(there))) byte = damage(there, &what);
+    hak_lock_drop(&hak_sample_lock);
+    if (HAK_UNLIKELY(byte != NULL)) end_program(what, where, byte, &s);
+  }
+}
+
 size_t hak_sample_size(const void *p) {
-  HAK_ASSERT(hak_sample_contains(p));
   const slot *s = &slots[slot_of(p)];
   hak_lock_take(&hak_sample_lock);
   size_t size = s->state == LIVE && s->block == (uintptr_t)p ? s->size : 0;
   hak_lock_drop(&hak_sample_lock);
   return size;
 }
+
+bool hak_sample_has_been_used(void) { return hak_load_relaxed(&used_count) != 0; }
 
 void hak_sample_read(hak_sample_figures *figures) {
   *figures = (hak_sample_figures){0};
@@ -232,5 +319,5 @@ void hak_sample_read(hak_sample_figures *figures) {
   figures->accessible_bytes = accessible_bytes;
   hak_lock_drop(&hak_sample_lock);
   figures->table = slots;
-  figures->table_bytes = hak_align_up(SLOTS * sizeof *slots, hak_os_page_size());
+  figures->table_bytes = hak_align_up(slot_count * sizeof *slots, hak_os_page_size());
 }

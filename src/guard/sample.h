@@ -1,8 +1,9 @@
-/* Sampled guards: every so many blocks gets pages of its own, ends where they end, with an inaccessible page behind, and
- * stays inaccessible after it is freed. A fault there, or a second free, prints the block, its size, and the stacks of
- * its allocation and of its free; then the program ends as it would have.
+/* Guarded blocks: each has pages of its own, ends where they end, with an inaccessible page behind, and stays inaccessible
+ * after it is freed. A fault there, or a second free, prints the block, its size, and the stacks of its allocation and of its
+ * free; then the program ends as it would have. What the pages have before the block, and the few bytes that alignment leaves
+ * behind it, are filled with a pattern.
  *
- * HAKMEM_GUARD_SAMPLE=1/N turns it on; which blocks are guarded is drawn by tcache/counted.h. */
+ * HAKMEM_GUARD_SAMPLE=1/N turns it on; which blocks are guarded is drawn by tcache/counted.h. The hardened build guards the first blocks. */
 #ifndef HAK_GUARD_SAMPLE_H
 #define HAK_GUARD_SAMPLE_H
 
@@ -20,8 +21,10 @@ extern HAK_HIDDEN uintptr_t hak_sample_base;
 extern HAK_HIDDEN size_t hak_sample_bytes;
 extern hak_lock hak_sample_lock;
 
-/* Reserves the slots. Once, before other threads run. */
-void hak_sample_start(void);
+/* Reserves slots for so many blocks at a time. `stacks`: the stacks of a block's allocation and free are kept for the report. Once, before other threads run. */
+#define HAK_SAMPLE_SLOTS ((size_t)1024) /* of HAKMEM_GUARD_SAMPLE */
+#define HAK_SAMPLE_BYTES_MAX ((size_t)32 * HAK_KIB)
+void hak_sample_start(size_t blocks, bool stacks);
 
 HAK_INLINE bool hak_sample_on(void) { return hak_load_relaxed(&hak_sample_bytes) != 0; }
 HAK_INLINE bool hak_sample_contains(const void *p) {
@@ -29,12 +32,20 @@ HAK_INLINE bool hak_sample_contains(const void *p) {
 }
 
 /* A guarded block, contents undefined; NULL: too large, or all are live. align: power of two. Only while on. */
-#define HAK_SAMPLE_BYTES_MAX ((size_t)32 * HAK_KIB)
 void *hak_sample_alloc(size_t size, size_t align);
-/* Only for addresses inside. Ends the program when it is no live block's start. */
+/* A live block ends where one of `size` bytes does, no more than it has, and has a tag, at first 0. Only by who owns it. */
+void hak_sample_tell(void *p, size_t size, unsigned tag);
+/* Only for addresses inside. Ends the program when it is no live block's start, or when a byte of its pages beside it was written. */
 void hak_sample_free(void *p);
+/* The tag of a live block, whose pages are looked at as when it is freed; `where` is for the report. */
+unsigned hak_sample_look(const void *p, const char *where);
+/* The same of all live blocks; `may_read` says whether a page that others may have taken away is there. */
+void hak_sample_look_at_all(const char *where, bool (*may_read)(const void *p, size_t bytes));
 /* After a fault at p, says which guarded block that is of, if it is of one. */
 bool hak_sample_explain(const void *p);
+
+/* Whether there has been a guarded block. */
+bool hak_sample_has_been_used(void);
 
 /* Statistics, at one moment. */
 typedef struct hak_sample_figures {

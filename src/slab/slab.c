@@ -81,7 +81,9 @@ static hak_span *create(const hak_slab_set *set, unsigned class_code, uint32_t o
   hak_span *s = hak_pool_take(info->spans, 1, (hak_pool_tags){tag, code, code}, is_dense(set, class_code), &zeroed);
   if (s == NULL) return NULL;
   hak_region *r = hak_pool_region_of(s);
-  size_t colour = info->colours > 1 ? (hak_add_relaxed(&next_colour, 1) % info->colours) * HAK_COLOUR_BYTES : 0;
+  /* What is written before the first block is seen where there is a colour. */
+  uint32_t least = HAK_HARD(ZERO) ? 1 : 0;
+  size_t colour = info->colours > 1 ? (least + hak_add_relaxed(&next_colour, 1) % (info->colours - least)) * HAK_COLOUR_BYTES : 0;
   s->start += colour;
   s->bits = &r->bitmaps[(size_t)(s - r->spans) * HAK_BITMAP_WORDS];
   s->next = s->prev = NULL;

@@ -1,6 +1,7 @@
 #include "tcache/counted.h"
 
 #include "base/bits.h"
+#include "base/policy.h"
 #include "os/os.h"
 #include "tcache/draw.h"
 
@@ -23,6 +24,7 @@ uint32_t hak_counting_on;
 static hak_counting_rates rates;
 static double mean, guard_rate; /* bytes of a countdown, and guards of a request, while no distance has grown */
 static pace guards, profiles;
+static int32_t first_left; /* relaxed; below 0: none */
 uint64_t hak_count_seeds;
 
 static double mean_for_guards(double blocks) {
@@ -39,6 +41,14 @@ void hak_counting_start(const hak_counting_rates *r) {
   hak_tls.countdown = 0;
   hak_store_release(&hak_counting_on, 1);
 }
+
+void hak_counting_guard_first(uint32_t blocks) {
+  first_left = (int32_t)blocks;
+  hak_tls.countdown = 0;
+}
+
+/* Every request comes by here until they are used up: countdowns are 0. */
+static bool is_first(void) { return hak_load_relaxed(&first_left) > 0 && hak_sub_relaxed(&first_left, 1) >= 0; }
 
 static uint64_t next_random(hak_count_state *s) {
   if (s->random == 0) s->random = hak_draw_scrambled(hak_add_relaxed(&hak_count_seeds, HAK_DRAW_STEP)) | 1;
@@ -99,6 +109,8 @@ HAK_COLD hak_due hak_count_end(size_t size) {
   hak_count_state *s = &hak_tls.count;
   int64_t taken = HAK_COUNTED_BYTES(size);
   if (!hak_counting()) {
+    hak_tls.countdown = 0;
+    if (HAK_HARD(GUARDS) && is_first()) return (hak_due){.guard = true};
     hak_tls.countdown = HAK_COUNT_OFF_BYTES;
     return (hak_due){0};
   }

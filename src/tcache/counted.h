@@ -30,6 +30,9 @@ typedef struct hak_counting_rates {
 extern HAK_HIDDEN uint32_t hak_counting_on;
 HAK_INLINE bool hak_counting(void) { return HAK_UNLIKELY(hak_load_acquire(&hak_counting_on) != 0); }
 
+/* While nothing is sampled, the process's first so many requests are for guarded blocks. Before other threads run. */
+void hak_counting_guard_first(uint32_t blocks);
+
 /* Turns it on for good. Threads that had countdowns before are counted from the end of these on. */
 void hak_counting_start(const hak_counting_rates *rates);
 

@@ -51,7 +51,7 @@ void Calls::query_totals() {
     if (b.shared) return;
     bytes += b.usable;
     in_region = in_region || hak_region_find(b.p) != nullptr;
-    if (hak_region_find(b.p) != nullptr || hak_sample_contains(b.p)) continue;
+    if (hak_region_find(b.p) != nullptr || hak_sample_contains(b.p) || hak_block_size(b.p) == 0) continue; /* the last: of no bytes */
     huge_count++;
     huge_bytes += hak_block_size(b.p);
   }

@@ -141,7 +141,7 @@ TEST(SampleRun, TheRateIsKept) {
 
 TEST(SampleRun, AFullTableLeavesBlocksUnguarded) {
   hak_config.guard_sample = 1;
-  hak_sample_start();
+  hak_sample_start(HAK_SAMPLE_SLOTS, true);
   std::vector<void *> blocks;
   void *p;
   while ((p = hak_sample_alloc(50, 8)) != nullptr) blocks.push_back(p);

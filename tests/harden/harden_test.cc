@@ -25,6 +25,7 @@
 
 extern "C" {
 #include "api/sweep.h"
+#include "tcache/counted.h"
 }
 #include "hak.h"
 #include "run_program.h"
@@ -42,6 +43,12 @@ const char kForeign[] = "invalid free: no block of hakmem's is there";
 const char kOverflow[] = "overflow: bytes behind the block were written";
 const char kUnderflow[] = "underflow: bytes before the block were written";
 const char kAfterFree[] = "use after free: the block was written after it was freed";
+
+// These are about blocks in slabs, which come after the first blocks (first_test.cc).
+class AfterTheFirstBlocks : public testing::Environment {
+  void SetUp() override { hak_counting_guard_first(0); } /* the heap begins in the test */
+};
+const testing::Environment *const after_the_first_blocks = testing::AddGlobalTestEnvironment(new AfterTheFirstBlocks);
 
 // What the dying program does; set before each fork.
 std::function<void()> body;

@@ -83,6 +83,14 @@ TEST_P(Trailer, SeesAZeroBehindTheRequest) {
   }
 }
 
+// An overflow of one byte of text is seen whatever the secret is.
+TEST_P(Trailer, FillsWithNoByteThatTextHas) {
+  for (size_t size : sizes()) {
+    hak_trailer_write(p(), GetParam(), size, HAK_FAMILY_MALLOC);
+    for (size_t at = size; at < hak_min_size(size + HAK_FILL_MAX, end()); at++) EXPECT_GE(p()[at], 0x80) << size << ", byte " << at;
+  }
+}
+
 TEST_P(Trailer, DiffersFromBlockToBlock) {
   hak_trailer_write(p(), GetParam(), 0, HAK_FAMILY_MALLOC);
   std::vector<unsigned char> copy(block);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "misuse.h"
 
@@ -254,6 +255,14 @@ void realloc_static(const Case &) {
   sink = reinterpret_cast<unsigned long>(opaque(q));
 }
 
+// An iterator of before the array grew.
+void read_by_old_iterator(const Case &c) {
+  std::vector<unsigned char> bytes(c.size, 1);
+  const volatile unsigned char *first = opaque(bytes.data());
+  bytes.resize(4 * c.size);
+  sink = *first;
+}
+
 void free_moved(const Case &c) {
   void *next;
   unsigned char *p = moved(c.size, &next);
@@ -265,6 +274,15 @@ void overflow_after_shrinking(const Case &c) {
   unsigned char *p = victim(c.size);
   auto *q = static_cast<unsigned char *>(opaque(std::realloc(opaque(p), c.size / 2)));
   store(q, c.size);
+  std::free(opaque(q));
+  free_neighbours();
+}
+
+// Where the end was before.
+void write_old_end_after_shrinking(const Case &c) {
+  unsigned char *p = victim(c.size);
+  auto *q = static_cast<unsigned char *>(opaque(std::realloc(opaque(p), c.size / 10 * 6)));
+  store(q + c.size / 10 * 9, 8);
   std::free(opaque(q));
   free_neighbours();
 }
@@ -324,6 +342,13 @@ void add_uses_after_free() {
   add("use-after-free", "write-array", {k40, k3000, k600K}, 0, write_freed_array);
   add("use-after-free", "write-resized-to-nothing", {k40, k20000, k40M}, 0, write_freed_by_resize_to_nothing);
   add("use-after-free", "write-then-quick-exit", {k40, k3000}, 0, write_then_end_at_once);
+  add("use-after-free", "old-iterator", {k40, k20000}, 0, read_by_old_iterator);
+  add("fresh", "freed-read", {k40, k3000, k20000}, 0, read_freed);
+  add("fresh", "freed-write", {k40, k20000}, 0, write_then_return);
+  add("fresh", "freed-write-middle", {k3000, k20000}, 0, write_middle);
+  add("fresh", "freed-read-by-thread", {k40, k3000}, 0, read_freed_by_a_thread);
+  add("fresh", "freed-list-48", {0}, 0, walk_freed_list<48>);
+  add("fresh", "old-iterator", {k40, k20000}, 0, read_by_old_iterator);
   add("use-after-free", "control", {k40, k3000, k20000, k600K, k40M}, 0, use_rightly);
   add("use-after-free", "control-virtual", {0}, 0, call_living<48>);
 }
@@ -337,8 +362,10 @@ void add_reallocs() {
   add("realloc", "static", {0}, 0, realloc_static);
   add("realloc", "moved-freed", {k40, k3000, k20000}, 0, free_moved);
   add("realloc", "moved-read", {k40, k20000}, 0, read_moved);
+  add("fresh", "moved-read", {k40, k20000}, 0, read_moved);
   add("realloc", "moved-read-reused", {k40, k3000}, 0, read_moved_and_reused);
   add("realloc", "moved-written", {k40, k3000, k20000}, 0, write_moved);
+  add("realloc", "shrunk-old-end", {k3000, k20000, k600K, k40M}, 0, write_old_end_after_shrinking);
   add("realloc", "shrunk-overflow", {k40, k3000, k20000, k600K}, 0, overflow_after_shrinking);
   add("realloc", "control", {k40, k3000, k20000, k600K}, 0, realloc_right);
 

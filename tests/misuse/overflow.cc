@@ -137,6 +137,11 @@ void over_then_fault(const Case &c) {
   sink = **opaque(static_cast<volatile unsigned long *volatile *>(std::calloc(1, k40)));
 }
 
+void over_then_exit_at_once(const Case &c) {
+  over_kept_for_fault(c);
+  _exit(0);
+}
+
 void over_then_quick_exit(const Case &c) {
   over_kept_for_fault(c);
   std::quick_exit(0);
@@ -219,6 +224,14 @@ void read_behind_by_memcpy(const Case &c) {
   end(p);
 }
 
+// A text that fills its block, and has no end.
+void read_unterminated(const Case &c) {
+  unsigned char *p = victim(c.size);
+  std::memset(opaque(p), 't', c.size);
+  sink = std::strlen(reinterpret_cast<char *>(opaque(p)));
+  end(p);
+}
+
 void read_before(const Case &c) {
   unsigned char *p = victim(c.size);
   sum(p - c.amount, c.amount);
@@ -255,6 +268,8 @@ void add_overflows() {
   add("overflow", "strcpy-1", {k40, k3000, k20000}, 1, over_strcpy);
   add("overflow", "read-32", {k40, k3000, k600K}, 32, over_read);
   add("overflow", "index-200", {k40, k3000, k20000}, 200, over_index);
+  add("overflow", "index-8K", {k40, k3000, k20000}, 2 * kPage, over_index);
+  add("overflow", "index-300K", {k40, k20000, k600K}, k600K / 2, over_index);
   add("overflow", "calloc-1", {k40, k3000, k600K}, 1, over_calloc);
   add("overflow", "aligned-8", {k40, k3000, k20000}, 8, over_aligned);
   add("overflow", "realloc-1", {k40, k20000, k600K}, 1, over_realloc);
@@ -262,6 +277,7 @@ void add_overflows() {
   add("overflow", "strdup-4", {k40, k3000}, 4, over_strdup);
   add("overflow", "usable-1", {k40, k3000, k600K}, 1, over_usable);
   add("overflow", "then-fault-8", {k40, k20000}, 8, over_then_fault);
+  add("overflow", "then-exit-at-once-32", {k40, k3000}, 32, over_then_exit_at_once);
   add("overflow", "then-quick-exit-8", {k40, k20000}, 8, over_then_quick_exit);
   add("overflow", "control", {k40, k3000, k20000, k600K, k40M}, 0, within);
 
@@ -291,7 +307,8 @@ void add_overflows() {
 }
 
 void add_overreads() {
-  add("over-read", "loop-32", {k600K, k40M}, 32, read_behind_by_loop);
+  add("over-read", "loop-32", {k40, k3000, k20000, k600K, k40M}, 32, read_behind_by_loop);
+  add("over-read", "strlen", {k40, k3000}, 0, read_unterminated);
   add("over-read", "loop-8K", {k600K, k40M}, 2 * kPage, read_behind_by_loop);
   add("over-read", "loop-1M", {k40, k3000, k600K, k40M}, kMiB, read_behind_by_loop);
   add("over-read", "memcpy-1M", {k40, k20000, k600K, k40M}, kMiB, read_behind_by_memcpy);
@@ -305,6 +322,12 @@ void add_fresh() {
   add("fresh", "over-1M", {k40, k3000, k20000, k600K}, kMiB, over_kept);
   add("fresh", "under-32", {k40, k3000, k600K}, 32, under_loop);
   add("fresh", "under-1M", {k40, k3000, k20000, k600K}, kMiB, under_kept);
+  add("fresh", "index-200", {k40, k3000, k20000}, 200, over_index);
+  add("fresh", "index-8K", {k40, k3000, k20000}, 2 * kPage, over_index);
+  add("fresh", "index-300K", {k40, k20000}, k600K / 2, over_index);
+  add("fresh", "under-1", {k40, k3000}, 1, under_loop);
+  add("fresh", "then-exit-at-once-32", {k40, k3000}, 32, over_then_exit_at_once);
+  add("fresh", "read-32", {k40, k3000, k20000}, 32, read_behind_by_loop);
   add("fresh", "read-1M", {k40, k3000, k20000, k600K}, kMiB, read_behind_by_loop);
   add("fresh", "control", {k40, k3000, k20000, k600K, k40M}, 0, within_kept);
 }

@@ -104,6 +104,21 @@ void write_empty_array(const Case &c) {
   store(needed(std::calloc(0, 0)), c.amount);
 }
 
+// c.amount: the alignment.
+unsigned char *by_memalign(const Case &c) { return needed(memalign(c.amount, 0)); }
+
+void read_empty_aligned(const Case &c) {
+  const volatile unsigned char *p = by_memalign(c);
+  sink = p[0];
+}
+
+void write_empty_memalign(const Case &c) { store(by_memalign(c), 1); }
+
+void read_empty_of_pages(const Case &) {
+  const volatile unsigned char *p = needed(valloc(0));
+  sink = p[0];
+}
+
 void write_empty_aligned(const Case &c) {
   void *p = nullptr;
   if (posix_memalign(&p, 16, 0) != 0) not_done();
@@ -274,6 +289,10 @@ void add_zero_sizes() {
   add("zero-size", "read-before", {0}, 1, read_before_empty);
   add("zero-size", "array-write-300", {0}, 300, write_empty_array);
   add("zero-size", "aligned-write-1-free", {0}, 1, write_empty_aligned);
+  add("zero-size", "aligned-64-read", {0}, 64, read_empty_aligned);
+  add("zero-size", "aligned-4096-read", {0}, 4096, read_empty_aligned);
+  add("zero-size", "aligned-64-write", {0}, 64, write_empty_memalign);
+  add("zero-size", "valloc-read", {0}, 0, read_empty_of_pages);
   add("zero-size", "freed-read", {0}, 0, read_freed_empty);
   add("zero-size", "malloc-delete", {0}, 0, empty_deleted);
   add("zero-size", "freed-twice", {0}, 0, empty_freed_twice);
