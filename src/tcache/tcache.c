@@ -11,7 +11,7 @@
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
 /* A thread may stack so much of all classes beside the loaded magazines: what has left the CPU's cache gains nothing by being handed
  * out first, and blocks freed in no order would be handed out in none. Of a class few magazines, since the oldest is found by a walk. */
-#define STACK_MAGAZINES_MAX 15
+#define STACK_MAGAZINES_MAX 7
 #define PINNED_NOT UINT16_MAX
 #define BATCH_FIRST 4
 #define SPARES_MAX 16 /* spare metadata blocks of a thread */
