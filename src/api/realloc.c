@@ -56,7 +56,7 @@ static void note_resized(void *p, void *resized, size_t size) {
 static void *resize_extent(hak_region *region, void *p, size_t size) {
   size_t old_size = hak_extent_size(region, p);
   hak_deferred d = {0};
-  if (size > old_size) hak_slow_entry();
+  if (size > old_size) hak_slow_entry(true);
   if (size > HAK_SHARED_MAX && size <= hak_max_size(HAK_EXTENT_MAX, old_size) && hak_extent_resize(region, p, size, &d.purge_due)) {
     note_resized(p, p, size);
     hak_slow_exit(&d);
@@ -89,7 +89,7 @@ void *hak_raw_resize_huge(void *p, size_t size) {
  * or a memory policy of their own. Then the block is copied, as any other. */
 static void *resize_huge(void *p, size_t old_size, size_t size) {
   hak_deferred d = {0};
-  if (size > old_size) hak_slow_entry();
+  if (size > old_size) hak_slow_entry(true);
   void *moved = hak_raw_resize_huge(p, size);
   if (moved != NULL) {
     hak_slow_exit(&d);

@@ -280,6 +280,10 @@ void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   if (t->counts != NULL) count_one(&t->counts[c].hits);
 }
 
+bool hak_tcache_has_magazine(const hak_tcache *t, unsigned c) {
+  return t->bins[c].full != NULL || hak_load_relaxed(&hak_arena_current()->bins[c].full_count) != 0;
+}
+
 void *hak_tcache_pop_any(unsigned c) {
   hak_tcache *t = hak_tls.cache;
   unsigned count = t == NULL ? 0 : loaded_blocks(t, c);

@@ -529,6 +529,20 @@ TEST_F(Tcache, AFullPoolHasWhatItHoldsBeforeItGrows) {
   }
 }
 
+// Else whatever is handed over between threads of a process that has grown to its size would go through slabs, again and again.
+TEST_F(Tcache, AFullPoolLeavesTheMagazinesThatServeTheRequest) {
+  for (size_t size : {size_t(400), size_t(1000), size_t(6000)}) {
+    free_all(alloc_many(size, HAK_MIB / size));
+    while (!hak_pool_is_full()) hakmem_malloc(262144);
+    unsigned full = bin_of(size).full_count;
+    ASSERT_GT(full, 1u);
+    for (size_t left = loaded(size); left > 0; left--) hakmem_malloc(size);
+    hakmem_malloc(size);
+    EXPECT_EQ(bin_of(size).full_count, full - 1) << size;
+    flush_all();
+  }
+}
+
 // --- and all of it ---
 
 TEST_F(Tcache, RandomLoadLosesAndDoublesNothing) {
