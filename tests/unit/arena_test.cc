@@ -346,7 +346,7 @@ TEST_F(Arena, DepotsHold16MiB) {
   constexpr unsigned LARGE = 31;  // 1 KiB
   hak_arena *a = on_cpu(0);
   std::vector<void *> blocks;
-  do blocks = take(a, LARGE, FULL);
+  do blocks = take(a, LARGE, hak_magazine_usable[LARGE]);
   while (hak_arena_put_magazine(magazine_of(blocks, LARGE), LARGE));
   EXPECT_LE(hak_depot_bytes, 16 * HAK_MIB);
   EXPECT_GT(hak_depot_bytes + HAK_MAGAZINE_SLOTS * 1024 + HAK_MAGAZINE_BYTES, 16 * HAK_MIB);
@@ -364,7 +364,7 @@ TEST_F(Arena, CachedExtentsLeaveDepotsTheirRoom) {
   }
   EXPECT_GT(hak_kept_extent_bytes, 14 * HAK_MIB);
   hak_arena *a = on_cpu(0);
-  for (int i = 0; i < 100; i++) ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, 31, FULL), 31), 31)) << i;
+  for (int i = 0; i < 100; i++) ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, 31, hak_magazine_usable[31]), 31), 31)) << i;
 }
 
 // Magazines count against it too, and stay.

@@ -119,7 +119,7 @@ TEST_F(Tcache, BatchesDoubleFromFour) {
 TEST_F(Tcache, HoldsTheUsableSlotsOfItsClassAndAStackOfThem) {
   for (unsigned c = 0; c < HAK_PLAIN_CLASSES; c++) {
     size_t size = hak_class_size(c), usable = hak_magazine_usable[c];
-    size_t most = std::min<size_t>(7, 1 * HAK_MIB / (usable * size));
+    size_t most = std::min<size_t>(945 / usable, 1 * HAK_MIB / (usable * size));
     for (void *p : alloc_many(size, 20 * usable)) {
       hakmem_free(p);
       ASSERT_LE(loaded(size), usable) << size;
@@ -150,7 +150,7 @@ TEST_F(Tcache, AllClassesShareTheRoom) {
 
 // What has left comes back by address, whatever the order in which it was freed.
 TEST_F(Tcache, TheOldestOfTheStackLeavesForItsSlabsAndTheRestComesBackLatestFirst) {
-  size_t size = 512, usable = usable_of(size), kept = 8 * usable;
+  size_t size = 512, usable = usable_of(size), kept = (945 / usable + 1) * usable;
   make_pool_roomy(16 * HAK_MIB);
   auto blocks = alloc_many(size, kept + 3 * usable);
   flush_all();  // of what the batches brought too many
@@ -174,7 +174,7 @@ TEST_F(Tcache, TheOldestOfTheStackLeavesForItsSlabsAndTheRestComesBackLatestFirs
 
 // No slow path, while a program's swing is no larger.
 TEST_F(Tcache, SwingsOfItsCapacityTakeNoSlab) {
-  size_t size = 256, capacity = 8u * usable_of(size);
+  size_t size = 256, capacity = (945 / usable_of(size) + 1) * usable_of(size);
   free_all(alloc_many(size, capacity));
   uint64_t taken = hak_os_stats.alloc;
   for (int i = 0; i < 10; i++) free_all(alloc_many(size, capacity));
