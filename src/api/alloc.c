@@ -73,7 +73,7 @@ static void *alloc_large(size_t size, size_t align, bool *zeroed) {
     return hak_huge_alloc(size, align);
   }
   hak_deferred d = {0};
-  hak_slow_entry();
+  hak_slow_entry(true);
   void *p = alloc_large_once(size, align, zeroed);
   if (HAK_UNLIKELY(p == NULL)) {
     reclaim();
@@ -125,8 +125,8 @@ static void *alloc_class(unsigned class_code, size_t size, size_t align) {
   }
   if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, align, &zeroed);
   hak_deferred d = {0};
-  hak_slow_entry();
   hak_tcache *t = hak_thread_grown();
+  hak_slow_entry(HAK_UNLIKELY(hak_pool_is_full()) && (t == NULL || !hak_tcache_has_magazine(t, class_code)));
   void *p = alloc_class_from(t, class_code, &d);
   note_request(p, class_code, size);
   hak_slow_exit(&d);

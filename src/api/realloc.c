@@ -13,14 +13,17 @@
 #include "os/os.h"
 #include "profile/profile.h"
 
+/* Memory is out, and errno says so. */
+static HAK_COLD void *not_moved(void *p, size_t old_size, size_t size, int saved) {
+  if (size > old_size) return NULL; /* p stays */
+  errno = saved; /* programs take it that shrinking cannot fail */
+  return p;
+}
+
 static void *move_block(void *p, size_t old_size, size_t size) {
   int saved = errno;
   void *q = hak_malloc(size);
-  if (q == NULL) {
-    if (size > old_size) return NULL; /* errno is set; p stays */
-    errno = saved; /* programs take it that shrinking cannot fail */
-    return p;
-  }
+  if (q == NULL) return not_moved(p, old_size, size, saved);
   memmove(q, p, hak_min_size(old_size, size)); /* a wrong p, inside a block, is reported by free; until then q may overlap what it reads */
   hak_free(p);
   return q;
@@ -53,7 +56,7 @@ static void note_resized(void *p, void *resized, size_t size) {
 static void *resize_extent(hak_region *region, void *p, size_t size) {
   size_t old_size = hak_extent_size(region, p);
   hak_deferred d = {0};
-  if (size > old_size) hak_slow_entry();
+  if (size > old_size) hak_slow_entry(true);
   if (size > HAK_SHARED_MAX && size <= hak_max_size(HAK_EXTENT_MAX, old_size) && hak_extent_resize(region, p, size, &d.purge_due)) {
     note_resized(p, p, size);
     hak_slow_exit(&d);
@@ -86,7 +89,7 @@ void *hak_raw_resize_huge(void *p, size_t size) {
  * or a memory policy of their own. Then the block is copied, as any other. */
 static void *resize_huge(void *p, size_t old_size, size_t size) {
   hak_deferred d = {0};
-  if (size > old_size) hak_slow_entry();
+  if (size > old_size) hak_slow_entry(true);
   void *moved = hak_raw_resize_huge(p, size);
   if (moved != NULL) {
     hak_slow_exit(&d);
@@ -118,7 +121,7 @@ static void *resize_outside_regions(void *p, size_t size, const void *caller) {
   return size < GROWS_MAPPED_LEAST ? move_block(p, old_size, size) : resize_huge(p, old_size, size);
 }
 
-void *hak_raw_realloc(void *p, size_t size, const void *caller) {
+static HAK_NOINLINE void *resize_slowly(void *p, size_t size, const void *caller) {
   if (p == NULL) return hak_malloc(size);
   if (size > PTRDIFF_MAX) {
     errno = ENOMEM;
@@ -142,6 +145,29 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller) {
   if (code == HAK_CODE_EXTENT && hak_region_span(region, p)->start == (uintptr_t)p) return resize_extent(region, p, size);
   bool freed = code == HAK_CODE_NONE || code == HAK_CODE_EXTENT_FREED;
   hak_misuse_abort(freed ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
+}
+
+static HAK_NOINLINE void *malloc_slowly(void *p, size_t old_size, size_t size) {
+  int saved = errno;
+  void *q = hak_malloc_slow(size);
+  return HAK_LIKELY(q != NULL) ? q : not_moved(p, old_size, size, saved);
+}
+
+/* Most blocks are of a class before and after, and the thread's cache has one and takes the other. */
+void *hak_raw_realloc(void *p, size_t size, const void *caller) {
+  size_t offset, code = hak_tcache_code(p, &offset);
+  if (HAK_HARDENED || HAK_UNLIKELY(!hak_code_is_class((unsigned)code)) || HAK_UNLIKELY(size - 1 >= HAK_SHARED_MAX))
+    return resize_slowly(p, size, caller);
+  size_t block_size = hak_class_size((unsigned)code - 1);
+  if (stays(block_size, size)) return p;
+  void *q = hak_tcache_pop(size);
+  if (HAK_UNLIKELY(q == NULL)) {
+    q = malloc_slowly(p, block_size, size);
+    if (q == NULL || q == p) return q;
+  }
+  memmove(q, p, hak_min_size(block_size, size)); /* as in move_block */
+  if (HAK_UNLIKELY(!hak_tcache_push_code(p, code))) hak_free_slow(p);
+  return q;
 }
 
 void *hak_realloc(void *p, size_t size, const void *caller) {

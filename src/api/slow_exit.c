@@ -20,9 +20,9 @@ static HAK_COLD void make_room(void) {
   hak_report_bad(&d);
 }
 
-void hak_slow_entry(void) {
+void hak_slow_entry(bool needs_spans) {
   if (hak_budget_must_call_back()) hak_budget_call_back();
-  if (HAK_UNLIKELY(hak_pool_is_full())) make_room();
+  if (HAK_UNLIKELY(hak_pool_is_full()) && needs_spans) make_room();
 }
 
 void hak_report_bad(const hak_deferred *d) {

@@ -14,6 +14,8 @@
 
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
 #define MAGAZINE_BLOCK_BYTES (512 * HAK_KIB) /* of large blocks a magazine holds fewer: two at least */
+/* And half of its slots suffice where they hold so much: a thread has a loaded magazine of each class. */
+#define MAGAZINE_MANY_BYTES (16 * HAK_KIB)
 #define DEPOT_BYTES (16 * HAK_MIB) /* what all depots may hold */
 /* And of HAKMEM_LIMIT, and of a target, so much: magazines count against it and never go back to the system. */
 #define LIMIT_PART 64
@@ -32,6 +34,7 @@ void hak_arena_start(void) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     size_t usable = MAGAZINE_BLOCK_BYTES / hak_class_size(c);
     size_t pinned = hak_config_pinned(hak_class_group(hak_class_size(c)));
+    usable = hak_min_size(usable, hak_max_size(SLOTS / 2, MAGAZINE_MANY_BYTES / hak_class_size(c)));
     usable = hak_min_size(usable, SLOTS);
     hak_magazine_usable[c] = (uint8_t)(pinned == 0 ? usable : hak_min_size(usable, pinned));
   }

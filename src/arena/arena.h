@@ -16,9 +16,9 @@
 
 #define HAK_ARENAS_MAX 64
 
-/* A magazine: 64 slots aligned to 512 bytes. The usable ones are the last `usable`; the slot below them holds NULL while the
+/* A magazine: 128 slots aligned to 1,024 bytes. The usable ones are the last `usable`; the slot below them holds NULL while the
  * magazine is loaded. Slot 0 links full ones. */
-#define HAK_MAGAZINE_SLOTS 64
+#define HAK_MAGAZINE_SLOTS 128
 #define HAK_MAGAZINE_BYTES (HAK_MAGAZINE_SLOTS * sizeof(void *))
 
 typedef struct hak_arena_bin {

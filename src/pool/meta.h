@@ -1,4 +1,4 @@
-/* Metadata blocks: the allocator's own memory, in units of 512 aligned bytes, outside every region so that no overflow of a
+/* Metadata blocks: the allocator's own memory, in units of 1,024 aligned bytes, outside every region so that no overflow of a
  * user's block can reach it. Magazines, arenas and thread caches are made of them. Pages of
  * which all blocks are free are purged; they stay accessible. One lock, leaf rank. */
 #ifndef HAK_POOL_META_H
@@ -8,7 +8,7 @@
 
 #include "os/lock.h"
 
-#define HAK_META_SIZE 512
+#define HAK_META_SIZE 1024
 
 typedef struct hak_meta {
   struct hak_meta *next; /* while on a free list */

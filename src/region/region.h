@@ -41,7 +41,8 @@ typedef struct hak_span {
   /* Of `settled` free blocks the slab was on its list; so many frees later, or at once after a take, it is put on another. The
    * number of free blocks is settled - frees_left: a free counts in one instruction. */
   uint16_t settled, frees_left;
-  uint16_t bumped, blocks; /* bumped: allocated once, at least; the others follow in address order */
+  uint32_t bumped; /* blocks allocated once, at least; the others follow in address order */
+  uint16_t blocks;
   uint8_t class_code;
   uint8_t list : 3, sparse_since : 5; /* see slab/slab.h, slab/sparse.c */
   uint16_t span_count; /* of the slab or extent */

@@ -106,19 +106,27 @@ static void destroy(hak_slab_set *set, hak_span *s, bool *purge_due) {
   hak_pool_give(s, 0, s->tag, purge_due);
 }
 
-/* Writes blocks below `end`, downwards, the lowest address first. Returns how many of at most `wanted`. */
+/* Writes blocks below `end`, downwards, the lowest address first. Returns how many of at most `wanted`, which is not 0. */
 static unsigned take_free(hak_slab_set *set, hak_span *s, size_t block_size, void **end, unsigned wanted) {
   unsigned n = hak_slab_free_count(s), taken = (unsigned)hak_min_size(n, wanted);
+  HAK_ASSERT(taken > 0);
+  void **out = end - taken;
+  size_t left = taken;
   uintptr_t at = s->start;
-  void **stop = end - taken;
-  for (uint64_t *bits = s->bits; end > stop; bits++, at += 64 * block_size) {
+  for (uint64_t *bits = s->bits;; bits++, at += 64 * block_size) {
     uint64_t word = *bits;
     if (word == 0) continue;
-    for (; word != 0 && end > stop; word &= word - 1) *--end = (void *)(at + hak_ctz64(word) * block_size);
-    *bits = word;
+    do {
+      out[left - 1] = (void *)(at + hak_lowest_bit(word) * block_size);
+      word &= word - 1;
+      if (--left == 0) {
+        *bits = word;
+        settle(set, s, n - taken);
+        return taken;
+      }
+    } while (word != 0);
+    *bits = 0;
   }
-  settle(set, s, n - taken);
-  return taken;
 }
 
 /* The same of blocks that were never used. */
@@ -127,8 +135,15 @@ static unsigned take_unused(hak_slab_set *set, unsigned class_code, void **end, 
   size_t block_size = hak_class_table[class_code].size;
   unsigned n = (unsigned)hak_min_size(wanted, (size_t)(s->blocks - s->bumped)), free_count = hak_slab_free_count(s);
   uintptr_t at = s->start + (size_t)s->bumped * block_size;
-  for (void **stop = end - n; end > stop; at += block_size) *--end = (void *)at;
-  s->bumped = (uint16_t)(s->bumped + n);
+  unsigned i = n;
+  for (; i >= 4; i -= 4, at += 4 * block_size, end -= 4) {
+    end[-1] = (void *)at;
+    end[-2] = (void *)(at + block_size);
+    end[-3] = (void *)(at + 2 * block_size);
+    end[-4] = (void *)(at + 3 * block_size);
+  }
+  for (; i > 0; i--, at += block_size) *--end = (void *)at;
+  s->bumped += n;
   hak_slab_settle_count(s, free_count);
   if (s->bumped == s->blocks) set->bump_slab = NULL;
   return n;
@@ -176,14 +191,10 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
 }
 
 /* Index of the block that starts at p, or a larger number than any. */
-HAK_INLINE uint64_t block_index(const hak_span *s, uint64_t reciprocal, const void *p) {
-  __extension__ unsigned __int128 product = (unsigned __int128)((uintptr_t)p - s->start) * reciprocal;
-  uint64_t low = (uint64_t)product, high = (uint64_t)(product >> 64);
-  HAK_OPAQUE(high); /* else the halves are kept together, in memory */
-  return HAK_LIKELY(low < reciprocal) ? high : UINT64_MAX;
+size_t hak_slab_block_index(const hak_span *s, const void *p) {
+  uint64_t reciprocal = hak_class_table[s->class_code].reciprocal, index, rest = hak_multiply((uintptr_t)p - s->start, reciprocal, &index);
+  return HAK_LIKELY(rest < reciprocal) ? index : SIZE_MAX;
 }
-
-size_t hak_slab_block_index(const hak_span *s, const void *p) { return block_index(s, hak_class_table[s->class_code].reciprocal, p); }
 
 hak_verdict hak_slab_examine(const hak_span *s, const void *p) {
   size_t index = hak_slab_block_index(s, p);
@@ -217,26 +228,36 @@ static HAK_COLD hak_verdict verdict_of(const hak_span *s, uint32_t tag, const vo
   return index < s->bumped || started_over ? HAK_VERDICT_DOUBLE_FREE : HAK_VERDICT_NO_BLOCK_START;
 }
 
-/* Some 30 instructions a block, in whatever order they come, and no branch that depends on it. */
-unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
-                          bool *purge_due) {
-  const hak_span *const spans = hak_main_region.spans;
-  uintptr_t minus_base = 0 - hak_load_relaxed(&hak_main_base);
-  size_t limit = hak_load_acquire(&hak_main_limit);
-  uint64_t reciprocal = hak_class_table[HAK_TAG_CODE(tag) - 1].reciprocal;
-  *verdict = HAK_VERDICT_OK;
-  for (void *const *at = blocks, *const *end = blocks + count; at != end; at++) {
-    size_t offset = (uintptr_t)*at + minus_base;
-    hak_span *s = HAK_LIKELY(offset < limit) ? spans[offset >> HAK_SPAN_SHIFT].head : hak_region_span(hak_region_find(*at), *at);
-    uint64_t index = block_index(s, reciprocal, *at);
-    if (HAK_UNLIKELY(hak_load_folded(&s->tag) != tag) || HAK_UNLIKELY(index >= s->bumped) ||
-        HAK_UNLIKELY(hak_test_and_set(&s->bits[index / 64], index))) {
-      *verdict = verdict_of(s, tag, *at, at == blocks);
-      return (unsigned)(at - blocks);
-    }
+/* Some 25 instructions a block, in whatever order they come, and no branch that depends on it. */
+HAK_INLINE unsigned put_all(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, bool further, hak_verdict *verdict,
+                            bool *purge_due) {
+  const uintptr_t base = hak_load_relaxed(&hak_main_base);
+  const uintptr_t spans = (uintptr_t)hak_main_region.spans - (base >> HAK_SPAN_SHIFT) * sizeof(hak_span); /* of address 0, that is */
+  const size_t limit = hak_load_acquire(&hak_main_limit);
+  const uint64_t reciprocal = hak_class_table[HAK_TAG_CODE(tag) - 1].reciprocal;
+  void *const *const end = blocks + count;
+  ptrdiff_t at = -(ptrdiff_t)count;
+  for (; at != 0; at++) {
+    uintptr_t p = (uintptr_t)end[at];
+    hak_span *s = further && HAK_UNLIKELY(p - base >= limit) ? hak_region_span(hak_region_find((void *)p), (void *)p)
+                                                             : ((hak_span *)(spans + (p >> HAK_SPAN_SHIFT) * sizeof(hak_span)))->head;
+    uint64_t index, rest = hak_multiply(p - s->start, reciprocal, &index);
+    if (HAK_UNLIKELY(rest >= reciprocal) || HAK_UNLIKELY(hak_load_folded(&s->tag) != tag) ||
+        HAK_UNLIKELY((uint32_t)index >= s->bumped))
+      break;
+    if (HAK_UNLIKELY(hak_test_and_set(s->bits, index))) break;
     if (HAK_UNLIKELY(--s->frees_left == 0)) hak_slab_settle_after_put(set, s, s->settled, purge_due);
   }
-  return count;
+  *verdict = HAK_VERDICT_OK;
+  if (HAK_UNLIKELY(at != 0)) *verdict = verdict_of(hak_region_span(hak_region_find(end[at]), end[at]), tag, end[at], end + at == blocks);
+  return (unsigned)(end + at - blocks);
+}
+
+unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
+                          bool *purge_due) {
+  /* Blocks come from magazines, into which nothing goes that lies in no region. */
+  bool further = hak_load_acquire(&hak_latest_region) != NULL;
+  return further ? put_all(set, tag, blocks, count, true, verdict, purge_due) : put_all(set, tag, blocks, count, false, verdict, purge_due);
 }
 
 void hak_slab_set_release(hak_slab_set *set, hak_span *s) {

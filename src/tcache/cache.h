@@ -2,7 +2,7 @@
  *
  * Each thread has, in initial-exec TLS, for every page map code a pointer `top` to the last filled slot of its loaded
  * magazine of that class. The slot below a magazine's lowest usable one holds NULL: a pop that finds NULL is an empty
- * magazine. A magazine ends at a multiple of 512 bytes: a push whose slot would lie there is a full one. Every code that is
+ * magazine. A magazine ends at a multiple of 1,024 bytes: a push whose slot would lie there is a full one. Every code that is
  * no class of the thread's (free memory, extents, all codes of a thread without a cache) has its top at the last slot of a
  * read-only empty magazine, so both tests lead to the slow path, which sorts it out.
  *
@@ -40,7 +40,7 @@ typedef struct hak_thread {
 
 extern HAK_HIDDEN HAK_TLS hak_thread hak_tls;
 
-/* The read-only empty magazine. Slot 63 is where idle tops point. */
+/* The read-only empty magazine. Its last slot is where idle tops point. */
 extern HAK_HIDDEN void *const hak_null_magazine[HAK_MAGAZINE_SLOTS];
 #define HAK_NULL_TOP ((void **)&hak_null_magazine[HAK_MAGAZINE_SLOTS - 1])
 

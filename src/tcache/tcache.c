@@ -10,12 +10,11 @@
 
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
 /* A thread may stack so much of all classes beside the loaded magazines: what has left the CPU's cache gains nothing by being handed
- * out first, and blocks freed in no order would be handed out in none. Of a class few magazines, since the oldest is found by a walk. */
-#define STACK_MAGAZINES_MAX 15
+ * out first, and blocks freed in no order would be handed out in none. Of a class few, since the oldest is found by a walk. */
+#define STACK_BLOCKS_MAX 945
 #define PINNED_NOT UINT16_MAX
 #define BATCH_FIRST 4
 #define SPARES_MAX 16 /* spare metadata blocks of a thread */
-#define PREWARM_LOADED_MIN (HAK_MAGAZINE_SLOTS / 2)
 
 void *const hak_null_magazine[HAK_MAGAZINE_SLOTS] HAK_ALIGNED(HAK_MAGAZINE_BYTES);
 
@@ -43,7 +42,7 @@ static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_c
 
 static bool may_stack(const hak_tcache *t, const hak_tcache_bin *b, unsigned c) {
   if (HAK_UNLIKELY(is_pinned(b))) return b->full_count < b->pinned;
-  return b->full_count < STACK_MAGAZINES_MAX && t->stacked_bytes + magazine_bytes(c) <= hak_os_l2_bytes;
+  return (b->full_count + 1u) * hak_magazine_usable[c] <= STACK_BLOCKS_MAX && t->stacked_bytes + magazine_bytes(c) <= hak_os_l2_bytes;
 }
 
 static void init_bins(hak_tcache *t) {
@@ -208,7 +207,7 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   }
   if (foreign && hak_arena_put_magazine(magazine, c)) return true;
   /* The oldest goes, whose blocks are the coldest: of a few. Of a stack that was pinned or prewarmed to more, none is warm. */
-  if (!foreign && b->full_count <= STACK_MAGAZINES_MAX) {
+  if (!foreign && b->full_count * (size_t)hak_magazine_usable[c] <= STACK_BLOCKS_MAX) {
     void **oldest = cut_stack(t, c, b->full_count - 1u);
     push_stack(t, c, magazine);
     magazine = oldest;
@@ -280,6 +279,10 @@ void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   if (t->counts != NULL) count_one(&t->counts[c].hits);
 }
 
+bool hak_tcache_has_magazine(const hak_tcache *t, unsigned c) {
+  return t->bins[c].full != NULL || hak_load_relaxed(&hak_arena_current()->bins[c].full_count) != 0;
+}
+
 void *hak_tcache_pop_any(unsigned c) {
   hak_tcache *t = hak_tls.cache;
   unsigned count = t == NULL ? 0 : loaded_blocks(t, c);
@@ -295,8 +298,8 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
   unsigned usable = hak_magazine_usable[c];
   if (is_pinned(b)) blocks = (unsigned)hak_min_size(blocks, (b->pinned + 1u) * usable); /* a pinned capacity is not exceeded */
   /* A loaded magazine of few blocks would be changed for a stacked one, and back, whenever a handful is live. */
-  unsigned loaded = (blocks - 1) % usable + 1;
-  if (!is_pinned(b) && blocks > usable && loaded < PREWARM_LOADED_MIN) blocks += PREWARM_LOADED_MIN - loaded;
+  unsigned loaded = (blocks - 1) % usable + 1, least = (usable + 1) / 2;
+  if (!is_pinned(b) && blocks > usable && loaded < least) blocks += least - loaded;
   while (blocks > 0) {
     void **full = b->loaded != NULL && loaded_blocks(t, c) == usable ? b->loaded : NULL;
     if ((b->loaded == NULL || full != NULL) && !load_empty(t, c)) break;

@@ -60,6 +60,8 @@ void hak_tcache_detach(hak_deferred *deferred);
 void *hak_tcache_alloc(hak_tcache *cache, unsigned class_code, hak_deferred *deferred);
 /* A block of the class comes back. */
 void hak_tcache_free(hak_tcache *cache, void *p, unsigned class_code, hak_deferred *deferred);
+/* Whether a full magazine is there for the next refill, stacked or in the depot: a hint. */
+bool hak_tcache_has_magazine(const hak_tcache *cache, unsigned class_code);
 /* Any of the loaded magazine's blocks of the class; NULL when the cache has none. */
 void *hak_tcache_pop_any(unsigned class_code);
 /* Fills the cache of a class with `blocks` blocks, or a few more. */

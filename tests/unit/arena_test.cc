@@ -40,7 +40,7 @@ class Arena : public testing::Test {
   std::vector<void *> take(hak_arena *a, unsigned c, size_t n) {
     std::vector<void *> blocks(n);
     for (size_t got = 0; got < n;) {
-      unsigned taken = hak_arena_take(a, c, &blocks[got], unsigned(std::min<size_t>(n - got, 63)), &d);
+      unsigned taken = hak_arena_take(a, c, &blocks[got], unsigned(std::min<size_t>(n - got, FULL)), &d);
       if (taken == 0) ADD_FAILURE() << "out of memory";
       if (taken == 0) break;
       std::reverse(&blocks[got], &blocks[got] + taken);  // as they are handed out
@@ -82,7 +82,8 @@ class Arena : public testing::Test {
     while (hak_meta_take() != nullptr) continue;
   }
 
-  static constexpr unsigned C = 3;  // 64 bytes: 63 to a magazine
+  static constexpr unsigned C = 3;  // 64 bytes: FULL to a magazine
+  static constexpr unsigned FULL = HAK_MAGAZINE_SLOTS - 1;
   const size_t SIZE = 64;
   hak_deferred d = {};
 };
@@ -162,9 +163,9 @@ TEST_F(Arena, WhoseABlockIsIsSettledAtFlush) {
   std::vector<void *> all;
   for (uint32_t cpu : {0, 1, 2, 5}) {
     hak_arena *a = on_cpu(cpu);
-    void *out[63];
+    void *out[FULL];
     for (size_t n = 0; n < 3000;) {
-      unsigned taken = hak_arena_take(a, C, out, 63, &d);
+      unsigned taken = hak_arena_take(a, C, out, FULL, &d);
       all.insert(all.end(), out, out + taken);
       n += taken;
     }
@@ -198,9 +199,9 @@ TEST_F(Arena, OutOfMemoryTakesNothing) {
   hak_arena *first = on_cpu(0), *second = on_cpu(1);
   fake_os::fail_all(fake_os::PROTECT);
   fake_os::fail_all(fake_os::MAP);
-  void *out[63];
+  void *out[FULL];
   std::vector<void *> all;
-  for (unsigned n; (n = hak_arena_take(first, 51, out, 63, &d)) > 0;) all.insert(all.end(), out, out + n);
+  for (unsigned n; (n = hak_arena_take(first, 51, out, FULL, &d)) > 0;) all.insert(all.end(), out, out + n);
   ASSERT_FALSE(all.empty());
   EXPECT_EQ(hak_arena_alloc(51, &d), nullptr);
   EXPECT_EQ(hak_arena_take(second, 51, out, 1, &d), 0u);
@@ -286,25 +287,25 @@ TEST_F(Arena, SingleBlocksAreLookedAtAtOnce) {
 
 TEST_F(Arena, MagazinesGoToWhoeverOwnsTheirFirstBlock) {
   hak_arena *first = on_cpu(0), *second = on_cpu(1);
-  auto mine = take(first, C, 62), theirs = take(second, C, 1);
+  auto mine = take(first, C, FULL - 1), theirs = take(second, C, 1);
   auto blocks = mine;
   blocks.push_back(theirs[0]);  // on top
   void **magazine = magazine_of(blocks, C);
   ASSERT_TRUE(hak_arena_put_magazine(magazine, C));
-  EXPECT_EQ(hak_depot_bytes, 63 * SIZE + HAK_MAGAZINE_BYTES);
+  EXPECT_EQ(hak_depot_bytes, FULL * SIZE + HAK_MAGAZINE_BYTES);
   EXPECT_TRUE(hak_arena_is_foreign(on_cpu(0)->bins[C].full == nullptr ? magazine : nullptr, C));
   on_cpu(1);
   EXPECT_FALSE(hak_arena_is_foreign(magazine, C));
   EXPECT_EQ(hak_arena_take_magazine(first, C), nullptr);
   EXPECT_EQ(hak_arena_take_magazine(second, C), magazine);
-  EXPECT_THAT(blocks_in(magazine, C, 63), ElementsAreArray(blocks));
+  EXPECT_THAT(blocks_in(magazine, C, FULL), ElementsAreArray(blocks));
   EXPECT_EQ(hak_depot_bytes, 0u);
 }
 
 TEST_F(Arena, TheLatestMagazineIsTakenFirst) {
   hak_arena *a = on_cpu(0);
   void **magazines[3];
-  for (auto &m : magazines) ASSERT_TRUE(hak_arena_put_magazine(m = magazine_of(take(a, C, 63), C), C));
+  for (auto &m : magazines) ASSERT_TRUE(hak_arena_put_magazine(m = magazine_of(take(a, C, FULL), C), C));
   for (size_t i = 3; i-- > 0;) EXPECT_EQ(hak_arena_take_magazine(a, C), magazines[i]);
   EXPECT_EQ(hak_arena_take_magazine(a, C), nullptr);
 }
@@ -345,10 +346,10 @@ TEST_F(Arena, DepotsHold16MiB) {
   constexpr unsigned LARGE = 31;  // 1 KiB
   hak_arena *a = on_cpu(0);
   std::vector<void *> blocks;
-  do blocks = take(a, LARGE, 63);
+  do blocks = take(a, LARGE, hak_magazine_usable[LARGE]);
   while (hak_arena_put_magazine(magazine_of(blocks, LARGE), LARGE));
   EXPECT_LE(hak_depot_bytes, 16 * HAK_MIB);
-  EXPECT_GT(hak_depot_bytes + 64 * 1024, 16 * HAK_MIB);
+  EXPECT_GT(hak_depot_bytes + HAK_MAGAZINE_SLOTS * 1024 + HAK_MAGAZINE_BYTES, 16 * HAK_MIB);
   flush(blocks, LARGE);
 }
 
@@ -363,7 +364,7 @@ TEST_F(Arena, CachedExtentsLeaveDepotsTheirRoom) {
   }
   EXPECT_GE(hak_kept_extent_bytes, 2 * HAK_MIB);
   hak_arena *a = on_cpu(0);
-  for (int i = 0; i < 100; i++) ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, 31, 63), 31), 31)) << i;
+  for (int i = 0; i < 100; i++) ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, 31, hak_magazine_usable[31]), 31), 31)) << i;
 }
 
 // Magazines count against it too, and stay.
@@ -374,12 +375,12 @@ TEST_F(Arena, WhatDepotsHoldCountsTheMagazines) {
   hak_arena *a = on_cpu(0);
   size_t magazines = 0;
   for (bool more = true; more; magazines += more) {
-    auto blocks = take(a, SMALLEST, 63);
+    auto blocks = take(a, SMALLEST, FULL);
     void **magazine = magazine_of(blocks, SMALLEST);
     more = hak_arena_put_magazine(magazine, SMALLEST);
     if (!more) flush(blocks, SMALLEST);
   }
-  EXPECT_EQ(magazines, 16 * HAK_MIB / (63 * 16 + HAK_MAGAZINE_BYTES));
+  EXPECT_EQ(magazines, 16 * HAK_MIB / (FULL * 16 + HAK_MAGAZINE_BYTES));
   shrink_all();
 }
 
@@ -387,7 +388,7 @@ TEST_F(Arena, WithALimitDepotsHoldASmallPartOfIt) {
   hak_arena *a = on_cpu(0);
   hak_config.limit = 64 * HAK_MIB;
   std::vector<void *> blocks;
-  do blocks = take(a, C, 63);
+  do blocks = take(a, C, FULL);
   while (hak_arena_put_magazine(magazine_of(blocks, C), C));
   EXPECT_LE(hak_depot_bytes, HAK_MIB);
   EXPECT_GT(hak_depot_bytes, HAK_MIB / 2);
@@ -420,7 +421,7 @@ TEST_F(Arena, WhatIsUncarvedInItsOwnSlabComesFirst) {
 
 TEST_F(Arena, DepotsOfOthersAreStolenFromToo) {
   hak_arena *first = on_cpu(0), *second = on_cpu(1);
-  auto blocks = take(second, C, 63);
+  auto blocks = take(second, C, FULL);
   ASSERT_TRUE(hak_arena_put_magazine(magazine_of(blocks, C), C));
   void *out[4];
   EXPECT_EQ(hak_arena_take(first, C, out, 4, &d), 4u);
@@ -447,8 +448,8 @@ TEST_F(Arena, OneThatHasNothingToSpareIsNotAskedAgain) {
   auto blocks = take(second, C, 10);
   flush({blocks[0]}, C);
   ASSERT_EQ(second->bins[C].spare, 1u);
-  void *out[63];
-  EXPECT_EQ(hak_arena_take(first, C, out, 63, &d), 1u) << "a short batch";
+  void *out[FULL];
+  EXPECT_EQ(hak_arena_take(first, C, out, FULL, &d), 1u) << "a short batch";
   EXPECT_EQ(second->bins[C].spare, 0u);
   flush({blocks[1]}, C);
   EXPECT_EQ(second->bins[C].spare, 1u);
@@ -461,8 +462,8 @@ TEST_F(Arena, SingleBlocksComeFromSlabsAndThenFromDepots) {
   hak_arena *a = on_cpu(1);
   take(a, C, 1);
   hak_span *s = a->bins[C].slabs.bump_slab;
-  take(a, C, s->blocks - 1u - 63u);
-  auto blocks = take(a, C, 63);
+  take(a, C, s->blocks - 1u - FULL);
+  auto blocks = take(a, C, FULL);
   ASSERT_EQ(a->bins[C].slabs.bump_slab, nullptr);
   ASSERT_TRUE(hak_arena_put_magazine(magazine_of(blocks, C), C));
   void *p = hak_arena_alloc(C, &d);
@@ -476,7 +477,7 @@ TEST_F(Arena, SingleBlocksComeFromSlabsAndThenFromDepots) {
 
 TEST_F(Arena, TheMagazinesThatNobodyNeededGo) {
   hak_arena *a = on_cpu(0);
-  for (int i = 0; i < 16; i++) ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, C, 63), C), C));
+  for (int i = 0; i < 16; i++) ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, C, FULL), C), C));
   hak_arena_shrink(a, false, &d);
   EXPECT_EQ(a->bins[C].full_count, 16u) << "they have just come";
   void **used[4];
@@ -506,7 +507,7 @@ TEST_F(Arena, AllOfItGoesWhereAsked) {
 // Each of two depots holds blocks of the other's slab, whichever is shrunk first.
 TEST_F(Arena, SlabsThatOthersDepotsEmptyGoToo) {
   hak_arena *first = on_cpu(0), *second = on_cpu(1);
-  auto some = take(first, C, 63), others = take(second, C, 63);
+  auto some = take(first, C, FULL), others = take(second, C, FULL);
   std::swap_ranges(some.begin(), some.begin() + 30, others.begin());
   ASSERT_TRUE(hak_arena_put_magazine(magazine_of(some, C), C));
   ASSERT_TRUE(hak_arena_put_magazine(magazine_of(others, C), C));
@@ -519,7 +520,7 @@ TEST_F(Arena, SlabsThatOthersDepotsEmptyGoToo) {
 // A magazine is in the depot of the arena of one of its blocks; the others may be somebody else's.
 TEST_F(Arena, DepotsOfArenasWithoutSlabsShrinkToo) {
   hak_arena *first = on_cpu(0), *second = on_cpu(1);
-  auto blocks = take(first, C, 62), top = take(second, C, 1);
+  auto blocks = take(first, C, FULL - 1), top = take(second, C, 1);
   blocks.push_back(top[0]);
   ASSERT_TRUE(hak_arena_put_magazine(magazine_of(blocks, C), C));
   for (int i = 0; i < 3; i++) hak_arena_shrink(second, false, &d);
