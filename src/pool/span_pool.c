@@ -320,7 +320,7 @@ static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
 /* Dirty spans of large blocks may have pages that were never touched, or that went before. Slabs take clean ones instead, as long as no
  * more than this becomes resident by it; and where it costs no huge pages. */
 #define PASSED_PART 16
-#define PASSED_LEAST HAK_HUGE_PAGE_SPANS
+#define PASSED_LEAST (16 * HAK_MIB / HAK_SPAN_SIZE)
 
 static bool may_pass_over(size_t spans) {
   const hak_pool *pool = &hak_span_pool;
@@ -366,7 +366,8 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
   hak_lock_take(&hak_span_pool.lock);
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
   bool shared = is_shared(tags.head);
-  hak_span *span = take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = shared && align == 1}, zeroed);
+  bool apart = shared && align == 1 && !hak_os_single_threaded(); /* who is alone does not wait for itself */
+  hak_span *span = take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = apart}, zeroed);
   bool wakes_first = false, wakes_last = false;
   hak_region *r = NULL;
   size_t index = 0;
