@@ -22,7 +22,7 @@ static size_t purge(size_t keep_bytes) {
   if (HAK_HARDENED) hak_hard_flush();
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);
-  hak_tcache_reach(UINT64_MAX, &d);
+  hak_tcache_reach(UINT64_MAX, true, &d);
   size_t purged = hak_decay_all(keep_bytes, &d);
   d.purge_due = false;
   hak_slow_exit(&d);

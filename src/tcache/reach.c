@@ -11,6 +11,7 @@
  * models/reach.pml the search.
  *
  * The thief holds the reach lock, for which owners wait, while it plants and copies; it flushes what it took without. */
+#include <limits.h>
 #include <string.h>
 
 #include "base/policy.h"
@@ -20,8 +21,9 @@
 
 #define BATCH 32 /* caches that share barriers */
 #define PLANTS 128 /* and magazines; at least as many as there are classes */
-#define IDLE_BLOCKS 16384 /* by the clock, about so many a call: half a millisecond */
-#define IDLE_LOOKS 1024   /* and so many caches are looked at */
+/* Of a call that does not go to the end: half a millisecond each. */
+#define IDLE_BLOCKS 16384
+#define IDLE_LOOKS 1024
 
 hak_lock hak_tcache_reach_lock;
 
@@ -49,7 +51,7 @@ static struct {
   hak_tcache *t;
   uint32_t class_code, count; /* blocks up to the planted slot; 0: in doubt */
 } plants[PLANTS];
-static hak_tcache *idle_next; /* where the next call by the clock begins */
+static hak_tcache *next_by_turn; /* where the next call that does not go to the end begins */
 
 static unsigned slot_of(void *const *magazine, void *const *slot) { return (unsigned)(slot - magazine); }
 
@@ -298,19 +300,19 @@ static unsigned choose(hak_tcache **at, unsigned *looks, uint64_t idle_since_ms)
   return magazines;
 }
 
-size_t hak_tcache_reach(uint64_t idle_since_ms, hak_deferred *d) {
-  bool all = idle_since_ms == UINT64_MAX, more = true;
+size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d) {
   haul h = {0};
-  hak_tcache *at = NULL;
-  for (unsigned looks = all ? UINT32_MAX : IDLE_LOOKS; more;) {
+  hak_tcache *at = to_the_end ? hak_tcache_made() : NULL;
+  bool pinned_too = idle_since_ms == UINT64_MAX, more = true;
+  for (unsigned looks = to_the_end ? UINT_MAX : IDLE_LOOKS; more;) {
     HAK_SCHEDULE_POINT("reach: looks for caches");
     hak_lock_take(&hak_tcache_reach_lock);
-    if (at == NULL) at = all || idle_next == NULL ? hak_tcache_made() : idle_next;
+    if (at == NULL) at = next_by_turn != NULL ? next_by_turn : hak_tcache_made();
     get_parcels(&h, choose(&at, &looks, idle_since_ms));
     more = at != NULL && looks > 0;
-    if (batch_size > 0) more &= rob(all, &h);
-    if (!all) {
-      idle_next = at;
+    if (batch_size > 0) more &= rob(pinned_too, &h);
+    if (!to_the_end) {
+      next_by_turn = at;
       more &= h.blocks < IDLE_BLOCKS;
     }
     hak_lock_drop(&hak_tcache_reach_lock);

@@ -67,10 +67,10 @@ HAK_INLINE void hak_tcache_enter(hak_tcache *t) {
 }
 HAK_INLINE void hak_tcache_leave(hak_tcache *t) { hak_store_release(&t->busy, t->busy - 1); }
 
-/* Puts what other threads keep into slabs: all of it (idle_since_ms UINT64_MAX), or of those that had no slow exit since then, some
- * threads a call. A thread in a slow path keeps all, and any thread the last block of a class. Nothing where the system
- * has no membarrier. Returns how many blocks. Caller holds no lock. */
-size_t hak_tcache_reach(uint64_t idle_since_ms, hak_deferred *deferred);
+/* Puts what other threads keep into slabs; of those that had no slow exit since then, once until they have one (idle_since_ms
+ * UINT64_MAX: of all). `to_the_end`: unless that is so much that the rest is for the next call. A thread in a slow path keeps all,
+ * and any thread the last block of a class. Nothing where the system has no membarrier. Returns how many blocks. Caller holds no lock. */
+size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *deferred);
 
 /* Gives the calling thread, which has none, a cache. `bypass`: with a shadow in place of the TLS, so that every call takes the
  * slow path. NULL: out of memory. */

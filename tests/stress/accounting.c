@@ -66,7 +66,7 @@ size_t accounting_caches(void) {
 
 size_t accounting_reach(void) {
   hak_deferred d = {0};
-  size_t blocks = hak_tcache_reach(UINT64_MAX, &d);
+  size_t blocks = hak_tcache_reach(UINT64_MAX, true, &d);
   hak_slow_exit(&d);
   return blocks;
 }

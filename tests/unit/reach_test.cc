@@ -47,7 +47,7 @@ class Reach : public testing::Test {
 
   static size_t reach(uint64_t idle_since_ms = UINT64_MAX) {
     hak_deferred d = {};
-    size_t blocks = hak_tcache_reach(idle_since_ms, &d);
+    size_t blocks = hak_tcache_reach(idle_since_ms, idle_since_ms == UINT64_MAX, &d);
     EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
     return blocks;
   }
@@ -286,30 +286,43 @@ TEST_F(Reach, TopsThatAreElsewhereAreLeftAlone) {
 
 TEST_F(Reach, ByTheClockOnlyThoseThatStoodStillAndOnce) {
   uint64_t now = hak_os_now_ms();
-  fake_os::set_clock(now);
+  fake_os::set_clock(now);  // no look is due meanwhile
   Actor sleeper(0), worker(0);
-  auto burst = [](Actor &actor) {
-    actor.run([] {
-      std::vector<void *> blocks(300);
-      for (void *&p : blocks) p = hakmem_malloc(100);
-      for (void *p : blocks) hakmem_free(p);
-      hak_deferred d = {};
-      hak_slow_exit(&d);
-    });
-  };
-  burst(sleeper);
-  fake_os::set_clock(now += 2000);
-  burst(worker);
+  for (Actor *actor : {&sleeper, &worker}) actor->free(actor->alloc(100, 300));
+  auto came_by = [](Actor &actor, uint64_t ms) { cache_of(actor)->exit_ms = ms; };
+  came_by(sleeper, now - 2000);
+  came_by(worker, now - 900);
   EXPECT_GT(reach(now - 1000), 200u);
   EXPECT_EQ(loaded(sleeper, 100), 1u);
   EXPECT_GT(bin_of(worker, 100).full_count, 0);
   unsigned calls = fake_os::count(fake_os::BARRIER);
   EXPECT_EQ(reach(now - 1000), 0u);
   EXPECT_EQ(fake_os::count(fake_os::BARRIER), calls) << "no call for a thread that still sleeps";
-  fake_os::set_clock(now += 2000);
-  EXPECT_GT(reach(now - 1000), 200u);
+  EXPECT_GT(reach(now - 800), 200u);
   EXPECT_EQ(loaded(worker, 100), 1u);
+  came_by(sleeper, now - 700);
+  sleeper.free(sleeper.alloc(100, 300));
+  EXPECT_GT(reach(now), 200u) << "it was awake";
   expect_nothing_lost({&sleeper, &worker});
+}
+
+// With bounded work a call, and all of it after a few.
+TEST_F(Reach, ByTurns) {
+  fake_os::set_clock(hak_os_now_ms());
+  std::vector<std::unique_ptr<Actor>> actors;
+  std::vector<Actor *> all;
+  for (int i = 0; i < 60; i++) {
+    actors.push_back(std::make_unique<Actor>(0));
+    all.push_back(actors.back().get());
+    all.back()->free(all.back()->alloc(16, 900));
+  }
+  size_t sum = 0, blocks = reach(hak_os_now_ms());
+  EXPECT_GE(blocks, 16384u);
+  EXPECT_LT(blocks, 16384u + 32 * 900);
+  for (; blocks > 0; blocks = reach(hak_os_now_ms())) sum += blocks;
+  EXPECT_GT(sum, 60u * 800);
+  for (Actor *actor : all) EXPECT_EQ(loaded(*actor, 16), 1u);
+  expect_nothing_lost(all);
 }
 
 // More caches, and more magazines, than share barriers.
