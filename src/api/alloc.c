@@ -36,6 +36,7 @@ static void reclaim(void) {
   if (HAK_HARD(GUARDS)) hak_guard_pages_release();
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);
+  hak_tcache_reach(UINT64_MAX, true, &d);
   hak_arena_shrink_all(&d);
   hak_slow_exit(&d);
   hak_decay_for_limit();

@@ -17,13 +17,13 @@
 
 HAK_LINK_INIT;
 
-/* Other threads' caches are theirs alone; depots and slabs are not. */
 static size_t purge(size_t keep_bytes) {
   if (!hak_started()) return 0;
   hak_deferred d = {0};
   if (HAK_HARDENED) hak_hard_flush();
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);
+  hak_tcache_reach(UINT64_MAX, true, &d);
   size_t purged = hak_decay_all(keep_bytes, &d);
   d.purge_due = false;
   hak_slow_exit(&d);

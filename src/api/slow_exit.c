@@ -14,7 +14,7 @@
 /* What was accessible once and is free serves any class, without a call: a program may be forbidden to make one by now. */
 static HAK_COLD void make_room(void) {
   const hak_tcache *t = hak_tls.cache;
-  if (hak_decay_idle_bytes() + (t == NULL ? 0 : t->stacked_bytes) < HAK_SPAN_SIZE) return;
+  if (hak_decay_idle_bytes() + (t == NULL ? 0 : hak_load_relaxed(&t->stacked_bytes)) < HAK_SPAN_SIZE) return;
   hak_deferred d = {0};
   hak_decay_make_room(&d);
   hak_report_bad(&d);
@@ -35,7 +35,7 @@ static bool clock_moved(uint64_t now_ms) {
   hak_tcache *t = hak_tls.cache;
   if (t == NULL) return true;
   bool moved = now_ms != t->exit_ms;
-  t->exit_ms = now_ms;
+  hak_store_relaxed(&t->exit_ms, now_ms);
   return moved;
 }
 

@@ -16,6 +16,9 @@
 /* x is what it is, but the compiler does not know how it came about. */
 #define HAK_OPAQUE(x) __asm__("" : "+r"(x))
 
+/* The compiler moves no access to memory past this. */
+#define HAK_IN_ORDER() __asm__ volatile("" : : : "memory")
+
 /* Initial-exec: one load and one fs-relative access, no call to __tls_get_addr, at the price of living in
    glibc's spare static TLS when the library is loaded by dlopen (docs/architecture.md gives the sizes). */
 #define HAK_TLS __thread __attribute__((tls_model("initial-exec")))

@@ -255,6 +255,11 @@ void hak_os_name(void *addr, size_t size, const char *name) {
   if (hak_os->name(addr, size, name) != 0) hak_os_leave_unnamed();
 }
 
+bool hak_os_barrier(void) {
+  hak_os_count(&hak_os_stats.membarrier);
+  return hak_os->barrier() == 0;
+}
+
 uint64_t hak_os_now_ms(void) { return hak_os->now_ms(); }
 
 #define REFUSAL_MS 1000

@@ -24,6 +24,7 @@ struct hak_os_ops {
   int (*name)(void *addr, size_t size_bytes, const char *name);
   uint64_t (*now_ms)(void);
   int (*unmap_own)(void *addr, size_t size_bytes);
+  int (*barrier)(void);
 };
 
 extern const struct hak_os_ops hak_os_linux;
@@ -77,6 +78,9 @@ bool hak_os_decommit_table(void *addr, size_t size_bytes);
 bool hak_os_decommit_lazily(void *addr, size_t size_bytes);
 /* Before hak_os_decommit_piece: splits the huge page that the piece is of, so that a cgroup is not charged for it whole. */
 void hak_os_split_huge(void *addr, size_t size_bytes);
+/* Every thread of the process passes a full barrier between the beginning and the end of the call: where it runs, or because it was
+ * switched out. False: the system has no such call, or refuses it. */
+bool hak_os_barrier(void);
 /* Readable, writable, zeroed memory of its own. */
 void *hak_os_map(size_t size_bytes, size_t align_bytes);
 /* What the program has had. No lock may be held: libc's munmap may be the program's, which may allocate. */

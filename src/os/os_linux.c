@@ -92,6 +92,22 @@ uint64_t hak_os_unix_ms(void) { return hak_os_unix_ns() / 1000000; }
 
 static uint64_t linux_now_ms(void) { return hak_os_clock_ns() / 1000000; }
 
+/* Of <linux/membarrier.h> since Linux 4.14. */
+#define BARRIER 8
+#define BARRIER_REGISTER 16
+
+/* Registered by the first call: of the process, and of a child of it anew. ThreadSanitizer knows no such barrier. */
+static int linux_barrier(void) {
+#ifdef __SANITIZE_THREAD__
+  return ENOSYS;
+#else
+  int error = error_of(hak_os_call(SYS_membarrier, BARRIER));
+  if (error != EPERM) return error;
+  error = error_of(hak_os_call(SYS_membarrier, BARRIER_REGISTER));
+  return error != 0 ? error : error_of(hak_os_call(SYS_membarrier, BARRIER));
+#endif
+}
+
 const struct hak_os_ops hak_os_linux = {
     .map = linux_map,
     .unmap = linux_unmap,
@@ -101,6 +117,7 @@ const struct hak_os_ops hak_os_linux = {
     .name = linux_name,
     .now_ms = linux_now_ms,
     .unmap_own = linux_unmap_own,
+    .barrier = linux_barrier,
 };
 
 size_t hak_os_page_size(void) {

@@ -26,6 +26,7 @@ static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 /* Of freed mappings under a limit of the system's. */
 #define KEPT_LIMIT_PART 64
 #define KEPT_LIMITED_BYTES (64 * HAK_MIB)
+#define REACH_LEAST_MS 100 /* a thread that came by within it is awake */
 #define STEP_SPANS (16 * SPANS_PER_MIB) /* half a millisecond, or one */
 
 static uint64_t base_ms;      /* constant once started: of the profile or the option */
@@ -296,6 +297,13 @@ void hak_decay_step(uint64_t now_ms, bool all, hak_deferred *d) {
   hak_store_release(&looker, NULL);
 }
 
+/* What threads keep that came by no slow path for a decay time; some threads a look, and all after a rest. */
+static void reach_sleepers(uint64_t now_ms, bool rested, hak_deferred *d) {
+  uint64_t ms = hak_max_size(hak_decay_ms(), REACH_LEAST_MS);
+  if (ms > now_ms) return;
+  hak_tcache_reach(now_ms - ms, rested, d);
+}
+
 static void look(uint64_t now_ms, hak_deferred *d) {
   HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   uint64_t last = hak_load_relaxed(&last_ms);
@@ -306,6 +314,7 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   hak_pool_set_epoch(hak_pool_epoch() + 1);
   /* Nobody has come by for a decay time: nobody needs what depots and caches hold, and it is as old as what is dirty. */
   bool idle = last != 0 && passed == STEPS;
+  reach_sleepers(now_ms, idle, d);
   if (idle) {
     decay_arenas(true, d);
     left_dirty = dirty_now();
@@ -414,7 +423,8 @@ void hak_decay_for_target(hak_deferred *d) {
   bool left;
   hak_takes_large = true;
   if (wanted > 0) hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d->purge_due);
-  /* Blocks in depots pin pages of as many slabs. */
+  /* Blocks in caches and depots pin pages of as many slabs. */
+  if (wanted > 0) hak_tcache_reach(UINT64_MAX, true, d);
   if (wanted > 0 && hak_load_relaxed(&hak_depot_bytes) != 0) hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0 && wanted > 0;) {
     size_t purged = hak_purge_slabs(hak_arena_at(i), 0, true, wanted, d);

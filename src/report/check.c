@@ -204,8 +204,9 @@ static void check_depot(const hak_arena_bin *b, unsigned c) {
 
 /* The calling thread's cache: nobody else's may be read. */
 static void check_own_cache(void) {
-  const hak_tcache *t = hak_tls.cache;
+  hak_tcache *t = hak_tls.cache;
   if (t == NULL) return;
+  hak_tcache_enter(t);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     const hak_tcache_bin *b = &t->bins[c];
     if (b->loaded != NULL) {
@@ -215,6 +216,7 @@ static void check_own_cache(void) {
     for (void **full = b->full; full != NULL; full = (void **)*full)
       check_cached(c, hak_magazine_empty_top(full, c) + 1, hak_magazine_usable[c]);
   }
+  hak_tcache_leave(t);
 }
 
 static void check_kept(void) {

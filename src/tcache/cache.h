@@ -6,8 +6,9 @@
  * no class of the thread's (free memory, extents, all codes of a thread without a cache) has its top at the last slot of a
  * read-only empty magazine, so both tests lead to the slow path, which sorts it out.
  *
- * A block of any arena goes into the magazine of whoever frees it. Only the owning thread touches its TLS and its
- * hak_tcache; there is no lock and no fence here. */
+ * A block of any arena goes into the magazine of whoever frees it. Only the owning thread writes its TLS; there is no lock and no fence here. A thief
+ * that takes what a sleeping thread keeps reads its tops, and puts NULL into slots of its magazines (reach.c): so slot and top are
+ * accessed once each, in this order. */
 #ifndef HAK_TCACHE_CACHE_H
 #define HAK_TCACHE_CACHE_H
 
@@ -48,6 +49,7 @@ extern HAK_HIDDEN void *const hak_null_magazine[HAK_MAGAZINE_SLOTS];
 HAK_INLINE void *hak_tcache_pop_code(unsigned code) {
   void **top = hak_tls.top[code];
   void *p = *top;
+  HAK_IN_ORDER();
   if (HAK_LIKELY(p != 0)) hak_tls.top[code] = top - 1;
   return p;
 }
@@ -86,6 +88,7 @@ HAK_INLINE bool hak_tcache_push_code(void *p, size_t code) {
   top++;
   if (HAK_UNLIKELY(((uintptr_t)top & (HAK_MAGAZINE_BYTES - 1)) == 0)) return false;
   *top = p;
+  HAK_IN_ORDER();
   hak_tls.top[code] = top;
   return true;
 }

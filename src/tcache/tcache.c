@@ -12,7 +12,6 @@
 /* A thread may stack so much of all classes beside the loaded magazines: what has left the CPU's cache gains nothing by being handed
  * out first, and blocks freed in no order would be handed out in none. Of a class few, since the oldest is found by a walk. */
 #define STACK_BLOCKS_MAX 945
-#define PINNED_NOT UINT16_MAX
 #define BATCH_FIRST 4
 #define SPARES_MAX 16 /* spare metadata blocks of a thread */
 
@@ -33,15 +32,13 @@ static size_t pinned_blocks(unsigned c) { return hak_config_pinned(hak_class_gro
 static uint16_t pinned_stack(unsigned c) {
   size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
   /* Less than a magazine is of smaller magazines; not where the setting was read after the first allocation. */
-  return (uint16_t)(pinned == 0 ? PINNED_NOT : pinned < usable ? 0 : pinned / usable - 1);
+  return (uint16_t)(pinned == 0 ? HAK_PINNED_NOT : pinned < usable ? 0 : pinned / usable - 1);
 }
-
-static bool is_pinned(const hak_tcache_bin *b) { return b->pinned != PINNED_NOT; }
 
 static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
 
 static bool may_stack(const hak_tcache *t, const hak_tcache_bin *b, unsigned c) {
-  if (HAK_UNLIKELY(is_pinned(b))) return b->full_count < b->pinned;
+  if (HAK_UNLIKELY(hak_tcache_is_pinned(b))) return b->full_count < b->pinned;
   return (b->full_count + 1u) * hak_magazine_usable[c] <= STACK_BLOCKS_MAX && t->stacked_bytes + magazine_bytes(c) <= hak_os_l2_bytes;
 }
 
@@ -194,7 +191,7 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   if (b->loaded == NULL) return load_empty(t, c);
   void **magazine = b->loaded;
-  bool foreign = !is_pinned(b) && hak_arena_is_foreign(magazine, c), stacks = !foreign && may_stack(t, b, c);
+  bool foreign = !hak_tcache_is_pinned(b) && hak_arena_is_foreign(magazine, c), stacks = !foreign && may_stack(t, b, c);
   void **empty = foreign || stacks || b->full != NULL ? take_spare(t) : NULL;
   if (empty == NULL) {
     flush_half(t, c, d);
@@ -243,7 +240,7 @@ static bool cache_on(void) { return hak_config.hot_ring_enable != 0; }
 /* Near a target, blocks of whole spans are better in the pool: their pages go back, and serve any size. */
 static bool caches(unsigned c) { return cache_on() && (hak_class_size(c) <= HAK_SHARED_MAX || !hak_budget_near_now()); }
 
-void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
+static void *alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
   if (HAK_UNLIKELY(!cache_on())) {
     count_one(&t->slow_count);
     return hak_arena_alloc(c, d);
@@ -256,7 +253,14 @@ void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
   return HAK_LIKELY(filled) ? pop(t, c) : hak_arena_alloc(c, d);
 }
 
-void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
+void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
+  hak_tcache_enter(t);
+  void *p = alloc(t, c, d);
+  hak_tcache_leave(t);
+  return p;
+}
+
+static void free_block(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   void **top = *top_of(t, c);
 #if HAK_CHECKS
   if (HAK_UNLIKELY(*top == p)) {
@@ -279,6 +283,12 @@ void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   if (t->counts != NULL) count_one(&t->counts[c].hits);
 }
 
+void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
+  hak_tcache_enter(t);
+  free_block(t, p, c, d);
+  hak_tcache_leave(t);
+}
+
 bool hak_tcache_has_magazine(const hak_tcache *t, unsigned c) {
   return t->bins[c].full != NULL || hak_load_relaxed(&hak_arena_current()->bins[c].full_count) != 0;
 }
@@ -294,12 +304,13 @@ void *hak_tcache_pop_any(unsigned c) {
 }
 
 void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred *d) {
+  hak_tcache_enter(t);
   hak_tcache_bin *b = &t->bins[c];
   unsigned usable = hak_magazine_usable[c];
-  if (is_pinned(b)) blocks = (unsigned)hak_min_size(blocks, (b->pinned + 1u) * usable); /* a pinned capacity is not exceeded */
+  if (hak_tcache_is_pinned(b)) blocks = (unsigned)hak_min_size(blocks, (b->pinned + 1u) * usable); /* a pinned capacity is not exceeded */
   /* A loaded magazine of few blocks would be changed for a stacked one, and back, whenever a handful is live. */
   unsigned loaded = (blocks - 1) % usable + 1, least = (usable + 1) / 2;
-  if (!is_pinned(b) && blocks > usable && loaded < least) blocks += least - loaded;
+  if (!hak_tcache_is_pinned(b) && blocks > usable && loaded < least) blocks += least - loaded;
   while (blocks > 0) {
     void **full = b->loaded != NULL && loaded_blocks(t, c) == usable ? b->loaded : NULL;
     if ((b->loaded == NULL || full != NULL) && !load_empty(t, c)) break;
@@ -311,21 +322,29 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
     blocks -= taken;
   }
   publish(t, c);
+  hak_tcache_leave(t);
 }
 
 /* --- giving back --- */
 
-void hak_tcache_flush(hak_tcache *t, hak_deferred *d) {
+static void flush(hak_tcache *t, hak_deferred *d) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) empty_bin(t, c, d);
   give_spares(t);
 }
 
+void hak_tcache_flush(hak_tcache *t, hak_deferred *d) {
+  hak_tcache_enter(t);
+  flush(t, d);
+  hak_tcache_leave(t);
+}
+
 void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
+  hak_tcache_enter(t);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_tcache_bin *b = &t->bins[c];
     bool idle = !b->active;
     b->active = false;
-    if (is_pinned(b) || (b->loaded == NULL && b->full == NULL)) continue;
+    if (hak_tcache_is_pinned(b) || (b->loaded == NULL && b->full == NULL)) continue;
     if (idle) {
       empty_bin(t, c, d);
       if (hak_config_lean()) hak_os_count(&hak_os_stats.lean_retire);
@@ -339,6 +358,7 @@ void hak_tcache_decay(hak_tcache *t, bool all, hak_deferred *d) {
     }
     b->full_low = b->full_count;
   }
+  hak_tcache_leave(t);
 }
 
 /* --- life --- */
@@ -352,7 +372,7 @@ static hak_tcache *take_unused(void) {
   hak_tcache *t = unused;
   if (t != NULL) {
     unused = t->next_unused;
-    t->used = true;
+    hak_store_relaxed(&t->used, true);
   }
   hak_lock_drop(&registry_lock);
   return t;
@@ -366,10 +386,12 @@ static hak_tcache *make(void) {
   t->used = true;
   hak_lock_take(&registry_lock);
   t->next = made;
-  made = t;
+  hak_store_release(&made, t);
   hak_lock_drop(&registry_lock);
   return t;
 }
+
+hak_tcache *hak_tcache_made(void) { return hak_load_acquire(&made); }
 
 hak_tcache *hak_tcache_attach(bool bypass) {
   HAK_ASSERT(hak_tls.cache == NULL);
@@ -379,12 +401,15 @@ hak_tcache *hak_tcache_attach(bool bypass) {
   /* One that was made before the settings were read, or when memory was out, has no shadow yet. Where it gets none, calls
    * take the fast path, and the statistics do not count them. */
   if (bypass && t->shadow == NULL) t->shadow = hak_meta_take_block((HAK_CODES * sizeof(void **) + HAK_META_SIZE - 1) / HAK_META_SIZE);
+  hak_tcache_enter(t);
   init_bins(t);
   t->stacked_bytes = 0;
-  t->top = bypass && t->shadow != NULL ? t->shadow : hak_tls.top;
+  hak_store_relaxed(&t->top, bypass && t->shadow != NULL ? t->shadow : hak_tls.top);
   for (unsigned code = 0; code < HAK_CODES; code++) t->top[code] = HAK_NULL_TOP;
   t->ending_rounds = 0;
   t->decayed_ms = hak_os_now_ms();
+  hak_store_relaxed(&t->exit_ms, t->decayed_ms);
+  hak_tcache_leave(t);
   hak_tls.cache = t;
   hak_tls.phase = HAK_THREAD_CACHED;
   return t;
@@ -394,11 +419,13 @@ void hak_tcache_detach(hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
   hak_tls.phase = HAK_THREAD_ENDED;
   if (t == NULL) return;
-  hak_tcache_flush(t, d);
+  hak_tcache_enter(t);
+  flush(t, d);
   hak_tls.cache = NULL;
-  t->top = NULL;
+  hak_store_relaxed(&t->top, NULL);
+  hak_tcache_leave(t);
   hak_lock_take(&registry_lock);
-  t->used = false;
+  hak_store_relaxed(&t->used, false);
   t->next_unused = unused;
   unused = t;
   hak_lock_drop(&registry_lock);
@@ -426,7 +453,10 @@ void hak_tcache_note_request(unsigned c, size_t size) {
 
 void hak_tcache_publish(void) {
   hak_tcache *t = hak_tls.cache;
-  for (unsigned c = 0; t != NULL && c < HAK_CLASS_COUNT; c++) publish_count(t, c);
+  if (t == NULL) return;
+  hak_tcache_enter(t);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) publish_count(t, c);
+  hak_tcache_leave(t);
 }
 
 void hak_tcache_sum(hak_tcache_sums *sums) {
@@ -475,9 +505,12 @@ void hak_tcache_sum_requests(unsigned c, uint64_t *requests, uint64_t *requested
 
 /* --- fork --- */
 
-bool hak_tcache_all_locks(bool (*is)(hak_lock *lock)) { return is(&registry_lock) && hak_arena_all_locks(is); }
+bool hak_tcache_all_locks(bool (*is)(hak_lock *lock)) {
+  return is(&hak_tcache_reach_lock) && is(&registry_lock) && hak_arena_all_locks(is);
+}
 
 void hak_tcache_fork_lock(void) {
+  hak_lock_take(&hak_tcache_reach_lock); /* no cache is half taken */
   hak_lock_take(&registry_lock);
   hak_arena_fork_lock();
 }
@@ -485,6 +518,7 @@ void hak_tcache_fork_lock(void) {
 void hak_tcache_fork_unlock(void) {
   hak_arena_fork_unlock();
   hak_lock_drop(&registry_lock);
+  hak_lock_drop(&hak_tcache_reach_lock);
 }
 
 /* What threads that are not in the child had cached is lost there: they may have been in the middle of a push. */
@@ -495,6 +529,8 @@ void hak_tcache_fork_child(void) {
     t->spares = NULL;
     t->spare_count = 0;
     t->quarantine = NULL;
+    t->top = NULL;
+    t->busy = t->planted = 0;
     t->used = false;
     t->next_unused = unused;
     unused = t;

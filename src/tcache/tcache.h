@@ -2,8 +2,8 @@
  *
  * A thread's first slow paths are served by its arena, block by block, so that a thread that allocates a little holds
  * nothing. Then it gets a cache, which it gives back when it ends. What it holds, it hands out latest first; what that has no room for
- * goes back to its slabs, from which blocks come by address. Nobody but the owner touches a cache, except a fork's child (for threads that are gone) and statistics, which read the
- * counters that the owner publishes at its slow paths (relaxed). */
+ * goes back to its slabs, from which blocks come by address. Nobody but the owner touches a cache, except a fork's child (for threads that are gone), statistics, which read the
+ * counters that the owner publishes at its slow paths (relaxed), and a thief, which takes what a sleeping thread keeps (reach.c). */
 #ifndef HAK_TCACHE_TCACHE_H
 #define HAK_TCACHE_TCACHE_H
 
@@ -25,20 +25,27 @@ typedef struct hak_tcache_bin {
   void **full;   /* full magazines, linked through slot 0, newest first */
   uint16_t full_count;
   uint16_t full_low;  /* least full_count since the last decay */
-  uint16_t pinned;    /* magazines that may be stacked; PINNED_NOT: as many as the thread has room for */
+  uint16_t pinned;    /* magazines that may be stacked; HAK_PINNED_NOT: as many as the thread has room for */
   uint8_t batch;      /* blocks that the next refill takes from slabs */
   bool active;        /* a refill or overflow since the last decay */
   uint32_t published; /* relaxed, read by any thread: blocks at the last slow path */
+  uint8_t planted;    /* the slot of the loaded magazine that a thief emptied; 0: none */
+  void *doubted;      /* the block that was in it, where the program may have it; NULL: all up to that slot are the thief's */
 } hak_tcache_bin;
 
 typedef struct hak_tcache {
   void ***top;     /* hak_tls.top, or `shadow`, where every call has to take the slow path. By page map code */
+  uint32_t busy;    /* written by the owner: how many slow paths it is in */
+  uint32_t thief;   /* reach lock: 1: the owner waits before its next slow path */
+  uint32_t planted; /* a bin has a planted slot. Written by the owner in a slow path, or by the thief that found it in none */
   hak_meta *spares; /* spare metadata blocks */
   uint32_t spare_count;
   size_t stacked_bytes; /* of all full magazines, that is */
   uint32_t ending_rounds;
   uint64_t slow_count; /* relaxed, read by any thread */
-  uint64_t decayed_ms, exit_ms; /* when the cache was decayed last, and at the last slow exit */
+  uint64_t decayed_ms; /* when the cache was decayed last */
+  uint64_t exit_ms;    /* relaxed, read by any thread: the last slow exit */
+  uint64_t reached_ms; /* reach lock: exit_ms when a thief came by the clock last */
   uint64_t random; /* state of hak_tcache_random; 0: none yet */
   struct hak_quarantine *quarantine; /* hardened build: freed blocks that wait */
   hak_cache_counts *counts;     /* NULL: front metrics are off */
@@ -49,6 +56,21 @@ typedef struct hak_tcache {
   bool used;
   hak_tcache_bin bins[HAK_CLASS_COUNT];
 } hak_tcache;
+
+/* The owner's slow paths stand between these two; they may nest, in signal handlers. No lock may be held that a thief takes: those of
+ * arenas and below. */
+HAK_COLD void hak_tcache_meet_thief(hak_tcache *cache);
+HAK_INLINE void hak_tcache_enter(hak_tcache *t) {
+  hak_add_single(&t->busy, 1);
+  HAK_IN_ORDER(); /* the thief's barrier is the other half */
+  if (HAK_UNLIKELY((hak_load_acquire(&t->thief) | hak_load_relaxed(&t->planted)) != 0)) hak_tcache_meet_thief(t);
+}
+HAK_INLINE void hak_tcache_leave(hak_tcache *t) { hak_store_release(&t->busy, t->busy - 1); }
+
+/* Puts what other threads keep into slabs; of those that had no slow exit since then, once until they have one (idle_since_ms
+ * UINT64_MAX: of all). `to_the_end`: unless that is so much that the rest is for the next call. A thread in a slow path keeps all,
+ * and any thread the last block of a class. Nothing where the system has no membarrier. Returns how many blocks. Caller holds no lock. */
+size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *deferred);
 
 /* Gives the calling thread, which has none, a cache. `bypass`: with a shadow in place of the TLS, so that every call takes the
  * slow path. NULL: out of memory. */
@@ -104,5 +126,14 @@ bool hak_tcache_all_locks(bool (*is)(hak_lock *lock));
 void hak_tcache_fork_lock(void);
 void hak_tcache_fork_unlock(void);
 void hak_tcache_fork_child(void);
+/* In the child of a fork that took no lock. */
+void hak_tcache_fork_child_alone(void);
+
+/* --- between the files of this box --- */
+
+extern hak_lock hak_tcache_reach_lock; /* one thief at a time; before the registry's */
+#define HAK_PINNED_NOT UINT16_MAX
+HAK_INLINE bool hak_tcache_is_pinned(const hak_tcache_bin *b) { return b->pinned != HAK_PINNED_NOT; }
+hak_tcache *hak_tcache_made(void); /* the latest of all caches, which `next` links */
 
 #endif

@@ -8,7 +8,7 @@ import tempfile
 
 from launching import launch
 
-FEW, MANY = 10_000_000, 40_000_000
+FEW, MANY = 20_000_000, 40_000_000
 SLOTS = [400, 4000]
 # A random walk reaches a new peak now and then, and with it a page or two; anything steady would be thousands.
 FAULT_SLACK = 16

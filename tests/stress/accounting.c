@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "api/slow_exit.h"
 #include "large/huge.h"
 #include "pool/span_pool.h"
 #include "tcache/tcache.h"
@@ -61,6 +62,13 @@ size_t accounting_caches(void) {
   hak_tcache_sums sums;
   hak_tcache_sum(&sums);
   return sums.caches;
+}
+
+size_t accounting_reach(void) {
+  hak_deferred d = {0};
+  size_t blocks = hak_tcache_reach(UINT64_MAX, true, &d);
+  hak_slow_exit(&d);
+  return blocks;
 }
 
 size_t accounting_live_spans(void) { return hak_load_relaxed(&hak_span_pool.live_spans); }

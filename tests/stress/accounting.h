@@ -28,6 +28,9 @@ size_t accounting_caches(void);
 
 size_t accounting_live_spans(void);
 
+/* Takes what other threads keep; returns how many blocks. */
+size_t accounting_reach(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,9 +6,9 @@
  * blocks behind when they end. Between rounds no thread runs: then the heap is walked, and at the end nothing may be
  * live.
  *
- * usage: stress [--seed N] [--seconds S] [--threads T] [--max-bytes B] [--check-steps N] [--arenas N]
+ * usage: stress [--seed N] [--seconds S] [--threads T] [--max-bytes B] [--check-steps N] [--arenas N] [--thieves N]
  * --check-steps N walks the heap after every N operations of each thread as well. --arenas N makes up N CPUs, among which threads
- * move often; otherwise CPUs are the machine's. The seed is printed; a run repeats
+ * move often; otherwise CPUs are the machine's. --thieves N: so many threads take what the others keep all the time. The seed is printed; a run repeats
  * the same operations a thread, the scheduler decides the rest. */
 #include <atomic>
 #include <cerrno>
@@ -35,6 +35,7 @@ struct Options {
   size_t max_bytes = size_t{64} << 20;
   unsigned check_steps = 0;
   unsigned arenas = 0;
+  unsigned thieves = 0;
 };
 Options options;
 
@@ -121,7 +122,10 @@ constexpr size_t kMailboxLimit = 400;
  * allocates; threads begin and end at any moment all the same. */
 std::mutex step_mutex;
 
+std::mutex theft; // none while the heap is walked
+
 void check_heap(const char *when) {
+  std::lock_guard<std::mutex> guard(theft);
   size_t faults = hakmem_heap_check();
   if (faults != 0) {
     std::fprintf(stderr, "stress: %zu faults in the heap %s (repeat with --seed %llu --threads %u)\n", faults, when,
@@ -343,6 +347,8 @@ bool parse(int argc, char **argv) {
       options.check_steps = static_cast<unsigned>(std::atoi(value));
     else if (name == "--arenas")
       options.arenas = static_cast<unsigned>(std::atoi(value));
+    else if (name == "--thieves")
+      options.thieves = static_cast<unsigned>(std::atoi(value));
     else
       return false;
   }
@@ -353,7 +359,7 @@ bool parse(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   if (!parse(argc, argv)) {
-    std::fprintf(stderr, "usage: %s [--seed N] [--seconds S] [--threads T] [--max-bytes B] [--check-steps N] [--arenas N]\n",
+    std::fprintf(stderr, "usage: %s [--seed N] [--seconds S] [--threads T] [--max-bytes B] [--check-steps N] [--arenas N] [--thieves N]\n",
                  argv[0]);
     return 2;
   }
@@ -371,6 +377,17 @@ int main(int argc, char **argv) {
   auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.seconds);
   unsigned rounds = 0;
   size_t faults = 0;
+  std::atomic<bool> ended{false};
+  std::atomic<uint64_t> taken{0};
+  std::vector<std::thread> thieves;
+  for (unsigned i = 0; i < options.thieves; i++) {
+    thieves.emplace_back([&] {
+      while (!ended) {
+        std::unique_lock<std::mutex> guard(theft, std::try_to_lock);
+        taken += guard.owns_lock() ? accounting_reach() : 0;
+      }
+    });
+  }
   do {
     std::vector<std::thread> slots;
     for (unsigned i = 0; i < options.threads; i++) {
@@ -379,20 +396,25 @@ int main(int argc, char **argv) {
     }
     for (std::thread &t : slots) t.join();
     check_heap("between rounds");
-    faults += accounting_check_depots();
+    {
+      std::lock_guard<std::mutex> guard(theft);
+      faults += accounting_check_depots();
+    }
     if (random.below(2) == 0) {
       empty_mailboxes(random.next());
       check_heap("after the mailboxes were emptied");
     }
     rounds++;
   } while (std::chrono::steady_clock::now() < end);
+  ended = true;
+  for (std::thread &t : thieves) t.join();
   empty_mailboxes(random.next());
   hakmem_malloc_trim(0);
   check_heap("at the end");
   faults += accounting_check_nothing_live();
   /* Each slot had at most two threads alive at a time, one ending while the next begins. */
   size_t caches = accounting_caches();
-  if (caches > 2u + 2 * options.threads) {
+  if (caches > 2u + options.thieves + 2 * options.threads) {
     std::fprintf(stderr, "stress: %zu caches for %u threads at a time: ended threads' caches are not used again\n", caches,
                  options.threads);
     faults++;
@@ -401,7 +423,7 @@ int main(int argc, char **argv) {
     std::fprintf(stderr, "stress: %u arenas, and not %u: threads were not where they were put\n", cpus_arenas(), options.arenas);
     faults++;
   }
-  std::printf("stress: %u rounds, %llu operations, %zu caches, %zu faults\n", rounds,
-              static_cast<unsigned long long>(operations.load()), caches, faults);
+  std::printf("stress: %u rounds, %llu operations, %zu caches, %llu blocks taken, %zu faults\n", rounds,
+              static_cast<unsigned long long>(operations.load()), caches, static_cast<unsigned long long>(taken.load()), faults);
   return faults == 0 ? 0 : 1;
 }

@@ -33,7 +33,7 @@ std::function<void(const Event &)> *hook;
 bool clock_set;
 uint64_t clock_ms;
 
-const char *const call_names[CALLS] = {"map", "unmap", "protect", "advise", "remap", "name"};
+const char *const call_names[CALLS] = {"map", "unmap", "protect", "advise", "remap", "name", "barrier"};
 
 struct Guard {
   Guard() { pthread_mutex_lock(&mutex); }
@@ -183,7 +183,16 @@ uint64_t now_ms() {
   return clock_set ? clock_ms : hak_os_linux.now_ms();
 }
 
-const hak_os_ops fake_ops = {map, unmap, protect, advise, remap, name, now_ms, unmap_own};
+int barrier() {
+  Event e = {BARRIER, 0, 0, 0, false, 0};
+  e.error = before(e);
+  if (e.error == 0) e.error = hak_os_linux.barrier();
+  Guard guard;
+  record(e);
+  return e.error;
+}
+
+const hak_os_ops fake_ops = {map, unmap, protect, advise, remap, name, now_ms, unmap_own, barrier};
 
 // The priority puts it before the allocator's own constructor.
 __attribute__((constructor(101))) void install() { hak_os = &fake_ops; }

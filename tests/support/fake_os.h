@@ -15,7 +15,7 @@
 
 namespace fake_os {
 
-enum Call { MAP, UNMAP, PROTECT, ADVISE, REMAP, NAME, CALLS };
+enum Call { MAP, UNMAP, PROTECT, ADVISE, REMAP, NAME, BARRIER, CALLS };
 
 struct Event {
   Call call;

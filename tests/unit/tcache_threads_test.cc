@@ -1,7 +1,6 @@
 // Thread caches across threads: the life of a thread, blocks that one allocates and another frees, and what is left of it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <semaphore.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "actor.h"
 #include "fake_cpu.h"
 #include "fake_os.h"
 #include "hak.h"
@@ -22,61 +22,6 @@
 using testing::IsEmpty;
 
 namespace {
-
-// A thread on a CPU of its own that does what it is told, one step after the other, and keeps its cache in between.
-class Actor {
- public:
-  explicit Actor(uint32_t cpu) {
-    sem_init(&go_, 0, 0);
-    sem_init(&done_, 0, 0);
-    thread_ = std::thread([this, cpu] {
-      fake_cpu::number = cpu;
-      for (;;) {
-        while (sem_wait(&go_) != 0) continue;
-        if (!step_) break;
-        step_();
-        sem_post(&done_);
-      }
-    });
-    run([] { hak_thread_cache(); });
-  }
-  ~Actor() { end(); }
-  void run(std::function<void()> step) {
-    step_ = std::move(step);
-    sem_post(&go_);
-    while (sem_wait(&done_) != 0) continue;
-  }
-  void end() {
-    if (!thread_.joinable()) return;
-    step_ = nullptr;
-    sem_post(&go_);
-    thread_.join();
-  }
-  std::vector<void *> alloc(size_t size, size_t n) {
-    std::vector<void *> blocks(n);
-    run([&] {
-      for (void *&p : blocks) p = hakmem_malloc(size);
-    });
-    return blocks;
-  }
-  void free(const std::vector<void *> &blocks, size_t from = 0, size_t to = SIZE_MAX) {
-    run([&] {
-      for (size_t i = from; i < std::min(to, blocks.size()); i++) hakmem_free(blocks[i]);
-    });
-  }
-  void flush() {
-    run([] {
-      hak_deferred d = {};
-      hak_tcache_flush(hak_tls.cache, &d);
-      hak_slow_exit(&d);
-    });
-  }
-
- private:
-  sem_t go_, done_;
-  std::function<void()> step_;
-  std::thread thread_;
-};
 
 hak_arena_bin &arena_bin(uint32_t arena, size_t size) { return hak_arena_at(arena)->bins[hak_class_for(size)]; }
 size_t in_depot(uint32_t arena, size_t size) {

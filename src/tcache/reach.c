@@ -1,0 +1,332 @@
+/* What sleeping threads keep: a thief takes blocks out of the caches of other threads, and puts them into slabs.
+ *
+ * Owner and thief exclude each other without an atomic step of the owner. The owner's slow path stores `busy`, then reads `thief`; the
+ * thief stores `thief`, has every thread pass a barrier (membarrier), then reads `busy`. So the thief sees that the owner is in a slow path, and leaves
+ * the cache alone, or the owner's next slow path sees the thief, and waits. Then the thief has to itself what slow paths alone touch:
+ * stacked magazines, spares, bins.
+ *
+ * The loaded magazine belongs to the fast path as well. There the thief plants a NULL in a slot below the top: no pop gets past it. After one more
+ * barrier, a top above the slot and the NULL still in it say that nobody did before: what lies below, and what was in it, is the thief's. Else the program may have that
+ * block: the thief takes nothing, and the owner's next slow path, which has no operation in flight, sees whether the block was popped. docs/locking.md has the argument,
+ * models/reach.pml the search.
+ *
+ * The thief holds the reach lock, for which owners wait, while it plants and copies; it flushes what it took without. */
+#include <limits.h>
+#include <string.h>
+
+#include "base/policy.h"
+#include "base/schedule.h"
+#include "os/os.h"
+#include "tcache/tcache.h"
+
+#define BATCH 32 /* caches that share barriers */
+#define PLANTS 128 /* and magazines; at least as many as there are classes */
+/* Of a call that does not go to the end: half a millisecond each. */
+#define IDLE_BLOCKS 16384
+#define IDLE_LOOKS 1024
+
+hak_lock hak_tcache_reach_lock;
+
+/* Blocks of a loaded magazine, on their way to slabs. */
+typedef struct parcel {
+  struct parcel *next;
+  uint32_t class_code, count;
+  void *blocks[HAK_MAGAZINE_SLOTS - 2];
+} parcel;
+_Static_assert(sizeof(parcel) <= HAK_META_SIZE, "a parcel is a metadata block");
+_Static_assert(PLANTS >= HAK_CLASS_COUNT, "of a cache each class has room");
+
+/* What was taken and belongs to nobody but the thief. */
+typedef struct haul {
+  void **full[HAK_CLASS_COUNT]; /* stacks */
+  parcel *parcels, *unused;
+  hak_meta *spares;
+  size_t blocks;
+} haul;
+
+/* Under the reach lock: too large for the smallest stacks. */
+static hak_tcache *batch[BATCH];
+static unsigned batch_size, plant_count;
+static struct {
+  hak_tcache *t;
+  uint32_t class_code, count; /* blocks up to the planted slot; 0: in doubt */
+} plants[PLANTS];
+static hak_tcache *next_by_turn; /* where the next call that does not go to the end begins */
+
+static unsigned slot_of(void *const *magazine, void *const *slot) { return (unsigned)(slot - magazine); }
+
+/* The owner's top, or NULL where it is not in the loaded magazine: a fork's child that starts threads has put it aside. */
+static void **top_in(const hak_tcache *t, unsigned c) {
+  void **top = hak_load_relaxed(&t->top[c + 1]), **magazine = t->bins[c].loaded;
+  return ((uintptr_t)top & ~(uintptr_t)(HAK_MAGAZINE_BYTES - 1)) == (uintptr_t)magazine ? top : NULL;
+}
+
+/* --- the owner --- */
+
+/* Nothing is in flight: what was in doubt can be told. */
+static void settle_bin(hak_tcache *t, unsigned c) {
+  hak_tcache_bin *b = &t->bins[c];
+  void **slot = b->loaded + b->planted, **top = t->top[c + 1];
+  if (b->doubted == NULL && (*slot != NULL || top < slot)) {
+    /* A child of a fork that took no lock: the thief of the parent was about to plant, or has not noted yet what it took out. */
+  } else if (b->doubted == NULL) { /* the thief's up to the slot */
+    void **empty = hak_magazine_empty_top(b->loaded, c);
+    memmove(empty + 1, slot + 1, (size_t)(top - slot) * sizeof *slot);
+    *empty = NULL;
+    t->top[c + 1] = empty + (top - slot);
+  } else if (*slot == NULL && top >= slot) { /* not popped: a pop would have left the top below, and a push something in the slot */
+    *slot = b->doubted;
+  }
+  b->doubted = NULL;
+  b->planted = 0;
+}
+
+void hak_tcache_meet_thief(hak_tcache *t) {
+  while (hak_load_acquire(&t->thief) != 0) {
+    hak_lock_take(&hak_tcache_reach_lock);
+    hak_lock_drop(&hak_tcache_reach_lock);
+  }
+  if (t->planted == 0) return;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    if (t->bins[c].planted != 0) settle_bin(t, c);
+  }
+  hak_store_relaxed(&t->planted, 0);
+}
+
+/* --- the thief, with the lock --- */
+
+/* Whether a thread has the cache, and its top can be read: it may have ended without its destructors, and its memory be gone. With `thief` set
+ * and `busy` seen to be 0: it is not on its way through them. */
+static bool is_readable(const hak_tcache *t) {
+  void ***top = hak_load_relaxed(&t->top);
+  return top != NULL && hak_os_is_readable((const uint32_t *)(const void *)top);
+}
+
+/* Blocks of the loaded magazine beyond the last one, which the owner may have in hand. */
+static unsigned reachable(const hak_tcache *t, unsigned c) {
+  const hak_tcache_bin *b = &t->bins[c];
+  if (HAK_HARD(RANDOM) || b->loaded == NULL || b->planted != 0) return 0; /* hak_tcache_pop_any takes from anywhere */
+  void **top = top_in(t, c), **empty = hak_magazine_empty_top(b->loaded, c);
+  return top == NULL || top <= empty + 1 ? 0 : (unsigned)(top - empty - 1);
+}
+
+/* A hint, while the owner may be at it: magazines that may have blocks to reach into. Of the owner's storage, which goes with it, nothing is read. */
+HAK_RACY static unsigned worth(const hak_tcache *t) {
+  unsigned n = hak_load_racy(&t->stacked_bytes) != 0 || hak_load_racy(&t->spares) != NULL;
+  for (unsigned c = 0; !HAK_HARD(RANDOM) && c < HAK_CLASS_COUNT; c++)
+    n += hak_load_racy(&t->bins[c].loaded) != NULL && hak_load_racy(&t->bins[c].planted) == 0;
+  return n;
+}
+
+static void let_go(hak_tcache *t) { hak_store_release(&t->thief, 0); }
+
+static void take_stacks(hak_tcache *t, bool pinned_too, haul *h) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    hak_tcache_bin *b = &t->bins[c];
+    if (b->full == NULL || (!pinned_too && hak_tcache_is_pinned(b))) continue;
+    unsigned blocks = b->full_count * (unsigned)hak_magazine_usable[c];
+    void **last = b->full;
+    while (*last != NULL) last = *last;
+    *last = h->full[c];
+    h->full[c] = b->full;
+    h->blocks += blocks;
+    b->full = NULL;
+    b->full_count = b->full_low = 0;
+    hak_store_relaxed(&t->stacked_bytes, t->stacked_bytes - blocks * hak_class_size(c));
+    hak_store_relaxed(&b->published, b->published > blocks ? b->published - blocks : 0);
+  }
+  if (t->spares == NULL) return;
+  hak_meta *last = t->spares;
+  while (last->next != NULL) last = last->next;
+  last->next = h->spares;
+  h->spares = t->spares;
+  hak_store_relaxed(&t->spares, NULL);
+  t->spare_count = 0;
+}
+
+/* First the note, then the NULL: whatever becomes of the thief, the owner finds out. */
+static void plant(hak_tcache *t, unsigned c) {
+  hak_tcache_bin *b = &t->bins[c];
+  unsigned n = reachable(t, c);
+  void **slot = hak_magazine_empty_top(b->loaded, c) + n;
+  b->planted = (uint8_t)slot_of(b->loaded, slot);
+  hak_store_relaxed(&t->planted, 1);
+  b->doubted = __atomic_exchange_n(slot, NULL, __ATOMIC_ACQ_REL);
+  HAK_ASSERT(b->doubted != NULL);
+  plants[plant_count].t = t;
+  plants[plant_count].class_code = c;
+  plants[plant_count++].count = n;
+}
+
+static void plant_all(hak_tcache *t, bool pinned_too, const haul *h) {
+  unsigned most = 0;
+  for (const parcel *p = h->unused; p != NULL && most < PLANTS; p = p->next) most++;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT && plant_count < most; c++) {
+    if (reachable(t, c) > 0 && (pinned_too || !hak_tcache_is_pinned(&t->bins[c]))) plant(t, c);
+  }
+}
+
+static void **planted_slot(unsigned i) {
+  const hak_tcache_bin *b = &plants[i].t->bins[plants[i].class_code];
+  return b->loaded + b->planted;
+}
+
+/* After a barrier. */
+static void look_at_tops(void) {
+  for (unsigned i = 0; i < plant_count; i++) {
+    void **top = top_in(plants[i].t, plants[i].class_code);
+    if (top == NULL || top <= planted_slot(i)) plants[i].count = 0;
+  }
+}
+
+/* After another one: a push that the top tells of is seen in the slot. */
+static void copy_blocks(haul *h) {
+  for (unsigned i = 0; i < plant_count; i++) {
+    hak_tcache *t = plants[i].t;
+    unsigned c = plants[i].class_code, n = plants[i].count;
+    hak_tcache_bin *b = &t->bins[c];
+    void **slot = planted_slot(i);
+    if (n == 0 || hak_load_acquire(slot) != NULL) continue; /* in doubt */
+    parcel *p = h->unused;
+    h->unused = p->next;
+    memcpy(p->blocks, slot - n + 1, (n - 1) * sizeof *slot);
+    p->blocks[n - 1] = b->doubted;
+    p->count = n;
+    p->class_code = c;
+    p->next = h->parcels;
+    h->parcels = p;
+    h->blocks += n;
+    b->doubted = NULL;
+    void **top = top_in(t, c);
+    hak_store_relaxed(&b->published, top == NULL ? 0 : (uint32_t)(top - slot));
+  }
+}
+
+/* Leaves in the batch those that the thief has to itself. */
+static void keep_sleepers(void) {
+  unsigned kept = 0;
+  for (unsigned i = 0; i < batch_size; i++) {
+    hak_tcache *t = batch[i];
+    if (hak_load_acquire(&t->busy) == 0 && is_readable(t))
+      batch[kept++] = t;
+    else
+      let_go(t);
+  }
+  batch_size = kept;
+}
+
+/* False: no system call, no theft. */
+static bool rob(bool pinned_too, haul *h) {
+  for (unsigned i = 0; i < batch_size; i++) hak_store_relaxed(&batch[i]->thief, 1);
+  plant_count = 0;
+  bool works = hak_os_barrier();
+  if (works) {
+    keep_sleepers();
+    for (unsigned i = 0; i < batch_size; i++) {
+      take_stacks(batch[i], pinned_too, h);
+      plant_all(batch[i], pinned_too, h);
+    }
+    if (plant_count > 0 && hak_os_barrier()) {
+      look_at_tops();
+      if (hak_os_barrier()) copy_blocks(h);
+    }
+  }
+  for (unsigned i = 0; i < batch_size; i++) let_go(batch[i]);
+  return works;
+}
+
+/* --- the thief, without it --- */
+
+static void flush_haul(haul *h, hak_deferred *d) {
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    for (void **magazine = h->full[c], **next; magazine != NULL; magazine = next) {
+      next = *magazine;
+      hak_arena_flush(hak_magazine_empty_top(magazine, c) + 1, hak_magazine_usable[c], c, d);
+      hak_meta_give_one(magazine);
+    }
+    h->full[c] = NULL;
+  }
+  while (h->parcels != NULL) {
+    parcel *p = h->parcels;
+    h->parcels = p->next;
+    hak_arena_flush(p->blocks, p->count, p->class_code, d);
+    p->next = h->unused;
+    h->unused = p;
+  }
+  hak_meta_give(h->spares);
+  h->spares = NULL;
+}
+
+static void give_parcels(haul *h) {
+  for (parcel *p = h->unused, *next; p != NULL; p = next) {
+    next = p->next;
+    hak_meta_give_one(p);
+  }
+}
+
+/* For so many magazines. */
+static void get_parcels(haul *h, unsigned count) {
+  for (const parcel *p = h->unused; p != NULL && count > 0; p = p->next) count--;
+  for (; count > 0; count--) {
+    parcel *p = (parcel *)(void *)hak_meta_take();
+    if (p == NULL) return;
+    p->next = h->unused;
+    h->unused = p;
+  }
+}
+
+/* Whether the clock, or whoever wants all, asks for what this one keeps. */
+static bool is_asked_for(const hak_tcache *t, uint64_t idle_since_ms) {
+  if (!hak_load_relaxed(&t->used) || t == hak_tls.cache) return false;
+  uint64_t exit_ms = hak_load_relaxed(&t->exit_ms);
+  return idle_since_ms == UINT64_MAX || (exit_ms <= idle_since_ms && exit_ms != t->reached_ms);
+}
+
+/* The next caches from *at on, as many as share barriers; returns how many of their magazines there are to reach into. Moves *at behind them. */
+static unsigned choose(hak_tcache **at, unsigned *looks, uint64_t idle_since_ms) {
+  unsigned magazines = 0;
+  batch_size = 0;
+  for (hak_tcache *t = *at; t != NULL && *looks > 0 && batch_size < BATCH; *at = t = t->next) {
+    --*looks;
+    if (!is_asked_for(t, idle_since_ms)) continue;
+    unsigned n = worth(t);
+    if (magazines + n > PLANTS) break;
+    if (idle_since_ms != UINT64_MAX) t->reached_ms = hak_load_relaxed(&t->exit_ms);
+    if (n == 0) continue;
+    magazines += n;
+    batch[batch_size++] = t;
+  }
+  return magazines;
+}
+
+size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d) {
+  haul h = {0};
+  hak_tcache *at = to_the_end ? hak_tcache_made() : NULL;
+  bool pinned_too = idle_since_ms == UINT64_MAX, more = true;
+  for (unsigned looks = to_the_end ? UINT_MAX : IDLE_LOOKS; more;) {
+    HAK_SCHEDULE_POINT("reach: looks for caches");
+    hak_lock_take(&hak_tcache_reach_lock);
+    if (at == NULL) at = next_by_turn != NULL ? next_by_turn : hak_tcache_made();
+    get_parcels(&h, choose(&at, &looks, idle_since_ms));
+    more = at != NULL && looks > 0;
+    if (batch_size > 0) more &= rob(pinned_too, &h);
+    if (!to_the_end) {
+      next_by_turn = at;
+      more &= h.blocks < IDLE_BLOCKS;
+    }
+    hak_lock_drop(&hak_tcache_reach_lock);
+    HAK_SCHEDULE_POINT("reach: blocks in hand");
+    flush_haul(&h, d);
+  }
+  give_parcels(&h);
+  return h.blocks;
+}
+
+/* A thief of the parent has ended with its thread, perhaps in the middle: the next slow path finds out what it did to the one cache
+ * that matters here. */
+void hak_tcache_fork_child_alone(void) {
+  hak_tcache *t = hak_tls.cache;
+  if (t == NULL || t->thief == 0) return;
+  t->planted = 1;
+  t->thief = 0;
+}

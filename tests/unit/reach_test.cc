@@ -1,0 +1,356 @@
+// What sleeping threads keep, and the thief that takes it: each way in which owner and thief can meet, step by step.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "actor.h"
+#include "fake_cpu.h"
+#include "fake_os.h"
+#include "hak.h"
+
+using testing::IsEmpty;
+
+namespace {
+
+// The barriers of a theft: after the owner was told, after slots were planted, after tops were read.
+enum { TOLD = 1, PLANTED, READ };
+
+size_t live_bytes() { return hak_load_relaxed(&hak_span_pool.live_spans) * HAK_SPAN_SIZE; }
+
+class Reach : public testing::Test {
+ protected:
+  void SetUp() override {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "there is no barrier";
+#endif
+    fake_os::reset();
+    ASSERT_TRUE(hak_start());
+    fake_cpu::install();
+    hak_os_l2_bytes = 1 * HAK_MIB;
+    hakmem_free(hakmem_malloc(1));
+  }
+  void TearDown() override {
+    EXPECT_EQ(hak_heap_check(), 0u);
+    EXPECT_THAT(fake_os::violations(), IsEmpty());
+  }
+
+  static size_t reach(uint64_t idle_since_ms = UINT64_MAX) {
+    hak_deferred d = {};
+    size_t blocks = hak_tcache_reach(idle_since_ms, idle_since_ms == UINT64_MAX, &d);
+    EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+    return blocks;
+  }
+  // The same; at its barriers something happens first.
+  static size_t reach_with(std::map<unsigned, std::function<void()>> steps) {
+    unsigned n = 0;
+    fake_os::on_call([&](const fake_os::Event &e) {
+      if (e.call != fake_os::BARRIER) return;
+      auto step = steps.find(++n);
+      if (step != steps.end()) step->second();
+    });
+    size_t blocks = reach();
+    fake_os::on_call(nullptr);
+    return blocks;
+  }
+  static hak_tcache *cache_of(Actor &actor) {
+    hak_tcache *t = nullptr;
+    actor.run([&] { t = hak_tls.cache; });
+    return t;
+  }
+  static hak_tcache_bin &bin_of(Actor &actor, size_t size) { return cache_of(actor)->bins[hak_class_for(size)]; }
+  static size_t loaded(Actor &actor, size_t size) {
+    size_t n = 0;
+    unsigned c = hak_class_for(size);
+    actor.run([&] {
+      const hak_tcache_bin &b = hak_tls.cache->bins[c];
+      n = b.loaded == nullptr ? 0 : size_t(hak_tls.top[c + 1] - (b.planted != 0 ? b.loaded + b.planted : hak_magazine_empty_top(b.loaded, c)));
+    });
+    return n;
+  }
+  // Everything has come back, once: no slab is held for a block that nobody has.
+  static void expect_nothing_lost(std::vector<Actor *> actors) {
+    for (Actor *actor : actors) actor->end();
+    hak_deferred d = {};
+    if (hak_tls.cache != nullptr) hak_tcache_flush(hak_tls.cache, &d);
+    hak_arena_shrink_all(&d);
+    hak_slow_exit(&d);
+    EXPECT_EQ(live_bytes(), 0u);
+  }
+  // All different from each other, and from those that are held; then freed by the actor.
+  static void expect_unique(Actor &actor, size_t size, size_t n, const std::vector<void *> &held = {}) {
+    std::vector<void *> blocks = actor.alloc(size, n);
+    std::set<void *> all(blocks.begin(), blocks.end());
+    all.insert(held.begin(), held.end());
+    EXPECT_EQ(all.size(), n + held.size()) << "a block is in two hands";
+    actor.free(blocks);
+  }
+};
+
+TEST_F(Reach, WhatASleeperKeepsGoesToItsSlabsButForOneBlockAClass) {
+  Actor actor(0);
+  std::vector<std::vector<void *>> blocks;
+  for (size_t size : {16, 100, 700, 3000, 20000, 100000}) blocks.push_back(actor.alloc(size, 300));
+  for (auto &of_a_size : blocks) actor.free(of_a_size);
+  size_t live = live_bytes();
+  unsigned many = hak_class_for(100);
+  EXPECT_GT(cache_of(actor)->bins[many].full_count, 0);
+  EXPECT_GT(reach(), 500u);
+  EXPECT_LT(live_bytes(), live / 2);
+  for (size_t size : {16, 100, 700, 3000, 20000, 100000}) {
+    EXPECT_EQ(bin_of(actor, size).full, nullptr) << size;
+    EXPECT_EQ(loaded(actor, size), 1u) << size;
+  }
+  EXPECT_EQ(cache_of(actor)->stacked_bytes, 0u);
+  EXPECT_EQ(cache_of(actor)->spares, nullptr);
+  EXPECT_EQ(hak_tcache_published(many), 1u);
+  EXPECT_EQ(cache_of(actor)->thief, 0u);
+  EXPECT_EQ(reach(), 0u);
+  for (size_t size : {16, 100, 700, 3000, 20000, 100000}) expect_unique(actor, size, 500);
+  EXPECT_EQ(cache_of(actor)->planted, 0u) << "settled by the first slow path";
+  expect_nothing_lost({&actor});
+}
+
+TEST_F(Reach, TheOwnerGoesOnInWhatIsLeftOfItsMagazine) {
+  Actor actor(0);
+  std::vector<void *> blocks = actor.alloc(200, 40);
+  actor.free(blocks, 0, 20);
+  reach();
+  EXPECT_EQ(loaded(actor, 200), 1u);
+  actor.free(blocks, 20, 30); // no slow path
+  EXPECT_EQ(loaded(actor, 200), 11u);
+  EXPECT_EQ(reach(), 0u) << "the bin is left alone until its owner has settled it";
+  actor.free(actor.alloc(200, 11));
+  EXPECT_NE(bin_of(actor, 200).planted, 0) << "nor was this one";
+  expect_unique(actor, 200, 100, {blocks.begin() + 30, blocks.end()});
+  EXPECT_EQ(bin_of(actor, 200).planted, 0);
+  actor.free(blocks, 30);
+  expect_nothing_lost({&actor});
+}
+
+TEST_F(Reach, AThreadInASlowPathKeepsAll) {
+  Actor actor(0);
+  actor.free(actor.alloc(100, 300));
+  size_t stacked = bin_of(actor, 100).full_count, kept = loaded(actor, 100);
+  hak_tcache *t = cache_of(actor);
+  EXPECT_EQ(reach_with({{TOLD, [&] { actor.run([] { hak_tls.cache->busy++; }); }}}), 0u);
+  EXPECT_EQ(t->thief, 0u);
+  actor.run([] { hak_tcache_leave(hak_tls.cache); });
+  EXPECT_EQ(bin_of(actor, 100).full_count, stacked);
+  EXPECT_EQ(loaded(actor, 100), kept);
+  EXPECT_EQ(t->planted, 0u);
+  expect_nothing_lost({&actor});
+}
+
+TEST_F(Reach, AnOwnerThatComesByWaitsForTheThief) {
+  Actor actor(0);
+  actor.free(actor.alloc(100, 40));
+  std::vector<void *> blocks;
+  std::atomic<bool> done{false};
+  reach_with({{PLANTED, [&] {
+    actor.begin([&] {
+      for (int i = 0; i < 100; i++) blocks.push_back(hakmem_malloc(100));
+      done = true;
+    });
+    usleep(20000);
+    EXPECT_FALSE(done);
+  }}});
+  actor.await();
+  EXPECT_EQ(std::set<void *>(blocks.begin(), blocks.end()).size(), 100u);
+  actor.free(blocks);
+  expect_nothing_lost({&actor});
+}
+
+// The owner pops down to the planted slot: whether it holds what was in there cannot be told.
+TEST_F(Reach, AtThePlantedSlotTheBlockIsInDoubtAndComesBack) {
+  for (unsigned when : {TOLD, PLANTED, READ}) {
+    Actor actor(0);
+    actor.free(actor.alloc(100, 40));
+    size_t kept = loaded(actor, 100);
+    void *popped = nullptr;
+    size_t taken = reach_with({{when, [&] { popped = actor.alloc(100, 1)[0]; }}});
+    EXPECT_EQ(taken == 0, when == PLANTED) << when;
+    void *doubted = bin_of(actor, 100).doubted;
+    EXPECT_EQ(doubted != nullptr, when == PLANTED) << when;
+    EXPECT_EQ(reach(), 0u);
+    std::vector<void *> next = actor.alloc(100, kept - 1);
+    EXPECT_EQ(bin_of(actor, 100).planted, 0);
+    if (when == PLANTED) EXPECT_EQ(next[0], doubted);
+    next.push_back(popped);
+    expect_unique(actor, 100, 100, next);
+    actor.free(next);
+    expect_nothing_lost({&actor});
+  }
+}
+
+// It had passed the slot before: a pop read the block, and the NULL came behind it.
+TEST_F(Reach, ABlockThatWasPoppedIsTheProgramsWhateverCameIntoItsSlot) {
+  unsigned c = hak_class_for(100);
+  for (unsigned pushed : {0, 1, 2, 3}) {
+    for (unsigned when : {PLANTED, READ}) {
+      if (when == READ && pushed < 2) continue;  // a top above the slot was seen before: only what was pushed into it may come late
+      Actor actor(0);
+      std::vector<void *> others = actor.alloc(100, 43), held;
+      actor.free(others, 3);
+      auto pass = [&] {
+        void **slot = hak_tls.cache->bins[c].loaded + hak_tls.cache->bins[c].planted, **top = hak_tls.top[c + 1];
+        ASSERT_EQ(top, slot + 1);
+        held = {*top, hak_tls.cache->bins[c].doubted};
+        hak_tls.top[c + 1] = slot - 1;
+        for (unsigned i = 0; i < pushed; i++) hakmem_free(others[i]);
+      };
+      EXPECT_EQ(reach_with({{when, [&] { actor.run(pass); }}}), 0u) << pushed;
+      EXPECT_EQ(bin_of(actor, 100).doubted, held[1]);
+      held.insert(held.end(), others.begin() + pushed, others.begin() + 3);
+      expect_unique(actor, 100, 100, held);
+      EXPECT_EQ(bin_of(actor, 100).planted, 0);
+      actor.free(held);
+      expect_nothing_lost({&actor});
+    }
+  }
+}
+
+TEST_F(Reach, FreesMeanwhileDoNoHarm) {
+  for (unsigned when : {TOLD, PLANTED, READ}) {
+    Actor actor(0);
+    std::vector<void *> blocks = actor.alloc(100, 40);
+    actor.free(blocks, 0, 20);
+    EXPECT_GT(reach_with({{when, [&] { actor.free(blocks, 20, 30); }}}), 15u);
+    EXPECT_EQ(loaded(actor, 100), when == TOLD ? 1u : 11u);
+    expect_unique(actor, 100, 100, {blocks.begin() + 30, blocks.end()});
+    actor.free(blocks, 30);
+    expect_nothing_lost({&actor});
+  }
+}
+
+// Each refusal leaves notes at most.
+TEST_F(Reach, WithoutTheSystemsBarrierNothingIsTaken) {
+  for (unsigned n : {TOLD, PLANTED, READ}) {
+    Actor actor(0);
+    actor.free(actor.alloc(100, 40));
+    size_t kept = loaded(actor, 100);
+    fake_os::fail_nth(fake_os::BARRIER, n, 1, ENOSYS);
+    EXPECT_EQ(reach(), 0u);
+    EXPECT_EQ(cache_of(actor)->thief, 0u);
+    EXPECT_EQ(bin_of(actor, 100).doubted != nullptr, n != TOLD);
+    actor.free(actor.alloc(101, 1));
+    actor.run([] { hak_tcache_publish(); });
+    EXPECT_EQ(loaded(actor, 100), kept);
+    expect_unique(actor, 100, 100);
+    expect_nothing_lost({&actor});
+  }
+}
+
+// It ended without its destructors: its cache is in use for ever, and its memory is gone.
+TEST_F(Reach, MemoryOfAThreadThatIsGoneIsNotTouched) {
+  Actor actor(0);
+  actor.free(actor.alloc(100, 300));
+  hak_tcache *t = cache_of(actor);
+  void ***top = t->top;
+  for (unsigned when : {0u, unsigned(TOLD)}) {
+    void *gone = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (when == 0) t->top = static_cast<void ***>(gone);
+    EXPECT_EQ(reach_with({{when, [&] { t->top = static_cast<void ***>(gone); }}}), 0u);
+    t->top = top;
+    munmap(gone, 4096);
+  }
+  EXPECT_GT(reach(), 0u);
+  expect_nothing_lost({&actor});
+}
+
+// A fork's child puts its tops aside while it starts threads.
+TEST_F(Reach, TopsThatAreElsewhereAreLeftAlone) {
+  Actor actor(0);
+  actor.free(actor.alloc(100, 40));
+  unsigned c = hak_class_for(100);
+  void **top = nullptr;
+  auto aside = [&] { actor.run([&] { std::swap(top, hak_tls.top[c + 1]); }); };
+  for (unsigned when : {TOLD, PLANTED}) {
+    top = HAK_NULL_TOP;
+    EXPECT_EQ(reach_with({{when, aside}}), 0u);
+    aside();
+  }
+  expect_unique(actor, 100, 100);
+  expect_nothing_lost({&actor});
+}
+
+TEST_F(Reach, ByTheClockOnlyThoseThatStoodStillAndOnce) {
+  uint64_t now = hak_os_now_ms();
+  fake_os::set_clock(now);  // no look is due meanwhile
+  Actor sleeper(0), worker(0);
+  for (Actor *actor : {&sleeper, &worker}) actor->free(actor->alloc(100, 300));
+  auto came_by = [](Actor &actor, uint64_t ms) { cache_of(actor)->exit_ms = ms; };
+  came_by(sleeper, now - 2000);
+  came_by(worker, now - 900);
+  EXPECT_GT(reach(now - 1000), 200u);
+  EXPECT_EQ(loaded(sleeper, 100), 1u);
+  EXPECT_GT(bin_of(worker, 100).full_count, 0);
+  unsigned calls = fake_os::count(fake_os::BARRIER);
+  EXPECT_EQ(reach(now - 1000), 0u);
+  EXPECT_EQ(fake_os::count(fake_os::BARRIER), calls) << "no call for a thread that still sleeps";
+  EXPECT_GT(reach(now - 800), 200u);
+  EXPECT_EQ(loaded(worker, 100), 1u);
+  came_by(sleeper, now - 700);
+  sleeper.free(sleeper.alloc(100, 300));
+  EXPECT_GT(reach(now), 200u) << "it was awake";
+  expect_nothing_lost({&sleeper, &worker});
+}
+
+// With bounded work a call, and all of it after a few.
+TEST_F(Reach, ByTurns) {
+  fake_os::set_clock(hak_os_now_ms());
+  std::vector<std::unique_ptr<Actor>> actors;
+  std::vector<Actor *> all;
+  for (int i = 0; i < 60; i++) {
+    actors.push_back(std::make_unique<Actor>(0));
+    all.push_back(actors.back().get());
+    all.back()->free(all.back()->alloc(16, 900));
+  }
+  size_t sum = 0, blocks = reach(hak_os_now_ms());
+  EXPECT_GE(blocks, 16384u);
+  EXPECT_LT(blocks, 16384u + 32 * 900);
+  for (; blocks > 0; blocks = reach(hak_os_now_ms())) sum += blocks;
+  EXPECT_GT(sum, 60u * 800);
+  for (Actor *actor : all) EXPECT_EQ(loaded(*actor, 16), 1u);
+  expect_nothing_lost(all);
+}
+
+// More caches, and more magazines, than share barriers.
+TEST_F(Reach, ManyThreads) {
+  std::vector<std::unique_ptr<Actor>> actors;
+  std::vector<Actor *> all;
+  for (int i = 0; i < 80; i++) {
+    actors.push_back(std::make_unique<Actor>(0));
+    all.push_back(actors.back().get());
+    for (size_t size : {16, 100, 300, 700, 3000}) all.back()->free(all.back()->alloc(size, 30));
+  }
+  EXPECT_GT(reach(), 80u * 5 * 28);
+  for (Actor *actor : all) EXPECT_EQ(loaded(*actor, 700), 1u);
+  for (Actor *actor : all) EXPECT_EQ(loaded(*actor, 16), 1u);
+  expect_nothing_lost(all);
+}
+
+TEST_F(Reach, CachesOfThreadsThatEndAndBegin) {
+  Actor first(0);
+  first.free(first.alloc(100, 300));
+  reach();
+  first.end();
+  EXPECT_EQ(reach(), 0u);
+  Actor second(0);
+  EXPECT_EQ(cache_of(second)->planted, 0u);
+  second.free(second.alloc(100, 300));
+  EXPECT_GT(reach(), 200u);
+  expect_nothing_lost({&first, &second});
+}
+
+}  // namespace
