@@ -108,7 +108,8 @@ bool hakmem_is_ours(const void *p) HAKMEM_NOEXCEPT;
 /* Returns cached blocks of the calling thread and all free memory beyond `pad` bytes to the system; 1 if memory was
  * given back, else 0. glibc manual. */
 int hakmem_malloc_trim(size_t pad) HAKMEM_NOEXCEPT;
-/* The same with no pad, and returns the bytes that were given back. What other threads have cached stays with them. */
+/* The same with no pad, and returns the bytes that were given back. What other threads have cached goes too,
+ * but for a block of each class (Linux 4.14 or later). */
 size_t hakmem_purge(void) HAKMEM_NOEXCEPT;
 /* Puts all blocks that the calling thread caches back into their slabs: other threads find them there, and their pages go
  * back to the system in time (HAKMEM_DECAY_MS) as other free memory. For a thread of a pool, or an event loop, that is about

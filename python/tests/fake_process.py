@@ -21,7 +21,8 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hakmem.processes.figures_table import FIGURES
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # it is started without site-packages
+from hakmem.processes.figures_table import FIGURES  # noqa: E402
 
 PAGE, SPAN, HUGE_PAGE = 4096, 65536, 2 << 20
 AREAS = (4096, 1 << 20)

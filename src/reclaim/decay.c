@@ -28,6 +28,7 @@ static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 #define KEPT_LIMITED_BYTES (64 * HAK_MIB)
 #define REACH_LEAST_MS 100 /* a thread that came by within it is awake */
 #define STEP_SPANS (16 * SPANS_PER_MIB) /* half a millisecond, or one */
+#define RESTED_STEPS 4 /* at once where nobody has come by for a decay time: the next call may be as far off */
 
 static uint64_t base_ms;      /* constant once started: of the profile or the option */
 static uint64_t last_ms;      /* relaxed; of the last look, 0: none yet; written by the thread that looks */
@@ -327,7 +328,7 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   release_kept(now_ms, 0, d);
   size_t allowed = allowed_now(passed, idle);
   if (dirty_now() > allowed) hak_store_relaxed(&hak_decay_goal, hak_min_size(allowed, hak_load_relaxed(&hak_decay_goal)));
-  purge_to_goal(STEP_SPANS);
+  purge_to_goal(idle ? RESTED_STEPS * STEP_SPANS : STEP_SPANS);
   left_dirty = dirty_now();
   unsigned before = looks;
   looks += (unsigned)passed;

@@ -68,7 +68,8 @@ static void settle_bin(hak_tcache *t, unsigned c) {
   hak_tcache_bin *b = &t->bins[c];
   void **slot = b->loaded + b->planted, **top = t->top[c + 1];
   if (b->doubted == NULL && (*slot != NULL || top < slot)) {
-    /* A child of a fork that took no lock: the thief of the parent was about to plant, or has not noted yet what it took out. */
+    /* The thief found an older NULL: on machines that reorder stores the top may come before the block below it. Or, in a child of a
+     * fork that took no lock, the parent's thief was about to plant, or has not noted yet what it took out. */
   } else if (b->doubted == NULL) { /* the thief's up to the slot */
     void **empty = hak_magazine_empty_top(b->loaded, c);
     memmove(empty + 1, slot + 1, (size_t)(top - slot) * sizeof *slot);
@@ -152,7 +153,6 @@ static void plant(hak_tcache *t, unsigned c) {
   b->planted = (uint8_t)slot_of(b->loaded, slot);
   hak_store_relaxed(&t->planted, 1);
   b->doubted = __atomic_exchange_n(slot, NULL, __ATOMIC_ACQ_REL);
-  HAK_ASSERT(b->doubted != NULL);
   plants[plant_count].t = t;
   plants[plant_count].class_code = c;
   plants[plant_count++].count = n;
@@ -329,4 +329,12 @@ void hak_tcache_fork_child_alone(void) {
   if (t == NULL || t->thief == 0) return;
   t->planted = 1;
   t->thief = 0;
+  if (t->busy != 0) return; /* the stacks were its own */
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    t->bins[c].full = NULL; /* perhaps linked to what was taken from others; lost as theirs */
+    t->bins[c].full_count = t->bins[c].full_low = 0;
+  }
+  t->stacked_bytes = 0;
+  t->spares = NULL;
+  t->spare_count = 0;
 }

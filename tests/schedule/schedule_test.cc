@@ -109,7 +109,7 @@ class Blocks {
 
 using Shared = std::shared_ptr<Blocks>;
 
-constexpr size_t kOverflow = 100, kSize = 48;
+constexpr size_t kOverflow = 200, kSize = 48;
 
 /* The calling thread's cache, and with it an arena of its own, so that there are two whatever CPUs the threads run on. */
 void have_cache() {

@@ -62,7 +62,7 @@ TEST_F(Meta, OneIsGivenWhateverItHolds) {
 
 // Nobody needs what a burst needed.
 // Blocks are mapped piece by piece: of each piece a page may be shared with something else.
-size_t at_least(size_t blocks) { return blocks * HAK_META_SIZE - std::max<size_t>(100 * HAK_META_SIZE, 8 * hak_os_page_size()); }
+size_t at_least(size_t blocks) { return blocks * HAK_META_SIZE - std::max<size_t>(100 * HAK_META_SIZE, 16 * hak_os_page_size()); }
 
 TEST_F(Meta, PagesOfFreeBlocksGoBackAndComeAgain) {
   constexpr size_t COUNT = 24000;  // in early mappings and in aligned ones
