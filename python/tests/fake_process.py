@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # it is started without site-packages
-from hakmem.processes.figures_table import FIGURES  # noqa: E402
+from hakmem.processes.figures_table import FIGURES
 
 PAGE, SPAN, HUGE_PAGE = 4096, 65536, 2 << 20
 AREAS = (4096, 1 << 20)
