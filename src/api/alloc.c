@@ -1,22 +1,19 @@
-/* malloc, calloc and what is new beside them: choice of the owner by size, and zeroing. */
+/* New blocks, below the checks of the hardened build: choice of the owner by size, and what is done where memory is out. */
 #include <errno.h>
 #include <string.h>
 
 #include "api/api.h"
-#include "api/init.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "large/dense.h"
-#include "large/guard_pages.h"
-#include "large/huge.h"
 #include "large/extent.h"
+#include "large/huge.h"
 #include "large/kept.h"
+#include "large/large.h"
+#include "large/quarantine.h"
 #include "os/os.h"
-#include "pool/budget.h"
 #include "reclaim/decay.h"
-
-HAK_LINK_INIT;
 
 /* What others are purging counts until it is gone, and a request would be refused while memory is free: some calls of
  * the system are waited for. */
@@ -33,7 +30,7 @@ static void reclaim(void) {
   hak_deferred d = {0};
   bool left;
   hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d.purge_due);
-  if (HAK_HARD(GUARDS)) hak_guard_pages_release();
+  if (HAK_HARD(GUARDS)) hak_mapping_quarantine_release();
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);
   hak_tcache_reach(UINT64_MAX, true, &d);
@@ -51,22 +48,6 @@ static void *finally(void *p) {
   return p;
 }
 
-/* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
- * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
-static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
-  bool extent_first = !HAK_HARD(GUARDS) && size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX;
-  *zeroed = false;
-  void *p = HAK_HARD(GUARDS) ? NULL : hak_kept_alloc(size, align);
-  if (p != NULL) return p;
-  if (extent_first) p = hak_extent_alloc(size, align, zeroed);
-  if (p == NULL) {
-    p = hak_huge_alloc(size, align);
-    *zeroed = true;
-  }
-  bool extent_last = !extent_first && size <= HAK_EXTENT_LONGEST && align <= HAK_HUGE_PAGE;
-  return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeroed);
-}
-
 static void *alloc_large(size_t size, size_t align, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
   if (!hak_start()) {
@@ -75,10 +56,10 @@ static void *alloc_large(size_t size, size_t align, bool *zeroed) {
   }
   hak_deferred d = {0};
   hak_slow_entry(true);
-  void *p = alloc_large_once(size, align, zeroed);
+  void *p = hak_large_alloc(size, align, zeroed);
   if (HAK_UNLIKELY(p == NULL)) {
     reclaim();
-    p = finally(alloc_large_once(size, align, zeroed));
+    p = finally(hak_large_alloc(size, align, zeroed));
   }
   hak_slow_exit(&d); /* before the new pages are touched */
   return p;
@@ -147,21 +128,6 @@ HAK_NOINLINE void *hak_malloc_slow(size_t size) {
                                          : hak_raw_large(size, HAK_GRANULE, &zeroed));
 }
 
-void *hak_calloc(size_t count, size_t size) {
-  if (HAK_HARDENED) return hak_hard_calloc(count, size);
-  size_t bytes;
-  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return or_enomem(NULL);
-  if (HAK_LIKELY(bytes <= HAK_SHARED_MAX)) {
-    void *p = hak_malloc(bytes);
-    return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
-  }
-  bool zeroed = false;
-  void *p = hak_raw_large(bytes, HAK_GRANULE, &zeroed);
-  /* To write to all of a block that will be sparse costs its memory. */
-  if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
-  return or_enomem(p);
-}
-
 void *hak_aligned_slow(unsigned class_code, size_t size, size_t align) { return or_enomem(alloc_class(class_code, size, align)); }
 
 void *hak_raw_aligned(size_t align, size_t size) {
@@ -172,28 +138,4 @@ void *hak_raw_aligned(size_t align, size_t size) {
   }
   bool zeroed;
   return or_enomem(hak_raw_large(size, align, &zeroed));
-}
-
-void *hak_aligned(size_t align, size_t size) {
-  if (HAK_LIKELY(hak_is_pow2(align))) return hak_aligned_as(align, size, HAK_FAMILY_MALLOC);
-  errno = EINVAL;
-  return NULL;
-}
-
-HAK_EXPORT void *hakmem_malloc(size_t size) { return hak_malloc(size); }
-
-HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(count, size); }
-
-HAK_EXPORT size_t hakmem_good_size(size_t size) {
-  if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* all that may be used */
-  if (size <= HAK_SMALL_MAX) return hak_start() ? hak_class_size(hak_class_for(size)) : 0;
-  size_t spans = hak_align_up(size, HAK_SPAN_SIZE);
-  if (size <= HAK_EXTENT_MAX) return spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
-  return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(size, hak_os_page_size());
-}
-
-HAK_EXPORT void *hakmem_alloc_at_least(size_t size, size_t *actual) {
-  void *p = hak_malloc(size);
-  *actual = p == NULL ? 0 : hak_usable_size(p, HAK_CALLER());
-  return p;
 }

@@ -3,10 +3,10 @@
 #ifndef HAK_API_API_H
 #define HAK_API_API_H
 
-#include "base/policy.h"
 #include "hakmem/hakmem.h"
 #include "api/harden.h"
 #include "api/held.h"
+#include "os/os.h"
 #include "tcache/cache.h"
 
 /* Slow halves; they set errno. The request is counted, if a class serves it. */

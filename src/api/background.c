@@ -1,16 +1,9 @@
 #include "api/background.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "api/profiler.h"
+#include "api/own_threads.h"
 #include "api/slow_exit.h"
-#include "api/thread.h"
-#include "config/config.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "reclaim/decay.h"
@@ -19,10 +12,6 @@
 #define PERIOD_MS 250
 /* It sleeps when nothing has happened for three decay times, two of which pages of a slab have to be at rest; and so long. */
 #define QUIET_LEAST_MS 2000
-#define STACK_BYTES ((size_t)64 * HAK_KIB)
-
-static uint32_t main_ended; /* 1: the process's first thread has, and it is this library's threads that may keep the process */
-static uint32_t threads_of_ours;
 
 static bool running; /* written by the constructor and in children, where there is one thread */
 
@@ -42,35 +31,6 @@ static void sleep_until_needed(void) {
   hak_store_seq(&hak_decay_sleeper, 1);
   if (!hak_decay_has_work() && hak_load_seq(&hak_report_signal_pending) == 0 && !hak_main_has_ended()) hak_os_futex_wait(&hak_decay_sleeper, 1);
   hak_decay_stay_awake();
-}
-
-static int start_thread(void *(*run)(void *), size_t stack_bytes);
-
-bool hak_background_only(void) {
-  unsigned ours = hak_load_relaxed(&threads_of_ours);
-  return ours != 0 && hak_os_threads() == ours + 1;
-}
-
-bool hak_main_has_ended(void) { return hak_load_seq(&main_ended) != 0; }
-
-void hak_background_thread_ends(void) {
-  if (hak_load_relaxed(&threads_of_ours) == 0 || hak_os_tid() != hak_os_pid()) return;
-  hak_store_seq(&main_ended, 1);
-  hak_decay_wake_helper();
-  hak_profiler_wake();
-}
-
-static void *end_process(void *unused) {
-  (void)unused;
-  exit(0);
-}
-
-/* libc ends a process with its last thread, and takes ours for the program's. What exit calls has a stack as large as the program's
- * threads. */
-void hak_end_if_alone(void) {
-  static uint32_t done;
-  if (!hak_main_has_ended() || hak_os_threads() > hak_load_relaxed(&threads_of_ours) + 1) return; /* the first one counts still */
-  if (hak_exchange_acquire(&done, 1) == 0 && start_thread(end_process, 0) != 0) exit(0);
 }
 
 static void *help(void *unused) {
@@ -96,33 +56,9 @@ static void *help(void *unused) {
   return NULL;
 }
 
-/* stack_bytes 0: what the program's threads have. */
-static int start_thread(void *(*run)(void *), size_t stack_bytes) {
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  if (stack_bytes != 0) pthread_attr_setstacksize(&attributes, stack_bytes);
-  pthread_t thread;
-  int error = pthread_create(&thread, &attributes, run, NULL);
-  pthread_attr_destroy(&attributes);
-  return error;
-}
-
-int hak_thread_of_ours(void *(*run)(void *)) {
-  int saved = errno;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread's own: the program's handlers are not to run on it */
-  int error = start_thread(run, hak_max_size(STACK_BYTES, PTHREAD_STACK_MIN));
-  if (error == EINVAL) error = start_thread(run, 0); /* the program's thread-local variables lie in each stack */
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  if (error == 0) hak_store_relaxed(&threads_of_ours, threads_of_ours + 1);
-  errno = saved;
-  return error;
-}
-
 void hak_background_start(void) {
-  if (hak_config.background == 0 || running || !hak_start()) return; /* the thread reads what the start settles */
+  if (hak_config.background == 0 || running) return;
+  HAK_ASSERT(hak_region_count() > 0); /* the thread reads what the start settles */
   int error = hak_thread_of_ours(help);
   running = error == 0;
   if (!running)
@@ -130,7 +66,7 @@ void hak_background_start(void) {
 }
 
 void hak_background_fork_child(bool restart) {
-  main_ended = threads_of_ours = 0;
+  hak_own_threads_fork_child();
   bool ran = running;
   running = false;
   if (ran && restart) hak_background_start();

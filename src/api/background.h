@@ -7,19 +7,9 @@
 #include <stdbool.h>
 
 /* Starts the thread if it is wanted and this process has none. Called by the constructor and in the child of a fork, which
- * has lost its parent's; no lock is held. A refusal is said in one line and the program goes on without. */
+ * has lost its parent's; the allocator is ready, no lock is held. A refusal is said in one line and the program goes on without. */
 void hak_background_start(void);
 /* In the child of a fork. restart: with a thread if the parent had one. */
 void hak_background_fork_child(bool restart);
-
-/* Starts a thread that runs nothing of the program: no signal comes to it. 0 or an errno value. */
-int hak_thread_of_ours(void *(*run)(void *));
-/* All other threads are the library's, and there are some. Reads a file of /proc. */
-bool hak_background_only(void);
-/* A program's threads may all end without exit. By each thread at its end; the first one's wakes those of ours, which look
- * from then on in each of their periods whether they are alone, and end the process. */
-void hak_background_thread_ends(void);
-bool hak_main_has_ended(void);
-void hak_end_if_alone(void);
 
 #endif

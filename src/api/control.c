@@ -4,15 +4,16 @@
 
 #include "api/api.h"
 #include "api/init.h"
+#include "api/quarantine.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
-#include "base/glibc_malloc.h"
-#include "config/config.h"
+#include "os/glibc_malloc.h"
 #include "guard/sample.h"
 #include "large/huge.h"
 #include "os/os.h"
-#include "pool/budget.h"
+#include "profile/profile.h"
 #include "reclaim/decay.h"
+#include "report/heap_profile.h"
 #include "report/report.h"
 
 HAK_LINK_INIT;
@@ -20,7 +21,7 @@ HAK_LINK_INIT;
 static size_t purge(size_t keep_bytes) {
   if (!hak_started()) return 0;
   hak_deferred d = {0};
-  if (HAK_HARDENED) hak_hard_flush();
+  if (HAK_HARDENED) hak_quarantine_flush();
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);
   hak_tcache_reach(UINT64_MAX, true, &d);
@@ -131,3 +132,11 @@ HAK_EXPORT uint64_t hakmem_served(void) {
 }
 
 HAK_EXPORT const char *hakmem_version(void) { return HAKMEM_VERSION_STRING; }
+
+HAK_EXPORT int hakmem_profile_dump(const char *path, int kind) {
+  if (path == NULL || kind < HAK_PROFILE_PPROF || kind > HAK_PROFILE_JSON) return EINVAL;
+  if (!hak_profile_on()) return ENOTSUP;
+  int saved = errno, error = hak_heap_profile_write(path, (hak_profile_format)kind);
+  errno = saved;
+  return error;
+}

@@ -9,7 +9,6 @@
 #include "os/os.h"
 #include "os/print.h"
 #include "os/stack.h"
-#include "slab/slab.h"
 
 #define STACK_WORDS 32
 

@@ -1,6 +1,4 @@
-/* free and its kin: sorting out, on the slow path, whose block an address is. */
-#include <errno.h>
-
+/* free, below the checks of the hardened build: sorting out, on the slow path, whose block an address is. */
 #include "api/api.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
@@ -96,45 +94,4 @@ size_t hak_raw_usable_size(const void *p, const void *caller) {
   size_t size = hak_block_size(p);
   if (HAK_UNLIKELY(size == 0)) hak_foreign_note(HAK_FOREIGN_USABLE_SIZE, p, caller);
   return size;
-}
-
-size_t hak_usable_size(const void *p, const void *caller) {
-  return HAK_HARDENED ? hak_hard_usable_size(p) : hak_raw_usable_size(p, caller);
-}
-
-/* Only a size larger than the block is certain to be wrong: a smaller one may come from an aligned request or a
- * shrinking realloc that stayed in place. */
-void hak_free_sized(void *p, size_t size) {
-  if (HAK_HARDENED) {
-    hak_hard_free(p, hak_min_size(size, HAK_SIZE_UNKNOWN - 1), HAK_FAMILY_MALLOC); /* no size is "unknown" */
-    return;
-  }
-#if HAK_CHECKS
-  if (HAK_LIKELY(p != NULL)) {
-    size_t actual = hak_block_size(p);
-    if (HAK_UNLIKELY(size > actual && actual != 0))
-      hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, actual, "at the call");
-  }
-#else
-  (void)size;
-#endif
-  hak_free(p);
-}
-
-HAK_EXPORT void hakmem_free(void *p) { hak_free(p); }
-HAK_EXPORT void hakmem_free_sized(void *p, size_t size) { hak_free_sized(p, size); }
-HAK_EXPORT void hakmem_free_aligned_sized(void *p, size_t alignment, size_t size) {
-  (void)alignment;
-  hak_free_sized(p, size);
-}
-
-HAK_EXPORT size_t hakmem_malloc_usable_size(void *p) { return hak_usable_size(p, HAK_CALLER()); }
-
-HAK_EXPORT bool hakmem_is_ours(const void *p) {
-  hak_region *region = hak_region_find(p);
-  if (HAK_HARD(GUARDS) && hak_empty_contains(p)) return true;
-  if (region == NULL) return hak_sample_contains(p) || hak_huge_contains(p);
-  unsigned code = hak_region_code(region, p);
-  if (code == HAK_CODE_EXTENT_BODY) code = hak_region_code(region, (void *)hak_region_span(region, p)->start);
-  return code != HAK_CODE_NONE && code != HAK_CODE_EXTENT_FREED;
 }

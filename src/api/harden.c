@@ -6,12 +6,12 @@
 #include "api/api.h"
 #include "api/held.h"
 #include "api/operators.h"
+#include "api/quarantine.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/sweep.h"
 #include "api/thread.h"
 #include "api/trailer.h"
-#include "base/policy.h"
 #include "guard/empty.h"
 #include "guard/sample.h"
 #include "large/huge.h"
@@ -22,37 +22,6 @@
 #define TRAILER_BYTES HAK_TRAILER_BYTES_BUILT
 
 /* --- trailer --- */
-
-uint64_t hak_trailer_secret[2]; /* never 0 once drawn; the second is set last (release) and read first (acquire) */
-const uint8_t hak_fill_masks[2 * HAK_FILL_MAX] = {
-    [HAK_FILL_MAX] = 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
-    0xff,                  0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-
-void hak_trailer_start(void) {
-  if (HAK_LIKELY(hak_load_acquire(&hak_trailer_secret[1]) != 0)) return;
-  uint64_t drawn[2] = {0};
-  hak_os_random(drawn, sizeof drawn);
-  for (unsigned i = 0; i < 2; i++) {
-    uint64_t none = 0;
-    uint64_t value = drawn[i] | 1;
-    /* Two first calls at once: one of the values stays. */
-    __atomic_compare_exchange_n(&hak_trailer_secret[i], &none, value, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
-  }
-}
-
-static char rest_byte(const void *p, size_t at) { return (char)(hak_fill_pattern(hak_trailer_key(p)) >> at % 8 * 8); }
-
-static void fill_rest(void *p, size_t block_size, size_t size) {
-  for (size_t at = size + HAK_FILL_MAX; at < block_size - HAK_TRAILER_BYTES; at++) ((char *)p)[at] = rest_byte(p, at);
-}
-
-/* The walk looks while another thread resizes the block again, or frees it: it looks again then. */
-HAK_RACY bool hak_trailer_rest_is_whole(const void *p, size_t block_size, size_t size) {
-  for (size_t at = size + HAK_FILL_MAX; at < block_size - HAK_TRAILER_BYTES; at++) {
-    if (((const char *)p)[at] != rest_byte(p, at)) return false;
-  }
-  return true;
-}
 
 /* Takes the mark off the family of a block that was resized, after looking at all that the mark says is filled. */
 static HAK_COLD hak_family plain_family(const void *p, size_t block_size, size_t size, const char *where, hak_family family) {
@@ -147,48 +116,10 @@ HAK_INLINE void check_zero(const void *p, size_t block_size) {
   if (HAK_UNLIKELY(!hak_is_zero(p, block_size))) report_not_zero(p, block_size);
 }
 
-/* --- quarantine: a ring of blocks a heap, the oldest leaves --- */
-
-#define RING_BLOCKS 256
-#define RING_BYTES_MAX ((size_t)1 << 20)
-
-struct hak_quarantine {
-  uint32_t first, count; /* first: of the oldest, counted on without end */
-  size_t bytes;
-  uint64_t blocks[RING_BLOCKS]; /* address | class code << 56 */
-};
-
-static struct hak_quarantine *quarantine_of(hak_tcache *t) {
-  if (t->quarantine == NULL)
-    t->quarantine = hak_meta_take_block((sizeof(struct hak_quarantine) + HAK_META_SIZE - 1) / HAK_META_SIZE);
-  return t->quarantine;
-}
-
-HAK_INLINE void release_oldest(struct hak_quarantine *q) {
-  uint64_t oldest = q->blocks[q->first++ % RING_BLOCKS];
-  q->count--;
-  q->bytes -= hak_class_size((unsigned)(oldest >> 56));
-  hak_raw_free((void *)(oldest & ~((uint64_t)0xff << 56)));
-}
-
+/* Frees a block of a slab that has passed the checks. */
 HAK_INLINE void free_small(void *p, unsigned class_code) {
   hak_tcache *t = HAK_HARD(QUARANTINE) ? hak_thread_cache() : NULL;
-  struct hak_quarantine *q = t == NULL ? NULL : quarantine_of(t);
-  if (q == NULL) {
-    hak_raw_free(p);
-    return;
-  }
-  size_t block_size = hak_class_size(class_code);
-  while (q->count == RING_BLOCKS || (q->count > 0 && q->bytes + block_size > RING_BYTES_MAX)) release_oldest(q);
-  q->blocks[(q->first + q->count++) % RING_BLOCKS] = (uintptr_t)p | (uint64_t)class_code << 56;
-  q->bytes += block_size;
-}
-
-bool hak_hard_flush(void) {
-  hak_tcache *t = hak_tls.cache;
-  if (!HAK_HARD(QUARANTINE) || t == NULL || t->quarantine == NULL || t->quarantine->count == 0) return false;
-  while (t->quarantine->count > 0) release_oldest(t->quarantine);
-  return true;
+  if (t == NULL || !hak_quarantine_put(t, p, class_code)) hak_raw_free(p);
 }
 
 /* --- entry points --- */
@@ -235,7 +166,7 @@ static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, b
   bool large = total > HAK_SMALL_MAX;
   int saved = errno; /* the first attempt may set it */
   void *p = large ? obtain_large(total, align, zeroed) : obtain_small(total, align);
-  if (HAK_UNLIKELY(p == NULL) && hak_hard_flush())
+  if (HAK_UNLIKELY(p == NULL) && hak_quarantine_flush())
     p = large ? obtain_large(total, align, zeroed) : obtain_small(total, align);
   errno = p == NULL ? ENOMEM : saved;
   if (HAK_UNLIKELY(p == NULL)) return NULL;
@@ -437,12 +368,12 @@ static void resize_in_place(void *p, size_t block_size, size_t size, hak_family 
   family = (hak_family)(family | HAK_TRAILER_RESIZED);
   if (in_slab) {
     hak_held_begin(r, p);
-    fill_rest(p, block_size, size);
+    hak_trailer_fill_rest(p, block_size, size);
     hak_trailer_write(p, block_size, size, family);
     hak_held_set(r, p);
   } else {
     hak_lock_take(&hak_huge_lock);
-    fill_rest(p, block_size, size);
+    hak_trailer_fill_rest(p, block_size, size);
     hak_trailer_write(p, block_size, size, family);
     hak_lock_drop(&hak_huge_lock);
   }

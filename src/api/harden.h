@@ -27,7 +27,4 @@ void *hak_hard_realloc(void *p, size_t size);
 void hak_hard_free(void *p, size_t size, hak_family family);
 /* The size that was asked for: a program may write all of it, and nothing more. */
 size_t hak_hard_usable_size(const void *p);
-/* Frees what the calling thread's quarantine holds; false: it is empty. */
-bool hak_hard_flush(void);
-
 #endif

@@ -15,7 +15,7 @@
 #ifndef HAK_API_HELD_H
 #define HAK_API_HELD_H
 
-#include "region/region.h"
+#include "tcache/cache.h"
 
 enum { HAK_NOT_HELD, HAK_HELD, HAK_CHANGING };
 

@@ -17,14 +17,11 @@
 #include "api/thread.h"
 #include "api/harden.h"
 #include "api/trailer.h"
-#include "base/policy.h"
-#include "config/config.h"
 #include "guard/fault.h"
 #include "guard/sample.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
-#include "pool/budget.h"
 #include "report/report.h"
 #include "report/serve.h"
 
@@ -70,6 +67,7 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   if (HAK_HARD(CANARY)) hak_trailer_start();
   if (HAK_HARD_SWEEP) at_quick_exit(hak_sweep_at_exit);
   if (HAK_HARD_SWEEP && HAK_HARD(GUARDS)) hak_crash_start(); /* before the handler of faults at guards, which hands on the others */
+  if (hak_config.heap_profile != 0) hak_start();
   hak_sampling_start();
   if (HAK_HARD(GUARDS) || hak_sample_on()) hak_fault_start();
   hak_budget_look(hak_os_now_ms()); /* so that the target holds before the first epoch ends */
@@ -83,7 +81,7 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
     if (t != NULL) prewarm(t);
   }
   hak_report_start();
-  hak_background_start();
+  if (hak_config.background != 0 && hak_start()) hak_background_start();
   hak_profiler_start();
 }
 

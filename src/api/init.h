@@ -2,16 +2,6 @@
 #ifndef HAK_API_INIT_H
 #define HAK_API_INIT_H
 
-#include <stdbool.h>
-
-void hak_fork_register(void);
-/* Whether this thread may wait for every lock there is: not in a signal handler that has interrupted it under one. Waits up to
- * half a second, for locks of other threads too. */
-bool hak_fork_may_lock(void);
-
-/* This process is a fork's child. */
-extern bool hak_forked; /* relaxed */
-
 /* The constructor. A second call does nothing. */
 void hak_start_first(int argc, char **argv, char **variables);
 

@@ -9,8 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/atomic.h"
-#include "base/bits.h"
+#include "os/os.h"
 
 /* What is needed of an object's dynamic section. */
 typedef struct dynamic {

@@ -4,18 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/background.h"
-#include "api/init.h"
-#include "base/bits.h"
+#include "api/own_threads.h"
 #include "config/config.h"
-#include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "profile/profile.h"
 #include "report/heap_profile.h"
 #include "report/serve.h"
-
-HAK_LINK_INIT;
 
 #define PAGE_BYTES (64 * HAK_MIB) /* of a file in memory, as large as it is needed */
 #define ANSWER_AT ((size_t)4096)
@@ -51,14 +46,6 @@ static void write_file(void) {
   snprintf(path, sizeof path, "%s.%d.%u.%s", hak_config.heap_profile_prefix, hak_os_pid(), number, endings[format]);
   int error = hak_heap_profile_write(path, format);
   if (error != 0) hak_print("hakmem: HAKMEM_HEAP_PROFILE: %s: %s: not written\n", path, strerror(error));
-}
-
-HAK_EXPORT int hakmem_profile_dump(const char *path, int kind) {
-  if (path == NULL || kind < HAK_PROFILE_PPROF || kind > HAK_PROFILE_JSON) return EINVAL;
-  if (!hak_profile_on()) return ENOTSUP;
-  int saved = errno, error = hak_heap_profile_write(path, (hak_profile_format)kind);
-  errno = saved;
-  return error;
 }
 
 /* --- the page --- */

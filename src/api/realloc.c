@@ -5,7 +5,6 @@
 #include "api/api.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
-#include "arena/arena.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
 #include "large/huge.h"
@@ -22,10 +21,10 @@ static HAK_COLD void *not_moved(void *p, size_t old_size, size_t size, int saved
 
 static void *move_block(void *p, size_t old_size, size_t size) {
   int saved = errno;
-  void *q = hak_malloc(size);
+  void *q = hak_raw_malloc(size);
   if (q == NULL) return not_moved(p, old_size, size, saved);
   memmove(q, p, hak_min_size(old_size, size)); /* a wrong p, inside a block, is reported by free; until then q may overlap what it reads */
-  hak_free(p);
+  hak_raw_free(p);
   return q;
 }
 
@@ -38,7 +37,7 @@ static void *grow_mapped(void *p, size_t old_size, size_t size) {
   if (q == NULL) return NULL;
   hak_sampled_count_large(q, size);
   memcpy(q, p, old_size);
-  hak_free(p);
+  hak_raw_free(p);
   return q;
 }
 
@@ -122,14 +121,14 @@ static void *resize_outside_regions(void *p, size_t size, const void *caller) {
 }
 
 static HAK_NOINLINE void *resize_slowly(void *p, size_t size, const void *caller) {
-  if (p == NULL) return hak_malloc(size);
+  if (p == NULL) return hak_raw_malloc(size);
   if (size > PTRDIFF_MAX) {
     errno = ENOMEM;
     return NULL;
   }
   hak_region *region = hak_region_find(p);
   if (size == 0 && (region != NULL || hak_block_size(p) != 0)) {
-    hak_free(p);
+    hak_raw_free(p);
     return NULL;
   }
   if (HAK_UNLIKELY(region == NULL)) return resize_outside_regions(p, size, caller);
@@ -169,18 +168,3 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller) {
   if (HAK_UNLIKELY(!hak_tcache_push_code(p, code))) hak_free_slow(p);
   return q;
 }
-
-void *hak_realloc(void *p, size_t size, const void *caller) {
-  return HAK_HARDENED ? hak_hard_realloc(p, size) : hak_raw_realloc(p, size, caller);
-}
-
-HAK_EXPORT void *hakmem_reallocarray(void *p, size_t count, size_t size) {
-  size_t bytes;
-  if (__builtin_mul_overflow(count, size, &bytes)) {
-    errno = ENOMEM;
-    return NULL;
-  }
-  return hak_realloc(p, bytes, HAK_CALLER());
-}
-
-HAK_EXPORT void *hakmem_realloc(void *p, size_t size) { return hak_realloc(p, size, HAK_CALLER()); }

@@ -1,10 +1,7 @@
 #include "api/sampling.h"
 
 #include "api/slow_exit.h"
-#include "api/thread.h"
 #include "api/trailer.h"
-#include "base/policy.h"
-#include "config/config.h"
 #include "guard/sample.h"
 #include "os/os.h"
 #include "os/print.h"
@@ -36,7 +33,7 @@ void hak_sampling_start(void) {
     rates.guard_a_second = hak_config.guard_sample == 1 ? 0 : GUARDS_A_SECOND;
   }
   if (hak_config.heap_profile != 0) {
-    if (hak_start() && hak_profile_start((size_t)hak_config.heap_profile_rate)) {
+    if (hak_region_count() > 0 && hak_profile_start((size_t)hak_config.heap_profile_rate)) {
       hak_arena_start_sampled();
       rates.profile_bytes = (double)hak_config.heap_profile_rate;
       rates.profile_a_second = (uint32_t)hak_config.heap_profile_most;

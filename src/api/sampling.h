@@ -3,11 +3,10 @@
 #ifndef HAK_API_SAMPLING_H
 #define HAK_API_SAMPLING_H
 
-#include "misuse/deferred.h"
 #include "tcache/counted.h"
 #include "tcache/tcache.h"
 
-/* Once, in the constructor. */
+/* Once, in the constructor; where there is to be a profile the allocator is ready. */
 void hak_sampling_start(void);
 
 /* A block that is due, guarded or the profile's; NULL: there is none to be had. cache: NULL where the thread has none. align: power of two. */

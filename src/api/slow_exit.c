@@ -1,9 +1,7 @@
 #include "api/slow_exit.h"
 
 #include "api/sweep.h"
-#include "base/policy.h"
 #include "os/os.h"
-#include "pool/budget.h"
 #include "reclaim/decay.h"
 #include "report/serve.h"
 #include "tcache/counted.h"

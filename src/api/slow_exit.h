@@ -2,7 +2,7 @@
 #ifndef HAK_API_SLOW_EXIT_H
 #define HAK_API_SLOW_EXIT_H
 
-#include "misuse/deferred.h"
+#include "tcache/tcache.h"
 
 /* Ends the program if a bad block was noted. Caller holds no lock. */
 void hak_report_bad(const hak_deferred *deferred);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "api/init.h"
-#include "base/compiler.h"
+#include "os/os.h"
 #include "report/render.h"
 
 HAK_LINK_INIT;

@@ -4,7 +4,6 @@
 #include "api/trailer.h"
 #include "guard/sample.h"
 #include "large/huge.h"
-#include "misuse/misuse.h"
 #include "os/os.h"
 
 #define STEP_MS 10
@@ -145,7 +144,6 @@ static size_t sweep_slab(const hak_region *r, size_t index, const char *where) {
   }
   return v.bumped * block_size;
 }
-
 
 /* Under the lock of huge blocks. One that has just been made has no trailer yet; one that is freed leaves the table first. */
 HAK_RACY static bool is_damaged(const void *p, size_t bytes) {

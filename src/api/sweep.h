@@ -5,7 +5,7 @@
 #ifndef HAK_API_SWEEP_H
 #define HAK_API_SWEEP_H
 
-#include "region/region.h"
+#include "tcache/cache.h"
 
 /* At the end of a slow path: a little of the heap, a hundredth of a processor's time at most. Nothing in a child, which would have to ask the
  * system for each page, and may have forbidden itself to. */

@@ -32,10 +32,13 @@ void hak_thread_check_cached(void);
 /* Sets up the table of size classes before a first allocation, for who reads statistics until then. */
 void hak_start_classes(void);
 
-/* Whether `is` says yes to each lock of this file. */
-bool hak_thread_all_locks(bool (*is)(hak_lock *lock));
+/* Registers the fork handlers; the second call does nothing. */
+void hak_fork_register(void);
+/* Whether this thread may wait for every lock there is: not in a signal handler that has interrupted it under one. Waits up to
+ * half a second, for locks of other threads too. */
+bool hak_fork_may_lock(void);
 
-void hak_thread_fork_lock(void);
-void hak_thread_fork_unlock(void);
+/* This process is a fork's child. */
+extern bool hak_forked; /* relaxed */
 
 #endif

@@ -10,9 +10,7 @@
 #include <string.h>
 
 #include "api/harden.h"
-#include "base/atomic.h"
-#include "base/bits.h"
-#include "base/policy.h"
+#include "os/os.h"
 
 #define HAK_TRAILER_BYTES sizeof(uint64_t)
 #define HAK_TRAILER_BYTES_BUILT (HAK_HARD(CANARY) ? HAK_TRAILER_BYTES : 0) /* of this build */
@@ -149,7 +147,8 @@ HAK_INLINE bool hak_trailer_fits(const void *p, size_t block_size, uint64_t word
   return checked == 0 && family - HAK_FAMILY_MALLOC <= families && slack <= block_size - HAK_TRAILER_BYTES;
 }
 
-/* What lies between the fill and the trailer of a block that was resized. */
+/* What lies between the fill and the trailer of a block that was resized: fills it, and looks at it. */
+void hak_trailer_fill_rest(void *p, size_t block_size, size_t size);
 bool hak_trailer_rest_is_whole(const void *p, size_t block_size, size_t size);
 
 /* False: the trailer was written to, and *size is the block's; or bytes between it and the request were. */

@@ -3,11 +3,7 @@
 
 #include <string.h>
 
-#include "base/schedule.h"
-#include "config/config.h"
 #include "large/extent.h"
-#include "os/cpu.h"
-#include "os/os.h"
 #include "pool/budget.h"
 #include "pool/meta.h"
 #include "pool/span_pool.h"

@@ -10,8 +10,7 @@
 #ifndef HAK_ARENA_ARENA_H
 #define HAK_ARENA_ARENA_H
 
-#include "misuse/deferred.h"
-#include "os/lock.h"
+#include "os/cpu.h"
 #include "slab/slab.h"
 
 #define HAK_ARENAS_MAX 64

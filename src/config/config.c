@@ -7,9 +7,6 @@
 #include <string.h>
 #include <sys/auxv.h>
 
-#include "base/assert.h"
-#include "base/atomic.h"
-#include "base/policy.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"

@@ -1,7 +1,5 @@
 #include "guard/empty.h"
 
-#include "base/assert.h"
-#include "base/bits.h"
 #include "os/os.h"
 
 #define BYTES (HAK_EMPTY_BLOCKS * HAK_EMPTY_APART)

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/atomic.h"
 #include "misuse/misuse.h"
+#include "os/os.h"
 
 #define HAK_EMPTY_BLOCKS ((size_t)1 << 16)
 #define HAK_EMPTY_APART ((size_t)16)

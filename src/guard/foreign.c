@@ -5,8 +5,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/assert.h"
-#include "base/atomic.h"
 #include "config/config.h"
 #include "os/os.h"
 #include "os/print.h"

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "base/compiler.h"
+#include "os/os.h"
 
 enum hak_foreign_call { HAK_FOREIGN_FREE, HAK_FOREIGN_REALLOC, HAK_FOREIGN_USABLE_SIZE, HAK_FOREIGN_CALLS };
 

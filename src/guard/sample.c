@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
-#include "base/bits.h"
-#include "base/policy.h"
 #include "config/config.h"
 #include "os/os.h"
 #include "os/print.h"

@@ -11,10 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/atomic.h"
-#include "base/bits.h"
-#include "base/compiler.h"
 #include "os/lock.h"
+#include "os/os.h"
 
 /* The slots' addresses; size 0 until hak_sample_start. */
 extern HAK_HIDDEN uintptr_t hak_sample_base;

@@ -1,9 +1,5 @@
 #include "large/dense.h"
 
-#include "base/atomic.h"
-#include "base/bits.h"
-#include "config/config.h"
-#include "os/os.h"
 #include "pool/budget.h"
 #include "region/region.h"
 

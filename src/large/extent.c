@@ -2,9 +2,7 @@
 
 #include <string.h>
 
-#include "base/schedule.h"
 #include "large/dense.h"
-#include "os/os.h"
 #include "pool/budget.h"
 
 /* Less is not worth a system call. */

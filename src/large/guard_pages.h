@@ -1,5 +1,4 @@
-/* Hardened build: the mapping of a huge block lies between two inaccessible pieces. When the block is freed its memory goes at once;
- * its addresses stay inaccessible until so many others were freed. The list of those is under hak_huge_lock. Blocks are whole pages. */
+/* Hardened build: the mapping of a huge block lies between two inaccessible pieces. Blocks are whole pages. */
 #ifndef HAK_LARGE_GUARD_PAGES_H
 #define HAK_LARGE_GUARD_PAGES_H
 
@@ -23,11 +22,5 @@ bool hak_guard_pages_unmap(void *p, size_t bytes);
 bool hak_guard_pages_resize(void *p, size_t old_bytes, size_t bytes);
 /* Whether the address lies in the block or its guard pages. */
 bool hak_guard_pages_reach(const void *p, size_t bytes, const void *address);
-/* The memory goes, the addresses wait. Takes the lock. */
-void hak_guard_pages_quarantine(void *p, size_t bytes);
-/* Gives up all addresses that wait. Takes the lock. */
-void hak_guard_pages_release(void);
-/* The quarantined block that p lies in, or NULL. Under the lock. */
-const void *hak_guard_pages_quarantined(const void *p, size_t *bytes);
 
 #endif

@@ -3,16 +3,11 @@
 
 #include <stdint.h>
 
-#include "base/bits.h"
-#include "config/config.h"
 #include "large/dense.h"
 #include "large/guard_pages.h"
 #include "large/kept.h"
-#include "os/os.h"
-#include "pool/budget.h"
+#include "large/quarantine.h"
 #include "region/size_class.h"
-
-hak_lock hak_huge_lock;
 
 typedef struct entry {
   void *p; /* NULL: empty; GONE: was used, keep probing */
@@ -57,13 +52,6 @@ static size_t remove_locked(const void *p) {
   live_count--;
   live_bytes -= bytes;
   return bytes;
-}
-
-/* The addresses may be lost where the system refuses; the memory is gone in any case. */
-bool hak_huge_unmap(void *p, size_t bytes) {
-  bool done = HAK_HARD(GUARDS) ? hak_guard_pages_unmap(p, bytes) : hak_os_unmap(p, bytes);
-  hak_budget_count_unmapped(bytes);
-  return done;
 }
 
 static bool guard_pages_wanted(void) {
@@ -156,7 +144,7 @@ bool hak_huge_free(void *p, bool *purge_due) {
   hak_lock_drop(&hak_huge_lock);
   if (bytes == 0) return false;
   if (HAK_HARD(GUARDS)) {
-    hak_guard_pages_quarantine(p, bytes);
+    hak_mapping_quarantine(p, bytes);
     hak_budget_count_unmapped(bytes);
     return true;
   }
@@ -194,7 +182,7 @@ hak_verdict hak_huge_verdict(const void *p) {
   hak_lock_take(&hak_huge_lock);
   if (any_contains(table, table_capacity, p))
     verdict = HAK_VERDICT_NO_BLOCK_START;
-  else if (hak_kept_contains(p) || (HAK_HARD(GUARDS) && hak_guard_pages_quarantined(p, &bytes) != NULL))
+  else if (hak_kept_contains(p) || (HAK_HARD(GUARDS) && hak_mapping_quarantined(p, &bytes) != NULL))
     verdict = HAK_VERDICT_FREE_MEMORY;
   hak_lock_drop(&hak_huge_lock);
   return verdict;
@@ -203,7 +191,7 @@ hak_verdict hak_huge_verdict(const void *p) {
 bool hak_huge_locate(const void *p, hak_huge_place *place) {
   if (!HAK_HARD(GUARDS)) return false;
   hak_lock_take(&hak_huge_lock);
-  place->block = hak_guard_pages_quarantined(p, &place->bytes);
+  place->block = hak_mapping_quarantined(p, &place->bytes);
   place->quarantined = place->block != NULL;
   /* At last the room where one may grow, which others may have taken. */
   for (size_t n = 0; n < 2 * table_capacity && place->block == NULL; n++) {

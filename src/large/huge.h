@@ -9,10 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "large/mapping.h"
 #include "misuse/misuse.h"
-#include "os/lock.h"
-
-extern hak_lock hak_huge_lock;
 
 /* A new mapping, zeroed. align: power of two. NULL: out of memory. */
 void *hak_huge_alloc(size_t size, size_t align);
@@ -20,8 +18,6 @@ void *hak_huge_alloc(size_t size, size_t align);
 void *hak_huge_adopt(void *p, size_t bytes);
 /* False when p is no huge block of ours. *purge_due: freed mappings have to go. */
 bool hak_huge_free(void *p, bool *purge_due);
-/* Gives a mapping, or a piece at its end, that is in no table back. */
-bool hak_huge_unmap(void *p, size_t bytes);
 /* Usable bytes, 0 when p is no huge block of ours. */
 size_t hak_huge_size(const void *p);
 /* Whether p lies inside a huge block. Looks at every block: for diagnosis, not for a fast path. */

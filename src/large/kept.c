@@ -2,11 +2,8 @@
 
 #include <string.h>
 
-#include "base/schedule.h"
-#include "config/config.h"
 #include "large/extent.h"
-#include "large/huge.h"
-#include "os/os.h"
+#include "large/mapping.h"
 #include "pool/budget.h"
 
 /* Of extents so much is kept, or this part of what is held; of a limit less, since what is kept counts. What is kept serves neither slabs
@@ -17,12 +14,7 @@
 /* A block that is larger than the request by this part serves it, and keeping may add this part to what was in use. */
 #define LARGER_PART 4
 
-typedef struct range {
-  void *p;
-  size_t bytes;
-  uint64_t since_ms;
-  bool is_extent;
-} range;
+typedef hak_kept_range range;
 
 static range kept[HAK_KEPT_MAX]; /* the latest last */
 static size_t count;
@@ -98,8 +90,9 @@ bool hak_kept_put_mapping(void *p, size_t bytes, bool *over) {
 }
 
 /* The tightest, and of those the latest. */
-static range take(size_t size, size_t align) {
+hak_kept_range hak_kept_take(size_t size, size_t align) {
   range found = {0};
+  if (hak_load_relaxed(&hak_kept_extent_bytes) + hak_load_relaxed(&hak_kept_mapping_bytes) == 0) return found;
   size_t best = HAK_KEPT_MAX, most = hak_max_size(size + size / LARGER_PART, hak_align_up(size, HAK_SPAN_SIZE));
   hak_lock_take(&hak_huge_lock);
   for (size_t i = count; i-- > 0;) {
@@ -111,15 +104,6 @@ static range take(size_t size, size_t align) {
   if (best < HAK_KEPT_MAX) found = remove_locked(best);
   hak_lock_drop(&hak_huge_lock);
   return found;
-}
-
-void *hak_kept_alloc(size_t size, size_t align) {
-  if (hak_load_relaxed(&hak_kept_extent_bytes) + hak_load_relaxed(&hak_kept_mapping_bytes) == 0) return NULL;
-  range r = take(size, align);
-  if (r.p == NULL) return NULL;
-  HAK_SCHEDULE_POINT("kept: taken, not the program's yet");
-  if (!r.is_extent) return hak_huge_adopt(r.p, r.bytes);
-  return hak_extent_reuse(r.p, size, align);
 }
 
 /* The oldest that came until then, or a piece of `most_bytes` at the end of it; of a mapping also where so much is kept too much. p is NULL

@@ -18,8 +18,14 @@
 bool hak_kept_put_extent(void *p);
 /* The same of a mapping that has left the table. *over: more is kept than may be; hak_kept_release takes it back, in steps. */
 bool hak_kept_put_mapping(void *p, size_t bytes, bool *over);
-/* A block for `size` bytes out of it, at most a quarter larger, the program's again; NULL: there is none that fits. */
-void *hak_kept_alloc(size_t size, size_t align);
+typedef struct hak_kept_range {
+  void *p; /* NULL: there is none */
+  size_t bytes;
+  uint64_t since_ms;
+  bool is_extent;
+} hak_kept_range;
+/* Takes one out for `size` bytes, at most a quarter larger. */
+hak_kept_range hak_kept_take(size_t size, size_t align);
 /* Before a mapping of so many bytes comes: gives back what is too much beside it. */
 void hak_kept_make_room(size_t bytes);
 /* Gives back what came until then, and what is kept beyond the bound; the oldest first. Of mappings at most `most_bytes`: what is left

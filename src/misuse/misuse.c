@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "base/assert.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"

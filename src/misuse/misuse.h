@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "base/compiler.h"
+#include "os/os.h"
 
 /* What a free of a block can find. OK comes first so that a verdict can be tested as a truth value. */
 typedef enum hak_verdict {

@@ -19,7 +19,7 @@ typedef struct hak_lock {
 #endif
 } hak_lock;
 
-/* Identity of the thread that is inside fork() and holds every lock, or NULL (written in api/fork.c only). */
+/* Identity of the thread that is inside fork() and holds every lock, or NULL (written in api/thread.c only). */
 extern const void *hak_fork_holder;
 
 /* An address that differs between threads alive at the same time. */

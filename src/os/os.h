@@ -12,7 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/assert.h"
+#include "base/atomic.h"
+#include "base/bits.h"
+#include "base/policy.h"
+#include "base/schedule.h"
 #include "os/counters.def"
+#include "os/lock.h"
 
 /* Primitive operations. Pointers are NULL and ints a positive errno value on failure. */
 struct hak_os_ops {

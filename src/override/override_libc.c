@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "api/api.h"
-#include "base/glibc_malloc.h"
+#include "os/glibc_malloc.h"
 #include "os/os.h"
 #include "override/serves.h"
 

@@ -9,7 +9,6 @@
 
 extern "C" {
 #include "api/api.h"
-#include "misuse/misuse.h"
 }
 
 #if HAK_WEAK_CXX_RUNTIME

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "base/compiler.h"
+#include "os/os.h"
 
 /* Whether the loader has bound free to this library's: a program may bring a malloc of its own. */
 HAK_HIDDEN bool hak_override_serves(void);

@@ -3,7 +3,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/compiler.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "override/serves.h"

@@ -7,7 +7,7 @@
 #ifndef HAK_POOL_ABSENT_H
 #define HAK_POOL_ABSENT_H
 
-#include "pool/span_pool.h"
+#include "pool/counters.h"
 
 /* Unmaps the chunk's next free range from span *at on that is long enough; of clean spans alone, where `clean`. Moves *at behind it.
  * Returns the bytes that went; 0: there is none. Caller holds no lock. */

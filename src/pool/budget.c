@@ -6,6 +6,7 @@
 #include "os/memory_limits.h"
 #include "os/os.h"
 #include "os/print.h"
+#include "pool/mark.h"
 
 /* A percentage is of a limit that an administrator may change. */
 #define RESOLVE_MS 10000
@@ -43,9 +44,6 @@ size_t hak_budget_ceiling = SIZE_MAX;
 size_t hak_budget_watch = SIZE_MAX;
 size_t hak_budget_live_watch = SIZE_MAX;
 size_t hak_budget_patience;
-size_t hak_budget_mapped;
-size_t hak_budget_held_mapped;
-size_t hak_budget_held_peak;
 size_t hak_budget_slack;
 unsigned hak_budget_level_now;
 uint32_t hak_budget_callback_due;
@@ -59,7 +57,6 @@ static unsigned step; /* the level without the pressure */
 static unsigned pressure_then;
 static uint64_t entered[HAK_BUDGET_LEVELS];
 static uint64_t refused, callbacks;
-static size_t used_peak; /* bytes, tables included, which only grow */
 
 /* pool lock */
 static hak_pressure_callback callback;
@@ -76,56 +73,18 @@ static size_t in_spans(void) {
 
 static size_t used_now(void) { return in_spans() + hak_load_relaxed(&hak_budget_mapped); }
 
-/* Tables of the spans that are accessible. */
-static size_t table_bytes(void) {
-  const size_t of_span = sizeof(uint8_t) + sizeof(hak_span) + HAK_BITMAP_WORDS * sizeof(uint64_t) +
-                         sizeof(hak_chunk) / HAK_CHUNK_SPANS + (HAK_HARD(CHECKED_FREE) ? HAK_SPAN_SIZE / HAK_GRANULE : 0);
-  size_t spans = 0;
-  for (unsigned i = hak_region_count(); i-- > 0;) {
-    const hak_region *r = hak_region_at(i);
-    spans += (hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT) - r->first_span;
-  }
-  return spans * of_span;
-}
-
 /* --- limit --- */
 
 static bool admits(size_t bytes) {
-  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit), used = used_now() + table_bytes();
+  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit), used = used_now() + hak_budget_table_bytes();
   return limit == 0 || (bytes <= limit && used <= limit - bytes);
 }
 
 bool hak_budget_admits_locked(size_t spans) { return admits(spans << HAK_SPAN_SHIFT); }
 
-static void raise(size_t *peak, size_t to) {
-  size_t now = hak_load_relaxed(peak);
-  while (now < to && !hak_cas_acquire(peak, &now, to)) {
-  }
-}
-
-HAK_NOINLINE void hak_budget_raise_peak(size_t held) {
-  raise(&hak_budget_held_peak, held);
-  raise(&used_peak, held + table_bytes());
-}
-
-static void count_held(size_t bytes) {
-  hak_add_relaxed(&hak_budget_held_mapped, bytes);
-  hak_budget_note_peak();
-}
-
-void hak_budget_count_mapped(size_t bytes) {
-  hak_add_relaxed(&hak_budget_mapped, bytes);
-  count_held(bytes);
-}
-
-void hak_budget_count_unmapped(size_t bytes) {
-  hak_sub_relaxed(&hak_budget_mapped, bytes);
-  hak_sub_relaxed(&hak_budget_held_mapped, bytes);
-}
-
 void hak_budget_map_done(size_t bytes, bool mapped) {
   if (mapped)
-    count_held(bytes);
+    hak_budget_count_held(bytes);
   else
     hak_sub_relaxed(&hak_budget_mapped, bytes);
 }
@@ -444,9 +403,7 @@ void hak_budget_call_back(void) {
 
 void hak_budget_fork_child(void) {
   if (calling != hak_thread_mark()) calling = NULL;
-  /* As the kernel's peak, that of the child begins here. */
-  hak_store_relaxed(&hak_budget_held_peak, hak_budget_held_now());
-  hak_store_relaxed(&used_peak, hak_budget_held_now() + table_bytes());
+  hak_budget_forget_peak();
   if (hak_load_relaxed(&hak_config.rss_target) != HAK_SIZE_AUTO) return;
   /* It may be moved to another cgroup, which pays for what it takes from here on. */
   hak_store_relaxed(&resolved_option, 0);
@@ -458,9 +415,9 @@ void hak_budget_state(hak_budget_figures *out) {
   memset(out, 0, sizeof *out);
   out->target = hak_load_relaxed(&target_now);
   out->limit = (size_t)hak_load_relaxed(&hak_config.limit);
-  out->used = hak_budget_held_now() + table_bytes();
+  out->used = hak_budget_held_now() + hak_budget_table_bytes();
   /* Without the pool's lock spans that are being taken may be seen twice. */
-  out->used_peak = hak_max_size(hak_load_relaxed(&used_peak), out->used);
+  out->used_peak = hak_max_size(hak_load_relaxed(&hak_budget_used_peak), out->used);
   out->resident = hak_load_relaxed(&resident_then);
   out->level = hak_budget_level();
   out->pressure = hak_load_relaxed(&pressure_then);

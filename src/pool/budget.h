@@ -14,7 +14,7 @@
 
 #include "config/config.h"
 #include "os/os.h"
-#include "pool/span_pool.h"
+#include "pool/counters.h"
 
 /* How far things have gone; each level does what those below it do. */
 enum {
@@ -51,24 +51,8 @@ bool hak_budget_admits_locked(size_t spans);
  * the system has answered, hak_budget_map_done follows. */
 bool hak_budget_map(size_t bytes);
 void hak_budget_map_done(size_t bytes, bool mapped);
-/* Counts memory outside of regions that is not asked about, and takes it off again. */
-void hak_budget_count_mapped(size_t bytes);
-void hak_budget_count_unmapped(size_t bytes);
 /* A request has failed for good. */
 void hak_budget_note_failure(void);
-
-/* What is held now, spans and mappings, may be the most so far. After spans were taken, under the pool lock, or a mapping came. */
-extern size_t hak_budget_held_mapped; /* relaxed: of hak_budget_mapped, what the system has given */
-extern size_t hak_budget_held_peak;   /* relaxed: the most that hak_budget_held_now was */
-void hak_budget_raise_peak(size_t held);
-HAK_INLINE size_t hak_budget_held_now(void) {
-  size_t spans = hak_load_relaxed(&hak_span_pool.live_spans) + hak_load_relaxed(&hak_span_pool.dirty_spans);
-  return (spans << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_held_mapped);
-}
-HAK_INLINE void hak_budget_note_peak(void) {
-  size_t held = hak_budget_held_now();
-  if (HAK_UNLIKELY(held > hak_load_relaxed(&hak_budget_held_peak))) hak_budget_raise_peak(held);
-}
 
 /* --- the target --- */
 
@@ -84,7 +68,6 @@ extern size_t hak_budget_watch;
 /* Relaxed. And from so many spans in use on: of a dirty span pages may be gone that were given back while it was a slab; they
  * come when it is taken, and what is filled does not grow. SIZE_MAX: nobody measures. */
 extern size_t hak_budget_live_watch;
-extern size_t hak_budget_mapped; /* relaxed: used bytes outside of regions */
 /* Relaxed. Bytes that may be dirty although the target leaves no room for them, because giving them back has proved to be in
  * vain: they were taken again at once, and the process stayed where it was. 0 until then. */
 extern size_t hak_budget_slack;

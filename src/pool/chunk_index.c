@@ -4,7 +4,7 @@
 
 #include "pool/chunk_bits.h"
 #include "pool/meta.h"
-#include "pool/span_pool.h"
+#include "pool/counters.h"
 
 #define FAN 32
 #define LEVELS 3 /* 32,768 chunks: 2 TiB */

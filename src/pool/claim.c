@@ -3,6 +3,7 @@
 #include "pool/absent.h"
 #include "pool/budget.h"
 #include "pool/chunk_index.h"
+#include "pool/mark.h"
 #include "pool/span_pool.h"
 #include "pool/span_set.h"
 
@@ -135,27 +136,6 @@ void hak_pool_note_purged_page(const hak_span *span) {
   uint32_t no_huge = r->chunks[chunk].no_huge_pages;
   hak_lock_drop(&hak_span_pool.lock);
   if ((no_huge >> first / HAK_HUGE_PAGE_SPANS & no_huge >> last / HAK_HUGE_PAGE_SPANS & 1) == 0) hak_pool_disable_huge(r, chunk);
-}
-
-void hak_pool_muzzy_to_dirty(void) {
-  hak_lock_take(&hak_span_pool.lock);
-  for (unsigned i = 0; i < hak_region_count(); i++) {
-    hak_region *r = hak_region_at(i);
-    for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < hak_region_chunks(r); chunk++) {
-      hak_chunk *c = &r->chunks[chunk];
-      size_t spans = 0;
-      for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) {
-        spans += hak_popcount64(c->muzzy[w]);
-        c->dirty[w] |= c->muzzy[w];
-        c->muzzy[w] = 0;
-      }
-      if (spans == 0) continue;
-      c->dirty_spans += (uint32_t)spans;
-      hak_add_single(&hak_span_pool.dirty_spans, spans);
-      hak_chunk_index_raise(r, chunk, 0, HAK_CHUNK_SPANS);
-    }
-  }
-  hak_lock_drop(&hak_span_pool.lock);
 }
 
 /* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. */

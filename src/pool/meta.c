@@ -3,9 +3,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/bits.h"
 #include "os/os.h"
-#include "pool/budget.h"
+#include "pool/counters.h"
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_lock hak_meta_lock;
 

@@ -6,12 +6,8 @@
 #include "pool/absent.h"
 #include "pool/budget.h"
 #include "pool/chunk_index.h"
+#include "pool/mark.h"
 #include "pool/span_set.h"
-
-HAK_ALIGNED(HAK_CACHE_LINE) hak_pool hak_span_pool = {.full_spans = SIZE_MAX};
-
-HAK_TLS bool hak_takes_large;
-bool hak_large_left_to_others;
 
 static uint32_t now_epoch; /* relaxed; written by hak_pool_set_epoch */
 
@@ -106,34 +102,25 @@ static void note_taken(size_t clean) {
   hak_add_relaxed(&pool->refault_bytes, again << HAK_SPAN_SHIFT);
 }
 
-size_t hak_pool_mark_taken(hak_region *r, size_t index, size_t spans) {
-  hak_assert_held(&hak_span_pool.lock);
-  HAK_ASSERT(index >= r->first_span && index + spans <= r->ready_spans);
-  hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-  size_t bit = index % HAK_CHUNK_SPANS;
-  hak_bits_change(c->free, bit, spans, false);
-  size_t dirty = hak_bits_change(c->dirty, bit, spans, false), muzzy = hak_bits_change(c->muzzy, bit, spans, false);
-  size_t kept = dirty - hak_bits_change(c->dirty_zero, bit, spans, false) + muzzy;
-  c->free_spans -= (uint32_t)spans;
-  c->dirty_spans -= (uint32_t)dirty;
-  hak_add_single(&hak_span_pool.live_spans, spans);
-  hak_sub_single(&hak_span_pool.dirty_spans, dirty);
-  return kept;
-}
+/* Beside the spans themselves. */
+typedef struct found {
+  bool zeroed;                  /* all of it reads as zero */
+  bool wakes_first, wakes_last; /* the first span, the last one is the first that is used of its huge page */
+} found;
 
-static hak_span *take_at(const hak_chunk_search *s, size_t chunk, size_t bit, bool *zeroed) {
+static hak_span *take_at(const hak_chunk_search *s, size_t chunk, size_t bit, found *out) {
   hak_region *r = s->region;
   hak_chunk *c = &r->chunks[chunk];
   size_t last = bit + s->spans - 1;
-  hak_span_pool.wakes_first = is_asleep(c, bit, s->spans);
-  hak_span_pool.wakes_last = last / HAK_HUGE_PAGE_SPANS != bit / HAK_HUGE_PAGE_SPANS && is_asleep(c, last, s->spans);
+  out->wakes_first = is_asleep(c, bit, s->spans);
+  out->wakes_last = last / HAK_HUGE_PAGE_SPANS != bit / HAK_HUGE_PAGE_SPANS && is_asleep(c, last, s->spans);
   size_t index = chunk * HAK_CHUNK_SPANS + bit, kept = hak_pool_mark_taken(r, index, s->spans);
   note_taken(s->spans - kept);
-  *zeroed = kept == 0;
+  out->zeroed = kept == 0;
   return &r->spans[index];
 }
 
-static hak_span *take_from_chunks(hak_chunk_search s, hak_region *r, bool huge, hak_search k, bool *zeroed) {
+static hak_span *take_from_chunks(hak_chunk_search s, hak_region *r, bool huge, hak_search k, found *out) {
   s.region = r;
   s.search = k;
   s.huge = huge;
@@ -141,16 +128,16 @@ static hak_span *take_from_chunks(hak_chunk_search s, hak_region *r, bool huge, 
   for (size_t i = 0; (i = hak_chunk_index_next(&s, i, n)) < n; i++) {
     size_t bit = HAK_CHUNK_SPANS, longest = 0;
     if (r->chunks[i].huge == huge) bit = find_range(&s, i, &longest);
-    if (bit < HAK_CHUNK_SPANS) return take_at(&s, i, bit, zeroed);
+    if (bit < HAK_CHUNK_SPANS) return take_at(&s, i, bit, out);
     hak_chunk_index_lower(&s, i, longest);
   }
   return NULL;
 }
 
-static hak_span *take_from_regions(hak_chunk_search s, bool huge, hak_search k, bool *zeroed) {
+static hak_span *take_from_regions(hak_chunk_search s, bool huge, hak_search k, found *out) {
   unsigned regions = hak_region_count();
   hak_span *span = NULL;
-  for (unsigned i = 0; i < regions && span == NULL; i++) span = take_from_chunks(s, hak_region_at(i), huge, k, zeroed);
+  for (unsigned i = 0; i < regions && span == NULL; i++) span = take_from_chunks(s, hak_region_at(i), huge, k, out);
   return span;
 }
 
@@ -190,26 +177,26 @@ void hak_pool_note_emptied(void) {
 
 /* Grows the region until the range fits or it cannot grow: to the end of the current chunk, into a chunk of the kind, and
  * there again where the alignment asks for more. */
-static hak_span *take_by_growing(hak_chunk_search s, hak_region *r, bool huge, bool *zeroed) {
+static hak_span *take_by_growing(hak_chunk_search s, hak_region *r, bool huge, found *out) {
   if (s.apart && r->populated) return NULL;
   for (int round = 0; round < 4; round++) {
     /* A region whose new memory is resident at once has no new chunks of huge pages. Growing it costs memory, so any chunk
      * will do. */
-    hak_span *other = r->populated ? take_from_chunks(s, r, !huge, HAK_SEARCH_FREE, zeroed) : NULL;
+    hak_span *other = r->populated ? take_from_chunks(s, r, !huge, HAK_SEARCH_FREE, out) : NULL;
     if (other != NULL) return other;
     size_t wanted = s.spans + (round == 0 ? 0 : hak_min_size(s.align, HAK_CHUNK_SPANS));
     if (!grow(r, wanted, huge)) return NULL;
     note_grown();
-    hak_span *span = take_from_chunks(s, r, huge, HAK_SEARCH_FREE, zeroed);
+    hak_span *span = take_from_chunks(s, r, huge, HAK_SEARCH_FREE, out);
     if (span != NULL) return span;
   }
   return NULL;
 }
 
-static hak_span *take_dirty(hak_chunk_search s, bool *zeroed) {
+static hak_span *take_dirty(hak_chunk_search s, found *out) {
   if (hak_load_relaxed(&hak_span_pool.dirty_spans) < s.spans) return NULL;
-  hak_span *span = take_from_regions(s, s.huge, HAK_SEARCH_DIRTY, zeroed);
-  return span != NULL ? span : take_from_regions(s, !s.huge, HAK_SEARCH_DIRTY, zeroed);
+  hak_span *span = take_from_regions(s, s.huge, HAK_SEARCH_DIRTY, out);
+  return span != NULL ? span : take_from_regions(s, !s.huge, HAK_SEARCH_DIRTY, out);
 }
 
 /* Far more is accessible than is used, in chunks that have become small mostly: what is added costs tables, a percent of
@@ -262,7 +249,7 @@ static uint32_t ready_pages(const hak_region *r, size_t chunk) {
 /* Before the region grows: a chunk that has become small, and is free and clean for the greater part by now. Without it a
  * program that gives memory back and takes it again would have new chunks for ever, and pay for their tables. */
 #define WHOLE_PAGES_LEAST (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS / 2)
-static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, bool *zeroed) {
+static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, found *out) {
   /* Among chunks of small pages, this search finds those that may become huge. */
   hak_chunk_search whole = s;
   s.region = whole.region = r;
@@ -287,7 +274,7 @@ static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, bool *
     c->no_huge = false;
     raise_chunk(r, i);
     ask_for_huge_pages(r, i, pages);
-    return take_at(&s, i, bit, zeroed);
+    return take_at(&s, i, bit, out);
   }
   return NULL;
 }
@@ -296,25 +283,25 @@ static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, bool *
  * small blocks and large ones by turns would grow without end. */
 #define APART_TIMES 2
 
-static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
+static hak_span *take_clean(hak_chunk_search s, found *out) {
   hak_span *span;
   bool huge = s.huge;
-  if (huge && (span = take_from_regions(s, true, HAK_SEARCH_INTACT, zeroed)) != NULL) return span;
-  if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  if (huge && (span = take_from_regions(s, true, HAK_SEARCH_INTACT, out)) != NULL) return span;
+  if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, out)) != NULL) return span;
   /* Absent spans have tables. Of either kind: they are few, under a limit. */
   if (hak_pool_restore(s.spans, s.align)) {
-    if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
-    if ((span = take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+    if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, out)) != NULL) return span;
+    if ((span = take_from_regions(s, !huge, HAK_SEARCH_FREE, out)) != NULL) return span;
   }
   unsigned regions = hak_region_count();
   for (unsigned i = 0; huge && i < regions; i++) {
-    if ((span = take_by_enabling_huge(s, hak_region_at(i), zeroed)) != NULL) return span;
+    if ((span = take_by_enabling_huge(s, hak_region_at(i), out)) != NULL) return span;
   }
-  if (huge && is_roomy(ROOMY_TIMES, ROOMY_SPANS) && (span = take_from_regions(s, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  if (huge && is_roomy(ROOMY_TIMES, ROOMY_SPANS) && (span = take_from_regions(s, false, HAK_SEARCH_FREE, out)) != NULL) return span;
   for (unsigned i = s.apart && is_roomy(APART_TIMES, HAK_HUGE_PAGE_SPANS) ? regions : 0; i < regions; i++) {
-    if ((span = take_by_growing(s, hak_region_at(i), huge, zeroed)) != NULL) return span;
+    if ((span = take_by_growing(s, hak_region_at(i), huge, out)) != NULL) return span;
   }
-  return s.apart && huge ? NULL : take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed);
+  return s.apart && huge ? NULL : take_from_regions(s, !huge, HAK_SEARCH_FREE, out);
 }
 
 /* Dirty spans of large blocks may have pages that were never touched, or that went before. Slabs take clean ones instead, as long as no
@@ -329,22 +316,22 @@ static bool may_pass_over(size_t spans) {
   return !hak_budget_limited() && !hak_budget_targeted() && pool->passed_over + spans <= most;
 }
 
-static hak_span *take_locked(hak_chunk_search s, bool *zeroed) {
+static hak_span *take_locked(hak_chunk_search s, found *out) {
   hak_assert_held(&hak_span_pool.lock);
   HAK_ASSERT(s.spans > 0 && s.spans <= HAK_CHUNK_SPANS && hak_is_pow2(s.align));
   hak_chunk_search any = s;
   any.apart = false;
-  hak_span *span = s.apart ? take_dirty(s, zeroed) : NULL;
-  if (span == NULL && s.apart && !s.huge && may_pass_over(s.spans) && (span = take_clean(s, zeroed)) != NULL) hak_span_pool.passed_over += s.spans;
-  if (span != NULL || (span = take_dirty(any, zeroed)) != NULL) return span;
+  hak_span *span = s.apart ? take_dirty(s, out) : NULL;
+  if (span == NULL && s.apart && !s.huge && may_pass_over(s.spans) && (span = take_clean(s, out)) != NULL) hak_span_pool.passed_over += s.spans;
+  if (span != NULL || (span = take_dirty(any, out)) != NULL) return span;
   /* At the limit memory changes hands; none is added. */
   if (hak_budget_limited() && !hak_budget_admits_locked(s.spans)) return NULL;
-  if (s.apart && (span = take_clean(s, zeroed)) != NULL) return span;
-  if ((span = take_clean(any, zeroed)) != NULL) return span;
+  if (s.apart && (span = take_clean(s, out)) != NULL) return span;
+  if ((span = take_clean(any, out)) != NULL) return span;
   hak_region *added = hak_region_add(s.spans + hak_min_size(s.align, HAK_CHUNK_SPANS) - 1);
   if (added == NULL) return NULL;
-  if ((span = take_from_chunks(any, added, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
-  return take_by_growing(any, added, false, zeroed);
+  if ((span = take_from_chunks(any, added, false, HAK_SEARCH_FREE, out)) != NULL) return span;
+  return take_by_growing(any, added, false, out);
 }
 
 static void set_codes(hak_region *r, size_t first, size_t spans, unsigned code) {
@@ -362,13 +349,13 @@ static void mark_large(hak_region *r, size_t index, size_t spans) {
 }
 
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
+  found out = {0};
   hak_chunk_index_prepare();
   hak_lock_take(&hak_span_pool.lock);
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
   bool shared = is_shared(tags.head);
   bool apart = shared && align == 1 && !hak_os_single_threaded(); /* who is alone does not wait for itself */
-  hak_span *span = take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = apart}, zeroed);
-  bool wakes_first = false, wakes_last = false;
+  hak_span *span = take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = apart}, &out);
   hak_region *r = NULL;
   size_t index = 0;
   if (span != NULL) {
@@ -376,8 +363,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     index = (size_t)(span - r->spans);
     if (!shared) mark_large(r, index, spans);
     hak_takes_large |= !shared;
-    wakes_first = hak_span_pool.wakes_first;
-    wakes_last = hak_span_pool.wakes_last;
+    *zeroed = out.zeroed;
     span->start = (uintptr_t)hak_region_address(r, index);
     span->span_count = (uint16_t)spans;
     hak_store_relaxed(&span->tag, tags.head);
@@ -387,8 +373,8 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     hak_add_single(&hak_os_stats.alloc, 1);
   }
   hak_lock_drop(&hak_span_pool.lock);
-  if (HAK_UNLIKELY(wakes_first)) wake_huge_page(r, index);
-  if (HAK_UNLIKELY(wakes_last)) wake_huge_page(r, index + spans - 1);
+  if (HAK_UNLIKELY(out.wakes_first)) wake_huge_page(r, index);
+  if (HAK_UNLIKELY(out.wakes_last)) wake_huge_page(r, index + spans - 1);
   return span;
 }
 

@@ -13,43 +13,13 @@
 #ifndef HAK_POOL_SPAN_POOL_H
 #define HAK_POOL_SPAN_POOL_H
 
-#include "os/lock.h"
+#include "pool/counters.h"
+#include "pool/mark.h"
 #include "region/region.h"
 
 /* Largest extent that is asked for first, in spans (32 MiB); the pool serves any that fits a chunk. */
 #define HAK_EXTENT_MAX_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD / 2 : 512)
 
-typedef struct hak_pool {
-  hak_lock lock;
-  size_t live_spans;  /* held */
-  size_t dirty_spans; /* free and dirty */
-  size_t claimed_spans; /* held by a purge: untagged */
-  size_t passed_over; /* taken clean for small blocks while dirty ones were left to large blocks, and not made up for by a purge */
-  size_t purged_slab_pages; /* relaxed, any thread: purged inside slabs that are held … */
-  size_t purging_slab_pages; /* … and those that are about to be */
-  bool wakes_first, wakes_last; /* what was taken last: its first, its last span is the first one used of a huge page */
-  size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
-  size_t peak_spans; /* most that was held at once */
-  size_t recent_peak; /* the same, since reclaim/ looked last; read by any thread */
-  /* A purge is due when more than this is dirty; with mark_at_least_live, when more than live_spans is, too. Relaxed; written by
-   * reclaim/. */
-  size_t mark_spans;
-  bool mark_at_least_live;
-  /* For the refault feedback of reclaim/: purged and not taken again since; bytes taken again of those, and of pages inside
-   * slabs, in all; the latter alone. Relaxed. */
-  size_t purged_spans, refault_bytes, slab_refault_bytes;
-  /* With so many held, nearly all that is accessible, caches are emptied before more becomes accessible; SIZE_MAX: not
-   * again before more has. Relaxed. */
-  size_t full_spans;
-  size_t emptied_at; /* what was accessible when caches held too little */
-} hak_pool;
-extern hak_pool hak_span_pool;
-
-/* Who hears through userfaultfd of pages that go would wait for itself when it gives them back. So threads that take small blocks alone
- * leave the pages of large ones to those that take large ones, or ask for a trim, while there are such. */
-extern HAK_HIDDEN HAK_TLS bool hak_takes_large;
-extern bool hak_large_left_to_others; /* relaxed; written by reclaim/ */
-HAK_INLINE bool hak_spares_large(void) { return !hak_takes_large && hak_load_relaxed(&hak_large_left_to_others); }
 /* Whether a large block ever had the span. */
 bool hak_pool_was_large(const hak_span *span);
 
@@ -97,13 +67,8 @@ void hak_pool_unclaim(hak_region *region, size_t first, size_t count, hak_pages 
 void hak_pool_disable_huge(hak_region *region, size_t chunk_index);
 /* The same of the slab's chunk, where a page of it has been purged and the kernel would. */
 void hak_pool_note_purged_page(const hak_span *span);
-/* Counts what was given back lazily as dirty once more. */
-void hak_pool_muzzy_to_dirty(void);
 /* In the child of a fork, with the lock held: puts back what other threads had claimed. */
 void hak_pool_fork_child(void);
-
-/* Between the files of this box, under the lock: marks free spans of one chunk as held. Returns how many of them may hold something. */
-size_t hak_pool_mark_taken(hak_region *region, size_t index, size_t spans);
 
 /* Region of a span's metadata. */
 hak_region *hak_pool_region_of(const hak_span *span);

@@ -1,7 +1,7 @@
 #include "profile/pinned.h"
 
-#include "arena/arena.h"
 #include "os/os.h"
+#include "tcache/cache.h"
 
 /* Bytes of the block that lie on [from, to). */
 static size_t overlap(uintptr_t block, size_t size, uintptr_t from, uintptr_t to) {

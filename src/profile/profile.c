@@ -3,7 +3,6 @@
 #include <string.h>
 #include <sys/auxv.h>
 
-#include "base/bits.h"
 #include "base/probe.h"
 #include "os/os.h"
 #include "profile/pinned.h"

@@ -12,10 +12,7 @@
 #include <stddef.h>
 #include <sys/auxv.h>
 
-#include "base/assert.h"
-#include "base/atomic.h"
-#include "base/bits.h"
-#include "base/compiler.h"
+#include "os/os.h"
 #include "profile/cfi.h"
 
 #define STACK_BYTES_MAX ((uintptr_t)8 << 20) /* what is kept as readable, and how far a register may lead */

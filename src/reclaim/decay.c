@@ -1,13 +1,10 @@
 #include "reclaim/decay.h"
 
-#include "config/config.h"
-#include "large/guard_pages.h"
+#include "large/quarantine.h"
 #include "large/huge.h"
 #include "large/kept.h"
 #include "os/memory_limits.h"
-#include "pool/budget.h"
 #include "pool/meta.h"
-#include "tcache/tcache.h"
 
 #define SPANS_PER_MIB (HAK_MIB / HAK_SPAN_SIZE)
 
@@ -214,7 +211,7 @@ static bool is_limited(size_t *address_space) {
 size_t hak_decay_for_limit(void) {
   size_t address_space;
   if (!is_limited(&address_space)) return 0;
-  if (HAK_HARD(GUARDS)) hak_guard_pages_release(); /* the addresses of freed blocks count */
+  if (HAK_HARD(GUARDS)) hak_mapping_quarantine_release(); /* the addresses of freed blocks count */
   return hak_purge_withdraw_all(address_space);
 }
 

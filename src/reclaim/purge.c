@@ -1,9 +1,6 @@
 #include "reclaim/purge.h"
 
-#include "base/schedule.h"
-#include "config/config.h"
 #include "pool/absent.h"
-#include "pool/budget.h"
 
 #define CLAIM_SPANS 256 /* 16 MiB a call: bounds how long a claimed range is missing from the pool */
 #define SLABS_AT_A_TIME 64 /* looked for under one lock */

@@ -3,9 +3,7 @@
 #ifndef HAK_RECLAIM_PURGE_H
 #define HAK_RECLAIM_PURGE_H
 
-#include "arena/arena.h"
-#include "os/os.h"
-#include "pool/span_pool.h"
+#include "tcache/tcache.h"
 
 /* Relaxed. */
 struct hak_purge_stats {

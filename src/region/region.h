@@ -14,10 +14,7 @@
 #ifndef HAK_REGION_REGION_H
 #define HAK_REGION_REGION_H
 
-#include "base/assert.h"
-#include "base/atomic.h"
-#include "base/bits.h"
-#include "base/policy.h"
+#include "os/os.h"
 #include "region/size_class.h"
 
 #define HAK_CHUNK_SPANS 1024 /* one pool bitmap: 64 MiB */

@@ -1,7 +1,6 @@
 #include "region/size_class.h"
 
-#include "base/assert.h"
-#include "base/policy.h"
+#include "os/os.h"
 
 /* X(index, block size, next smaller block size): the one list of ordinary classes. */
 #define EVERY_CLASS(X)                                                                                          \

@@ -9,8 +9,7 @@
 #ifndef HAK_REGION_SIZE_CLASS_H
 #define HAK_REGION_SIZE_CLASS_H
 
-#include "base/atomic.h"
-#include "base/bits.h"
+#include "os/os.h"
 
 #define HAK_PLAIN_CLASSES 60 /* ordinary ones and those of whole spans */
 #define HAK_ALIGNED_CLASSES 28

@@ -3,9 +3,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "base/assert.h"
 #include "large/huge.h"
 #include "large/kept.h"
+#include "os/os.h"
 #include "os/print.h"
 #include "pool/span_pool.h"
 #include "report/report.h"

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/assert.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
 #include "large/huge.h"

@@ -6,7 +6,7 @@
 #define HAK_REPORT_FIGURES_H
 
 #include "hakmem/stats.h"
-#include "region/size_class.h"
+#include "tcache/tcache.h"
 
 /* Fields as in hakmem_class_stats, which hak_figures_class makes of a row. */
 typedef struct hak_class_row {

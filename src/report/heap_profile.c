@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/bits.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "profile/profile.h"

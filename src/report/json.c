@@ -1,5 +1,3 @@
-#include "base/assert.h"
-#include "config/config.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
 #include "hakmem/hakmem.h"

@@ -2,12 +2,9 @@
 
 #include <string.h>
 
-#include "base/bits.h"
-#include "config/config.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "pool/span_pool.h"
-#include "region/region.h"
 #include "report/render.h"
 
 #define FILE_BYTES (64 * HAK_MIB)

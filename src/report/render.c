@@ -1,8 +1,6 @@
 /* The text form, and the snapshot that both forms are made of. */
 #include "report/render.h"
 
-#include "base/policy.h"
-#include "config/config.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "report/figures.def"

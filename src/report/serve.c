@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <signal.h>
 
-#include "base/assert.h"
-#include "config/config.h"
 #include "guard/foreign.h"
 #include "os/os.h"
 #include "os/print.h"

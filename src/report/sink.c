@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/assert.h"
-#include "base/bits.h"
 #include "os/os.h"
 
 #define TO_MEMORY (-1)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "pool/span_pool.h"
+#include "slab/purged.h"
 
 static unsigned next_colour; /* relaxed; any value will do, neighbours should differ */
 
@@ -150,6 +150,12 @@ static unsigned take_unused(hak_slab_set *set, unsigned class_code, void **end, 
 }
 
 void hak_slab_settle(hak_slab_set *set, hak_span *s, unsigned free_count) { settle(set, s, free_count); }
+
+/* Its free count may come to be what it was: that is no rest. */
+void hak_slab_taken_again(hak_slab_set *set, hak_span *s) {
+  if (s->list == HAK_PURGED_LIST) hak_slab_unlink(set, s);
+  s->scan_state = 0;
+}
 
 static unsigned take_all_free(hak_slab_set *set, unsigned class_code, void **end, unsigned wanted) {
   size_t block_size = hak_class_table[class_code].size;

@@ -8,9 +8,8 @@
 #ifndef HAK_SLAB_SLAB_H
 #define HAK_SLAB_SLAB_H
 
-#include "misuse/misuse.h"
-#include "os/os.h"
-#include "region/region.h"
+#include "misuse/deferred.h"
+#include "pool/span_pool.h"
 
 #define HAK_FULLNESS_LISTS 5   /* lists[0]: fewest free blocks */
 #define HAK_PURGED_LIST 4      /* the last: free pages given back */
@@ -83,10 +82,6 @@ void hak_slab_set_trim(hak_slab_set *set, bool *purge_due);
 
 /* --- between the files of this box --- */
 
-/* The slab leaves lists[3] or the last. */
-void hak_slab_left_sparse(hak_slab_set *set, hak_span *span);
-/* Whether a slab on the last list belongs there still, after blocks came back to it. */
-bool hak_slab_stays_purged(const hak_span *span, unsigned free_count);
 /* Blocks are about to be taken from a slab of lists[3] or the last. */
 void hak_slab_taken_again(hak_slab_set *set, hak_span *span);
 void hak_slab_unlink(hak_slab_set *set, hak_span *span);

@@ -2,21 +2,16 @@
  * blocks are claimed, as if they had been handed out, so that the slab stays and nobody gets them.
  *
  * `scan_state` of a slab: free blocks at the last look, the round of that look, and whether there was nothing to gain; on the
- * last list, the pages that are gone, and the blocks that were live then. */
+ * last list, what purged.h says. */
 #include <string.h>
 
-#include "os/os.h"
-#include "pool/span_pool.h"
+#include "slab/purged.h"
 #include "slab/slab.h"
 
 #define COUNT_MASK 0x1fffu /* a span holds 4,096 blocks at most */
 #define ROUND_SHIFT 13
 #define ROUND_MASK 0x3u
 #define UNPURGEABLE 0x8000u
-#define GONE_MASK 0x7fu /* a slab has 64 pages at most */
-#define LIVE_SHIFT 7
-#define LIVE_MAX 0x1ffu /* or more */
-
 /* Slabs looked at in one hold of the lock, each a cache miss. A look by the clock goes on behind them the next time; one for all
  * that there is does not come back, and takes more. */
 #define STEPS_MAX 2048
@@ -54,7 +49,7 @@ static hak_span *look(hak_span *s, search *f) {
 static void look_again(hak_span *s, search *f) {
   for (; s != NULL && !is_over(f); s = s->next) {
     f->steps--;
-    if (s->bumped - hak_slab_free_count(s) < (unsigned)s->scan_state >> LIVE_SHIFT) f->out[f->found++] = s;
+    if (s->bumped - hak_slab_free_count(s) < hak_slab_live_when_purged(s)) f->out[f->found++] = s;
   }
 }
 
@@ -111,43 +106,6 @@ static void claim(hak_span *s, unsigned from, unsigned to, hak_free_pages *out) 
     out->claimed[i / 64] |= mask;
     s->bits[i / 64] &= ~mask;
   }
-}
-
-/* When pages went: seconds, as far as ticks have seen them pass, and of those the last bits alone. */
-#define STAMP_EPOCHS 4
-#define STAMP_MASK 0x1fu
-static unsigned stamp_now(void) { return hak_pool_epoch() / STAMP_EPOCHS; }
-
-/* Whoever takes blocks of a slab with purged pages will touch them: all its pages count as back. Where it becomes empty, or is to
- * be looked at again, it was not at rest: their call was one too many. Not so after some seconds: that a program comes
- * back to a size is no reason to keep its pages in between. (One in 16 that is older is mistaken for young.) */
-#define LATE_STAMPS 2
-void hak_slab_left_sparse(hak_slab_set *set, hak_span *s) {
-  if (s->list != HAK_PURGED_LIST) {
-    hak_sub_single(&set->sparse, 1);
-    return;
-  }
-  hak_sub_relaxed(&hak_span_pool.purged_slab_pages, s->scan_state & GONE_MASK);
-  if (((stamp_now() - s->sparse_since) & STAMP_MASK) < LATE_STAMPS) {
-    size_t again = (s->scan_state & GONE_MASK) * hak_os_page_size();
-    hak_add_relaxed(&hak_span_pool.refault_bytes, again);
-    hak_add_relaxed(&hak_span_pool.slab_refault_bytes, again);
-  }
-  s->scan_state = 0;
-}
-
-/* What has come free since is worth another call when half of what was live has, and some pages: a few calls for a slab in
- * all. */
-#define AGAIN_LEAST 4
-bool hak_slab_stays_purged(const hak_span *s, unsigned free_count) {
-  unsigned live = s->bumped - free_count;
-  return (live + AGAIN_LEAST) * 2 > (unsigned)s->scan_state >> LIVE_SHIFT;
-}
-
-/* Its free count may come to be what it was: that is no rest. */
-void hak_slab_taken_again(hak_slab_set *set, hak_span *s) {
-  if (s->list == HAK_PURGED_LIST) hak_slab_unlink(set, s);
-  s->scan_state = 0;
 }
 
 /* Nothing to gain until its free count changes. It goes to the list before the last of fullness, so that neither looks at
@@ -223,8 +181,6 @@ void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *s, const hak_free
   hak_slab_settle_count(s, n);
   size_t pages = 0;
   for (unsigned i = 0; i < free_pages->count; i++) pages += free_pages->pages[i].bytes / hak_os_page_size();
-  s->scan_state = (uint16_t)(pages | hak_min_size((size_t)(s->bumped - n), LIVE_MAX) << LIVE_SHIFT);
-  hak_add_relaxed(&hak_span_pool.purged_slab_pages, pages);
-  s->sparse_since = (uint8_t)(stamp_now() & STAMP_MASK);
+  hak_slab_note_purged(s, pages, s->bumped - n);
   return twice;
 }

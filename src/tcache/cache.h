@@ -13,7 +13,6 @@
 #define HAK_TCACHE_CACHE_H
 
 #include "arena/arena.h"
-#include "region/region.h"
 
 typedef enum hak_thread_phase {
   HAK_THREAD_FRESH, /* no cache yet: its arena serves it block by block, until it has come by often enough */

@@ -1,8 +1,5 @@
 #include "tcache/counted.h"
 
-#include "base/bits.h"
-#include "base/policy.h"
-#include "os/os.h"
 #include "tcache/draw.h"
 
 /* Requests like the one that ended the last countdown, of which a thread that takes no other slow path makes so many until the next end. */

@@ -14,9 +14,6 @@
 #include <limits.h>
 #include <string.h>
 
-#include "base/policy.h"
-#include "base/schedule.h"
-#include "os/os.h"
 #include "tcache/tcache.h"
 
 #define BATCH 32 /* caches that share barriers */

@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-#include "config/config.h"
-#include "os/cpu.h"
-#include "os/os.h"
-#include "pool/budget.h"
-
 #define SLOTS (HAK_MAGAZINE_SLOTS - 1)
 /* A thread may stack so much of all classes beside the loaded magazines: what has left the CPU's cache gains nothing by being handed
  * out first, and blocks freed in no order would be handed out in none. Of a class few, since the oldest is found by a walk. */
@@ -15,13 +10,9 @@
 #define BATCH_FIRST 4
 #define SPARES_MAX 16 /* spare metadata blocks of a thread */
 
-void *const hak_null_magazine[HAK_MAGAZINE_SLOTS] HAK_ALIGNED(HAK_MAGAZINE_BYTES);
-
-HAK_TLS hak_thread hak_tls = {.top = {[0 ... HAK_CODES - 1] = HAK_NULL_TOP}};
-
 /* Registry lock. */
 static hak_lock registry_lock;
-static hak_tcache *made, *unused; /* all there are; those that nobody has */
+static hak_tcache *unused; /* those that nobody has */
 static hak_request_counts requests_uncached[HAK_CLASS_COUNT]; /* relaxed: of threads without a cache */
 
 /* Other threads read the counters of a cache; nobody but its owner writes them. */
@@ -385,13 +376,11 @@ static hak_tcache *make(void) {
   if (hak_config.stats != HAK_STATS_OFF || hak_config.stats_page != 0) t->requests = make_counts(sizeof *t->requests);
   t->used = true;
   hak_lock_take(&registry_lock);
-  t->next = made;
-  hak_store_release(&made, t);
+  t->next = hak_tcache_latest;
+  hak_store_release(&hak_tcache_latest, t);
   hak_lock_drop(&registry_lock);
   return t;
 }
-
-hak_tcache *hak_tcache_made(void) { return hak_load_acquire(&made); }
 
 hak_tcache *hak_tcache_attach(bool bypass) {
   HAK_ASSERT(hak_tls.cache == NULL);
@@ -462,7 +451,7 @@ void hak_tcache_publish(void) {
 void hak_tcache_sum(hak_tcache_sums *sums) {
   *sums = (hak_tcache_sums){0};
   hak_lock_take(&registry_lock);
-  for (const hak_tcache *t = made; t != NULL; t = t->next) {
+  for (const hak_tcache *t = hak_tcache_latest; t != NULL; t = t->next) {
     sums->caches++;
     sums->used += t->used;
     sums->slow_paths += hak_load_relaxed(&t->slow_count);
@@ -473,7 +462,7 @@ void hak_tcache_sum(hak_tcache_sums *sums) {
 uint64_t hak_tcache_published(unsigned c) {
   uint64_t blocks = 0;
   hak_lock_take(&registry_lock);
-  for (const hak_tcache *t = made; t != NULL; t = t->next) blocks += hak_load_relaxed(&t->bins[c].published);
+  for (const hak_tcache *t = hak_tcache_latest; t != NULL; t = t->next) blocks += hak_load_relaxed(&t->bins[c].published);
   hak_lock_drop(&registry_lock);
   return blocks;
 }
@@ -481,7 +470,7 @@ uint64_t hak_tcache_published(unsigned c) {
 void hak_tcache_sum_counts(unsigned c, hak_cache_counts *sum) {
   *sum = (hak_cache_counts){0};
   hak_lock_take(&registry_lock);
-  for (const hak_tcache *t = made; t != NULL; t = t->next) {
+  for (const hak_tcache *t = hak_tcache_latest; t != NULL; t = t->next) {
     if (t->counts == NULL) continue;
     sum->hits += hak_load_relaxed(&t->counts[c].hits);
     sum->misses += hak_load_relaxed(&t->counts[c].misses);
@@ -495,7 +484,7 @@ void hak_tcache_sum_requests(unsigned c, uint64_t *requests, uint64_t *requested
   *requests = hak_load_relaxed(&requests_uncached[c].count);
   *requested = hak_load_relaxed(&requests_uncached[c].bytes);
   hak_lock_take(&registry_lock);
-  for (const hak_tcache *t = made; t != NULL; t = t->next) {
+  for (const hak_tcache *t = hak_tcache_latest; t != NULL; t = t->next) {
     if (t->requests == NULL) continue;
     *requests += hak_load_relaxed(&t->requests[c].count);
     *requested += hak_load_relaxed(&t->requests[c].bytes);
@@ -523,12 +512,12 @@ void hak_tcache_fork_unlock(void) {
 
 /* What threads that are not in the child had cached is lost there: they may have been in the middle of a push. */
 void hak_tcache_fork_child(void) {
-  for (hak_tcache *t = made; t != NULL; t = t->next) {
+  for (hak_tcache *t = hak_tcache_latest; t != NULL; t = t->next) {
     if (!t->used || t == hak_tls.cache) continue;
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) t->bins[c].published = 0;
     t->spares = NULL;
     t->spare_count = 0;
-    t->quarantine = NULL;
+    t->attached = NULL;
     t->top = NULL;
     t->busy = t->planted = 0;
     t->used = false;

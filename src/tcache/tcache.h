@@ -7,6 +7,7 @@
 #ifndef HAK_TCACHE_TCACHE_H
 #define HAK_TCACHE_TCACHE_H
 
+#include "pool/budget.h"
 #include "pool/meta.h"
 #include "tcache/cache.h"
 
@@ -47,7 +48,7 @@ typedef struct hak_tcache {
   uint64_t exit_ms;    /* relaxed, read by any thread: the last slow exit */
   uint64_t reached_ms; /* reach lock: exit_ms when a thief came by the clock last */
   uint64_t random; /* state of hak_tcache_random; 0: none yet */
-  struct hak_quarantine *quarantine; /* hardened build: freed blocks that wait */
+  void *attached; /* metadata of the box above that keeps something with the cache (api/quarantine.h); NULL: none yet */
   hak_cache_counts *counts;     /* NULL: front metrics are off */
   hak_request_counts *requests; /* NULL: requests are not noted */
   void ***shadow;
@@ -134,6 +135,7 @@ void hak_tcache_fork_child_alone(void);
 extern hak_lock hak_tcache_reach_lock; /* one thief at a time; before the registry's */
 #define HAK_PINNED_NOT UINT16_MAX
 HAK_INLINE bool hak_tcache_is_pinned(const hak_tcache_bin *b) { return b->pinned != HAK_PINNED_NOT; }
-hak_tcache *hak_tcache_made(void); /* the latest of all caches, which `next` links */
+extern hak_tcache *hak_tcache_latest; /* of all caches, which `next` links; stored with a release, under the registry lock */
+HAK_INLINE hak_tcache *hak_tcache_made(void) { return hak_load_acquire(&hak_tcache_latest); }
 
 #endif

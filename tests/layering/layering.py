@@ -2,7 +2,7 @@
 the order below; no file is longer than 600 lines; platform conditionals stay in the boxes that face the platform.
 
 layering.py --objects OBJECT…: no object file uses a symbol that an object of a higher box defines, whatever its source
-declares for itself. An object's path names its source below src/."""
+declares for itself, and no files use each other's in a circle. An object's path names its source below src/."""
 import re
 import subprocess
 import sys
@@ -16,6 +16,7 @@ PUBLIC_HEADERS = {"hakmem/hakmem.h", "hakmem/hakmem.hpp", "hakmem/stats.h"}
 # Exceptions to the order, as (including file, header). There is none, and a new one needs a decision record.
 ALLOWED: set[tuple[str, str]] = set()
 LINES_MAX = 600
+PAIRS_MAX = 50 # of a box and another one that it includes headers of
 PLATFORM_BOXES = {"base", "os", "override"}
 # Constants of the build and of the language, which say nothing about the platform.
 BUILD_CONSTANTS = {"HAK_CHECKS", "HAK_WEAK_CXX_RUNTIME", "HAK_SCHEDULE_POINTS", "__cplusplus", "defined"}
@@ -56,6 +57,11 @@ def check_file(name: str, text: str) -> list[str]:
     return problems
 
 
+def pairs(files: dict[str, str]) -> set[tuple[str, str]]:
+    found = {(name.split("/")[0], header.split("/")[0]) for name, text in files.items() for header in includes(text) if header not in PUBLIC_HEADERS}
+    return {(box, other) for box, other in found if box != other}
+
+
 def check(source: Path) -> list[str]:
     problems = []
     files = [p for p in sorted(source.rglob("*")) if p.suffix in {".c", ".h", ".cc", ".hpp", ".def"}]
@@ -63,6 +69,8 @@ def check(source: Path) -> list[str]:
         problems.append(f"only {len(files)} files found below {source.name}/")
     for path in files:
         problems += check_file(path.relative_to(source).as_posix(), path.read_text())
+    if len(found := pairs({path.relative_to(source).as_posix(): path.read_text() for path in files})) > PAIRS_MAX:
+        problems.append(f"{len(found)} pairs of a box and another one that it includes, at most {PAIRS_MAX}: {sorted(found)}")
     return problems
 
 
@@ -97,17 +105,45 @@ def check_symbols(objects: dict[str, tuple[set[str], set[str]]]) -> list[str]:
     return problems
 
 
+def circles(uses: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of files of which each leads to all others of its group, by what `uses` says of each."""
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        ahead = [start]
+        while ahead:
+            for file in uses.get(ahead.pop(), set()) - seen:
+                seen.add(file)
+                ahead.append(file)
+        return seen
+    reach = {file: reached(file) for file in uses}
+    groups = {tuple(sorted(other for other in reach[file] if file in reach.get(other, set()))) for file in uses if file in reach[file]}
+    return [list(group) for group in sorted(groups)]
+
+
+def check_circles(objects: dict[str, tuple[set[str], set[str]]]) -> list[str]:
+    home = {name: file for file, (defined, _) in objects.items() for name in defined}
+    uses = {file: {home[name] for name in used & home.keys()} - {file} for file, (_, used) in objects.items()}
+    problems = []
+    for group in circles(uses):
+        problems.append("a circle of files: " + " ".join(group))
+        for file in group:
+            problems += [f"  {file} uses {name} of {home[name]}" for name in sorted(objects[file][1] & home.keys()) if home[name] in group and home[name] != file]
+    return problems
+
+
 def check_objects(paths: list[str]) -> list[str]:
     objects = {}
-    for path in paths:
+    # One run for all: `path:` begins what nm has to say of each.
+    text = subprocess.run(["nm", *paths], check=True, capture_output=True, text=True).stdout
+    parts = re.split(r"^(\S+):\n", "\n" + text, flags=re.MULTILINE)[1:] if len(paths) > 1 else [*paths, text]
+    for path, said in zip(parts[::2], parts[1::2]):
         file = re.search(r"/src/(\w+/[\w.]+)\.o$", path)
         if file is None:
             return [f"{path}: no object of a file below src/"]
-        text = subprocess.run(["nm", path], check=True, capture_output=True, text=True).stdout
-        objects[file.group(1)] = symbols(text)
-    if len(objects) < OBJECTS_LEAST:
+        objects[file.group(1)] = symbols(said)
+    if len(objects) != len(paths) or len(objects) < OBJECTS_LEAST:
         return [f"only {len(objects)} objects"]
-    return check_symbols(objects)
+    return check_symbols(objects) + check_circles(objects)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """The layering check finds planted violations."""
-from layering import check_file, check_symbols, symbols
+from layering import check_circles, check_file, check_symbols, pairs, symbols
 
 CLEAN = '#ifndef HAK_SLAB_SLAB_H\n#define HAK_SLAB_SLAB_H\n#include <string.h>\n#include "region/region.h"\n#include "slab/slab.h"\n#if HAK_CHECKS\n#endif\n'
 
@@ -27,6 +27,12 @@ def main() -> None:
     assert symbols(nm) == ({"hak_pool_take"}, {"hak_tcache_flush", "weak_one"})
     upwards = {"pool/span_pool.c": symbols(nm), "tcache/tcache.c": ({"hak_tcache_flush"}, {"hak_pool_take", "memcpy"})}
     assert check_symbols(upwards) == ["pool/span_pool.c: pool/ uses hak_tcache_flush of tcache/tcache.c"]
+
+    # Two files that use each other, and one that leads there; one by itself is no circle.
+    a, b, c = ({"a"}, {"b"}), ({"b"}, {"a", "printf"}), ({"c"}, {"a", "c"})
+    assert check_circles({"x/a.c": a, "x/c.c": c}) == []
+    assert check_circles({"x/a.c": a, "x/b.c": b, "x/c.c": c}) == ["a circle of files: x/a.c x/b.c", "  x/a.c uses b of x/b.c", "  x/b.c uses a of x/a.c"]
+    assert pairs({"slab/slab.h": CLEAN, "slab/sparse.c": '#include "region/region.h"\n#include "os/os.h"\n'}) == {("slab", "region"), ("slab", "os")}
 
 
 if __name__ == "__main__":

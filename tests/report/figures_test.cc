@@ -322,7 +322,7 @@ TEST(FiguresUnderLoad, SumsHold) {
   stop = true;
   for (std::thread &t : threads) t.join();
   for (std::atomic<void *> &p : handed) hakmem_free(p);
-  if (HAK_HARDENED) hak_hard_flush();
+  if (HAK_HARDENED) hak_quarantine_flush();
   hakmem_malloc_trim(0);
   EXPECT_EQ(hakmem_heap_check(), 0u);
   Snapshot s;
@@ -437,7 +437,7 @@ TEST(StatsPeaks, StayWhenMemoryIsGone) {
   for (void *p : small) hakmem_free(p);
   hakmem_free(extent);
   hakmem_free(huge);
-  if (HAK_HARDENED) hak_hard_flush();
+  if (HAK_HARDENED) hak_quarantine_flush();
   hakmem_purge();
   hakmem_stats after = stats_now();
   EXPECT_LT(after.budget_used, with.budget_used - 100 * MIB);

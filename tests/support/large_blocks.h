@@ -7,7 +7,7 @@
 namespace large_blocks {
 
 inline void *alloc(size_t size, size_t align, bool *zeroed) {
-  void *p = hak_kept_alloc(size, align);
+  void *p = hak_large_reuse(size, align);
   *zeroed = p == nullptr;
   return p != nullptr ? p : hak_huge_alloc(size, align);
 }

@@ -55,6 +55,7 @@ void start(size_t distance, int64_t guard = 0, int64_t a_second = 0) {
   hak_config.heap_profile_rate = int64_t(distance);
   hak_config.heap_profile_most = a_second;
   hak_config.guard_sample = guard;
+  if (distance != 0) ASSERT_TRUE(hak_start());
   hak_sampling_start();
   ASSERT_NE(hak_thread_cache(), nullptr);
   begin_at(88172645463325252u);

@@ -1,0 +1,155 @@
+/* The entry points: each goes to the allocator or, in the hardened build, through its checks (harden.c). The public names are here, and
+ * what the malloc family shares with them beyond the inline wrappers of api.h. */
+#include <errno.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "api/init.h"
+#include "api/thread.h"
+#include "guard/empty.h"
+#include "guard/sample.h"
+#include "large/dense.h"
+#include "large/extent.h"
+#include "large/huge.h"
+#include "os/os.h"
+
+HAK_LINK_INIT;
+
+static void *or_enomem(void *p) {
+  if (HAK_UNLIKELY(p == NULL)) errno = ENOMEM;
+  return p;
+}
+
+void *hak_calloc(size_t count, size_t size) {
+  if (HAK_HARDENED) return hak_hard_calloc(count, size);
+  size_t bytes;
+  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return or_enomem(NULL);
+  if (HAK_LIKELY(bytes <= HAK_SHARED_MAX)) {
+    void *p = hak_malloc(bytes);
+    return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
+  }
+  bool zeroed = false;
+  void *p = hak_raw_large(bytes, HAK_GRANULE, &zeroed);
+  /* To write to all of a block that will be sparse costs its memory. */
+  if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
+  return or_enomem(p);
+}
+
+void *hak_realloc(void *p, size_t size, const void *caller) {
+  return HAK_HARDENED ? hak_hard_realloc(p, size) : hak_raw_realloc(p, size, caller);
+}
+
+size_t hak_usable_size(const void *p, const void *caller) {
+  return HAK_HARDENED ? hak_hard_usable_size(p) : hak_raw_usable_size(p, caller);
+}
+
+/* Only a size larger than the block is certain to be wrong: a smaller one may come from an aligned request or a
+ * shrinking realloc that stayed in place. */
+void hak_free_sized(void *p, size_t size) {
+  if (HAK_HARDENED) {
+    hak_hard_free(p, hak_min_size(size, HAK_SIZE_UNKNOWN - 1), HAK_FAMILY_MALLOC); /* no size is "unknown" */
+    return;
+  }
+#if HAK_CHECKS
+  if (HAK_LIKELY(p != NULL)) {
+    size_t actual = hak_block_size(p);
+    if (HAK_UNLIKELY(size > actual && actual != 0))
+      hak_misuse_abort(HAK_VERDICT_SIZE_MISMATCH, p, actual, "at the call");
+  }
+#else
+  (void)size;
+#endif
+  hak_free(p);
+}
+
+/* --- aligned allocation in its historical forms --- */
+
+void *hak_aligned(size_t align, size_t size) {
+  if (HAK_LIKELY(hak_is_pow2(align))) return hak_aligned_as(align, size, HAK_FAMILY_MALLOC);
+  errno = EINVAL;
+  return NULL;
+}
+
+int hak_posix_memalign(void **out, size_t alignment, size_t size) {
+  if (!hak_is_pow2(alignment) || alignment % sizeof(void *) != 0) return EINVAL;
+  int saved = errno;
+  void *p = hak_aligned(alignment, size);
+  errno = saved;
+  if (p == NULL) return ENOMEM;
+  *out = p;
+  return 0;
+}
+
+void *hak_memalign(size_t alignment, size_t size) {
+  if (alignment > SIZE_MAX / 2 + 1) { /* no power of two is as large; up to that one it is memory that is lacking */
+    errno = EINVAL;
+    return NULL;
+  }
+  return hak_aligned(hak_pow2_ceil(hak_max_size(alignment, HAK_GRANULE)), size);
+}
+
+void *hak_pvalloc(size_t size) {
+  size_t page = hak_os_page_size();
+  if (size > PTRDIFF_MAX) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  return hak_aligned(page, hak_align_up(hak_max_size(size, 1), page));
+}
+
+/* --- the public names --- */
+
+HAK_EXPORT void *hakmem_malloc(size_t size) { return hak_malloc(size); }
+
+HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(count, size); }
+
+HAK_EXPORT size_t hakmem_good_size(size_t size) {
+  if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* all that may be used */
+  if (size <= HAK_SMALL_MAX) return hak_start() ? hak_class_size(hak_class_for(size)) : 0;
+  size_t spans = hak_align_up(size, HAK_SPAN_SIZE);
+  if (size <= HAK_EXTENT_MAX) return spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
+  return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(size, hak_os_page_size());
+}
+
+HAK_EXPORT void *hakmem_alloc_at_least(size_t size, size_t *actual) {
+  void *p = hak_malloc(size);
+  *actual = p == NULL ? 0 : hak_usable_size(p, HAK_CALLER());
+  return p;
+}
+
+HAK_EXPORT void *hakmem_reallocarray(void *p, size_t count, size_t size) {
+  size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes)) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  return hak_realloc(p, bytes, HAK_CALLER());
+}
+
+HAK_EXPORT void *hakmem_realloc(void *p, size_t size) { return hak_realloc(p, size, HAK_CALLER()); }
+
+HAK_EXPORT void *hakmem_aligned_alloc(size_t alignment, size_t size) { return hak_aligned(alignment, size); }
+HAK_EXPORT int hakmem_posix_memalign(void **out, size_t alignment, size_t size) {
+  return hak_posix_memalign(out, alignment, size);
+}
+HAK_EXPORT void *hakmem_memalign(size_t alignment, size_t size) { return hak_memalign(alignment, size); }
+HAK_EXPORT void *hakmem_valloc(size_t size) { return hak_aligned(hak_os_page_size(), size); }
+HAK_EXPORT void *hakmem_pvalloc(size_t size) { return hak_pvalloc(size); }
+
+HAK_EXPORT void hakmem_free(void *p) { hak_free(p); }
+HAK_EXPORT void hakmem_free_sized(void *p, size_t size) { hak_free_sized(p, size); }
+HAK_EXPORT void hakmem_free_aligned_sized(void *p, size_t alignment, size_t size) {
+  (void)alignment;
+  hak_free_sized(p, size);
+}
+
+HAK_EXPORT size_t hakmem_malloc_usable_size(void *p) { return hak_usable_size(p, HAK_CALLER()); }
+
+HAK_EXPORT bool hakmem_is_ours(const void *p) {
+  hak_region *region = hak_region_find(p);
+  if (HAK_HARD(GUARDS) && hak_empty_contains(p)) return true;
+  if (region == NULL) return hak_sample_contains(p) || hak_huge_contains(p);
+  unsigned code = hak_region_code(region, p);
+  if (code == HAK_CODE_EXTENT_BODY) code = hak_region_code(region, (void *)hak_region_span(region, p)->start);
+  return code != HAK_CODE_NONE && code != HAK_CODE_EXTENT_FREED;
+}

@@ -1,0 +1,26 @@
+#include "api/quarantine.h"
+
+#include "api/slow_exit.h"
+
+void hak_quarantine_release_slow(hak_tcache *t, void *p) {
+  /* The fast path looks in the main region alone. */
+  hak_region *r = hak_region_further(p);
+  if (r != NULL && hak_tcache_push_code(p, hak_region_code(r, p))) return;
+  if (r == NULL) r = hak_region_find(p);
+  unsigned code = hak_region_slab_code(r, hak_region_index(r, p));
+  HAK_ASSERT(hak_code_is_class(code));
+  hak_deferred d = {0};
+  if (HAK_UNLIKELY(hak_region_code(r, p) == HAK_CODE_SAMPLED)) /* no sample any more (api/sampling.h), but in a slab of them */
+    hak_arena_free(p, code - 1, &d);
+  else
+    hak_tcache_free(t, p, code - 1, &d);
+  hak_slow_exit(&d);
+}
+
+bool hak_quarantine_flush(void) {
+  hak_tcache *t = hak_tls.cache;
+  hak_quarantine *q = !HAK_HARD(QUARANTINE) || t == NULL ? NULL : (hak_quarantine *)t->attached;
+  if (q == NULL || q->count == 0) return false;
+  while (q->count > 0) hak_quarantine_release_oldest(t, q);
+  return true;
+}

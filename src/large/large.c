@@ -1,0 +1,29 @@
+#include "large/large.h"
+
+#include "large/extent.h"
+#include "large/huge.h"
+#include "large/kept.h"
+
+void *hak_large_reuse(size_t size, size_t align) {
+  HAK_ASSERT(hak_is_pow2(align));
+  hak_kept_range r = hak_kept_take(size, align);
+  if (r.p == NULL) return NULL;
+  HAK_SCHEDULE_POINT("kept: taken, not the program's yet");
+  return r.is_extent ? hak_extent_reuse(r.p, size, align) : hak_huge_adopt(r.p, r.bytes);
+}
+
+/* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
+ * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
+void *hak_large_alloc(size_t size, size_t align, bool *zeroed) {
+  bool extent_first = !HAK_HARD(GUARDS) && size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX;
+  *zeroed = false;
+  void *p = HAK_HARD(GUARDS) ? NULL : hak_large_reuse(size, align);
+  if (p != NULL) return p;
+  if (extent_first) p = hak_extent_alloc(size, align, zeroed);
+  if (p == NULL) {
+    p = hak_huge_alloc(size, align);
+    *zeroed = true;
+  }
+  bool extent_last = !extent_first && size <= HAK_EXTENT_LONGEST && align <= HAK_HUGE_PAGE;
+  return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeroed);
+}

@@ -1,0 +1,66 @@
+/* What the process holds of the system: spans, by the pool, and what is mapped beside them; and the lock of the pool, under which spans
+ * change hands. The other files of this box are built on it. */
+#ifndef HAK_POOL_COUNTERS_H
+#define HAK_POOL_COUNTERS_H
+
+#include "os/lock.h"
+#include "region/region.h"
+
+typedef struct hak_pool {
+  hak_lock lock;
+  size_t live_spans;  /* held */
+  size_t dirty_spans; /* free and dirty */
+  size_t claimed_spans; /* held by a purge: untagged */
+  size_t passed_over; /* taken clean for small blocks while dirty ones were left to large blocks, and not made up for by a purge */
+  size_t purged_slab_pages; /* relaxed, any thread: purged inside slabs that are held … */
+  size_t purging_slab_pages; /* … and those that are about to be */
+  size_t huge_from_spans; /* constant: huge pages are used where more than that is held; SIZE_MAX: never */
+  size_t peak_spans; /* most that was held at once */
+  size_t recent_peak; /* the same, since reclaim/ looked last; read by any thread */
+  /* A purge is due when more than this is dirty; with mark_at_least_live, when more than live_spans is, too. Relaxed; written by
+   * reclaim/. */
+  size_t mark_spans;
+  bool mark_at_least_live;
+  /* For the refault feedback of reclaim/: purged and not taken again since; bytes taken again of those, and of pages inside
+   * slabs, in all; the latter alone. Relaxed. */
+  size_t purged_spans, refault_bytes, slab_refault_bytes;
+  /* With so many held, nearly all that is accessible, caches are emptied before more becomes accessible; SIZE_MAX: not
+   * again before more has. Relaxed. */
+  size_t full_spans;
+  size_t emptied_at; /* what was accessible when caches held too little */
+} hak_pool;
+extern hak_pool hak_span_pool;
+
+/* Who hears through userfaultfd of pages that go would wait for itself when it gives them back. So threads that take small blocks alone
+ * leave the pages of large ones to those that take large ones, or ask for a trim, while there are such. */
+extern HAK_HIDDEN HAK_TLS bool hak_takes_large;
+extern bool hak_large_left_to_others; /* relaxed; written by reclaim/ */
+HAK_INLINE bool hak_spares_large(void) { return !hak_takes_large && hak_load_relaxed(&hak_large_left_to_others); }
+
+/* --- outside of regions --- */
+
+extern size_t hak_budget_mapped; /* relaxed: used bytes outside of regions */
+/* Counts memory outside of regions that is not asked about, and takes it off again. */
+void hak_budget_count_mapped(size_t bytes);
+void hak_budget_count_held(size_t bytes); /* what was counted as used already, and has come now */
+void hak_budget_count_unmapped(size_t bytes);
+
+/* What is held now, spans and mappings, may be the most so far. After spans were taken, under the pool lock, or a mapping came. */
+extern size_t hak_budget_held_mapped; /* relaxed: of hak_budget_mapped, what the system has given */
+extern size_t hak_budget_held_peak;   /* relaxed: the most that hak_budget_held_now was */
+void hak_budget_raise_peak(size_t held);
+HAK_INLINE size_t hak_budget_held_now(void) {
+  size_t spans = hak_load_relaxed(&hak_span_pool.live_spans) + hak_load_relaxed(&hak_span_pool.dirty_spans);
+  return (spans << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_held_mapped);
+}
+HAK_INLINE void hak_budget_note_peak(void) {
+  size_t held = hak_budget_held_now();
+  if (HAK_UNLIKELY(held > hak_load_relaxed(&hak_budget_held_peak))) hak_budget_raise_peak(held);
+}
+/* In the child of a fork, whose peak begins here. */
+void hak_budget_forget_peak(void);
+extern size_t hak_budget_used_peak; /* relaxed: bytes, tables included, which only grow */
+/* Bytes of the tables of the spans that are accessible. */
+size_t hak_budget_table_bytes(void);
+
+#endif

@@ -1,0 +1,42 @@
+#include "slab/purged.h"
+
+#define GONE_MASK ((1u << HAK_PURGED_LIVE_SHIFT) - 1) /* a slab has 64 pages at most */
+#define LIVE_MAX 0x1ffu /* or more */
+
+/* When pages went: seconds, as far as ticks have seen them pass, and of those the last bits alone. */
+#define STAMP_EPOCHS 4
+#define STAMP_MASK 0x1fu
+static unsigned stamp_now(void) { return hak_pool_epoch() / STAMP_EPOCHS; }
+
+void hak_slab_note_purged(hak_span *s, size_t pages, unsigned live) {
+  HAK_ASSERT(s->list == HAK_PURGED_LIST && pages > 0 && pages <= GONE_MASK);
+  s->scan_state = (uint16_t)(pages | hak_min_size(live, LIVE_MAX) << HAK_PURGED_LIVE_SHIFT);
+  hak_add_relaxed(&hak_span_pool.purged_slab_pages, pages);
+  s->sparse_since = (uint8_t)(stamp_now() & STAMP_MASK);
+}
+
+/* Whoever takes blocks of a slab with purged pages will touch them: all its pages count as back. Where it becomes empty, or is to
+ * be looked at again, it was not at rest: their call was one too many. Not so after some seconds: that a program comes
+ * back to a size is no reason to keep its pages in between. (One in 16 that is older is mistaken for young.) */
+#define LATE_STAMPS 2
+void hak_slab_left_sparse(hak_slab_set *set, hak_span *s) {
+  if (s->list != HAK_PURGED_LIST) {
+    hak_sub_single(&set->sparse, 1);
+    return;
+  }
+  hak_sub_relaxed(&hak_span_pool.purged_slab_pages, s->scan_state & GONE_MASK);
+  if (((stamp_now() - s->sparse_since) & STAMP_MASK) < LATE_STAMPS) {
+    size_t again = (s->scan_state & GONE_MASK) * hak_os_page_size();
+    hak_add_relaxed(&hak_span_pool.refault_bytes, again);
+    hak_add_relaxed(&hak_span_pool.slab_refault_bytes, again);
+  }
+  s->scan_state = 0;
+}
+
+/* What has come free since is worth another call when half of what was live has, and some pages: a few calls for a slab in
+ * all. */
+#define AGAIN_LEAST 4
+bool hak_slab_stays_purged(const hak_span *s, unsigned free_count) {
+  unsigned live = s->bumped - free_count;
+  return (live + AGAIN_LEAST) * 2 > hak_slab_live_when_purged(s);
+}
