@@ -221,7 +221,7 @@ static void *obtain_small(size_t total, size_t align) {
 }
 
 static void *obtain_large(size_t total, size_t align, bool *zeroed) {
-  return hak_raw_large(total, hak_max_size(align, hak_os_page_size()), zeroed);
+  return hak_raw_large(total, hak_max_size(align, hak_os_page_size()), false, zeroed);
 }
 
 /* Any block; a small request without an alignment is counted. *zeroed: the request reads as zero. */
