@@ -48,25 +48,25 @@ static void *finally(void *p) {
   return p;
 }
 
-static void *alloc_large(size_t size, size_t align, bool *zeroed) {
+static void *alloc_large(size_t size, size_t align, bool zeros, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
   if (!hak_start()) {
     *zeroed = true;
-    return hak_huge_alloc(size, align);
+    return hak_huge_alloc(size, align, zeros);
   }
   hak_deferred d = {0};
   hak_slow_entry(true);
-  void *p = hak_large_alloc(size, align, zeroed);
+  void *p = hak_large_alloc(size, align, zeros, zeroed);
   if (HAK_UNLIKELY(p == NULL)) {
     reclaim();
-    p = finally(hak_large_alloc(size, align, zeroed));
+    p = finally(hak_large_alloc(size, align, zeros, zeroed));
   }
   hak_slow_exit(&d); /* before the new pages are touched */
   return p;
 }
 
-void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
-  void *p = alloc_large(size, align, zeroed);
+void *hak_raw_large(size_t size, size_t align, bool zeros, bool *zeroed) {
+  void *p = alloc_large(size, align, zeros, zeroed);
   if (HAK_LIKELY(p != NULL)) hak_sampled_count_large(p, size);
   return p;
 }
@@ -105,7 +105,7 @@ static void *alloc_class(unsigned class_code, size_t size, size_t align) {
     void *drawn = alloc_drawn(class_code, size, align);
     if (drawn != NULL) return drawn;
   }
-  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, align, &zeroed);
+  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, align, false, &zeroed);
   hak_deferred d = {0};
   hak_tcache *t = hak_thread_grown();
   hak_slow_entry(HAK_UNLIKELY(hak_pool_is_full()) && (t == NULL || !hak_tcache_has_magazine(t, class_code)));
@@ -125,7 +125,7 @@ static void *or_enomem(void *p) {
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {
   bool zeroed;
   return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
-                                         : hak_raw_large(size, HAK_GRANULE, &zeroed));
+                                         : hak_raw_large(size, HAK_GRANULE, false, &zeroed));
 }
 
 void *hak_aligned_slow(unsigned class_code, size_t size, size_t align) { return or_enomem(alloc_class(class_code, size, align)); }
@@ -137,5 +137,5 @@ void *hak_raw_aligned(size_t align, size_t size) {
     return HAK_LIKELY(p != NULL) ? p : hak_aligned_slow((unsigned)class_code, size, align);
   }
   bool zeroed;
-  return or_enomem(hak_raw_large(size, align, &zeroed));
+  return or_enomem(hak_raw_large(size, align, false, &zeroed));
 }

@@ -29,7 +29,7 @@ void *hak_calloc(size_t count, size_t size) {
     return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
   }
   bool zeroed = false;
-  void *p = hak_raw_large(bytes, HAK_GRANULE, &zeroed);
+  void *p = hak_raw_large(bytes, HAK_GRANULE, true, &zeroed);
   /* To write to all of a block that will be sparse costs its memory. */
   if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
   return or_enomem(p);

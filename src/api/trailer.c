@@ -21,14 +21,19 @@ void hak_trailer_start(void) {
 
 static char rest_byte(const void *p, size_t at) { return (char)(hak_fill_pattern(hak_trailer_key(p)) >> at % 8 * 8); }
 
-void hak_trailer_fill_rest(void *p, size_t block_size, size_t size) {
-  for (size_t at = size + HAK_FILL_MAX; at < block_size - HAK_TRAILER_BYTES; at++) ((char *)p)[at] = rest_byte(p, at);
+void hak_trailer_fill_rest(void *p, size_t size, size_t to_size, size_t end) {
+  for (size_t at = size + HAK_FILL_MAX; at < hak_min_size(to_size + HAK_FILL_MAX, end); at++) ((char *)p)[at] = rest_byte(p, at);
 }
 
 /* The walk looks while another thread resizes the block again, or frees it: it looks again then. */
-HAK_RACY bool hak_trailer_rest_is_whole(const void *p, size_t block_size, size_t size) {
-  for (size_t at = size + HAK_FILL_MAX; at < block_size - HAK_TRAILER_BYTES; at++) {
+HAK_RACY bool hak_trailer_rest_is_still(const void *p, size_t size, size_t to_size, size_t end) {
+  for (size_t at = size + HAK_FILL_MAX; at < hak_min_size(to_size + HAK_FILL_MAX, end); at++) {
     if (((const char *)p)[at] != rest_byte(p, at)) return false;
   }
   return true;
+}
+
+bool hak_trailer_rest_is_whole(const void *p, size_t block_size, size_t size) {
+  size_t end = block_size - HAK_TRAILER_BYTES;
+  return hak_trailer_rest_is_still(p, size, end, end);
 }

@@ -147,8 +147,11 @@ HAK_INLINE bool hak_trailer_fits(const void *p, size_t block_size, uint64_t word
   return checked == 0 && family - HAK_FAMILY_MALLOC <= families && slack <= block_size - HAK_TRAILER_BYTES;
 }
 
-/* What lies between the fill and the trailer of a block that was resized: fills it, and looks at it. */
-void hak_trailer_fill_rest(void *p, size_t block_size, size_t size);
+/* What lies between the fill and the trailer at `end` of a block that was resized: fills, or looks at, what is behind the fill of one size up
+ * to behind that of another one. */
+void hak_trailer_fill_rest(void *p, size_t size, size_t to_size, size_t end);
+bool hak_trailer_rest_is_still(const void *p, size_t size, size_t to_size, size_t end);
+/* Looks at all of it. */
 bool hak_trailer_rest_is_whole(const void *p, size_t block_size, size_t size);
 
 /* False: the trailer was written to, and *size is the block's; or bytes between it and the request were. */

@@ -14,16 +14,16 @@ void *hak_large_reuse(size_t size, size_t align) {
 
 /* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
  * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
-void *hak_large_alloc(size_t size, size_t align, bool *zeroed) {
+void *hak_large_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
   bool extent_first = !HAK_HARD(GUARDS) && size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX;
   *zeroed = false;
   void *p = HAK_HARD(GUARDS) ? NULL : hak_large_reuse(size, align);
   if (p != NULL) return p;
-  if (extent_first) p = hak_extent_alloc(size, align, zeroed);
+  if (extent_first) p = hak_extent_alloc(size, align, zeros, zeroed);
   if (p == NULL) {
-    p = hak_huge_alloc(size, align);
+    p = hak_huge_alloc(size, align, zeros);
     *zeroed = true;
   }
   bool extent_last = !extent_first && size <= HAK_EXTENT_LONGEST && align <= HAK_HUGE_PAGE;
-  return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeroed);
+  return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeros, zeroed);
 }

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "os/memory_limits.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "pool/mark.h"

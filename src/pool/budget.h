@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "config/config.h"
+#include "os/memory_limits.h"
 #include "os/os.h"
 #include "pool/counters.h"
 

@@ -3,7 +3,6 @@
 #include "large/quarantine.h"
 #include "large/huge.h"
 #include "large/kept.h"
-#include "os/memory_limits.h"
 #include "pool/meta.h"
 
 #define SPANS_PER_MIB (HAK_MIB / HAK_SPAN_SIZE)
