@@ -42,7 +42,7 @@ HAK_INLINE size_t read_trailer(const void *p, size_t block_size, const char *whe
 static bool has_neighbour(const hak_region *r, const void *p, size_t block_size) {
   if (block_size < HAK_SPAN_SIZE) return (uintptr_t)p != hak_region_span(r, p)->start;
   size_t index = hak_region_index(r, p), before = index - block_size / HAK_SPAN_SIZE;
-  return hak_region_slab_code(r, before) == hak_region_slab_code(r, index) && hak_load_relaxed(&r->spans[before].head) == &r->spans[before];
+  return hak_region_slab_code(r, before) == hak_region_slab_code(r, index) && hak_load_relaxed(&hak_region_span_at(r, before)->head) == hak_region_span_at(r, before);
 }
 
 static HAK_COLD void doubt_before(const hak_region *r, const void *p, size_t block_size) {

@@ -19,7 +19,7 @@
 
 enum { HAK_NOT_HELD, HAK_HELD, HAK_CHANGING };
 
-HAK_INLINE uint8_t *hak_held_byte(const hak_region *r, size_t offset) { return &r->held[offset / HAK_GRANULE]; }
+HAK_INLINE uint8_t *hak_held_byte(const hak_region *r, size_t offset) { return hak_region_held_byte(r, offset); }
 
 HAK_INLINE size_t hak_held_offset(const hak_region *r, const void *p) { return (uintptr_t)p - r->base; }
 

@@ -22,7 +22,7 @@ typedef struct view {
 } view;
 
 HAK_RACY static view view_of(const hak_region *r, size_t index) {
-  const hak_span *s = &r->spans[index];
+  const hak_span *s = hak_region_span_at(r, index);
   const view nothing = {r, s, 0, HAK_CODE_NONE, 0};
   if (hak_load_relaxed(&s->head) != s) return nothing;
   unsigned code = hak_region_slab_code(r, index);
@@ -35,7 +35,7 @@ HAK_RACY static view view_of(const hak_region *r, size_t index) {
 
 static bool is_still(const view *v) {
   if (v->region == NULL) return true;
-  view now = view_of(v->region, (size_t)(v->span - v->region->spans));
+  view now = view_of(v->region, hak_region_span_index(v->region, v->span));
   return now.code == v->code && now.start == v->start && now.bumped >= v->bumped;
 }
 

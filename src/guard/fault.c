@@ -36,7 +36,7 @@ static bool explain_huge(const void *p) {
 static const void *block_at(const hak_region *r, size_t index, bool last, size_t *bytes) {
   unsigned code = index < r->first_span || index >= r->ready_spans ? HAK_CODE_NONE : hak_region_slab_code(r, index);
   if (!hak_code_is_class(code)) return NULL;
-  const hak_span *s = r->spans[index].head;
+  const hak_span *s = hak_region_span_at(r, index)->head;
   HAK_ASSERT(s != NULL && s->start != 0);
   *bytes = hak_class_size(code - 1);
   return (const void *)(s->start + (last && s->blocks > 0 ? (s->blocks - 1u) * *bytes : 0));

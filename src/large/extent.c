@@ -64,8 +64,7 @@ void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
 hak_verdict hak_extent_claim(hak_region *r, void *p) {
   if (hak_region_span(r, p)->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
   HAK_SCHEDULE_POINT("extent: looked at, not claimed");
-  uint8_t expected = HAK_CODE_EXTENT;
-  bool won = hak_cas_acquire(&r->map[hak_region_index(r, p)], &expected, HAK_CODE_EXTENT_FREED);
+  bool won = hak_region_change_code(r, hak_region_index(r, p), HAK_CODE_EXTENT, HAK_CODE_EXTENT_FREED);
   return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
@@ -75,7 +74,7 @@ void *hak_extent_reuse(void *first, size_t size, size_t align) {
   /* Its colour stays, if it fits. */
   if (is_coloured(s) && (align > HAK_COLOUR_BYTES || size > usable_of(s, true))) s->start = hak_align_down(s->start, HAK_SPAN_SIZE);
   note_request(s, size);
-  hak_store_relaxed(&r->map[s - r->spans], HAK_CODE_EXTENT);
+  hak_region_set_code(r, hak_region_span_index(r, s), HAK_CODE_EXTENT);
   void *p = (void *)s->start;
   if (hak_budget_full_now()) hak_extent_drop_tail(p, size);
   return p;

@@ -123,14 +123,14 @@ void hak_pool_disable_huge(hak_region *r, size_t chunk_index) {
 
 bool hak_pool_was_large(const hak_span *span) {
   const hak_region *r = hak_pool_region_of(span);
-  size_t index = (size_t)(span - r->spans);
+  size_t index = hak_region_span_index(r, span);
   uint64_t word = hak_load_relaxed(&r->chunks[index / HAK_CHUNK_SPANS].large[index % HAK_CHUNK_SPANS / 64]);
   return (word >> (index % 64) & 1) != 0;
 }
 
 void hak_pool_note_purged_page(const hak_span *span) {
   hak_region *r = hak_pool_region_of(span);
-  size_t index = (size_t)(span - r->spans), chunk = index / HAK_CHUNK_SPANS;
+  size_t index = hak_region_span_index(r, span), chunk = index / HAK_CHUNK_SPANS;
   size_t first = index % HAK_CHUNK_SPANS, last = first + span->span_count - 1;
   hak_lock_take(&hak_span_pool.lock);
   uint32_t no_huge = r->chunks[chunk].no_huge_pages;
@@ -147,7 +147,7 @@ void hak_pool_fork_child(void) {
     for (size_t index = r->first_span; index < r->ready_spans; index++) {
       const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
       size_t bit = index % HAK_CHUNK_SPANS;
-      if (!hak_bits_has(c->free, bit) && !hak_bits_has(c->absent, bit) && !hak_region_is_guard(index) && hak_load_relaxed(&r->map[index]) == HAK_CODE_NONE)
+      if (!hak_bits_has(c->free, bit) && !hak_bits_has(c->absent, bit) && !hak_region_is_guard(index) && hak_region_code_at(r, index) == HAK_CODE_NONE)
         unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
     }
   }

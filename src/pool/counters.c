@@ -11,14 +11,12 @@ size_t hak_budget_held_peak;
 size_t hak_budget_used_peak;
 
 size_t hak_budget_table_bytes(void) {
-  const size_t of_span = sizeof(uint8_t) + sizeof(hak_span) + HAK_BITMAP_WORDS * sizeof(uint64_t) +
-                         sizeof(hak_chunk) / HAK_CHUNK_SPANS + (HAK_HARD(CHECKED_FREE) ? HAK_SPAN_SIZE / HAK_GRANULE : 0);
   size_t spans = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) {
     const hak_region *r = hak_region_at(i);
     spans += (hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT) - r->first_span;
   }
-  return spans * of_span;
+  return hak_region_table_bytes(spans);
 }
 
 static void raise(size_t *peak, size_t to) {

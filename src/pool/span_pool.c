@@ -117,7 +117,7 @@ static hak_span *take_at(const hak_chunk_search *s, size_t chunk, size_t bit, fo
   size_t index = chunk * HAK_CHUNK_SPANS + bit, kept = hak_pool_mark_taken(r, index, s->spans);
   note_taken(s->spans - kept);
   out->zeroed = kept == 0;
-  return &r->spans[index];
+  return hak_region_span_at(r, index);
 }
 
 static hak_span *take_from_chunks(hak_chunk_search s, hak_region *r, bool huge, hak_search k, found *out) {
@@ -335,7 +335,7 @@ static hak_span *take_locked(hak_chunk_search s, found *out) {
 }
 
 static void set_codes(hak_region *r, size_t first, size_t spans, unsigned code) {
-  for (size_t i = 0; i < spans; i++) hak_store_relaxed(&r->map[first + i], (uint8_t)code);
+  for (size_t i = 0; i < spans; i++) hak_region_set_code(r, first + i, code);
 }
 
 /* Of a slab of blocks that share it. */
@@ -360,7 +360,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
   size_t index = 0;
   if (span != NULL) {
     r = hak_pool_region_of(span);
-    index = (size_t)(span - r->spans);
+    index = hak_region_span_index(r, span);
     if (!shared) mark_large(r, index, spans);
     hak_takes_large |= !shared;
     *zeroed = out.zeroed;
@@ -390,7 +390,7 @@ static bool may_take(const hak_chunk *c, size_t bit, size_t spans) {
 
 bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
   hak_region *r = hak_pool_region_of(span);
-  size_t index = (size_t)(span - r->spans) + span->span_count;
+  size_t index = hak_region_span_index(r, span) + span->span_count;
   size_t bit = index % HAK_CHUNK_SPANS;
   if (bit == 0 || bit + extra_spans > HAK_CHUNK_SPANS) return false; /* extents stay inside a chunk */
   bool taken = false;
@@ -403,7 +403,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
     if (are_of_kind(c, bit, extra_spans, HAK_SEARCH_FREE) && may_take(c, bit, extra_spans)) {
       note_taken(extra_spans - hak_pool_mark_taken(r, index, extra_spans));
       mark_large(r, index, extra_spans);
-      for (size_t i = 0; i < extra_spans; i++) r->spans[index + i].head = span;
+      for (size_t i = 0; i < extra_spans; i++) hak_region_span_at(r, index + i)->head = span;
       set_codes(r, index, extra_spans, body_code);
       span->span_count = (uint16_t)(span->span_count + extra_spans);
       taken = true;
@@ -415,7 +415,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
 
 void hak_pool_retag(hak_span *span, hak_pool_tags tags) {
   hak_region *r = hak_pool_region_of(span);
-  size_t index = (size_t)(span - r->spans);
+  size_t index = hak_region_span_index(r, span);
   hak_lock_take(&hak_span_pool.lock);
   hak_store_relaxed(&span->tag, tags.head);
   set_codes(r, index + 1, span->span_count - 1u, tags.body_code);
@@ -437,9 +437,9 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
     return false;
   }
   size_t spans = span->span_count - keep;
-  size_t index = (size_t)(span - r->spans) + keep, bit = index % HAK_CHUNK_SPANS;
+  size_t index = hak_region_span_index(r, span) + keep, bit = index % HAK_CHUNK_SPANS;
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-  HAK_ASSERT(hak_load_relaxed(&r->map[index]) != HAK_CODE_NONE);
+  HAK_ASSERT(hak_region_code_at(r, index) != HAK_CODE_NONE);
   set_codes(r, index, spans, HAK_CODE_NONE);
   if (keep == 0) hak_store_relaxed(&span->tag, HAK_TAG_NONE);
   span->span_count = (uint16_t)keep;

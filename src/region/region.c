@@ -72,6 +72,27 @@ static bool lay_out(hak_region *r, uintptr_t base, size_t bytes, size_t reserved
   return true;
 }
 
+size_t hak_region_table_bytes(size_t spans) {
+  const size_t of_span = sizeof(uint8_t) + sizeof(hak_span) + HAK_BITMAP_WORDS * sizeof(uint64_t) + sizeof(hak_chunk) / HAK_CHUNK_SPANS +
+                         (HAK_HARD(CHECKED_FREE) ? HELD_BYTES : 0);
+  return spans * of_span;
+}
+
+static size_t array_bytes(const void *array, size_t element_bytes, size_t from, size_t to) {
+  size_t page = hak_os_page_size();
+  return hak_align_up((uintptr_t)array + to * element_bytes, page) - hak_align_down((uintptr_t)array + from * element_bytes, page);
+}
+
+/* As commit_tables makes them accessible. */
+size_t hak_region_table_pages(const hak_region *r, size_t end) {
+  size_t first = r->first_span, chunks = (end + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
+  return array_bytes(r->map, sizeof *r->map, 0, end) +
+         array_bytes(r->chunks, sizeof *r->chunks, first / HAK_CHUNK_SPANS, chunks) +
+         array_bytes(r->spans, sizeof *r->spans, first, end) +
+         array_bytes(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, first, end) +
+         (HAK_HARD(CHECKED_FREE) ? array_bytes(r->held, HELD_BYTES, first, end) : 0);
+}
+
 /* Makes array elements [from, to) accessible. `more`: those before are, and with them what shares a page. */
 static bool commit_elements(void *array, size_t element_bytes, size_t from, size_t to, bool more) {
   size_t page = hak_os_page_size();
@@ -252,9 +273,8 @@ static bool reserve(hak_region *r, size_t bytes, size_t reserved) {
 /* Under a limit: tables for more than there can be would be much of it. */
 static size_t first_reserved(size_t bytes, size_t limit) {
   if (limit == SIZE_MAX) return hak_min_size(bytes, FIRST_RESERVED);
-  size_t of_span = 1 + sizeof(hak_span) + HAK_BITMAP_WORDS * sizeof(uint64_t) + (HAK_HARD(CHECKED_FREE) ? HELD_BYTES : 0);
-  size_t spans = bytes >> HAK_SPAN_SHIFT, chunks = spans / HAK_CHUNK_SPANS + 1;
-  size_t tables = spans * of_span + chunks * sizeof(hak_chunk) + TABLES * hak_os_page_size();
+  size_t spans = bytes >> HAK_SPAN_SHIFT;
+  size_t tables = hak_region_table_bytes(spans) + sizeof(hak_chunk) + TABLES * hak_os_page_size();
   return hak_min_size(bytes, hak_align_up(tables, HAK_SPAN_SIZE) + limited_part(limit));
 }
 

@@ -175,6 +175,29 @@ HAK_INLINE unsigned hak_region_slab_code(const hak_region *region, size_t index)
   unsigned code = hak_load_relaxed(&region->map[index]);
   return code == HAK_CODE_SAMPLED ? hak_load_relaxed(&region->spans[index].head->tag) & 0xff : code;
 }
+HAK_INLINE unsigned hak_region_code_at(const hak_region *region, size_t index) { return hak_load_relaxed(&region->map[index]); }
+/* Pool lock, or who has the extent that begins there. */
+HAK_INLINE void hak_region_set_code(hak_region *region, size_t index, unsigned code) { hak_store_relaxed(&region->map[index], (uint8_t)code); }
+/* False: the span's code is another one than `from`. Of two threads that change it, one is told true. */
+HAK_INLINE bool hak_region_change_code(hak_region *region, size_t index, unsigned from, unsigned to) {
+  uint8_t expected = (uint8_t)from;
+  return hak_cas_acquire(&region->map[index], &expected, (uint8_t)to);
+}
+/* Metadata of a span, its index, and the free bitmap of the slab that it is the first of. */
+HAK_INLINE hak_span *hak_region_span_at(const hak_region *region, size_t index) { return &region->spans[index]; }
+HAK_INLINE size_t hak_region_span_index(const hak_region *region, const hak_span *span) { return (size_t)(span - region->spans); }
+HAK_INLINE uint64_t *hak_region_bits(const hak_region *region, const hak_span *span) {
+  return &region->bitmaps[hak_region_span_index(region, span) * HAK_BITMAP_WORDS];
+}
+/* Hardened build: the byte of the granule at `offset`. */
+HAK_INLINE uint8_t *hak_region_held_byte(const hak_region *region, size_t offset) { return &region->held[offset / HAK_GRANULE]; }
+/* Where the main region's metadata would be of the span at address 0: by address >> HAK_SPAN_SHIFT it is an array of all spans there are. */
+HAK_INLINE uintptr_t hak_region_main_spans(uintptr_t base) {
+  return (uintptr_t)hak_main_region.spans - (base >> HAK_SPAN_SHIFT) * sizeof(hak_span);
+}
+/* Bytes of tables that `spans` spans have; and whole pages of those that are accessible, where the region is up to span `end`. */
+size_t hak_region_table_bytes(size_t spans);
+size_t hak_region_table_pages(const hak_region *region, size_t end);
 /* First span of the slab or extent that p lies in; p must be in a tagged span. */
 HAK_INLINE hak_span *hak_region_span(const hak_region *region, const void *p) {
   return region->spans[hak_region_index(region, p)].head;

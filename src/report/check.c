@@ -65,11 +65,11 @@ static void check_bin(uint32_t arena, unsigned c) {
 /* An extent, wherever the walk came upon it: the one before may have been freed since. Returns how far to go on; 0: there is no
  * extent any more, look again. */
 static size_t check_extent(hak_region *r, size_t index) {
-  const hak_span *s = &r->spans[index], *head = s;
+  const hak_span *s = hak_region_span_at(r, index), *head = s;
   const void *p = hak_region_address(r, index);
   size_t spans = 0;
   hak_lock_take(&hak_span_pool.lock);
-  unsigned code = hak_load_relaxed(&r->map[index]);
+  unsigned code = hak_region_code_at(r, index);
   if (code == HAK_CODE_EXTENT_BODY) {
     head = s->head;
     bool covered = head < s && s < head + head->span_count;
@@ -79,7 +79,7 @@ static size_t check_extent(hak_region *r, size_t index) {
     expect(hak_align_down(s->start, HAK_SPAN_SIZE) == (uintptr_t)p && s->head == s, "extent %p: its metadata names %p", p, (void *)s->start);
     spans = s->span_count;
     for (uint32_t i = 1; i < spans; i++)
-      expect(hak_load_relaxed(&r->map[index + i]) == HAK_CODE_EXTENT_BODY, "extent %p: span %u has a wrong code", p, i);
+      expect(hak_region_code_at(r, index + i) == HAK_CODE_EXTENT_BODY, "extent %p: span %u has a wrong code", p, i);
   } else if (code != HAK_CODE_NONE && !hak_code_is_class(code)) {
     expect(false, "span %p: code %u is neither a slab's nor an extent's", p, code);
     spans = 1;
@@ -91,7 +91,7 @@ static size_t check_extent(hak_region *r, size_t index) {
 /* A slab's first span, with a tag that names no arena: codes, heads and tags change together under the pool's lock, so that a
  * walk which has met a slab on its way to the pool, or is inside one that is new, is not misled. */
 static bool names_no_arena(const hak_region *r, size_t index, unsigned code) {
-  const hak_span *s = &r->spans[index];
+  const hak_span *s = hak_region_span_at(r, index);
   hak_lock_take(&hak_span_pool.lock);
   bool is_head = hak_region_slab_code(r, index) == code && s->head == s;
   bool none = is_head && HAK_TAG_OWNER(s->tag) - 1 >= hak_arena_count();
@@ -102,7 +102,7 @@ static bool names_no_arena(const hak_region *r, size_t index, unsigned code) {
 /* One span with a code: a slab, listed or a full one that no list names, or an extent. Returns how far to go on. */
 static size_t check_held(hak_region *r, size_t index) {
   HAK_ASSERT(index >= r->first_span);
-  const hak_span *s = &r->spans[index];
+  const hak_span *s = hak_region_span_at(r, index);
   const void *p = hak_region_address(r, index);
   unsigned code = hak_region_slab_code(r, index);
   if (!hak_code_is_class(code)) return check_extent(r, index);
@@ -119,7 +119,7 @@ static size_t check_held(hak_region *r, size_t index) {
     spans = s->span_count;
     check_slab(arena, code - 1, s);
     for (uint32_t i = 1; i < spans; i++)
-      expect(hak_region_slab_code(r, index + i) == code && r->spans[index + i].head == s,
+      expect(hak_region_slab_code(r, index + i) == code && hak_region_span_at(r, index + i)->head == s,
              "slab %p: its span %u belongs elsewhere", p, i);
   }
   hak_lock_drop(lock);
@@ -131,7 +131,7 @@ static void check_map(void) {
     hak_region *r = hak_region_at(i);
     size_t end = hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT;
     for (size_t index = r->first_span; index < end;)
-      index += hak_load_relaxed(&r->map[index]) == HAK_CODE_NONE ? 1 : check_held(r, index);
+      index += hak_region_code_at(r, index) == HAK_CODE_NONE ? 1 : check_held(r, index);
   }
 }
 
@@ -151,7 +151,7 @@ static void check_chunk(const hak_region *r, size_t index, span_totals *totals) 
     expect((chunk->muzzy[w] & (~chunk->free[w] | chunk->dirty[w])) == 0, "chunk %zu: a muzzy span is held or dirty", index);
     for (uint64_t word = chunk->free[w]; word != 0; word &= word - 1) {
       size_t span = index * HAK_CHUNK_SPANS + w * 64 + hak_ctz64(word);
-      expect(hak_load_relaxed(&r->map[span]) == HAK_CODE_NONE, "free span %p has a code", hak_region_address(r, span));
+      expect(hak_region_code_at(r, span) == HAK_CODE_NONE, "free span %p has a code", hak_region_address(r, span));
     }
   }
   expect(free_spans == chunk->free_spans, "chunk %zu: %zu free bits, %u counted", index, free_spans, chunk->free_spans);
@@ -164,7 +164,7 @@ static void check_chunk(const hak_region *r, size_t index, span_totals *totals) 
                    (chunk->absent[i / 64] >> (i % 64) & 1) != 0;
     if (nobodys || (chunk->free[i / 64] >> (i % 64) & 1) != 0) continue;
     totals->held++;
-    if (hak_load_relaxed(&r->map[first + i]) == HAK_CODE_NONE) totals->untagged++;
+    if (hak_region_code_at(r, first + i) == HAK_CODE_NONE) totals->untagged++;
   }
 }
 

@@ -47,7 +47,7 @@ static uint8_t see_head(walk *w, unsigned code, size_t end) {
   hak_assert_held(&hak_span_pool.lock);
   HAK_ASSERT(w->left == 0 && w->index < end && code < HAK_CODES);
   hakmem_stats *t = &w->figures->stats;
-  const hak_span *s = &w->r->spans[w->index];
+  const hak_span *s = hak_region_span_at(w->r, w->index);
   uint32_t spans = 1;
   if (code == HAK_CODE_NONE) {
     t->claimed += HAK_SPAN_SIZE;
@@ -116,7 +116,7 @@ static size_t walk_group(walk *w, size_t end) {
 static bool count_slab(walk *w, const seen_slab *seen) {
   hakmem_stats *t = &w->figures->stats;
   size_t index = w->first + seen->place;
-  const hak_span *s = &w->r->spans[index];
+  const hak_span *s = hak_region_span_at(w->r, index);
   if (hak_region_slab_code(w->r, index) != seen->code || s->head != s || HAK_TAG_CODE(s->tag) != seen->code) return false;
   uint64_t size = hak_class_size(s->class_code), bytes = (uint64_t)seen->spans << HAK_SPAN_SHIFT;
   if (s->blocks * size > bytes) return false; /* fewer spans were counted, at the limit */
@@ -151,29 +151,13 @@ static void forget_slab(walk *w, const seen_slab *seen) {
 static void count_slabs(walk *w) {
   for (unsigned i = 0; i < w->slab_count; i++) {
     const seen_slab *seen = &w->slabs[i];
-    uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&w->r->spans[w->first + seen->place].tag)) - 1;
+    uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&hak_region_span_at(w->r, w->first + seen->place)->tag)) - 1;
     hak_lock *lock = arena < hak_arena_count() ? &hak_arena_at(arena)->bins[seen->code - 1].lock : NULL;
     if (lock != NULL) hak_lock_take(lock);
     bool counted = lock != NULL && count_slab(w, seen);
     if (lock != NULL) hak_lock_drop(lock);
     if (!counted) forget_slab(w, seen);
   }
-}
-
-static size_t array_bytes(const void *array, size_t element_bytes, size_t from, size_t to) {
-  size_t page = hak_os_page_size();
-  return hak_align_up((uintptr_t)array + to * element_bytes, page) -
-         hak_align_down((uintptr_t)array + from * element_bytes, page);
-}
-
-/* As hak_region_grow makes them accessible. */
-static size_t table_bytes(const hak_region *r, size_t end) {
-  size_t first = r->first_span, chunks = (end + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
-  return array_bytes(r->map, sizeof *r->map, 0, end) +
-         array_bytes(r->chunks, sizeof *r->chunks, first / HAK_CHUNK_SPANS, chunks) +
-         array_bytes(r->spans, sizeof *r->spans, first, end) +
-         array_bytes(r->bitmaps, HAK_BITMAP_WORDS * sizeof *r->bitmaps, first, end) +
-         (HAK_HARD(CHECKED_FREE) ? array_bytes(r->held, HAK_SPAN_SIZE / HAK_GRANULE, first, end) : 0);
 }
 
 static HAK_NOINLINE void count_region(hak_figures *f, unsigned number) {
@@ -193,7 +177,7 @@ static HAK_NOINLINE void count_region(hak_figures *f, unsigned number) {
   }
   if (number < HAK_FIGURES_REGIONS) f->walked_spans[number] = end - r->first_span;
   f->stats.spans += (uint64_t)(end - r->first_span) << HAK_SPAN_SHIFT;
-  f->stats.own_tables += table_bytes(r, hak_load_relaxed(&r->table_spans)); /* no fewer than are accessible: stored before the limit */
+  f->stats.own_tables += hak_region_table_pages(r, hak_load_relaxed(&r->table_spans)); /* no fewer than are accessible: stored before the limit */
   f->stats.reserved += r->reserved_bytes;
 }
 

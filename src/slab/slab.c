@@ -85,7 +85,7 @@ static hak_span *create(const hak_slab_set *set, unsigned class_code, uint32_t o
   uint32_t least = HAK_HARD(ZERO) ? 1 : 0;
   size_t colour = info->colours > 1 ? (least + hak_add_relaxed(&next_colour, 1) % (info->colours - least)) * HAK_COLOUR_BYTES : 0;
   s->start += colour;
-  s->bits = &r->bitmaps[(size_t)(s - r->spans) * HAK_BITMAP_WORDS];
+  s->bits = hak_region_bits(r, s);
   s->next = s->prev = NULL;
   s->bumped = 0;
   s->blocks = (uint16_t)(((size_t)info->spans * HAK_SPAN_SIZE - colour) / info->size);
@@ -238,7 +238,7 @@ static HAK_COLD hak_verdict verdict_of(const hak_span *s, uint32_t tag, const vo
 HAK_INLINE unsigned put_all(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, bool further, hak_verdict *verdict,
                             bool *purge_due) {
   const uintptr_t base = hak_load_relaxed(&hak_main_base);
-  const uintptr_t spans = (uintptr_t)hak_main_region.spans - (base >> HAK_SPAN_SHIFT) * sizeof(hak_span); /* of address 0, that is */
+  const uintptr_t spans = hak_region_main_spans(base);
   const size_t limit = hak_load_acquire(&hak_main_limit);
   const uint64_t reciprocal = hak_class_table[HAK_TAG_CODE(tag) - 1].reciprocal;
   void *const *const end = blocks + count;
