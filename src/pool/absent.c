@@ -26,6 +26,7 @@ static bool may_go(const hak_chunk *c, size_t bit, bool clean) { return hak_bits
 
 /* First range from `at` on; its length, or 0. */
 static size_t find_leaving(const hak_chunk *c, size_t *at, bool clean) {
+  hak_assert_held(&hak_span_pool.lock);
   size_t end;
   for (; *at < HAK_CHUNK_SPANS; *at = end + 1) {
     for (end = *at; end < HAK_CHUNK_SPANS && may_go(c, end, clean); end++) continue;
@@ -35,6 +36,8 @@ static size_t find_leaving(const hak_chunk *c, size_t *at, bool clean) {
 }
 
 static void make_absent(hak_chunk *c, size_t bit, size_t count) {
+  hak_assert_held(&hak_span_pool.lock);
+  HAK_ASSERT(count > 0 && bit + count <= HAK_CHUNK_SPANS && c->free_spans >= count);
   size_t dirty = hak_bits_change(c->dirty, bit, count, false);
   hak_bits_change(c->free, bit, count, false);
   hak_bits_change(c->dirty_zero, bit, count, false);
@@ -48,8 +51,10 @@ static void make_absent(hak_chunk *c, size_t bit, size_t count) {
 }
 
 static void make_free(hak_region *r, size_t chunk, size_t bit, size_t count) {
+  hak_assert_held(&hak_span_pool.lock);
   hak_chunk *c = &r->chunks[chunk];
   hak_bits_change(c->absent, bit, count, false);
+  HAK_ASSERT(c->absent_spans >= count && absent_spans >= count);
   hak_bits_change(c->free, bit, count, true);
   c->absent_spans -= (uint32_t)count;
   c->free_spans += (uint32_t)count;
@@ -99,6 +104,8 @@ static bool is_there(const hak_chunk *c, size_t bit) { return hak_bits_has(c->fr
 
 /* Absent spans [from, to) of the chunk, none of them lost: all that lie beside each other at a time. */
 static bool restore_range(hak_region *r, size_t chunk, size_t from, size_t to) {
+  hak_assert_held(&hak_span_pool.lock);
+  HAK_ASSERT(from < to && to <= HAK_CHUNK_SPANS);
   hak_chunk *c = &r->chunks[chunk];
   for (size_t end; from < to; from = end) {
     for (end = from; end < to && hak_bits_has(c->absent, end); end++) continue;
@@ -113,9 +120,10 @@ static bool restore_range(hak_region *r, size_t chunk, size_t from, size_t to) {
       absent_ranges -= absent_ranges > 0;
     } else {
       if (lost) {
-        hak_bits_change(c->lost, from, end - from, true);
-        c->absent_spans -= (uint32_t)(end - from);
-        absent_spans -= end - from;
+        size_t newly = end - from - hak_bits_change(c->lost, from, end - from, true); /* a shorter range may be tried after a longer one */
+        HAK_ASSERT(c->absent_spans >= newly && absent_spans >= newly);
+        c->absent_spans -= (uint32_t)newly;
+        absent_spans -= newly;
       }
       return false;
     }
@@ -127,6 +135,7 @@ static bool restore_range(hak_region *r, size_t chunk, size_t from, size_t to) {
 #define RESTORE_SPANS 64
 
 static bool restore_in_chunk(hak_region *r, size_t chunk, size_t spans, size_t align) {
+  HAK_ASSERT(spans > 0 && hak_is_pow2(align));
   const hak_chunk *c = &r->chunks[chunk];
   uintptr_t page = (r->base >> HAK_SPAN_SHIFT) + chunk * HAK_CHUNK_SPANS;
   size_t end;
