@@ -101,6 +101,7 @@ static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t a
 /* Near a target, whole spans are an extent, whose pages beyond the request are given back. The request is counted. */
 static void *alloc_class(unsigned class_code, size_t size, size_t align) {
   bool zeroed;
+  HAK_ASSERT(class_code < HAK_CLASS_COUNT && size <= HAK_SMALL_MAX);
   if (HAK_UNLIKELY(hak_tls.countdown < 0)) {
     void *drawn = alloc_drawn(class_code, size, align);
     if (drawn != NULL) return drawn;
@@ -108,6 +109,7 @@ static void *alloc_class(unsigned class_code, size_t size, size_t align) {
   if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, align, false, &zeroed);
   hak_deferred d = {0};
   hak_tcache *t = hak_thread_grown();
+  HAK_ASSERT(!hak_started() || size <= hak_class_size(class_code));
   hak_slow_entry(HAK_UNLIKELY(hak_pool_is_full()) && (t == NULL || !hak_tcache_has_magazine(t, class_code)));
   void *p = alloc_class_from(t, class_code, &d);
   note_request(p, class_code, size);

@@ -131,6 +131,7 @@ HAK_INLINE void *pop(unsigned class_code) {
 
 /* Makes a block of a slab the program's. */
 HAK_INLINE void *hand_out(hak_region *r, void *p, size_t block_size, size_t size, hak_family family) {
+  HAK_ASSERT(size + TRAILER_BYTES <= block_size);
   hak_held_begin(r, p);
   if (HAK_HARD(ZERO)) check_zero(p, block_size);
   if (HAK_HARD(CANARY)) hak_trailer_write(p, block_size, size, family);

@@ -92,6 +92,7 @@ void hak_start_classes(void) {
 }
 
 static bool start_locked(void) {
+  hak_assert_held(&start_lock);
   hak_config_load_environment();
   init_classes_locked();
   hak_arena_start();
@@ -202,6 +203,7 @@ static void before_fork(void) {
 }
 
 static void drop_locks(void) {
+  HAK_ASSERT(hak_load_relaxed(&hak_fork_holder) == hak_thread_mark());
   hak_store_relaxed(&hak_fork_holder, NULL);
   hak_lock_drop(&hak_memory_limits_lock);
   hak_lock_drop(&hak_sample_lock);

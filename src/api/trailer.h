@@ -126,6 +126,7 @@ HAK_INLINE bool hak_fill(char *p, size_t size, size_t end, uint64_t pattern, boo
 }
 
 HAK_INLINE void hak_trailer_write(void *p, size_t block_size, size_t size, hak_family family) {
+  HAK_ASSERT(block_size >= HAK_TRAILER_BYTES && size <= block_size - HAK_TRAILER_BYTES && family >= HAK_FAMILY_MALLOC);
   size_t end = block_size - HAK_TRAILER_BYTES;
   uint64_t key = hak_trailer_key(p), content = (uint64_t)(end - size) << 8 | (uint64_t)family;
   hak_fill((char *)p, size, end, hak_fill_pattern(key), true);

@@ -18,6 +18,9 @@
 #define AT_FLUSH "when its class was flushed"
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 
+_Static_assert((HAK_MAGAZINE_BYTES & (HAK_MAGAZINE_BYTES - 1)) == 0 && HAK_MAGAZINE_BYTES == HAK_META_SIZE, "a magazine is a metadata block, aligned to its size");
+_Static_assert(SLOTS <= UINT8_MAX, "hak_magazine_usable has bytes");
+
 size_t hak_depot_bytes;
 uint8_t hak_magazine_usable[HAK_CLASS_COUNT];
 
@@ -33,19 +36,24 @@ void hak_arena_start(void) {
     usable = hak_min_size(usable, hak_max_size(SLOTS / 2, MAGAZINE_MANY_BYTES / hak_class_size(c)));
     usable = hak_min_size(usable, SLOTS);
     hak_magazine_usable[c] = (uint8_t)(pinned == 0 ? usable : hak_min_size(usable, pinned));
+    HAK_ASSERT(hak_magazine_usable[c] > 0 && hak_magazine_usable[c] <= SLOTS);
   }
   hak_os_cpu_start();
 }
 
 uint32_t hak_arena_count(void) { return hak_load_acquire(&arena_count); }
 
-hak_arena *hak_arena_at(uint32_t index) { return arenas[index]; }
+hak_arena *hak_arena_at(uint32_t index) {
+  HAK_ASSERT(index < hak_arena_count());
+  return arenas[index];
+}
 
 static hak_os_refusal arenas_refused, sampled_refused; /* memory for an arena, and for a slab of sampled blocks */
 
 /* Adds arenas until there are more than `index`; the last one where memory is short. None inside a fork, which has the locks
  * of those that there were: another thread may take one of a new arena meanwhile, and the fork's end would drop it. */
 static HAK_COLD hak_arena *add(uint32_t index) {
+  HAK_ASSERT(index <= HAK_ARENAS_MAX);
   if (hak_inside_own_fork() || hak_os_refused_lately(&arenas_refused)) return arenas[hak_arena_count() - 1];
   HAK_SCHEDULE_POINT("arena: missing");
   hak_lock_take(&arenas_lock);
@@ -85,7 +93,10 @@ hak_arena *hak_arena_current(void) {
   return HAK_LIKELY(id < hak_arena_count()) ? arenas[id] : add(id);
 }
 
-static hak_arena_bin *bin_of(hak_arena *a, unsigned c) { return &a->bins[c]; }
+static hak_arena_bin *bin_of(hak_arena *a, unsigned c) {
+  HAK_ASSERT(c < HAK_CLASS_COUNT);
+  return &a->bins[c];
+}
 
 HAK_INLINE uint32_t tag_of(const hak_arena *a, unsigned c) { return HAK_TAG(a->id + 1, c + 1); }
 
@@ -115,11 +126,13 @@ static bool has_room(size_t bytes) {
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {
   hak_assert_held(&b->lock);
+  HAK_ASSERT((b->full == NULL) == (b->full_count == 0) && b->full_low <= b->full_count);
   if (b->full == NULL) return NULL;
   void **magazine = b->full;
   b->full = *magazine;
   uint32_t left = hak_sub_single(&b->full_count, 1);
   if (left < b->full_low) b->full_low = left;
+  HAK_ASSERT(hak_load_relaxed(&hak_depot_bytes) >= magazine_bytes(c));
   hak_sub_relaxed(&hak_depot_bytes, magazine_bytes(c));
   return magazine;
 }
@@ -185,6 +198,7 @@ static unsigned steal(const hak_arena *self, unsigned c, void **out, unsigned wa
 }
 
 unsigned hak_arena_take(hak_arena *a, unsigned c, void **out, unsigned wanted, hak_deferred *d) {
+  HAK_ASSERT(wanted > 0 && wanted <= SLOTS && !is_sampled(a->id));
   hak_arena_bin *b = bin_of(a, c);
   bool alone = hak_arena_count() == 1;
   hak_lock_take(&b->lock);
@@ -219,6 +233,7 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
     unsigned n = hak_slab_set_put(&b->slabs, tag_of(a, c), blocks + done, count - done, &verdict, &d->purge_due);
     note_spare(b);
     done += n;
+    HAK_ASSERT(done <= count && (done == count || verdict != HAK_VERDICT_OK || n > 0));
     if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, blocks[done++], c, AT_FLUSH);
   }
   if (locked != NULL) hak_lock_drop(&bin_of(locked, c)->lock);
@@ -260,6 +275,7 @@ void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
 }
 
 bool hak_arena_make_extent(void *p, unsigned c) {
+  HAK_ASSERT(hak_class_size(c) > HAK_SHARED_MAX);
   hak_arena *a = owner_of(p, c);
   hak_span *s = hak_region_span(hak_region_find(p), p);
   if (a == NULL || s->start != (uintptr_t)p) return false;

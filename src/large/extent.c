@@ -13,6 +13,7 @@
 void hak_extent_drop_tail(void *p, size_t size) {
   hak_span *s = hak_region_span(hak_region_find(p), p);
   size_t used = hak_align_up(s->start % HAK_SPAN_SIZE + size, hak_os_page_size()), bytes = (size_t)s->span_count << HAK_SPAN_SHIFT;
+  HAK_ASSERT(used <= bytes);
   size_t pages = (bytes - used) / hak_os_page_size();
   bool gone = pages <= s->scan_state;
   s->scan_state = (uint16_t)(gone || bytes - used >= TAIL_LEAST ? pages : s->scan_state);
@@ -25,6 +26,7 @@ void hak_extent_drop_tail(void *p, size_t size) {
 bool hak_extent_zero(void *p, size_t size) {
   size_t page = hak_os_page_size();
   char *start = p, *end = start + size, *first = (char *)hak_align_up((uintptr_t)p, page), *last = (char *)hak_align_down((uintptr_t)end, page);
+  HAK_ASSERT(first < last);
   if (hak_region_find(p) == NULL || !hak_os_decommit_piece(first, (size_t)(last - first))) return false;
   memset(start, 0, (size_t)(first - start));
   memset(last, 0, (size_t)(end - last));
@@ -71,6 +73,7 @@ hak_verdict hak_extent_claim(hak_region *r, void *p) {
 void *hak_extent_reuse(void *first, size_t size, size_t align) {
   hak_region *r = hak_region_find(first);
   hak_span *s = hak_region_span(r, first);
+  HAK_ASSERT(s->tag == HAK_EXTENT_TAG && hak_region_code_at(r, hak_region_span_index(r, s)) == HAK_CODE_EXTENT_FREED && size <= usable_of(s, false));
   /* Its colour stays, if it fits. */
   if (is_coloured(s) && (align > HAK_COLOUR_BYTES || size > usable_of(s, true))) s->start = hak_align_down(s->start, HAK_SPAN_SIZE);
   note_request(s, size);
@@ -92,6 +95,7 @@ size_t hak_extent_size(const hak_region *r, const void *p) {
 
 bool hak_extent_resize(hak_region *r, void *p, size_t size, bool *purge_due) {
   hak_span *s = hak_region_span(r, p);
+  HAK_ASSERT(s->start == (uintptr_t)p && HAK_TAG_CODE(s->tag) == HAK_CODE_EXTENT);
   size_t wanted = hak_extent_spans(size + (is_coloured(s) ? HAK_EXTENT_COLOURED : 0)), have = s->span_count;
   bool done = wanted == have;
   if (wanted > have)

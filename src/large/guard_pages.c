@@ -39,6 +39,7 @@ static void *map_part(size_t all, size_t align, size_t offset, size_t inner) {
 }
 
 void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
+  HAK_ASSERT(hak_is_pow2(align) && bytes % hak_os_page_size() == 0);
   static hak_os_refusal refused; /* mappings for guard pages */
   size_t before = hak_max_size(HAK_GUARD_PAGES_BYTES, align), all;
   if (__builtin_add_overflow(before + HAK_GUARD_PAGES_BYTES, bytes, &all)) return NULL;
@@ -55,6 +56,7 @@ void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted) {
 }
 
 bool hak_guard_pages_resize(void *p, size_t old_bytes, size_t bytes) {
+  HAK_ASSERT(bytes != old_bytes && bytes > 0);
   char *start = p;
   size_t change = bytes > old_bytes ? bytes - old_bytes : old_bytes - bytes;
   if (bytes > old_bytes) {

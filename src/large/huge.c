@@ -24,6 +24,7 @@ static size_t slot_of(const void *p, size_t capacity) {
 
 static entry *find_locked(const void *p) {
   hak_assert_held(&hak_huge_lock);
+  HAK_ASSERT(live_count <= table_used && table_used <= table_capacity);
   size_t i = table_capacity == 0 ? 0 : slot_of(p, table_capacity);
   for (size_t probes = 0; probes < table_capacity && table[i].p != NULL; probes++) {
     if (table[i].p == p && table[i].bytes > 0) return &table[i]; /* a program may free the address that GONE is */
@@ -48,6 +49,7 @@ static size_t remove_locked(const void *p) {
   entry *e = find_locked(p);
   if (e == NULL) return 0;
   size_t bytes = e->bytes;
+  HAK_ASSERT(live_count > 0 && live_bytes >= bytes);
   *e = (entry){GONE, 0};
   live_count--;
   live_bytes -= bytes;
@@ -115,6 +117,7 @@ static bool insert(void *p, size_t bytes) {
 }
 
 void *hak_huge_adopt(void *p, size_t bytes) {
+  HAK_ASSERT(p != NULL && bytes > 0 && bytes % hak_os_page_size() == 0);
   if (!insert(p, bytes)) {
     hak_huge_unmap(p, bytes);
     hak_os_count(&hak_os_stats.huge_fail);
@@ -204,6 +207,7 @@ bool hak_huge_locate(const void *p, hak_huge_place *place) {
 }
 
 static void *remap(void *p, size_t old_bytes, size_t bytes) {
+  HAK_ASSERT(bytes != old_bytes && bytes % hak_os_page_size() == 0);
   if (bytes > old_bytes) hak_kept_make_room(bytes - old_bytes);
   if (bytes > old_bytes && !hak_budget_map(bytes - old_bytes)) return NULL;
   void *moved = !HAK_HARD(GUARDS) ? hak_os_remap(p, old_bytes, bytes) : hak_guard_pages_resize(p, old_bytes, bytes) ? p : NULL;

@@ -33,6 +33,7 @@ static size_t room_beside(size_t use) {
   hak_assert_held(&hak_huge_lock);
   peak_now = hak_max_size(peak_now, in_use());
   size_t peak = hak_max_size(hak_max_size(peak_now, peak_before), use);
+  HAK_ASSERT(peak >= use);
   return hak_budget_near_now() ? 0 : hak_min_size(peak + peak / LARGER_PART - use, hak_load_relaxed(&hak_kept_mapping_most));
 }
 
@@ -46,6 +47,7 @@ static size_t *sum_of(const range *r) { return r->is_extent ? &hak_kept_extent_b
 
 static bool put_locked(range r) {
   hak_assert_held(&hak_huge_lock);
+  HAK_ASSERT(r.p != NULL && r.bytes > 0 && count <= HAK_KEPT_MAX);
   if (count == HAK_KEPT_MAX) return false;
   kept[count++] = r;
   hak_add_relaxed(sum_of(&r), r.bytes);
@@ -54,7 +56,9 @@ static bool put_locked(range r) {
 
 static range remove_locked(size_t i) {
   hak_assert_held(&hak_huge_lock);
+  HAK_ASSERT(i < count);
   range r = kept[i];
+  HAK_ASSERT(hak_load_relaxed(sum_of(&r)) >= r.bytes);
   memmove(&kept[i], &kept[i + 1], (--count - i) * sizeof *kept);
   hak_sub_relaxed(sum_of(&r), r.bytes);
   return r;
@@ -92,6 +96,7 @@ bool hak_kept_put_mapping(void *p, size_t bytes, bool *over) {
 /* The tightest, and of those the latest. */
 hak_kept_range hak_kept_take(size_t size, size_t align) {
   range found = {0};
+  HAK_ASSERT(hak_is_pow2(align));
   if (hak_load_relaxed(&hak_kept_extent_bytes) + hak_load_relaxed(&hak_kept_mapping_bytes) == 0) return found;
   size_t best = HAK_KEPT_MAX, most = hak_max_size(size + size / LARGER_PART, hak_align_up(size, HAK_SPAN_SIZE));
   hak_lock_take(&hak_huge_lock);
@@ -116,6 +121,7 @@ static range take_oldest(uint64_t until_ms, size_t most_bytes, size_t excess) {
     if (due && (kept[i].is_extent || kept[i].bytes <= most_bytes)) {
       r = remove_locked(i);
     } else if (due && most_bytes > 0) {
+      HAK_ASSERT(kept[i].bytes > most_bytes);
       kept[i].bytes -= most_bytes;
       r = (range){(char *)kept[i].p + kept[i].bytes, most_bytes, 0, false};
       hak_sub_relaxed(&hak_kept_mapping_bytes, most_bytes);

@@ -18,6 +18,7 @@ static size_t next, quarantined_bytes;
 /* Puts one in, and takes the oldest out where it is full. */
 static quarantined exchange(void *p, size_t bytes, size_t *all_bytes) {
   hak_lock_take(&hak_huge_lock);
+  HAK_ASSERT(next < QUARANTINED_MAX && quarantined_bytes >= list[next].bytes);
   quarantined old = list[next];
   list[next] = (quarantined){p, bytes};
   next = (next + 1) % QUARANTINED_MAX;
@@ -34,6 +35,7 @@ static quarantined take_oldest(size_t allowed_bytes) {
     quarantined *r = &list[(next + i) % QUARANTINED_MAX];
     old = *r;
     *r = (quarantined){NULL, 0};
+    HAK_ASSERT(quarantined_bytes >= old.bytes);
     quarantined_bytes -= old.bytes;
   }
   hak_lock_drop(&hak_huge_lock);

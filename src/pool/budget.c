@@ -79,7 +79,10 @@ static bool admits(size_t bytes) {
   return limit == 0 || (bytes <= limit && used <= limit - bytes);
 }
 
-bool hak_budget_admits_locked(size_t spans) { return admits(spans << HAK_SPAN_SHIFT); }
+bool hak_budget_admits_locked(size_t spans) {
+  hak_assert_held(&hak_span_pool.lock);
+  return admits(spans << HAK_SPAN_SHIFT);
+}
 
 void hak_budget_map_done(size_t bytes, bool mapped) {
   if (mapped)
@@ -220,6 +223,7 @@ static void give_way(size_t target, size_t resident) {
 void hak_budget_rest(void) { hak_store_relaxed(&hak_budget_watch, SIZE_MAX); }
 
 static void enter(unsigned level) {
+  HAK_ASSERT(level < HAK_BUDGET_LEVELS);
   if (level == hak_budget_level()) return;
   hak_store_relaxed(&hak_budget_level_now, level);
   hak_add_relaxed(&entered[level], 1);
@@ -244,6 +248,7 @@ static unsigned no_target(void) { return be_calm(0, SIZE_MAX); }
 
 /* The option in bytes; 0: it cannot be told of what the percentage is, or no cgroup has a limit. */
 static size_t resolve(int64_t option, uint64_t now_ms) {
+  HAK_ASSERT(option != 0);
   if (option > 0) {
     hak_store_relaxed(&resolved_option, option); /* what follows is another one, and is read at once */
     return (size_t)option;
@@ -364,6 +369,8 @@ void hak_budget_set_callback(hak_pressure_callback new_callback, void *context) 
 /* A callback that throws or jumps does not come back here. Its thread has left it when it is here again from no deeper on its
  * stack; from deeper it may be inside still, for a while. */
 static bool has_left(uintptr_t frame) {
+  hak_assert_held(&hak_span_pool.lock);
+  HAK_ASSERT(calling != NULL);
   return calling == hak_thread_mark() && (frame >= calling_frame || skipped_inside++ >= SKIPPED_INSIDE_MOST);
 }
 

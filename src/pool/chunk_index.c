@@ -15,6 +15,8 @@ typedef struct hak_chunk_node {
   struct hak_chunk_node *below[FAN];
 } node;
 _Static_assert(sizeof(node) <= HAK_META_SIZE, "a node is a metadata block");
+_Static_assert((1u << (HAK_CHUNK_ORDERS - 1)) == HAK_CHUNK_SPANS, "there is a tree for each alignment up to a chunk's");
+_Static_assert(FAN == 1 << 5, "as chunks_below shifts");
 
 static size_t chunks_below(unsigned level) { return (size_t)1 << (5 * level); }
 
@@ -27,7 +29,7 @@ static node **root(hak_region *r, bool huge, unsigned order) { return &r->index[
 
 /* Larger alignments than a chunk's are bounded as that one. */
 static unsigned order_of(const hak_chunk_search *s) {
-  HAK_ASSERT(!s->apart || s->align == 1);
+  HAK_ASSERT(hak_is_pow2(s->align) && (!s->apart || s->align == 1));
   return s->apart ? APART : hak_log2(hak_min_size(s->align, HAK_CHUNK_SPANS));
 }
 
@@ -66,6 +68,7 @@ size_t hak_chunk_index_next(const hak_chunk_search *s, size_t from, size_t end) 
 static bool lacks_memory; /* relaxed; for the next call without the lock, under which no system call is made */
 
 static node *make(node **at) {
+  hak_assert_held(&hak_span_pool.lock);
   if (*at == NULL) {
     *at = (node *)hak_meta_take_mapped();
     if (*at != NULL)
@@ -106,6 +109,7 @@ static uint16_t less_of(const hak_region *r, size_t chunk, size_t first, size_t 
 }
 
 void hak_chunk_index_raise(hak_region *r, size_t chunk, size_t first, size_t end) {
+  HAK_ASSERT(first < end && end <= HAK_CHUNK_SPANS && chunk >= first_chunk(r));
   hak_assert_held(&hak_span_pool.lock);
   size_t at = chunk - first_chunk(r);
   for (unsigned order = 0; order <= APART; order++) {
@@ -121,6 +125,7 @@ void hak_chunk_index_raise(hak_region *r, size_t chunk, size_t first, size_t end
 }
 
 void hak_chunk_index_raise_around(hak_region *r, size_t chunk, size_t bit, size_t count) {
+  HAK_ASSERT(count > 0 && bit + count <= HAK_CHUNK_SPANS);
   const uint64_t *words = r->chunks[chunk].free;
   hak_chunk_index_raise(r, chunk, hak_bits_first_of_run(words, bit), hak_bits_next(words, bit + count - 1, false));
 }

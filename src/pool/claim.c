@@ -13,6 +13,7 @@ typedef struct range {
 
 /* Last free and dirty range of the chunk that is worth it, cut to whole huge pages where those are asked for. Empty: none. */
 static range last_dirty_range(const hak_chunk *c, hak_worth worth, bool apart) {
+  hak_assert_held(&hak_span_pool.lock);
   hak_span_set dirty = hak_spans_of_kind(c, HAK_SEARCH_DIRTY, apart);
   range last = {0, 0};
   size_t end;
@@ -30,6 +31,7 @@ static range last_dirty_range(const hak_chunk *c, hak_worth worth, bool apart) {
 /* Over what is free and clean beside it in its huge pages. A fault there made all of the page resident; and the system uses a
  * huge page again only where a whole one has been given back in one call. */
 static range widened(const hak_chunk *c, range r, bool apart) {
+  HAK_ASSERT(r.bit < r.end && r.end <= HAK_CHUNK_SPANS);
   hak_span_set set = hak_spans_of_kind(c, HAK_SEARCH_FREE, apart);
   size_t least = hak_align_down(r.bit, HAK_HUGE_PAGE_SPANS), most = hak_align_up(r.end, HAK_HUGE_PAGE_SPANS);
   while (r.bit > least && hak_bits_has(set.words, r.bit - 1)) r.bit--;
@@ -40,6 +42,7 @@ static range widened(const hak_chunk *c, range r, bool apart) {
 size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
                             size_t *count) {
   size_t dirty_spans = 0;
+  HAK_ASSERT(max_spans > 0);
   const hak_chunk *c = &r->chunks[chunk_index];
   hak_lock_take(&hak_span_pool.lock);
   range dirty = {0, 0};
@@ -63,6 +66,7 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
 
 /* Of the huge pages at either end of what has gone, those that are not in it whole are small pages from now on. */
 static void note_split(hak_chunk *c, size_t bit, size_t count) {
+  HAK_ASSERT(count > 0);
   size_t first = bit / HAK_HUGE_PAGE_SPANS, last = (bit + count - 1) / HAK_HUGE_PAGE_SPANS;
   for (size_t page = first; page <= last; page++) {
     size_t end = (page + 1) * HAK_HUGE_PAGE_SPANS;
@@ -77,7 +81,9 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   hak_assert_held(&hak_span_pool.lock);
   hak_chunk *c = &r->chunks[first / HAK_CHUNK_SPANS];
   size_t bit = first % HAK_CHUNK_SPANS;
-  hak_bits_change(c->free, bit, count, true);
+  HAK_ASSERT(count > 0 && bit + count <= HAK_CHUNK_SPANS && hak_span_pool.claimed_spans >= count);
+  size_t were_free = hak_bits_change(c->free, bit, count, true);
+  HAK_ASSERT(were_free == 0);
   c->free_spans += (uint32_t)count;
   hak_sub_single(&hak_span_pool.live_spans, count);
   hak_sub_single(&hak_span_pool.claimed_spans, count);
@@ -132,6 +138,7 @@ void hak_pool_note_purged_page(const hak_span *span) {
   hak_region *r = hak_pool_region_of(span);
   size_t index = hak_region_span_index(r, span), chunk = index / HAK_CHUNK_SPANS;
   size_t first = index % HAK_CHUNK_SPANS, last = first + span->span_count - 1;
+  HAK_ASSERT(span->head == span && last < HAK_CHUNK_SPANS);
   hak_lock_take(&hak_span_pool.lock);
   uint32_t no_huge = r->chunks[chunk].no_huge_pages;
   hak_lock_drop(&hak_span_pool.lock);
@@ -140,6 +147,7 @@ void hak_pool_note_purged_page(const hak_span *span) {
 
 /* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. */
 void hak_pool_fork_child(void) {
+  hak_assert_held(&hak_span_pool.lock);
   hak_absent_fork_child();
   hak_store_relaxed(&hak_span_pool.purging_slab_pages, 0);
   for (unsigned i = 0; i < hak_region_count() && hak_span_pool.claimed_spans > 0; i++) {

@@ -41,6 +41,7 @@ void hak_budget_count_mapped(size_t bytes) {
 }
 
 void hak_budget_count_unmapped(size_t bytes) {
+  HAK_ASSERT(hak_load_relaxed(&hak_budget_mapped) >= bytes && hak_load_relaxed(&hak_budget_held_mapped) >= bytes);
   hak_sub_relaxed(&hak_budget_mapped, bytes);
   hak_sub_relaxed(&hak_budget_held_mapped, bytes);
 }

@@ -9,9 +9,12 @@ size_t hak_pool_mark_taken(hak_region *r, size_t index, size_t spans) {
   HAK_ASSERT(index >= r->first_span && index + spans <= r->ready_spans);
   hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
   size_t bit = index % HAK_CHUNK_SPANS;
-  hak_bits_change(c->free, bit, spans, false);
+  HAK_ASSERT(spans > 0 && bit + spans <= HAK_CHUNK_SPANS);
+  size_t were_free = hak_bits_change(c->free, bit, spans, false);
+  HAK_ASSERT(were_free == spans);
   size_t dirty = hak_bits_change(c->dirty, bit, spans, false), muzzy = hak_bits_change(c->muzzy, bit, spans, false);
   size_t kept = dirty - hak_bits_change(c->dirty_zero, bit, spans, false) + muzzy;
+  HAK_ASSERT(c->free_spans >= spans && c->dirty_spans >= dirty && hak_span_pool.dirty_spans >= dirty);
   c->free_spans -= (uint32_t)spans;
   c->dirty_spans -= (uint32_t)dirty;
   hak_add_single(&hak_span_pool.live_spans, spans);
@@ -27,6 +30,7 @@ void hak_pool_muzzy_to_dirty(void) {
       hak_chunk *c = &r->chunks[chunk];
       size_t spans = 0;
       for (size_t w = 0; w < HAK_CHUNK_WORDS; w++) {
+        HAK_ASSERT((c->muzzy[w] & (c->dirty[w] | ~c->free[w])) == 0);
         spans += hak_popcount64(c->muzzy[w]);
         c->dirty[w] |= c->muzzy[w];
         c->muzzy[w] = 0;

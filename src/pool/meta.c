@@ -7,6 +7,7 @@
 #include "pool/counters.h"
 
 HAK_ALIGNED(HAK_CACHE_LINE) hak_lock hak_meta_lock;
+_Static_assert(sizeof(hak_meta) == HAK_META_SIZE, "whoever has one has all of its bytes");
 
 #define FIRST_MAPPING (256 * HAK_KIB)
 #define LAST_MAPPING (4 * HAK_MIB) /* one with the pages around it: from that size on they are aligned to it */
@@ -40,6 +41,8 @@ static struct {
 static const void *purger; /* mark of the thread that purges. Taking is an acquire, dropping a release */
 
 static bool extend(size_t needed) {
+  hak_assert_held(&hak_meta_lock);
+  HAK_ASSERT(needed > 0 && needed % HAK_META_SIZE == 0);
   size_t page = hak_os_page_size();
   size_t bytes = hak_min_size(hak_max_size(FIRST_MAPPING, total_bytes), LAST_MAPPING - 2 * page);
   bytes = hak_align_up(hak_max_size(bytes, needed + HEADER_BYTES), page);
@@ -71,6 +74,7 @@ static bool extend(size_t needed) {
 static void *take_fresh(size_t bytes) {
   hak_assert_held(&hak_meta_lock);
   if (fresh_end - fresh < bytes && !extend(bytes)) return NULL;
+  HAK_ASSERT(fresh % HAK_META_SIZE == 0 && fresh + bytes <= fresh_end);
   void *p = (void *)fresh;
   fresh += bytes;
   return p;
@@ -104,7 +108,9 @@ static void make_cold(mapping *m, size_t block) {
 
 /* Whoever takes the first block of a page that was given back has all of it back. */
 static void unmake_cold(mapping *m, size_t block) {
+  hak_assert_held(&hak_meta_lock);
   uint64_t mask, *word = bit_of(m->cold, block, &mask);
+  HAK_ASSERT((*word & mask) != 0 && m->cold_blocks > 0 && cold_blocks >= m->cold_blocks);
   *word &= ~mask;
   m->cold_blocks--;
   cold_blocks--;
@@ -128,6 +134,7 @@ static hak_meta *take_cold(void) {
 }
 
 static bool is_page_cold(mapping *m, size_t first) {
+  HAK_ASSERT(first % page_blocks() == 0);
   for (size_t i = first; i < first + page_blocks(); i++) {
     if ((m->cold[i / 64] >> (i % 64) & 1) == 0) return false;
   }
@@ -153,6 +160,7 @@ static bool claim_pages(mapping *m, size_t first) {
 static void unclaim_locked(bool gone) {
   hak_assert_held(&hak_meta_lock);
   mapping *m = claimed.m;
+  HAK_ASSERT(m != NULL && claimed.count > 0);
   claimed.m = NULL;
   for (size_t i = claimed.first; i < claimed.first + claimed.count; i++) {
     uint64_t mask, *word = bit_of(m->purged, i, &mask);
@@ -188,6 +196,7 @@ static bool make_some_cold(size_t *wanted) {
     make_cold(m, ((uintptr_t)meta - (uintptr_t)m) / HAK_META_SIZE);
     m->has_new = true;
   }
+  HAK_ASSERT(free_blocks >= n);
   free_blocks -= n;
   fewest_free = free_blocks;
   hak_lock_drop(&hak_meta_lock);
@@ -227,6 +236,7 @@ static hak_meta *take(bool may_map) {
   hak_lock_take(&hak_meta_lock);
   hak_meta *meta = free_list;
   if (meta != NULL) {
+    HAK_ASSERT(free_blocks > 0);
     free_list = meta->next;
     free_blocks--;
     fewest_free = hak_min_size(fewest_free, free_blocks);
@@ -261,6 +271,7 @@ void hak_meta_give_one(void *memory) {
 }
 
 void *hak_meta_take_block(unsigned count) {
+  HAK_ASSERT(count > 0);
   hak_lock_take(&hak_meta_lock);
   void *p = take_fresh((size_t)count * HAK_META_SIZE); /* fresh memory is zero */
   hak_lock_drop(&hak_meta_lock);

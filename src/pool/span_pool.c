@@ -28,6 +28,7 @@ static uint64_t aligned_bits(uintptr_t page, size_t align) {
 }
 
 static hak_span_set aligned_of(const hak_span_set *set, uintptr_t chunk_page, size_t align) {
+  HAK_ASSERT(hak_is_pow2(align));
   hak_span_set aligned = *set;
   for (size_t w = 0; align > 1 && w < HAK_CHUNK_WORDS; w++) aligned.words[w] &= aligned_bits(chunk_page + w * 64, align);
   return aligned;
@@ -54,6 +55,7 @@ static void raise_chunk(hak_region *r, size_t chunk) { hak_chunk_index_raise(r, 
 
 /* Only in one chunk. */
 static bool grow(hak_region *r, size_t spans, bool huge) {
+  hak_assert_held(&hak_span_pool.lock);
   size_t from = r->ready_spans;
   if (!hak_region_grow(r, spans, huge)) return false;
   raise_chunk(r, from / HAK_CHUNK_SPANS);
@@ -112,6 +114,7 @@ static hak_span *take_at(const hak_chunk_search *s, size_t chunk, size_t bit, fo
   hak_region *r = s->region;
   hak_chunk *c = &r->chunks[chunk];
   size_t last = bit + s->spans - 1;
+  HAK_ASSERT(last < HAK_CHUNK_SPANS);
   out->wakes_first = is_asleep(c, bit, s->spans);
   out->wakes_last = last / HAK_HUGE_PAGE_SPANS != bit / HAK_HUGE_PAGE_SPANS && is_asleep(c, last, s->spans);
   size_t index = chunk * HAK_CHUNK_SPANS + bit, kept = hak_pool_mark_taken(r, index, s->spans);
@@ -335,6 +338,8 @@ static hak_span *take_locked(hak_chunk_search s, found *out) {
 }
 
 static void set_codes(hak_region *r, size_t first, size_t spans, unsigned code) {
+  hak_assert_held(&hak_span_pool.lock);
+  HAK_ASSERT(first >= r->first_span && first + spans <= r->ready_spans && code < HAK_CODES);
   for (size_t i = 0; i < spans; i++) hak_region_set_code(r, first + i, code);
 }
 
@@ -350,6 +355,7 @@ static void mark_large(hak_region *r, size_t index, size_t spans) {
 
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
   found out = {0};
+  HAK_ASSERT(spans > 0 && spans <= HAK_CHUNK_SPANS && hak_is_pow2(align) && tags.head != HAK_TAG_NONE && tags.head_code != HAK_CODE_NONE);
   hak_chunk_index_prepare();
   hak_lock_take(&hak_span_pool.lock);
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
@@ -389,6 +395,7 @@ static bool may_take(const hak_chunk *c, size_t bit, size_t spans) {
 }
 
 bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
+  HAK_ASSERT(extra_spans > 0 && span->head == span && span->span_count > 0 && body_code != HAK_CODE_NONE);
   hak_region *r = hak_pool_region_of(span);
   size_t index = hak_region_span_index(r, span) + span->span_count;
   size_t bit = index % HAK_CHUNK_SPANS;
@@ -414,6 +421,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
 }
 
 void hak_pool_retag(hak_span *span, hak_pool_tags tags) {
+  HAK_ASSERT(span->head == span && span->tag != HAK_TAG_NONE && tags.head != HAK_TAG_NONE);
   hak_region *r = hak_pool_region_of(span);
   size_t index = hak_region_span_index(r, span);
   hak_lock_take(&hak_span_pool.lock);
@@ -430,6 +438,7 @@ static bool is_over_mark(size_t dirty, size_t live) {
 }
 
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
+  HAK_ASSERT(tag != HAK_TAG_NONE);
   hak_region *r = hak_pool_region_of(span);
   hak_lock_take(&hak_span_pool.lock);
   if (HAK_UNLIKELY(span->tag != tag || span->head != span || span->span_count <= keep)) {
@@ -443,10 +452,11 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due) {
   set_codes(r, index, spans, HAK_CODE_NONE);
   if (keep == 0) hak_store_relaxed(&span->tag, HAK_TAG_NONE);
   span->span_count = (uint16_t)keep;
-  hak_bits_change(c->free, bit, spans, true);
-  hak_bits_change(c->dirty, bit, spans, true);
+  size_t were_free = hak_bits_change(c->free, bit, spans, true), were_dirty = hak_bits_change(c->dirty, bit, spans, true);
+  HAK_ASSERT(were_free == 0 && were_dirty == 0 && hak_span_pool.live_spans >= spans);
   c->free_spans += (uint32_t)spans;
   c->dirty_spans += (uint32_t)spans;
+  HAK_ASSERT(c->dirty_spans <= c->free_spans && c->free_spans + c->absent_spans <= HAK_CHUNK_SPANS);
   hak_chunk_index_raise_around(r, index / HAK_CHUNK_SPANS, bit, spans);
   hak_store_relaxed(&c->epoch, hak_load_relaxed(&now_epoch));
   size_t live = hak_sub_single(&hak_span_pool.live_spans, spans);

@@ -12,6 +12,7 @@
 static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 
 #define SLAB_STEPS 2 /* looks */
+_Static_assert(STEPS % SLAB_STEPS == 0, "a decay time has whole rounds of slabs");
 #define MARK_SPANS (64 * SPANS_PER_MIB)
 #define WINDOW 7 /* looks: what the load had in use then may stay where it swings; gone before two decay times are over */
 #define REFAULT_PART 4              /* more than this part of what was purged, wanted again, was purged too early */
@@ -151,6 +152,7 @@ static size_t missing(void) {
 /* What was purged before the last look, and is taken from now on, was not purged too early: a load that comes back so late would have left
  * the window too. Under the lock, as others take off what they have read. */
 static void forget_purges(uint64_t passed) {
+  HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   uint64_t purged = purged_now(), young = passed == STEPS ? 0 : purged - purged_at_look;
   purged_at_look = purged;
   hak_lock_take(&hak_span_pool.lock);
@@ -159,6 +161,7 @@ static void forget_purges(uint64_t passed) {
 }
 
 static void pass_window(uint64_t passed) {
+  HAK_ASSERT(passed <= WINDOW);
   for (; passed > 0; passed--) {
     for (unsigned i = 0; i + 1 < WINDOW; i++) hak_store_relaxed(&peaks[i], hak_load_relaxed(&peaks[i + 1]));
     hak_store_relaxed(&peaks[WINDOW - 1], 0);
@@ -171,6 +174,7 @@ static void pass_window(uint64_t passed) {
 
 /* Once a decay time: whether what was purged was wanted again, and whether the load still swings. */
 static void judge_refaults(void) {
+  HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   uint64_t purged = purged_now(), refaults = refaults_now();
   uint64_t went = purged - purged_seen, again = refaults - refaults_seen;
   purged_seen = purged;
@@ -187,6 +191,7 @@ static void judge_refaults(void) {
 
 /* What may be dirty now. `passed`: looks since the last one, that is, one unless nobody came by. */
 static size_t allowed_now(uint64_t passed, bool idle) {
+  HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   for (; passed > 0; passed--) {
     for (unsigned i = 0; i + 1 < STEPS; i++) backlog[i] = backlog[i + 1];
     backlog[STEPS - 1] = 0;
@@ -254,6 +259,7 @@ static void leave_to_others(size_t goal) {
 
 /* Between two looks, what goes is not to make up for what becomes dirty. */
 static void purge_to_goal(size_t most_spans) {
+  HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   size_t goal = hak_load_relaxed(&hak_decay_goal), dirty = dirty_now();
   if (goal == SIZE_MAX) return;
   size_t purged = dirty > goal ? hak_purge_spans(hak_max_size(goal, dirty - hak_min_size(dirty, most_spans)), goes_lazily()) : 0;
@@ -270,6 +276,7 @@ static void purge_to_goal(size_t most_spans) {
 
 /* An extent that was kept for a decay time has waited when it comes to the pool. */
 static void release_kept(uint64_t now_ms, size_t most_bytes, hak_deferred *d) {
+  HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   uint64_t ms = hak_budget_level() >= HAK_BUDGET_OVER ? 0 : hak_decay_ms();
   bool left = false;
   if (hak_spares_large()) {

@@ -22,6 +22,7 @@ static void count(size_t bytes) {
 }
 
 static hak_pages purge_range(void *start, size_t bytes, bool lazily) {
+  HAK_ASSERT(bytes > 0 && ((uintptr_t)start | bytes) % hak_os_page_size() == 0);
   hak_pages pages = HAK_PAGES_KEPT;
   bool whole_spans = is_whole((uintptr_t)start, bytes, HAK_SPAN_SIZE);
   /* A cgroup is charged for a huge page whole until it is split. */
@@ -49,6 +50,7 @@ static size_t claim_room(size_t keep_spans) {
 static size_t purge_in_chunk(hak_region *r, size_t chunk, size_t keep_spans, hak_worth worth, bool lazily) {
   size_t first, n, dirty = hak_pool_claim_dirty(r, chunk, claim_room(keep_spans), worth, &first, &n);
   if (dirty == 0) return 0;
+  HAK_ASSERT(n > 0 && dirty <= n && first >= r->first_span);
   HAK_SCHEDULE_POINT("purge: spans claimed");
   hak_pages pages = purge_range(hak_region_address(r, first), n << HAK_SPAN_SHIFT, lazily);
   HAK_SCHEDULE_POINT("purge: spans advised");
@@ -140,11 +142,15 @@ static bool become_slab_purger(void) {
   return hak_cas_acquire(&slab_purger, &nobody, hak_thread_mark());
 }
 
-static void end_slab_purger(void) { hak_store_release(&slab_purger, NULL); }
+static void end_slab_purger(void) {
+  HAK_ASSERT(claimed == NULL);
+  hak_store_release(&slab_purger, NULL);
+}
 
 /* Returns the bytes claimed; 0: there is nothing to purge. */
 static size_t claim(hak_arena_bin *bin, hak_span *slab, uint32_t tag) {
   HAK_ASSERT(hak_load_relaxed(&slab_purger) == hak_thread_mark());
+  HAK_ASSERT(claimed == NULL);
   hak_lock_take(&bin->lock);
   bool some = hak_slab_claim_free_pages(&bin->slabs, slab, tag, &free_pages);
   if (some) {
@@ -160,6 +166,8 @@ static size_t claim(hak_arena_bin *bin, hak_span *slab, uint32_t tag) {
 /* Puts the claimed blocks back. Caller holds the bin's lock. */
 static void *unclaim(bool gone, bool *purge_due) {
   hak_span *slab = claimed;
+  HAK_ASSERT(slab != NULL);
+  hak_assert_held(&claimed_bin->lock);
   claimed = NULL;
   hak_store_relaxed(&claimed_bin->spare, 1);
   return hak_slab_unclaim_free_pages(&claimed_bin->slabs, slab, &free_pages, gone, purge_due);
@@ -194,6 +202,8 @@ static size_t purge_slab(hak_arena *a, unsigned c, hak_span *slab, hak_deferred 
 }
 
 static size_t purge_class(hak_arena *a, unsigned c, unsigned round, bool at_once, size_t wanted, hak_deferred *d) {
+  HAK_ASSERT(wanted > 0);
+  HAK_ASSERT(hak_load_relaxed(&slab_purger) == hak_thread_mark()); /* found[] is its */
   hak_arena_bin *bin = &a->bins[c];
   size_t purged = 0;
   unsigned n;

@@ -5,6 +5,11 @@
 
 #include "os/os.h"
 
+_Static_assert(HAK_CODES <= UINT8_MAX + 1, "the page map has a byte for a code");
+_Static_assert(HAK_CHUNK_SPANS % 64 == 0, "a chunk's bitmaps are whole words");
+_Static_assert(HAK_HUGE_PAGE_SPANS * 32 == HAK_CHUNK_SPANS, "a chunk's huge pages are the bits of a word");
+_Static_assert(sizeof(hak_span) == 64, "one cache line, of a page that has 64");
+
 hak_region hak_main_region;
 /* Until the first region: no address lies within any limit from here, so a new limit may be seen with it. */
 uintptr_t hak_main_base = (uintptr_t)1 << 63;
@@ -37,7 +42,10 @@ static size_t max_reservation;
 /* The tables take less than this part of a region. */
 #define TABLES_PART (HAK_HARD(CHECKED_FREE) ? 8 : 64)
 
-hak_region *hak_region_at(unsigned index) { return index == 0 ? &hak_main_region : &extra[index - 1]; }
+hak_region *hak_region_at(unsigned index) {
+  HAK_ASSERT(index < HAK_MAX_REGIONS);
+  return index == 0 ? &hak_main_region : &extra[index - 1];
+}
 
 unsigned hak_region_count(void) { return hak_load_acquire(&region_count); }
 

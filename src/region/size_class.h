@@ -48,10 +48,14 @@ extern HAK_HIDDEN hak_class_info hak_class_table[HAK_CLASS_COUNT];
 void hak_size_class_init(unsigned tiny_max_group);
 
 HAK_INLINE unsigned hak_class_for(size_t size) {
+  HAK_ASSERT(size <= HAK_SMALL_MAX);
   return hak_code_of_granules[(size + HAK_GRANULE - 1) / HAK_GRANULE] - 1u;
 }
 HAK_INLINE bool hak_code_is_class(unsigned code) { return code - 1 < HAK_CLASS_COUNT; }
-HAK_INLINE size_t hak_class_size(unsigned class_code) { return hak_class_table[class_code].size; }
+HAK_INLINE size_t hak_class_size(unsigned class_code) {
+  HAK_ASSERT(class_code < HAK_CLASS_COUNT);
+  return hak_class_table[class_code].size;
+}
 
 /* n of C<n>: 4*2^n < size <= 8*2^n. Blocks of a class all lie in one group. */
 unsigned hak_class_group(size_t block_size);

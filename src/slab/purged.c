@@ -2,6 +2,8 @@
 
 #define GONE_MASK ((1u << HAK_PURGED_LIVE_SHIFT) - 1) /* a slab has 64 pages at most */
 #define LIVE_MAX 0x1ffu /* or more */
+_Static_assert((LIVE_MAX << HAK_PURGED_LIVE_SHIFT | GONE_MASK) == UINT16_MAX, "scan_state has room for both");
+_Static_assert(4 * HAK_SPAN_SIZE / 4096 <= GONE_MASK, "and for the pages of the largest slab");
 
 /* When pages went: seconds, as far as ticks have seen them pass, and of those the last bits alone. */
 #define STAMP_EPOCHS 4
@@ -20,10 +22,13 @@ void hak_slab_note_purged(hak_span *s, size_t pages, unsigned live) {
  * back to a size is no reason to keep its pages in between. (One in 16 that is older is mistaken for young.) */
 #define LATE_STAMPS 2
 void hak_slab_left_sparse(hak_slab_set *set, hak_span *s) {
+  HAK_ASSERT(s->list == 3 || s->list == HAK_PURGED_LIST);
   if (s->list != HAK_PURGED_LIST) {
+    HAK_ASSERT(set->sparse > 0);
     hak_sub_single(&set->sparse, 1);
     return;
   }
+  HAK_ASSERT(hak_load_relaxed(&hak_span_pool.purged_slab_pages) >= (s->scan_state & GONE_MASK));
   hak_sub_relaxed(&hak_span_pool.purged_slab_pages, s->scan_state & GONE_MASK);
   if (((stamp_now() - s->sparse_since) & STAMP_MASK) < LATE_STAMPS) {
     size_t again = (s->scan_state & GONE_MASK) * hak_os_page_size();
@@ -37,6 +42,7 @@ void hak_slab_left_sparse(hak_slab_set *set, hak_span *s) {
  * all. */
 #define AGAIN_LEAST 4
 bool hak_slab_stays_purged(const hak_span *s, unsigned free_count) {
+  HAK_ASSERT(s->list == HAK_PURGED_LIST && free_count <= s->bumped);
   unsigned live = s->bumped - free_count;
   return (live + AGAIN_LEAST) * 2 > hak_slab_live_when_purged(s);
 }

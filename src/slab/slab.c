@@ -5,6 +5,10 @@
 
 #include "slab/purged.h"
 
+_Static_assert(HAK_SPAN_SIZE / HAK_GRANULE == HAK_BITMAP_WORDS * 64, "a span's bitmap has a bit for each of its smallest blocks");
+_Static_assert(HAK_NO_LIST >= HAK_FULLNESS_LISTS && HAK_NO_LIST < 1 << 3, "three bits say which list");
+_Static_assert(HAK_PURGED_LIST == HAK_FULLNESS_LISTS - 1, "refills come to it last");
+
 static unsigned next_colour; /* relaxed; any value will do, neighbours should differ */
 
 void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
@@ -38,10 +42,12 @@ HAK_INLINE unsigned list_for(const hak_span *s, unsigned n) {
 /* Frees of so many blocks need no look: until the slab belongs on the next list, or all that it ever handed out has come back. */
 void hak_slab_settle_count(hak_span *s, unsigned n) {
   unsigned next = s->list < 3 ? (s->list + 1u) * (s->blocks >> 2) : s->list == 3 ? s->blocks : 0;
+  HAK_ASSERT(n <= s->bumped && s->bumped <= s->blocks);
   if (next > s->bumped) next = s->bumped;
   if (next <= n) next = n + 1;
   s->settled = (uint16_t)next;
   s->frees_left = (uint16_t)(next - n);
+  HAK_ASSERT(s->frees_left > 0 && hak_slab_free_count(s) == n);
 }
 
 /* Puts the slab, which has n free blocks, on the list it asks for; on none when it has none. */
@@ -89,6 +95,7 @@ static hak_span *create(const hak_slab_set *set, unsigned class_code, uint32_t o
   s->next = s->prev = NULL;
   s->bumped = 0;
   s->blocks = (uint16_t)(((size_t)info->spans * HAK_SPAN_SIZE - colour) / info->size);
+  HAK_ASSERT(s->blocks > 0 && s->blocks <= HAK_BITMAP_WORDS * 64 && (size_t)info->spans * HAK_BITMAP_WORDS * 64 >= s->blocks);
   s->class_code = (uint8_t)class_code;
   s->list = HAK_NO_LIST;
   s->scan_state = 0;
@@ -99,6 +106,7 @@ static hak_span *create(const hak_slab_set *set, unsigned class_code, uint32_t o
 }
 
 static void destroy(hak_slab_set *set, hak_span *s, bool *purge_due) {
+  HAK_ASSERT(s->head == s && s != set->bump_slab);
   HAK_ASSERT(hak_slab_free_count(s) == s->bumped && set->slabs > 0);
   if (s->list != HAK_NO_LIST) hak_slab_unlink(set, s);
   hak_sub_single(&set->slabs, 1);
@@ -109,11 +117,12 @@ static void destroy(hak_slab_set *set, hak_span *s, bool *purge_due) {
 /* Writes blocks below `end`, downwards, the lowest address first. Returns how many of at most `wanted`, which is not 0. */
 static unsigned take_free(hak_slab_set *set, hak_span *s, size_t block_size, void **end, unsigned wanted) {
   unsigned n = hak_slab_free_count(s), taken = (unsigned)hak_min_size(n, wanted);
-  HAK_ASSERT(taken > 0);
+  HAK_ASSERT(taken > 0 && n <= s->bumped);
   void **out = end - taken;
   size_t left = taken;
   uintptr_t at = s->start;
   for (uint64_t *bits = s->bits;; bits++, at += 64 * block_size) {
+    HAK_ASSERT(bits < s->bits + ((size_t)s->blocks + 63) / 64);
     uint64_t word = *bits;
     if (word == 0) continue;
     do {
@@ -132,6 +141,7 @@ static unsigned take_free(hak_slab_set *set, hak_span *s, size_t block_size, voi
 /* The same of blocks that were never used. */
 static unsigned take_unused(hak_slab_set *set, unsigned class_code, void **end, unsigned wanted) {
   hak_span *s = set->bump_slab;
+  HAK_ASSERT(s != NULL && s->bumped < s->blocks && s->class_code == class_code && wanted > 0);
   size_t block_size = hak_class_table[class_code].size;
   unsigned n = (unsigned)hak_min_size(wanted, (size_t)(s->blocks - s->bumped)), free_count = hak_slab_free_count(s);
   uintptr_t at = s->start + (size_t)s->bumped * block_size;
@@ -158,6 +168,7 @@ void hak_slab_taken_again(hak_slab_set *set, hak_span *s) {
 }
 
 static unsigned take_all_free(hak_slab_set *set, unsigned class_code, void **end, unsigned wanted) {
+  HAK_ASSERT(class_code < HAK_CLASS_COUNT && wanted > 0);
   size_t block_size = hak_class_table[class_code].size;
   unsigned taken = 0;
   for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
@@ -190,6 +201,7 @@ unsigned hak_slab_set_take(hak_slab_set *set, unsigned class_code, uint32_t owne
   unsigned taken = hak_slab_set_take_ready(set, class_code, out, wanted);
   /* A short batch is better than a new slab that the caller did not need. */
   if (taken > 0) return taken;
+  HAK_ASSERT(set->bump_slab == NULL); /* what it had would have been taken */
   set->bump_slab = create(set, class_code, owner);
   if (set->bump_slab == NULL) return 0;
   hak_add_single(&set->slabs, 1);
@@ -209,6 +221,7 @@ hak_verdict hak_slab_examine(const hak_span *s, const void *p) {
 }
 
 void hak_slab_settle_after_put(hak_slab_set *set, hak_span *s, unsigned n, bool *purge_due) {
+  HAK_ASSERT(n > 0 && n <= s->bumped);
   if (HAK_LIKELY(n != s->bumped)) {
     settle(set, s, n);
     return;
@@ -261,6 +274,7 @@ HAK_INLINE unsigned put_all(hak_slab_set *set, uint32_t tag, void *const *blocks
 
 unsigned hak_slab_set_put(hak_slab_set *set, uint32_t tag, void *const *blocks, unsigned count, hak_verdict *verdict,
                           bool *purge_due) {
+  HAK_ASSERT(count > 0 && hak_code_is_class(HAK_TAG_CODE(tag)));
   /* Blocks come from magazines, into which nothing goes that lies in no region. */
   bool further = hak_load_acquire(&hak_latest_region) != NULL;
   return further ? put_all(set, tag, blocks, count, true, verdict, purge_due) : put_all(set, tag, blocks, count, false, verdict, purge_due);

@@ -32,6 +32,7 @@ static bool is_over(const search *f) { return f->found == f->capacity || f->step
 /* Returns where it stopped; NULL: at the end of the list. */
 static hak_span *look(hak_span *s, search *f) {
   for (; s != NULL && !is_over(f); s = s->next) {
+    HAK_ASSERT(s->list < HAK_PURGED_LIST);
     f->steps--;
     unsigned seen = s->scan_state, n = hak_slab_free_count(s), now = n | (f->walk & ROUND_MASK) << ROUND_SHIFT;
     bool same = (seen & COUNT_MASK) == n;
@@ -48,6 +49,7 @@ static hak_span *look(hak_span *s, search *f) {
 /* Those of the last list to which blocks have come back since their pages went. */
 static void look_again(hak_span *s, search *f) {
   for (; s != NULL && !is_over(f); s = s->next) {
+    HAK_ASSERT(s->list == HAK_PURGED_LIST);
     f->steps--;
     if (s->bumped - hak_slab_free_count(s) < hak_slab_live_when_purged(s)) f->out[f->found++] = s;
   }
@@ -65,6 +67,7 @@ static void find_all(hak_slab_set *set, unsigned class_code, search *f) {
 /* Stamps count walks, and not rounds: of those a walk may take four, after which they look the same. */
 static void find_idle(hak_slab_set *set, unsigned class_code, unsigned round, search *f) {
   hak_span *s = set->look_next;
+  HAK_ASSERT(s == NULL || s->list == 3 || s->list == 2);
   if (s == NULL && set->walk_round != (uint8_t)round) {
     set->walk++;
     set->walk_round = (uint8_t)round;
@@ -81,6 +84,7 @@ static void find_idle(hak_slab_set *set, unsigned class_code, unsigned round, se
 
 unsigned hak_slab_find_sparse(hak_slab_set *set, unsigned class_code, unsigned round, bool at_once, hak_span **out,
                               unsigned capacity) {
+  HAK_ASSERT(class_code < HAK_CLASS_COUNT && capacity > 0);
   search f = {out, capacity, 0, at_once ? STEPS_MAX_AT_ONCE : STEPS_MAX, 0, at_once};
   if (at_once)
     find_all(set, class_code, &f);
@@ -101,6 +105,7 @@ static unsigned next_block(const hak_span *s, unsigned from, bool wanted) {
 }
 
 static void claim(hak_span *s, unsigned from, unsigned to, hak_free_pages *out) {
+  HAK_ASSERT(from < to && to <= s->blocks);
   for (unsigned i = from; i < to; i++) {
     uint64_t mask = (uint64_t)1 << (i % 64);
     out->claimed[i / 64] |= mask;
@@ -149,6 +154,7 @@ bool hak_slab_claim_free_pages(hak_slab_set *set, hak_span *s, uint32_t tag, hak
     out->pages[out->count].start = (void *)h.from;
     out->pages[out->count++].bytes = h.to - h.from;
     claim(s, h.first, h.end, out);
+    HAK_ASSERT(n >= h.end - h.first);
     n -= h.end - h.first;
   }
   if (out->count == 0) {
@@ -169,6 +175,7 @@ void *hak_slab_unclaim_free_pages(hak_slab_set *set, hak_span *s, const hak_free
     n += hak_popcount64(back);
     s->bits[w] |= back;
   }
+  HAK_ASSERT(n > 0 && n <= s->bumped);
   bool ends = n == s->bumped; /* and is the pool's, and perhaps somebody else's, after the next line */
   hak_slab_settle_after_put(set, s, n, purge_due);
   if (ends) return twice;

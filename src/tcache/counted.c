@@ -30,6 +30,8 @@ static double mean_for_guards(double blocks) {
 }
 
 void hak_counting_start(const hak_counting_rates *r) {
+  HAK_ASSERT(r->guard_blocks == 0 || r->guard_blocks >= 1);
+  HAK_ASSERT(r->profile_bytes >= 0 && (r->guard_blocks != 0 || r->profile_bytes != 0));
   rates = *r;
   guard_rate = r->guard_blocks == 0 ? 0 : r->guard_blocks == 1 ? CERTAIN : -hak_ln(1 - 1 / r->guard_blocks);
   mean = r->profile_bytes;
@@ -55,6 +57,7 @@ static uint64_t next_random(hak_count_state *s) {
 
 /* The distance grows while a window has more samples than it should, and shrinks with each that has few. */
 static void adapt(pace *k, uint32_t a_second) {
+  HAK_ASSERT(hak_load_relaxed(&k->shift) <= SHIFT_MAX);
   if (a_second == 0) return;
   uint64_t now_ms = hak_os_now_ms(), windows = (now_ms - hak_load_relaxed(&k->window_ms)) / WINDOW_MS;
   uint32_t most = a_second / (1000 / WINDOW_MS) + 1, samples = hak_add_relaxed(&k->samples, 1) + 1, shift = hak_load_relaxed(&k->shift);
@@ -68,7 +71,10 @@ static void adapt(pace *k, uint32_t a_second) {
   hak_store_relaxed(&k->window_ms, now_ms);
 }
 
-static double grown(double distance, uint32_t shift) { return distance * (double)((uint64_t)1 << shift); }
+static double grown(double distance, uint32_t shift) {
+  HAK_ASSERT(shift <= SHIFT_MAX);
+  return distance * (double)((uint64_t)1 << shift);
+}
 
 /* As short as the sampler with the shorter distance needs. */
 static double mean_of(const hak_count_state *s) {

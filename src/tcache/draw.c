@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "tcache/cache.h"
+
 #define LN2 0.693147180559945309417232121458
 #define SQRT_HALF 0.70710678118654752440
 #define TRIALS_MAX ((uint64_t)1 << 62)
@@ -9,6 +11,7 @@
 /* x = m * 2^e with m from sqrt(1/2) to sqrt(2), and ln m = 2 artanh((m - 1) / (m + 1)): an odd series that gains a digit and a
  * half a term there. */
 double hak_ln(double x) {
+  HAK_ASSERT(x > 0);
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
   int exponent = (int)(bits >> 52 & 0x7ff) - 1022;
@@ -27,6 +30,7 @@ double hak_ln(double x) {
 
 /* e^-x = (e^(-x/2^k))^(2^k). With y = 1 - e^-z, twice z is 1 - (1 - y)^2 = y (2 - y): no digit is lost. */
 double hak_one_minus_exp(double x) {
+  HAK_ASSERT(x >= 0);
   if (x > 45) return 1;
   if (x < 0x1p-10) return x * (1 - x * (1. / 2 - x * (1. / 6 - x * (1. / 24 - x * (1. / 120)))));
   unsigned halvings = 0;
@@ -42,6 +46,7 @@ double hak_draw_uniform(uint64_t random) { return ((double)(random >> 11) + 0.5)
 double hak_draw_exponential(uint64_t random) { return -hak_ln(hak_draw_uniform(random)); }
 
 uint64_t hak_draw_trials(double mean, uint64_t random) {
+  HAK_ASSERT(mean >= 0);
   double failures = hak_draw_exponential(random) * mean;
   return failures >= (double)(TRIALS_MAX - 1) ? TRIALS_MAX : (uint64_t)failures + 1;
 }

@@ -63,6 +63,7 @@ static void **top_in(const hak_tcache *t, unsigned c) {
 /* Nothing is in flight: what was in doubt can be told. */
 static void settle_bin(hak_tcache *t, unsigned c) {
   hak_tcache_bin *b = &t->bins[c];
+  HAK_ASSERT(b->loaded != NULL && b->planted > 0 && b->planted < HAK_MAGAZINE_SLOTS);
   void **slot = b->loaded + b->planted, **top = t->top[c + 1];
   if (b->doubted == NULL && (*slot != NULL || top < slot)) {
     /* The thief found an older NULL: on machines that reorder stores the top may come before the block below it. Or, in a child of a
@@ -116,9 +117,14 @@ HAK_RACY static unsigned worth(const hak_tcache *t) {
   return n;
 }
 
-static void let_go(hak_tcache *t) { hak_store_release(&t->thief, 0); }
+static void let_go(hak_tcache *t) {
+  HAK_ASSERT(t->thief == 1);
+  hak_store_release(&t->thief, 0);
+}
 
 static void take_stacks(hak_tcache *t, bool pinned_too, haul *h) {
+  hak_assert_held(&hak_tcache_reach_lock);
+  HAK_ASSERT(t->thief == 1 && t != hak_tls.cache);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_tcache_bin *b = &t->bins[c];
     if (b->full == NULL || (!pinned_too && hak_tcache_is_pinned(b))) continue;
@@ -126,6 +132,7 @@ static void take_stacks(hak_tcache *t, bool pinned_too, haul *h) {
     void **last = b->full;
     while (*last != NULL) last = *last;
     *last = h->full[c];
+    HAK_ASSERT(blocks > 0 && t->stacked_bytes >= blocks * hak_class_size(c));
     h->full[c] = b->full;
     h->blocks += blocks;
     b->full = NULL;
@@ -144,6 +151,7 @@ static void take_stacks(hak_tcache *t, bool pinned_too, haul *h) {
 
 /* First the note, then the NULL: whatever becomes of the thief, the owner finds out. */
 static void plant(hak_tcache *t, unsigned c) {
+  HAK_ASSERT(t->thief == 1 && t->bins[c].planted == 0 && plant_count < PLANTS);
   hak_tcache_bin *b = &t->bins[c];
   unsigned n = reachable(t, c);
   void **slot = hak_magazine_empty_top(b->loaded, c) + n;
@@ -170,6 +178,7 @@ static void **planted_slot(unsigned i) {
 
 /* After a barrier. */
 static void look_at_tops(void) {
+  hak_assert_held(&hak_tcache_reach_lock);
   for (unsigned i = 0; i < plant_count; i++) {
     void **top = top_in(plants[i].t, plants[i].class_code);
     if (top == NULL || top <= planted_slot(i)) plants[i].count = 0;
@@ -185,6 +194,7 @@ static void copy_blocks(haul *h) {
     void **slot = planted_slot(i);
     if (n == 0 || hak_load_acquire(slot) != NULL) continue; /* in doubt */
     parcel *p = h->unused;
+    HAK_ASSERT(p != NULL && n <= sizeof p->blocks / sizeof *p->blocks);
     h->unused = p->next;
     memcpy(p->blocks, slot - n + 1, (n - 1) * sizeof *slot);
     p->blocks[n - 1] = b->doubted;
@@ -214,6 +224,8 @@ static void keep_sleepers(void) {
 
 /* False: no system call, no theft. */
 static bool rob(bool pinned_too, haul *h) {
+  hak_assert_held(&hak_tcache_reach_lock);
+  HAK_ASSERT(batch_size > 0 && batch_size <= BATCH);
   for (unsigned i = 0; i < batch_size; i++) hak_store_relaxed(&batch[i]->thief, 1);
   plant_count = 0;
   bool works = hak_os_barrier();
@@ -282,6 +294,7 @@ static bool is_asked_for(const hak_tcache *t, uint64_t idle_since_ms) {
 /* The next caches from *at on, as many as share barriers; returns how many of their magazines there are to reach into. Moves *at behind them. */
 static unsigned choose(hak_tcache **at, unsigned *looks, uint64_t idle_since_ms) {
   unsigned magazines = 0;
+  hak_assert_held(&hak_tcache_reach_lock);
   batch_size = 0;
   for (hak_tcache *t = *at; t != NULL && *looks > 0 && batch_size < BATCH; *at = t = t->next) {
     --*looks;

@@ -42,6 +42,7 @@ static void init_bins(hak_tcache *t) {
 
 static void **take_spare(hak_tcache *t) {
   hak_meta *spare = t->spares;
+  HAK_ASSERT((spare == NULL) == (t->spare_count == 0));
   if (spare == NULL) return (void **)hak_meta_take();
   t->spares = spare->next;
   t->spare_count--;
@@ -56,13 +57,17 @@ static void give_spares(hak_tcache *t) {
 
 static void give_spare(hak_tcache *t, void *memory) {
   hak_meta *spare = memory;
+  HAK_ASSERT(((uintptr_t)memory & (HAK_META_SIZE - 1)) == 0);
   spare->next = t->spares;
   t->spares = spare;
   /* Who only frees gives magazines away, who only allocates is given them: the surplus of one is what the other lacks. */
   if (++t->spare_count > SPARES_MAX) give_spares(t);
 }
 
-static void ***top_of(const hak_tcache *t, unsigned c) { return &t->top[c + 1]; }
+static void ***top_of(const hak_tcache *t, unsigned c) {
+  HAK_ASSERT(t->top != NULL && c < HAK_CLASS_COUNT);
+  return &t->top[c + 1];
+}
 
 static unsigned loaded_blocks(const hak_tcache *t, unsigned c) {
   void **magazine = t->bins[c].loaded;
@@ -87,6 +92,7 @@ static bool load_empty(hak_tcache *t, unsigned c) {
 
 static void publish_count(hak_tcache *t, unsigned c) {
   hak_tcache_bin *b = &t->bins[c];
+  HAK_ASSERT(loaded_blocks(t, c) <= hak_magazine_usable[c] && (b->full == NULL) == (b->full_count == 0));
   hak_store_relaxed(&b->published, loaded_blocks(t, c) + b->full_count * (uint32_t)hak_magazine_usable[c]);
 }
 
@@ -98,7 +104,7 @@ static void publish(hak_tcache *t, unsigned c) {
 
 static void push_stack(hak_tcache *t, unsigned c, void **magazine) {
   hak_tcache_bin *b = &t->bins[c];
-  HAK_ASSERT(magazine[SLOTS] != NULL); /* it is full */
+  HAK_ASSERT(magazine[SLOTS] != NULL && magazine != b->loaded); /* it is full */
   *magazine = b->full;
   b->full = magazine;
   b->full_count++;
@@ -107,7 +113,7 @@ static void push_stack(hak_tcache *t, unsigned c, void **magazine) {
 
 static void **pop_stack(hak_tcache *t, unsigned c) {
   hak_tcache_bin *b = &t->bins[c];
-  HAK_ASSERT(b->full != NULL && b->full_count > 0);
+  HAK_ASSERT(b->full != NULL && b->full_count > 0 && t->stacked_bytes >= magazine_bytes(c));
   void **magazine = b->full;
   b->full = (void **)*magazine;
   b->full_count--;
@@ -124,6 +130,7 @@ static void **cut_stack(hak_tcache *t, unsigned c, unsigned kept) {
   for (unsigned n = kept; n > 0; n--) link = *link;
   void **below = *link;
   *link = NULL;
+  HAK_ASSERT(t->stacked_bytes >= (b->full_count - kept) * magazine_bytes(c));
   t->stacked_bytes -= (b->full_count - kept) * magazine_bytes(c);
   b->full_count = (uint16_t)kept;
   return below;
@@ -143,6 +150,7 @@ static void flush_magazine(hak_tcache *t, unsigned c, void **magazine, hak_defer
 
 static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
+  HAK_ASSERT(b->batch > 0 && loaded_blocks(t, c) == 0);
   void **first = hak_magazine_empty_top(b->loaded, c) + 1;
   unsigned taken = hak_arena_take(a, c, first, (unsigned)hak_min_size(b->batch, hak_magazine_usable[c]), d);
   *top_of(t, c) += taken;
@@ -152,6 +160,7 @@ static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_defer
 }
 
 static bool refill(hak_tcache *t, unsigned c, hak_deferred *d) {
+  HAK_ASSERT(t->busy > 0 && loaded_blocks(t, c) == 0);
   hak_tcache_bin *b = &t->bins[c];
   void **magazine;
   if (b->full != NULL) {
@@ -180,6 +189,7 @@ static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
 /* Room for one more block of the class. False: no magazine to be had. */
 static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
+  HAK_ASSERT(t->busy > 0 && (b->loaded == NULL || loaded_blocks(t, c) == hak_magazine_usable[c]));
   if (b->loaded == NULL) return load_empty(t, c);
   void **magazine = b->loaded;
   bool foreign = !hak_tcache_is_pinned(b) && hak_arena_is_foreign(magazine, c), stacks = !foreign && may_stack(t, b, c);
@@ -206,6 +216,7 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
 
 /* Returns the class's blocks to slabs, and its magazines. */
 static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
+  HAK_ASSERT(t->busy > 0 && t->bins[c].planted == 0);
   hak_tcache_bin *b = &t->bins[c];
   if (b->loaded == NULL && b->full == NULL) return;
   while (b->full != NULL) flush_magazine(t, c, pop_stack(t, c), d);
@@ -298,6 +309,7 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
   hak_tcache_enter(t);
   hak_tcache_bin *b = &t->bins[c];
   unsigned usable = hak_magazine_usable[c];
+  HAK_ASSERT(blocks > 0);
   if (hak_tcache_is_pinned(b)) blocks = (unsigned)hak_min_size(blocks, (b->pinned + 1u) * usable); /* a pinned capacity is not exceeded */
   /* A loaded magazine of few blocks would be changed for a stacked one, and back, whenever a handful is live. */
   unsigned loaded = (blocks - 1) % usable + 1, least = (usable + 1) / 2;
@@ -319,6 +331,7 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
 /* --- giving back --- */
 
 static void flush(hak_tcache *t, hak_deferred *d) {
+  HAK_ASSERT(t == hak_tls.cache);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) empty_bin(t, c, d);
   give_spares(t);
 }
@@ -362,6 +375,7 @@ static hak_tcache *take_unused(void) {
   hak_lock_take(&registry_lock);
   hak_tcache *t = unused;
   if (t != NULL) {
+    HAK_ASSERT(!t->used && t->top == NULL);
     unused = t->next_unused;
     hak_store_relaxed(&t->used, true);
   }
@@ -429,6 +443,7 @@ HAK_COLD uint64_t hak_tcache_seed(hak_tcache *t) {
 /* --- figures --- */
 
 void hak_tcache_note_request(unsigned c, size_t size) {
+  HAK_ASSERT(c < HAK_CLASS_COUNT && size <= hak_class_size(c));
   const hak_tcache *t = hak_tls.cache;
   if (t != NULL && t->requests != NULL) {
     hak_request_counts *r = &t->requests[c];
@@ -512,6 +527,7 @@ void hak_tcache_fork_unlock(void) {
 
 /* What threads that are not in the child had cached is lost there: they may have been in the middle of a push. */
 void hak_tcache_fork_child(void) {
+  hak_assert_held(&registry_lock);
   for (hak_tcache *t = hak_tcache_latest; t != NULL; t = t->next) {
     if (!t->used || t == hak_tls.cache) continue;
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) t->bins[c].published = 0;

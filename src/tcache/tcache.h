@@ -66,7 +66,10 @@ HAK_INLINE void hak_tcache_enter(hak_tcache *t) {
   HAK_IN_ORDER(); /* the thief's barrier is the other half */
   if (HAK_UNLIKELY((hak_load_acquire(&t->thief) | hak_load_relaxed(&t->planted)) != 0)) hak_tcache_meet_thief(t);
 }
-HAK_INLINE void hak_tcache_leave(hak_tcache *t) { hak_store_release(&t->busy, t->busy - 1); }
+HAK_INLINE void hak_tcache_leave(hak_tcache *t) {
+  HAK_ASSERT(t->busy > 0);
+  hak_store_release(&t->busy, t->busy - 1);
+}
 
 /* Puts what other threads keep into slabs; of those that had no slow exit since then, once until they have one (idle_since_ms
  * UINT64_MAX: of all). `to_the_end`: unless that is so much that the rest is for the next call. A thread in a slow path keeps all,

@@ -5,12 +5,12 @@
 if(MUTATION STREQUAL "claim_is_no_cas")
   # The code is read, and then stored.
   set(from [=[
-  bool won = hak_cas_acquire(&r->map[hak_region_index(r, p)], &expected, HAK_CODE_EXTENT_FREED);
+  bool won = hak_region_change_code(r, hak_region_index(r, p), HAK_CODE_EXTENT, HAK_CODE_EXTENT_FREED);
 ]=])
   set(to [=[
-  bool won = hak_load_relaxed(&r->map[hak_region_index(r, p)]) == expected;
+  bool won = hak_region_code(r, p) == HAK_CODE_EXTENT;
   HAK_SCHEDULE_POINT("extent: read");
-  hak_store_relaxed(&r->map[hak_region_index(r, p)], HAK_CODE_EXTENT_FREED);
+  hak_region_set_code(r, hak_region_index(r, p), HAK_CODE_EXTENT_FREED);
 ]=])
 elseif(MUTATION STREQUAL "start_twice")
   # Who has waited for the lock does not look again.
