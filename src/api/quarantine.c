@@ -2,11 +2,8 @@
 
 #include "api/slow_exit.h"
 
-void hak_quarantine_release_slow(hak_tcache *t, void *p) {
-  /* The fast path looks in the main region alone. */
-  hak_region *r = hak_region_further(p);
-  if (r != NULL && hak_tcache_push_code(p, hak_region_code(r, p))) return;
-  if (r == NULL) r = hak_region_find(p);
+static HAK_NOINLINE void release_slowly(hak_tcache *t, void *p) {
+  hak_region *r = hak_region_find(p);
   unsigned code = hak_region_slab_code(r, hak_region_index(r, p));
   HAK_ASSERT(hak_code_is_class(code));
   hak_deferred d = {0};
@@ -15,6 +12,12 @@ void hak_quarantine_release_slow(hak_tcache *t, void *p) {
   else
     hak_tcache_free(t, p, code - 1, &d);
   hak_slow_exit(&d);
+}
+
+/* The fast path looks in the main region alone. */
+void hak_quarantine_release_slow(hak_tcache *t, void *p) {
+  const hak_region *further = hak_region_further(p);
+  if (further == NULL || !hak_tcache_push_code(p, hak_region_code(further, p))) release_slowly(t, p);
 }
 
 bool hak_quarantine_flush(void) {
