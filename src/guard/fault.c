@@ -1,17 +1,11 @@
 #include "guard/fault.h"
 
-#include <signal.h>
-
 #include "guard/empty.h"
 #include "guard/sample.h"
 #include "large/huge.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "region/region.h"
-
-static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
-
-/* --- hardened build --- */
 
 static void print_block(const char *what, const void *p, const char *place, const void *block, size_t bytes) {
   hak_print("hakmem: %s: %p, %s block %p (class %zu bytes) [process %d, thread %d]\n", what, p, place, block, bytes, hak_os_pid(),
@@ -76,43 +70,7 @@ static bool explain_empty(const void *p) {
   return true;
 }
 
-/* --- handler --- */
-
-static bool explain(const void *p) {
+bool hak_fault_explain(const void *p) {
   if (hak_sample_explain(p)) return true;
   return HAK_HARD(GUARDS) && (explain_empty(p) || explain_region(p) || explain_huge(p));
-}
-
-static bool reported; /* relaxed */
-
-bool hak_fault_told(void) { return hak_load_relaxed(&reported); }
-
-static void on_fault(int number, siginfo_t *info, void *context) {
-  HAK_ASSERT(number == SIGSEGV || number == SIGBUS);
-  struct sigaction *before = &earlier[number == SIGBUS];
-  bool sent = info->si_code <= 0; /* by somebody: there is no address, and no instruction that faults again */
-  bool told = !sent && explain(info->si_addr);
-  if (told) hak_store_relaxed(&reported, true);
-  if (!told && (before->sa_flags & SA_SIGINFO) != 0) {
-    before->sa_sigaction(number, info, context);
-    return;
-  }
-  if (!told && before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
-    before->sa_handler(number);
-    return;
-  }
-  if (sent && before->sa_handler == SIG_IGN) return;
-  /* The instruction faults again, or the signal comes again, and the earlier action follows. */
-  sigaction(number, before, NULL);
-  if (sent) raise(number);
-}
-
-void hak_fault_start(void) {
-  static bool done;
-  if (done) return;
-  done = true;
-  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGSEGV, &action, &earlier[0]);
-  sigaction(SIGBUS, &action, &earlier[1]);
 }
