@@ -23,9 +23,7 @@ HAK_LINK_INIT;
 #define CLAIM_WAITS_MS 50
 
 static void wait_for_purges(void) {
-  uint32_t nobody = 0; /* wakes it */
-  for (unsigned ms = 0; ms < CLAIM_WAITS_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++)
-    hak_os_futex_wait_ms(&nobody, 0, 1);
+  for (unsigned ms = 0; ms < CLAIM_WAITS_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
 }
 
 /* Frees what caches hold, for a caller that is about to fail. */

@@ -12,12 +12,10 @@ static void print_block(const char *what, const void *p, const char *place, cons
             hak_os_tid());
 }
 
-/* The handler may have interrupted who has the lock. */
-#define LOCKED_MS 100
-
 static bool explain_huge(const void *p) {
   hak_huge_place at;
-  if (!hak_lock_comes_free(&hak_huge_lock, LOCKED_MS) || !hak_huge_locate(p, &at)) return false;
+  /* The handler may have interrupted who has the lock. */
+  if (!hak_lock_comes_free(&hak_huge_lock) || !hak_huge_locate(p, &at)) return false;
   bool before = (uintptr_t)p < (uintptr_t)at.block;
   if (at.quarantined)
     print_block("use after free", p, "in the freed", at.block, at.bytes);

@@ -180,6 +180,7 @@ void hak_os_futex_wait(uint32_t *word, uint32_t value);
 void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms);
 /* On a word in shared memory; 0 ms: without end. True: somebody woke it, perhaps of another process. */
 bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms);
+void hak_os_sleep_ms(uint32_t ms);
 void hak_os_futex_wake(uint32_t *word);
 void hak_os_futex_wake_shared(uint32_t *word);
 /* Whether the word may be read: false where its page is not mapped, or not accessible. */

@@ -56,20 +56,11 @@ static int linux_protect(void *addr, size_t size, bool accessible) {
   return error_of(hak_os_call(SYS_mprotect, addr, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE));
 }
 
-static int advise_once(void *addr, size_t size, int advice) {
+/* EAGAIN, of a kernel short of memory, is a failure as any other: to ask again at once gets the same answer. */
+static int linux_advise(void *addr, size_t size, int advice) {
   if (advice != MADV_DONTNEED && advice != MADV_FREE) return error_of(hak_os_call(SYS_madvise, addr, size, advice));
   int saved = errno;
   return error_after(madvise(addr, size, advice) != 0, saved);
-}
-
-static int linux_advise(void *addr, size_t size, int advice) {
-  int error = 0;
-  /* EAGAIN is the kernel asking to try again; a few tries bound the time spent on its behalf. */
-  for (int attempt = 0; attempt < 8; attempt++) {
-    error = advise_once(addr, size, advice);
-    if (error != EAGAIN) break;
-  }
-  return error;
 }
 
 static void *linux_remap(void *addr, size_t old_size, size_t new_size) {
@@ -377,6 +368,12 @@ bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms) {
 }
 
 void hak_os_futex_wait(uint32_t *word, uint32_t value) { hak_os_futex_wait_ms(word, value, 0); }
+
+/* By a call that the library makes anyway. */
+void hak_os_sleep_ms(uint32_t ms) {
+  uint32_t nobody = 0; /* wakes it */
+  hak_os_futex_wait_ms(&nobody, 0, ms);
+}
 
 /* Wakes nobody, and moves nobody, where the word is 0. A wait that ends at once would give the processor away for each word. The library
  * makes this call anyway: no filter of system calls ends the program for it. */
