@@ -7,7 +7,7 @@
 help:
 	@echo "make run             build, then show real work under hakmem beside other allocators"
 	@echo "make run APP=\"...\"   the same with a program of your own"
-	@echo "make test            build and run the tests: ten minutes on two cores"
+	@echo "make test            build and run the tests: eight minutes on two cores"
 	@echo "make test-long       all of them, whole sweeps and long ones too: under 40 minutes"
 	@echo "make model           check the models of the lock-free protocols and their mutants (minutes)"
 	@echo "make bench           every benchmark beside all peers (under 30 minutes)"

@@ -51,39 +51,39 @@ static void *finally(void *p) {
 
 /* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
  * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
-static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
+static void *alloc_large_once(size_t size, size_t align, bool zeros, bool *zeroed) {
   bool extent_first = !HAK_HARD(GUARDS) && size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX;
   *zeroed = false;
   void *p = HAK_HARD(GUARDS) ? NULL : hak_kept_alloc(size, align);
   if (p != NULL) return p;
-  if (extent_first) p = hak_extent_alloc(size, align, zeroed);
+  if (extent_first) p = hak_extent_alloc(size, align, zeros, zeroed);
   if (p == NULL) {
-    p = hak_huge_alloc(size, align);
+    p = hak_huge_alloc(size, align, zeros);
     *zeroed = true;
   }
   bool extent_last = !extent_first && size <= HAK_EXTENT_LONGEST && align <= HAK_HUGE_PAGE;
-  return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeroed);
+  return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeros, zeroed);
 }
 
-static void *alloc_large(size_t size, size_t align, bool *zeroed) {
+static void *alloc_large(size_t size, size_t align, bool zeros, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
   if (!hak_start()) {
     *zeroed = true;
-    return hak_huge_alloc(size, align);
+    return hak_huge_alloc(size, align, zeros);
   }
   hak_deferred d = {0};
   hak_slow_entry(true);
-  void *p = alloc_large_once(size, align, zeroed);
+  void *p = alloc_large_once(size, align, zeros, zeroed);
   if (HAK_UNLIKELY(p == NULL)) {
     reclaim();
-    p = finally(alloc_large_once(size, align, zeroed));
+    p = finally(alloc_large_once(size, align, zeros, zeroed));
   }
   hak_slow_exit(&d); /* before the new pages are touched */
   return p;
 }
 
-void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
-  void *p = alloc_large(size, align, zeroed);
+void *hak_raw_large(size_t size, size_t align, bool zeros, bool *zeroed) {
+  void *p = alloc_large(size, align, zeros, zeroed);
   if (HAK_LIKELY(p != NULL)) hak_sampled_count_large(p, size);
   return p;
 }
@@ -122,7 +122,7 @@ static void *alloc_class(unsigned class_code, size_t size, size_t align) {
     void *drawn = alloc_drawn(class_code, size, align);
     if (drawn != NULL) return drawn;
   }
-  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, align, &zeroed);
+  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, align, false, &zeroed);
   hak_deferred d = {0};
   hak_tcache *t = hak_thread_grown();
   hak_slow_entry(HAK_UNLIKELY(hak_pool_is_full()) && (t == NULL || !hak_tcache_has_magazine(t, class_code)));
@@ -142,7 +142,7 @@ static void *or_enomem(void *p) {
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {
   bool zeroed;
   return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
-                                         : hak_raw_large(size, HAK_GRANULE, &zeroed));
+                                         : hak_raw_large(size, HAK_GRANULE, false, &zeroed));
 }
 
 void *hak_calloc(size_t count, size_t size) {
@@ -154,7 +154,7 @@ void *hak_calloc(size_t count, size_t size) {
     return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
   }
   bool zeroed = false;
-  void *p = hak_raw_large(bytes, HAK_GRANULE, &zeroed);
+  void *p = hak_raw_large(bytes, HAK_GRANULE, true, &zeroed);
   /* To write to all of a block that will be sparse costs its memory. */
   if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
   return or_enomem(p);
@@ -169,7 +169,7 @@ void *hak_raw_aligned(size_t align, size_t size) {
     return HAK_LIKELY(p != NULL) ? p : hak_aligned_slow((unsigned)class_code, size, align);
   }
   bool zeroed;
-  return or_enomem(hak_raw_large(size, align, &zeroed));
+  return or_enomem(hak_raw_large(size, align, false, &zeroed));
 }
 
 void *hak_aligned(size_t align, size_t size) {
