@@ -73,8 +73,8 @@ static bool goes_lazily(void) {
 
 static bool helper_sleeps(void) { return hak_load_seq(&hak_decay_sleeper) != 0; }
 
-/* Again where the helper falls asleep or wakes meanwhile: a mark that stays high would let it sleep, one that stays low would
- * have each free purge. */
+/* Retries if the helper slept or woke meanwhile: a mark that stays high would let it sleep, one that stays low would have each free
+ * purge. */
 static void set_mark(void) {
   size_t rest = hak_max_size(MARK_SPANS, hak_load_relaxed(&rule_rest));
   size_t mark = lean_mode ? lean_target() : base_ms == 0 ? 0 : rest;
@@ -410,8 +410,8 @@ void hak_decay_excess(hak_deferred *d) {
   size_t limit = hak_max_size(mark, held);
   if (hak_load_relaxed(&hak_decay_goal) != SIZE_MAX) return; /* slow paths are at it */
   if (dirty_now() <= limit || rests_after_refaults()) return;
-  /* Where the program has freed more than it holds, blocks in caches, one here and one there, would pin as many slabs. Of a low
-   * mark, as without decay, each free comes by here. */
+  /* Cached blocks pin slabs: flush first where the program has freed more than it holds. With a low mark, as without decay, each free
+   * comes by here. */
   if (dirty_now() > live_now()) flush_caches(d);
   hak_store_relaxed(&rule_refaults, refaults_now());
   hak_store_relaxed(&rule_bytes, 0);

@@ -31,7 +31,7 @@ static size_t pinned_blocks(unsigned c) { return hak_config_pinned(hak_class_gro
 
 static uint16_t pinned_stack(unsigned c) {
   size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
-  /* Less than a magazine is of smaller magazines; not where the setting was read after the first allocation. */
+  /* A pin below one magazine shrinks magazines; not where the setting was read after the first allocation. */
   return (uint16_t)(pinned == 0 ? HAK_PINNED_NOT : pinned < usable ? 0 : pinned / usable - 1);
 }
 
