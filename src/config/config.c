@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 
 #include "base/assert.h"
 #include "base/atomic.h"
@@ -291,7 +290,7 @@ bool hak_config_load(char **variables) {
   if (loaded) return true;
   if (variables == NULL) return false;
   loaded = true;
-  if (getauxval(AT_SECURE) != 0) return true; /* as secure_getenv: a setuid program must not see it */
+  if (hak_os_has_more_rights()) return true; /* as secure_getenv: a setuid program must not see it */
   for (int pass = 0; pass < PASSES; pass++) apply_pass(variables, pass);
   if (hak_config.front_dump && !hak_config.front_metrics) imply(&hak_config.front_metrics, 1);
   if (hak_config.map_names == 0) hak_os_leave_unnamed();

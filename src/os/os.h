@@ -206,6 +206,10 @@ void hak_os_name_thread(const char *name);
  * keeps those to change user and group for as long as the process's first thread has them: glibc's setuid changes all
  * threads, and aborts where one may not. Called again, it follows the first thread. */
 void hak_os_drop_privileges(void);
+/* Whether the process has rights that who started it has not, as a setuid program: secure_getenv says nothing then. */
+bool hak_os_has_more_rights(void);
+/* The calling thread's name, or "". */
+const char *hak_os_thread_name(char *buf, size_t capacity);
 int hak_os_pid(void);
 int hak_os_tid(void);
 

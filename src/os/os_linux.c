@@ -422,6 +422,15 @@ extern __attribute__((weak)) char __libc_single_threaded;
 
 bool hak_os_single_threaded(void) { return &__libc_single_threaded != NULL && __libc_single_threaded; }
 
+bool hak_os_has_more_rights(void) { return getauxval(AT_SECURE) != 0; }
+
+const char *hak_os_thread_name(char *buf, size_t capacity) {
+  size_t n = hak_os_read_file("/proc/thread-self/comm", buf, capacity - 1);
+  while (n > 0 && (buf[n - 1] == '\n' || buf[n - 1] == '\0')) n--;
+  buf[n] = '\0';
+  return buf;
+}
+
 int hak_os_pid(void) { return (int)hak_os_call(SYS_getpid); }
 
 int hak_os_tid(void) { return (int)hak_os_call(SYS_gettid); }
