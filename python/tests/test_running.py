@@ -87,28 +87,6 @@ def test_launcher_that_tells_nothing_is_told_with_what_to_do(script, how, tmp_pa
     assert found.value.exit_code == 125
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_leaves_the_finished_rounds_of_a_measurement(name, tmp_path):
-    """As in replay, tail and pair; the program of the third round sends it, and a second one."""
-    code = (
-        "import os, signal, sys\n"
-        "from hakmem.experiments.pairing import measure\n"
-        "from hakmem.measuring.rotation import WALL_TIME, Contender\n"
-        "from hakmem.output.streams import make_console\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "send = f'kill -{sys.argv[1]} {os.getpid()}; '\n"
-        "script = f'echo >> runs; test $(wc -l < runs) -lt 3 || {{ {send}{send}sleep 60; }}'\n"
-        "rows = [Contender('a', ('/bin/sh', '-c', script))]\n"
-        "found = measure(make_console(), rows, WALL_TIME, 9, 1, None)\n"
-        "print(found.rounds_done, found.interrupted)\n"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code, name.removeprefix("SIG")],
-        cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False,
-    )  # fmt: skip
-    assert (found.stdout, found.stderr) == ("2 True\n", "")
-
-
 WATCHED = "witness.run_watched(['/bin/sleep', '30'], os.environ, Path('/none')).exit_status"
 OPENED = "opened(handing_over)"
 

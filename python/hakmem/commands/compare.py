@@ -70,9 +70,9 @@ class Plan:
     pairs: int
     seed: int
     cpus: str | None
-    metric: str | None
-    lower_is_better: bool
-    syscalls: bool
+    metric: str | None = None
+    lower_is_better: bool = False
+    syscalls: bool = False
 
 
 @click.command(
@@ -202,8 +202,12 @@ def measure(
     how: Plan,
     rows: Sequence[Contender],
     allocators: Sequence[Allocator],
+    metric: Metric | None = None,
 ) -> None:
-    """Proofs, then the rounds, then system calls; an interrupt ends it with what there is."""
+    """Proofs, then the rounds, then system calls; an interrupt ends it with what there is.
+
+    The metric is what was asked for, or what the program prints, where it is not known before.
+    """
     steps = len(rows) * (how.pairs + 1 + how.syscalls)
     try:
         with tables.progress_line(console, "comparing", steps) as progress:
@@ -211,8 +215,8 @@ def measure(
             def tick(what: str) -> None:
                 progress.update(progress.task_ids[0], advance=1, now=what)
 
-            metric = metric_of(rows, how.metric, how.lower_is_better, how.cpus)
-            found.begin_journal(new_rotation(rows, metric, how.seed, how.cpus))
+            known = metric or metric_of(rows, how.metric, how.lower_is_better, how.cpus)
+            found.begin_journal(new_rotation(rows, known, how.seed, how.cpus))
             prove(found, allocators, rows[0], tick)
             run_rounds(found.rotation, how.pairs, tick, found.log)
             if found.rotation.interrupted:

@@ -47,6 +47,8 @@ class Comparison:
     damaged: list[int] = field(default_factory=list)
     # And rounds that it has no line of.
     missing_rounds: int = 0
+    # What is told of a run, where that is not all that may be.
+    measures: Sequence[Measure] = ()
 
     @property
     def rounds_done(self) -> int:
@@ -130,7 +132,7 @@ class Comparison:
                 why = "did not serve" if self.baseline in running else "has no figures"
                 self.notes.append(f"{self.baseline} {why}: {fitting[0]} is the baseline")
                 self.baseline = fitting[0]
-            measures = measures_for(self.rotation.metric)
+            measures = self.measures or measures_for(self.rotation.metric)
             found = [(m, evaluate(self.rotation, m, self.baseline, not_served)) for m in measures]
             self.figures = [(measure, cells) for measure, cells in found if cells]
             if self.facts.get(MEMORY_FACT, NOT_LOOKED_AT) != NOT_LOOKED_AT:

@@ -22,6 +22,8 @@ SUFFIXES = {
 SIZE = re.compile(r"(?P<digits>[0-9]{1,20})(?P<suffix>|[kmg](?:ib)?)")
 SIZE_MAX_BYTES = 1 << 30
 SIZES_MAX = 12
+# Of the working set for each size; about half are full.
+SLOTS = 100
 
 
 def share_name(share: float) -> str:
@@ -77,10 +79,8 @@ class Latencies:
         )
 
 
-def latency_command(
-    steps: int, slots: int, threads: int, seed: int, sizes: Sequence[int]
-) -> list[str]:
-    numbers = (steps, slots * len(sizes), threads, seed, *sizes)
+def latency_command(steps: int, seed: int, sizes: Sequence[int]) -> list[str]:
+    numbers = (steps, SLOTS * len(sizes), 1, seed, *sizes)
     return [str(bench_program("bench_latency")), *map(str, numbers)]
 
 

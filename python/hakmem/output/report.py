@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from hakmem.documents import GENERATOR, PICTURE_MAKER
@@ -54,7 +54,6 @@ table.facts td:first-child { vertical-align: top; }
 # Fonts of one width: the plot is laid out with the first, a browser takes what it has.
 FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]
 LABEL_CHARACTERS = 22
-EMPTY = ("", "-", "n/a")
 TAG = re.compile("<[^>]+>")
 PLOT_KEY = (
     '<p class="note">In the plots each dot is a run, the upright line the median, the pale bar its '
@@ -211,32 +210,6 @@ def row(measure: Measure, cell: Cell, scale: Scale) -> tuple[str, list[tuple[str
         ("", interval),
         ("", f"{100 * cell.variation:.1f} %" if len(cell.values) > 1 else ""),
     ]
-
-
-def plain_table(
-    titles: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    kind: Callable[[int, str], str] = lambda _column, _text: "",
-) -> str:
-    """Text in a box that scrolls; a column without a figure in any row is left out.
-
-    `kind` is the class of a cell, by its column and its text.
-    """
-    shown = [i for i in range(len(titles)) if not rows or any(row[i] not in EMPTY for row in rows)]
-
-    long_names = any(row and len(row[0]) > LABEL_CHARACTERS for row in rows)
-
-    def cell(column: int, text: str) -> str:
-        mark = "name" if long_names and not column else kind(column, text)
-        return f'<td class="{mark}">{escape(text)}</td>' if mark else f"<td>{escape(text)}</td>"
-
-    head = "".join(f"<th>{escape(titles[i])}</th>" for i in shown)
-    body = "".join("<tr>" + "".join(cell(i, row[i]) for i in shown) + "</tr>" for row in rows)
-    lacking = ", ".join(
-        escape(titles[i]) for i in range(len(titles)) if i not in shown and titles[i]
-    )
-    note = f'<p class="note">Left out, as no row has a figure: {lacking}.</p>' if lacking else ""
-    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>{note}'
 
 
 def facts_table(facts: Mapping[str, str]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from hakmem.measuring.measures import Cell, Measure, verdict
 from hakmem.measuring.statistics import Interval
-from hakmem.measuring.summary import Row
 
 Figures = Sequence[tuple[Measure, Sequence[Cell]]]
 # What most programs run on today, and then what this is about.
@@ -37,20 +36,6 @@ def of_comparison(figures: Figures, baseline: str, not_served: Sequence[str] = (
         told = f"{' and '.join(out)} did not serve the program"
         found.insert(0, f"{told}: the figures of such a row are another malloc's.")
     return found
-
-
-def of_rows(rows: Sequence[Row], baseline: str, speed: Measure, memory: Measure) -> list[str]:
-    """The same from rows that have a ratio of speed and a peak of memory."""
-    ours = next((row for row in rows if row.name == baseline and not row.problem), None)
-    others = [row for row in rows if row.name != baseline and row.ratio is not None]
-    if ours is None or not others:
-        return []
-    found = [sentence(speed, baseline, {row.name: row.ratio for row in others})]
-    peaks = {r.name: Interval(r.peak_rss_kb / ours.peak_rss_kb) for r in others
-             if ours.peak_rss_kb and r.peak_rss_kb}  # fmt: skip
-    # Medians have no interval; without one of the speed the rounds are too few for them, too.
-    too_few = any(row.ratio.low is None for row in others)
-    return found + ([sentence(memory, baseline, peaks, judged=too_few)] if peaks else [])
 
 
 def sentence(
