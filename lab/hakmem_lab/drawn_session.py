@@ -22,8 +22,6 @@ class Session(shell.Session):
     seeds: list[int]
     scale: int
     rest_s: float
-    limit_s: float
-    cpus: str | None
     floor: bool
     command = "drawn"
 

@@ -112,22 +112,6 @@ def weigh(
     return evidence, [judge(milestone, evidence) for milestone in load_milestones(bars)]
 
 
-def document(folder: Path, soaks: Sequence[Path] = (), bars: Path = MILESTONES) -> dict:
-    """The same for other tools; the rows are in the folder's results.json."""
-    evidence, judged = weigh(folder, soaks, bars)
-    return {
-        "results": str(folder),
-        "suite": evidence.results.suite,
-        "soak": str(soaks[0]) if soaks else None,
-        "soak_figures": dict(evidence.soak),
-        "system_calls": [asdict(one) for one in evidence.calls],
-        "milestones": [
-            asdict(one.milestone) | {"state": one.state, "value": one.value, "detail": one.detail}
-            for one in judged
-        ],
-    }
-
-
 def compose(folder: Path, soaks: Sequence[Path] = (), bars: Path = MILESTONES) -> str:
     evidence, judged = weigh(folder, soaks, bars)
     results = evidence.results

@@ -11,6 +11,7 @@ from small_build import compile_c
 
 from hakmem_lab import building, load_check
 from hakmem_lab.building import BuildError, compile_flags, find_archive, manifest, missing_tool
+from hakmem_lab.commands.peers import examined
 from hakmem_lab.loading import bindings, judge, try_library
 
 # Every function of the list, each handed on to glibc's.
@@ -199,28 +200,23 @@ def test_list_has_a_row_for_each_and_the_reason(folder, whole, monkeypatch):
     put("mimalloc3", whole)
     monkeypatch.setenv("JEMALLOC_SO", "/nowhere/libjemalloc.so")
     monkeypatch.setenv("TCMALLOC_SO", str(whole))
-    path = folder / "list.json"
-    found = run("peers", "list", "--json", str(path))
+    found = run("peers", "list")
     assert found.exit_code == 0, found.output
-    rows = {row["name"]: row for row in json.loads(path.read_text())["peers"]}
+    rows = {words[0]: " ".join(words) for line in found.output.splitlines()
+            if (words := line.split())}  # fmt: skip
     assert set(rows) >= {"hakmem", "glibc", "mimalloc", "jemalloc", "tcmalloc", *RECIPES}
-    assert rows["jemalloc"]["problem"] == "no library at /nowhere/libjemalloc.so"
-    assert (rows["tcmalloc"]["loads"], rows["tcmalloc"]["source"]) == (True, "user (TCMALLOC_SO)")
-    assert (rows["mimalloc3"]["loads"], rows["mimalloc3"]["version"][:5]) == (True, "9.8.7")
-    assert rows["mimalloc3"]["build"]["flags"] == "-O3"
-    assert rows["rpmalloc"]["problem"] == "not built (hakmem peers build rpmalloc)"
-    assert not rows["rpmalloc"]["loads"]
-    assert "has no malloc" in rows["hakmem"]["problem"]
+    assert "9.8.7" in found.output
+    said = {name: examined(find(name)) for name in ("jemalloc", "tcmalloc", "rpmalloc", "hakmem")}
+    assert said["jemalloc"][1].problem == "no library at /nowhere/libjemalloc.so"
+    assert (said["tcmalloc"][1].problem, said["tcmalloc"][0].source) == ("", "user (TCMALLOC_SO)")
+    assert said["rpmalloc"][1].problem == "not built (hakmem peers build rpmalloc)"
+    assert "has no malloc" in said["hakmem"][1].problem
     assert str(whole) in found.output
 
 
 def test_missing_tools_fail_their_peers_in_one_line_each(folder, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    out = folder.parent / "peers.json"
-    found = run("peers", "build", "--json", str(out), "snmalloc", "mimalloc3")
-    rows = json.loads(out.read_text())["peers"]
-    assert [row["name"] for row in rows] == ["snmalloc", "mimalloc3"]
-    assert "cargo is not installed" in rows[0]["problem"]
+    found = run("peers", "build", "snmalloc", "mimalloc3")
     assert found.exit_code == 1
     assert "snmalloc: FAILED: cargo is not installed (Debian package cargo-web)" in found.output
     assert "mimalloc3: FAILED: cargo is not installed" in found.output

@@ -19,16 +19,13 @@ from hakmem.options import (
     INTERRUPTED,
     FiniteRange,
     InputFile,
-    WholeRange,
     allocator_options,
     chosen_allocators,
-    cpu_option,
     csv_option,
     html_option,
     json_option,
     plot_option,
     refuse_beside,
-    resolve_cpus,
     resolve_seed,
     seed_option,
     split_command,
@@ -66,14 +63,20 @@ BESIDE_RESUME = {"resume", "minutes", "max_rss_drift", "max_throughput_loss", "m
 class Wanted:
     """What to judge by and which files to write."""
 
-    thresholds: Thresholds
+    max_rss_drift: float
+    max_throughput_loss: float
+    max_cv: float
     json_path: Path | None
     plot_path: Path | None
     html_path: Path | None
 
+    @property
+    def thresholds(self) -> Thresholds:
+        return Thresholds(self.max_rss_drift, self.max_throughput_loss, self.max_cv)
+
 
 def judging_options() -> Callable:
-    """The thresholds and the files, to be given to Wanted."""
+    """The fields of Wanted."""
 
     def share_option(name: str, default: str, text: str) -> Callable:
         return click.option(name, type=PERCENT, default=default, show_default=True, help=text)
@@ -106,20 +109,6 @@ def judging_options() -> Callable:
     help="Seconds of an epoch under the first allocator; all do the same work.",
 )
 @click.option(
-    "--threads",
-    type=WholeRange(1, 1024),
-    default=2,
-    show_default=True,
-    help="Of each long process.",
-)
-@click.option(
-    "--slots",
-    type=WholeRange(4, 1 << 28),
-    default=4000,
-    show_default=True,
-    help="Blocks that a thread of the long process may hold.",
-)
-@click.option(
     "--program",
     "programs",
     multiple=True,
@@ -133,7 +122,6 @@ def judging_options() -> Callable:
     metavar="NAME=VALUE",
     help="A variable for every program, such as HAKMEM_PROFILE=lean; told in the file.",
 )
-@cpu_option("none")
 @seed_option()
 @csv_option(soak_file.COLUMNS, soak_file.MARK)
 @click.option(
@@ -150,20 +138,12 @@ def soak(
     names: str | None,
     libraries: tuple[str, ...],
     epoch_s: float,
-    threads: int,
-    slots: int,
     programs: tuple[str, ...],
     settings: tuple[str, ...],
-    cpu: str,
     seed: int | None,
     csv_path: Path | None,
     resume: Path | None,
-    max_rss_drift: float,
-    max_throughput_loss: float,
-    max_cv: float,
-    json_path: Path | None,
-    plot_path: Path | None,
-    html_path: Path | None,
+    **judging,
 ) -> None:
     """Run allocators for a long time, in epochs and in turn, and judge how they hold.
 
@@ -173,10 +153,8 @@ def soak(
     """
     if context.invoked_subcommand is not None:
         return
-    wanted = Wanted(
-        Thresholds(max_rss_drift, max_throughput_loss, max_cv), json_path, plot_path, html_path
-    )
-    check_plot(plot_path)
+    wanted = Wanted(**judging)
+    check_plot(wanted.plot_path)
     console = tables.make_console()
     if resume is not None:
         refuse_beside("the file of --resume says how the run is made", BESIDE_RESUME)
@@ -185,16 +163,15 @@ def soak(
     else:
         if csv_path is not None and csv_path.exists():
             raise UserError(f"--csv: {csv_path} is there already: --resume continues it", 2)
-        load = LongLoad(soaking.TRIAL_STEPS, threads, slots, resolve_seed(seed))
+        load = LongLoad(soaking.TRIAL_STEPS, resolve_seed(seed))
         notes: list[str] = []
         chosen = usable_allocators(names, libraries, settings, notes)
         loads = repeated_programs(programs)
         tables.print_notes(console, notes)
-        cpus = resolve_cpus(cpu, None)
         require_asked()
         path = csv_path or journal.new_path("soak", ".csv")
-        run = Soak(path, chosen, load, loads, cpus, 60 * minutes)
-        begin(console, run, epoch_s)
+        run = Soak(path, chosen, load, loads, 60 * minutes)
+        begin(run, epoch_s)
     console.print(f"epochs go to {run.path}", soft_wrap=True)
     interrupted = go(console, run)
     finish(console, run, wanted, interrupted)
@@ -203,26 +180,15 @@ def soak(
 @soak.command()
 @click.argument("file", type=InputFile())
 @judging_options()
-def analyse(
-    file: Path,
-    max_rss_drift: float,
-    max_throughput_loss: float,
-    max_cv: float,
-    json_path: Path | None,
-    plot_path: Path | None,
-    html_path: Path | None,
-) -> None:
+def analyse(file: Path, **judging) -> None:
     """Judge the epochs in FILE, a CSV of an earlier soak.
 
     Ends with status 0 when hakmem passes, 1 when it fails, 2 when there are too few epochs.
     """
-    wanted = Wanted(
-        Thresholds(max_rss_drift, max_throughput_loss, max_cv), json_path, plot_path, html_path
-    )
-    check_plot(plot_path)
+    wanted = Wanted(**judging)
+    check_plot(wanted.plot_path)
     require_asked()
-    passed = conclude(tables.make_console(), file, wanted)
-    raise SystemExit(0 if passed else 1)
+    raise SystemExit(0 if conclude(tables.make_console(), file, wanted) else 1)
 
 
 def check_plot(path: Path | None) -> None:
@@ -254,18 +220,18 @@ def repeated_programs(texts: Sequence[str]) -> dict[str, list[str]]:
     }
 
 
-def begin(console: Console, run: Soak, epoch_s: float) -> None:
+def begin(run: Soak, epoch_s: float) -> None:
     """Proves that hakmem serves, finds the length of an epoch, and writes the file's head.
 
     A run too short for a verdict is refused before it begins.
     """
     proof, programs_s = prove(run)
-    steps = soaking.steps_for(epoch_s, run.long_load, run.allocators[0], run.cpus)
+    steps = soaking.steps_for(epoch_s, run.long_load, run.allocators[0])
     run.long_load = replace(run.long_load, steps=steps)
     require_time(run, [], soaking.round_seconds(run, epoch_s, programs_s))
     facts = environment.describe(run.long_load.seed) | {
         "soak": f"{run.limit_s / 60:g} minutes, {steps} steps of each thread an epoch, "
-        f"seed {run.long_load.seed}, pinned to {run.cpus or 'nothing'}",
+        f"seed {run.long_load.seed}",
         **{a.name: str(a) for a in run.allocators},
         **{name: shlex.join(command) for name, command in run.programs.items()},
         **proof,
@@ -309,7 +275,7 @@ def prove(run: Soak) -> tuple[dict[str, str], float]:
 
 def once(run: Soak, command: Sequence[str]) -> float:
     first = run.allocators[0]
-    return run_once(command, first.library, run.cpus, first.settings).wall_s
+    return run_once(command, first.library, None, first.settings).wall_s
 
 
 def resumed(console: Console, path: Path, limit_s: float) -> Soak:
@@ -321,7 +287,7 @@ def resumed(console: Console, path: Path, limit_s: float) -> Soak:
         allocators = [shell.read_allocator(row) for row in head["allocators"].values()]
         for row in head["allocators"].values():
             shell.require_unchanged(path, row)
-        load, programs, cpus = LongLoad(**head["long"]), head["programs"], head["cpus"]
+        load, programs = LongLoad(**head["long"]), head["programs"]
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"--resume: {path} does not say how it was made: {error!r}", 2) from error
     elapsed = max((e.elapsed_s for e in record.epochs), default=0.0)
@@ -334,7 +300,6 @@ def resumed(console: Console, path: Path, limit_s: float) -> Soak:
         allocators,
         load,
         programs,
-        cpus,
         limit_s,
         elapsed_s=elapsed,
         rounds_done=max((e.round for e in record.epochs), default=0),

@@ -1,13 +1,9 @@
 """`hakmem steady`: system calls of an operation once a program is warm, for every suite load."""
 
-from dataclasses import asdict
-from pathlib import Path
-
 import click
 from hakmem import environment
 from hakmem.allocators.peers import find, require_usable
-from hakmem.documents import write_json, write_text
-from hakmem.options import INTERRUPTED, FiniteRange, csv_option, json_option, rows_option
+from hakmem.options import INTERRUPTED, FiniteRange, rows_option
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich.table import Table
@@ -15,7 +11,6 @@ from rich.table import Table
 from hakmem_lab.shell import clean_environment
 from hakmem_lab.steady_run import BAR, Calls, count_row
 from hakmem_lab.suite import catalogue, pick
-from hakmem_lab.suite_files import table_text
 
 COLUMNS = ("row", "operations", "seconds", "calls", "per_op", "verdict")
 
@@ -29,11 +24,7 @@ COLUMNS = ("row", "operations", "seconds", "calls", "per_op", "verdict")
     type=FiniteRange(0.01),
     help="How long the long run of a row is, about.",
 )
-@csv_option(COLUMNS)
-@json_option()
-def steady(
-    wanted: tuple[str, ...], seconds: float, csv_path: Path | None, json_path: Path | None
-) -> None:
+def steady(wanted: tuple[str, ...], seconds: float) -> None:
     """Count the system calls of each suite load once it is warm, under hakmem.
 
     The verdict is on hakmem's own calls of mmap and madvise in the second half of a long run: less
@@ -58,11 +49,6 @@ def steady(
         tables.print_summary(console, [sentence(found)])
         console.print(table_of(found))
     tables.print_facts(console, facts)
-    if csv_path is not None:
-        write_text(csv_path, table_text(COLUMNS, [line_of(one) for one in found]))
-    if json_path is not None:
-        entries = [asdict(one) | {"verdict": one.verdict} for one in found]
-        write_json(json_path, "steady", {"seconds": seconds, "rows": entries})
     if interrupted:
         console.print(f"interrupted after {len(found)} of {len(rows)} rows")
         raise SystemExit(INTERRUPTED)
