@@ -49,7 +49,7 @@ def said(outcome: Outcome) -> dict[str, int]:
 def contenders_of(session: Session, seed: int) -> list[Contender]:
     rows = [
         Contender(a.name, session.words(seed), a.library, a.settings, limit_s=LIMIT_S)
-        for a in session.usable
+        for a in session.allocators
     ]
     if session.floor and (floor := find(FLOOR)).usable:
         command = session.words(seed, check=False)
@@ -60,7 +60,7 @@ def contenders_of(session: Session, seed: int) -> list[Contender]:
 def prove(session: Session, tick: Tick) -> None:
     """Whose malloc serves the program: hakmem's counter, for the others the loader's word."""
     command = session.words(session.seeds[0], scale=PROOF_SCALE)
-    for a in session.usable:
+    for a in session.allocators:
         tick(f"proof: {a.name}")
         if a.name == HAKMEM and a.library is not None:
             session.served[a.name] = str(hakmem_served(command, a.library, None, LIMIT_S))
@@ -121,7 +121,7 @@ def run_rests(session: Session, measured: Measured, log: Journal, tick: Tick) ->
     limit_s = LIMIT_S * len(names) + session.rest_s
     rows = [
         Contender(a.name, command, a.library, a.settings, limit_s=limit_s)
-        for a in session.usable
+        for a in session.allocators
         if a.name in names
     ]
     workers = max(1, min(len(rows), psutil.virtual_memory().available // REST_BYTES))

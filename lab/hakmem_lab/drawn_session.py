@@ -25,10 +25,6 @@ class Session(shell.Session):
     floor: bool
     command = "drawn"
 
-    @property
-    def baseline(self) -> str:
-        return self.allocators[0].name
-
     def words(self, seed: int, *, scale: int = 0, check: bool = True, rest_ms: int = 0):
         """The arguments of the program; the floor's blocks overlap, so that it needs no check."""
         arguments = (seed, scale or self.scale, int(check), rest_ms)

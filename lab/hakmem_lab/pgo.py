@@ -12,8 +12,9 @@ from hakmem.errors import UserError
 from hakmem.plain_text import with_last_words
 from hakmem.running.launching import run_once
 
-from hakmem_lab.loading import try_library
-from hakmem_lab.real_programs import PYTHON_SETTINGS, SYSTEM_PYTHON, WORKLOADS
+from hakmem_lab.building import why_it_does_not_serve
+from hakmem_lab.programs import WORKLOADS
+from hakmem_lab.real_programs import PYTHON_SETTINGS, SYSTEM_PYTHON
 from hakmem_lab.static_peers import TRIAL_SOURCE
 
 # Other seeds and sizes than those of the suites it is measured on.
@@ -121,8 +122,7 @@ def newest_count() -> int:
 
 def smoke(library: Path) -> Smoke:
     """The loader's trial, the linked trial under preload, and the API tests on this build."""
-    loading = try_library(library)
-    if wrong := loading.problem or loading.remark:
+    if wrong := why_it_does_not_serve(library, {}):
         raise UserError(f"the profile-guided build does not serve: {wrong}")
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "trial"

@@ -113,7 +113,7 @@ def run_program(session: Session, measured: Measured, inputs: Path, tick: Tick) 
     """Runs what is missing; raises KeyboardInterrupt with all that is finished on disk."""
     program = measured.program
     tick(f"{program.name}: input")
-    load = program.prepared(session.seed)
+    load = RealLoad(program, session.seed)
     load.prepare(inputs, program.scaled(session.scale, session.counted))
     log = Journal(session.journal_path(program.name))
     if session.counted and log.path.exists():

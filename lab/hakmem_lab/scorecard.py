@@ -58,7 +58,7 @@ def count_calls(folder: Path, tick: Callable[[str], None]) -> None:
     if (folder / CALLS_FILE).exists():
         return
     session = suite_session.Session.load(folder)
-    hakmem = next((a for a in session.allocators if a.name == "hakmem" and a.usable), None)
+    hakmem = next((a for a in session.allocators if a.name == "hakmem"), None)
     jobs = [j for j in session.jobs if j.row.steady and j.mode == PRELOAD and not j.problem]
     found = []
     with shell.clean_environment():

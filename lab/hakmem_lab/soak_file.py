@@ -140,10 +140,7 @@ def drop_cut_line(path: Path) -> None:
 
 def split(path: Path) -> tuple[list[str], str]:
     """The whole lines, and what follows the last of them."""
-    try:
-        whole, newline, cut = read_text(path).rpartition("\n")
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
+    whole, newline, cut = read_text(path).rpartition("\n")
     return whole.split("\n") if newline else [], cut
 
 

@@ -158,22 +158,6 @@ def steps_for(epoch_s: float, load: LongLoad, allocator: Allocator) -> int:
     return max(1000, round(steps * epoch_s / seconds))
 
 
-def round_seconds(soak: Soak, epoch_s: float, programs_s: float) -> float:
-    """What a round takes, about: `programs_s` are those of all programs under one allocator."""
-    share = min(1.0, TRIAL_LEAST_S / epoch_s)
-    trial = replace(soak.long_load, steps=max(1000, round(soak.long_load.steps * share)))
-    first, *others = soak.allocators
-    first_s = trial_seconds(trial, first)
-    total_s = first_s
-    for allocator in others:
-        try:
-            total_s += trial_seconds(trial, allocator)
-        except UserError:
-            # The run tells of it, and goes on without this one.
-            continue
-    return epoch_s * total_s / first_s + programs_s * len(soak.allocators)
-
-
 def trial_seconds(load: LongLoad, allocator: Allocator) -> float:
     """What the second epoch of a new process takes."""
     process = LongProcess(allocator, load, 0)

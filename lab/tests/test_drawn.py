@@ -21,6 +21,7 @@ from hakmem.running.launching import Outcome
 from small_build import BENCH, assert_in_order, compile_c
 
 from hakmem_lab import drawn_report, drawn_results
+from hakmem_lab.drawn_results import CHOSEN, NET, NET_CHOSEN, SPEED
 from hakmem_lab.drawn_run import Measured
 from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
 from hakmem_lab.shell import PLAN
@@ -324,8 +325,12 @@ def test_each_seed_counts_against_its_own_best_peer():
     )  # fmt: skip
     assert [one.best_peer for one in found.seeds] == ["glibc", "jemalloc5"]
     assert [one.over_best.median for one in found.seeds] == pytest.approx([0.8, 2.0])
-    assert found.speed.mean.median == pytest.approx((0.8 * 2.0) ** 0.5)
-    assert (found.speed.first, found.speed.nearly, found.speed.lowest) == (0.5, 0.5, 0.8)
+    assert found.shares[SPEED].mean.median == pytest.approx((0.8 * 2.0) ** 0.5)
+    assert (found.shares[SPEED].first, found.shares[SPEED].nearly, found.shares[SPEED].lowest) == (
+        0.5,
+        0.5,
+        0.8,
+    )
     assert [one.peak_over_pair for one in found.seeds] == [0.5, 2]
     assert [one.peak_over_best for one in found.seeds] == [2, 2]
     assert [one.rest_over_best for one in found.seeds] == [2, 0.5]
@@ -355,12 +360,12 @@ def noisy_seeds(factors: dict[str, float]) -> list[Measured]:
 def test_peer_chosen_by_other_rounds_is_not_the_luckiest():
     session = session_of(COPIES, list(range(40)))
     equal = drawn_results.collect(session, noisy_seeds({}))
-    assert equal.speed.mean.median < 0.9
-    assert equal.chosen.mean.median == pytest.approx(1, abs=0.05)
-    assert equal.chosen.seeds == 40
-    assert (equal.net, equal.net_chosen) == (None, None)
+    assert equal.shares[SPEED].mean.median < 0.9
+    assert equal.shares[CHOSEN].mean.median == pytest.approx(1, abs=0.05)
+    assert equal.shares[CHOSEN].seeds == 40
+    assert not {NET, NET_CHOSEN} & set(equal.shares)
     faster = drawn_results.collect(session, noisy_seeds({"copy5": 2}))
-    assert faster.chosen.mean.median == pytest.approx(0.5, rel=0.05)
+    assert faster.shares[CHOSEN].mean.median == pytest.approx(0.5, rel=0.05)
 
 
 def test_net_is_what_is_left_of_both_without_the_floor():
@@ -373,15 +378,15 @@ def test_net_is_what_is_left_of_both_without_the_floor():
     assert found.seeds[1].net_over_best is None
     titles = ("speed over the best peer, net of the floor",
               "the same, net, the peer chosen by other rounds")  # fmt: skip
-    for share, title in zip((found.net, found.net_chosen), titles, strict=True):
+    for share, title in zip((found.shares[NET], found.shares[NET_CHOSEN]), titles, strict=True):
         assert (share.title, share.seeds, share.mean.median) == (title, 1, pytest.approx(2))
 
 
 def test_peer_that_is_twice_as_fast_is_chosen_by_all_rounds():
     speeds = {"a": [10, 20, 30], "b": [20, 40, 60], "c": [9, 18, 27]}
     found = drawn_results.collect(session_of(list(speeds), [1]), [measured_rounds(1, speeds)])
-    assert found.speed.mean.median == pytest.approx(0.5)
-    assert found.chosen.mean.median == pytest.approx(0.5)
+    assert found.shares[SPEED].mean.median == pytest.approx(0.5)
+    assert found.shares[CHOSEN].mean.median == pytest.approx(0.5)
 
 
 def test_no_round_takes_part_in_its_own_choice():
@@ -405,17 +410,19 @@ def test_seed_with_one_round_has_no_other_rounds():
             measured_rounds(2, {"a": [9, 9], "b": [8, 8]}),
         ],
     )
-    assert (found.speed.seeds, found.chosen.seeds) == (2, 1)
+    assert (found.shares[SPEED].seeds, found.shares[CHOSEN].seeds) == (2, 1)
     assert [one.over_chosen is None for one in found.seeds] == [True, False]
     assert "by other rounds" in drawn_report.page(session, found)
-    assert drawn_results.collect(session, []).chosen is None
+    assert drawn_results.collect(session, []).shares == {}
 
 
 def test_round_that_a_peer_lacks_has_another_choice():
     session = session_of(["a", "b", "c"], [1])
 
     def chosen(speeds: dict[str, list[float]]) -> float:
-        return drawn_results.collect(session, [measured_rounds(1, speeds)]).chosen.mean.median
+        return (
+            drawn_results.collect(session, [measured_rounds(1, speeds)]).shares[CHOSEN].mean.median
+        )
 
     # b is the choice of the first two rounds, c of the last two.
     assert chosen({"a": [10] * 4, "b": [40, 40], "c": [20] * 4}) == pytest.approx(0.375)
@@ -445,7 +452,7 @@ def test_who_failed_is_no_peer_of_that_seed():
     assert found.seeds[0].best_peer == "c"
     assert drawn_report.problem_lines(found) == ["seed 1: b: exit status 1"]
     ours = drawn_results.collect(session, [measured(1, one, "a")])
-    assert ours.speed is None and drawn_report.problems_of(ours, "a") == {1: "exit status 1"}
+    assert SPEED not in ours.shares and drawn_report.problems_of(ours, "a") == {1: "exit status 1"}
     # A page can be made of it nevertheless.
     assert "exit status 1" in drawn_report.page(session, ours)
 

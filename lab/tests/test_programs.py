@@ -188,7 +188,7 @@ def test_wrong_words_are_refused_in_a_line(tmp_path, words, told):
         (SORT + SORT, "has a name twice"),
         (SORT.replace("size = 1", "size = 0"), "has no size"),
         (SORT + "colour = 1", "colour"),
-        ("nothing", "is no catalogue"),
+        ("other = 1", "is no catalogue"),
     ],
 )
 def test_wrong_catalogue_is_refused_in_a_line(tmp_path, text, told):

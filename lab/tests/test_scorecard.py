@@ -185,8 +185,11 @@ def test_the_projects_milestones_are_sound():
         ('title = "t"\nkind = "weight"\nat_most = 1.0', "kind: 'weight' is none of"),
         ('title = "t"\nkind = "speed"\nat_least = 1.0', "it needs rows and against"),
         ('title = "t"\nkind = "rss drift"', "at_most is missing"),
-        ('title = "t"\nkind = "rss drift"\nat_most = "1"', "at_most: '1' is not a number above 0"),
-        ('title = "t"\nkind = "rss drift"\ncolour = 1', "unknown key 'colour'"),
+        (
+            'title = "t"\nkind = "rss drift"\nat_most = "1"',
+            "at_most: '1' is not what belongs there",
+        ),
+        ('title = "t"\nkind = "rss drift"\ncolour = 1', "unexpected keyword argument 'colour'"),
     ],
 )
 def test_broken_milestones_are_named(tmp_path, text, complaint):

@@ -22,7 +22,6 @@ from hakmem.measuring.measures import (
     END_RSS,
     IDLE_RSS,
     PEAK_RSS,
-    UNKNOWN,
     WALL,
     Cell,
     measures_for,
@@ -30,7 +29,7 @@ from hakmem.measuring.measures import (
 )
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, custom_metric
 from hakmem.measuring.statistics import Interval
-from hakmem.output import report, sentences, tables
+from hakmem.output import sentences, tables
 from hakmem.output.streams import make_console
 
 FASTER = Interval(1.08, 1.05, 1.11)
@@ -93,33 +92,9 @@ def test_every_measure_has_a_sentence():
             assert "{x}" in measure.told and "{b}" in measure.told, measure.title
 
 
-def test_two_costs_that_disagree_are_named_with_the_reason():
-    agreeing = [cell("hakmem", None, to_best=1.02), cell("glibc", Interval(1.0), to_best=1.0)]
-    assert sentences.of_costs([(WALL, agreeing)], "hakmem") == []
-    apart = [cell("hakmem", None, to_best=1.0), cell("glibc", Interval(0.9), to_best=1.5)]
-    (note,) = sentences.of_costs([(WALL, agreeing), (CPU, apart)], "hakmem")
-    assert "disagree: CPU time of glibc (1.50 by medians, 0.90 in rounds)." in note
-    assert "the verdict rests on it" in note
-
-
 def test_measures_without_any_figure_say_why():
     told = sentences.of_absent([WALL, IDLE_RSS, END_RSS], [(WALL, [cell("a", None)])])
     assert told == [f"{m.title} is left out: {m.absent}" for m in (IDLE_RSS, END_RSS)]
-
-
-def test_page_has_no_column_without_figures():
-    bare = [
-        Cell(name, (1.0,), Interval(1.0), 0.0, None, None, said)
-        for name, said in (("hakmem", BASELINE), ("glibc", UNKNOWN))
-    ]
-    text = report.page("p", {}, [(END_RSS, bare)], {}, [], "hakmem")
-    assert UNKNOWN not in text
-    assert "<td></td>" not in text
-    assert text.count("<th>") == 3
-    assert (
-        "Left out, as no row has a figure: cost ÷ best, cost ÷ hakmem, 95 % interval, CV: " in text
-    )
-    assert "hakmem has no figure above 0 in every round" in text
 
 
 def test_comparison_says_summary_then_tables_then_method(tmp_path, monkeypatch):

@@ -13,15 +13,14 @@ from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.measuring.journal import Journal
+from hakmem.measuring.measures import speed_and_net
 from hakmem.measuring.rotation import (
-    WALL_TIME,
     Contender,
     custom_metric,
     new_rotation,
     run_rotation,
     run_rounds,
 )
-from hakmem.measuring.summary import summarise
 from hakmem.plain_text import with_last_words
 from hakmem.running.interruption import put_back
 from hakmem.running.launching import run_once
@@ -156,9 +155,7 @@ def test_rotation_runs_every_contender_once_a_round():
     found = run_rotation(rows, ANSWER, rounds=6, seed=5)
     assert found.series["a"].values == [2.0] * 6
     assert found.series["b"].values == [4.0] * 6
-    a, b = summarise(found, baseline="a")
-    assert (a.slices, a.ratio) == (6, None)
-    assert b.ratio.median == 0.5
+    assert speed_and_net(found, "a", found.costs("b"), "floor")[0].median == 0.5
 
 
 def test_order_is_shuffled_and_repeats_with_the_seed():
@@ -181,9 +178,8 @@ def test_contender_that_crashes_leaves_the_rotation():
     found = run_rotation(rows, ANSWER, rounds=4, seed=1, progress=seen.append)
     assert seen.count("bad") == 1
     assert seen.count("good") == 4
-    good, bad = summarise(found, baseline="good")
-    assert good.slices == 4
-    assert bad.problem == "killed by SIGABRT"
+    assert (len(found.series["good"].values), found.has_figures("good")) == (4, True)
+    assert (found.series["bad"].problem, found.has_figures("bad")) == ("killed by SIGABRT", False)
     assert found.series["bad"].last_words == "oops"
 
 
@@ -204,14 +200,7 @@ def test_interrupt_keeps_whole_rounds_only():
     found = run_rotation(rows, ANSWER, 9, seed=1, progress=interrupt_in_third_round)
     assert found.interrupted
     assert found.rounds_done == 2
-    assert [row.slices for row in summarise(found, baseline="a")] == [2, 2]
-
-
-def test_unusable_allocators_keep_their_row_and_place():
-    found = run_rotation([Contender("glibc", ("/bin/true",))], WALL_TIME, 1, seed=1)
-    asked = [Allocator("gone", Path("/gone.so"), problem="no library"), Allocator("glibc")]
-    rows = summarise(found, "glibc", asked)
-    assert [(row.name, row.problem) for row in rows] == [("gone", "no library"), ("glibc", "")]
+    assert [len(found.costs(name)) for name in "ab"] == [2, 2]
 
 
 def test_counter_line_proves_service(build):

@@ -130,25 +130,22 @@ def leave_if_unplanned(console: Console, session: Session) -> None:
 
 def list_suites(console: Console, name: str | None) -> None:
     """All suites with their rows counted, or one suite with its rows."""
-    table = tables.plain_table("")
+    rows = []
     if name is None:
-        for title in ("suite", "rows", "allocators", "rounds", "about, min", "what"):
-            table.add_column(title, overflow="fold")
+        heads = ("suite", "rows", "allocators", "rounds", "about, min", "what")
         for suite in map(load_suite, suite_names()):
-            minutes = nominal_s(suite, len(suite.allocators)) / 60
+            about = f"{nominal_s(suite, len(suite.allocators)) / 60:.1f}"
             counts = (len(suite.rows), len(suite.allocators), suite.rounds)
-            table.add_row(suite.name, *map(str, counts), f"{minutes:.1f}", suite.title)
-        console.print(table)
-        return
-    suite = load_suite(name)
-    for title in ("row", "group", "modes", "pinned", "program", "what"):
-        table.add_column(title, overflow="fold")
-    for row in suite.rows:
-        modes = " ".join(job.mode for job in jobs_of(suite, [row], suite.modes))
-        command = " ".join([row.program, *row.filled(row.work)])
-        table.add_row(row.name, row.group, modes, row.cpu, command, row.title)
-    console.print(f"{suite.title}; {suite.rounds} rounds; {', '.join(suite.allocators)}")
-    console.print(table)
+            rows.append([suite.name, *map(str, counts), about, suite.title])
+    else:
+        suite = load_suite(name)
+        heads = ("row", "group", "modes", "pinned", "program", "what")
+        for row in suite.rows:
+            modes = " ".join(job.mode for job in jobs_of(suite, [row], suite.modes))
+            command = " ".join([row.program, *row.filled(row.work)])
+            rows.append([row.name, row.group, modes, row.cpu, command, row.title])
+        console.print(f"{suite.title}; {suite.rounds} rounds; {', '.join(suite.allocators)}")
+    console.print(tables.figures_table("", heads, rows, heads))
 
 
 def begun(console: Console, given: dict, removed: dict[str, str]) -> tuple[Session, float]:

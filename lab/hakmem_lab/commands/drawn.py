@@ -142,7 +142,7 @@ def drawn(
 
 def run(console: Console, session: Session) -> bool:
     """Proof of whose malloc serves, then all seeds; False when it was interrupted."""
-    slices = len(session.seeds) * session.rounds * (len(session.usable) + session.floor)
+    slices = len(session.seeds) * session.rounds * (len(session.allocators) + session.floor)
     width = len(str(session.seeds[-1]))
 
     def told(measured: Measured, seconds: float) -> None:

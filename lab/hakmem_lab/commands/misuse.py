@@ -180,15 +180,10 @@ def cell(tally: Tally, cases: int) -> str:
 
 
 def families_table(by_name: dict[str, dict[str, Tally]]) -> Table:
-    titles, *lines = lines_of(by_name)
-    table = tables.plain_table("stopped / of these with a report")
-    table.add_column(titles[0], no_wrap=True)
-    for title in titles[1:]:
-        # Words below each other: the cells are narrow.
-        table.add_column(title.replace("-", "-\n").replace(" ", "\n"), justify="right")
-    for line in lines:
-        table.add_row(*line)
-    return table
+    (first, *titles), *lines = lines_of(by_name)
+    # Words below each other: the cells are narrow.
+    heads = (first, *(title.replace("-", "-\n").replace(" ", "\n") for title in titles))
+    return tables.figures_table("stopped / of these with a report", heads, lines, (first,))
 
 
 def as_json(found: Found, facts: dict[str, str]) -> dict:

@@ -8,11 +8,9 @@ from hakmem.environment import allowed_cpus
 from hakmem.errors import UserError
 from hakmem.options import INTERRUPTED
 from hakmem.output import tables
-from rich import box
 from rich.table import Table
 
-from hakmem_lab.building import BuildError, build, is_current
-from hakmem_lab.loading import Loading, try_library
+from hakmem_lab.building import BuildError, build, is_current, why_it_does_not_serve
 
 
 @click.group()
@@ -62,40 +60,28 @@ def recipe_of(name: str) -> Recipe:
 def list_command() -> None:
     """Show each known allocator: version, where it comes from, and whether it loads and serves.
 
-    Each library is preloaded into a small program that looks up and uses malloc, calloc, realloc,
-    free, posix_memalign, aligned_alloc, memalign and malloc_usable_size.
+    Each library is preloaded into a small program, of which the loader says whose malloc it has.
     """
     console = tables.make_console()
-    rows = [examined(find(name)) for name in known_names()]
+    rows = [(found, examined(found)) for found in map(find, known_names())]
     console.print(peers_table(rows))
     # Paths are long: below the table they stay whole.
     paths = {a.name: str(a.library) for a, _ in rows if a.library is not None}
     console.print(tables.facts_table(paths))
 
 
-def examined(allocator: Allocator) -> tuple[Allocator, Loading]:
-    """The allocator and what a trial shows; what the system has needs none."""
-    if not allocator.usable:
-        return allocator, Loading(allocator.problem)
-    if allocator.library is None:
-        return allocator, Loading()
-    return allocator, try_library(allocator.library, allocator.settings)
+def examined(allocator: Allocator) -> str:
+    """What a trial shows; what the system has needs none."""
+    if allocator.library is None or allocator.problem:
+        return allocator.problem
+    return why_it_does_not_serve(allocator.library, allocator.settings)
 
 
-def peers_table(rows: list[tuple[Allocator, Loading]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("allocator", no_wrap=True)
-    table.add_column("version", overflow="fold")
-    table.add_column("source", no_wrap=True)
-    table.add_column("loads and serves", overflow="fold")
-    table.add_column("runs with", overflow="fold")
-    for allocator, loading in rows:
+def peers_table(rows: list[tuple[Allocator, str]]) -> Table:
+    heads = ("allocator", "version", "source", "loads and serves", "runs with")
+    lines = []
+    for allocator, problem in rows:
         given = " ".join(f"{name}={value}" for name, value in allocator.settings.items())
-        table.add_row(
-            allocator.name,
-            allocator.version or tables.ABSENT,
-            allocator.source,
-            loading.problem or (f"yes, but {loading.remark}" if loading.remark else "yes"),
-            given or tables.ABSENT,
-        )
-    return table
+        cells = (allocator.version, allocator.source, problem or "yes", given)
+        lines.append([allocator.name, *(cell or tables.ABSENT for cell in cells)])
+    return tables.figures_table("", heads, lines, heads)

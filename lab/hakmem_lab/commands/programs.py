@@ -116,18 +116,13 @@ def programs(
 
 def why_not(one: Program, counted: bool) -> str:
     """One line, or nothing where it can be run."""
-    return one.prepared(0).problem() or (
-        "it cannot be counted" if counted and not one.count else ""
-    )
+    return one.problem() or ("it cannot be counted" if counted and not one.count else "")
 
 
 def list_table(found: list[Program], counted: bool) -> Table:
-    table = tables.plain_table("Programs")
-    for title in ("program", "set", "what it does", "cannot be run"):
-        table.add_column(title)
-    for one in found:
-        table.add_row(one.name, one.set, one.title, why_not(one, counted))
-    return table
+    heads = ("program", "set", "what it does", "cannot be run")
+    rows = ((one.name, one.set, one.title, why_not(one, counted)) for one in found)
+    return tables.figures_table("Programs", heads, rows, heads)
 
 
 def told(lacking: dict[str, str]) -> str:

@@ -37,6 +37,7 @@ from hakmem.running import programs as program_files
 from hakmem.running.launching import run_once
 from hakmem.running.proof import hakmem_served
 from rich.console import Console
+from rich.table import Table
 
 from hakmem_lab import pages, shell, soak_file, soaking
 from hakmem_lab.soak_file import Epoch
@@ -225,10 +226,10 @@ def begin(run: Soak, epoch_s: float) -> None:
 
     A run too short for a verdict is refused before it begins.
     """
-    proof, programs_s = prove(run)
+    proof = prove(run)
     steps = soaking.steps_for(epoch_s, run.long_load, run.allocators[0])
     run.long_load = replace(run.long_load, steps=steps)
-    require_time(run, [], soaking.round_seconds(run, epoch_s, programs_s))
+    require_time(run, [], round_seconds(run, epoch_s))
     facts = environment.describe(run.long_load.seed) | {
         "soak": f"{run.limit_s / 60:g} minutes, {steps} steps of each thread an epoch, "
         f"seed {run.long_load.seed}",
@@ -257,25 +258,25 @@ def least_minutes(run: Soak, rounds: int, round_s: float) -> str:
     return f"{math.ceil(10 * minutes) / 10:g}"
 
 
-def prove(run: Soak) -> tuple[dict[str, str], float]:
-    """By hakmem's own counter, for each load; and how long the programs take together."""
+def prove(run: Soak) -> dict[str, str]:
+    """By hakmem's own counter, for each load."""
     ours = next((a for a in run.allocators if a.name == "hakmem"), None)
     if ours is None or ours.library is None:
-        return {}, sum(once(run, command) for command in run.programs.values())
-    short = [str(bench_program("bench_soak")), "1", "10000"]
-    said, programs_s = {}, 0.0
+        return {}
+    short, said = [str(bench_program("bench_soak")), "1", "10000"], {}
     for load, command in {LONG: short, **run.programs}.items():
         proof = hakmem_served(command, ours.library, ours.settings)
         if not proof:
             raise UserError(f"hakmem did not serve {load}: {proof.outcome.problem or 'no counter'}")
         said[f"hakmem served {load}"] = str(proof)
-        programs_s += proof.outcome.wall_s if load in run.programs else 0.0
-    return said, programs_s
+    return said
 
 
-def once(run: Soak, command: Sequence[str]) -> float:
+def round_seconds(run: Soak, epoch_s: float) -> float:
+    """What a round takes, about, where the others take as long as the first allocator."""
     first = run.allocators[0]
-    return run_once(command, first.library, None, first.settings).wall_s
+    outcomes = (run_once(c, first.library, None, first.settings) for c in run.programs.values())
+    return (epoch_s + sum(outcome.wall_s for outcome in outcomes)) * len(run.allocators)
 
 
 def resumed(console: Console, path: Path, limit_s: float) -> Soak:
@@ -445,22 +446,12 @@ def write_files(
         write_text(wanted.html_path, html)
 
 
-def verdict_table(judged: Sequence[Judgement]):
-    table = tables.plain_table("Drift from the start to the end of the run, without warm-up")
-    table.caption = (
-        "Robust straight lines (Theil and Sen). Beside others: speed over the median of the "
-        "others' in the same rounds; it is judged where there are others."
-    )
-    titles = ("epochs", "processes", "RSS MB", "RSS drift", "ops/s", "speed drift",
-              "beside others", "CV", "best other's CV")  # fmt: skip
-    columns = [("load", {"no_wrap": True}), ("allocator", {"no_wrap": True})]
-    columns += [(title, {"justify": "right"}) for title in titles]
+def verdict_table(judged: Sequence[Judgement]) -> Table:
+    heads = ("load", "allocator", "epochs", "processes", "RSS MB", "RSS drift", "ops/s",
+             "speed drift", "beside others", "CV", "best other's CV")  # fmt: skip
     rows = [
         [
-            row.load,
-            row.allocator,
-            str(row.epochs),
-            str(row.processes),
+            *(row.load, row.allocator, str(row.epochs), str(row.processes)),
             f"{row.rss_kb / 1024:.1f}",
             percent(row.rss_drift.change),
             f"{row.ops_per_sec:,.0f}",
@@ -471,16 +462,20 @@ def verdict_table(judged: Sequence[Judgement]):
         ]
         for row in judged
     ]
-    tables.fill(table, columns, rows)
-    return table
+    caption = (
+        "Robust straight lines (Theil and Sen). Beside others: speed over the median of the "
+        "others' in the same rounds; it is judged where there are others."
+    )
+    title = "Drift from the start to the end of the run, without warm-up"
+    return tables.figures_table(title, heads, rows, heads[:2], caption)
 
 
-def latency_table(judged: Sequence[Judgement]):
-    table = tables.plain_table("Latency of sampled single calls, ns: lower is better")
-    table.caption = "Medians of the epochs' percentiles; the longest call of all epochs."
-    for title in ("allocator", "p50", "p99", "p99.9", "longest"):
-        table.add_column(title, justify="left" if title == "allocator" else "right")
-    for row in judged:
-        figures = (row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns)
-        table.add_row(row.allocator, *(f"{value:,.0f}" for value in figures))
-    return table
+def latency_table(judged: Sequence[Judgement]) -> Table:
+    heads = ("allocator", "p50", "p99", "p99.9", "longest")
+    rows = [
+        [row.allocator, *(f"{ns:,.0f}" for ns in (row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns))]
+        for row in judged
+    ]
+    caption = "Medians of the epochs' percentiles; the longest call of all epochs."
+    title = "Latency of sampled single calls, ns: lower is better"
+    return tables.figures_table(title, heads, rows, heads[:1], caption)

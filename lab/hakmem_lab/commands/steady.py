@@ -12,7 +12,7 @@ from hakmem_lab.shell import clean_environment
 from hakmem_lab.steady_run import BAR, Calls, count_row
 from hakmem_lab.suite import catalogue, pick
 
-COLUMNS = ("row", "operations", "seconds", "calls", "per_op", "verdict")
+COLUMNS = ("row", "operations", "seconds", "calls", "per op", "verdict")
 
 
 @click.command()
@@ -75,10 +75,5 @@ def line_of(one: Calls) -> tuple[str, ...]:
 
 
 def table_of(found: list[Calls]) -> Table:
-    table = tables.plain_table("System calls in the second half of a run, hakmem's own")
-    for title in COLUMNS:
-        left = title in ("row", "verdict")
-        table.add_column(title.replace("_", " "), justify="left" if left else "right")
-    for one in found:
-        table.add_row(*line_of(one))
-    return table
+    title = "System calls in the second half of a run, hakmem's own"
+    return tables.figures_table(title, COLUMNS, map(line_of, found), ("row", "verdict"))

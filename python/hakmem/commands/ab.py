@@ -63,7 +63,6 @@ from hakmem.running.proof import hakmem_served, load_checked, peer_served
 
 CPU_METRIC_NAME = "cpu"
 OR_A_PATH = "a path of a library is one too"
-SHORT_SLICE_S, LONG_SLICE_S = 0.02, 5.0
 EXIT_STATUS = {
     Verdict.GO: 0,
     Verdict.NO_DIFFERENCE: 0,
@@ -207,7 +206,7 @@ def ab(
     journal.prune("ab")
     with interruption.only_once():
         decision = measure(console, rotation, plan, log)
-    notes = slice_notes(trials) + ([log.incomplete] if log.incomplete else [])
+    notes = [log.incomplete] if log.incomplete else []
     with journal.named_in_errors("" if log.incomplete else f"; the pairs are in {log.path}"):
         conclude(console, rotation, decision, plan, facts, notes, json_path)
     status = INTERRUPTED if decision is None or rotation.interrupted else 0
@@ -331,18 +330,6 @@ def proof_of(row: Contender, side: Allocator, notes: list[str]) -> tuple[str, tu
     if said.startswith("NOT SERVED"):
         raise UserError(f"{row.name}: {said}: its figures would be another malloc's")
     return said, ()
-
-
-def slice_notes(trials: Sequence[Outcome]) -> list[str]:
-    length = median(outcome.wall_s for outcome in trials)
-    if length < SHORT_SLICE_S:
-        return [
-            f"a run takes {1000 * length:.1f} ms: of so short a run the program's start is the "
-            "larger part, and B's gain is hidden in it; give the program work for 50 to 300 ms"
-        ]
-    if length > LONG_SLICE_S:
-        return [f"a run takes {length:.1f} s: the machine changes meanwhile; 50 to 300 ms are best"]
-    return []
 
 
 class StoppingJournal(journal.Journal):

@@ -166,7 +166,7 @@ def compare(
     facts = facts_of(how, work, chosen, idle_s)
     path = journal.new_path("compare")
     log = journal.Journal(path, goes_on=True)
-    found = Comparison(work.command, rows[0].name, pairs, facts, {}, notes, log)
+    found = Comparison(work.command, rows[0].name, pairs, facts, notes, log)
     work.require_working(limit_s)
     with interruption.only_once():
         measure(console, found, how, rows, chosen)
@@ -192,7 +192,7 @@ def facts_of(
         "rounds": f"{how.pairs}, seed {how.seed}, pinned to {how.cpus or 'nothing'}",
         **work.facts,
         MEMORY_FACT: f"after at least {idle_s:g} s of rest" if idle_s else NOT_LOOKED_AT,
-        **{a.name: a.problem or str(a) for a in chosen},
+        **{a.name: str(a) for a in chosen},
     }
 
 

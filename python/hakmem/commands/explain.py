@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TextIO
 
 import click
-from rich.console import Console
 
 from hakmem import environment
 from hakmem.allocators.settings import overridden, own_settings
 from hakmem.commands.run import appended, chosen_settings
 from hakmem.destinations import WORD, output_option, require_apart
-from hakmem.documents import growing, kind, write_json
+from hakmem.documents import kind, open_descriptor, write_json, write_text
 from hakmem.errors import UserError, warn
 from hakmem.extras import require_asked
 from hakmem.options import (
@@ -129,15 +127,14 @@ def explain(
         require_apart(json_path, "--json")
         programs.require_program(target)
     require_asked()
-    with opened(output_path, to_stderr=not of_process) as (file, publish):
-        series = Series(make_console(file), classes, every_s, publish)
-        if of_process:
-            status = series.of_process(pid)
-        else:
-            status = series.of_program(target, profile, settings, after_s)
-        if series.accounts:
-            series.console.print(f"\nExplained {environment.signature()}", soft_wrap=True)
+    series = Series(output_path, not of_process, classes, every_s)
+    if of_process:
+        status = series.of_process(pid)
+    else:
+        status = series.of_program(target, profile, settings, after_s)
     if series.accounts:
+        series.console.print(f"\nExplained {environment.signature()}", soft_wrap=True)
+        series.publish()
         if json_path is not None:
             found = [accounting_view.document(account) for account in series.accounts]
             write_json(json_path, "explain", {"explanations": found})
@@ -146,29 +143,26 @@ def explain(
     raise SystemExit(status)
 
 
-@contextmanager
-def opened(path: Path | None, to_stderr: bool) -> Iterator[tuple[TextIO, Callable[[], None]]]:
-    """Where the tables go, and what is to be called when one is whole."""
-    if path is None:
-        yield (report_stream() if to_stderr else sys.stdout), lambda: None
-        return
-    with growing(path, EXPLANATION) as document:
-        yield document.file, document.publish
-
-
 class Series:
     """One explanation, or one each so many seconds."""
 
     def __init__(
-        self,
-        console: Console,
-        classes: int,
-        every_s: float | None,
-        publish: Callable[[], None] = lambda: None,
+        self, path: Path | None, to_stderr: bool, classes: int, every_s: float | None
     ) -> None:
-        self.console, self.classes, self.every_s = console, classes, every_s
-        self.publish = publish
+        self.path, self.classes, self.every_s = path, classes, every_s
+        self.kept = io.StringIO()
+        stream = report_stream() if to_stderr else sys.stdout
+        self.console = make_console(stream if path is None else self.kept)
         self.accounts: list[Account] = []
+
+    def publish(self) -> None:
+        """The file that was asked for is whole again: what has been shown until now."""
+        if self.path is not None:
+            write_text(self.path, self.kept.getvalue(), EXPLANATION)
+            if open_descriptor(self.path) is not None:
+                # A stream has it already.
+                self.kept.seek(0)
+                self.kept.truncate()
 
     def take(self, pid: int) -> None:
         account = explain_process(pid)

@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 
 import click
-from rich import box
-from rich.table import Table
 
 from hakmem.allocators import peers
 from hakmem.allocators.peers import find
@@ -108,19 +106,17 @@ def report(found: list[TraceSummary]) -> None:
     """On stderr: stdout is the program's."""
     console = tables.make_console(report_stream())
     console.width = max(console.width, tables.PLAIN_WIDTH)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title, side in (("trace", "left"), ("calls", "right"), ("threads", "right"),
-                        ("peak live MB", "right"), ("program", "left")):  # fmt: skip
-        table.add_column(title, justify=side, overflow="fold")
-    for summary in found[:SHOWN]:
-        kind = ", forked" if summary.figures["forked"] else ""
-        table.add_row(
+    heads = ("trace", "calls", "threads", "peak live MB", "program")
+    rows = [
+        (
             summary.path.name,
             f"{summary.calls:,}",
             f"{summary.figures['threads']:,}",
             f"{summary.figures['peak_bytes'] / 1e6:.2f}",
-            f"{summary.executable}{kind}",
+            summary.executable + (", forked" if summary.figures["forked"] else ""),
         )
-    console.print(table)
+        for summary in found[:SHOWN]
+    ]
+    console.print(tables.figures_table("", heads, rows, ("trace", "program")))
     if len(found) > SHOWN:
         console.print(f"and {len(found) - SHOWN} more processes with fewer calls")

@@ -180,6 +180,10 @@ class Rotation:
     def costs(self, name: str) -> list[float]:
         return [self.metric.cost(v) for v in self.series[name].values[: self.rounds_done]]
 
+    def has_figures(self, name: str) -> bool:
+        series = self.series.get(name)
+        return series is not None and not series.problem and bool(series.values)
+
     @property
     def is_void(self) -> bool:
         """Whether it was interrupted before anything was measured: no file is replaced by that."""

@@ -54,7 +54,6 @@ table.facts td:first-child { vertical-align: top; }
 # Fonts of one width: the plot is laid out with the first, a browser takes what it has.
 FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]
 LABEL_CHARACTERS = 22
-TAG = re.compile("<[^>]+>")
 PLOT_KEY = (
     '<p class="note">In the plots each dot is a run, the upright line the median, the pale bar its '
     "95 % interval. The best is on top.</p>"
@@ -89,8 +88,7 @@ def page(
             f"best, 2.00 costs twice as much. <b>Cost ÷ {name}</b> is the median of the ratios "
             f"within the rounds, a run beside {name}'s a moment apart: above 1 costs more. The "
             "verdict rests on the second, as the machine's speed drifts from round to round, and "
-            "says “no difference seen” where its interval holds 1. Where the two disagree, a note "
-            "above says so.</p>",
+            "says “no difference seen” where its interval holds 1.</p>",
             facts_table(facts),
         ],
         title,
@@ -128,7 +126,7 @@ def problem_list(problems: Mapping[str, str]) -> str:
 
 
 def section(measure: Measure, cells: Sequence[Cell], baseline: str) -> str:
-    """A plot and a table; a column without a figure in any row is left out, and a note says why."""
+    """A plot and a table."""
     scale = scale_of(measure, cells)
     unit = f", {scale.unit}" if scale.unit else ""
     name = escape(baseline)
@@ -141,36 +139,13 @@ def section(measure: Measure, cells: Sequence[Cell], baseline: str) -> str:
         "95 % interval<small>of the median</small>",
         "CV",
     )
-    rows = [row(measure, cell, scale) for cell in ranked(measure, cells)]
-    shown = [i for i in range(len(heads)) if any(line[i][1] for _, line in rows)]
-    lines = [(mark, [line[i] for i in shown]) for mark, line in rows]
-    head = "".join(f"<th>{heads[i]}</th>" for i in shown)
-    body = "".join(
-        f"<tr{mark}>" + "".join(f"<td{kind}>{text}</td>" for kind, text in line) + "</tr>"
-        for mark, line in lines
-    )
-    lacking = [" ".join(TAG.split(heads[i])[0].split()) for i in range(7) if i not in shown]
+    head = "".join(f"<th>{title}</th>" for title in heads)
+    body = "".join(row(measure, cell, scale) for cell in ranked(measure, cells))
     return (
         f"<h2>{escape(measure.title + unit)} <small>({measure.direction})</small></h2>"
         f'<figure class="scroll">{inline_plot(measure, cells, scale, baseline)}</figure>'
         f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
-        f"{left_out(lacking, cells, baseline)}"
     )
-
-
-def left_out(lacking: Sequence[str], cells: Sequence[Cell], baseline: str) -> str:
-    """Why a table lacks columns that others have."""
-    if not lacking:
-        return ""
-    reasons = []
-    if all(cell.middle.low is None for cell in cells):
-        reasons.append("too few rounds for intervals (--pairs)")
-    if all(cell.name == baseline for cell in cells):
-        reasons.append(f"only {escape(baseline)} has figures")
-    elif all(cell.to_baseline is None for cell in cells):
-        reasons.append(f"{escape(baseline)} has no figure above 0 in every round")
-    why = f": {'; '.join(reasons)}" if reasons else ""
-    return f'<p class="note">Left out, as no row has a figure: {", ".join(lacking)}{why}.</p>'
 
 
 def inline_plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -> str:
@@ -193,23 +168,28 @@ def inlined(svg: str, title: str, label: str) -> str:
     return re.sub(r'(url\(|href=")#', rf"\1#{mark}-", svg)
 
 
-def row(measure: Measure, cell: Cell, scale: Scale) -> tuple[str, list[tuple[str, str]]]:
-    """The mark of the line, and the mark and text of each cell; no text where nothing is known."""
+def row(measure: Measure, cell: Cell, scale: Scale) -> str:
+    """No text where nothing is known."""
     middle, ratio = cell.middle, cell.to_baseline
     interval = "" if middle.low is None else f"{scale.text(middle.low)} … {scale.text(middle.high)}"
     beside = "" if ratio is None else f"{ratio.median:.3f}"
     if ratio is not None and ratio.low is not None:
         beside += f" [{ratio.low:.3f}, {ratio.high:.3f}]"
     kind = {measure.better: "good", measure.worse: "bad"}.get(cell.verdict, "none")
-    return ' class="baseline"' if cell.verdict == BASELINE else "", [
-        (' class="name"', escape(cell.name)),
-        ("", scale.text(middle.median)),
-        (f' class="{kind}"', "" if cell.verdict == UNKNOWN else cell.verdict),
-        ("", "" if cell.to_best is None else f"{cell.to_best:.2f}"),
-        ("", beside),
-        ("", interval),
-        ("", f"{100 * cell.variation:.1f} %" if len(cell.values) > 1 else ""),
-    ]
+    mark = ' class="baseline"' if cell.verdict == BASELINE else ""
+    figures = (
+        "" if cell.to_best is None else f"{cell.to_best:.2f}",
+        beside,
+        interval,
+        f"{100 * cell.variation:.1f} %" if len(cell.values) > 1 else "",
+    )
+    return (
+        f"<tr{mark}>"
+        f'<td class="name">{escape(cell.name)}</td><td>{scale.text(middle.median)}</td>'
+        f'<td class="{kind}">{"" if cell.verdict == UNKNOWN else cell.verdict}</td>'
+        + "".join(f"<td>{text}</td>" for text in figures)
+        + "</tr>"
+    )
 
 
 def facts_table(facts: Mapping[str, str]) -> str:

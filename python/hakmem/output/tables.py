@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -207,6 +207,20 @@ def cost_table(
 def plain_table(title: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
     table.title, table.title_justify = title, "left"
+    return table
+
+
+def figures_table(
+    title: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    texts: Collection[str],
+    caption: str = "",
+) -> Table:
+    """Columns of figures, and of what `texts` names of the heads."""
+    table = plain_table(title)
+    table.caption = caption
+    fill(table, [(h, {} if h in texts else {"justify": "right"}) for h in heads], list(rows))
     return table
 
 

@@ -9,13 +9,12 @@ from html import escape
 from importlib.resources import files
 
 from hakmem import environment
-from hakmem.documents import GENERATOR
 from hakmem.extras import INSTALL, MATPLOTLIB, is_there
 from hakmem.output.report import (
     BAD_COLOUR,
     LINE,
     MAIN_COLOUR,
-    STYLE,
+    document,
     drawing_style,
     facts_table,
     inlined,
@@ -30,14 +29,14 @@ from hakmem.profiles.profile_sites import (
     Frames,
     Named,
     Site,
+    between,
+    cells,
     duration,
-    interval,
     interval_of_live,
     largest,
     own_frame,
     size,
     together,
-    usual_lifetime,
 )
 from hakmem.profiles.symbols import Frame
 
@@ -60,58 +59,31 @@ td, th { vertical-align: top; }
 .totals b { display: block; font-size: 1.4rem; }
 """
 STACK_HEAD = '<th class="stack">stack</th>'
+SECTIONS = (
+    ("live", "Live now", "Pinned: memory that cannot be given back because of these blocks, with "
+     "all that lies beside them.",
+     ("live", "95 % interval", "objects", "pinned", "mean age", "oldest")),
+    ("pinned", "Pinned",
+     "Stacks whose surviving blocks keep the most memory from being given back.",
+     ("pinned", "live", "objects", "mean age")),
+    ("peak", "At the peak", "As it was when live memory was highest.",
+     ("peak", "objects at the peak", "live")),
+    ("total", "Allocated since the start",
+     "All blocks, freed or not: where the work of allocation is.",
+     ("total", "objects in all", "half freed within", "live")),
+)  # fmt: skip
 Cell = tuple[str, Callable[[Site], str]]
 
 
 def of_profile(named: Named, order: str = "live", leaks: bool = False) -> str:
     profile = named.profile
     title = f"Heap profile of {profile.name} ({profile.pid})"
-    live_columns: list[Cell] = [
-        ("live", lambda s: size(s.figures.live.bytes)),
-        ("95 % interval", lambda s: between(s, profile.rate)),
-        ("objects", lambda s: f"{s.figures.live.count:,}"),
-        ("pinned", lambda s: size(s.figures.pinned)),
-        ("mean age", lambda s: duration(s.figures.age_ms)),
-        ("oldest", lambda s: duration(s.figures.oldest_ms)),
-    ]
-    peak_columns: list[Cell] = [
-        ("at the peak", lambda s: size(s.figures.peak_bytes)),
-        ("objects", lambda s: f"{s.figures.peak_count:,}"),
-        ("live", lambda s: size(s.figures.live.bytes)),
-    ]
-    total_columns: list[Cell] = [
-        ("allocated", lambda s: size(s.figures.total.bytes)),
-        ("objects", lambda s: f"{s.figures.total.count:,}"),
-        ("half freed within", lambda s: usual_lifetime(s.figures, profile.bounds_ms)),
-        ("live", lambda s: size(s.figures.live.bytes)),
-    ]
+    read = cells(profile)
     sections = [
-        section(
-            "Not freed: what is live, by stack" if leaks else "Live now",
-            "Pinned: memory that cannot be given back because of these blocks, with all that lies "
-            "beside them.",
-            largest(named.sites, MEASURES["live"], ROWS),
-            live_columns,
-        ),
-        section(
-            "Pinned",
-            "Stacks whose surviving blocks keep the most memory from being given back.",
-            largest(named.sites, MEASURES["pinned"], ROWS),
-            [live_columns[3], live_columns[0], live_columns[2], live_columns[4]],
-        ),
-        section(
-            "At the peak",
-            "As it was when live memory was highest.",
-            largest(named.sites, MEASURES["peak"], ROWS),
-            peak_columns,
-        ),
-        section(
-            "Allocated since the start",
-            "All blocks, freed or not: where the work of allocation is.",
-            largest(named.sites, MEASURES["total"], ROWS),
-            total_columns,
-        ),
-    ]
+        section("Not freed: what is live, by stack" if leaks and order == "live" else head, note,
+                largest(named.sites, MEASURES[order], ROWS), [(h, read[h]) for h in heads])
+        for order, head, note, heads in SECTIONS
+    ]  # fmt: skip
     measures = [
         ("live bytes", True, MEASURES["live"]),
         ("pinned bytes", True, MEASURES["pinned"]),
@@ -120,8 +92,8 @@ def of_profile(named: Named, order: str = "live", leaks: bool = False) -> str:
         ("live objects", False, lambda f: f.live.count),
         ("objects allocated since the start", False, lambda f: f.total.count),
     ]
-    chosen = next(i for i, (_, _, read) in enumerate(measures) if read is MEASURES[order])
-    stacks = [(s.frames, [read(s.figures) for _, _, read in measures]) for s in named.sites]
+    chosen = next(i for i, (_, _, of) in enumerate(measures) if of is MEASURES[order])
+    stacks = [(s.frames, [of(s.figures) for _, _, of in measures]) for s in named.sites]
     return page(
         title,
         [
@@ -158,7 +130,7 @@ def of_changes(before: Named, after: Named, changes: Sequence[Change]) -> str:
             '<div class="totals">'
             f"<div><b>{size(a.live.bytes)}</b>live before</div>"
             f"<div><b>{size(b.live.bytes)}</b>live after</div>"
-            f"<div><b>{signed(all_changes.bytes)}</b>growth</div></div>",
+            f"<div><b>{profile_view.signed(all_changes.bytes)}</b>growth</div></div>",
             remarks((*before.remarks, *after.remarks)),
             flame_graph(b.name, measures, stacks),
             change_section("Grown", grown),
@@ -175,31 +147,9 @@ def of_changes(before: Named, after: Named, changes: Sequence[Change]) -> str:
     )
 
 
-def between(site: Site, rate: int) -> str:
-    low, high = interval(site.figures.live, rate)
-    return f"{size(low)} … {size(high)}"
-
-
-def signed(count: int) -> str:
-    return f"{'+' if count > 0 else ''}{size(count)}"
-
-
-def page(title: str, parts: Iterable[str]) -> str:
-    style = STYLE + resource("style.css") + MORE_STYLE
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            GENERATOR,
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title><style>{style}</style></head><body>",
-            f"<h1>{escape(title)}</h1>",
-            *parts,
-            f"<script>{resource('page.js')}</script>",
-            "</body></html>",
-            "",
-        ]
-    )
+def page(title: str, parts: Sequence[str]) -> str:
+    script = f"<script>{resource('page.js')}</script>"
+    return document(title, [*parts, script], style=resource("style.css") + MORE_STYLE)
 
 
 def resource(name: str) -> str:
@@ -228,7 +178,7 @@ def totals(profile: HeapProfile) -> str:
     return (
         '<div class="totals">'
         f"<div><b>{size(profile.live.bytes)}</b>live in {profile.live.count:,} objects"
-        f"<br>95 %: {size(low)} … {size(high)}</div>"
+        f"<br>95 %: {between(low, high)}</div>"
         f"<div><b>{size(profile.peak_bytes)}</b>at the peak, "
         f"{duration(profile.peak_ms)} after the start</div>"
         f"<div><b>{size(profile.total.bytes)}</b>allocated in {profile.total.count:,} objects"
@@ -299,7 +249,8 @@ def change_section(title: str, changes: Sequence[Change]) -> str:
     if not changes:
         return ""
     rows = "".join(
-        f"<tr><td>{signed(c.bytes)}</td><td>± {size(c.error)}</td><td>{c.count:+,}</td>"
+        f"<tr><td>{profile_view.signed(c.bytes)}</td><td>± {size(c.error)}</td>"
+        f"<td>{c.count:+,}</td>"
         f"<td>{size(c.before.bytes)}</td><td>{size(c.after.bytes)}</td>"
         f"{stack_cell(c.frames, own_frame(c.frames))}</tr>"
         for c in changes[:ROWS]
