@@ -13,9 +13,9 @@ from hakmem import environment
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
 from hakmem.measuring import journal
+from hakmem.measuring.deciding import CPU_TIME
 from hakmem.measuring.journal import Journal
-from hakmem.measuring.rotation import Metric, Rotation
-from hakmem.running.launching import Outcome
+from hakmem.measuring.rotation import Rotation
 from hakmem.running.syscalls import count_system_calls
 
 from hakmem_lab import shell
@@ -41,16 +41,6 @@ class Session(shell.Session):
     @property
     def programs(self) -> list[Program]:
         return chosen(read_catalogue(Path(self.catalogue)), "", self.names)
-
-
-class CpuTime(Metric):
-    """Of a run's process tree."""
-
-    def read(self, outcome: Outcome) -> float | None:
-        return outcome.cpu_s
-
-
-CPU_TIME = CpuTime(None, False, "s")
 
 
 @dataclass

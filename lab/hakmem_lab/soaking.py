@@ -22,7 +22,7 @@ from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND
 from hakmem.plain_text import last_lines, with_last_words
 from hakmem.running import interruption
-from hakmem.running.launching import NOT_PRELOADED, launcher_arguments, run_once
+from hakmem.running.launching import NOT_PRELOADED, Start, launcher_arguments, run_once
 
 from hakmem_lab import soak_file
 from hakmem_lab.shell import allocator_json
@@ -66,10 +66,9 @@ class LongProcess:
         # Closed by kill(); it lives as long as the process does.
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         with Path(os.devnull).open("w") as nowhere:
+            start = Start(load.command(), allocator.library, settings=allocator.settings)
             self._process = subprocess.Popen(
-                launcher_arguments(
-                    nowhere.fileno(), load.command(), allocator.library, None, allocator.settings, 0
-                ),
+                launcher_arguments(nowhere.fileno(), start),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,

@@ -12,7 +12,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from small_build import assert_in_order
+from small_build import assert_in_order, run_rotation
 
 from hakmem.cli import main
 from hakmem.measuring.deciding import (
@@ -26,7 +26,7 @@ from hakmem.measuring.deciding import (
     judge,
     pairs_needed,
 )
-from hakmem.measuring.rotation import OPS_PER_SECOND, Contender, run_rotation
+from hakmem.measuring.rotation import OPS_PER_SECOND, Contender
 from hakmem.measuring.statistics import Interval
 from hakmem.running.launching import Outcome
 

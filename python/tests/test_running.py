@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from small_build import run_rotation
 
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
@@ -18,7 +19,6 @@ from hakmem.measuring.rotation import (
     Contender,
     custom_metric,
     new_rotation,
-    run_rotation,
     run_rounds,
 )
 from hakmem.plain_text import with_last_words

@@ -13,9 +13,9 @@ from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.options import (
     INTERRUPTED,
-    WholeRange,
     allocator_options,
     chosen_allocators,
+    number_option,
     refuse_beside,
     require_resume_alone,
     resolve_seed,
@@ -58,7 +58,7 @@ def complete_suites(
     type=click.Choice(MODES),
     help="Only one binary under LD_PRELOAD, or only separate binaries.",
 )
-@click.option("--rounds", type=WholeRange(1), help="Instead of the suite's own number.")
+@number_option("--rounds", "Instead of the suite's own number.", least=1)
 @allocator_options(f"{USUAL_HELP}, or what the file of a suite names")
 @click.option(
     "--set",

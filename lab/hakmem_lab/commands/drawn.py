@@ -10,10 +10,9 @@ from hakmem.extras import require_asked
 from hakmem.measuring import journal
 from hakmem.options import (
     Decorator,
-    FiniteRange,
-    WholeRange,
     allocator_options,
     html_option,
+    number_option,
     plot_option,
     require_resume_alone,
     resolve_seed,
@@ -38,20 +37,8 @@ OUTPUTS = {"html_path", "picture_path"}
 
 def rounds_and_scale(where: str, what: str) -> Decorator:
     return stacked(
-        click.option(
-            "--rounds",
-            default=5,
-            show_default=True,
-            type=WholeRange(1),
-            help=f"Runs of each allocator {where}.",
-        ),
-        click.option(
-            "--scale",
-            default=100,
-            show_default=True,
-            type=WholeRange(1, 100_000),
-            help=f"{what} in percent.",
-        ),
+        number_option("--rounds", f"Runs of each allocator {where}.", 5, 1),
+        number_option("--scale", f"{what} in percent.", 100, 1, 100_000),
     )
 
 
@@ -69,13 +56,12 @@ def require_svg(picture_path: Path | None) -> None:
     help="The loads: a range, or several with commas. Draw seeds that nobody has looked at.",
 )
 @rounds_and_scale("at each seed", "Work of a load")
-@click.option(
-    "--rest",
-    "rest_s",
-    default=2.0,
-    show_default=True,
-    type=FiniteRange(0, 3600),
-    help="Seconds after the load until resident memory is looked at, in a run of its own; 0: not.",
+@number_option(
+    "--rest rest_s",
+    "Seconds after the load until resident memory is looked at, in a run of its own; 0: not.",
+    2.0,
+    0.0,
+    3600,
 )
 @click.option(
     "--floor", is_flag=True, help="Add the allocator that does nothing; net figures where it can."

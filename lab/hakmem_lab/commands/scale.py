@@ -7,8 +7,8 @@ import psutil
 from hakmem.extras import MATPLOTLIB, require
 from hakmem.measuring import journal
 from hakmem.options import (
-    WholeRange,
     allocator_options,
+    number_option,
     require_resume_alone,
     resolve_seed,
     resume_folder_option,
@@ -40,8 +40,7 @@ class Session(suite_session.Session):
 @click.command()
 @click.option("--axis", type=click.Choice([*AXES, ALL]), default=ALL, show_default=True,
               help="What grows.")  # fmt: skip
-@click.option("--rounds", default=3, show_default=True, type=WholeRange(1),
-              help="Runs of each allocator at each point.")  # fmt: skip
+@number_option("--rounds", "Runs of each allocator at each point.", 3, 1)  # fmt: skip
 @allocator_options()
 @seed_option()
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",

@@ -24,6 +24,7 @@ from hakmem.options import (
     csv_option,
     html_option,
     json_option,
+    number_option,
     plot_option,
     refuse_beside,
     resolve_seed,
@@ -101,13 +102,12 @@ def judging_options() -> Callable:
     help="How long; with --resume, in all.",
 )
 @allocator_options()
-@click.option(
-    "--epoch",
-    "epoch_s",
-    type=FiniteRange(0.01, 600),
-    default=2.0,
-    show_default=True,
-    help="Seconds of an epoch under the first allocator; all do the same work.",
+@number_option(
+    "--epoch epoch_s",
+    "Seconds of an epoch under the first allocator; all do the same work.",
+    2.0,
+    0.01,
+    600,
 )
 @click.option(
     "--program",

@@ -3,7 +3,7 @@
 import click
 from hakmem import environment
 from hakmem.allocators.peers import find, require_usable
-from hakmem.options import INTERRUPTED, FiniteRange, rows_option
+from hakmem.options import INTERRUPTED, number_option, rows_option
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich.table import Table
@@ -17,13 +17,7 @@ COLUMNS = ("row", "operations", "seconds", "calls", "per op", "verdict")
 
 @click.command()
 @rows_option("Rows of the suites")
-@click.option(
-    "--seconds",
-    default=60.0,
-    show_default=True,
-    type=FiniteRange(0.01),
-    help="How long the long run of a row is, about.",
-)
+@number_option("--seconds", "How long the long run of a row is, about.", 60.0, 0.01)
 def steady(wanted: tuple[str, ...], seconds: float) -> None:
     """Count the system calls of each suite load once it is warm, under hakmem.
 

@@ -46,10 +46,10 @@ from hakmem.measuring.statistics import variation
 from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
-    WholeRange,
     cpu_option,
     is_given,
     json_option,
+    number_option,
     parse_cpu_list,
     resolve_cpus,
     resolve_seed,
@@ -113,20 +113,15 @@ def side_options(letter: str, role: str):
     show_default=True,
     help="How sure a verdict is, over all the times it is tried, as 99% or 0.99.",
 )
-@click.option(
+@number_option(
     "--pairs",
-    type=WholeRange(2),
-    default=20,
-    show_default=True,
-    help="A pair is one run of A and one of B. A verdict is tried after so many pairs, and again "
+    "A pair is one run of A and one of B. A verdict is tried after so many pairs, and again "
     "each time their number has doubled.",
+    20,
+    2,
 )
-@click.option(
-    "--max-pairs",
-    type=WholeRange(2),
-    default=640,
-    show_default=True,
-    help="After so many pairs without a verdict the answer is UNDECIDED.",
+@number_option(
+    "--max-pairs", "After so many pairs without a verdict the answer is UNDECIDED.", 640, 2
 )
 @cpu_option("auto")
 @click.option(
@@ -152,15 +147,10 @@ def ab(
     cpu: str,
     metric: str | None,
     lower_is_better: bool,
-    stdin: Path | None,
-    server: str | None,
-    load: str | None,
-    port: int | None,
-    stop: str,
-    ready_s: float,
     seed: int | None,
     json_path: Path | None,
     program: tuple[str, ...],
+    **of_workload,
 ) -> None:
     """Decide whether B runs PROGRAM faster than A, and stop as soon as that is clear.
 
@@ -173,7 +163,7 @@ def ab(
         raise UserError("A and B are the same: give --a, --b, --a-lib or --b-lib", 2)
     if max_pairs < pairs:
         raise UserError(f"--max-pairs: {max_pairs} is below --pairs {pairs}", 2)
-    work = chosen_workload(program, stdin, server, load, port, stop, ready_s)
+    work = chosen_workload(program, **of_workload)
     console = tables.make_console()
     plan = Plan(pairs, max_pairs, min_effect, confidence)
     cpus, seed = resolve_cpus(cpu, None), resolve_seed(seed)

@@ -40,7 +40,6 @@ from hakmem.measuring.rotation import (
 from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
-    FiniteRange,
     InputFile,
     allocator_options,
     chosen_allocators,
@@ -48,6 +47,7 @@ from hakmem.options import (
     html_option,
     json_option,
     metric_options,
+    number_option,
     pairs_option,
     refuse_beside,
     resolve_cpus,
@@ -84,15 +84,13 @@ class Plan:
 @metric_options()
 @workload_options()
 @click.option("--syscalls", is_flag=True, help="Count system calls too, in runs under strace.")
-@click.option(
-    "--idle",
-    "idle_s",
-    default=0.5,
-    show_default=True,
-    type=FiniteRange(0),
-    metavar="SECONDS",
-    help="RSS after idle is measured where PROGRAM uses no CPU for at least so long, at the end of "
+@number_option(
+    "--idle idle_s",
+    "RSS after idle is measured where PROGRAM uses no CPU for at least so long, at the end of "
     "its longest such rest. 0: neither that nor RSS at end is measured.",
+    0.5,
+    0.0,
+    metavar="SECONDS",
 )
 @timeout_option()
 @cpu_option("none")
@@ -114,12 +112,6 @@ def compare(
     libraries: tuple[str, ...],
     metric: str | None,
     lower_is_better: bool,
-    stdin: Path | None,
-    server: str | None,
-    load: str | None,
-    port: int | None,
-    stop: str,
-    ready_s: float,
     syscalls: bool,
     idle_s: float,
     limit_s: float,
@@ -129,6 +121,7 @@ def compare(
     html_path: Path | None,
     source: Path | None,
     program: tuple[str, ...],
+    **of_workload,
 ) -> None:
     """Compare allocators on PROGRAM: time, memory, page faults, and what it prints itself.
 
@@ -149,7 +142,7 @@ def compare(
         require_asked()
         report_again(console, source, json_path, html_path)
         return
-    work = chosen_workload(program, stdin, server, load, port, stop, ready_s)
+    work = chosen_workload(program, **of_workload)
     if syscalls and work.is_server:
         raise UserError("--syscalls: not with --server", 2)
     how = Plan(

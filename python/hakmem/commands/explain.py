@@ -22,15 +22,15 @@ from hakmem.extras import require_asked
 from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
-    FiniteRange,
     TargetCommand,
-    WholeRange,
     is_behind_dashes,
     is_pid,
     json_option,
+    number_option,
     pid_of,
     plot_option,
     refuse,
+    set_option,
 )
 from hakmem.output import accounting_view
 from hakmem.output.streams import make_console
@@ -53,37 +53,23 @@ EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, exp
     cls=TargetCommand,
     context_settings=PROGRAM_LAST,
 )
-@click.option(
-    "--after",
-    "after_s",
-    default=1.0,
-    show_default=True,
-    type=FiniteRange(0),
+@number_option(
+    "--after after_s", "Explain PROGRAM so long after its start.", 1.0, 0.0, metavar="SECONDS"
+)
+@number_option(
+    "--every every_s",
+    "Explain again and again, until the process ends.",
+    least=0.1,
     metavar="SECONDS",
-    help="Explain PROGRAM so long after its start.",
 )
-@click.option(
-    "--every",
-    "every_s",
-    type=FiniteRange(0.1),
-    metavar="SECONDS",
-    help="Explain again and again, until the process ends.",
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set an option of hakmem for PROGRAM; HAKMEM_ before the name may be left out.",
-)
+@set_option()
 @click.option("--profile", type=WORD, metavar="PROFILE", help="HAKMEM_PROFILE for PROGRAM.")
-@click.option(
+@number_option(
     "--classes",
-    default=accounting_view.CLASSES_SHOWN,
-    show_default=True,
-    type=WholeRange(0),
+    "Lines of the table of size classes; 0: no such table.",
+    accounting_view.CLASSES_SHOWN,
+    0,
     metavar="N",
-    help="Lines of the table of size classes; 0: no such table.",
 )
 @plot_option("--plot", "plot_path", "Draw it as a stacked bar: .svg or .png.")
 @json_option()

@@ -12,7 +12,7 @@ from hakmem.allocators.peers import find
 from hakmem.destinations import WORD, output_option, require_apart
 from hakmem.documents import open_descriptor, write_json
 from hakmem.errors import UserError
-from hakmem.options import PROGRAM_LAST, WholeRange, json_option, stdin_option
+from hakmem.options import PROGRAM_LAST, json_option, number_option, stdin_option
 from hakmem.output import tables
 from hakmem.running import programs
 from hakmem.running.proof import load_checked
@@ -45,14 +45,12 @@ SHOWN = 10
     metavar="NAME",
     help="Allocator of PROGRAM.",
 )
-@click.option(
-    "--limit",
-    "limit_mb",
-    default=4096,
-    show_default=True,
-    type=WholeRange(1),
+@number_option(
+    "--limit limit_mb",
+    "Stop recording a process when its trace has this size.",
+    4096,
+    1,
     metavar="MB",
-    help="Stop recording a process when its trace has this size.",
 )
 @stdin_option()
 @json_option()

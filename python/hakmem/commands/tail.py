@@ -16,10 +16,10 @@ from hakmem.experiments.comparison import Comparison
 from hakmem.experiments.latency_run import collect, latency_command, parse_sizes
 from hakmem.measuring.rotation import OPS_PER_SECOND, contenders
 from hakmem.options import (
-    WholeRange,
     allocator_options,
     chosen_allocators,
     json_option,
+    number_option,
     pairs_option,
     resolve_cpus,
     resolve_seed,
@@ -42,12 +42,8 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
     show_default=True,
     help="Of blocks, 12 at most.",
 )
-@click.option(
-    "--steps",
-    default=1_000_000,
-    show_default=True,
-    type=WholeRange(1_000, 1_000_000_000),
-    help="Timed calls in one run, all sizes together.",
+@number_option(
+    "--steps", "Timed calls in one run, all sizes together.", 1_000_000, 1_000, 1_000_000_000
 )
 @seed_option()
 @json_option()
