@@ -1,7 +1,7 @@
 # Front doors to the build (CMake), the tests (CTest) and the lab (Python). Each target does its
 # own set-up: see scripts/setup.sh.
 
-.PHONY: help run test test-long model bench programs real targets fuzz safety docs dist packages-check deb matrix clean
+.PHONY: help run test test-long model bench programs real targets fuzz pgo safety docs dist packages-check deb matrix clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make targets         the tests on other targets: aarch64, musl, larger pages, huge-page modes (minutes)"
 	@echo "make fuzz            fuzz correct use and misuse, both builds, FUZZ_MINUTES=15 each; findings stay in tests/fuzz/corpus"
 	@echo "make real            databases, compilers, interpreters and more at length under hakmem (up to 40 minutes)"
+	@echo "make pgo             build with a profile into build/pgo, and compare with release (minutes)"
 	@echo "make safety          what the misuse checks cost, in paired slices (minutes)"
 	@echo "make docs            the documents as a site with search, in build/site"
 	@echo "make dist            all packages in dist/, built twice and compared, with checksums, SBOM and licences (minutes)"
@@ -82,6 +83,13 @@ real:
 	@WITHOUT="$(WITHOUT)" scripts/setup.sh real
 	@scripts/build.sh release
 	@.venv/bin/python -B tests/real/run.py $(LIBRARY:%=--library=%) $(WITHOUT:%=--without=%) $(if $(REPORT),--report)
+
+# The tests' packages: the finished build must pass the API tests.
+pgo:
+	@scripts/setup.sh test
+	@scripts/build.sh release programs
+	@scripts/pgo.sh
+	@.venv/bin/hakmem bench core --mode preload --with hakmem --lib pgo=build/pgo/libhakmem.so
 
 safety:
 	@scripts/setup.sh test
