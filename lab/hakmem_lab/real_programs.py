@@ -27,7 +27,6 @@ from hakmem.running.serving import ServerRunner
 
 from hakmem_lab.programs import FOLDER, PATH, Program
 
-SYSTEM_PYTHON = "/usr/bin/python3"
 # By default Python serves small objects from arenas of its own, past malloc.
 PYTHON_SETTINGS = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"}
 # What else would change from run to run, or from user to user.

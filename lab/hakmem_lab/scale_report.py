@@ -82,13 +82,9 @@ def write_plots(folder: Path, results: Results) -> None:
 
 def draw(load: Load, line: Line, names: Sequence[str]) -> str:
     """The cost of an operation against the axis: medians, and the range of the rounds."""
-    # Slow to import, and only this needs it.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    with rc_context(report.drawing_style("hakmem")):
-        figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
+    with report.new_figure(PICTURE_INCHES) as figure:
         axes = figure.subplots()
         for number, name in enumerate(names):
             plot_one(axes, line, name, f"C{number}")

@@ -317,30 +317,6 @@ def test_command_writes_the_document(folder, soak, tmp_path):
         assert one.title in out.read_text()
 
 
-def test_command_takes_the_newest_finished_results(tmp_path, monkeypatch):
-    home = tmp_path / "results"
-    monkeypatch.setenv("HAKLAB_RESULTS", str(home))
-    for name, suite, finished in (
-        ("bench-1", "full", True),
-        ("bench-2", "full", True),
-        ("bench-3", "quick", True),
-        ("bench-4", "full", False),
-    ):
-        (home / name).mkdir(parents=True)
-        document = asdict(sample()) | {"suite": suite, "finished": finished}
-        (home / name / RESULTS).write_text(json.dumps(document))
-    found = run("--out", str(tmp_path / "card.md"))
-    assert found.exit_code == 0, found.output
-    assert f"from {home / 'bench-2'}" in found.output
-
-
-def test_command_without_results_says_what_to_run(tmp_path, monkeypatch):
-    monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path / "none"))
-    found = run("--out", str(tmp_path / "card.md"))
-    assert found.exit_code == 2
-    assert "run `hakmem bench full` first" in found.output
-
-
 def test_system_calls_are_counted_once(build, tmp_path, monkeypatch):
     monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path / "results"))
     monkeypatch.setattr(scorecard, "count_row", lambda row, *_: Calls(row.name, "t", 100_000, 0))
@@ -352,8 +328,9 @@ def test_system_calls_are_counted_once(build, tmp_path, monkeypatch):
     )
     out = tmp_path / "card.md"
     assert CliRunner().invoke(main, ["bench", str(suite)]).exit_code == 0
-    found = run("--out", str(out))
+    (folder,) = (tmp_path / "results").glob("bench-*")
+    found = run("--from", str(folder), "--out", str(out))
     assert found.exit_code == 0, found.output
     assert "suite `mine`, 2 rounds" in out.read_text()
-    (counted,) = read_calls(next((tmp_path / "results").glob("bench-*")))
+    (counted,) = read_calls(folder)
     assert (counted.row, counted.calls, counted.operations) == ("r", 0, 100_000)

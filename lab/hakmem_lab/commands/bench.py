@@ -185,12 +185,8 @@ def prepare(console: Console, session: Session, limit_s: float) -> None:
     started = time.monotonic()
     console.print("preparing: a trial of every row under every allocator")
     with tables.progress_line(console, "preparing", 2 * len(session.jobs)) as progress:
-
-        def tick(what: str) -> None:
-            progress.update(progress.task_ids[0], advance=1, now=what)
-
-        plan(session, limit_s, tick)
-        prove_peers(session, tick)
+        plan(session, limit_s, progress.tick)
+        prove_peers(session, progress.tick)
     session.seconds = time.monotonic() - started
     session.save()
     seconds = estimate_s(session, session.jobs)
@@ -221,7 +217,7 @@ def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> N
             begun_at = time.monotonic()
             progress.update(task, description=job.row.name)
             seed = session.seed + session.jobs.index(job)
-            rotation = run_job(session, job, seed, lambda name: progress.update(task, now=name))
+            rotation = run_job(session, job, seed, progress.say)
             seconds = time.monotonic() - begun_at
             session.seconds += seconds
             session.save()

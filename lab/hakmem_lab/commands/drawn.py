@@ -137,15 +137,13 @@ def run(console: Console, session: Session) -> bool:
             console.print(seed_line(one[0], width, seconds), soft_wrap=True)
 
     with tables.progress_line(console, "runs", slices) as progress:
-        task = progress.task_ids[0]
-        tick = lambda what: progress.update(task, advance=1, now=what)  # noqa: E731
         if not session.served:
             try:
-                prove(session, lambda what: progress.update(task, now=what))
+                prove(session, progress.say)
             except KeyboardInterrupt:
                 return False
             session.save()
-        return run_all(session, tick, told)
+        return run_all(session, progress.tick, told)
 
 
 def seed_line(one: drawn_results.SeedResult, width: int, seconds: float) -> str:

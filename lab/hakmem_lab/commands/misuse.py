@@ -70,12 +70,8 @@ def misuse(
         try:
             with tables.progress_line(console, "cases", len(cases) * len(allocators)) as progress:
                 for allocator in allocators:
-
-                    def tick(_ending: Ending, name: str = allocator.name) -> None:
-                        progress.update(progress.task_ids[0], advance=1, now=name)
-
                     found[allocator.name] = misuse_cases.run_cases(
-                        program, cases, allocator.library, allocator.settings, tick
+                        program, cases, allocator.library, allocator.settings, progress.tick
                     )
         except KeyboardInterrupt:
             interrupted = True

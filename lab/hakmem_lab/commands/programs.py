@@ -143,9 +143,7 @@ def run(console: Console, session: Session) -> bool:
 
     bar = tables.progress_line(console, "runs", steps)
     with bar as progress, inputs_of(session.seed) as inputs:
-        task = progress.task_ids[0]
-        tick = lambda what: progress.update(task, advance=1, now=what)  # noqa: E731
-        return run_all(session, inputs, tick, tell)
+        return run_all(session, inputs, progress.tick, tell)
 
 
 def conclude(

@@ -21,8 +21,9 @@ DEFAULT_OUT = "docs/scorecard.md"
     "--from",
     "folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
     metavar="FOLDER",
-    help="Results of `hakmem bench` (default: the newest finished ones, of `full` if there are).",
+    help="Results of `hakmem bench`.",
 )
 @click.option(
     "--soak",
@@ -30,12 +31,11 @@ DEFAULT_OUT = "docs/scorecard.md"
     multiple=True,
     type=InputFile(),
     metavar="CSV",
-    help="A soak's figures (default: the newest in the results folder, if there is one). Of "
-    "several, milestones are judged by the first.",
+    help="A soak's figures. Of several, milestones are judged by the first.",
 )
 @output_option("--out", "out", text=f"The document (default: {DEFAULT_OUT}).", kind=MARKDOWN)
 def scorecard(
-    folder: Path | None,
+    folder: Path,
     soaks: tuple[Path, ...],
     out: Path | None,
 ) -> None:
@@ -44,16 +44,10 @@ def scorecard(
     Nothing is invented: what no file has a figure for says so. The same files give the same text.
     """
     console = tables.make_console()
-    folder = folder or card.newest_results()
-    console.print(f"from {folder}", soft_wrap=True)
     if (folder / PLAN).exists():
         count_calls(console, folder)
-    newest = None if soaks else card.newest_soak()
-    paths = soaks or ((newest,) if newest else ())
-    for path in paths:
-        console.print(f"soak: {path}", soft_wrap=True)
     target = out or repository_root() / DEFAULT_OUT
-    write_text(target, card.compose(folder, paths))
+    write_text(target, card.compose(folder, soaks))
     console.print(f"wrote {target}", soft_wrap=True)
 
 

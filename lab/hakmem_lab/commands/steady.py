@@ -34,9 +34,8 @@ def steady(wanted: tuple[str, ...], seconds: float) -> None:
         facts = environment.describe() | {"hakmem": str(hakmem)}
         try:
             for row in rows:
-                progress.update(progress.task_ids[0], now=row.name)
                 found.append(count_row(row, hakmem, seconds))
-                progress.update(progress.task_ids[0], advance=1)
+                progress.tick(row.name)
         except KeyboardInterrupt:
             interrupted = True
     if found:

@@ -336,12 +336,11 @@ def measure(
     """Pairs until a look decides, the plan ends, or Ctrl-C; None when there is no pair."""
     order = MirroredOrder(rotation.seed)
     with tables.progress_line(console, "runs", 2 * plan.most) as progress:
-        task = progress.task_ids[0]
         for look in plan.looks:
             run_rounds(
                 rotation,
                 look - rotation.rounds_done,
-                lambda name: progress.update(task, advance=1, now=name),
+                progress.tick,
                 log,
                 order,
             )
@@ -350,7 +349,7 @@ def measure(
             decision = decide(ratios(rotation), plan)
             if rotation.interrupted or decision.verdict is not Verdict.UNDECIDED:
                 break
-            progress.update(task, now=f"undecided after {look} pairs")
+            progress.say(f"undecided after {look} pairs")
     return decision
 
 

@@ -204,18 +204,14 @@ def measure(
     steps = len(rows) * (how.pairs + 1 + how.syscalls)
     try:
         with tables.progress_line(console, "comparing", steps) as progress:
-
-            def tick(what: str) -> None:
-                progress.update(progress.task_ids[0], advance=1, now=what)
-
             known = metric or metric_of(rows, how.metric, how.lower_is_better, how.cpus)
             found.begin_journal(new_rotation(rows, known, how.seed, how.cpus))
-            prove(found, allocators, rows[0], tick)
-            run_rounds(found.rotation, how.pairs, tick, found.log)
+            prove(found, allocators, rows[0], progress.tick)
+            run_rounds(found.rotation, how.pairs, progress.tick, found.log)
             if found.rotation.interrupted:
                 raise KeyboardInterrupt
             if how.syscalls:
-                count_calls(found, rows, tick)
+                count_calls(found, rows, progress.tick)
     except KeyboardInterrupt:
         found.interrupted = True
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from html import escape
 
 from hakmem.documents import GENERATOR, PICTURE_MAKER
@@ -202,15 +203,12 @@ def facts_table(facts: Mapping[str, str]) -> str:
 
 def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -> bytes:
     """One line an allocator, best on top: every run a dot, the median and its interval a bar."""
-    # Slow to import, and only this needs it.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     ordered = ranked(measure, cells)[::-1]
     jitter = random.Random(1)
-    with rc_context(drawing_style(f"hakmem {measure.title}", 12)):
-        figure = Figure(figsize=(8.0, 1.2 + 0.38 * len(ordered)), layout="constrained")
+    size = (8.0, 1.2 + 0.38 * len(ordered))
+    with new_figure(size, f"hakmem {measure.title}", 12) as figure:
         axes = figure.add_subplot()
         for line, cell in enumerate(ordered):
             colour = MAIN_COLOUR if cell.name == baseline else OTHER_COLOUR
@@ -237,16 +235,23 @@ def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -
         return svg_of(figure)
 
 
-def drawing_style(salt: str, size: float = 10) -> dict:
-    """matplotlib's settings for a plot in a page: text stays text, in the page's colours."""
+@contextmanager
+def new_figure(inches: tuple[float, float], salt: str = "hakmem", font: float = 10) -> Iterator:
+    """Of matplotlib, to be drawn within: text stays text, in the page's colours."""
+    # Slow to import, and only this needs it.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    return {
-        "font.size": size,
+    style = {
+        "font.size": font,
         "font.family": FONTS[0],
         "svg.hashsalt": salt,
         "svg.fonttype": "none",
         **dict.fromkeys(inked, INK),
     }
+    with rc_context(style):
+        yield Figure(figsize=inches, layout="constrained")
 
 
 def picture_of(figure, picture_format: str) -> bytes:

@@ -43,10 +43,20 @@ class NowColumn(ProgressColumn):
         return Text(printable(task.fields["now"]))
 
 
+class Steps(Progress):
+    """Of one task."""
+
+    def tick(self, what: str) -> None:
+        self.update(self.task_ids[0], advance=1, now=what)
+
+    def say(self, what: str) -> None:
+        self.update(self.task_ids[0], now=what)
+
+
 @contextmanager
-def progress_line(console: Console, title: str, steps: int) -> Iterator[Progress]:
+def progress_line(console: Console, title: str, steps: int) -> Iterator[Steps]:
     """One line that says what runs now; nothing at all where output is no terminal."""
-    with Progress(
+    with Steps(
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
         TextColumn("{task.completed}/{task.total}"),

@@ -15,9 +15,9 @@ from hakmem.output.report import (
     LINE,
     MAIN_COLOUR,
     document,
-    drawing_style,
     facts_table,
     inlined,
+    new_figure,
     summary_list,
     svg_of,
 )
@@ -38,7 +38,6 @@ from hakmem.profiles.profile_sites import (
     size,
     together,
 )
-from hakmem.profiles.symbols import Frame
 
 ROWS = 40
 MORE_STYLE = """
@@ -230,39 +229,35 @@ def flame_graph(
 
 
 def section(title: str, note: str, sites: Sequence[Site], columns: Sequence[Cell]) -> str:
-    if not sites:
-        return ""
-    head = "".join(f"<th>{escape(name)}</th>" for name, _ in columns)
-    rows = "".join(
-        "<tr>"
-        + "".join(f"<td>{escape(read(site))}</td>" for _, read in columns)
-        + f"{stack_cell(site.frames, own_frame(site.frames))}</tr>"
-        for site in sites
-    )
-    return (
-        f'<h2>{escape(title)}</h2><p class="note">{escape(note)}</p>'
-        f'<div class="scroll"><table class="sites"><tr>{head}{STACK_HEAD}</tr>{rows}</table></div>'
-    )
+    lines = [([read(site) for _, read in columns], site.frames) for site in sites]
+    return stack_table(title, [name for name, _ in columns], lines, note)
 
 
 def change_section(title: str, changes: Sequence[Change]) -> str:
-    if not changes:
-        return ""
-    rows = "".join(
-        f"<tr><td>{profile_view.signed(c.bytes)}</td><td>± {size(c.error)}</td>"
-        f"<td>{c.count:+,}</td>"
-        f"<td>{size(c.before.bytes)}</td><td>{size(c.after.bytes)}</td>"
-        f"{stack_cell(c.frames, own_frame(c.frames))}</tr>"
+    lines = [
+        ([profile_view.signed(c.bytes), f"± {size(c.error)}", f"{c.count:+,}", size(c.before.bytes),
+          size(c.after.bytes)], c.frames)
         for c in changes[:ROWS]
-    )
-    return (
-        f'<h2>{escape(title)}</h2><div class="scroll"><table class="sites">'
-        "<tr><th>change</th><th>95 %</th><th>objects</th><th>before</th><th>after</th>"
-        f"{STACK_HEAD}</tr>{rows}</table></div>"
-    )
+    ]  # fmt: skip
+    return stack_table(title, ("change", "95 %", "objects", "before", "after"), lines)
 
 
-def stack_cell(frames: Frames, own: Frame) -> str:
+def stack_table(
+    title: str, heads: Sequence[str], lines: Sequence[tuple[Sequence[str], Frames]], note: str = ""
+) -> str:
+    """Figures, and the stack that they are of; nothing without a line."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in cells)}{stack_cell(frames)}</tr>"
+        for cells, frames in lines
+    )
+    told = f'<p class="note">{escape(note)}</p>' if note else ""
+    table = f'<table class="sites"><tr>{head}{STACK_HEAD}</tr>{rows}</table>'
+    return f'<h2>{escape(title)}</h2>{told}<div class="scroll">{table}</div>' if lines else ""
+
+
+def stack_cell(frames: Frames) -> str:
+    own = own_frame(frames)
     items = "".join(
         f'<li>{escape(f.function)} <span class="where">{escape(f.where)}</span></li>'
         for f in frames
@@ -288,15 +283,11 @@ def timeline(profile: HeapProfile) -> str:
 
 
 def draw(profile: HeapProfile) -> bytes:
-    # Slow to import, and only this needs it.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     last = max(profile.timeline[-1][0], profile.peak_ms)
     factor, unit = (1000, "s") if last < 600_000 else (60_000, "min")
-    with rc_context(drawing_style("hakmem", 12)):
-        figure = Figure(figsize=(8.0, 3.0), layout="constrained")
+    with new_figure((8.0, 3.0), font=12) as figure:
         axes = figure.add_subplot()
         times = [at / factor for at, _ in profile.timeline]
         sizes = [count / (1 << 20) for _, count in profile.timeline]
