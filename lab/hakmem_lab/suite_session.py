@@ -18,9 +18,6 @@ from hakmem_lab import shell, static_peers
 from hakmem_lab.shell import FLOOR
 from hakmem_lab.suite import STATIC, Row
 
-# No slice takes a fifth of this; a program that hangs must not stop the suite.
-RUN_LIMIT_S = 120.0
-
 
 @dataclass(frozen=True)
 class Job:
@@ -67,6 +64,8 @@ class Session(shell.Session):
     jobs: list[Job] = field(default_factory=list)
     seconds: float = 0.0
     command = "bench"
+    # No slice takes a fifth of this; a program that hangs must not stop the suite.
+    limit_s = 120.0
 
     def plan(self) -> dict:
         return super().plan() | {"jobs": [asdict(job) for job in self.jobs]}
@@ -104,7 +103,9 @@ def contenders_of(
         command = (program_of(row), *words)
         rows = [Contender(a.name, command, a.library, a.settings) for a in chosen]
     own = session.settings
-    return [replace(r, settings={**own, **r.settings}, limit_s=RUN_LIMIT_S) for r in rows], missing
+    return [
+        replace(r, settings={**own, **r.settings}, limit_s=session.limit_s) for r in rows
+    ], missing
 
 
 def with_work(contender: Contender, row: Row, work: int) -> Contender:
