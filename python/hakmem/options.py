@@ -210,15 +210,12 @@ def number_option(
     )
 
 
-def set_option() -> Decorator:
-    """--set of hakmem's own options, to be given to own_settings()."""
-    return click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="Set an option of hakmem for PROGRAM (docs/options.md); HAKMEM_ may be left out.",
-    )
+SET_OWN = "Set an option of hakmem for PROGRAM (docs/options.md); HAKMEM_ may be left out."
+
+
+def set_option(text: str = SET_OWN) -> Decorator:
+    """--set, to be given to own_settings() where it is of hakmem's own options."""
+    return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=text)
 
 
 def allocator_options(usual: str = USUAL_HELP) -> Decorator:

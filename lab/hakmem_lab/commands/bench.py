@@ -22,6 +22,7 @@ from hakmem.options import (
     resume_folder_option,
     rows_option,
     seed_option,
+    set_option,
 )
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
@@ -60,12 +61,8 @@ def complete_suites(
 )
 @number_option("--rounds", "Instead of the suite's own number.", least=1)
 @allocator_options(f"{USUAL_HELP}, or what the file of a suite names")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A variable for every program; settings of allocators in your environment are taken away.",
+@set_option(
+    "A variable for every program; settings of allocators in your environment are taken away."
 )
 @seed_option()
 @resume_folder_option("make its reports")

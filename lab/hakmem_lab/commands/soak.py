@@ -17,7 +17,6 @@ from hakmem.measuring import journal
 from hakmem.measuring.percentages import PERCENT
 from hakmem.options import (
     INTERRUPTED,
-    FiniteRange,
     InputFile,
     allocator_options,
     chosen_allocators,
@@ -29,6 +28,7 @@ from hakmem.options import (
     refuse_beside,
     resolve_seed,
     seed_option,
+    set_option,
     split_command,
     stacked,
 )
@@ -94,13 +94,7 @@ def judging_options() -> Callable:
 
 
 @click.group(invoke_without_command=True)
-@click.option(
-    "--minutes",
-    type=FiniteRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="How long; with --resume, in all.",
-)
+@number_option("--minutes", "How long; with --resume, in all.", 60.0, 0.001)
 @allocator_options()
 @number_option(
     "--epoch epoch_s",
@@ -116,13 +110,7 @@ def judging_options() -> Callable:
     metavar="NAME=COMMAND",
     help="A program to start afresh each round, instead of random_mixed and larson.",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A variable for every program, such as HAKMEM_PROFILE=lean; told in the file.",
-)
+@set_option("A variable for every program, such as HAKMEM_PROFILE=lean; told in the file.")
 @seed_option()
 @csv_option(soak_file.COLUMNS, soak_file.MARK)
 @click.option(

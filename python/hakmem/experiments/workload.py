@@ -14,7 +14,6 @@ from hakmem.destinations import WORD
 from hakmem.errors import UserError
 from hakmem.options import (
     Decorator,
-    FiniteRange,
     number_option,
     refuse,
     stacked,
@@ -86,14 +85,12 @@ def workload_options() -> Decorator:
             help="Signal that ends the server. A server that has not ended after "
             f"{STOP_LIMIT_S:g} s is killed, and its run does not count.",
         ),
-        click.option(
-            "--ready-timeout",
-            "ready_s",
-            default=READY_LIMIT_S,
-            show_default=True,
-            type=FiniteRange(0, min_open=True),
+        number_option(
+            "--ready-timeout ready_s",
+            "How long to wait for the server's port.",
+            READY_LIMIT_S,
+            0.01,
             metavar="SECONDS",
-            help="How long to wait for the server's port.",
         ),
     )
 
