@@ -95,13 +95,7 @@ def read(path: Path) -> Record:
         missing = [name for name in COLUMNS if name not in (table.fieldnames or ())]
         if missing:
             raise UserError(f"{path} is no soak CSV: it has no column {', '.join(missing)}", 2)
-        epochs = []
-        seen: dict[tuple[str, str, int], int] = {}
-        for row in table:
-            number = before + table.line_num
-            epoch = parse(path, number, row)
-            require_new(path, number, epoch, seen)
-            epochs.append(epoch)
+        epochs = [parse(path, before + table.line_num, row) for row in table]
     except csv.Error as error:
         raise UserError(f"{path}, line {before + table.line_num + 1}: it is no CSV", 2) from error
     return Record(head, epochs, told_missing(path, cut_number, epochs))
@@ -122,16 +116,6 @@ def told_missing(path: Path, cut_number: int, epochs: Sequence[Epoch]) -> str:
     return f"{'; '.join(told)}: these are the other {len(epochs)} epochs" if told else ""
 
 
-def require_new(
-    path: Path, number: int, epoch: Epoch, seen: dict[tuple[str, str, int], int]
-) -> None:
-    """Refuses a second epoch of a round: nobody can tell which of the two is the round's."""
-    key = (epoch.load, epoch.allocator, epoch.round)
-    if (first := seen.setdefault(key, number)) != number:
-        whose = f"round {epoch.round} of {epoch.allocator}, {epoch.load}"
-        raise UserError(f"{path}, line {number}: {whose} is in line {first} too", 2)
-
-
 def drop_cut_line(path: Path) -> None:
     """Makes the file ready for more lines."""
     kept, _ = split(path)
@@ -140,10 +124,7 @@ def drop_cut_line(path: Path) -> None:
 
 def split(path: Path) -> tuple[list[str], str]:
     """The whole lines, and what follows the last of them."""
-    try:
-        whole, newline, cut = read_text(path).rpartition("\n")
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
+    whole, newline, cut = read_text(path).rpartition("\n")
     return whole.split("\n") if newline else [], cut
 
 
