@@ -134,6 +134,20 @@ def test_impossible_figures_are_damage(tmp_path, column, text):
         assert f"{path}, line 8: column {column}: '{text}'" in found.output
 
 
+def test_round_that_occurs_twice_is_damage(tmp_path):
+    """In place of another, which would be told as missing, and besides."""
+    for replaced in (True, False):
+        path = write(tmp_path / f"{replaced}.csv", series("hakmem"))
+        lines = path.read_text().splitlines()
+        lines[12 : 12 + replaced] = [lines[11]]
+        path.write_text("\n".join(lines) + "\n")
+        for arguments in (("analyse", str(path)), ("--resume", str(path))):
+            found = run(*arguments)
+            assert found.exit_code == 2, found.output
+            assert found.output.count("\n") == 1
+            assert f"{path}, line 13: round 10 of hakmem, long is in line 12 too" in found.output
+
+
 def test_what_is_missing_is_told_in_one_note(tmp_path):
     path, out = write(tmp_path / "s.csv", series("hakmem")), tmp_path / "o.json"
     whole = run("analyse", str(path))
