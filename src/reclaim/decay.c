@@ -395,7 +395,9 @@ static void flush_caches(hak_deferred *d) {
 }
 
 void hak_decay_make_room(hak_deferred *d) {
+  bool left;
   flush_caches(d);
+  hak_kept_release(UINT64_MAX, 0, &left, &d->purge_due); /* extents alone: a mapping would be a call */
   hak_pool_note_emptied();
 }
 

@@ -162,6 +162,23 @@ TEST(Refusals, ThreadsWithoutAnyNewMemory) {
   expect_nothing_lost();
 }
 
+/* All that was accessible once serves before more becomes so: of freed extents too the few that are kept. */
+TEST(Refusals, KeptExtentsServeWithoutACall) {
+  std::vector<Block> extents = exhaust(kMiB, 200);
+  fake_os::fail_all(fake_os::PROTECT);
+  fake_os::fail_all(fake_os::MAP);
+  for (const Block &b : exhaust(kMiB, 200)) extents.push_back(b);
+  fake_os::allow_all();
+  size_t spans = extents.size() * (kMiB / HAK_SPAN_SIZE);
+  for (const Block &b : extents) hakmem_free(b.p);
+  fake_os::reset();
+  std::vector<Block> blocks = exhaust(HAK_SPAN_SIZE - 5000, spans - 8);
+  EXPECT_EQ(blocks.size(), spans - 8);
+  EXPECT_EQ(fake_os::count(fake_os::PROTECT), 0u) << "memory was added";
+  EXPECT_TRUE(free_all(blocks));
+  expect_nothing_lost();
+}
+
 TEST(Refusals, AThreadAsksForItsCacheNowAndThen) {
   std::vector<Block> served = exhaust(100, 1); /* the allocator has started */
   size_t asked = 0;
