@@ -106,7 +106,7 @@ static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t a
     /* A thread whose work never leaves its cache comes by here alone. */
     if (any == NULL || hak_counting()) return any;
     hak_slow_exit(&d);
-    if (!hak_decay_step_due()) hak_count_lengthen(size);
+    if (!hak_decay_waits()) hak_count_lengthen(size);
     return any;
   }
   void *p = hak_sampled_alloc(due, hak_thread_grown(), class_code, size, align, &d);

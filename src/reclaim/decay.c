@@ -20,6 +20,8 @@ static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 #define WINDOW 7 /* looks: what the load had in use then may stay where it swings; gone before two decay times are over */
 #define REFAULT_PART 4              /* more than this part of what was purged, wanted again, was purged too early */
 #define REFAULT_LEAST (8 * HAK_MIB) /* bytes; less is a fifth of a percent of a CPU */
+#define REFAULT_MOST (32 * HAK_MIB) /* and so much is worth it up to this part of what the program holds: */
+#define REFAULT_HELD_PART 8
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
 #define NEAR_MS 250                 /* decay time near a target and in lean mode; and a target is looked at as often */
 
@@ -110,6 +112,10 @@ void hak_decay_wake_helper(void) {
   }
 }
 
+bool hak_decay_waits(void) {
+  return hak_decay_step_due() || dirty_now() > hak_decay_worth_spans || hak_load_relaxed(&hak_kept_mapping_bytes) != 0;
+}
+
 size_t hak_decay_idle_bytes(void) {
   return hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_kept_extent_bytes) + hak_load_relaxed(&hak_kept_mapping_bytes);
 }
@@ -136,8 +142,14 @@ static uint64_t purged_now(void) {
   return hak_load_relaxed(&hak_purge_stats.bytes) - hak_load_relaxed(&hak_purge_stats.purged_slab_pages) * hak_os_page_size();
 }
 
+/* To a program of 200 MiB, 24 that stay for seconds are more than as many refaults are in these seconds. */
+static size_t refaults_worth(void) {
+  size_t held = (live_now() << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_held_mapped);
+  return hak_max_size(REFAULT_LEAST, hak_min_size(held / REFAULT_HELD_PART, REFAULT_MOST));
+}
+
 static bool was_too_early(uint64_t purged, uint64_t refaults) {
-  return refaults >= REFAULT_LEAST && refaults * REFAULT_PART > purged;
+  return refaults >= refaults_worth() && refaults * REFAULT_PART > purged;
 }
 
 static size_t window_peak(void) {
@@ -181,7 +193,7 @@ static void judge_refaults(void) {
   refaults_seen = refaults;
   if (was_too_early(went, again))
     hak_store_relaxed(&swings, true);
-  else if (again < REFAULT_LEAST && most_missing < REFAULT_LEAST / HAK_SPAN_SIZE)
+  else if (again < refaults_worth() && most_missing < refaults_worth() / HAK_SPAN_SIZE)
     hak_store_relaxed(&swings, false);
   most_missing = 0;
   size_t most = hak_load_relaxed(&swings) ? window_peak() : 0;
@@ -383,7 +395,9 @@ static void flush_caches(hak_deferred *d) {
 }
 
 void hak_decay_make_room(hak_deferred *d) {
+  bool left;
   flush_caches(d);
+  hak_kept_release(UINT64_MAX, 0, &left, &d->purge_due); /* extents alone: a mapping would be a call */
   hak_pool_note_emptied();
 }
 

@@ -42,7 +42,7 @@ hak_due hak_count_end(size_t size);
 /* While nothing is sampled, a thread comes by a slow path, which it might take none else of, after so many bytes: there memory that waits
  * goes back. While steps of that are due (reclaim/decay.h), sooner. */
 #define HAK_COUNT_OFF_BYTES (1024 * 1024)
-#define HAK_COUNT_STEP_BYTES (64 * 1024)
+#define HAK_COUNT_STEP_BYTES (32 * 1024)
 /* At a slow path: what the thread asks for from now on may be little, whatever its last countdown was drawn for … */
 HAK_INLINE void hak_count_shorten(int64_t most) {
   if (HAK_UNLIKELY(hak_tls.countdown > most) && !hak_counting()) hak_tls.countdown = most;
