@@ -10,7 +10,7 @@
  * mirrors src/tcache/cache.h: *top = p;
  * mirrors src/tcache/tcache.h: hak_add_single(&t->busy, 1);
  * mirrors src/tcache/tcache.h: hak_store_release(&t->busy, t->busy - 1);
- * mirrors src/tcache/tcache.h: (hak_load_acquire(&t->thief) | hak_load_relaxed(&t->planted)) != 0
+ * mirrors src/tcache/tcache.h: return (hak_load_acquire(&t->thief) | hak_load_relaxed(&t->planted)) != 0;
  * mirrors src/tcache/reach.c: while (hak_load_acquire(&t->thief) != 0) {
  * mirrors src/tcache/reach.c: memmove(empty + 1, slot + 1, (size_t)(top - slot) * sizeof *slot);
  * mirrors src/tcache/reach.c: if (b->doubted == NULL && (*slot != NULL || top < slot)) {

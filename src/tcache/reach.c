@@ -3,9 +3,9 @@
  * Owner and thief exclude each other without an atomic step of the owner. The owner's slow path stores `busy`, then reads `thief`; the
  * thief stores `thief`, has every thread pass a barrier (membarrier), then reads `busy`. So the thief sees that the owner is in a slow path, and leaves
  * the cache alone, or the owner's next slow path sees the thief, and waits. Then the thief has to itself what slow paths alone touch:
- * stacked magazines, spares, bins.
+ * stacked magazines, spares, loaded magazines of fenced classes.
  *
- * The loaded magazine belongs to the fast path as well. There the thief plants a NULL in a slot below the top: no pop gets past it. After one more
+ * Any other loaded magazine belongs to the fast path as well. There the thief plants a NULL in a slot below the top: no pop gets past it. After one more
  * barrier, a top above the slot and the NULL still in it say that nobody did before: what lies below, and what was in it, is the thief's. Else the program may have that
  * block: the thief takes nothing, and the owner's next slow path, which has no operation in flight, sees whether the block was popped. docs/locking.md has the argument,
  * models/reach.pml the search.
@@ -27,7 +27,7 @@
 
 hak_lock hak_tcache_reach_lock;
 
-/* Blocks of a loaded magazine, on their way to slabs. */
+/* Blocks of a loaded magazine that was not full, on their way to slabs. */
 typedef struct parcel {
   struct parcel *next;
   uint32_t class_code, count;
@@ -106,7 +106,8 @@ static bool is_readable(const hak_tcache *t) {
 /* Blocks of the loaded magazine beyond the last one, which the owner may have in hand. */
 static unsigned reachable(const hak_tcache *t, unsigned c) {
   const hak_tcache_bin *b = &t->bins[c];
-  if (HAK_HARD(RANDOM) || b->loaded == NULL || b->planted != 0) return 0; /* hak_tcache_pop_any takes from anywhere */
+  if (hak_tcache_is_fenced(t, c) || HAK_HARD(RANDOM)) return 0; /* hak_tcache_pop_any takes from anywhere */
+  if (b->loaded == NULL || b->planted != 0) return 0;
   void **top = top_in(t, c), **empty = hak_magazine_empty_top(b->loaded, c);
   return top == NULL || top <= empty + 1 ? 0 : (unsigned)(top - empty - 1);
 }
@@ -114,17 +115,56 @@ static unsigned reachable(const hak_tcache *t, unsigned c) {
 /* A hint, while the owner may be at it: magazines that may have blocks to reach into. Of the owner's storage, which goes with it, nothing is read. */
 HAK_RACY static unsigned worth(const hak_tcache *t) {
   unsigned n = hak_load_racy(&t->stacked_bytes) != 0 || hak_load_racy(&t->spares) != NULL;
-  for (unsigned c = 0; !HAK_HARD(RANDOM) && c < HAK_CLASS_COUNT; c++)
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    if (HAK_HARD(RANDOM) && !hak_tcache_is_fenced(t, c)) continue;
     n += hak_load_racy(&t->bins[c].loaded) != NULL && hak_load_racy(&t->bins[c].planted) == 0;
+  }
   return n;
 }
 
 static void let_go(hak_tcache *t) { hak_store_release(&t->thief, 0); }
 
+static parcel *take_parcel(haul *h, unsigned c, unsigned count) {
+  parcel *p = h->unused;
+  if (p == NULL) return NULL;
+  h->unused = p->next;
+  p->next = h->parcels;
+  h->parcels = p;
+  p->class_code = c;
+  p->count = count;
+  h->blocks += count;
+  return p;
+}
+
+/* A fenced class's loaded magazine, whole. */
+static void take_loaded(hak_tcache *t, unsigned c, haul *h) {
+  hak_tcache_bin *b = &t->bins[c];
+  if (b->loaded == NULL || !hak_tcache_is_fenced(t, c)) return;
+  void **magazine = b->loaded, **empty = hak_magazine_empty_top(magazine, c);
+  unsigned count = (unsigned)(b->fenced_top - empty);
+  if (count == hak_magazine_usable[c]) {
+    *magazine = h->full[c];
+    h->full[c] = magazine;
+    h->blocks += count;
+  } else {
+    parcel *p = count == 0 ? NULL : take_parcel(h, c, count);
+    if (count > 0 && p == NULL) return;
+    if (count > 0) memcpy(p->blocks, empty + 1, count * sizeof *empty);
+    hak_meta *spare = (hak_meta *)(void *)magazine;
+    spare->next = h->spares;
+    h->spares = spare;
+  }
+  b->loaded = NULL;
+  b->fenced_top = HAK_NULL_TOP;
+  hak_store_relaxed(&b->published, b->full_count * (uint32_t)hak_magazine_usable[c]);
+}
+
 static void take_stacks(hak_tcache *t, bool pinned_too, haul *h) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_tcache_bin *b = &t->bins[c];
-    if (b->full == NULL || (!pinned_too && hak_tcache_is_pinned(b))) continue;
+    if (!pinned_too && hak_tcache_is_pinned(b)) continue;
+    take_loaded(t, c, h);
+    if (b->full == NULL) continue;
     unsigned blocks = b->full_count * (unsigned)hak_magazine_usable[c];
     void **last = b->full;
     while (*last != NULL) last = *last;
@@ -187,15 +227,9 @@ static void copy_blocks(haul *h) {
     hak_tcache_bin *b = &t->bins[c];
     void **slot = planted_slot(i);
     if (n == 0 || hak_load_acquire(slot) != NULL) continue; /* in doubt */
-    parcel *p = h->unused;
-    h->unused = p->next;
+    parcel *p = take_parcel(h, c, n); /* plant_all has seen that there are enough */
     memcpy(p->blocks, slot - n + 1, (n - 1) * sizeof *slot);
     p->blocks[n - 1] = b->doubted;
-    p->count = n;
-    p->class_code = c;
-    p->next = h->parcels;
-    h->parcels = p;
-    h->blocks += n;
     b->doubted = NULL;
     void **top = top_in(t, c);
     hak_store_relaxed(&b->published, top == NULL ? 0 : (uint32_t)(top - slot));

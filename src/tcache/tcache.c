@@ -44,7 +44,7 @@ static bool may_stack(const hak_tcache *t, const hak_tcache_bin *b, unsigned c) 
 
 static void init_bins(hak_tcache *t) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++)
-    t->bins[c] = (hak_tcache_bin){.pinned = pinned_stack(c), .batch = BATCH_FIRST};
+    t->bins[c] = (hak_tcache_bin){.fenced_top = HAK_NULL_TOP, .pinned = pinned_stack(c), .batch = BATCH_FIRST};
 }
 
 /* --- magazines --- */
@@ -71,20 +71,18 @@ static void give_spare(hak_tcache *t, void *memory) {
   if (++t->spare_count > SPARES_MAX) give_spares(t);
 }
 
-static void ***top_of(const hak_tcache *t, unsigned c) { return &t->top[c + 1]; }
-
-static unsigned loaded_blocks(const hak_tcache *t, unsigned c) {
+static unsigned loaded_blocks(hak_tcache *t, unsigned c) {
   void **magazine = t->bins[c].loaded;
-  return magazine == NULL ? 0 : (unsigned)(*top_of(t, c) - hak_magazine_empty_top(magazine, c));
+  return magazine == NULL ? 0 : (unsigned)(*hak_tcache_top_of(t, c) - hak_magazine_empty_top(magazine, c));
 }
 
 static void load(hak_tcache *t, unsigned c, void **magazine, unsigned count) {
-  HAK_ASSERT(t->top != hak_tls.top || t == hak_tls.cache);
+  HAK_ASSERT(t == hak_tls.cache);
   HAK_ASSERT(count <= hak_magazine_usable[c]);
   void **empty = hak_magazine_empty_top(magazine, c);
   *empty = NULL;
   t->bins[c].loaded = magazine;
-  *top_of(t, c) = empty + count;
+  *hak_tcache_top_of(t, c) = empty + count;
 }
 
 static bool load_empty(hak_tcache *t, unsigned c) {
@@ -154,7 +152,7 @@ static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_defer
   hak_tcache_bin *b = &t->bins[c];
   void **first = hak_magazine_empty_top(b->loaded, c) + 1;
   unsigned taken = hak_arena_take(a, c, first, (unsigned)hak_min_size(b->batch, hak_magazine_usable[c]), d);
-  *top_of(t, c) += taken;
+  *hak_tcache_top_of(t, c) += taken;
   b->batch = (uint8_t)hak_min_size(b->batch * 2u, SLOTS);
   if (t->counts != NULL) count_one(&t->counts[c].refills);
   return taken > 0;
@@ -181,7 +179,7 @@ static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
   unsigned count = loaded_blocks(t, c), n = (count + 1) / 2;
   void *oldest[HAK_MAGAZINE_SLOTS], **first = hak_magazine_empty_top(t->bins[c].loaded, c) + 1;
   memcpy(oldest, first, n * sizeof *first);
-  *top_of(t, c) -= n;
+  *hak_tcache_top_of(t, c) -= n;
   memmove(first, first + n, (count - n) * sizeof *first);
   flush_blocks(t, c, oldest, n, d);
 }
@@ -221,7 +219,7 @@ static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
   unsigned count = loaded_blocks(t, c);
   void **magazine = b->loaded;
   b->loaded = NULL;
-  *top_of(t, c) = HAK_NULL_TOP;
+  *hak_tcache_top_of(t, c) = HAK_NULL_TOP;
   if (count > 0) flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, count, d);
   if (magazine != NULL) give_spare(t, magazine);
   hak_store_relaxed(&b->published, 0);
@@ -229,9 +227,24 @@ static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
 
 /* --- calls --- */
 
+static void *pop_any(hak_tcache *t, unsigned c) {
+  unsigned count = loaded_blocks(t, c);
+  if (count == 0) return NULL;
+  void **top = *hak_tcache_top_of(t, c), **chosen = top - ((hak_tcache_random(t) >> 32) * count >> 32), *p = *chosen;
+  *chosen = *top;
+  *hak_tcache_top_of(t, c) = top - 1;
+  return p;
+}
+
+void *hak_tcache_pop_any(unsigned c) {
+  hak_tcache *t = hak_tls.cache;
+  return t == NULL || hak_tcache_is_fenced(t, c) ? NULL : pop_any(t, c);
+}
+
 static void *pop(hak_tcache *t, unsigned c) {
-  void **top = *top_of(t, c), *p = *top;
-  if (HAK_LIKELY(p != NULL)) *top_of(t, c) = top - 1;
+  if (HAK_HARD(RANDOM) && hak_tcache_is_fenced(t, c)) return pop_any(t, c);
+  void **top = *hak_tcache_top_of(t, c), *p = *top;
+  if (HAK_LIKELY(p != NULL)) *hak_tcache_top_of(t, c) = top - 1;
   return p;
 }
 
@@ -261,7 +274,7 @@ void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
 }
 
 static void free_block(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
-  void **top = *top_of(t, c);
+  void **top = *hak_tcache_top_of(t, c);
 #if HAK_CHECKS
   if (HAK_UNLIKELY(*top == p)) {
     hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, p, c, "at the call");
@@ -276,10 +289,10 @@ static void free_block(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
       return;
     }
     publish(t, c);
-    top = *top_of(t, c);
+    top = *hak_tcache_top_of(t, c);
   }
   top[1] = p;
-  *top_of(t, c) = top + 1;
+  *hak_tcache_top_of(t, c) = top + 1;
   if (t->counts != NULL) count_one(&t->counts[c].hits);
 }
 
@@ -291,16 +304,6 @@ void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
 
 bool hak_tcache_has_magazine(const hak_tcache *t, unsigned c) {
   return t->bins[c].full != NULL || hak_load_relaxed(&hak_arena_current()->bins[c].full_count) != 0;
-}
-
-void *hak_tcache_pop_any(unsigned c) {
-  hak_tcache *t = hak_tls.cache;
-  unsigned count = t == NULL ? 0 : loaded_blocks(t, c);
-  if (count == 0) return NULL;
-  void **top = *top_of(t, c), **chosen = top - ((hak_tcache_random(t) >> 32) * count >> 32), *p = *chosen;
-  *chosen = *top;
-  *top_of(t, c) = top - 1;
-  return p;
 }
 
 void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred *d) {
@@ -316,8 +319,8 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
     if ((b->loaded == NULL || full != NULL) && !load_empty(t, c)) break;
     if (full != NULL) push_stack(t, c, full);
     unsigned n = (unsigned)hak_min_size(blocks, usable - loaded_blocks(t, c));
-    unsigned taken = hak_arena_take(hak_arena_current(), c, *top_of(t, c) + 1, n, d);
-    *top_of(t, c) += taken;
+    unsigned taken = hak_arena_take(hak_arena_current(), c, *hak_tcache_top_of(t, c) + 1, n, d);
+    *hak_tcache_top_of(t, c) += taken;
     if (taken == 0) break;
     blocks -= taken;
   }
@@ -393,18 +396,16 @@ static hak_tcache *make(void) {
 
 hak_tcache *hak_tcache_made(void) { return hak_load_acquire(&made); }
 
-hak_tcache *hak_tcache_attach(bool bypass) {
+hak_tcache *hak_tcache_attach(bool all_fenced) {
   HAK_ASSERT(hak_tls.cache == NULL);
   hak_tcache *t = take_unused();
   if (t == NULL) t = make();
   if (t == NULL) return NULL;
-  /* One that was made before the settings were read, or when memory was out, has no shadow yet. Where it gets none, calls
-   * take the fast path, and the statistics do not count them. */
-  if (bypass && t->shadow == NULL) t->shadow = hak_meta_take_block((HAK_CODES * sizeof(void **) + HAK_META_SIZE - 1) / HAK_META_SIZE);
   hak_tcache_enter(t);
   init_bins(t);
   t->stacked_bytes = 0;
-  hak_store_relaxed(&t->top, bypass && t->shadow != NULL ? t->shadow : hak_tls.top);
+  t->all_fenced = all_fenced;
+  hak_store_relaxed(&t->top, hak_tls.top);
   for (unsigned code = 0; code < HAK_CODES; code++) t->top[code] = HAK_NULL_TOP;
   t->ending_rounds = 0;
   t->decayed_ms = hak_os_now_ms();

@@ -74,7 +74,7 @@ class Reach : public testing::Test {
     unsigned c = hak_class_for(size);
     actor.run([&] {
       const hak_tcache_bin &b = hak_tls.cache->bins[c];
-      n = b.loaded == nullptr ? 0 : size_t(hak_tls.top[c + 1] - (b.planted != 0 ? b.loaded + b.planted : hak_magazine_empty_top(b.loaded, c)));
+      n = b.loaded == nullptr ? 0 : size_t(*hak_tcache_top_of(hak_tls.cache, c) - (b.planted != 0 ? b.loaded + b.planted : hak_magazine_empty_top(b.loaded, c)));
     });
     return n;
   }
@@ -109,7 +109,7 @@ TEST_F(Reach, WhatASleeperKeepsGoesToItsSlabsButForOneBlockAClass) {
   EXPECT_LT(live_bytes(), live / 2);
   for (size_t size : {16, 100, 700, 3000, 20000, 100000}) {
     EXPECT_EQ(bin_of(actor, size).full, nullptr) << size;
-    EXPECT_EQ(loaded(actor, size), 1u) << size;
+    EXPECT_EQ(loaded(actor, size), size > HAK_FAST_MAX ? 0u : 1u) << size;
   }
   EXPECT_EQ(cache_of(actor)->stacked_bytes, 0u);
   EXPECT_EQ(cache_of(actor)->spares, nullptr);
@@ -118,6 +118,70 @@ TEST_F(Reach, WhatASleeperKeepsGoesToItsSlabsButForOneBlockAClass) {
   EXPECT_EQ(reach(), 0u);
   for (size_t size : {16, 100, 700, 3000, 20000, 100000}) expect_unique(actor, size, 500);
   EXPECT_EQ(cache_of(actor)->planted, 0u) << "settled by the first slow path";
+  expect_nothing_lost({&actor});
+}
+
+// Of a fenced class all goes, and the magazine: full, in part full or empty.
+TEST_F(Reach, OfLargeBlocksASleeperKeepsNone) {
+  for (size_t size : {10000, 32768, 100000, 262144}) {
+    unsigned c = hak_class_for(size), usable = hak_magazine_usable[c];
+    for (unsigned blocks : {usable, usable - 1, 1u, 0u}) {
+      Actor actor(0);
+      std::vector<void *> held = actor.alloc(size, usable);
+      actor.run([&] { hak_deferred d = {}; hak_tcache_flush(hak_tls.cache, &d); });
+      actor.free(held, 0, usable);
+      std::vector<void *> popped = actor.alloc(size, usable - blocks);
+      ASSERT_EQ(loaded(actor, size), blocks);
+      size_t live = live_bytes();
+      EXPECT_EQ(reach(), blocks) << size;
+      EXPECT_EQ(bin_of(actor, size).loaded, nullptr);
+      EXPECT_EQ(bin_of(actor, size).planted, 0);
+      EXPECT_EQ(hak_tcache_published(c), 0u);
+      if (size > HAK_SHARED_MAX) EXPECT_EQ(live - live_bytes(), blocks * hak_align_up(size, HAK_SPAN_SIZE));
+      expect_unique(actor, size, 2 * usable, popped);
+      actor.free(popped);
+      expect_nothing_lost({&actor});
+    }
+  }
+}
+
+TEST_F(Reach, OfAThreadWhoseCallsAllTakeTheSlowPathItTakesAll) {
+  std::vector<void *> blocks;
+  hak_tcache *t = nullptr;
+  Actor actor(0);
+  actor.run([&] {
+    hak_deferred d = {};
+    hak_tcache_detach(&d);
+    hak_tls.phase = HAK_THREAD_FRESH;
+    t = hak_tcache_attach(true);
+  });
+  for (size_t size : {16, 100, 700, 3000}) actor.free(actor.alloc(size, 300));
+  EXPECT_GT(reach(), 300u);
+  for (size_t size : {16, 100, 700, 3000}) EXPECT_EQ(loaded(actor, size), 0u) << size;
+  EXPECT_EQ(t->planted, 0u);
+  for (size_t size : {16, 100, 700, 3000}) expect_unique(actor, size, 300);
+  expect_nothing_lost({&actor});
+}
+
+// The short way of large blocks stands between the same two stores.
+TEST_F(Reach, LargeBlocksAreNotTakenFromAThreadThatIsAtThemNorHandedOutBesideAThief) {
+  Actor actor(0);
+  std::vector<void *> blocks = actor.alloc(20000, 10);
+  actor.free(blocks);
+  hak_tcache *t = cache_of(actor);
+  size_t kept = loaded(actor, 20000);
+  EXPECT_EQ(reach_with({{TOLD, [&] { actor.run([] { hak_tls.cache->busy++; }); }}}), 0u);
+  EXPECT_EQ(loaded(actor, 20000), kept);
+  actor.run([] { hak_tcache_leave(hak_tls.cache); });
+  t->thief = 1;
+  actor.run([] {
+    EXPECT_EQ(hak_tcache_pop_fenced(hak_class_for(20000)), nullptr);
+    EXPECT_FALSE(hak_tcache_push_fenced(&hak_tls, hak_class_for(20000)));
+  });
+  EXPECT_EQ(t->busy, 0u);
+  t->thief = 0;
+  EXPECT_EQ(loaded(actor, 20000), kept);
+  expect_unique(actor, 20000, 30);
   expect_nothing_lost({&actor});
 }
 
