@@ -12,6 +12,10 @@
 /* A thread may stack so much of all classes beside the loaded magazines: what has left the CPU's cache gains nothing by being handed
  * out first, and blocks freed in no order would be handed out in none. Of a class few, since the oldest is found by a walk. */
 #define STACK_BLOCKS_MAX 945
+/* And of fenced blocks so much beside. Both are of a thread that runs: four for each arena may have all of it, more share that. */
+#define FENCED_BYTES (4 * HAK_MIB)
+#define RUNNING_OF_AN_ARENA 4
+#define NEAR_PART 8 /* near a target */
 #define BATCH_FIRST 4
 #define SPARES_MAX 16 /* spare metadata blocks of a thread */
 
@@ -22,6 +26,7 @@ HAK_TLS hak_thread hak_tls = {.top = {[0 ... HAK_CODES - 1] = HAK_NULL_TOP}};
 /* Registry lock. */
 static hak_lock registry_lock;
 static hak_tcache *made, *unused; /* all there are; those that nobody has */
+static size_t used_count;         /* the others; read by any thread, relaxed */
 static hak_request_counts requests_uncached[HAK_CLASS_COUNT]; /* relaxed: of threads without a cache */
 
 /* Other threads read the counters of a cache; nobody but its owner writes them. */
@@ -37,9 +42,15 @@ static uint16_t pinned_stack(unsigned c) {
 
 static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
 
+static size_t share_of(size_t bytes) {
+  size_t threads = hak_load_relaxed(&used_count), running = RUNNING_OF_AN_ARENA * (size_t)hak_arena_count();
+  if (HAK_UNLIKELY(hak_budget_near_now())) bytes /= NEAR_PART;
+  return threads <= running ? bytes : bytes * running / threads;
+}
+
 static bool may_stack(const hak_tcache *t, const hak_tcache_bin *b, unsigned c) {
   if (HAK_UNLIKELY(hak_tcache_is_pinned(b))) return b->full_count < b->pinned;
-  return (b->full_count + 1u) * hak_magazine_usable[c] <= STACK_BLOCKS_MAX && t->stacked_bytes + magazine_bytes(c) <= hak_os_l2_bytes;
+  return (b->full_count + 1u) * hak_magazine_usable[c] <= STACK_BLOCKS_MAX && t->stacked_bytes + magazine_bytes(c) <= share_of(hak_os_l2_bytes);
 }
 
 static void init_bins(hak_tcache *t) {
@@ -148,6 +159,15 @@ static void flush_magazine(hak_tcache *t, unsigned c, void **magazine, hak_defer
 
 /* --- refill and overflow --- */
 
+/* After the long way of a fenced class; the short one counts on. */
+static void count_fenced(hak_tcache *t) {
+  size_t bytes = 0;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    if (hak_class_size(c) > HAK_FAST_MAX && !hak_tcache_is_pinned(&t->bins[c])) bytes += loaded_blocks(t, c) * hak_class_size(c);
+  }
+  t->fenced_room = (int64_t)share_of(FENCED_BYTES) - (int64_t)bytes;
+}
+
 static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   void **first = hak_magazine_empty_top(b->loaded, c) + 1;
@@ -211,6 +231,18 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   return true;
 }
 
+/* For one block more of the class. What is used least is not known: half of each class goes until it suffices, this one's last. */
+static void make_fenced_room(hak_tcache *t, unsigned class_code, hak_deferred *d) {
+  count_fenced(t);
+  for (unsigned n = 1; n <= HAK_CLASS_COUNT && t->fenced_room < (int64_t)hak_class_size(class_code); n++) {
+    unsigned c = (class_code + n) % HAK_CLASS_COUNT;
+    if (hak_class_size(c) <= HAK_FAST_MAX || hak_tcache_is_pinned(&t->bins[c]) || loaded_blocks(t, c) == 0) continue;
+    flush_half(t, c, d);
+    publish_count(t, c);
+    count_fenced(t);
+  }
+}
+
 /* Returns the class's blocks to slabs, and its magazines. */
 static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
@@ -269,6 +301,7 @@ static void *alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
 void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
   void *p = alloc(t, c, d);
+  if (hak_class_size(c) > HAK_FAST_MAX) count_fenced(t);
   hak_tcache_leave(t);
   return p;
 }
@@ -298,7 +331,9 @@ static void free_block(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
 
 void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
+  if (hak_class_size(c) > HAK_FAST_MAX) make_fenced_room(t, c, d);
   free_block(t, p, c, d);
+  if (hak_class_size(c) > HAK_FAST_MAX) count_fenced(t);
   hak_tcache_leave(t);
 }
 
@@ -376,6 +411,7 @@ static hak_tcache *take_unused(void) {
   if (t != NULL) {
     unused = t->next_unused;
     hak_store_relaxed(&t->used, true);
+    hak_add_single(&used_count, 1);
   }
   hak_lock_drop(&registry_lock);
   return t;
@@ -390,6 +426,7 @@ static hak_tcache *make(void) {
   hak_lock_take(&registry_lock);
   t->next = made;
   hak_store_release(&made, t);
+  hak_add_single(&used_count, 1);
   hak_lock_drop(&registry_lock);
   return t;
 }
@@ -404,6 +441,7 @@ hak_tcache *hak_tcache_attach(bool all_fenced) {
   hak_tcache_enter(t);
   init_bins(t);
   t->stacked_bytes = 0;
+  t->fenced_room = 0;
   t->all_fenced = all_fenced;
   hak_store_relaxed(&t->top, hak_tls.top);
   for (unsigned code = 0; code < HAK_CODES; code++) t->top[code] = HAK_NULL_TOP;
@@ -427,6 +465,7 @@ void hak_tcache_detach(hak_deferred *d) {
   hak_tcache_leave(t);
   hak_lock_take(&registry_lock);
   hak_store_relaxed(&t->used, false);
+  hak_sub_single(&used_count, 1);
   t->next_unused = unused;
   unused = t;
   hak_lock_drop(&registry_lock);
@@ -533,6 +572,7 @@ void hak_tcache_fork_child(void) {
     t->top = NULL;
     t->busy = t->planted = 0;
     t->used = false;
+    used_count--;
     t->next_unused = unused;
     unused = t;
   }

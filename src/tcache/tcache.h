@@ -46,6 +46,7 @@ typedef struct hak_tcache {
   hak_meta *spares; /* spare metadata blocks */
   uint32_t spare_count;
   size_t stacked_bytes; /* of all full magazines, that is */
+  int64_t fenced_room; /* bytes of fenced blocks, not stacked, that may still be cached */
   uint32_t ending_rounds;
   uint64_t slow_count; /* relaxed, read by any thread */
   uint64_t decayed_ms; /* when the cache was decayed last */
@@ -102,7 +103,10 @@ HAK_INLINE void *hak_tcache_pop_fenced(unsigned class_code) {
   if (HAK_LIKELY(!hak_tcache_is_met(t))) {
     void **top = t->bins[class_code].fenced_top;
     p = *top;
-    t->bins[class_code].fenced_top = top - (p != NULL);
+    if (HAK_LIKELY(p != NULL)) {
+      t->bins[class_code].fenced_top = top - 1;
+      t->fenced_room += hak_class_size(class_code);
+    }
   }
   hak_tcache_leave(t);
   return p;
@@ -115,8 +119,10 @@ HAK_INLINE bool hak_tcache_push_fenced(void *p, unsigned class_code) {
   HAK_IN_ORDER();
   if (HAK_LIKELY(!hak_tcache_is_met(t))) {
     void **top = t->bins[class_code].fenced_top;
-    room = ((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) != 0 && (!HAK_CHECKS || *top != p);
+    int64_t left = t->fenced_room - (int64_t)hak_class_size(class_code);
+    room = left >= 0 && ((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) != 0 && (!HAK_CHECKS || *top != p);
     if (HAK_LIKELY(room)) {
+      t->fenced_room = left;
       top[1] = p;
       t->bins[class_code].fenced_top = top + 1;
     }

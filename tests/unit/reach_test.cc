@@ -404,6 +404,45 @@ TEST_F(Reach, ManyThreads) {
   expect_nothing_lost(all);
 }
 
+// Four threads an arena may have all of it.
+TEST_F(Reach, WhatAThreadMayKeepFallsWithTheirNumber) {
+  auto kept = [](Actor &actor, size_t size) { return loaded(actor, size) * hak_class_size(hak_class_for(size)); };
+  auto burst = [](Actor &actor) {
+    for (size_t size : {16, 100, 700, 3000}) actor.free(actor.alloc(size, 900));
+    for (size_t size : {20000, 32768, 60000, 100000, 200000}) actor.free(actor.alloc(size, 60));
+  };
+  auto fenced = [&](Actor &actor) {
+    size_t bytes = 0;
+    for (size_t size : {20000, 32768, 60000, 100000, 200000}) bytes += kept(actor, size);
+    return bytes;
+  };
+  Actor alone(0);
+  alone.free(alone.alloc(32768, 3000)); // no request finds the pool full, which would empty the cache
+  burst(alone);
+  size_t stacked = cache_of(alone)->stacked_bytes, large = fenced(alone);
+  EXPECT_GT(stacked, 1 * HAK_MIB * 7 / 8);
+  EXPECT_GT(large, 1 * HAK_MIB);
+  std::vector<std::unique_ptr<Actor>> others;
+  std::vector<Actor *> all = {&alone};
+  for (size_t i = 0; i < 60 * hak_arena_count(); i++) {
+    others.push_back(std::make_unique<Actor>(0));
+    all.push_back(others.back().get());
+    all.back()->free(all.back()->alloc(16, 1));
+  }
+  burst(alone);
+  burst(*all.back());
+  for (Actor *actor : {&alone, all.back()}) {
+    EXPECT_LE(cache_of(*actor)->stacked_bytes, actor == &alone ? stacked : 1 * HAK_MIB * 4 / 60);
+    EXPECT_LE(fenced(*actor), 4 * HAK_MIB * 4 / 60 + 200000) << "one block may be more";
+    expect_unique(*actor, 20000, 300);
+  }
+  for (auto &actor : others) actor->end();
+  burst(alone);
+  EXPECT_GT(cache_of(alone)->stacked_bytes, 1 * HAK_MIB * 7 / 8) << "again";
+  EXPECT_GT(fenced(alone), 1 * HAK_MIB);
+  expect_nothing_lost({&alone});
+}
+
 TEST_F(Reach, CachesOfThreadsThatEndAndBegin) {
   Actor first(0);
   first.free(first.alloc(100, 300));
