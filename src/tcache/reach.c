@@ -26,6 +26,7 @@
 #define IDLE_LOOKS 1024
 
 hak_lock hak_tcache_reach_lock;
+static const void *robber; /* mark of the thread that has the lock and is at caches; relaxed, right for that thread alone */
 
 /* Blocks of a loaded magazine that was not full, on their way to slabs. */
 typedef struct parcel {
@@ -83,10 +84,12 @@ static void settle_bin(hak_tcache *t, unsigned c) {
 }
 
 void hak_tcache_meet_thief(hak_tcache *t) {
+  hak_store_relaxed(&t->waiting, true);
   while (hak_load_acquire(&t->thief) != 0) {
     hak_lock_take(&hak_tcache_reach_lock);
     hak_lock_drop(&hak_tcache_reach_lock);
   }
+  hak_store_relaxed(&t->waiting, false);
   if (t->planted == 0) return;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     if (t->bins[c].planted != 0) settle_bin(t, c);
@@ -340,6 +343,7 @@ size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d
   for (unsigned looks = to_the_end ? UINT_MAX : IDLE_LOOKS; more;) {
     HAK_SCHEDULE_POINT("reach: looks for caches");
     hak_lock_take(&hak_tcache_reach_lock);
+    hak_store_relaxed(&robber, hak_thread_mark());
     if (at == NULL) at = next_by_turn != NULL ? next_by_turn : hak_tcache_made();
     get_parcels(&h, choose(&at, &looks, idle_since_ms));
     more = at != NULL && looks > 0;
@@ -348,6 +352,7 @@ size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d
       next_by_turn = at;
       more &= h.blocks < IDLE_BLOCKS;
     }
+    hak_store_relaxed(&robber, NULL);
     hak_lock_drop(&hak_tcache_reach_lock);
     HAK_SCHEDULE_POINT("reach: blocks in hand");
     flush_haul(&h, d);
@@ -356,17 +361,25 @@ size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d
   return h.blocks;
 }
 
-/* A thief of the parent has ended with its thread, perhaps in the middle: the next slow path finds out what it did to the one cache
- * that matters here. */
+/* A thief of the parent has ended with its thread, perhaps in the middle, and with the lock. Where this thread has that, it may be on the
+ * way to its first step or from its last: alone, it does not need it there. */
 void hak_tcache_fork_child_alone(void) {
+  if (robber != hak_thread_mark()) {
+    robber = NULL;
+    hak_tcache_reach_lock.state = 0;
+  }
   hak_tcache *t = hak_tls.cache;
   if (t == NULL || t->thief == 0) return;
-  t->planted = 1;
+  t->planted = 1; /* the next slow path finds out what was done to the one cache that matters here */
   t->thief = 0;
-  if (t->busy != 0) return; /* the stacks were its own */
+  if (t->busy > t->waiting) return; /* it was in a slow path before the thief came: all is its own */
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    t->bins[c].full = NULL; /* perhaps linked to what was taken from others; lost as theirs */
-    t->bins[c].full_count = t->bins[c].full_low = 0;
+    hak_tcache_bin *b = &t->bins[c];
+    b->full = NULL; /* perhaps linked to what was taken from others; lost as theirs */
+    b->full_count = b->full_low = 0;
+    if (!hak_tcache_is_fenced(t, c)) continue;
+    b->loaded = NULL;
+    b->fenced_top = HAK_NULL_TOP;
   }
   t->stacked_bytes = 0;
   t->spares = NULL;

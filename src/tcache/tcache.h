@@ -42,6 +42,7 @@ typedef struct hak_tcache {
   void ***top;     /* hak_tls.top of the thread that has the cache. By page map code */
   uint32_t busy;    /* written by the owner: how many slow paths it is in */
   uint32_t thief;   /* reach lock: 1: the owner waits before its next slow path */
+  bool waiting;     /* written by the owner: for the thief */
   uint32_t planted; /* a bin has a planted slot. Written by the owner in a slow path, or by the thief that found it in none */
   hak_meta *spares; /* spare metadata blocks */
   uint32_t spare_count;
@@ -179,7 +180,7 @@ bool hak_tcache_all_locks(bool (*is)(hak_lock *lock));
 void hak_tcache_fork_lock(void);
 void hak_tcache_fork_unlock(void);
 void hak_tcache_fork_child(void);
-/* In the child of a fork that took no lock. */
+/* In the child of a fork that took no lock: a thief of the parent is not there. */
 void hak_tcache_fork_child_alone(void);
 
 /* --- between the files of this box --- */

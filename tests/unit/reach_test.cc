@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -329,6 +330,110 @@ TEST_F(Reach, MemoryOfAThreadThatIsGoneIsNotTouched) {
     munmap(gone, 4096);
   }
   EXPECT_GT(reach(), 0u);
+  expect_nothing_lost({&actor});
+}
+
+// The owner forks in a signal handler, and no lock is taken: of the thief the child has only what it was at, and its lock.
+class ReachAlone : public Reach {
+ protected:
+  // At a barrier of a theft from it the actor forks; what the child does may not hang. Returns whether that was well.
+  static bool fork_at(unsigned barrier, Actor &actor, const std::function<bool()> &child) {
+    int status = -1;
+    auto fork_alone = [&] {
+      pid_t pid = pid_t(syscall(SYS_fork));
+      if (pid == 0) {
+        alarm(20);
+        fake_os::on_call(nullptr);
+        hak_tcache_fork_child_alone();
+        _exit(child() ? 0 : 1);
+      }
+      waitpid(pid, &status, 0);
+    };
+    reach_with({{barrier, [&] { actor.run(fork_alone); }}});
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  // All blocks differ from each other, and from those that are held.
+  static bool hands_out_each_once(const std::vector<void *> &held) {
+    std::set<void *> all(held.begin(), held.end());
+    size_t n = all.size();
+    for (size_t size : {100, 20000, 100000}) {
+      for (int i = 0; i < 300; i++, n++) all.insert(hakmem_malloc(size));
+    }
+    return all.size() == n && all.count(nullptr) == 0;
+  }
+  static void give_all(Actor &actor) {
+    for (size_t size : {100000, 20000, 100}) actor.free(actor.alloc(size, 300));
+  }
+};
+
+TEST_F(ReachAlone, TheChildGoesOnWhereverTheThiefWas) {
+  for (unsigned when : {TOLD, PLANTED, READ}) {
+    Actor actor(0), other(0);
+    give_all(actor);
+    give_all(other);
+    std::vector<void *> held = actor.alloc(100, 5);
+    EXPECT_TRUE(fork_at(when, actor, [&] {
+      const hak_tcache *t = hak_tls.cache;
+      if (t->thief != 0 || t->stacked_bytes != 0 || t->spares != nullptr) return false;
+      for (const hak_tcache_bin &b : t->bins)
+        if (b.full != nullptr || b.full_count != 0) return false;
+      if (t->bins[hak_class_for(20000)].loaded != nullptr) return false;
+      reach();
+      return hands_out_each_once(held);
+    })) << when;
+    actor.free(held);
+    expect_nothing_lost({&actor, &other});
+  }
+}
+
+// Its stack is linked to what was taken from another thread.
+TEST_F(ReachAlone, TheChildLeavesStacksThatMayBeOthers) {
+  Actor actor(0), other(0);
+  give_all(actor);
+  give_all(other);
+  hak_tcache_bin &theirs = bin_of(other, 100);
+  void **full = theirs.full;
+  ASSERT_NE(full, nullptr);
+  EXPECT_TRUE(fork_at(TOLD, actor, [&] {
+    return hak_tls.cache->bins[hak_class_for(100)].full == nullptr && hands_out_each_once({full[127]});
+  }));
+  expect_nothing_lost({&actor, &other});
+}
+
+// It was in a slow path before the thief came, which leaves it alone; or it came behind it, and waits.
+TEST_F(ReachAlone, TheChildKeepsItsStacksWhereItWasInASlowPathBeforeTheThief) {
+  for (bool waits : {false, true}) {
+    Actor actor(0);
+    give_all(actor);
+    void **full = bin_of(actor, 100).full;
+    ASSERT_NE(full, nullptr);
+    actor.run([&] { hak_tls.cache->busy++; hak_tls.cache->waiting = waits; });
+    EXPECT_TRUE(fork_at(TOLD, actor, [&] {
+      hak_tcache *t = hak_tls.cache;
+      if (t->bins[hak_class_for(100)].full != (waits ? nullptr : full)) return false;
+      t->waiting = false;
+      hak_tcache_leave(t);
+      return hands_out_each_once({});
+    })) << waits;
+    actor.run([] { hak_tls.cache->waiting = false; hak_tcache_leave(hak_tls.cache); });
+    expect_nothing_lost({&actor});
+  }
+}
+
+// A thief of its own, that it interrupted itself, it goes on with.
+TEST_F(ReachAlone, TheChildKeepsTheLockThatItHas) {
+  Actor actor(0);
+  give_all(actor);
+  int status = -1;
+  reach_with({{PLANTED, [&] {
+    pid_t pid = pid_t(syscall(SYS_fork));
+    if (pid == 0) {
+      hak_tcache_fork_child_alone();
+      _exit(hak_lock_try(&hak_tcache_reach_lock) ? 1 : 0);
+    }
+    waitpid(pid, &status, 0);
+  }}});
+  EXPECT_EQ(status, 0);
   expect_nothing_lost({&actor});
 }
 
