@@ -259,10 +259,9 @@ static bool rob(bool pinned_too, haul *h) {
   bool works = hak_os_barrier();
   if (works) {
     keep_sleepers();
-    for (unsigned i = 0; i < batch_size; i++) {
-      take_stacks(batch[i], pinned_too, h);
-      plant_all(batch[i], pinned_too, h);
-    }
+    /* All of these first: a plant is promised a parcel. */
+    for (unsigned i = 0; i < batch_size; i++) take_stacks(batch[i], pinned_too, h);
+    for (unsigned i = 0; i < batch_size; i++) plant_all(batch[i], pinned_too, h);
     if (plant_count > 0 && hak_os_barrier()) {
       look_at_tops();
       if (hak_os_barrier()) copy_blocks(h);

@@ -164,6 +164,27 @@ TEST_F(Reach, OfAThreadWhoseCallsAllTakeTheSlowPathItTakesAll) {
   expect_nothing_lost({&actor});
 }
 
+// Between the choice of caches and the theft they come to have more than was counted.
+TEST_F(Reach, WhatFillsMeanwhileLeavesNoPlantWithoutAPlaceForItsBlocks) {
+  Actor first(0), second(0), maker(0);
+  maker.free(maker.alloc(32768, 1000)); // no request finds the pool full, which would empty caches
+  std::vector<void *> large;
+  for (size_t size : {10000, 12000, 14000, 16000, 20000, 24000, 28000, 32000, 60000, 100000, 200000}) large.push_back(maker.alloc(size, 1)[0]);
+  maker.end();
+  for (Actor *actor : {&first, &second})
+    for (size_t size : {100, 200, 300}) actor->free(actor->alloc(size, 30));
+  for (size_t size : {100, 200, 300}) ASSERT_GT(loaded(second, size), 20u);
+  size_t taken = reach_with({{TOLD, [&] {
+    for (Actor *actor : {&first, &second}) cache_of(*actor)->thief = 0; // as if they had been quicker
+    for (void *p : large) first.free({p});
+    for (Actor *actor : {&first, &second}) cache_of(*actor)->thief = 1;
+  }}});
+  EXPECT_GT(taken, 0u);
+  for (size_t size : {100, 200, 300, 20000}) expect_unique(first, size, 100);
+  for (size_t size : {100, 200, 300, 20000}) expect_unique(second, size, 100);
+  expect_nothing_lost({&first, &second});
+}
+
 // The short way of large blocks stands between the same two stores.
 TEST_F(Reach, LargeBlocksAreNotTakenFromAThreadThatIsAtThemNorHandedOutBesideAThief) {
   Actor actor(0);
