@@ -102,7 +102,7 @@ static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t a
   hak_due due = hak_count_end(size);
   hak_deferred d = {0};
   if (HAK_LIKELY(!due.guard && !due.profile)) {
-    void *any = hak_tcache_pop_class(class_code);
+    void *any = hak_class_size(class_code) > HAK_FAST_MAX ? hak_tcache_pop_fenced(class_code) : hak_tcache_pop_class(class_code);
     /* A thread whose work never leaves its cache comes by here alone. */
     if (any == NULL || hak_counting()) return any;
     hak_slow_exit(&d);
@@ -139,10 +139,18 @@ static void *or_enomem(void *p) {
   return p;
 }
 
-HAK_NOINLINE void *hak_malloc_slow(size_t size) {
+static HAK_NOINLINE void *malloc_long(size_t size) {
   bool zeroed;
   return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
                                          : hak_raw_large(size, HAK_GRANULE, false, &zeroed));
+}
+
+HAK_NOINLINE void *hak_malloc_slow(size_t size) {
+  if (size > HAK_FAST_MAX && size <= HAK_SMALL_MAX && HAK_LIKELY(hak_tls.countdown >= 0)) {
+    void *p = hak_tcache_pop_fenced(hak_class_for(size));
+    if (HAK_LIKELY(p != NULL)) return p;
+  }
+  return malloc_long(size);
 }
 
 void *hak_calloc(size_t count, size_t size) {
