@@ -169,8 +169,19 @@ typedef struct hakmem_option {
  * are where visit is NULL. Holds no lock meanwhile: visit may allocate; it must not throw. */
 size_t hakmem_option_list(bool (*visit)(const hakmem_option *option, void *context), void *context) HAKMEM_NOEXCEPT;
 
+/* Switches the heap profile (HAKMEM_HEAP_PROFILE) on, with one sample in rate_bytes (0: what HAKMEM_HEAP_PROFILE_RATE says), and off.
+ * Switched on, it begins anew: blocks that are older are unknown to it, and each output says since when it knows. While it is on, a start
+ * changes the rate alone. A thread that has not been sampled takes part from its next slow path on, at the latest when it has asked for 1 MiB
+ * more, or for 1,024 blocks of a size; the calling thread, from its next request on. Switched off, samples that are freed are still noted,
+ * and what is written is as of the switch otherwise. reset forgets all samples, on or off, and begins anew. Return 0; EINVAL: a rate
+ * above 2^40; ENOMEM; ENOTSUP: nothing to switch off or reset, as the profile has never been on. Not for signal handlers. The first start
+ * makes a thread, which writes the files that HAKMEM_HEAP_PROFILE_SECONDS and its kin ask for, and answers `hakmem profile PID`. */
+int hakmem_profile_start(size_t rate_bytes) HAKMEM_NOEXCEPT;
+int hakmem_profile_stop(void) HAKMEM_NOEXCEPT;
+int hakmem_profile_reset(void) HAKMEM_NOEXCEPT;
+
 /* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file, which has its name only when it is whole; a regular file of that
- * name is replaced. A pipe, a device and what a link leads to are written to; ENXIO: nobody has opened the pipe to read. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile is not on; or why the file cannot be written. Sampled
+ * name is replaced. A pipe, a device and what a link leads to are written to; ENXIO: nobody has opened the pipe to read. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile has never been on; or why the file cannot be written. Sampled
  * allocations of other threads wait meanwhile. */
 enum { HAKMEM_PROFILE_PPROF, HAKMEM_PROFILE_JEMALLOC, HAKMEM_PROFILE_JSON };
 int hakmem_profile_dump(const char *path, int kind) HAKMEM_NOEXCEPT;

@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "api/init.h"
+#include "api/profiler.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "base/glibc_malloc.h"
@@ -112,7 +113,11 @@ HAK_EXPORT int hakmem_malloc_info(int options, FILE *stream) {
 
 HAK_EXPORT int hakmem_option_get(const char *name, int64_t *value) { return hak_config_get(name, value); }
 
-HAK_EXPORT int hakmem_option_set(const char *name, int64_t value) { return hak_config_set(name, value); }
+HAK_EXPORT int hakmem_option_set(const char *name, int64_t value) {
+  int error = hak_config_set(name, value);
+  if (error == 0 && !hak_profiler_follow()) error = ENOMEM;
+  return error;
+}
 
 HAK_EXPORT size_t hakmem_option_list(bool (*visit)(const hakmem_option *option, void *context), void *context) {
   return hak_config_list(visit, context);

@@ -5,6 +5,7 @@
 #include "api/background.h"
 #include "api/profiler.h"
 #include "api/init.h"
+#include "api/sampling.h"
 #include "api/sweep.h"
 #include "api/thread.h"
 #include "guard/sample.h"
@@ -37,6 +38,7 @@ static void before_fork(void) {
    * for our locks: taken first, it is waited for while we hold none. */
   hak_os_streams_lock();
   hak_lock_take(&hak_heap_check_lock);
+  hak_lock_take(&hak_sampling_lock);
   hak_thread_fork_lock();
   hak_lock_take(&hak_profile_lock);
   hak_tcache_fork_lock();
@@ -60,6 +62,7 @@ static void drop_locks(void) {
   hak_tcache_fork_unlock();
   hak_lock_drop(&hak_profile_lock);
   hak_thread_fork_unlock();
+  hak_lock_drop(&hak_sampling_lock);
   hak_lock_drop(&hak_heap_check_lock);
 }
 
@@ -111,7 +114,7 @@ static void after_fork_child(void) {
 static bool comes_free(hak_lock *lock) { return hak_lock_comes_free(lock, LOCKED_MS); }
 
 bool hak_fork_may_lock(void) {
-  return comes_free(&hak_heap_check_lock) && comes_free(&hak_profile_lock) && hak_thread_all_locks(comes_free) && hak_tcache_all_locks(comes_free) && comes_free(&hak_span_pool.lock) &&
+  return comes_free(&hak_heap_check_lock) && comes_free(&hak_sampling_lock) && comes_free(&hak_profile_lock) && hak_thread_all_locks(comes_free) && hak_tcache_all_locks(comes_free) && comes_free(&hak_span_pool.lock) &&
          comes_free(&hak_meta_lock) && comes_free(&hak_huge_lock) && comes_free(&hak_sample_lock) && comes_free(&hak_memory_limits_lock);
 }
 

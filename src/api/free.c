@@ -15,7 +15,7 @@
 #include "reclaim/decay.h"
 
 static HAK_COLD void free_outside_regions(void *p, const void *caller) {
-  if (hak_counting()) hak_sampled_forget(p);
+  hak_sampled_forget(p);
   if (hak_sample_contains(p)) {
     hak_sample_free(p);
     return;
@@ -37,7 +37,7 @@ static void free_extent(hak_region *region, void *p) {
   hak_verdict verdict = hak_extent_claim(region, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
     hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_extent_size(region, p), "at the call");
-  if (hak_counting()) hak_sampled_forget(p);
+  hak_sampled_forget(p);
   hak_dense_look(p, hak_extent_size(region, p));
   if (!hak_kept_put_extent(p)) hak_extent_give(p, &d.purge_due);
   hak_slow_exit(&d);

@@ -303,7 +303,7 @@ static void free_extent(hak_region *r, void *p, size_t said, hak_family family) 
   hak_verdict verdict = hak_extent_claim(r, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, block_size, "at the call");
   check_block(p, block_size, said, family, "at the call");
-  if (hak_counting()) hak_sampled_forget(p);
+  hak_sampled_forget(p);
   hak_deferred d = {0};
   hak_extent_give(p, &d.purge_due);
   hak_slow_exit(&d);

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* Catches SIGSEGV and SIGBUS. Idempotent; before other threads run. */
+/* Catches SIGSEGV and SIGBUS. Idempotent; one caller at a time. */
 void hak_fault_start(void);
 /* Whether a fault has been reported. */
 bool hak_fault_told(void);

@@ -17,8 +17,12 @@ static uint64_t rounded(double x) { return x > 0 ? (uint64_t)(x + 0.5) : 0; }
 
 static void hex(hak_sink *s, uintptr_t value) {
   char text[24];
-  snprintf(text, sizeof text, " %#zx", (size_t)value);
-  hak_sink_text(s, text);
+  char *at = text + sizeof text - 1;
+  *at = '\0';
+  do *--at = "0123456789abcdef"[value % 16];
+  while ((value /= 16) != 0);
+  hak_sink_text(s, " 0x");
+  hak_sink_text(s, at);
 }
 
 /* Calls line(sink, text) for each line of the file of mappings, without its end; lines longer than a path are cut. */
@@ -65,6 +69,17 @@ static void pcs_of(hak_sink *s, const hak_profile_stack *stack) {
   for (uint32_t i = 0; i < stack->depth; i++) hex(s, stack->pcs[i]);
 }
 
+/* Readers take it for a comment. */
+static void since(hak_sink *s) {
+  hak_sink_text(s, "# of what was allocated since ");
+  hak_sink_number(s, hak_profile.start_unix_ms);
+  if (!hak_profile.sampling) {
+    hak_sink_text(s, " and until ");
+    hak_sink_number(s, hak_profile.stop_unix_ms);
+  }
+  hak_sink_text(s, " (ms, Unix time)\n");
+}
+
 /* Estimates, which no reader scales again. */
 static void render_pprof(hak_sink *s) {
   hak_assert_held(&hak_profile_lock);
@@ -72,6 +87,7 @@ static void render_pprof(hak_sink *s) {
   hak_sink_text(s, "heap profile: ");
   counts(s, h->live.count, h->live.bytes, h->total.count, h->total.bytes);
   hak_sink_text(s, " @ heapprofile\n");
+  since(s);
   const hak_profile_stack *stack;
   for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
     if (rounded(stack->total.count) == 0) continue;
@@ -103,6 +119,7 @@ static void render_jemalloc(hak_sink *s) {
   hak_sink_number(s, h->distance);
   hak_sink_text(s, "\n  t*: ");
   sampled_counts(s, &h->live, &h->total);
+  since(s);
   const hak_profile_stack *stack;
   for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
     if (rounded(stack->total.count) == 0) continue;
@@ -176,6 +193,7 @@ static void json_head(hak_sink *s) {
   hak_sink_escaped(s, "program", hak_os_program(program, sizeof program));
   hak_sink_member(s, "rate", h->distance);
   hak_sink_member(s, "started_ms", h->start_unix_ms);
+  hak_sink_member(s, "stopped_ms", h->sampling ? 0 : h->stop_unix_ms);
   hak_sink_member(s, "taken_ms", hak_os_unix_ms());
   hak_sink_open(s, "samples", '{');
   hak_sink_member(s, "taken", h->taken);

@@ -21,10 +21,17 @@ typedef enum hak_thread_phase {
   HAK_THREAD_ENDED, /* its destructor has run: its arena serves it */
 } hak_thread_phase;
 
+/* What countdowns are drawn by. */
+typedef struct hak_count_rates {
+  double mean, guard_rate, profile_bytes; /* bytes of a countdown; guards of a request; bytes of a sample. While no distance has grown */
+} hak_count_rates;
+
 /* Of counted allocation. */
 typedef struct hak_count_state {
   uint64_t random;                     /* 0: nothing is drawn yet */
   uint32_t guard_shift, profile_shift; /* by what powers of two the samplers' distances had grown when it was */
+  uint32_t generation;                 /* of the rates that it was drawn by; 0: by none */
+  hak_count_rates rates;
 } hak_count_state;
 
 struct hak_tcache;

@@ -152,6 +152,54 @@ class Contents(Case):
         self.assertEqual(self.first_of(self.reader(["jeprof", "--text"], 1), 1), "keeper")
 
 
+class Switched(Case):
+    """Switched on in a program that was started without it."""
+
+    def test_on_and_off(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            s = self.subject(on=False, library=library, HAKMEM_HEAP_PROFILE_MOST="0")
+            self.assertEqual(s.say(f"dump {self.folder}/d 2"), errno.ENOTSUP)
+            self.assertEqual(s.say("call hakmem_profile_stop"), errno.ENOTSUP)
+            self.assertIsNone(reading.page_path(s.pid))
+            s.say("alloc 500 3000")
+            begun = time.time() * 1000
+            self.assertEqual(s.say("start 1"), 0)
+            s.say("alloc 2000 1000")
+            p, j, d = (s.dump(self.folder / k, i) for i, k in enumerate(KINDS))
+            self.assertTrue(any(row["live"][1] == 2000 for row in d["stacks"]))
+            self.assertFalse(any(row["live"][1] == 500 for row in d["stacks"]))
+            self.assertEqual(s.say("call hakmem_profile_stop"), 0)
+            s.say("alloc 3000 1000")
+            after = [s.dump(self.folder / k, i) for i, k in enumerate(KINDS)]
+            self.assertFalse(any(row["live"][1] == 3000 for row in after[2]["stacks"]))
+            self.assertTrue(any(row["live"][1] == 2000 for row in after[2]["stacks"]))
+            for on, off in zip((p, j, d), after, strict=True):
+                self.assertLess(abs(on["started_ms"] - begun), 5000)
+                self.assertEqual((on["stopped_ms"], off["started_ms"]), (0, on["started_ms"]))
+                self.assertGreaterEqual(off["stopped_ms"], off["started_ms"])
+            s.say("free")
+            self.assertLess(s.dump(self.folder / "d")["live"]["count"], 100)
+            self.quiet_end(s)
+
+    def test_it_answers_and_writes_as_if_it_had_been_on(self) -> None:
+        s = self.subject(on=False, HAKMEM_HEAP_PROFILE_SIGNAL="10", HAKMEM_HEAP_PROFILE_AT_EXIT="1", HAKMEM_HEAP_PROFILE_FORMAT="json")
+        self.assertEqual(s.say("start 1000"), 0)
+        s.say("alloc 2000 1000")
+        self.assertGreater(reading.ask(s.pid)["live"]["bytes"], 1_000_000)
+        os.kill(s.pid, signal.SIGUSR1)
+        reading.as_json(self.wait_for(f"p.{s.pid}.1.json"))
+        self.quiet_end(s)
+        self.assertEqual(self.names(), [f"p.{s.pid}.1.json", f"p.{s.pid}.2.json"])
+
+    def test_a_child_of_one_that_is_on(self) -> None:
+        s = self.subject(on=False)
+        self.assertEqual(s.say("start 1"), 0)
+        child = s.say("fork 100 5000")
+        self.assertTrue(any(row["live"][1] == 100 for row in reading.ask(child)["stacks"]))
+        self.assertEqual(s.say(f"reap {child}"), child)
+        self.quiet_end(s)
+
+
 class Triggers(Case):
     def test_exit(self) -> None:
         for kind, name in enumerate(KINDS):

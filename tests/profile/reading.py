@@ -42,30 +42,36 @@ def split(text: str) -> tuple[list[str], list[str]]:
     return profile.splitlines(), maps.splitlines()
 
 
+def comment(line: str) -> dict:
+    m = re.fullmatch(r"# of what was allocated since (\d+)(?: and until (\d+))? \(ms, Unix time\)", line)
+    need(m, line)
+    return {"started_ms": int(m[1]), "stopped_ms": int(m[2] or 0)}
+
+
 def pprof(text: str) -> dict:
     """Totals, and a row for each stack: live count and bytes, total count and bytes, addresses."""
     lines, maps = split(text)
     m = re.fullmatch(f"heap profile: {COUNTS} @ heapprofile", lines[0])
     need(m, lines[0])
-    stacks = []
-    for line in lines[1:]:
+    stacks, since = [], comment(lines[1])
+    for line in lines[2:]:
         s = re.fullmatch(f"{COUNTS} @((?: 0x[0-9a-f]+)*)", line)
         need(s, line)
         stacks.append((*map(int, s.groups()[:4]), addresses(s[5])))
-    return {"totals": tuple(map(int, m.groups())), "stacks": stacks, "maps": maps}
+    return {"totals": tuple(map(int, m.groups())), "stacks": stacks, "maps": maps} | since
 
 
 def jemalloc(text: str) -> dict:
     lines, maps = split(text)
     m = re.fullmatch(r"heap_v2/(\d+)", lines[0])
     need(m, lines[0])
-    rows = []
+    rows, since = [], comment(lines.pop(2))
     for at, counts in zip([" ", *lines[2::2]], lines[1::2], strict=True):
         c = re.fullmatch(f"  t\\*: {COUNTS}", counts)
         need(c, counts)
         need(at == " " or at.startswith("@ "), at)
         rows.append((*map(int, c.groups()), addresses(at[1:]) if at != " " else []))
-    return {"rate": int(m[1]), "totals": rows[0][:4], "stacks": rows[1:], "maps": maps}
+    return {"rate": int(m[1]), "totals": rows[0][:4], "stacks": rows[1:], "maps": maps} | since
 
 
 def as_json(text: str) -> dict:

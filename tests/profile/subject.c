@@ -23,6 +23,19 @@ static int dump(const char *path, int kind) {
   return function == NULL ? -1 : function(path, kind);
 }
 
+static int start(size_t rate) {
+  int (*function)(size_t);
+  *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_profile_start");
+  return function == NULL ? -1 : function(rate);
+}
+
+/* hakmem_profile_stop or _reset. */
+static int call(const char *name) {
+  int (*function)(void);
+  *(void **)&function = dlsym(RTLD_DEFAULT, name);
+  return function == NULL ? -1 : function();
+}
+
 static void keep(void *p) {
   if (p == NULL || kept_count == KEPT) abort();
   kept[kept_count++] = p;
@@ -145,6 +158,8 @@ static void *serve(void *unused) {
     else if (strcmp(word, "resize") == 0) kept[0] = realloc(kept[0], (size_t)a);
     else if (strcmp(word, "trim") == 0) malloc_trim(0);
     else if (strcmp(word, "dump") == 0) answer = dump(text, (int)b);
+    else if (strcmp(word, "start") == 0) answer = start((size_t)a);
+    else if (strcmp(word, "call") == 0) answer = call(text);
     else if (strcmp(word, "null") == 0) answer = dump(NULL, 0);
     else if (strcmp(word, "chdir") == 0) answer = chdir(text);
     else if (strcmp(word, "fork") == 0) answer = fork_child(a, (size_t)b);

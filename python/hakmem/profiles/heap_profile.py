@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 from hakmem.errors import WRONG_USE, UserError
 from hakmem.inputs import BYTES_MOST, read_whole
 from hakmem.plain_text import parse_json, printable
-from hakmem.processes.page_shape import COUNT, TEXT, Shape, check, counts, many, refuse
+from hakmem.processes.page_shape import COUNT, NEWER, TEXT, Shape, check, counts, many, refuse
 
 VERSION = 1
 # Of a file or an answer; the library's own bound on stacks keeps well below.
@@ -23,6 +24,7 @@ AMOUNT = counts("bytes count bytes_variance count_variance")
 LIFETIMES = 7
 DOCUMENT = Shape({
     **counts("hakmem_heap_profile pid rate started_ms taken_ms"),
+    "stopped_ms": NEWER,
     **dict.fromkeys(("version", "program"), TEXT),
     "samples": Shape(counts("taken live dropped stacks_dropped own_bytes")),
     "live": Shape(AMOUNT),
@@ -121,6 +123,7 @@ class HeapProfile:
     rate: int
     started_ms: int
     taken_ms: int
+    stopped_ms: int
     samples: Mapping[str, int]
     live: Amount
     total: Amount
@@ -139,7 +142,17 @@ class HeapProfile:
 
     @property
     def seconds(self) -> float:
-        return max(0, self.taken_ms - self.started_ms) / 1000
+        return max(0, (self.stopped_ms or self.taken_ms) - self.started_ms) / 1000
+
+    @property
+    def since(self) -> str:
+        """Of what time the figures are: of what was allocated then."""
+        begun, ended = (
+            datetime.fromtimestamp(min(ms, 1 << 47) / 1000 % (1 << 37), timezone.utc)
+            for ms in (self.started_ms, self.stopped_ms)
+        )
+        until = f" until {ended:%Y-%m-%d %H:%M:%S}" if self.stopped_ms else ""
+        return f"{begun:%Y-%m-%d %H:%M:%S}{until} UTC"
 
 
 def read_file(path: Path) -> HeapProfile:
@@ -172,6 +185,7 @@ def parse(text: bytes) -> HeapProfile:
         rate=document["rate"],
         started_ms=document["started_ms"],
         taken_ms=document["taken_ms"],
+        stopped_ms=document["stopped_ms"] or 0,
         samples=samples,
         live=amount_of(document["live"]),
         total=amount_of(document["total"]),
