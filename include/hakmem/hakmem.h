@@ -183,8 +183,31 @@ int hakmem_profile_reset(void) HAKMEM_NOEXCEPT;
 /* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file, which has its name only when it is whole; a regular file of that
  * name is replaced. A pipe, a device and what a link leads to are written to; ENXIO: nobody has opened the pipe to read. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile has never been on; or why the file cannot be written. Sampled
  * allocations of other threads wait meanwhile. */
-enum { HAKMEM_PROFILE_PPROF, HAKMEM_PROFILE_JEMALLOC, HAKMEM_PROFILE_JSON };
+typedef enum hakmem_profile_format {
+  HAKMEM_PROFILE_PPROF,    /* text that pprof reads */
+  HAKMEM_PROFILE_JEMALLOC, /* heap_v2, for jeprof */
+  HAKMEM_PROFILE_JSON,     /* all there is, for `hakmem profile` */
+  HAKMEM_PROFILE_PROTO     /* pprof's profile.proto, uncompressed, with mappings, build identifiers and addresses */
+} hakmem_profile_format;
 int hakmem_profile_dump(const char *path, int kind) HAKMEM_NOEXCEPT;
+
+/* What hakmem_profile_write writes, one or more of it: for each stack blocks and bytes that are live, were live at the peak, were
+ * allocated in all; blocks freed by how long they had lived; free bytes that cannot be given back because of a live block. */
+enum {
+  HAKMEM_PROFILE_LIVE = 1,
+  HAKMEM_PROFILE_PEAK = 2,
+  HAKMEM_PROFILE_TOTAL = 4,
+  HAKMEM_PROFILE_LIFETIMES = 8,
+  HAKMEM_PROFILE_PINNED = 16,
+  HAKMEM_PROFILE_ALL = 31
+};
+/* Gives the heap profile as of now to write(context, data, bytes), in one or more calls, each with other data: for a program's own HTTP port.
+ * PROTO has what is asked for, the lowest first; PPROF and JEMALLOC have what is live (or at the peak, where live is not asked for) and the total;
+ * JSON has all. Allocates nothing and takes no lock of libc's; `write` is called with no lock held, may allocate, returns 0 or what shall
+ * be returned here, and must not throw. Returns 0; EINVAL; ENOTSUP: the profile has never been on; ENOMEM. Sampled allocations of
+ * other threads wait while the profile is rendered. Not for signal handlers. */
+int hakmem_profile_write(int what, hakmem_profile_format format,
+                         int (*write)(void *context, const void *data, size_t bytes), void *context) HAKMEM_NOEXCEPT;
 
 /* Registers what is called, with the bytes that are resident and the target in bytes, when the process stays above
  * HAKMEM_RSS_TARGET (unless it is set, 95 % of the control group's limit) although all free memory has been given back: at

@@ -46,7 +46,7 @@ static unsigned files; /* written so far; relaxed */
 /* --- files --- */
 
 static void write_file(void) {
-  static const char *const endings[] = {"heap", "heap", "json"};
+  static const char *const endings[] = {"heap", "heap", "json", "pb"};
   hak_profile_format format = (hak_profile_format)hak_config.heap_profile_format;
   char path[PATH_BYTES];
   unsigned number = hak_add_relaxed(&files, 1);
@@ -56,9 +56,17 @@ static void write_file(void) {
 }
 
 HAK_EXPORT int hakmem_profile_dump(const char *path, int kind) {
-  if (path == NULL || kind < HAK_PROFILE_PPROF || kind > HAK_PROFILE_JSON) return EINVAL;
+  if (path == NULL || kind < HAK_PROFILE_PPROF || kind > HAK_PROFILE_PROTO) return EINVAL;
   if (!hak_profile_made()) return ENOTSUP;
   int saved = errno, error = hak_heap_profile_write(path, (hak_profile_format)kind);
+  errno = saved;
+  return error;
+}
+
+HAK_EXPORT int hakmem_profile_write(int what, hakmem_profile_format format, int (*write)(void *context, const void *data, size_t bytes), void *context) {
+  if (write == NULL || what == 0 || (what & ~HAKMEM_PROFILE_ALL) != 0 || (unsigned)format > HAK_PROFILE_PROTO) return EINVAL;
+  if (!hak_profile_made()) return ENOTSUP;
+  int saved = errno, error = hak_heap_profile_give((hak_profile_format)format, (unsigned)what, write, context);
   errno = saved;
   return error;
 }
@@ -82,7 +90,7 @@ static void answer(void) {
   hak_sink sink;
   char *text = (char *)page + ANSWER_AT;
   hak_sink_to_reservation(&sink, text, PAGE_BYTES - ANSWER_AT, &answer_ready);
-  hak_heap_profile_render(&sink, HAK_PROFILE_JSON);
+  hak_heap_profile_render(&sink, HAK_PROFILE_JSON, HAKMEM_PROFILE_ALL);
   page->error = (uint32_t)hak_sink_finish(&sink);
   page->bytes = (uint64_t)(sink.at - text);
   hak_store_release(&page->sequence, odd + 1 == 0 ? 2 : odd + 1);

@@ -152,6 +152,94 @@ class Contents(Case):
         self.assertEqual(self.first_of(self.reader(["jeprof", "--text"], 1), 1), "keeper")
 
 
+class Written(Case):
+    """hakmem_profile_write."""
+
+    ALL = ["inuse_objects", "inuse_space", "alloc_objects", "alloc_space", "peak_objects", "peak_space", "pinned_space", "freed_1ms"]
+
+    def write(self, s: Subject, what: int, kind: int) -> bytes:
+        error = s.say(f"write {self.folder}/w {what * 8 + kind}")
+        self.assertEqual(error, 0)
+        return (self.folder / "w").read_bytes()
+
+    def test_the_message_of_pprof(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            s = self.subject(library=library, **EVERY)
+            s.say("alloc 2000 1000")
+            s.say("churn 500")
+            s.say("stacks 300")
+            d, p = s.dump(self.folder / "d"), reading.proto(self.write(s, 31, 3))
+            names = [name for name, _ in p["types"]]
+            self.assertEqual((names[:8], len(names), p["default"], p["period"]), (self.ALL, 14, "inuse_space", 1))
+            block = 1000 + (8 if library == HARDENED else 0)
+            held = [row for row in p["samples"] if row["values"][:2] == [2000, 2000 * block]]
+            self.assertEqual(len(held), 1)
+            same = [row for row in d["stacks"] if row["live"][:2] == [2000 * block, 2000]]
+            self.assertEqual([pc + 1 for pc in held[0]["pcs"]], same[0]["pcs"])
+            self.assertAlmostEqual(sum(row["values"][3] for row in p["samples"]), d["total"]["bytes"], delta=10_000)
+            self.assertGreater(sum(row["values"][7] for row in p["samples"]), 400, "lifetimes of the churn")
+            self.assertEqual(p["maps"][0][2], os.path.realpath(SUBJECT))
+            self.assertIn(f"since {d['started_ms']} (ms", p["comment"])
+            self.assertLess(abs(p["taken_ns"] / 1e9 - time.time()), 60)
+            self.quiet_end(s)
+
+    def test_build_identifiers(self) -> None:
+        if shutil.which("readelf") is None:
+            self.skipTest("SKIPPED: readelf is not installed")
+        s = self.subject(**EVERY)
+        p = reading.proto(self.write(s, 1, 3))
+        self.quiet_end(s)
+        checked = 0
+        for start, end, path, build_id, offset in p["maps"]:
+            if not path.startswith("/"):
+                continue
+            notes = subprocess.run(["readelf", "-n", path], capture_output=True, text=True).stdout
+            told = notes.partition("Build ID: ")[2].split("\n")[0]
+            self.assertEqual(build_id, told, path)
+            checked += build_id != ""
+        self.assertGreater(checked, 2)
+
+    def test_what_is_asked_for(self) -> None:
+        s = self.subject(**EVERY)
+        s.say("alloc 2000 1000")
+        s.say("free")
+        for what, default, count in ((1, "inuse_space", 2), (2, "peak_space", 2), (4, "alloc_space", 2), (8, "freed_1ms", 7), (16, "pinned_space", 1),
+                                     (6, "peak_space", 4)):
+            p = reading.proto(self.write(s, what, 3))
+            self.assertEqual((p["default"], len(p["types"])), (default, count))
+        peak = reading.proto(self.write(s, 2, 3))
+        self.assertTrue(any(row["values"] == [2000, 2_000_000] for row in peak["samples"]))
+        for kind in (0, 1):
+            read = reading.READERS[kind]
+            live, peak = (read(self.write(s, what, kind).decode()) for what in (5, 2))
+            self.assertFalse(any(row[0] == 2000 for row in live["stacks"]))
+            self.assertTrue(any(row[0] == 2000 and row[1] == 2_000_000 for row in peak["stacks"]))
+        reading.as_json(self.write(s, 1, 2).decode())
+        self.quiet_end(s)
+
+    def test_what_is_refused(self) -> None:
+        s = self.subject(on=False)
+        self.assertEqual(s.say(f"write {self.folder}/w {8 + 3}"), errno.ENOTSUP)
+        self.assertEqual(s.say("start 1"), 0)
+        for what, kind in ((0, 3), (32, 3), (1, 4)):
+            self.assertEqual(s.say(f"write {self.folder}/w {what * 8 + kind}"), errno.EINVAL)
+        self.assertEqual(s.say(f"write /dev/full {8 + 3}"), errno.ENOSPC, "what the program's function says")
+        self.quiet_end(s)
+
+    def test_go_reads_it(self) -> None:
+        if shutil.which("go") is None or subprocess.run(["go", "tool", "pprof", "-h"], capture_output=True).returncode not in (0, 2):
+            self.skipTest("SKIPPED: no go tool pprof")
+        s = self.subject(HAKMEM_HEAP_PROFILE_RATE="16K", HAKMEM_HEAP_PROFILE_MOST="0")
+        s.say("alloc 20000 300")
+        s.say(f"write {self.folder}/w {31 * 8 + 3}")
+        self.quiet_end(s)
+        for index in ("inuse_space", "alloc_space", "peak_space"):
+            run = subprocess.run(["go", "tool", "pprof", "-symbolize=local", f"-sample_index={index}", "-top", SUBJECT, str(self.folder / "w")],
+                                 capture_output=True, text=True, timeout=120)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertRegex(run.stdout, r"%\s+keeper\n", run.stdout + run.stderr)
+
+
 class Switched(Case):
     """Switched on in a program that was started without it."""
 

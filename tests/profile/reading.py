@@ -84,6 +84,67 @@ def as_json(text: str) -> dict:
     return d
 
 
+def fields(data: bytes) -> list[tuple[int, object]]:
+    """Of a message of protocol buffers: numbers, and bytes."""
+    found, at = [], 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            value |= (data[at] & 0x7F) << shift
+            shift, at = shift + 7, at + 1
+            if data[at - 1] < 0x80:
+                return value
+
+    while at < len(data):
+        key = number()
+        need(key % 8 in (0, 2), f"wire type {key % 8}")
+        value = number()
+        if key % 8 == 2:
+            need(at + value <= len(data), "cut off")
+            value, at = data[at:at + value], at + value
+        found.append((key // 8, value))
+    return found
+
+
+def packed(data: bytes) -> list[int]:
+    found, value, shift = [], 0, 0
+    for byte in data:
+        value, shift = value | (byte & 0x7F) << shift, shift + 7
+        if byte < 0x80:
+            found.append(value)
+            value = shift = 0
+    need(shift == 0, "cut off")
+    return found
+
+
+def proto(data: bytes) -> dict:
+    """profile.proto: sample types, samples as rows of their values with addresses and labels, mappings as (start, end, path, build id)."""
+    whole = fields(data)
+    strings = [value.decode() for field, value in whole if field == 6]
+    need(strings[0] == "" and len(set(field for field, _ in whole) - set(range(1, 15))) == 0, "fields")
+    parts = {number: [fields(value) for field, value in whole if field == number] for number in (1, 2, 3, 4, 11)}
+    of = {field: value for field, value in whole if field in (9, 10, 12, 13, 14)}
+    types = [(strings[dict(t)[1]], strings[dict(t)[2]]) for t in parts[1]]
+    maps = {m[1]: (m[2], m[3], strings[m[5]], strings[m.get(6, 0)], m.get(4, 0)) for m in map(dict, parts[3])}
+    places = {p[1]: p for p in map(dict, parts[4])}
+    need(len(places) == len(parts[4]) and len(maps) == len(parts[3]) and 0 not in places and 0 not in maps, "numbers are unique")
+    for place in places.values():
+        need(not place[2] or maps[place[2]][0] <= place[3] < maps[place[2]][1], "mappings")
+    samples = []
+    for sample in parts[2]:
+        row = dict(field for field in sample if field[0] != 3)
+        values = packed(row[2])
+        need(len(values) == len(types), "values")
+        labels = {}
+        for label in (dict(fields(value)) for field, value in sample if field == 3):
+            labels[strings[label[1]]] = strings[label[2]] if 2 in label else label[3]
+        samples.append({"values": values, "pcs": [places[i][3] for i in packed(row[1])], "labels": labels})
+    return {"types": types, "samples": samples, "maps": list(maps.values()), "default": strings[of[14]], "period": of[12],
+            "taken_ns": of[9], "duration_ns": of[10], "comment": strings[of[13]]}
+
+
 READERS = [pprof, jemalloc, as_json]
 
 

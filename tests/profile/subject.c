@@ -2,6 +2,7 @@
  * forks, mistakes. It ends with its input. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -34,6 +35,25 @@ static int call(const char *name) {
   int (*function)(void);
   *(void **)&function = dlsym(RTLD_DEFAULT, name);
   return function == NULL ? -1 : function();
+}
+
+/* Allocates, as a handler of a program may. */
+static int take(void *fd, const void *data, size_t bytes) {
+  void *copy = malloc(bytes);
+  memcpy(copy, data, bytes);
+  int error = write(*(int *)fd, copy, bytes) == (ssize_t)bytes ? 0 : errno;
+  free(copy);
+  return error;
+}
+
+/* what * 8 + format */
+static int write_profile(const char *path, long what_and_format) {
+  int (*function)(int, int, int (*)(void *, const void *, size_t), void *);
+  *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_profile_write");
+  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  int error = function == NULL || fd < 0 ? -1 : function((int)what_and_format / 8, (int)what_and_format % 8, take, &fd);
+  close(fd);
+  return error;
 }
 
 static void keep(void *p) {
@@ -159,6 +179,7 @@ static void *serve(void *unused) {
     else if (strcmp(word, "trim") == 0) malloc_trim(0);
     else if (strcmp(word, "dump") == 0) answer = dump(text, (int)b);
     else if (strcmp(word, "start") == 0) answer = start((size_t)a);
+    else if (strcmp(word, "write") == 0) answer = write_profile(text, b);
     else if (strcmp(word, "call") == 0) answer = call(text);
     else if (strcmp(word, "null") == 0) answer = dump(NULL, 0);
     else if (strcmp(word, "chdir") == 0) answer = chdir(text);
