@@ -118,6 +118,11 @@ size_t hakmem_purge(void) HAKMEM_NOEXCEPT;
  * lock. Like any slow path it may purge what is due. The quarantine of the hardened build stays. Not for signal
  * handlers. */
 void hakmem_thread_idle(void) HAKMEM_NOEXCEPT;
+/* Bytes that the calling thread has asked for since it began, whatever became of the blocks: the difference of two calls is what lies between.
+ * Exact but for this: each request counts as its size and 15 bytes (the hardened library: 23), and realloc counts with the whole new size where
+ * it moves a block or resizes one above 256 KiB, else not. What a signal handler asks for may be missed where it interrupts the allocator.
+ * Costs the allocation nothing. In a child of fork the thread goes on counting. */
+uint64_t hakmem_thread_allocated(void) HAKMEM_NOEXCEPT;
 /* Accepted for compatibility: glibc's parameters have no counterpart here. Returns 1 for a parameter of <malloc.h>,
  * 0 for any other; nothing changes. */
 int hakmem_mallopt(int param, int value) HAKMEM_NOEXCEPT;

@@ -15,6 +15,7 @@
 #include "pool/budget.h"
 #include "reclaim/decay.h"
 #include "report/report.h"
+#include "tcache/counted.h"
 
 HAK_LINK_INIT;
 
@@ -39,6 +40,8 @@ HAK_EXPORT void hakmem_thread_idle(void) {
   hak_tcache_flush(t, &d);
   hak_slow_exit(&d);
 }
+
+HAK_EXPORT uint64_t hakmem_thread_allocated(void) { return hak_count_asked(); }
 
 HAK_EXPORT int hakmem_malloc_trim(size_t pad) { return purge(pad) > 0; }
 

@@ -32,6 +32,7 @@ typedef struct hak_count_state {
   uint32_t guard_shift, profile_shift; /* by what powers of two the samplers' distances had grown when it was */
   uint32_t generation;                 /* of the rates that it was drawn by; 0: by none */
   hak_count_rates rates;
+  int64_t given; /* all countdowns so far, whole: what the last one lacks of it has been asked for */
 } hak_count_state;
 
 struct hak_tcache;

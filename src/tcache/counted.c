@@ -28,6 +28,12 @@ static pace guards, profiles;
 static int32_t first_left; /* relaxed; below 0: none */
 uint64_t hak_count_seeds;
 
+/* What has been asked for stays the same. */
+static void set_countdown(int64_t bytes) {
+  hak_tls.count.given += bytes - hak_tls.countdown;
+  hak_tls.countdown = bytes;
+}
+
 static double mean_for_guards(double blocks, double guard_rate) {
   double least = HAK_COUNTED_BYTES(0), taken = least * (blocks < GUARD_ALL_UP_TO ? 1 : blocks / GUARD_ALL_UP_TO);
   return (taken < GUARD_TAKEN ? taken : GUARD_TAKEN) / guard_rate;
@@ -72,7 +78,7 @@ void hak_counting_start(const hak_counting_rates *r) {
   hak_store_relaxed(&guards.shift, 0);
   hak_store_relaxed(&profiles.shift, 0);
   hak_store_release(&hak_counting_on, generation);
-  if (hak_tls.count.generation == 0) hak_tls.countdown = 0;
+  if (hak_tls.count.generation == 0) set_countdown(0);
 }
 
 /* False: they are being written, and nobody waits. */
@@ -89,7 +95,7 @@ static bool adopt(hak_count_state *s, uint32_t seen) {
 
 void hak_counting_guard_first(uint32_t blocks) {
   first_left = (int32_t)blocks;
-  hak_tls.countdown = 0;
+  set_countdown(0);
 }
 
 /* Every request comes by here until they are used up: countdowns are 0. */
@@ -149,22 +155,22 @@ static hak_due decide(hak_count_state *s, size_t size, double taken) {
 
 void hak_count_lengthen(size_t size) {
   int64_t bytes = OFF_REQUESTS * HAK_COUNTED_BYTES(size);
-  if (!hak_counting() && bytes > HAK_COUNT_OFF_BYTES) hak_tls.countdown = bytes;
+  if (!hak_counting() && bytes > HAK_COUNT_OFF_BYTES) set_countdown(bytes);
 }
 
 void hak_count_shorten_to(int64_t most) {
   hak_count_state *s = &hak_tls.count;
   uint32_t seen = hak_load_acquire(&hak_counting_on);
   if (seen != 0 && s->generation == seen) return;
-  hak_tls.countdown = seen == 0 || s->generation != 0 ? most : 0;
+  set_countdown(seen == 0 || s->generation != 0 ? most : 0);
   if (seen != 0) s->generation = 0; /* by earlier rates there is no sample in `most` bytes; from there on the new ones count */
 }
 
 static hak_due end_off(hak_count_state *s) {
   s->generation = 0;
-  hak_tls.countdown = 0;
+  set_countdown(0);
   if (HAK_HARD(GUARDS) && is_first()) return (hak_due){.guard = true};
-  hak_tls.countdown = HAK_COUNT_OFF_BYTES;
+  set_countdown(HAK_COUNT_OFF_BYTES);
   return (hak_due){0};
 }
 
@@ -176,16 +182,16 @@ HAK_COLD hak_due hak_count_end(size_t size) {
   if (s->random == 0) s->generation = 0;
   if (s->generation == 0) { /* what has ended was none of ours */
     if (!adopt(s, seen)) {
-      hak_tls.countdown = 0;
+      set_countdown(0);
       return (hak_due){0};
     }
-    hak_tls.countdown = draw(s) - taken;
+    set_countdown(draw(s) - taken);
     if (hak_tls.countdown >= 0) return (hak_due){0};
   }
   hak_due due = decide(s, size, (double)taken);
   if (due.guard) adapt(&guards, hak_load_relaxed(&guards_a_second));
   if (due.profile) adapt(&profiles, hak_load_relaxed(&profiles_a_second));
   if (s->generation != seen) adopt(s, seen); /* else by the earlier ones once more */
-  hak_tls.countdown = draw(s);
+  set_countdown(draw(s));
   return due;
 }

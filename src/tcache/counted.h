@@ -55,6 +55,9 @@ HAK_INLINE void hak_count_shorten(int64_t most) {
 }
 /* … and where a countdown was all that led there, the next one is longer: blocks as large as `size` come from the thread's cache. */
 void hak_count_lengthen(size_t size);
+/* Bytes that the calling thread has asked for since it began, each request with HAK_GRANULE - 1 more. */
+HAK_INLINE uint64_t hak_count_asked(void) { return (uint64_t)(hak_tls.count.given - hak_tls.countdown); }
+
 extern HAK_HIDDEN uint64_t hak_count_seeds; /* relaxed; where the next thread's random numbers begin */
 
 #endif

@@ -495,4 +495,63 @@ TEST(Switched, ToAndFroUnderThreadsAndForks) {
   EXPECT_EQ(hak_heap_check(), 0u);
 }
 
+// --- what a thread has asked for ---
+
+uint64_t ask(std::mt19937 &random) {
+  static const size_t bounds[] = {100, 3000, 30000, 200000, 5000000};
+  size_t size = random() % bounds[random() % 5], align = size_t(16) << random() % 9;
+  void *p = nullptr;
+  switch (random() % 4) {
+    case 0: p = hakmem_calloc(1, size); break;
+    case 1: p = hakmem_aligned_alloc(align, size); break;
+    default: p = hakmem_malloc(size);
+  }
+  if (p == nullptr) abort();
+  hakmem_free(p);
+  return size + 15;
+}
+
+TEST(Asked, IsExactWhateverIsSampled) {
+  start_off();
+  std::mt19937 random(5);
+  for (int stage = 0; stage < 5; stage++) {
+    uint64_t before = hakmem_thread_allocated(), asked = 0;
+    for (int i = 0; i < 30000; i++) asked += ask(random);
+    EXPECT_EQ(hakmem_thread_allocated() - before, asked) << stage;
+    if (stage == 0) ASSERT_EQ(hakmem_profile_start(1000), 0);
+    if (stage == 1) ASSERT_EQ(hakmem_option_set("GUARD_SAMPLE", 7), 0);
+    if (stage == 2) ASSERT_EQ(hakmem_profile_stop(), 0);
+    if (stage == 3) ASSERT_EQ(hakmem_option_set("GUARD_SAMPLE", 0), 0);
+    EXPECT_EQ(hakmem_thread_allocated() - before, asked) << "a switch is no request";
+  }
+}
+
+TEST(Asked, IsOfTheThread) {
+  start_off();
+  hakmem_free(hakmem_malloc(1 << 20));
+  std::thread([] {
+    uint64_t before = hakmem_thread_allocated();
+    EXPECT_LT(before, 100000u);
+    for (int i = 0; i < 1000; i++) hakmem_free(hakmem_malloc(85));
+    EXPECT_EQ(hakmem_thread_allocated() - before, 100000u);
+  }).join();
+}
+
+TEST(Asked, ResizingCountsWhereTheBlockIsNew) {
+  start_off();
+  void *p = hakmem_malloc(100);
+  uint64_t before = hakmem_thread_allocated();
+  p = hakmem_realloc(p, 101);
+  EXPECT_EQ(hakmem_thread_allocated() - before, 0u);
+  p = hakmem_realloc(p, 5000);
+  EXPECT_EQ(hakmem_thread_allocated() - before, 5015u);
+  p = hakmem_realloc(p, 600000);
+  EXPECT_EQ(hakmem_thread_allocated() - before, 605030u);
+  p = hakmem_realloc(p, 700000);
+  EXPECT_EQ(hakmem_thread_allocated() - before, 1305045u);
+  p = hakmem_realloc(p, 70000000);
+  EXPECT_EQ(hakmem_thread_allocated() - before, 71305060u);
+  hakmem_free(p);
+}
+
 }  // namespace

@@ -114,6 +114,21 @@ pub fn thread_idle() {
     unsafe { sys::hakmem_thread_idle() }
 }
 
+/// Bytes that the calling thread has asked for since it began, each request with 15 bytes more: the difference of two calls is
+/// what lies between.
+///
+/// ```
+/// # #[global_allocator]
+/// # static GLOBAL: hakmem::Hakmem = hakmem::Hakmem;
+/// let before = hakmem::thread_allocated();
+/// let block = vec![0u8; 1000];
+/// assert!(hakmem::thread_allocated() - before >= block.len() as u64);
+/// ```
+pub fn thread_allocated() -> u64 {
+    // SAFETY: no precondition.
+    unsafe { sys::hakmem_thread_allocated() }
+}
+
 /// Where all memory is at this moment. Any thread may ask, but not a signal handler.
 ///
 /// ```
