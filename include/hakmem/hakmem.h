@@ -185,6 +185,15 @@ int hakmem_profile_start(size_t rate_bytes) HAKMEM_NOEXCEPT;
 int hakmem_profile_stop(void) HAKMEM_NOEXCEPT;
 int hakmem_profile_reset(void) HAKMEM_NOEXCEPT;
 
+/* Labels what the calling thread allocates from here on, in heap profiles: a request, a tenant, a query. Each sample is its label's from its
+ * allocation to its free, whoever frees it. A thread begins with 0, none; 2^64 - 1 counts as none too. Two stores, at any time, in signal
+ * handlers too. pprof shows the number under "label" (as a signed one) and its text under "label_name"; `hakmem profile --by label` sums by it. */
+void hakmem_label_set(uint64_t label) HAKMEM_NOEXCEPT;
+uint64_t hakmem_label_get(void) HAKMEM_NOEXCEPT;
+/* Names a label, in place of an earlier name; the text is copied. Returns 0; EINVAL: label 0 or 2^64 - 1, no text, or one above 255 bytes;
+ * ENOMEM: no memory, or above 16 MiB of names. Not for signal handlers. */
+int hakmem_label_name(uint64_t label, const char *text) HAKMEM_NOEXCEPT;
+
 /* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file, which has its name only when it is whole; a regular file of that
  * name is replaced. A pipe, a device and what a link leads to are written to; ENXIO: nobody has opened the pipe to read. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile has never been on; or why the file cannot be written. Sampled
  * allocations of other threads wait meanwhile. */

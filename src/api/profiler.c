@@ -12,6 +12,7 @@
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
+#include "profile/labels.h"
 #include "profile/profile.h"
 #include "report/heap_profile.h"
 #include "report/serve.h"
@@ -69,6 +70,20 @@ HAK_EXPORT int hakmem_profile_write(int what, hakmem_profile_format format, int 
   int saved = errno, error = hak_heap_profile_give((hak_profile_format)format, (unsigned)what, write, context);
   errno = saved;
   return error;
+}
+
+/* --- labels --- */
+
+HAK_EXPORT void hakmem_label_set(uint64_t label) { hak_tls.label = label == UINT64_MAX ? 0 : label; }
+
+HAK_EXPORT uint64_t hakmem_label_get(void) { return hak_tls.label; }
+
+HAK_EXPORT int hakmem_label_name(uint64_t label, const char *text) {
+  if (label == 0 || label == UINT64_MAX || text == NULL || strlen(text) > HAK_LABEL_TEXT_MAX) return EINVAL;
+  hak_lock_take(&hak_profile_lock);
+  bool named = hak_label_set_name_locked(label, text);
+  hak_lock_drop(&hak_profile_lock);
+  return named ? 0 : ENOMEM;
 }
 
 /* --- the page --- */

@@ -6,8 +6,10 @@
 #include "base/bits.h"
 #include "base/probe.h"
 #include "os/os.h"
+#include "profile/labels.h"
 #include "profile/pinned.h"
 #include "profile/unwind.h"
+#include "tcache/cache.h"
 #include "tcache/draw.h"
 
 /* Own memory may grow to this and a part of what is live. */
@@ -68,7 +70,7 @@ static bool grow_table(size_t bytes) {
   return true;
 }
 
-static hak_profile_stack *add_stack(const uintptr_t *pcs, unsigned depth, uint64_t hash) {
+static hak_profile_stack *add_stack(const uintptr_t *pcs, unsigned depth, uint64_t label, uint64_t hash) {
   size_t bytes = hak_align_up(sizeof(hak_profile_stack) + depth * sizeof *pcs, 16);
   if (!grow_table(bytes)) return NULL;
   hak_profile_stack *s = (hak_profile_stack *)(table + table_used);
@@ -76,6 +78,7 @@ static hak_profile_stack *add_stack(const uintptr_t *pcs, unsigned depth, uint64
   table_used += bytes;
   s->depth = depth;
   s->hash = hash;
+  s->label = label;
   s->peak = hak_profile.peak;
   memcpy(s->pcs, pcs, depth * sizeof *pcs);
   return s;
@@ -83,8 +86,8 @@ static hak_profile_stack *add_stack(const uintptr_t *pcs, unsigned depth, uint64
 
 /* --- stacks --- */
 
-static uint64_t hash_of(const uintptr_t *pcs, unsigned depth) {
-  uint64_t hash = depth;
+static uint64_t hash_of(const uintptr_t *pcs, unsigned depth, uint64_t label) {
+  uint64_t hash = (label ^ depth) * 0x9e3779b97f4a7c15u;
   for (unsigned i = 0; i < depth; i++) {
     hash = (hash ^ pcs[i]) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 32;
@@ -92,15 +95,15 @@ static uint64_t hash_of(const uintptr_t *pcs, unsigned depth) {
   return hash;
 }
 
-static hak_profile_stack *stack_of(const uintptr_t *pcs, unsigned depth) {
-  uint64_t hash = hash_of(pcs, depth);
+static hak_profile_stack *stack_of(const uintptr_t *pcs, unsigned depth, uint64_t label) {
+  uint64_t hash = hash_of(pcs, depth, label);
   uint32_t *bucket = &buckets[hash % BUCKETS];
   for (uint32_t place = *bucket; place != 0;) {
     hak_profile_stack *s = (hak_profile_stack *)(table + place);
-    if (s->hash == hash && s->depth == depth && memcmp(s->pcs, pcs, depth * sizeof *pcs) == 0) return s;
+    if (s->hash == hash && s->depth == depth && s->label == label && memcmp(s->pcs, pcs, depth * sizeof *pcs) == 0) return s;
     place = s->next;
   }
-  hak_profile_stack *s = depth == 0 ? NULL : add_stack(pcs, depth, hash);
+  hak_profile_stack *s = depth == 0 ? NULL : add_stack(pcs, depth, label, hash);
   if (s == NULL) {
     hak_profile.stacks_dropped++;
     return (hak_profile_stack *)table;
@@ -245,7 +248,7 @@ static bool make_tables_locked(void) {
   }
   if (table == NULL || buckets == NULL || (capacity == 0 && !grow_samples())) return false;
   program_entry = getauxval(AT_ENTRY);
-  return table_used != 0 || add_stack(NULL, 0, 0) != NULL;
+  return table_used != 0 || add_stack(NULL, 0, 0, 0) != NULL;
 }
 
 /* The stacks are gone, and with them what samples of before point to. */
@@ -318,7 +321,7 @@ bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probab
   if (room) {
     sample *s = slot_of((uintptr_t)p);
     HAK_ASSERT(s->block == 0);
-    *s = (sample){(uintptr_t)p, companion, size, probability, now_ms, stack_of(pcs + own, depth - own), hak_profile.era};
+    *s = (sample){(uintptr_t)p, companion, size, probability, now_ms, stack_of(pcs + own, depth - own, hak_tls.label), hak_profile.era};
     hak_store_relaxed(&hak_profile_occupied, hak_profile_occupied + 1);
     hak_profile.taken++;
     hak_profile.live_samples++;
@@ -419,21 +422,26 @@ void hak_profile_settle(uint64_t now_ms) {
 
 size_t hak_profile_own_bytes(void) {
   hak_lock_take(&hak_profile_lock);
-  size_t bytes = hak_profile.own_bytes;
+  size_t of_labels, bytes = hak_profile.own_bytes;
+  hak_labels_memory_locked(&of_labels);
   hak_lock_drop(&hak_profile_lock);
-  return bytes;
+  return bytes + of_labels;
 }
 
 bool hak_profile_mapping(size_t number, uintptr_t *address, size_t *bytes) {
   hak_lock_take(&hak_profile_lock);
+  size_t of_labels, met = 0;
+  const void *labels = hak_labels_memory_locked(&of_labels);
   const struct {
     const void *at;
     size_t bytes;
-  } all[] = {{table, table_ready}, {buckets, BUCKETS * sizeof *buckets}, {samples, capacity * sizeof *samples}};
-  bool there = table != NULL && number < sizeof all / sizeof all[0];
-  if (there) {
-    *address = (uintptr_t)all[number].at;
-    *bytes = all[number].bytes;
+  } all[] = {{table, table_ready}, {buckets, BUCKETS * sizeof *buckets}, {samples, capacity * sizeof *samples}, {labels, of_labels}};
+  bool there = false;
+  for (size_t i = 0; i < sizeof all / sizeof all[0] && !there; i++) {
+    if (all[i].at == NULL || met++ != number) continue;
+    *address = (uintptr_t)all[i].at;
+    *bytes = all[i].bytes;
+    there = true;
   }
   hak_lock_drop(&hak_profile_lock);
   return there;

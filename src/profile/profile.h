@@ -1,4 +1,5 @@
-/* The heap profile: sampled blocks that are live, and what the samples sum up to for each stack they were allocated on.
+/* The heap profile: sampled blocks that are live, and what the samples sum up to for each stack they were allocated on
+ * and each label of their threads.
  *
  * A sample that was drawn with probability p stands for 1/p blocks; what is estimated is unbiased, and so is the variance that
  * is kept beside it, (1 - p) / p^2 of a squared value for each sample. One lock over all of it; what runs under it allocates nothing
@@ -27,6 +28,7 @@ typedef struct hak_profile_stack {
   uint32_t next;  /* of the same hash bucket; place in the table, 0: none */
   uint32_t depth; /* 0: the one for all that there was no room for */
   uint64_t hash;
+  uint64_t label; /* of the threads that allocated; 0: none */
   hak_profile_sums live, total;
   double peak_bytes, peak_count; /* live ones at the peak numbered `peak`; at a later one, `live` */
   uint64_t peak;
@@ -68,7 +70,7 @@ void hak_profile_stop(void);
 /* Begins an era, whether it samples or not. */
 void hak_profile_reset(void);
 
-/* p is a block of `size` bytes drawn with that probability. `companion`: a block that lies where p would
+/* p is a block of the calling thread, of `size` bytes, drawn with that probability. `companion`: a block that lies where p would
  * without the profile, or NULL. False: there is no room, or sampling has stopped, and p is no sample. */
 bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability);
 /* False: p is no sample. Else it is none any more, and *companion is the caller's to free. */

@@ -7,6 +7,7 @@
 #include "base/bits.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
+#include "profile/labels.h"
 #include "profile/profile.h"
 #include "report/mappings.h"
 #include "report/pprof.h"
@@ -156,6 +157,7 @@ static void json_stack(hak_sink *s, const hak_profile_stack *stack) {
   double mean_ms = stack->live.count > 0 ? stack->age_ms_sum / stack->live.count : 0;
   json_list(s, "age_ms", (const double[]){mean_ms, stack->oldest_ms}, 2);
   json_list(s, "freed", stack->freed, HAK_PROFILE_LIFETIMES);
+  if (stack->label != 0) hak_sink_member(s, "label", stack->label);
   hak_sink_close(s, '}');
 }
 
@@ -220,6 +222,15 @@ static void render_json(hak_sink *s) {
   const hak_profile_stack *stack;
   for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
     if (rounded(stack->total.count) > 0) json_stack(s, stack);
+  }
+  hak_sink_close(s, ']');
+  hak_sink_open(s, "labels", '[');
+  const hak_label_name *name;
+  for (size_t place = 0; (name = hak_label_next_locked(&place)) != NULL;) {
+    hak_sink_open(s, NULL, '[');
+    hak_sink_member(s, NULL, name->label);
+    hak_sink_escaped(s, NULL, name->text);
+    hak_sink_close(s, ']');
   }
   hak_sink_close(s, ']');
   hak_sink_open(s, "maps", '[');

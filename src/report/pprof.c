@@ -9,6 +9,7 @@
 #include "base/bits.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
+#include "profile/labels.h"
 #include "profile/profile.h"
 #include "report/mappings.h"
 
@@ -43,6 +44,7 @@ typedef struct writer {
   size_t range_count;
   place *places; /* open-addressed; `capacity` of them, a power of two, at most half in use */
   size_t capacity, place_count;
+  uint64_t label_key, name_key; /* strings */
   /* While mappings are read. */
   int memory;
   bool program_only; /* which pprof takes to be the first */
@@ -205,6 +207,21 @@ static void put_packed(message *m, unsigned field, const message *list) {
   m->used += list->used;
 }
 
+static void put_part(message *m, unsigned field, const message *part) { put_packed(m, field, part); }
+
+/* The number, and the text where it has one: pprof knows labels of numbers and of texts. */
+static void put_labels(writer *w, message *sample, uint64_t label) {
+  const char *text = hak_label_name_locked(label);
+  message number = {0}, name = {0};
+  put_number(&number, 1, w->label_key);
+  put_number(&number, 3, label);
+  put_part(sample, 3, &number);
+  if (text == NULL) return;
+  put_number(&name, 1, w->name_key);
+  put_number(&name, 2, write_string(w, text));
+  put_part(sample, 3, &name);
+}
+
 static void write_sample(writer *w, const hak_profile_stack *stack) {
   message values = {0}, locations = {0}, sample = {0};
   if (!values_of(w, stack, &values)) return;
@@ -212,6 +229,7 @@ static void write_sample(writer *w, const hak_profile_stack *stack) {
     if (stack->pcs[i] > 1) put_varint(&locations, location_of(w, stack->pcs[i]));
   put_packed(&sample, 1, &locations);
   put_packed(&sample, 2, &values);
+  if (stack->label != 0) put_labels(w, &sample, stack->label);
   write_message(w->sink, PROFILE_SAMPLE, &sample);
 }
 
@@ -272,6 +290,8 @@ void hak_pprof_render(hak_sink *s, unsigned what) {
     return;
   }
   write_string(&w, "");
+  w.label_key = write_string(&w, "label");
+  w.name_key = write_string(&w, "label_name");
   write_types(&w);
   write_mappings(&w);
   hak_lock_take(&hak_profile_lock);

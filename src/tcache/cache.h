@@ -45,6 +45,7 @@ typedef struct hak_thread {
   hak_count_state count;
   uint16_t phase;
   uint16_t calls; /* slow paths without a cache */
+  uint64_t label; /* of what the thread allocates, for the heap profile; 0: none */
 } hak_thread;
 
 extern HAK_HIDDEN HAK_TLS hak_thread hak_tls;

@@ -152,6 +152,51 @@ class Contents(Case):
         self.assertEqual(self.first_of(self.reader(["jeprof", "--text"], 1), 1), "keeper")
 
 
+class Labels(Case):
+    def test_each_sample_has_its_threads(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            s = self.subject(library=library, **EVERY)
+            self.assertEqual(s.say("name tenant-7 7"), 0)
+            self.assertEqual(s.say('name first-"8" 8'), 0)
+            for count, label in ((100, 7), (200, 8), (300, 0), (400, 7), (600, (1 << 63) - 1)):
+                s.say(f"label {label}")
+                s.say(f"alloc {count} 1000")
+            self.assertEqual(s.say('name renamed-and-much-longer-than-before-"8" 8'), 0)
+            self.assertEqual(s.say("name short 8"), 0)
+            self.assertEqual([s.say(f"name {text} {number}") for text, number in (("x", 0), ("y" * 256, 3), ("y" * 255, 3))],
+                             [errno.EINVAL, errno.EINVAL, 0])
+            s.say("label 9")
+            d = s.dump(self.folder / "d")
+            self.assertEqual(sorted(d["labels"]), [[3, "y" * 255], [7, "tenant-7"], [8, "short"]])
+            kept = {row.get("label", 0): row["live"][1] for row in d["stacks"] if row["live"][1] in (200, 300, 600)}
+            self.assertEqual(kept, {8: 200, 0: 300, (1 << 63) - 1: 600})
+            self.assertEqual(sum(row["live"][1] for row in d["stacks"] if row.get("label") == 7), 500)
+            error = s.say(f"write {self.folder}/w {8 + 3}")
+            p = reading.proto((self.folder / "w").read_bytes())
+            labels = {row["values"][0]: row["labels"] for row in p["samples"] if row["values"][0] in (200, 300, 600)}
+            self.assertEqual((error, labels[200], labels[300], labels[600]),
+                             (0, {"label": 8, "label_name": "short"}, {}, {"label": (1 << 63) - 1}))
+            s.say("free")  # by a thread whose label is 9
+            d = s.dump(self.folder / "d")
+            self.assertEqual(sum(row["live"][1] for row in d["stacks"] if row.get("label") in (7, 8)), 0)
+            freed = sum(sum(row["freed"]) for row in d["stacks"] if row.get("label") == 8)
+            self.assertAlmostEqual(freed, 205, delta=5, msg="the blocks, and a few of dlsym's")
+            self.quiet_end(s)
+
+    def test_go_shows_them(self) -> None:
+        if shutil.which("go") is None or subprocess.run(["go", "tool", "pprof", "-h"], capture_output=True).returncode not in (0, 2):
+            self.skipTest("SKIPPED: no go tool pprof")
+        s = self.subject(**EVERY)
+        s.say("name tenant-7 7")
+        s.say("label 7")
+        s.say("alloc 200 1000")
+        s.say(f"write {self.folder}/w {8 + 3}")
+        self.quiet_end(s)
+        run = subprocess.run(["go", "tool", "pprof", "-tags", SUBJECT, str(self.folder / "w")], capture_output=True, text=True, timeout=120)
+        self.assertRegex(run.stdout, r"tenant-7\n", run.stdout + run.stderr)
+        self.assertRegex(run.stdout, r"label:", run.stdout)
+
+
 class Written(Case):
     """hakmem_profile_write."""
 

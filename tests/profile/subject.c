@@ -46,6 +46,18 @@ static int take(void *fd, const void *data, size_t bytes) {
   return error;
 }
 
+static void label(uint64_t number) {
+  void (*function)(uint64_t);
+  *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_label_set");
+  function(number);
+}
+
+static int name_label(uint64_t number, const char *text) {
+  int (*function)(uint64_t, const char *);
+  *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_label_name");
+  return function(number, text);
+}
+
 /* what * 8 + format */
 static int write_profile(const char *path, long what_and_format) {
   int (*function)(int, int, int (*)(void *, const void *, size_t), void *);
@@ -180,6 +192,8 @@ static void *serve(void *unused) {
     else if (strcmp(word, "dump") == 0) answer = dump(text, (int)b);
     else if (strcmp(word, "start") == 0) answer = start((size_t)a);
     else if (strcmp(word, "write") == 0) answer = write_profile(text, b);
+    else if (strcmp(word, "label") == 0) label((uint64_t)a);
+    else if (strcmp(word, "name") == 0) answer = name_label((uint64_t)b, text);
     else if (strcmp(word, "call") == 0) answer = call(text);
     else if (strcmp(word, "null") == 0) answer = dump(NULL, 0);
     else if (strcmp(word, "chdir") == 0) answer = chdir(text);

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from hakmem.processes.page_shape import COUNT, NEWER, TEXT, Shape, check, counts
 VERSION = 1
 # Of a file or an answer; the library's own bound on stacks keeps well below.
 STACKS_MOST, FRAMES_MOST, POINTS_MOST, MAPS_MOST = 1 << 20, 1024, 1 << 20, 1 << 20
+LABELS_MOST = 1 << 20
 AMOUNT = counts("bytes count bytes_variance count_variance")
 LIFETIMES = 7
 DOCUMENT = Shape({
@@ -42,6 +43,7 @@ STACK = Shape({
     "pinned": COUNT,
     "age_ms": many(COUNT, 2),
     "freed": many(COUNT, LIFETIMES),
+    "label": NEWER,
 })  # fmt: skip
 WHOLE = {"live": 4, "total": 4, "peak": 2, "age_ms": 2, "freed": LIFETIMES}
 LINE = re.compile(
@@ -109,10 +111,11 @@ class Figures:
 
 @dataclass(frozen=True)
 class Stack:
-    """Return addresses, the innermost first."""
+    """Return addresses, the innermost first; the label of the threads that allocated, 0: none."""
 
     pcs: tuple[int, ...]
     figures: Figures
+    label: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,7 @@ class HeapProfile:
     stacks: tuple[Stack, ...]
     maps: tuple[Mapped, ...]
     text: bytes
+    labels: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -197,7 +201,17 @@ def parse(text: bytes) -> HeapProfile:
         stacks=tuple(stack_of(one) for one in document["stacks"]),
         maps=tuple(found for line in document["maps"] if (found := mapped(line))),
         text=text,
+        labels=labels_of(document.get("labels", [])),
     )
+
+
+def labels_of(given: object) -> dict[int, str]:
+    if not isinstance(given, list) or len(given) > LABELS_MOST:
+        raise ValueError(f"labels is no list of at most {LABELS_MOST}")
+    for one in given:
+        if not isinstance(one, list) or [type(each) for each in one] != [int, str]:
+            raise ValueError("one of labels is no number with a name")
+    return {number: printable(name) for number, name in given}
 
 
 def load(text: bytes) -> dict:
@@ -241,7 +255,7 @@ def stack_of(one: Mapping) -> Stack:
         one["age_ms"][1],
         tuple(one["freed"]),
     )
-    return Stack(tuple(one["pcs"]), figures)
+    return Stack(tuple(one["pcs"]), figures, one["label"] or 0)
 
 
 def mapped(line: str) -> Mapped | None:

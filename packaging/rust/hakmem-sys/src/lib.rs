@@ -153,6 +153,13 @@ extern "C" {
         context: *mut c_void,
     ) -> c_int;
 
+    /// Labels what the calling thread allocates from here on, in heap profiles; 0: not.
+    pub fn hakmem_label_set(label: u64);
+    /// The calling thread's label.
+    pub fn hakmem_label_get() -> u64;
+    /// Names a label. Returns 0, EINVAL or ENOMEM.
+    pub fn hakmem_label_name(label: u64, text: *const c_char) -> c_int;
+
     /// Registers what is called under memory pressure; `None` unregisters.
     pub fn hakmem_set_pressure_callback(callback: Option<hakmem_pressure_callback>, context: *mut c_void);
 

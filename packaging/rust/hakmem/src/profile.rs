@@ -14,6 +14,7 @@ use crate::control::{result, Error};
 use core::ffi::c_void;
 use core::slice;
 use hakmem_sys as sys;
+use std::ffi::CString;
 use std::vec::Vec;
 
 /// Switches the profile on, with one sample in `rate_bytes` (0: as `HAKMEM_HEAP_PROFILE_RATE` says). Blocks that are older are
@@ -33,6 +34,25 @@ pub fn stop() -> Result<(), Error> {
 pub fn reset() -> Result<(), Error> {
     // SAFETY: no precondition.
     result(unsafe { sys::hakmem_profile_reset() })
+}
+
+/// Labels what the calling thread allocates from here on: a request, a tenant, a query. 0: none.
+pub fn set_label(label: u64) {
+    // SAFETY: no precondition.
+    unsafe { sys::hakmem_label_set(label) }
+}
+
+/// The calling thread's label.
+pub fn label() -> u64 {
+    // SAFETY: no precondition.
+    unsafe { sys::hakmem_label_get() }
+}
+
+/// Names a label; at most 255 bytes.
+pub fn name_label(label: u64, text: &str) -> Result<(), Error> {
+    let text = CString::new(text).map_err(|_| Error::Invalid)?;
+    // SAFETY: the text ends by a zero byte.
+    result(unsafe { sys::hakmem_label_name(label, text.as_ptr()) })
 }
 
 unsafe extern "C" fn append(context: *mut c_void, data: *const c_void, bytes: usize) -> sys::c_int {

@@ -132,9 +132,14 @@ fn child_starts_a_profile() {
     assert_eq!(hakmem::profile::pprof(), Err(Error::ProfileOff));
     assert_eq!(hakmem::profile::stop(), Err(Error::ProfileOff));
     hakmem::profile::start(1).unwrap();
+    hakmem::profile::set_label(7);
+    hakmem::profile::name_label(7, "tenant-7").unwrap();
+    assert_eq!(hakmem::profile::name_label(0, "none"), Err(Error::Invalid));
+    assert_eq!(hakmem::profile::label(), 7);
     let held = holds_much_memory();
     let message = hakmem::profile::pprof().unwrap();
     assert!(message.windows(11).any(|part| part == b"inuse_space"));
+    assert!(message.windows(8).any(|part| part == b"tenant-7"));
     let json = String::from_utf8(hakmem::profile::json().unwrap()).unwrap();
     assert!(json.contains("\"live\":[33554432,512,"), "{}", json);
     hakmem::profile::reset().unwrap();
