@@ -119,7 +119,7 @@ size_t hakmem_purge(void) HAKMEM_NOEXCEPT;
  * handlers. */
 void hakmem_thread_idle(void) HAKMEM_NOEXCEPT;
 /* Bytes that the calling thread has asked for since it began, whatever became of the blocks: the difference of two calls is what lies between.
- * Exact but for this: each request counts as its size and 15 bytes (the hardened library: 23), and realloc counts with the whole new size where
+ * Exact but for this: each request counts as its size and 15 bytes (the hardened library: 8 to 15 more), and realloc counts with the whole new size where
  * it moves a block or resizes one above 256 KiB, else not. What a signal handler asks for may be missed where it interrupts the allocator.
  * Costs the allocation nothing. In a child of fork the thread goes on counting. */
 uint64_t hakmem_thread_allocated(void) HAKMEM_NOEXCEPT;

@@ -397,7 +397,7 @@ class Triggers(Case):
 class Files(Case):
     def test_errors(self) -> None:
         s = self.subject()
-        for command, error in (("null", errno.EINVAL), (f"dump {self.folder}/x 3", errno.EINVAL), (f"dump {self.folder}/x -1", errno.EINVAL),
+        for command, error in (("null", errno.EINVAL), (f"dump {self.folder}/x 4", errno.EINVAL), (f"dump {self.folder}/x -1", errno.EINVAL),
                                (f"dump {self.folder}/none/x 0", errno.ENOENT), (f"dump {self.folder}/x/ 0", errno.ENOENT),
                                (f"dump {'y' * 4090} 0", errno.ENAMETOOLONG), (f"dump {self.folder} 0", errno.EISDIR)):
             self.assertEqual(s.say(command), error, command)
