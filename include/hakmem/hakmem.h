@@ -118,6 +118,13 @@ size_t hakmem_purge(void) HAKMEM_NOEXCEPT;
  * lock. Like any slow path it may purge what is due. The quarantine of the hardened build stays. Not for signal
  * handlers. */
 void hakmem_thread_idle(void) HAKMEM_NOEXCEPT;
+/* From forbid(true) on, until forbid(false), what the calling thread allocates or frees is reported to stderr with its stack, or ends the
+ * program after that (HAKMEM_FORBID=abort): for code that must not wait, such as audio, control loops and trading. Calls are served
+ * as ever meanwhile, more slowly; a realloc that leaves the block where it is is reported above 256 KiB alone. Returns what held before, so
+ * that scopes nest: bool before = hakmem_forbid(true); …; hakmem_forbid(before). Nothing is forbidden where there is no memory for the scope,
+ * at the thread's first. At most 1,000 calls of a process are reported. Costs other threads, and this one outside of it, nothing; both
+ * calls take some 100 ns. Not for signal handlers. */
+bool hakmem_forbid(bool forbidden) HAKMEM_NOEXCEPT;
 /* Bytes that the calling thread has asked for since it began, whatever became of the blocks: the difference of two calls is what lies between.
  * Exact but for this: each request counts as its size and 15 bytes (the hardened library: 8 to 15 more), and realloc counts with the whole new size where
  * it moves a block or resizes one above 256 KiB, else not. What a signal handler asks for may be missed where it interrupts the allocator.

@@ -1,5 +1,6 @@
 #include "api/sampling.h"
 
+#include "api/forbid.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "api/trailer.h"
@@ -122,6 +123,7 @@ void *hak_sampled_alloc(hak_due due, hak_tcache *t, unsigned c, size_t size, siz
 void hak_sampled_count_large(void *p, size_t size) {
   if (HAK_LIKELY(hak_count_request(size))) return;
   hak_due due = hak_count_end(size);
+  if (due.forbidden) hak_forbid_report("allocation", NULL, size);
   if (due.profile) hak_profile_note_alloc(p, NULL, size, due.probability);
 }
 

@@ -50,6 +50,7 @@ static const struct {
     {"HAKMEM_SS_MEM_LEAN_DECOMMIT", (const char *const[]){"FREE", "DONTNEED", "OFF"}},
     {"HAKMEM_DEEPBIND", (const char *const[]){"mask", "quiet", "keep"}},
     {"HAKMEM_HEAP_PROFILE_FORMAT", (const char *const[]){"pprof", "jemalloc", "json", "proto"}},
+    {"HAKMEM_FORBID", (const char *const[]){"report", "abort"}},
     {"HAKMEM_STATS", (const char *const[]){"off", "text", "json"}},
 };
 

@@ -66,18 +66,22 @@ static size_t slot_of(const void *p) { return ((uintptr_t)p - hak_sample_base) /
 
 /* --- reports --- */
 
-static void print_stack(const char *title, const stack *s) {
-  if (s->depth == 0) return;
-  hak_print("hakmem: %s by thread %d:\n", title, s->thread);
-  for (unsigned i = 0; i < s->depth; i++) {
-    void *pc = (void *)s->frames[i];
+void hak_sample_print_frames(const uintptr_t *frames, unsigned depth) {
+  for (unsigned i = 0; i < depth; i++) {
+    void *pc = (void *)frames[i];
     Dl_info at;
     if (dladdr(pc, &at) == 0 || at.dli_fname == NULL)
       hak_print("hakmem:   #%u %p\n", i, pc);
     else
       hak_print("hakmem:   #%u %p %s+%#zx %s\n", i, pc, at.dli_fname,
-                (size_t)(s->frames[i] - (uintptr_t)at.dli_fbase), at.dli_sname == NULL ? "" : at.dli_sname);
+                (size_t)(frames[i] - (uintptr_t)at.dli_fbase), at.dli_sname == NULL ? "" : at.dli_sname);
   }
+}
+
+static void print_stack(const char *title, const stack *s) {
+  if (s->depth == 0) return;
+  hak_print("hakmem: %s by thread %d:\n", title, s->thread);
+  hak_sample_print_frames(s->frames, s->depth);
 }
 
 /* where: the look that found it; NULL: the access or the call itself. */

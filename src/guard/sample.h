@@ -48,6 +48,9 @@ void hak_sample_look_at_all(const char *where, bool (*may_read)(const void *p, s
 /* After a fault at p, says which guarded block that is of, if it is of one. */
 bool hak_sample_explain(const void *p);
 
+/* For reports: a line for each return address. */
+void hak_sample_print_frames(const uintptr_t *frames, unsigned depth);
+
 /* Whether there has been a guarded block. */
 bool hak_sample_has_been_used(void);
 

@@ -19,6 +19,7 @@ typedef enum hak_thread_phase {
   HAK_THREAD_FRESH, /* no cache yet: its arena serves it block by block, until it has come by often enough */
   HAK_THREAD_CACHED,
   HAK_THREAD_ENDED, /* its destructor has run: its arena serves it */
+  HAK_THREAD_FORBIDDEN, /* to allocate and to free: its cache is put aside, and its arena serves it */
 } hak_thread_phase;
 
 /* What countdowns are drawn by. */
@@ -45,6 +46,9 @@ typedef struct hak_thread {
   hak_count_state count;
   uint16_t phase;
   uint16_t calls; /* slow paths without a cache */
+  uint16_t phase_aside;
+  struct hak_tcache *aside; /* while forbidden, with phase and countdown of before */
+  int64_t countdown_aside;
   uint64_t label; /* of what the thread allocates, for the heap profile; 0: none */
 } hak_thread;
 

@@ -174,7 +174,15 @@ static hak_due end_off(hak_count_state *s) {
   return (hak_due){0};
 }
 
+void hak_count_forbid(void) {
+  hak_tls.countdown_aside = hak_tls.countdown;
+  set_countdown(INT64_MIN / 2);
+}
+
+void hak_count_allow(void) { set_countdown(hak_tls.countdown_aside); }
+
 HAK_COLD hak_due hak_count_end(size_t size) {
+  if (HAK_UNLIKELY(hak_tls.phase == HAK_THREAD_FORBIDDEN)) return (hak_due){.forbidden = true};
   hak_count_state *s = &hak_tls.count;
   int64_t taken = HAK_COUNTED_BYTES(size);
   uint32_t seen = hak_load_acquire(&hak_counting_on);

@@ -19,6 +19,7 @@
 /* What a request is drawn for. */
 typedef struct hak_due {
   bool guard, profile;
+  bool forbidden; /* nobody: the thread may not ask */
   double probability; /* of its being a sample of the profile */
 } hak_due;
 
@@ -57,6 +58,10 @@ HAK_INLINE void hak_count_shorten(int64_t most) {
 void hak_count_lengthen(size_t size);
 /* Bytes that the calling thread has asked for since it began, each request with HAK_GRANULE - 1 more. */
 HAK_INLINE uint64_t hak_count_asked(void) { return (uint64_t)(hak_tls.count.given - hak_tls.countdown); }
+
+/* Each request of the calling thread ends its countdown, and is forbidden, from the first call on to the second. */
+void hak_count_forbid(void);
+void hak_count_allow(void);
 
 extern HAK_HIDDEN uint64_t hak_count_seeds; /* relaxed; where the next thread's random numbers begin */
 

@@ -51,6 +51,7 @@ typedef struct hak_tcache {
   hak_cache_counts *counts;     /* NULL: front metrics are off */
   hak_request_counts *requests; /* NULL: requests are not noted */
   void ***shadow;
+  void ***aside; /* the tops while the cache is put aside; NULL: it never was */
   struct hak_tcache *next; /* registry lock: of all caches ever made … */
   struct hak_tcache *next_unused; /* … and of those nobody has */
   bool used;
@@ -77,6 +78,11 @@ size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d
 hak_tcache *hak_tcache_attach(bool bypass);
 /* Empties the calling thread's cache into slabs, and takes it from the thread, which has ended. */
 void hak_tcache_detach(hak_deferred *deferred);
+
+/* While a thread is forbidden to allocate and to free, every call of it takes a slow path, without its cache, and each request ends its
+ * countdown. False: no memory. */
+bool hak_tcache_put_aside(void);
+void hak_tcache_take_back(void);
 
 /* A block of the class, from the cache or through it; NULL: out of memory. */
 void *hak_tcache_alloc(hak_tcache *cache, unsigned class_code, hak_deferred *deferred);

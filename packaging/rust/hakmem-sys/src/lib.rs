@@ -118,6 +118,8 @@ extern "C" {
     pub fn hakmem_purge() -> usize;
     /// Puts the blocks that the calling thread caches back where other threads find them and purging does.
     pub fn hakmem_thread_idle();
+    /// Whether what the calling thread allocates and frees is reported from here on. Returns what held before.
+    pub fn hakmem_forbid(forbidden: bool) -> bool;
     /// Bytes that the calling thread has asked for since it began, each request with 15 bytes more.
     pub fn hakmem_thread_allocated() -> u64;
     /// Accepted for compatibility; nothing changes.
