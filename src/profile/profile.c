@@ -247,7 +247,7 @@ static bool make_tables_locked(void) {
     hak_profile.own_bytes += bucket_bytes;
   }
   if (table == NULL || buckets == NULL || (capacity == 0 && !grow_samples())) return false;
-  program_entry = getauxval(AT_ENTRY);
+  if (program_entry == 0) program_entry = getauxval(AT_ENTRY); /* before there is a sample */
   return table_used != 0 || add_stack(NULL, 0, 0, 0) != NULL;
 }
 
