@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/forbid.h"
 #include "api/init.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
@@ -101,6 +102,10 @@ static void note_request(const void *p, unsigned class_code, size_t size) {
 static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t align) {
   hak_due due = hak_count_end(size);
   hak_deferred d = {0};
+  if (HAK_UNLIKELY(due.forbidden)) {
+    hak_forbid_report("allocation", NULL, size);
+    return NULL;
+  }
   if (HAK_LIKELY(!due.guard && !due.profile)) {
     void *any = hak_class_size(class_code) > HAK_FAST_MAX ? hak_tcache_pop_fenced(class_code) : hak_tcache_pop_class(class_code);
     /* A thread whose work never leaves its cache comes by here alone. */

@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "api/init.h"
+#include "api/profiler.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "base/glibc_malloc.h"
@@ -16,6 +17,7 @@
 #include "report/figures.h"
 #include "report/report.h"
 #include "report/serve.h"
+#include "tcache/counted.h"
 
 HAK_LINK_INIT;
 
@@ -40,6 +42,8 @@ HAK_EXPORT void hakmem_thread_idle(void) {
   hak_tcache_flush(t, &d);
   hak_slow_exit(&d);
 }
+
+HAK_EXPORT uint64_t hakmem_thread_allocated(void) { return hak_count_asked(); }
 
 HAK_EXPORT int hakmem_malloc_trim(size_t pad) { return purge(pad) > 0; }
 
@@ -122,7 +126,11 @@ HAK_EXPORT int hakmem_malloc_info(int options, FILE *stream) {
 
 HAK_EXPORT int hakmem_option_get(const char *name, int64_t *value) { return hak_config_get(name, value); }
 
-HAK_EXPORT int hakmem_option_set(const char *name, int64_t value) { return hak_config_set(name, value); }
+HAK_EXPORT int hakmem_option_set(const char *name, int64_t value) {
+  int error = hak_config_set(name, value);
+  if (error == 0 && !hak_profiler_follow()) error = ENOMEM;
+  return error;
+}
 
 HAK_EXPORT size_t hakmem_option_list(bool (*visit)(const hakmem_option *option, void *context), void *context) {
   return hak_config_list(visit, context);

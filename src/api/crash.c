@@ -71,8 +71,13 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 }
 
 void hak_crash_start(void) {
+  static bool done;
+  if (done) return;
+  done = true;
   struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
   sigemptyset(&action.sa_mask);
+  sigaction(SIGSEGV, NULL, &earlier[0]); /* the handler may run before the call that installs it is back */
+  sigaction(SIGBUS, NULL, &earlier[1]);
   sigaction(SIGSEGV, &action, &earlier[0]);
   sigaction(SIGBUS, &action, &earlier[1]);
 }

@@ -6,7 +6,7 @@
 #ifndef HAK_API_CRASH_H
 #define HAK_API_CRASH_H
 
-/* Catches SIGSEGV and SIGBUS. Once, before other threads run. A handler that the program installs later gets the faults instead. */
+/* Catches SIGSEGV and SIGBUS. Idempotent; one caller at a time. A handler that the program installs later gets the faults instead. */
 void hak_crash_start(void);
 
 #endif

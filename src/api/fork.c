@@ -5,6 +5,7 @@
 #include "api/background.h"
 #include "api/profiler.h"
 #include "api/init.h"
+#include "api/sampling.h"
 #include "api/sweep.h"
 #include "api/thread.h"
 #include "guard/sample.h"
@@ -37,6 +38,7 @@ static void before_fork(void) {
    * for our locks: taken first, it is waited for while we hold none. */
   hak_os_streams_lock();
   hak_lock_take(&hak_heap_check_lock);
+  hak_lock_take(&hak_sampling_lock);
   hak_thread_fork_lock();
   hak_lock_take(&hak_profile_lock);
   hak_tcache_fork_lock();
@@ -60,6 +62,7 @@ static void drop_locks(void) {
   hak_tcache_fork_unlock();
   hak_lock_drop(&hak_profile_lock);
   hak_thread_fork_unlock();
+  hak_lock_drop(&hak_sampling_lock);
   hak_lock_drop(&hak_heap_check_lock);
 }
 
@@ -106,8 +109,8 @@ static void after_fork_child(void) {
 }
 
 bool hak_fork_may_lock(void) {
-  hak_lock *const locks[] = {&hak_heap_check_lock, &hak_profile_lock, &hak_span_pool.lock,      &hak_meta_lock,
-                             &hak_huge_lock,       &hak_sample_lock,  &hak_memory_limits_lock};
+  hak_lock *const locks[] = {&hak_heap_check_lock, &hak_sampling_lock, &hak_profile_lock,      &hak_span_pool.lock,
+                             &hak_meta_lock,       &hak_huge_lock,     &hak_sample_lock,       &hak_memory_limits_lock};
   for (size_t i = 0; i < sizeof locks / sizeof locks[0]; i++) {
     if (!hak_lock_comes_free(locks[i])) return false;
   }

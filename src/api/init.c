@@ -69,7 +69,7 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   if (HAK_HARD(CANARY)) hak_trailer_start();
   if (HAK_HARD_SWEEP) at_quick_exit(hak_sweep_at_exit);
   hak_sampling_start();
-  if (HAK_HARD(GUARDS) || hak_sample_on()) hak_crash_start();
+  if (HAK_HARD(GUARDS)) hak_crash_start();
   hak_budget_look(hak_os_now_ms()); /* so that the target holds before the first epoch ends */
   if (hak_report_wanted_at_exit() || hak_profiler_wanted_at_exit()) hak_os_keep_stderr();
   if (hak_config.verbose) {

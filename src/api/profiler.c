@@ -6,11 +6,13 @@
 
 #include "api/background.h"
 #include "api/init.h"
+#include "api/sampling.h"
 #include "base/bits.h"
 #include "config/config.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
+#include "profile/labels.h"
 #include "profile/profile.h"
 #include "report/heap_profile.h"
 #include "report/serve.h"
@@ -38,13 +40,14 @@ static page_header *page; /* by the profile's thread, and where there is none */
 static size_t answer_ready; /* bytes of the page that are accessible for the answer; by the same */
 static hak_os_shared shared;
 static uint32_t signal_pending; /* relaxed */
+static uint32_t begun; /* 1: whoever starts is here, or has been */
 static bool running;
 static unsigned files; /* written so far; relaxed */
 
 /* --- files --- */
 
 static void write_file(void) {
-  static const char *const endings[] = {"heap", "heap", "json"};
+  static const char *const endings[] = {"heap", "heap", "json", "pb"};
   hak_profile_format format = (hak_profile_format)hak_config.heap_profile_format;
   char path[PATH_BYTES];
   unsigned number = hak_add_relaxed(&files, 1);
@@ -54,11 +57,33 @@ static void write_file(void) {
 }
 
 HAK_EXPORT int hakmem_profile_dump(const char *path, int kind) {
-  if (path == NULL || kind < HAK_PROFILE_PPROF || kind > HAK_PROFILE_JSON) return EINVAL;
-  if (!hak_profile_on()) return ENOTSUP;
+  if (path == NULL || kind < HAK_PROFILE_PPROF || kind > HAK_PROFILE_PROTO) return EINVAL;
+  if (!hak_profile_made()) return ENOTSUP;
   int saved = errno, error = hak_heap_profile_write(path, (hak_profile_format)kind);
   errno = saved;
   return error;
+}
+
+HAK_EXPORT int hakmem_profile_write(int what, hakmem_profile_format format, int (*write)(void *context, const void *data, size_t bytes), void *context) {
+  if (write == NULL || what == 0 || (what & ~HAKMEM_PROFILE_ALL) != 0 || (unsigned)format > HAK_PROFILE_PROTO) return EINVAL;
+  if (!hak_profile_made()) return ENOTSUP;
+  int saved = errno, error = hak_heap_profile_give((hak_profile_format)format, (unsigned)what, write, context);
+  errno = saved;
+  return error;
+}
+
+/* --- labels --- */
+
+HAK_EXPORT void hakmem_label_set(uint64_t label) { hak_tls.label = label == UINT64_MAX ? 0 : label; }
+
+HAK_EXPORT uint64_t hakmem_label_get(void) { return hak_tls.label; }
+
+HAK_EXPORT int hakmem_label_name(uint64_t label, const char *text) {
+  if (label == 0 || label == UINT64_MAX || text == NULL || strlen(text) > HAK_LABEL_TEXT_MAX) return EINVAL;
+  hak_lock_take(&hak_profile_lock);
+  bool named = hak_label_set_name_locked(label, text);
+  hak_lock_drop(&hak_profile_lock);
+  return named ? 0 : ENOMEM;
 }
 
 /* --- the page --- */
@@ -80,7 +105,7 @@ static void answer(void) {
   hak_sink sink;
   char *text = (char *)page + ANSWER_AT;
   hak_sink_to_reservation(&sink, text, PAGE_BYTES - ANSWER_AT, &answer_ready);
-  hak_heap_profile_render(&sink, HAK_PROFILE_JSON);
+  hak_heap_profile_render(&sink, HAK_PROFILE_JSON, HAKMEM_PROFILE_ALL);
   page->error = (uint32_t)hak_sink_finish(&sink);
   page->bytes = (uint64_t)(sink.at - text);
   hak_store_release(&page->sequence, odd + 1 == 0 ? 2 : odd + 1);
@@ -144,7 +169,7 @@ static void start_serving(void) {
 }
 
 void hak_profiler_start(void) {
-  if (!hak_profile_on() || running) return;
+  if (!hak_profile_made() || hak_exchange_acquire(&begun, 1) != 0) return;
   if (!make_page(NULL))
     hak_print("hakmem: HAKMEM_HEAP_PROFILE: no shared memory: the process cannot be asked for its profile\n");
   if (hak_config.heap_profile_signal != 0)
@@ -154,7 +179,7 @@ void hak_profiler_start(void) {
 
 /* The parent's page stays its own; the child's is under the same address, where a thread that is in the middle of an answer may go on. */
 void hak_profiler_fork_child(bool restart) {
-  if (!hak_profile_on()) return;
+  if (!hak_profile_made()) return;
   if (page != NULL) {
     hak_os_shared parents = shared;
     if (!make_page(page)) page = NULL;
@@ -167,7 +192,39 @@ void hak_profiler_fork_child(bool restart) {
   if (ran && restart) start_serving(); /* the signal's handler is the child's already */
 }
 
-bool hak_profiler_wanted_at_exit(void) { return hak_profile_on() && hak_config.heap_profile_at_exit != 0; }
+bool hak_profiler_follow(void) {
+  bool made = hak_sampling_follow();
+  hak_profiler_start();
+  return made;
+}
+
+static int set_options(size_t rate_bytes, int64_t on) {
+  if (rate_bytes > INT64_MAX) return EINVAL;
+  int error = rate_bytes == 0 ? 0 : hak_config_set("HAKMEM_HEAP_PROFILE_RATE", (int64_t)rate_bytes);
+  return error != 0 ? error : hak_config_set("HAKMEM_HEAP_PROFILE", on);
+}
+
+HAK_EXPORT int hakmem_profile_start(size_t rate_bytes) {
+  int saved = errno, error = set_options(rate_bytes, 1);
+  if (error == 0 && !hak_profiler_follow()) error = ENOMEM;
+  errno = saved;
+  return error;
+}
+
+HAK_EXPORT int hakmem_profile_stop(void) {
+  if (!hak_profile_made()) return ENOTSUP;
+  int error = set_options(0, 0);
+  hak_profiler_follow();
+  return error;
+}
+
+HAK_EXPORT int hakmem_profile_reset(void) {
+  if (!hak_profile_made()) return ENOTSUP;
+  hak_profile_reset();
+  return 0;
+}
+
+bool hak_profiler_wanted_at_exit(void) { return hak_profile_made() && hak_config.heap_profile_at_exit != 0; }
 
 void hak_profiler_at_exit(bool may_lock) {
   if (!hak_profiler_wanted_at_exit()) return;

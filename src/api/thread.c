@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "api/background.h"
+#include "api/forbid.h"
 #include "api/harden.h"
 #include "api/init.h"
 #include "api/slow_exit.h"
@@ -35,6 +36,7 @@ bool hak_started(void) { return hak_load_acquire(&start_state) == READY; }
 
 void hak_thread_end(void) {
   hak_deferred d = {0};
+  hak_forbid_end();
   if (HAK_HARDENED) hak_hard_flush(); /* else nobody could use the blocks before the cache is another thread's */
   hak_tcache_detach(&d);
   hak_slow_exit(&d);
@@ -43,6 +45,7 @@ void hak_thread_end(void) {
 
 static void on_thread_end(void *memory) {
   hak_tcache *t = memory;
+  hak_forbid_end();
   if (hak_tls.cache != t) return;
   if (++t->ending_rounds < END_IN_ROUND && pthread_setspecific(end_key, t) == 0) return;
   hak_thread_end();
@@ -53,6 +56,7 @@ extern int __cxa_thread_atexit_impl(void (*function)(void *), void *argument, vo
 extern void *__dso_handle;
 
 static void on_thread_end_without_key(void *memory) {
+  hak_forbid_end();
   if (hak_tls.cache == memory) hak_thread_end();
 }
 
@@ -120,7 +124,7 @@ static bool bypasses(void) {
 }
 
 hak_tcache *hak_thread_make_cache(void) {
-  if (hak_tls.phase == HAK_THREAD_ENDED || !hak_start()) return NULL;
+  if (hak_tls.phase >= HAK_THREAD_ENDED || !hak_start()) return NULL;
   hak_tcache *t = hak_tcache_attach(bypasses());
   if (t == NULL) return NULL;
   if (hak_config.map_names == 1) hak_os_leave_unnamed(); /* reservation, tables and metadata are there */
@@ -137,7 +141,7 @@ static bool begins_young(void) {
 }
 
 hak_tcache *hak_thread_grow_up(void) {
-  if (hak_tls.phase == HAK_THREAD_ENDED || !hak_start()) return NULL;
+  if (hak_tls.phase >= HAK_THREAD_ENDED || !hak_start()) return NULL;
   if (hak_tls.calls == 0 && !begins_young()) hak_tls.calls = YOUNG_CALLS;
   if (hak_tls.calls < YOUNG_CALLS) {
     hak_tls.calls++;

@@ -173,6 +173,8 @@ void hak_os_unlink(const char *path);
 /* The path of the program, or "". */
 const char *hak_os_program(char *buf, size_t capacity);
 long hak_os_read(int fd, char *buf, size_t capacity);
+/* All `bytes` from there on, or false. */
+bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes);
 /* negative: an error, or no descriptor */
 void hak_os_close(int fd);
 void hak_os_futex_wait(uint32_t *word, uint32_t value);

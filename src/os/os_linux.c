@@ -342,6 +342,10 @@ long hak_os_read(int fd, char *buf, size_t capacity) {
   return n < 0 ? -1 : n;
 }
 
+bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes) {
+  return hak_os_call(SYS_pread64, fd, buf, bytes, offset) == (long)bytes;
+}
+
 void hak_os_close(int fd) { hak_os_call(SYS_close, fd); }
 
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity) {

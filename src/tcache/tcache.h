@@ -58,6 +58,7 @@ typedef struct hak_tcache {
   hak_cache_counts *counts;     /* NULL: front metrics are off */
   hak_request_counts *requests; /* NULL: requests are not noted */
   bool all_fenced; /* every call has to take the slow path */
+  void ***aside; /* the tops while the cache is put aside; NULL: it never was */
   struct hak_tcache *next; /* registry lock: of all caches ever made … */
   struct hak_tcache *next_unused; /* … and of those nobody has */
   bool used;
@@ -131,6 +132,11 @@ HAK_INLINE bool hak_tcache_push_fenced(void *p, unsigned class_code) {
   hak_tcache_leave(t);
   return room;
 }
+
+/* While a thread is forbidden to allocate and to free, every call of it takes a slow path, without its cache, and each request ends its
+ * countdown. False: no memory. */
+bool hak_tcache_put_aside(void);
+void hak_tcache_take_back(void);
 
 /* A block of the class, from the cache or through it; NULL: out of memory. */
 void *hak_tcache_alloc(hak_tcache *cache, unsigned class_code, hak_deferred *deferred);

@@ -163,7 +163,8 @@ def facts(profile: HeapProfile) -> dict[str, str]:
     return {
         "program": profile.program,
         "process": str(profile.pid),
-        "taken": f"{taken:%Y-%m-%d %H:%M:%S} UTC, {profile.seconds:,.1f} s after the start",
+        "taken": f"{taken:%Y-%m-%d %H:%M:%S} UTC, {profile.seconds:,.1f} s of sampling",
+        "of what was allocated since": profile.since,
         "mean distance of samples": size(profile.rate),
         "samples": f"{samples['taken']:,} taken, {samples['live']:,} live, "
         f"{samples['dropped']:,} dropped",

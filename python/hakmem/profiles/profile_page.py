@@ -68,13 +68,17 @@ def answer_of(pid: int, until_end: int, end: float) -> tuple[str, bytes]:
         name = name_of(pid)
         require_running(pid)
         path = page_file(pid, NAME, HEADER, 1)
-    # The files of a process that ends are gone a moment before it.
-    if path is None and has_ended(until_end, ENDING_S):
+    if path is None and has_ended(until_end, ending_s(pid)):
         raise UserError(f"there is no process {pid} (any more)")
     if path is None:
         why = why_absent(pid, OPTION, "keeps no heap profile")
         raise NotProfiled(f"process {pid} ({name}) {why}")
-    descriptor = open_page(pid, name, path)
+    try:
+        descriptor = open_page(pid, name, path)
+    except UserError:
+        if has_ended(until_end, ending_s(pid)):
+            raise UserError(f"there is no process {pid} (any more)") from None
+        raise
     try:
         return name, Exchange(pid, name, descriptor, until_end).ask(end)
     finally:
@@ -89,6 +93,14 @@ def end_of(pid: int) -> int:
     except (OSError, OverflowError) as error:
         # 0, or more than the kernel counts.
         raise UserError(f"there is no process {pid}") from error
+
+
+def ending_s(pid: int) -> float:
+    """The files of a process that ends are gone before it: on a busy machine long before."""
+    try:
+        return ENDING_S if os.listdir(f"/proc/{pid}/fd") else PATIENCE_S
+    except OSError:
+        return ENDING_S
 
 
 def has_ended(until_end: int, within_s: float = 0) -> bool:

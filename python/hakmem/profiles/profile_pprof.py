@@ -163,11 +163,19 @@ class Builder:
                 location.line.add(function_id=self.function(frame), line=frame.line)
         return self.locations[key]
 
-    def sample(self, places: Iterable[Place], values: Sequence[int]) -> None:
-        if any(values):
-            self.message.sample.add(
-                location_id=[self.location(place) for place in places], value=values
-            )
+    def sample(
+        self, places: Iterable[Place], values: Sequence[int], label: int = 0, name: str = ""
+    ) -> None:
+        if not any(values):
+            return
+        sample = self.message.sample.add(
+            location_id=[self.location(place) for place in places], value=values
+        )
+        # As the library's own message has them: the number, as a signed one, and its text.
+        if label:
+            sample.label.add(key=self.string("label"), num=(label ^ 1 << 63) - (1 << 63))
+        if label and name:
+            sample.label.add(key=self.string("label_name"), str=self.string(name))
 
     def compressed(self) -> bytes:
         out = io.BytesIO()
@@ -190,7 +198,8 @@ def values(figures: Figures) -> list[int]:
 def of_profile(named: Named, default: str = IN_USE) -> bytes:
     builder = Builder(named.profile, named.build_ids, default)
     for stack, places in zip(named.profile.stacks, named.places):
-        builder.sample(places, values(stack.figures))
+        name = named.profile.labels.get(stack.label, "")
+        builder.sample(places, values(stack.figures), stack.label, name)
     return builder.compressed()
 
 
@@ -200,14 +209,14 @@ def of_interval(before: Named, after: Named, default: str = IN_USE) -> bytes:
     builder.message.duration_nanos = (
         max(0, after.profile.taken_ms - before.profile.taken_ms) * 1_000_000
     )
-    changes: dict[tuple[Place, ...], list[int]] = {}
+    changes: dict[tuple[tuple[Place, ...], int], list[int]] = {}
     for named, sign in ((before, -1), (after, 1)):
         for stack, places in zip(named.profile.stacks, named.places):
-            sums = changes.setdefault(places, [0] * len(SAMPLE_TYPES))
+            sums = changes.setdefault((places, stack.label), [0] * len(SAMPLE_TYPES))
             for index, value in enumerate(values(stack.figures)):
                 sums[index] += sign * value
-    for places, sums in changes.items():
-        builder.sample(places, sums)
+    for (places, label), sums in changes.items():
+        builder.sample(places, sums, label, after.profile.labels.get(label, ""))
     return builder.compressed()
 
 

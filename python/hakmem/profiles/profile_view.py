@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem.output.tables import plain_table, print_summary
-from hakmem.profiles.heap_profile import HeapProfile
+from hakmem.profiles.heap_profile import Figures, HeapProfile
 from hakmem.profiles.profile_sites import (
     MEASURES,
     Change,
@@ -60,11 +60,13 @@ def summary(named: Named) -> list[str]:
     return told
 
 
-def show(console: Console, named: Named, order: str, rows: int) -> None:
+def show(console: Console, named: Named, order: str, rows: int, by: str = "stack") -> None:
     console.print(headline(named.profile))
     # The first says what the headline says.
     print_summary(console, summary(named)[1:])
-    if rows:
+    if rows and by == "label":
+        console.print(label_table(named.profile, order, rows))
+    elif rows:
         heads = ("live", "objects", "pinned", "peak", "total")
         title = f"Where it allocates, by {order}"
         console.print(site_table(named, title, order, heads, rows))
@@ -87,7 +89,7 @@ def headline(profile: HeapProfile) -> str:
     return (
         f"{profile.name} ({profile.pid}): {size(profile.live.bytes)} live, "
         f"{size(profile.peak_bytes)} at the peak, {size(profile.total.bytes)} allocated in "
-        f"{profile.seconds:,.1f} s; {profile.samples['taken']:,} samples, one in "
+        f"{profile.seconds:,.1f} s since {profile.since}; {profile.samples['taken']:,} samples, one in "
         f"{pace}"
     )
 
@@ -110,6 +112,31 @@ def table_of_stacks(title: str, heads: Sequence[str]) -> Table:
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("stack")
+    return table
+
+
+def label_table(profile: HeapProfile, order: str, rows: int) -> Table:
+    sums: dict[int, Figures] = {}
+    for stack in profile.stacks:
+        there = sums.get(stack.label)
+        sums[stack.label] = stack.figures if there is None else there + stack.figures
+    having = sorted(sums.items(), key=lambda each: (-MEASURES[order](each[1]), each[0]))
+    table = plain_table(f"Labels, by {order}")
+    left = len(having) - rows
+    table.caption = f"{left:,} more labels: --top {len(having)}" if left > 0 else ""
+    for name in ("live", "objects", "pinned", "peak", "total"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("label")
+    for label, figures in having[:rows]:
+        name = profile.labels.get(label, "")
+        table.add_row(
+            size(figures.live.bytes),
+            f"{figures.live.count:,}",
+            size(figures.pinned),
+            size(figures.peak_bytes),
+            size(figures.total.bytes),
+            Text(f"{label} {name}".strip() if label else "none"),
+        )
     return table
 
 
