@@ -7,7 +7,7 @@
 help:
 	@echo "make run             build, then show real work under hakmem beside other allocators"
 	@echo "make run APP=\"...\"   the same with a program of your own"
-	@echo "make test            build and run the tests: ten minutes on two cores"
+	@echo "make test            build and run the tests: eight minutes on two cores"
 	@echo "make test-long       all of them, whole sweeps and long ones too: under 40 minutes"
 	@echo "make model           check the models of the lock-free protocols and their mutants (minutes)"
 	@echo "make bench           every benchmark beside all peers (under 30 minutes)"
@@ -88,7 +88,7 @@ real:
 pgo:
 	@scripts/setup.sh test
 	@scripts/build.sh release programs
-	@.venv/bin/hakmem pgo
+	@scripts/pgo.sh
 	@.venv/bin/hakmem bench core --mode preload --with hakmem --lib pgo=build/pgo/libhakmem.so
 
 safety:

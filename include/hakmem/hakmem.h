@@ -134,7 +134,7 @@ struct mallinfo hakmem_mallinfo(void) HAKMEM_NOEXCEPT;
 /* Writes totals as XML; options must be 0 (else EINVAL is returned). Returns 0, or -1 when writing failed. glibc
  * malloc_info(3). */
 int hakmem_malloc_info(int options, FILE *stream) HAKMEM_NOEXCEPT;
-/* Prints totals to stderr. <hakmem/stats.h> has all figures. */
+/* Prints all figures to stderr, as hakmem_stats_print of <hakmem/stats.h> does as text. */
 void hakmem_malloc_stats(void) HAKMEM_NOEXCEPT;
 
 /* Reads or sets an option of docs/options.md by its environment name, which may go without HAKMEM_ as for the command's --set:

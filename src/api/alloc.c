@@ -23,9 +23,7 @@ HAK_LINK_INIT;
 #define CLAIM_WAITS_MS 50
 
 static void wait_for_purges(void) {
-  uint32_t nobody = 0; /* wakes it */
-  for (unsigned ms = 0; ms < CLAIM_WAITS_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++)
-    hak_os_futex_wait_ms(&nobody, 0, 1);
+  for (unsigned ms = 0; ms < CLAIM_WAITS_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
 }
 
 /* Frees what caches hold, for a caller that is about to fail. */
@@ -53,39 +51,39 @@ static void *finally(void *p) {
 
 /* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as
  * under an RLIMIT_AS that was set while the program ran, there is what was reserved at the start. */
-static void *alloc_large_once(size_t size, size_t align, bool *zeroed) {
+static void *alloc_large_once(size_t size, size_t align, bool zeros, bool *zeroed) {
   bool extent_first = !HAK_HARD(GUARDS) && size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX;
   *zeroed = false;
   void *p = HAK_HARD(GUARDS) ? NULL : hak_kept_alloc(size, align);
   if (p != NULL) return p;
-  if (extent_first) p = hak_extent_alloc(size, align, zeroed);
+  if (extent_first) p = hak_extent_alloc(size, align, zeros, zeroed);
   if (p == NULL) {
-    p = hak_huge_alloc(size, align);
+    p = hak_huge_alloc(size, align, zeros);
     *zeroed = true;
   }
   bool extent_last = !extent_first && size <= HAK_EXTENT_LONGEST && align <= HAK_HUGE_PAGE;
-  return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeroed);
+  return p != NULL || !extent_last ? p : hak_extent_alloc(size, align, zeros, zeroed);
 }
 
-static void *alloc_large(size_t size, size_t align, bool *zeroed) {
+static void *alloc_large(size_t size, size_t align, bool zeros, bool *zeroed) {
   if (size > PTRDIFF_MAX) return NULL;
   if (!hak_start()) {
     *zeroed = true;
-    return hak_huge_alloc(size, align);
+    return hak_huge_alloc(size, align, zeros);
   }
   hak_deferred d = {0};
   hak_slow_entry(true);
-  void *p = alloc_large_once(size, align, zeroed);
+  void *p = alloc_large_once(size, align, zeros, zeroed);
   if (HAK_UNLIKELY(p == NULL)) {
     reclaim();
-    p = finally(alloc_large_once(size, align, zeroed));
+    p = finally(alloc_large_once(size, align, zeros, zeroed));
   }
   hak_slow_exit(&d); /* before the new pages are touched */
   return p;
 }
 
-void *hak_raw_large(size_t size, size_t align, bool *zeroed) {
-  void *p = alloc_large(size, align, zeroed);
+void *hak_raw_large(size_t size, size_t align, bool zeros, bool *zeroed) {
+  void *p = alloc_large(size, align, zeros, zeroed);
   if (HAK_LIKELY(p != NULL)) hak_sampled_count_large(p, size);
   return p;
 }
@@ -104,7 +102,7 @@ static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t a
   hak_due due = hak_count_end(size);
   hak_deferred d = {0};
   if (HAK_LIKELY(!due.guard && !due.profile)) {
-    void *any = hak_tcache_pop_class(class_code);
+    void *any = hak_class_size(class_code) > HAK_FAST_MAX ? hak_tcache_pop_fenced(class_code) : hak_tcache_pop_class(class_code);
     /* A thread whose work never leaves its cache comes by here alone. */
     if (any == NULL || hak_counting()) return any;
     hak_slow_exit(&d);
@@ -124,7 +122,7 @@ static void *alloc_class(unsigned class_code, size_t size, size_t align) {
     void *drawn = alloc_drawn(class_code, size, align);
     if (drawn != NULL) return drawn;
   }
-  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, align, &zeroed);
+  if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, align, false, &zeroed);
   hak_deferred d = {0};
   hak_tcache *t = hak_thread_grown();
   hak_slow_entry(HAK_UNLIKELY(hak_pool_is_full()) && (t == NULL || !hak_tcache_has_magazine(t, class_code)));
@@ -141,10 +139,18 @@ static void *or_enomem(void *p) {
   return p;
 }
 
-HAK_NOINLINE void *hak_malloc_slow(size_t size) {
+static HAK_NOINLINE void *malloc_long(size_t size) {
   bool zeroed;
   return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
-                                         : hak_raw_large(size, HAK_GRANULE, &zeroed));
+                                         : hak_raw_large(size, HAK_GRANULE, false, &zeroed));
+}
+
+HAK_NOINLINE void *hak_malloc_slow(size_t size) {
+  if (size > HAK_FAST_MAX && size <= HAK_SMALL_MAX && HAK_LIKELY(hak_tls.countdown >= 0)) {
+    void *p = hak_tcache_pop_fenced(hak_class_for(size));
+    if (HAK_LIKELY(p != NULL)) return p;
+  }
+  return malloc_long(size);
 }
 
 void *hak_calloc(size_t count, size_t size) {
@@ -156,7 +162,7 @@ void *hak_calloc(size_t count, size_t size) {
     return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
   }
   bool zeroed = false;
-  void *p = hak_raw_large(bytes, HAK_GRANULE, &zeroed);
+  void *p = hak_raw_large(bytes, HAK_GRANULE, true, &zeroed);
   /* To write to all of a block that will be sparse costs its memory. */
   if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
   return or_enomem(p);
@@ -171,7 +177,7 @@ void *hak_raw_aligned(size_t align, size_t size) {
     return HAK_LIKELY(p != NULL) ? p : hak_aligned_slow((unsigned)class_code, size, align);
   }
   bool zeroed;
-  return or_enomem(hak_raw_large(size, align, &zeroed));
+  return or_enomem(hak_raw_large(size, align, false, &zeroed));
 }
 
 void *hak_aligned(size_t align, size_t size) {

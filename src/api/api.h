@@ -27,7 +27,8 @@ size_t hak_usable_size(const void *p, const void *caller);
 void hak_free_sized(void *p, size_t size);
 
 /* The allocator below the hardened build's checks; in the default build, what the functions above are. */
-void *hak_raw_large(size_t size, size_t alignment, bool *zeroed); /* does not set errno */
+/* zeros: they were asked for; *zeroed: the block reads as zero. Does not set errno. */
+void *hak_raw_large(size_t size, size_t alignment, bool zeros, bool *zeroed);
 void *hak_raw_aligned(size_t alignment, size_t size);
 void *hak_raw_realloc(void *p, size_t size, const void *caller);
 /* p, a huge block, by the kernel. NULL: it cannot, and p is as it was. */

@@ -13,7 +13,9 @@
 #include "os/os.h"
 #include "pool/budget.h"
 #include "reclaim/decay.h"
+#include "report/figures.h"
 #include "report/report.h"
+#include "report/serve.h"
 
 HAK_LINK_INIT;
 
@@ -62,20 +64,28 @@ HAK_EXPORT int hakmem_mallopt(int param, int value) {
 }
 
 /* arena = uordblks + fordblks. glibc's does not shrink by what malloc_trim gave back; here neither that nor what blocks lie in
- * beside them (metadata, guards, ends of slabs) is in any field. */
-HAK_EXPORT struct mallinfo2 hakmem_mallinfo2(void) {
-  hak_totals t;
-  hak_report_totals(&t);
-  size_t free_bytes = t.slab_free + t.dirty_free;
+ * beside them (metadata, guards, ends of slabs) is in any field. Blocks in thread caches count as in use, those in depots do not. */
+static struct mallinfo2 mallinfo_now(size_t *accessible) {
+  hak_figures f = {0};
+  hak_figures_take(&f);
+  const hakmem_stats *t = &f.stats;
+  size_t kept = t->free_dirty + t->claimed + t->extents_cached + t->huge_kept;
+  size_t live = t->live - t->huge_live, free_bytes = t->slab_free + t->slab_never_allocated + t->slab_depots + kept;
+  *accessible = t->accessible;
   return (struct mallinfo2){
-      .arena = t.live + free_bytes,
-      .ordblks = t.free_blocks,
-      .hblks = t.huge_count,
-      .hblkhd = t.huge,
-      .uordblks = t.live,
+      .arena = live + free_bytes,
+      .ordblks = f.free_blocks + t->huge_kept_count,
+      .hblks = t->huge_count,
+      .hblkhd = t->huge_live,
+      .uordblks = live,
       .fordblks = free_bytes,
-      .keepcost = t.dirty_free,
+      .keepcost = kept,
   };
+}
+
+HAK_EXPORT struct mallinfo2 hakmem_mallinfo2(void) {
+  size_t accessible;
+  return mallinfo_now(&accessible);
 }
 
 static int clamp_int(size_t value) { return value > (size_t)__INT_MAX__ ? __INT_MAX__ : (int)value; }
@@ -93,20 +103,20 @@ HAK_EXPORT struct mallinfo hakmem_mallinfo(void) {
   };
 }
 
-HAK_EXPORT void hakmem_malloc_stats(void) { hak_report_text(); }
+HAK_EXPORT void hakmem_malloc_stats(void) { hak_report_figures(false); }
 
 /* glibc manual: options must be 0; the format is XML of no fixed schema. As in glibc's, mmap is apart from the others, and `rest`
  * and `live` are what the arena has free and in use; `system` is all that is accessible, these and the allocator's own. */
 HAK_EXPORT int hakmem_malloc_info(int options, FILE *stream) {
   if (options != 0) return EINVAL;
-  hak_totals t;
-  hak_report_totals(&t);
+  size_t accessible;
+  struct mallinfo2 m = mallinfo_now(&accessible);
   int n = fprintf(stream,
                   "<malloc version=\"hakmem-%s\">\n<heap nr=\"0\">\n"
                   "<total type=\"live\" size=\"%zu\"/>\n<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n"
                   "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n<system type=\"current\" size=\"%zu\"/>\n"
                   "</heap>\n</malloc>\n",
-                  HAKMEM_VERSION_STRING, t.live, t.free_blocks, t.slab_free + t.dirty_free, t.huge_count, t.huge, t.mapped);
+                  HAKMEM_VERSION_STRING, m.uordblks, m.ordblks, m.fordblks, m.hblks, m.hblkhd, accessible);
   return n < 0 ? -1 : 0;
 }
 

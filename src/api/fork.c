@@ -105,14 +105,13 @@ static void after_fork_child(void) {
   restart_threads();
 }
 
-/* Sections under a lock last microseconds, but their thread may have lost its processor. */
-#define LOCKED_MS 500
-
-static bool comes_free(hak_lock *lock) { return hak_lock_comes_free(lock, LOCKED_MS); }
-
 bool hak_fork_may_lock(void) {
-  return comes_free(&hak_heap_check_lock) && comes_free(&hak_profile_lock) && hak_thread_all_locks(comes_free) && hak_tcache_all_locks(comes_free) && comes_free(&hak_span_pool.lock) &&
-         comes_free(&hak_meta_lock) && comes_free(&hak_huge_lock) && comes_free(&hak_sample_lock) && comes_free(&hak_memory_limits_lock);
+  hak_lock *const locks[] = {&hak_heap_check_lock, &hak_profile_lock, &hak_span_pool.lock,      &hak_meta_lock,
+                             &hak_huge_lock,       &hak_sample_lock,  &hak_memory_limits_lock};
+  for (size_t i = 0; i < sizeof locks / sizeof locks[0]; i++) {
+    if (!hak_lock_comes_free(locks[i])) return false;
+  }
+  return hak_thread_all_locks(hak_lock_comes_free) && hak_tcache_all_locks(hak_lock_comes_free);
 }
 
 void hak_fork_register(void) {

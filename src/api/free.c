@@ -79,8 +79,14 @@ HAK_INLINE bool free_in_further(void *p) {
   return HAK_UNLIKELY(r != NULL) && hak_tcache_push_code(p, hak_region_code(r, p));
 }
 
+static bool free_fenced(void *p) {
+  size_t offset;
+  unsigned code = (unsigned)hak_tcache_code(p, &offset);
+  return hak_code_is_class(code) && hak_class_size(code - 1) > HAK_FAST_MAX && hak_tcache_push_fenced(p, code - 1);
+}
+
 HAK_NOINLINE void hak_free_slow(void *p) {
-  if (!free_in_further(p)) free_slowly(p);
+  if (!free_fenced(p) && !free_in_further(p)) free_slowly(p);
 }
 
 size_t hak_block_size(const void *p) {

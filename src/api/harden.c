@@ -42,16 +42,22 @@ void hak_trailer_start(void) {
 
 static char rest_byte(const void *p, size_t at) { return (char)(hak_fill_pattern(hak_trailer_key(p)) >> at % 8 * 8); }
 
-static void fill_rest(void *p, size_t block_size, size_t size) {
-  for (size_t at = size + HAK_FILL_MAX; at < block_size - HAK_TRAILER_BYTES; at++) ((char *)p)[at] = rest_byte(p, at);
+/* Of the bytes behind the fill, up to the trailer at `end`: from behind that of one size to behind that of another one. */
+static void fill_rest(void *p, size_t size, size_t to_size, size_t end) {
+  for (size_t at = size + HAK_FILL_MAX; at < hak_min_size(to_size + HAK_FILL_MAX, end); at++) ((char *)p)[at] = rest_byte(p, at);
 }
 
 /* The walk looks while another thread resizes the block again, or frees it: it looks again then. */
-HAK_RACY bool hak_trailer_rest_is_whole(const void *p, size_t block_size, size_t size) {
-  for (size_t at = size + HAK_FILL_MAX; at < block_size - HAK_TRAILER_BYTES; at++) {
+HAK_RACY static bool rest_is_whole(const void *p, size_t size, size_t to_size, size_t end) {
+  for (size_t at = size + HAK_FILL_MAX; at < hak_min_size(to_size + HAK_FILL_MAX, end); at++) {
     if (((const char *)p)[at] != rest_byte(p, at)) return false;
   }
   return true;
+}
+
+bool hak_trailer_rest_is_whole(const void *p, size_t block_size, size_t size) {
+  size_t end = block_size - HAK_TRAILER_BYTES;
+  return rest_is_whole(p, size, end, end);
 }
 
 /* Takes the mark off the family of a block that was resized, after looking at all that the mark says is filled. */
@@ -221,7 +227,7 @@ static void *obtain_small(size_t total, size_t align) {
 }
 
 static void *obtain_large(size_t total, size_t align, bool *zeroed) {
-  return hak_raw_large(total, hak_max_size(align, hak_os_page_size()), zeroed);
+  return hak_raw_large(total, hak_max_size(align, hak_os_page_size()), false, zeroed);
 }
 
 /* Any block; a small request without an alignment is counted. *zeroed: the request reads as zero. */
@@ -388,20 +394,22 @@ typedef struct live_block {
   size_t size;       /* that was asked for */
   hak_family family;
   bool guarded;
+  bool resized; /* in place: all bytes up to the trailer are filled */
 } live_block;
 
 static live_block live_block_at(const void *p, const char *where) {
-  live_block b = {hak_block_size(p), 0, HAK_FAMILY_MALLOC, false};
+  live_block b = {hak_block_size(p), 0, HAK_FAMILY_MALLOC, false, false};
   hak_region *r = hak_region_find(p);
   if (b.block_size != 0 && r == NULL && hak_sample_contains(p))
-    return (live_block){b.block_size, b.block_size, (hak_family)hak_sample_look(p, where), true};
+    return (live_block){b.block_size, b.block_size, (hak_family)hak_sample_look(p, where), true, false};
   if (b.block_size != 0 && r != NULL) {
     bool slab = hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
     if (slab ? !hak_held(r, p) : (uintptr_t)p != hak_region_span(r, p)->start) b.block_size = 0;
   }
   if (b.block_size != 0)
     b.size = HAK_HARD(CANARY) ? read_trailer(p, b.block_size, where, &b.family) : b.block_size;
-  if (b.block_size != 0) b.family = plain_family(p, b.block_size, b.size, where, b.family);
+  b.resized = (b.family & HAK_TRAILER_RESIZED) != 0;
+  b.family = (hak_family)(b.family & ~HAK_TRAILER_RESIZED);
   return b;
 }
 
@@ -426,26 +434,29 @@ size_t hak_hard_usable_size(const void *p) {
   }
   live_block b = live_block_at(p, "by malloc_usable_size");
   if (HAK_UNLIKELY(b.block_size == 0)) report_not_live(p, "by malloc_usable_size");
+  if (b.resized && !hak_trailer_rest_is_whole(p, b.block_size, b.size)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, b.size, "by malloc_usable_size");
   return b.size;
 }
 
-/* A block that others look at meanwhile: for a moment fill and trailer do not fit each other. */
-static void resize_in_place(void *p, size_t block_size, size_t size, hak_family family) {
+/* A block that others look at meanwhile: for a moment fill and trailer do not fit each other. What stays behind the request
+ * is looked at by free. */
+static void resize_in_place(void *p, const live_block *b, size_t size) {
   if (!HAK_HARD(CANARY)) return;
   hak_region *r = hak_region_find(p);
   bool in_slab = r != NULL && hak_code_is_class(hak_region_slab_code(r, hak_region_index(r, p)));
-  family = (hak_family)(family | HAK_TRAILER_RESIZED);
-  if (in_slab) {
+  hak_family family = (hak_family)(b->family | HAK_TRAILER_RESIZED);
+  size_t end = b->block_size - HAK_TRAILER_BYTES;
+  if (b->resized && !rest_is_whole(p, b->size, size, end)) hak_misuse_abort(HAK_VERDICT_OVERFLOW, p, b->size, "by realloc");
+  if (in_slab)
     hak_held_begin(r, p);
-    fill_rest(p, block_size, size);
-    hak_trailer_write(p, block_size, size, family);
-    hak_held_set(r, p);
-  } else {
+  else
     hak_lock_take(&hak_huge_lock);
-    fill_rest(p, block_size, size);
-    hak_trailer_write(p, block_size, size, family);
+  fill_rest(p, size, b->resized ? b->size : end, end);
+  hak_trailer_write(p, b->block_size, size, family);
+  if (in_slab)
+    hak_held_set(r, p);
+  else
     hak_lock_drop(&hak_huge_lock);
-  }
 }
 
 /* A huge block shrinks: until its trailer is written it ends as one that has just been made (api/sweep.c). */
@@ -490,7 +501,7 @@ void *hak_hard_realloc(void *p, size_t size) {
   if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC) && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
   size_t total = size + TRAILER_BYTES;
   if (stays(p, &b, total)) {
-    resize_in_place(p, b.block_size, size, b.family);
+    resize_in_place(p, &b, size);
     return p;
   }
   if (total > (HAK_HARD(GUARDS) ? HAK_SMALL_MAX : HAK_EXTENT_MAX / 2) && hak_huge_size(p) != 0) {
@@ -509,7 +520,7 @@ void *hak_hard_realloc(void *p, size_t size) {
     if (b.guarded)
       hak_sample_tell(p, size, b.family);
     else
-      resize_in_place(p, b.block_size, size, b.family);
+      resize_in_place(p, &b, size);
     return p;
   }
   memcpy(q, p, hak_min_size(b.size, size));

@@ -19,7 +19,6 @@
 #include "api/trailer.h"
 #include "base/policy.h"
 #include "config/config.h"
-#include "guard/fault.h"
 #include "guard/sample.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
@@ -69,9 +68,8 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   hak_fork_register();
   if (HAK_HARD(CANARY)) hak_trailer_start();
   if (HAK_HARD_SWEEP) at_quick_exit(hak_sweep_at_exit);
-  if (HAK_HARD_SWEEP && HAK_HARD(GUARDS)) hak_crash_start(); /* before the handler of faults at guards, which hands on the others */
   hak_sampling_start();
-  if (HAK_HARD(GUARDS) || hak_sample_on()) hak_fault_start();
+  if (HAK_HARD(GUARDS) || hak_sample_on()) hak_crash_start();
   hak_budget_look(hak_os_now_ms()); /* so that the target holds before the first epoch ends */
   if (hak_report_wanted_at_exit() || hak_profiler_wanted_at_exit()) hak_os_keep_stderr();
   if (hak_config.verbose) {

@@ -34,7 +34,7 @@ static void *move_block(void *p, size_t old_size, size_t size) {
 
 static void *grow_mapped(void *p, size_t old_size, size_t size) {
   if (HAK_HARD(GUARDS) || size < GROWS_MAPPED_LEAST) return NULL;
-  void *q = hak_huge_alloc(size, hak_os_page_size());
+  void *q = hak_huge_alloc(size, hak_os_page_size(), false);
   if (q == NULL) return NULL;
   hak_sampled_count_large(q, size);
   memcpy(q, p, old_size);

@@ -304,7 +304,7 @@ static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, bool waits, hak_d
 }
 
 static void shrink(hak_arena *a, bool all, bool waits, hak_deferred *d) {
-  /* A depot may hold blocks of other arenas alone, so slabs of its own say nothing. */
+  /* Shrinks bins without slabs too: their depots hold others' blocks. */
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) shrink_bin(bin_of(a, c), c, all, waits, d);
 }
 

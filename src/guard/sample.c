@@ -18,7 +18,6 @@
 #define FILL 0xa5 /* beside the block */
 #define MARGIN HAK_MIB /* inaccessible, before the first slot and behind the last: what misses a block by far is told too */
 #define NONE UINT32_MAX
-#define LOCKED_MS 100 /* who looks may have interrupted who has the lock */
 
 enum { UNUSED, CHANGING, LIVE, FREED };
 
@@ -287,7 +286,7 @@ unsigned hak_sample_look(const void *p, const char *where) {
 }
 
 void hak_sample_look_at_all(const char *where, bool (*may_read)(const void *p, size_t bytes)) {
-  if (!hak_sample_on() || !hak_lock_comes_free(&hak_sample_lock, LOCKED_MS)) return;
+  if (!hak_sample_on() || !hak_lock_comes_free(&hak_sample_lock)) return; /* who looks may have interrupted who has it */
   for (size_t i = 0; i < slot_count; i++) {
     const char *what;
     const unsigned char *byte = NULL;

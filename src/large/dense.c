@@ -3,6 +3,7 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "config/config.h"
+#include "os/memory_limits.h"
 #include "os/os.h"
 #include "pool/budget.h"
 #include "region/region.h"
@@ -13,23 +14,14 @@
 #define SAMPLES 16
 #define EMPTY_MOST 2 /* of the samples: a dense block has pages that hold zeros */
 
+#define TRUSTED_LEAST (16 * HAK_MIB) /* a huge page at its end is little of it */
+#define TRUSTED_PART 4 /* of the memory there is */
+
 static int64_t proved; /* bytes */
 static size_t unseen;  /* bytes of new memory that came since a look */
-
-/* Of what a cgroup may use nothing is granted, once that is near. */
-bool hak_dense_grants(size_t bytes) {
-  if (bytes < HAK_HUGE_PAGE || hak_config.thp == HAK_THP_OFF) return false;
-  if (hak_config.thp == HAK_THP_ON) return true;
-  return hak_load_relaxed(&proved) >= (int64_t)(bytes / GRANT_TIMES) && !hak_budget_of_group();
-}
-
-bool hak_dense_is_sparse(size_t bytes) { return bytes >= HAK_HUGE_PAGE && hak_load_relaxed(&proved) < 0; }
-
-void hak_dense_note(size_t bytes, bool granted) {
-  if (bytes < HAK_HUGE_PAGE) return;
-  if (granted) hak_add_relaxed(&proved, -(int64_t)(bytes / GRANT_TIMES));
-  hak_add_relaxed(&unseen, bytes);
-}
+/* The block that has huge pages on trust; NULL: none. Another thread's may have its size for a moment. */
+static const void *trusted;
+static size_t trusted_bytes;
 
 /* Two words of the page are looked at: numbers that a program computes with are zero in the lower half. */
 static bool is_written(const char *page) {
@@ -37,10 +29,7 @@ static bool is_written(const char *page) {
   return hak_os_is_not_zero(&words[0]) || hak_os_is_not_zero(&words[1]);
 }
 
-void hak_dense_look(const void *p, size_t bytes) {
-  size_t came = hak_load_relaxed(&unseen);
-  if (HAK_LIKELY(came == 0) || bytes < HAK_HUGE_PAGE) return;
-  hak_sub_relaxed(&unseen, hak_min_size(came, bytes));
+static bool is_dense(const void *p, size_t bytes) {
   size_t page = hak_os_page_size(), part = bytes / SAMPLES, empty = 0;
   uint64_t any = (uintptr_t)p;
   for (size_t i = 0; i < SAMPLES && empty <= EMPTY_MOST; i++) {
@@ -48,6 +37,59 @@ void hak_dense_look(const void *p, size_t bytes) {
     size_t offset = i * part + (size_t)(any >> 33) % (part - page);
     empty += !is_written((const char *)hak_align_down((uintptr_t)p + offset, page));
   }
-  int64_t more = empty <= EMPTY_MOST ? (int64_t)bytes : -SPARSE_TIMES * (int64_t)bytes, sum = hak_load_relaxed(&proved) + more;
+  return empty <= EMPTY_MOST;
+}
+
+static void count(int64_t more) {
+  int64_t sum = hak_load_relaxed(&proved) + more;
   hak_store_relaxed(&proved, sum > PROVED_MOST ? PROVED_MOST : sum < -PROVED_MOST ? -PROVED_MOST : sum);
+}
+
+/* It may not be filled yet, or be gone: that tells nothing. */
+static void look_at_trusted(void) {
+  const void *p = hak_load_relaxed(&trusted);
+  size_t bytes = hak_load_relaxed(&trusted_bytes);
+  if (p == NULL || !is_dense(p, bytes)) return;
+  hak_store_relaxed(&trusted, NULL);
+  count((int64_t)bytes);
+}
+
+static bool is_proved(size_t bytes) { return hak_load_relaxed(&proved) >= (int64_t)(bytes / GRANT_TIMES); }
+
+static bool may_trust(size_t bytes) {
+  static size_t most; /* relaxed; 0: not read yet */
+  if (hak_load_relaxed(&trusted) != NULL || hak_load_relaxed(&proved) < 0) return false;
+  if (hak_load_relaxed(&most) == 0) hak_store_relaxed(&most, hak_os_memory_limit() / TRUSTED_PART);
+  return bytes <= hak_load_relaxed(&most);
+}
+
+/* Of what a cgroup may use nothing is granted, once that is near. */
+bool hak_dense_grants(size_t bytes, bool zeros) {
+  if (bytes < HAK_HUGE_PAGE || hak_config.thp == HAK_THP_OFF) return false;
+  if (hak_config.thp == HAK_THP_ON) return true;
+  if (hak_budget_of_group()) return false;
+  if (!is_proved(bytes)) look_at_trusted();
+  return is_proved(bytes) || (!zeros && bytes >= TRUSTED_LEAST && may_trust(bytes));
+}
+
+bool hak_dense_is_sparse(size_t bytes) { return bytes >= HAK_HUGE_PAGE && hak_load_relaxed(&proved) < 0; }
+
+void hak_dense_note(const void *p, size_t bytes, bool granted) {
+  if (bytes < HAK_HUGE_PAGE) return;
+  hak_add_relaxed(&unseen, bytes);
+  if (!granted) return;
+  if (is_proved(bytes)) {
+    hak_add_relaxed(&proved, -(int64_t)(bytes / GRANT_TIMES));
+  } else {
+    hak_store_relaxed(&trusted_bytes, bytes);
+    hak_store_relaxed(&trusted, p);
+  }
+}
+
+void hak_dense_look(const void *p, size_t bytes) {
+  if (HAK_UNLIKELY(p == hak_load_relaxed(&trusted))) hak_store_relaxed(&trusted, NULL);
+  size_t came = hak_load_relaxed(&unseen);
+  if (HAK_LIKELY(came == 0) || bytes < HAK_HUGE_PAGE) return;
+  hak_sub_relaxed(&unseen, hak_min_size(came, bytes));
+  count(is_dense(p, bytes) ? (int64_t)bytes : -SPARSE_TIMES * (int64_t)bytes);
 }

@@ -2,19 +2,21 @@
  * must have proved dense first. Of each block that comes with new memory, some pages are looked at when it is freed, or grows: has the
  * program written to nearly all of them, as many bytes as it has are proof; if not, they count four times against it. A block of up to
  * four times what is proved may have huge pages, and uses up a quarter of its size: so of all that comes, some is looked at again, and a
- * program whose blocks become sparse wastes little. Policy by sums that the next look corrects: all words are relaxed. */
+ * program whose blocks become sparse wastes little. One block at a time, of those that are large beside a huge page, has them on trust, where it is not
+ * zeros that were asked for, until it has proved dense; while it has not, it is looked at before the next one. Policy by sums that the next look
+ * corrects: all words are relaxed. */
 #ifndef HAK_LARGE_DENSE_H
 #define HAK_LARGE_DENSE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Whether a new block of so many bytes may have huge pages. */
-bool hak_dense_grants(size_t bytes);
+/* Whether a new block of so many bytes may have huge pages. zeros: they were asked for. May make system calls; the caller holds no lock. */
+bool hak_dense_grants(size_t bytes, bool zeros);
 /* Whether blocks of so many bytes have been sparse of late. */
 bool hak_dense_is_sparse(size_t bytes);
 /* It came, with new memory, with huge pages or without. */
-void hak_dense_note(size_t bytes, bool granted);
+void hak_dense_note(const void *p, size_t bytes, bool granted);
 /* A block is freed, or grows, and has not been given away: looks at it, if new memory has come since the last look. Makes system calls;
  * the caller holds no lock. */
 void hak_dense_look(const void *p, size_t bytes);

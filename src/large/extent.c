@@ -51,13 +51,13 @@ static size_t draw_colour(const hak_span *s, size_t size, size_t align) {
   return (hak_add_relaxed(&next, 1) % (HAK_EXTENT_COLOURED / HAK_COLOUR_BYTES - 1) + 1) * HAK_COLOUR_BYTES;
 }
 
-void *hak_extent_alloc(size_t size, size_t align, bool *zeroed) {
-  bool dense = hak_dense_grants(size);
+void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
+  bool dense = hak_dense_grants(size, zeros);
   hak_span *s = hak_pool_take(hak_extent_spans(size), hak_extent_spans(align), HAK_EXTENT_TAGS, dense, zeroed);
   if (s == NULL) return NULL;
-  if (*zeroed) hak_dense_note(size, dense);
   s->scan_state = 0;
   s->start += draw_colour(s, size, align);
+  if (*zeroed) hak_dense_note((void *)s->start, size, dense);
   if (!*zeroed && hak_budget_full_now()) hak_extent_drop_tail((void *)s->start, size);
   note_request(s, size);
   return (void *)s->start;

@@ -29,8 +29,9 @@ HAK_INLINE size_t hak_extent_spans(size_t size) {
   return (hak_max_size(size, 1) + HAK_SPAN_SIZE - 1) >> HAK_SPAN_SHIFT;
 }
 
-/* size: at most HAK_EXTENT_LONGEST. align: power of two, at most HAK_EXTENT_MAX; above that size HAK_HUGE_PAGE. *zeroed: the memory reads as zero. NULL: out of memory. */
-void *hak_extent_alloc(size_t size, size_t align, bool *zeroed);
+/* size: at most HAK_EXTENT_LONGEST. align: power of two, at most HAK_EXTENT_MAX; above that size HAK_HUGE_PAGE. zeros: they were asked for; *zeroed: the
+ * memory reads as zero. NULL: out of memory. */
+void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed);
 /* The first half of freeing an extent: marks it as no longer the user's. Of two threads that free one extent at the same time,
  * one is told. */
 hak_verdict hak_extent_claim(hak_region *region, void *p);

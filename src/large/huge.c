@@ -136,17 +136,17 @@ void *hak_huge_adopt(void *p, size_t bytes) {
   return p;
 }
 
-void *hak_huge_alloc(size_t size, size_t align) {
+void *hak_huge_alloc(size_t size, size_t align, bool zeros) {
   hak_takes_large = true;
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
   size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
   hak_kept_make_room(bytes);
-  bool dense = !HAK_HARD(GUARDS) && hak_dense_grants(bytes);
+  bool dense = !HAK_HARD(GUARDS) && hak_dense_grants(bytes, zeros);
   void *p = map(bytes, dense ? hak_max_size(align, HAK_HUGE_PAGE) : align);
   if (p == NULL) return NULL;
   if (hak_config.thp == HAK_THP_OFF) hak_os_small_pages(p, bytes); /* "off" holds where the kernel says always */
   if (dense) hak_os_huge_pages(p, bytes);
-  if (!HAK_HARD(GUARDS)) hak_dense_note(bytes, dense);
+  if (!HAK_HARD(GUARDS)) hak_dense_note(p, bytes, dense);
   return hak_huge_adopt(p, bytes);
 }
 
@@ -247,9 +247,9 @@ void *hak_huge_resize(void *p, size_t size) {
     hak_lock_drop(&hak_huge_lock);
   }
   if (doubles && !failed) {
-    bool dense = hak_dense_grants(bytes);
+    bool dense = hak_dense_grants(bytes, false);
     if (dense) hak_os_huge_pages(moved, bytes);
-    hak_dense_note(bytes, dense);
+    hak_dense_note(moved, bytes, dense);
   }
   return failed ? NULL : moved;
 }

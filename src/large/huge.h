@@ -14,8 +14,8 @@
 
 extern hak_lock hak_huge_lock;
 
-/* A new mapping, zeroed. align: power of two. NULL: out of memory. */
-void *hak_huge_alloc(size_t size, size_t align);
+/* A new mapping, zeroed. align: power of two; zeros: they were asked for. NULL: out of memory. */
+void *hak_huge_alloc(size_t size, size_t align, bool zeros);
 /* Makes a mapping that was kept a block again; NULL: no memory for the table, and the mapping is gone. */
 void *hak_huge_adopt(void *p, size_t bytes);
 /* False when p is no huge block of ours. *purge_due: freed mappings have to go. */

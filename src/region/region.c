@@ -6,7 +6,7 @@
 #include "os/os.h"
 
 hak_region hak_main_region;
-/* Until the first region: no address lies within any limit from here, so a new limit may be seen with it. */
+/* Until the first region above every address, so that an old base with a new limit matches nothing. */
 uintptr_t hak_main_base = (uintptr_t)1 << 63;
 size_t hak_main_limit;
 

@@ -67,7 +67,7 @@ static void find_all(hak_slab_set *set, unsigned class_code, search *f) {
   for (unsigned list = 2; size >= hak_os_page_size() && list-- > 0;) look(set->lists[list], f);
 }
 
-/* Stamps count walks, and not rounds: of those a walk may take four, after which they look the same. */
+/* Stamps with the walk: one walk may take four rounds, and two bits could not tell them apart. */
 static void find_idle(hak_slab_set *set, unsigned class_code, unsigned round, search *f) {
   hak_span *s = set->look_next;
   if (s == NULL && set->walk_round != (uint8_t)round) {
@@ -118,9 +118,8 @@ static void claim(hak_span *s, unsigned from, unsigned to, hak_free_pages *out) 
 #define STAMP_MASK 0x1fu
 static unsigned stamp_now(void) { return hak_pool_epoch() / STAMP_EPOCHS; }
 
-/* Whoever takes blocks of a slab with purged pages will touch them: all its pages count as back. Where it becomes empty, or is to
- * be looked at again, it was not at rest: their call was one too many. Not so after some seconds: that a program comes
- * back to a size is no reason to keep its pages in between. (One in 16 that is older is mistaken for young.) */
+/* A purged slab that leaves its list counts as resident; if that is soon, as a refault. After some seconds it is none: that a program
+ * comes back to a size is no reason to keep its pages in between. (One in 16 that is older is mistaken for young.) */
 #define LATE_STAMPS 2
 void hak_slab_left_sparse(hak_slab_set *set, hak_span *s) {
   if (s->list != HAK_PURGED_LIST) {
@@ -150,8 +149,8 @@ void hak_slab_taken_again(hak_slab_set *set, hak_span *s) {
   s->scan_state = 0;
 }
 
-/* Nothing to gain until its free count changes. It goes to the list before the last of fullness, so that neither looks at
- * others end here, nor refills take those first that have pages to give. */
+/* Skips the slab until its free count changes. List 2 keeps it out of the way: looks at other slabs do not end at it, and refills do
+ * not take slabs with pages to purge first. */
 static void give_up(hak_slab_set *set, hak_span *s) {
   if (s->list == HAK_PURGED_LIST) return; /* somebody else's call went through meanwhile: `scan_state` counts its pages */
   s->scan_state = (uint16_t)(hak_slab_free_count(s) | UNPURGEABLE);

@@ -647,6 +647,24 @@ TEST(HardenedBlocks, LargeBlocksGrowAndShrinkWhereTheyAre) {
   hakmem_free(p);
 }
 
+// What a resize in place leaves as it was is still looked at: where the block grows over it, and by free.
+TEST(HardenedBlocks, WritesFarBehindARequestAreSeenHoweverOftenItWasResized) {
+  for (size_t size : {size_t(3000), size_t(70000), size_t(200000)}) {
+    for (bool grows_over_it : {false, true}) {
+      body = [size, grows_over_it] {
+        char *p = static_cast<char *>(hakmem_realloc(allocate(size), size * 3 / 5));
+        for (size_t asked : {size * 7 / 10, size * 6 / 10, size * 13 / 20}) p = static_cast<char *>(hakmem_realloc(p, asked));
+        victim(p);
+        p[size * 3 / 4] ^= 1;
+        if (grows_over_it) _exit(hakmem_realloc(p, size * 4 / 5) == nullptr);
+        p = static_cast<char *>(hakmem_realloc(p, size * 7 / 10));
+        hakmem_free(p);
+      };
+      expect_end(kOverflow, grows_over_it ? "by realloc" : "at the call");
+    }
+  }
+}
+
 TEST(HardenedBlocks, LargeBlocksThatWereResizedEndAtGuards) {
   for (size_t size : {size_t(900000), size_t(5000000), size_t(20000000)}) {
     for (bool grows : {false, true}) {

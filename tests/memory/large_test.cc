@@ -109,16 +109,47 @@ TEST(Large, SparseBlocksHoldWhatTheyTouch) {
   }
 }
 
-// Huge pages take fewer faults: where a program's large blocks have been dense.
-TEST(Large, DenseBlocksGetHugePages) {
+bool no_huge_pages() {
   char text[64] = {};
   int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY);
-  if (file < 0 || read(file, text, sizeof text - 1) <= 0 || strstr(text, "[never]") != nullptr) GTEST_SKIP() << "SKIPPED: no huge pages here";
-  auto filled = [](size_t bytes) {
-    auto *p = static_cast<char *>(malloc(bytes));
-    memset(p, 3, bytes);
-    return p;
-  };
+  return file < 0 || read(file, text, sizeof text - 1) <= 0 || strstr(text, "[never]") != nullptr;
+}
+
+char *filled(size_t bytes) {
+  auto *p = static_cast<char *>(malloc(bytes));
+  memset(p, 3, bytes);
+  return p;
+}
+
+// Huge pages take fewer faults: the first block has them on trust, another one where that is filled by then.
+TEST(Large, OneBlockHasHugePagesOnTrust) {
+  if (no_huge_pages()) GTEST_SKIP() << "SKIPPED: no huge pages here";
+  for (size_t bytes : {19 * MIB, 120 * MIB, 250 * MIB}) {
+    size_t before = faults();
+    filled(bytes);
+    EXPECT_LE(faults() - before, bytes / PAGE / 8) << bytes / MIB;
+  }
+}
+
+// What is not filled before the next one comes shows nothing.
+TEST(Large, OneBlockAtATimeIsTrusted) {
+  constexpr size_t COUNT = 25, SIZE = 18 * MIB, USED = 12 * KIB;
+  size_t before = resident();
+  for (size_t i = 0; i < COUNT; i++) memset(malloc(SIZE), 1, USED);
+  EXPECT_LE(resident() - before, COUNT * (USED + 2 * PAGE) + 4 * MIB);
+}
+
+// Whoever asks for zeros may want to write to few of them.
+TEST(Large, ZerosAreNotTrusted) {
+  constexpr size_t SIZE = 150 * MIB, STRIDE = MIB;
+  size_t before = resident();
+  auto *p = static_cast<char *>(calloc(1, SIZE));
+  for (size_t at = 0; at < SIZE; at += STRIDE) p[at] = 1;
+  EXPECT_LE(resident() - before, SIZE / STRIDE * PAGE + 2 * MIB);
+}
+
+TEST(Large, DenseBlocksGetHugePages) {
+  if (no_huge_pages()) GTEST_SKIP() << "SKIPPED: no huge pages here";
   free(filled(40 * MIB));
   free(filled(90 * MIB));
   size_t before = faults();

@@ -9,7 +9,7 @@ namespace large_blocks {
 inline void *alloc(size_t size, size_t align, bool *zeroed) {
   void *p = hak_kept_alloc(size, align);
   *zeroed = p == nullptr;
-  return p != nullptr ? p : hak_huge_alloc(size, align);
+  return p != nullptr ? p : hak_huge_alloc(size, align, false);
 }
 
 inline bool free(void *p) {

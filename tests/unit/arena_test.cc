@@ -225,7 +225,7 @@ TEST_P(ArenaMisuse, IsToldWithItsBlock) {
   flush(blocks, C);
   EXPECT_EQ(d.verdict, GetParam().verdict);
   EXPECT_EQ(d.bad, blocks[GetParam().bad]);
-  EXPECT_EQ(d.bad_class, C + 1);
+  EXPECT_EQ(d.bad_code, C + 1);
   EXPECT_TRUE(is_free(blocks.back())) << "the others are freed";
 }
 
@@ -261,7 +261,7 @@ TEST_F(Arena, ABlockFreedTwiceWhoseSlabHasGoneIsTold) {
 
 TEST_F(Arena, OtherPeoplesMemoryIsTold) {
   bool zeroed;
-  void *extent = hak_extent_alloc(100000, 1, &zeroed), *other_class = take(on_cpu(0), C + 1, 1)[0];
+  void *extent = hak_extent_alloc(100000, 1, false, &zeroed), *other_class = take(on_cpu(0), C + 1, 1)[0];
   int local;
   for (void *p : {extent, other_class, static_cast<void *>(&local)}) {
     d = {};
@@ -357,7 +357,7 @@ TEST_F(Arena, DepotsHold16MiB) {
 TEST_F(Arena, CachedExtentsLeaveDepotsTheirRoom) {
   bool zeroed;
   std::vector<void *> extents;
-  for (int i = 0; i < 20; i++) extents.push_back(hak_extent_alloc(1 * HAK_MIB, 1, &zeroed));
+  for (int i = 0; i < 20; i++) extents.push_back(hak_extent_alloc(1 * HAK_MIB, 1, false, &zeroed));
   for (void *p : extents) {
     ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
     if (!hak_kept_put_extent(p)) break;

@@ -439,7 +439,7 @@ TEST_F(Budget, NearTheTargetRunsHoldNoPagesBehindTheirBlock) {
     hak_config.rss_target = int64_t(target);
     files.set_resident(95 * MIB);
     hak_budget_look(now_ms += 250);
-    char *p = static_cast<char *>(hak_extent_alloc(HAK_SPAN_SIZE + 100, 128, &zeroed));
+    char *p = static_cast<char *>(hak_extent_alloc(HAK_SPAN_SIZE + 100, 128, false, &zeroed));
     ASSERT_EQ(p, start);
     EXPECT_FALSE(zeroed);
     EXPECT_EQ(p[HAK_SPAN_SIZE + 99], 1);
@@ -457,7 +457,7 @@ TEST_F(Budget, ATailThatHasGoneIsNotGivenBackAgain) {
   give(take(1));
   files.set_resident(95 * MIB);
   hak_budget_look(now_ms += 250);
-  char *p = static_cast<char *>(hak_extent_alloc(HAK_SPAN_SIZE, 1, &zeroed));
+  char *p = static_cast<char *>(hak_extent_alloc(HAK_SPAN_SIZE, 1, false, &zeroed));
   ASSERT_NE(p, nullptr);
   auto calls = [&](size_t size) {
     size_t before = fake_os::count(fake_os::ADVISE);
@@ -477,7 +477,7 @@ TEST_F(Budget, ATailThatHasGoneIsNotGivenBackAgain) {
 // A cached extent may serve a request that needs fewer spans.
 TEST_F(Budget, TheTailOfALargerExtentIsAllThatTheRequestDoesNotReach) {
   bool zeroed, due = false;
-  char *p = static_cast<char *>(hak_extent_alloc(5 * HAK_SPAN_SIZE, 1, &zeroed));
+  char *p = static_cast<char *>(hak_extent_alloc(5 * HAK_SPAN_SIZE, 1, false, &zeroed));
   ASSERT_NE(p, nullptr);
   size_t before = fake_os::count(fake_os::ADVISE);
   hak_extent_drop_tail(p, 4 * HAK_SPAN_SIZE);
@@ -597,7 +597,7 @@ TEST_F(Budget, TailsStayWhileThereIsRoom) {
     hak_budget_look(now_ms += 250);
     ASSERT_EQ(hak_budget_level(), unsigned(HAK_BUDGET_NEAR));
     size_t before = fake_os::count(fake_os::ADVISE);
-    void *p = hak_extent_alloc(HAK_SPAN_SIZE / 2, 1, &zeroed);
+    void *p = hak_extent_alloc(HAK_SPAN_SIZE / 2, 1, false, &zeroed);
     EXPECT_EQ(fake_os::count(fake_os::ADVISE) - before, resident == 91 ? 0u : 1u);
     hak_extent_claim(hak_region_find(p), p);
     hak_extent_give(p, &due);

@@ -20,7 +20,7 @@ class Extent : public testing::Test {
     r = &hak_main_region;
   }
   void TearDown() override { EXPECT_THAT(fake_os::violations(), IsEmpty()); }
-  char *alloc(size_t size, size_t align = 4096) { return static_cast<char *>(hak_extent_alloc(size, align, &zeroed)); }
+  char *alloc(size_t size, size_t align = 4096) { return static_cast<char *>(hak_extent_alloc(size, align, false, &zeroed)); }
   unsigned code(const void *p) { return hak_region_code(r, p); }
   hak_verdict free(void *p) {
     hak_verdict verdict = hak_extent_claim(r, p);

@@ -25,12 +25,13 @@ from hakmem.options import (
     PROGRAM_LAST,
     Decorator,
     TargetCommand,
-    WholeRange,
     is_behind_dashes,
     is_given,
     is_pid,
+    number_option,
     pid_of,
     refuse,
+    set_option,
     stacked,
 )
 from hakmem.output.streams import make_console
@@ -75,15 +76,7 @@ def output_options(formats: Sequence[str], default: str) -> Decorator:
             help=f"Reports to write, comma-separated: {', '.join(formats)}; pprof needs "
             "hakmem[report].",
         ),
-        click.option(
-            "--top",
-            "rows",
-            default=ROWS,
-            show_default=True,
-            type=WholeRange(0),
-            metavar="N",
-            help="Lines of the table on the terminal.",
-        ),
+        number_option("--top rows", "Lines of the table on the terminal.", ROWS, 0, metavar="N"),
     )
 
 
@@ -150,12 +143,11 @@ class WithDiff(TargetCommand):
     "costs more time, than the library's default, 512K.",
 )
 @click.option("--leaks", is_flag=True, help="Show what is live (at exit), largest first.")
-@click.option(
-    "--every",
-    "every_s",
-    type=WholeRange(1),
+@number_option(
+    "--every every_s",
+    "A profile every so many seconds, with numbered reports.",
+    least=1,
     metavar="SECONDS",
-    help="A profile every so many seconds, with numbered reports.",
 )
 @click.option(
     "--sort",
@@ -164,13 +156,7 @@ class WithDiff(TargetCommand):
     help="The figure that the table is sorted by. Folded stacks hold it, and the flame graph shows "
     "it first. Default: peak for a PROGRAM, live for a PID, a FILE and with --leaks.",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set an option of hakmem for PROGRAM; HAKMEM_ before the name may be left out.",
-)
+@set_option()
 @output_options(tuple(ENDINGS), DEFAULT_FORMATS)
 @click.argument(
     "target", nargs=-1, required=True, metavar="PROGRAM|PID|FILE.json", type=click.UNPROCESSED

@@ -143,10 +143,7 @@ class HeapProfile:
 
 
 def read_file(path: Path) -> HeapProfile:
-    try:
-        text = read_whole(path)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", WRONG_USE) from error
+    text = read_whole(path)
     try:
         return parse(text)
     except ValueError as error:

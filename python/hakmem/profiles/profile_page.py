@@ -24,7 +24,6 @@ from hakmem.errors import UserError
 from hakmem.plain_text import printable
 from hakmem.processes.process_memory import plain_errors
 from hakmem.processes.stats_page import (
-    inner_number,
     name_of,
     open_memory,
     page_file,
@@ -68,7 +67,7 @@ def answer_of(pid: int, until_end: int, end: float) -> tuple[str, bytes]:
     with plain_errors(pid):
         name = name_of(pid)
         require_running(pid)
-        path = page_file(pid, NAME, is_own)
+        path = page_file(pid, NAME, HEADER, 1)
     # The files of a process that ends are gone a moment before it.
     if path is None and has_ended(until_end, ENDING_S):
         raise UserError(f"there is no process {pid} (any more)")
@@ -94,16 +93,6 @@ def end_of(pid: int) -> int:
 
 def has_ended(until_end: int, within_s: float = 0) -> bool:
     return bool(select.select([until_end], [], [], within_s)[0])
-
-
-def is_own(pid: int, path: Path) -> bool:
-    """Not the one of its parent, whose descriptor a child of a fork has too."""
-    descriptor = open_memory(path)
-    try:
-        data = os.pread(descriptor, HEADER.size, 0)
-    finally:
-        os.close(descriptor)
-    return len(data) == HEADER.size and HEADER.unpack(data)[1] == inner_number(pid)
 
 
 def open_page(pid: int, name: str, path: Path) -> int:
