@@ -88,7 +88,7 @@ real:
 pgo:
 	@scripts/setup.sh test
 	@scripts/build.sh release programs
-	@.venv/bin/hakmem pgo
+	@scripts/pgo.sh
 	@.venv/bin/hakmem bench core --mode preload --with hakmem --lib pgo=build/pgo/libhakmem.so
 
 safety:

@@ -1,5 +1,5 @@
 # Profile-guided builds of the shared library, with gcc: HAKMEM_PGO=generate counts what runs, HAKMEM_PGO=use optimises
-# by those counts. `hakmem pgo` (make pgo) does both and the training between them.
+# by those counts. scripts/pgo.sh (make pgo) does both and the training between them.
 
 set(HAKMEM_PGO "" CACHE STRING "Profile-guided build of libhakmem.so: generate, use, or empty")
 set(HAKMEM_PGO_PROFILE "${PROJECT_SOURCE_DIR}/build/pgo-profile" CACHE PATH "Where the profile is written and read")

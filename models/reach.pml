@@ -10,7 +10,8 @@
  * mirrors src/tcache/cache.h: *top = p;
  * mirrors src/tcache/tcache.h: hak_add_single(&t->busy, 1);
  * mirrors src/tcache/tcache.h: hak_store_release(&t->busy, t->busy - 1);
- * mirrors src/tcache/tcache.h: (hak_load_acquire(&t->thief) | hak_load_relaxed(&t->planted)) != 0
+ * mirrors src/tcache/tcache.h: return (hak_load_acquire(&t->thief) | hak_load_relaxed(&t->planted)) != 0;
+ * mirrors src/tcache/reach.c: hak_tcache_reach_lock.state = 0;
  * mirrors src/tcache/reach.c: while (hak_load_acquire(&t->thief) != 0) {
  * mirrors src/tcache/reach.c: memmove(empty + 1, slot + 1, (size_t)(top - slot) * sizeof *slot);
  * mirrors src/tcache/reach.c: if (b->doubted == NULL && (*slot != NULL || top < slot)) {
@@ -35,6 +36,7 @@
  * mutant SETTLE_BY_TOP: assertion | settling overwrites what was pushed
  * mutant SETTLE_NOT: assertion | what the thief took out is lost
  * mutant NOTE_LATE: assertion | the child does not find out that a block was taken out
+ * mutant LOCK_STAYS: stuck | the owner waits for a thief that the child has not
  * mutant CHILD_TRUSTS_NOTE: assertion | the child takes for the thief's what the thief had not planted yet */
 #define ROOM 4 /* slots; slot 0 holds the NULL below them */
 #define TOP 0
@@ -44,7 +46,7 @@
 #include "common.inc"
 #include "store_buffer.inc"
 
-#if defined(NOTE_LATE) || defined(CHILD_TRUSTS_NOTE)
+#if defined(NOTE_LATE) || defined(CHILD_TRUSTS_NOTE) || defined(LOCK_STAYS)
 #define ALONE
 #endif
 #define OPS 5
@@ -72,7 +74,7 @@ chan buffers[BUFFERS] = [1] of { byte, byte };
 byte own[WORDS]; /* what the owner stored last */
 byte where[BLOCKS + 1];
 byte lock, planted, doubted;
-bool thief_there, owner_inside, thief_inside, waiting, forked;
+bool thief_there, owner_inside, thief_inside, forked;
 bool unseen; /* the top was there, the block below it not yet: the thief found an older NULL */
 
 inline store(w, value) {
@@ -150,14 +152,12 @@ inline check() {
 
 inline enter() {
   store(BUSY, 1);
-  waiting = true;
   do
-  :: thief_there -> TAKE(lock); DROP(lock)
+  :: thief_there -> TAKE(lock); atomic { assert(forked || lock == 1 + _pid); lock = 0 }
   :: else -> break
   od;
   atomic {
     DRAINED;
-    waiting = false;
     assert(!thief_inside);
     owner_inside = true;
     settle();
@@ -347,12 +347,15 @@ proctype thief() {
   } unless { forked }
 }
 
-/* A signal handler of the owner's, anywhere but where it waits for the thief: the child would do so for ever. */
+/* A signal handler of the owner's, anywhere. */
 proctype fork() {
   byte i = 1;
   atomic {
-    !waiting && DRAINED -> forked = true;
+    DRAINED -> forked = true;
     thief_there = false;
+#ifndef LOCK_STAYS
+    lock = 0;
+#endif
     thief_inside = false;
     do
     :: i <= BLOCKS -> /* copied, but not yet noted as taken: still the cache's */

@@ -10,19 +10,19 @@
 #include "config/config.h"
 #include "os/os.h"
 
-typedef struct entry {
+/* As hak_option_row, but one for all classes. */
+static const struct entry {
   const char *name;
   int per_class;
   int kind, when;
   int64_t initial, lowest, highest;
   const char *text;
-  const char *words; /* default of a text; else NULL */
-} entry;
-
-static const entry entries[] = {
+  const char *words; /* of a choice; default of a text; else NULL */
+} entries[] = {
 #define OPTION(field, name, kind, def, lo, hi, when, text) {name, 0, HAK_KIND_##kind, HAK_WHEN_##when, def, lo, hi, text, NULL},
+#define CHOICE(field, name, words, def, when, text) {name, 0, HAK_KIND_CHOICE, HAK_WHEN_##when, def, 0, 0, text, words "\0"},
 #define PER_CLASS(field, prefix, def, lo, hi, when, text) {prefix, 1, HAK_KIND_COUNT, HAK_WHEN_##when, def, lo, hi, text, NULL},
-#define TEXT(field, name, def, text) {name, 0, HAK_KIND_COUNT, HAK_WHEN_START, 0, 0, 0, text, def},
+#define TEXT(field, name, def, text) {name, 0, HAK_KIND_TEXT, HAK_WHEN_START, 0, 0, 0, text, def},
 #include "config/options.def"
 };
 
@@ -44,42 +44,25 @@ static const struct {
 
 static bool print_changed(const hak_option_row *row, void *context) {
   (void)context;
-  if (*row->value == row->initial || strcmp(row->name, "HAKMEM_PROFILE") == 0) return true;
-  const char *word = hak_config_choice_name(row, *row->value);
-  if (word != NULL)
-    printf("`%s=%s` ", row->name, word);
+  if (row->kind == HAK_KIND_TEXT || *row->value == row->initial || strcmp(row->name, "HAKMEM_PROFILE") == 0) return true;
+  if (row->kind == HAK_KIND_CHOICE)
+    printf("`%s=%s` ", row->name, hak_config_word(row->words, *row->value));
   else
     printf("`%s=%" PRId64 "` ", row->name, *row->value);
   return true;
 }
 
-/* The words of a CHOICE option come from the row, not from here. */
-static bool find_row(const hak_option_row *row, void *context) {
-  hak_option_row *wanted = context;
-  if (strcmp(row->name, wanted->name) != 0) return true;
-  *wanted = *row;
-  return false;
-}
-
-static hak_option_row row_named(const char *name) {
-  hak_option_row row = {0};
-  snprintf(row.name, sizeof row.name, "%s", name);
-  hak_config_visit(find_row, &row);
-  return row;
-}
-
-static void print_values(const entry *e) {
-  if (e->words != NULL) {
+static void print_values(const struct entry *e) {
+  const char *word;
+  if (e->kind == HAK_KIND_TEXT) {
     printf("text | %s", e->words);
   } else if (e->kind == HAK_KIND_CHOICE) {
-    hak_option_row row = row_named(e->name);
-    for (int64_t i = e->lowest; i <= e->highest; i++)
-      printf("%s%s", i > e->lowest ? ", " : "", hak_config_choice_name(&row, i));
-    printf(" | %s", hak_config_choice_name(&row, e->initial));
+    for (int64_t i = 0; (word = hak_config_word(e->words, i)) != NULL; i++) printf("%s%s", i > 0 ? ", " : "", word);
+    printf(" | %s", hak_config_word(e->words, e->initial));
   } else if (e->kind == HAK_KIND_SIZE) {
-    char initial[HAK_SIZE_TEXT];
-    hak_config_size_text(e->initial, initial);
-    printf("bytes, 64K, 512M, 2G%s | %s", e->lowest < 0 ? ", 80%, auto, off" : "", initial);
+    hak_option_row row = {.kind = HAK_KIND_SIZE};
+    char initial[HAK_VALUE_TEXT];
+    printf("bytes, 64K, 512M, 2G%s | %s", e->lowest < 0 ? ", 80%, auto, off" : "", hak_config_value_text(&row, e->initial, initial));
   } else if (e->kind == HAK_KIND_BOOL) {
     printf("0, 1 | %" PRId64, e->initial);
   } else {
@@ -100,9 +83,10 @@ static void print_text(const char *text) {
 }
 
 static void print_profiles(const char *self) {
-  hak_option_row row = row_named("HAKMEM_PROFILE");
-  for (int64_t i = row.lowest; i <= row.highest; i++) {
-    const char *name = hak_config_choice_name(&row, i);
+  hak_option_row row;
+  const char *name;
+  if (!hak_config_find("PROFILE", strlen("PROFILE"), &row)) exit(1);
+  for (int64_t i = 0; (name = hak_config_word(row.words, i)) != NULL; i++) {
     char command[4096], changed[8192];
     snprintf(command, sizeof command, "env HAKMEM_PROFILE=%s '%s' --changed", name, self);
     FILE *pipe = popen(command, "r");
@@ -127,7 +111,7 @@ static void print_document(const char *self) {
          "`C7` up to 1 KiB, `C12` up to 32 KiB.\n\n"
          "| name | values | default | read | meaning |\n|---|---|---|---|---|\n");
   for (size_t i = 0; i < LENGTH(entries); i++) {
-    const entry *e = &entries[i];
+    const struct entry *e = &entries[i];
     printf("| `%s%s` | ", e->name, e->per_class ? "<n>" : "");
     print_values(e);
     printf(" | %s | ", e->when == HAK_WHEN_START ? "start" : "live");

@@ -118,6 +118,18 @@ size_t hakmem_purge(void) HAKMEM_NOEXCEPT;
  * lock. Like any slow path it may purge what is due. The quarantine of the hardened build stays. Not for signal
  * handlers. */
 void hakmem_thread_idle(void) HAKMEM_NOEXCEPT;
+/* From forbid(true) on, until forbid(false), what the calling thread allocates or frees is reported to stderr with its stack, or ends the
+ * program after that (HAKMEM_FORBID=abort): for code that must not wait, such as audio, control loops and trading. Calls are served
+ * as ever meanwhile, more slowly; a realloc that leaves the block where it is is reported above 256 KiB alone. Returns what held before, so
+ * that scopes nest: bool before = hakmem_forbid(true); …; hakmem_forbid(before). Nothing is forbidden where there is no memory for the scope,
+ * at the thread's first. At most 1,000 calls of a process are reported. Costs other threads, and this one outside of it, nothing; both
+ * calls take some 100 ns. Not for signal handlers. */
+bool hakmem_forbid(bool forbidden) HAKMEM_NOEXCEPT;
+/* Bytes that the calling thread has asked for since it began, whatever became of the blocks: the difference of two calls is what lies between.
+ * Exact but for this: each request counts as its size and 15 bytes (the hardened library: 8 to 15 more), and realloc counts with the whole new size where
+ * it moves a block or resizes one above 256 KiB, else not. What a signal handler asks for may be missed where it interrupts the allocator.
+ * Costs the allocation nothing. In a child of fork the thread goes on counting. */
+uint64_t hakmem_thread_allocated(void) HAKMEM_NOEXCEPT;
 /* Accepted for compatibility: glibc's parameters have no counterpart here. Returns 1 for a parameter of <malloc.h>,
  * 0 for any other; nothing changes. */
 int hakmem_mallopt(int param, int value) HAKMEM_NOEXCEPT;
@@ -134,7 +146,7 @@ struct mallinfo hakmem_mallinfo(void) HAKMEM_NOEXCEPT;
 /* Writes totals as XML; options must be 0 (else EINVAL is returned). Returns 0, or -1 when writing failed. glibc
  * malloc_info(3). */
 int hakmem_malloc_info(int options, FILE *stream) HAKMEM_NOEXCEPT;
-/* Prints totals to stderr. <hakmem/stats.h> has all figures. */
+/* Prints all figures to stderr, as hakmem_stats_print of <hakmem/stats.h> does as text. */
 void hakmem_malloc_stats(void) HAKMEM_NOEXCEPT;
 
 /* Reads or sets an option of docs/options.md by its environment name, which may go without HAKMEM_ as for the command's --set:
@@ -169,11 +181,54 @@ typedef struct hakmem_option {
  * are where visit is NULL. Holds no lock meanwhile: visit may allocate; it must not throw. */
 size_t hakmem_option_list(bool (*visit)(const hakmem_option *option, void *context), void *context) HAKMEM_NOEXCEPT;
 
+/* Switches the heap profile (HAKMEM_HEAP_PROFILE) on, with one sample in rate_bytes (0: what HAKMEM_HEAP_PROFILE_RATE says), and off.
+ * Switched on, it begins anew: blocks that are older are unknown to it, and each output says since when it knows. While it is on, a start
+ * changes the rate alone. A thread that has not been sampled takes part from its next slow path on, at the latest when it has asked for 1 MiB
+ * more, or for 1,024 blocks of a size; the calling thread, from its next request on. Switched off, samples that are freed are still noted,
+ * and what is written is as of the switch otherwise. reset forgets all samples, on or off, and begins anew. Return 0; EINVAL: a rate
+ * above 2^40; ENOMEM; ENOTSUP: nothing to switch off or reset, as the profile has never been on. Not for signal handlers. The first start
+ * makes a thread, which writes the files that HAKMEM_HEAP_PROFILE_SECONDS and its kin ask for, and answers `hakmem profile PID`. */
+int hakmem_profile_start(size_t rate_bytes) HAKMEM_NOEXCEPT;
+int hakmem_profile_stop(void) HAKMEM_NOEXCEPT;
+int hakmem_profile_reset(void) HAKMEM_NOEXCEPT;
+
+/* Labels what the calling thread allocates from here on, in heap profiles: a request, a tenant, a query. Each sample is its label's from its
+ * allocation to its free, whoever frees it. A thread begins with 0, none; 2^64 - 1 counts as none too. Two stores, at any time, in signal
+ * handlers too. pprof shows the number under "label" (as a signed one) and its text under "label_name"; `hakmem profile --by label` sums by it. */
+void hakmem_label_set(uint64_t label) HAKMEM_NOEXCEPT;
+uint64_t hakmem_label_get(void) HAKMEM_NOEXCEPT;
+/* Names a label, in place of an earlier name; the text is copied. Returns 0; EINVAL: label 0 or 2^64 - 1, no text, or one above 255 bytes;
+ * ENOMEM: no memory, or above 16 MiB of names. Not for signal handlers. */
+int hakmem_label_name(uint64_t label, const char *text) HAKMEM_NOEXCEPT;
+
 /* Writes the heap profile (HAKMEM_HEAP_PROFILE) as of now to a file, which has its name only when it is whole; a regular file of that
- * name is replaced. A pipe, a device and what a link leads to are written to; ENXIO: nobody has opened the pipe to read. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile is not on; or why the file cannot be written. Sampled
+ * name is replaced. A pipe, a device and what a link leads to are written to; ENXIO: nobody has opened the pipe to read. Returns 0; EINVAL: no path or kind; ENOTSUP: the profile has never been on; or why the file cannot be written. Sampled
  * allocations of other threads wait meanwhile. */
-enum { HAKMEM_PROFILE_PPROF, HAKMEM_PROFILE_JEMALLOC, HAKMEM_PROFILE_JSON };
+typedef enum hakmem_profile_format {
+  HAKMEM_PROFILE_PPROF,    /* text that pprof reads */
+  HAKMEM_PROFILE_JEMALLOC, /* heap_v2, for jeprof */
+  HAKMEM_PROFILE_JSON,     /* all there is, for `hakmem profile` */
+  HAKMEM_PROFILE_PROTO     /* pprof's profile.proto, uncompressed, with mappings, build identifiers and addresses */
+} hakmem_profile_format;
 int hakmem_profile_dump(const char *path, int kind) HAKMEM_NOEXCEPT;
+
+/* What hakmem_profile_write writes, one or more of it: for each stack blocks and bytes that are live, were live at the peak, were
+ * allocated in all; blocks freed by how long they had lived; free bytes that cannot be given back because of a live block. */
+enum {
+  HAKMEM_PROFILE_LIVE = 1,
+  HAKMEM_PROFILE_PEAK = 2,
+  HAKMEM_PROFILE_TOTAL = 4,
+  HAKMEM_PROFILE_LIFETIMES = 8,
+  HAKMEM_PROFILE_PINNED = 16,
+  HAKMEM_PROFILE_ALL = 31
+};
+/* Gives the heap profile as of now to write(context, data, bytes), in one or more calls, each with other data: for a program's own HTTP port.
+ * PROTO has what is asked for, the lowest first; PPROF and JEMALLOC have what is live (or at the peak, where live is not asked for) and the total;
+ * JSON has all. Allocates nothing and takes no lock of libc's; `write` is called with no lock held, may allocate, returns 0 or what shall
+ * be returned here, and must not throw. Returns 0; EINVAL; ENOTSUP: the profile has never been on; ENOMEM. Sampled allocations of
+ * other threads wait while the profile is rendered. Not for signal handlers. */
+int hakmem_profile_write(int what, hakmem_profile_format format,
+                         int (*write)(void *context, const void *data, size_t bytes), void *context) HAKMEM_NOEXCEPT;
 
 /* Registers what is called, with the bytes that are resident and the target in bytes, when the process stays above
  * HAKMEM_RSS_TARGET (unless it is set, 95 % of the control group's limit) although all free memory has been given back: at

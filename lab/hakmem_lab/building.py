@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,16 +19,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hakmem.allocators import cache
+from hakmem.allocators.peers import Allocator
 from hakmem.allocators.recipes import PACKAGES, Recipe
-
-from hakmem_lab.loading import try_library
+from hakmem.running.proof import load_checked, peer_served
 
 # What would change a build behind the recipe's back.
 UNWANTED = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "RUSTFLAGS", "MAKEFLAGS", "LD_PRELOAD")
 UNWANTED_PREFIXES = ("CARGO_BUILD_", "CARGO_ENCODED_", "CARGO_PROFILE_", "JEMALLOC_", "CMAKE_")
-# A line of the log that compiles one of the peer's own files.
-COMPILE_LINE = re.compile(r"(?:gcc|g\+\+|clang|clang\+\+)(?:-\d+)? .*-O\w* .*-c ")
-FLAG = re.compile(r"(?<!\S)(-(?:O\w*|f[\w=+-]+|m[\w=.+-]+|D\w+(?:=[^\s\\']*)?|U\w+|std=\S+))")
 LINK_FLAGS = ("-shared", "-pthread", "-Wl,-O1", "-Wl,--gc-sections", "-Wl,-z,relro")
 
 
@@ -110,6 +108,13 @@ class Workshop:
         return f"{word[:200]} (log: {log})"
 
 
+def why_it_does_not_serve(library: Path, settings: Mapping[str, str]) -> str:
+    """Of a small program under a library: how it fails, or whose malloc it has; else nothing."""
+    allocator = load_checked(Allocator(library.name, library, settings=settings))
+    said = allocator.problem or peer_served((sys.executable, "-I", "-S", "-c", ""), allocator)
+    return "" if said == "yes" else said
+
+
 def missing_tool(recipe: Recipe) -> str:
     """One line about the first tool that is not there, or an empty string."""
     for tool in recipe.needed_tools:
@@ -135,10 +140,9 @@ def build(recipe: Recipe, jobs: int, say: Callable[[str], None] = lambda _: None
             fetch(shop)
             built = METHODS[recipe.method](shop)
             say("trying")
-            loading = try_library(built.library, recipe.settings)
-            if loading.problem:
-                raise BuildError(f"built, but {loading.problem}")
-            metadata = describe(shop, built, loading.operator_new)
+            if said := why_it_does_not_serve(built.library, recipe.settings):
+                raise BuildError(f"built, but {said}")
+            metadata = describe(shop, built)
             cache.write(metadata, built.library, built.archive)
         finally:
             shutil.rmtree(shop.folder, ignore_errors=True)
@@ -209,8 +213,6 @@ def build_by_cargo(shop: Workshop) -> Built:
         header.write_text("".join(f"#undef {name}\n" for name in shop.recipe.undefine))
         flags += ["-include", str(header)]
     given = {"CFLAGS": " ".join(flags), "CXXFLAGS": " ".join(flags)}
-    # So that the log has the compile lines.
-    given["CC_ENABLE_DEBUG_OUTPUT"] = "1"
     command = ["cargo", "build", "--release", "--offline", "-vv", "--message-format=json"]
     output = shop.run("compiling", [*command, f"-j{shop.jobs}"], shop.folder, given)
     archive = find_archive(output, shop.recipe.crate)
@@ -305,9 +307,8 @@ METHODS = {
 }
 
 
-def describe(shop: Workshop, built: Built, operator_new: bool) -> cache.Metadata:
+def describe(shop: Workshop, built: Built) -> cache.Metadata:
     recipe = shop.recipe
-    log = cache.log_path(recipe.name).read_text(errors="replace")
     compiler = recipe.compilers["CXX"]
     said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
     return cache.Metadata(
@@ -316,11 +317,9 @@ def describe(shop: Workshop, built: Built, operator_new: bool) -> cache.Metadata
         crate_version=shop.crate_version.partition("+")[0],
         version=upstream_version(recipe, shop.crate_folder, shop.crate_version),
         compiler=said.stdout.partition("\n")[0] or compiler,
-        flags=" ".join([compile_flags(log), *(f"#undef {name}" for name in recipe.undefine)]),
         sha256=cache.checksum(built.library),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         recipe=recipe.digest,
-        operator_new=operator_new,
         archive_sha256=cache.checksum(built.archive),
     )
 
@@ -337,12 +336,3 @@ def upstream_version(recipe: Recipe, folder: Path, crate_version: str) -> str:
         return recipe.version_note.format(*found.groups())
     parts = found.groups()
     return ".".join(str(int(part)) for part in parts) if len(parts) > 1 else parts[0]
-
-
-def compile_flags(log: str) -> str:
-    """The flags that change code, from the longest compile line of a build's log."""
-    plain = log.replace('"', "").splitlines()
-    lines = [line for line in plain if COMPILE_LINE.search(line) and "flag_check" not in line]
-    if not lines:
-        return "unknown (see the log)"
-    return " ".join(dict.fromkeys(FLAG.findall(max(lines, key=len))))

@@ -18,29 +18,17 @@ def beside_picture(baseline: str, rows: Sequence[Beside], names: dict[str, str])
     Both say by how much the baseline is better, to the right: speed as its speed over the peer's,
     memory as the peer's over its own.
     """
-    # Slow to import, and only this needs it.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    style = report.drawing_style(f"{baseline} beside each")
     ordered = sorted(rows, key=lambda row: row.speed.median, reverse=True)
-    with rc_context(style):
-        size = (WIDTH_INCHES, FRAME_INCHES + ROW_INCHES * len(ordered))
-        figure = Figure(figsize=size, layout="constrained")
+    size = (WIDTH_INCHES, FRAME_INCHES + ROW_INCHES * len(ordered))
+    with report.new_figure(size, f"{baseline} beside each") as figure:
         panels = figure.subplots(1, 2, sharey=True)
         speeds = [row.speed for row in ordered]
-        memory = [inverse(row.peak) if row.peak else None for row in ordered]
+        memory = [row.peak.inverse if row.peak else None for row in ordered]
         draw(panels[0], f"speed of {baseline} ÷ speed of the peer", speeds)
         draw(panels[1], f"peak memory of the peer ÷ {baseline}'s", memory)
         panels[0].set_yticks(range(len(ordered)), [names.get(r.peer, r.peer) for r in ordered])
         panels[0].invert_yaxis()
         return report.picture_of(figure, "svg").decode()
-
-
-def inverse(ratio: Interval) -> Interval:
-    if ratio.low is None or ratio.high is None:
-        return Interval(1 / ratio.median)
-    return Interval(1 / ratio.median, 1 / ratio.high, 1 / ratio.low)
 
 
 def draw(axes: object, title: str, values: Sequence[Interval | None]) -> None:

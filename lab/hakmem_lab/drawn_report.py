@@ -1,7 +1,7 @@
 """How the figures of `hakmem drawn` are shown: tables, JSON, and a page with pictures."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from hakmem.errors import UserError
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from hakmem_lab import pages
 from hakmem_lab.drawn_picture import beside_picture
-from hakmem_lab.drawn_results import Beside, Results, Share
+from hakmem_lab.drawn_results import SPEED, Beside, Results, Share
 from hakmem_lab.drawn_session import Session, seeds_text
 
 BESIDE_TITLES = ("seeds", "speed", "", "faster on", "peak RSS", "", "rest RSS", "")
@@ -49,35 +49,20 @@ def summary(results: Results) -> list[str]:
         judged = usual.speed.low is not None
         told.append(sentences.sentence(speed, name, {usual.peer: usual.speed}, judged))
         if usual.peak is not None:
-            peak = {usual.peer: inverse(usual.peak)}
+            peak = {usual.peer: usual.peak.inverse}
             told.append(sentences.sentence(PEAK_RSS, name, peak, judged))
-    for one, less in shares(results):
-        if one in (results.speed, *results.memory):
+    for one in results.shares.values():
+        if one.title == SPEED or one.less:
             told.append(
                 f"{name}'s {one.title}: {tables.interval(one.mean, 2)} in the mean of {one.seeds} "
-                f"loads, {'below' if less else 'above'} 1 is better; at least as good on "
+                f"loads, {'below' if one.less else 'above'} 1 is better; at least as good on "
                 f"{percent(one.first)} of them."
             )
     return told
 
 
-def inverse(value: Interval) -> Interval:
-    """Of a mean ratio, the one of the others over the baseline."""
-    if value.low is None or value.high is None:
-        return Interval(1 / value.median)
-    return Interval(1 / value.median, 1 / value.high, 1 / value.low)
-
-
-def shares(results: Results) -> list[tuple[Share, bool]]:
-    """Each with whether less is better."""
-    speeds = (results.speed, results.chosen, results.net, results.net_chosen)
-    found = [(one, False) for one in speeds if one is not None]
-    return found + [(one, True) for one in results.memory]
-
-
 def summary_table(results: Results) -> Table | None:
-    found = shares(results)
-    if not found:
+    if not results.shares:
         return None
     caption = (
         "Geometric means over the seeds, [95 % interval]. Speed: above 1 "
@@ -85,34 +70,30 @@ def summary_table(results: Results) -> Table | None:
         f"the best; nearly: within 5 % of it. {CHOSEN}"
     )
     title = f"{results.baseline} on {len(results.seeds)} drawn loads"
-    return share_table(title, caption, "seeds", found)
+    return share_table(title, caption, "seeds", results.shares.values())
 
 
-def share_table(title: str, caption: str, many: str, found: list[tuple[Share, bool]]) -> Table:
-    table = tables.plain_table(title)
-    table.caption = caption
-    for title in ("ratio", many, "geometric mean", "first", "nearly", "worst", "best"):
-        table.add_column(title, justify="left" if title == "ratio" else "right")
-    for one, less in found:
-        worst, best = (one.highest, one.lowest) if less else (one.lowest, one.highest)
-        table.add_row(one.title, str(one.seeds), tables.interval(one.mean), percent(one.first),
-                      percent(one.nearly), ratio(worst), ratio(best))  # fmt: skip
-    return table
+def share_table(title: str, caption: str, many: str, found: Iterable[Share]) -> Table:
+    heads = ("ratio", many, "geometric mean", "first", "nearly", "worst", "best")
+    rows = []
+    for one in found:
+        ends = (one.highest, one.lowest) if one.less else (one.lowest, one.highest)
+        shares = percent(one.first), percent(one.nearly)
+        rows.append([one.title, str(one.seeds), tables.interval(one.mean), *shares,
+                     *map(ratio, ends)])  # fmt: skip
+    return tables.figures_table(title, heads, rows, heads[:1], caption)
 
 
 def worst_table(results: Results) -> Table | None:
     if not results.worst:
         return None
-    table = tables.plain_table("The loads furthest behind the best peer")
-    table.add_column("seed", justify="right")
-    table.add_column("speed", justify="right")
-    table.add_column("best peer", no_wrap=True)
-    table.add_column("peak RSS", justify="right")
-    table.add_column("load")
-    for one in results.worst:
-        table.add_row(str(one.seed), ratio(one.over_best.median), one.best_peer,
-                      ratio(one.peak_over_best), one.load)  # fmt: skip
-    return table
+    heads = ("seed", "speed", "best peer", "peak RSS", "load")
+    rows = [
+        [str(one.seed), ratio(one.over_best.median), one.best_peer, ratio(one.peak_over_best),
+         one.load] for one in results.worst
+    ]  # fmt: skip
+    title = "The loads furthest behind the best peer"
+    return tables.figures_table(title, heads, rows, ("best peer", "load"))
 
 
 def beside_table(results: Results) -> Table | None:
@@ -129,12 +110,9 @@ def table_beside(
     """Of the cells of a row as many as there are titles."""
     if not rows:
         return None
-    table = tables.plain_table(f"{name} beside each")
-    table.caption = caption
-    columns = [("allocator", {"no_wrap": True}), *((title, {}) for title in titles)]
+    heads = ("allocator", *titles)
     cells = ([one.peer, *beside_cells(one)[: len(titles)]] for one in rows)
-    tables.fill(table, columns, list(cells))
-    return table
+    return tables.figures_table(f"{name} beside each", heads, cells, heads, caption)
 
 
 def beside_cells(one: Beside) -> list[str]:
@@ -161,10 +139,10 @@ def document(session: Session, results: Results) -> dict:
         "served": session.served,
         "baseline": results.baseline,
         "peers": list(results.peers),
-        "allocators": {a.name: a.problem or str(a) for a in session.allocators},
+        "allocators": {a.name: str(a) for a in session.allocators},
         "wanted": {"seeds": seeds_text(session.seeds), "rounds": session.rounds,
                    "scale": session.scale, "rest_s": session.rest_s},
-        "summary": [asdict(one) for one, _ in shares(results)],
+        "summary": [asdict(one) for one in results.shares.values()],
         "beside": [asdict(one) for one in results.beside],
         "worst": [one.seed for one in results.worst],
         "seeds": [asdict(one) for one in results.seeds],
@@ -196,18 +174,16 @@ def picture_of_peers(session: Session, results: Results) -> str:
 
 def seeds_table(results: Results) -> Table:
     """Every seed, the furthest behind first; all speeds, so that a load can be found again."""
-    table = tables.plain_table("Every seed")
-    titles = ("seed", "over best", "best peer", "by other rounds", "peak RSS", "after the rest")
-    for title in (*titles, *results.peers):
-        table.add_column(title, justify="left" if title == "best peer" else "right")
-    table.add_column("load")
+    heads = ("seed", "over best", "best peer", "by other rounds", "peak RSS", "after the rest",
+             *results.peers, "load")  # fmt: skip
+    rows = []
     for one in sorted(results.seeds, key=lambda one: middle(one.over_best) or 0):
         each = (one.figures.get(peer) for peer in results.peers)
         speeds = (middle(f.ratio) if f else None for f in each)
-        figures = (one.peak_over_best, one.rest_over_best, *speeds)
-        table.add_row(str(one.seed), ratio(middle(one.over_best)), one.best_peer,
-                      ratio(middle(one.over_chosen)), *map(ratio, figures), one.load)  # fmt: skip
-    return table
+        figures = (middle(one.over_chosen), one.peak_over_best, one.rest_over_best, *speeds)
+        rows.append([str(one.seed), ratio(middle(one.over_best)), one.best_peer,
+                     *map(ratio, figures), one.load])  # fmt: skip
+    return tables.figures_table("Every seed", heads, rows, ("best peer", "load"))
 
 
 def middle(value: Interval | None) -> float | None:

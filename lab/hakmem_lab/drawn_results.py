@@ -9,13 +9,13 @@ ratio is the geometric mean, and its interval is drawn over the seeds.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 
+from hakmem.measuring.measures import by_interval, speed_and_net
 from hakmem.measuring.rotation import Rotation
-from hakmem.measuring.statistics import Interval, net_speed_ratio, speed_ratio
+from hakmem.measuring.statistics import Interval
 
-from hakmem_lab import shell
 from hakmem_lab.drawn_run import Measured, problems, said
 from hakmem_lab.drawn_session import Session
 from hakmem_lab.shell import FLOOR
@@ -25,6 +25,9 @@ LOAD_LINE = re.compile(r"^Load: (.*)$", re.MULTILINE)
 # The bar on memory is the lower of these two; Debian's where the newer is not built.
 MEMORY_PAIR = (("mimalloc3", "mimalloc"), ("jemalloc5", "jemalloc"))
 NEARLY = 0.95
+SPEED, CHOSEN = "speed over the best peer", "the same, the peer chosen by other rounds"
+NET = "speed over the best peer, net of the floor"
+NET_CHOSEN = "the same, net, the peer chosen by other rounds"
 TOO_FEW = "too few seeds"
 WORST = 10
 # A process that stands still holds some memory: no ratio is made of less than a page.
@@ -89,6 +92,8 @@ class Share:
     nearly: float
     lowest: float
     highest: float
+    # A ratio below 1 is the good one.
+    less: bool
 
 
 @dataclass(frozen=True)
@@ -98,18 +103,14 @@ class Results:
     baseline: str
     peers: Sequence[str]
     seeds: Sequence[SeedResult]
-    speed: Share | None = None
-    chosen: Share | None = None
-    net: Share | None = None
-    net_chosen: Share | None = None
-    memory: Sequence[Share] = ()
-    beside: Sequence[Beside] = ()
-    worst: Sequence[SeedResult] = field(default=())
+    shares: Mapping[str, Share]
+    beside: Sequence[Beside]
+    worst: Sequence[SeedResult]
 
 
 def collect(session: Session, measured: Iterable[Measured]) -> Results:
     baseline = session.baseline
-    peers = [a.name for a in session.usable if a.name != baseline]
+    peers = [a.name for a in session.allocators if a.name != baseline]
     seeds = [seed_result(one, baseline, peers) for one in measured]
     with_best = [one for one in seeds if one.over_best is not None]
     by_speed = sorted(with_best, key=lambda one: one.over_best.median)
@@ -118,8 +119,7 @@ def collect(session: Session, measured: Iterable[Measured]) -> Results:
         baseline,
         peers,
         seeds,
-        *speed_shares(seeds, seed),
-        memory_shares(seeds, seed),
+        shares(seeds, seed),
         [found for peer in peers if (found := beside(seeds, baseline, peer, seed))],
         by_speed[:WORST],
     )
@@ -127,7 +127,7 @@ def collect(session: Session, measured: Iterable[Measured]) -> Results:
 
 def seed_result(measured: Measured, baseline: str, peers: Sequence[str]) -> SeedResult:
     rotation = measured.rotation
-    names = [name for name in (baseline, *peers, FLOOR) if has_rounds(rotation, name)]
+    names = [name for name in (baseline, *peers, FLOOR) if rotation.has_figures(name)]
     figures = {name: figures_of(measured, name, baseline) for name in names}
     there = [name for name in peers if name in figures and figures[name].ratio is not None]
     best = min(there, key=lambda name: figures[name].ratio.median, default="")
@@ -141,15 +141,10 @@ def seed_result(measured: Measured, baseline: str, peers: Sequence[str]) -> Seed
         best,
         figures[best].ratio if best else None,
         figures[best].net if best else None,
-        *(speed_and_net(rotation, baseline, chosen) if chosen else (None, None)),
+        *(speed_and_net(rotation, baseline, chosen, FLOOR) if chosen else (None, None)),
         *memory_ratios(figures, baseline, there, lambda f: f.peak_kb),
         *memory_ratios(figures, baseline, there, lambda f: f.rest_kb),
     )
-
-
-def has_rounds(rotation: Rotation, name: str) -> bool:
-    series = rotation.series.get(name)
-    return series is not None and not series.problem and len(series.values) > 0
 
 
 def load_of(rotation: Rotation) -> str:
@@ -165,8 +160,8 @@ def figures_of(measured: Measured, name: str, baseline: str) -> Figures:
     rotation = measured.rotation
     series, rounds = rotation.series[name], rotation.rounds_done
     ratio = net = None
-    if name not in (baseline, FLOOR) and has_rounds(rotation, baseline):
-        ratio, net = speed_and_net(rotation, baseline, rotation.costs(name))
+    if name not in (baseline, FLOOR) and rotation.has_figures(baseline):
+        ratio, net = speed_and_net(rotation, baseline, rotation.costs(name), FLOOR)
     peaks = [said(outcome).get("peak_kb") for outcome in series.outcomes[:rounds]]
     return Figures(
         median(series.values[:rounds]),
@@ -175,17 +170,6 @@ def figures_of(measured: Measured, name: str, baseline: str) -> Figures:
         median(peaks) if peaks and None not in peaks else None,
         measured.rest_kb.get(name),
     )
-
-
-def speed_and_net(
-    rotation: Rotation, baseline: str, theirs: Sequence[float]
-) -> tuple[Interval, Interval | None]:
-    """The baseline's speed over another's, and the same net of the floor where that ran."""
-    ours = rotation.costs(baseline)
-    net = None
-    if has_rounds(rotation, FLOOR):
-        net = net_speed_ratio(ours, theirs, rotation.costs(FLOOR), rotation.seed)
-    return speed_ratio(ours, theirs, rotation.seed), net
 
 
 def memory_ratios(
@@ -209,43 +193,39 @@ def ratio_to_least(ours: float, others: Sequence[float]) -> float | None:
 
 
 def share(title: str, ratios: Sequence[float], seed: int, *, less: bool = False) -> Share | None:
-    """`less`: a ratio below 1 is the good one, and at most 1.05 is nearly as good."""
+    """Where less is good, at most 1.05 is nearly as good."""
     if not ratios:
         return None
     first = sum(r <= 1 if less else r >= 1 for r in ratios)
     nearly = sum(r <= 1 / NEARLY if less else r >= NEARLY for r in ratios)
     count = len(ratios)
     mean = geometric_mean_interval(ratios, seed)
-    return Share(title, count, mean, first / count, nearly / count, min(ratios), max(ratios))
+    ends = min(ratios), max(ratios)
+    return Share(title, count, mean, first / count, nearly / count, *ends, less)
 
 
-def speed_shares(seeds: Sequence[SeedResult], seed: int) -> list[Share | None]:
-    """In the order of the fields of Results; absent where no seed has the ratio."""
-    kinds = {
-        "speed over the best peer": lambda one: one.over_best,
-        "the same, the peer chosen by other rounds": lambda one: one.over_chosen,
-        "speed over the best peer, net of the floor": lambda one: one.net_over_best,
-        "the same, net, the peer chosen by other rounds": lambda one: one.net_over_chosen,
-    }
-    return [
-        share(title, [found.median for one in seeds if (found := read(one)) is not None], seed)
-        for title, read in kinds.items()
-    ]
+# By title the ratios of the seeds that make a share; of memory less is good.
+KINDS: dict[str, Callable[[SeedResult], Interval | float | None]] = {
+    SPEED: lambda one: one.over_best,
+    CHOSEN: lambda one: one.over_chosen,
+    NET: lambda one: one.net_over_best,
+    NET_CHOSEN: lambda one: one.net_over_chosen,
+    "peak RSS over the lower of mimalloc and jemalloc": lambda one: one.peak_over_pair,
+    "peak RSS over the lowest peer": lambda one: one.peak_over_best,
+    "RSS after the rest over the lower of mimalloc and jemalloc": lambda one: one.rest_over_pair,
+    "RSS after the rest over the lowest peer": lambda one: one.rest_over_best,
+}
 
 
-def memory_shares(seeds: Sequence[SeedResult], seed: int) -> list[Share]:
-    kinds = {
-        "peak RSS over the lower of mimalloc and jemalloc": lambda one: one.peak_over_pair,
-        "peak RSS over the lowest peer": lambda one: one.peak_over_best,
-        "RSS after the rest over the lower of mimalloc and jemalloc":
-            lambda one: one.rest_over_pair,
-        "RSS after the rest over the lowest peer": lambda one: one.rest_over_best,
-    }  # fmt: skip
-    found = (
-        share(title, [r for one in seeds if (r := read(one)) is not None], seed, less=True)
-        for title, read in kinds.items()
-    )
-    return [one for one in found if one is not None]
+def shares(seeds: Sequence[SeedResult], seed: int) -> dict[str, Share]:
+    """Without those that no seed has a ratio for."""
+    found = {}
+    for title, read in KINDS.items():
+        each = [ratio for one in seeds if (ratio := read(one)) is not None]
+        ratios = [ratio.median if isinstance(ratio, Interval) else ratio for ratio in each]
+        if one := share(title, ratios, seed, less="RSS" in title):
+            found[title] = one
+    return found
 
 
 def beside(seeds: Sequence[SeedResult], baseline: str, peer: str, seed: int) -> Beside | None:
@@ -286,4 +266,4 @@ def memory_mean(
 
 
 def verdict(mean: Interval | None, below: str, above: str) -> str:
-    return shell.verdict(mean, below, above, TOO_FEW)
+    return by_interval(mean, below, above, TOO_FEW) if mean else ""

@@ -20,6 +20,8 @@ from hakmem.running.proof import hakmem_served, peer_served
 from hakmem_lab.drawn_session import Session
 from hakmem_lab.shell import FLOOR, HAKMEM, Tick
 
+# A load takes some 0.2 s under most allocators; the slowest here took 90 times that.
+LIMIT_S = 60.0
 # Loads have up to 512 MiB live, and an allocator may hold several times that.
 REST_BYTES = 2 << 30
 # The share of the work that shows whose malloc serves.
@@ -46,24 +48,24 @@ def said(outcome: Outcome) -> dict[str, int]:
 
 def contenders_of(session: Session, seed: int) -> list[Contender]:
     rows = [
-        Contender(a.name, session.words(seed), a.library, a.settings, limit_s=session.limit_s)
-        for a in session.usable
+        Contender(a.name, session.words(seed), a.library, a.settings, limit_s=LIMIT_S)
+        for a in session.allocators
     ]
     if session.floor and (floor := find(FLOOR)).usable:
         command = session.words(seed, check=False)
-        rows.append(Contender(FLOOR, command, floor.library, limit_s=session.limit_s))
+        rows.append(Contender(FLOOR, command, floor.library, limit_s=LIMIT_S))
     return rows
 
 
 def prove(session: Session, tick: Tick) -> None:
     """Whose malloc serves the program: hakmem's counter, for the others the loader's word."""
     command = session.words(session.seeds[0], scale=PROOF_SCALE)
-    for a in session.usable:
+    for a in session.allocators:
         tick(f"proof: {a.name}")
         if a.name == HAKMEM and a.library is not None:
-            session.served[a.name] = str(hakmem_served(command, a.library, None, session.limit_s))
+            session.served[a.name] = str(hakmem_served(command, a.library, None, LIMIT_S))
         else:
-            session.served[a.name] = peer_served(command, a, None, session.limit_s)
+            session.served[a.name] = peer_served(command, a, None, LIMIT_S)
 
 
 def read(session: Session, seed: int) -> Measured | None:
@@ -100,7 +102,7 @@ def run_seed(session: Session, seed: int, tick: Tick) -> Measured:
     """Runs what is missing; raises KeyboardInterrupt with all finished rounds on disk."""
     rows = contenders_of(session, seed)
     log, _ = session.run_rotation(
-        f"seed-{seed}", rows, OPS_PER_SECOND, session.rounds, session.seed + seed, session.cpus,
+        f"seed-{seed}", rows, OPS_PER_SECOND, session.rounds, session.seed + seed, None,
         tick, lambda: {"drawn_seed": seed},
     )  # fmt: skip
     measured = read(session, seed)
@@ -116,16 +118,16 @@ def run_rests(session: Session, measured: Measured, log: Journal, tick: Tick) ->
     tick("rest")
     rest_ms = round(session.rest_s * 1000)
     command = session.words(measured.seed, rest_ms=rest_ms)
-    limit_s = session.limit_s and session.limit_s * len(names) + session.rest_s
+    limit_s = LIMIT_S * len(names) + session.rest_s
     rows = [
         Contender(a.name, command, a.library, a.settings, limit_s=limit_s)
-        for a in session.usable
+        for a in session.allocators
         if a.name in names
     ]
     workers = max(1, min(len(rows), psutil.virtual_memory().available // REST_BYTES))
     with ThreadPoolExecutor(workers) as pool:
         try:
-            running = {pool.submit(row.run, session.cpus): row.name for row in rows}
+            running = {pool.submit(row.run): row.name for row in rows}
             for done in as_completed(running):
                 note_rest(measured, log, running[done], done.result())
         except KeyboardInterrupt:

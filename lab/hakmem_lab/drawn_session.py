@@ -22,14 +22,8 @@ class Session(shell.Session):
     seeds: list[int]
     scale: int
     rest_s: float
-    limit_s: float
-    cpus: str | None
     floor: bool
     command = "drawn"
-
-    @property
-    def baseline(self) -> str:
-        return self.allocators[0].name
 
     def words(self, seed: int, *, scale: int = 0, check: bool = True, rest_ms: int = 0):
         """The arguments of the program; the floor's blocks overlap, so that it needs no check."""

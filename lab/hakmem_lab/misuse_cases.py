@@ -140,14 +140,14 @@ def run_cases(
     cases: Sequence[str],
     library: Path | None,
     settings: Mapping[str, str] | None = None,
-    done: Callable[[Ending], None] = lambda _ending: None,
+    done: Callable[[str], None] = lambda _case: None,
     limit_s: float = LIMIT_S,
 ) -> list[Ending]:
     """Runs all cases, JOBS at a time, in the order of their names."""
 
     def one(case: str) -> Ending:
         ending = run_case(program, case, library, settings, limit_s)
-        done(ending)
+        done(case)
         return ending
 
     with ThreadPoolExecutor(JOBS) as pool:

@@ -1,38 +1,25 @@
-"""The programs of `hakmem programs`: read from programs.toml, each a RealLoad with its input."""
+"""The programs of `hakmem programs`, as programs.toml has them, and where their inputs lie."""
 
 import fcntl
-import os
-import shlex
 import shutil
-import subprocess
-import sys
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from hakmem.allocators import cache
 from hakmem.errors import UserError
-from hakmem.inputs import read_whole
-from hakmem.plain_text import with_last_words
 
-from hakmem_lab.real_programs import PYTHON_SETTINGS, WORKLOADS, Needed, RealLoad, Words
+from hakmem_lab.suite import read_toml
 
+WORKLOADS = Path(__file__).parent / "workloads"
 CATALOGUE = Path(__file__).parent / "programs.toml"
 FOLDER = WORKLOADS / "programs"
 CAUSES, JUDGING, ALL = "causes", "judging", "all"
 SETS = (CAUSES, JUDGING, ALL)
 # Debian's own programs, whatever else is installed: another one may bring its own malloc.
 PATH = "/usr/bin:/bin"
-# What else would change from run to run, or from user to user.
-SETTINGS = {
-    "PATH": PATH, "LC_ALL": "C", "TZ": "UTC", "PERL_HASH_SEED": "0", "PERL_PERTURB_KEYS": "0",
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MAGICK_THREAD_LIMIT": "1",
-    "PYTHONDONTWRITEBYTECODE": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
-}  # fmt: skip
 # Runs at the same time with the same seed; each has a folder whose name is as long.
 PLACES = 100
 
@@ -58,48 +45,20 @@ class Program:
     def scaled(self, percent: int, counted: bool) -> int:
         return max(1, (self.count if counted else self.size) * percent // 100)
 
-    def prepared(self, seed: int) -> RealLoad:
-        """With the seed in its command line and its input."""
-        needs = (text.split() for text in self.needs)
-        return RealLoad(
-            self.name,
-            self.title,
-            tuple(Needed(*names, partial(shutil.which, path=PATH)) for names in needs),
-            partial(self.words, self.command, seed),
-            partial(self.words, self.load, seed) if self.load else None,
-            partial(self.words, self.fresh, seed) if self.fresh else None,
-            partial(self.make_input, seed),
-            SETTINGS | PYTHON_SETTINGS | dict(self.settings),
-            self.own_malloc,
-        )
-
-    def filled(self, text: str, seed: int, folder: Path, size: int) -> str:
-        text = text.replace("{n}", str(size)).replace("{seed}", str(seed))
-        return text.replace("{in}", str(folder)).replace("{work}", str(FOLDER))
-
-    def words(self, text: str, seed: int, folder: Path, size: int) -> Words:
-        first, *rest = shlex.split(self.filled(text, seed, folder, size))
-        return (shutil.which(first, path=PATH) or first, *rest)
-
-    def make_input(self, seed: int, folder: Path, size: int) -> None:
-        for text in self.prepare:
-            line = self.filled(text, seed, folder, size)
-            if line.startswith("inputs "):
-                line = f"{sys.executable} {FOLDER / 'inputs.py'} {line.removeprefix('inputs ')}"
-            shell, own = ["/bin/sh", "-c", line], os.environ | SETTINGS
-            ran = subprocess.run(shell, env=own, capture_output=True, text=True, errors="replace")
-            if ran.returncode:
-                raise UserError(with_last_words(f"its input: {line} failed", ran.stderr[-300:]))
+    def problem(self) -> str:
+        """The first thing that is missing, in one line, or an empty string."""
+        for program, package in (text.split() for text in self.needs):
+            if not shutil.which(program, path=PATH):
+                return f"{program} is not installed (Debian package {package})"
+        return ""
 
 
 def read_catalogue(path: Path) -> list[Program]:
     """All programs of a file; one line about the first that is not as it must be."""
     try:
-        found = [Program(**entry) for entry in tomllib.loads(read_whole(path).decode())["program"]]
+        found = [Program(**entry) for entry in read_toml(path)["program"]]
         for one in found:
             require_sound(one)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is no catalogue of programs: {error}", 2) from error
     if len({one.name for one in found}) < len(found):

@@ -14,6 +14,8 @@ from hakmem.errors import UserError
 
 from hakmem_lab.real_programs import RealLoad
 
+# Of one run of about a second, or under valgrind of a tenth: no more than what hangs.
+LIMIT_S = 900.0
 # First level and last level: size, ways, line. As TLBs a line is a page.
 CACHES = ("--D1=32768,8,64", "--LL=1048576,8,64")
 TLBS = ("--D1=262144,64,4096", "--LL=8388608,16,4096")
@@ -52,12 +54,12 @@ class Counted:
         return 2 * self.library_instructions / self.library_calls if self.library_calls else None
 
 
-def count_program(load: RealLoad, allocator: Allocator, limit_s: float) -> dict:
+def count_program(load: RealLoad, allocator: Allocator) -> dict:
     """A line for the journal: the counts, or why there are none."""
     try:
-        instructions, l1, l2 = cachegrind(load, allocator, limit_s, CACHES)
-        _, tlb1, tlb2 = cachegrind(load, allocator, limit_s, TLBS)
-        own = of_library(load, allocator, limit_s) if allocator.library else (None, None)
+        instructions, l1, l2 = cachegrind(load, allocator, CACHES)
+        _, tlb1, tlb2 = cachegrind(load, allocator, TLBS)
+        own = of_library(load, allocator) if allocator.library else (None, None)
     except UserError as error:
         return {"problems": {allocator.name: error.message}}
     if own[0] == 0:
@@ -66,24 +68,22 @@ def count_program(load: RealLoad, allocator: Allocator, limit_s: float) -> dict:
     return {"counts": {allocator.name: asdict(counted)}}
 
 
-def run(load: RealLoad, allocator: Allocator, limit_s: float, *tool: str) -> None:
+def run(load: RealLoad, allocator: Allocator, *tool: str) -> None:
     row = load.contender(allocator, SETTINGS)
     given = dict(row.settings) | ({"LD_PRELOAD": str(row.preload)} if row.preload else {})
     words = (f"{name}={value}" for name, value in sorted(given.items()))
     valgrind = ("/usr/bin/valgrind", "--trace-children=yes", *tool)
     command = ("/usr/bin/env", "-i", "-C", "/", *words, *STILL, *valgrind, *row.command)
-    outcome = replace(row, command=command, preload=None, settings={}, limit_s=limit_s).run()
+    outcome = replace(row, command=command, preload=None, settings={}, limit_s=LIMIT_S).run()
     if outcome.problem:
         raise UserError(f"under valgrind: {outcome.problem}")
 
 
-def cachegrind(
-    load: RealLoad, allocator: Allocator, limit_s: float, caches: tuple[str, str]
-) -> list[int]:
+def cachegrind(load: RealLoad, allocator: Allocator, caches: tuple[str, str]) -> list[int]:
     """Instructions, misses of the first and of the last level: sums over all processes."""
     with tempfile.TemporaryDirectory() as folder:
         files = ("--cachegrind-out-file=/dev/null", f"--log-file={folder}/%p")
-        run(load, allocator, limit_s, "--tool=cachegrind", "--cache-sim=yes", *caches, *files)
+        run(load, allocator, "--tool=cachegrind", "--cache-sim=yes", *caches, *files)
         log = "\n".join(path.read_text(errors="replace") for path in Path(folder).iterdir())
     found = [
         sum(int(text.replace(",", "")) for text in pattern.findall(log)) for pattern in FIGURES
@@ -93,11 +93,11 @@ def cachegrind(
     return found
 
 
-def of_library(load: RealLoad, allocator: Allocator, limit_s: float) -> tuple[int, int]:
+def of_library(load: RealLoad, allocator: Allocator) -> tuple[int, int]:
     """Instructions within the allocator's library, and calls into it, of all processes."""
     with tempfile.TemporaryDirectory() as folder:
         files = (f"--callgrind-out-file={folder}/%p.out", f"--log-file={folder}/%p.log")
-        run(load, allocator, limit_s, "--tool=callgrind", *files)
+        run(load, allocator, "--tool=callgrind", *files)
         parts = [within(path, allocator.library.resolve()) for path in Path(folder).glob("*.out")]
     return sum(part[0] for part in parts), sum(part[1] for part in parts)
 

@@ -37,19 +37,18 @@ def show(console: Console, session: Session, results: Results) -> None:
 def summary(results: Results) -> list[str]:
     return [
         f"{one.title}: {tables.interval(one.mean, 2)} in the mean of {one.seeds} programs, "
-        f"{'below' if less else 'above'} 1 is better; at least as good on {percent(one.first)}."
-        for one, less in results.shares
+        f"{'below' if one.less else 'above'} 1 is better; at least as good on {percent(one.first)}."
+        for one in results.shares
     ]
 
 
 def matrix(results: Results, kind: str, title: str, digits: int, scale: float) -> Table:
-    table = tables.plain_table(title)
     names = (results.baseline, *results.peers)
-    for column in ("program", "set", *names):
-        table.add_column(column, justify="right" if column in names else "left")
-    for one in results.programs:
-        table.add_row(one.name, one.set, *(cell(one, name, kind, digits, scale) for name in names))
-    return table
+    rows = [
+        [one.name, one.set, *(cell(one, name, kind, digits, scale) for name in names)]
+        for one in results.programs
+    ]
+    return tables.figures_table(title, ("program", "set", *names), rows, ("program", "set"))
 
 
 def cell(one: ProgramResult, name: str, kind: str, digits: int, scale: float) -> str:
@@ -66,7 +65,7 @@ def document(session: Session, results: Results) -> dict:
         "baseline": results.baseline,
         "allocators": {a.name: str(a) for a in session.allocators},
         "wanted": {name: getattr(session, name) for name in wanted},
-        "summary": [asdict(one) for one, _ in results.shares],
+        "summary": [asdict(one) for one in results.shares],
         "beside": [asdict(one) for one in results.beside],
         "programs": [asdict(one) for one in results.programs],
         "broken": session.broken,

@@ -54,13 +54,13 @@ class ProgramResult:
 
 @dataclass
 class Results:
-    """All programs that have figures; of a share, whether less is better."""
+    """All programs that have figures."""
 
     baseline: str
     peers: Sequence[str]
     counted: bool
     programs: Sequence[ProgramResult]
-    shares: list[tuple[Share, bool]] = field(default_factory=list)
+    shares: list[Share] = field(default_factory=list)
     beside: list[Beside] = field(default_factory=list)
 
 
@@ -109,7 +109,7 @@ def counted_figures(measured: Measured, name: str) -> dict[str, float | None]:
     return {kind: getattr(found, kind) for kind in COUNTED} if found else {}
 
 
-def shares(results: Results, which: str, seed: int) -> list[tuple[Share, bool]]:
+def shares(results: Results, which: str, seed: int) -> list[Share]:
     """Over all programs, or over a half of them."""
     rows = [one for one in results.programs if which in (ALL, one.set)]
     if which != ALL and len(rows) == len(results.programs):
@@ -118,10 +118,10 @@ def shares(results: Results, which: str, seed: int) -> list[tuple[Share, bool]]:
     over = [one.best_over_ours for one in rows if one.best_over_ours is not None]
     peak = [one.peak_over_lowest for one in rows if one.peak_over_lowest is not None]
     found = (
-        (share(f"{cost} of the best peer ÷ {results.baseline}'s, {which}", over, seed), False),
-        (share(f"peak RSS ÷ the lowest peer's, {which}", peak, seed, less=True), True),
+        share(f"{cost} of the best peer ÷ {results.baseline}'s, {which}", over, seed),
+        share(f"peak RSS ÷ the lowest peer's, {which}", peak, seed, less=True),
     )
-    return [(one, less) for one, less in found if one]
+    return [one for one in found if one]
 
 
 def beside_one(results: Results, peer: str, seed: int) -> Beside | None:

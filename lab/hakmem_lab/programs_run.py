@@ -13,14 +13,14 @@ from hakmem import environment
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
 from hakmem.measuring import journal
+from hakmem.measuring.deciding import CPU_TIME
 from hakmem.measuring.journal import Journal
-from hakmem.measuring.rotation import Metric, Rotation
-from hakmem.running.launching import Outcome
+from hakmem.measuring.rotation import Rotation
 from hakmem.running.syscalls import count_system_calls
 
 from hakmem_lab import shell
 from hakmem_lab.programs import Program, chosen, read_catalogue
-from hakmem_lab.programs_count import Counted, count_program
+from hakmem_lab.programs_count import LIMIT_S, Counted, count_program
 from hakmem_lab.real_programs import RealLoad
 from hakmem_lab.shell import Tick
 
@@ -32,7 +32,6 @@ class Session(shell.Session):
     catalogue: str
     names: str
     scale: int
-    limit_s: float
     counted: bool
     # Programs that could not be run at all, and why: tried again by a run that goes on.
     broken: dict[str, str] = field(default_factory=dict)
@@ -42,16 +41,6 @@ class Session(shell.Session):
     @property
     def programs(self) -> list[Program]:
         return chosen(read_catalogue(Path(self.catalogue)), "", self.names)
-
-
-class CpuTime(Metric):
-    """Of a run's process tree."""
-
-    def read(self, outcome: Outcome) -> float | None:
-        return outcome.cpu_s
-
-
-CPU_TIME = CpuTime(None, False, "s")
 
 
 @dataclass
@@ -114,13 +103,13 @@ def run_program(session: Session, measured: Measured, inputs: Path, tick: Tick) 
     """Runs what is missing; raises KeyboardInterrupt with all that is finished on disk."""
     program = measured.program
     tick(f"{program.name}: input")
-    load = program.prepared(session.seed)
+    load = RealLoad(program, session.seed)
     load.prepare(inputs, program.scaled(session.scale, session.counted))
     log = Journal(session.journal_path(program.name))
     if session.counted and log.path.exists():
         log.drop_cut_line()
     if not session.counted:
-        rows = [replace(load.contender(a), limit_s=session.limit_s) for a in session.allocators]
+        rows = [replace(load.contender(a), limit_s=LIMIT_S) for a in session.allocators]
         # Two for a program with threads.
         cpus = ",".join(map(str, environment.allowed_cpus()[-min(program.threads, 2) :]))
         session.run_rotation(
@@ -131,17 +120,17 @@ def run_program(session: Session, measured: Measured, inputs: Path, tick: Tick) 
     ask = count_program if session.counted else prove
     for allocator in unasked(session, measured):
         tick(f"{program.name}: {allocator.name}")
-        line = ask(load, allocator, session.limit_s)
+        line = ask(load, allocator)
         measured.add(line)
         log.write(line)
     return measured
 
 
-def prove(load: RealLoad, allocator: Allocator, limit_s: float) -> dict:
+def prove(load: RealLoad, allocator: Allocator) -> dict:
     """Whose malloc served, and the number of system calls: of servers with clients none."""
     row, calls = load.contender(allocator), None
     if not load.is_server:
-        counted = count_system_calls(row.command, row.preload, row.settings, limit_s or 1e6)
+        counted = count_system_calls(row.command, row.preload, row.settings, LIMIT_S)
         calls = counted.total
     name = allocator.name
     return {"served": {name: load.served(allocator)}, "calls": {name: calls}}

@@ -1,4 +1,4 @@
-"""Real programs as loads: what each needs, its input, and the command to run under an allocator.
+"""Real programs as loads: the input, and the command to run under an allocator.
 
 A load is prepared once, in a folder of its caller's; then it gives a contender for each allocator.
 Every run must print what the first one under glibc printed: one that does not is a failed run.
@@ -6,10 +6,13 @@ Clients of a server do not run under the allocator, and their costs are not coun
 """
 
 import hashlib
+import os
+import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,22 +25,19 @@ from hakmem.running.proof import PROOF_SETTINGS, counted, parse_stats, peer_serv
 from hakmem.running.runners import BY_ITSELF
 from hakmem.running.serving import ServerRunner
 
-WORKLOADS = Path(__file__).parent / "workloads"
-SYSTEM_PYTHON = "/usr/bin/python3"
+from hakmem_lab.programs import FOLDER, PATH, Program
+
 # By default Python serves small objects from arenas of its own, past malloc.
 PYTHON_SETTINGS = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"}
+# What else would change from run to run, or from user to user.
+SETTINGS = {
+    "PATH": PATH, "LC_ALL": "C", "TZ": "UTC", "PERL_HASH_SEED": "0", "PERL_PERTURB_KEYS": "0",
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MAGICK_THREAD_LIMIT": "1",
+    "PYTHONDONTWRITEBYTECODE": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
+}  # fmt: skip
 Words = tuple[str, ...]
 # What a server and its clients say is compared, and a socket's path has room for some 100 bytes.
 SCRATCH = Path("/tmp")
-
-
-@dataclass(frozen=True)
-class Needed:
-    """A program and its Debian package; `find` says where it lies, if it is there."""
-
-    program: str
-    package: str
-    find: Callable[[str], str | None] = shutil.which
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,11 @@ class RealContender(Contender):
 
 @dataclass
 class RealLoad:
-    """One real program. `folder` and `expected` are known once it is prepared."""
+    """One program with the inputs of a seed. `folder` and `expected` are known once it is prepared.
+    A server has a load, which uses it."""
 
-    name: str
-    title: str
-    needs: tuple[Needed, ...]
-    # Words for a prepared folder and a size: of the program; for a server of what uses it, and of
-    # what is run before each run.
-    command: Callable[[Path, int], Words]
-    load: Callable[[Path, int], Words] | None = None
-    fresh: Callable[[Path, int], Words] | None = None
-    make_input: Callable[[Path, int], None] | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    # Linked with an allocator of its own: glibc's must be preloaded like any other.
-    brings_malloc: bool = False
+    program: Program
+    seed: int
     folder: Path | None = None
     size: int = 0
     expected: str = ""
@@ -79,19 +70,24 @@ class RealLoad:
     scratch: TemporaryDirectory | None = None
 
     @property
-    def is_server(self) -> bool:
-        return self.load is not None
+    def name(self) -> str:
+        return self.program.name
 
-    def problem(self) -> str:
-        """The first thing that is missing, in one line, or an empty string."""
-        for needed in self.needs:
-            if not needed.find(needed.program):
-                return f"{needed.program} is not installed (Debian package {needed.package})"
-        return ""
+    @property
+    def is_server(self) -> bool:
+        return bool(self.program.load)
+
+    def filled(self, text: str) -> str:
+        text = text.replace("{n}", str(self.size)).replace("{seed}", str(self.seed))
+        return text.replace("{in}", str(self.folder)).replace("{work}", str(FOLDER))
+
+    def words(self, text: str) -> Words:
+        first, *rest = shlex.split(self.filled(text))
+        return (shutil.which(first, path=PATH) or first, *rest)
 
     def prepare(self, folder: Path, size: int) -> None:
         """Makes the input, and runs once under glibc for the output that all runs must have."""
-        if problem := self.problem():
+        if problem := self.program.problem():
             raise UserError(f"{self.name}: {problem}")
         self.size = size
         if self.is_server:
@@ -101,34 +97,38 @@ class RealLoad:
         self.folder = folder / self.name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.expected = ""
-        if self.make_input is not None:
-            self.make_input(self.folder, self.size)
-        first = self.contender(find("glibc"))
-        outcome = first.run()
+        for text in self.program.prepare:
+            self.make_input(self.filled(text))
+        outcome = self.contender(find("glibc")).run()
         if outcome.problem:
             told = f"{self.name} fails under glibc: {outcome.problem}"
             raise UserError(with_last_words(told, outcome.last_words()))
         self.expected = output_digest(outcome)
 
+    def make_input(self, line: str) -> None:
+        if line.startswith("inputs "):
+            line = f"{sys.executable} {FOLDER / 'inputs.py'} {line.removeprefix('inputs ')}"
+        shell, own = ["/bin/sh", "-c", line], os.environ | SETTINGS
+        ran = subprocess.run(shell, env=own, capture_output=True, text=True, errors="replace")
+        if ran.returncode:
+            raise UserError(with_last_words(f"its input: {line} failed", ran.stderr[-300:]))
+
     def contender(
         self, allocator: Allocator, settings: Mapping[str, str] | None = None
     ) -> RealContender:
         """A row for a rotation; its outcomes tell the cost of the program under test alone."""
-        if self.folder is None:
-            raise UserError(f"{self.name} is not prepared")
-        library = allocator.library
-        if library is None and self.brings_malloc:
+        one, library = self.program, allocator.library
+        if library is None and one.own_malloc:
             library = DEBIAN_LIBRARIES / "libc.so.6"
-        where = (self.folder, self.size)
-        runner = ServerRunner(load=self.load(*where)) if self.load else BY_ITSELF
+        own = SETTINGS | PYTHON_SETTINGS | dict(one.settings)
         return RealContender(
             allocator.name,
-            self.command(*where),
+            self.words(one.command),
             self.reachable(library, allocator.name) if self.is_server else library,
-            {**self.settings, **(settings or {}), **allocator.settings},
-            runner=runner,
+            {**own, **(settings or {}), **allocator.settings},
+            runner=ServerRunner(load=self.words(one.load)) if one.load else BY_ITSELF,
             expected=self.expected,
-            fresh=self.fresh(*where) if self.fresh else (),
+            fresh=self.words(one.fresh) if one.fresh else (),
         )
 
     def reachable(self, library: Path | None, name: str) -> Path | None:

@@ -9,7 +9,6 @@ from hakmem import environment
 from hakmem.documents import write_json, written_by
 from hakmem.errors import UserError
 from hakmem.inputs import read_whole
-from hakmem.measuring import journal
 from hakmem.output import tables
 from hakmem.plain_text import parse_json
 
@@ -20,10 +19,9 @@ from hakmem_lab.soak_judging import LONG, Judgement, Thresholds
 from hakmem_lab.soak_judging import judge as judge_epochs
 from hakmem_lab.steady_run import Calls, count_row
 from hakmem_lab.suite import PRELOAD
-from hakmem_lab.suite_results import RESULTS, WHOLE_ROW, Results, lost_rows, read
+from hakmem_lab.suite_results import WHOLE_ROW, Results, lost_rows, read
 from hakmem_lab.suite_tables import own_speed
 
-PREFERRED_SUITE = "full"
 CALLS_FILE = "system-calls.json"
 # Long enough to tell one call in a hundred million operations.
 CALLS_S = 15.0
@@ -32,33 +30,12 @@ SOAK_HEADS = ("soak", "build", "settings", "minutes", "load", "epochs", "speed",
               "memory", "its drift", "p50, p99, p99.9 of a call, ns")  # fmt: skip
 
 
-def newest_results() -> Path:
-    """The newest finished run of the full suite; of any suite when there is none."""
-    found: dict[bool, list[Path]] = {True: [], False: []}
-    for path in sorted(journal.results_folder().glob(f"bench-*/{RESULTS}")):
-        results = read(path.parent)
-        if results.finished:
-            found[results.suite == PREFERRED_SUITE].append(path.parent)
-    ordered = [*found[False], *found[True]]
-    if not ordered:
-        raise UserError(
-            f"no finished results in {journal.results_folder()}: run `hakmem bench full` first, "
-            "or name a folder with --from", 2,
-        )  # fmt: skip
-    return ordered[-1]
-
-
-def newest_soak() -> Path | None:
-    found = sorted(journal.results_folder().glob("soak-*.csv"))
-    return found[-1] if found else None
-
-
 def count_calls(folder: Path, tick: Callable[[str], None]) -> None:
     """Counts system calls of the steady rows into the results folder, unless they are there."""
     if (folder / CALLS_FILE).exists():
         return
     session = suite_session.Session.load(folder)
-    hakmem = next((a for a in session.allocators if a.name == "hakmem" and a.usable), None)
+    hakmem = next((a for a in session.allocators if a.name == "hakmem"), None)
     jobs = [j for j in session.jobs if j.row.steady and j.mode == PRELOAD and not j.problem]
     found = []
     with shell.clean_environment():
@@ -110,22 +87,6 @@ def weigh(
     soak = soak_figures(soaks[0], results.baseline) if soaks else {}
     evidence = Evidence(results, read_calls(folder), soak)
     return evidence, [judge(milestone, evidence) for milestone in load_milestones(bars)]
-
-
-def document(folder: Path, soaks: Sequence[Path] = (), bars: Path = MILESTONES) -> dict:
-    """The same for other tools; the rows are in the folder's results.json."""
-    evidence, judged = weigh(folder, soaks, bars)
-    return {
-        "results": str(folder),
-        "suite": evidence.results.suite,
-        "soak": str(soaks[0]) if soaks else None,
-        "soak_figures": dict(evidence.soak),
-        "system_calls": [asdict(one) for one in evidence.calls],
-        "milestones": [
-            asdict(one.milestone) | {"state": one.state, "value": one.value, "detail": one.detail}
-            for one in judged
-        ],
-    }
 
 
 def compose(folder: Path, soaks: Sequence[Path] = (), bars: Path = MILESTONES) -> str:
@@ -285,9 +246,6 @@ def repeat_part(results: Results) -> str:
         "Each round runs every allocator once, in a new order; ratios are of the pairs of a round, "
         f"above 1 {results.baseline} is faster. All programs run in an environment without "
         f"settings of allocators, but for those named above.{served if proved else ''}\n\n"
-        "To repeat it, on an otherwise idle machine:\n\n"
-        "    .venv/bin/hakmem peers build\n"
-        f"    .venv/bin/hakmem bench {results.suite} --seed {results.seed}\n"
-        "    .venv/bin/hakmem soak --minutes 60\n"
-        "    .venv/bin/hakmem scorecard\n"
+        "To repeat it, on an otherwise idle machine: `hakmem peers build`, "
+        f"`hakmem bench {results.suite} --seed {results.seed}`, `hakmem soak`.\n"
     )

@@ -21,9 +21,7 @@ from hakmem.errors import INTERRUPTED, UserError
 from hakmem.inputs import read_whole
 from hakmem.measuring import journal
 from hakmem.measuring.journal import Journal
-from hakmem.measuring.measures import NO_DIFFERENCE
 from hakmem.measuring.rotation import Contender, Metric, Rotation, new_rotation, run_rounds
-from hakmem.measuring.statistics import Interval
 from hakmem.options import chosen_allocators
 from hakmem.output import tables
 from hakmem.plain_text import parse_json
@@ -52,12 +50,8 @@ class Session:
     unsaved: ClassVar[tuple[str, ...]] = ("folder", "allocators")
 
     @property
-    def usable(self) -> list[Allocator]:
-        return [a for a in self.allocators if a.usable]
-
-    @property
     def baseline(self) -> str:
-        return self.usable[0].name
+        return self.allocators[0].name
 
     def plan(self) -> dict:
         names = [one.name for one in fields(self) if one.name not in self.unsaved]
@@ -76,8 +70,6 @@ class Session:
             plan = document["plan"]
             if (document["made_by"], document["digest"]) != (f"hakmem {cls.command}", digest(plan)):
                 raise ValueError("it is another command's, or was changed")
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
         except (ValueError, KeyError, TypeError) as error:
             why = error if isinstance(error, ValueError) else "it is none, or of another version"
             raise UserError(f"{path} is no plan of hakmem {cls.command}: {why}", 2) from error
@@ -140,7 +132,7 @@ def allocator_json(allocator: Allocator) -> dict:
     return asdict(allocator) | {
         "library": str(library) if library else None,
         "settings": dict(allocator.settings),
-        "checksum": cache.checksum(library) if library and allocator.usable else "",
+        "checksum": cache.checksum(library) if library else "",
     }
 
 
@@ -208,21 +200,8 @@ def facts_of(
         "commit": environment.revision_of(repository_root()) or "unknown",
         **{name.replace("_", " "): value for name, value in more.items()},
         "taken out of the environment": taken or "nothing",
-        **{a.name: a.problem or str(a) for a in allocators},
+        **{a.name: str(a) for a in allocators},
     }
-
-
-def verdict(
-    ratio: Interval | None, below: str, above: str, few: str, same: str = NO_DIFFERENCE
-) -> str:
-    """What the interval of a ratio allows to say of the baseline."""
-    if ratio is None:
-        return ""
-    if ratio.low is None or ratio.high is None:
-        return few
-    if ratio.high < 1:
-        return below
-    return above if ratio.low > 1 else same
 
 
 def end_interrupted(console: Console, session: Session, done: str) -> None:

@@ -99,9 +99,8 @@ def read(path: Path) -> Record:
         seen: dict[tuple[str, str, int], int] = {}
         for row in table:
             number = before + table.line_num
-            epoch = parse(path, number, row)
-            require_new(path, number, epoch, seen)
-            epochs.append(epoch)
+            epochs.append(parse(path, number, row))
+            require_new(path, number, epochs[-1], seen)
     except csv.Error as error:
         raise UserError(f"{path}, line {before + table.line_num + 1}: it is no CSV", 2) from error
     return Record(head, epochs, told_missing(path, cut_number, epochs))
@@ -140,10 +139,7 @@ def drop_cut_line(path: Path) -> None:
 
 def split(path: Path) -> tuple[list[str], str]:
     """The whole lines, and what follows the last of them."""
-    try:
-        whole, newline, cut = read_text(path).rpartition("\n")
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
+    whole, newline, cut = read_text(path).rpartition("\n")
     return whole.split("\n") if newline else [], cut
 
 

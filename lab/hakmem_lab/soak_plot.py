@@ -35,10 +35,6 @@ COLUMNS = 2
 
 def draw(epochs: Sequence[Epoch], picture_format: str) -> bytes:
     """Panels of every load for all that it recorded; one line an allocator."""
-    # Slow to import, and only this needs it.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
     names = list(dict.fromkeys(e.allocator for e in epochs))
     shown = [
         (load, curve)
@@ -48,8 +44,7 @@ def draw(epochs: Sequence[Epoch], picture_format: str) -> bytes:
     ]
     lines = -(-len(shown) // COLUMNS)
     size = (PANEL_INCHES[0] * COLUMNS, PANEL_INCHES[1] * lines + 0.5)
-    with rc_context(report.drawing_style("hakmem")):
-        figure = Figure(figsize=size, layout="constrained")
+    with report.new_figure(size) as figure:
         grid = figure.subplots(lines, COLUMNS, squeeze=False).flat
         for axes, (load, curve) in zip(grid, shown, strict=False):
             panel(axes, curve, load, names, epochs)

@@ -22,7 +22,7 @@ from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND
 from hakmem.plain_text import last_lines, with_last_words
 from hakmem.running import interruption
-from hakmem.running.launching import NOT_PRELOADED, launcher_path, run_once
+from hakmem.running.launching import NOT_PRELOADED, Start, launcher_arguments, run_once
 
 from hakmem_lab import soak_file
 from hakmem_lab.shell import allocator_json
@@ -35,6 +35,7 @@ TRIAL_STEPS = 100_000
 TRIAL_FACTOR = 4
 TRIAL_LEAST_S = 0.5
 END_LIMIT_S = 60
+LATENCIES = ("p50_ns", "p99_ns", "p999_ns", "max_ns")
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,13 @@ class LongLoad:
     """Arguments of bench_soak: how much it does in an epoch, and on how much."""
 
     steps: int
-    threads: int
-    slots: int
     seed: int
+    threads: int = 2
+    # Blocks that a thread may hold.
+    slots: int = 4000
 
-    def command(self, epochs: int = EPOCHS_WITHOUT_END) -> list[str]:
-        numbers = (epochs, self.steps, self.threads, self.slots, 1, self.seed)
+    def command(self) -> list[str]:
+        numbers = (EPOCHS_WITHOUT_END, self.steps, self.threads, self.slots, 1, self.seed)
         return [str(bench_program("bench_soak")), *map(str, numbers)]
 
 
@@ -58,21 +60,15 @@ class ProgramFailed(Exception):
 class LongProcess:
     """One bench_soak under one allocator, at rest between its epochs."""
 
-    def __init__(self, allocator: Allocator, load: LongLoad, cpus: str | None, number: int) -> None:
+    def __init__(self, allocator: Allocator, load: LongLoad, number: int) -> None:
         self.number = number
         self.epochs = 0
         # Closed by kill(); it lives as long as the process does.
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         with Path(os.devnull).open("w") as nowhere:
-            arguments = [str(launcher_path()), "--fd", str(nowhere.fileno())]
-            if cpus:
-                arguments += ["--cpu", cpus]
-            if allocator.library is not None:
-                arguments += ["--preload", str(allocator.library)]
-            for name, value in allocator.settings.items():
-                arguments += ["--env", f"{name}={value}"]
+            start = Start(load.command(), allocator.library, settings=allocator.settings)
             self._process = subprocess.Popen(
-                [*arguments, "--", *load.command()],
+                launcher_arguments(nowhere.fileno(), start),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -135,7 +131,6 @@ class Soak:
     allocators: list[Allocator]
     long_load: LongLoad
     programs: Mapping[str, Sequence[str]]
-    cpus: str | None
     limit_s: float
     elapsed_s: float = 0.0
     rounds_done: int = 0
@@ -148,40 +143,23 @@ class Soak:
             "allocators": {a.name: allocator_json(a) for a in self.allocators},
             "long": vars(self.long_load),
             "programs": {name: list(command) for name, command in self.programs.items()},
-            "cpus": self.cpus,
             "facts": dict(facts),
         }
 
 
-def steps_for(epoch_s: float, load: LongLoad, allocator: Allocator, cpus: str | None) -> int:
+def steps_for(epoch_s: float, load: LongLoad, allocator: Allocator) -> int:
     """How many steps take this allocator about so long, from trials long enough to be warm."""
     steps = TRIAL_STEPS
-    while (seconds := trial_seconds(replace(load, steps=steps), allocator, cpus)) < min(
+    while (seconds := trial_seconds(replace(load, steps=steps), allocator)) < min(
         epoch_s / 2, TRIAL_LEAST_S
     ):
         steps *= TRIAL_FACTOR
     return max(1000, round(steps * epoch_s / seconds))
 
 
-def round_seconds(soak: Soak, epoch_s: float, programs_s: float) -> float:
-    """What a round takes, about: `programs_s` are those of all programs under one allocator."""
-    share = min(1.0, TRIAL_LEAST_S / epoch_s)
-    trial = replace(soak.long_load, steps=max(1000, round(soak.long_load.steps * share)))
-    first, *others = soak.allocators
-    first_s = trial_seconds(trial, first, soak.cpus)
-    total_s = first_s
-    for allocator in others:
-        try:
-            total_s += trial_seconds(trial, allocator, soak.cpus)
-        except UserError:
-            # The run tells of it, and goes on without this one.
-            continue
-    return epoch_s * total_s / first_s + programs_s * len(soak.allocators)
-
-
-def trial_seconds(load: LongLoad, allocator: Allocator, cpus: str | None) -> float:
+def trial_seconds(load: LongLoad, allocator: Allocator) -> float:
     """What the second epoch of a new process takes."""
-    process = LongProcess(allocator, load, cpus, 0)
+    process = LongProcess(allocator, load, 0)
     try:
         process.run_epoch()
         return max(process.run_epoch()["seconds"], 1e-6)
@@ -201,9 +179,7 @@ def run(soak: Soak, say: Callable[[str], None]) -> None:
     processes: dict[str, LongProcess] = {}
     try:
         for allocator in soak.allocators:
-            processes[allocator.name] = LongProcess(
-                allocator, soak.long_load, soak.cpus, soak.first_process
-            )
+            processes[allocator.name] = LongProcess(allocator, soak.long_load, soak.first_process)
         while soak.elapsed_s < soak.limit_s:
             for load in (LONG, *soak.programs):
                 order = [a for a in soak.allocators if a.name not in soak.problems]
@@ -255,27 +231,22 @@ def long_figures(process: LongProcess) -> dict:
         "rss_kb": int(said["rss_kb"]),
         "peak_rss_kb": int(said["peak_rss_kb"]),
         "live_kb": int(said["live_kb"]),
-        **{name: said[name] for name in ("p50_ns", "p99_ns", "p999_ns", "max_ns")},
+        **{name: said[name] for name in LATENCIES},
     }
 
 
 def program_figures(soak: Soak, load: str, allocator: Allocator) -> dict:
     """One run: its own throughput line, else runs per second of its wall time."""
-    outcome = run_once(soak.programs[load], allocator.library, soak.cpus, allocator.settings)
+    outcome = run_once(soak.programs[load], allocator.library, None, allocator.settings)
     if outcome.problem:
         raise ProgramFailed(with_last_words(outcome.problem, outcome.last_words()))
     speed = OPS_PER_SECOND.read(outcome) or 1 / outcome.wall_s
     return {
         "process": soak.rounds_done + 1,
         "epoch": 1,
-        "ops": None,
         "seconds": round(outcome.wall_s, 6),
         "ops_per_sec": round(speed, 3),
         "rss_kb": outcome.peak_rss_kb,
         "peak_rss_kb": outcome.peak_rss_kb,
-        "live_kb": None,
-        "p50_ns": None,
-        "p99_ns": None,
-        "p999_ns": None,
-        "max_ns": None,
+        **dict.fromkeys(("ops", "live_kb", *LATENCIES)),
     }

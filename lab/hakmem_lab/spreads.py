@@ -1,13 +1,11 @@
-"""Spreads, trends and means over many loads, beside the intervals of hakmem.measuring.statistics.
-
-scipy is imported where it is used: it is slow to load, and help and completion need none of it.
-"""
+"""Spreads, trends and means over many loads, beside the intervals of measuring.statistics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 import numpy as np
-from hakmem.measuring.statistics import INTERVAL_MIN_PAIRS, RESAMPLES, Interval
+from hakmem.measuring.statistics import Interval, bootstrap_interval
 
 
 def costs_chosen_elsewhere(others: Sequence[Sequence[float]]) -> list[float]:
@@ -26,22 +24,11 @@ def costs_chosen_elsewhere(others: Sequence[Sequence[float]]) -> list[float]:
 
 def variation_interval(values: Sequence[float], seed: int) -> tuple[float, float] | None:
     """The bootstrap 95 % interval of the variation; None where there are too few values."""
-    from scipy import stats
 
-    sample = np.asarray(values, dtype=float)
-    if sample.size < INTERVAL_MIN_PAIRS:
-        return None
-    if np.ptp(sample) == 0:
-        return 0.0, 0.0
-    found = stats.bootstrap(
-        (sample,),
-        lambda x, axis: np.std(x, axis=axis, ddof=1) / np.mean(x, axis=axis),
-        n_resamples=RESAMPLES,
-        confidence_level=0.95,
-        method="percentile",
-        random_state=np.random.default_rng(seed),
-    ).confidence_interval
-    return float(found.low), float(found.high)
+    def variations(rows: np.ndarray) -> np.ndarray:
+        return np.std(rows, axis=1, ddof=1) / np.mean(rows, axis=1)
+
+    return bootstrap_interval(values, variations, seed)
 
 
 @dataclass(frozen=True)
@@ -59,6 +46,7 @@ class Trend:
 
 def trend(values: Sequence[float]) -> Trend:
     """The trend of at least two positive values, evenly spaced."""
+    # Slow to import, and only this needs it.
     from scipy import stats
 
     series = np.asarray(values, dtype=float)
@@ -76,22 +64,5 @@ def trend(values: Sequence[float]) -> Trend:
 
 def geometric_mean_interval(ratios: Sequence[float], seed: int) -> Interval:
     """The geometric mean of positive ratios and its bootstrap 95 % interval."""
-    from scipy import stats
-
-    logs = np.log(np.asarray(ratios, dtype=float))
-    if logs.size == 0:
-        raise ValueError("no values")
-    middle = float(np.exp(logs.mean()))
-    if logs.size < INTERVAL_MIN_PAIRS:
-        return Interval(middle)
-    if np.ptp(logs) == 0:
-        return Interval(middle, middle, middle)
-    found = stats.bootstrap(
-        (logs,),
-        np.mean,
-        n_resamples=RESAMPLES,
-        confidence_level=0.95,
-        method="percentile",
-        random_state=np.random.default_rng(seed),
-    ).confidence_interval
-    return Interval(middle, float(np.exp(found.low)), float(np.exp(found.high)))
+    found = bootstrap_interval(ratios, lambda rows: np.exp(np.log(rows).mean(axis=1)), seed)
+    return Interval(geometric_mean(ratios), *(found or ()))

@@ -6,14 +6,12 @@ of a difference is layout. An allocator that cannot be linked is reported, never
 """
 
 import hashlib
-import json
 import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hakmem.allocators import cache
@@ -23,11 +21,9 @@ from hakmem.allocators.peers import (
     build_folder,
     find,
     known_names,
-    package_version,
     repository_root,
 )
 from hakmem.allocators.recipes import RECIPES
-from hakmem.documents import write_text
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import Contender
 from hakmem.plain_text import with_last_words
@@ -49,7 +45,6 @@ ARCHIVE_ONLY = "archive in a dynamic program"
 LINKABLE = ("malloc", "calloc", "realloc", "free")
 TRIAL_SOURCE = Path(__file__).parent / "workloads" / "link_trial.c"
 TRIAL_LIMIT_S = 60
-STALE_AFTER_DAYS = 14
 CXX_SUFFIXES = (".cc", ".cpp", ".cxx")
 
 
@@ -80,7 +75,6 @@ class Archive:
 
     name: str
     path: Path | None = None
-    version: str = ""
     problem: str = ""
     is_cxx: bool = False
     # What it needs after it on the linker's command line.
@@ -92,28 +86,18 @@ class Archive:
 
 @dataclass(frozen=True)
 class Linked:
-    """A bench program with one allocator in it, or why there is none.
-
-    `note` says why it is not wholly static.
-    """
+    """A bench program with one allocator in it, or why there is none."""
 
     name: str
     path: Path | None = None
-    kind: str = ""
     problem: str = ""
-    note: str = ""
-    version: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def usable(self) -> bool:
-        return not self.problem
-
-    def contender(self, arguments: Sequence[str], name: str = "") -> Contender:
+    def contender(self, arguments: Sequence[str]) -> Contender:
         """A row for a rotation: this program, nothing preloaded."""
         if self.path is None:
             raise UserError(f"{self.name} is not linked: {self.problem}")
-        return Contender(name or self.name, (str(self.path), *arguments), None, self.settings)
+        return Contender(self.name, (str(self.path), *arguments), None, self.settings)
 
 
 class LinkError(Exception):
@@ -146,28 +130,19 @@ def program_sources(program: str) -> tuple[Path, ...]:
 def find_archive(name: str) -> Archive:
     """The archive of an allocator by name; what is missing comes back with its problem named."""
     if name in RECIPES:
-        metadata, _ = cache.read(name)
-        return Archive(
-            name,
-            cache.archive_path(name),
-            str(metadata) if metadata else "",
-            cache.archive_problem(name),
-            RECIPES[name].is_cxx,
-            settings=find(name).settings,
-        )
+        path, problem = cache.archive_path(name), cache.archive_problem(name)
+        return Archive(name, path, problem, RECIPES[name].is_cxx, settings=find(name).settings)
     if name in PEERS:
         return packaged_archive(name, PACKAGED[name])
-    allocator = find(name)
     if name == "glibc":
-        return Archive(name, version=allocator.version)
+        return Archive(name)
     if name == "floor":
-        path = repository_root() / "bench" / "floor.c"
-        return Archive(name, path, allocator.version, is_allocator=False)
+        return Archive(name, repository_root() / "bench" / "floor.c", is_allocator=False)
     if name == "hakmem-hardened":
-        return Archive(name, version=allocator.version, problem="the build makes no such archive")
+        return Archive(name, problem="the build makes no such archive")
     path = build_folder() / "libhakmem.a"
     problem = "" if path.is_file() else f"{path} is missing: build first"
-    return Archive(name, path, find(name).version, problem)
+    return Archive(name, path, problem)
 
 
 def packaged_archive(name: str, known: PackagedArchive) -> Archive:
@@ -175,54 +150,33 @@ def packaged_archive(name: str, known: PackagedArchive) -> Archive:
         return Archive(name, problem=f"Debian's {known.package} has no static archive")
     path = DEBIAN_LIBRARIES / known.file_name
     problem = "" if path.is_file() else f"not installed (package {known.package})"
-    version = package_version(known.package)
-    return Archive(name, path, version, problem, known.is_cxx, known.libraries)
+    return Archive(name, path, problem, known.is_cxx, known.libraries)
 
 
 def link(sources: Sequence[Path], name: str) -> Linked:
     """Links a program with an allocator, or finds it in the cache by a digest of what it is of.
 
     The first source names the program. Wholly static comes first; where that does not link or does
-    not run, the archive goes into a dynamic executable, and the note says why.
+    not run, the archive goes into a dynamic executable.
     """
     archive = find_archive(name)
     if archive.problem:
-        return Linked(name, problem=archive.problem, version=archive.version)
+        return Linked(name, problem=archive.problem)
     if absent := [tool for tool in ("gcc", "g++", "nm") if shutil.which(tool) is None]:
-        return Linked(name, problem=f"{absent[0]} is not installed", version=archive.version)
+        return Linked(name, problem=f"{absent[0]} is not installed")
     target = target_path(sources, archive)
-    described = target.with_suffix(".json")
-    base = Linked(name, target, version=archive.version, settings=archive.settings)
-    if target.is_file() and (known := read_description(described)):
-        return replace(base, kind=known["kind"], note=known["note"])
+    made = Linked(name, target, settings=archive.settings)
+    if target.is_file():
+        return made
     target.parent.mkdir(parents=True, exist_ok=True)
     reasons = []
     for kind in (STATIC, ARCHIVE_ONLY) if archive.path else (STATIC,):
         try:
             build_one(sources, archive, kind, target)
+            return made
         except LinkError as error:
             reasons.append(f"{kind}: {error}")
-            continue
-        note = "; ".join(reasons)
-        write_text(described, json.dumps({"kind": kind, "note": note}) + "\n")
-        remove_stale(target.parent)
-        return replace(base, kind=kind, note=note)
-    return replace(base, path=None, problem="; ".join(reasons))
-
-
-def remove_stale(folder: Path) -> None:
-    """Programs that nobody has linked anew for weeks were of sources that have changed since."""
-    limit = time.time() - 24 * 3600 * STALE_AFTER_DAYS
-    for path in folder.iterdir():
-        if path.is_file() and path.stat().st_mtime < limit:
-            path.unlink(missing_ok=True)
-
-
-def read_description(path: Path) -> dict[str, str] | None:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
+    return Linked(name, problem="; ".join(reasons))
 
 
 def target_path(sources: Sequence[Path], archive: Archive) -> Path:

@@ -6,10 +6,10 @@ of its own. The suites of the project lie in suites/; a path names one of the us
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeVar, get_args, get_origin, get_type_hints
+from typing import TypeVar, get_origin, get_type_hints
 
 from hakmem.allocators.peers import USUAL_NAMES
 from hakmem.errors import UserError
@@ -79,16 +79,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Suite:
-    """Rows with the number of rounds, the length of a slice and the allocators to run."""
+    """Rows with the number of rounds, the length of a slice and the allocators to run, as a file
+    of suites/ has them: `pick` names rows of the catalogue, `row` are the suite's own."""
 
-    name: str
     title: str
     rounds: int
     slice_s: float
     limit_minutes: float
-    allocators: tuple[str, ...]
-    modes: tuple[str, ...]
-    rows: tuple[Row, ...]
+    allocators: tuple[str, ...] = USUAL_NAMES
+    modes: tuple[str, ...] = MODES
+    pick: tuple[str, ...] = ()
+    row: tuple[dict, ...] = ()
+    name: str = ""
+    rows: tuple[Row, ...] = ()
 
 
 def suite_names() -> list[str]:
@@ -108,22 +111,8 @@ def load_suite(name: str) -> Suite:
     raise UserError(f"unknown suite '{name}' (known: {known}; or the path of a .toml file)", 2)
 
 
-@dataclass(frozen=True)
-class SuiteFile:
-    """A suite as its file has it."""
-
-    title: str
-    rounds: int
-    slice_s: float
-    limit_minutes: float
-    allocators: tuple[str, ...] = USUAL_NAMES
-    modes: tuple[str, ...] = MODES
-    pick: tuple[str, ...] = ()
-    row: tuple[dict, ...] = ()
-
-
 def read_suite(path: Path) -> Suite:
-    found = from_table(SuiteFile, str(path), read_toml(path))
+    found = from_table(Suite, str(path), read_toml(path))
     rows = pick(catalogue(), found.pick, f"{path}: pick") if found.pick else []
     rows += read_rows(path, found.row)
     if not rows:
@@ -132,10 +121,7 @@ def read_suite(path: Path) -> Suite:
     for mode in found.modes:
         if mode not in MODES:
             raise UserError(f"{path}: modes: '{mode}' is none of {', '.join(MODES)}", 2)
-    return Suite(
-        path.stem, found.title, found.rounds, found.slice_s, found.limit_minutes, found.allocators,
-        found.modes, tuple(rows),
-    )  # fmt: skip
+    return replace(found, name=path.stem, rows=tuple(rows))
 
 
 def catalogue() -> list[Row]:
@@ -194,42 +180,22 @@ def fits(row: Row, text: str) -> bool:
 def read_toml(path: Path) -> dict:
     try:
         return tomllib.loads(read_whole(path).decode())
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no TOML: {error}", 2) from error
 
 
-KINDS = {str: "a text", bool: "true or false", int: "a whole number above 0",
-         float: "a number above 0", dict: "a table"}  # fmt: skip
-
-
 def from_table(kind: type[T], where: str, entries: Mapping) -> T:
     """A dataclass made of a table of a TOML file; what is wrong there becomes one clear line."""
-    known = {one.name: one for one in fields(kind)}
-    for key in entries:
-        if key not in known:
-            raise UserError(f"{where}: unknown key '{key}' (known: {', '.join(known)})", 2)
-    for name, one in known.items():
-        if name not in entries and one.default is MISSING:
-            raise UserError(f"{where}: {name} is missing", 2)
+    values = {n: tuple(v) if isinstance(v, list) else v for n, v in entries.items()}
+    try:
+        made = kind(**values)
+    except TypeError as error:
+        raise UserError(f"{where}: {error}", 2) from error
     hints = get_type_hints(kind)
-    return kind(**{n: checked(f"{where}: {n}", v, hints[n]) for n, v in entries.items()})
-
-
-def checked(where: str, value: object, kind: type) -> object:
-    if get_origin(kind) is tuple:
-        part = get_args(kind)[0]
-        if not isinstance(value, list) or not all(fits_kind(each, part) for each in value):
-            raise UserError(f"{where}: {value!r} is not a list of the right kind", 2)
-        return tuple(value)
-    if not fits_kind(value, kind):
-        raise UserError(f"{where}: {value!r} is not {KINDS[kind]}", 2)
-    return value
-
-
-def fits_kind(value: object, kind: type) -> bool:
-    if kind not in (int, float):
-        return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    is_number = isinstance(value, int if kind is int else int | float)
-    return is_number and not isinstance(value, bool) and value > 0
+    for name, value in values.items():
+        wanted = get_origin(hints[name]) or hints[name]
+        is_number = wanted in (int, float)
+        fits = type(value) in (int, wanted) and value > 0 if is_number else type(value) is wanted
+        if not fits:
+            raise UserError(f"{where}: {name}: {value!r} is not what belongs there", 2)
+    return made

@@ -13,15 +13,12 @@ from statistics import fmean, geometric_mean, median
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
 from hakmem.inputs import read_whole
-from hakmem.measuring.measures import PEAK_RSS, evaluate
+from hakmem.measuring.measures import PEAK_RSS, by_interval, evaluate, speed_and_net
 from hakmem.measuring.rotation import Rotation
-from hakmem.measuring.statistics import Interval
-from hakmem.measuring.summary import Row as Figures
-from hakmem.measuring.summary import summarise
+from hakmem.measuring.statistics import Interval, variation
 from hakmem.plain_text import parse_json, with_last_words
 from hakmem.running.proof import FAILED
 
-from hakmem_lab import shell
 from hakmem_lab.shell import FLOOR
 from hakmem_lab.spreads import variation_interval
 from hakmem_lab.suite_session import Job, Session
@@ -138,7 +135,7 @@ def collect(session: Session, date: str, finished: bool, known: Mapping[str, Row
         session.title,
         date,
         session.baseline,
-        {a.name: a.problem or str(a) for a in session.allocators},
+        {a.name: str(a) for a in session.allocators},
         session.rounds,
         finished,
         round(session.seconds, 1),
@@ -156,8 +153,7 @@ def collect(session: Session, date: str, finished: bool, known: Mapping[str, Row
 def version(allocator: Allocator) -> str:
     """Without the path of its library: for documents that leave this machine."""
     given = " ".join(f"{name}={value}" for name, value in allocator.settings.items())
-    said = allocator.version or "version unknown"
-    what = said if allocator.usable else f"{said}, without figures"
+    what = allocator.version or "version unknown"
     return f"{what}, with {given}" if given else what
 
 
@@ -185,48 +181,49 @@ def row_result(session: Session, job: Job) -> RowResult:
 def row_entries(
     session: Session, job: Job, rotation: Rotation, missing: Mapping[str, str]
 ) -> tuple[Entry, ...]:
-    figures = {row.name: row for row in summarise(rotation, session.baseline)}
     memory = {cell.name: cell for cell in evaluate(rotation, PEAK_RSS, session.baseline)}
-    names = dict.fromkeys([*(a.name for a in session.allocators), *figures])
+    names = dict.fromkeys([*(a.name for a in session.allocators), *rotation.series])
     entries = []
     for name in names:
-        found = figures.get(name)
-        if found is None:
+        series = rotation.series.get(name)
+        if series is None:
             entries.append(Entry(name, missing.get(name, "not run")))
-        elif found.problem:
-            entries.append(Entry(name, with_words(found.problem, rotation, name)))
+        elif series.problem:
+            entries.append(Entry(name, with_last_words(series.problem, series.last_words)))
+        elif not rotation.rounds_done:
+            entries.append(Entry(name, "no whole round"))
         else:
-            entries.append(entry_of(session, job, rotation, found, memory[name].to_baseline))
+            entries.append(entry_of(session, job, rotation, name, memory[name].to_baseline))
     return tuple(entries)
 
 
-def with_words(problem: str, rotation: Rotation, name: str) -> str:
-    return with_last_words(problem, rotation.series[name].last_words)
-
-
 def entry_of(
-    session: Session, job: Job, rotation: Rotation, found: Figures, rss_ratio: Interval | None
+    session: Session, job: Job, rotation: Rotation, name: str, rss_ratio: Interval | None
 ) -> Entry:
-    series = rotation.series[found.name]
+    series, baseline = rotation.series[name], session.baseline
     values = series.values[: rotation.rounds_done]
+    outcomes = series.outcomes[: rotation.rounds_done]
+    ratio = net = None
+    if name != baseline and rotation.has_figures(baseline):
+        ratio, net = speed_and_net(rotation, baseline, rotation.costs(name), FLOOR)
     cv_low, cv_high = variation_interval(values, rotation.seed) or (None, None)
     return Entry(
-        found.name,
-        rounds=found.slices,
+        name,
+        rounds=len(values),
         mean=fmean(values),
-        median=found.median,
+        median=median(values),
         min=min(values),
         max=max(values),
-        cv=found.variation,
-        ratio=found.ratio,
-        net=found.net,
-        verdict=verdict(found.name, session.baseline, found.ratio),
-        peak_rss_kb=found.peak_rss_kb,
+        cv=variation(values),
+        ratio=ratio,
+        net=None if name == FLOOR else net,
+        verdict=verdict(name, baseline, ratio),
+        peak_rss_kb=round(median(o.peak_rss_kb for o in outcomes)),
         rss_ratio=rss_ratio,
-        rss_verdict=verdict(found.name, session.baseline, rss_ratio),
-        minor_faults=found.minor_faults,
-        major_faults=found.major_faults,
-        operations=operations(job, rotation, found.name) if found.slices else 0,
+        rss_verdict=verdict(name, baseline, rss_ratio),
+        minor_faults=round(median(o.minor_faults for o in outcomes)),
+        major_faults=round(median(o.major_faults for o in outcomes)),
+        operations=operations(job, rotation, name),
         cv_low=cv_low,
         cv_high=cv_high,
     )
@@ -236,7 +233,7 @@ def verdict(name: str, baseline: str, ratio: Interval | None) -> str:
     """What the interval of a ratio allows to say of the baseline."""
     if name in (baseline, FLOOR):
         return BASELINE if name == baseline else NO_ALLOCATOR
-    return shell.verdict(ratio, LOST, WON, TOO_FEW, SAME) or NO_FIGURES
+    return by_interval(ratio, LOST, WON, TOO_FEW, SAME) if ratio else NO_FIGURES
 
 
 def operations(job: Job, rotation: Rotation, name: str) -> int:
@@ -298,8 +295,6 @@ def read(folder: Path) -> Results:
         known["rows"] = [read_row(row) for row in document["rows"]]
         known["tallies"] = [Tally(**one) for one in document["tallies"]]
         return Results(**known)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} holds no results of a suite: {error}", 2) from error
 

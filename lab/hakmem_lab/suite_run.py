@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from hakmem.measuring.rotation import Contender, Rotation
-from hakmem.running.proof import hakmem_served, load_checked, peer_served
+from hakmem.running.proof import hakmem_served, peer_served
 
 from hakmem_lab.shell import HAKMEM, Tick
 from hakmem_lab.suite import PRELOAD
@@ -13,15 +13,10 @@ from hakmem_lab.suite_session import Job, Session, contenders_of, with_work
 PROOF_SHARE = 50
 
 
-def load_check_all(session: Session) -> None:
-    """Libraries that the loader refuses keep their column, with the reason."""
-    session.allocators = [load_checked(allocator) for allocator in session.allocators]
-
-
-def prove_peers(session: Session, tick: Tick) -> None:
+def prove_peers(session: Session, tick: Tick = lambda _what: None) -> None:
     """Once a session: the loader's word that each library serves malloc of a bench program."""
     job = next((j for j in session.jobs if not j.problem and j.mode == PRELOAD), None)
-    if job is None:
+    if job is None or session.served:
         return
     rows, _ = contenders_of(session, job.row, job.mode, proof_work(job))
     for allocator in session.allocators:

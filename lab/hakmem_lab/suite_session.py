@@ -18,9 +18,6 @@ from hakmem_lab import shell, static_peers
 from hakmem_lab.shell import FLOOR
 from hakmem_lab.suite import STATIC, Row
 
-# No slice takes a fifth of this; a program that hangs must not stop the suite.
-RUN_LIMIT_S = 120.0
-
 
 @dataclass(frozen=True)
 class Job:
@@ -67,6 +64,8 @@ class Session(shell.Session):
     jobs: list[Job] = field(default_factory=list)
     seconds: float = 0.0
     command = "bench"
+    # No slice takes a fifth of this; a program that hangs must not stop the suite.
+    limit_s = 120.0
 
     def plan(self) -> dict:
         return super().plan() | {"jobs": [asdict(job) for job in self.jobs]}
@@ -93,33 +92,20 @@ def contenders_of(
     session: Session, row: Row, mode: str, work: int
 ) -> tuple[list[Contender], dict[str, str]]:
     """One for each allocator that can run this row, and why the others cannot."""
-    rows, missing = unlimited_contenders(session, row, mode, work)
-    return [replace(contender, limit_s=RUN_LIMIT_S) for contender in rows], missing
-
-
-def unlimited_contenders(
-    session: Session, row: Row, mode: str, work: int
-) -> tuple[list[Contender], dict[str, str]]:
-    wanted = list(session.allocators)
-    if row.floor:
-        wanted.append(find(FLOOR))
-    missing = {a.name: a.problem for a in wanted if not a.usable and a.name != FLOOR}
-    usable = [a for a in wanted if a.usable]
+    floor = find(FLOOR)
+    chosen = [*session.allocators, *([floor] if row.floor and floor.usable else [])]
+    words, missing = row.filled(work), {}
     if mode == STATIC:
-        linked = link_all(row, usable)
-        missing |= {one.name: one.problem for one in linked if not one.usable}
-        settings = session.settings
-        rows = [one.contender(row.filled(work)) for one in linked if one.usable]
-        return [with_settings(contender, settings) for contender in rows], missing
-    command = (program_of(row), *row.filled(work))
-    rows = [
-        Contender(a.name, command, a.library, {**session.settings, **a.settings}) for a in usable
-    ]
-    return rows, missing
-
-
-def with_settings(contender: Contender, settings: Mapping[str, str]) -> Contender:
-    return replace(contender, settings={**settings, **contender.settings})
+        linked = link_all(row, chosen)
+        missing = {one.name: one.problem for one in linked if one.problem and one.name != FLOOR}
+        rows = [one.contender(words) for one in linked if not one.problem]
+    else:
+        command = (program_of(row), *words)
+        rows = [Contender(a.name, command, a.library, a.settings) for a in chosen]
+    own = session.settings
+    return [
+        replace(r, settings={**own, **r.settings}, limit_s=session.limit_s) for r in rows
+    ], missing
 
 
 def with_work(contender: Contender, row: Row, work: int) -> Contender:

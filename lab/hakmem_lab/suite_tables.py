@@ -8,7 +8,6 @@ from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME
 from hakmem.measuring.statistics import Interval
 from hakmem.output import sentences, tables
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -81,24 +80,27 @@ def peak_ratios(results: Results, mode: str, name: str) -> list[float]:
     return [ratio for ratio in found if ratio > 0]
 
 
-def matrix(results: Results, title: str, caption: str, first: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
-    table.title, table.title_justify, table.caption = title, "left", caption
+def matrix(
+    results: Results,
+    rows: Sequence[RowResult],
+    title: str,
+    caption: str,
+    own: Callable,
+    cell: Callable,
+) -> Table:
+    """A line a row: our own figure, and what `cell` makes of each peer's entry."""
+    table = tables.plain_table(title)
+    table.caption = caption
     table.add_column("row", max_width=36)
-    table.add_column(first, justify="right", no_wrap=True)
+    table.add_column(results.baseline, justify="right", no_wrap=True)
     for name in results.peers():
         table.add_column(name, justify="right")
-    return table
-
-
-def add_rows(
-    table: Table, results: Results, rows: Sequence[RowResult], own: Callable, cell: Callable
-) -> None:
     for row in rows:
         ours = row.entry(results.baseline)
         peers = [row.entry(name) for name in results.peers()]
         shown = [tables.ABSENT if e is None or not e.rounds else cell(e) for e in peers]
         table.add_row(row.title, own(row, ours) if ours and ours.rounds else tables.ABSENT, *shown)
+    return table
 
 
 def speed_matrix(results: Results, rows: Sequence[RowResult], mode: str) -> Table:
@@ -108,9 +110,10 @@ def speed_matrix(results: Results, rows: Sequence[RowResult], mode: str) -> Tabl
         f"times faster {name} is, median of the pairs, below it the 95 % interval. LOST: the peer "
         "is faster beyond the noise; ~: no difference seen; ?: too few rounds for an interval."
     )
-    table = matrix(results, f"{MODE_TITLES[mode]}: speed", caption, name)
-    add_rows(table, results, rows, own_figure, lambda e: ratio_cell(e.ratio, e.verdict))
-    return table
+    title = f"{MODE_TITLES[mode]}: speed"
+    return matrix(
+        results, rows, title, caption, own_figure, lambda e: ratio_cell(e.ratio, e.verdict)
+    )
 
 
 def memory_matrix(results: Results, rows: Sequence[RowResult], mode: str) -> Table:
@@ -119,15 +122,14 @@ def memory_matrix(results: Results, rows: Sequence[RowResult], mode: str) -> Tab
         f"Peak resident memory in MB, lower is better. LOST: {name} holds more than the peer, "
         "beyond the noise; ~: no difference seen."
     )
-    table = matrix(results, f"{MODE_TITLES[mode]}: memory", caption, f"{name}, MB")
-    add_rows(
-        table,
-        results,
-        rows,
-        lambda _row, entry: tables.megabytes(entry.peak_rss_kb),
-        lambda e: tables.megabytes(e.peak_rss_kb) + MARKS.get(e.rss_verdict, ""),
+
+    def cell(entry: Entry) -> str:
+        return tables.megabytes(entry.peak_rss_kb) + MARKS.get(entry.rss_verdict, "")
+
+    title = f"{MODE_TITLES[mode]}: memory"
+    return matrix(
+        results, rows, title, caption, lambda _row, e: tables.megabytes(e.peak_rss_kb), cell
     )
-    return table
 
 
 def own_speed(row: RowResult, entry: Entry) -> str:
@@ -149,19 +151,16 @@ def ratio_cell(ratio: Interval | None, verdict: str) -> str:
 
 
 def totals(results: Results, mode: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
-    table.title, table.title_justify = f"{results.baseline} beside each peer, all rows", "left"
-    table.caption = "Geometric mean of the speed ratios; rows by verdict."
-    titles = ("mean ratio", "won", "lost", "no difference", "without verdict")
-    columns = [("peer", {}), *((title, {"justify": "right"}) for title in titles)]
+    heads = ("peer", "mean ratio", "won", "lost", "no difference", "without verdict")
     rows = []
     for one in results.tallies:
         if one.mode == mode:
             mean = tables.ABSENT if one.mean_ratio is None else f"{one.mean_ratio:.3f}"
-            counts = (one.won, one.lost, one.same, one.without)
-            rows.append([one.allocator, mean, *map(str, counts)])
-    tables.fill(table, columns, rows)
-    return table
+            rows.append([one.allocator, mean,
+                         *map(str, (one.won, one.lost, one.same, one.without))])  # fmt: skip
+    title = f"{results.baseline} beside each peer, all rows"
+    caption = "Geometric mean of the speed ratios; rows by verdict."
+    return tables.figures_table(title, heads, rows, heads[:1], caption)
 
 
 def show_lost(console: Console, results: Results) -> None:

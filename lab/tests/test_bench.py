@@ -73,10 +73,8 @@ def document() -> dict:
     return json.loads((results() / "results.json").read_text())
 
 
-def test_a_suite_leaves_tables_and_all_files(suite, tmp_path):
-    outputs = {name: tmp_path / f"out-{name}" for name in ("csv", "json", "html", "scenario-csv")}
-    options = [part for name, path in outputs.items() for part in (f"--{name}", str(path))]
-    found = run(suite, "--seed", "5", *options)
+def test_a_suite_leaves_tables_and_all_files(suite):
+    found = run(suite, "--seed", "5")
     assert found.exit_code == 0, found.output
     assert "note: not compared: rpmalloc: not built" in " ".join(found.output.split())
     assert "One binary under LD_PRELOAD: speed" in " ".join(found.output.split())
@@ -89,14 +87,8 @@ def test_a_suite_leaves_tables_and_all_files(suite, tmp_path):
     assert (entry["cv"], entry["cv_low"], entry["cv_high"]) == (0, 0, 0)
     entry = written["rows"][0]["entries"][0]
     assert 0 <= entry["cv_low"] <= entry["cv_high"]
-    for name, path in outputs.items():
-        own = {"csv": "results.csv", "json": "results.json", "html": "report.html"}
-        kept = (results() / own.get(name, "scenarios.csv")).read_text()
-        assert without_dates(path.read_text()) == without_dates(kept)
-
-
-def without_dates(text: str) -> str:
-    return re.sub(r"20\d\d-\d\d-\d\dT[\d:+]+", "", text)
+    for name in ("results.csv", "scenarios.csv", "report.html"):
+        assert (results() / name).stat().st_size
 
 
 def test_csv_heads_are_exact(suite):
@@ -205,7 +197,6 @@ def test_environment_is_clean_but_for_what_is_set(tmp_path, monkeypatch):
         (("quick", "--with", "nosuch"), "unknown allocator 'nosuch'"),
         (("--resume", "nowhere"), "cannot read nowhere/plan.json"),
         (("quick", "--rounds", "0"), "--rounds"),
-        (("quick", "--csv", "/nowhere/x.csv"), "--csv: there is no folder /nowhere"),
     ],
 )
 def test_wrong_command_lines_end_with_status_2(arguments, complaint):

@@ -68,7 +68,6 @@ def test_setting_of_the_environment_that_hakmem_refuses(knowing, monkeypatch):
     [
         ("soak", "--minutes", "nan"),
         ("soak", "--epoch", "nan"),
-        ("bench", "--minutes", "inf"),
         ("drawn", "--rest", "nan"),
         ("steady", "--seconds", "nan"),
         ("soak", "--program", "x= "),
@@ -84,8 +83,8 @@ def test_numbers_that_are_none_and_empty_commands_are_refused(words):
     ("arguments", "needs"),
     [
         (("scale", "--axis", "blocks", "--with", "glibc"), "scale"),
-        (("drawn", "--quick", "--with", "glibc", "--html", "r.html"), "--html"),
-        (("drawn", "--quick", "--with", "glibc", "--picture", "p.svg"), "--picture"),
+        (("drawn", "--with", "glibc", "--html", "r.html"), "--html"),
+        (("drawn", "--with", "glibc", "--picture", "p.svg"), "--picture"),
         (
             ("soak", "--minutes", "1", "--with", "glibc", "--program", "x=true", "--plot", "p.svg"),
             "--plot",

@@ -1,87 +1,8 @@
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hakmem.allocators.peers import repository_root
-from hakmem.cli import main
-from hakmem.errors import UserError
-from small_build import compile_c
-from test_peers import WHOLE
-
-from hakmem_lab import pgo
-from hakmem_lab.commands import pgo as pgo_command
-from hakmem_lab.pgo import Training
-
-SMALL = Training("small", ("bench_random_mixed", "20000", "100"))
-
-
-@pytest.fixture
-def profile(tmp_path, monkeypatch) -> Path:
-    folder = tmp_path / "profile"
-    monkeypatch.setattr(pgo, "profile_folder", lambda: folder)
-    return folder
-
-
-def counting_library(folder: Path, *flags: str) -> Path:
-    source = folder / "counted.c"
-    source.write_text("__attribute__((constructor)) void begin(void) {}\n")
-    return compile_c(folder / "libcounted.so", [source], "-shared", "-fPIC", *flags)
-
-
-def test_training_needs_counts_from_every_load(tmp_path, profile):
-    counted = counting_library(tmp_path, f"-fprofile-generate={profile}")
-    told = []
-    pgo.train(counted, [SMALL, SMALL], told.append)
-    assert told == ["small", "small"]
-    assert list(profile.rglob("*.gcda"))
-    plain = counting_library(tmp_path)
-    with pytest.raises(UserError, match="training with small left no counts"):
-        pgo.train(plain, [SMALL])
-
-
-def test_training_that_fails_is_told(tmp_path, profile):
-    counted = counting_library(tmp_path, f"-fprofile-generate={profile}")
-    load = Training("bad", ("/bin/sh", "-c", "echo no luck >&2; exit 3"))
-    with pytest.raises(UserError, match="bad failed: exit status 3; it last said: no luck"):
-        pgo.train(counted, [load])
-
-
-def test_smoke_wants_every_function(tmp_path, build, monkeypatch):
-    monkeypatch.setattr(pgo, "SMOKE_TESTS", ())
-    source = tmp_path / "whole.c"
-    source.write_text(WHOLE)
-    whole = compile_c(tmp_path / "libwhole.so", [source], "-shared", "-fPIC", "-fno-builtin")
-    assert "load and serve" in pgo.smoke(whole).passed
-    at = "aligned_alloc(size_t a, size_t n) { return "
-    source.write_text(
-        WHOLE.replace(f"{at}__libc_memalign(a, n)", f"{at}(char *)__libc_memalign(a, n + 16) + 16")
-    )
-    wrong = compile_c(tmp_path / "libwrong.so", [source], "-shared", "-fPIC", "-fno-builtin")
-    with pytest.raises(UserError, match=r"aligned_alloc\(256, 512\) is not aligned"):
-        pgo.smoke(wrong)
-    with pytest.raises(UserError, match="has no malloc"):
-        pgo.smoke(build / "libhakmem.so")
-
-
-def test_command_trains_and_tries_the_build(monkeypatch, tmp_path):
-    """The whole command but for the compiler."""
-    monkeypatch.setattr(pgo_command, "build_and_train", lambda _progress: tmp_path / "built.so")
-    monkeypatch.setattr(pgo_command, "smoke", lambda _library: pgo.Smoke(("load",), ("tests",)))
-    found = CliRunner().invoke(main, ["pgo"])
-    assert found.exit_code == 0, found.output
-    assert "passed: load" in found.output and "not tried: tests" in found.output
-
-
-def test_failed_preset_is_an_error(monkeypatch, tmp_path):
-    (tmp_path / "scripts").mkdir()
-    script = tmp_path / "scripts" / "build.sh"
-    script.write_text("#!/bin/sh\nexit 1\n")
-    script.chmod(0o755)
-    monkeypatch.setattr(pgo, "repository_root", lambda: tmp_path)
-    with pytest.raises(UserError, match="the preset nice was not built"):
-        pgo.build_preset("nice", "hakmem")
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")

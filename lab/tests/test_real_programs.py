@@ -1,12 +1,13 @@
 from dataclasses import replace
+from shlex import quote
 
 import pytest
 from hakmem.allocators.peers import Allocator, find
 from hakmem.errors import UserError
 from hakmem.running.launching import Outcome
 
-from hakmem_lab.programs import CATALOGUE, read_catalogue
-from hakmem_lab.real_programs import Needed, RealLoad, output_digest
+from hakmem_lab.programs import CATALOGUE, Program, read_catalogue
+from hakmem_lab.real_programs import RealLoad, output_digest
 
 TINY = {"redis": 200, "postgres": 5}
 SERVER = (
@@ -18,28 +19,20 @@ SERVER = (
 
 def small_load(text: str, **changes) -> RealLoad:
     """A shell script as a load, so that what surrounds a program can be tested without one."""
-    fields = {
-        "name": "small",
-        "title": "a shell script",
-        "needs": (Needed("sh", "dash"),),
-        "command": lambda _folder, size: ("/bin/sh", "-c", text, "sh", str(size)),
-    }
-    return RealLoad(**{**fields, **changes})
+    command = f"sh -c {quote(text)} sh {{n}}"
+    fields = {"command": command, "needs": ["sh dash"], "set": "causes", "size": 1, "count": 1}
+    return RealLoad(Program("small", "a shell script", **{**fields, **changes}), 1)
 
 
 def small_server(load: str, **changes) -> RealLoad:
-    def command(folder, _size):
-        return ("/usr/bin/python3", "-c", SERVER, "{port}", str(folder / "started"))
-
-    return small_load(
-        "", command=command, load=lambda folder, _: ("/bin/sh", "-c", load, str(folder)), **changes
-    )
+    command = f"python3 -c {quote(SERVER)} {{port}} {{in}}/started"
+    return small_load("", command=command, load=f"sh -c {quote(load)} {{in}}", **changes)
 
 
 @pytest.mark.parametrize("name", TINY)
 def test_each_server_gives_the_same_output_under_both(name, tmp_path):
-    load = next(one for one in read_catalogue(CATALOGUE) if one.name == name).prepared(1)
-    if problem := load.problem():
+    load = RealLoad(next(one for one in read_catalogue(CATALOGUE) if one.name == name), 1)
+    if problem := load.program.problem():
         pytest.skip(problem)
     load.prepare(tmp_path, TINY[name])
     for allocator in (find("glibc"), find("hakmem")):
@@ -53,16 +46,14 @@ def test_each_server_gives_the_same_output_under_both(name, tmp_path):
 
 
 def test_missing_program_names_its_package(tmp_path):
-    load = small_load("true", needs=(Needed("sh", "dash"), Needed("no-such-program", "no-package")))
-    assert load.problem() == "no-such-program is not installed (Debian package no-package)"
+    load = small_load("true", needs=["sh dash", "no-such-program no-package"])
+    assert load.program.problem() == "no-such-program is not installed (Debian package no-package)"
     with pytest.raises(UserError, match="small: no-such-program is not installed"):
         load.prepare(tmp_path, 1)
 
 
-def test_load_must_be_prepared(tmp_path):
+def test_load_has_its_size(tmp_path):
     load = small_load("echo $1")
-    with pytest.raises(UserError, match="small is not prepared"):
-        load.contender(find("glibc"))
     load.prepare(tmp_path, 7)
     assert load.contender(find("glibc")).run().stdout == "7\n"
 
@@ -83,17 +74,17 @@ def test_program_that_fails_under_glibc_is_told_at_once(tmp_path):
 
 
 def test_program_with_a_malloc_of_its_own_gets_glibcs_preloaded(tmp_path):
-    load = small_load("true", brings_malloc=True)
+    load = small_load("true", own_malloc=True)
     load.prepare(tmp_path, 1)
     assert load.contender(find("glibc")).preload.name == "libc.so.6"
     assert load.contender(find("hakmem")).preload == find("hakmem").library
 
 
 def test_clients_of_a_server_run_without_the_library(tmp_path):
-    def fresh(folder, _size):
-        return ("/bin/sh", "-c", f"rm -f {folder}/started; echo 1 > {folder}/count")
-
-    load = small_server('test -z "$LD_PRELOAD" && cat "$0/count"', fresh=fresh)
+    fresh = "rm -f $0/started; echo 1 > $0/count"
+    load = small_server(
+        'test -z "$LD_PRELOAD" && cat "$0/count"', fresh=f"sh -c {quote(fresh)} {{in}}"
+    )
     load.prepare(tmp_path, 1)
     assert not load.folder.is_relative_to(tmp_path)
     library = find("hakmem").library

@@ -88,7 +88,7 @@ def declarations(lines: str) -> list[str]:
 
 def options(table: str) -> tuple[set[str], list[str]]:
     """(names, prefixes and names that are retired)"""
-    names = re.findall(r'^(?:OPTION|PER_CLASS|TEXT)\(\w+, "(\w+)"', table, re.MULTILINE)
+    names = re.findall(r'^(?:OPTION|CHOICE|PER_CLASS|TEXT)\(\w+, "(\w+)"', table, re.MULTILINE)
     return set(names), re.findall(r'^RETIRED\("(\w+)"', table, re.MULTILINE)
 
 

@@ -34,7 +34,6 @@ COMMANDS = {
     "serve": "Heap profiles of a process for pprof, over HTTP.",
     "scorecard": "Write docs/scorecard.md from what was measured.",
     "peers": "Build and list other allocators.",
-    "pgo": "Build with a profile of the benchmarks.",
     "misuse": "Which misuse of memory each allocator stops.",
     "completion": "Print the shell's completion script.",
 }
@@ -47,7 +46,6 @@ OF_THE_SOURCES = (
     "steady",
     "scorecard",
     "peers",
-    "pgo",
     "misuse",
 )
 

@@ -10,13 +10,12 @@ import re
 import shlex
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from typing import TextIO
 
 from hakmem.errors import UserError
 
@@ -163,44 +162,3 @@ def take_place(fresh: Path, target: Path) -> None:
     with suppress(FileNotFoundError):
         fresh.chmod(stat.S_IMODE(target.stat().st_mode))
     fresh.replace(target)
-
-
-class Growing:
-    """A text file that is written piece by piece; the old one stays until the first is whole."""
-
-    def __init__(self, path: Path, kind: Kind | None = None) -> None:
-        self.path, self.kind = path, kind
-        self.target = Path(os.path.realpath(path))
-        in_place = open_descriptor(path) is not None or not is_replaceable(self.target)
-        self.fresh = None if in_place else beside(self.target)
-        try:
-            if (descriptor := open_descriptor(path)) is not None:
-                self.file: TextIO = os.fdopen(os.dup(descriptor), "w", errors="backslashreplace")
-            else:
-                self.file = (self.fresh or self.target).open("w", errors="backslashreplace")
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}") from error
-
-    def publish(self) -> None:
-        """What has been written is whole: from now on it is the file of that name."""
-        self.file.flush()
-        if self.fresh is not None:
-            if self.kind is not None:
-                require_kind(self.path, self.kind)
-            take_place(self.fresh, self.target)
-            self.fresh = None
-
-
-@contextmanager
-def growing(path: Path, kind: Kind | None = None) -> Iterator[Growing]:
-    document = Growing(path, kind)
-    try:
-        yield document
-        document.file.close()
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            document.file.close()
-        if document.fresh is not None:
-            document.fresh.unlink(missing_ok=True)

@@ -25,13 +25,16 @@ def is_readable_kind(path: Path) -> bool:
 
 
 def read_whole(path: Path) -> bytes:
-    """All that a file holds; OSError where it cannot be read."""
-    if not is_readable_kind(path):
-        raise UserError(f"cannot read {path}: it is no plain file", WRONG_USE)
-    with path.open("rb") as file:
-        # A pipe has no size, and a file may grow.
-        is_larger = os.fstat(file.fileno()).st_size > BYTES_MOST
-        data = b"" if is_larger else file.read(BYTES_MOST + 1)
+    """All that a file holds; UserError where it cannot be read."""
+    try:
+        if not is_readable_kind(path):
+            raise UserError(f"cannot read {path}: it is no plain file", WRONG_USE)
+        with path.open("rb") as file:
+            # A pipe has no size, and a file may grow.
+            is_larger = os.fstat(file.fileno()).st_size > BYTES_MOST
+            data = b"" if is_larger else file.read(BYTES_MOST + 1)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", WRONG_USE) from error
     if is_larger or len(data) > BYTES_MOST:
         raise UserError(f"cannot read {path}: it is larger than {BYTES_MOST >> 20} MB", WRONG_USE)
     return data

@@ -190,6 +190,34 @@ def complete_names(
     return [CompletionItem(f"{before}{comma}{name}") for name in fitting]
 
 
+def number_option(
+    names: str,
+    text: str,
+    default: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    metavar: str | None = None,
+) -> Decorator:
+    """A number within bounds, a whole one where the least is; its default is in the help."""
+    kind = (WholeRange if isinstance(least, int) else FiniteRange)(least, most)
+    return click.option(
+        *names.split(),
+        type=kind,
+        default=default,
+        show_default=default is not None,
+        metavar=metavar,
+        help=text,
+    )
+
+
+SET_OWN = "Set an option of hakmem for PROGRAM (docs/options.md); HAKMEM_ may be left out."
+
+
+def set_option(text: str = SET_OWN) -> Decorator:
+    """--set, to be given to own_settings() where it is of hakmem's own options."""
+    return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=text)
+
+
 def allocator_options(usual: str = USUAL_HELP) -> Decorator:
     """--with and --lib, to be given to chosen_allocators()."""
     return stacked(
@@ -207,14 +235,8 @@ def allocator_options(usual: str = USUAL_HELP) -> Decorator:
 
 
 def pairs_option(default: int, minimum: int = 1) -> Decorator:
-    return click.option(
-        "--rounds",
-        "--pairs",
-        "pairs",
-        default=default,
-        show_default=True,
-        type=WholeRange(minimum),
-        help="Each runs every allocator once.",
+    return number_option(
+        "--rounds --pairs pairs", "Each runs every allocator once.", default, minimum
     )
 
 
@@ -261,10 +283,8 @@ def stdin_option(each: str = "") -> Decorator:
 
 
 def seed_option() -> Decorator:
-    return click.option(
-        "--seed",
-        type=WholeRange(0, SEED_MOST),
-        help="Of the order and the intervals; printed when not given.",
+    return number_option(
+        "--seed", "Of the order and the intervals; printed when not given.", least=0, most=SEED_MOST
     )
 
 

@@ -10,9 +10,12 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+
+from hakmem.measuring.rotation import Contender, Metric, Rotation, new_rotation, run_rounds
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
@@ -153,3 +156,17 @@ def assert_in_order(text: str, *parts: str) -> None:
     for part in parts:
         at = text.find(part, at)
         assert at >= 0, f"'{part}' is not in it, or not after the parts before"
+
+
+def run_rotation(
+    rows: Sequence[Contender],
+    metric: Metric,
+    rounds: int,
+    seed: int,
+    cpus: str | None = None,
+    progress: Callable[[str], None] = lambda _name: None,
+) -> Rotation:
+    """A rotation run to its end, with no log of its rounds."""
+    rotation = new_rotation(rows, metric, seed, cpus)
+    run_rounds(rotation, rounds, progress)
+    return rotation

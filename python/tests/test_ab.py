@@ -12,10 +12,9 @@ from collections import Counter
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from small_build import assert_in_order
+from small_build import assert_in_order, run_rotation
 
 from hakmem.cli import main
-from hakmem.commands.ab import slice_notes
 from hakmem.measuring.deciding import (
     CPU_TIME,
     OPS_PER_CPU_SECOND,
@@ -27,7 +26,7 @@ from hakmem.measuring.deciding import (
     judge,
     pairs_needed,
 )
-from hakmem.measuring.rotation import OPS_PER_SECOND, Contender, run_rotation
+from hakmem.measuring.rotation import OPS_PER_SECOND, Contender
 from hakmem.measuring.statistics import Interval
 from hakmem.running.launching import Outcome
 
@@ -241,15 +240,6 @@ def test_decision_carries_what_it_rests_on():
     found = decide([1.1] * 20, PLAN)
     assert found == Decision(Verdict.GO, found.ratio, 20)
     assert found.ratio.median == pytest.approx(1.1)
-
-
-def test_runs_too_short_or_too_long_are_told_of():
-    def notes(wall_s: float) -> list[str]:
-        return slice_notes([Outcome(0, 0, wall_s, wall_s, 1, 0, 0, "", "")] * 3)
-
-    assert notes(0.1) == []
-    assert notes(0.004)[0].startswith("a run takes 4.0 ms: of so short a run the program's start")
-    assert notes(6)[0].startswith("a run takes 6.0 s: the machine changes meanwhile")
 
 
 def test_old_journals_are_removed(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from small_build import compile_c
+from small_build import compile_c, run_rotation
 
 from hakmem.allocators.settings import without_effect
 from hakmem.cli import COMMANDS, OF_THE_SOURCES, absent, main
@@ -24,7 +24,7 @@ from hakmem.experiments.latency_run import parse_sizes
 from hakmem.measuring.latency_histogram import Histogram
 from hakmem.measuring.percentages import PERCENT
 from hakmem.measuring.rotation import Contender as Row
-from hakmem.measuring.rotation import custom_metric, run_rotation
+from hakmem.measuring.rotation import custom_metric
 from hakmem.running import proof
 from hakmem.running.launching import run_once
 from hakmem.traces.trace_summary import FUNCTIONS, TraceSummary
@@ -458,12 +458,12 @@ def test_run_and_record_name_the_limit(build, tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "one of the sizes is empty"),
-        ("16,,32", "one of the sizes is empty"),
+        ("", "'' is no size"),
+        ("16,,32", "'' is no size"),
         ("abc", "'abc' is no size"),
-        ("0", "0 is below the least, 1"),
-        ("2G", "2G is above the most, 1G"),
-        ("1k,64,1024", "1k and 1024 are one size"),
+        ("0", "'0' is no size from 1 to 1G"),
+        ("2G", "'2G' is no size from 1 to 1G"),
+        ("1k,64,1024", "1024 bytes are given twice"),
         (",".join(map(str, range(1, 14))), "13 sizes, and 12 are the most"),
     ],
 )

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
+from small_build import run_rotation
 
 from hakmem.allocators.peers import (
     HARDENED_NAMES,
@@ -45,7 +46,6 @@ from hakmem.measuring.rotation import (
     WALL_TIME,
     Contender,
     custom_metric,
-    run_rotation,
 )
 from hakmem.measuring.statistics import Interval
 from hakmem.options import usual_names

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 import mmap
 import os
@@ -31,7 +30,6 @@ from hakmem.cli import main
 from hakmem.commands.explain import Series
 from hakmem.errors import UserError
 from hakmem.output.accounting_view import remarks
-from hakmem.output.streams import make_console
 from hakmem.processes import process_memory, stats_page
 from hakmem.processes.accounting import (
     CLASSES,
@@ -541,7 +539,7 @@ def test_name_of_a_process_is_read_once_it_has_its_page(monkeypatch):
     assert order == ["open_page", "name_of"]
 
 
-def test_page_of_a_program_is_waited_for(monkeypatch):
+def test_page_of_a_program_is_waited_for(monkeypatch, tmp_path):
     with fake_process() as fake:
         account = explain_process(fake.pid)
     answers = [UserError("it has no page"), UserError("its page is empty"), account]
@@ -553,7 +551,7 @@ def test_page_of_a_program_is_waited_for(monkeypatch):
         return told
 
     monkeypatch.setattr("hakmem.commands.explain.explain_process", answer)
-    series = Series(make_console(io.StringIO()), 0, None)
+    series = Series(tmp_path / "out", False, 0, None)
     with subprocess.Popen(["/bin/sleep", "20"]) as process:
         series.take_first(process)
         process.kill()

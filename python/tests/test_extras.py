@@ -49,8 +49,6 @@ def start(folder: Path, *arguments: str, code: str = WITHOUT_EXTRAS, flags: tupl
     ("arguments", "needed"),
     [
         (("compare", "--html", "r.html", "--", "/usr/bin/touch", "ran"), "--html needs matplotlib"),
-        (("tail", "--html", "r.html"), "--html needs matplotlib"),
-        (("tail", "--plot", "r.svg"), "--plot needs matplotlib"),
         (("explain", "--plot", "r.svg", "--", "touch", "ran"), "--plot needs matplotlib"),
         (("profile", "--format", "html,pprof", "--", "touch", "ran"), "--format pprof needs proto"),
         (("profile", "diff", "--format", "pprof", "a", "b"), "--format pprof needs protobuf"),
@@ -78,8 +76,6 @@ def test_what_needs_an_extra_names_it_before_anything_runs(tmp_path, arguments, 
         (("compare", "--html", "r.html", "--", "no-such"), "there is no program 'no-such'"),
         (("compare", "--html", "r.html", "--with", "x", "--", "/bin/true"), "unknown allocator"),
         (("compare", "--html", "r.html", "--pairs", "x", "--", "/bin/true"), "no whole number"),
-        (("tail", "--html", "r.html", "--sizes", "x"), "'x' is no size"),
-        (("tail", "--plot", "r.txt"), "ends in neither"),
         (("explain", "--plot", "r.svg", "--set", "X", "--", "/bin/true"), "'X' is not NAME=VALUE"),
         (("explain", "--plot", "r.svg", "--", "no-such"), "there is no program 'no-such'"),
         (("profile", "--format", "pprof", "--", "no-such"), "there is no program 'no-such'"),
@@ -101,7 +97,7 @@ def test_help_names_the_extra_where_it_is_needed():
     """In the help of the whole, and of each option that cannot be used without it."""
     context = click.Context(main)
     assert INSTALL in main.get_help(context)
-    needing = {"compare": "--html", "tail": "--plot", "explain": "--plot", "top": "--serve"}
+    needing = {"compare": "--html", "explain": "--plot", "top": "--serve"}
     for name, option in needing.items():
         [found] = [p for p in main.get_command(context, name).params if option in p.opts]
         assert "hakmem[report]" in found.help

@@ -34,7 +34,7 @@ def test_what_is_read(tmp_path, large):
     with pytest.raises(UserError, match="no plain file"):
         read_whole(Path("/dev/zero"))
     assert read_whole(Path(os.devnull)) == b""
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UserError, match="nothing: No such file or directory"):
         read_whole(tmp_path / "nothing")
     path = tmp_path / "text"
     path.write_bytes(b"a\r\nb\xff\n")

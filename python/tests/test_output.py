@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from hakmem import documents
 from hakmem.cli import main
-from hakmem.documents import growing, open_descriptor, write_bytes, write_text
+from hakmem.documents import open_descriptor, write_bytes, write_text
 from hakmem.errors import UserError
 from hakmem.plain_text import parse_json
 
@@ -209,23 +209,6 @@ def test_folder_that_takes_no_file_gets_the_old_one_rewritten(tmp_path, monkeypa
     )
     write_text(path, "new")
     assert path.read_text() == "new"
-
-
-def test_growing_file_takes_its_place_when_its_first_part_is_whole(tmp_path):
-    path = tmp_path / "a"
-    path.write_text("old")
-    with pytest.raises(KeyError), growing(path) as document:
-        document.file.write("half")
-        raise KeyError
-    assert path.read_text() == "old"
-    with growing(path) as document:
-        document.file.write("first ")
-        document.publish()
-        assert path.read_text() == "first "
-        document.file.write("second")
-        document.publish()
-    assert path.read_text() == "first second"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ from hakmem.measuring.measures import (
     END_RSS,
     IDLE_RSS,
     PEAK_RSS,
-    UNKNOWN,
     WALL,
     Cell,
     measures_for,
@@ -31,8 +29,7 @@ from hakmem.measuring.measures import (
 )
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, custom_metric
 from hakmem.measuring.statistics import Interval
-from hakmem.measuring.summary import Row
-from hakmem.output import report, sentences, tables
+from hakmem.output import sentences, tables
 from hakmem.output.streams import make_console
 
 FASTER = Interval(1.08, 1.05, 1.11)
@@ -95,62 +92,9 @@ def test_every_measure_has_a_sentence():
             assert "{x}" in measure.told and "{b}" in measure.told, measure.title
 
 
-def test_rows_of_slices_make_the_same_sentences():
-    rows = [
-        Row("hakmem", slices=5, peak_rss_kb=80),
-        Row("glibc", slices=5, ratio=FASTER, peak_rss_kb=100),
-        Row("gone", "no library"),
-    ]
-    speed = replace(WALL, told="replayed {x} times as fast as {b}")
-    assert sentences.of_rows(rows, "hakmem", speed, PEAK_RSS) == [
-        "hakmem replayed 1.08 times as fast as glibc [1.05, 1.11]: faster.",
-        "hakmem used 0.80 of glibc's memory at the peak.",
-    ]
-    assert sentences.of_rows(rows[:1], "hakmem", speed, PEAK_RSS) == []
-    few = [rows[0], replace(rows[1], ratio=Interval(1.08))]
-    assert [
-        line.partition(": ")[2] for line in sentences.of_rows(few, "hakmem", speed, PEAK_RSS)
-    ] == [
-        "too few rounds to be sure.",
-        "too few rounds to be sure.",
-    ]
-
-
-def test_two_costs_that_disagree_are_named_with_the_reason():
-    agreeing = [cell("hakmem", None, to_best=1.02), cell("glibc", Interval(1.0), to_best=1.0)]
-    assert sentences.of_costs([(WALL, agreeing)], "hakmem") == []
-    apart = [cell("hakmem", None, to_best=1.0), cell("glibc", Interval(0.9), to_best=1.5)]
-    (note,) = sentences.of_costs([(WALL, agreeing), (CPU, apart)], "hakmem")
-    assert "disagree: CPU time of glibc (1.50 by medians, 0.90 in rounds)." in note
-    assert "the verdict rests on it" in note
-
-
 def test_measures_without_any_figure_say_why():
     told = sentences.of_absent([WALL, IDLE_RSS, END_RSS], [(WALL, [cell("a", None)])])
     assert told == [f"{m.title} is left out: {m.absent}" for m in (IDLE_RSS, END_RSS)]
-
-
-def test_page_has_no_column_without_figures():
-    bare = [
-        Cell(name, (1.0,), Interval(1.0), 0.0, None, None, said)
-        for name, said in (("hakmem", BASELINE), ("glibc", UNKNOWN))
-    ]
-    text = report.page("p", {}, [(END_RSS, bare)], {}, [], "hakmem")
-    assert UNKNOWN not in text
-    assert "<td></td>" not in text
-    assert text.count("<th>") == 3
-    assert (
-        "Left out, as no row has a figure: cost ÷ best, cost ÷ hakmem, 95 % interval, CV: " in text
-    )
-    assert "hakmem has no figure above 0 in every round" in text
-
-
-def test_tables_have_no_column_without_figures():
-    rows = [Row("hakmem", slices=1, median=1.0, best=1.0, peak_rss_kb=9), Row("gone", "no library")]
-    console = Console(width=150, file=io.StringIO())
-    console.print(tables.comparison_table(rows, WALL_TIME, "hakmem"))
-    text = " ".join(console.file.getvalue().split())
-    assert "allocator s best CV cost ÷ hakmem RSS MB minor/major" in text
 
 
 def test_comparison_says_summary_then_tables_then_method(tmp_path, monkeypatch):
@@ -234,20 +178,15 @@ def test_tables_of_eighty_columns_break_no_figure():
     ]
     calls = dict.fromkeys(names, "12,345")
     served = dict.fromkeys(names, "yes, 1,197 spans handed out in 39 processes")
-    rows = [
-        Row(n, slices=5, median=1e8, best=1e8, ratio=FASTER, peak_rss_kb=12345, minor_faults=99999)
-        for n in names
-    ]
     console = Console(width=80, file=io.StringIO())
     console.print(tables.verdict_table(WALL, figures[-1][1], "hakmem", ("gone",), 80))
     console.print(tables.cost_table(figures, {"system calls": calls, "served": served}, 80))
-    console.print(tables.comparison_table(rows, OPS_PER_SECOND, "hakmem", 80))
     lines = console.file.getvalue().splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert "…" not in console.file.getvalue()
     # Every name has a line, and no line has the rest of a broken cell.
     bodies = [line for line in lines if line.startswith((" hakmem  ", " tcmalloc-g", " jemalloc5"))]
-    assert len(bodies) == 9
+    assert len(bodies) == 6
     assert all(len(line.split()) >= 5 for line in bodies)
 
 

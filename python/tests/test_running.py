@@ -8,20 +8,19 @@ import time
 from pathlib import Path
 
 import pytest
+from small_build import run_rotation
 
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.measuring.journal import Journal
+from hakmem.measuring.measures import speed_and_net
 from hakmem.measuring.rotation import (
-    WALL_TIME,
     Contender,
     custom_metric,
     new_rotation,
-    run_rotation,
     run_rounds,
 )
-from hakmem.measuring.summary import summarise
 from hakmem.plain_text import with_last_words
 from hakmem.running.interruption import put_back
 from hakmem.running.launching import run_once
@@ -85,28 +84,6 @@ def test_launcher_that_tells_nothing_is_told_with_what_to_do(script, how, tmp_pa
         run_once(["/bin/true"])
     assert "'/bin/true' cost: this run is lost (HAKLAB_LAUNCH names it)" in found.value.message
     assert found.value.exit_code == 125
-
-
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_leaves_the_finished_rounds_of_a_measurement(name, tmp_path):
-    """As in replay, tail and pair; the program of the third round sends it, and a second one."""
-    code = (
-        "import os, signal, sys\n"
-        "from hakmem.experiments.pairing import measure\n"
-        "from hakmem.measuring.rotation import WALL_TIME, Contender\n"
-        "from hakmem.output.streams import make_console\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "send = f'kill -{sys.argv[1]} {os.getpid()}; '\n"
-        "script = f'echo >> runs; test $(wc -l < runs) -lt 3 || {{ {send}{send}sleep 60; }}'\n"
-        "rows = [Contender('a', ('/bin/sh', '-c', script))]\n"
-        "found = measure(make_console(), rows, WALL_TIME, 9, 1, None)\n"
-        "print(found.rounds_done, found.interrupted)\n"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code, name.removeprefix("SIG")],
-        cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False,
-    )  # fmt: skip
-    assert (found.stdout, found.stderr) == ("2 True\n", "")
 
 
 WATCHED = "witness.run_watched(['/bin/sleep', '30'], os.environ, Path('/none')).exit_status"
@@ -178,9 +155,7 @@ def test_rotation_runs_every_contender_once_a_round():
     found = run_rotation(rows, ANSWER, rounds=6, seed=5)
     assert found.series["a"].values == [2.0] * 6
     assert found.series["b"].values == [4.0] * 6
-    a, b = summarise(found, baseline="a")
-    assert (a.slices, a.ratio) == (6, None)
-    assert b.ratio.median == 0.5
+    assert speed_and_net(found, "a", found.costs("b"), "floor")[0].median == 0.5
 
 
 def test_order_is_shuffled_and_repeats_with_the_seed():
@@ -203,9 +178,8 @@ def test_contender_that_crashes_leaves_the_rotation():
     found = run_rotation(rows, ANSWER, rounds=4, seed=1, progress=seen.append)
     assert seen.count("bad") == 1
     assert seen.count("good") == 4
-    good, bad = summarise(found, baseline="good")
-    assert good.slices == 4
-    assert bad.problem == "killed by SIGABRT"
+    assert (len(found.series["good"].values), found.has_figures("good")) == (4, True)
+    assert (found.series["bad"].problem, found.has_figures("bad")) == ("killed by SIGABRT", False)
     assert found.series["bad"].last_words == "oops"
 
 
@@ -226,14 +200,7 @@ def test_interrupt_keeps_whole_rounds_only():
     found = run_rotation(rows, ANSWER, 9, seed=1, progress=interrupt_in_third_round)
     assert found.interrupted
     assert found.rounds_done == 2
-    assert [row.slices for row in summarise(found, baseline="a")] == [2, 2]
-
-
-def test_unusable_allocators_keep_their_row_and_place():
-    found = run_rotation([Contender("glibc", ("/bin/true",))], WALL_TIME, 1, seed=1)
-    asked = [Allocator("gone", Path("/gone.so"), problem="no library"), Allocator("glibc")]
-    rows = summarise(found, "glibc", asked)
-    assert [(row.name, row.problem) for row in rows] == [("gone", "no library"), ("glibc", "")]
+    assert [len(found.costs(name)) for name in "ab"] == [2, 2]
 
 
 def test_counter_line_proves_service(build):

@@ -69,7 +69,7 @@ def get(address: str, **headers: str) -> tuple[int, bytes, str]:
 
 def answers_of(pid: int) -> int:
     """How many times the process has been asked, doubled."""
-    path = stats_page.page_file(pid, profile_page.NAME, profile_page.is_own)
+    path = stats_page.page_file(pid, profile_page.NAME, profile_page.HEADER, 1)
     with path.open("rb") as file:
         return profile_page.HEADER.unpack(file.read(profile_page.HEADER.size))[2]
 

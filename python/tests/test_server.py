@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from small_build import compile_c
 
 from hakmem.cli import main
+from hakmem.running.launching import Start
 from hakmem.running.serving import ServerRunner, accepts, free_port
 
 # server PORT HOW: answers each connection with a line that says how often it has.
@@ -151,10 +152,10 @@ def test_server_that_does_not_stop_is_ended(server, load, monkeypatch):
     runner = ServerRunner(load=tuple(load.split()), ready_s=10)
     with monkeypatch.context() as short:
         short.setattr("hakmem.running.serving.STOP_LIMIT_S", 0.2)
-        outcome = runner.run([str(server), "{port}", "deaf"])
+        outcome = runner.run(Start([str(server), "{port}", "deaf"]))
     assert outcome.problem == "the server did not end within 0.2 s of SIGTERM"
     stopped = ServerRunner(load=tuple(load.split()), stop=signal.SIGKILL)
-    assert stopped.run([str(server), "{port}", "deaf"]).problem == ""
+    assert stopped.run(Start([str(server), "{port}", "deaf"])).problem == ""
 
 
 def test_allocator_that_breaks_the_server_leaves_the_others(server, load, build, tmp_path):

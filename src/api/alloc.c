@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/forbid.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
@@ -20,9 +21,7 @@
 #define CLAIM_WAITS_MS 50
 
 static void wait_for_purges(void) {
-  uint32_t nobody = 0; /* wakes it */
-  for (unsigned ms = 0; ms < CLAIM_WAITS_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++)
-    hak_os_futex_wait_ms(&nobody, 0, 1);
+  for (unsigned ms = 0; ms < CLAIM_WAITS_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
 }
 
 /* Frees what caches hold, for a caller that is about to fail. */
@@ -84,12 +83,16 @@ static void note_request(const void *p, unsigned class_code, size_t size) {
 static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t align) {
   hak_due due = hak_count_end(size);
   hak_deferred d = {0};
+  if (HAK_UNLIKELY(due.forbidden)) {
+    hak_forbid_report("allocation", NULL, size);
+    return NULL;
+  }
   if (HAK_LIKELY(!due.guard && !due.profile)) {
-    void *any = hak_tcache_pop_class(class_code);
+    void *any = hak_class_size(class_code) > HAK_FAST_MAX ? hak_tcache_pop_fenced(class_code) : hak_tcache_pop_class(class_code);
     /* A thread whose work never leaves its cache comes by here alone. */
     if (any == NULL || hak_counting()) return any;
     hak_slow_exit(&d);
-    if (!hak_decay_step_due()) hak_count_lengthen(size);
+    if (!hak_decay_waits()) hak_count_lengthen(size);
     return any;
   }
   void *p = hak_sampled_alloc(due, hak_thread_grown(), class_code, size, align, &d);
@@ -124,10 +127,18 @@ static void *or_enomem(void *p) {
   return p;
 }
 
-HAK_NOINLINE void *hak_malloc_slow(size_t size) {
+static HAK_NOINLINE void *malloc_long(size_t size) {
   bool zeroed;
   return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
                                          : hak_raw_large(size, HAK_GRANULE, false, &zeroed));
+}
+
+HAK_NOINLINE void *hak_malloc_slow(size_t size) {
+  if (size > HAK_FAST_MAX && size <= HAK_SMALL_MAX && HAK_LIKELY(hak_tls.countdown >= 0)) {
+    void *p = hak_tcache_pop_fenced(hak_class_for(size));
+    if (HAK_LIKELY(p != NULL)) return p;
+  }
+  return malloc_long(size);
 }
 
 void *hak_aligned_slow(unsigned class_code, size_t size, size_t align) { return or_enomem(alloc_class(class_code, size, align)); }

@@ -10,8 +10,6 @@
 #include "report/serve.h"
 
 #define PERIOD_MS 250
-/* It sleeps when nothing has happened for three decay times, two of which pages of a slab have to be at rest; and so long. */
-#define QUIET_LEAST_MS 2000
 
 static bool running; /* written by the constructor and in children, where there is one thread */
 
@@ -21,8 +19,6 @@ static uint64_t activity(void) {
          hak_load_relaxed(&hak_purge_stats.purges) + hak_load_relaxed(&hak_os_stats.huge_alloc) +
          hak_decay_idle_bytes();
 }
-
-static uint64_t quiet_ms(void) { return hak_max_size(QUIET_LEAST_MS, 3 * hak_decay_ms()); }
 
 /* Until somebody returns memory to the pool while more is dirty than may stay (see hak_decay_has_work), or sends the
  * signal. What happened before the word was 1 is looked at once more: whoever read 0 had changed what is read
@@ -37,11 +33,10 @@ static void *help(void *unused) {
   (void)unused;
   hak_os_name_thread("hakmem");
   hak_takes_large = true;
-  uint32_t timer = 0; /* nobody wakes it */
   uint64_t seen = activity();
   for (uint64_t quiet = 0;;) {
     hak_os_drop_privileges(); /* what the program may have given up meanwhile too */
-    hak_os_futex_wait_ms(&timer, 0, PERIOD_MS);
+    hak_os_sleep_ms(PERIOD_MS);
     hak_end_if_alone();
     hak_deferred d = {0};
     hak_slow_exit(&d);
@@ -49,7 +44,7 @@ static void *help(void *unused) {
     uint64_t next = activity();
     quiet = next == seen ? quiet + PERIOD_MS : 0;
     seen = next;
-    if (quiet < quiet_ms()) continue;
+    if (quiet < 3 * hak_decay_ms()) continue; /* two of them pages of a slab have to be at rest */
     sleep_until_needed();
     quiet = 0;
   }

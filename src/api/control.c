@@ -1,9 +1,11 @@
 /* Everything that is not allocation: trimming, statistics in glibc's forms, options, version. */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "api/api.h"
 #include "api/init.h"
+#include "api/profiler.h"
 #include "api/quarantine.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
@@ -11,10 +13,14 @@
 #include "guard/sample.h"
 #include "large/huge.h"
 #include "os/os.h"
+#include "profile/labels.h"
 #include "profile/profile.h"
 #include "reclaim/decay.h"
+#include "report/figures.h"
 #include "report/heap_profile.h"
 #include "report/report.h"
+#include "report/serve.h"
+#include "tcache/counted.h"
 
 HAK_LINK_INIT;
 
@@ -40,6 +46,8 @@ HAK_EXPORT void hakmem_thread_idle(void) {
   hak_slow_exit(&d);
 }
 
+HAK_EXPORT uint64_t hakmem_thread_allocated(void) { return hak_count_asked(); }
+
 HAK_EXPORT int hakmem_malloc_trim(size_t pad) { return purge(pad) > 0; }
 
 HAK_EXPORT size_t hakmem_purge(void) { return purge(0); }
@@ -63,20 +71,28 @@ HAK_EXPORT int hakmem_mallopt(int param, int value) {
 }
 
 /* arena = uordblks + fordblks. glibc's does not shrink by what malloc_trim gave back; here neither that nor what blocks lie in
- * beside them (metadata, guards, ends of slabs) is in any field. */
-HAK_EXPORT struct mallinfo2 hakmem_mallinfo2(void) {
-  hak_totals t;
-  hak_report_totals(&t);
-  size_t free_bytes = t.slab_free + t.dirty_free;
+ * beside them (metadata, guards, ends of slabs) is in any field. Blocks in thread caches count as in use, those in depots do not. */
+static struct mallinfo2 mallinfo_now(size_t *accessible) {
+  hak_figures f = {0};
+  hak_figures_take(&f);
+  const hakmem_stats *t = &f.stats;
+  size_t kept = t->free_dirty + t->claimed + t->extents_cached + t->huge_kept;
+  size_t live = t->live - t->huge_live, free_bytes = t->slab_free + t->slab_never_allocated + t->slab_depots + kept;
+  *accessible = t->accessible;
   return (struct mallinfo2){
-      .arena = t.live + free_bytes,
-      .ordblks = t.free_blocks,
-      .hblks = t.huge_count,
-      .hblkhd = t.huge,
-      .uordblks = t.live,
+      .arena = live + free_bytes,
+      .ordblks = f.free_blocks + t->huge_kept_count,
+      .hblks = t->huge_count,
+      .hblkhd = t->huge_live,
+      .uordblks = live,
       .fordblks = free_bytes,
-      .keepcost = t.dirty_free,
+      .keepcost = kept,
   };
+}
+
+HAK_EXPORT struct mallinfo2 hakmem_mallinfo2(void) {
+  size_t accessible;
+  return mallinfo_now(&accessible);
 }
 
 static int clamp_int(size_t value) { return value > (size_t)__INT_MAX__ ? __INT_MAX__ : (int)value; }
@@ -94,26 +110,36 @@ HAK_EXPORT struct mallinfo hakmem_mallinfo(void) {
   };
 }
 
-HAK_EXPORT void hakmem_malloc_stats(void) { hak_report_text(); }
+HAK_EXPORT void hakmem_malloc_stats(void) { hak_report_figures(false); }
 
 /* glibc manual: options must be 0; the format is XML of no fixed schema. As in glibc's, mmap is apart from the others, and `rest`
  * and `live` are what the arena has free and in use; `system` is all that is accessible, these and the allocator's own. */
 HAK_EXPORT int hakmem_malloc_info(int options, FILE *stream) {
   if (options != 0) return EINVAL;
-  hak_totals t;
-  hak_report_totals(&t);
+  size_t accessible;
+  struct mallinfo2 m = mallinfo_now(&accessible);
   int n = fprintf(stream,
                   "<malloc version=\"hakmem-%s\">\n<heap nr=\"0\">\n"
                   "<total type=\"live\" size=\"%zu\"/>\n<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n"
                   "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n<system type=\"current\" size=\"%zu\"/>\n"
                   "</heap>\n</malloc>\n",
-                  HAKMEM_VERSION_STRING, t.live, t.free_blocks, t.slab_free + t.dirty_free, t.huge_count, t.huge, t.mapped);
+                  HAKMEM_VERSION_STRING, m.uordblks, m.ordblks, m.fordblks, m.hblks, m.hblkhd, accessible);
   return n < 0 ? -1 : 0;
 }
 
 HAK_EXPORT int hakmem_option_get(const char *name, int64_t *value) { return hak_config_get(name, value); }
 
-HAK_EXPORT int hakmem_option_set(const char *name, int64_t value) { return hak_config_set(name, value); }
+/* Samplers do what the options say; a profile lies in memory of the allocator's. False: there is none. */
+static bool follow_options(void) {
+  if (hak_load_relaxed(&hak_config.heap_profile) != 0) hak_start();
+  return hak_profiler_follow();
+}
+
+HAK_EXPORT int hakmem_option_set(const char *name, int64_t value) {
+  int error = hak_config_set(name, value);
+  if (error == 0 && !follow_options()) error = ENOMEM;
+  return error;
+}
 
 HAK_EXPORT size_t hakmem_option_list(bool (*visit)(const hakmem_option *option, void *context), void *context) {
   return hak_config_list(visit, context);
@@ -133,10 +159,58 @@ HAK_EXPORT uint64_t hakmem_served(void) {
 
 HAK_EXPORT const char *hakmem_version(void) { return HAKMEM_VERSION_STRING; }
 
+static int set_options(size_t rate_bytes, int64_t on) {
+  if (rate_bytes > INT64_MAX) return EINVAL;
+  int error = rate_bytes == 0 ? 0 : hak_config_set("HAKMEM_HEAP_PROFILE_RATE", (int64_t)rate_bytes);
+  return error != 0 ? error : hak_config_set("HAKMEM_HEAP_PROFILE", on);
+}
+
+HAK_EXPORT int hakmem_profile_start(size_t rate_bytes) {
+  int saved = errno, error = set_options(rate_bytes, 1);
+  if (error == 0 && !follow_options()) error = ENOMEM;
+  errno = saved;
+  return error;
+}
+
+HAK_EXPORT int hakmem_profile_stop(void) {
+  if (!hak_profile_made()) return ENOTSUP;
+  int error = set_options(0, 0);
+  follow_options();
+  return error;
+}
+
+HAK_EXPORT int hakmem_profile_reset(void) {
+  if (!hak_profile_made()) return ENOTSUP;
+  hak_profile_reset();
+  return 0;
+}
+
 HAK_EXPORT int hakmem_profile_dump(const char *path, int kind) {
-  if (path == NULL || kind < HAK_PROFILE_PPROF || kind > HAK_PROFILE_JSON) return EINVAL;
-  if (!hak_profile_on()) return ENOTSUP;
+  if (path == NULL || kind < HAK_PROFILE_PPROF || kind > HAK_PROFILE_PROTO) return EINVAL;
+  if (!hak_profile_made()) return ENOTSUP;
   int saved = errno, error = hak_heap_profile_write(path, (hak_profile_format)kind);
   errno = saved;
   return error;
+}
+
+HAK_EXPORT int hakmem_profile_write(int what, hakmem_profile_format format, int (*write)(void *context, const void *data, size_t bytes), void *context) {
+  if (write == NULL || what == 0 || (what & ~HAKMEM_PROFILE_ALL) != 0 || (unsigned)format > HAK_PROFILE_PROTO) return EINVAL;
+  if (!hak_profile_made()) return ENOTSUP;
+  int saved = errno, error = hak_heap_profile_give((hak_profile_format)format, (unsigned)what, write, context);
+  errno = saved;
+  return error;
+}
+
+/* --- labels --- */
+
+HAK_EXPORT void hakmem_label_set(uint64_t label) { hak_tls.label = label == UINT64_MAX ? 0 : label; }
+
+HAK_EXPORT uint64_t hakmem_label_get(void) { return hak_tls.label; }
+
+HAK_EXPORT int hakmem_label_name(uint64_t label, const char *text) {
+  if (label == 0 || label == UINT64_MAX || text == NULL || strlen(text) > HAK_LABEL_TEXT_MAX) return EINVAL;
+  hak_lock_take(&hak_profile_lock);
+  bool named = hak_label_set_name_locked(label, text);
+  hak_lock_drop(&hak_profile_lock);
+  return named ? 0 : ENOMEM;
 }

@@ -46,25 +46,37 @@ static void look_at_registers(const ucontext_t *context, const void *fault) {
   for (unsigned i = 0; i < STACK_WORDS && hak_os_readable(stack); i++, stack += sizeof stack) look_at_register(*(const uintptr_t *)stack, fault, &told);
 }
 
-/* The earlier action comes first: another fault in here ends the program, as does the instruction when it faults again. */
-static void on_crash(int number, siginfo_t *info, void *context) {
-  bool sent = info->si_code <= 0;
-  sigaction(number, &earlier[number == SIGBUS], NULL);
-  if (!sent && !hak_fault_told()) {
+static void on_fault(int number, siginfo_t *info, void *context) {
+  HAK_ASSERT(number == SIGSEGV || number == SIGBUS);
+  struct sigaction *before = &earlier[number == SIGBUS];
+  bool sent = info->si_code <= 0; /* by somebody: there is no address, and no instruction that faults again */
+  bool told = !sent && hak_fault_explain(info->si_addr);
+  if (!told && (before->sa_flags & SA_SIGINFO) != 0) {
+    before->sa_sigaction(number, info, context);
+    return;
+  }
+  if (!told && before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
+    before->sa_handler(number);
+    return;
+  }
+  if (sent && before->sa_handler == SIG_IGN) return;
+  /* The instruction faults again, or the signal comes again, and the earlier action follows; so it does of a fault in here. */
+  sigaction(number, before, NULL);
+  if (sent) raise(number);
+  if (HAK_HARD_SWEEP && HAK_HARD(GUARDS) && !sent && !told && before->sa_handler == SIG_DFL) {
     hak_sweep_at_crash();
     look_at_registers(context, info->si_addr);
   }
-  if (sent) raise(number);
-}
-
-static void start(int number, struct sigaction *before) {
-  struct sigaction action = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-  sigemptyset(&action.sa_mask);
-  /* Who has a handler already takes care of faults. */
-  if (sigaction(number, NULL, before) == 0 && (before->sa_flags & SA_SIGINFO) == 0 && before->sa_handler == SIG_DFL) sigaction(number, &action, NULL);
 }
 
 void hak_crash_start(void) {
-  start(SIGSEGV, &earlier[0]);
-  start(SIGBUS, &earlier[1]);
+  static bool done;
+  if (done) return;
+  done = true;
+  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGSEGV, NULL, &earlier[0]); /* the handler may run before the call that installs it is back */
+  sigaction(SIGBUS, NULL, &earlier[1]);
+  sigaction(SIGSEGV, &action, &earlier[0]);
+  sigaction(SIGBUS, &action, &earlier[1]);
 }

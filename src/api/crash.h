@@ -1,10 +1,12 @@
-/* Hardened build: a fault that no piece of ours explains may follow from a misuse: a zeroed pointer was read from a freed block, or
- * bytes behind a block were taken for one. Before the program ends as it would have, the walk looks at all blocks (api/sweep.h), and
- * the report names a free block that a register or the stack points into. */
+/* Faults. Where an inaccessible piece of ours was touched (guard/fault.h), says what is there before the program ends as it would have.
+ *
+ * Hardened build: any other fault may follow from a misuse: a zeroed pointer was read from a freed block, or bytes behind a block were
+ * taken for one. Unless the program has a handler, the walk looks at all blocks (api/sweep.h), and the report names a free block that a
+ * register or the stack points into. */
 #ifndef HAK_API_CRASH_H
 #define HAK_API_CRASH_H
 
-/* Before hak_fault_start, which passes on what it cannot explain. Once. */
+/* Catches SIGSEGV and SIGBUS. Idempotent; one caller at a time. A handler that the program installs later gets the faults instead. */
 void hak_crash_start(void);
 
 #endif

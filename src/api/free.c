@@ -1,5 +1,6 @@
 /* free, below the checks of the hardened build: sorting out, on the slow path, whose block an address is. */
 #include "api/api.h"
+#include "api/forbid.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
@@ -13,7 +14,8 @@
 #include "reclaim/decay.h"
 
 static HAK_COLD void free_outside_regions(void *p, const void *caller) {
-  if (hak_counting()) hak_sampled_forget(p);
+  hak_forbid_look(p);
+  hak_sampled_forget(p);
   if (hak_sample_contains(p)) {
     hak_sample_free(p);
     return;
@@ -35,7 +37,8 @@ static void free_extent(hak_region *region, void *p) {
   hak_verdict verdict = hak_extent_claim(region, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
     hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_extent_size(region, p), "at the call");
-  if (hak_counting()) hak_sampled_forget(p);
+  hak_forbid_look(p);
+  hak_sampled_forget(p);
   hak_dense_look(p, hak_extent_size(region, p));
   if (!hak_kept_put_extent(p)) hak_extent_give(p, &d.purge_due);
   hak_slow_exit(&d);
@@ -44,10 +47,12 @@ static void free_extent(hak_region *region, void *p) {
 static void free_block(void *p, unsigned class_code) {
   hak_deferred d = {0};
   hak_tcache *t = hak_thread_grown();
-  if (HAK_LIKELY(t != NULL))
+  if (HAK_LIKELY(t != NULL)) {
     hak_tcache_free(t, p, class_code, &d);
-  else
+  } else {
+    hak_forbid_look(p);
     hak_arena_free(p, class_code, &d);
+  }
   hak_slow_exit(&d);
 }
 
@@ -64,7 +69,7 @@ static HAK_NOINLINE void free_slowly(void *p) {
   else if (code == HAK_CODE_EXTENT)
     free_extent(region, p);
   else if (code == HAK_CODE_SAMPLED)
-    hak_sampled_free(p);
+    hak_forbid_look(p), hak_sampled_free(p);
   else if (code == HAK_CODE_EXTENT_BODY)
     hak_misuse_abort(HAK_VERDICT_NO_BLOCK_START, p, hak_extent_size(region, p), "at the call");
   else
@@ -77,8 +82,14 @@ HAK_INLINE bool free_in_further(void *p) {
   return HAK_UNLIKELY(r != NULL) && hak_tcache_push_code(p, hak_region_code(r, p));
 }
 
+static bool free_fenced(void *p) {
+  size_t offset;
+  unsigned code = (unsigned)hak_tcache_code(p, &offset);
+  return hak_code_is_class(code) && hak_class_size(code - 1) > HAK_FAST_MAX && hak_tcache_push_fenced(p, code - 1);
+}
+
 HAK_NOINLINE void hak_free_slow(void *p) {
-  if (!free_in_further(p)) free_slowly(p);
+  if (!free_fenced(p) && !free_in_further(p)) free_slowly(p);
 }
 
 size_t hak_block_size(const void *p) {

@@ -1,3 +1,4 @@
+#include "api/forbid.h"
 #include "api/harden.h"
 
 #include <errno.h>
@@ -235,7 +236,8 @@ static void free_extent(hak_region *r, void *p, size_t said, hak_family family) 
   hak_verdict verdict = hak_extent_claim(r, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, block_size, "at the call");
   check_block(p, block_size, said, family, "at the call");
-  if (hak_counting()) hak_sampled_forget(p);
+  hak_forbid_look(p);
+  hak_sampled_forget(p);
   hak_deferred d = {0};
   hak_extent_give(p, &d.purge_due);
   hak_slow_exit(&d);
@@ -269,6 +271,7 @@ __attribute__((noreturn)) static HAK_COLD void report_no_block(const void *p, co
 }
 
 static void free_empty(const void *p, size_t said, hak_family family) {
+  hak_forbid_look(p);
   hak_verdict verdict;
   hak_family made = (hak_family)hak_empty_free(p, &verdict);
   if (made == 0) hak_misuse_abort(verdict, p, 0, "at the call");

@@ -17,7 +17,6 @@
 #include "api/thread.h"
 #include "api/harden.h"
 #include "api/trailer.h"
-#include "guard/fault.h"
 #include "guard/sample.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
@@ -66,10 +65,9 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   hak_fork_register();
   if (HAK_HARD(CANARY)) hak_trailer_start();
   if (HAK_HARD_SWEEP) at_quick_exit(hak_sweep_at_exit);
-  if (HAK_HARD_SWEEP && HAK_HARD(GUARDS)) hak_crash_start(); /* before the handler of faults at guards, which hands on the others */
   if (hak_config.heap_profile != 0) hak_start();
   hak_sampling_start();
-  if (HAK_HARD(GUARDS) || hak_sample_on()) hak_fault_start();
+  if (HAK_HARD(GUARDS)) hak_crash_start();
   hak_budget_look(hak_os_now_ms()); /* so that the target holds before the first epoch ends */
   if (hak_report_wanted_at_exit() || hak_profiler_wanted_at_exit()) hak_os_keep_stderr();
   if (hak_config.verbose) {

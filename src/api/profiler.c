@@ -5,9 +5,12 @@
 #include <string.h>
 
 #include "api/own_threads.h"
+#include "api/sampling.h"
 #include "config/config.h"
+#include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
+#include "profile/labels.h"
 #include "profile/profile.h"
 #include "report/heap_profile.h"
 #include "report/serve.h"
@@ -33,13 +36,14 @@ static page_header *page; /* by the profile's thread, and where there is none */
 static size_t answer_ready; /* bytes of the page that are accessible for the answer; by the same */
 static hak_os_shared shared;
 static uint32_t signal_pending; /* relaxed */
+static uint32_t begun; /* 1: whoever starts is here, or has been */
 static bool running;
 static unsigned files; /* written so far; relaxed */
 
 /* --- files --- */
 
 static void write_file(void) {
-  static const char *const endings[] = {"heap", "heap", "json"};
+  static const char *const endings[] = {"heap", "heap", "json", "pb"};
   hak_profile_format format = (hak_profile_format)hak_config.heap_profile_format;
   char path[PATH_BYTES];
   unsigned number = hak_add_relaxed(&files, 1);
@@ -67,7 +71,7 @@ static void answer(void) {
   hak_sink sink;
   char *text = (char *)page + ANSWER_AT;
   hak_sink_to_reservation(&sink, text, PAGE_BYTES - ANSWER_AT, &answer_ready);
-  hak_heap_profile_render(&sink, HAK_PROFILE_JSON);
+  hak_heap_profile_render(&sink, HAK_PROFILE_JSON, HAKMEM_PROFILE_ALL);
   page->error = (uint32_t)hak_sink_finish(&sink);
   page->bytes = (uint64_t)(sink.at - text);
   hak_store_release(&page->sequence, odd + 1 == 0 ? 2 : odd + 1);
@@ -131,7 +135,7 @@ static void start_serving(void) {
 }
 
 void hak_profiler_start(void) {
-  if (!hak_profile_on() || running) return;
+  if (!hak_profile_made() || hak_exchange_acquire(&begun, 1) != 0) return;
   if (!make_page(NULL))
     hak_print("hakmem: HAKMEM_HEAP_PROFILE: no shared memory: the process cannot be asked for its profile\n");
   if (hak_config.heap_profile_signal != 0)
@@ -141,7 +145,7 @@ void hak_profiler_start(void) {
 
 /* The parent's page stays its own; the child's is under the same address, where a thread that is in the middle of an answer may go on. */
 void hak_profiler_fork_child(bool restart) {
-  if (!hak_profile_on()) return;
+  if (!hak_profile_made()) return;
   if (page != NULL) {
     hak_os_shared parents = shared;
     if (!make_page(page)) page = NULL;
@@ -154,7 +158,13 @@ void hak_profiler_fork_child(bool restart) {
   if (ran && restart) start_serving(); /* the signal's handler is the child's already */
 }
 
-bool hak_profiler_wanted_at_exit(void) { return hak_profile_on() && hak_config.heap_profile_at_exit != 0; }
+bool hak_profiler_follow(void) {
+  bool made = hak_sampling_follow();
+  hak_profiler_start();
+  return made;
+}
+
+bool hak_profiler_wanted_at_exit(void) { return hak_profile_made() && hak_config.heap_profile_at_exit != 0; }
 
 void hak_profiler_at_exit(bool may_lock) {
   if (!hak_profiler_wanted_at_exit()) return;

@@ -6,9 +6,12 @@
 
 #include <stdbool.h>
 
-/* Once, in the constructor, and in the child of a fork; does nothing unless HAKMEM_HEAP_PROFILE is on. */
+/* In the constructor and when the profile is switched on, and in the child of a fork; does nothing until there is a profile. */
 void hak_profiler_start(void);
 void hak_profiler_fork_child(bool restart);
+
+/* An option has changed: samplers start and stop, and with the profile's first start this. False: no memory. */
+bool hak_profiler_follow(void);
 
 /* The thread of the profile looks around. */
 void hak_profiler_wake(void);

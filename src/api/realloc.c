@@ -48,7 +48,7 @@ static bool stays(size_t block_size, size_t size) {
 
 /* To the profile a resized block is a new one. */
 static void note_resized(void *p, void *resized, size_t size) {
-  if (hak_counting()) hak_sampled_forget(p);
+  hak_sampled_forget(p);
   hak_sampled_count_large(resized, size);
 }
 
@@ -73,7 +73,7 @@ static void *resize_extent(hak_region *region, void *p, size_t size) {
 
 void *hak_raw_resize_huge(void *p, size_t size) {
   hak_profile_sample before = {0};
-  if (hak_counting() && hak_profile_on()) before = hak_profile_set_aside(p); /* before another thread may be given its address */
+  if (hak_profile_has_samples()) before = hak_profile_set_aside(p); /* before another thread may be given its address */
   void *moved = hak_huge_resize(p, size);
   if (moved == NULL) {
     hak_profile_put_back(&before);

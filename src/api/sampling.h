@@ -3,18 +3,27 @@
 #ifndef HAK_API_SAMPLING_H
 #define HAK_API_SAMPLING_H
 
+#include "profile/profile.h"
 #include "tcache/counted.h"
 #include "tcache/tcache.h"
 
 /* Once, in the constructor; where there is to be a profile the allocator is ready. */
 void hak_sampling_start(void);
+/* Does what the options say now, which may have changed. False: no memory for the profile. Not for signal handlers. */
+bool hak_sampling_follow(void);
+
+/* One that switches samplers at a time: before all locks but the heap walk's. */
+extern hak_lock hak_sampling_lock;
 
 /* A block that is due, guarded or the profile's; NULL: there is none to be had. cache: NULL where the thread has none. align: power of two. */
 void *hak_sampled_alloc(hak_due due, hak_tcache *cache, unsigned class_code, size_t size, size_t align, hak_deferred *deferred);
 /* Counts p, no block of a slab, which has been allocated, or resized, with `size` bytes … */
 void hak_sampled_count_large(void *p, size_t size);
-/* … and, while counting, is about to be freed or resized. */
-void hak_sampled_forget(void *p);
+/* … and is about to be freed or resized. */
+HAK_INLINE void hak_sampled_forget(const void *p) {
+  void *none;
+  if (hak_profile_has_samples()) hak_profile_note_free(p, &none);
+}
 
 /* Frees p, in a slab of sampled blocks. */
 void hak_sampled_free(void *p);

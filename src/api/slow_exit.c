@@ -25,7 +25,7 @@ void hak_slow_entry(bool needs_spans) {
 
 void hak_report_bad(const hak_deferred *d) {
   if (HAK_LIKELY(d->verdict == HAK_VERDICT_OK)) return;
-  hak_misuse_abort(d->verdict, d->bad, d->bad_class == 0 ? 0 : hak_class_size(d->bad_class - 1), d->where);
+  hak_misuse_abort(d->verdict, d->bad, d->bad_code == 0 ? 0 : hak_class_size(d->bad_code - 1), d->where);
 }
 
 /* The coarse clock moves every few milliseconds: until then nothing new is due by it. */

@@ -105,12 +105,11 @@ typedef hak_verdict looker(const hak_region *r, const void *p, size_t block_size
 #define LOOKS 20 /* a millisecond apart */
 
 static HAK_COLD void look_again(looker *look, const hak_region *r, const void *p, size_t block_size, const view *v, const char *where) {
-  uint32_t nobody = 0; /* wakes it */
   hak_verdict verdict = HAK_VERDICT_OK;
   for (int n = 0; n < LOOKS; n++) {
     verdict = look(r, p, block_size);
     if (verdict == HAK_VERDICT_OK || !is_still(v)) return;
-    hak_os_futex_wait_ms(&nobody, 0, 1);
+    hak_os_sleep_ms(1);
   }
   hak_misuse_abort(verdict, p, block_size, where);
 }
@@ -210,7 +209,7 @@ void hak_sweep_fork_child(void) {
 static void sweep_all(const char *where) {
   uint64_t until_ms = hak_os_now_ms() + EXIT_MS;
   hak_sample_look_at_all(where, is_readable);
-  if (hak_region_count() == 0 || !hak_lock_comes_free(&hak_huge_lock, EXIT_MS)) return;
+  if (hak_region_count() == 0 || !hak_lock_comes_free(&hak_huge_lock)) return;
   const hak_region *r = hak_region_at(0);
   const walk from = {0, r->first_span + hak_trailer_secret[0] % (ready_spans(r) - r->first_span)};
   walk at = from;

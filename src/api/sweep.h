@@ -18,7 +18,7 @@ void hak_sweep_forget_fork(void);
 void hak_sweep_at_crash(void);
 /* Whether this process is a fork's child: of what it does not know, pages may have been kept from it. */
 bool hak_sweep_is_child(void);
-/* When the process ends: for a tenth of a second at most, from anywhere on. */
+/* When the process ends: for a tenth of a second at most, from anywhere on; and as long as locks may take to come free. */
 void hak_sweep_at_exit(void);
 /* Ends the program if the block is damaged that lies beside one of the same size, in its slab where a slab has several; `where` is for
  * the report. The other one is the caller's. */

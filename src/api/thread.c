@@ -3,9 +3,11 @@
 #include <pthread.h>
 
 #include "api/background.h"
+#include "api/forbid.h"
 #include "api/own_threads.h"
 #include "api/profiler.h"
 #include "api/quarantine.h"
+#include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/sweep.h"
 #include "api/trailer.h"
@@ -40,6 +42,7 @@ bool hak_started(void) { return hak_load_acquire(&start_state) == READY; }
 
 void hak_thread_end(void) {
   hak_deferred d = {0};
+  hak_forbid_end();
   if (HAK_HARDENED) hak_quarantine_flush(); /* else nobody could use the blocks before the cache is another thread's */
   hak_tcache_detach(&d);
   hak_slow_exit(&d);
@@ -50,6 +53,7 @@ void hak_thread_end(void) {
 
 static void on_thread_end(void *memory) {
   hak_tcache *t = memory;
+  hak_forbid_end();
   if (hak_tls.cache != t) return;
   if (++t->ending_rounds < END_IN_ROUND && pthread_setspecific(end_key, t) == 0) return;
   hak_thread_end();
@@ -60,6 +64,7 @@ extern int __cxa_thread_atexit_impl(void (*function)(void *), void *argument, vo
 extern void *__dso_handle;
 
 static void on_thread_end_without_key(void *memory) {
+  hak_forbid_end();
   if (hak_tls.cache == memory) hak_thread_end();
 }
 
@@ -128,7 +133,7 @@ static bool bypasses(void) {
 }
 
 hak_tcache *hak_thread_make_cache(void) {
-  if (hak_tls.phase == HAK_THREAD_ENDED || !hak_start()) return NULL;
+  if (hak_tls.phase >= HAK_THREAD_ENDED || !hak_start()) return NULL;
   hak_tcache *t = hak_tcache_attach(bypasses());
   if (t == NULL) return NULL;
   if (hak_config.map_names == 1) hak_os_leave_unnamed(); /* reservation, tables and metadata are there */
@@ -145,7 +150,7 @@ static bool begins_young(void) {
 }
 
 hak_tcache *hak_thread_grow_up(void) {
-  if (hak_tls.phase == HAK_THREAD_ENDED || !hak_start()) return NULL;
+  if (hak_tls.phase >= HAK_THREAD_ENDED || !hak_start()) return NULL;
   if (hak_tls.calls == 0 && !begins_young()) hak_tls.calls = YOUNG_CALLS;
   if (hak_tls.calls < YOUNG_CALLS) {
     hak_tls.calls++;
@@ -190,6 +195,7 @@ static void before_fork(void) {
    * for our locks: taken first, it is waited for while we hold none. */
   hak_os_streams_lock();
   hak_lock_take(&hak_heap_check_lock);
+  hak_lock_take(&hak_sampling_lock);
   hak_lock_take(&start_lock);
   hak_lock_take(&hak_profile_lock);
   hak_tcache_fork_lock();
@@ -214,6 +220,7 @@ static void drop_locks(void) {
   hak_tcache_fork_unlock();
   hak_lock_drop(&hak_profile_lock);
   hak_lock_drop(&start_lock);
+  hak_lock_drop(&hak_sampling_lock);
   hak_lock_drop(&hak_heap_check_lock);
 }
 
@@ -259,14 +266,13 @@ static void after_fork_child(void) {
   restart_threads();
 }
 
-/* Sections under a lock last microseconds, but their thread may have lost its processor. */
-#define LOCKED_MS 500
-
-static bool comes_free(hak_lock *lock) { return hak_lock_comes_free(lock, LOCKED_MS); }
-
 bool hak_fork_may_lock(void) {
-  return comes_free(&hak_heap_check_lock) && comes_free(&hak_profile_lock) && comes_free(&start_lock) && hak_tcache_all_locks(comes_free) && comes_free(&hak_span_pool.lock) &&
-         comes_free(&hak_meta_lock) && comes_free(&hak_huge_lock) && comes_free(&hak_sample_lock) && comes_free(&hak_memory_limits_lock);
+  hak_lock *const locks[] = {&hak_heap_check_lock, &hak_sampling_lock, &hak_profile_lock, &start_lock,            &hak_span_pool.lock,
+                             &hak_meta_lock,       &hak_huge_lock,     &hak_sample_lock,  &hak_memory_limits_lock};
+  for (size_t i = 0; i < sizeof locks / sizeof locks[0]; i++) {
+    if (!hak_lock_comes_free(locks[i])) return false;
+  }
+  return hak_tcache_all_locks(hak_lock_comes_free);
 }
 
 void hak_fork_register(void) {

@@ -50,41 +50,63 @@ hak_arena *hak_arena_at(uint32_t index) {
 
 static hak_os_refusal arenas_refused, sampled_refused; /* memory for an arena, and for a slab of sampled blocks */
 
+/* Of the arena of sampled blocks; 0, which is some CPU's: there is none. Written once, under the arenas' lock, before arena_count
+ * counts it: who sees the arena knows what it is. */
+static uint32_t sampled_id;
+
+static hak_arena *make_locked(void) {
+  hak_assert_held(&arenas_lock);
+  hak_arena *a = hak_meta_take_block((sizeof *a + HAK_META_SIZE - 1) / HAK_META_SIZE);
+  if (a == NULL)
+    hak_os_note_refusal(&arenas_refused);
+  else
+    a->id = arena_count;
+  return a;
+}
+
+static void publish_locked(hak_arena *a) {
+  hak_assert_held(&arenas_lock);
+  HAK_ASSERT(a->id == arena_count && arena_count < sizeof arenas / sizeof *arenas);
+  arenas[arena_count] = a;
+  hak_store_release(&arena_count, arena_count + 1);
+}
+
+/* The index, or that of an arena in place of the sampled blocks': which may be the last for which there was memory, or made since the
+ * caller looked. */
+static uint32_t at_most(uint32_t index) { return index == hak_load_relaxed(&sampled_id) ? 0 : index; }
+
 /* Adds arenas until there are more than `index`; the last one where memory is short. None inside a fork, which has the locks
  * of those that there were: another thread may take one of a new arena meanwhile, and the fork's end would drop it. */
 static HAK_COLD hak_arena *add(uint32_t index) {
   HAK_ASSERT(index <= HAK_ARENAS_MAX);
-  if (hak_inside_own_fork() || hak_os_refused_lately(&arenas_refused)) return arenas[hak_arena_count() - 1];
+  if (hak_inside_own_fork() || hak_os_refused_lately(&arenas_refused)) return arenas[at_most(hak_arena_count() - 1)];
   HAK_SCHEDULE_POINT("arena: missing");
   hak_lock_take(&arenas_lock);
   while (arena_count <= index) {
-    hak_arena *a = hak_meta_take_block((sizeof *a + HAK_META_SIZE - 1) / HAK_META_SIZE);
-    if (a == NULL) {
-      hak_os_note_refusal(&arenas_refused);
-      break;
-    }
-    a->id = arena_count;
-    arenas[arena_count] = a;
-    hak_store_release(&arena_count, arena_count + 1);
+    hak_arena *a = make_locked();
+    if (a == NULL) break;
+    publish_locked(a);
   }
   if (arena_count > index) hak_store_relaxed(&arenas_refused, 0);
-  hak_arena *chosen = arenas[hak_min_size(index, arena_count - 1)];
+  hak_arena *chosen = arenas[at_most((uint32_t)hak_min_size(index, arena_count - 1))];
   hak_lock_drop(&arenas_lock);
   return chosen;
 }
 
-/* Of the arena of sampled blocks; 0, which is some CPU's: there is none. Written once. */
-static uint32_t sampled_id;
-
 static bool is_sampled(uint32_t id) { return HAK_UNLIKELY(id == hak_load_relaxed(&sampled_id)) && id != 0; }
 
 void hak_arena_start_sampled(void) {
-  if (sampled_id != 0) return;
-  uint32_t id = hak_arena_count();
-  hak_arena *a = add(id);
-  if (a->id != id) return; /* memory is out: no block is sampled */
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) a->bins[c].slabs.sampled = true;
-  hak_store_relaxed(&sampled_id, id);
+  if (hak_load_relaxed(&sampled_id) != 0 || hak_inside_own_fork()) return;
+  hak_lock_take(&arenas_lock);
+  if (sampled_id == 0) {
+    hak_arena *a = make_locked(); /* memory is out: no block is sampled */
+    for (unsigned c = 0; a != NULL && c < HAK_CLASS_COUNT; c++) a->bins[c].slabs.sampled = true;
+    if (a != NULL) {
+      hak_store_relaxed(&sampled_id, a->id);
+      publish_locked(a);
+    }
+  }
+  hak_lock_drop(&arenas_lock);
 }
 
 hak_arena *hak_arena_current(void) {
@@ -249,8 +271,9 @@ void *hak_arena_alloc(unsigned c, hak_deferred *d) {
 
 void *hak_arena_alloc_sampled(unsigned c) {
   void *p = NULL;
-  if (sampled_id == 0 || hak_os_refused_lately(&sampled_refused)) return NULL;
-  hak_arena *a = arenas[sampled_id];
+  uint32_t id = hak_load_relaxed(&sampled_id);
+  if (id == 0 || id >= hak_arena_count() || hak_os_refused_lately(&sampled_refused)) return NULL;
+  hak_arena *a = arenas[id];
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);
   hak_slab_set_take(&b->slabs, c, a->id + 1, &p, 1);
@@ -316,7 +339,7 @@ static void shrink_bin(hak_arena_bin *b, unsigned c, bool all, bool waits, hak_d
 }
 
 static void shrink(hak_arena *a, bool all, bool waits, hak_deferred *d) {
-  /* A depot may hold blocks of other arenas alone, so slabs of its own say nothing. */
+  /* Shrinks bins without slabs too: their depots hold others' blocks. */
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) shrink_bin(bin_of(a, c), c, all, waits, d);
 }
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 
 #include "hakmem/hakmem.h"
 #include "os/os.h"
@@ -17,6 +16,7 @@ extern char **environ;
 #define REPEAT_PER_CLASS(v) {0, v, v, v, v, v, v, v, v, v, v, v, v}
 hak_config_t hak_config = {
 #define OPTION(field, name, kind, def, lo, hi, when, text) .field = (def),
+#define CHOICE(field, name, words, def, when, text) .field = (def),
 #define PER_CLASS(field, prefix, def, lo, hi, when, text) .field = REPEAT_PER_CLASS(def),
 #define TEXT(field, name, def, text) .field = def,
 #include "config/options.def"
@@ -37,73 +37,82 @@ static void imply(int64_t *field, int64_t value) {
   *origin_of(field) = HAKMEM_ORIGIN_IMPLIED;
 }
 
-/* The words of each CHOICE option, in the order of its values. */
-static const struct {
-  const char *option;
-  const char *const *words;
-} choices[] = {
-    {"HAKMEM_PROFILE", (const char *const[]){"balanced", "speed", "lean", "hardened"}},
-    {"HAKMEM_THP", (const char *const[]){"off", "auto", "on"}},
-    {"HAKMEM_SS_MEM_LEAN_DECOMMIT", (const char *const[]){"FREE", "DONTNEED", "OFF"}},
-    {"HAKMEM_DEEPBIND", (const char *const[]){"mask", "quiet", "keep"}},
-    {"HAKMEM_HEAP_PROFILE_FORMAT", (const char *const[]){"pprof", "jemalloc", "json"}},
-    {"HAKMEM_STATS", (const char *const[]){"off", "text", "json"}},
-};
-
 bool hak_config_loaded(void) { return loaded; }
 
-static bool visit_per_class(const char *prefix, int64_t *values, hak_option_row row,
-                            bool (*visit)(const hak_option_row *, void *), void *context) {
-  for (int n = 1; n < HAK_CLASS_GROUPS; n++) {
-    snprintf(row.name, sizeof row.name, "%s%d", prefix, n);
-    row.value = &values[n];
-    if (!visit(&row, context)) return false;
-  }
-  return true;
+static int64_t count_words(const char *words) {
+  int64_t n = 0;
+  while (hak_config_word(words, n) != NULL) n++;
+  return n;
 }
 
 void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), void *context) {
-#define OPTION(field_, name_, kind_, def, lo, hi, when_, text_)                                                      \
-  {                                                                                                                  \
-    hak_option_row row = {name_, &hak_config.field_, def, lo, hi, HAK_KIND_##kind_, HAK_WHEN_##when_, text_};        \
-    if (!visit(&row, context)) return;                                                                               \
+#define VISIT(...) \
+  if (!visit(&(hak_option_row){__VA_ARGS__}, context)) return;
+#define OPTION(field, name, kind, def, lo, hi, when, text) \
+  VISIT(name, &hak_config.field, def, lo, hi, HAK_KIND_##kind, HAK_WHEN_##when, text, NULL)
+#define CHOICE(field, name, words, def, when, text) \
+  VISIT(name, &hak_config.field, def, 0, count_words(words "\0") - 1, HAK_KIND_CHOICE, HAK_WHEN_##when, text, words "\0")
+#define PER_CLASS(field_, prefix, def, lo, hi, when, text)                                                            \
+  for (int n = 1; n < HAK_CLASS_GROUPS; n++) {                                                                        \
+    hak_option_row row = {"", &hak_config.field_[n], def, lo, hi, HAK_KIND_COUNT, HAK_WHEN_##when, text, NULL};       \
+    snprintf(row.name, sizeof row.name, "%s%d", prefix, n);                                                           \
+    if (!visit(&row, context)) return;                                                                                \
   }
-#define PER_CLASS(field_, prefix_, def, lo, hi, when_, text_)                                                        \
-  {                                                                                                                  \
-    hak_option_row row = {"", NULL, def, lo, hi, HAK_KIND_COUNT, HAK_WHEN_##when_, text_};                           \
-    if (!visit_per_class(prefix_, hak_config.field_, row, visit, context)) return;                                   \
-  }
+#define TEXT(field, name, def, text) \
+  VISIT(name, (int64_t *)(void *)hak_config.field, 0, 0, 0, HAK_KIND_TEXT, HAK_WHEN_START, text, def)
 #include "config/options.def"
 }
 
-const char *hak_config_choice_name(const hak_option_row *row, int64_t value) {
-  if (row->kind != HAK_KIND_CHOICE) return NULL;
-  size_t i = 0;
-  while (strcmp(choices[i].option, row->name) != 0) i++;
-  return choices[i].words[value];
+struct search {
+  const char *name;
+  size_t length;
+  hak_option_row *row;
+  bool found;
+};
+
+static bool is_named(const char *name, const struct search *s) { return strlen(name) == s->length && memcmp(name, s->name, s->length) == 0; }
+
+static bool compare(const hak_option_row *row, void *context) {
+  struct search *s = context;
+  s->found = is_named(row->name, s) || is_named(row->name + strlen(PREFIX), s);
+  if (s->found) *s->row = *row;
+  return !s->found;
+}
+
+bool hak_config_find(const char *name, size_t length, hak_option_row *row) {
+  struct search s = {name, length, row, false};
+  hak_config_visit(compare, &s);
+  return s.found;
+}
+
+/* --- values --- */
+
+const char *hak_config_word(const char *words, int64_t place) {
+  for (; place > 0 && *words != '\0'; place--) words += strlen(words) + 1;
+  return *words == '\0' ? NULL : words;
 }
 
 static const char size_letters[] = "KMGT";
 
-void hak_config_size_text(int64_t value, char out[HAK_SIZE_TEXT]) {
+const char *hak_config_value_text(const hak_option_row *row, int64_t value, char buffer[HAK_VALUE_TEXT]) {
   unsigned letters = 0;
-  if (value > 0)
+  bool size = row->kind == HAK_KIND_SIZE;
+  if (row->kind == HAK_KIND_CHOICE) return hak_config_word(row->words, value);
+  if (row->kind == HAK_KIND_TEXT) return (const char *)row->value;
+  if (size && value == HAK_SIZE_AUTO) return "auto";
+  if (size && value > 0)
     while (letters < 4 && value % 1024 == 0) value /= 1024, letters++;
-  if (value == HAK_SIZE_AUTO)
-    snprintf(out, HAK_SIZE_TEXT, "auto");
-  else if (value < 0)
-    snprintf(out, HAK_SIZE_TEXT, "%lld%%", -(long long)value);
-  else if (letters == 0)
-    snprintf(out, HAK_SIZE_TEXT, "%lld", (long long)value);
-  else
-    snprintf(out, HAK_SIZE_TEXT, "%lld%c", (long long)value, size_letters[letters - 1]);
+  char unit = size && value < 0 ? '%' : letters == 0 ? '\0' : size_letters[letters - 1];
+  snprintf(buffer, HAK_VALUE_TEXT, "%s%lld%.1s", row->kind == HAK_KIND_RATE && value != 0 ? "1/" : "",
+           (long long)(size && value < 0 ? -value : value), &unit);
+  return buffer;
 }
 
 /* What stands behind the digits of a SIZE option. */
 static bool apply_unit(const hak_option_row *row, const char *unit, int64_t *value) {
   HAK_ASSERT(*value >= 0);
   if (*unit == '\0') return true;
-  if (unit[1] != '\0') return false;
+  if (row->kind != HAK_KIND_SIZE || unit[1] != '\0') return false;
   if (*unit == '%') {
     if (*value == 0 || *value > 100 || row->lowest >= 0) return false;
     *value = -*value;
@@ -113,60 +122,45 @@ static bool apply_unit(const hak_option_row *row, const char *unit, int64_t *val
   for (unsigned i = 0; size_letters[i] != '\0'; i++) {
     if (*unit == size_letters[i] || *unit == (size_letters[i] | 0x20)) shift = 10 * (i + 1);
   }
-  if (shift == 0) return false;
-  if (*value > INT64_MAX >> shift) return false;
+  if (shift == 0 || *value > INT64_MAX >> shift) return false;
   *value <<= shift;
   return true;
 }
 
-/* True and *out on success. */
-static bool parse_value(const hak_option_row *row, const char *text, int64_t *out) {
-  HAK_ASSERT(row->lowest <= row->initial && row->initial <= row->highest);
-  if (row->kind == HAK_KIND_CHOICE) {
-    for (int64_t i = row->lowest; i <= row->highest; i++) {
-      if (strcmp(text, hak_config_choice_name(row, i)) == 0) return *out = i, true;
-    }
-    if (row->value != &hak_config.profile) return false;
+static bool parse_word(const hak_option_row *row, const char *text, int64_t *out) {
+  for (int64_t i = 0; row->kind == HAK_KIND_CHOICE && i <= row->highest; i++) {
+    if (strcmp(text, hak_config_word(row->words, i)) == 0) return *out = i, true;
+  }
+  if (row->value == &hak_config.profile) {
     if (strcmp(text, "MIXED_TINYV3_C7_BALANCED") == 0) return *out = HAK_PROFILE_BALANCED, true;
     if (strcmp(text, "MIXED_TINYV3_C7_SAFE") == 0) return *out = HAK_PROFILE_SPEED, true;
-    return false;
   }
-  int64_t lowest = row->lowest;
-  if (row->kind == HAK_KIND_RATE && strncmp(text, "1/", 2) == 0)
-    text += 2, lowest = 1;
-  else if (row->kind == HAK_KIND_RATE && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
-    return false;
-  if (row->kind == HAK_KIND_SIZE && row->lowest == HAK_SIZE_AUTO) {
+  if (row->lowest == HAK_SIZE_AUTO) {
     if (strcmp(text, "auto") == 0) return *out = HAK_SIZE_AUTO, true;
     if (strcmp(text, "off") == 0) return *out = 0, true;
   }
-  /* Digits only: strtoll would also take blanks, signs and an empty string. */
+  return false;
+}
+
+/* True and *out on success. Digits only: strtoll would also take blanks, signs and an empty string. */
+static bool parse_value(const hak_option_row *row, const char *text, int64_t *out) {
+  HAK_ASSERT(row->lowest <= row->initial && row->initial <= row->highest);
+  if (parse_word(row, text, out)) return true;
+  bool rate = row->kind == HAK_KIND_RATE && strncmp(text, "1/", 2) == 0;
+  if (row->kind == HAK_KIND_CHOICE || (row->kind == HAK_KIND_RATE && !rate && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)) return false;
+  if (rate) text += 2;
   int64_t value = 0;
   const char *c = text;
   for (; *c >= '0' && *c <= '9'; c++) {
     if (value > INT64_MAX / 10 - 1) return false;
     value = value * 10 + (*c - '0');
   }
-  if (c == text || (*c != '\0' && row->kind != HAK_KIND_SIZE) || !apply_unit(row, c, &value)) return false;
-  if (value < lowest || value > row->highest) return false;
+  if (c == text || !apply_unit(row, c, &value) || value < (rate ? 1 : row->lowest) || value > row->highest) return false;
   *out = value;
   return true;
 }
 
-/* Its words with commas between them. */
-static void list_choices(const hak_option_row *row, char *out, size_t capacity) {
-  size_t length = 0;
-  for (int64_t i = row->lowest; i <= row->highest && length < capacity; i++)
-    length += (size_t)snprintf(out + length, capacity - length, "%s%s", i == row->lowest ? "" : ", ",
-                               hak_config_choice_name(row, i));
-}
-
-struct assignment {
-  const char *name;
-  size_t name_length;
-  const char *value;
-  bool found;
-};
+/* --- the environment --- */
 
 /* A name or value in a message: whole, or its first bytes up to the end of a character and "…". The reader of these
  * messages knows the rule (python/hakmem/allocators/settings.py). */
@@ -184,42 +178,40 @@ static const char *shorten(const char *text, size_t length, struct shown *out) {
   return out->text;
 }
 
+/* Its words with commas between them. */
+static void list_words(const hak_option_row *row, char *out, size_t capacity) {
+  size_t length = 0;
+  for (int64_t i = 0; i <= row->highest && length < capacity; i++)
+    length += (size_t)snprintf(out + length, capacity - length, "%s%s", i == 0 ? "" : ", ", hak_config_word(row->words, i));
+}
+
 /* Says what is wrong with a value, and what is used in its place. */
 static void refuse_value(const hak_option_row *row, const char *given) {
   struct shown shown;
-  const char *value = shorten(given, strlen(given), &shown);
-  if (row->kind == HAK_KIND_CHOICE) {
-    char words[64];
-    list_choices(row, words, sizeof words);
-    hak_print("hakmem: %s=%s is not one of %s: using %s\n", row->name, value, words,
-              hak_config_choice_name(row, row->initial));
-  } else if (row->kind == HAK_KIND_RATE) {
-    hak_print("hakmem: %s=%s is neither 0 nor 1/N with N up to %lld: using 0\n", row->name, value,
-              (long long)row->highest);
-  } else if (row->kind == HAK_KIND_SIZE) {
-    char used[HAK_SIZE_TEXT];
-    hak_config_size_text(*row->value, used);
-    hak_print("hakmem: %s=%s is not a size such as 65536, 64K, 512M or 2G%s: using %s\n", row->name, value,
-              row->lowest < 0 ? ", 1% to 100%, auto or off" : "", used);
-  } else {
-    hak_print("hakmem: %s=%s is not a number from %lld to %lld: using %lld\n", row->name, value,
-              (long long)row->lowest, (long long)row->highest, (long long)*row->value);
+  char used[HAK_VALUE_TEXT], words[64], wrong[96];
+  if (row->kind == HAK_KIND_TEXT) {
+    hak_print("hakmem: %s has no or more than %d bytes: using %s\n", row->name, HAK_TEXT_MAX - 1, (const char *)row->value);
+    return;
   }
+  if (row->kind == HAK_KIND_CHOICE) {
+    list_words(row, words, sizeof words);
+    snprintf(wrong, sizeof wrong, "not one of %s", words);
+  } else if (row->kind == HAK_KIND_RATE) {
+    snprintf(wrong, sizeof wrong, "neither 0 nor 1/N with N up to %lld", (long long)row->highest);
+  } else if (row->kind == HAK_KIND_SIZE) {
+    snprintf(wrong, sizeof wrong, "not a size such as 65536, 64K, 512M or 2G%s", row->lowest < 0 ? ", 1% to 100%, auto or off" : "");
+  } else {
+    snprintf(wrong, sizeof wrong, "not a number from %lld to %lld", (long long)row->lowest, (long long)row->highest);
+  }
+  hak_print("hakmem: %s=%s is %s: using %s\n", row->name, shorten(given, strlen(given), &shown), wrong,
+            hak_config_value_text(row, *row->value, used));
 }
 
-static bool assign_if_named(const hak_option_row *row, void *context) {
-  struct assignment *a = context;
-  if (strlen(row->name) != a->name_length || memcmp(row->name, a->name, a->name_length) != 0) return true;
-  a->found = true;
-  int64_t value;
-  if (parse_value(row, a->value, &value)) {
-    HAK_ASSERT(value >= row->lowest && value <= row->highest);
-    *row->value = value;
-    *origin_of(row->value) = HAKMEM_ORIGIN_ENVIRONMENT;
-  } else {
-    refuse_value(row, a->value);
-  }
-  return false;
+static bool assign(const hak_option_row *row, const char *given) {
+  if (row->kind != HAK_KIND_TEXT) return parse_value(row, given, row->value);
+  if (*given == '\0' || strlen(given) >= HAK_TEXT_MAX) return false;
+  strcpy((char *)row->value, given);
+  return true;
 }
 
 static bool retired(const char *name, size_t length) {
@@ -255,68 +247,38 @@ static void apply_profile(void) {
   }
 }
 
-static const struct {
-  const char *name;
-  char *value;
-  const char *initial, *text;
-} texts[] = {
-#define TEXT(field_, name_, def, text_) {name_, hak_config.field_, def, text_},
-#include "config/options.def"
-};
-#define TEXTS (sizeof texts / sizeof texts[0])
-
-static void assign_text(struct assignment *a) {
-  for (size_t i = 0; i < TEXTS; i++) {
-    if (strlen(texts[i].name) != a->name_length || memcmp(texts[i].name, a->name, a->name_length) != 0) continue;
-    a->found = true;
-    if (*a->value == '\0' || strlen(a->value) >= HAK_TEXT_MAX)
-      hak_print("hakmem: %s has no or more than %d bytes: using %s\n", texts[i].name, HAK_TEXT_MAX - 1, texts[i].value);
-    else {
-      strcpy(texts[i].value, a->value);
-      *origin_of(texts[i].value) = HAKMEM_ORIGIN_ENVIRONMENT;
-    }
-  }
-}
-
 static void apply_variable(const char *entry) {
   const char *equals = strchr(entry, '=');
   if (equals == NULL) return;
-  struct assignment a = {entry, (size_t)(equals - entry), equals + 1, false};
-  HAK_ASSERT(loaded && a.name_length >= strlen(PREFIX));
-  hak_config_visit(assign_if_named, &a);
-  if (!a.found) assign_text(&a);
+  hak_option_row row;
   struct shown name;
-  if (!a.found && !retired(a.name, a.name_length))
-    hak_print("hakmem: %s is not an option of this version: ignored\n", shorten(a.name, a.name_length, &name));
+  size_t length = (size_t)(equals - entry);
+  HAK_ASSERT(loaded && length >= strlen(PREFIX));
+  if (!hak_config_find(entry, length, &row)) {
+    if (!retired(entry, length)) hak_print("hakmem: %s is not an option of this version: ignored\n", shorten(entry, length, &name));
+  } else if (assign(&row, equals + 1)) {
+    *origin_of(row.value) = HAKMEM_ORIGIN_ENVIRONMENT;
+  } else {
+    refuse_value(&row, equals + 1);
+  }
 }
 
-/* The entry "NAME=value" of a variable, or NULL when it is not set. Not libc's getenv: programs have their own. */
-static const char *find_entry(char **variables, const char *name) {
-  size_t length = strlen(name);
+/* The names that set several options at once come before all others, so that an option's own variable wins. */
+enum { PROFILE, PREWARM_ALL, OTHERS, PASSES };
+
+static int pass_of(const char *entry) {
+  static const char profile[] = "HAKMEM_PROFILE=", prewarm_all[] = "HAKMEM_TINY_PREWARM_ALL=";
+  if (strncmp(entry, profile, sizeof profile - 1) == 0) return PROFILE;
+  return strncmp(entry, prewarm_all, sizeof prewarm_all - 1) == 0 ? PREWARM_ALL : OTHERS;
+}
+
+static void apply_pass(char **variables, int pass) {
   for (char **e = variables; *e != NULL; e++) {
-    if (strncmp(*e, name, length) == 0 && (*e)[length] == '=') return *e;
+    if (strncmp(*e, PREFIX, strlen(PREFIX)) == 0 && pass_of(*e) == pass) apply_variable(*e);
   }
-  return NULL;
-}
-
-/* Names that set several options at once are applied before all others, so that an option's own variable wins. */
-static const char *const applied_first[] = {"HAKMEM_PROFILE", "HAKMEM_TINY_PREWARM_ALL"};
-
-static bool is_applied_first(const char *entry) {
-  for (size_t i = 0; i < sizeof applied_first / sizeof applied_first[0]; i++) {
-    size_t length = strlen(applied_first[i]);
-    if (strncmp(entry, applied_first[i], length) == 0 && entry[length] == '=') return true;
-  }
-  return false;
-}
-
-static void apply_group_variables(char **variables) {
-  const char *profile = find_entry(variables, applied_first[0]), *prewarm_all = find_entry(variables, applied_first[1]);
-  if (profile != NULL) apply_variable(profile);
-  apply_profile();
-  if (prewarm_all == NULL) return;
-  apply_variable(prewarm_all);
-  for (int n = 1; n < HAK_CLASS_GROUPS; n++) imply(&hak_config.prewarm[n], hak_config.prewarm_all);
+  if (pass == PROFILE) apply_profile();
+  for (int n = 1; pass == PREWARM_ALL && n < HAK_CLASS_GROUPS && *origin_of(&hak_config.prewarm_all) != HAKMEM_ORIGIN_DEFAULT; n++)
+    imply(&hak_config.prewarm[n], hak_config.prewarm_all);
 }
 
 bool hak_config_load_environment(void) { return hak_config_load(environ); }
@@ -325,11 +287,8 @@ bool hak_config_load(char **variables) {
   if (loaded) return true;
   if (variables == NULL) return false;
   loaded = true;
-  if (getauxval(AT_SECURE) != 0) return true; /* as secure_getenv: a setuid program must not see it */
-  apply_group_variables(variables);
-  for (char **e = variables; *e != NULL; e++) {
-    if (strncmp(*e, PREFIX, strlen(PREFIX)) == 0 && !is_applied_first(*e)) apply_variable(*e);
-  }
+  if (hak_os_has_more_rights()) return true; /* as secure_getenv: a setuid program must not see it */
+  for (int pass = 0; pass < PASSES; pass++) apply_pass(variables, pass);
   if (hak_config.front_dump && !hak_config.front_metrics) imply(&hak_config.front_metrics, 1);
   if (hak_config.map_names == 0) hak_os_leave_unnamed();
   if (hak_config.mem_lean) {
@@ -340,97 +299,57 @@ bool hak_config_load(char **variables) {
   return true;
 }
 
-struct access {
-  const char *name;
-  int64_t value;
-  bool write;
-  int result;
-};
+/* --- access --- */
 
-static bool access_if_named(const hak_option_row *row, void *context) {
-  struct access *a = context;
-  if (strcmp(row->name, a->name) != 0 && strcmp(row->name + strlen(PREFIX), a->name) != 0) return true;
-  if (!a->write) {
-    a->value = hak_load_relaxed(row->value);
-    a->result = 0;
-  } else if (a->value < row->lowest || a->value > row->highest) {
-    a->result = EINVAL;
-  } else if (row->when == HAK_WHEN_START && loaded) {
-    a->result = EBUSY;
-  } else {
-    hak_store_relaxed(row->value, a->value);
-    hak_store_relaxed(origin_of(row->value), HAKMEM_ORIGIN_API);
-    a->result = 0;
-  }
-  return false;
+static bool find_number(const char *name, hak_option_row *row) {
+  return name != NULL && hak_config_find(name, strlen(name), row) && row->kind != HAK_KIND_TEXT;
 }
 
 int hak_config_set(const char *name, int64_t value) {
-  struct access a = {name, value, true, EINVAL};
-  if (name != NULL) hak_config_visit(access_if_named, &a);
-  return a.result;
+  hak_option_row row;
+  if (!find_number(name, &row) || value < row.lowest || value > row.highest) return EINVAL;
+  if (row.when == HAK_WHEN_START && loaded) return EBUSY;
+  hak_store_relaxed(row.value, value);
+  hak_store_relaxed(origin_of(row.value), HAKMEM_ORIGIN_API);
+  return 0;
 }
 
 int hak_config_get(const char *name, int64_t *value) {
-  struct access a = {name, 0, false, EINVAL};
-  if (name != NULL && value != NULL) hak_config_visit(access_if_named, &a);
-  if (a.result == 0) *value = a.value;
-  return a.result;
-}
-
-/* As the variable would be written. */
-static const char *value_text(const hak_option_row *row, int64_t value, char buffer[HAK_SIZE_TEXT]) {
-  if (row->kind == HAK_KIND_CHOICE) return hak_config_choice_name(row, value);
-  if (row->kind == HAK_KIND_SIZE)
-    hak_config_size_text(value, buffer);
-  else
-    snprintf(buffer, HAK_SIZE_TEXT, "%s%lld", row->kind == HAK_KIND_RATE && value != 0 ? "1/" : "", (long long)value);
-  return buffer;
+  hak_option_row row;
+  if (value == NULL || !find_number(name, &row)) return EINVAL;
+  *value = hak_load_relaxed(row.value);
+  return 0;
 }
 
 struct listing {
   bool (*visit)(const hakmem_option *option, void *context);
   void *context;
   size_t count;
-  bool stopped;
 };
 
-static bool list_option(struct listing *l, const hakmem_option *option) {
-  l->count++;
-  l->stopped = l->visit != NULL && !l->visit(option, l->context);
-  return !l->stopped;
-}
-
 static bool list_row(const hak_option_row *row, void *context) {
-  char value[HAK_SIZE_TEXT], initial[HAK_SIZE_TEXT];
-  int64_t number = hak_load_relaxed(row->value);
+  struct listing *l = context;
+  char value[HAK_VALUE_TEXT], initial[HAK_VALUE_TEXT];
+  bool text = row->kind == HAK_KIND_TEXT;
+  int64_t number = text ? 0 : hak_load_relaxed(row->value);
   HAK_ASSERT(number >= row->lowest && number <= row->highest);
   hakmem_option option = {
       .name = row->name,
-      .value = value_text(row, number, value),
-      .initial = value_text(row, row->initial, initial),
+      .value = hak_config_value_text(row, number, value),
+      .initial = text ? row->words : hak_config_value_text(row, row->initial, initial),
       .meaning = row->text,
       .number = number,
       .origin = hak_load_relaxed(origin_of(row->value)),
       .live = row->when == HAK_WHEN_LIVE,
+      .text = text,
   };
-  return list_option(context, &option);
+  l->count++;
+  return l->visit == NULL || l->visit(&option, l->context);
 }
 
 size_t hak_config_list(bool (*visit)(const hakmem_option *option, void *context), void *context) {
-  struct listing l = {visit, context, 0, false};
+  struct listing l = {visit, context, 0};
   hak_config_visit(list_row, &l);
-  for (size_t i = 0; i < TEXTS && !l.stopped; i++) {
-    hakmem_option option = {
-        .name = texts[i].name,
-        .value = texts[i].value,
-        .initial = texts[i].initial,
-        .meaning = texts[i].text,
-        .origin = *origin_of(texts[i].value),
-        .text = true,
-    };
-    list_option(&l, &option);
-  }
   return l.count;
 }
 

@@ -14,6 +14,7 @@
 
 typedef struct hak_config {
 #define OPTION(field, name, kind, def, lo, hi, when, text) int64_t field;
+#define CHOICE(field, name, words, def, when, text) int64_t field;
 #define PER_CLASS(field, prefix, def, lo, hi, when, text) int64_t field[HAK_CLASS_GROUPS];
 #define TEXT(field, name, def, text) char field[HAK_TEXT_MAX];
 #include "config/options.def"
@@ -30,21 +31,25 @@ enum { HAK_PROFILE_BALANCED, HAK_PROFILE_SPEED, HAK_PROFILE_LEAN, HAK_PROFILE_HA
 enum { HAK_THP_OFF, HAK_THP_AUTO, HAK_THP_ON };
 enum { HAK_LEAN_FREE, HAK_LEAN_DONTNEED, HAK_LEAN_OFF };
 enum { HAK_DEEPBIND_MASK, HAK_DEEPBIND_QUIET, HAK_DEEPBIND_KEEP };
+enum { HAK_FORBID_REPORT, HAK_FORBID_ABORT };
 enum { HAK_STATS_OFF, HAK_STATS_TEXT, HAK_STATS_JSON };
-enum { HAK_KIND_BOOL, HAK_KIND_COUNT, HAK_KIND_CHOICE, HAK_KIND_RATE, HAK_KIND_SIZE };
+enum { HAK_KIND_BOOL, HAK_KIND_COUNT, HAK_KIND_CHOICE, HAK_KIND_RATE, HAK_KIND_SIZE, HAK_KIND_TEXT };
 enum { HAK_WHEN_START, HAK_WHEN_LIVE };
 
 /* One row an option name, per-class rows expanded; for listing. */
 typedef struct hak_option_row {
   char name[48];
-  int64_t *value;
+  int64_t *value; /* of a TEXT option its first bytes */
   int64_t initial, lowest, highest;
   int kind, when;
   const char *text;
+  const char *words; /* of a CHOICE option; the default of a TEXT option; else NULL */
 } hak_option_row;
 
 /* Calls visit(row, context) for every option in table order until it returns false. */
 void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), void *context);
+/* The row of a name with or without HAKMEM_. */
+bool hak_config_find(const char *name, size_t length, hak_option_row *row);
 
 /* Applies the HAKMEM_* variables (ignored in setuid programs). Returns false when libc has no environment yet. */
 bool hak_config_load_environment(void);
@@ -59,13 +64,13 @@ static inline bool hak_config_lean(void) { return hak_config.mem_lean != 0 && ha
 int hak_config_set(const char *name, int64_t value);
 int hak_config_get(const char *name, int64_t *value);
 
-/* The options' text form: the choice's word, or the number. */
-const char *hak_config_choice_name(const hak_option_row *row, int64_t value);
+/* The word of that place in a CHOICE option's words; NULL: there are fewer. */
+const char *hak_config_word(const char *words, int64_t place);
 /* A SIZE option that may be "auto" has this for its lowest value. */
 #define HAK_SIZE_AUTO (-101)
-/* The same of a SIZE option: "512M", "80%" for -80, "auto", or bytes where no letter fits. */
-#define HAK_SIZE_TEXT 24
-void hak_config_size_text(int64_t value, char out[HAK_SIZE_TEXT]);
+/* A value as the variable would be written: a word, "512M", "80%" for -80, "auto", "1/N", or a number. */
+#define HAK_VALUE_TEXT 24
+const char *hak_config_value_text(const hak_option_row *row, int64_t value, char buffer[HAK_VALUE_TEXT]);
 
 /* hakmem_option_list. */
 struct hakmem_option;

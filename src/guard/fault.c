@@ -1,7 +1,5 @@
 #include "guard/fault.h"
 
-#include <signal.h>
-
 #include "guard/empty.h"
 #include "guard/sample.h"
 #include "large/huge.h"
@@ -9,21 +7,15 @@
 #include "os/print.h"
 #include "region/region.h"
 
-static struct sigaction earlier[2]; /* for SIGSEGV and SIGBUS */
-
-/* --- hardened build --- */
-
 static void print_block(const char *what, const void *p, const char *place, const void *block, size_t bytes) {
   hak_print("hakmem: %s: %p, %s block %p (class %zu bytes) [process %d, thread %d]\n", what, p, place, block, bytes, hak_os_pid(),
             hak_os_tid());
 }
 
-/* The handler may have interrupted who has the lock. */
-#define LOCKED_MS 100
-
 static bool explain_huge(const void *p) {
   hak_huge_place at;
-  if (!hak_lock_comes_free(&hak_huge_lock, LOCKED_MS) || !hak_huge_locate(p, &at)) return false;
+  /* The handler may have interrupted who has the lock. */
+  if (!hak_lock_comes_free(&hak_huge_lock) || !hak_huge_locate(p, &at)) return false;
   bool before = (uintptr_t)p < (uintptr_t)at.block;
   if (at.quarantined)
     print_block("use after free", p, "in the freed", at.block, at.bytes);
@@ -76,43 +68,7 @@ static bool explain_empty(const void *p) {
   return true;
 }
 
-/* --- handler --- */
-
-static bool explain(const void *p) {
+bool hak_fault_explain(const void *p) {
   if (hak_sample_explain(p)) return true;
   return HAK_HARD(GUARDS) && (explain_empty(p) || explain_region(p) || explain_huge(p));
-}
-
-static bool reported; /* relaxed */
-
-bool hak_fault_told(void) { return hak_load_relaxed(&reported); }
-
-static void on_fault(int number, siginfo_t *info, void *context) {
-  HAK_ASSERT(number == SIGSEGV || number == SIGBUS);
-  struct sigaction *before = &earlier[number == SIGBUS];
-  bool sent = info->si_code <= 0; /* by somebody: there is no address, and no instruction that faults again */
-  bool told = !sent && explain(info->si_addr);
-  if (told) hak_store_relaxed(&reported, true);
-  if (!told && (before->sa_flags & SA_SIGINFO) != 0) {
-    before->sa_sigaction(number, info, context);
-    return;
-  }
-  if (!told && before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
-    before->sa_handler(number);
-    return;
-  }
-  if (sent && before->sa_handler == SIG_IGN) return;
-  /* The instruction faults again, or the signal comes again, and the earlier action follows. */
-  sigaction(number, before, NULL);
-  if (sent) raise(number);
-}
-
-void hak_fault_start(void) {
-  static bool done;
-  if (done) return;
-  done = true;
-  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGSEGV, &action, &earlier[0]);
-  sigaction(SIGBUS, &action, &earlier[1]);
 }

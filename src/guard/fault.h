@@ -1,13 +1,11 @@
-/* Faults: where an inaccessible piece of ours was touched, says what is there before the program ends as it would have. A handler
- * that the program installs later gets the faults instead. */
+/* What an inaccessible piece of ours is that was touched: a guarded block's page; hardened build: a guard between spans or around a huge
+ * block, a block of no bytes. */
 #ifndef HAK_GUARD_FAULT_H
 #define HAK_GUARD_FAULT_H
 
 #include <stdbool.h>
 
-/* Catches SIGSEGV and SIGBUS. Idempotent; before other threads run. */
-void hak_fault_start(void);
-/* Whether a fault has been reported. */
-bool hak_fault_told(void);
+/* After a fault at p: reports it, or says false. */
+bool hak_fault_explain(const void *p);
 
 #endif

@@ -15,7 +15,6 @@
 #define FILL 0xa5 /* beside the block */
 #define MARGIN HAK_MIB /* inaccessible, before the first slot and behind the last: what misses a block by far is told too */
 #define NONE UINT32_MAX
-#define LOCKED_MS 100 /* who looks may have interrupted who has the lock */
 
 enum { UNUSED, CHANGING, LIVE, FREED };
 
@@ -49,7 +48,7 @@ static uint64_t random_place; /* the next slot is drawn from it */
 static size_t live_count, live_bytes, accessible_bytes;
 
 static void record(stack *s) {
-  if (!stacks_kept) return;
+  if (!hak_load_relaxed(&stacks_kept)) return;
   s->thread = hak_os_tid();
   s->depth = hak_unwind(s->frames, FRAMES);
   HAK_ASSERT(s->depth <= FRAMES);
@@ -63,18 +62,22 @@ static size_t slot_of(const void *p) { return ((uintptr_t)p - hak_sample_base) /
 
 /* --- reports --- */
 
-static void print_stack(const char *title, const stack *s) {
-  if (s->depth == 0) return;
-  hak_print("hakmem: %s by thread %d:\n", title, s->thread);
-  for (unsigned i = 0; i < s->depth; i++) {
-    void *pc = (void *)s->frames[i];
+void hak_sample_print_frames(const uintptr_t *frames, unsigned depth) {
+  for (unsigned i = 0; i < depth; i++) {
+    void *pc = (void *)frames[i];
     Dl_info at;
     if (dladdr(pc, &at) == 0 || at.dli_fname == NULL)
       hak_print("hakmem:   #%u %p\n", i, pc);
     else
       hak_print("hakmem:   #%u %p %s+%#zx %s\n", i, pc, at.dli_fname,
-                (size_t)(s->frames[i] - (uintptr_t)at.dli_fbase), at.dli_sname == NULL ? "" : at.dli_sname);
+                (size_t)(frames[i] - (uintptr_t)at.dli_fbase), at.dli_sname == NULL ? "" : at.dli_sname);
   }
+}
+
+static void print_stack(const char *title, const stack *s) {
+  if (s->depth == 0) return;
+  hak_print("hakmem: %s by thread %d:\n", title, s->thread);
+  hak_sample_print_frames(s->frames, s->depth);
 }
 
 /* where: the look that found it; NULL: the access or the call itself. */
@@ -122,7 +125,12 @@ bool hak_sample_explain(const void *p) {
 /* --- blocks --- */
 
 void hak_sample_start(size_t blocks, bool with_stacks) {
-  if (blocks == 0 || hak_sample_on()) return;
+  if (blocks == 0) return;
+  if (with_stacks) {
+    hak_unwind_start();
+    hak_store_relaxed(&stacks_kept, true);
+  }
+  if (hak_sample_on()) return;
   size_t page = hak_os_page_size();
   slot_block_bytes = hak_align_up(HAK_SAMPLE_BYTES_MAX, page);
   slot_bytes = slot_block_bytes + page;
@@ -138,10 +146,8 @@ void hak_sample_start(size_t blocks, bool with_stacks) {
   hak_os_name(memory, bytes, HAK_NAME_GUARDED);
   hak_os_name(slots, hak_align_up(blocks * sizeof *slots, page), HAK_NAME_TABLES);
   hak_os_random(&random_place, sizeof random_place);
-  stacks_kept = with_stacks;
-  if (stacks_kept) hak_unwind_start();
   hak_store_relaxed(&hak_sample_base, (uintptr_t)memory + MARGIN);
-  hak_store_relaxed(&hak_sample_bytes, slot_count * slot_bytes);
+  hak_store_release(&hak_sample_bytes, slot_count * slot_bytes);
 }
 
 /* Where the next block lies cannot be told from those before. */
@@ -284,7 +290,7 @@ unsigned hak_sample_look(const void *p, const char *where) {
 }
 
 void hak_sample_look_at_all(const char *where, bool (*may_read)(const void *p, size_t bytes)) {
-  if (!hak_sample_on() || !hak_lock_comes_free(&hak_sample_lock, LOCKED_MS)) return;
+  if (!hak_sample_on() || !hak_lock_comes_free(&hak_sample_lock)) return; /* who looks may have interrupted who has it */
   for (size_t i = 0; i < slot_count; i++) {
     const char *what;
     const unsigned char *byte = NULL;

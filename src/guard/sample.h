@@ -13,20 +13,24 @@
 
 #include "os/lock.h"
 #include "os/os.h"
+#include "tcache/counted.h"
 
 /* The slots' addresses; size 0 until hak_sample_start. */
 extern HAK_HIDDEN uintptr_t hak_sample_base;
 extern HAK_HIDDEN size_t hak_sample_bytes;
 extern hak_lock hak_sample_lock;
 
-/* Reserves slots for so many blocks at a time. `stacks`: the stacks of a block's allocation and free are kept for the report. Once, before other threads run. */
+/* Reserves slots for so many blocks at a time, once. `stacks`: the stacks of a block's allocation and free are kept for the report, from now on.
+ * One caller at a time. */
 #define HAK_SAMPLE_SLOTS ((size_t)1024) /* of HAKMEM_GUARD_SAMPLE */
-#define HAK_SAMPLE_BYTES_MAX ((size_t)32 * HAK_KIB)
+#define HAK_SAMPLE_BYTES_MAX HAK_COUNT_GUARD_MAX
 void hak_sample_start(size_t blocks, bool stacks);
 
-HAK_INLINE bool hak_sample_on(void) { return hak_load_relaxed(&hak_sample_bytes) != 0; }
+/* Acquire: who sees their size sees all that hak_sample_start has set up. */
+HAK_INLINE bool hak_sample_on(void) { return hak_load_acquire(&hak_sample_bytes) != 0; }
 HAK_INLINE bool hak_sample_contains(const void *p) {
-  return (uintptr_t)p - hak_load_relaxed(&hak_sample_base) < hak_load_relaxed(&hak_sample_bytes);
+  size_t bytes = hak_load_acquire(&hak_sample_bytes);
+  return (uintptr_t)p - hak_load_relaxed(&hak_sample_base) < bytes;
 }
 
 /* A guarded block, contents undefined; NULL: too large, or all are live. align: power of two. Only while on. */
@@ -41,6 +45,9 @@ unsigned hak_sample_look(const void *p, const char *where);
 void hak_sample_look_at_all(const char *where, bool (*may_read)(const void *p, size_t bytes));
 /* After a fault at p, says which guarded block that is of, if it is of one. */
 bool hak_sample_explain(const void *p);
+
+/* For reports: a line for each return address. */
+void hak_sample_print_frames(const uintptr_t *frames, unsigned depth);
 
 /* Whether there has been a guarded block. */
 bool hak_sample_has_been_used(void);

@@ -8,7 +8,7 @@
 
 /* Of extents so much is kept, or this part of what is held; of a limit less, since what is kept counts. What is kept serves neither slabs
  * nor larger extents, and is missing at the peak: in the pool it does, and stays as long. */
-#define EXTENT_BYTES_LEAST (4 * HAK_MIB)
+#define EXTENT_BYTES_LEAST (3 * HAK_MIB)
 #define EXTENT_LIVE_PART 32
 #define EXTENT_LIMIT_PART 64
 /* A block that is larger than the request by this part serves it, and keeping may add this part to what was in use. */

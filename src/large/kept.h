@@ -4,7 +4,7 @@
  * It goes back when it has been there for a decay time, and at once near a target. Keeping it never makes the process larger by more than
  * a quarter of what it was: of mappings that much may be kept that they and what is in use are at most 5/4 of the most that was in
  * use in the last two decay times; a new mapping takes the place of kept ones beyond that. Of extents, which the pool keeps too,
- * few are kept here, to spare its lock and search: 4 MiB or a thirty-second of what is held. */
+ * few are kept here, to spare its lock and search: 3 MiB or a thirty-second of what is held. */
 #ifndef HAK_LARGE_KEPT_H
 #define HAK_LARGE_KEPT_H
 

@@ -11,7 +11,7 @@ typedef struct hak_deferred {
   bool purge_due;      /* more is dirty than the mark */
   hak_verdict verdict; /* of the first bad block, or HAK_VERDICT_OK */
   void *bad;
-  unsigned bad_class; /* class + 1; 0: unknown */
+  unsigned bad_code; /* page map code; 0: unknown */
   const char *where;  /* it was found, for the report */
 } hak_deferred;
 
@@ -19,7 +19,7 @@ HAK_INLINE void hak_deferred_note(hak_deferred *d, hak_verdict verdict, void *p,
   if (d->verdict != HAK_VERDICT_OK) return;
   d->verdict = verdict;
   d->bad = p;
-  d->bad_class = class_code + 1;
+  d->bad_code = class_code + 1;
   d->where = where;
 }
 

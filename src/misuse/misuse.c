@@ -1,5 +1,6 @@
 #include "misuse/misuse.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "hakmem/hakmem.h"
@@ -19,25 +20,12 @@ static const char *const found[] = {
     [HAK_VERDICT_WRITTEN_AFTER_FREE] = "use after free: the block was written after it was freed",
 };
 
-/* Keeps the thread's name readable whatever it contains. */
-static void read_thread_name(char *name, size_t capacity) {
-  size_t n = hak_os_read_file("/proc/thread-self/comm", name, capacity - 1);
-  HAK_ASSERT(n < capacity);
-  while (n > 0 && (name[n - 1] == '\n' || name[n - 1] == '\0')) n--;
-  name[n] = '\0';
-}
-
 void hak_misuse_abort(hak_verdict verdict, const void *p, size_t block_size, const char *where) {
   HAK_ASSERT(verdict != HAK_VERDICT_OK && verdict < sizeof found / sizeof found[0] && where != NULL);
-  char name[32];
-  read_thread_name(name, sizeof name);
-  if (block_size != 0) {
-    hak_print("hakmem: %s: %p (class %zu bytes), seen %s [process %d, thread %d \"%s\", hakmem %s]\n", found[verdict],
-              p, block_size, where, hak_os_pid(), hak_os_tid(), name, HAKMEM_VERSION_STRING);
-  } else {
-    hak_print("hakmem: %s: %p, seen %s [process %d, thread %d \"%s\", hakmem %s]\n", found[verdict], p, where,
-              hak_os_pid(), hak_os_tid(), name, HAKMEM_VERSION_STRING);
-  }
+  char thread[32], block[40] = "";
+  if (block_size != 0) snprintf(block, sizeof block, " (class %zu bytes)", block_size);
+  hak_print("hakmem: %s: %p%s, seen %s [process %d, thread %d \"%s\", hakmem %s]\n", found[verdict], p, block, where, hak_os_pid(),
+            hak_os_tid(), hak_os_thread_name(thread, sizeof thread), HAKMEM_VERSION_STRING);
   abort();
 }
 

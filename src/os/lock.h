@@ -28,9 +28,9 @@ const void *hak_thread_mark(void);
 void hak_lock_slow(hak_lock *lock);
 void hak_lock_wake(hak_lock *lock);
 bool hak_inside_own_fork(void);
-/* Whether the lock was free at some moment of the next `ms` milliseconds. False is certain where this thread has it: in a
- * signal handler that interrupted it there. */
-bool hak_lock_comes_free(hak_lock *lock, uint32_t ms);
+/* Whether the lock was free at some moment of the next half second. False is certain where this thread has it: in a
+ * signal handler that interrupted it there. Sections under a lock last microseconds, but their thread may have lost its processor. */
+bool hak_lock_comes_free(hak_lock *lock);
 
 HAK_INLINE void hak_lock_note_owner(hak_lock *lock, const void *owner) {
 #if HAK_ASSERTS

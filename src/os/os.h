@@ -179,6 +179,8 @@ void hak_os_unlink(const char *path);
 /* The path of the program, or "". */
 const char *hak_os_program(char *buf, size_t capacity);
 long hak_os_read(int fd, char *buf, size_t capacity);
+/* All `bytes` from there on, or false. */
+bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes);
 /* negative: an error, or no descriptor */
 void hak_os_close(int fd);
 void hak_os_futex_wait(uint32_t *word, uint32_t value);
@@ -186,6 +188,7 @@ void hak_os_futex_wait(uint32_t *word, uint32_t value);
 void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms);
 /* On a word in shared memory; 0 ms: without end. True: somebody woke it, perhaps of another process. */
 bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms);
+void hak_os_sleep_ms(uint32_t ms);
 void hak_os_futex_wake(uint32_t *word);
 void hak_os_futex_wake_shared(uint32_t *word);
 /* Whether the word may be read: false where its page is not mapped, or not accessible. */
@@ -211,6 +214,10 @@ void hak_os_name_thread(const char *name);
  * keeps those to change user and group for as long as the process's first thread has them: glibc's setuid changes all
  * threads, and aborts where one may not. Called again, it follows the first thread. */
 void hak_os_drop_privileges(void);
+/* Whether the process has rights that who started it has not, as a setuid program: secure_getenv says nothing then. */
+bool hak_os_has_more_rights(void);
+/* The calling thread's name, or "". */
+const char *hak_os_thread_name(char *buf, size_t capacity);
 int hak_os_pid(void);
 int hak_os_tid(void);
 

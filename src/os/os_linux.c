@@ -56,20 +56,11 @@ static int linux_protect(void *addr, size_t size, bool accessible) {
   return error_of(hak_os_call(SYS_mprotect, addr, size, accessible ? PROT_READ | PROT_WRITE : PROT_NONE));
 }
 
-static int advise_once(void *addr, size_t size, int advice) {
+/* EAGAIN, of a kernel short of memory, is a failure as any other: to ask again at once gets the same answer. */
+static int linux_advise(void *addr, size_t size, int advice) {
   if (advice != MADV_DONTNEED && advice != MADV_FREE) return error_of(hak_os_call(SYS_madvise, addr, size, advice));
   int saved = errno;
   return error_after(madvise(addr, size, advice) != 0, saved);
-}
-
-static int linux_advise(void *addr, size_t size, int advice) {
-  int error = 0;
-  /* EAGAIN is the kernel asking to try again; a few tries bound the time spent on its behalf. */
-  for (int attempt = 0; attempt < 8; attempt++) {
-    error = advise_once(addr, size, advice);
-    if (error != EAGAIN) break;
-  }
-  return error;
 }
 
 static void *linux_remap(void *addr, size_t old_size, size_t new_size) {
@@ -351,6 +342,10 @@ long hak_os_read(int fd, char *buf, size_t capacity) {
   return n < 0 ? -1 : n;
 }
 
+bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes) {
+  return hak_os_call(SYS_pread64, fd, buf, bytes, offset) == (long)bytes;
+}
+
 void hak_os_close(int fd) { hak_os_call(SYS_close, fd); }
 
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity) {
@@ -377,6 +372,12 @@ bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms) {
 }
 
 void hak_os_futex_wait(uint32_t *word, uint32_t value) { hak_os_futex_wait_ms(word, value, 0); }
+
+/* By a call that the library makes anyway. */
+void hak_os_sleep_ms(uint32_t ms) {
+  uint32_t nobody = 0; /* wakes it */
+  hak_os_futex_wait_ms(&nobody, 0, ms);
+}
 
 /* Wakes nobody, and moves nobody, where the word is 0. A wait that ends at once would give the processor away for each word. The library
  * makes this call anyway: no filter of system calls ends the program for it. */
@@ -424,6 +425,15 @@ char **hak_os_environment(char **given) {
 extern __attribute__((weak)) char __libc_single_threaded;
 
 bool hak_os_single_threaded(void) { return &__libc_single_threaded != NULL && __libc_single_threaded; }
+
+bool hak_os_has_more_rights(void) { return getauxval(AT_SECURE) != 0; }
+
+const char *hak_os_thread_name(char *buf, size_t capacity) {
+  size_t n = hak_os_read_file("/proc/thread-self/comm", buf, capacity - 1);
+  while (n > 0 && (buf[n - 1] == '\n' || buf[n - 1] == '\0')) n--;
+  buf[n] = '\0';
+  return buf;
+}
 
 int hak_os_pid(void) { return (int)hak_os_call(SYS_getpid); }
 

@@ -204,8 +204,8 @@ void hak_budget_slab_bytes_purged(void) {
 
 void hak_budget_note_purged(size_t bytes) { hak_add_relaxed(&given, bytes); }
 
-/* Once an epoch. A target below what is live and not malloc's cannot be met: what goes for it is there again, and neither is
- * more live than an epoch ago nor less resident. Then giving back is only cost. */
+/* Once an epoch. Purged memory came straight back, and neither is more live than an epoch ago nor less resident: the target is below
+ * what the process needs, and cannot be met. Then purging is only cost: allow slack. */
 static void give_way(size_t target, size_t resident) {
   size_t all = hak_load_relaxed(&given), went = all - hak_load_relaxed(&given_then), live = live_now();
   size_t live_before = hak_load_relaxed(&live_then), resident_before = hak_load_relaxed(&looked_resident);

@@ -66,11 +66,10 @@ extern size_t hak_budget_ceiling;
 /* Relaxed. From here on it is time for another measurement: the ceiling, or somewhat above what was filled at the last one.
  * Far below a cgroup's target: for a look at that. SIZE_MAX: never. */
 extern size_t hak_budget_watch;
-/* Relaxed. And from so many spans in use on: of a dirty span pages may be gone that were given back while it was a slab; they
- * come when it is taken, and what is filled does not grow. SIZE_MAX: nobody measures. */
+/* Relaxed. Measure again at this many live spans: pages purged in a slab come back when its span is reused, without raising `filled`.
+ * SIZE_MAX: nobody measures. */
 extern size_t hak_budget_live_watch;
-/* Relaxed. Bytes that may be dirty although the target leaves no room for them, because giving them back has proved to be in
- * vain: they were taken again at once, and the process stayed where it was. 0 until then. */
+/* Relaxed. Dirty bytes tolerated above the target once purging proved futile: purged memory was taken again at once. 0 until then. */
 extern size_t hak_budget_slack;
 extern unsigned hak_budget_level_now;
 
@@ -123,7 +122,7 @@ void hak_budget_note_purged(size_t bytes);
 void hak_budget_rest(void);
 
 /* Above the target, whatever is dirty: then pages inside slabs have to go. */
-extern size_t hak_budget_patience; /* relaxed: bytes above it that giving them back did not help against */
+extern size_t hak_budget_patience; /* relaxed: overshoot in bytes that slab purging already failed to reduce */
 HAK_INLINE bool hak_budget_slab_purge_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   if (HAK_LIKELY(watch == SIZE_MAX)) return false;

@@ -5,8 +5,10 @@
 
 #include "base/probe.h"
 #include "os/os.h"
+#include "profile/labels.h"
 #include "profile/pinned.h"
 #include "profile/unwind.h"
+#include "tcache/cache.h"
 #include "tcache/draw.h"
 
 /* Own memory may grow to this and a part of what is live. */
@@ -30,6 +32,7 @@ HAK_PROBE_DEFINE(otel_memory, free);
 
 hak_lock hak_profile_lock;
 hak_profile_state hak_profile;
+size_t hak_profile_occupied; /* slots of `samples` in use, or set aside */
 static size_t live_bytes; /* relaxed; hak_profile.live.bytes for those without the lock */
 
 static sample *samples; /* open-addressed; `capacity` of them, a power of two, at most half in use */
@@ -66,7 +69,7 @@ static bool grow_table(size_t bytes) {
   return true;
 }
 
-static hak_profile_stack *add_stack(const uintptr_t *pcs, unsigned depth, uint64_t hash) {
+static hak_profile_stack *add_stack(const uintptr_t *pcs, unsigned depth, uint64_t label, uint64_t hash) {
   size_t bytes = hak_align_up(sizeof(hak_profile_stack) + depth * sizeof *pcs, 16);
   if (!grow_table(bytes)) return NULL;
   hak_profile_stack *s = (hak_profile_stack *)(table + table_used);
@@ -74,6 +77,7 @@ static hak_profile_stack *add_stack(const uintptr_t *pcs, unsigned depth, uint64
   table_used += bytes;
   s->depth = depth;
   s->hash = hash;
+  s->label = label;
   s->peak = hak_profile.peak;
   memcpy(s->pcs, pcs, depth * sizeof *pcs);
   return s;
@@ -81,8 +85,8 @@ static hak_profile_stack *add_stack(const uintptr_t *pcs, unsigned depth, uint64
 
 /* --- stacks --- */
 
-static uint64_t hash_of(const uintptr_t *pcs, unsigned depth) {
-  uint64_t hash = depth;
+static uint64_t hash_of(const uintptr_t *pcs, unsigned depth, uint64_t label) {
+  uint64_t hash = (label ^ depth) * 0x9e3779b97f4a7c15u;
   for (unsigned i = 0; i < depth; i++) {
     hash = (hash ^ pcs[i]) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 32;
@@ -90,15 +94,15 @@ static uint64_t hash_of(const uintptr_t *pcs, unsigned depth) {
   return hash;
 }
 
-static hak_profile_stack *stack_of(const uintptr_t *pcs, unsigned depth) {
-  uint64_t hash = hash_of(pcs, depth);
+static hak_profile_stack *stack_of(const uintptr_t *pcs, unsigned depth, uint64_t label) {
+  uint64_t hash = hash_of(pcs, depth, label);
   uint32_t *bucket = &buckets[hash % BUCKETS];
   for (uint32_t place = *bucket; place != 0;) {
     hak_profile_stack *s = (hak_profile_stack *)(table + place);
-    if (s->hash == hash && s->depth == depth && memcmp(s->pcs, pcs, depth * sizeof *pcs) == 0) return s;
+    if (s->hash == hash && s->depth == depth && s->label == label && memcmp(s->pcs, pcs, depth * sizeof *pcs) == 0) return s;
     place = s->next;
   }
-  hak_profile_stack *s = depth == 0 ? NULL : add_stack(pcs, depth, hash);
+  hak_profile_stack *s = depth == 0 ? NULL : add_stack(pcs, depth, label, hash);
   if (s == NULL) {
     hak_profile.stacks_dropped++;
     return (hak_profile_stack *)table;
@@ -122,7 +126,7 @@ static size_t home_of(uintptr_t block) { return (size_t)((block >> 4) * 0x9e3779
 /* The block's slot, or the free one where it would be. */
 static sample *slot_of(uintptr_t block) {
   size_t i = home_of(block);
-  HAK_ASSERT(block != 0 && hak_is_pow2(capacity) && 2 * hak_profile.live_samples <= capacity);
+  HAK_ASSERT(block != 0 && hak_is_pow2(capacity) && 2 * hak_profile_occupied <= capacity);
   while (samples[i].block != 0 && samples[i].block != block) i = (i + 1) & (capacity - 1);
   return &samples[i];
 }
@@ -195,7 +199,7 @@ static void change_live(const sample *s, double sign, uint64_t now_ms) {
   hak_profile_state *h = &hak_profile;
   settle_peak(s->stack);
   hak_assert_held(&hak_profile_lock);
-  HAK_ASSERT(s->stack->live_samples > 0 && h->live_samples >= s->stack->live_samples);
+  HAK_ASSERT(s->era == h->era && s->stack->live_samples > 0 && h->live_samples >= s->stack->live_samples);
   add(&s->stack->live, s, sign);
   add(&h->live, s, sign);
   if (sign < 0 && --s->stack->live_samples == 0) s->stack->live = (hak_profile_sums){0}; /* and no rounding is left */
@@ -229,24 +233,71 @@ static HAK_NOINLINE void probe_free(const void *p) {
   HAK_PROBE1(otel_memory, free, p);
 }
 
+/* Each piece once: where memory was short for one, a later start asks again. */
+static bool make_tables_locked(void) {
+  hak_assert_held(&hak_profile_lock);
+  size_t page = hak_os_page_size(), bucket_bytes = BUCKETS * sizeof *buckets;
+  if (table == NULL && (table = hak_os_reserve(STACK_TABLE_BYTES, page)) != NULL) {
+    hak_os_leave_out_of_dumps(table, STACK_TABLE_BYTES);
+    hak_os_name(table, STACK_TABLE_BYTES, HAK_NAME_TABLES);
+  }
+  if (buckets == NULL && (buckets = hak_os_map(bucket_bytes, page)) != NULL) {
+    hak_os_name(buckets, bucket_bytes, HAK_NAME_TABLES);
+    hak_profile.own_bytes += bucket_bytes;
+  }
+  if (table == NULL || buckets == NULL || (capacity == 0 && !grow_samples())) return false;
+  if (program_entry == 0) program_entry = getauxval(AT_ENTRY); /* before there is a sample */
+  return table_used != 0 || add_stack(NULL, 0, 0, 0) != NULL;
+}
+
+/* The stacks are gone, and with them what samples of before point to. */
+static void begin_era_locked(void) {
+  hak_profile_state *h = &hak_profile;
+  hak_assert_held(&hak_profile_lock);
+  memset(table, 0, table_used);
+  memset(buckets, 0, BUCKETS * sizeof *buckets);
+  table_used = hak_align_up(sizeof(hak_profile_stack), 16); /* the one for those without room: all zeros */
+  h->era++;
+  h->start_ms = hak_os_now_ms();
+  h->start_unix_ms = hak_os_unix_ms();
+  h->stop_unix_ms = h->sampling ? 0 : h->start_unix_ms;
+  h->taken = h->dropped = h->stacks_dropped = 0;
+  h->live_samples = 0;
+  h->live = h->total = (hak_profile_sums){0};
+  h->peak_bytes = h->peak_count = 0;
+  h->peak = h->peak_ms = 0;
+  h->interval_ms = 10;
+  for (unsigned i = 0; i < HAK_PROFILE_POINTS; i++) h->points[i] = -1;
+  hak_store_relaxed(&live_bytes, 0);
+}
+
 bool hak_profile_start(size_t distance_bytes) {
-  HAK_ASSERT(distance_bytes > 0 && table == NULL); /* once */
-  table = hak_os_reserve(STACK_TABLE_BYTES, hak_os_page_size());
-  buckets = hak_os_map(BUCKETS * sizeof *buckets, hak_os_page_size());
-  if (table == NULL || buckets == NULL) return false;
-  hak_os_leave_out_of_dumps(table, STACK_TABLE_BYTES);
-  hak_os_name(table, STACK_TABLE_BYTES, HAK_NAME_TABLES);
-  hak_os_name(buckets, BUCKETS * sizeof *buckets, HAK_NAME_TABLES);
-  if (!grow_samples() || add_stack(NULL, 0, 0) == NULL) return false;
-  hak_profile.own_bytes += BUCKETS * sizeof *buckets;
-  hak_profile.distance = distance_bytes;
-  hak_profile.start_ms = hak_os_now_ms();
-  hak_profile.start_unix_ms = hak_os_unix_ms();
-  hak_profile.interval_ms = 10;
-  for (unsigned i = 0; i < HAK_PROFILE_POINTS; i++) hak_profile.points[i] = -1;
-  program_entry = getauxval(AT_ENTRY);
+  HAK_ASSERT(distance_bytes > 0);
   hak_unwind_start();
-  return true;
+  hak_lock_take(&hak_profile_lock);
+  bool made = make_tables_locked();
+  if (made) {
+    if (!hak_profile.sampling) {
+      hak_profile.sampling = true;
+      begin_era_locked();
+    }
+    hak_store_relaxed(&hak_profile.distance, distance_bytes);
+  }
+  hak_lock_drop(&hak_profile_lock);
+  return made;
+}
+
+void hak_profile_stop(void) {
+  hak_lock_take(&hak_profile_lock);
+  if (hak_profile.sampling) hak_profile.stop_unix_ms = hak_os_unix_ms();
+  hak_profile.sampling = false;
+  hak_lock_drop(&hak_profile_lock);
+}
+
+void hak_profile_reset(void) {
+  hak_lock_take(&hak_profile_lock);
+  if (table != NULL && table_used != 0) begin_era_locked();
+  hak_lock_drop(&hak_profile_lock);
 }
 
 /* The library's code, where it is one of its own; in a static program it cannot be told from the program's. */
@@ -264,18 +315,20 @@ bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probab
   while (own < depth && is_own_code(pcs[own])) own++;
   uint64_t now_ms = hak_os_now_ms();
   hak_lock_take(&hak_profile_lock);
-  bool room = 2 * (hak_profile.live_samples + 1) <= capacity || grow_samples();
+  if (now_ms < hak_profile.start_ms) now_ms = hak_profile.start_ms; /* an era has begun since */
+  bool room = hak_profile.sampling && (2 * (hak_profile_occupied + 1) <= capacity || grow_samples());
   if (room) {
     sample *s = slot_of((uintptr_t)p);
     HAK_ASSERT(s->block == 0);
-    *s = (sample){(uintptr_t)p, companion, size, probability, now_ms, stack_of(pcs + own, depth - own)};
+    *s = (sample){(uintptr_t)p, companion, size, probability, now_ms, stack_of(pcs + own, depth - own, hak_tls.label), hak_profile.era};
+    hak_store_relaxed(&hak_profile_occupied, hak_profile_occupied + 1);
     hak_profile.taken++;
     hak_profile.live_samples++;
     s->stack->live_samples++;
     add(&s->stack->total, s, 1);
     add(&hak_profile.total, s, 1);
     change_live(s, 1, now_ms);
-  } else {
+  } else if (hak_profile.sampling) {
     hak_profile.dropped++;
   }
   hak_lock_drop(&hak_profile_lock);
@@ -293,7 +346,10 @@ static sample take_locked(const void *p) {
 }
 
 static void end_locked(const sample *s, uint64_t now_ms) {
-  HAK_ASSERT(s->block != 0 && s->stack != NULL);
+  HAK_ASSERT(s->block != 0 && s->stack != NULL && hak_profile_occupied > 0);
+  hak_store_relaxed(&hak_profile_occupied, hak_profile_occupied - 1);
+  if (s->era != hak_profile.era) return;
+  if (now_ms < s->born_ms) now_ms = s->born_ms;
   count_lifetime(s->stack, 1 / s->probability, now_ms - s->born_ms);
   change_live(s, -1, now_ms);
 }
@@ -326,7 +382,7 @@ void hak_profile_end(const hak_profile_sample *aside) {
   hak_lock_drop(&hak_profile_lock);
 }
 
-/* There is room: a sample that is set aside is one of hak_profile.live_samples. */
+/* There is room: a sample that is set aside is counted in hak_profile_occupied. */
 void hak_profile_put_back(const hak_profile_sample *aside) {
   if (aside->block == 0) return;
   hak_lock_take(&hak_profile_lock);
@@ -338,7 +394,7 @@ void hak_profile_put_back(const hak_profile_sample *aside) {
 
 void hak_profile_note_dropped(void) {
   hak_lock_take(&hak_profile_lock);
-  hak_profile.dropped++;
+  if (hak_profile.sampling) hak_profile.dropped++;
   hak_lock_drop(&hak_profile_lock);
 }
 
@@ -355,8 +411,8 @@ void hak_profile_settle(uint64_t now_ms) {
   }
   for (size_t i = 0; i < capacity; i++) {
     const sample *s = &samples[i];
-    if (s->block == 0) continue;
-    double age = (double)(now_ms - s->born_ms);
+    if (s->block == 0 || s->era != hak_profile.era) continue;
+    double age = now_ms > s->born_ms ? (double)(now_ms - s->born_ms) : 0;
     s->stack->age_ms_sum += age / s->probability;
     if (age > s->stack->oldest_ms) s->stack->oldest_ms = age;
     if (s->companion != NULL) s->stack->pinned_bytes += hak_pinned_beside(s->companion) / s->probability;
@@ -365,21 +421,26 @@ void hak_profile_settle(uint64_t now_ms) {
 
 size_t hak_profile_own_bytes(void) {
   hak_lock_take(&hak_profile_lock);
-  size_t bytes = hak_profile.own_bytes;
+  size_t of_labels, bytes = hak_profile.own_bytes;
+  hak_labels_memory_locked(&of_labels);
   hak_lock_drop(&hak_profile_lock);
-  return bytes;
+  return bytes + of_labels;
 }
 
 bool hak_profile_mapping(size_t number, uintptr_t *address, size_t *bytes) {
   hak_lock_take(&hak_profile_lock);
+  size_t of_labels, met = 0;
+  const void *labels = hak_labels_memory_locked(&of_labels);
   const struct {
     const void *at;
     size_t bytes;
-  } all[] = {{table, table_ready}, {buckets, BUCKETS * sizeof *buckets}, {samples, capacity * sizeof *samples}};
-  bool there = table != NULL && number < sizeof all / sizeof all[0];
-  if (there) {
-    *address = (uintptr_t)all[number].at;
-    *bytes = all[number].bytes;
+  } all[] = {{table, table_ready}, {buckets, BUCKETS * sizeof *buckets}, {samples, capacity * sizeof *samples}, {labels, of_labels}};
+  bool there = false;
+  for (size_t i = 0; i < sizeof all / sizeof all[0] && !there; i++) {
+    if (all[i].at == NULL || met++ != number) continue;
+    *address = (uintptr_t)all[i].at;
+    *bytes = all[i].bytes;
+    there = true;
   }
   hak_lock_drop(&hak_profile_lock);
   return there;

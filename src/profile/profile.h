@@ -1,4 +1,5 @@
-/* The heap profile: sampled blocks that are live, and what the samples sum up to for each stack they were allocated on.
+/* The heap profile: sampled blocks that are live, and what the samples sum up to for each stack they were allocated on
+ * and each label of their threads.
  *
  * A sample that was drawn with probability p stands for 1/p blocks; what is estimated is unbiased, and so is the variance that
  * is kept beside it, (1 - p) / p^2 of a squared value for each sample. One lock over all of it; what runs under it allocates nothing
@@ -27,6 +28,7 @@ typedef struct hak_profile_stack {
   uint32_t next;  /* of the same hash bucket; place in the table, 0: none */
   uint32_t depth; /* 0: the one for all that there was no room for */
   uint64_t hash;
+  uint64_t label; /* of the threads that allocated; 0: none */
   hak_profile_sums live, total;
   double peak_bytes, peak_count; /* live ones at the peak numbered `peak`; at a later one, `live` */
   uint64_t peak;
@@ -38,7 +40,9 @@ typedef struct hak_profile_stack {
 
 typedef struct hak_profile_state {
   size_t distance; /* mean bytes between samples */
-  uint64_t start_ms, start_unix_ms;
+  bool sampling;
+  uint32_t era; /* counts the resets: samples of an earlier one are in no sum */
+  uint64_t start_ms, start_unix_ms, stop_unix_ms; /* of the era; when sampling stopped, while it does not go on */
   uint64_t taken, dropped, stacks_dropped; /* samples */
   size_t live_samples, own_bytes;
   hak_profile_sums live, total;
@@ -50,15 +54,24 @@ typedef struct hak_profile_state {
 } hak_profile_state;
 
 extern hak_lock hak_profile_lock;
-extern hak_profile_state hak_profile; /* under the lock; distance is written once */
+extern hak_profile_state hak_profile; /* under the lock */
 
-HAK_INLINE bool hak_profile_on(void) { return hak_load_relaxed(&hak_profile.distance) != 0; }
+/* There is a profile, which may have stopped. */
+HAK_INLINE bool hak_profile_made(void) { return hak_load_relaxed(&hak_profile.distance) != 0; }
 
-/* Before other threads run. False: no memory. */
+/* Samples that are live, of eras before too: written under the lock. Whoever frees one sees it counted, since its allocation is. */
+extern HAK_HIDDEN size_t hak_profile_occupied;
+HAK_INLINE bool hak_profile_has_samples(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_profile_occupied) != 0); }
+
+/* Begins an era; while it samples, only the distance changes. False: no memory. */
 bool hak_profile_start(size_t distance_bytes);
+/* What is drawn from here on is no sample; frees of those there are count still. */
+void hak_profile_stop(void);
+/* Begins an era, whether it samples or not. */
+void hak_profile_reset(void);
 
-/* p is a block of `size` bytes drawn with that probability. `companion`: a block that lies where p would
- * without the profile, or NULL. False: there is no room, and p is no sample. */
+/* p is a block of the calling thread, of `size` bytes, drawn with that probability. `companion`: a block that lies where p would
+ * without the profile, or NULL. False: there is no room, or sampling has stopped, and p is no sample. */
 bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability);
 /* False: p is no sample. Else it is none any more, and *companion is the caller's to free. */
 bool hak_profile_note_free(const void *p, void **companion);
@@ -70,7 +83,8 @@ typedef struct hak_profile_sample {
   size_t size;
   double probability;
   uint64_t born_ms;
-  hak_profile_stack *stack;
+  hak_profile_stack *stack; /* while the era is `era` */
+  uint32_t era;
 } hak_profile_sample;
 
 /* The same in two steps, for what may fail in between: p's sample, or none, has left the table, so that another block may have the

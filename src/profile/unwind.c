@@ -178,11 +178,17 @@ static int note_module(struct dl_phdr_info *info, size_t size, void *context) {
   return start_module_count == MODULES_MAX;
 }
 
-void hak_unwind_start(void) {
+void hak_unwind_note_main(void) {
   program_entry = getauxval(AT_ENTRY);
   /* The kernel puts these bytes above the first thread's stack. */
   main_top = hak_align_up(getauxval(AT_RANDOM), HAK_PAGE_LEAST);
   main_pointer = (uintptr_t)hak_thread_pointer();
+}
+
+void hak_unwind_start(void) {
+  static uint32_t begun;
+  if (hak_exchange_acquire(&begun, 1) != 0) return;
+  if (main_pointer == 0) hak_unwind_note_main();
   if (find_object == NULL && start_module_count == 0) dl_iterate_phdr(note_module, NULL);
   uintptr_t pc;
   hak_unwind(&pc, 1); /* so that libc's function is bound now, where that is done by the first call */

@@ -4,7 +4,10 @@
 
 #include <stdint.h>
 
-/* Before the first walk that shall be fast, and before there are threads. Where libc cannot be asked for the module of an
+/* On the process's first thread, before others: where its stack ends. */
+void hak_unwind_note_main(void);
+
+/* Before the first walk that shall be fast; once, and under no lock, since libc may take the loader's. Where libc cannot be asked for the module of an
  * address without a lock (all but glibc 2.35 and later), this notes the modules that are loaded; of others only frame
  * pointers are followed. */
 void hak_unwind_start(void);

@@ -17,6 +17,8 @@ _Static_assert(STEPS % SLAB_STEPS == 0, "a decay time has whole rounds of slabs"
 #define WINDOW 7 /* looks: what the load had in use then may stay where it swings; gone before two decay times are over */
 #define REFAULT_PART 4              /* more than this part of what was purged, wanted again, was purged too early */
 #define REFAULT_LEAST (8 * HAK_MIB) /* bytes; less is a fifth of a percent of a CPU */
+#define REFAULT_MOST (32 * HAK_MIB) /* and so much is worth it up to this part of what the program holds: */
+#define REFAULT_HELD_PART 8
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
 #define NEAR_MS 250                 /* decay time near a target and in lean mode; and a target is looked at as often */
 
@@ -25,7 +27,10 @@ _Static_assert(STEPS % SLAB_STEPS == 0, "a decay time has whole rounds of slabs"
 #define KEPT_LIMITED_BYTES (64 * HAK_MIB)
 #define REACH_LEAST_MS 100 /* a thread that came by within it is awake */
 #define STEP_SPANS (16 * SPANS_PER_MIB) /* half a millisecond, or one */
-#define RESTED_STEPS 4 /* at once where nobody has come by for a decay time: the next call may be as far off */
+/* Where nobody has come by for a decay time the next call may be as far off: so many at once, a fiftieth of that time, and 40 ms at most. */
+#define RESTED_STEPS 4
+#define RESTED_STEPS_MAX 32
+#define RESTED_STEP_MS 64
 
 static uint64_t base_ms;      /* constant once started: of the profile or the option */
 static uint64_t last_ms;      /* relaxed; of the last look, 0: none yet; written by the thread that looks */
@@ -70,8 +75,8 @@ static bool goes_lazily(void) {
 
 static bool helper_sleeps(void) { return hak_load_seq(&hak_decay_sleeper) != 0; }
 
-/* Again where the helper falls asleep or wakes meanwhile: a mark that stays high would let it sleep, one that stays low would
- * have each free purge. */
+/* Retries if the helper slept or woke meanwhile: a mark that stays high would let it sleep, one that stays low would have each free
+ * purge. */
 static void set_mark(void) {
   size_t rest = hak_max_size(MARK_SPANS, hak_load_relaxed(&rule_rest));
   size_t mark = lean_mode ? lean_target() : base_ms == 0 ? 0 : rest;
@@ -107,6 +112,10 @@ void hak_decay_wake_helper(void) {
   }
 }
 
+bool hak_decay_waits(void) {
+  return hak_decay_step_due() || dirty_now() > hak_decay_worth_spans || hak_load_relaxed(&hak_kept_mapping_bytes) != 0;
+}
+
 size_t hak_decay_idle_bytes(void) {
   return hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_kept_extent_bytes) + hak_load_relaxed(&hak_kept_mapping_bytes);
 }
@@ -133,8 +142,14 @@ static uint64_t purged_now(void) {
   return hak_load_relaxed(&hak_purge_stats.bytes) - hak_load_relaxed(&hak_purge_stats.purged_slab_pages) * hak_os_page_size();
 }
 
+/* To a program of 200 MiB, 24 that stay for seconds are more than as many refaults are in these seconds. */
+static size_t refaults_worth(void) {
+  size_t held = (live_now() << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_held_mapped);
+  return hak_max_size(REFAULT_LEAST, hak_min_size(held / REFAULT_HELD_PART, REFAULT_MOST));
+}
+
 static bool was_too_early(uint64_t purged, uint64_t refaults) {
-  return refaults >= REFAULT_LEAST && refaults * REFAULT_PART > purged;
+  return refaults >= refaults_worth() && refaults * REFAULT_PART > purged;
 }
 
 static size_t window_peak(void) {
@@ -181,7 +196,7 @@ static void judge_refaults(void) {
   refaults_seen = refaults;
   if (was_too_early(went, again))
     hak_store_relaxed(&swings, true);
-  else if (again < REFAULT_LEAST && most_missing < REFAULT_LEAST / HAK_SPAN_SIZE)
+  else if (again < refaults_worth() && most_missing < refaults_worth() / HAK_SPAN_SIZE)
     hak_store_relaxed(&swings, false);
   most_missing = 0;
   size_t most = hak_load_relaxed(&swings) ? window_peak() : 0;
@@ -230,8 +245,8 @@ static void withdraw_idle(void) {
 }
 
 /* Twice a decay time: free pages of slabs that stayed as they were since the time before. */
-static void decay_slabs(hak_deferred *d) {
-  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_purge_slabs(hak_arena_at(i), looks / SLAB_STEPS, false, SIZE_MAX, d);
+static void decay_slabs(unsigned round, hak_deferred *d) {
+  for (uint32_t i = hak_arena_count(); i-- > 0;) hak_purge_slabs(hak_arena_at(i), round, false, SIZE_MAX, d);
 }
 
 /* Once a decay time: what is cached in depots and nobody needed. */
@@ -308,6 +323,10 @@ static void reach_sleepers(uint64_t now_ms, bool rested, hak_deferred *d) {
   hak_tcache_reach(now_ms - ms, rested, d);
 }
 
+static size_t rested_spans(uint64_t rest_ms) {
+  return hak_min_size(hak_max_size(rest_ms / RESTED_STEP_MS, RESTED_STEPS), RESTED_STEPS_MAX) * STEP_SPANS;
+}
+
 static void look(uint64_t now_ms, hak_deferred *d) {
   HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   uint64_t last = hak_load_relaxed(&last_ms);
@@ -331,14 +350,16 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   release_kept(now_ms, 0, d);
   size_t allowed = allowed_now(passed, idle);
   if (dirty_now() > allowed) hak_store_relaxed(&hak_decay_goal, hak_min_size(allowed, hak_load_relaxed(&hak_decay_goal)));
-  purge_to_goal(idle ? RESTED_STEPS * STEP_SPANS : STEP_SPANS);
+  purge_to_goal(idle ? rested_spans(now_ms - last) : STEP_SPANS);
   left_dirty = dirty_now();
   unsigned before = looks;
   looks += (unsigned)passed;
   bool whole_time = looks / STEPS != before / STEPS;
   if (whole_time) judge_refaults();
   if (whole_time && !idle) decay_arenas(false, d);
-  if (looks / SLAB_STEPS != before / SLAB_STEPS) decay_slabs(d);
+  /* What depots and caches have just put back was as long at rest as they were. */
+  if (idle) decay_slabs(looks / SLAB_STEPS - 1, d);
+  if (looks / SLAB_STEPS != before / SLAB_STEPS) decay_slabs(looks / SLAB_STEPS, d);
 }
 
 static void divide_work(uint64_t now_ms) {
@@ -386,7 +407,9 @@ static void flush_caches(hak_deferred *d) {
 }
 
 void hak_decay_make_room(hak_deferred *d) {
+  bool left;
   flush_caches(d);
+  hak_kept_release(UINT64_MAX, 0, &left, &d->purge_due); /* extents alone: a mapping would be a call */
   hak_pool_note_emptied();
 }
 
@@ -413,8 +436,8 @@ void hak_decay_excess(hak_deferred *d) {
   size_t limit = hak_max_size(mark, held);
   if (hak_load_relaxed(&hak_decay_goal) != SIZE_MAX) return; /* slow paths are at it */
   if (dirty_now() <= limit || rests_after_refaults()) return;
-  /* Where the program has freed more than it holds, blocks in caches, one here and one there, would pin as many slabs. Of a low
-   * mark, as without decay, each free comes by here. */
+  /* Cached blocks pin slabs: flush first where the program has freed more than it holds. With a low mark, as without decay, each free
+   * comes by here. */
   if (dirty_now() > live_now()) flush_caches(d);
   hak_store_relaxed(&rule_refaults, refaults_now());
   hak_store_relaxed(&rule_bytes, 0);

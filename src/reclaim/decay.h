@@ -30,6 +30,8 @@ extern bool hak_decay_kept_due; /* relaxed: of what is kept some has to go */
 HAK_INLINE bool hak_decay_step_due(void) {
   return HAK_UNLIKELY(hak_load_relaxed(&hak_decay_goal) != SIZE_MAX || hak_load_relaxed(&hak_decay_kept_due));
 }
+/* That, or memory waits for its time. */
+bool hak_decay_waits(void);
 void hak_decay_step(uint64_t now_ms, bool all, hak_deferred *deferred);
 /* More is dirty than the mark, or than the target leaves room for. Caller holds no lock. */
 void hak_decay_excess(hak_deferred *deferred);

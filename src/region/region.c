@@ -11,7 +11,7 @@ _Static_assert(HAK_HUGE_PAGE_SPANS * 32 == HAK_CHUNK_SPANS, "a chunk's huge page
 _Static_assert(sizeof(hak_span) == 64, "one cache line, of a page that has 64");
 
 hak_region hak_main_region;
-/* Until the first region: no address lies within any limit from here, so a new limit may be seen with it. */
+/* Until the first region above every address, so that an old base with a new limit matches nothing. */
 uintptr_t hak_main_base = (uintptr_t)1 << 63;
 size_t hak_main_limit;
 

@@ -211,7 +211,7 @@ static void check_own_cache(void) {
     const hak_tcache_bin *b = &t->bins[c];
     if (b->loaded != NULL) {
       void **empty = hak_magazine_empty_top(b->loaded, c);
-      check_cached(c, empty + 1, (size_t)(t->top[c + 1] - empty));
+      check_cached(c, empty + 1, (size_t)(*hak_tcache_top_of(t, c) - empty));
     }
     for (void **full = b->full; full != NULL; full = (void **)*full)
       check_cached(c, hak_magazine_empty_top(full, c) + 1, hak_magazine_usable[c]);

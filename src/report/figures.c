@@ -29,8 +29,8 @@ typedef struct walk {
   hak_region *r;
   size_t first, index; /* of the group, and the next one */
   size_t left;  /* spans that belong to the slab or extent before `index` … */
-  uint8_t code; /* … and their code */
-  uint8_t codes[GROUP];
+  uint8_t entry; /* … and their entry in the span map */
+  uint8_t entries[GROUP];
   seen_slab slabs[GROUP];
   unsigned slab_count;
 } walk;
@@ -41,7 +41,7 @@ static void count_extent(hakmem_stats *t, const hak_span *s, uint64_t bytes) {
   if (t->requests_noted) t->extent_requested += hak_min_size(hak_load_relaxed(&s->asked), bytes);
 }
 
-/* A held span that is the first of something, under the pool's lock. Returns its code, and sets the spans that follow.
+/* A held span that is the first of something, under the pool's lock. Returns its entry in the span map, and sets the spans that follow.
  * None is counted beyond `end`, the limit that was seen. */
 static uint8_t see_head(walk *w, unsigned code, size_t end) {
   hak_assert_held(&hak_span_pool.lock);
@@ -56,23 +56,23 @@ static uint8_t see_head(walk *w, unsigned code, size_t end) {
   if (s->head == s) spans = (uint32_t)hak_min_size(hak_max_size(s->span_count, 1), end - w->index);
   uint64_t bytes = (uint64_t)spans << HAK_SPAN_SHIFT;
   w->left = spans - 1;
-  w->code = (uint8_t)(code - 1);
+  w->entry = (uint8_t)(code - 1);
   if (hak_code_is_class(code)) {
     w->slabs[w->slab_count++] = (seen_slab){spans, (uint8_t)(w->index - w->first), (uint8_t)code};
     HAK_ASSERT(w->slab_count <= GROUP);
-    return w->code;
+    return w->entry;
   }
   if (code == HAK_CODE_EXTENT_FREED) {
-    w->code = HAK_MAP_EXTENT_CACHED;
+    w->entry = HAK_MAP_EXTENT_CACHED;
     w->figures->free_blocks++;
     t->extents_cached += bytes;
   } else {
     /* A body whose head is of an earlier moment is a part of an extent that has grown since. */
     if (code == HAK_CODE_EXTENT) count_extent(t, s, bytes);
     else t->extents += bytes;
-    w->code = HAK_MAP_EXTENT_BODY;
+    w->entry = HAK_MAP_EXTENT_BODY;
   }
-  return code == HAK_CODE_EXTENT ? HAK_MAP_EXTENT : w->code;
+  return code == HAK_CODE_EXTENT ? HAK_MAP_EXTENT : w->entry;
 }
 
 /* Up to the end of the bitmaps' word that index is in. Returns the number of spans. */
@@ -88,24 +88,24 @@ static size_t walk_group(walk *w, size_t end) {
   uint64_t is_absent = chunk->absent[word];
   for (; w->index < stop; w->index++) {
     uint64_t bit = (uint64_t)1 << (w->index % 64);
-    uint8_t *code = &w->codes[w->index - first];
+    uint8_t *entry = &w->entries[w->index - first];
     if (w->left > 0) {
       w->left--;
-      *code = w->code;
+      *entry = w->entry;
     } else if (hak_region_is_guard(w->index)) {
       t->guards += HAK_SPAN_SIZE;
-      *code = HAK_MAP_GUARD;
+      *entry = HAK_MAP_GUARD;
     } else if ((is_absent & bit) != 0) {
       t->spans -= HAK_SPAN_SIZE; /* of all below the limit, added last */
-      *code = HAK_MAP_CLEAN;
+      *entry = HAK_MAP_CLEAN;
     } else if ((is_free & bit) == 0) {
-      *code = see_head(w, hak_region_slab_code(w->r, w->index), end);
+      *entry = see_head(w, hak_region_slab_code(w->r, w->index), end);
     } else if ((is_dirty & bit) != 0) {
       t->free_dirty += HAK_SPAN_SIZE;
-      *code = HAK_MAP_DIRTY;
+      *entry = HAK_MAP_DIRTY;
     } else {
       t->free_clean += HAK_SPAN_SIZE;
-      *code = HAK_MAP_CLEAN;
+      *entry = HAK_MAP_CLEAN;
     }
   }
   hak_lock_drop(&hak_span_pool.lock);
@@ -143,9 +143,9 @@ static void forget_slab(walk *w, const seen_slab *seen) {
   HAK_ASSERT(seen->place < GROUP && seen->spans > 0);
   w->figures->stats.free_dirty += (uint64_t)seen->spans << HAK_SPAN_SHIFT;
   size_t end = seen->place + seen->spans;
-  for (size_t i = seen->place; i < hak_min_size(end, GROUP); i++) w->codes[i] = HAK_MAP_DIRTY;
+  for (size_t i = seen->place; i < hak_min_size(end, GROUP); i++) w->entries[i] = HAK_MAP_DIRTY;
   bool goes_on = w->left > 0 && w->first + end == w->index + w->left;
-  if (goes_on) w->code = HAK_MAP_DIRTY; /* in the next group */
+  if (goes_on) w->entry = HAK_MAP_DIRTY; /* in the next group */
 }
 
 static void count_slabs(walk *w) {
@@ -171,7 +171,7 @@ static HAK_NOINLINE void count_region(hak_figures *f, unsigned number) {
     if (!map) continue;
     size_t fits = hak_min_size(n, f->map_capacity - f->map_entries);
     HAK_ASSERT(f->map_entries + fits <= f->map_capacity);
-    memcpy(f->map + f->map_entries, w.codes, fits);
+    memcpy(f->map + f->map_entries, w.entries, fits);
     f->map_entries += fits;
     f->mapped_spans[number] += fits;
   }

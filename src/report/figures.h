@@ -13,7 +13,7 @@ typedef struct hak_class_row {
   uint64_t slabs, slab_bytes, handed_out, cached, depots, free, never_allocated, rest, requests, requested;
 } hak_class_row;
 
-/* The span map's codes; 0 to HAK_CLASS_COUNT - 1: a slab of that class. */
+/* The span map's entries; 0 to HAK_CLASS_COUNT - 1: a slab of that class. */
 enum {
   HAK_MAP_EXTENT = 0x80,
   HAK_MAP_EXTENT_BODY = 0x81,

@@ -6,7 +6,10 @@
 
 #include "hakmem/hakmem.h"
 #include "os/os.h"
+#include "profile/labels.h"
 #include "profile/profile.h"
+#include "report/mappings.h"
+#include "report/pprof.h"
 #include "tcache/draw.h"
 
 #define PATH_BYTES 4096
@@ -16,35 +19,18 @@ static uint64_t rounded(double x) { return x > 0 ? (uint64_t)(x + 0.5) : 0; }
 
 static void hex(hak_sink *s, uintptr_t value) {
   char text[24];
-  snprintf(text, sizeof text, " %#zx", (size_t)value);
-  hak_sink_text(s, text);
-}
-
-/* Calls line(sink, text) for each line of the file of mappings, without its end; lines longer than a path are cut. */
-static void each_mapping(hak_sink *s, void (*line)(hak_sink *, char *)) {
-  char buffer[PATH_BYTES + 256];
-  size_t used = 0;
-  int fd = hak_os_open_own("maps");
-  for (long n; fd >= 0 && (n = hak_os_read(fd, buffer + used, sizeof buffer - 1 - used)) > 0;) {
-    used += (size_t)n;
-    HAK_ASSERT(used < sizeof buffer);
-    buffer[used] = '\0';
-    char *start = buffer, *end;
-    while ((end = strchr(start, '\n')) != NULL) {
-      *end = '\0';
-      line(s, start);
-      start = end + 1;
-    }
-    used -= (size_t)(start - buffer);
-    memmove(buffer, start, used);
-    if (used == sizeof buffer - 1) used = 0; /* no path is as long */
-  }
-  if (fd >= 0) hak_os_close(fd);
+  char *at = text + sizeof text - 1;
+  *at = '\0';
+  do *--at = "0123456789abcdef"[value % 16];
+  while ((value /= 16) != 0);
+  hak_sink_text(s, " 0x");
+  hak_sink_text(s, at);
 }
 
 /* --- pprof's text, and jemalloc's --- */
 
-static void plain_mapping(hak_sink *s, char *line) {
+static void plain_mapping(void *sink, char *line) {
+  hak_sink *s = sink;
   hak_sink_text(s, line);
   hak_sink_text(s, "\n");
 }
@@ -64,17 +50,43 @@ static void pcs_of(hak_sink *s, const hak_profile_stack *stack) {
   for (uint32_t i = 0; i < stack->depth; i++) hex(s, stack->pcs[i]);
 }
 
+/* Readers take it for a comment. */
+static void since(hak_sink *s) {
+  hak_sink_text(s, "# of what was allocated since ");
+  hak_sink_number(s, hak_profile.start_unix_ms);
+  if (!hak_profile.sampling) {
+    hak_sink_text(s, " and until ");
+    hak_sink_number(s, hak_profile.stop_unix_ms);
+  }
+  hak_sink_text(s, " (ms, Unix time)\n");
+}
+
+/* These formats have a place for what is held, and one for what was allocated in all. */
+static bool wants_peak(unsigned what) { return (what & HAKMEM_PROFILE_LIVE) == 0 && (what & HAKMEM_PROFILE_PEAK) != 0; }
+
+static hak_profile_sums held_by(const hak_profile_stack *stack, unsigned what) {
+  return wants_peak(what) ? (hak_profile_sums){.bytes = stack->peak_bytes, .count = stack->peak_count} : stack->live;
+}
+
+static hak_profile_sums held_in_all(unsigned what) {
+  const hak_profile_state *h = &hak_profile;
+  return wants_peak(what) ? (hak_profile_sums){.bytes = h->peak_bytes, .count = h->peak_count} : h->live;
+}
+
 /* Estimates, which no reader scales again. */
-static void render_pprof(hak_sink *s) {
+static void render_pprof(hak_sink *s, unsigned what) {
   hak_assert_held(&hak_profile_lock);
   const hak_profile_state *h = &hak_profile;
   hak_sink_text(s, "heap profile: ");
-  counts(s, h->live.count, h->live.bytes, h->total.count, h->total.bytes);
+  hak_profile_sums held = held_in_all(what);
+  counts(s, held.count, held.bytes, h->total.count, h->total.bytes);
   hak_sink_text(s, " @ heapprofile\n");
+  since(s);
   const hak_profile_stack *stack;
   for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
     if (rounded(stack->total.count) == 0) continue;
-    counts(s, stack->live.count, stack->live.bytes, stack->total.count, stack->total.bytes);
+    held = held_by(stack, what);
+    counts(s, held.count, held.bytes, stack->total.count, stack->total.bytes);
     hak_sink_text(s, " @");
     pcs_of(s, stack);
     hak_sink_text(s, "\n");
@@ -94,27 +106,30 @@ static void sampled_counts(hak_sink *s, const hak_profile_sums *live, const hak_
   hak_sink_text(s, "\n");
 }
 
-static void render_jemalloc(hak_sink *s) {
+static void render_jemalloc(hak_sink *s, unsigned what) {
   hak_assert_held(&hak_profile_lock);
   HAK_ASSERT(hak_profile.distance > 0);
   const hak_profile_state *h = &hak_profile;
   hak_sink_text(s, "heap_v2/");
   hak_sink_number(s, h->distance);
   hak_sink_text(s, "\n  t*: ");
-  sampled_counts(s, &h->live, &h->total);
+  hak_profile_sums held = held_in_all(what);
+  sampled_counts(s, &held, &h->total);
+  since(s);
   const hak_profile_stack *stack;
   for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
     if (rounded(stack->total.count) == 0) continue;
     hak_sink_text(s, "@");
     pcs_of(s, stack);
     hak_sink_text(s, "\n  t*: ");
-    sampled_counts(s, &stack->live, &stack->total);
+    held = held_by(stack, what);
+    sampled_counts(s, &held, &stack->total);
   }
 }
 
 /* --- JSON --- */
 
-static void json_mapping(hak_sink *s, char *line) {
+static void json_mapping(void *s, char *line) {
   if (strchr(line, '/') != NULL || strstr(line, "[vdso]") != NULL || strstr(line, " r-xp ") != NULL || strstr(line, " rwxp ") != NULL)
     hak_sink_escaped(s, NULL, line);
 }
@@ -141,6 +156,7 @@ static void json_stack(hak_sink *s, const hak_profile_stack *stack) {
   double mean_ms = stack->live.count > 0 ? stack->age_ms_sum / stack->live.count : 0;
   json_list(s, "age_ms", (const double[]){mean_ms, stack->oldest_ms}, 2);
   json_list(s, "freed", stack->freed, HAK_PROFILE_LIFETIMES);
+  if (stack->label != 0) hak_sink_member(s, "label", stack->label);
   hak_sink_close(s, '}');
 }
 
@@ -175,6 +191,7 @@ static void json_head(hak_sink *s) {
   hak_sink_escaped(s, "program", hak_os_program(program, sizeof program));
   hak_sink_member(s, "rate", h->distance);
   hak_sink_member(s, "started_ms", h->start_unix_ms);
+  hak_sink_member(s, "stopped_ms", h->sampling ? 0 : h->stop_unix_ms);
   hak_sink_member(s, "taken_ms", hak_os_unix_ms());
   hak_sink_open(s, "samples", '{');
   hak_sink_member(s, "taken", h->taken);
@@ -206,8 +223,17 @@ static void render_json(hak_sink *s) {
     if (rounded(stack->total.count) > 0) json_stack(s, stack);
   }
   hak_sink_close(s, ']');
+  hak_sink_open(s, "labels", '[');
+  const hak_label_name *name;
+  for (size_t place = 0; (name = hak_label_next_locked(&place)) != NULL;) {
+    hak_sink_open(s, NULL, '[');
+    hak_sink_member(s, NULL, name->label);
+    hak_sink_escaped(s, NULL, name->text);
+    hak_sink_close(s, ']');
+  }
+  hak_sink_close(s, ']');
   hak_sink_open(s, "maps", '[');
-  each_mapping(s, json_mapping);
+  hak_each_mapping(json_mapping, s);
   hak_sink_close(s, ']');
   hak_sink_close(s, '}');
   hak_sink_text(s, "\n");
@@ -215,36 +241,46 @@ static void render_json(hak_sink *s) {
 
 /* --- */
 
-void hak_heap_profile_render(hak_sink *s, hak_profile_format format) {
+void hak_heap_profile_render(hak_sink *s, hak_profile_format format, unsigned what) {
+  if (format == HAK_PROFILE_PROTO) {
+    hak_pprof_render(s, what);
+    return;
+  }
   hak_lock_take(&hak_profile_lock);
   hak_profile_settle(hak_os_now_ms());
   if (format == HAK_PROFILE_JSON)
     render_json(s);
   else if (format == HAK_PROFILE_PPROF)
-    render_pprof(s);
+    render_pprof(s, what);
   else
-    render_jemalloc(s);
+    render_jemalloc(s, what);
   hak_lock_drop(&hak_profile_lock);
   if (format == HAK_PROFILE_JSON) return;
   hak_sink_text(s, "\nMAPPED_LIBRARIES:\n");
-  each_mapping(s, plain_mapping);
+  hak_each_mapping(plain_mapping, s);
 }
 
-/* Into memory first, so that nobody waits for a file; where there is none for it, or too little, straight into the file. */
-static int render_to_file(int fd, hak_profile_format format) {
+int hak_heap_profile_give(hak_profile_format format, unsigned what, int (*give)(void *context, const void *data, size_t bytes), void *context) {
   char *memory = hak_os_reserve(RENDERED_BYTES, hak_os_page_size());
   size_t ready = 0;
   hak_sink sink;
-  if (memory != NULL) {
-    hak_sink_to_reservation(&sink, memory, RENDERED_BYTES, &ready);
-    hak_heap_profile_render(&sink, format);
-    bool whole = hak_sink_finish(&sink) == 0;
-    int error = whole ? hak_os_write(fd, memory, (size_t)(sink.at - memory)) : 0;
-    hak_os_unmap_own(memory, RENDERED_BYTES);
-    if (whole) return error;
-  }
+  if (memory == NULL) return ENOMEM;
+  hak_sink_to_reservation(&sink, memory, RENDERED_BYTES, &ready);
+  hak_heap_profile_render(&sink, format, what);
+  int error = hak_sink_finish(&sink) != 0 ? ENOMEM : give(context, memory, (size_t)(sink.at - memory));
+  hak_os_unmap_own(memory, RENDERED_BYTES);
+  return error;
+}
+
+static int write_to_fd(void *fd, const void *data, size_t bytes) { return hak_os_write(*(const int *)fd, data, bytes); }
+
+/* From memory, so that nobody waits for a file; where there is none for it, or too little, straight into the file. */
+static int render_to_file(int fd, hak_profile_format format) {
+  int error = hak_heap_profile_give(format, HAKMEM_PROFILE_ALL, write_to_fd, &fd);
+  if (error != ENOMEM) return error;
+  hak_sink sink;
   hak_sink_to_fd(&sink, fd);
-  hak_heap_profile_render(&sink, format);
+  hak_heap_profile_render(&sink, format, HAKMEM_PROFILE_ALL);
   return hak_sink_finish(&sink);
 }
 

@@ -13,22 +13,11 @@
 #define HUGE_LISTED 4096
 #define OWN_LISTED 1024
 
-typedef struct word {
-  const char *option;
-  const char *text;
-} word;
-
-static bool find_word(const hak_option_row *row, void *context) {
-  word *w = context;
-  if (__builtin_strcmp(row->name, w->option) != 0) return true;
-  w->text = hak_config_choice_name(row, *row->value);
-  return false;
-}
-
 static void option(hak_sink *s, const char *name, const char *option_name) {
-  word w = {option_name, ""};
-  hak_config_visit(find_word, &w);
-  hak_sink_string(s, name, w.text);
+  hak_option_row row;
+  char buffer[HAK_VALUE_TEXT];
+  if (hak_config_find(option_name, __builtin_strlen(option_name), &row))
+    hak_sink_string(s, name, hak_config_value_text(&row, *row.value, buffer));
 }
 
 static void settings(hak_sink *s, const hakmem_stats *t) {

@@ -2,6 +2,7 @@
 #include "report/serve.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 
 #include "guard/foreign.h"
@@ -10,7 +11,7 @@
 #include "reclaim/decay.h"
 #include "report/page.h"
 #include "report/render.h"
-#include "report/report.h"
+#include "tcache/tcache.h"
 
 uint32_t hak_report_signal_pending;
 
@@ -44,10 +45,28 @@ void hak_report_start(void) {
   hak_stats_page_start();
 }
 
-static void print_stats(void) {
+void hak_report_figures(bool json) {
   hak_sink sink;
   hak_sink_to_stderr(&sink);
-  hak_render_snapshot(&sink, hak_config.stats == HAK_STATS_JSON);
+  hak_render_snapshot(&sink, json);
+}
+
+static void print_stats(void) { hak_report_figures(hak_config.stats == HAK_STATS_JSON); }
+
+void hak_report_os_stats(void) {
+#define FORMAT(name, meaning) " " #name "=%" PRIu64
+#define VALUE(name, meaning) , hak_load_relaxed(&hak_os_stats.name)
+  hak_print("[SS_OS_STATS]" HAK_OS_LINE_COUNTERS(FORMAT) "\n" HAK_OS_LINE_COUNTERS(VALUE));
+}
+
+void hak_report_cache_csv(void) {
+  hak_print("class,block_size,aligned,hits,misses,refills,flushes\n");
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    hak_cache_counts sum;
+    hak_tcache_sum_counts(c, &sum);
+    hak_print("%u,%zu,%d,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", c, hak_class_size(c), c >= HAK_PLAIN_CLASSES,
+              sum.hits, sum.misses, sum.refills, sum.flushes);
+  }
 }
 
 void hak_report_serve_signal(void) {

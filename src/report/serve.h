@@ -19,6 +19,12 @@ extern uint32_t hak_report_signal_pending;
 /* Prints if the signal has come. Any thread, no lock held. */
 void hak_report_serve_signal(void);
 
+/* All figures to stderr. For callers with 7 KiB of stack. */
+void hak_report_figures(bool json);
+/* The lines that HAKMEM_SS_OS_STATS and HAKMEM_TINY_FRONT_DUMP ask for. */
+void hak_report_os_stats(void);
+void hak_report_cache_csv(void);
+
 /* Whether the settings ask for a report at exit, and that report; without may_lock, what needs no lock of it. */
 bool hak_report_wanted_at_exit(void);
 void hak_report_at_exit(bool may_lock);

@@ -82,6 +82,10 @@ void hak_sink_text(hak_sink *s, const char *text) {
   while (*text != '\0') put(s, *text++);
 }
 
+void hak_sink_bytes(hak_sink *s, const void *bytes, size_t count) {
+  for (size_t i = 0; i < count; i++) put(s, ((const char *)bytes)[i]);
+}
+
 void hak_sink_column(hak_sink *s, uint64_t value, unsigned width) {
   char digits[20];
   unsigned n = 0;

@@ -28,6 +28,7 @@ void hak_sink_to_reservation(hak_sink *sink, char *memory, size_t bytes, size_t 
 int hak_sink_finish(hak_sink *sink);
 
 void hak_sink_text(hak_sink *sink, const char *text);
+void hak_sink_bytes(hak_sink *sink, const void *bytes, size_t count);
 void hak_sink_number(hak_sink *sink, uint64_t value);
 /* Right-aligned in so many columns. */
 void hak_sink_column(hak_sink *sink, uint64_t value, unsigned width);

@@ -17,9 +17,8 @@ void hak_slab_note_purged(hak_span *s, size_t pages, unsigned live) {
   s->sparse_since = (uint8_t)(stamp_now() & STAMP_MASK);
 }
 
-/* Whoever takes blocks of a slab with purged pages will touch them: all its pages count as back. Where it becomes empty, or is to
- * be looked at again, it was not at rest: their call was one too many. Not so after some seconds: that a program comes
- * back to a size is no reason to keep its pages in between. (One in 16 that is older is mistaken for young.) */
+/* A purged slab that leaves its list counts as resident; if that is soon, as a refault. After some seconds it is none: that a program
+ * comes back to a size is no reason to keep its pages in between. (One in 16 that is older is mistaken for young.) */
 #define LATE_STAMPS 2
 void hak_slab_left_sparse(hak_slab_set *set, hak_span *s) {
   HAK_ASSERT(s->list == 3 || s->list == HAK_PURGED_LIST);

@@ -64,7 +64,7 @@ static void find_all(hak_slab_set *set, unsigned class_code, search *f) {
   for (unsigned list = 2; size >= hak_os_page_size() && list-- > 0;) look(set->lists[list], f);
 }
 
-/* Stamps count walks, and not rounds: of those a walk may take four, after which they look the same. */
+/* Stamps with the walk: one walk may take four rounds, and two bits could not tell them apart. */
 static void find_idle(hak_slab_set *set, unsigned class_code, unsigned round, search *f) {
   hak_span *s = set->look_next;
   HAK_ASSERT(s == NULL || s->list == 3 || s->list == 2);
@@ -113,8 +113,8 @@ static void claim(hak_span *s, unsigned from, unsigned to, hak_free_pages *out) 
   }
 }
 
-/* Nothing to gain until its free count changes. It goes to the list before the last of fullness, so that neither looks at
- * others end here, nor refills take those first that have pages to give. */
+/* Skips the slab until its free count changes. List 2 keeps it out of the way: looks at other slabs do not end at it, and refills do
+ * not take slabs with pages to purge first. */
 static void give_up(hak_slab_set *set, hak_span *s) {
   if (s->list == HAK_PURGED_LIST) return; /* somebody else's call went through meanwhile: `scan_state` counts its pages */
   s->scan_state = (uint16_t)(hak_slab_free_count(s) | UNPURGEABLE);

@@ -3,7 +3,7 @@
  * Each thread has, in initial-exec TLS, for every page map code a pointer `top` to the last filled slot of its loaded
  * magazine of that class. The slot below a magazine's lowest usable one holds NULL: a pop that finds NULL is an empty
  * magazine. A magazine ends at a multiple of 1,024 bytes: a push whose slot would lie there is a full one. Every code that is
- * no class of the thread's (free memory, extents, all codes of a thread without a cache) has its top at the last slot of a
+ * no class of the thread's (free memory, extents, fenced classes, all codes of a thread without a cache) has its top at the last slot of a
  * read-only empty magazine, so both tests lead to the slow path, which sorts it out.
  *
  * A block of any arena goes into the magazine of whoever frees it. Only the owning thread writes its TLS; there is no lock and no fence here. A thief
@@ -18,12 +18,21 @@ typedef enum hak_thread_phase {
   HAK_THREAD_FRESH, /* no cache yet: its arena serves it block by block, until it has come by often enough */
   HAK_THREAD_CACHED,
   HAK_THREAD_ENDED, /* its destructor has run: its arena serves it */
+  HAK_THREAD_FORBIDDEN, /* to allocate and to free: its cache is put aside, and its arena serves it */
 } hak_thread_phase;
+
+/* What countdowns are drawn by. */
+typedef struct hak_count_rates {
+  double mean, guard_rate, profile_bytes; /* bytes of a countdown; guards of a request; bytes of a sample. While no distance has grown */
+} hak_count_rates;
 
 /* Of counted allocation. */
 typedef struct hak_count_state {
   uint64_t random;                     /* 0: nothing is drawn yet */
   uint32_t guard_shift, profile_shift; /* by what powers of two the samplers' distances had grown when it was */
+  uint32_t generation;                 /* of the rates that it was drawn by; 0: by none */
+  hak_count_rates rates;
+  int64_t given; /* all countdowns so far, whole: what the last one lacks of it has been asked for */
 } hak_count_state;
 
 struct hak_tcache;
@@ -36,6 +45,10 @@ typedef struct hak_thread {
   hak_count_state count;
   uint16_t phase;
   uint16_t calls; /* slow paths without a cache */
+  uint16_t phase_aside;
+  struct hak_tcache *aside; /* while forbidden, with phase and countdown of before */
+  int64_t countdown_aside;
+  uint64_t label; /* of what the thread allocates, for the heap profile; 0: none */
 } hak_thread;
 
 extern HAK_HIDDEN HAK_TLS hak_thread hak_tls;

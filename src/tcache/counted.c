@@ -18,32 +18,83 @@ typedef struct pace {
 } pace;
 
 uint32_t hak_counting_on;
-static hak_counting_rates rates;
-static double mean, guard_rate; /* bytes of a countdown, and guards of a request, while no distance has grown */
+static hak_count_rates rates; /* relaxed, between two changes of hak_counting_on */
+static uint32_t guards_a_second, profiles_a_second; /* relaxed */
+static uint32_t generation; /* the latest; by who starts */
 static pace guards, profiles;
 static int32_t first_left; /* relaxed; below 0: none */
 uint64_t hak_count_seeds;
 
-static double mean_for_guards(double blocks) {
+/* What has been asked for stays the same. */
+static void set_countdown(int64_t bytes) {
+  hak_tls.count.given += bytes - hak_tls.countdown;
+  hak_tls.countdown = bytes;
+}
+
+static double mean_for_guards(double blocks, double guard_rate) {
   double least = HAK_COUNTED_BYTES(0), taken = least * (blocks < GUARD_ALL_UP_TO ? 1 : blocks / GUARD_ALL_UP_TO);
   return (taken < GUARD_TAKEN ? taken : GUARD_TAKEN) / guard_rate;
 }
 
+static hak_count_rates rates_of(const hak_counting_rates *r) {
+  hak_count_rates made = {.mean = r->profile_bytes, .profile_bytes = r->profile_bytes};
+  if (r->guard_blocks == 0) return made;
+  made.guard_rate = r->guard_blocks == 1 ? CERTAIN : -hak_ln(1 - 1 / r->guard_blocks);
+  double guards_mean = mean_for_guards(r->guard_blocks, made.guard_rate);
+  if (made.mean == 0 || guards_mean < made.mean) made.mean = guards_mean;
+  return made;
+}
+
+static void copy_double(double *to, const double *from) {
+  double value;
+  __atomic_load(from, &value, __ATOMIC_RELAXED);
+  __atomic_store(to, &value, __ATOMIC_RELAXED);
+}
+
+static void copy_rates(hak_count_rates *to, const hak_count_rates *from) {
+  copy_double(&to->mean, &from->mean);
+  copy_double(&to->guard_rate, &from->guard_rate);
+  copy_double(&to->profile_bytes, &from->profile_bytes);
+}
+
+/* The release fence comes before the rates as the odd number does, and the release store behind them: adopt() copies between two reads of one
+ * even number. */
 void hak_counting_start(const hak_counting_rates *r) {
   HAK_ASSERT(r->guard_blocks == 0 || r->guard_blocks >= 1);
-  HAK_ASSERT(r->profile_bytes >= 0 && (r->guard_blocks != 0 || r->profile_bytes != 0));
-  rates = *r;
-  guard_rate = r->guard_blocks == 0 ? 0 : r->guard_blocks == 1 ? CERTAIN : -hak_ln(1 - 1 / r->guard_blocks);
-  mean = r->profile_bytes;
-  if (guard_rate != 0 && (mean == 0 || mean_for_guards(r->guard_blocks) < mean)) mean = mean_for_guards(r->guard_blocks);
-  hak_os_random(&hak_count_seeds, sizeof hak_count_seeds);
-  hak_tls.countdown = 0;
-  hak_store_release(&hak_counting_on, 1);
+  HAK_ASSERT(r->profile_bytes >= 0);
+  if (r->guard_blocks == 0 && r->profile_bytes == 0) {
+    hak_store_release(&hak_counting_on, 0);
+    return;
+  }
+  hak_count_rates made = rates_of(r);
+  if (generation == 0) hak_os_random(&hak_count_seeds, sizeof hak_count_seeds);
+  generation = generation + 2 == 0 ? 2 : generation + 2;
+  hak_store_relaxed(&hak_counting_on, generation + 1);
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+  copy_rates(&rates, &made);
+  hak_store_relaxed(&guards_a_second, r->guard_a_second);
+  hak_store_relaxed(&profiles_a_second, r->profile_a_second);
+  hak_store_relaxed(&guards.shift, 0);
+  hak_store_relaxed(&profiles.shift, 0);
+  hak_store_release(&hak_counting_on, generation);
+  if (hak_tls.count.generation == 0) set_countdown(0);
+}
+
+/* False: they are being written, and nobody waits. */
+static bool adopt(hak_count_state *s, uint32_t seen) {
+  hak_count_rates copied;
+  if (seen % 2 != 0) return false;
+  copy_rates(&copied, &rates);
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  if (hak_load_relaxed(&hak_counting_on) != seen) return false;
+  s->rates = copied;
+  s->generation = seen;
+  return true;
 }
 
 void hak_counting_guard_first(uint32_t blocks) {
   first_left = (int32_t)blocks;
-  hak_tls.countdown = 0;
+  set_countdown(0);
 }
 
 /* Every request comes by here until they are used up: countdowns are 0. */
@@ -78,8 +129,9 @@ static double grown(double distance, uint32_t shift) {
 
 /* As short as the sampler with the shorter distance needs. */
 static double mean_of(const hak_count_state *s) {
-  if (rates.guard_blocks == 0) return grown(mean, s->profile_shift);
-  return grown(mean, rates.profile_bytes == 0 ? s->guard_shift : (uint32_t)hak_min_size(s->guard_shift, s->profile_shift));
+  const hak_count_rates *r = &s->rates;
+  if (r->guard_rate == 0) return grown(r->mean, s->profile_shift);
+  return grown(r->mean, r->profile_bytes == 0 ? s->guard_shift : (uint32_t)hak_min_size(s->guard_shift, s->profile_shift));
 }
 
 /* A countdown keeps the distances it was drawn with: so each request's probability is known before it happens. */
@@ -91,9 +143,10 @@ static int64_t draw(hak_count_state *s) {
 
 /* The request is for both samplers, one, or neither: each wants it with its own probability, of which `ended` is the part that has come true. */
 static hak_due decide(hak_count_state *s, size_t size, double taken) {
+  const hak_count_rates *r = &s->rates;
   double ended = hak_one_minus_exp(taken / mean_of(s)), guard = 0;
-  double profile = rates.profile_bytes == 0 ? 0 : hak_one_minus_exp(taken / grown(rates.profile_bytes, s->profile_shift));
-  if (size <= rates.guard_max) guard = hak_one_minus_exp(guard_rate / grown(1, s->guard_shift));
+  double profile = r->profile_bytes == 0 ? 0 : hak_one_minus_exp(taken / grown(r->profile_bytes, s->profile_shift));
+  if (size <= HAK_COUNT_GUARD_MAX) guard = hak_one_minus_exp(r->guard_rate / grown(1, s->guard_shift));
   double x = hak_draw_uniform(next_random(s)) * ended;
   bool profiled = x < profile;
   return (hak_due){
@@ -105,25 +158,51 @@ static hak_due decide(hak_count_state *s, size_t size, double taken) {
 
 void hak_count_lengthen(size_t size) {
   int64_t bytes = OFF_REQUESTS * HAK_COUNTED_BYTES(size);
-  if (!hak_counting() && bytes > HAK_COUNT_OFF_BYTES) hak_tls.countdown = bytes;
+  if (!hak_counting() && bytes > HAK_COUNT_OFF_BYTES) set_countdown(bytes);
 }
 
+void hak_count_shorten_to(int64_t most) {
+  hak_count_state *s = &hak_tls.count;
+  uint32_t seen = hak_load_acquire(&hak_counting_on);
+  if (seen != 0 && s->generation == seen) return;
+  set_countdown(seen == 0 || s->generation != 0 ? most : 0);
+  if (seen != 0) s->generation = 0; /* by earlier rates there is no sample in `most` bytes; from there on the new ones count */
+}
+
+static hak_due end_off(hak_count_state *s) {
+  s->generation = 0;
+  set_countdown(0);
+  if (HAK_HARD(GUARDS) && is_first()) return (hak_due){.guard = true};
+  set_countdown(HAK_COUNT_OFF_BYTES);
+  return (hak_due){0};
+}
+
+void hak_count_forbid(void) {
+  hak_tls.countdown_aside = hak_tls.countdown;
+  set_countdown(INT64_MIN / 2);
+}
+
+void hak_count_allow(void) { set_countdown(hak_tls.countdown_aside); }
+
 HAK_COLD hak_due hak_count_end(size_t size) {
+  if (HAK_UNLIKELY(hak_tls.phase == HAK_THREAD_FORBIDDEN)) return (hak_due){.forbidden = true};
   hak_count_state *s = &hak_tls.count;
   int64_t taken = HAK_COUNTED_BYTES(size);
-  if (!hak_counting()) {
-    hak_tls.countdown = 0;
-    if (HAK_HARD(GUARDS) && is_first()) return (hak_due){.guard = true};
-    hak_tls.countdown = HAK_COUNT_OFF_BYTES;
-    return (hak_due){0};
-  }
-  if (s->random == 0) { /* what has ended was none of ours */
-    hak_tls.countdown = draw(s) - taken;
+  uint32_t seen = hak_load_acquire(&hak_counting_on);
+  if (seen == 0) return end_off(s);
+  if (s->random == 0) s->generation = 0;
+  if (s->generation == 0) { /* what has ended was none of ours */
+    if (!adopt(s, seen)) {
+      set_countdown(0);
+      return (hak_due){0};
+    }
+    set_countdown(draw(s) - taken);
     if (hak_tls.countdown >= 0) return (hak_due){0};
   }
   hak_due due = decide(s, size, (double)taken);
-  if (due.guard) adapt(&guards, rates.guard_a_second);
-  if (due.profile) adapt(&profiles, rates.profile_a_second);
-  hak_tls.countdown = draw(s);
+  if (due.guard) adapt(&guards, hak_load_relaxed(&guards_a_second));
+  if (due.profile) adapt(&profiles, hak_load_relaxed(&profiles_a_second));
+  if (s->generation != seen) adopt(s, seen); /* else by the earlier ones once more */
+  set_countdown(draw(s));
   return due;
 }

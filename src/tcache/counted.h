@@ -7,7 +7,10 @@
  * Countdowns are exponentially distributed, so a request ends one with the probability 1 - e^(-taken / mean), whatever came before.
  * Two samplers share them: the heap profile, one sample in R bytes, and guarded blocks, one of N blocks. The mean is
  * short enough for both; of the countdowns that end each accepts as many as it should have, independently of the other (thinning).
- * Only the owner touches a thread's state. */
+ * Only the owner touches a thread's state.
+ *
+ * Samplers come and go while threads run. A thread that has been counting by earlier rates ends its countdown by these, so that no request is
+ * passed over, and draws the next one by the new rates; one that has not been begins at its next slow path or at its countdown's end. */
 #ifndef HAK_TCACHE_COUNTED_H
 #define HAK_TCACHE_COUNTED_H
 
@@ -16,24 +19,27 @@
 /* What a request is drawn for. */
 typedef struct hak_due {
   bool guard, profile;
+  bool forbidden; /* nobody: the thread may not ask */
   double probability; /* of its being a sample of the profile */
 } hak_due;
 
 typedef struct hak_counting_rates {
   double guard_blocks;  /* one block of so many; 0: none */
-  size_t guard_max;     /* of requests up to so many bytes */
   double profile_bytes; /* one sample in so many bytes; 0: none */
   /* Samples of the process, about; beyond it their distance doubles until there are fewer. 0: any number. */
   uint32_t guard_a_second, profile_a_second;
 } hak_counting_rates;
 
+#define HAK_COUNT_GUARD_MAX ((size_t)32 * 1024) /* guarded are requests of up to so many bytes */
+
+/* The rates' generation, even; odd while they are written; 0: nothing is sampled. */
 extern HAK_HIDDEN uint32_t hak_counting_on;
 HAK_INLINE bool hak_counting(void) { return HAK_UNLIKELY(hak_load_acquire(&hak_counting_on) != 0); }
 
 /* While nothing is sampled, the process's first so many requests are for guarded blocks. Before other threads run. */
 void hak_counting_guard_first(uint32_t blocks);
 
-/* Turns it on for good. Threads that had countdowns before are counted from the end of these on. */
+/* Turns it on, or off with rates of 0; one caller at a time. The calling thread is counted from its next request on. */
 void hak_counting_start(const hak_counting_rates *rates);
 
 /* A request of `size` bytes, counted, has ended the thread's countdown: the next one begins. */
@@ -42,13 +48,21 @@ hak_due hak_count_end(size_t size);
 /* While nothing is sampled, a thread comes by a slow path, which it might take none else of, after so many bytes: there memory that waits
  * goes back. While steps of that are due (reclaim/decay.h), sooner. */
 #define HAK_COUNT_OFF_BYTES (1024 * 1024)
-#define HAK_COUNT_STEP_BYTES (64 * 1024)
+#define HAK_COUNT_STEP_BYTES (32 * 1024)
 /* At a slow path: what the thread asks for from now on may be little, whatever its last countdown was drawn for … */
+void hak_count_shorten_to(int64_t most);
 HAK_INLINE void hak_count_shorten(int64_t most) {
-  if (HAK_UNLIKELY(hak_tls.countdown > most) && !hak_counting()) hak_tls.countdown = most;
+  if (HAK_UNLIKELY(hak_tls.countdown > most)) hak_count_shorten_to(most);
 }
 /* … and where a countdown was all that led there, the next one is longer: blocks as large as `size` come from the thread's cache. */
 void hak_count_lengthen(size_t size);
+/* Bytes that the calling thread has asked for since it began, each request with HAK_GRANULE - 1 more. */
+HAK_INLINE uint64_t hak_count_asked(void) { return (uint64_t)(hak_tls.count.given - hak_tls.countdown); }
+
+/* Each request of the calling thread ends its countdown, and is forbidden, from the first call on to the second. */
+void hak_count_forbid(void);
+void hak_count_allow(void);
+
 extern HAK_HIDDEN uint64_t hak_count_seeds; /* relaxed; where the next thread's random numbers begin */
 
 #endif

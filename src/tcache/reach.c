@@ -3,9 +3,9 @@
  * Owner and thief exclude each other without an atomic step of the owner. The owner's slow path stores `busy`, then reads `thief`; the
  * thief stores `thief`, has every thread pass a barrier (membarrier), then reads `busy`. So the thief sees that the owner is in a slow path, and leaves
  * the cache alone, or the owner's next slow path sees the thief, and waits. Then the thief has to itself what slow paths alone touch:
- * stacked magazines, spares, bins.
+ * stacked magazines, spares, loaded magazines of fenced classes.
  *
- * The loaded magazine belongs to the fast path as well. There the thief plants a NULL in a slot below the top: no pop gets past it. After one more
+ * Any other loaded magazine belongs to the fast path as well. There the thief plants a NULL in a slot below the top: no pop gets past it. After one more
  * barrier, a top above the slot and the NULL still in it say that nobody did before: what lies below, and what was in it, is the thief's. Else the program may have that
  * block: the thief takes nothing, and the owner's next slow path, which has no operation in flight, sees whether the block was popped. docs/locking.md has the argument,
  * models/reach.pml the search.
@@ -23,8 +23,9 @@
 #define IDLE_LOOKS 1024
 
 hak_lock hak_tcache_reach_lock;
+static const void *robber; /* mark of the thread that has the lock and is at caches; relaxed, right for that thread alone */
 
-/* Blocks of a loaded magazine, on their way to slabs. */
+/* Blocks of a loaded magazine that was not full, on their way to slabs. */
 typedef struct parcel {
   struct parcel *next;
   uint32_t class_code, count;
@@ -81,10 +82,12 @@ static void settle_bin(hak_tcache *t, unsigned c) {
 }
 
 void hak_tcache_meet_thief(hak_tcache *t) {
+  hak_store_relaxed(&t->waiting, true);
   while (hak_load_acquire(&t->thief) != 0) {
     hak_lock_take(&hak_tcache_reach_lock);
     hak_lock_drop(&hak_tcache_reach_lock);
   }
+  hak_store_relaxed(&t->waiting, false);
   if (t->planted == 0) return;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     if (t->bins[c].planted != 0) settle_bin(t, c);
@@ -104,7 +107,8 @@ static bool is_readable(const hak_tcache *t) {
 /* Blocks of the loaded magazine beyond the last one, which the owner may have in hand. */
 static unsigned reachable(const hak_tcache *t, unsigned c) {
   const hak_tcache_bin *b = &t->bins[c];
-  if (HAK_HARD(RANDOM) || b->loaded == NULL || b->planted != 0) return 0; /* hak_tcache_pop_any takes from anywhere */
+  if (hak_tcache_is_fenced(t, c) || HAK_HARD(RANDOM)) return 0; /* hak_tcache_pop_any takes from anywhere */
+  if (b->loaded == NULL || b->planted != 0) return 0;
   void **top = top_in(t, c), **empty = hak_magazine_empty_top(b->loaded, c);
   return top == NULL || top <= empty + 1 ? 0 : (unsigned)(top - empty - 1);
 }
@@ -112,8 +116,10 @@ static unsigned reachable(const hak_tcache *t, unsigned c) {
 /* A hint, while the owner may be at it: magazines that may have blocks to reach into. Of the owner's storage, which goes with it, nothing is read. */
 HAK_RACY static unsigned worth(const hak_tcache *t) {
   unsigned n = hak_load_racy(&t->stacked_bytes) != 0 || hak_load_racy(&t->spares) != NULL;
-  for (unsigned c = 0; !HAK_HARD(RANDOM) && c < HAK_CLASS_COUNT; c++)
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    if (HAK_HARD(RANDOM) && !hak_tcache_is_fenced(t, c)) continue;
     n += hak_load_racy(&t->bins[c].loaded) != NULL && hak_load_racy(&t->bins[c].planted) == 0;
+  }
   return n;
 }
 
@@ -122,12 +128,49 @@ static void let_go(hak_tcache *t) {
   hak_store_release(&t->thief, 0);
 }
 
+static parcel *take_parcel(haul *h, unsigned c, unsigned count) {
+  parcel *p = h->unused;
+  if (p == NULL) return NULL;
+  h->unused = p->next;
+  p->next = h->parcels;
+  h->parcels = p;
+  p->class_code = c;
+  p->count = count;
+  h->blocks += count;
+  return p;
+}
+
+/* A fenced class's loaded magazine, whole. */
+static void take_loaded(hak_tcache *t, unsigned c, haul *h) {
+  hak_tcache_bin *b = &t->bins[c];
+  if (b->loaded == NULL || !hak_tcache_is_fenced(t, c)) return;
+  void **magazine = b->loaded, **empty = hak_magazine_empty_top(magazine, c);
+  unsigned count = (unsigned)(b->fenced_top - empty);
+  if (count == hak_magazine_usable[c]) {
+    *magazine = h->full[c];
+    h->full[c] = magazine;
+    h->blocks += count;
+  } else {
+    parcel *p = count == 0 ? NULL : take_parcel(h, c, count);
+    if (count > 0 && p == NULL) return;
+    if (count > 0) memcpy(p->blocks, empty + 1, count * sizeof *empty);
+    hak_meta *spare = (hak_meta *)(void *)magazine;
+    spare->next = h->spares;
+    h->spares = spare;
+  }
+  b->loaded = NULL;
+  b->fenced_top = HAK_NULL_TOP;
+  hak_store_relaxed(&b->published, b->full_count * (uint32_t)hak_magazine_usable[c]);
+}
+
 static void take_stacks(hak_tcache *t, bool pinned_too, haul *h) {
   hak_assert_held(&hak_tcache_reach_lock);
   HAK_ASSERT(t->thief == 1 && t != hak_tls.cache);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_tcache_bin *b = &t->bins[c];
-    if (b->full == NULL || (!pinned_too && hak_tcache_is_pinned(b))) continue;
+    if (!pinned_too && hak_tcache_is_pinned(b)) continue;
+    take_loaded(t, c, h);
+    if (b->full == NULL) continue;
     unsigned blocks = b->full_count * (unsigned)hak_magazine_usable[c];
     void **last = b->full;
     while (*last != NULL) last = *last;
@@ -193,16 +236,10 @@ static void copy_blocks(haul *h) {
     hak_tcache_bin *b = &t->bins[c];
     void **slot = planted_slot(i);
     if (n == 0 || hak_load_acquire(slot) != NULL) continue; /* in doubt */
-    parcel *p = h->unused;
+    parcel *p = take_parcel(h, c, n); /* plant_all has seen that there are enough */
     HAK_ASSERT(p != NULL && n <= sizeof p->blocks / sizeof *p->blocks);
-    h->unused = p->next;
     memcpy(p->blocks, slot - n + 1, (n - 1) * sizeof *slot);
     p->blocks[n - 1] = b->doubted;
-    p->count = n;
-    p->class_code = c;
-    p->next = h->parcels;
-    h->parcels = p;
-    h->blocks += n;
     b->doubted = NULL;
     void **top = top_in(t, c);
     hak_store_relaxed(&b->published, top == NULL ? 0 : (uint32_t)(top - slot));
@@ -231,10 +268,9 @@ static bool rob(bool pinned_too, haul *h) {
   bool works = hak_os_barrier();
   if (works) {
     keep_sleepers();
-    for (unsigned i = 0; i < batch_size; i++) {
-      take_stacks(batch[i], pinned_too, h);
-      plant_all(batch[i], pinned_too, h);
-    }
+    /* All of these first: a plant is promised a parcel. */
+    for (unsigned i = 0; i < batch_size; i++) take_stacks(batch[i], pinned_too, h);
+    for (unsigned i = 0; i < batch_size; i++) plant_all(batch[i], pinned_too, h);
     if (plant_count > 0 && hak_os_barrier()) {
       look_at_tops();
       if (hak_os_barrier()) copy_blocks(h);
@@ -316,6 +352,7 @@ size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d
   for (unsigned looks = to_the_end ? UINT_MAX : IDLE_LOOKS; more;) {
     HAK_SCHEDULE_POINT("reach: looks for caches");
     hak_lock_take(&hak_tcache_reach_lock);
+    hak_store_relaxed(&robber, hak_thread_mark());
     if (at == NULL) at = next_by_turn != NULL ? next_by_turn : hak_tcache_made();
     get_parcels(&h, choose(&at, &looks, idle_since_ms));
     more = at != NULL && looks > 0;
@@ -324,6 +361,7 @@ size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d
       next_by_turn = at;
       more &= h.blocks < IDLE_BLOCKS;
     }
+    hak_store_relaxed(&robber, NULL);
     hak_lock_drop(&hak_tcache_reach_lock);
     HAK_SCHEDULE_POINT("reach: blocks in hand");
     flush_haul(&h, d);
@@ -332,17 +370,25 @@ size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d
   return h.blocks;
 }
 
-/* A thief of the parent has ended with its thread, perhaps in the middle: the next slow path finds out what it did to the one cache
- * that matters here. */
+/* A thief of the parent has ended with its thread, perhaps in the middle, and with the lock. Where this thread has that, it may be on the
+ * way to its first step or from its last: alone, it does not need it there. */
 void hak_tcache_fork_child_alone(void) {
+  if (robber != hak_thread_mark()) {
+    robber = NULL;
+    hak_tcache_reach_lock.state = 0;
+  }
   hak_tcache *t = hak_tls.cache;
   if (t == NULL || t->thief == 0) return;
-  t->planted = 1;
+  t->planted = 1; /* the next slow path finds out what was done to the one cache that matters here */
   t->thief = 0;
-  if (t->busy != 0) return; /* the stacks were its own */
+  if (t->busy > t->waiting) return; /* it was in a slow path before the thief came: all is its own */
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    t->bins[c].full = NULL; /* perhaps linked to what was taken from others; lost as theirs */
-    t->bins[c].full_count = t->bins[c].full_low = 0;
+    hak_tcache_bin *b = &t->bins[c];
+    b->full = NULL; /* perhaps linked to what was taken from others; lost as theirs */
+    b->full_count = b->full_low = 0;
+    if (!hak_tcache_is_fenced(t, c)) continue;
+    b->loaded = NULL;
+    b->fenced_top = HAK_NULL_TOP;
   }
   t->stacked_bytes = 0;
   t->spares = NULL;

@@ -7,12 +7,17 @@
 /* A thread may stack so much of all classes beside the loaded magazines: what has left the CPU's cache gains nothing by being handed
  * out first, and blocks freed in no order would be handed out in none. Of a class few, since the oldest is found by a walk. */
 #define STACK_BLOCKS_MAX 945
+/* And of fenced blocks so much beside. Both are of a thread that runs: four for each arena may have all of it, more share that. */
+#define FENCED_BYTES (4 * HAK_MIB)
+#define RUNNING_OF_AN_ARENA 4
+#define NEAR_PART 8 /* near a target */
 #define BATCH_FIRST 4
 #define SPARES_MAX 16 /* spare metadata blocks of a thread */
 
 /* Registry lock. */
 static hak_lock registry_lock;
 static hak_tcache *unused; /* those that nobody has */
+static size_t used_count;  /* the others; read by any thread, relaxed */
 static hak_request_counts requests_uncached[HAK_CLASS_COUNT]; /* relaxed: of threads without a cache */
 
 /* Other threads read the counters of a cache; nobody but its owner writes them. */
@@ -22,20 +27,26 @@ static size_t pinned_blocks(unsigned c) { return hak_config_pinned(hak_class_gro
 
 static uint16_t pinned_stack(unsigned c) {
   size_t pinned = pinned_blocks(c), usable = hak_magazine_usable[c];
-  /* Less than a magazine is of smaller magazines; not where the setting was read after the first allocation. */
+  /* A pin below one magazine shrinks magazines; not where the setting was read after the first allocation. */
   return (uint16_t)(pinned == 0 ? HAK_PINNED_NOT : pinned < usable ? 0 : pinned / usable - 1);
 }
 
 static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_class_size(c); }
 
+static size_t share_of(size_t bytes) {
+  size_t threads = hak_load_relaxed(&used_count), running = RUNNING_OF_AN_ARENA * (size_t)hak_arena_count();
+  if (HAK_UNLIKELY(hak_budget_near_now())) bytes /= NEAR_PART;
+  return threads <= running ? bytes : bytes * running / threads;
+}
+
 static bool may_stack(const hak_tcache *t, const hak_tcache_bin *b, unsigned c) {
   if (HAK_UNLIKELY(hak_tcache_is_pinned(b))) return b->full_count < b->pinned;
-  return (b->full_count + 1u) * hak_magazine_usable[c] <= STACK_BLOCKS_MAX && t->stacked_bytes + magazine_bytes(c) <= hak_os_l2_bytes;
+  return (b->full_count + 1u) * hak_magazine_usable[c] <= STACK_BLOCKS_MAX && t->stacked_bytes + magazine_bytes(c) <= share_of(hak_os_l2_bytes);
 }
 
 static void init_bins(hak_tcache *t) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++)
-    t->bins[c] = (hak_tcache_bin){.pinned = pinned_stack(c), .batch = BATCH_FIRST};
+    t->bins[c] = (hak_tcache_bin){.fenced_top = HAK_NULL_TOP, .pinned = pinned_stack(c), .batch = BATCH_FIRST};
 }
 
 /* --- magazines --- */
@@ -64,23 +75,18 @@ static void give_spare(hak_tcache *t, void *memory) {
   if (++t->spare_count > SPARES_MAX) give_spares(t);
 }
 
-static void ***top_of(const hak_tcache *t, unsigned c) {
-  HAK_ASSERT(t->top != NULL && c < HAK_CLASS_COUNT);
-  return &t->top[c + 1];
-}
-
-static unsigned loaded_blocks(const hak_tcache *t, unsigned c) {
+static unsigned loaded_blocks(hak_tcache *t, unsigned c) {
   void **magazine = t->bins[c].loaded;
-  return magazine == NULL ? 0 : (unsigned)(*top_of(t, c) - hak_magazine_empty_top(magazine, c));
+  return magazine == NULL ? 0 : (unsigned)(*hak_tcache_top_of(t, c) - hak_magazine_empty_top(magazine, c));
 }
 
 static void load(hak_tcache *t, unsigned c, void **magazine, unsigned count) {
-  HAK_ASSERT(t->top != hak_tls.top || t == hak_tls.cache);
+  HAK_ASSERT(t == hak_tls.cache);
   HAK_ASSERT(count <= hak_magazine_usable[c]);
   void **empty = hak_magazine_empty_top(magazine, c);
   *empty = NULL;
   t->bins[c].loaded = magazine;
-  *top_of(t, c) = empty + count;
+  *hak_tcache_top_of(t, c) = empty + count;
 }
 
 static bool load_empty(hak_tcache *t, unsigned c) {
@@ -148,12 +154,21 @@ static void flush_magazine(hak_tcache *t, unsigned c, void **magazine, hak_defer
 
 /* --- refill and overflow --- */
 
+/* After the long way of a fenced class; the short one counts on. */
+static void count_fenced(hak_tcache *t) {
+  size_t bytes = 0;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    if (hak_class_size(c) > HAK_FAST_MAX && !hak_tcache_is_pinned(&t->bins[c])) bytes += loaded_blocks(t, c) * hak_class_size(c);
+  }
+  t->fenced_room = (int64_t)share_of(FENCED_BYTES) - (int64_t)bytes;
+}
+
 static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
   HAK_ASSERT(b->batch > 0 && loaded_blocks(t, c) == 0);
   void **first = hak_magazine_empty_top(b->loaded, c) + 1;
   unsigned taken = hak_arena_take(a, c, first, (unsigned)hak_min_size(b->batch, hak_magazine_usable[c]), d);
-  *top_of(t, c) += taken;
+  *hak_tcache_top_of(t, c) += taken;
   b->batch = (uint8_t)hak_min_size(b->batch * 2u, SLOTS);
   if (t->counts != NULL) count_one(&t->counts[c].refills);
   return taken > 0;
@@ -181,7 +196,7 @@ static void flush_half(hak_tcache *t, unsigned c, hak_deferred *d) {
   unsigned count = loaded_blocks(t, c), n = (count + 1) / 2;
   void *oldest[HAK_MAGAZINE_SLOTS], **first = hak_magazine_empty_top(t->bins[c].loaded, c) + 1;
   memcpy(oldest, first, n * sizeof *first);
-  *top_of(t, c) -= n;
+  *hak_tcache_top_of(t, c) -= n;
   memmove(first, first + n, (count - n) * sizeof *first);
   flush_blocks(t, c, oldest, n, d);
 }
@@ -214,6 +229,18 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
   return true;
 }
 
+/* For one block more of the class. What is used least is not known: half of each class goes until it suffices, this one's last. */
+static void make_fenced_room(hak_tcache *t, unsigned class_code, hak_deferred *d) {
+  count_fenced(t);
+  for (unsigned n = 1; n <= HAK_CLASS_COUNT && t->fenced_room < (int64_t)hak_class_size(class_code); n++) {
+    unsigned c = (class_code + n) % HAK_CLASS_COUNT;
+    if (hak_class_size(c) <= HAK_FAST_MAX || hak_tcache_is_pinned(&t->bins[c]) || loaded_blocks(t, c) == 0) continue;
+    flush_half(t, c, d);
+    publish_count(t, c);
+    count_fenced(t);
+  }
+}
+
 /* Returns the class's blocks to slabs, and its magazines. */
 static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
   HAK_ASSERT(t->busy > 0 && t->bins[c].planted == 0);
@@ -223,7 +250,7 @@ static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
   unsigned count = loaded_blocks(t, c);
   void **magazine = b->loaded;
   b->loaded = NULL;
-  *top_of(t, c) = HAK_NULL_TOP;
+  *hak_tcache_top_of(t, c) = HAK_NULL_TOP;
   if (count > 0) flush_blocks(t, c, hak_magazine_empty_top(magazine, c) + 1, count, d);
   if (magazine != NULL) give_spare(t, magazine);
   hak_store_relaxed(&b->published, 0);
@@ -231,9 +258,24 @@ static void empty_bin(hak_tcache *t, unsigned c, hak_deferred *d) {
 
 /* --- calls --- */
 
+static void *pop_any(hak_tcache *t, unsigned c) {
+  unsigned count = loaded_blocks(t, c);
+  if (count == 0) return NULL;
+  void **top = *hak_tcache_top_of(t, c), **chosen = top - ((hak_tcache_random(t) >> 32) * count >> 32), *p = *chosen;
+  *chosen = *top;
+  *hak_tcache_top_of(t, c) = top - 1;
+  return p;
+}
+
+void *hak_tcache_pop_any(unsigned c) {
+  hak_tcache *t = hak_tls.cache;
+  return t == NULL || hak_tcache_is_fenced(t, c) ? NULL : pop_any(t, c);
+}
+
 static void *pop(hak_tcache *t, unsigned c) {
-  void **top = *top_of(t, c), *p = *top;
-  if (HAK_LIKELY(p != NULL)) *top_of(t, c) = top - 1;
+  if (HAK_HARD(RANDOM) && hak_tcache_is_fenced(t, c)) return pop_any(t, c);
+  void **top = *hak_tcache_top_of(t, c), *p = *top;
+  if (HAK_LIKELY(p != NULL)) *hak_tcache_top_of(t, c) = top - 1;
   return p;
 }
 
@@ -258,12 +300,13 @@ static void *alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
 void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
   void *p = alloc(t, c, d);
+  if (hak_class_size(c) > HAK_FAST_MAX) count_fenced(t);
   hak_tcache_leave(t);
   return p;
 }
 
 static void free_block(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
-  void **top = *top_of(t, c);
+  void **top = *hak_tcache_top_of(t, c);
 #if HAK_CHECKS
   if (HAK_UNLIKELY(*top == p)) {
     hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, p, c, "at the call");
@@ -278,31 +321,23 @@ static void free_block(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
       return;
     }
     publish(t, c);
-    top = *top_of(t, c);
+    top = *hak_tcache_top_of(t, c);
   }
   top[1] = p;
-  *top_of(t, c) = top + 1;
+  *hak_tcache_top_of(t, c) = top + 1;
   if (t->counts != NULL) count_one(&t->counts[c].hits);
 }
 
 void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
+  if (hak_class_size(c) > HAK_FAST_MAX) make_fenced_room(t, c, d);
   free_block(t, p, c, d);
+  if (hak_class_size(c) > HAK_FAST_MAX) count_fenced(t);
   hak_tcache_leave(t);
 }
 
 bool hak_tcache_has_magazine(const hak_tcache *t, unsigned c) {
   return t->bins[c].full != NULL || hak_load_relaxed(&hak_arena_current()->bins[c].full_count) != 0;
-}
-
-void *hak_tcache_pop_any(unsigned c) {
-  hak_tcache *t = hak_tls.cache;
-  unsigned count = t == NULL ? 0 : loaded_blocks(t, c);
-  if (count == 0) return NULL;
-  void **top = *top_of(t, c), **chosen = top - ((hak_tcache_random(t) >> 32) * count >> 32), *p = *chosen;
-  *chosen = *top;
-  *top_of(t, c) = top - 1;
-  return p;
 }
 
 void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred *d) {
@@ -319,8 +354,8 @@ void hak_tcache_prewarm(hak_tcache *t, unsigned c, unsigned blocks, hak_deferred
     if ((b->loaded == NULL || full != NULL) && !load_empty(t, c)) break;
     if (full != NULL) push_stack(t, c, full);
     unsigned n = (unsigned)hak_min_size(blocks, usable - loaded_blocks(t, c));
-    unsigned taken = hak_arena_take(hak_arena_current(), c, *top_of(t, c) + 1, n, d);
-    *top_of(t, c) += taken;
+    unsigned taken = hak_arena_take(hak_arena_current(), c, *hak_tcache_top_of(t, c) + 1, n, d);
+    *hak_tcache_top_of(t, c) += taken;
     if (taken == 0) break;
     blocks -= taken;
   }
@@ -378,6 +413,7 @@ static hak_tcache *take_unused(void) {
     HAK_ASSERT(!t->used && t->top == NULL);
     unused = t->next_unused;
     hak_store_relaxed(&t->used, true);
+    hak_add_single(&used_count, 1);
   }
   hak_lock_drop(&registry_lock);
   return t;
@@ -392,22 +428,22 @@ static hak_tcache *make(void) {
   hak_lock_take(&registry_lock);
   t->next = hak_tcache_latest;
   hak_store_release(&hak_tcache_latest, t);
+  hak_add_single(&used_count, 1);
   hak_lock_drop(&registry_lock);
   return t;
 }
 
-hak_tcache *hak_tcache_attach(bool bypass) {
+hak_tcache *hak_tcache_attach(bool all_fenced) {
   HAK_ASSERT(hak_tls.cache == NULL);
   hak_tcache *t = take_unused();
   if (t == NULL) t = make();
   if (t == NULL) return NULL;
-  /* One that was made before the settings were read, or when memory was out, has no shadow yet. Where it gets none, calls
-   * take the fast path, and the statistics do not count them. */
-  if (bypass && t->shadow == NULL) t->shadow = hak_meta_take_block((HAK_CODES * sizeof(void **) + HAK_META_SIZE - 1) / HAK_META_SIZE);
   hak_tcache_enter(t);
   init_bins(t);
   t->stacked_bytes = 0;
-  hak_store_relaxed(&t->top, bypass && t->shadow != NULL ? t->shadow : hak_tls.top);
+  t->fenced_room = 0;
+  t->all_fenced = all_fenced;
+  hak_store_relaxed(&t->top, hak_tls.top);
   for (unsigned code = 0; code < HAK_CODES; code++) t->top[code] = HAK_NULL_TOP;
   t->ending_rounds = 0;
   t->decayed_ms = hak_os_now_ms();
@@ -429,6 +465,7 @@ void hak_tcache_detach(hak_deferred *d) {
   hak_tcache_leave(t);
   hak_lock_take(&registry_lock);
   hak_store_relaxed(&t->used, false);
+  hak_sub_single(&used_count, 1);
   t->next_unused = unused;
   unused = t;
   hak_lock_drop(&registry_lock);
@@ -529,7 +566,7 @@ void hak_tcache_fork_unlock(void) {
 void hak_tcache_fork_child(void) {
   hak_assert_held(&registry_lock);
   for (hak_tcache *t = hak_tcache_latest; t != NULL; t = t->next) {
-    if (!t->used || t == hak_tls.cache) continue;
+    if (!t->used || t == hak_tls.cache || t == hak_tls.aside) continue;
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) t->bins[c].published = 0;
     t->spares = NULL;
     t->spare_count = 0;
@@ -537,6 +574,7 @@ void hak_tcache_fork_child(void) {
     t->top = NULL;
     t->busy = t->planted = 0;
     t->used = false;
+    used_count--;
     t->next_unused = unused;
     unused = t;
   }

@@ -21,8 +21,13 @@ typedef struct hak_request_counts {
   uint64_t count, bytes;
 } hak_request_counts;
 
+/* Blocks up to this size come from the fast path. The loaded magazines of larger ones are *fenced*: the owner touches them in slow paths
+ * alone, so that a thief may take all of what a sleeping thread has of them. */
+#define HAK_FAST_MAX ((size_t)8192)
+
 typedef struct hak_tcache_bin {
   void **loaded; /* magazine, or NULL */
+  void **fenced_top; /* its last filled slot, where the class is fenced */
   void **full;   /* full magazines, linked through slot 0, newest first */
   uint16_t full_count;
   uint16_t full_low;  /* least full_count since the last decay */
@@ -35,13 +40,15 @@ typedef struct hak_tcache_bin {
 } hak_tcache_bin;
 
 typedef struct hak_tcache {
-  void ***top;     /* hak_tls.top, or `shadow`, where every call has to take the slow path. By page map code */
+  void ***top;     /* hak_tls.top of the thread that has the cache. By page map code */
   uint32_t busy;    /* written by the owner: how many slow paths it is in */
   uint32_t thief;   /* reach lock: 1: the owner waits before its next slow path */
+  bool waiting;     /* written by the owner: for the thief */
   uint32_t planted; /* a bin has a planted slot. Written by the owner in a slow path, or by the thief that found it in none */
   hak_meta *spares; /* spare metadata blocks */
   uint32_t spare_count;
   size_t stacked_bytes; /* of all full magazines, that is */
+  int64_t fenced_room; /* bytes of fenced blocks, not stacked, that may still be cached */
   uint32_t ending_rounds;
   uint64_t slow_count; /* relaxed, read by any thread */
   uint64_t decayed_ms; /* when the cache was decayed last */
@@ -51,7 +58,8 @@ typedef struct hak_tcache {
   void *attached; /* metadata of the box above that keeps something with the cache (api/quarantine.h); NULL: none yet */
   hak_cache_counts *counts;     /* NULL: front metrics are off */
   hak_request_counts *requests; /* NULL: requests are not noted */
-  void ***shadow;
+  bool all_fenced; /* every call has to take the slow path */
+  void ***aside; /* the tops while the cache is put aside; NULL: it never was */
   struct hak_tcache *next; /* registry lock: of all caches ever made … */
   struct hak_tcache *next_unused; /* … and of those nobody has */
   bool used;
@@ -61,26 +69,78 @@ typedef struct hak_tcache {
 /* The owner's slow paths stand between these two; they may nest, in signal handlers. No lock may be held that a thief takes: those of
  * arenas and below. */
 HAK_COLD void hak_tcache_meet_thief(hak_tcache *cache);
+HAK_INLINE bool hak_tcache_is_met(const hak_tcache *t) {
+  return (hak_load_acquire(&t->thief) | hak_load_relaxed(&t->planted)) != 0;
+}
 HAK_INLINE void hak_tcache_enter(hak_tcache *t) {
   hak_add_single(&t->busy, 1);
   HAK_IN_ORDER(); /* the thief's barrier is the other half */
-  if (HAK_UNLIKELY((hak_load_acquire(&t->thief) | hak_load_relaxed(&t->planted)) != 0)) hak_tcache_meet_thief(t);
+  if (HAK_UNLIKELY(hak_tcache_is_met(t))) hak_tcache_meet_thief(t);
 }
 HAK_INLINE void hak_tcache_leave(hak_tcache *t) {
   HAK_ASSERT(t->busy > 0);
   hak_store_release(&t->busy, t->busy - 1);
 }
 
+HAK_INLINE bool hak_tcache_is_fenced(const hak_tcache *t, unsigned class_code) {
+  return t->all_fenced || hak_class_size(class_code) > HAK_FAST_MAX;
+}
+HAK_INLINE void ***hak_tcache_top_of(hak_tcache *t, unsigned class_code) {
+  return hak_tcache_is_fenced(t, class_code) ? &t->bins[class_code].fenced_top : &t->top[class_code + 1];
+}
+
 /* Puts what other threads keep into slabs; of those that had no slow exit since then, once until they have one (idle_since_ms
  * UINT64_MAX: of all). `to_the_end`: unless that is so much that the rest is for the next call. A thread in a slow path keeps all,
- * and any thread the last block of a class. Nothing where the system has no membarrier. Returns how many blocks. Caller holds no lock. */
+ * and any thread the last block of a class that is not fenced. Nothing where the system has no membarrier. Returns how many blocks. Caller holds no lock. */
 size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *deferred);
 
-/* Gives the calling thread, which has none, a cache. `bypass`: with a shadow in place of the TLS, so that every call takes the
- * slow path. NULL: out of memory. */
-hak_tcache *hak_tcache_attach(bool bypass);
+/* Gives the calling thread, which has none, a cache. `all_fenced`: every call takes the slow path. NULL: out of memory. */
+hak_tcache *hak_tcache_attach(bool all_fenced);
 /* Empties the calling thread's cache into slabs, and takes it from the thread, which has ended. */
 void hak_tcache_detach(hak_deferred *deferred);
+
+/* The short way of fenced classes, where the cache has a block or room and no thief is about. NULL or false: take the long one. */
+HAK_INLINE void *hak_tcache_pop_fenced(unsigned class_code) {
+  hak_tcache *t = hak_tls.cache;
+  if (HAK_HARD(RANDOM) || HAK_UNLIKELY(t == NULL || t->all_fenced)) return NULL;
+  void *p = NULL;
+  hak_add_single(&t->busy, 1);
+  HAK_IN_ORDER();
+  if (HAK_LIKELY(!hak_tcache_is_met(t))) {
+    void **top = t->bins[class_code].fenced_top;
+    p = *top;
+    if (HAK_LIKELY(p != NULL)) {
+      t->bins[class_code].fenced_top = top - 1;
+      t->fenced_room += hak_class_size(class_code);
+    }
+  }
+  hak_tcache_leave(t);
+  return p;
+}
+HAK_INLINE bool hak_tcache_push_fenced(void *p, unsigned class_code) {
+  hak_tcache *t = hak_tls.cache;
+  if (HAK_UNLIKELY(t == NULL || t->all_fenced)) return false;
+  bool room = false;
+  hak_add_single(&t->busy, 1);
+  HAK_IN_ORDER();
+  if (HAK_LIKELY(!hak_tcache_is_met(t))) {
+    void **top = t->bins[class_code].fenced_top;
+    int64_t left = t->fenced_room - (int64_t)hak_class_size(class_code);
+    room = left >= 0 && ((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) != 0 && (!HAK_CHECKS || *top != p);
+    if (HAK_LIKELY(room)) {
+      t->fenced_room = left;
+      top[1] = p;
+      t->bins[class_code].fenced_top = top + 1;
+    }
+  }
+  hak_tcache_leave(t);
+  return room;
+}
+
+/* While a thread is forbidden to allocate and to free, every call of it takes a slow path, without its cache, and each request ends its
+ * countdown. False: no memory. */
+bool hak_tcache_put_aside(void);
+void hak_tcache_take_back(void);
 
 /* A block of the class, from the cache or through it; NULL: out of memory. */
 void *hak_tcache_alloc(hak_tcache *cache, unsigned class_code, hak_deferred *deferred);
@@ -88,7 +148,7 @@ void *hak_tcache_alloc(hak_tcache *cache, unsigned class_code, hak_deferred *def
 void hak_tcache_free(hak_tcache *cache, void *p, unsigned class_code, hak_deferred *deferred);
 /* Whether a full magazine is there for the next refill, stacked or in the depot: a hint. */
 bool hak_tcache_has_magazine(const hak_tcache *cache, unsigned class_code);
-/* Any of the loaded magazine's blocks of the class; NULL when the cache has none. */
+/* Any of the loaded magazine's blocks of the class, which is not fenced; NULL when the cache has none. */
 void *hak_tcache_pop_any(unsigned class_code);
 /* Fills the cache of a class with `blocks` blocks, or a few more. */
 void hak_tcache_prewarm(hak_tcache *cache, unsigned class_code, unsigned blocks, hak_deferred *deferred);
@@ -130,7 +190,7 @@ bool hak_tcache_all_locks(bool (*is)(hak_lock *lock));
 void hak_tcache_fork_lock(void);
 void hak_tcache_fork_unlock(void);
 void hak_tcache_fork_child(void);
-/* In the child of a fork that took no lock. */
+/* In the child of a fork that took no lock: a thief of the parent is not there. */
 void hak_tcache_fork_child_alone(void);
 
 /* --- between the files of this box --- */

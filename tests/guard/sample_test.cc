@@ -125,7 +125,6 @@ TEST(SampleRun, TheRateIsKept) {
   ASSERT_TRUE(hak_sample_on());
   hak_counting_rates no_pace = {};
   no_pace.guard_blocks = 100;
-  no_pace.guard_max = HAK_SAMPLE_BYTES_MAX;
   hak_counting_start(&no_pace);
   int sampled = 0;
   for (int i = 0; i < 15000; i++) {

@@ -5,11 +5,13 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "accounting.h"
+#include "fake_files.h"
 #include "fake_os.h"
 #include "hak.h"
 #include "hakmem/hakmem.h"
@@ -90,6 +92,58 @@ TEST_P(Exhausted, ByRefusedCommits) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Exhausted, testing::Values(64, 3000, 30000, 100000, 5 * kMiB, 40 * kMiB));
 
+/* vm.overcommit_memory is 2: what is accessible is promised, touched or not, until it is unmapped. A large block, which is a mapping, gets
+ * the promises that the small ones had, once they are free. */
+class Promises {
+ public:
+  explicit Promises(size_t most) : most_(most) {
+    fake_os::fail_if([this](const fake_os::Event &e) { return answer(e); });
+  }
+  ~Promises() { fake_os::allow_all(); }
+  size_t withdrawn() const { return withdrawn_; }
+
+ private:
+  int answer(const fake_os::Event &e) {
+    bool gives = e.detail != 0 && (e.call == fake_os::MAP || e.call == fake_os::PROTECT);
+    uintptr_t page = e.addr / kPage, end = page + e.size_bytes / kPage;
+    if (gives && (mapped_ + promised_.size()) * kPage + e.size_bytes > most_) return ENOMEM;
+    if (gives && e.call == fake_os::MAP) mapped_ += e.size_bytes / kPage; /* where, is not known yet */
+    if (gives && e.call == fake_os::PROTECT)
+      for (; page < end; page++) promised_.insert(page);
+    if (e.call == fake_os::UNMAP) {
+      size_t before = promised_.size();
+      promised_.erase(promised_.lower_bound(page), promised_.lower_bound(end));
+      withdrawn_ += (before - promised_.size()) * kPage;
+    }
+    return 0;
+  }
+  static constexpr size_t kPage = 4096;
+  size_t most_, mapped_ = 0, withdrawn_ = 0;
+  std::set<uintptr_t> promised_; /* pages */
+};
+
+class Promised : public testing::TestWithParam<size_t> {};
+
+TEST_P(Promised, GoBackForAnotherKindOfBlock) {
+  constexpr size_t kMost = 256 * kMiB, kLarge = 160 * kMiB;
+  FakeFiles files;
+  Promises promises(kMost);
+  auto large = [] { return exhaust(kLarge, 1); };
+  files.write("/proc/sys/vm/overcommit_memory", "0\n");
+  std::vector<Block> small = exhaust(GetParam(), kMost / GetParam());
+  ASSERT_LT(small.size(), kMost / GetParam()) << "no promise was refused";
+  EXPECT_TRUE(free_all(small));
+  EXPECT_EQ(large().size(), 0u) << "promises were left";
+  files.write("/proc/sys/vm/overcommit_memory", "2\n");
+  std::vector<Block> blocks = large();
+  EXPECT_EQ(blocks.size(), 1u);
+  EXPECT_GE(promises.withdrawn(), kLarge - 64 * kMiB);
+  EXPECT_TRUE(free_all(blocks));
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Promised, testing::Values(64, 3000, 200000, 3 * kMiB));
+
 /* No new mapping at all, in several threads: arenas, caches and magazines cannot be made either. */
 TEST(Refusals, ThreadsWithoutAnyNewMemory) {
   std::vector<Block> blocks = exhaust(100, 10000);
@@ -105,6 +159,23 @@ TEST(Refusals, ThreadsWithoutAnyNewMemory) {
   }
   for (auto &t : threads) t.join();
   fake_os::allow_all();
+  expect_nothing_lost();
+}
+
+/* All that was accessible once serves before more becomes so: of freed extents too the few that are kept. */
+TEST(Refusals, KeptExtentsServeWithoutACall) {
+  std::vector<Block> extents = exhaust(kMiB, 200);
+  fake_os::fail_all(fake_os::PROTECT);
+  fake_os::fail_all(fake_os::MAP);
+  for (const Block &b : exhaust(kMiB, 200)) extents.push_back(b);
+  fake_os::allow_all();
+  size_t spans = extents.size() * (kMiB / HAK_SPAN_SIZE);
+  for (const Block &b : extents) hakmem_free(b.p);
+  fake_os::reset();
+  std::vector<Block> blocks = exhaust(HAK_SPAN_SIZE - 5000, spans - 8);
+  EXPECT_EQ(blocks.size(), spans - 8);
+  EXPECT_EQ(fake_os::count(fake_os::PROTECT), 0u) << "memory was added";
+  EXPECT_TRUE(free_all(blocks));
   expect_nothing_lost();
 }
 

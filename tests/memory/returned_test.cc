@@ -97,6 +97,69 @@ TEST(Countdowns, AreShorterWhileStepsAreDue) {
   EXPECT_LT(calls, 260u) << "150 calls are a decay time; 15 steps with 1 MiB between them would be 30 calls each";
 }
 
+// An index is built anew beside the old one, of arrays that grow and many nodes; then the old one goes but for one node in fifty, to which
+// something still refers.
+class Index {
+ public:
+  Index(size_t node_min, size_t node_max) : nodes_(NODE_BYTES / ((node_min + node_max) / 2)) {
+    std::vector<size_t> lengths(ARRAYS);
+    for (size_t &length : lengths) bytes_ += length = MIB + random_() % (5 * MIB);
+    arrays_.resize(ARRAYS, {nullptr, 0});
+    for (size_t left = ARRAYS, made = 0; left > 0 || made < nodes_.size();) {
+      size_t i = random_() % ARRAYS;
+      Block &a = arrays_[i];
+      if (a.size < lengths[i]) {
+        size_t size = std::min(lengths[i], std::max(4 * KIB, a.size + a.size / 2));
+        a.p = static_cast<unsigned char *>(realloc(a.p, size));
+        memset(a.p + a.size, 1, size - a.size);
+        a.size = size;
+        left -= size == lengths[i];
+      }
+      for (size_t end = std::min(made + nodes_.size() / 600 + 1, nodes_.size()); made < end; made++) {
+        size_t size = node_min + random_() % (node_max - node_min);
+        nodes_[made] = malloc(size);
+        memset(nodes_[made], 2, size);
+        bytes_ += size;
+      }
+    }
+  }
+  ~Index() {
+    for (size_t i = 0; i < nodes_.size(); i++)
+      if (i % 50 != 0) free(nodes_[i]); /* the others are leaked */
+    for (Block &a : arrays_) free(a.p);
+  }
+  size_t bytes() const { return bytes_ + nodes_.size() * sizeof(void *); }
+
+ private:
+  static constexpr size_t ARRAYS = 40, NODE_BYTES = 60 * MIB;
+  static std::mt19937 random_;
+  std::vector<Block> arrays_;
+  std::vector<void *> nodes_;
+  size_t bytes_ = 0;
+};
+std::mt19937 Index::random_{5};
+
+class Swaps : public testing::TestWithParam<std::pair<size_t, size_t>> {};
+
+TEST_P(Swaps, LeaveLittleBesideWhatIsLive) {
+  auto [node_min, node_max] = GetParam();
+  size_t before = resident(), leaked = 0;
+  auto index = std::make_unique<Index>(node_min, node_max);
+  for (int swap = 0; swap < 6; swap++) {
+    auto next = std::make_unique<Index>(node_min, node_max);
+    leaked += index->bytes() / 3 / 50; /* nodes are less than a third */
+    index = std::move(next);
+    for (int i = 0; i < 150; i++) {
+      cached_work();
+      rest(10);
+    }
+    double live = double(index->bytes() + leaked), part = double(resident() - before) / live;
+    EXPECT_LE(part, 1.27) << swap << ": " << live / MIB << " MiB are live";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, Swaps, testing::Values(std::pair{64, 500}, std::pair{200, 3000}));
+
 // One block in a hundred lives on, and so do as many slabs.
 TEST(Holes, OfSlabsThatStayGoBack) {
   size_t before = resident();

@@ -152,6 +152,187 @@ class Contents(Case):
         self.assertEqual(self.first_of(self.reader(["jeprof", "--text"], 1), 1), "keeper")
 
 
+class Labels(Case):
+    def test_each_sample_has_its_threads(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            s = self.subject(library=library, **EVERY)
+            self.assertEqual(s.say("name tenant-7 7"), 0)
+            self.assertEqual(s.say('name first-"8" 8'), 0)
+            for count, label in ((100, 7), (200, 8), (300, 0), (400, 7), (600, (1 << 63) - 1)):
+                s.say(f"label {label}")
+                s.say(f"alloc {count} 1000")
+            self.assertEqual(s.say('name renamed-and-much-longer-than-before-"8" 8'), 0)
+            self.assertEqual(s.say("name short 8"), 0)
+            self.assertEqual([s.say(f"name {text} {number}") for text, number in (("x", 0), ("y" * 256, 3), ("y" * 255, 3))],
+                             [errno.EINVAL, errno.EINVAL, 0])
+            s.say("label 9")
+            d = s.dump(self.folder / "d")
+            self.assertEqual(sorted(d["labels"]), [[3, "y" * 255], [7, "tenant-7"], [8, "short"]])
+            kept = {row.get("label", 0): row["live"][1] for row in d["stacks"] if row["live"][1] in (200, 300, 600)}
+            self.assertEqual(kept, {8: 200, 0: 300, (1 << 63) - 1: 600})
+            self.assertEqual(sum(row["live"][1] for row in d["stacks"] if row.get("label") == 7), 500)
+            error = s.say(f"write {self.folder}/w {8 + 3}")
+            p = reading.proto((self.folder / "w").read_bytes())
+            labels = {row["values"][0]: row["labels"] for row in p["samples"] if row["values"][0] in (200, 300, 600)}
+            self.assertEqual((error, labels[200], labels[300], labels[600]),
+                             (0, {"label": 8, "label_name": "short"}, {}, {"label": (1 << 63) - 1}))
+            s.say("free")  # by a thread whose label is 9
+            d = s.dump(self.folder / "d")
+            self.assertEqual(sum(row["live"][1] for row in d["stacks"] if row.get("label") in (7, 8)), 0)
+            freed = sum(sum(row["freed"]) for row in d["stacks"] if row.get("label") == 8)
+            self.assertAlmostEqual(freed, 205, delta=5, msg="the blocks, and a few of dlsym's")
+            self.quiet_end(s)
+
+    def test_go_shows_them(self) -> None:
+        if shutil.which("go") is None or subprocess.run(["go", "tool", "pprof", "-h"], capture_output=True).returncode not in (0, 2):
+            self.skipTest("SKIPPED: no go tool pprof")
+        s = self.subject(**EVERY)
+        s.say("name tenant-7 7")
+        s.say("label 7")
+        s.say("alloc 200 1000")
+        s.say(f"write {self.folder}/w {8 + 3}")
+        self.quiet_end(s)
+        run = subprocess.run(["go", "tool", "pprof", "-tags", SUBJECT, str(self.folder / "w")], capture_output=True, text=True, timeout=120)
+        self.assertRegex(run.stdout, r"tenant-7\n", run.stdout + run.stderr)
+        self.assertRegex(run.stdout, r"label:", run.stdout)
+
+
+class Written(Case):
+    """hakmem_profile_write."""
+
+    ALL = ["inuse_objects", "inuse_space", "alloc_objects", "alloc_space", "peak_objects", "peak_space", "pinned_space", "freed_1ms"]
+
+    def write(self, s: Subject, what: int, kind: int) -> bytes:
+        error = s.say(f"write {self.folder}/w {what * 8 + kind}")
+        self.assertEqual(error, 0)
+        return (self.folder / "w").read_bytes()
+
+    def test_the_message_of_pprof(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            s = self.subject(library=library, **EVERY)
+            s.say("alloc 2000 1000")
+            s.say("churn 500")
+            s.say("stacks 300")
+            d, p = s.dump(self.folder / "d"), reading.proto(self.write(s, 31, 3))
+            names = [name for name, _ in p["types"]]
+            self.assertEqual((names[:8], len(names), p["default"], p["period"]), (self.ALL, 14, "inuse_space", 1))
+            block = 1000 + (8 if library == HARDENED else 0)
+            held = [row for row in p["samples"] if row["values"][:2] == [2000, 2000 * block]]
+            self.assertEqual(len(held), 1)
+            same = [row for row in d["stacks"] if row["live"][:2] == [2000 * block, 2000]]
+            self.assertEqual([pc + 1 for pc in held[0]["pcs"]], same[0]["pcs"])
+            self.assertAlmostEqual(sum(row["values"][3] for row in p["samples"]), d["total"]["bytes"], delta=10_000)
+            self.assertGreater(sum(row["values"][7] for row in p["samples"]), 400, "lifetimes of the churn")
+            self.assertEqual(p["maps"][0][2], os.path.realpath(SUBJECT))
+            self.assertIn(f"since {d['started_ms']} (ms", p["comment"])
+            self.assertLess(abs(p["taken_ns"] / 1e9 - time.time()), 60)
+            self.quiet_end(s)
+
+    def test_build_identifiers(self) -> None:
+        if shutil.which("readelf") is None:
+            self.skipTest("SKIPPED: readelf is not installed")
+        s = self.subject(**EVERY)
+        p = reading.proto(self.write(s, 1, 3))
+        self.quiet_end(s)
+        checked = 0
+        for start, end, path, build_id, offset in p["maps"]:
+            if not path.startswith("/"):
+                continue
+            notes = subprocess.run(["readelf", "-n", path], capture_output=True, text=True).stdout
+            told = notes.partition("Build ID: ")[2].split("\n")[0]
+            self.assertEqual(build_id, told, path)
+            checked += build_id != ""
+        self.assertGreater(checked, 2)
+
+    def test_what_is_asked_for(self) -> None:
+        s = self.subject(**EVERY)
+        s.say("alloc 2000 1000")
+        s.say("free")
+        for what, default, count in ((1, "inuse_space", 2), (2, "peak_space", 2), (4, "alloc_space", 2), (8, "freed_1ms", 7), (16, "pinned_space", 1),
+                                     (6, "peak_space", 4)):
+            p = reading.proto(self.write(s, what, 3))
+            self.assertEqual((p["default"], len(p["types"])), (default, count))
+        peak = reading.proto(self.write(s, 2, 3))
+        self.assertTrue(any(row["values"] == [2000, 2_000_000] for row in peak["samples"]))
+        for kind in (0, 1):
+            read = reading.READERS[kind]
+            live, peak = (read(self.write(s, what, kind).decode()) for what in (5, 2))
+            self.assertFalse(any(row[0] == 2000 for row in live["stacks"]))
+            self.assertTrue(any(row[0] == 2000 and row[1] == 2_000_000 for row in peak["stacks"]))
+        reading.as_json(self.write(s, 1, 2).decode())
+        self.quiet_end(s)
+
+    def test_what_is_refused(self) -> None:
+        s = self.subject(on=False)
+        self.assertEqual(s.say(f"write {self.folder}/w {8 + 3}"), errno.ENOTSUP)
+        self.assertEqual(s.say("start 1"), 0)
+        for what, kind in ((0, 3), (32, 3), (1, 4)):
+            self.assertEqual(s.say(f"write {self.folder}/w {what * 8 + kind}"), errno.EINVAL)
+        self.assertEqual(s.say(f"write /dev/full {8 + 3}"), errno.ENOSPC, "what the program's function says")
+        self.quiet_end(s)
+
+    def test_go_reads_it(self) -> None:
+        if shutil.which("go") is None or subprocess.run(["go", "tool", "pprof", "-h"], capture_output=True).returncode not in (0, 2):
+            self.skipTest("SKIPPED: no go tool pprof")
+        s = self.subject(HAKMEM_HEAP_PROFILE_RATE="16K", HAKMEM_HEAP_PROFILE_MOST="0")
+        s.say("alloc 20000 300")
+        s.say(f"write {self.folder}/w {31 * 8 + 3}")
+        self.quiet_end(s)
+        for index in ("inuse_space", "alloc_space", "peak_space"):
+            run = subprocess.run(["go", "tool", "pprof", "-symbolize=local", f"-sample_index={index}", "-top", SUBJECT, str(self.folder / "w")],
+                                 capture_output=True, text=True, timeout=120)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertRegex(run.stdout, r"%\s+keeper\n", run.stdout + run.stderr)
+
+
+class Switched(Case):
+    """Switched on in a program that was started without it."""
+
+    def test_on_and_off(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            s = self.subject(on=False, library=library, HAKMEM_HEAP_PROFILE_MOST="0")
+            self.assertEqual(s.say(f"dump {self.folder}/d 2"), errno.ENOTSUP)
+            self.assertEqual(s.say("call hakmem_profile_stop"), errno.ENOTSUP)
+            self.assertIsNone(reading.page_path(s.pid))
+            s.say("alloc 500 3000")
+            begun = time.time() * 1000
+            self.assertEqual(s.say("start 1"), 0)
+            s.say("alloc 2000 1000")
+            p, j, d = (s.dump(self.folder / k, i) for i, k in enumerate(KINDS))
+            self.assertTrue(any(row["live"][1] == 2000 for row in d["stacks"]))
+            self.assertFalse(any(row["live"][1] == 500 for row in d["stacks"]))
+            self.assertEqual(s.say("call hakmem_profile_stop"), 0)
+            s.say("alloc 3000 1000")
+            after = [s.dump(self.folder / k, i) for i, k in enumerate(KINDS)]
+            self.assertFalse(any(row["live"][1] == 3000 for row in after[2]["stacks"]))
+            self.assertTrue(any(row["live"][1] == 2000 for row in after[2]["stacks"]))
+            for on, off in zip((p, j, d), after, strict=True):
+                self.assertLess(abs(on["started_ms"] - begun), 5000)
+                self.assertEqual((on["stopped_ms"], off["started_ms"]), (0, on["started_ms"]))
+                self.assertGreaterEqual(off["stopped_ms"], off["started_ms"])
+            s.say("free")
+            self.assertLess(s.dump(self.folder / "d")["live"]["count"], 100)
+            self.quiet_end(s)
+
+    def test_it_answers_and_writes_as_if_it_had_been_on(self) -> None:
+        s = self.subject(on=False, HAKMEM_HEAP_PROFILE_SIGNAL="10", HAKMEM_HEAP_PROFILE_AT_EXIT="1", HAKMEM_HEAP_PROFILE_FORMAT="json")
+        self.assertEqual(s.say("start 1000"), 0)
+        s.say("alloc 2000 1000")
+        self.assertGreater(reading.ask(s.pid)["live"]["bytes"], 1_000_000)
+        os.kill(s.pid, signal.SIGUSR1)
+        reading.as_json(self.wait_for(f"p.{s.pid}.1.json"))
+        self.quiet_end(s)
+        self.assertEqual(self.names(), [f"p.{s.pid}.1.json", f"p.{s.pid}.2.json"])
+
+    def test_a_child_of_one_that_is_on(self) -> None:
+        s = self.subject(on=False)
+        self.assertEqual(s.say("start 1"), 0)
+        child = s.say("fork 100 5000")
+        self.assertTrue(any(row["live"][1] == 100 for row in reading.ask(child)["stacks"]))
+        self.assertEqual(s.say(f"reap {child}"), child)
+        self.quiet_end(s)
+
+
 class Triggers(Case):
     def test_exit(self) -> None:
         for kind, name in enumerate(KINDS):
@@ -216,7 +397,7 @@ class Triggers(Case):
 class Files(Case):
     def test_errors(self) -> None:
         s = self.subject()
-        for command, error in (("null", errno.EINVAL), (f"dump {self.folder}/x 3", errno.EINVAL), (f"dump {self.folder}/x -1", errno.EINVAL),
+        for command, error in (("null", errno.EINVAL), (f"dump {self.folder}/x 4", errno.EINVAL), (f"dump {self.folder}/x -1", errno.EINVAL),
                                (f"dump {self.folder}/none/x 0", errno.ENOENT), (f"dump {self.folder}/x/ 0", errno.ENOENT),
                                (f"dump {'y' * 4090} 0", errno.ENAMETOOLONG), (f"dump {self.folder} 0", errno.EISDIR)):
             self.assertEqual(s.say(command), error, command)

@@ -2,6 +2,7 @@
  * forks, mistakes. It ends with its input. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -21,6 +22,50 @@ static int dump(const char *path, int kind) {
   static int (*function)(const char *, int);
   if (function == NULL) *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_profile_dump");
   return function == NULL ? -1 : function(path, kind);
+}
+
+static int start(size_t rate) {
+  int (*function)(size_t);
+  *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_profile_start");
+  return function == NULL ? -1 : function(rate);
+}
+
+/* hakmem_profile_stop or _reset. */
+static int call(const char *name) {
+  int (*function)(void);
+  *(void **)&function = dlsym(RTLD_DEFAULT, name);
+  return function == NULL ? -1 : function();
+}
+
+/* Allocates, as a handler of a program may. */
+static int take(void *fd, const void *data, size_t bytes) {
+  void *copy = malloc(bytes);
+  memcpy(copy, data, bytes);
+  int error = write(*(int *)fd, copy, bytes) == (ssize_t)bytes ? 0 : errno;
+  free(copy);
+  return error;
+}
+
+static void label(uint64_t number) {
+  void (*function)(uint64_t);
+  *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_label_set");
+  function(number);
+}
+
+static int name_label(uint64_t number, const char *text) {
+  int (*function)(uint64_t, const char *);
+  *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_label_name");
+  return function(number, text);
+}
+
+/* what * 8 + format */
+static int write_profile(const char *path, long what_and_format) {
+  int (*function)(int, int, int (*)(void *, const void *, size_t), void *);
+  *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_profile_write");
+  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  int error = function == NULL || fd < 0 ? -1 : function((int)what_and_format / 8, (int)what_and_format % 8, take, &fd);
+  close(fd);
+  return error;
 }
 
 static void keep(void *p) {
@@ -145,6 +190,11 @@ static void *serve(void *unused) {
     else if (strcmp(word, "resize") == 0) kept[0] = realloc(kept[0], (size_t)a);
     else if (strcmp(word, "trim") == 0) malloc_trim(0);
     else if (strcmp(word, "dump") == 0) answer = dump(text, (int)b);
+    else if (strcmp(word, "start") == 0) answer = start((size_t)a);
+    else if (strcmp(word, "write") == 0) answer = write_profile(text, b);
+    else if (strcmp(word, "label") == 0) label((uint64_t)a);
+    else if (strcmp(word, "name") == 0) answer = name_label((uint64_t)b, text);
+    else if (strcmp(word, "call") == 0) answer = call(text);
     else if (strcmp(word, "null") == 0) answer = dump(NULL, 0);
     else if (strcmp(word, "chdir") == 0) answer = chdir(text);
     else if (strcmp(word, "fork") == 0) answer = fork_child(a, (size_t)b);

@@ -60,8 +60,8 @@ class Abi(unittest.TestCase):
         self.assertEqual(len(abi.faults(old, [], [])), 3)
         self.assertEqual(abi.faults(old, [*old[:2], "symbol libhakmem.so hakmem_more"], ["HAKMEM_OLD"]), [])
         self.assertEqual(len(abi.faults(old, ["symbol libhakmem.so SONAME libhakmem.so.1", *old[1:]], [])), 1)
-        table = 'OPTION(a, "HAKMEM_ONE", BOOL)\nPER_CLASS(b, "HAKMEM_TWO_C", 0)\nTEXT(c, "HAKMEM_THREE", "x")\nRETIRED("HAKMEM_OLD", "")\n'
-        self.assertEqual(abi.options(table), ({"HAKMEM_ONE", "HAKMEM_TWO_C", "HAKMEM_THREE"}, ["HAKMEM_OLD"]))
+        table = 'OPTION(a, "HAKMEM_ONE", BOOL)\nCHOICE(d, "HAKMEM_FOUR", "a")\nPER_CLASS(b, "HAKMEM_TWO_C", 0)\nTEXT(c, "HAKMEM_THREE", "x")\nRETIRED("HAKMEM_OLD", "")\n'
+        self.assertEqual(abi.options(table), ({"HAKMEM_ONE", "HAKMEM_TWO_C", "HAKMEM_THREE", "HAKMEM_FOUR"}, ["HAKMEM_OLD"]))
 
     def test_a_written_list_holds_and_one_with_more_does_not(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -225,7 +225,7 @@ TEST_P(ArenaMisuse, IsToldWithItsBlock) {
   flush(blocks, C);
   EXPECT_EQ(d.verdict, GetParam().verdict);
   EXPECT_EQ(d.bad, blocks[GetParam().bad]);
-  EXPECT_EQ(d.bad_class, C + 1);
+  EXPECT_EQ(d.bad_code, C + 1);
   EXPECT_TRUE(is_free(blocks.back())) << "the others are freed";
 }
 

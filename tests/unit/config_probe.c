@@ -10,7 +10,7 @@
 
 static bool print(const hak_option_row *row, void *context) {
   (void)context;
-  printf("%s=%" PRId64 "\n", row->name, *row->value);
+  if (row->kind != HAK_KIND_TEXT) printf("%s=%" PRId64 "\n", row->name, *row->value);
   return true;
 }
 

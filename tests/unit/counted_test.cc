@@ -2,6 +2,10 @@
 // as likely as it says.
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -282,6 +286,279 @@ TEST(Profile, FreedTwiceIsReported) {
   hakmem_free(p);
   EXPECT_DEATH(hakmem_free(p), "double free");
   EXPECT_DEATH(hakmem_free(static_cast<char *>(other) + 16), "no block starts|invalid");
+}
+
+// --- switched while the program runs ---
+
+void start_off() {
+  hak_config.heap_profile_most = 0;
+  hak_sampling_start();
+  ASSERT_NE(hak_thread_cache(), nullptr);
+  ASSERT_FALSE(hak_profile_made());
+}
+
+TEST(Switched, WhatWasThereBeforeIsUnknown) {
+  start_off();
+  EXPECT_EQ(hakmem_profile_stop(), ENOTSUP);
+  EXPECT_EQ(hakmem_profile_reset(), ENOTSUP);
+  EXPECT_EQ(hakmem_profile_start(SIZE_MAX), EINVAL);
+  std::vector<void *> before, after;
+  for (size_t i = 0; i < 3000; i++) before.push_back(hakmem_malloc(16 + i * 100));
+  ASSERT_EQ(hakmem_profile_start(1), 0);
+  for (size_t i = 0; i < 3000; i++) after.push_back(hakmem_malloc(16 + i * 100));
+  EXPECT_EQ(hak_profile.taken, 3000u) << "from the next request on";
+  for (void *p : before) hakmem_free(p);
+  EXPECT_EQ(hak_profile.live_samples, 3000u);
+  for (void *p : after) hakmem_free(p);
+  expect_nothing_live();
+  EXPECT_EQ(hak_profile_occupied, 0u);
+}
+
+TEST(Switched, FreesAreNotedWhenItHasStopped) {
+  start_off();
+  ASSERT_EQ(hakmem_profile_start(1), 0);
+  std::vector<void *> blocks, later;
+  for (size_t i = 0; i < 1000; i++) blocks.push_back(hakmem_malloc(i * 500));
+  ASSERT_EQ(hakmem_profile_stop(), 0);
+  EXPECT_GE(hak_profile.stop_unix_ms, hak_profile.start_unix_ms);
+  for (size_t i = 0; i < 1000; i++) later.push_back(hakmem_malloc(i * 500));
+  EXPECT_EQ(hak_profile.taken, 1000u);
+  EXPECT_EQ(hak_profile.live_samples, 1000u);
+  for (size_t i = 0; i < 500; i++) hakmem_free(blocks[i]);
+  EXPECT_EQ(hak_profile.live_samples, 500u);
+  ASSERT_EQ(hakmem_profile_start(1), 0);
+  EXPECT_EQ(hak_profile.live_samples, 0u) << "it begins anew";
+  EXPECT_EQ(hak_profile.total.bytes, 0);
+  EXPECT_EQ(hak_profile_occupied, 500u);
+  blocks.push_back(hakmem_malloc(77));
+  EXPECT_EQ(hak_profile.live.count, 1);
+  for (size_t i = 500; i < blocks.size(); i++) hakmem_free(blocks[i]);
+  for (void *p : later) hakmem_free(p);
+  expect_nothing_live();
+  EXPECT_EQ(hak_profile_occupied, 0u);
+  double freed = 0;
+  size_t place = 0;
+  while (const hak_profile_stack *s = hak_profile_next(&place))
+    for (double n : s->freed) freed += n;
+  EXPECT_NEAR(freed, 1, 0.01) << "lifetimes are those of the new era";
+}
+
+TEST(Switched, AResetForgetsAllButTheBlocks) {
+  start_off();
+  ASSERT_EQ(hakmem_profile_start(1), 0);
+  void *p = hakmem_malloc(100), *large = hakmem_malloc(HAK_MIB), *huge = hakmem_malloc(256 * HAK_MIB);
+  ASSERT_EQ(hakmem_profile_reset(), 0);
+  EXPECT_EQ(hak_profile.taken, 0u);
+  EXPECT_EQ(hak_profile.live.bytes, 0);
+  huge = hakmem_realloc(huge, 300 * HAK_MIB);
+  EXPECT_EQ(hak_profile.live_samples, 1u);
+  hakmem_free(p);
+  hakmem_free(large);
+  hakmem_free(huge);
+  expect_nothing_live();
+  EXPECT_EQ(hak_profile_occupied, 0u);
+}
+
+TEST(Switched, ByItsOptions) {
+  start_off();
+  ASSERT_EQ(hakmem_option_set("HEAP_PROFILE_RATE", 1), 0);
+  EXPECT_FALSE(hak_profile_made());
+  ASSERT_EQ(hakmem_option_set("HEAP_PROFILE", 1), 0);
+  hakmem_free(hakmem_malloc(50));
+  EXPECT_EQ(hak_profile.taken, 1u);
+  ASSERT_EQ(hakmem_option_set("HEAP_PROFILE", 0), 0);
+  hakmem_free(hakmem_malloc(50));
+  EXPECT_EQ(hak_profile.taken, 1u);
+  ASSERT_EQ(hakmem_option_set("GUARD_SAMPLE", 1), 0);
+  void *p = nullptr;
+  for (int i = 0; i < 100; i++) p = hakmem_malloc(100); /* by the earlier rates first */
+  EXPECT_TRUE(hak_sample_contains(p));
+  ASSERT_EQ(hakmem_option_set("GUARD_SAMPLE", 0), 0);
+  for (int i = 0; i < 100; i++) p = hakmem_malloc(100);
+  EXPECT_FALSE(hak_sample_contains(p));
+  EXPECT_EQ(hak_heap_check(), 0u);
+}
+
+// The countdown of a rate of 1 TiB would last for the program's life.
+TEST(Switched, ANewRateIsTakenUpSoon) {
+  start_off();
+  ASSERT_EQ(hakmem_profile_start(size_t(1) << 40), 0);
+  for (int i = 0; i < 1000; i++) hakmem_free(hakmem_malloc(100));
+  ASSERT_EQ(hakmem_profile_start(64 * HAK_KIB), 0);
+  double bytes = 0;
+  for (int i = 0; i < 100000; i++) {
+    void *p[64]; /* more than a magazine gives: slow paths */
+    for (void *&one : p) one = hakmem_malloc(1000);
+    for (void *one : p) hakmem_free(one);
+    bytes += 64 * 1000;
+  }
+  EXPECT_NEAR(hak_profile.total.bytes, bytes, 4.5 * std::sqrt(hak_profile.total.bytes_variance) + 2 * HAK_MIB);
+}
+
+// A thread that has long been running, in its cache.
+TEST(Switched, OtherThreadsTakePart) {
+  start_off();
+  std::atomic<int> stage{0};
+  std::thread worker([&] {
+    while (stage < 2) {
+      hakmem_free(hakmem_malloc(200));
+      if (stage == 0) stage = 1;
+    }
+    for (int i = 0; i < 1000000; i++) hakmem_free(hakmem_malloc(200));
+  });
+  while (stage < 1) std::this_thread::yield();
+  ASSERT_EQ(hakmem_profile_start(64 * HAK_KIB), 0);
+  ASSERT_EQ(hakmem_profile_reset(), 0);
+  stage = 2;
+  worker.join();
+  EXPECT_GT(hak_profile.total.bytes, 2e8 - 4.5 * std::sqrt(hak_profile.total.bytes_variance) - 2 * HAK_MIB);
+}
+
+// 95 % intervals hold the truth in about 95 % of the cases, whatever was on before.
+TEST(Switched, EstimatesOfWhatComesAfter) {
+  start_off();
+  double covered = 0, cases = 0, errors = 0;
+  for (size_t size : {8u, 1000u, 30000u, 200000u, 4000000u, 64u << 20}) {
+    size_t rate = std::max<size_t>(512, size / 2), n = std::max<size_t>(400, 400 * rate / size);
+    double error = 0;
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+      ASSERT_EQ(seed % 3 == 0 ? hakmem_profile_reset() : hakmem_profile_start(rate), 0);
+      if (seed % 3 != 0) hak_count_seeds = hak_draw_scrambled(seed * size);
+      double before = hak_profile.total.bytes, before_variance = hak_profile.total.bytes_variance, truth = double(n) * double(size);
+      for (size_t i = 0; i < n; i++) hakmem_free(hakmem_malloc(size));
+      double estimate = hak_profile.total.bytes - before;
+      covered += std::fabs(estimate - truth) <= 1.96 * std::sqrt(hak_profile.total.bytes_variance - before_variance);
+      error += (estimate - truth) / truth / 100;
+      cases++;
+      if (seed % 3 == 2) ASSERT_EQ(hakmem_profile_stop(), 0);
+      if (seed % 3 == 2) hakmem_free(hakmem_malloc(3 * HAK_MIB)); /* off, counted by nobody */
+      if (seed % 3 == 2) ASSERT_EQ(hakmem_profile_start(rate), 0);
+    }
+    errors += error / 6;
+  }
+  printf("mean error %.3f %%, 95 %% intervals cover %.1f %% of %g\n", 100 * errors, 100 * covered / cases, cases);
+  EXPECT_NEAR(errors, 0, 0.005);
+  EXPECT_GE(covered / cases, 0.93);
+  EXPECT_LE(covered / cases, 0.97);
+}
+
+#ifdef __SANITIZE_THREAD__
+const bool forks = false; // ThreadSanitizer ends a child of threads that starts one, as the profile's
+#else
+const bool forks = true;
+#endif
+
+// Switched to and fro beside 16 threads, and in their children.
+TEST(Switched, ToAndFroUnderThreadsAndForks) {
+  start_off();
+  const char *long_run = getenv("HAKMEM_TEST_SWITCHES");
+  const int switches = long_run != nullptr ? atoi(long_run) : 400;
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 16; t++)
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      std::vector<std::pair<unsigned char *, size_t>> live;
+      while (!stop) {
+        if (live.size() > 50 || (!live.empty() && random() % 2 == 0)) {
+          std::swap(live[random() % live.size()], live.back());
+          auto [p, size] = live.back();
+          if (p[0] != (unsigned char)size || p[size - 1] != (unsigned char)size) abort();
+          hakmem_free(p);
+          live.pop_back();
+          continue;
+        }
+        size_t size = random() % 500 == 0 ? 300000 + random() % 1000000 : 1 + random() % 3000;
+        auto *p = static_cast<unsigned char *>(hakmem_malloc(size));
+        p[0] = p[size - 1] = (unsigned char)size;
+        live.emplace_back(p, size);
+      }
+      for (auto [p, size] : live) hakmem_free(p);
+    });
+  for (int i = 0; i < switches; i++) {
+    if (forks && i % 100 == 50) {
+      pid_t child = fork();
+      if (child == 0) {
+        alarm(60);
+        if (hakmem_profile_stop() != 0 || hakmem_profile_start(1) != 0) _exit(2);
+        hakmem_free(hakmem_malloc(100));
+        _exit(hak_heap_check() == 0 && hak_profile.taken >= 1 ? 0 : 1);
+      }
+      int status;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      ASSERT_EQ(status, 0);
+    }
+    int error = i % 4 == 0   ? hakmem_profile_start(1 + size_t(i) * 7 % 5000)
+                : i % 4 == 1 ? hakmem_option_set("GUARD_SAMPLE", i % 8 == 1 ? 50 : 0)
+                : i % 4 == 2 ? hakmem_profile_reset()
+                             : hakmem_profile_stop();
+    ASSERT_EQ(error, 0);
+    usleep(200);
+  }
+  stop = true;
+  for (auto &t : threads) t.join();
+  EXPECT_EQ(hak_profile_occupied, 0u) << "each sample has been freed";
+  EXPECT_EQ(hak_profile.live_samples, 0u);
+  EXPECT_EQ(hak_heap_check(), 0u);
+}
+
+// --- what a thread has asked for ---
+
+uint64_t ask(std::mt19937 &random) {
+  static const size_t bounds[] = {100, 3000, 30000, 200000, 5000000};
+  size_t size = random() % bounds[random() % 5], align = size_t(16) << random() % 9;
+  void *p = nullptr;
+  switch (random() % 4) {
+    case 0: p = hakmem_calloc(1, size); break;
+    case 1: p = hakmem_aligned_alloc(align, size); break;
+    default: p = hakmem_malloc(size);
+  }
+  if (p == nullptr) abort();
+  hakmem_free(p);
+  return size + 15;
+}
+
+TEST(Asked, IsExactWhateverIsSampled) {
+  start_off();
+  std::mt19937 random(5);
+  for (int stage = 0; stage < 5; stage++) {
+    uint64_t before = hakmem_thread_allocated(), asked = 0;
+    for (int i = 0; i < 30000; i++) asked += ask(random);
+    EXPECT_EQ(hakmem_thread_allocated() - before, asked) << stage;
+    if (stage == 0) ASSERT_EQ(hakmem_profile_start(1000), 0);
+    if (stage == 1) ASSERT_EQ(hakmem_option_set("GUARD_SAMPLE", 7), 0);
+    if (stage == 2) ASSERT_EQ(hakmem_profile_stop(), 0);
+    if (stage == 3) ASSERT_EQ(hakmem_option_set("GUARD_SAMPLE", 0), 0);
+    EXPECT_EQ(hakmem_thread_allocated() - before, asked) << "a switch is no request";
+  }
+}
+
+TEST(Asked, IsOfTheThread) {
+  start_off();
+  hakmem_free(hakmem_malloc(1 << 20));
+  std::thread([] {
+    uint64_t before = hakmem_thread_allocated();
+    EXPECT_LT(before, 100000u);
+    for (int i = 0; i < 1000; i++) hakmem_free(hakmem_malloc(85));
+    EXPECT_EQ(hakmem_thread_allocated() - before, 100000u);
+  }).join();
+}
+
+TEST(Asked, ResizingCountsWhereTheBlockIsNew) {
+  start_off();
+  void *p = hakmem_malloc(100);
+  uint64_t before = hakmem_thread_allocated();
+  p = hakmem_realloc(p, 101);
+  EXPECT_EQ(hakmem_thread_allocated() - before, 0u);
+  p = hakmem_realloc(p, 5000);
+  EXPECT_EQ(hakmem_thread_allocated() - before, 5015u);
+  p = hakmem_realloc(p, 600000);
+  EXPECT_EQ(hakmem_thread_allocated() - before, 605030u);
+  p = hakmem_realloc(p, 700000);
+  EXPECT_EQ(hakmem_thread_allocated() - before, 1305045u);
+  p = hakmem_realloc(p, 70000000);
+  EXPECT_EQ(hakmem_thread_allocated() - before, 71305060u);
+  hakmem_free(p);
 }
 
 }  // namespace

@@ -439,6 +439,21 @@ TEST_F(Refaults, OfAQuarterOrOfALittleSayNothing) {
   EXPECT_FALSE(swings()) << "3 MiB";
 }
 
+// To who holds much, what stays beside it costs more than a few refaults a second.
+TEST_F(Refaults, OfLessThanAnEighthOfWhatIsHeldSayNothing) {
+  auto held = take(200);
+  refault(20);
+  EXPECT_FALSE(swings());
+  refault(28);
+  EXPECT_TRUE(swings());
+  give(held);
+  hak_purge_spans(0, false);
+  for (int i = 0; i < 16; i++) look();
+  held = take(1000);
+  refault(40);
+  EXPECT_TRUE(swings()) << "nor are 32 MiB few, whatever is held";
+}
+
 TEST_F(Refaults, LaterThanADecayTimeAreNone) {
   make_dirty(32);
   hak_purge_spans(0, false);

@@ -333,7 +333,7 @@ TEST_P(Slabs, ABlockFreedTwiceMeanwhileIsTold) {
   ASSERT_NE(twice, nullptr);
   EXPECT_EQ(d.verdict, HAK_VERDICT_DOUBLE_FREE);
   EXPECT_EQ(d.bad, twice);
-  EXPECT_EQ(d.bad_class, c + 1);
+  EXPECT_EQ(d.bad_code, c + 1);
 }
 
 TEST_P(Slabs, OneThreadAtATime) {

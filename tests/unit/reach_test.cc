@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,7 +75,7 @@ class Reach : public testing::Test {
     unsigned c = hak_class_for(size);
     actor.run([&] {
       const hak_tcache_bin &b = hak_tls.cache->bins[c];
-      n = b.loaded == nullptr ? 0 : size_t(hak_tls.top[c + 1] - (b.planted != 0 ? b.loaded + b.planted : hak_magazine_empty_top(b.loaded, c)));
+      n = b.loaded == nullptr ? 0 : size_t(*hak_tcache_top_of(hak_tls.cache, c) - (b.planted != 0 ? b.loaded + b.planted : hak_magazine_empty_top(b.loaded, c)));
     });
     return n;
   }
@@ -109,7 +110,7 @@ TEST_F(Reach, WhatASleeperKeepsGoesToItsSlabsButForOneBlockAClass) {
   EXPECT_LT(live_bytes(), live / 2);
   for (size_t size : {16, 100, 700, 3000, 20000, 100000}) {
     EXPECT_EQ(bin_of(actor, size).full, nullptr) << size;
-    EXPECT_EQ(loaded(actor, size), 1u) << size;
+    EXPECT_EQ(loaded(actor, size), size > HAK_FAST_MAX ? 0u : 1u) << size;
   }
   EXPECT_EQ(cache_of(actor)->stacked_bytes, 0u);
   EXPECT_EQ(cache_of(actor)->spares, nullptr);
@@ -118,6 +119,91 @@ TEST_F(Reach, WhatASleeperKeepsGoesToItsSlabsButForOneBlockAClass) {
   EXPECT_EQ(reach(), 0u);
   for (size_t size : {16, 100, 700, 3000, 20000, 100000}) expect_unique(actor, size, 500);
   EXPECT_EQ(cache_of(actor)->planted, 0u) << "settled by the first slow path";
+  expect_nothing_lost({&actor});
+}
+
+// Of a fenced class all goes, and the magazine: full, in part full or empty.
+TEST_F(Reach, OfLargeBlocksASleeperKeepsNone) {
+  for (size_t size : {10000, 32768, 100000, 262144}) {
+    unsigned c = hak_class_for(size), usable = hak_magazine_usable[c];
+    for (unsigned blocks : {usable, usable - 1, 1u, 0u}) {
+      Actor actor(0);
+      std::vector<void *> held = actor.alloc(size, usable);
+      actor.run([&] { hak_deferred d = {}; hak_tcache_flush(hak_tls.cache, &d); });
+      actor.free(held, 0, usable);
+      std::vector<void *> popped = actor.alloc(size, usable - blocks);
+      ASSERT_EQ(loaded(actor, size), blocks);
+      size_t live = live_bytes();
+      EXPECT_EQ(reach(), blocks) << size;
+      EXPECT_EQ(bin_of(actor, size).loaded, nullptr);
+      EXPECT_EQ(bin_of(actor, size).planted, 0);
+      EXPECT_EQ(hak_tcache_published(c), 0u);
+      if (size > HAK_SHARED_MAX) EXPECT_EQ(live - live_bytes(), blocks * hak_align_up(size, HAK_SPAN_SIZE));
+      expect_unique(actor, size, 2 * usable, popped);
+      actor.free(popped);
+      expect_nothing_lost({&actor});
+    }
+  }
+}
+
+TEST_F(Reach, OfAThreadWhoseCallsAllTakeTheSlowPathItTakesAll) {
+  std::vector<void *> blocks;
+  hak_tcache *t = nullptr;
+  Actor actor(0);
+  actor.run([&] {
+    hak_deferred d = {};
+    hak_tcache_detach(&d);
+    hak_tls.phase = HAK_THREAD_FRESH;
+    t = hak_tcache_attach(true);
+  });
+  for (size_t size : {16, 100, 700, 3000}) actor.free(actor.alloc(size, 300));
+  EXPECT_GT(reach(), 300u);
+  for (size_t size : {16, 100, 700, 3000}) EXPECT_EQ(loaded(actor, size), 0u) << size;
+  EXPECT_EQ(t->planted, 0u);
+  for (size_t size : {16, 100, 700, 3000}) expect_unique(actor, size, 300);
+  expect_nothing_lost({&actor});
+}
+
+// Between the choice of caches and the theft they come to have more than was counted.
+TEST_F(Reach, WhatFillsMeanwhileLeavesNoPlantWithoutAPlaceForItsBlocks) {
+  Actor first(0), second(0), maker(0);
+  maker.free(maker.alloc(32768, 1000)); // no request finds the pool full, which would empty caches
+  std::vector<void *> large;
+  for (size_t size : {10000, 12000, 14000, 16000, 20000, 24000, 28000, 32000, 60000, 100000, 200000}) large.push_back(maker.alloc(size, 1)[0]);
+  maker.end();
+  for (Actor *actor : {&first, &second})
+    for (size_t size : {100, 200, 300}) actor->free(actor->alloc(size, 30));
+  for (size_t size : {100, 200, 300}) ASSERT_GT(loaded(second, size), 20u);
+  size_t taken = reach_with({{TOLD, [&] {
+    for (Actor *actor : {&first, &second}) cache_of(*actor)->thief = 0; // as if they had been quicker
+    for (void *p : large) first.free({p});
+    for (Actor *actor : {&first, &second}) cache_of(*actor)->thief = 1;
+  }}});
+  EXPECT_GT(taken, 0u);
+  for (size_t size : {100, 200, 300, 20000}) expect_unique(first, size, 100);
+  for (size_t size : {100, 200, 300, 20000}) expect_unique(second, size, 100);
+  expect_nothing_lost({&first, &second});
+}
+
+// The short way of large blocks stands between the same two stores.
+TEST_F(Reach, LargeBlocksAreNotTakenFromAThreadThatIsAtThemNorHandedOutBesideAThief) {
+  Actor actor(0);
+  std::vector<void *> blocks = actor.alloc(20000, 10);
+  actor.free(blocks);
+  hak_tcache *t = cache_of(actor);
+  size_t kept = loaded(actor, 20000);
+  EXPECT_EQ(reach_with({{TOLD, [&] { actor.run([] { hak_tls.cache->busy++; }); }}}), 0u);
+  EXPECT_EQ(loaded(actor, 20000), kept);
+  actor.run([] { hak_tcache_leave(hak_tls.cache); });
+  t->thief = 1;
+  actor.run([] {
+    EXPECT_EQ(hak_tcache_pop_fenced(hak_class_for(20000)), nullptr);
+    EXPECT_FALSE(hak_tcache_push_fenced(&hak_tls, hak_class_for(20000)));
+  });
+  EXPECT_EQ(t->busy, 0u);
+  t->thief = 0;
+  EXPECT_EQ(loaded(actor, 20000), kept);
+  expect_unique(actor, 20000, 30);
   expect_nothing_lost({&actor});
 }
 
@@ -268,6 +354,110 @@ TEST_F(Reach, MemoryOfAThreadThatIsGoneIsNotTouched) {
   expect_nothing_lost({&actor});
 }
 
+// The owner forks in a signal handler, and no lock is taken: of the thief the child has only what it was at, and its lock.
+class ReachAlone : public Reach {
+ protected:
+  // At a barrier of a theft from it the actor forks; what the child does may not hang. Returns whether that was well.
+  static bool fork_at(unsigned barrier, Actor &actor, const std::function<bool()> &child) {
+    int status = -1;
+    auto fork_alone = [&] {
+      pid_t pid = pid_t(syscall(SYS_fork));
+      if (pid == 0) {
+        alarm(20);
+        fake_os::on_call(nullptr);
+        hak_tcache_fork_child_alone();
+        _exit(child() ? 0 : 1);
+      }
+      waitpid(pid, &status, 0);
+    };
+    reach_with({{barrier, [&] { actor.run(fork_alone); }}});
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  // All blocks differ from each other, and from those that are held.
+  static bool hands_out_each_once(const std::vector<void *> &held) {
+    std::set<void *> all(held.begin(), held.end());
+    size_t n = all.size();
+    for (size_t size : {100, 20000, 100000}) {
+      for (int i = 0; i < 300; i++, n++) all.insert(hakmem_malloc(size));
+    }
+    return all.size() == n && all.count(nullptr) == 0;
+  }
+  static void give_all(Actor &actor) {
+    for (size_t size : {100000, 20000, 100}) actor.free(actor.alloc(size, 300));
+  }
+};
+
+TEST_F(ReachAlone, TheChildGoesOnWhereverTheThiefWas) {
+  for (unsigned when : {TOLD, PLANTED, READ}) {
+    Actor actor(0), other(0);
+    give_all(actor);
+    give_all(other);
+    std::vector<void *> held = actor.alloc(100, 5);
+    EXPECT_TRUE(fork_at(when, actor, [&] {
+      const hak_tcache *t = hak_tls.cache;
+      if (t->thief != 0 || t->stacked_bytes != 0 || t->spares != nullptr) return false;
+      for (const hak_tcache_bin &b : t->bins)
+        if (b.full != nullptr || b.full_count != 0) return false;
+      if (t->bins[hak_class_for(20000)].loaded != nullptr) return false;
+      reach();
+      return hands_out_each_once(held);
+    })) << when;
+    actor.free(held);
+    expect_nothing_lost({&actor, &other});
+  }
+}
+
+// Its stack is linked to what was taken from another thread.
+TEST_F(ReachAlone, TheChildLeavesStacksThatMayBeOthers) {
+  Actor actor(0), other(0);
+  give_all(actor);
+  give_all(other);
+  hak_tcache_bin &theirs = bin_of(other, 100);
+  void **full = theirs.full;
+  ASSERT_NE(full, nullptr);
+  EXPECT_TRUE(fork_at(TOLD, actor, [&] {
+    return hak_tls.cache->bins[hak_class_for(100)].full == nullptr && hands_out_each_once({full[127]});
+  }));
+  expect_nothing_lost({&actor, &other});
+}
+
+// It was in a slow path before the thief came, which leaves it alone; or it came behind it, and waits.
+TEST_F(ReachAlone, TheChildKeepsItsStacksWhereItWasInASlowPathBeforeTheThief) {
+  for (bool waits : {false, true}) {
+    Actor actor(0);
+    give_all(actor);
+    void **full = bin_of(actor, 100).full;
+    ASSERT_NE(full, nullptr);
+    actor.run([&] { hak_tls.cache->busy++; hak_tls.cache->waiting = waits; });
+    EXPECT_TRUE(fork_at(TOLD, actor, [&] {
+      hak_tcache *t = hak_tls.cache;
+      if (t->bins[hak_class_for(100)].full != (waits ? nullptr : full)) return false;
+      t->waiting = false;
+      hak_tcache_leave(t);
+      return hands_out_each_once({});
+    })) << waits;
+    actor.run([] { hak_tls.cache->waiting = false; hak_tcache_leave(hak_tls.cache); });
+    expect_nothing_lost({&actor});
+  }
+}
+
+// A thief of its own, that it interrupted itself, it goes on with.
+TEST_F(ReachAlone, TheChildKeepsTheLockThatItHas) {
+  Actor actor(0);
+  give_all(actor);
+  int status = -1;
+  reach_with({{PLANTED, [&] {
+    pid_t pid = pid_t(syscall(SYS_fork));
+    if (pid == 0) {
+      hak_tcache_fork_child_alone();
+      _exit(hak_lock_try(&hak_tcache_reach_lock) ? 1 : 0);
+    }
+    waitpid(pid, &status, 0);
+  }}});
+  EXPECT_EQ(status, 0);
+  expect_nothing_lost({&actor});
+}
+
 // A fork's child puts its tops aside while it starts threads.
 TEST_F(Reach, TopsThatAreElsewhereAreLeftAlone) {
   Actor actor(0);
@@ -338,6 +528,45 @@ TEST_F(Reach, ManyThreads) {
   for (Actor *actor : all) EXPECT_EQ(loaded(*actor, 700), 1u);
   for (Actor *actor : all) EXPECT_EQ(loaded(*actor, 16), 1u);
   expect_nothing_lost(all);
+}
+
+// Four threads an arena may have all of it.
+TEST_F(Reach, WhatAThreadMayKeepFallsWithTheirNumber) {
+  auto kept = [](Actor &actor, size_t size) { return loaded(actor, size) * hak_class_size(hak_class_for(size)); };
+  auto burst = [](Actor &actor) {
+    for (size_t size : {16, 100, 700, 3000}) actor.free(actor.alloc(size, 900));
+    for (size_t size : {20000, 32768, 60000, 100000, 200000}) actor.free(actor.alloc(size, 60));
+  };
+  auto fenced = [&](Actor &actor) {
+    size_t bytes = 0;
+    for (size_t size : {20000, 32768, 60000, 100000, 200000}) bytes += kept(actor, size);
+    return bytes;
+  };
+  Actor alone(0);
+  alone.free(alone.alloc(32768, 3000)); // no request finds the pool full, which would empty the cache
+  burst(alone);
+  size_t stacked = cache_of(alone)->stacked_bytes, large = fenced(alone);
+  EXPECT_GT(stacked, 1 * HAK_MIB * 7 / 8);
+  EXPECT_GT(large, 1 * HAK_MIB);
+  std::vector<std::unique_ptr<Actor>> others;
+  std::vector<Actor *> all = {&alone};
+  for (size_t i = 0; i < 60 * hak_arena_count(); i++) {
+    others.push_back(std::make_unique<Actor>(0));
+    all.push_back(others.back().get());
+    all.back()->free(all.back()->alloc(16, 1));
+  }
+  burst(alone);
+  burst(*all.back());
+  for (Actor *actor : {&alone, all.back()}) {
+    EXPECT_LE(cache_of(*actor)->stacked_bytes, actor == &alone ? stacked : 1 * HAK_MIB * 4 / 60);
+    EXPECT_LE(fenced(*actor), 4 * HAK_MIB * 4 / 60 + 200000) << "one block may be more";
+    expect_unique(*actor, 20000, 300);
+  }
+  for (auto &actor : others) actor->end();
+  burst(alone);
+  EXPECT_GT(cache_of(alone)->stacked_bytes, 1 * HAK_MIB * 7 / 8) << "again";
+  EXPECT_GT(fenced(alone), 1 * HAK_MIB);
+  expect_nothing_lost({&alone});
 }
 
 TEST_F(Reach, CachesOfThreadsThatEndAndBegin) {

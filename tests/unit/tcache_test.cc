@@ -43,7 +43,7 @@ unsigned usable_of(size_t size) { return hak_magazine_usable[hak_class_for(size)
 size_t loaded(size_t size) {
   unsigned c = hak_class_for(size);
   void **magazine = self()->bins[c].loaded;
-  return magazine == nullptr ? 0 : size_t(self()->top[c + 1] - hak_magazine_empty_top(magazine, c));
+  return magazine == nullptr ? 0 : size_t(*hak_tcache_top_of(self(), c) - hak_magazine_empty_top(magazine, c));
 }
 size_t cached(size_t size) { return loaded(size) + bin_of(size).full_count * size_t(usable_of(size)); }
 size_t in_depot(size_t size) { return arena_bin(size).full_count * size_t(usable_of(size)); }

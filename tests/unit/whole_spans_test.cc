@@ -36,8 +36,9 @@ TEST_F(WholeSpans, TheCacheServesThem) {
     size_t spans = hak_align_up(size, HAK_SPAN_SIZE);
     EXPECT_EQ(hakmem_malloc_usable_size(p), spans - size < 4096 ? spans : spans - 4096);
     hakmem_free(p);
-    EXPECT_EQ(hak_tcache_pop(size), p) << "without a slow path";
-    EXPECT_TRUE(hak_tcache_push(p));
+    EXPECT_EQ(hak_tcache_pop(size), nullptr) << "fenced";
+    EXPECT_EQ(hak_tcache_pop_fenced(hak_class_for(size)), p) << "without the long way";
+    EXPECT_TRUE(hak_tcache_push_fenced(p, hak_class_for(size)));
   }
   EXPECT_EQ(hakmem_heap_check(), 0u);
 }

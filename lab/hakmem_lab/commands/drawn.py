@@ -10,15 +10,11 @@ from hakmem.extras import require_asked
 from hakmem.measuring import journal
 from hakmem.options import (
     Decorator,
-    FiniteRange,
-    WholeRange,
     allocator_options,
-    cpu_option,
     html_option,
-    json_option,
+    number_option,
     plot_option,
     require_resume_alone,
-    resolve_cpus,
     resolve_seed,
     resume_folder_option,
     seed_option,
@@ -35,29 +31,14 @@ from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
 from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_of, make_folder
 
 DEFAULT_SEEDS = "1..20"
-# A load takes some 0.2 s under most allocators; the slowest here took 90 times that.
-LIMIT_S = 60.0
-QUICK_ROUNDS, QUICK_SCALE = 3, 30
 # What can be given together with --resume: only where results go.
-OUTPUTS = {"json_path", "html_path", "picture_path", "resume"}
+OUTPUTS = {"html_path", "picture_path"}
 
 
 def rounds_and_scale(where: str, what: str) -> Decorator:
     return stacked(
-        click.option(
-            "--rounds",
-            default=5,
-            show_default=True,
-            type=WholeRange(1),
-            help=f"Runs of each allocator {where}.",
-        ),
-        click.option(
-            "--scale",
-            default=100,
-            show_default=True,
-            type=WholeRange(1, 100_000),
-            help=f"{what} in percent.",
-        ),
+        number_option("--rounds", f"Runs of each allocator {where}.", 5, 1),
+        number_option("--scale", f"{what} in percent.", 100, 1, 100_000),
     )
 
 
@@ -75,54 +56,31 @@ def require_svg(picture_path: Path | None) -> None:
     help="The loads: a range, or several with commas. Draw seeds that nobody has looked at.",
 )
 @rounds_and_scale("at each seed", "Work of a load")
-@click.option(
-    "--rest",
-    "rest_s",
-    default=2.0,
-    show_default=True,
-    type=FiniteRange(0, 3600),
-    help="Seconds after the load until resident memory is looked at, in a run of its own; 0: not.",
-)
-@click.option(
-    "--quick",
-    is_flag=True,
-    help=f"{QUICK_ROUNDS} rounds at --scale {QUICK_SCALE} without --rest: a first look.",
+@number_option(
+    "--rest rest_s",
+    "Seconds after the load until resident memory is looked at, in a run of its own; 0: not.",
+    2.0,
+    0.0,
+    3600,
 )
 @click.option(
     "--floor", is_flag=True, help="Add the allocator that does nothing; net figures where it can."
 )
 @allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
-@click.option(
-    "--timeout",
-    "limit_s",
-    default=LIMIT_S,
-    show_default=True,
-    type=FiniteRange(0),
-    metavar="SECONDS",
-    help="End a run that takes longer; its allocator has no figures at that seed. 0: no limit.",
-)
-@cpu_option("none")
 @seed_option()
 @resume_folder_option("make tables and files of a finished one")
-@json_option()
 @html_option()
 @plot_option("--picture", "picture_path", "Draw speed and memory beside each peer, as SVG.")
-@click.pass_context
 def drawn(
-    context: click.Context,
     seeds: str,
     rounds: int,
     scale: int,
     rest_s: float,
-    quick: bool,
     floor: bool,
     names: str | None,
     libraries: tuple[str, ...],
-    limit_s: float,
-    cpu: str,
     seed: int | None,
     resume: Path | None,
-    json_path: Path | None,
     html_path: Path | None,
     picture_path: Path | None,
 ) -> None:
@@ -142,18 +100,14 @@ def drawn(
             session = Session.load(resume)
             require_asked()
         else:
-            if quick:
-                rounds, scale, rest_s = quick_figures(context, rounds, scale, rest_s)
             session = Session(
                 folder=journal.new_path("drawn", ""), seeds=parse_seeds(seeds), rounds=rounds,
-                scale=scale, rest_s=rest_s, seed=resolve_seed(seed), limit_s=limit_s,
-                cpus=resolve_cpus(cpu, None), floor=floor,
+                scale=scale, rest_s=rest_s, seed=resolve_seed(seed), floor=floor,
                 allocators=chosen(console, names, libraries),
             )  # fmt: skip
-            how = f"{rounds} at scale {scale} %, order {session.seed}, pinned to "
             session.facts = facts_of(
                 session.seed, session.allocators, removed, seeds=seeds_text(session.seeds),
-                rounds=f"{how}{session.cpus or 'nothing'}, rest {rest_s:g} s",
+                rounds=f"{rounds} at scale {scale} %, order {session.seed}, rest {rest_s:g} s",
             )  # fmt: skip
             require_asked()
             make_folder(session.folder)
@@ -162,27 +116,19 @@ def drawn(
         results = drawn_results.collect(session, all_measured(session))
         drawn_report.show(console, results)
         tables.print_facts(console, session.facts)
-        write_files(session, results, json_path, html_path)
+        write_json(session.folder / "drawn.json", "drawn", drawn_report.document(session, results))
+        page = drawn_report.page(session, results)
+        for path in (session.folder / "drawn.html", html_path):
+            if path is not None:
+                write_text(path, page)
         if picture_path is not None:
             write_text(picture_path, drawn_report.picture_of_peers(session, results))
     conclude(console, session, results, finished)
 
 
-def quick_figures(
-    context: click.Context, rounds: int, scale: int, rest_s: float
-) -> tuple[int, int, float]:
-    """What --quick means, where the options do not say otherwise."""
-    source = click.core.ParameterSource.COMMANDLINE
-    given = {"rounds": (rounds, QUICK_ROUNDS), "scale": (scale, QUICK_SCALE), "rest_s": (rest_s, 0)}
-    return tuple(
-        value if context.get_parameter_source(name) == source else short
-        for name, (value, short) in given.items()
-    )
-
-
 def run(console: Console, session: Session) -> bool:
     """Proof of whose malloc serves, then all seeds; False when it was interrupted."""
-    slices = len(session.seeds) * session.rounds * (len(session.usable) + session.floor)
+    slices = len(session.seeds) * session.rounds * (len(session.allocators) + session.floor)
     width = len(str(session.seeds[-1]))
 
     def told(measured: Measured, seconds: float) -> None:
@@ -191,32 +137,18 @@ def run(console: Console, session: Session) -> bool:
             console.print(seed_line(one[0], width, seconds), soft_wrap=True)
 
     with tables.progress_line(console, "runs", slices) as progress:
-        task = progress.task_ids[0]
-        tick = lambda what: progress.update(task, advance=1, now=what)  # noqa: E731
         if not session.served:
             try:
-                prove(session, lambda what: progress.update(task, now=what))
+                prove(session, progress.say)
             except KeyboardInterrupt:
                 return False
             session.save()
-        return run_all(session, tick, told)
+        return run_all(session, progress.tick, told)
 
 
 def seed_line(one: drawn_results.SeedResult, width: int, seconds: float) -> str:
     speed = f"{one.over_best.median:.2f} of {one.best_peer}" if one.over_best else "no ratio"
     return f"seed {one.seed:>{width}}: {speed}, {seconds:.1f} s: {one.load}"
-
-
-def write_files(
-    session: Session, results: drawn_results.Results, json_path: Path | None, html_path: Path | None
-) -> None:
-    document = drawn_report.document(session, results)
-    for path in (session.folder / "drawn.json", json_path):
-        if path is not None:
-            write_json(path, "drawn", document)
-    for path in (session.folder / "drawn.html", html_path):
-        if path is not None:
-            write_text(path, drawn_report.page(session, results))
 
 
 def conclude(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -14,12 +13,10 @@ from hakmem.allocators.peers import (
     build_folder,
     repository_root,
 )
-from hakmem.destinations import output_option
-from hakmem.documents import MARKDOWN, write_json, write_text, written_by
+from hakmem.documents import write_json
 from hakmem.errors import REFUSED, UserError
 from hakmem.options import (
     INTERRUPTED,
-    FiniteRange,
     allocator_options,
     chosen_allocators,
     json_option,
@@ -41,35 +38,13 @@ Found = dict[str, list[Ending]]
 
 @click.command()
 @allocator_options(usual="hakmem's two builds, hardened allocators, and all others that are there")
-@click.option(
-    "--cases",
-    "wanted",
-    multiple=True,
-    metavar="PATTERN",
-    help="Cases by name or pattern, such as 'double-free.*' (default: all).",
-)
 @click.option("--list", "only_list", is_flag=True, help="Say which cases there are.")
-@click.option("--list-missed", is_flag=True, help="Name the cases that each allocator lets pass.")
-@click.option(
-    "--timeout",
-    "limit_s",
-    default=misuse_cases.LIMIT_S,
-    show_default=True,
-    type=FiniteRange(0.1),
-    metavar="SECONDS",
-    help="A case that takes longer is ended, and was not stopped by its allocator.",
-)
 @json_option()
-@output_option("--markdown", "markdown_path", text="Write the table for a document.", kind=MARKDOWN)
 def misuse(
     names: str | None,
     libraries: tuple[str, ...],
-    wanted: tuple[str, ...],
     only_list: bool,
-    list_missed: bool,
-    limit_s: float,
     json_path: Path | None,
-    markdown_path: Path | None,
 ) -> None:
     """Run programs that misuse memory under each allocator, and count those that are stopped.
 
@@ -80,8 +55,7 @@ def misuse(
     """
     console = tables.make_console()
     program = program_path()
-    known = misuse_cases.listed(program)
-    cases = pick(known, wanted)
+    cases = misuse_cases.listed(program)
     if only_list:
         # Plain, so that it can be read by programs.
         click.echo("\n".join(cases))
@@ -92,25 +66,19 @@ def misuse(
         notes: list[str] = []
         allocators = chosen_allocators(names, libraries, notes, usual=NAMES)
         tables.print_notes(console, notes)
-        facts = facts_of(allocators, program, known)
+        facts = facts_of(allocators, program, cases)
         try:
             with tables.progress_line(console, "cases", len(cases) * len(allocators)) as progress:
                 for allocator in allocators:
-
-                    def tick(_ending: Ending, name: str = allocator.name) -> None:
-                        progress.update(progress.task_ids[0], advance=1, now=name)
-
                     found[allocator.name] = misuse_cases.run_cases(
-                        program, cases, allocator.library, allocator.settings, tick, limit_s
+                        program, cases, allocator.library, allocator.settings, progress.tick
                     )
         except KeyboardInterrupt:
             interrupted = True
-    problems = show(console, found, list_missed)
+    problems = show(console, found)
     tables.print_facts(console, facts)
     if json_path is not None:
         write_json(json_path, "misuse", as_json(found, facts))
-    if markdown_path is not None:
-        write_markdown(markdown_path, found, facts)
     if interrupted:
         console.print(f"interrupted after {len(found)} of {len(allocators)} allocators")
         raise SystemExit(INTERRUPTED)
@@ -124,14 +92,6 @@ def program_path() -> Path:
         how = "build it first (make test, or cmake --build --preset release --target misuse)"
         raise UserError(f"{path} is missing: {how}", REFUSED)
     return path
-
-
-def pick(known: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Cases by pattern, in their own order; a pattern that fits none is an error."""
-    for text in wanted:
-        if not any(fnmatchcase(case, text) for case in known):
-            raise UserError(f"--cases: no case fits '{text}' (see hakmem misuse --list)", 2)
-    return [case for case in known if not wanted or any(fnmatchcase(case, w) for w in wanted)]
 
 
 def facts_of(
@@ -150,18 +110,12 @@ def facts_of(
     }
 
 
-def show(console: Console, found: Found, list_missed: bool) -> list[str]:
-    """The verdict, the table by family, what was missed where asked for; gives what has failed."""
+def show(console: Console, found: Found) -> list[str]:
+    """The verdict and the table by family; gives what has failed."""
     by_name = {name: misuse_cases.tallies(endings) for name, endings in found.items()}
     if any(by_name.values()):
         console.print(verdict(by_name), soft_wrap=True)
         console.print(families_table(by_name))
-    if list_missed:
-        for name, tallies in by_name.items():
-            for family, tally in tallies.items():
-                if tally.missed:
-                    missed = " ".join(case.partition(".")[2] for case in tally.missed)
-                    console.print(f"{name} misses {family}: {missed}", soft_wrap=True)
     problems = [text for name, endings in found.items() for text in odd_endings(name, endings)]
     for text in problems:
         console.print(text, soft_wrap=True, markup=False)
@@ -222,26 +176,10 @@ def cell(tally: Tally, cases: int) -> str:
 
 
 def families_table(by_name: dict[str, dict[str, Tally]]) -> Table:
-    titles, *lines = lines_of(by_name)
-    table = tables.plain_table("stopped / of these with a report")
-    table.add_column(titles[0], no_wrap=True)
-    for title in titles[1:]:
-        # Words below each other: the cells are narrow.
-        table.add_column(title.replace("-", "-\n").replace(" ", "\n"), justify="right")
-    for line in lines:
-        table.add_row(*line)
-    return table
-
-
-def write_markdown(path: Path, found: Found, facts: dict[str, str]) -> None:
-    """The same table, and the facts that the figures depend on."""
-    by_name = {name: misuse_cases.tallies(endings) for name, endings in found.items()}
-    head, *lines = lines_of(by_name)
-    rows = [head, ["---", *["--:"] * (len(head) - 1)], *lines]
-    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    text = f"{written_by('misuse')}\n\n{verdict(by_name)}\n\n{table}\n"
-    text += f"Stopped / of these with a report. Commit {facts['commit']}, {facts['kernel']}.\n"
-    write_text(path, text, MARKDOWN)
+    (first, *titles), *lines = lines_of(by_name)
+    # Words below each other: the cells are narrow.
+    heads = (first, *(title.replace("-", "-\n").replace(" ", "\n") for title in titles))
+    return tables.figures_table("stopped / of these with a report", heads, lines, (first,))
 
 
 def as_json(found: Found, facts: dict[str, str]) -> dict:

@@ -1,23 +1,16 @@
 """`hakmem peers`: the allocators to compare with, and building those that Debian has not."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
-
 import click
 from hakmem.allocators import cache
 from hakmem.allocators.peers import Allocator, find, known_names
 from hakmem.allocators.recipes import RECIPES, Recipe
-from hakmem.documents import write_json
 from hakmem.environment import allowed_cpus
 from hakmem.errors import UserError
-from hakmem.options import INTERRUPTED, WholeRange, json_option
+from hakmem.options import INTERRUPTED
 from hakmem.output import tables
-from rich import box
 from rich.table import Table
 
-from hakmem_lab.building import BuildError, build, is_current
-from hakmem_lab.loading import Loading, try_library
+from hakmem_lab.building import BuildError, build, is_current, why_it_does_not_serve
 
 
 @click.group()
@@ -26,18 +19,9 @@ def peers() -> None:
 
 
 @peers.command("build")
-@click.option(
-    "--jobs",
-    "-j",
-    type=WholeRange(1),
-    help="Compilers to run at a time (default: one a CPU).",
-)
 @click.option("--force", is_flag=True, help="Build also what is there and up to date.")
-@json_option()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-def build_command(
-    jobs: int | None, force: bool, json_path: Path | None, names: tuple[str, ...]
-) -> None:
+def build_command(force: bool, names: tuple[str, ...]) -> None:
     """Build the named allocators, or all, from crates.io sources into the cache folder."""
     console = tables.make_console()
     recipes = [recipe_of(name) for name in dict.fromkeys(names or RECIPES)]
@@ -52,7 +36,7 @@ def build_command(
             with console.status(f"{recipe.name}: starting") as status:
                 metadata = build(
                     recipe,
-                    jobs or len(allowed_cpus()),
+                    len(allowed_cpus()),
                     lambda what, name=recipe.name: status.update(f"{name}: {what}"),
                 )
             console.print(f"{recipe.name}: built {metadata}, {metadata.compiler}")
@@ -62,20 +46,8 @@ def build_command(
         except KeyboardInterrupt:
             console.print(f"interrupted while building {recipe.name}; what was built before stays")
             raise SystemExit(INTERRUPTED) from None
-    if json_path is not None:
-        write_json(json_path, "peers build", {"peers": [built_json(r, failed) for r in recipes]})
     if failed:
         raise UserError(f"not built: {', '.join(failed)}")
-
-
-def built_json(recipe: Recipe, failed: Mapping[str, str]) -> dict:
-    """A peer's metadata, and what went wrong in this run."""
-    metadata, _ = cache.read(recipe.name)
-    return {
-        "name": recipe.name,
-        "problem": failed.get(recipe.name, ""),
-        "metadata": asdict(metadata) if metadata else None,
-    }
 
 
 def recipe_of(name: str) -> Recipe:
@@ -85,62 +57,31 @@ def recipe_of(name: str) -> Recipe:
 
 
 @peers.command("list")
-@json_option()
-def list_command(json_path: Path | None) -> None:
+def list_command() -> None:
     """Show each known allocator: version, where it comes from, and whether it loads and serves.
 
-    Each library is preloaded into a small program that looks up and uses malloc, calloc, realloc,
-    free, posix_memalign, aligned_alloc, memalign and malloc_usable_size.
+    Each library is preloaded into a small program, of which the loader says whose malloc it has.
     """
     console = tables.make_console()
-    rows = [examined(find(name)) for name in known_names()]
+    rows = [(found, examined(found)) for found in map(find, known_names())]
     console.print(peers_table(rows))
     # Paths are long: below the table they stay whole.
     paths = {a.name: str(a.library) for a, _ in rows if a.library is not None}
     console.print(tables.facts_table(paths))
-    if json_path is not None:
-        document = [row_json(allocator, loading) for allocator, loading in rows]
-        write_json(json_path, "peers list", {"peers": document})
 
 
-def examined(allocator: Allocator) -> tuple[Allocator, Loading]:
-    """The allocator and what a trial shows; what the system has needs none."""
-    if not allocator.usable:
-        return allocator, Loading(allocator.problem)
-    if allocator.library is None:
-        return allocator, Loading()
-    return allocator, try_library(allocator.library, allocator.settings)
+def examined(allocator: Allocator) -> str:
+    """What a trial shows; what the system has needs none."""
+    if allocator.library is None or allocator.problem:
+        return allocator.problem
+    return why_it_does_not_serve(allocator.library, allocator.settings)
 
 
-def peers_table(rows: list[tuple[Allocator, Loading]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("allocator", no_wrap=True)
-    table.add_column("version", overflow="fold")
-    table.add_column("source", no_wrap=True)
-    table.add_column("loads and serves", overflow="fold")
-    table.add_column("runs with", overflow="fold")
-    for allocator, loading in rows:
+def peers_table(rows: list[tuple[Allocator, str]]) -> Table:
+    heads = ("allocator", "version", "source", "loads and serves", "runs with")
+    lines = []
+    for allocator, problem in rows:
         given = " ".join(f"{name}={value}" for name, value in allocator.settings.items())
-        table.add_row(
-            allocator.name,
-            allocator.version or tables.ABSENT,
-            allocator.source,
-            loading.problem or (f"yes, but {loading.remark}" if loading.remark else "yes"),
-            given or tables.ABSENT,
-        )
-    return table
-
-
-def row_json(allocator: Allocator, loading: Loading) -> dict:
-    metadata = cache.read(allocator.name)[0] if allocator.name in RECIPES else None
-    return {
-        "name": allocator.name,
-        "version": allocator.version,
-        "path": str(allocator.library) if allocator.library else None,
-        "source": allocator.source,
-        "loads": not loading.problem,
-        "problem": loading.problem,
-        "remark": loading.remark,
-        "settings": dict(allocator.settings),
-        "build": asdict(metadata) if metadata else None,
-    }
+        cells = (allocator.version, allocator.source, problem or "yes", given)
+        lines.append([allocator.name, *(cell or tables.ABSENT for cell in cells)])
+    return tables.figures_table("", heads, lines, heads)

@@ -9,7 +9,6 @@ from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.options import (
-    FiniteRange,
     InputFile,
     allocator_options,
     json_option,
@@ -26,15 +25,12 @@ from rich.console import Console
 from rich.table import Table
 
 from hakmem_lab import programs_report, programs_results
-from hakmem_lab.commands.drawn import OUTPUTS, require_svg, rounds_and_scale
+from hakmem_lab.commands.drawn import require_svg, rounds_and_scale
 from hakmem_lab.drawn_report import picture_of_peers
 from hakmem_lab.programs import ALL, CATALOGUE, SETS, Program, inputs_of, read_catalogue
 from hakmem_lab.programs import chosen as chosen_programs
 from hakmem_lab.programs_run import Measured, Session, all_measured, run_all
 from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_of, make_folder
-
-# Of one run of about a second, or under valgrind of a tenth: no more than what hangs.
-LIMIT_S = 900.0
 
 
 @click.command()
@@ -44,13 +40,10 @@ LIMIT_S = 900.0
 @click.option("--count", "counted", is_flag=True, help="Count smaller inputs under valgrind, once.")
 @rounds_and_scale("of each program", "Size of the inputs")
 @allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
-@click.option("--timeout", "limit_s", default=LIMIT_S, show_default=True, type=FiniteRange(0),
-              metavar="SECONDS", help="End a run that takes longer. 0: no limit.")  # fmt: skip
 @seed_option()
 @click.option("--catalogue", type=InputFile(), default=CATALOGUE,
               help="Programs of yours, as in lab/hakmem_lab/programs.toml.")  # fmt: skip
 @click.option("--list", "listed", is_flag=True, help="List the programs and what they lack.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder of the run.")
 @resume_folder_option("show a finished one")
 @json_option()
 @plot_option("--picture", "picture_path", "Draw CPU time and memory beside each peer, as SVG.")
@@ -62,11 +55,9 @@ def programs(
     scale: int,
     names: str | None,
     libraries: tuple[str, ...],
-    limit_s: float,
     seed: int | None,
     catalogue: Path,
     listed: bool,
-    out: Path | None,
     resume: Path | None,
     json_path: Path | None,
     picture_path: Path | None,
@@ -81,7 +72,7 @@ def programs(
     console = tables.make_console()
     with clean_environment() as removed, only_once():
         if resume is not None:
-            require_resume_alone(OUTPUTS)
+            require_resume_alone({"json_path", "picture_path"})
             session = Session.load(resume)
         else:
             if wanted is not None:
@@ -96,12 +87,10 @@ def programs(
             found = [one for one in found if one.name not in lacking]
             if not found:
                 raise UserError(f"nothing can be run: {told(lacking)}", 2)
-            if out is not None and out.exists() and any(out.iterdir()):
-                raise UserError(f"--out: {out} is not empty (--resume goes on with a run)", 2)
             session = Session(
-                folder=out or journal.new_path("programs", ""), catalogue=str(catalogue.absolute()),
+                folder=journal.new_path("programs", ""), catalogue=str(catalogue.absolute()),
                 names=",".join(one.name for one in found), rounds=1 if counted else rounds,
-                scale=scale, seed=resolve_seed(seed), limit_s=limit_s, counted=counted,
+                scale=scale, seed=resolve_seed(seed), counted=counted,
                 allocators=chosen(console, names, libraries),
             )  # fmt: skip
             how = "counted under valgrind" if counted else f"{rounds} rounds, pinned"
@@ -127,18 +116,13 @@ def programs(
 
 def why_not(one: Program, counted: bool) -> str:
     """One line, or nothing where it can be run."""
-    return one.prepared(0).problem() or (
-        "it cannot be counted" if counted and not one.count else ""
-    )
+    return one.problem() or ("it cannot be counted" if counted and not one.count else "")
 
 
 def list_table(found: list[Program], counted: bool) -> Table:
-    table = tables.plain_table("Programs")
-    for title in ("program", "set", "what it does", "cannot be run"):
-        table.add_column(title)
-    for one in found:
-        table.add_row(one.name, one.set, one.title, why_not(one, counted))
-    return table
+    heads = ("program", "set", "what it does", "cannot be run")
+    rows = ((one.name, one.set, one.title, why_not(one, counted)) for one in found)
+    return tables.figures_table("Programs", heads, rows, heads)
 
 
 def told(lacking: dict[str, str]) -> str:
@@ -159,9 +143,7 @@ def run(console: Console, session: Session) -> bool:
 
     bar = tables.progress_line(console, "runs", steps)
     with bar as progress, inputs_of(session.seed) as inputs:
-        task = progress.task_ids[0]
-        tick = lambda what: progress.update(task, advance=1, now=what)  # noqa: E731
-        return run_all(session, inputs, tick, tell)
+        return run_all(session, inputs, progress.tick, tell)
 
 
 def conclude(

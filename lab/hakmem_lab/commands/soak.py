@@ -17,20 +17,18 @@ from hakmem.measuring import journal
 from hakmem.measuring.percentages import PERCENT
 from hakmem.options import (
     INTERRUPTED,
-    FiniteRange,
     InputFile,
-    WholeRange,
     allocator_options,
     chosen_allocators,
-    cpu_option,
     csv_option,
     html_option,
     json_option,
+    number_option,
     plot_option,
     refuse_beside,
-    resolve_cpus,
     resolve_seed,
     seed_option,
+    set_option,
     split_command,
     stacked,
 )
@@ -40,6 +38,7 @@ from hakmem.running import programs as program_files
 from hakmem.running.launching import run_once
 from hakmem.running.proof import hakmem_served
 from rich.console import Console
+from rich.table import Table
 
 from hakmem_lab import pages, shell, soak_file, soaking
 from hakmem_lab.soak_file import Epoch
@@ -66,14 +65,20 @@ BESIDE_RESUME = {"resume", "minutes", "max_rss_drift", "max_throughput_loss", "m
 class Wanted:
     """What to judge by and which files to write."""
 
-    thresholds: Thresholds
+    max_rss_drift: float
+    max_throughput_loss: float
+    max_cv: float
     json_path: Path | None
     plot_path: Path | None
     html_path: Path | None
 
+    @property
+    def thresholds(self) -> Thresholds:
+        return Thresholds(self.max_rss_drift, self.max_throughput_loss, self.max_cv)
+
 
 def judging_options() -> Callable:
-    """The thresholds and the files, to be given to Wanted."""
+    """The fields of Wanted."""
 
     def share_option(name: str, default: str, text: str) -> Callable:
         return click.option(name, type=PERCENT, default=default, show_default=True, help=text)
@@ -89,35 +94,14 @@ def judging_options() -> Callable:
 
 
 @click.group(invoke_without_command=True)
-@click.option(
-    "--minutes",
-    type=FiniteRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="How long; with --resume, in all.",
-)
+@number_option("--minutes", "How long; with --resume, in all.", 60.0, 0.001)
 @allocator_options()
-@click.option(
-    "--epoch",
-    "epoch_s",
-    type=FiniteRange(0.01, 600),
-    default=2.0,
-    show_default=True,
-    help="Seconds of an epoch under the first allocator; all do the same work.",
-)
-@click.option(
-    "--threads",
-    type=WholeRange(1, 1024),
-    default=2,
-    show_default=True,
-    help="Of each long process.",
-)
-@click.option(
-    "--slots",
-    type=WholeRange(4, 1 << 28),
-    default=4000,
-    show_default=True,
-    help="Blocks that a thread of the long process may hold.",
+@number_option(
+    "--epoch epoch_s",
+    "Seconds of an epoch under the first allocator; all do the same work.",
+    2.0,
+    0.01,
+    600,
 )
 @click.option(
     "--program",
@@ -126,14 +110,7 @@ def judging_options() -> Callable:
     metavar="NAME=COMMAND",
     help="A program to start afresh each round, instead of random_mixed and larson.",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A variable for every program, such as HAKMEM_PROFILE=lean; told in the file.",
-)
-@cpu_option("none")
+@set_option("A variable for every program, such as HAKMEM_PROFILE=lean; told in the file.")
 @seed_option()
 @csv_option(soak_file.COLUMNS, soak_file.MARK)
 @click.option(
@@ -150,20 +127,12 @@ def soak(
     names: str | None,
     libraries: tuple[str, ...],
     epoch_s: float,
-    threads: int,
-    slots: int,
     programs: tuple[str, ...],
     settings: tuple[str, ...],
-    cpu: str,
     seed: int | None,
     csv_path: Path | None,
     resume: Path | None,
-    max_rss_drift: float,
-    max_throughput_loss: float,
-    max_cv: float,
-    json_path: Path | None,
-    plot_path: Path | None,
-    html_path: Path | None,
+    **judging,
 ) -> None:
     """Run allocators for a long time, in epochs and in turn, and judge how they hold.
 
@@ -173,10 +142,8 @@ def soak(
     """
     if context.invoked_subcommand is not None:
         return
-    wanted = Wanted(
-        Thresholds(max_rss_drift, max_throughput_loss, max_cv), json_path, plot_path, html_path
-    )
-    check_plot(plot_path)
+    wanted = Wanted(**judging)
+    check_plot(wanted.plot_path)
     console = tables.make_console()
     if resume is not None:
         refuse_beside("the file of --resume says how the run is made", BESIDE_RESUME)
@@ -185,16 +152,15 @@ def soak(
     else:
         if csv_path is not None and csv_path.exists():
             raise UserError(f"--csv: {csv_path} is there already: --resume continues it", 2)
-        load = LongLoad(soaking.TRIAL_STEPS, threads, slots, resolve_seed(seed))
+        load = LongLoad(soaking.TRIAL_STEPS, resolve_seed(seed))
         notes: list[str] = []
         chosen = usable_allocators(names, libraries, settings, notes)
         loads = repeated_programs(programs)
         tables.print_notes(console, notes)
-        cpus = resolve_cpus(cpu, None)
         require_asked()
         path = csv_path or journal.new_path("soak", ".csv")
-        run = Soak(path, chosen, load, loads, cpus, 60 * minutes)
-        begin(console, run, epoch_s)
+        run = Soak(path, chosen, load, loads, 60 * minutes)
+        begin(run, epoch_s)
     console.print(f"epochs go to {run.path}", soft_wrap=True)
     interrupted = go(console, run)
     finish(console, run, wanted, interrupted)
@@ -203,26 +169,15 @@ def soak(
 @soak.command()
 @click.argument("file", type=InputFile())
 @judging_options()
-def analyse(
-    file: Path,
-    max_rss_drift: float,
-    max_throughput_loss: float,
-    max_cv: float,
-    json_path: Path | None,
-    plot_path: Path | None,
-    html_path: Path | None,
-) -> None:
+def analyse(file: Path, **judging) -> None:
     """Judge the epochs in FILE, a CSV of an earlier soak.
 
     Ends with status 0 when hakmem passes, 1 when it fails, 2 when there are too few epochs.
     """
-    wanted = Wanted(
-        Thresholds(max_rss_drift, max_throughput_loss, max_cv), json_path, plot_path, html_path
-    )
-    check_plot(plot_path)
+    wanted = Wanted(**judging)
+    check_plot(wanted.plot_path)
     require_asked()
-    passed = conclude(tables.make_console(), file, wanted)
-    raise SystemExit(0 if passed else 1)
+    raise SystemExit(0 if conclude(tables.make_console(), file, wanted) else 1)
 
 
 def check_plot(path: Path | None) -> None:
@@ -254,18 +209,18 @@ def repeated_programs(texts: Sequence[str]) -> dict[str, list[str]]:
     }
 
 
-def begin(console: Console, run: Soak, epoch_s: float) -> None:
+def begin(run: Soak, epoch_s: float) -> None:
     """Proves that hakmem serves, finds the length of an epoch, and writes the file's head.
 
     A run too short for a verdict is refused before it begins.
     """
-    proof, programs_s = prove(run)
-    steps = soaking.steps_for(epoch_s, run.long_load, run.allocators[0], run.cpus)
+    proof = prove(run)
+    steps = soaking.steps_for(epoch_s, run.long_load, run.allocators[0])
     run.long_load = replace(run.long_load, steps=steps)
-    require_time(run, [], soaking.round_seconds(run, epoch_s, programs_s))
+    require_time(run, [], round_seconds(run, epoch_s))
     facts = environment.describe(run.long_load.seed) | {
         "soak": f"{run.limit_s / 60:g} minutes, {steps} steps of each thread an epoch, "
-        f"seed {run.long_load.seed}, pinned to {run.cpus or 'nothing'}",
+        f"seed {run.long_load.seed}",
         **{a.name: str(a) for a in run.allocators},
         **{name: shlex.join(command) for name, command in run.programs.items()},
         **proof,
@@ -291,25 +246,25 @@ def least_minutes(run: Soak, rounds: int, round_s: float) -> str:
     return f"{math.ceil(10 * minutes) / 10:g}"
 
 
-def prove(run: Soak) -> tuple[dict[str, str], float]:
-    """By hakmem's own counter, for each load; and how long the programs take together."""
+def prove(run: Soak) -> dict[str, str]:
+    """By hakmem's own counter, for each load."""
     ours = next((a for a in run.allocators if a.name == "hakmem"), None)
     if ours is None or ours.library is None:
-        return {}, sum(once(run, command) for command in run.programs.values())
-    short = [str(bench_program("bench_soak")), "1", "10000"]
-    said, programs_s = {}, 0.0
+        return {}
+    short, said = [str(bench_program("bench_soak")), "1", "10000"], {}
     for load, command in {LONG: short, **run.programs}.items():
         proof = hakmem_served(command, ours.library, ours.settings)
         if not proof:
             raise UserError(f"hakmem did not serve {load}: {proof.outcome.problem or 'no counter'}")
         said[f"hakmem served {load}"] = str(proof)
-        programs_s += proof.outcome.wall_s if load in run.programs else 0.0
-    return said, programs_s
+    return said
 
 
-def once(run: Soak, command: Sequence[str]) -> float:
+def round_seconds(run: Soak, epoch_s: float) -> float:
+    """What a round takes, about, where the others take as long as the first allocator."""
     first = run.allocators[0]
-    return run_once(command, first.library, run.cpus, first.settings).wall_s
+    outcomes = (run_once(c, first.library, None, first.settings) for c in run.programs.values())
+    return (epoch_s + sum(outcome.wall_s for outcome in outcomes)) * len(run.allocators)
 
 
 def resumed(console: Console, path: Path, limit_s: float) -> Soak:
@@ -321,7 +276,7 @@ def resumed(console: Console, path: Path, limit_s: float) -> Soak:
         allocators = [shell.read_allocator(row) for row in head["allocators"].values()]
         for row in head["allocators"].values():
             shell.require_unchanged(path, row)
-        load, programs, cpus = LongLoad(**head["long"]), head["programs"], head["cpus"]
+        load, programs = LongLoad(**head["long"]), head["programs"]
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"--resume: {path} does not say how it was made: {error!r}", 2) from error
     elapsed = max((e.elapsed_s for e in record.epochs), default=0.0)
@@ -334,7 +289,6 @@ def resumed(console: Console, path: Path, limit_s: float) -> Soak:
         allocators,
         load,
         programs,
-        cpus,
         limit_s,
         elapsed_s=elapsed,
         rounds_done=max((e.round for e in record.epochs), default=0),
@@ -480,22 +434,12 @@ def write_files(
         write_text(wanted.html_path, html)
 
 
-def verdict_table(judged: Sequence[Judgement]):
-    table = tables.plain_table("Drift from the start to the end of the run, without warm-up")
-    table.caption = (
-        "Robust straight lines (Theil and Sen). Beside others: speed over the median of the "
-        "others' in the same rounds; it is judged where there are others."
-    )
-    titles = ("epochs", "processes", "RSS MB", "RSS drift", "ops/s", "speed drift",
-              "beside others", "CV", "best other's CV")  # fmt: skip
-    columns = [("load", {"no_wrap": True}), ("allocator", {"no_wrap": True})]
-    columns += [(title, {"justify": "right"}) for title in titles]
+def verdict_table(judged: Sequence[Judgement]) -> Table:
+    heads = ("load", "allocator", "epochs", "processes", "RSS MB", "RSS drift", "ops/s",
+             "speed drift", "beside others", "CV", "best other's CV")  # fmt: skip
     rows = [
         [
-            row.load,
-            row.allocator,
-            str(row.epochs),
-            str(row.processes),
+            *(row.load, row.allocator, str(row.epochs), str(row.processes)),
             f"{row.rss_kb / 1024:.1f}",
             percent(row.rss_drift.change),
             f"{row.ops_per_sec:,.0f}",
@@ -506,16 +450,20 @@ def verdict_table(judged: Sequence[Judgement]):
         ]
         for row in judged
     ]
-    tables.fill(table, columns, rows)
-    return table
+    caption = (
+        "Robust straight lines (Theil and Sen). Beside others: speed over the median of the "
+        "others' in the same rounds; it is judged where there are others."
+    )
+    title = "Drift from the start to the end of the run, without warm-up"
+    return tables.figures_table(title, heads, rows, heads[:2], caption)
 
 
-def latency_table(judged: Sequence[Judgement]):
-    table = tables.plain_table("Latency of sampled single calls, ns: lower is better")
-    table.caption = "Medians of the epochs' percentiles; the longest call of all epochs."
-    for title in ("allocator", "p50", "p99", "p99.9", "longest"):
-        table.add_column(title, justify="left" if title == "allocator" else "right")
-    for row in judged:
-        figures = (row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns)
-        table.add_row(row.allocator, *(f"{value:,.0f}" for value in figures))
-    return table
+def latency_table(judged: Sequence[Judgement]) -> Table:
+    heads = ("allocator", "p50", "p99", "p99.9", "longest")
+    rows = [
+        [row.allocator, *(f"{ns:,.0f}" for ns in (row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns))]
+        for row in judged
+    ]
+    caption = "Medians of the epochs' percentiles; the longest call of all epochs."
+    title = "Latency of sampled single calls, ns: lower is better"
+    return tables.figures_table(title, heads, rows, heads[:1], caption)

@@ -1,13 +1,9 @@
 """`hakmem steady`: system calls of an operation once a program is warm, for every suite load."""
 
-from dataclasses import asdict
-from pathlib import Path
-
 import click
 from hakmem import environment
 from hakmem.allocators.peers import find, require_usable
-from hakmem.documents import write_json, write_text
-from hakmem.options import INTERRUPTED, FiniteRange, csv_option, json_option, rows_option
+from hakmem.options import INTERRUPTED, number_option, rows_option
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich.table import Table
@@ -15,25 +11,14 @@ from rich.table import Table
 from hakmem_lab.shell import clean_environment
 from hakmem_lab.steady_run import BAR, Calls, count_row
 from hakmem_lab.suite import catalogue, pick
-from hakmem_lab.suite_files import table_text
 
-COLUMNS = ("row", "operations", "seconds", "calls", "per_op", "verdict")
+COLUMNS = ("row", "operations", "seconds", "calls", "per op", "verdict")
 
 
 @click.command()
 @rows_option("Rows of the suites")
-@click.option(
-    "--seconds",
-    default=60.0,
-    show_default=True,
-    type=FiniteRange(0.01),
-    help="How long the long run of a row is, about.",
-)
-@csv_option(COLUMNS)
-@json_option()
-def steady(
-    wanted: tuple[str, ...], seconds: float, csv_path: Path | None, json_path: Path | None
-) -> None:
+@number_option("--seconds", "How long the long run of a row is, about.", 60.0, 0.01)
+def steady(wanted: tuple[str, ...], seconds: float) -> None:
     """Count the system calls of each suite load once it is warm, under hakmem.
 
     The verdict is on hakmem's own calls of mmap and madvise in the second half of a long run: less
@@ -49,20 +34,14 @@ def steady(
         facts = environment.describe() | {"hakmem": str(hakmem)}
         try:
             for row in rows:
-                progress.update(progress.task_ids[0], now=row.name)
                 found.append(count_row(row, hakmem, seconds))
-                progress.update(progress.task_ids[0], advance=1)
+                progress.tick(row.name)
         except KeyboardInterrupt:
             interrupted = True
     if found:
         tables.print_summary(console, [sentence(found)])
         console.print(table_of(found))
     tables.print_facts(console, facts)
-    if csv_path is not None:
-        write_text(csv_path, table_text(COLUMNS, [line_of(one) for one in found]))
-    if json_path is not None:
-        entries = [asdict(one) | {"verdict": one.verdict} for one in found]
-        write_json(json_path, "steady", {"seconds": seconds, "rows": entries})
     if interrupted:
         console.print(f"interrupted after {len(found)} of {len(rows)} rows")
         raise SystemExit(INTERRUPTED)
@@ -89,10 +68,5 @@ def line_of(one: Calls) -> tuple[str, ...]:
 
 
 def table_of(found: list[Calls]) -> Table:
-    table = tables.plain_table("System calls in the second half of a run, hakmem's own")
-    for title in COLUMNS:
-        left = title in ("row", "verdict")
-        table.add_column(title.replace("_", " "), justify="left" if left else "right")
-    for one in found:
-        table.add_row(*line_of(one))
-    return table
+    title = "System calls in the second half of a run, hakmem's own"
+    return tables.figures_table(title, COLUMNS, map(line_of, found), ("row", "verdict"))

@@ -8,8 +8,8 @@ use std::{env, fs, process};
 const HARDENING: &str = "63";
 
 /// What the feature `hardened` adds to the sources.
-const HARDENED_SOURCES: [&str; 6] =
-    ["api/crash.c", "api/harden.c", "api/operators.c", "api/sweep.c", "guard/empty.c", "large/guard_pages.c"];
+const HARDENED_SOURCES: [&str; 5] =
+    ["api/harden.c", "api/operators.c", "api/sweep.c", "guard/empty.c", "large/guard_pages.c"];
 
 fn main() {
     refuse_other_targets();

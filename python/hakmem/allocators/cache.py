@@ -25,11 +25,9 @@ class Metadata:
     crate_version: str
     version: str
     compiler: str
-    flags: str
     sha256: str
     date: str
     recipe: str
-    operator_new: bool
     # Empty where an older build kept no archive.
     archive_sha256: str = ""
 
@@ -72,7 +70,8 @@ def read(name: str) -> tuple[Metadata | None, str]:
     if not library.is_file() or not path.is_file():
         return None, f"not built (hakmem peers build {name})"
     try:
-        metadata = Metadata(**parse_json(path.read_bytes()))
+        said = parse_json(path.read_bytes())
+        metadata = Metadata(**{n: v for n, v in said.items() if n in Metadata.__annotations__})
     except (OSError, ValueError, TypeError) as error:
         return None, f"{path.name} is not readable ({error}): build it again"
     if checksum(library) != metadata.sha256:

@@ -46,10 +46,10 @@ from hakmem.measuring.statistics import variation
 from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
-    WholeRange,
     cpu_option,
     is_given,
     json_option,
+    number_option,
     parse_cpu_list,
     resolve_cpus,
     resolve_seed,
@@ -63,7 +63,6 @@ from hakmem.running.proof import hakmem_served, load_checked, peer_served
 
 CPU_METRIC_NAME = "cpu"
 OR_A_PATH = "a path of a library is one too"
-SHORT_SLICE_S, LONG_SLICE_S = 0.02, 5.0
 EXIT_STATUS = {
     Verdict.GO: 0,
     Verdict.NO_DIFFERENCE: 0,
@@ -114,20 +113,15 @@ def side_options(letter: str, role: str):
     show_default=True,
     help="How sure a verdict is, over all the times it is tried, as 99% or 0.99.",
 )
-@click.option(
+@number_option(
     "--pairs",
-    type=WholeRange(2),
-    default=20,
-    show_default=True,
-    help="A pair is one run of A and one of B. A verdict is tried after so many pairs, and again "
+    "A pair is one run of A and one of B. A verdict is tried after so many pairs, and again "
     "each time their number has doubled.",
+    20,
+    2,
 )
-@click.option(
-    "--max-pairs",
-    type=WholeRange(2),
-    default=640,
-    show_default=True,
-    help="After so many pairs without a verdict the answer is UNDECIDED.",
+@number_option(
+    "--max-pairs", "After so many pairs without a verdict the answer is UNDECIDED.", 640, 2
 )
 @cpu_option("auto")
 @click.option(
@@ -153,15 +147,10 @@ def ab(
     cpu: str,
     metric: str | None,
     lower_is_better: bool,
-    stdin: Path | None,
-    server: str | None,
-    load: str | None,
-    port: int | None,
-    stop: str,
-    ready_s: float,
     seed: int | None,
     json_path: Path | None,
     program: tuple[str, ...],
+    **of_workload,
 ) -> None:
     """Decide whether B runs PROGRAM faster than A, and stop as soon as that is clear.
 
@@ -174,7 +163,7 @@ def ab(
         raise UserError("A and B are the same: give --a, --b, --a-lib or --b-lib", 2)
     if max_pairs < pairs:
         raise UserError(f"--max-pairs: {max_pairs} is below --pairs {pairs}", 2)
-    work = chosen_workload(program, stdin, server, load, port, stop, ready_s)
+    work = chosen_workload(program, **of_workload)
     console = tables.make_console()
     plan = Plan(pairs, max_pairs, min_effect, confidence)
     cpus, seed = resolve_cpus(cpu, None), resolve_seed(seed)
@@ -207,7 +196,7 @@ def ab(
     journal.prune("ab")
     with interruption.only_once():
         decision = measure(console, rotation, plan, log)
-    notes = slice_notes(trials) + ([log.incomplete] if log.incomplete else [])
+    notes = [log.incomplete] if log.incomplete else []
     with journal.named_in_errors("" if log.incomplete else f"; the pairs are in {log.path}"):
         conclude(console, rotation, decision, plan, facts, notes, json_path)
     status = INTERRUPTED if decision is None or rotation.interrupted else 0
@@ -333,18 +322,6 @@ def proof_of(row: Contender, side: Allocator, notes: list[str]) -> tuple[str, tu
     return said, ()
 
 
-def slice_notes(trials: Sequence[Outcome]) -> list[str]:
-    length = median(outcome.wall_s for outcome in trials)
-    if length < SHORT_SLICE_S:
-        return [
-            f"a run takes {1000 * length:.1f} ms: of so short a run the program's start is the "
-            "larger part, and B's gain is hidden in it; give the program work for 50 to 300 ms"
-        ]
-    if length > LONG_SLICE_S:
-        return [f"a run takes {length:.1f} s: the machine changes meanwhile; 50 to 300 ms are best"]
-    return []
-
-
 class StoppingJournal(journal.Journal):
     """A side that fails ends the comparison: there is nothing to pair any more."""
 
@@ -359,12 +336,11 @@ def measure(
     """Pairs until a look decides, the plan ends, or Ctrl-C; None when there is no pair."""
     order = MirroredOrder(rotation.seed)
     with tables.progress_line(console, "runs", 2 * plan.most) as progress:
-        task = progress.task_ids[0]
         for look in plan.looks:
             run_rounds(
                 rotation,
                 look - rotation.rounds_done,
-                lambda name: progress.update(task, advance=1, now=name),
+                progress.tick,
                 log,
                 order,
             )
@@ -373,7 +349,7 @@ def measure(
             decision = decide(ratios(rotation), plan)
             if rotation.interrupted or decision.verdict is not Verdict.UNDECIDED:
                 break
-            progress.update(task, now=f"undecided after {look} pairs")
+            progress.say(f"undecided after {look} pairs")
     return decision
 
 

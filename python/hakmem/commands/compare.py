@@ -40,7 +40,6 @@ from hakmem.measuring.rotation import (
 from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
-    FiniteRange,
     InputFile,
     allocator_options,
     chosen_allocators,
@@ -48,6 +47,7 @@ from hakmem.options import (
     html_option,
     json_option,
     metric_options,
+    number_option,
     pairs_option,
     refuse_beside,
     resolve_cpus,
@@ -70,9 +70,9 @@ class Plan:
     pairs: int
     seed: int
     cpus: str | None
-    metric: str | None
-    lower_is_better: bool
-    syscalls: bool
+    metric: str | None = None
+    lower_is_better: bool = False
+    syscalls: bool = False
 
 
 @click.command(
@@ -84,15 +84,13 @@ class Plan:
 @metric_options()
 @workload_options()
 @click.option("--syscalls", is_flag=True, help="Count system calls too, in runs under strace.")
-@click.option(
-    "--idle",
-    "idle_s",
-    default=0.5,
-    show_default=True,
-    type=FiniteRange(0),
-    metavar="SECONDS",
-    help="RSS after idle is measured where PROGRAM uses no CPU for at least so long, at the end of "
+@number_option(
+    "--idle idle_s",
+    "RSS after idle is measured where PROGRAM uses no CPU for at least so long, at the end of "
     "its longest such rest. 0: neither that nor RSS at end is measured.",
+    0.5,
+    0.0,
+    metavar="SECONDS",
 )
 @timeout_option()
 @cpu_option("none")
@@ -114,12 +112,6 @@ def compare(
     libraries: tuple[str, ...],
     metric: str | None,
     lower_is_better: bool,
-    stdin: Path | None,
-    server: str | None,
-    load: str | None,
-    port: int | None,
-    stop: str,
-    ready_s: float,
     syscalls: bool,
     idle_s: float,
     limit_s: float,
@@ -129,6 +121,7 @@ def compare(
     html_path: Path | None,
     source: Path | None,
     program: tuple[str, ...],
+    **of_workload,
 ) -> None:
     """Compare allocators on PROGRAM: time, memory, page faults, and what it prints itself.
 
@@ -149,7 +142,7 @@ def compare(
         require_asked()
         report_again(console, source, json_path, html_path)
         return
-    work = chosen_workload(program, stdin, server, load, port, stop, ready_s)
+    work = chosen_workload(program, **of_workload)
     if syscalls and work.is_server:
         raise UserError("--syscalls: not with --server", 2)
     how = Plan(
@@ -166,7 +159,7 @@ def compare(
     facts = facts_of(how, work, chosen, idle_s)
     path = journal.new_path("compare")
     log = journal.Journal(path, goes_on=True)
-    found = Comparison(work.command, rows[0].name, pairs, facts, {}, notes, log)
+    found = Comparison(work.command, rows[0].name, pairs, facts, notes, log)
     work.require_working(limit_s)
     with interruption.only_once():
         measure(console, found, how, rows, chosen)
@@ -192,7 +185,7 @@ def facts_of(
         "rounds": f"{how.pairs}, seed {how.seed}, pinned to {how.cpus or 'nothing'}",
         **work.facts,
         MEMORY_FACT: f"after at least {idle_s:g} s of rest" if idle_s else NOT_LOOKED_AT,
-        **{a.name: a.problem or str(a) for a in chosen},
+        **{a.name: str(a) for a in chosen},
     }
 
 
@@ -202,23 +195,23 @@ def measure(
     how: Plan,
     rows: Sequence[Contender],
     allocators: Sequence[Allocator],
+    metric: Metric | None = None,
 ) -> None:
-    """Proofs, then the rounds, then system calls; an interrupt ends it with what there is."""
+    """Proofs, then the rounds, then system calls; an interrupt ends it with what there is.
+
+    The metric is what was asked for, or what the program prints, where it is not known before.
+    """
     steps = len(rows) * (how.pairs + 1 + how.syscalls)
     try:
         with tables.progress_line(console, "comparing", steps) as progress:
-
-            def tick(what: str) -> None:
-                progress.update(progress.task_ids[0], advance=1, now=what)
-
-            metric = metric_of(rows, how.metric, how.lower_is_better, how.cpus)
-            found.begin_journal(new_rotation(rows, metric, how.seed, how.cpus))
-            prove(found, allocators, rows[0], tick)
-            run_rounds(found.rotation, how.pairs, tick, found.log)
+            known = metric or metric_of(rows, how.metric, how.lower_is_better, how.cpus)
+            found.begin_journal(new_rotation(rows, known, how.seed, how.cpus))
+            prove(found, allocators, rows[0], progress.tick)
+            run_rounds(found.rotation, how.pairs, progress.tick, found.log)
             if found.rotation.interrupted:
                 raise KeyboardInterrupt
             if how.syscalls:
-                count_calls(found, rows, tick)
+                count_calls(found, rows, progress.tick)
     except KeyboardInterrupt:
         found.interrupted = True
 

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TextIO
 
 import click
-from rich.console import Console
 
 from hakmem import environment
 from hakmem.allocators.settings import overridden, own_settings
 from hakmem.commands.run import appended, chosen_settings
 from hakmem.destinations import WORD, output_option, require_apart
-from hakmem.documents import growing, kind, write_json
+from hakmem.documents import kind, open_descriptor, write_json, write_text
 from hakmem.errors import UserError, warn
 from hakmem.extras import require_asked
 from hakmem.options import (
     INTERRUPTED,
     PROGRAM_LAST,
-    FiniteRange,
     TargetCommand,
-    WholeRange,
     is_behind_dashes,
     is_pid,
     json_option,
+    number_option,
     pid_of,
     plot_option,
     refuse,
+    set_option,
 )
 from hakmem.output import accounting_view
 from hakmem.output.streams import make_console
@@ -55,37 +53,23 @@ EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, exp
     cls=TargetCommand,
     context_settings=PROGRAM_LAST,
 )
-@click.option(
-    "--after",
-    "after_s",
-    default=1.0,
-    show_default=True,
-    type=FiniteRange(0),
+@number_option(
+    "--after after_s", "Explain PROGRAM so long after its start.", 1.0, 0.0, metavar="SECONDS"
+)
+@number_option(
+    "--every every_s",
+    "Explain again and again, until the process ends.",
+    least=0.1,
     metavar="SECONDS",
-    help="Explain PROGRAM so long after its start.",
 )
-@click.option(
-    "--every",
-    "every_s",
-    type=FiniteRange(0.1),
-    metavar="SECONDS",
-    help="Explain again and again, until the process ends.",
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set an option of hakmem for PROGRAM; HAKMEM_ before the name may be left out.",
-)
+@set_option()
 @click.option("--profile", type=WORD, metavar="PROFILE", help="HAKMEM_PROFILE for PROGRAM.")
-@click.option(
+@number_option(
     "--classes",
-    default=accounting_view.CLASSES_SHOWN,
-    show_default=True,
-    type=WholeRange(0),
+    "Lines of the table of size classes; 0: no such table.",
+    accounting_view.CLASSES_SHOWN,
+    0,
     metavar="N",
-    help="Lines of the table of size classes; 0: no such table.",
 )
 @plot_option("--plot", "plot_path", "Draw it as a stacked bar: .svg or .png.")
 @json_option()
@@ -129,15 +113,14 @@ def explain(
         require_apart(json_path, "--json")
         programs.require_program(target)
     require_asked()
-    with opened(output_path, to_stderr=not of_process) as (file, publish):
-        series = Series(make_console(file), classes, every_s, publish)
-        if of_process:
-            status = series.of_process(pid)
-        else:
-            status = series.of_program(target, profile, settings, after_s)
-        if series.accounts:
-            series.console.print(f"\nExplained {environment.signature()}", soft_wrap=True)
+    series = Series(output_path, not of_process, classes, every_s)
+    if of_process:
+        status = series.of_process(pid)
+    else:
+        status = series.of_program(target, profile, settings, after_s)
     if series.accounts:
+        series.console.print(f"\nExplained {environment.signature()}", soft_wrap=True)
+        series.publish()
         if json_path is not None:
             found = [accounting_view.document(account) for account in series.accounts]
             write_json(json_path, "explain", {"explanations": found})
@@ -146,29 +129,26 @@ def explain(
     raise SystemExit(status)
 
 
-@contextmanager
-def opened(path: Path | None, to_stderr: bool) -> Iterator[tuple[TextIO, Callable[[], None]]]:
-    """Where the tables go, and what is to be called when one is whole."""
-    if path is None:
-        yield (report_stream() if to_stderr else sys.stdout), lambda: None
-        return
-    with growing(path, EXPLANATION) as document:
-        yield document.file, document.publish
-
-
 class Series:
     """One explanation, or one each so many seconds."""
 
     def __init__(
-        self,
-        console: Console,
-        classes: int,
-        every_s: float | None,
-        publish: Callable[[], None] = lambda: None,
+        self, path: Path | None, to_stderr: bool, classes: int, every_s: float | None
     ) -> None:
-        self.console, self.classes, self.every_s = console, classes, every_s
-        self.publish = publish
+        self.path, self.classes, self.every_s = path, classes, every_s
+        self.kept = io.StringIO()
+        stream = report_stream() if to_stderr else sys.stdout
+        self.console = make_console(stream if path is None else self.kept)
         self.accounts: list[Account] = []
+
+    def publish(self) -> None:
+        """The file that was asked for is whole again: what has been shown until now."""
+        if self.path is not None:
+            write_text(self.path, self.kept.getvalue(), EXPLANATION)
+            if open_descriptor(self.path) is not None:
+                # A stream has it already.
+                self.kept.seek(0)
+                self.kept.truncate()
 
     def take(self, pid: int) -> None:
         account = explain_process(pid)

@@ -20,17 +20,18 @@ from hakmem.destinations import (
     require_free,
     require_writable,
 )
-from hakmem.errors import UserError, warn
+from hakmem.errors import WRONG_USE, UserError, warn
 from hakmem.options import (
     PROGRAM_LAST,
     Decorator,
     TargetCommand,
-    WholeRange,
     is_behind_dashes,
     is_given,
     is_pid,
+    number_option,
     pid_of,
     refuse,
+    set_option,
     stacked,
 )
 from hakmem.output.streams import make_console
@@ -75,15 +76,7 @@ def output_options(formats: Sequence[str], default: str) -> Decorator:
             help=f"Reports to write, comma-separated: {', '.join(formats)}; pprof needs "
             "hakmem[report].",
         ),
-        click.option(
-            "--top",
-            "rows",
-            default=ROWS,
-            show_default=True,
-            type=WholeRange(0),
-            metavar="N",
-            help="Lines of the table on the terminal.",
-        ),
+        number_option("--top rows", "Lines of the table on the terminal.", ROWS, 0, metavar="N"),
     )
 
 
@@ -150,12 +143,11 @@ class WithDiff(TargetCommand):
     "costs more time, than the library's default, 512K.",
 )
 @click.option("--leaks", is_flag=True, help="Show what is live (at exit), largest first.")
-@click.option(
-    "--every",
-    "every_s",
-    type=WholeRange(1),
+@number_option(
+    "--every every_s",
+    "A profile every so many seconds, with numbered reports.",
+    least=1,
     metavar="SECONDS",
-    help="A profile every so many seconds, with numbered reports.",
 )
 @click.option(
     "--sort",
@@ -165,12 +157,13 @@ class WithDiff(TargetCommand):
     "it first. Default: peak for a PROGRAM, live for a PID, a FILE and with --leaks.",
 )
 @click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set an option of hakmem for PROGRAM; HAKMEM_ before the name may be left out.",
+    "--by",
+    type=click.Choice(["stack", "label"]),
+    default="stack",
+    show_default=True,
+    help="What the lines of the table sum up: stacks, or the labels of hakmem_label_set.",
 )
+@set_option()
 @output_options(tuple(ENDINGS), DEFAULT_FORMATS)
 @click.argument(
     "target", nargs=-1, required=True, metavar="PROGRAM|PID|FILE.json", type=click.UNPROCESSED
@@ -180,6 +173,7 @@ def profile(
     leaks: bool,
     every_s: int | None,
     order: str | None,
+    by: str,
     settings: tuple[str, ...],
     output: Path | None,
     formats: str,
@@ -205,6 +199,8 @@ def profile(
     hakmem profile --rate 16K --format html,json --output out/run1 -- python3 job.py
     HAKMEM_HEAP_PROFILE=1 hakmem run -- ./server & hakmem profile PID
     """
+    if leaks and by == "label":
+        raise UserError("--leaks shows stacks: it goes without --by label", WRONG_USE)
     asked_for = parse_formats(formats)
     kind = kind_of(target)
     if kind != PROGRAM:
@@ -223,9 +219,9 @@ def profile(
         warn("profile", left_out)
     if kind == PROGRAM:
         order = order or ("live" if leaks else "peak")
-        report = Report(make_console(report_stream()), wanted, leaks, order, rows)
+        report = Report(make_console(report_stream()), wanted, leaks, order, rows, by)
         raise SystemExit(of_program(report, target, rate, every_s, settings))
-    report = Report(make_console(sys.stdout), wanted, leaks, order or "live", rows)
+    report = Report(make_console(sys.stdout), wanted, leaks, order or "live", rows, by)
     if kind == FILE:
         found = heap_profile.read_file(Path(target[0]))
         report.write(found, Symboliser(found), name=name)
@@ -264,10 +260,10 @@ class Report:
     """What is made of each profile."""
 
     def __init__(
-        self, console: Console, wanted: Wanted, leaks: bool, order: str, rows: int
+        self, console: Console, wanted: Wanted, leaks: bool, order: str, rows: int, by: str
     ) -> None:
         self.console, self.wanted, self.leaks = console, wanted, leaks
-        self.order, self.rows = order, rows
+        self.order, self.rows, self.by = order, rows, by
 
     def write(
         self,
@@ -283,7 +279,7 @@ class Report:
         if table and self.leaks:
             profile_view.show_leaks(self.console, result, self.rows)
         elif table:
-            profile_view.show(self.console, result, self.order, self.rows)
+            profile_view.show(self.console, result, self.order, self.rows, self.by)
         prefix = self.wanted.prefix(name or f"{found.name}.{found.pid}.heap", number)
         tell_written(
             self.console, write_profile(result, self.wanted, prefix, self.order, self.leaks)

@@ -6,15 +6,13 @@ import os
 from pathlib import Path
 
 import click
-from rich import box
-from rich.table import Table
 
 from hakmem.allocators import peers
 from hakmem.allocators.peers import find
 from hakmem.destinations import WORD, output_option, require_apart
 from hakmem.documents import open_descriptor, write_json
 from hakmem.errors import UserError
-from hakmem.options import PROGRAM_LAST, WholeRange, json_option, stdin_option
+from hakmem.options import PROGRAM_LAST, json_option, number_option, stdin_option
 from hakmem.output import tables
 from hakmem.running import programs
 from hakmem.running.proof import load_checked
@@ -47,14 +45,12 @@ SHOWN = 10
     metavar="NAME",
     help="Allocator of PROGRAM.",
 )
-@click.option(
-    "--limit",
-    "limit_mb",
-    default=4096,
-    show_default=True,
-    type=WholeRange(1),
+@number_option(
+    "--limit limit_mb",
+    "Stop recording a process when its trace has this size.",
+    4096,
+    1,
     metavar="MB",
-    help="Stop recording a process when its trace has this size.",
 )
 @stdin_option()
 @json_option()
@@ -108,19 +104,17 @@ def report(found: list[TraceSummary]) -> None:
     """On stderr: stdout is the program's."""
     console = tables.make_console(report_stream())
     console.width = max(console.width, tables.PLAIN_WIDTH)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title, side in (("trace", "left"), ("calls", "right"), ("threads", "right"),
-                        ("peak live MB", "right"), ("program", "left")):  # fmt: skip
-        table.add_column(title, justify=side, overflow="fold")
-    for summary in found[:SHOWN]:
-        kind = ", forked" if summary.figures["forked"] else ""
-        table.add_row(
+    heads = ("trace", "calls", "threads", "peak live MB", "program")
+    rows = [
+        (
             summary.path.name,
             f"{summary.calls:,}",
             f"{summary.figures['threads']:,}",
             f"{summary.figures['peak_bytes'] / 1e6:.2f}",
-            f"{summary.executable}{kind}",
+            summary.executable + (", forked" if summary.figures["forked"] else ""),
         )
-    console.print(table)
+        for summary in found[:SHOWN]
+    ]
+    console.print(tables.figures_table("", heads, rows, ("trace", "program")))
     if len(found) > SHOWN:
         console.print(f"and {len(found) - SHOWN} more processes with fewer calls")

@@ -15,7 +15,7 @@ from hakmem.allocators.settings import PREFIX, check_library, is_hakmem, own_set
 from hakmem.destinations import WORD, require_apart
 from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, REFUSED, WRONG_USE, UserError, warn
-from hakmem.options import PROGRAM_LAST, json_option, stdin_option
+from hakmem.options import PROGRAM_LAST, json_option, set_option, stdin_option
 from hakmem.running import programs
 from hakmem.running.proof import counted, idle_words
 from hakmem.running.witness import Ended, run_watched
@@ -40,13 +40,7 @@ def complete_profile(_context: object, _parameter: object, incomplete: str) -> l
     shell_complete=complete_profile,
     help=f"HAKMEM_PROFILE for the program: {', '.join(PROFILES)}.",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set an option of hakmem (docs/options.md); HAKMEM_ before the name may be left out.",
-)
+@set_option()
 @click.option("--proof", is_flag=True, help="Say on stderr at the end what hakmem served, too.")
 @click.option(
     "--strict",

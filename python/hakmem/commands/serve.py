@@ -11,7 +11,7 @@ import click
 
 from hakmem.errors import UserError, warn
 from hakmem.extras import PROMETHEUS, PROTOBUF, require
-from hakmem.options import PID, WholeRange
+from hakmem.options import PID, number_option
 from hakmem.running import interruption
 from hakmem.streams import is_lost
 
@@ -19,14 +19,7 @@ PORT = 6060
 
 
 @click.command(short_help="Heap profiles of a process for pprof, over HTTP.")
-@click.option(
-    "--port",
-    default=PORT,
-    show_default=True,
-    type=WholeRange(0, 65535),
-    metavar="N",
-    help="On 127.0.0.1; 0: one that is free.",
-)
+@number_option("--port", "On 127.0.0.1; 0: one that is free.", PORT, 0, 65535, metavar="N")
 @click.argument("pid", type=PID)
 def serve(port: int, pid: int) -> None:
     """Serve the heap profiles of PID, which runs with HAKMEM_HEAP_PROFILE=1, over HTTP.

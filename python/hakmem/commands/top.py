@@ -17,7 +17,7 @@ from hakmem.destinations import output_option
 from hakmem.documents import kind, write_json, write_text
 from hakmem.errors import UserError, warn
 from hakmem.extras import NEEDED, PROMETHEUS, needing, require_asked
-from hakmem.options import PID, FiniteRange, WholeRange, json_option, refuse
+from hakmem.options import PID, WholeRange, json_option, number_option, refuse
 from hakmem.output import live_view
 from hakmem.output.tables import make_console
 from hakmem.processes.live_figures import (
@@ -45,15 +45,7 @@ METRICS = kind("metrics file", rb"# (HELP hakmem|TYPE hakmem|EOF)")
 
 @click.command(short_help="Live figures of processes; metrics for Prometheus.")
 @click.option("--once", is_flag=True, help="One table of two looks, --interval apart, and end.")
-@click.option(
-    "--interval",
-    "interval_s",
-    default=1.0,
-    show_default=True,
-    type=FiniteRange(0.1),
-    metavar="SECONDS",
-    help="Between two looks.",
-)
+@number_option("--interval interval_s", "Between two looks.", 1.0, 0.1, metavar="SECONDS")
 @json_option()
 @output_option(
     "--prometheus",

@@ -34,8 +34,6 @@ class Comparison:
     baseline: str
     pairs: int
     facts: dict[str, str]
-    # Allocators that were asked for and cannot be had, and why.
-    missing: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     log: Journal | None = None
     served: dict[str, str] = field(default_factory=dict)
@@ -47,6 +45,8 @@ class Comparison:
     damaged: list[int] = field(default_factory=list)
     # And rounds that it has no line of.
     missing_rounds: int = 0
+    # What is told of a run, where that is not all that may be.
+    measures: Sequence[Measure] = ()
 
     @property
     def rounds_done(self) -> int:
@@ -64,7 +64,7 @@ class Comparison:
     @property
     def problems(self) -> dict[str, str]:
         """Allocators without figures, or with another malloc's, and why."""
-        found = dict(self.missing)
+        found: dict[str, str] = {}
         for name, series in (self.rotation.series if self.rotation else {}).items():
             if series.problem:
                 found[name] = with_last_words(series.problem, series.last_words)
@@ -105,7 +105,6 @@ class Comparison:
                 program=list(self.program),
                 baseline=self.baseline,
                 pairs=self.pairs,
-                missing=self.missing,
                 notes=list(self.notes),
             )
 
@@ -130,12 +129,11 @@ class Comparison:
                 why = "did not serve" if self.baseline in running else "has no figures"
                 self.notes.append(f"{self.baseline} {why}: {fitting[0]} is the baseline")
                 self.baseline = fitting[0]
-            measures = measures_for(self.rotation.metric)
+            measures = self.measures or measures_for(self.rotation.metric)
             found = [(m, evaluate(self.rotation, m, self.baseline, not_served)) for m in measures]
             self.figures = [(measure, cells) for measure, cells in found if cells]
             if self.facts.get(MEMORY_FACT, NOT_LOOKED_AT) != NOT_LOOKED_AT:
                 self.notes += sentences.of_absent(measures, self.figures)
-            self.notes += sentences.of_costs(self.figures, self.baseline)
         self.notes += [
             f"system calls of {name}: {counted.note}"
             for name, counted in self.calls.items()
@@ -169,8 +167,7 @@ def from_journal(path: Path) -> Comparison:
             head["baseline"],
             head["pairs"],
             {"measured": head["date"], **head["facts"]},
-            dict(head["missing"]),
-            list(head["notes"]),
+            notes=list(head["notes"]),
             rotation=rotation,
             interrupted=True,
         )
@@ -205,7 +202,7 @@ def missing_rounds(found: Comparison, lines: Sequence[dict | None], left_out: in
 def require_texts(head: dict) -> None:
     """Nothing else can be shown."""
     texts = [head["baseline"], head["date"], *head["program"], *head["notes"]]
-    texts += [*head["facts"].values(), *head["missing"].values()]
+    texts += head["facts"].values()
     if not all(isinstance(text, str) for text in texts) or not isinstance(head["pairs"], int):
         raise TypeError("what was measured is not told in words")
 

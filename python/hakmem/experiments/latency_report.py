@@ -1,25 +1,19 @@
-"""Latencies as tables, CSV, JSON, plots and an HTML page."""
+"""Latencies as a summary, a table and JSON."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping
 from dataclasses import asdict, replace
-from html import escape
 
 import numpy as np
 from rich import box
 from rich.table import Table
 
-from hakmem.experiments.latency_run import OPERATIONS, SHARES, Group, Latencies, share_name
-from hakmem.measuring.latency_histogram import Histogram
+from hakmem.experiments.latency_run import SHARES, Group, Latencies, share_name
 from hakmem.measuring.measures import WALL
 from hakmem.measuring.statistics import Interval
-from hakmem.output import report, sentences, tables
+from hakmem.output import sentences, tables
 
 COLUMNS = [*(share_name(share) for share in SHARES), "max"]
-CSV_COLUMNS = ["allocator", "operation", "size_bytes", "calls", *(f"{name}_ns" for name in COLUMNS)]
 # For these the document has each round's own figure, too.
 ROUND_SHARES = (0.5, 0.99, 0.999)
 # The summary tells of these.
@@ -124,17 +118,6 @@ def cells_of(found: Latencies, group: Group) -> list[str]:
     return [f"{found.merged[group].total:,}", *cells]
 
 
-def csv_text(found: Latencies) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for group in found.groups():
-        cells = ["" if v is None else f"{v:.2f}" for v in figures(found, group).values()]
-        writer.writerow([group.allocator, group.operation, group.size_bytes,
-                         found.merged[group].total, *cells])  # fmt: skip
-    return out.getvalue()
-
-
 def latency_document(found: Latencies) -> dict:
     """Every figure, those of each round, and the merged histograms in ticks."""
     return {
@@ -158,85 +141,3 @@ def latency_document(found: Latencies) -> dict:
             for group in found.groups()
         ],
     }
-
-
-def curve(found: Latencies, histogram: Histogram) -> tuple[np.ndarray, np.ndarray]:
-    """1 / (1 - share) and the latency at it, for each bucket."""
-    middles, up_to = histogram.arrays()
-    total = int(up_to[-1])
-    # The share below a bucket's values: the last bucket, too, has a finite place.
-    below = np.concatenate([[0], up_to[:-1]])
-    return total / (total - below), found.nanoseconds(1) * middles
-
-
-def plot(found: Latencies, file_format: str) -> bytes:
-    """A row of panels a size, malloc and free beside each other, one line an allocator."""
-    # Slow to import, and only this needs it.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    sizes = sorted({group.size_bytes for group in found.merged})
-    with rc_context(report.drawing_style("hakmem")):
-        figure = Figure(figsize=(10, 1 + 2.6 * len(sizes)), layout="constrained")
-        axes = figure.subplots(len(sizes), len(OPERATIONS), squeeze=False, sharex=True)
-        for line, size in enumerate(sizes):
-            for column, operation in enumerate(OPERATIONS):
-                draw_panel(axes[line][column], found, operation, size)
-        for panel in axes[-1]:
-            panel.set_xlabel("percentile, by 1 / (1 - share of calls)")
-        for line in axes:
-            line[0].set_ylabel("latency (ns)")
-        figure.suptitle("Latency of single calls — lower is better")
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
-        return report.picture_of(figure, file_format)
-
-
-def draw_panel(axes, found: Latencies, operation: str, size: int) -> None:
-    # Calls shorter than a step of the counter are drawn at one step, not at 0.
-    least = found.step_ns
-    for name in found.switches:
-        histogram = found.merged.get(Group(name, operation, size))
-        if histogram is None:
-            continue
-        across, up = curve(found, histogram)
-        axes.plot(across, np.maximum(up, least), label=name, linewidth=1.4, drawstyle="steps-post")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    marks = [2, 10, 100, 1e3, 1e4, 1e5, 1e6]
-    names = ["50 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %", "99.9999 %"]
-    most = axes.get_xlim()[1]
-    kept = [(m, n) for m, n in zip(marks, names) if m <= most]
-    axes.set_xticks([m for m, _ in kept], [n for _, n in kept], fontsize=8)
-    axes.set_xticks([], minor=True)
-    axes.set_title(f"{operation}, {size_text(size)}", fontsize=10)
-    axes.grid(color=report.LINE)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def page(
-    found: Latencies, title: str, facts: Mapping[str, str], problems: Mapping[str, str]
-) -> str:
-    """One file that needs no other, the plot within it."""
-    label = "Latency against percentile, one line an allocator"
-    plot_text = report.inlined(plot(found, "svg").decode(), "latency", label)
-    titles = ["size, call, allocator", "calls", *COLUMNS]
-    rows = [
-        [f"{size_text(g.size_bytes)}, {g.operation}, {g.allocator}", *cells_of(found, g)]
-        for g in found.groups()
-    ]
-    return report.document(
-        "Latency of single calls",
-        [
-            f"<p><code>{escape(title)}</code></p>",
-            report.summary_list(summary(found)),
-            report.problem_list(problems),
-            "<h2>Latency, ns a call <small>(lower is better)</small></h2>",
-            f'<figure class="scroll large">{plot_text}</figure>',
-            report.plain_table(titles, rows),
-            "<h2>How it was measured</h2>",
-            f"<p>{escape(caption(found))}</p>",
-            report.facts_table(facts),
-        ],
-        title,
-    )

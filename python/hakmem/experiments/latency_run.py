@@ -14,14 +14,12 @@ from hakmem.measuring.rotation import Rotation
 
 OPERATIONS = ("malloc", "free")
 SHARES = (0.5, 0.9, 0.99, 0.999, 0.9999)
-SUFFIXES = {
-    suffix: factor
-    for unit, factor in (("", 1), ("k", 1 << 10), ("m", 1 << 20), ("g", 1 << 30))
-    for suffix in ((unit, f"{unit}ib") if unit else ("",))
-}
-SIZE = re.compile(r"(?P<digits>[0-9]{1,20})(?P<suffix>|[kmg](?:ib)?)")
+FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+SIZE = re.compile(r"([0-9]{1,20})(?:([kmg])(?:ib)?)?")
 SIZE_MAX_BYTES = 1 << 30
 SIZES_MAX = 12
+# Of the working set for each size; about half are full.
+SLOTS = 100
 
 
 def share_name(share: float) -> str:
@@ -77,36 +75,26 @@ class Latencies:
         )
 
 
-def latency_command(
-    steps: int, slots: int, threads: int, seed: int, sizes: Sequence[int]
-) -> list[str]:
-    numbers = (steps, slots * len(sizes), threads, seed, *sizes)
+def latency_command(steps: int, seed: int, sizes: Sequence[int]) -> list[str]:
+    numbers = (steps, SLOTS * len(sizes), 1, seed, *sizes)
     return [str(bench_program("bench_latency")), *map(str, numbers)]
 
 
 def parse_sizes(text: str) -> list[int]:
     """Sizes such as 64,4k,1M."""
-    found: dict[int, str] = {}
-    for part in text.split(","):
-        size = parse_size(part)
-        if size in found:
-            raise UserError(f"--sizes: {found[size]} and {part.strip()} are one size", 2)
-        found[size] = part.strip()
+    found = [parse_size(part.strip()) for part in text.split(",")]
+    if twice := [size for size in found if found.count(size) > 1]:
+        raise UserError(f"--sizes: {twice[0]} bytes are given twice", 2)
     if len(found) > SIZES_MAX:
         raise UserError(f"--sizes: {len(found)} sizes, and {SIZES_MAX} are the most", 2)
-    return list(found)
+    return found
 
 
-def parse_size(part: str) -> int:
-    if not part.strip():
-        raise UserError("--sizes: one of the sizes is empty (such as 64,4k,1M)", 2)
-    matched = SIZE.fullmatch(part.strip().lower())
-    if matched is None:
-        raise UserError(f"--sizes: '{part}' is no size (such as 64, 4k or 1M)", 2)
-    size = int(matched["digits"]) * SUFFIXES[matched["suffix"]]
+def parse_size(text: str) -> int:
+    matched = SIZE.fullmatch(text.lower())
+    size = int(matched[1]) * FACTORS[matched[2] or ""] if matched else 0
     if not 0 < size <= SIZE_MAX_BYTES:
-        bound = "above the most, 1G" if size else "below the least, 1"
-        raise UserError(f"--sizes: {part.strip()} is {bound}", 2)
+        raise UserError(f"--sizes: '{text}' is no size from 1 to 1G (such as 64, 4k or 1M)", 2)
     return size
 
 

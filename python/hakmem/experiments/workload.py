@@ -12,8 +12,15 @@ import click
 
 from hakmem.destinations import WORD
 from hakmem.errors import UserError
-from hakmem.options import Decorator, FiniteRange, WholeRange, refuse, stacked, stdin_option
+from hakmem.options import (
+    Decorator,
+    number_option,
+    refuse,
+    stacked,
+    stdin_option,
+)
 from hakmem.running import programs
+from hakmem.running.launching import Start
 from hakmem.running.runners import Runner
 from hakmem.running.serving import PORT_MARK, READY_LIMIT_S, STOP_LIMIT_S, ServerRunner
 
@@ -43,7 +50,7 @@ class Workload:
         """A server that does not work at all is told of once, not once for each allocator."""
         if not self.is_server:
             return
-        if problem := self.runner.run(self.command, limit_s=limit_s).problem:
+        if problem := self.runner.run(Start(self.command, limit_s=limit_s)).problem:
             raise UserError(f"with no allocator preloaded: {problem}")
 
 
@@ -62,11 +69,12 @@ def workload_options() -> Decorator:
             help="Run this against the server once it takes connections; its time is the figure, "
             "or what --metric finds in its output. {port} is the server's.",
         ),
-        click.option(
+        number_option(
             "--port",
-            type=WholeRange(1, 65535),
+            "The server's port. Default: another free one for each run, where {port} is used.",
+            least=1,
+            most=65535,
             metavar="N",
-            help="The server's port. Default: another free one for each run, where {port} is used.",
         ),
         click.option(
             "--stop",
@@ -77,14 +85,12 @@ def workload_options() -> Decorator:
             help="Signal that ends the server. A server that has not ended after "
             f"{STOP_LIMIT_S:g} s is killed, and its run does not count.",
         ),
-        click.option(
-            "--ready-timeout",
-            "ready_s",
-            default=READY_LIMIT_S,
-            show_default=True,
-            type=FiniteRange(0, min_open=True),
+        number_option(
+            "--ready-timeout ready_s",
+            "How long to wait for the server's port.",
+            READY_LIMIT_S,
+            0.01,
             metavar="SECONDS",
-            help="How long to wait for the server's port.",
         ),
     )
 

@@ -200,10 +200,7 @@ def what_it_is(path: Path) -> str:
 
 
 def lines_of(path: Path) -> list[str]:
-    try:
-        return read_text(path).removesuffix("\n").split("\n")
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", 2) from error
+    return read_text(path).removesuffix("\n").split("\n")
 
 
 def entry_of(line: str) -> dict | None:

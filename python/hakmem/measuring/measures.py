@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from hakmem.measuring.rotation import Metric, Rotation
-from hakmem.measuring.statistics import Interval, median_interval, speed_ratio, variation
+from hakmem.measuring.statistics import (
+    Interval,
+    median_interval,
+    net_speed_ratio,
+    speed_ratio,
+    variation,
+)
 from hakmem.running.launching import Outcome
 
 BASELINE = "baseline"
@@ -175,11 +181,28 @@ def _against(
 
 def verdict(measure: Measure, ratio: Interval) -> str:
     """What the interval of a cost ratio to the baseline allows to say."""
+    return by_interval(ratio, measure.better, measure.worse, TOO_FEW)
+
+
+def by_interval(
+    ratio: Interval, below: str, above: str, few: str, same: str = NO_DIFFERENCE
+) -> str:
+    """Where the whole interval of a ratio lies."""
     if ratio.low is None or ratio.high is None:
-        return TOO_FEW
+        return few
     if ratio.high < 1:
-        return measure.better
-    return measure.worse if ratio.low > 1 else NO_DIFFERENCE
+        return below
+    return above if ratio.low > 1 else same
+
+
+def speed_and_net(
+    rotation: Rotation, baseline: str, theirs: Sequence[float], floor: str
+) -> tuple[Interval, Interval | None]:
+    """The baseline's speed over another's, and the same net of the floor where that ran."""
+    ours, net = rotation.costs(baseline), None
+    if rotation.has_figures(floor):
+        net = net_speed_ratio(ours, theirs, rotation.costs(floor), rotation.seed)
+    return speed_ratio(ours, theirs, rotation.seed), net
 
 
 def ranked(measure: Measure, cells: Sequence[Cell]) -> list[Cell]:

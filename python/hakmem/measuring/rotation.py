@@ -15,7 +15,7 @@ from typing import Protocol
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
 from hakmem.running.interruption import held
-from hakmem.running.launching import Outcome
+from hakmem.running.launching import Outcome, Start
 from hakmem.running.runners import BY_ITSELF, Runner
 
 # Beyond these a figure is none, and squares and quotients of two would be none either.
@@ -117,9 +117,8 @@ class Contender:
     runner: Runner = BY_ITSELF
 
     def run(self, cpus: str | None = None) -> Outcome:
-        return self.runner.run(
-            self.command, self.preload, cpus, self.settings, self.idle_s, self.limit_s
-        )
+        how = (self.preload, cpus, self.settings, self.idle_s, self.limit_s)
+        return self.runner.run(Start(self.command, *how))
 
 
 def metric_asked_for(expression: str, lower_is_better: bool) -> Metric:
@@ -180,6 +179,10 @@ class Rotation:
     def costs(self, name: str) -> list[float]:
         return [self.metric.cost(v) for v in self.series[name].values[: self.rounds_done]]
 
+    def has_figures(self, name: str) -> bool:
+        series = self.series.get(name)
+        return series is not None and not series.problem and bool(series.values)
+
     @property
     def is_void(self) -> bool:
         """Whether it was interrupted before anything was measured: no file is replaced by that."""
@@ -212,20 +215,6 @@ def new_rotation(
     rows: Sequence[Contender], metric: Metric, seed: int, cpus: str | None = None
 ) -> Rotation:
     return Rotation(metric, seed, cpus, {row.name: Series(row) for row in rows})
-
-
-def run_rotation(
-    rows: Sequence[Contender],
-    metric: Metric,
-    rounds: int,
-    seed: int,
-    cpus: str | None = None,
-    progress: Callable[[str], None] = lambda _name: None,
-) -> Rotation:
-    """A rotation run to its end, with no log of its rounds."""
-    rotation = new_rotation(rows, metric, seed, cpus)
-    run_rounds(rotation, rounds, progress)
-    return rotation
 
 
 def run_rounds(

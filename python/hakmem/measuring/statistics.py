@@ -7,7 +7,7 @@ ratio is the other's cost over the baseline's: above 1 the baseline is faster.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,18 +30,33 @@ class Interval:
     low: float | None = None
     high: float | None = None
 
+    @property
+    def inverse(self) -> Interval:
+        """Of a ratio, that of the other over the one."""
+        if self.low is None or self.high is None:
+            return Interval(1 / self.median)
+        return Interval(1 / self.median, 1 / self.high, 1 / self.low)
+
+
+def bootstrap_interval(
+    values: Sequence[float], statistic: Callable[[np.ndarray], np.ndarray], seed: int
+) -> tuple[float, float] | None:
+    """The bootstrap 95 % interval (percentile method) of what `statistic` makes of each row of
+    resamples; None where there are too few values."""
+    sample = np.asarray(values, dtype=float)
+    if sample.size < INTERVAL_MIN_PAIRS:
+        return None
+    picks = np.random.default_rng(seed).integers(0, sample.size, (RESAMPLES, sample.size))
+    low, high = np.percentile(statistic(sample[picks]), [2.5, 97.5])
+    return float(low), float(high)
+
 
 def median_interval(values: Sequence[float], seed: int) -> Interval:
-    """The median and its bootstrap 95 % interval (percentile method)."""
-    sample = np.asarray(values, dtype=float)
-    if sample.size == 0:
+    """The median and its bootstrap 95 % interval."""
+    if not len(values):
         raise ValueError("no values")
-    middle = float(np.median(sample))
-    if sample.size < INTERVAL_MIN_PAIRS:
-        return Interval(middle)
-    picks = np.random.default_rng(seed).integers(0, sample.size, (RESAMPLES, sample.size))
-    low, high = np.percentile(np.median(sample[picks], axis=1), [2.5, 97.5])
-    return Interval(middle, float(low), float(high))
+    found = bootstrap_interval(values, lambda rows: np.median(rows, axis=1), seed)
+    return Interval(float(np.median(values)), *(found or ()))
 
 
 def exact_median_interval(values: Sequence[float], confidence: float) -> Interval:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +10,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from hakmem.documents import PICTURE, PICTURE_MAKER, write_bytes
+from hakmem.documents import PICTURE, write_bytes
+from hakmem.output import report
 from hakmem.output.tables import NARROW, PLAIN_WIDTH, plain_table
 from hakmem.processes.accounting import GROUPS, Account
 from hakmem.processes.live_figures import AT_REST_S
@@ -193,12 +193,7 @@ def write_picture(path: Path, accounts: Sequence[Account]) -> None:
 
 def draw(accounts: Sequence[Account], picture_format: str) -> bytes:
     """One stacked bar for each account, from live memory at the bottom to what is not malloc's."""
-    # Slow to import, and only this needs it.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context({"font.size": 10, "svg.hashsalt": "hakmem", "font.family": "DejaVu Sans"}):
-        figure = Figure(figsize=(max(6.5, 4.5 + 0.4 * len(accounts)), 4.5), layout="constrained")
+    with report.new_figure((max(6.5, 4.5 + 0.4 * len(accounts)), 4.5)) as figure:
         axes = figure.subplots()
         names = [a.when.rpartition("T")[2][:8] if len(accounts) > 1 else a.name for a in accounts]
         places = range(len(accounts))
@@ -217,6 +212,4 @@ def draw(accounts: Sequence[Account], picture_format: str) -> bytes:
         axes.set_axisbelow(True)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles[::-1], labels[::-1], loc="outside right upper")
-        out = io.BytesIO()
-        figure.savefig(out, format=picture_format, metadata=PICTURE_MAKER[picture_format])
-    return out.getvalue()
+        return report.picture_of(figure, picture_format)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from html import escape
 
 from hakmem.documents import GENERATOR, PICTURE_MAKER
@@ -54,8 +55,6 @@ table.facts td:first-child { vertical-align: top; }
 # Fonts of one width: the plot is laid out with the first, a browser takes what it has.
 FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]
 LABEL_CHARACTERS = 22
-EMPTY = ("", "-", "n/a")
-TAG = re.compile("<[^>]+>")
 PLOT_KEY = (
     '<p class="note">In the plots each dot is a run, the upright line the median, the pale bar its '
     "95 % interval. The best is on top.</p>"
@@ -90,8 +89,7 @@ def page(
             f"best, 2.00 costs twice as much. <b>Cost ÷ {name}</b> is the median of the ratios "
             f"within the rounds, a run beside {name}'s a moment apart: above 1 costs more. The "
             "verdict rests on the second, as the machine's speed drifts from round to round, and "
-            "says “no difference seen” where its interval holds 1. Where the two disagree, a note "
-            "above says so.</p>",
+            "says “no difference seen” where its interval holds 1.</p>",
             facts_table(facts),
         ],
         title,
@@ -129,7 +127,7 @@ def problem_list(problems: Mapping[str, str]) -> str:
 
 
 def section(measure: Measure, cells: Sequence[Cell], baseline: str) -> str:
-    """A plot and a table; a column without a figure in any row is left out, and a note says why."""
+    """A plot and a table."""
     scale = scale_of(measure, cells)
     unit = f", {scale.unit}" if scale.unit else ""
     name = escape(baseline)
@@ -142,36 +140,13 @@ def section(measure: Measure, cells: Sequence[Cell], baseline: str) -> str:
         "95 % interval<small>of the median</small>",
         "CV",
     )
-    rows = [row(measure, cell, scale) for cell in ranked(measure, cells)]
-    shown = [i for i in range(len(heads)) if any(line[i][1] for _, line in rows)]
-    lines = [(mark, [line[i] for i in shown]) for mark, line in rows]
-    head = "".join(f"<th>{heads[i]}</th>" for i in shown)
-    body = "".join(
-        f"<tr{mark}>" + "".join(f"<td{kind}>{text}</td>" for kind, text in line) + "</tr>"
-        for mark, line in lines
-    )
-    lacking = [" ".join(TAG.split(heads[i])[0].split()) for i in range(7) if i not in shown]
+    head = "".join(f"<th>{title}</th>" for title in heads)
+    body = "".join(row(measure, cell, scale) for cell in ranked(measure, cells))
     return (
         f"<h2>{escape(measure.title + unit)} <small>({measure.direction})</small></h2>"
         f'<figure class="scroll">{inline_plot(measure, cells, scale, baseline)}</figure>'
         f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
-        f"{left_out(lacking, cells, baseline)}"
     )
-
-
-def left_out(lacking: Sequence[str], cells: Sequence[Cell], baseline: str) -> str:
-    """Why a table lacks columns that others have."""
-    if not lacking:
-        return ""
-    reasons = []
-    if all(cell.middle.low is None for cell in cells):
-        reasons.append("too few rounds for intervals (--pairs)")
-    if all(cell.name == baseline for cell in cells):
-        reasons.append(f"only {escape(baseline)} has figures")
-    elif all(cell.to_baseline is None for cell in cells):
-        reasons.append(f"{escape(baseline)} has no figure above 0 in every round")
-    why = f": {'; '.join(reasons)}" if reasons else ""
-    return f'<p class="note">Left out, as no row has a figure: {", ".join(lacking)}{why}.</p>'
 
 
 def inline_plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -> str:
@@ -194,49 +169,28 @@ def inlined(svg: str, title: str, label: str) -> str:
     return re.sub(r'(url\(|href=")#', rf"\1#{mark}-", svg)
 
 
-def row(measure: Measure, cell: Cell, scale: Scale) -> tuple[str, list[tuple[str, str]]]:
-    """The mark of the line, and the mark and text of each cell; no text where nothing is known."""
+def row(measure: Measure, cell: Cell, scale: Scale) -> str:
+    """No text where nothing is known."""
     middle, ratio = cell.middle, cell.to_baseline
     interval = "" if middle.low is None else f"{scale.text(middle.low)} … {scale.text(middle.high)}"
     beside = "" if ratio is None else f"{ratio.median:.3f}"
     if ratio is not None and ratio.low is not None:
         beside += f" [{ratio.low:.3f}, {ratio.high:.3f}]"
     kind = {measure.better: "good", measure.worse: "bad"}.get(cell.verdict, "none")
-    return ' class="baseline"' if cell.verdict == BASELINE else "", [
-        (' class="name"', escape(cell.name)),
-        ("", scale.text(middle.median)),
-        (f' class="{kind}"', "" if cell.verdict == UNKNOWN else cell.verdict),
-        ("", "" if cell.to_best is None else f"{cell.to_best:.2f}"),
-        ("", beside),
-        ("", interval),
-        ("", f"{100 * cell.variation:.1f} %" if len(cell.values) > 1 else ""),
-    ]
-
-
-def plain_table(
-    titles: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    kind: Callable[[int, str], str] = lambda _column, _text: "",
-) -> str:
-    """Text in a box that scrolls; a column without a figure in any row is left out.
-
-    `kind` is the class of a cell, by its column and its text.
-    """
-    shown = [i for i in range(len(titles)) if not rows or any(row[i] not in EMPTY for row in rows)]
-
-    long_names = any(row and len(row[0]) > LABEL_CHARACTERS for row in rows)
-
-    def cell(column: int, text: str) -> str:
-        mark = "name" if long_names and not column else kind(column, text)
-        return f'<td class="{mark}">{escape(text)}</td>' if mark else f"<td>{escape(text)}</td>"
-
-    head = "".join(f"<th>{escape(titles[i])}</th>" for i in shown)
-    body = "".join("<tr>" + "".join(cell(i, row[i]) for i in shown) + "</tr>" for row in rows)
-    lacking = ", ".join(
-        escape(titles[i]) for i in range(len(titles)) if i not in shown and titles[i]
+    mark = ' class="baseline"' if cell.verdict == BASELINE else ""
+    figures = (
+        "" if cell.to_best is None else f"{cell.to_best:.2f}",
+        beside,
+        interval,
+        f"{100 * cell.variation:.1f} %" if len(cell.values) > 1 else "",
     )
-    note = f'<p class="note">Left out, as no row has a figure: {lacking}.</p>' if lacking else ""
-    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>{note}'
+    return (
+        f"<tr{mark}>"
+        f'<td class="name">{escape(cell.name)}</td><td>{scale.text(middle.median)}</td>'
+        f'<td class="{kind}">{"" if cell.verdict == UNKNOWN else cell.verdict}</td>'
+        + "".join(f"<td>{text}</td>" for text in figures)
+        + "</tr>"
+    )
 
 
 def facts_table(facts: Mapping[str, str]) -> str:
@@ -249,15 +203,12 @@ def facts_table(facts: Mapping[str, str]) -> str:
 
 def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -> bytes:
     """One line an allocator, best on top: every run a dot, the median and its interval a bar."""
-    # Slow to import, and only this needs it.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     ordered = ranked(measure, cells)[::-1]
     jitter = random.Random(1)
-    with rc_context(drawing_style(f"hakmem {measure.title}", 12)):
-        figure = Figure(figsize=(8.0, 1.2 + 0.38 * len(ordered)), layout="constrained")
+    size = (8.0, 1.2 + 0.38 * len(ordered))
+    with new_figure(size, f"hakmem {measure.title}", 12) as figure:
         axes = figure.add_subplot()
         for line, cell in enumerate(ordered):
             colour = MAIN_COLOUR if cell.name == baseline else OTHER_COLOUR
@@ -284,16 +235,23 @@ def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -
         return svg_of(figure)
 
 
-def drawing_style(salt: str, size: float = 10) -> dict:
-    """matplotlib's settings for a plot in a page: text stays text, in the page's colours."""
+@contextmanager
+def new_figure(inches: tuple[float, float], salt: str = "hakmem", font: float = 10) -> Iterator:
+    """Of matplotlib, to be drawn within: text stays text, in the page's colours."""
+    # Slow to import, and only this needs it.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    return {
-        "font.size": size,
+    style = {
+        "font.size": font,
         "font.family": FONTS[0],
         "svg.hashsalt": salt,
         "svg.fonttype": "none",
         **dict.fromkeys(inked, INK),
     }
+    with rc_context(style):
+        yield Figure(figsize=inches, layout="constrained")
 
 
 def picture_of(figure, picture_format: str) -> bytes:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from hakmem.measuring.measures import Cell, Measure, verdict
 from hakmem.measuring.statistics import Interval
-from hakmem.measuring.summary import Row
 
 Figures = Sequence[tuple[Measure, Sequence[Cell]]]
 # What most programs run on today, and then what this is about.
 USUAL = ("glibc", "hakmem")
-# Costs by medians and costs within rounds that are further apart look wrong to a reader.
-APART = 1.05
-NAMED = 4
 
 
 def of_comparison(figures: Figures, baseline: str, not_served: Sequence[str] = ()) -> list[str]:
@@ -39,20 +34,6 @@ def of_comparison(figures: Figures, baseline: str, not_served: Sequence[str] = (
     return found
 
 
-def of_rows(rows: Sequence[Row], baseline: str, speed: Measure, memory: Measure) -> list[str]:
-    """The same from rows that have a ratio of speed and a peak of memory."""
-    ours = next((row for row in rows if row.name == baseline and not row.problem), None)
-    others = [row for row in rows if row.name != baseline and row.ratio is not None]
-    if ours is None or not others:
-        return []
-    found = [sentence(speed, baseline, {row.name: row.ratio for row in others})]
-    peaks = {r.name: Interval(r.peak_rss_kb / ours.peak_rss_kb) for r in others
-             if ours.peak_rss_kb and r.peak_rss_kb}  # fmt: skip
-    # Medians have no interval; without one of the speed the rounds are too few for them, too.
-    too_few = any(row.ratio.low is None for row in others)
-    return found + ([sentence(memory, baseline, peaks, judged=too_few)] if peaks else [])
-
-
 def sentence(
     measure: Measure, baseline: str, ratios: Mapping[str, Interval], judged: bool = True
 ) -> str:
@@ -70,14 +51,14 @@ def sentence(
 
 
 def times(measure: Measure, ratio: Interval) -> str:
-    return number(ratio.median if measure.as_speed else 1 / ratio.median)
+    return number((ratio if measure.as_speed else ratio.inverse).median)
 
 
 def between(measure: Measure, ratio: Interval) -> str:
-    if ratio.low is None or ratio.high is None:
+    shown = ratio if measure.as_speed else ratio.inverse
+    if shown.low is None or shown.high is None:
         return ""
-    ends = (ratio.low, ratio.high) if measure.as_speed else (1 / ratio.high, 1 / ratio.low)
-    return f" [{', '.join(map(number, ends))}]"
+    return f" [{number(shown.low)}, {number(shown.high)}]"
 
 
 def number(value: float) -> str:
@@ -88,8 +69,7 @@ def said(measure: Measure, ratio: Interval) -> str:
     """The verdict on the baseline, where a table has the one on the row."""
     if ratio.low is None or ratio.high is None:
         return "too few rounds to be sure"
-    turned = Interval(1 / ratio.median, 1 / ratio.high, 1 / ratio.low)
-    return verdict(measure, turned)
+    return verdict(measure, ratio.inverse)
 
 
 def of_nothing(problems: Mapping[str, str]) -> str:
@@ -108,37 +88,4 @@ def of_absent(measures: Sequence[Measure], figures: Figures) -> list[str]:
         f"{measure.title} is left out: {measure.absent}"
         for measure in measures
         if measure.title not in there and measure.absent
-    ]
-
-
-def of_costs(figures: Figures, baseline: str) -> list[str]:
-    """Where cost ÷ best and cost ÷ baseline do not tell the same, which it is and why."""
-    parted = [
-        f"{measure.title} of {name} ({number(by_medians)} by medians, {number(paired)} in rounds)"
-        for measure, cells in figures
-        for name, by_medians, paired in apart(cells, baseline)
-    ]
-    if not parted:
-        return []
-    more = f" and {len(parted) - NAMED} more" if len(parted) > NAMED else ""
-    return [
-        f"cost ÷ best and cost ÷ {baseline} disagree: {', '.join(parted[:NAMED])}{more}. The first "
-        f"divides medians over all rounds. The second compares each run with {baseline}'s of the "
-        "same round, a moment apart, and the verdict rests on it. They part where the machine's "
-        "speed changed between rounds: more rounds, or a quieter machine, bring them together."
-    ]
-
-
-def apart(cells: Sequence[Cell], baseline: str) -> list[tuple[str, float, float]]:
-    """Allocators with both costs over the baseline's: by medians of all rounds, and in rounds."""
-    own = next((c.to_best for c in cells if c.name == baseline), None)
-    if own is None:
-        return []
-    both = [
-        (c.name, c.to_best / own, c.to_baseline.median)
-        for c in cells
-        if c.to_best is not None and c.to_baseline is not None
-    ]
-    return [
-        (n, one, other) for n, one, other in both if abs(math.log(one / other)) > math.log(APART)
     ]

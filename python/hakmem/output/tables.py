@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,6 @@ from hakmem.measuring.measures import (
 )
 from hakmem.measuring.rotation import Metric
 from hakmem.measuring.statistics import Interval
-from hakmem.measuring.summary import Row
 from hakmem.output.streams import PLAIN_WIDTH as PLAIN_WIDTH
 from hakmem.output.streams import make_console as make_console
 from hakmem.plain_text import printable
@@ -44,10 +43,20 @@ class NowColumn(ProgressColumn):
         return Text(printable(task.fields["now"]))
 
 
+class Steps(Progress):
+    """Of one task."""
+
+    def tick(self, what: str) -> None:
+        self.update(self.task_ids[0], advance=1, now=what)
+
+    def say(self, what: str) -> None:
+        self.update(self.task_ids[0], now=what)
+
+
 @contextmanager
-def progress_line(console: Console, title: str, steps: int) -> Iterator[Progress]:
+def progress_line(console: Console, title: str, steps: int) -> Iterator[Steps]:
     """One line that says what runs now; nothing at all where output is no terminal."""
-    with Progress(
+    with Steps(
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
         TextColumn("{task.completed}/{task.total}"),
@@ -79,37 +88,6 @@ def megabytes(kb: int) -> str:
     return f"{kb / 1024:.1f}"
 
 
-def comparison_table(
-    rows: Sequence[Row],
-    metric: Metric,
-    baseline: str,
-    width: int = PLAIN_WIDTH,
-) -> Table:
-    """One line a contender; what has failed has its reason below the table."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
-    unit, narrow = metric.unit or "figure", width < NARROW
-    table.caption = (
-        f"{unit}: {metric.direction}; medians, and the best run. "
-        f"cost ÷ {baseline}: median over the rounds, [95 % interval]; above 1 the row costs more."
-    )
-    right = {"justify": "right", "no_wrap": True}
-    columns: list[Column] = [
-        ("allocator", {"no_wrap": True}),
-        (unit, right),
-        ("best", right),
-        ("CV", right),
-        (f"cost ÷ {baseline}", {"no_wrap": True}),
-        ("peak\nRSS MB", right),
-        ("faults\nmin/maj" if narrow else "faults\nminor/major", right),
-    ]
-    found = [_cells(row, metric, baseline, 2 if narrow else 3) for row in rows]
-    if narrow:
-        # Without the best run.
-        columns, found = columns[:2] + columns[3:], [line[:2] + line[3:] for line in found]
-    fill(table, columns, found)
-    return table
-
-
 def fill(table: Table, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     """A column without a figure in any row is left out, and the caption says so."""
     shown = [i for i in range(len(columns)) if not rows or any(r[i] not in EMPTY for r in rows)]
@@ -124,21 +102,6 @@ def fill(table: Table, columns: Sequence[Column], rows: Sequence[Sequence[str]])
     if lacking:
         told = f"Left out, as no row has a figure: {', '.join(lacking)}."
         table.caption = f"{table.caption} {told}" if table.caption else told
-
-
-def _cells(row: Row, metric: Metric, baseline: str, digits: int) -> list[str]:
-    if row.problem:
-        return [row.name, *[ABSENT] * 3, "no figures", *[ABSENT] * 2]
-    ratio = "1 (baseline)" if row.name == baseline else interval(row.ratio, digits)
-    return [
-        row.name,
-        figure(row.median, metric),
-        figure(row.best, metric),
-        f"{100 * row.variation:.1f} %",
-        ratio,
-        megabytes(row.peak_rss_kb),
-        f"{row.minor_faults:,}/{row.major_faults:,}",
-    ]
 
 
 def print_summary(console: Console, lines: Sequence[str]) -> None:
@@ -254,6 +217,20 @@ def cost_table(
 def plain_table(title: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
     table.title, table.title_justify = title, "left"
+    return table
+
+
+def figures_table(
+    title: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    texts: Collection[str],
+    caption: str = "",
+) -> Table:
+    """Columns of figures, and of what `texts` names of the heads."""
+    table = plain_table(title)
+    table.caption = caption
+    fill(table, [(h, {} if h in texts else {"justify": "right"}) for h in heads], list(rows))
     return table
 
 

@@ -12,7 +12,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,23 +131,23 @@ def name_of(pid: int) -> str:
 
 
 def page_file(
-    pid: int, name: str = NAME, is_own: Callable[[int, Path], bool] | None = None
+    pid: int, name: str = NAME, header: struct.Struct = HEADER, place: int = -2
 ) -> Path | None:
     """Its descriptor in the process; or where that is closed, the mapping. The library has files
-    of other names too, each with a check of its own whether a file is the process's."""
-    is_own = is_own or is_own_page
+    of other names too, with headers of their own."""
     seen = seen_by(pid)
     with os.scandir(f"/proc/{seen}/fd") as entries:
         # By number, from the highest: that is where the library puts it.
         for entry in sorted(entries, key=lambda e: -int(e.name)):
             with suppress(OSError):
-                if is_page(Path(entry.path).readlink(), name) and is_own(pid, Path(entry.path)):
-                    return Path(entry.path)
+                path = Path(entry.path)
+                if is_page(path.readlink(), name) and is_own(pid, path, header, place):
+                    return path
     for line in Path(f"/proc/{seen}/maps").read_text(errors="replace").splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and is_page(Path(fields[5]), name):
             path = Path(f"/proc/{seen}/map_files/{fields[0]}")
-            if is_own(pid, path):
+            if is_own(pid, path, header, place):
                 return path
     return None
 
@@ -156,14 +156,15 @@ def is_page(target: Path, name: str = NAME) -> bool:
     return str(target) in (f"/{name}", f"/{name} (deleted)")
 
 
-def is_own_page(pid: int, path: Path) -> bool:
-    """Not the one of its parent, whose descriptor a child of a fork has too."""
+def is_own(pid: int, path: Path, header: struct.Struct, place: int) -> bool:
+    """Not the one of its parent, whose descriptor a child of a fork has too: the process's number
+    is at that place of the header."""
     descriptor = open_memory(path)
     try:
-        data = os.pread(descriptor, HEADER.size, 0)
+        data = os.pread(descriptor, header.size, 0)
     finally:
         os.close(descriptor)
-    return len(data) == HEADER.size and HEADER.unpack(data)[-2] == inner_number(pid)
+    return len(data) == header.size and header.unpack(data)[place] == inner_number(pid)
 
 
 def open_memory(path: Path) -> int:

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 
 from hakmem.errors import WRONG_USE, UserError
 from hakmem.inputs import BYTES_MOST, read_whole
 from hakmem.plain_text import parse_json, printable
-from hakmem.processes.page_shape import COUNT, TEXT, Shape, check, counts, many, refuse
+from hakmem.processes.page_shape import COUNT, NEWER, TEXT, Shape, check, counts, many, refuse
 
 VERSION = 1
 # Of a file or an answer; the library's own bound on stacks keeps well below.
 STACKS_MOST, FRAMES_MOST, POINTS_MOST, MAPS_MOST = 1 << 20, 1024, 1 << 20, 1 << 20
+LABELS_MOST = 1 << 20
 AMOUNT = counts("bytes count bytes_variance count_variance")
 LIFETIMES = 7
 DOCUMENT = Shape({
     **counts("hakmem_heap_profile pid rate started_ms taken_ms"),
+    "stopped_ms": NEWER,
     **dict.fromkeys(("version", "program"), TEXT),
     "samples": Shape(counts("taken live dropped stacks_dropped own_bytes")),
     "live": Shape(AMOUNT),
@@ -40,6 +43,7 @@ STACK = Shape({
     "pinned": COUNT,
     "age_ms": many(COUNT, 2),
     "freed": many(COUNT, LIFETIMES),
+    "label": NEWER,
 })  # fmt: skip
 WHOLE = {"live": 4, "total": 4, "peak": 2, "age_ms": 2, "freed": LIFETIMES}
 LINE = re.compile(
@@ -107,10 +111,11 @@ class Figures:
 
 @dataclass(frozen=True)
 class Stack:
-    """Return addresses, the innermost first."""
+    """Return addresses, the innermost first; the label of the threads that allocated, 0: none."""
 
     pcs: tuple[int, ...]
     figures: Figures
+    label: int = 0
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,7 @@ class HeapProfile:
     rate: int
     started_ms: int
     taken_ms: int
+    stopped_ms: int
     samples: Mapping[str, int]
     live: Amount
     total: Amount
@@ -132,6 +138,7 @@ class HeapProfile:
     stacks: tuple[Stack, ...]
     maps: tuple[Mapped, ...]
     text: bytes
+    labels: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -139,14 +146,21 @@ class HeapProfile:
 
     @property
     def seconds(self) -> float:
-        return max(0, self.taken_ms - self.started_ms) / 1000
+        return max(0, (self.stopped_ms or self.taken_ms) - self.started_ms) / 1000
+
+    @property
+    def since(self) -> str:
+        """Of what time the figures are: of what was allocated then."""
+        begun, ended = (
+            datetime.fromtimestamp(min(ms, 1 << 47) / 1000 % (1 << 37), timezone.utc)
+            for ms in (self.started_ms, self.stopped_ms)
+        )
+        until = f" until {ended:%Y-%m-%d %H:%M:%S}" if self.stopped_ms else ""
+        return f"{begun:%Y-%m-%d %H:%M:%S}{until} UTC"
 
 
 def read_file(path: Path) -> HeapProfile:
-    try:
-        text = read_whole(path)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", WRONG_USE) from error
+    text = read_whole(path)
     try:
         return parse(text)
     except ValueError as error:
@@ -172,6 +186,7 @@ def parse(text: bytes) -> HeapProfile:
         rate=document["rate"],
         started_ms=document["started_ms"],
         taken_ms=document["taken_ms"],
+        stopped_ms=document["stopped_ms"] or 0,
         samples=samples,
         live=amount_of(document["live"]),
         total=amount_of(document["total"]),
@@ -183,7 +198,17 @@ def parse(text: bytes) -> HeapProfile:
         stacks=tuple(stack_of(one) for one in document["stacks"]),
         maps=tuple(found for line in document["maps"] if (found := mapped(line))),
         text=text,
+        labels=labels_of(document.get("labels", [])),
     )
+
+
+def labels_of(given: object) -> dict[int, str]:
+    if not isinstance(given, list) or len(given) > LABELS_MOST:
+        raise ValueError(f"labels is no list of at most {LABELS_MOST}")
+    for one in given:
+        if not isinstance(one, list) or [type(each) for each in one] != [int, str]:
+            raise ValueError("one of labels is no number with a name")
+    return {number: printable(name) for number, name in given}
 
 
 def load(text: bytes) -> dict:
@@ -227,7 +252,7 @@ def stack_of(one: Mapping) -> Stack:
         one["age_ms"][1],
         tuple(one["freed"]),
     )
-    return Stack(tuple(one["pcs"]), figures)
+    return Stack(tuple(one["pcs"]), figures, one["label"] or 0)
 
 
 def mapped(line: str) -> Mapped | None:

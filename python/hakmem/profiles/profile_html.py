@@ -9,16 +9,15 @@ from html import escape
 from importlib.resources import files
 
 from hakmem import environment
-from hakmem.documents import GENERATOR
 from hakmem.extras import INSTALL, MATPLOTLIB, is_there
 from hakmem.output.report import (
     BAD_COLOUR,
     LINE,
     MAIN_COLOUR,
-    STYLE,
-    drawing_style,
+    document,
     facts_table,
     inlined,
+    new_figure,
     summary_list,
     svg_of,
 )
@@ -30,16 +29,15 @@ from hakmem.profiles.profile_sites import (
     Frames,
     Named,
     Site,
+    between,
+    cells,
     duration,
-    interval,
     interval_of_live,
     largest,
     own_frame,
     size,
     together,
-    usual_lifetime,
 )
-from hakmem.profiles.symbols import Frame
 
 ROWS = 40
 MORE_STYLE = """
@@ -60,58 +58,31 @@ td, th { vertical-align: top; }
 .totals b { display: block; font-size: 1.4rem; }
 """
 STACK_HEAD = '<th class="stack">stack</th>'
+SECTIONS = (
+    ("live", "Live now", "Pinned: memory that cannot be given back because of these blocks, with "
+     "all that lies beside them.",
+     ("live", "95 % interval", "objects", "pinned", "mean age", "oldest")),
+    ("pinned", "Pinned",
+     "Stacks whose surviving blocks keep the most memory from being given back.",
+     ("pinned", "live", "objects", "mean age")),
+    ("peak", "At the peak", "As it was when live memory was highest.",
+     ("peak", "objects at the peak", "live")),
+    ("total", "Allocated since the start",
+     "All blocks, freed or not: where the work of allocation is.",
+     ("total", "objects in all", "half freed within", "live")),
+)  # fmt: skip
 Cell = tuple[str, Callable[[Site], str]]
 
 
 def of_profile(named: Named, order: str = "live", leaks: bool = False) -> str:
     profile = named.profile
     title = f"Heap profile of {profile.name} ({profile.pid})"
-    live_columns: list[Cell] = [
-        ("live", lambda s: size(s.figures.live.bytes)),
-        ("95 % interval", lambda s: between(s, profile.rate)),
-        ("objects", lambda s: f"{s.figures.live.count:,}"),
-        ("pinned", lambda s: size(s.figures.pinned)),
-        ("mean age", lambda s: duration(s.figures.age_ms)),
-        ("oldest", lambda s: duration(s.figures.oldest_ms)),
-    ]
-    peak_columns: list[Cell] = [
-        ("at the peak", lambda s: size(s.figures.peak_bytes)),
-        ("objects", lambda s: f"{s.figures.peak_count:,}"),
-        ("live", lambda s: size(s.figures.live.bytes)),
-    ]
-    total_columns: list[Cell] = [
-        ("allocated", lambda s: size(s.figures.total.bytes)),
-        ("objects", lambda s: f"{s.figures.total.count:,}"),
-        ("half freed within", lambda s: usual_lifetime(s.figures, profile.bounds_ms)),
-        ("live", lambda s: size(s.figures.live.bytes)),
-    ]
+    read = cells(profile)
     sections = [
-        section(
-            "Not freed: what is live, by stack" if leaks else "Live now",
-            "Pinned: memory that cannot be given back because of these blocks, with all that lies "
-            "beside them.",
-            largest(named.sites, MEASURES["live"], ROWS),
-            live_columns,
-        ),
-        section(
-            "Pinned",
-            "Stacks whose surviving blocks keep the most memory from being given back.",
-            largest(named.sites, MEASURES["pinned"], ROWS),
-            [live_columns[3], live_columns[0], live_columns[2], live_columns[4]],
-        ),
-        section(
-            "At the peak",
-            "As it was when live memory was highest.",
-            largest(named.sites, MEASURES["peak"], ROWS),
-            peak_columns,
-        ),
-        section(
-            "Allocated since the start",
-            "All blocks, freed or not: where the work of allocation is.",
-            largest(named.sites, MEASURES["total"], ROWS),
-            total_columns,
-        ),
-    ]
+        section("Not freed: what is live, by stack" if leaks and order == "live" else head, note,
+                largest(named.sites, MEASURES[order], ROWS), [(h, read[h]) for h in heads])
+        for order, head, note, heads in SECTIONS
+    ]  # fmt: skip
     measures = [
         ("live bytes", True, MEASURES["live"]),
         ("pinned bytes", True, MEASURES["pinned"]),
@@ -120,8 +91,8 @@ def of_profile(named: Named, order: str = "live", leaks: bool = False) -> str:
         ("live objects", False, lambda f: f.live.count),
         ("objects allocated since the start", False, lambda f: f.total.count),
     ]
-    chosen = next(i for i, (_, _, read) in enumerate(measures) if read is MEASURES[order])
-    stacks = [(s.frames, [read(s.figures) for _, _, read in measures]) for s in named.sites]
+    chosen = next(i for i, (_, _, of) in enumerate(measures) if of is MEASURES[order])
+    stacks = [(s.frames, [of(s.figures) for _, _, of in measures]) for s in named.sites]
     return page(
         title,
         [
@@ -158,7 +129,7 @@ def of_changes(before: Named, after: Named, changes: Sequence[Change]) -> str:
             '<div class="totals">'
             f"<div><b>{size(a.live.bytes)}</b>live before</div>"
             f"<div><b>{size(b.live.bytes)}</b>live after</div>"
-            f"<div><b>{signed(all_changes.bytes)}</b>growth</div></div>",
+            f"<div><b>{profile_view.signed(all_changes.bytes)}</b>growth</div></div>",
             remarks((*before.remarks, *after.remarks)),
             flame_graph(b.name, measures, stacks),
             change_section("Grown", grown),
@@ -175,31 +146,9 @@ def of_changes(before: Named, after: Named, changes: Sequence[Change]) -> str:
     )
 
 
-def between(site: Site, rate: int) -> str:
-    low, high = interval(site.figures.live, rate)
-    return f"{size(low)} … {size(high)}"
-
-
-def signed(count: int) -> str:
-    return f"{'+' if count > 0 else ''}{size(count)}"
-
-
-def page(title: str, parts: Iterable[str]) -> str:
-    style = STYLE + resource("style.css") + MORE_STYLE
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            GENERATOR,
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title><style>{style}</style></head><body>",
-            f"<h1>{escape(title)}</h1>",
-            *parts,
-            f"<script>{resource('page.js')}</script>",
-            "</body></html>",
-            "",
-        ]
-    )
+def page(title: str, parts: Sequence[str]) -> str:
+    script = f"<script>{resource('page.js')}</script>"
+    return document(title, [*parts, script], style=resource("style.css") + MORE_STYLE)
 
 
 def resource(name: str) -> str:
@@ -214,7 +163,8 @@ def facts(profile: HeapProfile) -> dict[str, str]:
     return {
         "program": profile.program,
         "process": str(profile.pid),
-        "taken": f"{taken:%Y-%m-%d %H:%M:%S} UTC, {profile.seconds:,.1f} s after the start",
+        "taken": f"{taken:%Y-%m-%d %H:%M:%S} UTC, {profile.seconds:,.1f} s of sampling",
+        "of what was allocated since": profile.since,
         "mean distance of samples": size(profile.rate),
         "samples": f"{samples['taken']:,} taken, {samples['live']:,} live, "
         f"{samples['dropped']:,} dropped",
@@ -228,7 +178,7 @@ def totals(profile: HeapProfile) -> str:
     return (
         '<div class="totals">'
         f"<div><b>{size(profile.live.bytes)}</b>live in {profile.live.count:,} objects"
-        f"<br>95 %: {size(low)} … {size(high)}</div>"
+        f"<br>95 %: {between(low, high)}</div>"
         f"<div><b>{size(profile.peak_bytes)}</b>at the peak, "
         f"{duration(profile.peak_ms)} after the start</div>"
         f"<div><b>{size(profile.total.bytes)}</b>allocated in {profile.total.count:,} objects"
@@ -280,38 +230,35 @@ def flame_graph(
 
 
 def section(title: str, note: str, sites: Sequence[Site], columns: Sequence[Cell]) -> str:
-    if not sites:
-        return ""
-    head = "".join(f"<th>{escape(name)}</th>" for name, _ in columns)
-    rows = "".join(
-        "<tr>"
-        + "".join(f"<td>{escape(read(site))}</td>" for _, read in columns)
-        + f"{stack_cell(site.frames, own_frame(site.frames))}</tr>"
-        for site in sites
-    )
-    return (
-        f'<h2>{escape(title)}</h2><p class="note">{escape(note)}</p>'
-        f'<div class="scroll"><table class="sites"><tr>{head}{STACK_HEAD}</tr>{rows}</table></div>'
-    )
+    lines = [([read(site) for _, read in columns], site.frames) for site in sites]
+    return stack_table(title, [name for name, _ in columns], lines, note)
 
 
 def change_section(title: str, changes: Sequence[Change]) -> str:
-    if not changes:
-        return ""
-    rows = "".join(
-        f"<tr><td>{signed(c.bytes)}</td><td>± {size(c.error)}</td><td>{c.count:+,}</td>"
-        f"<td>{size(c.before.bytes)}</td><td>{size(c.after.bytes)}</td>"
-        f"{stack_cell(c.frames, own_frame(c.frames))}</tr>"
+    lines = [
+        ([profile_view.signed(c.bytes), f"± {size(c.error)}", f"{c.count:+,}", size(c.before.bytes),
+          size(c.after.bytes)], c.frames)
         for c in changes[:ROWS]
-    )
-    return (
-        f'<h2>{escape(title)}</h2><div class="scroll"><table class="sites">'
-        "<tr><th>change</th><th>95 %</th><th>objects</th><th>before</th><th>after</th>"
-        f"{STACK_HEAD}</tr>{rows}</table></div>"
-    )
+    ]  # fmt: skip
+    return stack_table(title, ("change", "95 %", "objects", "before", "after"), lines)
 
 
-def stack_cell(frames: Frames, own: Frame) -> str:
+def stack_table(
+    title: str, heads: Sequence[str], lines: Sequence[tuple[Sequence[str], Frames]], note: str = ""
+) -> str:
+    """Figures, and the stack that they are of; nothing without a line."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in cells)}{stack_cell(frames)}</tr>"
+        for cells, frames in lines
+    )
+    told = f'<p class="note">{escape(note)}</p>' if note else ""
+    table = f'<table class="sites"><tr>{head}{STACK_HEAD}</tr>{rows}</table>'
+    return f'<h2>{escape(title)}</h2>{told}<div class="scroll">{table}</div>' if lines else ""
+
+
+def stack_cell(frames: Frames) -> str:
+    own = own_frame(frames)
     items = "".join(
         f'<li>{escape(f.function)} <span class="where">{escape(f.where)}</span></li>'
         for f in frames
@@ -337,15 +284,11 @@ def timeline(profile: HeapProfile) -> str:
 
 
 def draw(profile: HeapProfile) -> bytes:
-    # Slow to import, and only this needs it.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     last = max(profile.timeline[-1][0], profile.peak_ms)
     factor, unit = (1000, "s") if last < 600_000 else (60_000, "min")
-    with rc_context(drawing_style("hakmem", 12)):
-        figure = Figure(figsize=(8.0, 3.0), layout="constrained")
+    with new_figure((8.0, 3.0), font=12) as figure:
         axes = figure.add_subplot()
         times = [at / factor for at, _ in profile.timeline]
         sizes = [count / (1 << 20) for _, count in profile.timeline]

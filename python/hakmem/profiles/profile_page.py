@@ -24,7 +24,6 @@ from hakmem.errors import UserError
 from hakmem.plain_text import printable
 from hakmem.processes.process_memory import plain_errors
 from hakmem.processes.stats_page import (
-    inner_number,
     name_of,
     open_memory,
     page_file,
@@ -68,14 +67,18 @@ def answer_of(pid: int, until_end: int, end: float) -> tuple[str, bytes]:
     with plain_errors(pid):
         name = name_of(pid)
         require_running(pid)
-        path = page_file(pid, NAME, is_own)
-    # The files of a process that ends are gone a moment before it.
-    if path is None and has_ended(until_end, ENDING_S):
+        path = page_file(pid, NAME, HEADER, 1)
+    if path is None and has_ended(until_end, ending_s(pid)):
         raise UserError(f"there is no process {pid} (any more)")
     if path is None:
         why = why_absent(pid, OPTION, "keeps no heap profile")
         raise NotProfiled(f"process {pid} ({name}) {why}")
-    descriptor = open_page(pid, name, path)
+    try:
+        descriptor = open_page(pid, name, path)
+    except UserError:
+        if has_ended(until_end, ending_s(pid)):
+            raise UserError(f"there is no process {pid} (any more)") from None
+        raise
     try:
         return name, Exchange(pid, name, descriptor, until_end).ask(end)
     finally:
@@ -92,18 +95,16 @@ def end_of(pid: int) -> int:
         raise UserError(f"there is no process {pid}") from error
 
 
+def ending_s(pid: int) -> float:
+    """The files of a process that ends are gone before it: on a busy machine long before."""
+    try:
+        return ENDING_S if os.listdir(f"/proc/{pid}/fd") else PATIENCE_S
+    except OSError:
+        return ENDING_S
+
+
 def has_ended(until_end: int, within_s: float = 0) -> bool:
     return bool(select.select([until_end], [], [], within_s)[0])
-
-
-def is_own(pid: int, path: Path) -> bool:
-    """Not the one of its parent, whose descriptor a child of a fork has too."""
-    descriptor = open_memory(path)
-    try:
-        data = os.pread(descriptor, HEADER.size, 0)
-    finally:
-        os.close(descriptor)
-    return len(data) == HEADER.size and HEADER.unpack(data)[1] == inner_number(pid)
 
 
 def open_page(pid: int, name: str, path: Path) -> int:

@@ -1,6 +1,6 @@
 """Heap profiles in the format of pprof: profile.proto, compressed.
 
-The message is described here by the names and numbers of the public description of the format
+What is written of the message is described here by the names and numbers of the public description
 (github.com/google/pprof, proto/profile.proto); the protobuf library does the rest.
 """
 
@@ -29,29 +29,23 @@ MESSAGES = {
     "Profile": (
         ("*sample_type", 1, PART, "ValueType"), ("*sample", 2, PART, "Sample"),
         ("*mapping", 3, PART, "Mapping"), ("*location", 4, PART, "Location"),
-        ("*function", 5, PART, "Function"), ("*string_table", 6, TEXT),
-        ("drop_frames", 7, NUMBER), ("keep_frames", 8, NUMBER), ("time_nanos", 9, NUMBER),
+        ("*function", 5, PART, "Function"), ("*string_table", 6, TEXT), ("time_nanos", 9, NUMBER),
         ("duration_nanos", 10, NUMBER), ("period_type", 11, PART, "ValueType"),
-        ("period", 12, NUMBER), ("*comment", 13, NUMBER), ("default_sample_type", 14, NUMBER),
+        ("period", 12, NUMBER), ("default_sample_type", 14, NUMBER),
     ),
     "ValueType": (("type", 1, NUMBER), ("unit", 2, NUMBER)),
-    "Sample": (("*location_id", 1, COUNTING), ("*value", 2, NUMBER), ("*label", 3, PART, "Label")),
-    "Label": (("key", 1, NUMBER), ("str", 2, NUMBER), ("num", 3, NUMBER), ("num_unit", 4, NUMBER)),
+    "Sample": (("*location_id", 1, COUNTING), ("*value", 2, NUMBER)),
     "Mapping": (
         ("id", 1, COUNTING), ("memory_start", 2, COUNTING), ("memory_limit", 3, COUNTING),
         ("file_offset", 4, COUNTING), ("filename", 5, NUMBER), ("build_id", 6, NUMBER),
         ("has_functions", 7, FLAG), ("has_filenames", 8, FLAG), ("has_line_numbers", 9, FLAG),
         ("has_inline_frames", 10, FLAG),
     ),
-    "Location": (
-        ("id", 1, COUNTING), ("mapping_id", 2, COUNTING), ("address", 3, COUNTING),
-        ("*line", 4, PART, "Line"), ("is_folded", 5, FLAG),
-    ),
-    "Line": (("function_id", 1, COUNTING), ("line", 2, NUMBER), ("column", 3, NUMBER)),
-    "Function": (
-        ("id", 1, COUNTING), ("name", 2, NUMBER), ("system_name", 3, NUMBER),
-        ("filename", 4, NUMBER), ("start_line", 5, NUMBER),
-    ),
+    "Location": (("id", 1, COUNTING), ("mapping_id", 2, COUNTING), ("address", 3, COUNTING),
+                 ("*line", 4, PART, "Line")),
+    "Line": (("function_id", 1, COUNTING), ("line", 2, NUMBER)),
+    "Function": (("id", 1, COUNTING), ("name", 2, NUMBER), ("system_name", 3, NUMBER),
+                 ("filename", 4, NUMBER)),
 }  # fmt: skip
 
 SAMPLE_TYPES = (
@@ -169,11 +163,19 @@ class Builder:
                 location.line.add(function_id=self.function(frame), line=frame.line)
         return self.locations[key]
 
-    def sample(self, places: Iterable[Place], values: Sequence[int]) -> None:
-        if any(values):
-            self.message.sample.add(
-                location_id=[self.location(place) for place in places], value=values
-            )
+    def sample(
+        self, places: Iterable[Place], values: Sequence[int], label: int = 0, name: str = ""
+    ) -> None:
+        if not any(values):
+            return
+        sample = self.message.sample.add(
+            location_id=[self.location(place) for place in places], value=values
+        )
+        # As the library's own message has them: the number, as a signed one, and its text.
+        if label:
+            sample.label.add(key=self.string("label"), num=(label ^ 1 << 63) - (1 << 63))
+        if label and name:
+            sample.label.add(key=self.string("label_name"), str=self.string(name))
 
     def compressed(self) -> bytes:
         out = io.BytesIO()
@@ -196,7 +198,8 @@ def values(figures: Figures) -> list[int]:
 def of_profile(named: Named, default: str = IN_USE) -> bytes:
     builder = Builder(named.profile, named.build_ids, default)
     for stack, places in zip(named.profile.stacks, named.places):
-        builder.sample(places, values(stack.figures))
+        name = named.profile.labels.get(stack.label, "")
+        builder.sample(places, values(stack.figures), stack.label, name)
     return builder.compressed()
 
 
@@ -206,14 +209,14 @@ def of_interval(before: Named, after: Named, default: str = IN_USE) -> bytes:
     builder.message.duration_nanos = (
         max(0, after.profile.taken_ms - before.profile.taken_ms) * 1_000_000
     )
-    changes: dict[tuple[Place, ...], list[int]] = {}
+    changes: dict[tuple[tuple[Place, ...], int], list[int]] = {}
     for named, sign in ((before, -1), (after, 1)):
         for stack, places in zip(named.profile.stacks, named.places):
-            sums = changes.setdefault(places, [0] * len(SAMPLE_TYPES))
+            sums = changes.setdefault((places, stack.label), [0] * len(SAMPLE_TYPES))
             for index, value in enumerate(values(stack.figures)):
                 sums[index] += sign * value
-    for places, sums in changes.items():
-        builder.sample(places, sums)
+    for (places, label), sums in changes.items():
+        builder.sample(places, sums, label, after.profile.labels.get(label, ""))
     return builder.compressed()
 
 

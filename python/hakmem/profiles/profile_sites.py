@@ -217,6 +217,27 @@ def together(changes: Sequence[Change]) -> Change:
     return total
 
 
+def cells(profile: HeapProfile) -> dict[str, Callable[[Site], str]]:
+    """What tables say of a site, by the heads of their columns."""
+    return {
+        "live": lambda s: size(s.figures.live.bytes),
+        "95 % interval": lambda s: between(*interval(s.figures.live, profile.rate)),
+        "objects": lambda s: f"{s.figures.live.count:,}",
+        "pinned": lambda s: size(s.figures.pinned),
+        "mean age": lambda s: duration(s.figures.age_ms),
+        "oldest": lambda s: duration(s.figures.oldest_ms),
+        "peak": lambda s: size(s.figures.peak_bytes),
+        "objects at the peak": lambda s: f"{s.figures.peak_count:,}",
+        "total": lambda s: size(s.figures.total.bytes),
+        "objects in all": lambda s: f"{s.figures.total.count:,}",
+        "half freed within": lambda s: usual_lifetime(s.figures, profile.bounds_ms),
+    }
+
+
+def between(low: float, high: float) -> str:
+    return f"{size(low)} … {size(high)}"
+
+
 def usual_lifetime(figures: Figures, bounds_ms: Sequence[int]) -> str:
     """Of the freed blocks, the time that at least half of them were freed within."""
     freed, reached = sum(figures.freed), 0

@@ -9,15 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem.output.tables import plain_table, print_summary
-from hakmem.profiles.heap_profile import HeapProfile
+from hakmem.profiles.heap_profile import Figures, HeapProfile
 from hakmem.profiles.profile_sites import (
     MEASURES,
     Change,
     Frames,
     Named,
     bare,
+    between,
+    cells,
     duration,
-    interval,
     interval_of_live,
     is_library,
     largest,
@@ -59,12 +60,16 @@ def summary(named: Named) -> list[str]:
     return told
 
 
-def show(console: Console, named: Named, order: str, rows: int) -> None:
+def show(console: Console, named: Named, order: str, rows: int, by: str = "stack") -> None:
     console.print(headline(named.profile))
     # The first says what the headline says.
     print_summary(console, summary(named)[1:])
-    if rows:
-        console.print(site_table(named, order, rows))
+    if rows and by == "label":
+        console.print(label_table(named.profile, order, rows))
+    elif rows:
+        heads = ("live", "objects", "pinned", "peak", "total")
+        title = f"Where it allocates, by {order}"
+        console.print(site_table(named, title, order, heads, rows))
     show_remarks(console, named.remarks)
 
 
@@ -84,61 +89,65 @@ def headline(profile: HeapProfile) -> str:
     return (
         f"{profile.name} ({profile.pid}): {size(profile.live.bytes)} live, "
         f"{size(profile.peak_bytes)} at the peak, {size(profile.total.bytes)} allocated in "
-        f"{profile.seconds:,.1f} s; {profile.samples['taken']:,} samples, one in "
+        f"{profile.seconds:,.1f} s since {profile.since}; {profile.samples['taken']:,} samples, one in "
         f"{pace}"
     )
 
 
-def site_table(named: Named, order: str, rows: int) -> Table:
+def site_table(named: Named, title: str, order: str, heads: Sequence[str], rows: int) -> Table:
     having = largest(named.sites, MEASURES[order], len(named.sites))
-    table = plain_table(f"Where it allocates, by {order}")
-    table.caption = caption(len(having), rows)
+    table, read = table_of_stacks(title, heads), cells(named.profile)
+    if (more := len(having) - rows) > 0:
+        table.caption = f"{more:,} more stacks: --top {len(having)}, or the reports"
+    for site in having[:rows]:
+        table.add_row(*(read[head](site) for head in heads), stack_text(site.frames))
+    if not having:
+        told = "nothing live" if order == "live" else "nothing sampled"
+        table.add_row(*[""] * len(heads), told)
+    return table
+
+
+def table_of_stacks(title: str, heads: Sequence[str]) -> Table:
+    table = plain_table(title)
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("stack")
+    return table
+
+
+def label_table(profile: HeapProfile, order: str, rows: int) -> Table:
+    sums: dict[int, Figures] = {}
+    for stack in profile.stacks:
+        there = sums.get(stack.label)
+        sums[stack.label] = stack.figures if there is None else there + stack.figures
+    having = sorted(sums.items(), key=lambda each: (-MEASURES[order](each[1]), each[0]))
+    table = plain_table(f"Labels, by {order}")
+    left = len(having) - rows
+    table.caption = f"{left:,} more labels: --top {len(having)}" if left > 0 else ""
     for name in ("live", "objects", "pinned", "peak", "total"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("stack")
-    for site in having[:rows]:
-        figures = site.figures
+    table.add_column("label")
+    for label, figures in having[:rows]:
+        name = profile.labels.get(label, "")
         table.add_row(
             size(figures.live.bytes),
             f"{figures.live.count:,}",
             size(figures.pinned),
             size(figures.peak_bytes),
             size(figures.total.bytes),
-            stack_text(site.frames),
+            Text(f"{label} {name}".strip() if label else "none"),
         )
-    if not having:
-        table.add_row("", "", "", "", "", "nothing live" if order == "live" else "nothing sampled")
     return table
-
-
-def caption(there: int, rows: int) -> str:
-    return f"{there - rows:,} more stacks: --top {there}, or the reports" if there > rows else ""
 
 
 def show_leaks(console: Console, named: Named, rows: int) -> None:
     """What is live, with what sampling can say of it."""
     profile = named.profile
     console.print(headline(profile))
-    having = largest(named.sites, MEASURES["live"], len(named.sites))
-    table = plain_table("Not freed, by stack")
-    table.caption = caption(len(having), rows)
-    for name in ("live", "95 % interval", "objects", "mean age"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("stack")
-    for site in having[:rows]:
-        low, high = interval(site.figures.live, profile.rate)
-        table.add_row(
-            size(site.figures.live.bytes),
-            f"{size(low)} … {size(high)}",
-            f"{site.figures.live.count:,}",
-            duration(site.figures.age_ms),
-            stack_text(site.frames),
-        )
-    if not having:
-        table.add_row("", "", "", "", "nothing live")
+    heads = ("live", "95 % interval", "objects", "mean age")
+    table = site_table(named, "Not freed, by stack", "live", heads, rows)
     table.add_section()
-    low, high = interval_of_live(profile)
-    table.add_row(size(profile.live.bytes), f"{size(low)} … {size(high)}",
+    table.add_row(size(profile.live.bytes), between(*interval_of_live(profile)),
                   f"{profile.live.count:,}", "", "all together", style="bold")  # fmt: skip
     console.print(table)
     show_remarks(console, named.remarks)
@@ -152,12 +161,10 @@ def show_changes(
         f"{b.name}: {size(a.live.bytes)} live before ({a.pid}), {size(b.live.bytes)} after "
         f"({b.pid}): {signed(b.live.bytes - a.live.bytes)}"
     )
-    table = plain_table("Growth of live bytes, by stack")
+    heads = ("change", "±", "objects", "before", "after")
+    table = table_of_stacks("Growth of live bytes, by stack", heads)
     if len(changes) > rows:
         table.caption = f"{len(changes) - rows:,} more stacks: --top {len(changes)}"
-    for name in ("change", "±", "objects", "before", "after"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("stack")
     for one in most_changed(changes, rows):
         table.add_row(
             signed(one.bytes),

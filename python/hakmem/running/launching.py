@@ -118,43 +118,46 @@ def input_of(path: Path | None) -> Iterator[BinaryIO | None]:
         yield file
 
 
-def launcher_arguments(
-    report: int,
-    command: Sequence[str],
-    preload: Path | None,
-    cpus: str | None,
-    settings: Mapping[str, str] | None,
-    idle_s: float,
-) -> list[str]:
+@dataclass(frozen=True)
+class Start:
+    """A command line, and how it is run: with `preload` and `settings` in its environment alone.
+
+    With `idle_s` its memory is looked at meanwhile: see bench/launch.c. Above a `limit_s` that is
+    not 0 it is ended, and did not work.
+    """
+
+    command: Sequence[str]
+    preload: Path | None = None
+    cpus: str | None = None
+    settings: Mapping[str, str] | None = None
+    idle_s: float = 0.0
+    limit_s: float = 0.0
+
+
+def launcher_arguments(report: int, start: Start) -> list[str]:
     """The command line that starts a program and writes its cost to the descriptor `report`."""
     arguments = [str(launcher_path()), "--fd", str(report)]
-    if cpus:
-        arguments += ["--cpu", cpus]
-    if preload is not None:
-        arguments += ["--preload", str(preload)]
-    if idle_s:
-        arguments += ["--idle", str(max(1, round(idle_s * 1000)))]
-    for name, value in (settings or {}).items():
+    if start.cpus:
+        arguments += ["--cpu", start.cpus]
+    if start.preload is not None:
+        arguments += ["--preload", str(start.preload)]
+    if start.idle_s:
+        arguments += ["--idle", str(max(1, round(start.idle_s * 1000)))]
+    for name, value in (start.settings or {}).items():
         arguments += ["--env", f"{name}={value}"]
-    return [*arguments, "--", *command]
+    return [*arguments, "--", *start.command]
 
 
-def run_once(
-    command: Sequence[str],
-    preload: Path | None = None,
-    cpus: str | None = None,
-    settings: Mapping[str, str] | None = None,
-    idle_s: float = 0.0,
-    limit_s: float = 0.0,
-    stdin: Path | None = None,
-) -> Outcome:
-    """Runs `command` to its end with `preload` and `settings` in its environment alone.
+def run_once(command: Sequence[str], *how, **named) -> Outcome:
+    """The program of a Start with these fields, with empty input."""
+    return run(Start(command, *how, **named))
 
-    Its input is the file `stdin`, read from its start, or empty. With `idle_s` its memory is looked
-    at meanwhile: see bench/launch.c. Above a `limit_s` that is not 0 it is ended, and did not work.
-    """
+
+def run(start: Start, stdin: Path | None = None) -> Outcome:
+    """Runs a program to its end; its input is the file `stdin`, read from its start, or empty."""
+    command, limit_s = start.command, start.limit_s
     report_read, report_write = os.pipe()
-    arguments = launcher_arguments(report_write, command, preload, cpus, settings, idle_s)
+    arguments = launcher_arguments(report_write, start)
     with (
         os.fdopen(report_read, encoding="ascii") as report,
         tempfile.TemporaryFile() as out,
@@ -191,7 +194,7 @@ def run_once(
         major_faults=cost["major_faults"],
         stdout=stdout,
         stderr=stderr,
-        start_error=_start_error(cost, command, cpus),
+        start_error=_start_error(cost, command, start.cpus),
         too_late=too_late,
         end_rss_kb=seen_kb(cost, "end_rss_kb"),
         idle_rss_kb=seen_kb(cost, "idle_rss_kb"),

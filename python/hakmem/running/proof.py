@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hakmem.allocators import settings as allocator_settings
 from hakmem.allocators.peers import Allocator
-from hakmem.running.launching import Outcome, run_once
+from hakmem.running.launching import Outcome, Start, run_once
 from hakmem.running.runners import BY_ITSELF, Runner
 
 STATS_LINE = re.compile(r"^\[SS_OS_STATS\] alloc=(\d+) free=(\d+)", re.MULTILINE)
@@ -117,11 +117,11 @@ def hakmem_served(
     Where none are printed, as by programs that end with _exit, another run is looked at.
     """
     asked = {**(settings or {}), **PROOF_SETTINGS}
-    outcome, counted = runner.run_counted(command, library, asked, limit_s)
+    outcome, counted = runner.run_counted(Start(command, library, None, asked, 0.0, limit_s))
     spans, processes = counted or parse_stats(outcome.stderr)
     was_seen = counted is not None or STATS_LINE.search(outcome.stderr) is not None
     if not was_seen and not outcome.problem:
-        seen = runner.spans_seen(command, library, settings, limit_s)
+        seen = runner.spans_seen(Start(command, library, None, settings, 0.0, limit_s))
         spans, was_seen = seen or 0, seen is not None
     said = outcome.stderr
     return Served(
@@ -168,7 +168,7 @@ def malloc_providers(
     """
     with tempfile.TemporaryDirectory() as folder:
         log = {"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(Path(folder) / "bindings")}
-        runner.run(command, preload, settings={**(settings or {}), **log}, limit_s=limit_s)
+        runner.run(Start(command, preload, None, {**(settings or {}), **log}, 0.0, limit_s))
         counts: dict[str, int] = {}
         for path in Path(folder).iterdir():
             with path.open(errors="replace") as lines:

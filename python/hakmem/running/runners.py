@@ -6,11 +6,10 @@ A server is run by `hakmem.running.serving`, with a load beside it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem.running.launching import Outcome, run_once
+from hakmem.running.launching import Outcome, Start, run
 from hakmem.running.witness import run_for_proof
 
 
@@ -20,38 +19,19 @@ class Runner:
 
     stdin: Path | None = None
 
-    def run(
-        self,
-        command: Sequence[str],
-        preload: Path | None = None,
-        cpus: str | None = None,
-        settings: Mapping[str, str] | None = None,
-        idle_s: float = 0.0,
-        limit_s: float = 0.0,
-    ) -> Outcome:
-        return run_once(command, preload, cpus, settings, idle_s, limit_s, self.stdin)
+    def run(self, start: Start) -> Outcome:
+        return run(start, self.stdin)
 
-    def run_counted(
-        self,
-        command: Sequence[str],
-        library: Path,
-        settings: Mapping[str, str],
-        limit_s: float = 0.0,
-    ) -> tuple[Outcome, tuple[int, int] | None]:
+    def run_counted(self, start: Start) -> tuple[Outcome, tuple[int, int] | None]:
         """A run under hakmem, and its counter in memory with the processes that were read, where
         the program lives long enough to be looked at."""
-        return self.run(command, library, settings=settings, limit_s=limit_s), None
+        return self.run(start), None
 
-    def spans_seen(
-        self,
-        command: Sequence[str],
-        library: Path,
-        settings: Mapping[str, str] | None = None,
-        limit_s: float = 0.0,
-    ) -> int | None:
+    def spans_seen(self, start: Start) -> int | None:
         """hakmem's counter, read from the program's memory in a run of its own."""
-        environment = {**os.environ, **(settings or {}), "LD_PRELOAD": str(library)}
-        return run_for_proof(command, environment, library, self.stdin, limit_s).served
+        environment = {**os.environ, **(start.settings or {}), "LD_PRELOAD": str(start.preload)}
+        command, library = start.command, start.preload
+        return run_for_proof(command, environment, library, self.stdin, start.limit_s).served
 
 
 BY_ITSELF = Runner()

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from hakmem.plain_text import last_lines, with_last_words
 from hakmem.running.launching import (
     OUTPUT_LIMIT_BYTES,
     Outcome,
+    Start,
     launcher_arguments,
     run_once,
     seen_kb,
@@ -92,23 +93,13 @@ def nothing_left() -> Iterator[None]:
 class Server:
     """A started server. `cost` is the launcher's report, after its end."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        library: Path | None,
-        log: Path,
-        cpus: str | None = None,
-        settings: Mapping[str, str] | None = None,
-        idle_s: float = 0.0,
-    ) -> None:
-        self.command = command
-        self.log = log
-        self.library = library
+    def __init__(self, start: Start, log: Path) -> None:
+        self.command, self.library, self.log = start.command, start.preload, log
         self.cost: dict[str, int] = {}
         # The first process of its session, once it is known.
         self.pid = 0
         report_read, report_write = os.pipe()
-        arguments = launcher_arguments(report_write, command, library, cpus, settings, idle_s)
+        arguments = launcher_arguments(report_write, start)
         try:
             with log.open("wb") as output:
                 self.launcher = subprocess.Popen(
@@ -204,16 +195,9 @@ class Server:
 
 
 @contextmanager
-def started(
-    command: Sequence[str],
-    library: Path | None,
-    log: Path,
-    cpus: str | None = None,
-    settings: Mapping[str, str] | None = None,
-    idle_s: float = 0.0,
-) -> Iterator[Server]:
+def started(start: Start, log: Path) -> Iterator[Server]:
     with nothing_left():
-        server = Server(command, library, log, cpus, settings, idle_s)
+        server = Server(start, log)
         try:
             yield server
         finally:
@@ -245,47 +229,19 @@ class ServerRunner(Runner):
     stop: int = signal.SIGTERM
     ready_s: float = READY_LIMIT_S
 
-    def run(
-        self,
-        command: Sequence[str],
-        preload: Path | None = None,
-        cpus: str | None = None,
-        settings: Mapping[str, str] | None = None,
-        idle_s: float = 0.0,
-        limit_s: float = 0.0,
-    ) -> Outcome:
-        return self.serve(command, preload, cpus, settings, idle_s, limit_s)[0]
+    def run(self, start: Start) -> Outcome:
+        return self.serve(start)[0]
 
-    def run_counted(
-        self,
-        command: Sequence[str],
-        library: Path,
-        settings: Mapping[str, str],
-        limit_s: float = 0.0,
-    ) -> tuple[Outcome, tuple[int, int] | None]:
+    def run_counted(self, start: Start) -> tuple[Outcome, tuple[int, int] | None]:
         """The counters of the server at the end of the load, without what its start script took."""
-        counter = Counter(library)
-        return self.serve(command, library, None, settings, 0.0, limit_s, counter)
+        return self.serve(start, Counter(start.preload))
 
-    def spans_seen(
-        self,
-        command: Sequence[str],
-        library: Path,
-        settings: Mapping[str, str] | None = None,
-        limit_s: float = 0.0,
-    ) -> int | None:
+    def spans_seen(self, start: Start) -> int | None:
         """What run_counted() could not read cannot be read in another run."""
         return None
 
     def serve(
-        self,
-        command: Sequence[str],
-        preload: Path | None,
-        cpus: str | None,
-        settings: Mapping[str, str] | None,
-        idle_s: float,
-        limit_s: float,
-        counter: Counter | None = None,
+        self, start: Start, counter: Counter | None = None
     ) -> tuple[Outcome, tuple[int, int] | None]:
         """One run, and what the counters were after the load in all processes of the server."""
         port = free_port() if self.port is None else self.port
@@ -293,10 +249,10 @@ class ServerRunner(Runner):
             return failed(f"port {port} is in use already"), None
         with tempfile.TemporaryDirectory(prefix="hakmem-server-") as folder:
             log = Path(folder) / "log"
-            words = [word.replace(PORT_MARK, str(port)) for word in command]
-            with started(words, preload, log, cpus, settings, idle_s) as server:
+            words = [word.replace(PORT_MARK, str(port)) for word in start.command]
+            with started(replace(start, command=words), log) as server:
                 try:
-                    return self.use(server, port, idle_s, limit_s, counter)
+                    return self.use(server, port, start.idle_s, start.limit_s, counter)
                 except ServerError as error:
                     return failed(str(error), server.said()), None
 

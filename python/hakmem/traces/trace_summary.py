@@ -6,13 +6,13 @@ import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich import box
 from rich.table import Table
 
 from hakmem.allocators.peers import bench_program
 from hakmem.errors import UserError
 from hakmem.measuring import latency_histogram
 from hakmem.measuring.latency_histogram import Histogram
+from hakmem.output.tables import figures_table
 from hakmem.plain_text import printable
 
 FUNCTIONS = ("malloc", "calloc", "aligned", "realloc", "free")
@@ -126,13 +126,11 @@ def figure_rows(summary: TraceSummary) -> dict[str, str]:
 
 
 def sizes_table(summary: TraceSummary) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("size up to, bytes", justify="right")
-    table.add_column("allocations", justify="right")
-    table.add_column("share", justify="right")
-    for top, count in size_bands(summary.sizes).items():
-        table.add_row(f"{top:,}", f"{count:,}", f"{100 * count / summary.sizes.total:.2f} %")
-    return table
+    rows = (
+        (f"{top:,}", f"{count:,}", f"{100 * count / summary.sizes.total:.2f} %")
+        for top, count in size_bands(summary.sizes).items()
+    )
+    return figures_table("", ("size up to, bytes", "allocations", "share"), rows, ())
 
 
 def summary_document(summary: TraceSummary) -> dict:

@@ -21,6 +21,10 @@ pub type hakmem_pressure_callback = unsafe extern "C" fn(resident: usize, target
 /// Called for one option. A panic must not leave it.
 pub type hakmem_option_visit = unsafe extern "C" fn(option: *const hakmem_option, context: *mut c_void) -> bool;
 
+/// Takes a piece of a profile. Returns 0, or an errno value that ends it. A panic must not leave it.
+pub type hakmem_profile_take =
+    unsafe extern "C" fn(context: *mut c_void, data: *const c_void, bytes: usize) -> c_int;
+
 /// The option has its default.
 pub const HAKMEM_ORIGIN_DEFAULT: c_int = 0;
 /// Another option has set it, such as HAKMEM_PROFILE.
@@ -58,6 +62,20 @@ pub const HAKMEM_PROFILE_PPROF: c_int = 0;
 pub const HAKMEM_PROFILE_JEMALLOC: c_int = 1;
 /// All there is, for `hakmem profile`.
 pub const HAKMEM_PROFILE_JSON: c_int = 2;
+/// pprof's profile.proto, uncompressed.
+pub const HAKMEM_PROFILE_PROTO: c_int = 3;
+/// What is live.
+pub const HAKMEM_PROFILE_LIVE: c_int = 1;
+/// What was live at the peak.
+pub const HAKMEM_PROFILE_PEAK: c_int = 2;
+/// What was allocated in all.
+pub const HAKMEM_PROFILE_TOTAL: c_int = 4;
+/// Freed blocks by how long they had lived.
+pub const HAKMEM_PROFILE_LIFETIMES: c_int = 8;
+/// Free bytes that cannot be given back because of a live block.
+pub const HAKMEM_PROFILE_PINNED: c_int = 16;
+/// All of these.
+pub const HAKMEM_PROFILE_ALL: c_int = 31;
 
 extern "C" {
     /// Allocates `size` bytes aligned to 16, uninitialised. Failure here and below is null with errno ENOMEM.
@@ -100,6 +118,10 @@ extern "C" {
     pub fn hakmem_purge() -> usize;
     /// Puts the blocks that the calling thread caches back where other threads find them and purging does.
     pub fn hakmem_thread_idle();
+    /// Whether what the calling thread allocates and frees is reported from here on. Returns what held before.
+    pub fn hakmem_forbid(forbidden: bool) -> bool;
+    /// Bytes that the calling thread has asked for since it began, each request with 15 bytes more.
+    pub fn hakmem_thread_allocated() -> u64;
     /// Accepted for compatibility; nothing changes.
     pub fn hakmem_mallopt(param: c_int, value: c_int) -> c_int;
     /// Writes totals as XML to a `FILE *`; options must be 0.
@@ -117,6 +139,28 @@ extern "C" {
     /// Writes the heap profile as of now to a file. Returns 0, EINVAL, ENOTSUP where the profile is off, or why the file
     /// cannot be written.
     pub fn hakmem_profile_dump(path: *const c_char, kind: c_int) -> c_int;
+
+    /// Switches the heap profile on, with one sample in so many bytes; 0: what the option says. Returns 0 or an errno value.
+    pub fn hakmem_profile_start(rate_bytes: usize) -> c_int;
+    /// Switches the heap profile off. Returns 0, or ENOTSUP where it has never been on.
+    pub fn hakmem_profile_stop() -> c_int;
+    /// Forgets all samples. Returns 0, or ENOTSUP where the profile has never been on.
+    pub fn hakmem_profile_reset() -> c_int;
+    /// Gives the heap profile as of now to `write`, in one or more calls; `what`: bits of `HAKMEM_PROFILE_LIVE` and its kin.
+    /// Returns 0, EINVAL, ENOTSUP, ENOMEM, or what `write` does.
+    pub fn hakmem_profile_write(
+        what: c_int,
+        format: c_int,
+        write: Option<hakmem_profile_take>,
+        context: *mut c_void,
+    ) -> c_int;
+
+    /// Labels what the calling thread allocates from here on, in heap profiles; 0: not.
+    pub fn hakmem_label_set(label: u64);
+    /// The calling thread's label.
+    pub fn hakmem_label_get() -> u64;
+    /// Names a label. Returns 0, EINVAL or ENOMEM.
+    pub fn hakmem_label_name(label: u64, text: *const c_char) -> c_int;
 
     /// Registers what is called under memory pressure; `None` unregisters.
     pub fn hakmem_set_pressure_callback(callback: Option<hakmem_pressure_callback>, context: *mut c_void);

@@ -14,7 +14,7 @@ pub enum Error {
     Invalid,
     /// The option is read at start only: set it in the environment.
     AtStartOnly,
-    /// The heap profile is off: start the program with `HAKMEM_HEAP_PROFILE=1`.
+    /// The heap profile has never been on: `profile::start` or `HAKMEM_HEAP_PROFILE=1` switch it on.
     ProfileOff,
     /// An error of the system, by its `errno` value.
     System(i32),
@@ -24,7 +24,7 @@ const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 
-fn result(code: i32) -> Result<(), Error> {
+pub(crate) fn result(code: i32) -> Result<(), Error> {
     match code {
         0 => Ok(()),
         EINVAL => Err(Error::Invalid),
@@ -39,7 +39,7 @@ impl fmt::Display for Error {
         match self {
             Error::Invalid => f.write_str("no such option, or a value out of range"),
             Error::AtStartOnly => f.write_str("the option is read at start only"),
-            Error::ProfileOff => f.write_str("the heap profile is off (HAKMEM_HEAP_PROFILE=1 turns it on)"),
+            Error::ProfileOff => f.write_str("the heap profile has never been on (HAKMEM_HEAP_PROFILE=1 turns it on)"),
             #[cfg(feature = "std")]
             Error::System(code) => write!(f, "{}", std::io::Error::from_raw_os_error(*code)),
             #[cfg(not(feature = "std"))]
@@ -112,6 +112,21 @@ pub fn purge() -> usize {
 pub fn thread_idle() {
     // SAFETY: no precondition.
     unsafe { sys::hakmem_thread_idle() }
+}
+
+/// Bytes that the calling thread has asked for since it began, each request with 15 bytes more: the difference of two calls is
+/// what lies between.
+///
+/// ```
+/// # #[global_allocator]
+/// # static GLOBAL: hakmem::Hakmem = hakmem::Hakmem;
+/// let before = hakmem::thread_allocated();
+/// let block = vec![0u8; 1000];
+/// assert!(hakmem::thread_allocated() - before >= block.len() as u64);
+/// ```
+pub fn thread_allocated() -> u64 {
+    // SAFETY: no precondition.
+    unsafe { sys::hakmem_thread_allocated() }
 }
 
 /// Where all memory is at this moment. Any thread may ask, but not a signal handler.
@@ -212,10 +227,12 @@ mod files {
         Jemalloc,
         /// All there is, for the command `hakmem profile`.
         Json,
+        /// pprof's profile.proto, uncompressed.
+        Proto,
     }
 
-    /// Writes the heap profile as of now: which code holds how much memory. The program must have been started with
-    /// `HAKMEM_HEAP_PROFILE=1`. The file has its name only when it is whole; a file of that name is replaced.
+    /// Writes the heap profile as of now: which code holds how much memory. It must have been switched on, by
+    /// `profile::start` or `HAKMEM_HEAP_PROFILE=1`. The file has its name only when it is whole; a file of that name is replaced.
     ///
     /// ```no_run
     /// hakmem::profile_dump("heap.pprof", hakmem::ProfileFormat::Pprof)?;
@@ -227,6 +244,7 @@ mod files {
             ProfileFormat::Pprof => sys::HAKMEM_PROFILE_PPROF,
             ProfileFormat::Jemalloc => sys::HAKMEM_PROFILE_JEMALLOC,
             ProfileFormat::Json => sys::HAKMEM_PROFILE_JSON,
+            ProfileFormat::Proto => sys::HAKMEM_PROFILE_PROTO,
         };
         // SAFETY: the path ends by a zero byte.
         result(unsafe { sys::hakmem_profile_dump(path.as_ptr(), kind) })

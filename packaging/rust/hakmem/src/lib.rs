@@ -9,6 +9,8 @@ extern crate std;
 #[cfg(feature = "allocator_api")]
 mod allocator;
 mod control;
+#[cfg(feature = "std")]
+pub mod profile;
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;

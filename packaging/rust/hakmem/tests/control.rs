@@ -126,6 +126,35 @@ fn holds_much_memory() -> Vec<Vec<u8>> {
 }
 
 #[test]
+#[ignore = "run by profiles_start_in_a_running_program"]
+fn child_starts_a_profile() {
+    let unknown = vec![vec![0u8; 1 << 20]; 8];
+    assert_eq!(hakmem::profile::pprof(), Err(Error::ProfileOff));
+    assert_eq!(hakmem::profile::stop(), Err(Error::ProfileOff));
+    hakmem::profile::start(1).unwrap();
+    hakmem::profile::set_label(7);
+    hakmem::profile::name_label(7, "tenant-7").unwrap();
+    assert_eq!(hakmem::profile::name_label(0, "none"), Err(Error::Invalid));
+    assert_eq!(hakmem::profile::label(), 7);
+    let held = holds_much_memory();
+    let message = hakmem::profile::pprof().unwrap();
+    assert!(message.windows(11).any(|part| part == b"inuse_space"));
+    assert!(message.windows(8).any(|part| part == b"tenant-7"));
+    let json = String::from_utf8(hakmem::profile::json().unwrap()).unwrap();
+    assert!(json.contains("\"live\":[33554432,512,"), "{}", json);
+    hakmem::profile::reset().unwrap();
+    assert!(!String::from_utf8(hakmem::profile::json().unwrap()).unwrap().contains("[33554432,512,"));
+    hakmem::profile::stop().unwrap();
+    drop((unknown, held));
+}
+
+#[test]
+fn profiles_start_in_a_running_program() {
+    let output = child("child_starts_a_profile", &[("HAKMEM_HEAP_PROFILE_MOST", "0")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 #[ignore = "run by profiles_are_written"]
 fn child_writes_profiles() {
     let held = holds_much_memory();

@@ -1,0 +1,49 @@
+#include "api/forbid.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "api/init.h"
+#include "config/config.h"
+#include "guard/sample.h"
+#include "hakmem/hakmem.h"
+#include "os/os.h"
+#include "os/print.h"
+#include "profile/unwind.h"
+#include "tcache/tcache.h"
+
+HAK_LINK_INIT;
+
+#define FRAMES 32
+#define REPORTS_MOST 1000
+
+static uint32_t reports; /* relaxed */
+
+/* What libc allocates for the report is none of the program's. */
+HAK_COLD void hak_forbid_report(const char *call, const void *p, size_t size) {
+  uint32_t number = hak_add_relaxed(&reports, 1);
+  bool ends = hak_load_relaxed(&hak_config.forbid) == HAK_FORBID_ABORT;
+  if (number >= REPORTS_MOST && !ends) return;
+  int saved = errno;
+  hak_tcache_take_back();
+  uintptr_t frames[FRAMES];
+  unsigned depth = hak_unwind(frames, FRAMES);
+  if (p != NULL)
+    hak_print("hakmem: forbidden %s of %p [process %d, thread %d]\n", call, p, hak_os_pid(), hak_os_tid());
+  else
+    hak_print("hakmem: forbidden %s of %zu bytes [process %d, thread %d]\n", call, size, hak_os_pid(), hak_os_tid());
+  hak_sample_print_frames(frames, depth);
+  if (number + 1 == REPORTS_MOST) hak_print("hakmem: forbidden calls: no more are reported\n");
+  if (ends) abort();
+  hak_tcache_put_aside();
+  errno = saved;
+}
+
+HAK_EXPORT bool hakmem_forbid(bool forbidden) {
+  bool before = hak_tls.phase == HAK_THREAD_FORBIDDEN;
+  if (forbidden && !before)
+    hak_tcache_put_aside();
+  else if (!forbidden && before)
+    hak_tcache_take_back();
+  return before;
+}

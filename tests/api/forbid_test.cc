@@ -1,0 +1,137 @@
+// hakmem_forbid: each allocation and free of a scope is reported, once, and served as ever.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "hak.h"
+
+namespace {
+
+struct Told {
+  size_t allocations = 0, frees = 0;
+  std::string text;
+};
+
+template <class Work>
+Told told_of(Work work) {
+  testing::internal::CaptureStderr();
+  bool before = hakmem_forbid(true);
+  work();
+  bool inside = hakmem_forbid(before);
+  Told told;
+  told.text = testing::internal::GetCapturedStderr();
+  EXPECT_FALSE(before);
+  EXPECT_TRUE(inside);
+  for (size_t at = 0; (at = told.text.find("forbidden allocation of ", at)) != std::string::npos; at++) told.allocations++;
+  for (size_t at = 0; (at = told.text.find("forbidden free of ", at)) != std::string::npos; at++) told.frees++;
+  return told;
+}
+
+TEST(Forbid, EachCallIsReportedOnce) {
+  hakmem_free(hakmem_malloc(100));
+  for (size_t size : {1, 100, 3000, 30000, 200000, 700000, 90000000}) {
+    void *p = nullptr;
+    Told made = told_of([&] { p = hakmem_malloc(size); });
+    EXPECT_EQ(made.allocations, 1u) << size << made.text;
+    EXPECT_EQ(made.frees, 0u);
+    EXPECT_NE(made.text.find(" of " + std::to_string(size) + " bytes"), std::string::npos) << made.text;
+    EXPECT_NE(made.text.find("#0 "), std::string::npos);
+    ASSERT_NE(p, nullptr);
+    memset(p, 1, size);
+    Told freed = told_of([&] { hakmem_free(p); });
+    EXPECT_EQ(freed.frees, 1u) << size << freed.text;
+    EXPECT_EQ(freed.allocations, 0u);
+    p = hakmem_malloc(size);
+    Told moved = told_of([&] { p = hakmem_realloc(p, size * 3 + 16); });
+    EXPECT_EQ(moved.allocations, 1u) << size << moved.text;
+    hakmem_free(p);
+  }
+  EXPECT_EQ(told_of([] { hakmem_free(hakmem_calloc(3, 50)); }).allocations, 1u);
+  EXPECT_EQ(told_of([] { hakmem_free(hakmem_aligned_alloc(256, 500)); }).allocations, 1u);
+  EXPECT_EQ(told_of([] { hakmem_free(nullptr); }).frees, 0u);
+  EXPECT_EQ(hak_heap_check(), 0u);
+}
+
+TEST(Forbid, OutsideNothingIsReported) {
+  testing::internal::CaptureStderr();
+  bool before = hakmem_forbid(true), again = hakmem_forbid(true);
+  std::vector<std::thread> others;
+  hakmem_forbid(false);
+  EXPECT_FALSE(before);
+  EXPECT_TRUE(again);
+  EXPECT_FALSE(hakmem_forbid(false));
+  for (int i = 0; i < 10000; i++) hakmem_free(hakmem_malloc(size_t(i)));
+  std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(text, "");
+}
+
+// The cache is what it was: blocks come back in the order that they would have come in, and the countdown goes on.
+TEST(Forbid, TheCacheIsPutAside) {
+  void *a = hakmem_malloc(64), *b = hakmem_malloc(64);
+  hakmem_free(a);
+  hakmem_free(b);
+  uint64_t asked = hakmem_thread_allocated();
+  for (int i = 0; i < 1000; i++) {
+    hakmem_forbid(true);
+    hakmem_forbid(false);
+  }
+  EXPECT_EQ(hakmem_thread_allocated(), asked);
+  EXPECT_EQ(hakmem_malloc(64), b);
+  EXPECT_EQ(hakmem_malloc(64), a);
+  EXPECT_EQ(hakmem_thread_allocated(), asked + 2 * 79);
+  uint64_t before = hakmem_thread_allocated();
+  told_of([] { hakmem_free(hakmem_malloc(100)); });
+  EXPECT_GE(hakmem_thread_allocated(), before + 115) << "what is asked for in the scope counts";
+}
+
+TEST(Forbid, AThreadMayEndInIt) {
+  size_t caches = 0;
+  for (int i = 0; i < 50; i++) {
+    std::thread([] {
+      for (int k = 0; k < 1000; k++) hakmem_free(hakmem_malloc(100));
+      hakmem_forbid(true);
+      hak_thread_end();
+    }).join();
+    hak_tcache_sums sums;
+    hak_tcache_sum(&sums);
+    if (i == 0) caches = sums.caches;
+    EXPECT_EQ(sums.caches, caches) << "its cache serves the next one";
+  }
+  EXPECT_EQ(hak_heap_check(), 0u);
+}
+
+TEST(Forbid, AChildOfAForkGoesOn) {
+  std::vector<void *> blocks;
+  for (int i = 0; i < 100; i++) blocks.push_back(hakmem_malloc(64));
+  for (void *p : blocks) hakmem_free(p);
+  hakmem_forbid(true);
+  pid_t child = fork();
+  if (child == 0) {
+    hakmem_forbid(false);
+    std::vector<void *> mine;
+    for (int i = 0; i < 100; i++) mine.push_back(hakmem_malloc(64));
+    std::thread([] { hakmem_free(hakmem_malloc(64)); }).join();
+    for (void *p : mine) hakmem_free(p);
+    _exit(hak_heap_check() == 0 ? 0 : 1);
+  }
+  hakmem_forbid(false);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(ForbidDeath, EndsTheProgramWhereTheOptionSaysSo) {
+  ASSERT_EQ(hakmem_option_set("FORBID", 1), 0);
+  EXPECT_EXIT(
+      {
+        hakmem_forbid(true);
+        hakmem_free(hakmem_malloc(123));
+      },
+      testing::KilledBySignal(SIGABRT), "forbidden allocation of 123 bytes");
+}
+
+}  // namespace
