@@ -48,6 +48,15 @@ HAK_EXPORT void hakmem_thread_idle(void) {
 
 HAK_EXPORT uint64_t hakmem_thread_allocated(void) { return hak_count_asked(); }
 
+HAK_EXPORT bool hakmem_forbid(bool forbidden) {
+  bool before = hak_tls.phase == HAK_THREAD_FORBIDDEN;
+  if (forbidden && !before)
+    hak_tcache_put_aside();
+  else if (!forbidden && before)
+    hak_tcache_take_back();
+  return before;
+}
+
 HAK_EXPORT int hakmem_malloc_trim(size_t pad) { return purge(pad) > 0; }
 
 HAK_EXPORT size_t hakmem_purge(void) { return purge(0); }

@@ -3,16 +3,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "api/init.h"
 #include "config/config.h"
 #include "guard/sample.h"
-#include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "profile/unwind.h"
 #include "tcache/tcache.h"
-
-HAK_LINK_INIT;
 
 #define FRAMES 32
 #define REPORTS_MOST 1000
@@ -37,13 +33,4 @@ HAK_COLD void hak_forbid_report(const char *call, const void *p, size_t size) {
   if (ends) abort();
   hak_tcache_put_aside();
   errno = saved;
-}
-
-HAK_EXPORT bool hakmem_forbid(bool forbidden) {
-  bool before = hak_tls.phase == HAK_THREAD_FORBIDDEN;
-  if (forbidden && !before)
-    hak_tcache_put_aside();
-  else if (!forbidden && before)
-    hak_tcache_take_back();
-  return before;
 }
