@@ -68,6 +68,16 @@ def macros(lines: str) -> list[str]:
             if not VERSIONS.match(name) and re.match(r'"|-?\d', value)]
 
 
+def enumerators(body: str) -> list[str]:
+    """An enumerator without a value is one more than the one before it."""
+    found, value = [], -1
+    for part in body.split(","):
+        name, _, given = part.partition("=")
+        value = int(given, 0) if given else value + 1
+        found.append(f"constant {name.strip()} {value}")
+    return found
+
+
 def declarations(lines: str) -> list[str]:
     code = without_attributes("\n".join(line for line in lines.splitlines() if not line.startswith("#")))
     found = []
@@ -79,8 +89,10 @@ def declarations(lines: str) -> list[str]:
         found += [f"field {name} {number} {field}" for number, field in enumerate(fields)]
     code = re.sub(r"typedef struct (\w+) \{.*?\} \w+;", r"typedef struct \1 \1;", code, flags=re.DOTALL)
     for text in filter(None, map(spaced, code.split(";"))):
-        if constants := re.match(r"enum\{(.*?),?\}$", text):
-            found += [f"constant {name} {value}" for value, name in enumerate(constants[1].split(","))]
+        if constants := re.match(r"(?:typedef )?enum ?(\w*)\{(.*?),?\}(\w*)$", text):
+            found += enumerators(constants[2])
+            if constants[1]:
+                found.append(f"declaration {text.partition('{')[0]} {constants[3]}".rstrip())
         else:
             found.append(f"declaration {PARAMETER.sub(lambda part: part[1].rstrip(), text)}")
     return found

@@ -21,6 +21,7 @@ typedef struct hakmem_row {
   size_t a;
 } hakmem_row;
 enum { HAKMEM_A, HAKMEM_B };
+enum { HAKMEM_BIT = 4, HAKMEM_AFTER, HAKMEM_ALL = 0x1f };
 void *hakmem_get(size_t size, const char *name) noexcept_ __attribute__((__malloc__(hakmem_put, 1))) __attribute__((x));
 void hakmem_put(void *p);
 """
@@ -39,6 +40,8 @@ class Abi(unittest.TestCase):
         self.assertIn("declaration void*hakmem_get(size_t,const char*)", found)
         self.assertIn("field hakmem_stats 2 uint64_t two", found)
         self.assertIn("constant HAKMEM_B 1", found)
+        for row in ("HAKMEM_BIT 4", "HAKMEM_AFTER 5", "HAKMEM_ALL 31"):
+            self.assertIn(f"constant {row}", found)
         self.assertIn("declaration #define HAKMEM_MOST 7", found)
         self.assertFalse([row for row in found if "VERSION" in row or "CODE" in row])
 
@@ -46,12 +49,14 @@ class Abi(unittest.TestCase):
         self.assertEqual(self.faults("", ""), [])
         self.assertEqual(self.faults("one, two;", "one, two; uint64_t three;"), [], "callers say the size")
         self.assertEqual(self.faults("HAKMEM_B }", "HAKMEM_B, HAKMEM_C }"), [])
+        self.assertEqual(self.faults("enum { HAKMEM_A, HAKMEM_B };", "typedef enum hakmem_kind { HAKMEM_A, HAKMEM_B } hakmem_kind;"), [], "a type for them")
+        self.assertEqual(self.faults("HAKMEM_AFTER,", "HAKMEM_AFTER = 5,"), [], "the value that it has")
         self.assertEqual(self.faults("void hakmem_put", "void hakmem_more(int);\nvoid hakmem_put"), [])
         self.assertEqual(self.faults("size_t size,", "size_t bytes,"), [])
 
     def test_what_is_gone_or_changed(self):
         for old, new in (("one, two;", "two, one;"), ("uint32_t version", "uint64_t version"), ("one, two;", "one;"), ("HAKMEM_A, ", ""),
-                         ("size_t size,", "int size,"), ("void hakmem_put(void *p);", ""), ("MOST 7", "MOST 8"), ("void hakmem_put", "int hakmem_put")):
+                         ("BIT = 4", "BIT = 5"), ("size_t size,", "int size,"), ("void hakmem_put(void *p);", ""), ("MOST 7", "MOST 8"), ("void hakmem_put", "int hakmem_put")):
             self.assertTrue(self.faults(old, new), (old, new))
         self.assertTrue(self.faults("size_t a;", "size_t a; size_t b;"), "an array's rows do not grow")
 

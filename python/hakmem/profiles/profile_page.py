@@ -98,7 +98,7 @@ def end_of(pid: int) -> int:
 def ending_s(pid: int) -> float:
     """The files of a process that ends are gone before it: on a busy machine long before."""
     try:
-        return ENDING_S if os.listdir(f"/proc/{pid}/fd") else PATIENCE_S
+        return ENDING_S if any(Path(f"/proc/{pid}/fd").iterdir()) else PATIENCE_S
     except OSError:
         return ENDING_S
 

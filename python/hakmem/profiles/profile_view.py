@@ -89,8 +89,8 @@ def headline(profile: HeapProfile) -> str:
     return (
         f"{profile.name} ({profile.pid}): {size(profile.live.bytes)} live, "
         f"{size(profile.peak_bytes)} at the peak, {size(profile.total.bytes)} allocated in "
-        f"{profile.seconds:,.1f} s since {profile.since}; {profile.samples['taken']:,} samples, one in "
-        f"{pace}"
+        f"{profile.seconds:,.1f} s since {profile.since}; {profile.samples['taken']:,} samples, "
+        f"one in {pace}"
     )
 
 
