@@ -34,7 +34,8 @@ MESSAGES = {
         ("period", 12, NUMBER), ("default_sample_type", 14, NUMBER),
     ),
     "ValueType": (("type", 1, NUMBER), ("unit", 2, NUMBER)),
-    "Sample": (("*location_id", 1, COUNTING), ("*value", 2, NUMBER)),
+    "Sample": (("*location_id", 1, COUNTING), ("*value", 2, NUMBER), ("*label", 3, PART, "Label")),
+    "Label": (("key", 1, NUMBER), ("str", 2, NUMBER), ("num", 3, NUMBER)),
     "Mapping": (
         ("id", 1, COUNTING), ("memory_start", 2, COUNTING), ("memory_limit", 3, COUNTING),
         ("file_offset", 4, COUNTING), ("filename", 5, NUMBER), ("build_id", 6, NUMBER),
