@@ -54,8 +54,12 @@ static void *alloc_large(size_t size, size_t align, bool zeros, bool *zeroed) {
     return hak_huge_alloc(size, align, zeros);
   }
   hak_deferred d = {0};
-  hak_slow_entry(true);
-  void *p = hak_large_alloc(size, align, zeros, zeroed);
+  *zeroed = false;
+  void *p = HAK_HARD(GUARDS) ? NULL : hak_large_reuse(size, align);
+  if (p == NULL) {
+    hak_slow_entry(true); /* gives a full pool what is kept and did not fit */
+    p = hak_large_alloc(size, align, zeros, zeroed);
+  }
   if (HAK_UNLIKELY(p == NULL)) {
     reclaim();
     p = finally(hak_large_alloc(size, align, zeros, zeroed));

@@ -17,8 +17,7 @@ void *hak_large_reuse(size_t size, size_t align) {
 void *hak_large_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
   bool extent_first = !HAK_HARD(GUARDS) && size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX;
   *zeroed = false;
-  void *p = HAK_HARD(GUARDS) ? NULL : hak_large_reuse(size, align);
-  if (p != NULL) return p;
+  void *p = NULL;
   if (extent_first) p = hak_extent_alloc(size, align, zeros, zeroed);
   if (p == NULL) {
     p = hak_huge_alloc(size, align, zeros);
