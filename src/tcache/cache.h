@@ -23,13 +23,13 @@ typedef enum hak_thread_phase {
 
 /* What countdowns are drawn by. */
 typedef struct hak_count_rates {
-  double mean, guard_rate, profile_bytes; /* bytes of a countdown; guards of a request; bytes of a sample. While no distance has grown */
+  float guard_rate, profile_bytes; /* guards of a request; bytes of a sample. While no distance has grown; 0: none */
 } hak_count_rates;
 
 /* Of counted allocation. */
 typedef struct hak_count_state {
   uint64_t random;                     /* 0: nothing is drawn yet */
-  uint32_t guard_shift, profile_shift; /* by what powers of two the samplers' distances had grown when it was */
+  uint16_t guard_shift, profile_shift; /* by what powers of two the samplers' distances had grown when it was */
   uint32_t generation;                 /* of the rates that it was drawn by; 0: by none */
   hak_count_rates rates;
   int64_t given; /* all countdowns so far, whole: what the last one lacks of it has been asked for */
@@ -46,8 +46,7 @@ typedef struct hak_thread {
   uint16_t phase;
   uint16_t calls; /* slow paths without a cache */
   uint16_t phase_aside;
-  struct hak_tcache *aside; /* while forbidden, with phase and countdown of before */
-  int64_t countdown_aside;
+  struct hak_tcache *aside; /* while forbidden, with the phase of before */
   uint64_t label; /* of what the thread allocates, for the heap profile; 0: none */
 } hak_thread;
 

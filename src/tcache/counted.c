@@ -31,30 +31,27 @@ static void set_countdown(int64_t bytes) {
   hak_tls.countdown = bytes;
 }
 
-static double mean_for_guards(double blocks, double guard_rate) {
-  double least = HAK_COUNTED_BYTES(0), taken = least * (blocks < GUARD_ALL_UP_TO ? 1 : blocks / GUARD_ALL_UP_TO);
+static double mean_for_guards(double guard_rate) {
+  double least = HAK_COUNTED_BYTES(0), blocks = 1 / hak_one_minus_exp(guard_rate);
+  double taken = least * (blocks < GUARD_ALL_UP_TO ? 1 : blocks / GUARD_ALL_UP_TO);
   return (taken < GUARD_TAKEN ? taken : GUARD_TAKEN) / guard_rate;
 }
 
 static hak_count_rates rates_of(const hak_counting_rates *r) {
-  hak_count_rates made = {.mean = r->profile_bytes, .profile_bytes = r->profile_bytes};
-  if (r->guard_blocks == 0) return made;
-  made.guard_rate = r->guard_blocks == 1 ? CERTAIN : -hak_ln(1 - 1 / r->guard_blocks);
-  double guards_mean = mean_for_guards(r->guard_blocks, made.guard_rate);
-  if (made.mean == 0 || guards_mean < made.mean) made.mean = guards_mean;
+  hak_count_rates made = {.profile_bytes = (float)r->profile_bytes};
+  if (r->guard_blocks != 0) made.guard_rate = r->guard_blocks == 1 ? CERTAIN : (float)-hak_ln(1 - 1 / r->guard_blocks);
   return made;
 }
 
-static void copy_double(double *to, const double *from) {
-  double value;
+static void copy_float(float *to, const float *from) {
+  float value;
   __atomic_load(from, &value, __ATOMIC_RELAXED);
   __atomic_store(to, &value, __ATOMIC_RELAXED);
 }
 
 static void copy_rates(hak_count_rates *to, const hak_count_rates *from) {
-  copy_double(&to->mean, &from->mean);
-  copy_double(&to->guard_rate, &from->guard_rate);
-  copy_double(&to->profile_bytes, &from->profile_bytes);
+  copy_float(&to->guard_rate, &from->guard_rate);
+  copy_float(&to->profile_bytes, &from->profile_bytes);
 }
 
 /* The release fence comes before the rates as the odd number does, and the release store behind them: adopt() copies between two reads of one
@@ -130,14 +127,16 @@ static double grown(double distance, uint32_t shift) {
 /* As short as the sampler with the shorter distance needs. */
 static double mean_of(const hak_count_state *s) {
   const hak_count_rates *r = &s->rates;
-  if (r->guard_rate == 0) return grown(r->mean, s->profile_shift);
-  return grown(r->mean, r->profile_bytes == 0 ? s->guard_shift : (uint32_t)hak_min_size(s->guard_shift, s->profile_shift));
+  if (r->guard_rate == 0) return grown(r->profile_bytes, s->profile_shift);
+  double mean = mean_for_guards(r->guard_rate);
+  if (r->profile_bytes == 0) return grown(mean, s->guard_shift);
+  return grown(r->profile_bytes < mean ? r->profile_bytes : mean, (uint32_t)hak_min_size(s->guard_shift, s->profile_shift));
 }
 
 /* A countdown keeps the distances it was drawn with: so each request's probability is known before it happens. */
 static int64_t draw(hak_count_state *s) {
-  s->guard_shift = hak_load_relaxed(&guards.shift);
-  s->profile_shift = hak_load_relaxed(&profiles.shift);
+  s->guard_shift = (uint16_t)hak_load_relaxed(&guards.shift);
+  s->profile_shift = (uint16_t)hak_load_relaxed(&profiles.shift);
   return (int64_t)hak_draw_trials(mean_of(s), next_random(s)) - 1;
 }
 
@@ -177,12 +176,13 @@ static hak_due end_off(hak_count_state *s) {
   return (hak_due){0};
 }
 
-void hak_count_forbid(void) {
-  hak_tls.countdown_aside = hak_tls.countdown;
-  set_countdown(INT64_MIN / 2);
-}
+void hak_count_forbid(void) { set_countdown(INT64_MIN / 2); }
 
-void hak_count_allow(void) { set_countdown(hak_tls.countdown_aside); }
+/* Countdowns have no memory: one that is drawn anew is as good as what was left of the last. */
+void hak_count_allow(void) {
+  hak_tls.count.generation = 0;
+  set_countdown(0);
+}
 
 HAK_COLD hak_due hak_count_end(size_t size) {
   if (HAK_UNLIKELY(hak_tls.phase == HAK_THREAD_FORBIDDEN)) return (hak_due){.forbidden = true};
