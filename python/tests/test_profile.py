@@ -990,7 +990,8 @@ def test_a_missing_library_is_named(monkeypatch):
     assert "no library at /nowhere/libhakmem.so" in found.output
 
 
-def test_labels_are_summed_up():
+def test_labels_are_summed_up(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     stacks = [
         stack([ALLOCATOR, BASE + 0x101], 3 << 20, 3, label=7),
         stack([ALLOCATOR, BASE + 0x101], 5 << 20, 5),
