@@ -1,4 +1,4 @@
-"""The documents stay short: docs/ has at most 18,000 words, README.md at most 900, counted as `wc -w` does.
+"""The documents stay short: docs/ has at most 18,600 words, README.md at most 900, counted as `wc -w` does.
 
     words.py [ROOT]
 
