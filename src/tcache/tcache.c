@@ -154,13 +154,20 @@ static void flush_magazine(hak_tcache *t, unsigned c, void **magazine, hak_defer
 
 /* --- refill and overflow --- */
 
-/* After the long way of a fenced class; the short one counts on. */
+/* From here on each call counts on; what was taken or emptied meanwhile is missed until there seems to be no room. */
 static void count_fenced(hak_tcache *t) {
   size_t bytes = 0;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     if (hak_class_size(c) > HAK_FAST_MAX && !hak_tcache_is_pinned(&t->bins[c])) bytes += loaded_blocks(t, c) * hak_class_size(c);
   }
-  t->fenced_room = (int64_t)share_of(FENCED_BYTES) - (int64_t)bytes;
+  t->fenced_share = share_of(FENCED_BYTES);
+  t->fenced_room = (int64_t)t->fenced_share - (int64_t)bytes;
+}
+
+/* After the long way of a class, which may be fenced. */
+static void count_on(hak_tcache *t, unsigned c, unsigned before) {
+  if (hak_class_size(c) <= HAK_FAST_MAX || hak_tcache_is_pinned(&t->bins[c])) return;
+  t->fenced_room += ((int64_t)before - (int64_t)loaded_blocks(t, c)) * (int64_t)hak_class_size(c);
 }
 
 static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_deferred *d) {
@@ -231,13 +238,14 @@ static bool make_room(hak_tcache *t, unsigned c, hak_deferred *d) {
 
 /* For one block more of the class. What is used least is not known: half of each class goes until it suffices, this one's last. */
 static void make_fenced_room(hak_tcache *t, unsigned class_code, hak_deferred *d) {
+  if (t->fenced_room >= (int64_t)hak_class_size(class_code) && t->fenced_share == share_of(FENCED_BYTES)) return;
   count_fenced(t);
   for (unsigned n = 1; n <= HAK_CLASS_COUNT && t->fenced_room < (int64_t)hak_class_size(class_code); n++) {
-    unsigned c = (class_code + n) % HAK_CLASS_COUNT;
-    if (hak_class_size(c) <= HAK_FAST_MAX || hak_tcache_is_pinned(&t->bins[c]) || loaded_blocks(t, c) == 0) continue;
+    unsigned c = (class_code + n) % HAK_CLASS_COUNT, before = loaded_blocks(t, c);
+    if (hak_class_size(c) <= HAK_FAST_MAX || hak_tcache_is_pinned(&t->bins[c]) || before == 0) continue;
     flush_half(t, c, d);
     publish_count(t, c);
-    count_fenced(t);
+    count_on(t, c, before);
   }
 }
 
@@ -299,8 +307,9 @@ static void *alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
 
 void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
+  unsigned before = loaded_blocks(t, c);
   void *p = alloc(t, c, d);
-  if (hak_class_size(c) > HAK_FAST_MAX) count_fenced(t);
+  count_on(t, c, before);
   hak_tcache_leave(t);
   return p;
 }
@@ -331,8 +340,9 @@ static void free_block(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
 void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
   if (hak_class_size(c) > HAK_FAST_MAX) make_fenced_room(t, c, d);
+  unsigned before = loaded_blocks(t, c);
   free_block(t, p, c, d);
-  if (hak_class_size(c) > HAK_FAST_MAX) count_fenced(t);
+  count_on(t, c, before);
   hak_tcache_leave(t);
 }
 

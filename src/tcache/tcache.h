@@ -23,7 +23,7 @@ typedef struct hak_request_counts {
 
 /* Blocks up to this size come from the fast path. The loaded magazines of larger ones are *fenced*: the owner touches them in slow paths
  * alone, so that a thief may take all of what a sleeping thread has of them. */
-#define HAK_FAST_MAX ((size_t)8192)
+#define HAK_FAST_MAX ((size_t)32768)
 
 typedef struct hak_tcache_bin {
   void **loaded; /* magazine, or NULL */
@@ -48,7 +48,8 @@ typedef struct hak_tcache {
   hak_meta *spares; /* spare metadata blocks */
   uint32_t spare_count;
   size_t stacked_bytes; /* of all full magazines, that is */
-  int64_t fenced_room; /* bytes of fenced blocks, not stacked, that may still be cached */
+  int64_t fenced_room; /* bytes of fenced blocks, not stacked, that may still be cached … */
+  size_t fenced_share; /* … of so many, when they were counted last */
   uint32_t ending_rounds;
   uint64_t slow_count; /* relaxed, read by any thread */
   uint64_t decayed_ms; /* when the cache was decayed last */

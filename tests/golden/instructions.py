@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 BOUNDS = {"malloc": 17, "free": 18, "pair": 51}
-FENCED_FROM, FENCED_PAIR = 8193, 130  # sizes that the fast path hands to a short way behind it (HAK_FAST_MAX)
+FENCED_FROM, FENCED_PAIR = 32769, 130  # sizes that the fast path hands to a short way behind it (HAK_FAST_MAX)
 # A slow path that the clock asks for in one run of a pair is some thousand instructions over all calls; one instruction
 # more on the fast path is one in each.
 HALF = 0.5

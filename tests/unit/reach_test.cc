@@ -101,14 +101,14 @@ class Reach : public testing::Test {
 TEST_F(Reach, WhatASleeperKeepsGoesToItsSlabsButForOneBlockAClass) {
   Actor actor(0);
   std::vector<std::vector<void *>> blocks;
-  for (size_t size : {16, 100, 700, 3000, 20000, 100000}) blocks.push_back(actor.alloc(size, 300));
+  for (size_t size : {16, 100, 700, 3000, 40000, 100000}) blocks.push_back(actor.alloc(size, 300));
   for (auto &of_a_size : blocks) actor.free(of_a_size);
   size_t live = live_bytes();
   unsigned many = hak_class_for(100);
   EXPECT_GT(cache_of(actor)->bins[many].full_count, 0);
   EXPECT_GT(reach(), 500u);
   EXPECT_LT(live_bytes(), live / 2);
-  for (size_t size : {16, 100, 700, 3000, 20000, 100000}) {
+  for (size_t size : {16, 100, 700, 3000, 40000, 100000}) {
     EXPECT_EQ(bin_of(actor, size).full, nullptr) << size;
     EXPECT_EQ(loaded(actor, size), size > HAK_FAST_MAX ? 0u : 1u) << size;
   }
@@ -117,14 +117,14 @@ TEST_F(Reach, WhatASleeperKeepsGoesToItsSlabsButForOneBlockAClass) {
   EXPECT_EQ(hak_tcache_published(many), 1u);
   EXPECT_EQ(cache_of(actor)->thief, 0u);
   EXPECT_EQ(reach(), 0u);
-  for (size_t size : {16, 100, 700, 3000, 20000, 100000}) expect_unique(actor, size, 500);
+  for (size_t size : {16, 100, 700, 3000, 40000, 100000}) expect_unique(actor, size, 500);
   EXPECT_EQ(cache_of(actor)->planted, 0u) << "settled by the first slow path";
   expect_nothing_lost({&actor});
 }
 
 // Of a fenced class all goes, and the magazine: full, in part full or empty.
 TEST_F(Reach, OfLargeBlocksASleeperKeepsNone) {
-  for (size_t size : {10000, 32768, 100000, 262144}) {
+  for (size_t size : {40000, 60000, 100000, 262144}) {
     unsigned c = hak_class_for(size), usable = hak_magazine_usable[c];
     for (unsigned blocks : {usable, usable - 1, 1u, 0u}) {
       Actor actor(0);
@@ -169,7 +169,7 @@ TEST_F(Reach, WhatFillsMeanwhileLeavesNoPlantWithoutAPlaceForItsBlocks) {
   Actor first(0), second(0), maker(0);
   maker.free(maker.alloc(32768, 1000)); // no request finds the pool full, which would empty caches
   std::vector<void *> large;
-  for (size_t size : {10000, 12000, 14000, 16000, 20000, 24000, 28000, 32000, 60000, 100000, 200000}) large.push_back(maker.alloc(size, 1)[0]);
+  for (size_t size : {40000, 60000, 64000, 90000, 100000, 120000, 150000, 190000, 200000, 250000}) large.push_back(maker.alloc(size, 1)[0]);
   maker.end();
   for (Actor *actor : {&first, &second})
     for (size_t size : {100, 200, 300}) actor->free(actor->alloc(size, 30));
@@ -188,22 +188,22 @@ TEST_F(Reach, WhatFillsMeanwhileLeavesNoPlantWithoutAPlaceForItsBlocks) {
 // The short way of large blocks stands between the same two stores.
 TEST_F(Reach, LargeBlocksAreNotTakenFromAThreadThatIsAtThemNorHandedOutBesideAThief) {
   Actor actor(0);
-  std::vector<void *> blocks = actor.alloc(20000, 10);
+  std::vector<void *> blocks = actor.alloc(40000, 10);
   actor.free(blocks);
   hak_tcache *t = cache_of(actor);
-  size_t kept = loaded(actor, 20000);
+  size_t kept = loaded(actor, 40000);
   EXPECT_EQ(reach_with({{TOLD, [&] { actor.run([] { hak_tls.cache->busy++; }); }}}), 0u);
-  EXPECT_EQ(loaded(actor, 20000), kept);
+  EXPECT_EQ(loaded(actor, 40000), kept);
   actor.run([] { hak_tcache_leave(hak_tls.cache); });
   t->thief = 1;
   actor.run([] {
-    EXPECT_EQ(hak_tcache_pop_fenced(hak_class_for(20000)), nullptr);
-    EXPECT_FALSE(hak_tcache_push_fenced(&hak_tls, hak_class_for(20000)));
+    EXPECT_EQ(hak_tcache_pop_fenced(hak_class_for(40000)), nullptr);
+    EXPECT_FALSE(hak_tcache_push_fenced(&hak_tls, hak_class_for(40000)));
   });
   EXPECT_EQ(t->busy, 0u);
   t->thief = 0;
-  EXPECT_EQ(loaded(actor, 20000), kept);
-  expect_unique(actor, 20000, 30);
+  EXPECT_EQ(loaded(actor, 40000), kept);
+  expect_unique(actor, 40000, 30);
   expect_nothing_lost({&actor});
 }
 
@@ -377,13 +377,13 @@ class ReachAlone : public Reach {
   static bool hands_out_each_once(const std::vector<void *> &held) {
     std::set<void *> all(held.begin(), held.end());
     size_t n = all.size();
-    for (size_t size : {100, 20000, 100000}) {
+    for (size_t size : {100, 40000, 100000}) {
       for (int i = 0; i < 300; i++, n++) all.insert(hakmem_malloc(size));
     }
     return all.size() == n && all.count(nullptr) == 0;
   }
   static void give_all(Actor &actor) {
-    for (size_t size : {100000, 20000, 100}) actor.free(actor.alloc(size, 300));
+    for (size_t size : {100000, 40000, 100}) actor.free(actor.alloc(size, 300));
   }
 };
 
@@ -398,7 +398,7 @@ TEST_F(ReachAlone, TheChildGoesOnWhereverTheThiefWas) {
       if (t->thief != 0 || t->stacked_bytes != 0 || t->spares != nullptr) return false;
       for (const hak_tcache_bin &b : t->bins)
         if (b.full != nullptr || b.full_count != 0) return false;
-      if (t->bins[hak_class_for(20000)].loaded != nullptr) return false;
+      if (t->bins[hak_class_for(40000)].loaded != nullptr) return false;
       reach();
       return hands_out_each_once(held);
     })) << when;
@@ -535,11 +535,11 @@ TEST_F(Reach, WhatAThreadMayKeepFallsWithTheirNumber) {
   auto kept = [](Actor &actor, size_t size) { return loaded(actor, size) * hak_class_size(hak_class_for(size)); };
   auto burst = [](Actor &actor) {
     for (size_t size : {16, 100, 700, 3000}) actor.free(actor.alloc(size, 900));
-    for (size_t size : {20000, 32768, 60000, 100000, 200000}) actor.free(actor.alloc(size, 60));
+    for (size_t size : {40000, 60000, 100000, 200000}) actor.free(actor.alloc(size, 60));
   };
   auto fenced = [&](Actor &actor) {
     size_t bytes = 0;
-    for (size_t size : {20000, 32768, 60000, 100000, 200000}) bytes += kept(actor, size);
+    for (size_t size : {40000, 60000, 100000, 200000}) bytes += kept(actor, size);
     return bytes;
   };
   Actor alone(0);
@@ -560,7 +560,7 @@ TEST_F(Reach, WhatAThreadMayKeepFallsWithTheirNumber) {
   for (Actor *actor : {&alone, all.back()}) {
     EXPECT_LE(cache_of(*actor)->stacked_bytes, actor == &alone ? stacked : 1 * HAK_MIB * 4 / 60);
     EXPECT_LE(fenced(*actor), 4 * HAK_MIB * 4 / 60 + 200000) << "one block may be more";
-    expect_unique(*actor, 20000, 300);
+    expect_unique(*actor, 40000, 300);
   }
   for (auto &actor : others) actor->end();
   burst(alone);
