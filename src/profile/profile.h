@@ -23,6 +23,9 @@ typedef struct hak_profile_sums {
   double bytes, count, bytes_variance, count_variance;
 } hak_profile_sums;
 
+/* As they are written. */
+HAK_INLINE uint64_t hak_profile_rounded(double estimate) { return estimate > 0 ? (uint64_t)(estimate + 0.5) : 0; }
+
 /* Written under the lock. */
 typedef struct hak_profile_stack {
   uint32_t next;  /* of the same hash bucket; place in the table, 0: none */

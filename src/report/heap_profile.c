@@ -15,8 +15,6 @@
 #define PATH_BYTES 4096
 #define RENDERED_BYTES (64 * HAK_MIB) /* of address space */
 
-static uint64_t rounded(double x) { return x > 0 ? (uint64_t)(x + 0.5) : 0; }
-
 static void hex(hak_sink *s, uintptr_t value) {
   char text[24];
   char *at = text + sizeof text - 1;
@@ -36,13 +34,13 @@ static void plain_mapping(void *sink, char *line) {
 }
 
 static void counts(hak_sink *s, double live_count, double live_bytes, double total_count, double total_bytes) {
-  hak_sink_number(s, rounded(live_count));
+  hak_sink_number(s, hak_profile_rounded(live_count));
   hak_sink_text(s, ": ");
-  hak_sink_number(s, rounded(live_bytes));
+  hak_sink_number(s, hak_profile_rounded(live_bytes));
   hak_sink_text(s, " [");
-  hak_sink_number(s, rounded(total_count));
+  hak_sink_number(s, hak_profile_rounded(total_count));
   hak_sink_text(s, ": ");
-  hak_sink_number(s, rounded(total_bytes));
+  hak_sink_number(s, hak_profile_rounded(total_bytes));
   hak_sink_text(s, "]");
 }
 
@@ -52,13 +50,9 @@ static void pcs_of(hak_sink *s, const hak_profile_stack *stack) {
 
 /* Readers take it for a comment. */
 static void since(hak_sink *s) {
-  hak_sink_text(s, "# of what was allocated since ");
-  hak_sink_number(s, hak_profile.start_unix_ms);
-  if (!hak_profile.sampling) {
-    hak_sink_text(s, " and until ");
-    hak_sink_number(s, hak_profile.stop_unix_ms);
-  }
-  hak_sink_text(s, " (ms, Unix time)\n");
+  hak_sink_text(s, "# ");
+  hak_pprof_since(s);
+  hak_sink_text(s, "\n");
 }
 
 /* These formats have a place for what is held, and one for what was allocated in all. */
@@ -84,7 +78,7 @@ static void render_pprof(hak_sink *s, unsigned what) {
   since(s);
   const hak_profile_stack *stack;
   for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
-    if (rounded(stack->total.count) == 0) continue;
+    if (hak_profile_rounded(stack->total.count) == 0) continue;
     held = held_by(stack, what);
     counts(s, held.count, held.bytes, stack->total.count, stack->total.bytes);
     hak_sink_text(s, " @");
@@ -118,7 +112,7 @@ static void render_jemalloc(hak_sink *s, unsigned what) {
   since(s);
   const hak_profile_stack *stack;
   for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
-    if (rounded(stack->total.count) == 0) continue;
+    if (hak_profile_rounded(stack->total.count) == 0) continue;
     hak_sink_text(s, "@");
     pcs_of(s, stack);
     hak_sink_text(s, "\n  t*: ");
@@ -136,7 +130,7 @@ static void json_mapping(void *s, char *line) {
 
 static void json_list(hak_sink *s, const char *name, const double *values, unsigned count) {
   hak_sink_open(s, name, '[');
-  for (unsigned i = 0; i < count; i++) hak_sink_member(s, NULL, rounded(values[i]));
+  for (unsigned i = 0; i < count; i++) hak_sink_member(s, NULL, hak_profile_rounded(values[i]));
   hak_sink_close(s, ']');
 }
 
@@ -152,7 +146,7 @@ static void json_stack(hak_sink *s, const hak_profile_stack *stack) {
   json_sums(s, "live", &stack->live);
   json_sums(s, "total", &stack->total);
   json_list(s, "peak", (const double[]){stack->peak_bytes, stack->peak_count}, 2);
-  hak_sink_member(s, "pinned", rounded(stack->pinned_bytes));
+  hak_sink_member(s, "pinned", hak_profile_rounded(stack->pinned_bytes));
   double mean_ms = stack->live.count > 0 ? stack->age_ms_sum / stack->live.count : 0;
   json_list(s, "age_ms", (const double[]){mean_ms, stack->oldest_ms}, 2);
   json_list(s, "freed", stack->freed, HAK_PROFILE_LIFETIMES);
@@ -162,10 +156,10 @@ static void json_stack(hak_sink *s, const hak_profile_stack *stack) {
 
 static void json_total(hak_sink *s, const char *name, const hak_profile_sums *sums) {
   hak_sink_open(s, name, '{');
-  hak_sink_member(s, "bytes", rounded(sums->bytes));
-  hak_sink_member(s, "count", rounded(sums->count));
-  hak_sink_member(s, "bytes_variance", rounded(sums->bytes_variance));
-  hak_sink_member(s, "count_variance", rounded(sums->count_variance));
+  hak_sink_member(s, "bytes", hak_profile_rounded(sums->bytes));
+  hak_sink_member(s, "count", hak_profile_rounded(sums->count));
+  hak_sink_member(s, "bytes_variance", hak_profile_rounded(sums->bytes_variance));
+  hak_sink_member(s, "count_variance", hak_profile_rounded(sums->count_variance));
   hak_sink_close(s, '}');
 }
 
@@ -176,7 +170,7 @@ static void json_timeline(hak_sink *s) {
     if (h->points[i] < 0) continue;
     hak_sink_open(s, NULL, '[');
     hak_sink_member(s, NULL, i * h->interval_ms);
-    hak_sink_member(s, NULL, rounded(h->points[i]));
+    hak_sink_member(s, NULL, hak_profile_rounded(h->points[i]));
     hak_sink_close(s, ']');
   }
   hak_sink_close(s, ']');
@@ -203,8 +197,8 @@ static void json_head(hak_sink *s) {
   json_total(s, "live", &h->live);
   json_total(s, "total", &h->total);
   hak_sink_open(s, "peak", '{');
-  hak_sink_member(s, "bytes", rounded(h->peak_bytes));
-  hak_sink_member(s, "count", rounded(h->peak_count));
+  hak_sink_member(s, "bytes", hak_profile_rounded(h->peak_bytes));
+  hak_sink_member(s, "count", hak_profile_rounded(h->peak_count));
   hak_sink_member(s, "at_ms", h->peak == 0 ? 0 : h->peak_ms - h->start_ms);
   hak_sink_close(s, '}');
 }
@@ -220,7 +214,7 @@ static void render_json(hak_sink *s) {
   hak_sink_open(s, "stacks", '[');
   const hak_profile_stack *stack;
   for (size_t place = 0; (stack = hak_profile_next(&place)) != NULL;) {
-    if (rounded(stack->total.count) > 0) json_stack(s, stack);
+    if (hak_profile_rounded(stack->total.count) > 0) json_stack(s, stack);
   }
   hak_sink_close(s, ']');
   hak_sink_open(s, "labels", '[');

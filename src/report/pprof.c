@@ -17,6 +17,7 @@
 #define PATH_BYTES 4096
 #define TYPES_MOST (7 + HAK_PROFILE_LIFETIMES)
 #define VARINT_BYTES 10
+#define PLACES_LEAST 64
 
 enum { PROFILE_SAMPLE_TYPE = 1, PROFILE_SAMPLE, PROFILE_MAPPING, PROFILE_LOCATION, PROFILE_STRING = 6, PROFILE_TIME = 9, PROFILE_DURATION,
        PROFILE_PERIOD_TYPE, PROFILE_PERIOD, PROFILE_COMMENT, PROFILE_DEFAULT_TYPE };
@@ -115,8 +116,6 @@ static void write_types(writer *w) {
   for (unsigned i = 0; i < HAK_PROFILE_LIFETIMES; i++) write_type(w, freed_names[i], "count", i == 0 && first == HAKMEM_PROFILE_LIFETIMES);
 }
 
-static uint64_t rounded(double x) { return x > 0 ? (uint64_t)(x + 0.5) : 0; }
-
 /* Whether any is not 0. */
 static bool values_of(const writer *w, const hak_profile_stack *stack, message *values) {
   double all[TYPES_MOST];
@@ -128,8 +127,8 @@ static bool values_of(const writer *w, const hak_profile_stack *stack, message *
   if (w->what & HAKMEM_PROFILE_PINNED) all[count++] = stack->pinned_bytes;
   for (unsigned i = 0; (w->what & HAKMEM_PROFILE_LIFETIMES) != 0 && i < HAK_PROFILE_LIFETIMES; i++) all[count++] = stack->freed[i];
   for (unsigned i = 0; i < count; i++) {
-    put_varint(values, rounded(all[i]));
-    any = any || rounded(all[i]) != 0;
+    put_varint(values, hak_profile_rounded(all[i]));
+    any = any || hak_profile_rounded(all[i]) != 0;
   }
   return any;
 }
@@ -199,15 +198,13 @@ static uint64_t location_of(writer *w, uintptr_t pc) {
   return w->place_count;
 }
 
-static void put_packed(message *m, unsigned field, const message *list) {
+static void put_part(message *m, unsigned field, const message *part) {
   put_varint(m, field << 3 | 2);
-  put_varint(m, list->used);
-  HAK_ASSERT(m->used + list->used <= sizeof m->data);
-  memcpy(m->data + m->used, list->data, list->used);
-  m->used += list->used;
+  put_varint(m, part->used);
+  HAK_ASSERT(m->used + part->used <= sizeof m->data);
+  memcpy(m->data + m->used, part->data, part->used);
+  m->used += part->used;
 }
-
-static void put_part(message *m, unsigned field, const message *part) { put_packed(m, field, part); }
 
 /* The number, and the text where it has one: pprof knows labels of numbers and of texts. */
 static void put_labels(writer *w, message *sample, uint64_t label) {
@@ -227,24 +224,29 @@ static void write_sample(writer *w, const hak_profile_stack *stack) {
   if (!values_of(w, stack, &values)) return;
   for (uint32_t i = 0; i < stack->depth; i++)
     if (stack->pcs[i] > 1) put_varint(&locations, location_of(w, stack->pcs[i]));
-  put_packed(&sample, 1, &locations);
-  put_packed(&sample, 2, &values);
+  put_part(&sample, 1, &locations);
+  put_part(&sample, 2, &values);
   if (stack->label != 0) put_labels(w, &sample, stack->label);
   write_message(w->sink, PROFILE_SAMPLE, &sample);
 }
 
-static uint64_t write_since(writer *w) {
+void hak_pprof_since(hak_sink *s) {
   const hak_profile_state *h = &hak_profile;
+  hak_sink_text(s, "of what was allocated since ");
+  hak_sink_number(s, h->start_unix_ms);
+  if (!h->sampling) {
+    hak_sink_text(s, " and until ");
+    hak_sink_number(s, h->stop_unix_ms);
+  }
+  hak_sink_text(s, " (ms, Unix time)");
+}
+
+static uint64_t write_since(writer *w) {
   char text[160];
   hak_sink memory;
   hak_sink_to_memory(&memory, text, sizeof text - 1);
-  hak_sink_text(&memory, "hakmem: of what was allocated since ");
-  hak_sink_number(&memory, h->start_unix_ms);
-  if (!h->sampling) {
-    hak_sink_text(&memory, " and until ");
-    hak_sink_number(&memory, h->stop_unix_ms);
-  }
-  hak_sink_text(&memory, " (ms, Unix time)");
+  hak_sink_text(&memory, "hakmem: ");
+  hak_pprof_since(&memory);
   *memory.at = '\0';
   return write_string(w, text);
 }
@@ -270,7 +272,7 @@ static size_t frames_locked(void) {
 static void write_samples_locked(writer *w) {
   const hak_profile_stack *stack;
   hak_assert_held(&hak_profile_lock);
-  for (w->capacity = 64; w->capacity < 2 * (frames_locked() + 1);) w->capacity *= 2;
+  w->capacity = hak_max_size(PLACES_LEAST, hak_pow2_ceil(2 * (frames_locked() + 1)));
   w->places = hak_os_map(w->capacity * sizeof *w->places, hak_os_page_size());
   if (w->places == NULL) {
     w->sink->error = ENOMEM;
