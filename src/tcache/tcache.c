@@ -154,21 +154,21 @@ static void flush_magazine(hak_tcache *t, unsigned c, void **magazine, hak_defer
 
 /* --- refill and overflow --- */
 
+/* What counts for fenced_room; 0: the class is not fenced for its size, or pinned. */
+static size_t fenced_bytes(hak_tcache *t, unsigned c) {
+  size_t size = hak_class_size(c);
+  return size <= HAK_FAST_MAX || hak_tcache_is_pinned(&t->bins[c]) ? 0 : loaded_blocks(t, c) * size;
+}
+
 /* From here on each call counts on; what was taken or emptied meanwhile is missed until there seems to be no room. */
 static void count_fenced(hak_tcache *t) {
   size_t bytes = 0;
-  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    if (hak_class_size(c) > HAK_FAST_MAX && !hak_tcache_is_pinned(&t->bins[c])) bytes += loaded_blocks(t, c) * hak_class_size(c);
-  }
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) bytes += fenced_bytes(t, c);
   t->fenced_share = share_of(FENCED_BYTES);
   t->fenced_room = (int64_t)t->fenced_share - (int64_t)bytes;
 }
 
-/* After the long way of a class, which may be fenced. */
-static void count_on(hak_tcache *t, unsigned c, unsigned before) {
-  if (hak_class_size(c) <= HAK_FAST_MAX || hak_tcache_is_pinned(&t->bins[c])) return;
-  t->fenced_room += ((int64_t)before - (int64_t)loaded_blocks(t, c)) * (int64_t)hak_class_size(c);
-}
+static void count_on(hak_tcache *t, unsigned c, size_t before) { t->fenced_room += (int64_t)before - (int64_t)fenced_bytes(t, c); }
 
 static bool refill_from_slabs(hak_tcache *t, hak_arena *a, unsigned c, hak_deferred *d) {
   hak_tcache_bin *b = &t->bins[c];
@@ -241,8 +241,9 @@ static void make_fenced_room(hak_tcache *t, unsigned class_code, hak_deferred *d
   if (t->fenced_room >= (int64_t)hak_class_size(class_code) && t->fenced_share == share_of(FENCED_BYTES)) return;
   count_fenced(t);
   for (unsigned n = 1; n <= HAK_CLASS_COUNT && t->fenced_room < (int64_t)hak_class_size(class_code); n++) {
-    unsigned c = (class_code + n) % HAK_CLASS_COUNT, before = loaded_blocks(t, c);
-    if (hak_class_size(c) <= HAK_FAST_MAX || hak_tcache_is_pinned(&t->bins[c]) || before == 0) continue;
+    unsigned c = (class_code + n) % HAK_CLASS_COUNT;
+    size_t before = fenced_bytes(t, c);
+    if (before == 0) continue;
     flush_half(t, c, d);
     publish_count(t, c);
     count_on(t, c, before);
@@ -307,7 +308,7 @@ static void *alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
 
 void *hak_tcache_alloc(hak_tcache *t, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
-  unsigned before = loaded_blocks(t, c);
+  size_t before = fenced_bytes(t, c);
   void *p = alloc(t, c, d);
   count_on(t, c, before);
   hak_tcache_leave(t);
@@ -340,7 +341,7 @@ static void free_block(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
 void hak_tcache_free(hak_tcache *t, void *p, unsigned c, hak_deferred *d) {
   hak_tcache_enter(t);
   if (hak_class_size(c) > HAK_FAST_MAX) make_fenced_room(t, c, d);
-  unsigned before = loaded_blocks(t, c);
+  size_t before = fenced_bytes(t, c);
   free_block(t, p, c, d);
   count_on(t, c, before);
   hak_tcache_leave(t);
