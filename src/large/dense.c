@@ -82,6 +82,12 @@ void hak_dense_note(const void *p, size_t bytes, bool granted) {
   }
 }
 
+void hak_dense_follow(const void *p, const void *moved, size_t bytes) {
+  if (HAK_LIKELY(p != hak_load_relaxed(&trusted))) return;
+  hak_store_relaxed(&trusted_bytes, bytes);
+  hak_store_relaxed(&trusted, moved);
+}
+
 void hak_dense_look(const void *p, size_t bytes) {
   if (HAK_UNLIKELY(p == hak_load_relaxed(&trusted))) hak_store_relaxed(&trusted, NULL);
   size_t came = hak_load_relaxed(&unseen);

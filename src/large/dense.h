@@ -17,6 +17,8 @@ bool hak_dense_grants(size_t bytes, bool zeros);
 bool hak_dense_is_sparse(size_t bytes);
 /* It came, with new memory, with huge pages or without. */
 void hak_dense_note(const void *p, size_t bytes, bool granted);
+/* It has another place or size now. */
+void hak_dense_follow(const void *p, const void *moved, size_t bytes);
 /* A block is freed, or grows, and has not been given away: looks at it, if new memory has come since the last look. Makes system calls;
  * the caller holds no lock. */
 void hak_dense_look(const void *p, size_t bytes);

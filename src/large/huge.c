@@ -232,6 +232,7 @@ void *hak_huge_resize(void *p, size_t size) {
     moved = p;
     bytes = old_bytes;
   }
+  hak_dense_follow(p, moved, bytes);
   if (!insert(moved, bytes)) {
     /* No memory for a larger table; the entry that was taken out left room for one more in this one. */
     hak_lock_take(&hak_huge_lock);

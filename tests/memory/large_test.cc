@@ -131,6 +131,19 @@ TEST(Large, OneBlockHasHugePagesOnTrust) {
   }
 }
 
+// Also where the one that is trusted has moved since, by less than a doubling.
+TEST(Large, TrustFollowsABlockThatMoves) {
+  if (no_huge_pages()) GTEST_SKIP() << "SKIPPED: no huge pages here";
+  char *p = filled(36 * MIB);
+  auto was = reinterpret_cast<uintptr_t>(p);
+  p = static_cast<char *>(realloc(p, 61 * MIB));
+  ASSERT_NE(reinterpret_cast<uintptr_t>(p), was) << "it did not move";
+  memset(p, 4, 61 * MIB);
+  size_t before = faults();
+  filled(90 * MIB);
+  EXPECT_LE(faults() - before, 90 * MIB / PAGE / 8);
+}
+
 // What is not filled before the next one comes shows nothing.
 TEST(Large, OneBlockAtATimeIsTrusted) {
   constexpr size_t COUNT = 25, SIZE = 18 * MIB, USED = 12 * KIB;
