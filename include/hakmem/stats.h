@@ -31,7 +31,7 @@ typedef struct hakmem_stats {
   uint64_t spans;
   uint64_t slabs;
   uint64_t extents;        /* live ones: blocks of 256 KiB to 32 MiB, of calloc from 32 KiB on */
-  uint64_t extents_cached; /* freed; arenas cache them for the next requests of their size */
+  uint64_t extents_cached; /* freed, and not yet back in the pool */
   uint64_t free_dirty;     /* free, and may hold memory */
   uint64_t free_clean;     /* free, and reads as zero */
   uint64_t claimed;        /* being purged at this moment */

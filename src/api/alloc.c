@@ -28,7 +28,7 @@ static void wait_for_purges(void) {
 static void reclaim(void) {
   hak_deferred d = {0};
   bool left;
-  hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d.purge_due);
+  hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
   if (HAK_HARD(GUARDS)) hak_mapping_quarantine_release();
   hak_tcache *t = hak_tls.cache;
   if (t != NULL) hak_tcache_flush(t, &d);

@@ -40,7 +40,7 @@ static void *help(void *unused) {
     hak_end_if_alone();
     hak_deferred d = {0};
     hak_slow_exit(&d);
-    if (hak_decay_step_due()) hak_decay_step(hak_os_now_ms(), true, &d);
+    if (hak_decay_step_due()) hak_decay_step(hak_os_now_ms(), true);
     uint64_t next = activity();
     quiet = next == seen ? quiet + PERIOD_MS : 0;
     seen = next;

@@ -10,7 +10,6 @@
 #include "large/dense.h"
 #include "large/huge.h"
 #include "large/extent.h"
-#include "large/kept.h"
 #include "reclaim/decay.h"
 
 static HAK_COLD void free_outside_regions(void *p, const void *caller) {
@@ -40,7 +39,7 @@ static void free_extent(hak_region *region, void *p) {
   hak_forbid_look(p);
   hak_sampled_forget(p);
   hak_dense_look(p, hak_extent_size(region, p));
-  if (!hak_kept_put_extent(p)) hak_extent_give(p, &d.purge_due);
+  hak_extent_give(p, &d.purge_due);
   hak_slow_exit(&d);
 }
 

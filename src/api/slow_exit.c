@@ -63,7 +63,7 @@ void hak_slow_exit(hak_deferred *d) {
   if (hak_decay_idle_bytes() != 0) hak_decay_wake_helper();
   keep_to_target(d);
   if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);
-  if (hak_decay_step_due() && !looked) hak_decay_step(now_ms, false, d);
+  if (hak_decay_step_due() && !looked) hak_decay_step(now_ms, false);
   hak_count_shorten(hak_decay_step_due() ? HAK_COUNT_STEP_BYTES : HAK_COUNT_OFF_BYTES);
   hak_report_tick(now_ms);
   hak_report_bad(d);

@@ -70,19 +70,6 @@ hak_verdict hak_extent_claim(hak_region *r, void *p) {
   return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
-void *hak_extent_reuse(void *first, size_t size, size_t align) {
-  hak_region *r = hak_region_find(first);
-  hak_span *s = hak_region_span(r, first);
-  HAK_ASSERT(s->tag == HAK_EXTENT_TAG && hak_region_code_at(r, hak_region_span_index(r, s)) == HAK_CODE_EXTENT_FREED && size <= usable_of(s, false));
-  /* Its colour stays, if it fits. */
-  if (is_coloured(s) && (align > HAK_COLOUR_BYTES || size > usable_of(s, true))) s->start = hak_align_down(s->start, HAK_SPAN_SIZE);
-  note_request(s, size);
-  hak_region_set_code(r, hak_region_span_index(r, s), HAK_CODE_EXTENT);
-  void *p = (void *)s->start;
-  if (hak_budget_full_now()) hak_extent_drop_tail(p, size);
-  return p;
-}
-
 void hak_extent_give(void *p, bool *purge_due) {
   HAK_SCHEDULE_POINT("extent: claimed, not given");
   hak_pool_give(hak_region_span(hak_region_find(p), p), 0, HAK_EXTENT_TAG, purge_due);

@@ -35,8 +35,6 @@ void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed);
 /* The first half of freeing an extent: marks it as no longer the user's. Of two threads that free one extent at the same time,
  * one is told. */
 hak_verdict hak_extent_claim(hak_region *region, void *p);
-/* Or instead of the second half: the extent is the user's again, for `size` bytes; returns its new start. `first`: any address of it. */
-void *hak_extent_reuse(void *first, size_t size, size_t align);
 /* The second half: gives it to the pool. */
 void hak_extent_give(void *p, bool *purge_due);
 /* Gives the pages of an extent for `size` bytes back that such a block does not reach: in a dirty extent they hold memory for

@@ -2,15 +2,9 @@
 
 #include <string.h>
 
-#include "large/extent.h"
-#include "large/mapping.h"
+#include "large/huge.h"
 #include "pool/budget.h"
 
-/* Of extents so much is kept, or this part of what is held; of a limit less, since what is kept counts. What is kept serves neither slabs
- * nor larger extents, and is missing at the peak: in the pool it does, and stays as long. */
-#define EXTENT_BYTES_LEAST (3 * HAK_MIB)
-#define EXTENT_LIVE_PART 32
-#define EXTENT_LIMIT_PART 64
 /* A block that is larger than the request by this part serves it, and keeping may add this part to what was in use. */
 #define LARGER_PART 4
 
@@ -19,38 +13,36 @@ typedef hak_kept_range range;
 static range kept[HAK_KEPT_MAX]; /* the latest last */
 static size_t count;
 static size_t peak_now, peak_before; /* the most in use since the last turn, and between the two before */
-size_t hak_kept_extent_bytes, hak_kept_mapping_bytes, hak_kept_mapping_most = SIZE_MAX;
+size_t hak_kept_bytes, hak_kept_most = SIZE_MAX;
 
 /* What threads' caches and depots hold is in use here. */
 static size_t in_use(void) {
   size_t held = (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_held_mapped);
-  size_t idle = hak_load_relaxed(&hak_kept_extent_bytes) + hak_load_relaxed(&hak_kept_mapping_bytes);
+  size_t idle = hak_load_relaxed(&hak_kept_bytes);
   return held > idle ? held - idle : 0;
 }
 
-/* Bytes that may be kept, mappings and extents, when `use` is in use. */
+/* Bytes that may be kept when `use` is in use. */
 static size_t room_beside(size_t use) {
   hak_assert_held(&hak_huge_lock);
   peak_now = hak_max_size(peak_now, in_use());
   size_t peak = hak_max_size(hak_max_size(peak_now, peak_before), use);
   HAK_ASSERT(peak >= use);
-  return hak_budget_near_now() ? 0 : hak_min_size(peak + peak / LARGER_PART - use, hak_load_relaxed(&hak_kept_mapping_most));
+  return hak_budget_near_now() ? 0 : hak_min_size(peak + peak / LARGER_PART - use, hak_load_relaxed(&hak_kept_most));
 }
 
-/* Bytes of mappings that are kept beyond that when so many more are in use: which the system may yet refuse. */
+/* Bytes that are kept beyond that when so many more are in use: which the system may yet refuse. */
 static size_t excess_locked(size_t more) {
-  size_t room = room_beside(in_use() + more), idle = hak_load_relaxed(&hak_kept_mapping_bytes);
+  size_t room = room_beside(in_use() + more), idle = hak_load_relaxed(&hak_kept_bytes);
   return idle > room ? idle - room : 0;
 }
-
-static size_t *sum_of(const range *r) { return r->is_extent ? &hak_kept_extent_bytes : &hak_kept_mapping_bytes; }
 
 static bool put_locked(range r) {
   hak_assert_held(&hak_huge_lock);
   HAK_ASSERT(r.p != NULL && r.bytes > 0 && count <= HAK_KEPT_MAX);
   if (count == HAK_KEPT_MAX) return false;
   kept[count++] = r;
-  hak_add_relaxed(sum_of(&r), r.bytes);
+  hak_add_relaxed(&hak_kept_bytes, r.bytes);
   return true;
 }
 
@@ -58,33 +50,15 @@ static range remove_locked(size_t i) {
   hak_assert_held(&hak_huge_lock);
   HAK_ASSERT(i < count);
   range r = kept[i];
-  HAK_ASSERT(hak_load_relaxed(sum_of(&r)) >= r.bytes);
+  HAK_ASSERT(hak_load_relaxed(&hak_kept_bytes) >= r.bytes);
   memmove(&kept[i], &kept[i + 1], (--count - i) * sizeof *kept);
-  hak_sub_relaxed(sum_of(&r), r.bytes);
+  hak_sub_relaxed(&hak_kept_bytes, r.bytes);
   return r;
 }
 
-static bool has_room_for_extent(size_t bytes) {
-  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit), extents = hak_load_relaxed(&hak_kept_extent_bytes) + bytes;
-  size_t most = hak_max_size(EXTENT_BYTES_LEAST, (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / EXTENT_LIVE_PART);
-  if (HAK_UNLIKELY(limit != 0)) most = hak_min_size(most, limit / EXTENT_LIMIT_PART);
-  if (HAK_UNLIKELY(hak_budget_targeted())) most = hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / EXTENT_LIMIT_PART);
-  return extents <= most;
-}
-
-bool hak_kept_put_extent(void *p) {
-  size_t bytes = (size_t)hak_region_span(hak_region_find(p), p)->span_count << HAK_SPAN_SHIFT;
-  if (hak_config.hot_ring_enable == 0) return false;
-  range r = {(void *)hak_align_down((uintptr_t)p, HAK_SPAN_SIZE), bytes, hak_os_now_ms(), true};
-  hak_lock_take(&hak_huge_lock);
-  bool done = has_room_for_extent(bytes) && put_locked(r);
-  hak_lock_drop(&hak_huge_lock);
-  return done;
-}
-
-bool hak_kept_put_mapping(void *p, size_t bytes, bool *over) {
-  if (hak_config_lean() || hak_config.decay_ms == 0 || hak_budget_near_now() || bytes > hak_load_relaxed(&hak_kept_mapping_most)) return false;
-  range r = {p, bytes, hak_os_now_ms(), false};
+bool hak_kept_put(void *p, size_t bytes, bool *over) {
+  if (hak_config_lean() || hak_config.decay_ms == 0 || hak_budget_near_now() || bytes > hak_load_relaxed(&hak_kept_most)) return false;
+  range r = {p, bytes, hak_os_now_ms()};
   hak_lock_take(&hak_huge_lock);
   room_beside(0); /* what is in use is most now */
   bool done = put_locked(r);
@@ -97,7 +71,7 @@ bool hak_kept_put_mapping(void *p, size_t bytes, bool *over) {
 hak_kept_range hak_kept_take(size_t size, size_t align) {
   range found = {0};
   HAK_ASSERT(hak_is_pow2(align));
-  if (hak_load_relaxed(&hak_kept_extent_bytes) + hak_load_relaxed(&hak_kept_mapping_bytes) == 0) return found;
+  if (hak_load_relaxed(&hak_kept_bytes) == 0) return found;
   size_t best = HAK_KEPT_MAX, most = hak_max_size(size + size / LARGER_PART, hak_align_up(size, HAK_SPAN_SIZE));
   hak_lock_take(&hak_huge_lock);
   for (size_t i = count; i-- > 0;) {
@@ -111,29 +85,20 @@ hak_kept_range hak_kept_take(size_t size, size_t align) {
   return found;
 }
 
-/* The oldest that came until then, or a piece of `most_bytes` at the end of it; of a mapping also where so much is kept too much. p is NULL
- * where there is none. */
+/* The oldest, if it came until then or so much is kept too much, or a piece of `most_bytes` at the end of it. p is NULL where there is
+ * none. */
 static range take_oldest(uint64_t until_ms, size_t most_bytes, size_t excess) {
   range r = {0};
   hak_assert_held(&hak_huge_lock);
-  for (size_t i = 0; i < count && r.p == NULL; i++) {
-    bool due = kept[i].since_ms <= until_ms || (excess > 0 && !kept[i].is_extent);
-    if (due && (kept[i].is_extent || kept[i].bytes <= most_bytes)) {
-      r = remove_locked(i);
-    } else if (due && most_bytes > 0) {
-      HAK_ASSERT(kept[i].bytes > most_bytes);
-      kept[i].bytes -= most_bytes;
-      r = (range){(char *)kept[i].p + kept[i].bytes, most_bytes, 0, false};
-      hak_sub_relaxed(&hak_kept_mapping_bytes, most_bytes);
-    } else if (due) {
-      break;
-    }
-  }
-  return r;
+  if (count == 0 || most_bytes == 0 || (kept[0].since_ms > until_ms && excess == 0)) return r;
+  if (kept[0].bytes <= most_bytes) return remove_locked(0);
+  kept[0].bytes -= most_bytes;
+  hak_sub_relaxed(&hak_kept_bytes, most_bytes);
+  return (range){(char *)kept[0].p + kept[0].bytes, most_bytes, 0};
 }
 
 void hak_kept_make_room(size_t bytes) {
-  if (hak_load_relaxed(&hak_kept_mapping_bytes) == 0) return;
+  if (hak_load_relaxed(&hak_kept_bytes) == 0) return;
   for (size_t goes = bytes; goes > 0;) {
     hak_lock_take(&hak_huge_lock);
     size_t excess = excess_locked(bytes);
@@ -146,22 +111,15 @@ void hak_kept_make_room(size_t bytes) {
   }
 }
 
-hak_kept_gone hak_kept_release(uint64_t until_ms, size_t most_bytes, bool *left, bool *purge_due) {
-  hak_kept_gone gone = {0};
-  for (range r = {.p = kept}; r.p != NULL;) {
+size_t hak_kept_release(uint64_t until_ms, size_t most_bytes, bool *left) {
+  size_t gone = 0;
+  for (range r = {.p = kept}; r.p != NULL; gone += r.bytes) {
     hak_lock_take(&hak_huge_lock);
     size_t excess = excess_locked(0);
-    r = take_oldest(until_ms, most_bytes - gone.mapping_bytes, excess);
+    r = take_oldest(until_ms, most_bytes - gone, excess);
     *left = count > 0 && (excess > 0 || kept[0].since_ms <= until_ms);
     hak_lock_drop(&hak_huge_lock);
-    if (r.p == NULL) break;
-    if (r.is_extent) {
-      hak_extent_give(r.p, purge_due);
-      gone.extent_spans += r.bytes >> HAK_SPAN_SHIFT;
-    } else {
-      hak_huge_unmap(r.p, r.bytes);
-      gone.mapping_bytes += r.bytes;
-    }
+    if (r.p != NULL) hak_huge_unmap(r.p, r.bytes);
   }
   return gone;
 }
@@ -176,15 +134,14 @@ void hak_kept_turn(void) {
 bool hak_kept_contains(const void *p) {
   hak_assert_held(&hak_huge_lock);
   bool found = false;
-  for (size_t i = 0; i < count && !found; i++) found = !kept[i].is_extent && (uintptr_t)p - (uintptr_t)kept[i].p < kept[i].bytes;
+  for (size_t i = 0; i < count && !found; i++) found = (uintptr_t)p - (uintptr_t)kept[i].p < kept[i].bytes;
   return found;
 }
 
-bool hak_kept_at(size_t number, void **p, size_t *bytes, bool *is_extent) {
+bool hak_kept_at(size_t number, void **p, size_t *bytes) {
   hak_assert_held(&hak_huge_lock);
   if (number >= count) return false;
   *p = kept[number].p;
   *bytes = kept[number].bytes;
-  *is_extent = kept[number].is_extent;
   return true;
 }

@@ -1,10 +1,9 @@
-/* Freed large memory that is kept for the next large requests: extents, which the page map says are freed, and mappings. One list, the
- * latest last; under hak_huge_lock, and taken out of it before anything is done with it.
+/* Freed mappings that are kept for the next large requests. One list, the latest last; under hak_huge_lock, and taken out of it before
+ * anything is done with them.
  *
- * It goes back when it has been there for a decay time, and at once near a target. Keeping it never makes the process larger by more than
- * a quarter of what it was: of mappings that much may be kept that they and what is in use are at most 5/4 of the most that was in
- * use in the last two decay times; a new mapping takes the place of kept ones beyond that. Of extents, which the pool keeps too,
- * few are kept here, to spare its lock and search: 3 MiB or a thirty-second of what is held. */
+ * They go back when they have been there for a decay time, and at once near a target. Keeping them never makes the process larger by more than
+ * a quarter of what it was: so much may be kept that it and what is in use are at most 5/4 of the most that was in
+ * use in the last two decay times; a new mapping takes the place of kept ones beyond that. */
 #ifndef HAK_LARGE_KEPT_H
 #define HAK_LARGE_KEPT_H
 
@@ -14,34 +13,29 @@
 
 #define HAK_KEPT_MAX 128
 
-/* A claimed extent. False: no room; it is the caller's to give to the pool. */
-bool hak_kept_put_extent(void *p);
-/* The same of a mapping that has left the table. *over: more is kept than may be; hak_kept_release takes it back, in steps. */
-bool hak_kept_put_mapping(void *p, size_t bytes, bool *over);
+/* A mapping that has left the table. False: no room; it is the caller's to unmap. *over: more is kept than may be; hak_kept_release takes it
+ * back, in steps. */
+bool hak_kept_put(void *p, size_t bytes, bool *over);
 typedef struct hak_kept_range {
   void *p; /* NULL: there is none */
   size_t bytes;
   uint64_t since_ms;
-  bool is_extent;
 } hak_kept_range;
 /* Takes one out for `size` bytes, at most a quarter larger. */
 hak_kept_range hak_kept_take(size_t size, size_t align);
 /* Before a mapping of so many bytes comes: gives back what is too much beside it. */
 void hak_kept_make_room(size_t bytes);
-/* Gives back what came until then, and what is kept beyond the bound; the oldest first. Of mappings at most `most_bytes`: what is left
- * of one waits, by its front. *left: there is more. Returns bytes of extents that went to the pool in spans, and mappings in bytes. */
-typedef struct hak_kept_gone {
-  size_t extent_spans, mapping_bytes;
-} hak_kept_gone;
-hak_kept_gone hak_kept_release(uint64_t until_ms, size_t most_bytes, bool *left, bool *purge_due);
+/* Gives back what came until then, and what is kept beyond the bound; the oldest first, and at most `most_bytes`: what is left
+ * of one waits, by its front. *left: there is more. Returns the bytes that went. */
+size_t hak_kept_release(uint64_t until_ms, size_t most_bytes, bool *left);
 /* Once a decay time: the most that was in use before the last one is forgotten. */
 void hak_kept_turn(void);
 
-/* Relaxed: bytes of extents and mappings; and the most of mappings where the system limits the process, whose own mmap counts too. */
-extern size_t hak_kept_extent_bytes, hak_kept_mapping_bytes, hak_kept_mapping_most;
+/* Relaxed: bytes that are kept; and the most, where the system limits the process, whose own mmap counts too. */
+extern size_t hak_kept_bytes, hak_kept_most;
 
-/* Under hak_huge_lock. Whether p lies in a mapping that is kept; the number-th range, false: there is none. */
+/* Under hak_huge_lock. Whether p lies in what is kept; the number-th range, false: there is none. */
 bool hak_kept_contains(const void *p);
-bool hak_kept_at(size_t number, void **p, size_t *bytes, bool *is_extent);
+bool hak_kept_at(size_t number, void **p, size_t *bytes);
 
 #endif

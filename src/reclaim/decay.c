@@ -113,11 +113,11 @@ void hak_decay_wake_helper(void) {
 }
 
 bool hak_decay_waits(void) {
-  return hak_decay_step_due() || dirty_now() > hak_decay_worth_spans || hak_load_relaxed(&hak_kept_mapping_bytes) != 0;
+  return hak_decay_step_due() || dirty_now() > hak_decay_worth_spans || hak_load_relaxed(&hak_kept_bytes) != 0;
 }
 
 size_t hak_decay_idle_bytes(void) {
-  return hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_kept_extent_bytes) + hak_load_relaxed(&hak_kept_mapping_bytes);
+  return hak_load_relaxed(&hak_depot_bytes) + hak_load_relaxed(&hak_kept_bytes);
 }
 
 void hak_decay_stay_awake(void) {
@@ -131,7 +131,7 @@ bool hak_decay_has_work(void) {
   bool work = hak_span_pool.dirty_spans > 0;
   hak_lock_drop(&hak_span_pool.lock);
   hak_lock_take(&hak_huge_lock);
-  work |= hak_load_relaxed(&hak_kept_mapping_bytes) > 0;
+  work |= hak_load_relaxed(&hak_kept_bytes) > 0;
   hak_lock_drop(&hak_huge_lock);
   return work;
 }
@@ -223,7 +223,7 @@ static bool is_limited(size_t *address_space) {
   *address_space = hak_os_address_space_limit();
   bool now = *address_space != SIZE_MAX || hak_os_data_is_limited() || hak_os_commit_is_limited();
   hak_store_relaxed(&limited, now);
-  hak_store_relaxed(&hak_kept_mapping_most, now ? hak_min_size(*address_space, KEPT_LIMITED_BYTES * KEPT_LIMIT_PART) / KEPT_LIMIT_PART : SIZE_MAX);
+  hak_store_relaxed(&hak_kept_most, now ? hak_min_size(*address_space, KEPT_LIMITED_BYTES * KEPT_LIMIT_PART) / KEPT_LIMIT_PART : SIZE_MAX);
   return now;
 }
 
@@ -289,8 +289,7 @@ static void purge_to_goal(size_t most_spans) {
   hak_store_relaxed(&hak_decay_goal, SIZE_MAX);
 }
 
-/* An extent that was kept for a decay time has waited when it comes to the pool. */
-static void release_kept(uint64_t now_ms, size_t most_bytes, hak_deferred *d) {
+static void release_kept(uint64_t now_ms, size_t most_bytes) {
   HAK_ASSERT(hak_load_relaxed(&looker) == hak_thread_mark());
   uint64_t ms = hak_budget_level() >= HAK_BUDGET_OVER ? 0 : hak_decay_ms();
   bool left = false;
@@ -299,7 +298,7 @@ static void release_kept(uint64_t now_ms, size_t most_bytes, hak_deferred *d) {
     leave_to_others(SIZE_MAX);
     return;
   }
-  left_dirty += hak_kept_release(now_ms > ms ? now_ms - ms : 0, most_bytes, &left, &d->purge_due).extent_spans;
+  hak_kept_release(now_ms > ms ? now_ms - ms : 0, most_bytes, &left);
   hak_store_relaxed(&hak_decay_kept_due, left);
 }
 
@@ -308,10 +307,10 @@ static bool become_looker(void) {
   return hak_cas_acquire(&looker, &nobody, hak_thread_mark());
 }
 
-void hak_decay_step(uint64_t now_ms, bool all, hak_deferred *d) {
+void hak_decay_step(uint64_t now_ms, bool all) {
   if (!become_looker()) return;
   size_t most = all || hak_budget_near_now() ? SIZE_MAX : STEP_SPANS;
-  if (hak_load_relaxed(&hak_decay_kept_due)) release_kept(now_ms, most == SIZE_MAX ? most : most << HAK_SPAN_SHIFT, d);
+  if (hak_load_relaxed(&hak_decay_kept_due)) release_kept(now_ms, most == SIZE_MAX ? most : most << HAK_SPAN_SHIFT);
   purge_to_goal(most);
   hak_store_release(&looker, NULL);
 }
@@ -347,7 +346,7 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   forget_purges(passed);
   pass_window(into_window);
   most_missing = hak_max_size(most_missing, missing());
-  release_kept(now_ms, 0, d);
+  release_kept(now_ms, 0);
   size_t allowed = allowed_now(passed, idle);
   if (dirty_now() > allowed) hak_store_relaxed(&hak_decay_goal, hak_min_size(allowed, hak_load_relaxed(&hak_decay_goal)));
   purge_to_goal(idle ? rested_spans(now_ms - last) : STEP_SPANS);
@@ -407,9 +406,7 @@ static void flush_caches(hak_deferred *d) {
 }
 
 void hak_decay_make_room(hak_deferred *d) {
-  bool left;
   flush_caches(d);
-  hak_kept_release(UINT64_MAX, 0, &left, &d->purge_due); /* extents alone: a mapping would be a call */
   hak_pool_note_emptied();
 }
 
@@ -429,7 +426,7 @@ static bool rests_after_refaults(void) {
 
 void hak_decay_excess(hak_deferred *d) {
   hak_decay_wake_helper();
-  if (hak_load_relaxed(&hak_kept_mapping_bytes) != 0) hak_store_relaxed(&hak_decay_kept_due, true);
+  if (hak_load_relaxed(&hak_kept_bytes) != 0) hak_store_relaxed(&hak_decay_kept_due, true);
   purge_for_target();
   size_t mark = hak_load_relaxed(&hak_span_pool.mark_spans);
   size_t held = hak_load_relaxed(&hak_span_pool.mark_at_least_live) ? live_now() : 0;
@@ -449,7 +446,7 @@ void hak_decay_for_target(hak_deferred *d) {
   size_t wanted = hak_budget_slab_bytes_wanted();
   bool left;
   hak_takes_large = true;
-  if (wanted > 0) hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d->purge_due);
+  if (wanted > 0) hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
   /* Blocks in caches and depots pin pages of as many slabs. */
   if (wanted > 0) hak_tcache_reach(UINT64_MAX, true, d);
   if (wanted > 0 && hak_load_relaxed(&hak_depot_bytes) != 0) hak_arena_shrink_all(d);
@@ -468,8 +465,7 @@ size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   hak_arena_shrink_all(d);
   for (uint32_t i = hak_arena_count(); i-- > 0;) purged += hak_purge_slabs(hak_arena_at(i), 0, true, SIZE_MAX, d);
   bool left;
-  hak_kept_gone gone = hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d->purge_due);
-  purged += gone.mapping_bytes;
+  purged += hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
   purged += hak_purge_spans(keep_bytes / HAK_SPAN_SIZE, false) << HAK_SPAN_SHIFT;
   purged += hak_meta_purge(true);
   if (keep_bytes == 0) hak_decay_for_limit();

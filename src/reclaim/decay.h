@@ -32,7 +32,7 @@ HAK_INLINE bool hak_decay_step_due(void) {
 }
 /* That, or memory waits for its time. */
 bool hak_decay_waits(void);
-void hak_decay_step(uint64_t now_ms, bool all, hak_deferred *deferred);
+void hak_decay_step(uint64_t now_ms, bool all);
 /* More is dirty than the mark, or than the target leaves room for. Caller holds no lock. */
 void hak_decay_excess(hak_deferred *deferred);
 /* Purges all but keep_bytes; returns the bytes. */

@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "large/huge.h"
-#include "large/kept.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "pool/span_pool.h"
@@ -219,17 +218,6 @@ static void check_own_cache(void) {
   hak_tcache_leave(t);
 }
 
-static void check_kept(void) {
-  void *p;
-  size_t bytes;
-  bool is_extent;
-  hak_lock_take(&hak_huge_lock);
-  for (size_t i = 0; hak_kept_at(i, &p, &bytes, &is_extent); i++) {
-    if (is_extent) expect(hak_region_code(hak_region_find(p), p) == HAK_CODE_EXTENT_FREED, "kept extent %p is not a freed one", p);
-  }
-  hak_lock_drop(&hak_huge_lock);
-}
-
 size_t hak_heap_check(void) {
   if (hak_region_count() == 0) return 0;
   hak_lock_take(&hak_heap_check_lock);
@@ -237,7 +225,6 @@ size_t hak_heap_check(void) {
   for (uint32_t i = 0; i < hak_arena_count(); i++)
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) check_bin(i, c);
   check_own_cache();
-  check_kept();
   check_map();
   check_pool();
   size_t found = faults;

@@ -206,8 +206,6 @@ TEST(Purge, ForkLosesNoSpans) {
   for (void *p : sixteen_runs()) hakmem_free(p);
   hak_deferred d = {};
   hak_arena_shrink_all(&d);
-  bool left;
-  hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d.purge_due);
   size_t accessible = hak_main_region.ready_spans, live = hak_span_pool.live_spans;
   fake_os::on_call([](const fake_os::Event &e) {
     if (e.call != fake_os::ADVISE || e.detail != MADV_DONTNEED || purging.exchange(true)) return;

@@ -162,8 +162,8 @@ TEST(Refusals, ThreadsWithoutAnyNewMemory) {
   expect_nothing_lost();
 }
 
-/* All that was accessible once serves before more becomes so: of freed extents too the few that are kept. */
-TEST(Refusals, KeptExtentsServeWithoutACall) {
+/* All that was accessible once serves before more becomes so, that of freed extents too. */
+TEST(Refusals, FreedExtentsServeWithoutACall) {
   std::vector<Block> extents = exhaust(kMiB, 200);
   fake_os::fail_all(fake_os::PROTECT);
   fake_os::fail_all(fake_os::MAP);

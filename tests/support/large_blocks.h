@@ -19,8 +19,8 @@ inline bool free(void *p) {
 
 // Gives back what came until then; the bytes of mappings.
 inline size_t release(uint64_t until_ms = UINT64_MAX) {
-  bool left, purge_due = false;
-  return hak_kept_release(until_ms, SIZE_MAX, &left, &purge_due).mapping_bytes;
+  bool left;
+  return hak_kept_release(until_ms, SIZE_MAX, &left);
 }
 
 }  // namespace large_blocks

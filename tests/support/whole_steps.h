@@ -6,16 +6,16 @@
 
 namespace whole_steps {
 
-inline void finish(hak_deferred *d) {
-  if (hak_decay_step_due()) hak_decay_step(hak_os_now_ms(), true, d);
+inline void finish() {
+  if (hak_decay_step_due()) hak_decay_step(hak_os_now_ms(), true);
 }
 inline void tick(uint64_t now_ms, hak_deferred *d) {
   hak_decay_tick(now_ms, d);
-  finish(d);
+  finish();
 }
 inline void excess(hak_deferred *d) {
   hak_decay_excess(d);
-  finish(d);
+  finish();
 }
 
 }  // namespace whole_steps

@@ -145,7 +145,7 @@ class Spared : public Apart {
     fake_os::set_clock(now_ms += ms);
     hak_takes_large = by_large;
     hak_decay_tick(now_ms, &d);
-    for (int i = 0; i < 100; i++) hak_decay_step(now_ms, false, &d);
+    for (int i = 0; i < 100; i++) hak_decay_step(now_ms, false);
     hak_takes_large = true;
   }
 

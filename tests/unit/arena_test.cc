@@ -353,20 +353,6 @@ TEST_F(Arena, DepotsHold16MiB) {
   flush(blocks, LARGE);
 }
 
-// What others keep takes no room from them.
-TEST_F(Arena, CachedExtentsLeaveDepotsTheirRoom) {
-  bool zeroed;
-  std::vector<void *> extents;
-  for (int i = 0; i < 20; i++) extents.push_back(hak_extent_alloc(1 * HAK_MIB, 1, false, &zeroed));
-  for (void *p : extents) {
-    ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
-    if (!hak_kept_put_extent(p)) break;
-  }
-  EXPECT_GE(hak_kept_extent_bytes, 2 * HAK_MIB);
-  hak_arena *a = on_cpu(0);
-  for (int i = 0; i < 100; i++) ASSERT_TRUE(hak_arena_put_magazine(magazine_of(take(a, 31, hak_magazine_usable[31]), 31), 31)) << i;
-}
-
 // Magazines count against it too, and stay.
 // Of the smallest blocks they are a third of it.
 TEST_F(Arena, WhatDepotsHoldCountsTheMagazines) {

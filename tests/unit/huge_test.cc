@@ -262,18 +262,18 @@ TEST_F(Huge, KeptMappingsGoInSteps) {
   fake_os::set_clock(5000);
   char *p = alloc(100 * HAK_MIB);
   large_blocks::free(p);
-  bool left, purge_due = false;
-  EXPECT_EQ(hak_kept_release(4999, 32 * HAK_MIB, &left, &purge_due).mapping_bytes, 0u);
+  bool left;
+  EXPECT_EQ(hak_kept_release(4999, 32 * HAK_MIB, &left), 0u);
   EXPECT_FALSE(left);
-  EXPECT_EQ(hak_kept_release(5000, 32 * HAK_MIB, &left, &purge_due).mapping_bytes, 32 * HAK_MIB);
+  EXPECT_EQ(hak_kept_release(5000, 32 * HAK_MIB, &left), 32 * HAK_MIB);
   EXPECT_TRUE(left);
   char *q = alloc(60 * HAK_MIB);
   EXPECT_EQ(q, p) << "what is left serves";
   EXPECT_EQ(hak_huge_size(q), 68 * HAK_MIB);
   large_blocks::free(q);
-  EXPECT_EQ(hak_kept_release(5000, 64 * HAK_MIB, &left, &purge_due).mapping_bytes, 64 * HAK_MIB);
+  EXPECT_EQ(hak_kept_release(5000, 64 * HAK_MIB, &left), 64 * HAK_MIB);
   EXPECT_TRUE(left);
-  EXPECT_EQ(hak_kept_release(5000, 64 * HAK_MIB, &left, &purge_due).mapping_bytes, 4 * HAK_MIB);
+  EXPECT_EQ(hak_kept_release(5000, 64 * HAK_MIB, &left), 4 * HAK_MIB);
   EXPECT_FALSE(left);
 }
 

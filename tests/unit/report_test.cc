@@ -22,13 +22,11 @@ std::string stderr_of(const std::function<void()> &body) {
   return testing::internal::GetCapturedStderr();
 }
 
-// Caches, depots, slabs that are empty, and extents that are kept.
+// Caches, depots, and slabs that are empty.
 void flush_all() {
   hak_deferred d = {};
-  bool left;
   hak_tcache_flush(hak_thread_cache(), &d);
   hak_arena_shrink_all(&d);
-  hak_kept_release(UINT64_MAX, SIZE_MAX, &left, &d.purge_due);
 }
 
 TEST(Totals, FollowWhatIsAllocated) {

@@ -268,7 +268,7 @@ TEST_F(Threads, AProducerThatWakesUpGivesBackWhatOthersFreed) {
     producer.run([] {
       hakmem_free(hakmem_malloc(5000));
       hak_deferred d = {};
-      whole_steps::finish(&d);
+      whole_steps::finish();
       EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
     });
     EXPECT_EQ(hak_depot_bytes, 0u);
