@@ -24,17 +24,6 @@ MODES = (PRELOAD, STATIC)
 GROUP_MARK = "group:"
 # How far a row's work may be scaled when it names no bounds.
 WORK_RANGE = 100
-# What rows.toml leaves open: titles of the groups, in the order tables show them.
-GROUPS = {
-    "core": "Mixed sizes, one thread",
-    "fixed": "One size, one thread",
-    "threads": "Several threads",
-    "patterns": "Patterns",
-    "memory": "Fragmentation",
-    "scenarios": "Scenarios",
-    "held": "Memory held",
-    "bars": "More sizes, threads and orders",
-}
 
 
 @dataclass(frozen=True)
@@ -58,6 +47,7 @@ class Row:
     operations_times: int = 1
     figure: str = ""
     rounds: int = 0
+    needed_mb: int = 0
 
     @property
     def scales(self) -> bool:

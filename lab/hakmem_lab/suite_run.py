@@ -13,7 +13,7 @@ from hakmem_lab.suite_session import Job, Session, contenders_of, with_work
 PROOF_SHARE = 50
 
 
-def prove_peers(session: Session, tick: Tick = lambda _what: None) -> None:
+def prove_peers(session: Session, tick: Tick) -> None:
     """Once a session: the loader's word that each library serves malloc of a bench program."""
     job = next((j for j in session.jobs if not j.problem and j.mode == PRELOAD), None)
     if job is None or session.served:

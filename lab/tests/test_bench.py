@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 from hakmem.cli import main
@@ -117,6 +118,16 @@ def test_rows_run_as_many_rounds_as_they_have_of_their_own(tmp_path):
     again = run("--resume", str(results()))
     assert again.exit_code == 0, again.output
     assert [row["rounds"] for row in document()["rows"]] == [5, 2]
+
+
+def test_a_row_that_does_not_fit_into_memory_is_passed_over(tmp_path, monkeypatch):
+    free = psutil.virtual_memory()._replace(available=64 << 20)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    text = HEAD.replace("nosuch-yet|", "") + TWO_ROWS + "needed_mb = 65\n"
+    found = run(write_suite(tmp_path, text))
+    assert found.exit_code == 0, found.output
+    assert "second: passed over: it needs about 65 MB, and 64 MB are free" in found.output
+    assert [row["name"] for row in document()["rows"]] == ["first"]
 
 
 def test_html_report_is_one_file(suite, build):

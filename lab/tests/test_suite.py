@@ -9,7 +9,6 @@ from hakmem.running.launching import Outcome
 from hakmem_lab import suite_plan, suite_results
 from hakmem_lab.shell import clean_environment
 from hakmem_lab.suite import (
-    GROUPS,
     PRELOAD,
     STATIC,
     Row,
@@ -80,6 +79,16 @@ def test_bars_has_every_row_and_every_size_between():
     }
 
 
+def test_work_stays_the_same_as_threads_grow():
+    work: dict[str, list[int]] = {}
+    for row in pick(load_suite("scale").rows, ["group:threads"], "x"):
+        threads, steps = row.arguments[0], row.arguments[3 if "prodcons" in row.program else 1]
+        work.setdefault(row.program, []).append(threads * steps)
+        assert row.needed_mb >= 4 * threads or row.needed_mb == 0 > threads - 8
+    assert {name: len(totals) for name, totals in work.items()} == dict.fromkeys(work, 7)
+    assert all(min(totals) > 0.99 * max(totals) for totals in work.values())
+
+
 def test_every_bench_program_has_a_row():
     folder = Path(__file__).resolve().parents[2] / "bench"
     # Those of `hakmem soak` and `hakmem drawn` alone need none.
@@ -88,7 +97,6 @@ def test_every_bench_program_has_a_row():
     held = {row.program for row in load_suite("held").rows if row.program.startswith("bench_")}
     with_row = {row.program for row in rows if row.program}
     assert with_row <= programs == with_row | held
-    assert {row.group for row in rows} == set(GROUPS) - {"held"}
     assert {row.scenario for row in rows} == {"", "json", "mir", "vm", "mixed"}
 
 

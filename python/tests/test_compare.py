@@ -175,7 +175,7 @@ def test_every_command_has_the_same_peers(tmp_path, monkeypatch, build):
 
 @pytest.mark.parametrize(
     "name",
-    ["compare", "tail", "replay", "bench", "drawn", "soak", "scale"],
+    ["compare", "tail", "replay", "bench", "drawn", "soak"],
 )
 def test_help_of_every_command_names_the_same_peers(name):
     if find_spec("hakmem_lab") is None and name in OF_THE_SOURCES:

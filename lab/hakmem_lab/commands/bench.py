@@ -1,9 +1,10 @@
 """`hakmem bench`: the project's own suites against all peers, as a matrix."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import click
+import psutil
 from click.shell_completion import CompletionItem
 from hakmem import documents, environment
 from hakmem.allocators.peers import USUAL_HELP
@@ -82,23 +83,19 @@ def bench(**given) -> None:
     with clean_environment() as removed, only_once():
         if given["resume"]:
             require_resume_alone(set())
-            run_session(console, Session.load(given["resume"]), lambda: None, conclude)
+            run_session(console, Session.load(given["resume"]))
         else:
-            session, limit_s = begun(console, given, removed)
-            run_session(console, session, lambda: prepare(console, session, limit_s), conclude)
+            run_session(console, *begun(console, given, removed))
 
 
-def run_session(
-    console: Console,
-    session: Session,
-    prepare: Callable[[], None],
-    conclude: Callable[[Console, Session, Results], None],
-) -> None:
-    """All that is not done yet; then tables and files of what there is, and the exit status."""
+def run_session(console: Console, session: Session, limit_s: float | None = None) -> None:
+    """All that is not done yet; then tables and files of what there is, and the exit status. A new
+    session has a limit."""
     console.print(f"results: {session.folder}", soft_wrap=True)
     done: dict[str, RowResult] = {}
     try:
-        prepare()
+        if limit_s is not None:
+            prepare(console, session, limit_s)
         run_all(console, session, done)
         interrupted = False
     except KeyboardInterrupt:
@@ -151,6 +148,7 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> tuple[Sessi
     rows: Sequence[Row] = suite.rows
     if given["wanted"]:
         rows = pick(rows, given["wanted"], "--rows")
+    rows = fitting(console, rows)
     jobs = jobs_of(suite, rows, given["modes"] or suite.modes)
     if not jobs:
         raise UserError(f"--mode: no row of suite '{suite.name}' has this mode", 2)
@@ -175,6 +173,19 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> tuple[Sessi
     )  # fmt: skip
     tables.print_notes(console, notes)
     return session, 60 * suite.limit_minutes
+
+
+def fitting(console: Console, rows: Sequence[Row]) -> list[Row]:
+    """Those that fit into free memory; the others are named."""
+    free_mb = psutil.virtual_memory().available >> 20
+    for row in rows:
+        if row.needed_mb > free_mb:
+            told = f"it needs about {row.needed_mb:,} MB, and {free_mb:,} MB are free"
+            console.print(f"{row.name}: passed over: {told}", soft_wrap=True)
+    found = [row for row in rows if row.needed_mb <= free_mb]
+    if not found:
+        raise UserError("no row fits into memory")
+    return found
 
 
 def prepare(console: Console, session: Session, limit_s: float) -> None:
