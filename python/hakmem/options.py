@@ -28,7 +28,6 @@ from hakmem.allocators.settings import split_pair, without_repeats
 from hakmem.destinations import WORD, output_option
 from hakmem.documents import HTML, JSON, PICTURE, Kind, table_kind
 from hakmem.environment import allowed_cpus, default_cpu
-from hakmem.errors import INTERRUPTED as INTERRUPTED
 from hakmem.errors import WRONG_USE, UserError
 from hakmem.extras import MATPLOTLIB, NEEDED, needing
 from hakmem.inputs import is_readable_kind

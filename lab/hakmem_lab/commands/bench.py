@@ -6,25 +6,12 @@ from collections.abc import Sequence
 import click
 import psutil
 from click.shell_completion import CompletionItem
-from hakmem import documents, environment
+from hakmem import documents, environment, options
 from hakmem.allocators.peers import USUAL_HELP
 from hakmem.allocators.settings import settings_for
 from hakmem.documents import write_text
-from hakmem.errors import UserError
+from hakmem.errors import INTERRUPTED, UserError
 from hakmem.measuring import journal
-from hakmem.options import (
-    INTERRUPTED,
-    allocator_options,
-    chosen_allocators,
-    number_option,
-    refuse_beside,
-    require_resume_alone,
-    resolve_seed,
-    resume_folder_option,
-    rows_option,
-    seed_option,
-    set_option,
-)
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich.console import Console
@@ -52,7 +39,7 @@ def complete_suites(
 
 @click.command()
 @click.option("--list", "list_only", is_flag=True, help="Show suites, or the rows of SUITE.")
-@rows_option("Only these rows")
+@options.rows_option("Only these rows")
 @click.option(
     "--mode",
     "modes",
@@ -60,13 +47,13 @@ def complete_suites(
     type=click.Choice(MODES),
     help="Only one binary under LD_PRELOAD, or only separate binaries.",
 )
-@number_option("--rounds", "Instead of the suite's own number.", least=1)
-@allocator_options(f"{USUAL_HELP}, or what the file of a suite names")
-@set_option(
+@options.number_option("--rounds", "Instead of the suite's own number.", least=1)
+@options.allocator_options(f"{USUAL_HELP}, or what the file of a suite names")
+@options.set_option(
     "A variable for every program; settings of allocators in your environment are taken away."
 )
-@seed_option()
-@resume_folder_option("make its reports")
+@options.seed_option()
+@options.resume_folder_option("make its reports")
 @click.argument("suite", required=False, shell_complete=complete_suites)
 def bench(**given) -> None:
     """Run SUITE (default: quick) under hakmem and its peers, in rounds.
@@ -77,12 +64,12 @@ def bench(**given) -> None:
     """
     console = tables.make_console()
     if given["list_only"]:
-        refuse_beside("--list runs nothing", {"list_only", "suite"})
+        options.refuse_beside("--list runs nothing", {"list_only", "suite"})
         list_suites(console, given["suite"])
         return
     with clean_environment() as removed, only_once():
         if given["resume"]:
-            require_resume_alone(set())
+            options.require_resume_alone(set())
             run_session(console, Session.load(given["resume"]))
         else:
             run_session(console, *begun(console, given, removed))
@@ -153,11 +140,11 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> tuple[Sessi
     if not jobs:
         raise UserError(f"--mode: no row of suite '{suite.name}' has this mode", 2)
     notes: list[str] = []
-    allocators = chosen_allocators(
+    allocators = options.chosen_allocators(
         given["names"], given["libraries"], notes, usual=suite.allocators
     )
     settings = settings_for("--set", given["settings"], allocators, notes)
-    seed = resolve_seed(given["seed"])
+    seed = options.resolve_seed(given["seed"])
     rounds = given["rounds"] or suite.rounds
     built = (environment.compiler_of(a.library) for a in allocators if a.library)
     told = " ".join(f"{name}={value}" for name, value in settings.items())

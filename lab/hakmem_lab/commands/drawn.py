@@ -3,23 +3,12 @@
 from pathlib import Path
 
 import click
+from hakmem import options
 from hakmem.allocators.peers import USUAL_HELP
 from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.extras import require_asked
 from hakmem.measuring import journal
-from hakmem.options import (
-    Decorator,
-    allocator_options,
-    html_option,
-    number_option,
-    plot_option,
-    require_resume_alone,
-    resolve_seed,
-    resume_folder_option,
-    seed_option,
-    stacked,
-)
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from hakmem.running.proof import why_unproven
@@ -35,10 +24,10 @@ DEFAULT_SEEDS = "1..20"
 OUTPUTS = {"html_path", "picture_path"}
 
 
-def rounds_and_scale(where: str, what: str) -> Decorator:
-    return stacked(
-        number_option("--rounds", f"Runs of each allocator {where}.", 5, 1),
-        number_option("--scale", f"{what} in percent.", 100, 1, 100_000),
+def rounds_and_scale(where: str, what: str) -> options.Decorator:
+    return options.stacked(
+        options.number_option("--rounds", f"Runs of each allocator {where}.", 5, 1),
+        options.number_option("--scale", f"{what} in percent.", 100, 1, 100_000),
     )
 
 
@@ -56,7 +45,7 @@ def require_svg(picture_path: Path | None) -> None:
     help="The loads: a range, or several with commas. Draw seeds that nobody has looked at.",
 )
 @rounds_and_scale("at each seed", "Work of a load")
-@number_option(
+@options.number_option(
     "--rest rest_s",
     "Seconds after the load until resident memory is looked at, in a run of its own; 0: not.",
     2.0,
@@ -66,11 +55,11 @@ def require_svg(picture_path: Path | None) -> None:
 @click.option(
     "--floor", is_flag=True, help="Add the allocator that does nothing; net figures where it can."
 )
-@allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
-@seed_option()
-@resume_folder_option("make tables and files of a finished one")
-@html_option()
-@plot_option("--picture", "picture_path", "Draw speed and memory beside each peer, as SVG.")
+@options.allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
+@options.seed_option()
+@options.resume_folder_option("make tables and files of a finished one")
+@options.html_option()
+@options.plot_option("--picture", "picture_path", "Draw speed and memory beside each peer, as SVG.")
 def drawn(
     seeds: str,
     rounds: int,
@@ -96,13 +85,13 @@ def drawn(
     console = tables.make_console()
     with clean_environment() as removed, only_once():
         if resume is not None:
-            require_resume_alone(OUTPUTS)
+            options.require_resume_alone(OUTPUTS)
             session = Session.load(resume)
             require_asked()
         else:
             session = Session(
                 folder=journal.new_path("drawn", ""), seeds=parse_seeds(seeds), rounds=rounds,
-                scale=scale, rest_s=rest_s, seed=resolve_seed(seed), floor=floor,
+                scale=scale, rest_s=rest_s, seed=options.resolve_seed(seed), floor=floor,
                 allocators=chosen(console, names, libraries),
             )  # fmt: skip
             session.facts = facts_of(

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from hakmem import environment
+from hakmem import environment, options
 from hakmem.allocators.peers import (
     HARDENED_NAMES,
     USUAL_NAMES,
@@ -14,13 +14,7 @@ from hakmem.allocators.peers import (
     repository_root,
 )
 from hakmem.documents import write_json
-from hakmem.errors import REFUSED, UserError
-from hakmem.options import (
-    INTERRUPTED,
-    allocator_options,
-    chosen_allocators,
-    json_option,
-)
+from hakmem.errors import INTERRUPTED, REFUSED, UserError
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from hakmem.running.proof import peer_served
@@ -37,9 +31,11 @@ Found = dict[str, list[Ending]]
 
 
 @click.command()
-@allocator_options(usual="hakmem's two builds, hardened allocators, and all others that are there")
+@options.allocator_options(
+    usual="hakmem's two builds, hardened allocators, and all others that are there"
+)
 @click.option("--list", "only_list", is_flag=True, help="Say which cases there are.")
-@json_option()
+@options.json_option()
 def misuse(
     names: str | None,
     libraries: tuple[str, ...],
@@ -64,7 +60,7 @@ def misuse(
     interrupted = False
     with clean_environment(), only_once():
         notes: list[str] = []
-        allocators = chosen_allocators(names, libraries, notes, usual=NAMES)
+        allocators = options.chosen_allocators(names, libraries, notes, usual=NAMES)
         tables.print_notes(console, notes)
         facts = facts_of(allocators, program, cases)
         try:

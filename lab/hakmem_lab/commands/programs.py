@@ -3,22 +3,12 @@
 from pathlib import Path
 
 import click
+from hakmem import options
 from hakmem.allocators.peers import USUAL_HELP
 from hakmem.destinations import WORD
 from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.measuring import journal
-from hakmem.options import (
-    InputFile,
-    allocator_options,
-    json_option,
-    plot_option,
-    refuse,
-    require_resume_alone,
-    resolve_seed,
-    resume_folder_option,
-    seed_option,
-)
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich.console import Console
@@ -39,14 +29,16 @@ from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_o
               help="Those to find causes with, those to judge by, or both.")  # fmt: skip
 @click.option("--count", "counted", is_flag=True, help="Count smaller inputs under valgrind, once.")
 @rounds_and_scale("of each program", "Size of the inputs")
-@allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
-@seed_option()
-@click.option("--catalogue", type=InputFile(), default=CATALOGUE,
+@options.allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
+@options.seed_option()
+@click.option("--catalogue", type=options.InputFile(), default=CATALOGUE,
               help="Programs of yours, as in lab/hakmem_lab/programs.toml.")  # fmt: skip
 @click.option("--list", "listed", is_flag=True, help="List the programs and what they lack.")
-@resume_folder_option("show a finished one")
-@json_option()
-@plot_option("--picture", "picture_path", "Draw CPU time and memory beside each peer, as SVG.")
+@options.resume_folder_option("show a finished one")
+@options.json_option()
+@options.plot_option(
+    "--picture", "picture_path", "Draw CPU time and memory beside each peer, as SVG."
+)
 def programs(
     wanted: str | None,
     which: str,
@@ -72,13 +64,13 @@ def programs(
     console = tables.make_console()
     with clean_environment() as removed, only_once():
         if resume is not None:
-            require_resume_alone({"json_path", "picture_path"})
+            options.require_resume_alone({"json_path", "picture_path"})
             session = Session.load(resume)
         else:
             if wanted is not None:
-                refuse("--programs names them", {"which"})
+                options.refuse("--programs names them", {"which"})
             if counted:
-                refuse("--count runs each once", {"rounds"})
+                options.refuse("--count runs each once", {"rounds"})
             found = chosen_programs(read_catalogue(catalogue), which, wanted)
             if listed:
                 console.print(list_table(found, counted))
@@ -90,7 +82,7 @@ def programs(
             session = Session(
                 folder=journal.new_path("programs", ""), catalogue=str(catalogue.absolute()),
                 names=",".join(one.name for one in found), rounds=1 if counted else rounds,
-                scale=scale, seed=resolve_seed(seed), counted=counted,
+                scale=scale, seed=options.resolve_seed(seed), counted=counted,
                 allocators=chosen(console, names, libraries),
             )  # fmt: skip
             how = "counted under valgrind" if counted else f"{rounds} rounds, pinned"

@@ -6,7 +6,8 @@ import click
 from hakmem.allocators.peers import repository_root
 from hakmem.destinations import output_option
 from hakmem.documents import MARKDOWN, write_text
-from hakmem.options import INTERRUPTED, InputFile
+from hakmem.errors import INTERRUPTED
+from hakmem.options import InputFile
 from hakmem.output import tables
 from rich.console import Console
 

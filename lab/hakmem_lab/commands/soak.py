@@ -7,31 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
-from hakmem import environment
+from hakmem import environment, options
 from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.allocators.settings import check, settings_for, split_pair
 from hakmem.documents import write_json, write_text
-from hakmem.errors import UserError
+from hakmem.errors import INTERRUPTED, UserError
 from hakmem.extras import require_asked
 from hakmem.measuring import journal
 from hakmem.measuring.percentages import PERCENT
-from hakmem.options import (
-    INTERRUPTED,
-    InputFile,
-    allocator_options,
-    chosen_allocators,
-    csv_option,
-    html_option,
-    json_option,
-    number_option,
-    plot_option,
-    refuse_beside,
-    resolve_seed,
-    seed_option,
-    set_option,
-    split_command,
-    stacked,
-)
 from hakmem.output import tables
 from hakmem.running import interruption
 from hakmem.running import programs as program_files
@@ -83,20 +66,22 @@ def judging_options() -> Callable:
     def share_option(name: str, default: str, text: str) -> Callable:
         return click.option(name, type=PERCENT, default=default, show_default=True, help=text)
 
-    return stacked(
+    return options.stacked(
         share_option("--max-rss-drift", "5%", "Rise or fall of resident memory that passes."),
         share_option("--max-throughput-loss", "5%", "Fall of throughput that passes."),
         share_option("--max-cv", "2%", "Variation of throughput that passes, or the best other's."),
-        json_option(),
-        plot_option("--plot", "plot_path", "Write memory, speed and latency as .svg or .png."),
-        html_option(),
+        options.json_option(),
+        options.plot_option(
+            "--plot", "plot_path", "Write memory, speed and latency as .svg or .png."
+        ),
+        options.html_option(),
     )
 
 
 @click.group(invoke_without_command=True)
-@number_option("--minutes", "How long; with --resume, in all.", 60.0, 0.001)
-@allocator_options()
-@number_option(
+@options.number_option("--minutes", "How long; with --resume, in all.", 60.0, 0.001)
+@options.allocator_options()
+@options.number_option(
     "--epoch epoch_s",
     "Seconds of an epoch under the first allocator; all do the same work.",
     2.0,
@@ -110,12 +95,12 @@ def judging_options() -> Callable:
     metavar="NAME=COMMAND",
     help="A program to start afresh each round, instead of random_mixed and larson.",
 )
-@set_option("A variable for every program, such as HAKMEM_PROFILE=lean; told in the file.")
-@seed_option()
-@csv_option(soak_file.COLUMNS, soak_file.MARK)
+@options.set_option("A variable for every program, such as HAKMEM_PROFILE=lean; told in the file.")
+@options.seed_option()
+@options.csv_option(soak_file.COLUMNS, soak_file.MARK)
 @click.option(
     "--resume",
-    type=InputFile(),
+    type=options.InputFile(),
     metavar="FILE",
     help="Continue the run of this CSV, with what it was started with.",
 )
@@ -146,13 +131,13 @@ def soak(
     check_plot(wanted.plot_path)
     console = tables.make_console()
     if resume is not None:
-        refuse_beside("the file of --resume says how the run is made", BESIDE_RESUME)
+        options.refuse_beside("the file of --resume says how the run is made", BESIDE_RESUME)
         run = resumed(console, resume, 60 * minutes)
         require_asked()
     else:
         if csv_path is not None and csv_path.exists():
             raise UserError(f"--csv: {csv_path} is there already: --resume continues it", 2)
-        load = LongLoad(soaking.TRIAL_STEPS, resolve_seed(seed))
+        load = LongLoad(soaking.TRIAL_STEPS, options.resolve_seed(seed))
         notes: list[str] = []
         chosen = usable_allocators(names, libraries, settings, notes)
         loads = repeated_programs(programs)
@@ -167,7 +152,7 @@ def soak(
 
 
 @soak.command()
-@click.argument("file", type=InputFile())
+@click.argument("file", type=options.InputFile())
 @judging_options()
 def analyse(file: Path, **judging) -> None:
     """Judge the epochs in FILE, a CSV of an earlier soak.
@@ -188,7 +173,7 @@ def check_plot(path: Path | None) -> None:
 def usable_allocators(
     names: str | None, libraries: Sequence[str], settings: Sequence[str], notes: list[str]
 ) -> list[Allocator]:
-    chosen = chosen_allocators(names, libraries, notes)
+    chosen = options.chosen_allocators(names, libraries, notes)
     given = settings_for("--set", settings, chosen, notes)
     return [replace(a, settings={**a.settings, **given}) for a in chosen]
 
@@ -200,7 +185,7 @@ def repeated_programs(texts: Sequence[str]) -> dict[str, list[str]]:
     for name, _ in given:
         if names.count(name) > 1:
             raise UserError(f"--program: the name '{name}' is taken", 2)
-    commands = {name: split_command("--program", command) for name, command in given}
+    commands = {name: options.split_command("--program", command) for name, command in given}
     for command in commands.values():
         program_files.require_servable(command)
     return commands or {

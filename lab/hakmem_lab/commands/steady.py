@@ -3,7 +3,8 @@
 import click
 from hakmem import environment
 from hakmem.allocators.peers import find, require_usable
-from hakmem.options import INTERRUPTED, number_option, rows_option
+from hakmem.errors import INTERRUPTED
+from hakmem.options import number_option, rows_option
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich.table import Table

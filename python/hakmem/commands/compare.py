@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from hakmem import environment
+from hakmem import environment, options
 from hakmem.allocators.peers import Allocator, find
 from hakmem.documents import HTML, write_json, write_text
-from hakmem.errors import UserError
+from hakmem.errors import INTERRUPTED, UserError
 from hakmem.experiments.comparison import (
     MEMORY_FACT,
     NOT_LOOKED_AT,
@@ -37,24 +37,6 @@ from hakmem.measuring.rotation import (
     require_metric,
     run_rounds,
 )
-from hakmem.options import (
-    INTERRUPTED,
-    PROGRAM_LAST,
-    InputFile,
-    allocator_options,
-    chosen_allocators,
-    cpu_option,
-    html_option,
-    json_option,
-    metric_options,
-    number_option,
-    pairs_option,
-    refuse_beside,
-    resolve_cpus,
-    resolve_seed,
-    seed_option,
-    timeout_option,
-)
 from hakmem.output import tables
 from hakmem.running import interruption, programs
 from hakmem.running.proof import IDLE, LIMIT, hakmem_served, peer_served
@@ -77,14 +59,14 @@ class Plan:
 
 @click.command(
     short_help="Compare allocators on a program of yours.",
-    context_settings=PROGRAM_LAST,
+    context_settings=options.PROGRAM_LAST,
 )
-@pairs_option(10)
-@allocator_options()
-@metric_options()
+@options.pairs_option(10)
+@options.allocator_options()
+@options.metric_options()
 @workload_options()
 @click.option("--syscalls", is_flag=True, help="Count system calls too, in runs under strace.")
-@number_option(
+@options.number_option(
     "--idle idle_s",
     "RSS after idle is measured where PROGRAM uses no CPU for at least so long, at the end of "
     "its longest such rest. 0: neither that nor RSS at end is measured.",
@@ -92,15 +74,15 @@ class Plan:
     0.0,
     metavar="SECONDS",
 )
-@timeout_option()
-@cpu_option("none")
-@seed_option()
-@json_option()
-@html_option()
+@options.timeout_option()
+@options.cpu_option("none")
+@options.seed_option()
+@options.json_option()
+@options.html_option()
 @click.option(
     "--from",
     "source",
-    type=InputFile(),
+    type=options.InputFile(),
     metavar="JOURNAL",
     help="Measure nothing: show the tables of an earlier run again, also of one that was killed. "
     "--json and --html write its files.",
@@ -138,7 +120,7 @@ def compare(
     """
     console = tables.make_console()
     if source is not None:
-        refuse_beside("--from measures nothing", {"source", "json_path", "html_path"})
+        options.refuse_beside("--from measures nothing", {"source", "json_path", "html_path"})
         require_asked()
         report_again(console, source, json_path, html_path)
         return
@@ -146,11 +128,16 @@ def compare(
     if syscalls and work.is_server:
         raise UserError("--syscalls: not with --server", 2)
     how = Plan(
-        pairs, resolve_seed(seed), resolve_cpus(cpu, None), metric, lower_is_better, syscalls
+        pairs,
+        options.resolve_seed(seed),
+        options.resolve_cpus(cpu, None),
+        metric,
+        lower_is_better,
+        syscalls,
     )
     require_metric(metric, lower_is_better)
     notes = programs.examine(work.command).notes + environment_notes()
-    chosen = chosen_allocators(names, libraries, notes)
+    chosen = options.chosen_allocators(names, libraries, notes)
     require_asked()
     rows = [
         replace(row, idle_s=idle_s, limit_s=limit_s, runner=work.runner)

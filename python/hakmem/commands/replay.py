@@ -8,24 +8,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from hakmem import environment
+from hakmem import environment, options
 from hakmem.commands.compare import Plan, finish, measure, show_all
 from hakmem.documents import write_json
 from hakmem.errors import UserError
 from hakmem.experiments.comparison import Comparison, document
 from hakmem.measuring.measures import FAULTS, PEAK_RSS, measures_for
 from hakmem.measuring.rotation import OPS_PER_SECOND
-from hakmem.options import (
-    InputFile,
-    allocator_options,
-    chosen_allocators,
-    json_option,
-    pairs_option,
-    refuse_beside,
-    resolve_cpus,
-    resolve_seed,
-    seed_option,
-)
 from hakmem.output import tables
 from hakmem.running import interruption
 from hakmem.traces.trace_replay import enough_passes, replay_command, replay_contenders
@@ -41,12 +30,12 @@ SPEED = replace(measures_for(OPS_PER_SECOND)[0], told="replayed the trace {x} ti
 
 
 @click.command()
-@allocator_options()
-@pairs_option(15)
-@seed_option()
+@options.allocator_options()
+@options.pairs_option(15)
+@options.seed_option()
 @click.option("--summary", "summary_only", is_flag=True, help="Only say what the trace holds.")
-@json_option()
-@click.argument("trace", type=InputFile())
+@options.json_option()
+@click.argument("trace", type=options.InputFile())
 def replay(
     names: str | None,
     libraries: tuple[str, ...],
@@ -63,7 +52,7 @@ def replay(
     """
     console = tables.make_console()
     if summary_only:
-        refuse_beside("--summary measures nothing", {"summary_only", "json_path", "trace"})
+        options.refuse_beside("--summary measures nothing", {"summary_only", "json_path", "trace"})
     held = summarise_trace(trace.absolute())
     if not held.calls:
         raise UserError(f"{trace} holds no events: the program had made no call of malloc yet", 2)
@@ -74,8 +63,8 @@ def replay(
         if json_path is not None:
             write_json(json_path, "replay --summary", summary_document(held))
         return
-    cpus = resolve_cpus("none" if held.lanes > 1 else "auto", None)
-    how = Plan(pairs, resolve_seed(seed), cpus)
+    cpus = options.resolve_cpus("none" if held.lanes > 1 else "auto", None)
+    how = Plan(pairs, options.resolve_seed(seed), cpus)
     found = compared(console, held, names, libraries, how)
     if found.figures:
         show_all(console, found)
@@ -92,7 +81,7 @@ def compared(
     how: Plan,
 ) -> Comparison:
     notes = held.remarks()
-    chosen = chosen_allocators(names, libraries, notes)
+    chosen = options.chosen_allocators(names, libraries, notes)
     once = replay_command(held.path, 1)
     rows = replay_contenders(chosen, once)
     passes = enough_passes(rows[0].run(how.cpus))
