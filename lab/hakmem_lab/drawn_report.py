@@ -1,7 +1,7 @@
 """How the figures of `hakmem drawn` are shown: tables, JSON, and a page with pictures."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 
 from hakmem.errors import UserError
@@ -188,8 +188,3 @@ def seeds_table(results: Results) -> Table:
 
 def middle(value: Interval | None) -> float | None:
     return value.median if value else None
-
-
-def problems_of(results: Results, name: str) -> Mapping[int, str]:
-    """The seeds at which an allocator has failed."""
-    return {one.seed: one.problems[name] for one in results.seeds if name in one.problems}

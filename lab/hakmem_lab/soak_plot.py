@@ -9,8 +9,6 @@ from hakmem.output import report
 
 from hakmem_lab.soak_file import Epoch
 
-FORMATS = (".svg", ".png")
-
 
 @dataclass(frozen=True)
 class Curve:

@@ -3,13 +3,14 @@
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from hakmem.documents import write_json, write_text
 from hakmem.measuring.statistics import Interval
 
 from hakmem_lab.suite import PRELOAD
-from hakmem_lab.suite_results import RESULTS, Entry, Results, RowResult, as_json
+from hakmem_lab.suite_results import RESULTS, Entry, Results, RowResult
 
 RESULTS_CSV = "results.csv"
 SCENARIOS_CSV = "scenarios.csv"
@@ -24,10 +25,6 @@ COLUMNS = (
 SCENARIO_COLUMNS = (
     "allocator", "scenario", "iterations", "avg_ns", "soft_pf", "hard_pf", "rss_kb", "ops_per_sec",
 )  # fmt: skip
-
-
-def write_results(results: Results, path: Path) -> None:
-    write_json(path, "bench", as_json(results))
 
 
 def write_csv(results: Results, path: Path) -> None:
@@ -97,6 +94,6 @@ def table_text(columns: Sequence[str], lines: Sequence[Sequence]) -> str:
 
 def write_figures(results: Results, folder: Path) -> None:
     """What is cheap enough to be brought up to date after every row."""
-    write_results(results, folder / RESULTS)
+    write_json(folder / RESULTS, "bench", asdict(results))
     write_csv(results, folder / RESULTS_CSV)
     write_scenarios(results, folder / SCENARIOS_CSV)

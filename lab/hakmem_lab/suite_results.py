@@ -6,7 +6,7 @@ whole 95 % interval lies below 1.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
 
@@ -280,10 +280,6 @@ def lost_rows(rows: Sequence[RowResult]) -> list[tuple[RowResult, Entry]]:
     """Where a peer beats the baseline beyond the noise, the worst first."""
     found = [(row, e) for row in rows for e in row.entries if e.verdict == LOST]
     return sorted(found, key=lambda pair: pair[1].ratio.median)
-
-
-def as_json(results: Results) -> dict:
-    return asdict(results)
 
 
 def read(folder: Path) -> Results:

@@ -452,7 +452,7 @@ def test_who_failed_is_no_peer_of_that_seed():
     assert found.seeds[0].best_peer == "c"
     assert drawn_report.problem_lines(found) == ["seed 1: b: exit status 1"]
     ours = drawn_results.collect(session, [measured(1, one, "a")])
-    assert SPEED not in ours.shares and drawn_report.problems_of(ours, "a") == {1: "exit status 1"}
+    assert SPEED not in ours.shares and ours.seeds[0].problems == {"a": "exit status 1"}
     # A page can be made of it nevertheless.
     assert "exit status 1" in drawn_report.page(session, ours)
 

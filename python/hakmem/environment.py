@@ -10,9 +10,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
 
 SETTING_PREFIXES = ("HAKMEM_", "GLIBC_TUNABLES", "MALLOC_", "MIMALLOC_", "TCMALLOC_")
 # These tell us where a library is, and mean nothing to the allocator.
@@ -54,13 +58,11 @@ def host_takes_memory() -> bool:
 
 def compiler_of(library: Path) -> str:
     """The compiler a library says it was built by, from its .comment section."""
-    if shutil.which("readelf") is None:
-        return "unknown (no readelf)"
-    answer = subprocess.run(
-        ["readelf", "-p", ".comment", str(library)], capture_output=True, text=True, check=False
-    ).stdout
-    named = [found.strip() for found in re.findall(r"^\s*\[\s*\w+\]\s+(.+)$", answer, re.MULTILINE)]
-    return ", ".join(dict.fromkeys(named)) or "unknown"
+    with suppress(ELFError, OSError), library.open("rb") as file:
+        if section := ELFFile(file).get_section_by_name(".comment"):
+            named = section.data().decode(errors="replace").split("\0")
+            return ", ".join(dict.fromkeys(filter(None, named)))
+    return "unknown"
 
 
 def revision_of(folder: Path) -> str:

@@ -26,7 +26,7 @@ from hakmem.allocators.peers import (
 from hakmem.allocators.recipes import RECIPES
 from hakmem.allocators.settings import split_pair, without_repeats
 from hakmem.destinations import WORD, output_option
-from hakmem.documents import HTML, JSON, PICTURE, Kind, table_kind
+from hakmem.documents import HTML, JSON, PICTURE, PICTURE_ENDINGS, Kind, table_kind
 from hakmem.environment import allowed_cpus, default_cpu
 from hakmem.errors import WRONG_USE, UserError
 from hakmem.extras import MATPLOTLIB, NEEDED, needing
@@ -262,14 +262,8 @@ def metric_options() -> Decorator:
 
 
 def timeout_option() -> Decorator:
-    return click.option(
-        "--timeout",
-        "limit_s",
-        default=0.0,
-        type=FiniteRange(0),
-        metavar="SECONDS",
-        help="End a run that takes longer: its allocator has failed. 0, the default: no limit.",
-    )
+    text = "End a run that takes longer: its allocator has failed. 0: no limit."
+    return number_option("--timeout limit_s", text, 0.0, 0.0, metavar="SECONDS")
 
 
 def stdin_option(each: str = "") -> Decorator:
@@ -319,14 +313,21 @@ def json_option() -> Decorator:
 
 
 def html_option() -> Decorator:
-    return plot_option("--html", "html_path", "Write a report with plots, in one file.", HTML)
+    return plot_option("--html", "html_path", "Write a report with plots, in one file.", (), HTML)
 
 
-def plot_option(name: str, parameter: str, text: str, kind: Kind = PICTURE) -> Decorator:
+def plot_option(
+    name: str,
+    parameter: str,
+    text: str,
+    endings: Sequence[str] = PICTURE_ENDINGS,
+    kind: Kind = PICTURE,
+) -> Decorator:
     """An option that names a file with plots in it."""
     return output_option(
-        name, parameter, text=f"{text} {NEEDED}", kind=kind, callback=needing(MATPLOTLIB)
-    )
+        name, parameter, text=f"{text} {NEEDED}", kind=kind, callback=needing(MATPLOTLIB),
+        endings=endings,
+    )  # fmt: skip
 
 
 def csv_option(columns: Sequence[str], comment: str = "") -> Decorator:

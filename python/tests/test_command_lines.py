@@ -554,7 +554,7 @@ def test_help_of_a_command_that_is_not_installed(name):
 @pytest.mark.parametrize(
     ("command", "option", "words"),
     [
-        ("compare", "--timeout", "0, the default: no limit"),
+        ("compare", "--timeout", "0: no limit"),
         ("compare", "--stop", "30 s"),
         ("ab", "--confidence", "99% or 0.99"),
         ("ab", "--pairs", "one run of A and one of B"),

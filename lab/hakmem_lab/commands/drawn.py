@@ -6,7 +6,6 @@ import click
 from hakmem import options
 from hakmem.allocators.peers import USUAL_HELP
 from hakmem.documents import write_json, write_text
-from hakmem.errors import UserError
 from hakmem.extras import require_asked
 from hakmem.measuring import journal
 from hakmem.output import tables
@@ -29,11 +28,6 @@ def rounds_and_scale(where: str, what: str) -> options.Decorator:
         options.number_option("--rounds", f"Runs of each allocator {where}.", 5, 1),
         options.number_option("--scale", f"{what} in percent.", 100, 1, 100_000),
     )
-
-
-def require_svg(picture_path: Path | None) -> None:
-    if picture_path is not None and picture_path.suffix != ".svg":
-        raise UserError(f"--picture: '{picture_path}' does not end in .svg", 2)
 
 
 @click.command()
@@ -59,7 +53,9 @@ def require_svg(picture_path: Path | None) -> None:
 @options.seed_option()
 @options.resume_folder_option("make tables and files of a finished one")
 @options.html_option()
-@options.plot_option("--picture", "picture_path", "Draw speed and memory beside each peer, as SVG.")
+@options.plot_option(
+    "--picture", "picture_path", "Draw speed and memory beside each peer.", (".svg",)
+)
 def drawn(
     seeds: str,
     rounds: int,
@@ -81,7 +77,6 @@ def drawn(
     of what is finished, --resume goes on. Ends with status 1 when the baseline has failed
     somewhere or a library did not serve.
     """
-    require_svg(picture_path)
     console = tables.make_console()
     with clean_environment() as removed, only_once():
         if resume is not None:
@@ -151,6 +146,6 @@ def conclude(
     unproven = {name: why for name, said in session.served.items() if (why := why_unproven(said))}
     for name, why in unproven.items():
         console.print(f"{name}: {why}", soft_wrap=True)
-    failed = drawn_report.problems_of(results, session.baseline)
+    failed = any(session.baseline in one.problems for one in results.seeds)
     if unproven or failed or not results.seeds:
         raise SystemExit(1)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hakmem_lab import programs_report, programs_results
-from hakmem_lab.commands.drawn import require_svg, rounds_and_scale
+from hakmem_lab.commands.drawn import rounds_and_scale
 from hakmem_lab.drawn_report import picture_of_peers
 from hakmem_lab.programs import ALL, CATALOGUE, SETS, Program, inputs_of, read_catalogue
 from hakmem_lab.programs import chosen as chosen_programs
@@ -37,7 +37,7 @@ from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_o
 @options.resume_folder_option("show a finished one")
 @options.json_option()
 @options.plot_option(
-    "--picture", "picture_path", "Draw CPU time and memory beside each peer, as SVG."
+    "--picture", "picture_path", "Draw CPU time and memory beside each peer.", (".svg",)
 )
 def programs(
     wanted: str | None,
@@ -60,7 +60,6 @@ def programs(
     and files of what is finished, --resume goes on. Ends with status 1 when the baseline has failed
     somewhere, or a program could not be run.
     """
-    require_svg(picture_path)
     console = tables.make_console()
     with clean_environment() as removed, only_once():
         if resume is not None:

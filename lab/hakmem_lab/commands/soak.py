@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import click
@@ -34,42 +34,42 @@ from hakmem_lab.soak_judging import (
     rounds_needed,
     share,
 )
-from hakmem_lab.soak_plot import FORMATS, draw, write_picture
+from hakmem_lab.soak_plot import draw, write_picture
 from hakmem_lab.soaking import LongLoad, Soak
 
 # A machine's speed changes within minutes.
 MARGIN = 1.2
 # What a run is made of cannot change in its middle.
-BESIDE_RESUME = {"resume", "minutes", "max_rss_drift", "max_throughput_loss", "max_cv", "json_path",
+BESIDE_RESUME = {"resume", "minutes", "rss_drift", "throughput_loss", "variation", "json_path",
                  "plot_path", "html_path"}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Wanted:
+@dataclass(frozen=True, kw_only=True)
+class Wanted(Thresholds):
     """What to judge by and which files to write."""
 
-    max_rss_drift: float
-    max_throughput_loss: float
-    max_cv: float
     json_path: Path | None
     plot_path: Path | None
     html_path: Path | None
-
-    @property
-    def thresholds(self) -> Thresholds:
-        return Thresholds(self.max_rss_drift, self.max_throughput_loss, self.max_cv)
 
 
 def judging_options() -> Callable:
     """The fields of Wanted."""
 
     def share_option(name: str, default: str, text: str) -> Callable:
-        return click.option(name, type=PERCENT, default=default, show_default=True, help=text)
+        how = {"type": PERCENT, "default": default, "show_default": True, "help": text}
+        return click.option(*name.split(), **how)
 
     return options.stacked(
-        share_option("--max-rss-drift", "5%", "Rise or fall of resident memory that passes."),
-        share_option("--max-throughput-loss", "5%", "Fall of throughput that passes."),
-        share_option("--max-cv", "2%", "Variation of throughput that passes, or the best other's."),
+        share_option(
+            "--max-rss-drift rss_drift", "5%", "Rise or fall of resident memory that passes."
+        ),
+        share_option(
+            "--max-throughput-loss throughput_loss", "5%", "Fall of throughput that passes."
+        ),
+        share_option(
+            "--max-cv variation", "2%", "Variation of throughput that passes, or the best other's."
+        ),
         options.json_option(),
         options.plot_option(
             "--plot", "plot_path", "Write memory, speed and latency as .svg or .png."
@@ -128,7 +128,6 @@ def soak(
     if context.invoked_subcommand is not None:
         return
     wanted = Wanted(**judging)
-    check_plot(wanted.plot_path)
     console = tables.make_console()
     if resume is not None:
         options.refuse_beside("the file of --resume says how the run is made", BESIDE_RESUME)
@@ -160,14 +159,8 @@ def analyse(file: Path, **judging) -> None:
     Ends with status 0 when hakmem passes, 1 when it fails, 2 when there are too few epochs.
     """
     wanted = Wanted(**judging)
-    check_plot(wanted.plot_path)
     require_asked()
     raise SystemExit(0 if conclude(tables.make_console(), file, wanted) else 1)
-
-
-def check_plot(path: Path | None) -> None:
-    if path is not None and path.suffix not in FORMATS:
-        raise UserError(f"--plot: {path} ends in none of {', '.join(FORMATS)}", 2)
 
 
 def usable_allocators(
@@ -332,7 +325,7 @@ def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     record = soak_file.read(path)
     notes = notes_of(record)
     try:
-        judged = judge(in_order(record), wanted.thresholds)
+        judged = judge(in_order(record), wanted)
     except UserError:
         tables.print_notes(console, notes)
         # What was measured is shown in any case.
@@ -404,7 +397,7 @@ def write_files(
         document = {
             "facts": dict(facts),
             "file": str(path),
-            "thresholds": asdict(wanted.thresholds),
+            "thresholds": {one.name: getattr(wanted, one.name) for one in fields(Thresholds)},
             "in_question": in_question(judged) if judged else None,
             "passed": passed,
             "notes": notes_of(record),

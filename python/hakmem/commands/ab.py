@@ -59,29 +59,26 @@ EXIT_STATUS = {
 }
 
 
-def side_options(letter: str, role: str):
+def side_options(letter: str, role: str) -> options.Decorator:
     """--a and --a-lib, or --b and --b-lib."""
-
-    def decorate(function):
-        setting = click.option(
+    return options.stacked(
+        click.option(
             f"--{letter}",
             f"{letter}_settings",
             multiple=True,
             metavar="NAME=VALUE",
             help=f"Setting of {letter.upper()}, {role}: hakmem's, or a variable of the program; "
             "may be repeated.",
-        )
-        library = click.option(
+        ),
+        click.option(
             f"--{letter}-lib",
             f"{letter}_library",
             default="hakmem",
             show_default=True,
             metavar="NAME|PATH",
             help=f"Allocator of {letter.upper()}: a name as for --with, or a library's path.",
-        )
-        return setting(library(function))
-
-    return decorate
+        ),
+    )
 
 
 @click.command(context_settings=options.PROGRAM_LAST)
@@ -176,8 +173,7 @@ def ab(
         **{name: describe_side(side, asked) for name, (side, asked) in sides.items()},
         **served(rows, {name: side for name, (side, _) in sides.items()}, notes),
     }
-    for note in notes:
-        console.print(f"note: {note}", soft_wrap=True)
+    tables.print_notes(console, notes)
     rotation = new_rotation(rows, chosen, seed, cpus)
     log = StoppingJournal(journal.new_path("ab"), goes_on=True)
     log.begin("ab", rotation, facts, plan=asdict(plan))
@@ -361,8 +357,7 @@ def conclude(
         console.print(sides_table(rotation))
     if rotation.interrupted:
         console.print(f"interrupted after {rotation.rounds_done} pairs")
-    for note in notes:
-        console.print(f"note: {note}", soft_wrap=True)
+    tables.print_notes(console, notes)
     tables.print_facts(console, facts)
     if json_path is not None and not rotation.is_void:
         write_json(json_path, "ab", document(rotation, decision, plan, facts))

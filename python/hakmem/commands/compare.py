@@ -28,11 +28,12 @@ from hakmem.measuring import journal
 from hakmem.measuring.measures import CPU, END_RSS, FAULTS, IDLE_RSS, PEAK_RSS, WALL
 from hakmem.measuring.rotation import (
     OPS_PER_SECOND,
+    WALL_METRIC_NAME,
     WALL_TIME,
     Contender,
     Metric,
     contenders,
-    metric_asked_for,
+    custom_metric,
     new_rotation,
     require_metric,
     run_rounds,
@@ -213,7 +214,8 @@ def metric_of(
 ) -> Metric:
     """The metric asked for, or what the first run that works prints."""
     if expression is not None:
-        return metric_asked_for(expression, lower_is_better)
+        is_wall = expression == WALL_METRIC_NAME
+        return WALL_TIME if is_wall else custom_metric(expression, lower_is_better)
     for row in rows:
         trial = row.run(cpus)
         if trial.start_error:
@@ -304,8 +306,7 @@ def show_all(console: Console, found: Comparison) -> None:
     show(console, found)
     for name, problem in found.problems.items():
         console.print(f"{name}: {problem}", soft_wrap=True)
-    for note in found.notes:
-        console.print(f"note: {note}", soft_wrap=True)
+    tables.print_notes(console, found.notes)
     # They are long, and in the files.
     shown = {name: said for name, said in found.facts.items() if name != "effective settings"}
     tables.print_facts(console, shown)

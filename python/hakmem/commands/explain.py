@@ -85,8 +85,6 @@ def explain(
     number too. The process is read from outside: no ptrace, no signal, no pause. PROGRAM keeps its
     input, output and exit status.
     """
-    if plot_path is not None and plot_path.suffix not in accounting_view.PICTURE_FORMATS:
-        raise UserError(f"--plot: {plot_path} must end in .svg or .png", 2)
     of_process = options.is_pid(target[0]) and not options.is_behind_dashes()
     pid = options.pid_of(target[0]) if of_process else 0
     if of_process and len(target) > 1:

@@ -79,15 +79,8 @@ def top(
     Memory by what it holds, rates, hit rates by size class, purges and budgets. Nothing is asked
     of the processes: what is shown is read from their statistics pages.
     """
-    chosen = [
-        name
-        for name, given in (
-            ("--once", once),
-            ("--prometheus", metrics_path is not None),
-            ("--serve", port is not None),
-        )
-        if given
-    ]
+    modes = {"--once": once, "--prometheus": metrics_path, "--serve": port}
+    chosen = [name for name, given in modes.items() if given]
     if len(chosen) > 1:
         raise UserError(f"{chosen[0]} and {chosen[1]} exclude each other", 2)
     if json_path is not None and not once:

@@ -113,23 +113,15 @@ def chosen_workload(
         raise UserError("--stdin is for PROGRAM, not for --server", 2)
     if load is None:
         raise UserError("--server needs --load, a command that uses the server", 2)
-    command, client = split("--server", server), split("--load", load)
+    command = options.split_command("--server", server)
+    client = options.split_command("--load", load)
+    for words in (command, client):
+        programs.require_program(words)
     if port is None and not any(PORT_MARK in word for word in command):
         raise UserError(f"--server: give --port N, or put {PORT_MARK} where the port stands", 2)
     programs.require_servable(command)
-    runner = ServerRunner(load=client, port=port, stop=signal_number(stop), ready_s=ready_s)
-    return Workload(command, runner)
-
-
-def split(option: str, text: str) -> tuple[str, ...]:
-    try:
-        words = tuple(shlex.split(text))
-    except ValueError as error:
-        raise UserError(f"{option}: cannot read '{text}': {error}", 2) from error
-    if not words:
-        raise UserError(f"{option}: there is no command in '{text}'", 2)
-    programs.require_program(words)
-    return words
+    runner = ServerRunner(load=tuple(client), port=port, stop=signal_number(stop), ready_s=ready_s)
+    return Workload(tuple(command), runner)
 
 
 def signal_number(text: str) -> int:

@@ -21,16 +21,16 @@ from pathlib import Path
 
 from hakmem.plain_text import last_lines, with_last_words
 from hakmem.running.launching import (
-    OUTPUT_LIMIT_BYTES,
     Outcome,
     Start,
+    costs_of,
+    end_of,
     launcher_arguments,
     run_once,
-    seen_kb,
     signal_name,
 )
 from hakmem.running.runners import Runner
-from hakmem.running.threads import seen_by
+from hakmem.running.threads import children_of, descendants, seen_by
 from hakmem.running.witness import Counter
 
 READY_LIMIT_S = 30.0
@@ -46,30 +46,6 @@ HOSTS = ("127.0.0.1", "::1")
 
 class ServerError(Exception):
     """Why a run does not count, in one line."""
-
-
-def processes() -> Iterator[tuple[int, int]]:
-    """Every process with its parent."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2]
-        except OSError:
-            continue
-        yield int(entry.name), int(fields.split()[1])
-
-
-def children_of(pid: int) -> set[int]:
-    return {one for one, parent in processes() if parent == pid}
-
-
-def descendants(pid: int) -> set[int]:
-    table = list(processes())
-    found = {pid}
-    while more := {one for one, parent in table if parent in found} - found:
-        found |= more
-    return found - {pid}
 
 
 @contextmanager
@@ -179,9 +155,7 @@ class Server:
 
     def said(self) -> str:
         with self.log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - OUTPUT_LIMIT_BYTES))
-            return file.read().decode(errors="replace")
+            return end_of(file)
 
     def last_words(self) -> str:
         return last_lines(self.said(), 1) or "nothing"
@@ -289,18 +263,9 @@ def least(own_s: float, limit_s: float) -> float:
 
 
 def combined(loaded: Outcome, server: Server) -> Outcome:
-    cost = server.cost
-    return replace(
-        loaded,
-        cpu_s=(cost["user_us"] + cost["system_us"]) / 1e6,
-        peak_rss_kb=cost["peak_rss_kb"],
-        minor_faults=cost["minor_faults"],
-        major_faults=cost["major_faults"],
-        # The loader's complaints and hakmem's counters are the server's.
-        stderr=f"{loaded.stderr}\n{server.said()}",
-        end_rss_kb=seen_kb(cost, "end_rss_kb"),
-        idle_rss_kb=seen_kb(cost, "idle_rss_kb"),
-    )
+    # The loader's complaints and hakmem's counters are the server's.
+    said = f"{loaded.stderr}\n{server.said()}"
+    return replace(loaded, stderr=said, **costs_of(server.cost))
 
 
 def failed(why: str, said: str = "") -> Outcome:
