@@ -20,7 +20,6 @@ from hakmem.allocators.peers import (
     PEERS,
     build_folder,
     find,
-    known_names,
     repository_root,
 )
 from hakmem.allocators.recipes import RECIPES
@@ -90,10 +89,6 @@ class Linked:
 
 class LinkError(Exception):
     """Why a program could not be linked with an archive, in one line."""
-
-
-def linkable_names() -> list[str]:
-    return [*known_names(), "floor"]
 
 
 def program_sources(program: str) -> tuple[Path, ...]:

@@ -141,11 +141,11 @@ def check_row(where: str, row: Row) -> None:
         raise UserError(f"{where}: work {row.work} is not within {lowest} to {highest}", 2)
 
 
-def require_distinct(path: Path, rows: Sequence[Row]) -> None:
+def require_distinct(path: Path, rows: Sequence) -> None:
     names = [row.name for row in rows]
     for name in names:
         if names.count(name) > 1:
-            raise UserError(f"{path}: two rows are named '{name}'", 2)
+            raise UserError(f"{path}: '{name}' is there twice", 2)
 
 
 def pick(rows: Sequence[Row], wanted: Iterable[str], what: str) -> list[Row]:

@@ -22,8 +22,7 @@ from small_build import BENCH, assert_in_order, compile_c
 
 from hakmem_lab import drawn_report, drawn_results
 from hakmem_lab.drawn_results import CHOSEN, NET, NET_CHOSEN, SPEED
-from hakmem_lab.drawn_run import Measured
-from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
+from hakmem_lab.drawn_run import Measured, Session, parse_seeds, seeds_text
 from hakmem_lab.shell import PLAN
 from hakmem_lab.spreads import costs_chosen_elsewhere
 

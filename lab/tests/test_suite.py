@@ -123,7 +123,7 @@ def test_rows_are_picked_by_name_pattern_and_group():
         (GOOD.replace("rounds = 3", 'rounds = "3"') + ROW, "rounds: '3' is not what belongs"),
         (GOOD.replace('title = "t"', "") + ROW, "missing 1 required positional argument: 'title'"),
         (GOOD + 'modes = ["fast"]\n' + ROW, "modes: 'fast' is none of preload, static"),
-        (GOOD + ROW + ROW, "two rows are named 'one'"),
+        (GOOD + ROW + ROW, "'one' is there twice"),
         (GOOD + ROW + "work = 5\n", "work and {work} in arguments belong together"),
         (GOOD + ROW + 'cpu = "two"\n', "cpu: 'two' is neither 'one' nor 'any'"),
         (GOOD + '[[row]]\nname = "a"\n', "argument: 'program'"),

@@ -164,7 +164,7 @@ def test_every_command_has_the_same_peers(tmp_path, monkeypatch, build):
     assert [note.count("not built") for note in notes] == [1, 0]
     built = dict.fromkeys(("mimalloc3", "jemalloc5"), there)
     monkeypatch.setattr(
-        "hakmem.options.find",
+        "hakmem.allocators.peers.find",
         lambda name: from_path(name, built[name]) if name in built else find(name),
     )
     assert usual_names([]) == "hakmem,glibc,mimalloc3,jemalloc5"

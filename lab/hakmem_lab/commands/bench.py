@@ -16,17 +16,16 @@ from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich.console import Console
 
-from hakmem_lab import suite_files
 from hakmem_lab.pages import page
 from hakmem_lab.shell import PLAN, clean_environment, end_interrupted, facts_of
 from hakmem_lab.suite import MODES, Row, load_suite, pick, suite_names
 from hakmem_lab.suite_plan import estimate_s, jobs_of, nominal_s, plan
-from hakmem_lab.suite_results import Results, RowResult, collect, row_result
-from hakmem_lab.suite_run import is_done, prove_peers, run_job
-from hakmem_lab.suite_session import Session
+from hakmem_lab.suite_results import Results, RowResult, collect, row_result, write_figures
+from hakmem_lab.suite_session import Session, is_done, prove_peers, run_job
 from hakmem_lab.suite_tables import show
 
 DEFAULT_SUITE = "quick"
+REPORT = "report.html"
 # Estimates are no better than this.
 LIMIT_SLACK = 1.1
 
@@ -59,7 +58,7 @@ def bench(**given) -> None:
     """Run SUITE (default: quick) under hakmem and its peers, in rounds.
 
     SUITE is a name of `--list` or the path of a TOML file. Results go to a folder of their own:
-    journals of the rounds, results.json, results.csv, scenarios.csv and report.html. Ends with
+    journals of the rounds, results.json, scenarios.csv and report.html. Ends with
     status 1 when something asked for has no figures, 130 after Ctrl-C; `--resume` goes on then.
     """
     console = tables.make_console()
@@ -87,7 +86,11 @@ def run_session(console: Console, session: Session, limit_s: float | None = None
         interrupted = False
     except KeyboardInterrupt:
         interrupted = True
-        leave_if_unplanned(console, session)
+        # Before there was a plan there is nothing to go on with.
+        if not (session.folder / PLAN).exists():
+            session.folder.rmdir()
+            console.print("interrupted before the first round")
+            raise SystemExit(INTERRUPTED) from None
     session.save()
     rows = sum(is_done(session, job) for job in session.jobs)
     finished = not interrupted and rows == len(session.jobs)
@@ -99,14 +102,6 @@ def run_session(console: Console, session: Session, limit_s: float | None = None
         end_interrupted(console, session, f"{rows} of {len(session.jobs)} rows")
     if any(row.problems() for row in results.rows):
         raise SystemExit(1)
-
-
-def leave_if_unplanned(console: Console, session: Session) -> None:
-    """Ends here when the interrupt came before there was a plan to go on with."""
-    if not (session.folder / PLAN).exists():
-        session.folder.rmdir()
-        console.print("interrupted before the first round")
-        raise SystemExit(INTERRUPTED)
 
 
 def list_suites(console: Console, name: str | None) -> None:
@@ -218,7 +213,7 @@ def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> N
             session.save()
             done[job.key] = row_result(session, job)
             results = collect(session, documents.now(), False, done)
-            suite_files.write_figures(results, session.folder)
+            write_figures(results, session.folder)
             remaining -= estimate_s(session, [job])
             progress.update(task, advance=1)
             # Known after a trial.
@@ -230,15 +225,15 @@ def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> N
 def conclude(console: Console, session: Session, results: Results) -> None:
     """Tables, and the files in the session's folder."""
     show(console, results)
-    suite_files.write_figures(results, session.folder)
+    write_figures(results, session.folder)
     html = page(
         f"{results.baseline} beside other allocators: hakmem bench {results.suite}",
         lambda console: show(console, results),
         results.facts | results.allocators,
         notes=[summary_line(results)],
     )
-    write_text(session.folder / suite_files.REPORT, html)
-    console.print(f"report: {session.folder / suite_files.REPORT}", soft_wrap=True)
+    write_text(session.folder / REPORT, html)
+    console.print(f"report: {session.folder / REPORT}", soft_wrap=True)
 
 
 def summary_line(results: Results) -> str:

@@ -13,9 +13,7 @@ from hakmem.running.interruption import only_once
 from hakmem.running.proof import why_unproven
 from rich.console import Console
 
-from hakmem_lab import drawn_report, drawn_results
-from hakmem_lab.drawn_run import Measured, all_measured, prove, run_all
-from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
+from hakmem_lab import drawn_report, drawn_results, drawn_run
 from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_of, make_folder
 
 DEFAULT_SEEDS = "1..20"
@@ -81,23 +79,24 @@ def drawn(
     with clean_environment() as removed, only_once():
         if resume is not None:
             options.require_resume_alone(OUTPUTS)
-            session = Session.load(resume)
+            session = drawn_run.Session.load(resume)
             require_asked()
         else:
-            session = Session(
-                folder=journal.new_path("drawn", ""), seeds=parse_seeds(seeds), rounds=rounds,
-                scale=scale, rest_s=rest_s, seed=options.resolve_seed(seed), floor=floor,
-                allocators=chosen(console, names, libraries),
+            session = drawn_run.Session(
+                folder=journal.new_path("drawn", ""), seeds=drawn_run.parse_seeds(seeds),
+                rounds=rounds, scale=scale, rest_s=rest_s, seed=options.resolve_seed(seed),
+                floor=floor, allocators=chosen(console, names, libraries),
             )  # fmt: skip
             session.facts = facts_of(
-                session.seed, session.allocators, removed, seeds=seeds_text(session.seeds),
+                session.seed, session.allocators, removed,
+                seeds=drawn_run.seeds_text(session.seeds),
                 rounds=f"{rounds} at scale {scale} %, order {session.seed}, rest {rest_s:g} s",
             )  # fmt: skip
             require_asked()
             make_folder(session.folder)
             session.save()
         finished = run(console, session)
-        results = drawn_results.collect(session, all_measured(session))
+        results = drawn_results.collect(session, drawn_run.all_measured(session))
         drawn_report.show(console, results)
         tables.print_facts(console, session.facts)
         write_json(session.folder / "drawn.json", "drawn", drawn_report.document(session, results))
@@ -110,12 +109,12 @@ def drawn(
     conclude(console, session, results, finished)
 
 
-def run(console: Console, session: Session) -> bool:
+def run(console: Console, session: drawn_run.Session) -> bool:
     """Proof of whose malloc serves, then all seeds; False when it was interrupted."""
     slices = len(session.seeds) * session.rounds * (len(session.allocators) + session.floor)
     width = len(str(session.seeds[-1]))
 
-    def told(measured: Measured, seconds: float) -> None:
+    def told(measured: drawn_run.Measured, seconds: float) -> None:
         one = drawn_results.collect(session, [measured]).seeds
         if one:
             console.print(seed_line(one[0], width, seconds), soft_wrap=True)
@@ -123,11 +122,11 @@ def run(console: Console, session: Session) -> bool:
     with tables.progress_line(console, "runs", slices) as progress:
         if not session.served:
             try:
-                prove(session, progress.say)
+                drawn_run.prove(session, progress.say)
             except KeyboardInterrupt:
                 return False
             session.save()
-        return run_all(session, progress.tick, told)
+        return drawn_run.run_all(session, progress.tick, told)
 
 
 def seed_line(one: drawn_results.SeedResult, width: int, seconds: float) -> str:
@@ -136,7 +135,7 @@ def seed_line(one: drawn_results.SeedResult, width: int, seconds: float) -> str:
 
 
 def conclude(
-    console: Console, session: Session, results: drawn_results.Results, finished: bool
+    console: Console, session: drawn_run.Session, results: drawn_results.Results, finished: bool
 ) -> None:
     """Where the files lie, and the exit status with what went wrong."""
     console.print(f"journals, drawn.json and drawn.html: {session.folder}", soft_wrap=True)

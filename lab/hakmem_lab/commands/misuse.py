@@ -93,19 +93,16 @@ def show(console: Console, found: Found) -> list[str]:
     if any(by_name.values()):
         console.print(verdict(by_name), soft_wrap=True)
         console.print(families_table(by_name))
-    problems = [text for name, endings in found.items() for text in odd_endings(name, endings)]
-    for text in problems:
-        console.print(text, soft_wrap=True, markup=False)
-    return problems
-
-
-def odd_endings(name: str, endings: Sequence[Ending]) -> list[str]:
-    """Controls that were not silent."""
-    return [
+    # Controls that were not silent.
+    problems = [
         f"{name}: {one.case} is correct, and was {one.outcome}: {one.words or one.status}"
+        for name, endings in found.items()
         for one in endings
         if misuse_cases.is_control(one.case) and not one.is_silent
     ]
+    for text in problems:
+        console.print(text, soft_wrap=True, markup=False)
+    return problems
 
 
 def verdict(by_name: dict[str, dict[str, Tally]]) -> str:

@@ -28,7 +28,6 @@ from hakmem.measuring.deciding import (
     Verdict,
     decide,
 )
-from hakmem.measuring.percentages import PERCENT
 from hakmem.measuring.rotation import (
     OPS_PER_SECOND,
     WALL_METRIC_NAME,
@@ -43,6 +42,7 @@ from hakmem.measuring.rotation import (
     run_rounds,
 )
 from hakmem.measuring.statistics import variation
+from hakmem.options import PERCENT
 from hakmem.output import tables
 from hakmem.plain_text import with_last_words
 from hakmem.running import interruption

@@ -11,9 +11,8 @@ from hakmem import environment, options
 from hakmem.commands.compare import Plan, finish, measure
 from hakmem.destinations import WORD
 from hakmem.documents import write_json
-from hakmem.experiments import latency_report
+from hakmem.experiments import latency_run
 from hakmem.experiments.comparison import Comparison
-from hakmem.experiments.latency_run import collect, latency_command, parse_sizes
 from hakmem.measuring.rotation import OPS_PER_SECOND, contenders
 from hakmem.output import tables
 from hakmem.running import interruption
@@ -53,7 +52,7 @@ def tail(
     """
     console = tables.make_console()
     how = Plan(pairs, options.resolve_seed(seed), options.resolve_cpus("auto", None))
-    command = latency_command(steps, how.seed, parse_sizes(sizes))
+    command = latency_run.latency_command(steps, how.seed, latency_run.parse_sizes(sizes))
     notes: list[str] = []
     chosen = options.chosen_allocators(names, libraries, notes)
     rows = contenders(chosen, command)
@@ -67,16 +66,16 @@ def tail(
         measure(console, found, how, rows, chosen, OPS_PER_SECOND)
     found.end()
     if found.figures:
-        latencies = collect(found.rotation)
+        latencies = latency_run.collect(found.rotation)
         # What is told of an allocator would be another malloc's.
-        told = [] if found.not_served else latency_report.summary(latencies)
+        told = [] if found.not_served else latency_run.summary(latencies)
         tables.print_summary(console, told)
-        console.print(latency_report.latency_table(latencies, console.width))
+        console.print(latency_run.latency_table(latencies, console.width))
         for name, problem in found.problems.items():
             console.print(f"{name}: {problem}", soft_wrap=True)
         tables.print_notes(console, found.notes)
         tables.print_facts(console, facts)
         if json_path is not None:
             document = {"facts": facts, "seed": how.seed, "rounds": found.rounds_done}
-            write_json(json_path, "tail", document | latency_report.latency_document(latencies))
+            write_json(json_path, "tail", document | latency_run.latency_document(latencies))
     finish(found)

@@ -91,19 +91,15 @@ def top(
         refuse(f"{chosen[0]} looks once at each request", {"interval_s"})
     require_asked()
     if metrics_path is not None:
-        write_metrics(metrics_path, pid)
+        from hakmem.processes import metrics
+
+        write_text(metrics_path, metrics.text(pid), METRICS)
     elif port is not None:
         serve(address, port, pid)
     elif once:
         show_once(pid, interval_s, json_path)
     else:
         watch(pid, interval_s)
-
-
-def write_metrics(path: Path, pid: int | None) -> None:
-    from hakmem.processes import metrics
-
-    write_text(path, metrics.text(pid), METRICS)
 
 
 def serve(address: str, port: int, pid: int | None) -> None:

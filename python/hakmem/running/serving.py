@@ -100,12 +100,9 @@ class Server:
             if time.monotonic() > deadline:
                 raise ServerError(f"the server does not answer after {limit_s:g} s")
             time.sleep(POLL_S)
-        self.find_process()
-        self.require_library()
-
-    def find_process(self) -> None:
-        """The launcher's child: a signal to it is a signal to the server."""
+        # The launcher's child: a signal to it is a signal to the server.
         self.pid = next(iter(children_of(self.launcher.pid)), 0)
+        self.require_library()
 
     def require_library(self) -> None:
         """The loader goes on without a library that it cannot load: look whether it is there."""
@@ -254,7 +251,9 @@ class ServerRunner(Runner):
         if idle_s:
             time.sleep(idle_s + REST_MARGIN_S)
         server.stop(self.stop, least(STOP_LIMIT_S, limit_s))
-        return combined(loaded, server), counted
+        # The loader's complaints and hakmem's counters are the server's.
+        said = f"{loaded.stderr}\n{server.said()}"
+        return replace(loaded, stderr=said, **costs_of(server.cost)), counted
 
 
 def least(own_s: float, limit_s: float) -> float:
@@ -262,16 +261,7 @@ def least(own_s: float, limit_s: float) -> float:
     return min(own_s, limit_s) if limit_s else own_s
 
 
-def combined(loaded: Outcome, server: Server) -> Outcome:
-    # The loader's complaints and hakmem's counters are the server's.
-    said = f"{loaded.stderr}\n{server.said()}"
-    return replace(loaded, stderr=said, **costs_of(server.cost))
-
-
 def failed(why: str, said: str = "") -> Outcome:
-    return Outcome(0, 0, 0.0, 0.0, 0, 0, 0, stdout="", stderr=only_loaders(said), failure=why)
-
-
-def only_loaders(said: str) -> str:
-    """What the loader complained of: the reason has the server's last words already."""
-    return "\n".join(line for line in said.splitlines() if "ld.so: object" in line)
+    # What the loader complained of: the reason has the server's last words already.
+    kept = "\n".join(line for line in said.splitlines() if "ld.so: object" in line)
+    return Outcome(0, 0, 0.0, 0.0, 0, 0, 0, stdout="", stderr=kept, failure=why)
