@@ -34,7 +34,7 @@ ifdef APP
 	@eval ".venv/bin/hakmem compare --rounds 5 -- $$HAKLAB_APP"
 else
 	@PYTHONMALLOC=malloc PYTHONHASHSEED=0 .venv/bin/hakmem compare --cpu auto --rounds 5 -- \
-		/usr/bin/python3 lab/hakmem_lab/workloads/records.py
+		/usr/bin/python3 lab/hakmem_lab/workloads/programs/objects.py 5 42
 endif
 
 # Tests that sweep or draw try other parts each day (tests/support/rotation.h); TEST_DAY=N repeats a day's.

@@ -34,7 +34,7 @@ train $bench/bench_prodcons 1 1 96 500000
 train $bench/bench_prodcons 1 1 512 300000
 train $bench/bench_thread_churn 600 100
 train $bench/bench_mid_large_mt 2 5000
-train /usr/bin/python3 lab/hakmem_lab/workloads/records.py 1 $seed
+train /usr/bin/python3 lab/hakmem_lab/workloads/programs/objects.py 2 $seed
 
 scripts/build.sh pgo-use hakmem
 for name in test_override_api test_override_override; do

@@ -16,8 +16,7 @@ from hakmem.measuring.measures import by_interval, speed_and_net
 from hakmem.measuring.rotation import Rotation
 from hakmem.measuring.statistics import Interval
 
-from hakmem_lab.drawn_run import Measured, problems, said
-from hakmem_lab.drawn_session import Session
+from hakmem_lab.drawn_run import Measured, Session, problems, said
 from hakmem_lab.shell import FLOOR
 from hakmem_lab.spreads import costs_chosen_elsewhere, geometric_mean_interval
 
@@ -258,7 +257,7 @@ def memory_mean(
 ) -> Interval | None:
     pairs = [(read(found[baseline]), read(found[peer])) for found in both]
     ratios = [
-        max(ours, LEAST_KB) / max(theirs, LEAST_KB)
+        ratio_to_least(ours, [theirs])
         for ours, theirs in pairs
         if ours is not None and theirs is not None
     ]

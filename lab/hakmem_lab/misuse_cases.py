@@ -115,24 +115,19 @@ def run_case(
     variables |= dict(settings or {})
     if library is not None:
         variables["LD_PRELOAD"] = str(library)
-    process = subprocess.Popen(
-        [str(program), case],
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
     try:
-        output, _ = process.communicate(timeout=limit_s)
+        ran = subprocess.run(
+            [str(program), case],
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=limit_s,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
         return Ending(case, HUNG)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    return judged(case, process.returncode, output[:OUTPUT_LIMIT])
+    return judged(case, ran.returncode, ran.stdout[:OUTPUT_LIMIT])
 
 
 def run_cases(

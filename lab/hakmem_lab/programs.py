@@ -2,7 +2,7 @@
 
 import fcntl
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TextIO
 from hakmem.allocators import cache
 from hakmem.errors import UserError
 
-from hakmem_lab.suite import read_toml
+from hakmem_lab.suite import from_table, read_toml, require_distinct
 
 WORKLOADS = Path(__file__).parent / "workloads"
 CATALOGUE = Path(__file__).parent / "programs.toml"
@@ -32,11 +32,11 @@ class Program:
     title: str
     set: str
     size: int
-    count: int
     command: str
-    prepare: Sequence[str] = ()
-    needs: Sequence[str] = ()
-    settings: Mapping[str, str] = field(default_factory=dict)
+    count: int = 0
+    prepare: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
     threads: int = 1
     load: str = ""
     fresh: str = ""
@@ -55,24 +55,17 @@ class Program:
 
 def read_catalogue(path: Path) -> list[Program]:
     """All programs of a file; one line about the first that is not as it must be."""
-    try:
-        found = [Program(**entry) for entry in read_toml(path)["program"]]
-        for one in found:
-            require_sound(one)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is no catalogue of programs: {error}", 2) from error
-    if len({one.name for one in found}) < len(found):
-        raise UserError(f"{path} has a name twice", 2)
+    entries = read_toml(path).get("program")
+    if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+        raise UserError(f"{path} is no catalogue of programs", 2)
+    found = [from_table(Program, f"{path}: program {i}", e) for i, e in enumerate(entries, 1)]
+    require_distinct(path, found)
+    for one in found:
+        if not one.name.replace("-", "").replace("+", "").isalnum():
+            raise UserError(f"{path}: '{one.name}' is no name", 2)
+        if one.set not in (CAUSES, JUDGING):
+            raise UserError(f"{path}: {one.name}: set: '{one.set}' is no {CAUSES} or {JUDGING}", 2)
     return found
-
-
-def require_sound(one: Program) -> None:
-    if not one.name.replace("-", "").replace("+", "").isalnum():
-        raise ValueError(f"'{one.name}' is no name")
-    if one.set not in (CAUSES, JUDGING):
-        raise ValueError(f"{one.name} is of the set '{one.set}', not {CAUSES} or {JUDGING}")
-    if type(one.size) is not int or one.size < 1 or type(one.count) is not int or one.count < 0:
-        raise ValueError(f"{one.name} has no size")
 
 
 def chosen(catalogue: Sequence[Program], which: str, names: str | None) -> list[Program]:

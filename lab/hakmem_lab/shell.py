@@ -192,7 +192,7 @@ def make_folder(folder: Path) -> None:
 
 
 def facts_of(
-    seed: int, allocators: Sequence[Allocator], removed: Mapping[str, str], **more: str
+    seed: int | None, allocators: Sequence[Allocator], removed: Mapping[str, str], **more: str
 ) -> dict[str, str]:
     """The machine, the commit, what was asked for, and what was taken out of the environment."""
     taken = " ".join(f"{name}={value}" for name, value in removed.items())

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from hakmem.documents import write_text
+from hakmem.documents import table_kind, write_text
 from hakmem.errors import UserError
 from hakmem.inputs import read_text
 from hakmem.plain_text import parse_json, printable
@@ -47,6 +47,7 @@ class Epoch:
 
 
 COLUMNS = tuple(field.name for field in fields(Epoch))
+KIND = table_kind(COLUMNS, MARK)
 # Nothing that ran has none of these.
 ABOVE_ZERO = {"round", "process", "epoch", "ops", "seconds", "ops_per_sec", "rss_kb",
               "peak_rss_kb"}  # fmt: skip

@@ -88,7 +88,8 @@ class LongProcess:
             line = ""
         if not line.startswith("Epoch = "):
             raise ProgramFailed(f"its long process ended: {self.last_words()}")
-        self._refuse_other_malloc()
+        if self.epochs == 0 and NOT_PRELOADED.search(words := self.last_words()):
+            raise ProgramFailed(f"its library was not loaded: {words}")
         self.epochs += 1
         return {name: float(value) for name, value in PAIR.findall(line)}
 
@@ -117,10 +118,6 @@ class LongProcess:
     def last_words(self) -> str:
         self._errors.seek(0)
         return last_lines(self._errors.read()) or "no message"
-
-    def _refuse_other_malloc(self) -> None:
-        if self.epochs == 0 and NOT_PRELOADED.search(self.last_words()):
-            raise ProgramFailed(f"its library was not loaded: {self.last_words()}")
 
 
 @dataclass

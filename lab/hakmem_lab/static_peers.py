@@ -20,7 +20,6 @@ from hakmem.allocators.peers import (
     PEERS,
     build_folder,
     find,
-    known_names,
     repository_root,
 )
 from hakmem.allocators.recipes import RECIPES
@@ -49,27 +48,6 @@ CXX_SUFFIXES = (".cc", ".cpp", ".cxx")
 
 
 @dataclass(frozen=True)
-class PackagedArchive:
-    """A Debian archive; one without a file name is not packaged."""
-
-    file_name: str
-    package: str
-    is_cxx: bool = False
-    libraries: tuple[str, ...] = ()
-
-
-PACKAGED = {
-    "mimalloc": PackagedArchive("", "libmimalloc-dev"),
-    "jemalloc": PackagedArchive("libjemalloc.a", "libjemalloc-dev", libraries=("-lm",)),
-    "tcmalloc": PackagedArchive("libtcmalloc_minimal.a", "libgoogle-perftools-dev", is_cxx=True),
-    "scudo": PackagedArchive(
-        "/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.scudo_standalone-x86_64.a",
-        "libclang-rt-19-dev",
-    ),
-}
-
-
-@dataclass(frozen=True)
 class Archive:
     """What is linked for one allocator; without a path, the C library's own malloc."""
 
@@ -82,6 +60,15 @@ class Archive:
     # Whether it gives out memory that can be used: the floor does not.
     is_allocator: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
+
+
+# Debian's archives with their packages; its mimalloc has none.
+PACKAGED = {
+    "mimalloc": ("", "libmimalloc-dev", {}),
+    "jemalloc": ("libjemalloc.a", "libjemalloc-dev", {"libraries": ("-lm",)}),
+    "tcmalloc": ("libtcmalloc_minimal.a", "libgoogle-perftools-dev", {"is_cxx": True}),
+    "scudo": (str(Path(PEERS["scudo"].file_name).with_suffix(".a")), PEERS["scudo"].package, {}),
+}
 
 
 @dataclass(frozen=True)
@@ -102,10 +89,6 @@ class Linked:
 
 class LinkError(Exception):
     """Why a program could not be linked with an archive, in one line."""
-
-
-def linkable_names() -> list[str]:
-    return [*known_names(), "floor"]
 
 
 def program_sources(program: str) -> tuple[Path, ...]:
@@ -133,7 +116,7 @@ def find_archive(name: str) -> Archive:
         path, problem = cache.archive_path(name), cache.archive_problem(name)
         return Archive(name, path, problem, RECIPES[name].is_cxx, settings=find(name).settings)
     if name in PEERS:
-        return packaged_archive(name, PACKAGED[name])
+        return packaged_archive(name, *PACKAGED[name])
     if name == "glibc":
         return Archive(name)
     if name == "floor":
@@ -145,12 +128,13 @@ def find_archive(name: str) -> Archive:
     return Archive(name, path, problem)
 
 
-def packaged_archive(name: str, known: PackagedArchive) -> Archive:
-    if not known.file_name:
-        return Archive(name, problem=f"Debian's {known.package} has no static archive")
-    path = DEBIAN_LIBRARIES / known.file_name
-    problem = "" if path.is_file() else f"not installed (package {known.package})"
-    return Archive(name, path, problem, known.is_cxx, known.libraries)
+def packaged_archive(name: str, file_name: str, package: str, how: Mapping) -> Archive:
+    if not file_name:
+        return Archive(name, problem=f"Debian's {package} has no static archive")
+    path = DEBIAN_LIBRARIES / file_name
+    return Archive(
+        name, path, "" if path.is_file() else f"not installed (package {package})", **how
+    )
 
 
 def link(sources: Sequence[Path], name: str) -> Linked:

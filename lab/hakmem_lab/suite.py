@@ -24,17 +24,6 @@ MODES = (PRELOAD, STATIC)
 GROUP_MARK = "group:"
 # How far a row's work may be scaled when it names no bounds.
 WORK_RANGE = 100
-# What rows.toml leaves open: titles of the groups, in the order tables show them.
-GROUPS = {
-    "core": "Mixed sizes, one thread",
-    "fixed": "One size, one thread",
-    "threads": "Several threads",
-    "patterns": "Patterns",
-    "memory": "Fragmentation",
-    "scenarios": "Scenarios",
-    "held": "Memory held",
-    "bars": "More sizes, threads and orders",
-}
 
 
 @dataclass(frozen=True)
@@ -58,6 +47,7 @@ class Row:
     operations_times: int = 1
     figure: str = ""
     rounds: int = 0
+    needed_mb: int = 0
 
     @property
     def scales(self) -> bool:
@@ -151,11 +141,11 @@ def check_row(where: str, row: Row) -> None:
         raise UserError(f"{where}: work {row.work} is not within {lowest} to {highest}", 2)
 
 
-def require_distinct(path: Path, rows: Sequence[Row]) -> None:
+def require_distinct(path: Path, rows: Sequence) -> None:
     names = [row.name for row in rows]
     for name in names:
         if names.count(name) > 1:
-            raise UserError(f"{path}: two rows are named '{name}'", 2)
+            raise UserError(f"{path}: '{name}' is there twice", 2)
 
 
 def pick(rows: Sequence[Row], wanted: Iterable[str], what: str) -> list[Row]:

@@ -4,6 +4,8 @@ Ratios are of speed, from pairs: above 1 the baseline is faster. A row is lost t
 whole 95 % interval lies below 1.
 """
 
+import csv
+import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,19 +13,26 @@ from pathlib import Path
 from statistics import fmean, geometric_mean, median
 
 from hakmem.allocators.peers import Allocator
+from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.inputs import read_whole
 from hakmem.measuring.measures import PEAK_RSS, by_interval, evaluate, speed_and_net
 from hakmem.measuring.rotation import Rotation
 from hakmem.measuring.statistics import Interval, variation
+from hakmem.output.tables import ABSENT
 from hakmem.plain_text import parse_json, with_last_words
 from hakmem.running.proof import FAILED
 
 from hakmem_lab.shell import FLOOR
 from hakmem_lab.spreads import variation_interval
+from hakmem_lab.suite import PRELOAD
 from hakmem_lab.suite_session import Job, Session
 
-RESULTS = "results.json"
+RESULTS, SCENARIOS_CSV = "results.json", "scenarios.csv"
+# As other tools of the project's history expect it.
+SCENARIO_COLUMNS = (
+    "allocator", "scenario", "iterations", "avg_ns", "soft_pf", "hard_pf", "rss_kb", "ops_per_sec",
+)  # fmt: skip
 WON, LOST, SAME = "won", "lost", "no difference"
 TOO_FEW, BASELINE, NO_ALLOCATOR, NO_FIGURES = "too few rounds", "baseline", "floor", "no figures"
 NOT_SERVED = "NOT SERVED"
@@ -99,6 +108,10 @@ class Tally:
     lost: int
     same: int
     without: int
+
+    def cells(self, digits: int) -> list[str]:
+        mean = ABSENT if self.mean_ratio is None else f"{self.mean_ratio:.{digits}f}"
+        return [mean, *map(str, (self.won, self.lost, self.same, self.without))]
 
 
 @dataclass
@@ -282,10 +295,6 @@ def lost_rows(rows: Sequence[RowResult]) -> list[tuple[RowResult, Entry]]:
     return sorted(found, key=lambda pair: pair[1].ratio.median)
 
 
-def as_json(results: Results) -> dict:
-    return asdict(results)
-
-
 def read(folder: Path) -> Results:
     """The results of a folder, or of a file of this format."""
     path = folder / RESULTS if folder.is_dir() else folder
@@ -300,12 +309,31 @@ def read(folder: Path) -> Results:
 
 
 def read_row(row: Mapping) -> RowResult:
-    return RowResult(**{**row, "entries": tuple(read_entry(e) for e in row["entries"])})
+    entries = []
+    for entry in row["entries"]:
+        intervals = {n: entry[n] and Interval(**entry[n]) for n in ("ratio", "net", "rss_ratio")}
+        entries.append(Entry(**{**entry, **intervals}))
+    return RowResult(**{**row, "entries": tuple(entries)})
 
 
-def read_entry(entry: Mapping) -> Entry:
-    intervals = {
-        name: Interval(**entry[name]) if entry[name] else None
-        for name in ("ratio", "net", "rss_ratio")
-    }
-    return Entry(**{**entry, **intervals})
+def write_figures(results: Results, folder: Path) -> None:
+    """What is cheap enough to be brought up to date after every row."""
+    write_json(folder / RESULTS, "bench", asdict(results))
+    lines = [
+        scenario_line(row, entry)
+        for row in results.rows
+        if row.scenario and row.mode == PRELOAD
+        for entry in row.entries
+        if entry.rounds
+    ]
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([SCENARIO_COLUMNS, *lines])
+    write_text(folder / SCENARIOS_CSV, out.getvalue())
+
+
+def scenario_line(row: RowResult, entry: Entry) -> list:
+    """Medians of the rounds."""
+    return [
+        *(entry.allocator, row.scenario, entry.operations, f"{1e9 / entry.median:.2f}"),
+        *(entry.minor_faults, entry.major_faults, entry.peak_rss_kb, f"{entry.median:.0f}"),
+    ]

@@ -1,4 +1,5 @@
-"""One run of a suite: its jobs, and who takes part in each.
+"""One run of a suite: its jobs, who takes part in each, and how a job is run: proof first, then
+whole rounds into its journal.
 
 The folder holds plan.json, a journal for each job, and the results made of them.
 """
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import Self
 
 from hakmem import environment
-from hakmem.allocators.peers import Allocator, bench_program, find
-from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric
+from hakmem.allocators.peers import Allocator, bench_program, find, known_names
+from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric, Rotation
+from hakmem.running.proof import hakmem_served, peer_served
 
 from hakmem_lab import shell, static_peers
-from hakmem_lab.shell import FLOOR
-from hakmem_lab.suite import STATIC, Row
+from hakmem_lab.shell import FLOOR, HAKMEM, Tick
+from hakmem_lab.suite import PRELOAD, STATIC, Row
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ class Session(shell.Session):
     jobs: list[Job] = field(default_factory=list)
     seconds: float = 0.0
     command = "bench"
-    # No slice takes a fifth of this; a program that hangs must not stop the suite.
-    limit_s = 120.0
+    # 100,000,000 blocks take some allocators minutes; a program that hangs must not stop the suite.
+    limit_s = 600.0
 
     def plan(self) -> dict:
         return super().plan() | {"jobs": [asdict(job) for job in self.jobs]}
@@ -117,10 +119,72 @@ def with_work(contender: Contender, row: Row, work: int) -> Contender:
 
 def link_all(row: Row, allocators: list[Allocator]) -> list[static_peers.Linked]:
     sources = static_peers.program_sources(row.program)
-    known = static_peers.linkable_names()
+    known = (*known_names(), FLOOR)
     return [
         static_peers.link(sources, a.name)
         if a.name in known
         else static_peers.Linked(a.name, problem="only its shared library is known")
         for a in allocators
     ]
+
+
+# The share of a row's work that is enough to see whose malloc serves it.
+PROOF_SHARE = 50
+
+
+def prove_peers(session: Session, tick: Tick) -> None:
+    """Once a session: the loader's word that each library serves malloc of a bench program."""
+    job = next((j for j in session.jobs if not j.problem and j.mode == PRELOAD), None)
+    if job is None or session.served:
+        return
+    rows, _ = contenders_of(session, job.row, job.mode, proof_work(job))
+    for allocator in session.allocators:
+        row = next((row for row in rows if row.name == allocator.name), None)
+        if row is None or allocator.name == HAKMEM:
+            continue
+        tick(f"proof: {allocator.name}")
+        session.served[allocator.name] = peer_served(
+            row.command, allocator, session.settings, row.limit_s
+        )
+
+
+def proof_work(job: Job) -> int:
+    lowest, _ = job.row.bounds
+    return max(lowest, job.work // PROOF_SHARE)
+
+
+def prove_hakmem(session: Session, job: Job, rows: list[Contender]) -> str:
+    """What hakmem's own counters say of a short run of this row; empty where it takes no part."""
+    row = next((row for row in rows if row.name == HAKMEM), None)
+    if row is None:
+        return ""
+    row = with_work(row, job.row, proof_work(job))
+    served = hakmem_served(row.command, row.preload, row.settings, row.limit_s)
+    if served.settings:
+        session.facts["effective settings"] = " ".join(served.settings)
+    return str(served)
+
+
+def run_job(session: Session, job: Job, seed: int, tick: Tick) -> Rotation:
+    """Runs what is missing of a job's rounds; Ctrl-C leaves the whole ones in its journal."""
+    rows, missing = contenders_of(session, job.row, job.mode, job.work)
+
+    def head() -> dict:
+        served = prove_hakmem(session, job, rows)
+        return {"job": asdict(job), "missing": missing, "served": served}
+
+    rounds = job.row.rounds_of(session.rounds)
+    _, rotation = session.run_rotation(
+        job.key, rows, job.metric, rounds, seed, job.cpus, tick, head
+    )
+    return rotation
+
+
+def is_done(session: Session, job: Job) -> bool:
+    """Whether a job has all its rounds, or nobody left who could run more."""
+    if job.problem:
+        return True
+    _, rotation = session.read_rotation(job.key)
+    if rotation is None:
+        return False
+    return rotation.rounds_done >= job.row.rounds_of(session.rounds) or not rotation.running()

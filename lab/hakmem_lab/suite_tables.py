@@ -42,7 +42,10 @@ def show(console: Console, results: Results) -> None:
         console.print(memory_matrix(results, rows, mode))
         console.print(totals(results, mode))
     show_lost(console, results)
-    show_problems(console, results)
+    for row in results.rows:
+        for name, problem in row.problems().items():
+            who = "" if name == WHOLE_ROW else f", {name}"
+            console.print(f"{row.name} ({row.mode}){who}: {problem}", soft_wrap=True)
 
 
 def summary(results: Results) -> list[str]:
@@ -152,12 +155,7 @@ def ratio_cell(ratio: Interval | None, verdict: str) -> str:
 
 def totals(results: Results, mode: str) -> Table:
     heads = ("peer", "mean ratio", "won", "lost", "no difference", "without verdict")
-    rows = []
-    for one in results.tallies:
-        if one.mode == mode:
-            mean = tables.ABSENT if one.mean_ratio is None else f"{one.mean_ratio:.3f}"
-            rows.append([one.allocator, mean,
-                         *map(str, (one.won, one.lost, one.same, one.without))])  # fmt: skip
+    rows = [[one.allocator, *one.cells(3)] for one in results.tallies if one.mode == mode]
     title = f"{results.baseline} beside each peer, all rows"
     caption = "Geometric mean of the speed ratios; rows by verdict."
     return tables.figures_table(title, heads, rows, heads[:1], caption)
@@ -171,10 +169,3 @@ def show_lost(console: Console, results: Results) -> None:
     for row, entry in found:
         shown = tables.interval(entry.ratio)
         console.print(f"  {row.title} ({row.mode}): {entry.allocator}, ratio {shown}")
-
-
-def show_problems(console: Console, results: Results) -> None:
-    for row in results.rows:
-        for name, problem in row.problems().items():
-            who = "" if name == WHOLE_ROW else f", {name}"
-            console.print(f"{row.name} ({row.mode}){who}: {problem}", soft_wrap=True)

@@ -31,7 +31,7 @@ def test_program_that_cannot_be_had_has_the_status_of_every_command(words, stati
         assert (found.exit_code, told in found.output) == (status, True), found.output
 
 
-@pytest.mark.parametrize("command", ["soak", "drawn", "programs", "scale", "steady"])
+@pytest.mark.parametrize("command", ["soak", "drawn", "programs", "steady"])
 def test_missing_library_of_hakmem_has_the_status_of_every_command(command, monkeypatch, tmp_path):
     monkeypatch.setenv("HAKLAB_LIB", "/nowhere/libhakmem.so")
     monkeypatch.setenv("HAKLAB_RESULTS", str(tmp_path))
@@ -82,7 +82,6 @@ def test_numbers_that_are_none_and_empty_commands_are_refused(words):
 @pytest.mark.parametrize(
     ("arguments", "needs"),
     [
-        (("scale", "--axis", "blocks", "--with", "glibc"), "scale"),
         (("drawn", "--with", "glibc", "--html", "r.html"), "--html"),
         (("drawn", "--with", "glibc", "--picture", "p.svg"), "--picture"),
         (

@@ -22,8 +22,7 @@ from small_build import BENCH, assert_in_order, compile_c
 
 from hakmem_lab import drawn_report, drawn_results
 from hakmem_lab.drawn_results import CHOSEN, NET, NET_CHOSEN, SPEED
-from hakmem_lab.drawn_run import Measured
-from hakmem_lab.drawn_session import Session, parse_seeds, seeds_text
+from hakmem_lab.drawn_run import Measured, Session, parse_seeds, seeds_text
 from hakmem_lab.shell import PLAN
 from hakmem_lab.spreads import costs_chosen_elsewhere
 
@@ -452,7 +451,7 @@ def test_who_failed_is_no_peer_of_that_seed():
     assert found.seeds[0].best_peer == "c"
     assert drawn_report.problem_lines(found) == ["seed 1: b: exit status 1"]
     ours = drawn_results.collect(session, [measured(1, one, "a")])
-    assert SPEED not in ours.shares and drawn_report.problems_of(ours, "a") == {1: "exit status 1"}
+    assert SPEED not in ours.shares and ours.seeds[0].problems == {"a": "exit status 1"}
     # A page can be made of it nevertheless.
     assert "exit status 1" in drawn_report.page(session, ours)
 

@@ -109,10 +109,6 @@ def test_library_that_does_not_serve_is_refused(program, build):
     assert "hakmem does not serve" in found.output
 
 
-def test_list_is_plain(program):
-    assert run("--list").output.split()[:2] == ["over.control.40", "over.seen.40"]
-
-
 def test_missing_program_says_how_to_build_it(monkeypatch, tmp_path):
     monkeypatch.setenv("HAKLAB_BUILD", str(tmp_path))
     found = run("--with", "glibc")

@@ -40,7 +40,6 @@ title = "says whose malloc it has"
 set = "judging"
 command = "sh -c 'echo own ${LD_PRELOAD:+no more}'"
 size = 1
-count = 0
 """
 CRASH = OTHER.replace("other", "crash").replace("echo own ${LD_PRELOAD:+no more}", "{kill}")
 CRASH = CRASH.replace("{kill}", "echo lost >&2; test -z $LD_PRELOAD || kill -SEGV $$")
@@ -184,9 +183,9 @@ def test_wrong_words_are_refused_in_a_line(tmp_path, words, told):
     ("text", "told"),
     [
         ("[[program]]\nname = 'a'", "missing"),
-        (SORT.replace("causes", "both"), "of the set 'both'"),
-        (SORT + SORT, "has a name twice"),
-        (SORT.replace("size = 1", "size = 0"), "has no size"),
+        (SORT.replace("causes", "both"), "set: 'both' is no causes or judging"),
+        (SORT + SORT, "is there twice"),
+        (SORT.replace("size = 1", "size = 0"), "size: 0 is not what belongs there"),
         (SORT + "colour = 1", "colour"),
         ("other = 1", "is no catalogue"),
     ],

@@ -9,7 +9,15 @@ from hakmem.cli import main
 from hakmem.errors import UserError
 from hakmem.measuring.statistics import Interval
 
-from hakmem_lab import scorecard, soak_file
+from hakmem_lab import soak_file
+from hakmem_lab.commands import scorecard
+from hakmem_lab.commands.scorecard import (
+    CALLS_FILE,
+    compose,
+    read_calls,
+    soak_figures,
+    without_folders,
+)
 from hakmem_lab.milestones import (
     MISSED,
     PATH,
@@ -21,7 +29,6 @@ from hakmem_lab.milestones import (
     load_milestones,
     rows_of,
 )
-from hakmem_lab.scorecard import CALLS_FILE, compose, read_calls, soak_figures, without_folders
 from hakmem_lab.soak_file import Epoch
 from hakmem_lab.steady_run import Calls
 from hakmem_lab.suite_results import (

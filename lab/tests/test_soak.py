@@ -344,7 +344,7 @@ def test_analyse_of_a_failed_run_has_status_1(tmp_path):
     [
         (("--minutes", "0"), "--minutes"),
         (("--program", "long=/bin/true", "--with", "glibc"), "the name 'long' is taken"),
-        (("--with", "glibc", "--plot", "x.bmp"), "--plot: x.bmp ends in none of"),
+        (("--with", "glibc", "--plot", "x.bmp"), "--plot: 'x.bmp' does not end in .svg or .png"),
         (("--with", "nonesuch"), "unknown allocator"),
         (("--max-cv", "-1%"), "'-1%' is no share"),
         (

@@ -44,15 +44,18 @@ WORD = Word()
 class OutputFile(click.Path):
     """A file to be written; `-` is the standard output."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, endings: Sequence[str] = ()) -> None:
         super().__init__(dir_okay=False, path_type=Path)
-        self.kind = kind
+        self.kind, self.endings = kind, endings
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Path:
         option = name_of(param)
         require_name(option, str(value))
+        if self.endings and not str(value).endswith(tuple(self.endings)):
+            told = f"'{value}' does not end in {' or '.join(self.endings)}"
+            raise UserError(f"{option}: {told}", 2)
         path = STDOUT if value == "-" else super().convert(value, param, ctx)
         require_writable(option, path)
         return path
@@ -130,12 +133,17 @@ def require_writable(option: str, path: Path) -> None:
 
 
 def output_option(
-    *names: str, text: str, kind: Kind, callback: Callable | None = None, default: str | None = None
+    *names: str,
+    text: str,
+    kind: Kind,
+    callback: Callable | None = None,
+    default: str | None = None,
+    endings: Sequence[str] = (),
 ) -> Callable:
     """An option that names a file to write."""
     option = click.option(
-        *names, type=OutputFile(kind), callback=callback, default=default, show_default=True,
-        metavar="FILE", help=text,
+        *names, type=OutputFile(kind, endings), callback=callback, default=default,
+        show_default=True, metavar="FILE", help=text,
     )  # fmt: skip
     return lambda function: option(separate(function))
 

@@ -47,6 +47,7 @@ logging.getLogger("matplotlib").setLevel(logging.ERROR)
 JSON = kind("JSON file", rb'\{\s*"made_by": "hakmem ')
 HTML = kind("report", rb"<!doctype html>.{,300}?" + GENERATOR.encode())
 PICTURE = kind("picture", rb"(<\?xml.{,1500}?<dc:title>hakmem<|\x89PNG.{,200}?Software\0hakmem)")
+PICTURE_ENDINGS = (".svg", ".png")
 MARKDOWN = kind("Markdown file", rb"(# [^\n]*\n+)?<!-- Written by `hakmem ")
 
 

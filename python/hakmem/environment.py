@@ -9,10 +9,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
 
 SETTING_PREFIXES = ("HAKMEM_", "GLIBC_TUNABLES", "MALLOC_", "MIMALLOC_", "TCMALLOC_")
 # These tell us where a library is, and mean nothing to the allocator.
@@ -25,9 +28,10 @@ BALLOON = "0x0005"
 REPORTING_BIT = 5  # VIRTIO_BALLOON_F_REPORTING
 
 
-def cpu_model() -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
-    return found[1] if found else platform.machine()
+def told_by(path: str, pattern: str, otherwise: str) -> str:
+    """What a file of the kernel's has at the pattern's group."""
+    found = re.search(pattern, _read(path), re.MULTILINE)
+    return found[1] if found else otherwise
 
 
 def allowed_cpus() -> list[int]:
@@ -37,11 +41,6 @@ def allowed_cpus() -> list[int]:
 def default_cpu() -> str:
     """The last CPU we may use: interrupts and other work tend to gather on the first."""
     return str(allowed_cpus()[-1])
-
-
-def thp_mode() -> str:
-    found = re.search(r"\[(\w+)\]", _read("/sys/kernel/mm/transparent_hugepage/enabled"))
-    return found[1] if found else "none"
 
 
 def host_takes_memory() -> bool:
@@ -54,13 +53,11 @@ def host_takes_memory() -> bool:
 
 def compiler_of(library: Path) -> str:
     """The compiler a library says it was built by, from its .comment section."""
-    if shutil.which("readelf") is None:
-        return "unknown (no readelf)"
-    answer = subprocess.run(
-        ["readelf", "-p", ".comment", str(library)], capture_output=True, text=True, check=False
-    ).stdout
-    named = [found.strip() for found in re.findall(r"^\s*\[\s*\w+\]\s+(.+)$", answer, re.MULTILINE)]
-    return ", ".join(dict.fromkeys(named)) or "unknown"
+    with suppress(ELFError, OSError), library.open("rb") as file:
+        if section := ELFFile(file).get_section_by_name(".comment"):
+            named = section.data().decode(errors="replace").split("\0")
+            return ", ".join(dict.fromkeys(filter(None, named)))
+    return "unknown"
 
 
 def revision_of(folder: Path) -> str:
@@ -89,11 +86,6 @@ def command_line(seed: int | None = None) -> str:
     return shlex.join(words)
 
 
-def without_run(facts: Mapping[str, str]) -> dict[str, str]:
-    """Facts for a document that is not of one machine and one moment."""
-    return {name: value for name, value in facts.items() if name not in OF_THE_RUN}
-
-
 def signature() -> str:
     """The same in one line, for what was looked at and not measured."""
     return (
@@ -106,6 +98,7 @@ def describe(seed: int | None = None) -> dict[str, str]:
     """When, where and how it was measured, in a few named lines for tables and JSON."""
     one, five, _ = os.getloadavg()
     given = " ".join(f"{k}={v}" for k, v in settings().items())
+    model = told_by("/proc/cpuinfo", r"^model name\s*:\s*(.+)$", platform.machine())
     taken = {"free memory": "goes back to the host: its first touch is slow"}
     return {
         "measured": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
@@ -113,9 +106,9 @@ def describe(seed: int | None = None) -> dict[str, str]:
         "command line": command_line(seed),
         "version": f"hakmem {version('hakmem')}, Python {platform.python_version()}",
         "kernel": f"{platform.system()} {platform.release()}",
-        "CPU": f"{cpu_model()}, {len(allowed_cpus())} usable",
+        "CPU": f"{model}, {len(allowed_cpus())} usable",
         "load": f"{one:.2f} (1 min) {five:.2f} (5 min)",
-        "THP": thp_mode(),
+        "THP": told_by("/sys/kernel/mm/transparent_hugepage/enabled", r"\[(\w+)\]", "none"),
         **(taken if host_takes_memory() else {}),
         "settings": given or "none given, defaults everywhere",
     }

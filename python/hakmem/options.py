@@ -14,21 +14,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from hakmem.allocators import peers
-from hakmem.allocators.peers import (
-    ALTERNATIVES,
-    USUAL_HELP,
-    USUAL_NAMES,
-    Allocator,
-    find,
-    from_path,
-    known_names,
-)  # fmt: skip
 from hakmem.allocators.recipes import RECIPES
 from hakmem.allocators.settings import split_pair, without_repeats
 from hakmem.destinations import WORD, output_option
-from hakmem.documents import HTML, JSON, PICTURE, Kind, table_kind
+from hakmem.documents import HTML, JSON, PICTURE, PICTURE_ENDINGS, Kind
 from hakmem.environment import allowed_cpus, default_cpu
-from hakmem.errors import INTERRUPTED as INTERRUPTED
 from hakmem.errors import WRONG_USE, UserError
 from hakmem.extras import MATPLOTLIB, NEEDED, needing
 from hakmem.inputs import is_readable_kind
@@ -73,7 +63,11 @@ class FiniteRange(click.FloatRange):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        if not is_finite(value):
+        try:
+            is_finite = math.isfinite(float(value))
+        except (TypeError, ValueError):
+            is_finite = False
+        if not is_finite:
             self.fail(f"'{value}' is no number.", param, ctx)
         return super().convert(value, param, ctx)
 
@@ -115,13 +109,6 @@ def pid_of(text: str) -> int:
 def is_pid(text: str) -> bool:
     """Digits alone, as a program's name may be too: behind -- a number is a PROGRAM."""
     return text.isascii() and text.isdecimal() and len(text) <= 40
-
-
-def is_finite(value: object) -> bool:
-    try:
-        return math.isfinite(float(value))
-    except (TypeError, ValueError):
-        return False
 
 
 class TargetCommand(click.Command):
@@ -186,7 +173,7 @@ def complete_names(
     """The allocators that may follow in a list with commas."""
     before, comma, last = incomplete.rpartition(",")
     given = before.split(",")
-    fitting = [n for n in known_names() if n.startswith(last) and n not in given]
+    fitting = [n for n in peers.known_names() if n.startswith(last) and n not in given]
     return [CompletionItem(f"{before}{comma}{name}") for name in fitting]
 
 
@@ -218,7 +205,7 @@ def set_option(text: str = SET_OWN) -> Decorator:
     return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=text)
 
 
-def allocator_options(usual: str = USUAL_HELP) -> Decorator:
+def allocator_options(usual: str = peers.USUAL_HELP) -> Decorator:
     """--with and --lib, to be given to chosen_allocators()."""
     return stacked(
         click.option(
@@ -263,14 +250,8 @@ def metric_options() -> Decorator:
 
 
 def timeout_option() -> Decorator:
-    return click.option(
-        "--timeout",
-        "limit_s",
-        default=0.0,
-        type=FiniteRange(0),
-        metavar="SECONDS",
-        help="End a run that takes longer: its allocator has failed. 0, the default: no limit.",
-    )
+    text = "End a run that takes longer: its allocator has failed. 0: no limit."
+    return number_option("--timeout limit_s", text, 0.0, 0.0, metavar="SECONDS")
 
 
 def stdin_option(each: str = "") -> Decorator:
@@ -320,19 +301,21 @@ def json_option() -> Decorator:
 
 
 def html_option() -> Decorator:
-    return plot_option("--html", "html_path", "Write a report with plots, in one file.", HTML)
+    return plot_option("--html", "html_path", "Write a report with plots, in one file.", (), HTML)
 
 
-def plot_option(name: str, parameter: str, text: str, kind: Kind = PICTURE) -> Decorator:
+def plot_option(
+    name: str,
+    parameter: str,
+    text: str,
+    endings: Sequence[str] = PICTURE_ENDINGS,
+    kind: Kind = PICTURE,
+) -> Decorator:
     """An option that names a file with plots in it."""
     return output_option(
-        name, parameter, text=f"{text} {NEEDED}", kind=kind, callback=needing(MATPLOTLIB)
-    )
-
-
-def csv_option(columns: Sequence[str], comment: str = "") -> Decorator:
-    text = "Write the figures as CSV."
-    return output_option("--csv", "csv_path", text=text, kind=table_kind(columns, comment))
+        name, parameter, text=f"{text} {NEEDED}", kind=kind, callback=needing(MATPLOTLIB),
+        endings=endings,
+    )  # fmt: skip
 
 
 OTHERS_BY_LIB = "others with --lib NAME=PATH"
@@ -342,8 +325,8 @@ def chosen_allocators(
     names: str | None,
     libraries: Sequence[str],
     notes: list[str],
-    usual: Sequence[str] = USUAL_NAMES,
-) -> list[Allocator]:
+    usual: Sequence[str] = peers.USUAL_NAMES,
+) -> list[peers.Allocator]:
     """Those asked for, which must all be there; else the usual ones that are, the others noted."""
     if names is None:
         names = usual_names(notes, usual)
@@ -353,16 +336,16 @@ def chosen_allocators(
     return chosen
 
 
-def usual_names(notes: list[str], usual: Sequence[str] = USUAL_NAMES) -> str:
+def usual_names(notes: list[str], usual: Sequence[str] = peers.USUAL_NAMES) -> str:
     """All that is there. What is not is named, not left out in silence.
 
     hakmem stays in any case: to measure without it has to be asked for.
     """
     taken: list[str] = []
-    missing: list[Allocator] = []
+    missing: list[peers.Allocator] = []
     for text in usual:
-        for name in text.split(ALTERNATIVES):
-            found = load_checked(find(name))
+        for name in text.split(peers.ALTERNATIVES):
+            found = load_checked(peers.find(name))
             if found.usable or name == "hakmem":
                 taken.append(name)
                 break
@@ -376,14 +359,14 @@ def usual_names(notes: list[str], usual: Sequence[str] = USUAL_NAMES) -> str:
     return ",".join(taken)
 
 
-def named_allocators(names: str, libraries: Sequence[str]) -> list[Allocator]:
+def named_allocators(names: str, libraries: Sequence[str]) -> list[peers.Allocator]:
     """Those of --with, then --lib; a name in both takes the path of --lib."""
     given = without_repeats("--lib", (split_pair("--lib", text) for text in libraries))
     for name in given:
         if printable(name) != name:
             told = f"--lib: '{name}' holds what cannot be shown in a line of a table"
             raise UserError(f"{told}: give the library another name", WRONG_USE)
-        if name in (*known_names(), "floor"):
+        if name in (*peers.known_names(), "floor"):
             told = f"--lib: '{name}' is the name of an allocator that this command knows"
             raise UserError(f"{told}: give the library another one", WRONG_USE)
     wanted = [name.strip() for name in names.split(",") if name.strip()]
@@ -391,7 +374,8 @@ def named_allocators(names: str, libraries: Sequence[str]) -> list[Allocator]:
     if not wanted:
         raise UserError("--with: no allocator named", 2)
     chosen = [
-        from_path(n, Path(given[n])) if n in given else find(n, OTHERS_BY_LIB) for n in wanted
+        peers.from_path(n, Path(given[n])) if n in given else peers.find(n, OTHERS_BY_LIB)
+        for n in wanted
     ]
     require_distinct([a.name for a in chosen])
     return chosen
@@ -445,3 +429,35 @@ def parse_cpu_list(text: str) -> set[int]:
 def resolve_seed(given: int | None) -> int:
     """The given seed, or a fresh one that is printed and can be given next time."""
     return secrets.randbelow(1 << 31) if given is None else given
+
+
+class Percentage(click.ParamType):
+    """A share above 0 and below 1, from a percentage or a fraction."""
+
+    name = "percent"
+
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        try:
+            share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        except ValueError:
+            share = -1.0
+        if not 0 < share < 1:
+            self.fail(
+                f"'{text}' is no share above 0 and below 100%{hint(text)}", parameter, context
+            )
+        return share
+
+
+def hint(text: str) -> str:
+    """A number without a sign of percent may be meant as one."""
+    if text.isdecimal() and 0 < int(text[:4]) < 100:
+        return f": write {text}% or {int(text) / 100:g}"
+    return " (such as 1% or 0.01)"
+
+
+PERCENT = Percentage()

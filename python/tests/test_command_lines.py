@@ -22,9 +22,9 @@ from hakmem.commands.ab import require_effect
 from hakmem.errors import UserError
 from hakmem.experiments.latency_run import parse_sizes
 from hakmem.measuring.latency_histogram import Histogram
-from hakmem.measuring.percentages import PERCENT
 from hakmem.measuring.rotation import Contender as Row
 from hakmem.measuring.rotation import custom_metric
+from hakmem.options import PERCENT
 from hakmem.running import proof
 from hakmem.running.launching import run_once
 from hakmem.traces.trace_summary import FUNCTIONS, TraceSummary
@@ -394,7 +394,7 @@ def test_benchmark_that_fails_is_one_line(build, tmp_path, command, monkeypatch)
     monkeypatch.setenv("HAKLAB_BUILD", str(folder))
     figures = dict.fromkeys([*FUNCTIONS, *TOLD], 1)
     held = TraceSummary(tmp_path, "x", "x", figures, *HISTOGRAMS)
-    monkeypatch.setattr("hakmem.commands.replay.summarise_trace", lambda _path: held)
+    monkeypatch.setattr("hakmem.traces.trace_summary.summarise_trace", lambda _path: held)
     (tmp_path / "trace").write_text("")
     more = ("--rounds", "5") if command == "tail" else ("trace",)
     told = refused(command, "--with", "glibc", *more, status=1)
@@ -403,7 +403,7 @@ def test_benchmark_that_fails_is_one_line(build, tmp_path, command, monkeypatch)
 
 def test_trace_without_a_call_holds_no_events(tmp_path, monkeypatch):
     held = TraceSummary(tmp_path, "x", "x", dict.fromkeys([*FUNCTIONS, *TOLD], 0), *HISTOGRAMS)
-    monkeypatch.setattr("hakmem.commands.replay.summarise_trace", lambda _path: held)
+    monkeypatch.setattr("hakmem.traces.trace_summary.summarise_trace", lambda _path: held)
     (tmp_path / "trace").write_text("")
     for more in ((), ("--summary",)):
         assert refused("replay", *more, "trace").startswith("trace holds no events")
@@ -554,7 +554,7 @@ def test_help_of_a_command_that_is_not_installed(name):
 @pytest.mark.parametrize(
     ("command", "option", "words"),
     [
-        ("compare", "--timeout", "0, the default: no limit"),
+        ("compare", "--timeout", "0: no limit"),
         ("compare", "--stop", "30 s"),
         ("ab", "--confidence", "99% or 0.99"),
         ("ab", "--pairs", "one run of A and one of B"),

@@ -164,7 +164,7 @@ def test_every_command_has_the_same_peers(tmp_path, monkeypatch, build):
     assert [note.count("not built") for note in notes] == [1, 0]
     built = dict.fromkeys(("mimalloc3", "jemalloc5"), there)
     monkeypatch.setattr(
-        "hakmem.options.find",
+        "hakmem.allocators.peers.find",
         lambda name: from_path(name, built[name]) if name in built else find(name),
     )
     assert usual_names([]) == "hakmem,glibc,mimalloc3,jemalloc5"
@@ -175,7 +175,7 @@ def test_every_command_has_the_same_peers(tmp_path, monkeypatch, build):
 
 @pytest.mark.parametrize(
     "name",
-    ["compare", "tail", "replay", "bench", "drawn", "soak", "scale"],
+    ["compare", "tail", "replay", "bench", "drawn", "soak"],
 )
 def test_help_of_every_command_names_the_same_peers(name):
     if find_spec("hakmem_lab") is None and name in OF_THE_SOURCES:

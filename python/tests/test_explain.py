@@ -467,7 +467,7 @@ def test_series_ends_with_the_process(tmp_path):
     [
         (("999999999",), 1, "there is no process 999999999"),
         ((str(os.getpid()),), 1, "has no page: start it with HAKMEM_STATS_PAGE=1"),
-        (("--plot", "a.txt", "1"), 2, "must end in .svg or .png"),
+        (("--plot", "a.txt", "1"), 2, "does not end in .svg or .png"),
         (("--set", "VERBOSE=1", "1"), 2, "a PID is of a process that runs: --set cannot be given"),
         (("1", "--plot", "a.svg"), 2, "options go before the PID"),
         (("--every", "0", "1"), 2, "--every"),

@@ -238,15 +238,6 @@ def test_system_calls_are_a_count_or_a_reason():
     assert (found.total or 0) > 3 or found.note
 
 
-@pytest.mark.parametrize("scale", ["1"])
-def test_workload_prints_the_same_line_twice(scale):
-    script = Path(__file__).parents[2] / "lab" / "hakmem_lab" / "workloads" / "records.py"
-    runs = [run_once(["python3", str(script), scale, "7"]) for _ in range(2)]
-    assert [r.problem for r in runs] == ["", ""]
-    assert runs[0].stdout == runs[1].stdout
-    assert runs[0].stdout.startswith("records scale=1 seed=7 checksum=")
-
-
 def test_program_that_hangs_is_ended_with_its_children():
     script = "sleep 60 & echo $!; wait"
     found = run_once(["/bin/sh", "-c", script], limit_s=0.3)

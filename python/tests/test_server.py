@@ -207,7 +207,7 @@ def test_ab_decides_between_two_servers(server, load, build):
         (("--port", "80", "--stop", "INT", "true"), "no --server: --port, --stop cannot be given"),
         (("--server", "sleep 1", "--load", "true"), "give --port N, or put {port}"),
         (("--server", "sleep '", "--load", "true"), "--server: cannot read"),
-        (("--server", " ", "--load", "true"), "--server: there is no command"),
+        (("--server", " ", "--load", "true"), "--server: ' ' names no program"),
         (("--server", "sleep {port}", "--load", "true", "true"), "exclude each other"),
         (("--server", "sleep {port}", "--load", "true", "--stop", "SIGX"), "--stop: 'SIGX' is no"),
         (("--server", "sleep {port}", "--load", "true", "--stdin", __file__), "--stdin is for"),

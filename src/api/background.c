@@ -13,16 +13,16 @@
 
 static bool running; /* written by the constructor and in children, where there is one thread */
 
-/* It moves while there is work: spans taken and returned since the start, ranges purged, and what depots hold. */
+/* A sum that changes while there is work: spans taken and returned since the start, ranges purged, and what depots hold. */
 static uint64_t activity(void) {
   return hak_load_relaxed(&hak_os_stats.alloc) + hak_load_relaxed(&hak_os_stats.free) +
          hak_load_relaxed(&hak_purge_stats.purges) + hak_load_relaxed(&hak_os_stats.huge_alloc) +
          hak_decay_idle_bytes();
 }
 
-/* Until somebody returns memory to the pool while more is dirty than may stay (see hak_decay_has_work), or sends the
- * signal. What happened before the word was 1 is looked at once more: whoever read 0 had changed what is read
- * here before that, under the same lock or, the signal, in the one order of all seq_cst operations.  */
+/* Sleeps until a thread returns memory to the pool while more is dirty than may stay (hak_decay_has_work), or the signal
+ * comes. After it stored 1 the helper looks once more: a thread that still read 0 had changed before what is looked at
+ * here, under the same lock or, for the signal, in the one order of all seq_cst operations. */
 static void sleep_until_needed(void) {
   hak_store_seq(&hak_decay_sleeper, 1);
   if (!hak_decay_has_work() && hak_load_seq(&hak_report_signal_pending) == 0 && !hak_main_has_ended()) hak_os_futex_wait(&hak_decay_sleeper, 1);
@@ -44,7 +44,7 @@ static void *help(void *unused) {
     uint64_t next = activity();
     quiet = next == seen ? quiet + PERIOD_MS : 0;
     seen = next;
-    if (quiet < 3 * hak_decay_ms()) continue; /* two of them pages of a slab have to be at rest */
+    if (quiet < 3 * hak_decay_ms()) continue; /* pages of slabs go after two decay times at rest */
     sleep_until_needed();
     quiet = 0;
   }

@@ -37,7 +37,7 @@ static size_t purge(size_t keep_bytes) {
   return purged;
 }
 
-/* The quarantine of the hardened build stays: it would be none of a thread that says so after each task. */
+/* The hardened build's quarantine stays: a thread that calls this after each task would have none. */
 HAK_EXPORT void hakmem_thread_idle(void) {
   hak_tcache *t = hak_tls.cache;
   if (t == NULL) return;
@@ -79,8 +79,8 @@ HAK_EXPORT int hakmem_mallopt(int param, int value) {
   }
 }
 
-/* arena = uordblks + fordblks. glibc's does not shrink by what malloc_trim gave back; here neither that nor what blocks lie in
- * beside them (metadata, guards, ends of slabs) is in any field. Blocks in thread caches count as in use, those in depots do not. */
+/* arena = uordblks + fordblks. glibc's arena does not shrink when malloc_trim returns memory; here purged memory, metadata,
+ * guards and ends of slabs are in no field. Blocks in thread caches count as in use, those in depots do not. */
 static struct mallinfo2 mallinfo_now(size_t *accessible) {
   hak_figures f = {0};
   hak_figures_take(&f);
@@ -138,7 +138,7 @@ HAK_EXPORT int hakmem_malloc_info(int options, FILE *stream) {
 
 HAK_EXPORT int hakmem_option_get(const char *name, int64_t *value) { return hak_config_get(name, value); }
 
-/* Samplers do what the options say; a profile lies in memory of the allocator's. False: there is none. */
+/* Makes the samplers follow the options. False: there is no memory for a profile. */
 static bool follow_options(void) {
   if (hak_load_relaxed(&hak_config.heap_profile) != 0) hak_start();
   return hak_profiler_follow();
@@ -160,7 +160,7 @@ HAK_EXPORT void hakmem_set_pressure_callback(void (*callback)(size_t, size_t, vo
 
 HAK_EXPORT size_t hakmem_heap_check(void) { return hak_heap_check(); }
 
-/* The first blocks of the hardened build may be guarded ones all, for which no span is taken. */
+/* In the hardened build all blocks so far may be guarded first blocks, which take no span. */
 HAK_EXPORT uint64_t hakmem_served(void) {
   uint64_t spans = hak_load_relaxed(&hak_os_stats.alloc);
   return spans != 0 ? spans : hak_sample_has_been_used();

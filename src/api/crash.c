@@ -49,7 +49,7 @@ static void look_at_registers(const ucontext_t *context, const void *fault) {
 static void on_fault(int number, siginfo_t *info, void *context) {
   HAK_ASSERT(number == SIGSEGV || number == SIGBUS);
   struct sigaction *before = &earlier[number == SIGBUS];
-  bool sent = info->si_code <= 0; /* by somebody: there is no address, and no instruction that faults again */
+  bool sent = info->si_code <= 0; /* by kill or raise: there is no address, and no instruction that faults again */
   bool told = !sent && hak_fault_explain(info->si_addr);
   if (!told && (before->sa_flags & SA_SIGINFO) != 0) {
     before->sa_sigaction(number, info, context);
@@ -60,7 +60,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     return;
   }
   if (sent && before->sa_handler == SIG_IGN) return;
-  /* The instruction faults again, or the signal comes again, and the earlier action follows; so it does of a fault in here. */
+  /* The instruction faults again, or the signal is raised again, and the earlier action follows; as after a fault in this handler. */
   sigaction(number, before, NULL);
   if (sent) raise(number);
   if (HAK_HARD_SWEEP && HAK_HARD(GUARDS) && !sent && !told && before->sa_handler == SIG_DFL) {
@@ -75,7 +75,7 @@ void hak_crash_start(void) {
   done = true;
   struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
   sigemptyset(&action.sa_mask);
-  sigaction(SIGSEGV, NULL, &earlier[0]); /* the handler may run before the call that installs it is back */
+  sigaction(SIGSEGV, NULL, &earlier[0]); /* the handler may run before the call that installs it returns */
   sigaction(SIGBUS, NULL, &earlier[1]);
   sigaction(SIGSEGV, &action, &earlier[0]);
   sigaction(SIGBUS, &action, &earlier[1]);

@@ -1,7 +1,8 @@
-/* Faults. Where an inaccessible piece of ours was touched (guard/fault.h), says what is there before the program ends as it would have.
+/* The handler of SIGSEGV and SIGBUS. If the program touched an inaccessible page of hakmem's (guard/fault.h), the handler
+ * prints what is there; then the program ends as it would have.
  *
  * Hardened build: any other fault may follow from a misuse: a zeroed pointer was read from a freed block, or bytes behind a block were
- * taken for one. Unless the program has a handler, the walk looks at all blocks (api/sweep.h), and the report names a free block that a
+ * taken for a pointer. Unless the program has a handler, the walk looks at all blocks (api/sweep.h), and the report names a free block that a
  * register or the stack points into. */
 #ifndef HAK_API_CRASH_H
 #define HAK_API_CRASH_H

@@ -30,7 +30,7 @@ void *hak_calloc(size_t count, size_t size) {
   }
   bool zeroed = false;
   void *p = hak_raw_large(bytes, HAK_GRANULE, true, &zeroed);
-  /* To write to all of a block that will be sparse costs its memory. */
+  /* memset would make all pages resident of a block that will stay sparse. */
   if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
   return or_enomem(p);
 }
@@ -47,7 +47,7 @@ size_t hak_usable_size(const void *p, const void *caller) {
  * shrinking realloc that stayed in place. */
 void hak_free_sized(void *p, size_t size) {
   if (HAK_HARDENED) {
-    hak_hard_free(p, hak_min_size(size, HAK_SIZE_UNKNOWN - 1), HAK_FAMILY_MALLOC); /* no size is "unknown" */
+    hak_hard_free(p, hak_min_size(size, HAK_SIZE_UNKNOWN - 1), HAK_FAMILY_MALLOC); /* no real size is HAK_SIZE_UNKNOWN */
     return;
   }
 #if HAK_CHECKS
@@ -81,7 +81,7 @@ int hak_posix_memalign(void **out, size_t alignment, size_t size) {
 }
 
 void *hak_memalign(size_t alignment, size_t size) {
-  if (alignment > SIZE_MAX / 2 + 1) { /* no power of two is as large; up to that one it is memory that is lacking */
+  if (alignment > SIZE_MAX / 2 + 1) { /* no power of two is this large; up to the largest the error is ENOMEM */
     errno = EINVAL;
     return NULL;
   }
@@ -104,7 +104,7 @@ HAK_EXPORT void *hakmem_malloc(size_t size) { return hak_malloc(size); }
 HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(count, size); }
 
 HAK_EXPORT size_t hakmem_good_size(size_t size) {
-  if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* all that may be used */
+  if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* the usable size is the request */
   if (size <= HAK_SMALL_MAX) return hak_start() ? hak_class_size(hak_class_for(size)) : 0;
   size_t spans = hak_align_up(size, HAK_SPAN_SIZE);
   if (size <= HAK_EXTENT_MAX) return spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;

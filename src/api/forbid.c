@@ -15,7 +15,7 @@
 
 static uint32_t reports; /* relaxed */
 
-/* What libc allocates for the report is none of the program's. */
+/* libc may allocate for the report, which is no call of the program's: the scope is lifted meanwhile. */
 HAK_COLD void hak_forbid_report(const char *call, const void *p, size_t size) {
   uint32_t number = hak_add_relaxed(&reports, 1);
   bool ends = hak_load_relaxed(&hak_config.forbid) == HAK_FORBID_ABORT;

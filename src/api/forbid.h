@@ -1,5 +1,5 @@
-/* Scopes in which a thread may neither allocate nor free (hakmem_forbid): what does is reported with its stack. Outside of them nothing is
- * looked at that is not looked at anyway: in a scope every request ends its countdown, and no free finds a cache (tcache/tcache.h). */
+/* Scopes in which a thread may neither allocate nor free (hakmem_forbid): a call that does is reported with its stack. The fast path tests
+ * nothing for it: in a scope every request ends its countdown, and no free finds a cache (tcache/tcache.h), so the slow path sees each. */
 #ifndef HAK_API_FORBID_H
 #define HAK_API_FORBID_H
 

@@ -4,9 +4,9 @@
  * of different blocks are written by different threads without disturbing each other. Of two frees of one block at the
  * same instant both may find it held; the slab's bitmap tells then, unless the block has been handed out again.
  *
- * While a block is neither, because its trailer or its zeros are being written, in place as well, the byte says HAK_CHANGING. So that anybody may look at
- * a block and find its trailer whole where the byte says HAK_HELD, and where it says HAK_NOT_HELD zeros, and at the end the
- * last trailer or zero (api/sweep.c):
+ * While a block is neither, because a thread writes its trailer or its zeros (also in place), the byte says HAK_CHANGING.
+ * So any thread may look at a block: where the byte says HAK_HELD the trailer is whole; where it says HAK_NOT_HELD the
+ * block reads as zeros, and its end as the last trailer or zero (api/sweep.c):
  *   writer   1 byte = CHANGING   2 release fence       3 contents   4 byte = HELD or NOT_HELD (release)
  *   reader   a byte (acquire)    b contents            c acquire fence   d byte again
  * If b sees a byte of 3, then by 2 and c, d sees that 1 or what came later. If a sees a 4, b sees its 3. What looks damaged between an a
@@ -27,7 +27,7 @@ HAK_INLINE void hak_held_set(hak_region *r, const void *p) {
   if (HAK_HARD(CHECKED_FREE)) hak_store_release(hak_held_byte(r, hak_held_offset(r, p)), HAK_HELD);
 }
 
-/* Before the contents of a block change that is not the program's; after that, its byte is set. */
+/* Before a thread changes a block that the program does not have; then it sets the byte. */
 HAK_INLINE void hak_held_begin(hak_region *r, const void *p) {
   if (!HAK_HARD(CHECKED_FREE)) return;
   hak_store_relaxed(hak_held_byte(r, hak_held_offset(r, p)), HAK_CHANGING);

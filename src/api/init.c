@@ -44,7 +44,7 @@ static bool prewarm_wanted(void) {
 
 static void load_settings(char **variables) {
   if (hak_config_loaded()) return;
-  /* A first malloc before this one found no environment in libc; the slab layout is settled by now. */
+  /* A malloc before this constructor found no environment in libc, and has settled the slab layout. */
   int64_t tiny_max_class = hak_config.tiny_max_class;
   bool late = hak_started();
   hak_config_load(variables);
@@ -54,7 +54,7 @@ static void load_settings(char **variables) {
   }
 }
 
-/* Before 101 are the implementation's; a test's fake system is put in place at 101. */
+/* Priorities up to 100 are the implementation's; a test installs its fake system at 101. */
 __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, char **variables) {
   (void)argc, (void)argv;
   static bool done;
@@ -68,7 +68,7 @@ __attribute__((constructor(102))) void hak_start_first(int argc, char **argv, ch
   if (hak_config.heap_profile != 0) hak_start();
   hak_sampling_start();
   if (HAK_HARD(GUARDS)) hak_crash_start();
-  hak_budget_look(hak_os_now_ms()); /* so that the target holds before the first epoch ends */
+  hak_budget_look(hak_os_now_ms()); /* the target holds from the start */
   if (hak_report_wanted_at_exit() || hak_profiler_wanted_at_exit()) hak_os_keep_stderr();
   if (hak_config.verbose) {
     hak_print("hakmem: version %s\n", HAKMEM_VERSION_STRING);
@@ -89,6 +89,6 @@ __attribute__((destructor)) static void on_unload(void) {
   if (hak_report_wanted_at_exit()) hak_report_at_exit(may_lock);
   if (HAK_HARD_SWEEP)
     hak_sweep_at_exit();
-  else if (may_lock && !hak_load_relaxed(&hak_forked)) /* a child would make pages of the heap its own, and its parent looks */
+  else if (may_lock && !hak_load_relaxed(&hak_forked)) /* a child would copy pages of the heap, and its parent looks */
     hak_thread_check_cached();
 }

@@ -10,7 +10,7 @@
 
 #define STACK_BYTES ((size_t)64 * HAK_KIB)
 
-static uint32_t main_ended; /* 1: the process's first thread has, and it is this library's threads that may keep the process */
+static uint32_t main_ended; /* 1: the process's first thread has ended, and the library's threads may be all that keeps the process */
 static uint32_t threads_of_ours;
 
 bool hak_own_threads_only(void) {
@@ -43,11 +43,11 @@ static void *end_process(void *unused) {
   exit(0);
 }
 
-/* libc ends a process with its last thread, and takes ours for the program's. What exit calls has a stack as large as the program's
- * threads. */
+/* libc ends a process with its last thread, and counts the library's. exit runs on a new thread, with a stack as large as the
+ * program's threads have. */
 void hak_end_if_alone(void) {
   static uint32_t done;
-  if (!hak_main_has_ended() || hak_os_threads() > hak_load_relaxed(&threads_of_ours) + 1) return; /* the first one counts still */
+  if (!hak_main_has_ended() || hak_os_threads() > hak_load_relaxed(&threads_of_ours) + 1) return; /* the ended first thread still counts */
   if (hak_exchange_acquire(&done, 1) == 0 && start_thread(end_process, 0) != 0) exit(0);
 }
 
@@ -55,9 +55,9 @@ int hak_thread_of_ours(void *(*run)(void *)) {
   int saved = errno;
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread's own: the program's handlers are not to run on it */
+  pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits it: the program's handlers must not run there */
   int error = start_thread(run, hak_max_size(STACK_BYTES, PTHREAD_STACK_MIN));
-  if (error == EINVAL) error = start_thread(run, 0); /* the program's thread-local variables lie in each stack */
+  if (error == EINVAL) error = start_thread(run, 0); /* the program's thread-local variables, in each stack, leave too little */
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (error == 0) hak_store_relaxed(&threads_of_ours, threads_of_ours + 1);
   errno = saved;

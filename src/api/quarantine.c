@@ -5,7 +5,7 @@
 static HAK_NOINLINE void release_slowly(hak_tcache *t, void *p) {
   hak_region *r = hak_region_find(p);
   unsigned code = r == NULL ? HAK_CODE_NONE : hak_region_slab_code(r, hak_region_index(r, p));
-  /* Two threads freed it at once, and the other's quarantine has ended: its slab has gone. */
+  /* Two threads freed p at once; it has left the other's quarantine, and its slab has gone to the pool. */
   if (HAK_UNLIKELY(!hak_code_is_class(code))) hak_misuse_abort(HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
   hak_deferred d = {0};
   if (HAK_UNLIKELY(hak_region_code(r, p) == HAK_CODE_SAMPLED)) /* no sample any more (api/sampling.h), but in a slab of them */

@@ -1,5 +1,6 @@
-/* Hardened build: a ring of freed blocks a thread, the oldest leaves. It is metadata that the thread's cache keeps, for the cache's next
- * thread too; only the owner touches it. Blocks are of slabs, and whole: the checks of a free come before. */
+/* Hardened build: each thread's ring of freed blocks, which the oldest leaves first. It is metadata that the thread's cache
+ * keeps, for the cache's next thread too; only the owner touches it. Blocks are of slabs, and whole: the checks of a free come
+ * before. */
 #ifndef HAK_API_QUARANTINE_H
 #define HAK_API_QUARANTINE_H
 
@@ -10,12 +11,12 @@
 #define HAK_QUARANTINE_BYTES ((size_t)1 << 20)
 
 typedef struct hak_quarantine {
-  uint32_t first, count; /* first: of the oldest, counted on without end */
+  uint32_t first, count; /* first: number of the oldest block, counting all there were */
   size_t bytes;
   uint64_t blocks[HAK_QUARANTINE_BLOCKS]; /* address | class code << 56 */
 } hak_quarantine;
 
-/* The cache has no room for p, which leaves the quarantine. */
+/* p leaves the quarantine, and its magazine has no room. */
 void hak_quarantine_release_slow(hak_tcache *cache, void *p);
 
 HAK_INLINE void hak_quarantine_release_oldest(hak_tcache *t, hak_quarantine *q) {

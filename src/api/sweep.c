@@ -60,7 +60,7 @@ HAK_RACY static hak_verdict look_at(const hak_region *r, const void *p, size_t b
   if (HAK_HARD(ZERO) && held == HAK_NOT_HELD && !(hak_is_zero(p, block_size) && ends_as_free(p, block_size)))
     verdict = HAK_VERDICT_WRITTEN_AFTER_FREE;
   __atomic_thread_fence(__ATOMIC_ACQUIRE);
-  /* Resized meanwhile, in a few nanoseconds. */
+  /* Another thread resized the block meanwhile. */
   if (verdict == HAK_VERDICT_OVERFLOW && hak_trailer_word(p, block_size) != word) return HAK_VERDICT_OK;
   return held == hak_load_relaxed(byte) ? verdict : HAK_VERDICT_OK;
 }
@@ -152,7 +152,7 @@ HAK_RACY static bool is_damaged(const void *p, size_t bytes) {
   return HAK_HARD(CANARY) && hak_trailer_word(p, bytes) != 0 && !hak_trailer_read(p, bytes, &size, &family);
 }
 
-/* A few; false: the last are among them. Each is a page that the program may not have touched for long. */
+/* Looks at a few; false: the last are among them. Each look reads a page that the program may not have touched for long. */
 static bool sweep_huge(size_t *place, const char *where) {
   size_t bytes;
   const void *p = hak_huge_find(is_damaged, place, &bytes);
@@ -182,8 +182,8 @@ static bool sweep_next(walk *at, size_t *bytes, const char *where) {
   return true;
 }
 
-static uint32_t busy; /* 1: a thread is at it. Taking is an acquire, dropping a release */
-static walk here;     /* by the thread that is at it */
+static uint32_t busy; /* 1: a thread walks. Taking is an acquire, dropping a release */
+static walk here;     /* of the thread that walks */
 static size_t here_huge;
 
 void hak_sweep_some(void) {
@@ -205,7 +205,7 @@ void hak_sweep_fork_child(void) {
   hak_store_relaxed(&forked, true);
 }
 
-/* Of a large heap another part each time; of many huge blocks too, whose places depend on their addresses. */
+/* From a random span on: of a large heap another part each time; of many huge blocks too, whose places depend on their addresses. */
 static void sweep_all(const char *where) {
   uint64_t until_ms = hak_os_now_ms() + EXIT_MS;
   hak_sample_look_at_all(where, is_readable);
@@ -214,7 +214,7 @@ static void sweep_all(const char *where) {
   const walk from = {0, r->first_span + hak_trailer_secret[0] % (ready_spans(r) - r->first_span)};
   walk at = from;
   size_t bytes = 0;
-  bool round = false; /* it has come to the end */
+  bool round = false; /* the walk has passed the last span */
   size_t place = 0;
   while (sweep_huge(&place, where) && hak_os_now_ms() + EXIT_MS / 2 < until_ms) {
   }

@@ -68,7 +68,7 @@ static void on_thread_end_without_key(void *memory) {
   if (hak_tls.cache == memory) hak_thread_end();
 }
 
-/* glibc takes a block of 32 bytes for it and aborts where there is none: one is made sure of first. */
+/* glibc allocates 32 bytes for the entry, and aborts if it gets none: so one such block is cached first. */
 static void watch_end_without_key(hak_tcache *t) {
   unsigned class_code = hak_class_for(4 * sizeof(void *));
   hak_deferred d = {0};
@@ -136,7 +136,7 @@ hak_tcache *hak_thread_make_cache(void) {
   if (hak_tls.phase >= HAK_THREAD_ENDED || !hak_start()) return NULL;
   hak_tcache *t = hak_tcache_attach(bypasses());
   if (t == NULL) return NULL;
-  if (hak_config.map_names == 1) hak_os_leave_unnamed(); /* reservation, tables and metadata are there */
+  if (hak_config.map_names == 1) hak_os_leave_unnamed(); /* reservation, tables and metadata have their names */
   /* Attached first: glibc may allocate inside, and then finds the cache in place. */
   if (!hak_load_acquire(&end_key_made) || pthread_setspecific(end_key, t) != 0) watch_end_without_key(t);
   return t;
@@ -177,11 +177,11 @@ void hak_thread_check_cached(void) {
  * The forking thread takes every lock in rank order, and passes through them while it holds them (os/lock.h). Handlers registered before
  * ours run inside that window and may allocate. */
 
-/* Written between the handlers of one fork: nothing was locked. */
+/* Of the fork under way: its prepare handler took no lock. */
 static bool alone;
 bool hak_forked;
 
-/* A lone thread that forks while it holds a lock does so in a signal handler: both copies go on with what it was at. Where the other
+/* A lone thread that forks while it holds a lock does so in a signal handler: both copies go on with the interrupted call. Where the other
  * threads are the library's, which hold locks for microseconds, one that does not come free is held by this thread. */
 static bool is_alone(void) {
   return hak_os_single_threaded() || (hak_own_threads_only() && !hak_fork_may_lock());
@@ -243,8 +243,8 @@ static void restart_threads(void) {
   hak_tls = interrupted;
 }
 
-/* Our locks are dropped like in the parent, not reset: a thread that a handler before this one has started may wait. The
- * streams' libc resets itself, if it took it. */
+/* Our locks are dropped like in the parent, not reset: a thread that an earlier handler has started may wait. libc
+ * resets the streams' lock itself, if it took it. */
 static void after_fork_child(void) {
   hak_store_relaxed(&hak_forked, true);
   hak_stats_page_fork_child();

@@ -25,17 +25,17 @@ HAK_INLINE hak_tcache *hak_thread_grown(void) {
 /* Ends the calling thread's use of its cache now; for tests. */
 void hak_thread_end(void);
 
-/* Returns to slabs what the calling thread caches, and of what the depots do the latest blocks, a thousand, and ends the program if a block among it was freed wrongly. For the
- * end of the process: memory stays with it. */
+/* At the end of the process: returns to slabs what the calling thread caches, and the latest thousand blocks of the depots, and ends
+ * the program if one was freed wrongly. Purges nothing. */
 void hak_thread_check_cached(void);
 
-/* Sets up the table of size classes before a first allocation, for who reads statistics until then. */
+/* Sets up the table of size classes before a first allocation, for readers of statistics. */
 void hak_start_classes(void);
 
 /* Registers the fork handlers; the second call does nothing. */
 void hak_fork_register(void);
-/* Whether this thread may wait for every lock there is: not in a signal handler that has interrupted it under one. Waits up to
- * half a second, for locks of other threads too. */
+/* Whether every lock comes free: not in a signal handler that has interrupted this thread under one. Waits up to half a second for
+ * those of other threads. */
 bool hak_fork_may_lock(void);
 
 /* This process is a fork's child. */

@@ -3,7 +3,7 @@
  * Trailer: slack (bytes between request and trailer) << 8 | family, above 24 bits that are zero, all of it xored with a
  * key drawn from two secrets and the address. An overflow meets the 24 bits first (on a little-endian machine).
  * Fill: up to 32 bytes behind the request hold a pattern made from the key; what is further behind is looked at only in blocks
- * that were resized in place, of which half may lie there. Their family has a mark. */
+ * that were resized in place, of which half may lie there; a mark in the family tells these. */
 #ifndef HAK_API_TRAILER_H
 #define HAK_API_TRAILER_H
 
@@ -137,7 +137,7 @@ HAK_INLINE void hak_trailer_write(void *p, size_t block_size, size_t size, hak_f
 HAK_INLINE uint64_t hak_trailer_word(const void *p, size_t block_size) {
   return hak_load_racy((const uint64_t *)(const void *)((const char *)p + block_size - HAK_TRAILER_BYTES));
 }
-/* Of a block that another thread may be about to free or hand out: any value will do, who doubts it looks again. */
+/* Of a block that another thread may be freeing or handing out: any value will do, as the caller looks again. */
 HAK_RACY static inline uint64_t hak_trailer_glance(const void *p, size_t block_size) { return hak_trailer_word(p, block_size); }
 
 /* Whether `word` is one that may end the block. */

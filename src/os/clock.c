@@ -67,7 +67,7 @@ static clock_function *find_clock(uintptr_t image) {
 
 static int call_kernel(clockid_t clock, struct timespec *out) { return (int)hak_os_call(SYS_clock_gettime, clock, out); }
 
-/* The same function, whichever thread finds it. */
+/* Several threads may look for the function at once: all find the same one. */
 static clock_function *clock_now(void) {
   static clock_function *known; /* relaxed */
   clock_function *function = hak_load_relaxed(&known);

@@ -11,20 +11,20 @@
 /* Offset from the thread pointer of the word to read; 0: there is none. */
 extern HAK_HIDDEN ptrdiff_t hak_os_cpu_offset;
 
-/* Bytes of a CPU's second-level cache, or a usual number of them; constant from hak_os_cpu_start on. */
+/* Bytes of a CPU's second-level cache, or a usual size if the system does not say; constant from hak_os_cpu_start on. */
 extern HAK_HIDDEN size_t hak_os_l2_bytes;
 
-/* Finds them, and the word: the concurrency id of the thread's rseq area where the kernel keeps one there (Linux 6.3), else the number
- * of the CPU. Only reads what libc has registered: no critical section is. */
+/* Finds both. The word is the concurrency id in the thread's rseq area if the kernel keeps one there (Linux 6.3), else the number
+ * of the CPU. hakmem only reads the area that libc has registered, and runs no restartable sequence. */
 void hak_os_cpu_start(void);
-/* For a thread without that word: a number of its own, below the number of CPUs. */
+/* The number of a thread without that word: given at its first call, below the number of CPUs. */
 uint32_t hak_os_cpu_slow(void);
 
 HAK_INLINE uint32_t hak_os_cpu(void) {
   ptrdiff_t offset = hak_os_cpu_offset;
   if (HAK_UNLIKELY(offset == 0)) return hak_os_cpu_slow();
   uint32_t id = hak_load_relaxed((const uint32_t *)((const char *)hak_thread_pointer() + offset));
-  return HAK_LIKELY(id < UINT32_C(0x80000000)) ? id : hak_os_cpu_slow(); /* not registered for this thread */
+  return HAK_LIKELY(id < UINT32_C(0x80000000)) ? id : hak_os_cpu_slow(); /* libc has not registered this thread */
 }
 
 #endif

@@ -17,7 +17,7 @@
 struct mallinfo2 {
   size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
 };
-/* <hakmem/hakmem.h> leaves it to glibc to say what it returns. */
+/* <hakmem/hakmem.h> declares it only where glibc has the type. */
 struct mallinfo2 hakmem_mallinfo2(void);
 #endif
 

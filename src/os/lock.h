@@ -15,7 +15,7 @@
 typedef struct hak_lock {
   uint32_t state;
 #if HAK_ASSERTS
-  const void *owner; /* mark of the thread that holds it; relaxed, right for that thread alone */
+  const void *owner; /* mark of the holder; relaxed: only the holder may rely on it */
 #endif
 } hak_lock;
 
@@ -28,8 +28,8 @@ const void *hak_thread_mark(void);
 void hak_lock_slow(hak_lock *lock);
 void hak_lock_wake(hak_lock *lock);
 bool hak_inside_own_fork(void);
-/* Whether the lock was free at some moment of the next half second. False is certain where this thread has it: in a
- * signal handler that interrupted it there. Sections under a lock last microseconds, but their thread may have lost its processor. */
+/* Waits up to half a second until the lock is free. False: this thread holds it, in a signal handler that has interrupted it
+ * there; or the holder, whose section lasts microseconds, had no processor for so long. */
 bool hak_lock_comes_free(hak_lock *lock);
 
 HAK_INLINE void hak_lock_note_owner(hak_lock *lock, const void *owner) {

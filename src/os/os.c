@@ -26,8 +26,8 @@ bool hak_os_unmap(void *addr, size_t size) {
   HAK_ASSERT(addr != NULL && (uintptr_t)addr % hak_os_page_size() == 0 && size > 0);
   hak_os_count(&hak_os_stats.munmap);
   if (hak_os->unmap(addr, size) == 0) return true;
-  /* A process that has all the mappings it may have cannot take a piece out of one. The addresses are lost then; the
-   * memory is not to be. */
+  /* A process at its limit of mappings cannot unmap a piece of one. The addresses are lost then, but their pages go
+   * back. */
   hak_os_count(&hak_os_stats.madvise);
   hak_os->advise(addr, size, MADV_DONTNEED);
   return false;
@@ -38,7 +38,7 @@ bool hak_os_unmap_own(void *addr, size_t size) {
   hak_os_count(&hak_os_stats.munmap);
   if (hak_os->unmap_own(addr, size) == 0) return true;
   hak_os_count(&hak_os_stats.madvise);
-  hak_os_is_locked(addr, size); /* takes the pages where they are not */
+  hak_os_is_locked(addr, size); /* purges the pages unless they are locked */
   return false;
 }
 
@@ -140,7 +140,7 @@ static uint32_t owned_count; /* release after an entry is complete */
 
 void hak_os_own(void *addr, size_t size) {
   uint32_t n = hak_load_relaxed(&owned_count);
-  /* What continues a reservation is one with it: growth in small parts does not use the entries up. */
+  /* A piece behind a reservation extends its entry: growth in small pieces does not use the entries up. */
   for (uint32_t i = 0; i < hak_min_size(n, OWNED_MAX); i++) {
     if (owned[i].base + owned[i].bytes != (uintptr_t)addr) continue;
     hak_store_release(&owned[i].bytes, owned[i].bytes + size);
@@ -188,7 +188,7 @@ bool hak_os_decommit_lazily(void *addr, size_t size) {
   return !refuse_foreign(addr, size) && advise_counted(addr, size, MADV_FREE) == 0;
 }
 
-/* Whoever is refused once is not asked again: the call that follows does the work. */
+/* After one refusal the kernel is not asked again: the caller's next call does the work. */
 void hak_os_split_huge(void *addr, size_t size) {
   static bool refused; /* relaxed */
   if (hak_load_relaxed(&refused) || refuse_foreign(addr, size)) return;
@@ -215,7 +215,7 @@ bool hak_os_decommit(void *addr, size_t size) {
   if (refuse_foreign(addr, size)) return false;
   int error = advise_counted(addr, size, MADV_DONTNEED);
   if (error == 0) return true;
-  if (error == EINVAL) return false; /* locked: fresh pages would be so too, in a mapping of their own */
+  if (error == EINVAL) return false; /* locked: fresh pages would be locked too, in a mapping of their own */
   if (!may_map_over(size)) return false;
   /* Fresh pages over the same range: the old ones go, the addresses stay ours. */
   hak_os_count(&hak_os_stats.fallback_mmap);
@@ -231,7 +231,7 @@ void *hak_os_remap(void *addr, size_t old_size, size_t new_size) {
 static void advise_mapping(void *addr, size_t size, int advice) {
   HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0);
   hak_os_count(&hak_os_stats.madvise);
-  /* EINVAL means a kernel without what is asked for, such as THP: there is nothing to choose. */
+  /* EINVAL: the kernel lacks the feature, such as THP. */
   int error = hak_os->advise(addr, size, advice);
   if (error != 0 && error != EINVAL) hak_os_count(&hak_os_stats.madvise_other);
 }

@@ -19,7 +19,7 @@ void hak_print(const char *format, ...) {
   if (n < 0) n = 0;
   if ((unsigned)n >= sizeof buf) {
     n = (int)sizeof buf - 1;
-    buf[n - 1] = '\n'; /* what is printed next has a line of its own */
+    buf[n - 1] = '\n'; /* the next message begins a line */
   }
   hak_os_write_stderr(buf, (size_t)n);
   errno = saved;

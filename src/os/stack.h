@@ -12,7 +12,7 @@
 #include "base/compiler.h"
 #include "os/call.h"
 
-/* The registers that are followed. All but the last are saved by whoever changes them: the frame pointer, the one that
+/* The registers that are followed. All but the last are saved by the function that changes them: the frame pointer, the one that
  * holds the return address (x86-64 has none; its number stands for the return address on the stack) and one that assembly
  * code of libc uses in place of the frame pointer (_dl_runtime_resolve of x86-64). */
 enum { HAK_REGISTER_FP, HAK_REGISTER_RA, HAK_REGISTER_OTHER, HAK_REGISTER_SP, HAK_REGISTERS };
@@ -35,8 +35,8 @@ HAK_INLINE unsigned hak_register_of_dwarf(uint64_t number) {
   }
 }
 
-/* Of the function that this is inlined into, at the place `pc`; it has a frame pointer then. An output that lies in one of the registers does no harm:
- * the function saved that one before, and its call frame information says where. */
+/* Reads the registers of the function that this is inlined into, at `pc`; the function then has a frame pointer. The compiler
+ * may put an output into one of these registers: the function saved that one before, and its call frame information says where. */
 HAK_INLINE void hak_registers_capture(hak_registers *now) {
   __asm__ volatile("leaq 0f(%%rip), %0\n0: movq %%rsp, %1\nmovq %%rbx, %2"
                    : "=&r"(now->pc), "=&r"(now->at[HAK_REGISTER_SP]), "=&r"(now->at[HAK_REGISTER_OTHER]));
@@ -51,10 +51,10 @@ HAK_INLINE uintptr_t hak_without_signature(uintptr_t return_address) { return re
 HAK_INLINE bool hak_is_sigreturn(const void *pc) {
   return memcmp(pc, "\x48\xc7\xc0\x0f\x00\x00\x00\x0f", 8) == 0 && ((const unsigned char *)pc)[8] == 0x05;
 }
-/* Where the interrupted registers are, seen from the stack pointer there: in the order above, then pc. */
+/* Offsets of the interrupted registers from the stack pointer at that instruction: in the order above, then pc. */
 #define HAK_SIGRETURN_OFFSETS {120, 168, 128, 160, 168}
 
-/* Whether the bytes before an address are those of a call, of which the longest has so many. */
+/* Whether a call ends at `pc`; the longest has HAK_CALL_BYTES. */
 #define HAK_CALL_BYTES 7
 HAK_INLINE bool hak_follows_call(const unsigned char *pc) {
   if (pc[-5] == 0xe8) return true;
@@ -128,11 +128,11 @@ HAK_INLINE uintptr_t hak_stack_of(const ucontext_t *context) {
 #endif
 }
 
-/* The least that a page has. */
+/* The smallest page size. */
 #define HAK_PAGE_LEAST ((uintptr_t)4096)
 
-/* Whether the page of an address can be read. The kernel reads the new mask before it looks at what shall be done with it,
- * which is nothing it knows: a system call without effect. At address 0 it sees no mask. */
+/* Whether the page of an address can be read. The kernel reads the new mask before it looks at the operation, and
+ * it knows no operation -1: the call has no effect. Address 0 would mean that there is no mask. */
 HAK_INLINE bool hak_os_readable(uintptr_t address) {
   return address >= HAK_PAGE_LEAST && hak_os_call(SYS_rt_sigprocmask, -1, address & -HAK_PAGE_LEAST, 0, sizeof(uint64_t)) != -EFAULT;
 }

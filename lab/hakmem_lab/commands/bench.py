@@ -1,44 +1,31 @@
 """`hakmem bench`: the project's own suites against all peers, as a matrix."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import click
+import psutil
 from click.shell_completion import CompletionItem
-from hakmem import documents, environment
+from hakmem import documents, environment, options
 from hakmem.allocators.peers import USUAL_HELP
 from hakmem.allocators.settings import settings_for
 from hakmem.documents import write_text
-from hakmem.errors import UserError
+from hakmem.errors import INTERRUPTED, UserError
 from hakmem.measuring import journal
-from hakmem.options import (
-    INTERRUPTED,
-    allocator_options,
-    chosen_allocators,
-    number_option,
-    refuse_beside,
-    require_resume_alone,
-    resolve_seed,
-    resume_folder_option,
-    rows_option,
-    seed_option,
-    set_option,
-)
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich.console import Console
 
-from hakmem_lab import suite_files
 from hakmem_lab.pages import page
 from hakmem_lab.shell import PLAN, clean_environment, end_interrupted, facts_of
 from hakmem_lab.suite import MODES, Row, load_suite, pick, suite_names
 from hakmem_lab.suite_plan import estimate_s, jobs_of, nominal_s, plan
-from hakmem_lab.suite_results import Results, RowResult, collect, row_result
-from hakmem_lab.suite_run import is_done, prove_peers, run_job
-from hakmem_lab.suite_session import Session
+from hakmem_lab.suite_results import Results, RowResult, collect, row_result, write_figures
+from hakmem_lab.suite_session import Session, is_done, prove_peers, run_job
 from hakmem_lab.suite_tables import show
 
 DEFAULT_SUITE = "quick"
+REPORT = "report.html"
 # Estimates are no better than this.
 LIMIT_SLACK = 1.1
 
@@ -51,7 +38,7 @@ def complete_suites(
 
 @click.command()
 @click.option("--list", "list_only", is_flag=True, help="Show suites, or the rows of SUITE.")
-@rows_option("Only these rows")
+@options.rows_option("Only these rows")
 @click.option(
     "--mode",
     "modes",
@@ -59,51 +46,51 @@ def complete_suites(
     type=click.Choice(MODES),
     help="Only one binary under LD_PRELOAD, or only separate binaries.",
 )
-@number_option("--rounds", "Instead of the suite's own number.", least=1)
-@allocator_options(f"{USUAL_HELP}, or what the file of a suite names")
-@set_option(
+@options.number_option("--rounds", "Instead of the suite's own number.", least=1)
+@options.allocator_options(f"{USUAL_HELP}, or what the file of a suite names")
+@options.set_option(
     "A variable for every program; settings of allocators in your environment are taken away."
 )
-@seed_option()
-@resume_folder_option("make its reports")
+@options.seed_option()
+@options.resume_folder_option("make its reports")
 @click.argument("suite", required=False, shell_complete=complete_suites)
 def bench(**given) -> None:
     """Run SUITE (default: quick) under hakmem and its peers, in rounds.
 
     SUITE is a name of `--list` or the path of a TOML file. Results go to a folder of their own:
-    journals of the rounds, results.json, results.csv, scenarios.csv and report.html. Ends with
+    journals of the rounds, results.json, scenarios.csv and report.html. Ends with
     status 1 when something asked for has no figures, 130 after Ctrl-C; `--resume` goes on then.
     """
     console = tables.make_console()
     if given["list_only"]:
-        refuse_beside("--list runs nothing", {"list_only", "suite"})
+        options.refuse_beside("--list runs nothing", {"list_only", "suite"})
         list_suites(console, given["suite"])
         return
     with clean_environment() as removed, only_once():
         if given["resume"]:
-            require_resume_alone(set())
-            run_session(console, Session.load(given["resume"]), lambda: None, conclude)
+            options.require_resume_alone(set())
+            run_session(console, Session.load(given["resume"]))
         else:
-            session, limit_s = begun(console, given, removed)
-            run_session(console, session, lambda: prepare(console, session, limit_s), conclude)
+            run_session(console, *begun(console, given, removed))
 
 
-def run_session(
-    console: Console,
-    session: Session,
-    prepare: Callable[[], None],
-    conclude: Callable[[Console, Session, Results], None],
-) -> None:
-    """All that is not done yet; then tables and files of what there is, and the exit status."""
+def run_session(console: Console, session: Session, limit_s: float | None = None) -> None:
+    """All that is not done yet; then tables and files of what there is, and the exit status. A new
+    session has a limit."""
     console.print(f"results: {session.folder}", soft_wrap=True)
     done: dict[str, RowResult] = {}
     try:
-        prepare()
+        if limit_s is not None:
+            prepare(console, session, limit_s)
         run_all(console, session, done)
         interrupted = False
     except KeyboardInterrupt:
         interrupted = True
-        leave_if_unplanned(console, session)
+        # Before there was a plan there is nothing to go on with.
+        if not (session.folder / PLAN).exists():
+            session.folder.rmdir()
+            console.print("interrupted before the first round")
+            raise SystemExit(INTERRUPTED) from None
     session.save()
     rows = sum(is_done(session, job) for job in session.jobs)
     finished = not interrupted and rows == len(session.jobs)
@@ -115,14 +102,6 @@ def run_session(
         end_interrupted(console, session, f"{rows} of {len(session.jobs)} rows")
     if any(row.problems() for row in results.rows):
         raise SystemExit(1)
-
-
-def leave_if_unplanned(console: Console, session: Session) -> None:
-    """Ends here when the interrupt came before there was a plan to go on with."""
-    if not (session.folder / PLAN).exists():
-        session.folder.rmdir()
-        console.print("interrupted before the first round")
-        raise SystemExit(INTERRUPTED)
 
 
 def list_suites(console: Console, name: str | None) -> None:
@@ -151,15 +130,16 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> tuple[Sessi
     rows: Sequence[Row] = suite.rows
     if given["wanted"]:
         rows = pick(rows, given["wanted"], "--rows")
+    rows = fitting(console, rows)
     jobs = jobs_of(suite, rows, given["modes"] or suite.modes)
     if not jobs:
         raise UserError(f"--mode: no row of suite '{suite.name}' has this mode", 2)
     notes: list[str] = []
-    allocators = chosen_allocators(
+    allocators = options.chosen_allocators(
         given["names"], given["libraries"], notes, usual=suite.allocators
     )
     settings = settings_for("--set", given["settings"], allocators, notes)
-    seed = resolve_seed(given["seed"])
+    seed = options.resolve_seed(given["seed"])
     rounds = given["rounds"] or suite.rounds
     built = (environment.compiler_of(a.library) for a in allocators if a.library)
     told = " ".join(f"{name}={value}" for name, value in settings.items())
@@ -175,6 +155,19 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> tuple[Sessi
     )  # fmt: skip
     tables.print_notes(console, notes)
     return session, 60 * suite.limit_minutes
+
+
+def fitting(console: Console, rows: Sequence[Row]) -> list[Row]:
+    """Those that fit into free memory; the others are named."""
+    free_mb = psutil.virtual_memory().available >> 20
+    for row in rows:
+        if row.needed_mb > free_mb:
+            told = f"it needs about {row.needed_mb:,} MB, and {free_mb:,} MB are free"
+            console.print(f"{row.name}: passed over: {told}", soft_wrap=True)
+    found = [row for row in rows if row.needed_mb <= free_mb]
+    if not found:
+        raise UserError("no row fits into memory")
+    return found
 
 
 def prepare(console: Console, session: Session, limit_s: float) -> None:
@@ -220,7 +213,7 @@ def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> N
             session.save()
             done[job.key] = row_result(session, job)
             results = collect(session, documents.now(), False, done)
-            suite_files.write_figures(results, session.folder)
+            write_figures(results, session.folder)
             remaining -= estimate_s(session, [job])
             progress.update(task, advance=1)
             # Known after a trial.
@@ -232,15 +225,15 @@ def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> N
 def conclude(console: Console, session: Session, results: Results) -> None:
     """Tables, and the files in the session's folder."""
     show(console, results)
-    suite_files.write_figures(results, session.folder)
+    write_figures(results, session.folder)
     html = page(
         f"{results.baseline} beside other allocators: hakmem bench {results.suite}",
         lambda console: show(console, results),
         results.facts | results.allocators,
         notes=[summary_line(results)],
     )
-    write_text(session.folder / suite_files.REPORT, html)
-    console.print(f"report: {session.folder / suite_files.REPORT}", soft_wrap=True)
+    write_text(session.folder / REPORT, html)
+    console.print(f"report: {session.folder / REPORT}", soft_wrap=True)
 
 
 def summary_line(results: Results) -> str:

@@ -5,22 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from hakmem import environment
-from hakmem.allocators.peers import (
-    HARDENED_NAMES,
-    USUAL_NAMES,
-    Allocator,
-    build_folder,
-    repository_root,
-)
+from hakmem import options
+from hakmem.allocators.peers import HARDENED_NAMES, USUAL_NAMES, Allocator, build_folder
 from hakmem.documents import write_json
-from hakmem.errors import REFUSED, UserError
-from hakmem.options import (
-    INTERRUPTED,
-    allocator_options,
-    chosen_allocators,
-    json_option,
-)
+from hakmem.errors import INTERRUPTED, REFUSED, UserError
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from hakmem.running.proof import peer_served
@@ -29,21 +17,22 @@ from rich.table import Table
 
 from hakmem_lab import misuse_cases
 from hakmem_lab.misuse_cases import IMPOSSIBLE, Ending, Tally
-from hakmem_lab.shell import clean_environment
+from hakmem_lab.shell import clean_environment, facts_of
 
 # Ours first, then those that are for this.
 NAMES = ("hakmem", *HARDENED_NAMES, *(name for name in USUAL_NAMES if name != "hakmem"))
+ALL, REFUSED_SIZES = "all misuse", "impossible sizes refused"
 Found = dict[str, list[Ending]]
 
 
 @click.command()
-@allocator_options(usual="hakmem's two builds, hardened allocators, and all others that are there")
-@click.option("--list", "only_list", is_flag=True, help="Say which cases there are.")
-@json_option()
+@options.allocator_options(
+    usual="hakmem's two builds, hardened allocators, and all others that are there"
+)
+@options.json_option()
 def misuse(
     names: str | None,
     libraries: tuple[str, ...],
-    only_list: bool,
     json_path: Path | None,
 ) -> None:
     """Run programs that misuse memory under each allocator, and count those that are stopped.
@@ -56,17 +45,14 @@ def misuse(
     console = tables.make_console()
     program = program_path()
     cases = misuse_cases.listed(program)
-    if only_list:
-        # Plain, so that it can be read by programs.
-        click.echo("\n".join(cases))
-        return
     found: Found = {}
     interrupted = False
-    with clean_environment(), only_once():
+    with clean_environment() as removed, only_once():
         notes: list[str] = []
-        allocators = chosen_allocators(names, libraries, notes, usual=NAMES)
+        allocators = options.chosen_allocators(names, libraries, notes, usual=NAMES)
         tables.print_notes(console, notes)
-        facts = facts_of(allocators, program, cases)
+        require_served(allocators, program, cases)
+        facts = facts_of(None, allocators, removed, served="every allocator, by the loader's log")
         try:
             with tables.progress_line(console, "cases", len(cases) * len(allocators)) as progress:
                 for allocator in allocators:
@@ -94,20 +80,11 @@ def program_path() -> Path:
     return path
 
 
-def facts_of(
-    allocators: Sequence[Allocator], program: Path, known: Sequence[str]
-) -> dict[str, str]:
-    """What was run, and the proof that each allocator serves the program."""
+def require_served(allocators: Sequence[Allocator], program: Path, known: Sequence[str]) -> None:
     control = next(case for case in known if misuse_cases.is_control(case))
-    served = {a.name: peer_served((str(program), control), a) for a in allocators}
-    for name, word in served.items():
-        if word != "yes":
-            raise UserError(f"{name} does not serve {program}: {word}")
-    return environment.describe() | {
-        "commit": environment.revision_of(repository_root()) or "unknown",
-        **{a.name: str(a) for a in allocators},
-        "served": "every allocator, by the loader's log",
-    }
+    for allocator in allocators:
+        if (word := peer_served((str(program), control), allocator)) != "yes":
+            raise UserError(f"{allocator.name} does not serve {program}: {word}")
 
 
 def show(console: Console, found: Found) -> list[str]:
@@ -116,19 +93,16 @@ def show(console: Console, found: Found) -> list[str]:
     if any(by_name.values()):
         console.print(verdict(by_name), soft_wrap=True)
         console.print(families_table(by_name))
-    problems = [text for name, endings in found.items() for text in odd_endings(name, endings)]
-    for text in problems:
-        console.print(text, soft_wrap=True, markup=False)
-    return problems
-
-
-def odd_endings(name: str, endings: Sequence[Ending]) -> list[str]:
-    """Controls that were not silent."""
-    return [
+    # Controls that were not silent.
+    problems = [
         f"{name}: {one.case} is correct, and was {one.outcome}: {one.words or one.status}"
+        for name, endings in found.items()
         for one in endings
         if misuse_cases.is_control(one.case) and not one.is_silent
     ]
+    for text in problems:
+        console.print(text, soft_wrap=True, markup=False)
+    return problems
 
 
 def verdict(by_name: dict[str, dict[str, Tally]]) -> str:
@@ -144,42 +118,29 @@ def verdict(by_name: dict[str, dict[str, Tally]]) -> str:
     return f"Of {cases} misuses {', '.join(told)}."
 
 
-def lines_of(by_name: dict[str, dict[str, Tally]]) -> list[list[str]]:
-    """Allocators down, families across: stopped, and how many of them with a report.
-
-    The first line has the families, the second their numbers of cases.
-    """
-    families = list(dict.fromkeys(family for tallies in by_name.values() for family in tallies))
-    columns = {
-        family: [tallies.get(family, Tally()) for tallies in by_name.values()]
-        for family in families
-        if family != IMPOSSIBLE
-    }
-    columns["all misuse"] = [misuse_cases.total(tallies) for tallies in by_name.values()]
+def families_table(by_name: dict[str, dict[str, Tally]]) -> Table:
+    """Allocators down, families across: stopped, and how many of them with a report."""
+    every = {name: {**found, ALL: misuse_cases.total(found)} for name, found in by_name.items()}
+    families = dict.fromkeys(family for found in by_name.values() for family in found)
+    titles = [*(family for family in families if family != IMPOSSIBLE), ALL]
+    titles += [IMPOSSIBLE] if IMPOSSIBLE in families else []
+    columns = {title: [found.get(title, Tally()) for found in every.values()] for title in titles}
     counts = {title: max(one.cases for one in column) for title, column in columns.items()}
-    sizes = [tallies.get(IMPOSSIBLE, Tally()) for tallies in by_name.values()]
-    lines = [["", *columns], ["cases", *map(str, counts.values())]]
+    lines = [["cases", *map(str, counts.values())]]
     for place, name in enumerate(by_name):
-        cells = [cell(columns[title][place], counts[title]) for title in columns]
-        lines.append([name, *cells])
-    if IMPOSSIBLE in families:
-        ends = ["impossible sizes refused", str(max(one.cases for one in sizes))]
-        for line, end in zip(lines, [*ends, *(str(one.refused) for one in sizes)], strict=True):
-            line.append(end)
-    return lines
+        lines.append([name, *(cell(t, columns[t][place], counts[t]) for t in titles)])
+    # Words below each other: the cells are narrow.
+    shown = (REFUSED_SIZES if title == IMPOSSIBLE else title for title in titles)
+    heads = ("", *(title.replace("-", "-\n").replace(" ", "\n") for title in shown))
+    return tables.figures_table("stopped / of these with a report", heads, lines, ("",))
 
 
-def cell(tally: Tally, cases: int) -> str:
+def cell(title: str, tally: Tally, cases: int) -> str:
     """Where a misuse could not be done under one allocator, its own number stands beside."""
+    if title == IMPOSSIBLE:
+        return str(tally.refused)
     own = f" of {tally.cases}" if tally.cases != cases else ""
     return f"{tally.stopped}/{tally.reported}{own}"
-
-
-def families_table(by_name: dict[str, dict[str, Tally]]) -> Table:
-    (first, *titles), *lines = lines_of(by_name)
-    # Words below each other: the cells are narrow.
-    heads = (first, *(title.replace("-", "-\n").replace(" ", "\n") for title in titles))
-    return tables.figures_table("stopped / of these with a report", heads, lines, (first,))
 
 
 def as_json(found: Found, facts: dict[str, str]) -> dict:

@@ -5,8 +5,7 @@ from hakmem.allocators import cache
 from hakmem.allocators.peers import Allocator, find, known_names
 from hakmem.allocators.recipes import RECIPES, Recipe
 from hakmem.environment import allowed_cpus
-from hakmem.errors import UserError
-from hakmem.options import INTERRUPTED
+from hakmem.errors import INTERRUPTED, UserError
 from hakmem.output import tables
 from rich.table import Table
 

@@ -1,34 +1,26 @@
 """`hakmem programs`: real programs, by CPU time, memory, faults and calls, or by counts."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
+from hakmem import options
 from hakmem.allocators.peers import USUAL_HELP
 from hakmem.destinations import WORD
 from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.measuring import journal
-from hakmem.options import (
-    InputFile,
-    allocator_options,
-    json_option,
-    plot_option,
-    refuse,
-    require_resume_alone,
-    resolve_seed,
-    resume_folder_option,
-    seed_option,
-)
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich.console import Console
 from rich.table import Table
 
-from hakmem_lab import programs_report, programs_results
-from hakmem_lab.commands.drawn import require_svg, rounds_and_scale
-from hakmem_lab.drawn_report import picture_of_peers
+from hakmem_lab import programs_results
+from hakmem_lab.commands.drawn import rounds_and_scale
+from hakmem_lab.drawn_report import percent, picture_of_peers, share_table, table_beside
 from hakmem_lab.programs import ALL, CATALOGUE, SETS, Program, inputs_of, read_catalogue
 from hakmem_lab.programs import chosen as chosen_programs
+from hakmem_lab.programs_results import COUNTED, TIMED, ProgramResult, Results
 from hakmem_lab.programs_run import Measured, Session, all_measured, run_all
 from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_of, make_folder
 
@@ -39,14 +31,16 @@ from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_o
               help="Those to find causes with, those to judge by, or both.")  # fmt: skip
 @click.option("--count", "counted", is_flag=True, help="Count smaller inputs under valgrind, once.")
 @rounds_and_scale("of each program", "Size of the inputs")
-@allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
-@seed_option()
-@click.option("--catalogue", type=InputFile(), default=CATALOGUE,
+@options.allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
+@options.seed_option()
+@click.option("--catalogue", type=options.InputFile(), default=CATALOGUE,
               help="Programs of yours, as in lab/hakmem_lab/programs.toml.")  # fmt: skip
 @click.option("--list", "listed", is_flag=True, help="List the programs and what they lack.")
-@resume_folder_option("show a finished one")
-@json_option()
-@plot_option("--picture", "picture_path", "Draw CPU time and memory beside each peer, as SVG.")
+@options.resume_folder_option("show a finished one")
+@options.json_option()
+@options.plot_option(
+    "--picture", "picture_path", "Draw CPU time and memory beside each peer.", (".svg",)
+)
 def programs(
     wanted: str | None,
     which: str,
@@ -68,17 +62,16 @@ def programs(
     and files of what is finished, --resume goes on. Ends with status 1 when the baseline has failed
     somewhere, or a program could not be run.
     """
-    require_svg(picture_path)
     console = tables.make_console()
     with clean_environment() as removed, only_once():
         if resume is not None:
-            require_resume_alone({"json_path", "picture_path"})
+            options.require_resume_alone({"json_path", "picture_path"})
             session = Session.load(resume)
         else:
             if wanted is not None:
-                refuse("--programs names them", {"which"})
+                options.refuse("--programs names them", {"which"})
             if counted:
-                refuse("--count runs each once", {"rounds"})
+                options.refuse("--count runs each once", {"rounds"})
             found = chosen_programs(read_catalogue(catalogue), which, wanted)
             if listed:
                 console.print(list_table(found, counted))
@@ -90,7 +83,7 @@ def programs(
             session = Session(
                 folder=journal.new_path("programs", ""), catalogue=str(catalogue.absolute()),
                 names=",".join(one.name for one in found), rounds=1 if counted else rounds,
-                scale=scale, seed=resolve_seed(seed), counted=counted,
+                scale=scale, seed=options.resolve_seed(seed), counted=counted,
                 allocators=chosen(console, names, libraries),
             )  # fmt: skip
             how = "counted under valgrind" if counted else f"{rounds} rounds, pinned"
@@ -103,12 +96,12 @@ def programs(
             session.save()
         finished = run(console, session)
         results = programs_results.collect(session, all_measured(session))
-        programs_report.show(console, session, results)
+        show(console, session, results)
         tables.print_facts(console, session.facts)
-        document = programs_report.document(session, results)
+        written = document(session, results)
         for target in (session.folder / "programs.json", json_path):
             if target is not None:
-                write_json(target, "programs", document)
+                write_json(target, "programs", written)
         if picture_path is not None:
             write_text(picture_path, picture_of_peers(session, results))
     conclude(console, session, results, finished)
@@ -157,3 +150,64 @@ def conclude(
     failed = any(session.baseline in one.problems for one in results.programs)
     if failed or session.broken or not results.programs:
         raise SystemExit(1)
+
+
+def show(console: Console, session: Session, results: Results) -> None:
+    name = results.baseline
+    cost = "estimate" if results.counted else "CPU time"
+    tables.print_summary(console, summary(results))
+    if results.shares:
+        title = f"{name} on {len(results.programs)} programs"
+        caption = (
+            "Geometric means over the programs, [95 % interval]. First: at least as good as the "
+            "best peer of the program; nearly: within 5 % of it."
+        )
+        console.print(share_table(title, caption, "programs", results.shares))
+        titles = ("programs", cost, "", "better on", *(() if results.counted else ("peak RSS", "")))
+        caption = f"Geometric means: {cost} of the row ÷ {name}'s; memory of {name} ÷ the row's."
+        console.print(table_beside(name, caption, titles, results.beside))
+    for kind, shown in (COUNTED if results.counted else TIMED).items():
+        console.print(matrix(results, kind, *shown))
+    for name, why in session.broken.items():
+        console.print(f"{name}: {why}", soft_wrap=True)
+    for one in results.programs:
+        for name, why in one.problems.items():
+            console.print(f"{one.name}: {name}: {why}", soft_wrap=True)
+
+
+def summary(results: Results) -> list[str]:
+    return [
+        f"{one.title}: {tables.interval(one.mean, 2)} in the mean of {one.seeds} programs, "
+        f"{'below' if one.less else 'above'} 1 is better; at least as good on {percent(one.first)}."
+        for one in results.shares
+    ]
+
+
+def matrix(results: Results, kind: str, title: str, digits: int, scale: float) -> Table:
+    names = (results.baseline, *results.peers)
+    rows = [
+        [one.name, one.set, *(cell(one, name, kind, digits, scale) for name in names)]
+        for one in results.programs
+    ]
+    return tables.figures_table(title, ("program", "set", *names), rows, ("program", "set"))
+
+
+def cell(one: ProgramResult, name: str, kind: str, digits: int, scale: float) -> str:
+    if name in one.problems:
+        return "failed"
+    value = one.figures.get(name, {}).get(kind)
+    return tables.ABSENT if value is None else f"{value / scale:,.{digits}f}"
+
+
+def document(session: Session, results: Results) -> dict:
+    wanted = ("names", "rounds", "scale", "seed", "counted")
+    return {
+        "facts": session.facts,
+        "baseline": results.baseline,
+        "allocators": {a.name: str(a) for a in session.allocators},
+        "wanted": {name: getattr(session, name) for name in wanted},
+        "summary": [asdict(one) for one in results.shares],
+        "beside": [asdict(one) for one in results.beside],
+        "programs": [asdict(one) for one in results.programs],
+        "broken": session.broken,
+    }

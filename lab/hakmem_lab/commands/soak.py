@@ -3,36 +3,20 @@
 import math
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import click
-from hakmem import environment
+from hakmem import environment, options
 from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.allocators.settings import check, settings_for, split_pair
-from hakmem.documents import write_json, write_text
-from hakmem.errors import UserError
+from hakmem.destinations import output_option
+from hakmem.documents import write_bytes, write_json, write_text
+from hakmem.errors import INTERRUPTED, UserError
 from hakmem.extras import require_asked
 from hakmem.measuring import journal
-from hakmem.measuring.percentages import PERCENT
-from hakmem.options import (
-    INTERRUPTED,
-    InputFile,
-    allocator_options,
-    chosen_allocators,
-    csv_option,
-    html_option,
-    json_option,
-    number_option,
-    plot_option,
-    refuse_beside,
-    resolve_seed,
-    seed_option,
-    set_option,
-    split_command,
-    stacked,
-)
-from hakmem.output import tables
+from hakmem.options import PERCENT
+from hakmem.output import report, tables
 from hakmem.running import interruption
 from hakmem.running import programs as program_files
 from hakmem.running.launching import run_once
@@ -51,52 +35,53 @@ from hakmem_lab.soak_judging import (
     rounds_needed,
     share,
 )
-from hakmem_lab.soak_plot import FORMATS, draw, write_picture
 from hakmem_lab.soaking import LongLoad, Soak
 
 # A machine's speed changes within minutes.
 MARGIN = 1.2
 # What a run is made of cannot change in its middle.
-BESIDE_RESUME = {"resume", "minutes", "max_rss_drift", "max_throughput_loss", "max_cv", "json_path",
+BESIDE_RESUME = {"resume", "minutes", "rss_drift", "throughput_loss", "variation", "json_path",
                  "plot_path", "html_path"}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Wanted:
+@dataclass(frozen=True, kw_only=True)
+class Wanted(Thresholds):
     """What to judge by and which files to write."""
 
-    max_rss_drift: float
-    max_throughput_loss: float
-    max_cv: float
     json_path: Path | None
     plot_path: Path | None
     html_path: Path | None
-
-    @property
-    def thresholds(self) -> Thresholds:
-        return Thresholds(self.max_rss_drift, self.max_throughput_loss, self.max_cv)
 
 
 def judging_options() -> Callable:
     """The fields of Wanted."""
 
     def share_option(name: str, default: str, text: str) -> Callable:
-        return click.option(name, type=PERCENT, default=default, show_default=True, help=text)
+        how = {"type": PERCENT, "default": default, "show_default": True, "help": text}
+        return click.option(*name.split(), **how)
 
-    return stacked(
-        share_option("--max-rss-drift", "5%", "Rise or fall of resident memory that passes."),
-        share_option("--max-throughput-loss", "5%", "Fall of throughput that passes."),
-        share_option("--max-cv", "2%", "Variation of throughput that passes, or the best other's."),
-        json_option(),
-        plot_option("--plot", "plot_path", "Write memory, speed and latency as .svg or .png."),
-        html_option(),
+    return options.stacked(
+        share_option(
+            "--max-rss-drift rss_drift", "5%", "Rise or fall of resident memory that passes."
+        ),
+        share_option(
+            "--max-throughput-loss throughput_loss", "5%", "Fall of throughput that passes."
+        ),
+        share_option(
+            "--max-cv variation", "2%", "Variation of throughput that passes, or the best other's."
+        ),
+        options.json_option(),
+        options.plot_option(
+            "--plot", "plot_path", "Write memory, speed and latency as .svg or .png."
+        ),
+        options.html_option(),
     )
 
 
 @click.group(invoke_without_command=True)
-@number_option("--minutes", "How long; with --resume, in all.", 60.0, 0.001)
-@allocator_options()
-@number_option(
+@options.number_option("--minutes", "How long; with --resume, in all.", 60.0, 0.001)
+@options.allocator_options()
+@options.number_option(
     "--epoch epoch_s",
     "Seconds of an epoch under the first allocator; all do the same work.",
     2.0,
@@ -110,12 +95,12 @@ def judging_options() -> Callable:
     metavar="NAME=COMMAND",
     help="A program to start afresh each round, instead of random_mixed and larson.",
 )
-@set_option("A variable for every program, such as HAKMEM_PROFILE=lean; told in the file.")
-@seed_option()
-@csv_option(soak_file.COLUMNS, soak_file.MARK)
+@options.set_option("A variable for every program, such as HAKMEM_PROFILE=lean; told in the file.")
+@options.seed_option()
+@output_option("--csv", "csv_path", text="Write the figures as CSV.", kind=soak_file.KIND)
 @click.option(
     "--resume",
-    type=InputFile(),
+    type=options.InputFile(),
     metavar="FILE",
     help="Continue the run of this CSV, with what it was started with.",
 )
@@ -143,16 +128,15 @@ def soak(
     if context.invoked_subcommand is not None:
         return
     wanted = Wanted(**judging)
-    check_plot(wanted.plot_path)
     console = tables.make_console()
     if resume is not None:
-        refuse_beside("the file of --resume says how the run is made", BESIDE_RESUME)
+        options.refuse_beside("the file of --resume says how the run is made", BESIDE_RESUME)
         run = resumed(console, resume, 60 * minutes)
         require_asked()
     else:
         if csv_path is not None and csv_path.exists():
             raise UserError(f"--csv: {csv_path} is there already: --resume continues it", 2)
-        load = LongLoad(soaking.TRIAL_STEPS, resolve_seed(seed))
+        load = LongLoad(soaking.TRIAL_STEPS, options.resolve_seed(seed))
         notes: list[str] = []
         chosen = usable_allocators(names, libraries, settings, notes)
         loads = repeated_programs(programs)
@@ -167,7 +151,7 @@ def soak(
 
 
 @soak.command()
-@click.argument("file", type=InputFile())
+@click.argument("file", type=options.InputFile())
 @judging_options()
 def analyse(file: Path, **judging) -> None:
     """Judge the epochs in FILE, a CSV of an earlier soak.
@@ -175,20 +159,14 @@ def analyse(file: Path, **judging) -> None:
     Ends with status 0 when hakmem passes, 1 when it fails, 2 when there are too few epochs.
     """
     wanted = Wanted(**judging)
-    check_plot(wanted.plot_path)
     require_asked()
     raise SystemExit(0 if conclude(tables.make_console(), file, wanted) else 1)
-
-
-def check_plot(path: Path | None) -> None:
-    if path is not None and path.suffix not in FORMATS:
-        raise UserError(f"--plot: {path} ends in none of {', '.join(FORMATS)}", 2)
 
 
 def usable_allocators(
     names: str | None, libraries: Sequence[str], settings: Sequence[str], notes: list[str]
 ) -> list[Allocator]:
-    chosen = chosen_allocators(names, libraries, notes)
+    chosen = options.chosen_allocators(names, libraries, notes)
     given = settings_for("--set", settings, chosen, notes)
     return [replace(a, settings={**a.settings, **given}) for a in chosen]
 
@@ -200,7 +178,7 @@ def repeated_programs(texts: Sequence[str]) -> dict[str, list[str]]:
     for name, _ in given:
         if names.count(name) > 1:
             raise UserError(f"--program: the name '{name}' is taken", 2)
-    commands = {name: split_command("--program", command) for name, command in given}
+    commands = {name: options.split_command("--program", command) for name, command in given}
     for command in commands.values():
         program_files.require_servable(command)
     return commands or {
@@ -347,7 +325,7 @@ def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     record = soak_file.read(path)
     notes = notes_of(record)
     try:
-        judged = judge(in_order(record), wanted.thresholds)
+        judged = judge(in_order(record), wanted)
     except UserError:
         tables.print_notes(console, notes)
         # What was measured is shown in any case.
@@ -419,7 +397,7 @@ def write_files(
         document = {
             "facts": dict(facts),
             "file": str(path),
-            "thresholds": asdict(wanted.thresholds),
+            "thresholds": {one.name: getattr(wanted, one.name) for one in fields(Thresholds)},
             "in_question": in_question(judged) if judged else None,
             "passed": passed,
             "notes": notes_of(record),
@@ -467,3 +445,71 @@ def latency_table(judged: Sequence[Judgement]) -> Table:
     caption = "Medians of the epochs' percentiles; the longest call of all epochs."
     title = "Latency of sampled single calls, ns: lower is better"
     return tables.figures_table(title, heads, rows, heads[:1], caption)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One kind of panel: what it shows, of which column, divided by what."""
+
+    title: str
+    column: str
+    unit: float
+    direction: str = "lower is better"
+    logarithmic: bool = False
+
+
+CURVES = (
+    Curve("resident, MB", "rss_kb", 1024),
+    Curve("M ops/s", "ops_per_sec", 1e6, "higher is better"),
+    Curve("p99 of a call, ns", "p99_ns", 1, logarithmic=True),
+    Curve("longest call, ns", "max_ns", 1, logarithmic=True),
+)
+PANEL_INCHES = (4.7, 2.5)
+COLUMNS = 2
+
+
+def draw(epochs: Sequence[Epoch], picture_format: str) -> bytes:
+    """Panels of every load for all that it recorded; one line an allocator."""
+    names = list(dict.fromkeys(e.allocator for e in epochs))
+    shown = [
+        (load, curve)
+        for load in dict.fromkeys(e.load for e in epochs)
+        for curve in CURVES
+        if any(e.load == load and getattr(e, curve.column) is not None for e in epochs)
+    ]
+    lines = -(-len(shown) // COLUMNS)
+    size = (PANEL_INCHES[0] * COLUMNS, PANEL_INCHES[1] * lines + 0.5)
+    with report.new_figure(size) as figure:
+        grid = figure.subplots(lines, COLUMNS, squeeze=False).flat
+        for axes, (load, curve) in zip(grid, shown, strict=False):
+            panel(axes, curve, load, names, epochs)
+        for axes in figure.axes[len(shown) :]:
+            axes.set_visible(False)
+        lines_of_first = figure.axes[0].get_lines()
+        figure.legend(handles=lines_of_first, loc="outside upper center", ncols=len(names))
+        return report.picture_of(figure, picture_format)
+
+
+def panel(axes, curve: Curve, load: str, names: Sequence[str], epochs: Sequence[Epoch]) -> None:
+    for number, name in enumerate(names):
+        points = [
+            (e.elapsed_s / 60, value / curve.unit)
+            for e in epochs
+            if e.load == load and e.allocator == name
+            if (value := getattr(e, curve.column)) is not None
+        ]
+        # An empty line too: every panel has the same ones, for the legend.
+        times, values = zip(*points, strict=True) if points else ((), ())
+        axes.plot(times, values, label=name, color=f"C{number}", linewidth=1)
+    axes.set_title(f"{load}: {curve.direction}", fontsize=10)
+    axes.set_ylabel(curve.title)
+    axes.set_xlabel("minutes")
+    axes.grid(color=report.LINE)
+    if curve.logarithmic:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+
+
+def write_picture(path: Path, epochs: Sequence[Epoch]) -> None:
+    write_bytes(path, draw(epochs, path.suffix.removeprefix(".")))

@@ -3,10 +3,10 @@
 import click
 from hakmem import environment
 from hakmem.allocators.peers import find, require_usable
-from hakmem.options import INTERRUPTED, number_option, rows_option
+from hakmem.errors import INTERRUPTED
+from hakmem.options import number_option, rows_option
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
-from rich.table import Table
 
 from hakmem_lab.shell import clean_environment
 from hakmem_lab.steady_run import BAR, Calls, count_row
@@ -40,7 +40,9 @@ def steady(wanted: tuple[str, ...], seconds: float) -> None:
             interrupted = True
     if found:
         tables.print_summary(console, [sentence(found)])
-        console.print(table_of(found))
+        title = "System calls in the second half of a run, hakmem's own"
+        lines = map(line_of, found)
+        console.print(tables.figures_table(title, COLUMNS, lines, ("row", "verdict")))
     tables.print_facts(console, facts)
     if interrupted:
         console.print(f"interrupted after {len(found)} of {len(rows)} rows")
@@ -65,8 +67,3 @@ def line_of(one: Calls) -> tuple[str, ...]:
     rate = f"{one.rate:.1e}" if one.rate else "0"
     seconds = f"{one.seconds:.1f}"
     return (one.row, str(one.operations), seconds, str(one.calls), rate, one.verdict)
-
-
-def table_of(found: list[Calls]) -> Table:
-    title = "System calls in the second half of a run, hakmem's own"
-    return tables.figures_table(title, COLUMNS, map(line_of, found), ("row", "verdict"))

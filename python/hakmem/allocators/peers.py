@@ -149,16 +149,10 @@ def find(name: str, others: str = "") -> Allocator:
     """
     if name == "glibc":
         return Allocator("glibc", None, package_version("libc6"), source="the system's")
-    if name == "hakmem":
-        given = os.environ.get("HAKLAB_LIB")
-        if given:
+    if name in ("hakmem", "hakmem-hardened"):
+        if name == "hakmem" and (given := os.environ.get("HAKLAB_LIB")):
             return from_path(name, Path(given), "from HAKLAB_LIB")
-        path = build_folder() / "libhakmem.so"
-        if path.parent == PACKAGED:
-            return from_path(name, path, metadata.version("hakmem"), "this package")
-        return from_path(name, path, revision_of(repository_root()), "this checkout")
-    if name == "hakmem-hardened":
-        path = build_folder() / "libhakmem-hardened.so"
+        path = build_folder() / f"lib{name}.so"
         if path.parent == PACKAGED:
             return from_path(name, path, metadata.version("hakmem"), "this package")
         return from_path(name, path, revision_of(repository_root()), "this checkout")

@@ -11,12 +11,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from hakmem import environment
+from hakmem import environment, options
 from hakmem.allocators.peers import Allocator, find, from_path, require_usable
 from hakmem.allocators.settings import hakmem_libraries, in_effect, settings_for, without_effect
 from hakmem.destinations import WORD
 from hakmem.documents import write_json
-from hakmem.errors import WRONG_USE, UserError
+from hakmem.errors import INTERRUPTED, WRONG_USE, UserError
 from hakmem.experiments.workload import chosen_workload, workload_options
 from hakmem.measuring import journal
 from hakmem.measuring.deciding import (
@@ -28,7 +28,6 @@ from hakmem.measuring.deciding import (
     Verdict,
     decide,
 )
-from hakmem.measuring.percentages import PERCENT
 from hakmem.measuring.rotation import (
     OPS_PER_SECOND,
     WALL_METRIC_NAME,
@@ -43,18 +42,7 @@ from hakmem.measuring.rotation import (
     run_rounds,
 )
 from hakmem.measuring.statistics import variation
-from hakmem.options import (
-    INTERRUPTED,
-    PROGRAM_LAST,
-    cpu_option,
-    is_given,
-    json_option,
-    number_option,
-    parse_cpu_list,
-    resolve_cpus,
-    resolve_seed,
-    seed_option,
-)
+from hakmem.options import PERCENT
 from hakmem.output import tables
 from hakmem.plain_text import with_last_words
 from hakmem.running import interruption
@@ -71,32 +59,29 @@ EXIT_STATUS = {
 }
 
 
-def side_options(letter: str, role: str):
+def side_options(letter: str, role: str) -> options.Decorator:
     """--a and --a-lib, or --b and --b-lib."""
-
-    def decorate(function):
-        setting = click.option(
+    return options.stacked(
+        click.option(
             f"--{letter}",
             f"{letter}_settings",
             multiple=True,
             metavar="NAME=VALUE",
             help=f"Setting of {letter.upper()}, {role}: hakmem's, or a variable of the program; "
             "may be repeated.",
-        )
-        library = click.option(
+        ),
+        click.option(
             f"--{letter}-lib",
             f"{letter}_library",
             default="hakmem",
             show_default=True,
             metavar="NAME|PATH",
             help=f"Allocator of {letter.upper()}: a name as for --with, or a library's path.",
-        )
-        return setting(library(function))
-
-    return decorate
+        ),
+    )
 
 
-@click.command(context_settings=PROGRAM_LAST)
+@click.command(context_settings=options.PROGRAM_LAST)
 @side_options("a", "what stands")
 @side_options("b", "the candidate")
 @click.option(
@@ -113,17 +98,17 @@ def side_options(letter: str, role: str):
     show_default=True,
     help="How sure a verdict is, over all the times it is tried, as 99% or 0.99.",
 )
-@number_option(
+@options.number_option(
     "--pairs",
     "A pair is one run of A and one of B. A verdict is tried after so many pairs, and again "
     "each time their number has doubled.",
     20,
     2,
 )
-@number_option(
+@options.number_option(
     "--max-pairs", "After so many pairs without a verdict the answer is UNDECIDED.", 640, 2
 )
-@cpu_option("auto")
+@options.cpu_option("auto")
 @click.option(
     "--metric",
     type=WORD,
@@ -132,8 +117,8 @@ def side_options(letter: str, role: str):
 )
 @click.option("--lower-is-better", is_flag=True, help="Direction of a regular expression's figure.")
 @workload_options()
-@seed_option()
-@json_option()
+@options.seed_option()
+@options.json_option()
 @click.argument("program", nargs=-1)
 def ab(
     a_settings: tuple[str, ...],
@@ -159,14 +144,14 @@ def ab(
     NO DIFFERENCE, 3 for NO-GO, 4 for UNDECIDED, 1 when a side fails, 130 after Ctrl-C. Finished
     pairs are kept in a journal in HAKLAB_RESULTS or ~/.local/state/hakmem; the newest 20 runs stay.
     """
-    if not any(map(is_given, ("a_settings", "b_settings", "a_library", "b_library"))):
+    if not any(map(options.is_given, ("a_settings", "b_settings", "a_library", "b_library"))):
         raise UserError("A and B are the same: give --a, --b, --a-lib or --b-lib", 2)
     if max_pairs < pairs:
         raise UserError(f"--max-pairs: {max_pairs} is below --pairs {pairs}", 2)
     work = chosen_workload(program, **of_workload)
     console = tables.make_console()
     plan = Plan(pairs, max_pairs, min_effect, confidence)
-    cpus, seed = resolve_cpus(cpu, None), resolve_seed(seed)
+    cpus, seed = options.resolve_cpus(cpu, None), options.resolve_seed(seed)
     require_metric(metric, lower_is_better, (WALL_METRIC_NAME, CPU_METRIC_NAME))
     notes: list[str] = []
     sides = {}
@@ -188,8 +173,7 @@ def ab(
         **{name: describe_side(side, asked) for name, (side, asked) in sides.items()},
         **served(rows, {name: side for name, (side, _) in sides.items()}, notes),
     }
-    for note in notes:
-        console.print(f"note: {note}", soft_wrap=True)
+    tables.print_notes(console, notes)
     rotation = new_rotation(rows, chosen, seed, cpus)
     log = StoppingJournal(journal.new_path("ab"), goes_on=True)
     log.begin("ab", rotation, facts, plan=asdict(plan))
@@ -267,7 +251,7 @@ def choose_metric(
     if asked == WALL_METRIC_NAME:
         return WALL_TIME
     prints = all(OPS_PER_SECOND.read(outcome) is not None for outcome in trials)
-    one_cpu = cpus is not None and len(parse_cpu_list(cpus)) == 1 and not is_server
+    one_cpu = cpus is not None and len(options.parse_cpu_list(cpus)) == 1 and not is_server
     if asked == CPU_METRIC_NAME or one_cpu:
         return OPS_PER_CPU_SECOND if prints else CPU_TIME
     return OPS_PER_SECOND if prints else WALL_TIME
@@ -373,8 +357,7 @@ def conclude(
         console.print(sides_table(rotation))
     if rotation.interrupted:
         console.print(f"interrupted after {rotation.rounds_done} pairs")
-    for note in notes:
-        console.print(f"note: {note}", soft_wrap=True)
+    tables.print_notes(console, notes)
     tables.print_facts(console, facts)
     if json_path is not None and not rotation.is_void:
         write_json(json_path, "ab", document(rotation, decision, plan, facts))

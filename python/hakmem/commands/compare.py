@@ -10,50 +10,26 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from hakmem import environment
+from hakmem import environment, options
 from hakmem.allocators.peers import Allocator, find
 from hakmem.documents import HTML, write_json, write_text
-from hakmem.errors import UserError
-from hakmem.experiments.comparison import (
-    MEMORY_FACT,
-    NOT_LOOKED_AT,
-    Comparison,
-    document,
-    from_journal,
-    html,
-)
+from hakmem.errors import INTERRUPTED, UserError
+from hakmem.experiments import comparison
 from hakmem.experiments.workload import Workload, chosen_workload, workload_options
 from hakmem.extras import INSTALL, MATPLOTLIB, is_there, require_asked
 from hakmem.measuring import journal
 from hakmem.measuring.measures import CPU, END_RSS, FAULTS, IDLE_RSS, PEAK_RSS, WALL
 from hakmem.measuring.rotation import (
     OPS_PER_SECOND,
+    WALL_METRIC_NAME,
     WALL_TIME,
     Contender,
     Metric,
     contenders,
-    metric_asked_for,
+    custom_metric,
     new_rotation,
     require_metric,
     run_rounds,
-)
-from hakmem.options import (
-    INTERRUPTED,
-    PROGRAM_LAST,
-    InputFile,
-    allocator_options,
-    chosen_allocators,
-    cpu_option,
-    html_option,
-    json_option,
-    metric_options,
-    number_option,
-    pairs_option,
-    refuse_beside,
-    resolve_cpus,
-    resolve_seed,
-    seed_option,
-    timeout_option,
 )
 from hakmem.output import tables
 from hakmem.running import interruption, programs
@@ -77,14 +53,14 @@ class Plan:
 
 @click.command(
     short_help="Compare allocators on a program of yours.",
-    context_settings=PROGRAM_LAST,
+    context_settings=options.PROGRAM_LAST,
 )
-@pairs_option(10)
-@allocator_options()
-@metric_options()
+@options.pairs_option(10)
+@options.allocator_options()
+@options.metric_options()
 @workload_options()
 @click.option("--syscalls", is_flag=True, help="Count system calls too, in runs under strace.")
-@number_option(
+@options.number_option(
     "--idle idle_s",
     "RSS after idle is measured where PROGRAM uses no CPU for at least so long, at the end of "
     "its longest such rest. 0: neither that nor RSS at end is measured.",
@@ -92,15 +68,15 @@ class Plan:
     0.0,
     metavar="SECONDS",
 )
-@timeout_option()
-@cpu_option("none")
-@seed_option()
-@json_option()
-@html_option()
+@options.timeout_option()
+@options.cpu_option("none")
+@options.seed_option()
+@options.json_option()
+@options.html_option()
 @click.option(
     "--from",
     "source",
-    type=InputFile(),
+    type=options.InputFile(),
     metavar="JOURNAL",
     help="Measure nothing: show the tables of an earlier run again, also of one that was killed. "
     "--json and --html write its files.",
@@ -138,7 +114,7 @@ def compare(
     """
     console = tables.make_console()
     if source is not None:
-        refuse_beside("--from measures nothing", {"source", "json_path", "html_path"})
+        options.refuse_beside("--from measures nothing", {"source", "json_path", "html_path"})
         require_asked()
         report_again(console, source, json_path, html_path)
         return
@@ -146,11 +122,18 @@ def compare(
     if syscalls and work.is_server:
         raise UserError("--syscalls: not with --server", 2)
     how = Plan(
-        pairs, resolve_seed(seed), resolve_cpus(cpu, None), metric, lower_is_better, syscalls
+        pairs,
+        options.resolve_seed(seed),
+        options.resolve_cpus(cpu, None),
+        metric,
+        lower_is_better,
+        syscalls,
     )
     require_metric(metric, lower_is_better)
-    notes = programs.examine(work.command).notes + environment_notes()
-    chosen = chosen_allocators(names, libraries, notes)
+    notes = programs.examine(work.command).notes
+    if there := os.environ.get("LD_PRELOAD"):
+        notes.append(f"LD_PRELOAD={there} of this shell is not in the measured runs")
+    chosen = options.chosen_allocators(names, libraries, notes)
     require_asked()
     rows = [
         replace(row, idle_s=idle_s, limit_s=limit_s, runner=work.runner)
@@ -159,7 +142,7 @@ def compare(
     facts = facts_of(how, work, chosen, idle_s)
     path = journal.new_path("compare")
     log = journal.Journal(path, goes_on=True)
-    found = Comparison(work.command, rows[0].name, pairs, facts, notes, log)
+    found = comparison.Comparison(work.command, rows[0].name, pairs, facts, notes, log)
     work.require_working(limit_s)
     with interruption.only_once():
         measure(console, found, how, rows, chosen)
@@ -168,10 +151,11 @@ def compare(
         found.end()
         kept = f"; what was measured is in {path}: hakmem compare --from reads it"
         is_whole = found.rotation is not None and not log.incomplete
-        page = None if log.incomplete else page_beside(path)
+        can_draw = is_there(MATPLOTLIB)
+        page = path.with_suffix(".html") if can_draw and not log.incomplete else None
         with journal.named_in_errors(kept if is_whole else ""):
             conclude(console, found, json_path, html_path, page)
-            if found.figures and html_path is None and not is_there(MATPLOTLIB):
+            if found.figures and html_path is None and not can_draw:
                 console.print(f"report: no page with plots without {INSTALL}", soft_wrap=True)
         if found.figures and is_whole:
             console.print(f"journal: {path} (hakmem compare --from reads it)", soft_wrap=True)
@@ -184,14 +168,16 @@ def facts_of(
     return environment.describe(how.seed) | {
         "rounds": f"{how.pairs}, seed {how.seed}, pinned to {how.cpus or 'nothing'}",
         **work.facts,
-        MEMORY_FACT: f"after at least {idle_s:g} s of rest" if idle_s else NOT_LOOKED_AT,
+        comparison.MEMORY_FACT: f"after at least {idle_s:g} s of rest"
+        if idle_s
+        else comparison.NOT_LOOKED_AT,
         **{a.name: str(a) for a in chosen},
     }
 
 
 def measure(
     console: Console,
-    found: Comparison,
+    found: comparison.Comparison,
     how: Plan,
     rows: Sequence[Contender],
     allocators: Sequence[Allocator],
@@ -216,17 +202,13 @@ def measure(
         found.interrupted = True
 
 
-def environment_notes() -> list[str]:
-    there = os.environ.get("LD_PRELOAD")
-    return [f"LD_PRELOAD={there} of this shell is not in the measured runs"] if there else []
-
-
 def metric_of(
     rows: Sequence[Contender], expression: str | None, lower_is_better: bool, cpus: str | None
 ) -> Metric:
     """The metric asked for, or what the first run that works prints."""
     if expression is not None:
-        return metric_asked_for(expression, lower_is_better)
+        is_wall = expression == WALL_METRIC_NAME
+        return WALL_TIME if is_wall else custom_metric(expression, lower_is_better)
     for row in rows:
         trial = row.run(cpus)
         if trial.start_error:
@@ -236,7 +218,9 @@ def metric_of(
     return WALL_TIME
 
 
-def prove(found: Comparison, allocators: Sequence[Allocator], row: Contender, tick: Tick) -> None:
+def prove(
+    found: comparison.Comparison, allocators: Sequence[Allocator], row: Contender, tick: Tick
+) -> None:
     """Whether each allocator serves the program at all, in a run of its own.
 
     A program that asks nothing of hakmem asks nothing of the others either: then all differences
@@ -261,7 +245,7 @@ def prove(found: Comparison, allocators: Sequence[Allocator], row: Contender, ti
             found.add_proof(allocator.name, said)
 
 
-def count_calls(found: Comparison, rows: Sequence[Contender], tick: Tick) -> None:
+def count_calls(found: comparison.Comparison, rows: Sequence[Contender], tick: Tick) -> None:
     for row in rows:
         if found.rotation.series[row.name].problem:
             continue
@@ -276,7 +260,7 @@ def count_calls(found: Comparison, rows: Sequence[Contender], tick: Tick) -> Non
 def report_again(
     console: Console, source: Path, json_path: Path | None, html_path: Path | None
 ) -> None:
-    found = from_journal(source)
+    found = comparison.from_journal(source)
     if not found.rounds_done and not found.problems:
         why = found.notes[-1] if found.damaged else "its command ended before the first was done"
         raise UserError(f"--from: {source} holds no whole round: {why}", 2)
@@ -287,7 +271,7 @@ def report_again(
 
 def conclude(
     console: Console,
-    found: Comparison,
+    found: comparison.Comparison,
     json_path: Path | None,
     html_path: Path | None,
     unasked_page: Path | None = None,
@@ -304,32 +288,26 @@ def conclude(
         html_path = html_path or unasked_page
     try:
         if html_path is not None:
-            write_text(html_path, html(found), HTML)
+            write_text(html_path, comparison.html(found), HTML)
             console.print(f"report: {html_path}", soft_wrap=True)
     finally:
         if json_path is not None:
-            write_json(json_path, "compare", document(found))
+            write_json(json_path, "compare", comparison.document(found))
 
 
-def show_all(console: Console, found: Comparison) -> None:
+def show_all(console: Console, found: comparison.Comparison) -> None:
     """What was found, its tables, what is to be said of them, and how it was measured."""
     tables.print_summary(console, found.summary)
     show(console, found)
     for name, problem in found.problems.items():
         console.print(f"{name}: {problem}", soft_wrap=True)
-    for note in found.notes:
-        console.print(f"note: {note}", soft_wrap=True)
+    tables.print_notes(console, found.notes)
     # They are long, and in the files.
     shown = {name: said for name, said in found.facts.items() if name != "effective settings"}
     tables.print_facts(console, shown)
 
 
-def page_beside(log: Path) -> Path | None:
-    """Where the report goes that nobody asked for; nowhere if it cannot be drawn."""
-    return log.with_suffix(".html") if is_there(MATPLOTLIB) else None
-
-
-def show(console: Console, found: Comparison) -> None:
+def show(console: Console, found: comparison.Comparison) -> None:
     """The figure the comparison is about, then what a run costs."""
     width = console.width
     measure, cells = found.figures[0]
@@ -346,7 +324,7 @@ def show(console: Console, found: Comparison) -> None:
     console.print(tables.cost_table(costs, {**extra, "served": found.served}, width))
 
 
-def calls_column(found: Comparison, narrow: bool) -> dict[str, str]:
+def calls_column(found: comparison.Comparison, narrow: bool) -> dict[str, str]:
     best = min((c.total for c in found.calls.values() if c.total), default=None)
     return {
         name: tables.with_ratio(str(c), c.total / best if c.total and best and not narrow else None)
@@ -354,7 +332,7 @@ def calls_column(found: Comparison, narrow: bool) -> dict[str, str]:
     }
 
 
-def finish(found: Comparison) -> None:
+def finish(found: comparison.Comparison) -> None:
     if not found.figures:
         raise UserError(found.why_nothing, INTERRUPTED if found.interrupted else 1)
     if found.damaged or found.missing_rounds:

@@ -12,26 +12,13 @@ from pathlib import Path
 
 import click
 
-from hakmem import environment
+from hakmem import environment, options
 from hakmem.allocators.settings import overridden, own_settings
 from hakmem.commands.run import appended, chosen_settings
 from hakmem.destinations import WORD, output_option, require_apart
 from hakmem.documents import kind, open_descriptor, write_json, write_text
-from hakmem.errors import UserError, warn
+from hakmem.errors import INTERRUPTED, UserError, warn
 from hakmem.extras import require_asked
-from hakmem.options import (
-    INTERRUPTED,
-    PROGRAM_LAST,
-    TargetCommand,
-    is_behind_dashes,
-    is_pid,
-    json_option,
-    number_option,
-    pid_of,
-    plot_option,
-    refuse,
-    set_option,
-)
 from hakmem.output import accounting_view
 from hakmem.output.streams import make_console
 from hakmem.processes import stats_page
@@ -50,29 +37,29 @@ EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, exp
 
 @click.command(
     short_help="Where every resident byte of a process is.",
-    cls=TargetCommand,
-    context_settings=PROGRAM_LAST,
+    cls=options.TargetCommand,
+    context_settings=options.PROGRAM_LAST,
 )
-@number_option(
+@options.number_option(
     "--after after_s", "Explain PROGRAM so long after its start.", 1.0, 0.0, metavar="SECONDS"
 )
-@number_option(
+@options.number_option(
     "--every every_s",
     "Explain again and again, until the process ends.",
     least=0.1,
     metavar="SECONDS",
 )
-@set_option()
+@options.set_option()
 @click.option("--profile", type=WORD, metavar="PROFILE", help="HAKMEM_PROFILE for PROGRAM.")
-@number_option(
+@options.number_option(
     "--classes",
     "Lines of the table of size classes; 0: no such table.",
     accounting_view.CLASSES_SHOWN,
     0,
     metavar="N",
 )
-@plot_option("--plot", "plot_path", "Draw it as a stacked bar: .svg or .png.")
-@json_option()
+@options.plot_option("--plot", "plot_path", "Draw it as a stacked bar: .svg or .png.")
+@options.json_option()
 @output_option(
     "--output",
     "output_path",
@@ -98,14 +85,12 @@ def explain(
     number too. The process is read from outside: no ptrace, no signal, no pause. PROGRAM keeps its
     input, output and exit status.
     """
-    if plot_path is not None and plot_path.suffix not in accounting_view.PICTURE_FORMATS:
-        raise UserError(f"--plot: {plot_path} must end in .svg or .png", 2)
-    of_process = is_pid(target[0]) and not is_behind_dashes()
-    pid = pid_of(target[0]) if of_process else 0
+    of_process = options.is_pid(target[0]) and not options.is_behind_dashes()
+    pid = options.pid_of(target[0]) if of_process else 0
     if of_process and len(target) > 1:
         raise UserError(f"options go before the PID: {' '.join(target[1:])}", 2)
     if of_process:
-        refuse("a PID is of a process that runs", {"settings", "profile", "after_s"})
+        options.refuse("a PID is of a process that runs", {"settings", "profile", "after_s"})
     else:
         # Both say what is wrong with the command line, before a package is missing.
         if PAGE_SETTING in own_settings("--set", settings):

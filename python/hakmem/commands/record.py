@@ -17,12 +17,7 @@ from hakmem.output import tables
 from hakmem.running import programs
 from hakmem.running.proof import load_checked
 from hakmem.streams import report_stream
-from hakmem.traces.trace_record import (
-    TRACE,
-    record_program,
-    recorded_traces,
-    replacing,
-)
+from hakmem.traces import trace_record
 from hakmem.traces.trace_summary import TraceSummary
 
 SHOWN = 10
@@ -35,7 +30,7 @@ SHOWN = 10
     "path",
     default="hakmem.trace",
     text="Trace of PROGRAM. Each further process of it has a trace of its own, FILE.PID.",
-    kind=TRACE,
+    kind=trace_record.TRACE,
 )
 @click.option(
     "--on",
@@ -75,10 +70,10 @@ def record(
         path = Path(os.path.realpath(path))
     programs.require_servable(program)
     below = peers.require_usable(load_checked(find(on)))
-    with replacing(path):
-        status = record_program(program, path, below, limit_mb, stdin)
+    with trace_record.replacing(path):
+        status = trace_record.record_program(program, path, below, limit_mb, stdin)
         try:
-            found = recorded_traces(path)
+            found = trace_record.recorded_traces(path)
         except UserError as error:
             # A signal that ended it before it was loaded is the status, as in the other commands.
             raise UserError(error.message, status if status > 128 else error.exit_code) from error

@@ -107,10 +107,6 @@ def document(
     }
 
 
-def found_library() -> Path:
-    return peers.require_usable(find("hakmem")).library
-
-
 def library_of(profile: str | None, library: Path) -> Path:
     """The library that has the profile: the hardened build is one of its own, beside the other."""
     if profile != "hardened":
@@ -132,7 +128,7 @@ def chosen_settings(
             raise UserError(f"--set: {PROFILE} is given twice: --profile sets it", WRONG_USE)
         chosen = {PROFILE: profile, **chosen}
         by_option["--profile"] = {PROFILE: profile}
-    library = library_of(chosen.get(PROFILE), found_library())
+    library = library_of(chosen.get(PROFILE), peers.require_usable(find("hakmem")).library)
     if is_hakmem(library):
         check_library(library, by_option, with_environment)
     elif chosen:

@@ -7,24 +7,13 @@ from pathlib import Path
 
 import click
 
-from hakmem import environment
+from hakmem import environment, options
 from hakmem.commands.compare import Plan, finish, measure
 from hakmem.destinations import WORD
 from hakmem.documents import write_json
-from hakmem.experiments import latency_report
+from hakmem.experiments import latency_run
 from hakmem.experiments.comparison import Comparison
-from hakmem.experiments.latency_run import collect, latency_command, parse_sizes
 from hakmem.measuring.rotation import OPS_PER_SECOND, contenders
-from hakmem.options import (
-    allocator_options,
-    chosen_allocators,
-    json_option,
-    number_option,
-    pairs_option,
-    resolve_cpus,
-    resolve_seed,
-    seed_option,
-)
 from hakmem.output import tables
 from hakmem.running import interruption
 
@@ -33,8 +22,8 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
 
 
 @click.command()
-@allocator_options()
-@pairs_option(10, ROUNDS_MIN)
+@options.allocator_options()
+@options.pairs_option(10, ROUNDS_MIN)
 @click.option(
     "--sizes",
     type=WORD,
@@ -42,11 +31,11 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
     show_default=True,
     help="Of blocks, 12 at most.",
 )
-@number_option(
+@options.number_option(
     "--steps", "Timed calls in one run, all sizes together.", 1_000_000, 1_000, 1_000_000_000
 )
-@seed_option()
-@json_option()
+@options.seed_option()
+@options.json_option()
 def tail(
     names: str | None,
     libraries: tuple[str, ...],
@@ -62,10 +51,10 @@ def tail(
     with the time-stamp counter; the histograms of all runs of an allocator are merged.
     """
     console = tables.make_console()
-    how = Plan(pairs, resolve_seed(seed), resolve_cpus("auto", None))
-    command = latency_command(steps, how.seed, parse_sizes(sizes))
+    how = Plan(pairs, options.resolve_seed(seed), options.resolve_cpus("auto", None))
+    command = latency_run.latency_command(steps, how.seed, latency_run.parse_sizes(sizes))
     notes: list[str] = []
-    chosen = chosen_allocators(names, libraries, notes)
+    chosen = options.chosen_allocators(names, libraries, notes)
     rows = contenders(chosen, command)
     facts = environment.describe(how.seed) | {
         "rounds": f"{pairs}, seed {how.seed}, pinned to {how.cpus}",
@@ -77,16 +66,16 @@ def tail(
         measure(console, found, how, rows, chosen, OPS_PER_SECOND)
     found.end()
     if found.figures:
-        latencies = collect(found.rotation)
+        latencies = latency_run.collect(found.rotation)
         # What is told of an allocator would be another malloc's.
-        told = [] if found.not_served else latency_report.summary(latencies)
+        told = [] if found.not_served else latency_run.summary(latencies)
         tables.print_summary(console, told)
-        console.print(latency_report.latency_table(latencies, console.width))
+        console.print(latency_run.latency_table(latencies, console.width))
         for name, problem in found.problems.items():
             console.print(f"{name}: {problem}", soft_wrap=True)
         tables.print_notes(console, found.notes)
         tables.print_facts(console, facts)
         if json_path is not None:
             document = {"facts": facts, "seed": how.seed, "rounds": found.rounds_done}
-            write_json(json_path, "tail", document | latency_report.latency_document(latencies))
+            write_json(json_path, "tail", document | latency_run.latency_document(latencies))
     finish(found)

@@ -79,15 +79,8 @@ def top(
     Memory by what it holds, rates, hit rates by size class, purges and budgets. Nothing is asked
     of the processes: what is shown is read from their statistics pages.
     """
-    chosen = [
-        name
-        for name, given in (
-            ("--once", once),
-            ("--prometheus", metrics_path is not None),
-            ("--serve", port is not None),
-        )
-        if given
-    ]
+    modes = {"--once": once, "--prometheus": metrics_path, "--serve": port}
+    chosen = [name for name, given in modes.items() if given]
     if len(chosen) > 1:
         raise UserError(f"{chosen[0]} and {chosen[1]} exclude each other", 2)
     if json_path is not None and not once:
@@ -98,19 +91,15 @@ def top(
         refuse(f"{chosen[0]} looks once at each request", {"interval_s"})
     require_asked()
     if metrics_path is not None:
-        write_metrics(metrics_path, pid)
+        from hakmem.processes import metrics
+
+        write_text(metrics_path, metrics.text(pid), METRICS)
     elif port is not None:
         serve(address, port, pid)
     elif once:
         show_once(pid, interval_s, json_path)
     else:
         watch(pid, interval_s)
-
-
-def write_metrics(path: Path, pid: int | None) -> None:
-    from hakmem.processes import metrics
-
-    write_text(path, metrics.text(pid), METRICS)
 
 
 def serve(address: str, port: int, pid: int | None) -> None:

@@ -181,7 +181,7 @@ def from_journal(path: Path) -> Comparison:
             f"{rotation.rounds_done}"
         )
     if left_out:
-        is_cut = left_out == [later[-1][0]] and not ends_whole(path)
+        is_cut = left_out == [later[-1][0]] and not path.read_bytes().endswith(b"\n")
         found.damaged = [] if is_cut else left_out
         # What the last line said nobody knows: perhaps that it was done.
         if not is_cut and left_out[-1] == later[-1][0]:
@@ -205,10 +205,6 @@ def require_texts(head: dict) -> None:
     texts += head["facts"].values()
     if not all(isinstance(text, str) for text in texts) or not isinstance(head["pairs"], int):
         raise TypeError("what was measured is not told in words")
-
-
-def ends_whole(path: Path) -> bool:
-    return path.read_bytes().endswith(b"\n")
 
 
 def told_damage(path: Path, numbers: Sequence[int], is_cut: bool, done: int, pairs: int) -> str:

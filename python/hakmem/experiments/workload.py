@@ -10,15 +10,9 @@ from pathlib import Path
 
 import click
 
+from hakmem import options
 from hakmem.destinations import WORD
 from hakmem.errors import UserError
-from hakmem.options import (
-    Decorator,
-    number_option,
-    refuse,
-    stacked,
-    stdin_option,
-)
 from hakmem.running import programs
 from hakmem.running.launching import Start
 from hakmem.running.runners import Runner
@@ -54,10 +48,10 @@ class Workload:
             raise UserError(f"with no allocator preloaded: {problem}")
 
 
-def workload_options() -> Decorator:
+def workload_options() -> options.Decorator:
     """--stdin and a server's, to be given to chosen_workload()."""
-    return stacked(
-        stdin_option(", from its beginning in every run"),
+    return options.stacked(
+        options.stdin_option(", from its beginning in every run"),
         click.option(
             "--server",
             metavar="COMMAND",
@@ -69,7 +63,7 @@ def workload_options() -> Decorator:
             help="Run this against the server once it takes connections; its time is the figure, "
             "or what --metric finds in its output. {port} is the server's.",
         ),
-        number_option(
+        options.number_option(
             "--port",
             "The server's port. Default: another free one for each run, where {port} is used.",
             least=1,
@@ -85,7 +79,7 @@ def workload_options() -> Decorator:
             help="Signal that ends the server. A server that has not ended after "
             f"{STOP_LIMIT_S:g} s is killed, and its run does not count.",
         ),
-        number_option(
+        options.number_option(
             "--ready-timeout ready_s",
             "How long to wait for the server's port.",
             READY_LIMIT_S,
@@ -106,7 +100,7 @@ def chosen_workload(
 ) -> Workload:
     """What was asked for, checked; nothing has been started."""
     if server is None:
-        refuse("there is no --server", {"load", "port", "stop", "ready_s"})
+        options.refuse("there is no --server", {"load", "port", "stop", "ready_s"})
         if not program:
             raise click.UsageError("Missing argument 'PROGRAM...'")
         programs.require_servable(program)
@@ -119,23 +113,15 @@ def chosen_workload(
         raise UserError("--stdin is for PROGRAM, not for --server", 2)
     if load is None:
         raise UserError("--server needs --load, a command that uses the server", 2)
-    command, client = split("--server", server), split("--load", load)
+    command = options.split_command("--server", server)
+    client = options.split_command("--load", load)
+    for words in (command, client):
+        programs.require_program(words)
     if port is None and not any(PORT_MARK in word for word in command):
         raise UserError(f"--server: give --port N, or put {PORT_MARK} where the port stands", 2)
     programs.require_servable(command)
-    runner = ServerRunner(load=client, port=port, stop=signal_number(stop), ready_s=ready_s)
-    return Workload(command, runner)
-
-
-def split(option: str, text: str) -> tuple[str, ...]:
-    try:
-        words = tuple(shlex.split(text))
-    except ValueError as error:
-        raise UserError(f"{option}: cannot read '{text}': {error}", 2) from error
-    if not words:
-        raise UserError(f"{option}: there is no command in '{text}'", 2)
-    programs.require_program(words)
-    return words
+    runner = ServerRunner(load=tuple(client), port=port, stop=signal_number(stop), ready_s=ready_s)
+    return Workload(tuple(command), runner)
 
 
 def signal_number(text: str) -> int:

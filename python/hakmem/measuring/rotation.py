@@ -121,12 +121,6 @@ class Contender:
         return self.runner.run(Start(self.command, *how))
 
 
-def metric_asked_for(expression: str, lower_is_better: bool) -> Metric:
-    if expression != WALL_METRIC_NAME:
-        return custom_metric(expression, lower_is_better)
-    return WALL_TIME
-
-
 def require_metric(
     expression: str | None, lower_is_better: bool, names: Sequence[str] = (WALL_METRIC_NAME,)
 ) -> None:
@@ -136,7 +130,7 @@ def require_metric(
         if lower_is_better:
             raise UserError(f"--lower-is-better: of --metric {expression} that is always so", 2)
     elif expression is not None:
-        metric_asked_for(expression, lower_is_better)
+        custom_metric(expression, lower_is_better)
     elif lower_is_better:
         raise UserError("--lower-is-better is the direction of --metric, which is not given", 2)
 

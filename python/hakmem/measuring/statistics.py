@@ -39,14 +39,14 @@ class Interval:
 
 
 def bootstrap_interval(
-    values: Sequence[float], statistic: Callable[[np.ndarray], np.ndarray], seed: int
+    values: Sequence[float] | np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], seed: int
 ) -> tuple[float, float] | None:
     """The bootstrap 95 % interval (percentile method) of what `statistic` makes of each row of
     resamples; None where there are too few values."""
     sample = np.asarray(values, dtype=float)
-    if sample.size < INTERVAL_MIN_PAIRS:
+    if len(sample) < INTERVAL_MIN_PAIRS:
         return None
-    picks = np.random.default_rng(seed).integers(0, sample.size, (RESAMPLES, sample.size))
+    picks = np.random.default_rng(seed).integers(0, len(sample), (RESAMPLES, len(sample)))
     low, high = np.percentile(statistic(sample[picks]), [2.5, 97.5])
     return float(low), float(high)
 
@@ -96,19 +96,14 @@ def net_speed_ratio(
     ours, theirs, floors = (np.asarray(side, dtype=float) for side in zip(*rounds))
     least = NET_RESOLUTION * float(np.median(floors))
 
-    def ratio(ours_net: np.ndarray, theirs_net: np.ndarray) -> float:
-        return max(float(np.median(theirs_net)), least) / max(float(np.median(ours_net)), least)
+    def ratios(rows: np.ndarray) -> np.ndarray:
+        ours_net, theirs_net = np.maximum(np.median(rows, axis=1), least).T
+        return theirs_net / ours_net
 
-    if float(np.median(theirs - floors)) <= least:
+    net = np.column_stack([ours - floors, theirs - floors])
+    if float(np.median(net[:, 1])) <= least:
         return None
-    middle = ratio(ours - floors, theirs - floors)
-    if len(rounds) < INTERVAL_MIN_PAIRS:
-        return Interval(middle)
-    generator = np.random.default_rng(seed)
-    picks = generator.integers(0, len(rounds), (RESAMPLES, len(rounds)))
-    ratios = [ratio((ours - floors)[pick], (theirs - floors)[pick]) for pick in picks]
-    low, high = np.percentile(ratios, [2.5, 97.5])
-    return Interval(middle, float(low), float(high))
+    return Interval(float(ratios(net[None])[0]), *(bootstrap_interval(net, ratios, seed) or ()))
 
 
 def variation(values: Sequence[float]) -> float:

@@ -16,7 +16,6 @@ from hakmem.output.tables import NARROW, PLAIN_WIDTH, plain_table
 from hakmem.processes.accounting import GROUPS, Account
 from hakmem.processes.live_figures import AT_REST_S
 
-PICTURE_FORMATS = (".svg", ".png")
 # A sign of its own for each group: the bar can be read without colours.
 SIGNS = ("█", "▓", "▒", "░", "#", "=", "·")
 COLOURS = ("#2f6fde", "#59a0ff", "#e0a030", "#d05050", "#8f6fd0", "#50a070", "#9aa2ad")

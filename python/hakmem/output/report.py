@@ -142,17 +142,14 @@ def section(measure: Measure, cells: Sequence[Cell], baseline: str) -> str:
     )
     head = "".join(f"<th>{title}</th>" for title in heads)
     body = "".join(row(measure, cell, scale) for cell in ranked(measure, cells))
+    svg, label = plot(measure, cells, scale, baseline), "of each allocator, one dot a run"
+    # An element of the page: its text can be selected, searched and read aloud.
+    shown = inlined(svg.decode(), measure.title, f"{measure.title} {label}")
     return (
         f"<h2>{escape(measure.title + unit)} <small>({measure.direction})</small></h2>"
-        f'<figure class="scroll">{inline_plot(measure, cells, scale, baseline)}</figure>'
+        f'<figure class="scroll">{shown}</figure>'
         f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
     )
-
-
-def inline_plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -> str:
-    """The plot as an element of the page: its text can be selected, searched and read aloud."""
-    svg = plot(measure, cells, scale, baseline).decode()
-    return inlined(svg, measure.title, f"{measure.title} of each allocator, one dot a run")
 
 
 def inlined(svg: str, title: str, label: str) -> str:
@@ -221,7 +218,9 @@ def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -
                 axes.plot(ends, [line, line], color=colour, linewidth=6, alpha=0.3)
             axes.plot(middle.median * scale.factor, line, marker="|", markersize=18,
                       markeredgewidth=2.5, color=colour)  # fmt: skip
-        axes.set_yticks(range(len(ordered)), [label_of(cell) for cell in ordered])
+        marks = ["" if cell.is_own else "\n(not served)" for cell in ordered]
+        labels = [shortened(cell.name) + mark for cell, mark in zip(ordered, marks)]
+        axes.set_yticks(range(len(ordered)), labels)
         axes.set_ylim(-0.6, len(ordered) - 0.4)
         axes.set_xlim(left=0)
         axes.xaxis.set_major_formatter("{x:,.4g}" if axes.get_xlim()[1] < 1000 else "{x:,.0f}")
@@ -272,10 +271,6 @@ def with_fonts(svg: bytes) -> bytes:
     """With the fonts that a browser may take in place of the one it was laid out with."""
     fonts = ", ".join(f"'{font}'" if " " in font else font for font in FONTS)
     return svg.replace(f"'{FONTS[0]}'".encode(), fonts.encode())
-
-
-def label_of(cell: Cell) -> str:
-    return shortened(cell.name) + ("" if cell.is_own else "\n(not served)")
 
 
 def shortened(name: str) -> str:

@@ -12,15 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Table
 from rich.text import Text
 
-from hakmem.measuring.measures import (
-    NO_DIFFERENCE,
-    NOT_SERVED,
-    TOO_FEW,
-    Cell,
-    Measure,
-    ranked,
-    scale_of,
-)
+from hakmem.measuring import measures
 from hakmem.measuring.rotation import Metric
 from hakmem.measuring.statistics import Interval
 from hakmem.output.streams import PLAIN_WIDTH as PLAIN_WIDTH
@@ -31,7 +23,11 @@ ABSENT = "-"
 EMPTY = ("", ABSENT, "n/a")
 Column = tuple[str, Mapping[str, Any]]
 # A verdict where there is little room.
-SHORT = {NO_DIFFERENCE: "no difference", TOO_FEW: "too few pairs", NOT_SERVED: "not served"}
+SHORT = {
+    measures.NO_DIFFERENCE: "no difference",
+    measures.TOO_FEW: "too few pairs",
+    measures.NOT_SERVED: "not served",
+}
 # Below this the tables of a comparison leave out what the report has anyway.
 NARROW = 120
 
@@ -135,14 +131,14 @@ def print_notes(console: Console, notes: Sequence[str]) -> None:
 
 
 def verdict_table(
-    measure: Measure,
-    cells: Sequence[Cell],
+    measure: measures.Measure,
+    cells: Sequence[measures.Cell],
     baseline: str,
     without_figures: Sequence[str] = (),
     width: int = PLAIN_WIDTH,
 ) -> Table:
     """One figure of each allocator with its verdict; the best is on top."""
-    scale, narrow = scale_of(measure, cells), width < NARROW
+    scale, narrow = measures.scale_of(measure, cells), width < NARROW
     table = plain_table(f"{measure.title}{', ' if scale.unit else ''}{scale.unit}: "
                         f"{measure.direction}")  # fmt: skip
     table.caption = (
@@ -161,7 +157,7 @@ def verdict_table(
         (f"beside {baseline}", {"no_wrap": True}),
     ]
     rows = []
-    for cell in ranked(measure, cells):
+    for cell in measures.ranked(measure, cells):
         middle = cell.middle
         known = middle.low is not None and middle.high is not None
         low_to_high = f"[{scale.text(middle.low)}, {scale.text(middle.high)}]" if known else ABSENT
@@ -180,7 +176,7 @@ def verdict_table(
 
 
 def cost_table(
-    figures: Sequence[tuple[Measure, Sequence[Cell]]],
+    figures: Sequence[tuple[measures.Measure, Sequence[measures.Cell]]],
     extra: Mapping[str, Mapping[str, str]],
     width: int = PLAIN_WIDTH,
 ) -> Table:
@@ -194,7 +190,7 @@ def cost_table(
     columns: list[Column] = [("allocator", {"no_wrap": True})]
     found: list[Mapping[str, str]] = []
     for measure, cells in figures:
-        scale = scale_of(measure, cells)
+        scale = measures.scale_of(measure, cells)
         columns.append((f"{measure.title} {scale.unit}".strip(), {"justify": "right"}))
         found.append(
             {

@@ -154,7 +154,9 @@ def ranges_of(snapshot: Snapshot) -> list[Range]:
     for region in figures["regions"]:
         base, first, count = region["base"], region["first_span"], region["spans"]
         at = region["map_offset"] - snapshot.map_offset
-        spans = whole_extents(snapshot.spans[at : at + count])
+        codes = snapshot.spans[at : at + count]
+        # Every span of a live extent has the code of its first.
+        spans = np.where(codes == EXTENT_BODY, np.uint8(EXTENT), codes)
         middle, end = base + first * SPAN, base + region["limit"]
         found.append(Range(base, middle, "tables"))
         found.append(Range(middle, end, "spans", first, spans))
@@ -172,11 +174,6 @@ def ranges_of(snapshot: Snapshot) -> list[Range]:
          for r in found if r.end > r.start),
         key=lambda r: r.start,
     )  # fmt: skip
-
-
-def whole_extents(codes: np.ndarray) -> np.ndarray:
-    """Every span of a live extent with the code of its first."""
-    return np.where(codes == EXTENT_BODY, np.uint8(EXTENT), codes)
 
 
 def tally_pages(

@@ -23,7 +23,7 @@ from hakmem.errors import UserError
 from hakmem.plain_text import printable
 from hakmem.processes import page_shape
 from hakmem.processes.process_memory import plain_errors
-from hakmem.running.threads import is_zombie, seen_by
+from hakmem.running.threads import descendants, is_zombie, seen_by
 
 NAME = "memfd:hakmem-stats"
 SETTING = "HAKMEM_STATS_PAGE=1"
@@ -109,20 +109,11 @@ def processes(barred: list[int] | None = None) -> Iterator[int]:
 def children_with_pages(pid: int) -> dict[int, str]:
     """Processes that this one has started, and theirs; with their names."""
     found = {}
-    for child in descendants(pid):
+    for child in sorted(descendants(pid)):
         with suppress(OSError):
             if page_file(child) is not None:
                 found[child] = name_of(child)
     return found
-
-
-def descendants(pid: int) -> Iterator[int]:
-    """Parents before their children. A kernel without CONFIG_PROC_CHILDREN names none."""
-    with suppress(OSError):
-        for file in Path(f"/proc/{pid}/task").glob("*/children"):
-            for child in map(int, file.read_text().split()):
-                yield child
-                yield from descendants(child)
 
 
 def name_of(pid: int) -> str:

@@ -97,7 +97,7 @@ def launcher_path() -> Path:
     return Path(given) if given else bench_program("launch")
 
 
-def _read_limited(stream) -> str:
+def end_of(stream: BinaryIO) -> str:
     """The end of what a program wrote: results and error messages come last."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(max(0, size - OUTPUT_LIMIT_BYTES))
@@ -176,7 +176,7 @@ def run(start: Start, stdin: Path | None = None) -> Outcome:
         finally:
             os.close(report_write)
         text = report.read()
-        stdout, stderr = _read_limited(out), _read_limited(err)
+        stdout, stderr = end_of(out), end_of(err)
     too_late = "" if in_time else f"did not end within {limit_s:g} s"
     if not text and too_late:
         # The launcher itself was ended, before it had started anything.
@@ -188,16 +188,11 @@ def run(start: Start, stdin: Path | None = None) -> Outcome:
         exit_status=max(cost["exit"], 0),
         signal_number=cost["signal"],
         wall_s=cost["wall_ns"] / 1e9,
-        cpu_s=(cost["user_us"] + cost["system_us"]) / 1e6,
-        peak_rss_kb=cost["peak_rss_kb"],
-        minor_faults=cost["minor_faults"],
-        major_faults=cost["major_faults"],
         stdout=stdout,
         stderr=stderr,
         start_error=_start_error(cost, command, start.cpus),
         too_late=too_late,
-        end_rss_kb=seen_kb(cost, "end_rss_kb"),
-        idle_rss_kb=seen_kb(cost, "idle_rss_kb"),
+        **costs_of(cost),
     )
 
 
@@ -213,9 +208,14 @@ def no_report(launcher: subprocess.Popen, command: Sequence[str], said: str) -> 
     return with_last_words(f"{told} ({advice})", said)
 
 
-def seen_kb(cost: Mapping[str, int], name: str) -> int | None:
-    value = cost.get(name, -1)
-    return value if value >= 0 else None
+def costs_of(report: Mapping[str, int]) -> dict:
+    """What the launcher reports, by the names of an Outcome."""
+    seen = {name: report.get(name, -1) for name in ("end_rss_kb", "idle_rss_kb")}
+    return {
+        "cpu_s": (report["user_us"] + report["system_us"]) / 1e6,
+        **{name: report[name] for name in ("peak_rss_kb", "minor_faults", "major_faults")},
+        **{name: kb if kb >= 0 else None for name, kb in seen.items()},
+    }
 
 
 def wait_or_end(launcher: subprocess.Popen, limit_s: float = 0.0) -> bool:

@@ -155,20 +155,14 @@ def effective_settings(text: str) -> tuple[str, ...]:
     )
 
 
-def malloc_providers(
-    command: Sequence[str],
-    preload: Path | None,
-    settings: Mapping[str, str] | None = None,
-    limit_s: float = 0.0,
-    runner: Runner = BY_ITSELF,
-) -> list[str]:
-    """The files that served malloc in a run of `command`, most bindings first.
+def malloc_providers(start: Start, runner: Runner) -> list[str]:
+    """The files that served malloc in a run of a program, most bindings first.
 
     Empty for a statically linked program, and for one the loader tells nothing about.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = {"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(Path(folder) / "bindings")}
-        runner.run(Start(command, preload, None, {**(settings or {}), **log}, 0.0, limit_s))
+        runner.run(replace(start, settings={**start.settings, **log}))
         counts: dict[str, int] = {}
         for path in Path(folder).iterdir():
             with path.open(errors="replace") as lines:
@@ -199,7 +193,8 @@ def peer_served(
 ) -> str:
     """One cell that says whether this allocator, and no other, served a run of `command`."""
     asked = {**(settings or {}), **allocator.settings}
-    providers = malloc_providers(command, allocator.library, asked, limit_s, runner)
+    start = Start(command, allocator.library, None, asked, 0.0, limit_s)
+    providers = malloc_providers(start, runner)
     if not providers:
         return "unknown (static?)"
     if allocator.library is not None:

@@ -21,16 +21,16 @@ from pathlib import Path
 
 from hakmem.plain_text import last_lines, with_last_words
 from hakmem.running.launching import (
-    OUTPUT_LIMIT_BYTES,
     Outcome,
     Start,
+    costs_of,
+    end_of,
     launcher_arguments,
     run_once,
-    seen_kb,
     signal_name,
 )
 from hakmem.running.runners import Runner
-from hakmem.running.threads import seen_by
+from hakmem.running.threads import children_of, descendants, seen_by
 from hakmem.running.witness import Counter
 
 READY_LIMIT_S = 30.0
@@ -46,30 +46,6 @@ HOSTS = ("127.0.0.1", "::1")
 
 class ServerError(Exception):
     """Why a run does not count, in one line."""
-
-
-def processes() -> Iterator[tuple[int, int]]:
-    """Every process with its parent."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2]
-        except OSError:
-            continue
-        yield int(entry.name), int(fields.split()[1])
-
-
-def children_of(pid: int) -> set[int]:
-    return {one for one, parent in processes() if parent == pid}
-
-
-def descendants(pid: int) -> set[int]:
-    table = list(processes())
-    found = {pid}
-    while more := {one for one, parent in table if parent in found} - found:
-        found |= more
-    return found - {pid}
 
 
 @contextmanager
@@ -124,12 +100,9 @@ class Server:
             if time.monotonic() > deadline:
                 raise ServerError(f"the server does not answer after {limit_s:g} s")
             time.sleep(POLL_S)
-        self.find_process()
-        self.require_library()
-
-    def find_process(self) -> None:
-        """The launcher's child: a signal to it is a signal to the server."""
+        # The launcher's child: a signal to it is a signal to the server.
         self.pid = next(iter(children_of(self.launcher.pid)), 0)
+        self.require_library()
 
     def require_library(self) -> None:
         """The loader goes on without a library that it cannot load: look whether it is there."""
@@ -179,9 +152,7 @@ class Server:
 
     def said(self) -> str:
         with self.log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - OUTPUT_LIMIT_BYTES))
-            return file.read().decode(errors="replace")
+            return end_of(file)
 
     def last_words(self) -> str:
         return last_lines(self.said(), 1) or "nothing"
@@ -280,7 +251,9 @@ class ServerRunner(Runner):
         if idle_s:
             time.sleep(idle_s + REST_MARGIN_S)
         server.stop(self.stop, least(STOP_LIMIT_S, limit_s))
-        return combined(loaded, server), counted
+        # The loader's complaints and hakmem's counters are the server's.
+        said = f"{loaded.stderr}\n{server.said()}"
+        return replace(loaded, stderr=said, **costs_of(server.cost)), counted
 
 
 def least(own_s: float, limit_s: float) -> float:
@@ -288,25 +261,7 @@ def least(own_s: float, limit_s: float) -> float:
     return min(own_s, limit_s) if limit_s else own_s
 
 
-def combined(loaded: Outcome, server: Server) -> Outcome:
-    cost = server.cost
-    return replace(
-        loaded,
-        cpu_s=(cost["user_us"] + cost["system_us"]) / 1e6,
-        peak_rss_kb=cost["peak_rss_kb"],
-        minor_faults=cost["minor_faults"],
-        major_faults=cost["major_faults"],
-        # The loader's complaints and hakmem's counters are the server's.
-        stderr=f"{loaded.stderr}\n{server.said()}",
-        end_rss_kb=seen_kb(cost, "end_rss_kb"),
-        idle_rss_kb=seen_kb(cost, "idle_rss_kb"),
-    )
-
-
 def failed(why: str, said: str = "") -> Outcome:
-    return Outcome(0, 0, 0.0, 0.0, 0, 0, 0, stdout="", stderr=only_loaders(said), failure=why)
-
-
-def only_loaders(said: str) -> str:
-    """What the loader complained of: the reason has the server's last words already."""
-    return "\n".join(line for line in said.splitlines() if "ld.so: object" in line)
+    # What the loader complained of: the reason has the server's last words already.
+    kept = "\n".join(line for line in said.splitlines() if "ld.so: object" in line)
+    return Outcome(0, 0, 0.0, 0.0, 0, 0, 0, stdout="", stderr=kept, failure=why)

@@ -1,8 +1,9 @@
 """Which thread of a process to ask /proc: of one that has ended nothing is there, and the folder of
-a process's number is that of its first thread."""
+a process's number is that of its first thread. And which processes it has started."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,3 +30,27 @@ def seen_by(pid: int) -> int:
 def is_zombie(pid: int) -> bool:
     """All its threads have ended, and its parent has not asked how."""
     return Path(f"/proc/{pid}").exists() and has_ended(seen_by(pid))
+
+
+def processes() -> Iterator[tuple[int, int]]:
+    """Every process with its parent."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2]
+        except OSError:
+            continue
+        yield int(entry.name), int(fields.split()[1])
+
+
+def children_of(pid: int) -> set[int]:
+    return {one for one, parent in processes() if parent == pid}
+
+
+def descendants(pid: int) -> set[int]:
+    table = list(processes())
+    found = {pid}
+    while more := {one for one, parent in table if parent in found} - found:
+        found |= more
+    return found - {pid}

@@ -10,10 +10,8 @@ start script may become another program.
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import select
-import shutil
 import signal
 import struct
 import sys
@@ -29,7 +27,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from hakmem.plain_text import printable
-from hakmem.running import interruption
+from hakmem.running import interruption, programs
 from hakmem.running.handover import handing_over
 from hakmem.running.threads import seen_by
 
@@ -162,6 +160,7 @@ def start(
     A quiet one has a session of its own, and nothing to write to, or to read from but `stdin`.
     It does `begin` first.
     """
+    words = programs.arguments_of(command)
     held, release = os.pipe()
     pid = os.fork()
     if pid:
@@ -182,23 +181,12 @@ def start(
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         os.read(held, 1)
         os.close(held)
-        become(list(command), dict(environment))
+        os.execvpe(words[0], words, dict(environment))
     except OSError as error:
         name = printable(command[0])
         print(f"hakmem: cannot start '{name}': {error.strerror}", file=sys.stderr)
     finally:
         os._exit(126)
-
-
-def become(command: list[str], environment: dict[str, str]) -> None:
-    """Like execvp of C, which gives a script without #! to the shell."""
-    try:
-        os.execvpe(command[0], command, environment)
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise
-        os.execve("/bin/sh", ["sh", shutil.which(command[0]) or command[0], *command[1:]],
-                  environment)  # fmt: skip
 
 
 def run_watched(

@@ -24,10 +24,6 @@ FILE_VARIABLE = "HAKLAB_RECORD_FILE"
 LIMIT_VARIABLE = "HAKLAB_RECORD_LIMIT_MB"
 
 
-def recorder() -> Path:
-    return bench_program("librecord.so")
-
-
 @contextmanager
 def replacing(path: Path) -> Iterator[None]:
     """Makes way for a new trace, and brings the old one back when the recording fails.
@@ -110,7 +106,11 @@ def other_files(path: Path) -> list[Path]:
 
 
 def recording_environment(path: Path, below: Allocator, limit_mb: int) -> dict[str, str]:
-    preloaded = [str(recorder()), str(below.library or ""), os.environ.get("LD_PRELOAD", "")]
+    preloaded = [
+        str(bench_program("librecord.so")),
+        str(below.library or ""),
+        os.environ.get("LD_PRELOAD", ""),
+    ]
     if any(mark in text for text in preloaded[:2] for mark in ": "):
         raise UserError("LD_PRELOAD cannot hold a path with a blank or colon: move it", REFUSED)
     return {
