@@ -509,6 +509,8 @@ def test_pprof_is_right_by_function_name(program):
     assert (message.period, text[message.period_type.type]) == (524288, "space")
     assert text[message.period_type.unit] == "bytes"
     assert message.duration_nanos == 10**9
+    [comment] = message.comment
+    assert text[comment] == f"hakmem: of what was allocated since {profile.since}"
     [values] = [v for names, v in samples.items() if names[0] == "shop::Cache::inlined(long)"]
     assert values == [10, 8_000_000, 10, 8_000_000, 8_000_000, 8_000_000]
     first = message.mapping[0]
@@ -572,6 +574,10 @@ def test_dhat_has_the_fields_of_its_viewer():
                  "te", "pps", "ftbl"):  # fmt: skip
         assert name in found
     assert (found["dhatFileVersion"], found["mode"], found["bklt"]) == (2, "heap", False)
+    assert found["cmd"].endswith("server (of what was allocated since 2023-11-14 22:13:20 UTC)")
+    stopped = json.loads(profile_files.dhat(named_of(document(stopped_ms=1_700_000_010_000))))
+    assert stopped["cmd"].endswith("22:13:20 until 2023-11-14 22:13:30 UTC)")
+    assert (found["te"], stopped["te"]) == (60_000, 10_000)
     assert found["ftbl"][0] == "[root]"
     [first] = [p for p in found["pps"] if p["eb"] == 64 << 20]
     assert (first["ebk"], first["gb"], first["gbk"]) == (64, 64 << 20, 64)
@@ -729,6 +735,26 @@ def test_growth_of_two_runs_by_stack(program, tmp_path, monkeypatch):
     assert names[:2] == ("shop::Cache::inlined(long)", "shop::Cache::fill(long)")
     assert values[:2] == [0, -1_000_000]
     assert all(place.address == 0 for place in message.location)
+    [comment] = message.comment
+    assert message.string_table[comment] == f"hakmem: of what was allocated since {a.profile.since}"
+    assert f"Figures are of what was allocated since {a.profile.since}." in found.output
+
+
+def test_each_of_two_profiles_says_since_when(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.json").write_text(json.dumps(document()))
+    Path("b.json").write_text(json.dumps(document(started_ms=1_700_000_050_000)))
+    told = (
+        "before: of what was allocated since 2023-11-14 22:13:20 UTC; "
+        "after: of what was allocated since 2023-11-14 22:14:10 UTC"
+    )
+    found = run("diff", "a.json", "b.json", "--format", "html,pprof")
+    assert f"Figures are {told}." in " ".join(found.output.split())
+    message, _ = decoded(Path("server.diff.pb.gz").read_bytes())
+    assert [message.string_table[comment] for comment in message.comment] == [f"hakmem: {told}"]
+    page = Path("server.diff.html").read_text()
+    assert "2023-11-14 22:13:20 UTC" in page
+    assert "2023-11-14 22:14:10 UTC" in page
 
 
 def test_two_builds_are_compared_by_function(program, tmp_path):

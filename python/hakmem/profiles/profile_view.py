@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem.output.tables import plain_table, print_summary
-from hakmem.profiles.heap_profile import Figures, HeapProfile
+from hakmem.profiles.heap_profile import Figures, HeapProfile, known_of_both
 from hakmem.profiles.profile_sites import (
     MEASURES,
     Change,
@@ -181,6 +181,7 @@ def show_changes(
                   style="bold")  # fmt: skip
     console.print(table)
     console.print("±: half of the 95 % interval; a change within it can be chance.")
+    console.print(f"Figures are {known_of_both(a, b)}.")
     show_remarks(console, (*before.remarks, *after.remarks))
 
 
