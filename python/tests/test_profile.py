@@ -473,6 +473,23 @@ def test_what_is_of_a_languages_library(function, is_of_it):
 
 
 @pytest.mark.parametrize(
+    ("file", "is_of_it"),
+    [
+        ("/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/fmt.rs", True),
+        ("/root/.rustup/toolchains/stable/lib/rustlib/src/rust/library/core/src/option.rs", True),
+        ("/usr/src/rustc-1.63.0/library/alloc/src/vec/mod.rs", True),
+        ("/rust/deps/hashbrown-0.15.5/src/raw/mod.rs", True),
+        ("/usr/include/c++/12/bits/stl_vector.h", True),
+        ("/src/library/src/main.rs", False),
+        ("/root/.cargo/registry/src/index/bytes-1.5.0/src/bytes_mut.rs", False),
+    ],
+)
+def test_files_of_a_languages_library(file, is_of_it):
+    """As with Rust's debug = "line-tables-only"."""
+    assert is_library(Frame("{closure#0}", file, 659)) == is_of_it
+
+
+@pytest.mark.parametrize(
     ("function", "name"),
     [
         ("main", "main"),

@@ -19,6 +19,12 @@ LIBRARY = re.compile(
     r"((std|__gnu_cxx|alloc|core|hashbrown)::|__rust|__rdl_|__rg_|"
     r"([iu](8|16|32|64|128|size)|f32|f64|bool|char|str|\)) as )"
 )
+# Where debug information has lines alone, an inlined function's name lacks what it is of: then its
+# file tells. Rust's is as its release has it, as an installed one does, or Debian's.
+LIBRARY_FILE = re.compile(
+    r"(^/rustc/[0-9a-f]+|/lib/rustlib/src/rust|^/usr/src/rustc-[^/]+)/library/|^/rust/deps/|"
+    r"/include/c\+\+/"
+)
 Frames = tuple[Frame, ...]
 MEASURES: dict[str, Callable[[Figures], int]] = {
     "live": lambda f: f.live.bytes,
@@ -113,7 +119,7 @@ def own_frame(frames: Frames) -> Frame:
 
 
 def is_library(frame: Frame) -> bool:
-    return LIBRARY.match(bare(frame.function)) is not None
+    return bool(LIBRARY.match(bare(frame.function)) or LIBRARY_FILE.search(frame.file))
 
 
 def bare(function: str) -> str:
