@@ -331,8 +331,11 @@ def stripped(program: Path, folder: Path, *flags: str) -> Path:
 
 
 def test_without_debug_information_symbols_name_the_functions(program, tmp_path):
-    found = functions(profile_by(stripped(program, tmp_path, "-g")))
+    profile = profile_by(stripped(program, tmp_path, "-g"))
+    found = functions(profile)
     assert found[8_000_000] == ["shop::Cache::fill(long)", "shop::hidden(long)", "main"]
+    told = f"without debug information, told by function: {tmp_path}/shop"
+    assert told in named(profile, Symboliser(profile)).remarks
 
 
 def test_a_stripped_program_is_told_by_offset(program, tmp_path):
@@ -342,7 +345,8 @@ def test_a_stripped_program_is_told_by_offset(program, tmp_path):
     # Not by the symbol that happens to lie before it.
     assert len(found) > 3
     assert all(name.startswith("shop+0x") for name in found)
-    assert f"without symbols, told by offset: {tmp_path}/shop" in symboliser.remarks
+    [told] = named(profile, symboliser).remarks
+    assert told.startswith(f"without symbols, told by offset: {tmp_path}/shop")
     # Two runs have other addresses, and the same offsets.
     again = profile_by(tmp_path / "shop")
     assert functions(again)[8_000_000] == found

@@ -95,8 +95,24 @@ def named(profile: HeapProfile, symboliser: Symboliser) -> Named:
         tuple(Site(frames, figures) for frames, figures in merged.items()),
         tuple(places),
         {path: module.build_id for path, module in symboliser.modules.items()},
-        (*sampling_remarks(profile), *symboliser.remarks),
+        (*sampling_remarks(profile), *symboliser.remarks, *line_remarks(symboliser, places)),
     )
+
+
+def line_remarks(symboliser: Symboliser, places: Iterable[Sequence[Place]]) -> Iterable[str]:
+    """Of the program's own code, which whoever asks can build anew. A language's library may have
+    lines where the program has none."""
+    program = symboliser.profile.program
+    module = symboliser.modules.get(program)
+    own = [
+        frame
+        for place in {place for stack in places for place in stack}
+        if place.mapping and place.mapping.path == program
+        for frame in place.frames
+        if not is_library(frame)
+    ]
+    if module and module.has_names and own and not any(frame.line for frame in own):
+        yield f"without debug information, told by function: {program}"
 
 
 UNKNOWN_PLACE = Place(0, (Frame("[no stack]"),))
