@@ -37,11 +37,22 @@ from hakmem.profiles.profile_sites import (
     is_library,
     named,
     own_frame,
+    python_remarks,
     sampled,
     size,
     usual_lifetime,
 )
-from hakmem.profiles.symbols import CLOCK_STEP_MS, Frame, Module, PerfMap, Symboliser, demangled
+from hakmem.profiles.symbols import (
+    CLOCK_STEP_MS,
+    CPYTHON,
+    INTERPRETER,
+    PYTHON,
+    Frame,
+    Module,
+    PerfMap,
+    Symboliser,
+    demangled,
+)
 
 # Rust's names stay as they are where there is only libstdc++ to ask.
 NEEDS_PYDEMUMBLE = pytest.mark.skipif(sys.version_info < (3, 10), reason="no pydemumble")
@@ -425,7 +436,7 @@ def test_perf_map_names_compiled_code(tmp_path):
     assert found.name(COMPILED + 0x100) == Frame("LazyCompile:*handler /srv/app.js:12:5")
     assert found.name(COMPILED + 0x13F) is not None
     assert found.name(COMPILED + 0x140) is None
-    assert found.name(COMPILED + 0x21F) == Frame("serve", "/srv/app.py")
+    assert found.name(COMPILED + 0x21F) == Frame("serve", "/srv/app.py", part=PYTHON)
     # Of another process that had the number before.
     assert PerfMap(path, round(time.time() * 1000) + 60_000).name(COMPILED + 0x100) is None
 
@@ -458,6 +469,35 @@ def test_the_place_shown_is_not_of_a_languages_library():
     )
     assert own_frame(frames).where == "cache.cc:7"
     assert profile_view.chain(frames) == "app::Cache::fill cache.cc:7 ← operator() ← main"
+
+
+def test_the_place_shown_is_in_python_where_its_functions_are_known():
+    frames = (
+        Frame("PyUnicode_New", "Objects/unicodeobject.c", 1251, INTERPRETER),
+        Frame("_PyEval_EvalFrameDefault", "", 0, INTERPRETER),
+        Frame("remember", "/srv/orders.py", part=PYTHON),
+        Frame("_PyEval_Vector", "", 0, INTERPRETER),
+        Frame("do_GET", "/srv/orders.py", part=PYTHON),
+        Frame("Py_BytesMain", "", 0, INTERPRETER),
+    )
+    assert profile_view.chain(frames) == "remember orders.py ← do_GET"
+    assert own_frame(frames[:2]).function == "PyUnicode_New"
+    told = "python3 -X perf, from Python 3.12 on, tells the functions of Python too"
+    assert list(python_remarks([frames[:2]])) == [told]
+    assert not list(python_remarks([frames[:2], frames[2:3]]))
+
+
+@pytest.mark.parametrize(
+    ("path", "is_it"),
+    [
+        ("/usr/bin/python3.11", True),
+        ("/usr/lib/x86_64-linux-gnu/libpython3.12.so.1.0", True),
+        ("/usr/lib/python3/dist-packages/numpy/core.so", False),
+        ("/srv/python3-tool", False),
+    ],
+)
+def test_what_runs_python_is_known_by_its_file(path, is_it):
+    assert bool(CPYTHON.search(path)) == is_it
 
 
 @pytest.mark.parametrize(

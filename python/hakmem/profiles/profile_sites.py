@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hakmem.profiles.heap_profile import Amount, Figures, HeapProfile
-from hakmem.profiles.symbols import Frame, Place, Symboliser
+from hakmem.profiles.symbols import INTERPRETER, PYTHON, Frame, Place, Symboliser
 
 # Of the normal distribution, for 95 %.
 NORMAL_95 = 1.96
@@ -95,8 +95,23 @@ def named(profile: HeapProfile, symboliser: Symboliser) -> Named:
         tuple(Site(frames, figures) for frames, figures in merged.items()),
         tuple(places),
         {path: module.build_id for path, module in symboliser.modules.items()},
-        (*sampling_remarks(profile), *symboliser.remarks, *line_remarks(symboliser, places)),
+        (
+            *sampling_remarks(profile),
+            *symboliser.remarks,
+            *line_remarks(symboliser, places),
+            *python_remarks(merged),
+        ),
     )
+
+
+def python_remarks(stacks: Iterable[Frames]) -> Iterable[str]:
+    parts = {frame.part for frames in stacks for frame in frames}
+    if INTERPRETER in parts and PYTHON not in parts:
+        yield "python3 -X perf, from Python 3.12 on, tells the functions of Python too"
+
+
+# What every program has, from libc; an interpreter's program often has no more.
+STARTS = ("_start", "main")
 
 
 def line_remarks(symboliser: Symboliser, places: Iterable[Sequence[Place]]) -> Iterable[str]:
@@ -109,7 +124,7 @@ def line_remarks(symboliser: Symboliser, places: Iterable[Sequence[Place]]) -> I
         for place in {place for stack in places for place in stack}
         if place.mapping and place.mapping.path == program
         for frame in place.frames
-        if not is_library(frame)
+        if not is_library(frame) and frame.function not in STARTS
     ]
     if module and module.has_names and own and not any(frame.line for frame in own):
         yield f"without debug information, told by function: {program}"
@@ -131,7 +146,13 @@ def sampling_remarks(profile: HeapProfile) -> Iterable[str]:
 
 def own_frame(frames: Frames) -> Frame:
     """The innermost function that is not of a language's own library."""
-    return next((f for f in frames if not is_library(f)), frames[0])
+    return next(iter(own_frames(frames)), frames[0])
+
+
+def own_frames(frames: Frames) -> list[Frame]:
+    """Where Python's functions are known, what runs them is of a library too."""
+    told = any(frame.part == PYTHON for frame in frames)
+    return [f for f in frames if not is_library(f) and not (told and f.part == INTERPRETER)]
 
 
 def is_library(frame: Frame) -> bool:

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
@@ -38,6 +38,8 @@ CLOCK_STEP_MS = 10  # of the kernel's coarse clock, at most
 PERF_BYTES_MOST = 256 << 20
 # Python's: py::function:/the/file.py
 PYTHON_FRAME = re.compile(r"^py::(?P<function>.*?):(?P<file>[^:]*)$")
+# What runs it, as a program or a library.
+CPYTHON = re.compile(r"/(python3(\.\d+)?|libpython3[^/]*\.so[^/]*)$")
 PARTS = re.compile(
     r"( \((\.[\w.]+)\)| \[clone [^]]*\]|"
     r"\.(cold|part|constprop|isra|lto_priv|localalias|llvm)(\.\d+)*)+$"
@@ -48,6 +50,9 @@ ALLOCATING = re.compile(
 )
 
 
+PYTHON, INTERPRETER = "Python", "CPython"
+
+
 @dataclass(frozen=True)
 class Frame:
     """One function of a stack; without a line where none is known."""
@@ -55,6 +60,8 @@ class Frame:
     function: str
     file: str = ""
     line: int = 0
+    # PYTHON, INTERPRETER, or nothing that matters.
+    part: str = ""
 
     @property
     def where(self) -> str:
@@ -129,8 +136,10 @@ class Symboliser:
         if mapping is not None and mapping.path.startswith("/"):
             module = self.module(mapping)
             if module.is_elf:
-                offset = address - mapping.start + mapping.offset
-                return Place(address, tuple(module.frames(offset)), mapping)
+                frames = tuple(module.frames(address - mapping.start + mapping.offset))
+                if CPYTHON.search(mapping.path):
+                    frames = tuple(replace(frame, part=INTERPRETER) for frame in frames)
+                return Place(address, frames, mapping)
         if found := self.perf_map.name(address):
             return Place(address, (found,), mapping)
         if mapping is None:
@@ -407,5 +416,5 @@ class PerfMap:
             return None
         name = printable(self.names[index])
         if python := PYTHON_FRAME.match(name):
-            return Frame(python["function"], python["file"])
+            return Frame(python["function"], python["file"], part=PYTHON)
         return Frame(name)
