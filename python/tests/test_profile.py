@@ -50,6 +50,7 @@ from hakmem.profiles.symbols import (
     Frame,
     Module,
     PerfMap,
+    Place,
     Symboliser,
     demangled,
 )
@@ -485,6 +486,26 @@ def test_the_place_shown_is_in_python_where_its_functions_are_known():
     told = "python3 -X perf, from Python 3.12 on, tells the functions of Python too"
     assert list(python_remarks([frames[:2]])) == [told]
     assert not list(python_remarks([frames[:2], frames[2:3]]))
+
+
+@pytest.mark.parametrize(
+    ("names", "first"),
+    [
+        # Where the library is linked into the program, in the order of a stack.
+        ("hak_sampled_alloc alloc_drawn alloc_class malloc_long keeper main", "keeper"),
+        ("hak_sampled_alloc alloc_drawn alloc_class malloc_slowly hak_raw_realloc f", "f"),
+        ("hak_sampled_alloc alloc_class.isra.0 malloc_long move_block.part.0 f main", "f"),
+        ("malloc_long.constprop.0 f", "malloc_long.constprop.0"),
+        ("hak_sampled_alloc obtain keeper obtain main", "keeper"),
+        ("hak_sampled_alloc alloc_drawn", "alloc_drawn"),
+        ("f main", "f"),
+    ],
+)
+def test_the_allocator_inside_the_program_is_dropped(names, first, monkeypatch):
+    frames = [Frame(name) for name in names.split()]
+    monkeypatch.setattr(Symboliser, "place", lambda _, pc: Place(pc, (frames[pc],)))
+    stack = Symboliser(profile_of(document())).stack(range(len(frames)))
+    assert stack[0].frames[0].function == first
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,20 @@ class GoPprof(Reader):
             self.assertEqual(self.first(self.read(path, f"-sample_index={index}", "-top")), function, index)
         self.quiet_end(s)
 
+    def test_a_library_inside_the_program(self) -> None:
+        """Its own functions hold nothing."""
+        linked, path = Path(SUBJECT).with_name("profile_linked"), self.folder / "w"
+        if not linked.exists():
+            self.skipTest("SKIPPED: no archive is built")
+        with path.open("wb") as file:
+            subprocess.run([linked], stdout=file, check=True)
+        run = subprocess.run([*self.COMMAND, "-nodefraction=0", "-top", linked, path], capture_output=True, text=True, timeout=120, check=True)
+        rows = [row.split() for row in run.stdout.splitlines() if row.count("%") >= 3 and "flat%" not in row]
+        holding = [row[-1] for row in rows if row[0] != "0"]
+        self.assertEqual(holding[0], "by_huge", run.stdout)
+        self.assertEqual({name for name in holding if not name.startswith("by_")}, set(), run.stdout)
+        self.assertEqual(len(holding), 7, run.stdout)
+
     def test_labels_are_shown(self) -> None:
         s, path = self.subject_that_holds(), self.folder / "w"
         self.assertEqual(s.say(f"write {path} {8 + 3}"), 0)

@@ -48,6 +48,12 @@ ALLOCATING = re.compile(
     r"^(malloc|calloc|realloc|reallocarray|aligned_alloc|memalign|posix_memalign|p?valloc|"
     r"operator new(\[\])?(\(.*)?|hak_\w+|hakmem_\w+)(\.\w+)*$"
 )
+# Of hakmem too, where it is linked into the program; frames of it are no more than so many.
+ALLOCATING_INSIDE = re.compile(
+    r"^(alloc_drawn|alloc_class|alloc_slow|malloc_long|malloc_slowly|move_block|grow_mapped|"
+    r"obtain|resize_(slowly|extent|huge|outside_regions))(\.\w+)*$"
+)
+ALLOCATING_MOST = 16
 
 
 PYTHON, INTERPRETER = "Python", "CPython"
@@ -90,6 +96,10 @@ class Place:
             return True
         return ALLOCATING.match(self.frames[-1].function) is not None
 
+    @property
+    def allocates_inside(self) -> bool:
+        return ALLOCATING_INSIDE.match(self.frames[-1].function) is not None
+
 
 def is_hakmem(path: str) -> bool:
     return path.rpartition("/")[2].startswith("libhakmem")
@@ -121,8 +131,11 @@ class Symboliser:
     def stack(self, pcs: Sequence[int]) -> tuple[Place, ...]:
         """The innermost first, without the allocator's own frames."""
         places = [self.place(pc) for pc in pcs]
-        first = next((i for i, p in enumerate(places) if not p.allocates), len(places) - 1)
-        return tuple(places[max(first, 0) :])
+        own = [i for i, place in enumerate(places[:ALLOCATING_MOST]) if place.allocates]
+        first = own[-1] + 1 if own else 0
+        while first and first < len(places) and places[first].allocates_inside:
+            first += 1
+        return tuple(places[max(0, min(first, len(places) - 1)) :])
 
     def place(self, pc: int) -> Place:
         """Of a return address: the call is before it."""
