@@ -41,6 +41,7 @@ from hakmem.profiles.profile_sites import (
     sampled,
     size,
     usual_lifetime,
+    without_lines,
 )
 from hakmem.profiles.symbols import (
     CLOCK_STEP_MS,
@@ -482,6 +483,7 @@ def test_the_place_shown_is_in_python_where_its_functions_are_known():
         Frame("Py_BytesMain", "", 0, INTERPRETER),
     )
     assert profile_view.chain(frames) == "remember orders.py ← do_GET"
+    assert profile_view.chain(without_lines(frames)) == "remember orders.py ← do_GET"
     assert own_frame(frames[:2]).function == "PyUnicode_New"
     told = "python3 -X perf, from Python 3.12 on, tells the functions of Python too"
     assert list(python_remarks([frames[:2]])) == [told]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hakmem.profiles.heap_profile import Amount, Figures, HeapProfile
 from hakmem.profiles.symbols import INTERPRETER, PYTHON, Frame, Place, Symboliser
@@ -250,7 +250,7 @@ def functions_alone(frames: Frames) -> Frames:
 
 
 def without_lines(frames: Frames) -> Frames:
-    return tuple(Frame(frame.function, frame.file) for frame in frames)
+    return tuple(replace(frame, line=0) for frame in frames)
 
 
 def together(changes: Sequence[Change]) -> Change:
