@@ -1,4 +1,5 @@
-// Heap profiles over a program's own HTTP port: go tool pprof http://localhost:6060/debug/pprof/heap
+// Heap profiles over a program's own HTTP port: pprof http://localhost:6060/debug/pprof/heap
+// That is github.com/google/pprof: `go tool pprof` lacks names of C++.
 //
 // The function that makes the answer's body is all that is hakmem's; the server is the program's own.
 //

@@ -37,11 +37,24 @@ from hakmem.profiles.profile_sites import (
     is_library,
     named,
     own_frame,
+    python_remarks,
     sampled,
     size,
     usual_lifetime,
+    without_lines,
 )
-from hakmem.profiles.symbols import CLOCK_STEP_MS, Frame, Module, PerfMap, Symboliser, demangled
+from hakmem.profiles.symbols import (
+    CLOCK_STEP_MS,
+    CPYTHON,
+    INTERPRETER,
+    PYTHON,
+    Frame,
+    Module,
+    PerfMap,
+    Place,
+    Symboliser,
+    demangled,
+)
 
 # Rust's names stay as they are where there is only libstdc++ to ask.
 NEEDS_PYDEMUMBLE = pytest.mark.skipif(sys.version_info < (3, 10), reason="no pydemumble")
@@ -331,8 +344,11 @@ def stripped(program: Path, folder: Path, *flags: str) -> Path:
 
 
 def test_without_debug_information_symbols_name_the_functions(program, tmp_path):
-    found = functions(profile_by(stripped(program, tmp_path, "-g")))
+    profile = profile_by(stripped(program, tmp_path, "-g"))
+    found = functions(profile)
     assert found[8_000_000] == ["shop::Cache::fill(long)", "shop::hidden(long)", "main"]
+    told = f"without debug information, told by function: {tmp_path}/shop"
+    assert told in named(profile, Symboliser(profile)).remarks
 
 
 def test_a_stripped_program_is_told_by_offset(program, tmp_path):
@@ -342,7 +358,8 @@ def test_a_stripped_program_is_told_by_offset(program, tmp_path):
     # Not by the symbol that happens to lie before it.
     assert len(found) > 3
     assert all(name.startswith("shop+0x") for name in found)
-    assert f"without symbols, told by offset: {tmp_path}/shop" in symboliser.remarks
+    [told] = named(profile, symboliser).remarks
+    assert told.startswith(f"without symbols, told by offset: {tmp_path}/shop")
     # Two runs have other addresses, and the same offsets.
     again = profile_by(tmp_path / "shop")
     assert functions(again)[8_000_000] == found
@@ -421,7 +438,7 @@ def test_perf_map_names_compiled_code(tmp_path):
     assert found.name(COMPILED + 0x100) == Frame("LazyCompile:*handler /srv/app.js:12:5")
     assert found.name(COMPILED + 0x13F) is not None
     assert found.name(COMPILED + 0x140) is None
-    assert found.name(COMPILED + 0x21F) == Frame("serve", "/srv/app.py")
+    assert found.name(COMPILED + 0x21F) == Frame("serve", "/srv/app.py", part=PYTHON)
     # Of another process that had the number before.
     assert PerfMap(path, round(time.time() * 1000) + 60_000).name(COMPILED + 0x100) is None
 
@@ -456,6 +473,56 @@ def test_the_place_shown_is_not_of_a_languages_library():
     assert profile_view.chain(frames) == "app::Cache::fill cache.cc:7 ← operator() ← main"
 
 
+def test_the_place_shown_is_in_python_where_its_functions_are_known():
+    frames = (
+        Frame("PyUnicode_New", "Objects/unicodeobject.c", 1251, INTERPRETER),
+        Frame("_PyEval_EvalFrameDefault", "", 0, INTERPRETER),
+        Frame("remember", "/srv/orders.py", part=PYTHON),
+        Frame("_PyEval_Vector", "", 0, INTERPRETER),
+        Frame("do_GET", "/srv/orders.py", part=PYTHON),
+        Frame("Py_BytesMain", "", 0, INTERPRETER),
+    )
+    assert profile_view.chain(frames) == "remember orders.py ← do_GET"
+    assert profile_view.chain(without_lines(frames)) == "remember orders.py ← do_GET"
+    assert own_frame(frames[:2]).function == "PyUnicode_New"
+    told = "python3 -X perf, from Python 3.12 on, tells the functions of Python too"
+    assert list(python_remarks([frames[:2]])) == [told]
+    assert not list(python_remarks([frames[:2], frames[2:3]]))
+
+
+@pytest.mark.parametrize(
+    ("names", "first"),
+    [
+        # Where the library is linked into the program, in the order of a stack.
+        ("hak_sampled_alloc alloc_drawn alloc_class malloc_long keeper main", "keeper"),
+        ("hak_sampled_alloc alloc_drawn alloc_class malloc_slowly hak_raw_realloc f", "f"),
+        ("hak_sampled_alloc alloc_class.isra.0 malloc_long move_block.part.0 f main", "f"),
+        ("malloc_long.constprop.0 f", "malloc_long.constprop.0"),
+        ("hak_sampled_alloc obtain keeper obtain main", "keeper"),
+        ("hak_sampled_alloc alloc_drawn", "alloc_drawn"),
+        ("f main", "f"),
+    ],
+)
+def test_the_allocator_inside_the_program_is_dropped(names, first, monkeypatch):
+    frames = [Frame(name) for name in names.split()]
+    monkeypatch.setattr(Symboliser, "place", lambda _, pc: Place(pc, (frames[pc],)))
+    stack = Symboliser(profile_of(document())).stack(range(len(frames)))
+    assert stack[0].frames[0].function == first
+
+
+@pytest.mark.parametrize(
+    ("path", "is_it"),
+    [
+        ("/usr/bin/python3.11", True),
+        ("/usr/lib/x86_64-linux-gnu/libpython3.12.so.1.0", True),
+        ("/usr/lib/python3/dist-packages/numpy/core.so", False),
+        ("/srv/python3-tool", False),
+    ],
+)
+def test_what_runs_python_is_known_by_its_file(path, is_it):
+    assert bool(CPYTHON.search(path)) == is_it
+
+
 @pytest.mark.parametrize(
     ("function", "is_of_it"),
     [
@@ -470,6 +537,23 @@ def test_the_place_shown_is_not_of_a_languages_library():
 )
 def test_what_is_of_a_languages_library(function, is_of_it):
     assert is_library(Frame(function)) == is_of_it
+
+
+@pytest.mark.parametrize(
+    ("file", "is_of_it"),
+    [
+        ("/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/fmt.rs", True),
+        ("/root/.rustup/toolchains/stable/lib/rustlib/src/rust/library/core/src/option.rs", True),
+        ("/usr/src/rustc-1.63.0/library/alloc/src/vec/mod.rs", True),
+        ("/rust/deps/hashbrown-0.15.5/src/raw/mod.rs", True),
+        ("/usr/include/c++/12/bits/stl_vector.h", True),
+        ("/src/library/src/main.rs", False),
+        ("/root/.cargo/registry/src/index/bytes-1.5.0/src/bytes_mut.rs", False),
+    ],
+)
+def test_files_of_a_languages_library(file, is_of_it):
+    """As with Rust's debug = "line-tables-only"."""
+    assert is_library(Frame("{closure#0}", file, 659)) == is_of_it
 
 
 @pytest.mark.parametrize(
@@ -509,6 +593,8 @@ def test_pprof_is_right_by_function_name(program):
     assert (message.period, text[message.period_type.type]) == (524288, "space")
     assert text[message.period_type.unit] == "bytes"
     assert message.duration_nanos == 10**9
+    [comment] = message.comment
+    assert text[comment] == f"hakmem: of what was allocated since {profile.since}"
     [values] = [v for names, v in samples.items() if names[0] == "shop::Cache::inlined(long)"]
     assert values == [10, 8_000_000, 10, 8_000_000, 8_000_000, 8_000_000]
     first = message.mapping[0]
@@ -572,6 +658,10 @@ def test_dhat_has_the_fields_of_its_viewer():
                  "te", "pps", "ftbl"):  # fmt: skip
         assert name in found
     assert (found["dhatFileVersion"], found["mode"], found["bklt"]) == (2, "heap", False)
+    assert found["cmd"].endswith("server (of what was allocated since 2023-11-14 22:13:20 UTC)")
+    stopped = json.loads(profile_files.dhat(named_of(document(stopped_ms=1_700_000_010_000))))
+    assert stopped["cmd"].endswith("22:13:20 until 2023-11-14 22:13:30 UTC)")
+    assert (found["te"], stopped["te"]) == (60_000, 10_000)
     assert found["ftbl"][0] == "[root]"
     [first] = [p for p in found["pps"] if p["eb"] == 64 << 20]
     assert (first["ebk"], first["gb"], first["gbk"]) == (64, 64 << 20, 64)
@@ -729,6 +819,26 @@ def test_growth_of_two_runs_by_stack(program, tmp_path, monkeypatch):
     assert names[:2] == ("shop::Cache::inlined(long)", "shop::Cache::fill(long)")
     assert values[:2] == [0, -1_000_000]
     assert all(place.address == 0 for place in message.location)
+    [comment] = message.comment
+    assert message.string_table[comment] == f"hakmem: of what was allocated since {a.profile.since}"
+    assert f"Figures are of what was allocated since {a.profile.since}." in found.output
+
+
+def test_each_of_two_profiles_says_since_when(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.json").write_text(json.dumps(document()))
+    Path("b.json").write_text(json.dumps(document(started_ms=1_700_000_050_000)))
+    told = (
+        "before: of what was allocated since 2023-11-14 22:13:20 UTC; "
+        "after: of what was allocated since 2023-11-14 22:14:10 UTC"
+    )
+    found = run("diff", "a.json", "b.json", "--format", "html,pprof")
+    assert f"Figures are {told}." in " ".join(found.output.split())
+    message, _ = decoded(Path("server.diff.pb.gz").read_bytes())
+    assert [message.string_table[comment] for comment in message.comment] == [f"hakmem: {told}"]
+    page = Path("server.diff.html").read_text()
+    assert "2023-11-14 22:13:20 UTC" in page
+    assert "2023-11-14 22:14:10 UTC" in page
 
 
 def test_two_builds_are_compared_by_function(program, tmp_path):

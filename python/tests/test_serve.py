@@ -88,6 +88,8 @@ def test_heap_and_allocs_are_of_now(fake, server):
     assert message.string_table[message.default_sample_type] == "inuse_space"
     key = ("server+0x1100", "server+0x1500")
     assert samples[key][:2] == [64, 64 << 20]
+    since = "hakmem: of what was allocated since 2023-11-14 22:13:20 UTC"
+    assert [message.string_table[comment] for comment in message.comment] == [since]
     fake.tell("grow")
     message, samples = decoded(get(f"{server}/debug/pprof/allocs")[1])
     assert message.string_table[message.default_sample_type] == "alloc_space"
@@ -98,7 +100,9 @@ def test_seconds_give_the_difference(fake, server):
     fake.tell("growing")
     status, data, _ = get(f"{server}/debug/pprof/heap?seconds=0.3")
     assert status == 200
-    _, samples = decoded(data)
+    message, samples = decoded(data)
+    since = "hakmem: of what was allocated since 2023-11-14 22:13:20 UTC"
+    assert [message.string_table[comment] for comment in message.comment] == [since]
     assert {names: values[:2] for names, values in samples.items()} == {
         ("server+0x1100", "server+0x1500"): [8, 8 << 20]
     }
@@ -142,6 +146,8 @@ def test_metrics_of_the_profile(fake, server):
     [live] = families["hakmem_heap_profile_live_bytes"].samples
     assert (live.labels, live.value) == ({"pid": str(fake.pid), "comm": "server"}, 65 << 20)
     assert families["hakmem_heap_profile_samples"].samples[0].value == 700
+    assert families["hakmem_heap_profile_start_time_seconds"].samples[0].value == 1.7e9
+    assert families["hakmem_heap_profile_stop_time_seconds"].samples[0].value == 0
     assert "hakmem_resident_bytes" not in families
     assert b"hakmem_heap_profile_samples_total" in get(f"{server}/metrics")[1]
 

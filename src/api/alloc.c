@@ -70,7 +70,10 @@ static void *alloc_large(size_t size, size_t align, bool zeros, bool *zeroed) {
 
 void *hak_raw_large(size_t size, size_t align, bool zeros, bool *zeroed) {
   void *p = alloc_large(size, align, zeros, zeroed);
-  if (HAK_LIKELY(p != NULL)) hak_sampled_count_large(p, size);
+  if (HAK_LIKELY(p != NULL))
+    hak_sampled_count_large(p, size);
+  else
+    hak_forbid_look("allocation", NULL, size);
   return p;
 }
 
@@ -87,10 +90,7 @@ static void note_request(const void *p, unsigned class_code, size_t size) {
 static HAK_NOINLINE void *alloc_drawn(unsigned class_code, size_t size, size_t align) {
   hak_due due = hak_count_end(size);
   hak_deferred d = {0};
-  if (HAK_UNLIKELY(due.forbidden)) {
-    hak_forbid_report("allocation", NULL, size);
-    return NULL;
-  }
+  if (HAK_UNLIKELY(due.forbidden)) hak_forbid_report("allocation", NULL, size);
   if (HAK_LIKELY(!due.guard && !due.profile)) {
     void *any = hak_class_size(class_code) > HAK_FAST_MAX ? hak_tcache_pop_fenced(class_code) : hak_tcache_pop_class(class_code);
     /* A thread whose work never leaves its cache comes by here alone. */

@@ -10,9 +10,9 @@
 /* Reports, or ends the program (HAKMEM_FORBID). */
 void hak_forbid_report(const char *call, const void *p, size_t size);
 
-/* A free of p has taken a slow path. */
-HAK_INLINE void hak_forbid_look(const void *p) {
-  if (HAK_UNLIKELY(hak_tls.phase == HAK_THREAD_FORBIDDEN)) hak_forbid_report("free", p, 0);
+/* A call that has taken a slow path, and ended no countdown: the same, where it is in a scope. */
+HAK_INLINE void hak_forbid_look(const char *call, const void *p, size_t size) {
+  if (HAK_UNLIKELY(hak_tls.phase == HAK_THREAD_FORBIDDEN)) hak_forbid_report(call, p, size);
 }
 
 /* The thread ends. */

@@ -13,7 +13,7 @@
 #include "reclaim/decay.h"
 
 static HAK_COLD void free_outside_regions(void *p, const void *caller) {
-  hak_forbid_look(p);
+  hak_forbid_look("free", p, 0);
   hak_sampled_forget(p);
   if (hak_sample_contains(p)) {
     hak_sample_free(p);
@@ -36,7 +36,7 @@ static void free_extent(hak_region *region, void *p) {
   hak_verdict verdict = hak_extent_claim(region, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK))
     hak_misuse_abort(verdict, p, verdict == HAK_VERDICT_FREE_MEMORY ? 0 : hak_extent_size(region, p), "at the call");
-  hak_forbid_look(p);
+  hak_forbid_look("free", p, 0);
   hak_sampled_forget(p);
   hak_dense_look(p, hak_extent_size(region, p));
   hak_extent_give(p, &d.purge_due);
@@ -49,7 +49,7 @@ static void free_block(void *p, unsigned class_code) {
   if (HAK_LIKELY(t != NULL)) {
     hak_tcache_free(t, p, class_code, &d);
   } else {
-    hak_forbid_look(p);
+    hak_forbid_look("free", p, 0);
     hak_arena_free(p, class_code, &d);
   }
   hak_slow_exit(&d);
@@ -68,7 +68,7 @@ static HAK_NOINLINE void free_slowly(void *p) {
   else if (code == HAK_CODE_EXTENT)
     free_extent(region, p);
   else if (code == HAK_CODE_SAMPLED)
-    hak_forbid_look(p), hak_sampled_free(p);
+    hak_forbid_look("free", p, 0), hak_sampled_free(p);
   else if (code == HAK_CODE_EXTENT_BODY)
     hak_misuse_abort(HAK_VERDICT_NO_BLOCK_START, p, hak_extent_size(region, p), "at the call");
   else

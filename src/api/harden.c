@@ -191,10 +191,16 @@ static void *obtain_empty(size_t align, hak_family family) {
   return HAK_HARD(GUARDS) ? hak_empty_alloc(align, family) : NULL;
 }
 
+/* A request of no bytes is not counted yet. */
 static HAK_NOINLINE void *alloc_slow(size_t size, size_t align, hak_family family) {
   bool zeroed;
   void *p = size == 0 ? obtain_empty(align, family) : NULL;
-  return p != NULL ? p : obtain(size, align, family, &zeroed);
+  if (p != NULL) {
+    hak_sampled_count_large(p, TRAILER_BYTES);
+    return p;
+  }
+  if (size == 0 && align == 0) hak_count_request(TRAILER_BYTES);
+  return obtain(size, align, family, &zeroed);
 }
 
 /* A block that the thread cache has ready; NULL: the slow way. The request is counted. */
@@ -236,7 +242,7 @@ static void free_extent(hak_region *r, void *p, size_t said, hak_family family) 
   hak_verdict verdict = hak_extent_claim(r, p);
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_misuse_abort(verdict, p, block_size, "at the call");
   check_block(p, block_size, said, family, "at the call");
-  hak_forbid_look(p);
+  hak_forbid_look("free", p, 0);
   hak_sampled_forget(p);
   hak_deferred d = {0};
   hak_extent_give(p, &d.purge_due);
@@ -271,7 +277,8 @@ __attribute__((noreturn)) static HAK_COLD void report_no_block(const void *p, co
 }
 
 static void free_empty(const void *p, size_t said, hak_family family) {
-  hak_forbid_look(p);
+  hak_forbid_look("free", p, 0);
+  hak_sampled_forget(p);
   hak_verdict verdict;
   hak_family made = (hak_family)hak_empty_free(p, &verdict);
   if (made == 0) hak_misuse_abort(verdict, p, 0, "at the call");

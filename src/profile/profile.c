@@ -247,7 +247,7 @@ static bool make_tables_locked(void) {
   }
   if (table == NULL || buckets == NULL || (capacity == 0 && !grow_samples())) return false;
   if (program_entry == 0) program_entry = getauxval(AT_ENTRY); /* before there is a sample */
-  return table_used != 0 || add_stack(NULL, 0, 0, 0) != NULL;
+  return table_used != 0 || add_stack(&(const uintptr_t){0}, 0, 0, 0) != NULL;
 }
 
 /* The stacks are gone, and with them what samples of before point to. */

@@ -19,7 +19,7 @@
 #define VARINT_BYTES 10
 #define PLACES_LEAST 64
 
-enum { PROFILE_SAMPLE_TYPE = 1, PROFILE_SAMPLE, PROFILE_MAPPING, PROFILE_LOCATION, PROFILE_STRING = 6, PROFILE_TIME = 9, PROFILE_DURATION,
+enum { PROFILE_SAMPLE_TYPE = 1, PROFILE_SAMPLE, PROFILE_MAPPING, PROFILE_LOCATION, PROFILE_STRING = 6, PROFILE_DROP, PROFILE_TIME = 9, PROFILE_DURATION,
        PROFILE_PERIOD_TYPE, PROFILE_PERIOD, PROFILE_COMMENT, PROFILE_DEFAULT_TYPE };
 
 /* One message that stands in another, or the numbers of one packed list. */
@@ -251,8 +251,14 @@ static uint64_t write_since(writer *w) {
   return write_string(w, text);
 }
 
+/* pprof cuts a stack at the outermost function of such a name. Where the library is linked into the program its frames cannot be told by
+ * their addresses (profile/profile.c). Behind hak_ and hakmem_ are those from which entry points are left by a tail call. */
+static const char allocator[] = "((hak|hakmem)_\\w+|malloc_long|resize_slowly|resize_extent|resize_huge|resize_outside_regions|move_block|grow_mapped|"
+                                "malloc|calloc|realloc|reallocarray|aligned_alloc|memalign|posix_memalign|p?valloc|operator new(\\[\\])?)(\\.[\\w.]+)?";
+
 static void write_head(writer *w) {
   const hak_profile_state *h = &hak_profile;
+  write_number(w->sink, PROFILE_DROP, write_string(w, allocator));
   uint64_t now_ms = hak_os_unix_ms(), until_ms = h->sampling ? now_ms : h->stop_unix_ms;
   write_number(w->sink, PROFILE_TIME, now_ms * 1000000);
   write_number(w->sink, PROFILE_DURATION, until_ms > h->start_unix_ms ? (until_ms - h->start_unix_ms) * 1000000 : 0);

@@ -184,8 +184,7 @@ void hak_count_allow(void) {
   set_countdown(0);
 }
 
-HAK_COLD hak_due hak_count_end(size_t size) {
-  if (HAK_UNLIKELY(hak_tls.phase == HAK_THREAD_FORBIDDEN)) return (hak_due){.forbidden = true};
+static hak_due end(size_t size) {
   hak_count_state *s = &hak_tls.count;
   int64_t taken = HAK_COUNTED_BYTES(size);
   uint32_t seen = hak_load_acquire(&hak_counting_on);
@@ -204,5 +203,14 @@ HAK_COLD hak_due hak_count_end(size_t size) {
   if (due.profile) adapt(&profiles, hak_load_relaxed(&profiles_a_second));
   if (s->generation != seen) adopt(s, seen); /* else by the earlier ones once more */
   set_countdown(draw(s));
+  return due;
+}
+
+HAK_COLD hak_due hak_count_end(size_t size) {
+  if (HAK_LIKELY(hak_tls.phase != HAK_THREAD_FORBIDDEN)) return end(size);
+  hak_count_allow();
+  hak_due due = end(size);
+  hak_count_forbid();
+  due.forbidden = true;
   return due;
 }

@@ -19,7 +19,7 @@
 /* What a request is drawn for. */
 typedef struct hak_due {
   bool guard, profile;
-  bool forbidden; /* nobody: the thread may not ask */
+  bool forbidden; /* the thread may not ask */
   double probability; /* of its being a sample of the profile */
 } hak_due;
 

@@ -2,6 +2,8 @@
 // as likely as it says.
 #include <gtest/gtest.h>
 
+#include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -379,6 +381,27 @@ TEST(Switched, ByItsOptions) {
   EXPECT_EQ(hak_heap_check(), 0u);
 }
 
+// Neither loses what was asked for in between.
+TEST(Switched, RateAndBoundWhileItIsOn) {
+  start_off();
+  auto work = [] {
+    uint64_t before = hak_profile.taken;
+    for (int i = 0; i < 200000; i++) hakmem_free(hakmem_malloc(200));
+    return hak_profile.taken - before;
+  };
+  ASSERT_EQ(hakmem_profile_start(256), 0);
+  EXPECT_GT(work(), 80000u);
+  ASSERT_EQ(hakmem_option_set("HEAP_PROFILE_MOST", 1000), 0);
+  EXPECT_LT(work(), 20000u) << "of 108,000";
+  ASSERT_EQ(hakmem_option_set("HEAP_PROFILE_MOST", 0), 0);
+  ASSERT_EQ(hakmem_option_set("HEAP_PROFILE_RATE", 2048), 0);
+  uint64_t taken = work();
+  EXPECT_GT(taken, 16000u) << "of 19,600";
+  EXPECT_LT(taken, 26000u);
+  EXPECT_EQ(hak_profile.distance, 2048u);
+  expect_estimate(1.2e8, 6e5);
+}
+
 // The countdown of a rate of 1 TiB would last for the program's life.
 TEST(Switched, ANewRateIsTakenUpSoon) {
   start_off();
@@ -443,17 +466,46 @@ TEST(Switched, EstimatesOfWhatComesAfter) {
 }
 
 #ifdef __SANITIZE_THREAD__
-const bool forks = false; // ThreadSanitizer ends a child of threads that starts one, as the profile's
-#else
-const bool forks = true;
+// Else ThreadSanitizer ends a child of threads that starts one, as the profile's.
+extern "C" const char *__tsan_default_options() { return "die_after_fork=0"; }
 #endif
 
-// Switched to and fro beside 16 threads, and in their children.
-TEST(Switched, ToAndFroUnderThreadsAndForks) {
+std::atomic<uint64_t> plain_signals{0}, labelling_signals{0};
+thread_local volatile uint64_t labelled; // by the handler, in this thread
+
+void on_plain_signal(int) { plain_signals++; }
+
+// Reading and setting the label is what a handler may do.
+void on_labelling_signal(int) {
+  hakmem_label_set((hakmem_label_get() + 1) % 8);
+  labelled = labelled + 1;
+  labelling_signals++;
+}
+
+void handle(int number, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(number, &action, nullptr), 0);
+}
+
+void mask_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGUSR1);
+  sigaddset(&set, SIGUSR2);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+// Switched to and fro beside 16 threads, and in their children, while signals interrupt them all.
+TEST(Switched, ToAndFroUnderThreadsForksAndSignals) {
   start_off();
+  handle(SIGUSR1, on_plain_signal);
+  handle(SIGUSR2, on_labelling_signal);
   const char *long_run = getenv("HAKMEM_TEST_SWITCHES");
   const int switches = long_run != nullptr ? atoi(long_run) : 400;
-  std::atomic<bool> stop{false};
+  std::atomic<bool> stop{false}, quiet{false};
+  std::atomic<unsigned> wrong_labels{0};
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 16; t++)
     threads.emplace_back([&, t] {
@@ -474,9 +526,20 @@ TEST(Switched, ToAndFroUnderThreadsAndForks) {
         live.emplace_back(p, size);
       }
       for (auto [p, size] : live) hakmem_free(p);
+      mask_signals();
+      if (hakmem_label_get() != labelled % 8) wrong_labels++;
     });
+  pthread_t switching = pthread_self();
+  std::thread sender([&] {
+    mask_signals();
+    for (unsigned i = 0; !quiet; i++) {
+      unsigned t = i % unsigned(threads.size() + 1);
+      pthread_kill(t == threads.size() ? switching : threads[t].native_handle(), i % 2 == 0 ? SIGUSR1 : SIGUSR2);
+      usleep(20);
+    }
+  });
   for (int i = 0; i < switches; i++) {
-    if (forks && i % 100 == 50) {
+    if (i % 100 == 50) {
       pid_t child = fork();
       if (child == 0) {
         alarm(60);
@@ -495,8 +558,14 @@ TEST(Switched, ToAndFroUnderThreadsAndForks) {
     ASSERT_EQ(error, 0);
     usleep(200);
   }
+  quiet = true;
+  sender.join();
   stop = true;
   for (auto &t : threads) t.join();
+  printf("%d switches, %lu signals\n", switches, (unsigned long)(plain_signals + labelling_signals));
+  EXPECT_GT(plain_signals, 0u);
+  EXPECT_GT(labelling_signals, 0u);
+  EXPECT_EQ(wrong_labels, 0u) << "each handler's label is kept";
   EXPECT_EQ(hak_profile_occupied, 0u) << "each sample has been freed";
   EXPECT_EQ(hak_profile.live_samples, 0u);
   EXPECT_EQ(hak_heap_check(), 0u);

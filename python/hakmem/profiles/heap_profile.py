@@ -145,8 +145,12 @@ class HeapProfile:
         return Path(self.program).name or "program"
 
     @property
+    def milliseconds(self) -> int:
+        return max(0, (self.stopped_ms or self.taken_ms) - self.started_ms)
+
+    @property
     def seconds(self) -> float:
-        return max(0, (self.stopped_ms or self.taken_ms) - self.started_ms) / 1000
+        return self.milliseconds / 1000
 
     @property
     def since(self) -> str:
@@ -157,6 +161,16 @@ class HeapProfile:
         )
         until = f" until {ended:%Y-%m-%d %H:%M:%S}" if self.stopped_ms else ""
         return f"{begun:%Y-%m-%d %H:%M:%S}{until} UTC"
+
+    @property
+    def known(self) -> str:
+        return f"of what was allocated since {self.since}"
+
+
+def known_of_both(before: HeapProfile, after: HeapProfile) -> str:
+    if before.since == after.since:
+        return after.known
+    return f"before: {before.known}; after: {after.known}"
 
 
 def read_file(path: Path) -> HeapProfile:

@@ -13,7 +13,7 @@ from functools import cache
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from hakmem.profiles.heap_profile import Figures, HeapProfile, Mapped
+from hakmem.profiles.heap_profile import Figures, HeapProfile, Mapped, known_of_both
 from hakmem.profiles.profile_sites import Change, Named
 from hakmem.profiles.symbols import Frame, Place
 
@@ -31,7 +31,7 @@ MESSAGES = {
         ("*mapping", 3, PART, "Mapping"), ("*location", 4, PART, "Location"),
         ("*function", 5, PART, "Function"), ("*string_table", 6, TEXT), ("time_nanos", 9, NUMBER),
         ("duration_nanos", 10, NUMBER), ("period_type", 11, PART, "ValueType"),
-        ("period", 12, NUMBER), ("default_sample_type", 14, NUMBER),
+        ("period", 12, NUMBER), ("*comment", 13, NUMBER), ("default_sample_type", 14, NUMBER),
     ),
     "ValueType": (("type", 1, NUMBER), ("unit", 2, NUMBER)),
     "Sample": (("*location_id", 1, COUNTING), ("*value", 2, NUMBER), ("*label", 3, PART, "Label")),
@@ -104,12 +104,15 @@ class Builder:
         self.message.period_type.unit = self.string("bytes")
         self.message.period = profile.rate
         self.message.time_nanos = profile.taken_ms * 1_000_000
-        self.message.duration_nanos = max(0, profile.taken_ms - profile.started_ms) * 1_000_000
+        self.message.duration_nanos = profile.milliseconds * 1_000_000
         # The first mapping is the program's, as pprof expects.
         for one in profile.maps:
             if one.path == profile.program and "x" in one.rights:
                 self.mapping(one)
                 break
+
+    def comment(self, text: str) -> None:
+        self.message.comment.append(self.string(f"hakmem: {text}"))
 
     def string(self, text: str) -> int:
         if text not in self.strings:
@@ -198,6 +201,7 @@ def values(figures: Figures) -> list[int]:
 
 def of_profile(named: Named, default: str = IN_USE) -> bytes:
     builder = Builder(named.profile, named.build_ids, default)
+    builder.comment(named.profile.known)
     for stack, places in zip(named.profile.stacks, named.places):
         name = named.profile.labels.get(stack.label, "")
         builder.sample(places, values(stack.figures), stack.label, name)
@@ -210,6 +214,7 @@ def of_interval(before: Named, after: Named, default: str = IN_USE) -> bytes:
     builder.message.duration_nanos = (
         max(0, after.profile.taken_ms - before.profile.taken_ms) * 1_000_000
     )
+    builder.comment(known_of_both(before.profile, after.profile))
     changes: dict[tuple[tuple[Place, ...], int], list[int]] = {}
     for named, sign in ((before, -1), (after, 1)):
         for stack, places in zip(named.profile.stacks, named.places):
@@ -225,6 +230,7 @@ def of_changes(before: Named, after: Named, changes: Sequence[Change]) -> bytes:
     """Growth by stack of functions, negative where memory has gone. Two runs have no addresses in
     common: there are none in it."""
     builder = Builder(after.profile, after.build_ids, IN_USE)
+    builder.comment(known_of_both(before.profile, after.profile))
     builder.message.ClearField("mapping")
     builder.mappings.clear()
     for one in changes:

@@ -155,6 +155,10 @@ class ProfileCollector:
              math.sqrt(profile.live.bytes_variance)),
             ("peak_bytes", "Live bytes when they were highest.", profile.peak_bytes),
             ("rate_bytes", "Mean distance of the samples.", profile.rate),
+            ("start_time_seconds", "Unix time since when blocks are known.",
+             profile.started_ms / 1000),
+            ("stop_time_seconds", "Unix time until when; 0: the profile is on.",
+             profile.stopped_ms / 1000),
             ("samples_live", "Sampled blocks that are live.", samples["live"]),
             ("own_bytes", "Memory of the profiler.", samples["own_bytes"]),
         )  # fmt: skip

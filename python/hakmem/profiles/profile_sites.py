@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hakmem.profiles.heap_profile import Amount, Figures, HeapProfile
-from hakmem.profiles.symbols import Frame, Place, Symboliser
+from hakmem.profiles.symbols import INTERPRETER, PYTHON, Frame, Place, Symboliser
 
 # Of the normal distribution, for 95 %.
 NORMAL_95 = 1.96
@@ -18,6 +18,12 @@ LIBRARY = re.compile(
     r"^(<(&|\*|\[|\(|mut |const |dyn )*)?"
     r"((std|__gnu_cxx|alloc|core|hashbrown)::|__rust|__rdl_|__rg_|"
     r"([iu](8|16|32|64|128|size)|f32|f64|bool|char|str|\)) as )"
+)
+# Where debug information has lines alone, an inlined function's name lacks what it is of: then its
+# file tells. Rust's is as its release has it, as an installed one does, or Debian's.
+LIBRARY_FILE = re.compile(
+    r"(^/rustc/[0-9a-f]+|/lib/rustlib/src/rust|^/usr/src/rustc-[^/]+)/library/|^/rust/deps/|"
+    r"/include/c\+\+/"
 )
 Frames = tuple[Frame, ...]
 MEASURES: dict[str, Callable[[Figures], int]] = {
@@ -89,8 +95,39 @@ def named(profile: HeapProfile, symboliser: Symboliser) -> Named:
         tuple(Site(frames, figures) for frames, figures in merged.items()),
         tuple(places),
         {path: module.build_id for path, module in symboliser.modules.items()},
-        (*sampling_remarks(profile), *symboliser.remarks),
+        (
+            *sampling_remarks(profile),
+            *symboliser.remarks,
+            *line_remarks(symboliser, places),
+            *python_remarks(merged),
+        ),
     )
+
+
+def python_remarks(stacks: Iterable[Frames]) -> Iterable[str]:
+    parts = {frame.part for frames in stacks for frame in frames}
+    if INTERPRETER in parts and PYTHON not in parts:
+        yield "python3 -X perf, from Python 3.12 on, tells the functions of Python too"
+
+
+# What every program has, from libc; an interpreter's program often has no more.
+STARTS = ("_start", "main")
+
+
+def line_remarks(symboliser: Symboliser, places: Iterable[Sequence[Place]]) -> Iterable[str]:
+    """Of the program's own code, which whoever asks can build anew. A language's library may have
+    lines where the program has none."""
+    program = symboliser.profile.program
+    module = symboliser.modules.get(program)
+    own = [
+        frame
+        for place in {place for stack in places for place in stack}
+        if place.mapping and place.mapping.path == program
+        for frame in place.frames
+        if not is_library(frame) and frame.function not in STARTS
+    ]
+    if module and module.has_names and own and not any(frame.line for frame in own):
+        yield f"without debug information, told by function: {program}"
 
 
 UNKNOWN_PLACE = Place(0, (Frame("[no stack]"),))
@@ -109,11 +146,17 @@ def sampling_remarks(profile: HeapProfile) -> Iterable[str]:
 
 def own_frame(frames: Frames) -> Frame:
     """The innermost function that is not of a language's own library."""
-    return next((f for f in frames if not is_library(f)), frames[0])
+    return next(iter(own_frames(frames)), frames[0])
+
+
+def own_frames(frames: Frames) -> list[Frame]:
+    """Where Python's functions are known, what runs them is of a library too."""
+    told = any(frame.part == PYTHON for frame in frames)
+    return [f for f in frames if not is_library(f) and not (told and f.part == INTERPRETER)]
 
 
 def is_library(frame: Frame) -> bool:
-    return LIBRARY.match(bare(frame.function)) is not None
+    return bool(LIBRARY.match(bare(frame.function)) or LIBRARY_FILE.search(frame.file))
 
 
 def bare(function: str) -> str:
@@ -207,7 +250,7 @@ def functions_alone(frames: Frames) -> Frames:
 
 
 def without_lines(frames: Frames) -> Frames:
-    return tuple(Frame(frame.function, frame.file) for frame in frames)
+    return tuple(replace(frame, line=0) for frame in frames)
 
 
 def together(changes: Sequence[Change]) -> Change:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem.output.tables import plain_table, print_summary
-from hakmem.profiles.heap_profile import Figures, HeapProfile
+from hakmem.profiles.heap_profile import Figures, HeapProfile, known_of_both
 from hakmem.profiles.profile_sites import (
     MEASURES,
     Change,
@@ -20,14 +20,13 @@ from hakmem.profiles.profile_sites import (
     cells,
     duration,
     interval_of_live,
-    is_library,
     largest,
     mean_distance,
     own_frame,
+    own_frames,
     size,
     together,
 )
-from hakmem.profiles.symbols import Frame
 
 CALLERS = 4
 # From here on the headline tells that samples are further apart than was asked.
@@ -36,6 +35,7 @@ NOTHING_SAMPLED = (
     "Nothing was sampled: the program allocates nothing, or less than what lies between two "
     "samples; --rate 4K (HAKMEM_HEAP_PROFILE_RATE=4K) takes more of them."
 )
+# What every program and thread begins with.
 BEGINNINGS = ("__libc_start_", "_start", "start_thread", "clone3", "__clone")
 
 
@@ -181,6 +181,7 @@ def show_changes(
                   style="bold")  # fmt: skip
     console.print(table)
     console.print("±: half of the 95 % interval; a change within it can be chance.")
+    console.print(f"Figures are {known_of_both(a, b)}.")
     show_remarks(console, (*before.remarks, *after.remarks))
 
 
@@ -204,12 +205,7 @@ def stack_text(frames: Frames) -> Text:
 def chain(frames: Frames) -> str:
     """Who allocates, with its line, and the functions that called it."""
     own = own_frame(frames)
-    callers = [f for f in frames[frames.index(own) + 1 :] if is_own(f)]
+    callers = [f for f in own_frames(frames)[1:] if not f.function.startswith(BEGINNINGS)]
     told = [f"{bare(own.function)} {own.where}".strip()]
     told += [bare(frame.function) for frame in callers[:CALLERS]]
     return " ← ".join(told) + (" ← …" if len(callers) > CALLERS else "")
-
-
-def is_own(frame: Frame) -> bool:
-    """Neither of a language's library, nor what every program and thread begins with."""
-    return not is_library(frame) and not frame.function.startswith(BEGINNINGS)

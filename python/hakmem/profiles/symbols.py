@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
@@ -38,6 +38,8 @@ CLOCK_STEP_MS = 10  # of the kernel's coarse clock, at most
 PERF_BYTES_MOST = 256 << 20
 # Python's: py::function:/the/file.py
 PYTHON_FRAME = re.compile(r"^py::(?P<function>.*?):(?P<file>[^:]*)$")
+# What runs it, as a program or a library.
+CPYTHON = re.compile(r"/(python3(\.\d+)?|libpython3[^/]*\.so[^/]*)$")
 PARTS = re.compile(
     r"( \((\.[\w.]+)\)| \[clone [^]]*\]|"
     r"\.(cold|part|constprop|isra|lto_priv|localalias|llvm)(\.\d+)*)+$"
@@ -46,6 +48,15 @@ ALLOCATING = re.compile(
     r"^(malloc|calloc|realloc|reallocarray|aligned_alloc|memalign|posix_memalign|p?valloc|"
     r"operator new(\[\])?(\(.*)?|hak_\w+|hakmem_\w+)(\.\w+)*$"
 )
+# Of hakmem too, where it is linked into the program; frames of it are no more than so many.
+ALLOCATING_INSIDE = re.compile(
+    r"^(alloc_drawn|alloc_class|alloc_slow|malloc_long|malloc_slowly|move_block|grow_mapped|"
+    r"obtain|resize_(slowly|extent|huge|outside_regions))(\.\w+)*$"
+)
+ALLOCATING_MOST = 16
+
+
+PYTHON, INTERPRETER = "Python", "CPython"
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,8 @@ class Frame:
     function: str
     file: str = ""
     line: int = 0
+    # PYTHON, INTERPRETER, or nothing that matters.
+    part: str = ""
 
     @property
     def where(self) -> str:
@@ -82,6 +95,10 @@ class Place:
         if self.mapping and is_hakmem(self.mapping.path):
             return True
         return ALLOCATING.match(self.frames[-1].function) is not None
+
+    @property
+    def allocates_inside(self) -> bool:
+        return ALLOCATING_INSIDE.match(self.frames[-1].function) is not None
 
 
 def is_hakmem(path: str) -> bool:
@@ -114,8 +131,11 @@ class Symboliser:
     def stack(self, pcs: Sequence[int]) -> tuple[Place, ...]:
         """The innermost first, without the allocator's own frames."""
         places = [self.place(pc) for pc in pcs]
-        first = next((i for i, p in enumerate(places) if not p.allocates), len(places) - 1)
-        return tuple(places[max(first, 0) :])
+        own = [i for i, place in enumerate(places[:ALLOCATING_MOST]) if place.allocates]
+        first = own[-1] + 1 if own else 0
+        while first and first < len(places) and places[first].allocates_inside:
+            first += 1
+        return tuple(places[max(0, min(first, len(places) - 1)) :])
 
     def place(self, pc: int) -> Place:
         """Of a return address: the call is before it."""
@@ -129,8 +149,10 @@ class Symboliser:
         if mapping is not None and mapping.path.startswith("/"):
             module = self.module(mapping)
             if module.is_elf:
-                offset = address - mapping.start + mapping.offset
-                return Place(address, tuple(module.frames(offset)), mapping)
+                frames = tuple(module.frames(address - mapping.start + mapping.offset))
+                if CPYTHON.search(mapping.path):
+                    frames = tuple(replace(frame, part=INTERPRETER) for frame in frames)
+                return Place(address, frames, mapping)
         if found := self.perf_map.name(address):
             return Place(address, (found,), mapping)
         if mapping is None:
@@ -407,5 +429,5 @@ class PerfMap:
             return None
         name = printable(self.names[index])
         if python := PYTHON_FRAME.match(name):
-            return Frame(python["function"], python["file"])
+            return Frame(python["function"], python["file"], part=PYTHON)
         return Frame(name)

@@ -22,8 +22,7 @@ pub type hakmem_pressure_callback = unsafe extern "C" fn(resident: usize, target
 pub type hakmem_option_visit = unsafe extern "C" fn(option: *const hakmem_option, context: *mut c_void) -> bool;
 
 /// Takes a piece of a profile. Returns 0, or an errno value that ends it. A panic must not leave it.
-pub type hakmem_profile_take =
-    unsafe extern "C" fn(context: *mut c_void, data: *const c_void, bytes: usize) -> c_int;
+pub type hakmem_profile_take = unsafe extern "C" fn(context: *mut c_void, data: *const c_void, bytes: usize) -> c_int;
 
 /// The option has its default.
 pub const HAKMEM_ORIGIN_DEFAULT: c_int = 0;

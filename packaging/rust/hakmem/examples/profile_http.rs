@@ -1,4 +1,5 @@
-//! Heap profiles over the program's own HTTP port: `go tool pprof http://localhost:6060/debug/pprof/heap`
+//! Heap profiles over the program's own HTTP port: `pprof http://localhost:6060/debug/pprof/heap`
+//! That is `github.com/google/pprof`: `go tool pprof` lacks names of Rust.
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 

@@ -129,6 +129,22 @@ pub fn thread_allocated() -> u64 {
     unsafe { sys::hakmem_thread_allocated() }
 }
 
+/// From `forbid(true)` on, until `forbid(false)`, what the calling thread allocates or frees is reported to stderr with its stack, or
+/// ends the program after that (`HAKMEM_FORBID=abort`): for code that must not wait. Returns what held before, so that scopes nest.
+///
+/// ```
+/// # #[global_allocator]
+/// # static GLOBAL: hakmem::Hakmem = hakmem::Hakmem;
+/// let mut mixed = Vec::with_capacity(64);
+/// let before = hakmem::forbid(true);
+/// mixed.push(0.5f32); // there is room: nothing is reported
+/// hakmem::forbid(before);
+/// ```
+pub fn forbid(forbidden: bool) -> bool {
+    // SAFETY: no precondition.
+    unsafe { sys::hakmem_forbid(forbidden) }
+}
+
 /// Where all memory is at this moment. Any thread may ask, but not a signal handler.
 ///
 /// ```

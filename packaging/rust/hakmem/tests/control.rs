@@ -211,3 +211,26 @@ fn the_library_serves_from_the_start() {
     let count = errors.split("[SS_OS_STATS] alloc=").nth(1).and_then(|rest| rest.split(' ').next());
     assert!(count.map_or(false, |count| count.parse::<u64>().unwrap() > 0), "{}", errors);
 }
+
+#[test]
+#[ignore = "the child of the test below"]
+fn allocates_where_it_may_not() {
+    let mut vector: Vec<u64> = Vec::with_capacity(4);
+    assert!(!hakmem::forbid(true));
+    vector.extend([1, 2, 3, 4]);
+    assert!(hakmem::forbid(true));
+    vector.push(5);
+    assert!(hakmem::forbid(false));
+    vector.extend(0..1000);
+}
+
+#[test]
+fn what_is_forbidden_is_reported() {
+    let output = child("allocates_where_it_may_not", &[]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{}", told);
+    assert_eq!(told.matches("hakmem: forbidden allocation of ").count(), 1, "{}", told);
+    assert_eq!(told.matches("hakmem: forbidden free").count(), 1, "{}", told);
+    let output = child("allocates_where_it_may_not", &[("HAKMEM_FORBID", "abort")]);
+    assert_eq!(output.status.signal(), Some(6));
+}
