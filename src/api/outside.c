@@ -92,8 +92,8 @@ static void serve_in_turn(uint64_t now_ms) {
   hak_store_relaxed(&hak_outside_on, wanted && error == 0);
 }
 
-/* In any thread of the program, at any allocation: no handler of its own runs meanwhile, none of libc's locks is taken, and nothing is asked of the
- * system but memory. */
+/* In any thread of the program, at any allocation: no handler of the program's runs meanwhile, none of libc's locks is taken, and no file is opened,
+ * for which a sandbox may end the process. */
 HAK_COLD void hak_outside_serve(uint64_t now_ms) {
   uint32_t expected = 0;
   if (!is_news(now_ms) || hak_inside_own_fork()) return;
