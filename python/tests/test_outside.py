@@ -29,10 +29,14 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another
 PROGRAM = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 static volatile int rests;
 static void *kept[1 << 12];
@@ -64,8 +68,26 @@ static void begin(void) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, work, NULL) != 0) _exit(1);
 }
+#define ENDS_AT(call) \\
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), \\
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
+static void enter_sandbox(void) {
+    struct sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), ENDS_AT(openat), ENDS_AT(readlinkat), ENDS_AT(prctl),
+        ENDS_AT(memfd_create), ENDS_AT(clone), ENDS_AT(clone3), ENDS_AT(rt_sigaction),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof steps / sizeof *steps, steps};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, 2, &filter)) _exit(1);
+}
 int main(int argc, char **argv) {
-    rests = argc > 1;
+    rests = argc > 1 && !strcmp(argv[1], "rests");
+    if (argc > 1 && !rests) {
+        for (unsigned i = 0; i < 100; i++) keeps_it(i);
+        enter_sandbox();
+        say("ready", getpid());
+        work(NULL);
+    }
     begin();
     say("ready", getpid());
     for (char line[100]; fgets(line, sizeof line, stdin) != NULL;) {
@@ -298,6 +320,14 @@ def test_one_that_comes_to_rest(subject, tmp_path):
     subject.tell("rest")
     subject.hear("rests")
     assert found(process, tmp_path)["samples"]["taken"] > 0
+
+
+def test_one_in_a_sandbox(program, tmp_path):
+    with running(program, "sandbox") as subject:
+        document = found(command(subject, tmp_path, "--seconds", "1"), tmp_path)
+        assert document["samples"]["taken"] > 0
+        time.sleep(0.5)
+        assert subject.process.poll() is None
 
 
 def test_one_without_hakmem(program, tmp_path):

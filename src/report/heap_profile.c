@@ -176,13 +176,21 @@ static void json_timeline(hak_sink *s) {
   hak_sink_close(s, ']');
 }
 
+/* Apart: who comes by and answers somebody outside may have a small stack. */
+static HAK_NOINLINE void json_program(hak_sink *s) {
+  char program[PATH_BYTES];
+  hak_sink_escaped(s, "program", hak_os_program(program, sizeof program));
+}
+
 static void json_head(hak_sink *s, bool files) {
   const hak_profile_state *h = &hak_profile;
-  char program[PATH_BYTES];
   hak_sink_member(s, "hakmem_heap_profile", 1);
   hak_sink_string(s, "version", HAKMEM_VERSION_STRING);
   hak_sink_member(s, "pid", (uint64_t)hak_os_pid());
-  hak_sink_escaped(s, "program", files ? hak_os_program(program, sizeof program) : "");
+  if (files)
+    json_program(s);
+  else
+    hak_sink_string(s, "program", "");
   hak_sink_member(s, "rate", h->distance);
   hak_sink_member(s, "started_ms", h->start_unix_ms);
   hak_sink_member(s, "stopped_ms", h->sampling ? 0 : h->stop_unix_ms);
