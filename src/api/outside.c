@@ -68,13 +68,16 @@ static void answer(int error) {
   hak_store_release(&hak_outside.sequence, odd + 1 == 0 ? 2 : odd + 1);
 }
 
+/* Forgotten first: another thread may fork in between, and another mapping have the address by then. */
 static void drop_answer(void) {
-  if (memory == NULL) return;
-  hak_os_unmap_own(memory, ANSWER_BYTES);
+  char *dropped = memory;
+  if (dropped == NULL) return;
   hak_store_relaxed(&memory, NULL);
+  hak_os_unmap_own(dropped, ANSWER_BYTES);
 }
 
-static void serve_in_turn(uint64_t now_ms) {
+static void serve_in_turn(void) {
+  uint64_t now_ms = hak_os_now_ms(); /* who came by may have waited for a processor since */
   uint32_t beat = hak_load_acquire(&hak_outside.beat);
   bool renewed = is_renewed(beat), leased = is_leased(beat, now_ms), wanted = leased || is_listened();
   int error = hak_sampling_ask(wanted, leased ? hak_load_relaxed(&hak_outside.rate) : 0);
@@ -88,25 +91,27 @@ static void serve_in_turn(uint64_t now_ms) {
     hak_store_relaxed(&until_ms, 0);
   }
   if (renewed && beat % 2 != 0) answer(error);
-  if (!leased) drop_answer();
+  if (!leased || error != 0) drop_answer();
   hak_store_relaxed(&hak_outside_on, wanted && error == 0);
 }
 
-/* In any thread of the program, at any allocation: no handler of the program's runs meanwhile, none of libc's locks is taken, and no file is opened,
- * for which a sandbox may end the process. */
+/* In any thread of the program, at any allocation: no handler of the program's runs meanwhile, none of libc's locks is taken (before glibc 2.35: the
+ * loader's, once, see hak_unwind_start), and no file is opened, for which a sandbox may end the process. */
 HAK_COLD void hak_outside_serve(uint64_t now_ms) {
   uint32_t expected = 0;
   if (!is_news(now_ms) || hak_inside_own_fork()) return;
   uint64_t before = hak_os_hold_signals();
   if (hak_cas_acquire(&turn, &expected, 1)) {
-    serve_in_turn(now_ms);
+    serve_in_turn();
     hak_store_release(&turn, 0);
   }
   hak_os_put_signals_back(before);
 }
 
-/* No thread is at it: signals are held, so that no handler forks in the middle, and other threads are not in the child. */
+/* No thread is at it: signals are held, so that no handler forks in the middle, and other threads are not in the child. One of them may have been about
+ * to make more of the answer's memory accessible. */
 void hak_outside_fork_child(void) {
+  drop_answer();
   hak_store_relaxed(&turn, 0);
   hak_store_relaxed(&seen, hak_load_relaxed(&hak_outside.beat));
   hak_store_relaxed(&until_ms, 0);

@@ -27,7 +27,7 @@ typedef struct hak_outside_words {
 #define HAK_OUTSIDE_LEASE_MS 5000
 
 extern HAK_HIDDEN hak_outside_words hak_outside;
-extern HAK_HIDDEN uint32_t hak_outside_on; /* relaxed; 1: sampling, or an answer, is there for somebody outside */
+extern HAK_HIDDEN uint32_t hak_outside_on; /* relaxed; 1: there is sampling for somebody outside */
 
 void hak_outside_serve(uint64_t now_ms);
 /* At slow paths, with no lock held. */
