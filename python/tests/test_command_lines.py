@@ -135,7 +135,7 @@ def test_from_writes_only_what_is_asked_for(results, tmp_path):
     [
         (("explain", "--after", "2", "1"), "a PID is of a process that runs: --after cannot be"),
         (("explain", "--profile", "lean", "1"), "--profile cannot be given"),
-        (("profile", "--rate", "1K", "1"), "a PID or FILE starts nothing: --rate cannot be given"),
+        (("profile", "--set", "A=1", "1"), "a PID or FILE starts nothing: --set cannot be given"),
         (("compare", "--stop", "INT", "ls"), "there is no --server: --stop cannot be given"),
         (("ab", "--ready-timeout", "1", "ls"), "no --server: --ready-timeout cannot"),
         (("top", "--address", "::1"), "--address cannot be given"),

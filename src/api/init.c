@@ -11,7 +11,7 @@
 #include "api/background.h"
 #include "api/crash.h"
 #include "api/profiler.h"
-#include "api/sampling.h"
+#include "api/samplers.h"
 #include "api/slow_exit.h"
 #include "api/sweep.h"
 #include "api/thread.h"

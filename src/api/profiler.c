@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/own_threads.h"
-#include "api/sampling.h"
+#include "api/samplers.h"
 #include "config/config.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
@@ -135,7 +135,7 @@ static void start_serving(void) {
 }
 
 void hak_profiler_start(void) {
-  if (!hak_profile_made() || hak_exchange_acquire(&begun, 1) != 0) return;
+  if (hak_load_relaxed(&hak_config.heap_profile) == 0 || !hak_profile_made() || hak_exchange_acquire(&begun, 1) != 0) return;
   if (!make_page(NULL))
     hak_print("hakmem: HAKMEM_HEAP_PROFILE: no shared memory: the process cannot be asked for its profile\n");
   if (hak_config.heap_profile_signal != 0)

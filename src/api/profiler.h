@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* In the constructor and when the profile is switched on, and in the child of a fork; does nothing until there is a profile. */
+/* In the constructor and when the profile is switched on, and in the child of a fork; does nothing until an option has it on. */
 void hak_profiler_start(void);
 void hak_profiler_fork_child(bool restart);
 

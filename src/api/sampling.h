@@ -7,14 +7,6 @@
 #include "tcache/counted.h"
 #include "tcache/tcache.h"
 
-/* Once, in the constructor; where there is to be a profile the allocator is ready. */
-void hak_sampling_start(void);
-/* Does what the options say now, which may have changed. False: no memory for the profile. Not for signal handlers. */
-bool hak_sampling_follow(void);
-
-/* One that switches samplers at a time: before all locks but the heap walk's. */
-extern hak_lock hak_sampling_lock;
-
 /* A block that is due, guarded or the profile's; NULL: there is none to be had. cache: NULL where the thread has none. align: power of two. */
 void *hak_sampled_alloc(hak_due due, hak_tcache *cache, unsigned class_code, size_t size, size_t align, hak_deferred *deferred);
 /* Counts p, no block of a slab, which has been allocated, or resized, with `size` bytes … */

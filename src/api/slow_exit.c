@@ -1,5 +1,6 @@
 #include "api/slow_exit.h"
 
+#include "api/outside.h"
 #include "api/sweep.h"
 #include "os/os.h"
 #include "reclaim/decay.h"
@@ -58,6 +59,7 @@ void hak_slow_exit(hak_deferred *d) {
     if (HAK_HARD_SWEEP) hak_sweep_some();
     decay_cache(now_ms, d);
     looked = hak_decay_tick(now_ms, d);
+    hak_outside_look(now_ms);
   }
   /* Blocks in depots, and kept ones, do not count for the mark: the helper purges them. */
   if (hak_decay_idle_bytes() != 0) hak_decay_wake_helper();

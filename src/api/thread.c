@@ -4,10 +4,11 @@
 
 #include "api/background.h"
 #include "api/forbid.h"
+#include "api/outside.h"
 #include "api/own_threads.h"
 #include "api/profiler.h"
 #include "api/quarantine.h"
-#include "api/sampling.h"
+#include "api/samplers.h"
 #include "api/slow_exit.h"
 #include "api/sweep.h"
 #include "api/trailer.h"
@@ -250,6 +251,7 @@ static void after_fork_child(void) {
   hak_stats_page_fork_child();
   hak_budget_fork_child();
   hak_decay_fork_child();
+  hak_outside_fork_child();
   if (HAK_HARD_SWEEP) hak_sweep_fork_child();
   if (hak_load_relaxed(&alone)) {
     hak_tcache_fork_child_alone();

@@ -55,6 +55,7 @@
   } while (0)
 #else
 #define HAK_PROBE_DEFINE(provider, name) _Static_assert(1, "no probes")
+#define HAK_PROBE_LISTENED(provider, name) 0
 #define HAK_PROBE1(provider, name, a) ((void)(a))
 #define HAK_PROBE3(provider, name, a, b, c) ((void)(a), (void)(b), (void)(c))
 #endif

@@ -161,6 +161,9 @@ void hak_os_close_shared(const hak_os_shared *shared);
 /* Installs a handler for a signal, with SA_RESTART. 0, or EBUSY where the program has one or ignores it, or what sigaction
  * says. */
 int hak_os_catch(int number, void (*handler)(int));
+/* No handler runs in the calling thread but those of faults, until what this returns is put back. */
+uint64_t hak_os_hold_signals(void);
+void hak_os_put_signals_back(uint64_t before);
 /* Reads a whole small file into buf; returns the bytes read, 0 on any failure. */
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity);
 int hak_os_open(const char *path);

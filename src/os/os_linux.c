@@ -275,6 +275,16 @@ int hak_os_catch(int number, void (*handler)(int)) {
   return error;
 }
 
+uint64_t hak_os_hold_signals(void) {
+  static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+  signal_set held = ~(signal_set)0, before = 0;
+  for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) held &= ~((signal_set)1 << (faults[i] - 1));
+  hak_os_call(SYS_rt_sigprocmask, SIG_BLOCK, &held, &before, sizeof before);
+  return before;
+}
+
+void hak_os_put_signals_back(uint64_t before) { hak_os_call(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before); }
+
 int hak_os_open(const char *path) {
   long fd = hak_os_call(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
   return fd < 0 ? -1 : (int)fd;

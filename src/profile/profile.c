@@ -233,6 +233,11 @@ static HAK_NOINLINE void probe_free(const void *p) {
   HAK_PROBE1(otel_memory, free, p);
 }
 
+bool hak_profile_listened(void) {
+  return HAK_PROBE_LISTENED(hakmem, sample_alloc) || HAK_PROBE_LISTENED(hakmem, sample_free) || HAK_PROBE_LISTENED(otel_memory, alloc) ||
+         HAK_PROBE_LISTENED(otel_memory, free);
+}
+
 /* Each piece once: where memory was short for one, a later start asks again. */
 static bool make_tables_locked(void) {
   hak_assert_held(&hak_profile_lock);

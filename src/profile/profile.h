@@ -109,6 +109,9 @@ void hak_profile_settle(uint64_t now_ms);
 /* The next stack from *place on, which is 0 at first; NULL: no more. */
 const hak_profile_stack *hak_profile_next(size_t *place);
 
+/* A tracer listens to samples. */
+bool hak_profile_listened(void);
+
 /* For statistics: its memory in bytes, and where its tables are. False: there is no such one. */
 size_t hak_profile_own_bytes(void);
 bool hak_profile_mapping(size_t number, uintptr_t *address, size_t *bytes);

@@ -176,13 +176,21 @@ static void json_timeline(hak_sink *s) {
   hak_sink_close(s, ']');
 }
 
-static void json_head(hak_sink *s) {
-  const hak_profile_state *h = &hak_profile;
+/* Apart: who comes by and answers somebody outside may have a small stack. */
+static HAK_NOINLINE void json_program(hak_sink *s) {
   char program[PATH_BYTES];
+  hak_sink_escaped(s, "program", hak_os_program(program, sizeof program));
+}
+
+static void json_head(hak_sink *s, bool files) {
+  const hak_profile_state *h = &hak_profile;
   hak_sink_member(s, "hakmem_heap_profile", 1);
   hak_sink_string(s, "version", HAKMEM_VERSION_STRING);
   hak_sink_member(s, "pid", (uint64_t)hak_os_pid());
-  hak_sink_escaped(s, "program", hak_os_program(program, sizeof program));
+  if (files)
+    json_program(s);
+  else
+    hak_sink_string(s, "program", "");
   hak_sink_member(s, "rate", h->distance);
   hak_sink_member(s, "started_ms", h->start_unix_ms);
   hak_sink_member(s, "stopped_ms", h->sampling ? 0 : h->stop_unix_ms);
@@ -203,10 +211,10 @@ static void json_head(hak_sink *s) {
   hak_sink_close(s, '}');
 }
 
-static void render_json(hak_sink *s) {
+static void render_json(hak_sink *s, bool files) {
   hak_assert_held(&hak_profile_lock);
   hak_sink_open(s, NULL, '{');
-  json_head(s);
+  json_head(s, files);
   json_timeline(s);
   hak_sink_open(s, "lifetime_bounds_ms", '[');
   for (unsigned i = 0; i < HAK_PROFILE_LIFETIMES - 1; i++) hak_sink_member(s, NULL, hak_profile_lifetime_bounds[i]);
@@ -227,7 +235,7 @@ static void render_json(hak_sink *s) {
   }
   hak_sink_close(s, ']');
   hak_sink_open(s, "maps", '[');
-  hak_each_mapping(json_mapping, s);
+  if (files) hak_each_mapping(json_mapping, s);
   hak_sink_close(s, ']');
   hak_sink_close(s, '}');
   hak_sink_text(s, "\n");
@@ -243,7 +251,7 @@ void hak_heap_profile_render(hak_sink *s, hak_profile_format format, unsigned wh
   hak_lock_take(&hak_profile_lock);
   hak_profile_settle(hak_os_now_ms());
   if (format == HAK_PROFILE_JSON)
-    render_json(s);
+    render_json(s, (what & HAK_PROFILE_WITHOUT_FILES) == 0);
   else if (format == HAK_PROFILE_PPROF)
     render_pprof(s, what);
   else

@@ -7,6 +7,8 @@
 /* The words of HAKMEM_HEAP_PROFILE_FORMAT, and hakmem_profile_dump's kinds. */
 typedef enum hak_profile_format { HAK_PROFILE_PPROF, HAK_PROFILE_JEMALLOC, HAK_PROFILE_JSON, HAK_PROFILE_PROTO } hak_profile_format;
 
+#define HAK_PROFILE_WITHOUT_FILES 0x10000u /* JSON: without what lies in files, the program's path and mappings */
+
 /* Writes the profile as of now; what: bits of HAKMEM_PROFILE_LIVE … (hakmem.h). Sampled allocations and frees of other threads wait meanwhile. */
 void hak_heap_profile_render(hak_sink *sink, hak_profile_format format, unsigned what);
 /* The same into memory, which is then given away whole, under no lock. 0, or ENOMEM, or what `give` says. */

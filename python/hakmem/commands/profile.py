@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 import time
@@ -35,7 +36,7 @@ from hakmem.options import (
     stacked,
 )
 from hakmem.output.streams import make_console
-from hakmem.profiles import heap_profile, profile_page, profile_view
+from hakmem.profiles import heap_profile, outside, profile_page, profile_view
 from hakmem.profiles.heap_profile import HeapProfile
 from hakmem.profiles.profile_files import (
     DEFAULT_FORMATS,
@@ -55,7 +56,9 @@ from hakmem.running.threads import has_ended, seen_by
 from hakmem.streams import report_stream
 
 ROWS = 15
+SECONDS = 10
 OTHERS_NAMED = 10
+RATE = re.compile(r"([1-9]\d{0,11})([KMGT]?)", re.IGNORECASE)
 
 
 def output_options(formats: Sequence[str], default: str) -> Decorator:
@@ -139,8 +142,15 @@ class WithDiff(TargetCommand):
 @click.option(
     "--rate",
     metavar="SIZE",
-    help="How much PROGRAM allocates between two samples, on average: 64K samples more blocks, and "
+    help="How much is allocated between two samples, on average: 64K samples more blocks, and "
     "costs more time, than the library's default, 512K.",
+)
+@number_option(
+    "--seconds",
+    "How long a PID is sampled that keeps no profile itself.",
+    SECONDS,
+    least=1,
+    metavar="N",
 )
 @click.option("--leaks", is_flag=True, help="Show what is live (at exit), largest first.")
 @number_option(
@@ -170,6 +180,7 @@ class WithDiff(TargetCommand):
 )
 def profile(
     rate: str | None,
+    seconds: int,
     leaks: bool,
     every_s: int | None,
     order: str | None,
@@ -184,9 +195,11 @@ def profile(
 
     \b
     hakmem profile -- PROGRAM [ARGUMENT]...    run a program, profile it to its end
-    hakmem profile PID                         a process that runs with HAKMEM_HEAP_PROFILE=1
+    hakmem profile PID                         a process that runs
     hakmem profile FILE.json                   a file that the library wrote
     hakmem profile diff A B                    growth between two profiles
+
+    A process that keeps no profile is sampled for --seconds, or while --every goes on.
 
     Options go before the target. What stands behind -- is a PROGRAM, a number or diff too. PROGRAM
     keeps its input, output and exit status; the table of a
@@ -197,19 +210,20 @@ def profile(
     \b
     hakmem profile --leaks -- ./server --config test.conf
     hakmem profile --rate 16K --format html,json --output out/run1 -- python3 job.py
-    HAKMEM_HEAP_PROFILE=1 hakmem run -- ./server & hakmem profile PID
+    hakmem run -- ./server & hakmem profile --seconds 60 PID
     """
     if leaks and by == "label":
         raise UserError("--leaks shows stacks: it goes without --by label", WRONG_USE)
     asked_for = parse_formats(formats)
     kind = kind_of(target)
     if kind != PROGRAM:
-        refuse("a PID or FILE starts nothing", {"rate", "settings"})
+        refuse("a PID or FILE starts nothing", {"settings"})
     else:
+        refuse("a PROGRAM is sampled to its end", {"seconds"})
         own_settings("--set", settings)
         require_target(target)
     if kind == FILE:
-        refuse("a FILE is one profile", {"every_s"})
+        refuse("a FILE is one profile", {"every_s", "rate", "seconds"})
     name = Path(target[0]).name.removesuffix(".json") if kind == FILE else ""
     require_places(Wanted(asked_for, output), name)
     # All that can be wrong with the command line is said before a package is missing.
@@ -226,7 +240,7 @@ def profile(
         found = heap_profile.read_file(Path(target[0]))
         report.write(found, Symboliser(found), name=name)
     else:
-        of_process(report, int(target[0]), every_s)
+        of_process(report, int(target[0]), every_s, seconds, own_rate(rate))
 
 
 PROGRAM, PROCESS, FILE = "program", "process", "file"
@@ -287,21 +301,38 @@ class Report:
         return result
 
 
-def of_process(report: Report, pid: int, every_s: int | None) -> None:
-    found = profile_page.ask(pid)
-    symboliser = Symboliser(found, pid)
-    # In a container it has another number itself.
-    name = f"{found.name}.{pid}.heap"
-    if every_s is None:
-        report.write(found, symboliser, name=name)
-        return
-    number = 1
+def own_rate(text: str | None) -> int | None:
+    """In bytes."""
+    found = None if text is None else RATE.fullmatch(text)
+    if found is None and text is not None:
+        raise UserError(f"--rate: '{text}' is no size such as 64K", WRONG_USE)
+    bytes_ = found and int(found[1]) << 10 * " KMGT".index(found[2].upper() or " ")
+    return bytes_ and min(bytes_, 1 << 40)
+
+
+def of_process(
+    report: Report, pid: int, every_s: int | None, seconds: int, rate: int | None
+) -> None:
+    with outside.source(pid, rate) as source:
+        found = source.first(every_s or seconds)
+        # In a container it has another number itself.
+        name = f"{found.name}.{pid}.heap"
+        if every_s is not None:
+            report_each(report, source, found, every_s, name)
+            return
+    report.write(found, Symboliser(found, pid), name=name)
+
+
+def report_each(
+    report: Report, source: outside.Source, found: HeapProfile, every_s: int, name: str
+) -> None:
+    pid, symboliser, number = source.pid, Symboliser(found, source.pid), 1
     try:
         while True:
             report.write(found, symboliser, number, name)
             number += 1
             time.sleep(every_s)
-            found = profile_page.ask(pid)
+            found = source.ask()
             symboliser.renew(found)
     except KeyboardInterrupt:
         return

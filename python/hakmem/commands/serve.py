@@ -6,6 +6,7 @@ import os
 import select
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +16,9 @@ from hakmem.options import PID, number_option
 from hakmem.running import interruption
 from hakmem.streams import is_lost
 
+if TYPE_CHECKING:
+    from hakmem.profiles.profile_server import Source
+
 PORT = 6060
 
 
@@ -22,7 +26,7 @@ PORT = 6060
 @number_option("--port", "On 127.0.0.1; 0: one that is free.", PORT, 0, 65535, metavar="N")
 @click.argument("pid", type=PID)
 def serve(port: int, pid: int) -> None:
-    """Serve the heap profiles of PID, which runs with HAKMEM_HEAP_PROFILE=1, over HTTP.
+    """Serve the heap profiles of PID, over HTTP.
 
     \b
     /debug/pprof/heap      what is live, in the format of pprof
@@ -36,14 +40,23 @@ def serve(port: int, pid: int) -> None:
     go tool pprof http://127.0.0.1:6060/debug/pprof/heap
     curl -o growth.pb.gz 'http://127.0.0.1:6060/debug/pprof/heap?seconds=60'
 
+    If PID keeps no profile itself, it is sampled while this command runs.
+
     Only this machine can reach it, every user of it. The process itself opens no port; it is asked
     for a profile at each request. The command ends with the process. Needs hakmem[report].
     """
     require("serve", PROTOBUF, PROMETHEUS)
     # Slow to import, and --help needs none of it.
-    from hakmem.profiles.profile_server import ADDRESS, Server, Source
+    from hakmem.profiles import outside
+    from hakmem.profiles.profile_server import Source
 
-    source = Source(pid)
+    with outside.source(pid) as asked:
+        serve_at(port, pid, Source(pid, asked))
+
+
+def serve_at(port: int, pid: int, source: Source) -> None:
+    from hakmem.profiles.profile_server import ADDRESS, Server
+
     try:
         server = Server(port, source)
     except OSError as error:

@@ -62,8 +62,17 @@ def ask(pid: int, patience_s: float = PATIENCE_S) -> HeapProfile:
         raise UserError(f"process {pid} ({name}): its answer cannot be read: {said}") from error
 
 
-def answer_of(pid: int, until_end: int, end: float) -> tuple[str, bytes]:
-    """Its name, and the document."""
+def require_page(pid: int) -> None:
+    """Fails where `ask` would for lack of a page."""
+    until_end = end_of(pid)
+    try:
+        find_page(pid, until_end)
+    finally:
+        os.close(until_end)
+
+
+def find_page(pid: int, until_end: int) -> tuple[str, Path]:
+    """Its name, and its page."""
     with plain_errors(pid):
         name = name_of(pid)
         require_running(pid)
@@ -73,6 +82,12 @@ def answer_of(pid: int, until_end: int, end: float) -> tuple[str, bytes]:
     if path is None:
         why = why_absent(pid, OPTION, "keeps no heap profile")
         raise NotProfiled(f"process {pid} ({name}) {why}")
+    return name, path
+
+
+def answer_of(pid: int, until_end: int, end: float) -> tuple[str, bytes]:
+    """Its name, and the document."""
+    name, path = find_page(pid, until_end)
     try:
         descriptor = open_page(pid, name, path)
     except UserError:

@@ -24,7 +24,7 @@ from prometheus_client.exposition import choose_encoder
 from hakmem.errors import UserError
 from hakmem.plain_text import printable
 from hakmem.processes import metrics, stats_page
-from hakmem.profiles import profile_html, profile_page, profile_pprof
+from hakmem.profiles import outside, profile_html, profile_page, profile_pprof
 from hakmem.profiles.heap_profile import HeapProfile
 from hakmem.profiles.profile_sites import Named, named
 from hakmem.profiles.symbols import Symboliser
@@ -62,9 +62,9 @@ class Refused(Exception):
 class Source:
     """One process: its profile, with names. Several requests may come at once."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        first = profile_page.ask(pid)
+    def __init__(self, pid: int, asked: outside.Source) -> None:
+        self.pid, self.asked = pid, asked
+        first = asked.first(profile_page.PATIENCE_S, False)
         self.name = first.name
         self.until_end = profile_page.end_of(pid)
         self.symboliser = Symboliser(first, pid)
@@ -85,7 +85,7 @@ class Source:
         if self.has_ended:
             raise self.ended()
         try:
-            return profile_page.ask(self.pid)
+            return self.asked.ask()
         except UserError as error:
             raise self.refused(error) from error
 
