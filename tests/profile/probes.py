@@ -59,6 +59,7 @@ def file_offset(file: str, address: int) -> int:
 def check_notes(file: str) -> None:
     probes = probes_of(file)
     assert {p.name for p in probes} == set(ARGUMENTS), (file, probes)
+    assert re.search(r"^ *hakmem +0x0*8\b", readelf("-n", file), re.MULTILINE), f"{file}: no note that says where it can be asked"
     section = re.search(r"\.probes\s+PROGBITS\s+(\w+) \w+ (\w+) \w+\s+WA ", readelf("-S", file))
     assert section is not None, f"{file}: no writable .probes"
     start, size = (int(x, 16) for x in section.groups())
