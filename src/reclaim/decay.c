@@ -137,7 +137,7 @@ bool hak_decay_has_work(void) {
 }
 
 /* Of spans. Pages inside slabs go whether the load swings or not: that they were wanted again is no reason to leave spans. */
-static uint64_t refaults_now(void) { return hak_load_relaxed(&hak_span_pool.refault_bytes) - hak_load_relaxed(&hak_span_pool.slab_refault_bytes); }
+static uint64_t refaults_now(void) { return hak_load_relaxed(&hak_span_pool.refault_bytes); }
 static uint64_t purged_now(void) {
   return hak_load_relaxed(&hak_purge_stats.bytes) - hak_load_relaxed(&hak_purge_stats.purged_slab_pages) * hak_os_page_size();
 }

@@ -41,7 +41,7 @@ typedef struct hak_span {
   uint32_t bumped; /* blocks allocated once, at least; the others follow in address order */
   uint16_t blocks;
   uint8_t class_code;
-  uint8_t list : 3, sparse_since : 5; /* see slab/slab.h, slab/sparse.c */
+  uint8_t list; /* see slab/slab.h */
   uint16_t span_count; /* of the slab or extent */
   uint16_t scan_state; /* slab: what the search for free pages saw last, see slab/sparse.c; extent: large/extent.c */
   uint32_t tag;        /* of the first span: HAK_TAG of arena and page map code; HAK_TAG_NONE once returned */
