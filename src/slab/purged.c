@@ -19,11 +19,8 @@ void hak_slab_left_purged(hak_span *s) {
   s->scan_state = 0;
 }
 
-/* What has come free since is worth another call when half of what was live has, and some pages: a few calls for a slab in
- * all. */
-#define AGAIN_LEAST 4
+/* What has come free since is worth another call when half of what was live has: a few calls for a slab in all. */
 bool hak_slab_stays_purged(const hak_span *s, unsigned free_count) {
   HAK_ASSERT(s->list == HAK_PURGED_LIST && free_count <= s->bumped);
-  unsigned live = s->bumped - free_count;
-  return (live + AGAIN_LEAST) * 2 > hak_slab_live_when_purged(s);
+  return (s->bumped - free_count) * 2 > hak_slab_live_when_purged(s);
 }

@@ -152,7 +152,7 @@ TEST_P(SparseSlabs, SlabsStaySparseUntilHalfOfTheirBlocksHaveComeBack) {
       if (hak_region_span(hak_region_find(p), p) == s) own.push_back(p);
     ASSERT_EQ(own.size(), live);
     unsigned back = 0;
-    for (; (live - back - 1 + 4) * 2 > live; back++) put(own[back]);
+    for (; (live - back - 1) * 2 > live; back++) put(own[back]);
     EXPECT_EQ(s->list, HAK_PURGED_LIST);
     EXPECT_EQ(hak_span_pool.purged_slab_pages, gone);
     EXPECT_THAT(find(2, false), Not(Contains(s)));
