@@ -382,12 +382,12 @@ TEST_F(Budget, PagesOfSlabsAreAskedForWhenNothingIsDirty) {
   files.set_resident(322 * MIB);
   EXPECT_TRUE(hak_budget_slab_purge_due());
   size_t wanted = hak_budget_slab_bytes_wanted();
-  EXPECT_EQ(wanted, (322 - 300) * MIB + 320 * MIB / 64);
+  EXPECT_EQ(wanted, (322 - 300) * MIB + 320 * MIB / 32);
   hak_add_relaxed(&hak_span_pool.purged_slab_pages, 4 * MIB / hak_os_page_size());
   hak_budget_slab_bytes_purged();
   EXPECT_FALSE(hak_budget_slab_purge_due()) << "18 MiB are lacking still, and are not asked for again";
   EXPECT_EQ(hak_budget_slab_bytes_wanted(), 0u);
-  take(6);
+  take(12);
   EXPECT_TRUE(hak_budget_slab_purge_due()) << "until there is more";
   hak_add_relaxed(&hak_span_pool.purged_slab_pages, 20 * MIB / hak_os_page_size());
   EXPECT_FALSE(hak_budget_slab_purge_due());
