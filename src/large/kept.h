@@ -37,8 +37,9 @@ hak_kept_gone hak_kept_release(uint64_t until_ms, size_t most_bytes, bool *left,
 /* Once a decay time: the most that was in use before the last one is forgotten. */
 void hak_kept_turn(void);
 
-/* Relaxed: bytes of extents and mappings; and the most of mappings where the system limits the process, whose own mmap counts too. */
-extern size_t hak_kept_extent_bytes, hak_kept_mapping_bytes, hak_kept_mapping_most;
+/* Relaxed: bytes of extents and mappings; and that the system limits the process, whose own mmap counts too. */
+extern size_t hak_kept_extent_bytes, hak_kept_mapping_bytes;
+extern bool hak_kept_no_mappings;
 
 /* Under hak_huge_lock. Whether p lies in a mapping that is kept; the number-th range, false: there is none. */
 bool hak_kept_contains(const void *p);

@@ -22,9 +22,6 @@ _Static_assert(STEPS % SLAB_STEPS == 0, "a decay time has whole rounds of slabs"
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
 #define NEAR_MS 250                 /* decay time near a target and in lean mode; and a target is looked at as often */
 
-/* Of freed mappings under a limit of the system's. */
-#define KEPT_LIMIT_PART 64
-#define KEPT_LIMITED_BYTES (64 * HAK_MIB)
 #define REACH_LEAST_MS 100 /* a thread that came by within it is awake */
 #define STEP_SPANS (16 * SPANS_PER_MIB) /* half a millisecond, or one */
 /* Where nobody has come by for a decay time the next call may be as far off: so many at once, a fiftieth of that time, and 40 ms at most. */
@@ -223,7 +220,7 @@ static bool is_limited(size_t *address_space) {
   *address_space = hak_os_address_space_limit();
   bool now = *address_space != SIZE_MAX || hak_os_data_is_limited() || hak_os_commit_is_limited();
   hak_store_relaxed(&limited, now);
-  hak_store_relaxed(&hak_kept_mapping_most, now ? hak_min_size(*address_space, KEPT_LIMITED_BYTES * KEPT_LIMIT_PART) / KEPT_LIMIT_PART : SIZE_MAX);
+  hak_store_relaxed(&hak_kept_no_mappings, now);
   return now;
 }
 
