@@ -13,8 +13,6 @@
 /* And half of its slots suffice where they hold so much: a thread has a loaded magazine of each class. */
 #define MAGAZINE_MANY_BYTES (16 * HAK_KIB)
 #define DEPOT_BYTES (16 * HAK_MIB) /* what all depots may hold */
-/* And of HAKMEM_LIMIT, and of a target, so much: magazines count against it and never go back to the system. */
-#define LIMIT_PART 64
 #define AT_FLUSH "when its class was flushed"
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 
@@ -139,12 +137,7 @@ HAK_INLINE void note_spare(hak_arena_bin *b) {
 /* What a magazine counts: itself too, since magazines of 16-byte blocks are a third of what a depot holds. */
 static size_t magazine_bytes(unsigned c) { return HAK_MAGAZINE_BYTES + hak_magazine_usable[c] * hak_class_size(c); }
 
-static bool has_room(size_t bytes) {
-  size_t most = DEPOT_BYTES, whole = (size_t)hak_load_relaxed(&hak_config.limit);
-  if (HAK_UNLIKELY(whole != 0)) most = hak_min_size(most, whole / LIMIT_PART);
-  if (HAK_UNLIKELY(hak_budget_targeted())) most = hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / LIMIT_PART);
-  return hak_load_relaxed(&hak_depot_bytes) + bytes <= most;
-}
+static bool has_room(size_t bytes) { return hak_load_relaxed(&hak_depot_bytes) + bytes <= hak_budget_cached_most(DEPOT_BYTES); }
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {
   hak_assert_held(&b->lock);

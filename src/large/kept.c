@@ -6,11 +6,10 @@
 #include "large/mapping.h"
 #include "pool/budget.h"
 
-/* Of extents so much is kept, or this part of what is held; of a limit less, since what is kept counts. What is kept serves neither slabs
+/* Of extents so much is kept, or this part of what is held. What is kept serves neither slabs
  * nor larger extents, and is missing at the peak: in the pool it does, and stays as long. */
 #define EXTENT_BYTES_LEAST (3 * HAK_MIB)
 #define EXTENT_LIVE_PART 32
-#define EXTENT_LIMIT_PART 64
 /* A block that is larger than the request by this part serves it, and keeping may add this part to what was in use. */
 #define LARGER_PART 4
 
@@ -66,11 +65,8 @@ static range remove_locked(size_t i) {
 }
 
 static bool has_room_for_extent(size_t bytes) {
-  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit), extents = hak_load_relaxed(&hak_kept_extent_bytes) + bytes;
   size_t most = hak_max_size(EXTENT_BYTES_LEAST, (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) / EXTENT_LIVE_PART);
-  if (HAK_UNLIKELY(limit != 0)) most = hak_min_size(most, limit / EXTENT_LIMIT_PART);
-  if (HAK_UNLIKELY(hak_budget_targeted())) most = hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / EXTENT_LIMIT_PART);
-  return extents <= most;
+  return hak_load_relaxed(&hak_kept_extent_bytes) + bytes <= hak_budget_cached_most(most);
 }
 
 bool hak_kept_put_extent(void *p) {

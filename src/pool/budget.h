@@ -80,6 +80,14 @@ HAK_INLINE bool hak_budget_targeted(void) { return HAK_UNLIKELY(hak_load_relaxed
  * is unmapped, but at once when it is advised that the piece is free. */
 HAK_INLINE bool hak_budget_of_group(void) { return hak_budget_targeted() && hak_load_relaxed(&hak_config.rss_target) < 0; }
 
+/* What depots, or kept extents, may hold instead of `most` bytes: of the limit, and of a target, this part, since they count. */
+#define HAK_BUDGET_CACHED_PART 64
+HAK_INLINE size_t hak_budget_cached_most(size_t most) {
+  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit);
+  if (HAK_UNLIKELY(limit != 0)) most = hak_min_size(most, limit / HAK_BUDGET_CACHED_PART);
+  return hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / HAK_BUDGET_CACHED_PART);
+}
+
 /* Spans without those that a purge has in hand. */
 HAK_INLINE size_t hak_budget_held(size_t live_spans) {
   size_t claimed = hak_load_relaxed(&hak_span_pool.claimed_spans);
