@@ -20,12 +20,10 @@ _Static_assert(STEPS % SLAB_STEPS == 0, "a decay time has whole rounds of slabs"
 #define REFAULT_MOST (32 * HAK_MIB) /* and so much is worth it up to this part of what the program holds: */
 #define REFAULT_HELD_PART 8
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
-#define NEAR_MS 250                 /* decay time near a target and in lean mode; and a target is looked at as often */
+#define NEAR_MS 250                 /* decay time near a target and in lean mode, and a target is looked at as often; a thread that came by within it is awake */
 
-#define REACH_LEAST_MS 100 /* a thread that came by within it is awake */
-#define STEP_SPANS (16 * SPANS_PER_MIB) /* half a millisecond, or one */
-/* Where nobody has come by for a decay time the next call may be as far off: so many at once, a fiftieth of that time, and 40 ms at most. */
-#define RESTED_STEPS 4
+/* Where nobody has come by for a decay time the next call may be as far off: so many steps at once, a fiftieth of that time, and 40 ms at
+ * most. */
 #define RESTED_STEPS_MAX 32
 #define RESTED_STEP_MS 64
 
@@ -251,7 +249,7 @@ static void decay_arenas(bool idle, hak_deferred *d) {
   bool over = hak_budget_level() >= HAK_BUDGET_OVER;
   for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), over || idle, d);
   hak_kept_turn();
-  hak_purge_settle_chunks();
+  hak_purge_settle_chunks(STEPS);
   hak_meta_purge(over || idle);
   withdraw_idle();
 }
@@ -307,7 +305,7 @@ static bool become_looker(void) {
 
 void hak_decay_step(uint64_t now_ms, bool all, hak_deferred *d) {
   if (!become_looker()) return;
-  size_t most = all || hak_budget_near_now() ? SIZE_MAX : STEP_SPANS;
+  size_t most = all || hak_budget_near_now() ? SIZE_MAX : HAK_PURGE_STEP_SPANS;
   if (hak_load_relaxed(&hak_decay_kept_due)) release_kept(now_ms, most == SIZE_MAX ? most : most << HAK_SPAN_SHIFT, d);
   purge_to_goal(most);
   hak_store_release(&looker, NULL);
@@ -315,13 +313,13 @@ void hak_decay_step(uint64_t now_ms, bool all, hak_deferred *d) {
 
 /* What threads keep that came by no slow path for a decay time; some threads a look, and all after a rest. */
 static void reach_sleepers(uint64_t now_ms, bool rested, hak_deferred *d) {
-  uint64_t ms = hak_max_size(hak_decay_ms(), REACH_LEAST_MS);
+  uint64_t ms = hak_max_size(hak_decay_ms(), NEAR_MS);
   if (ms > now_ms) return;
   hak_tcache_reach(now_ms - ms, rested, d);
 }
 
 static size_t rested_spans(uint64_t rest_ms) {
-  return hak_min_size(hak_max_size(rest_ms / RESTED_STEP_MS, RESTED_STEPS), RESTED_STEPS_MAX) * STEP_SPANS;
+  return hak_min_size(rest_ms / RESTED_STEP_MS + 1, RESTED_STEPS_MAX) * HAK_PURGE_STEP_SPANS;
 }
 
 static void look(uint64_t now_ms, hak_deferred *d) {
@@ -347,7 +345,7 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   release_kept(now_ms, 0, d);
   size_t allowed = allowed_now(passed, idle);
   if (dirty_now() > allowed) hak_store_relaxed(&hak_decay_goal, hak_min_size(allowed, hak_load_relaxed(&hak_decay_goal)));
-  purge_to_goal(idle ? rested_spans(now_ms - last) : STEP_SPANS);
+  purge_to_goal(idle ? rested_spans(now_ms - last) : HAK_PURGE_STEP_SPANS);
   left_dirty = dirty_now();
   unsigned before = looks;
   looks += (unsigned)passed;
