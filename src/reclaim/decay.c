@@ -85,7 +85,7 @@ static void set_mark(void) {
 
 void hak_decay_start(void) {
   lean_mode = hak_config_lean();
-  base_ms = (uint64_t)hak_config.decay_ms;
+  base_ms = lean_mode ? NEAR_MS : (uint64_t)hak_config.decay_ms;
   hak_store_relaxed(&limited, hak_os_address_space_is_limited() || hak_os_data_is_limited());
   set_mark();
 }
@@ -96,7 +96,7 @@ static bool has_target(void) {
 }
 
 uint64_t hak_decay_ms(void) {
-  if (hak_budget_level() >= HAK_BUDGET_NEAR || lean_mode) return NEAR_MS;
+  if (hak_budget_level() >= HAK_BUDGET_NEAR) return NEAR_MS;
   return has_target() ? hak_min_size(base_ms, NEAR_MS * STEPS) : base_ms;
 }
 
@@ -437,7 +437,7 @@ void hak_decay_excess(hak_deferred *d) {
   hak_store_relaxed(&rule_refaults, refaults_now());
   hak_store_relaxed(&rule_bytes, 0);
   hak_store_relaxed(&rule_at_it, true);
-  hak_store_relaxed(&hak_decay_goal, lean_mode ? limit - limit / MARGIN_PART : limit / 2);
+  hak_store_relaxed(&hak_decay_goal, limit / 2);
 }
 
 void hak_decay_for_target(hak_deferred *d) {
