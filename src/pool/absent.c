@@ -40,7 +40,6 @@ static void make_absent(hak_chunk *c, size_t bit, size_t count) {
   HAK_ASSERT(count > 0 && bit + count <= HAK_CHUNK_SPANS && c->free_spans >= count);
   size_t dirty = hak_bits_change(c->dirty, bit, count, false);
   hak_bits_change(c->free, bit, count, false);
-  hak_bits_change(c->dirty_zero, bit, count, false);
   hak_bits_change(c->muzzy, bit, count, false);
   hak_bits_change(c->absent, bit, count, true);
   c->free_spans -= (uint32_t)count;

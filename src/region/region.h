@@ -51,7 +51,6 @@ typedef struct hak_span {
 typedef struct hak_chunk {
   uint64_t free[HAK_CHUNK_WORDS];
   uint64_t dirty[HAK_CHUNK_WORDS]; /* hold pages; those that are neither dirty nor muzzy read as zero */
-  uint64_t dirty_zero[HAK_CHUNK_WORDS]; /* of the dirty ones: came with a huge page that was touched elsewhere, and read as zero */
   uint64_t muzzy[HAK_CHUNK_WORDS]; /* purged lazily: read as zero or as what they held */
   /* Neither free nor held: their addresses went back to the system. Written under the pool lock before they go, read by any thread. */
   uint64_t absent[HAK_CHUNK_WORDS];

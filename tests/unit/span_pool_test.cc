@@ -86,10 +86,6 @@ class HugePages : public SpanPool {
     ASSERT_TRUE(r->chunks[runs[0] / HAK_CHUNK_SPANS].huge);
     ASSERT_EQ(runs[0] % HAK_HUGE_PAGE_SPANS, 0u);
   }
-  void TearDown() override {
-    hak_budget_ceiling = SIZE_MAX;
-    SpanPool::TearDown();
-  }
   size_t take_dense(size_t spans) {
     hak_span *s = hak_pool_take(spans, 1, HELD_TAGS, true, &zeroed);
     EXPECT_NE(s, nullptr);
@@ -208,22 +204,6 @@ TEST_F(HugePages, AChunkThatNeverAskedForThemIsLeftAlone) {
   ASSERT_FALSE(r->chunks[first].huge);
   fill(runs[0] / HAK_CHUNK_SPANS);
   EXPECT_FALSE(r->chunks[first].huge);
-}
-
-TEST_F(HugePages, WithATargetTheRestOfATouchedOneIsDirtyAndReadsAsZero) {
-  give(runs[8], 4);
-  give(runs[9], 4);
-  for (size_t i = 10; i < 16; i++) give(runs[i], 4);
-  ASSERT_EQ(purge(), std::pair(runs[8], HAK_HUGE_PAGE_SPANS));
-  size_t dirty = hak_span_pool.dirty_spans;
-  hak_budget_ceiling = HAK_GIB;
-  EXPECT_EQ(take_dense(4), runs[8]);
-  EXPECT_TRUE(zeroed);
-  EXPECT_EQ(hak_span_pool.dirty_spans, dirty + HAK_HUGE_PAGE_SPANS - 4);
-  EXPECT_EQ(take_dense(4), runs[9]);
-  EXPECT_TRUE(zeroed) << "dirty, but nobody has written there";
-  EXPECT_EQ(purge(), std::pair(runs[10], HAK_HUGE_PAGE_SPANS - 8)) << "and can be given back";
-  EXPECT_EQ(hak_span_pool.dirty_spans, dirty);
 }
 
 TEST_F(SpanPool, MixedRunIsNotZeroed) {
