@@ -163,94 +163,49 @@ static hak_span *take_dirty(hak_chunk_search s, bool *zeroed) {
   return span != NULL ? span : take_from_regions(s, !s.huge, HAK_SEARCH_DIRTY, zeroed);
 }
 
-/* Far more is accessible than is used, in chunks that have become small mostly: what is added costs tables, a percent of
- * it. Then small pages are taken where huge ones were wanted. */
-#define ROOMY_TIMES 8
-#define ROOMY_SPANS (8 * HAK_CHUNK_SPANS)
-
 static size_t accessible_now(void) {
   size_t accessible = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) accessible += hak_region_at(i)->ready_spans - hak_region_at(i)->first_span;
   return accessible;
 }
 
-static bool is_roomy(size_t times, size_t spans) {
-  return accessible_now() > times * hak_max_size(hak_span_pool.live_spans, hak_span_pool.peak_spans) + spans;
+/* Far more is accessible than was ever in use. */
+#define ROOMY_TIMES 2
+static bool is_roomy(size_t spans) {
+  return accessible_now() > ROOMY_TIMES * hak_max_size(hak_span_pool.live_spans, hak_span_pool.peak_spans) + spans;
 }
 
-/* Of a chunk: huge pages that are free and went whole, so many beside each other that asking for them costs few mappings. */
-#define WHOLE_RANGE_PAGES 4
-static uint32_t whole_free_pages(const hak_chunk *c) {
-  uint32_t whole = 0;
-  for (unsigned page = 0; page < HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS; page++) {
-    size_t w = page * HAK_HUGE_PAGE_SPANS / 64;
-    uint64_t all = hak_spans_of((uint32_t)1 << page, w), used = ~c->free[w] | c->dirty[w];
-    whole |= (uint32_t)((used & all) == 0) << page;
-  }
-  whole &= ~c->split_pages;
-  uint32_t starts = whole;
-  for (unsigned i = 1; i < WHOLE_RANGE_PAGES; i++) starts &= whole >> i;
-  whole = 0;
-  for (unsigned i = 0; i < WHOLE_RANGE_PAGES; i++) whole |= starts << i;
-  return whole;
-}
-
-static void ask_for_huge_pages(hak_region *r, size_t chunk, uint32_t pages) {
-  for (uint32_t left = pages; left != 0;) {
-    unsigned first = hak_ctz64(left), count = hak_ctz64(~(uint64_t)(left >> first));
-    hak_os_huge_pages(hak_region_address(r, chunk * HAK_CHUNK_SPANS + first * HAK_HUGE_PAGE_SPANS),
-                      count * HAK_HUGE_PAGE);
-    left &= ~(uint32_t)((((uint64_t)1 << count) - 1) << first);
-  }
-}
-
-/* The huge pages of a chunk that are accessible: what is added to the last chunk is asked for as it is added. */
-static uint32_t ready_pages(const hak_region *r, size_t chunk) {
-  size_t spans = hak_min_size(r->ready_spans - chunk * HAK_CHUNK_SPANS, HAK_CHUNK_SPANS);
-  return (uint32_t)(((uint64_t)1 << spans / HAK_HUGE_PAGE_SPANS) - 1);
-}
-
-/* Before the region grows: a chunk that has become small, and is free and clean for the greater part by now. Without it a
- * program that gives memory back and takes it again would have new chunks for ever, and pay for their tables. */
-#define WHOLE_PAGES_LEAST (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS / 2)
+/* Before the region grows: a chunk that has become small, and is free and clean by now. Without it a program that gives memory back and
+ * takes it again would have new chunks for ever, and pay for their tables. */
 static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, bool *zeroed) {
-  /* Among chunks of small pages, this search finds those that may become huge. */
-  hak_chunk_search whole = s;
-  s.region = whole.region = r;
-  s.search = whole.search = HAK_SEARCH_INTACT;
-  whole.huge = false;
-  whole.spans = hak_max_size(s.spans, WHOLE_RANGE_PAGES * HAK_HUGE_PAGE_SPANS);
+  hak_chunk_search whole = {.region = r, .search = HAK_SEARCH_FREE, .spans = HAK_CHUNK_SPANS, .align = 1};
   size_t n = r->populated ? 0 : hak_region_chunks(r), longest;
+  s.region = r;
+  s.search = HAK_SEARCH_FREE;
   for (size_t i = 0; (i = hak_chunk_index_next(&whole, i, n)) < n; i++) {
     hak_chunk *c = &r->chunks[i];
-    uint32_t pages = c->no_huge ? whole_free_pages(c) : 0;
-    size_t bit = HAK_CHUNK_SPANS;
-    if (hak_popcount64(pages) >= WHOLE_PAGES_LEAST) {
-      c->no_huge_pages = ready_pages(r, i) & ~pages;
-      bit = find_range(&s, i, &longest);
-    }
-    if (bit == HAK_CHUNK_SPANS) {
-      c->no_huge_pages = 0;
-      hak_chunk_index_lower(&whole, i, 0);
+    if (c->huge || find_range(&whole, i, &longest) == HAK_CHUNK_SPANS) {
+      hak_chunk_index_lower(&whole, i, c->huge ? 0 : longest);
       continue;
     }
+    size_t bit = c->dirty_spans == 0 ? find_range(&s, i, &longest) : HAK_CHUNK_SPANS;
+    if (bit == HAK_CHUNK_SPANS) continue;
     c->huge = true;
-    c->no_huge = false;
     raise_chunk(r, i);
-    ask_for_huge_pages(r, i, pages);
+    hak_os_huge_pages(hak_region_address(r, i * HAK_CHUNK_SPANS), HAK_CHUNK_SPANS << HAK_SPAN_SHIFT);
     return take_at(&s, i, bit, zeroed);
   }
   return NULL;
 }
 
-/* Spans that are clean, or new. Apart, no more becomes accessible than so many times what was ever in use: else a program whose memory is
- * small blocks and large ones by turns would grow without end. */
-#define APART_TIMES 2
+/* What is added costs tables, a percent of it: where it is roomy, small pages are taken where huge ones were wanted. */
+#define ROOMY_SPANS (8 * HAK_CHUNK_SPANS)
 
+/* Spans that are clean, or new. Apart, little more becomes accessible than twice what was ever in use: else a program whose memory is
+ * small blocks and large ones by turns would grow without end. */
 static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
   hak_span *span;
   bool huge = s.huge;
-  if (huge && (span = take_from_regions(s, true, HAK_SEARCH_INTACT, zeroed)) != NULL) return span;
   if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   /* Absent spans have tables. Of either kind: they are few, under a limit. */
   if (hak_pool_restore(s.spans, s.align)) {
@@ -261,8 +216,8 @@ static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
   for (unsigned i = 0; huge && i < regions; i++) {
     if ((span = take_by_enabling_huge(s, hak_region_at(i), zeroed)) != NULL) return span;
   }
-  if (huge && is_roomy(ROOMY_TIMES, ROOMY_SPANS) && (span = take_from_regions(s, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
-  for (unsigned i = s.apart && is_roomy(APART_TIMES, HAK_HUGE_PAGE_SPANS) ? regions : 0; i < regions; i++) {
+  if (huge && is_roomy(ROOMY_SPANS) && (span = take_from_regions(s, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  for (unsigned i = s.apart && is_roomy(HAK_HUGE_PAGE_SPANS) ? regions : 0; i < regions; i++) {
     if ((span = take_by_growing(s, hak_region_at(i), huge, zeroed)) != NULL) return span;
   }
   return s.apart && huge ? NULL : take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed);

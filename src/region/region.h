@@ -60,10 +60,8 @@ typedef struct hak_chunk {
   uint32_t absent_spans; /* that are not lost */
   uint32_t free_spans, dirty_spans;
   uint32_t epoch; /* release epoch of the last span returned here */
-  uint32_t split_pages;   /* bit i: of the i-th huge page a part has been purged: it is small pages when touched again */
-  uint32_t no_huge_pages; /* bit i: no huge page was asked for, since a part was in use when the chunk became huge again */
   bool huge;            /* asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
-  bool no_huge;         /* asked for huge pages before, and the kernel has been told that it does not */
+  bool was_huge;        /* asked for huge pages before */
   bool has_split_pages; /* huge, and part of a huge page has been purged; read by any thread */
 } hak_chunk;
 
