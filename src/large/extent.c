@@ -5,9 +5,6 @@
 #include "large/dense.h"
 #include "pool/budget.h"
 
-/* Less is not worth a system call. */
-#define TAIL_LEAST (16 * HAK_KIB)
-
 /* `scan_state` of an extent: pages of its tail that have gone and that nobody can have touched since; of one that was used while
  * the target was far it may be more than have, which keeps them until the extent is free. */
 void hak_extent_drop_tail(void *p, size_t size) {
@@ -16,8 +13,8 @@ void hak_extent_drop_tail(void *p, size_t size) {
   HAK_ASSERT(used <= bytes);
   size_t pages = (bytes - used) / hak_os_page_size();
   bool gone = pages <= s->scan_state;
-  s->scan_state = (uint16_t)(gone || bytes - used >= TAIL_LEAST ? pages : s->scan_state);
-  if (gone || bytes - used < TAIL_LEAST) return;
+  s->scan_state = (uint16_t)pages;
+  if (gone) return;
   char *tail = (char *)hak_align_down(s->start, HAK_SPAN_SIZE) + used;
   if (hak_budget_of_group()) hak_os_split_huge(tail, bytes - used);
   if (hak_os_decommit_piece(tail, bytes - used)) hak_budget_note_purged(bytes - used);

@@ -130,9 +130,6 @@ static bool restore_range(hak_region *r, size_t chunk, size_t from, size_t to) {
   return true;
 }
 
-/* More than is asked for, so that a call serves many spans. */
-#define RESTORE_SPANS 64
-
 static bool restore_in_chunk(hak_region *r, size_t chunk, size_t spans, size_t align) {
   HAK_ASSERT(spans > 0 && hak_is_pow2(align));
   const hak_chunk *c = &r->chunks[chunk];
@@ -146,7 +143,8 @@ static bool restore_in_chunk(hak_region *r, size_t chunk, size_t spans, size_t a
       while (from + spans <= end && count_in(c->absent, from, spans) == 0) from += align;
       if (from + spans > end) continue;
     }
-    if (restore_range(r, chunk, from, hak_min_size(hak_max_size(from + spans, from + RESTORE_SPANS), end))) return true;
+    /* At least as much as went at once, so that a call serves many spans. */
+    if (restore_range(r, chunk, from, hak_min_size(hak_max_size(from + spans, from + LEAST_SPANS), end))) return true;
     if (restore_range(r, chunk, from, from + spans)) return true;
   }
   return false;

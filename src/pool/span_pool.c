@@ -107,9 +107,6 @@ static hak_span *take_from_regions(hak_chunk_search s, bool huge, hak_search k, 
 
 /* What a class needs at most. */
 #define FULL_SPANS 4
-/* More becomes accessible in such parts; and caches are emptied again when so much has. */
-#define GROWTH_PART 4
-
 static size_t free_now(void) {
   size_t spans = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) {
@@ -123,7 +120,7 @@ static void note_grown(void) {
   hak_pool *pool = &hak_span_pool;
   hak_assert_held(&pool->lock);
   size_t all = pool->live_spans + free_now();
-  if (all >= pool->emptied_at + pool->emptied_at / GROWTH_PART) hak_store_relaxed(&pool->full_spans, all - hak_min_size(all, FULL_SPANS - 1));
+  if (all >= pool->emptied_at + pool->emptied_at / HAK_REGION_STEP_PART) hak_store_relaxed(&pool->full_spans, all - hak_min_size(all, FULL_SPANS - 1));
 }
 
 /* Where that brought less than what would become accessible, it is not done again before that has: a program that grows would
@@ -132,7 +129,7 @@ void hak_pool_note_emptied(void) {
   hak_pool *pool = &hak_span_pool;
   hak_lock_take(&pool->lock);
   size_t free_spans = free_now(), all = pool->live_spans + free_spans;
-  if (free_spans < all / GROWTH_PART) {
+  if (free_spans < all / HAK_REGION_STEP_PART) {
     hak_store_relaxed(&pool->full_spans, SIZE_MAX);
     pool->emptied_at = all;
   }
