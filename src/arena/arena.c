@@ -122,10 +122,13 @@ HAK_INLINE uint32_t tag_of(const hak_arena *a, unsigned c) { return HAK_TAG(a->i
 
 /* The arena that a block's slab belongs to; NULL: p is in no slab of the class. Right for good only under the bin's lock, but
  * while somebody holds a block its slab stays. */
+HAK_INLINE hak_arena *owner_of_slab(const hak_span *s, unsigned c) {
+  uint32_t tag = hak_load_relaxed(&s->tag), id = HAK_TAG_OWNER(tag) - 1;
+  return HAK_LIKELY(HAK_TAG_CODE(tag) == c + 1 && id < hak_arena_count()) ? arenas[id] : NULL;
+}
 HAK_INLINE hak_arena *owner_of(const void *p, unsigned c) {
   const hak_region *r = hak_region_find(p);
-  uint32_t tag = r == NULL ? 0 : hak_load_relaxed(&hak_region_span(r, p)->tag), id = HAK_TAG_OWNER(tag) - 1;
-  return HAK_LIKELY(HAK_TAG_CODE(tag) == c + 1 && id < hak_arena_count()) ? arenas[id] : NULL;
+  return r == NULL ? NULL : owner_of_slab(hak_region_span(r, p), c);
 }
 
 HAK_INLINE void note_spare(hak_arena_bin *b) {
@@ -290,10 +293,9 @@ void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
   if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, p, c, "at the call");
 }
 
-bool hak_arena_make_extent(void *p, unsigned c) {
+bool hak_arena_make_extent(hak_span *s, const void *p, unsigned c) {
   HAK_ASSERT(hak_class_size(c) > HAK_SHARED_MAX);
-  hak_arena *a = owner_of(p, c);
-  hak_span *s = hak_region_span(hak_region_find(p), p);
+  hak_arena *a = owner_of_slab(s, c);
   if (a == NULL || s->start != (uintptr_t)p) return false;
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);

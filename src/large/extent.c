@@ -7,8 +7,7 @@
 
 /* `scan_state` of an extent: pages of its tail that have gone and that nobody can have touched since; of one that was used while
  * the target was far it may be more than have, which keeps them until the extent is free. */
-void hak_extent_drop_tail(void *p, size_t size) {
-  hak_span *s = hak_region_span(hak_region_find(p), p);
+void hak_extent_drop_tail(hak_span *s, size_t size) {
   size_t used = hak_align_up(s->start % HAK_SPAN_SIZE + size, hak_os_page_size()), bytes = (size_t)s->span_count << HAK_SPAN_SHIFT;
   HAK_ASSERT(used <= bytes);
   size_t pages = (bytes - used) / hak_os_page_size();
@@ -55,7 +54,7 @@ void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
   s->scan_state = 0;
   s->start += draw_colour(s, size, align);
   if (*zeroed) hak_dense_note((void *)s->start, size, dense);
-  if (!*zeroed && hak_budget_full_now()) hak_extent_drop_tail((void *)s->start, size);
+  if (!*zeroed && hak_budget_full_now()) hak_extent_drop_tail(s, size);
   note_request(s, size);
   return (void *)s->start;
 }
@@ -67,22 +66,20 @@ hak_verdict hak_extent_claim(hak_region *r, void *p) {
   return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
-void *hak_extent_reuse(void *first, size_t size, size_t align) {
-  hak_region *r = hak_region_find(first);
+void *hak_extent_reuse(hak_region *r, void *first, size_t size, size_t align) {
   hak_span *s = hak_region_span(r, first);
   HAK_ASSERT(s->tag == HAK_EXTENT_TAG && hak_region_code_at(r, hak_region_span_index(r, s)) == HAK_CODE_EXTENT_FREED && size <= usable_of(s, false));
   /* Its colour stays, if it fits. */
   if (is_coloured(s) && (align > HAK_COLOUR_BYTES || size > usable_of(s, true))) s->start = hak_align_down(s->start, HAK_SPAN_SIZE);
   note_request(s, size);
   hak_region_set_code(r, hak_region_span_index(r, s), HAK_CODE_EXTENT);
-  void *p = (void *)s->start;
-  if (hak_budget_full_now()) hak_extent_drop_tail(p, size);
-  return p;
+  if (hak_budget_full_now()) hak_extent_drop_tail(s, size);
+  return (void *)s->start;
 }
 
-void hak_extent_give(void *p, bool *purge_due) {
+void hak_extent_give(hak_region *r, void *p, bool *purge_due) {
   HAK_SCHEDULE_POINT("extent: claimed, not given");
-  hak_pool_give(hak_region_span(hak_region_find(p), p), 0, HAK_EXTENT_TAG, purge_due);
+  hak_pool_give(hak_region_span(r, p), 0, HAK_EXTENT_TAG, purge_due);
 }
 
 size_t hak_extent_size(const hak_region *r, const void *p) {

@@ -249,15 +249,13 @@ void *hak_huge_resize(void *p, size_t size) {
 
 void hak_huge_read(hak_huge_figures *figures) {
   *figures = (hak_huge_figures){0};
-  void *p;
-  size_t bytes;
-  bool is_extent;
+  hak_kept_range r;
   hak_lock_take(&hak_huge_lock);
   figures->live_count = live_count;
   figures->live_bytes = live_bytes;
-  for (size_t i = 0; hak_kept_at(i, &p, &bytes, &is_extent); i++) {
-    figures->kept_count += !is_extent;
-    figures->kept_bytes += is_extent ? 0 : bytes;
+  for (size_t i = 0; hak_kept_at(i, &r); i++) {
+    figures->kept_count += r.region == NULL;
+    figures->kept_bytes += r.region == NULL ? r.bytes : 0;
   }
   figures->table = table;
   figures->table_bytes = hak_align_up(table_capacity * sizeof *table, hak_os_page_size());
@@ -287,15 +285,17 @@ bool hak_huge_next(size_t *place, uintptr_t *address, size_t *bytes, bool *is_ke
     hak_lock_take(&hak_huge_lock);
     for (size_t n = 0; n < LISTED_AT_ONCE && !found && !end; n++, ++*place) {
       entry e = {NULL, 0};
-      bool is_extent = false;
+      hak_kept_range r;
       *is_kept = *place < HAK_KEPT_MAX;
-      if (*is_kept)
-        hak_kept_at(*place, &e.p, &e.bytes, &is_extent);
+      if (*is_kept && hak_kept_at(*place, &r) && r.region == NULL)
+        e = (entry){r.p, r.bytes};
+      else if (*is_kept)
+        continue;
       else if (*place - HAK_KEPT_MAX < table_capacity)
         e = table[*place - HAK_KEPT_MAX];
       else
         end = true;
-      found = e.p != NULL && e.p != GONE && !is_extent;
+      found = e.p != NULL && e.p != GONE;
       *address = (uintptr_t)e.p;
       *bytes = e.bytes;
     }

@@ -43,7 +43,7 @@ static size_t excess_locked(size_t more) {
   return idle > room ? idle - room : 0;
 }
 
-static size_t *sum_of(const range *r) { return r->is_extent ? &hak_kept_extent_bytes : &hak_kept_mapping_bytes; }
+static size_t *sum_of(const range *r) { return r->region != NULL ? &hak_kept_extent_bytes : &hak_kept_mapping_bytes; }
 
 static bool put_locked(range r) {
   hak_assert_held(&hak_huge_lock);
@@ -69,10 +69,10 @@ static bool has_room_for_extent(size_t bytes) {
   return hak_load_relaxed(&hak_kept_extent_bytes) + bytes <= hak_budget_cached_most(most);
 }
 
-bool hak_kept_put_extent(void *p) {
-  size_t bytes = (size_t)hak_region_span(hak_region_find(p), p)->span_count << HAK_SPAN_SHIFT;
+bool hak_kept_put_extent(hak_region *region, void *p) {
+  size_t bytes = (size_t)hak_region_span(region, p)->span_count << HAK_SPAN_SHIFT;
   if (hak_config.hot_ring_enable == 0) return false;
-  range r = {(void *)hak_align_down((uintptr_t)p, HAK_SPAN_SIZE), bytes, hak_os_now_ms(), true};
+  range r = {(void *)hak_align_down((uintptr_t)p, HAK_SPAN_SIZE), bytes, hak_os_now_ms(), region};
   hak_lock_take(&hak_huge_lock);
   bool done = has_room_for_extent(bytes) && put_locked(r);
   hak_lock_drop(&hak_huge_lock);
@@ -81,7 +81,7 @@ bool hak_kept_put_extent(void *p) {
 
 bool hak_kept_put_mapping(void *p, size_t bytes, bool *over) {
   if (hak_config_lean() || hak_config.decay_ms == 0 || hak_budget_near_now() || hak_load_relaxed(&hak_kept_no_mappings)) return false;
-  range r = {p, bytes, hak_os_now_ms(), false};
+  range r = {p, bytes, hak_os_now_ms(), NULL};
   hak_lock_take(&hak_huge_lock);
   room_beside(0); /* what is in use is most now */
   bool done = put_locked(r);
@@ -114,13 +114,13 @@ static range take_oldest(uint64_t until_ms, size_t most_bytes, size_t excess) {
   range r = {0};
   hak_assert_held(&hak_huge_lock);
   for (size_t i = 0; i < count && r.p == NULL; i++) {
-    bool due = kept[i].since_ms <= until_ms || (excess > 0 && !kept[i].is_extent);
-    if (due && (kept[i].is_extent || kept[i].bytes <= most_bytes)) {
+    bool due = kept[i].since_ms <= until_ms || (excess > 0 && kept[i].region == NULL);
+    if (due && (kept[i].region != NULL || kept[i].bytes <= most_bytes)) {
       r = remove_locked(i);
     } else if (due && most_bytes > 0) {
       HAK_ASSERT(kept[i].bytes > most_bytes);
       kept[i].bytes -= most_bytes;
-      r = (range){(char *)kept[i].p + kept[i].bytes, most_bytes, 0, false};
+      r = (range){(char *)kept[i].p + kept[i].bytes, most_bytes, 0, NULL};
       hak_sub_relaxed(&hak_kept_mapping_bytes, most_bytes);
     } else if (due) {
       break;
@@ -152,8 +152,8 @@ hak_kept_gone hak_kept_release(uint64_t until_ms, size_t most_bytes, bool *left,
     *left = count > 0 && (excess > 0 || kept[0].since_ms <= until_ms);
     hak_lock_drop(&hak_huge_lock);
     if (r.p == NULL) break;
-    if (r.is_extent) {
-      hak_extent_give(r.p, purge_due);
+    if (r.region != NULL) {
+      hak_extent_give(r.region, r.p, purge_due);
       gone.extent_spans += r.bytes >> HAK_SPAN_SHIFT;
     } else {
       hak_huge_unmap(r.p, r.bytes);
@@ -173,15 +173,12 @@ void hak_kept_turn(void) {
 bool hak_kept_contains(const void *p) {
   hak_assert_held(&hak_huge_lock);
   bool found = false;
-  for (size_t i = 0; i < count && !found; i++) found = !kept[i].is_extent && (uintptr_t)p - (uintptr_t)kept[i].p < kept[i].bytes;
+  for (size_t i = 0; i < count && !found; i++) found = kept[i].region == NULL && (uintptr_t)p - (uintptr_t)kept[i].p < kept[i].bytes;
   return found;
 }
 
-bool hak_kept_at(size_t number, void **p, size_t *bytes, bool *is_extent) {
+bool hak_kept_at(size_t number, hak_kept_range *r) {
   hak_assert_held(&hak_huge_lock);
-  if (number >= count) return false;
-  *p = kept[number].p;
-  *bytes = kept[number].bytes;
-  *is_extent = kept[number].is_extent;
-  return true;
+  if (number < count) *r = kept[number];
+  return number < count;
 }

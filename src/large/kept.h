@@ -12,17 +12,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "region/region.h"
+
 #define HAK_KEPT_MAX 128
 
 /* A claimed extent. False: no room; it is the caller's to give to the pool. */
-bool hak_kept_put_extent(void *p);
+bool hak_kept_put_extent(hak_region *region, void *p);
 /* The same of a mapping that has left the table. *over: more is kept than may be; hak_kept_release takes it back, in steps. */
 bool hak_kept_put_mapping(void *p, size_t bytes, bool *over);
 typedef struct hak_kept_range {
   void *p; /* NULL: there is none */
   size_t bytes;
   uint64_t since_ms;
-  bool is_extent;
+  hak_region *region; /* of an extent; NULL: a mapping */
 } hak_kept_range;
 /* Takes one out for `size` bytes, at most a quarter larger. */
 hak_kept_range hak_kept_take(size_t size, size_t align);
@@ -43,6 +45,6 @@ extern bool hak_kept_no_mappings;
 
 /* Under hak_huge_lock. Whether p lies in a mapping that is kept; the number-th range, false: there is none. */
 bool hak_kept_contains(const void *p);
-bool hak_kept_at(size_t number, void **p, size_t *bytes, bool *is_extent);
+bool hak_kept_at(size_t number, hak_kept_range *range);
 
 #endif

@@ -9,7 +9,7 @@ void *hak_large_reuse(size_t size, size_t align) {
   hak_kept_range r = hak_kept_take(size, align);
   if (r.p == NULL) return NULL;
   HAK_SCHEDULE_POINT("kept: taken, not the program's yet");
-  return r.is_extent ? hak_extent_reuse(r.p, size, align) : hak_huge_adopt(r.p, r.bytes);
+  return r.region != NULL ? hak_extent_reuse(r.region, r.p, size, align) : hak_huge_adopt(r.p, r.bytes);
 }
 
 /* Where regions are full, or none fits, a mapping may still be had. Where the system grants no address space any more, as

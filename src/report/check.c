@@ -219,12 +219,10 @@ static void check_own_cache(void) {
 }
 
 static void check_kept(void) {
-  void *p;
-  size_t bytes;
-  bool is_extent;
+  hak_kept_range r;
   hak_lock_take(&hak_huge_lock);
-  for (size_t i = 0; hak_kept_at(i, &p, &bytes, &is_extent); i++) {
-    if (is_extent) expect(hak_region_code(hak_region_find(p), p) == HAK_CODE_EXTENT_FREED, "kept extent %p is not a freed one", p);
+  for (size_t i = 0; hak_kept_at(i, &r); i++) {
+    if (r.region != NULL) expect(hak_region_code(r.region, r.p) == HAK_CODE_EXTENT_FREED, "kept extent %p is not a freed one", r.p);
   }
   hak_lock_drop(&hak_huge_lock);
 }

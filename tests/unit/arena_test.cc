@@ -360,7 +360,7 @@ TEST_F(Arena, CachedExtentsLeaveDepotsTheirRoom) {
   for (int i = 0; i < 20; i++) extents.push_back(hak_extent_alloc(1 * HAK_MIB, 1, false, &zeroed));
   for (void *p : extents) {
     ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
-    if (!hak_kept_put_extent(p)) break;
+    if (!hak_kept_put_extent(hak_region_find(p), p)) break;
   }
   EXPECT_GE(hak_kept_extent_bytes, 2 * HAK_MIB);
   hak_arena *a = on_cpu(0);
