@@ -26,7 +26,6 @@ typedef struct hak_pool {
   /* With so many held, nearly all that is accessible, caches are emptied before more becomes accessible; SIZE_MAX: not
    * again before more has. Relaxed. */
   size_t full_spans;
-  size_t emptied_at; /* what was accessible when caches held too little */
 } hak_pool;
 extern hak_pool hak_span_pool;
 

@@ -120,19 +120,15 @@ static void note_grown(void) {
   hak_pool *pool = &hak_span_pool;
   hak_assert_held(&pool->lock);
   size_t all = pool->live_spans + free_now();
-  if (all >= pool->emptied_at + pool->emptied_at / HAK_REGION_STEP_PART) hak_store_relaxed(&pool->full_spans, all - hak_min_size(all, FULL_SPANS - 1));
+  hak_store_relaxed(&pool->full_spans, all - hak_min_size(all, FULL_SPANS - 1));
 }
 
-/* Where that brought less than what would become accessible, it is not done again before that has: a program that grows would
- * lose its caches at each step. */
+/* Where that brought less than what would become accessible, it is not done again before that has. */
 void hak_pool_note_emptied(void) {
   hak_pool *pool = &hak_span_pool;
   hak_lock_take(&pool->lock);
   size_t free_spans = free_now(), all = pool->live_spans + free_spans;
-  if (free_spans < all / HAK_REGION_STEP_PART) {
-    hak_store_relaxed(&pool->full_spans, SIZE_MAX);
-    pool->emptied_at = all;
-  }
+  if (free_spans < all / HAK_REGION_STEP_PART) hak_store_relaxed(&pool->full_spans, SIZE_MAX);
   hak_lock_drop(&pool->lock);
 }
 
