@@ -22,8 +22,7 @@ static range last_dirty_range(const hak_chunk *c, hak_worth worth, bool apart) {
     range found = {at, end};
     if (worth == HAK_WHOLE_PAGES)
       found = (range){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
-    size_t least = worth == HAK_LONG_RANGES ? HAK_LONG_RANGE_SPANS : 1;
-    if (found.bit + least <= found.end) last = found;
+    if (found.bit < found.end) last = found;
   }
   return last;
 }

@@ -52,9 +52,8 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due);
 void hak_pool_set_epoch(uint32_t epoch);
 uint32_t hak_pool_epoch(void);
 
-/* Which dirty free extents are worth a call: any, those of so many spans, or only what fills huge pages. */
-typedef enum hak_worth { HAK_ANY_RANGE, HAK_LONG_RANGES, HAK_WHOLE_PAGES } hak_worth;
-#define HAK_LONG_RANGE_SPANS 4
+/* Which dirty free extents are worth a call: any, or only what fills huge pages. */
+typedef enum hak_worth { HAK_ANY_RANGE, HAK_WHOLE_PAGES } hak_worth;
 /* For reclaim/: claims one of the chunk (removed from the free map so nobody takes it). Returns how many of its spans are
  * dirty; 0: there is none … */
 size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,

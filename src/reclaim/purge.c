@@ -80,10 +80,8 @@ static HAK_TLS bool purging;
 size_t hak_purge_spans(size_t keep_spans, bool lazily) {
   if (purging) return 0;
   purging = true;
-  static const hak_worth worths[] = {HAK_WHOLE_PAGES, HAK_LONG_RANGES, HAK_ANY_RANGE};
-  size_t most = dirty_now(), purged = 0;
-  for (unsigned i = 0; i < sizeof worths / sizeof *worths && purged < most && dirty_now() > keep_spans; i++)
-    purged += purge_pass(keep_spans, most - purged, worths[i], lazily);
+  size_t most = dirty_now(), purged = purge_pass(keep_spans, most, HAK_WHOLE_PAGES, lazily);
+  if (purged < most) purged += purge_pass(keep_spans, most - purged, HAK_ANY_RANGE, lazily);
   hak_add_relaxed(&hak_span_pool.purged_spans, purged);
   purging = false;
   return purged;

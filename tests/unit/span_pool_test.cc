@@ -352,7 +352,6 @@ TEST_F(SpanPool, OfHugePagesOnlyWholeOnesAreClaimedWhereAsked) {
   ASSERT_EQ(index(before) % PAGE_SPANS, 0u);
   EXPECT_TRUE(hak_pool_give(before, 0, HELD_TAGS.head, &due));
   EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count)) << "three spans are no huge page";
-  EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_LONG_RANGES, &first, &count)) << "nor a long run";
   EXPECT_TRUE(hak_pool_give(s, 0, HELD_TAGS.head, &due));
   ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count));
   EXPECT_EQ(first, index(before));
@@ -361,10 +360,6 @@ TEST_F(SpanPool, OfHugePagesOnlyWholeOnesAreClaimedWhereAsked) {
   EXPECT_FALSE(hak_pool_claim_dirty(r, chunk, 1000, HAK_WHOLE_PAGES, &first, &count));
   ASSERT_TRUE(hak_pool_claim_dirty(r, chunk, 1000, HAK_ANY_RANGE, &first, &count));
   EXPECT_EQ(count, 3u);
-  hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
-  EXPECT_TRUE(hak_pool_give(hak_pool_take(4, 1, HELD_TAGS, false, &zero), 0, HELD_TAGS.head, &due));
-  ASSERT_TRUE(hak_pool_claim_dirty(r, r->first_span / HAK_CHUNK_SPANS, 1000, HAK_LONG_RANGES, &first, &count));
-  EXPECT_EQ(count, 4u);
   hak_pool_unclaim(r, first, count, HAK_PAGES_PURGED);
 }
 
