@@ -57,8 +57,8 @@ void hak_budget_note_failure(void);
 
 /* --- the target --- */
 
-/* Always kept for reuse: giving single spans back as they come would cost a system call each. */
-#define HAK_BUDGET_DIRTY_LEAST ((size_t)HAK_MIB / HAK_SPAN_SIZE)
+/* Always kept for reuse, with a target and without: giving single spans back as they come would cost a system call each. */
+#define HAK_BUDGET_DIRTY_LEAST ((size_t)2 * HAK_MIB / HAK_SPAN_SIZE)
 
 /* Relaxed. What may be filled before the process is at its target: what was filled at the last look, and what was left to
  * the target then. SIZE_MAX: no target, or far below that of a cgroup. */

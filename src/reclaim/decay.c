@@ -20,7 +20,6 @@ _Static_assert(STEPS % SLAB_STEPS == 0, "a decay time has whole rounds of slabs"
 #define REFAULT_MOST (32 * HAK_MIB) /* and so much is worth it up to this part of what the program holds: */
 #define REFAULT_HELD_PART 8
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
-#define NEAR_MS 250                 /* decay time near a target and in lean mode, and a target is looked at as often; a thread that came by within it is awake */
 
 /* Where nobody has come by for a decay time the next call may be as far off: so many steps at once, a fiftieth of that time, and 40 ms at
  * most. */
@@ -58,7 +57,7 @@ static uint64_t others_ms; /* when one of them came by last */
 
 uint32_t hak_decay_sleeper;
 size_t hak_decay_goal = SIZE_MAX;
-size_t hak_decay_worth_spans = 2 * SPANS_PER_MIB;
+size_t hak_decay_worth_spans = HAK_BUDGET_DIRTY_LEAST;
 bool hak_decay_kept_due;
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
@@ -85,7 +84,7 @@ static void set_mark(void) {
 
 void hak_decay_start(void) {
   lean_mode = hak_config_lean();
-  base_ms = lean_mode ? NEAR_MS : (uint64_t)hak_config.decay_ms;
+  base_ms = lean_mode ? HAK_DECAY_NEAR_MS : (uint64_t)hak_config.decay_ms;
   hak_store_relaxed(&limited, hak_os_address_space_is_limited() || hak_os_data_is_limited());
   set_mark();
 }
@@ -96,8 +95,8 @@ static bool has_target(void) {
 }
 
 uint64_t hak_decay_ms(void) {
-  if (hak_budget_level() >= HAK_BUDGET_NEAR) return NEAR_MS;
-  return has_target() ? hak_min_size(base_ms, NEAR_MS * STEPS) : base_ms;
+  if (hak_budget_level() >= HAK_BUDGET_NEAR) return HAK_DECAY_NEAR_MS;
+  return has_target() ? hak_min_size(base_ms, HAK_DECAY_NEAR_MS * STEPS) : base_ms;
 }
 
 void hak_decay_wake_helper(void) {
@@ -313,7 +312,7 @@ void hak_decay_step(uint64_t now_ms, bool all, hak_deferred *d) {
 
 /* What threads keep that came by no slow path for a decay time; some threads a look, and all after a rest. */
 static void reach_sleepers(uint64_t now_ms, bool rested, hak_deferred *d) {
-  uint64_t ms = hak_max_size(hak_decay_ms(), NEAR_MS);
+  uint64_t ms = hak_decay_cache_ms();
   if (ms > now_ms) return;
   hak_tcache_reach(now_ms - ms, rested, d);
 }
