@@ -165,7 +165,7 @@ static size_t accessible_now(void) {
 /* Far more is accessible than was ever in use. */
 #define ROOMY_TIMES 2
 static bool is_roomy(size_t spans) {
-  return accessible_now() > ROOMY_TIMES * hak_max_size(hak_span_pool.live_spans, hak_span_pool.peak_spans) + spans;
+  return accessible_now() > ROOMY_TIMES * hak_span_pool.peak_spans + spans;
 }
 
 /* Before the region grows: a chunk that has become small, and is free and clean by now. Without it a program that gives memory back and
@@ -224,7 +224,7 @@ static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
 static bool may_pass_over(size_t spans) {
   const hak_pool *pool = &hak_span_pool;
   if (pool->dirty_spans < spans) return false; /* there is none */
-  size_t most = hak_max_size(pool->live_spans, pool->peak_spans) / PASSED_PART + PASSED_LEAST;
+  size_t most = pool->peak_spans / PASSED_PART + PASSED_LEAST;
   return !hak_budget_limited() && !hak_budget_targeted() && pool->passed_over + spans <= most;
 }
 
