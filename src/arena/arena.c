@@ -13,7 +13,6 @@
 /* And half of its slots suffice where they hold so much: a thread has a loaded magazine of each class. */
 #define MAGAZINE_MANY_BYTES (16 * HAK_KIB)
 #define DEPOT_BYTES (16 * HAK_MIB) /* what all depots may hold */
-#define AT_FLUSH "when its class was flushed"
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 
 _Static_assert((HAK_MAGAZINE_BYTES & (HAK_MAGAZINE_BYTES - 1)) == 0 && HAK_MAGAZINE_BYTES == HAK_META_SIZE, "a magazine is a metadata block, aligned to its size");
@@ -233,12 +232,13 @@ unsigned hak_arena_take(hak_arena *a, unsigned c, void **out, unsigned wanted, h
   return n;
 }
 
-void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferred *d) {
+/* `where`: of what is wrong with one. */
+static void put(void *const *blocks, unsigned count, unsigned c, const char *where, hak_deferred *d) {
   hak_arena *locked = NULL;
   for (unsigned done = 0; done < count;) {
     hak_arena *a = owner_of(blocks[done], c);
     if (a == NULL) { /* freed twice: its slab has gone */
-      hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, blocks[done++], c, AT_FLUSH);
+      hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, blocks[done++], c, where);
       continue;
     }
     hak_arena_bin *b = bin_of(a, c);
@@ -252,10 +252,14 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
     note_spare(b);
     done += n;
     HAK_ASSERT(done <= count && (done == count || verdict != HAK_VERDICT_OK || n > 0));
-    if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, blocks[done++], c, AT_FLUSH);
+    if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, blocks[done++], c, where);
   }
   if (locked != NULL) hak_lock_drop(&bin_of(locked, c)->lock);
 }
+
+void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferred *d) { put(blocks, count, c, "when its class was flushed", d); }
+
+void hak_arena_free(void *p, unsigned c, hak_deferred *d) { put(&p, 1, c, "at the call", d); }
 
 /* --- single blocks --- */
 
@@ -276,21 +280,6 @@ void *hak_arena_alloc_sampled(unsigned c) {
   hak_lock_drop(&b->lock);
   if (p == NULL) hak_os_note_refusal(&sampled_refused);
   return p;
-}
-
-void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
-  hak_arena *a = owner_of(p, c);
-  if (a == NULL) {
-    hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, p, c, "at the call");
-    return;
-  }
-  hak_arena_bin *b = bin_of(a, c);
-  hak_lock_take(&b->lock);
-  hak_verdict verdict;
-  hak_slab_set_put(&b->slabs, tag_of(a, c), &p, 1, &verdict, &d->purge_due);
-  note_spare(b);
-  hak_lock_drop(&b->lock);
-  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, p, c, "at the call");
 }
 
 bool hak_arena_make_extent(hak_span *s, const void *p, unsigned c) {

@@ -172,13 +172,6 @@ static bool any_contains(const entry *entries, size_t count, const void *p) {
   return false;
 }
 
-bool hak_huge_contains(const void *p) {
-  hak_lock_take(&hak_huge_lock);
-  bool found = any_contains(table, table_capacity, p);
-  hak_lock_drop(&hak_huge_lock);
-  return found;
-}
-
 hak_verdict hak_huge_verdict(const void *p) {
   hak_verdict verdict = HAK_VERDICT_OK;
   size_t bytes;
@@ -190,6 +183,8 @@ hak_verdict hak_huge_verdict(const void *p) {
   hak_lock_drop(&hak_huge_lock);
   return verdict;
 }
+
+bool hak_huge_contains(const void *p) { return hak_huge_verdict(p) == HAK_VERDICT_NO_BLOCK_START; }
 
 bool hak_huge_locate(const void *p, hak_huge_place *place) {
   if (!HAK_HARD(GUARDS)) return false;

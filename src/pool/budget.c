@@ -93,10 +93,6 @@ void hak_budget_note_failure(void) {
 
 /* --- target --- */
 
-static size_t filled_now(void) {
-  return hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans) + hak_load_relaxed(&hak_span_pool.dirty_spans));
-}
-
 /* What a target is compared with; 0 when it cannot be read. A part of what a cgroup may use (percent, auto): the pages that the
  * kernel cannot take back, so that a large file that the program maps does not count. In bytes: what ps shows, as the user
  * who gave the number sees it. */
@@ -132,7 +128,7 @@ static size_t ceiling_given_way(size_t target, size_t resident, size_t filled) {
  * page is resident as soon as a part of it is touched, so much must not be taken between two. Other threads go on meanwhile,
  * and this one may lose its processor: what is filled is the least of before and after. */
 static size_t measure(size_t target) {
-  size_t before = filled_now(), resident = resident_now(), filled = hak_min_size(before, filled_now());
+  size_t before = hak_budget_filled_now(), resident = resident_now(), filled = hak_min_size(before, hak_budget_filled_now());
   size_t wanted = target - margin(target);
   if (resident == 0) return 0;
   size_t ceiling = filled + wanted > resident ? filled + wanted - resident : 0;
@@ -151,7 +147,7 @@ static void measure_if_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   size_t held = hak_budget_held(hak_load_relaxed(&hak_span_pool.live_spans));
   bool live_grew = held > hak_load_relaxed(&hak_budget_live_watch);
-  if (filled_now() <= watch && !live_grew) return;
+  if (hak_budget_filled_now() <= watch && !live_grew) return;
   if (!hak_budget_targeted()) {
     /* One thread of those that come by here. */
     if (!is_auto() || !hak_cas_acquire(&hak_budget_watch, &watch, SIZE_MAX) ||
@@ -173,7 +169,7 @@ size_t hak_budget_dirty_keep(void) {
 }
 
 static size_t lacking_now(void) {
-  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling), filled = filled_now();
+  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling), filled = hak_budget_filled_now();
   return filled > ceiling ? filled - ceiling : 0;
 }
 
@@ -276,7 +272,7 @@ static unsigned sleep_auto(size_t target, size_t resident, size_t filled) {
 static bool wakes(uint64_t now_ms) {
   size_t target = resolve(HAK_SIZE_AUTO, now_ms), resident = target == 0 ? 0 : resident_now();
   hak_store_relaxed(&resident_then, resident);
-  size_t filled = filled_now(); /* once: a large request that is going to fail may be counted at the moment */
+  size_t filled = hak_budget_filled_now(); /* once: a large request that is going to fail may be counted at the moment */
   if (target == 0 || hak_max_size(filled, resident) <= of_limit(target, AUTO_AWAKE_PERCENT)) {
     sleep_auto(target, resident, filled);
     return false;
@@ -290,12 +286,12 @@ static bool stays_asleep(uint64_t now_ms) {
   if (hak_budget_targeted()) return false;
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   if (watch == SIZE_MAX) hak_store_relaxed(&hak_budget_watch, watch = AUTO_FROM); /* the first look */
-  return filled_now() <= watch || !wakes(now_ms);
+  return hak_budget_filled_now() <= watch || !wakes(now_ms);
 }
 
 /* A step below where it wakes, so that what swings does not wake it each time. */
 static bool falls_asleep(size_t target, size_t resident) {
-  return hak_max_size(filled_now(), resident) <= of_limit(target, AUTO_AWAKE_PERCENT) - target / STEP_PART;
+  return hak_max_size(hak_budget_filled_now(), resident) <= of_limit(target, AUTO_AWAKE_PERCENT) - target / STEP_PART;
 }
 
 /* What is to be done beyond the level of the last epoch, as long as that did not suffice. */
@@ -320,7 +316,7 @@ unsigned hak_budget_look(uint64_t now_ms) {
   size_t target = resolve(option, now_ms), resident = target == 0 ? 0 : measure(target);
   /* Out of file descriptors, for the moment: what was measured last still holds. */
   if (resident == 0 && target != 0 && hak_budget_targeted()) return hak_budget_level();
-  if (automatic && (resident == 0 || falls_asleep(target, resident))) return sleep_auto(target, resident, filled_now());
+  if (automatic && (resident == 0 || falls_asleep(target, resident))) return sleep_auto(target, resident, hak_budget_filled_now());
   if (resident == 0) return no_target();
   hak_store_relaxed(&target_now, target);
   give_way(target, resident);
@@ -395,7 +391,7 @@ void hak_budget_fork_child(void) {
   /* It may be moved to another cgroup, which pays for what it takes from here on. */
   hak_store_relaxed(&resolved_option, 0);
   if (!hak_budget_targeted())
-    hak_store_relaxed(&hak_budget_watch, hak_min_size(hak_load_relaxed(&hak_budget_watch), filled_now() + AUTO_FROM));
+    hak_store_relaxed(&hak_budget_watch, hak_min_size(hak_load_relaxed(&hak_budget_watch), hak_budget_filled_now() + AUTO_FROM));
 }
 
 void hak_budget_state(hak_budget_figures *out) {
