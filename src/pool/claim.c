@@ -115,11 +115,6 @@ bool hak_pool_was_large(const hak_span *span) {
   return (word >> (index % 64) & 1) != 0;
 }
 
-void hak_pool_note_purged_page(const hak_span *span) {
-  hak_region *r = hak_pool_region_of(span);
-  hak_pool_disable_huge(r, hak_region_span_index(r, span) / HAK_CHUNK_SPANS);
-}
-
 /* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. */
 void hak_pool_fork_child(void) {
   hak_assert_held(&hak_span_pool.lock);

@@ -186,7 +186,10 @@ static size_t purge_slab(hak_arena *a, unsigned c, hak_span *slab, hak_deferred 
   }
   HAK_SCHEDULE_POINT("purge: blocks advised");
   hak_add_relaxed(&hak_purge_stats.purged_slab_pages, purged / page);
-  if (purged > 0) hak_pool_note_purged_page(slab);
+  if (purged > 0) {
+    hak_region *r = hak_pool_region_of(slab);
+    hak_pool_disable_huge(r, hak_region_span_index(r, slab) / HAK_CHUNK_SPANS);
+  }
   hak_lock_take(&bin->lock);
   void *twice = unclaim(purged > 0, &d->purge_due);
   hak_lock_drop(&bin->lock);
