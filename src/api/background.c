@@ -9,8 +9,6 @@
 #include "reclaim/decay.h"
 #include "report/serve.h"
 
-#define PERIOD_MS 250
-
 static bool running; /* written by the constructor and in children, where there is one thread */
 
 /* A sum that changes while there is work: spans taken and returned since the start, ranges purged, and what depots hold. */
@@ -36,13 +34,13 @@ static void *help(void *unused) {
   uint64_t seen = activity();
   for (uint64_t quiet = 0;;) {
     hak_os_drop_privileges(); /* what the program may have given up meanwhile too */
-    hak_os_sleep_ms(PERIOD_MS);
+    hak_os_sleep_ms(HAK_DECAY_NEAR_MS);
     hak_end_if_alone();
     hak_deferred d = {0};
     hak_slow_exit(&d);
     if (hak_decay_step_due()) hak_decay_step(hak_os_now_ms(), true);
     uint64_t next = activity();
-    quiet = next == seen ? quiet + PERIOD_MS : 0;
+    quiet = next == seen ? quiet + HAK_DECAY_NEAR_MS : 0;
     seen = next;
     if (quiet < 3 * hak_decay_ms()) continue; /* pages of slabs go after two decay times at rest */
     sleep_until_needed();

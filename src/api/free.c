@@ -39,7 +39,7 @@ static void free_extent(hak_region *region, void *p) {
   hak_forbid_look("free", p, 0);
   hak_sampled_forget(p);
   hak_dense_look(p, hak_extent_size(region, p));
-  hak_extent_give(p, &d.purge_due);
+  hak_extent_give(region, p, &d.purge_due);
   hak_slow_exit(&d);
 }
 

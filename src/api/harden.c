@@ -245,7 +245,7 @@ static void free_extent(hak_region *r, void *p, size_t said, hak_family family) 
   hak_forbid_look("free", p, 0);
   hak_sampled_forget(p);
   hak_deferred d = {0};
-  hak_extent_give(p, &d.purge_due);
+  hak_extent_give(r, p, &d.purge_due);
   hak_slow_exit(&d);
 }
 

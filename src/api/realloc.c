@@ -138,7 +138,7 @@ static HAK_NOINLINE void *resize_slowly(void *p, size_t size, const void *caller
     if (stays(block_size, size)) return p;
     /* Behind a block of whole spans there may be room. */
     bool whole_spans = block_size > HAK_SHARED_MAX && size > HAK_SHARED_MAX && hak_region_code(region, p) != HAK_CODE_SAMPLED;
-    if (!whole_spans || !hak_arena_make_extent(p, code - 1)) return move_block(p, block_size, size);
+    if (!whole_spans || !hak_arena_make_extent(hak_region_span(region, p), p, code - 1)) return move_block(p, block_size, size);
     code = HAK_CODE_EXTENT;
   }
   if (code == HAK_CODE_EXTENT && hak_region_span(region, p)->start == (uintptr_t)p) return resize_extent(region, p, size);

@@ -8,8 +8,6 @@
 #include "tcache/counted.h"
 #include "tcache/tcache.h"
 
-#define CACHE_DECAY_LEAST_MS 100 /* a cache is walked whole */
-
 /* What was accessible once and is free serves any class, without a call: a program may be forbidden to make one by now. */
 static HAK_COLD void make_room(void) {
   const hak_tcache *t = hak_tls.cache;
@@ -40,7 +38,7 @@ static bool clock_moved(uint64_t now_ms) {
 
 static void decay_cache(uint64_t now_ms, hak_deferred *d) {
   hak_tcache *t = hak_tls.cache;
-  if (t == NULL || now_ms - t->decayed_ms < hak_max_size(hak_decay_ms(), CACHE_DECAY_LEAST_MS)) return;
+  if (t == NULL || now_ms - t->decayed_ms < hak_decay_cache_ms()) return;
   t->decayed_ms = now_ms;
   hak_tcache_decay(t, hak_budget_level() >= HAK_BUDGET_OVER || hak_config_lean(), d);
 }

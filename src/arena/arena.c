@@ -13,9 +13,6 @@
 /* And half of its slots suffice where they hold so much: a thread has a loaded magazine of each class. */
 #define MAGAZINE_MANY_BYTES (16 * HAK_KIB)
 #define DEPOT_BYTES (16 * HAK_MIB) /* what all depots may hold */
-/* And of HAKMEM_LIMIT, and of a target, so much: magazines count against it and never go back to the system. */
-#define LIMIT_PART 64
-#define AT_FLUSH "when its class was flushed"
 #define VICTIMS_MAX 8 /* arenas asked before a new slab is made */
 
 _Static_assert((HAK_MAGAZINE_BYTES & (HAK_MAGAZINE_BYTES - 1)) == 0 && HAK_MAGAZINE_BYTES == HAK_META_SIZE, "a magazine is a metadata block, aligned to its size");
@@ -124,10 +121,13 @@ HAK_INLINE uint32_t tag_of(const hak_arena *a, unsigned c) { return HAK_TAG(a->i
 
 /* The arena that a block's slab belongs to; NULL: p is in no slab of the class. Right for good only under the bin's lock, but
  * while somebody holds a block its slab stays. */
+HAK_INLINE hak_arena *owner_of_slab(const hak_span *s, unsigned c) {
+  uint32_t tag = hak_load_relaxed(&s->tag), id = HAK_TAG_OWNER(tag) - 1;
+  return HAK_LIKELY(HAK_TAG_CODE(tag) == c + 1 && id < hak_arena_count()) ? arenas[id] : NULL;
+}
 HAK_INLINE hak_arena *owner_of(const void *p, unsigned c) {
   const hak_region *r = hak_region_find(p);
-  uint32_t tag = r == NULL ? 0 : hak_load_relaxed(&hak_region_span(r, p)->tag), id = HAK_TAG_OWNER(tag) - 1;
-  return HAK_LIKELY(HAK_TAG_CODE(tag) == c + 1 && id < hak_arena_count()) ? arenas[id] : NULL;
+  return r == NULL ? NULL : owner_of_slab(hak_region_span(r, p), c);
 }
 
 HAK_INLINE void note_spare(hak_arena_bin *b) {
@@ -139,12 +139,7 @@ HAK_INLINE void note_spare(hak_arena_bin *b) {
 /* What a magazine counts: itself too, since magazines of 16-byte blocks are a third of what a depot holds. */
 static size_t magazine_bytes(unsigned c) { return HAK_MAGAZINE_BYTES + hak_magazine_usable[c] * hak_class_size(c); }
 
-static bool has_room(size_t bytes) {
-  size_t most = DEPOT_BYTES, whole = (size_t)hak_load_relaxed(&hak_config.limit);
-  if (HAK_UNLIKELY(whole != 0)) most = hak_min_size(most, whole / LIMIT_PART);
-  if (HAK_UNLIKELY(hak_budget_targeted())) most = hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / LIMIT_PART);
-  return hak_load_relaxed(&hak_depot_bytes) + bytes <= most;
-}
+static bool has_room(size_t bytes) { return hak_load_relaxed(&hak_depot_bytes) + bytes <= hak_budget_cached_most(DEPOT_BYTES); }
 
 static void **pop_full(hak_arena_bin *b, unsigned c) {
   hak_assert_held(&b->lock);
@@ -237,12 +232,13 @@ unsigned hak_arena_take(hak_arena *a, unsigned c, void **out, unsigned wanted, h
   return n;
 }
 
-void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferred *d) {
+/* `where`: of what is wrong with one. */
+static void put(void *const *blocks, unsigned count, unsigned c, const char *where, hak_deferred *d) {
   hak_arena *locked = NULL;
   for (unsigned done = 0; done < count;) {
     hak_arena *a = owner_of(blocks[done], c);
     if (a == NULL) { /* freed twice: its slab has gone */
-      hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, blocks[done++], c, AT_FLUSH);
+      hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, blocks[done++], c, where);
       continue;
     }
     hak_arena_bin *b = bin_of(a, c);
@@ -256,10 +252,14 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferr
     note_spare(b);
     done += n;
     HAK_ASSERT(done <= count && (done == count || verdict != HAK_VERDICT_OK || n > 0));
-    if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, blocks[done++], c, AT_FLUSH);
+    if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, blocks[done++], c, where);
   }
   if (locked != NULL) hak_lock_drop(&bin_of(locked, c)->lock);
 }
+
+void hak_arena_flush(void *const *blocks, unsigned count, unsigned c, hak_deferred *d) { put(blocks, count, c, "when its class was flushed", d); }
+
+void hak_arena_free(void *p, unsigned c, hak_deferred *d) { put(&p, 1, c, "at the call", d); }
 
 /* --- single blocks --- */
 
@@ -282,25 +282,9 @@ void *hak_arena_alloc_sampled(unsigned c) {
   return p;
 }
 
-void hak_arena_free(void *p, unsigned c, hak_deferred *d) {
-  hak_arena *a = owner_of(p, c);
-  if (a == NULL) {
-    hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, p, c, "at the call");
-    return;
-  }
-  hak_arena_bin *b = bin_of(a, c);
-  hak_lock_take(&b->lock);
-  hak_verdict verdict;
-  hak_slab_set_put(&b->slabs, tag_of(a, c), &p, 1, &verdict, &d->purge_due);
-  note_spare(b);
-  hak_lock_drop(&b->lock);
-  if (HAK_UNLIKELY(verdict != HAK_VERDICT_OK)) hak_deferred_note(d, verdict, p, c, "at the call");
-}
-
-bool hak_arena_make_extent(void *p, unsigned c) {
+bool hak_arena_make_extent(hak_span *s, const void *p, unsigned c) {
   HAK_ASSERT(hak_class_size(c) > HAK_SHARED_MAX);
-  hak_arena *a = owner_of(p, c);
-  hak_span *s = hak_region_span(hak_region_find(p), p);
+  hak_arena *a = owner_of_slab(s, c);
   if (a == NULL || s->start != (uintptr_t)p) return false;
   hak_arena_bin *b = bin_of(a, c);
   hak_lock_take(&b->lock);

@@ -71,8 +71,8 @@ void hak_arena_flush(void *const *blocks, unsigned count, unsigned class_code, h
 void *hak_arena_alloc(unsigned class_code, hak_deferred *deferred);
 void hak_arena_free(void *p, unsigned class_code, hak_deferred *deferred);
 
-/* Makes an extent, which can be resized in place, of the program's block p of a class of whole spans. False: p is none. */
-bool hak_arena_make_extent(void *p, unsigned class_code);
+/* Makes an extent, which can be resized in place, of the program's block p, of a class of whole spans, in that slab. False: p is none. */
+bool hak_arena_make_extent(hak_span *slab, const void *p, unsigned class_code);
 /* Flushes what nobody took from the depots since the last call; `all`: everything. Empty slabs go to the pool. */
 void hak_arena_shrink(hak_arena *arena, bool all, hak_deferred *deferred);
 /* The same of all arenas, everything: slabs too that another arena's depot empties. */

@@ -3,8 +3,7 @@
 #include "pool/budget.h"
 #include "region/region.h"
 
-#define GRANT_TIMES 4
-#define SPARSE_TIMES 4
+#define TIMES 4 /* a block may have huge pages that is so many times what is proved; and so many times what is sparse counts against it */
 #define PROVED_MOST ((int64_t)(64 * HAK_GIB))
 #define SAMPLES 16
 #define EMPTY_MOST 2 /* of the samples: a dense block has pages that hold zeros */
@@ -50,7 +49,7 @@ static void look_at_trusted(void) {
   count((int64_t)bytes);
 }
 
-static bool is_proved(size_t bytes) { return hak_load_relaxed(&proved) >= (int64_t)(bytes / GRANT_TIMES); }
+static bool is_proved(size_t bytes) { return hak_load_relaxed(&proved) >= (int64_t)(bytes / TIMES); }
 
 static bool may_trust(size_t bytes) {
   static size_t most; /* relaxed; 0: not read yet */
@@ -75,7 +74,7 @@ void hak_dense_note(const void *p, size_t bytes, bool granted) {
   hak_add_relaxed(&unseen, bytes);
   if (!granted) return;
   if (is_proved(bytes)) {
-    hak_add_relaxed(&proved, -(int64_t)(bytes / GRANT_TIMES));
+    hak_add_relaxed(&proved, -(int64_t)(bytes / TIMES));
   } else {
     hak_store_relaxed(&trusted_bytes, bytes);
     hak_store_relaxed(&trusted, p);
@@ -93,5 +92,5 @@ void hak_dense_look(const void *p, size_t bytes) {
   size_t came = hak_load_relaxed(&unseen);
   if (HAK_LIKELY(came == 0) || bytes < HAK_HUGE_PAGE) return;
   hak_sub_relaxed(&unseen, hak_min_size(came, bytes));
-  count(is_dense(p, bytes) ? (int64_t)bytes : -SPARSE_TIMES * (int64_t)bytes);
+  count(is_dense(p, bytes) ? (int64_t)bytes : -TIMES * (int64_t)bytes);
 }

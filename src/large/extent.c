@@ -5,19 +5,15 @@
 #include "large/dense.h"
 #include "pool/budget.h"
 
-/* Less is not worth a system call. */
-#define TAIL_LEAST (16 * HAK_KIB)
-
 /* `scan_state` of an extent: pages of its tail that have gone and that nobody can have touched since; of one that was used while
  * the target was far it may be more than have, which keeps them until the extent is free. */
-void hak_extent_drop_tail(void *p, size_t size) {
-  hak_span *s = hak_region_span(hak_region_find(p), p);
+void hak_extent_drop_tail(hak_span *s, size_t size) {
   size_t used = hak_align_up(s->start % HAK_SPAN_SIZE + size, hak_os_page_size()), bytes = (size_t)s->span_count << HAK_SPAN_SHIFT;
   HAK_ASSERT(used <= bytes);
   size_t pages = (bytes - used) / hak_os_page_size();
   bool gone = pages <= s->scan_state;
-  s->scan_state = (uint16_t)(gone || bytes - used >= TAIL_LEAST ? pages : s->scan_state);
-  if (gone || bytes - used < TAIL_LEAST) return;
+  s->scan_state = (uint16_t)pages;
+  if (gone) return;
   char *tail = (char *)hak_align_down(s->start, HAK_SPAN_SIZE) + used;
   if (hak_budget_of_group()) hak_os_split_huge(tail, bytes - used);
   if (hak_os_decommit_piece(tail, bytes - used)) hak_budget_note_purged(bytes - used);
@@ -58,7 +54,7 @@ void *hak_extent_alloc(size_t size, size_t align, bool zeros, bool *zeroed) {
   s->scan_state = 0;
   s->start += draw_colour(s, size, align);
   if (*zeroed) hak_dense_note((void *)s->start, size, dense);
-  if (!*zeroed && hak_budget_full_now()) hak_extent_drop_tail((void *)s->start, size);
+  if (!*zeroed && hak_budget_full_now()) hak_extent_drop_tail(s, size);
   note_request(s, size);
   return (void *)s->start;
 }
@@ -70,9 +66,9 @@ hak_verdict hak_extent_claim(hak_region *r, void *p) {
   return won ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
-void hak_extent_give(void *p, bool *purge_due) {
+void hak_extent_give(hak_region *r, void *p, bool *purge_due) {
   HAK_SCHEDULE_POINT("extent: claimed, not given");
-  hak_pool_give(hak_region_span(hak_region_find(p), p), 0, HAK_EXTENT_TAG, purge_due);
+  hak_pool_give(hak_region_span(r, p), 0, HAK_EXTENT_TAG, purge_due);
 }
 
 size_t hak_extent_size(const hak_region *r, const void *p) {

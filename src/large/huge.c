@@ -172,13 +172,6 @@ static bool any_contains(const entry *entries, size_t count, const void *p) {
   return false;
 }
 
-bool hak_huge_contains(const void *p) {
-  hak_lock_take(&hak_huge_lock);
-  bool found = any_contains(table, table_capacity, p);
-  hak_lock_drop(&hak_huge_lock);
-  return found;
-}
-
 hak_verdict hak_huge_verdict(const void *p) {
   hak_verdict verdict = HAK_VERDICT_OK;
   size_t bytes;
@@ -190,6 +183,8 @@ hak_verdict hak_huge_verdict(const void *p) {
   hak_lock_drop(&hak_huge_lock);
   return verdict;
 }
+
+bool hak_huge_contains(const void *p) { return hak_huge_verdict(p) == HAK_VERDICT_NO_BLOCK_START; }
 
 bool hak_huge_locate(const void *p, hak_huge_place *place) {
   if (!HAK_HARD(GUARDS)) return false;
@@ -249,14 +244,13 @@ void *hak_huge_resize(void *p, size_t size) {
 
 void hak_huge_read(hak_huge_figures *figures) {
   *figures = (hak_huge_figures){0};
-  void *p;
-  size_t bytes;
+  hak_kept_range r;
   hak_lock_take(&hak_huge_lock);
   figures->live_count = live_count;
   figures->live_bytes = live_bytes;
-  for (size_t i = 0; hak_kept_at(i, &p, &bytes); i++) {
+  for (size_t i = 0; hak_kept_at(i, &r); i++) {
     figures->kept_count++;
-    figures->kept_bytes += bytes;
+    figures->kept_bytes += r.bytes;
   }
   figures->table = table;
   figures->table_bytes = hak_align_up(table_capacity * sizeof *table, hak_os_page_size());
@@ -286,9 +280,10 @@ bool hak_huge_next(size_t *place, uintptr_t *address, size_t *bytes, bool *is_ke
     hak_lock_take(&hak_huge_lock);
     for (size_t n = 0; n < LISTED_AT_ONCE && !found && !end; n++, ++*place) {
       entry e = {NULL, 0};
+      hak_kept_range r;
       *is_kept = *place < HAK_KEPT_MAX;
       if (*is_kept)
-        hak_kept_at(*place, &e.p, &e.bytes);
+        e = hak_kept_at(*place, &r) ? (entry){r.p, r.bytes} : e;
       else if (*place - HAK_KEPT_MAX < table_capacity)
         e = table[*place - HAK_KEPT_MAX];
       else

@@ -13,7 +13,8 @@ typedef hak_kept_range range;
 static range kept[HAK_KEPT_MAX]; /* the latest last */
 static size_t count;
 static size_t peak_now, peak_before; /* the most in use since the last turn, and between the two before */
-size_t hak_kept_bytes, hak_kept_most = SIZE_MAX;
+size_t hak_kept_bytes;
+bool hak_kept_no_mappings;
 
 /* What threads' caches and depots hold is in use here. */
 static size_t in_use(void) {
@@ -28,7 +29,7 @@ static size_t room_beside(size_t use) {
   peak_now = hak_max_size(peak_now, in_use());
   size_t peak = hak_max_size(hak_max_size(peak_now, peak_before), use);
   HAK_ASSERT(peak >= use);
-  return hak_budget_near_now() ? 0 : hak_min_size(peak + peak / LARGER_PART - use, hak_load_relaxed(&hak_kept_most));
+  return hak_budget_near_now() || hak_load_relaxed(&hak_kept_no_mappings) ? 0 : peak + peak / LARGER_PART - use;
 }
 
 /* Bytes that are kept beyond that when so many more are in use: which the system may yet refuse. */
@@ -57,7 +58,7 @@ static range remove_locked(size_t i) {
 }
 
 bool hak_kept_put(void *p, size_t bytes, bool *over) {
-  if (hak_config_lean() || hak_config.decay_ms == 0 || hak_budget_near_now() || bytes > hak_load_relaxed(&hak_kept_most)) return false;
+  if (hak_config_lean() || hak_config.decay_ms == 0 || hak_budget_near_now() || hak_load_relaxed(&hak_kept_no_mappings)) return false;
   range r = {p, bytes, hak_os_now_ms()};
   hak_lock_take(&hak_huge_lock);
   room_beside(0); /* what is in use is most now */
@@ -138,10 +139,9 @@ bool hak_kept_contains(const void *p) {
   return found;
 }
 
-bool hak_kept_at(size_t number, void **p, size_t *bytes) {
+bool hak_kept_at(size_t number, hak_kept_range *r) {
   hak_assert_held(&hak_huge_lock);
   if (number >= count) return false;
-  *p = kept[number].p;
-  *bytes = kept[number].bytes;
+  *r = kept[number];
   return true;
 }

@@ -31,11 +31,12 @@ size_t hak_kept_release(uint64_t until_ms, size_t most_bytes, bool *left);
 /* Once a decay time: the most that was in use before the last one is forgotten. */
 void hak_kept_turn(void);
 
-/* Relaxed: bytes that are kept; and the most, where the system limits the process, whose own mmap counts too. */
-extern size_t hak_kept_bytes, hak_kept_most;
+/* Relaxed: bytes that are kept; and that none may be, as the system limits the process, whose own mmap counts too. */
+extern size_t hak_kept_bytes;
+extern bool hak_kept_no_mappings;
 
 /* Under hak_huge_lock. Whether p lies in what is kept; the number-th range, false: there is none. */
 bool hak_kept_contains(const void *p);
-bool hak_kept_at(size_t number, void **p, size_t *bytes);
+bool hak_kept_at(size_t number, hak_kept_range *range);
 
 #endif

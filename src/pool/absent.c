@@ -40,7 +40,6 @@ static void make_absent(hak_chunk *c, size_t bit, size_t count) {
   HAK_ASSERT(count > 0 && bit + count <= HAK_CHUNK_SPANS && c->free_spans >= count);
   size_t dirty = hak_bits_change(c->dirty, bit, count, false);
   hak_bits_change(c->free, bit, count, false);
-  hak_bits_change(c->dirty_zero, bit, count, false);
   hak_bits_change(c->muzzy, bit, count, false);
   hak_bits_change(c->absent, bit, count, true);
   c->free_spans -= (uint32_t)count;
@@ -131,9 +130,6 @@ static bool restore_range(hak_region *r, size_t chunk, size_t from, size_t to) {
   return true;
 }
 
-/* More than is asked for, so that a call serves many spans. */
-#define RESTORE_SPANS 64
-
 static bool restore_in_chunk(hak_region *r, size_t chunk, size_t spans, size_t align) {
   HAK_ASSERT(spans > 0 && hak_is_pow2(align));
   const hak_chunk *c = &r->chunks[chunk];
@@ -147,7 +143,8 @@ static bool restore_in_chunk(hak_region *r, size_t chunk, size_t spans, size_t a
       while (from + spans <= end && count_in(c->absent, from, spans) == 0) from += align;
       if (from + spans > end) continue;
     }
-    if (restore_range(r, chunk, from, hak_min_size(hak_max_size(from + spans, from + RESTORE_SPANS), end))) return true;
+    /* At least as much as went at once, so that a call serves many spans. */
+    if (restore_range(r, chunk, from, hak_min_size(hak_max_size(from + spans, from + LEAST_SPANS), end))) return true;
     if (restore_range(r, chunk, from, from + spans)) return true;
   }
   return false;

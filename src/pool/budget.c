@@ -9,35 +9,18 @@
 
 /* A percentage is of a limit that an administrator may change. */
 #define RESOLVE_MS 10000
-/* Without an option: of the cgroup's limit, from so much memory on, and looked at where so much of the limit is taken; no
- * more below the last, so that what swings does not wake it each time. */
+/* Without an option: of the cgroup's limit, from so much memory on, and looked at where so much of the limit is taken. */
 #define AUTO_PERCENT 95
 #define AUTO_FROM (32 * (size_t)HAK_MIB)
 #define AUTO_AWAKE_PERCENT 75
-#define AUTO_ASLEEP_PERCENT 70
-/* The target gives way up to so much of the limit, and leaves at least so much of it free: a process may grow by some MiB
+/* The target gives way up to a step below the limit, and leaves at least so much of it free: a process may grow by some MiB
  * until it is looked at again. */
-#define AUTO_MOST_PERCENT 97
 #define AUTO_FREE_LEAST (12 * (size_t)HAK_MIB)
-/* The kernel computes its averages every two seconds. */
-#define PRESSURE_MS 2000
 #define PRESSURE_HIGH 1000 /* 10 %, in hundredths */
-/* Part of the target that is left free: for what grows between two looks without being ours or counted, while others give
- * back, and because the kernel's figure for resident memory lags by some pages a processor. Less of a group's, which is
- * below its limit already. */
-#define MARGIN_PART 16
-#define AUTO_MARGIN_PART 32
-
-/* Part of the target by which what is given back inside slabs goes below it. */
-#define HOLES_PART 64
-
-/* Part of the target that may go and come again in an epoch before giving back counts as in vain, and the most that the
- * target gives way by: what is dirty is kept then. */
-#define VAIN_PART 64
-#define SLACK_PART 16
-
-/* Part of the target that may be filled before resident memory is read again: some 5 us for some ms of touching pages. */
-#define MEASURE_PART 32
+/* A step, by which a process may miss its target: so much may be filled before resident memory is read again (some 5 us for some ms of
+ * touching pages), so much below the target goes what is given back inside slabs, and so much may go and come again in an epoch before
+ * giving back counts as in vain. Then the target gives way by two. */
+#define STEP_PART 32
 
 size_t hak_budget_ceiling = SIZE_MAX;
 size_t hak_budget_watch = SIZE_MAX;
@@ -51,7 +34,7 @@ uint32_t hak_budget_callback_due;
 static size_t target_now, resident_then;
 static size_t given, given_then, live_then, looked_resident; /* bytes; all but the first at the last look */
 static int64_t resolved_option;
-static uint64_t resolved_ms, pressure_ms;
+static uint64_t resolved_ms;
 static unsigned step; /* the level without the pressure */
 static unsigned pressure_then;
 static uint64_t entered[HAK_BUDGET_LEVELS];
@@ -110,10 +93,6 @@ void hak_budget_note_failure(void) {
 
 /* --- target --- */
 
-static size_t filled_now(void) {
-  return hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans) + hak_load_relaxed(&hak_span_pool.dirty_spans));
-}
-
 /* What a target is compared with; 0 when it cannot be read. A part of what a cgroup may use (percent, auto): the pages that the
  * kernel cannot take back, so that a large file that the program maps does not count. In bytes: what ps shows, as the user
  * who gave the number sees it. */
@@ -125,6 +104,13 @@ static size_t resident_now(void) {
 
 static size_t live_now(void) { return hak_budget_filled(hak_load_relaxed(&hak_span_pool.live_spans)); }
 
+static bool is_auto(void) { return hak_load_relaxed(&hak_config.rss_target) == HAK_SIZE_AUTO; }
+
+/* Of the target, what is left free: for what grows between two looks without being ours or counted, while others give
+ * back, and because the kernel's figure for resident memory lags by some pages a processor. Less of a group's, which is
+ * below its limit already. */
+static size_t margin(size_t target) { return target / STEP_PART * (is_auto() ? 1 : 2); }
+
 static size_t of_limit(size_t target, size_t percent) { return target / AUTO_PERCENT * percent; }
 
 /* What may be filled although the target leaves no room for it. A part of a group's limit stays free all the
@@ -133,10 +119,8 @@ static size_t ceiling_given_way(size_t target, size_t resident, size_t filled) {
   size_t slack = hak_load_relaxed(&hak_budget_slack), dirty = hak_load_relaxed(&hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT;
   if (slack == 0) return 0;
   size_t ceiling = live_now() + slack;
-  if (hak_load_relaxed(&hak_config.rss_target) != HAK_SIZE_AUTO)
-    return resident - hak_min_size(resident, dirty) > target - target / MARGIN_PART ? ceiling : 0;
-  size_t limit = of_limit(target, 100);
-  size_t most = hak_min_size(of_limit(target, AUTO_MOST_PERCENT), limit - hak_min_size(limit, AUTO_FREE_LEAST));
+  if (!is_auto()) return resident - hak_min_size(resident, dirty) > target - margin(target) ? ceiling : 0;
+  size_t limit = of_limit(target, 100), most = limit - hak_min_size(limit, hak_max_size(limit / STEP_PART, AUTO_FREE_LEAST));
   return hak_min_size(ceiling, filled + most > resident ? filled + most - resident : 0);
 }
 
@@ -144,17 +128,16 @@ static size_t ceiling_given_way(size_t target, size_t resident, size_t filled) {
  * page is resident as soon as a part of it is touched, so much must not be taken between two. Other threads go on meanwhile,
  * and this one may lose its processor: what is filled is the least of before and after. */
 static size_t measure(size_t target) {
-  size_t part = hak_load_relaxed(&hak_config.rss_target) == HAK_SIZE_AUTO ? AUTO_MARGIN_PART : MARGIN_PART;
-  size_t before = filled_now(), resident = resident_now(), filled = hak_min_size(before, filled_now());
-  size_t wanted = target - target / part;
+  size_t before = hak_budget_filled_now(), resident = resident_now(), filled = hak_min_size(before, hak_budget_filled_now());
+  size_t wanted = target - margin(target);
   if (resident == 0) return 0;
   size_t ceiling = filled + wanted > resident ? filled + wanted - resident : 0;
   ceiling = hak_max_size(ceiling, ceiling_given_way(target, resident, filled));
   hak_store_relaxed(&resident_then, resident);
   hak_store_relaxed(&hak_budget_ceiling, hak_min_size(ceiling, SIZE_MAX - 1));
-  hak_store_relaxed(&hak_budget_watch, hak_min_size(ceiling, filled + target / MEASURE_PART));
+  hak_store_relaxed(&hak_budget_watch, hak_min_size(ceiling, filled + target / STEP_PART));
   size_t held = hak_budget_held(hak_load_relaxed(&hak_span_pool.live_spans));
-  hak_store_relaxed(&hak_budget_live_watch, held + (target / MEASURE_PART >> HAK_SPAN_SHIFT));
+  hak_store_relaxed(&hak_budget_live_watch, held + (target / STEP_PART >> HAK_SPAN_SHIFT));
   return resident;
 }
 
@@ -164,10 +147,10 @@ static void measure_if_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   size_t held = hak_budget_held(hak_load_relaxed(&hak_span_pool.live_spans));
   bool live_grew = held > hak_load_relaxed(&hak_budget_live_watch);
-  if (filled_now() <= watch && !live_grew) return;
+  if (hak_budget_filled_now() <= watch && !live_grew) return;
   if (!hak_budget_targeted()) {
     /* One thread of those that come by here. */
-    if (hak_load_relaxed(&hak_config.rss_target) != HAK_SIZE_AUTO || !hak_cas_acquire(&hak_budget_watch, &watch, SIZE_MAX) ||
+    if (!is_auto() || !hak_cas_acquire(&hak_budget_watch, &watch, SIZE_MAX) ||
         !wakes(hak_os_now_ms()))
       return;
   }
@@ -186,7 +169,7 @@ size_t hak_budget_dirty_keep(void) {
 }
 
 static size_t lacking_now(void) {
-  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling), filled = filled_now();
+  size_t ceiling = hak_load_relaxed(&hak_budget_ceiling), filled = hak_budget_filled_now();
   return filled > ceiling ? filled - ceiling : 0;
 }
 
@@ -194,12 +177,12 @@ size_t hak_budget_slab_bytes_wanted(void) {
   measure_if_due();
   size_t lacking = lacking_now();
   /* Some more, so that the next slab does not call again at once. */
-  return lacking > hak_load_relaxed(&hak_budget_patience) ? lacking + hak_load_relaxed(&target_now) / HOLES_PART : 0;
+  return lacking > hak_load_relaxed(&hak_budget_patience) ? lacking + hak_load_relaxed(&target_now) / STEP_PART : 0;
 }
 
 void hak_budget_slab_bytes_purged(void) {
   size_t lacking = lacking_now();
-  hak_store_relaxed(&hak_budget_patience, lacking == 0 ? 0 : lacking + hak_load_relaxed(&target_now) / HOLES_PART);
+  hak_store_relaxed(&hak_budget_patience, lacking == 0 ? 0 : lacking + hak_load_relaxed(&target_now) / STEP_PART);
 }
 
 void hak_budget_note_purged(size_t bytes) { hak_add_relaxed(&given, bytes); }
@@ -210,14 +193,13 @@ static void give_way(size_t target, size_t resident) {
   size_t all = hak_load_relaxed(&given), went = all - hak_load_relaxed(&given_then), live = live_now();
   size_t live_before = hak_load_relaxed(&live_then), resident_before = hak_load_relaxed(&looked_resident);
   size_t achieved = live - hak_min_size(live, live_before) + resident_before - hak_min_size(resident_before, resident);
-  bool given_by_user = hak_load_relaxed(&hak_config.rss_target) != HAK_SIZE_AUTO;
   hak_store_relaxed(&given_then, all);
   hak_store_relaxed(&live_then, live);
   hak_store_relaxed(&looked_resident, resident);
-  if (resident <= (given_by_user ? target : of_limit(target, AUTO_AWAKE_PERCENT)))
+  if (resident <= (is_auto() ? of_limit(target, AUTO_AWAKE_PERCENT) : target))
     hak_store_relaxed(&hak_budget_slack, 0);
-  else if (went > achieved + target / VAIN_PART && (!given_by_user || hak_load_relaxed(&step) >= HAK_BUDGET_PURGE))
-    hak_store_relaxed(&hak_budget_slack, target / SLACK_PART);
+  else if (went > achieved + target / STEP_PART && (is_auto() || hak_load_relaxed(&step) >= HAK_BUDGET_PURGE))
+    hak_store_relaxed(&hak_budget_slack, target / STEP_PART * 2);
 }
 
 void hak_budget_rest(void) { hak_store_relaxed(&hak_budget_watch, SIZE_MAX); }
@@ -253,14 +235,14 @@ static size_t resolve(int64_t option, uint64_t now_ms) {
     hak_store_relaxed(&resolved_option, option); /* what follows is another one, and is read at once */
     return (size_t)option;
   }
-  bool is_auto = option == HAK_SIZE_AUTO;
+  bool automatic = option == HAK_SIZE_AUTO;
   size_t target = hak_load_relaxed(&target_now);
-  bool changed = hak_load_relaxed(&resolved_option) != option || (is_auto && target == 0);
+  bool changed = hak_load_relaxed(&resolved_option) != option || (automatic && target == 0);
   if (!changed && now_ms - hak_load_relaxed(&resolved_ms) < RESOLVE_MS) return target;
   if (!changed && resident_now() == 0) return target; /* no file can be opened for the moment */
   hak_store_relaxed(&resolved_option, option);
   hak_store_relaxed(&resolved_ms, now_ms);
-  if (is_auto) {
+  if (automatic) {
     size_t group = hak_os_cgroup_limit();
     return group == SIZE_MAX ? 0 : group / 100 * AUTO_PERCENT;
   }
@@ -281,7 +263,7 @@ static unsigned sleep_auto(size_t target, size_t resident, size_t filled) {
   if (target != 0) {
     size_t from = of_limit(target, AUTO_AWAKE_PERCENT), taken = hak_max_size(filled, resident);
     size_t left = from > taken ? from - taken : 0;
-    more = hak_min_size(more, hak_max_size(left, target / MEASURE_PART));
+    more = hak_min_size(more, hak_max_size(left, target / STEP_PART));
   }
   return be_calm(target, filled + more);
 }
@@ -290,7 +272,7 @@ static unsigned sleep_auto(size_t target, size_t resident, size_t filled) {
 static bool wakes(uint64_t now_ms) {
   size_t target = resolve(HAK_SIZE_AUTO, now_ms), resident = target == 0 ? 0 : resident_now();
   hak_store_relaxed(&resident_then, resident);
-  size_t filled = filled_now(); /* once: a large request that is going to fail may be counted at the moment */
+  size_t filled = hak_budget_filled_now(); /* once: a large request that is going to fail may be counted at the moment */
   if (target == 0 || hak_max_size(filled, resident) <= of_limit(target, AUTO_AWAKE_PERCENT)) {
     sleep_auto(target, resident, filled);
     return false;
@@ -304,11 +286,12 @@ static bool stays_asleep(uint64_t now_ms) {
   if (hak_budget_targeted()) return false;
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   if (watch == SIZE_MAX) hak_store_relaxed(&hak_budget_watch, watch = AUTO_FROM); /* the first look */
-  return filled_now() <= watch || !wakes(now_ms);
+  return hak_budget_filled_now() <= watch || !wakes(now_ms);
 }
 
+/* A step below where it wakes, so that what swings does not wake it each time. */
 static bool falls_asleep(size_t target, size_t resident) {
-  return hak_max_size(filled_now(), resident) <= of_limit(target, AUTO_ASLEEP_PERCENT);
+  return hak_max_size(hak_budget_filled_now(), resident) <= of_limit(target, AUTO_AWAKE_PERCENT) - target / STEP_PART;
 }
 
 /* What is to be done beyond the level of the last epoch, as long as that did not suffice. */
@@ -317,14 +300,6 @@ static unsigned next_step(size_t resident, size_t target) {
   if (resident <= target / 10 * 9) return HAK_BUDGET_CALM;
   if (resident <= target) return HAK_BUDGET_NEAR;
   return last < HAK_BUDGET_OVER ? HAK_BUDGET_OVER : last < HAK_BUDGET_CALLBACK ? last + 1 : HAK_BUDGET_CALLBACK;
-}
-
-static unsigned pressure(uint64_t now_ms) {
-  if (now_ms - hak_load_relaxed(&pressure_ms) >= PRESSURE_MS) {
-    hak_store_relaxed(&pressure_ms, now_ms);
-    hak_store_relaxed(&pressure_then, hak_os_memory_pressure());
-  }
-  return hak_load_relaxed(&pressure_then);
 }
 
 unsigned hak_budget_look(uint64_t now_ms) {
@@ -336,19 +311,21 @@ unsigned hak_budget_look(uint64_t now_ms) {
     hak_store_relaxed(&resolved_option, 0);
     return lifted ? HAK_BUDGET_CALM : no_target();
   }
-  bool is_auto = option == HAK_SIZE_AUTO;
-  if (is_auto && HAK_LIKELY(stays_asleep(now_ms))) return HAK_BUDGET_CALM;
+  bool automatic = option == HAK_SIZE_AUTO;
+  if (automatic && HAK_LIKELY(stays_asleep(now_ms))) return HAK_BUDGET_CALM;
   size_t target = resolve(option, now_ms), resident = target == 0 ? 0 : measure(target);
   /* Out of file descriptors, for the moment: what was measured last still holds. */
   if (resident == 0 && target != 0 && hak_budget_targeted()) return hak_budget_level();
-  if (is_auto && (resident == 0 || falls_asleep(target, resident))) return sleep_auto(target, resident, filled_now());
+  if (automatic && (resident == 0 || falls_asleep(target, resident))) return sleep_auto(target, resident, hak_budget_filled_now());
   if (resident == 0) return no_target();
   hak_store_relaxed(&target_now, target);
   give_way(target, resident);
   hak_store_relaxed(&hak_budget_patience, 0);
   unsigned level = next_step(resident, target);
   hak_store_relaxed(&step, level);
-  if (pressure(now_ms) > PRESSURE_HIGH && level < HAK_BUDGET_CALLBACK) level++;
+  unsigned pressure = hak_os_memory_pressure();
+  hak_store_relaxed(&pressure_then, pressure);
+  if (pressure > PRESSURE_HIGH && level < HAK_BUDGET_CALLBACK) level++;
   enter(level);
   if (level == HAK_BUDGET_CALLBACK) hak_store_relaxed(&hak_budget_callback_due, 1);
   return level;
@@ -410,11 +387,11 @@ void hak_budget_call_back(void) {
 void hak_budget_fork_child(void) {
   if (calling != hak_thread_mark()) calling = NULL;
   hak_budget_forget_peak();
-  if (hak_load_relaxed(&hak_config.rss_target) != HAK_SIZE_AUTO) return;
+  if (!is_auto()) return;
   /* It may be moved to another cgroup, which pays for what it takes from here on. */
   hak_store_relaxed(&resolved_option, 0);
   if (!hak_budget_targeted())
-    hak_store_relaxed(&hak_budget_watch, hak_min_size(hak_load_relaxed(&hak_budget_watch), filled_now() + AUTO_FROM));
+    hak_store_relaxed(&hak_budget_watch, hak_min_size(hak_load_relaxed(&hak_budget_watch), hak_budget_filled_now() + AUTO_FROM));
 }
 
 void hak_budget_state(hak_budget_figures *out) {

@@ -57,8 +57,8 @@ void hak_budget_note_failure(void);
 
 /* --- the target --- */
 
-/* Always kept for reuse: giving single spans back as they come would cost a system call each. */
-#define HAK_BUDGET_DIRTY_LEAST ((size_t)HAK_MIB / HAK_SPAN_SIZE)
+/* Always kept for reuse, with a target and without: giving single spans back as they come would cost a system call each. */
+#define HAK_BUDGET_DIRTY_LEAST ((size_t)2 * HAK_MIB / HAK_SPAN_SIZE)
 
 /* Relaxed. What may be filled before the process is at its target: what was filled at the last look, and what was left to
  * the target then. SIZE_MAX: no target, or far below that of a cgroup. */
@@ -80,6 +80,14 @@ HAK_INLINE bool hak_budget_targeted(void) { return HAK_UNLIKELY(hak_load_relaxed
  * is unmapped, but at once when it is advised that the piece is free. */
 HAK_INLINE bool hak_budget_of_group(void) { return hak_budget_targeted() && hak_load_relaxed(&hak_config.rss_target) < 0; }
 
+/* What depots, or kept extents, may hold instead of `most` bytes: of the limit, and of a target, this part, since they count. */
+#define HAK_BUDGET_CACHED_PART 64
+HAK_INLINE size_t hak_budget_cached_most(size_t most) {
+  size_t limit = (size_t)hak_load_relaxed(&hak_config.limit);
+  if (HAK_UNLIKELY(limit != 0)) most = hak_min_size(most, limit / HAK_BUDGET_CACHED_PART);
+  return hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / HAK_BUDGET_CACHED_PART);
+}
+
 /* Spans without those that a purge has in hand. */
 HAK_INLINE size_t hak_budget_held(size_t live_spans) {
   size_t claimed = hak_load_relaxed(&hak_span_pool.claimed_spans);
@@ -88,14 +96,15 @@ HAK_INLINE size_t hak_budget_held(size_t live_spans) {
 
 /* Used bytes that may be resident: without the pages that are given back inside slabs. What is being given back at the moment
  * counts as gone: it is when it is asked about next. */
-HAK_INLINE size_t hak_budget_filled_most(size_t spans) {
-  return (hak_budget_held(spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
-}
 HAK_INLINE size_t hak_budget_filled(size_t spans) {
-  size_t bytes = hak_budget_filled_most(spans);
+  size_t bytes = (hak_budget_held(spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
   size_t pages = hak_load_relaxed(&hak_span_pool.purged_slab_pages) + hak_load_relaxed(&hak_span_pool.purging_slab_pages);
   size_t purged = pages * hak_os_page_size();
   return bytes > purged ? bytes - purged : 0;
+}
+
+HAK_INLINE size_t hak_budget_filled_now(void) {
+  return hak_budget_filled(hak_load_relaxed(&hak_span_pool.dirty_spans) + hak_load_relaxed(&hak_span_pool.live_spans));
 }
 
 HAK_INLINE bool hak_budget_purges_all(void) {
@@ -126,9 +135,7 @@ extern size_t hak_budget_patience; /* relaxed: overshoot in bytes that slab purg
 HAK_INLINE bool hak_budget_slab_purge_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   if (HAK_LIKELY(watch == SIZE_MAX)) return false;
-  size_t spans = hak_load_relaxed(&hak_span_pool.dirty_spans) + hak_load_relaxed(&hak_span_pool.live_spans);
-  if (HAK_LIKELY(hak_budget_filled_most(spans) <= watch)) return false;
-  size_t filled = hak_budget_filled(spans);
+  size_t filled = hak_budget_filled_now();
   return filled > watch && filled - watch > hak_load_relaxed(&hak_budget_patience);
 }
 /* Measures, and returns how many bytes of them. To be told when that has been done: where it was too little, it is asked for
@@ -139,9 +146,7 @@ void hak_budget_slab_bytes_purged(void);
 /* What was filled since the last look leaves nothing below the target. */
 HAK_INLINE bool hak_budget_full_now(void) {
   size_t ceiling = hak_load_relaxed(&hak_budget_ceiling);
-  if (HAK_LIKELY(ceiling == SIZE_MAX)) return false;
-  size_t spans = hak_load_relaxed(&hak_span_pool.dirty_spans) + hak_load_relaxed(&hak_span_pool.live_spans);
-  return hak_budget_filled(spans) > ceiling;
+  return HAK_UNLIKELY(ceiling != SIZE_MAX) && hak_budget_filled_now() > ceiling;
 }
 /* That, or at level 1 or above. */
 HAK_INLINE bool hak_budget_near_now(void) { return hak_budget_level() >= HAK_BUDGET_NEAR || hak_budget_full_now(); }

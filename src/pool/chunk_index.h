@@ -10,8 +10,8 @@
 
 #include "region/region.h"
 
-/* Which spans of a chunk are looked for: free; in huge pages that are whole; dirty. */
-typedef enum hak_search { HAK_SEARCH_FREE, HAK_SEARCH_INTACT, HAK_SEARCH_DIRTY, HAK_SEARCHES } hak_search;
+/* Which spans of a chunk are looked for: free; dirty. */
+typedef enum hak_search { HAK_SEARCH_FREE, HAK_SEARCH_DIRTY, HAK_SEARCHES } hak_search;
 
 /* A chunk is in the trees of one kind, of small or of huge pages. In those of the other kind its bounds are 0 once seen. */
 typedef struct hak_chunk_search {

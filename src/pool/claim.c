@@ -22,8 +22,7 @@ static range last_dirty_range(const hak_chunk *c, hak_worth worth, bool apart) {
     range found = {at, end};
     if (worth == HAK_WHOLE_PAGES)
       found = (range){hak_align_up(at, HAK_HUGE_PAGE_SPANS), hak_align_down(end, HAK_HUGE_PAGE_SPANS)};
-    size_t least = worth == HAK_LONG_RANGES ? HAK_LONG_RANGE_SPANS : 1;
-    if (found.bit + least <= found.end) last = found;
+    if (found.bit < found.end) last = found;
   }
   return last;
 }
@@ -52,7 +51,7 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
   if (found) {
     dirty.bit = hak_max_size(dirty.bit, dirty.end - hak_min_size(dirty.end, max_spans));
     /* What is claimed counts as used: at a limit, requests would be refused because of it. */
-    if ((c->huge || c->no_huge) && !hak_budget_limited()) dirty = widened(c, dirty, apart);
+    if ((c->huge || c->was_huge) && !hak_budget_limited()) dirty = widened(c, dirty, apart);
     *count = dirty.end - dirty.bit;
     *first = chunk_index * HAK_CHUNK_SPANS + dirty.bit;
     dirty_spans = c->dirty_spans;
@@ -62,19 +61,6 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
   }
   hak_lock_drop(&hak_span_pool.lock);
   return dirty_spans;
-}
-
-/* Of the huge pages at either end of what has gone, those that are not in it whole are small pages from now on. */
-static void note_split(hak_chunk *c, size_t bit, size_t count) {
-  HAK_ASSERT(count > 0);
-  size_t first = bit / HAK_HUGE_PAGE_SPANS, last = (bit + count - 1) / HAK_HUGE_PAGE_SPANS;
-  for (size_t page = first; page <= last; page++) {
-    size_t end = (page + 1) * HAK_HUGE_PAGE_SPANS;
-    bool whole = bit <= page * HAK_HUGE_PAGE_SPANS && end - hak_region_is_guard(end - 1) <= bit + count;
-    uint32_t mask = (uint32_t)1 << page;
-    c->split_pages = whole ? c->split_pages & ~mask : c->split_pages | mask;
-    if (!whole && c->huge && (c->no_huge_pages & mask) == 0) hak_store_relaxed(&c->has_split_pages, true);
-  }
 }
 
 static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages pages) {
@@ -88,7 +74,7 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   hak_sub_single(&hak_span_pool.live_spans, count);
   hak_sub_single(&hak_span_pool.claimed_spans, count);
   if (pages != HAK_PAGES_KEPT) {
-    note_split(c, bit, count);
+    if (c->huge && (bit | count) % HAK_HUGE_PAGE_SPANS != 0) hak_store_relaxed(&c->has_split_pages, true);
     hak_span_pool.passed_over -= hak_min_size(hak_span_pool.passed_over, count);
   }
   if (pages == HAK_PAGES_MUZZY) hak_bits_change(c->muzzy, bit, count, true);
@@ -112,19 +98,14 @@ void hak_pool_disable_huge(hak_region *r, size_t chunk_index) {
   bool was_huge = c->huge;
   if (was_huge) {
     c->huge = false;
-    c->no_huge_pages = 0;
+    c->was_huge = true;
     hak_store_relaxed(&c->has_split_pages, false);
     hak_chunk_index_raise(r, chunk_index, 0, HAK_CHUNK_SPANS);
   }
   size_t first = hak_max_size(chunk_index * HAK_CHUNK_SPANS, r->first_span);
   size_t end = hak_min_size((chunk_index + 1) * HAK_CHUNK_SPANS, r->ready_spans);
   hak_lock_drop(&hak_span_pool.lock);
-  if (!was_huge) return;
-  hak_os_small_pages(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
-  hak_lock_take(&hak_span_pool.lock);
-  c->no_huge = true; /* nobody asked for huge pages before the advice was given */
-  hak_chunk_index_raise(r, chunk_index, 0, HAK_CHUNK_SPANS);
-  hak_lock_drop(&hak_span_pool.lock);
+  if (was_huge) hak_os_small_pages(hak_region_address(r, first), (end - first) << HAK_SPAN_SHIFT);
 }
 
 bool hak_pool_was_large(const hak_span *span) {
@@ -132,17 +113,6 @@ bool hak_pool_was_large(const hak_span *span) {
   size_t index = hak_region_span_index(r, span);
   uint64_t word = hak_load_relaxed(&r->chunks[index / HAK_CHUNK_SPANS].large[index % HAK_CHUNK_SPANS / 64]);
   return (word >> (index % 64) & 1) != 0;
-}
-
-void hak_pool_note_purged_page(const hak_span *span) {
-  hak_region *r = hak_pool_region_of(span);
-  size_t index = hak_region_span_index(r, span), chunk = index / HAK_CHUNK_SPANS;
-  size_t first = index % HAK_CHUNK_SPANS, last = first + span->span_count - 1;
-  HAK_ASSERT(span->head == span && last < HAK_CHUNK_SPANS);
-  hak_lock_take(&hak_span_pool.lock);
-  uint32_t no_huge = r->chunks[chunk].no_huge_pages;
-  hak_lock_drop(&hak_span_pool.lock);
-  if ((no_huge >> first / HAK_HUGE_PAGE_SPANS & no_huge >> last / HAK_HUGE_PAGE_SPANS & 1) == 0) hak_pool_disable_huge(r, chunk);
 }
 
 /* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. */

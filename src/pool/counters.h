@@ -21,13 +21,11 @@ typedef struct hak_pool {
    * reclaim/. */
   size_t mark_spans;
   bool mark_at_least_live;
-  /* For the refault feedback of reclaim/: purged and not taken again since; bytes taken again of those, and of pages inside
-   * slabs, in all; the latter alone. Relaxed. */
-  size_t purged_spans, refault_bytes, slab_refault_bytes;
+  /* For the refault feedback of reclaim/: purged and not taken again since; bytes taken again of those, in all. Relaxed. */
+  size_t purged_spans, refault_bytes;
   /* With so many held, nearly all that is accessible, caches are emptied before more becomes accessible; SIZE_MAX: not
    * again before more has. Relaxed. */
   size_t full_spans;
-  size_t emptied_at; /* what was accessible when caches held too little */
 } hak_pool;
 extern hak_pool hak_span_pool;
 

@@ -13,13 +13,12 @@ size_t hak_pool_mark_taken(hak_region *r, size_t index, size_t spans) {
   size_t were_free = hak_bits_change(c->free, bit, spans, false);
   HAK_ASSERT(were_free == spans);
   size_t dirty = hak_bits_change(c->dirty, bit, spans, false), muzzy = hak_bits_change(c->muzzy, bit, spans, false);
-  size_t kept = dirty - hak_bits_change(c->dirty_zero, bit, spans, false) + muzzy;
   HAK_ASSERT(c->free_spans >= spans && c->dirty_spans >= dirty && hak_span_pool.dirty_spans >= dirty);
   c->free_spans -= (uint32_t)spans;
   c->dirty_spans -= (uint32_t)dirty;
   hak_add_single(&hak_span_pool.live_spans, spans);
   hak_sub_single(&hak_span_pool.dirty_spans, dirty);
-  return kept;
+  return dirty + muzzy;
 }
 
 void hak_pool_muzzy_to_dirty(void) {

@@ -10,8 +10,7 @@ HAK_ALIGNED(HAK_CACHE_LINE) hak_lock hak_meta_lock;
 _Static_assert(sizeof(hak_meta) == HAK_META_SIZE, "whoever has one has all of its bytes");
 
 #define FIRST_MAPPING (256 * HAK_KIB)
-#define LAST_MAPPING (4 * HAK_MIB) /* one with the pages around it: from that size on they are aligned to it */
-#define EARLY_MAPPINGS 8
+#define LAST_MAPPING (4 * HAK_MIB) /* one with the pages around it; all are aligned to it */
 #define BLOCKS_MAX (LAST_MAPPING / HAK_META_SIZE)
 
 /* At the start of each mapping obtained from the system. Only blocks that are given back, of up to LAST_MAPPING, have bits. */
@@ -31,7 +30,6 @@ static size_t free_blocks, fewest_free; /* on the list; and the fewest since it 
 static uintptr_t fresh, fresh_end;
 static unsigned long total_bytes;
 static mapping *mappings; /* the latest first */
-static mapping *early[EARLY_MAPPINGS]; /* those that are not aligned */
 static size_t cold_blocks;
 static mapping *cold_at; /* where one was taken last */
 static struct {
@@ -46,12 +44,9 @@ static bool extend(size_t needed) {
   size_t page = hak_os_page_size();
   size_t bytes = hak_min_size(hak_max_size(FIRST_MAPPING, total_bytes), LAST_MAPPING - 2 * page);
   bytes = hak_align_up(hak_max_size(bytes, needed + HEADER_BYTES), page);
-  unsigned number = 0;
-  while (number < EARLY_MAPPINGS && early[number] != NULL) number++;
   bool is_large = bytes > LAST_MAPPING - 2 * page; /* for one block, which is never given back */
-  bool is_early = bytes < LAST_MAPPING - 2 * page && number < EARLY_MAPPINGS;
   /* An inaccessible page at either end: neighbours in the address space may be anybody's. */
-  char *raw = hak_os_reserve(bytes + 2 * page, is_early || is_large ? page : LAST_MAPPING);
+  char *raw = hak_os_reserve(bytes + 2 * page, is_large ? page : LAST_MAPPING);
   if (raw == NULL) return false;
   if (!hak_os_commit(raw + page, bytes)) {
     hak_os_unmap_own(raw, bytes + 2 * page);
@@ -60,7 +55,6 @@ static bool extend(size_t needed) {
   hak_os_small_pages(raw + page, bytes);
   hak_os_name(raw, bytes + 2 * page, HAK_NAME_TABLES);
   mapping *m = (mapping *)(raw + page);
-  if (is_early) early[number] = m;
   m->next = mappings;
   m->bytes = bytes;
   mappings = m;
@@ -82,13 +76,7 @@ static void *take_fresh(size_t bytes) {
 
 /* --- cold blocks --- */
 
-static mapping *mapping_of(const void *p) {
-  uintptr_t at = (uintptr_t)p;
-  for (unsigned i = 0; i < EARLY_MAPPINGS && early[i] != NULL; i++) {
-    if (at - (uintptr_t)early[i] < early[i]->bytes) return early[i];
-  }
-  return (mapping *)(hak_align_down(at, LAST_MAPPING) + hak_os_page_size());
-}
+static mapping *mapping_of(const void *p) { return (mapping *)(hak_align_down((uintptr_t)p, LAST_MAPPING) + hak_os_page_size()); }
 
 static size_t page_blocks(void) { return hak_os_page_size() / HAK_META_SIZE; }
 

@@ -62,35 +62,6 @@ static bool grow(hak_region *r, size_t spans, bool huge) {
   return true;
 }
 
-/* With a target it counts that a huge page becomes resident when a part of it is touched: what is left of it is dirty then,
- * though it reads as zero. Of larger runs nobody knows whether their ends will be touched. */
-static bool is_asleep(const hak_chunk *c, size_t bit, size_t spans) {
-  if (!c->huge || !hak_budget_targeted() || spans >= HAK_HUGE_PAGE_SPANS) return false;
-  size_t page = bit / HAK_HUGE_PAGE_SPANS, w = bit / 64;
-  uint64_t all = hak_spans_of((uint32_t)1 << page, w);
-  return (hak_small_pages(c) >> page & 1) == 0 && (c->free[w] & all) == all && ((c->dirty[w] | c->muzzy[w]) & all) == 0;
-}
-
-static void mark_zero_dirty(hak_region *r, size_t index) {
-  hak_assert_held(&hak_span_pool.lock);
-  hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-  size_t page = index % HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS, w = page * HAK_HUGE_PAGE_SPANS / 64;
-  uint64_t rest = hak_spans_of((uint32_t)1 << page, w) & c->free[w] & ~c->dirty[w] & ~c->muzzy[w];
-  c->dirty[w] |= rest;
-  c->dirty_zero[w] |= rest;
-  c->dirty_spans += hak_popcount64(rest);
-  hak_add_single(&hak_span_pool.dirty_spans, hak_popcount64(rest));
-  raise_chunk(r, index / HAK_CHUNK_SPANS);
-}
-
-/* Touched first: what is marked before could be given back before, and be resident afterwards all the same. */
-static void wake_huge_page(hak_region *r, size_t index) {
-  *(volatile char *)hak_region_address(r, index) = 0;
-  hak_lock_take(&hak_span_pool.lock);
-  mark_zero_dirty(r, index);
-  hak_lock_drop(&hak_span_pool.lock);
-}
-
 /* Clean spans that are taken while purged ones are missing were purged too early. */
 static void note_taken(size_t clean) {
   hak_pool *pool = &hak_span_pool;
@@ -104,26 +75,16 @@ static void note_taken(size_t clean) {
   hak_add_relaxed(&pool->refault_bytes, again << HAK_SPAN_SHIFT);
 }
 
-/* Beside the spans themselves. */
-typedef struct found {
-  bool zeroed;                  /* all of it reads as zero */
-  bool wakes_first, wakes_last; /* the first span, the last one is the first that is used of its huge page */
-} found;
-
-static hak_span *take_at(const hak_chunk_search *s, size_t chunk, size_t bit, found *out) {
+static hak_span *take_at(const hak_chunk_search *s, size_t chunk, size_t bit, bool *zeroed) {
   hak_region *r = s->region;
-  hak_chunk *c = &r->chunks[chunk];
-  size_t last = bit + s->spans - 1;
-  HAK_ASSERT(last < HAK_CHUNK_SPANS);
-  out->wakes_first = is_asleep(c, bit, s->spans);
-  out->wakes_last = last / HAK_HUGE_PAGE_SPANS != bit / HAK_HUGE_PAGE_SPANS && is_asleep(c, last, s->spans);
+  HAK_ASSERT(bit + s->spans <= HAK_CHUNK_SPANS);
   size_t index = chunk * HAK_CHUNK_SPANS + bit, kept = hak_pool_mark_taken(r, index, s->spans);
   note_taken(s->spans - kept);
-  out->zeroed = kept == 0;
+  *zeroed = kept == 0;
   return hak_region_span_at(r, index);
 }
 
-static hak_span *take_from_chunks(hak_chunk_search s, hak_region *r, bool huge, hak_search k, found *out) {
+static hak_span *take_from_chunks(hak_chunk_search s, hak_region *r, bool huge, hak_search k, bool *zeroed) {
   s.region = r;
   s.search = k;
   s.huge = huge;
@@ -131,24 +92,21 @@ static hak_span *take_from_chunks(hak_chunk_search s, hak_region *r, bool huge, 
   for (size_t i = 0; (i = hak_chunk_index_next(&s, i, n)) < n; i++) {
     size_t bit = HAK_CHUNK_SPANS, longest = 0;
     if (r->chunks[i].huge == huge) bit = find_range(&s, i, &longest);
-    if (bit < HAK_CHUNK_SPANS) return take_at(&s, i, bit, out);
+    if (bit < HAK_CHUNK_SPANS) return take_at(&s, i, bit, zeroed);
     hak_chunk_index_lower(&s, i, longest);
   }
   return NULL;
 }
 
-static hak_span *take_from_regions(hak_chunk_search s, bool huge, hak_search k, found *out) {
+static hak_span *take_from_regions(hak_chunk_search s, bool huge, hak_search k, bool *zeroed) {
   unsigned regions = hak_region_count();
   hak_span *span = NULL;
-  for (unsigned i = 0; i < regions && span == NULL; i++) span = take_from_chunks(s, hak_region_at(i), huge, k, out);
+  for (unsigned i = 0; i < regions && span == NULL; i++) span = take_from_chunks(s, hak_region_at(i), huge, k, zeroed);
   return span;
 }
 
 /* What a class needs at most. */
 #define FULL_SPANS 4
-/* More becomes accessible in such parts; and caches are emptied again when so much has. */
-#define GROWTH_PART 4
-
 static size_t free_now(void) {
   size_t spans = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) {
@@ -162,50 +120,41 @@ static void note_grown(void) {
   hak_pool *pool = &hak_span_pool;
   hak_assert_held(&pool->lock);
   size_t all = pool->live_spans + free_now();
-  if (all >= pool->emptied_at + pool->emptied_at / GROWTH_PART) hak_store_relaxed(&pool->full_spans, all - hak_min_size(all, FULL_SPANS - 1));
+  hak_store_relaxed(&pool->full_spans, all - hak_min_size(all, FULL_SPANS - 1));
 }
 
-/* Where that brought less than what would become accessible, it is not done again before that has: a program that grows would
- * lose its caches at each step. */
+/* Where that brought less than what would become accessible, it is not done again before that has. */
 void hak_pool_note_emptied(void) {
   hak_pool *pool = &hak_span_pool;
   hak_lock_take(&pool->lock);
   size_t free_spans = free_now(), all = pool->live_spans + free_spans;
-  if (free_spans < all / GROWTH_PART) {
-    hak_store_relaxed(&pool->full_spans, SIZE_MAX);
-    pool->emptied_at = all;
-  }
+  if (free_spans < all / HAK_REGION_STEP_PART) hak_store_relaxed(&pool->full_spans, SIZE_MAX);
   hak_lock_drop(&pool->lock);
 }
 
 /* Grows the region until the range fits or it cannot grow: to the end of the current chunk, into a chunk of the kind, and
  * there again where the alignment asks for more. */
-static hak_span *take_by_growing(hak_chunk_search s, hak_region *r, bool huge, found *out) {
+static hak_span *take_by_growing(hak_chunk_search s, hak_region *r, bool huge, bool *zeroed) {
   if (s.apart && r->populated) return NULL;
   for (int round = 0; round < 4; round++) {
     /* A region whose new memory is resident at once has no new chunks of huge pages. Growing it costs memory, so any chunk
      * will do. */
-    hak_span *other = r->populated ? take_from_chunks(s, r, !huge, HAK_SEARCH_FREE, out) : NULL;
+    hak_span *other = r->populated ? take_from_chunks(s, r, !huge, HAK_SEARCH_FREE, zeroed) : NULL;
     if (other != NULL) return other;
     size_t wanted = s.spans + (round == 0 ? 0 : hak_min_size(s.align, HAK_CHUNK_SPANS));
     if (!grow(r, wanted, huge)) return NULL;
     note_grown();
-    hak_span *span = take_from_chunks(s, r, huge, HAK_SEARCH_FREE, out);
+    hak_span *span = take_from_chunks(s, r, huge, HAK_SEARCH_FREE, zeroed);
     if (span != NULL) return span;
   }
   return NULL;
 }
 
-static hak_span *take_dirty(hak_chunk_search s, found *out) {
+static hak_span *take_dirty(hak_chunk_search s, bool *zeroed) {
   if (hak_load_relaxed(&hak_span_pool.dirty_spans) < s.spans) return NULL;
-  hak_span *span = take_from_regions(s, s.huge, HAK_SEARCH_DIRTY, out);
-  return span != NULL ? span : take_from_regions(s, !s.huge, HAK_SEARCH_DIRTY, out);
+  hak_span *span = take_from_regions(s, s.huge, HAK_SEARCH_DIRTY, zeroed);
+  return span != NULL ? span : take_from_regions(s, !s.huge, HAK_SEARCH_DIRTY, zeroed);
 }
-
-/* Far more is accessible than is used, in chunks that have become small mostly: what is added costs tables, a percent of
- * it. Then small pages are taken where huge ones were wanted. */
-#define ROOMY_TIMES 8
-#define ROOMY_SPANS (8 * HAK_CHUNK_SPANS)
 
 static size_t accessible_now(void) {
   size_t accessible = 0;
@@ -213,98 +162,58 @@ static size_t accessible_now(void) {
   return accessible;
 }
 
-static bool is_roomy(size_t times, size_t spans) {
-  return accessible_now() > times * hak_max_size(hak_span_pool.live_spans, hak_span_pool.peak_spans) + spans;
+/* Far more is accessible than was ever in use. */
+#define ROOMY_TIMES 2
+static bool is_roomy(size_t spans) {
+  return accessible_now() > ROOMY_TIMES * hak_span_pool.peak_spans + spans;
 }
 
-/* Of a chunk: huge pages that are free and went whole, so many beside each other that asking for them costs few mappings. */
-#define WHOLE_RANGE_PAGES 4
-static uint32_t whole_free_pages(const hak_chunk *c) {
-  uint32_t whole = 0;
-  for (unsigned page = 0; page < HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS; page++) {
-    size_t w = page * HAK_HUGE_PAGE_SPANS / 64;
-    uint64_t all = hak_spans_of((uint32_t)1 << page, w), used = ~c->free[w] | c->dirty[w];
-    whole |= (uint32_t)((used & all) == 0) << page;
-  }
-  whole &= ~c->split_pages;
-  uint32_t starts = whole;
-  for (unsigned i = 1; i < WHOLE_RANGE_PAGES; i++) starts &= whole >> i;
-  whole = 0;
-  for (unsigned i = 0; i < WHOLE_RANGE_PAGES; i++) whole |= starts << i;
-  return whole;
-}
-
-static void ask_for_huge_pages(hak_region *r, size_t chunk, uint32_t pages) {
-  for (uint32_t left = pages; left != 0;) {
-    unsigned first = hak_ctz64(left), count = hak_ctz64(~(uint64_t)(left >> first));
-    hak_os_huge_pages(hak_region_address(r, chunk * HAK_CHUNK_SPANS + first * HAK_HUGE_PAGE_SPANS),
-                      count * HAK_HUGE_PAGE);
-    left &= ~(uint32_t)((((uint64_t)1 << count) - 1) << first);
-  }
-}
-
-/* The huge pages of a chunk that are accessible: what is added to the last chunk is asked for as it is added. */
-static uint32_t ready_pages(const hak_region *r, size_t chunk) {
-  size_t spans = hak_min_size(r->ready_spans - chunk * HAK_CHUNK_SPANS, HAK_CHUNK_SPANS);
-  return (uint32_t)(((uint64_t)1 << spans / HAK_HUGE_PAGE_SPANS) - 1);
-}
-
-/* Before the region grows: a chunk that has become small, and is free and clean for the greater part by now. Without it a
- * program that gives memory back and takes it again would have new chunks for ever, and pay for their tables. */
-#define WHOLE_PAGES_LEAST (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS / 2)
-static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, found *out) {
-  /* Among chunks of small pages, this search finds those that may become huge. */
-  hak_chunk_search whole = s;
-  s.region = whole.region = r;
-  s.search = whole.search = HAK_SEARCH_INTACT;
-  whole.huge = false;
-  whole.spans = hak_max_size(s.spans, WHOLE_RANGE_PAGES * HAK_HUGE_PAGE_SPANS);
+/* Before the region grows: a chunk that has become small, and is free and clean by now. Without it a program that gives memory back and
+ * takes it again would have new chunks for ever, and pay for their tables. */
+static hak_span *take_by_enabling_huge(hak_chunk_search s, hak_region *r, bool *zeroed) {
+  hak_chunk_search whole = {.region = r, .search = HAK_SEARCH_FREE, .spans = HAK_CHUNK_SPANS, .align = 1};
   size_t n = r->populated ? 0 : hak_region_chunks(r), longest;
+  s.region = r;
+  s.search = HAK_SEARCH_FREE;
   for (size_t i = 0; (i = hak_chunk_index_next(&whole, i, n)) < n; i++) {
     hak_chunk *c = &r->chunks[i];
-    uint32_t pages = c->no_huge ? whole_free_pages(c) : 0;
-    size_t bit = HAK_CHUNK_SPANS;
-    if (hak_popcount64(pages) >= WHOLE_PAGES_LEAST) {
-      c->no_huge_pages = ready_pages(r, i) & ~pages;
-      bit = find_range(&s, i, &longest);
-    }
-    if (bit == HAK_CHUNK_SPANS) {
-      c->no_huge_pages = 0;
-      hak_chunk_index_lower(&whole, i, 0);
+    if (c->huge || find_range(&whole, i, &longest) == HAK_CHUNK_SPANS) {
+      hak_chunk_index_lower(&whole, i, c->huge ? 0 : longest);
       continue;
     }
+    size_t bit = c->dirty_spans == 0 ? find_range(&s, i, &longest) : HAK_CHUNK_SPANS;
+    if (bit == HAK_CHUNK_SPANS) continue;
     c->huge = true;
-    c->no_huge = false;
     raise_chunk(r, i);
-    ask_for_huge_pages(r, i, pages);
-    return take_at(&s, i, bit, out);
+    hak_os_huge_pages(hak_region_address(r, i * HAK_CHUNK_SPANS), HAK_CHUNK_SPANS << HAK_SPAN_SHIFT);
+    return take_at(&s, i, bit, zeroed);
   }
   return NULL;
 }
 
-/* Spans that are clean, or new. Apart, no more becomes accessible than so many times what was ever in use: else a program whose memory is
- * small blocks and large ones by turns would grow without end. */
-#define APART_TIMES 2
+/* What is added costs tables, a percent of it: where it is roomy, small pages are taken where huge ones were wanted. */
+#define ROOMY_SPANS (8 * HAK_CHUNK_SPANS)
 
-static hak_span *take_clean(hak_chunk_search s, found *out) {
+/* Spans that are clean, or new. Apart, little more becomes accessible than twice what was ever in use: else a program whose memory is
+ * small blocks and large ones by turns would grow without end. */
+static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
   hak_span *span;
   bool huge = s.huge;
-  if (huge && (span = take_from_regions(s, true, HAK_SEARCH_INTACT, out)) != NULL) return span;
-  if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, out)) != NULL) return span;
+  if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   /* Absent spans have tables. Of either kind: they are few, under a limit. */
   if (hak_pool_restore(s.spans, s.align)) {
-    if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, out)) != NULL) return span;
-    if ((span = take_from_regions(s, !huge, HAK_SEARCH_FREE, out)) != NULL) return span;
+    if ((span = take_from_regions(s, huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+    if ((span = take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
   }
   unsigned regions = hak_region_count();
   for (unsigned i = 0; huge && i < regions; i++) {
-    if ((span = take_by_enabling_huge(s, hak_region_at(i), out)) != NULL) return span;
+    if ((span = take_by_enabling_huge(s, hak_region_at(i), zeroed)) != NULL) return span;
   }
-  if (huge && is_roomy(ROOMY_TIMES, ROOMY_SPANS) && (span = take_from_regions(s, false, HAK_SEARCH_FREE, out)) != NULL) return span;
-  for (unsigned i = s.apart && is_roomy(APART_TIMES, HAK_HUGE_PAGE_SPANS) ? regions : 0; i < regions; i++) {
-    if ((span = take_by_growing(s, hak_region_at(i), huge, out)) != NULL) return span;
+  if (huge && is_roomy(ROOMY_SPANS) && (span = take_from_regions(s, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  for (unsigned i = s.apart && is_roomy(HAK_HUGE_PAGE_SPANS) ? regions : 0; i < regions; i++) {
+    if ((span = take_by_growing(s, hak_region_at(i), huge, zeroed)) != NULL) return span;
   }
-  return s.apart && huge ? NULL : take_from_regions(s, !huge, HAK_SEARCH_FREE, out);
+  return s.apart && huge ? NULL : take_from_regions(s, !huge, HAK_SEARCH_FREE, zeroed);
 }
 
 /* Dirty spans of large blocks may have pages that were never touched, or that went before. Slabs take clean ones instead, as long as no
@@ -315,26 +224,26 @@ static hak_span *take_clean(hak_chunk_search s, found *out) {
 static bool may_pass_over(size_t spans) {
   const hak_pool *pool = &hak_span_pool;
   if (pool->dirty_spans < spans) return false; /* there is none */
-  size_t most = hak_max_size(pool->live_spans, pool->peak_spans) / PASSED_PART + PASSED_LEAST;
+  size_t most = pool->peak_spans / PASSED_PART + PASSED_LEAST;
   return !hak_budget_limited() && !hak_budget_targeted() && pool->passed_over + spans <= most;
 }
 
-static hak_span *take_locked(hak_chunk_search s, found *out) {
+static hak_span *take_locked(hak_chunk_search s, bool *zeroed) {
   hak_assert_held(&hak_span_pool.lock);
   HAK_ASSERT(s.spans > 0 && s.spans <= HAK_CHUNK_SPANS && hak_is_pow2(s.align));
   hak_chunk_search any = s;
   any.apart = false;
-  hak_span *span = s.apart ? take_dirty(s, out) : NULL;
-  if (span == NULL && s.apart && !s.huge && may_pass_over(s.spans) && (span = take_clean(s, out)) != NULL) hak_span_pool.passed_over += s.spans;
-  if (span != NULL || (span = take_dirty(any, out)) != NULL) return span;
+  hak_span *span = s.apart ? take_dirty(s, zeroed) : NULL;
+  if (span == NULL && s.apart && !s.huge && may_pass_over(s.spans) && (span = take_clean(s, zeroed)) != NULL) hak_span_pool.passed_over += s.spans;
+  if (span != NULL || (span = take_dirty(any, zeroed)) != NULL) return span;
   /* At the limit memory changes hands; none is added. */
   if (hak_budget_limited() && !hak_budget_admits_locked(s.spans)) return NULL;
-  if (s.apart && (span = take_clean(s, out)) != NULL) return span;
-  if ((span = take_clean(any, out)) != NULL) return span;
+  if (s.apart && (span = take_clean(s, zeroed)) != NULL) return span;
+  if ((span = take_clean(any, zeroed)) != NULL) return span;
   hak_region *added = hak_region_add(s.spans + hak_min_size(s.align, HAK_CHUNK_SPANS) - 1);
   if (added == NULL) return NULL;
-  if ((span = take_from_chunks(any, added, false, HAK_SEARCH_FREE, out)) != NULL) return span;
-  return take_by_growing(any, added, false, out);
+  if ((span = take_from_chunks(any, added, false, HAK_SEARCH_FREE, zeroed)) != NULL) return span;
+  return take_by_growing(any, added, false, zeroed);
 }
 
 static void set_codes(hak_region *r, size_t first, size_t spans, unsigned code) {
@@ -354,22 +263,18 @@ static void mark_large(hak_region *r, size_t index, size_t spans) {
 }
 
 hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool dense, bool *zeroed) {
-  found out = {0};
   HAK_ASSERT(spans > 0 && spans <= HAK_CHUNK_SPANS && hak_is_pow2(align) && tags.head != HAK_TAG_NONE && tags.head_code != HAK_CODE_NONE);
   hak_chunk_index_prepare();
   hak_lock_take(&hak_span_pool.lock);
   bool huge = dense && hak_span_pool.live_spans + spans > hak_span_pool.huge_from_spans;
   bool shared = is_shared(tags.head);
   bool apart = shared && align == 1 && !hak_os_single_threaded(); /* who is alone does not wait for itself */
-  hak_span *span = take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = apart}, &out);
-  hak_region *r = NULL;
-  size_t index = 0;
+  hak_span *span = take_locked((hak_chunk_search){.spans = spans, .align = align, .huge = huge, .apart = apart}, zeroed);
   if (span != NULL) {
-    r = hak_pool_region_of(span);
-    index = hak_region_span_index(r, span);
+    hak_region *r = hak_pool_region_of(span);
+    size_t index = hak_region_span_index(r, span);
     if (!shared) mark_large(r, index, spans);
     hak_takes_large |= !shared;
-    *zeroed = out.zeroed;
     span->start = (uintptr_t)hak_region_address(r, index);
     span->span_count = (uint16_t)spans;
     hak_store_relaxed(&span->tag, tags.head);
@@ -379,8 +284,6 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     hak_add_single(&hak_os_stats.alloc, 1);
   }
   hak_lock_drop(&hak_span_pool.lock);
-  if (HAK_UNLIKELY(out.wakes_first)) wake_huge_page(r, index);
-  if (HAK_UNLIKELY(out.wakes_last)) wake_huge_page(r, index + spans - 1);
   return span;
 }
 

@@ -52,9 +52,8 @@ bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due);
 void hak_pool_set_epoch(uint32_t epoch);
 uint32_t hak_pool_epoch(void);
 
-/* Which dirty free extents are worth a call: any, those of so many spans, or only what fills huge pages. */
-typedef enum hak_worth { HAK_ANY_RANGE, HAK_LONG_RANGES, HAK_WHOLE_PAGES } hak_worth;
-#define HAK_LONG_RANGE_SPANS 4
+/* Which dirty free extents are worth a call: any, or only what fills huge pages. */
+typedef enum hak_worth { HAK_ANY_RANGE, HAK_WHOLE_PAGES } hak_worth;
 /* For reclaim/: claims one of the chunk (removed from the free map so nobody takes it). Returns how many of its spans are
  * dirty; 0: there is none … */
 size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
@@ -63,10 +62,8 @@ size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_s
 typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_MUZZY /* given back lazily */, HAK_PAGES_PURGED } hak_pages;
 void hak_pool_unclaim(hak_region *region, size_t first, size_t count, hak_pages pages);
 /* Makes a chunk one of small pages, when part of a huge page of it has gone: the kernel would put it back, in time, with all
- * the memory around it. Caller holds no lock. */
+ * the memory around it. Who has huge pages enabled again meanwhile gets small ones. Caller holds no lock. */
 void hak_pool_disable_huge(hak_region *region, size_t chunk_index);
-/* The same of the slab's chunk, where a page of it has been purged and the kernel would. */
-void hak_pool_note_purged_page(const hak_span *span);
 /* In the child of a fork, with the lock held: puts back what other threads had claimed. */
 void hak_pool_fork_child(void);
 

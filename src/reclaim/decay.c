@@ -20,15 +20,9 @@ _Static_assert(STEPS % SLAB_STEPS == 0, "a decay time has whole rounds of slabs"
 #define REFAULT_MOST (32 * HAK_MIB) /* and so much is worth it up to this part of what the program holds: */
 #define REFAULT_HELD_PART 8
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
-#define NEAR_MS 250                 /* decay time near a target and in lean mode; and a target is looked at as often */
 
-/* Of freed mappings under a limit of the system's. */
-#define KEPT_LIMIT_PART 64
-#define KEPT_LIMITED_BYTES (64 * HAK_MIB)
-#define REACH_LEAST_MS 100 /* a thread that came by within it is awake */
-#define STEP_SPANS (16 * SPANS_PER_MIB) /* half a millisecond, or one */
-/* Where nobody has come by for a decay time the next call may be as far off: so many at once, a fiftieth of that time, and 40 ms at most. */
-#define RESTED_STEPS 4
+/* Where nobody has come by for a decay time the next call may be as far off: so many steps at once, a fiftieth of that time, and 40 ms at
+ * most. */
 #define RESTED_STEPS_MAX 32
 #define RESTED_STEP_MS 64
 
@@ -63,7 +57,7 @@ static uint64_t others_ms; /* when one of them came by last */
 
 uint32_t hak_decay_sleeper;
 size_t hak_decay_goal = SIZE_MAX;
-size_t hak_decay_worth_spans = 2 * SPANS_PER_MIB;
+size_t hak_decay_worth_spans = HAK_BUDGET_DIRTY_LEAST;
 bool hak_decay_kept_due;
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
@@ -90,7 +84,7 @@ static void set_mark(void) {
 
 void hak_decay_start(void) {
   lean_mode = hak_config_lean();
-  base_ms = (uint64_t)hak_config.decay_ms;
+  base_ms = lean_mode ? HAK_DECAY_NEAR_MS : (uint64_t)hak_config.decay_ms;
   hak_store_relaxed(&limited, hak_os_address_space_is_limited() || hak_os_data_is_limited());
   set_mark();
 }
@@ -101,8 +95,8 @@ static bool has_target(void) {
 }
 
 uint64_t hak_decay_ms(void) {
-  if (hak_budget_level() >= HAK_BUDGET_NEAR || lean_mode) return NEAR_MS;
-  return has_target() ? hak_min_size(base_ms, NEAR_MS * STEPS) : base_ms;
+  if (hak_budget_level() >= HAK_BUDGET_NEAR) return HAK_DECAY_NEAR_MS;
+  return has_target() ? hak_min_size(base_ms, HAK_DECAY_NEAR_MS * STEPS) : base_ms;
 }
 
 void hak_decay_wake_helper(void) {
@@ -137,7 +131,7 @@ bool hak_decay_has_work(void) {
 }
 
 /* Of spans. Pages inside slabs go whether the load swings or not: that they were wanted again is no reason to leave spans. */
-static uint64_t refaults_now(void) { return hak_load_relaxed(&hak_span_pool.refault_bytes) - hak_load_relaxed(&hak_span_pool.slab_refault_bytes); }
+static uint64_t refaults_now(void) { return hak_load_relaxed(&hak_span_pool.refault_bytes); }
 static uint64_t purged_now(void) {
   return hak_load_relaxed(&hak_purge_stats.bytes) - hak_load_relaxed(&hak_purge_stats.purged_slab_pages) * hak_os_page_size();
 }
@@ -223,7 +217,7 @@ static bool is_limited(size_t *address_space) {
   *address_space = hak_os_address_space_limit();
   bool now = *address_space != SIZE_MAX || hak_os_data_is_limited() || hak_os_commit_is_limited();
   hak_store_relaxed(&limited, now);
-  hak_store_relaxed(&hak_kept_most, now ? hak_min_size(*address_space, KEPT_LIMITED_BYTES * KEPT_LIMIT_PART) / KEPT_LIMIT_PART : SIZE_MAX);
+  hak_store_relaxed(&hak_kept_no_mappings, now);
   return now;
 }
 
@@ -254,7 +248,7 @@ static void decay_arenas(bool idle, hak_deferred *d) {
   bool over = hak_budget_level() >= HAK_BUDGET_OVER;
   for (uint32_t i = hak_arena_count(); i-- > 0;) hak_arena_shrink(hak_arena_at(i), over || idle, d);
   hak_kept_turn();
-  hak_purge_settle_chunks();
+  hak_purge_settle_chunks(STEPS);
   hak_meta_purge(over || idle);
   withdraw_idle();
 }
@@ -309,7 +303,7 @@ static bool become_looker(void) {
 
 void hak_decay_step(uint64_t now_ms, bool all) {
   if (!become_looker()) return;
-  size_t most = all || hak_budget_near_now() ? SIZE_MAX : STEP_SPANS;
+  size_t most = all || hak_budget_near_now() ? SIZE_MAX : HAK_PURGE_STEP_SPANS;
   if (hak_load_relaxed(&hak_decay_kept_due)) release_kept(now_ms, most == SIZE_MAX ? most : most << HAK_SPAN_SHIFT);
   purge_to_goal(most);
   hak_store_release(&looker, NULL);
@@ -317,13 +311,13 @@ void hak_decay_step(uint64_t now_ms, bool all) {
 
 /* What threads keep that came by no slow path for a decay time; some threads a look, and all after a rest. */
 static void reach_sleepers(uint64_t now_ms, bool rested, hak_deferred *d) {
-  uint64_t ms = hak_max_size(hak_decay_ms(), REACH_LEAST_MS);
+  uint64_t ms = hak_decay_cache_ms();
   if (ms > now_ms) return;
   hak_tcache_reach(now_ms - ms, rested, d);
 }
 
 static size_t rested_spans(uint64_t rest_ms) {
-  return hak_min_size(hak_max_size(rest_ms / RESTED_STEP_MS, RESTED_STEPS), RESTED_STEPS_MAX) * STEP_SPANS;
+  return hak_min_size(rest_ms / RESTED_STEP_MS + 1, RESTED_STEPS_MAX) * HAK_PURGE_STEP_SPANS;
 }
 
 static void look(uint64_t now_ms, hak_deferred *d) {
@@ -349,7 +343,7 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   release_kept(now_ms, 0);
   size_t allowed = allowed_now(passed, idle);
   if (dirty_now() > allowed) hak_store_relaxed(&hak_decay_goal, hak_min_size(allowed, hak_load_relaxed(&hak_decay_goal)));
-  purge_to_goal(idle ? rested_spans(now_ms - last) : STEP_SPANS);
+  purge_to_goal(idle ? rested_spans(now_ms - last) : HAK_PURGE_STEP_SPANS);
   left_dirty = dirty_now();
   unsigned before = looks;
   looks += (unsigned)passed;
@@ -439,7 +433,7 @@ void hak_decay_excess(hak_deferred *d) {
   hak_store_relaxed(&rule_refaults, refaults_now());
   hak_store_relaxed(&rule_bytes, 0);
   hak_store_relaxed(&rule_at_it, true);
-  hak_store_relaxed(&hak_decay_goal, lean_mode ? limit - limit / MARGIN_PART : limit / 2);
+  hak_store_relaxed(&hak_decay_goal, limit / 2);
 }
 
 void hak_decay_for_target(hak_deferred *d) {

@@ -17,8 +17,11 @@
 
 /* Takes the profile's figures from the settings. */
 void hak_decay_start(void);
-/* Milliseconds that memory may stay, now. */
+/* Milliseconds that memory may stay near a target and in memory-lean mode; and a target is looked at as often. */
+#define HAK_DECAY_NEAR_MS 250
+/* Milliseconds that memory may stay, now; and what threads' caches keep, each of which is walked whole. */
 uint64_t hak_decay_ms(void);
+HAK_INLINE uint64_t hak_decay_cache_ms(void) { return hak_max_size(hak_decay_ms(), HAK_DECAY_NEAR_MS); }
 /* Called at the end of slow paths, with no lock held: where a look is due, takes it, with a step, and returns true. */
 bool hak_decay_tick(uint64_t now_ms, hak_deferred *deferred);
 /* While a program works, so much may stay dirty: it is not worth calls, which a program may be forbidden to make

@@ -2,7 +2,6 @@
 
 #include "pool/absent.h"
 
-#define CLAIM_SPANS 256 /* 16 MiB a call: bounds how long a claimed range is missing from the pool */
 #define SLABS_AT_A_TIME 64 /* looked for under one lock */
 
 struct hak_purge_stats hak_purge_stats;
@@ -43,7 +42,7 @@ static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spa
 /* No more than what is asked for, in whole huge pages: the rest may stay for now. */
 static size_t claim_room(size_t keep_spans) {
   size_t dirty = dirty_now(), wanted = dirty > keep_spans ? dirty - keep_spans : 1;
-  return hak_min_size(CLAIM_SPANS, hak_align_up(wanted, HAK_HUGE_PAGE_SPANS));
+  return hak_min_size(HAK_PURGE_STEP_SPANS, hak_align_up(wanted, HAK_HUGE_PAGE_SPANS));
 }
 
 /* One range of the chunk. Returns how many dirty spans went; 0: there is none, or the system refused it. */
@@ -81,27 +80,22 @@ static HAK_TLS bool purging;
 size_t hak_purge_spans(size_t keep_spans, bool lazily) {
   if (purging) return 0;
   purging = true;
-  static const hak_worth worths[] = {HAK_WHOLE_PAGES, HAK_LONG_RANGES, HAK_ANY_RANGE};
-  size_t most = dirty_now(), purged = 0;
-  for (unsigned i = 0; i < sizeof worths / sizeof *worths && purged < most && dirty_now() > keep_spans; i++)
-    purged += purge_pass(keep_spans, most - purged, worths[i], lazily);
+  size_t most = dirty_now(), purged = purge_pass(keep_spans, most, HAK_WHOLE_PAGES, lazily);
+  if (purged < most) purged += purge_pass(keep_spans, most - purged, HAK_ANY_RANGE, lazily);
   hak_add_relaxed(&hak_span_pool.purged_spans, purged);
   purging = false;
   return purged;
 }
 
-/* khugepaged makes a huge page whole of which a part has gone: a chunk with such pages, to which nothing came back for so many
- * epochs, gets ordinary pages. */
-#define SETTLED_EPOCHS 8
-
-void hak_purge_settle_chunks(void) {
+/* khugepaged makes a huge page whole of which a part has gone. */
+void hak_purge_settle_chunks(uint32_t epochs) {
   uint32_t now = hak_pool_epoch();
   for (unsigned i = 0; i < hak_region_count(); i++) {
     hak_region *r = hak_region_at(i);
     size_t end = hak_load_acquire(&r->limit) / HAK_SPAN_SIZE / HAK_CHUNK_SPANS; /* the last one may still grow */
     for (size_t chunk = r->first_span / HAK_CHUNK_SPANS; chunk < end; chunk++) {
       const hak_chunk *c = &r->chunks[chunk];
-      if (hak_load_relaxed(&c->has_split_pages) && now - hak_load_relaxed(&c->epoch) >= SETTLED_EPOCHS) hak_pool_disable_huge(r, chunk);
+      if (hak_load_relaxed(&c->has_split_pages) && now - hak_load_relaxed(&c->epoch) >= epochs) hak_pool_disable_huge(r, chunk);
     }
   }
 }
@@ -192,7 +186,10 @@ static size_t purge_slab(hak_arena *a, unsigned c, hak_span *slab, hak_deferred 
   }
   HAK_SCHEDULE_POINT("purge: blocks advised");
   hak_add_relaxed(&hak_purge_stats.purged_slab_pages, purged / page);
-  if (purged > 0) hak_pool_note_purged_page(slab);
+  if (purged > 0) {
+    hak_region *r = hak_pool_region_of(slab);
+    hak_pool_disable_huge(r, hak_region_span_index(r, slab) / HAK_CHUNK_SPANS);
+  }
   hak_lock_take(&bin->lock);
   void *twice = unclaim(purged > 0, &d->purge_due);
   hak_lock_drop(&bin->lock);

@@ -13,6 +13,9 @@ struct hak_purge_stats {
 };
 extern struct hak_purge_stats hak_purge_stats;
 
+/* 16 MiB, half a millisecond or one: a call purges no more, so that a claimed range is soon back in the pool, nor does a slow path. */
+#define HAK_PURGE_STEP_SPANS (16 * HAK_MIB / HAK_SPAN_SIZE)
+
 /* Purges dirty spans until at most keep_spans are: whole huge pages first, from the highest address down. `lazily`: the kernel
  * may take its time. Returns how many went. Caller holds no lock. */
 size_t hak_purge_spans(size_t keep_spans, bool lazily);
@@ -21,8 +24,9 @@ size_t hak_purge_spans(size_t keep_spans, bool lazily);
  * (`at_once`), until `wanted` bytes have gone. Returns the bytes. Caller holds no lock. */
 size_t hak_purge_slabs(hak_arena *arena, unsigned round, bool at_once, size_t wanted, hak_deferred *deferred);
 
-/* Once a decay time: chunks of which a part stays purged ask for huge pages no more. Caller holds no lock. */
-void hak_purge_settle_chunks(void);
+/* Once a decay time: chunks of which a part stays purged, and to which nothing came back for `epochs`, ask for huge pages no more. Caller
+ * holds no lock. */
+void hak_purge_settle_chunks(uint32_t epochs);
 
 /* Makes free memory inaccessible, as pool/absent.h says: all of it that lies in long ranges, and what is reserved ahead, or of clean
  * spans what nobody gave back to their chunk for `epochs`. Returns the bytes. Caller holds no lock. */

@@ -32,8 +32,6 @@ static size_t max_reservation;
 #define LIMITED_PART 16
 #define LIMITED_LEAST (4 * HAK_MIB)
 
-/* Spans become accessible in steps of this part of what is, so that what runs off a block soon meets memory that is not: from 256 KiB on. */
-#define STEP_PART 4
 #define FIRST_STEP_SPANS 4
 #define TABLES_STEP_SPANS 64 /* 4 MiB: what a small program ever needs */
 
@@ -216,7 +214,7 @@ static void extend_for(hak_region *r, size_t from, size_t spans) {
 /* At most to the chunk's end. mlockall(MCL_FUTURE) populates what becomes writable: then the steps stay small. */
 static size_t next_step(const hak_region *r) {
   if (r->populated) return FIRST_STEP_SPANS;
-  return hak_max_size((r->ready_spans - r->first_span) / STEP_PART, FIRST_STEP_SPANS);
+  return hak_max_size((r->ready_spans - r->first_span) / HAK_REGION_STEP_PART, FIRST_STEP_SPANS);
 }
 
 bool hak_region_grow(hak_region *r, size_t spans, bool huge) {

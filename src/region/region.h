@@ -41,7 +41,7 @@ typedef struct hak_span {
   uint32_t bumped; /* blocks allocated once, at least; the others follow in address order */
   uint16_t blocks;
   uint8_t class_code;
-  uint8_t list : 3, sparse_since : 5; /* see slab/slab.h, slab/sparse.c */
+  uint8_t list; /* see slab/slab.h */
   uint16_t span_count; /* of the slab or extent */
   uint16_t scan_state; /* slab: what the search for free pages saw last, see slab/sparse.c; extent: large/extent.c */
   uint32_t tag;        /* of the first span: HAK_TAG of arena and page map code; HAK_TAG_NONE once returned */
@@ -51,7 +51,6 @@ typedef struct hak_span {
 typedef struct hak_chunk {
   uint64_t free[HAK_CHUNK_WORDS];
   uint64_t dirty[HAK_CHUNK_WORDS]; /* hold pages; those that are neither dirty nor muzzy read as zero */
-  uint64_t dirty_zero[HAK_CHUNK_WORDS]; /* of the dirty ones: came with a huge page that was touched elsewhere, and read as zero */
   uint64_t muzzy[HAK_CHUNK_WORDS]; /* purged lazily: read as zero or as what they held */
   /* Neither free nor held: their addresses went back to the system. Written under the pool lock before they go, read by any thread. */
   uint64_t absent[HAK_CHUNK_WORDS];
@@ -61,10 +60,8 @@ typedef struct hak_chunk {
   uint32_t absent_spans; /* that are not lost */
   uint32_t free_spans, dirty_spans;
   uint32_t epoch; /* release epoch of the last span returned here */
-  uint32_t split_pages;   /* bit i: of the i-th huge page a part has been purged: it is small pages when touched again */
-  uint32_t no_huge_pages; /* bit i: no huge page was asked for, since a part was in use when the chunk became huge again */
   bool huge;            /* asks for huge pages; from when its first span becomes accessible, until it is made small, and again */
-  bool no_huge;         /* asked for huge pages before, and the kernel has been told that it does not */
+  bool was_huge;        /* asked for huge pages before */
   bool has_split_pages; /* huge, and part of a huge page has been purged; read by any thread */
 } hak_chunk;
 
@@ -118,6 +115,8 @@ unsigned hak_region_count(void);
 /* Adds a region that can hold an extent of `spans`, of as much as there is already at most, so that there are few; NULL when none can be had. */
 hak_region *hak_region_add(size_t spans);
 
+/* Spans become accessible in steps of this part of what is, from 256 KiB on, so that what runs off a block soon meets memory that is not. */
+#define HAK_REGION_STEP_PART 4
 /* Makes more spans accessible: at least `spans`, or what is left of the current chunk; where that chunk is of the other
  * kind, the rest of it, so that the next call begins a chunk of the kind. False: nothing more. Caller holds the pool
  * lock. */

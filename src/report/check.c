@@ -146,7 +146,6 @@ static void check_chunk(const hak_region *r, size_t index, span_totals *totals) 
     free_spans += hak_popcount64(chunk->free[w]);
     dirty_spans += hak_popcount64(chunk->dirty[w]);
     expect((chunk->dirty[w] & ~chunk->free[w]) == 0, "chunk %zu: a held span is marked dirty", index);
-    expect((chunk->dirty_zero[w] & ~chunk->dirty[w]) == 0, "chunk %zu: a zero but dirty span is not dirty", index);
     expect((chunk->muzzy[w] & (~chunk->free[w] | chunk->dirty[w])) == 0, "chunk %zu: a muzzy span is held or dirty", index);
     for (uint64_t word = chunk->free[w]; word != 0; word &= word - 1) {
       size_t span = index * HAK_CHUNK_SPANS + w * 64 + hak_ctz64(word);

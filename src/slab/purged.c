@@ -5,43 +5,22 @@
 _Static_assert((LIVE_MAX << HAK_PURGED_LIVE_SHIFT | GONE_MASK) == UINT16_MAX, "scan_state has room for both");
 _Static_assert(4 * HAK_SPAN_SIZE / 4096 <= GONE_MASK, "and for the pages of the largest slab");
 
-/* When pages went: seconds, as far as ticks have seen them pass, and of those the last bits alone. */
-#define STAMP_EPOCHS 4
-#define STAMP_MASK 0x1fu
-static unsigned stamp_now(void) { return hak_pool_epoch() / STAMP_EPOCHS; }
-
 void hak_slab_note_purged(hak_span *s, size_t pages, unsigned live) {
   HAK_ASSERT(s->list == HAK_PURGED_LIST && pages > 0 && pages <= GONE_MASK);
   s->scan_state = (uint16_t)(pages | hak_min_size(live, LIVE_MAX) << HAK_PURGED_LIVE_SHIFT);
   hak_add_relaxed(&hak_span_pool.purged_slab_pages, pages);
-  s->sparse_since = (uint8_t)(stamp_now() & STAMP_MASK);
 }
 
-/* A purged slab that leaves its list counts as resident; if that is soon, as a refault. After some seconds it is none: that a program
- * comes back to a size is no reason to keep its pages in between. (One in 16 that is older is mistaken for young.) */
-#define LATE_STAMPS 2
-void hak_slab_left_sparse(hak_slab_set *set, hak_span *s) {
-  HAK_ASSERT(s->list == 3 || s->list == HAK_PURGED_LIST);
-  if (s->list != HAK_PURGED_LIST) {
-    HAK_ASSERT(set->sparse > 0);
-    hak_sub_single(&set->sparse, 1);
-    return;
-  }
+/* A purged slab that leaves its list counts as resident. */
+void hak_slab_left_purged(hak_span *s) {
+  HAK_ASSERT(s->list == HAK_PURGED_LIST);
   HAK_ASSERT(hak_load_relaxed(&hak_span_pool.purged_slab_pages) >= (s->scan_state & GONE_MASK));
   hak_sub_relaxed(&hak_span_pool.purged_slab_pages, s->scan_state & GONE_MASK);
-  if (((stamp_now() - s->sparse_since) & STAMP_MASK) < LATE_STAMPS) {
-    size_t again = (s->scan_state & GONE_MASK) * hak_os_page_size();
-    hak_add_relaxed(&hak_span_pool.refault_bytes, again);
-    hak_add_relaxed(&hak_span_pool.slab_refault_bytes, again);
-  }
   s->scan_state = 0;
 }
 
-/* What has come free since is worth another call when half of what was live has, and some pages: a few calls for a slab in
- * all. */
-#define AGAIN_LEAST 4
+/* What has come free since is worth another call when half of what was live has: a few calls for a slab in all. */
 bool hak_slab_stays_purged(const hak_span *s, unsigned free_count) {
   HAK_ASSERT(s->list == HAK_PURGED_LIST && free_count <= s->bumped);
-  unsigned live = s->bumped - free_count;
-  return (live + AGAIN_LEAST) * 2 > hak_slab_live_when_purged(s);
+  return (s->bumped - free_count) * 2 > hak_slab_live_when_purged(s);
 }

@@ -11,8 +11,8 @@ HAK_INLINE unsigned hak_slab_live_when_purged(const hak_span *s) { return (unsig
 
 /* The slab has come to the last list: pages of it are gone while `live` blocks are handed out. */
 void hak_slab_note_purged(hak_span *span, size_t pages, unsigned live);
-/* The slab leaves lists[3] or the last. */
-void hak_slab_left_sparse(hak_slab_set *set, hak_span *span);
+/* The slab leaves it. */
+void hak_slab_left_purged(hak_span *span);
 /* Whether a slab on the last list belongs there still, after blocks came back to it. */
 bool hak_slab_stays_purged(const hak_span *span, unsigned free_count);
 

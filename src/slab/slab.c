@@ -6,14 +6,13 @@
 #include "slab/purged.h"
 
 _Static_assert(HAK_SPAN_SIZE / HAK_GRANULE == HAK_BITMAP_WORDS * 64, "a span's bitmap has a bit for each of its smallest blocks");
-_Static_assert(HAK_NO_LIST >= HAK_FULLNESS_LISTS && HAK_NO_LIST < 1 << 3, "three bits say which list");
 _Static_assert(HAK_PURGED_LIST == HAK_FULLNESS_LISTS - 1, "refills come to it last");
 
 static unsigned next_colour; /* relaxed; any value will do, neighbours should differ */
 
 void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
   HAK_ASSERT(s->list < HAK_FULLNESS_LISTS);
-  if (s->list >= 3) hak_slab_left_sparse(set, s);
+  if (s->list == HAK_PURGED_LIST) hak_slab_left_purged(s);
   if (s->prev != NULL)
     s->prev->next = s->next;
   else
@@ -25,8 +24,7 @@ void hak_slab_unlink(hak_slab_set *set, hak_span *s) {
 
 void hak_slab_link(hak_slab_set *set, hak_span *s, unsigned list) {
   HAK_ASSERT(s->list == HAK_NO_LIST && list < HAK_FULLNESS_LISTS);
-  if (list == 3) hak_add_single(&set->sparse, 1);
-  s->list = (uint8_t)(list & 7);
+  s->list = (uint8_t)list;
   s->prev = NULL;
   s->next = set->lists[list];
   if (s->next != NULL) s->next->prev = s;

@@ -21,8 +21,7 @@ typedef struct hak_slab_set {
   bool sampled; /* its slabs' page map code is HAK_CODE_SAMPLED: none of its blocks is freed into a thread cache */
   uint8_t walk, walk_round; /* times that looks began there, and the round of the last one */
   hak_span *bump_slab; /* the slab whose blocks are not all bumped yet, or NULL */
-  uint32_t slabs;  /* read by any thread */
-  uint32_t sparse; /* slabs on lists[3]; read by any thread */
+  uint32_t slabs; /* read by any thread */
 } hak_slab_set;
 
 HAK_INLINE unsigned hak_slab_free_count(const hak_span *s) { return (unsigned)(s->settled - s->frees_left); }

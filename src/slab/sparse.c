@@ -17,8 +17,7 @@
 #define STEPS_MAX 2048
 #define STEPS_MAX_AT_ONCE (16 * STEPS_MAX)
 /* Half-free slabs have whole pages free only where few blocks lie on a page. */
-#define HALF_FREE_BLOCK_MIN 2048
-#define HALF_FREE_BLOCK_MIN_AT_ONCE 1024
+#define HALF_FREE_BLOCK_MIN 1024
 
 typedef struct search {
   hak_span **out;
@@ -58,7 +57,7 @@ static void look_again(hak_span *s, search *f) {
 static void find_all(hak_slab_set *set, unsigned class_code, search *f) {
   size_t size = hak_class_size(class_code);
   look(set->lists[3], f);
-  if (size >= HALF_FREE_BLOCK_MIN_AT_ONCE) look(set->lists[2], f);
+  if (size >= HALF_FREE_BLOCK_MIN) look(set->lists[2], f);
   look_again(set->lists[HAK_PURGED_LIST], f);
   /* Each free block is a page at least. */
   for (unsigned list = 2; size >= hak_os_page_size() && list-- > 0;) look(set->lists[list], f);

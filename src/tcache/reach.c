@@ -11,16 +11,13 @@
  * models/reach.pml the search.
  *
  * The thief holds the reach lock, for which owners wait, while it plants and copies; it flushes what it took without. */
-#include <limits.h>
 #include <string.h>
 
 #include "tcache/tcache.h"
 
 #define BATCH 32 /* caches that share barriers */
 #define PLANTS 128 /* and magazines; at least as many as there are classes */
-/* Of a call that does not go to the end: half a millisecond each. */
-#define IDLE_BLOCKS 16384
-#define IDLE_LOOKS 1024
+#define IDLE_BLOCKS 16384 /* of a call that does not go to the end: half a millisecond */
 
 hak_lock hak_tcache_reach_lock;
 static const void *robber; /* mark of the thread that has the lock and is at caches; relaxed, right for that thread alone */
@@ -328,12 +325,11 @@ static bool is_asked_for(const hak_tcache *t, uint64_t idle_since_ms) {
 }
 
 /* The next caches from *at on, as many as share barriers; returns how many of their magazines there are to reach into. Moves *at behind them. */
-static unsigned choose(hak_tcache **at, unsigned *looks, uint64_t idle_since_ms) {
+static unsigned choose(hak_tcache **at, uint64_t idle_since_ms) {
   unsigned magazines = 0;
   hak_assert_held(&hak_tcache_reach_lock);
   batch_size = 0;
-  for (hak_tcache *t = *at; t != NULL && *looks > 0 && batch_size < BATCH; *at = t = t->next) {
-    --*looks;
+  for (hak_tcache *t = *at; t != NULL && batch_size < BATCH; *at = t = t->next) {
     if (!is_asked_for(t, idle_since_ms)) continue;
     unsigned n = worth(t);
     if (magazines + n > PLANTS) break;
@@ -348,14 +344,14 @@ static unsigned choose(hak_tcache **at, unsigned *looks, uint64_t idle_since_ms)
 size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *d) {
   haul h = {0};
   hak_tcache *at = to_the_end ? hak_tcache_made() : NULL;
-  bool pinned_too = idle_since_ms == UINT64_MAX, more = true;
-  for (unsigned looks = to_the_end ? UINT_MAX : IDLE_LOOKS; more;) {
+  bool pinned_too = idle_since_ms == UINT64_MAX;
+  for (bool more = true; more;) {
     HAK_SCHEDULE_POINT("reach: looks for caches");
     hak_lock_take(&hak_tcache_reach_lock);
     hak_store_relaxed(&robber, hak_thread_mark());
     if (at == NULL) at = next_by_turn != NULL ? next_by_turn : hak_tcache_made();
-    get_parcels(&h, choose(&at, &looks, idle_since_ms));
-    more = at != NULL && looks > 0;
+    get_parcels(&h, choose(&at, idle_since_ms));
+    more = at != NULL;
     if (batch_size > 0) more &= rob(pinned_too, &h);
     if (!to_the_end) {
       next_by_turn = at;

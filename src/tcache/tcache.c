@@ -10,7 +10,6 @@
 /* And of fenced blocks so much beside. Both are of a thread that runs: four for each arena may have all of it, more share that. */
 #define FENCED_BYTES (4 * HAK_MIB)
 #define RUNNING_OF_AN_ARENA 4
-#define NEAR_PART 8 /* near a target */
 #define BATCH_FIRST 4
 #define SPARES_MAX 16 /* spare metadata blocks of a thread */
 
@@ -35,7 +34,6 @@ static size_t magazine_bytes(unsigned c) { return hak_magazine_usable[c] * hak_c
 
 static size_t share_of(size_t bytes) {
   size_t threads = hak_load_relaxed(&used_count), running = RUNNING_OF_AN_ARENA * (size_t)hak_arena_count();
-  if (HAK_UNLIKELY(hak_budget_near_now())) bytes /= NEAR_PART;
   return threads <= running ? bytes : bytes * running / threads;
 }
 

@@ -229,7 +229,7 @@ TEST(Extents, OfTwoFreesOneIsAccepted) {
                         [=] {
                           if (*accepted != 1) return std::to_string(*accepted) + " frees were accepted";
                           bool purge_due = false;
-                          hak_extent_give(b->first(), &purge_due);
+                          hak_extent_give(hak_region_find(b->first()), b->first(), &purge_due);
                           return check_heap();
                         },
                         check_all_returned};

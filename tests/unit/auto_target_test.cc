@@ -336,14 +336,14 @@ TEST_P(Auto, ALiftedLimitIsNoTarget) {
 TEST_P(Auto, ItSleepsOnlyWhenThereIsRoom) {
   set_limit(1000);
   std::vector<hak_span *> runs = take(780);
-  set_resident(720);
+  set_resident(730);
   epoch();
   ASSERT_TRUE(hak_budget_targeted());
-  give(std::vector<hak_span *>(runs.begin(), runs.begin() + 60));
+  give(std::vector<hak_span *>(runs.begin(), runs.begin() + 50));
   purge_all();
   epoch();
-  EXPECT_TRUE(hak_budget_targeted()) << "between 70 and 75 %";
-  give(std::vector<hak_span *>(runs.begin() + 60, runs.begin() + 100));
+  EXPECT_TRUE(hak_budget_targeted()) << "between 72 and 75 %";
+  give(std::vector<hak_span *>(runs.begin() + 50, runs.begin() + 100));
   purge_all();
   set_resident(680);
   epoch();

@@ -382,12 +382,12 @@ TEST_F(Budget, PagesOfSlabsAreAskedForWhenNothingIsDirty) {
   files.set_resident(322 * MIB);
   EXPECT_TRUE(hak_budget_slab_purge_due());
   size_t wanted = hak_budget_slab_bytes_wanted();
-  EXPECT_EQ(wanted, (322 - 300) * MIB + 320 * MIB / 64);
+  EXPECT_EQ(wanted, (322 - 300) * MIB + 320 * MIB / 32);
   hak_add_relaxed(&hak_span_pool.purged_slab_pages, 4 * MIB / hak_os_page_size());
   hak_budget_slab_bytes_purged();
   EXPECT_FALSE(hak_budget_slab_purge_due()) << "18 MiB are lacking still, and are not asked for again";
   EXPECT_EQ(hak_budget_slab_bytes_wanted(), 0u);
-  take(6);
+  take(12);
   EXPECT_TRUE(hak_budget_slab_purge_due()) << "until there is more";
   hak_add_relaxed(&hak_span_pool.purged_slab_pages, 20 * MIB / hak_os_page_size());
   EXPECT_FALSE(hak_budget_slab_purge_due());
@@ -446,7 +446,7 @@ TEST_F(Budget, NearTheTargetRunsHoldNoPagesBehindTheirBlock) {
     EXPECT_EQ(p[2 * HAK_SPAN_SIZE - 1], target == 0 ? 1 : 0);
     EXPECT_EQ(resident_spans(p, 2 * HAK_SPAN_SIZE), target == 0 ? 2u : 1u);
     ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
-    hak_extent_give(p, &due);
+    hak_extent_give(hak_region_find(p), p, &due);
     s = hak_pool_take(2, 1, HELD_TAGS, false, &zeroed);
   }
 }
@@ -461,7 +461,7 @@ TEST_F(Budget, ATailThatHasGoneIsNotGivenBackAgain) {
   ASSERT_NE(p, nullptr);
   auto calls = [&](size_t size) {
     size_t before = fake_os::count(fake_os::ADVISE);
-    hak_extent_drop_tail(p, size);
+    hak_extent_drop_tail(hak_region_span(hak_region_find(p), p), size);
     return fake_os::count(fake_os::ADVISE) - before;
   };
   EXPECT_EQ(calls(30000), 1u);
@@ -471,7 +471,7 @@ TEST_F(Budget, ATailThatHasGoneIsNotGivenBackAgain) {
   EXPECT_EQ(calls(HAK_SPAN_SIZE), 0u);
   EXPECT_EQ(calls(HAK_SPAN_SIZE - HAK_SPAN_SIZE / 2), 1u) << "the whole run was in use";
   ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
-    hak_extent_give(p, &due);
+    hak_extent_give(hak_region_find(p), p, &due);
 }
 
 // A cached extent may serve a request that needs fewer spans.
@@ -480,12 +480,12 @@ TEST_F(Budget, TheTailOfALargerExtentIsAllThatTheRequestDoesNotReach) {
   char *p = static_cast<char *>(hak_extent_alloc(5 * HAK_SPAN_SIZE, 1, false, &zeroed));
   ASSERT_NE(p, nullptr);
   size_t before = fake_os::count(fake_os::ADVISE);
-  hak_extent_drop_tail(p, 4 * HAK_SPAN_SIZE);
+  hak_extent_drop_tail(hak_region_span(hak_region_find(p), p), 4 * HAK_SPAN_SIZE);
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), before + 1);
-  hak_extent_drop_tail(p, 4 * HAK_SPAN_SIZE);
+  hak_extent_drop_tail(hak_region_span(hak_region_find(p), p), 4 * HAK_SPAN_SIZE);
   EXPECT_EQ(fake_os::count(fake_os::ADVISE), before + 1) << "it has gone";
   ASSERT_EQ(hak_extent_claim(hak_region_find(p), p), HAK_VERDICT_OK);
-  hak_extent_give(p, &due);
+  hak_extent_give(hak_region_find(p), p, &due);
 }
 
 // Under mlockall, for example: asking at every free would cost a system call each.
@@ -600,7 +600,7 @@ TEST_F(Budget, TailsStayWhileThereIsRoom) {
     void *p = hak_extent_alloc(HAK_SPAN_SIZE / 2, 1, false, &zeroed);
     EXPECT_EQ(fake_os::count(fake_os::ADVISE) - before, resident == 91 ? 0u : 1u);
     hak_extent_claim(hak_region_find(p), p);
-    hak_extent_give(p, &due);
+    hak_extent_give(hak_region_find(p), p, &due);
   }
 }
 

@@ -480,16 +480,6 @@ TEST_F(Refaults, LaterThanTwoLooksAreNone) {
   }
 }
 
-// Of pages inside slabs, which go whether the load swings or not.
-TEST_F(Refaults, OfSlabsLeaveNoSpans) {
-  for (int i = 0; i < 3; i++) {
-    hak_add_relaxed(&hak_span_pool.refault_bytes, 50 * HAK_MIB);
-    hak_add_relaxed(&hak_span_pool.slab_refault_bytes, 50 * HAK_MIB);
-    pass_decay_time();
-  }
-  EXPECT_FALSE(swings());
-}
-
 // Refaults are judged while all is in use as well as while all is free.
 TEST_F(Refaults, ALoadSwingsHoweverItIsJudged) {
   refault(60);

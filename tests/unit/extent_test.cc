@@ -24,7 +24,7 @@ class Extent : public testing::Test {
   unsigned code(const void *p) { return hak_region_code(r, p); }
   hak_verdict free(void *p) {
     hak_verdict verdict = hak_extent_claim(r, p);
-    if (verdict == HAK_VERDICT_OK) hak_extent_give(p, &due);
+    if (verdict == HAK_VERDICT_OK) hak_extent_give(hak_region_find(p), p, &due);
     return verdict;
   }
 
@@ -72,7 +72,7 @@ TEST_F(Extent, OfTwoFreesOneIsTold) {
   EXPECT_EQ(hak_extent_claim(r, p), HAK_VERDICT_OK);
   EXPECT_EQ(code(p), unsigned(HAK_CODE_EXTENT_FREED));
   EXPECT_EQ(hak_extent_claim(r, p), HAK_VERDICT_FREE_MEMORY) << "before it is the pool's";
-  hak_extent_give(p, &due);
+  hak_extent_give(hak_region_find(p), p, &due);
   EXPECT_EQ(hak_extent_claim(r, p), HAK_VERDICT_FREE_MEMORY) << "and afterwards";
   EXPECT_EQ(hak_span_pool.live_spans, 0u);
 }

@@ -96,10 +96,11 @@ TEST_F(WholeSpans, ReallocGrowsInPlaceAsAnExtent) {
 TEST_F(WholeSpans, NoExtentIsMadeOfWhatIsNoBlock) {
   auto *p = static_cast<char *>(hakmem_malloc(200000));
   unsigned c = code_of(p) - 1;
-  EXPECT_FALSE(hak_arena_make_extent(p + 4096, c));
-  EXPECT_FALSE(hak_arena_make_extent(p, c - 1)) << "of another class";
-  EXPECT_TRUE(hak_arena_make_extent(p, c));
-  EXPECT_FALSE(hak_arena_make_extent(p, c)) << "it is one";
+  hak_span *s = hak_region_span(hak_region_find(p), p);
+  EXPECT_FALSE(hak_arena_make_extent(s, p + 4096, c));
+  EXPECT_FALSE(hak_arena_make_extent(s, p, c - 1)) << "of another class";
+  EXPECT_TRUE(hak_arena_make_extent(s, p, c));
+  EXPECT_FALSE(hak_arena_make_extent(s, p, c)) << "it is one";
   hakmem_free(p);
 }
 
