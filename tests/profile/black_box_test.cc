@@ -1,7 +1,12 @@
 // When a profile is due near a limit, on made-up figures of the system and of what is in use.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fake_files.h"
@@ -144,6 +149,46 @@ TEST_F(BlackBox, AChildBeginsAnew) {
   EXPECT_FALSE(look());
   hak_black_box_start(nullptr);
   EXPECT_TRUE(look());
+}
+
+// --- with the profile's thread ---
+
+TEST(BlackBoxThreads, SeveralMeetTheLimitAtOnce) {
+  FakeFiles files;  // which have no cgroup
+  char folder[] = "/tmp/hakmem-black-box-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  snprintf(hak_config.heap_profile_prefix, sizeof hak_config.heap_profile_prefix, "%s/p", folder);
+  hak_config.heap_profile_near_limit = 2;
+  hak_config.heap_profile_format = 2;
+  hak_config.limit = 128 * MIB;
+  hakmem_free(hakmem_malloc(1));
+  ASSERT_EQ(hakmem_option_set("HEAP_PROFILE_MOST", 0), 0);
+  ASSERT_EQ(hakmem_profile_start(65536), 0);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; i++) {
+    threads.emplace_back([] {
+      for (size_t held = 0; held < 27 * MIB; held += 30000) hakmem_malloc(30000);
+    });
+  }
+  for (std::thread &t : threads) t.join();
+  std::vector<std::string> names;
+  // What is written now has counted already as written.
+  for (int tries = 0; tries < 3000 && (names.empty() || hak_black_box_is_due()); tries++) {
+    names.clear();
+    for (const auto &entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().extension() == ".json") names.push_back(entry.path());
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ASSERT_FALSE(names.empty());
+  EXPECT_LE(names.size(), 3u) << "the oldest goes when the next one is whole";
+  for (const std::string &name : names) {
+    std::stringstream text;
+    text << std::ifstream(name).rdbuf();
+    std::string whole = text.str();
+    if (!whole.empty()) EXPECT_EQ(whole.substr(whole.size() - 2), "}\n") << name;  // it may have gone meanwhile
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
 }
 
 // --- which limit ---
