@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/black_box.h"
 #include "api/own_threads.h"
 #include "api/samplers.h"
 #include "config/config.h"
@@ -18,7 +19,9 @@
 #define PAGE_BYTES (64 * HAK_MIB) /* of a file in memory, as large as it is needed */
 #define ANSWER_AT ((size_t)4096)
 #define PERIOD_MS 100 /* of looks at the clock, the signal's word and what is live */
+#define LIMITS_MS 1000 /* and at the system's limits, some fifteen files; samples see what grows between two */
 #define PATH_BYTES 4096
+#define NEAR_FILES_MOST 64 /* as the option says */
 
 /* Where `hakmem profile PID` reads: a sealed memfd `hakmem-profile`, little-endian, open to whoever may read /proc/PID/fd. The
  * reader maps it shared and calls FUTEX_WAKE (not private) on the sequence every 50 ms, until that is another even number. Then it
@@ -42,14 +45,49 @@ static unsigned files; /* written so far; relaxed */
 
 /* --- files --- */
 
-static void write_file(void) {
+static void path_of(unsigned number, char path[PATH_BYTES]) {
   static const char *const endings[] = {"heap", "heap", "json", "pb"};
-  hak_profile_format format = (hak_profile_format)hak_config.heap_profile_format;
+  snprintf(path, PATH_BYTES, "%s.%d.%u.%s", hak_config.heap_profile_prefix, hak_os_pid(), number, endings[hak_config.heap_profile_format]);
+}
+
+/* 0 or an errno value, which is said unless it is the `known` one. */
+static int write_numbered(unsigned number, int known) {
   char path[PATH_BYTES];
-  unsigned number = hak_add_relaxed(&files, 1);
-  snprintf(path, sizeof path, "%s.%d.%u.%s", hak_config.heap_profile_prefix, hak_os_pid(), number, endings[format]);
-  int error = hak_heap_profile_write(path, format);
-  if (error != 0) hak_print("hakmem: HAKMEM_HEAP_PROFILE: %s: %s: not written\n", path, strerror(error));
+  path_of(number, path);
+  int error = hak_heap_profile_write(path, (hak_profile_format)hak_config.heap_profile_format);
+  if (error != 0 && error != known) hak_print("hakmem: HAKMEM_HEAP_PROFILE: %s: %s: not written\n", path, strerror(error));
+  return error;
+}
+
+static void write_file(void) { write_numbered(hak_add_relaxed(&files, 1), 0); }
+
+/* By the thread. */
+static struct near_files {
+  unsigned kept[NEAR_FILES_MOST]; /* their numbers, a ring of as many as are to be kept; 0: none yet */
+  unsigned next;
+  int error; /* of the last one */
+  uint64_t looked_ms;
+} near_files;
+
+/* The oldest one goes when the new one is whole. */
+static void write_near(void) {
+  char path[PATH_BYTES];
+  unsigned number = hak_add_relaxed(&files, 1), *oldest = &near_files.kept[near_files.next];
+  if ((near_files.error = write_numbered(number, near_files.error)) != 0) return;
+  path_of(*oldest, path);
+  if (*oldest != 0) hak_os_unlink(path);
+  *oldest = number;
+  near_files.next = (near_files.next + 1) % (unsigned)hak_config.heap_profile_near_limit;
+}
+
+static bool keep_near(void) {
+  uint64_t now_ms = hak_os_now_ms();
+  if (hak_config.heap_profile_near_limit == 0 || (!hak_black_box_is_due() && now_ms - near_files.looked_ms < LIMITS_MS)) return false;
+  near_files.looked_ms = now_ms;
+  bool due = hak_black_box_look(now_ms);
+  if (due) write_near();
+  hak_black_box_done();
+  return due;
 }
 
 /* --- the page --- */
@@ -84,8 +122,11 @@ static void on_signal(int number) {
   hak_store_relaxed(&signal_pending, 1);
 }
 
-static bool looks_at_the_clock(void) {
-  return hak_main_has_ended() || hak_config.heap_profile_signal != 0 || hak_config.heap_profile_seconds != 0 || hak_config.heap_profile_growth != 0;
+/* 0: it waits until it is woken. */
+static uint32_t period_ms(void) {
+  if (hak_main_has_ended() || hak_config.heap_profile_signal != 0 || hak_config.heap_profile_seconds != 0 || hak_config.heap_profile_growth != 0)
+    return PERIOD_MS;
+  return hak_config.heap_profile_near_limit != 0 ? LIMITS_MS : 0;
 }
 
 static uint32_t nobody; /* where there is no page */
@@ -112,7 +153,8 @@ static void *serve(void *unused) {
     if (hak_main_has_ended()) hak_store_relaxed(&seen_main_end, 1);
     hak_end_if_alone();
     uint32_t *word = bell();
-    if (hak_os_futex_wait_shared(word, *word, looks_at_the_clock() ? PERIOD_MS : 0) && page != NULL) answer();
+    bool woken = !hak_black_box_is_due() && hak_os_futex_wait_shared(word, *word, period_ms());
+    if (!keep_near() && woken && page != NULL) answer();
     if (hak_exchange_acquire(&signal_pending, 0) != 0) write_file();
     if (every_ms != 0 && hak_os_now_ms() >= due_ms) {
       write_file();
@@ -127,11 +169,13 @@ static void *serve(void *unused) {
 }
 
 static void start_serving(void) {
+  near_files = (struct near_files){0};
+  hak_black_box_start(bell());
   int error = hak_thread_of_ours(serve);
   running = error == 0;
-  if (!running)
-    hak_print("hakmem: HAKMEM_HEAP_PROFILE: no thread (%s): profiles are written at exit and by hakmem_profile_dump alone\n",
-              strerror(error));
+  if (running) return;
+  hak_black_box_start(NULL);
+  hak_print("hakmem: HAKMEM_HEAP_PROFILE: no thread (%s): profiles are written at exit and by hakmem_profile_dump alone\n", strerror(error));
 }
 
 void hak_profiler_start(void) {
@@ -155,6 +199,7 @@ void hak_profiler_fork_child(bool restart) {
   hak_store_relaxed(&seen_main_end, 0);
   bool ran = running;
   running = false;
+  hak_black_box_start(NULL);
   if (ran && restart) start_serving(); /* the signal's handler is the child's already */
 }
 

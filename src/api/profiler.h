@@ -1,6 +1,6 @@
-/* When a heap profile is written: at exit, on a signal, every so often, when memory has grown, when `hakmem profile PID` asks, and by
- * hakmem_profile_dump. A thread of the library waits for all but the first and the last, so that a process at rest answers too, and no
- * thread of the program is held up by a file. */
+/* When a heap profile is written: at exit, on a signal, every so often, when memory has grown, near a limit, when `hakmem profile PID`
+ * asks, and by hakmem_profile_dump. A thread of the library waits for all but the first and the last, so that a process at rest answers too,
+ * and no thread of the program is held up by a file, but near a limit (api/black_box.h). */
 #ifndef HAK_API_PROFILER_H
 #define HAK_API_PROFILER_H
 

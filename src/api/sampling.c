@@ -1,10 +1,17 @@
 #include "api/sampling.h"
 
+#include "api/black_box.h"
 #include "api/forbid.h"
 #include "api/slow_exit.h"
 #include "api/trailer.h"
 #include "guard/sample.h"
 #include "os/os.h"
+
+static bool note_alloc(void *p, void *companion, size_t size, double probability) {
+  bool noted = hak_profile_note_alloc(p, companion, size, probability);
+  hak_black_box_note_growth();
+  return noted;
+}
 
 /* A block in a slab of sampled ones, and for one that would share its pages another in its place: what that pins the
  * profile can tell. */
@@ -16,7 +23,7 @@ static void *profiled_block(hak_tcache *t, unsigned c, size_t size, double proba
   }
   size_t block_size = hak_class_size(c);
   void *companion = t != NULL && block_size < hak_os_page_size() ? hak_tcache_alloc(t, c, d) : NULL;
-  if (hak_profile_note_alloc(p, companion, size, probability)) return p;
+  if (note_alloc(p, companion, size, probability)) return p;
   hak_arena_free(p, c, d);
   return companion;
 }
@@ -27,7 +34,7 @@ void *hak_sampled_alloc(hak_due due, hak_tcache *t, unsigned c, size_t size, siz
   void *p = due.guard ? hak_sample_alloc(size - HAK_TRAILER_BYTES_BUILT, align) : NULL;
   if (!due.profile) return p;
   if (p == NULL) return profiled_block(t, c, size, due.probability, d);
-  hak_profile_note_alloc(p, NULL, size, due.probability);
+  note_alloc(p, NULL, size, due.probability);
   return p;
 }
 
@@ -35,7 +42,7 @@ void hak_sampled_count_large(void *p, size_t size) {
   if (HAK_LIKELY(hak_count_request(size))) return;
   hak_due due = hak_count_end(size);
   if (due.forbidden) hak_forbid_report("allocation", NULL, size);
-  if (due.profile) hak_profile_note_alloc(p, NULL, size, due.probability);
+  if (due.profile) note_alloc(p, NULL, size, due.probability);
 }
 
 static void end_sample(void *p, unsigned c, hak_deferred *d) {

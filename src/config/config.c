@@ -290,6 +290,7 @@ bool hak_config_load(char **variables) {
   if (hak_os_has_more_rights()) return true; /* as secure_getenv: a setuid program must not see it */
   for (int pass = 0; pass < PASSES; pass++) apply_pass(variables, pass);
   if (hak_config.front_dump && !hak_config.front_metrics) imply(&hak_config.front_metrics, 1);
+  if (hak_config.heap_profile_near_limit && *origin_of(&hak_config.heap_profile) == HAKMEM_ORIGIN_DEFAULT) imply(&hak_config.heap_profile, 1);
   if (hak_config.map_names == 0) hak_os_leave_unnamed();
   if (hak_config.mem_lean) {
     if (hak_config.prewarm_all != 0) imply(&hak_config.prewarm_all, 0);

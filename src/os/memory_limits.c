@@ -24,8 +24,15 @@ static struct {
   char status[CGROUPS_BYTES]; /* the lines that are read stand behind the list of groups, which may be long */
 } buffers;
 
-static const char *const mounts_v2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-#define MOUNT_V1 "/sys/fs/cgroup/memory"
+/* What the two versions call things, and where they are mounted. */
+typedef struct version {
+  const char *controller, *mounts[2], *limits[2];
+  const char *used, *of_files[2]; /* of_files: lines of memory.stat */
+} version;
+static const version versions[] = {
+    {"", {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}, {"/memory.max", "/memory.high"}, "/memory.current", {"\ninactive_file ", "\nactive_file "}},
+    {"memory", {"/sys/fs/cgroup/memory"}, {"/memory.limit_in_bytes"}, "/memory.usage_in_bytes", {"\ntotal_inactive_file ", "\ntotal_active_file "}},
+};
 
 /* The file's text, ended by 0; its length, 0 when it cannot be read or its name is too long. */
 static size_t read_text(const char *mount, const char *directory, const char *file, char *buf, size_t capacity) {
@@ -107,32 +114,63 @@ static bool find_cgroup(const char *controller, char *out, size_t capacity) {
   return false;
 }
 
-/* The least figure in `file` of the cgroup and all above it. A container may see its host's path, under a mount that
- * begins at its own cgroup: directories that are not there are passed over, and the mount itself comes last. */
-static size_t least_upwards(const char *mount, const char *cgroup, const char *file) {
+typedef void visit_group(const version *v, const char *mount, void *context);
+
+/* Of each version this process's cgroup and all above it, in buffers.directory. A container may see its host's path, under a mount
+ * that begins at its own cgroup: directories that are not there are passed over, and the mount itself comes last. */
+static void each_group(visit_group *visit, void *context) {
   char *directory = buffers.directory;
-  size_t least = SIZE_MAX;
-  memcpy(directory, cgroup, strlen(cgroup) + 1);
-  for (;;) {
-    least = hak_min_size(least, read_number(mount, directory, file));
-    char *slash = strrchr(directory, '/');
-    if (slash == NULL) return least;
-    *slash = '\0';
+  for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++) {
+    const version *v = &versions[i];
+    if (!find_cgroup(v->controller, buffers.cgroup, PATH_BYTES)) continue;
+    for (size_t m = 0; m < 2 && v->mounts[m] != NULL; m++) {
+      memcpy(directory, buffers.cgroup, strlen(buffers.cgroup) + 1);
+      for (char *slash = directory; slash != NULL;) {
+        visit(v, v->mounts[m], context);
+        slash = strrchr(directory, '/');
+        if (slash != NULL) *slash = '\0';
+      }
+    }
   }
 }
 
-static size_t cgroup_limit(void) {
-  char *cgroup = buffers.cgroup;
+static size_t limit_of(const version *v, const char *mount) {
   size_t least = SIZE_MAX;
-  if (find_cgroup("", cgroup, PATH_BYTES)) {
-    for (size_t i = 0; i < sizeof mounts_v2 / sizeof mounts_v2[0]; i++) {
-      least = hak_min_size(least, least_upwards(mounts_v2[i], cgroup, "/memory.max"));
-      least = hak_min_size(least, least_upwards(mounts_v2[i], cgroup, "/memory.high"));
-    }
-  }
-  if (find_cgroup("memory", cgroup, PATH_BYTES))
-    least = hak_min_size(least, least_upwards(MOUNT_V1, cgroup, "/memory.limit_in_bytes"));
+  for (size_t i = 0; i < 2 && v->limits[i] != NULL; i++) least = hak_min_size(least, read_number(mount, buffers.directory, v->limits[i]));
   return least;
+}
+
+static void take_least(const version *v, const char *mount, void *least) { *(size_t *)least = hak_min_size(*(size_t *)least, limit_of(v, mount)); }
+
+static size_t cgroup_limit(void) {
+  size_t least = SIZE_MAX;
+  each_group(take_least, &least);
+  return least;
+}
+
+/* Pages of files that lie on the lists from which the kernel takes them back. */
+static size_t bytes_of_files(const version *v, const char *mount) {
+  size_t bytes = 0;
+  if (read_text(mount, buffers.directory, "/memory.stat", buffers.status, sizeof buffers.status) == 0) return 0;
+  for (size_t i = 0; i < 2; i++) {
+    const char *at = strstr(buffers.status, v->of_files[i]);
+    size_t part = at == NULL ? SIZE_MAX : parse_number(at + strlen(v->of_files[i]));
+    if (part != SIZE_MAX) bytes += part;
+  }
+  return bytes;
+}
+
+typedef struct nearest {
+  size_t machine;
+  hak_os_bound bound;
+} nearest;
+
+static void take_nearest(const version *v, const char *mount, void *context) {
+  nearest *n = context;
+  size_t limit = limit_of(v, mount), used = limit > n->machine || limit == SIZE_MAX ? SIZE_MAX : read_number(mount, buffers.directory, v->used);
+  if (used == SIZE_MAX) return;
+  used -= hak_min_size(used, bytes_of_files(v, mount));
+  n->bound = hak_os_nearer(n->bound, (hak_os_bound){limit, used});
 }
 
 /* Bytes of the line "<field>   1234 kB"; SIZE_MAX where there is none. */
@@ -168,6 +206,14 @@ size_t hak_os_cgroup_limit(void) {
   size_t machine, cgroup;
   read_limits(&machine, &cgroup);
   return cgroup <= machine ? cgroup : SIZE_MAX;
+}
+
+hak_os_bound hak_os_cgroup_nearest(void) {
+  hak_lock_take(&hak_memory_limits_lock);
+  nearest n = {machine_memory(), HAK_OS_UNBOUND};
+  each_group(take_nearest, &n);
+  hak_lock_drop(&hak_memory_limits_lock);
+  return n.bound;
 }
 
 bool hak_os_commit_is_limited(void) {
@@ -225,8 +271,8 @@ static unsigned read_pressure(void) {
   char text[256];
   unsigned hundredths = 0;
   if (find_cgroup("", buffers.cgroup, PATH_BYTES)) {
-    for (size_t i = 0; i < sizeof mounts_v2 / sizeof mounts_v2[0]; i++) {
-      if (read_text(mounts_v2[i], buffers.cgroup, "/memory.pressure", text, sizeof text) > 0 && parse_pressure(text, &hundredths))
+    for (size_t i = 0; i < 2; i++) {
+      if (read_text(versions[0].mounts[i], buffers.cgroup, "/memory.pressure", text, sizeof text) > 0 && parse_pressure(text, &hundredths))
         return hundredths;
     }
   }

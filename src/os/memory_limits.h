@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "os/lock.h"
 
@@ -19,6 +20,17 @@ extern const char *hak_os_files_root;
 size_t hak_os_memory_limit(void);
 /* The cgroups' alone; SIZE_MAX where that is more than the machine has. Some containers are told theirs as the machine's. */
 size_t hak_os_cgroup_limit(void);
+
+/* A limit and what is used of it. */
+typedef struct hak_os_bound {
+  size_t limit, used;
+} hak_os_bound;
+#define HAK_OS_UNBOUND ((hak_os_bound){SIZE_MAX, 0})
+HAK_INLINE size_t hak_os_left(hak_os_bound b) { return b.limit > b.used ? b.limit - b.used : 0; }
+HAK_INLINE hak_os_bound hak_os_nearer(hak_os_bound a, hak_os_bound b) { return hak_os_left(b) < hak_os_left(a) ? b : a; }
+/* Of the process's cgroup and all above it the one that has the least left, where the machine has no less than its limit. All processes
+ * of a group use it; pages of files do not count, as the kernel takes them back before it ends a process. */
+hak_os_bound hak_os_cgroup_nearest(void);
 
 /* Whether the system promises no more memory than it has (vm.overcommit_memory is 2): what is accessible counts then, touched or not. */
 bool hak_os_commit_is_limited(void);

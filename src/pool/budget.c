@@ -394,6 +394,17 @@ void hak_budget_fork_child(void) {
     hak_store_relaxed(&hak_budget_watch, hak_min_size(hak_load_relaxed(&hak_budget_watch), hak_budget_filled_now() + AUTO_FROM));
 }
 
+/* The part of a cgroup is passed over: the cgroup itself is looked at. */
+hak_os_bound hak_budget_nearest(void) {
+  size_t target = hak_load_relaxed(&target_now), limit = (size_t)hak_load_relaxed(&hak_config.limit);
+  int64_t option = hak_load_relaxed(&hak_config.rss_target);
+  hak_os_bound nearest = hak_os_cgroup_nearest();
+  if (target != 0 && option != 0 && option != HAK_SIZE_AUTO) nearest = hak_os_nearer(nearest, (hak_os_bound){target, resident_now()});
+  if (limit != 0) nearest = hak_os_nearer(nearest, (hak_os_bound){limit, hak_budget_held_now() + hak_budget_table_bytes()});
+  nearest.used -= hak_min_size(nearest.used, hak_load_relaxed(&hak_span_pool.dirty_spans) << HAK_SPAN_SHIFT);
+  return nearest;
+}
+
 void hak_budget_state(hak_budget_figures *out) {
   memset(out, 0, sizeof *out);
   out->target = hak_load_relaxed(&target_now);

@@ -43,6 +43,15 @@ typedef struct hak_budget_figures {
 
 void hak_budget_state(hak_budget_figures *out);
 
+/* Bytes of spans and mappings in use, any thread; without dirty spans, with what requests have been given and not touched. */
+HAK_INLINE size_t hak_budget_in_use(void) {
+  return (hak_load_relaxed(&hak_span_pool.live_spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_held_mapped);
+}
+
+/* Of the cgroups' limits, the target and HAKMEM_LIMIT the one that has the least left. Dirty spans do not count as used: they are
+ * purged before a limit is met. Reads files. */
+hak_os_bound hak_budget_nearest(void);
+
 /* --- the limit --- */
 
 HAK_INLINE bool hak_budget_limited(void) { return HAK_UNLIKELY(hak_load_relaxed(&hak_config.limit) != 0); }

@@ -3,7 +3,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
+#include <cstring>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -143,6 +146,74 @@ TEST(Forbid, AThreadMayEndInIt) {
     if (i == 0) caches = sums.caches;
     EXPECT_EQ(sums.caches, caches) << "its cache serves the next one";
   }
+  EXPECT_EQ(hak_heap_check(), 0u);
+}
+
+// Threads that have blocks of many sizes, go in and out of scopes, and end in them: beside a thief, who may take what a cache
+// keeps (docs/locking.md), and who sums up and walks over all. ThreadSanitizer watches; without its barrier the thief takes nothing there.
+struct Kept {
+  unsigned char *p;
+  size_t size;
+  unsigned char fill;
+};
+
+void check(const Kept &k) {
+  for (size_t i = 0; i < k.size; i += 61) ASSERT_EQ(k.p[i], k.fill);
+}
+
+void replace(Kept &k, std::minstd_rand &random) {
+  check(k);
+  hakmem_free(k.p);
+  k.size = random() % (random() % 20 == 0 ? 60000 : 600) + 1;
+  k.fill = static_cast<unsigned char>(random());
+  k.p = static_cast<unsigned char *>(hakmem_malloc(k.size));
+  ASSERT_NE(k.p, nullptr);
+  memset(k.p, k.fill, k.size);
+}
+
+void go_in_and_out(unsigned seed, unsigned rounds) {
+  std::minstd_rand random(seed);
+  std::vector<Kept> kept(200, Kept{nullptr, 0, 0});
+  for (unsigned round = 0; round < rounds; round++) {
+    for (int i = 0; i < 200; i++) replace(kept[random() % kept.size()], random);
+    hakmem_forbid(true);
+    for (const Kept &k : kept) check(k);
+    if (round % 20 == 0) replace(kept[round % 200], random);
+    if (round % 4 == 0) std::this_thread::yield();
+    if (round + 1 < rounds) hakmem_forbid(false);
+  }
+  for (Kept &k : kept) hakmem_free(k.p);
+}
+
+TEST(Forbid, BesideThievesAndWalks) {
+  constexpr unsigned THREADS = 4, ROUNDS = HAKMEM_TEST_SANITIZED ? 40 : 400;
+  std::atomic<bool> stop = false;
+  testing::internal::CaptureStderr();
+  std::thread thief([&] {
+    for (unsigned i = 0; !stop; i++) {
+      hak_deferred d = {};
+      hak_tcache_reach(UINT64_MAX, true, &d);
+      EXPECT_EQ(d.verdict, HAK_VERDICT_OK);
+      if (i % 16 == 0) hakmem_purge();
+    }
+  });
+  std::thread walker([&] {
+    while (!stop) {
+      hak_tcache_sums sums;
+      hak_tcache_sum(&sums);
+      EXPECT_EQ(hak_heap_check(), 0u);
+    }
+  });
+  for (unsigned generation = 0; generation < 3; generation++) {
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < THREADS; i++) threads.emplace_back(go_in_and_out, generation * THREADS + i + 1, ROUNDS);
+    for (std::thread &t : threads) t.join();
+  }
+  stop = true;
+  thief.join();
+  walker.join();
+  std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_NE(text.find("forbidden allocation of "), std::string::npos) << text;
   EXPECT_EQ(hak_heap_check(), 0u);
 }
 

@@ -72,6 +72,14 @@ class Case(unittest.TestCase):
             time.sleep(0.01)
         return (self.folder / name).read_text()
 
+    def small_disk(self, size: str) -> Path:
+        disk = self.folder / "disk"
+        disk.mkdir()
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk], capture_output=True).returncode != 0:
+            self.skipTest("SKIPPED: only root can mount a small file system")
+        self.addCleanup(subprocess.run, ["umount", disk])
+        return disk
+
     def quiet_end(self, s: Subject) -> None:
         self.assertEqual(s.end(), (0, ""))
 
@@ -435,6 +443,111 @@ class Triggers(Case):
         self.assertEqual(len(self.names()), 3)
 
 
+class Near(Case):
+    """HAKMEM_HEAP_PROFILE_NEAR_LIMIT, at HAKMEM_LIMIT. Blocks of two spans: what is held is what is asked for."""
+
+    LIMIT, BLOCK, KEEP = 128 << 20, 131_072 - 4096, 2
+
+    def near(self, keep: int = KEEP, *, on: bool = False, **options) -> Subject:
+        return self.subject(on=on, HAKMEM_HEAP_PROFILE_NEAR_LIMIT=str(keep), HAKMEM_LIMIT=str(self.LIMIT), HAKMEM_HEAP_PROFILE_FORMAT="json",
+                            **EVERY, **options)
+
+    def grow(self, s: Subject, mib: int) -> None:
+        self.assertEqual(s.say(f"alloc {mib * 8} {self.BLOCK}"), 0)
+
+    def numbers(self, pid: int) -> list[int]:
+        return sorted(int(name.split(".")[2]) for name in self.names() if name.startswith(f"p.{pid}.") and name.endswith(".json"))
+
+    def newest_has(self, pid: int, mib: int, after: int = 0) -> int:
+        """Waits until the newest file, with a number above `after`, has so much, but for the last step, and says its number."""
+        until, live = time.monotonic() + 30, -1
+        while max(self.numbers(pid), default=0) <= after or live < mib * 8 * self.BLOCK - (128 - mib) // 4 * (1 << 20) - self.LIMIT // 64:
+            self.assertLess(time.monotonic(), until, f"{live} of {mib}: {self.names()}")
+            time.sleep(0.01)
+            for number in self.numbers(pid)[-1:]:
+                with contextlib.suppress(FileNotFoundError):
+                    live = reading.as_json((self.folder / f"p.{pid}.{number}.json").read_text())["live"]["bytes"]
+        return self.numbers(pid)[-1]
+
+    def test_the_newest_are_kept(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            s = self.near(library=library)
+            self.grow(s, 64)
+            time.sleep(1.2)  # a look
+            self.assertEqual(self.numbers(s.pid), [], "half of the limit is far")
+            last = 0
+            for mib, more in ((98, 34), (106, 8), (112, 6)):
+                self.grow(s, more)
+                last = self.newest_has(s.pid, mib, last)
+            self.quiet_end(s)
+            self.assertEqual(self.numbers(s.pid), [last - 1, last])
+
+    def test_other_files_stay(self) -> None:
+        s = self.near(1, HAKMEM_HEAP_PROFILE_SIGNAL=str(int(signal.SIGUSR2)))
+        s.say("alloc 10 10")
+        os.kill(s.pid, signal.SIGUSR2)
+        self.wait_for(f"p.{s.pid}.1.json")
+        self.grow(s, 104)
+        first = self.newest_has(s.pid, 104)
+        self.grow(s, 8)
+        last = self.newest_has(s.pid, 112, first)
+        self.quiet_end(s)
+        self.assertEqual(self.numbers(s.pid), [1, last])
+
+    def test_switched_off_by_its_own_option(self) -> None:
+        s = self.near(HAKMEM_HEAP_PROFILE="0")
+        self.grow(s, 112)
+        self.assertEqual(len(os.listdir(f"/proc/{s.pid}/task")), 1)
+        s.say("start 1")
+        self.grow(s, 1)
+        self.wait_for(f"p.{s.pid}.1.json")
+        self.quiet_end(s)
+
+    def test_children_keep_their_own(self) -> None:
+        s = self.near(1)
+        self.grow(s, 104)
+        self.newest_has(s.pid, 104)
+        child = s.say(f"fork {112 * 8} {self.BLOCK}")
+        self.newest_has(child, 112)
+        s.say(f"reap {child}")
+        self.quiet_end(s)
+        [kept] = self.numbers(s.pid)
+        self.assertEqual(reading.as_json((self.folder / f"p.{s.pid}.{kept}.json").read_text())["pid"], s.pid)
+
+    def test_what_cannot_be_written_is_said_once(self) -> None:
+        s = self.near(HAKMEM_HEAP_PROFILE_PREFIX=f"{self.folder}/none/p")
+        self.grow(s, 104)
+        line = s.process.stderr.readline()
+        self.assertRegex(line, rf"\Ahakmem: HAKMEM_HEAP_PROFILE: {self.folder}/none/p\.{s.pid}\.1\.json: No such file or directory: not written\n\Z")
+        self.grow(s, 8)
+        time.sleep(0.3)
+        (self.folder / "none").mkdir()
+        self.grow(s, 6)
+        until = time.monotonic() + 30
+        while not list((self.folder / "none").glob("*.json")):
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+        self.assertFalse((self.folder / "none" / f"p.{s.pid}.1.json").exists())
+        self.quiet_end(s)
+
+    def test_a_full_disk(self) -> None:
+        disk = self.small_disk("256k")
+        (disk / "ballast").write_bytes(bytes(252 << 10))
+        s = self.near(HAKMEM_HEAP_PROFILE_PREFIX=f"{disk}/p")
+        s.say("stacks 20")
+        self.grow(s, 104)
+        self.assertRegex(s.process.stderr.readline(), r"\Ahakmem: .*: No space left on device: not written\n\Z")
+        (disk / "ballast").unlink()
+        self.grow(s, 6)
+        self.grow(s, 4)
+        until = time.monotonic() + 30
+        while not (whole := list(disk.glob("*.json"))):
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+        reading.as_json(whole[0].read_text())
+        self.quiet_end(s)
+
+
 class Files(Case):
     def test_errors(self) -> None:
         s = self.subject()
@@ -534,14 +647,6 @@ class Files(Case):
         code, err = s.end()
         self.assertEqual(code, 0)
         self.assertRegex(err, rf"\Ahakmem: HAKMEM_HEAP_PROFILE: {self.folder}/none/p\.{s.pid}\.1\.heap: No such file or directory: not written\n\Z")
-
-    def small_disk(self, size: str) -> Path:
-        disk = self.folder / "disk"
-        disk.mkdir()
-        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk], capture_output=True).returncode != 0:
-            self.skipTest("SKIPPED: only root can mount a small file system")
-        self.addCleanup(subprocess.run, ["umount", disk])
-        return disk
 
     def test_a_full_disk(self) -> None:
         disk = self.small_disk("4k")

@@ -4,6 +4,7 @@
 
 extern "C" {
 #include "api/api.h"
+#include "api/black_box.h"
 #include "api/harden.h"
 #include "api/init.h"
 #include "api/outside.h"

@@ -103,6 +103,43 @@ TEST_F(MemoryLimits, BothVersionsAtOnce) {
   EXPECT_EQ(hak_os_memory_limit(), 256 * MIB);
 }
 
+// --- what is left ---
+
+TEST_F(MemoryLimits, TheGroupWithTheLeastLeft) {
+  EXPECT_EQ(hak_os_cgroup_nearest().limit, SIZE_MAX);
+  files.write("/proc/thread-self/cgroup", "0::/a/b\n");
+  files.write("/sys/fs/cgroup/a/b/memory.max", "536870912\n");
+  EXPECT_EQ(hak_os_cgroup_nearest().limit, SIZE_MAX) << "nobody says what is used";
+  files.write("/sys/fs/cgroup/a/b/memory.current", "104857600\n");
+  hak_os_bound b = hak_os_cgroup_nearest();
+  EXPECT_EQ(b.limit, 512 * MIB);
+  EXPECT_EQ(b.used, 100 * MIB);
+  files.write("/sys/fs/cgroup/a/b/memory.high", "268435456\n");
+  EXPECT_EQ(hak_os_cgroup_nearest().limit, 256 * MIB);
+  files.write("/sys/fs/cgroup/a/memory.max", "1073741824\n");
+  files.write("/sys/fs/cgroup/a/memory.current", "1063256064\n");
+  b = hak_os_cgroup_nearest();
+  EXPECT_EQ(b.limit, 1 * GIB);
+  EXPECT_EQ(b.used, 1014 * MIB);
+  files.write("/sys/fs/cgroup/a/memory.stat", "anon 5\nfile 1\nunevictable 0\ninactive_file 524288000\nactive_file 104857600\n");
+  EXPECT_EQ(hak_os_cgroup_nearest().limit, 256 * MIB) << "pages of files go";
+  files.write("/sys/fs/cgroup/a/b/memory.current", "304857600\n");
+  EXPECT_EQ(hak_os_left(hak_os_cgroup_nearest()), 0u);
+}
+
+TEST_F(MemoryLimits, TheNearestGroupOfVersion1) {
+  files.write("/proc/thread-self/cgroup", "4:memory:/docker/abc\n0::/\n");
+  files.write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  files.write("/sys/fs/cgroup/memory/memory.usage_in_bytes", "8000000000\n");
+  EXPECT_EQ(hak_os_cgroup_nearest().limit, SIZE_MAX) << "more than the machine has";
+  files.write("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "268435456\n");
+  files.write("/sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "209715200\n");
+  files.write("/sys/fs/cgroup/memory/docker/abc/memory.stat", "inactive_file 1\ntotal_rss 4\ntotal_inactive_file 52428800\ntotal_active_file 10485760\n");
+  hak_os_bound b = hak_os_cgroup_nearest();
+  EXPECT_EQ(b.limit, 256 * MIB);
+  EXPECT_EQ(b.used, 140 * MIB);
+}
+
 TEST_F(MemoryLimits, NonsenseIsPassedOver) {
   for (const char *cgroups : {"", "\n", "0", "0:", "0::", ":::::", "4:memory", "4:memory:", "0::no-slash\n", "\n\n0::/a"}) {
     files.write("/proc/thread-self/cgroup", cgroups);
