@@ -229,7 +229,7 @@ c_struct! {
         slabs: u64,
         /// live extents.
         extents: u64,
-        /// freed extents that are kept.
+        /// freed extents on their way to the pool.
         extents_cached: u64,
         /// free, perhaps resident.
         free_dirty: u64,
