@@ -507,7 +507,7 @@ def lab(*arguments: str, **more) -> subprocess.CompletedProcess:
 
 def test_program_without_a_page_keeps_its_output():
     # The tests' stand-in library has no page.
-    found = lab("--after", "0.2", "--", "/bin/sh", "-c", "echo out; sleep 1; echo more; exit 7")
+    found = lab("--after", "0.2", "--", "/bin/sh", "-c", "echo out; sleep 4; echo more; exit 7")
     assert (found.returncode, found.stdout) == (7, "out\nmore\n")
     assert "has no page" in found.stderr
     assert lab("--after", "0.1", "--", "/bin/sleep", "0.5").returncode == 1
