@@ -121,7 +121,8 @@ def test_process_that_has_ended_is_told_as_such(command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_nobody_is_told_to_set_what_is_set(leaves, command):
+def test_nobody_is_told_to_set_what_is_set(leaves, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with started(str(leaves)) as process:
         found = hakmem(*command, str(process.pid))
         path = stats_page.page_file(process.pid)
