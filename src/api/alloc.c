@@ -57,7 +57,7 @@ static void *alloc_large(size_t size, size_t align, bool zeros, bool *zeroed) {
   *zeroed = false;
   void *p = HAK_HARD(GUARDS) ? NULL : hak_large_reuse(size, align);
   if (p == NULL) {
-    hak_slow_entry(true); /* gives a full pool what is kept and did not fit */
+    hak_slow_entry(true); /* gives a full pool what caches and depots hold */
     p = hak_large_alloc(size, align, zeros, zeroed);
   }
   if (HAK_UNLIKELY(p == NULL)) {

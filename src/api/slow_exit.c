@@ -59,7 +59,7 @@ void hak_slow_exit(hak_deferred *d) {
     looked = hak_decay_tick(now_ms, d);
     hak_outside_look(now_ms);
   }
-  /* Blocks in depots, and kept ones, do not count for the mark: the helper purges them. */
+  /* Depots and kept mappings do not count towards the mark: the helper purges them. */
   if (hak_decay_idle_bytes() != 0) hak_decay_wake_helper();
   keep_to_target(d);
   if (HAK_UNLIKELY(d->purge_due)) hak_decay_excess(d);

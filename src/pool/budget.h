@@ -89,7 +89,7 @@ HAK_INLINE bool hak_budget_targeted(void) { return HAK_UNLIKELY(hak_load_relaxed
  * is unmapped, but at once when it is advised that the piece is free. */
 HAK_INLINE bool hak_budget_of_group(void) { return hak_budget_targeted() && hak_load_relaxed(&hak_config.rss_target) < 0; }
 
-/* What depots, or kept extents, may hold instead of `most` bytes: of the limit, and of a target, this part, since they count. */
+/* What depots may hold instead of `most` bytes: at most this part of the limit and of a target, since it counts. */
 #define HAK_BUDGET_CACHED_PART 64
 HAK_INLINE size_t hak_budget_cached_most(size_t most) {
   size_t limit = (size_t)hak_load_relaxed(&hak_config.limit);

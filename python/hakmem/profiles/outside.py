@@ -24,7 +24,7 @@ from hakmem.processes.process_memory import plain_errors
 from hakmem.processes.stats_page import name_of
 from hakmem.profiles import profile_page
 from hakmem.profiles.heap_profile import BYTES_MOST, HeapProfile, Mapped, load, mapped, parse
-from hakmem.running.threads import seen_by
+from hakmem.running.threads import is_stopped, program_of, seen_by
 
 # Magic, beat, nothing, rate; sequence, error, address, bytes, milliseconds, nothing.
 WORDS = struct.Struct("<8sIIQIIQQII")
@@ -194,17 +194,6 @@ class Switched(Source):
             return parse(json.dumps(document).encode())
         except ValueError as error:
             raise self.failed(f"its answer cannot be read: {printable(str(error))}") from error
-
-
-def is_stopped(pid: int) -> bool:
-    state = Path(f"/proc/{seen_by(pid)}/stat").read_text(errors="replace")
-    return state.rpartition(")")[2].split()[0] in "Tt"
-
-
-def program_of(pid: int) -> str:
-    with suppress(OSError):
-        return str(Path(f"/proc/{seen_by(pid)}/exe").readlink())
-    return ""
 
 
 def mapping_lines(pid: int) -> list[str]:

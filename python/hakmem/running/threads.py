@@ -8,13 +8,18 @@ from contextlib import suppress
 from pathlib import Path
 
 
+def state_of(thread: int) -> str:
+    """The letter in /proc; X where it is gone."""
+    try:
+        stat = Path(f"/proc/{thread}/stat").read_text(errors="replace")
+    except OSError:
+        return "X"
+    return stat.rpartition(")")[2].split()[0]
+
+
 def has_ended(thread: int) -> bool:
     """Ended, and waited for by nobody yet; of a process's number, its first thread has."""
-    try:
-        state = Path(f"/proc/{thread}/stat").read_text(errors="replace")
-    except OSError:
-        return True
-    return state.rpartition(")")[2].split()[0] in "ZX"
+    return state_of(thread) in "ZX"
 
 
 def seen_by(pid: int) -> int:
@@ -25,6 +30,20 @@ def seen_by(pid: int) -> int:
             threads = sorted(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir())
             return next((each for each in threads if not has_ended(each)), pid)
     return pid
+
+
+def is_stopped(pid: int) -> bool:
+    return state_of(seen_by(pid)) in "Tt"
+
+
+def program_of(pid: int) -> str:
+    """The file a process runs now: it changes when a start script becomes the real program."""
+    try:
+        return str(Path(f"/proc/{seen_by(pid)}/exe").readlink())
+    except PermissionError:
+        raise
+    except OSError:
+        return ""
 
 
 def is_zombie(pid: int) -> bool:

@@ -29,7 +29,7 @@ from elftools.elf.elffile import ELFFile
 from hakmem.plain_text import printable
 from hakmem.running import interruption, programs
 from hakmem.running.handover import handing_over
-from hakmem.running.threads import seen_by
+from hakmem.running.threads import program_of, seen_by
 
 # From <linux/ptrace.h>.
 PTRACE_CONT, PTRACE_DETACH = 7, 17
@@ -306,13 +306,3 @@ def watch(pid: int, counter: Counter, tracer: Tracer, until_end: BinaryIO) -> En
                 pause = LOOK_EACH_S
             select.select([until_end], [], [], pause)
             pause = min(pause * 2, LOOK_EACH_S if tracer.active else LOOK_EACH_MOST_S)
-
-
-def program_of(pid: int) -> str:
-    """The file a process runs now: it changes when a start script becomes the real program."""
-    try:
-        return str(Path(f"/proc/{seen_by(pid)}/exe").readlink())
-    except PermissionError:
-        raise
-    except OSError:
-        return ""
