@@ -56,6 +56,7 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
     *first = chunk_index * HAK_CHUNK_SPANS + dirty.bit;
     dirty_spans = c->dirty_spans;
     hak_pool_mark_taken(r, *first, *count);
+    for (size_t i = 0; i < *count; i++) hak_region_span_at(r, *first + i)->claimer = hak_thread_mark();
     dirty_spans -= c->dirty_spans;
     hak_add_single(&hak_span_pool.claimed_spans, *count);
   }
@@ -115,7 +116,15 @@ bool hak_pool_was_large(const hak_span *span) {
   return (word >> (index % 64) & 1) != 0;
 }
 
-/* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. */
+static bool is_claimed_by_another(hak_region *r, size_t index) {
+  const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
+  size_t bit = index % HAK_CHUNK_SPANS;
+  bool untagged = !hak_bits_has(c->free, bit) && !hak_bits_has(c->absent, bit) && !hak_region_is_guard(index) && hak_region_code_at(r, index) == HAK_CODE_NONE;
+  return untagged && hak_region_span_at(r, index)->claimer != hak_thread_mark();
+}
+
+/* Claimed spans are the only ones that are neither free nor tagged. How far the system had got with them nobody knows. A thread that forks in
+ * a signal handler goes on with the purge that it interrupted, and puts its own back. */
 void hak_pool_fork_child(void) {
   hak_assert_held(&hak_span_pool.lock);
   hak_absent_fork_child();
@@ -123,10 +132,7 @@ void hak_pool_fork_child(void) {
   for (unsigned i = 0; i < hak_region_count() && hak_span_pool.claimed_spans > 0; i++) {
     hak_region *r = hak_region_at(i);
     for (size_t index = r->first_span; index < r->ready_spans; index++) {
-      const hak_chunk *c = &r->chunks[index / HAK_CHUNK_SPANS];
-      size_t bit = index % HAK_CHUNK_SPANS;
-      if (!hak_bits_has(c->free, bit) && !hak_bits_has(c->absent, bit) && !hak_region_is_guard(index) && hak_region_code_at(r, index) == HAK_CODE_NONE)
-        unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
+      if (is_claimed_by_another(r, index)) unclaim_locked(r, index, 1, HAK_PAGES_KEPT);
     }
   }
 }

@@ -34,6 +34,7 @@ typedef struct hak_span {
   union {
     struct hak_span *prev;
     uint64_t asked; /* of an extent: what was asked for, while requests are noted */
+    const void *claimer; /* of a span that a purge has claimed: mark of its thread. Pool lock */
   };
   /* Of `settled` free blocks the slab was on its list; so many frees later, or at once after a take, it is put on another. The
    * number of free blocks is settled - frees_left: a free counts in one instruction. */

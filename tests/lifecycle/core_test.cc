@@ -236,6 +236,30 @@ TEST(Purge, ForkLosesNoSpans) {
   EXPECT_TRUE(allocator_works());
 }
 
+/* As a signal handler may: both copies go on with the purge that it interrupted, and its spans are nobody else's until then. */
+TEST(Purge, WhoForksInItsOwnGoesOn) {
+  static std::atomic<bool> stop{false};
+  static pid_t child = -1;
+  std::thread second([] {
+    while (!stop) sched_yield();
+  });
+  fake_os::set_clock(1000000);
+  for (void *p : sixteen_runs()) hakmem_free(p);
+  fake_os::on_call([](const fake_os::Event &e) {
+    if (e.call != fake_os::ADVISE || e.detail != MADV_DONTNEED || child != -1) return;
+    size_t claimed = hak_span_pool.claimed_spans;
+    child = fork();
+    if (child == 0 && (claimed == 0 || hak_span_pool.claimed_spans != claimed)) _exit(1);
+  });
+  hakmem_malloc_trim(0);
+  bool whole = hak_span_pool.claimed_spans == 0 && hakmem_heap_check() == 0;
+  if (child == 0) _exit(whole && allocator_works() ? 0 : 2);
+  EXPECT_TRUE(whole);
+  EXPECT_EQ(status_of(child), 0);
+  stop = true;
+  second.join();
+}
+
 /* Of slabs whose blocks stayed claimed none would ever be empty. */
 TEST(Purge, ForkLosesNoBlocks) {
   static std::atomic<bool> purging{false}, forked{false};
