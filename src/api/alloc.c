@@ -4,6 +4,8 @@
 
 #include "api/api.h"
 #include "api/forbid.h"
+#include "api/heaps.h"
+#include "api/reclaim.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
@@ -24,8 +26,7 @@ static void wait_for_purges(void) {
   for (unsigned ms = 0; ms < CLAIM_WAITS_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
 }
 
-/* Frees what caches hold, for a caller that is about to fail. */
-static void reclaim(void) {
+void hak_reclaim(void) {
   hak_deferred d = {0};
   bool left;
   hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
@@ -61,7 +62,7 @@ static void *alloc_large(size_t size, size_t align, bool zeros, bool *zeroed) {
     p = hak_large_alloc(size, align, zeros, zeroed);
   }
   if (HAK_UNLIKELY(p == NULL)) {
-    reclaim();
+    hak_reclaim();
     p = finally(hak_large_alloc(size, align, zeros, zeroed));
   }
   hak_slow_exit(&d); /* before the new pages are touched */
@@ -69,7 +70,9 @@ static void *alloc_large(size_t size, size_t align, bool zeros, bool *zeroed) {
 }
 
 void *hak_raw_large(size_t size, size_t align, bool zeros, bool *zeroed) {
-  void *p = alloc_large(size, align, zeros, zeroed);
+  void *p;
+  if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, align, zeroed, &p)) return p;
+  p = alloc_large(size, align, zeros, zeroed);
   if (HAK_LIKELY(p != NULL))
     hak_sampled_count_large(p, size);
   else
@@ -110,7 +113,9 @@ static void *alloc_class(unsigned class_code, size_t size, size_t align) {
   bool zeroed;
   HAK_ASSERT(class_code < HAK_CLASS_COUNT && size <= HAK_SMALL_MAX);
   if (HAK_UNLIKELY(hak_tls.countdown < 0)) {
-    void *drawn = alloc_drawn(class_code, size, align);
+    void *drawn;
+    if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, align, &zeroed, &drawn)) return drawn;
+    drawn = alloc_drawn(class_code, size, align);
     if (drawn != NULL) return drawn;
   }
   if (!HAK_HARD(GUARDS) && HAK_UNLIKELY(size > HAK_SHARED_MAX) && hak_budget_near_now()) return alloc_large(size, align, false, &zeroed);
@@ -122,7 +127,7 @@ static void *alloc_class(unsigned class_code, size_t size, size_t align) {
   note_request(p, class_code, size);
   hak_slow_exit(&d);
   if (HAK_LIKELY(p != NULL)) return p;
-  reclaim();
+  hak_reclaim();
   return finally(alloc_class_from(hak_thread_grown(), class_code, &d));
 }
 

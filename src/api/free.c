@@ -1,18 +1,25 @@
 /* free, below the checks of the hardened build: sorting out, on the slow path, whose block an address is. */
 #include "api/api.h"
 #include "api/forbid.h"
+#include "api/heaps.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
 #include "guard/empty.h"
 #include "guard/foreign.h"
 #include "guard/sample.h"
+#include "heap/cache.h"
 #include "large/dense.h"
 #include "large/huge.h"
 #include "large/extent.h"
 #include "reclaim/decay.h"
 
 static HAK_COLD void free_outside_regions(void *p, const void *caller) {
+  uint32_t owner = hak_huge_owner(p);
+  if (owner != 0) {
+    hak_heap_free_mapping(owner, p);
+    return;
+  }
   hak_forbid_look("free", p, 0);
   hak_sampled_forget(p);
   if (hak_sample_contains(p)) {
@@ -67,6 +74,8 @@ static HAK_NOINLINE void free_slowly(void *p) {
     free_block(p, code - 1);
   else if (code == HAK_CODE_EXTENT)
     free_extent(region, p);
+  else if (code == HAK_CODE_SAMPLED && hak_region_slab_code(region, hak_region_index(region, p)) == HAK_CODE_IN_HEAP)
+    hak_heap_free_block(region, p);
   else if (code == HAK_CODE_SAMPLED)
     hak_forbid_look("free", p, 0), hak_sampled_free(p);
   else if (code == HAK_CODE_EXTENT_BODY)
@@ -81,14 +90,15 @@ HAK_INLINE bool free_in_further(void *p) {
   return HAK_UNLIKELY(r != NULL) && hak_tcache_push_code(p, hak_region_code(r, p));
 }
 
-static bool free_fenced(void *p) {
+static bool free_known(void *p) {
   size_t offset;
   unsigned code = (unsigned)hak_tcache_code(p, &offset);
+  if (code == HAK_CODE_SAMPLED) return !hak_profile_has_samples() && hak_heap_push(p, offset);
   return hak_code_is_class(code) && hak_class_size(code - 1) > HAK_FAST_MAX && hak_tcache_push_fenced(p, code - 1);
 }
 
 HAK_NOINLINE void hak_free_slow(void *p) {
-  if (!free_fenced(p) && !free_in_further(p)) free_slowly(p);
+  if (!free_known(p) && !free_in_further(p)) free_slowly(p);
 }
 
 size_t hak_block_size(const void *p) {
@@ -96,6 +106,7 @@ size_t hak_block_size(const void *p) {
   if (HAK_UNLIKELY(region == NULL)) return hak_sample_contains(p) ? hak_sample_size(p) : hak_huge_size(p);
   unsigned code = hak_region_slab_code(region, hak_region_index(region, p));
   if (HAK_LIKELY(hak_code_is_class(code))) return hak_class_size(code - 1);
+  if (HAK_UNLIKELY(code == HAK_CODE_IN_HEAP)) return hak_heap_size_at(region, p);
   return code == HAK_CODE_EXTENT ? hak_extent_size(region, p) : 0;
 }
 

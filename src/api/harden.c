@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/heaps.h"
 #include "api/held.h"
 #include "api/operators.h"
 #include "api/quarantine.h"
@@ -214,6 +215,11 @@ static bool is_small(size_t size) { return HAK_LIKELY(size <= HAK_SMALL_MAX - TR
 
 void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
   void *p = NULL;
+  bool zeroed;
+  if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, hak_max_size(align, HAK_GRANULE), &zeroed, &p)) {
+    if (p == NULL) errno = ENOMEM;
+    return p;
+  }
   if (HAK_LIKELY(align == 0) && is_small(size) && HAK_LIKELY(size != 0)) {
     if (!HAK_HARD_FAST) hak_count_request(size + TRAILER_BYTES); /* else the entry point has */
     p = take_ready(size, family);
@@ -228,10 +234,16 @@ void *hak_hard_calloc(size_t count, size_t size) {
     errno = ENOMEM;
     return NULL;
   }
+  void *p;
+  if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(bytes, HAK_GRANULE, &zeroed, &p)) {
+    if (p != NULL && !zeroed) memset(p, 0, bytes);
+    if (p == NULL) errno = ENOMEM;
+    return p;
+  }
   if (HAK_UNLIKELY(bytes == 0)) return alloc_slow(0, 0, HAK_FAMILY_MALLOC);
   bool small = is_small(bytes);
   if (small) hak_count_request(bytes + TRAILER_BYTES);
-  void *p = HAK_HARD(ZERO) && bytes <= HAK_ZEROED_BYTES ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
+  p = HAK_HARD(ZERO) && bytes <= HAK_ZEROED_BYTES ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
   if (p == NULL) p = obtain(bytes, 0, HAK_FAMILY_MALLOC, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return p;
@@ -299,6 +311,8 @@ static HAK_NOINLINE void free_outside_regions(void *p, size_t said, hak_family f
   if (hak_sample_contains(p)) { /* which reports the rest itself */
     if (HAK_HARD(CANARY) && block_size != 0)
       check_request(p, block_size, (hak_family)hak_sample_look(p, "at the call"), said, family, "at the call");
+  } else if (block_size != 0 && hak_huge_owner(p) != 0) {
+    /* A heap's: it has no trailer. */
   } else if (block_size != 0) {
     check_block(p, block_size, said, family, "at the call");
   } else {
@@ -318,7 +332,7 @@ void hak_hard_free(void *p, size_t said, hak_family family) {
     free_from_slab(r, p, code - 1, said, family);
   else if (code == HAK_CODE_EXTENT)
     free_extent(r, p, said, family);
-  else if (code == HAK_CODE_SAMPLED)
+  else if (code == HAK_CODE_SAMPLED && hak_region_slab_code(r, hak_region_index(r, p)) != HAK_CODE_IN_HEAP)
     free_sampled(r, p, said, family);
   else
     hak_raw_free(p); /* says what is wrong */
@@ -362,8 +376,15 @@ static hak_family expect_live_empty(const void *p, const char *where) {
   return made;
 }
 
+/* Blocks of heaps have no trailers. */
+static bool is_in_heap(const void *p) {
+  hak_region *r = hak_region_find(p);
+  return r == NULL ? hak_huge_owner(p) != 0 : hak_region_slab_code(r, hak_region_index(r, p)) == HAK_CODE_IN_HEAP;
+}
+
 size_t hak_hard_usable_size(const void *p) {
   if (p == NULL) return 0;
+  if (HAK_UNLIKELY(is_in_heap(p))) return hak_block_size(p);
   if (HAK_UNLIKELY(hak_empty_contains(p))) {
     expect_live_empty(p, "by malloc_usable_size");
     return 0;
@@ -426,6 +447,7 @@ void *hak_hard_realloc(void *p, size_t size) {
     return NULL;
   }
   if (HAK_UNLIKELY(hak_empty_contains(p))) return resize_empty(p, size);
+  if (HAK_UNLIKELY(is_in_heap(p))) return hak_raw_realloc(p, size, NULL);
   live_block b = live_block_at(p, "by realloc");
   if (HAK_UNLIKELY(b.block_size == 0)) {
     report_not_live(p, "by realloc");
@@ -449,7 +471,9 @@ void *hak_hard_realloc(void *p, size_t size) {
     }
   }
   int saved = errno;
+  bool was = hak_heap_suspend();
   void *q = hak_malloc(size);
+  hak_heap_resume(was);
   if (q == NULL && size > b.size && (b.guarded || total > b.block_size)) return NULL;
   if (q == NULL) { /* programs take it that shrinking cannot fail */
     errno = saved;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/heaps.h"
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "guard/foreign.h"
@@ -21,7 +22,9 @@ static HAK_COLD void *not_moved(void *p, size_t old_size, size_t size, int saved
 
 static void *move_block(void *p, size_t old_size, size_t size) {
   int saved = errno;
+  bool was = hak_heap_suspend();
   void *q = hak_raw_malloc(size);
+  hak_heap_resume(was);
   if (q == NULL) return not_moved(p, old_size, size, saved);
   memmove(q, p, hak_min_size(old_size, size)); /* a wrong p, inside a block, is reported by free; until then q may overlap what it reads */
   hak_raw_free(p);
@@ -104,6 +107,8 @@ static void *resize_huge(void *p, size_t old_size, size_t size) {
 }
 
 static void *resize_outside_regions(void *p, size_t size, const void *caller) {
+  uint32_t owner = hak_huge_owner(p);
+  if (owner != 0) return hak_heap_resize(NULL, owner, p, size);
   if (hak_sample_contains(p)) {
     size_t sampled_size = hak_sample_size(p);
     if (sampled_size == 0) hak_sample_free(p); /* no live block: it reports that */
@@ -133,6 +138,7 @@ static HAK_NOINLINE void *resize_slowly(void *p, size_t size, const void *caller
   }
   if (HAK_UNLIKELY(region == NULL)) return resize_outside_regions(p, size, caller);
   unsigned code = hak_region_slab_code(region, hak_region_index(region, p));
+  if (HAK_UNLIKELY(code == HAK_CODE_IN_HEAP)) return hak_heap_resize(region, 0, p, size);
   if (HAK_LIKELY(hak_code_is_class(code))) {
     size_t block_size = hak_class_size(code - 1);
     if (stays(block_size, size)) return p;
@@ -148,7 +154,9 @@ static HAK_NOINLINE void *resize_slowly(void *p, size_t size, const void *caller
 
 static HAK_NOINLINE void *malloc_slowly(void *p, size_t old_size, size_t size) {
   int saved = errno;
+  bool was = hak_heap_suspend();
   void *q = hak_malloc_slow(size);
+  hak_heap_resume(was);
   return HAK_LIKELY(q != NULL) ? q : not_moved(p, old_size, size, saved);
 }
 

@@ -38,6 +38,8 @@ void *hak_sampled_alloc(hak_due due, hak_tcache *t, unsigned c, size_t size, siz
   return p;
 }
 
+void hak_sampled_note(void *p, size_t size, double probability) { note_alloc(p, NULL, size, probability); }
+
 void hak_sampled_count_large(void *p, size_t size) {
   if (HAK_LIKELY(hak_count_request(size))) return;
   hak_due due = hak_count_end(size);

@@ -11,6 +11,8 @@
 void *hak_sampled_alloc(hak_due due, hak_tcache *cache, unsigned class_code, size_t size, size_t align, hak_deferred *deferred);
 /* Counts p, no block of a slab, which has been allocated, or resized, with `size` bytes … */
 void hak_sampled_count_large(void *p, size_t size);
+/* p is one that was drawn. */
+void hak_sampled_note(void *p, size_t size, double probability);
 /* … and is about to be freed or resized. */
 HAK_INLINE void hak_sampled_forget(const void *p) {
   void *none;

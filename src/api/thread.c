@@ -4,6 +4,7 @@
 
 #include "api/background.h"
 #include "api/forbid.h"
+#include "api/heaps.h"
 #include "api/outside.h"
 #include "api/own_threads.h"
 #include "api/profiler.h"
@@ -45,6 +46,7 @@ void hak_thread_end(void) {
   hak_deferred d = {0};
   hak_forbid_end();
   if (HAK_HARDENED) hak_quarantine_flush(); /* else nobody could use the blocks before the cache is another thread's */
+  hak_heap_end_thread(&d);
   hak_tcache_detach(&d);
   hak_slow_exit(&d);
   if (!hak_own_threads_see_end()) return;
@@ -200,6 +202,7 @@ static void before_fork(void) {
   hak_lock_take(&start_lock);
   hak_lock_take(&hak_profile_lock);
   hak_tcache_fork_lock();
+  hak_heap_fork_lock();
   hak_purge_fork_lock();
   hak_lock_take(&hak_span_pool.lock);
   hak_lock_take(&hak_meta_lock);
@@ -218,6 +221,7 @@ static void drop_locks(void) {
   hak_lock_drop(&hak_meta_lock);
   hak_lock_drop(&hak_span_pool.lock);
   hak_purge_fork_unlock();
+  hak_heap_fork_unlock();
   hak_tcache_fork_unlock();
   hak_lock_drop(&hak_profile_lock);
   hak_lock_drop(&start_lock);
@@ -260,6 +264,7 @@ static void after_fork_child(void) {
     return;
   }
   hak_purge_fork_child();
+  hak_heap_fork_child();
   hak_tcache_fork_child();
   hak_pool_fork_child();
   hak_meta_fork_child();
@@ -274,7 +279,7 @@ bool hak_fork_may_lock(void) {
   for (size_t i = 0; i < sizeof locks / sizeof locks[0]; i++) {
     if (!hak_lock_comes_free(locks[i])) return false;
   }
-  return hak_tcache_all_locks(hak_lock_comes_free);
+  return hak_tcache_all_locks(hak_lock_comes_free) && hak_heap_all_locks(hak_lock_comes_free);
 }
 
 void hak_fork_register(void) {

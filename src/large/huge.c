@@ -12,6 +12,7 @@
 typedef struct entry {
   void *p; /* NULL: empty; GONE: was used, keep probing */
   size_t bytes;
+  uint32_t owner;
 } entry;
 #define GONE ((void *)1)
 
@@ -33,24 +34,25 @@ static entry *find_locked(const void *p) {
   return NULL;
 }
 
-static void insert_locked(void *p, size_t bytes) {
+static void insert_locked(void *p, size_t bytes, uint32_t owner) {
   hak_assert_held(&hak_huge_lock);
   HAK_ASSERT(table_used < table_capacity && bytes > 0);
   size_t i = slot_of(p, table_capacity);
   while (table[i].p != NULL && table[i].p != GONE) i = (i + 1) & (table_capacity - 1);
   if (table[i].p == NULL) table_used++;
-  table[i] = (entry){p, bytes};
+  table[i] = (entry){p, bytes, owner};
   live_count++;
   live_bytes += bytes;
 }
 
 /* Takes the entry of p out; 0 when there is none. */
-static size_t remove_locked(const void *p) {
+static size_t remove_locked(const void *p, uint32_t *owner) {
   entry *e = find_locked(p);
   if (e == NULL) return 0;
   size_t bytes = e->bytes;
+  *owner = e->owner;
   HAK_ASSERT(live_count > 0 && live_bytes >= bytes);
-  *e = (entry){GONE, 0};
+  *e = (entry){.p = GONE};
   live_count--;
   live_bytes -= bytes;
   return bytes;
@@ -76,11 +78,11 @@ static void *map(size_t bytes, size_t align) {
 }
 
 /* Puts p in, growing the table outside the lock when it is half full. False: no memory for the table. */
-static bool insert(void *p, size_t bytes) {
+static bool insert(void *p, size_t bytes, uint32_t owner) {
   for (;;) {
     hak_lock_take(&hak_huge_lock);
     if ((table_used + 1) * 2 <= table_capacity) {
-      insert_locked(p, bytes);
+      insert_locked(p, bytes, owner);
       hak_lock_drop(&hak_huge_lock);
       return true;
     }
@@ -102,7 +104,7 @@ static bool insert(void *p, size_t bytes) {
       table_used = 0;
       size_t count = live_count, total = live_bytes;
       for (size_t i = 0; i < old_capacity; i++) {
-        if (old[i].p != NULL && old[i].p != GONE) insert_locked(old[i].p, old[i].bytes);
+        if (old[i].p != NULL && old[i].p != GONE) insert_locked(old[i].p, old[i].bytes, old[i].owner);
       }
       live_count = count;
       live_bytes = total;
@@ -118,7 +120,7 @@ static bool insert(void *p, size_t bytes) {
 
 void *hak_huge_adopt(void *p, size_t bytes) {
   HAK_ASSERT(p != NULL && bytes > 0 && bytes % hak_os_page_size() == 0);
-  if (!insert(p, bytes)) {
+  if (!insert(p, bytes, 0)) {
     hak_huge_unmap(p, bytes);
     hak_os_count(&hak_os_stats.huge_fail);
     return NULL;
@@ -142,8 +144,9 @@ void *hak_huge_alloc(size_t size, size_t align, bool zeros) {
 }
 
 bool hak_huge_free(void *p, bool *purge_due) {
+  uint32_t owner = 0;
   hak_lock_take(&hak_huge_lock);
-  size_t bytes = remove_locked(p);
+  size_t bytes = remove_locked(p, &owner);
   hak_lock_drop(&hak_huge_lock);
   if (bytes == 0) return false;
   if (HAK_HARD(GUARDS)) {
@@ -162,6 +165,34 @@ size_t hak_huge_size(const void *p) {
   size_t bytes = e == NULL ? 0 : e->bytes;
   hak_lock_drop(&hak_huge_lock);
   return bytes;
+}
+
+uint32_t hak_huge_owner(const void *p) {
+  hak_lock_take(&hak_huge_lock);
+  const entry *e = find_locked(p);
+  uint32_t owner = e == NULL ? 0 : e->owner;
+  hak_lock_drop(&hak_huge_lock);
+  return owner;
+}
+
+void hak_huge_own(const void *p, uint32_t owner) {
+  hak_lock_take(&hak_huge_lock);
+  entry *e = find_locked(p);
+  if (e != NULL) e->owner = owner;
+  hak_lock_drop(&hak_huge_lock);
+}
+
+void *hak_huge_next_of(uint32_t owner, size_t *place, size_t *bytes) {
+  void *found = NULL;
+  hak_lock_take(&hak_huge_lock);
+  for (; *place < table_capacity && found == NULL; ++*place) {
+    const entry *e = &table[*place];
+    if (e->bytes == 0 || e->owner != owner) continue;
+    found = e->p;
+    *bytes = e->bytes;
+  }
+  hak_lock_drop(&hak_huge_lock);
+  return found;
 }
 
 static bool any_contains(const entry *entries, size_t count, const void *p) {
@@ -214,8 +245,9 @@ static void *remap(void *p, size_t old_bytes, size_t bytes) {
 void *hak_huge_resize(void *p, size_t size) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
   size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  uint32_t owner = 0;
   hak_lock_take(&hak_huge_lock);
-  size_t old_bytes = remove_locked(p);
+  size_t old_bytes = remove_locked(p, &owner);
   hak_lock_drop(&hak_huge_lock);
   if (old_bytes == 0) return NULL;
   /* At each doubling: what it holds tells whether more of it will be dense. */
@@ -228,10 +260,10 @@ void *hak_huge_resize(void *p, size_t size) {
     bytes = old_bytes;
   }
   hak_dense_follow(p, moved, bytes);
-  if (!insert(moved, bytes)) {
+  if (!insert(moved, bytes, owner)) {
     /* No memory for a larger table; the entry that was taken out left room for one more in this one. */
     hak_lock_take(&hak_huge_lock);
-    insert_locked(moved, bytes);
+    insert_locked(moved, bytes, owner);
     hak_lock_drop(&hak_huge_lock);
   }
   if (doubles && !failed) {
@@ -279,11 +311,11 @@ bool hak_huge_next(size_t *place, uintptr_t *address, size_t *bytes, bool *is_ke
   while (!found && !end) {
     hak_lock_take(&hak_huge_lock);
     for (size_t n = 0; n < LISTED_AT_ONCE && !found && !end; n++, ++*place) {
-      entry e = {NULL, 0};
+      entry e = {.p = NULL};
       hak_kept_range r;
       *is_kept = *place < HAK_KEPT_MAX;
       if (*is_kept)
-        e = hak_kept_at(*place, &r) ? (entry){r.p, r.bytes} : e;
+        e = hak_kept_at(*place, &r) ? (entry){r.p, r.bytes, 0} : e;
       else if (*place - HAK_KEPT_MAX < table_capacity)
         e = table[*place - HAK_KEPT_MAX];
       else

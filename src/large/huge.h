@@ -20,6 +20,12 @@ void *hak_huge_adopt(void *p, size_t bytes);
 bool hak_huge_free(void *p, bool *purge_due);
 /* Usable bytes, 0 when p is no huge block of ours. */
 size_t hak_huge_size(const void *p);
+/* Whose heap's it is, as HAK_TAG_OWNER; 0: none's, or no huge block. */
+uint32_t hak_huge_owner(const void *p);
+/* Makes a live block `owner`'s. */
+void hak_huge_own(const void *p, uint32_t owner);
+/* The next block of that owner from *place on, which is 0 at first; NULL: no more. */
+void *hak_huge_next_of(uint32_t owner, size_t *place, size_t *bytes);
 /* Whether p lies inside a huge block. Looks at every block: for diagnosis, not for a fast path. */
 bool hak_huge_contains(const void *p);
 /* What is wrong with freeing p, which is no huge block: HAK_VERDICT_NO_BLOCK_START inside one, HAK_VERDICT_FREE_MEMORY inside

@@ -13,6 +13,7 @@ static const char *const found[] = {
     [HAK_VERDICT_NO_BLOCK_START] = "invalid free: the address is not the start of a block",
     [HAK_VERDICT_FREE_MEMORY] = "invalid or double free: the address lies in free memory",
     [HAK_VERDICT_SIZE_MISMATCH] = "sized free: the size given is not that of the block",
+    [HAK_VERDICT_NO_HEAP] = "invalid heap: it is none, or it was destroyed or deleted before",
     [HAK_VERDICT_KIND_MISMATCH] = "mismatched free: malloc, new and new[] each have a free of their own",
     [HAK_VERDICT_FOREIGN] = "invalid free: no block of hakmem's is there",
     [HAK_VERDICT_OVERFLOW] = "overflow: bytes behind the block were written",

@@ -14,6 +14,7 @@ typedef enum hak_verdict {
   HAK_VERDICT_NO_BLOCK_START,
   HAK_VERDICT_FREE_MEMORY,
   HAK_VERDICT_SIZE_MISMATCH,
+  HAK_VERDICT_NO_HEAP,
   /* found by the hardened build only */
   HAK_VERDICT_KIND_MISMATCH,
   HAK_VERDICT_FOREIGN,

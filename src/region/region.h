@@ -8,7 +8,7 @@
  *
  * Page map: a code a span, or 0 for a span that holds no block. The pool writes it when a span is taken or returned, that is,
  * before a block of the span is handed out and after the last one came back, so whoever legally holds a block reads a settled
- * code with a relaxed load. Tag, in the metadata of a slab's or extent's first span: (arena id + 1) << 8 | code.
+ * code with a relaxed load. Tag, in the metadata of a slab's or extent's first span: owner << 8 | code.
  *
  * The main region is found by one comparison; further ones (small reservations) through a table, the latest and largest first. */
 #ifndef HAK_REGION_REGION_H
@@ -22,6 +22,17 @@
 #define HAK_CHUNK_ORDERS 11 /* alignments of a span to a chunk */
 #define HAK_BITMAP_WORDS 64 /* free bits of one span's smallest blocks: 65536 / 16 / 64 */
 #define HAK_MAX_REGIONS 256
+
+#define HAK_TAG(owner, code) ((uint32_t)(owner) << 8 | (uint32_t)(code))
+#define HAK_TAG_NONE 0xffffffffu /* in metadata only: matches no tag a free or flush can expect */
+#define HAK_TAG_OWNER(tag) ((tag) >> 8)
+#define HAK_TAG_CODE(tag) ((tag)&0xff)
+/* Owners: 0: an extent; an arena's id + 1; from here on heaps (heap/heap.h), which have spans of the page map code HAK_CODE_SAMPLED. */
+#define HAK_OWNER_PIECES 255u /* a span whose pieces are several heaps' */
+#define HAK_OWNER_HEAPS 256u  /* and a heap's index */
+#define HAK_OWNERS (1u << 24)
+#define HAK_TAG_IS_IN_HEAP(tag) (HAK_TAG_OWNER(tag) >= HAK_OWNER_PIECES && (tag) != HAK_TAG_NONE)
+#define HAK_CODE_IN_HEAP HAK_CODES /* in no page map */
 
 /* Lists a slab can be in; see slab/slab.h. */
 typedef struct hak_span {
@@ -46,6 +57,7 @@ typedef struct hak_span {
   uint16_t span_count; /* of the slab or extent */
   uint16_t scan_state; /* slab: what the search for free pages saw last, see slab/sparse.c; extent: large/extent.c */
   uint32_t tag;        /* of the first span: HAK_TAG of arena and page map code; HAK_TAG_NONE once returned */
+  uint32_t place;      /* of the first span of what a heap has: in its list (heap/spans.c); that heap's lock */
 } hak_span;
 
 /* Pool state of 1,024 spans; written under the pool lock. */
@@ -170,10 +182,12 @@ HAK_INLINE void *hak_region_address(const hak_region *region, size_t index) {
 HAK_INLINE unsigned hak_region_code(const hak_region *region, const void *p) {
   return hak_load_relaxed(&region->map[hak_region_index(region, p)]);
 }
-/* Page map code of a span; of a slab of sampled blocks, the one of its class. */
+/* Page map code of a span; of a slab of sampled blocks, the one of its class; of what heaps have, HAK_CODE_IN_HEAP. */
 HAK_INLINE unsigned hak_region_slab_code(const hak_region *region, size_t index) {
   unsigned code = hak_load_relaxed(&region->map[index]);
-  return code == HAK_CODE_SAMPLED ? hak_load_relaxed(&region->spans[index].head->tag) & 0xff : code;
+  if (HAK_LIKELY(code != HAK_CODE_SAMPLED)) return code;
+  uint32_t tag = hak_load_relaxed(&region->spans[index].head->tag);
+  return HAK_TAG_IS_IN_HEAP(tag) ? HAK_CODE_IN_HEAP : HAK_TAG_CODE(tag);
 }
 HAK_INLINE unsigned hak_region_code_at(const hak_region *region, size_t index) { return hak_load_relaxed(&region->map[index]); }
 /* Pool lock, or who has the extent that begins there. */
@@ -202,10 +216,5 @@ size_t hak_region_table_pages(const hak_region *region, size_t end);
 HAK_INLINE hak_span *hak_region_span(const hak_region *region, const void *p) {
   return region->spans[hak_region_index(region, p)].head;
 }
-
-#define HAK_TAG(owner, code) ((uint32_t)(owner) << 8 | (uint32_t)(code))
-#define HAK_TAG_NONE 0xffffffffu /* in metadata only: matches no tag a free or flush can expect */
-#define HAK_TAG_OWNER(tag) ((tag) >> 8)
-#define HAK_TAG_CODE(tag) ((tag)&0xff)
 
 #endif

@@ -19,7 +19,7 @@
 #define HAK_CODE_EXTENT (HAK_CLASS_COUNT + 1)      /* first span of an extent */
 #define HAK_CODE_EXTENT_BODY (HAK_CLASS_COUNT + 2) /* any further span of one */
 #define HAK_CODE_EXTENT_FREED (HAK_CLASS_COUNT + 3) /* first span of one that is being freed */
-#define HAK_CODE_SAMPLED (HAK_CLASS_COUNT + 4) /* a slab of sampled blocks; its class is in its tag */
+#define HAK_CODE_SAMPLED (HAK_CLASS_COUNT + 4) /* a slab of sampled blocks, or what a heap has: no thread cache takes them. The tag says more */
 #define HAK_CODES (HAK_CLASS_COUNT + 5)
 
 #define HAK_GRANULE 16

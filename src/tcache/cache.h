@@ -46,6 +46,7 @@ typedef struct hak_thread {
   uint16_t phase;
   uint16_t calls; /* slow paths without a cache */
   uint16_t phase_aside;
+  bool in_heap; /* what malloc serves comes from a heap, the thread's default: each request ends the countdown */
   struct hak_tcache *aside; /* while forbidden, with the phase of before */
   uint64_t label; /* of what the thread allocates, for the heap profile; 0: none */
 } hak_thread;

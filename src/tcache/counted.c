@@ -214,3 +214,24 @@ HAK_COLD hak_due hak_count_end(size_t size) {
   due.forbidden = true;
   return due;
 }
+
+/* What has been asked for meanwhile is counted by the thread's countdown, which stays below 0. */
+void hak_count_aside(int64_t *aside, bool begins) {
+  if (begins) {
+    *aside = hak_tls.countdown;
+    hak_count_forbid();
+  } else if (hak_tls.phase != HAK_THREAD_FORBIDDEN) {
+    set_countdown(*aside);
+  }
+}
+
+hak_due hak_count_end_aside(int64_t *aside, size_t size) {
+  int64_t below = hak_tls.countdown;
+  *aside -= HAK_COUNTED_BYTES(size);
+  if (HAK_LIKELY(*aside >= 0)) return (hak_due){0};
+  set_countdown(*aside);
+  hak_due due = hak_count_end(size);
+  *aside = hak_tls.countdown;
+  set_countdown(below);
+  return due;
+}

@@ -63,6 +63,11 @@ HAK_INLINE uint64_t hak_count_asked(void) { return (uint64_t)(hak_tls.count.give
 void hak_count_forbid(void);
 void hak_count_allow(void);
 
+/* The same of a thread whose requests are served elsewhere, which counts by *aside from the first call to the second; … */
+void hak_count_aside(int64_t *aside, bool begins);
+/* … and of a request there that has ended its countdown. */
+hak_due hak_count_end_aside(int64_t *aside, size_t size);
+
 extern HAK_HIDDEN uint64_t hak_count_seeds; /* relaxed; where the next thread's random numbers begin */
 
 #endif

@@ -57,6 +57,7 @@ typedef struct hak_tcache {
   uint64_t reached_ms; /* reach lock: exit_ms when a thief came by the clock last */
   uint64_t random; /* state of hak_tcache_random; 0: none yet */
   void *attached; /* metadata of the box above that keeps something with the cache (api/quarantine.h); NULL: none yet */
+  void *heaps;    /* the same of heap/cache.h; set by the owner */
   hak_cache_counts *counts;     /* NULL: front metrics are off */
   hak_request_counts *requests; /* NULL: requests are not noted */
   bool all_fenced; /* every call has to take the slow path */
@@ -94,6 +95,10 @@ HAK_INLINE void ***hak_tcache_top_of(hak_tcache *t, unsigned class_code) {
  * UINT64_MAX: of all). `to_the_end`: unless that is so much that the rest is for the next call. A thread in a slow path keeps all,
  * and any thread the last block of a class that is not fenced. Nothing where the system has no membarrier. Returns how many blocks. Caller holds no lock. */
 size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *deferred);
+
+/* Calls take for the caches of other threads of which `has` says yes, while their owners are in no slow path and come into none. What
+ * take frees goes back under the reach lock: not much. Returns whether one was in a slow path, and so left alone; or could not be reached for want of membarrier. */
+bool hak_tcache_rob(bool (*has)(const hak_tcache *cache), void (*take)(hak_tcache *cache, void *context), void *context);
 
 /* Gives the calling thread, which has none, a cache. `all_fenced`: every call takes the slow path. NULL: out of memory. */
 hak_tcache *hak_tcache_attach(bool all_fenced);

@@ -1,0 +1,21 @@
+/* Heaps among the entry points (heap/heap.h). */
+#ifndef HAK_API_HEAPS_H
+#define HAK_API_HEAPS_H
+
+#include "heap/heap.h"
+
+/* Whether the calling thread has a default heap, which has answered the request: *p, or NULL. Only where hak_tls.in_heap. */
+bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p);
+/* Blocks of the main heap stay there when they are resized. Between the two the thread has no default; `was`: what the first returned. */
+bool hak_heap_suspend(void);
+void hak_heap_resume(bool was);
+
+/* Frees p, in a span of heaps, or a mapping of the owner's. */
+void hak_heap_free_block(hak_region *region, void *p);
+void hak_heap_free_mapping(uint32_t owner, void *p);
+/* Usable bytes of the block at p; 0: none. p is in a span of heaps. */
+size_t hak_heap_size_at(const hak_region *region, const void *p);
+/* realloc of a block of a heap: `owner` of a mapping, 0: p is in a span of heaps, of `region`. */
+void *hak_heap_resize(const hak_region *region, uint32_t owner, void *p, size_t size);
+
+#endif

@@ -1,0 +1,343 @@
+/* The blocks of a heap: in pieces at first, then in slabs of its own; large ones in spans, and huge ones in mappings. */
+#include "heap/heap.h"
+
+#include <string.h>
+
+#include "large/extent.h"
+#include "large/huge.h"
+#include "large/large.h"
+
+#define LARGE_TAG(h) HAK_TAG(hak_heap_owner(h), HAK_CODE_EXTENT)
+
+unsigned hak_heap_class(size_t size, size_t align) {
+  if (size > HAK_SHARED_MAX) return HAK_CLASS_COUNT;
+  if (align <= HAK_GRANULE) return hak_class_for(size);
+  int class_code = hak_class_for_aligned(size, align);
+  return class_code < 0 || hak_class_size((unsigned)class_code) > HAK_SHARED_MAX ? HAK_CLASS_COUNT : (unsigned)class_code;
+}
+
+/* --- slabs --- */
+
+static hak_heap_bin *bin_of(const hak_heap *h, unsigned c) {
+  HAK_ASSERT(c < HAK_CLASS_COUNT);
+  hak_heap_bin *bins = hak_load_acquire(&h->bins[c / HAK_HEAP_BINS]);
+  return bins == NULL ? NULL : &bins[c % HAK_HEAP_BINS];
+}
+
+static hak_heap_bin *make_bin(hak_heap *h, unsigned c) {
+  hak_heap_bin *b = bin_of(h, c);
+  if (HAK_LIKELY(b != NULL)) return b;
+  hak_lock_take(&h->lock);
+  if (bin_of(h, c) == NULL) {
+    hak_heap_bin *bins = (hak_heap_bin *)(void *)hak_meta_take();
+    if (bins != NULL) {
+      memset(bins, 0, HAK_META_SIZE);
+      for (unsigned i = 0; i < HAK_HEAP_BINS; i++) bins[i].slabs.sampled = true;
+      hak_store_release(&h->bins[c / HAK_HEAP_BINS], bins);
+    }
+  }
+  hak_lock_drop(&h->lock);
+  return bin_of(h, c);
+}
+
+bool hak_heap_has_slabs(const hak_heap *h, unsigned c) {
+  return hak_load_relaxed(&h->bumped[c]) >= HAK_HEAP_PIECE_BYTES / HAK_GRANULE;
+}
+
+static bool make_span_room(hak_heap *h) {
+  hak_lock_take(&h->lock);
+  bool room = hak_heap_make_span_room(h);
+  hak_lock_drop(&h->lock);
+  return room;
+}
+
+/* The slab that the set has just made is the heap's while the bin's lock is held. */
+static void note_slab(hak_heap *h, const void *block) {
+  hak_lock_take(&h->lock);
+  hak_heap_add_span(h, hak_region_span(hak_region_find(block), block));
+  hak_lock_drop(&h->lock);
+}
+
+/* False: there is no room in the array for a new slab, which others may have taken since the caller made it. */
+static bool has_span_room(hak_heap *h) {
+  hak_lock_take(&h->lock);
+  bool room = h->span_count < h->span_capacity;
+  hak_lock_drop(&h->lock);
+  return room;
+}
+
+static unsigned take_locked(hak_heap *h, hak_heap_bin *b, unsigned c, void **out, unsigned wanted) {
+  hak_assert_held(&b->lock);
+  unsigned n = hak_slab_set_take_ready(&b->slabs, c, out, wanted);
+  if (n > 0 || !has_span_room(h)) return n;
+  n = hak_slab_set_take(&b->slabs, c, hak_heap_owner(h), out, wanted);
+  if (n > 0) note_slab(h, out[0]);
+  return n;
+}
+
+unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, hak_heap **refuser) {
+  HAK_ASSERT(wanted > 0);
+  size_t size = hak_class_size(c);
+  hak_heap_bin *b = make_bin(h, c);
+  *refuser = NULL;
+  if (b == NULL) return 0;
+  unsigned n = 0;
+  for (unsigned round = 0; round < 2 && n == 0; round++) {
+    if (round > 0 && !make_span_room(h)) return 0;
+    hak_lock_take(&b->lock);
+    *refuser = hak_heap_charge(h, wanted * size);
+    if (HAK_UNLIKELY(*refuser != NULL) && wanted > 1) {
+      wanted = 1;
+      *refuser = hak_heap_charge(h, size);
+    }
+    if (*refuser == NULL) {
+      n = take_locked(h, b, c, out, wanted);
+      if (n < wanted) hak_heap_uncharge(h, (wanted - n) * size);
+    }
+    hak_lock_drop(&b->lock);
+    if (*refuser != NULL) return 0;
+  }
+  return n;
+}
+
+void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, hak_deferred *d) {
+  hak_heap_bin *b = bin_of(h, c);
+  HAK_ASSERT(b != NULL);
+  uint32_t tag = HAK_TAG(hak_heap_owner(h), c + 1);
+  hak_lock_take(&b->lock);
+  for (unsigned done = 0; done < count;) {
+    hak_verdict verdict;
+    unsigned n = hak_slab_set_put(&b->slabs, tag, blocks + done, count - done, &verdict, &d->purge_due);
+    hak_heap_uncharge(h, n * hak_class_size(c));
+    done += n;
+    if (HAK_LIKELY(done == count)) break;
+    if (verdict == HAK_VERDICT_OK) verdict = HAK_VERDICT_FREE_MEMORY; /* of another heap by now, or none */
+    hak_deferred_note(d, verdict, blocks[done++], c, "in its heap");
+  }
+  hak_lock_drop(&b->lock);
+}
+
+/* --- pieces --- */
+
+/* What of a class goes into pieces. Aligned classes too: the alignment is kept there by leaving bytes out. */
+static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, bool ready, hak_heap **refuser) {
+  size_t bytes = hak_align_up(hak_max_size(size, 1), HAK_GRANULE);
+  hak_lock_take(&h->lock);
+  *refuser = hak_heap_charge(h, bytes);
+  void *p = *refuser != NULL ? NULL : ready ? hak_piece_bump(h, bytes, align) : hak_piece_alloc(h, bytes, align);
+  if (p == NULL && *refuser == NULL) hak_heap_uncharge(h, bytes);
+  if (p != NULL) {
+    hak_store_relaxed(&h->bumped[c], (uint16_t)(h->bumped[c] + bytes / HAK_GRANULE));
+    hak_heap_note_alloc(h, bytes);
+  }
+  hak_lock_drop(&h->lock);
+  return p;
+}
+
+void *hak_heap_take_ready(hak_heap *h, unsigned c, size_t size) {
+  hak_heap *refuser;
+  return hak_heap_has_slabs(h, c) ? NULL : take_piece(h, c, size, HAK_GRANULE, true, &refuser);
+}
+
+hak_heap_try hak_heap_take_one(hak_heap *h, unsigned c, size_t size, size_t align) {
+  hak_heap_try t = {0};
+  if (!hak_heap_has_slabs(h, c) && align <= HAK_PIECE_SIZE) {
+    t.p = take_piece(h, c, size, align, false, &t.refuser);
+    return t;
+  }
+  if (hak_heap_take(h, c, &t.p, 1, &t.refuser) == 0) t.p = NULL;
+  if (t.p != NULL) hak_heap_note_alloc(h, hak_class_size(c));
+  return t;
+}
+
+/* --- large blocks --- */
+
+static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align) {
+  size_t bytes = hak_align_up(size, hak_os_page_size());
+  hak_heap_try t = {.refuser = hak_heap_charge(h, bytes)};
+  if (t.refuser != NULL) return t;
+  t.p = hak_huge_alloc(bytes, hak_max_size(align, hak_os_page_size()), true);
+  if (t.p == NULL) {
+    hak_heap_uncharge(h, bytes);
+    return t;
+  }
+  hak_huge_own(t.p, hak_heap_owner(h));
+  hak_add_relaxed(&h->mapped, bytes);
+  hak_heap_note_alloc(h, bytes);
+  return t;
+}
+
+hak_heap_try hak_heap_take_large(hak_heap *h, size_t size, size_t align, bool *zeroed) {
+  hak_heap_try t = {0};
+  *zeroed = true;
+  if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
+  size = hak_max_size(size, 1);
+  if (size > HAK_EXTENT_MAX || align > HAK_EXTENT_MAX) return take_mapping(h, size, align);
+  size_t bytes = hak_align_up(size, HAK_SPAN_SIZE);
+  *zeroed = false;
+  hak_lock_take(&h->lock);
+  if (!hak_heap_make_span_room(h)) {
+    hak_lock_drop(&h->lock);
+    return t;
+  }
+  t.refuser = hak_heap_charge(h, bytes);
+  if (t.refuser == NULL) {
+    hak_pool_tags tags = {LARGE_TAG(h), HAK_CODE_SAMPLED, HAK_CODE_SAMPLED};
+    hak_span *s = hak_pool_take(bytes >> HAK_SPAN_SHIFT, hak_extent_spans(align), tags, false, zeroed);
+    if (s != NULL) {
+      hak_heap_add_span(h, s);
+      hak_heap_note_alloc(h, bytes);
+      t.p = (void *)s->start;
+    } else {
+      hak_heap_uncharge(h, bytes);
+    }
+  }
+  hak_lock_drop(&h->lock);
+  return t;
+}
+
+static hak_verdict give_large(hak_heap *h, hak_span *s, const void *p, bool *purge_due) {
+  if (s->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
+  hak_lock_take(&h->lock);
+  size_t bytes = (size_t)s->span_count << HAK_SPAN_SHIFT;
+  bool given = hak_pool_give(s, 0, LARGE_TAG(h), purge_due);
+  if (given) {
+    hak_heap_uncharge(h, bytes);
+    hak_heap_note_free(h, bytes);
+  }
+  hak_lock_drop(&h->lock);
+  return given ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
+}
+
+void hak_heap_give_mapping(hak_heap *h, void *p, size_t bytes, hak_deferred *d) {
+  if (!hak_huge_free(p, &d->purge_due)) {
+    hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
+    return;
+  }
+  hak_lock_take(&h->lock);
+  hak_sub_relaxed(&h->mapped, bytes);
+  hak_heap_uncharge(h, bytes);
+  hak_heap_note_free(h, bytes);
+  hak_lock_drop(&h->lock);
+}
+
+void *hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, hak_heap **refuser) {
+  *refuser = NULL;
+  size_t before = hak_huge_size(p), bytes = hak_align_up(size, hak_os_page_size());
+  if (before == 0 || size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
+  if (bytes > before) *refuser = hak_heap_charge(h, bytes - before);
+  if (*refuser != NULL) return NULL;
+  void *moved = hak_huge_resize(p, bytes);
+  size_t after = moved == NULL ? before : bytes, charged = hak_max_size(before, bytes);
+  if (charged > after) hak_heap_uncharge(h, charged - after);
+  if (moved == NULL) return NULL;
+  hak_heap_note_alloc(h, after);
+  hak_heap_note_free(h, before);
+  hak_add_relaxed(&h->mapped, after - before);
+  return moved;
+}
+
+/* --- any block --- */
+
+hak_heap *hak_heap_at(const hak_span *s, const void *p, unsigned *class_code) {
+  uint32_t tag = hak_load_relaxed(&s->tag), owner = HAK_TAG_OWNER(tag);
+  *class_code = HAK_CLASS_COUNT;
+  if (tag == HAK_TAG_NONE) return NULL;
+  if (owner == HAK_OWNER_PIECES) return hak_heap_of_owner(hak_piece_owner(s, p));
+  if (hak_code_is_class(HAK_TAG_CODE(tag))) *class_code = HAK_TAG_CODE(tag) - 1;
+  return hak_heap_of_owner(owner);
+}
+
+void hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, hak_deferred *d) {
+  if (class_code < HAK_CLASS_COUNT) {
+    hak_verdict before = d->verdict;
+    hak_heap_put(h, class_code, &p, 1, d);
+    if (d->verdict == before) hak_heap_note_free(h, hak_class_size(class_code));
+    return;
+  }
+  hak_verdict verdict;
+  size_t bytes = 0;
+  if (HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES) {
+    verdict = give_large(h, s, p, &d->purge_due);
+  } else {
+    hak_lock_take(&h->lock);
+    verdict = hak_piece_free(h, s, p, &bytes, &d->purge_due);
+    if (verdict == HAK_VERDICT_OK) {
+      hak_heap_uncharge(h, bytes);
+      hak_heap_note_free(h, bytes);
+    }
+    hak_lock_drop(&h->lock);
+  }
+  if (verdict != HAK_VERDICT_OK && d->verdict == HAK_VERDICT_OK) *d = (hak_deferred){.purge_due = d->purge_due, .verdict = verdict, .bad = p, .where = "at the call"};
+}
+
+size_t hak_heap_block_size(hak_heap *h, const hak_span *s, const void *p, unsigned class_code) {
+  if (class_code < HAK_CLASS_COUNT) return hak_class_size(class_code);
+  if (HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES) return s->start == (uintptr_t)p ? (size_t)s->span_count << HAK_SPAN_SHIFT : 0;
+  hak_lock_take(&h->lock);
+  size_t bytes = hak_piece_block_size(s, p);
+  hak_lock_drop(&h->lock);
+  return bytes;
+}
+
+/* --- all of a heap --- */
+
+void hak_heap_give_all(hak_heap *h, hak_deferred *d) {
+  size_t place = 0, bytes;
+  while (hak_load_relaxed(&h->mapped) != 0) {
+    void *p = hak_huge_next_of(hak_heap_owner(h), &place, &bytes);
+    if (p == NULL) break;
+    hak_huge_free(p, &d->purge_due);
+    hak_sub_relaxed(&h->mapped, bytes);
+  }
+  hak_lock_take(&h->lock);
+  hak_piece_give_all(h, &d->purge_due);
+  hak_heap_give_spans(h, &d->purge_due);
+  hak_lock_drop(&h->lock);
+  for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
+    if (h->bins[i] != NULL) hak_meta_give_one(h->bins[i]);
+  }
+}
+
+size_t hak_heap_held(hak_heap *h) {
+  hak_lock_take(&h->lock);
+  size_t bytes = h->piece_count * HAK_PIECE_SIZE + hak_load_relaxed(&h->mapped);
+  for (uint32_t i = 0; i < h->span_count; i++) {
+    const hak_span *s = hak_heap_span_at(h, i);
+    if (s != NULL) bytes += (size_t)s->span_count << HAK_SPAN_SHIFT;
+  }
+  hak_lock_drop(&h->lock);
+  return bytes;
+}
+
+typedef bool visitor(void *block, size_t size, void *context);
+
+static bool visit_span(const hak_span *s, visitor *visit, void *context, size_t *count) {
+  if (!hak_code_is_class(HAK_TAG_CODE(s->tag))) {
+    ++*count;
+    return visit((void *)s->start, (size_t)s->span_count << HAK_SPAN_SHIFT, context);
+  }
+  size_t size = hak_class_size(s->class_code);
+  for (uint32_t i = 0; i < s->bumped; i++) {
+    if ((s->bits[i / 64] >> (i % 64) & 1) != 0) continue;
+    ++*count;
+    if (!visit((void *)(s->start + i * size), size, context)) return false;
+  }
+  return true;
+}
+
+size_t hak_heap_visit_blocks(hak_heap *h, visitor *visit, void *context) {
+  size_t count = 0, place = 0, bytes;
+  for (const hak_piece *k = h->pieces; k != NULL; k = k->next) {
+    if (!hak_piece_visit(k, visit, context, &count)) return count;
+  }
+  for (uint32_t i = 0; i < h->span_count; i++) {
+    const hak_span *s = hak_heap_span_at(h, i);
+    if (s != NULL && !visit_span(s, visit, context, &count)) return count;
+  }
+  for (void *p; hak_load_relaxed(&h->mapped) != 0 && (p = hak_huge_next_of(hak_heap_owner(h), &place, &bytes)) != NULL;) {
+    count++;
+    if (!visit(p, bytes, context)) return count;
+  }
+  return count;
+}

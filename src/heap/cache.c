@@ -1,0 +1,337 @@
+/* A thread's caches of heaps: their life, refill and overflow, and how they are taken back. Of a class a cache has a magazine, once the class has slabs.
+ *
+ * A thief (hak_tcache_rob) takes what a cache has where a limit would refuse. Heaps do not go while the registry's lock is held: under it, blocks go back to a
+ * heap that may have ended. Counts are written by the owner, and read by others (relaxed). */
+#include "heap/cache.h"
+
+#include <string.h>
+
+#include "tcache/counted.h"
+
+#define HOT_AFTER 32 /* calls of a thread for a heap, which has slabs for the class, beyond those that its place serves others */
+#define MAGAZINE_LAST (HAK_MAGAZINE_SLOTS - 1)
+#define MAGAZINE_BYTES ((size_t)64 * HAK_KIB) /* of a class; two blocks at least */
+#define FIRST_BATCH 4
+
+static hak_thread_heaps *make_heaps(hak_tcache *t) {
+  hak_thread_heaps *th = hak_thread_heaps_of(t);
+  if (th != NULL) return th;
+  th = (hak_thread_heaps *)(void *)hak_meta_take();
+  if (th == NULL) return NULL;
+  memset(th, 0, sizeof *th);
+  __atomic_store_n(&t->heaps, th, __ATOMIC_RELEASE);
+  return th;
+}
+
+/* --- magazines --- */
+
+static unsigned usable(unsigned c) {
+  return (unsigned)hak_min_size(MAGAZINE_LAST - 1, hak_max_size(MAGAZINE_BYTES / hak_class_size(c), 2));
+}
+static void **empty_top(void **magazine, unsigned c) { return magazine + MAGAZINE_LAST - usable(c); }
+/* Of a cache that has one. */
+static void **magazine_of(const hak_heap_cache *k, unsigned c) { return (void **)hak_align_down((uintptr_t)k->top[c], HAK_MAGAZINE_BYTES); }
+static bool has_magazine(const hak_heap_cache *k, unsigned c) { return k->top[c] != HAK_NULL_TOP; }
+
+static bool load(hak_heap_cache *k, unsigned c) {
+  if (has_magazine(k, c)) return true;
+  void **magazine = (void **)hak_meta_take();
+  if (magazine == NULL) return false;
+  k->top[c] = empty_top(magazine, c);
+  *k->top[c] = NULL;
+  return true;
+}
+
+static unsigned count_of(const hak_heap_cache *k, unsigned c) { return has_magazine(k, c) ? (unsigned)(k->top[c] - empty_top(magazine_of(k, c), c)) : 0; }
+
+/* --- counts --- */
+
+static void fold(hak_heap_cache *k) {
+  hak_heap *h = k->heap;
+  if (k->id != hak_load_relaxed(&h->id)) return;
+  size_t most = hak_load_relaxed(&h->live) + (size_t)k->most, peak = hak_load_relaxed(&h->peak);
+  while ((int64_t)most > 0 && most > peak && !__atomic_compare_exchange_n(&h->peak, &peak, most, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+  hak_add_relaxed(&h->live, (size_t)k->live);
+  hak_add_relaxed(&h->requests, k->requests);
+  hak_add_relaxed(&h->frees, k->frees);
+  hak_store_relaxed(&k->live, 0);
+  hak_store_relaxed(&k->most, 0);
+  hak_store_relaxed(&k->requests, 0);
+  hak_store_relaxed(&k->frees, 0);
+}
+
+/* --- a cache's life; the owner, or a thief --- */
+
+/* Puts the oldest `count` blocks of a class back. */
+static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferred *d) {
+  unsigned had = count_of(k, c);
+  HAK_ASSERT(count > 0 && count <= had);
+  void *blocks[HAK_MAGAZINE_SLOTS], **first = empty_top(magazine_of(k, c), c) + 1;
+  memcpy(blocks, first, count * sizeof *first);
+  k->top[c] -= count;
+  memmove(first, first + count, (had - count) * sizeof *first);
+  hak_heap_put(k->heap, c, blocks, count, d);
+}
+
+/* Under the registry lock: the heap may have ended. */
+static void empty(hak_heap_cache *k, hak_deferred *d) {
+  hak_assert_held(&hak_heaps_lock);
+  bool exists = hak_heap_exists(k->heap) && k->heap->id == k->id;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    if (!has_magazine(k, c)) continue;
+    if (exists && count_of(k, c) > 0) put_oldest(k, c, count_of(k, c), d);
+    hak_meta_give_one(magazine_of(k, c));
+    k->top[c] = HAK_NULL_TOP;
+    k->batch[c] = FIRST_BATCH;
+  }
+  if (exists) fold(k);
+}
+
+static void begin(hak_heap_cache *k, hak_heap *h) {
+  memset(k, 0, sizeof *k);
+  k->heap = h;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    k->top[c] = HAK_NULL_TOP;
+    k->batch[c] = FIRST_BATCH;
+  }
+  hak_store_relaxed(&k->id, h->id);
+}
+
+/* The heap has been used as often as others of its place: it has the place now. */
+static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
+  hak_thread_heaps *th = make_heaps(t);
+  if (th == NULL) return NULL;
+  unsigned i = h->index % HAK_HEAPS_OF_THREAD;
+  if (++th->misses[i] < HOT_AFTER) return NULL;
+  th->misses[i] = 0;
+  hak_heap_cache *k = th->caches[i];
+  if (k != NULL) {
+    hak_lock_take(&hak_heaps_lock);
+    empty(k, d);
+    hak_lock_drop(&hak_heaps_lock);
+  } else if ((k = (hak_heap_cache *)(void *)hak_meta_take()) == NULL) {
+    return NULL;
+  }
+  begin(k, h);
+  __atomic_store_n(&th->caches[i], k, __ATOMIC_RELEASE);
+  return k;
+}
+
+void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
+  hak_heap_cache *k = t == NULL ? NULL : hak_heap_cache_of(t, h);
+  if (k != NULL) fold(k);
+}
+
+/* --- calls --- */
+
+/* Not where a callback watches the sum fall. */
+static bool may_cache(const hak_heap *h) {
+  if (h->flags != 0 || hak_load_relaxed(&h->is_deleted) || hak_config.hot_ring_enable == 0) return false;
+  while (h != NULL && !hak_load_relaxed(&h->was_called)) h = h->parent;
+  return h == NULL;
+}
+
+static hak_heap_try refill(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
+  hak_heap_try r = {0};
+  if (!may_cache(h)) return r;
+  hak_heap_cache *k = hak_heap_cache_of(t, h);
+  if (k == NULL) k = make_cache(t, h, d);
+  if (k == NULL || !load(k, c)) return r;
+  HAK_ASSERT(count_of(k, c) == 0);
+  unsigned n = hak_heap_take(h, c, k->top[c] + 1, (unsigned)hak_min_size(k->batch[c], usable(c)), &r.refuser);
+  if (n == 0) return r;
+  k->batch[c] = (uint8_t)hak_min_size(k->batch[c] * 2u, usable(c) / 2);
+  k->top[c] += n - 1;
+  r.p = k->top[c][1];
+  hak_heap_count_alloc(k, hak_class_size(c));
+  return r;
+}
+
+hak_heap_try hak_heap_cached_alloc(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
+  hak_tcache_enter(t);
+  hak_heap_cache *k = hak_heap_cache_of(t, h);
+  hak_heap_try r = {.p = k == NULL ? NULL : *k->top[c]};
+  if (r.p != NULL) {
+    k->top[c]--;
+    hak_heap_count_alloc(k, hak_class_size(c));
+  } else {
+    r = refill(t, h, c, d);
+  }
+  hak_tcache_leave(t);
+  return r;
+}
+
+static hak_heap_cache *make_room(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
+  if (!may_cache(h)) return NULL;
+  hak_heap_cache *k = hak_heap_cache_of(t, h);
+  if (k == NULL) k = make_cache(t, h, d);
+  if (k == NULL || !load(k, c)) return NULL;
+  if (count_of(k, c) == usable(c)) put_oldest(k, c, (usable(c) + 1) / 2, d);
+  return k;
+}
+
+bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_deferred *d) {
+  hak_tcache_enter(t);
+  hak_heap_cache *k = make_room(t, h, c, d);
+  if (k != NULL && HAK_CHECKS && *k->top[c] == p) {
+    hak_deferred_note(d, HAK_VERDICT_DOUBLE_FREE, p, c, "at the call");
+  } else if (k != NULL) {
+    *++k->top[c] = p;
+    hak_heap_count_free(k, hak_class_size(c));
+  }
+  hak_tcache_leave(t);
+  return k != NULL;
+}
+
+/* --- giving back --- */
+
+static void flush_thread(hak_thread_heaps *th, const hak_heap *within, hak_deferred *d) {
+  if (th == NULL) return;
+  hak_lock_take(&hak_heaps_lock);
+  for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
+    hak_heap_cache *k = th->caches[i];
+    if (k != NULL && (within == NULL || !hak_heap_exists(k->heap) || k->heap->id != k->id || hak_heap_is_within(k->heap, within))) empty(k, d);
+  }
+  hak_lock_drop(&hak_heaps_lock);
+}
+
+void hak_heap_flush(const hak_heap *within, hak_deferred *d) {
+  hak_tcache *t = hak_tls.cache;
+  if (t == NULL || hak_thread_heaps_of(t) == NULL) return;
+  hak_tcache_enter(t);
+  flush_thread(hak_thread_heaps_of(t), within, d);
+  hak_tcache_leave(t);
+}
+
+typedef struct theft {
+  const hak_heap *within;
+  hak_deferred *d;
+} theft;
+
+static void take_from(hak_tcache *t, void *context) {
+  const theft *of = context;
+  flush_thread(hak_thread_heaps_of(t), of->within, of->d);
+}
+
+static bool has_any(const hak_tcache *t) { return __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE) != NULL; }
+
+bool hak_heap_flush_others(const hak_heap *within, hak_deferred *d) {
+  theft of = {within, d};
+  return hak_tcache_rob(has_any, take_from, &of);
+}
+
+void hak_heap_end_thread(hak_deferred *d) {
+  hak_tcache *t = hak_tls.cache;
+  if (t == NULL || hak_thread_heaps_of(t) == NULL) return;
+  if (hak_tls.in_heap) hak_heap_set_default(t, NULL);
+  hak_tcache_enter(t);
+  hak_thread_heaps *th = hak_thread_heaps_of(t);
+  flush_thread(th, NULL, d);
+  /* Readers of counts go by it under the registry lock. */
+  hak_lock_take(&hak_heaps_lock);
+  hak_store_relaxed(&t->heaps, NULL);
+  hak_lock_drop(&hak_heaps_lock);
+  for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
+    if (th->caches[i] != NULL) hak_meta_give_one(th->caches[i]);
+  }
+  hak_meta_give_one(th);
+  hak_tcache_leave(t);
+}
+
+hak_heap_counts hak_heap_cached_counts(const hak_heap *h) {
+  hak_heap_counts sum = {0};
+  hak_lock_take(&hak_heaps_lock);
+  for (const hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
+    const hak_thread_heaps *th = __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE);
+    const hak_heap_cache *k = th == NULL ? NULL : __atomic_load_n(&th->caches[h->index % HAK_HEAPS_OF_THREAD], __ATOMIC_ACQUIRE);
+    if (k == NULL || hak_load_relaxed(&k->id) != h->id) continue;
+    sum.live += hak_load_relaxed(&k->live);
+    sum.requests += hak_load_relaxed(&k->requests);
+    sum.frees += hak_load_relaxed(&k->frees);
+  }
+  hak_lock_drop(&hak_heaps_lock);
+  return sum;
+}
+
+/* --- the default --- */
+
+hak_heap *hak_heap_default(void) {
+  const hak_tcache *t = hak_tls.cache;
+  const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
+  if (th == NULL || th->default_heap == NULL) return NULL;
+  if (HAK_LIKELY(hak_load_relaxed(&th->default_heap->id) == th->default_id && !hak_load_relaxed(&th->default_heap->is_deleted))) return th->default_heap;
+  hak_heap_set_default(hak_tls.cache, NULL); /* it was destroyed, or deleted */
+  return NULL;
+}
+
+bool hak_heap_set_default(hak_tcache *t, hak_heap *h) {
+  hak_thread_heaps *th = h == NULL ? hak_thread_heaps_of(t) : make_heaps(t);
+  if (th == NULL) return h == NULL;
+  th->default_heap = h;
+  th->default_id = h == NULL ? 0 : h->id;
+  if (hak_tls.in_heap == (h != NULL)) return true;
+  hak_tls.in_heap = h != NULL;
+  hak_count_aside(&th->countdown, h != NULL);
+  return true;
+}
+
+int64_t *hak_heap_countdown(void) { return &hak_thread_heaps_of(hak_tls.cache)->countdown; }
+
+/* --- fork --- */
+
+static void take_locks(hak_heap *h, void *context) {
+  (void)context;
+  hak_heap_take_locks(h);
+}
+
+static void drop_locks(hak_heap *h, void *context) {
+  (void)context;
+  hak_heap_drop_locks(h);
+}
+
+void hak_heap_fork_lock(void) {
+  hak_lock_take(&hak_heaps_lock);
+  hak_heap_each(take_locks, NULL);
+  hak_lock_take(&hak_pieces_lock);
+}
+
+void hak_heap_fork_unlock(void) {
+  hak_lock_drop(&hak_pieces_lock);
+  hak_heap_each(drop_locks, NULL);
+  hak_lock_drop(&hak_heaps_lock);
+}
+
+/* What other threads had cached is lost there, as of the main heap: they may have been in the middle of a push. What they counted is kept. */
+void hak_heap_fork_child(void) {
+  for (hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
+    hak_thread_heaps *th = hak_thread_heaps_of(t);
+    if (th == NULL || t == hak_tls.cache || t == hak_tls.aside) continue;
+    for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
+      hak_heap_cache *k = th->caches[i];
+      if (k != NULL && hak_heap_exists(k->heap)) fold(k);
+    }
+    t->heaps = NULL;
+  }
+}
+
+typedef struct lock_question {
+  bool (*is)(hak_lock *lock);
+  bool all;
+} lock_question;
+
+static void ask_locks(hak_heap *h, void *context) {
+  lock_question *q = context;
+  if (q->all) q->all = q->is(&h->lock);
+  for (unsigned i = 0; q->all && i < HAK_HEAP_BIN_BLOCKS; i++) {
+    for (unsigned j = 0; q->all && h->bins[i] != NULL && j < HAK_HEAP_BINS; j++) q->all = q->is(&h->bins[i][j].lock);
+  }
+}
+
+bool hak_heap_all_locks(bool (*is)(hak_lock *lock)) {
+  lock_question q = {is, is(&hak_heaps_lock) && is(&hak_pieces_lock)};
+  if (!q.all) return false;
+  hak_lock_take(&hak_heaps_lock);
+  hak_heap_each(ask_locks, &q);
+  hak_lock_drop(&hak_heaps_lock);
+  return q.all;
+}

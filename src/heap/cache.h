@@ -1,0 +1,97 @@
+/* What a thread keeps of a heap, and the short ways to it, inline in the entry points: some 40 instructions each. cache.c has the rest.
+ *
+ * A cache is found by the heap's index, and is the heap's if it has its id: that of a heap that was destroyed is nobody's. The owner counts as being in a slow path
+ * (hak_tcache_enter) while it is at one: a thief stays away, or has it wait. */
+#ifndef HAK_HEAP_CACHE_H
+#define HAK_HEAP_CACHE_H
+
+#include "heap/heap.h"
+
+#define HAK_HEAPS_OF_THREAD 8
+
+typedef struct hak_heap_cache {
+  uint64_t id; /* of the heap */
+  hak_heap *heap;
+  int64_t live, most; /* relaxed: since it was folded into the heap's counts; and the highest */
+  uint64_t requests, frees;
+  uint8_t batch[HAK_CLASS_COUNT];
+  void **top[HAK_CLASS_COUNT]; /* as hak_tls.top, of magazines with less room */
+} hak_heap_cache;
+_Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE, "a cache is a metadata block");
+
+typedef struct hak_thread_heaps {
+  hak_heap_cache *caches[HAK_HEAPS_OF_THREAD];
+  uint32_t misses[HAK_HEAPS_OF_THREAD];
+  hak_heap *default_heap;
+  uint64_t default_id;
+  int64_t countdown; /* of what is sampled, while there is a default */
+} hak_thread_heaps;
+_Static_assert(sizeof(hak_thread_heaps) <= HAK_META_SIZE, "one metadata block");
+
+HAK_INLINE hak_thread_heaps *hak_thread_heaps_of(const hak_tcache *t) { return (hak_thread_heaps *)hak_load_relaxed(&t->heaps); }
+
+HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap *h) {
+  const hak_thread_heaps *th = hak_thread_heaps_of(t);
+  hak_heap_cache *k = HAK_UNLIKELY(th == NULL) ? NULL : th->caches[h->index % HAK_HEAPS_OF_THREAD];
+  return HAK_LIKELY(k != NULL) && HAK_LIKELY(k->id == h->id) ? k : NULL;
+}
+
+HAK_INLINE void hak_heap_count_alloc(hak_heap_cache *k, size_t size) {
+  int64_t live = k->live + (int64_t)size;
+  hak_store_relaxed(&k->live, live);
+  if (live > k->most) hak_store_relaxed(&k->most, live);
+  hak_add_single(&k->requests, 1);
+}
+
+HAK_INLINE void hak_heap_count_free(hak_heap_cache *k, size_t size) {
+  hak_store_relaxed(&k->live, k->live - (int64_t)size);
+  hak_add_single(&k->frees, 1);
+}
+
+/* A block that the thread's cache of the heap has; NULL: take the long way. */
+HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
+  hak_tcache *t = hak_tls.cache;
+  hak_heap_cache *k = HAK_UNLIKELY(t == NULL) ? NULL : hak_heap_cache_of(t, h);
+  if (HAK_UNLIKELY(k == NULL)) return NULL;
+  void *p = NULL;
+  hak_add_single(&t->busy, 1);
+  HAK_IN_ORDER();
+  if (HAK_LIKELY(!hak_tcache_is_met(t))) {
+    void **top = k->top[class_code];
+    p = *top;
+    if (HAK_LIKELY(p != NULL)) {
+      k->top[class_code] = top - 1;
+      hak_heap_count_alloc(k, hak_class_size(class_code));
+    }
+  }
+  hak_tcache_leave(t);
+  return p;
+}
+
+/* p, at `offset` in the main region, whose page map code is HAK_CODE_SAMPLED. False: take the long way. */
+HAK_INLINE bool hak_heap_push(void *p, size_t offset) {
+  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, offset >> HAK_SPAN_SHIFT)->head->tag);
+  unsigned class_code = HAK_TAG_CODE(tag) - 1;
+  uint32_t owner = HAK_TAG_OWNER(tag);
+  hak_tcache *t = hak_tls.cache;
+  const hak_thread_heaps *th = HAK_UNLIKELY(t == NULL) ? NULL : hak_thread_heaps_of(t);
+  if (HAK_UNLIKELY(th == NULL) || HAK_UNLIKELY(owner < HAK_OWNER_HEAPS) || HAK_UNLIKELY(class_code >= HAK_CLASS_COUNT)) return false;
+  hak_heap_cache *k = th->caches[(owner - HAK_OWNER_HEAPS) % HAK_HEAPS_OF_THREAD];
+  if (HAK_UNLIKELY(k == NULL) || HAK_UNLIKELY(k->heap->index != owner - HAK_OWNER_HEAPS) || HAK_UNLIKELY(k->heap->id != k->id)) return false;
+  bool room = false;
+  hak_add_single(&t->busy, 1);
+  HAK_IN_ORDER();
+  if (HAK_LIKELY(!hak_tcache_is_met(t))) {
+    void **top = k->top[class_code];
+    room = ((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) != 0 && (!HAK_CHECKS || *top != p);
+    if (HAK_LIKELY(room)) {
+      top[1] = p;
+      k->top[class_code] = top + 1;
+      hak_heap_count_free(k, hak_class_size(class_code));
+    }
+  }
+  hak_tcache_leave(t);
+  return room;
+}
+
+#endif

@@ -1,0 +1,205 @@
+/* The heap box: heaps beside the main one (include/hakmem/heap.h), each with memory, limit and counts of its own.
+ *
+ * What a heap has comes in three forms. Its first blocks, of each class HAK_HEAP_PIECE_BYTES, are bumped, whatever their size, into *pieces* of 4 KiB,
+ * of spans that heaps share (pieces.c): so a heap of 5 KB holds two. Further blocks of a class come from slabs of the heap (blocks.c), as an arena's do.
+ * Blocks above HAK_SHARED_MAX are whole spans, or mappings (large.c). All spans of a heap have the page map code HAK_CODE_SAMPLED, which no thread cache of the main heap takes; the tag of
+ * their first span has the heap's index. A thread that uses a heap often has a cache for it (cache.c).
+ *
+ * Counting: `out` is what has left pieces and slabs, in thread caches or the program's; it is charged to the limits of the heap and all above it, before a block is
+ * taken. The program's part of it is `live`, and in each cache a difference.
+ *
+ * Locks, by rank: the registry's, a bin's, the heap's own, the pieces', then the pool's. A thread holds its cache against thieves
+ * (hak_tcache_enter) before it takes the first. */
+#ifndef HAK_HEAP_HEAP_H
+#define HAK_HEAP_HEAP_H
+
+#include "hakmem/heap.h"
+#include "tcache/tcache.h"
+
+#define HAK_HEAP_NAME 64 /* with the zero */
+#define HAK_HEAPS_MAX ((size_t)1 << 19)
+
+typedef struct hak_heap_bin {
+  hak_lock lock;
+  hak_slab_set slabs;
+} hak_heap_bin;
+#define HAK_HEAP_BINS (HAK_META_SIZE / sizeof(hak_heap_bin)) /* of a metadata block */
+#define HAK_HEAP_BIN_BLOCKS ((HAK_CLASS_COUNT + HAK_HEAP_BINS - 1) / HAK_HEAP_BINS)
+
+/* Pieces of a span that are adjacent and one heap's; of larger blocks a piece has one. */
+typedef struct hak_piece {
+  struct hak_piece *next, *prev; /* of the heap; the heap's lock */
+  uint64_t address : 56, count : 8; /* pieces; 0: it belongs to the one before */
+  uint32_t owner; /* 0: free */
+  uint16_t used, live; /* granules that are bumped; blocks */
+} hak_piece;
+
+typedef hakmem_heap hak_heap;
+
+struct hakmem_heap {
+  uint64_t id;      /* never used again; 0: this is no heap */
+  uint32_t index, flags;
+  bool is_deleted;  /* relaxed: its blocks are the main heap's, and it ends with the last */
+  size_t limit;     /* relaxed; SIZE_MAX: none */
+  size_t out;       /* relaxed, with those below it */
+  size_t live, peak; /* relaxed: without what caches know */
+  uint64_t requests, frees, refused; /* relaxed */
+  /* Registry lock. */
+  hak_heap *parent, *first_child, *next_sibling, *next, *prev;
+  /* The callback; registry lock. `share`: bytes up to which it is not due, relaxed; SIZE_MAX: there is none, or it was called. */
+  size_t share;
+  unsigned percent;
+  bool was_called; /* relaxed: and the sum has not fallen since */
+  void (*callback)(hakmem_heap *heap, size_t live, void *context);
+  void *context;
+  hak_lock lock; /* from here on; and of its pieces */
+  hak_piece *pieces, *current;
+  uint32_t piece_count;
+  uint32_t span_count, span_capacity; /* entries of `spans` */
+  hak_span **spans;  /* first ones of slabs and large blocks; some may be gone (spans.c) */
+  size_t mapped;     /* relaxed: bytes in mappings of their own */
+  hak_heap_bin *bins[HAK_HEAP_BIN_BLOCKS]; /* release once they can be used */
+  uint16_t bumped[HAK_CLASS_COUNT]; /* granules that went into pieces */
+  char name[HAK_HEAP_NAME];
+};
+_Static_assert(sizeof(struct hakmem_heap) <= HAK_META_SIZE, "a heap is a metadata block");
+
+#define HAK_HEAP_PIECE_BYTES ((size_t)8192) /* of a class; then it has slabs */
+
+HAK_INLINE uint32_t hak_heap_owner(const hak_heap *h) { return HAK_OWNER_HEAPS + h->index; }
+
+/* --- registry.c: which heaps there are, and what counts to their limits --- */
+
+extern hak_lock hak_heaps_lock;
+
+/* The heap of an owner in a tag; NULL: none, or no longer. Whoever holds a block of the heap sees it. */
+hak_heap *hak_heap_of_owner(uint32_t owner);
+/* NULL: errno says why. */
+hak_heap *hak_heap_make(const hakmem_heap_options *options);
+/* Whether it is one. Any value may be asked about that was a heap. */
+bool hak_heap_exists(const hak_heap *heap);
+/* Takes the heap, which has no child, out of the registry and its parent's sums. Its index is another's from the second call on. */
+void hak_heap_unlink(hak_heap *heap);
+void hak_heap_release(hak_heap *heap);
+/* The heap, which has no child, has no parent, no limit and no name any more; it ends with its last block. */
+void hak_heap_set_deleted(hak_heap *heap);
+/* After a free: whether the deleted heap of that id had its last block, and is unlinked. */
+bool hak_heap_end_deleted(hak_heap *heap, uint64_t id);
+/* Bins', and the heap's own. */
+void hak_heap_take_locks(hak_heap *heap);
+void hak_heap_drop_locks(hak_heap *heap);
+/* Calls take for each heap, latest first, under the registry lock. */
+void hak_heap_each(void (*take)(hak_heap *heap, void *context), void *context);
+hak_heap *hak_heap_after(uint64_t id);
+size_t hak_heap_count(void);
+
+/* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too low, or whose callback is due. */
+hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
+void hak_heap_uncharge(hak_heap *heap, size_t bytes);
+/* Bytes from which on the callback is due; SIZE_MAX: there is none. */
+size_t hak_heap_share(const hak_heap *heap);
+HAK_INLINE bool hak_heap_is_within(const hak_heap *heap, const hak_heap *above) {
+  while (heap != NULL && heap != above) heap = heap->parent;
+  return heap != NULL;
+}
+/* A block of so many bytes is the program's, or was, without a cache. */
+void hak_heap_note_alloc(hak_heap *heap, size_t bytes);
+void hak_heap_note_free(hak_heap *heap, size_t bytes);
+
+/* --- spans.c: the spans of a heap; its lock --- */
+
+/* Room for one more. False: no memory. */
+bool hak_heap_make_span_room(hak_heap *heap);
+/* Adds one, for which there is room. */
+void hak_heap_add_span(hak_heap *heap, hak_span *span);
+/* The entry, if it is still the heap's; else NULL. */
+hak_span *hak_heap_span_at(const hak_heap *heap, uint32_t place);
+void hak_heap_give_spans(hak_heap *heap, bool *purge_due);
+
+/* --- pieces.c; the heap's lock --- */
+
+/* Bytes are a multiple of HAK_GRANULE, align a power of two of at most HAK_PIECE_SIZE. NULL: no memory. */
+#define HAK_PIECE_SIZE ((size_t)4096)
+#define HAK_PIECES_MOST 8 /* adjacent ones that a block may have */
+/* In the piece that is bumped; NULL: it has no room. */
+void *hak_piece_bump(hak_heap *heap, size_t bytes, size_t align);
+void *hak_piece_alloc(hak_heap *heap, size_t bytes, size_t align);
+/* The block is free again; its bytes. Another verdict than OK: nothing has changed. */
+hak_verdict hak_piece_free(hak_heap *heap, hak_span *span, const void *p, size_t *bytes, bool *purge_due);
+/* Bytes of the block that starts at p; 0: none does. */
+size_t hak_piece_block_size(const hak_span *span, const void *p);
+/* Without a lock: of the heap that has the piece; 0: none. */
+uint32_t hak_piece_owner(const hak_span *span, const void *p);
+void hak_piece_give_all(hak_heap *heap, bool *purge_due);
+/* Calls visit for each block of the piece; false: it said so. */
+bool hak_piece_visit(const hak_piece *piece, bool (*visit)(void *block, size_t size, void *context), void *context, size_t *count);
+extern hak_lock hak_pieces_lock;
+
+/* --- blocks.c: slabs, large blocks, and what chooses between them --- */
+
+/* How a request ended. */
+typedef struct hak_heap_try {
+  void *p;            /* NULL: no */
+  hak_heap *refuser;  /* the heap whose limit, or callback, is in the way; NULL: memory is out */
+} hak_heap_try;
+
+/* Where a block of the size and alignment comes from: a class, or HAK_CLASS_COUNT: none, it is large. */
+unsigned hak_heap_class(size_t size, size_t align);
+/* Without a cache. */
+hak_heap_try hak_heap_take_one(hak_heap *heap, unsigned class_code, size_t size, size_t align);
+hak_heap_try hak_heap_take_large(hak_heap *heap, size_t size, size_t align, bool *zeroed);
+/* From the pieces that the heap has, of a class that has no slabs; NULL: take the long way. */
+void *hak_heap_take_ready(hak_heap *heap, unsigned class_code, size_t size);
+/* Up to `wanted` blocks of a class that has slabs; *refuser as above. */
+unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, hak_heap **refuser);
+bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);
+void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, hak_deferred *deferred);
+/* p is in a span of heaps: its heap, NULL: none any more; and the class of its slab, HAK_CLASS_COUNT: it is in none. */
+hak_heap *hak_heap_at(const hak_span *span, const void *p, unsigned *class_code);
+void hak_heap_give_one(hak_heap *heap, hak_span *span, void *p, unsigned class_code, hak_deferred *deferred);
+size_t hak_heap_block_size(hak_heap *heap, const hak_span *span, const void *p, unsigned class_code);
+/* A mapping by the kernel, which may move it. NULL: unchanged. */
+void *hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, hak_heap **refuser);
+/* A mapping that is the heap's. */
+void hak_heap_give_mapping(hak_heap *heap, void *p, size_t bytes, hak_deferred *deferred);
+/* Gives all memory back, blocks or not. */
+void hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
+size_t hak_heap_held(hak_heap *heap);
+size_t hak_heap_visit_blocks(hak_heap *heap, bool (*visit)(void *block, size_t size, void *context), void *context);
+
+/* --- cache.c: what a thread keeps of a heap --- */
+
+/* A block of a class that has slabs from the thread's cache of the heap, or through it. .p NULL and no refuser: there is no cache for it. */
+hak_heap_try hak_heap_cached_alloc(hak_tcache *cache, hak_heap *heap, unsigned class_code, hak_deferred *deferred);
+/* False: there is no cache for it. */
+bool hak_heap_cached_free(hak_tcache *cache, hak_heap *heap, unsigned class_code, void *p, hak_deferred *deferred);
+/* Adds what the thread's cache has counted to the heap's counts: before calls that go by it. */
+void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
+/* Puts what the calling thread has cached of `within` and the heaps below it back; NULL: of all heaps. */
+void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
+/* The same of the other threads, as far as they sleep. Returns whether one was not reached that may have some. */
+bool hak_heap_flush_others(const hak_heap *within, hak_deferred *deferred);
+/* The thread ends: flushes, and gives the caches' memory back. */
+void hak_heap_end_thread(hak_deferred *deferred);
+/* What caches know of a heap's counts; racy but while they rest. */
+typedef struct hak_heap_counts {
+  int64_t live;
+  uint64_t requests, frees;
+} hak_heap_counts;
+hak_heap_counts hak_heap_cached_counts(const hak_heap *heap);
+
+/* The thread's default heap, NULL: none, or it is gone, and the thread has none from here on. Only where hak_tls.in_heap. */
+hak_heap *hak_heap_default(void);
+/* Sets it. False: no memory. cache: the thread's. */
+bool hak_heap_set_default(hak_tcache *cache, hak_heap *heap);
+/* Of what is sampled while requests come from it. */
+int64_t *hak_heap_countdown(void);
+
+/* fork: all locks of this box in rank order. */
+void hak_heap_fork_lock(void);
+void hak_heap_fork_unlock(void);
+/* While they are held: forgets other threads' caches. */
+void hak_heap_fork_child(void);
+bool hak_heap_all_locks(bool (*is)(hak_lock *lock));
+
+#endif

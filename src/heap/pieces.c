@@ -1,0 +1,258 @@
+/* Pieces of 4 KiB, of spans that heaps share: the first blocks of each heap, bumped one behind the other, whatever their size.
+ *
+ * A span of pieces has two bitmaps by granule: where blocks start (the one that a slab's free blocks have), and which of these are live, in a metadata block with
+ * what each piece is. The size of a block is the distance to the next start. Free blocks at the end of a piece's bumped part are bumped again; the others
+ * wait until the piece is empty. Which pieces of a span are free is `settled`, under the pieces' lock; spans that have some are listed by next and prev. */
+#include <string.h>
+
+#include "heap/heap.h"
+
+#define PIECES (HAK_SPAN_SIZE / HAK_PIECE_SIZE)
+#define GRANULES (HAK_PIECE_SIZE / HAK_GRANULE)
+#define ALL_FREE ((uint16_t)0xffff)
+
+typedef struct shelf {
+  hak_piece pieces[PIECES];
+  uint64_t live[HAK_BITMAP_WORDS];
+} shelf;
+_Static_assert(sizeof(shelf) == HAK_META_SIZE && PIECES == 16, "one metadata block a span, and as many pieces as `settled` has bits");
+
+hak_lock hak_pieces_lock;
+static hak_span *with_room; /* spans that have a free piece */
+
+static shelf *shelf_of(const hak_span *s) { return (shelf *)(void *)s->bits; }
+static shelf *shelf_of_piece(const hak_piece *k) { return (shelf *)hak_align_down((uintptr_t)k, HAK_META_SIZE); }
+static hak_span *span_of(const hak_piece *k) {
+  const void *p = (const void *)(uintptr_t)k->address;
+  return hak_region_span(hak_region_find(p), p);
+}
+static uint64_t *starts_of(const hak_span *s) { return hak_region_bits(hak_pool_region_of(s), s); }
+
+static bool has_bit(const uint64_t *bits, size_t i) { return (bits[i / 64] >> (i % 64) & 1) != 0; }
+static void set_bit(uint64_t *bits, size_t i) { bits[i / 64] |= (uint64_t)1 << (i % 64); }
+static void clear_bit(uint64_t *bits, size_t i) { bits[i / 64] &= ~((uint64_t)1 << (i % 64)); }
+
+static size_t first_granule(const hak_piece *k) { return ((uintptr_t)k->address % HAK_SPAN_SIZE) / HAK_GRANULE; }
+
+/* --- spans of pieces --- */
+
+static void list_span(hak_span *s) {
+  hak_assert_held(&hak_pieces_lock);
+  s->prev = NULL;
+  s->next = with_room;
+  if (s->next != NULL) s->next->prev = s;
+  with_room = s;
+}
+
+static void unlist_span(hak_span *s) {
+  hak_assert_held(&hak_pieces_lock);
+  *(s->prev != NULL ? &s->prev->next : &with_room) = s->next;
+  if (s->next != NULL) s->next->prev = s->prev;
+}
+
+static hak_span *make_span(void) {
+  shelf *sh = (shelf *)(void *)hak_meta_take();
+  if (sh == NULL) return NULL;
+  bool zeroed;
+  hak_pool_tags tags = {HAK_TAG(HAK_OWNER_PIECES, 1), HAK_CODE_SAMPLED, HAK_CODE_SAMPLED}; /* as a slab of small blocks, to the pool */
+  hak_span *s = hak_pool_take(1, 1, tags, false, &zeroed);
+  if (s == NULL) {
+    hak_meta_give_one(sh);
+    return NULL;
+  }
+  memset(sh, 0, sizeof *sh);
+  memset(starts_of(s), 0, HAK_BITMAP_WORDS * sizeof(uint64_t));
+  s->bits = (uint64_t *)(void *)sh;
+  s->settled = ALL_FREE;
+  return s;
+}
+
+/* The lowest free pieces of that number in a row; PIECES: there are none. */
+static unsigned find_free(const hak_span *s, unsigned count) {
+  unsigned mask = s->settled;
+  for (unsigned i = 1; i < count; i++) mask &= mask >> 1; /* a bit stays where the next ones are set too */
+  return mask == 0 ? PIECES : hak_ctz64(mask);
+}
+
+#define LOOKED_AT 8 /* spans that may have too few pieces in a row */
+
+static hak_piece *take_pieces(uint32_t owner, unsigned count) {
+  hak_lock_take(&hak_pieces_lock);
+  unsigned first = PIECES, looks = LOOKED_AT;
+  hak_span *s = with_room;
+  for (; s != NULL && looks > 0 && (first = find_free(s, count)) == PIECES; s = s->next) looks--;
+  if (first == PIECES) {
+    s = make_span();
+    if (s != NULL) list_span(s);
+    first = 0;
+  }
+  hak_piece *k = NULL;
+  if (s != NULL) {
+    k = &shelf_of(s)->pieces[first];
+    s->settled &= (uint16_t)~(((1u << count) - 1) << first);
+    if (s->settled == 0) unlist_span(s);
+    for (unsigned i = 0; i < count; i++) {
+      k[i] = (hak_piece){.address = s->start + (first + i) * HAK_PIECE_SIZE, .count = i == 0 ? count : 0};
+      hak_store_relaxed(&k[i].owner, owner);
+    }
+  }
+  hak_lock_drop(&hak_pieces_lock);
+  return k;
+}
+
+static void clear_starts(const hak_piece *k, unsigned count) {
+  memset((char *)starts_of(span_of(k)) + first_granule(k) / 8, 0, count * GRANULES / 8);
+}
+
+static void give_pieces(hak_piece *k, bool *purge_due) {
+  hak_span *s = span_of(k);
+  shelf *sh = shelf_of(s);
+  unsigned first = (unsigned)(k - sh->pieces), count = k->count;
+  HAK_ASSERT(sh == shelf_of_piece(k) && first + count <= PIECES && count > 0);
+  clear_starts(k, count);
+  memset((char *)sh->live + first_granule(k) / 8, 0, count * GRANULES / 8);
+  hak_lock_take(&hak_pieces_lock);
+  for (unsigned i = 0; i < count; i++) hak_store_relaxed(&k[i].owner, 0);
+  if (s->settled == 0) list_span(s);
+  s->settled |= (uint16_t)(((1u << count) - 1) << first);
+  /* One that is empty stays, for the next heap. */
+  bool goes = s->settled == ALL_FREE && (with_room != s || s->next != NULL);
+  if (goes) unlist_span(s);
+  hak_lock_drop(&hak_pieces_lock);
+  if (!goes) return;
+  hak_pool_give(s, 0, s->tag, purge_due);
+  hak_meta_give_one(sh);
+}
+
+/* --- the pieces of a heap --- */
+
+static void link_piece(hak_heap *h, hak_piece *k) {
+  k->prev = NULL;
+  k->next = h->pieces;
+  if (k->next != NULL) k->next->prev = k;
+  h->pieces = k;
+  h->piece_count += k->count;
+}
+
+static void unlink_piece(hak_heap *h, hak_piece *k) {
+  *(k->prev != NULL ? &k->prev->next : &h->pieces) = k->next;
+  if (k->next != NULL) k->next->prev = k->prev;
+  h->piece_count -= k->count;
+}
+
+/* Bytes into the piece where such a block would begin; more than it has: there is no room. */
+static size_t place_in(const hak_piece *k, size_t bytes, size_t align) {
+  size_t at = hak_align_up(k->used * (size_t)HAK_GRANULE, align);
+  return at + bytes <= k->count * HAK_PIECE_SIZE ? at : SIZE_MAX;
+}
+
+static void *bump(hak_piece *k, size_t at, size_t bytes) {
+  hak_span *s = span_of(k);
+  size_t first = first_granule(k), start = first + at / HAK_GRANULE;
+  uint64_t *starts = starts_of(s);
+  /* What the alignment leaves out begins where a block would, and is none. */
+  if (at / HAK_GRANULE != k->used) set_bit(starts, first + k->used);
+  set_bit(starts, start);
+  set_bit(shelf_of(s)->live, start);
+  k->used = (uint16_t)((at + bytes) / HAK_GRANULE);
+  k->live++;
+  return (void *)((uintptr_t)k->address + at);
+}
+
+void *hak_piece_bump(hak_heap *h, size_t bytes, size_t align) {
+  hak_assert_held(&h->lock);
+  HAK_ASSERT(bytes > 0 && bytes % HAK_GRANULE == 0 && align <= HAK_PIECE_SIZE);
+  size_t at = h->current == NULL ? SIZE_MAX : place_in(h->current, bytes, align);
+  return at == SIZE_MAX ? NULL : bump(h->current, at, bytes);
+}
+
+void *hak_piece_alloc(hak_heap *h, size_t bytes, size_t align) {
+  void *p = hak_piece_bump(h, bytes, align);
+  if (p != NULL) return p;
+  HAK_ASSERT(bytes <= HAK_PIECES_MOST * HAK_PIECE_SIZE);
+  hak_piece *k = take_pieces(hak_heap_owner(h), (unsigned)((bytes + HAK_PIECE_SIZE - 1) / HAK_PIECE_SIZE));
+  if (k == NULL) return NULL;
+  link_piece(h, k);
+  /* Bumped on is the one that has more room. */
+  if (k->count == 1 && (h->current == NULL || h->current->used * (size_t)HAK_GRANULE > bytes)) h->current = k;
+  return bump(k, 0, bytes);
+}
+
+static size_t granule_of(const void *p) { return ((uintptr_t)p % HAK_SPAN_SIZE) / HAK_GRANULE; }
+
+/* Granules of the block that starts at `start`. */
+static size_t length_of(const hak_piece *k, const uint64_t *starts, size_t start) {
+  size_t end = first_granule(k) + k->used, next = start + 1;
+  while (next < end && !has_bit(starts, next)) next++;
+  return next - start;
+}
+
+/* The piece whose block could start at p. */
+static hak_piece *piece_at(const hak_span *s, const void *p) {
+  return &shelf_of(s)->pieces[((uintptr_t)p % HAK_SPAN_SIZE) / HAK_PIECE_SIZE];
+}
+
+size_t hak_piece_block_size(const hak_span *s, const void *p) {
+  const hak_piece *k = piece_at(s, p);
+  const uint64_t *starts = starts_of(s);
+  size_t start = granule_of(p);
+  bool is_block = (uintptr_t)p % HAK_GRANULE == 0 && k->count > 0 && has_bit(starts, start) && has_bit(shelf_of(s)->live, start);
+  return is_block ? length_of(k, starts, start) * HAK_GRANULE : 0;
+}
+
+uint32_t hak_piece_owner(const hak_span *s, const void *p) { return hak_load_relaxed(&piece_at(s, p)->owner); }
+
+/* Free blocks at the end of what is bumped are bumped again. */
+static void lower(hak_piece *k, const uint64_t *live, uint64_t *starts) {
+  size_t first = first_granule(k);
+  while (k->used > 0) {
+    size_t last = first + k->used - 1;
+    while (!has_bit(starts, last)) last--;
+    if (has_bit(live, last)) return;
+    clear_bit(starts, last);
+    k->used = (uint16_t)(last - first);
+  }
+}
+
+hak_verdict hak_piece_free(hak_heap *h, hak_span *s, const void *p, size_t *bytes, bool *purge_due) {
+  hak_assert_held(&h->lock);
+  hak_piece *k = piece_at(s, p);
+  uint64_t *starts = starts_of(s), *live = shelf_of(s)->live;
+  size_t start = granule_of(p), first = first_granule(k);
+  if ((uintptr_t)p % HAK_GRANULE != 0 || k->count == 0) return HAK_VERDICT_NO_BLOCK_START;
+  if (start >= first + k->used) return HAK_VERDICT_FREE_MEMORY;
+  if (!has_bit(starts, start)) return HAK_VERDICT_NO_BLOCK_START;
+  if (!has_bit(live, start)) return HAK_VERDICT_DOUBLE_FREE;
+  HAK_ASSERT(k->live > 0 && hak_load_relaxed(&k->owner) == hak_heap_owner(h));
+  *bytes = length_of(k, starts, start) * HAK_GRANULE;
+  clear_bit(live, start);
+  k->live--;
+  if (k->live > 0 || k == h->current) {
+    lower(k, live, starts);
+    return HAK_VERDICT_OK;
+  }
+  unlink_piece(h, k);
+  give_pieces(k, purge_due);
+  return HAK_VERDICT_OK;
+}
+
+void hak_piece_give_all(hak_heap *h, bool *purge_due) {
+  for (hak_piece *k = h->pieces, *next; k != NULL; k = next) {
+    next = k->next;
+    give_pieces(k, purge_due);
+  }
+  h->pieces = h->current = NULL;
+  h->piece_count = 0;
+}
+
+bool hak_piece_visit(const hak_piece *k, bool (*visit)(void *block, size_t size, void *context), void *context, size_t *count) {
+  const hak_span *s = span_of(k);
+  const uint64_t *starts = starts_of(s), *live = shelf_of(s)->live;
+  size_t first = first_granule(k);
+  for (size_t i = first; i < first + k->used; i++) {
+    if (!has_bit(live, i)) continue;
+    ++*count;
+    if (!visit((void *)hak_align_down((uintptr_t)k->address, HAK_SPAN_SIZE) + i * HAK_GRANULE, length_of(k, starts, i) * HAK_GRANULE, context)) return false;
+  }
+  return true;
+}

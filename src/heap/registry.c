@@ -1,0 +1,245 @@
+/* Which heaps there are: a table by index, a list by age, a tree by parent; and what counts to their limits. */
+#include <errno.h>
+#include <string.h>
+
+#include "heap/heap.h"
+
+#define CHUNK (HAK_META_SIZE / sizeof(hak_heap *))
+
+hak_lock hak_heaps_lock;
+/* Chunks of pointers, metadata blocks that stay. Written under the lock, released; read by any thread. */
+static hak_heap **chunks[HAK_HEAPS_MAX / CHUNK];
+static uint32_t indices;     /* used so far */
+static uint32_t free_index;  /* + 1; each free entry has the next one's, as a number */
+static uint64_t latest_id;
+static size_t heap_count;
+static hak_heap *oldest, *newest;
+
+static hak_heap **entry_of(uint32_t index) {
+  hak_heap **chunk = index / CHUNK < sizeof chunks / sizeof *chunks ? hak_load_acquire(&chunks[index / CHUNK]) : NULL;
+  return chunk == NULL ? NULL : &chunk[index % CHUNK];
+}
+
+/* A free entry's number is odd. */
+static bool is_heap(const hak_heap *entry) { return entry != NULL && (uintptr_t)entry % 2 == 0; }
+
+hak_heap *hak_heap_of_owner(uint32_t owner) {
+  hak_heap **entry = owner < HAK_OWNER_HEAPS ? NULL : entry_of(owner - HAK_OWNER_HEAPS);
+  hak_heap *h = entry == NULL ? NULL : hak_load_acquire(entry);
+  return is_heap(h) ? h : NULL;
+}
+
+/* --- life --- */
+
+static bool take_index(uint32_t *index) {
+  hak_assert_held(&hak_heaps_lock);
+  if (free_index != 0) {
+    *index = free_index - 1;
+    free_index = (uint32_t)((uintptr_t)*entry_of(*index) / 2);
+    return true;
+  }
+  if (indices == HAK_HEAPS_MAX) return false;
+  if (chunks[indices / CHUNK] == NULL) {
+    hak_heap **chunk = (hak_heap **)(void *)hak_meta_take();
+    if (chunk == NULL) return false;
+    memset(chunk, 0, HAK_META_SIZE);
+    hak_store_release(&chunks[indices / CHUNK], chunk);
+  }
+  *index = indices++;
+  return true;
+}
+
+static void link_locked(hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
+  h->id = ++latest_id;
+  h->prev = newest;
+  if (newest != NULL)
+    newest->next = h;
+  else
+    oldest = h;
+  newest = h;
+  if (h->parent != NULL) {
+    h->next_sibling = h->parent->first_child;
+    h->parent->first_child = h;
+  }
+  hak_add_single(&heap_count, 1);
+  hak_store_release(entry_of(h->index), h);
+}
+
+static bool is_wrong(const hakmem_heap_options *o) {
+  return o->size != sizeof *o || (o->flags & ~HAKMEM_HEAP_UNCACHED) != 0 || (o->name != NULL && strnlen(o->name, HAK_HEAP_NAME) == HAK_HEAP_NAME);
+}
+
+hak_heap *hak_heap_make(const hakmem_heap_options *options) {
+  static const hakmem_heap_options none = {.size = sizeof none};
+  const hakmem_heap_options *o = options == NULL ? &none : options;
+  if (is_wrong(o)) {
+    errno = EINVAL;
+    return NULL;
+  }
+  hak_heap *h = (hak_heap *)(void *)hak_meta_take();
+  if (h != NULL) {
+    memset(h, 0, sizeof *h);
+    h->flags = o->flags;
+    h->limit = o->limit == 0 ? SIZE_MAX : o->limit;
+    h->share = SIZE_MAX;
+    h->parent = o->parent;
+    if (o->name != NULL) strcpy(h->name, o->name);
+    hak_lock_take(&hak_heaps_lock);
+    bool has_index = take_index(&h->index);
+    if (has_index) link_locked(h);
+    hak_lock_drop(&hak_heaps_lock);
+    if (has_index) return h;
+    hak_meta_give_one(h);
+  }
+  errno = ENOMEM;
+  return NULL;
+}
+
+bool hak_heap_exists(const hak_heap *h) {
+  uint32_t index = h->index;
+  return (uintptr_t)h % HAK_META_SIZE == 0 && index < HAK_HEAPS_MAX && hak_heap_of_owner(HAK_OWNER_HEAPS + index) == h && h->id != 0;
+}
+
+static void leave_parent(hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
+  if (h->parent == NULL) return;
+  hak_heap **link = &h->parent->first_child;
+  while (*link != h) link = &(*link)->next_sibling;
+  *link = h->next_sibling;
+  for (hak_heap *above = h->parent; above != NULL; above = above->parent) hak_sub_relaxed(&above->out, hak_load_relaxed(&h->out));
+  h->parent = NULL;
+}
+
+void hak_heap_unlink(hak_heap *h) {
+  hak_lock_take(&hak_heaps_lock);
+  HAK_ASSERT(h->first_child == NULL && h->id != 0);
+  if (!h->is_deleted) hak_sub_single(&heap_count, 1);
+  leave_parent(h);
+  *(h->prev != NULL ? &h->prev->next : &oldest) = h->next;
+  *(h->next != NULL ? &h->next->prev : &newest) = h->prev;
+  hak_store_release(entry_of(h->index), NULL);
+  hak_store_relaxed(&h->id, 0);
+  hak_lock_drop(&hak_heaps_lock);
+}
+
+void hak_heap_release(hak_heap *h) {
+  hak_lock_take(&hak_heaps_lock);
+  HAK_ASSERT(h->id == 0 && *entry_of(h->index) == NULL);
+  hak_store_release(entry_of(h->index), (hak_heap *)((uintptr_t)free_index * 2 + 1));
+  free_index = h->index + 1;
+  hak_lock_drop(&hak_heaps_lock);
+  hak_meta_give_one(h);
+}
+
+/* Frees charge under the heap's locks: with all of them, none is between two heaps. */
+void hak_heap_set_deleted(hak_heap *h) {
+  hak_lock_take(&hak_heaps_lock);
+  HAK_ASSERT(h->first_child == NULL && h->id != 0 && !h->is_deleted);
+  hak_heap_take_locks(h);
+  leave_parent(h);
+  hak_store_relaxed(&h->limit, SIZE_MAX);
+  hak_store_relaxed(&h->share, SIZE_MAX);
+  hak_store_relaxed(&h->was_called, false);
+  hak_store_relaxed(&h->is_deleted, true);
+  hak_heap_drop_locks(h);
+  hak_sub_single(&heap_count, 1);
+  hak_lock_drop(&hak_heaps_lock);
+}
+
+bool hak_heap_end_deleted(hak_heap *h, uint64_t id) {
+  hak_lock_take(&hak_heaps_lock);
+  bool ends = hak_heap_exists(h) && h->id == id && h->is_deleted && hak_load_relaxed(&h->out) == 0;
+  hak_lock_drop(&hak_heaps_lock);
+  if (ends) hak_heap_unlink(h); /* nobody has a block: nobody else comes by here */
+  return ends;
+}
+
+/* --- locks --- */
+
+void hak_heap_take_locks(hak_heap *h) {
+  for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
+    for (unsigned j = 0; h->bins[i] != NULL && j < HAK_HEAP_BINS; j++) hak_lock_take(&h->bins[i][j].lock);
+  }
+  hak_lock_take(&h->lock);
+}
+
+void hak_heap_drop_locks(hak_heap *h) {
+  hak_lock_drop(&h->lock);
+  for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
+    for (unsigned j = 0; h->bins[i] != NULL && j < HAK_HEAP_BINS; j++) hak_lock_drop(&h->bins[i][j].lock);
+  }
+}
+
+void hak_heap_each(void (*take)(hak_heap *heap, void *context), void *context) {
+  hak_assert_held(&hak_heaps_lock);
+  for (hak_heap *h = newest; h != NULL; h = h->prev) take(h, context);
+}
+
+hak_heap *hak_heap_after(uint64_t id) {
+  static hak_heap *hint; /* the one that was found last, most likely the one before */
+  hak_lock_take(&hak_heaps_lock);
+  hak_heap *h = id != 0 && hint != NULL && hak_heap_exists(hint) && hint->id <= id ? hint : oldest;
+  while (h != NULL && (h->id <= id || hak_load_relaxed(&h->is_deleted))) h = h->next;
+  hint = h;
+  hak_lock_drop(&hak_heaps_lock);
+  return h;
+}
+
+size_t hak_heap_count(void) { return hak_load_relaxed(&heap_count); }
+
+/* --- what counts --- */
+
+static bool charge_one(hak_heap *h, size_t bytes) {
+  size_t out = hak_load_relaxed(&h->out), most;
+  do {
+    most = hak_min_size(hak_load_relaxed(&h->limit), hak_load_relaxed(&h->share));
+    if (HAK_UNLIKELY(out > most || bytes > most - out)) return false;
+  } while (!__atomic_compare_exchange_n(&h->out, &out, out + bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return true;
+}
+
+hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes) {
+  for (hak_heap *h = heap; h != NULL; h = h->parent) {
+    if (HAK_LIKELY(charge_one(h, bytes))) continue;
+    for (hak_heap *done = heap; done != h; done = done->parent) hak_sub_relaxed(&done->out, bytes);
+    return h;
+  }
+  return NULL;
+}
+
+size_t hak_heap_share(const hak_heap *h) {
+  size_t limit = hak_load_relaxed(&h->limit);
+  return limit == SIZE_MAX || h->callback == NULL ? SIZE_MAX : limit / 100 * h->percent + limit % 100 * h->percent / 100;
+}
+
+#define FALLS_BY 16 /* part of the limit */
+static HAK_COLD void look_again(hak_heap *h, size_t out) {
+  size_t share = hak_heap_share(h), by = hak_load_relaxed(&h->limit) / FALLS_BY;
+  if (share == SIZE_MAX || share < by || out > share - by) return;
+  hak_store_relaxed(&h->was_called, false);
+  hak_store_relaxed(&h->share, share == 0 ? 0 : share - 1);
+}
+
+void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
+  for (hak_heap *h = heap; h != NULL; h = h->parent) {
+    HAK_ASSERT(hak_load_relaxed(&h->out) >= bytes);
+    size_t out = hak_sub_relaxed(&h->out, bytes);
+    if (HAK_UNLIKELY(hak_load_relaxed(&h->was_called))) look_again(h, out);
+  }
+}
+
+static void raise_peak(hak_heap *h, size_t live) {
+  size_t peak = hak_load_relaxed(&h->peak);
+  while (live > peak && !__atomic_compare_exchange_n(&h->peak, &peak, live, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+}
+
+void hak_heap_note_alloc(hak_heap *h, size_t bytes) {
+  raise_peak(h, hak_add_relaxed(&h->live, bytes));
+  hak_add_relaxed(&h->requests, 1);
+}
+
+void hak_heap_note_free(hak_heap *h, size_t bytes) {
+  hak_sub_relaxed(&h->live, bytes);
+  hak_add_relaxed(&h->frees, 1);
+}
