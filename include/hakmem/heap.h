@@ -93,7 +93,7 @@ void hakmem_heap_get_stats(hakmem_heap *heap, hakmem_heap_stats *stats, size_t s
  * the heap, visit included. */
 size_t hakmem_heap_visit(hakmem_heap *heap, bool (*visit)(void *block, size_t size, void *context), void *context) HAKMEM_NOEXCEPT;
 /* Calls visit for each heap until it returns false, oldest first; returns how many it was called for, or the number of heaps where visit is NULL. Heaps may come and go
- * meanwhile, but for the one that visit is called with, unless visit itself destroys it. */
+ * meanwhile, but while visit runs, other threads that destroy or delete a heap wait: so visit does not wait for them. It may destroy heaps itself. */
 size_t hakmem_heap_list(bool (*visit)(hakmem_heap *heap, void *context), void *context) HAKMEM_NOEXCEPT;
 
 #undef HAKMEM_HEAP_RESULT

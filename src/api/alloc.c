@@ -32,6 +32,7 @@ void hak_reclaim(void) {
   hak_kept_release(UINT64_MAX, SIZE_MAX, &left);
   if (HAK_HARD(GUARDS)) hak_mapping_quarantine_release();
   hak_tcache *t = hak_tls.cache;
+  hak_heap_flush(NULL, &d);
   if (t != NULL) hak_tcache_flush(t, &d);
   hak_tcache_reach(UINT64_MAX, true, &d);
   hak_arena_shrink_all(&d);

@@ -17,6 +17,7 @@
 #include "profile/profile.h"
 #include "reclaim/decay.h"
 #include "report/figures.h"
+#include "api/heaps.h"
 #include "report/heap_profile.h"
 #include "report/report.h"
 #include "report/serve.h"
@@ -29,6 +30,8 @@ static size_t purge(size_t keep_bytes) {
   hak_deferred d = {0};
   if (HAK_HARDENED) hak_quarantine_flush();
   hak_tcache *t = hak_tls.cache;
+  hak_heap_flush(NULL, &d);
+  hak_heap_flush_others(NULL, &d);
   if (t != NULL) hak_tcache_flush(t, &d);
   hak_tcache_reach(UINT64_MAX, true, &d);
   size_t purged = hak_decay_all(keep_bytes, &d);
@@ -42,6 +45,7 @@ HAK_EXPORT void hakmem_thread_idle(void) {
   hak_tcache *t = hak_tls.cache;
   if (t == NULL) return;
   hak_deferred d = {0};
+  hak_heap_flush(NULL, &d);
   hak_tcache_flush(t, &d);
   hak_slow_exit(&d);
 }

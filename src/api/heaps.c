@@ -193,6 +193,15 @@ static void *resize(hak_heap *h, void *p, size_t before, size_t size) {
   return q;
 }
 
+static void *resize_in_span(hak_heap *h, hak_span *s, void *p, unsigned c, size_t before, size_t size) {
+  if (c < HAK_CLASS_COUNT || before < HAK_SPAN_SIZE || hak_load_relaxed(&h->is_deleted)) return resize(h, p, before, size);
+  hak_deferred d = {0};
+  hak_heap_fold(hak_tls.cache, h);
+  bool done = hak_heap_resize_large(h, s, p, size, &d);
+  hak_slow_exit(&d);
+  return done ? p : resize(h, p, before, size);
+}
+
 static void *resize_mapping(hak_heap *h, void *p, size_t size) {
   hak_deferred d = {0};
   hak_heap *refuser;
@@ -203,11 +212,12 @@ static void *resize_mapping(hak_heap *h, void *p, size_t size) {
 
 void *hak_heap_resize(const hak_region *region, uint32_t owner, void *p, size_t size) {
   unsigned c;
-  hak_heap *h = owner != 0 ? hak_heap_of_owner(owner) : hak_heap_at(hak_region_span(region, p), p, &c);
+  hak_span *s = owner != 0 ? NULL : hak_region_span(region, p);
+  hak_heap *h = owner != 0 ? hak_heap_of_owner(owner) : hak_heap_at(s, p, &c);
   size_t before = h == NULL ? 0 : owner != 0 ? hak_huge_size(p) : hak_heap_size_at(region, p);
   if (before == 0) hak_misuse_abort(h == NULL ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
   int saved = errno;
-  void *q = owner != 0 ? resize_mapping(h, p, size) : resize(h, p, before, size);
+  void *q = owner != 0 ? resize_mapping(h, p, size) : resize_in_span(h, s, p, c, before, size);
   errno = q == NULL ? ENOMEM : saved;
   return q;
 }
@@ -278,14 +288,14 @@ HAK_EXPORT void hakmem_heap_destroy(hakmem_heap *heap) {
   expect_heap(heap);
   hak_deferred d = {0};
   int saved = errno;
-  for (hak_heap *h = NULL; h != heap;) {
-    h = lowest(heap);
+  for (bool last = false; !last;) {
+    hak_heap_hold_ends();
+    hak_heap *h = lowest(heap);
     hak_heap_unlink(h);
+    hak_heap_let_end();
+    last = h == heap;
     hak_heap_give_all(h, &d);
-    bool last = h == heap;
     hak_heap_release(h);
-    if (last) break;
-    h = NULL;
   }
   hak_slow_exit(&d);
   errno = saved;
@@ -299,11 +309,13 @@ HAK_EXPORT void hakmem_heap_delete(hakmem_heap *heap) {
   hak_heap_flush(heap, &d);
   hak_heap_flush_others(heap, &d);
   for (bool last = false; !last;) {
+    hak_heap_hold_ends();
     hak_heap *h = lowest(heap);
     uint64_t id = h->id;
     last = h == heap;
     hak_heap_fold(hak_tls.cache, h);
     hak_heap_set_deleted(h);
+    hak_heap_let_end();
     look_at_deleted(h, id);
   }
   hak_slow_exit(&d);
@@ -397,10 +409,13 @@ HAK_EXPORT size_t hakmem_heap_list(bool (*visit)(hakmem_heap *heap, void *contex
   if (visit == NULL) return hak_heap_count();
   size_t count = 0;
   uint64_t id = 0;
-  for (hak_heap *h; (h = hak_heap_after(id)) != NULL;) {
-    id = h->id;
-    count++;
-    if (!visit(h, context)) break;
+  for (bool goes_on = true; goes_on;) {
+    hak_heap_hold_ends();
+    hak_heap *h = hak_heap_after(id);
+    if (h != NULL) id = h->id;
+    count += h != NULL;
+    goes_on = h != NULL && visit(h, context);
+    hak_heap_let_end();
   }
   return count;
 }

@@ -1,5 +1,7 @@
 #include "api/slow_exit.h"
 
+#include "api/heaps.h"
+
 #include "api/outside.h"
 #include "api/sweep.h"
 #include "os/os.h"
@@ -41,6 +43,7 @@ static void decay_cache(uint64_t now_ms, hak_deferred *d) {
   if (t == NULL || now_ms - t->decayed_ms < hak_decay_cache_ms()) return;
   t->decayed_ms = now_ms;
   hak_tcache_decay(t, hak_budget_level() >= HAK_BUDGET_OVER || hak_config_lean(), d);
+  hak_heap_decay(d);
 }
 
 static void keep_to_target(hak_deferred *d) {

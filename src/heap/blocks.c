@@ -209,6 +209,31 @@ static hak_verdict give_large(hak_heap *h, hak_span *s, const void *p, bool *pur
   return given ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
 }
 
+/* Whether the spans behind are free, and the limits allow it. Or gives those back that `size` does not reach. */
+bool hak_heap_resize_large(hak_heap *h, hak_span *s, const void *p, size_t size, hak_deferred *d) {
+  if (s->start != (uintptr_t)p || size <= HAK_SHARED_MAX || size > HAK_EXTENT_MAX) return false;
+  hak_lock_take(&h->lock);
+  size_t before = s->span_count, wanted = hak_extent_spans(size);
+  bool done = hak_load_relaxed(&s->tag) == LARGE_TAG(h);
+  if (done && wanted > before) {
+    size_t more = (wanted - before) << HAK_SPAN_SHIFT;
+    done = hak_heap_charge(h, more) == NULL;
+    if (done && !hak_pool_extend(s, wanted - before, HAK_CODE_SAMPLED)) {
+      hak_heap_uncharge(h, more);
+      done = false;
+    }
+  } else if (done && wanted < before) {
+    done = hak_pool_give(s, wanted, LARGE_TAG(h), &d->purge_due);
+    if (done) hak_heap_uncharge(h, (before - wanted) << HAK_SPAN_SHIFT);
+  }
+  if (done) {
+    hak_heap_note_alloc(h, wanted << HAK_SPAN_SHIFT);
+    hak_heap_note_free(h, before << HAK_SPAN_SHIFT);
+  }
+  hak_lock_drop(&h->lock);
+  return done;
+}
+
 void hak_heap_give_mapping(hak_heap *h, void *p, size_t bytes, hak_deferred *d) {
   if (!hak_huge_free(p, &d->purge_due)) {
     hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");

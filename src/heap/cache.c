@@ -203,6 +203,22 @@ void hak_heap_flush(const hak_heap *within, hak_deferred *d) {
   hak_tcache_leave(t);
 }
 
+void hak_heap_decay(hak_deferred *d) {
+  hak_tcache *t = hak_tls.cache;
+  hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
+  if (th == NULL) return;
+  hak_tcache_enter(t);
+  hak_lock_take(&hak_heaps_lock);
+  for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
+    hak_heap_cache *k = th->caches[i];
+    if (k == NULL) continue;
+    if (k->calls_seen == k->requests + k->frees) empty(k, d);
+    k->calls_seen = k->requests + k->frees;
+  }
+  hak_lock_drop(&hak_heaps_lock);
+  hak_tcache_leave(t);
+}
+
 typedef struct theft {
   const hak_heap *within;
   hak_deferred *d;

@@ -14,6 +14,7 @@ typedef struct hak_heap_cache {
   hak_heap *heap;
   int64_t live, most; /* relaxed: since it was folded into the heap's counts; and the highest */
   uint64_t requests, frees;
+  uint64_t calls_seen; /* when the thread's cache was decayed last */
   uint8_t batch[HAK_CLASS_COUNT];
   void **top[HAK_CLASS_COUNT]; /* as hak_tls.top, of magazines with less room */
 } hak_heap_cache;

@@ -71,6 +71,9 @@ HAK_INLINE uint32_t hak_heap_owner(const hak_heap *h) { return HAK_OWNER_HEAPS +
 /* --- registry.c: which heaps there are, and what counts to their limits --- */
 
 extern hak_lock hak_heaps_lock;
+/* Before the registry's: a heap that hakmem_heap_list shows does not end meanwhile, unless by the thread that shows it. It may nest. */
+void hak_heap_hold_ends(void);
+void hak_heap_let_end(void);
 
 /* The heap of an owner in a tag; NULL: none, or no longer. Whoever holds a block of the heap sees it. */
 hak_heap *hak_heap_of_owner(uint32_t owner);
@@ -158,6 +161,8 @@ void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsi
 hak_heap *hak_heap_at(const hak_span *span, const void *p, unsigned *class_code);
 void hak_heap_give_one(hak_heap *heap, hak_span *span, void *p, unsigned class_code, hak_deferred *deferred);
 size_t hak_heap_block_size(hak_heap *heap, const hak_span *span, const void *p, unsigned class_code);
+/* A large block of whole spans, in place. False: unchanged. */
+bool hak_heap_resize_large(hak_heap *heap, hak_span *span, const void *p, size_t size, hak_deferred *deferred);
 /* A mapping by the kernel, which may move it. NULL: unchanged. */
 void *hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, hak_heap **refuser);
 /* A mapping that is the heap's. */
@@ -179,6 +184,8 @@ void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
 void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
 /* The same of the other threads, as far as they sleep. Returns whether one was not reached that may have some. */
 bool hak_heap_flush_others(const hak_heap *within, hak_deferred *deferred);
+/* Of the calling thread: what was not used since the last call goes back. Once a decay time. */
+void hak_heap_decay(hak_deferred *deferred);
 /* The thread ends: flushes, and gives the caches' memory back. */
 void hak_heap_end_thread(hak_deferred *deferred);
 /* What caches know of a heap's counts; racy but while they rest. */
@@ -195,7 +202,7 @@ bool hak_heap_set_default(hak_tcache *cache, hak_heap *heap);
 /* Of what is sampled while requests come from it. */
 int64_t *hak_heap_countdown(void);
 
-/* fork: all locks of this box in rank order. */
+/* fork: all locks of this box in rank order, but what hak_heap_hold_ends takes. */
 void hak_heap_fork_lock(void);
 void hak_heap_fork_unlock(void);
 /* While they are held: forgets other threads' caches. */

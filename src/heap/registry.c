@@ -15,6 +15,25 @@ static uint64_t latest_id;
 static size_t heap_count;
 static hak_heap *oldest, *newest;
 
+static hak_lock ends_lock;
+static const void *ends_holder; /* mark of the thread that has it; relaxed, right for that thread alone */
+static unsigned ends_depth;     /* the same lock */
+
+void hak_heap_hold_ends(void) {
+  if (hak_load_relaxed(&ends_holder) != hak_thread_mark()) {
+    hak_lock_take(&ends_lock);
+    hak_store_relaxed(&ends_holder, hak_thread_mark());
+  }
+  ends_depth++;
+}
+
+void hak_heap_let_end(void) {
+  HAK_ASSERT(hak_load_relaxed(&ends_holder) == hak_thread_mark() && ends_depth > 0);
+  if (--ends_depth > 0) return;
+  hak_store_relaxed(&ends_holder, NULL);
+  hak_lock_drop(&ends_lock);
+}
+
 static hak_heap **entry_of(uint32_t index) {
   hak_heap **chunk = index / CHUNK < sizeof chunks / sizeof *chunks ? hak_load_acquire(&chunks[index / CHUNK]) : NULL;
   return chunk == NULL ? NULL : &chunk[index % CHUNK];
