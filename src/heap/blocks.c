@@ -226,10 +226,7 @@ bool hak_heap_resize_large(hak_heap *h, hak_span *s, const void *p, size_t size,
     done = hak_pool_give(s, wanted, LARGE_TAG(h), &d->purge_due);
     if (done) hak_heap_uncharge(h, (before - wanted) << HAK_SPAN_SHIFT);
   }
-  if (done) {
-    hak_heap_note_alloc(h, wanted << HAK_SPAN_SHIFT);
-    hak_heap_note_free(h, before << HAK_SPAN_SHIFT);
-  }
+  if (done) hak_heap_note_resize(h, before << HAK_SPAN_SHIFT, wanted << HAK_SPAN_SHIFT);
   hak_lock_drop(&h->lock);
   return done;
 }
@@ -256,8 +253,7 @@ void *hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, hak_heap **refu
   size_t after = moved == NULL ? before : bytes, charged = hak_max_size(before, bytes);
   if (charged > after) hak_heap_uncharge(h, charged - after);
   if (moved == NULL) return NULL;
-  hak_heap_note_alloc(h, after);
-  hak_heap_note_free(h, before);
+  hak_heap_note_resize(h, before, after);
   hak_add_relaxed(&h->mapped, after - before);
   return moved;
 }

@@ -108,6 +108,7 @@ HAK_INLINE bool hak_heap_is_within(const hak_heap *heap, const hak_heap *above) 
 /* A block of so many bytes is the program's, or was, without a cache. */
 void hak_heap_note_alloc(hak_heap *heap, size_t bytes);
 void hak_heap_note_free(hak_heap *heap, size_t bytes);
+void hak_heap_note_resize(hak_heap *heap, size_t before, size_t after);
 
 /* --- spans.c: the spans of a heap; its lock --- */
 

@@ -258,6 +258,10 @@ void hak_heap_note_alloc(hak_heap *h, size_t bytes) {
   hak_add_relaxed(&h->requests, 1);
 }
 
+void hak_heap_note_resize(hak_heap *h, size_t before, size_t after) {
+  raise_peak(h, hak_add_relaxed(&h->live, after - before));
+}
+
 void hak_heap_note_free(hak_heap *h, size_t bytes) {
   hak_sub_relaxed(&h->live, bytes);
   hak_add_relaxed(&h->frees, 1);
