@@ -71,7 +71,7 @@ exec cc "$@"
 WRAPPER
 chmod +x "$temporary/cc"
 export CARGO_TARGET_DIR="$temporary/target"
-CC="$temporary/cc" cargo test --quiet --locked
+CC="$temporary/cc" cargo test --quiet --locked --features hakmem/allocator-api2
 python3 -B "$here/tests/flags.py" "$temporary/compiled" "$build/compile_commands.json"
 # Each feature has C sources of its own.
 for feature in override hardened; do
@@ -89,12 +89,12 @@ cargo build --quiet --locked --no-default-features
 cargo test --quiet --locked --features hakmem/override,hakmem-sys/override
 cargo test --quiet --locked --features hakmem/hardened,hakmem-sys/hardened
 # A stable compiler takes nightly's features with this variable.
-RUSTC_BOOTSTRAP=1 cargo test --quiet --locked -p hakmem --features allocator_api
+RUSTC_BOOTSTRAP=1 cargo test --quiet --locked -p hakmem --features allocator_api,allocator-api2
 cargo test --quiet --locked --release
 if cargo clippy --version >/dev/null 2>&1; then
     echo "clippy"
-    cargo clippy --quiet --locked --all-targets -- -D warnings
-    RUSTC_BOOTSTRAP=1 cargo clippy --quiet --locked --all-targets -p hakmem --features allocator_api -- -D warnings
+    cargo clippy --quiet --locked --all-targets --features hakmem/allocator-api2 -- -D warnings
+    RUSTC_BOOTSTRAP=1 cargo clippy --quiet --locked --all-targets -p hakmem --features allocator_api,allocator-api2 -- -D warnings
 else
     echo "no clippy: not checked"
 fi

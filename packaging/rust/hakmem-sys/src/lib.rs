@@ -4,9 +4,12 @@
 #![warn(missing_docs)]
 
 use core::ffi::c_void;
+use core::marker::{PhantomData, PhantomPinned};
 
 /// C's `int`.
 pub type c_int = i32;
+/// C's `unsigned`.
+pub type c_uint = u32;
 /// C's `char`.
 #[cfg(target_arch = "x86_64")]
 pub type c_char = i8;
@@ -23,6 +26,27 @@ pub type hakmem_option_visit = unsafe extern "C" fn(option: *const hakmem_option
 
 /// Takes a piece of a profile. Returns 0, or an errno value that ends it. A panic must not leave it.
 pub type hakmem_profile_take = unsafe extern "C" fn(context: *mut c_void, data: *const c_void, bytes: usize) -> c_int;
+
+/// A heap of `hakmem_heap_new`.
+#[repr(C)]
+pub struct hakmem_heap {
+    nothing: [u8; 0],
+    neither_sent_nor_moved: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Called in the thread whose request takes the live bytes of a heap to the share of its limit: the heap, these bytes, and the
+/// context that was registered with it. A panic must not leave it.
+pub type hakmem_heap_callback = unsafe extern "C" fn(heap: *mut hakmem_heap, live: usize, context: *mut c_void);
+
+/// Called for one block with its usable size; false ends the walk. It must neither allocate nor free in the heap, nor must a panic
+/// leave it.
+pub type hakmem_heap_visit_block = unsafe extern "C" fn(block: *mut c_void, size: usize, context: *mut c_void) -> bool;
+
+/// Called for one heap; false ends the walk. A panic must not leave it.
+pub type hakmem_heap_visit_heap = unsafe extern "C" fn(heap: *mut hakmem_heap, context: *mut c_void) -> bool;
+
+/// No free block of the heap stays in a thread's cache.
+pub const HAKMEM_HEAP_UNCACHED: c_uint = 1;
 
 /// The option has its default.
 pub const HAKMEM_ORIGIN_DEFAULT: c_int = 0;
@@ -161,6 +185,46 @@ extern "C" {
     /// Names a label. Returns 0, EINVAL or ENOMEM.
     pub fn hakmem_label_name(label: u64, text: *const c_char) -> c_int;
 
+    /// Makes a heap; null options: no name, no limit. Null with errno EINVAL or ENOMEM.
+    pub fn hakmem_heap_new(options: *const hakmem_heap_options) -> *mut hakmem_heap;
+    /// As `hakmem_malloc`, in the heap. Null with ENOMEM also where a limit would be passed.
+    pub fn hakmem_heap_malloc(heap: *mut hakmem_heap, size: usize) -> *mut c_void;
+    /// As `hakmem_calloc`, in the heap.
+    pub fn hakmem_heap_calloc(heap: *mut hakmem_heap, count: usize, size: usize) -> *mut c_void;
+    /// As `hakmem_aligned_alloc`, in the heap.
+    pub fn hakmem_heap_aligned_alloc(heap: *mut hakmem_heap, alignment: usize, size: usize) -> *mut c_void;
+    /// As `hakmem_realloc`; a block stays in the heap that it is in, and null is allocated in `heap`.
+    pub fn hakmem_heap_realloc(heap: *mut hakmem_heap, p: *mut c_void, size: usize) -> *mut c_void;
+    /// Frees every block of the heap and of the heaps below it, and these heaps. Null does nothing.
+    pub fn hakmem_heap_destroy(heap: *mut hakmem_heap);
+    /// Ends the heap and those below it; their blocks live on in the main heap.
+    pub fn hakmem_heap_delete(heap: *mut hakmem_heap);
+    /// The heap of a block by any of its addresses; null: the main heap, or no block of hakmem's.
+    pub fn hakmem_heap_of(p: *const c_void) -> *mut hakmem_heap;
+    /// The name, ended by a zero byte; empty where it has none. Valid as long as the heap.
+    pub fn hakmem_heap_name(heap: *const hakmem_heap) -> *const c_char;
+    /// The heap whose limit holds for this one too, or null.
+    pub fn hakmem_heap_parent(heap: *const hakmem_heap) -> *mut hakmem_heap;
+    /// Sets another limit; 0: none.
+    pub fn hakmem_heap_set_limit(heap: *mut hakmem_heap, limit: usize);
+    /// Registers what is called when the live bytes reach `percent` of the limit; `None` unregisters. Returns 0 or EINVAL.
+    pub fn hakmem_heap_set_callback(
+        heap: *mut hakmem_heap,
+        percent: c_uint,
+        callback: Option<hakmem_heap_callback>,
+        context: *mut c_void,
+    ) -> c_int;
+    /// Sets what `hakmem_malloc` and its kin take from in the calling thread; null: the main heap. Returns the one before.
+    pub fn hakmem_heap_set_default(heap: *mut hakmem_heap) -> *mut hakmem_heap;
+    /// The calling thread's default, or null.
+    pub fn hakmem_heap_get_default() -> *mut hakmem_heap;
+    /// Fills the first `size` bytes of `*stats`.
+    pub fn hakmem_heap_get_stats(heap: *mut hakmem_heap, stats: *mut hakmem_heap_stats, size: usize);
+    /// Calls `visit` for each block until it returns false, and returns for how many.
+    pub fn hakmem_heap_visit(heap: *mut hakmem_heap, visit: Option<hakmem_heap_visit_block>, context: *mut c_void) -> usize;
+    /// Calls `visit` for each heap until it returns false, and returns for how many; all there are where it is `None`.
+    pub fn hakmem_heap_list(visit: Option<hakmem_heap_visit_heap>, context: *mut c_void) -> usize;
+
     /// Registers what is called under memory pressure; `None` unregisters.
     pub fn hakmem_set_pressure_callback(callback: Option<hakmem_pressure_callback>, context: *mut c_void);
 
@@ -194,15 +258,61 @@ macro_rules! c_struct {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }) => {
         $(#[$about])*
         #[repr(C)]
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $name {
             $($(#[$doc])* pub $field: $kind,)*
+        }
+        impl Default for $name {
+            fn default() -> Self {
+                // SAFETY: zero bytes are numbers and null pointers.
+                unsafe { core::mem::zeroed() }
+            }
         }
         impl $name {
             #[doc(hidden)]
             pub const FIELDS: &'static [(&'static str, &'static str)] = &[$((stringify!($field), stringify!($kind))),*];
         }
     };
+}
+
+c_struct! {
+    /// What a heap is made with. Zero is the default of all but `size`.
+    hakmem_heap_options {
+        /// Bytes of the structure.
+        size: usize,
+        /// Copied, up to 63 bytes and a zero byte; null: none.
+        name: *const c_char,
+        /// Live bytes at most, its own and those of the heaps below it; 0: none.
+        limit: usize,
+        /// Its limit holds for this heap too; null: none.
+        parent: *mut hakmem_heap,
+        /// `HAKMEM_HEAP_UNCACHED`, or 0.
+        flags: c_uint,
+    }
+}
+
+c_struct! {
+    /// Figures of one heap, in bytes unless they are counts.
+    hakmem_heap_stats {
+        /// Of this process's heaps, never used again.
+        id: u64,
+        /// Bytes in blocks that the program has.
+        live: usize,
+        /// Most bytes live; with several threads, as of when their caches were looked at.
+        peak: usize,
+        /// Blocks that the program has.
+        blocks: usize,
+        /// Bytes of memory taken for blocks: live ones, free ones, and the rest of their pages and spans.
+        held: usize,
+        /// 0: none.
+        limit: usize,
+        /// Live bytes, its own and those of the heaps below it.
+        total: usize,
+        /// Requests that its own limit has refused, of the heaps below it too.
+        refused: u64,
+        /// Requests served.
+        requests: u64,
+    }
 }
 
 // begin: written by the target `tables` from src/report/figures.def

@@ -34,6 +34,7 @@ fn every_function_is_declared() {
     let ours = names_before_parenthesis(include_str!("../src/lib.rs"));
     let mut theirs = names_before_parenthesis(&header("hakmem.h"));
     theirs.extend(names_before_parenthesis(&header("stats.h")));
+    theirs.extend(names_before_parenthesis(&header("heap.h")));
     // glibc's structures; hakmem_stats_get has all figures.
     theirs.retain(|name| !name.starts_with("hakmem_mallinfo"));
     assert!(theirs.len() > 25, "the headers were not understood: {:?}", theirs);
@@ -48,10 +49,16 @@ fn fields_of(code: &str, name: &str) -> Vec<(String, String)> {
     let body = body.split_once('}').expect("its end").0;
     let mut fields = Vec::new();
     for declaration in body.split(';').map(str::trim).filter(|text| !text.is_empty()) {
-        let (kind, names) = declaration.split_once(' ').expect("a type and names");
-        let kind = match kind {
+        let start = declaration.split(',').next().expect("a first name").trim_end();
+        let (kind, _) = start.split_at(start.rfind([' ', '*']).expect("a type and names") + 1);
+        let names = &declaration[kind.len()..];
+        let kind = match kind.trim_end() {
             "uint32_t" => "u32",
             "uint64_t" => "u64",
+            "size_t" => "usize",
+            "unsigned" => "c_uint",
+            "const char *" => "*const c_char",
+            "hakmem_heap *" => "*mut hakmem_heap",
             other => panic!("{}: type {}", name, other),
         };
         fields.extend(names.split(',').map(|field| (field.trim().to_string(), kind.to_string())));
@@ -59,15 +66,17 @@ fn fields_of(code: &str, name: &str) -> Vec<(String, String)> {
     fields
 }
 
-fn assert_same_fields(ours: &[(&str, &str)], name: &str) {
+fn assert_same_fields(ours: &[(&str, &str)], file: &str, name: &str) {
     let ours: Vec<_> = ours.iter().map(|(field, kind)| (field.to_string(), kind.to_string())).collect();
-    assert_eq!(ours, fields_of(&header("stats.h"), name));
+    assert_eq!(ours, fields_of(&header(file), name));
 }
 
 #[test]
 fn structures_have_the_same_fields() {
-    assert_same_fields(hakmem_sys::hakmem_stats::FIELDS, "hakmem_stats");
-    assert_same_fields(hakmem_sys::hakmem_class_stats::FIELDS, "hakmem_class_stats");
+    assert_same_fields(hakmem_sys::hakmem_stats::FIELDS, "stats.h", "hakmem_stats");
+    assert_same_fields(hakmem_sys::hakmem_class_stats::FIELDS, "stats.h", "hakmem_class_stats");
+    assert_same_fields(hakmem_sys::hakmem_heap_options::FIELDS, "heap.h", "hakmem_heap_options");
+    assert_same_fields(hakmem_sys::hakmem_heap_stats::FIELDS, "heap.h", "hakmem_heap_stats");
 }
 
 #[test]
@@ -77,6 +86,35 @@ fn the_library_knows_the_same_structure() {
     assert_eq!(unsafe { hakmem_sys::hakmem_stats_get(&mut stats, size) }, 0);
     assert_eq!(stats.version, hakmem_sys::HAKMEM_STATS_VERSION);
     assert_eq!(stats.size as usize, size);
+}
+
+#[test]
+fn the_library_knows_the_structures_of_heaps() {
+    let mut options = hakmem_sys::hakmem_heap_options::default();
+    unsafe {
+        assert!(hakmem_sys::hakmem_heap_new(&options).is_null(), "size 0 is no version's");
+        options.size = std::mem::size_of_val(&options);
+        options.limit = 1 << 20;
+        let parent = hakmem_sys::hakmem_heap_new(&options);
+        let name = b"query\0";
+        options.name = name.as_ptr().cast();
+        options.limit = 1 << 19;
+        options.parent = parent;
+        options.flags = hakmem_sys::HAKMEM_HEAP_UNCACHED;
+        let heap = hakmem_sys::hakmem_heap_new(&options);
+        assert_eq!(hakmem_sys::hakmem_heap_parent(heap), parent);
+        assert_eq!(CStr::from_ptr(hakmem_sys::hakmem_heap_name(heap)).to_str(), Ok("query"));
+        let block = hakmem_sys::hakmem_heap_malloc(heap, 1000);
+        assert!(hakmem_sys::hakmem_heap_malloc(heap, 600_000).is_null());
+        let mut stats = hakmem_sys::hakmem_heap_stats { requests: 77, ..Default::default() };
+        hakmem_sys::hakmem_heap_get_stats(heap, &mut stats, std::mem::size_of_val(&stats) - 8);
+        assert_eq!(stats.requests, 77, "no more than the given size is filled in");
+        hakmem_sys::hakmem_heap_get_stats(heap, &mut stats, std::mem::size_of_val(&stats));
+        let live = hakmem_sys::hakmem_malloc_usable_size(block);
+        assert_eq!((stats.live, stats.blocks, stats.limit, stats.total, stats.refused), (live, 1, 1 << 19, live, 1));
+        assert_eq!(stats.requests, 1);
+        hakmem_sys::hakmem_heap_destroy(parent);
+    }
 }
 
 /// Each string must be readable and each number the one that hakmem_option_get gives: fields at other places would not be.

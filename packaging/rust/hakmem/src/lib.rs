@@ -6,9 +6,11 @@
 #[cfg(feature = "std")]
 extern crate std;
 
-#[cfg(feature = "allocator_api")]
+#[cfg(any(feature = "allocator_api", feature = "allocator-api2"))]
 mod allocator;
 mod control;
+#[cfg(feature = "std")]
+mod heap;
 #[cfg(feature = "std")]
 pub mod profile;
 
@@ -17,6 +19,8 @@ use core::ptr;
 use hakmem_sys as sys;
 
 pub use control::*;
+#[cfg(feature = "std")]
+pub use heap::*;
 
 /// The allocator. It has no state of its own: all values are the same allocator.
 ///
@@ -39,16 +43,48 @@ const fn is_ordinary(layout: Layout) -> bool {
     layout.align() <= ALWAYS_ALIGNED
 }
 
-// Blocks are freed by their size, which lets the allocator find a layout that is not the block's: it ends the program with a
-// report instead of damaging the heap.
-unsafe impl GlobalAlloc for Hakmem {
+/// Where new blocks come from. They are freed and resized alike.
+pub(crate) trait Source {
+    /// SAFETY: the size of the layout is not 0.
+    unsafe fn take(&self, layout: Layout) -> *mut u8;
+    /// SAFETY: the size of the layout is not 0.
+    unsafe fn take_zeroed(&self, layout: Layout) -> *mut u8;
+}
+
+impl Source for Hakmem {
     #[inline]
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+    unsafe fn take(&self, layout: Layout) -> *mut u8 {
         if is_ordinary(layout) {
             sys::hakmem_malloc(layout.size()).cast()
         } else {
             sys::hakmem_aligned_alloc(layout.align(), layout.size()).cast()
         }
+    }
+
+    #[inline]
+    unsafe fn take_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_ordinary(layout) {
+            // Memory that is known to read as zero is not written.
+            return sys::hakmem_calloc(1, layout.size()).cast();
+        }
+        zeroed(self.take(layout), layout)
+    }
+}
+
+/// SAFETY: `block` is null or one of `layout`.
+unsafe fn zeroed(block: *mut u8, layout: Layout) -> *mut u8 {
+    if !block.is_null() {
+        ptr::write_bytes(block, 0, layout.size());
+    }
+    block
+}
+
+// Blocks are freed by their size, which lets the allocator find a layout that is not the block's: it ends the program with a
+// report instead of damaging the heap.
+unsafe impl GlobalAlloc for Hakmem {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.take(layout)
     }
 
     #[inline]
@@ -62,15 +98,7 @@ unsafe impl GlobalAlloc for Hakmem {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if is_ordinary(layout) {
-            // Memory that is known to read as zero is not written.
-            return sys::hakmem_calloc(1, layout.size()).cast();
-        }
-        let block = self.alloc(layout);
-        if !block.is_null() {
-            ptr::write_bytes(block, 0, layout.size());
-        }
-        block
+        self.take_zeroed(layout)
     }
 
     #[inline]
@@ -79,18 +107,18 @@ unsafe impl GlobalAlloc for Hakmem {
             sys::hakmem_realloc(block.cast(), new_size).cast()
         } else {
             // SAFETY: the caller promises that new_size, rounded up to the alignment, fits isize.
-            move_block(*self, block, layout, Layout::from_size_align_unchecked(new_size, layout.align()))
+            move_block(self, block, layout, Layout::from_size_align_unchecked(new_size, layout.align()))
         }
     }
 }
 
 /// The C library's realloc keeps an alignment of 16 only: a block of a larger one moves.
 #[cold]
-unsafe fn move_block(allocator: Hakmem, block: *mut u8, old: Layout, new: Layout) -> *mut u8 {
-    let moved = allocator.alloc(new);
+unsafe fn move_block(source: &impl Source, block: *mut u8, old: Layout, new: Layout) -> *mut u8 {
+    let moved = source.take(new);
     if !moved.is_null() {
         ptr::copy_nonoverlapping(block, moved, old.size().min(new.size()));
-        allocator.dealloc(block, old);
+        Hakmem.dealloc(block, old);
     }
     moved
 }
