@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "api/api.h"
-#include "config/config.h"
 #include "os/print.h"
 
 #ifndef RTLD_DEEPBIND
