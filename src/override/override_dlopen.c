@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "api/api.h"
+#include "config/config.h"
 #include "os/print.h"
 
 #ifndef RTLD_DEEPBIND
