@@ -1,6 +1,5 @@
 #include "api/black_box.h"
 
-#include "config/config.h"
 #include "os/os.h"
 #include "os/print.h"
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "config/config.h"
 #include "guard/sample.h"
 #include "os/os.h"
 #include "os/print.h"

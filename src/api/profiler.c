@@ -7,7 +7,6 @@
 #include "api/black_box.h"
 #include "api/own_threads.h"
 #include "api/samplers.h"
-#include "config/config.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"

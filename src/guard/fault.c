@@ -5,7 +5,6 @@
 #include "large/huge.h"
 #include "os/os.h"
 #include "os/print.h"
-#include "region/region.h"
 
 static void print_block(const char *what, const void *p, const char *place, const void *block, size_t bytes) {
   hak_print("hakmem: %s: %p, %s block %p (class %zu bytes) [process %d, thread %d]\n", what, p, place, block, bytes, hak_os_pid(),

@@ -8,7 +8,6 @@
 #include "os/os.h"
 #include "os/print.h"
 #include "profile/unwind.h"
-#include "region/size_class.h"
 #include "tcache/draw.h"
 
 #define FRAMES 16

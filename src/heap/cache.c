@@ -93,7 +93,9 @@ static void begin(hak_heap_cache *k, hak_heap *h) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     k->top[c] = HAK_NULL_TOP;
     k->batch[c] = FIRST_BATCH;
+    k->size[c] = (uint16_t)(hak_class_size(c) <= HAK_SHARED_MAX ? hak_class_size(c) : 0);
   }
+  k->owner = hak_heap_owner(h);
   hak_store_relaxed(&k->id, h->id);
 }
 
@@ -212,8 +214,9 @@ void hak_heap_decay(hak_deferred *d) {
   for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
     if (k == NULL) continue;
-    if (k->calls_seen == k->requests + k->frees) empty(k, d);
-    k->calls_seen = k->requests + k->frees;
+    uint32_t calls = (uint32_t)(k->requests + k->frees);
+    if (k->calls_seen == calls) empty(k, d);
+    k->calls_seen = calls;
   }
   hak_lock_drop(&hak_heaps_lock);
   hak_tcache_leave(t);

@@ -12,10 +12,12 @@
 typedef struct hak_heap_cache {
   uint64_t id; /* of the heap */
   hak_heap *heap;
+  uint32_t owner; /* its, in tags */
+  uint32_t calls_seen; /* the lower half of requests and frees when the thread's cache was decayed last */
   int64_t live, most; /* relaxed: since it was folded into the heap's counts; and the highest */
   uint64_t requests, frees;
-  uint64_t calls_seen; /* when the thread's cache was decayed last */
   uint8_t batch[HAK_CLASS_COUNT];
+  uint16_t size[HAK_CLASS_COUNT]; /* of blocks; 0: too large for a slab */
   void **top[HAK_CLASS_COUNT]; /* as hak_tls.top, of magazines with less room */
 } hak_heap_cache;
 _Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE, "a cache is a metadata block");
@@ -40,13 +42,13 @@ HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap
 HAK_INLINE void hak_heap_count_alloc(hak_heap_cache *k, size_t size) {
   int64_t live = k->live + (int64_t)size;
   hak_store_relaxed(&k->live, live);
-  if (live > k->most) hak_store_relaxed(&k->most, live);
-  hak_add_single(&k->requests, 1);
+  if (HAK_UNLIKELY(live > k->most)) hak_store_relaxed(&k->most, live);
+  hak_add_own(&k->requests, 1);
 }
 
 HAK_INLINE void hak_heap_count_free(hak_heap_cache *k, size_t size) {
-  hak_store_relaxed(&k->live, k->live - (int64_t)size);
-  hak_add_single(&k->frees, 1);
+  hak_add_own(&k->live, -(int64_t)size);
+  hak_add_own(&k->frees, 1);
 }
 
 /* A block that the thread's cache of the heap has; NULL: take the long way. */
@@ -55,14 +57,14 @@ HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
   hak_heap_cache *k = HAK_UNLIKELY(t == NULL) ? NULL : hak_heap_cache_of(t, h);
   if (HAK_UNLIKELY(k == NULL)) return NULL;
   void *p = NULL;
-  hak_add_single(&t->busy, 1);
+  hak_add_own(&t->busy, 1);
   HAK_IN_ORDER();
   if (HAK_LIKELY(!hak_tcache_is_met(t))) {
     void **top = k->top[class_code];
     p = *top;
     if (HAK_LIKELY(p != NULL)) {
       k->top[class_code] = top - 1;
-      hak_heap_count_alloc(k, hak_class_size(class_code));
+      hak_heap_count_alloc(k, k->size[class_code]);
     }
   }
   hak_tcache_leave(t);
@@ -78,9 +80,9 @@ HAK_INLINE bool hak_heap_push(void *p, size_t offset) {
   const hak_thread_heaps *th = HAK_UNLIKELY(t == NULL) ? NULL : hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL) || HAK_UNLIKELY(owner < HAK_OWNER_HEAPS) || HAK_UNLIKELY(class_code >= HAK_CLASS_COUNT)) return false;
   hak_heap_cache *k = th->caches[(owner - HAK_OWNER_HEAPS) % HAK_HEAPS_OF_THREAD];
-  if (HAK_UNLIKELY(k == NULL) || HAK_UNLIKELY(k->heap->index != owner - HAK_OWNER_HEAPS) || HAK_UNLIKELY(k->heap->id != k->id)) return false;
+  if (HAK_UNLIKELY(k == NULL) || HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(k->heap->id != k->id)) return false;
   bool room = false;
-  hak_add_single(&t->busy, 1);
+  hak_add_own(&t->busy, 1);
   HAK_IN_ORDER();
   if (HAK_LIKELY(!hak_tcache_is_met(t))) {
     void **top = k->top[class_code];
@@ -88,7 +90,7 @@ HAK_INLINE bool hak_heap_push(void *p, size_t offset) {
     if (HAK_LIKELY(room)) {
       top[1] = p;
       k->top[class_code] = top + 1;
-      hak_heap_count_free(k, hak_class_size(class_code));
+      hak_heap_count_free(k, k->size[class_code]);
     }
   }
   hak_tcache_leave(t);

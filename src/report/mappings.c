@@ -4,7 +4,6 @@
 #include <link.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "os/os.h"
 
 #define PATH_BYTES 4096

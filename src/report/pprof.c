@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/bits.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "profile/labels.h"

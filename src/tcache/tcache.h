@@ -75,13 +75,14 @@ HAK_INLINE bool hak_tcache_is_met(const hak_tcache *t) {
   return (hak_load_acquire(&t->thief) | hak_load_relaxed(&t->planted)) != 0;
 }
 HAK_INLINE void hak_tcache_enter(hak_tcache *t) {
-  hak_add_single(&t->busy, 1);
+  hak_add_own(&t->busy, 1);
   HAK_IN_ORDER(); /* the thief's barrier is the other half */
   if (HAK_UNLIKELY(hak_tcache_is_met(t))) hak_tcache_meet_thief(t);
 }
 HAK_INLINE void hak_tcache_leave(hak_tcache *t) {
   HAK_ASSERT(t->busy > 0);
-  hak_store_release(&t->busy, t->busy - 1);
+  HAK_RELEASE_OWN();
+  hak_add_own(&t->busy, 0u - 1);
 }
 
 HAK_INLINE bool hak_tcache_is_fenced(const hak_tcache *t, unsigned class_code) {
@@ -110,7 +111,7 @@ HAK_INLINE void *hak_tcache_pop_fenced(unsigned class_code) {
   hak_tcache *t = hak_tls.cache;
   if (HAK_HARD(RANDOM) || HAK_UNLIKELY(t == NULL || t->all_fenced)) return NULL;
   void *p = NULL;
-  hak_add_single(&t->busy, 1);
+  hak_add_own(&t->busy, 1);
   HAK_IN_ORDER();
   if (HAK_LIKELY(!hak_tcache_is_met(t))) {
     void **top = t->bins[class_code].fenced_top;
@@ -127,7 +128,7 @@ HAK_INLINE bool hak_tcache_push_fenced(void *p, unsigned class_code) {
   hak_tcache *t = hak_tls.cache;
   if (HAK_UNLIKELY(t == NULL || t->all_fenced)) return false;
   bool room = false;
-  hak_add_single(&t->busy, 1);
+  hak_add_own(&t->busy, 1);
   HAK_IN_ORDER();
   if (HAK_LIKELY(!hak_tcache_is_met(t))) {
     void **top = t->bins[class_code].fenced_top;

@@ -1,0 +1,48 @@
+/* realloc of blocks of heaps. */
+#include <errno.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "api/heaps.h"
+#include "api/slow_exit.h"
+#include "large/huge.h"
+
+static void *resize(hak_heap *h, void *p, size_t before, size_t size) {
+  if (size <= before && (size >= before / 2 || before == HAK_GRANULE)) return p;
+  bool zeroed;
+  /* The blocks of a heap that was deleted are the main heap's. */
+  void *q = hak_load_relaxed(&h->is_deleted) ? hak_malloc(size) : hak_heap_alloc(h, size, HAK_GRANULE, &zeroed);
+  if (q == NULL) return size > before ? NULL : p; /* programs take it that shrinking cannot fail */
+  memcpy(q, p, hak_min_size(before, size));
+  hak_free(p);
+  return q;
+}
+
+static void *resize_in_span(hak_heap *h, hak_span *s, void *p, unsigned c, size_t before, size_t size) {
+  if (c < HAK_CLASS_COUNT || before < HAK_SPAN_SIZE || hak_load_relaxed(&h->is_deleted)) return resize(h, p, before, size);
+  hak_deferred d = {0};
+  hak_heap_fold(hak_tls.cache, h);
+  bool done = hak_heap_resize_large(h, s, p, size, &d);
+  hak_slow_exit(&d);
+  return done ? p : resize(h, p, before, size);
+}
+
+static void *resize_mapping(hak_heap *h, void *p, size_t size) {
+  hak_deferred d = {0};
+  hak_heap *refuser;
+  void *moved = size <= HAK_SMALL_MAX ? NULL : hak_heap_resize_mapping(h, p, size, &refuser);
+  hak_slow_exit(&d);
+  return moved != NULL ? moved : resize(h, p, hak_huge_size(p), size);
+}
+
+void *hak_heap_resize(const hak_region *region, uint32_t owner, void *p, size_t size) {
+  unsigned c;
+  hak_span *s = owner != 0 ? NULL : hak_region_span(region, p);
+  hak_heap *h = owner != 0 ? hak_heap_of_owner(owner) : hak_heap_at(s, p, &c);
+  size_t before = h == NULL ? 0 : owner != 0 ? hak_huge_size(p) : hak_heap_size_at(region, p);
+  if (before == 0) hak_misuse_abort(h == NULL ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
+  int saved = errno;
+  void *q = owner != 0 ? resize_mapping(h, p, size) : resize_in_span(h, s, p, c, before, size);
+  errno = q == NULL ? ENOMEM : saved;
+  return q;
+}
