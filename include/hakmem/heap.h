@@ -40,7 +40,7 @@ hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) HAKMEM_NOEXCEPT
 
 /* As malloc, calloc, aligned_alloc (alignment a power of two, else EINVAL) and realloc, in the heap. Where the limit, or that of a heap above
  * it, would be passed, they return NULL with ENOMEM. realloc with a NULL p is malloc in `heap`; else the block is resized in the heap that it is in, and `heap`
- * says nothing. */
+ * says nothing; a block that moves counts twice while it is copied. */
 void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
 void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;
 void *hakmem_heap_aligned_alloc(hakmem_heap *heap, size_t alignment, size_t size) HAKMEM_NOEXCEPT HAKMEM_HEAP_RESULT;

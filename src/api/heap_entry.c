@@ -29,7 +29,7 @@ HAK_EXPORT hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) {
 
 static HAK_NOINLINE void *malloc_long(hak_heap *heap, size_t size) {
   bool zeroed;
-  return or_enomem(hak_heap_alloc(heap, size, HAK_GRANULE, &zeroed));
+  return or_enomem(hak_heap_alloc(heap, size, HAK_GRANULE, true, &zeroed));
 }
 
 HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
@@ -48,7 +48,7 @@ HAK_EXPORT void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size
   size_t bytes;
   bool zeroed;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return or_enomem(NULL);
-  void *p = hak_heap_alloc(heap, bytes, HAK_GRANULE, &zeroed);
+  void *p = hak_heap_alloc(heap, bytes, HAK_GRANULE, true, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return or_enomem(p);
 }
@@ -59,7 +59,7 @@ HAK_EXPORT void *hakmem_heap_aligned_alloc(hakmem_heap *heap, size_t alignment, 
     errno = EINVAL;
     return NULL;
   }
-  return or_enomem(hak_heap_alloc(heap, size, hak_max_size(alignment, HAK_GRANULE), &zeroed));
+  return or_enomem(hak_heap_alloc(heap, size, hak_max_size(alignment, HAK_GRANULE), true, &zeroed));
 }
 
 HAK_EXPORT void *hakmem_heap_realloc(hakmem_heap *heap, void *p, size_t size) {
@@ -112,7 +112,7 @@ HAK_EXPORT void hakmem_heap_delete(hakmem_heap *heap) {
 
 static hak_heap *heap_of(const void *p) {
   hak_region *region = hak_region_find(p);
-  if (region == NULL) return hak_heap_of_owner(hak_huge_owner(p));
+  if (region == NULL) return hak_heap_of_owner(hak_huge_owner_around(p));
   if (hak_region_slab_code(region, hak_region_index(region, p)) != HAK_CODE_IN_HEAP) return NULL;
   unsigned c;
   return hak_heap_at(hak_region_span(region, p), p, &c);
@@ -126,22 +126,35 @@ HAK_EXPORT hakmem_heap *hakmem_heap_of(const void *p) {
 HAK_EXPORT const char *hakmem_heap_name(const hakmem_heap *heap) { return heap->name; }
 HAK_EXPORT hakmem_heap *hakmem_heap_parent(const hakmem_heap *heap) { return heap->parent; }
 
+/* Where the sum is above it by now, it has to fall first. */
 static void set_share_locked(hak_heap *h) {
   hak_assert_held(&hak_heaps_lock);
   size_t share = hak_heap_share(h);
-  hak_store_relaxed(&h->was_called, false);
-  hak_store_relaxed(&h->share, share == SIZE_MAX || share == 0 ? share : share - 1);
+  bool is_above = share != SIZE_MAX && hak_load_relaxed(&h->out) >= share;
+  hak_store_relaxed(&h->was_called, is_above);
+  hak_store_relaxed(&h->share, share == SIZE_MAX || is_above ? SIZE_MAX : share - 1);
+}
+
+/* What caches hold counts no longer. */
+static void flush_all(hak_heap *h) {
+  hak_deferred d = {0};
+  hak_heap_flush(h, &d);
+  hak_heap_flush_others(h, &d);
+  hak_slow_exit(&d);
 }
 
 HAK_EXPORT void hakmem_heap_set_limit(hakmem_heap *heap, size_t limit) {
+  flush_all(heap);
   hak_lock_take(&hak_heaps_lock);
   hak_store_relaxed(&heap->limit, limit == 0 ? SIZE_MAX : limit);
   set_share_locked(heap);
   hak_lock_drop(&hak_heaps_lock);
+  flush_all(heap);
 }
 
 HAK_EXPORT int hakmem_heap_set_callback(hakmem_heap *heap, unsigned percent, void (*callback)(hakmem_heap *, size_t, void *), void *context) {
   if (callback != NULL && (percent == 0 || percent > 100)) return EINVAL;
+  flush_all(heap);
   hak_lock_take(&hak_heaps_lock);
   heap->callback = callback;
   heap->context = context;
@@ -186,10 +199,7 @@ HAK_EXPORT void hakmem_heap_get_stats(hakmem_heap *heap, hakmem_heap_stats *stat
 }
 
 HAK_EXPORT size_t hakmem_heap_visit(hakmem_heap *heap, bool (*visit)(void *block, size_t size, void *context), void *context) {
-  hak_deferred d = {0};
-  hak_heap_flush(heap, &d);
-  hak_heap_flush_others(heap, &d);
-  hak_slow_exit(&d);
+  flush_all(heap);
   return hak_heap_visit_blocks(heap, visit, context);
 }
 

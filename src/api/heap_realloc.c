@@ -10,16 +10,15 @@
 static void *resize(hak_heap *h, void *p, size_t before, size_t size) {
   if (size <= before && (size >= before / 2 || before == HAK_GRANULE)) return p;
   bool zeroed;
-  /* The blocks of a heap that was deleted are the main heap's. */
-  void *q = hak_load_relaxed(&h->is_deleted) ? hak_malloc(size) : hak_heap_alloc(h, size, HAK_GRANULE, &zeroed);
+  void *q = hak_heap_alloc(h, size, HAK_GRANULE, size > before, &zeroed);
   if (q == NULL) return size > before ? NULL : p; /* programs take it that shrinking cannot fail */
   memcpy(q, p, hak_min_size(before, size));
-  hak_free(p);
+  hak_raw_free(p);
   return q;
 }
 
 static void *resize_in_span(hak_heap *h, hak_span *s, void *p, unsigned c, size_t before, size_t size) {
-  if (c < HAK_CLASS_COUNT || before < HAK_SPAN_SIZE || hak_load_relaxed(&h->is_deleted)) return resize(h, p, before, size);
+  if (c < HAK_CLASS_COUNT || before < HAK_SPAN_SIZE) return resize(h, p, before, size);
   hak_deferred d = {0};
   hak_heap_fold(hak_tls.cache, h);
   bool done = hak_heap_resize_large(h, s, p, size, &d);

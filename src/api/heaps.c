@@ -25,22 +25,26 @@ static hak_heap_try attempt(hak_heap *h, hak_tcache *t, unsigned c, size_t size,
   return c < HAK_CLASS_COUNT ? hak_heap_take_one(h, c, size, align) : hak_heap_take_large(h, size, align, zeroed);
 }
 
-/* What is asked for is more than the heap's share, and all that caches held of it is back. */
-static void call_back(hak_heap *h) {
+/* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request. */
+static void call_back(hak_heap *h, bool called, hak_deferred *d) {
   hak_lock_take(&hak_heaps_lock);
   void (*callback)(hakmem_heap *, size_t, void *) = h->callback;
   void *context = h->context;
-  bool due = callback != NULL && !h->was_called;
+  bool due = callback != NULL && !h->was_called && !called;
   hak_store_relaxed(&h->was_called, due || h->was_called);
   hak_store_relaxed(&h->share, SIZE_MAX);
   hak_lock_drop(&hak_heaps_lock);
-  if (due) callback(h, hak_load_relaxed(&h->out), context);
+  if (!due) return;
+  hak_heap_flush(h, d); /* nothing goes into caches from here on */
+  hak_heap_flush_others(h, d);
+  callback(h, hak_load_relaxed(&h->out), context);
 }
 
 #define TRIES 4 /* at the caches of threads that are in a slow path */
 
 /* What the caches hold of the refuser's does not count. */
 static hak_heap_try take_back(hak_heap_try r, hak_heap *h, hak_tcache *t, unsigned c, size_t size, size_t align, bool *zeroed, hak_deferred *d) {
+  const hak_heap *called = NULL;
   while (r.p == NULL && r.refuser != NULL) {
     hak_heap *refuser = r.refuser;
     hak_heap_flush(refuser, d);
@@ -53,13 +57,14 @@ static hak_heap_try take_back(hak_heap_try r, hak_heap *h, hak_tcache *t, unsign
     }
     if (r.p != NULL || r.refuser == NULL) return r;
     if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
-    call_back(r.refuser);
+    call_back(r.refuser, called == r.refuser, d);
+    called = r.refuser;
     r = attempt(h, t, c, size, align, zeroed, d);
   }
   return r;
 }
 
-static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, bool *zeroed) {
+static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
   hak_deferred d = {0};
   unsigned c = hak_heap_class(size, align);
   hak_tcache *t = hak_thread_grown();
@@ -72,7 +77,7 @@ static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, b
     hak_reclaim();
     r = attempt(h, t, c, size, align, zeroed, &d);
   }
-  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) hak_add_relaxed(&r.refuser->refused, 1);
+  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL && counts)) hak_add_relaxed(&r.refuser->refused, 1);
   hak_slow_exit(&d);
   return r.p;
 }
@@ -82,7 +87,7 @@ static void note_due(hak_due due, void *p, size_t size) {
   if (due.profile && p != NULL) hak_sampled_note(p, size, due.probability);
 }
 
-static void *alloc(hak_heap *h, size_t size, size_t align, bool *zeroed) {
+static void *alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
   *zeroed = false;
   if (HAK_LIKELY(size <= HAK_SHARED_MAX) && HAK_LIKELY(align <= HAK_GRANULE)) {
     unsigned c = hak_class_for(size);
@@ -91,17 +96,17 @@ static void *alloc(hak_heap *h, size_t size, size_t align, bool *zeroed) {
     hak_heap_fold(hak_tls.cache, h);
     if ((p = hak_heap_take_ready(h, c, size)) != NULL) return p;
   }
-  return alloc_slowly(h, size, align, zeroed);
+  return alloc_slowly(h, size, align, counts, zeroed);
 }
 
 /* A request counts in the main way, or in the default's. */
-void *hak_heap_alloc(hak_heap *h, size_t size, size_t align, bool *zeroed) {
+void *hak_heap_alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
   hak_due due = {0};
   if (HAK_UNLIKELY(hak_tls.in_heap))
     due = hak_count_end_aside(hak_heap_countdown(), size);
   else if (HAK_UNLIKELY(!hak_count_request(size)))
     due = hak_count_end(size);
-  void *p = alloc(h, size, align, zeroed);
+  void *p = alloc(h, size, align, counts, zeroed);
   if (HAK_UNLIKELY(due.profile || due.forbidden)) note_due(due, p, size);
   return p;
 }
@@ -109,7 +114,7 @@ void *hak_heap_alloc(hak_heap *h, size_t size, size_t align, bool *zeroed) {
 bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p) {
   hak_heap *h = hak_heap_default();
   if (h == NULL) return false;
-  *p = hak_heap_alloc(h, size, align, zeroed);
+  *p = hak_heap_alloc(h, size, align, true, zeroed);
   return true;
 }
 

@@ -9,7 +9,7 @@
 
 #define ANSWER_BYTES (64 * HAK_MIB) /* of address space */
 
-/* The note names it in assembler: see base/probe.h. */
+/* The note names it in assembler: see os/probe.h. */
 __attribute__((used)) hak_outside_words hak_outside = {.magic = {'h', 'a', 'k', 'm', 'e', 'm', 'A', '1'}};
 __asm__(
     ".pushsection .note.hakmem,\"a\",%note\n"

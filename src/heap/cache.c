@@ -13,6 +13,8 @@
 #define MAGAZINE_BYTES ((size_t)64 * HAK_KIB) /* of a class; two blocks at least */
 #define FIRST_BATCH 4
 
+_Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heaps) <= HAK_META_SIZE, "each is a metadata block");
+
 static hak_thread_heaps *make_heaps(hak_tcache *t) {
   hak_thread_heaps *th = hak_thread_heaps_of(t);
   if (th != NULL) return th;
@@ -126,10 +128,13 @@ void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
 
 /* --- calls --- */
 
-/* Not where a callback watches the sum fall. */
+/* Not where the sum has to fall, below its limit or for a callback: what is cached would serve requests, or not be seen to be free. */
+static bool has_to_fall(const hak_heap *h) {
+  return hak_load_relaxed(&h->was_called) || hak_load_relaxed(&h->out) > hak_load_relaxed(&h->limit);
+}
 static bool may_cache(const hak_heap *h) {
   if (h->flags != 0 || hak_load_relaxed(&h->is_deleted) || hak_config.hot_ring_enable == 0) return false;
-  while (h != NULL && !hak_load_relaxed(&h->was_called)) h = h->parent;
+  while (h != NULL && !has_to_fall(h)) h = h->parent;
   return h == NULL;
 }
 

@@ -20,7 +20,6 @@ typedef struct hak_heap_cache {
   uint16_t size[HAK_CLASS_COUNT]; /* of blocks; 0: too large for a slab */
   void **top[HAK_CLASS_COUNT]; /* as hak_tls.top, of magazines with less room */
 } hak_heap_cache;
-_Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE, "a cache is a metadata block");
 
 typedef struct hak_thread_heaps {
   hak_heap_cache *caches[HAK_HEAPS_OF_THREAD];
@@ -29,7 +28,6 @@ typedef struct hak_thread_heaps {
   uint64_t default_id;
   int64_t countdown; /* of what is sampled, while there is a default */
 } hak_thread_heaps;
-_Static_assert(sizeof(hak_thread_heaps) <= HAK_META_SIZE, "one metadata block");
 
 HAK_INLINE hak_thread_heaps *hak_thread_heaps_of(const hak_tcache *t) { return (hak_thread_heaps *)hak_load_relaxed(&t->heaps); }
 

@@ -195,19 +195,29 @@ void *hak_huge_next_of(uint32_t owner, size_t *place, size_t *bytes) {
   return found;
 }
 
-static bool any_contains(const entry *entries, size_t count, const void *p) {
-  for (size_t i = 0; i < count; i++) {
-    if (entries[i].p == NULL || entries[i].p == GONE) continue;
-    if ((uintptr_t)p - (uintptr_t)entries[i].p < entries[i].bytes) return true;
+/* The live block that p lies in, or NULL. */
+static const entry *around_locked(const void *p) {
+  hak_assert_held(&hak_huge_lock);
+  for (size_t i = 0; i < table_capacity; i++) {
+    const entry *e = &table[i];
+    if (e->p != NULL && e->p != GONE && (uintptr_t)p - (uintptr_t)e->p < e->bytes) return e;
   }
-  return false;
+  return NULL;
+}
+
+uint32_t hak_huge_owner_around(const void *p) {
+  hak_lock_take(&hak_huge_lock);
+  const entry *e = around_locked(p);
+  uint32_t owner = e == NULL ? 0 : e->owner;
+  hak_lock_drop(&hak_huge_lock);
+  return owner;
 }
 
 hak_verdict hak_huge_verdict(const void *p) {
   hak_verdict verdict = HAK_VERDICT_OK;
   size_t bytes;
   hak_lock_take(&hak_huge_lock);
-  if (any_contains(table, table_capacity, p))
+  if (around_locked(p) != NULL)
     verdict = HAK_VERDICT_NO_BLOCK_START;
   else if (hak_kept_contains(p) || (HAK_HARD(GUARDS) && hak_mapping_quarantined(p, &bytes) != NULL))
     verdict = HAK_VERDICT_FREE_MEMORY;

@@ -22,6 +22,8 @@ bool hak_huge_free(void *p, bool *purge_due);
 size_t hak_huge_size(const void *p);
 /* Whose heap's it is, as HAK_TAG_OWNER; 0: none's, or no huge block. */
 uint32_t hak_huge_owner(const void *p);
+/* The same of any address in one: looks at every block. */
+uint32_t hak_huge_owner_around(const void *p);
 /* Makes a live block `owner`'s. */
 void hak_huge_own(const void *p, uint32_t owner);
 /* The next block of that owner from *place on, which is 0 at first; NULL: no more. */

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/bits.h"
 #include "os/lock.h"
 #include "os/os.h"
 #include "profile/profile.h"

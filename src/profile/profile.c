@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 
-#include "base/probe.h"
+#include "os/probe.h"
 #include "os/os.h"
 #include "profile/labels.h"
 #include "profile/pinned.h"

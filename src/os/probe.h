@@ -6,8 +6,8 @@
  * this is left.
  *
  * Arguments are where a function's first ones would be: OpenTelemetry's eBPF profiler reads those registers, and not the note. */
-#ifndef HAK_BASE_PROBE_H
-#define HAK_BASE_PROBE_H
+#ifndef HAK_OS_PROBE_H
+#define HAK_OS_PROBE_H
 
 #include <stdint.h>
 
