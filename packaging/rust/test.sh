@@ -86,8 +86,8 @@ for crate in "$temporary"/one/*.crate; do
 done
 echo "features"
 cargo build --quiet --locked --no-default-features
-cargo test --quiet --locked --features hakmem/override,hakmem-sys/override
-cargo test --quiet --locked --features hakmem/hardened,hakmem-sys/hardened
+cargo test --quiet --locked --features hakmem/override,hakmem-sys/override,hakmem/allocator-api2
+cargo test --quiet --locked --features hakmem/hardened,hakmem-sys/hardened,hakmem/allocator-api2
 # A stable compiler takes nightly's features with this variable.
 RUSTC_BOOTSTRAP=1 cargo test --quiet --locked -p hakmem --features allocator_api,allocator-api2
 cargo test --quiet --locked --release
