@@ -82,9 +82,9 @@ static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, b
   return r.p;
 }
 
-static void note_due(hak_due due, void *p, size_t size) {
+static void note_due(hak_due due, const hak_heap *h, void *p, size_t size) {
   if (due.forbidden) hak_forbid_report("allocation", NULL, size);
-  if (due.profile && p != NULL) hak_sampled_note(p, size, due.probability);
+  if (due.profile && p != NULL) hak_sampled_note_in_heap(p, size, due.probability, hak_heap_owner(h), h->name);
 }
 
 static void *alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
@@ -100,14 +100,15 @@ static void *alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *ze
 }
 
 /* A request counts in the main way, or in the default's. */
+static hak_due count(size_t size) {
+  if (HAK_UNLIKELY(hak_tls.in_heap)) return hak_count_end_aside(hak_heap_countdown(), size);
+  return HAK_UNLIKELY(!hak_count_request(size)) ? hak_count_end(size) : (hak_due){0};
+}
+
 void *hak_heap_alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
-  hak_due due = {0};
-  if (HAK_UNLIKELY(hak_tls.in_heap))
-    due = hak_count_end_aside(hak_heap_countdown(), size);
-  else if (HAK_UNLIKELY(!hak_count_request(size)))
-    due = hak_count_end(size);
+  hak_due due = count(size);
   void *p = alloc(h, size, align, counts, zeroed);
-  if (HAK_UNLIKELY(due.profile || due.forbidden)) note_due(due, p, size);
+  if (HAK_UNLIKELY(due.profile || due.forbidden)) note_due(due, h, p, size);
   return p;
 }
 
@@ -131,6 +132,8 @@ void hak_heap_resume(bool was) {
   hak_tls.in_heap = true;
   hak_count_forbid();
 }
+
+void hak_heap_count_resized(hak_heap *h, void *p, size_t size) { note_due(count(size), h, p, size); }
 
 /* --- frees --- */
 
@@ -183,4 +186,3 @@ size_t hak_heap_size_at(const hak_region *region, const void *p) {
   hak_heap *h = hak_heap_at(s, p, &c);
   return h == NULL ? 0 : hak_heap_block_size(h, s, p, c);
 }
-

@@ -6,6 +6,8 @@
 
 /* A block of the heap, and the request counted; NULL: refused, or out of memory. counts: a refusal does. Does not set errno. */
 void *hak_heap_alloc(hak_heap *heap, size_t size, size_t align, bool counts, bool *zeroed);
+/* Counts a block that has been resized to `size` bytes, as a request: to the profile it is a new one. */
+void hak_heap_count_resized(hak_heap *heap, void *p, size_t size);
 /* Whether the calling thread has a default heap, which has answered the request: *p, or NULL. Only where hak_tls.in_heap. */
 bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p);
 /* Blocks of the main heap stay there when they are resized. Between the two the thread has no default; `was`: what the first returned. */

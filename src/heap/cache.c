@@ -262,17 +262,31 @@ void hak_heap_end_thread(hak_deferred *d) {
   hak_tcache_leave(t);
 }
 
-hak_heap_counts hak_heap_cached_counts(const hak_heap *h) {
+/* The owner may be giving the cache to another heap: it has none for a moment. */
+static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
+  const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
+  const hak_heap *of = k == NULL ? NULL : h != NULL ? h : hak_load_relaxed(&k->heap);
+  if (of == NULL || (h == NULL && !hak_heap_exists(of)) || hak_load_relaxed(&k->id) != of->id) return;
+  sum->live += hak_load_relaxed(&k->live);
+  sum->requests += hak_load_relaxed(&k->requests);
+  sum->frees += hak_load_relaxed(&k->frees);
+}
+
+hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
   hak_heap_counts sum = {0};
-  hak_lock_take(&hak_heaps_lock);
+  hak_assert_held(&hak_heaps_lock);
   for (const hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
     const hak_thread_heaps *th = __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE);
-    const hak_heap_cache *k = th == NULL ? NULL : __atomic_load_n(&th->caches[h->index % HAK_HEAPS_OF_THREAD], __ATOMIC_ACQUIRE);
-    if (k == NULL || hak_load_relaxed(&k->id) != h->id) continue;
-    sum.live += hak_load_relaxed(&k->live);
-    sum.requests += hak_load_relaxed(&k->requests);
-    sum.frees += hak_load_relaxed(&k->frees);
+    if (th == NULL) continue;
+    unsigned first = h == NULL ? 0 : h->index % HAK_HEAPS_OF_THREAD, end = h == NULL ? HAK_HEAPS_OF_THREAD : first + 1;
+    for (unsigned slot = first; slot < end; slot++) add_counts(&sum, th, slot, h);
   }
+  return sum;
+}
+
+hak_heap_counts hak_heap_cached_counts(const hak_heap *h) {
+  hak_lock_take(&hak_heaps_lock);
+  hak_heap_counts sum = hak_heap_cached_counts_locked(h);
   hak_lock_drop(&hak_heaps_lock);
   return sum;
 }

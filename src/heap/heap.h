@@ -94,6 +94,8 @@ void hak_heap_drop_locks(hak_heap *heap);
 /* Calls take for each heap, latest first, under the registry lock. */
 void hak_heap_each(void (*take)(hak_heap *heap, void *context), void *context);
 hak_heap *hak_heap_after(uint64_t id);
+/* The same; `deleted`: such ones too. */
+hak_heap *hak_heap_after_locked(uint64_t id, bool deleted);
 size_t hak_heap_count(void);
 
 /* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too low, or whose callback is due. */
@@ -137,6 +139,8 @@ uint32_t hak_piece_owner(const hak_span *span, const void *p);
 void hak_piece_give_all(hak_heap *heap, bool *purge_due);
 /* Calls visit for each block of the piece; false: it said so. */
 bool hak_piece_visit(const hak_piece *piece, bool (*visit)(void *block, size_t size, void *context), void *context, size_t *count);
+/* What is wrong with it, or NULL: for the heap walk. *live: bytes of its blocks. */
+const char *hak_piece_fault(const hak_piece *piece, uint32_t owner, size_t *live);
 extern hak_lock hak_pieces_lock;
 
 /* --- blocks.c: slabs, large blocks, and what chooses between them --- */
@@ -195,6 +199,27 @@ typedef struct hak_heap_counts {
   uint64_t requests, frees;
 } hak_heap_counts;
 hak_heap_counts hak_heap_cached_counts(const hak_heap *heap);
+/* The same; NULL: of all heaps. */
+hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *heap);
+
+/* --- figures.c: what statistics show, copied out under the registry lock: the heaps may be gone thereafter --- */
+
+typedef struct hak_heap_row {
+  hakmem_heap_stats stats;
+  uint64_t parent; /* its id; 0: none */
+  char name[HAK_HEAP_NAME];
+} hak_heap_row;
+
+/* Of a heap that stays. */
+void hak_heap_read(hak_heap *heap, hakmem_heap_stats *stats);
+/* Of the first heap that is younger than `id`; 0: the oldest. False: there is none. */
+bool hak_heap_read_after(uint64_t id, hak_heap_row *row);
+
+/* Of all heaps, deleted ones too; `count` is without these, and `refused` of those that there are. */
+typedef struct hak_heap_sums {
+  uint64_t count, live, blocks, refused;
+} hak_heap_sums;
+hak_heap_sums hak_heap_sum(void);
 
 /* The thread's default heap, NULL: none, or it is gone, and the thread has none from here on. Only where hak_tls.in_heap. */
 hak_heap *hak_heap_default(void);

@@ -195,12 +195,18 @@ void hak_heap_each(void (*take)(hak_heap *heap, void *context), void *context) {
   for (hak_heap *h = newest; h != NULL; h = h->prev) take(h, context);
 }
 
-hak_heap *hak_heap_after(uint64_t id) {
+hak_heap *hak_heap_after_locked(uint64_t id, bool deleted) {
   static hak_heap *hint; /* the one that was found last, most likely the one before */
-  hak_lock_take(&hak_heaps_lock);
+  hak_assert_held(&hak_heaps_lock);
   hak_heap *h = id != 0 && hint != NULL && hak_heap_exists(hint) && hint->id <= id ? hint : oldest;
-  while (h != NULL && (h->id <= id || hak_load_relaxed(&h->is_deleted))) h = h->next;
+  while (h != NULL && (h->id <= id || (hak_load_relaxed(&h->is_deleted) && !deleted))) h = h->next;
   hint = h;
+  return h;
+}
+
+hak_heap *hak_heap_after(uint64_t id) {
+  hak_lock_take(&hak_heaps_lock);
+  hak_heap *h = hak_heap_after_locked(id, false);
   hak_lock_drop(&hak_heaps_lock);
   return h;
 }
