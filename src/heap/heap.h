@@ -62,7 +62,6 @@ struct hakmem_heap {
   uint16_t bumped[HAK_CLASS_COUNT]; /* granules that went into pieces */
   char name[HAK_HEAP_NAME];
 };
-_Static_assert(sizeof(struct hakmem_heap) <= HAK_META_SIZE, "a heap is a metadata block");
 
 #define HAK_HEAP_PIECE_BYTES ((size_t)8192) /* of a class; then it has slabs */
 

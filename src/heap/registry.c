@@ -4,6 +4,8 @@
 
 #include "heap/heap.h"
 
+_Static_assert(sizeof(struct hakmem_heap) <= HAK_META_SIZE, "a heap is a metadata block");
+
 #define CHUNK (HAK_META_SIZE / sizeof(hak_heap *))
 
 hak_lock hak_heaps_lock;
