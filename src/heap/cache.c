@@ -284,13 +284,6 @@ hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
   return sum;
 }
 
-hak_heap_counts hak_heap_cached_counts(const hak_heap *h) {
-  hak_lock_take(&hak_heaps_lock);
-  hak_heap_counts sum = hak_heap_cached_counts_locked(h);
-  hak_lock_drop(&hak_heaps_lock);
-  return sum;
-}
-
 /* --- the default --- */
 
 hak_heap *hak_heap_default(void) {

@@ -197,8 +197,6 @@ typedef struct hak_heap_counts {
   int64_t live;
   uint64_t requests, frees;
 } hak_heap_counts;
-hak_heap_counts hak_heap_cached_counts(const hak_heap *heap);
-/* The same; NULL: of all heaps. */
 hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *heap);
 
 /* --- figures.c: what statistics show, copied out under the registry lock: the heaps may be gone thereafter --- */

@@ -285,6 +285,9 @@ TEST_F(Heaps, SamplesOfTheProfile) {
   hakmem_free(mapping);
   for (int i = 0; i < 100; i++) hakmem_free(blocks[size_t(i) * 5]);
   EXPECT_EQ(live("query"), 400u);
+  void *large = hakmem_realloc(blocks[401], 310000);  // in its spans
+  EXPECT_EQ(large, blocks[401]);
+  EXPECT_EQ(live("query"), 400u);
   hakmem_heap *before = hakmem_heap_set_default(other);
   (void)!hakmem_malloc(1000);
   hakmem_heap_set_default(before);
