@@ -320,7 +320,7 @@ const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *place
   size_t end = hak_min_size(*place + HAK_HUGE_LOOKED_AT, table_capacity);
   for (size_t i = *place; i < end && found == NULL; i++) {
     const entry *e = &table[i];
-    if (e->p == NULL || e->p == GONE || !is(e->p, e->bytes)) continue;
+    if (e->p == NULL || e->p == GONE || e->owner != 0 || !is(e->p, e->bytes)) continue;
     found = e->p;
     *bytes = e->bytes;
   }

@@ -9,6 +9,8 @@
 #include "hak.h"
 extern "C" {
 #include "hakmem/heap.h"
+#include "api/sweep.h"
+#include "guard/fault.h"
 #include "hakmem/stats.h"
 #include "heap/heap.h"
 #include "report/figures.h"
@@ -110,7 +112,7 @@ TEST_F(Heaps, MappingsAreTheirs) {
   void *theirs = hakmem_heap_malloc(h, 40 * MIB), *mains = hakmem_malloc(50 * MIB);
   hakmem_stats with = stats();
   EXPECT_EQ(with.huge_heaps, 40 * MIB);
-  EXPECT_EQ(with.huge_live - before.huge_live, hakmem_malloc_usable_size(mains));
+  EXPECT_EQ(with.huge_live - before.huge_live, hak_huge_size(mains));
   EXPECT_EQ(with.huge_count - before.huge_count, 1u);
   EXPECT_EQ(with.accessible, with.spans + with.huge_live + with.huge_heaps + with.huge_kept + with.sampled_accessible + with.own);
   theirs = hakmem_realloc(theirs, 60 * MIB);
@@ -122,7 +124,7 @@ TEST_F(Heaps, MappingsAreTheirs) {
   EXPECT_EQ(stats().huge_heaps, 300 * 33 * MIB);
   hakmem_heap_destroy(h);
   EXPECT_EQ(stats().huge_heaps, 0u);
-  EXPECT_EQ(stats().huge_live - before.huge_live, hakmem_malloc_usable_size(mains));
+  EXPECT_EQ(stats().huge_live - before.huge_live, hak_huge_size(mains));
   hakmem_free(mains);
 }
 
@@ -254,6 +256,46 @@ TEST_F(Heaps, TheWalkLooksAtThem) {
   EXPECT_EQ(hakmem_heap_check(), 0u);
   hakmem_heap_destroy(h);
 }
+
+// The hardened build's walk over all blocks knows that those of heaps have no trailers.
+TEST_F(Heaps, TheSweepLeavesThemAlone) {
+  if (!HAK_HARDENED) GTEST_SKIP() << "there is no sweep";
+  hakmem_heap *h = new_heap("a");
+  for (size_t size : {10, 100, 1000, 20000, 100000, 300000})
+    for (int i = 0; i < 100; i++) {
+      void *p = hakmem_heap_malloc(h, size);
+      memset(p, 0xff, hakmem_malloc_usable_size(p));
+      if (i % 3 == 0) hakmem_free(p);
+    }
+  for (int i = 0; i < 3; i++) memset(hakmem_heap_malloc(h, 40 * MIB), 0xff, 40 * MIB);
+#if HAK_HARDENED
+  hak_sweep_at_exit();
+#endif
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+  hakmem_heap_destroy(h);
+}
+
+#if HAK_HARDENED
+TEST_F(Heaps, AFaultBehindOneIsExplained) {
+  hakmem_heap *h = new_heap("a");
+  const hak_region *r = hak_region_at(0);
+  const char *last = nullptr;
+  for (int i = 0; i < 100000 && last == nullptr; i++) {
+    void *p = hakmem_heap_malloc(h, 1000);
+    size_t index = hak_region_index(r, p);
+    const hak_span *s = hak_region_span_at(r, index);
+    bool is_slab = hak_region_slab_code(r, index) == HAK_CODE_IN_HEAP && hak_code_is_class(HAK_TAG_CODE(s->tag)) && HAK_TAG_OWNER(s->tag) == hak_heap_owner(h);
+    if (is_slab && hak_region_is_guard(index + 1)) last = reinterpret_cast<char *>(s->start) + (s->blocks - 1u) * 1024;
+  }
+  ASSERT_NE(last, nullptr);
+  char expected[100];
+  snprintf(expected, sizeof expected, "behind the block %p (class 1024 bytes)", static_cast<const void *>(last));
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(hak_fault_explain(reinterpret_cast<void *>(hak_align_up(reinterpret_cast<uintptr_t>(last), HAK_SPAN_SIZE))));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(expected));
+  hakmem_heap_destroy(h);
+}
+#endif
 
 // Samples of the profile carry the name, whatever the block is made of, and go with the heap.
 TEST_F(Heaps, SamplesOfTheProfile) {
