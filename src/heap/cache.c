@@ -90,15 +90,20 @@ static void empty(hak_heap_cache *k, hak_deferred *d) {
 }
 
 static void begin(hak_heap_cache *k, hak_heap *h) {
-  memset(k, 0, sizeof *k);
+  hak_store_relaxed(&k->id, 0); /* who sums up counts takes it for nobody's meanwhile */
   k->heap = h;
+  hak_store_relaxed(&k->live, 0);
+  hak_store_relaxed(&k->most, 0);
+  hak_store_relaxed(&k->requests, 0);
+  hak_store_relaxed(&k->frees, 0);
+  k->calls_seen = 0;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     k->top[c] = HAK_NULL_TOP;
     k->batch[c] = FIRST_BATCH;
     k->size[c] = (uint16_t)(hak_class_size(c) <= HAK_SHARED_MAX ? hak_class_size(c) : 0);
   }
-  k->owner = hak_heap_owner(h);
-  hak_store_relaxed(&k->id, h->id);
+  hak_store_relaxed(&k->owner, hak_heap_owner(h));
+  hak_store_release(&k->id, h->id);
 }
 
 /* The heap has been used as often as others of its place: it has the place now. */
@@ -262,11 +267,12 @@ void hak_heap_end_thread(hak_deferred *d) {
   hak_tcache_leave(t);
 }
 
-/* The owner may be giving the cache to another heap: it has none for a moment. */
 static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
   const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
-  const hak_heap *of = k == NULL ? NULL : h != NULL ? h : hak_load_relaxed(&k->heap);
-  if (of == NULL || (h == NULL && !hak_heap_exists(of)) || hak_load_relaxed(&k->id) != of->id) return;
+  uint64_t id = k == NULL ? 0 : hak_load_acquire(&k->id); /* begin() releases it */
+  if (id == 0) return;
+  const hak_heap *of = h != NULL ? h : hak_heap_of_owner(hak_load_relaxed(&k->owner)); /* one that has ended may not be looked at */
+  if (of == NULL || id != of->id) return;
   sum->live += hak_load_relaxed(&k->live);
   sum->requests += hak_load_relaxed(&k->requests);
   sum->frees += hak_load_relaxed(&k->frees);

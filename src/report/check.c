@@ -117,12 +117,22 @@ static size_t check_in_heap(hak_region *r, size_t index) {
   return spans;
 }
 
+/* Codes that only a tag explains change with it, under the pool's lock. */
+static unsigned slab_code_of(const hak_region *r, size_t index) {
+  unsigned code = hak_region_code_at(r, index);
+  if (code != HAK_CODE_SAMPLED) return code;
+  hak_lock_take(&hak_span_pool.lock);
+  code = hak_region_slab_code(r, index);
+  hak_lock_drop(&hak_span_pool.lock);
+  return code;
+}
+
 /* One span with a code: a slab, listed or a full one that no list names, or an extent. Returns how far to go on. */
 static size_t check_held(hak_region *r, size_t index) {
   HAK_ASSERT(index >= r->first_span);
   const hak_span *s = hak_region_span_at(r, index);
   const void *p = hak_region_address(r, index);
-  unsigned code = hak_region_slab_code(r, index);
+  unsigned code = slab_code_of(r, index);
   if (code == HAK_CODE_IN_HEAP) return check_in_heap(r, index);
   if (!hak_code_is_class(code)) return check_extent(r, index);
   uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&s->tag)) - 1;
@@ -134,7 +144,7 @@ static size_t check_held(hak_region *r, size_t index) {
   hak_lock_take(lock);
   size_t spans = 1;
   /* Read again: the slab may have gone to the pool, or to somebody else, before the lock was taken. */
-  if (hak_region_slab_code(r, index) == code && s->head == s && s->tag == HAK_TAG(arena + 1, code)) {
+  if (hak_load_relaxed(&s->tag) == HAK_TAG(arena + 1, code) && s->head == s) {
     spans = s->span_count;
     check_slab(HAK_TAG(arena + 1, code), s);
     for (uint32_t i = 1; i < spans; i++)

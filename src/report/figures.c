@@ -116,12 +116,11 @@ static size_t walk_group(walk *w, size_t end) {
   return stop - first;
 }
 
-/* The bin's lock is held. Whatever was done to the slab since its code was read has been done. */
-static bool count_slab(walk *w, const seen_slab *seen) {
+/* The bin's lock is held. Whatever was done to the slab since its code was read has been done: with the tag it is still that bin's. */
+static bool count_slab(walk *w, const seen_slab *seen, uint32_t arena) {
   hakmem_stats *t = &w->figures->stats;
-  size_t index = w->first + seen->place;
-  const hak_span *s = hak_region_span_at(w->r, index);
-  if (hak_region_slab_code(w->r, index) != seen->code || s->head != s || HAK_TAG_CODE(s->tag) != seen->code) return false;
+  const hak_span *s = hak_region_span_at(w->r, w->first + seen->place);
+  if (hak_load_relaxed(&s->tag) != HAK_TAG(arena + 1, seen->code) || s->head != s) return false;
   uint64_t size = hak_class_size(s->class_code), bytes = (uint64_t)seen->spans << HAK_SPAN_SHIFT;
   if (s->blocks * size > bytes) return false; /* fewer spans were counted, at the limit */
   uint64_t out = (uint64_t)(s->bumped - hak_slab_free_count(s)) * size, in = hak_slab_free_count(s) * size;
@@ -158,7 +157,7 @@ static void count_slabs(walk *w) {
     uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&hak_region_span_at(w->r, w->first + seen->place)->tag)) - 1;
     hak_lock *lock = arena < hak_arena_count() ? &hak_arena_at(arena)->bins[seen->code - 1].lock : NULL;
     if (lock != NULL) hak_lock_take(lock);
-    bool counted = lock != NULL && count_slab(w, seen);
+    bool counted = lock != NULL && count_slab(w, seen, arena);
     if (lock != NULL) hak_lock_drop(lock);
     if (!counted) forget_slab(w, seen);
   }
