@@ -101,13 +101,12 @@ HAK_EXPORT void hakmem_heap_delete(hakmem_heap *heap) {
   for (bool last = false; !last;) {
     hak_heap_hold_ends();
     hak_heap *h = lowest(heap);
-    uint64_t id = h->id;
     last = h == heap;
     hak_heap_fold(hak_tls.cache, h);
     hak_heap_set_deleted(h);
     hak_heap_let_end();
-    hak_heap_look_at_deleted(h, id);
   }
+  hak_heap_end_deleted();
   hak_slow_exit(&d);
   errno = saved;
 }
