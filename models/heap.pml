@@ -3,8 +3,8 @@
  * between calls alone, as the interface asks; its cache it empties at any time, or a thief does (reach.pml has their protocol, here a lock).
  *
  * mirrors src/heap/cache.h: return HAK_LIKELY(k != NULL) && HAK_LIKELY(k->id == h->id) ? k : NULL;
- * mirrors src/heap/cache.c: bool exists = hak_heap_exists(k->heap) && k->heap->id == k->id;
- * mirrors src/heap/registry.c: hak_store_relaxed(&h->id, 0);
+ * mirrors src/heap/cache.c: bool exists = hak_heap_cache_has_heap(k);
+ * mirrors src/heap/registry.c: hak_store_relaxed(&entry->id, 0);
  * mirrors src/heap/registry.c: for (hak_heap *above = h->parent; above != NULL; above = above->parent) hak_sub_relaxed(&above->out, hak_load_relaxed(&h->out));
  *
  * mutant EMPTIED_WITHOUT_LOCK: assertion | the heap ends between the look and the return of the blocks

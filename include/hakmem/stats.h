@@ -16,7 +16,7 @@ extern "C" {
 #define HAKMEM_STATS_NOEXCEPT
 #endif
 
-#define HAKMEM_STATS_VERSION 3
+#define HAKMEM_STATS_VERSION 4
 
 /* Fields are only ever added at the end, with a new version. (Version 2 renamed fields of the first.) */
 typedef struct hakmem_stats {
@@ -24,10 +24,10 @@ typedef struct hakmem_stats {
   uint32_t size;    /* bytes that were filled in */
   uint64_t time_ms; /* CLOCK_MONOTONIC */
 
-  uint64_t accessible; /* spans + huge_live + huge_kept + sampled_accessible + own */
-  uint64_t live;       /* slab_live + extents + huge_live + sampled_live */
+  uint64_t accessible; /* spans + huge_live + huge_heaps + huge_kept + sampled_accessible + own */
+  uint64_t live;       /* slab_live + extents + huge_live + sampled_live + heaps_live */
 
-  /* spans = slabs + extents + extents_cached + free_dirty + free_clean + claimed + guards */
+  /* spans = slabs + extents + extents_cached + span_heaps + free_dirty + free_clean + claimed + guards */
   uint64_t spans;
   uint64_t slabs;
   uint64_t extents;        /* live ones: blocks of 256 KiB to 32 MiB, of calloc from 32 KiB on */
@@ -50,7 +50,7 @@ typedef struct hakmem_stats {
   uint64_t extent_count;     /* live ones */
   uint64_t extent_requested; /* of `extents`, what was asked for; 0 unless requests_noted */
 
-  uint64_t huge_live, huge_count;
+  uint64_t huge_live, huge_count; /* of the main heap */
   uint64_t huge_kept, huge_kept_count; /* freed mappings, kept for the next huge block */
 
   uint64_t sampled_live, sampled_count; /* blocks of HAKMEM_GUARD_SAMPLE */
@@ -87,6 +87,16 @@ typedef struct hakmem_stats {
      it would cost each malloc and free. */
   uint64_t used_peak;               /* the most that budget_used has been: held by the allocator, in use or not */
   uint64_t resident, resident_peak; /* the whole process's, by the kernel; 0: it does not say */
+
+  /* Since version 4: heaps (hakmem/heap.h). All other figures of blocks are the main heap's alone.
+     heaps_held = span_heaps + huge_heaps = heaps_live + heaps_free. heaps_live is no more than that, and else as of a moment of its own. */
+  uint64_t span_heaps; /* of `spans`: those that heaps have */
+  uint64_t huge_heaps; /* mappings that heaps have */
+  uint64_t heaps;      /* how many there are; those that were deleted while they had blocks are in the sums alone */
+  uint64_t heaps_held, heaps_live;
+  uint64_t heaps_free;    /* free blocks, and those in thread caches; the rest of their pages and spans */
+  uint64_t heaps_blocks;  /* that the program has */
+  uint64_t heaps_refused; /* requests, by limits of heaps that there are */
 } hakmem_stats;
 
 /* One size class. slab_bytes = handed_out + free + never_allocated + rest; handed_out = live + cached + depots. */

@@ -31,9 +31,32 @@ CLASS, BLOCK = 5, 96
 STATES = ("live", "cached", "depots", "free", "rest", "never_allocated")
 TABLE_SPANS, SPANS = 2, 62
 # What the map says of the first spans, and how many pages of each are written to.
-LAYOUT = [(CLASS, 10)] * 4 + [(0x80, 16), (0x81, 16), (0x81, 16), (0x82, 16), (0xFE, 5), (0xFF, 1)]
+LAYOUT = [(CLASS, 10)] * 4 + [
+    (0x80, 16),
+    (0x81, 16),
+    (0x81, 16),
+    (0x82, 16),
+    (0xFE, 5),
+    (0xFF, 1),
+    (0x83, 12),
+    (0x83, 3),
+    (0x83, 1),
+]
 TABLE_PAGES, HUGE_PAGES, KEPT_PAGES, METADATA_PAGES = 3, 700, 20, 7
 ASKED = 2 * SPAN + 100
+
+
+HEAPS_LIVE = 150_000
+# A name is any text.
+HEAP_NAME = 'a "b"\\ \x1b[2J[red]\né'
+
+
+def heap(number: int, name: str, live: int, **more) -> dict:
+    return {
+        "name": name, "id": number, "parent": 0, "live": live, "peak": 2 * live,
+        "blocks": live // 100, "held": SPAN, "limit": 0, "total": live, "refused": 0,
+        "requests": 100,
+    } | more  # fmt: skip
 
 
 class Memory:
@@ -99,12 +122,13 @@ class Fake:
         spans = {
             "accessible": SPANS * SPAN, "slabs": slab_bytes, "extents": extents * SPAN,
             "extents_cached": self.codes.count(0x82) * SPAN,
+            "heaps": self.codes.count(0x83) * SPAN,
             "free_dirty": self.codes.count(0xFE) * SPAN,
             "free_clean": self.codes.count(0xFF) * SPAN, "claimed": 0, "guards": 0,
         }  # fmt: skip
         asked = ASKED if extents else 0
         sums = ("handed_out", "live", "cached", "depots", "free", "never_allocated", "rest")
-        live_all = live + extents * SPAN + self.huge.size
+        live_all = live + extents * SPAN + self.huge.size + HEAPS_LIVE
         own = self.metadata.size + TABLE_SPANS * SPAN
         # Version 3; as from a kernel that tells all.
         process = {"process": {"used": 9 << 20, "used_peak": 11 << 20, "resident": 5 << 20,
@@ -122,8 +146,15 @@ class Fake:
             "slabs": {"bytes": slab_bytes, **{name: row[name] for name in sums}},
             "extents": {"count": int(extents > 0), "requested": asked,
                         "tail": extents * SPAN - asked},
-            "huge": {"live": self.huge.size, "count": 1, "kept": self.kept.size, "kept_count": 1},
+            "huge": {"live": self.huge.size, "count": 1, "heaps": 0, "kept": self.kept.size,
+                     "kept_count": 1},
             "sampled": {"live": 0, "count": 0, "accessible": 0},
+            "heaps_total": {"count": 300, "held": 3 * SPAN, "live": HEAPS_LIVE,
+                            "free": 3 * SPAN - HEAPS_LIVE, "blocks": 1500, "refused": 5},
+            "heaps": [heap(1, "tenant", 20_000, limit=50_000, total=150_000, refused=5),
+                      heap(7, "query", 40_000, parent=1, requests=700 + 70 * self.rounds),
+                      heap(9, HEAP_NAME, 90_000, parent=1)],
+            "heaps_left_out": 297,
             "own": {"metadata": self.metadata.size, "tables": TABLE_SPANS * SPAN, "other": 0,
                     "total": own},
             "caches": {"arenas": 1, "used": 2, "unused": 1},
@@ -153,6 +184,10 @@ class Fake:
                             "bytes": self.metadata.size}],
             "sampled_slots": None,
         }  # fmt: skip
+        if self.is_older:
+            del found["spans"]["heaps"], found["huge"]["heaps"]
+            for name in ("heaps", "heaps_total", "heaps_left_out"):
+                del found[name]
         # Of the other figures none is read: all are there.
         for name, member, *_ in FIGURES:
             if name in found:

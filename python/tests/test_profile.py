@@ -1123,3 +1123,32 @@ def test_labels_are_summed_up(tmp_path, monkeypatch):
     for wrong in ([[7]], [["7", "x"]], [[7, 8]], {"7": "x"}):
         Path("wrong.json").write_text(json.dumps(document(stacks, labels=wrong)))
         assert "label" in run("wrong.json").output
+
+
+def test_heaps_of_one_name_are_summed_up(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stacks = [
+        stack([ALLOCATOR, BASE + 0x101], 3 << 20, 3, heap="query"),
+        stack([ALLOCATOR, BASE + 0x101], 5 << 20, 5),
+        stack([ALLOCATOR, BASE + 0x201], 4 << 20, 4, heap="query", label=7),
+        stack([ALLOCATOR, BASE + 0x201], 1 << 20, 1, heap=""),
+        stack([ALLOCATOR, BASE + 0x201], 2 << 20, 2, heap="\x1b[2J[red]"),
+    ]
+    Path("heaps.json").write_text(json.dumps(document(stacks)))
+    found = run("--by", "heap", "--format", "pprof", "heaps.json")
+    assert found.exit_code == 0, found.output
+    rows = [line.split() for line in found.stdout.splitlines() if line.split()[1:2] == ["MB"]]
+    assert [(row[0], row[2], row[-1]) for row in rows] == [
+        ("7.0", "7", "query"), ("5.0", "5", "heap)"), ("2.0", "2", "\\x1b[2J[red]"),
+        ("1.0", "1", "name)"),
+    ]  # fmt: skip
+    data = gzip.decompress(Path("heaps.pb.gz").read_bytes())
+    message = profile_pprof.message_class().FromString(data)
+    text = message.string_table
+    heaps = [{text[m.key]: text[m.str] for m in one.label if m.str} for one in message.sample]
+    assert [one.get("heap") for one in heaps] == [
+        "query", None, "query", "unnamed", "\\x1b[2J[red]"
+    ]  # fmt: skip
+    assert run("--by", "heap", "--leaks", "heaps.json").exit_code == 2
+    Path("wrong.json").write_text(json.dumps(document([stack([BASE], 1, 1, heap=7)])))
+    assert "heap is of the wrong type" in run("wrong.json").output

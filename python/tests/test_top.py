@@ -28,11 +28,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from rich.console import Console
 
 from hakmem.cli import main
-from hakmem.commands.top import picture
+from hakmem.commands.top import Found, picture
 from hakmem.output import accounting_view
-from hakmem.processes import live_figures, metrics, stats_page
+from hakmem.processes import live_figures, metrics, page_shape, stats_page
 from hakmem.processes.accounting import explain_process
-from hakmem.processes.live_figures import Look, class_rows, look, rates, row
+from hakmem.processes.live_figures import Look, class_rows, heap_rows, look, rates, row
 from hakmem.processes.stats_page import Snapshot, UnreadablePage
 
 COMMAND = [sys.executable, "-c", "from hakmem.cli import main; main()", "top"]
@@ -66,7 +66,7 @@ def fake():
 def test_row_has_the_figures_of_the_page(fake):
     found = row(look(fake.pid), None)
     assert (found.cached, found.depots, found.slab_free) == (20_000, 4_000, 36_000)
-    assert found.live == 60_000 + (3 << 16) + (3 << 20)
+    assert found.live == 60_000 + (3 << 16) + (3 << 20) + 150_000
     assert found.kept == (1 << 16) + (1 << 20)
     assert (found.dirty, found.purges) == (1 << 16, 3)
     assert found.budget == "target 64 MB: step 1"
@@ -78,7 +78,7 @@ def test_memory_and_its_peaks_are_those_of_the_page(fake):
     found = row(look(fake.pid), None)
     assert (found.used, found.used_peak, found.rss_peak) == (9 << 20, 11 << 20, 1 << 33)
     console = Console(width=200, file=io.StringIO())
-    console.print(picture([found], [], console.width))
+    console.print(picture(Found([found]), console.width))
     assert "8,192.0" in console.file.getvalue()
     samples = samples_of(metrics.text(fake.pid))
     assert samples["hakmem_used_bytes"] == 9 << 20
@@ -173,7 +173,7 @@ def test_hits_are_off_where_they_are_not_counted(fake):
     [one] = class_rows(later, off)
     assert (one.hits, one.misses, one.hit_rate) == (None, None, None)
     console = Console(width=170, file=io.StringIO())
-    console.print(picture([row(later, off)], [one], console.width))
+    console.print(picture(Found([row(later, off)], [one]), console.width))
     assert console.file.getvalue().count(" off") == 4
 
 
@@ -389,7 +389,8 @@ def test_openmetrics_text_is_valid(fake, tmp_path):
                 assert sample.labels["pid"] == str(fake.pid)
                 assert sample.labels["comm"]
     live = {s.labels["owner"]: s.value for s in families["hakmem_live_bytes"].samples}
-    assert live == {"slabs": 60_000, "extents": 3 << 16, "huge": 3 << 20, "sampled": 0}
+    assert live == {"slabs": 60_000, "extents": 3 << 16, "huge": 3 << 20, "sampled": 0,
+                    "heaps": 150_000}  # fmt: skip
     [hits] = families["hakmem_cache_hits"].samples
     assert (hits.labels["block_bytes"], hits.labels["aligned"], hits.value) == ("96", "false", 900)
 
@@ -453,7 +454,7 @@ def test_dashboard_names_only_what_is_exported():
         assert names <= exported, names - exported
     shown = {name for expression in expressions for name in metric_names(expression)}
     peaks = {name for name in exported if "peak" in name}
-    assert len(peaks) == 2 and peaks <= shown
+    assert len(peaks) == 3 and peaks <= shown
     variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
     for variable in variables:
         if variable["type"] == "query":
@@ -583,7 +584,7 @@ def test_real_prometheus_scrapes_it_and_answers_the_dashboard(fake, prometheus):
     assert up["value"][1] == "1"
     [live] = prometheus(f'sum by (pid) (hakmem_live_bytes{{pid="{fake.pid}"}})')
     assert live["metric"] == {"pid": str(fake.pid)}
-    assert float(live["value"][1]) == 60_000 + (3 << 16) + (3 << 20)
+    assert float(live["value"][1]) == 60_000 + (3 << 16) + (3 << 20) + 150_000
     before = prometheus(f'hakmem_spans_taken_total{{pid="{fake.pid}"}}')[0]
     assert before["value"][1] == "100"
     fake.tell("grow")
@@ -598,3 +599,98 @@ def test_real_prometheus_scrapes_it_and_answers_the_dashboard(fake, prometheus):
         answered += bool(prometheus(expression))
     # Of those that need a limit there is none here.
     assert answered >= len(dashboard_expressions()) - 1
+
+
+def heaps_shown(output: str) -> list[list[str]]:
+    """The rows of the table of heaps."""
+    lines = output[output.index("requests") :].splitlines()[3:]
+    return [line.split() for line in lines if line.split()[:1] and line.split()[0].isdigit()]
+
+
+def test_heaps_are_shown_by_live_bytes(fake, tmp_path):
+    path = tmp_path / "top.json"
+    found = run("--once", "--heaps", "--interval", "0.1", "--json", str(path), str(fake.pid))
+    assert found.exit_code == 0, found.output
+    assert [(row[0], row[-1]) for row in heaps_shown(found.output)] == [
+        ("9", "0"), ("7", "0"), ("1", "0"),
+    ]  # fmt: skip
+    assert "300.00 %" in found.output  # of its limit, the heaps below it included
+    assert "The 3 heaps with most live bytes of 300" in found.output
+    assert "\x1b" not in found.output
+    assert r'a "b"\ \x1b[2J[red]\né' in found.output
+    heaps = json.loads(path.read_text())["heaps"]
+    assert [(each["id"], each["parent"], each["live"], each["pid"]) for each in heaps] == [
+        (9, 1, 90_000, fake.pid), (7, 1, 40_000, fake.pid), (1, 0, 20_000, fake.pid),
+    ]  # fmt: skip
+    assert heaps[2]["refused"] == 5
+
+
+def test_rates_of_heaps_are_of_the_time_between_the_pages(fake):
+    before = look(fake.pid)
+    rows = [each | {"requests": each["requests"] + 50} for each in before.figures["heaps"]]
+    rows[0]["id"] = 100
+    later = changed(before, 0.5)
+    later.figures["heaps"] = rows
+    found = {each.id: each for each in heap_rows(later, before)}
+    assert found[7].request_rate == pytest.approx(100)
+    assert found[7].refused_rate == 0
+    assert found[100].request_rate is None
+    assert [each.request_rate for each in heap_rows(before, None)] == [None] * 3
+
+
+def test_heaps_of_all_processes_are_shown_together(fake):
+    with fake_process() as other:
+        found = run("--once", "--heaps", "--interval", "0.1")
+    assert found.exit_code == 0, found.output
+    rows = heaps_shown(found.output)
+    assert {(row[0], row[1]) for row in rows} >= {
+        (str(each), heap) for each in (fake.pid, other.pid) for heap in ("1", "7", "9")
+    }
+
+
+def test_a_page_without_heaps_says_so():
+    with fake_process("older") as older:
+        found = run("--once", "--heaps", "--interval", "0.1", str(older.pid))
+        families = list(text_string_to_metric_families(metrics.text(older.pid)))
+    assert found.exit_code == 0, found.output
+    assert "no heaps" in found.output
+    assert not [f.name for f in families if "hakmem_heap" in f.name]
+
+
+def test_heaps_are_metrics_by_name_and_id(fake):
+    text = metrics.text(fake.pid)
+    families = {f.name: f for f in text_string_to_metric_families(text)}
+    live = {(s.labels["heap"], s.labels["id"]): s.value
+            for s in families["hakmem_heap_live_bytes"].samples}  # fmt: skip
+    assert live == {("tenant", "1"): 20_000, ("query", "7"): 40_000,
+                    (r'a "b"\ \x1b[2J[red]\n' + "é", "9"): 90_000}  # fmt: skip
+    assert r'heap="a \"b\"\\ \\x1b[2J[red]\\né"' in text
+    refused = {s.labels["id"]: s.value for s in families["hakmem_heap_refused"].samples}
+    assert refused == {"1": 5, "7": 0, "9": 0}
+    assert families["hakmem_heap_refused"].type == "counter"
+    [count], [left_out] = (
+        families[f"hakmem_{name}"].samples for name in ("heaps", "heaps_left_out")
+    )
+    assert (count.value, left_out.value) == (300, 297)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"id": 7},
+        {"name": 7},
+        {"live": -1},
+        {"live": None},
+        {"live": 1 << 64},
+    ],
+)
+def test_heaps_that_cannot_be_are_refused(fake, wrong):
+    figures = json.loads(json.dumps(look(fake.pid).figures))
+    figures["heaps"][2].update(wrong)
+    with pytest.raises(ValueError, match=r"heaps|name|live|out of range"):
+        page_shape.parse(json.dumps(figures).encode())
+
+
+def test_heaps_go_with_tables_alone(tmp_path):
+    found = run("--heaps", "--prometheus", str(tmp_path / "a.prom"))
+    assert (found.exit_code, "--heaps is for tables" in found.output) == (2, True)

@@ -83,14 +83,14 @@ HAK_EXPORT int hakmem_mallopt(int param, int value) {
   }
 }
 
-/* arena = uordblks + fordblks. glibc's arena does not shrink when malloc_trim returns memory; here purged memory, metadata,
+/* arena = uordblks + fordblks, heaps included, their mappings too. glibc's arena does not shrink when malloc_trim returns memory; here purged memory, metadata,
  * guards and ends of slabs are in no field. Blocks in thread caches count as in use, those in depots do not. */
 static struct mallinfo2 mallinfo_now(size_t *accessible) {
   hak_figures f = {0};
   hak_figures_take(&f);
   const hakmem_stats *t = &f.stats;
   size_t kept = t->free_dirty + t->claimed + t->extents_cached + t->huge_kept;
-  size_t live = t->live - t->huge_live, free_bytes = t->slab_free + t->slab_never_allocated + t->slab_depots + kept;
+  size_t live = t->live - t->huge_live, free_bytes = t->slab_free + t->slab_never_allocated + t->slab_depots + t->heaps_free + kept;
   *accessible = t->accessible;
   return (struct mallinfo2){
       .arena = live + free_bytes,

@@ -9,6 +9,7 @@
 #include "api/thread.h"
 #include "heap/cache.h"
 #include "large/huge.h"
+#include "profile/profile.h"
 
 HAK_LINK_INIT;
 
@@ -82,6 +83,7 @@ HAK_EXPORT void hakmem_heap_destroy(hakmem_heap *heap) {
     hak_heap_unlink(h);
     hak_heap_let_end();
     last = h == heap;
+    if (hak_profile_has_samples()) hak_profile_forget_heap(hak_heap_owner(h));
     hak_heap_give_all(h, &d);
     hak_heap_release(h);
   }
@@ -99,13 +101,12 @@ HAK_EXPORT void hakmem_heap_delete(hakmem_heap *heap) {
   for (bool last = false; !last;) {
     hak_heap_hold_ends();
     hak_heap *h = lowest(heap);
-    uint64_t id = h->id;
     last = h == heap;
     hak_heap_fold(hak_tls.cache, h);
     hak_heap_set_deleted(h);
     hak_heap_let_end();
-    hak_heap_look_at_deleted(h, id);
   }
+  hak_heap_end_deleted();
   hak_slow_exit(&d);
   errno = saved;
 }
@@ -174,27 +175,10 @@ HAK_EXPORT hakmem_heap *hakmem_heap_set_default(hakmem_heap *heap) {
   return before;
 }
 
-static size_t total_of(hak_heap *h) {
-  size_t bytes = hak_load_relaxed(&h->live) + (size_t)hak_heap_cached_counts(h).live;
-  for (hak_heap *child = h->first_child; child != NULL; child = child->next_sibling) bytes += total_of(child);
-  return bytes;
-}
-
 HAK_EXPORT void hakmem_heap_get_stats(hakmem_heap *heap, hakmem_heap_stats *stats, size_t size) {
+  hakmem_heap_stats all;
   hak_heap_fold(hak_tls.cache, heap);
-  hak_heap_counts cached = hak_heap_cached_counts(heap);
-  size_t limit = hak_load_relaxed(&heap->limit);
-  hakmem_heap_stats all = {
-      .id = heap->id,
-      .live = hak_load_relaxed(&heap->live) + (size_t)cached.live,
-      .held = hak_heap_held(heap),
-      .limit = limit == SIZE_MAX ? 0 : limit,
-      .total = total_of(heap),
-      .refused = hak_load_relaxed(&heap->refused),
-      .requests = hak_load_relaxed(&heap->requests) + cached.requests,
-  };
-  all.peak = hak_max_size(hak_load_relaxed(&heap->peak), all.live);
-  all.blocks = (size_t)(all.requests - hak_load_relaxed(&heap->frees) - cached.frees);
+  hak_heap_read(heap, &all);
   memcpy(stats, &all, hak_min_size(size, sizeof all));
 }
 

@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "api/heaps.h"
+#include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "large/huge.h"
 
@@ -22,6 +23,10 @@ static void *resize_in_span(hak_heap *h, hak_span *s, void *p, unsigned c, size_
   hak_deferred d = {0};
   hak_heap_fold(hak_tls.cache, h);
   bool done = hak_heap_resize_large(h, s, p, size, &d);
+  if (done) {
+    hak_sampled_forget(p);
+    hak_heap_count_resized(h, p, size);
+  }
   hak_slow_exit(&d);
   return done ? p : resize(h, p, before, size);
 }
@@ -29,7 +34,15 @@ static void *resize_in_span(hak_heap *h, hak_span *s, void *p, unsigned c, size_
 static void *resize_mapping(hak_heap *h, void *p, size_t size) {
   hak_deferred d = {0};
   hak_heap *refuser;
+  hak_profile_sample before = {0};
+  if (hak_profile_has_samples()) before = hak_profile_set_aside(p); /* before another thread may be given its address */
   void *moved = size <= HAK_SMALL_MAX ? NULL : hak_heap_resize_mapping(h, p, size, &refuser);
+  if (moved == NULL) {
+    hak_profile_put_back(&before);
+  } else {
+    hak_profile_end(&before);
+    hak_heap_count_resized(h, moved, size);
+  }
   hak_slow_exit(&d);
   return moved != NULL ? moved : resize(h, p, hak_huge_size(p), size);
 }

@@ -69,7 +69,7 @@ static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, b
   unsigned c = hak_heap_class(size, align);
   hak_tcache *t = hak_thread_grown();
   *zeroed = false;
-  if (!hak_start() || size > PTRDIFF_MAX) return NULL;
+  if (!hak_start()) return NULL;
   hak_slow_entry(hak_pool_is_full());
   hak_heap_try r = attempt(h, t, c, size, align, zeroed, &d);
   if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, h, t, c, size, align, zeroed, &d);
@@ -82,9 +82,9 @@ static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, b
   return r.p;
 }
 
-static void note_due(hak_due due, void *p, size_t size) {
+static void note_due(hak_due due, const hak_heap *h, void *p, size_t size) {
   if (due.forbidden) hak_forbid_report("allocation", NULL, size);
-  if (due.profile && p != NULL) hak_sampled_note(p, size, due.probability);
+  if (due.profile && p != NULL) hak_sampled_note_in_heap(p, size, due.probability, hak_heap_owner(h), h->name);
 }
 
 static void *alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
@@ -100,14 +100,16 @@ static void *alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *ze
 }
 
 /* A request counts in the main way, or in the default's. */
+static hak_due count(size_t size) {
+  if (HAK_UNLIKELY(hak_tls.in_heap)) return hak_count_end_aside(hak_heap_countdown(), size);
+  return HAK_UNLIKELY(!hak_count_request(size)) ? hak_count_end(size) : (hak_due){0};
+}
+
 void *hak_heap_alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
-  hak_due due = {0};
-  if (HAK_UNLIKELY(hak_tls.in_heap))
-    due = hak_count_end_aside(hak_heap_countdown(), size);
-  else if (HAK_UNLIKELY(!hak_count_request(size)))
-    due = hak_count_end(size);
+  if (HAK_UNLIKELY(size > PTRDIFF_MAX)) return NULL;
+  hak_due due = count(size);
   void *p = alloc(h, size, align, counts, zeroed);
-  if (HAK_UNLIKELY(due.profile || due.forbidden)) note_due(due, p, size);
+  if (HAK_UNLIKELY(due.profile || due.forbidden)) note_due(due, h, p, size);
   return p;
 }
 
@@ -132,14 +134,22 @@ void hak_heap_resume(bool was) {
   hak_count_forbid();
 }
 
+void hak_heap_count_resized(hak_heap *h, void *p, size_t size) { note_due(count(size), h, p, size); }
+
 /* --- frees --- */
 
-void hak_heap_look_at_deleted(hak_heap *h, uint64_t id) {
-  if (HAK_LIKELY(!hak_load_relaxed(&h->is_deleted)) || hak_load_relaxed(&h->out) != 0 || !hak_heap_end_deleted(h, id)) return;
+void hak_heap_end_deleted(void) {
   hak_deferred d = {0};
-  hak_heap_give_all(h, &d);
-  hak_heap_release(h);
+  for (hak_heap *h; (h = hak_heap_take_ended()) != NULL;) {
+    hak_heap_give_all(h, &d);
+    hak_heap_release(h);
+  }
   hak_slow_exit(&d);
+}
+
+static void leave(hak_deferred *d, bool ended) {
+  hak_slow_exit(d);
+  if (HAK_UNLIKELY(ended || hak_heap_caches_ended_some())) hak_heap_end_deleted();
 }
 
 void hak_heap_free_block(hak_region *region, void *p) {
@@ -150,17 +160,13 @@ void hak_heap_free_block(hak_region *region, void *p) {
   hak_forbid_look("free", p, 0);
   hak_sampled_forget(p);
   hak_deferred d = {0};
-  bool slow = false;
   hak_tcache *t = hak_tls.cache;
-  if (HAK_LIKELY(c < HAK_CLASS_COUNT && t != NULL) && hak_heap_cached_free(t, h, c, p, &d)) {
-    if (slow) hak_slow_exit(&d);
-    return;
+  bool ended = false;
+  if (c >= HAK_CLASS_COUNT || t == NULL || !hak_heap_cached_free(t, h, c, p, &d)) {
+    hak_heap_fold(t, h);
+    ended = hak_heap_give_one(h, s, p, c, &d);
   }
-  uint64_t id = h->id;
-  hak_heap_fold(t, h);
-  hak_heap_give_one(h, s, p, c, &d);
-  hak_slow_exit(&d);
-  hak_heap_look_at_deleted(h, id);
+  leave(&d, ended);
 }
 
 void hak_heap_free_mapping(uint32_t owner, void *p) {
@@ -170,11 +176,8 @@ void hak_heap_free_mapping(uint32_t owner, void *p) {
   hak_forbid_look("free", p, 0);
   hak_sampled_forget(p);
   hak_deferred d = {0};
-  uint64_t id = h->id;
   hak_heap_fold(hak_tls.cache, h);
-  hak_heap_give_mapping(h, p, bytes, &d);
-  hak_slow_exit(&d);
-  hak_heap_look_at_deleted(h, id);
+  leave(&d, hak_heap_give_mapping(h, p, bytes, &d));
 }
 
 size_t hak_heap_size_at(const hak_region *region, const void *p) {
@@ -183,4 +186,3 @@ size_t hak_heap_size_at(const hak_region *region, const void *p) {
   hak_heap *h = hak_heap_at(s, p, &c);
   return h == NULL ? 0 : hak_heap_block_size(h, s, p, c);
 }
-

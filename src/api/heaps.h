@@ -6,14 +6,16 @@
 
 /* A block of the heap, and the request counted; NULL: refused, or out of memory. counts: a refusal does. Does not set errno. */
 void *hak_heap_alloc(hak_heap *heap, size_t size, size_t align, bool counts, bool *zeroed);
+/* Counts a block that has been resized to `size` bytes, as a request: to the profile it is a new one. */
+void hak_heap_count_resized(hak_heap *heap, void *p, size_t size);
 /* Whether the calling thread has a default heap, which has answered the request: *p, or NULL. Only where hak_tls.in_heap. */
 bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p);
 /* Blocks of the main heap stay there when they are resized. Between the two the thread has no default; `was`: what the first returned. */
 bool hak_heap_suspend(void);
 void hak_heap_resume(bool was);
 
-/* Ends the heap of that id if it was deleted and has no block any more. */
-void hak_heap_look_at_deleted(hak_heap *heap, uint64_t id);
+/* Ends the heaps that were deleted and have no block any more. */
+void hak_heap_end_deleted(void);
 /* Frees p, in a span of heaps, or a mapping of the owner's. */
 void hak_heap_free_block(hak_region *region, void *p);
 void hak_heap_free_mapping(uint32_t owner, void *p);

@@ -38,7 +38,10 @@ void *hak_sampled_alloc(hak_due due, hak_tcache *t, unsigned c, size_t size, siz
   return p;
 }
 
-void hak_sampled_note(void *p, size_t size, double probability) { note_alloc(p, NULL, size, probability); }
+void hak_sampled_note_in_heap(void *p, size_t size, double probability, uint32_t owner, const char *heap_name) {
+  hak_profile_note_alloc_in_heap(p, size, probability, owner, heap_name);
+  hak_black_box_note_growth();
+}
 
 void hak_sampled_count_large(void *p, size_t size) {
   if (HAK_LIKELY(hak_count_request(size))) return;

@@ -11,13 +11,14 @@
 void *hak_sampled_alloc(hak_due due, hak_tcache *cache, unsigned class_code, size_t size, size_t align, hak_deferred *deferred);
 /* Counts p, no block of a slab, which has been allocated, or resized, with `size` bytes … */
 void hak_sampled_count_large(void *p, size_t size);
-/* p is one that was drawn. */
-void hak_sampled_note(void *p, size_t size, double probability);
 /* … and is about to be freed or resized. */
 HAK_INLINE void hak_sampled_forget(const void *p) {
   void *none;
   if (hak_profile_has_samples()) hak_profile_note_free(p, &none);
 }
+
+/* p, in a heap, was drawn: profile/profile.h. */
+void hak_sampled_note_in_heap(void *p, size_t size, double probability, uint32_t owner, const char *heap_name);
 
 /* Frees p, in a slab of sampled blocks. */
 void hak_sampled_free(void *p);

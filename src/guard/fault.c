@@ -25,9 +25,11 @@ static bool explain_huge(const void *p) {
 
 /* The block of a slab next to a span that is nobody's: the last one of the span before it, the first one behind. */
 static const void *block_at(const hak_region *r, size_t index, bool last, size_t *bytes) {
-  unsigned code = index < r->first_span || index >= r->ready_spans ? HAK_CODE_NONE : hak_region_slab_code(r, index);
-  if (!hak_code_is_class(code)) return NULL;
+  if (index < r->first_span || index >= r->ready_spans) return NULL;
+  unsigned code = hak_region_slab_code(r, index);
   const hak_span *s = hak_region_span_at(r, index)->head;
+  if (code == HAK_CODE_IN_HEAP && HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES) code = HAK_TAG_CODE(s->tag);
+  if (!hak_code_is_class(code)) return NULL;
   HAK_ASSERT(s != NULL && s->start != 0);
   *bytes = hak_class_size(code - 1);
   return (const void *)(s->start + (last && s->blocks > 0 ? (s->blocks - 1u) * *bytes : 0));

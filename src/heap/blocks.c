@@ -100,7 +100,7 @@ unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, hak
   return n;
 }
 
-void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, hak_deferred *d) {
+bool hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, hak_deferred *d) {
   hak_heap_bin *b = bin_of(h, c);
   HAK_ASSERT(b != NULL);
   uint32_t tag = HAK_TAG(hak_heap_owner(h), c + 1);
@@ -114,7 +114,9 @@ void hak_heap_put(hak_heap *h, unsigned c, void *const *blocks, unsigned count, 
     if (verdict == HAK_VERDICT_OK) verdict = HAK_VERDICT_FREE_MEMORY; /* of another heap by now, or none */
     hak_deferred_note(d, verdict, blocks[done++], c, "in its heap");
   }
+  bool ended = hak_heap_has_ended(h);
   hak_lock_drop(&b->lock);
+  return ended;
 }
 
 /* --- pieces --- */
@@ -196,7 +198,7 @@ hak_heap_try hak_heap_take_large(hak_heap *h, size_t size, size_t align, bool *z
   return t;
 }
 
-static hak_verdict give_large(hak_heap *h, hak_span *s, const void *p, bool *purge_due) {
+static hak_verdict give_large(hak_heap *h, hak_span *s, const void *p, bool *purge_due, bool *ended) {
   if (s->start != (uintptr_t)p) return HAK_VERDICT_NO_BLOCK_START;
   hak_lock_take(&h->lock);
   size_t bytes = (size_t)s->span_count << HAK_SPAN_SHIFT;
@@ -204,6 +206,7 @@ static hak_verdict give_large(hak_heap *h, hak_span *s, const void *p, bool *pur
   if (given) {
     hak_heap_uncharge(h, bytes);
     hak_heap_note_free(h, bytes);
+    *ended = hak_heap_has_ended(h);
   }
   hak_lock_drop(&h->lock);
   return given ? HAK_VERDICT_OK : HAK_VERDICT_FREE_MEMORY;
@@ -231,16 +234,18 @@ bool hak_heap_resize_large(hak_heap *h, hak_span *s, const void *p, size_t size,
   return done;
 }
 
-void hak_heap_give_mapping(hak_heap *h, void *p, size_t bytes, hak_deferred *d) {
+bool hak_heap_give_mapping(hak_heap *h, void *p, size_t bytes, hak_deferred *d) {
   if (!hak_huge_free(p, &d->purge_due)) {
     hak_deferred_note(d, HAK_VERDICT_FREE_MEMORY, p, 0, "at the call");
-    return;
+    return false;
   }
   hak_lock_take(&h->lock);
   hak_sub_relaxed(&h->mapped, bytes);
   hak_heap_uncharge(h, bytes);
   hak_heap_note_free(h, bytes);
+  bool ended = hak_heap_has_ended(h);
   hak_lock_drop(&h->lock);
+  return ended;
 }
 
 void *hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, hak_heap **refuser) {
@@ -269,27 +274,30 @@ hak_heap *hak_heap_at(const hak_span *s, const void *p, unsigned *class_code) {
   return hak_heap_of_owner(owner);
 }
 
-void hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, hak_deferred *d) {
-  if (class_code < HAK_CLASS_COUNT) {
-    hak_verdict before = d->verdict;
-    hak_heap_put(h, class_code, &p, 1, d);
-    if (d->verdict == before) hak_heap_note_free(h, hak_class_size(class_code));
-    return;
-  }
+static bool give_small(hak_heap *h, void *p, unsigned class_code, hak_deferred *d) {
+  hak_heap_note_free(h, hak_class_size(class_code)); /* the heap may be gone behind the next line */
+  return hak_heap_put(h, class_code, &p, 1, d);
+}
+
+bool hak_heap_give_one(hak_heap *h, hak_span *s, void *p, unsigned class_code, hak_deferred *d) {
+  if (class_code < HAK_CLASS_COUNT) return give_small(h, p, class_code, d);
   hak_verdict verdict;
   size_t bytes = 0;
+  bool ended = false;
   if (HAK_TAG_OWNER(s->tag) != HAK_OWNER_PIECES) {
-    verdict = give_large(h, s, p, &d->purge_due);
+    verdict = give_large(h, s, p, &d->purge_due, &ended);
   } else {
     hak_lock_take(&h->lock);
     verdict = hak_piece_free(h, s, p, &bytes, &d->purge_due);
     if (verdict == HAK_VERDICT_OK) {
       hak_heap_uncharge(h, bytes);
       hak_heap_note_free(h, bytes);
+      ended = hak_heap_has_ended(h);
     }
     hak_lock_drop(&h->lock);
   }
   if (verdict != HAK_VERDICT_OK && d->verdict == HAK_VERDICT_OK) *d = (hak_deferred){.purge_due = d->purge_due, .verdict = verdict, .bad = p, .where = "at the call"};
+  return ended;
 }
 
 size_t hak_heap_block_size(hak_heap *h, const hak_span *s, const void *p, unsigned class_code) {

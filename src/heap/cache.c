@@ -49,8 +49,8 @@ static unsigned count_of(const hak_heap_cache *k, unsigned c) { return has_magaz
 /* --- counts --- */
 
 static void fold(hak_heap_cache *k) {
-  hak_heap *h = k->heap;
-  if (k->id != hak_load_relaxed(&h->id)) return;
+  hak_heap *h = k->entry->heap;
+  HAK_ASSERT(hak_heap_cache_has_heap(k));
   size_t most = hak_load_relaxed(&h->live) + (size_t)k->most, peak = hak_load_relaxed(&h->peak);
   while ((int64_t)most > 0 && most > peak && !__atomic_compare_exchange_n(&h->peak, &peak, most, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
   hak_add_relaxed(&h->live, (size_t)k->live);
@@ -64,6 +64,8 @@ static void fold(hak_heap_cache *k) {
 
 /* --- a cache's life; the owner, or a thief --- */
 
+static bool some_ended; /* relaxed: a deleted heap had its last block in a cache */
+
 /* Puts the oldest `count` blocks of a class back. */
 static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferred *d) {
   unsigned had = count_of(k, c);
@@ -72,13 +74,13 @@ static void put_oldest(hak_heap_cache *k, unsigned c, unsigned count, hak_deferr
   memcpy(blocks, first, count * sizeof *first);
   k->top[c] -= count;
   memmove(first, first + count, (had - count) * sizeof *first);
-  hak_heap_put(k->heap, c, blocks, count, d);
+  if (hak_heap_put(k->entry->heap, c, blocks, count, d)) hak_store_relaxed(&some_ended, true);
 }
 
 /* Under the registry lock: the heap may have ended. */
 static void empty(hak_heap_cache *k, hak_deferred *d) {
   hak_assert_held(&hak_heaps_lock);
-  bool exists = hak_heap_exists(k->heap) && k->heap->id == k->id;
+  bool exists = hak_heap_cache_has_heap(k);
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     if (!has_magazine(k, c)) continue;
     if (exists && count_of(k, c) > 0) put_oldest(k, c, count_of(k, c), d);
@@ -90,15 +92,20 @@ static void empty(hak_heap_cache *k, hak_deferred *d) {
 }
 
 static void begin(hak_heap_cache *k, hak_heap *h) {
-  memset(k, 0, sizeof *k);
-  k->heap = h;
+  hak_store_relaxed(&k->id, 0); /* who sums up counts takes it for nobody's meanwhile */
+  k->entry = hak_heap_entry_of(h);
+  hak_store_relaxed(&k->live, 0);
+  hak_store_relaxed(&k->most, 0);
+  hak_store_relaxed(&k->requests, 0);
+  hak_store_relaxed(&k->frees, 0);
+  k->calls_seen = 0;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     k->top[c] = HAK_NULL_TOP;
     k->batch[c] = FIRST_BATCH;
     k->size[c] = (uint16_t)(hak_class_size(c) <= HAK_SHARED_MAX ? hak_class_size(c) : 0);
   }
-  k->owner = hak_heap_owner(h);
-  hak_store_relaxed(&k->id, h->id);
+  hak_store_relaxed(&k->owner, hak_heap_owner(h));
+  hak_store_release(&k->id, h->id);
 }
 
 /* The heap has been used as often as others of its place: it has the place now. */
@@ -190,6 +197,8 @@ bool hak_heap_cached_free(hak_tcache *t, hak_heap *h, unsigned c, void *p, hak_d
   return k != NULL;
 }
 
+bool hak_heap_caches_ended_some(void) { return HAK_UNLIKELY(hak_load_relaxed(&some_ended)) && hak_exchange_acquire(&some_ended, false); }
+
 /* --- giving back --- */
 
 static void flush_thread(hak_thread_heaps *th, const hak_heap *within, hak_deferred *d) {
@@ -197,7 +206,7 @@ static void flush_thread(hak_thread_heaps *th, const hak_heap *within, hak_defer
   hak_lock_take(&hak_heaps_lock);
   for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
-    if (k != NULL && (within == NULL || !hak_heap_exists(k->heap) || k->heap->id != k->id || hak_heap_is_within(k->heap, within))) empty(k, d);
+    if (k != NULL && (within == NULL || !hak_heap_cache_has_heap(k) || hak_heap_is_within(k->entry->heap, within))) empty(k, d);
   }
   hak_lock_drop(&hak_heaps_lock);
 }
@@ -262,18 +271,26 @@ void hak_heap_end_thread(hak_deferred *d) {
   hak_tcache_leave(t);
 }
 
-hak_heap_counts hak_heap_cached_counts(const hak_heap *h) {
+static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
+  const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
+  uint64_t id = k == NULL ? 0 : hak_load_acquire(&k->id); /* begin() releases it */
+  if (id == 0) return;
+  const hak_heap *of = h != NULL ? h : hak_heap_of_owner(hak_load_relaxed(&k->owner)); /* one that has ended may not be looked at */
+  if (of == NULL || id != of->id) return;
+  sum->live += hak_load_relaxed(&k->live);
+  sum->requests += hak_load_relaxed(&k->requests);
+  sum->frees += hak_load_relaxed(&k->frees);
+}
+
+hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
   hak_heap_counts sum = {0};
-  hak_lock_take(&hak_heaps_lock);
+  hak_assert_held(&hak_heaps_lock);
   for (const hak_tcache *t = hak_tcache_made(); t != NULL; t = t->next) {
     const hak_thread_heaps *th = __atomic_load_n(&t->heaps, __ATOMIC_ACQUIRE);
-    const hak_heap_cache *k = th == NULL ? NULL : __atomic_load_n(&th->caches[h->index % HAK_HEAPS_OF_THREAD], __ATOMIC_ACQUIRE);
-    if (k == NULL || hak_load_relaxed(&k->id) != h->id) continue;
-    sum.live += hak_load_relaxed(&k->live);
-    sum.requests += hak_load_relaxed(&k->requests);
-    sum.frees += hak_load_relaxed(&k->frees);
+    if (th == NULL) continue;
+    unsigned first = h == NULL ? 0 : h->index % HAK_HEAPS_OF_THREAD, end = h == NULL ? HAK_HEAPS_OF_THREAD : first + 1;
+    for (unsigned slot = first; slot < end; slot++) add_counts(&sum, th, slot, h);
   }
-  hak_lock_drop(&hak_heaps_lock);
   return sum;
 }
 
@@ -282,8 +299,11 @@ hak_heap_counts hak_heap_cached_counts(const hak_heap *h) {
 hak_heap *hak_heap_default(void) {
   const hak_tcache *t = hak_tls.cache;
   const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
-  if (th == NULL || th->default_heap == NULL) return NULL;
-  if (HAK_LIKELY(hak_load_relaxed(&th->default_heap->id) == th->default_id && !hak_load_relaxed(&th->default_heap->is_deleted))) return th->default_heap;
+  if (th == NULL || th->default_entry == NULL) return NULL;
+  if (HAK_LIKELY(hak_load_relaxed(&th->default_entry->id) == th->default_id)) {
+    hak_heap *h = hak_load_acquire(&th->default_entry->heap);
+    if (HAK_LIKELY(!hak_load_relaxed(&h->is_deleted))) return h;
+  }
   hak_heap_set_default(hak_tls.cache, NULL); /* it was destroyed, or deleted */
   return NULL;
 }
@@ -291,7 +311,7 @@ hak_heap *hak_heap_default(void) {
 bool hak_heap_set_default(hak_tcache *t, hak_heap *h) {
   hak_thread_heaps *th = h == NULL ? hak_thread_heaps_of(t) : make_heaps(t);
   if (th == NULL) return h == NULL;
-  th->default_heap = h;
+  th->default_entry = h == NULL ? NULL : hak_heap_entry_of(h);
   th->default_id = h == NULL ? 0 : h->id;
   if (hak_tls.in_heap == (h != NULL)) return true;
   hak_tls.in_heap = h != NULL;
@@ -332,7 +352,7 @@ void hak_heap_fork_child(void) {
     if (th == NULL || t == hak_tls.cache || t == hak_tls.aside) continue;
     for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
       hak_heap_cache *k = th->caches[i];
-      if (k != NULL && hak_heap_exists(k->heap)) fold(k);
+      if (k != NULL && hak_heap_cache_has_heap(k)) fold(k);
     }
     t->heaps = NULL;
   }

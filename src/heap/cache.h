@@ -11,7 +11,7 @@
 
 typedef struct hak_heap_cache {
   uint64_t id; /* of the heap */
-  hak_heap *heap;
+  const hak_heap_entry *entry;
   uint32_t owner; /* its, in tags */
   uint32_t calls_seen; /* the lower half of requests and frees when the thread's cache was decayed last */
   int64_t live, most; /* relaxed: since it was folded into the heap's counts; and the highest */
@@ -24,7 +24,7 @@ typedef struct hak_heap_cache {
 typedef struct hak_thread_heaps {
   hak_heap_cache *caches[HAK_HEAPS_OF_THREAD];
   uint32_t misses[HAK_HEAPS_OF_THREAD];
-  hak_heap *default_heap;
+  const hak_heap_entry *default_entry; /* NULL: none */
   uint64_t default_id;
   int64_t countdown; /* of what is sampled, while there is a default */
 } hak_thread_heaps;
@@ -36,6 +36,9 @@ HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap
   hak_heap_cache *k = HAK_UNLIKELY(th == NULL) ? NULL : th->caches[h->index % HAK_HEAPS_OF_THREAD];
   return HAK_LIKELY(k != NULL) && HAK_LIKELY(k->id == h->id) ? k : NULL;
 }
+
+/* The heap is there: who uses it knows, or has the registry lock. */
+HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->id) == k->id; }
 
 HAK_INLINE void hak_heap_count_alloc(hak_heap_cache *k, size_t size) {
   int64_t live = k->live + (int64_t)size;
@@ -78,7 +81,7 @@ HAK_INLINE bool hak_heap_push(void *p, size_t offset) {
   const hak_thread_heaps *th = HAK_UNLIKELY(t == NULL) ? NULL : hak_thread_heaps_of(t);
   if (HAK_UNLIKELY(th == NULL) || HAK_UNLIKELY(owner < HAK_OWNER_HEAPS) || HAK_UNLIKELY(class_code >= HAK_CLASS_COUNT)) return false;
   hak_heap_cache *k = th->caches[(owner - HAK_OWNER_HEAPS) % HAK_HEAPS_OF_THREAD];
-  if (HAK_UNLIKELY(k == NULL) || HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(k->heap->id != k->id)) return false;
+  if (HAK_UNLIKELY(k == NULL) || HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false;
   bool room = false;
   hak_add_own(&t->busy, 1);
   HAK_IN_ORDER();

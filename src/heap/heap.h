@@ -36,6 +36,12 @@ typedef struct hak_piece {
 
 typedef hakmem_heap hak_heap;
 
+/* Of the table of heaps by index. Entries stay: a thread may ask of one whose heap has ended, and whose memory is something else. */
+typedef struct hak_heap_entry {
+  hak_heap *heap; /* release. An odd number: none; the next free entry, once it may be another's */
+  uint64_t id;    /* relaxed: its; 0: none */
+} hak_heap_entry;
+
 struct hakmem_heap {
   uint64_t id;      /* never used again; 0: this is no heap */
   uint32_t index, flags;
@@ -45,7 +51,7 @@ struct hakmem_heap {
   size_t live, peak; /* relaxed: without what caches know */
   uint64_t requests, frees, refused; /* relaxed */
   /* Registry lock. */
-  hak_heap *parent, *first_child, *next_sibling, *next, *prev;
+  hak_heap *parent, *first_child, *next_sibling, *next, *prev; /* next_sibling of one that is deleted: the next such */
   /* The callback; registry lock. `share`: bytes up to which it is not due, relaxed; SIZE_MAX: there is none, or it was called. */
   size_t share;
   unsigned percent;
@@ -62,7 +68,6 @@ struct hakmem_heap {
   uint16_t bumped[HAK_CLASS_COUNT]; /* granules that went into pieces */
   char name[HAK_HEAP_NAME];
 };
-_Static_assert(sizeof(struct hakmem_heap) <= HAK_META_SIZE, "a heap is a metadata block");
 
 #define HAK_HEAP_PIECE_BYTES ((size_t)8192) /* of a class; then it has slabs */
 
@@ -86,14 +91,20 @@ void hak_heap_unlink(hak_heap *heap);
 void hak_heap_release(hak_heap *heap);
 /* The heap, which has no child, has no parent, no limit and no name any more; it ends with its last block. */
 void hak_heap_set_deleted(hak_heap *heap);
-/* After a free: whether the deleted heap of that id had its last block, and is unlinked. */
-bool hak_heap_end_deleted(hak_heap *heap, uint64_t id);
+/* A deleted heap that has no block any more, unlinked; NULL: there is none. */
+hak_heap *hak_heap_take_ended(void);
+HAK_INLINE bool hak_heap_has_ended(const hak_heap *heap) {
+  return HAK_UNLIKELY(hak_load_relaxed(&heap->is_deleted)) && hak_load_relaxed(&heap->out) == 0;
+}
+hak_heap_entry *hak_heap_entry_of(const hak_heap *heap);
 /* Bins', and the heap's own. */
 void hak_heap_take_locks(hak_heap *heap);
 void hak_heap_drop_locks(hak_heap *heap);
 /* Calls take for each heap, latest first, under the registry lock. */
 void hak_heap_each(void (*take)(hak_heap *heap, void *context), void *context);
 hak_heap *hak_heap_after(uint64_t id);
+/* The same; `deleted`: such ones too. */
+hak_heap *hak_heap_after_locked(uint64_t id, bool deleted);
 size_t hak_heap_count(void);
 
 /* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too low, or whose callback is due. */
@@ -137,6 +148,8 @@ uint32_t hak_piece_owner(const hak_span *span, const void *p);
 void hak_piece_give_all(hak_heap *heap, bool *purge_due);
 /* Calls visit for each block of the piece; false: it said so. */
 bool hak_piece_visit(const hak_piece *piece, bool (*visit)(void *block, size_t size, void *context), void *context, size_t *count);
+/* What is wrong with it, or NULL: for the heap walk. *live: bytes of its blocks. */
+const char *hak_piece_fault(const hak_piece *piece, uint32_t owner, size_t *live);
 extern hak_lock hak_pieces_lock;
 
 /* --- blocks.c: slabs, large blocks, and what chooses between them --- */
@@ -157,17 +170,18 @@ void *hak_heap_take_ready(hak_heap *heap, unsigned class_code, size_t size);
 /* Up to `wanted` blocks of a class that has slabs; *refuser as above. */
 unsigned hak_heap_take(hak_heap *heap, unsigned class_code, void **out, unsigned wanted, hak_heap **refuser);
 bool hak_heap_has_slabs(const hak_heap *heap, unsigned class_code);
-void hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, hak_deferred *deferred);
+/* True, as of the next two: the heap is deleted, and this was its last block. */
+bool hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsigned count, hak_deferred *deferred);
 /* p is in a span of heaps: its heap, NULL: none any more; and the class of its slab, HAK_CLASS_COUNT: it is in none. */
 hak_heap *hak_heap_at(const hak_span *span, const void *p, unsigned *class_code);
-void hak_heap_give_one(hak_heap *heap, hak_span *span, void *p, unsigned class_code, hak_deferred *deferred);
+bool hak_heap_give_one(hak_heap *heap, hak_span *span, void *p, unsigned class_code, hak_deferred *deferred);
 size_t hak_heap_block_size(hak_heap *heap, const hak_span *span, const void *p, unsigned class_code);
 /* A large block of whole spans, in place. False: unchanged. */
 bool hak_heap_resize_large(hak_heap *heap, hak_span *span, const void *p, size_t size, hak_deferred *deferred);
 /* A mapping by the kernel, which may move it. NULL: unchanged. */
 void *hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, hak_heap **refuser);
 /* A mapping that is the heap's. */
-void hak_heap_give_mapping(hak_heap *heap, void *p, size_t bytes, hak_deferred *deferred);
+bool hak_heap_give_mapping(hak_heap *heap, void *p, size_t bytes, hak_deferred *deferred);
 /* Gives all memory back, blocks or not. */
 void hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
 size_t hak_heap_held(hak_heap *heap);
@@ -181,6 +195,8 @@ hak_heap_try hak_heap_cached_alloc(hak_tcache *cache, hak_heap *heap, unsigned c
 bool hak_heap_cached_free(hak_tcache *cache, hak_heap *heap, unsigned class_code, void *p, hak_deferred *deferred);
 /* Adds what the thread's cache has counted to the heap's counts: before calls that go by it. */
 void hak_heap_fold(const hak_tcache *cache, const hak_heap *heap);
+/* Whether a deleted heap had its last block in a cache, since the last call. */
+bool hak_heap_caches_ended_some(void);
 /* Puts what the calling thread has cached of `within` and the heaps below it back; NULL: of all heaps. */
 void hak_heap_flush(const hak_heap *within, hak_deferred *deferred);
 /* The same of the other threads, as far as they sleep. Returns whether one was not reached that may have some. */
@@ -194,7 +210,26 @@ typedef struct hak_heap_counts {
   int64_t live;
   uint64_t requests, frees;
 } hak_heap_counts;
-hak_heap_counts hak_heap_cached_counts(const hak_heap *heap);
+hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *heap);
+
+/* --- figures.c: what statistics show, copied out under the registry lock: the heaps may be gone thereafter --- */
+
+typedef struct hak_heap_row {
+  hakmem_heap_stats stats;
+  uint64_t parent; /* its id; 0: none */
+  char name[HAK_HEAP_NAME];
+} hak_heap_row;
+
+/* Of a heap that stays. */
+void hak_heap_read(hak_heap *heap, hakmem_heap_stats *stats);
+/* Of the first heap that is younger than `id`; 0: the oldest. False: there is none. */
+bool hak_heap_read_after(uint64_t id, hak_heap_row *row);
+
+/* Of all heaps, deleted ones too; `count` is without these, and `refused` of those that there are. */
+typedef struct hak_heap_sums {
+  uint64_t count, live, blocks, refused;
+} hak_heap_sums;
+hak_heap_sums hak_heap_sum(void);
 
 /* The thread's default heap, NULL: none, or it is gone, and the thread has none from here on. Only where hak_tls.in_heap. */
 hak_heap *hak_heap_default(void);

@@ -256,3 +256,23 @@ bool hak_piece_visit(const hak_piece *k, bool (*visit)(void *block, size_t size,
   }
   return true;
 }
+
+const char *hak_piece_fault(const hak_piece *k, uint32_t owner, size_t *live_bytes) {
+  const hak_span *s = span_of(k);
+  const uint64_t *starts = starts_of(s), *live = shelf_of(s)->live;
+  size_t first = first_granule(k), end = first + k->count * GRANULES, used = first + k->used, count = 0;
+  *live_bytes = 0;
+  if (k->count == 0 || end > HAK_SPAN_SIZE / HAK_GRANULE || used > end) return "it has more than there is";
+  for (unsigned i = 0; i < k->count; i++) {
+    if (hak_load_relaxed(&k[i].owner) != owner) return "it is another heap's";
+  }
+  if (k->used > 0 && !has_bit(starts, first)) return "no block begins where it begins";
+  for (size_t i = first; i < end; i++) {
+    if (i >= used && has_bit(starts, i)) return "a block begins behind what is bumped";
+    if (!has_bit(live, i)) continue;
+    if (!has_bit(starts, i)) return "a live block does not begin";
+    count++;
+    *live_bytes += length_of(k, starts, i) * HAK_GRANULE;
+  }
+  return count == k->live ? NULL : "its blocks are not as many as it says";
+}

@@ -4,16 +4,18 @@
 
 #include "heap/heap.h"
 
-#define CHUNK (HAK_META_SIZE / sizeof(hak_heap *))
+_Static_assert(sizeof(struct hakmem_heap) <= HAK_META_SIZE, "a heap is a metadata block");
+
+#define CHUNK (HAK_META_SIZE / sizeof(hak_heap_entry))
 
 hak_lock hak_heaps_lock;
-/* Chunks of pointers, metadata blocks that stay. Written under the lock, released; read by any thread. */
-static hak_heap **chunks[HAK_HEAPS_MAX / CHUNK];
+/* Chunks of entries, metadata blocks that stay. Written under the lock, released; read by any thread. */
+static hak_heap_entry *chunks[HAK_HEAPS_MAX / CHUNK];
 static uint32_t indices;     /* used so far */
 static uint32_t free_index;  /* + 1; each free entry has the next one's, as a number */
 static uint64_t latest_id;
 static size_t heap_count;
-static hak_heap *oldest, *newest;
+static hak_heap *oldest, *newest, *deleted_heaps;
 
 static hak_lock ends_lock;
 static const void *ends_holder; /* mark of the thread that has it; relaxed, right for that thread alone */
@@ -34,17 +36,18 @@ void hak_heap_let_end(void) {
   hak_lock_drop(&ends_lock);
 }
 
-static hak_heap **entry_of(uint32_t index) {
-  hak_heap **chunk = index / CHUNK < sizeof chunks / sizeof *chunks ? hak_load_acquire(&chunks[index / CHUNK]) : NULL;
+static hak_heap_entry *entry_at(uint32_t index) {
+  hak_heap_entry *chunk = index / CHUNK < sizeof chunks / sizeof *chunks ? hak_load_acquire(&chunks[index / CHUNK]) : NULL;
   return chunk == NULL ? NULL : &chunk[index % CHUNK];
 }
 
-/* A free entry's number is odd. */
+hak_heap_entry *hak_heap_entry_of(const hak_heap *h) { return entry_at(h->index); }
+
 static bool is_heap(const hak_heap *entry) { return entry != NULL && (uintptr_t)entry % 2 == 0; }
 
 hak_heap *hak_heap_of_owner(uint32_t owner) {
-  hak_heap **entry = owner < HAK_OWNER_HEAPS ? NULL : entry_of(owner - HAK_OWNER_HEAPS);
-  hak_heap *h = entry == NULL ? NULL : hak_load_acquire(entry);
+  const hak_heap_entry *entry = owner < HAK_OWNER_HEAPS ? NULL : entry_at(owner - HAK_OWNER_HEAPS);
+  hak_heap *h = entry == NULL ? NULL : hak_load_acquire(&entry->heap);
   return is_heap(h) ? h : NULL;
 }
 
@@ -54,12 +57,12 @@ static bool take_index(uint32_t *index) {
   hak_assert_held(&hak_heaps_lock);
   if (free_index != 0) {
     *index = free_index - 1;
-    free_index = (uint32_t)((uintptr_t)*entry_of(*index) / 2);
+    free_index = (uint32_t)((uintptr_t)entry_at(*index)->heap / 2);
     return true;
   }
   if (indices == HAK_HEAPS_MAX) return false;
   if (chunks[indices / CHUNK] == NULL) {
-    hak_heap **chunk = (hak_heap **)(void *)hak_meta_take();
+    hak_heap_entry *chunk = (hak_heap_entry *)(void *)hak_meta_take();
     if (chunk == NULL) return false;
     memset(chunk, 0, HAK_META_SIZE);
     hak_store_release(&chunks[indices / CHUNK], chunk);
@@ -82,7 +85,9 @@ static void link_locked(hak_heap *h) {
     h->parent->first_child = h;
   }
   hak_add_single(&heap_count, 1);
-  hak_store_release(entry_of(h->index), h);
+  hak_heap_entry *entry = entry_at(h->index);
+  hak_store_relaxed(&entry->id, h->id);
+  hak_store_release(&entry->heap, h);
 }
 
 static bool is_wrong(const hakmem_heap_options *o) {
@@ -130,22 +135,30 @@ static void leave_parent(hak_heap *h) {
   h->parent = NULL;
 }
 
-void hak_heap_unlink(hak_heap *h) {
-  hak_lock_take(&hak_heaps_lock);
+static void unlink_locked(hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
   HAK_ASSERT(h->first_child == NULL && h->id != 0);
   if (!h->is_deleted) hak_sub_single(&heap_count, 1);
   leave_parent(h);
   *(h->prev != NULL ? &h->prev->next : &oldest) = h->next;
   *(h->next != NULL ? &h->next->prev : &newest) = h->prev;
-  hak_store_release(entry_of(h->index), NULL);
+  hak_heap_entry *entry = entry_at(h->index);
+  hak_store_relaxed(&entry->id, 0);
+  hak_store_release(&entry->heap, NULL);
   hak_store_relaxed(&h->id, 0);
+}
+
+void hak_heap_unlink(hak_heap *h) {
+  hak_lock_take(&hak_heaps_lock);
+  unlink_locked(h);
   hak_lock_drop(&hak_heaps_lock);
 }
 
 void hak_heap_release(hak_heap *h) {
   hak_lock_take(&hak_heaps_lock);
-  HAK_ASSERT(h->id == 0 && *entry_of(h->index) == NULL);
-  hak_store_release(entry_of(h->index), (hak_heap *)((uintptr_t)free_index * 2 + 1));
+  hak_heap_entry *entry = entry_at(h->index);
+  HAK_ASSERT(h->id == 0 && entry->heap == NULL && entry->id == 0);
+  hak_store_release(&entry->heap, (hak_heap *)((uintptr_t)free_index * 2 + 1));
   free_index = h->index + 1;
   hak_lock_drop(&hak_heaps_lock);
   hak_meta_give_one(h);
@@ -162,16 +175,24 @@ void hak_heap_set_deleted(hak_heap *h) {
   hak_store_relaxed(&h->was_called, false);
   hak_store_relaxed(&h->is_deleted, true);
   hak_heap_drop_locks(h);
+  h->next_sibling = deleted_heaps;
+  deleted_heaps = h;
   hak_sub_single(&heap_count, 1);
   hak_lock_drop(&hak_heaps_lock);
 }
 
-bool hak_heap_end_deleted(hak_heap *h, uint64_t id) {
+/* Nobody has a block of it: nobody comes by it any more, but for caches that have nothing of it. */
+hak_heap *hak_heap_take_ended(void) {
   hak_lock_take(&hak_heaps_lock);
-  bool ends = hak_heap_exists(h) && h->id == id && h->is_deleted && hak_load_relaxed(&h->out) == 0;
+  hak_heap **link = &deleted_heaps;
+  while (*link != NULL && hak_load_relaxed(&(*link)->out) != 0) link = &(*link)->next_sibling;
+  hak_heap *h = *link;
+  if (h != NULL) {
+    *link = h->next_sibling;
+    unlink_locked(h);
+  }
   hak_lock_drop(&hak_heaps_lock);
-  if (ends) hak_heap_unlink(h); /* nobody has a block: nobody else comes by here */
-  return ends;
+  return h;
 }
 
 /* --- locks --- */
@@ -195,12 +216,18 @@ void hak_heap_each(void (*take)(hak_heap *heap, void *context), void *context) {
   for (hak_heap *h = newest; h != NULL; h = h->prev) take(h, context);
 }
 
-hak_heap *hak_heap_after(uint64_t id) {
+hak_heap *hak_heap_after_locked(uint64_t id, bool deleted) {
   static hak_heap *hint; /* the one that was found last, most likely the one before */
-  hak_lock_take(&hak_heaps_lock);
+  hak_assert_held(&hak_heaps_lock);
   hak_heap *h = id != 0 && hint != NULL && hak_heap_exists(hint) && hint->id <= id ? hint : oldest;
-  while (h != NULL && (h->id <= id || hak_load_relaxed(&h->is_deleted))) h = h->next;
+  while (h != NULL && (h->id <= id || (hak_load_relaxed(&h->is_deleted) && !deleted))) h = h->next;
   hint = h;
+  return h;
+}
+
+hak_heap *hak_heap_after(uint64_t id) {
+  hak_lock_take(&hak_heaps_lock);
+  hak_heap *h = hak_heap_after_locked(id, false);
   hak_lock_drop(&hak_heaps_lock);
   return h;
 }
@@ -248,7 +275,9 @@ void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
   }
 }
 
+/* live: without what caches know, and so below 0 where others have freed what one of them counts. */
 static void raise_peak(hak_heap *h, size_t live) {
+  if ((int64_t)live <= 0) return;
   size_t peak = hak_load_relaxed(&h->peak);
   while (live > peak && !__atomic_compare_exchange_n(&h->peak, &peak, live, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }

@@ -18,6 +18,7 @@ typedef struct entry {
 
 static entry *table;
 static size_t table_capacity, table_used /* entries and GONE marks */, live_count, live_bytes;
+static size_t owned_count, owned_bytes; /* of the live ones, those with an owner */
 
 static size_t slot_of(const void *p, size_t capacity) {
   return (size_t)(((uintptr_t)p >> HAK_SPAN_SHIFT) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (capacity - 1);
@@ -34,6 +35,11 @@ static entry *find_locked(const void *p) {
   return NULL;
 }
 
+static void count_owned(size_t bytes, bool more) {
+  owned_count += more ? 1 : -(size_t)1;
+  owned_bytes += more ? bytes : -bytes;
+}
+
 static void insert_locked(void *p, size_t bytes, uint32_t owner) {
   hak_assert_held(&hak_huge_lock);
   HAK_ASSERT(table_used < table_capacity && bytes > 0);
@@ -43,6 +49,7 @@ static void insert_locked(void *p, size_t bytes, uint32_t owner) {
   table[i] = (entry){p, bytes, owner};
   live_count++;
   live_bytes += bytes;
+  if (owner != 0) count_owned(bytes, true);
 }
 
 /* Takes the entry of p out; 0 when there is none. */
@@ -55,6 +62,7 @@ static size_t remove_locked(const void *p, uint32_t *owner) {
   *e = (entry){.p = GONE};
   live_count--;
   live_bytes -= bytes;
+  if (*owner != 0) count_owned(bytes, false);
   return bytes;
 }
 
@@ -102,12 +110,14 @@ static bool insert(void *p, size_t bytes, uint32_t owner) {
       table = fresh;
       table_capacity = capacity;
       table_used = 0;
-      size_t count = live_count, total = live_bytes;
+      size_t count = live_count, total = live_bytes, owned = owned_count, owned_total = owned_bytes;
       for (size_t i = 0; i < old_capacity; i++) {
         if (old[i].p != NULL && old[i].p != GONE) insert_locked(old[i].p, old[i].bytes, old[i].owner);
       }
       live_count = count;
       live_bytes = total;
+      owned_count = owned;
+      owned_bytes = owned_total;
       table_bytes = hak_align_up(old_capacity * sizeof(entry), page);
     }
     hak_lock_drop(&hak_huge_lock);
@@ -178,7 +188,10 @@ uint32_t hak_huge_owner(const void *p) {
 void hak_huge_own(const void *p, uint32_t owner) {
   hak_lock_take(&hak_huge_lock);
   entry *e = find_locked(p);
-  if (e != NULL) e->owner = owner;
+  if (e != NULL && e->owner == 0) {
+    e->owner = owner;
+    count_owned(e->bytes, true);
+  }
   hak_lock_drop(&hak_huge_lock);
 }
 
@@ -290,6 +303,8 @@ void hak_huge_read(hak_huge_figures *figures) {
   hak_lock_take(&hak_huge_lock);
   figures->live_count = live_count;
   figures->live_bytes = live_bytes;
+  figures->owned_count = owned_count;
+  figures->owned_bytes = owned_bytes;
   for (size_t i = 0; hak_kept_at(i, &r); i++) {
     figures->kept_count++;
     figures->kept_bytes += r.bytes;
@@ -305,7 +320,7 @@ const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *place
   size_t end = hak_min_size(*place + HAK_HUGE_LOOKED_AT, table_capacity);
   for (size_t i = *place; i < end && found == NULL; i++) {
     const entry *e = &table[i];
-    if (e->p == NULL || e->p == GONE || !is(e->p, e->bytes)) continue;
+    if (e->p == NULL || e->p == GONE || e->owner != 0 || !is(e->p, e->bytes)) continue;
     found = e->p;
     *bytes = e->bytes;
   }

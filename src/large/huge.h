@@ -24,7 +24,7 @@ size_t hak_huge_size(const void *p);
 uint32_t hak_huge_owner(const void *p);
 /* The same of any address in one: looks at every block. */
 uint32_t hak_huge_owner_around(const void *p);
-/* Makes a live block `owner`'s. */
+/* Makes a live block, which is none's, `owner`'s. */
 void hak_huge_own(const void *p, uint32_t owner);
 /* The next block of that owner from *place on, which is 0 at first; NULL: no more. */
 void *hak_huge_next_of(uint32_t owner, size_t *place, size_t *bytes);
@@ -36,7 +36,7 @@ hak_verdict hak_huge_verdict(const void *p);
 /* Grows or shrinks by mremap; the block may move. Hardened build: in place, between guard pages; what is added is zero. NULL: not ours or no memory, and unchanged. */
 void *hak_huge_resize(void *p, size_t size);
 #define HAK_HUGE_LOOKED_AT 64 /* places of the table, under one hold of the lock */
-/* A live block of which `is` says yes, in the next places of the table; NULL: none. *place is 0 at first, and again behind the last. `is`
+/* A live block, which is no heap's, of which `is` says yes, in the next places of the table; NULL: none. *place is 0 at first, and again behind the last. `is`
  * runs under the lock: the block is nobody else's to free meanwhile. */
 const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *place, size_t *bytes);
 
@@ -51,6 +51,7 @@ bool hak_huge_locate(const void *p, hak_huge_place *place);
 /* Statistics, at one moment. */
 typedef struct hak_huge_figures {
   size_t live_count, live_bytes, kept_count, kept_bytes;
+  size_t owned_count, owned_bytes; /* of the live ones, heaps' */
   const void *table; /* NULL: none yet */
   size_t table_bytes;
 } hak_huge_figures;

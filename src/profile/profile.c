@@ -18,10 +18,21 @@
 #define STACK_GROW_BYTES (64 * HAK_KIB)
 #define BUCKETS 4096
 #define SAMPLES_FIRST 512
+#define HEAP_COUNTS 1024
+#define ENDED_AT_ONCE 64
 
 const uint32_t hak_profile_lifetime_bounds[HAK_PROFILE_LIFETIMES - 1] = {1, 10, 100, 1000, 10000, 100000};
 
 typedef hak_profile_sample sample;
+
+/* What a sample is summed up by. */
+typedef struct origin {
+  const uintptr_t *pcs;
+  unsigned depth;
+  uint32_t heap_bytes; /* of `heap`, with its end; 0: the main heap */
+  uint64_t label;
+  const char *heap;
+} origin;
 
 /* (block, size, bytes that the sample stands for) and (block): for tracers, docs/heap-profile.md, under names of our own and those of
  * OpenTelemetry. They fire without the lock, and a free before its block can be another sample. */
@@ -37,6 +48,7 @@ static size_t live_bytes; /* relaxed; hak_profile.live.bytes for those without t
 
 static sample *samples; /* open-addressed; `capacity` of them, a power of two, at most half in use */
 static size_t capacity;
+static uint32_t in_heaps[HEAP_COUNTS]; /* of them, by the owner's number modulo that; written under the lock, relaxed */
 
 static char *table; /* stacks, one behind the other; the first is of those without room */
 static size_t table_used, table_ready;
@@ -69,40 +81,52 @@ static bool grow_table(size_t bytes) {
   return true;
 }
 
-static hak_profile_stack *add_stack(const uintptr_t *pcs, unsigned depth, uint64_t label, uint64_t hash) {
-  size_t bytes = hak_align_up(sizeof(hak_profile_stack) + depth * sizeof *pcs, 16);
+static size_t stack_bytes(unsigned depth, uint32_t heap_bytes) {
+  return hak_align_up(sizeof(hak_profile_stack) + depth * sizeof(uintptr_t) + heap_bytes, 16);
+}
+
+static hak_profile_stack *add_stack(const origin *o, uint64_t hash) {
+  size_t bytes = stack_bytes(o->depth, o->heap_bytes);
   if (!grow_table(bytes)) return NULL;
   hak_profile_stack *s = (hak_profile_stack *)(table + table_used);
-  HAK_ASSERT(depth <= HAK_PROFILE_FRAMES && (uintptr_t)s % 16 == 0);
+  HAK_ASSERT(o->depth <= HAK_PROFILE_FRAMES && (uintptr_t)s % 16 == 0);
   table_used += bytes;
-  s->depth = depth;
+  s->depth = o->depth;
   s->hash = hash;
-  s->label = label;
+  s->label = o->label;
+  s->heap_bytes = o->heap_bytes;
   s->peak = hak_profile.peak;
-  memcpy(s->pcs, pcs, depth * sizeof *pcs);
+  if (o->depth != 0) memcpy(s->pcs, o->pcs, o->depth * sizeof *o->pcs);
+  if (o->heap_bytes != 0) memcpy(s->pcs + o->depth, o->heap, o->heap_bytes);
   return s;
 }
 
 /* --- stacks --- */
 
-static uint64_t hash_of(const uintptr_t *pcs, unsigned depth, uint64_t label) {
-  uint64_t hash = (label ^ depth) * 0x9e3779b97f4a7c15u;
-  for (unsigned i = 0; i < depth; i++) {
-    hash = (hash ^ pcs[i]) * 0x9e3779b97f4a7c15u;
+static uint64_t hash_of(const origin *o) {
+  uint64_t hash = (o->label ^ o->depth) * 0x9e3779b97f4a7c15u;
+  for (unsigned i = 0; i < o->depth; i++) {
+    hash = (hash ^ o->pcs[i]) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 32;
   }
-  return hash;
+  for (uint32_t i = 0; i < o->heap_bytes; i++) hash = (hash ^ (unsigned char)o->heap[i] ^ o->heap_bytes) * 0x9e3779b97f4a7c15u;
+  return hash ^ hash >> 32;
 }
 
-static hak_profile_stack *stack_of(const uintptr_t *pcs, unsigned depth, uint64_t label) {
-  uint64_t hash = hash_of(pcs, depth, label);
+static bool is_of(const hak_profile_stack *s, const origin *o, uint64_t hash) {
+  return s->hash == hash && s->depth == o->depth && s->label == o->label && s->heap_bytes == o->heap_bytes &&
+         memcmp(s->pcs, o->pcs, o->depth * sizeof *o->pcs) == 0 && (o->heap_bytes == 0 || memcmp(s->pcs + s->depth, o->heap, o->heap_bytes) == 0);
+}
+
+static hak_profile_stack *stack_of(const origin *o) {
+  uint64_t hash = hash_of(o);
   uint32_t *bucket = &buckets[hash % BUCKETS];
   for (uint32_t place = *bucket; place != 0;) {
     hak_profile_stack *s = (hak_profile_stack *)(table + place);
-    if (s->hash == hash && s->depth == depth && s->label == label && memcmp(s->pcs, pcs, depth * sizeof *pcs) == 0) return s;
+    if (is_of(s, o, hash)) return s;
     place = s->next;
   }
-  hak_profile_stack *s = depth == 0 ? NULL : add_stack(pcs, depth, label, hash);
+  hak_profile_stack *s = o->depth == 0 ? NULL : add_stack(o, hash);
   if (s == NULL) {
     hak_profile.stacks_dropped++;
     return (hak_profile_stack *)table;
@@ -115,7 +139,7 @@ static hak_profile_stack *stack_of(const uintptr_t *pcs, unsigned depth, uint64_
 const hak_profile_stack *hak_profile_next(size_t *place) {
   if (*place >= table_used) return NULL;
   const hak_profile_stack *s = (const hak_profile_stack *)(table + *place);
-  *place += hak_align_up(sizeof *s + s->depth * sizeof *s->pcs, 16);
+  *place += stack_bytes(s->depth, s->heap_bytes);
   return s;
 }
 
@@ -149,10 +173,26 @@ static bool grow_samples(void) {
   return true;
 }
 
-/* Those behind it that it kept from their home move up. */
+static uint32_t *count_of(uint32_t owner) { return &in_heaps[owner % HEAP_COUNTS]; }
+
+static void count_in_heap(uint32_t owner, int change) {
+  uint32_t *count = count_of(owner);
+  hak_assert_held(&hak_profile_lock);
+  if (owner != 0) hak_store_relaxed(count, *count + (uint32_t)change);
+}
+
+static void place_sample(const sample *placed) {
+  sample *s = slot_of(placed->block);
+  HAK_ASSERT(s->block == 0);
+  *s = *placed;
+  count_in_heap(s->owner, 1);
+}
+
+/* Those behind it that it kept from their home move down. */
 static void remove_sample(sample *s) {
   size_t hole = (size_t)(s - samples);
   HAK_ASSERT(hole < capacity && s->block != 0);
+  count_in_heap(s->owner, -1);
   for (size_t i = (hole + 1) & (capacity - 1); samples[i].block != 0; i = (i + 1) & (capacity - 1)) {
     size_t home = home_of(samples[i].block);
     if (((i - home) & (capacity - 1)) < ((i - hole) & (capacity - 1))) continue;
@@ -252,7 +292,7 @@ static bool make_tables_locked(void) {
   }
   if (table == NULL || buckets == NULL || (capacity == 0 && !grow_samples())) return false;
   if (program_entry == 0) program_entry = getauxval(AT_ENTRY); /* before there is a sample */
-  return table_used != 0 || add_stack(&(const uintptr_t){0}, 0, 0, 0) != NULL;
+  return table_used != 0 || add_stack(&(const origin){0}, 0) != NULL;
 }
 
 /* The stacks are gone, and with them what samples of before point to. */
@@ -261,7 +301,7 @@ static void begin_era_locked(void) {
   hak_assert_held(&hak_profile_lock);
   memset(table, 0, table_used);
   memset(buckets, 0, BUCKETS * sizeof *buckets);
-  table_used = hak_align_up(sizeof(hak_profile_stack), 16); /* the one for those without room: all zeros */
+  table_used = stack_bytes(0, 0); /* the one for those without room: all zeros */
   h->era++;
   h->start_ms = hak_os_now_ms();
   h->start_unix_ms = hak_os_unix_ms();
@@ -313,32 +353,42 @@ static bool is_own_code(uintptr_t pc) {
   return pc - start < bytes && program_entry - start >= bytes;
 }
 
-bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability) {
+static bool note_alloc(sample noted, const char *heap) {
   uintptr_t pcs[HAK_PROFILE_FRAMES];
   unsigned depth = hak_unwind(pcs, HAK_PROFILE_FRAMES), own = 0;
-  HAK_ASSERT(p != NULL && depth <= HAK_PROFILE_FRAMES);
+  HAK_ASSERT(noted.block != 0 && depth <= HAK_PROFILE_FRAMES && (noted.owner != 0) == (heap != NULL));
   while (own < depth && is_own_code(pcs[own])) own++;
+  const origin o = {.pcs = pcs + own, .depth = depth - own, .label = hak_tls.label, .heap = heap, .heap_bytes = heap == NULL ? 0 : (uint32_t)strlen(heap) + 1};
   uint64_t now_ms = hak_os_now_ms();
   hak_lock_take(&hak_profile_lock);
   if (now_ms < hak_profile.start_ms) now_ms = hak_profile.start_ms; /* an era has begun since */
   bool room = hak_profile.sampling && (2 * (hak_profile_occupied + 1) <= capacity || grow_samples());
   if (room) {
-    sample *s = slot_of((uintptr_t)p);
-    HAK_ASSERT(s->block == 0);
-    *s = (sample){(uintptr_t)p, companion, size, probability, now_ms, stack_of(pcs + own, depth - own, hak_tls.label), hak_profile.era};
+    noted.born_ms = now_ms;
+    noted.stack = stack_of(&o);
+    noted.era = hak_profile.era;
+    place_sample(&noted);
     hak_store_relaxed(&hak_profile_occupied, hak_profile_occupied + 1);
     hak_profile.taken++;
     hak_profile.live_samples++;
-    s->stack->live_samples++;
-    add(&s->stack->total, s, 1);
-    add(&hak_profile.total, s, 1);
-    change_live(s, 1, now_ms);
+    noted.stack->live_samples++;
+    add(&noted.stack->total, &noted, 1);
+    add(&hak_profile.total, &noted, 1);
+    change_live(&noted, 1, now_ms);
   } else if (hak_profile.sampling) {
     hak_profile.dropped++;
   }
   hak_lock_drop(&hak_profile_lock);
-  if (room) probe_alloc(p, size, probability);
+  if (room) probe_alloc((const void *)noted.block, noted.size, noted.probability);
   return room;
+}
+
+bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability) {
+  return note_alloc((sample){.block = (uintptr_t)p, .companion = companion, .size = size, .probability = probability}, NULL);
+}
+
+bool hak_profile_note_alloc_in_heap(void *p, size_t size, double probability, uint32_t owner, const char *heap_name) {
+  return note_alloc((sample){.block = (uintptr_t)p, .size = size, .probability = probability, .owner = owner}, heap_name);
 }
 
 /* Out of the table; block 0: p is none. */
@@ -391,10 +441,50 @@ void hak_profile_end(const hak_profile_sample *aside) {
 void hak_profile_put_back(const hak_profile_sample *aside) {
   if (aside->block == 0) return;
   hak_lock_take(&hak_profile_lock);
-  HAK_ASSERT(slot_of(aside->block)->block == 0);
-  *slot_of(aside->block) = *aside;
+  place_sample(aside);
   hak_lock_drop(&hak_profile_lock);
   probe_alloc((const void *)aside->block, aside->size, aside->probability);
+}
+
+/* From *place on, some of the heap's samples; returns how many, and where their blocks were. */
+static unsigned forget_some_locked(uint32_t owner, uint64_t now_ms, size_t *place, uintptr_t ended[ENDED_AT_ONCE]) {
+  unsigned count = 0;
+  hak_assert_held(&hak_profile_lock);
+  while (*place < capacity && count < ENDED_AT_ONCE) {
+    sample *s = &samples[*place];
+    if (s->block == 0 || s->owner != owner) {
+      ++*place;
+      continue;
+    }
+    sample taken = *s;
+    remove_sample(s);
+    end_locked(&taken, now_ms);
+    ended[count++] = taken.block;
+  }
+  return count;
+}
+
+/* Returns how many. */
+static size_t forget_from_first_to_last(uint32_t owner, uint64_t now_ms) {
+  uintptr_t ended[ENDED_AT_ONCE];
+  size_t place = 0, count = 0;
+  unsigned some;
+  do {
+    hak_lock_take(&hak_profile_lock);
+    some = forget_some_locked(owner, now_ms, &place, ended);
+    hak_lock_drop(&hak_profile_lock);
+    for (unsigned i = 0; i < some; i++) probe_free((const void *)ended[i]);
+    count += some;
+  } while (some == ENDED_AT_ONCE);
+  return count;
+}
+
+/* Again where there were some: meanwhile frees of other threads may have moved others to places before. */
+void hak_profile_forget_heap(uint32_t owner) {
+  uint64_t now_ms = hak_os_now_ms();
+  HAK_ASSERT(owner != 0);
+  while (hak_load_relaxed(count_of(owner)) != 0 && forget_from_first_to_last(owner, now_ms) != 0) {
+  }
 }
 
 void hak_profile_note_dropped(void) {

@@ -1,5 +1,5 @@
-/* The heap profile: sampled blocks that are live, and what the samples sum up to for each stack they were allocated on
- * and each label of their threads.
+/* The heap profile: sampled blocks that are live, and what the samples sum up to for each stack they were allocated on,
+ * each label of their threads and each name of heaps that they are in.
  *
  * A sample that was drawn with probability p stands for 1/p blocks; what is estimated is unbiased, and so is the variance that
  * is kept beside it, (1 - p) / p^2 of a squared value for each sample. One lock over all of it; what runs under it allocates nothing
@@ -38,8 +38,14 @@ typedef struct hak_profile_stack {
   double freed[HAK_PROFILE_LIFETIMES];
   double pinned_bytes, age_ms_sum, oldest_ms; /* of the live ones, as of the dump that is being made */
   uint64_t live_samples;
+  uint32_t heap_bytes; /* of the heap's name, with its end, behind the addresses; 0: the main heap */
   uintptr_t pcs[];
 } hak_profile_stack;
+
+/* "": a heap without a name; NULL: the main heap. */
+HAK_INLINE const char *hak_profile_heap(const hak_profile_stack *stack) {
+  return stack->heap_bytes == 0 ? NULL : (const char *)(stack->pcs + stack->depth);
+}
 
 typedef struct hak_profile_state {
   size_t distance; /* mean bytes between samples */
@@ -76,6 +82,11 @@ void hak_profile_reset(void);
 /* p is a block of the calling thread, of `size` bytes, drawn with that probability. `companion`: a block that lies where p would
  * without the profile, or NULL. False: there is no room, or sampling has stopped, and p is no sample. */
 bool hak_profile_note_alloc(void *p, void *companion, size_t size, double probability);
+/* The same of a block in a heap. `owner`: the heap's number, not 0, which another one may have after it. The profile sums up by name, which it
+ * copies, for a program may make a heap for each request. */
+bool hak_profile_note_alloc_in_heap(void *p, size_t size, double probability, uint32_t owner, const char *heap_name);
+/* The heap's blocks are freed, all at once. Before another heap has the number. */
+void hak_profile_forget_heap(uint32_t owner);
 /* False: p is no sample. Else it is none any more, and *companion is the caller's to free. */
 bool hak_profile_note_free(const void *p, void **companion);
 
@@ -88,6 +99,7 @@ typedef struct hak_profile_sample {
   uint64_t born_ms;
   hak_profile_stack *stack; /* while the era is `era` */
   uint32_t era;
+  uint32_t owner; /* heap's number; 0: the main heap */
 } hak_profile_sample;
 
 /* The same in two steps, for what may fail in between: p's sample, or none, has left the table, so that another block may have the

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "heap/heap.h"
 #include "large/huge.h"
 #include "os/os.h"
 #include "os/print.h"
@@ -24,13 +25,13 @@ HAK_PRINTF(2, 3) static void expect(bool holds, const char *format, ...) {
   hak_print("hakmem: heap check: %s\n", text);
 }
 
-/* Bits against counters of one slab. */
-static void check_slab(uint32_t arena, unsigned class_code, const hak_span *s) {
-  hak_assert_held(&hak_arena_at(arena)->bins[class_code].lock);
+/* Bits against counters of one slab. Its bin's lock is held. */
+static void check_slab(uint32_t tag, const hak_span *s) {
   const hak_region *r = hak_pool_region_of(s);
   const void *p = (const void *)s->start;
-  expect(r != NULL && hak_region_slab_code(r, hak_region_index(r, p)) == class_code + 1 && s->tag == HAK_TAG(arena + 1, class_code + 1),
-         "slab %p of arena %u has a foreign tag", p, arena);
+  unsigned class_code = HAK_TAG_CODE(tag) - 1, code = HAK_TAG_IS_IN_HEAP(tag) ? HAK_CODE_IN_HEAP : class_code + 1;
+  expect(r != NULL && hak_region_slab_code(r, hak_region_index(r, p)) == code && s->tag == tag, "slab %p of owner %u has a foreign tag", p,
+         HAK_TAG_OWNER(tag));
   expect(s->class_code == class_code, "slab %p: class %u on the list of %u", p, s->class_code, class_code);
   expect(s->bumped <= s->blocks, "slab %p: %u of %u blocks were ever allocated", p, s->bumped, s->blocks);
   size_t bits = 0, words = ((size_t)s->blocks + 63) / 64;
@@ -43,20 +44,23 @@ static void check_slab(uint32_t arena, unsigned class_code, const hak_span *s) {
 
 static void check_depot(const hak_arena_bin *b, unsigned c);
 
-static void check_bin(uint32_t arena, unsigned c) {
-  hak_arena_bin *b = &hak_arena_at(arena)->bins[c];
-  const hak_slab_set *set = &b->slabs;
-  hak_lock_take(&b->lock);
+static void check_slab_set(const hak_slab_set *set, uint32_t tag) {
   for (unsigned list = 0; list < HAK_FULLNESS_LISTS; list++) {
     const hak_span *prev = NULL;
     for (const hak_span *s = set->lists[list]; s != NULL; prev = s, s = s->next) {
       expect(s->prev == prev, "slab %p: broken back link", (void *)s->start);
       expect(s->list == list, "slab %p: on list %u, says %u", (void *)s->start, list, s->list);
       expect(hak_slab_free_count(s) > 0, "slab %p: listed without a free block", (void *)s->start);
-      check_slab(arena, c, s);
+      check_slab(tag, s);
     }
   }
-  if (set->bump_slab != NULL) check_slab(arena, c, set->bump_slab);
+  if (set->bump_slab != NULL) check_slab(tag, set->bump_slab);
+}
+
+static void check_bin(uint32_t arena, unsigned c) {
+  hak_arena_bin *b = &hak_arena_at(arena)->bins[c];
+  hak_lock_take(&b->lock);
+  check_slab_set(&b->slabs, HAK_TAG(arena + 1, c + 1));
   check_depot(b, c);
   hak_lock_drop(&b->lock);
 }
@@ -98,12 +102,38 @@ static bool names_no_arena(const hak_region *r, size_t index, unsigned code) {
   return none;
 }
 
+/* What a heap has, or several. Tags and codes change together under the pool's lock. Returns how far to go on. */
+static size_t check_in_heap(hak_region *r, size_t index) {
+  const hak_span *s = hak_region_span_at(r, index);
+  size_t spans = 1;
+  hak_lock_take(&hak_span_pool.lock);
+  if (hak_region_slab_code(r, index) == HAK_CODE_IN_HEAP && s->head == s) {
+    spans = s->span_count;
+    for (uint32_t i = 1; i < spans; i++)
+      expect(hak_region_code_at(r, index + i) == HAK_CODE_SAMPLED && hak_region_span_at(r, index + i)->head == s,
+             "span %p of owner %u: its span %u belongs elsewhere", hak_region_address(r, index), HAK_TAG_OWNER(s->tag), i);
+  }
+  hak_lock_drop(&hak_span_pool.lock);
+  return spans;
+}
+
+/* Codes that only a tag explains change with it, under the pool's lock. */
+static unsigned slab_code_of(const hak_region *r, size_t index) {
+  unsigned code = hak_region_code_at(r, index);
+  if (code != HAK_CODE_SAMPLED) return code;
+  hak_lock_take(&hak_span_pool.lock);
+  code = hak_region_slab_code(r, index);
+  hak_lock_drop(&hak_span_pool.lock);
+  return code;
+}
+
 /* One span with a code: a slab, listed or a full one that no list names, or an extent. Returns how far to go on. */
 static size_t check_held(hak_region *r, size_t index) {
   HAK_ASSERT(index >= r->first_span);
   const hak_span *s = hak_region_span_at(r, index);
   const void *p = hak_region_address(r, index);
-  unsigned code = hak_region_slab_code(r, index);
+  unsigned code = slab_code_of(r, index);
+  if (code == HAK_CODE_IN_HEAP) return check_in_heap(r, index);
   if (!hak_code_is_class(code)) return check_extent(r, index);
   uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&s->tag)) - 1;
   if (arena >= hak_arena_count()) {
@@ -114,9 +144,9 @@ static size_t check_held(hak_region *r, size_t index) {
   hak_lock_take(lock);
   size_t spans = 1;
   /* Read again: the slab may have gone to the pool, or to somebody else, before the lock was taken. */
-  if (hak_region_slab_code(r, index) == code && s->head == s && s->tag == HAK_TAG(arena + 1, code)) {
+  if (hak_load_relaxed(&s->tag) == HAK_TAG(arena + 1, code) && s->head == s) {
     spans = s->span_count;
-    check_slab(arena, code - 1, s);
+    check_slab(HAK_TAG(arena + 1, code), s);
     for (uint32_t i = 1; i < spans; i++)
       expect(hak_region_slab_code(r, index + i) == code && hak_region_span_at(r, index + i)->head == s,
              "slab %p: its span %u belongs elsewhere", p, i);
@@ -217,6 +247,55 @@ static void check_own_cache(void) {
   hak_tcache_leave(t);
 }
 
+/* Bytes of its spans that it has charged. */
+static size_t check_spans_of(const hak_heap *h) {
+  size_t out = 0;
+  for (uint32_t i = 0; i < h->span_count; i++) {
+    const hak_span *s = hak_heap_span_at(h, i);
+    if (s == NULL) continue;
+    if (!hak_code_is_class(HAK_TAG_CODE(s->tag))) {
+      out += (size_t)s->span_count << HAK_SPAN_SHIFT;
+      continue;
+    }
+    check_slab(s->tag, s);
+    out += (s->bumped - hak_slab_free_count(s)) * hak_class_size(s->class_code);
+  }
+  return out;
+}
+
+static size_t check_pieces_of(const hak_heap *h) {
+  size_t out = 0, count = 0, live;
+  const hak_piece *prev = NULL;
+  for (const hak_piece *k = h->pieces; k != NULL; prev = k, k = k->next) {
+    const char *fault = hak_piece_fault(k, hak_heap_owner(h), &live);
+    expect(fault == NULL, "piece %p: %s", (void *)(uintptr_t)k->address, fault);
+    expect(k->prev == prev, "piece %p: broken back link", (void *)(uintptr_t)k->address);
+    out += live;
+    count += k->count;
+  }
+  expect(count == h->piece_count, "heap %p: %zu pieces, %u counted", (const void *)h, count, h->piece_count);
+  return out;
+}
+
+/* What is charged changes under the locks of the heap, but for mappings, and for the heaps below it. */
+static void check_heap(hak_heap *h) {
+  hak_heap_take_locks(h);
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    const hak_heap_bin *bins = h->bins[c / HAK_HEAP_BINS];
+    if (bins != NULL) check_slab_set(&bins[c % HAK_HEAP_BINS].slabs, HAK_TAG(hak_heap_owner(h), c + 1));
+  }
+  size_t out = check_spans_of(h) + check_pieces_of(h), charged = hak_load_relaxed(&h->out);
+  if (h->first_child == NULL && hak_load_relaxed(&h->mapped) == 0)
+    expect(out == charged, "heap %p: %zu bytes are in use, %zu charged", (const void *)h, out, charged);
+  hak_heap_drop_locks(h);
+}
+
+static void check_heaps(void) {
+  hak_lock_take(&hak_heaps_lock);
+  for (hak_heap *h = NULL; (h = hak_heap_after_locked(h == NULL ? 0 : h->id, true)) != NULL;) check_heap(h);
+  hak_lock_drop(&hak_heaps_lock);
+}
+
 size_t hak_heap_check(void) {
   if (hak_region_count() == 0) return 0;
   hak_lock_take(&hak_heap_check_lock);
@@ -224,6 +303,7 @@ size_t hak_heap_check(void) {
   for (uint32_t i = 0; i < hak_arena_count(); i++)
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) check_bin(i, c);
   check_own_cache();
+  check_heaps();
   check_map();
   check_pool();
   size_t found = faults;

@@ -4,6 +4,7 @@
 
 #include "guard/foreign.h"
 #include "guard/sample.h"
+#include "heap/heap.h"
 #include "large/huge.h"
 #include "large/extent.h"
 #include "os/memory_limits.h"
@@ -45,7 +46,7 @@ static void count_extent(hakmem_stats *t, const hak_span *s, uint64_t bytes) {
  * None is counted beyond `end`, the limit that was seen. */
 static uint8_t see_head(walk *w, unsigned code, size_t end) {
   hak_assert_held(&hak_span_pool.lock);
-  HAK_ASSERT(w->left == 0 && w->index < end && code < HAK_CODES);
+  HAK_ASSERT(w->left == 0 && w->index < end && (code < HAK_CODES || code == HAK_CODE_IN_HEAP));
   hakmem_stats *t = &w->figures->stats;
   const hak_span *s = hak_region_span_at(w->r, w->index);
   uint32_t spans = 1;
@@ -62,7 +63,10 @@ static uint8_t see_head(walk *w, unsigned code, size_t end) {
     HAK_ASSERT(w->slab_count <= GROUP);
     return w->entry;
   }
-  if (code == HAK_CODE_EXTENT_FREED) {
+  if (code == HAK_CODE_IN_HEAP) {
+    w->entry = HAK_MAP_HEAP;
+    t->span_heaps += bytes;
+  } else if (code == HAK_CODE_EXTENT_FREED) {
     w->entry = HAK_MAP_EXTENT_CACHED;
     w->figures->free_blocks++;
     t->extents_cached += bytes;
@@ -112,12 +116,11 @@ static size_t walk_group(walk *w, size_t end) {
   return stop - first;
 }
 
-/* The bin's lock is held. Whatever was done to the slab since its code was read has been done. */
-static bool count_slab(walk *w, const seen_slab *seen) {
+/* The bin's lock is held. Whatever was done to the slab since its code was read has been done: with the tag it is still that bin's. */
+static bool count_slab(walk *w, const seen_slab *seen, uint32_t arena) {
   hakmem_stats *t = &w->figures->stats;
-  size_t index = w->first + seen->place;
-  const hak_span *s = hak_region_span_at(w->r, index);
-  if (hak_region_slab_code(w->r, index) != seen->code || s->head != s || HAK_TAG_CODE(s->tag) != seen->code) return false;
+  const hak_span *s = hak_region_span_at(w->r, w->first + seen->place);
+  if (hak_load_relaxed(&s->tag) != HAK_TAG(arena + 1, seen->code) || s->head != s) return false;
   uint64_t size = hak_class_size(s->class_code), bytes = (uint64_t)seen->spans << HAK_SPAN_SHIFT;
   if (s->blocks * size > bytes) return false; /* fewer spans were counted, at the limit */
   uint64_t out = (uint64_t)(s->bumped - hak_slab_free_count(s)) * size, in = hak_slab_free_count(s) * size;
@@ -154,7 +157,7 @@ static void count_slabs(walk *w) {
     uint32_t arena = HAK_TAG_OWNER(hak_load_relaxed(&hak_region_span_at(w->r, w->first + seen->place)->tag)) - 1;
     hak_lock *lock = arena < hak_arena_count() ? &hak_arena_at(arena)->bins[seen->code - 1].lock : NULL;
     if (lock != NULL) hak_lock_take(lock);
-    bool counted = lock != NULL && count_slab(w, seen);
+    bool counted = lock != NULL && count_slab(w, seen, arena);
     if (lock != NULL) hak_lock_drop(lock);
     if (!counted) forget_slab(w, seen);
   }
@@ -258,6 +261,17 @@ static void read_others(hakmem_stats *t) {
   HAK_UNSHOWN_FIGURES(FIELD)
 }
 
+/* Their live bytes are of a moment of their own. */
+static void count_heaps(hakmem_stats *t) {
+  hak_heap_sums sums = hak_heap_sum();
+  t->heaps = sums.count;
+  t->heaps_held = t->span_heaps + t->huge_heaps;
+  t->heaps_live = hak_min_size(sums.live, t->heaps_held);
+  t->heaps_free = t->heaps_held - t->heaps_live;
+  t->heaps_blocks = sums.blocks;
+  t->heaps_refused = sums.refused;
+}
+
 static void read_process(hakmem_stats *t) {
   hak_os_resident_peak resident = hak_os_read_resident_peak();
   t->resident = resident.now;
@@ -279,10 +293,11 @@ void hak_figures_take(hak_figures *f) {
     if (f->rows != NULL && t->requests_noted) estimate(f);
   }
   read_others(t);
+  count_heaps(t);
   if (f->process) read_process(t);
   t->own = t->own_metadata + t->own_tables + t->own_other;
-  t->live = t->slab_live + t->extents + t->huge_live + t->sampled_live;
-  t->accessible = t->spans + t->huge_live + t->huge_kept + t->sampled_accessible + t->own;
+  t->live = t->slab_live + t->extents + t->huge_live + t->sampled_live + t->heaps_live;
+  t->accessible = t->spans + t->huge_live + t->huge_heaps + t->huge_kept + t->sampled_accessible + t->own;
 }
 
 hakmem_class_stats hak_figures_class(const hak_figures *f, unsigned c) {

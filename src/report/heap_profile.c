@@ -151,6 +151,7 @@ static void json_stack(hak_sink *s, const hak_profile_stack *stack) {
   json_list(s, "age_ms", (const double[]){mean_ms, stack->oldest_ms}, 2);
   json_list(s, "freed", stack->freed, HAK_PROFILE_LIFETIMES);
   if (stack->label != 0) hak_sink_member(s, "label", stack->label);
+  if (hak_profile_heap(stack) != NULL) hak_sink_escaped(s, "heap", hak_profile_heap(stack));
   hak_sink_close(s, '}');
 }
 

@@ -8,6 +8,7 @@
 #include "pool/meta.h"
 #include "report/figures.def"
 #include "profile/profile.h"
+#include "report/heaps.h"
 #include "report/render.h"
 
 #define HUGE_LISTED 4096
@@ -46,7 +47,7 @@ static void write_row(hak_sink *s, const char *object, const char *row_object, c
 
 /* The objects that are made of rows. */
 static void totals(hak_sink *s, const hakmem_stats *t) {
-  static const char objects[][16] = {"total", "spans", "slabs", "extents", "huge", "sampled",
+  static const char objects[][16] = {"total", "spans", "slabs", "extents", "huge", "sampled", "heaps_total",
                                      "own", "process", "caches", "regions_total", "counters", "purge", "guard"};
 #define COUNTER(name, meaning) write_row(s, objects[i], "counters", #name, hak_load_relaxed(&hak_os_stats.name));
 #define FIGURE(object, member, field, ...) write_row(s, objects[i], #object, #member, t->field);
@@ -175,6 +176,7 @@ void hak_render_json(hak_sink *s, const hak_figures *f, uint64_t map_offset) {
   totals(s, &f->stats);
   classes(s, f);
   budget(s);
+  hak_heaps_json(s, map_offset != 0);
   if (map_offset != 0) {
     regions(s, f, map_offset);
     huge_blocks(s);

@@ -44,7 +44,7 @@ typedef struct writer {
   size_t range_count;
   place *places; /* open-addressed; `capacity` of them, a power of two, at most half in use */
   size_t capacity, place_count;
-  uint64_t label_key, name_key; /* strings */
+  uint64_t label_key, name_key, heap_key; /* strings */
   /* While mappings are read. */
   int memory;
   bool program_only; /* which pprof takes to be the first */
@@ -205,17 +205,30 @@ static void put_part(message *m, unsigned field, const message *part) {
   m->used += part->used;
 }
 
+static void put_text_label(writer *w, message *sample, uint64_t key, const char *text) {
+  char plain[HAK_LABEL_TEXT_MAX + 1];
+  size_t length = 0;
+  message label = {0};
+  for (; *text != '\0' && length < HAK_LABEL_TEXT_MAX; text++) plain[length++] = *text;
+  plain[length] = '\0';
+  for (char *at = plain; *at != '\0';) { /* readers refuse a message with a text that is no UTF-8 */
+    unsigned bytes = hak_utf8_length(at);
+    if (bytes == 0) *at = '?';
+    at += bytes == 0 ? 1 : bytes;
+  }
+  put_number(&label, 1, key);
+  put_number(&label, 2, write_string(w, plain));
+  put_part(sample, 3, &label);
+}
+
 /* The number, and the text where it has one: pprof knows labels of numbers and of texts. */
 static void put_labels(writer *w, message *sample, uint64_t label) {
   const char *text = hak_label_name_locked(label);
-  message number = {0}, name = {0};
+  message number = {0};
   put_number(&number, 1, w->label_key);
   put_number(&number, 3, label);
   put_part(sample, 3, &number);
-  if (text == NULL) return;
-  put_number(&name, 1, w->name_key);
-  put_number(&name, 2, write_string(w, text));
-  put_part(sample, 3, &name);
+  if (text != NULL) put_text_label(w, sample, w->name_key, text);
 }
 
 static void write_sample(writer *w, const hak_profile_stack *stack) {
@@ -226,6 +239,8 @@ static void write_sample(writer *w, const hak_profile_stack *stack) {
   put_part(&sample, 1, &locations);
   put_part(&sample, 2, &values);
   if (stack->label != 0) put_labels(w, &sample, stack->label);
+  const char *heap = hak_profile_heap(stack);
+  if (heap != NULL) put_text_label(w, &sample, w->heap_key, *heap == '\0' ? "unnamed" : heap); /* an empty text is no label */
   write_message(w->sink, PROFILE_SAMPLE, &sample);
 }
 
@@ -299,6 +314,7 @@ void hak_pprof_render(hak_sink *s, unsigned what) {
   write_string(&w, "");
   w.label_key = write_string(&w, "label");
   w.name_key = write_string(&w, "label_name");
+  w.heap_key = write_string(&w, "heap");
   write_types(&w);
   write_mappings(&w);
   hak_lock_take(&hak_profile_lock);

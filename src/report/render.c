@@ -4,6 +4,7 @@
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "report/figures.def"
+#include "report/heaps.h"
 
 /* An empty label: no line. */
 static void line(hak_sink *s, const char *label, uint64_t bytes) {
@@ -38,6 +39,9 @@ static void counts(hak_sink *s, const hakmem_stats *t) {
         HAK_MEMBERS(HAK_FIELD(t, span_allocs), HAK_FIELD(t, span_frees), HAK_FIELD(t, huge_allocs), HAK_FIELD(t, slow_paths),
                     HAK_FIELD(t, purges), HAK_FIELD(t, purged),
                     {"foreign_pointers", t->foreign_frees + t->foreign_reallocs + t->foreign_usable_sizes}));
+  if (t->heaps != 0)
+    pairs(s, "heaps:", HAK_MEMBERS({"count", t->heaps}, {"held", t->heaps_held}, {"live", t->heaps_live}, {"blocks", t->heaps_blocks},
+                                   {"refused", t->heaps_refused}));
   if (t->requests_noted)
     pairs(s, "of the program's blocks in slabs, estimated:",
           HAK_MEMBERS({"asked_for", t->estimated_requested}, {"rounding", t->estimated_rounding}));
@@ -67,6 +71,7 @@ void hak_render_text(hak_sink *s, const hak_figures *f) {
     if (f->rows[c].slabs != 0) class_line(s, c, &f->rows[c]);
   }
   hak_sink_text(s, "* for alignments above 64\n");
+  hak_heaps_text(s);
 }
 
 int hak_render_snapshot(hak_sink *s, bool json) {

@@ -140,19 +140,33 @@ void hak_sink_string(hak_sink *s, const char *name, const char *plain) {
   put(s, '"');
 }
 
+unsigned hak_utf8_length(const char *text) {
+  const unsigned char *c = (const unsigned char *)text;
+  unsigned length = *c < 0x80 ? 1 : *c < 0xc2 ? 0 : *c < 0xe0 ? 2 : *c < 0xf0 ? 3 : *c < 0xf5 ? 4 : 0;
+  for (unsigned i = 1; i < length; i++)
+    if ((c[i] & 0xc0) != 0x80) return 0;
+  bool longer = (*c == 0xe0 && c[1] < 0xa0) || (*c == 0xf0 && c[1] < 0x90); /* than it has to be */
+  bool none = (*c == 0xed && c[1] > 0x9f) || (*c == 0xf4 && c[1] > 0x8f);   /* no character: halves of UTF-16, and beyond the last */
+  return longer || none ? 0 : length;
+}
+
 void hak_sink_escaped(hak_sink *s, const char *name, const char *text) {
   static const char digits[] = "0123456789abcdef";
   begin(s, name);
   put(s, '"');
-  for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-    if (*c < ' ') {
+  while (*text != '\0') {
+    unsigned char c = (unsigned char)*text;
+    unsigned length = hak_utf8_length(text);
+    if (c < ' ' || length == 0) {
       hak_sink_text(s, "\\u00");
-      put(s, digits[*c >> 4]);
-      put(s, digits[*c & 15]);
+      put(s, digits[c >> 4]);
+      put(s, digits[c & 15]);
+      text++;
       continue;
     }
-    if (*c == '"' || *c == '\\') put(s, '\\');
-    put(s, (char)*c);
+    if (c == '"' || c == '\\') put(s, '\\');
+    hak_sink_bytes(s, text, length);
+    text += length;
   }
   put(s, '"');
 }

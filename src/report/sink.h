@@ -40,6 +40,9 @@ void hak_sink_close(hak_sink *sink, char bracket);
 void hak_sink_member(hak_sink *sink, const char *name, uint64_t value);
 void hak_sink_bool(hak_sink *sink, const char *name, bool value);
 void hak_sink_string(hak_sink *sink, const char *name, const char *plain); /* nothing in it needs an escape */
-void hak_sink_escaped(hak_sink *sink, const char *name, const char *text); /* any bytes; those of UTF-8 as they are */
+void hak_sink_escaped(hak_sink *sink, const char *name, const char *text); /* any bytes; those that are no UTF-8 as \u0080 to \u00ff */
+
+/* Bytes of the character of UTF-8 that the text begins with; 0: it begins with none. */
+unsigned hak_utf8_length(const char *text);
 
 #endif

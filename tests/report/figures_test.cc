@@ -19,6 +19,7 @@
 #include "hak.h"
 #include "run_program.h"
 extern "C" {
+#include "hakmem/heap.h"
 #include "hakmem/stats.h"
 #include "report/figures.def"
 #include "report/figures.h"
@@ -53,12 +54,14 @@ struct Snapshot {
 // Every sum that docs/figures.md names.
 void expect_sums(const Snapshot &s) {
   const hakmem_stats &f = s.stats;
-  EXPECT_SUM(f.spans, f.slabs + f.extents + f.extents_cached + f.free_dirty + f.free_clean + f.claimed + f.guards);
+  EXPECT_SUM(f.spans, f.slabs + f.extents + f.extents_cached + f.span_heaps + f.free_dirty + f.free_clean + f.claimed + f.guards);
   EXPECT_SUM(f.slabs, f.slab_handed_out + f.slab_free + f.slab_never_allocated + f.slab_rest);
   EXPECT_SUM(f.slab_handed_out, f.slab_live + f.slab_cached + f.slab_depots);
-  EXPECT_SUM(f.accessible, f.spans + f.huge_live + f.huge_kept + f.sampled_accessible + f.own);
+  EXPECT_SUM(f.accessible, f.spans + f.huge_live + f.huge_heaps + f.huge_kept + f.sampled_accessible + f.own);
   EXPECT_SUM(f.own, f.own_metadata + f.own_tables + f.own_other);
-  EXPECT_SUM(f.live, f.slab_live + f.extents + f.huge_live + f.sampled_live);
+  EXPECT_SUM(f.live, f.slab_live + f.extents + f.huge_live + f.sampled_live + f.heaps_live);
+  EXPECT_SUM(f.heaps_held, f.span_heaps + f.huge_heaps);
+  EXPECT_SUM(f.heaps_held, f.heaps_live + f.heaps_free);
   EXPECT_LE(f.extent_requested, f.extents);
   uint64_t bytes = 0, out = 0, cached = 0, depots = 0, in = 0, never = 0, rest = 0;
   for (const hak_class_row &r : s.rows) {
@@ -80,6 +83,7 @@ void expect_sums(const Snapshot &s) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) EXPECT_EQ(codes[c], s.rows[c].slab_bytes) << c;
   EXPECT_EQ(codes[HAK_MAP_EXTENT] + codes[HAK_MAP_EXTENT_BODY], f.extents);
   EXPECT_EQ(codes[HAK_MAP_EXTENT_CACHED], f.extents_cached);
+  EXPECT_EQ(codes[HAK_MAP_HEAP], f.span_heaps);
   EXPECT_EQ(codes[HAK_MAP_DIRTY], f.free_dirty);
   EXPECT_EQ(codes[HAK_MAP_CLEAN], f.free_clean);
 }
@@ -303,6 +307,30 @@ void work(std::atomic<bool> *stop, unsigned seed, std::atomic<void *> *handed) {
 }
 
 // Threads that come and go: caches change hands while their counters are read.
+// Heaps that come and go, with blocks in pieces, slabs, spans and mappings.
+void work_in_heaps(std::atomic<bool> *stop, unsigned seed) {
+  hakmem_heap *parent = hakmem_heap_new(nullptr);
+  for (unsigned r = seed; !*stop; r = r * 1664525u + 1013904223u) {
+    hakmem_heap_options o = {};
+    o.size = sizeof o;
+    o.parent = parent;
+    hakmem_heap *heap = hakmem_heap_new(&o);
+    std::vector<void *> blocks;
+    for (unsigned i = 0, x = r; i < (r >> 8) % 3000; i++, x = x * 1664525u + 1013904223u) {
+      size_t size = (x & 0xfff) == 0 ? 40 * MIB : (x & 0xff) == 0 ? 100000 : (x >> 12) % 2000;
+      blocks.push_back(hakmem_heap_malloc(heap, size));
+      if ((x >> 28) < 6) hakmem_free(blocks[(x >> 8) % blocks.size()]), blocks[(x >> 8) % blocks.size()] = nullptr;
+    }
+    if ((r >> 20) % 4 != 0) {
+      hakmem_heap_destroy(heap);
+      continue;
+    }
+    hakmem_heap_delete(heap);
+    for (void *p : blocks) hakmem_free(p);
+  }
+  hakmem_heap_destroy(parent);
+}
+
 TEST(FiguresUnderLoad, SumsHold) {
   std::atomic<bool> stop{false};
   static std::atomic<void *> handed[64];
@@ -311,6 +339,7 @@ TEST(FiguresUnderLoad, SumsHold) {
     threads.emplace_back([&stop, t] {
       for (unsigned life = 0; !stop; life++) std::thread(work, &stop, t + 7 * life, handed).join();
     });
+  for (unsigned t = 0; t < 2; t++) threads.emplace_back(work_in_heaps, &stop, t);
   int snapshots = HAKMEM_TEST_SANITIZED ? 200 : 3000;
   for (int i = 0; i < snapshots && !testing::Test::HasFailure(); i++) {
     Snapshot s;
@@ -328,6 +357,10 @@ TEST(FiguresUnderLoad, SumsHold) {
   Snapshot s;
   EXPECT_EQ(s.stats.slab_cached + s.stats.slab_depots + s.stats.slab_live, s.stats.slab_handed_out);
   EXPECT_EQ(s.stats.slab_live, 0u) << "nothing is counted that nobody has";
+  EXPECT_EQ(s.stats.heaps, 0u);
+  EXPECT_EQ(s.stats.heaps_live, 0u);
+  EXPECT_EQ(s.stats.heaps_blocks, 0u);
+  EXPECT_LE(s.stats.heaps_held, HAK_SPAN_SIZE) << "a span of pieces is kept for the next heap";
 }
 
 // The sequence, with a writer that never stops: only a reader that keeps to the protocol gets whole snapshots.

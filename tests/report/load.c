@@ -1,5 +1,6 @@
-/* What page_test.py watches: load SECONDS | quiet BYTES COUNT | burst | fork | closed | catches SIGNAL | unparked | spoiled. Prints
+/* What page_test.py watches: load SECONDS | quiet BYTES COUNT | burst | fork | closed | catches SIGNAL | unparked | spoiled | heaps COUNT. Prints
  * a line when it has reached the state to look at, and goes on when it gets one. */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -21,6 +22,35 @@ static double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* Of the preloaded library. */
+typedef struct heap heap;
+typedef struct options {
+  size_t size;
+  const char *name;
+  size_t limit;
+  heap *parent;
+  unsigned flags;
+} options;
+static heap *(*heap_new)(const options *o);
+static void *(*heap_malloc)(heap *h, size_t size);
+static void (*heap_destroy)(heap *h);
+
+static void find_heaps(void) {
+  heap_new = (heap * (*)(const options *)) dlsym(RTLD_DEFAULT, "hakmem_heap_new");
+  heap_malloc = (void *(*)(heap *, size_t))dlsym(RTLD_DEFAULT, "hakmem_heap_malloc");
+  heap_destroy = (void (*)(heap *))dlsym(RTLD_DEFAULT, "hakmem_heap_destroy");
+}
+
+/* The one numbered i has a block of 64 * (i + 1) bytes. */
+static void some_heaps(size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    char name[64];
+    snprintf(name, sizeof name, "heap \"%zu\"\n\xff", i);
+    options o = {.size = sizeof o, .name = name};
+    if (heap_malloc(heap_new(&o), 64 * (i + 1)) == NULL) abort();
+  }
+}
+
 static double end_time;
 static void *handed[64]; /* blocks that pass from thread to thread */
 
@@ -38,6 +68,19 @@ static void one_step(void **slots, unsigned *seed) {
   slots[i] = malloc(size);
 }
 
+static void *work_in_heaps(void *number) {
+  unsigned r = (unsigned)(size_t)number;
+  for (; now() < end_time; r = r * 1664525u + 1013904223u) {
+    heap *h = heap_new(NULL);
+    for (unsigned i = 0; i < (r >> 8) % 5000; i++) {
+      void *p = heap_malloc(h, i % 1000 == 999 ? 300000 : (r >> 4) % 700 + i % 30);
+      if (i % 7 == 0) free(p);
+    }
+    heap_destroy(h);
+  }
+  return NULL;
+}
+
 static void *work(void *number) {
   unsigned seed = (unsigned)(size_t)number;
   void **slots = calloc(SLOTS, sizeof *slots);
@@ -48,10 +91,11 @@ static void *work(void *number) {
 }
 
 static void load(double seconds) {
-  pthread_t threads[4];
+  pthread_t threads[6];
   end_time = now() + seconds;
-  for (size_t i = 0; i < 4; i++) pthread_create(&threads[i], NULL, work, (void *)(i + 1));
-  for (size_t i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  find_heaps();
+  for (size_t i = 0; i < 6; i++) pthread_create(&threads[i], NULL, i < 4 ? work : work_in_heaps, (void *)(i + 1));
+  for (size_t i = 0; i < 6; i++) pthread_join(threads[i], NULL);
 }
 
 static void say(const char *text) { (void)!write(STDOUT_FILENO, text, strlen(text)); }
@@ -203,6 +247,13 @@ int main(int argc, char **argv) {
     waitpid(child, &status, 0);
     if (status != 0 || write(PAGES_FD, "still there", 11) != 11) return 1;
     say("fine\n");
+  } else if (strcmp(what, "heaps") == 0) {
+    find_heaps();
+    some_heaps(strtoul(argv[2], NULL, 10));
+    nanosleep(&(struct timespec){0, 300000000}, NULL);
+    some_blocks(16, 400);
+    say("ready\n");
+    wait_for_line();
   } else if (strcmp(what, "spoiled") == 0) {
     return spoiled();
   } else if (strcmp(what, "unparked") == 0) {

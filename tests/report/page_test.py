@@ -77,6 +77,24 @@ def test_figures_are_the_programs() -> None:
     assert d["settings"]["requests"] is True
 
 
+def test_the_largest_heaps_are_on_the_page() -> None:
+    program = start("heaps", "300", HAKMEM_STATS="json", **PAGE)
+    assert program.stdout.readline() == "ready\n"
+    d = check(page_of(program))
+    _, err = end(program)
+    heaps = d["heaps"]
+    assert d["heaps_total"]["count"] == 300 and d["heaps_total"]["blocks"] == 300
+    assert d["heaps_total"]["live"] == sum(64 * (i + 1) for i in range(300))
+    assert [heap["live"] for heap in heaps] == [64 * (i + 1) for i in range(200, 300)]
+    assert [heap["name"] for heap in heaps] == [f'heap "{i}"\n\xff' for i in range(200, 300)]
+    assert d["heaps_left_out"] == 200
+    at_exit = json.loads(err)
+    assert not sums.check(at_exit)
+    assert at_exit["heaps_left_out"] == 0
+    assert sum(heap["live"] for heap in at_exit["heaps"]) == at_exit["heaps_total"]["live"]
+    assert len({heap["id"] for heap in at_exit["heaps"]}) == 300
+
+
 def test_extents_have_their_exact_size() -> None:
     program = start("quiet", "300000", "50", **PAGE)
     assert program.stdout.readline() == "ready\n"
@@ -195,9 +213,9 @@ def test_json_at_exit() -> None:
 def test_text_at_exit() -> None:
     out, err = end(start("load", "0.5", HAKMEM_STATS="text"))
     lines = {name.strip(): int(value) for name, _, value in
-             (line.rpartition(" ") for line in err.splitlines()[1:23])}
+             (line.rpartition(" ") for line in err.splitlines()[1:25])}
     assert lines["spans"] == sum(lines[n] for n in (
-        "slabs", "extents", "extents, being freed", "free, dirty", "free, clean", "claimed by a purge"))
+        "slabs", "extents", "extents, being freed", "heaps", "free, dirty", "free, clean", "claimed by a purge"))
     blocks = ("free blocks", "never allocated blocks", "rest")
     assert lines["slabs"] == sum(
         v for n, v in lines.items() if n.startswith("handed out") or n in blocks)

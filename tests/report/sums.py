@@ -19,7 +19,7 @@ def check(d: dict) -> list[str]:
 
     spans, slabs, rows = d["spans"], d["slabs"], d["classes"]
     equal("spans", spans["accessible"], add(
-        spans, "slabs", "extents", "extents_cached", "free_dirty", "free_clean", "claimed", "guards"))
+        spans, "slabs", "extents", "extents_cached", "heaps", "free_dirty", "free_clean", "claimed", "guards"))
     equal("classes", len(rows), CLASSES)
     for row in [slabs | {"slab_bytes": slabs["bytes"], "class": "all"}, *rows]:
         equal(f"class {row['class']}", row["slab_bytes"], add(row, "handed_out", "free", "never_allocated", "rest"))
@@ -36,9 +36,13 @@ def check(d: dict) -> list[str]:
     if d["extents"]["requested"] is not None:
         equal("extents", spans["extents"], add(d["extents"], "requested", "tail"))
     equal("own", d["own"]["total"], add(d["own"], "metadata", "tables", "other"))
-    equal("accessible", d["total"]["accessible"], spans["accessible"] + add(d["huge"], "live", "kept")
+    equal("accessible", d["total"]["accessible"], spans["accessible"] + add(d["huge"], "live", "heaps", "kept")
           + d["sampled"]["accessible"] + d["own"]["total"])
-    equal("live", d["total"]["live"], slabs["live"] + spans["extents"] + d["huge"]["live"] + d["sampled"]["live"])
+    equal("live", d["total"]["live"], slabs["live"] + spans["extents"] + d["huge"]["live"] + d["sampled"]["live"]
+          + d["heaps_total"]["live"])
+    heaps = d["heaps_total"]
+    equal("heaps", heaps["held"], spans["heaps"] + d["huge"]["heaps"])
+    equal("heaps' live", heaps["held"], add(heaps, "live", "free"))
     process = d["process"]
     for now, peak in (("used", "used_peak"), ("resident", "resident_peak")):
         if process[now] > process[peak]:
@@ -60,9 +64,9 @@ def negative(value: object, path: str) -> list[str]:
 
 def check_map(d: dict, read: "callable") -> list[str]:
     """The span map against the figures; read(offset, count) gives the map's bytes."""
-    seen = dict.fromkeys(["slabs", "extents", "extents_cached", "claimed", "guards", "free_dirty", "free_clean"], 0)
+    seen = dict.fromkeys(["slabs", "extents", "extents_cached", "heaps", "claimed", "guards", "free_dirty", "free_clean"], 0)
     by_class = [0] * CLASSES
-    kinds = {0x80: "extents", 0x81: "extents", 0x82: "extents_cached", 0xfc: "claimed", 0xfd: "guards", 0xfe: "free_dirty",
+    kinds = {0x80: "extents", 0x81: "extents", 0x82: "extents_cached", 0x83: "heaps", 0xfc: "claimed", 0xfd: "guards", 0xfe: "free_dirty",
              0xff: "free_clean"}
     wrong = []
     for region in d["regions"]:

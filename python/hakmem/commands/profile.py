@@ -168,10 +168,11 @@ class WithDiff(TargetCommand):
 )
 @click.option(
     "--by",
-    type=click.Choice(["stack", "label"]),
+    type=click.Choice(["stack", "label", "heap"]),
     default="stack",
     show_default=True,
-    help="What the lines of the table sum up: stacks, or the labels of hakmem_label_set.",
+    help="What the lines of the table sum up: stacks, the labels of hakmem_label_set, or heaps of "
+    "one name.",
 )
 @set_option()
 @output_options(tuple(ENDINGS), DEFAULT_FORMATS)
@@ -212,8 +213,8 @@ def profile(
     hakmem profile --rate 16K --format html,json --output out/run1 -- python3 job.py
     hakmem run -- ./server & hakmem profile --seconds 60 PID
     """
-    if leaks and by == "label":
-        raise UserError("--leaks shows stacks: it goes without --by label", WRONG_USE)
+    if leaks and by != "stack":
+        raise UserError(f"--leaks shows stacks: it goes without --by {by}", WRONG_USE)
     asked_for = parse_formats(formats)
     kind = kind_of(target)
     if kind != PROGRAM:

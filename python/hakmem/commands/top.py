@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -22,10 +23,13 @@ from hakmem.output import live_view
 from hakmem.output.tables import make_console
 from hakmem.processes.live_figures import (
     ClassRow,
+    HeapRow,
     Look,
     Row,
     Unseen,
     class_rows,
+    heap_count,
+    heap_rows,
     look_around,
     look_at_all,
     row,
@@ -37,6 +41,7 @@ from hakmem.streams import is_lost
 
 PROCESSES_NAMED = 10
 NOTHING_UNSEEN = Unseen()
+NO_HEAPS = "no heaps (hakmem/heap.h)"
 NO_PAGE = "no process has a statistics page: start one with HAKMEM_STATS_PAGE=1"
 
 
@@ -45,6 +50,7 @@ METRICS = kind("metrics file", rb"# (HELP hakmem|TYPE hakmem|EOF)")
 
 @click.command(short_help="Live figures of processes; metrics for Prometheus.")
 @click.option("--once", is_flag=True, help="One table of two looks, --interval apart, and end.")
+@click.option("--heaps", is_flag=True, help="Show heaps (hakmem/heap.h) by live bytes.")
 @number_option("--interval interval_s", "Between two looks.", 1.0, 0.1, metavar="SECONDS")
 @json_option()
 @output_option(
@@ -67,6 +73,7 @@ METRICS = kind("metrics file", rb"# (HELP hakmem|TYPE hakmem|EOF)")
 @click.argument("pid", required=False, type=PID)
 def top(
     once: bool,
+    heaps: bool,
     interval_s: float,
     json_path: Path | None,
     metrics_path: Path | None,
@@ -76,9 +83,11 @@ def top(
 ) -> None:
     """Show processes that were started with HAKMEM_STATS_PAGE=1: all, or PID.
 
-    Memory by what it holds, rates, hit rates by size class, purges and budgets. Nothing is asked
-    of the processes: what is shown is read from their statistics pages.
+    Memory by what it holds, rates, hit rates by size class, heaps, purges and budgets. Nothing is
+    asked of the processes: what is shown is read from their statistics pages.
     """
+    if heaps and (metrics_path is not None or port is not None):
+        raise UserError("--heaps is for tables: metrics have the heaps anyway", 2)
     modes = {"--once": once, "--prometheus": metrics_path, "--serve": port}
     chosen = [name for name, given in modes.items() if given]
     if len(chosen) > 1:
@@ -97,9 +106,9 @@ def top(
     elif port is not None:
         serve(address, port, pid)
     elif once:
-        show_once(pid, interval_s, json_path)
+        show_once(pid, interval_s, json_path, heaps)
     else:
-        watch(pid, interval_s)
+        watch(pid, interval_s, heaps)
 
 
 def serve(address: str, port: int, pid: int | None) -> None:
@@ -126,18 +135,19 @@ def look_at(pid: int | None) -> tuple[dict[int, Look], Unseen]:
     return look_around() if pid is None else (look_at_all(pid), Unseen())
 
 
-def show_once(pid: int | None, interval_s: float, json_path: Path | None) -> None:
+def show_once(pid: int | None, interval_s: float, json_path: Path | None, heaps: bool) -> None:
     before, unseen = look_at(pid)
     if before:
         time.sleep(interval_s)
         now, unseen = look_at(pid)
     if not before or not now:
         raise UserError("; ".join(remarks(unseen)) or no_page(unseen))
-    rows, classes = compared(now, before, pid)
+    found = compared(now, before, pid, heaps)
     console = make_console()
-    console.print(picture(rows, classes, console.width, unseen))
+    console.print(picture(found, console.width, unseen))
     if json_path is not None:
-        write_json(json_path, "top", live_view.document(rows, classes))
+        document = live_view.document(found.rows, found.classes, found.heaps)
+        write_json(json_path, "top", document)
 
 
 def remarks(unseen: Unseen) -> list[str]:
@@ -168,27 +178,40 @@ def no_page(unseen: Unseen) -> str:
     return f"{NO_PAGE}; {told}, with a page or without: {way}"
 
 
-def compared(
-    now: dict[int, Look], before: dict[int, Look], pid: int | None
-) -> tuple[list[Row], list[ClassRow]]:
+@dataclass(frozen=True)
+class Found:
+    """What two looks tell. Heaps take the place of size classes where they are asked for."""
+
+    rows: list[Row]
+    classes: list[ClassRow] = field(default_factory=list)
+    heaps: list[HeapRow] | None = None
+    heap_count: int = 0
+
+
+def compared(now: dict[int, Look], before: dict[int, Look], pid: int | None, heaps: bool) -> Found:
     """Most resident memory first."""
     rows = [row(look, before.get(each)) for each, look in now.items()]
     rows.sort(key=lambda each: -each.rss)
-    classes = class_rows(now[pid], before.get(pid)) if pid is not None else []
-    return rows, classes
+    if heaps:
+        found = [one for each, look in now.items() for one in heap_rows(look, before.get(each))]
+        return Found(rows, heaps=found, heap_count=sum(map(heap_count, now.values())))
+    return Found(rows, class_rows(now[pid], before.get(pid)) if pid is not None else [])
 
 
-def picture(
-    rows: list[Row], classes: list[ClassRow], width: int, unseen: Unseen = NOTHING_UNSEEN
-) -> RenderableType:
+def picture(found: Found, width: int, unseen: Unseen = NOTHING_UNSEEN) -> RenderableType:
+    rows = found.rows
     parts: list[RenderableType] = [live_view.process_table(rows, width)] if rows else []
-    if classes:
-        parts.append(live_view.class_table(classes, rows[0].front_metrics))
+    if found.classes:
+        parts.append(live_view.class_table(found.classes, rows[0].front_metrics))
+    if found.heaps:
+        parts.append(live_view.heap_table(found.heaps, found.heap_count))
+    elif found.heaps is not None and rows:
+        parts.append(NO_HEAPS)
     parts += remarks(unseen)
     return Group(*parts) if parts else no_page(unseen)
 
 
-def watch(pid: int | None, interval_s: float) -> None:
+def watch(pid: int | None, interval_s: float, heaps: bool) -> None:
     """Until Ctrl-C, or the end of the one process."""
     console = make_console()
     before: dict[int, Look] = {}
@@ -196,8 +219,8 @@ def watch(pid: int | None, interval_s: float) -> None:
         now, unseen = look_at(pid)
         with Live(console=console, screen=console.is_terminal, auto_refresh=False) as view:
             while True:
-                rows, classes = compared(now, before, pid)
-                show(console, view, picture(rows, classes, console.width, unseen))
+                found = compared(now, before, pid, heaps)
+                show(console, view, picture(found, console.width, unseen))
                 if is_lost(sys.stdout):
                     return
                 time.sleep(interval_s)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from rich.table import Table
+from rich.text import Text
 
 from hakmem.output.tables import ABSENT, plain_table
-from hakmem.processes.live_figures import NO_BUDGET, ClassRow, Row
+from hakmem.processes.live_figures import NO_BUDGET, ClassRow, HeapRow, Row
 
-CLASSES_SHOWN = 20
+CLASSES_SHOWN = HEAPS_SHOWN = 20
 # What the table of processes takes with all its columns.
 WIDE = 170
 
@@ -111,8 +112,42 @@ def class_table(rows: Sequence[ClassRow], front_metrics: bool, most: int = CLASS
     return table
 
 
-def document(rows: Sequence[Row], classes: Sequence[ClassRow]) -> dict:
+def heap_table(rows: Sequence[HeapRow], count: int, most: int = HEAPS_SHOWN) -> Table:
+    """The heaps with most live bytes of all that are on the pages; `count`: how many there are."""
+    shown = sorted(rows, key=lambda row: -row.live)[:most]
+    table = plain_table("")
+    if count > len(shown):
+        table.caption = f"The {len(shown)} heaps with most live bytes of {count:,}"
+    several = len({row.pid for row in rows}) > 1
+    if several:
+        table.add_column("PID", justify="right", no_wrap=True)
+    table.add_column("heap", justify="right", no_wrap=True)
+    table.add_column("name", no_wrap=True)
+    for title in ("live\nMB", "peak\nMB", "blocks", "held\nMB", "limit\nMB", "of\nlimit",
+                  "refused", "requests\n/s"):  # fmt: skip
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in shown:
+        table.add_row(
+            *([str(row.pid)] if several else []),
+            str(row.id),
+            Text(row.name),
+            *map(megabytes, (row.live, row.peak)),
+            f"{row.blocks:,}",
+            megabytes(row.held),
+            megabytes(row.limit or None),
+            share(row.used, ABSENT),
+            f"{row.refused:,}",
+            rate(row.request_rate),
+        )
+    return table
+
+
+def document(
+    rows: Sequence[Row], classes: Sequence[ClassRow], heaps: Sequence[HeapRow] | None = None
+) -> dict:
     found: dict = {"processes": [asdict(row) for row in rows]}
     if classes:
         found["classes"] = [asdict(row) for row in classes]
+    if heaps is not None:
+        found["heaps"] = [asdict(row) for row in heaps]
     return found

@@ -18,7 +18,7 @@ from hakmem.processes.process_memory import PAGE, Mapped, Pagemap
 from hakmem.processes.stats_page import SPAN, Snapshot
 
 # Span map: below CLASSES the code of a slab's size class.
-CLASSES, EXTENT, EXTENT_BODY, EXTENT_CACHED = 0x80, 0x80, 0x81, 0x82
+CLASSES, EXTENT, EXTENT_BODY, EXTENT_CACHED, HEAP = 0x80, 0x80, 0x81, 0x82, 0x83
 CLAIMED, GUARD, DIRTY, CLEAN = 0xFC, 0xFD, 0xFE, 0xFF
 
 LIVE, ROUNDING, KEPT, PARTLY, FREE, OWN, OTHER = GROUPS = (
@@ -281,7 +281,8 @@ def parts_of(figures: Mapping, classes: Sequence[ClassPart], tally: Tally) -> li
     extents, tails = divide_extents(figures, int(codes[EXTENT]))
     # A slab whose class has no row, or a code that this version does not know.
     strange = int(codes.sum()) - sum(c.resident for c in classes) - int(codes[EXTENT])
-    strange -= sum(int(codes[c]) for c in (EXTENT_CACHED, DIRTY, CLEAN, CLAIMED, GUARD))
+    strange -= sum(int(codes[c]) for c in (EXTENT_CACHED, HEAP, DIRTY, CLEAN, CLAIMED, GUARD))
+    in_heaps, free_in_heaps = divide_heaps(figures, int(codes[HEAP]))
     parts = [
         Part("requested", LIVE, "blocks: what the program asked for",
              sum(c.requested for c in known), True),
@@ -289,6 +290,7 @@ def parts_of(figures: Mapping, classes: Sequence[ClassPart], tally: Tally) -> li
         Part("extents", LIVE, "large blocks (extents)", extents,
              tails is not None and tails > 0),
         Part("huge", LIVE, "huge blocks", take("huge")),
+        Part("heaps", LIVE, "blocks of heaps", in_heaps, True),
         Part("sampled", LIVE, "sampled guards' blocks", take("sampled")),
         Part("taken_since", LIVE, "spans taken since the page was written", take("taken_since"),
              True),
@@ -304,6 +306,7 @@ def parts_of(figures: Mapping, classes: Sequence[ClassPart], tally: Tally) -> li
         Part("never_allocated", PARTLY, "never allocated blocks",
              sum(c.never_allocated for c in classes), True),
         Part("slab_rest", PARTLY, "colour and tail of slabs", sum(c.rest for c in classes), True),
+        Part("heaps_free", PARTLY, "rest of what heaps have", free_in_heaps, True),
         Part("dirty", FREE, "dirty: freed, not purged yet", int(codes[DIRTY])),
         Part("clean", FREE, "clean, and filled by huge pages", int(codes[CLEAN])),
         Part("claimed", FREE, "being purged now", int(codes[CLAIMED])),
@@ -329,6 +332,18 @@ def divide_extents(figures: Mapping, resident: int) -> tuple[int, int | None]:
     asked = figures["extents"]["requested"]
     tails = min(tail, max(0, resident - asked))
     return resident - tails, tails
+
+
+def divide_heaps(figures: Mapping, resident: int) -> tuple[int, int]:
+    """What is resident of the spans of heaps, as all that they have is divided; huge blocks are
+    counted with the others. An older library has no heaps."""
+    heaps = figures["heaps_total"]
+    held = figures["spans"]["heaps"]
+    if not resident or heaps is None or not held:
+        return resident, 0
+    live = min(held, max(0, (heaps["live"] or 0) - (figures["huge"]["heaps"] or 0)))
+    live, free = divide(resident, [live, held - live])
+    return live, free
 
 
 OTHERS = {

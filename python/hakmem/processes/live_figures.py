@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hakmem.errors import UserError
+from hakmem.plain_text import printable
 from hakmem.processes import stats_page
 from hakmem.processes.process_memory import resident_bytes
 from hakmem.processes.stats_page import Snapshot
@@ -87,6 +88,32 @@ class ClassRow:
     hits: float | None
     misses: float | None
     hit_rate: float | None
+
+
+@dataclass(frozen=True)
+class HeapRow:
+    """What is shown of a heap; requests and refused ones of a second, None after one look."""
+
+    pid: int
+    program: str
+    id: int
+    name: str
+    parent: int
+    live: int
+    peak: int
+    blocks: int
+    held: int
+    limit: int
+    total: int
+    refused: int
+    requests: int
+    request_rate: float | None
+    refused_rate: float | None
+
+    @property
+    def used(self) -> float | None:
+        """Of the limit; None where there is none."""
+        return self.total / self.limit if self.limit else None
 
 
 def look(pid: int, until_s: float | None = None) -> Look:
@@ -223,6 +250,42 @@ def class_rows(now: Look, before: Look | None) -> list[ClassRow]:
                 )
             )
     return found
+
+
+def heap_rows(now: Look, before: Look | None) -> list[HeapRow]:
+    """The heaps on the page, largest first; rates between the two looks."""
+    seconds = elapsed(now, before) if before is not None else 0.0
+    earlier = {} if before is None else {row["id"]: row for row in before.figures["heaps"] or []}
+
+    def rate(row: Mapping, name: str) -> float | None:
+        """None of a heap that is new on the page: it may be older."""
+        old = earlier.get(row["id"])
+        if old is None:
+            return None
+        return (row[name] - old[name]) / seconds if seconds > 0 else 0.0
+
+    found = [
+        HeapRow(
+            pid=now.snapshot.pid,
+            program=now.snapshot.name,
+            name=printable(row["name"]),
+            request_rate=rate(row, "requests"),
+            refused_rate=rate(row, "refused"),
+            **{name: row[name] for name in HEAP_FIGURES},
+        )
+        for row in now.figures["heaps"] or []
+    ]
+    return sorted(found, key=lambda row: (-row.live, row.id))
+
+
+def heap_count(look: Look) -> int:
+    """Of all, on the page or not; 0 where an older library does not tell."""
+    return (look.figures["heaps_total"] or {}).get("count") or 0
+
+
+HEAP_FIGURES = (
+    "id", "parent", "live", "peak", "blocks", "held", "limit", "total", "refused", "requests",
+)  # fmt: skip
 
 
 def budget_state(budget: Mapping | None) -> str:

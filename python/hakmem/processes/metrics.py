@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from hakmem.plain_text import printable
 from hakmem.processes.figures_table import FAMILIES, FIGURES
 from hakmem.processes.live_figures import WRAP, Look, look_at_all, resident_peak
 
@@ -134,6 +135,27 @@ def entered(look: Look) -> Values:
         yield (str(level),), count
 
 
+def of_heaps(name: str) -> Callable[[Look], Values]:
+    """By name and id: names need not differ, and ids say little."""
+
+    def read(look: Look) -> Values:
+        for row in look.figures["heaps"] or []:
+            yield (printable(row["name"]), str(row["id"])), row[name]
+
+    return read
+
+
+HEAP_KINDS = (
+    ("live_bytes", "live", "Blocks that the program has in a heap."),
+    ("peak_bytes", "peak", "The most that these have been."),
+    ("blocks", "blocks", "Blocks that the program has in a heap."),
+    ("held_bytes", "held", "Memory taken for the blocks of a heap."),
+    ("total_bytes", "total", "Live bytes of a heap and those below it."),
+    ("limit_bytes", "limit", "Limit of a heap; 0: none."),
+    ("refused", "refused", "Requests that the limit of a heap refused."),
+    ("requests", "requests", "Requests that a heap served."),
+)
+COUNTED = ("refused", "requests")
 STATES = ("live", "cached", "depots", "free", "never_allocated", "rest")
 CLASS = ("block_bytes", "aligned")
 CALLS = {"mmap": "mmap_total", "munmap": "munmap", "mprotect": "mprotect", "mremap": "mremap",
@@ -169,6 +191,10 @@ KINDS = (
                          ("misses", "Calls of malloc that they did not"),
                          ("refills", "Magazines filled from the slabs"),
                          ("flushes", "Magazines emptied to the slabs"))),
+    *(Kind(f"hakmem_heap_{name}", text, of_heaps(member), ("heap", "id"), member in COUNTED)
+      for name, member, text in HEAP_KINDS),
+    Kind("hakmem_heaps_left_out", "Heaps without metrics: those above are of the largest.",
+         one("heaps_left_out")),
     Kind("hakmem_budget_target_bytes", "HAKMEM_RSS_TARGET, or of the cgroup's limit; 0: none.",
          one("budget", "target")),
     Kind("hakmem_budget_limit_bytes", "HAKMEM_LIMIT; 0: none.", one("budget", "limit")),

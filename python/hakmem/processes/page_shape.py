@@ -53,7 +53,11 @@ ROW = {
         MAYBE,
     ),
 }
-CLASSES, REGIONS, BLOCKS, LEVELS = 128, 4096, 8192, 16
+HEAP = {
+    "name": TEXT,
+    **counts("id parent live peak blocks held limit total refused requests"),
+}
+CLASSES, REGIONS, BLOCKS, LEVELS, HEAPS = 128, 4096, 8192, 16, 4096
 FIGURES = Shape({
     "settings": Shape({"front_metrics": FLAG}),
     "total": Shape(figures("total", "accessible live")),
@@ -63,6 +67,9 @@ FIGURES = Shape({
     "extents": Shape({**figures("extents"), "requested": MAYBE, "tail": MAYBE}),
     "huge": Shape(figures("huge", "live kept")),
     "sampled": Shape(figures("sampled", "live")),
+    "heaps_total": Shape(figures("heaps_total"), optional=True, newer=True),
+    "heaps": Shape(Shape(HEAP), optional=True, most=HEAPS, newer=True),
+    "heaps_left_out": NEWER,
     "own": Shape(figures("own", "metadata tables other total")),
     "caches": Shape(figures("caches", "used unused")),
     "regions_total": Shape(figures("regions_total", "count")),
@@ -92,6 +99,7 @@ def parse(text: bytes) -> dict:
     # Until a process has allocated, its library may not have set up its size classes.
     figures["classes"] = [row for row in figures["classes"] if row["size"] or row["slab_bytes"]]
     check_rows(figures["classes"])
+    check_heaps(figures["heaps"] or [])
     check_together(figures["extents"], "requested", "tail")
     return figures
 
@@ -105,6 +113,11 @@ def check_rows(rows: list[dict]) -> None:
     for row in rows:
         check_together(row, "hits", "misses")
         check_together(row, "estimated_requested", "estimated_rounding")
+
+
+def check_heaps(rows: list[dict]) -> None:
+    if len({row["id"] for row in rows}) < len(rows):
+        raise ValueError("its heaps are not told apart")
 
 
 def check_together(figures: Mapping, one: str, other: str) -> None:

@@ -44,6 +44,7 @@ STACK = Shape({
     "age_ms": many(COUNT, 2),
     "freed": many(COUNT, LIFETIMES),
     "label": NEWER,
+    "heap": Shape(str, optional=True, newer=True),
 })  # fmt: skip
 WHOLE = {"live": 4, "total": 4, "peak": 2, "age_ms": 2, "freed": LIFETIMES}
 LINE = re.compile(
@@ -111,11 +112,13 @@ class Figures:
 
 @dataclass(frozen=True)
 class Stack:
-    """Return addresses, the innermost first; the label of the threads that allocated, 0: none."""
+    """Return addresses, the innermost first; the label of the threads that allocated, 0: none; the
+    name of the heaps that the blocks are in, None: the main heap."""
 
     pcs: tuple[int, ...]
     figures: Figures
     label: int = 0
+    heap: str | None = None
 
 
 @dataclass(frozen=True)
@@ -266,7 +269,8 @@ def stack_of(one: Mapping) -> Stack:
         one["age_ms"][1],
         tuple(one["freed"]),
     )
-    return Stack(tuple(one["pcs"]), figures, one["label"] or 0)
+    heap = one["heap"] if one["heap"] is None else printable(one["heap"])
+    return Stack(tuple(one["pcs"]), figures, one["label"] or 0, heap)
 
 
 def mapped(line: str) -> Mapped | None:

@@ -57,6 +57,8 @@ SAMPLE_TYPES = (
     ("peak_space", "bytes"),
     ("pinned_space", "bytes"),
 )
+# An empty text is no label.
+UNNAMED_HEAP = "unnamed"
 IN_USE, ALLOCATED = "inuse_space", "alloc_space"
 
 
@@ -168,7 +170,12 @@ class Builder:
         return self.locations[key]
 
     def sample(
-        self, places: Iterable[Place], values: Sequence[int], label: int = 0, name: str = ""
+        self,
+        places: Iterable[Place],
+        values: Sequence[int],
+        label: int = 0,
+        name: str = "",
+        heap: str | None = None,
     ) -> None:
         if not any(values):
             return
@@ -180,6 +187,8 @@ class Builder:
             sample.label.add(key=self.string("label"), num=(label ^ 1 << 63) - (1 << 63))
         if label and name:
             sample.label.add(key=self.string("label_name"), str=self.string(name))
+        if heap is not None:
+            sample.label.add(key=self.string("heap"), str=self.string(heap or UNNAMED_HEAP))
 
     def compressed(self) -> bytes:
         out = io.BytesIO()
@@ -204,7 +213,7 @@ def of_profile(named: Named, default: str = IN_USE) -> bytes:
     builder.comment(named.profile.known)
     for stack, places in zip(named.profile.stacks, named.places):
         name = named.profile.labels.get(stack.label, "")
-        builder.sample(places, values(stack.figures), stack.label, name)
+        builder.sample(places, values(stack.figures), stack.label, name, stack.heap)
     return builder.compressed()
 
 
@@ -215,14 +224,15 @@ def of_interval(before: Named, after: Named, default: str = IN_USE) -> bytes:
         max(0, after.profile.taken_ms - before.profile.taken_ms) * 1_000_000
     )
     builder.comment(known_of_both(before.profile, after.profile))
-    changes: dict[tuple[tuple[Place, ...], int], list[int]] = {}
+    changes: dict[tuple[tuple[Place, ...], int, str | None], list[int]] = {}
     for named, sign in ((before, -1), (after, 1)):
         for stack, places in zip(named.profile.stacks, named.places):
-            sums = changes.setdefault((places, stack.label), [0] * len(SAMPLE_TYPES))
+            key = (places, stack.label, stack.heap)
+            sums = changes.setdefault(key, [0] * len(SAMPLE_TYPES))
             for index, value in enumerate(values(stack.figures)):
                 sums[index] += sign * value
-    for (places, label), sums in changes.items():
-        builder.sample(places, sums, label, after.profile.labels.get(label, ""))
+    for (places, label, heap), sums in changes.items():
+        builder.sample(places, sums, label, after.profile.labels.get(label, ""), heap)
     return builder.compressed()
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem.output.tables import plain_table, print_summary
-from hakmem.profiles.heap_profile import Figures, HeapProfile, known_of_both
+from hakmem.profiles.heap_profile import Figures, HeapProfile, Stack, known_of_both
 from hakmem.profiles.profile_sites import (
     MEASURES,
     Change,
@@ -29,6 +29,7 @@ from hakmem.profiles.profile_sites import (
 )
 
 CALLERS = 4
+MAIN_HEAP, UNNAMED = "(main heap)", "(without a name)"
 # From here on the headline tells that samples are further apart than was asked.
 PACE_SHOWN = 1.5
 NOTHING_SAMPLED = (
@@ -64,8 +65,8 @@ def show(console: Console, named: Named, order: str, rows: int, by: str = "stack
     console.print(headline(named.profile))
     # The first says what the headline says.
     print_summary(console, summary(named)[1:])
-    if rows and by == "label":
-        console.print(label_table(named.profile, order, rows))
+    if rows and by != "stack":
+        console.print(sums_table(named.profile, order, rows, by))
     elif rows:
         heads = ("live", "objects", "pinned", "peak", "total")
         title = f"Where it allocates, by {order}"
@@ -115,27 +116,39 @@ def table_of_stacks(title: str, heads: Sequence[str]) -> Table:
     return table
 
 
-def label_table(profile: HeapProfile, order: str, rows: int) -> Table:
-    sums: dict[int, Figures] = {}
+def label_name(profile: HeapProfile, stack: Stack) -> str:
+    name = profile.labels.get(stack.label, "")
+    return f"{stack.label} {name}".strip() if stack.label else "none"
+
+
+def heap_name(profile: HeapProfile, stack: Stack) -> str:
+    return MAIN_HEAP if stack.heap is None else stack.heap or UNNAMED
+
+
+NAMES = {"label": label_name, "heap": heap_name}
+
+
+def sums_table(profile: HeapProfile, order: str, rows: int, by: str) -> Table:
+    """What all stacks with one label hold together, or all in heaps of one name."""
+    sums: dict[str, Figures] = {}
     for stack in profile.stacks:
-        there = sums.get(stack.label)
-        sums[stack.label] = stack.figures if there is None else there + stack.figures
+        name = NAMES[by](profile, stack)
+        sums[name] = sums[name] + stack.figures if name in sums else stack.figures
     having = sorted(sums.items(), key=lambda each: (-MEASURES[order](each[1]), each[0]))
-    table = plain_table(f"Labels, by {order}")
+    table = plain_table(f"{by.capitalize()}s, by {order}")
     left = len(having) - rows
-    table.caption = f"{left:,} more labels: --top {len(having)}" if left > 0 else ""
+    table.caption = f"{left:,} more {by}s: --top {len(having)}" if left > 0 else ""
     for name in ("live", "objects", "pinned", "peak", "total"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("label")
-    for label, figures in having[:rows]:
-        name = profile.labels.get(label, "")
+    table.add_column(by)
+    for name, figures in having[:rows]:
         table.add_row(
             size(figures.live.bytes),
             f"{figures.live.count:,}",
             size(figures.pinned),
             size(figures.peak_bytes),
             size(figures.total.bytes),
-            Text(f"{label} {name}".strip() if label else "none"),
+            Text(name),
         )
     return table
 

@@ -317,7 +317,7 @@ c_struct! {
 
 // begin: written by the target `tables` from src/report/figures.def
 /// Version of the structure `hakmem_stats`.
-pub const HAKMEM_STATS_VERSION: u32 = 3;
+pub const HAKMEM_STATS_VERSION: u32 = 4;
 
 c_struct! {
     /// Figures of the allocator at one moment, in bytes unless they are counts. The sums in the fields' descriptions hold
@@ -329,11 +329,11 @@ c_struct! {
         size: u32,
         /// When, by CLOCK_MONOTONIC.
         time_ms: u64,
-        /// all of hakmem's memory = `spans` + `huge_live` + `huge_kept` + `sampled_accessible` + `own`.
+        /// all of hakmem's memory = `spans` + `huge_live` + `huge_heaps` + `huge_kept` + `sampled_accessible` + `own`.
         accessible: u64,
-        /// the program's = `slab_live` + `extents` + `huge_live` + `sampled_live`.
+        /// the program's = `slab_live` + `extents` + `huge_live` + `sampled_live` + `heaps_live`.
         live: u64,
-        /// = `slabs` + `extents` + `extents_cached` + `free_dirty` + `free_clean` + `claimed` + `guards`.
+        /// = `slabs` + `extents` + `extents_cached` + `span_heaps` + `free_dirty` + `free_clean` + `claimed` + `guards`.
         spans: u64,
         /// slabs.
         slabs: u64,
@@ -367,9 +367,9 @@ c_struct! {
         extent_count: u64,
         /// of `extents`, what was asked for; 0 unless requests_noted.
         extent_requested: u64,
-        /// huge blocks.
+        /// huge blocks of the main heap.
         huge_live: u64,
-        /// huge blocks.
+        /// these blocks.
         huge_count: u64,
         /// freed mappings of huge blocks that are kept.
         huge_kept: u64,
@@ -383,7 +383,7 @@ c_struct! {
         sampled_accessible: u64,
         /// = `own_metadata` + `own_tables` + `own_other`; the statistics page is not in it.
         own: u64,
-        /// arenas, thread caches, magazines.
+        /// arenas, heaps, thread caches, magazines.
         own_metadata: u64,
         /// page map, span metadata, bitmaps.
         own_tables: u64,
@@ -457,6 +457,22 @@ c_struct! {
         resident: u64,
         /// its peak; may be some hundred KiB too low.
         resident_peak: u64,
+        /// spans that heaps have.
+        span_heaps: u64,
+        /// huge blocks of heaps.
+        huge_heaps: u64,
+        /// heaps; those that were deleted while they had blocks are in the sums alone.
+        heaps: u64,
+        /// = `span_heaps` + `huge_heaps` = `heaps_live` + `heaps_free`.
+        heaps_held: u64,
+        /// the program's blocks in heaps.
+        heaps_live: u64,
+        /// free blocks of heaps, those in thread caches, and the rest of their pages and spans.
+        heaps_free: u64,
+        /// the program's blocks in heaps.
+        heaps_blocks: u64,
+        /// requests refused by limits of heaps that there are.
+        heaps_refused: u64,
     }
 }
 // end: written

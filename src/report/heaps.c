@@ -1,0 +1,118 @@
+#include "report/heaps.h"
+
+#include "heap/heap.h"
+
+/* --- which ones --- */
+
+/* Live bytes of the `most` heaps that have most, as a binary heap with the least of them first. */
+typedef struct largest {
+  uint64_t live[HAK_HEAPS_IN_PAGE];
+  size_t count, most;
+} largest;
+
+static void sift_down(largest *l, uint64_t live) {
+  size_t i = 0;
+  for (size_t child; (child = 2 * i + 1) < l->count; i = child) {
+    if (child + 1 < l->count && l->live[child + 1] < l->live[child]) child++;
+    if (l->live[child] >= live) break;
+    l->live[i] = l->live[child];
+  }
+  l->live[i] = live;
+}
+
+static void sift_up(largest *l, uint64_t live) {
+  size_t i = l->count++;
+  for (; i > 0 && l->live[(i - 1) / 2] > live; i = (i - 1) / 2) l->live[i] = l->live[(i - 1) / 2];
+  l->live[i] = live;
+}
+
+static void note(largest *l, uint64_t live) {
+  HAK_ASSERT(l->count <= l->most && l->most <= HAK_HEAPS_IN_PAGE);
+  if (l->count < l->most)
+    sift_up(l, live);
+  else if (live > l->live[0])
+    sift_down(l, live);
+}
+
+/* Live bytes from which on a heap is among the `most` largest. */
+static HAK_NOINLINE uint64_t least_of(size_t most) {
+  largest l = {.most = most};
+  hak_heap_row row = {.stats.id = 0};
+  if (hak_heap_count() <= most) return 0;
+  while (hak_heap_read_after(row.stats.id, &row)) note(&l, row.stats.live);
+  return l.count < most ? 0 : l.live[0];
+}
+
+/* Calls write for at most so many; returns how many are left out. What has grown meanwhile may take the place of another. */
+static size_t each_of_largest(hak_sink *s, size_t most, void (*write)(hak_sink *s, const hak_heap_row *row)) {
+  uint64_t least = least_of(most);
+  size_t written = 0, left_out = 0;
+  hak_heap_row row = {.stats.id = 0};
+  while (hak_heap_read_after(row.stats.id, &row)) {
+    if (row.stats.live < least || written == most) {
+      left_out++;
+      continue;
+    }
+    write(s, &row);
+    written++;
+  }
+  return left_out;
+}
+
+/* --- JSON --- */
+
+static void json_row(hak_sink *s, const hak_heap_row *row) {
+  const hakmem_heap_stats *h = &row->stats;
+  hak_sink_open(s, NULL, '{');
+  hak_sink_escaped(s, "name", row->name);
+  hak_sink_member(s, "id", h->id);
+  hak_sink_member(s, "parent", row->parent);
+  hak_sink_member(s, "live", h->live);
+  hak_sink_member(s, "peak", h->peak);
+  hak_sink_member(s, "blocks", h->blocks);
+  hak_sink_member(s, "held", h->held);
+  hak_sink_member(s, "limit", h->limit);
+  hak_sink_member(s, "total", h->total);
+  hak_sink_member(s, "refused", h->refused);
+  hak_sink_member(s, "requests", h->requests);
+  hak_sink_close(s, '}');
+}
+
+void hak_heaps_json(hak_sink *s, bool in_page) {
+  hak_sink_open(s, "heaps", '[');
+  size_t left_out = each_of_largest(s, in_page ? HAK_HEAPS_IN_PAGE : SIZE_MAX, json_row);
+  hak_sink_close(s, ']');
+  hak_sink_member(s, "heaps_left_out", left_out);
+}
+
+/* --- text --- */
+
+/* A name can hold what a terminal obeys. */
+static void plain_name(hak_sink *s, const char *name) {
+  for (unsigned length; *name != '\0'; name += hak_max_size(length, 1)) {
+    length = hak_utf8_length(name);
+    bool is_plain = length > 0 && (unsigned char)*name >= ' ' && *name != 0x7f;
+    hak_sink_bytes(s, is_plain ? name : "?", is_plain ? length : 1);
+  }
+}
+
+static void text_row(hak_sink *s, const hak_heap_row *row) {
+  const hakmem_heap_stats *h = &row->stats;
+  const uint64_t values[] = {h->live, h->peak, h->blocks, h->held, h->limit, h->refused};
+  static const unsigned widths[] = {13, 13, 11, 13, 13, 9};
+  hak_sink_column(s, h->id, 7);
+  for (unsigned i = 0; i < sizeof values / sizeof values[0]; i++) hak_sink_column(s, values[i], widths[i]);
+  hak_sink_text(s, "  ");
+  plain_name(s, row->name);
+  hak_sink_text(s, "\n");
+}
+
+void hak_heaps_text(hak_sink *s) {
+  if (hak_heap_count() == 0) return;
+  hak_sink_text(s, "   heap         live         peak     blocks         held        limit  refused  name\n");
+  size_t left_out = each_of_largest(s, HAK_HEAPS_IN_TEXT, text_row);
+  if (left_out == 0) return;
+  hak_sink_text(s, "and ");
+  hak_sink_number(s, left_out);
+  hak_sink_text(s, " heaps with less\n");
+}
