@@ -136,6 +136,7 @@ TEST(CxxHeap, ReleasedToMainItsBlocksLiveOn) {
   EXPECT_EQ(hakmem_heap_of(p), nullptr);
   EXPECT_EQ(p[0] + p[999], 10);
   hakmem_free(p);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
 TEST(CxxHeap, VisitTakesWhatCanBeCalled) {
@@ -276,6 +277,7 @@ TEST(HeapScope, WhatIsLeakedInsideIsDroppedWithTheHeap) {
     for (int j = 0; j < 100; j++) EXPECT_NE(F(malloc)(1000), nullptr);
   }
   EXPECT_EQ(server.stats().total, 0u);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
 void work_in_a_heap(hakmem_heap **heap) {
@@ -300,6 +302,7 @@ TEST(HeapScope, AnExceptionOutlivesTheHeapThatItEnds) {
       EXPECT_STREQ(error.what(), "the text of an exception is a block like others, and so is its object");
       for (void *p : blocks) F(free)(p);
     }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
 // Blocks of heaps that end by an exception live on only where the exception may be among them.
