@@ -78,7 +78,7 @@ TEST(Destroy, LeavesNothingBehind) {
     mixed(heap, round % 10, round % 10 == 0 ? 4 * MIB : MIB);
     if (round % 100 == 7) block_in(heap, 33 * MIB);
     hakmem_heap_destroy(heap);
-    if (round == 100) held = process_stats().accessible, resident = proc_status_kib("VmRSS:") * KIB;
+    if (round == 200) held = process_stats().accessible, resident = proc_status_kib("VmRSS:") * KIB;
   }
   EXPECT_LE(process_stats().accessible, held + MIB);
   if (!HAKMEM_TEST_SANITIZED) {
@@ -121,17 +121,18 @@ TEST(Destroy, LeavesNothingInOtherThreadsCaches) {
 }
 
 // The main heap gets what the heap had, and grows by nothing for as much.
-TEST(Destroy, MemoryIsReusableAtOnce) {
-  for (size_t size : {size_t{100}, size_t{3000}, size_t{100000}}) {
-    hakmem_heap *heap = new_heap();
-    for (size_t taken = 0; taken < 64 * MIB; taken += size) ASSERT_NE(block_in(heap, size).p, nullptr);
-    hakmem_heap_destroy(heap);
-    size_t held = process_stats().accessible;
-    std::vector<void *> blocks;
-    for (size_t taken = 0; taken < 48 * MIB; taken += size) blocks.push_back(hakmem_malloc(size));
-    EXPECT_LE(process_stats().accessible, held + MIB) << size;
-    for (void *p : blocks) hakmem_free(p);
-  }
+class Reuse : public testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Reuse, testing::Values(100, 3000, 20000, 100000, 3 * MIB));
+
+TEST_P(Reuse, OfADestroyedHeapsMemoryAtOnce) {
+  hakmem_heap *heap = new_heap();
+  for (size_t taken = 0; taken < 64 * MIB; taken += GetParam()) ASSERT_NE(block_in(heap, GetParam()).p, nullptr);
+  hakmem_heap_destroy(heap);
+  size_t held = process_stats().accessible;
+  std::vector<void *> blocks;
+  for (size_t taken = 0; taken < 48 * MIB; taken += GetParam()) blocks.push_back(hakmem_malloc(GetParam()));
+  EXPECT_LE(process_stats().accessible, held + MIB);
+  for (void *p : blocks) hakmem_free(p);
 }
 
 TEST(Destroy, FreesTheHeapsBelow) {
@@ -218,7 +219,7 @@ TEST(Threads, ThatEndLeaveNothing) {
     std::thread([&] {
       for (hakmem_heap *h : more) {
         for (int round = 0; round < 3; round++) {
-          std::vector<Block> blocks = mixed(h, i, 100 * KIB);
+          std::vector<Block> blocks = mixed(h, i % 10, 100 * KIB);
           for (const Block &b : blocks) hakmem_free(b.p);
         }
       }
@@ -240,7 +241,8 @@ TEST(Threads, UseHeapsInTheirDestructors) {
   pthread_key_create(&key, [](void *round) {
     hakmem_heap *before = hakmem_heap_set_default(*heap);
     void *p = hakmem_malloc(100), *q = hakmem_heap_malloc(*heap, 5000);
-    if (hakmem_heap_of(p) != *heap || hakmem_heap_of(q) != *heap) abort();
+    if (hakmem_heap_get_default() == *heap ? hakmem_heap_of(p) != *heap : errno != ENOMEM) abort();
+    if (hakmem_heap_of(q) != *heap) abort();
     hakmem_free(p);
     hakmem_free(q);
     hakmem_heap_set_default(before);
@@ -353,9 +355,9 @@ class Forks : public testing::Test {
         if (!b.holds()) return 12;
         hakmem_free(b.p);
       }
-      /* Threads that are not here had some of its blocks, in use or on their way. */
+      /* What threads that are not here had cached is lost, as in the main heap. */
       size_t visited = hakmem_heap_visit(heap, [](void *, size_t, void *) { return true; }, nullptr);
-      if (visited != stats_of(heap).blocks) return 13;
+      if (visited < stats_of(heap).blocks) return 13;
     }
     size_t before = hakmem_heap_list(nullptr, nullptr);
     Heap own(MIB);

@@ -85,7 +85,7 @@ TEST(Stats, CountBlocksBytesAndRequests) {
     hakmem_heap_stats s = heap.stats();
     EXPECT_EQ(s.live, 0u);
     EXPECT_EQ(s.blocks, 0u);
-    EXPECT_LE(s.held, 2 * MIB) << "what is free is not kept for good";
+    EXPECT_LE(s.held, 4 * MIB) << "a slab a class";
   }
 }
 
@@ -142,7 +142,7 @@ TEST(Visit, CallsForEachBlock) {
   for (int i = 0; i < 5000; i++) {
     void *p = hakmem_heap_malloc(heap, random() % 300 == 0 ? random() % (2 * MIB) : random() % 40 == 0 ? random() % 30000 : random() % 500);
     blocks[p] = hakmem_malloc_usable_size(p);
-    hakmem_heap_malloc(other, 100);
+    (void)!hakmem_heap_malloc(other, 100);
     if (random() % 3 == 0) {
       auto victim = std::next(blocks.begin(), static_cast<long>(random() % std::min<size_t>(blocks.size(), 50)));
       hakmem_free(victim->first);

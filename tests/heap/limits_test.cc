@@ -8,6 +8,8 @@
 
 namespace {
 
+// Sizes here are those of classes where they are counted: in pieces a block has what was asked for, in slabs its class.
+
 // Takes blocks of a size until one is refused.
 std::vector<void *> fill(hakmem_heap *heap, size_t size) {
   std::vector<void *> blocks;
@@ -30,7 +32,7 @@ class Kinds : public testing::TestWithParam<unsigned> {};
 INSTANTIATE_TEST_SUITE_P(, Kinds, testing::Values(0u, HAKMEM_HEAP_UNCACHED));
 
 TEST_P(Kinds, RefuseWhatWouldPassTheLimitAndNothingElse) {
-  for (size_t size : {1, 16, 100, 1000, 4000, 10000, 32768, 40000, 70000, 300000}) {
+  for (size_t size : {1, 16, 112, 1024, 4096, 10240, 32768, 40000, 70000, 300000}) {
     SCOPED_TRACE(size);
     size_t usable = usable_in_heaps(size), limit = 3 * MIB;
     Heap heap(limit, nullptr, GetParam());
@@ -46,6 +48,28 @@ TEST_P(Kinds, RefuseWhatWouldPassTheLimitAndNothingElse) {
     for (void *p : blocks) hakmem_free(p);
     EXPECT_EQ(fill(heap, size).size(), (limit - rest / small * small) / usable);
     EXPECT_EQ(hakmem_heap_check(), 0u);
+  }
+}
+
+// Sizes at random: each that is served has room for its usable bytes, and one that is refused has not.
+TEST_P(Kinds, RefuseByUsableBytes) {
+  for (unsigned seed = 0; seed < 50; seed++) {
+    Heap heap(MIB + seed * 1000, nullptr, GetParam());
+    std::mt19937 random(seed);
+    size_t live = 0, limit = heap.stats().limit, refused = 0;
+    while (refused < 50) {
+      size_t size = 1 + (random() % 10 == 0 ? random() % 30000 : random() % 1000);
+      void *p = hakmem_heap_malloc(heap, size);
+      if (p != nullptr) {
+        live += hakmem_malloc_usable_size(p);
+        ASSERT_LE(live, limit);
+      } else {
+        refused++;
+        ASSERT_GT(live + hakmem_good_size(size), limit);
+      }
+      ASSERT_EQ(heap.live(), live);
+    }
+    ASSERT_EQ(heap.stats().refused, refused);
   }
 }
 
@@ -126,26 +150,26 @@ TEST(Limits, NeverRefuseWhatShrinks) {
 
 TEST(Limits, SetBelowWhatIsLiveRefuseUntilEnoughIsFreed) {
   Heap heap;
-  size_t usable = usable_in_heaps(1000);
+  size_t usable = usable_in_heaps(1024);
   std::vector<void *> blocks;
-  for (int i = 0; i < 100; i++) blocks.push_back(hakmem_heap_malloc(heap, 1000));
+  for (int i = 0; i < 100; i++) blocks.push_back(hakmem_heap_malloc(heap, 1024));
   EXPECT_EQ(heap.stats().limit, 0u);
   hakmem_heap_set_limit(heap, 50 * usable);
   EXPECT_EQ(heap.stats().limit, 50 * usable);
   for (int live = 100; live >= 50; live--) {
-    EXPECT_EQ(hakmem_heap_malloc(heap, 1000), nullptr) << live << " are live";
+    EXPECT_EQ(hakmem_heap_malloc(heap, 1024), nullptr) << live << " are live";
     EXPECT_EQ(hakmem_heap_malloc(heap, 1), nullptr) << live << " are live";
     hakmem_free(blocks.back());
     blocks.pop_back();
   }
-  void *p = hakmem_heap_malloc(heap, 1000);
+  void *p = hakmem_heap_malloc(heap, 1024);
   EXPECT_NE(p, nullptr);
-  EXPECT_EQ(hakmem_heap_malloc(heap, 1000), nullptr);
+  EXPECT_EQ(hakmem_heap_malloc(heap, 1024), nullptr);
   hakmem_heap_set_limit(heap, 51 * usable);
-  EXPECT_NE(hakmem_heap_malloc(heap, 1000), nullptr);
-  EXPECT_EQ(hakmem_heap_malloc(heap, 1000), nullptr);
+  EXPECT_NE(hakmem_heap_malloc(heap, 1024), nullptr);
+  EXPECT_EQ(hakmem_heap_malloc(heap, 1024), nullptr);
   hakmem_heap_set_limit(heap, 0);
-  for (int i = 0; i < 1000; i++) EXPECT_NE(hakmem_heap_malloc(heap, 1000), nullptr);
+  for (int i = 0; i < 1000; i++) EXPECT_NE(hakmem_heap_malloc(heap, 1024), nullptr);
 }
 
 // --- the same byte each time ---
@@ -216,7 +240,7 @@ TEST(Limits, RefuseTheSameRequestWhateverIsCached) {
 
 // A thread that is alive has freed all; nobody allocates any more in it.
 TEST(Limits, CachedBytesOfSleepingThreadsDoNotCount) {
-  for (size_t size : {16, 100, 1000, 8000, 30000}) {
+  for (size_t size : {16, 112, 1024, 8192, 32768}) {
     SCOPED_TRACE(size);
     Heap heap(MIB);
     std::atomic<int> asleep{0};
@@ -278,20 +302,20 @@ TEST(Limits, AreReachedByManyThreadsToTheLastByte) {
 // --- nested ---
 
 TEST(Nested, TheSumHolds) {
-  size_t usable = usable_in_heaps(1000);
+  size_t usable = usable_in_heaps(1024);
   Heap top(100 * usable);
   hakmem_heap *left = new_heap(70 * usable, top), *right = new_heap(0, top), *below = new_heap(0, left);
   EXPECT_EQ(hakmem_heap_parent(top), nullptr);
   EXPECT_EQ(hakmem_heap_parent(below), left);
-  EXPECT_EQ(fill(below, 1000).size(), 70u);
+  EXPECT_EQ(fill(below, 1024).size(), 70u);
   EXPECT_EQ(stats_of(left).refused, 1u) << "its limit refused";
   EXPECT_EQ(stats_of(below).refused, 0u) << "it has none";
   EXPECT_EQ(top.stats().refused, 0u);
-  std::vector<void *> blocks = fill(right, 1000);
+  std::vector<void *> blocks = fill(right, 1024);
   EXPECT_EQ(blocks.size(), 30u);
   EXPECT_EQ(top.stats().refused, 1u);
   EXPECT_EQ(stats_of(right).refused, 0u);
-  EXPECT_EQ(hakmem_heap_malloc(top, 1000), nullptr);
+  EXPECT_EQ(hakmem_heap_malloc(top, 1024), nullptr);
   EXPECT_EQ(top.stats().refused, 2u);
   EXPECT_EQ(stats_of(below).live, 70 * usable);
   EXPECT_EQ(stats_of(left).live, 0u);
@@ -301,16 +325,16 @@ TEST(Nested, TheSumHolds) {
     hakmem_free(blocks.back());
     blocks.pop_back();
   }
-  EXPECT_EQ(fill(top, 1000).size(), 10u);
+  EXPECT_EQ(fill(top, 1024).size(), 10u);
   EXPECT_EQ(top.live(), 10 * usable);
   hakmem_heap_destroy(left);
   EXPECT_EQ(top.stats().total, 30 * usable);
-  EXPECT_EQ(fill(right, 1000).size(), 70u);
+  EXPECT_EQ(fill(right, 1024).size(), 70u);
 }
 
 // What threads have cached in other heaps below the limit is theirs no more when it is needed.
 TEST(Nested, CachedBytesDoNotCount) {
-  size_t usable = usable_in_heaps(500);
+  size_t usable = usable_in_heaps(512);
   Heap top(1000 * usable);
   std::vector<hakmem_heap *> heaps;
   for (int i = 0; i < 12; i++) heaps.push_back(new_heap(0, top));
@@ -318,7 +342,7 @@ TEST(Nested, CachedBytesDoNotCount) {
     for (int round = 0; round < 20; round++) {
       for (hakmem_heap *heap : heaps) {
         std::vector<void *> blocks;
-        for (int i = 0; i < 60; i++) blocks.push_back(hakmem_heap_malloc(heap, 500));
+        for (int i = 0; i < 60; i++) blocks.push_back(hakmem_heap_malloc(heap, 512));
         for (void *p : blocks) hakmem_free(p);
       }
     }
@@ -333,7 +357,7 @@ TEST(Nested, CachedBytesDoNotCount) {
   while (!done) std::this_thread::yield();
   uint64_t refused = top.stats().refused;
   EXPECT_EQ(top.stats().total, 0u);
-  EXPECT_EQ(fill(heaps[0], 500).size(), 1000u);
+  EXPECT_EQ(fill(heaps[0], 512).size(), 1000u);
   EXPECT_EQ(top.stats().refused, refused + 1);
   end = true;
   sleeper.join();
@@ -342,8 +366,8 @@ TEST(Nested, CachedBytesDoNotCount) {
 TEST(Nested, DeepOnes) {
   std::vector<hakmem_heap *> heaps = {new_heap(MIB)};
   for (int i = 0; i < 40; i++) heaps.push_back(new_heap(0, heaps.back()));
-  size_t count = fill(heaps.back(), 5000).size();
-  EXPECT_EQ(count, MIB / usable_in_heaps(5000));
+  size_t count = fill(heaps.back(), 5120).size();
+  EXPECT_EQ(count, MIB / usable_in_heaps(5120));
   for (hakmem_heap *heap : heaps) EXPECT_EQ(stats_of(heap).total, stats_of(heaps.back()).live);
   hakmem_heap_destroy(heaps[0]);
 }
@@ -428,7 +452,7 @@ TEST(Callback, MayFreeSoThatTheRequestIsServed) {
     }, &calls), 0);
     std::vector<void *> blocks;
     for (int i = 0; i < 60; i++) cache.push_back(hakmem_heap_malloc(heap, 100000));
-    for (size_t taken = 0; taken < 8 * MIB; taken += size) {
+    for (size_t taken = 0; taken < 8 * MIB; taken += hakmem_malloc_usable_size(blocks.back())) {
       blocks.push_back(hakmem_heap_malloc(heap, size));
       ASSERT_NE(blocks.back(), nullptr);
     }
@@ -458,15 +482,15 @@ TEST(Callback, MayUseTheHeap) {
 }
 
 TEST(Callback, OfAParentIsCalledForItsChildren) {
-  size_t usable = usable_in_heaps(1000);
+  size_t usable = usable_in_heaps(1024);
   Heap top(100 * usable);
   hakmem_heap *below = new_heap(0, top);
   Calls calls;
   ASSERT_EQ(hakmem_heap_set_callback(top, 60, count_call, &calls), 0);
   std::vector<void *> blocks;
-  for (int i = 0; i < 59; i++) blocks.push_back(hakmem_heap_malloc(below, 1000));
+  for (int i = 0; i < 59; i++) blocks.push_back(hakmem_heap_malloc(below, 1024));
   EXPECT_EQ(calls.count, 0);
-  blocks.push_back(hakmem_heap_malloc(below, 1000));
+  blocks.push_back(hakmem_heap_malloc(below, 1024));
   EXPECT_EQ(calls.count, 1);
   EXPECT_EQ(calls.heap, top);
 }
