@@ -152,7 +152,12 @@ class Worker {
     bool same = slot.age == b.age;
     if (!same && !slot.deletes) return;
     if (!holds(b)) fail("wrong contents");
-    if (hakmem_heap_of(b.p) != (same ? slot.heap : nullptr)) fail("the wrong heap");
+    hakmem_heap *of = hakmem_heap_of(b.p);
+    if (of != (same ? slot.heap : nullptr)) {
+      std::fprintf(stderr, "heap_stress: %p of %zu bytes is in heap %p, not %p of slot %d\n", static_cast<void *>(b.p), b.size, static_cast<void *>(of),
+                   static_cast<void *>(same ? slot.heap : nullptr), b.slot);
+      fail("the wrong heap");
+    }
     body();
   }
 
