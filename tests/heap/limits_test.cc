@@ -114,24 +114,34 @@ TEST(Limits, OfLargeBlocks) {
   EXPECT_NE(hakmem_heap_malloc(heap, 60 * MIB), nullptr);
 }
 
-// What a block has already does not count twice while it is resized.
-TEST(Limits, ReallocCountsTheDifference) {
-  for (size_t unit : {size_t{10}, size_t{1000}, size_t{30000}, MIB, 20 * MIB}) {
+// A block that is resized where it is counts once; one that moves counts twice while it is copied. Refused, it stays as it was.
+TEST(Limits, OfResizedBlocks) {
+  for (size_t unit : {size_t{10}, size_t{1000}, size_t{3000}, size_t{30000}, MIB, 20 * MIB}) {
     SCOPED_TRACE(unit);
     Heap heap;
     Block b = block_in(heap, 6 * unit, 3);
-    hakmem_heap_set_limit(heap, heap.live() + 3 * unit);
+    size_t before = heap.live();
+    hakmem_heap_set_limit(heap, before + 3 * unit);
     errno = 0;
     EXPECT_EQ(hakmem_realloc(b.p, 14 * unit), nullptr);
     EXPECT_EQ(errno, ENOMEM);
     EXPECT_TRUE(b.holds());
+    EXPECT_EQ(heap.live(), before);
     EXPECT_EQ(heap.stats().refused, 1u);
-    auto *p = static_cast<unsigned char *>(hakmem_realloc(b.p, 8 * unit));
-    ASSERT_NE(p, nullptr);
-    EXPECT_TRUE((Block{p, 6 * unit, 3}.holds()));
+    if (unit == 20 * MIB) { /* a mapping */
+      b.p = static_cast<unsigned char *>(hakmem_realloc(b.p, 8 * unit));
+      ASSERT_NE(b.p, nullptr);
+      EXPECT_EQ(heap.live(), 8 * unit);
+    } else {
+      hakmem_heap_set_limit(heap, before + 16 * unit + 64 * KIB);
+      b.p = static_cast<unsigned char *>(hakmem_realloc(b.p, 8 * unit));
+      ASSERT_NE(b.p, nullptr);
+    }
+    EXPECT_TRUE(b.holds());
+    EXPECT_EQ(heap.live(), b.usable());
     EXPECT_LE(heap.live(), heap.stats().limit);
     EXPECT_EQ(heap.stats().refused, 1u);
-    hakmem_free(p);
+    hakmem_free(b.p);
   }
 }
 
