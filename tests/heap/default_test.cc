@@ -144,14 +144,75 @@ TEST(Default, ResizesBlocksWhereTheyAre) {
       hakmem_heap_set_default(heap);
       main_block = realloc(main_block, to);
       of_other = realloc(of_other, to);
+      void *next = malloc(10), *second = malloc(10), *page = malloc(5000);
       hakmem_heap_set_default(nullptr);
+      for (void *p : {next, second, page}) {
+        EXPECT_EQ(hakmem_heap_of(p), heap) << "after " << from << " to " << to;
+        free(p);
+      }
       EXPECT_EQ(hakmem_heap_of(main_block), nullptr) << from << " to " << to;
       EXPECT_EQ(hakmem_heap_of(of_other), other) << from << " to " << to;
       free(main_block);
       free(of_other);
     }
   }
-  EXPECT_EQ(heap.stats().requests, 0u);
+  EXPECT_EQ(heap.stats().blocks, 0u);
+}
+
+// Whatever else the thread does meanwhile.
+TEST(Default, StaysWhateverTheThreadDoes) {
+  Heap heap;
+  const std::pair<const char *, std::function<void()>> acts[] = {
+      {"trim", [] { malloc_trim(0); }},
+      {"purge", [] { hakmem_purge(); }},
+      {"idle", [] { hakmem_thread_idle(); }},
+      {"forbid", [] { hakmem_forbid(false); }},
+      {"statistics", [] { process_stats(); }},
+      {"mallinfo", [] { (void)mallinfo2(); }},
+      {"usable size", [] { hakmem_good_size(100); }},
+      {"check", [] { hakmem_heap_check(); }},
+      {"thread", [] { std::thread([] { free(malloc(100)); }).join(); }},
+      {"another heap", [] { Heap other; (void)!hakmem_heap_malloc(other, 100); }},
+      {"profile", [] { hakmem_profile_start(0); }},
+      {"no profile", [] { hakmem_profile_stop(); }},
+      {"mapping", [] { free(realloc(malloc(40 * MIB), 50 * MIB)); }},
+      {"refusal", [] { (void)!malloc(SIZE_MAX / 4); }},
+      {"main block", [&] {
+         hakmem_heap_set_default(nullptr);
+         void *p = malloc(3 * MIB);
+         hakmem_heap_set_default(heap);
+         free(p);
+       }},
+      {"many", [] { for (int i = 0; i < 5000; i++) free(malloc(static_cast<size_t>(i))); }},
+  };
+  for (const auto &[name, act] : acts) {
+    void *blocks[4];
+    hakmem_heap_set_default(heap);
+    act();
+    for (size_t i = 0; i < 4; i++) blocks[i] = malloc(10 + 4000 * i);
+    hakmem_heap *now = hakmem_heap_get_default();
+    hakmem_heap_set_default(nullptr);
+    EXPECT_EQ(now, heap) << name;
+    for (void *p : blocks) {
+      EXPECT_EQ(hakmem_heap_of(p), heap) << name;
+      free(p);
+    }
+    void *outside = malloc(10);
+    EXPECT_EQ(hakmem_heap_of(outside), nullptr) << name;
+    free(outside);
+  }
+}
+
+// The thread's own count goes on.
+TEST(Default, CountsWhatTheThreadAsksFor) {
+  Heap heap;
+  uint64_t before = hakmem_thread_allocated();
+  hakmem_heap_set_default(heap);
+  for (int i = 0; i < 1000; i++) free(malloc(985));
+  hakmem_heap_set_default(nullptr);
+  uint64_t inside = hakmem_thread_allocated() - before;
+  EXPECT_GE(inside, 985000u);
+  EXPECT_LE(inside, 1100000u);
 }
 
 TEST(Default, RefusesByTheLimit) {

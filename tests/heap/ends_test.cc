@@ -321,8 +321,11 @@ class Forks : public testing::Test {
           }
           if (random() % 100 == 0) {
             hakmem_heap *brief = new_heap(0, random() % 2 == 0 ? heap : nullptr);
-            for (int i = 0; i < 50; i++) block_in(brief, random() % 3000);
-            random() % 2 == 0 ? hakmem_heap_destroy(brief) : hakmem_heap_delete(brief);
+            bool deletes = random() % 2 == 0;
+            std::vector<Block> of_brief;
+            for (int i = 0; i < 50; i++) of_brief.push_back(block_in(brief, random() % 3000));
+            deletes ? hakmem_heap_delete(brief) : hakmem_heap_destroy(brief);
+            for (const Block &b : of_brief) deletes ? hakmem_free(b.p) : (void)0;
           }
           if (random() % 100 == 0) stats_of(heap);
         }

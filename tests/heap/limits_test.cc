@@ -485,8 +485,8 @@ TEST(Callback, MayUseTheHeap) {
     EXPECT_LE(stats_of(h).live, MIB);
     hakmem_heap_set_limit(h, 2 * MIB);
   }, &calls), 0);
-  std::vector<void *> blocks = fill(heap, 1000);
-  EXPECT_EQ(blocks.size(), 2 * MIB / usable_in_heaps(1000));
+  std::vector<void *> blocks = fill(heap, 1024);
+  EXPECT_EQ(blocks.size(), 2 * MIB / usable_in_heaps(1024));
   EXPECT_LE(calls.count, 2) << "once at a half of each limit";
   EXPECT_GE(calls.count, 1);
 }
