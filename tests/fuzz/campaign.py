@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 STORED = Path(__file__).resolve().parent / "corpus"
-HARNESSES = ("calls", "starts", "misuse")
+HARNESSES = ("calls", "starts", "misuse", "heaps")
 # Settings that change which paths run; they are read at start, hence one process each.
 SETTINGS = (
     {},

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "api/slow_exit.h"
+#include "heap/heap.h"
 #include "large/huge.h"
 #include "pool/span_pool.h"
 #include "tcache/tcache.h"
@@ -99,8 +100,26 @@ static size_t check_bin(const hak_arena_bin *b, uint32_t arena, unsigned c, size
   return faults;
 }
 
+/* The span of heaps' pieces that stays empty for the next heap. */
+static size_t empty_spans_of_pieces(void) {
+  size_t spans = 0;
+  for (unsigned i = 0; i < hak_region_count(); i++) {
+    const hak_region *r = hak_region_at(i);
+    for (size_t at = 0; at < hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT; at++) {
+      const hak_span *s = hak_region_span_at(r, at);
+      if (hak_region_slab_code(r, at) != HAK_CODE_IN_HEAP || HAK_TAG_OWNER(hak_load_relaxed(&s->tag)) != HAK_OWNER_PIECES) continue;
+      spans += s->settled == UINT16_MAX;
+    }
+  }
+  return spans;
+}
+
 size_t accounting_check_nothing_live(void) {
-  size_t faults = accounting_check_depots(), kept_spans = 0;
+  size_t faults = accounting_check_depots(), kept_spans = empty_spans_of_pieces();
+  if (kept_spans > 1) {
+    fprintf(stderr, "accounting: %zu spans of pieces are empty\n", kept_spans);
+    faults++;
+  }
   for (uint32_t i = 0; i < hak_arena_count(); i++) {
     for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
       hak_arena_bin *b = &hak_arena_at(i)->bins[c];

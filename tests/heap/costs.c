@@ -1,0 +1,45 @@
+/* costs WORD N: what valgrind counts the instructions of, or prints how many system calls were made.
+ *
+ * brief N: N heaps, each with 100 blocks of 16 to 400 bytes, one after the other.
+ * destroy N [SIZE]: one heap of N MiB in blocks of SIZE bytes (64) that goes at once; hakmem_heap_destroy alone is looked at. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hakmem/heap.h"
+#include "hakmem/stats.h"
+
+static uint64_t system_calls(void) {
+  hakmem_stats s;
+  if (hakmem_stats_get(&s, sizeof s) != 0) exit(3);
+  return s.madvise + s.mmap + s.munmap + s.mprotect + s.mremap;
+}
+
+static void brief(void) {
+  hakmem_heap *heap = hakmem_heap_new(NULL);
+  for (size_t i = 0; i < 100; i++)
+    if (hakmem_heap_malloc(heap, 16 + i * 37 % 385) == NULL) exit(3);
+  hakmem_heap_destroy(heap);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 3) return 2;
+  size_t n = strtoul(argv[2], NULL, 10), size = argc > 3 ? strtoul(argv[3], NULL, 10) : 64;
+  uint64_t before, calls;
+  if (strcmp(argv[1], "brief") == 0) {
+    for (int i = 0; i < 10; i++) brief();
+    before = system_calls();
+    for (; n > 0; n--) brief();
+    calls = system_calls() - before;
+  } else {
+    hakmem_heap *heap = hakmem_heap_new(NULL);
+    for (size_t taken = 0; taken < n << 20; taken += size)
+      if (hakmem_heap_malloc(heap, size) == NULL) return 3;
+    before = system_calls();
+    hakmem_heap_destroy(heap);
+    calls = system_calls() - before;
+  }
+  printf("%llu\n", (unsigned long long)calls);
+  return 0;
+}

@@ -1,0 +1,282 @@
+// The default heap of a thread, with the library as programs get it: malloc and its kin, operator new, libc's own requests.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "heaps.h"
+
+namespace {
+
+// `allocate` is called with the heap as the default; what it returns is in the heap.
+void expect_in_heap(const char *what, const std::function<void *()> &allocate, const std::function<void(void *)> &release = free) {
+  SCOPED_TRACE(what);
+  Heap heap;
+  hakmem_heap *before = hakmem_heap_set_default(heap);
+  hakmem_heap *during = hakmem_heap_get_default();
+  void *p = allocate();
+  hakmem_heap_set_default(before);
+  EXPECT_EQ(before, nullptr);
+  EXPECT_EQ(during, heap);
+  ASSERT_NE(p, nullptr);
+  EXPECT_EQ(hakmem_heap_of(p), heap);
+  EXPECT_EQ(heap.live(), malloc_usable_size(p));
+  release(p);
+  EXPECT_EQ(heap.stats().blocks, 0u);
+  EXPECT_EQ(hakmem_heap_get_default(), nullptr);
+}
+
+TEST(Default, ServesEachFunction) {
+  expect_in_heap("malloc", [] { return malloc(100); });
+  expect_in_heap("malloc of a page", [] { return malloc(5000); });
+  expect_in_heap("malloc of many pages", [] { return malloc(100000); });
+  expect_in_heap("malloc of MiB", [] { return malloc(5 * MIB); });
+  expect_in_heap("malloc of a mapping", [] { return malloc(50 * MIB); });
+  expect_in_heap("malloc of nothing", [] { return malloc(0); });
+  expect_in_heap("calloc", [] { return calloc(10, 10); });
+  expect_in_heap("large calloc", [] { return calloc(1000, 1000); });
+  expect_in_heap("realloc(NULL)", [] { return realloc(nullptr, 100); });
+  expect_in_heap("reallocarray(NULL)", [] { return reallocarray(nullptr, 10, 10); });
+  expect_in_heap("aligned_alloc", [] { return aligned_alloc(256, 512); });
+  expect_in_heap("memalign", [] { return memalign(4096, 512); });
+  expect_in_heap("posix_memalign", [] {
+    void *p = nullptr;
+    return posix_memalign(&p, 128, 100) == 0 ? p : nullptr;
+  });
+  expect_in_heap("valloc", [] { return valloc(100); });
+  expect_in_heap("pvalloc", [] { return pvalloc(100); });
+  expect_in_heap("hakmem_malloc", [] { return hakmem_malloc(100); });
+  expect_in_heap("hakmem_calloc", [] { return hakmem_calloc(10, 10); });
+  expect_in_heap("hakmem_aligned_alloc", [] { return hakmem_aligned_alloc(64, 100); });
+  expect_in_heap("hakmem_alloc_at_least", [] {
+    size_t actual;
+    return hakmem_alloc_at_least(100, &actual);
+  });
+}
+
+TEST(Default, ServesOperatorNew) {
+  expect_in_heap("new", [] { return operator new(100); }, [](void *p) { operator delete(p); });
+  expect_in_heap("new of a page", [] { return operator new(5000); }, [](void *p) { operator delete(p, size_t{5000}); });
+  expect_in_heap("new[]", [] { return operator new[](100); }, [](void *p) { operator delete[](p); });
+  expect_in_heap("new(nothrow)", [] { return operator new(100, std::nothrow); }, [](void *p) { operator delete(p, std::nothrow); });
+  expect_in_heap("new(align)", [] { return operator new(100, std::align_val_t{64}); },
+                 [](void *p) { operator delete(p, std::align_val_t{64}); });
+}
+
+TEST(Default, ServesLibraries) {
+  expect_in_heap("strdup", [] { return strdup("a text that is copied"); });
+  expect_in_heap("asprintf", [] {
+    char *text = nullptr;
+    return asprintf(&text, "%d texts", 3) > 0 ? text : nullptr;
+  });
+  expect_in_heap("realpath", [] { return realpath("/", nullptr); });
+  Heap heap;
+  std::unique_ptr<std::string> text;
+  std::unique_ptr<std::vector<std::string>> words;
+  hakmem_heap_set_default(heap);
+  text = std::make_unique<std::string>(200, 'x');
+  words = std::make_unique<std::vector<std::string>>(100, *text);
+  hakmem_heap_set_default(nullptr);
+  EXPECT_EQ(hakmem_heap_of(text.get()), heap);
+  EXPECT_EQ(hakmem_heap_of(text->data()), heap);
+  for (const std::string &word : *words) ASSERT_EQ(hakmem_heap_of(word.data()), heap);
+  EXPECT_EQ(heap.stats().blocks, 2u + 1 + 1 + 100);
+  std::string outside(200, 'y');
+  EXPECT_EQ(hakmem_heap_of(outside.data()), nullptr);
+  text->append(1000, 'z');
+  EXPECT_EQ(hakmem_heap_of(text->data()), nullptr) << "a new block, allocated outside of the scope";
+  text.reset();
+  words.reset();
+  EXPECT_EQ(heap.stats().blocks, 0u);
+}
+
+// The thread is started outside: what libc keeps of a thread would be in the heap.
+TEST(Default, IsOneThreads) {
+  Heap heap, other;
+  hakmem_heap *seen = heap, *of = heap, *now = nullptr;
+  std::atomic<int> step{0};
+  std::thread second([&] {
+    while (step == 0) std::this_thread::yield();
+    seen = hakmem_heap_get_default();
+    void *p = malloc(100);
+    of = hakmem_heap_of(p);
+    free(p);
+    hakmem_heap_set_default(other);
+    step = 2;
+  });
+  hakmem_heap_set_default(heap);
+  step = 1;
+  while (step == 1) std::this_thread::yield();
+  now = hakmem_heap_get_default();
+  hakmem_heap_set_default(nullptr);
+  second.join();
+  EXPECT_EQ(seen, nullptr);
+  EXPECT_EQ(of, nullptr);
+  EXPECT_EQ(now, heap);
+}
+
+TEST(Default, ReturnsTheOneBefore) {
+  Heap a, b;
+  hakmem_heap *none = hakmem_heap_set_default(a), *first = hakmem_heap_set_default(b), *same = hakmem_heap_set_default(b);
+  void *p = malloc(50);
+  hakmem_heap *second = hakmem_heap_set_default(a);
+  void *q = malloc(50);
+  hakmem_heap *last = hakmem_heap_set_default(nullptr);
+  EXPECT_EQ(none, nullptr);
+  EXPECT_EQ(first, a);
+  EXPECT_EQ(same, b);
+  EXPECT_EQ(second, b);
+  EXPECT_EQ(last, a);
+  EXPECT_EQ(hakmem_heap_of(p), b);
+  EXPECT_EQ(hakmem_heap_of(q), a);
+  free(p);
+  free(q);
+}
+
+// Each block stays in the heap where it began.
+TEST(Default, ResizesBlocksWhereTheyAre) {
+  Heap heap, other;
+  for (size_t from : {20, 1000, 5000, 50000, 500000}) {
+    for (size_t to : {30, 3000, 30000, 300000, 3000000}) {
+      void *main_block = malloc(from), *of_other = hakmem_heap_malloc(other, from);
+      hakmem_heap_set_default(heap);
+      main_block = realloc(main_block, to);
+      of_other = realloc(of_other, to);
+      void *next = malloc(10), *second = malloc(10), *page = malloc(5000);
+      hakmem_heap_set_default(nullptr);
+      for (void *p : {next, second, page}) {
+        EXPECT_EQ(hakmem_heap_of(p), heap) << "after " << from << " to " << to;
+        free(p);
+      }
+      EXPECT_EQ(hakmem_heap_of(main_block), nullptr) << from << " to " << to;
+      EXPECT_EQ(hakmem_heap_of(of_other), other) << from << " to " << to;
+      free(main_block);
+      free(of_other);
+    }
+  }
+  EXPECT_EQ(heap.stats().blocks, 0u);
+}
+
+// Whatever else the thread does meanwhile.
+TEST(Default, StaysWhateverTheThreadDoes) {
+  Heap heap;
+  const std::pair<const char *, std::function<void()>> acts[] = {
+      {"trim", [] { malloc_trim(0); }},
+      {"purge", [] { hakmem_purge(); }},
+      {"idle", [] { hakmem_thread_idle(); }},
+      {"forbid", [] { hakmem_forbid(false); }},
+      {"statistics", [] { process_stats(); }},
+      {"mallinfo", [] { (void)mallinfo2(); }},
+      {"usable size", [] { hakmem_good_size(100); }},
+      {"check", [] { hakmem_heap_check(); }},
+      {"another heap", [] { Heap other; (void)!hakmem_heap_malloc(other, 100); }},
+      {"profile", [] { hakmem_profile_start(0); }},
+      {"no profile", [] { hakmem_profile_stop(); }},
+      {"mapping", [] { free(realloc(malloc(40 * MIB), 50 * MIB)); }},
+      {"refusal", [] { (void)!malloc(SIZE_MAX / 4); }},
+      {"main block", [&] {
+         hakmem_heap_set_default(nullptr);
+         void *p = malloc(3 * MIB);
+         hakmem_heap_set_default(heap);
+         free(p);
+       }},
+      {"many", [] { for (int i = 0; i < 5000; i++) free(malloc(static_cast<size_t>(i))); }},
+  };
+  for (const auto &[name, act] : acts) {
+    void *blocks[4];
+    hakmem_heap_set_default(heap);
+    act();
+    for (size_t i = 0; i < 4; i++) blocks[i] = malloc(10 + 4000 * i);
+    hakmem_heap *now = hakmem_heap_get_default();
+    hakmem_heap_set_default(nullptr);
+    EXPECT_EQ(now, heap) << name;
+    for (void *p : blocks) {
+      EXPECT_EQ(hakmem_heap_of(p), heap) << name;
+      free(p);
+    }
+    void *outside = malloc(10);
+    EXPECT_EQ(hakmem_heap_of(outside), nullptr) << name;
+    free(outside);
+  }
+}
+
+// The thread's own count goes on.
+TEST(Default, CountsWhatTheThreadAsksFor) {
+  Heap heap;
+  uint64_t before = hakmem_thread_allocated();
+  hakmem_heap_set_default(heap);
+  for (int i = 0; i < 1000; i++) free(malloc(985));
+  hakmem_heap_set_default(nullptr);
+  uint64_t inside = hakmem_thread_allocated() - before;
+  EXPECT_GE(inside, 985000u);
+  EXPECT_LE(inside, 1100000u);
+}
+
+TEST(Default, RefusesByTheLimit) {
+  Heap heap(10000);
+  hakmem_heap_set_default(heap);
+  errno = 0;
+  void *p = malloc(20000), *q = malloc(5000);
+  int error = errno;
+  bool thrown = false;
+  try {
+    operator delete(operator new(20000));
+  } catch (const std::bad_alloc &) {
+    thrown = true;
+  }
+  hakmem_heap_set_default(nullptr);
+  EXPECT_EQ(p, nullptr);
+  EXPECT_NE(q, nullptr);
+  EXPECT_EQ(error, ENOMEM);
+  EXPECT_TRUE(thrown);
+  free(q);
+}
+
+// Frees inside of the scope of blocks of others, and outside of it of the heap's.
+TEST(Default, FreesAnyBlock) {
+  Heap heap, other;
+  std::vector<void *> inside, outside, others;
+  inside.reserve(20000);
+  for (int i = 0; i < 20000; i++) {
+    outside.push_back(malloc(static_cast<size_t>(i) % 700));
+    others.push_back(hakmem_heap_malloc(other, static_cast<size_t>(i) % 700));
+  }
+  hakmem_heap_set_default(heap);
+  for (size_t i = 0; i < outside.size(); i++) {
+    inside.push_back(malloc(i % 700));
+    free(outside[i]);
+    free(others[i]);
+  }
+  hakmem_heap_set_default(nullptr);
+  EXPECT_EQ(heap.stats().blocks, inside.size());
+  EXPECT_EQ(other.stats().blocks, 0u);
+  for (void *p : inside) free(p);
+  EXPECT_EQ(heap.stats().blocks, 0u);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// A leak inside of it is gone with the heap.
+TEST(Default, DropsWhatALibraryLeaks) {
+  size_t held = 0;
+  for (int round = 0; round < 300; round++) {
+    hakmem_heap *heap = new_heap(), *before = hakmem_heap_set_default(heap);
+    for (int i = 0; i < 2000; i++) (void)!strdup("nobody frees this text, which is one of many");
+    hakmem_heap_set_default(before);
+    if (stats_of(heap).blocks != 2000) abort();
+    hakmem_heap_destroy(heap);
+    if (round == 50) held = process_stats().accessible;
+  }
+  EXPECT_LE(process_stats().accessible, held + MIB);
+}
+
+}  // namespace

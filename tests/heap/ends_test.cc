@@ -1,0 +1,572 @@
+// How heaps and threads end: destroy, delete, children, thread ends, forks, misuse.
+#include "heaps.h"
+
+#include <gmock/gmock.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "hak.h"
+#include "proc_status.h"
+#include "run_program.h"
+
+namespace {
+
+// Blocks of all kinds, some 2 MiB. Returns those that are live at the end.
+std::vector<Block> mixed(hakmem_heap *heap, unsigned seed = 1, size_t bytes = 2 * MIB) {
+  std::mt19937 random(seed);
+  std::vector<Block> blocks;
+  for (size_t taken = 0; taken < bytes;) {
+    size_t size = random() % 200 == 0 ? random() % 300000 : random() % 20 == 0 ? random() % 20000 : random() % 600;
+    Block b = block_in(heap, size, static_cast<unsigned char>(random()));
+    if (b.p == nullptr) abort();
+    taken += size;
+    blocks.push_back(b);
+    std::swap(blocks[random() % blocks.size()], blocks.back());
+    if (random() % 4 == 0) {
+      hakmem_free(blocks.back().p);
+      blocks.pop_back();
+    }
+  }
+  return blocks;
+}
+
+size_t heaps() { return hakmem_heap_list(nullptr, nullptr); }
+
+TEST(Destroy, OfNullDoesNothing) { hakmem_heap_destroy(nullptr); }
+
+TEST(Destroy, OfAnEmptyHeap) {
+  size_t before = heaps();
+  for (int i = 0; i < 1000; i++) hakmem_heap_destroy(new_heap());
+  EXPECT_EQ(heaps(), before);
+}
+
+TEST(Destroy, FreesTheHeapsBlocksAlone) {
+  Heap other;
+  std::vector<Block> others = mixed(other, 2), main;
+  for (size_t i = 0; i < 500; i++) main.push_back(filled(hakmem_malloc(i * 20), i * 20, static_cast<unsigned char>(i)));
+  hakmem_heap *heap = new_heap();
+  mixed(heap);
+  block_in(heap, 40 * MIB);
+  hakmem_heap_destroy(heap);
+  Heap next;
+  std::vector<Block> nexts = mixed(next, 3);
+  for (const std::vector<Block> *blocks : {&others, &main, &nexts}) {
+    for (const Block &b : *blocks) {
+      ASSERT_TRUE(b.holds()) << b.size;
+      hakmem_free(b.p);
+    }
+  }
+  EXPECT_EQ(other.live(), 0u);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// What is held does not grow, nor what is resident.
+TEST(Destroy, LeavesNothingBehind) {
+  size_t held = 0, resident = 0;
+  for (unsigned round = 0; round < 1000; round++) {
+    hakmem_heap *heap = new_heap(0, nullptr, round % 3 == 0 ? HAKMEM_HEAP_UNCACHED : 0);
+    mixed(heap, round % 10, round % 10 == 0 ? 4 * MIB : MIB);
+    if (round % 100 == 7) block_in(heap, 33 * MIB);
+    hakmem_heap_destroy(heap);
+    if (round == 200) held = process_stats().accessible, resident = proc_status_kib("VmRSS:") * KIB;
+  }
+  EXPECT_LE(process_stats().accessible, held + MIB);
+  if (!HAKMEM_TEST_SANITIZED) {
+    EXPECT_LE(proc_status_kib("VmRSS:") * KIB, resident + 4 * MIB);
+  }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// Nor does it when other threads have used the heap, and still sleep with caches for it.
+TEST(Destroy, LeavesNothingInOtherThreadsCaches) {
+  constexpr unsigned THREADS = 3;
+  std::atomic<hakmem_heap *> shared{nullptr};
+  std::atomic<unsigned> round{0}, done{0};
+  std::atomic<bool> end{false};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < THREADS; t++) {
+    threads.emplace_back([&, t] {
+      for (unsigned seen = 0; !end; seen++) {
+        while (round == seen && !end) std::this_thread::yield();
+        if (end) return;
+        std::vector<Block> blocks = mixed(shared, t, MIB / 2);
+        for (size_t i = 0; i < blocks.size() / 2; i++) hakmem_free(blocks[i].p);
+        done++;
+      }
+    });
+  }
+  size_t held = 0;
+  for (unsigned i = 0; i < 200; i++) {
+    done = 0;
+    shared = new_heap();
+    round++;
+    while (done < THREADS) std::this_thread::yield();
+    hakmem_heap_destroy(shared);
+    if (i == 50) held = process_stats().accessible;
+  }
+  EXPECT_LE(process_stats().accessible, held + 2 * MIB);
+  end = true;
+  for (std::thread &t : threads) t.join();
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// The main heap gets what the heap had, and grows by nothing for as much.
+class Reuse : public testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Reuse, testing::Values(100, 3000, 20000, 100000, 3 * MIB));
+
+TEST_P(Reuse, OfADestroyedHeapsMemoryAtOnce) {
+  if (HAK_HARDENED && GetParam() > HAK_SMALL_MAX) GTEST_SKIP() << "hardened, the main heap has mappings for these";
+  hakmem_heap *heap = new_heap();
+  for (size_t taken = 0; taken < 64 * MIB; taken += GetParam()) ASSERT_NE(block_in(heap, GetParam()).p, nullptr);
+  hakmem_heap_destroy(heap);
+  size_t held = process_stats().accessible;
+  std::vector<void *> blocks;
+  for (size_t taken = 0; taken < 48 * MIB; taken += GetParam()) blocks.push_back(hakmem_malloc(GetParam()));
+  EXPECT_LE(process_stats().accessible, held + MIB);
+  for (void *p : blocks) hakmem_free(p);
+}
+
+TEST(Destroy, FreesTheHeapsBelow) {
+  size_t before = heaps();
+  Heap above;
+  hakmem_heap *heap = new_heap(0, above), *child = new_heap(0, heap), *grandchild = new_heap(0, child), *sibling = new_heap(0, above);
+  for (hakmem_heap *h : {static_cast<hakmem_heap *>(above), heap, child, grandchild, sibling}) mixed(h);
+  EXPECT_EQ(heaps(), before + 5);
+  size_t total = above.stats().total;
+  EXPECT_EQ(total, above.live() + stats_of(heap).total + stats_of(sibling).total);
+  hakmem_heap_destroy(heap);
+  EXPECT_EQ(heaps(), before + 2);
+  EXPECT_EQ(above.stats().total, above.live() + stats_of(sibling).live);
+  hakmem_heap_destroy(above.let_go());
+  EXPECT_EQ(heaps(), before);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+TEST(Delete, LeavesTheBlocksInTheMainHeap) {
+  for (unsigned flags : {0u, HAKMEM_HEAP_UNCACHED}) {
+    size_t before = heaps();
+    Heap above(size_t{0}, nullptr, flags);
+    hakmem_heap *heap = new_heap(0, above, flags), *child = new_heap(0, heap, flags);
+    std::vector<Block> blocks = mixed(heap), more = mixed(child, 2);
+    blocks.push_back(block_in(heap, 33 * MIB, 9));
+    for (size_t alignment = 64; alignment <= MIB; alignment *= 4)
+      blocks.push_back(filled(hakmem_heap_aligned_alloc(heap, alignment, 500), 500, 8));
+    blocks.insert(blocks.end(), more.begin(), more.end());
+    std::vector<size_t> usable;
+    for (const Block &b : blocks) usable.push_back(b.usable());
+    hakmem_heap_delete(heap);
+    EXPECT_EQ(heaps(), before + 1);
+    EXPECT_EQ(above.stats().total, 0u) << "they count no more";
+    EXPECT_EQ(hakmem_heap_check(), 0u);
+    Heap next;
+    std::vector<Block> nexts = mixed(next, 4);
+    for (size_t i = 0; i < blocks.size(); i++) {
+      Block &b = blocks[i];
+      ASSERT_TRUE(b.holds()) << b.size;
+      ASSERT_EQ(b.usable(), usable[i]);
+      ASSERT_EQ(hakmem_heap_of(b.p), nullptr);
+      ASSERT_TRUE(hakmem_is_ours(b.p));
+      if (i % 3 == 0) {
+        size_t size = b.size * 2 + 1;
+        auto *p = static_cast<unsigned char *>(hakmem_realloc(b.p, size));
+        ASSERT_NE(p, nullptr);
+        ASSERT_TRUE((Block{p, b.size, b.value}.holds()));
+        ASSERT_EQ(hakmem_heap_of(p), nullptr);
+        b.p = p;
+      }
+    }
+    std::thread([&] {
+      for (size_t i = 0; i < blocks.size(); i += 2) hakmem_free(blocks[i].p);
+    }).join();
+    for (size_t i = 1; i < blocks.size(); i += 2) hakmem_free(blocks[i].p);
+    for (const Block &b : nexts) ASSERT_TRUE(b.holds());
+    EXPECT_EQ(hakmem_heap_check(), 0u);
+  }
+}
+
+// Its memory comes back when the blocks do.
+TEST(Delete, LeavesNothingBehind) {
+  size_t held = 0;
+  for (unsigned round = 0; round < 500; round++) {
+    hakmem_heap *heap = new_heap();
+    std::vector<Block> blocks = mixed(heap, round % 10, MIB);
+    hakmem_heap_delete(heap);
+    for (const Block &b : blocks) hakmem_free(b.p);
+    if (round == 100) held = process_stats().accessible;
+  }
+  EXPECT_LE(process_stats().accessible, held + MIB);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// --- threads ---
+
+// Caches that a thread had for heaps go with it: no byte of them counts, and the next threads find the memory.
+TEST(Threads, ThatEndLeaveNothing) {
+  Heap heap(8 * MIB);
+  std::vector<hakmem_heap *> more;
+  for (int i = 0; i < 10; i++) more.push_back(new_heap(0, heap));
+  size_t held = 0;
+  for (unsigned i = 0; i < 300; i++) {
+    std::thread([&] {
+      for (hakmem_heap *h : more) {
+        for (int round = 0; round < 3; round++) {
+          std::vector<Block> blocks = mixed(h, i % 10, 100 * KIB);
+          for (const Block &b : blocks) hakmem_free(b.p);
+        }
+      }
+    }).join();
+    if (i == 50) held = process_stats().accessible;
+  }
+  EXPECT_EQ(heap.stats().total, 0u);
+  for (hakmem_heap *h : more) EXPECT_EQ(stats_of(h).blocks, 0u);
+  EXPECT_LE(process_stats().accessible, held + MIB);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// Destructors of thread-specific data use heaps, before the allocator's own and after it.
+TEST(Threads, UseHeapsInTheirDestructors) {
+  static Heap *heap;
+  static pthread_key_t key;
+  Heap own;
+  heap = &own;
+  pthread_key_create(&key, [](void *round) {
+    hakmem_heap *before = hakmem_heap_set_default(*heap);
+    void *p = hakmem_malloc(100), *q = hakmem_heap_malloc(*heap, 5000);
+    if (hakmem_heap_get_default() == *heap ? hakmem_heap_of(p) != *heap : errno != ENOMEM) abort();
+    if (hakmem_heap_of(q) != *heap) abort();
+    hakmem_free(p);
+    hakmem_free(q);
+    hakmem_heap_set_default(before);
+    if (reinterpret_cast<uintptr_t>(round) < 4) pthread_setspecific(key, static_cast<char *>(round) + 1);
+  });
+  for (int i = 0; i < 50; i++) {
+    std::thread([] {
+      pthread_setspecific(key, reinterpret_cast<void *>(uintptr_t{1}));
+      for (int n = 0; n < 500; n++) hakmem_free(hakmem_heap_malloc(*heap, 64));
+    }).join();
+  }
+  EXPECT_EQ(own.stats().blocks, 0u);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// A heap is destroyed while a thread that has it as its default, and a cache for it, sleeps.
+TEST(Threads, WhoseDefaultIsDestroyedAllocateInTheMainHeap) {
+  for (bool deleted : {false, true}) {
+    for (bool of_parent : {false, true}) {
+      hakmem_heap *parent = new_heap(), *heap = of_parent ? new_heap(0, parent) : parent;
+      std::atomic<int> step{0};
+      void *kept = nullptr;
+      std::thread sleeper([&] {
+        hakmem_heap_set_default(heap);
+        for (int i = 0; i < 2000; i++) hakmem_free(hakmem_malloc(static_cast<size_t>(i)));
+        kept = hakmem_malloc(100);
+        step = 1;
+        while (step == 1) std::this_thread::yield();
+        for (int i = 0; i < 2000; i++) {
+          Block b = filled(hakmem_malloc(static_cast<size_t>(i)), static_cast<size_t>(i), 3);
+          if (hakmem_heap_of(b.p) != nullptr) abort();
+          hakmem_free(b.p);
+        }
+        if (hakmem_heap_get_default() != nullptr) abort();
+        Heap next;
+        if (hakmem_heap_set_default(next) != nullptr) abort();
+        void *p = hakmem_malloc(100);
+        if (hakmem_heap_of(p) != next) abort();
+        hakmem_free(p);
+        hakmem_heap_set_default(nullptr);
+      });
+      while (step == 0) std::this_thread::yield();
+      EXPECT_EQ(hakmem_heap_of(kept), heap);
+      deleted ? hakmem_heap_delete(parent) : hakmem_heap_destroy(parent);
+      Heap other; /* may have the place of the one before */
+      std::vector<Block> blocks = mixed(other);
+      step = 2;
+      sleeper.join();
+      for (const Block &b : blocks) ASSERT_TRUE(b.holds());
+      if (deleted) hakmem_free(kept);
+    }
+  }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// --- forks ---
+
+class Forks : public testing::Test {
+ protected:
+  static constexpr unsigned THREADS = 3, HEAPS = 6;
+  void SetUp() override {
+    for (hakmem_heap *&heap : heaps_) heap = new_heap(64 * MIB);
+    for (unsigned t = 0; t < THREADS; t++) {
+      threads_.emplace_back([this, t] {
+        std::mt19937 random(t);
+        std::vector<void *> blocks;
+        while (!end_) {
+          hakmem_heap *heap = heaps_[random() % HEAPS];
+          if (random() % 50 == 0) hakmem_heap_set_default(random() % 2 == 0 ? heap : nullptr);
+          size_t size = random() % 200 == 0 ? random() % 300000 : random() % 1000;
+          blocks.push_back(random() % 4 == 0 ? hakmem_malloc(size) : hakmem_heap_malloc(heap, size));
+          std::swap(blocks[random() % blocks.size()], blocks.back());
+          while (blocks.size() > 100 || (!blocks.empty() && random() % 2 == 0)) {
+            hakmem_free(blocks.back());
+            blocks.pop_back();
+          }
+          if (random() % 100 == 0) {
+            hakmem_heap *brief = new_heap(0, random() % 2 == 0 ? heap : nullptr);
+            bool deletes = random() % 2 == 0;
+            std::vector<Block> of_brief;
+            for (int i = 0; i < 50; i++) of_brief.push_back(block_in(brief, random() % 3000));
+            deletes ? hakmem_heap_delete(brief) : hakmem_heap_destroy(brief);
+            for (const Block &b : of_brief) deletes ? hakmem_free(b.p) : (void)0;
+          }
+          if (random() % 100 == 0) stats_of(heap);
+        }
+        for (void *p : blocks) hakmem_free(p);
+      });
+    }
+  }
+  void TearDown() override {
+    end_ = true;
+    for (std::thread &t : threads_) t.join();
+    for (hakmem_heap *heap : heaps_) hakmem_heap_destroy(heap);
+    EXPECT_EQ(hakmem_heap_check(), 0u);
+  }
+  // What is wrong in the child, 0: nothing.
+  int live_as_child(const std::vector<Block> &inherited) {
+    alarm(60);
+    if (hakmem_heap_check() != 0) return 10;
+    for (const Block &b : inherited) {
+      if (!b.holds()) return 11;
+      hakmem_free(b.p);
+    }
+    for (hakmem_heap *heap : heaps_) {
+      std::vector<Block> blocks = mixed(heap, 3, MIB / 2);
+      std::thread([&] {
+        std::vector<Block> more = mixed(heap, 4, MIB / 4);
+        for (const Block &b : blocks) hakmem_free(b.p);
+        blocks = more;
+      }).join();
+      for (const Block &b : blocks) {
+        if (!b.holds()) return 12;
+        hakmem_free(b.p);
+      }
+      /* What threads that are not here had cached is lost, as in the main heap. */
+      size_t visited = hakmem_heap_visit(heap, [](void *, size_t, void *) { return true; }, nullptr);
+      if (visited < stats_of(heap).blocks) return 13;
+    }
+    size_t before = hakmem_heap_list(nullptr, nullptr);
+    Heap own(MIB);
+    mixed(own, 5, MIB / 2);
+    for (unsigned i = 0; i < HEAPS; i++) i % 2 == 0 ? hakmem_heap_destroy(heaps_[i]) : hakmem_heap_delete(heaps_[i]);
+    if (hakmem_heap_list(nullptr, nullptr) > before + 1 - HEAPS) return 14;
+    return hakmem_heap_check() != 0 ? 15 : 0;
+  }
+  hakmem_heap *heaps_[HEAPS];
+  std::atomic<bool> end_{false};
+  std::vector<std::thread> threads_;
+};
+
+TEST_F(Forks, WhileThreadsWorkInHeaps) {
+  for (int i = 0; i < 60; i++) {
+    std::vector<Block> blocks = mixed(heaps_[i % HEAPS], static_cast<unsigned>(i), 200 * KIB);
+    pid_t child = fork();
+    if (child == 0) _exit(live_as_child(blocks));
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status) << " at fork " << i;
+    ASSERT_EQ(WEXITSTATUS(status), 0) << "fork " << i;
+    for (const Block &b : blocks) {
+      ASSERT_TRUE(b.holds());
+      hakmem_free(b.p);
+    }
+  }
+}
+
+TEST(Fork, TheDefaultStays) {
+  Heap heap;
+  hakmem_heap_set_default(heap);
+  void *p = hakmem_malloc(100);
+  pid_t child = fork();
+  if (child == 0) {
+    void *q = hakmem_malloc(100);
+    bool right = hakmem_heap_get_default() == heap && hakmem_heap_of(q) == heap && hakmem_heap_of(p) == heap;
+    hakmem_free(p);
+    hakmem_free(q);
+    _exit(right && heap.stats().blocks == 0 ? 0 : 1);
+  }
+  hakmem_heap_set_default(nullptr);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  hakmem_free(p);
+}
+
+// --- misuse: one line that names the address, and SIGABRT ---
+
+#if HAKMEM_CHECKS_TESTED
+
+void expect_report(const ProgramResult &result, const std::string &found) {
+  EXPECT_EQ(result.signal, SIGABRT) << "exit code " << result.exit_code << "\n" << result.err;
+  size_t at = result.err.find("victim ");
+  ASSERT_NE(at, std::string::npos) << result.err;
+  std::string victim = result.err.substr(at + 7, result.err.find('\n', at) - at - 7);
+  EXPECT_THAT(result.err, testing::ContainsRegex("hakmem: [^\n]*" + found + "[^\n]*" + victim));
+}
+
+size_t block_size;
+
+void print_victim(const void *p) { fprintf(stderr, "victim %p\n", p); }
+
+class Misuse : public testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override { block_size = GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Sizes, Misuse, testing::Values(24, 1000, 5000, 20000, 100000, 3 * MIB));
+
+TEST_P(Misuse, FreedTwiceInARow) {
+  expect_report(run_forked([] {
+    hakmem_heap *heap = new_heap();
+    void *p = hakmem_heap_malloc(heap, block_size);
+    print_victim(p);
+    hakmem_free(p);
+    hakmem_free(p);
+    return 0;
+  }), "free");
+}
+
+TEST_P(Misuse, FreedTwiceAroundAnother) {
+  expect_report(run_forked([] {
+    hakmem_heap *heap = new_heap();
+    void *p = hakmem_heap_malloc(heap, block_size), *q = hakmem_heap_malloc(heap, block_size);
+    void *holds = hakmem_heap_malloc(heap, block_size);
+    print_victim(p);
+    hakmem_free(p);
+    hakmem_free(q);
+    hakmem_free(p);
+    hakmem_malloc_trim(0);
+    memset(holds, 1, 1);
+    return 0;
+  }), "free");
+}
+
+// The same once the thread has a cache for the heap.
+TEST_P(Misuse, FreedTwiceAroundAnotherInAHotHeap) {
+  expect_report(run_forked([] {
+    hakmem_heap *heap = new_heap();
+    for (int i = 0; i < 5000; i++) hakmem_free(hakmem_heap_malloc(heap, block_size));
+    void *p = hakmem_heap_malloc(heap, block_size), *q = hakmem_heap_malloc(heap, block_size);
+    void *holds = hakmem_heap_malloc(heap, block_size);
+    print_victim(p);
+    hakmem_free(p);
+    hakmem_free(q);
+    hakmem_free(p);
+    hakmem_malloc_trim(0);
+    memset(holds, 1, 1);
+    return 0;
+  }), "free");
+}
+
+TEST_P(Misuse, FreedTwiceByTwoThreads) {
+  expect_report(run_forked([] {
+    hakmem_heap *heap = new_heap();
+    void *p = hakmem_heap_malloc(heap, block_size), *holds = hakmem_heap_malloc(heap, block_size);
+    print_victim(p);
+    hakmem_free(p);
+    std::thread([p] {
+      hakmem_free(p);
+      hakmem_malloc_trim(0);
+    }).join();
+    hakmem_malloc_trim(0);
+    memset(holds, 1, 1);
+    return 0;
+  }), "free");
+}
+
+TEST_P(Misuse, FreedInside) {
+  expect_report(run_forked([] {
+    hakmem_heap *heap = new_heap();
+    auto *p = static_cast<char *>(hakmem_heap_malloc(heap, block_size)) + 16;
+    void *holds = hakmem_heap_malloc(heap, block_size);
+    print_victim(p);
+    hakmem_free(p);
+    hakmem_malloc_trim(0);
+    memset(holds, 1, 1);
+    return 0;
+  }), "free");
+}
+
+TEST(Misused, HeapDestroyedTwice) {
+  for (bool used : {false, true}) {
+    static bool in_use;
+    in_use = used;
+    expect_report(run_forked([] {
+      hakmem_heap *heap = new_heap();
+      if (in_use) mixed(heap);
+      print_victim(heap);
+      hakmem_heap_destroy(heap);
+      hakmem_heap_destroy(heap);
+      return 0;
+    }), "heap");
+  }
+}
+
+TEST(Misused, HeapDestroyedAfterItWasDeleted) {
+  expect_report(run_forked([] {
+    hakmem_heap *heap = new_heap();
+    print_victim(heap);
+    hakmem_heap_delete(heap);
+    hakmem_heap_destroy(heap);
+    return 0;
+  }), "heap");
+}
+
+TEST(Misused, HeapDeletedTwice) {
+  expect_report(run_forked([] {
+    hakmem_heap *heap = new_heap();
+    print_victim(heap);
+    hakmem_heap_delete(heap);
+    hakmem_heap_delete(heap);
+    return 0;
+  }), "heap");
+}
+
+TEST(Misused, ChildDestroyedAfterItsParent) {
+  expect_report(run_forked([] {
+    hakmem_heap *parent = new_heap(), *child = new_heap(0, parent);
+    print_victim(child);
+    hakmem_heap_destroy(parent);
+    hakmem_heap_destroy(child);
+    return 0;
+  }), "heap");
+}
+
+TEST(Misused, WhatIsNoHeapIsDestroyed) {
+  for (int what = 0; what < 4; what++) {
+    SCOPED_TRACE(what);
+    static int kind;
+    kind = what;
+    expect_report(run_forked([] {
+      static long fixed[256];
+      long local[256] = {};
+      hakmem_heap *heap = new_heap();
+      void *const pointers[] = {fixed, local, hakmem_malloc(4000), reinterpret_cast<char *>(heap) + 16};
+      print_victim(pointers[kind]);
+      hakmem_heap_destroy(static_cast<hakmem_heap *>(pointers[kind]));
+      return 0;
+    }), "heap");
+  }
+}
+
+#endif
+
+}  // namespace

@@ -1,0 +1,510 @@
+// Limits: exact, nested, the same at each run, blind to what is cached; and the callback at a share of one.
+#include "heaps.h"
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "hak.h"
+
+namespace {
+
+// Sizes here are those of classes where they are counted: in pieces a block has what was asked for, in slabs its class.
+
+// Takes blocks of a size until one is refused.
+std::vector<void *> fill(hakmem_heap *heap, size_t size) {
+  std::vector<void *> blocks;
+  for (;;) {
+    errno = 0;
+    void *p = hakmem_heap_malloc(heap, size);
+    if (p == nullptr) break;
+    blocks.push_back(p);
+  }
+  EXPECT_EQ(errno, ENOMEM);
+  return blocks;
+}
+
+size_t usable_in_heaps(size_t size) {
+  Heap heap;
+  return hakmem_malloc_usable_size(hakmem_heap_malloc(heap, size));
+}
+
+class Kinds : public testing::TestWithParam<unsigned> {};
+INSTANTIATE_TEST_SUITE_P(, Kinds, testing::Values(0u, HAKMEM_HEAP_UNCACHED));
+
+TEST_P(Kinds, RefuseWhatWouldPassTheLimitAndNothingElse) {
+  for (size_t size : {1, 16, 112, 1024, 4096, 10240, 32768, 40000, 70000, 300000}) {
+    SCOPED_TRACE(size);
+    size_t usable = usable_in_heaps(size), limit = 3 * MIB;
+    Heap heap(limit, nullptr, GetParam());
+    std::vector<void *> blocks = fill(heap, size);
+    EXPECT_EQ(blocks.size(), limit / usable);
+    EXPECT_EQ(heap.live(), blocks.size() * usable);
+    EXPECT_EQ(heap.stats().refused, 1u);
+    /* The rest, to its last byte. */
+    size_t rest = limit - heap.live(), small = usable_in_heaps(1);
+    EXPECT_EQ(fill(heap, 1).size(), rest / small);
+    EXPECT_LT(limit - heap.live(), small);
+    EXPECT_EQ(heap.stats().refused, 2u);
+    for (void *p : blocks) hakmem_free(p);
+    EXPECT_EQ(fill(heap, size).size(), (limit - rest / small * small) / usable);
+    EXPECT_EQ(hakmem_heap_check(), 0u);
+  }
+}
+
+// Sizes at random: each that is served has room for its usable bytes, and one that is refused has not.
+TEST_P(Kinds, RefuseByUsableBytes) {
+  for (unsigned seed = 0; seed < 50; seed++) {
+    Heap heap(MIB + seed * 1000, nullptr, GetParam());
+    std::mt19937 random(seed);
+    size_t live = 0, limit = heap.stats().limit, refused = 0;
+    while (refused < 50) {
+      size_t size = 1 + (random() % 10 == 0 ? random() % 30000 : random() % 1000);
+      void *p = hakmem_heap_malloc(heap, size);
+      if (p != nullptr) {
+        live += hakmem_malloc_usable_size(p);
+        ASSERT_LE(live, limit);
+      } else {
+        refused++;
+        ASSERT_GT(live + hak_class_size(hak_class_for(size)), limit);
+      }
+      ASSERT_EQ(heap.live(), live);
+    }
+    ASSERT_EQ(heap.stats().refused, refused);
+  }
+}
+
+TEST_P(Kinds, RefuseEachFunction) {
+  Heap heap(size_t{10000}, nullptr, GetParam());
+  void *p = hakmem_heap_malloc(heap, 6000);
+  ASSERT_NE(p, nullptr);
+  auto expect_refused = [&, refused = uint64_t{0}](void *q) mutable {
+    EXPECT_EQ(q, nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(heap.stats().refused, ++refused);
+    errno = 0;
+  };
+  errno = 0;
+  expect_refused(hakmem_heap_malloc(heap, 6000));
+  expect_refused(hakmem_heap_calloc(heap, 6, 1000));
+  expect_refused(hakmem_heap_aligned_alloc(heap, 1024, 6000));
+  expect_refused(hakmem_heap_realloc(heap, nullptr, 6000));
+  expect_refused(hakmem_heap_realloc(heap, p, 11000));
+  expect_refused(hakmem_realloc(p, 11000));
+  expect_refused(hakmem_heap_malloc(heap, 100000));
+  expect_refused(hakmem_heap_malloc(heap, 100 * MIB));
+  hakmem_heap *before = hakmem_heap_set_default(heap);
+  void *q = hakmem_malloc(6000);
+  hakmem_heap_set_default(before);
+  expect_refused(q);
+  EXPECT_EQ(heap.stats().blocks, 1u);
+  hakmem_free(p);
+  EXPECT_NE(hakmem_heap_malloc(heap, 6000), nullptr);
+}
+
+TEST(Limits, OfLargeBlocks) {
+  Heap heap(100 * MIB);
+  Block a = block_in(heap, 60 * MIB), b = block_in(heap, 30 * MIB);
+  ASSERT_NE(a.p, nullptr);
+  ASSERT_NE(b.p, nullptr);
+  EXPECT_EQ(hakmem_heap_malloc(heap, 12 * MIB), nullptr);
+  size_t rest = 100 * MIB - heap.live();
+  EXPECT_NE(hakmem_heap_malloc(heap, rest / 2), nullptr);
+  EXPECT_LE(heap.live(), 100 * MIB);
+  hakmem_free(a.p);
+  EXPECT_NE(hakmem_heap_malloc(heap, 60 * MIB), nullptr);
+}
+
+// A block that is resized where it is counts once; one that moves counts twice while it is copied. Refused, it stays as it was.
+TEST(Limits, OfResizedBlocks) {
+  for (size_t unit : {size_t{10}, size_t{1000}, size_t{3000}, size_t{30000}, MIB, 20 * MIB}) {
+    SCOPED_TRACE(unit);
+    Heap heap;
+    Block b = block_in(heap, 6 * unit, 3);
+    size_t before = heap.live();
+    hakmem_heap_set_limit(heap, before + 3 * unit);
+    errno = 0;
+    EXPECT_EQ(hakmem_realloc(b.p, 14 * unit), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_TRUE(b.holds());
+    EXPECT_EQ(heap.live(), before);
+    EXPECT_EQ(heap.stats().refused, 1u);
+    if (unit == 20 * MIB) { /* a mapping */
+      b.p = static_cast<unsigned char *>(hakmem_realloc(b.p, 8 * unit));
+      ASSERT_NE(b.p, nullptr);
+      EXPECT_EQ(heap.live(), 8 * unit);
+    } else {
+      hakmem_heap_set_limit(heap, before + 16 * unit + 64 * KIB);
+      b.p = static_cast<unsigned char *>(hakmem_realloc(b.p, 8 * unit));
+      ASSERT_NE(b.p, nullptr);
+    }
+    EXPECT_TRUE(b.holds());
+    EXPECT_EQ(heap.live(), b.usable());
+    EXPECT_LE(heap.live(), heap.stats().limit);
+    EXPECT_EQ(heap.stats().refused, 1u);
+    hakmem_free(b.p);
+  }
+}
+
+TEST(Limits, NeverRefuseWhatShrinks) {
+  for (size_t size : {size_t{1000}, size_t{30000}, size_t{200000}, 3 * MIB, 40 * MIB}) {
+    Heap heap;
+    void *p = hakmem_heap_malloc(heap, size);
+    hakmem_heap_set_limit(heap, 16);
+    for (size_t to = size; to > 100; to = to * 2 / 3) {
+      p = hakmem_realloc(p, to);
+      ASSERT_NE(p, nullptr) << size << " to " << to;
+    }
+    EXPECT_EQ(heap.stats().refused, 0u);
+  }
+}
+
+TEST(Limits, SetBelowWhatIsLiveRefuseUntilEnoughIsFreed) {
+  Heap heap;
+  size_t usable = usable_in_heaps(1024);
+  std::vector<void *> blocks;
+  for (int i = 0; i < 100; i++) blocks.push_back(hakmem_heap_malloc(heap, 1024));
+  EXPECT_EQ(heap.stats().limit, 0u);
+  hakmem_heap_set_limit(heap, 50 * usable);
+  EXPECT_EQ(heap.stats().limit, 50 * usable);
+  for (int live = 100; live >= 50; live--) {
+    EXPECT_EQ(hakmem_heap_malloc(heap, 1024), nullptr) << live << " are live";
+    EXPECT_EQ(hakmem_heap_malloc(heap, 1), nullptr) << live << " are live";
+    hakmem_free(blocks.back());
+    blocks.pop_back();
+  }
+  void *p = hakmem_heap_malloc(heap, 1024);
+  EXPECT_NE(p, nullptr);
+  EXPECT_EQ(hakmem_heap_malloc(heap, 1024), nullptr);
+  hakmem_heap_set_limit(heap, 51 * usable);
+  EXPECT_NE(hakmem_heap_malloc(heap, 1024), nullptr);
+  EXPECT_EQ(hakmem_heap_malloc(heap, 1024), nullptr);
+  hakmem_heap_set_limit(heap, 0);
+  for (int i = 0; i < 1000; i++) EXPECT_NE(hakmem_heap_malloc(heap, 1024), nullptr);
+}
+
+// --- the same byte each time ---
+
+struct Refusal {
+  size_t step, size, live;
+  bool operator==(const Refusal &other) const { return step == other.step && size == other.size && live == other.live; }
+};
+
+// A program that allocates, frees and resizes at random, until it is refused.
+Refusal run_until_refused(hakmem_heap *heap, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<void *> blocks;
+  for (size_t step = 0;; step++) {
+    size_t size = random() % 50 == 0 ? random() % 100000 : random() % 2000;
+    if (blocks.size() > 10 && random() % 5 < 2) {
+      std::swap(blocks[random() % blocks.size()], blocks.back());
+      hakmem_free(blocks.back());
+      blocks.pop_back();
+      continue;
+    }
+    bool resizes = !blocks.empty() && random() % 8 == 0;
+    void *p = resizes ? hakmem_realloc(blocks.back(), size + 1) : hakmem_heap_malloc(heap, size + 1);
+    if (p == nullptr) return {step, size, stats_of(heap).live};
+    if (resizes)
+      blocks.back() = p;
+    else
+      blocks.push_back(p);
+  }
+}
+
+TEST(Limits, RefuseTheSameRequestEachTime) {
+  for (unsigned flags : {0u, HAKMEM_HEAP_UNCACHED}) {
+    for (unsigned seed = 0; seed < 4; seed++) {
+      Refusal first = {};
+      for (int run = 0; run < 100; run++) {
+        Heap heap(2 * MIB, nullptr, flags);
+        Refusal refusal = run_until_refused(heap, seed);
+        if (run == 0) first = refusal;
+        ASSERT_EQ(refusal, first) << "run " << run << ": step " << refusal.step << ", not " << first.step << "; " << refusal.live << " bytes, not "
+                                  << first.live;
+      }
+    }
+  }
+}
+
+// Whatever this heap, other heaps and the threads have done before.
+TEST(Limits, RefuseTheSameRequestWhateverIsCached) {
+  Refusal first = {};
+  for (int run = 0; run < 30; run++) {
+    Heap heap(2 * MIB), other;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < run % 4; t++) {
+      threads.emplace_back([&] {
+        std::vector<void *> blocks;
+        for (int i = 0; i < 300 * (1 + run % 3); i++) blocks.push_back(hakmem_heap_malloc(i % 9 == 0 ? other : heap, static_cast<size_t>(run) * 7 + 16));
+        for (void *p : blocks) hakmem_free(p);
+      });
+    }
+    for (std::thread &t : threads) t.join();
+    std::vector<void *> blocks = run % 2 == 0 ? fill(heap, 100 + static_cast<size_t>(run)) : std::vector<void *>();
+    for (void *p : blocks) hakmem_free(p);
+    Refusal refusal = run_until_refused(heap, 5);
+    if (run == 0) first = refusal;
+    ASSERT_EQ(refusal, first) << "run " << run;
+  }
+}
+
+// A thread that is alive has freed all; nobody allocates any more in it.
+TEST(Limits, CachedBytesOfSleepingThreadsDoNotCount) {
+  for (size_t size : {16, 112, 1024, 8192, 32768}) {
+    SCOPED_TRACE(size);
+    Heap heap(MIB);
+    std::atomic<int> asleep{0};
+    std::atomic<bool> end{false};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; t++) {
+      threads.emplace_back([&] {
+        for (int round = 0; round < 50; round++) {
+          std::vector<void *> blocks;
+          for (size_t taken = 0; taken < 200 * KIB; taken += size) blocks.push_back(hakmem_heap_malloc(heap, size));
+          for (void *p : blocks) hakmem_free(p);
+        }
+        asleep++;
+        while (!end) std::this_thread::yield();
+      });
+    }
+    while (asleep < 3) std::this_thread::yield();
+    EXPECT_EQ(heap.live(), 0u);
+    EXPECT_EQ(fill(heap, size).size(), MIB / usable_in_heaps(size));
+    EXPECT_EQ(heap.stats().refused, 1u);
+    end = true;
+    for (std::thread &t : threads) t.join();
+  }
+}
+
+// Nor do they save anything: threads that all take what is left come to the limit's last byte.
+TEST(Limits, AreReachedByManyThreadsToTheLastByte) {
+  size_t usable = usable_in_heaps(64), limit = 20000 * usable;
+  for (int round = 0; round < 5; round++) {
+    Heap heap(limit);
+    std::atomic<size_t> taken{0};
+    std::atomic<bool> above{false};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++) {
+      threads.emplace_back([&, t] {
+        std::mt19937 random(static_cast<unsigned>(t));
+        std::vector<void *> blocks;
+        for (;;) {
+          void *p = hakmem_heap_malloc(heap, 64);
+          if (p == nullptr) break;
+          taken++;
+          blocks.push_back(p);
+          if (random() % 3 == 0) {
+            taken--;
+            hakmem_free(blocks.back());
+            blocks.pop_back();
+          }
+          if (taken > limit / usable) above = true;
+        }
+      });
+    }
+    for (std::thread &t : threads) t.join();
+    EXPECT_FALSE(above);
+    fill(heap, 64);
+    EXPECT_EQ(heap.live(), limit);
+  }
+}
+
+// --- nested ---
+
+TEST(Nested, TheSumHolds) {
+  size_t usable = usable_in_heaps(1024);
+  Heap top(100 * usable);
+  hakmem_heap *left = new_heap(70 * usable, top), *right = new_heap(0, top), *below = new_heap(0, left);
+  EXPECT_EQ(hakmem_heap_parent(top), nullptr);
+  EXPECT_EQ(hakmem_heap_parent(below), left);
+  EXPECT_EQ(fill(below, 1024).size(), 70u);
+  EXPECT_EQ(stats_of(left).refused, 1u) << "its limit refused";
+  EXPECT_EQ(stats_of(below).refused, 0u) << "it has none";
+  EXPECT_EQ(top.stats().refused, 0u);
+  std::vector<void *> blocks = fill(right, 1024);
+  EXPECT_EQ(blocks.size(), 30u);
+  EXPECT_EQ(top.stats().refused, 1u);
+  EXPECT_EQ(stats_of(right).refused, 0u);
+  EXPECT_EQ(hakmem_heap_malloc(top, 1024), nullptr);
+  EXPECT_EQ(top.stats().refused, 2u);
+  EXPECT_EQ(stats_of(below).live, 70 * usable);
+  EXPECT_EQ(stats_of(left).live, 0u);
+  EXPECT_EQ(stats_of(left).total, 70 * usable);
+  EXPECT_EQ(top.stats().total, 100 * usable);
+  for (int i = 0; i < 10; i++) {
+    hakmem_free(blocks.back());
+    blocks.pop_back();
+  }
+  EXPECT_EQ(fill(top, 1024).size(), 10u);
+  EXPECT_EQ(top.live(), 10 * usable);
+  hakmem_heap_destroy(left);
+  EXPECT_EQ(top.stats().total, 30 * usable);
+  EXPECT_EQ(fill(right, 1024).size(), 70u);
+}
+
+// What threads have cached in other heaps below the limit is theirs no more when it is needed.
+TEST(Nested, CachedBytesDoNotCount) {
+  size_t usable = usable_in_heaps(512);
+  Heap top(1000 * usable);
+  std::vector<hakmem_heap *> heaps;
+  for (int i = 0; i < 12; i++) heaps.push_back(new_heap(0, top));
+  auto work = [&] {
+    for (int round = 0; round < 20; round++) {
+      for (hakmem_heap *heap : heaps) {
+        std::vector<void *> blocks;
+        for (int i = 0; i < 60; i++) blocks.push_back(hakmem_heap_malloc(heap, 512));
+        for (void *p : blocks) hakmem_free(p);
+      }
+    }
+  };
+  std::atomic<bool> end{false}, done{false};
+  std::thread sleeper([&] {
+    work();
+    done = true;
+    while (!end) std::this_thread::yield();
+  });
+  work();
+  while (!done) std::this_thread::yield();
+  uint64_t refused = top.stats().refused;
+  EXPECT_EQ(top.stats().total, 0u);
+  EXPECT_EQ(fill(heaps[0], 512).size(), 1000u);
+  EXPECT_EQ(top.stats().refused, refused + 1);
+  end = true;
+  sleeper.join();
+}
+
+TEST(Nested, DeepOnes) {
+  std::vector<hakmem_heap *> heaps = {new_heap(MIB)};
+  for (int i = 0; i < 40; i++) heaps.push_back(new_heap(0, heaps.back()));
+  size_t count = fill(heaps.back(), 5120).size();
+  EXPECT_EQ(count, MIB / usable_in_heaps(5120));
+  for (hakmem_heap *heap : heaps) EXPECT_EQ(stats_of(heap).total, stats_of(heaps.back()).live);
+  hakmem_heap_destroy(heaps[0]);
+}
+
+// --- the callback ---
+
+struct Calls {
+  int count = 0;
+  hakmem_heap *heap = nullptr;
+  size_t live = 0;
+  std::vector<void *> *frees = nullptr;
+};
+
+void count_call(hakmem_heap *heap, size_t live, void *context) {
+  auto *calls = static_cast<Calls *>(context);
+  calls->count++;
+  calls->heap = heap;
+  calls->live = live;
+}
+
+TEST(Callback, IsRefusedAtAShareThatIsNone) {
+  Heap heap(MIB);
+  EXPECT_EQ(hakmem_heap_set_callback(heap, 0, count_call, nullptr), EINVAL);
+  EXPECT_EQ(hakmem_heap_set_callback(heap, 101, count_call, nullptr), EINVAL);
+  EXPECT_EQ(hakmem_heap_set_callback(heap, 1, count_call, nullptr), 0);
+  EXPECT_EQ(hakmem_heap_set_callback(heap, 100, count_call, nullptr), 0);
+  EXPECT_EQ(hakmem_heap_set_callback(heap, 50, nullptr, nullptr), 0);
+}
+
+TEST_P(Kinds, CallOnceAtTheShare) {
+  size_t usable = usable_in_heaps(100);
+  Heap heap(1600 * usable, nullptr, GetParam());
+  Calls calls;
+  ASSERT_EQ(hakmem_heap_set_callback(heap, 75, count_call, &calls), 0);
+  std::vector<void *> blocks;
+  auto take = [&](size_t count) {
+    for (; count > 0; count--) blocks.push_back(hakmem_heap_malloc(heap, 100));
+  };
+  auto give = [&](size_t count) {
+    for (; count > 0; count--) {
+      hakmem_free(blocks.back());
+      blocks.pop_back();
+    }
+  };
+  take(1199);
+  EXPECT_EQ(calls.count, 0);
+  take(1);
+  EXPECT_EQ(calls.count, 1) << "75 %";
+  EXPECT_EQ(calls.heap, heap);
+  EXPECT_GE(calls.live + usable, 1200 * usable);
+  EXPECT_LE(calls.live, 1200 * usable);
+  take(300);
+  EXPECT_EQ(calls.count, 1);
+  give(390);
+  take(200);
+  EXPECT_EQ(calls.count, 1) << "it had fallen to 1,110, less than a sixteenth of 1,600 below 1,200";
+  give(300);
+  EXPECT_EQ(heap.stats().blocks, 1010u);
+  take(189);
+  EXPECT_EQ(calls.count, 1);
+  take(1);
+  EXPECT_EQ(calls.count, 2) << "it had fallen to 1,010";
+  ASSERT_EQ(hakmem_heap_set_callback(heap, 75, nullptr, nullptr), 0);
+  give(1200);
+  take(1600);
+  EXPECT_EQ(calls.count, 2);
+}
+
+// At its limit a program drops what it can do without, and the request is served.
+TEST(Callback, MayFreeSoThatTheRequestIsServed) {
+  for (size_t size : {size_t{1000}, size_t{20000}, size_t{100000}, MIB}) {
+    SCOPED_TRACE(size);
+    Heap heap(10 * MIB);
+    std::vector<void *> cache;
+    Calls calls;
+    calls.frees = &cache;
+    ASSERT_EQ(hakmem_heap_set_callback(heap, 100, [](hakmem_heap *, size_t, void *context) {
+      auto *c = static_cast<Calls *>(context);
+      c->count++;
+      for (void *p : *c->frees) hakmem_free(p);
+      c->frees->clear();
+    }, &calls), 0);
+    std::vector<void *> blocks;
+    for (int i = 0; i < 60; i++) cache.push_back(hakmem_heap_malloc(heap, 100000));
+    for (size_t taken = 0; taken < 8 * MIB; taken += hakmem_malloc_usable_size(blocks.back())) {
+      blocks.push_back(hakmem_heap_malloc(heap, size));
+      ASSERT_NE(blocks.back(), nullptr);
+    }
+    EXPECT_EQ(calls.count, 1);
+    EXPECT_EQ(heap.stats().refused, 0u);
+  }
+}
+
+// It asks, allocates in this heap and in the main one, sets a limit: no lock is held.
+TEST(Callback, MayUseTheHeap) {
+  Heap heap(MIB);
+  Calls calls;
+  ASSERT_EQ(hakmem_heap_set_callback(heap, 50, [](hakmem_heap *h, size_t live, void *context) {
+    count_call(h, live, context);
+    hakmem_free(hakmem_malloc(50000));
+    for (int i = 0; i < 100; i++) hakmem_free(hakmem_heap_malloc(h, 2000));
+    hakmem_heap_visit(h, [](void *, size_t, void *) { return true; }, nullptr);
+    hakmem_heap_list([](hakmem_heap *, void *) { return true; }, nullptr);
+    std::thread([h] { hakmem_free(hakmem_heap_malloc(h, 3000)); }).join();
+    EXPECT_LE(stats_of(h).live, MIB);
+    hakmem_heap_set_limit(h, 2 * MIB);
+  }, &calls), 0);
+  std::vector<void *> blocks = fill(heap, 1024);
+  EXPECT_EQ(blocks.size(), 2 * MIB / usable_in_heaps(1024));
+  EXPECT_LE(calls.count, 2) << "once at a half of each limit";
+  EXPECT_GE(calls.count, 1);
+}
+
+TEST(Callback, OfAParentIsCalledForItsChildren) {
+  size_t usable = usable_in_heaps(1024);
+  Heap top(100 * usable);
+  hakmem_heap *below = new_heap(0, top);
+  Calls calls;
+  ASSERT_EQ(hakmem_heap_set_callback(top, 60, count_call, &calls), 0);
+  std::vector<void *> blocks;
+  for (int i = 0; i < 59; i++) blocks.push_back(hakmem_heap_malloc(below, 1024));
+  EXPECT_EQ(calls.count, 0);
+  blocks.push_back(hakmem_heap_malloc(below, 1024));
+  EXPECT_EQ(calls.count, 1);
+  EXPECT_EQ(calls.heap, top);
+}
+
+}  // namespace

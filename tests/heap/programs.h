@@ -1,0 +1,48 @@
+/* What the programs that use heaps under a library have in common. */
+#ifndef HAKMEM_TESTS_HEAP_PROGRAMS_H
+#define HAKMEM_TESTS_HEAP_PROGRAMS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "hakmem/heap.h"
+
+#define EXPECT(condition)                                                    \
+  do {                                                                       \
+    if (!(condition)) {                                                      \
+      fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                               \
+    }                                                                        \
+  } while (0)
+
+/* Where a program was refused for the first time. */
+typedef struct refusal {
+  unsigned long long served; /* requests before it */
+  size_t size, live;
+} refusal;
+
+static inline bool same_refusal(const refusal *a, const refusal *b) { return a->served == b->served && a->size == b->size && a->live == b->live; }
+
+static inline hakmem_heap *program_heap(const char *name, size_t limit, hakmem_heap *parent) {
+  hakmem_heap_options options = {sizeof(hakmem_heap_options), name, limit, parent, 0};
+  hakmem_heap *heap = hakmem_heap_new(&options);
+  EXPECT(heap != NULL);
+  return heap;
+}
+
+static inline hakmem_heap_stats program_stats(hakmem_heap *heap) {
+  hakmem_heap_stats stats;
+  hakmem_heap_get_stats(heap, &stats, sizeof stats);
+  return stats;
+}
+
+static inline void note_refusal(refusal *first, hakmem_heap *heap, size_t size) {
+  if (first->size != 0) return;
+  hakmem_heap_stats stats = program_stats(heap);
+  first->served = stats.requests;
+  first->size = size;
+  first->live = stats.live;
+}
+
+#endif
