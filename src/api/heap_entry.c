@@ -67,6 +67,17 @@ HAK_EXPORT void *hakmem_heap_realloc(hakmem_heap *heap, void *p, size_t size) {
   return p == NULL ? hakmem_heap_malloc(heap, size) : hak_realloc(p, size, HAK_CALLER());
 }
 
+/* A thread that was stopped in a slow path is not waited for any longer. */
+#define FLUSH_TRIES_MS 100
+
+/* What caches hold of it and those below goes back. */
+static void flush_all(hak_heap *h) {
+  hak_deferred d = {0};
+  hak_heap_flush(h, &d);
+  for (unsigned tries = 0; hak_heap_flush_others(h, &d) && tries < FLUSH_TRIES_MS; tries++) hak_os_sleep_ms(1);
+  hak_slow_exit(&d);
+}
+
 static hak_heap *lowest(hak_heap *h) {
   while (h->first_child != NULL) h = h->first_child;
   return h;
@@ -96,8 +107,7 @@ HAK_EXPORT void hakmem_heap_delete(hakmem_heap *heap) {
   expect_heap(heap);
   hak_deferred d = {0};
   int saved = errno;
-  hak_heap_flush(heap, &d);
-  hak_heap_flush_others(heap, &d);
+  flush_all(heap);
   for (bool last = false; !last;) {
     hak_heap_hold_ends();
     hak_heap *h = lowest(heap);
@@ -136,13 +146,6 @@ static void set_share_locked(hak_heap *h) {
   hak_store_relaxed(&h->share, share == SIZE_MAX || is_above ? SIZE_MAX : share - 1);
 }
 
-/* What caches hold counts no longer. */
-static void flush_all(hak_heap *h) {
-  hak_deferred d = {0};
-  hak_heap_flush(h, &d);
-  hak_heap_flush_others(h, &d);
-  hak_slow_exit(&d);
-}
 
 HAK_EXPORT void hakmem_heap_set_limit(hakmem_heap *heap, size_t limit) {
   flush_all(heap);

@@ -61,6 +61,7 @@ struct hakmem_heap {
   hak_lock lock; /* from here on; and of its pieces */
   hak_piece *pieces, *current;
   uint32_t piece_count;
+  uint16_t locked_bins; /* by hak_heap_take_locks */
   uint32_t span_count, span_capacity; /* entries of `spans` */
   hak_span **spans;  /* first ones of slabs and large blocks; some may be gone (spans.c) */
   size_t mapped;     /* relaxed: bytes in mappings of their own */

@@ -197,17 +197,31 @@ hak_heap *hak_heap_take_ended(void) {
 
 /* --- locks --- */
 
+static uint16_t made_bins(const hak_heap *h) {
+  unsigned made = 0;
+  for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) made |= (unsigned)(hak_load_acquire(&h->bins[i]) != NULL) << i;
+  return (uint16_t)made;
+}
+
+/* Bins are made under the heap's own lock, which comes last: those that others make meanwhile have to be waited for, too. */
 void hak_heap_take_locks(hak_heap *h) {
-  for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
-    for (unsigned j = 0; h->bins[i] != NULL && j < HAK_HEAP_BINS; j++) hak_lock_take(&h->bins[i][j].lock);
+  for (;;) {
+    uint16_t made = made_bins(h);
+    for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
+      for (unsigned j = 0; (made >> i & 1) != 0 && j < HAK_HEAP_BINS; j++) hak_lock_take(&h->bins[i][j].lock);
+    }
+    hak_lock_take(&h->lock);
+    h->locked_bins = made;
+    if (made_bins(h) == made) return;
+    hak_heap_drop_locks(h);
   }
-  hak_lock_take(&h->lock);
 }
 
 void hak_heap_drop_locks(hak_heap *h) {
+  uint16_t made = h->locked_bins;
   hak_lock_drop(&h->lock);
   for (unsigned i = 0; i < HAK_HEAP_BIN_BLOCKS; i++) {
-    for (unsigned j = 0; h->bins[i] != NULL && j < HAK_HEAP_BINS; j++) hak_lock_drop(&h->bins[i][j].lock);
+    for (unsigned j = 0; (made >> i & 1) != 0 && j < HAK_HEAP_BINS; j++) hak_lock_drop(&h->bins[i][j].lock);
   }
 }
 

@@ -207,11 +207,11 @@ static hak_due end(size_t size) {
 }
 
 HAK_COLD hak_due hak_count_end(size_t size) {
-  if (HAK_LIKELY(hak_tls.phase != HAK_THREAD_FORBIDDEN)) return end(size);
+  if (HAK_LIKELY(hak_tls.phase != HAK_THREAD_FORBIDDEN && !hak_tls.in_heap)) return end(size);
   hak_count_allow();
   hak_due due = end(size);
   hak_count_forbid();
-  due.forbidden = true;
+  due.forbidden = hak_tls.phase == HAK_THREAD_FORBIDDEN;
   return due;
 }
 
@@ -226,11 +226,12 @@ void hak_count_aside(int64_t *aside, bool begins) {
 }
 
 hak_due hak_count_end_aside(int64_t *aside, size_t size) {
+  if (HAK_UNLIKELY(hak_tls.phase == HAK_THREAD_FORBIDDEN)) return hak_count_end(size);
   int64_t below = hak_tls.countdown;
   *aside -= HAK_COUNTED_BYTES(size);
   if (HAK_LIKELY(*aside >= 0)) return (hak_due){0};
   set_countdown(*aside);
-  hak_due due = hak_count_end(size);
+  hak_due due = end(size);
   *aside = hak_tls.countdown;
   set_countdown(below);
   return due;
