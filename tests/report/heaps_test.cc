@@ -164,6 +164,8 @@ TEST_F(Heaps, MallinfoHasThem) {
   void *p = hakmem_heap_malloc(h, 1000), *q = hakmem_heap_malloc(h, 40 * MIB);
   struct mallinfo2 with = hakmem_mallinfo2();
   EXPECT_EQ(with.uordblks - before.uordblks, hakmem_malloc_usable_size(p) + hakmem_malloc_usable_size(q));
+  hakmem_stats s = stats();
+  EXPECT_EQ(with.fordblks, s.slab_depots + s.slab_free + s.slab_never_allocated + s.free_dirty + s.claimed + s.extents_cached + s.huge_kept + s.heaps_free);
   EXPECT_EQ(with.arena, with.uordblks + with.fordblks);
   EXPECT_EQ(with.hblkhd, before.hblkhd);
   hakmem_heap_destroy(h);
