@@ -38,9 +38,9 @@ LAYOUT = [(CLASS, 10)] * 4 + [
     (0x82, 16),
     (0xFE, 5),
     (0xFF, 1),
-    (0x83, 12),
-    (0x83, 3),
-    (0x83, 1),
+    (0x83, 16),
+    (0x83, 16),
+    (0x83, 10),
 ]
 TABLE_PAGES, HUGE_PAGES, KEPT_PAGES, METADATA_PAGES = 3, 700, 20, 7
 ASKED = 2 * SPAN + 100

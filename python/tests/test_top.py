@@ -607,22 +607,22 @@ def heaps_shown(output: str) -> list[list[str]]:
     return [line.split() for line in lines if line.split()[:1] and line.split()[0].isdigit()]
 
 
-def test_heaps_are_shown_by_live_bytes(fake, tmp_path):
+def test_heaps_are_shown_by_what_is_live_in_them_and_below(fake, tmp_path):
     path = tmp_path / "top.json"
     found = run("--once", "--heaps", "--interval", "0.1", "--json", str(path), str(fake.pid))
     assert found.exit_code == 0, found.output
     assert [(row[0], row[-1]) for row in heaps_shown(found.output)] == [
-        ("9", "0"), ("7", "0"), ("1", "0"),
+        ("1", "0"), ("9", "0"), ("7", "0"),
     ]  # fmt: skip
     assert "300.00 %" in found.output  # of its limit, the heaps below it included
-    assert "The 3 heaps with most live bytes of 300" in found.output
+    assert "The 3 largest heaps of 300" in found.output
     assert "\x1b" not in found.output
     assert r'a "b"\ \x1b[2J[red]\né' in found.output
     heaps = json.loads(path.read_text())["heaps"]
     assert [(each["id"], each["parent"], each["live"], each["pid"]) for each in heaps] == [
-        (9, 1, 90_000, fake.pid), (7, 1, 40_000, fake.pid), (1, 0, 20_000, fake.pid),
+        (1, 0, 20_000, fake.pid), (9, 1, 90_000, fake.pid), (7, 1, 40_000, fake.pid),
     ]  # fmt: skip
-    assert heaps[2]["refused"] == 5
+    assert heaps[0]["refused"] == 5
 
 
 def test_rates_of_heaps_are_of_the_time_between_the_pages(fake):

@@ -55,6 +55,17 @@ bool hak_heap_read_after(uint64_t id, hak_heap_row *row) {
   return h != NULL;
 }
 
+bool hak_heap_next(uint64_t *id, size_t *out) {
+  hak_lock_take(&hak_heaps_lock);
+  const hak_heap *h = hak_heap_after_locked(*id, false);
+  if (h != NULL) {
+    *id = h->id;
+    *out = hak_load_relaxed(&h->out);
+  }
+  hak_lock_drop(&hak_heaps_lock);
+  return h != NULL;
+}
+
 #define SUMMED_AT_ONCE 64 /* under one hold of the lock */
 
 /* Returns the id of the last one; 0: there are no more. */

@@ -223,8 +223,10 @@ typedef struct hak_heap_row {
 
 /* Of a heap that stays. */
 void hak_heap_read(hak_heap *heap, hakmem_heap_stats *stats);
-/* Of the first heap that is younger than `id`; 0: the oldest. False: there is none. */
+/* Of the first heap that is younger than `id`; 0: the oldest. False: there is none. Takes time for the heap's spans, and for the heaps below it. */
 bool hak_heap_read_after(uint64_t id, hak_heap_row *row);
+/* The same, at once: *id becomes its id, and *out what it and those below it have charged: live bytes, and those in caches. */
+bool hak_heap_next(uint64_t *id, size_t *out);
 
 /* Of all heaps, deleted ones too; `count` is without these, and `refused` of those that there are. */
 typedef struct hak_heap_sums {

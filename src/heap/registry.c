@@ -231,11 +231,11 @@ void hak_heap_each(void (*take)(hak_heap *heap, void *context), void *context) {
 }
 
 hak_heap *hak_heap_after_locked(uint64_t id, bool deleted) {
-  static hak_heap *hint; /* the one that was found last, most likely the one before */
+  static uint32_t hint; /* owner that was found last, most likely the one before, or asked for once more */
   hak_assert_held(&hak_heaps_lock);
-  hak_heap *h = id != 0 && hint != NULL && hak_heap_exists(hint) && hint->id <= id ? hint : oldest;
+  hak_heap *near = id == 0 ? NULL : hak_heap_of_owner(hint), *h = near != NULL && near->id <= id + 1 ? near : oldest;
   while (h != NULL && (h->id <= id || (hak_load_relaxed(&h->is_deleted) && !deleted))) h = h->next;
-  hint = h;
+  hint = h == NULL ? 0 : hak_heap_owner(h);
   return h;
 }
 

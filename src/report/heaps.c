@@ -4,57 +4,58 @@
 
 /* --- which ones --- */
 
-/* Live bytes of the `most` heaps that have most, as a binary heap with the least of them first. */
+/* What the `most` heaps have charged that have charged most, as a binary heap with the least first. */
 typedef struct largest {
-  uint64_t live[HAK_HEAPS_IN_PAGE];
+  size_t out[HAK_HEAPS_IN_PAGE];
   size_t count, most;
 } largest;
 
-static void sift_down(largest *l, uint64_t live) {
+static void sift_down(largest *l, size_t out) {
   size_t i = 0;
   for (size_t child; (child = 2 * i + 1) < l->count; i = child) {
-    if (child + 1 < l->count && l->live[child + 1] < l->live[child]) child++;
-    if (l->live[child] >= live) break;
-    l->live[i] = l->live[child];
+    if (child + 1 < l->count && l->out[child + 1] < l->out[child]) child++;
+    if (l->out[child] >= out) break;
+    l->out[i] = l->out[child];
   }
-  l->live[i] = live;
+  l->out[i] = out;
 }
 
-static void sift_up(largest *l, uint64_t live) {
+static void sift_up(largest *l, size_t out) {
   size_t i = l->count++;
-  for (; i > 0 && l->live[(i - 1) / 2] > live; i = (i - 1) / 2) l->live[i] = l->live[(i - 1) / 2];
-  l->live[i] = live;
+  for (; i > 0 && l->out[(i - 1) / 2] > out; i = (i - 1) / 2) l->out[i] = l->out[(i - 1) / 2];
+  l->out[i] = out;
 }
 
-static void note(largest *l, uint64_t live) {
+static void note(largest *l, size_t out) {
   HAK_ASSERT(l->count <= l->most && l->most <= HAK_HEAPS_IN_PAGE);
   if (l->count < l->most)
-    sift_up(l, live);
-  else if (live > l->live[0])
-    sift_down(l, live);
+    sift_up(l, out);
+  else if (out > l->out[0])
+    sift_down(l, out);
 }
 
-/* Live bytes from which on a heap is among the `most` largest. */
-static HAK_NOINLINE uint64_t least_of(size_t most) {
+/* What a heap has charged that is just among the `most` largest. */
+static HAK_NOINLINE size_t least_of(size_t most) {
   largest l = {.most = most};
-  hak_heap_row row = {.stats.id = 0};
+  uint64_t id = 0;
+  size_t out;
   if (hak_heap_count() <= most) return 0;
-  while (hak_heap_read_after(row.stats.id, &row)) note(&l, row.stats.live);
-  return l.count < most ? 0 : l.live[0];
+  while (hak_heap_next(&id, &out)) note(&l, out);
+  return l.count < most ? 0 : l.out[0];
 }
 
 /* Calls write for at most so many; returns how many are left out. What has grown meanwhile may take the place of another. */
 static size_t each_of_largest(hak_sink *s, size_t most, void (*write)(hak_sink *s, const hak_heap_row *row)) {
-  uint64_t least = least_of(most);
-  size_t written = 0, left_out = 0;
-  hak_heap_row row = {.stats.id = 0};
-  while (hak_heap_read_after(row.stats.id, &row)) {
-    if (row.stats.live < least || written == most) {
-      left_out++;
-      continue;
+  size_t least = least_of(most), written = 0, left_out = 0, out;
+  uint64_t id = 0;
+  hak_heap_row row;
+  while (hak_heap_next(&id, &out)) {
+    bool shown = out >= least && written < most;
+    if (shown && hak_heap_read_after(id - 1, &row) && row.stats.id == id) { /* it may be gone */
+      write(s, &row);
+      written++;
     }
-    write(s, &row);
-    written++;
+    left_out += !shown;
   }
   return left_out;
 }
@@ -98,8 +99,8 @@ static void plain_name(hak_sink *s, const char *name) {
 
 static void text_row(hak_sink *s, const hak_heap_row *row) {
   const hakmem_heap_stats *h = &row->stats;
-  const uint64_t values[] = {h->live, h->peak, h->blocks, h->held, h->limit, h->refused};
-  static const unsigned widths[] = {13, 13, 11, 13, 13, 9};
+  const uint64_t values[] = {h->live, h->total, h->peak, h->blocks, h->held, h->limit, h->refused};
+  static const unsigned widths[] = {13, 13, 13, 11, 13, 13, 9};
   hak_sink_column(s, h->id, 7);
   for (unsigned i = 0; i < sizeof values / sizeof values[0]; i++) hak_sink_column(s, values[i], widths[i]);
   hak_sink_text(s, "  ");
@@ -109,7 +110,7 @@ static void text_row(hak_sink *s, const hak_heap_row *row) {
 
 void hak_heaps_text(hak_sink *s) {
   if (hak_heap_count() == 0) return;
-  hak_sink_text(s, "   heap         live         peak     blocks         held        limit  refused  name\n");
+  hak_sink_text(s, "   heap         live        total         peak     blocks         held        limit  refused  name\n");
   size_t left_out = each_of_largest(s, HAK_HEAPS_IN_TEXT, text_row);
   if (left_out == 0) return;
   hak_sink_text(s, "and ");

@@ -8,9 +8,10 @@
 #define HAK_HEAPS_IN_PAGE 100
 #define HAK_HEAPS_IN_TEXT 20
 
-/* The members `heaps` and `heaps_left_out`: all heaps; `in_page`: those with most live bytes. Oldest first. */
+/* The members `heaps` and `heaps_left_out`: all heaps; `in_page`: the largest, with the heaps below them: one that has a
+ * limit for others is not hidden by them. Oldest first. */
 void hak_heaps_json(hak_sink *sink, bool in_page);
-/* A table of those with most live bytes; nothing where there is no heap. */
+/* A table of the largest in this sense; nothing where there is no heap. */
 void hak_heaps_text(hak_sink *sink);
 
 #endif

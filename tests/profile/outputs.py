@@ -259,6 +259,37 @@ class Labels(Case):
             self.quiet_end(s)
 
 
+class Heaps(Case):
+    def test_each_sample_has_the_name_of_its_heap(self) -> None:
+        for library in (LIBRARY, HARDENED):
+            s = self.subject(library=library, **EVERY)
+            for count, name in ((200, 'query-"8"'), (300, "tenant"), (400, "query-\"8\"")):
+                s.say(f"heap {name}")
+                s.say(f"alloc {count} 1000")
+            s.say("main")
+            s.say("alloc 500 1000")
+
+            def held() -> dict:
+                kept = {}
+                for row in s.dump(self.folder / "d")["stacks"]:
+                    kept[row.get("heap")] = kept.get(row.get("heap"), 0) + row["live"][1]
+                return kept
+
+            kept = held()
+            self.assertEqual((kept['query-"8"'], kept["tenant"]), (600, 300))
+            self.assertGreaterEqual(kept[None], 500)
+            self.assertEqual(s.say(f"write {self.folder}/w {8 + 3}"), 0)
+            p = reading.proto((self.folder / "w").read_bytes())
+            found = {}
+            for row in p["samples"]:
+                name = row["labels"].get("heap")
+                found[name] = found.get(name, 0) + row["values"][0]
+            self.assertEqual((found['query-"8"'], found["tenant"]), (600, 300))
+            s.say("destroy")  # of the latest
+            self.assertEqual((held()['query-"8"'], held()["tenant"]), (200, 300))
+            self.quiet_end(s)
+
+
 class Written(Case):
     """hakmem_profile_write."""
 

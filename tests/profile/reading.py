@@ -79,7 +79,7 @@ def as_json(text: str) -> dict:
     need(d["hakmem_heap_profile"] == 1 and text.endswith("}\n"), "not a profile")
     mappings(d["maps"])
     for stack in d["stacks"]:
-        need(set(stack) - {"label"} == {"pcs", "live", "total", "peak", "pinned", "age_ms", "freed"}, str(stack))
+        need(set(stack) - {"label", "heap"} == {"pcs", "live", "total", "peak", "pinned", "age_ms", "freed"}, str(stack))
         need(len(stack["freed"]) == len(d["lifetime_bounds_ms"]) + 1, "lifetimes")
     return d
 

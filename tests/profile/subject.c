@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "hakmem/heap.h"
+
 enum { KEPT = 1 << 25, STACK_BITS = 16 };
 
 static void **kept; /* not from the allocator */
@@ -56,6 +58,31 @@ static int name_label(uint64_t number, const char *text) {
   int (*function)(uint64_t, const char *);
   *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_label_name");
   return function(number, text);
+}
+
+static hakmem_heap *heap; /* the latest */
+
+static void set_default(hakmem_heap *to) {
+  hakmem_heap *(*function)(hakmem_heap *);
+  *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_heap_set_default");
+  function(to);
+}
+
+/* What is allocated from here on is in a new heap. */
+static void enter_heap(const char *name) {
+  hakmem_heap *(*function)(const hakmem_heap_options *);
+  *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_heap_new");
+  hakmem_heap_options options = {.size = sizeof options, .name = name};
+  heap = function(&options);
+  if (heap == NULL) abort();
+  set_default(heap);
+}
+
+static void destroy_heap(void) {
+  void (*function)(hakmem_heap *);
+  *(void **)&function = dlsym(RTLD_DEFAULT, "hakmem_heap_destroy");
+  set_default(NULL);
+  function(heap);
 }
 
 /* what * 8 + format */
@@ -194,6 +221,9 @@ static void *serve(void *unused) {
     else if (strcmp(word, "write") == 0) answer = write_profile(text, b);
     else if (strcmp(word, "label") == 0) label((uint64_t)a);
     else if (strcmp(word, "name") == 0) answer = name_label((uint64_t)b, text);
+    else if (strcmp(word, "heap") == 0) enter_heap(text);
+    else if (strcmp(word, "main") == 0) set_default(NULL);
+    else if (strcmp(word, "destroy") == 0) destroy_heap();
     else if (strcmp(word, "call") == 0) answer = call(text);
     else if (strcmp(word, "null") == 0) answer = dump(NULL, 0);
     else if (strcmp(word, "chdir") == 0) answer = chdir(text);

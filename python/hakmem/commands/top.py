@@ -50,7 +50,7 @@ METRICS = kind("metrics file", rb"# (HELP hakmem|TYPE hakmem|EOF)")
 
 @click.command(short_help="Live figures of processes; metrics for Prometheus.")
 @click.option("--once", is_flag=True, help="One table of two looks, --interval apart, and end.")
-@click.option("--heaps", is_flag=True, help="Show heaps (hakmem/heap.h) by live bytes.")
+@click.option("--heaps", is_flag=True, help="Show the largest heaps (hakmem/heap.h).")
 @number_option("--interval interval_s", "Between two looks.", 1.0, 0.1, metavar="SECONDS")
 @json_option()
 @output_option(

@@ -113,25 +113,26 @@ def class_table(rows: Sequence[ClassRow], front_metrics: bool, most: int = CLASS
 
 
 def heap_table(rows: Sequence[HeapRow], count: int, most: int = HEAPS_SHOWN) -> Table:
-    """The heaps with most live bytes of all that are on the pages; `count`: how many there are."""
-    shown = sorted(rows, key=lambda row: -row.live)[:most]
+    """The largest of all that are on the pages, with the heaps below them; `count`: how many there
+    are."""
+    shown = sorted(rows, key=lambda row: -row.total)[:most]
     table = plain_table("")
     if count > len(shown):
-        table.caption = f"The {len(shown)} heaps with most live bytes of {count:,}"
+        table.caption = f"The {len(shown)} largest heaps of {count:,}; total: with the heaps below"
     several = len({row.pid for row in rows}) > 1
     if several:
         table.add_column("PID", justify="right", no_wrap=True)
     table.add_column("heap", justify="right", no_wrap=True)
     table.add_column("name", no_wrap=True)
-    for title in ("live\nMB", "peak\nMB", "blocks", "held\nMB", "limit\nMB", "of\nlimit",
-                  "refused", "requests\n/s"):  # fmt: skip
+    for title in ("total\nMB", "live\nMB", "peak\nMB", "blocks", "held\nMB", "limit\nMB",
+                  "of\nlimit", "refused", "requests\n/s"):  # fmt: skip
         table.add_column(title, justify="right", no_wrap=True)
     for row in shown:
         table.add_row(
             *([str(row.pid)] if several else []),
             str(row.id),
             Text(row.name),
-            *map(megabytes, (row.live, row.peak)),
+            *map(megabytes, (row.total, row.live, row.peak)),
             f"{row.blocks:,}",
             megabytes(row.held),
             megabytes(row.limit or None),

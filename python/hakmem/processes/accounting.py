@@ -335,15 +335,11 @@ def divide_extents(figures: Mapping, resident: int) -> tuple[int, int | None]:
 
 
 def divide_heaps(figures: Mapping, resident: int) -> tuple[int, int]:
-    """What is resident of the spans of heaps, as all that they have is divided; huge blocks are
-    counted with the others. An older library has no heaps."""
-    heaps = figures["heaps_total"]
-    held = figures["spans"]["heaps"]
-    if not resident or heaps is None or not held:
-        return resident, 0
-    live = min(held, max(0, (heaps["live"] or 0) - (figures["huge"]["heaps"] or 0)))
-    live, free = divide(resident, [live, held - live])
-    return live, free
+    """What is resident of the spans of heaps: their blocks, and the rest, which is missing first.
+    Huge blocks are counted with the others. An older library has no heaps."""
+    heaps, huge = figures["heaps_total"] or {}, figures["huge"]["heaps"] or 0
+    live = min(resident, max(0, (heaps.get("live") or 0) - huge))
+    return live, resident - live
 
 
 OTHERS = {

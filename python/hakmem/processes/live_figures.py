@@ -275,7 +275,7 @@ def heap_rows(now: Look, before: Look | None) -> list[HeapRow]:
         )
         for row in now.figures["heaps"] or []
     ]
-    return sorted(found, key=lambda row: (-row.live, row.id))
+    return sorted(found, key=lambda row: (-row.total, row.id))
 
 
 def heap_count(look: Look) -> int:
