@@ -20,7 +20,7 @@
 /* How far things have gone; each level does what those below it do. */
 enum {
   HAK_BUDGET_CALM,     /* below 90 % of the target, or there is none */
-  HAK_BUDGET_NEAR,     /* the decay is short; no freed mapping is kept */
+  HAK_BUDGET_NEAR,     /* the decay is short; no freed mapping is kept, and caches stack nothing */
   HAK_BUDGET_OVER,     /* depots are emptied, thread caches keep no stacks; what the target leaves no room for goes */
   HAK_BUDGET_PURGE,    /* and that did not suffice: all free memory goes back, and as it comes */
   HAK_BUDGET_CALLBACK, /* nor did this: the program's callback is called, once a look */

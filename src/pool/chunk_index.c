@@ -65,6 +65,31 @@ size_t hak_chunk_index_next(const hak_chunk_search *s, size_t from, size_t end) 
   return base + next_below(*root(s->region, s->huge, order_of(s)), LEVELS - 1, 0, s, from - base, end - base);
 }
 
+/* The same, from `end` down. */
+static size_t last_below(node *n, unsigned level, size_t first, const hak_chunk_search *s, size_t end) {
+  size_t each = chunks_below(level);
+  if (n == NULL) return hak_min_size(first + FAN * each, end) - 1;
+  uint16_t *less = n->less[s->search];
+  for (size_t at = hak_min_size((end - first + each - 1) / each, FAN); at-- > 0;) {
+    if (less[at] + s->spans > HAK_CHUNK_SPANS) continue;
+    size_t start = first + at * each;
+    if (level == 0) return start;
+    node *below = n->below[at];
+    size_t found = last_below(below, level - 1, start, s, end);
+    if (found < end) return found;
+    if (below != NULL) less[at] = least_of(below->less[s->search]);
+  }
+  return end;
+}
+
+size_t hak_chunk_index_last(const hak_chunk_search *s, size_t end) {
+  hak_assert_held(&hak_span_pool.lock);
+  size_t base = first_chunk(s->region);
+  if (end <= base) return end;
+  HAK_ASSERT(end <= base + chunks_below(LEVELS));
+  return base + last_below(*root(s->region, s->huge, order_of(s)), LEVELS - 1, 0, s, end - base);
+}
+
 static bool lacks_memory; /* relaxed; for the next call without the lock, under which no system call is made */
 
 static node *make(node **at) {

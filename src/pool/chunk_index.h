@@ -24,6 +24,8 @@ typedef struct hak_chunk_search {
 
 /* Lowest chunk from `from` on, and below `end`, whose bound is at least as many spans; `end` if none. */
 size_t hak_chunk_index_next(const hak_chunk_search *s, size_t from, size_t end);
+/* Highest chunk below `end` of that kind; `end` if none. */
+size_t hak_chunk_index_last(const hak_chunk_search *s, size_t end);
 /* The longest aligned range that was found in the chunk, where it is less than was searched for. */
 void hak_chunk_index_lower(const hak_chunk_search *s, size_t chunk, size_t longest);
 /* Spans [first, end) of the chunk are a free range, and no other has grown. All of the chunk: nothing is known. */

@@ -38,6 +38,35 @@ static range widened(const hak_chunk *c, range r, bool apart) {
   return r;
 }
 
+/* Of chunks of one kind. There is no index of whole pages apart: those bounds are of all. */
+static hak_chunk_search search_for(hak_region *r, bool huge, hak_worth worth, bool apart) {
+  size_t spans = worth == HAK_WHOLE_PAGES ? HAK_HUGE_PAGE_SPANS : 1;
+  return (hak_chunk_search){.region = r, .search = HAK_SEARCH_DIRTY, .huge = huge, .apart = apart && spans == 1, .spans = spans, .align = spans};
+}
+
+size_t hak_pool_last_dirty(hak_region *r, size_t end, hak_worth worth) {
+  bool apart = hak_spares_large();
+  hak_chunk_search small = search_for(r, false, worth, apart), huge = search_for(r, true, worth, apart);
+  hak_lock_take(&hak_span_pool.lock);
+  size_t of_small = hak_chunk_index_last(&small, end), of_huge = hak_chunk_index_last(&huge, end);
+  hak_lock_drop(&hak_span_pool.lock);
+  return of_small == end ? of_huge : of_huge == end ? of_small : hak_max_size(of_small, of_huge);
+}
+
+/* Until something comes back to the chunk, it is not looked at again. */
+static void note_none(hak_region *r, size_t chunk, hak_worth worth, bool apart) {
+  hak_assert_held(&hak_span_pool.lock);
+  const hak_chunk *c = &r->chunks[chunk];
+  if (apart && worth == HAK_WHOLE_PAGES) {
+    range all = last_dirty_range(c, worth, false);
+    if (all.bit < all.end) return;
+  }
+  for (unsigned huge = 0; huge < 2; huge++) {
+    hak_chunk_search s = search_for(r, huge != 0, worth, apart);
+    hak_chunk_index_lower(&s, chunk, c->huge == (huge != 0) ? s.spans - 1 : 0);
+  }
+}
+
 size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
                             size_t *count) {
   size_t dirty_spans = 0;
@@ -59,6 +88,8 @@ size_t hak_pool_claim_dirty(hak_region *r, size_t chunk_index, size_t max_spans,
     for (size_t i = 0; i < *count; i++) hak_region_span_at(r, *first + i)->claimer = hak_thread_mark();
     dirty_spans -= c->dirty_spans;
     hak_add_single(&hak_span_pool.claimed_spans, *count);
+  } else {
+    note_none(r, chunk_index, worth, apart);
   }
   hak_lock_drop(&hak_span_pool.lock);
   return dirty_spans;

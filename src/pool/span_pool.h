@@ -54,7 +54,9 @@ uint32_t hak_pool_epoch(void);
 
 /* Which dirty free extents are worth a call: any, or only what fills huge pages. */
 typedef enum hak_worth { HAK_ANY_RANGE, HAK_WHOLE_PAGES } hak_worth;
-/* For reclaim/: claims one of the chunk (removed from the free map so nobody takes it). Returns how many of its spans are
+/* For reclaim/: the highest chunk below `end` that may have one; `end` if none. */
+size_t hak_pool_last_dirty(hak_region *region, size_t end, hak_worth worth);
+/* Claims one of the chunk (removed from the free map so nobody takes it). Returns how many of its spans are
  * dirty; 0: there is none … */
 size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
                             size_t *count);

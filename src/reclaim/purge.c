@@ -65,9 +65,10 @@ static size_t purge_pass(size_t keep_spans, size_t most, hak_worth worth, bool l
   for (unsigned i = hak_region_count(); i-- > 0 && dirty_now() > keep_spans;) {
     hak_region *r = hak_region_at(i);
     size_t end = (hak_load_acquire(&r->limit) / HAK_SPAN_SIZE + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS;
-    for (size_t chunk = end; chunk-- > r->first_span / HAK_CHUNK_SPANS && dirty_now() > keep_spans;) {
-      for (size_t gone = 1; gone > 0 && purged < most && dirty_now() > keep_spans; purged += gone)
-        gone = purge_in_chunk(r, chunk, keep_spans, worth, lazily);
+    for (size_t chunk; purged < most && dirty_now() > keep_spans && (chunk = hak_pool_last_dirty(r, end, worth)) < end;) {
+      size_t gone = purge_in_chunk(r, chunk, keep_spans, worth, lazily);
+      purged += gone;
+      if (gone == 0) end = chunk;
     }
   }
   return purged;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -199,6 +200,33 @@ TEST_F(Limit, ThreadsBeginAndEndAtTheLimit) {
   }
   EXPECT_EQ(served, 0);
   free_all(blocks);
+}
+
+// What sleeping threads cache is reached before a request is refused.
+TEST_F(Limit, SleepingThreadsKeepLittleOfIt) {
+  if (!hak_os_barrier()) GTEST_SKIP() << "there is no barrier";
+  constexpr unsigned THREADS = 10;
+  std::vector<std::thread> threads;
+  std::atomic<unsigned> asleep{0};
+  std::atomic<bool> end{false};
+  for (unsigned t = 0; t < THREADS; t++)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 400; i++) hakmem_free(hakmem_malloc(1)); // until it has a cache
+      for (size_t size : {2500, 7000, 40000, 90000}) {
+        std::vector<void *> blocks(size > 32768 ? 12 : 100);
+        for (void *&p : blocks) p = hakmem_malloc(size);
+        for (void *p : blocks) hakmem_free(p);
+      }
+      asleep++;
+      while (!end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+  while (asleep < THREADS) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_GT(used(), 12 * MIB) << "they are to keep something";
+  std::vector<Block> blocks = fill(10000);
+  EXPECT_GE(blocks.size() * 10240, LIMIT - 6 * MIB);
+  free_all(blocks);
+  end = true;
+  for (std::thread &t : threads) t.join();
 }
 
 // In slabs that other arenas made, or in what they were cut from.

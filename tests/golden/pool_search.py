@@ -1,5 +1,5 @@
-"""pool_search.py PROGRAM: what a search of the pool takes does not grow with the heap. Instructions of the library for each block,
-counted by callgrind, with few blocks and with six times as many."""
+"""pool_search.py PROGRAM: what a search of the pool takes, be it for a request or for a purge, does not grow with the heap. Instructions
+of the library for each block, counted by callgrind, with few blocks and with six times as many."""
 import os
 import subprocess
 import sys
@@ -10,7 +10,8 @@ from instructions import self_costs
 FEW, TIMES = 500, 6
 # Levels of an index, and steps of growth that become larger.
 MOST = 1.15
-LOADS = {"aligned to 512 KiB": (1 << 19, 300), "aligned to 4 MiB": (1 << 22, 9000), "larger than each hole": (0, 700_000)}
+LOADS = {"aligned to 512 KiB": (1 << 19, 300), "aligned to 4 MiB": (1 << 22, 9000), "larger than each hole": (0, 700_000),
+         "purged, smaller than a huge page": (1, 1_850_000)}
 
 
 def count(program: str, align: int, size: int, blocks: int) -> float:

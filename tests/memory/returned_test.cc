@@ -67,6 +67,13 @@ void cached_work() {
   for (void *p : some) free(p);
 }
 
+// A few of nearly every slab's blocks are in caches when all are free: they may not keep the slabs.
+TEST(Spike, NodesFreedInAnyOrderGoBackWhileCachesServeAllWork) {
+  size_t before = resident();
+  Blocks(230 * MIB, 20, 260).free_to(0);
+  EXPECT_TRUE(comes_to([=] { return resident() <= before + 20 * MIB; }, cached_work)) << (resident() - before) / MIB << " MiB";
+}
+
 // The countdowns of a thread, at whose ends it comes by, are as short as its work is, whatever it did before. The last one was drawn
 // by requests for which 1,024 like them would be 200 MiB.
 TEST(Countdowns, AreShortAfterAnyFree) {

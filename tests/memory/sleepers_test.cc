@@ -120,14 +120,15 @@ void trim() { reinterpret_cast<int (*)(size_t)>(dlsym(RTLD_DEFAULT, "malloc_trim
 // Just above where the library is: to be lowered as it gets better.
 constexpr size_t TRIMMED_KIB = 560, ASLEEP_KIB = 420, REACHED_KIB = 130;
 
+// With the helper (HAKMEM_BACKGROUND=1) nobody calls anything.
 TEST(Trim, ReachesWhatSleepingThreadsKeep) {
   size_t before = resident();
   Sleepers sleepers(100, 32, 4, 100);
   ASSERT_EQ(sleepers.count(), 100u);
-  trim();
-  size_t each = (resident() - before) / sleepers.count();
-  printf("%zu KiB a thread\n", each / KIB);
-  EXPECT_LE(each, TRIMMED_KIB * KIB);
+  if (getenv("HAKMEM_BACKGROUND") == nullptr) trim();
+  auto each = [&] { return (resident() - before) / sleepers.count(); };
+  EXPECT_TRUE(comes_to([&] { return each() <= TRIMMED_KIB * KIB; }));
+  printf("%zu KiB a thread\n", each() / KIB);
   fflush(stdout);
 }
 

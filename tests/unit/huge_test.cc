@@ -258,6 +258,19 @@ TEST_F(Huge, KeptBytesFallWithWhatIsInUse) {
   EXPECT_EQ(large_blocks::release(0), 5 * 33 * HAK_MIB) << "nothing was in use for so long";
 }
 
+TEST_F(Huge, NearATargetNoneAreKept) {
+  size_t before = fake_os::mapped_bytes();
+  char *p = alloc(70 * HAK_MIB), *q = alloc(34 * HAK_MIB);
+  large_blocks::free(p);
+  EXPECT_EQ(figures().kept_bytes, 70 * HAK_MIB);
+  hak_store_relaxed(&hak_budget_level_now, HAK_BUDGET_NEAR);
+  EXPECT_EQ(large_blocks::release(0), 70 * HAK_MIB) << "at once, though it is young";
+  large_blocks::free(q);
+  EXPECT_EQ(figures().kept_bytes, 0u);
+  hak_store_relaxed(&hak_budget_level_now, HAK_BUDGET_CALM);
+  EXPECT_LE(fake_os::mapped_bytes() - before, 2 * PAGE) << "only the table is left";
+}
+
 TEST_F(Huge, KeptMappingsGoInSteps) {
   fake_os::set_clock(5000);
   char *p = alloc(100 * HAK_MIB);

@@ -569,6 +569,31 @@ TEST_F(Reach, WhatAThreadMayKeepFallsWithTheirNumber) {
   expect_nothing_lost({&alone});
 }
 
+TEST_F(Reach, NearATargetAThreadStacksNothing) {
+  Actor actor(0);
+  actor.free(actor.alloc(32768, 3000)); // no request finds the pool full, which would empty the cache
+  auto burst = [&] {
+    for (size_t size : {50, 900, 5000}) actor.free(actor.alloc(size, 900));
+    actor.free(actor.alloc(70000, 30));
+  };
+  burst();
+  EXPECT_GT(cache_of(actor)->stacked_bytes, 1 * HAK_MIB * 3 / 4);
+  EXPECT_GT(loaded(actor, 70000), 3u);
+  size_t before = cache_of(actor)->stacked_bytes;
+  hak_store_relaxed(&hak_budget_level_now, HAK_BUDGET_NEAR);
+  burst();
+  EXPECT_LE(cache_of(actor)->stacked_bytes, before) << "what there is the next decay takes";
+  hak_deferred d = {};
+  actor.run([&] { hak_tcache_flush(hak_tls.cache, &d); });
+  burst();
+  EXPECT_EQ(cache_of(actor)->stacked_bytes, 0u);
+  EXPECT_LE(loaded(actor, 70000), 1u);
+  hak_store_relaxed(&hak_budget_level_now, HAK_BUDGET_CALM);
+  burst();
+  EXPECT_GT(cache_of(actor)->stacked_bytes, 1 * HAK_MIB * 3 / 4) << "again";
+  expect_nothing_lost({&actor});
+}
+
 TEST_F(Reach, CachesOfThreadsThatEndAndBegin) {
   Actor first(0);
   first.free(first.alloc(100, 300));

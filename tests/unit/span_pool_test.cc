@@ -389,6 +389,12 @@ class Model {
       if (states[i] == HELD) return false;
     return true;
   }
+  // The highest chunk below `end` with so many that are dirty and fill one huge page, or as many single ones; `end` if there is none.
+  size_t last_dirty(size_t end, size_t spans) const {
+    for (size_t at = std::min(end * HAK_CHUNK_SPANS, states.size()) / spans; at-- > 0;)
+      if ((at + 1) * spans <= states.size() && all(at * spans, spans, FREE_DIRTY)) return at * spans / HAK_CHUNK_SPANS;
+    return end;
+  }
   size_t dirty() const { return size_t(std::count(states.begin(), states.end(), FREE_DIRTY)); }
   size_t held() const { return size_t(std::count(states.begin() + long(first), states.end(), HELD)); }
 
@@ -461,8 +467,14 @@ TEST_P(SpanPoolModel, AgreesWithTheModel) {
         *static_cast<uint64_t *>(hak_region_address(r, it->first + it->second + i)) = ~uint64_t(0);
       it->second += extra;
     } else {
-      size_t chunk = below((r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS), first, count;
-      if (chunk < r->first_span / HAK_CHUNK_SPANS || !hak_pool_claim_dirty(r, chunk, 1 + below(20), HAK_ANY_RANGE, &first, &count)) continue;
+      size_t end = 1 + below((r->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS), first, count;
+      hak_worth worth = below(2) == 0 ? HAK_ANY_RANGE : HAK_WHOLE_PAGES;
+      size_t chunk = hak_pool_last_dirty(r, end, worth), last = model.last_dirty(end, worth == HAK_ANY_RANGE ? 1 : HAK_HUGE_PAGE_SPANS);
+      if (last != end) ASSERT_TRUE(chunk >= last && chunk < end) << "step " << step << ": " << last << " below " << end << " was passed over";
+      if (chunk == end || !hak_pool_claim_dirty(r, chunk, 1 + below(20), worth, &first, &count)) {
+        if (chunk < end) ASSERT_NE(hak_pool_last_dirty(r, chunk + 1, worth), chunk) << "it is looked at in vain once";
+        continue;
+      }
       ASSERT_TRUE(model.all(first, count, FREE_DIRTY));
       bool gone = below(4) != 0 && hak_os_decommit(hak_region_address(r, first), count << HAK_SPAN_SHIFT);
       hak_pool_unclaim(r, first, count, gone ? HAK_PAGES_PURGED : HAK_PAGES_KEPT);
