@@ -26,6 +26,11 @@ namespace {
 
 constexpr unsigned SLOTS = 20;
 constexpr size_t LIMIT = size_t{4} << 20;
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kSlow = true;
+#else
+constexpr bool kSlow = false;
+#endif
 uint64_t the_seed = 1;
 double the_seconds = 5;
 unsigned the_threads = 4;
@@ -285,7 +290,11 @@ class Worker {
       size_t blocks = hakmem_heap_visit(slot.heap, [](void *, size_t, void *) { return true; }, nullptr);
       hakmem_heap_stats s;
       hakmem_heap_get_stats(slot.heap, &s, sizeof s);
-      if (blocks != s.blocks) fail("visited blocks and counted ones differ");
+      /* What a thread has cached that is stopped in the middle of a slow path for a tenth of a second is visited too. */
+      if (kSlow ? blocks < s.blocks : blocks != s.blocks) {
+        std::fprintf(stderr, "heap_stress: %zu blocks visited, %zu counted\n", blocks, s.blocks);
+        fail("visited blocks and counted ones differ");
+      }
       return;
     }
     std::shared_lock<std::shared_mutex> guard(slot.lock);
