@@ -104,6 +104,7 @@ class Heaps : public Program {
   Input input_;
   Shadow shadow_;
   std::map<const void *, unsigned> owner_;
+  std::set<const void *> of_deleted_; /* of the main heap, once of a heap that was deleted: with usable sizes of heaps */
   std::map<unsigned, Model> heaps_;
   std::map<hakmem_heap *, unsigned> ids_;
   unsigned next_id_ = 1, steps_ = 0, refusals_end_ = 0, linger_ = 0;
@@ -175,7 +176,7 @@ void Heaps::enter(unsigned id, void *memory, size_t size, size_t align, const ch
   auto *p = static_cast<unsigned char *>(memory);
   size_t usable = hakmem_malloc_usable_size(p);
   if (size > PTRDIFF_MAX) finding("%s granted %zu bytes", what, size);
-  if (usable < size || (kExact && id == kMain && usable != size)) finding("%s: %zu usable bytes of %zu", what, usable, size);
+  if (usable < size || (kExact && id == kMain && of_deleted_.count(p) == 0 && usable != size)) finding("%s: %zu usable bytes of %zu", what, usable, size);
   if (reinterpret_cast<uintptr_t>(p) % std::max(align, size_t{16}) != 0) finding("%s: %p is not aligned to %zu", what, memory, align);
   hakmem_heap *heap = id == kMain ? nullptr : heaps_.at(id).heap;
   if (hakmem_heap_of(p) != heap) finding("%s: %p is in heap %p, not %p", what, memory, static_cast<void *>(hakmem_heap_of(p)), static_cast<void *>(heap));
@@ -376,6 +377,7 @@ void Heaps::resize() {
   unsigned id = owner_.at(old.p);
   /* While it is resized nobody may free it, and it counts as it did. */
   owner_.erase(old.p);
+  bool of_deleted = of_deleted_.erase(old.p) != 0;
   hakmem_heap *other = heaps_.empty() ? nullptr : heaps_.at(pick_heap()).heap;
   errno = kErrno;
   void *p = how % 4 < 3 || other == nullptr ? hakmem_realloc(old.p, size) : hakmem_heap_realloc(other, old.p, size);
@@ -390,6 +392,7 @@ void Heaps::resize() {
     verify(old);
     shadow_.put_back(old);
     owner_[old.p] = id;
+    if (of_deleted) of_deleted_.insert(old.p);
     if (id == kMain) {
       if (!refusing() && size <= kServed) finding("realloc to %zu bytes refused in the main heap", size);
       return;
@@ -399,6 +402,7 @@ void Heaps::resize() {
   }
   if (left_ != kErrno) finding("realloc left errno %d", left_);
   verify_prefix(old, static_cast<unsigned char *>(p), std::min(old.size, size));
+  if (of_deleted) of_deleted_.insert(p);
   if (id != kMain) {
     Model &m = heaps_.at(id);
     m.served_most++;
@@ -423,6 +427,7 @@ void Heaps::free_block(size_t index, bool sized) {
   if (b.usable > 0) b.p[0] = static_cast<unsigned char>(~b.p[0]);
   unsigned id = owner_.at(b.p);
   owner_.erase(b.p);
+  of_deleted_.erase(b.p);
   int before = errno;
   errno = kErrno;
   sized ? hakmem_free_sized(b.p, b.size) : hakmem_free(b.p);
@@ -454,6 +459,7 @@ void Heaps::end_heap(bool destroys) {
       shadow_.take(i);
     } else {
       at->second = kMain;
+      of_deleted_.insert(b.p);
     }
   }
   size_t total = heaps_.at(id).total;
