@@ -107,11 +107,11 @@ def site_table(named: Named, title: str, order: str, heads: Sequence[str], rows:
     return table
 
 
-def table_of_stacks(title: str, heads: Sequence[str]) -> Table:
+def table_of_stacks(title: str, heads: Sequence[str], what: str = "stack") -> Table:
     table = plain_table(title)
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("stack")
+    table.add_column(what)
     return table
 
 
@@ -121,12 +121,10 @@ def label_table(profile: HeapProfile, order: str, rows: int) -> Table:
         there = sums.get(stack.label)
         sums[stack.label] = stack.figures if there is None else there + stack.figures
     having = sorted(sums.items(), key=lambda each: (-MEASURES[order](each[1]), each[0]))
-    table = plain_table(f"Labels, by {order}")
-    left = len(having) - rows
-    table.caption = f"{left:,} more labels: --top {len(having)}" if left > 0 else ""
-    for name in ("live", "objects", "pinned", "peak", "total"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("label")
+    heads = ("live", "objects", "pinned", "peak", "total")
+    table = table_of_stacks(f"Labels, by {order}", heads, "label")
+    if (left := len(having) - rows) > 0:
+        table.caption = f"{left:,} more labels: --top {len(having)}"
     for label, figures in having[:rows]:
         name = profile.labels.get(label, "")
         table.add_row(
