@@ -194,7 +194,7 @@ static void before_fork(void) {
   hak_thread_cache(); /* now, not inside the window; failure is harmless */
   /* fork waits for this one after the handlers, and fflush(NULL) holds it while it waits for a stream whose user may wait
    * for our locks: taken first, it is waited for while we hold none. */
-  hak_os_streams_lock();
+  hak_os_streams(HAK_OS_STREAMS_LOCK);
   hak_lock_take(&hak_heap_check_lock);
   hak_lock_take(&hak_sampling_lock);
   hak_lock_take(&start_lock);
@@ -228,7 +228,7 @@ static void drop_locks(void) {
 static void after_fork_parent(void) {
   if (hak_load_relaxed(&alone)) return;
   drop_locks();
-  hak_os_streams_unlock();
+  hak_os_streams(HAK_OS_STREAMS_UNLOCK);
 }
 
 /* libc allocates for a thread. A signal handler that forks may have interrupted this one in the middle of a push or a pop: meanwhile
@@ -264,7 +264,7 @@ static void after_fork_child(void) {
   hak_pool_fork_child();
   hak_meta_fork_child();
   drop_locks();
-  hak_os_streams_reset();
+  hak_os_streams(HAK_OS_STREAMS_RESET);
   restart_threads();
 }
 

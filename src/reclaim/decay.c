@@ -85,7 +85,7 @@ static void set_mark(void) {
 void hak_decay_start(void) {
   lean_mode = hak_config_lean();
   base_ms = lean_mode ? HAK_DECAY_NEAR_MS : (uint64_t)hak_config.decay_ms;
-  hak_store_relaxed(&limited, hak_os_address_space_is_limited() || hak_os_data_is_limited());
+  hak_store_relaxed(&limited, hak_os_is_limited(HAK_OS_ADDRESS_SPACE) || hak_os_is_limited(HAK_OS_DATA));
   set_mark();
 }
 
@@ -214,8 +214,8 @@ static size_t allowed_now(uint64_t passed, bool idle) {
 }
 
 static bool is_limited(size_t *address_space) {
-  *address_space = hak_os_address_space_limit();
-  bool now = *address_space != SIZE_MAX || hak_os_data_is_limited() || hak_os_commit_is_limited();
+  *address_space = hak_os_limit(HAK_OS_ADDRESS_SPACE);
+  bool now = *address_space != SIZE_MAX || hak_os_is_limited(HAK_OS_DATA) || hak_os_commit_is_limited();
   hak_store_relaxed(&limited, now);
   hak_store_relaxed(&hak_kept_no_mappings, now);
   return now;
