@@ -8,10 +8,10 @@
 
 #include "base/bits.h"
 #include "hakmem/hakmem.h"
+#include "os/mappings.h"
 #include "os/os.h"
 #include "profile/labels.h"
 #include "profile/profile.h"
-#include "report/mappings.h"
 
 #define MAPPINGS_MOST 4096
 #define PATH_BYTES 4096
