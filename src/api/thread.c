@@ -13,6 +13,7 @@
 #include "api/sweep.h"
 #include "api/trailer.h"
 #include "guard/sample.h"
+#include "large/dense.h"
 #include "large/extent.h"
 #include "large/huge.h"
 #include "os/memory_limits.h"
@@ -31,9 +32,6 @@
 #define END_IN_ROUND 3 /* of PTHREAD_DESTRUCTOR_ITERATIONS, 4 */
 static pthread_key_t end_key;
 static bool end_key_made; /* release after the key */
-
-/* A huge page of which a small program uses a corner would be much of its memory. */
-#define THP_AUTO_SMALL_BYTES (16 * HAK_MIB)
 
 enum { COLD, READY };
 static uint32_t start_state; /* READY is stored (release) when all is set up; acquire in hak_started */
@@ -81,7 +79,7 @@ static void watch_end_without_key(hak_tcache *t) {
 
 static size_t huge_pages_from(void) {
   if (hak_config.thp == HAK_THP_OFF || HAK_HARD(GUARDS)) return SIZE_MAX; /* no huge page is without a guard */
-  return hak_config.thp == HAK_THP_ON ? 0 : THP_AUTO_SMALL_BYTES / HAK_SPAN_SIZE;
+  return hak_config.thp == HAK_THP_ON ? 0 : HAK_DENSE_BESIDE / HAK_SPAN_SIZE;
 }
 
 static void init_classes_locked(void) {

@@ -191,14 +191,12 @@ bool hak_os_decommit_piece(void *addr, size_t size) {
 
 bool hak_os_decommit_table(void *addr, size_t size) { return advise_counted(addr, size, MADV_DONTNEED) == 0; }
 
-/* Each mapping over a piece may split the one around it: two more of the 65,530 that a process may have by default, and the
- * program needs some itself. So only large pieces, and a quarter of them all at most. */
+/* Each mapping over a piece may split the one around it, and the program needs some itself. So only large pieces. */
 #define MAP_OVER_LEAST (2 * HAK_MIB)
-#define MAP_OVER_MAX 8192
 
 static bool may_map_over(size_t size) {
   static uint32_t count; /* relaxed */
-  return size >= MAP_OVER_LEAST && hak_load_relaxed(&count) < MAP_OVER_MAX && hak_add_relaxed(&count, 1) < MAP_OVER_MAX;
+  return size >= MAP_OVER_LEAST && hak_load_relaxed(&count) < HAK_OS_MAPPINGS_PART && hak_add_relaxed(&count, 1) < HAK_OS_MAPPINGS_PART;
 }
 
 bool hak_os_decommit(void *addr, size_t size) {

@@ -48,6 +48,9 @@ void hak_os_count(uint64_t *counter);
 
 size_t hak_os_page_size(void);
 
+/* Of the mappings that a process may have, 65,530 by default, an eighth: of each thing that splits mappings there are no more. */
+#define HAK_OS_MAPPINGS_PART 8192
+
 /* Address space without memory: inaccessible, not counted against overcommit. align_bytes: power of two >= page. */
 void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
 /* The same, low in a part of the address space (hardened build: anywhere) of which `room_bytes` from there on seem to be free: hak_os_extend may

@@ -30,9 +30,8 @@ static size_t max_reservation;
 #define EXTENSION_LEAST HAK_GIB
 /* Where the address space is limited, what is reserved and not used yet is the program's loss: a sixteenth of the limit at a time. */
 #define LIMITED_PART 16
-#define LIMITED_LEAST (4 * HAK_MIB)
+#define LIMITED_LEAST (TABLES_STEP_SPANS * HAK_SPAN_SIZE)
 
-#define FIRST_STEP_SPANS 4
 #define TABLES_STEP_SPANS 64 /* 4 MiB: what a small program ever needs */
 
 #define TABLES 5 /* each begins on a page of its own */
@@ -112,8 +111,8 @@ static bool commit_elements(void *array, size_t element_bytes, size_t from, size
   return true;
 }
 
-/* Each guard splits a mapping, of which a process may have 65,530: half are left to the program. Spans above 16 GiB have none then. */
-#define GUARDS_MAX 16384
+/* Each guard makes two mappings of one: half of them all are left to the program. Spans above 16 GiB have none then. */
+#define GUARDS_MAX (2 * HAK_OS_MAPPINGS_PART)
 
 static void make_guards(const hak_region *r, size_t from, size_t to) {
   static uint32_t made;
@@ -213,8 +212,8 @@ static void extend_for(hak_region *r, size_t from, size_t spans) {
 
 /* At most to the chunk's end. mlockall(MCL_FUTURE) populates what becomes writable: then the steps stay small. */
 static size_t next_step(const hak_region *r) {
-  if (r->populated) return FIRST_STEP_SPANS;
-  return hak_max_size((r->ready_spans - r->first_span) / HAK_REGION_STEP_PART, FIRST_STEP_SPANS);
+  if (r->populated) return HAK_SLAB_SPANS_MOST;
+  return hak_max_size((r->ready_spans - r->first_span) / HAK_REGION_STEP_PART, HAK_SLAB_SPANS_MOST);
 }
 
 bool hak_region_grow(hak_region *r, size_t spans, bool huge) {

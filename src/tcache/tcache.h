@@ -23,7 +23,7 @@ typedef struct hak_request_counts {
 
 /* Blocks up to this size come from the fast path. The loaded magazines of larger ones are *fenced*: the owner touches them in slow paths
  * alone, so that a thief may take all of what a sleeping thread has of them. */
-#define HAK_FAST_MAX ((size_t)32768)
+#define HAK_FAST_MAX HAK_SHARED_MAX
 
 typedef struct hak_tcache_bin {
   void **loaded; /* magazine, or NULL */
