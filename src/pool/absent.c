@@ -2,7 +2,6 @@
 #include "pool/absent.h"
 
 #include "os/os.h"
-#include "pool/chunk_bits.h"
 #include "pool/chunk_index.h"
 
 /* Each range that goes is one more mapping of the process's. Guards stand between shorter ones. */

@@ -5,7 +5,7 @@
 
 #include "os/os.h"
 #include "os/print.h"
-#include "pool/mark.h"
+#include "pool/chunk_index.h"
 
 /* A percentage is of a limit that an administrator may change. */
 #define RESOLVE_MS 10000
@@ -131,7 +131,7 @@ static size_t measure(size_t target) {
   hak_store_relaxed(&resident_then, resident);
   hak_store_relaxed(&hak_budget_ceiling, hak_min_size(ceiling, SIZE_MAX - 1));
   hak_store_relaxed(&hak_budget_watch, hak_min_size(ceiling, filled + target / HAK_BUDGET_STEP_PART));
-  size_t held = hak_budget_held(hak_load_relaxed(&hak_span_pool.live_spans));
+  size_t held = hak_budget_unclaimed(hak_load_relaxed(&hak_span_pool.live_spans));
   hak_store_relaxed(&hak_budget_live_watch, held + (target / HAK_BUDGET_STEP_PART >> HAK_SPAN_SHIFT));
   return resident;
 }
@@ -140,7 +140,7 @@ static bool wakes(uint64_t now_ms);
 
 static void measure_if_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
-  size_t held = hak_budget_held(hak_load_relaxed(&hak_span_pool.live_spans));
+  size_t held = hak_budget_unclaimed(hak_load_relaxed(&hak_span_pool.live_spans));
   bool live_grew = held > hak_load_relaxed(&hak_budget_live_watch);
   if (hak_budget_filled_now() <= watch && !live_grew) return;
   if (!hak_budget_targeted()) {

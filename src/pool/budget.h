@@ -102,7 +102,7 @@ HAK_INLINE size_t hak_budget_cached_most(size_t most) {
 }
 
 /* Spans without those that a purge has in hand. */
-HAK_INLINE size_t hak_budget_held(size_t live_spans) {
+HAK_INLINE size_t hak_budget_unclaimed(size_t live_spans) {
   size_t claimed = hak_load_relaxed(&hak_span_pool.claimed_spans);
   return live_spans > claimed ? live_spans - claimed : 0;
 }
@@ -110,7 +110,7 @@ HAK_INLINE size_t hak_budget_held(size_t live_spans) {
 /* Used bytes that may be resident: without the pages that are given back inside slabs. What is being given back at the moment
  * counts as gone: it is when it is asked about next. */
 HAK_INLINE size_t hak_budget_filled(size_t spans) {
-  size_t bytes = (hak_budget_held(spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
+  size_t bytes = (hak_budget_unclaimed(spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
   size_t pages = hak_load_relaxed(&hak_span_pool.purged_slab_pages) + hak_load_relaxed(&hak_span_pool.purging_slab_pages);
   size_t purged = pages * hak_os_page_size();
   return bytes > purged ? bytes - purged : 0;
@@ -128,7 +128,7 @@ HAK_INLINE bool hak_budget_purges_all(void) {
 HAK_INLINE bool hak_budget_over(size_t dirty_spans, size_t live_spans) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   if (HAK_LIKELY(watch == SIZE_MAX) || dirty_spans <= HAK_BUDGET_DIRTY_LEAST) return false;
-  return hak_budget_purges_all() || hak_budget_held(live_spans) > hak_load_relaxed(&hak_budget_live_watch) ||
+  return hak_budget_purges_all() || hak_budget_unclaimed(live_spans) > hak_load_relaxed(&hak_budget_live_watch) ||
          hak_budget_filled(dirty_spans + live_spans) > watch;
 }
 /* The same of now, for callers that have just taken memory. */

@@ -6,8 +6,6 @@
 #include "pool/absent.h"
 #include "pool/budget.h"
 #include "pool/chunk_index.h"
-#include "pool/mark.h"
-#include "pool/span_set.h"
 
 static uint32_t now_epoch; /* relaxed; written by hak_pool_set_epoch */
 

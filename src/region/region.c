@@ -319,8 +319,6 @@ hak_region *hak_region_add(size_t spans) {
   return r;
 }
 
-hak_region *hak_region_around_slow(const void *p) { return hak_region_further(p); }
-
 hak_region *hak_region_unless_absent(hak_region *r, const void *p) {
   size_t index = hak_region_index(r, p);
   HAK_ASSERT(index < r->span_count);
