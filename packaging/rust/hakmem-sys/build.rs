@@ -8,8 +8,16 @@ use std::{env, fs, process};
 const HARDENING: &str = "63";
 
 /// What the feature `hardened` adds to the sources.
-const HARDENED_SOURCES: [&str; 5] =
-    ["api/harden.c", "api/operators.c", "api/sweep.c", "guard/empty.c", "large/guard_pages.c"];
+const HARDENED_SOURCES: [&str; 8] = [
+    "api/harden.c",
+    "api/operators.c",
+    "api/quarantine.c",
+    "api/sweep.c",
+    "api/trailer.c",
+    "guard/empty.c",
+    "large/guard_pages.c",
+    "large/quarantine.c",
+];
 
 fn main() {
     refuse_other_targets();
