@@ -106,9 +106,10 @@ void Calls::query_figures() {
     const char *what;
     uint64_t sum, parts;
   } sums[] = {
-      {"accessible", s.accessible, s.spans + s.huge_live + s.huge_kept + s.sampled_accessible + s.own},
-      {"live", s.live, s.slab_live + s.extents + s.huge_live + s.sampled_live},
-      {"spans", s.spans, s.slabs + s.extents + s.extents_cached + s.free_dirty + s.free_clean + s.claimed + s.guards},
+      {"accessible", s.accessible, s.spans + s.huge_live + s.huge_heaps + s.huge_kept + s.sampled_accessible + s.own},
+      {"live", s.live, s.slab_live + s.extents + s.huge_live + s.sampled_live + s.heaps_live},
+      {"spans", s.spans, s.slabs + s.extents + s.extents_cached + s.span_heaps + s.free_dirty + s.free_clean + s.claimed + s.guards},
+      {"heaps", s.heaps_held, s.span_heaps + s.huge_heaps},
       {"slabs", s.slabs, s.slab_handed_out + s.slab_free + s.slab_never_allocated + s.slab_rest},
       {"handed out", s.slab_handed_out, s.slab_live + s.slab_cached + s.slab_depots},
       {"own", s.own, s.own_metadata + s.own_tables + s.own_other},

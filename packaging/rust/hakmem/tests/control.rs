@@ -24,9 +24,12 @@ fn child(test: &str, variables: &[(&str, &str)]) -> Output {
 fn sums_of_figures_hold() {
     let held: Vec<Vec<u8>> = (0..2_000).map(|n| vec![1; n * 7 + 1]).collect();
     let s = hakmem::stats();
-    assert_eq!(s.accessible, s.spans + s.huge_live + s.huge_kept + s.sampled_accessible + s.own);
-    assert_eq!(s.live, s.slab_live + s.extents + s.huge_live + s.sampled_live);
-    assert_eq!(s.spans, s.slabs + s.extents + s.extents_cached + s.free_dirty + s.free_clean + s.claimed + s.guards);
+    assert_eq!(s.accessible, s.spans + s.huge_live + s.huge_heaps + s.huge_kept + s.sampled_accessible + s.own);
+    assert_eq!(s.live, s.slab_live + s.extents + s.huge_live + s.sampled_live + s.heaps_live);
+    assert_eq!(
+        s.spans,
+        s.slabs + s.extents + s.extents_cached + s.span_heaps + s.free_dirty + s.free_clean + s.claimed + s.guards
+    );
     assert_eq!(s.own, s.own_metadata + s.own_tables + s.own_other);
     assert!(s.used_peak > 0 && s.resident_peak > 0 && s.resident > 0);
     assert!(s.live >= held.iter().map(|block| block.len() as u64).sum());
