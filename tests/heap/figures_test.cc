@@ -210,6 +210,8 @@ struct Load {
   size_t least, most;
 };
 
+void PrintTo(const Load &load, std::ostream *out) { *out << load.name; }
+
 class TenThousand : public testing::TestWithParam<Load> {};
 INSTANTIATE_TEST_SUITE_P(Heaps, TenThousand, testing::Values(Load{"small", 16, 128}, Load{"mixed", 16, 512}, Load{"equal", 48, 48}),
                          [](const auto &info) { return info.param.name; });
