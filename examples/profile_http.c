@@ -1,9 +1,10 @@
 // Heap profiles over a program's own HTTP port: go tool pprof http://localhost:6060/debug/pprof/heap
 //
-//   cc profile_http.c $(pkg-config --cflags --libs hakmem) && ./a.out
+//   cc profile_http.c $(pkg-config --cflags --libs hakmem) && ./a.out [PORT]
 #include <arpa/inet.h>
 #include <errno.h>
 #include <hakmem/hakmem.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -28,8 +29,9 @@ static int answer(int client) {
   return error != 0 ? error : hakmem_profile_write(HAKMEM_PROFILE_ALL, HAKMEM_PROFILE_PROTO, to_socket, &client);
 }
 
-int main(void) {
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(6060), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+int main(int argc, char **argv) {
+  int port = argc > 1 ? atoi(argv[1]) : 6060;
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int server = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
   setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (hakmem_profile_start(0) != 0 || bind(server, (struct sockaddr *)&at, sizeof at) != 0 || listen(server, 8) != 0) return 1;

@@ -3,13 +3,15 @@
 //
 // The function that makes the answer's body is all that is hakmem's; the server is the program's own.
 //
-//   c++ -std=c++17 profile_http.cc $(pkg-config --cflags --libs hakmem) && ./a.out
+//   c++ -std=c++17 profile_http.cc $(pkg-config --cflags --libs hakmem) && ./a.out [PORT]
 #include <arpa/inet.h>
 #include <hakmem/hakmem.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <string>
 
 // Empty where the profile has never been on.
@@ -23,10 +25,10 @@ static std::string heap_profile() {
   return body;
 }
 
-int main() {
+int main(int argc, char **argv) {
   sockaddr_in at{};
   at.sin_family = AF_INET;
-  at.sin_port = htons(6060);
+  at.sin_port = htons(static_cast<std::uint16_t>(argc > 1 ? std::atoi(argv[1]) : 6060));
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int server = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
   setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);

@@ -4,7 +4,7 @@
  * right free is reported.
  *
  * mirrors src/large/extent.c: bool won = hak_region_change_code(r, hak_region_index(r, p), HAK_CODE_EXTENT, HAK_CODE_EXTENT_FREED);
- * mirrors src/large/extent.c: hak_pool_give(hak_region_span(hak_region_find(p), p), 0, HAK_EXTENT_TAG, purge_due);
+ * mirrors src/large/extent.c: hak_pool_give(hak_region_span(r, p), 0, HAK_EXTENT_TAG, purge_due);
  * mirrors src/pool/span_pool.c: if (HAK_UNLIKELY(span->tag != tag || span->head != span || span->span_count <= keep)) {
  * mirrors src/pool/span_pool.c: set_codes(r, index, spans, HAK_CODE_NONE);
  * mirrors src/pool/span_pool.c: set_codes(r, index, 1, tags.head_code);

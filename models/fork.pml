@@ -7,7 +7,7 @@
  * mirrors src/api/thread.c: hak_tcache_fork_lock();
  * mirrors src/api/thread.c: hak_store_relaxed(&hak_fork_holder, hak_thread_mark());
  * mirrors src/api/thread.c: hak_pool_fork_child();
- * mirrors src/tcache/tcache.c: if (!t->used || t == hak_tls.cache) continue;
+ * mirrors src/tcache/tcache.c: if (!t->used || t == hak_tls.cache || t == hak_tls.aside) continue;
  * mirrors src/arena/arena.c: for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) hak_lock_take(&arenas[i]->bins[c].lock);
  * mirrors src/os/lock.c: if (hak_inside_own_fork()) return;
  * mirrors src/os/lock.h: if (HAK_UNLIKELY(hak_load_relaxed(&hak_fork_holder) != 0) && hak_inside_own_fork()) return;

@@ -8,7 +8,8 @@
  * mirrors src/region/region.c: while (!commit_step(r, from, from + step)) {
  * mirrors src/region/region.h: if (HAK_LIKELY((uintptr_t)p - hak_load_relaxed(&hak_main_base) < hak_load_acquire(&hak_main_limit)))
  * mirrors src/tcache/cache.h: if (HAK_UNLIKELY(*offset >= hak_load_folded(&hak_main_limit))) return HAK_CODE_NONE;
- * mirrors src/tcache/cache.h: return hak_load_relaxed((const uint8_t *)base + (*offset >> HAK_SPAN_SHIFT));
+ * mirrors src/tcache/cache.h: return hak_region_main_code(base, *offset);
+ * mirrors src/region/region.h: return hak_load_relaxed((const uint8_t *)base + (offset >> HAK_SPAN_SHIFT));
  * mirrors src/pool/span_pool.c: set_codes(r, index, 1, tags.head_code);
  *
  * finding BASE_STARTS_AT_0: assertion | the lookup of a foreign pointer of less than the first limit (some 9 GiB), while another thread makes the first region, may see the old base with the new limit, and read a byte near address 0

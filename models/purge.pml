@@ -5,8 +5,8 @@
  * mirrors src/pool/claim.c: hak_pool_mark_taken(r, *first, *count);
  * mirrors src/pool/claim.c: hak_add_single(&hak_span_pool.claimed_spans, *count);
  * mirrors src/pool/claim.c: hak_sub_single(&hak_span_pool.claimed_spans, count);
- * mirrors src/pool/mark.c: size_t dirty = hak_bits_change(c->dirty, bit, spans, false), muzzy = hak_bits_change(c->muzzy, bit, spans, false);
- * mirrors src/pool/mark.c: return dirty + muzzy;
+ * mirrors src/pool/chunk_index.c: size_t dirty = hak_bits_change(c->dirty, bit, spans, false), muzzy = hak_bits_change(c->muzzy, bit, spans, false);
+ * mirrors src/pool/chunk_index.c: return dirty + muzzy;
  * mirrors src/pool/span_pool.c: *zeroed = kept == 0;
  * mirrors src/reclaim/purge.c: hak_pages pages = purge_range(hak_region_address(r, first), n << HAK_SPAN_SHIFT, lazily);
  * mirrors src/reclaim/purge.c: hak_pool_unclaim(r, first, n, pages);

@@ -200,10 +200,11 @@ def print_findings(models):
                 print(f"the allocator differs from its model: {case.title} ({model.path.name} says how)")
 
 
-def report(models):
+def report(models, followed):
+    """The models that ran; of all that there are, the lines that they follow."""
     print_table(models)
     print_findings(models)
-    problems = [f"{m.name}: {text}" for m in models for text in missing_mirrors(m)]
+    problems = [f"{m.name}: {text}" for m in followed for text in missing_mirrors(m)]
     for model in models:
         for case in model.cases:
             if not case.problem:
@@ -254,7 +255,7 @@ def main(argv):
     jobs = sorted(((m, c) for m in chosen for c in m.cases), key=lambda job: job[1].kind in ("mutant", "finding"))
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(lambda job: check(*job), jobs))
-    return report(chosen)
+    return report(chosen, models.values())
 
 
 if __name__ == "__main__":

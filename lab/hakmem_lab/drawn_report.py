@@ -1,5 +1,6 @@
 """How the figures of `hakmem drawn` are shown: tables, JSON, and a page with pictures."""
 
+import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -8,14 +9,16 @@ from hakmem.errors import UserError
 from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.statistics import Interval
 from hakmem.output import report, sentences, tables
+from hakmem.output.streams import PlainConsole
 from rich.console import Console
 from rich.table import Table
 
-from hakmem_lab import pages
 from hakmem_lab.drawn_results import SPEED, Beside, Results, Share
-from hakmem_lab.drawn_run import Session, seeds_text
+from hakmem_lab.drawn_run import Session
 
 BESIDE_TITLES = ("seeds", "speed", "", "faster on", "peak RSS", "", "rest RSS", "")
+PAGE_WIDTH = 150
+PAGE_STYLE = "body { max-width: 90rem; } pre { font-size: .85rem; line-height: 1.3; }"
 CHOSEN = (
     "Chosen by other rounds: the best peer of all rounds is partly the luckiest; this peer is the "
     "fastest in the rounds that it is not compared in."
@@ -139,7 +142,7 @@ def document(session: Session, results: Results) -> dict:
         "baseline": results.baseline,
         "peers": list(results.peers),
         "allocators": {a.name: str(a) for a in session.allocators},
-        "wanted": {"seeds": seeds_text(session.seeds), "rounds": session.rounds,
+        "wanted": {"seeds": session.facts["seeds"], "rounds": session.rounds,
                    "scale": session.scale, "rest_s": session.rest_s},
         "summary": [asdict(one) for one in results.shares.values()],
         "beside": [asdict(one) for one in results.beside],
@@ -149,17 +152,22 @@ def document(session: Session, results: Results) -> dict:
 
 
 def page(session: Session, results: Results) -> str:
-    def draw(console: Console) -> None:
-        show(console, results)
-        console.print(seeds_table(results))
-
-    seeds = f"Seeds {seeds_text(session.seeds)}, {session.rounds} rounds. "
+    """What the terminal shows, with every seed and a picture, in one file that needs no other."""
+    plain = {"highlight": False, "markup": False, "emoji": False}
+    console = PlainConsole(record=True, file=io.StringIO(), width=PAGE_WIDTH, **plain)
+    show(console, results)
+    console.print(seeds_table(results))
+    shown = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+    seeds = f"Seeds {session.facts['seeds']}, {session.rounds} rounds. "
     seeds += f"{len(results.seeds)} of {len(session.seeds)} seeds have figures."
+    parts = [report.summary_list([seeds]), f'<div class="scroll">{shown}</div>']
+    if results.beside:
+        label = "Speed and memory beside each allocator"
+        picture = report.inlined(picture_of_peers(session, results), "beside", label)
+        parts.append(f'<figure class="scroll large">{picture}</figure>')
     facts = {**session.facts, **{f"served by {n}": said for n, said in session.served.items()}}
-    title = "Speed and memory beside each allocator"
-    drawn = [picture_of_peers(session, results)] if results.beside else []
-    pictures = [pages.picture(svg, "beside", title) for svg in drawn]
-    return pages.page(f"{results.baseline} on drawn loads", draw, facts, pictures, [seeds])
+    parts += ["<h2>How it was measured</h2>", report.facts_table(facts)]
+    return report.document(f"{results.baseline} on drawn loads", parts, style=PAGE_STYLE)
 
 
 def picture_of_peers(session: Session, results: Results) -> str:

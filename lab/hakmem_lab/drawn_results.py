@@ -21,8 +21,6 @@ from hakmem_lab.shell import FLOOR
 from hakmem_lab.spreads import costs_chosen_elsewhere, geometric_mean_interval
 
 LOAD_LINE = re.compile(r"^Load: (.*)$", re.MULTILINE)
-# The bar on memory is the lower of these two; Debian's where the newer is not built.
-MEMORY_PAIR = (("mimalloc3", "mimalloc"), ("jemalloc5", "jemalloc"))
 NEARLY = 0.95
 SPEED, CHOSEN = "speed over the best peer", "the same, the peer chosen by other rounds"
 NET = "speed over the best peer, net of the floor"
@@ -59,9 +57,7 @@ class SeedResult:
     # The peer of each round is chosen by the other rounds: absent with a single one.
     over_chosen: Interval | None = None
     net_over_chosen: Interval | None = None
-    peak_over_pair: float | None = None
     peak_over_best: float | None = None
-    rest_over_pair: float | None = None
     rest_over_best: float | None = None
 
 
@@ -141,8 +137,8 @@ def seed_result(measured: Measured, baseline: str, peers: Sequence[str]) -> Seed
         figures[best].ratio if best else None,
         figures[best].net if best else None,
         *(speed_and_net(rotation, baseline, chosen, FLOOR) if chosen else (None, None)),
-        *memory_ratios(figures, baseline, there, lambda f: f.peak_kb),
-        *memory_ratios(figures, baseline, there, lambda f: f.rest_kb),
+        memory_ratio(figures, baseline, there, lambda f: f.peak_kb),
+        memory_ratio(figures, baseline, there, lambda f: f.rest_kb),
     )
 
 
@@ -171,20 +167,16 @@ def figures_of(measured: Measured, name: str, baseline: str) -> Figures:
     )
 
 
-def memory_ratios(
+def memory_ratio(
     figures: Mapping[str, Figures],
     baseline: str,
     peers: Sequence[str],
     read: Callable[[Figures], float | None],
-) -> tuple[float | None, float | None]:
-    """Over the lower of the pair, and over the lowest of all peers."""
+) -> float | None:
+    """Over the lowest of all peers."""
     ours = read(figures[baseline]) if baseline in figures else None
-    if ours is None:
-        return None, None
-    known = {name: value for name in peers if (value := read(figures[name])) is not None}
-    found = (next((known[name] for name in names if name in known), None) for names in MEMORY_PAIR)
-    pair = [value for value in found if value is not None]
-    return ratio_to_least(ours, pair), ratio_to_least(ours, list(known.values()))
+    known = [value for name in peers if (value := read(figures[name])) is not None]
+    return None if ours is None else ratio_to_least(ours, known)
 
 
 def ratio_to_least(ours: float, others: Sequence[float]) -> float | None:
@@ -209,9 +201,7 @@ KINDS: dict[str, Callable[[SeedResult], Interval | float | None]] = {
     CHOSEN: lambda one: one.over_chosen,
     NET: lambda one: one.net_over_best,
     NET_CHOSEN: lambda one: one.net_over_chosen,
-    "peak RSS over the lower of mimalloc and jemalloc": lambda one: one.peak_over_pair,
     "peak RSS over the lowest peer": lambda one: one.peak_over_best,
-    "RSS after the rest over the lower of mimalloc and jemalloc": lambda one: one.rest_over_pair,
     "RSS after the rest over the lowest peer": lambda one: one.rest_over_best,
 }
 

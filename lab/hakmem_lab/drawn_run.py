@@ -5,7 +5,7 @@ A run that rests takes its time asleep, and only its memory is looked at: these 
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
@@ -60,17 +60,6 @@ def parse_seeds(text: str) -> list[int]:
             raise UserError(f"--seeds: {twice} is given twice", 2)
         seeds |= dict.fromkeys(range(first, last + 1))
     return list(seeds)
-
-
-def seeds_text(seeds: Sequence[int]) -> str:
-    """The list again, with ranges for neighbours."""
-    runs: list[list[int]] = []
-    for seed in seeds:
-        if runs and seed == runs[-1][-1] + 1:
-            runs[-1].append(seed)
-        else:
-            runs.append([seed])
-    return ",".join(str(r[0]) if len(r) == 1 else f"{r[0]}..{r[-1]}" for r in runs)
 
 
 # A load takes some 0.2 s under most allocators; the slowest here took 90 times that.

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
 
 from hakmem.allocators import cache
 from hakmem.errors import UserError
@@ -79,15 +78,6 @@ def chosen(catalogue: Sequence[Program], which: str, names: str | None) -> list[
     return [known[name] for name in wanted]
 
 
-def is_locked(file: TextIO) -> bool:
-    """By another process; else by us from now on."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
-
-
 @contextmanager
 def inputs_of(seed: int) -> Iterator[Path]:
     """A folder for a run's inputs, gone at its end; programs see its path, and counts repeat."""
@@ -97,7 +87,9 @@ def inputs_of(seed: int) -> Iterator[Path]:
         for place in range(PLACES):
             folder = above / f"{seed}-{place:02}"
             with folder.with_suffix(".lock").open("w") as held:
-                if is_locked(held):
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
                     continue
                 shutil.rmtree(folder, ignore_errors=True)
                 try:

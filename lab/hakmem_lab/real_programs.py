@@ -70,10 +70,6 @@ class RealLoad:
     scratch: TemporaryDirectory | None = None
 
     @property
-    def name(self) -> str:
-        return self.program.name
-
-    @property
     def is_server(self) -> bool:
         return bool(self.program.load)
 
@@ -88,20 +84,20 @@ class RealLoad:
     def prepare(self, folder: Path, size: int) -> None:
         """Makes the input, and runs once under glibc for the output that all runs must have."""
         if problem := self.program.problem():
-            raise UserError(f"{self.name}: {problem}")
+            raise UserError(f"{self.program.name}: {problem}")
         self.size = size
         if self.is_server:
-            self.scratch = TemporaryDirectory(prefix=f"hakmem-{self.name}-", dir=SCRATCH)
+            self.scratch = TemporaryDirectory(prefix=f"hakmem-{self.program.name}-", dir=SCRATCH)
             folder = Path(self.scratch.name)
             folder.chmod(0o755)
-        self.folder = folder / self.name
+        self.folder = folder / self.program.name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.expected = ""
         for text in self.program.prepare:
             self.make_input(self.filled(text))
         outcome = self.contender(find("glibc")).run()
         if outcome.problem:
-            told = f"{self.name} fails under glibc: {outcome.problem}"
+            told = f"{self.program.name} fails under glibc: {outcome.problem}"
             raise UserError(with_last_words(told, outcome.last_words()))
         self.expected = output_digest(outcome)
 

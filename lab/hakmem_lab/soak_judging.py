@@ -96,29 +96,6 @@ def without_warm_up(epochs: Sequence[Epoch]) -> Kept:
     }
 
 
-def rounds_needed(epochs: Sequence[Epoch]) -> int:
-    """Rounds to go until every load and allocator has enough to be judged.
-
-    A run that goes on has new long processes, which warm up again.
-    """
-    kept = without_warm_up(epochs)
-    series = {key: sum(e.load == key[0] and e.allocator == key[1] for e in epochs) for key in kept}
-
-    def enough(key: tuple[str, str], rounds: int) -> bool:
-        if key[0] == LONG:
-            return len(kept[key]) + max(0, rounds - warm_up(rounds)) >= EPOCHS_MIN
-        total = series[key] + rounds
-        return total - warm_up(total) >= EPOCHS_MIN
-
-    def fresh(rounds: int) -> bool:
-        return rounds - warm_up(rounds) >= EPOCHS_MIN
-
-    rounds = 0
-    while not (all(enough(key, rounds) for key in kept) if kept else fresh(rounds)):
-        rounds += 1
-    return rounds
-
-
 def warm_up(epochs: int) -> int:
     return max(WARM_UP_MIN, math.ceil(WARM_UP_SHARE * epochs))
 

@@ -24,8 +24,6 @@ NEAR = 1.3
 SHORTEST_SLICE_S = 0.05
 # Of a job, beside its rounds: the proof before, tables and plots after.
 AROUND_JOB_S = 0.6
-# Others are slower than the baseline on average: for estimates without a trial.
-MEAN_SLOWNESS = 1.7
 
 
 @dataclass(frozen=True)
@@ -155,11 +153,3 @@ def estimate_s(session: Session, jobs: Sequence[Job]) -> float:
         for job in jobs
         if not job.problem
     )
-
-
-def nominal_s(suite: Suite, allocators: int) -> float:
-    """A guess without trials, for lists: what the slices come to, at most the suite's limit."""
-    jobs = jobs_of(suite, suite.rows, MODES)
-    a_round = allocators * suite.slice_s * MEAN_SLOWNESS
-    rounds = sum(job.row.rounds_of(suite.rounds) + 1 for job in jobs)
-    return min(60 * suite.limit_minutes, rounds * a_round + len(jobs) * AROUND_JOB_S)

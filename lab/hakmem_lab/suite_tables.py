@@ -92,18 +92,15 @@ def matrix(
     cell: Callable,
 ) -> Table:
     """A line a row: our own figure, and what `cell` makes of each peer's entry."""
-    table = tables.plain_table(title)
-    table.caption = caption
-    table.add_column("row", max_width=36)
-    table.add_column(results.baseline, justify="right", no_wrap=True)
-    for name in results.peers():
-        table.add_column(name, justify="right")
+    lines = []
     for row in rows:
         ours = row.entry(results.baseline)
         peers = [row.entry(name) for name in results.peers()]
         shown = [tables.ABSENT if e is None or not e.rounds else cell(e) for e in peers]
-        table.add_row(row.title, own(row, ours) if ours and ours.rounds else tables.ABSENT, *shown)
-    return table
+        own_cell = own(row, ours) if ours and ours.rounds else tables.ABSENT
+        lines.append([row.title, own_cell, *shown])
+    heads = ("row", results.baseline, *results.peers())
+    return tables.figures_table(title, heads, lines, heads[:1], caption)
 
 
 def speed_matrix(results: Results, rows: Sequence[RowResult], mode: str) -> Table:

@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from hakmem.cli import main
 from hakmem.measuring import journal
-from small_build import assert_in_order
 
 SCENARIO_HEAD = "allocator,scenario,iterations,avg_ns,soft_pf,hard_pf,rss_kb,ops_per_sec"
 HEAD = """
@@ -87,8 +86,7 @@ def test_a_suite_leaves_tables_and_all_files(suite):
     assert (entry["cv"], entry["cv_low"], entry["cv_high"]) == (0, 0, 0)
     entry = written["rows"][0]["entries"][0]
     assert 0 <= entry["cv_low"] <= entry["cv_high"]
-    for name in ("scenarios.csv", "report.html"):
-        assert (results() / name).stat().st_size
+    assert (results() / "scenarios.csv").stat().st_size
 
 
 def test_head_of_the_csv_is_exact(suite):
@@ -118,16 +116,6 @@ def test_a_row_that_does_not_fit_into_memory_is_passed_over(tmp_path, monkeypatc
     assert found.exit_code == 0, found.output
     assert "second: passed over: it needs about 65 MB, and 64 MB are free" in found.output
     assert [row["name"] for row in document()["rows"]] == ["first"]
-
-
-def test_html_report_is_one_file(suite, build):
-    floor = build / "bench" / "libfloor.so"
-    assert run(suite, "--with", "glibc", "--lib", f"new={floor}").exit_code == 0
-    page = (results() / "report.html").read_text()
-    assert_in_order(page, 'class="summary"', "<pre>", "How it was measured", "<td>host</td>")
-    assert "first &lt;row&gt;" in page
-    assert "<row>" not in page
-    assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
 
 
 def test_hakmem_is_proved_row_by_row(suite, build):
@@ -217,7 +205,6 @@ def test_lists_say_what_there_is():
     found = run("--list")
     assert found.exit_code == 0
     assert "quick" in found.output
-    assert "about, min" in found.output
     assert run("quick", "--list", "--rounds", "3").exit_code == 2
     rows = run("--list", "quick")
     assert "bench_random_mixed 10000000 400" in rows.output
@@ -285,7 +272,6 @@ def test_a_signal_leaves_finished_rounds_and_a_report_to_go_on_from(tmp_path, nu
     assert rounds[:2] == [12, 12]
     assert 2 <= rounds[2] < 12
     assert len(kept) == 1 + rounds[2]
-    assert "The run is not finished" in (results() / "report.html").read_text()
     first = (results() / "first.preload.jsonl").read_text()
 
     resumed = run("--resume", str(results()))

@@ -84,10 +84,6 @@ def test_numbers_that_are_none_and_empty_commands_are_refused(words):
     [
         (("drawn", "--with", "glibc", "--html", "r.html"), "--html"),
         (("drawn", "--with", "glibc", "--picture", "p.svg"), "--picture"),
-        (
-            ("soak", "--minutes", "1", "--with", "glibc", "--program", "x=true", "--plot", "p.svg"),
-            "--plot",
-        ),
     ],
 )
 def test_what_draws_needs_its_package_before_anything_runs(arguments, needs, tmp_path, monkeypatch):

@@ -2,7 +2,6 @@ import csv
 import itertools
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from small_build import BENCH, assert_in_order, compile_c
 from hakmem_lab import soak_file
 from hakmem_lab.shell import allocator_json
 from hakmem_lab.soak_file import COLUMNS, Epoch
-from hakmem_lab.soak_judging import LONG, Thresholds, judge, rounds_needed
+from hakmem_lab.soak_judging import LONG, Thresholds, judge
 from hakmem_lab.spreads import Trend
 
 EPOCHS = 40
@@ -266,71 +265,34 @@ def test_too_few_epochs_are_refused():
         judge([], Thresholds())
 
 
-def test_analyse_writes_files_and_only_hakmem_decides(tmp_path):
+def test_analyse_writes_its_file_and_only_hakmem_decides(tmp_path):
     path = write(tmp_path / "s.csv", series("glibc", rss_rise=0.5) + series("hakmem"))
-    out, picture, page = tmp_path / "o.json", tmp_path / "o.svg", tmp_path / "o.html"
-    found = run("analyse", str(path), "--json", str(out), "--plot", str(picture), "--html",
-                str(page))  # fmt: skip
+    out = tmp_path / "o.json"
+    found = run("analyse", str(path), "--json", str(out))
     assert found.exit_code == 0, found.output
     assert "hakmem, long: PASS" in found.output
     assert "glibc, long: FAIL: RSS drift" in found.output
     document = json.loads(out.read_text())
     assert document["passed"] is True
     assert [row["passed"] for row in document["rows"]] == [False, True]
-    assert "<svg" in picture.read_text()
-    text = page.read_text()
-    assert text.index('class="summary"') < text.index("<pre>") < text.index("<svg role=")
 
 
-def test_analyse_without_a_verdict_shows_what_was_measured(tmp_path):
+def test_analyse_without_a_verdict_writes_what_was_measured(tmp_path):
     path = write(tmp_path / "s.csv", series("hakmem", count=5))
-    out, page = tmp_path / "o.json", tmp_path / "o.html"
-    found = run("analyse", str(path), "--json", str(out), "--html", str(page))
+    out = tmp_path / "o.json"
+    found = run("analyse", str(path), "--json", str(out))
     assert found.exit_code == 2
     assert json.loads(out.read_text())["passed"] is None
-    assert "No verdict" in page.read_text()
-    assert "<svg role=" in page.read_text()
 
 
-def test_rounds_that_are_needed_make_a_verdict():
-    assert rounds_needed([]) == 12
-    for done in (1, 11, 12, 40):
-        first = series("hakmem", count=done)
-        more = rounds_needed(first)
-        later = [replace(e, process=2, round=e.round + done) for e in series("hakmem", count=more)]
-        assert judge(first + later, Thresholds())
-        if more:
-            with pytest.raises(UserError, match="too few"):
-                judge(first + later[:-1], Thresholds())
-
-
-def test_time_too_short_for_a_verdict_is_refused_at_once(tmp_path):
+def test_run_too_short_for_a_verdict_names_how_to_go_on(tmp_path):
     path = tmp_path / "s.csv"
-    arguments = soak_arguments(path, 0.1)
-    arguments[arguments.index("--program") + 1] = "slow=/bin/sleep 1"
-    found = run(*arguments)
-    assert found.exit_code == 2
-    told = "--minutes: 0.1 are too few to judge: 12 rounds of about [0-9.]+ s are needed; at least"
-    assert re.search(f"{told} --minutes [0-9.]+$", found.output, re.MULTILINE)
-    assert not path.exists()
-    head = {"allocators": {"glibc": allocator_json(Allocator("glibc"))},
-            "long": {"steps": 1, "threads": 1, "slots": 4, "seed": 1}, "programs": {}}  # fmt: skip
-    write(path, [replace(e, elapsed_s=60.0 * e.round) for e in series("glibc", count=3)], head)
-    found = run("--resume", str(path), "--minutes", "5")
-    assert found.exit_code == 2
-    assert "5 are too few to judge, of which 3.0 are over: 11 rounds of about 60.0" in found.output
-
-
-def test_run_that_got_too_slow_names_how_to_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("hakmem_lab.commands.soak.require_time", lambda *_: None)
-    path, page = tmp_path / "s.csv", tmp_path / "s.html"
     arguments = soak_arguments(path, 0.005)
     arguments[arguments.index("--program") + 1] = "slow=/bin/sleep 0.2"
-    found = run(*arguments, "--html", str(page))
+    found = run(*arguments)
     assert found.exit_code == 2, found.output
     assert "no verdict: glibc" in found.output
-    assert f"hakmem soak --resume {path} --minutes 0." in found.output.replace("\n", "")
-    assert "No verdict" in page.read_text()
+    assert f"hakmem soak --resume {path} --minutes MINUTES" in found.output.replace("\n", "")
 
 
 def test_analyse_of_a_failed_run_has_status_1(tmp_path):
@@ -344,7 +306,6 @@ def test_analyse_of_a_failed_run_has_status_1(tmp_path):
     [
         (("--minutes", "0"), "--minutes"),
         (("--program", "long=/bin/true", "--with", "glibc"), "the name 'long' is taken"),
-        (("--with", "glibc", "--plot", "x.bmp"), "--plot: 'x.bmp' does not end in .svg or .png"),
         (("--with", "nonesuch"), "unknown allocator"),
         (("--max-cv", "-1%"), "'-1%' is no share"),
         (
@@ -375,7 +336,6 @@ def even_clock(monkeypatch):
     looks = itertools.count(1)
     clock = SimpleNamespace(monotonic=lambda: next(looks) / 10)
     monkeypatch.setattr("hakmem_lab.soaking.time", clock)
-    monkeypatch.setattr("hakmem_lab.commands.soak.require_time", lambda *_: None)
     monkeypatch.setattr("hakmem_lab.soak_judging.trend", lambda _: Trend(0.0, 0.0, 0.0))
 
 

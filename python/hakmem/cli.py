@@ -36,16 +36,7 @@ COMMANDS = {
     "misuse": "Which misuse of memory each allocator stops.",
     "completion": "Print the shell's completion script.",
 }
-OF_THE_SOURCES = (
-    "bench",
-    "drawn",
-    "programs",
-    "soak",
-    "steady",
-    "scorecard",
-    "peers",
-    "misuse",
-)
+OF_THE_SOURCES = ("bench", "drawn", "programs", "soak", "steady", "scorecard", "peers", "misuse")
 
 
 def absent(name: str) -> click.Command:

@@ -23,9 +23,6 @@ OWN_VARIABLES = ("MIMALLOC_SO", "JEMALLOC_SO", "TCMALLOC_SO")
 
 # Of describe(): what tells one run from another.
 OF_THE_RUN = ("measured", "host", "command line")
-VIRTIO_DEVICES = Path("/sys/bus/virtio/devices")
-BALLOON = "0x0005"
-REPORTING_BIT = 5  # VIRTIO_BALLOON_F_REPORTING
 
 
 def told_by(path: str, pattern: str, otherwise: str) -> str:
@@ -41,14 +38,6 @@ def allowed_cpus() -> list[int]:
 def default_cpu() -> str:
     """The last CPU we may use: interrupts and other work tend to gather on the first."""
     return str(allowed_cpus()[-1])
-
-
-def host_takes_memory() -> bool:
-    """Whether free memory goes back to a host, which gives it again page by page, slowly."""
-    for device in sorted(VIRTIO_DEVICES.glob("*")):
-        if _read(f"{device}/device").strip() == BALLOON:
-            return _read(f"{device}/features")[REPORTING_BIT : REPORTING_BIT + 1] == "1"
-    return False
 
 
 def compiler_of(library: Path) -> str:
@@ -99,7 +88,6 @@ def describe(seed: int | None = None) -> dict[str, str]:
     one, five, _ = os.getloadavg()
     given = " ".join(f"{k}={v}" for k, v in settings().items())
     model = told_by("/proc/cpuinfo", r"^model name\s*:\s*(.+)$", platform.machine())
-    taken = {"free memory": "goes back to the host: its first touch is slow"}
     return {
         "measured": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
         "host": platform.node() or "unknown",
@@ -109,7 +97,6 @@ def describe(seed: int | None = None) -> dict[str, str]:
         "CPU": f"{model}, {len(allowed_cpus())} usable",
         "load": f"{one:.2f} (1 min) {five:.2f} (5 min)",
         "THP": told_by("/sys/kernel/mm/transparent_hugepage/enabled", r"\[(\w+)\]", "none"),
-        **(taken if host_takes_memory() else {}),
         "settings": given or "none given, defaults everywhere",
     }
 

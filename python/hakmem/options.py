@@ -6,7 +6,6 @@ import math
 import re
 import secrets
 import shlex
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from hakmem.allocators import peers
-from hakmem.allocators.recipes import RECIPES
 from hakmem.allocators.settings import split_pair, without_repeats
 from hakmem.destinations import WORD, output_option
 from hakmem.documents import HTML, JSON, PICTURE, PICTURE_ENDINGS, Kind
@@ -237,23 +235,6 @@ def cpu_option(default: str) -> Decorator:
     )
 
 
-def metric_options() -> Decorator:
-    """--metric and --lower-is-better, to be given to require_metric() first."""
-    return stacked(
-        click.option(
-            "--metric",
-            type=WORD,
-            help="Regular expression whose first group is the figure, or 'wall'.",
-        ),
-        click.option("--lower-is-better", is_flag=True, help="Direction of --metric."),
-    )
-
-
-def timeout_option() -> Decorator:
-    text = "End a run that takes longer: its allocator has failed. 0: no limit."
-    return number_option("--timeout limit_s", text, 0.0, 0.0, metavar="SECONDS")
-
-
 def stdin_option(each: str = "") -> Decorator:
     return click.option(
         "--stdin",
@@ -350,11 +331,8 @@ def usual_names(notes: list[str], usual: Sequence[str] = peers.USUAL_NAMES) -> s
                 taken.append(name)
                 break
             missing.append(found)
-    unbuilt = [a.name for a in missing if a.name in RECIPES and "not built" in a.problem]
-    if unbuilt:
-        lacking = [tool for tool in ("cargo", "clang-19") if shutil.which(tool) is None]
-        how = f"needs {' and '.join(lacking)}" if lacking else "about 3 minutes"
-        notes.append(f"not compared: {', '.join(unbuilt)}: not built (hakmem peers build, {how})")
+    if unbuilt := [a.name for a in missing if "not built" in a.problem]:
+        notes.append(f"not compared: {', '.join(unbuilt)}: not built (hakmem peers build)")
     notes += [f"not compared: {a.name}: {a.problem}" for a in missing if a.name not in unbuilt]
     return ",".join(taken)
 

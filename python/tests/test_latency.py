@@ -150,7 +150,6 @@ def test_tail_prints_its_table_and_writes_all_figures(latency_build, tmp_path):
     document = json.loads((tmp_path / "a.json").read_text())
     assert len(document["groups"]) == 2 * 2 * 2
     for group in document["groups"]:
-        assert len(group["rounds_ns"]) == 5
         assert group["calls"] == sum(count for _, _, count in group["buckets_ticks"])
         assert group["ns"]["p99.99"] is None
     for name in ("glibc", "other"):

@@ -107,14 +107,14 @@ static void *alloc_class(unsigned class_code, size_t size, size_t align) {
   return finally(alloc_class_from(hak_thread_grown(), class_code, &d));
 }
 
-static void *or_enomem(void *p) {
-  if (HAK_UNLIKELY(p == NULL)) errno = ENOMEM;
-  return p;
+void *hak_no_memory(void) {
+  errno = ENOMEM;
+  return NULL;
 }
 
 static HAK_NOINLINE void *malloc_long(size_t size) {
   bool zeroed;
-  return or_enomem(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
+  return hak_or_no_memory(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
                                          : hak_raw_large(size, HAK_GRANULE, false, &zeroed));
 }
 
@@ -126,7 +126,7 @@ HAK_NOINLINE void *hak_malloc_slow(size_t size) {
   return malloc_long(size);
 }
 
-void *hak_aligned_slow(unsigned class_code, size_t size, size_t align) { return or_enomem(alloc_class(class_code, size, align)); }
+void *hak_aligned_slow(unsigned class_code, size_t size, size_t align) { return hak_or_no_memory(alloc_class(class_code, size, align)); }
 
 void *hak_raw_aligned(size_t align, size_t size) {
   int class_code = hak_class_for_aligned(size, align);
@@ -135,5 +135,5 @@ void *hak_raw_aligned(size_t align, size_t size) {
     return HAK_LIKELY(p != NULL) ? p : hak_aligned_slow((unsigned)class_code, size, align);
   }
   bool zeroed;
-  return or_enomem(hak_raw_large(size, align, false, &zeroed));
+  return hak_or_no_memory(hak_raw_large(size, align, false, &zeroed));
 }

@@ -26,6 +26,10 @@ size_t hak_usable_size(const void *p, const void *caller);
 /* Frees p after checking that a request of `size` (aligned so) could have got this block. */
 void hak_free_sized(void *p, size_t size);
 
+/* NULL, and errno says ENOMEM. */
+HAK_COLD void *hak_no_memory(void);
+HAK_INLINE void *hak_or_no_memory(void *p) { return HAK_LIKELY(p != 0) ? p : hak_no_memory(); }
+
 /* The allocator below the hardened build's checks; in the default build, what the functions above are. */
 /* zeros: they were asked for; *zeroed: the block reads as zero. Does not set errno. */
 void *hak_raw_large(size_t size, size_t alignment, bool zeros, bool *zeroed);

@@ -43,7 +43,7 @@ static void look_at_registers(const ucontext_t *context, const void *fault) {
   for (size_t i = 0; i < sizeof context->uc_mcontext / sizeof *registers; i++) look_at_register(registers[i], fault, &told);
   /* Code that was not optimised has its variables there. */
   uintptr_t stack = hak_align_down(hak_stack_of(context), sizeof stack);
-  for (unsigned i = 0; i < STACK_WORDS && hak_os_readable(stack); i++, stack += sizeof stack) look_at_register(*(const uintptr_t *)stack, fault, &told);
+  for (unsigned i = 0; i < STACK_WORDS && hak_os_is_readable((const uint32_t *)stack); i++, stack += sizeof stack) look_at_register(*(const uintptr_t *)stack, fault, &told);
 }
 
 static void on_fault(int number, siginfo_t *info, void *context) {

@@ -15,15 +15,10 @@
 
 HAK_LINK_INIT;
 
-static void *or_enomem(void *p) {
-  if (HAK_UNLIKELY(p == NULL)) errno = ENOMEM;
-  return p;
-}
-
 void *hak_calloc(size_t count, size_t size) {
   if (HAK_HARDENED) return hak_hard_calloc(count, size);
   size_t bytes;
-  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return or_enomem(NULL);
+  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   if (HAK_LIKELY(bytes <= HAK_SHARED_MAX)) {
     void *p = hak_malloc(bytes);
     return HAK_LIKELY(p != NULL) ? memset(p, 0, bytes) : p;
@@ -32,7 +27,7 @@ void *hak_calloc(size_t count, size_t size) {
   void *p = hak_raw_large(bytes, HAK_GRANULE, true, &zeroed);
   /* memset would make all pages resident of a block that will stay sparse. */
   if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
-  return or_enomem(p);
+  return hak_or_no_memory(p);
 }
 
 void *hak_realloc(void *p, size_t size, const void *caller) {
@@ -90,10 +85,7 @@ void *hak_memalign(size_t alignment, size_t size) {
 
 void *hak_pvalloc(size_t size) {
   size_t page = hak_os_page_size();
-  if (size > PTRDIFF_MAX) {
-    errno = ENOMEM;
-    return NULL;
-  }
+  if (size > PTRDIFF_MAX) return hak_no_memory();
   return hak_aligned(page, hak_align_up(hak_max_size(size, 1), page));
 }
 
@@ -119,10 +111,7 @@ HAK_EXPORT void *hakmem_alloc_at_least(size_t size, size_t *actual) {
 
 HAK_EXPORT void *hakmem_reallocarray(void *p, size_t count, size_t size) {
   size_t bytes;
-  if (__builtin_mul_overflow(count, size, &bytes)) {
-    errno = ENOMEM;
-    return NULL;
-  }
+  if (__builtin_mul_overflow(count, size, &bytes)) return hak_no_memory();
   return hak_realloc(p, bytes, HAK_CALLER());
 }
 

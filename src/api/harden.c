@@ -161,10 +161,7 @@ static void *obtain_large(size_t total, size_t align, bool *zeroed) {
 /* Any block; a small request without an alignment is counted. *zeroed: the request reads as zero. */
 static HAK_NOINLINE void *obtain(size_t size, size_t align, hak_family family, bool *zeroed) {
   *zeroed = false;
-  if (HAK_UNLIKELY(size > PTRDIFF_MAX - 2 * TRAILER_BYTES)) {
-    errno = ENOMEM;
-    return NULL;
-  }
+  if (HAK_UNLIKELY(size > PTRDIFF_MAX - 2 * TRAILER_BYTES)) return hak_no_memory();
   size_t total = hak_align_up(size + TRAILER_BYTES, sizeof(uint64_t)); /* a guarded block has exactly so many: its trailer is a whole word */
   bool large = total > HAK_SMALL_MAX;
   int saved = errno; /* the first attempt may set it */
@@ -230,15 +227,11 @@ void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
 void *hak_hard_calloc(size_t count, size_t size) {
   size_t bytes;
   bool zeroed = true;
-  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) {
-    errno = ENOMEM;
-    return NULL;
-  }
+  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   void *p;
   if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(bytes, HAK_GRANULE, &zeroed, &p)) {
     if (p != NULL && !zeroed) memset(p, 0, bytes);
-    if (p == NULL) errno = ENOMEM;
-    return p;
+    return p != NULL ? p : hak_no_memory();
   }
   if (HAK_UNLIKELY(bytes == 0)) return alloc_slow(0, 0, HAK_FAMILY_MALLOC);
   bool small = is_small(bytes);
@@ -442,16 +435,11 @@ static bool stays(const void *p, const live_block *b, size_t total) {
 
 void *hak_hard_realloc(void *p, size_t size) {
   if (p == NULL) return hak_malloc(size);
-  if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) {
-    errno = ENOMEM;
-    return NULL;
-  }
+  if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) return hak_no_memory();
   if (HAK_UNLIKELY(hak_empty_contains(p))) return resize_empty(p, size);
   if (HAK_UNLIKELY(is_in_heap(p))) return hak_raw_realloc(p, size, NULL);
   live_block b = live_block_at(p, "by realloc");
-  if (HAK_UNLIKELY(b.block_size == 0)) {
-    report_not_live(p, "by realloc");
-  }
+  if (HAK_UNLIKELY(b.block_size == 0)) report_not_live(p, "by realloc");
   if (size == 0) {
     hak_hard_free(p, HAK_SIZE_UNKNOWN, b.family);
     return NULL;

@@ -127,10 +127,7 @@ static void *resize_outside_regions(void *p, size_t size, const void *caller) {
 
 static HAK_NOINLINE void *resize_slowly(void *p, size_t size, const void *caller) {
   if (p == NULL) return hak_raw_malloc(size);
-  if (size > PTRDIFF_MAX) {
-    errno = ENOMEM;
-    return NULL;
-  }
+  if (size > PTRDIFF_MAX) return hak_no_memory();
   hak_region *region = hak_region_find(p);
   if (size == 0 && (region != NULL || hak_block_size(p) != 0)) {
     hak_raw_free(p);

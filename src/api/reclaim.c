@@ -7,12 +7,9 @@
 #include "os/os.h"
 #include "reclaim/decay.h"
 
-/* What others are purging counts until it is gone, and a request would be refused while memory is free: some calls of
- * the system are waited for. */
-#define CLAIM_WAITS_MS 50
-
+/* What others are purging counts until it is gone, and a request would be refused while memory is free. */
 static void wait_for_purges(void) {
-  for (unsigned ms = 0; ms < CLAIM_WAITS_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
+  for (unsigned ms = 0; ms < HAK_LOCK_PATIENCE_MS && hak_load_relaxed(&hak_span_pool.claimed_spans) > 0; ms++) hak_os_sleep_ms(1);
 }
 
 void hak_reclaim(void) {

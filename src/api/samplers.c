@@ -19,7 +19,7 @@
 
 /* Without a sampler that asks for more the first blocks are guarded: not where addresses are scarce. */
 static void guard_first(void) {
-  if (!HAK_HARD(GUARDS) || hak_config.heap_profile != 0 || hak_os_address_space_is_limited()) return;
+  if (!HAK_HARD(GUARDS) || hak_config.heap_profile != 0 || hak_os_is_limited(HAK_OS_ADDRESS_SPACE)) return;
   hak_sample_start(FIRST_BLOCKS, false);
   if (hak_sample_on()) hak_counting_guard_first(FIRST_BLOCKS);
 }

@@ -14,6 +14,7 @@
 #include "api/sweep.h"
 #include "api/trailer.h"
 #include "guard/sample.h"
+#include "large/dense.h"
 #include "large/extent.h"
 #include "large/huge.h"
 #include "os/memory_limits.h"
@@ -32,9 +33,6 @@
 #define END_IN_ROUND 3 /* of PTHREAD_DESTRUCTOR_ITERATIONS, 4 */
 static pthread_key_t end_key;
 static bool end_key_made; /* release after the key */
-
-/* A huge page of which a small program uses a corner would be much of its memory. */
-#define THP_AUTO_SMALL_BYTES (16 * HAK_MIB)
 
 enum { COLD, READY };
 static uint32_t start_state; /* READY is stored (release) when all is set up; acquire in hak_started */
@@ -83,7 +81,7 @@ static void watch_end_without_key(hak_tcache *t) {
 
 static size_t huge_pages_from(void) {
   if (hak_config.thp == HAK_THP_OFF || HAK_HARD(GUARDS)) return SIZE_MAX; /* no huge page is without a guard */
-  return hak_config.thp == HAK_THP_ON ? 0 : THP_AUTO_SMALL_BYTES / HAK_SPAN_SIZE;
+  return hak_config.thp == HAK_THP_ON ? 0 : HAK_DENSE_BESIDE / HAK_SPAN_SIZE;
 }
 
 static void init_classes_locked(void) {
@@ -197,7 +195,7 @@ static void before_fork(void) {
   hak_thread_cache(); /* now, not inside the window; failure is harmless */
   /* fork waits for this one after the handlers, and fflush(NULL) holds it while it waits for a stream whose user may wait
    * for our locks: taken first, it is waited for while we hold none. */
-  hak_os_streams_lock();
+  hak_os_streams(HAK_OS_STREAMS_LOCK);
   hak_lock_take(&hak_heap_check_lock);
   hak_lock_take(&hak_sampling_lock);
   hak_lock_take(&start_lock);
@@ -233,7 +231,7 @@ static void drop_locks(void) {
 static void after_fork_parent(void) {
   if (hak_load_relaxed(&alone)) return;
   drop_locks();
-  hak_os_streams_unlock();
+  hak_os_streams(HAK_OS_STREAMS_UNLOCK);
   hak_heap_let_end();
 }
 
@@ -271,7 +269,7 @@ static void after_fork_child(void) {
   hak_pool_fork_child();
   hak_meta_fork_child();
   drop_locks();
-  hak_os_streams_reset();
+  hak_os_streams(HAK_OS_STREAMS_RESET);
   hak_heap_let_end();
   restart_threads();
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "os/mappings.h"
 #include "os/os.h"
 #include "os/print.h"
 
@@ -43,58 +44,27 @@ static void count_caller(const void *caller) {
   }
 }
 
-static int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
+/* The line of the file of mappings that covers an address. */
+struct search {
+  uintptr_t address;
+  bool readable; /* the file */
+  char line[256];
+};
+
+static void compare(void *context, char *line) {
+  struct search *s = context;
+  hak_mapping m;
+  s->readable = true;
+  if (!hak_mapping_parse(line, &m) || s->address - m.start >= m.end - m.start) return;
+  size_t length = hak_min_size(strlen(line), sizeof s->line - 1);
+  memcpy(s->line, line, length);
+  s->line[length] = '\0';
 }
 
-static const char *parse_hex(const char *s, uintptr_t *value) {
-  *value = 0;
-  for (int d; (d = hex_digit(*s)) >= 0; s++) *value = *value << 4 | (unsigned)d;
-  return s;
-}
-
-/* True when the maps line "lo-hi perms offset dev inode  name" covers p. */
-static bool line_covers(const char *line, uintptr_t p) {
-  uintptr_t lo, hi;
-  const char *s = parse_hex(line, &lo);
-  if (*s != '-') return false;
-  parse_hex(s + 1, &hi);
-  return lo <= p && p < hi;
-}
-
-/* The line of the file maps that covers p, without its newline; "not mapped" when none does. Lines are read
- * through a buffer of their own: stdio would allocate. */
-static void describe_mapping(const void *p, char *out, size_t capacity) {
-  strcpy(out, "not mapped");
-  int fd = hak_os_open_own("maps");
-  if (fd < 0) {
-    strcpy(out, "unknown");
-    return;
-  }
-  char buf[1024], line[256];
-  size_t length = 0;
-  long n;
-  bool found = false;
-  while (!found && (n = hak_os_read(fd, buf, sizeof buf)) > 0) {
-    for (long i = 0; i < n && !found; i++) {
-      if (buf[i] != '\n') {
-        if (length < sizeof line - 1) line[length++] = buf[i];
-        continue;
-      }
-      line[length] = '\0';
-      length = 0;
-      found = line_covers(line, (uintptr_t)p);
-    }
-  }
-  hak_os_close(fd);
-  if (found) {
-    size_t kept = strnlen(line, capacity - 1);
-    HAK_ASSERT(kept < capacity);
-    memcpy(out, line, kept);
-    out[kept] = '\0';
-  }
+static const char *find_mapping(const void *p, struct search *s) {
+  *s = (struct search){.address = (uintptr_t)p};
+  hak_each_mapping(compare, s);
+  return s->line[0] != '\0' ? s->line : s->readable ? "not mapped" : "unknown";
 }
 
 /* How far p is from being an address at all: what kind of value the program passed. */
@@ -111,10 +81,9 @@ void hak_foreign_note(enum hak_foreign_call call, const void *p, const void *cal
   hak_add_relaxed(&totals[call], 1);
   count_caller(caller);
   if (hak_load_relaxed(&hak_config.guard_log)) {
-    char mapping[256];
-    describe_mapping(p, mapping, sizeof mapping);
+    struct search at;
     hak_print("hakmem: external pointer: %s(%p) from %p, address %s, mapping: %s; left alone\n", call_names[call], p,
-              caller, size_band(p), mapping);
+              caller, size_band(p), find_mapping(p, &at));
   }
   static bool reported;
   if (hak_foreign_total() >= REPORT_THRESHOLD && !__atomic_exchange_n(&reported, true, __ATOMIC_RELAXED))
@@ -139,8 +108,7 @@ void hak_foreign_print(void) {
     if (best == CALLERS) break;
     shown[best] = true;
     HAK_ASSERT(callers[best].caller != NULL && most > 0);
-    char mapping[256];
-    describe_mapping(callers[best].caller, mapping, sizeof mapping);
-    hak_print("[EXTERNAL_GUARD] caller=%p count=%" PRIu64 " mapping: %s\n", callers[best].caller, most, mapping);
+    struct search at;
+    hak_print("[EXTERNAL_GUARD] caller=%p count=%" PRIu64 " mapping: %s\n", callers[best].caller, most, find_mapping(callers[best].caller, &at));
   }
 }

@@ -3,13 +3,12 @@
 #include "pool/budget.h"
 #include "region/region.h"
 
-#define TIMES 4 /* a block may have huge pages that is so many times what is proved; and so many times what is sparse counts against it */
+/* A block may have huge pages that is so many times what is proved; so many times what is sparse counts against it; and one on trust is at most such a
+ * part of the memory there is. */
+#define TIMES 4
 #define PROVED_MOST ((int64_t)(64 * HAK_GIB))
 #define SAMPLES 16
-#define EMPTY_MOST 2 /* of the samples: a dense block has pages that hold zeros */
-
-#define TRUSTED_LEAST (16 * HAK_MIB) /* a huge page at its end is little of it */
-#define TRUSTED_PART 4 /* of the memory there is */
+#define EMPTY_MOST (SAMPLES / 8) /* of the samples: a dense block has pages that hold zeros */
 
 static int64_t proved; /* bytes */
 static size_t unseen;  /* bytes of new memory that came since a look */
@@ -54,7 +53,7 @@ static bool is_proved(size_t bytes) { return hak_load_relaxed(&proved) >= (int64
 static bool may_trust(size_t bytes) {
   static size_t most; /* relaxed; 0: not read yet */
   if (hak_load_relaxed(&trusted) != NULL || hak_load_relaxed(&proved) < 0) return false;
-  if (hak_load_relaxed(&most) == 0) hak_store_relaxed(&most, hak_os_memory_limit() / TRUSTED_PART);
+  if (hak_load_relaxed(&most) == 0) hak_store_relaxed(&most, hak_os_memory_limit() / TIMES);
   return bytes <= hak_load_relaxed(&most);
 }
 
@@ -64,7 +63,7 @@ bool hak_dense_grants(size_t bytes, bool zeros) {
   if (hak_config.thp == HAK_THP_ON) return true;
   if (hak_budget_of_group()) return false;
   if (!is_proved(bytes)) look_at_trusted();
-  return is_proved(bytes) || (!zeros && bytes >= TRUSTED_LEAST && may_trust(bytes));
+  return is_proved(bytes) || (!zeros && bytes >= HAK_DENSE_BESIDE && may_trust(bytes));
 }
 
 bool hak_dense_is_sparse(size_t bytes) { return bytes >= HAK_HUGE_PAGE && hak_load_relaxed(&proved) < 0; }

@@ -11,6 +11,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "region/region.h"
+
+/* Beside so much a huge page of which a corner is used is little. */
+#define HAK_DENSE_BESIDE (8 * HAK_HUGE_PAGE)
+
 /* Whether a new block of so many bytes may have huge pages. zeros: they were asked for. May make system calls; the caller holds no lock. */
 bool hak_dense_grants(size_t bytes, bool zeros);
 /* Whether blocks of so many bytes have been sparse of late. */

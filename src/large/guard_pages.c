@@ -61,7 +61,8 @@ bool hak_guard_pages_resize(void *p, size_t old_bytes, size_t bytes) {
   size_t change = bytes > old_bytes ? bytes - old_bytes : old_bytes - bytes;
   if (bytes > old_bytes) {
     char *end = start + old_bytes + HAK_GUARD_PAGES_BYTES;
-    if (!hak_os_extend(end, change)) return false;
+    bool taken;
+    if (!hak_os_extend(end, change, &taken)) return false;
     if (hak_os_commit(start + old_bytes, change)) return true;
     hak_os_unmap(end, change);
     return false;

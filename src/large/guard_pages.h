@@ -9,10 +9,6 @@
 /* On each side of a block. */
 #define HAK_GUARD_PAGES_BYTES ((size_t)64 << 10)
 
-/* So many live blocks have guard pages, which are two mappings a block; a process may have 65,530, and half are left to the program and
- * the guards of slabs. */
-#define HAK_GUARD_PAGES_BLOCKS 8192
-
 /* A zeroed block. align: power of two. NULL: out of memory. Where guard pages are not wanted, or no mappings are left for them, the
  * pages around it are accessible: to the kernel neighbouring blocks are one mapping then. */
 void *hak_guard_pages_map(size_t bytes, size_t align, bool wanted);

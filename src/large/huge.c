@@ -68,7 +68,7 @@ static size_t remove_locked(const void *p, uint32_t *owner) {
 
 static bool guard_pages_wanted(void) {
   hak_lock_take(&hak_huge_lock);
-  bool wanted = live_count < HAK_GUARD_PAGES_BLOCKS;
+  bool wanted = live_count < HAK_OS_MAPPINGS_PART; /* two mappings a block */
   hak_lock_drop(&hak_huge_lock);
   return wanted;
 }
@@ -317,7 +317,7 @@ void hak_huge_read(hak_huge_figures *figures) {
 const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *place, size_t *bytes) {
   const void *found = NULL;
   hak_lock_take(&hak_huge_lock);
-  size_t end = hak_min_size(*place + HAK_HUGE_LOOKED_AT, table_capacity);
+  size_t end = hak_min_size(*place + HAK_LOCK_STEPS, table_capacity);
   for (size_t i = *place; i < end && found == NULL; i++) {
     const entry *e = &table[i];
     if (e->p == NULL || e->p == GONE || e->owner != 0 || !is(e->p, e->bytes)) continue;
@@ -329,13 +329,11 @@ const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *place
   return found;
 }
 
-#define LISTED_AT_ONCE 256 /* places of the table, under one hold of the lock */
-
 bool hak_huge_next(size_t *place, uintptr_t *address, size_t *bytes, bool *is_kept) {
   bool found = false, end = false;
   while (!found && !end) {
     hak_lock_take(&hak_huge_lock);
-    for (size_t n = 0; n < LISTED_AT_ONCE && !found && !end; n++, ++*place) {
+    for (size_t n = 0; n < HAK_LOCK_STEPS && !found && !end; n++, ++*place) {
       entry e = {.p = NULL};
       hak_kept_range r;
       *is_kept = *place < HAK_KEPT_MAX;

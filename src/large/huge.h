@@ -35,7 +35,6 @@ bool hak_huge_contains(const void *p);
 hak_verdict hak_huge_verdict(const void *p);
 /* Grows or shrinks by mremap; the block may move. Hardened build: in place, between guard pages; what is added is zero. NULL: not ours or no memory, and unchanged. */
 void *hak_huge_resize(void *p, size_t size);
-#define HAK_HUGE_LOOKED_AT 64 /* places of the table, under one hold of the lock */
 /* A live block, which is no heap's, of which `is` says yes, in the next places of the table; NULL: none. *place is 0 at first, and again behind the last. `is`
  * runs under the lock: the block is nobody else's to free meanwhile. */
 const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *place, size_t *bytes);

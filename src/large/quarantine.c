@@ -56,7 +56,7 @@ void hak_mapping_quarantine(void *p, size_t bytes) {
   quarantined old = exchange(p, bytes, &all_bytes);
   if (old.p != NULL) hak_guard_pages_unmap(old.p, old.bytes);
   if (all_bytes > QUARANTINED_BYTES_LIMITED)
-    release_down_to(hak_os_address_space_is_limited() ? QUARANTINED_BYTES_LIMITED : QUARANTINED_BYTES_MAX);
+    release_down_to(hak_os_is_limited(HAK_OS_ADDRESS_SPACE) ? QUARANTINED_BYTES_LIMITED : QUARANTINED_BYTES_MAX);
 }
 
 void hak_mapping_quarantine_release(void) { release_down_to(0); }

@@ -31,12 +31,10 @@ void hak_lock_slow(hak_lock *lock) {
   while (hak_exchange_acquire(&lock->state, 2) != 0) hak_os_futex_wait(&lock->state, 2);
 }
 
-#define COMES_FREE_MS 500
-
 bool hak_lock_comes_free(hak_lock *lock) {
   if (hak_inside_own_fork()) return true;
   for (unsigned waited = 0; !hak_lock_try(lock); waited++) {
-    if (waited == COMES_FREE_MS) return false;
+    if (waited == HAK_LOCK_PATIENCE_MS) return false;
     hak_os_sleep_ms(1);
   }
   hak_lock_drop(lock);

@@ -12,6 +12,11 @@
 #include "base/atomic.h"
 #include "base/compiler.h"
 
+/* Steps under one hold of a lock, each of which may be a cache miss: some microseconds. */
+#define HAK_LOCK_STEPS 64
+/* For so long what others do is waited for that lasts microseconds, unless they have no processor. */
+#define HAK_LOCK_PATIENCE_MS 500
+
 typedef struct hak_lock {
   uint32_t state;
 #if HAK_ASSERTS

@@ -2,12 +2,15 @@
 #include "os/os.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "base/assert.h"
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/policy.h"
+#include "os/clock.h"
 
 #if HAK_OS_REPLACEABLE
 const struct hak_os_ops *hak_os = &hak_os_linux;
@@ -42,16 +45,14 @@ bool hak_os_unmap_own(void *addr, size_t size) {
   return false;
 }
 
-/* Maps with slack and trims both ends: mmap itself promises page alignment only. */
-static void *map_aligned(size_t size, size_t align, bool accessible) {
+/* Maps with slack and trims both ends: mmap itself promises page alignment only. hint: where, if that is free; 0: anywhere. */
+static void *map_aligned(uintptr_t hint, size_t size, size_t align, bool accessible) {
   size_t page = hak_os_page_size();
   HAK_ASSERT(size > 0 && hak_is_pow2(align));
-  if (align <= page) return map_counted(NULL, size, accessible, false);
   if (align > PTRDIFF_MAX || size > PTRDIFF_MAX - align) return NULL;
   /* The kernel often returns an aligned address by chance when mappings are large: try that before over-mapping. */
-  void *first = map_counted(NULL, size, accessible, false);
-  if (first == NULL) return NULL;
-  if (((uintptr_t)first & (align - 1)) == 0) return first;
+  void *first = map_counted((void *)hint, size, accessible, false);
+  if (first == NULL || ((uintptr_t)first & (align - 1)) == 0) return first;
   if (!hak_os_unmap_own(first, size)) return NULL;
   size_t padded = size + align - page;
   char *raw = (char *)map_counted(NULL, padded, accessible, false);
@@ -65,7 +66,7 @@ static void *map_aligned(size_t size, size_t align, bool accessible) {
   return start;
 }
 
-void *hak_os_reserve(size_t size, size_t align) { return map_aligned(size, align, false); }
+void *hak_os_reserve(size_t size, size_t align) { return map_aligned(0, size, align, false); }
 
 /* Left free below the program's libraries, for what it maps there. */
 #define MARGIN (16 * HAK_GIB)
@@ -85,15 +86,9 @@ uintptr_t hak_os_random_place(size_t align, size_t room) {
   return hak_align_up(MARGIN + drawn % (highest - MARGIN - align), align);
 }
 
-static void *map_near(uintptr_t hint, size_t size, size_t align, bool accessible) {
-  void *p = map_counted((void *)hint, size, accessible, false);
-  if (p == NULL || ((uintptr_t)p & (align - 1)) == 0) return p;
-  return hak_os_unmap_own(p, size) ? map_aligned(size, align, accessible) : NULL;
-}
+void *hak_os_reserve_near(uintptr_t hint, size_t size, size_t align) { return map_aligned(hint, size, align, false); }
 
-void *hak_os_reserve_near(uintptr_t hint, size_t size, size_t align) { return map_near(hint, size, align, false); }
-
-void *hak_os_map_near(uintptr_t hint, size_t size, size_t align) { return map_near(hint, size, align, true); }
+void *hak_os_map_near(uintptr_t hint, size_t size, size_t align) { return map_aligned(hint, size, align, true); }
 
 void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
   uintptr_t hint = HAK_HARD(GUARDS) ? hak_os_random_place(align, room) : hak_align_down(highest_place(room), align);
@@ -101,7 +96,7 @@ void *hak_os_reserve_with_room(size_t size, size_t align, size_t room) {
 }
 
 /* Without MAP_FIXED_NOREPLACE, which old kernels and emulators take for a hint as well. */
-bool hak_os_try_extend(void *addr, size_t size, bool *taken) {
+bool hak_os_extend(void *addr, size_t size, bool *taken) {
   HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0 && size > 0);
   void *p = map_counted(addr, size, false, false);
   *taken = p != NULL && p != addr;
@@ -109,12 +104,7 @@ bool hak_os_try_extend(void *addr, size_t size, bool *taken) {
   return p == addr;
 }
 
-bool hak_os_extend(void *addr, size_t size) {
-  bool taken;
-  return hak_os_try_extend(addr, size, &taken);
-}
-
-void *hak_os_map(size_t size, size_t align) { return map_aligned(size, align, true); }
+void *hak_os_map(size_t size, size_t align) { return map_aligned(0, size, align, true); }
 
 bool hak_os_commit(void *addr, size_t size) {
   HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0 && size > 0);
@@ -201,14 +191,12 @@ bool hak_os_decommit_piece(void *addr, size_t size) {
 
 bool hak_os_decommit_table(void *addr, size_t size) { return advise_counted(addr, size, MADV_DONTNEED) == 0; }
 
-/* Each mapping over a piece may split the one around it: two more of the 65,530 that a process may have by default, and the
- * program needs some itself. So only large pieces, and a quarter of them all at most. */
+/* Each mapping over a piece may split the one around it, and the program needs some itself. So only large pieces. */
 #define MAP_OVER_LEAST (2 * HAK_MIB)
-#define MAP_OVER_MAX 8192
 
 static bool may_map_over(size_t size) {
   static uint32_t count; /* relaxed */
-  return size >= MAP_OVER_LEAST && hak_load_relaxed(&count) < MAP_OVER_MAX && hak_add_relaxed(&count, 1) < MAP_OVER_MAX;
+  return size >= MAP_OVER_LEAST && hak_load_relaxed(&count) < HAK_OS_MAPPINGS_PART && hak_add_relaxed(&count, 1) < HAK_OS_MAPPINGS_PART;
 }
 
 bool hak_os_decommit(void *addr, size_t size) {
@@ -262,6 +250,8 @@ bool hak_os_barrier(void) {
 
 uint64_t hak_os_now_ms(void) { return hak_os->now_ms(); }
 
+uint64_t hak_os_unix_ms(void) { return hak_os_unix_ns() / 1000000; }
+
 #define REFUSAL_MS 1000
 
 bool hak_os_refused_lately(const hak_os_refusal *refusal) {
@@ -270,3 +260,97 @@ bool hak_os_refused_lately(const hak_os_refusal *refusal) {
 }
 
 void hak_os_note_refusal(hak_os_refusal *refusal) { hak_store_relaxed(refusal, hak_os_now_ms()); }
+
+/* --- waits and words --- */
+
+/* By a call that the library makes anyway. */
+void hak_os_sleep_ms(uint32_t ms) {
+  uint32_t nobody = 0; /* wakes it */
+  hak_os_wait(&nobody, 0, ms, false);
+}
+
+bool hak_os_is_readable(const uint32_t *word) { return hak_os_compare_with_zero(word) != EFAULT; }
+
+bool hak_os_is_not_zero(const uint32_t *word) { return hak_os_compare_with_zero(word) == EAGAIN; }
+
+/* --- stderr --- */
+
+/* Written before main. */
+static int kept_stderr = -1;
+static bool keep_asked, first_stderr_known;
+static hak_os_identity first_stderr;
+static int stderr_now = 2;
+
+void hak_os_keep_stderr(void) {
+  if (keep_asked) return;
+  keep_asked = true;
+  first_stderr_known = hak_os_identify(2, &first_stderr);
+  kept_stderr = hak_os_duplicate(2, 100);
+}
+
+static bool is_file(int fd, const hak_os_identity *file) {
+  hak_os_identity now;
+  return hak_os_identify(fd, &now) && now.device == file->device && now.number == file->number;
+}
+
+static bool is_first_stderr(int fd) { return first_stderr_known && is_file(fd, &first_stderr); }
+
+/* A program that closes every number may have a file of its own under the copy's by now, or under 2: then to neither. */
+void hak_os_use_kept_stderr(void) {
+  if (!keep_asked) return;
+  stderr_now = is_first_stderr(kept_stderr) ? kept_stderr : is_first_stderr(2) ? 2 : -1;
+}
+
+void hak_os_write_stderr(const char *text, size_t length) { hak_os_write(stderr_now, text, length); }
+
+/* --- files --- */
+
+void hak_os_close_shared(const hak_os_shared *shared) {
+  if (is_file(shared->fd, &shared->file)) hak_os_close(shared->fd);
+}
+
+int hak_os_open_own(const char *name) {
+  static const char *const directories[] = {"/proc/thread-self/", "/proc/self/"}; /* the former from Linux 3.17 on */
+  char path[64];
+  int fd = -1;
+  for (unsigned i = 0; i < 2 && fd < 0; i++) {
+    size_t length = strlen(directories[i]);
+    if (length + strlen(name) >= sizeof path) return -1;
+    strcpy(path, directories[i]);
+    strcpy(path + length, name);
+    fd = hak_os_open(path);
+  }
+  return fd;
+}
+
+size_t hak_os_read_file(const char *path, char *buf, size_t capacity) {
+  int fd = hak_os_open(path);
+  if (fd < 0) return 0;
+  size_t total = 0;
+  while (total < capacity) {
+    long n = hak_os_read(fd, buf + total, capacity - total);
+    if (n <= 0) break;
+    total += (size_t)n;
+  }
+  hak_os_close(fd);
+  return total;
+}
+
+const char *hak_os_thread_name(char *buf, size_t capacity) {
+  size_t n = hak_os_read_file("/proc/thread-self/comm", buf, capacity - 1);
+  while (n > 0 && (buf[n - 1] == '\n' || buf[n - 1] == '\0')) n--;
+  buf[n] = '\0';
+  return buf;
+}
+
+/* The kernel counts a first thread that has ended among them. */
+unsigned hak_os_threads(void) {
+  char text[4096];
+  size_t length = hak_os_read_file("/proc/self/status", text, sizeof text - 1);
+  text[length] = '\0';
+  const char *line = strstr(text, "\nThreads:\t");
+  unsigned count = 0;
+  if (line != NULL)
+    for (line += 10; *line >= '0' && *line <= '9'; line++) count = 10 * count + (unsigned)(*line - '0');
+  return count == 0 ? UINT_MAX : count;
+}

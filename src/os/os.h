@@ -48,6 +48,9 @@ void hak_os_count(uint64_t *counter);
 
 size_t hak_os_page_size(void);
 
+/* Of the mappings that a process may have, 65,530 by default, an eighth: of each thing that splits mappings there are no more. */
+#define HAK_OS_MAPPINGS_PART 8192
+
 /* Address space without memory: inaccessible, not counted against overcommit. align_bytes: power of two >= page. */
 void *hak_os_reserve(size_t size_bytes, size_t align_bytes);
 /* The same, low in a part of the address space (hardened build: anywhere) of which `room_bytes` from there on seem to be free: hak_os_extend may
@@ -58,10 +61,8 @@ void *hak_os_reserve_near(uintptr_t hint, size_t size_bytes, size_t align_bytes)
 void *hak_os_map_near(uintptr_t hint, size_t size_bytes, size_t align_bytes);
 /* An address that nobody can predict, with so much room behind it as long as nobody maps there. 0: the address space is too small. */
 uintptr_t hak_os_random_place(size_t align_bytes, size_t room_bytes);
-/* Reserves these very addresses. False: some are taken, or the system refuses. */
-bool hak_os_extend(void *addr, size_t size_bytes);
-/* The same; *taken where they are somebody else's: asking again is of no use. */
-bool hak_os_try_extend(void *addr, size_t size_bytes, bool *taken);
+/* Reserves these very addresses. False: the system refuses; or *taken, some are somebody else's, and asking again is of no use. */
+bool hak_os_extend(void *addr, size_t size_bytes, bool *taken);
 /* Makes part of a reservation readable and writable. False: no memory (nothing changed). */
 bool hak_os_commit(void *addr, size_t size_bytes);
 /* Makes part of a reservation inaccessible again. False: it is not. */
@@ -115,11 +116,10 @@ void hak_os_name(void *addr, size_t size_bytes, const char *name);
 /* Gives no names from now on. */
 void hak_os_leave_unnamed(void);
 
-/* RLIMIT_AS as it is now; SIZE_MAX: none. */
-size_t hak_os_address_space_limit(void);
-bool hak_os_address_space_is_limited(void);
-/* Whether RLIMIT_DATA bounds what is accessible. */
-bool hak_os_data_is_limited(void);
+/* RLIMIT_AS, RLIMIT_DATA, which bounds what is accessible, and RLIMIT_FSIZE, as they are now; SIZE_MAX: none. */
+typedef enum hak_os_resource { HAK_OS_ADDRESS_SPACE, HAK_OS_DATA, HAK_OS_FILE_SIZE } hak_os_resource;
+size_t hak_os_limit(hak_os_resource of);
+HAK_INLINE bool hak_os_is_limited(hak_os_resource of) { return hak_os_limit(of) != SIZE_MAX; }
 
 /* Whether memory that nothing was written to yet is locked, and so resident already. What is locked cannot be given back:
  * asking that needs no call that filters of system calls leave out, such as mincore. */
@@ -145,7 +145,14 @@ uint64_t hak_os_unix_ms(void);
 void hak_os_keep_stderr(void);
 void hak_os_use_kept_stderr(void);
 void hak_os_write_stderr(const char *text, size_t length);
-/* The same to any descriptor; 0, or the errno value of the write that failed. */
+/* Which file a descriptor is of. False: it is none. */
+typedef struct hak_os_identity {
+  uint64_t device, number;
+} hak_os_identity;
+bool hak_os_identify(int fd, hak_os_identity *out);
+/* Another descriptor of it, not below `lowest`; negative: there is none to be had. */
+int hak_os_duplicate(int fd, int lowest);
+/* To any descriptor; 0, or the errno value of the write that failed. */
 int hak_os_write(int fd, const char *text, size_t length);
 /* Memory that other processes can open as /proc/PID/fd/<fd>, and read: a nameless file called `name`, mapped shared, its descriptor
  * moved to a high number. Its first `ready_bytes` are accessible, and what hak_os_commit makes so: mlockall makes accessible pages
@@ -153,7 +160,7 @@ int hak_os_write(int fd, const char *text, size_t length);
  * `at` there is private memory then, all accessible. */
 typedef struct hak_os_shared {
   int fd;
-  uint64_t device, file;
+  hak_os_identity file;
 } hak_os_shared;
 void *hak_os_share(const char *name, size_t size_bytes, size_t ready_bytes, void *at, hak_os_shared *shared);
 /* Closes the descriptor, unless the program has, and put something else in its place. */
@@ -186,23 +193,26 @@ long hak_os_read(int fd, char *buf, size_t capacity);
 bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes);
 /* negative: an error, or no descriptor */
 void hak_os_close(int fd);
-void hak_os_futex_wait(uint32_t *word, uint32_t value);
-/* The same for so many milliseconds at most; 0: without end. */
-void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms);
-/* On a word in shared memory; 0 ms: without end. True: somebody woke it, perhaps of another process. */
-bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms);
+/* While the word has the value, for so many milliseconds at most; 0: without end. shared: the word is in shared memory. True: somebody woke it,
+ * perhaps of another process. */
+bool hak_os_wait(uint32_t *word, uint32_t value, uint32_t ms, bool shared);
+void hak_os_wake(uint32_t *word, bool shared);
+HAK_INLINE void hak_os_futex_wait(uint32_t *word, uint32_t value) { hak_os_wait(word, value, 0, false); }
+HAK_INLINE void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms) { hak_os_wait(word, value, ms, false); }
+HAK_INLINE bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms) { return hak_os_wait(word, value, ms, true); }
+HAK_INLINE void hak_os_futex_wake(uint32_t *word) { hak_os_wake(word, false); }
+HAK_INLINE void hak_os_futex_wake_shared(uint32_t *word) { hak_os_wake(word, true); }
 void hak_os_sleep_ms(uint32_t ms);
-void hak_os_futex_wake(uint32_t *word);
-void hak_os_futex_wake_shared(uint32_t *word);
+/* 0: the word is 0; EAGAIN: it is not; EFAULT: it cannot be read. */
+int hak_os_compare_with_zero(const uint32_t *word);
 /* Whether the word may be read: false where its page is not mapped, or not accessible. */
 bool hak_os_is_readable(const uint32_t *word);
 /* Whether it can be read, and is not 0: of memory that the program has made inaccessible it is not told. */
 bool hak_os_is_not_zero(const uint32_t *word);
 /* libc's lock over the list of all streams, which fork takes for itself after the fork handlers; the thread that has it may
  * take it again. Nothing where libc has none of these names. */
-void hak_os_streams_lock(void);
-void hak_os_streams_unlock(void);
-void hak_os_streams_reset(void); /* in the child of a fork */
+typedef enum hak_os_streams_call { HAK_OS_STREAMS_LOCK, HAK_OS_STREAMS_UNLOCK, HAK_OS_STREAMS_RESET /* in the child of a fork */ } hak_os_streams_call;
+void hak_os_streams(hak_os_streams_call call);
 /* The environment, for a constructor that may run before libc's own: `given` is what the loader passed it as main's third
  * argument, of use where the loader passes one. NULL: libc has none yet. */
 char **hak_os_environment(char **given);

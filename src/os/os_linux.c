@@ -5,7 +5,6 @@
  * device replace these functions, or write into their code, to hear of it (decision 035). */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
 #include <signal.h>
@@ -79,8 +78,6 @@ static int linux_name(void *addr, size_t size, const char *name) {
   return error_of(hak_os_call(SYS_prctl, PR_SET_VMA, PR_SET_VMA_ANON_NAME, addr, size, name));
 }
 
-uint64_t hak_os_unix_ms(void) { return hak_os_unix_ns() / 1000000; }
-
 static uint64_t linux_now_ms(void) { return hak_os_clock_ns() / 1000000; }
 
 /* Of <linux/membarrier.h> since Linux 4.14. */
@@ -122,48 +119,25 @@ size_t hak_os_page_size(void) {
   return size;
 }
 
-static size_t limit_of(int resource) {
+size_t hak_os_limit(hak_os_resource of) {
+  static const int resources[] = {[HAK_OS_ADDRESS_SPACE] = RLIMIT_AS, [HAK_OS_DATA] = RLIMIT_DATA, [HAK_OS_FILE_SIZE] = RLIMIT_FSIZE};
   struct rlimit limit;
-  bool known = hak_os_call(SYS_prlimit64, 0, resource, NULL, &limit) == 0;
+  bool known = hak_os_call(SYS_prlimit64, 0, resources[of], NULL, &limit) == 0;
   return known && limit.rlim_cur != RLIM_INFINITY ? (size_t)limit.rlim_cur : SIZE_MAX;
 }
-
-size_t hak_os_address_space_limit(void) { return limit_of(RLIMIT_AS); }
-
-bool hak_os_address_space_is_limited(void) { return hak_os_address_space_limit() != SIZE_MAX; }
-
-bool hak_os_data_is_limited(void) { return limit_of(RLIMIT_DATA) != SIZE_MAX; }
 
 bool hak_os_is_locked(void *addr, size_t size_bytes) {
   return error_of(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL; /* under the pool lock: not libc's */
 }
 
-/* Written before main. */
-static int kept_stderr = -1;
-static bool keep_asked, first_stderr_known;
-static struct stat first_stderr;
-static int stderr_now = STDERR_FILENO;
-
-static bool stat_of(int fd, struct stat *file) { return hak_os_call(SYS_fstat, fd, file) == 0; }
-
-void hak_os_keep_stderr(void) {
-  if (keep_asked) return;
-  keep_asked = true;
-  first_stderr_known = stat_of(STDERR_FILENO, &first_stderr);
-  kept_stderr = (int)hak_os_call(SYS_fcntl, STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+bool hak_os_identify(int fd, hak_os_identity *out) {
+  struct stat file;
+  if (fd < 0 || hak_os_call(SYS_fstat, fd, &file) != 0) return false;
+  *out = (hak_os_identity){file.st_dev, file.st_ino};
+  return true;
 }
 
-static bool is_first_stderr(int fd) {
-  struct stat now;
-  return first_stderr_known && fd >= 0 && stat_of(fd, &now) && now.st_dev == first_stderr.st_dev &&
-         now.st_ino == first_stderr.st_ino;
-}
-
-/* A program that closes every number may have a file of its own under the copy's by now, or under 2: then to neither. */
-void hak_os_use_kept_stderr(void) {
-  if (!keep_asked) return;
-  stderr_now = is_first_stderr(kept_stderr) ? kept_stderr : is_first_stderr(STDERR_FILENO) ? STDERR_FILENO : -1;
-}
+int hak_os_duplicate(int fd, int lowest) { return (int)hak_os_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest); }
 
 static int write_all(int fd, const char *text, size_t length) {
   while (length > 0) {
@@ -195,13 +169,11 @@ int hak_os_write(int fd, const char *text, size_t length) {
   return error;
 }
 
-void hak_os_write_stderr(const char *text, size_t length) { hak_os_write(stderr_now, text, length); }
-
 #define SHARED_FD 512 /* where the limit of descriptors allows it; else half of that, and so on */
 
 static int move_up(int fd) {
   for (int lowest = SHARED_FD; lowest > fd; lowest /= 2) {
-    int moved = (int)hak_os_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest);
+    int moved = hak_os_duplicate(fd, lowest);
     if (moved < 0) continue;
     hak_os_close(fd);
     return moved;
@@ -209,14 +181,12 @@ static int move_up(int fd) {
   return fd;
 }
 
-static int make_shared_file(const char *name, size_t size, struct stat *file) {
-  struct rlimit largest_file;
-  /* Beyond the limit ftruncate does not fail but sends SIGXFSZ. */
-  if (hak_os_call(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &largest_file) != 0 || largest_file.rlim_cur < size) return -1;
+static int make_shared_file(const char *name, size_t size) {
+  if (hak_os_limit(HAK_OS_FILE_SIZE) < size) return -1; /* beyond it ftruncate does not fail but sends SIGXFSZ */
   int fd = (int)hak_os_call(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return -1;
   fd = move_up(fd);
-  if (hak_os_call(SYS_ftruncate, fd, size) == 0 && stat_of(fd, file)) return fd;
+  if (hak_os_call(SYS_ftruncate, fd, size) == 0) return fd;
   hak_os_close(fd);
   return -1;
 }
@@ -234,34 +204,23 @@ static bool seal(int fd) {
 }
 
 void *hak_os_share(const char *name, size_t size, size_t ready, void *at, hak_os_shared *shared) {
-  struct stat file;
-  void *p = NULL;
-  int fd = make_shared_file(name, size, &file);
-  if (fd >= 0) {
+  int fd = make_shared_file(name, size);
+  if (hak_os_identify(fd, &shared->file)) {
     hak_os_count(&hak_os_stats.mmap_total);
     hak_os_count(&hak_os_stats.mprotect);
-    int flags = MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED);
-    long mapped = hak_os_call(SYS_mmap, at, size, PROT_NONE, flags, fd, 0);
-    if (!hak_os_call_failed(mapped) && !(linux_protect((void *)mapped, ready, true) == 0 && seal(fd))) {
-      if (at == NULL) hak_os_call(SYS_munmap, mapped, size);
-      mapped = -EPERM;
-    }
-    if (hak_os_call_failed(mapped)) {
-      hak_os_close(fd);
-    } else {
-      p = (void *)mapped;
+    long mapped = hak_os_call(SYS_mmap, at, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
+    bool made = !hak_os_call_failed(mapped) && linux_protect((void *)mapped, ready, true) == 0 && seal(fd);
+    if (made) {
       hak_os_count(&hak_os_stats.madvise);
-      linux_advise(p, size, MADV_DONTDUMP); /* gcore would write all of it */
-      *shared = (hak_os_shared){fd, file.st_dev, file.st_ino};
+      linux_advise((void *)mapped, size, MADV_DONTDUMP); /* gcore would write all of it */
+      shared->fd = fd;
+      return (void *)mapped;
     }
+    if (at == NULL && !hak_os_call_failed(mapped)) hak_os_call(SYS_munmap, mapped, size);
   }
-  if (p == NULL && at != NULL) linux_map(at, size, true, true);
-  return p;
-}
-
-void hak_os_close_shared(const hak_os_shared *shared) {
-  struct stat now;
-  if (stat_of(shared->fd, &now) && now.st_dev == shared->device && now.st_ino == shared->file) hak_os_close(shared->fd);
+  if (fd >= 0) hak_os_close(fd);
+  if (at != NULL) linux_map(at, size, true, true);
+  return NULL;
 }
 
 int hak_os_catch(int number, void (*handler)(int)) {
@@ -288,20 +247,6 @@ void hak_os_put_signals_back(uint64_t before) { hak_os_call(SYS_rt_sigprocmask, 
 int hak_os_open(const char *path) {
   long fd = hak_os_call(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
   return fd < 0 ? -1 : (int)fd;
-}
-
-int hak_os_open_own(const char *name) {
-  static const char *const directories[] = {"/proc/thread-self/", "/proc/self/"}; /* the former from Linux 3.17 on */
-  char path[64];
-  int fd = -1;
-  for (unsigned i = 0; i < 2 && fd < 0; i++) {
-    size_t length = strlen(directories[i]);
-    if (length + strlen(name) >= sizeof path) return -1;
-    strcpy(path, directories[i]);
-    strcpy(path + length, name);
-    fd = hak_os_open(path);
-  }
-  return fd;
 }
 
 /* A file of that name is what a process that was killed left behind: in a container each has the same numbers. Moved up, as
@@ -358,66 +303,27 @@ bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes) {
 
 void hak_os_close(int fd) { hak_os_call(SYS_close, fd); }
 
-size_t hak_os_read_file(const char *path, char *buf, size_t capacity) {
-  int fd = hak_os_open(path);
-  if (fd < 0) return 0;
-  size_t total = 0;
-  while (total < capacity) {
-    long n = hak_os_read(fd, buf + total, capacity - total);
-    if (n <= 0) break;
-    total += (size_t)n;
-  }
-  hak_os_close(fd);
-  return total;
-}
-
-void hak_os_futex_wait_ms(uint32_t *word, uint32_t value, uint32_t ms) {
+bool hak_os_wait(uint32_t *word, uint32_t value, uint32_t ms, bool shared) {
   struct timespec limit = {ms / 1000, (long)(ms % 1000) * 1000000};
-  hak_os_call(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms == 0 ? NULL : &limit);
+  return hak_os_call(SYS_futex, word, shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, value, ms == 0 ? NULL : &limit) == 0;
 }
 
-bool hak_os_futex_wait_shared(uint32_t *word, uint32_t value, uint32_t ms) {
-  struct timespec limit = {ms / 1000, (long)(ms % 1000) * 1000000};
-  return hak_os_call(SYS_futex, word, FUTEX_WAIT, value, ms == 0 ? NULL : &limit) == 0;
-}
-
-void hak_os_futex_wait(uint32_t *word, uint32_t value) { hak_os_futex_wait_ms(word, value, 0); }
-
-/* By a call that the library makes anyway. */
-void hak_os_sleep_ms(uint32_t ms) {
-  uint32_t nobody = 0; /* wakes it */
-  hak_os_futex_wait_ms(&nobody, 0, ms);
-}
+void hak_os_wake(uint32_t *word, bool shared) { hak_os_call(SYS_futex, word, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, 1); }
 
 /* Wakes nobody, and moves nobody, where the word is 0. A wait that ends at once would give the processor away for each word. The library
  * makes this call anyway: no filter of system calls ends the program for it. */
-static long compare_with_zero(const uint32_t *word) { return hak_os_call(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, word, 0); }
-
-bool hak_os_is_readable(const uint32_t *word) { return compare_with_zero(word) != -EFAULT; }
-
-bool hak_os_is_not_zero(const uint32_t *word) { return compare_with_zero(word) == -EAGAIN; }
-
-void hak_os_futex_wake_shared(uint32_t *word) { hak_os_call(SYS_futex, word, FUTEX_WAKE, 1); }
-
-void hak_os_futex_wake(uint32_t *word) { hak_os_call(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1); }
+int hak_os_compare_with_zero(const uint32_t *word) { return error_of(hak_os_call(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, word, 0)); }
 
 /* glibc's, since 2.2.5. */
 extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
 extern void _IO_list_resetlock(void) __attribute__((weak));
 
-static bool streams_lock_known(void) { return _IO_list_lock != NULL && _IO_list_unlock != NULL && _IO_list_resetlock != NULL; }
-
-void hak_os_streams_lock(void) {
-  if (streams_lock_known()) _IO_list_lock();
-}
-
-void hak_os_streams_unlock(void) {
-  if (streams_lock_known()) _IO_list_unlock();
-}
-
-void hak_os_streams_reset(void) {
-  if (streams_lock_known()) _IO_list_resetlock();
+void hak_os_streams(hak_os_streams_call call) {
+  if (_IO_list_lock == NULL || _IO_list_unlock == NULL || _IO_list_resetlock == NULL) return;
+  if (call == HAK_OS_STREAMS_LOCK) _IO_list_lock();
+  if (call == HAK_OS_STREAMS_UNLOCK) _IO_list_unlock();
+  if (call == HAK_OS_STREAMS_RESET) _IO_list_resetlock();
 }
 
 extern char **environ;
@@ -438,13 +344,6 @@ bool hak_os_single_threaded(void) { return &__libc_single_threaded != NULL && __
 
 bool hak_os_has_more_rights(void) { return getauxval(AT_SECURE) != 0; }
 
-const char *hak_os_thread_name(char *buf, size_t capacity) {
-  size_t n = hak_os_read_file("/proc/thread-self/comm", buf, capacity - 1);
-  while (n > 0 && (buf[n - 1] == '\n' || buf[n - 1] == '\0')) n--;
-  buf[n] = '\0';
-  return buf;
-}
-
 int hak_os_pid(void) { return (int)hak_os_call(SYS_getpid); }
 
 int hak_os_tid(void) { return (int)hak_os_call(SYS_gettid); }
@@ -456,18 +355,6 @@ void hak_os_random(void *out, size_t size) {
   uint64_t ours = hak_os_clock_ns() ^ (uintptr_t)&given;
   for (size_t i = 0; i < size; i++)
     ((unsigned char *)out)[i] = (unsigned char)((given == NULL ? 0 : given[i % 16]) ^ ours >> i % 8 * 8);
-}
-
-/* The kernel counts a first thread that has ended among them. */
-unsigned hak_os_threads(void) {
-  char text[4096];
-  size_t length = hak_os_read_file("/proc/self/status", text, sizeof text - 1);
-  text[length] = '\0';
-  const char *line = strstr(text, "\nThreads:\t");
-  unsigned count = 0;
-  if (line != NULL)
-    for (line += 10; *line >= '0' && *line <= '9'; line++) count = 10 * count + (unsigned)(*line - '0');
-  return count == 0 ? UINT_MAX : count;
 }
 
 void hak_os_name_thread(const char *name) { hak_os_call(SYS_prctl, PR_SET_NAME, name, 0, 0, 0); }

@@ -1,16 +1,14 @@
-/* What a walk up the stack has to know of the machine: its registers, how a signal handler's frame looks, whether a page can
- * be read. Nothing here allocates, locks or touches errno. */
+/* What a walk up the stack has to know of the machine: its registers, how a signal handler's frame looks. Nothing here allocates,
+ * locks or touches errno. */
 #ifndef HAK_OS_STACK_H
 #define HAK_OS_STACK_H
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <ucontext.h>
 
 #include "base/compiler.h"
-#include "os/call.h"
 
 /* The registers that are followed. All but the last are saved by the function that changes them: the frame pointer, the one that
  * holds the return address (x86-64 has none; its number stands for the return address on the stack) and one that assembly
@@ -130,11 +128,5 @@ HAK_INLINE uintptr_t hak_stack_of(const ucontext_t *context) {
 
 /* The smallest page size. */
 #define HAK_PAGE_LEAST ((uintptr_t)4096)
-
-/* Whether the page of an address can be read. The kernel reads the new mask before it looks at the operation, and
- * it knows no operation -1: the call has no effect. Address 0 would mean that there is no mask. */
-HAK_INLINE bool hak_os_readable(uintptr_t address) {
-  return address >= HAK_PAGE_LEAST && hak_os_call(SYS_rt_sigprocmask, -1, address & -HAK_PAGE_LEAST, 0, sizeof(uint64_t)) != -EFAULT;
-}
 
 #endif

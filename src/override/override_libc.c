@@ -6,7 +6,6 @@
  * free_aligned_sized. The aligned forms make blocks of their own, as glibc's do in such a program, which has to bring them too
  * if it frees what they return; malloc_usable_size knows our blocks only and says 0 of others. __libc_… are an allocator's
  * own in glibc too. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,11 +21,7 @@ HAK_EXPORT void *calloc(size_t count, size_t size) { return hak_calloc(count, si
 HAK_EXPORT void *realloc(void *p, size_t size) { return hak_realloc(p, size, HAK_CALLER()); }
 HAK_EXPORT void *reallocarray(void *p, size_t count, size_t size) {
   size_t bytes;
-  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) {
-    errno = ENOMEM;
-    return NULL;
-  }
-  return realloc(p, bytes);
+  return HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes)) ? hak_no_memory() : realloc(p, bytes);
 }
 HAK_EXPORT void cfree(void *p) { free(p); }
 

@@ -2,12 +2,10 @@
 #include "pool/absent.h"
 
 #include "os/os.h"
-#include "pool/chunk_bits.h"
 #include "pool/chunk_index.h"
 
-/* Each range that goes is one more mapping of the process's, which may have 65,530. Guards stand between shorter ones. */
+/* Each range that goes is one more mapping of the process's. Guards stand between shorter ones. */
 #define LEAST_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD - 1 : 16)
-#define RANGES_MAX 8192
 
 static size_t absent_spans, absent_ranges;
 static struct {
@@ -65,7 +63,7 @@ size_t hak_pool_withdraw(hak_region *r, size_t chunk, size_t *at, bool clean) {
   hak_chunk *c = &r->chunks[chunk];
   size_t count = 0;
   hak_lock_take(&hak_span_pool.lock);
-  if (leaving.count == 0 && absent_ranges < RANGES_MAX && c->free_spans >= LEAST_SPANS) count = find_leaving(c, at, clean);
+  if (leaving.count == 0 && absent_ranges < HAK_OS_MAPPINGS_PART && c->free_spans >= LEAST_SPANS) count = find_leaving(c, at, clean);
   if (count > 0) {
     leaving.r = r;
     leaving.first = chunk * HAK_CHUNK_SPANS + *at;

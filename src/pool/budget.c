@@ -5,7 +5,7 @@
 
 #include "os/os.h"
 #include "os/print.h"
-#include "pool/mark.h"
+#include "pool/chunk_index.h"
 
 /* A percentage is of a limit that an administrator may change. */
 #define RESOLVE_MS 10000
@@ -17,11 +17,6 @@
  * until it is looked at again. */
 #define AUTO_FREE_LEAST (12 * (size_t)HAK_MIB)
 #define PRESSURE_HIGH 1000 /* 10 %, in hundredths */
-/* A step, by which a process may miss its target: so much may be filled before resident memory is read again (some 5 us for some ms of
- * touching pages), so much below the target goes what is given back inside slabs, and so much may go and come again in an epoch before
- * giving back counts as in vain. Then the target gives way by two. */
-#define STEP_PART 32
-
 size_t hak_budget_ceiling = SIZE_MAX;
 size_t hak_budget_watch = SIZE_MAX;
 size_t hak_budget_live_watch = SIZE_MAX;
@@ -109,7 +104,7 @@ static bool is_auto(void) { return hak_load_relaxed(&hak_config.rss_target) == H
 /* Of the target, what is left free: for what grows between two looks without being ours or counted, while others give
  * back, and because the kernel's figure for resident memory lags by some pages a processor. Less of a group's, which is
  * below its limit already. */
-static size_t margin(size_t target) { return target / STEP_PART * (is_auto() ? 1 : 2); }
+static size_t margin(size_t target) { return target / HAK_BUDGET_STEP_PART * (is_auto() ? 1 : 2); }
 
 static size_t of_limit(size_t target, size_t percent) { return target / AUTO_PERCENT * percent; }
 
@@ -120,7 +115,7 @@ static size_t ceiling_given_way(size_t target, size_t resident, size_t filled) {
   if (slack == 0) return 0;
   size_t ceiling = live_now() + slack;
   if (!is_auto()) return resident - hak_min_size(resident, dirty) > target - margin(target) ? ceiling : 0;
-  size_t limit = of_limit(target, 100), most = limit - hak_min_size(limit, hak_max_size(limit / STEP_PART, AUTO_FREE_LEAST));
+  size_t limit = of_limit(target, 100), most = limit - hak_min_size(limit, hak_max_size(limit / HAK_BUDGET_STEP_PART, AUTO_FREE_LEAST));
   return hak_min_size(ceiling, filled + most > resident ? filled + most - resident : 0);
 }
 
@@ -135,9 +130,9 @@ static size_t measure(size_t target) {
   ceiling = hak_max_size(ceiling, ceiling_given_way(target, resident, filled));
   hak_store_relaxed(&resident_then, resident);
   hak_store_relaxed(&hak_budget_ceiling, hak_min_size(ceiling, SIZE_MAX - 1));
-  hak_store_relaxed(&hak_budget_watch, hak_min_size(ceiling, filled + target / STEP_PART));
-  size_t held = hak_budget_held(hak_load_relaxed(&hak_span_pool.live_spans));
-  hak_store_relaxed(&hak_budget_live_watch, held + (target / STEP_PART >> HAK_SPAN_SHIFT));
+  hak_store_relaxed(&hak_budget_watch, hak_min_size(ceiling, filled + target / HAK_BUDGET_STEP_PART));
+  size_t held = hak_budget_unclaimed(hak_load_relaxed(&hak_span_pool.live_spans));
+  hak_store_relaxed(&hak_budget_live_watch, held + (target / HAK_BUDGET_STEP_PART >> HAK_SPAN_SHIFT));
   return resident;
 }
 
@@ -145,7 +140,7 @@ static bool wakes(uint64_t now_ms);
 
 static void measure_if_due(void) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
-  size_t held = hak_budget_held(hak_load_relaxed(&hak_span_pool.live_spans));
+  size_t held = hak_budget_unclaimed(hak_load_relaxed(&hak_span_pool.live_spans));
   bool live_grew = held > hak_load_relaxed(&hak_budget_live_watch);
   if (hak_budget_filled_now() <= watch && !live_grew) return;
   if (!hak_budget_targeted()) {
@@ -177,12 +172,12 @@ size_t hak_budget_slab_bytes_wanted(void) {
   measure_if_due();
   size_t lacking = lacking_now();
   /* Some more, so that the next slab does not call again at once. */
-  return lacking > hak_load_relaxed(&hak_budget_patience) ? lacking + hak_load_relaxed(&target_now) / STEP_PART : 0;
+  return lacking > hak_load_relaxed(&hak_budget_patience) ? lacking + hak_load_relaxed(&target_now) / HAK_BUDGET_STEP_PART : 0;
 }
 
 void hak_budget_slab_bytes_purged(void) {
   size_t lacking = lacking_now();
-  hak_store_relaxed(&hak_budget_patience, lacking == 0 ? 0 : lacking + hak_load_relaxed(&target_now) / STEP_PART);
+  hak_store_relaxed(&hak_budget_patience, lacking == 0 ? 0 : lacking + hak_load_relaxed(&target_now) / HAK_BUDGET_STEP_PART);
 }
 
 void hak_budget_note_purged(size_t bytes) { hak_add_relaxed(&given, bytes); }
@@ -198,8 +193,8 @@ static void give_way(size_t target, size_t resident) {
   hak_store_relaxed(&looked_resident, resident);
   if (resident <= (is_auto() ? of_limit(target, AUTO_AWAKE_PERCENT) : target))
     hak_store_relaxed(&hak_budget_slack, 0);
-  else if (went > achieved + target / STEP_PART && (is_auto() || hak_load_relaxed(&step) >= HAK_BUDGET_PURGE))
-    hak_store_relaxed(&hak_budget_slack, target / STEP_PART * 2);
+  else if (went > achieved + target / HAK_BUDGET_STEP_PART && (is_auto() || hak_load_relaxed(&step) >= HAK_BUDGET_PURGE))
+    hak_store_relaxed(&hak_budget_slack, target / HAK_BUDGET_STEP_PART * 2);
 }
 
 void hak_budget_rest(void) { hak_store_relaxed(&hak_budget_watch, SIZE_MAX); }
@@ -263,7 +258,7 @@ static unsigned sleep_auto(size_t target, size_t resident, size_t filled) {
   if (target != 0) {
     size_t from = of_limit(target, AUTO_AWAKE_PERCENT), taken = hak_max_size(filled, resident);
     size_t left = from > taken ? from - taken : 0;
-    more = hak_min_size(more, hak_max_size(left, target / STEP_PART));
+    more = hak_min_size(more, hak_max_size(left, target / HAK_BUDGET_STEP_PART));
   }
   return be_calm(target, filled + more);
 }
@@ -291,7 +286,7 @@ static bool stays_asleep(uint64_t now_ms) {
 
 /* A step below where it wakes, so that what swings does not wake it each time. */
 static bool falls_asleep(size_t target, size_t resident) {
-  return hak_max_size(hak_budget_filled_now(), resident) <= of_limit(target, AUTO_AWAKE_PERCENT) - target / STEP_PART;
+  return hak_max_size(hak_budget_filled_now(), resident) <= of_limit(target, AUTO_AWAKE_PERCENT) - target / HAK_BUDGET_STEP_PART;
 }
 
 /* What is to be done beyond the level of the last epoch, as long as that did not suffice. */

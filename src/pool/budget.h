@@ -67,7 +67,7 @@ void hak_budget_note_failure(void);
 /* --- the target --- */
 
 /* Always kept for reuse, with a target and without: giving single spans back as they come would cost a system call each. */
-#define HAK_BUDGET_DIRTY_LEAST ((size_t)2 * HAK_MIB / HAK_SPAN_SIZE)
+#define HAK_BUDGET_DIRTY_LEAST HAK_HUGE_PAGE_SPANS
 
 /* Relaxed. What may be filled before the process is at its target: what was filled at the last look, and what was left to
  * the target then. SIZE_MAX: no target, or far below that of a cgroup. */
@@ -89,16 +89,20 @@ HAK_INLINE bool hak_budget_targeted(void) { return HAK_UNLIKELY(hak_load_relaxed
  * is unmapped, but at once when it is advised that the piece is free. */
 HAK_INLINE bool hak_budget_of_group(void) { return hak_budget_targeted() && hak_load_relaxed(&hak_config.rss_target) < 0; }
 
-/* What depots may hold instead of `most` bytes: at most this part of the limit and of a target, since it counts. */
-#define HAK_BUDGET_CACHED_PART 64
+/* A step, by which a process may miss its target: so much may be filled before resident memory is read again (some 5 us for some ms of
+ * touching pages), so much below the target goes what is given back inside slabs, and so much may go and come again in an epoch before
+ * giving back counts as in vain. Then the target gives way by two. */
+#define HAK_BUDGET_STEP_PART 32
+
+/* What depots may hold instead of `most` bytes: at most half a step of the limit and of a target, since it counts. */
 HAK_INLINE size_t hak_budget_cached_most(size_t most) {
   size_t limit = (size_t)hak_load_relaxed(&hak_config.limit);
-  if (HAK_UNLIKELY(limit != 0)) most = hak_min_size(most, limit / HAK_BUDGET_CACHED_PART);
-  return hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / HAK_BUDGET_CACHED_PART);
+  if (HAK_UNLIKELY(limit != 0)) most = hak_min_size(most, limit / (2 * HAK_BUDGET_STEP_PART));
+  return hak_min_size(most, hak_load_relaxed(&hak_budget_ceiling) / (2 * HAK_BUDGET_STEP_PART));
 }
 
 /* Spans without those that a purge has in hand. */
-HAK_INLINE size_t hak_budget_held(size_t live_spans) {
+HAK_INLINE size_t hak_budget_unclaimed(size_t live_spans) {
   size_t claimed = hak_load_relaxed(&hak_span_pool.claimed_spans);
   return live_spans > claimed ? live_spans - claimed : 0;
 }
@@ -106,7 +110,7 @@ HAK_INLINE size_t hak_budget_held(size_t live_spans) {
 /* Used bytes that may be resident: without the pages that are given back inside slabs. What is being given back at the moment
  * counts as gone: it is when it is asked about next. */
 HAK_INLINE size_t hak_budget_filled(size_t spans) {
-  size_t bytes = (hak_budget_held(spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
+  size_t bytes = (hak_budget_unclaimed(spans) << HAK_SPAN_SHIFT) + hak_load_relaxed(&hak_budget_mapped);
   size_t pages = hak_load_relaxed(&hak_span_pool.purged_slab_pages) + hak_load_relaxed(&hak_span_pool.purging_slab_pages);
   size_t purged = pages * hak_os_page_size();
   return bytes > purged ? bytes - purged : 0;
@@ -124,7 +128,7 @@ HAK_INLINE bool hak_budget_purges_all(void) {
 HAK_INLINE bool hak_budget_over(size_t dirty_spans, size_t live_spans) {
   size_t watch = hak_load_relaxed(&hak_budget_watch);
   if (HAK_LIKELY(watch == SIZE_MAX) || dirty_spans <= HAK_BUDGET_DIRTY_LEAST) return false;
-  return hak_budget_purges_all() || hak_budget_held(live_spans) > hak_load_relaxed(&hak_budget_live_watch) ||
+  return hak_budget_purges_all() || hak_budget_unclaimed(live_spans) > hak_load_relaxed(&hak_budget_live_watch) ||
          hak_budget_filled(dirty_spans + live_spans) > watch;
 }
 /* The same of now, for callers that have just taken memory. */

@@ -8,7 +8,7 @@
 #ifndef HAK_POOL_CHUNK_INDEX_H
 #define HAK_POOL_CHUNK_INDEX_H
 
-#include "region/region.h"
+#include "pool/chunk_bits.h"
 
 /* Which spans of a chunk are looked for: free; dirty. */
 typedef enum hak_search { HAK_SEARCH_FREE, HAK_SEARCH_DIRTY, HAK_SEARCHES } hak_search;
@@ -32,6 +32,22 @@ void hak_chunk_index_lower(const hak_chunk_search *s, size_t chunk, size_t longe
 void hak_chunk_index_raise(hak_region *region, size_t chunk, size_t first, size_t end);
 /* After free spans of the chunk were added, or became dirty, or whole: the free range around them is all that may have grown. */
 void hak_chunk_index_raise_around(hak_region *region, size_t chunk, size_t bit, size_t count);
+
+/* Which spans of a chunk a search is for. apart: of those that no large block ever had. */
+typedef struct hak_span_set {
+  uint64_t words[HAK_CHUNK_WORDS];
+} hak_span_set;
+HAK_INLINE hak_span_set hak_spans_of_kind(const hak_chunk *c, hak_search k, bool apart) {
+  hak_span_set set;
+  for (size_t w = 0; w < HAK_CHUNK_WORDS; w++)
+    set.words[w] = c->free[w] & (k == HAK_SEARCH_DIRTY ? c->dirty[w] : ~(uint64_t)0) & ~(apart ? c->large[w] : 0);
+  return set;
+}
+
+/* Marks free spans of one chunk as held, with the counters that follow. Returns how many of them may hold something. */
+size_t hak_pool_mark_taken(hak_region *region, size_t index, size_t spans);
+/* Counts what was given back lazily as dirty once more. Takes the pool lock. */
+void hak_pool_muzzy_to_dirty(void);
 
 /* Before the pool lock is taken: sees to the metadata blocks that the trees lacked. */
 void hak_chunk_index_prepare(void);

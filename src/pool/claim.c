@@ -3,9 +3,7 @@
 #include "pool/absent.h"
 #include "pool/budget.h"
 #include "pool/chunk_index.h"
-#include "pool/mark.h"
 #include "pool/span_pool.h"
-#include "pool/span_set.h"
 
 typedef struct range {
   size_t bit, end;

@@ -172,12 +172,10 @@ static size_t purge_mapping(mapping *m) {
   return purged;
 }
 
-#define MOVED_AT_ONCE 64 /* under one lock: some microseconds where each is a cache miss */
-
 static bool make_some_cold(size_t *wanted) {
   hak_lock_take(&hak_meta_lock);
   unsigned n = 0;
-  for (; n < MOVED_AT_ONCE && n < *wanted && free_list != NULL; n++) {
+  for (; n < HAK_LOCK_STEPS && n < *wanted && free_list != NULL; n++) {
     hak_meta *meta = free_list;
     mapping *m = mapping_of(meta);
     free_list = meta->next;

@@ -6,8 +6,6 @@
 #include "pool/absent.h"
 #include "pool/budget.h"
 #include "pool/chunk_index.h"
-#include "pool/mark.h"
-#include "pool/span_set.h"
 
 static uint32_t now_epoch; /* relaxed; written by hak_pool_set_epoch */
 
@@ -105,8 +103,6 @@ static hak_span *take_from_regions(hak_chunk_search s, bool huge, hak_search k, 
   return span;
 }
 
-/* What a class needs at most. */
-#define FULL_SPANS 4
 static size_t free_now(void) {
   size_t spans = 0;
   for (unsigned i = hak_region_count(); i-- > 0;) {
@@ -120,7 +116,7 @@ static void note_grown(void) {
   hak_pool *pool = &hak_span_pool;
   hak_assert_held(&pool->lock);
   size_t all = pool->live_spans + free_now();
-  hak_store_relaxed(&pool->full_spans, all - hak_min_size(all, FULL_SPANS - 1));
+  hak_store_relaxed(&pool->full_spans, all - hak_min_size(all, HAK_SLAB_SPANS_MOST - 1));
 }
 
 /* Where that brought less than what would become accessible, it is not done again before that has. */

@@ -14,7 +14,7 @@
 #define HAK_POOL_SPAN_POOL_H
 
 #include "pool/counters.h"
-#include "pool/mark.h"
+#include "pool/chunk_index.h"
 #include "region/region.h"
 
 /* Largest extent that is asked for first, in spans (32 MiB); the pool serves any that fits a chunk. */

@@ -62,7 +62,7 @@ static bool all_readable(extent *known, uintptr_t sp, uintptr_t top) {
   if (known->hole != 0 && pages >= known->hole) return false;
   while (known->pages < pages) {
     uint16_t next = (uint16_t)(known->pages + 1);
-    if (!hak_os_readable(top - next * HAK_PAGE_LEAST)) {
+    if (!hak_os_is_readable((const uint32_t *)(top - next * HAK_PAGE_LEAST))) {
       known->hole = next;
       return false;
     }
@@ -86,7 +86,7 @@ static void enter_stack(walk *w) {
 READS_FRAMES static bool read_word(walk *w, uintptr_t address, uintptr_t *value) {
   if (address % sizeof *value != 0) return false;
   if (HAK_UNLIKELY(address - w->readable >= w->readable_end - w->readable)) {
-    if (address - (w->now.at[HAK_REGISTER_SP] - RED_ZONE_BYTES) >= FRAME_BYTES_MAX || !hak_os_readable(address)) return false;
+    if (address - (w->now.at[HAK_REGISTER_SP] - RED_ZONE_BYTES) >= FRAME_BYTES_MAX || !hak_os_is_readable((const uint32_t *)address)) return false;
     uintptr_t page = hak_align_down(address, HAK_PAGE_LEAST);
     if (page != w->readable_end) w->readable = page;
     w->readable_end = page + HAK_PAGE_LEAST;
@@ -98,7 +98,7 @@ READS_FRAMES static bool read_word(walk *w, uintptr_t address, uintptr_t *value)
 static bool code_readable(walk *w, uintptr_t first, uintptr_t last) {
   if (last < first) return false;
   for (uintptr_t page = hak_align_down(first, HAK_PAGE_LEAST); page <= last; page += HAK_PAGE_LEAST) {
-    if ((page == 0 || page != w->code_page) && !hak_os_readable(page)) return false;
+    if ((page == 0 || page != w->code_page) && !hak_os_is_readable((const uint32_t *)page)) return false;
     w->code_page = page;
   }
   return true;

@@ -5,19 +5,18 @@
 #include "large/kept.h"
 #include "pool/meta.h"
 
-#define SPANS_PER_MIB (HAK_MIB / HAK_SPAN_SIZE)
-
 #define STEPS 4 /* looks in a decay time */
 /* Of what became dirty so many looks ago, what may still be, in 256ths: smoothstep at 1/8, 3/8, 5/8 and 7/8. */
 static const uint16_t may_stay[STEPS] = {11, 81, 175, 245};
 
 #define SLAB_STEPS 2 /* looks */
 _Static_assert(STEPS % SLAB_STEPS == 0, "a decay time has whole rounds of slabs");
-#define MARK_SPANS (64 * SPANS_PER_MIB)
-#define WINDOW 7 /* looks: what the load had in use then may stay where it swings; gone before two decay times are over */
+#define MARK_SPANS HAK_CHUNK_SPANS
+#define WINDOW (2 * STEPS - 1) /* looks: what the load had in use then may stay where it swings; gone before two decay times are over */
 #define REFAULT_PART 4              /* more than this part of what was purged, wanted again, was purged too early */
-#define REFAULT_LEAST (8 * HAK_MIB) /* bytes; less is a fifth of a percent of a CPU */
-#define REFAULT_MOST (32 * HAK_MIB) /* and so much is worth it up to this part of what the program holds: */
+#define STEP_BYTES (HAK_PURGE_STEP_SPANS << HAK_SPAN_SHIFT)
+#define REFAULT_LEAST (STEP_BYTES / 2) /* less is a fifth of a percent of a CPU */
+#define REFAULT_MOST (2 * STEP_BYTES) /* and so much is worth it up to this part of what the program holds: */
 #define REFAULT_HELD_PART 8
 #define MARGIN_PART 8               /* purging stops so far below the bound that asked for it, or rests so far above */
 
@@ -62,7 +61,7 @@ bool hak_decay_kept_due;
 
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 static size_t live_now(void) { return hak_load_relaxed(&hak_span_pool.live_spans); }
-static size_t lean_target(void) { return (size_t)hak_load_relaxed(&hak_config.mem_lean_target_mb) * SPANS_PER_MIB; }
+static size_t lean_target(void) { return (size_t)hak_load_relaxed(&hak_config.mem_lean_target_mb) * (HAK_MIB / HAK_SPAN_SIZE); }
 static bool goes_lazily(void) {
   return lean_mode && hak_config.mem_lean_decommit == HAK_LEAN_FREE && !hak_budget_targeted();
 }
@@ -85,7 +84,7 @@ static void set_mark(void) {
 void hak_decay_start(void) {
   lean_mode = hak_config_lean();
   base_ms = lean_mode ? HAK_DECAY_NEAR_MS : (uint64_t)hak_config.decay_ms;
-  hak_store_relaxed(&limited, hak_os_address_space_is_limited() || hak_os_data_is_limited());
+  hak_store_relaxed(&limited, hak_os_is_limited(HAK_OS_ADDRESS_SPACE) || hak_os_is_limited(HAK_OS_DATA));
   set_mark();
 }
 
@@ -214,8 +213,8 @@ static size_t allowed_now(uint64_t passed, bool idle) {
 }
 
 static bool is_limited(size_t *address_space) {
-  *address_space = hak_os_address_space_limit();
-  bool now = *address_space != SIZE_MAX || hak_os_data_is_limited() || hak_os_commit_is_limited();
+  *address_space = hak_os_limit(HAK_OS_ADDRESS_SPACE);
+  bool now = *address_space != SIZE_MAX || hak_os_is_limited(HAK_OS_DATA) || hak_os_commit_is_limited();
   hak_store_relaxed(&limited, now);
   hak_store_relaxed(&hak_kept_no_mappings, now);
   return now;

@@ -30,9 +30,8 @@ static size_t max_reservation;
 #define EXTENSION_LEAST HAK_GIB
 /* Where the address space is limited, what is reserved and not used yet is the program's loss: a sixteenth of the limit at a time. */
 #define LIMITED_PART 16
-#define LIMITED_LEAST (4 * HAK_MIB)
+#define LIMITED_LEAST (TABLES_STEP_SPANS * HAK_SPAN_SIZE)
 
-#define FIRST_STEP_SPANS 4
 #define TABLES_STEP_SPANS 64 /* 4 MiB: what a small program ever needs */
 
 #define TABLES 5 /* each begins on a page of its own */
@@ -112,8 +111,8 @@ static bool commit_elements(void *array, size_t element_bytes, size_t from, size
   return true;
 }
 
-/* Each guard splits a mapping, of which a process may have 65,530: half are left to the program. Spans above 16 GiB have none then. */
-#define GUARDS_MAX 16384
+/* Each guard makes two mappings of one: half of them all are left to the program. Spans above 16 GiB have none then. */
+#define GUARDS_MAX (2 * HAK_OS_MAPPINGS_PART)
 
 static void make_guards(const hak_region *r, size_t from, size_t to) {
   static uint32_t made;
@@ -192,12 +191,12 @@ static void note_extended(hak_region *r, size_t more) {
  * region ends here; so it does where the system refuses without a limit, which may be raised, or have room again. */
 static void extend(hak_region *r, size_t needed) {
   void *end = (void *)(r->base + r->reserved_bytes);
-  size_t rest = (r->span_count << HAK_SPAN_SHIFT) - r->reserved_bytes, limit = hak_os_address_space_limit();
+  size_t rest = (r->span_count << HAK_SPAN_SHIFT) - r->reserved_bytes, limit = hak_os_limit(HAK_OS_ADDRESS_SPACE);
   bool limited = limit != SIZE_MAX, taken = false;
   size_t most = limited ? hak_max_size(limited_part(limit), needed) : r->reserved_bytes;
   size_t least = hak_min_size(limited ? needed : EXTENSION_LEAST, rest);
   for (size_t more = hak_min_size(most, rest); more >= least && more > 0; more = hak_align_down(more / 2, HAK_SPAN_SIZE)) {
-    if (hak_os_try_extend(end, more, &taken)) {
+    if (hak_os_extend(end, more, &taken)) {
       note_extended(r, more);
       return;
     }
@@ -213,8 +212,8 @@ static void extend_for(hak_region *r, size_t from, size_t spans) {
 
 /* At most to the chunk's end. mlockall(MCL_FUTURE) populates what becomes writable: then the steps stay small. */
 static size_t next_step(const hak_region *r) {
-  if (r->populated) return FIRST_STEP_SPANS;
-  return hak_max_size((r->ready_spans - r->first_span) / HAK_REGION_STEP_PART, FIRST_STEP_SPANS);
+  if (r->populated) return HAK_SLAB_SPANS_MOST;
+  return hak_max_size((r->ready_spans - r->first_span) / HAK_REGION_STEP_PART, HAK_SLAB_SPANS_MOST);
 }
 
 bool hak_region_grow(hak_region *r, size_t spans, bool huge) {
@@ -285,7 +284,7 @@ static size_t first_reserved(size_t bytes, size_t limit) {
 }
 
 static bool reserve_region(hak_region *r, size_t spans, size_t most) {
-  size_t limit = hak_os_address_space_limit();
+  size_t limit = hak_os_limit(HAK_OS_ADDRESS_SPACE);
   size_t possible = hak_align_up(hak_min_size(limit, LADDER_TOP), LADDER_BOTTOM), tried = 0;
   for (size_t rung = LADDER_TOP; rung >= LADDER_BOTTOM; rung /= 4) {
     size_t bytes = hak_min_size(rung, possible); /* the rungs above the limit are one */
@@ -308,7 +307,7 @@ bool hak_region_init(size_t max_bytes) {
 hak_region *hak_region_add(size_t spans) {
   unsigned n = hak_load_relaxed(&region_count);
   if (n == 0 || n == HAK_MAX_REGIONS) return NULL;
-  if (!hak_region_has_ended(hak_region_at(n - 1)) && hak_os_address_space_is_limited()) return NULL;
+  if (!hak_region_has_ended(hak_region_at(n - 1)) && hak_os_is_limited(HAK_OS_ADDRESS_SPACE)) return NULL;
   size_t there = 0;
   for (unsigned i = 0; i < n; i++) there += hak_region_at(i)->ready_spans << HAK_SPAN_SHIFT;
   hak_region *r = &extra[n - 1];
@@ -319,8 +318,6 @@ hak_region *hak_region_add(size_t spans) {
   hak_store_release(&region_count, n + 1);
   return r;
 }
-
-hak_region *hak_region_around_slow(const void *p) { return hak_region_further(p); }
 
 hak_region *hak_region_unless_absent(hak_region *r, const void *p) {
   size_t index = hak_region_index(r, p);
@@ -373,7 +370,7 @@ bool hak_region_restore(hak_region *r, size_t first, size_t spans, bool *lost) {
   HAK_ASSERT(spans > 0 && first >= r->first_span && first + spans <= r->ready_spans);
   void *start = hak_region_address(r, first);
   size_t bytes = spans << HAK_SPAN_SHIFT;
-  if (!hak_os_try_extend(start, bytes, lost)) return false;
+  if (!hak_os_extend(start, bytes, lost)) return false;
   if (!hak_os_commit(start, bytes)) {
     hak_os_unmap_own(start, bytes);
     return false;

@@ -155,12 +155,14 @@ HAK_INLINE hak_region *hak_region_further(const void *p) {
   return 0;
 }
 
+/* Page map code of what lies at `offset` of the main region, below its limit: the map is at its base. */
+HAK_INLINE uint8_t hak_region_main_code(uintptr_t base, uintptr_t offset) { return hak_load_relaxed((const uint8_t *)base + (offset >> HAK_SPAN_SHIFT)); }
+
 /* Region that an address lies in, of its tables and what is absent too, or NULL. Any thread, no lock. */
-hak_region *hak_region_around_slow(const void *p);
 HAK_INLINE hak_region *hak_region_around(const void *p) {
   if (HAK_LIKELY((uintptr_t)p - hak_load_relaxed(&hak_main_base) < hak_load_acquire(&hak_main_limit)))
     return &hak_main_region;
-  return hak_region_around_slow(p);
+  return hak_region_further(p);
 }
 
 /* The same, but for absent spans: what is there may be anybody's. Who has a block of a region sees its code. */
@@ -169,8 +171,7 @@ hak_region *hak_region_find_slow(const void *p);
 HAK_INLINE hak_region *hak_region_find(const void *p) {
   uintptr_t base = hak_load_relaxed(&hak_main_base), offset = (uintptr_t)p - base;
   if (HAK_UNLIKELY(offset >= hak_load_acquire(&hak_main_limit))) return hak_region_find_slow(p);
-  bool none = hak_load_relaxed((const uint8_t *)base + (offset >> HAK_SPAN_SHIFT)) == HAK_CODE_NONE;
-  return HAK_UNLIKELY(none) ? hak_region_unless_absent(&hak_main_region, p) : &hak_main_region;
+  return HAK_UNLIKELY(hak_region_main_code(base, offset) == HAK_CODE_NONE) ? hak_region_unless_absent(&hak_main_region, p) : &hak_main_region;
 }
 
 HAK_INLINE size_t hak_region_index(const hak_region *region, const void *p) {

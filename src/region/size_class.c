@@ -39,7 +39,7 @@ unsigned hak_class_group(size_t block_size) {
 
 static uint32_t spans_of_slab(size_t size, unsigned tiny_max_group) {
   if (size > HAK_SHARED_MAX) return (uint32_t)((size + HAK_SPAN_SIZE - 1) / HAK_SPAN_SIZE);
-  return hak_class_group(size) <= tiny_max_group ? 1 : 4;
+  return hak_class_group(size) <= tiny_max_group ? 1 : HAK_SLAB_SPANS_MOST;
 }
 
 /* Where a slab is one block, as many as there is room for; that is, one of each cache set of a page. */

@@ -26,6 +26,7 @@
 #define HAK_SMALL_MAX ((size_t)262144)  /* largest block; beyond it a request is an extent */
 #define HAK_SHARED_MAX ((size_t)32768)  /* largest block that shares its slab with others */
 #define HAK_ALIGNED_MIN ((size_t)128)
+#define HAK_SLAB_SPANS_MOST 4 /* of a slab of several blocks */
 #define HAK_COLOUR_BYTES 64 /* a slab's first block starts at one of `colours` multiples of it */
 
 #define HAK_SPAN_SHIFT 16

@@ -216,9 +216,12 @@ static void count_caches(hak_figures *f) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT && f->rows != NULL; c++) {
     hak_class_row *row = &f->rows[c];
     uint64_t size = hak_class_size(c);
+    hak_class_sums sum = hak_tcache_sum_class(c);
+    row->requests = sum.requests.count;
+    row->requested = sum.requests.bytes;
     row->depots = hak_min_size(in_depots(c) * size, row->handed_out);
     f->free_blocks += row->depots / size;
-    row->cached = hak_min_size(hak_tcache_published(c) * size, row->handed_out - row->depots);
+    row->cached = hak_min_size(sum.published * size, row->handed_out - row->depots);
     t->slab_cached += row->cached;
     t->slab_depots += row->depots;
   }
@@ -239,7 +242,6 @@ static void estimate(hak_figures *f) {
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
     hak_class_row *row = &f->rows[c];
     uint64_t asked_for;
-    hak_tcache_sum_requests(c, &row->requests, &row->requested);
     if (!hak_figures_estimate(row, c, &asked_for)) continue;
     f->stats.estimated_requested += asked_for;
     f->stats.estimated_rounding += hak_row_live(row) - asked_for;
@@ -302,8 +304,7 @@ void hak_figures_take(hak_figures *f) {
 
 hakmem_class_stats hak_figures_class(const hak_figures *f, unsigned c) {
   const hak_class_row *row = &f->rows[c];
-  hak_cache_counts counts;
-  hak_tcache_sum_counts(c, &counts);
+  hak_cache_counts counts = hak_tcache_sum_class(c).counts;
   return (hakmem_class_stats){
       .block_size = (uint32_t)hak_class_size(c), .aligned = c >= HAK_PLAIN_CLASSES,
       .slabs = row->slabs, .slab_bytes = row->slab_bytes,

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "hakmem/hakmem.h"
+#include "os/mappings.h"
 #include "os/os.h"
 #include "profile/labels.h"
 #include "profile/profile.h"
-#include "report/mappings.h"
 #include "report/pprof.h"
 #include "tcache/draw.h"
 

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "hakmem/hakmem.h"
+#include "os/mappings.h"
 #include "os/os.h"
 #include "profile/labels.h"
 #include "profile/profile.h"
-#include "report/mappings.h"
 
 #define MAPPINGS_MOST 4096
 #define PATH_BYTES 4096

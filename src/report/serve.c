@@ -62,8 +62,7 @@ void hak_report_os_stats(void) {
 void hak_report_cache_csv(void) {
   hak_print("class,block_size,aligned,hits,misses,refills,flushes\n");
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    hak_cache_counts sum;
-    hak_tcache_sum_counts(c, &sum);
+    hak_cache_counts sum = hak_tcache_sum_class(c).counts;
     hak_print("%u,%zu,%d,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", c, hak_class_size(c), c >= HAK_PLAIN_CLASSES,
               sum.hits, sum.misses, sum.refills, sum.flushes);
   }

@@ -16,9 +16,6 @@
  * that there is does not come back, and takes more. */
 #define STEPS_MAX 2048
 #define STEPS_MAX_AT_ONCE (16 * STEPS_MAX)
-/* Half-free slabs have whole pages free only where few blocks lie on a page. */
-#define HALF_FREE_BLOCK_MIN 1024
-
 typedef struct search {
   hak_span **out;
   unsigned capacity, found, steps; /* steps: that may still be taken */
@@ -54,10 +51,13 @@ static void look_again(hak_span *s, search *f) {
   }
 }
 
+/* Half-free slabs have whole pages free only where few blocks lie on a page. */
+static bool has_pages_half_free(size_t size) { return size >= hak_os_page_size() / 4; }
+
 static void find_all(hak_slab_set *set, unsigned class_code, search *f) {
   size_t size = hak_class_size(class_code);
   look(set->lists[3], f);
-  if (size >= HALF_FREE_BLOCK_MIN) look(set->lists[2], f);
+  if (has_pages_half_free(size)) look(set->lists[2], f);
   look_again(set->lists[HAK_PURGED_LIST], f);
   /* Each free block is a page at least. */
   for (unsigned list = 2; size >= hak_os_page_size() && list-- > 0;) look(set->lists[list], f);
@@ -75,7 +75,7 @@ static void find_idle(hak_slab_set *set, unsigned class_code, unsigned round, se
   bool half_free = s != NULL && s->list == 2;
   if (!half_free) {
     s = look(s != NULL ? s : set->lists[3], f);
-    half_free = s == NULL && hak_class_size(class_code) >= HALF_FREE_BLOCK_MIN;
+    half_free = s == NULL && has_pages_half_free(hak_class_size(class_code));
     if (half_free) s = set->lists[2];
   }
   set->look_next = half_free ? look(s, f) : s;

@@ -87,7 +87,7 @@ HAK_INLINE size_t hak_tcache_code(const void *p, size_t *offset) {
   uintptr_t base = hak_load_folded(&hak_main_base);
   *offset = (uintptr_t)p - base;
   if (HAK_UNLIKELY(*offset >= hak_load_folded(&hak_main_limit))) return HAK_CODE_NONE;
-  return hak_load_relaxed((const uint8_t *)base + (*offset >> HAK_SPAN_SHIFT));
+  return hak_region_main_code(base, *offset);
 }
 
 /* Pushes a block under its code if that is a class and the magazine has room. */

@@ -3,7 +3,7 @@
 #include "tcache/draw.h"
 
 /* Requests like the one that ended the last countdown, of which a thread that takes no other slow path makes so many until the next end. */
-#define OFF_REQUESTS 1024
+#define OFF_REQUESTS (HAK_COUNT_OFF_BYTES / 1024)
 #define WINDOW_MS 20 /* in which samples are counted against what there may be in a second */
 #define SHIFT_MAX 20
 #define CERTAIN 64                  /* a rate at which 1 - e^-rate is 1 */

@@ -30,7 +30,7 @@ typedef struct hak_counting_rates {
   uint32_t guard_a_second, profile_a_second;
 } hak_counting_rates;
 
-#define HAK_COUNT_GUARD_MAX ((size_t)32 * 1024) /* guarded are requests of up to so many bytes */
+#define HAK_COUNT_GUARD_MAX HAK_SHARED_MAX /* guarded are requests of up to so many bytes */
 
 /* The rates' generation, even; odd while they are written; 0: nothing is sampled. */
 extern HAK_HIDDEN uint32_t hak_counting_on;
@@ -48,7 +48,7 @@ hak_due hak_count_end(size_t size);
 /* While nothing is sampled, a thread comes by a slow path, which it might take none else of, after so many bytes: there memory that waits
  * goes back. While steps of that are due (reclaim/decay.h), sooner. */
 #define HAK_COUNT_OFF_BYTES (1024 * 1024)
-#define HAK_COUNT_STEP_BYTES (32 * 1024)
+#define HAK_COUNT_STEP_BYTES ((int64_t)HAK_SHARED_MAX) /* a request of the fast path */
 /* At a slow path: what the thread asks for from now on may be little, whatever its last countdown was drawn for … */
 void hak_count_shorten_to(int64_t most);
 HAK_INLINE void hak_count_shorten(int64_t most) {

@@ -522,37 +522,23 @@ void hak_tcache_sum(hak_tcache_sums *sums) {
   hak_lock_drop(&registry_lock);
 }
 
-uint64_t hak_tcache_published(unsigned c) {
-  uint64_t blocks = 0;
-  hak_lock_take(&registry_lock);
-  for (const hak_tcache *t = hak_tcache_latest; t != NULL; t = t->next) blocks += hak_load_relaxed(&t->bins[c].published);
-  hak_lock_drop(&registry_lock);
-  return blocks;
-}
-
-void hak_tcache_sum_counts(unsigned c, hak_cache_counts *sum) {
-  *sum = (hak_cache_counts){0};
+hak_class_sums hak_tcache_sum_class(unsigned c) {
+  hak_class_sums s = {.requests = {hak_load_relaxed(&requests_uncached[c].count), hak_load_relaxed(&requests_uncached[c].bytes)}};
   hak_lock_take(&registry_lock);
   for (const hak_tcache *t = hak_tcache_latest; t != NULL; t = t->next) {
+    s.published += hak_load_relaxed(&t->bins[c].published);
+    if (t->requests != NULL) {
+      s.requests.count += hak_load_relaxed(&t->requests[c].count);
+      s.requests.bytes += hak_load_relaxed(&t->requests[c].bytes);
+    }
     if (t->counts == NULL) continue;
-    sum->hits += hak_load_relaxed(&t->counts[c].hits);
-    sum->misses += hak_load_relaxed(&t->counts[c].misses);
-    sum->refills += hak_load_relaxed(&t->counts[c].refills);
-    sum->flushes += hak_load_relaxed(&t->counts[c].flushes);
+    s.counts.hits += hak_load_relaxed(&t->counts[c].hits);
+    s.counts.misses += hak_load_relaxed(&t->counts[c].misses);
+    s.counts.refills += hak_load_relaxed(&t->counts[c].refills);
+    s.counts.flushes += hak_load_relaxed(&t->counts[c].flushes);
   }
   hak_lock_drop(&registry_lock);
-}
-
-void hak_tcache_sum_requests(unsigned c, uint64_t *requests, uint64_t *requested) {
-  *requests = hak_load_relaxed(&requests_uncached[c].count);
-  *requested = hak_load_relaxed(&requests_uncached[c].bytes);
-  hak_lock_take(&registry_lock);
-  for (const hak_tcache *t = hak_tcache_latest; t != NULL; t = t->next) {
-    if (t->requests == NULL) continue;
-    *requests += hak_load_relaxed(&t->requests[c].count);
-    *requested += hak_load_relaxed(&t->requests[c].bytes);
-  }
-  hak_lock_drop(&registry_lock);
+  return s;
 }
 
 /* --- fork --- */

@@ -23,7 +23,7 @@ typedef struct hak_request_counts {
 
 /* Blocks up to this size come from the fast path. The loaded magazines of larger ones are *fenced*: the owner touches them in slow paths
  * alone, so that a thief may take all of what a sleeping thread has of them. */
-#define HAK_FAST_MAX ((size_t)32768)
+#define HAK_FAST_MAX HAK_SHARED_MAX
 
 typedef struct hak_tcache_bin {
   void **loaded; /* magazine, or NULL */
@@ -186,9 +186,13 @@ typedef struct hak_tcache_sums {
 void hak_tcache_sum(hak_tcache_sums *sums);
 /* Publishes how many blocks the calling thread caches, as its slow paths do for one class. */
 void hak_tcache_publish(void);
-uint64_t hak_tcache_published(unsigned class_code); /* blocks */
-void hak_tcache_sum_counts(unsigned class_code, hak_cache_counts *sum);
-void hak_tcache_sum_requests(unsigned class_code, uint64_t *requests, uint64_t *requested);
+/* The same of one class. published: blocks; requests: of threads without a cache too. */
+typedef struct hak_class_sums {
+  uint64_t published;
+  hak_cache_counts counts;
+  hak_request_counts requests;
+} hak_class_sums;
+hak_class_sums hak_tcache_sum_class(unsigned class_code);
 
 /* Whether `is` says yes to each lock of this box and the arenas. */
 bool hak_tcache_all_locks(bool (*is)(hak_lock *lock));

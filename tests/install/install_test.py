@@ -2,18 +2,23 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "examples"
 # What each example prints; the lines that end in 1 say that the memory was hakmem's.
 EXAMPLE_OUTPUTS = {
-    "allocator": r"pages 10000, name hakmem's: 1, content hakmem's: 1\ncounters aligned: 1\npurged at once: 1",
-    "pmr": r"distinct words: 13 13 13 13\ndefault resource hakmem's: 1",
+    "allocator_cc": r"pages 10000, name hakmem's: 1, content hakmem's: 1\ncounters aligned: 1\npurged at once: 1",
+    "pmr_cc": r"distinct words: 13 13 13 13\ndefault resource hakmem's: 1",
 }
+SERVERS = {"profile_http_c", "profile_http_cc"}  # each serves its heap profile until it is ended
 
 
 def run(*command: str | Path, **options) -> str:
@@ -49,6 +54,34 @@ def with_pkg_config(prefix: Path, library: Path, work: Path, cc: str, cxx: str) 
     expect("pkg-config --static", run(program, input="x\n", env=environment), "read 2 ours 1 1 1")
 
 
+def look_at_server(program: Path, environment: dict[str, str]) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with subprocess.Popen([program, str(port)], env=environment) as server:
+        try:
+            body = fetched(f"http://127.0.0.1:{port}/debug/pprof/heap", server)
+        finally:
+            server.kill()
+    # Names of profile.proto's table of strings, which both forms of the profile have.
+    for name in (b"inuse_space", b"alloc_objects", b"freed_later"):
+        if name not in body:
+            raise SystemExit(f"{program.name}: {len(body)} bytes without {name!r}")
+
+
+def fetched(url: str, server: subprocess.Popen) -> bytes:
+    """What the server gives once it listens."""
+    for _ in range(200):
+        try:
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                return answer.read()
+        except urllib.error.URLError:
+            if server.poll() is not None:
+                raise SystemExit(f"{server.args[0]} ended: {server.returncode}")
+            time.sleep(0.05)
+    raise SystemExit(f"{server.args[0]} does not answer")
+
+
 def with_cmake(prefix: Path, library: Path, work: Path, cmake: str, cc: str, cxx: str) -> None:
     build = work / "consumer"
     run(cmake, "-S", HERE / "consumer", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_COMPILER={cc}",
@@ -59,10 +92,13 @@ def with_cmake(prefix: Path, library: Path, work: Path, cmake: str, cc: str, cxx
         expect(name, output, r"version \d+\.\d+\.\d+ ours 1 1 1 served 1 threw 1")
     for name in ("unnamed_archive", "unnamed_static"):
         expect(name, run(build / name, input="x\n", env=environment_without_preload()), "read 2 ours 1 1 1")
-    for name, wanted in EXAMPLE_OUTPUTS.items():
-        for library_kind in ("", "_archive"):
+    environment = dict(environment_without_preload(), LD_LIBRARY_PATH=str(library))
+    for library_kind in ("", "_archive"):
+        for name, wanted in EXAMPLE_OUTPUTS.items():
             program = f"example_{name}{library_kind}"
-            expect(program, run(build / program, env=dict(environment_without_preload(), LD_LIBRARY_PATH=str(library))), wanted)
+            expect(program, run(build / program, env=environment), wanted)
+        for name in SERVERS:
+            look_at_server(build / f"example_{name}{library_kind}", environment)
     needed = {n: run("readelf", "-d", build / n) for n in ("shared", "archive", "static")}
     for name, wanted in (("shared", True), ("archive", False), ("static", False)):
         if ("libhakmem.so" in needed[name]) != wanted:
@@ -70,9 +106,9 @@ def with_cmake(prefix: Path, library: Path, work: Path, cmake: str, cc: str, cxx
 
 
 def examples_are_all_here() -> None:
-    present = {path.stem for path in EXAMPLES.glob("*.cc")}
-    if present != set(EXAMPLE_OUTPUTS):
-        raise SystemExit(f"examples/ holds {present}, this test runs {set(EXAMPLE_OUTPUTS)}")
+    present, tested = {path.name.replace(".", "_") for path in EXAMPLES.iterdir()}, set(EXAMPLE_OUTPUTS) | SERVERS
+    if present != tested:
+        raise SystemExit(f"examples/ holds {present}, this test runs {tested}")
 
 
 def main(cmake: str, build: str, cc: str, cxx: str) -> None:

@@ -114,7 +114,7 @@ TEST_F(Reach, WhatASleeperKeepsGoesToItsSlabsButForOneBlockAClass) {
   }
   EXPECT_EQ(cache_of(actor)->stacked_bytes, 0u);
   EXPECT_EQ(cache_of(actor)->spares, nullptr);
-  EXPECT_EQ(hak_tcache_published(many), 1u);
+  EXPECT_EQ(hak_tcache_sum_class(many).published, 1u);
   EXPECT_EQ(cache_of(actor)->thief, 0u);
   EXPECT_EQ(reach(), 0u);
   for (size_t size : {16, 100, 700, 3000, 40000, 100000}) expect_unique(actor, size, 500);
@@ -137,7 +137,7 @@ TEST_F(Reach, OfLargeBlocksASleeperKeepsNone) {
       EXPECT_EQ(reach(), blocks) << size;
       EXPECT_EQ(bin_of(actor, size).loaded, nullptr);
       EXPECT_EQ(bin_of(actor, size).planted, 0);
-      EXPECT_EQ(hak_tcache_published(c), 0u);
+      EXPECT_EQ(hak_tcache_sum_class(c).published, 0u);
       if (size > HAK_SHARED_MAX) EXPECT_EQ(live - live_bytes(), blocks * hak_align_up(size, HAK_SPAN_SIZE));
       expect_unique(actor, size, 2 * usable, popped);
       actor.free(popped);

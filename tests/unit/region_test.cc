@@ -113,7 +113,7 @@ size_t grow_up_to(size_t spans) {
 
 // Of a large rung little is reserved, and more when that is used up: in place, where the fast path finds it.
 TEST_F(Region, IsExtendedInPlace) {
-  if (hak_os_address_space_is_limited()) GTEST_SKIP() << "all is reserved at once";
+  if (hak_os_is_limited(HAK_OS_ADDRESS_SPACE)) GTEST_SKIP() << "all is reserved at once";
   ASSERT_TRUE(hak_region_init(64 * HAK_GIB));
   hak_region *r = &hak_main_region;
   EXPECT_EQ(r->reserved_bytes, FIRST_RESERVED);
@@ -138,7 +138,7 @@ TEST_F(Region, IsExtendedInPlace) {
 
 // Each part of the reservation has one name, whatever is accessible: a call each when it is reserved, and none as it grows.
 TEST_F(Region, PartsAreNamed) {
-  if (hak_os_address_space_is_limited()) GTEST_SKIP() << "all is reserved at once";
+  if (hak_os_is_limited(HAK_OS_ADDRESS_SPACE)) GTEST_SKIP() << "all is reserved at once";
   ASSERT_TRUE(hak_region_init(64 * HAK_GIB));
   hak_region *r = &hak_main_region;
   uintptr_t spans = reinterpret_cast<uintptr_t>(hak_region_address(r, r->first_span)), end = r->base + r->reserved_bytes;
@@ -160,7 +160,7 @@ TEST_F(Region, PartsAreNamed) {
 
 // Behind it something is mapped, or the system refuses: it ends there, and further regions serve.
 TEST_F(Region, EndsWhereItCannotBeExtended) {
-  if (hak_os_address_space_is_limited()) GTEST_SKIP() << "all is reserved at once";
+  if (hak_os_is_limited(HAK_OS_ADDRESS_SPACE)) GTEST_SKIP() << "all is reserved at once";
   ASSERT_TRUE(hak_region_init(64 * HAK_GIB));
   hak_region *r = &hak_main_region;
   void *end = reinterpret_cast<void *>(r->base + r->reserved_bytes);

@@ -429,8 +429,7 @@ TEST_F(Tcache, CountedModeCountsEveryCall) {
     EXPECT_EQ(t->counts[c].flushes, 0u);
     flush_all();
     EXPECT_EQ(t->counts[c].flushes, 1u);
-    hak_cache_counts sum;
-    hak_tcache_sum_counts(c, &sum);
+    hak_cache_counts sum = hak_tcache_sum_class(c).counts;
     EXPECT_EQ(sum.hits, 18u);
     for (unsigned other = 0; other < HAK_CLASS_COUNT; other++)
       if (other != c) EXPECT_EQ(t->counts[other].hits + t->counts[other].misses, 0u);
@@ -442,10 +441,10 @@ TEST_F(Tcache, PublishesWhatItHoldsAtSlowPaths) {
   auto blocks = alloc_many(100, 2000);
   free_all(blocks);
   size_t stacked = bin_of(100).full_count * size_t(usable_of(100));
-  EXPECT_GE(hak_tcache_published(c), stacked);
-  EXPECT_LE(hak_tcache_published(c), cached(100));
+  EXPECT_GE(hak_tcache_sum_class(c).published, stacked);
+  EXPECT_LE(hak_tcache_sum_class(c).published, cached(100));
   flush_all();
-  EXPECT_EQ(hak_tcache_published(c), 0u);
+  EXPECT_EQ(hak_tcache_sum_class(c).published, 0u);
 }
 
 TEST_F(Tcache, FlushLeavesNothingBehind) {

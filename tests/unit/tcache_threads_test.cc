@@ -293,11 +293,11 @@ TEST_F(Threads, CountersAreReadWhileTheirOwnersCount) {
   });
   hak_cache_counts sum = {};
   for (uint64_t last = 0; !done; last = sum.hits) {
-    hak_tcache_sum_counts(c, &sum);
+    sum = hak_tcache_sum_class(c).counts;
     EXPECT_GE(sum.hits, last);
   }
   owner.join();
-  hak_tcache_sum_counts(c, &sum);
+  sum = hak_tcache_sum_class(c).counts;
   EXPECT_GE(sum.hits + sum.misses, 2 * ROUNDS);
 }
 
@@ -312,7 +312,7 @@ TEST_F(Threads, AForksChildForgetsTheCachesOfTheOthers) {
   pid_t child = fork();
   if (child == 0) {
     alarm(20);
-    if (sums().used != 1 || hak_tcache_published(hak_class_for(100)) != 0 || hak_heap_check() != 0) _exit(1);
+    if (sums().used != 1 || hak_tcache_sum_class(hak_class_for(100)).published != 0 || hak_heap_check() != 0) _exit(1);
     bool works = false;
     std::thread([&works] {
       hak_thread_cache();

@@ -9,25 +9,20 @@ from click.shell_completion import CompletionItem
 from hakmem import documents, environment, options
 from hakmem.allocators.peers import USUAL_HELP
 from hakmem.allocators.settings import settings_for
-from hakmem.documents import write_text
 from hakmem.errors import INTERRUPTED, UserError
 from hakmem.measuring import journal
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
 from rich.console import Console
 
-from hakmem_lab.pages import page
 from hakmem_lab.shell import PLAN, clean_environment, end_interrupted, facts_of
 from hakmem_lab.suite import MODES, Row, load_suite, pick, suite_names
-from hakmem_lab.suite_plan import estimate_s, jobs_of, nominal_s, plan
-from hakmem_lab.suite_results import Results, RowResult, collect, row_result, write_figures
+from hakmem_lab.suite_plan import estimate_s, jobs_of, plan
+from hakmem_lab.suite_results import RowResult, collect, row_result, write_figures
 from hakmem_lab.suite_session import Session, is_done, prove_peers, run_job
 from hakmem_lab.suite_tables import show
 
 DEFAULT_SUITE = "quick"
-REPORT = "report.html"
-# Estimates are no better than this.
-LIMIT_SLACK = 1.1
 
 
 def complete_suites(
@@ -58,8 +53,8 @@ def bench(**given) -> None:
     """Run SUITE (default: quick) under hakmem and its peers, in rounds.
 
     SUITE is a name of `--list` or the path of a TOML file. Results go to a folder of their own:
-    journals of the rounds, results.json, scenarios.csv and report.html. Ends with
-    status 1 when something asked for has no figures, 130 after Ctrl-C; `--resume` goes on then.
+    journals of the rounds, results.json and scenarios.csv. Ends with status 1 when something asked
+    for has no figures, 130 after Ctrl-C; `--resume` goes on then.
     """
     console = tables.make_console()
     if given["list_only"]:
@@ -95,7 +90,8 @@ def run_session(console: Console, session: Session, limit_s: float | None = None
     rows = sum(is_done(session, job) for job in session.jobs)
     finished = not interrupted and rows == len(session.jobs)
     results = collect(session, documents.now(), finished, done)
-    conclude(console, session, results)
+    show(console, results)
+    write_figures(results, session.folder)
     tables.print_facts(console, session.facts | results.allocators)
     console.print(f"took {minutes(session.seconds)}")
     if interrupted:
@@ -108,11 +104,10 @@ def list_suites(console: Console, name: str | None) -> None:
     """All suites with their rows counted, or one suite with its rows."""
     rows = []
     if name is None:
-        heads = ("suite", "rows", "allocators", "rounds", "about, min", "what")
+        heads = ("suite", "rows", "allocators", "rounds", "what")
         for suite in map(load_suite, suite_names()):
-            about = f"{nominal_s(suite, len(suite.allocators)) / 60:.1f}"
             counts = (len(suite.rows), len(suite.allocators), suite.rounds)
-            rows.append([suite.name, *map(str, counts), about, suite.title])
+            rows.append([suite.name, *map(str, counts), suite.title])
     else:
         suite = load_suite(name)
         heads = ("row", "group", "modes", "pinned", "program", "what")
@@ -185,11 +180,6 @@ def prepare(console: Console, session: Session, limit_s: float) -> None:
         f"{len(session.jobs)} rows, {session.rounds} rounds, {names}: about {minutes(seconds)}",
         soft_wrap=True,
     )
-    if session.seconds + seconds > LIMIT_SLACK * limit_s:
-        console.print(
-            f"that is more than the limit of {minutes(limit_s)}, though the runs are cut "
-            "to the shortest that can be measured"
-        )
 
 
 def minutes(seconds: float) -> str:
@@ -220,25 +210,3 @@ def run_all(console: Console, session: Session, done: dict[str, RowResult]) -> N
             left = f"; about {minutes(max(remaining, 0))} left" if job.round_s else ""
             rounds = f"{rotation.rounds_done} rounds, {seconds:.1f} s"
             console.print(f"{number}/{len(todo)} {job.key}: {rounds}{left}")
-
-
-def conclude(console: Console, session: Session, results: Results) -> None:
-    """Tables, and the files in the session's folder."""
-    show(console, results)
-    write_figures(results, session.folder)
-    html = page(
-        f"{results.baseline} beside other allocators: hakmem bench {results.suite}",
-        lambda console: show(console, results),
-        results.facts | results.allocators,
-        notes=[summary_line(results)],
-    )
-    write_text(session.folder / REPORT, html)
-    console.print(f"report: {session.folder / REPORT}", soft_wrap=True)
-
-
-def summary_line(results: Results) -> str:
-    state = "" if results.finished else " The run is not finished: rows without figures are empty."
-    return (
-        f"Suite {results.suite} ({results.title}), {results.date}, {results.rounds} rounds, "
-        f"{results.seconds / 60:.1f} minutes.{state}"
-    )

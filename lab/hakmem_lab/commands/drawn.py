@@ -89,7 +89,7 @@ def drawn(
             )  # fmt: skip
             session.facts = facts_of(
                 session.seed, session.allocators, removed,
-                seeds=drawn_run.seeds_text(session.seeds),
+                seeds=seeds,
                 rounds=f"{rounds} at scale {scale} %, order {session.seed}, rest {rest_s:g} s",
             )  # fmt: skip
             require_asked()

@@ -1,6 +1,5 @@
 """`hakmem soak`: memory, speed and latency over an hour; `hakmem soak analyse` judges its CSV."""
 
-import math
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -8,23 +7,21 @@ from pathlib import Path
 
 import click
 from hakmem import environment, options
-from hakmem.allocators.peers import Allocator, bench_program
+from hakmem.allocators.peers import bench_program
 from hakmem.allocators.settings import check, settings_for, split_pair
 from hakmem.destinations import output_option
-from hakmem.documents import write_bytes, write_json, write_text
+from hakmem.documents import write_json
 from hakmem.errors import INTERRUPTED, UserError
-from hakmem.extras import require_asked
 from hakmem.measuring import journal
 from hakmem.options import PERCENT
-from hakmem.output import report, tables
+from hakmem.output import tables
 from hakmem.running import interruption
 from hakmem.running import programs as program_files
-from hakmem.running.launching import run_once
 from hakmem.running.proof import hakmem_served
 from rich.console import Console
 from rich.table import Table
 
-from hakmem_lab import pages, shell, soak_file, soaking
+from hakmem_lab import shell, soak_file, soaking
 from hakmem_lab.soak_file import Epoch
 from hakmem_lab.soak_judging import (
     LONG,
@@ -32,25 +29,19 @@ from hakmem_lab.soak_judging import (
     Thresholds,
     judge,
     percent,
-    rounds_needed,
     share,
 )
 from hakmem_lab.soaking import LongLoad, Soak
 
-# A machine's speed changes within minutes.
-MARGIN = 1.2
 # What a run is made of cannot change in its middle.
-BESIDE_RESUME = {"resume", "minutes", "rss_drift", "throughput_loss", "variation", "json_path",
-                 "plot_path", "html_path"}  # fmt: skip
+BESIDE_RESUME = {"resume", "minutes", "rss_drift", "throughput_loss", "variation", "json_path"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted(Thresholds):
-    """What to judge by and which files to write."""
+    """What to judge by, and the file to write."""
 
     json_path: Path | None
-    plot_path: Path | None
-    html_path: Path | None
 
 
 def judging_options() -> Callable:
@@ -71,10 +62,6 @@ def judging_options() -> Callable:
             "--max-cv variation", "2%", "Variation of throughput that passes, or the best other's."
         ),
         options.json_option(),
-        options.plot_option(
-            "--plot", "plot_path", "Write memory, speed and latency as .svg or .png."
-        ),
-        options.html_option(),
     )
 
 
@@ -132,16 +119,16 @@ def soak(
     if resume is not None:
         options.refuse_beside("the file of --resume says how the run is made", BESIDE_RESUME)
         run = resumed(console, resume, 60 * minutes)
-        require_asked()
     else:
         if csv_path is not None and csv_path.exists():
             raise UserError(f"--csv: {csv_path} is there already: --resume continues it", 2)
         load = LongLoad(soaking.TRIAL_STEPS, options.resolve_seed(seed))
         notes: list[str] = []
-        chosen = usable_allocators(names, libraries, settings, notes)
+        chosen = options.chosen_allocators(names, libraries, notes)
+        given = settings_for("--set", settings, chosen, notes)
+        chosen = [replace(a, settings={**a.settings, **given}) for a in chosen]
         loads = repeated_programs(programs)
         tables.print_notes(console, notes)
-        require_asked()
         path = csv_path or journal.new_path("soak", ".csv")
         run = Soak(path, chosen, load, loads, 60 * minutes)
         begin(run, epoch_s)
@@ -158,17 +145,7 @@ def analyse(file: Path, **judging) -> None:
 
     Ends with status 0 when hakmem passes, 1 when it fails, 2 when there are too few epochs.
     """
-    wanted = Wanted(**judging)
-    require_asked()
-    raise SystemExit(0 if conclude(tables.make_console(), file, wanted) else 1)
-
-
-def usable_allocators(
-    names: str | None, libraries: Sequence[str], settings: Sequence[str], notes: list[str]
-) -> list[Allocator]:
-    chosen = options.chosen_allocators(names, libraries, notes)
-    given = settings_for("--set", settings, chosen, notes)
-    return [replace(a, settings={**a.settings, **given}) for a in chosen]
+    raise SystemExit(0 if conclude(tables.make_console(), file, Wanted(**judging)) else 1)
 
 
 def repeated_programs(texts: Sequence[str]) -> dict[str, list[str]]:
@@ -188,14 +165,10 @@ def repeated_programs(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def begin(run: Soak, epoch_s: float) -> None:
-    """Proves that hakmem serves, finds the length of an epoch, and writes the file's head.
-
-    A run too short for a verdict is refused before it begins.
-    """
+    """Proves that hakmem serves, finds the length of an epoch, and writes the file's head."""
     proof = prove(run)
     steps = soaking.steps_for(epoch_s, run.long_load, run.allocators[0])
     run.long_load = replace(run.long_load, steps=steps)
-    require_time(run, [], round_seconds(run, epoch_s))
     facts = environment.describe(run.long_load.seed) | {
         "soak": f"{run.limit_s / 60:g} minutes, {steps} steps of each thread an epoch, "
         f"seed {run.long_load.seed}",
@@ -204,24 +177,6 @@ def begin(run: Soak, epoch_s: float) -> None:
         **proof,
     }
     soak_file.begin(run.path, run.head(facts))
-
-
-def require_time(run: Soak, epochs: Sequence[Epoch], round_s: float) -> None:
-    rounds = rounds_needed(epochs)
-    if run.limit_s - run.elapsed_s >= rounds * round_s:
-        return
-    already = f", of which {run.elapsed_s / 60:.1f} are over" if run.elapsed_s else ""
-    raise UserError(
-        f"--minutes: {run.limit_s / 60:g} are too few to judge{already}: {rounds} rounds of about "
-        f"{round_s:.1f} s are needed; at least --minutes {least_minutes(run, rounds, round_s)}",
-        2,
-    )
-
-
-def least_minutes(run: Soak, rounds: int, round_s: float) -> str:
-    """In all, with room for rounds that take longer."""
-    minutes = (run.elapsed_s + MARGIN * rounds * round_s) / 60
-    return f"{math.ceil(10 * minutes) / 10:g}"
 
 
 def prove(run: Soak) -> dict[str, str]:
@@ -236,13 +191,6 @@ def prove(run: Soak) -> dict[str, str]:
             raise UserError(f"hakmem did not serve {load}: {proof.outcome.problem or 'no counter'}")
         said[f"hakmem served {load}"] = str(proof)
     return said
-
-
-def round_seconds(run: Soak, epoch_s: float) -> float:
-    """What a round takes, about, where the others take as long as the first allocator."""
-    first = run.allocators[0]
-    outcomes = (run_once(c, first.library, None, first.settings) for c in run.programs.values())
-    return (epoch_s + sum(outcome.wall_s for outcome in outcomes)) * len(run.allocators)
 
 
 def resumed(console: Console, path: Path, limit_s: float) -> Soak:
@@ -272,8 +220,6 @@ def resumed(console: Console, path: Path, limit_s: float) -> Soak:
         rounds_done=max((e.round for e in record.epochs), default=0),
         first_process=1 + max((e.process for e in record.epochs if e.load == LONG), default=0),
     )
-    if run.rounds_done:
-        require_time(run, record.epochs, elapsed / run.rounds_done)
     soak_file.drop_cut_line(path)
     return run
 
@@ -305,10 +251,8 @@ def finish(console: Console, run: Soak, wanted: Wanted, interrupted: bool) -> No
         console.print(f"no verdict: {error.message}", soft_wrap=True)
         if interrupted:
             raise SystemExit(INTERRUPTED) from None
-        console.print("the rounds took longer than expected; go on with", soft_wrap=True)
-        epochs = soak_file.read(run.path).epochs
-        round_s = run.elapsed_s / max(1, run.rounds_done)
-        name_resume(console, run, least_minutes(run, rounds_needed(epochs), round_s))
+        console.print("the time was too short; go on with", soft_wrap=True)
+        name_resume(console, run, "MINUTES")
         raise SystemExit(2) from None
     if interrupted:
         raise SystemExit(INTERRUPTED)
@@ -323,34 +267,24 @@ def name_resume(console: Console, run: Soak, minutes: str) -> None:
 def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     """Judges a file, shows and writes what was asked for; True when the one in question passes."""
     record = soak_file.read(path)
-    notes = notes_of(record)
     try:
         judged = judge(in_order(record), wanted)
     except UserError:
-        tables.print_notes(console, notes)
-        # What was measured is shown in any case.
+        tables.print_notes(console, notes_of(record))
         if record.epochs:
-            write_files(record, [], None, path, wanted, notes)
+            write_file(record, [], None, path, wanted)
         raise
-    told = summary(judged)
-    tables.print_summary(console, told)
-    tables.print_notes(console, notes)
-    show(console, judged)
-    ours = in_question(judged)
-    tables.print_facts(console, record.head.get("facts", {}))
-    passed = all(row.passed for row in judged if row.allocator == ours)
-    write_files(record, judged, passed, path, wanted, [*told, *notes])
-    return passed
-
-
-def show(console: Console, judged: Sequence[Judgement]) -> None:
-    if not judged:
-        console.print("No verdict: there are too few epochs.")
-        return
+    tables.print_summary(console, summary(judged))
+    tables.print_notes(console, notes_of(record))
     console.print(verdict_table(judged))
     latency = [row for row in judged if row.p50_ns is not None]
     if latency:
         console.print(latency_table(latency))
+    ours = in_question(judged)
+    tables.print_facts(console, record.head.get("facts", {}))
+    passed = all(row.passed for row in judged if row.allocator == ours)
+    write_file(record, judged, passed, path, wanted)
+    return passed
 
 
 def notes_of(record: soak_file.Record) -> list[str]:
@@ -384,32 +318,25 @@ def in_question(judged: Sequence[Judgement]) -> str:
     return "hakmem" if "hakmem" in names else names[0]
 
 
-def write_files(
+def write_file(
     record: soak_file.Record,
     judged: Sequence[Judgement],
     passed: bool | None,
     path: Path,
     wanted: Wanted,
-    told: Sequence[str],
 ) -> None:
-    facts, epochs = record.head.get("facts", {}), in_order(record)
-    if wanted.json_path is not None:
-        document = {
-            "facts": dict(facts),
-            "file": str(path),
-            "thresholds": {one.name: getattr(wanted, one.name) for one in fields(Thresholds)},
-            "in_question": in_question(judged) if judged else None,
-            "passed": passed,
-            "notes": notes_of(record),
-            "rows": [asdict(row) | {"passed": row.passed} for row in judged],
-        }
-        write_json(wanted.json_path, "soak", document)
-    if wanted.plot_path is not None:
-        write_picture(wanted.plot_path, epochs)
-    if wanted.html_path is not None:
-        picture = pages.picture(draw(epochs, "svg").decode(), "soak", "Figures over time")
-        html = pages.page("Soak", lambda console: show(console, judged), facts, [picture], told)
-        write_text(wanted.html_path, html)
+    if wanted.json_path is None:
+        return
+    document = {
+        "facts": dict(record.head.get("facts", {})),
+        "file": str(path),
+        "thresholds": {one.name: getattr(wanted, one.name) for one in fields(Thresholds)},
+        "in_question": in_question(judged) if judged else None,
+        "passed": passed,
+        "notes": notes_of(record),
+        "rows": [asdict(row) | {"passed": row.passed} for row in judged],
+    }
+    write_json(wanted.json_path, "soak", document)
 
 
 def verdict_table(judged: Sequence[Judgement]) -> Table:
@@ -445,71 +372,3 @@ def latency_table(judged: Sequence[Judgement]) -> Table:
     caption = "Medians of the epochs' percentiles; the longest call of all epochs."
     title = "Latency of sampled single calls, ns: lower is better"
     return tables.figures_table(title, heads, rows, heads[:1], caption)
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One kind of panel: what it shows, of which column, divided by what."""
-
-    title: str
-    column: str
-    unit: float
-    direction: str = "lower is better"
-    logarithmic: bool = False
-
-
-CURVES = (
-    Curve("resident, MB", "rss_kb", 1024),
-    Curve("M ops/s", "ops_per_sec", 1e6, "higher is better"),
-    Curve("p99 of a call, ns", "p99_ns", 1, logarithmic=True),
-    Curve("longest call, ns", "max_ns", 1, logarithmic=True),
-)
-PANEL_INCHES = (4.7, 2.5)
-COLUMNS = 2
-
-
-def draw(epochs: Sequence[Epoch], picture_format: str) -> bytes:
-    """Panels of every load for all that it recorded; one line an allocator."""
-    names = list(dict.fromkeys(e.allocator for e in epochs))
-    shown = [
-        (load, curve)
-        for load in dict.fromkeys(e.load for e in epochs)
-        for curve in CURVES
-        if any(e.load == load and getattr(e, curve.column) is not None for e in epochs)
-    ]
-    lines = -(-len(shown) // COLUMNS)
-    size = (PANEL_INCHES[0] * COLUMNS, PANEL_INCHES[1] * lines + 0.5)
-    with report.new_figure(size) as figure:
-        grid = figure.subplots(lines, COLUMNS, squeeze=False).flat
-        for axes, (load, curve) in zip(grid, shown, strict=False):
-            panel(axes, curve, load, names, epochs)
-        for axes in figure.axes[len(shown) :]:
-            axes.set_visible(False)
-        lines_of_first = figure.axes[0].get_lines()
-        figure.legend(handles=lines_of_first, loc="outside upper center", ncols=len(names))
-        return report.picture_of(figure, picture_format)
-
-
-def panel(axes, curve: Curve, load: str, names: Sequence[str], epochs: Sequence[Epoch]) -> None:
-    for number, name in enumerate(names):
-        points = [
-            (e.elapsed_s / 60, value / curve.unit)
-            for e in epochs
-            if e.load == load and e.allocator == name
-            if (value := getattr(e, curve.column)) is not None
-        ]
-        # An empty line too: every panel has the same ones, for the legend.
-        times, values = zip(*points, strict=True) if points else ((), ())
-        axes.plot(times, values, label=name, color=f"C{number}", linewidth=1)
-    axes.set_title(f"{load}: {curve.direction}", fontsize=10)
-    axes.set_ylabel(curve.title)
-    axes.set_xlabel("minutes")
-    axes.grid(color=report.LINE)
-    if curve.logarithmic:
-        axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=0)
-
-
-def write_picture(path: Path, epochs: Sequence[Epoch]) -> None:
-    write_bytes(path, draw(epochs, path.suffix.removeprefix(".")))

@@ -382,18 +382,16 @@ def sentence(decision: Decision, plan: Plan) -> str:
 
 
 def sides_table(rotation: Rotation) -> Table:
-    metric = rotation.metric
-    table = tables.plain_table(f"{metric.unit or 'figure'}: {metric.direction}")
-    table.caption = "Medians of all pairs; the verdict rests on the ratios within the pairs."
-    columns = [("side", {}), *((t, {"justify": "right"}) for t in ("median", "CV", "peak RSS MB"))]
-    rows = []
+    metric, rows = rotation.metric, []
     for name, series in rotation.series.items():
         values = series.values[: rotation.rounds_done]
         peak = median(o.peak_rss_kb for o in series.outcomes[: rotation.rounds_done])
         cells = (tables.figure(median(values), metric), f"{100 * variation(values):.1f} %")
         rows.append([name, *cells, tables.megabytes(peak)])
-    tables.fill(table, columns, rows)
-    return table
+    caption = "Medians of all pairs; the verdict rests on the ratios within the pairs."
+    heads = ("side", "median", "CV", "peak RSS MB")
+    title = f"{metric.unit or 'figure'}: {metric.direction}"
+    return tables.figures_table(title, heads, rows, heads[:1], caption)
 
 
 def advice(decision: Decision) -> str:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from hakmem import environment, options
 from hakmem.allocators.peers import Allocator, find
+from hakmem.destinations import WORD
 from hakmem.documents import HTML, write_json, write_text
 from hakmem.errors import INTERRUPTED, UserError
 from hakmem.experiments import comparison
@@ -57,7 +58,12 @@ class Plan:
 )
 @options.pairs_option(10)
 @options.allocator_options()
-@options.metric_options()
+@click.option(
+    "--metric",
+    type=WORD,
+    help="Regular expression whose first group is the figure, or 'wall'.",
+)
+@click.option("--lower-is-better", is_flag=True, help="Direction of --metric.")
 @workload_options()
 @click.option("--syscalls", is_flag=True, help="Count system calls too, in runs under strace.")
 @options.number_option(
@@ -68,7 +74,13 @@ class Plan:
     0.0,
     metavar="SECONDS",
 )
-@options.timeout_option()
+@options.number_option(
+    "--timeout limit_s",
+    "End a run that takes longer: its allocator has failed. 0: no limit.",
+    0.0,
+    0.0,
+    metavar="SECONDS",
+)
 @options.cpu_option("none")
 @options.seed_option()
 @options.json_option()

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
-from rich import box
 from rich.table import Table
 
 from hakmem.allocators.peers import bench_program
@@ -51,7 +50,6 @@ class Latencies:
     step_ticks: int
     overhead_ticks: int
     merged: dict[Group, Histogram] = field(default_factory=dict)
-    rounds: dict[Group, list[Histogram]] = field(default_factory=dict)
     switches: dict[str, int] = field(default_factory=dict)
 
     def nanoseconds(self, ticks: float) -> float:
@@ -61,14 +59,11 @@ class Latencies:
     def step_ns(self) -> float:
         return self.nanoseconds(self.step_ticks)
 
-    def percentiles_ns(
-        self, histogram: Histogram, shares: Sequence[float] = SHARES
-    ) -> dict[str, float | None]:
+    def percentiles_ns(self, histogram: Histogram) -> dict[str, float | None]:
         """None where too few calls lie beyond the percentile."""
-        found = histogram.percentiles(shares)
         return {
             share_name(share): self.nanoseconds(ticks) if histogram.supported(share) else None
-            for share, ticks in zip(shares, found)
+            for share, ticks in zip(SHARES, histogram.percentiles(SHARES))
         }
 
     def groups(self) -> list[Group]:
@@ -137,12 +132,9 @@ def add_slice(
         operation, _, size = label.partition(":")
         group = Group(name, operation, int(size))
         found.merged.setdefault(group, Histogram()).merge(histogram)
-        found.rounds.setdefault(group, []).append(histogram)
 
 
 COLUMNS = [*(share_name(share) for share in SHARES), "max"]
-# For these the document has each round's own figure, too.
-ROUND_SHARES = (0.5, 0.99, 0.999)
 # The summary tells of these.
 SAID = (0.5, 0.99, 0.999)
 
@@ -214,7 +206,7 @@ def mean_ratio(found: Latencies, name: str, other: str, column: str) -> float | 
 
 def latency_table(found: Latencies, width: int = tables.PLAIN_WIDTH) -> Table:
     """A narrow one has neither the number of calls nor the percentile that few calls reach."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), caption_justify="left")
+    table = tables.plain_table("")
     table.caption = caption(found)
     without = ("calls", share_name(SHARES[-1])) if width < tables.NARROW else ()
     titles = [title for title in ("calls", *COLUMNS) if title not in without]
@@ -246,7 +238,7 @@ def cells_of(found: Latencies, group: Group) -> list[str]:
 
 
 def latency_document(found: Latencies) -> dict:
-    """Every figure, those of each round, and the merged histograms in ticks."""
+    """Every figure, and the merged histograms in ticks."""
     return {
         "ticks_per_second": found.ticks_per_second,
         "step_ticks": found.step_ticks,
@@ -257,9 +249,6 @@ def latency_document(found: Latencies) -> dict:
             | {
                 "calls": found.merged[group].total,
                 "ns": figures(found, group),
-                "rounds_ns": [
-                    found.percentiles_ns(one, ROUND_SHARES) for one in found.rounds[group]
-                ],
                 "buckets_ticks": [
                     [low, high, count]
                     for (low, high), count in sorted(found.merged[group].counts.items())

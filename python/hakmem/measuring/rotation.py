@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
 from hakmem.running.interruption import held
 from hakmem.running.launching import Outcome, Start
 from hakmem.running.runners import BY_ITSELF, Runner
+
+if TYPE_CHECKING:
+    from hakmem.measuring.journal import Journal
 
 # Beyond these a figure is none, and squares and quotients of two would be none either.
 FIGURE_LEAST, FIGURE_MOST = 1e-30, 1e30
@@ -197,14 +200,6 @@ class Rotation:
             row.outcomes.append(outcome)
 
 
-class RoundLog(Protocol):
-    """Where finished rounds go as they finish."""
-
-    def add_round(self, rotation: Rotation) -> None: ...
-
-    def add_problem(self, series: Series) -> None: ...
-
-
 def new_rotation(
     rows: Sequence[Contender], metric: Metric, seed: int, cpus: str | None = None
 ) -> Rotation:
@@ -215,7 +210,7 @@ def run_rounds(
     rotation: Rotation,
     rounds: int,
     progress: Callable[[str], None] = lambda _name: None,
-    log: RoundLog | None = None,
+    log: Journal | None = None,
     order: Callable[[list[Series]], Iterable[Series]] | None = None,
 ) -> None:
     """Runs whole rounds; a contender that fails is taken out, Ctrl-C ends it early.
@@ -223,7 +218,7 @@ def run_rounds(
     `order` says in which order a round runs its contenders: at random without it.
     """
     shuffler = random.Random(rotation.seed)
-    arrange = order or (lambda rows: _shuffled(rows, shuffler))
+    arrange = order or (lambda rows: shuffler.sample(rows, len(rows)))
     try:
         for _ in range(rounds):
             for row in arrange(rotation.running()):
@@ -239,8 +234,3 @@ def run_rounds(
                     log.add_round(rotation)
     except KeyboardInterrupt:
         rotation.interrupted = True
-
-
-def _shuffled(rows: list[Series], shuffler: random.Random) -> Iterator[Series]:
-    shuffler.shuffle(rows)
-    yield from rows

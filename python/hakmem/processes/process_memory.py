@@ -89,33 +89,18 @@ def mappings(pid: int) -> list[Mapped]:
 
 
 def parse_smaps(text: str) -> list[Mapped]:
-    found: list[Mapped] = []
-    head: re.Match[str] | None = None
-    figures: dict[str, int] = {}
-
-    def close() -> None:
-        if head is not None:
-            found.append(
-                Mapped(
-                    int(head["start"], 16),
-                    int(head["end"], 16),
-                    head["rights"],
-                    head["name"],
-                    figures.get("Rss", 0),
-                    figures.get("Swap", 0),
-                    figures.get("AnonHugePages", 0),
-                    figures.get("Locked", 0),
-                )
-            )
-
+    found: list[tuple[re.Match[str], dict[str, int]]] = []
     for line in text.splitlines():
         if begins := HEAD.match(line):
-            close()
-            head, figures = begins, {}
-        elif field := FIELD.match(line):
-            figures[field["name"]] = int(field["kb"]) * 1024
-    close()
-    return found
+            found.append((begins, {}))
+        elif (field := FIELD.match(line)) and found:
+            found[-1][1][field["name"]] = int(field["kb"]) * 1024
+    names = ("Rss", "Swap", "AnonHugePages", "Locked")
+    return [
+        Mapped(int(head["start"], 16), int(head["end"], 16), head["rights"], head["name"],
+               *(figures.get(name, 0) for name in names))
+        for head, figures in found
+    ]  # fmt: skip
 
 
 def rollup(pid: int) -> Mapping[str, int]:

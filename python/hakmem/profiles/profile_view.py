@@ -108,11 +108,11 @@ def site_table(named: Named, title: str, order: str, heads: Sequence[str], rows:
     return table
 
 
-def table_of_stacks(title: str, heads: Sequence[str]) -> Table:
+def table_of_stacks(title: str, heads: Sequence[str], what: str = "stack") -> Table:
     table = plain_table(title)
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("stack")
+    table.add_column(what)
     return table
 
 
@@ -135,12 +135,10 @@ def sums_table(profile: HeapProfile, order: str, rows: int, by: str) -> Table:
         name = NAMES[by](profile, stack)
         sums[name] = sums[name] + stack.figures if name in sums else stack.figures
     having = sorted(sums.items(), key=lambda each: (-MEASURES[order](each[1]), each[0]))
-    table = plain_table(f"{by.capitalize()}s, by {order}")
-    left = len(having) - rows
-    table.caption = f"{left:,} more {by}s: --top {len(having)}" if left > 0 else ""
-    for name in ("live", "objects", "pinned", "peak", "total"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(by)
+    heads = ("live", "objects", "pinned", "peak", "total")
+    table = table_of_stacks(f"{by.capitalize()}s, by {order}", heads, by)
+    if (left := len(having) - rows) > 0:
+        table.caption = f"{left:,} more {by}s: --top {len(having)}"
     for name, figures in having[:rows]:
         table.add_row(
             size(figures.live.bytes),

@@ -1,6 +1,6 @@
 /* What is mapped into the process, as the kernel tells. Nothing allocates, and no lock is taken. */
-#ifndef HAK_REPORT_MAPPINGS_H
-#define HAK_REPORT_MAPPINGS_H
+#ifndef HAK_OS_MAPPINGS_H
+#define HAK_OS_MAPPINGS_H
 
 #include <stdbool.h>
 #include <stddef.h>

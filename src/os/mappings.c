@@ -1,4 +1,4 @@
-#include "report/mappings.h"
+#include "os/mappings.h"
 
 #include <elf.h>
 #include <link.h>
