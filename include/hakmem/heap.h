@@ -59,7 +59,8 @@ hakmem_heap *hakmem_heap_of(const void *p) HAKMEM_NOEXCEPT;
 const char *hakmem_heap_name(const hakmem_heap *heap) HAKMEM_NOEXCEPT;
 hakmem_heap *hakmem_heap_parent(const hakmem_heap *heap) HAKMEM_NOEXCEPT;
 
-/* Another limit; 0: none. One below what is live refuses every request until enough is freed. */
+/* Limits are exact where the system has membarrier (Linux 4.14): else what other threads have cached counts to them.
+ * Another limit; 0: none. One below what is live refuses every request until enough is freed. */
 void hakmem_heap_set_limit(hakmem_heap *heap, size_t limit) HAKMEM_NOEXCEPT;
 /* Has `callback` called when a request takes what counts to the limit to `percent` of it or more: in the thread of that request, with no lock held, before the
  * request is served; again only after it has fallen below by a sixteenth of the limit. The callback may allocate, in this heap too, and free; it must not

@@ -213,6 +213,7 @@ static bool is_small(size_t size) { return HAK_LIKELY(size <= HAK_SMALL_MAX - TR
 void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
   void *p = NULL;
   bool zeroed;
+  if (HAK_UNLIKELY(hak_tls.in_heap) && (!HAK_HARD_FAST || align != 0) && size <= HAK_SMALL_MAX) hak_count_request(size);
   if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, hak_max_size(align, HAK_GRANULE), &zeroed, &p)) {
     if (p == NULL) errno = ENOMEM;
     return p;
@@ -229,6 +230,7 @@ void *hak_hard_calloc(size_t count, size_t size) {
   bool zeroed = true;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   void *p;
+  if (HAK_UNLIKELY(hak_tls.in_heap) && bytes <= HAK_SMALL_MAX) hak_count_request(bytes);
   if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(bytes, HAK_GRANULE, &zeroed, &p)) {
     if (p != NULL && !zeroed) memset(p, 0, bytes);
     return p != NULL ? p : hak_no_memory();

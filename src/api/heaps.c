@@ -107,8 +107,10 @@ static hak_due count(size_t size) {
 
 void *hak_heap_alloc(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
   if (HAK_UNLIKELY(size > PTRDIFF_MAX)) return NULL;
-  hak_due due = count(size);
+  bool small = size <= HAK_SMALL_MAX; /* larger ones count once they are served: none is so large that sums overflow */
+  hak_due due = small ? count(size) : (hak_due){0};
   void *p = alloc(h, size, align, counts, zeroed);
+  if (!small && p != NULL) due = count(size);
   if (HAK_UNLIKELY(due.profile || due.forbidden)) note_due(due, h, p, size);
   return p;
 }
@@ -117,6 +119,8 @@ bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p) {
   hak_heap *h = hak_heap_default();
   if (h == NULL) return false;
   *p = hak_heap_alloc(h, size, align, true, zeroed);
+  /* The entry points have counted smaller ones. */
+  if (*p != NULL && size > HAK_SMALL_MAX) hak_count_request(size);
   return true;
 }
 

@@ -195,7 +195,9 @@ hak_heap_try hak_heap_take_large(hak_heap *h, size_t size, size_t align, bool *z
     }
   }
   hak_lock_drop(&h->lock);
-  return t;
+  if (t.p != NULL || t.refuser != NULL) return t;
+  *zeroed = true; /* regions are full, or none fits: a mapping may still be had */
+  return take_mapping(h, size, align);
 }
 
 static hak_verdict give_large(hak_heap *h, hak_span *s, const void *p, bool *purge_due, bool *ended) {

@@ -6,7 +6,7 @@
 
 /* What the `most` heaps have charged that have charged most, as a binary heap with the least first. */
 typedef struct largest {
-  size_t out[HAK_HEAPS_IN_PAGE];
+  size_t *out; /* the caller's, for `most` */
   size_t count, most;
 } largest;
 
@@ -27,7 +27,7 @@ static void sift_up(largest *l, size_t out) {
 }
 
 static void note(largest *l, size_t out) {
-  HAK_ASSERT(l->count <= l->most && l->most <= HAK_HEAPS_IN_PAGE);
+  HAK_ASSERT(l->count <= l->most);
   if (l->count < l->most)
     sift_up(l, out);
   else if (out > l->out[0])
@@ -35,8 +35,8 @@ static void note(largest *l, size_t out) {
 }
 
 /* What a heap has charged that is just among the `most` largest. */
-static HAK_NOINLINE size_t least_of(size_t most) {
-  largest l = {.most = most};
+static size_t least_of(size_t *room, size_t most) {
+  largest l = {.out = room, .most = most};
   uint64_t id = 0;
   size_t out;
   if (hak_heap_count() <= most) return 0;
@@ -44,9 +44,9 @@ static HAK_NOINLINE size_t least_of(size_t most) {
   return l.count < most ? 0 : l.out[0];
 }
 
-/* Calls write for at most so many; returns how many are left out. What has grown meanwhile may take the place of another. */
-static size_t each_of_largest(hak_sink *s, size_t most, void (*write)(hak_sink *s, const hak_heap_row *row)) {
-  size_t least = least_of(most), written = 0, left_out = 0, out;
+/* Calls write for at most so many; returns how many are left out. What has grown meanwhile may take the place of another. room: for so many. */
+static size_t each_of_largest(hak_sink *s, size_t *room, size_t most, void (*write)(hak_sink *s, const hak_heap_row *row)) {
+  size_t least = least_of(room, most), written = 0, left_out = 0, out;
   uint64_t id = 0;
   hak_heap_row row;
   while (hak_heap_next(&id, &out)) {
@@ -79,9 +79,15 @@ static void json_row(hak_sink *s, const hak_heap_row *row) {
   hak_sink_close(s, '}');
 }
 
+/* Apart: reports that are no page are for callers with little stack. */
+static HAK_NOINLINE size_t page_rows(hak_sink *s) {
+  size_t room[HAK_HEAPS_IN_PAGE];
+  return each_of_largest(s, room, HAK_HEAPS_IN_PAGE, json_row);
+}
+
 void hak_heaps_json(hak_sink *s, bool in_page) {
   hak_sink_open(s, "heaps", '[');
-  size_t left_out = each_of_largest(s, in_page ? HAK_HEAPS_IN_PAGE : SIZE_MAX, json_row);
+  size_t left_out = in_page ? page_rows(s) : each_of_largest(s, NULL, SIZE_MAX, json_row);
   hak_sink_close(s, ']');
   hak_sink_member(s, "heaps_left_out", left_out);
 }
@@ -109,9 +115,10 @@ static void text_row(hak_sink *s, const hak_heap_row *row) {
 }
 
 void hak_heaps_text(hak_sink *s) {
+  size_t room[HAK_HEAPS_IN_TEXT];
   if (hak_heap_count() == 0) return;
   hak_sink_text(s, "   heap         live        total         peak     blocks         held        limit  refused  name\n");
-  size_t left_out = each_of_largest(s, HAK_HEAPS_IN_TEXT, text_row);
+  size_t left_out = each_of_largest(s, room, HAK_HEAPS_IN_TEXT, text_row);
   if (left_out == 0) return;
   hak_sink_text(s, "and ");
   hak_sink_number(s, left_out);

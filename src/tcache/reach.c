@@ -378,11 +378,12 @@ bool hak_tcache_rob(bool (*has)(const hak_tcache *t), void (*take)(hak_tcache *t
       batch[batch_size++] = at;
     }
     asked = batch_size;
-    if (asked > 0 && hak_os_barrier())
+    bool works = asked > 0 && hak_os_barrier();
+    if (works)
       keep_sleepers();
     else
       while (batch_size > 0) let_go(batch[--batch_size]);
-    missed |= batch_size < asked;
+    missed |= works && batch_size < asked;
     for (unsigned i = 0; i < batch_size; i++) take(batch[i], context);
     while (batch_size > 0) let_go(batch[--batch_size]);
     hak_store_relaxed(&robber, NULL);

@@ -98,7 +98,7 @@ HAK_INLINE void ***hak_tcache_top_of(hak_tcache *t, unsigned class_code) {
 size_t hak_tcache_reach(uint64_t idle_since_ms, bool to_the_end, hak_deferred *deferred);
 
 /* Calls take for the caches of other threads of which `has` says yes, while their owners are in no slow path and come into none. What
- * take frees goes back under the reach lock: not much. Returns whether one was in a slow path, and so left alone; or could not be reached for want of membarrier. */
+ * take frees goes back under the reach lock: not much. Returns whether one was in a slow path, and so left alone. Nothing where the system has no membarrier. */
 bool hak_tcache_rob(bool (*has)(const hak_tcache *cache), void (*take)(hak_tcache *cache, void *context), void *context);
 
 /* Gives the calling thread, which has none, a cache. `all_fenced`: every call takes the slow path. NULL: out of memory. */
