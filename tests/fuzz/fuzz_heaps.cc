@@ -29,8 +29,6 @@ constexpr size_t kLiveBytes = 96 * HAK_MIB, kLiveBlocks = 3000, kTouchBytes = 96
 constexpr bool kExact = HAK_HARD(CANARY);
 constexpr int kErrno = 9999;
 constexpr unsigned kMain = 0;
-/* Requests that are refused are counted too (hakmem_thread_allocated), and sums of larger ones would overflow. */
-constexpr size_t kSizeMost = size_t{1} << 40;
 
 struct Model {
   hakmem_heap *heap = nullptr;
@@ -133,7 +131,7 @@ std::vector<unsigned> Heaps::within(unsigned id) const {
 }
 
 size_t Heaps::request() {
-  size_t size = input_.size() % kSizeMost;
+  size_t size = input_.size();
   if (shadow_.count() >= kLiveBlocks || shadow_.bytes() + std::min(size, kServed) > kLiveBytes) return size % 64;
   if (size <= HAK_SMALL_MAX) return size;
   size_t cost = std::min(size, 2 * kServed);
