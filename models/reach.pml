@@ -8,8 +8,8 @@
  *
  * mirrors src/tcache/cache.h: if (HAK_LIKELY(p != 0)) hak_tls.top[code] = top - 1;
  * mirrors src/tcache/cache.h: *top = p;
- * mirrors src/tcache/tcache.h: hak_add_single(&t->busy, 1);
- * mirrors src/tcache/tcache.h: hak_store_release(&t->busy, t->busy - 1);
+ * mirrors src/tcache/tcache.h: hak_add_own(&t->busy, 1);
+ * mirrors src/tcache/tcache.h: hak_add_own(&t->busy, 0u - 1);
  * mirrors src/tcache/tcache.h: return (hak_load_acquire(&t->thief) | hak_load_relaxed(&t->planted)) != 0;
  * mirrors src/tcache/reach.c: hak_tcache_reach_lock.state = 0;
  * mirrors src/tcache/reach.c: while (hak_load_acquire(&t->thief) != 0) {

@@ -1,7 +1,7 @@
 """abi.py LIBRARIES_FOLDER LIST [--update VERSION]: compares what programs may rely on with what the last release had.
 
 Rows of LIST: `symbol LIBRARY NAME` (exported names, and the SONAME), `declaration TEXT` (functions, types, macros with a value of
-hakmem.h and stats.h), `constant NAME VALUE` (enumerators), `field STRUCTURE NUMBER TEXT` (in order), `option NAME`
+the headers), `constant NAME VALUE` (enumerators), `field STRUCTURE NUMBER TEXT` (in order), `option NAME`
 (src/config/options.def). A row of LIST that the tree
 lacks is a fault, except an option that RETIRED names; rows that the tree has beyond LIST are additions. Structures of GROWS may
 grow at their end: their callers say the size, or get a pointer. Status 1: faults."""
@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("libhakmem.so", "libhakmem-hardened.so")
-HEADERS = ("hakmem.h", "stats.h")
-GROWS = {"hakmem_option", "hakmem_stats"}
+HEADERS = ("hakmem.h", "heap.h", "stats.h")
+GROWS = {"hakmem_heap_options", "hakmem_heap_stats", "hakmem_option", "hakmem_stats"}
 # A parameter's type and its name, which no caller sees.
 PARAMETER = re.compile(r"([\w*]+[ *])\w+(?=[,)])")
 # These name the version itself.
