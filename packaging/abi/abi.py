@@ -84,8 +84,8 @@ def declarations(lines: str) -> list[str]:
     for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\} \w+;", code, re.DOTALL):
         fields = []
         for part in filter(None, map(spaced, body.split(";"))):
-            kind, names = part.split(" ", 1)
-            fields += [f"{kind} {field}" for field in names.split(",")]
+            kind, space, names = part.partition(" ") # a pointer to a structure has none
+            fields += [f"{kind} {field}" for field in names.split(",")] if space else [part]
         found += [f"field {name} {number} {field}" for number, field in enumerate(fields)]
     code = re.sub(r"typedef struct (\w+) \{.*?\} \w+;", r"typedef struct \1 \1;", code, flags=re.DOTALL)
     for text in filter(None, map(spaced, code.split(";"))):
