@@ -63,6 +63,7 @@ struct hakmem_heap {
   uint32_t piece_count;
   uint16_t locked_bins; /* by hak_heap_take_locks */
   uint32_t span_count, span_capacity; /* entries of `spans` */
+  uint32_t span_promised; /* of them, for slabs that are being made */
   hak_span **spans;  /* first ones of slabs and large blocks; some may be gone (spans.c) */
   size_t mapped;     /* relaxed: bytes in mappings of their own */
   hak_heap_bin *bins[HAK_HEAP_BIN_BLOCKS]; /* release once they can be used */
@@ -124,7 +125,7 @@ void hak_heap_note_resize(hak_heap *heap, size_t before, size_t after);
 
 /* --- spans.c: the spans of a heap; its lock --- */
 
-/* Room for one more. False: no memory. */
+/* Room for one more, beside those that are promised. False: no memory. */
 bool hak_heap_make_span_room(hak_heap *heap);
 /* Adds one, for which there is room. */
 void hak_heap_add_span(hak_heap *heap, hak_span *span);

@@ -373,6 +373,31 @@ TEST(Blocks, OfOneHeapInManyThreads) {
   EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
+// The list of a heap's spans grows while several threads make slabs and large blocks.
+TEST(Blocks, OfManySpansInManyThreads) {
+  for (int round = 0; round < 20; round++) {
+    Heap heap;
+    std::vector<std::thread> all;
+    std::atomic<unsigned> refused{0};
+    for (unsigned t = 0; t < 4; t++) {
+      all.emplace_back([&, h = static_cast<hakmem_heap *>(heap)] {
+        for (unsigned i = 0; i < 600; i++) {
+          size_t size = i % 2 == 0 ? 30000 : 40000;
+          char *p = static_cast<char *>(hakmem_heap_malloc(h, size));
+          if (p == nullptr)
+            refused++;
+          else
+            p[0] = p[size - 1] = 1;
+        }
+      });
+    }
+    for (std::thread &t : all) t.join();
+    EXPECT_EQ(refused, 0u);
+    EXPECT_EQ(hakmem_heap_visit(heap, [](void *, size_t, void *) { return true; }, nullptr), 4u * 600u);
+  }
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
 // More than a thread has caches for.
 TEST(Blocks, OfManyHeapsInManyThreads) {
   std::vector<hakmem_heap *> heaps;
