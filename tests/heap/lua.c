@@ -69,12 +69,7 @@ int main(int argc, char **argv) {
     hakmem_heap_set_limit(heap, needs / 2);
     EXPECT(run_script(lua) == -1);
     EXPECT(refused.size != 0 && program_stats(heap).refused > 0);
-    if (run == 0) first = refused;
-    if (!same_refusal(&refused, &first)) {
-      fprintf(stderr, "run %d: refused %zu bytes after %llu requests, %zu bytes live; at first %zu after %llu, %zu live\n", run, refused.size,
-              refused.served, refused.live, first.size, first.served, first.live);
-      return 1;
-    }
+    expect_refusal(run, &refused, &first);
     hakmem_heap_set_limit(heap, 0);
     if (run % 2 == 0) {
       EXPECT(run_script(lua) == answer);

@@ -82,12 +82,7 @@ int main(int argc, char **argv) {
       thrown = true;
     }
     EXPECT(thrown && resource.refused.size != 0);
-    if (run == 0) first = resource.refused;
-    if (!same_refusal(&resource.refused, &first)) {
-      fprintf(stderr, "run %d: refused %zu bytes after %llu requests, %zu bytes live; at first %zu after %llu, %zu live\n", run,
-              resource.refused.size, resource.refused.served, resource.refused.live, first.size, first.served, first.live);
-      return 1;
-    }
+    expect_refusal(run, &resource.refused, &first);
     hakmem_heap_destroy(heap);
     EXPECT(program_stats(all).total == 0);
   }

@@ -22,7 +22,14 @@ typedef struct refusal {
   size_t size, live;
 } refusal;
 
-static inline bool same_refusal(const refusal *a, const refusal *b) { return a->served == b->served && a->size == b->size && a->live == b->live; }
+/* Ends the program unless it was refused as the first time, which the first run notes. */
+static inline void expect_refusal(int run, const refusal *now, refusal *first) {
+  if (run == 0) *first = *now;
+  if (now->served == first->served && now->size == first->size && now->live == first->live) return;
+  fprintf(stderr, "run %d: refused %zu bytes after %llu requests, %zu bytes live; at first %zu after %llu, %zu live\n", run, now->size, now->served, now->live,
+          first->size, first->served, first->live);
+  exit(1);
+}
 
 static inline hakmem_heap *program_heap(const char *name, size_t limit, hakmem_heap *parent) {
   hakmem_heap_options options = {sizeof(hakmem_heap_options), name, limit, parent, 0};

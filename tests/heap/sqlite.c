@@ -83,12 +83,7 @@ int main(int argc, char **argv) {
     memset(&refused, 0, sizeof refused);
     EXPECT(ask(heap, needs - 50000, again, &database) == SQLITE_NOMEM);
     EXPECT(refused.size != 0 && program_stats(heap).refused > 0);
-    if (run == 0) first = refused;
-    if (!same_refusal(&refused, &first)) {
-      fprintf(stderr, "run %d: refused %zu bytes after %llu requests, %zu bytes live; at first %zu after %llu, %zu live\n", run, refused.size,
-              refused.served, refused.live, first.size, first.served, first.live);
-      return 1;
-    }
+    expect_refusal(run, &refused, &first);
     hakmem_heap_set_limit(heap, 0);
     if (run % 2 == 0) {
       current = heap;

@@ -21,6 +21,7 @@
 #include "accounting.h"
 #include "hakmem/hakmem.h"
 #include "hakmem/heap.h"
+#include "mailbox.h"
 
 namespace {
 
@@ -34,21 +35,6 @@ constexpr bool kNoBarrier = false;
 uint64_t the_seed = 1;
 double the_seconds = 5;
 unsigned the_threads = 4;
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t next() {
-    uint64_t z = (state_ += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-  }
-  uint64_t below(uint64_t n) { return next() % n; }
-
- private:
-  uint64_t state_;
-};
 
 [[noreturn]] void fail(const char *what) {
   std::fprintf(stderr, "heap_stress: %s (repeat with --seed %llu --threads %u)\n", what, static_cast<unsigned long long>(the_seed), the_threads);
@@ -89,11 +75,7 @@ void fill(const Block &b) {
   b.p[b.size - 1] = b.value;
 }
 
-struct Mailbox {
-  std::mutex mutex;
-  std::vector<Block> blocks;
-};
-std::vector<Mailbox> *mailboxes;
+std::vector<Mailbox<Block>> *mailboxes;
 
 /* Of what is live now. */
 void under_pressure(hakmem_heap *heap, size_t, void *) {
@@ -259,26 +241,11 @@ class Worker {
   }
 
   void post(const Block &b) {
-    Mailbox &m = (*mailboxes)[random_.below(mailboxes->size())];
-    {
-      std::lock_guard<std::mutex> guard(m.mutex);
-      if (m.blocks.size() < 500) {
-        m.blocks.push_back(b);
-        return;
-      }
-    }
-    release(b);
+    if (!(*mailboxes)[random_.below(mailboxes->size())].put(b, 500)) release(b);
   }
 
   void receive() {
-    Mailbox &m = (*mailboxes)[random_.below(mailboxes->size())];
-    std::vector<Block> got;
-    {
-      std::lock_guard<std::mutex> guard(m.mutex);
-      size_t n = random_.below(m.blocks.size() + 1);
-      got.assign(m.blocks.end() - static_cast<ptrdiff_t>(n), m.blocks.end());
-      m.blocks.resize(m.blocks.size() - n);
-    }
+    std::vector<Block> got = (*mailboxes)[random_.below(mailboxes->size())].take(random_);
     for (const Block &b : got) release(b);
   }
 
@@ -320,9 +287,8 @@ class Worker {
 
 void empty_mailboxes() {
   Worker w(0);
-  for (Mailbox &m : *mailboxes) {
-    for (const Block &b : m.blocks) w.release(b);
-    m.blocks.clear();
+  for (Mailbox<Block> &m : *mailboxes) {
+    for (const Block &b : m.take_all()) w.release(b);
   }
 }
 
@@ -343,7 +309,7 @@ int main(int argc, char **argv) {
   }
   std::printf("heap_stress: --seed %llu --threads %u --seconds %g\n", static_cast<unsigned long long>(the_seed), the_threads, the_seconds);
   std::fflush(stdout);
-  std::vector<Mailbox> boxes(the_threads);
+  std::vector<Mailbox<Block>> boxes(the_threads);
   mailboxes = &boxes;
   Random random(the_seed);
   for (hakmem_heap *&parent : parents) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../heap/heaps.h"
 #include "hak.h"
 extern "C" {
 #include "hakmem/heap.h"
@@ -23,8 +24,6 @@ using testing::Not;
 
 namespace {
 
-constexpr size_t MIB = 1 << 20;
-
 hakmem_stats stats() {
   hakmem_stats s;
   EXPECT_EQ(hakmem_stats_get(&s, sizeof s), 0);
@@ -34,21 +33,7 @@ hakmem_stats stats() {
 }
 
 hakmem_heap *new_heap(const char *name, size_t limit = 0, hakmem_heap *parent = nullptr, unsigned flags = 0) {
-  hakmem_heap_options o = {};
-  o.size = sizeof o;
-  o.name = name;
-  o.limit = limit;
-  o.parent = parent;
-  o.flags = flags;
-  hakmem_heap *h = hakmem_heap_new(&o);
-  EXPECT_NE(h, nullptr);
-  return h;
-}
-
-hakmem_heap_stats stats_of(hakmem_heap *h) {
-  hakmem_heap_stats s;
-  hakmem_heap_get_stats(h, &s, sizeof s);
-  return s;
+  return ::new_heap(limit, parent, flags, name);
 }
 
 std::string rendered(void (*write)(hak_sink *s)) {

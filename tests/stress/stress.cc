@@ -25,6 +25,7 @@
 #include "accounting.h"
 #include "cpus.h"
 #include "hakmem/hakmem.h"
+#include "mailbox.h"
 
 namespace {
 
@@ -38,22 +39,6 @@ struct Options {
   unsigned thieves = 0;
 };
 Options options;
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t next() {
-    uint64_t z = (state_ += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-  }
-  uint64_t below(uint64_t n) { return next() % n; }
-  size_t between(size_t lo, size_t hi) { return lo + below(hi - lo + 1); }
-
- private:
-  uint64_t state_;
-};
 
 struct Block {
   unsigned char *p;
@@ -111,11 +96,7 @@ void verify_zero(const Block &b) {
 }
 
 /* Blocks on their way to another thread. */
-struct Mailbox {
-  std::mutex mutex;
-  std::vector<Block> blocks;
-};
-std::vector<Mailbox> *mailboxes;
+std::vector<Mailbox<Block>> *mailboxes;
 constexpr size_t kMailboxLimit = 400;
 
 /* With --check-steps operations are taken one at a time, because the walk of runs is exact only while no other thread
@@ -274,26 +255,11 @@ class Worker {
   }
 
   void post(const Block &b) {
-    Mailbox &m = (*mailboxes)[random_.below(mailboxes->size())];
-    {
-      std::lock_guard<std::mutex> guard(m.mutex);
-      if (m.blocks.size() < kMailboxLimit) {
-        m.blocks.push_back(b);
-        return;
-      }
-    }
-    release(b);
+    if (!(*mailboxes)[random_.below(mailboxes->size())].put(b, kMailboxLimit)) release(b);
   }
 
   void receive() {
-    Mailbox &m = (*mailboxes)[random_.below(mailboxes->size())];
-    std::vector<Block> got;
-    {
-      std::lock_guard<std::mutex> guard(m.mutex);
-      size_t n = random_.below(m.blocks.size() + 1);
-      got.assign(m.blocks.end() - static_cast<ptrdiff_t>(n), m.blocks.end());
-      m.blocks.resize(m.blocks.size() - n);
-    }
+    std::vector<Block> got = (*mailboxes)[random_.below(mailboxes->size())].take(random_);
     for (const Block &b : got) {
       if (random_.below(5) == 0) {
         verify(b);
@@ -313,9 +279,8 @@ class Worker {
 
 void empty_mailboxes(uint64_t seed) {
   Worker w(seed);
-  for (Mailbox &m : *mailboxes) {
-    for (const Block &b : m.blocks) w.release(b);
-    m.blocks.clear();
+  for (Mailbox<Block> &m : *mailboxes) {
+    for (const Block &b : m.take_all()) w.release(b);
   }
 }
 
@@ -370,7 +335,7 @@ int main(int argc, char **argv) {
     hakmem_free(hakmem_malloc(1));
     cpus_make_up();
   }
-  std::vector<Mailbox> boxes(options.threads);
+  std::vector<Mailbox<Block>> boxes(options.threads);
   mailboxes = &boxes;
   Random random(options.seed);
   std::atomic<uint64_t> operations{0};
