@@ -115,7 +115,7 @@ void *hak_no_memory(void) {
 static HAK_NOINLINE void *malloc_long(size_t size) {
   bool zeroed;
   return hak_or_no_memory(size <= HAK_SMALL_MAX ? alloc_class(hak_class_for(size), size, HAK_GRANULE)
-                                         : hak_raw_large(size, HAK_GRANULE, false, &zeroed));
+                                                : hak_raw_large(size, HAK_GRANULE, false, &zeroed));
 }
 
 HAK_NOINLINE void *hak_malloc_slow(size_t size) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/heaps.h"
 #include "api/init.h"
 #include "api/profiler.h"
 #include "api/quarantine.h"
@@ -17,7 +18,6 @@
 #include "profile/profile.h"
 #include "reclaim/decay.h"
 #include "report/figures.h"
-#include "api/heaps.h"
 #include "report/heap_profile.h"
 #include "report/report.h"
 #include "report/serve.h"

@@ -214,10 +214,7 @@ void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
   void *p = NULL;
   bool zeroed;
   if (HAK_UNLIKELY(hak_tls.in_heap) && (!HAK_HARD_FAST || align != 0) && size <= HAK_SMALL_MAX) hak_count_request(size);
-  if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, hak_max_size(align, HAK_GRANULE), &zeroed, &p)) {
-    if (p == NULL) errno = ENOMEM;
-    return p;
-  }
+  if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(size, hak_max_size(align, HAK_GRANULE), &zeroed, &p)) return hak_or_no_memory(p);
   if (HAK_LIKELY(align == 0) && is_small(size) && HAK_LIKELY(size != 0)) {
     if (!HAK_HARD_FAST) hak_count_request(size + TRAILER_BYTES); /* else the entry point has */
     p = take_ready(size, family);
@@ -233,7 +230,7 @@ void *hak_hard_calloc(size_t count, size_t size) {
   if (HAK_UNLIKELY(hak_tls.in_heap) && bytes <= HAK_SMALL_MAX) hak_count_request(bytes);
   if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(bytes, HAK_GRANULE, &zeroed, &p)) {
     if (p != NULL && !zeroed) memset(p, 0, bytes);
-    return p != NULL ? p : hak_no_memory();
+    return hak_or_no_memory(p);
   }
   if (HAK_UNLIKELY(bytes == 0)) return alloc_slow(0, 0, HAK_FAMILY_MALLOC);
   bool small = is_small(bytes);

@@ -17,20 +17,15 @@ static void expect_heap(const hak_heap *h) {
   if (HAK_UNLIKELY(!hak_heap_exists(h) || hak_load_relaxed(&h->is_deleted))) hak_misuse_abort(HAK_VERDICT_NO_HEAP, h, 0, "at the call");
 }
 
-static void *or_enomem(void *p) {
-  if (HAK_UNLIKELY(p == NULL)) errno = ENOMEM;
-  return p;
-}
-
 HAK_EXPORT hakmem_heap *hakmem_heap_new(const hakmem_heap_options *options) {
-  if (!hak_start()) return or_enomem(NULL);
+  if (!hak_start()) return hak_no_memory();
   if (options != NULL && options->size == sizeof *options && options->parent != NULL) expect_heap(options->parent);
   return hak_heap_make(options);
 }
 
 static HAK_NOINLINE void *malloc_long(hak_heap *heap, size_t size) {
   bool zeroed;
-  return or_enomem(hak_heap_alloc(heap, size, HAK_GRANULE, true, &zeroed));
+  return hak_or_no_memory(hak_heap_alloc(heap, size, HAK_GRANULE, true, &zeroed));
 }
 
 HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
@@ -48,10 +43,10 @@ HAK_EXPORT void *hakmem_heap_malloc(hakmem_heap *heap, size_t size) {
 HAK_EXPORT void *hakmem_heap_calloc(hakmem_heap *heap, size_t count, size_t size) {
   size_t bytes;
   bool zeroed;
-  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return or_enomem(NULL);
+  if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   void *p = hak_heap_alloc(heap, bytes, HAK_GRANULE, true, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
-  return or_enomem(p);
+  return hak_or_no_memory(p);
 }
 
 HAK_EXPORT void *hakmem_heap_aligned_alloc(hakmem_heap *heap, size_t alignment, size_t size) {
@@ -60,7 +55,7 @@ HAK_EXPORT void *hakmem_heap_aligned_alloc(hakmem_heap *heap, size_t alignment, 
     errno = EINVAL;
     return NULL;
   }
-  return or_enomem(hak_heap_alloc(heap, size, hak_max_size(alignment, HAK_GRANULE), true, &zeroed));
+  return hak_or_no_memory(hak_heap_alloc(heap, size, hak_max_size(alignment, HAK_GRANULE), true, &zeroed));
 }
 
 HAK_EXPORT void *hakmem_heap_realloc(hakmem_heap *heap, void *p, size_t size) {
@@ -145,7 +140,6 @@ static void set_share_locked(hak_heap *h) {
   hak_store_relaxed(&h->was_called, is_above);
   hak_store_relaxed(&h->share, share == SIZE_MAX || is_above ? SIZE_MAX : share - 1);
 }
-
 
 HAK_EXPORT void hakmem_heap_set_limit(hakmem_heap *heap, size_t limit) {
   flush_all(heap);

@@ -51,7 +51,7 @@ void *hak_heap_resize(const hak_region *region, uint32_t owner, void *p, size_t 
   unsigned c;
   hak_span *s = owner != 0 ? NULL : hak_region_span(region, p);
   hak_heap *h = owner != 0 ? hak_heap_of_owner(owner) : hak_heap_at(s, p, &c);
-  size_t before = h == NULL ? 0 : owner != 0 ? hak_huge_size(p) : hak_heap_size_at(region, p);
+  size_t before = h == NULL ? 0 : owner != 0 ? hak_huge_size(p) : hak_heap_block_size(h, s, p, c);
   if (before == 0) hak_misuse_abort(h == NULL ? HAK_VERDICT_FREE_MEMORY : HAK_VERDICT_NO_BLOCK_START, p, 0, "by realloc");
   int saved = errno;
   void *q = owner != 0 ? resize_mapping(h, p, size) : resize_in_span(h, s, p, c, before, size);

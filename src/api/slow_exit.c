@@ -1,7 +1,6 @@
 #include "api/slow_exit.h"
 
 #include "api/heaps.h"
-
 #include "api/outside.h"
 #include "api/sweep.h"
 #include "os/os.h"

@@ -44,38 +44,14 @@ bool hak_heap_has_slabs(const hak_heap *h, unsigned c) {
   return hak_load_relaxed(&h->bumped[c]) >= HAK_HEAP_PIECE_BYTES / HAK_GRANULE;
 }
 
-static bool make_span_room(hak_heap *h) {
-  hak_lock_take(&h->lock);
-  bool room = hak_heap_make_span_room(h);
-  hak_lock_drop(&h->lock);
-  return room;
-}
-
-/* Room in the array for a slab that is about to be made. False: there is none, which others may have taken since the caller made it. */
-static bool promise_span_room(hak_heap *h) {
-  hak_lock_take(&h->lock);
-  bool room = h->span_count + h->span_promised < h->span_capacity;
-  if (room) h->span_promised++;
-  hak_lock_drop(&h->lock);
-  return room;
-}
-
-/* The slab that the set has just made is the heap's while the bin's lock is held. block: in it; NULL: none was made. */
-static void note_slab(hak_heap *h, const void *block) {
-  hak_lock_take(&h->lock);
-  HAK_ASSERT(h->span_promised > 0);
-  h->span_promised--;
-  if (block != NULL) hak_heap_add_span(h, hak_region_span(hak_region_find(block), block));
-  hak_lock_drop(&h->lock);
-}
-
-static unsigned take_locked(hak_heap *h, hak_heap_bin *b, unsigned c, void **out, unsigned wanted, bool *no_room) {
+/* A new slab is in the heap's list before anyone can empty it, and nobody takes its place there meanwhile. */
+static unsigned take_new(hak_heap *h, hak_heap_bin *b, unsigned c, void **out, unsigned wanted) {
+  unsigned n = 0;
   hak_assert_held(&b->lock);
-  unsigned n = hak_slab_set_take_ready(&b->slabs, c, out, wanted);
-  *no_room = n == 0 && !promise_span_room(h);
-  if (n > 0 || *no_room) return n;
-  n = hak_slab_set_take(&b->slabs, c, hak_heap_owner(h), out, wanted);
-  note_slab(h, n > 0 ? out[0] : NULL);
+  hak_lock_take(&h->lock);
+  if (hak_heap_make_span_room(h)) n = hak_slab_set_take(&b->slabs, c, hak_heap_owner(h), out, wanted);
+  if (n > 0) hak_heap_add_span(h, hak_region_span(hak_region_find(out[0]), out[0]));
+  hak_lock_drop(&h->lock);
   return n;
 }
 
@@ -86,22 +62,18 @@ unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, hak
   *refuser = NULL;
   if (b == NULL) return 0;
   unsigned n = 0;
-  bool no_room = false;
-  do {
-    if (no_room && !make_span_room(h)) return 0;
-    no_room = false;
-    hak_lock_take(&b->lock);
-    *refuser = hak_heap_charge(h, wanted * size);
-    if (HAK_UNLIKELY(*refuser != NULL) && wanted > 1) {
-      wanted = 1;
-      *refuser = hak_heap_charge(h, size);
-    }
-    if (*refuser == NULL) {
-      n = take_locked(h, b, c, out, wanted, &no_room);
-      if (n < wanted) hak_heap_uncharge(h, (wanted - n) * size);
-    }
-    hak_lock_drop(&b->lock);
-  } while (no_room);
+  hak_lock_take(&b->lock);
+  *refuser = hak_heap_charge(h, wanted * size);
+  if (HAK_UNLIKELY(*refuser != NULL) && wanted > 1) {
+    wanted = 1;
+    *refuser = hak_heap_charge(h, size);
+  }
+  if (*refuser == NULL) {
+    n = hak_slab_set_take_ready(&b->slabs, c, out, wanted);
+    if (n == 0) n = take_new(h, b, c, out, wanted);
+    if (n < wanted) hak_heap_uncharge(h, (wanted - n) * size);
+  }
+  hak_lock_drop(&b->lock);
   return n;
 }
 

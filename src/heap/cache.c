@@ -145,12 +145,18 @@ static bool may_cache(const hak_heap *h) {
   return h == NULL;
 }
 
-static hak_heap_try refill(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
-  hak_heap_try r = {0};
-  if (!may_cache(h)) return r;
+/* The thread's cache of the heap, with a magazine for the class; NULL: it has none, and may or can have none. */
+static hak_heap_cache *cache_for(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
+  if (!may_cache(h)) return NULL;
   hak_heap_cache *k = hak_heap_cache_of(t, h);
   if (k == NULL) k = make_cache(t, h, d);
-  if (k == NULL || !load(k, c)) return r;
+  return k != NULL && load(k, c) ? k : NULL;
+}
+
+static hak_heap_try refill(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
+  hak_heap_try r = {0};
+  hak_heap_cache *k = cache_for(t, h, c, d);
+  if (k == NULL) return r;
   HAK_ASSERT(count_of(k, c) == 0);
   unsigned n = hak_heap_take(h, c, k->top[c] + 1, (unsigned)hak_min_size(k->batch[c], usable(c)), &r.refuser);
   if (n == 0) return r;
@@ -176,11 +182,8 @@ hak_heap_try hak_heap_cached_alloc(hak_tcache *t, hak_heap *h, unsigned c, hak_d
 }
 
 static hak_heap_cache *make_room(hak_tcache *t, hak_heap *h, unsigned c, hak_deferred *d) {
-  if (!may_cache(h)) return NULL;
-  hak_heap_cache *k = hak_heap_cache_of(t, h);
-  if (k == NULL) k = make_cache(t, h, d);
-  if (k == NULL || !load(k, c)) return NULL;
-  if (count_of(k, c) == usable(c)) put_oldest(k, c, (usable(c) + 1) / 2, d);
+  hak_heap_cache *k = cache_for(t, h, c, d);
+  if (k != NULL && count_of(k, c) == usable(c)) put_oldest(k, c, (usable(c) + 1) / 2, d);
   return k;
 }
 

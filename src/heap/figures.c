@@ -66,12 +66,10 @@ bool hak_heap_next(uint64_t *id, size_t *out) {
   return h != NULL;
 }
 
-#define SUMMED_AT_ONCE 64 /* under one hold of the lock */
-
 /* Returns the id of the last one; 0: there are no more. */
 static uint64_t sum_some_locked(uint64_t id, hak_heap_sums *sums, uint64_t *requests, uint64_t *frees) {
   hak_heap *h = NULL;
-  for (unsigned n = 0; n < SUMMED_AT_ONCE && (h = hak_heap_after_locked(id, true)) != NULL; n++) {
+  for (unsigned n = 0; n < HAK_LOCK_STEPS && (h = hak_heap_after_locked(id, true)) != NULL; n++) {
     id = h->id;
     sums->count += !hak_load_relaxed(&h->is_deleted);
     sums->live += hak_load_relaxed(&h->live);

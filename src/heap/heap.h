@@ -2,7 +2,7 @@
  *
  * What a heap has comes in three forms. Its first blocks, of each class HAK_HEAP_PIECE_BYTES, are bumped, whatever their size, into *pieces* of 4 KiB,
  * of spans that heaps share (pieces.c): so a heap of 5 KB holds two. Further blocks of a class come from slabs of the heap (blocks.c), as an arena's do.
- * Blocks above HAK_SHARED_MAX are whole spans, or mappings (large.c). All spans of a heap have the page map code HAK_CODE_SAMPLED, which no thread cache of the main heap takes; the tag of
+ * Blocks above HAK_SHARED_MAX are whole spans, or mappings (blocks.c). All spans of a heap have the page map code HAK_CODE_SAMPLED, which no thread cache of the main heap takes; the tag of
  * their first span has the heap's index. A thread that uses a heap often has a cache for it (cache.c).
  *
  * Counting: `out` is what has left pieces and slabs, in thread caches or the program's; it is charged to the limits of the heap and all above it, before a block is
@@ -63,7 +63,6 @@ struct hakmem_heap {
   uint32_t piece_count;
   uint16_t locked_bins; /* by hak_heap_take_locks */
   uint32_t span_count, span_capacity; /* entries of `spans` */
-  uint32_t span_promised; /* of them, for slabs that are being made */
   hak_span **spans;  /* first ones of slabs and large blocks; some may be gone (spans.c) */
   size_t mapped;     /* relaxed: bytes in mappings of their own */
   hak_heap_bin *bins[HAK_HEAP_BIN_BLOCKS]; /* release once they can be used */
@@ -91,7 +90,7 @@ bool hak_heap_exists(const hak_heap *heap);
 /* Takes the heap, which has no child, out of the registry and its parent's sums. Its index is another's from the second call on. */
 void hak_heap_unlink(hak_heap *heap);
 void hak_heap_release(hak_heap *heap);
-/* The heap, which has no child, has no parent, no limit and no name any more; it ends with its last block. */
+/* The heap, which has no child, has no parent and no limit any more, and is listed no more; it ends with its last block. */
 void hak_heap_set_deleted(hak_heap *heap);
 /* A deleted heap that has no block any more, unlinked; NULL: there is none. */
 hak_heap *hak_heap_take_ended(void);
@@ -125,7 +124,7 @@ void hak_heap_note_resize(hak_heap *heap, size_t before, size_t after);
 
 /* --- spans.c: the spans of a heap; its lock --- */
 
-/* Room for one more, beside those that are promised. False: no memory. */
+/* Room for one more. False: no memory. */
 bool hak_heap_make_span_room(hak_heap *heap);
 /* Adds one, for which there is room. */
 void hak_heap_add_span(hak_heap *heap, hak_span *span);

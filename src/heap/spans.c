@@ -35,16 +35,14 @@ static void give_array(hak_heap *h) {
   h->span_capacity = 0;
 }
 
-static bool has_room(const hak_heap *h) { return h->span_count + h->span_promised < h->span_capacity; }
-
 bool hak_heap_make_span_room(hak_heap *h) {
   hak_assert_held(&h->lock);
-  if (HAK_LIKELY(has_room(h))) return true;
+  if (HAK_LIKELY(h->span_count < h->span_capacity)) return true;
   drop_stale(h);
-  if (h->span_count + h->span_promised < h->span_capacity - h->span_capacity / 4) return true;
+  if (h->span_count < h->span_capacity - h->span_capacity / 4) return true;
   uint32_t capacity = h->span_capacity == 0 ? FIRST_CAPACITY : h->span_capacity * 2;
   hak_span **larger = h->span_capacity == 0 ? (hak_span **)(void *)hak_meta_take() : hak_os_map(bytes_of(capacity), hak_os_page_size());
-  if (larger == NULL) return has_room(h);
+  if (larger == NULL) return h->span_count < h->span_capacity;
   if (h->span_capacity != 0) {
     hak_budget_count_mapped(bytes_of(capacity));
     memcpy(larger, h->spans, h->span_count * sizeof *larger);

@@ -18,7 +18,7 @@ typedef struct entry {
 
 static entry *table;
 static size_t table_capacity, table_used /* entries and GONE marks */, live_count, live_bytes;
-static size_t owned_count, owned_bytes; /* of the live ones, those with an owner */
+static size_t owned_count, owned_bytes; /* of the live ones, those with an owner. The count is read by any thread, relaxed */
 
 static size_t slot_of(const void *p, size_t capacity) {
   return (size_t)(((uintptr_t)p >> HAK_SPAN_SHIFT) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (capacity - 1);
@@ -36,7 +36,7 @@ static entry *find_locked(const void *p) {
 }
 
 static void count_owned(size_t bytes, bool more) {
-  owned_count += more ? 1 : -(size_t)1;
+  hak_add_single(&owned_count, more ? 1 : -(size_t)1);
   owned_bytes += more ? bytes : -bytes;
 }
 
@@ -116,7 +116,7 @@ static bool insert(void *p, size_t bytes, uint32_t owner) {
       }
       live_count = count;
       live_bytes = total;
-      owned_count = owned;
+      hak_store_relaxed(&owned_count, owned);
       owned_bytes = owned_total;
       table_bytes = hak_align_up(old_capacity * sizeof(entry), page);
     }
@@ -169,21 +169,19 @@ bool hak_huge_free(void *p, bool *purge_due) {
   return true;
 }
 
-size_t hak_huge_size(const void *p) {
-  hak_lock_take(&hak_huge_lock);
-  entry *e = find_locked(p);
-  size_t bytes = e == NULL ? 0 : e->bytes;
-  hak_lock_drop(&hak_huge_lock);
-  return bytes;
-}
-
-uint32_t hak_huge_owner(const void *p) {
+/* The entry of p, or one of no bytes. */
+static entry read_entry(const void *p) {
   hak_lock_take(&hak_huge_lock);
   const entry *e = find_locked(p);
-  uint32_t owner = e == NULL ? 0 : e->owner;
+  entry found = e == NULL ? (entry){0} : *e;
   hak_lock_drop(&hak_huge_lock);
-  return owner;
+  return found;
 }
+
+size_t hak_huge_size(const void *p) { return read_entry(p).bytes; }
+
+/* An owner is set before its program has the block. */
+uint32_t hak_huge_owner(const void *p) { return hak_load_relaxed(&owned_count) == 0 ? 0 : read_entry(p).owner; }
 
 void hak_huge_own(const void *p, uint32_t owner) {
   hak_lock_take(&hak_huge_lock);
