@@ -5,12 +5,14 @@
  * mirrors src/heap/cache.h: return HAK_LIKELY(k != NULL) && HAK_LIKELY(k->id == h->id) ? k : NULL;
  * mirrors src/heap/cache.c: bool exists = hak_heap_cache_has_heap(k);
  * mirrors src/heap/registry.c: hak_store_relaxed(&entry->id, 0);
+ * mirrors src/heap/registry.c: hak_heap_take_locks(h);
  * mirrors src/heap/registry.c: for (hak_heap *above = h->parent; above != NULL; above = above->parent) hak_sub_relaxed(&above->out, hak_load_relaxed(&h->out));
  *
  * mutant EMPTIED_WITHOUT_LOCK: assertion | the heap ends between the look and the return of the blocks
  * mutant ID_STAYS: assertion | a heap that ends keeps its id until it is given back
  * mutant FOUND_BY_INDEX: assertion | a cache is its index's, whatever its id
  * mutant INDEX_GIVEN_FIRST: assertion | the index is free before the mappings are given back
+ * mutant ENDED_WITHOUT_LOCKS: assertion | the memory of a deleted heap goes while who gave its last block back has its lock
  * mutant DELETED_WITHOUT_LOCKS: assertion | a block is freed while its heap leaves the parent */
 #include "common.inc"
 
@@ -22,7 +24,7 @@ byte cached, cached_id = 1; /* a block of that heap; the cache's id */
 bool spans[3] = { false, true, false };
 byte mapping = 1; /* of the heap with the index: the one whose it is */
 byte out = 2, parent_out = 2;
-bool has_parent = true;
+bool has_parent = true, deleted, gone;
 
 inline give_back() {
 #ifndef EMPTIED_WITHOUT_LOCK
@@ -127,12 +129,22 @@ proctype next_heap() {
   DROP(program_lock)
 }
 
-/* Another heap, with two blocks, below a parent. */
+/* Another heap, with two blocks, below a parent. It ends with the last of them. */
 proctype freer() {
   TAKE(heap_lock);
   out--;
   if :: has_parent -> parent_out-- :: else fi;
+  assert(!gone);
   DROP(heap_lock)
+}
+
+proctype ender() {
+  deleted && out == 0;
+#ifndef ENDED_WITHOUT_LOCKS
+  TAKE(heap_lock);
+  DROP(heap_lock);
+#endif
+  gone = true
 }
 
 proctype deleter() {
@@ -143,8 +155,11 @@ proctype deleter() {
   seen = out;
   parent_out = parent_out - seen;
   has_parent = false;
+  deleted = true;
 #ifndef DELETED_WITHOUT_LOCKS
   DROP(heap_lock)
+#else
+  skip
 #endif
 }
 
@@ -154,7 +169,9 @@ init {
     run thief();
     run program();
     run freer();
+    run freer();
+    run ender();
     run deleter()
   }
-  _nr_pr == 1 -> assert(parent_out == 0 && out == 1)
+  _nr_pr == 1 -> assert(parent_out == 0 && out == 0 && gone)
 }

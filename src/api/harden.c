@@ -420,7 +420,9 @@ static void forget_end(void *p, size_t block_size, size_t total) {
 static void *resize_empty(void *p, size_t size) {
   hak_family made = expect_live_empty(p, "by realloc");
   if (made != HAK_FAMILY_MALLOC && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, 0, "by realloc");
+  bool was = hak_heap_suspend();
   void *q = size == 0 ? NULL : hak_malloc(size);
+  hak_heap_resume(was);
   if (q != NULL || size == 0) free_empty(p, HAK_SIZE_UNKNOWN, made);
   return q;
 }

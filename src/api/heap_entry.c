@@ -137,8 +137,7 @@ static void set_share_locked(hak_heap *h) {
   hak_assert_held(&hak_heaps_lock);
   size_t share = hak_heap_share(h);
   bool is_above = share != SIZE_MAX && hak_load_relaxed(&h->out) >= share;
-  hak_store_relaxed(&h->was_called, is_above);
-  hak_store_relaxed(&h->share, share == SIZE_MAX || is_above ? SIZE_MAX : share - 1);
+  hak_store_relaxed(&h->share, share == SIZE_MAX ? SIZE_MAX : is_above ? HAK_HEAP_CALLED : share - 1);
 }
 
 HAK_EXPORT void hakmem_heap_set_limit(hakmem_heap *heap, size_t limit) {
@@ -154,9 +153,9 @@ HAK_EXPORT int hakmem_heap_set_callback(hakmem_heap *heap, unsigned percent, voi
   if (callback != NULL && (percent == 0 || percent > 100)) return EINVAL;
   flush_all(heap);
   hak_lock_take(&hak_heaps_lock);
-  heap->callback = callback;
+  hak_store_relaxed(&heap->callback, callback);
+  hak_store_relaxed(&heap->percent, percent);
   heap->context = context;
-  heap->percent = percent;
   set_share_locked(heap);
   hak_lock_drop(&hak_heaps_lock);
   return 0;

@@ -30,9 +30,8 @@ static void call_back(hak_heap *h, bool called, hak_deferred *d) {
   hak_lock_take(&hak_heaps_lock);
   void (*callback)(hakmem_heap *, size_t, void *) = h->callback;
   void *context = h->context;
-  bool due = callback != NULL && !h->was_called && !called;
-  hak_store_relaxed(&h->was_called, due || h->was_called);
-  hak_store_relaxed(&h->share, SIZE_MAX);
+  bool due = callback != NULL && !hak_heap_was_called(h) && !called;
+  hak_store_relaxed(&h->share, callback == NULL ? SIZE_MAX : HAK_HEAP_CALLED);
   hak_lock_drop(&hak_heaps_lock);
   if (!due) return;
   hak_heap_flush(h, d); /* nothing goes into caches from here on */

@@ -320,18 +320,45 @@ size_t hak_heap_held(hak_heap *h) {
 
 typedef bool visitor(void *block, size_t size, void *context);
 
-static bool visit_span(const hak_span *s, visitor *visit, void *context, size_t *count) {
-  if (!hak_code_is_class(HAK_TAG_CODE(s->tag))) {
-    ++*count;
-    return visit((void *)s->start, (size_t)s->span_count << HAK_SPAN_SHIFT, context);
+/* Of a slab at some moment: threads that use other heaps may put back what they have cached of this one. */
+typedef struct slab_view {
+  uintptr_t start;
+  uint32_t bumped;
+  uint64_t bits[HAK_BITMAP_WORDS];
+} slab_view;
+
+static void look_at_slab(hak_heap_bin *b, uint32_t tag, const hak_span *s, slab_view *view) {
+  view->bumped = 0;
+  hak_lock_take(&b->lock);
+  if (s->tag == tag) {
+    view->start = s->start;
+    view->bumped = s->bumped;
+    memcpy(view->bits, s->bits, ((size_t)s->bumped + 63) / 64 * sizeof *s->bits);
   }
-  size_t size = hak_class_size(s->class_code);
-  for (uint32_t i = 0; i < s->bumped; i++) {
-    if ((s->bits[i / 64] >> (i % 64) & 1) != 0) continue;
+  hak_lock_drop(&b->lock);
+}
+
+static bool visit_slab(hak_heap *h, unsigned c, const hak_span *s, visitor *visit, void *context, size_t *count) {
+  slab_view view;
+  size_t size = hak_class_size(c);
+  look_at_slab(bin_of(h, c), HAK_TAG(hak_heap_owner(h), c + 1), s, &view);
+  for (uint32_t i = 0; i < view.bumped; i++) {
+    if ((view.bits[i / 64] >> (i % 64) & 1) != 0) continue;
     ++*count;
-    if (!visit((void *)(s->start + i * size), size, context)) return false;
+    if (!visit((void *)(view.start + i * size), size, context)) return false;
   }
   return true;
+}
+
+static bool visit_span(hak_heap *h, uint32_t place, visitor *visit, void *context, size_t *count) {
+  hak_lock_take(&h->lock);
+  const hak_span *s = hak_heap_span_at(h, place);
+  unsigned code = s == NULL ? HAK_CODE_NONE : HAK_TAG_CODE(hak_load_relaxed(&s->tag));
+  hak_lock_drop(&h->lock);
+  if (code == HAK_CODE_NONE || code == HAK_TAG_CODE(HAK_TAG_NONE)) return true;
+  if (hak_code_is_class(code)) return visit_slab(h, code - 1, s, visit, context, count);
+  ++*count;
+  return visit((void *)s->start, (size_t)s->span_count << HAK_SPAN_SHIFT, context);
 }
 
 size_t hak_heap_visit_blocks(hak_heap *h, visitor *visit, void *context) {
@@ -340,8 +367,7 @@ size_t hak_heap_visit_blocks(hak_heap *h, visitor *visit, void *context) {
     if (!hak_piece_visit(k, visit, context, &count)) return count;
   }
   for (uint32_t i = 0; i < h->span_count; i++) {
-    const hak_span *s = hak_heap_span_at(h, i);
-    if (s != NULL && !visit_span(s, visit, context, &count)) return count;
+    if (!visit_span(h, i, visit, context, &count)) return count;
   }
   for (void *p; hak_load_relaxed(&h->mapped) != 0 && (p = hak_huge_next_of(hak_heap_owner(h), &place, &bytes)) != NULL;) {
     count++;

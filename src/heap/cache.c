@@ -137,7 +137,7 @@ void hak_heap_fold(const hak_tcache *t, const hak_heap *h) {
 
 /* Not where the sum has to fall, below its limit or for a callback: what is cached would serve requests, or not be seen to be free. */
 static bool has_to_fall(const hak_heap *h) {
-  return hak_load_relaxed(&h->was_called) || hak_load_relaxed(&h->out) > hak_load_relaxed(&h->limit);
+  return hak_heap_was_called(h) || hak_load_relaxed(&h->out) > hak_load_relaxed(&h->limit);
 }
 static bool may_cache(const hak_heap *h) {
   if (h->flags != 0 || hak_load_relaxed(&h->is_deleted) || hak_config.hot_ring_enable == 0) return false;

@@ -52,10 +52,10 @@ struct hakmem_heap {
   uint64_t requests, frees, refused; /* relaxed */
   /* Registry lock. */
   hak_heap *parent, *first_child, *next_sibling, *next, *prev; /* next_sibling of one that is deleted: the next such */
-  /* The callback; registry lock. `share`: bytes up to which it is not due, relaxed; SIZE_MAX: there is none, or it was called. */
+  /* The callback; registry lock, read by any thread, relaxed. `share`: bytes up to which it is not due; SIZE_MAX: there is none; HAK_HEAP_CALLED: it was
+   * called, and the sum has not fallen since, which whoever frees finds out. */
   size_t share;
   unsigned percent;
-  bool was_called; /* relaxed: and the sum has not fallen since */
   void (*callback)(hakmem_heap *heap, size_t live, void *context);
   void *context;
   hak_lock lock; /* from here on; and of its pieces */
@@ -69,6 +69,9 @@ struct hakmem_heap {
   uint16_t bumped[HAK_CLASS_COUNT]; /* granules that went into pieces */
   char name[HAK_HEAP_NAME];
 };
+
+#define HAK_HEAP_CALLED (SIZE_MAX - 1)
+HAK_INLINE bool hak_heap_was_called(const hak_heap *h) { return hak_load_relaxed(&h->share) == HAK_HEAP_CALLED; }
 
 #define HAK_HEAP_PIECE_BYTES ((size_t)8192) /* of a class; then it has slabs */
 

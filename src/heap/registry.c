@@ -172,7 +172,6 @@ void hak_heap_set_deleted(hak_heap *h) {
   leave_parent(h);
   hak_store_relaxed(&h->limit, SIZE_MAX);
   hak_store_relaxed(&h->share, SIZE_MAX);
-  hak_store_relaxed(&h->was_called, false);
   hak_store_relaxed(&h->is_deleted, true);
   hak_heap_drop_locks(h);
   h->next_sibling = deleted_heaps;
@@ -181,13 +180,16 @@ void hak_heap_set_deleted(hak_heap *h) {
   hak_lock_drop(&hak_heaps_lock);
 }
 
-/* Nobody has a block of it: nobody comes by it any more, but for caches that have nothing of it. */
+/* Nobody has a block of it: nobody comes by it any more, but for caches that have nothing of it. Who gave the last one back may still have a
+ * lock of it. */
 hak_heap *hak_heap_take_ended(void) {
   hak_lock_take(&hak_heaps_lock);
   hak_heap **link = &deleted_heaps;
   while (*link != NULL && hak_load_relaxed(&(*link)->out) != 0) link = &(*link)->next_sibling;
   hak_heap *h = *link;
   if (h != NULL) {
+    hak_heap_take_locks(h);
+    hak_heap_drop_locks(h);
     *link = h->next_sibling;
     unlink_locked(h);
   }
@@ -269,23 +271,22 @@ hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes) {
 }
 
 size_t hak_heap_share(const hak_heap *h) {
-  size_t limit = hak_load_relaxed(&h->limit);
-  return limit == SIZE_MAX || h->callback == NULL ? SIZE_MAX : limit / 100 * h->percent + limit % 100 * h->percent / 100;
+  size_t limit = hak_load_relaxed(&h->limit), percent = hak_load_relaxed(&h->percent);
+  return limit == SIZE_MAX || hak_load_relaxed(&h->callback) == NULL ? SIZE_MAX : limit / 100 * percent + limit % 100 * percent / 100;
 }
 
 #define FALLS_BY 16 /* part of the limit */
 static HAK_COLD void look_again(hak_heap *h, size_t out) {
-  size_t share = hak_heap_share(h), by = hak_load_relaxed(&h->limit) / FALLS_BY;
+  size_t share = hak_heap_share(h), by = hak_load_relaxed(&h->limit) / FALLS_BY, called = HAK_HEAP_CALLED;
   if (share == SIZE_MAX || share < by || out > share - by) return;
-  hak_store_relaxed(&h->was_called, false);
-  hak_store_relaxed(&h->share, share == 0 ? 0 : share - 1);
+  hak_cas_acquire(&h->share, &called, share == 0 ? 0 : share - 1);
 }
 
 void hak_heap_uncharge(hak_heap *heap, size_t bytes) {
   for (hak_heap *h = heap; h != NULL; h = h->parent) {
     HAK_ASSERT(hak_load_relaxed(&h->out) >= bytes);
     size_t out = hak_sub_relaxed(&h->out, bytes);
-    if (HAK_UNLIKELY(hak_load_relaxed(&h->was_called))) look_again(h, out);
+    if (HAK_UNLIKELY(hak_heap_was_called(h))) look_again(h, out);
   }
 }
 

@@ -274,7 +274,7 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
     span->start = (uintptr_t)hak_region_address(r, index);
     span->span_count = (uint16_t)spans;
     hak_store_relaxed(&span->tag, tags.head);
-    for (size_t i = 0; i < spans; i++) span[i].head = span;
+    for (size_t i = 0; i < spans; i++) hak_store_relaxed(&span[i].head, span);
     set_codes(r, index + 1, spans - 1, tags.body_code);
     set_codes(r, index, 1, tags.head_code);
     hak_add_single(&hak_os_stats.alloc, 1);
@@ -309,7 +309,7 @@ bool hak_pool_extend(hak_span *span, size_t extra_spans, unsigned body_code) {
     if (are_of_kind(c, bit, extra_spans, HAK_SEARCH_FREE) && may_take(c, bit, extra_spans)) {
       note_taken(extra_spans - hak_pool_mark_taken(r, index, extra_spans));
       mark_large(r, index, extra_spans);
-      for (size_t i = 0; i < extra_spans; i++) hak_region_span_at(r, index + i)->head = span;
+      for (size_t i = 0; i < extra_spans; i++) hak_store_relaxed(&hak_region_span_at(r, index + i)->head, span);
       set_codes(r, index, extra_spans, body_code);
       span->span_count = (uint16_t)(span->span_count + extra_spans);
       taken = true;

@@ -185,14 +185,14 @@ HAK_INLINE unsigned hak_region_code(const hak_region *region, const void *p) {
 }
 /* Page map code of a span; of a slab of sampled blocks, the one of its class; of what heaps have, HAK_CODE_IN_HEAP. */
 HAK_INLINE unsigned hak_region_slab_code(const hak_region *region, size_t index) {
-  unsigned code = hak_load_relaxed(&region->map[index]);
+  unsigned code = hak_load_acquire(&region->map[index]); /* a neighbour's may be asked for */
   if (HAK_LIKELY(code != HAK_CODE_SAMPLED)) return code;
-  uint32_t tag = hak_load_relaxed(&region->spans[index].head->tag);
+  uint32_t tag = hak_load_relaxed(&hak_load_relaxed(&region->spans[index].head)->tag);
   return HAK_TAG_IS_IN_HEAP(tag) ? HAK_CODE_IN_HEAP : HAK_TAG_CODE(tag);
 }
 HAK_INLINE unsigned hak_region_code_at(const hak_region *region, size_t index) { return hak_load_relaxed(&region->map[index]); }
-/* Pool lock, or who has the extent that begins there. */
-HAK_INLINE void hak_region_set_code(hak_region *region, size_t index, unsigned code) { hak_store_relaxed(&region->map[index], (uint8_t)code); }
+/* Pool lock, or who has the extent that begins there. Releases what the span's metadata says. */
+HAK_INLINE void hak_region_set_code(hak_region *region, size_t index, unsigned code) { hak_store_release(&region->map[index], (uint8_t)code); }
 /* False: the span's code is another one than `from`. Of two threads that change it, one is told true. */
 HAK_INLINE bool hak_region_change_code(hak_region *region, size_t index, unsigned from, unsigned to) {
   uint8_t expected = (uint8_t)from;

@@ -146,7 +146,7 @@ TEST(Default, ReturnsTheOneBefore) {
 // Each block stays in the heap where it began.
 TEST(Default, ResizesBlocksWhereTheyAre) {
   Heap heap, other;
-  for (size_t from : {20, 1000, 5000, 50000, 500000}) {
+  for (size_t from : {0, 20, 1000, 5000, 50000, 500000}) {
     for (size_t to : {30, 3000, 30000, 300000, 3000000}) {
       void *main_block = malloc(from), *of_other = hakmem_heap_malloc(other, from);
       hakmem_heap_set_default(heap);
