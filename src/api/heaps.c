@@ -150,6 +150,10 @@ void hak_heap_end_deleted(void) {
   hak_slow_exit(&d);
 }
 
+void hak_heap_end_flushed(void) {
+  if (hak_heap_caches_ended_some()) hak_heap_end_deleted();
+}
+
 static void leave(hak_deferred *d, bool ended) {
   hak_slow_exit(d);
   if (HAK_UNLIKELY(ended || hak_heap_caches_ended_some())) hak_heap_end_deleted();
