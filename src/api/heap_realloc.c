@@ -13,7 +13,7 @@ static void *resize(hak_heap *h, void *p, size_t before, size_t size, size_t ali
   bool stays = hak_is_in_place(p, align);
   if (stays && hak_resize_stays(before, size, align)) return p;
   bool zeroed;
-  void *q = hak_heap_alloc(h, size, align, size > before, &zeroed);
+  void *q = hak_heap_alloc(h, size, align, size > before || !stays, &zeroed);
   if (q == NULL) return size > before || !stays ? NULL : p; /* programs take it that shrinking cannot fail */
   memcpy(q, p, hak_min_size(before, size));
   hak_raw_free(p);

@@ -71,26 +71,6 @@ fn zeroed_blocks_are_zero_where_dirty_ones_were() {
     }
 }
 
-/// Of a large alignment too, where the memory behind it is free: the hardened library has guard pages there.
-#[test]
-#[cfg(not(feature = "hardened"))]
-fn realloc_stays_where_it_can() {
-    for align in [1, 64, 4096, 64 << 10] {
-        let old = layout(3 * MIB, align);
-        unsafe {
-            let block = alloc(old);
-            assert!(!block.is_null());
-            block.add(3 * MIB - 1).write(7);
-            let grown = realloc(block, old, 6 * MIB);
-            assert_eq!(grown, block, "{:?}", old);
-            assert_eq!(grown.add(3 * MIB - 1).read(), 7);
-            let shrunk = realloc(grown, layout(6 * MIB, align), MIB);
-            assert_eq!(shrunk, block, "{:?}", old);
-            dealloc(shrunk, layout(MIB, align));
-        }
-    }
-}
-
 #[test]
 fn realloc_keeps_contents_and_alignment() {
     for align in [1, 8, 16, 32, 64, 4096, 2 * MIB] {
