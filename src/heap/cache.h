@@ -60,6 +60,18 @@ HAK_INLINE void hak_heap_count_free(hak_heap_cache *k, size_t size) {
   hak_add_own(&k->frees, 1);
 }
 
+/* As hak_tcache_enter and _leave. What busy was is kept: no call waits for what the one before has stored last. */
+HAK_INLINE uint32_t hak_heap_enter(hak_tcache *t) {
+  uint32_t busy = hak_load_relaxed(&t->busy);
+  hak_store_relaxed(&t->busy, busy + 1);
+  HAK_IN_ORDER();
+  return busy;
+}
+HAK_INLINE void hak_heap_leave(hak_tcache *t, uint32_t busy) {
+  HAK_RELEASE_OWN();
+  hak_store_relaxed(&t->busy, busy);
+}
+
 /* As a slow path: but what is planted (tcache/reach.c) is in other magazines. */
 HAK_INLINE bool hak_heap_is_met(const hak_tcache *t) { return hak_load_acquire(&t->thief) != 0; }
 
@@ -69,8 +81,7 @@ HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
   hak_heap_cache *k = HAK_UNLIKELY(t == NULL) ? NULL : hak_heap_cache_of(t, h);
   if (HAK_UNLIKELY(k == NULL)) return NULL;
   void *p = NULL;
-  hak_add_own(&t->busy, 1);
-  HAK_IN_ORDER();
+  uint32_t busy = hak_heap_enter(t);
   if (HAK_LIKELY(!hak_heap_is_met(t))) {
     void **top = k->top[class_code];
     p = *top;
@@ -79,7 +90,7 @@ HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
       hak_heap_count_alloc(k, k->size[class_code]);
     }
   }
-  hak_tcache_leave(t);
+  hak_heap_leave(t, busy);
   return p;
 }
 
@@ -94,8 +105,7 @@ HAK_INLINE bool hak_heap_push(void *p) {
   hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
   if (HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false; /* of no heap: an arena's, or of pieces */
   bool room = false;
-  hak_add_own(&t->busy, 1);
-  HAK_IN_ORDER();
+  uint32_t busy = hak_heap_enter(t);
   if (HAK_LIKELY(!hak_heap_is_met(t))) {
     void **top = k->top[class_code];
     room = ((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) != 0 && (!HAK_CHECKS || *top != p);
@@ -105,7 +115,7 @@ HAK_INLINE bool hak_heap_push(void *p) {
       hak_heap_count_free(k, k->size[class_code]);
     }
   }
-  hak_tcache_leave(t);
+  hak_heap_leave(t, busy);
   return room;
 }
 
