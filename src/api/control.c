@@ -32,7 +32,7 @@ static size_t purge(size_t keep_bytes) {
   hak_tcache *t = hak_tls.cache;
   hak_heap_flush(NULL, &d);
   hak_heap_flush_others(NULL, &d);
-  hak_heap_end_flushed();
+  hak_heap_end_deleted(&d);
   if (t != NULL) hak_tcache_flush(t, &d);
   hak_tcache_reach(UINT64_MAX, true, &d);
   size_t purged = hak_decay_all(keep_bytes, &d);
@@ -49,7 +49,6 @@ HAK_EXPORT void hakmem_thread_idle(void) {
   hak_heap_flush(NULL, &d);
   hak_tcache_flush(t, &d);
   hak_slow_exit(&d);
-  hak_heap_end_flushed();
 }
 
 HAK_EXPORT uint64_t hakmem_thread_allocated(void) { return hak_count_asked(); }

@@ -47,7 +47,6 @@ void hak_thread_end(void) {
   hak_heap_end_thread(&d);
   hak_tcache_detach(&d);
   hak_slow_exit(&d);
-  hak_heap_end_flushed();
   if (!hak_own_threads_see_end()) return;
   hak_decay_wake_helper();
   hak_profiler_wake();
