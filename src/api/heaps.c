@@ -141,18 +141,17 @@ void hak_heap_count_resized(hak_heap *h, void *p, size_t size) { note_due(count(
 
 /* --- frees --- */
 
-void hak_heap_end_deleted(void) {
-  hak_deferred d = {0};
+void hak_heap_end_deleted(hak_deferred *d) {
   for (hak_heap *h; (h = hak_heap_take_ended()) != NULL;) {
-    hak_heap_give_all(h, &d);
+    hak_heap_give_all(h, d);
     hak_heap_release(h);
   }
-  hak_slow_exit(&d);
 }
 
 static void leave(hak_deferred *d, bool ended) {
+  hak_report_bad(d);
+  if (HAK_UNLIKELY(ended)) hak_heap_end_deleted(d);
   hak_slow_exit(d);
-  if (HAK_UNLIKELY(ended || hak_heap_caches_ended_some())) hak_heap_end_deleted();
 }
 
 void hak_heap_free_block(hak_region *region, void *p) {
