@@ -178,7 +178,9 @@ HAK_EXPORT size_t hakmem_option_list(bool (*visit)(const hakmem_option *option, 
 
 bool hak_usage_set(const char *name, int64_t value) {
   hak_option_row row;
-  if (!hak_config_find(name, strlen(name), &row) || hak_config_origin(&row) == HAKMEM_ORIGIN_ENVIRONMENT) return false;
+  if (!hak_config_find(name, strlen(name), &row)) return false;
+  int origin = hak_config_origin(&row);
+  if (origin == HAKMEM_ORIGIN_ENVIRONMENT || origin == HAKMEM_ORIGIN_PROGRAM) return false;
   if (value == HAK_USUAL) value = row.initial;
   return hakmem_option_set(name, value < row.highest ? value : row.highest) == 0;
 }

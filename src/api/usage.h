@@ -26,7 +26,7 @@ void hak_usage_count(hak_usage_sizes *sizes);
 /* Purges `bytes` of free memory, in whole spans; all that can be purged where free spans hold less. Caller holds no lock. */
 void hak_usage_release(size_t bytes);
 
-/* Sets an option, whose name begins with HAKMEM_, for a program that does not know hakmem: what the environment sets stays. A value above
+/* Sets an option, whose name begins with HAKMEM_, for a caller that does not know hakmem: what the environment or hakmem_conf sets stays. A value above
  * the highest is that; HAK_USUAL: the default. False: the option stays, or cannot be set. */
 bool hak_usage_set(const char *name, int64_t value);
 #define HAK_USUAL INT64_MIN
