@@ -6,6 +6,7 @@
 #include "api/api.h"
 #include "api/init.h"
 #include "api/thread.h"
+#include "api/usage.h"
 #include "guard/empty.h"
 #include "guard/sample.h"
 #include "large/dense.h"
@@ -101,6 +102,13 @@ HAK_EXPORT size_t hakmem_good_size(size_t size) {
   size_t spans = hak_align_up(size, HAK_SPAN_SIZE);
   if (size <= HAK_EXTENT_MAX) return spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
   return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(size, hak_os_page_size());
+}
+
+size_t hak_usage_size(size_t size, size_t align) {
+  bool aligned = align > HAK_GRANULE && !HAK_HARD(CANARY) && size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX && hak_start();
+  int c = aligned ? hak_class_for_aligned(size, align) : -1;
+  if (c >= 0) return hak_class_size((unsigned)c);
+  return aligned && align > HAK_COLOUR_BYTES ? hak_align_up(hak_max_size(size, 1), HAK_SPAN_SIZE) : hakmem_good_size(size);
 }
 
 HAK_EXPORT void *hakmem_alloc_at_least(size_t size, size_t *actual) {

@@ -23,6 +23,9 @@ typedef struct hak_usage_sizes {
 } hak_usage_sizes;
 void hak_usage_count(hak_usage_sizes *sizes);
 
+/* hakmem_good_size of blocks that are aligned to `align`, a power of two. */
+size_t hak_usage_size(size_t size, size_t align);
+
 /* Purges `bytes` of free memory, in whole spans; all that can be purged where free spans hold less. Caller holds no lock. */
 void hak_usage_release(size_t bytes);
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bits.h"
 #include "hakmem/hakmem.h"
 #include "os/os.h"
 #include "os/print.h"

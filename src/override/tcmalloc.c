@@ -15,6 +15,9 @@ HAK_EXPORT ownership MallocExtension_GetOwnership(const void *p) { return hakmem
 HAK_EXPORT size_t MallocExtension_GetEstimatedAllocatedSize(size_t size) { return hakmem_good_size(size); }
 HAK_EXPORT size_t MallocExtension_GetAllocatedSize(const void *p) { return hakmem_malloc_usable_size((void *)(uintptr_t)p); }
 
+/* Of gperftools/nallocx.h: the size that a block of such alignment gets; of the flags MALLOCX_LG_ALIGN is looked at. */
+HAK_EXPORT size_t tc_nallocx(size_t size, int flags) { return hak_usage_size(size, (size_t)1 << (flags & 63)); }
+
 /* Ours, whatever malloc the program brings. */
 HAK_EXPORT void tc_free_sized(void *p, size_t size) { hakmem_free_sized(p, size); }
 
@@ -23,6 +26,7 @@ HAK_EXPORT int MallocExtension_VerifyMallocMemory(const void *p) {
   return p == NULL || (hakmem_is_ours(p) && (hakmem_malloc_usable_size((void *)(uintptr_t)p) != 0 || HAK_HARDENED));
 }
 #define ALIAS(own) __attribute__((weak, alias(#own), visibility("default")))
+size_t nallocx(size_t, int) ALIAS(tc_nallocx);
 int MallocExtension_VerifyNewMemory(const void *) ALIAS(MallocExtension_VerifyMallocMemory);
 int MallocExtension_VerifyArrayNewMemory(const void *) ALIAS(MallocExtension_VerifyMallocMemory);
 
@@ -50,12 +54,14 @@ HAK_EXPORT void MallocExtension_GetStats(char *buffer, int length) {
   if (length > 0) hak_usage_text(buffer, (size_t)length);
 }
 
-/* heap_size = current_allocated_bytes + the bytes of both pageheaps and of the three caches + what is lost between blocks. */
+/* heap_size = current_allocated_bytes + the bytes of both pageheaps and of the three caches + what is lost between blocks. Clean spans are
+ * unmapped ones as far as so much was given back; the rest, accessible ahead of its first use, is not in the heap yet. */
 static bool read_figure(const char *name, size_t *value) {
   hakmem_stats t;
   hak_usage_read(&t);
-  size_t purged = hak_min_size(t.slab_purged, t.slab_free), unmapped = t.free_clean + purged;
-  size_t mapped = t.free_dirty + t.claimed + t.extents_cached + t.huge_kept, heap = t.accessible - t.own - t.guards;
+  size_t purged = hak_min_size(t.slab_purged, t.slab_free), given_back = hak_min_size(t.free_clean, t.purged), unmapped = given_back + purged;
+  size_t mapped = t.free_dirty + t.claimed + t.extents_cached + t.huge_kept;
+  size_t heap = t.accessible - t.own - t.guards - (t.free_clean - given_back);
   const struct {
     const char *name;
     size_t value;

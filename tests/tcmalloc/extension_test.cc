@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -101,7 +102,10 @@ TEST(Property, TheHeapIsTheSumOfItsParts) {
                            "tcmalloc.central_cache_free_bytes", "tcmalloc.transfer_cache_free_bytes", "tcmalloc.thread_cache_free_bytes"})
     sum += property(part);
   EXPECT_EQ(property("generic.heap_size"), sum);
-  EXPECT_EQ(property("generic.heap_size"), s.accessible - s.own - s.guards);
+  size_t given_back = std::min(s.free_clean, s.purged);
+  EXPECT_EQ(property("generic.heap_size"), s.accessible - s.own - s.guards - s.free_clean + given_back) << "without what was never used";
+  EXPECT_GT(s.free_clean, given_back);
+  EXPECT_EQ(property("tcmalloc.pageheap_unmapped_bytes"), given_back);
   EXPECT_LT(lost, property("generic.heap_size") / 20);
   EXPECT_EQ(property("tcmalloc.slack_bytes"), property("tcmalloc.pageheap_free_bytes") + property("tcmalloc.pageheap_unmapped_bytes"));
   EXPECT_EQ(property("tcmalloc.current_total_thread_cache_bytes"), property("tcmalloc.thread_cache_free_bytes"));
@@ -259,6 +263,19 @@ TEST(Block, Sizes) {
   }
   EXPECT_EQ(MallocExtension_GetAllocatedSize(nullptr), 0u);
   EXPECT_EQ(MallocExtension_GetEstimatedAllocatedSize(SIZE_MAX), 0u);
+}
+
+TEST(Block, SizesOfAlignedOnes) {
+  for (size_t size : {0, 1, 100, 1000, 5000, 32768, 100000, 300000, 5000000, 50000000}) {
+    EXPECT_EQ(tc_nallocx(size, 0), MallocExtension_GetEstimatedAllocatedSize(size));
+    for (int log2 : {3, 5, 6, 8, 12, 16, 21}) {
+      for (int i = 0; i < 200; i++) free(memalign(size_t(1) << log2, size));
+      void *p = memalign(size_t(1) << log2, size);
+      EXPECT_EQ(nallocx(size, log2), malloc_usable_size(p)) << size << " aligned to 2^" << log2;
+      free(p);
+    }
+  }
+  EXPECT_EQ(nallocx(SIZE_MAX, 12), 0u);
 }
 
 TEST(Block, Ownership) {

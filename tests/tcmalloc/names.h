@@ -59,6 +59,8 @@ struct mallinfo tc_mallinfo(void) noexcept;
 struct mallinfo2 tc_mallinfo2(void) noexcept;
 size_t tc_malloc_size(void *p) noexcept;
 int tc_set_new_mode(int flag) noexcept;
+size_t tc_nallocx(size_t size, int flags);
+size_t nallocx(size_t size, int flags);
 void *tc_new(size_t size);
 void *tc_new_nothrow(size_t size, const std::nothrow_t &) noexcept;
 void tc_delete(void *p) noexcept;

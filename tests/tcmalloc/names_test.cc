@@ -39,6 +39,7 @@ TEST(Names, AreAliases) {
       {"tc_mallinfo", "mallinfo"},
       {"tc_mallinfo2", "mallinfo2"},
       {"tc_malloc_stats", "malloc_stats"},
+      {"nallocx", "tc_nallocx"},
       {"tc_new", "_Znwm"},
       {"tc_new_nothrow", "_ZnwmRKSt9nothrow_t"},
       {"tc_newarray", "_Znam"},
