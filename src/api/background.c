@@ -4,7 +4,6 @@
 
 #include "api/own_threads.h"
 #include "api/slow_exit.h"
-#include "api/thread.h"
 #include "os/os.h"
 #include "os/print.h"
 #include "reclaim/decay.h"
@@ -74,7 +73,7 @@ void hak_background_start(void) {
 void hak_background_follow(void) {
   if (!wanted())
     hak_decay_wake_helper();
-  else if (hak_start())
+  else if (hak_region_count() > 0)
     hak_background_start();
 }
 

@@ -156,6 +156,7 @@ HAK_EXPORT int hakmem_option_get(const char *name, int64_t *value) { return hak_
 
 /* Makes samplers, the helper thread and decay follow the options. False: there is no memory for a profile. */
 static bool follow_options(void) {
+  if (hak_load_relaxed(&hak_config.background) != 0) hak_start();
   hak_background_follow();
   if (hak_started()) {
     hak_deferred d = {0};

@@ -278,7 +278,7 @@ static int pass_of(const char *entry) {
 static void apply_piece(const char *piece, size_t length, int pass) {
   char entry[sizeof PREFIX + sizeof((hak_option_row *)NULL)->name + HAK_TEXT_MAX];
   bool full = strncmp(piece, PREFIX, strlen(PREFIX)) == 0;
-  snprintf(entry, sizeof entry, "%s%.*s", full ? "" : PREFIX, (int)hak_min_size(length, sizeof entry), piece);
+  snprintf(entry, sizeof entry, "%s%.*s", full ? "" : PREFIX, (int)(length < sizeof entry ? length : sizeof entry), piece);
   size_t name = strcspn(entry, "=");
   for (size_t i = 0; i < name; i++)
     if (entry[i] >= 'a' && entry[i] <= 'z') entry[i] = (char)(entry[i] - 'a' + 'A');
