@@ -41,9 +41,16 @@ static void call_back(hak_heap *h, bool called, hak_deferred *d) {
 
 #define TRIES 4 /* at the caches of threads that are in a slow path */
 
+/* How far above h it is, as a bit; those too far have the last. */
+static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
+  uint64_t bit = 1;
+  for (; h != refuser && bit << 1 != 0; h = h->parent) bit <<= 1;
+  return bit;
+}
+
 /* What the caches hold of the refuser's does not count. */
 static hak_heap_try take_back(hak_heap_try r, hak_heap *h, hak_tcache *t, unsigned c, size_t size, size_t align, bool *zeroed, hak_deferred *d) {
-  const hak_heap *called = NULL;
+  uint64_t called = 0;
   while (r.p == NULL && r.refuser != NULL) {
     hak_heap *refuser = r.refuser;
     hak_heap_flush(refuser, d);
@@ -56,8 +63,9 @@ static hak_heap_try take_back(hak_heap_try r, hak_heap *h, hak_tcache *t, unsign
     }
     if (r.p != NULL || r.refuser == NULL) return r;
     if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
-    call_back(r.refuser, called == r.refuser, d);
-    called = r.refuser;
+    uint64_t bit = bit_of(h, r.refuser);
+    call_back(r.refuser, (called & bit) != 0, d);
+    called |= bit;
     r = attempt(h, t, c, size, align, zeroed, d);
   }
   return r;
