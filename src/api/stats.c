@@ -1,11 +1,12 @@
 /* Figures for the program itself. */
-#include "api/usage.h"
+#include "hakmem/stats.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "api/init.h"
+#include "api/usage.h"
 #include "large/huge.h"
 #include "os/os.h"
 #include "report/render.h"

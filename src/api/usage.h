@@ -6,10 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "hakmem/stats.h"
+struct hakmem_stats;
 
 /* As hakmem_stats_get, but no file about the process is read. */
-void hak_usage_read(hakmem_stats *out);
+void hak_usage_read(struct hakmem_stats *out);
 /* The figures as text that '\0' ends, cut off where `bytes`, of which there is one at least, are full. */
 void hak_usage_text(char *buffer, size_t bytes);
 /* Bytes of main heap's blocks in the calling thread's cache. */

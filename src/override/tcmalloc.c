@@ -5,6 +5,7 @@
 
 #include "api/usage.h"
 #include "hakmem/hakmem.h"
+#include "hakmem/stats.h"
 #include "os/os.h"
 
 /* --- blocks --- */
@@ -12,7 +13,7 @@
 typedef enum { UNKNOWN_OWNER, OWNED, NOT_OWNED } ownership;
 HAK_EXPORT ownership MallocExtension_GetOwnership(const void *p) { return hakmem_is_ours(p) ? OWNED : NOT_OWNED; }
 
-HAK_EXPORT size_t MallocExtension_GetEstimatedAllocatedSize(size_t size) { return hakmem_good_size(size); }
+HAK_EXPORT size_t MallocExtension_GetEstimatedAllocatedSize(size_t size) { return hak_usage_size(size, 1); }
 HAK_EXPORT size_t MallocExtension_GetAllocatedSize(const void *p) { return hakmem_malloc_usable_size((void *)(uintptr_t)p); }
 
 /* Of gperftools/nallocx.h: the size that a block of such alignment gets; of the flags MALLOCX_LG_ALIGN is looked at. */

@@ -278,6 +278,14 @@ TEST(Block, SizesOfAlignedOnes) {
   EXPECT_EQ(nallocx(SIZE_MAX, 12), 0u);
 }
 
+// Mappings of their own. A later one may have a freed one's, and its size.
+TEST(Block, SizesOfWidelyAlignedOnes) {
+  void *p = memalign(64 * MIB, 100), *q = memalign(64 * MIB, 40 * MIB + 1);
+  EXPECT_EQ(nallocx(100, 26), malloc_usable_size(p));
+  EXPECT_EQ(nallocx(40 * MIB + 1, 26), malloc_usable_size(q));
+  free(p), free(q);
+}
+
 TEST(Block, Ownership) {
   int on_stack;
   static int in_data;
