@@ -149,13 +149,6 @@ void hak_heap_count_resized(hak_heap *h, void *p, size_t size) { note_due(count(
 
 /* --- frees --- */
 
-void hak_heap_end_deleted(hak_deferred *d) {
-  for (hak_heap *h; (h = hak_heap_take_ended()) != NULL;) {
-    hak_heap_give_all(h, d);
-    hak_heap_release(h);
-  }
-}
-
 static void leave(hak_deferred *d, bool ended) {
   hak_report_bad(d);
   if (HAK_UNLIKELY(ended)) hak_heap_end_deleted(d);
