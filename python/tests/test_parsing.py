@@ -123,8 +123,7 @@ def test_seconds_are_numbers(words, value):
 
 def test_cpu_lists():
     assert parse_cpu_list("0,2-4") == {0, 2, 3, 4}
-    assert resolve_cpus("none", "1") is None
-    assert resolve_cpus(None, "1") == "1"
+    assert resolve_cpus("none") is None
     for bad in ("x", "-1", "1,,2", "99999", "3-1", "0-9999999999"):
         with pytest.raises(UserError, match="--cpu"):
-            resolve_cpus(bad, None)
+            resolve_cpus(bad)

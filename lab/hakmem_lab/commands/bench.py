@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import click
 import psutil
-from click.shell_completion import CompletionItem
 from hakmem import documents, environment, options
 from hakmem.allocators.peers import USUAL_HELP
 from hakmem.allocators.settings import settings_for
@@ -25,12 +24,6 @@ from hakmem_lab.suite_tables import show
 DEFAULT_SUITE = "quick"
 
 
-def complete_suites(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in suite_names() if name.startswith(incomplete)]
-
-
 @click.command()
 @click.option("--list", "list_only", is_flag=True, help="Show suites, or the rows of SUITE.")
 @options.rows_option("Only these rows")
@@ -48,7 +41,7 @@ def complete_suites(
 )
 @options.seed_option()
 @options.resume_folder_option("make its reports")
-@click.argument("suite", required=False, shell_complete=complete_suites)
+@click.argument("suite", required=False, shell_complete=options.completing(suite_names))
 def bench(**given) -> None:
     """Run SUITE (default: quick) under hakmem and its peers, in rounds.
 

@@ -16,7 +16,6 @@ from rich.console import Console
 from hakmem_lab import drawn_report, drawn_results, drawn_run
 from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_of, make_folder
 
-DEFAULT_SEEDS = "1..20"
 # What can be given together with --resume: only where results go.
 OUTPUTS = {"html_path", "picture_path"}
 
@@ -29,12 +28,11 @@ def rounds_and_scale(where: str, what: str) -> options.Decorator:
 
 
 @click.command()
-@click.option(
+@options.option(
     "--seeds",
-    default=DEFAULT_SEEDS,
-    show_default=True,
+    "The loads: a range, or several with commas. Draw seeds that nobody has looked at.",
+    "1..20",
     metavar="A..B",
-    help="The loads: a range, or several with commas. Draw seeds that nobody has looked at.",
 )
 @rounds_and_scale("at each seed", "Work of a load")
 @options.number_option(

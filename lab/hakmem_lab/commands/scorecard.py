@@ -12,7 +12,7 @@ from hakmem.destinations import output_option
 from hakmem.documents import MARKDOWN, write_json, write_text, written_by
 from hakmem.errors import INTERRUPTED, UserError
 from hakmem.inputs import read_whole
-from hakmem.options import InputFile
+from hakmem.options import InputFile, option, several
 from hakmem.output import tables
 from hakmem.plain_text import parse_json
 from rich.console import Console
@@ -38,21 +38,18 @@ DEFAULT_OUT = "docs/scorecard.md"
 
 
 @click.command()
-@click.option(
-    "--from",
-    "folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+@option(
+    "--from folder",
+    "Results of `hakmem bench`.",
+    kind=click.Path(exists=True, file_okay=False, path_type=Path),
     required=True,
     metavar="FOLDER",
-    help="Results of `hakmem bench`.",
 )
-@click.option(
-    "--soak",
-    "soaks",
-    multiple=True,
-    type=InputFile(),
-    metavar="CSV",
-    help="A soak's figures. Of several, milestones are judged by the first.",
+@several(
+    "--soak soaks",
+    "A soak's figures. Of several, milestones are judged by the first.",
+    "CSV",
+    InputFile(),
 )
 @output_option("--out", "out", text=f"The document (default: {DEFAULT_OUT}).", kind=MARKDOWN)
 def scorecard(

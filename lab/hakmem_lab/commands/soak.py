@@ -1,7 +1,7 @@
 """`hakmem soak`: memory, speed and latency over an hour; `hakmem soak analyse` judges its CSV."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -44,23 +44,17 @@ class Wanted(Thresholds):
     json_path: Path | None
 
 
-def judging_options() -> Callable:
+def judging_options() -> options.Decorator:
     """The fields of Wanted."""
-
-    def share_option(name: str, default: str, text: str) -> Callable:
-        how = {"type": PERCENT, "default": default, "show_default": True, "help": text}
-        return click.option(*name.split(), **how)
-
+    option, variation = options.option, "Variation of throughput that passes, or the best other's."
+    memory, speed = (
+        "Rise or fall of resident memory that passes.",
+        "Fall of throughput that passes.",
+    )
     return options.stacked(
-        share_option(
-            "--max-rss-drift rss_drift", "5%", "Rise or fall of resident memory that passes."
-        ),
-        share_option(
-            "--max-throughput-loss throughput_loss", "5%", "Fall of throughput that passes."
-        ),
-        share_option(
-            "--max-cv variation", "2%", "Variation of throughput that passes, or the best other's."
-        ),
+        option("--max-rss-drift rss_drift", memory, "5%", PERCENT),
+        option("--max-throughput-loss throughput_loss", speed, "5%", PERCENT),
+        option("--max-cv variation", variation, "2%", PERCENT),
         options.json_option(),
     )
 
@@ -75,21 +69,19 @@ def judging_options() -> Callable:
     0.01,
     600,
 )
-@click.option(
-    "--program",
-    "programs",
-    multiple=True,
-    metavar="NAME=COMMAND",
-    help="A program to start afresh each round, instead of random_mixed and larson.",
+@options.several(
+    "--program programs",
+    "A program to start afresh each round, instead of random_mixed and larson.",
+    "NAME=COMMAND",
 )
 @options.set_option("A variable for every program, such as HAKMEM_PROFILE=lean; told in the file.")
 @options.seed_option()
 @output_option("--csv", "csv_path", text="Write the figures as CSV.", kind=soak_file.KIND)
-@click.option(
+@options.option(
     "--resume",
-    type=options.InputFile(),
+    "Continue the run of this CSV, with what it was started with.",
+    kind=options.InputFile(),
     metavar="FILE",
-    help="Continue the run of this CSV, with what it was started with.",
 )
 @judging_options()
 @click.pass_context

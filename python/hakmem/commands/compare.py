@@ -58,10 +58,8 @@ class Plan:
 )
 @options.pairs_option(10)
 @options.allocator_options()
-@click.option(
-    "--metric",
-    type=WORD,
-    help="Regular expression whose first group is the figure, or 'wall'.",
+@options.option(
+    "--metric", "Regular expression whose first group is the figure, or 'wall'.", kind=WORD
 )
 @click.option("--lower-is-better", is_flag=True, help="Direction of --metric.")
 @workload_options()
@@ -85,13 +83,12 @@ class Plan:
 @options.seed_option()
 @options.json_option()
 @options.html_option()
-@click.option(
-    "--from",
-    "source",
-    type=options.InputFile(),
-    metavar="JOURNAL",
-    help="Measure nothing: show the tables of an earlier run again, also of one that was killed. "
+@options.option(
+    "--from source",
+    "Measure nothing: show the tables of an earlier run again, also of one that was killed. "
     "--json and --html write its files.",
+    kind=options.InputFile(),
+    metavar="JOURNAL",
 )
 @click.argument("program", nargs=-1)
 def compare(
@@ -136,7 +133,7 @@ def compare(
     how = Plan(
         pairs,
         options.resolve_seed(seed),
-        options.resolve_cpus(cpu, None),
+        options.resolve_cpus(cpu),
         metric,
         lower_is_better,
         syscalls,

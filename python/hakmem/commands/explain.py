@@ -50,7 +50,7 @@ EXPLANATION = kind("explanation", rb"[^\n]* \(\d+\): [\d.,]+ [KM]B resident, exp
     metavar="SECONDS",
 )
 @options.set_option()
-@click.option("--profile", type=WORD, metavar="PROFILE", help="HAKMEM_PROFILE for PROGRAM.")
+@options.option("--profile", "HAKMEM_PROFILE for PROGRAM.", None, WORD, metavar="PROFILE")
 @options.number_option(
     "--classes",
     "Lines of the table of size classes; 0: no such table.",

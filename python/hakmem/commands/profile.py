@@ -30,6 +30,7 @@ from hakmem.options import (
     is_given,
     is_pid,
     number_option,
+    option,
     pid_of,
     refuse,
     set_option,
@@ -63,21 +64,18 @@ RATE = re.compile(r"([1-9]\d{0,11})([KMGT]?)", re.IGNORECASE)
 
 def output_options(formats: Sequence[str], default: str) -> Decorator:
     return stacked(
-        click.option(
+        option(
             "--output",
-            type=OutputPrefix(),
+            "Where the reports go: their endings are put behind it. A folder takes reports named "
+            "after the program. Default: this folder.",
+            kind=OutputPrefix(),
             metavar="DIR/PREFIX",
-            help="Where the reports go: their endings are put behind it. A folder takes reports "
-            "named after the program. Default: this folder.",
         ),
-        click.option(
-            "--format",
-            "formats",
-            default=default,
-            show_default=True,
+        option(
+            "--format formats",
+            f"Reports to write, comma-separated: {', '.join(formats)}; pprof needs hakmem[report].",
+            default,
             metavar="LIST",
-            help=f"Reports to write, comma-separated: {', '.join(formats)}; pprof needs "
-            "hakmem[report].",
         ),
         number_option("--top rows", "Lines of the table on the terminal.", ROWS, 0, metavar="N"),
     )
@@ -139,11 +137,11 @@ class WithDiff(TargetCommand):
     short_help="Who allocates: heap profiles, growth, leaks.",
     context_settings=PROGRAM_LAST,
 )
-@click.option(
+@option(
     "--rate",
+    "How much is allocated between two samples, on average: 64K samples more blocks, and costs "
+    "more time, than the library's default, 512K.",
     metavar="SIZE",
-    help="How much is allocated between two samples, on average: 64K samples more blocks, and "
-    "costs more time, than the library's default, 512K.",
 )
 @number_option(
     "--seconds",
@@ -159,20 +157,18 @@ class WithDiff(TargetCommand):
     least=1,
     metavar="SECONDS",
 )
-@click.option(
-    "--sort",
-    "order",
-    type=click.Choice(ORDERS),
-    help="The figure that the table is sorted by. Folded stacks hold it, and the flame graph shows "
-    "it first. Default: peak for a PROGRAM, live for a PID, a FILE and with --leaks.",
+@option(
+    "--sort order",
+    "The figure that the table is sorted by. Folded stacks hold it, and the flame graph shows it "
+    "first. Default: peak for a PROGRAM, live for a PID, a FILE and with --leaks.",
+    kind=click.Choice(ORDERS),
 )
-@click.option(
+@option(
     "--by",
-    type=click.Choice(["stack", "label", "heap"]),
-    default="stack",
-    show_default=True,
-    help="What the lines of the table sum up: stacks, the labels of hakmem_label_set, or heaps of "
-    "one name.",
+    "What the lines of the table sum up: stacks, the labels of hakmem_label_set, or heaps of one "
+    "name.",
+    "stack",
+    click.Choice(["stack", "label", "heap"]),
 )
 @set_option()
 @output_options(tuple(ENDINGS), DEFAULT_FORMATS)

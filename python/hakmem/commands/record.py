@@ -12,7 +12,7 @@ from hakmem.allocators.peers import find
 from hakmem.destinations import WORD, output_option, require_apart
 from hakmem.documents import open_descriptor, write_json
 from hakmem.errors import UserError
-from hakmem.options import PROGRAM_LAST, json_option, number_option, stdin_option
+from hakmem.options import PROGRAM_LAST, json_option, number_option, option, stdin_option
 from hakmem.output import tables
 from hakmem.running import programs
 from hakmem.running.proof import load_checked
@@ -32,14 +32,7 @@ SHOWN = 10
     text="Trace of PROGRAM. Each further process of it has a trace of its own, FILE.PID.",
     kind=trace_record.TRACE,
 )
-@click.option(
-    "--on",
-    type=WORD,
-    default="glibc",
-    show_default=True,
-    metavar="NAME",
-    help="Allocator of PROGRAM.",
-)
+@option("--on", "Allocator of PROGRAM.", "glibc", WORD, metavar="NAME")
 @number_option(
     "--limit limit_mb",
     "Stop recording a process when its trace has this size.",

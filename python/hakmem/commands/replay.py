@@ -61,7 +61,7 @@ def replay(
         if json_path is not None:
             write_json(json_path, "replay --summary", trace_summary.summary_document(held))
         return
-    cpus = options.resolve_cpus("none" if held.lanes > 1 else "auto", None)
+    cpus = options.resolve_cpus("none" if held.lanes > 1 else "auto")
     how = Plan(pairs, options.resolve_seed(seed), cpus)
     found = compared(console, held, names, libraries, how)
     if found.figures:

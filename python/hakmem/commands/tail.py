@@ -24,13 +24,7 @@ SIZES_DEFAULT = "16,64,256,1k,4k,32k,64k,1M"
 @click.command()
 @options.allocator_options()
 @options.pairs_option(10, ROUNDS_MIN)
-@click.option(
-    "--sizes",
-    type=WORD,
-    default=SIZES_DEFAULT,
-    show_default=True,
-    help="Of blocks, 12 at most.",
-)
+@options.option("--sizes", "Of blocks, 12 at most.", SIZES_DEFAULT, WORD)
 @options.number_option(
     "--steps", "Timed calls in one run, all sizes together.", 1_000_000, 1_000, 1_000_000_000
 )
@@ -51,7 +45,7 @@ def tail(
     with the time-stamp counter; the histograms of all runs of an allocator are merged.
     """
     console = tables.make_console()
-    how = Plan(pairs, options.resolve_seed(seed), options.resolve_cpus("auto", None))
+    how = Plan(pairs, options.resolve_seed(seed), options.resolve_cpus("auto"))
     command = latency_run.latency_command(steps, how.seed, latency_run.parse_sizes(sizes))
     notes: list[str] = []
     chosen = options.chosen_allocators(names, libraries, notes)

@@ -18,7 +18,7 @@ from hakmem.destinations import output_option
 from hakmem.documents import kind, write_json, write_text
 from hakmem.errors import UserError, warn
 from hakmem.extras import NEEDED, PROMETHEUS, needing, require_asked
-from hakmem.options import PID, WholeRange, json_option, number_option, refuse
+from hakmem.options import WholeRange, json_option, number_option, option, pid_of, refuse
 from hakmem.output import live_view
 from hakmem.output.tables import make_console
 from hakmem.processes.live_figures import (
@@ -64,13 +64,8 @@ METRICS = kind("metrics file", rb"# (HELP hakmem|TYPE hakmem|EOF)")
     "--serve", "port", type=WholeRange(1, 65535), metavar="PORT", callback=needing(PROMETHEUS),
     help=f"Serve metrics to Prometheus at http://ADDRESS:PORT/metrics, until stopped. {NEEDED}",
 )  # fmt: skip
-@click.option(
-    "--address",
-    default="127.0.0.1",
-    show_default=True,
-    help="Of --serve.",
-)
-@click.argument("pid", required=False, type=PID)
+@option("--address", "Of --serve.", "127.0.0.1")
+@click.argument("pid", required=False, type=pid_of)
 def top(
     once: bool,
     heaps: bool,
