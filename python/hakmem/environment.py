@@ -27,8 +27,10 @@ OF_THE_RUN = ("measured", "host", "command line")
 
 def told_by(path: str, pattern: str, otherwise: str) -> str:
     """What a file of the kernel's has at the pattern's group."""
-    found = re.search(pattern, _read(path), re.MULTILINE)
-    return found[1] if found else otherwise
+    with suppress(OSError):
+        if found := re.search(pattern, Path(path).read_text(), re.MULTILINE):
+            return found[1]
+    return otherwise
 
 
 def allowed_cpus() -> list[int]:
@@ -99,10 +101,3 @@ def describe(seed: int | None = None) -> dict[str, str]:
         "THP": told_by("/sys/kernel/mm/transparent_hugepage/enabled", r"\[(\w+)\]", "none"),
         "settings": given or "none given, defaults everywhere",
     }
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""

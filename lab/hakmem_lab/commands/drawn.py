@@ -141,8 +141,7 @@ def conclude(
         done = f"{len(results.seeds)} of {len(session.seeds)} seeds"
         end_interrupted(console, session, done)
     unproven = {name: why for name, said in session.served.items() if (why := why_unproven(said))}
-    for name, why in unproven.items():
-        console.print(f"{name}: {why}", soft_wrap=True)
+    tables.print_problems(console, unproven)
     failed = any(session.baseline in one.problems for one in results.seeds)
     if unproven or failed or not results.seeds:
         raise SystemExit(1)

@@ -63,8 +63,7 @@ def misuse(
             interrupted = True
     problems = show(console, found)
     tables.print_facts(console, facts)
-    if json_path is not None:
-        write_json(json_path, "misuse", as_json(found, facts))
+    write_json(json_path, "misuse", as_json(found, facts))
     if interrupted:
         console.print(f"interrupted after {len(found)} of {len(allocators)} allocators")
         raise SystemExit(INTERRUPTED)

@@ -100,8 +100,7 @@ def programs(
         tables.print_facts(console, session.facts)
         written = document(session, results)
         for target in (session.folder / "programs.json", json_path):
-            if target is not None:
-                write_json(target, "programs", written)
+            write_json(target, "programs", written)
         if picture_path is not None:
             write_text(picture_path, picture_of_peers(session, results))
     conclude(console, session, results, finished)
@@ -168,11 +167,9 @@ def show(console: Console, session: Session, results: Results) -> None:
         console.print(table_beside(name, caption, titles, results.beside))
     for kind, shown in (COUNTED if results.counted else TIMED).items():
         console.print(matrix(results, kind, *shown))
-    for name, why in session.broken.items():
-        console.print(f"{name}: {why}", soft_wrap=True)
+    tables.print_problems(console, session.broken)
     for one in results.programs:
-        for name, why in one.problems.items():
-            console.print(f"{one.name}: {name}: {why}", soft_wrap=True)
+        tables.print_problems(console, one.problems, f"{one.name}: ")
 
 
 def summary(results: Results) -> list[str]:

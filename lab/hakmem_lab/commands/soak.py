@@ -317,8 +317,6 @@ def write_file(
     path: Path,
     wanted: Wanted,
 ) -> None:
-    if wanted.json_path is None:
-        return
     document = {
         "facts": dict(record.head.get("facts", {})),
         "file": str(path),

@@ -350,7 +350,7 @@ def conclude(
         console.print(f"interrupted after {rotation.rounds_done} pairs")
     tables.print_notes(console, notes)
     tables.print_facts(console, facts)
-    if json_path is not None and not rotation.is_void:
+    if not rotation.is_void:
         write_json(json_path, "ab", document(rotation, decision, plan, facts))
 
 

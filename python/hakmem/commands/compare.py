@@ -300,16 +300,14 @@ def conclude(
             write_text(html_path, comparison.html(found), HTML)
             console.print(f"report: {html_path}", soft_wrap=True)
     finally:
-        if json_path is not None:
-            write_json(json_path, "compare", comparison.document(found))
+        write_json(json_path, "compare", comparison.document(found))
 
 
 def show_all(console: Console, found: comparison.Comparison) -> None:
     """What was found, its tables, what is to be said of them, and how it was measured."""
     tables.print_summary(console, found.summary)
     show(console, found)
-    for name, problem in found.problems.items():
-        console.print(f"{name}: {problem}", soft_wrap=True)
+    tables.print_problems(console, found.problems)
     tables.print_notes(console, found.notes)
     # They are long, and in the files.
     shown = {name: said for name, said in found.facts.items() if name != "effective settings"}

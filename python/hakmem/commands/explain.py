@@ -106,9 +106,8 @@ def explain(
     if series.accounts:
         series.console.print(f"\nExplained {environment.signature()}", soft_wrap=True)
         series.publish()
-        if json_path is not None:
-            found = [accounting_view.document(account) for account in series.accounts]
-            write_json(json_path, "explain", {"explanations": found})
+        found = [accounting_view.document(account) for account in series.accounts]
+        write_json(json_path, "explain", {"explanations": found})
         if plot_path is not None:
             accounting_view.write_picture(plot_path, series.accounts)
     raise SystemExit(status)

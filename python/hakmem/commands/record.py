@@ -71,21 +71,14 @@ def record(
             # A signal that ended it before it was loaded is the status, as in the other commands.
             raise UserError(error.message, status if status > 128 else error.exit_code) from error
     report(found)
-    if json_path is not None:
-        traces = [trace_json(summary) for summary in found]
-        write_json(json_path, "record", {"exit_status": status, "traces": traces})
+    traces = [
+        {"trace": str(one.path), "executable": one.executable, "command": one.command,
+         "calls": one.calls, **one.figures}
+        for one in found
+    ]  # fmt: skip
+    write_json(json_path, "record", {"exit_status": status, "traces": traces})
     if status:
         raise SystemExit(status)
-
-
-def trace_json(summary: TraceSummary) -> dict:
-    return {
-        "trace": str(summary.path),
-        "executable": summary.executable,
-        "command": summary.command,
-        "calls": summary.calls,
-        **summary.figures,
-    }
 
 
 def report(found: list[TraceSummary]) -> None:

@@ -91,8 +91,7 @@ def run(
         report(ended, found, proof, chosen)
     elif proof:
         warn("run", "not served")
-    if json_path is not None:
-        write_json(json_path, "run", document(program, chosen, ended, found))
+    write_json(json_path, "run", document(program, chosen, ended, found))
     raise SystemExit(REFUSED if strict and not ended.served else ended.exit_status)
 
 

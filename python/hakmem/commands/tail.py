@@ -65,11 +65,9 @@ def tail(
         told = [] if found.not_served else latency_run.summary(latencies)
         tables.print_summary(console, told)
         console.print(latency_run.latency_table(latencies, console.width))
-        for name, problem in found.problems.items():
-            console.print(f"{name}: {problem}", soft_wrap=True)
+        tables.print_problems(console, found.problems)
         tables.print_notes(console, found.notes)
         tables.print_facts(console, facts)
-        if json_path is not None:
-            document = {"facts": facts, "seed": how.seed, "rounds": found.rounds_done}
-            write_json(json_path, "tail", document | latency_run.latency_document(latencies))
+        document = {"facts": facts, "seed": how.seed, "rounds": found.rounds_done}
+        write_json(json_path, "tail", document | latency_run.latency_document(latencies))
     finish(found)

@@ -31,7 +31,6 @@ from hakmem.processes.live_figures import (
     heap_count,
     heap_rows,
     look_around,
-    look_at_all,
     row,
 )
 from hakmem.processes.process_memory import how_permitted
@@ -112,7 +111,7 @@ def serve(address: str, port: int, pid: int | None) -> None:
     from hakmem.processes import metrics
 
     if pid is not None:
-        look_at_all(pid)
+        look_around(pid)
     try:
         server, thread = start_http_server(port, address, metrics.registry(pid))
     except OSError as error:
@@ -125,24 +124,18 @@ def serve(address: str, port: int, pid: int | None) -> None:
     thread.join()
 
 
-def look_at(pid: int | None) -> tuple[dict[int, Look], Unseen]:
-    """One process, or all; and those that stay unseen."""
-    return look_around() if pid is None else (look_at_all(pid), Unseen())
-
-
 def show_once(pid: int | None, interval_s: float, json_path: Path | None, heaps: bool) -> None:
-    before, unseen = look_at(pid)
+    before, unseen = look_around(pid)
     if before:
         time.sleep(interval_s)
-        now, unseen = look_at(pid)
+        now, unseen = look_around(pid)
     if not before or not now:
         raise UserError("; ".join(remarks(unseen)) or no_page(unseen))
     found = compared(now, before, pid, heaps)
     console = make_console()
     console.print(picture(found, console.width, unseen))
-    if json_path is not None:
-        document = live_view.document(found.rows, found.classes, found.heaps)
-        write_json(json_path, "top", document)
+    document = live_view.document(found.rows, found.classes, found.heaps)
+    write_json(json_path, "top", document)
 
 
 def remarks(unseen: Unseen) -> list[str]:
@@ -211,7 +204,7 @@ def watch(pid: int | None, interval_s: float, heaps: bool) -> None:
     console = make_console()
     before: dict[int, Look] = {}
     try:
-        now, unseen = look_at(pid)
+        now, unseen = look_around(pid)
         with Live(console=console, screen=console.is_terminal, auto_refresh=False) as view:
             while True:
                 found = compared(now, before, pid, heaps)
@@ -220,7 +213,7 @@ def watch(pid: int | None, interval_s: float, heaps: bool) -> None:
                     return
                 time.sleep(interval_s)
                 before = now
-                now, unseen = look_at(pid)
+                now, unseen = look_around(pid)
     except KeyboardInterrupt:
         return
     except UserError:

@@ -259,16 +259,9 @@ def stack_of(one: Mapping) -> Stack:
     for name, length in WHOLE.items():
         if len(one[name]) != length:
             raise ValueError(f"{name} of a stack has {len(one[name])} figures, not {length}")
-    figures = Figures(
-        Amount(*one["live"]),
-        Amount(*one["total"]),
-        one["peak"][0],
-        one["peak"][1],
-        one["pinned"],
-        one["age_ms"][0],
-        one["age_ms"][1],
-        tuple(one["freed"]),
-    )
+    live, total = Amount(*one["live"]), Amount(*one["total"])
+    times = (*one["age_ms"], tuple(one["freed"]))
+    figures = Figures(live, total, *one["peak"], one["pinned"], *times)
     heap = one["heap"] if one["heap"] is None else printable(one["heap"])
     return Stack(tuple(one["pcs"]), figures, one["label"] or 0, heap)
 

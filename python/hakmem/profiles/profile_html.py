@@ -235,12 +235,8 @@ def section(title: str, note: str, sites: Sequence[Site], columns: Sequence[Cell
 
 
 def change_section(title: str, changes: Sequence[Change]) -> str:
-    lines = [
-        ([profile_view.signed(c.bytes), f"± {size(c.error)}", f"{c.count:+,}", size(c.before.bytes),
-          size(c.after.bytes)], c.frames)
-        for c in changes[:ROWS]
-    ]  # fmt: skip
-    return stack_table(title, ("change", "95 %", "objects", "before", "after"), lines)
+    lines = [(profile_view.change_cells(c), c.frames) for c in changes[:ROWS]]
+    return stack_table(title, ("change", "± (95 %)", "objects", "before", "after"), lines)
 
 
 def stack_table(
