@@ -21,6 +21,7 @@ from pathlib import Path
 from hakmem.allocators import cache
 from hakmem.allocators.peers import Allocator
 from hakmem.allocators.recipes import PACKAGES, Recipe
+from hakmem.running.launching import own_session
 from hakmem.running.proof import load_checked, peer_served
 
 # What would change a build behind the recipe's back.
@@ -76,24 +77,10 @@ class Workshop:
         with cache.log_path(self.recipe.name).open("a", errors="replace") as log:
             log.write(f"\n== {what}: {' '.join(command)}\n")
             log.flush()
-            process = subprocess.Popen(
-                command,
-                cwd=folder,
-                env=self.environment(extra),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            )
-            try:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": log}
+            how = {"cwd": folder, "env": self.environment(extra), "text": True, **streams}
+            with own_session(command, signal.SIGTERM, errors="replace", **how) as process:
                 output, _ = process.communicate()
-            finally:
-                # Ctrl-C reaches us only: compilers run in the session of their own.
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGTERM)
-                    process.wait()
             log.write(output)
         if process.returncode:
             raise BuildError(f"{what} failed: {self.last_words()}")

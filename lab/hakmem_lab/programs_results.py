@@ -10,10 +10,9 @@ from statistics import median
 
 from hakmem.running.proof import why_unproven
 
-from hakmem_lab.drawn_results import Beside, Share, ratio_to_least, share, verdict
+from hakmem_lab.drawn_results import Beside, Share, beside_of, ratio_to_least, share
 from hakmem_lab.programs import ALL, CAUSES, JUDGING
 from hakmem_lab.programs_run import Measured, Session
-from hakmem_lab.spreads import geometric_mean_interval
 
 CPU, PEAK, ESTIMATE = "cpu_min_s", "peak_kb", "estimate"
 # Each a table: title, digits behind the point, scale. The first is the cost that is compared.
@@ -127,13 +126,6 @@ def shares(results: Results, which: str, seed: int) -> list[Share]:
 def beside_one(results: Results, peer: str, seed: int) -> Beside | None:
     name, cost = results.baseline, ESTIMATE if results.counted else CPU
     both = [one.figures for one in results.programs if {name, peer} <= set(one.figures)]
-    if not both:
-        return None
     costs = [found[peer][cost] / found[name][cost] for found in both]
-    speed, peak = geometric_mean_interval(costs, seed), None
-    if not results.counted:
-        peaks = [found[name][PEAK] / found[peer][PEAK] for found in both]
-        peak = geometric_mean_interval(peaks, seed)
-    told = verdict(speed, "worse", "better"), verdict(peak, "less", "more")
-    better = sum(one >= 1 for one in costs) / len(costs)
-    return Beside(peer, len(both), speed, told[0], better, peak, told[1], None, "")
+    peaks = [] if results.counted else [found[name][PEAK] / found[peer][PEAK] for found in both]
+    return beside_of(peer, costs, ("worse", "better"), peaks, (), seed)

@@ -204,6 +204,18 @@ def facts_of(
     }
 
 
+def conclude(
+    console: Console, session: Session, files: str, measured: Sequence, wanted: str, finished: bool
+) -> None:
+    """Where the files lie, and the exit status of a run that was stopped, or whose baseline failed;
+    `measured` have problems, `wanted` is how many there should be of what."""
+    console.print(f"journals{files}: {session.folder}", soft_wrap=True)
+    if not finished:
+        end_interrupted(console, session, f"{len(measured)} of {wanted}")
+    if not measured or any(session.baseline in one.problems for one in measured):
+        raise SystemExit(1)
+
+
 def end_interrupted(console: Console, session: Session, done: str) -> None:
     told = f"interrupted after {done}; go on with hakmem {session.command}"
     console.print(f"{told} --resume {session.folder}", soft_wrap=True)

@@ -58,12 +58,12 @@ FIGURE_MOST = 1 << 63
 class Record:
     """A whole file: the comment at its head (empty in a file of other origin) and its epochs.
 
-    The note says what is not in it.
+    The notes say what is not in it.
     """
 
     head: dict
     epochs: list[Epoch]
-    note: str = ""
+    notes: Sequence[str] = ()
 
 
 def begin(path: Path, head: Mapping) -> None:
@@ -107,7 +107,7 @@ def read(path: Path) -> Record:
     return Record(head, epochs, told_missing(path, cut_number, epochs))
 
 
-def told_missing(path: Path, cut_number: int, epochs: Sequence[Epoch]) -> str:
+def told_missing(path: Path, cut_number: int, epochs: Sequence[Epoch]) -> list[str]:
     """A last line that was cut, and rounds that are missing before an allocator's last."""
     rounds: dict[tuple[str, str], set[int]] = {}
     for epoch in epochs:
@@ -119,7 +119,7 @@ def told_missing(path: Path, cut_number: int, epochs: Sequence[Epoch]) -> str:
     if missing:
         epochs_are = "epoch is" if missing == 1 else "epochs are"
         told.append(f"{missing} {epochs_are} missing in {path}")
-    return f"{'; '.join(told)}: these are the other {len(epochs)} epochs" if told else ""
+    return [f"{'; '.join(told)}: these are the other {len(epochs)} epochs"] if told else []
 
 
 def require_new(

@@ -143,21 +143,13 @@ class Results:
 
 def collect(session: Session, date: str, finished: bool, known: Mapping[str, RowResult]) -> Results:
     """Everything so far; `known` has rows by job that need not be read from journals again."""
+    own = ("suite", "title", "baseline", "rounds", "seed", "settings", "facts", "served")
     results = Results(
-        session.suite,
-        session.title,
-        date,
-        session.baseline,
-        {a.name: str(a) for a in session.allocators},
-        session.rounds,
-        finished,
-        round(session.seconds, 1),
-        session.seed,
-        {a.name: version(a) for a in session.allocators},
-        dict(session.settings),
-        dict(session.facts),
-        dict(session.served),
-    )
+        date=date, finished=finished, seconds=round(session.seconds, 1),
+        allocators={a.name: str(a) for a in session.allocators},
+        versions={a.name: version(a) for a in session.allocators},
+        **{name: getattr(session, name) for name in own},
+    )  # fmt: skip
     results.rows = [known.get(job.key) or row_result(session, job) for job in session.jobs]
     results.tallies = tallies(results)
     return results

@@ -14,7 +14,7 @@ from hakmem.running.proof import why_unproven
 from rich.console import Console
 
 from hakmem_lab import drawn_report, drawn_results, drawn_run
-from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_of, make_folder
+from hakmem_lab.shell import chosen, clean_environment, conclude, facts_of, make_folder
 
 # What can be given together with --resume: only where results go.
 OUTPUTS = {"html_path", "picture_path"}
@@ -104,7 +104,13 @@ def drawn(
                 write_text(path, page)
         if picture_path is not None:
             write_text(picture_path, drawn_report.picture_of_peers(session, results))
-    conclude(console, session, results, finished)
+    wanted = f"{len(session.seeds)} seeds"
+    unproven = {name: why for name, said in session.served.items() if (why := why_unproven(said))}
+    if finished:
+        tables.print_problems(console, unproven)
+    conclude(console, session, ", drawn.json and drawn.html", results.seeds, wanted, finished)
+    if unproven:
+        raise SystemExit(1)
 
 
 def run(console: Console, session: drawn_run.Session) -> bool:
@@ -130,18 +136,3 @@ def run(console: Console, session: drawn_run.Session) -> bool:
 def seed_line(one: drawn_results.SeedResult, width: int, seconds: float) -> str:
     speed = f"{one.over_best.median:.2f} of {one.best_peer}" if one.over_best else "no ratio"
     return f"seed {one.seed:>{width}}: {speed}, {seconds:.1f} s: {one.load}"
-
-
-def conclude(
-    console: Console, session: drawn_run.Session, results: drawn_results.Results, finished: bool
-) -> None:
-    """Where the files lie, and the exit status with what went wrong."""
-    console.print(f"journals, drawn.json and drawn.html: {session.folder}", soft_wrap=True)
-    if not finished:
-        done = f"{len(results.seeds)} of {len(session.seeds)} seeds"
-        end_interrupted(console, session, done)
-    unproven = {name: why for name, said in session.served.items() if (why := why_unproven(said))}
-    tables.print_problems(console, unproven)
-    failed = any(session.baseline in one.problems for one in results.seeds)
-    if unproven or failed or not results.seeds:
-        raise SystemExit(1)

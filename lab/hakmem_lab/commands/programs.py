@@ -22,7 +22,7 @@ from hakmem_lab.programs import ALL, CATALOGUE, SETS, Program, inputs_of, read_c
 from hakmem_lab.programs import chosen as chosen_programs
 from hakmem_lab.programs_results import COUNTED, TIMED, ProgramResult, Results
 from hakmem_lab.programs_run import Measured, Session, all_measured, run_all
-from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_of, make_folder
+from hakmem_lab.shell import chosen, clean_environment, conclude, facts_of, make_folder
 
 
 @click.command()
@@ -103,7 +103,10 @@ def programs(
             write_json(target, "programs", written)
         if picture_path is not None:
             write_text(picture_path, picture_of_peers(session, results))
-    conclude(console, session, results, finished)
+    wanted = f"{len(session.programs)} programs"
+    conclude(console, session, " and programs.json", results.programs, wanted, finished)
+    if session.broken:
+        raise SystemExit(1)
 
 
 def why_not(one: Program, counted: bool) -> str:
@@ -136,19 +139,6 @@ def run(console: Console, session: Session) -> bool:
     bar = tables.progress_line(console, "runs", steps)
     with bar as progress, inputs_of(session.seed) as inputs:
         return run_all(session, inputs, progress.tick, tell)
-
-
-def conclude(
-    console: Console, session: Session, results: programs_results.Results, finished: bool
-) -> None:
-    """Where the files lie, and the exit status with what went wrong."""
-    console.print(f"journals and programs.json: {session.folder}", soft_wrap=True)
-    if not finished:
-        done = f"{len(results.programs)} of {len(session.programs)} programs"
-        end_interrupted(console, session, done)
-    failed = any(session.baseline in one.problems for one in results.programs)
-    if failed or session.broken or not results.programs:
-        raise SystemExit(1)
 
 
 def show(console: Console, session: Session, results: Results) -> None:

@@ -188,7 +188,7 @@ def prove(run: Soak) -> dict[str, str]:
 def resumed(console: Console, path: Path, limit_s: float) -> Soak:
     """The run of a CSV, ready to go on where it stopped."""
     record = soak_file.read(path)
-    tables.print_notes(console, notes_of(record))
+    tables.print_notes(console, record.notes)
     head = record.head
     try:
         allocators = [shell.read_allocator(row) for row in head["allocators"].values()]
@@ -262,12 +262,12 @@ def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     try:
         judged = judge(in_order(record), wanted)
     except UserError:
-        tables.print_notes(console, notes_of(record))
+        tables.print_notes(console, record.notes)
         if record.epochs:
             write_file(record, [], None, path, wanted)
         raise
     tables.print_summary(console, summary(judged))
-    tables.print_notes(console, notes_of(record))
+    tables.print_notes(console, record.notes)
     console.print(verdict_table(judged))
     latency = [row for row in judged if row.p50_ns is not None]
     if latency:
@@ -277,10 +277,6 @@ def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     passed = all(row.passed for row in judged if row.allocator == ours)
     write_file(record, judged, passed, path, wanted)
     return passed
-
-
-def notes_of(record: soak_file.Record) -> list[str]:
-    return [record.note] if record.note else []
 
 
 def in_order(record: soak_file.Record) -> list[Epoch]:
@@ -323,7 +319,7 @@ def write_file(
         "thresholds": {one.name: getattr(wanted, one.name) for one in fields(Thresholds)},
         "in_question": in_question(judged) if judged else None,
         "passed": passed,
-        "notes": notes_of(record),
+        "notes": record.notes,
         "rows": [asdict(row) | {"passed": row.passed} for row in judged],
     }
     write_json(wanted.json_path, "soak", document)

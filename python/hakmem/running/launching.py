@@ -148,6 +148,21 @@ def launcher_arguments(report: int, start: Start) -> list[str]:
     return [*arguments, "--", *start.command]
 
 
+@contextmanager
+def own_session(
+    command: Sequence[str], number: int = signal.SIGKILL, **how: object
+) -> Iterator[subprocess.Popen]:
+    """A process in a session of its own, which Ctrl-C does not reach; what still runs at the end
+    of the block is ended by a signal."""
+    process = subprocess.Popen(command, start_new_session=True, **how)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            process.wait()
+
+
 def run_once(command: Sequence[str], *how, **named) -> Outcome:
     """The program of a Start with these fields, with empty input."""
     return run(Start(command, *how, **named))

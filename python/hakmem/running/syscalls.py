@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem.running.launching import input_of
+from hakmem.running.launching import input_of, own_session
 
 TIME_LIMIT_S = 30
 
@@ -56,21 +55,12 @@ def count_system_calls(
         arguments = [strace, "-f", "-c", "-o", str(out)]
         for name, value in environment.items():
             arguments += ["-E", f"{name}={value}"]
-        process = subprocess.Popen(
-            [*arguments, *command],
-            stdin=given,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        try:
-            _, errors = process.communicate(timeout=time_limit_s)
-        except subprocess.TimeoutExpired:
-            return SystemCalls(None, f"took longer than {time_limit_s:g} s under strace")
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        streams = {"stdin": given, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        with own_session([*arguments, *command], **streams) as process:
+            try:
+                _, errors = process.communicate(timeout=time_limit_s)
+            except subprocess.TimeoutExpired:
+                return SystemCalls(None, f"took longer than {time_limit_s:g} s under strace")
         total = parse_summary(out.read_text()) if out.exists() else None
     if total is None:
         words = errors.decode(errors="replace").strip().splitlines()
