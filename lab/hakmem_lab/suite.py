@@ -39,7 +39,6 @@ class Row:
     work_min: int = 0
     work_max: int = 0
     cpu: str = "one"
-    floor: bool = False
     static: bool = False
     steady: bool = False
     scenario: str = ""

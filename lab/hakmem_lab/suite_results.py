@@ -16,14 +16,13 @@ from hakmem.allocators.peers import Allocator
 from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.inputs import read_whole
-from hakmem.measuring.measures import PEAK_RSS, by_interval, evaluate, speed_and_net
+from hakmem.measuring.measures import PEAK_RSS, by_interval, evaluate
 from hakmem.measuring.rotation import Rotation
-from hakmem.measuring.statistics import Interval, variation
+from hakmem.measuring.statistics import Interval, speed_ratio, variation
 from hakmem.output.tables import ABSENT
 from hakmem.plain_text import parse_json, with_last_words
 from hakmem.running.proof import FAILED
 
-from hakmem_lab.shell import FLOOR
 from hakmem_lab.spreads import variation_interval
 from hakmem_lab.suite import PRELOAD
 from hakmem_lab.suite_session import Job, Session
@@ -34,7 +33,7 @@ SCENARIO_COLUMNS = (
     "allocator", "scenario", "iterations", "avg_ns", "soft_pf", "hard_pf", "rss_kb", "ops_per_sec",
 )  # fmt: skip
 WON, LOST, SAME = "won", "lost", "no difference"
-TOO_FEW, BASELINE, NO_ALLOCATOR, NO_FIGURES = "too few rounds", "baseline", "floor", "no figures"
+TOO_FEW, BASELINE, NO_FIGURES = "too few rounds", "baseline", "no figures"
 NOT_SERVED = "NOT SERVED"
 # In place of an allocator's name, where none has figures.
 WHOLE_ROW = "all"
@@ -54,7 +53,6 @@ class Entry:
     max: float = 0.0
     cv: float = 0.0
     ratio: Interval | None = None
-    net: Interval | None = None
     verdict: str = NO_FIGURES
     peak_rss_kb: int = 0
     rss_ratio: Interval | None = None
@@ -208,9 +206,9 @@ def entry_of(
     series, baseline = rotation.series[name], session.baseline
     values = series.values[: rotation.rounds_done]
     outcomes = series.outcomes[: rotation.rounds_done]
-    ratio = net = None
+    ratio = None
     if name != baseline and rotation.has_figures(baseline):
-        ratio, net = speed_and_net(rotation, baseline, rotation.costs(name), FLOOR)
+        ratio = speed_ratio(rotation.costs(baseline), rotation.costs(name), rotation.seed)
     cv_low, cv_high = variation_interval(values, rotation.seed) or (None, None)
     return Entry(
         name,
@@ -221,7 +219,6 @@ def entry_of(
         max=max(values),
         cv=variation(values),
         ratio=ratio,
-        net=None if name == FLOOR else net,
         verdict=verdict(name, baseline, ratio),
         peak_rss_kb=round(median(o.peak_rss_kb for o in outcomes)),
         rss_ratio=rss_ratio,
@@ -236,8 +233,8 @@ def entry_of(
 
 def verdict(name: str, baseline: str, ratio: Interval | None) -> str:
     """What the interval of a ratio allows to say of the baseline."""
-    if name in (baseline, FLOOR):
-        return BASELINE if name == baseline else NO_ALLOCATOR
+    if name == baseline:
+        return BASELINE
     return by_interval(ratio, LOST, WON, TOO_FEW, SAME) if ratio else NO_FIGURES
 
 
@@ -303,7 +300,7 @@ def read(folder: Path) -> Results:
 def read_row(row: Mapping) -> RowResult:
     entries = []
     for entry in row["entries"]:
-        intervals = {n: entry[n] and Interval(**entry[n]) for n in ("ratio", "net", "rss_ratio")}
+        intervals = {n: entry[n] and Interval(**entry[n]) for n in ("ratio", "rss_ratio")}
         entries.append(Entry(**{**entry, **intervals}))
     return RowResult(**{**row, "entries": tuple(entries)})
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Self
 
 from hakmem import environment
-from hakmem.allocators.peers import Allocator, bench_program, find, known_names
+from hakmem.allocators.peers import Allocator, bench_program, known_names
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, Contender, Metric, Rotation
 from hakmem.running.proof import hakmem_served, peer_served
 
 from hakmem_lab import shell, static_peers
-from hakmem_lab.shell import FLOOR, HAKMEM, Tick
+from hakmem_lab.shell import HAKMEM, Tick
 from hakmem_lab.suite import PRELOAD, STATIC, Row
 
 
@@ -94,16 +94,14 @@ def contenders_of(
     session: Session, row: Row, mode: str, work: int
 ) -> tuple[list[Contender], dict[str, str]]:
     """One for each allocator that can run this row, and why the others cannot."""
-    floor = find(FLOOR)
-    chosen = [*session.allocators, *([floor] if row.floor and floor.usable else [])]
     words, missing = row.filled(work), {}
     if mode == STATIC:
-        linked = link_all(row, chosen)
-        missing = {one.name: one.problem for one in linked if one.problem and one.name != FLOOR}
+        linked = link_all(row, session.allocators)
+        missing = {one.name: one.problem for one in linked if one.problem}
         rows = [one.contender(words) for one in linked if not one.problem]
     else:
         command = (program_of(row), *words)
-        rows = [Contender(a.name, command, a.library, a.settings) for a in chosen]
+        rows = [Contender(a.name, command, a.library, a.settings) for a in session.allocators]
     own = session.settings
     return [
         replace(r, settings={**own, **r.settings}, limit_s=session.limit_s) for r in rows
@@ -119,10 +117,9 @@ def with_work(contender: Contender, row: Row, work: int) -> Contender:
 
 def link_all(row: Row, allocators: list[Allocator]) -> list[static_peers.Linked]:
     sources = static_peers.program_sources(row.program)
-    known = (*known_names(), FLOOR)
     return [
         static_peers.link(sources, a.name)
-        if a.name in known
+        if a.name in known_names()
         else static_peers.Linked(a.name, problem="only its shared library is known")
         for a in allocators
     ]

@@ -16,9 +16,6 @@ from rich.console import Console
 from hakmem_lab import drawn_report, drawn_results, drawn_run
 from hakmem_lab.shell import chosen, clean_environment, conclude, facts_of, make_folder
 
-# What can be given together with --resume: only where results go.
-OUTPUTS = {"html_path", "picture_path"}
-
 
 def rounds_and_scale(where: str, what: str) -> options.Decorator:
     return options.stacked(
@@ -48,7 +45,6 @@ def rounds_and_scale(where: str, what: str) -> options.Decorator:
 @options.allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
 @options.seed_option()
 @options.resume_folder_option("make tables and files of a finished one")
-@options.html_option()
 @options.plot_option(
     "--picture", "picture_path", "Draw speed and memory beside each peer.", (".svg",)
 )
@@ -62,7 +58,6 @@ def drawn(
     libraries: tuple[str, ...],
     seed: int | None,
     resume: Path | None,
-    html_path: Path | None,
     picture_path: Path | None,
 ) -> None:
     """Measure allocators on loads drawn from seeds: fairer than rows one has tuned to.
@@ -76,7 +71,7 @@ def drawn(
     console = tables.make_console()
     with clean_environment() as removed, only_once():
         if resume is not None:
-            options.require_resume_alone(OUTPUTS)
+            options.require_resume_alone({"picture_path"})
             session = drawn_run.Session.load(resume)
             require_asked()
         else:
@@ -98,17 +93,13 @@ def drawn(
         drawn_report.show(console, results)
         tables.print_facts(console, session.facts)
         write_json(session.folder / "drawn.json", "drawn", drawn_report.document(session, results))
-        page = drawn_report.page(session, results)
-        for path in (session.folder / "drawn.html", html_path):
-            if path is not None:
-                write_text(path, page)
         if picture_path is not None:
             write_text(picture_path, drawn_report.picture_of_peers(session, results))
     wanted = f"{len(session.seeds)} seeds"
     unproven = {name: why for name, said in session.served.items() if (why := why_unproven(said))}
     if finished:
         tables.print_problems(console, unproven)
-    conclude(console, session, ", drawn.json and drawn.html", results.seeds, wanted, finished)
+    conclude(console, session, " and drawn.json", results.seeds, wanted, finished)
     if unproven:
         raise SystemExit(1)
 
