@@ -197,7 +197,5 @@ def draw(axes: object, title: str, values: Sequence[Interval | None]) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.grid(axis="x", color="#dde1e8")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    report.grid(axes, "x", "top", "right", "left")
     axes.tick_params(axis="y", length=0)

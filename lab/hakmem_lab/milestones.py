@@ -12,6 +12,7 @@ from statistics import median
 from hakmem.allocators.peers import ALTERNATIVES
 from hakmem.errors import UserError
 from hakmem.measuring.statistics import Interval
+from hakmem.plain_text import some
 
 from hakmem_lab.steady_run import Calls
 from hakmem_lab.suite import MODES, PRELOAD, Row, catalogue, from_table, pick, read_toml
@@ -155,8 +156,8 @@ def judge_rows(milestone: Milestone, results: Results) -> Judged:
         else:
             found.append((one, f"{measured.title}, {one[2]}"))
     if lacking or not found:
-        few = ", ".join(lacking[:4]) + (f" and {len(lacking) - 4} more" if lacking[4:] else "")
-        return Judged(milestone, UNMEASURED, "", f"no figures: {few}" if few else "no rows")
+        few = f"no figures: {some(lacking, 4)}" if lacking else "no rows"
+        return Judged(milestone, UNMEASURED, "", few)
     worse = min if milestone.kind == SPEED else max
     (value, shown, _), detail = worse(found, key=lambda one: one[0][0])
     if milestone.kind == SPEED:

@@ -59,6 +59,7 @@ class Session:
 
     def save(self) -> None:
         plan = self.plan() | {"allocators": [allocator_json(a) for a in self.allocators]}
+        self.folder.mkdir(exist_ok=True)
         write_json(self.folder / PLAN, self.command, {"plan": plan, "digest": digest(plan)})
 
     @classmethod
@@ -182,13 +183,6 @@ def chosen(console: Console, names: str | None, libraries: Sequence[str]) -> lis
     found = chosen_allocators(names, (*paths, *libraries), notes)
     tables.print_notes(console, notes)
     return found
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make the folder {folder}: {error.strerror}", 2) from error
 
 
 def facts_of(

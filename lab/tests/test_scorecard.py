@@ -53,7 +53,7 @@ def entry(name: str, ratio: tuple | None, verdict: str, rss: int, rss_verdict: s
     interval = Interval(*ratio) if ratio else None
     memory = None if verdict == BASELINE else Interval(rss / 2048, rss / 2048, rss / 2048)
     speed = 1e8 / (interval.median if interval else 1)
-    return Entry(name, "", 10, speed, speed, speed, speed, 0.02, interval, None, verdict, rss,
+    return Entry(name, "", 10, speed, speed, speed, speed, 0.02, interval, verdict, rss,
                  memory, rss_verdict, 200, 0)  # fmt: skip
 
 

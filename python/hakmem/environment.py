@@ -33,6 +33,15 @@ def told_by(path: str, pattern: str, otherwise: str) -> str:
     return otherwise
 
 
+def user_folder(variable: str, of_system: str, *otherwise: str) -> Path:
+    """What our variable names, else `hakmem` in the folder that another one names, or that below
+    the user's home."""
+    if given := os.environ.get(variable):
+        return Path(given).expanduser().absolute()
+    base = os.environ.get(of_system)
+    return (Path(base) if base else Path.home().joinpath(*otherwise)) / "hakmem"
+
+
 def allowed_cpus() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 

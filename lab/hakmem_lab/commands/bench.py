@@ -76,7 +76,6 @@ def run_session(console: Console, session: Session, limit_s: float | None = None
         interrupted = True
         # Before there was a plan there is nothing to go on with.
         if not (session.folder / PLAN).exists():
-            session.folder.rmdir()
             console.print("interrupted before the first round")
             raise SystemExit(INTERRUPTED) from None
     session.save()
@@ -135,11 +134,10 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> tuple[Sessi
         seed, (), removed, compiler=next(built, "unknown"), rounds=f"{rounds}, seed {seed}",
         settings=told or "none given, defaults everywhere",
     )  # fmt: skip
-    folder = journal.new_path("bench", "")
-    folder.mkdir()
     session = Session(
-        folder=folder, suite=suite.name, title=suite.title, rounds=rounds, slice_s=suite.slice_s,
-        seed=seed, allocators=allocators, settings=settings, jobs=jobs, facts=facts,
+        folder=journal.new_path("bench", ""), suite=suite.name, title=suite.title, rounds=rounds,
+        slice_s=suite.slice_s, seed=seed, allocators=allocators, settings=settings,
+        jobs=jobs, facts=facts,
     )  # fmt: skip
     tables.print_notes(console, notes)
     return session, 60 * suite.limit_minutes

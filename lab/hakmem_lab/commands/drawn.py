@@ -14,7 +14,7 @@ from hakmem.running.proof import why_unproven
 from rich.console import Console
 
 from hakmem_lab import drawn_report, drawn_results, drawn_run
-from hakmem_lab.shell import chosen, clean_environment, conclude, facts_of, make_folder
+from hakmem_lab.shell import chosen, clean_environment, conclude, facts_of
 
 
 def rounds_and_scale(where: str, what: str) -> options.Decorator:
@@ -86,7 +86,6 @@ def drawn(
                 rounds=f"{rounds} at scale {scale} %, order {session.seed}, rest {rest_s:g} s",
             )  # fmt: skip
             require_asked()
-            make_folder(session.folder)
             session.save()
         finished = run(console, session)
         results = drawn_results.collect(session, drawn_run.all_measured(session))

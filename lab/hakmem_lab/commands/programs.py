@@ -22,7 +22,7 @@ from hakmem_lab.programs import ALL, CATALOGUE, SETS, Program, inputs_of, read_c
 from hakmem_lab.programs import chosen as chosen_programs
 from hakmem_lab.programs_results import COUNTED, TIMED, ProgramResult, Results
 from hakmem_lab.programs_run import Measured, Session, all_measured, run_all
-from hakmem_lab.shell import chosen, clean_environment, conclude, facts_of, make_folder
+from hakmem_lab.shell import chosen, clean_environment, conclude, facts_of
 
 
 @click.command()
@@ -92,7 +92,6 @@ def programs(
                 session.seed, session.allocators, removed, not_run=told(lacking) or "nothing",
                 programs=f"scale {scale} %, {of_seed}, {how}",
             )  # fmt: skip
-            make_folder(session.folder)
             session.save()
         finished = run(console, session)
         results = programs_results.collect(session, all_measured(session))

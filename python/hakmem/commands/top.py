@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from hakmem.extras import NEEDED, PROMETHEUS, needing, require_asked
 from hakmem.options import WholeRange, json_option, number_option, option, pid_of, refuse
 from hakmem.output import live_view
 from hakmem.output.tables import make_console
+from hakmem.plain_text import some
 from hakmem.processes.live_figures import (
     ClassRow,
     HeapRow,
@@ -142,18 +142,13 @@ def remarks(unseen: Unseen) -> list[str]:
     """Of processes that have a page and no figures: it is not as the library writes it, or it has
     not been written yet."""
     return [
-        f"{what}: process {named(pids)}"
+        f"{what}: process {some(pids, PROCESSES_NAMED)}"
         for what, pids in (
             ("page cannot be read", unseen.unreadable),
             ("page is still empty", unseen.empty),
         )
         if pids
     ]
-
-
-def named(pids: Sequence[int]) -> str:
-    more = len(pids) - PROCESSES_NAMED
-    return ", ".join(map(str, pids[:PROCESSES_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def no_page(unseen: Unseen) -> str:

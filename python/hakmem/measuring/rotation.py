@@ -138,17 +138,10 @@ def require_metric(
         raise UserError("--lower-is-better is the direction of --metric, which is not given", 2)
 
 
-def contenders(
-    allocators: Sequence[Allocator],
-    command: Sequence[str],
-    settings: Mapping[str, str] | None = None,
-) -> list[Contender]:
-    """The usable allocators, all with the same command line and settings, and with their own."""
-    return [
-        Contender(a.name, tuple(command), a.library, {**(settings or {}), **a.settings})
-        for a in allocators
-        if a.usable
-    ]
+def contenders(allocators: Sequence[Allocator], command: Sequence[str]) -> list[Contender]:
+    """The usable allocators, all with the same command line, each with its own settings."""
+    usable = (a for a in allocators if a.usable)
+    return [Contender(a.name, tuple(command), a.library, a.settings) for a in usable]
 
 
 @dataclass

@@ -12,10 +12,10 @@ from hakmem import environment
 from hakmem.extras import INSTALL, MATPLOTLIB, is_there
 from hakmem.output.report import (
     BAD_COLOUR,
-    LINE,
     MAIN_COLOUR,
     document,
     facts_table,
+    grid,
     inlined,
     new_figure,
     summary_list,
@@ -299,7 +299,5 @@ def draw(profile: HeapProfile) -> bytes:
         axes.set_xlabel(f"{unit} since the start")
         axes.set_ylabel("live, MB")
         axes.xaxis.set_major_locator(MaxNLocator(8))
-        axes.grid(axis="y", color=LINE)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        grid(axes, "y", "top", "right")
         return svg_of(figure)

@@ -19,7 +19,7 @@ import numpy as np
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from hakmem.plain_text import printable
+from hakmem.plain_text import printable, some
 from hakmem.profiles.heap_profile import HeapProfile, Mapped
 from hakmem.running.threads import seen_by
 
@@ -202,12 +202,11 @@ class Symboliser:
             ("changed since the program started, names in it may be wrong",
              [m for m in shown if m.changed_after(self.profile.started_ms)]),
         )  # fmt: skip
-        return [f"{told}: {some([m.path for m in found])}" for told, found in lists if found]
-
-
-def some(paths: Sequence[str]) -> str:
-    more = len(paths) - PATHS_NAMED
-    return ", ".join(paths[:PATHS_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return [
+            f"{told}: {some([m.path for m in found], PATHS_NAMED)}"
+            for told, found in lists
+            if found
+        ]
 
 
 def is_readable(path: Path) -> bool:

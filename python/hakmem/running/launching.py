@@ -69,17 +69,9 @@ class Outcome:
     @property
     def problem(self) -> str:
         """Why this run does not count, or an empty string."""
-        if self.start_error or self.too_late:
-            return self.start_error or self.too_late
-        if self.preload_problem:
-            return self.preload_problem
-        if self.failure:
-            return self.failure
-        if self.signal_number:
-            return f"killed by {signal_name(self.signal_number)}"
-        if self.exit_status:
-            return f"exit status {self.exit_status}"
-        return ""
+        killed = f"killed by {signal_name(self.signal_number)}" if self.signal_number else ""
+        ended = killed or (f"exit status {self.exit_status}" if self.exit_status else "")
+        return self.start_error or self.too_late or self.preload_problem or self.failure or ended
 
     def last_words(self, lines: int = LAST_LINES) -> str:
         return last_lines(self.stderr, lines)
@@ -233,21 +225,19 @@ def costs_of(report: Mapping[str, int]) -> dict:
     }
 
 
-def wait_or_end(launcher: subprocess.Popen, limit_s: float = 0.0) -> bool:
+def wait_or_end(launcher: subprocess.Popen, limit_s: float) -> bool:
     """Waits for the launcher; where it is interrupted or too late, it ends the program first.
 
     False when the time was over.
     """
     try:
         launcher.wait(limit_s or None)
-    except subprocess.TimeoutExpired:
+    except BaseException as error:
         launcher.terminate()
         launcher.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
         return False
-    except BaseException:
-        launcher.terminate()
-        launcher.wait()
-        raise
     return True
 
 
