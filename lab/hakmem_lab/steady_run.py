@@ -19,7 +19,7 @@ from hakmem.processes import stats_page
 from hakmem.running.launching import own_session
 
 from hakmem_lab.suite import Row
-from hakmem_lab.suite_plan import round_work
+from hakmem_lab.suite_session import round_work
 
 BAR = 1e-8
 OWN_COUNTERS = ("madvise", "mmap_total")

@@ -56,7 +56,7 @@ def written_by(command: str) -> str:
     return f"<!-- Written by `hakmem {command}`. -->"
 
 
-def table_kind(columns: Sequence[str], comment: str) -> Kind:
+def table_kind(columns: Sequence[str], comment: str = "") -> Kind:
     """A CSV file is known by its columns, behind the comment that may begin it."""
     before = rb"(" + re.escape(comment).encode() + rb"[^\n]*\n)?"
     return kind("CSV file", before + re.escape(",".join(columns)).encode() + rb"\r?\n")

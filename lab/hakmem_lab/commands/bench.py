@@ -16,9 +16,16 @@ from rich.console import Console
 
 from hakmem_lab.shell import PLAN, clean_environment, end_interrupted, facts_of
 from hakmem_lab.suite import MODES, Row, load_suite, pick, suite_names
-from hakmem_lab.suite_plan import estimate_s, jobs_of, plan
 from hakmem_lab.suite_results import RowResult, collect, row_result, write_figures
-from hakmem_lab.suite_session import Session, is_done, prove_peers, run_job
+from hakmem_lab.suite_session import (
+    Session,
+    estimate_s,
+    is_done,
+    jobs_of,
+    plan,
+    prove_peers,
+    run_job,
+)
 from hakmem_lab.suite_tables import show
 
 DEFAULT_SUITE = "quick"

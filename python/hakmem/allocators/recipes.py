@@ -30,7 +30,7 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """One peer. `method` is a function of building.py; `version` is read from the sources."""
+    """One peer. `method` is a function of commands/peers.py; `version` is read from the sources."""
 
     name: str
     crate: str

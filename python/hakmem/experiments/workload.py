@@ -15,8 +15,8 @@ from hakmem.destinations import WORD
 from hakmem.errors import UserError
 from hakmem.running import programs
 from hakmem.running.launching import Start
-from hakmem.running.runners import Runner
 from hakmem.running.serving import PORT_MARK, READY_LIMIT_S, STOP_LIMIT_S, ServerRunner
+from hakmem.running.witness import Runner
 
 
 @dataclass(frozen=True)

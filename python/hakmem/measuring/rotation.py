@@ -16,7 +16,7 @@ from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
 from hakmem.running.interruption import held
 from hakmem.running.launching import Outcome, Start
-from hakmem.running.runners import BY_ITSELF, Runner
+from hakmem.running.witness import BY_ITSELF, Runner
 
 if TYPE_CHECKING:
     from hakmem.measuring.journal import Journal
