@@ -31,11 +31,16 @@ def ratio(value: float | None) -> str:
 
 def show(console: Console, results: Results) -> None:
     tables.print_summary(console, summary(results))
-    for table in (summary_table(results), worst_table(results), beside_table(results)):
+    name = results.baseline
+    of_rest = (
+        f"Geometric means of {name} ÷ row over the seeds, [95 % interval]; rest: after the load."
+    )
+    beside = table_beside(name, of_rest, BESIDE_TITLES, results.beside)
+    for table in (summary_table(results), worst_table(results), beside):
         if table is not None:
             console.print(table)
-    for line in problem_lines(results):
-        console.print(line, soft_wrap=True)
+    for one in results.seeds:
+        tables.print_problems(console, one.problems, f"seed {one.seed}: ")
 
 
 def summary(results: Results) -> list[str]:
@@ -94,14 +99,6 @@ def worst_table(results: Results) -> Table | None:
     return tables.figures_table(title, heads, rows, ("best peer", "load"))
 
 
-def beside_table(results: Results) -> Table | None:
-    name = results.baseline
-    caption = (
-        f"Geometric means of {name} ÷ row over the seeds, [95 % interval]; rest: after the load."
-    )
-    return table_beside(name, caption, BESIDE_TITLES, results.beside)
-
-
 def table_beside(
     name: str, caption: str, titles: Sequence[str], rows: Sequence[Beside]
 ) -> Table | None:
@@ -121,14 +118,6 @@ def beside_cells(one: Beside) -> list[str]:
         str(one.seeds), tables.interval(one.speed), one.verdict, percent(one.faster),
         shown(one.peak), one.peak_verdict, shown(one.rest), one.rest_verdict,
     ]  # fmt: skip
-
-
-def problem_lines(results: Results) -> list[str]:
-    return [
-        f"seed {one.seed}: {name}: {why}"
-        for one in results.seeds
-        for name, why in one.problems.items()
-    ]
 
 
 def document(session: Session, results: Results) -> dict:

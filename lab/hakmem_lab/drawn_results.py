@@ -144,11 +144,9 @@ def seed_result(measured: Measured, baseline: str, peers: Sequence[str]) -> Seed
 
 def load_of(rotation: Rotation) -> str:
     """The load in words: every run prints the same."""
-    for series in rotation.series.values():
-        for outcome in series.outcomes:
-            if found := LOAD_LINE.search(outcome.stdout):
-                return found[1]
-    return ""
+    outcomes = (outcome for series in rotation.series.values() for outcome in series.outcomes)
+    found = filter(None, (LOAD_LINE.search(outcome.stdout) for outcome in outcomes))
+    return next((one[1] for one in found), "")
 
 
 def figures_of(measured: Measured, name: str, baseline: str) -> Figures:

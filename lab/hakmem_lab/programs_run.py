@@ -20,7 +20,7 @@ from hakmem.measuring import journal
 from hakmem.measuring.deciding import CPU_TIME
 from hakmem.measuring.journal import Journal
 from hakmem.measuring.rotation import Rotation
-from hakmem.running.syscalls import count_system_calls
+from hakmem.running.launching import count_system_calls
 
 from hakmem_lab import shell
 from hakmem_lab.programs import Program, RealLoad, chosen, read_catalogue

@@ -149,7 +149,8 @@ def collect(session: Session, date: str, finished: bool, known: Mapping[str, Row
         **{name: getattr(session, name) for name in own},
     )  # fmt: skip
     results.rows = [known.get(job.key) or row_result(session, job) for job in session.jobs]
-    results.tallies = tallies(results)
+    modes = dict.fromkeys(row.mode for row in results.rows)
+    results.tallies = [tally(results, name, mode) for mode in modes for name in results.peers()]
     return results
 
 
@@ -255,11 +256,6 @@ def rate_times_time(rotation: Rotation, name: str) -> int:
     rounds = zip(series.values, series.outcomes[: rotation.rounds_done], strict=False)
     found = [(value, RUN_TIME.search(outcome.stdout)) for value, outcome in rounds]
     return round(median([value * float(time[1]) for value, time in found if time] or [0]))
-
-
-def tallies(results: Results) -> list[Tally]:
-    modes = dict.fromkeys(row.mode for row in results.rows)
-    return [tally(results, name, mode) for mode in modes for name in results.peers()]
 
 
 def tally(results: Results, name: str, mode: str) -> Tally:

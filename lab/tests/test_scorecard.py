@@ -13,21 +13,19 @@ from hakmem_lab import soak_file
 from hakmem_lab.commands import scorecard
 from hakmem_lab.commands.scorecard import (
     CALLS_FILE,
-    compose,
-    read_calls,
-    soak_figures,
-    without_folders,
-)
-from hakmem_lab.milestones import (
     MISSED,
     PATH,
     REACHED,
     UNMEASURED,
     Evidence,
     Milestone,
+    compose,
     judge,
     load_milestones,
+    read_calls,
     rows_of,
+    soak_figures,
+    without_folders,
 )
 from hakmem_lab.soak_file import Epoch
 from hakmem_lab.steady_run import Calls

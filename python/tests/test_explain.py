@@ -27,9 +27,8 @@ from fake_process import (
 from small_build import compile_c
 
 from hakmem.cli import main
-from hakmem.commands.explain import Series
+from hakmem.commands.explain import Series, remarks
 from hakmem.errors import UserError
-from hakmem.output.accounting_view import remarks
 from hakmem.processes import process_memory, stats_page
 from hakmem.processes.accounting import (
     CLASSES,

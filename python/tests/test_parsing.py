@@ -7,9 +7,8 @@ from hakmem.cli import main
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, custom_metric, require_metric
 from hakmem.options import parse_cpu_list, resolve_cpus
-from hakmem.running.launching import Outcome
+from hakmem.running.launching import Outcome, parse_summary
 from hakmem.running.proof import BINDING, effective_settings, parse_stats
-from hakmem.running.syscalls import parse_summary
 
 
 def outcome(stdout: str = "", stderr: str = "", wall_s: float = 1.0) -> Outcome:

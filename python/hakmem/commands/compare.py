@@ -34,8 +34,8 @@ from hakmem.measuring.rotation import (
 )
 from hakmem.output import tables
 from hakmem.running import interruption, programs
+from hakmem.running.launching import TIME_LIMIT_S, count_system_calls
 from hakmem.running.proof import IDLE, LIMIT, hakmem_served, peer_served
-from hakmem.running.syscalls import TIME_LIMIT_S, count_system_calls
 
 Tick = Callable[[str], None]
 
@@ -52,10 +52,7 @@ class Plan:
     syscalls: bool = False
 
 
-@click.command(
-    short_help="Compare allocators on a program of yours.",
-    context_settings=options.PROGRAM_LAST,
-)
+@click.command(context_settings=options.PROGRAM_LAST)
 @options.pairs_option(10)
 @options.allocator_options()
 @options.option(

@@ -197,10 +197,7 @@ def output_options(formats: Sequence[str], default: str) -> Decorator:
     )
 
 
-@click.command(
-    short_help="Growth of live memory between two heap profiles.",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.command()
 @output_options(OF_CHANGES, "html")
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
@@ -248,11 +245,7 @@ class WithDiff(TargetCommand):
         return super().make_context(info_name, args, parent=parent, **extra)
 
 
-@click.command(
-    cls=WithDiff,
-    short_help="Who allocates: heap profiles, growth, leaks.",
-    context_settings=PROGRAM_LAST,
-)
+@click.command(cls=WithDiff, context_settings=PROGRAM_LAST)
 @option(
     "--rate",
     "How much is allocated between two samples, on average: 64K samples more blocks, and costs "

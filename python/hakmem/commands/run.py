@@ -31,10 +31,7 @@ PROFILES = ("balanced", "speed", "lean", "hardened")
 PROFILE = f"{PREFIX}PROFILE"
 
 
-@click.command(
-    short_help="Run PROGRAM under hakmem, with proof of service.",
-    context_settings=PROGRAM_LAST,
-)
+@click.command(context_settings=PROGRAM_LAST)
 @option(
     "--profile",
     f"HAKMEM_PROFILE for the program: {', '.join(PROFILES)}.",

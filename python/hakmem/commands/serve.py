@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PORT = 6060
 
 
-@click.command(short_help="Heap profiles of a process for pprof, over HTTP.")
+@click.command()
 @number_option("--port", "On 127.0.0.1; 0: one that is free.", PORT, 0, 65535, metavar="N")
 @click.argument("pid", type=pid_of)
 def serve(port: int, pid: int) -> None:

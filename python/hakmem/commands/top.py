@@ -193,7 +193,7 @@ NO_PAGE = "no process has a statistics page: start one with HAKMEM_STATS_PAGE=1"
 METRICS = kind("metrics file", rb"# (HELP hakmem|TYPE hakmem|EOF)")
 
 
-@click.command(short_help="Live figures of processes; metrics for Prometheus.")
+@click.command()
 @click.option("--once", is_flag=True, help="One table of two looks, --interval apart, and end.")
 @click.option("--heaps", is_flag=True, help="Show the largest heaps (hakmem/heap.h).")
 @number_option("--interval interval_s", "Between two looks.", 1.0, 0.1, metavar="SECONDS")

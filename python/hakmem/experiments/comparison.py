@@ -18,8 +18,8 @@ from hakmem.measuring.measures import END_RSS, IDLE_RSS, Cell, Measure, evaluate
 from hakmem.measuring.rotation import Rotation
 from hakmem.output import report, sentences
 from hakmem.plain_text import some, with_last_words
+from hakmem.running.launching import SystemCalls
 from hakmem.running.proof import FAILED, NOT_SERVED
-from hakmem.running.syscalls import SystemCalls
 
 # When memory was looked at.
 MEMORY_FACT, NOT_LOOKED_AT = "RSS after idle", "not looked at"

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -247,3 +248,60 @@ def _start_error(cost: Mapping[str, int], command: Sequence[str], cpus: str | No
     if cost["exec_errno"]:
         return f"cannot start '{command[0]}': {os.strerror(cost['exec_errno'])}"
     return ""
+
+
+# Of a run under strace.
+TIME_LIMIT_S = 30
+
+
+@dataclass(frozen=True)
+class SystemCalls:
+    """A count, or why there is none."""
+
+    total: int | None
+    note: str = ""
+
+    def __str__(self) -> str:
+        return "n/a" if self.total is None else f"{self.total:,}"
+
+
+def parse_summary(text: str) -> int | None:
+    """Sums the calls column of `strace -c`; the errors column may be empty."""
+    total = None
+    for line in text.splitlines():
+        words = line.split()
+        is_row = len(words) in (5, 6) and words[0].replace(".", "").isdigit()
+        if is_row and words[-1] != "total" and words[3].isdigit():
+            total = (total or 0) + int(words[3])
+    return total
+
+
+def count_system_calls(
+    command: Sequence[str],
+    preload: Path | None,
+    settings: Mapping[str, str] | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    stdin: Path | None = None,
+) -> SystemCalls:
+    strace = shutil.which("strace")
+    if strace is None:
+        return SystemCalls(None, "strace is not installed")
+    environment = dict(settings or {})
+    if preload is not None:
+        environment["LD_PRELOAD"] = str(preload)
+    with tempfile.TemporaryDirectory() as folder, input_of(stdin or Path(os.devnull)) as given:
+        out = Path(folder) / "summary"
+        arguments = [strace, "-f", "-c", "-o", str(out)]
+        for name, value in environment.items():
+            arguments += ["-E", f"{name}={value}"]
+        streams = {"stdin": given, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        with own_session([*arguments, *command], **streams) as process:
+            try:
+                _, errors = process.communicate(timeout=time_limit_s)
+            except subprocess.TimeoutExpired:
+                return SystemCalls(None, f"took longer than {time_limit_s:g} s under strace")
+        total = parse_summary(out.read_text()) if out.exists() else None
+    if total is None:
+        words = errors.decode(errors="replace").strip().splitlines()
+        return SystemCalls(None, f"strace counted nothing: {words[0] if words else 'no message'}")
+    return SystemCalls(total)
