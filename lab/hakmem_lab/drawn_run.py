@@ -124,10 +124,7 @@ def read(session: Session, seed: int) -> Measured | None:
 
 def is_done(session: Session, measured: Measured | None) -> bool:
     """Whether nothing of a seed is left to run."""
-    if measured is None:
-        return False
-    rotation = measured.rotation
-    if rotation.rounds_done < session.rounds and rotation.running():
+    if measured is None or measured.rotation.lacks(session.rounds):
         return False
     return not missing_rests(session, measured)
 

@@ -208,10 +208,8 @@ def unasked(session: Session, measured: Measured) -> list[Allocator]:
 
 
 def is_done(session: Session, measured: Measured) -> bool:
-    if unasked(session, measured):
-        return False
     rotation = measured.rotation
-    return not rotation or not rotation.running() or rotation.rounds_done >= session.rounds
+    return not unasked(session, measured) and not (rotation and rotation.lacks(session.rounds))
 
 
 def run_program(session: Session, measured: Measured, inputs: Path, tick: Tick) -> Measured:

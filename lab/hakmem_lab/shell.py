@@ -116,9 +116,8 @@ class Session:
             for row in rows:
                 # A journal does not tell the limit, nor what is done with the output.
                 rotation.series[row.name].contender = row
-        missing = rounds - rotation.rounds_done
-        if missing > 0 and rotation.running():
-            run_rounds(rotation, missing, tick, log)
+        if rotation.lacks(rounds):
+            run_rounds(rotation, rounds - rotation.rounds_done, tick, log)
         if rotation.interrupted:
             raise KeyboardInterrupt
         return log, rotation

@@ -90,14 +90,12 @@ def without_warm_up(epochs: Sequence[Epoch]) -> Kept:
     for epoch in epochs:
         life = epoch.process if epoch.load == LONG else 0
         lives.setdefault((epoch.load, epoch.allocator), {}).setdefault(life, []).append(epoch)
-    return {
-        key: [epoch for life in processes.values() for epoch in life[warm_up(len(life)) :]]
-        for key, processes in lives.items()
-    }
-
-
-def warm_up(epochs: int) -> int:
-    return max(WARM_UP_MIN, math.ceil(WARM_UP_SHARE * epochs))
+    kept: Kept = {}
+    for key, processes in lives.items():
+        for life in processes.values():
+            warm_up = max(WARM_UP_MIN, math.ceil(WARM_UP_SHARE * len(life)))
+            kept.setdefault(key, []).extend(life[warm_up:])
+    return kept
 
 
 def judge_one(

@@ -187,9 +187,7 @@ def is_done(session: Session, job: Job) -> bool:
     if job.problem:
         return True
     _, rotation = session.read_rotation(job.key)
-    if rotation is None:
-        return False
-    return rotation.rounds_done >= job.row.rounds_of(session.rounds) or not rotation.running()
+    return rotation is not None and not rotation.lacks(job.row.rounds_of(session.rounds))
 
 
 CALIBRATION_TRIES = 4

@@ -111,7 +111,10 @@ def run(console: Console, session: drawn_run.Session) -> bool:
     def told(measured: drawn_run.Measured, seconds: float) -> None:
         one = drawn_results.collect(session, [measured]).seeds
         if one:
-            console.print(seed_line(one[0], width, seconds), soft_wrap=True)
+            best = one[0].over_best
+            speed = f"{best.median:.2f} of {one[0].best_peer}" if best else "no ratio"
+            line = f"seed {one[0].seed:>{width}}: {speed}, {seconds:.1f} s: {one[0].load}"
+            console.print(line, soft_wrap=True)
 
     with tables.progress_line(console, "runs", slices) as progress:
         if not session.served:
@@ -121,8 +124,3 @@ def run(console: Console, session: drawn_run.Session) -> bool:
                 return False
             session.save()
         return drawn_run.run_all(session, progress.tick, told)
-
-
-def seed_line(one: drawn_results.SeedResult, width: int, seconds: float) -> str:
-    speed = f"{one.over_best.median:.2f} of {one.best_peer}" if one.over_best else "no ratio"
-    return f"seed {one.seed:>{width}}: {speed}, {seconds:.1f} s: {one.load}"

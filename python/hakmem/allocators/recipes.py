@@ -18,12 +18,8 @@ CLANG = {"CC": "clang-19", "CXX": "clang++-19"}
 PACKAGES = {
     # Debian 12 has a newer cargo beside its first one, which is too old for these crates.
     "cargo": "cargo-web",
-    "gcc": "gcc",
-    "g++": "g++",
+    **{tool: tool for tool in ("gcc", "g++", "make", "cmake", "clang-19")},
     "gcc-ar": "gcc",
-    "make": "make",
-    "cmake": "cmake",
-    "clang-19": "clang-19",
     "clang++-19": "clang-19",
 }
 

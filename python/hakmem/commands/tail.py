@@ -218,11 +218,11 @@ def latency_table(found: Latencies, width: int = tables.PLAIN_WIDTH) -> Table:
     table.caption = caption(found)
     without = ("calls", share_name(SHARES[-1])) if width < tables.NARROW else ()
     titles = [title for title in ("calls", *COLUMNS) if title not in without]
-    groups = list(found.groups())
-    lines = [
-        [text for title, text in zip(("calls", *COLUMNS), cells_of(found, group))
-         if title not in without] for group in groups
-    ]  # fmt: skip
+    groups, lines = list(found.groups()), []
+    for group in groups:
+        cells = {name: shown(value, found) for name, value in figures(found, group).items()}
+        cells["calls"] = f"{found.merged[group].total:,}"
+        lines.append([cells[title] for title in titles])
     kept = [i for i in range(len(titles)) if any(line[i] != tables.ABSENT for line in lines)]
     for title in ("size", "call", "allocator"):
         table.add_column(title, no_wrap=True)
@@ -237,12 +237,6 @@ def latency_table(found: Latencies, width: int = tables.PLAIN_WIDTH) -> Table:
         before = part
         table.add_row(*head, group.allocator, *(line[i] for i in kept))
     return table
-
-
-def cells_of(found: Latencies, group: Group) -> list[str]:
-    """The number of calls, then each percentile and the maximum."""
-    cells = [shown(value, found) for value in figures(found, group).values()]
-    return [f"{found.merged[group].total:,}", *cells]
 
 
 def latency_document(found: Latencies) -> dict:

@@ -181,6 +181,10 @@ class Rotation:
     def running(self) -> list[Series]:
         return [s for s in self.series.values() if not s.problem]
 
+    def lacks(self, rounds: int) -> bool:
+        """Whether it has fewer, and somebody who could run more."""
+        return self.rounds_done < rounds and bool(self.running())
+
     def step(self, row: Series) -> None:
         outcome = row.contender.run(self.cpus)
         value = None if outcome.problem else self.metric.read(outcome)

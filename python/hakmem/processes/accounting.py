@@ -8,6 +8,7 @@ the page's sums: no allocator knows which of its blocks a program has touched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -121,7 +122,7 @@ def explain_process(pid: int) -> Account:
     """Looks at a process as it is now. Right to the page when it is at rest."""
     snapshot = stats_page.read(pid)
     mapped = process_memory.mappings(pid)
-    with Pagemap(pid) as pages:
+    with closing(Pagemap(pid)) as pages:
         unseen, kinds = kinds_of(pid, mapped)
         tally = tally_pages(mapped, kinds, ranges_of(snapshot), pages)
         rss = process_memory.rollup(pid)["Rss"]

@@ -31,11 +31,6 @@ class Kind:
     labels: tuple[str, ...] = ()
     counter: bool = False
 
-    @property
-    def exported(self) -> str:
-        """The name of its samples."""
-        return f"{self.name}_total" if self.counter else self.name
-
     def family(self) -> Metric:
         kind = CounterMetricFamily if self.counter else GaugeMetricFamily
         return kind(self.name, self.text, labels=[*PROCESS_LABELS, *self.labels])

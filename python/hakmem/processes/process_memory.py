@@ -141,10 +141,7 @@ class Pagemap:
             self.descriptor = os.open(f"/proc/{seen_by(pid)}/pagemap", os.O_RDONLY)
         self.can_scan = True
 
-    def __enter__(self) -> Pagemap:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         os.close(self.descriptor)
 
     def windows(self, one: Mapped) -> Iterator[tuple[int, int]]:
