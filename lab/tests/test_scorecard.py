@@ -39,7 +39,7 @@ from hakmem_lab.suite_results import (
     Results,
     RowResult,
     read,
-    tallies,
+    tally,
 )
 
 FOLDER = Path(__file__).parent / "scorecard"
@@ -102,7 +102,8 @@ def sample() -> Results:
             mode="static",
         ),
     ]
-    results.tallies = tallies(results)
+    modes = dict.fromkeys(row.mode for row in results.rows)
+    results.tallies = [tally(results, n, mode) for mode in modes for n in results.peers()]
     return results
 
 
