@@ -192,12 +192,10 @@ bool hak_os_decommit_piece(void *addr, size_t size) {
 
 bool hak_os_decommit_table(void *addr, size_t size) { return advise_counted(addr, size, MADV_DONTNEED) == 0; }
 
-/* Each mapping over a piece may split the one around it, and the program needs some itself. So only large pieces. */
-#define MAP_OVER_LEAST (2 * HAK_MIB)
-
+/* Each mapping over a piece may split the one around it, and the program needs some itself. So none that is less than a huge page. */
 static bool may_map_over(size_t size) {
   static uint32_t count; /* relaxed */
-  return size >= MAP_OVER_LEAST && hak_load_relaxed(&count) < HAK_OS_MAPPINGS_PART && hak_add_relaxed(&count, 1) < HAK_OS_MAPPINGS_PART;
+  return size >= HAK_HUGE_PAGE && hak_load_relaxed(&count) < HAK_OS_MAPPINGS_PART && hak_add_relaxed(&count, 1) < HAK_OS_MAPPINGS_PART;
 }
 
 bool hak_os_decommit(void *addr, size_t size) {

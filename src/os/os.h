@@ -50,6 +50,7 @@ void hak_os_count(uint64_t *counter);
 typedef enum hak_os_gift { HAK_OS_PAGE_SIZE, HAK_OS_MORE_RIGHTS } hak_os_gift;
 size_t hak_os_given(hak_os_gift what);
 size_t hak_os_page_size(void);
+#define HAK_HUGE_PAGE (2 * HAK_MIB)
 
 /* Of the mappings that a process may have, 65,530 by default, an eighth: of each thing that splits mappings there are no more. */
 #define HAK_OS_MAPPINGS_PART 8192
