@@ -14,7 +14,7 @@ void *hak_malloc_slow(size_t size);
 void *hak_aligned_slow(unsigned class_code, size_t size, size_t alignment);
 /* Reached by a tail call from an entry point, so that its return address is the program's (in unoptimised builds it
  * is the entry point's). */
-__attribute__((nothrow)) void hak_free_slow(void *p);
+__attribute__((nothrow)) void hak_free_slow(void *p, size_t code);
 
 void *hak_calloc(size_t count, size_t size);
 void *hak_realloc(void *p, size_t size, const void *caller);
@@ -63,7 +63,8 @@ HAK_INLINE void *hak_aligned_as(size_t alignment, size_t size, hak_family family
 #define HAK_CALLER() __builtin_return_address(0)
 
 HAK_INLINE void hak_raw_free(void *p) {
-  if (HAK_UNLIKELY(!hak_tcache_push(p))) hak_free_slow(p);
+  size_t offset, code = hak_tcache_code(p, &offset);
+  if (HAK_UNLIKELY(!hak_tcache_push_code(p, code))) hak_free_slow(p, code);
 }
 
 /* size: what a sized form was told, looked at by the hardened build only. */
@@ -75,7 +76,7 @@ HAK_INLINE void hak_free_as(void *p, size_t size, hak_family family) {
            !hak_held_clear_at(&hak_main_region, p, offset))
     hak_hard_free(p, size, family);
   else if (!HAK_LIKELY(hak_tcache_push_code(p, code)))
-    hak_free_slow(p);
+    hak_free_slow(p, code);
 }
 HAK_INLINE void hak_free(void *p) { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_MALLOC); }
 

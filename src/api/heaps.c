@@ -41,9 +41,16 @@ static void call_back(hak_heap *h, bool called, hak_deferred *d) {
 
 #define TRIES 4 /* at the caches of threads that are in a slow path */
 
+/* How far above h it is, as a bit; those too far have the last. */
+static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
+  uint64_t bit = 1;
+  for (; h != refuser && bit << 1 != 0; h = h->parent) bit <<= 1;
+  return bit;
+}
+
 /* What the caches hold of the refuser's does not count. */
 static hak_heap_try take_back(hak_heap_try r, hak_heap *h, hak_tcache *t, unsigned c, size_t size, size_t align, bool *zeroed, hak_deferred *d) {
-  const hak_heap *called = NULL;
+  uint64_t called = 0;
   while (r.p == NULL && r.refuser != NULL) {
     hak_heap *refuser = r.refuser;
     hak_heap_flush(refuser, d);
@@ -56,8 +63,9 @@ static hak_heap_try take_back(hak_heap_try r, hak_heap *h, hak_tcache *t, unsign
     }
     if (r.p != NULL || r.refuser == NULL) return r;
     if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
-    call_back(r.refuser, called == r.refuser, d);
-    called = r.refuser;
+    uint64_t bit = bit_of(h, r.refuser);
+    call_back(r.refuser, (called & bit) != 0, d);
+    called |= bit;
     r = attempt(h, t, c, size, align, zeroed, d);
   }
   return r;
@@ -141,18 +149,17 @@ void hak_heap_count_resized(hak_heap *h, void *p, size_t size) { note_due(count(
 
 /* --- frees --- */
 
-void hak_heap_end_deleted(void) {
-  hak_deferred d = {0};
+void hak_heap_end_deleted(hak_deferred *d) {
   for (hak_heap *h; (h = hak_heap_take_ended()) != NULL;) {
-    hak_heap_give_all(h, &d);
+    hak_heap_give_all(h, d);
     hak_heap_release(h);
   }
-  hak_slow_exit(&d);
 }
 
 static void leave(hak_deferred *d, bool ended) {
+  hak_report_bad(d);
+  if (HAK_UNLIKELY(ended)) hak_heap_end_deleted(d);
   hak_slow_exit(d);
-  if (HAK_UNLIKELY(ended || hak_heap_caches_ended_some())) hak_heap_end_deleted();
 }
 
 void hak_heap_free_block(hak_region *region, void *p) {

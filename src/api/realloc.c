@@ -170,6 +170,6 @@ void *hak_raw_realloc(void *p, size_t size, const void *caller) {
     if (q == NULL || q == p) return q;
   }
   memmove(q, p, hak_min_size(block_size, size)); /* as in move_block */
-  if (HAK_UNLIKELY(!hak_tcache_push_code(p, code))) hak_free_slow(p);
+  if (HAK_UNLIKELY(!hak_tcache_push_code(p, code))) hak_free_slow(p, code);
   return q;
 }

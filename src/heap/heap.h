@@ -114,6 +114,8 @@ size_t hak_heap_count(void);
 /* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too low, or whose callback is due. */
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
 void hak_heap_uncharge(hak_heap *heap, size_t bytes);
+/* The same of bytes that were charged and did not become a block: the sum has not fallen by it, and no callback is due again. */
+void hak_heap_charge_back(hak_heap *heap, size_t bytes);
 /* Bytes from which on the callback is due; SIZE_MAX: there is none. */
 size_t hak_heap_share(const hak_heap *heap);
 HAK_INLINE bool hak_heap_is_within(const hak_heap *heap, const hak_heap *above) {

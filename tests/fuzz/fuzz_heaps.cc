@@ -70,6 +70,8 @@ class Heaps : public Program {
  private:
   bool exists(unsigned id) const { return heaps_.count(id) != 0; }
   bool refusing() const { return steps_ < refusals_end_; }
+  /* Without membarrier what other threads have cached counts to limits, and is visited. */
+  bool reaches_threads() const { return !refusing() || !refuses_barrier_; }
   unsigned pick_heap();
   size_t request();
   bool has_room(unsigned id, size_t size) const;
@@ -109,6 +111,7 @@ class Heaps : public Program {
   std::map<hakmem_heap *, unsigned> ids_;
   unsigned next_id_ = 1, steps_ = 0, refusals_end_ = 0, linger_ = 0;
   size_t large_budget_ = kTouchBytes;
+  bool refuses_barrier_ = false; /* while refusing() */
   bool in_callback_ = false, callback_frees_ = false;
   int left_ = 0;
 };
@@ -202,7 +205,7 @@ void Heaps::check_refusal(unsigned id, size_t more, const char *what) {
   }
   if (refused > 1) finding("%s: %zu limits say that they refused it", what, static_cast<size_t>(refused));
   if (refused == 0 && !refusing() && more <= kServed) finding("%s: %zu bytes refused, and no limit did", what, more);
-  if (refused == 1 && has_room(id, more)) finding("%s: %zu bytes refused, and there is room for them", what, more);
+  if (refused == 1 && reaches_threads() && has_room(id, more)) finding("%s: %zu bytes refused, and there is room for them", what, more);
 }
 
 template <class Body>
@@ -542,6 +545,7 @@ void Heaps::check_visit() {
     if (!s->blocks.emplace(p, size).second) finding("visited %p twice", p);
     return --s->left > 0;
   }, &seen);
+  if (!reaches_threads()) return;
   if (visited != wanted || seen.blocks.size() != wanted) finding("%zu blocks visited, not %zu", visited, wanted);
   for (size_t i = 0; i < shadow_.count(); i++) {
     const Block &b = shadow_.at(i);
@@ -613,6 +617,7 @@ void Heaps::refuse() {
   static const int errors[] = {ENOMEM, EPERM, ENOSYS, EAGAIN, EINVAL};
   int error = errors[input_.byte() % 5];
   if (which == fake_os::ADVISE && error == ENOMEM) error = EPERM; /* it would turn advice off for good */
+  refuses_barrier_ = which == fake_os::BARRIER || (refuses_barrier_ && refusing());
   if (when % 4 == 0) fake_os::fail_all(which, error);
   else fake_os::fail_nth(which, when / 4 % 8 + 1, when / 32 + 1, error);
   refusals_end_ = std::max(refusals_end_, steps_ + 1 + input_.byte() % 32);
