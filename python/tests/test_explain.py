@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -324,7 +325,7 @@ def test_pages_are_counted_as_smaps_counts_them():
 def test_little_in_much_is_found_at_once():
     # MAP_NORESERVE has no name in Python 3.11.
     size, flags = 64 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000
-    with mmap.mmap(-1, size, flags=flags) as memory, Pagemap(os.getpid()) as pages:
+    with mmap.mmap(-1, size, flags=flags) as memory, closing(Pagemap(os.getpid())) as pages:
         memory.madvise(mmap.MADV_NOHUGEPAGE)
         for offset in (0, PAGE, 40 << 20, (50 << 30) + PAGE, size - PAGE):
             memory[offset] = 1
