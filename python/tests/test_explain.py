@@ -312,7 +312,7 @@ def test_threads_stacks_are_told(tmp_path):
 
 def test_pages_are_counted_as_smaps_counts_them():
     mapped = [m for m in mappings(os.getpid()) if m.rss]
-    with Pagemap(os.getpid()) as pages:
+    with closing(Pagemap(os.getpid())) as pages:
         counts = {m.start: PAGE * int(pages.look(m.start, m.end).resident.sum()) for m in mapped}
         if not pages.can_scan:
             pytest.skip("this kernel does not tell pages of zeros")

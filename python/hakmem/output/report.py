@@ -255,7 +255,8 @@ def grid(axes, axis: str, *without: str) -> None:
     """Lines behind what is drawn, and no frame at those sides."""
     axes.grid(axis=axis, color=LINE)
     axes.set_axisbelow(True)
-    axes.spines[list(without)].set_visible(False)
+    for side in without:
+        axes.spines[side].set_visible(False)
 
 
 def picture_of(figure, picture_format: str) -> bytes:
