@@ -82,6 +82,12 @@ static int give_value(const row *r, const hak_ctl_call *c, const size_t *numbers
   return hak_ctl_give(c, &value, bytes_of[r->type]);
 }
 
+const char *hak_ctl_name(size_t index, unsigned *type) {
+  if (index >= ROWS) return NULL;
+  *type = rows[index].type;
+  return rows[index].name;
+}
+
 /* --- names --- */
 
 /* A component: its length. */

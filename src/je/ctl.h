@@ -68,5 +68,7 @@ int hak_ctl_query(const hak_ctl_call *c);
 int hak_ctl_batch_query(const hak_ctl_call *c);
 
 size_t hak_je_prof_lg_sample(void);
+/* The table's rows: a name and its type; NULL: there are no more. */
+const char *hak_ctl_name(size_t row, unsigned *type);
 
 #endif
