@@ -6,6 +6,7 @@
 #include "api/thread.h"
 #include "je/je.h"
 #include "large/huge.h"
+#include "os/memory_limits.h"
 
 #define SPECIAL_LARGE (HAK_PLAIN_CLASSES - HAK_JE_BINS) /* classes of whole spans */
 #define FIRST_GROUP 18 /* 256 KiB */
@@ -127,6 +128,30 @@ static void see_mappings(void) {
 
 static size_t pages(uint64_t bytes) { return hak_align_up(bytes, HAK_JE_PAGE); }
 
+/* Free spans that were never written to, but lie in chunks of huge pages: an estimate of what these pages hold beyond. */
+static size_t clean_in_huge(const hak_region *r) {
+  size_t spans = 0;
+  hak_lock_take(&hak_span_pool.lock);
+  for (size_t i = r->first_span / HAK_CHUNK_SPANS; i < hak_region_chunks(r); i++) {
+    const hak_chunk *c = &r->chunks[i];
+    for (unsigned w = 0; (c->huge || c->was_huge) && w < HAK_CHUNK_WORDS; w++) spans += (size_t)__builtin_popcountll(c->free[w] & ~c->dirty[w]);
+  }
+  hak_lock_drop(&hak_span_pool.lock);
+  return spans << HAK_SPAN_SHIFT;
+}
+
+/* Active, dirty and metadata would be resident if each page of them had been written to and no other. Where the kernel says that the process has less
+ * anonymous memory, it is that, but always more than is active; where more, what untouched parts of huge pages may hold. */
+static size_t resident_of(const hakmem_stats *t, const hak_je_figures *f) {
+  size_t sum_bytes = f->active + f->dirty + f->base, huge = 0;
+  hak_os_resident r;
+  if (!hak_os_read_resident(&r)) return sum_bytes;
+  for (unsigned i = 0; i < hak_region_count(); i++) huge += clean_in_huge(hak_region_at(i));
+  if (huge != 0) huge += t->slab_never_allocated;
+  size_t heaps = hak_min_size(t->heaps_held, r.anonymous); /* have figures of their own */
+  return hak_max_size(hak_min_size(pages(r.anonymous - heaps), sum_bytes + huge), f->active + HAK_JE_PAGE);
+}
+
 static void refresh_main(const hakmem_stats *t, const hak_class_row *rows) {
   hak_je_figures *f = &main_figures;
   memset(&now, 0, sizeof now);
@@ -154,7 +179,7 @@ static void refresh_main(const hakmem_stats *t, const hak_class_row *rows) {
   f->base = pages(t->own);
   f->mapped = pages(t->slabs + t->extents + t->huge_live + t->sampled_accessible) + f->base;
   f->retained = pages(t->free_clean);
-  f->resident = f->active + f->dirty + f->base;
+  f->resident = resident_of(t, f);
   f->cached = t->slab_cached;
   f->purges = t->purges, f->advices = t->madvise, f->purged = t->purged / HAK_JE_PAGE;
   f->fills = t->slow_paths;
