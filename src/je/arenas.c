@@ -72,15 +72,10 @@ static hak_je_arena *made_locked(size_t index) { return index == 0 || index >= H
 int hak_je_arena_reset(size_t index) {
   hak_lock_take(&hak_je_lock);
   hak_je_arena *a = made_locked(index);
-  hakmem_heap_options options = {.size = sizeof options, .name = a == NULL ? NULL : a->name};
-  hakmem_heap *before = a == NULL ? NULL : a->heap, *heap = a == NULL ? NULL : hakmem_heap_new(&options);
-  if (heap != NULL) {
-    hak_store_release(&a->heap, heap);
-    if (own_index == index) hakmem_heap_set_default(heap);
-  }
+  hakmem_heap *heap = a == NULL ? NULL : a->heap;
   hak_lock_drop(&hak_je_lock);
-  if (heap != NULL) hakmem_heap_destroy(before);
-  return a == NULL ? EFAULT : heap == NULL ? EAGAIN : 0;
+  hakmem_heap_reset(heap);
+  return heap == NULL ? EFAULT : 0;
 }
 
 int hak_je_arena_destroy(size_t index) {

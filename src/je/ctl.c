@@ -56,11 +56,13 @@ int hak_ctl_take(const hak_ctl_call *c, void *value, size_t bytes) {
 
 #define AS_WORD(x) ((uint64_t)(uintptr_t)(x))
 
+/* What statistics of all arenas have for one's settings. */
+static const hak_je_arena of_all = {.dirty_ms = -1, .muzzy_ms = -1};
+
 /* Lower bytes are the value: machines that this builds for are little-endian. */
-static uint64_t value_locked(const row *r, const size_t *numbers) {
+static uint64_t value_of(const row *r, const size_t *numbers, const hak_je_figures *f) {
   size_t i = numbers[0], j = numbers[1];
-  const hak_je_figures *f = hak_je_figures_locked(strncmp(r->name, "stats.arenas.", 13) == 0 ? i : HAK_JE_ALL);
-  const hak_je_arena *arena = hak_je_arena_at(i < HAK_JE_ARENAS ? i : 0);
+  const hak_je_arena *one = i < HAK_JE_ARENAS ? hak_je_arena_at(i) : NULL, *arena = one != NULL ? one : &of_all;
   switch (r->line) {
 #define VALUE(name, type, expression) case __LINE__: return AS_WORD(expression);
 #define ACT(name, type, function)
@@ -74,9 +76,11 @@ static int give_value(const row *r, const hak_ctl_call *c, const size_t *numbers
   if (hak_ctl_writes(c)) return EPERM;
   if (r->setting != NULL) {
     memcpy(&value, r->setting, bytes_of[r->type]);
+  } else if (strncmp(r->name, "stats.", 6) != 0) {
+    value = value_of(r, numbers, NULL);
   } else {
     hak_lock_take(&hak_je_lock);
-    value = value_locked(r, numbers);
+    value = value_of(r, numbers, hak_je_figures_locked(strncmp(r->name, "stats.arenas.", 13) == 0 ? numbers[0] : HAK_JE_ALL));
     hak_lock_drop(&hak_je_lock);
   }
   return hak_ctl_give(c, &value, bytes_of[r->type]);
@@ -117,11 +121,11 @@ static size_t first_alike(const row *r, size_t depth) {
   return i;
 }
 
-/* Whether there is such a number where a name has <letter>. */
+/* Whether there is such a number where a name has <letter>. The number of arenas stands for all of them, as it did before MALLCTL_ARENAS_ALL. */
 static bool is_number_of(char letter, size_t number) {
   switch (letter) {
-    case 'a': return number == HAK_JE_ALL || number == HAK_JE_DESTROYED || number < hak_je_arena_count();
-    case 's': return hak_je_has_figures(number);
+    case 'a': return number == HAK_JE_ALL || number == HAK_JE_DESTROYED || number <= hak_je_arena_count();
+    case 's': return number == hak_je_arena_count() || hak_je_has_figures(number);
     case 'b': return number < HAK_JE_BINS;
     default: return number < HAK_JE_LEXTENTS;
   }
@@ -172,7 +176,8 @@ static const row *row_of(const size_t *mib, size_t length, size_t numbers[2]) {
       if (mib[i] >= ROWS || !begin_alike(&rows[mib[i]], r, i)) return NULL;
     } else {
       if (!is_number_of(at[1], mib[i])) return NULL;
-      numbers[found++] = mib[i];
+      bool all = (at[1] == 'a' || at[1] == 's') && mib[i] == hak_je_arena_count();
+      numbers[found++] = all ? HAK_JE_ALL : mib[i];
     }
   }
   return at == NULL ? r : NULL;
@@ -194,7 +199,7 @@ int mallctlbymib(const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, 
   size_t numbers[2] = {0, 0};
   if (!hak_start()) return EAGAIN;
   const row *r = row_of(mib, miblen, numbers);
-  hak_ctl_call call = {mib, oldp, oldlenp, newp, newlen};
+  hak_ctl_call call = {numbers[0], oldp, oldlenp, newp, newlen};
   if (r == NULL) return ENOENT;
   return r->act != NULL ? r->act(&call) : give_value(r, &call, numbers);
 }

@@ -13,7 +13,7 @@ typedef enum hak_ctl_type {
 
 /* What a program calls with. */
 typedef struct hak_ctl_call {
-  const size_t *mib;
+  size_t index; /* the first number of the name */
   void *old;
   size_t *old_bytes;
   const void *given;

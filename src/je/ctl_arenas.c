@@ -5,8 +5,6 @@
 #include "je/conf.h"
 #include "je/ctl.h"
 
-static size_t index_of(const hak_ctl_call *c) { return c->mib[1]; }
-
 /* Arena, or one that stands for several. */
 static bool is_one(size_t index) { return index < HAK_JE_ARENAS; }
 
@@ -54,7 +52,7 @@ int hak_ctl_mutexes_reset(const hak_ctl_call *c) {
 }
 
 int hak_ctl_arena_initialized(const hak_ctl_call *c) {
-  bool is = !is_one(index_of(c)) || hak_je_arena_at(index_of(c)) != NULL;
+  bool is = !is_one(c->index) || hak_je_arena_at(c->index) != NULL;
   return hak_ctl_writes(c) ? EPERM : hak_ctl_give(c, &is, sizeof is);
 }
 
@@ -67,21 +65,21 @@ int hak_ctl_arena_purge(const hak_ctl_call *c) {
 
 int hak_ctl_arena_reset(const hak_ctl_call *c) {
   int error = hak_ctl_neither(c);
-  return error != 0 ? error : hak_je_arena_reset(index_of(c));
+  return error != 0 ? error : hak_je_arena_reset(c->index);
 }
 
 int hak_ctl_arena_destroy(const hak_ctl_call *c) {
   int error = hak_ctl_neither(c);
-  return error != 0 ? error : hak_je_arena_destroy(index_of(c));
+  return error != 0 ? error : hak_je_arena_destroy(c->index);
 }
 
 static int decay(const hak_ctl_call *c, bool dirty) {
-  hak_je_arena *a = is_one(index_of(c)) ? hak_je_arena_at(index_of(c)) : NULL;
+  hak_je_arena *a = is_one(c->index) ? hak_je_arena_at(c->index) : NULL;
   if (a == NULL) return EFAULT;
   ssize_t is = dirty ? a->dirty_ms : a->muzzy_ms, wanted = is;
   int error = hak_ctl_give(c, &is, sizeof is);
   if (error == 0) error = hak_ctl_take(c, &wanted, sizeof wanted);
-  return error != 0 || c->given == NULL ? error : hak_je_set_decay(index_of(c), dirty, wanted);
+  return error != 0 || c->given == NULL ? error : hak_je_set_decay(c->index, dirty, wanted);
 }
 int hak_ctl_arena_dirty(const hak_ctl_call *c) { return decay(c, true); }
 int hak_ctl_arena_muzzy(const hak_ctl_call *c) { return decay(c, false); }
@@ -107,7 +105,7 @@ int hak_ctl_arena_dss(const hak_ctl_call *c) {
 }
 
 int hak_ctl_arena_grow_limit(const hak_ctl_call *c) {
-  hak_je_arena *a = is_one(index_of(c)) ? hak_je_arena_at(index_of(c)) : NULL;
+  hak_je_arena *a = is_one(c->index) ? hak_je_arena_at(c->index) : NULL;
   if (a == NULL) return EFAULT;
   size_t is = a->grow_limit, wanted = is;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
@@ -118,7 +116,7 @@ int hak_ctl_arena_grow_limit(const hak_ctl_call *c) {
 
 /* Read into the buffer that *oldp points to, of HAK_JE_NAME bytes. */
 int hak_ctl_arena_name(const hak_ctl_call *c) {
-  hak_je_arena *a = is_one(index_of(c)) ? hak_je_arena_at(index_of(c)) : NULL;
+  hak_je_arena *a = is_one(c->index) ? hak_je_arena_at(c->index) : NULL;
   const char *wanted = NULL;
   if (a == NULL) return EINVAL;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
