@@ -171,5 +171,6 @@ void hak_je_arenas_start(void) {
   main_arena = (hak_je_arena){.made = true, .dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .made_ns = hak_je_now_ns(),
                               .grow_limit = hak_je_lextent_size(HAK_JE_LEXTENTS - 1), .oversize = hak_je_conf.oversize_threshold, .dss = hak_je_conf.dss, .name = "auto_0"};
   has_key = pthread_key_create(&thread_key, leave) == 0;
+  hak_fork_register(); /* before: so fork takes this box's lock first */
   pthread_atfork(fork_lock, fork_unlock, fork_child);
 }

@@ -113,6 +113,7 @@ size_t nallocx(size_t size, int flags) {
   if (align <= HAK_GRANULE) return hakmem_good_size(size);
   int c = hak_class_for_aligned(size, align);
   if (c >= 0) return hak_class_size((unsigned)c);
+  if (align <= HAK_COLOUR_BYTES) return hakmem_good_size(size);
   if (size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX) return hak_align_up(hak_max_size(size, 1), HAK_SPAN_SIZE);
   return hak_align_up(size, HAK_JE_PAGE);
 }

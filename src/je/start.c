@@ -2,7 +2,7 @@
 #include "je/conf.h"
 #include "je/je.h"
 
-/* Behind the core's constructor, so that fork takes this box's lock before the core's; a mallctl before it finds defaults. */
+/* A mallctl before it finds defaults. */
 __attribute__((constructor(103))) static void start(void) {
   hak_je_conf_read();
   hak_empty_realloc_does = hak_je_conf.zero_realloc[0] == 'a' ? (hak_je_conf.zero_realloc[1] == 'l' ? HAK_EMPTY_ALLOCATES : HAK_EMPTY_ABORTS) : HAK_EMPTY_FREES;
