@@ -1,26 +1,29 @@
-/* The end of a heap beside threads that have something of it: a cache that is emptied, a heap that follows with the same memory and index, a block that is
- * freed while its heap is deleted. The first heap has id 1, the next one id 2; blocks and mappings are numbered as their heap. The thread uses a heap
- * between calls alone, as the interface asks; its cache it empties at any time, or a thief does (reach.pml has their protocol, here a lock).
+/* The end of a heap beside threads that have something of it: a cache that is emptied, a heap that follows with the same memory and index, the same heap
+ * after a reset, a block that is freed while its heap is deleted. The first heap has life 1, what follows life 2; blocks and mappings are numbered as their life. The
+ * thread uses a heap between calls alone, as the interface asks; its cache it empties at any time, or a thief does (reach.pml has their protocol, here a lock).
  *
- * mirrors src/heap/cache.h: return HAK_LIKELY(k != NULL) && HAK_LIKELY(k->id == h->id) ? k : NULL;
+ * mirrors src/heap/cache.h: return HAK_LIKELY(k != NULL) && HAK_LIKELY(k->life == h->life) ? k : NULL;
  * mirrors src/heap/cache.c: bool exists = hak_heap_cache_has_heap(k);
- * mirrors src/heap/registry.c: hak_store_relaxed(&entry->id, 0);
+ * mirrors src/heap/registry.c: hak_store_relaxed(&entry->life, 0);
+ * mirrors src/heap/registry.c: h->life = ++latest_life;
  * mirrors src/heap/registry.c: hak_heap_take_locks(h);
  * mirrors src/heap/registry.c: for (hak_heap *above = h->parent; above != NULL; above = above->parent) hak_sub_relaxed(&above->out, hak_load_relaxed(&h->out));
  *
  * mutant EMPTIED_WITHOUT_LOCK: assertion | the heap ends between the look and the return of the blocks
- * mutant ID_STAYS: assertion | a heap that ends keeps its id until it is given back
- * mutant FOUND_BY_INDEX: assertion | a cache is its index's, whatever its id
+ * mutant LIFE_STAYS: assertion | a heap that ends keeps its life until it is given back
+ * mutant FOUND_BY_INDEX: assertion | a cache is its index's, whatever its life
+ * mutant RESET_TO_OLD_LIFE: assertion | a heap that is reset goes on with the life it had
+ * mutant RESET_IN_PLACE: assertion | a heap that is reset has its next life while it still gives back what it has
  * mutant INDEX_GIVEN_FIRST: assertion | the index is free before the mappings are given back
  * mutant ENDED_WITHOUT_LOCKS: assertion | the memory of a deleted heap goes while who gave its last block back has its lock
  * mutant DELETED_WITHOUT_LOCKS: assertion | a block is freed while its heap leaves the parent */
 #include "common.inc"
 
 byte registry, cache_lock, heap_lock;
-byte id = 1, entry = 1; /* of the heap's memory; 0: it is none. entry: of the index, 0: the index is free */
-byte program_id = 1;    /* the heap that the program uses; 0: none for now */
-byte program_lock;      /* no call is in it when it is destroyed */
-byte cached, cached_id = 1; /* a block of that heap; the cache's id */
+byte life = 1, entry = 1; /* of the heap's memory; 0: it is none. entry: of the index, 0: the index is free */
+byte program_life = 1;    /* of the heap that the program uses; 0: none for now */
+byte program_lock;        /* no call is in it when it is destroyed or reset */
+byte cached, cached_life = 1; /* a block of that life; the cache's */
 bool spans[3] = { false, true, false };
 byte mapping = 1; /* of the heap with the index: the one whose it is */
 byte out = 2, parent_out = 2;
@@ -30,11 +33,11 @@ inline give_back() {
 #ifndef EMPTIED_WITHOUT_LOCK
   TAKE(registry);
 #endif
-  exists = (entry != 0 && id == cached_id);
+  exists = (entry != 0 && life == cached_life);
   if
   :: exists && cached != 0 ->
     assert(spans[cached]); /* back into a slab that is there */
-    assert(cached == id);
+    assert(cached == life);
     cached = 0
   :: else -> cached = 0
   fi;
@@ -54,20 +57,20 @@ proctype thread() {
     :: TAKE(program_lock); /* a call */
       TAKE(cache_lock);
       if
-      :: program_id == 0 -> skip
+      :: program_life == 0 -> skip
 #ifdef FOUND_BY_INDEX
-      :: program_id != 0 && cached != 0 ->
+      :: program_life != 0 && cached != 0 ->
 #else
-      :: program_id != 0 && cached_id == program_id && cached != 0 ->
+      :: program_life != 0 && cached_life == program_life && cached != 0 ->
 #endif
-        assert(cached == program_id); /* a block of that heap is the program's */
+        assert(cached == program_life); /* a block of that heap is the program's */
         if :: cached = 0 :: skip fi
-      :: program_id != 0 && cached_id == program_id && cached == 0 -> cached = program_id /* a free */
-      :: program_id != 0 && cached_id != program_id -> /* another heap has its place */
+      :: program_life != 0 && cached_life == program_life && cached == 0 -> cached = program_life /* a free */
+      :: program_life != 0 && cached_life != program_life -> /* another heap has its place */
         give_back();
-        cached_id = program_id
+        cached_life = program_life
 #ifdef FOUND_BY_INDEX
-      :: program_id != 0 && cached == 0 -> cached = program_id
+      :: program_life != 0 && cached == 0 -> cached = program_life
 #endif
       fi;
       DROP(cache_lock);
@@ -93,23 +96,14 @@ inline give_mappings() {
   fi
 }
 
-proctype program() {
-  TAKE(program_lock);
-  program_id = 0;
-  DROP(program_lock);
-  TAKE(registry); /* unlink */
-#ifndef ID_STAYS
-  id = 0;
-  entry = 0;
-#endif
-  DROP(registry);
+inline destroy() {
 #ifdef INDEX_GIVEN_FIRST
   run next_heap();
 #endif
   spans[1] = false;
   give_mappings();
   TAKE(registry); /* release */
-  id = 0;
+  life = 0;
   entry = 0;
   DROP(registry);
 #ifndef INDEX_GIVEN_FIRST
@@ -117,15 +111,54 @@ proctype program() {
 #endif
 }
 
+/* The next life of the same heap, whose blocks are as much others as another heap's. */
+inline reset() {
+#ifdef RESET_IN_PLACE
+  run next_heap();
+#endif
+  spans[1] = false;
+  give_mappings();
+#ifdef RESET_TO_OLD_LIFE
+  TAKE(registry);
+  life = 1;
+  entry = 1;
+  DROP(registry);
+  TAKE(program_lock);
+  program_life = 1;
+  DROP(program_lock)
+#endif
+#ifndef RESET_IN_PLACE
+#ifndef RESET_TO_OLD_LIFE
+  run next_heap()
+#endif
+#endif
+}
+
+proctype program() {
+  TAKE(program_lock);
+  program_life = 0;
+  DROP(program_lock);
+  TAKE(registry); /* unlink */
+#ifndef LIFE_STAYS
+  life = 0;
+  entry = 0;
+#endif
+  DROP(registry);
+  if
+  :: destroy()
+  :: reset()
+  fi
+}
+
 proctype next_heap() {
   TAKE(registry);
-  id = 2;
+  life = 2;
   entry = 1;
   spans[2] = true;
   mapping = 2;
   DROP(registry);
   TAKE(program_lock);
-  program_id = 2;
+  program_life = 2;
   DROP(program_lock)
 }
 

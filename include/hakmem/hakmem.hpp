@@ -123,6 +123,9 @@ class heap {
     hakmem_heap_get_stats(heap_, &stats, sizeof stats);
     return stats;
   }
+  /* Frees all blocks, and destroys the heaps below it, whose objects must have ended before; name, parent, limit and flags stay. Other threads must not use the
+   * heap meanwhile, nor may an exception that was thrown in a scope of it be on its way. */
+  void reset() noexcept { hakmem_heap_reset(heap_); }
   /* 0: none. */
   void set_limit(std::size_t bytes) noexcept { hakmem_heap_set_limit(heap_, bytes); }
 

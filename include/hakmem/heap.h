@@ -3,7 +3,7 @@
  *
  * A heap is beside the main heap, which malloc serves. Its blocks are blocks like any others: free, realloc, malloc_usable_size, operator
  * delete and their hakmem_ names take them, in any thread; what realloc resizes stays in its heap. All functions may be called by any thread at any
- * time, but for a heap that another thread is destroying or deleting: that is misuse, as is any use of it afterwards. Sizes are in bytes and, where they are counted, usable sizes:
+ * time, but for a heap that another thread is destroying, deleting or resetting: that is misuse, as is any use of it afterwards. Sizes are in bytes and, where they are counted, usable sizes:
  * the sum of malloc_usable_size of the blocks. Functions that return int return 0 or an errno value. None is for signal handlers. */
 #ifndef HAKMEM_HEAP_H
 #define HAKMEM_HEAP_H
@@ -50,6 +50,10 @@ void *hakmem_heap_realloc(hakmem_heap *heap, void *p, size_t size) HAKMEM_NOEXCE
  * their default allocate in the main heap from then on. NULL does nothing. A heap that is none, or was destroyed before, is reported, and the program
  * aborted. */
 void hakmem_heap_destroy(hakmem_heap *heap) HAKMEM_NOEXCEPT;
+/* Frees every block of the heap at once, and destroys the heaps below it; the heap stays, for another round of work: with its name, id, parent, limit, callback and
+ * flags, as the default of threads that have it as theirs, and with all its counts at 0. Takes as much time as destroy. Nobody uses the heap meanwhile, as
+ * of destroy. NULL does nothing; misuse is found as by destroy. */
+void hakmem_heap_reset(hakmem_heap *heap) HAKMEM_NOEXCEPT;
 /* Ends the heap, and those below it, without their blocks: these live on as blocks of the main heap, and count no more to any limit. */
 void hakmem_heap_delete(hakmem_heap *heap) HAKMEM_NOEXCEPT;
 

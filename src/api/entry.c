@@ -27,10 +27,11 @@ void *hak_calloc(size_t count, size_t size) {
   void *p = hak_raw_large(bytes, HAK_GRANULE, true, &zeroed);
   /* memset would make all pages resident of a block that will stay sparse. */
   if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
-  return hak_or_no_memory(p);
+  return hak_or_no_memory(hak_totals_add(p));
 }
 
 void *hak_realloc(void *p, size_t size, const void *caller) {
+  if (HAK_TOTALS) return hak_totals_realloc(p, size, caller);
   return HAK_HARDENED ? hak_hard_realloc(p, size) : hak_raw_realloc(p, size, caller);
 }
 

@@ -73,8 +73,30 @@ static void flush_all(hak_heap *h) {
   hak_slow_exit(&d);
 }
 
+/* Where the sum is above it by now, it has to fall first. */
+static void set_share_locked(hak_heap *h) {
+  hak_assert_held(&hak_heaps_lock);
+  size_t share = hak_heap_share(h);
+  bool is_above = share != SIZE_MAX && hak_load_relaxed(&h->out) >= share;
+  hak_store_relaxed(&h->share, share == SIZE_MAX ? SIZE_MAX : is_above ? HAK_HEAP_CALLED : share - 1);
+}
+
 static hak_heap *lowest(hak_heap *h) {
   while (h->first_child != NULL) h = h->first_child;
+  return h;
+}
+
+/* Takes one of the lowest heaps of the tree below `top` out of the registry, and its memory from it. */
+static hak_heap *empty_lowest(hak_heap *top, bool top_stays, hak_deferred *d) {
+  hak_heap_hold_ends();
+  hak_heap *h = lowest(top);
+  if (h == top && top_stays)
+    hak_heap_put_aside(h);
+  else
+    hak_heap_unlink(h);
+  hak_heap_let_end();
+  if (hak_profile_has_samples()) hak_profile_forget_heap(hak_heap_owner(h));
+  hak_heap_give_all(h, d);
   return h;
 }
 
@@ -84,15 +106,25 @@ HAK_EXPORT void hakmem_heap_destroy(hakmem_heap *heap) {
   hak_deferred d = {0};
   int saved = errno;
   for (bool last = false; !last;) {
-    hak_heap_hold_ends();
-    hak_heap *h = lowest(heap);
-    hak_heap_unlink(h);
-    hak_heap_let_end();
+    hak_heap *h = empty_lowest(heap, false, &d);
     last = h == heap;
-    if (hak_profile_has_samples()) hak_profile_forget_heap(hak_heap_owner(h));
-    hak_heap_give_all(h, &d);
     hak_heap_release(h);
   }
+  hak_slow_exit(&d);
+  errno = saved;
+}
+
+HAK_EXPORT void hakmem_heap_reset(hakmem_heap *heap) {
+  if (heap == NULL) return;
+  expect_heap(heap);
+  hak_deferred d = {0};
+  int saved = errno;
+  hak_heap *parent = heap->parent;
+  for (hak_heap *h; (h = empty_lowest(heap, true, &d)) != heap;) hak_heap_release(h);
+  hak_heap_begin_life(heap, parent);
+  hak_lock_take(&hak_heaps_lock);
+  set_share_locked(heap);
+  hak_lock_drop(&hak_heaps_lock);
   hak_slow_exit(&d);
   errno = saved;
 }
@@ -131,14 +163,6 @@ HAK_EXPORT hakmem_heap *hakmem_heap_of(const void *p) {
 
 HAK_EXPORT const char *hakmem_heap_name(const hakmem_heap *heap) { return heap->name; }
 HAK_EXPORT hakmem_heap *hakmem_heap_parent(const hakmem_heap *heap) { return heap->parent; }
-
-/* Where the sum is above it by now, it has to fall first. */
-static void set_share_locked(hak_heap *h) {
-  hak_assert_held(&hak_heaps_lock);
-  size_t share = hak_heap_share(h);
-  bool is_above = share != SIZE_MAX && hak_load_relaxed(&h->out) >= share;
-  hak_store_relaxed(&h->share, share == SIZE_MAX ? SIZE_MAX : is_above ? HAK_HEAP_CALLED : share - 1);
-}
 
 HAK_EXPORT void hakmem_heap_set_limit(hakmem_heap *heap, size_t limit) {
   flush_all(heap);

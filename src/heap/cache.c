@@ -92,7 +92,7 @@ static void empty(hak_heap_cache *k, hak_deferred *d) {
 }
 
 static void begin(hak_heap_cache *k, hak_heap *h) {
-  hak_store_relaxed(&k->id, 0); /* who sums up counts takes it for nobody's meanwhile */
+  hak_store_relaxed(&k->life, 0); /* who sums up counts takes it for nobody's meanwhile */
   k->entry = hak_heap_entry_of(h);
   hak_store_relaxed(&k->live, 0);
   hak_store_relaxed(&k->most, 0);
@@ -105,7 +105,7 @@ static void begin(hak_heap_cache *k, hak_heap *h) {
     k->size[c] = (uint16_t)(hak_class_size(c) <= HAK_SHARED_MAX ? hak_class_size(c) : 0);
   }
   hak_store_relaxed(&k->owner, hak_heap_owner(h));
-  hak_store_release(&k->id, h->id);
+  hak_store_release(&k->life, h->life);
 }
 
 /* The heap has been used as often as others of its place: it has the place now. */
@@ -276,10 +276,10 @@ void hak_heap_end_thread(hak_deferred *d) {
 
 static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
   const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
-  uint64_t id = k == NULL ? 0 : hak_load_acquire(&k->id); /* begin() releases it */
-  if (id == 0) return;
+  uint64_t life = k == NULL ? 0 : hak_load_acquire(&k->life); /* begin() releases it */
+  if (life == 0) return;
   const hak_heap *of = h != NULL ? h : hak_heap_of_owner(hak_load_relaxed(&k->owner)); /* one that has ended may not be looked at */
-  if (of == NULL || id != of->id) return;
+  if (of == NULL || life != of->life) return;
   sum->live += hak_load_relaxed(&k->live);
   sum->requests += hak_load_relaxed(&k->requests);
   sum->frees += hak_load_relaxed(&k->frees);
@@ -299,14 +299,23 @@ hak_heap_counts hak_heap_cached_counts_locked(const hak_heap *h) {
 
 /* --- the default --- */
 
+/* The thread's default, if it was reset; NULL: it was destroyed. */
+static hak_heap *default_after_reset(hak_thread_heaps *th) {
+  hak_lock_take(&hak_heaps_lock);
+  hak_heap *h = hak_heap_at_entry(th->default_entry);
+  if (h != NULL && h->id != th->default_id) h = NULL;
+  if (h != NULL) th->default_life = h->life;
+  hak_lock_drop(&hak_heaps_lock);
+  return h;
+}
+
 hak_heap *hak_heap_default(void) {
   const hak_tcache *t = hak_tls.cache;
-  const hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
+  hak_thread_heaps *th = t == NULL ? NULL : hak_thread_heaps_of(t);
   if (th == NULL || th->default_entry == NULL) return NULL;
-  if (HAK_LIKELY(hak_load_relaxed(&th->default_entry->id) == th->default_id)) {
-    hak_heap *h = hak_load_acquire(&th->default_entry->heap);
-    if (HAK_LIKELY(!hak_load_relaxed(&h->is_deleted))) return h;
-  }
+  bool is_same = HAK_LIKELY(hak_load_relaxed(&th->default_entry->life) == th->default_life);
+  hak_heap *h = is_same ? hak_heap_at_entry(th->default_entry) : default_after_reset(th);
+  if (HAK_LIKELY(h != NULL) && HAK_LIKELY(!hak_load_relaxed(&h->is_deleted))) return h;
   hak_heap_set_default(hak_tls.cache, NULL); /* it was destroyed, or deleted */
   return NULL;
 }
@@ -316,6 +325,7 @@ bool hak_heap_set_default(hak_tcache *t, hak_heap *h) {
   if (th == NULL) return h == NULL;
   th->default_entry = h == NULL ? NULL : hak_heap_entry_of(h);
   th->default_id = h == NULL ? 0 : h->id;
+  th->default_life = h == NULL ? 0 : h->life;
   if (hak_tls.in_heap == (h != NULL)) return true;
   hak_tls.in_heap = h != NULL;
   hak_count_aside(&th->countdown, h != NULL);

@@ -1,6 +1,6 @@
 /* What a thread keeps of a heap, and the short ways to it, inline in the entry points: some 40 instructions each. cache.c has the rest.
  *
- * A cache is found by the heap's index, and is the heap's if it has its id: that of a heap that was destroyed is nobody's. The owner counts as being in a slow path
+ * A cache is found by the heap's index, and is the heap's if it has its life: that of a heap that was destroyed or reset is nobody's. The owner counts as being in a slow path
  * (hak_tcache_enter) while it is at one: a thief stays away, or has it wait. */
 #ifndef HAK_HEAP_CACHE_H
 #define HAK_HEAP_CACHE_H
@@ -10,7 +10,7 @@
 #define HAK_HEAPS_OF_THREAD 8
 
 typedef struct hak_heap_cache {
-  uint64_t id; /* of the heap */
+  uint64_t life; /* of the heap */
   const hak_heap_entry *entry;
   uint32_t owner; /* its, in tags */
   uint32_t calls_seen; /* the lower half of requests and frees when the thread's cache was decayed last */
@@ -25,7 +25,7 @@ typedef struct hak_thread_heaps {
   hak_heap_cache *caches[HAK_HEAPS_OF_THREAD];
   uint32_t misses[HAK_HEAPS_OF_THREAD];
   const hak_heap_entry *default_entry; /* NULL: none */
-  uint64_t default_id;
+  uint64_t default_id, default_life;
   int64_t countdown; /* of what is sampled, while there is a default */
 } hak_thread_heaps;
 
@@ -34,11 +34,11 @@ HAK_INLINE hak_thread_heaps *hak_thread_heaps_of(const hak_tcache *t) { return (
 HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap *h) {
   const hak_thread_heaps *th = hak_thread_heaps_of(t);
   hak_heap_cache *k = HAK_UNLIKELY(th == NULL) ? NULL : th->caches[h->index % HAK_HEAPS_OF_THREAD];
-  return HAK_LIKELY(k != NULL) && HAK_LIKELY(k->id == h->id) ? k : NULL;
+  return HAK_LIKELY(k != NULL) && HAK_LIKELY(k->life == h->life) ? k : NULL;
 }
 
 /* The heap is there: who uses it knows, or has the registry lock. */
-HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->id) == k->id; }
+HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == k->life; }
 
 HAK_INLINE void hak_heap_count_alloc(hak_heap_cache *k, size_t size) {
   int64_t live = k->live + (int64_t)size;

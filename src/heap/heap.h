@@ -39,11 +39,12 @@ typedef hakmem_heap hak_heap;
 /* Of the table of heaps by index. Entries stay: a thread may ask of one whose heap has ended, and whose memory is something else. */
 typedef struct hak_heap_entry {
   hak_heap *heap; /* release. An odd number: none; the next free entry, once it may be another's */
-  uint64_t id;    /* relaxed: its; 0: none */
+  uint64_t life;  /* relaxed: its; 0: none */
 } hak_heap_entry;
 
 struct hakmem_heap {
-  uint64_t id;      /* never used again; 0: this is no heap */
+  uint64_t id;      /* never used again */
+  uint64_t life;    /* another one from each reset on, and never that of another heap; 0: this is no heap, or one that is being reset */
   uint32_t index, flags;
   bool is_deleted;  /* relaxed: its blocks are the main heap's, and it ends with the last */
   size_t limit;     /* relaxed; SIZE_MAX: none */
@@ -93,6 +94,9 @@ bool hak_heap_exists(const hak_heap *heap);
 /* Takes the heap, which has no child, out of the registry and its parent's sums. Its index is another's from the second call on. */
 void hak_heap_unlink(hak_heap *heap);
 void hak_heap_release(hak_heap *heap);
+/* The same for a heap that stays: it keeps its place in the list, and nobody finds it until it begins another life, empty. */
+void hak_heap_put_aside(hak_heap *heap);
+void hak_heap_begin_life(hak_heap *heap, hak_heap *parent);
 /* The heap, which has no child, has no parent and no limit any more, and is listed no more; it ends with its last block. */
 void hak_heap_set_deleted(hak_heap *heap);
 /* A deleted heap that has no block any more, unlinked; NULL: there is none. */
@@ -101,10 +105,12 @@ HAK_INLINE bool hak_heap_has_ended(const hak_heap *heap) {
   return HAK_UNLIKELY(hak_load_relaxed(&heap->is_deleted)) && hak_load_relaxed(&heap->out) == 0;
 }
 hak_heap_entry *hak_heap_entry_of(const hak_heap *heap);
+/* Its heap; NULL: none. */
+hak_heap *hak_heap_at_entry(const hak_heap_entry *entry);
 /* Bins', and the heap's own. */
 void hak_heap_take_locks(hak_heap *heap);
 void hak_heap_drop_locks(hak_heap *heap);
-/* Calls take for each heap, latest first, under the registry lock. */
+/* Calls take for each heap that none resets, latest first, under the registry lock. */
 void hak_heap_each(void (*take)(hak_heap *heap, void *context), void *context);
 hak_heap *hak_heap_after(uint64_t id);
 /* The same; `deleted`: such ones too. */

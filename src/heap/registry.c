@@ -13,7 +13,7 @@ hak_lock hak_heaps_lock;
 static hak_heap_entry *chunks[HAK_HEAPS_MAX / CHUNK];
 static uint32_t indices;     /* used so far */
 static uint32_t free_index;  /* + 1; each free entry has the next one's, as a number */
-static uint64_t latest_id;
+static uint64_t latest_life; /* and id */
 static size_t heap_count;
 static hak_heap *oldest, *newest, *deleted_heaps;
 
@@ -43,12 +43,14 @@ static hak_heap_entry *entry_at(uint32_t index) {
 
 hak_heap_entry *hak_heap_entry_of(const hak_heap *h) { return entry_at(h->index); }
 
-static bool is_heap(const hak_heap *entry) { return entry != NULL && (uintptr_t)entry % 2 == 0; }
+hak_heap *hak_heap_at_entry(const hak_heap_entry *entry) {
+  hak_heap *h = hak_load_acquire(&entry->heap);
+  return (uintptr_t)h % 2 == 0 ? h : NULL;
+}
 
 hak_heap *hak_heap_of_owner(uint32_t owner) {
   const hak_heap_entry *entry = owner < HAK_OWNER_HEAPS ? NULL : entry_at(owner - HAK_OWNER_HEAPS);
-  hak_heap *h = entry == NULL ? NULL : hak_load_acquire(&entry->heap);
-  return is_heap(h) ? h : NULL;
+  return entry == NULL ? NULL : hak_heap_at_entry(entry);
 }
 
 /* --- life --- */
@@ -71,23 +73,29 @@ static bool take_index(uint32_t *index) {
   return true;
 }
 
-static void link_locked(hak_heap *h) {
+static void begin_life_locked(hak_heap *h, hak_heap *parent) {
   hak_assert_held(&hak_heaps_lock);
-  h->id = ++latest_id;
+  h->life = ++latest_life;
+  h->parent = parent;
+  if (parent != NULL) {
+    h->next_sibling = parent->first_child;
+    parent->first_child = h;
+  }
+  hak_heap_entry *entry = entry_at(h->index);
+  hak_store_relaxed(&entry->life, h->life);
+  hak_store_release(&entry->heap, h);
+}
+
+static void link_locked(hak_heap *h, hak_heap *parent) {
+  begin_life_locked(h, parent);
+  h->id = h->life;
   h->prev = newest;
   if (newest != NULL)
     newest->next = h;
   else
     oldest = h;
   newest = h;
-  if (h->parent != NULL) {
-    h->next_sibling = h->parent->first_child;
-    h->parent->first_child = h;
-  }
   hak_add_single(&heap_count, 1);
-  hak_heap_entry *entry = entry_at(h->index);
-  hak_store_relaxed(&entry->id, h->id);
-  hak_store_release(&entry->heap, h);
 }
 
 static bool is_wrong(const hakmem_heap_options *o) {
@@ -107,11 +115,10 @@ hak_heap *hak_heap_make(const hakmem_heap_options *options) {
     h->flags = o->flags;
     h->limit = o->limit == 0 ? SIZE_MAX : o->limit;
     h->share = SIZE_MAX;
-    h->parent = o->parent;
     if (o->name != NULL) strcpy(h->name, o->name);
     hak_lock_take(&hak_heaps_lock);
     bool has_index = take_index(&h->index);
-    if (has_index) link_locked(h);
+    if (has_index) link_locked(h, o->parent);
     hak_lock_drop(&hak_heaps_lock);
     if (has_index) return h;
     hak_meta_give_one(h);
@@ -122,7 +129,7 @@ hak_heap *hak_heap_make(const hakmem_heap_options *options) {
 
 bool hak_heap_exists(const hak_heap *h) {
   uint32_t index = h->index;
-  return (uintptr_t)h % HAK_META_SIZE == 0 && index < HAK_HEAPS_MAX && hak_heap_of_owner(HAK_OWNER_HEAPS + index) == h && h->id != 0;
+  return (uintptr_t)h % HAK_META_SIZE == 0 && index < HAK_HEAPS_MAX && hak_heap_of_owner(HAK_OWNER_HEAPS + index) == h && h->life != 0;
 }
 
 static void leave_parent(hak_heap *h) {
@@ -135,17 +142,21 @@ static void leave_parent(hak_heap *h) {
   h->parent = NULL;
 }
 
-static void unlink_locked(hak_heap *h) {
+static void end_life_locked(hak_heap *h) {
   hak_assert_held(&hak_heaps_lock);
-  HAK_ASSERT(h->first_child == NULL && h->id != 0);
-  if (!h->is_deleted) hak_sub_single(&heap_count, 1);
+  HAK_ASSERT(h->first_child == NULL && h->life != 0);
   leave_parent(h);
+  hak_heap_entry *entry = entry_at(h->index);
+  hak_store_relaxed(&entry->life, 0);
+  hak_store_release(&entry->heap, NULL);
+  hak_store_relaxed(&h->life, 0);
+}
+
+static void unlink_locked(hak_heap *h) {
+  end_life_locked(h);
+  if (!h->is_deleted) hak_sub_single(&heap_count, 1);
   *(h->prev != NULL ? &h->prev->next : &oldest) = h->next;
   *(h->next != NULL ? &h->next->prev : &newest) = h->prev;
-  hak_heap_entry *entry = entry_at(h->index);
-  hak_store_relaxed(&entry->id, 0);
-  hak_store_release(&entry->heap, NULL);
-  hak_store_relaxed(&h->id, 0);
 }
 
 void hak_heap_unlink(hak_heap *h) {
@@ -157,17 +168,34 @@ void hak_heap_unlink(hak_heap *h) {
 void hak_heap_release(hak_heap *h) {
   hak_lock_take(&hak_heaps_lock);
   hak_heap_entry *entry = entry_at(h->index);
-  HAK_ASSERT(h->id == 0 && entry->heap == NULL && entry->id == 0);
+  HAK_ASSERT(h->life == 0 && entry->heap == NULL && entry->life == 0);
   hak_store_release(&entry->heap, (hak_heap *)((uintptr_t)free_index * 2 + 1));
   free_index = h->index + 1;
   hak_lock_drop(&hak_heaps_lock);
   hak_meta_give_one(h);
 }
 
+void hak_heap_put_aside(hak_heap *h) {
+  hak_lock_take(&hak_heaps_lock);
+  end_life_locked(h);
+  hak_lock_drop(&hak_heaps_lock);
+}
+
+void hak_heap_begin_life(hak_heap *h, hak_heap *parent) {
+  HAK_ASSERT(h->life == 0 && h->pieces == NULL && h->span_count == 0 && h->mapped == 0);
+  hak_lock_take(&hak_heaps_lock);
+  h->out = h->live = h->peak = 0;
+  h->requests = h->frees = h->refused = 0;
+  memset(h->bins, 0, sizeof h->bins);
+  memset(h->bumped, 0, sizeof h->bumped);
+  begin_life_locked(h, parent);
+  hak_lock_drop(&hak_heaps_lock);
+}
+
 /* Frees charge under the heap's locks: with all of them, none is between two heaps. */
 void hak_heap_set_deleted(hak_heap *h) {
   hak_lock_take(&hak_heaps_lock);
-  HAK_ASSERT(h->first_child == NULL && h->id != 0 && !h->is_deleted);
+  HAK_ASSERT(h->first_child == NULL && h->life != 0 && !h->is_deleted);
   hak_heap_take_locks(h);
   leave_parent(h);
   hak_store_relaxed(&h->limit, SIZE_MAX);
@@ -229,14 +257,16 @@ void hak_heap_drop_locks(hak_heap *h) {
 
 void hak_heap_each(void (*take)(hak_heap *heap, void *context), void *context) {
   hak_assert_held(&hak_heaps_lock);
-  for (hak_heap *h = newest; h != NULL; h = h->prev) take(h, context);
+  for (hak_heap *h = newest; h != NULL; h = h->prev) {
+    if (h->life != 0) take(h, context);
+  }
 }
 
 hak_heap *hak_heap_after_locked(uint64_t id, bool deleted) {
   static uint32_t hint; /* owner that was found last, most likely the one before, or asked for once more */
   hak_assert_held(&hak_heaps_lock);
   hak_heap *near = id == 0 ? NULL : hak_heap_of_owner(hint), *h = near != NULL && near->id <= id + 1 ? near : oldest;
-  while (h != NULL && (h->id <= id || (hak_load_relaxed(&h->is_deleted) && !deleted))) h = h->next;
+  while (h != NULL && (h->id <= id || h->life == 0 || (hak_load_relaxed(&h->is_deleted) && !deleted))) h = h->next;
   hint = h == NULL ? 0 : hak_heap_owner(h);
   return h;
 }

@@ -214,6 +214,22 @@ TEST(HeapResource, ReleaseDropsAllBlocksAndKeepsTheOptions) {
   EXPECT_EQ(heaps(), before + 1);
 }
 
+TEST(Heap, ResetDropsAllBlocksAndIsTheSameHeap) {
+  size_t before = heaps();
+  hakmem::heap server({"server"}), heap({"request", MIB, server.get()});
+  uint64_t id = heap.stats().id;
+  for (int round = 0; round < 3; round++) {
+    for (int i = 0; i < 900; i++) (void)heap.allocate(1000);
+    EXPECT_GE(server.stats().total, 900000u);
+    heap.reset();
+    EXPECT_EQ(heap.stats().id, id);
+    EXPECT_EQ(heap.stats().live + server.stats().total, 0u);
+    EXPECT_EQ(heap.stats().limit, MIB);
+    EXPECT_STREQ(heap.name(), "request");
+    EXPECT_EQ(heaps(), before + 2);
+  }
+}
+
 TEST(HeapResource, IsEqualToItselfAlone) {
   hakmem::heap_resource a({"a"}), b({"b"});
   EXPECT_TRUE(a == a);

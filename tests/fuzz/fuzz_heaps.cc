@@ -88,7 +88,8 @@ class Heaps : public Program {
   void allocate_as_default();
   void resize();
   void free_many();
-  void end_heap(bool destroys);
+  enum End { DESTROY, DELETE, RESET };
+  void end_heap(End how);
   void set_limit();
   void set_callback();
   void set_default();
@@ -264,7 +265,7 @@ Turn Heaps::step() {
   else if (op < 29) resize();
   else if (op < 37) any ? free_block(input_.below(shadow_.count()), op == 36) : allocate();
   else if (op < 40) free_many();
-  else if (op < 42) end_heap(op == 40);
+  else if (op < 42) end_heap(op == 41 ? DELETE : steps_ % 2 == 0 ? DESTROY : RESET);
   else if (op < 44) set_limit();
   else if (op == 44) set_callback();
   else if (op < 47) set_default();
@@ -292,7 +293,7 @@ Turn Heaps::step() {
 }
 
 void Heaps::make_heap() {
-  if (heaps_.size() >= kHeapsMax) return end_heap(input_.byte() % 2 == 0);
+  if (heaps_.size() >= kHeapsMax) return end_heap(input_.byte() % 2 == 0 ? DESTROY : DELETE);
   hakmem_heap_options options = {};
   options.size = sizeof options;
   uint8_t how = input_.byte();
@@ -444,7 +445,7 @@ void Heaps::free_many() {
   }
 }
 
-void Heaps::end_heap(bool destroys) {
+void Heaps::end_heap(End how) {
   unsigned id = pick_heap();
   if (id == kMain) return;
   std::vector<unsigned> ending = within(id);
@@ -454,7 +455,7 @@ void Heaps::end_heap(bool destroys) {
     auto at = owner_.find(b.p);
     if (gone.count(at->second) == 0) continue;
     verify(b);
-    if (destroys) {
+    if (how != DELETE) {
       owner_.erase(at);
       shadow_.take(i);
     } else {
@@ -464,8 +465,20 @@ void Heaps::end_heap(bool destroys) {
   }
   size_t total = heaps_.at(id).total;
   for (unsigned at = heaps_.at(id).parent; at != kMain; at = heaps_.at(at).parent) heaps_.at(at).total -= total;
-  destroys ? hakmem_heap_destroy(heaps_.at(id).heap) : hakmem_heap_delete(heaps_.at(id).heap);
+  hakmem_heap *heap = heaps_.at(id).heap;
+  how == DESTROY ? hakmem_heap_destroy(heap) : how == DELETE ? hakmem_heap_delete(heap) : hakmem_heap_reset(heap);
   for (unsigned at : ending) {
+    if (how == RESET && at == id) {
+      Model &m = heaps_.at(id);
+      Model again;
+      again.heap = m.heap;
+      again.parent = m.parent;
+      again.limit = m.limit;
+      again.has_callback = m.has_callback;
+      m = again;
+      check_stats(id);
+      continue;
+    }
     ids_.erase(heaps_.at(at).heap);
     heaps_.erase(at);
   }
@@ -634,7 +647,7 @@ void Heaps::finish() {
   check_heap("at the end");
   /* Some freed before their heaps go, some with them, some after. */
   for (size_t i = 0; i < shadow_.count() / 3; i++) free_block(shadow_.count() - 1, false);
-  while (!heaps_.empty()) end_heap(heaps_.size() % 2 == 0);
+  while (!heaps_.empty()) end_heap(heaps_.size() % 2 == 0 ? DESTROY : DELETE);
   while (shadow_.count() > 0) free_block(shadow_.count() - 1, false);
   if (hakmem_heap_list(nullptr, nullptr) != 0) finding("there are heaps at the end");
   hakmem_malloc_trim(kLiveBytes / 2);

@@ -156,6 +156,150 @@ TEST(Destroy, FreesTheHeapsBelow) {
   EXPECT_EQ(hakmem_heap_check(), 0u);
 }
 
+TEST(Reset, OfNullDoesNothing) { hakmem_heap_reset(nullptr); }
+
+void expect_empty(const hakmem_heap_stats &s, size_t limit) {
+  EXPECT_EQ(s.live + s.peak + s.blocks + s.held + s.total + s.refused + s.requests, 0u);
+  EXPECT_EQ(s.limit, limit);
+}
+
+TEST(Reset, FreesTheHeapsBlocksAloneAndTheHeapStays) {
+  for (unsigned flags : {0u, HAKMEM_HEAP_UNCACHED}) {
+    size_t before = heaps();
+    Heap above(128 * MIB), other(size_t{0}, static_cast<hakmem_heap *>(above));
+    hakmem_heap *heap = new_heap(64 * MIB, above, flags, "stays");
+    uint64_t id = stats_of(heap).id;
+    std::vector<Block> others = mixed(other, 2);
+    for (unsigned round = 0; round < 20; round++) {
+      std::vector<Block> blocks = mixed(heap, round);
+      block_in(heap, 40 * MIB);
+      EXPECT_EQ(hakmem_heap_malloc(heap, 30 * MIB), nullptr);
+      EXPECT_EQ(stats_of(heap).refused, 1u);
+      void *one = blocks[0].p;
+      hakmem_heap_reset(heap);
+      expect_empty(stats_of(heap), 64 * MIB);
+      EXPECT_EQ(hakmem_heap_of(one), nullptr);
+      EXPECT_EQ(hakmem_heap_visit(heap, [](void *, size_t, void *) { return true; }, nullptr), 0u);
+      EXPECT_EQ(above.stats().total, other.live());
+      EXPECT_EQ(stats_of(heap).id, id);
+      EXPECT_STREQ(hakmem_heap_name(heap), "stays");
+      EXPECT_EQ(hakmem_heap_parent(heap), above);
+      EXPECT_EQ(heaps(), before + 3);
+      Block large = block_in(heap, 60 * MIB);
+      EXPECT_TRUE(large.p != nullptr && large.holds());
+      hakmem_free(large.p);
+      EXPECT_EQ(stats_of(heap).live, 0u);
+      EXPECT_EQ(hakmem_heap_check(), 0u);
+    }
+    for (const Block &b : others) {
+      ASSERT_TRUE(b.holds()) << b.size;
+      hakmem_free(b.p);
+    }
+    EXPECT_EQ(other.live(), 0u);
+    hakmem_heap_destroy(heap);
+    EXPECT_EQ(heaps(), before + 2);
+  }
+}
+
+TEST(Reset, DestroysTheHeapsBelow) {
+  size_t before = heaps();
+  Heap above;
+  hakmem_heap *heap = new_heap(0, above), *child = new_heap(0, heap), *grandchild = new_heap(0, child), *sibling = new_heap(0, above);
+  for (hakmem_heap *h : {static_cast<hakmem_heap *>(above), heap, child, grandchild, sibling}) mixed(h);
+  hakmem_heap_reset(heap);
+  EXPECT_EQ(heaps(), before + 3);
+  expect_empty(stats_of(heap), 0);
+  EXPECT_EQ(above.stats().total, above.live() + stats_of(sibling).live);
+  hakmem_heap_reset(above);
+  EXPECT_EQ(heaps(), before + 1);
+  expect_empty(above.stats(), 0);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// Also while heaps are listed, each once.
+TEST(Reset, OfEachHeapThatAListShows) {
+  Heap a, b, c;
+  for (hakmem_heap *h : {static_cast<hakmem_heap *>(a), static_cast<hakmem_heap *>(b), static_cast<hakmem_heap *>(c)}) mixed(h);
+  std::vector<hakmem_heap *> shown;
+  hakmem_heap_list([](hakmem_heap *heap, void *context) {
+    auto *all = static_cast<std::vector<hakmem_heap *> *>(context);
+    all->push_back(heap);
+    hakmem_heap_reset(heap);
+    return all->size() < 10;
+  }, &shown);
+  EXPECT_EQ(shown, (std::vector<hakmem_heap *>{a, b, c}));
+  expect_empty(b.stats(), 0);
+}
+
+TEST(Reset, MakesTheCallbackDueAgain) {
+  Heap heap(MIB);
+  int calls = 0;
+  hakmem_heap_set_callback(heap, 3, [](hakmem_heap *, size_t, void *context) { ++*static_cast<int *>(context); }, &calls);
+  for (int round = 1; round <= 3; round++) {
+    block_in(heap, 100 * KIB);
+    block_in(heap, 100 * KIB);
+    EXPECT_EQ(calls, round);
+    hakmem_heap_reset(heap);
+  }
+}
+
+TEST(Reset, LeavesNothingBehind) {
+  size_t held = 0;
+  Heap heap;
+  for (unsigned round = 0; round < 1000; round++) {
+    mixed(heap, round % 10, MIB);
+    if (round % 100 == 7) block_in(heap, 33 * MIB);
+    hakmem_heap_reset(heap);
+    if (round == 200) held = process_stats().accessible;
+  }
+  EXPECT_LE(process_stats().accessible, held + MIB);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// Threads that sleep with blocks of the heap in their caches, and with it as their default, have neither old blocks afterwards nor another default.
+TEST(Reset, BesideOtherThreadsCaches) {
+  constexpr unsigned THREADS = 3, ROUNDS = 100;
+  Heap heap;
+  std::atomic<unsigned> round{0}, done{0};
+  std::vector<std::thread> threads;
+  std::vector<Block> theirs[THREADS];
+  for (unsigned t = 0; t < THREADS; t++) {
+    threads.emplace_back([&, t] {
+      hakmem_heap_set_default(heap);
+      for (unsigned seen = 0; seen < ROUNDS; seen++) {
+        while (round == seen) std::this_thread::yield();
+        std::vector<Block> blocks;
+        for (size_t i = 0; i < 1500; i++) {
+          void *p = i % 2 == 0 ? hakmem_malloc(100 + i % 3 * 200) : hakmem_heap_malloc(heap, 100 + i % 3 * 200);
+          if (hakmem_heap_of(p) != heap) abort();
+          blocks.push_back(filled(p, 100 + i % 3 * 200, static_cast<unsigned char>(seen + t)));
+        }
+        for (size_t i = 0; i < blocks.size() / 2; i++) hakmem_free(blocks[i].p);
+        theirs[t].assign(blocks.begin() + static_cast<long>(blocks.size() / 2), blocks.end());
+        done++;
+      }
+    });
+  }
+  size_t held = 0;
+  for (unsigned i = 0; i < ROUNDS; i++) {
+    done = 0;
+    round++;
+    while (done < THREADS) std::this_thread::yield();
+    for (const std::vector<Block> &blocks : theirs) {
+      for (const Block &b : blocks) ASSERT_TRUE(b.holds()) << "round " << i;
+    }
+    ASSERT_EQ(stats_of(heap).blocks, THREADS * size_t{750});
+    ASSERT_EQ(hakmem_heap_check(), 0u);
+    hakmem_heap_reset(heap);
+    expect_empty(stats_of(heap), 0);
+    for (size_t n = 0; n < 1000; n++) hakmem_free(filled(hakmem_malloc(100 + n % 3 * 200), 100, 77).p); /* the memory is anybody's */
+    if (i == 20) held = process_stats().accessible;
+  }
+  for (std::thread &t : threads) t.join();
+  EXPECT_LE(process_stats().accessible, held + MIB);
+  EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
 TEST(Delete, LeavesTheBlocksInTheMainHeap) {
   for (unsigned flags : {0u, HAKMEM_HEAP_UNCACHED}) {
     size_t before = heaps();
@@ -327,6 +471,10 @@ class Forks : public testing::Test {
           if (random() % 100 == 0) {
             hakmem_heap *brief = new_heap(0, random() % 2 == 0 ? heap : nullptr);
             bool deletes = random() % 2 == 0;
+            if (random() % 2 == 0) {
+              block_in(brief, 3000);
+              hakmem_heap_reset(brief);
+            }
             std::vector<Block> of_brief;
             for (int i = 0; i < 50; i++) of_brief.push_back(block_in(brief, random() % 3000));
             deletes ? hakmem_heap_delete(brief) : hakmem_heap_destroy(brief);
@@ -532,6 +680,31 @@ TEST(Misused, HeapDeletedTwice) {
     hakmem_heap_delete(heap);
     return 0;
   }), "heap");
+}
+
+TEST(Misused, HeapResetAfterItsEnd) {
+  for (bool deletes : {false, true}) {
+    static bool deleted;
+    deleted = deletes;
+    expect_report(run_forked([] {
+      hakmem_heap *heap = new_heap();
+      print_victim(heap);
+      deleted ? hakmem_heap_delete(heap) : hakmem_heap_destroy(heap);
+      hakmem_heap_reset(heap);
+      return 0;
+    }), "heap");
+  }
+}
+
+TEST_P(Misuse, FreedAfterAReset) {
+  expect_report(run_forked([] {
+    hakmem_heap *heap = new_heap();
+    void *p = hakmem_heap_malloc(heap, block_size);
+    print_victim(p);
+    hakmem_heap_reset(heap);
+    hakmem_free(p);
+    return 0;
+  }), "free");
 }
 
 TEST(Misused, ChildDestroyedAfterItsParent) {

@@ -48,7 +48,7 @@ struct Slot {
   bool deletes = false; /* they end by delete, and their blocks are the main heap's */
 };
 Slot slots[SLOTS];
-std::atomic<uint64_t> refusals{0}, heaps_made{0}, calls_back{0};
+std::atomic<uint64_t> refusals{0}, heaps_made{0}, resets{0}, calls_back{0};
 
 struct Block {
   unsigned char *p;
@@ -100,6 +100,12 @@ void renew(unsigned at, Random *random) {
   Slot &slot = slots[at];
   std::unique_lock<std::shared_mutex> guard(slot.lock, std::try_to_lock);
   if (!guard.owns_lock()) return;
+  if (slot.heap != nullptr && !slot.deletes && random->below(2) == 0) {
+    hakmem_heap_reset(slot.heap);
+    slot.age++;
+    resets++;
+    return;
+  }
   end_heap(&slot);
   slot.age++;
   if (random->below(8) == 0) return;
@@ -374,9 +380,9 @@ int main(int argc, char **argv) {
   hakmem_malloc_trim(0);
   check_heap("faults in the heap at the end");
   size_t faults = hakmem_heap_list(nullptr, nullptr) + accounting_check_nothing_live();
-  std::printf("heap_stress: %u rounds, %llu steps, %llu heaps, %llu refusals, %llu calls back, %llu blocks taken, %zu faults\n", rounds,
+  std::printf("heap_stress: %u rounds, %llu steps, %llu heaps, %llu resets, %llu refusals, %llu calls back, %llu blocks taken, %zu faults\n", rounds,
               static_cast<unsigned long long>(steps.load()), static_cast<unsigned long long>(heaps_made.load()),
-              static_cast<unsigned long long>(refusals.load()), static_cast<unsigned long long>(calls_back.load()),
+              static_cast<unsigned long long>(resets.load()), static_cast<unsigned long long>(refusals.load()), static_cast<unsigned long long>(calls_back.load()),
               static_cast<unsigned long long>(taken.load()), faults);
   return faults == 0 ? 0 : 1;
 }

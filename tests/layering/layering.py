@@ -10,7 +10,7 @@ from pathlib import Path
 
 BOXES = [
     "base", "os", "config", "misuse", "region", "pool", "slab", "large", "arena", "tcache", "heap", "reclaim", "profile", "guard",
-    "report", "api", "override",
+    "report", "api", "override", "je",
 ]
 PUBLIC_HEADERS = {"hakmem/heap.h", "hakmem/hakmem.h", "hakmem/hakmem.hpp", "hakmem/stats.h"}
 # Exceptions to the order, as (including file, header). There is none, and a new one needs a decision record.

@@ -199,6 +199,8 @@ extern "C" {
     pub fn hakmem_heap_realloc(heap: *mut hakmem_heap, p: *mut c_void, size: usize) -> *mut c_void;
     /// Frees every block of the heap and of the heaps below it, and these heaps. Null does nothing.
     pub fn hakmem_heap_destroy(heap: *mut hakmem_heap);
+    /// Frees every block of the heap and destroys the heaps below it; the heap stays, with its counts at 0. Null does nothing.
+    pub fn hakmem_heap_reset(heap: *mut hakmem_heap);
     /// Ends the heap and those below it; their blocks live on in the main heap.
     pub fn hakmem_heap_delete(heap: *mut hakmem_heap);
     /// The heap of a block by any of its addresses; null: the main heap, or no block of hakmem's.

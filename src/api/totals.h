@@ -1,0 +1,36 @@
+/* What each thread has been given and has given back, in usable bytes since it began: of builds that count it (HAK_TOTALS, a constant, as
+ * HAK_HARDENED is). Only the owner writes; a program may have a pointer to the numbers, and read them. */
+#ifndef HAK_API_TOTALS_H
+#define HAK_API_TOTALS_H
+
+#include "tcache/cache.h"
+
+#ifndef HAK_TOTALS
+#define HAK_TOTALS 0
+#endif
+
+typedef struct hak_thread_totals {
+  uint64_t allocated, deallocated;
+} hak_thread_totals;
+
+extern HAK_HIDDEN HAK_TLS hak_thread_totals hak_totals;
+extern HAK_HIDDEN uint64_t hak_empty_reallocs; /* relaxed: realloc of a block to 0 bytes */
+
+size_t hak_block_size(const void *p);
+void *hak_totals_realloc(void *p, size_t size, const void *caller);
+
+/* Usable bytes of the block at p; 0: none of ours. */
+HAK_INLINE size_t hak_totals_size(const void *p) {
+  size_t offset, code = hak_tcache_code(p, &offset);
+  return HAK_LIKELY(hak_code_is_class((unsigned)code)) ? hak_class_size((unsigned)code - 1) : hak_block_size(p);
+}
+/* Returns p. */
+HAK_INLINE void *hak_totals_add(void *p) {
+  if (HAK_TOTALS && HAK_LIKELY(p != 0)) hak_totals.allocated += hak_totals_size(p);
+  return p;
+}
+HAK_INLINE void hak_totals_take(const void *p) {
+  if (HAK_TOTALS && HAK_LIKELY(p != 0)) hak_totals.deallocated += hak_totals_size(p);
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* mallctl's prof.* and thread.prof.*: the heap profile, where opt.prof says that there is to be one. As in jemalloc, where it does not, reading says no, and
+ * all else ENOENT. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "je/conf.h"
+#include "je/ctl.h"
+
+#define PREFIX_MAX 1024
+
+static bool thread_active_init; /* relaxed */
+static bool gdump;              /* relaxed */
+static char prefix[PREFIX_MAX]; /* hak_je_lock; "": as at the start */
+static unsigned dumps;          /* relaxed */
+
+static bool is_active(void) {
+  int64_t on = 0;
+  return hakmem_option_get("HEAP_PROFILE", &on) == 0 && on != 0;
+}
+
+static int set_active(bool on) {
+  int error = on ? hakmem_profile_start(0) : hakmem_profile_stop();
+  return error == ENOTSUP ? 0 : error == ENOMEM ? EAGAIN : error;
+}
+
+int hak_ctl_prof_active(const hak_ctl_call *c) {
+  bool is = hak_je_conf.prof && is_active(), wanted = is;
+  int error = hak_ctl_take(c, &wanted, sizeof wanted);
+  if (error == 0 && !hak_je_conf.prof && wanted) error = ENOENT;
+  if (error == 0 && wanted != is) error = set_active(wanted);
+  return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
+}
+
+static const char *own_name(char *out, size_t room) {
+  hak_lock_take(&hak_je_lock);
+  snprintf(out, room, "%s.%d.%u.m%u.heap", prefix[0] != '\0' ? prefix : hak_je_conf.prof_prefix, hak_os_pid(), hak_load_relaxed(&dumps),
+           hak_load_relaxed(&dumps));
+  hak_lock_drop(&hak_je_lock);
+  hak_add_relaxed(&dumps, 1);
+  return out;
+}
+
+int hak_ctl_prof_dump(const hak_ctl_call *c) {
+  const char *path = NULL;
+  char own[PREFIX_MAX + 64];
+  if (!hak_je_conf.prof) return ENOENT;
+  if (hak_ctl_reads(c)) return EPERM;
+  int error = hak_ctl_take(c, &path, sizeof path);
+  if (error != 0) return error;
+  return hakmem_profile_dump(path != NULL ? path : own_name(own, sizeof own), HAKMEM_PROFILE_JEMALLOC) == 0 ? 0 : EFAULT;
+}
+
+static int flag(const hak_ctl_call *c, bool *of) {
+  bool is = hak_je_conf.prof && hak_load_relaxed(of), wanted = is;
+  if (!hak_je_conf.prof && hak_ctl_writes(c)) return ENOENT;
+  int error = hak_ctl_take(c, &wanted, sizeof wanted);
+  if (error == 0) hak_store_relaxed(of, wanted);
+  return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
+}
+int hak_ctl_prof_gdump(const hak_ctl_call *c) { return flag(c, &gdump); }
+int hak_ctl_prof_thread_active_init(const hak_ctl_call *c) { return flag(c, &thread_active_init); }
+
+int hak_ctl_prof_prefix(const hak_ctl_call *c) {
+  const char *text = NULL;
+  if (!hak_je_conf.prof) return ENOENT;
+  if (hak_ctl_reads(c)) return EPERM;
+  int error = hak_ctl_take(c, &text, sizeof text);
+  if (error != 0 || text == NULL) return error;
+  if (strlen(text) >= sizeof prefix) return EINVAL;
+  hak_lock_take(&hak_je_lock);
+  strcpy(prefix, text);
+  hak_lock_drop(&hak_je_lock);
+  return 0;
+}
+
+size_t hak_je_prof_lg_sample(void) {
+  int64_t rate = 0;
+  if (!hak_je_conf.prof || hakmem_option_get("HEAP_PROFILE_RATE", &rate) != 0 || rate < 1) return 0;
+  return 63 - (size_t)__builtin_clzll((uint64_t)rate);
+}
+
+int hak_ctl_prof_reset(const hak_ctl_call *c) {
+  size_t lg = hak_je_prof_lg_sample();
+  if (!hak_je_conf.prof) return ENOENT;
+  if (hak_ctl_reads(c)) return EPERM;
+  int error = hak_ctl_take(c, &lg, sizeof lg);
+  if (error != 0) return error;
+  if (c->given != NULL) hakmem_option_set("HEAP_PROFILE_RATE", (int64_t)1 << hak_min_size(lg, 40));
+  error = hakmem_profile_reset();
+  return error == ENOTSUP ? 0 : error;
+}
+
+/* All threads are sampled, or none. */
+int hak_ctl_thread_prof_active(const hak_ctl_call *c) {
+  bool is = hak_je_conf.prof, wanted = is;
+  if (!hak_je_conf.prof && hak_ctl_writes(c)) return ENOENT;
+  int error = hak_ctl_take(c, &wanted, sizeof wanted);
+  if (error == 0 && !wanted && is) error = EPERM;
+  return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
+}
+
+/* Profiles name no threads. */
+int hak_ctl_thread_prof_name(const hak_ctl_call *c) {
+  const char *none = "";
+  if (!hak_je_conf.prof) return ENOENT;
+  if (hak_ctl_writes(c)) return EPERM;
+  return hak_ctl_give(c, &none, sizeof none);
+}

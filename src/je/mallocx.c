@@ -1,0 +1,181 @@
+/* mallocx and its kin. Blocks are the core's, and any of its frees takes them. */
+#include <errno.h>
+#include <string.h>
+
+#include "api/heaps.h"
+#include "api/sampling.h"
+#include "api/slow_exit.h"
+#include "api/thread.h"
+#include "je/je.h"
+#include "large/extent.h"
+#include "large/huge.h"
+#include "profile/profile.h"
+#include "tcache/counted.h"
+
+HAK_EXPORT void *mallocx(size_t size, int flags);
+HAK_EXPORT void *rallocx(void *p, size_t size, int flags);
+HAK_EXPORT size_t xallocx(void *p, size_t size, size_t extra, int flags);
+HAK_EXPORT size_t sallocx(const void *p, int flags);
+HAK_EXPORT void dallocx(void *p, int flags);
+HAK_EXPORT void sdallocx(void *p, size_t size, int flags);
+HAK_EXPORT size_t nallocx(size_t size, int flags);
+
+#define NO_TCACHE 1
+#define ARENA_MAIN 1
+
+/* A block from slabs, whatever the thread's cache has: of the fullest of the arena's, so that whoever moves blocks there empties others. NULL: take
+ * another way. */
+static void *take_uncached(size_t size, size_t align) {
+  int c = size > HAK_SHARED_MAX ? -1 : hak_class_for_aligned(size, align);
+  if (c < 0 || !hak_started() || hak_tls.in_heap || hak_tls.phase == HAK_THREAD_FORBIDDEN || !hak_count_request(size)) return NULL;
+  hak_deferred d = {0};
+  hak_slow_entry(hak_pool_is_full());
+  void *p = hak_arena_alloc((unsigned)c, &d);
+  hak_slow_exit(&d);
+  return p;
+}
+
+/* Back to its slab at once. False: it is no block of a class, or more has to be done. */
+static bool give_uncached(void *p) {
+  size_t offset, code = hak_tcache_code(p, &offset);
+  if (!hak_code_is_class((unsigned)code) || hak_class_size((unsigned)code - 1) > HAK_SHARED_MAX || hak_tls.phase == HAK_THREAD_FORBIDDEN) return false;
+  hak_deferred d = {0};
+  hak_totals_take(p);
+  hak_arena_free(p, (unsigned)code - 1, &d);
+  hak_slow_exit(&d);
+  return true;
+}
+
+static void *zero(void *p, size_t size, bool zeroed) {
+  if (p != NULL && !zeroed) memset(p, 0, size);
+  return p;
+}
+
+/* The main heap, or the thread's default. */
+static void *alloc_plain(size_t size, size_t align, int flags) {
+  bool zeros = (flags & HAK_JE_ZERO) != 0, zeroed = false;
+  if (HAK_JE_TCACHE(flags) == NO_TCACHE) {
+    void *p = take_uncached(size, align);
+    if (p != NULL) return zero(hak_totals_add(p), zeros ? size : 0, false);
+  }
+  if (align <= HAK_GRANULE) return zeros ? hak_calloc(1, size) : hak_malloc(size);
+  if (!zeros || size <= HAK_SMALL_MAX) return zero(hak_aligned(align, size), zeros ? size : 0, false);
+  void *p = hak_totals_add(hak_raw_large(size, align, true, &zeroed));
+  return zero(p, size, zeroed);
+}
+
+static void *alloc_in(unsigned arena, size_t size, size_t align, int flags) {
+  bool zeroed = false;
+  hak_je_arena *a = hak_je_arena_at(arena);
+  hakmem_heap *heap = a == NULL ? NULL : hak_load_acquire(&a->heap);
+  if (arena == 0) {
+    bool was = hak_heap_suspend();
+    void *p = alloc_plain(size, align, flags);
+    hak_heap_resume(was);
+    return p;
+  }
+  if (heap == NULL) return NULL; /* no such arena */
+  void *p = hak_totals_add(hak_heap_alloc(heap, size, hak_max_size(align, HAK_GRANULE), true, &zeroed));
+  return zero(p, size, zeroed || (flags & HAK_JE_ZERO) == 0);
+}
+
+void *mallocx(size_t size, int flags) {
+  if (HAK_LIKELY(flags == 0)) return hak_malloc(size);
+  size_t align = HAK_JE_ALIGN(flags);
+  if (size > PTRDIFF_MAX || align > PTRDIFF_MAX / 2 || !hak_start()) return hak_no_memory();
+  return hak_or_no_memory(HAK_JE_ARENA(flags) != 0 ? alloc_in(HAK_JE_ARENA(flags) - 1, size, align, flags) : alloc_plain(size, align, flags));
+}
+
+size_t sallocx(const void *p, int flags) {
+  (void)flags;
+  return hak_usable_size(p, HAK_CALLER());
+}
+
+void dallocx(void *p, int flags) {
+  if (HAK_JE_TCACHE(flags) != NO_TCACHE || !give_uncached(p)) hak_free(p);
+}
+
+void sdallocx(void *p, size_t size, int flags) {
+  if (HAK_JE_TCACHE(flags) == NO_TCACHE && size <= hak_totals_size(p) && give_uncached(p)) return;
+  hak_free_sized(p, size);
+}
+
+/* --- sizes --- */
+
+size_t nallocx(size_t size, int flags) {
+  size_t align = HAK_JE_ALIGN(flags), most = hak_je_lextent_size(HAK_JE_LEXTENTS - 1);
+  if (size > most || align > most || !hak_start()) return 0;
+  if (align <= HAK_GRANULE) return hakmem_good_size(size);
+  int c = hak_class_for_aligned(size, align);
+  if (c >= 0) return hak_class_size((unsigned)c);
+  if (size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX) return hak_align_up(hak_max_size(size, 1), HAK_SPAN_SIZE);
+  return hak_align_up(size, HAK_JE_PAGE);
+}
+
+/* --- resizing --- */
+
+/* Whether a realloc leaves the block where it is by rule. */
+static bool stays(size_t before, size_t size) { return size <= before && (size >= before / 2 || before == HAK_GRANULE); }
+
+static void *move(void *p, size_t before, size_t size, int flags) {
+  void *q = mallocx(size, flags & ~HAK_JE_ZERO);
+  if (q == NULL) return NULL;
+  memcpy(q, p, hak_min_size(before, size));
+  dallocx(p, flags);
+  return q;
+}
+
+static bool is_elsewhere(const void *p, int flags) {
+  unsigned index;
+  return HAK_JE_ARENA(flags) != 0 && hak_je_arena_of(p, &index) && index != HAK_JE_ARENA(flags) - 1;
+}
+
+void *rallocx(void *p, size_t size, int flags) {
+  size_t align = HAK_JE_ALIGN(flags), before = hak_totals_size(p);
+  void *q;
+  if (size == 0) size = 1;
+  if (align > HAK_GRANULE || is_elsewhere(p, flags))
+    q = (uintptr_t)p % align == 0 && stays(before, size) ? p : move(p, before, size, flags);
+  else
+    q = hak_realloc(p, size, HAK_CALLER());
+  size_t after = q == NULL || (flags & HAK_JE_ZERO) == 0 ? 0 : hak_totals_size(q);
+  if (after > before) memset((char *)q + before, 0, after - before);
+  return q;
+}
+
+/* An extent of the main heap, or what a heap has in whole spans, in place. */
+static bool resize_in_place(void *p, size_t size) {
+  hak_region *r = hak_region_find(p);
+  if (r == NULL || size <= HAK_SHARED_MAX || size > HAK_EXTENT_LONGEST) return false;
+  unsigned code = hak_region_slab_code(r, hak_region_index(r, p)), c;
+  hak_deferred d = {0};
+  hak_span *s = hak_region_span(r, p);
+  bool done = false;
+  if (code == HAK_CODE_IN_HEAP) {
+    hak_heap *h = hak_heap_at(s, p, &c);
+    if (h == NULL || c < HAK_CLASS_COUNT || hak_heap_block_size(h, s, p, c) < HAK_SPAN_SIZE) return false;
+    done = hak_heap_resize_large(h, s, p, size, &d);
+  } else {
+    if (hak_code_is_class(code) && hak_class_size(code - 1) > HAK_SHARED_MAX && hak_arena_make_extent(s, p, code - 1)) code = HAK_CODE_EXTENT;
+    done = code == HAK_CODE_EXTENT && s->start == (uintptr_t)p && hak_extent_resize(r, p, size, &d.purge_due);
+    if (done) {
+      hak_sampled_forget(p);
+      hak_sampled_count_large(p, size);
+    }
+  }
+  hak_slow_exit(&d);
+  return done;
+}
+
+size_t xallocx(void *p, size_t size, size_t extra, int flags) {
+  size_t before = hak_totals_size(p), align = HAK_JE_ALIGN(flags), after = before;
+  if (extra > SIZE_MAX - size) extra = SIZE_MAX - size;
+  if ((uintptr_t)p % align != 0 || (before >= size && before <= size + extra)) return before;
+  if (!resize_in_place(p, size + extra) && extra != 0 && before < size) resize_in_place(p, size);
+  after = hak_totals_size(p);
+  if (after == before) return before;
+  hak_totals.deallocated += before;
+  hak_totals.allocated += after;
+  if (after > before && (flags & HAK_JE_ZERO) != 0) memset((char *)p + before, 0, after - before);
+  return after;
+}
