@@ -4,10 +4,17 @@
 
 HAK_TLS hak_thread_totals hak_totals;
 uint64_t hak_empty_reallocs;
+hak_empty_realloc hak_empty_realloc_does;
+
+static size_t size_for_empty(void) {
+  hak_add_relaxed(&hak_empty_reallocs, 1);
+  if (hak_empty_realloc_does == HAK_EMPTY_ABORTS) hak_fatal("realloc of a block to 0 bytes");
+  return hak_empty_realloc_does == HAK_EMPTY_ALLOCATES;
+}
 
 void *hak_totals_realloc(void *p, size_t size, const void *caller) {
   size_t before = p == NULL ? 0 : hak_totals_size(p);
-  if (p != NULL && size == 0) hak_add_relaxed(&hak_empty_reallocs, 1);
+  if (HAK_UNLIKELY(size == 0) && p != NULL) size = size_for_empty();
   void *q = hak_raw_realloc(p, size, caller);
   if (q == NULL && size != 0) return NULL;
   hak_totals.deallocated += before;

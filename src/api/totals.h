@@ -11,10 +11,14 @@
 
 typedef struct hak_thread_totals {
   uint64_t allocated, deallocated;
+  int64_t base, peak; /* the most that the difference has been, beyond `base`, what it was when that was reset */
 } hak_thread_totals;
 
 extern HAK_HIDDEN HAK_TLS hak_thread_totals hak_totals;
 extern HAK_HIDDEN uint64_t hak_empty_reallocs; /* relaxed: realloc of a block to 0 bytes */
+/* What that does. Set before the first one. */
+typedef enum hak_empty_realloc { HAK_EMPTY_FREES, HAK_EMPTY_ALLOCATES, HAK_EMPTY_ABORTS } hak_empty_realloc;
+extern HAK_HIDDEN hak_empty_realloc hak_empty_realloc_does;
 
 size_t hak_block_size(const void *p);
 void *hak_totals_realloc(void *p, size_t size, const void *caller);
@@ -26,7 +30,11 @@ HAK_INLINE size_t hak_totals_size(const void *p) {
 }
 /* Returns p. */
 HAK_INLINE void *hak_totals_add(void *p) {
-  if (HAK_TOTALS && HAK_LIKELY(p != 0)) hak_totals.allocated += hak_totals_size(p);
+  if (!HAK_TOTALS || HAK_UNLIKELY(p == 0)) return p;
+  hak_thread_totals *t = &hak_totals;
+  t->allocated += hak_totals_size(p);
+  int64_t net = (int64_t)(t->allocated - t->deallocated) - t->base;
+  if (HAK_UNLIKELY(net > t->peak)) t->peak = net;
   return p;
 }
 HAK_INLINE void hak_totals_take(const void *p) {

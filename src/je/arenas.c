@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "api/thread.h"
+#include "je/conf.h"
 #include "je/je.h"
 
 hak_lock hak_je_lock;
@@ -44,7 +45,8 @@ static int make_locked(unsigned index, hak_je_arena *a) {
   hakmem_heap_options options = {.size = sizeof options, .name = name};
   hakmem_heap *heap = hakmem_heap_new(&options);
   if (heap == NULL) return EAGAIN;
-  *a = (hak_je_arena){.dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .grow_limit = main_arena.grow_limit, .made_ns = hak_je_now_ns()};
+  *a = (hak_je_arena){.dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .grow_limit = main_arena.grow_limit, .oversize = main_arena.oversize,
+                       .dss = main_arena.dss, .made_ns = hak_je_now_ns()};
   memcpy(a->name, name, sizeof name);
   hak_store_release(&a->heap, heap);
   hak_store_release(&a->made, true);
@@ -167,7 +169,7 @@ static void fork_child(void) {
 
 void hak_je_arenas_start(void) {
   main_arena = (hak_je_arena){.made = true, .dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .made_ns = hak_je_now_ns(),
-                              .grow_limit = hak_je_lextent_size(HAK_JE_LEXTENTS - 1), .name = "auto_0"};
+                              .grow_limit = hak_je_lextent_size(HAK_JE_LEXTENTS - 1), .oversize = hak_je_conf.oversize_threshold, .dss = hak_je_conf.dss, .name = "auto_0"};
   has_key = pthread_key_create(&thread_key, leave) == 0;
   pthread_atfork(fork_lock, fork_unlock, fork_child);
 }

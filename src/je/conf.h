@@ -11,6 +11,7 @@ typedef bool hak_conf_BOOL;
 typedef unsigned hak_conf_UNSIGNED;
 typedef size_t hak_conf_SIZE;
 typedef ssize_t hak_conf_SSIZE;
+typedef uint64_t hak_conf_U64;
 typedef int64_t hak_conf_I64;
 typedef const char *hak_conf_STRING;
 

@@ -57,7 +57,7 @@ int hak_ctl_take(const hak_ctl_call *c, void *value, size_t bytes) {
 #define AS_WORD(x) ((uint64_t)(uintptr_t)(x))
 
 /* What statistics of all arenas have for one's settings. */
-static const hak_je_arena of_all = {.dirty_ms = -1, .muzzy_ms = -1};
+static const hak_je_arena of_all = {.dirty_ms = -1, .muzzy_ms = -1, .dss = "N/A"};
 
 /* Lower bytes are the value: machines that this builds for are little-endian. */
 static uint64_t value_of(const row *r, const size_t *numbers, const hak_je_figures *f) {
@@ -183,7 +183,7 @@ static const row *row_of(const size_t *mib, size_t length, size_t numbers[2]) {
   return at == NULL ? r : NULL;
 }
 
-int mallctlnametomib(const char *name, size_t *mibp, size_t *miblenp) {
+static int name_to_mib(const char *name, size_t *mibp, size_t *miblenp) {
   size_t length = hak_min_size(*miblenp, HAK_CTL_DEPTH), mib[HAK_CTL_DEPTH];
   for (size_t i = 0; i < ROWS; i++) {
     size_t found = length;
@@ -195,7 +195,9 @@ int mallctlnametomib(const char *name, size_t *mibp, size_t *miblenp) {
   return ENOENT;
 }
 
-int mallctlbymib(const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, void *newp, size_t newlen) {
+int mallctlnametomib(const char *name, size_t *mibp, size_t *miblenp) { return name_to_mib(name, mibp, miblenp); }
+
+static int call_mib(const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, void *newp, size_t newlen) {
   size_t numbers[2] = {0, 0};
   if (!hak_start()) return EAGAIN;
   const row *r = row_of(mib, miblen, numbers);
@@ -204,9 +206,15 @@ int mallctlbymib(const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, 
   return r->act != NULL ? r->act(&call) : give_value(r, &call, numbers);
 }
 
-int mallctl(const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen) {
+int mallctlbymib(const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, void *newp, size_t newlen) {
+  return call_mib(mib, miblen, oldp, oldlenp, newp, newlen);
+}
+
+int hak_ctl_call_name(const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen) {
   size_t mib[HAK_CTL_DEPTH], length = HAK_CTL_DEPTH;
   if (!hak_start()) return EAGAIN;
-  int error = mallctlnametomib(name, mib, &length);
-  return error != 0 ? error : mallctlbymib(mib, length, oldp, oldlenp, newp, newlen);
+  int error = name_to_mib(name, mib, &length);
+  return error != 0 ? error : call_mib(mib, length, oldp, oldlenp, newp, newlen);
 }
+
+int mallctl(const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen) { return hak_ctl_call_name(name, oldp, oldlenp, newp, newlen); }

@@ -45,11 +45,13 @@ int hak_ctl_arena_muzzy(const hak_ctl_call *c);
 int hak_ctl_arena_name(const hak_ctl_call *c);
 int hak_ctl_arena_dss(const hak_ctl_call *c);
 int hak_ctl_arena_grow_limit(const hak_ctl_call *c);
+int hak_ctl_arena_oversize(const hak_ctl_call *c);
 int hak_ctl_arenas_dirty(const hak_ctl_call *c);
 int hak_ctl_arenas_muzzy(const hak_ctl_call *c);
 int hak_ctl_arenas_create(const hak_ctl_call *c);
 int hak_ctl_arenas_lookup(const hak_ctl_call *c);
 int hak_ctl_thread_arena(const hak_ctl_call *c);
+int hak_ctl_thread_peak_reset(const hak_ctl_call *c);
 int hak_ctl_thread_idle(const hak_ctl_call *c);
 int hak_ctl_thread_tcache_enabled(const hak_ctl_call *c);
 int hak_ctl_thread_tcache_flush(const hak_ctl_call *c);
@@ -67,6 +69,8 @@ int hak_ctl_thread_prof_name(const hak_ctl_call *c);
 int hak_ctl_query(const hak_ctl_call *c);
 int hak_ctl_batch_query(const hak_ctl_call *c);
 
+/* mallctl itself, for this library: a program may have put something before it. */
+int hak_ctl_call_name(const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen);
 size_t hak_je_prof_lg_sample(void);
 /* The table's rows: a name and its type; NULL: there are no more. */
 const char *hak_ctl_name(size_t row, unsigned *type);

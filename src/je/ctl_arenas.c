@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "api/background.h"
 #include "je/conf.h"
 #include "je/ctl.h"
 
@@ -19,17 +20,26 @@ int hak_ctl_epoch(const hak_ctl_call *c) {
   return hak_ctl_give(c, &epoch, sizeof epoch);
 }
 
-size_t hak_je_helpers(void) {
-  int64_t on = 0;
-  return hakmem_option_get("BACKGROUND", &on) == 0 && on != 0;
+static bool background; /* hak_je_lock; read relaxed: as it was set here */
+
+size_t hak_je_helpers(void) { return hak_load_relaxed(&background); }
+
+/* Once started the thread stays: off, it is one that sleeps. */
+static void set_background_locked(bool on) {
+  hak_store_relaxed(&background, on);
+  if (!on) return;
+  hak_store_relaxed(&hak_config.background, 1);
+  hak_background_start();
 }
 
 int hak_ctl_background(const hak_ctl_call *c) {
-  bool is = hak_je_helpers() != 0, wanted = is;
+  hak_lock_take(&hak_je_lock);
+  bool is = hak_load_relaxed(&background), wanted = is;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
   if (error == 0) error = hak_ctl_give(c, &is, sizeof is);
-  if (error != 0 || wanted == is) return error;
-  return hakmem_option_set("BACKGROUND", wanted) == 0 ? 0 : EAGAIN;
+  if (error == 0 && wanted != is) set_background_locked(wanted);
+  hak_lock_drop(&hak_je_lock);
+  return error;
 }
 
 /* There is one. */
@@ -52,7 +62,7 @@ int hak_ctl_mutexes_reset(const hak_ctl_call *c) {
 }
 
 int hak_ctl_arena_initialized(const hak_ctl_call *c) {
-  bool is = !is_one(c->index) || hak_je_arena_at(c->index) != NULL;
+  bool is = is_one(c->index) ? hak_je_arena_at(c->index) != NULL : hak_je_has_figures(c->index);
   return hak_ctl_writes(c) ? EPERM : hak_ctl_give(c, &is, sizeof is);
 }
 
@@ -96,22 +106,38 @@ static int default_decay(const hak_ctl_call *c, ssize_t *of) {
 int hak_ctl_arenas_dirty(const hak_ctl_call *c) { return default_decay(c, &hak_je_dirty_ms); }
 int hak_ctl_arenas_muzzy(const hak_ctl_call *c) { return default_decay(c, &hak_je_muzzy_ms); }
 
-/* sbrk is never used. */
+/* sbrk is never used: the setting is kept, and does nothing; as are the next two. */
 int hak_ctl_arena_dss(const hak_ctl_call *c) {
-  const char *is = "disabled", *wanted = is;
+  static const char *const words[] = {"disabled", "primary", "secondary"};
+  hak_je_arena *a = is_one(c->index) ? hak_je_arena_at(c->index) : hak_je_arena_at(0);
+  const char *wanted = NULL, *word = NULL;
+  if (a == NULL) return EFAULT;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
-  if (error == 0 && (wanted == NULL || strcmp(wanted, is) != 0)) error = EINVAL;
+  for (unsigned i = 0; error == 0 && wanted != NULL && i < 3; i++) {
+    if (strcmp(wanted, words[i]) == 0) word = words[i];
+  }
+  if (error == 0 && c->given != NULL && word == NULL) error = EINVAL;
+  if (error == 0) error = hak_ctl_give(c, &a->dss, sizeof a->dss);
+  if (error == 0 && word != NULL) hak_store_relaxed(&a->dss, word);
+  return error;
+}
+
+static int kept_size(const hak_ctl_call *c, size_t *of, size_t least) {
+  size_t is = *of, wanted = is;
+  int error = hak_ctl_take(c, &wanted, sizeof wanted);
+  if (error == 0 && wanted < least) error = EFAULT;
+  if (error == 0) hak_store_relaxed(of, hak_align_down(wanted, hak_max_size(least, 1)));
   return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
 }
 
 int hak_ctl_arena_grow_limit(const hak_ctl_call *c) {
   hak_je_arena *a = is_one(c->index) ? hak_je_arena_at(c->index) : NULL;
-  if (a == NULL) return EFAULT;
-  size_t is = a->grow_limit, wanted = is;
-  int error = hak_ctl_take(c, &wanted, sizeof wanted);
-  if (error == 0 && wanted < HAK_JE_PAGE) error = EINVAL;
-  if (error == 0) a->grow_limit = wanted;
-  return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
+  return a == NULL ? EFAULT : kept_size(c, &a->grow_limit, HAK_JE_PAGE);
+}
+
+int hak_ctl_arena_oversize(const hak_ctl_call *c) {
+  hak_je_arena *a = is_one(c->index) ? hak_je_arena_at(c->index) : NULL;
+  return a == NULL ? EFAULT : kept_size(c, &a->oversize, 0);
 }
 
 /* Read into the buffer that *oldp points to, of HAK_JE_NAME bytes. */

@@ -100,10 +100,27 @@ int hak_ctl_thread_prof_active(const hak_ctl_call *c) {
   return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
 }
 
-/* Profiles name no threads. */
+/* Kept and shown: profiles name no threads. */
+static bool is_name(const char *text) {
+  for (; *text != '\0'; text++) {
+    if (*text != ' ' && *text != '\t' && (*text < '!' || *text > '~')) return false;
+  }
+  return true;
+}
+
 int hak_ctl_thread_prof_name(const hak_ctl_call *c) {
-  const char *none = "";
+  static HAK_TLS char *own;
+  const char *is = own != NULL ? own : "", *wanted = NULL;
   if (!hak_je_conf.prof) return ENOENT;
-  if (hak_ctl_writes(c)) return EPERM;
-  return hak_ctl_give(c, &none, sizeof none);
+  if (hak_ctl_writes(c) && hak_ctl_reads(c)) return EPERM;
+  if (!hak_ctl_writes(c)) return hak_ctl_give(c, &is, sizeof is);
+  int error = hak_ctl_take(c, &wanted, sizeof wanted);
+  if (error == 0 && (wanted == NULL || !is_name(wanted))) error = EINVAL;
+  char *copy = error != 0 ? NULL : hak_raw_malloc(strlen(wanted) + 1);
+  if (error == 0 && copy == NULL) error = EAGAIN;
+  if (error != 0) return error;
+  strcpy(copy, wanted);
+  hak_raw_free(own);
+  own = copy;
+  return 0;
 }

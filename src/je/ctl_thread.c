@@ -3,7 +3,13 @@
 
 #include "je/ctl.h"
 
+uint64_t hak_je_flushes;
 static HAK_TLS bool without_tcache;
+
+static void flush(void) {
+  hakmem_thread_idle();
+  hak_add_relaxed(&hak_je_flushes, 1);
+}
 
 int hak_ctl_thread_arena(const hak_ctl_call *c) {
   unsigned is = hak_je_thread_arena(), wanted = is;
@@ -12,9 +18,18 @@ int hak_ctl_thread_arena(const hak_ctl_call *c) {
   return error != 0 ? error : hak_je_set_thread_arena(wanted);
 }
 
+int hak_ctl_thread_peak_reset(const hak_ctl_call *c) {
+  int error = hak_ctl_neither(c);
+  if (error == 0) {
+    hak_totals.base = (int64_t)(hak_totals.allocated - hak_totals.deallocated);
+    hak_totals.peak = 0;
+  }
+  return error;
+}
+
 int hak_ctl_thread_idle(const hak_ctl_call *c) {
   int error = hak_ctl_neither(c);
-  if (error == 0) hakmem_thread_idle();
+  if (error == 0) flush();
   return error;
 }
 
@@ -22,7 +37,7 @@ int hak_ctl_thread_idle(const hak_ctl_call *c) {
 int hak_ctl_thread_tcache_enabled(const hak_ctl_call *c) {
   bool is = !without_tcache, wanted = is;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
-  if (error == 0 && !wanted) hakmem_thread_idle();
+  if (error == 0 && !wanted) flush();
   if (error == 0) without_tcache = !wanted;
   return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
 }
@@ -64,7 +79,7 @@ static int named(const hak_ctl_call *c, bool ends) {
   error = is_taken(id) ? 0 : EFAULT;
   if (error == 0 && ends) taken[id / 64] &= ~((uint64_t)1 << id % 64);
   hak_lock_drop(&hak_je_lock);
-  if (error == 0) hakmem_thread_idle();
+  if (error == 0) flush();
   return error;
 }
 int hak_ctl_tcache_flush(const hak_ctl_call *c) { return named(c, false); }

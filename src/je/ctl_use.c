@@ -36,9 +36,31 @@ static use use_of(const void *p, const hak_span **slab) {
   return bytes == 0 ? (use){0} : (use){0, 1, bytes};
 }
 
+/* The main heap's slabs of a bin; the rest of a bin's figures is as of the last epoch. */
+static size_t slabs_now(size_t bin) {
+  size_t slabs = 0;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    if (hak_class_size(c) != hak_je_bin_size(bin)) continue;
+    for (uint32_t i = hak_arena_count(); i-- > 0;) slabs += hak_load_relaxed(&hak_arena_at(i)->bins[c].slabs.slabs);
+  }
+  return slabs;
+}
+
+/* Where it begins; NULL: a new one. */
+static void *next_slab(unsigned c) {
+  hak_arena_bin *b = &hak_arena_current()->bins[c];
+  const hak_span *s = NULL;
+  hak_lock_take(&b->lock);
+  for (unsigned i = 0; s == NULL && i < HAK_FULLNESS_LISTS; i++) s = b->slabs.lists[i];
+  if (s == NULL) s = b->slabs.bump_slab;
+  void *start = s == NULL ? NULL : (void *)hak_align_down(s->start, HAK_SPAN_SIZE);
+  hak_lock_drop(&b->lock);
+  return start;
+}
+
 int hak_ctl_query(const hak_ctl_call *c) {
   struct answer {
-    void *current; /* slab that the next block comes from: not one alone here */
+    void *current; /* the slab that mallocx with MALLOCX_TCACHE_NONE takes from next */
     size_t free, regions, bytes, bin_free, bin_regions;
   } answer = {0};
   const void *p;
@@ -50,10 +72,13 @@ int hak_ctl_query(const hak_ctl_call *c) {
   if (slab != NULL) {
     hak_lock_take(&hak_je_lock);
     size_t bin = hak_class_for(hak_class_size(slab->class_code));
-    const hak_je_bin *b = &hak_je_figures_locked(HAK_JE_ALL)->bins[bin];
-    answer.bin_regions = b->slabs.current * hak_je_bin_regions(bin);
-    answer.bin_free = answer.bin_regions - hak_min_size(b->regions.current, answer.bin_regions);
+    const hak_je_bin *b = bin < HAK_JE_BINS ? &hak_je_figures_locked(HAK_JE_ALL)->bins[bin] : NULL;
+    if (b != NULL) {
+      answer.bin_regions = slabs_now(bin) * u.regions;
+      answer.bin_free = answer.bin_regions - hak_min_size(b->regions.current, answer.bin_regions);
+    }
     hak_lock_drop(&hak_je_lock);
+    answer.current = next_slab(slab->class_code);
   }
   memcpy(c->old, &answer, sizeof answer);
   return 0;

@@ -8,7 +8,7 @@
 #include "large/huge.h"
 #include "os/memory_limits.h"
 
-#define SPECIAL_LARGE (HAK_PLAIN_CLASSES - HAK_JE_BINS) /* classes of whole spans */
+#define SPECIAL_LARGE (HAK_PLAIN_CLASSES - HAK_JE_BINS) /* ordinary classes */
 #define FIRST_GROUP 18 /* 256 KiB */
 
 uint64_t hak_je_epoch;
@@ -54,9 +54,9 @@ static seen now;
 
 static void update(hak_je_count *c, uint64_t current) {
   if (current > c->current)
-    c->nmalloc += current - c->current;
+    c->nmalloc += current - c->current, c->grown++;
   else
-    c->ndalloc += c->current - current;
+    c->ndalloc += c->current - current, c->shrunk += current < c->current;
   c->current = current;
 }
 
@@ -79,6 +79,8 @@ static void add_count(hak_je_count *to, const hak_je_count *c) {
   to->nmalloc += c->nmalloc;
   to->ndalloc += c->ndalloc;
   to->current += c->current;
+  to->grown += c->grown;
+  to->shrunk += c->shrunk;
 }
 
 static void add(hak_je_figures *to, const hak_je_figures *f) {
@@ -157,15 +159,15 @@ static void refresh_main(const hakmem_stats *t, const hak_class_row *rows) {
   memset(&now, 0, sizeof now);
   f->small = 0;
   for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
-    uint64_t live = hak_row_live(&rows[c]), blocks = live / hak_class_size(c);
-    if (hak_class_size(c) > HAK_SHARED_MAX) {
-      now.large[c - HAK_JE_BINS] += blocks;
+    uint64_t live = hak_row_live(&rows[c]);
+    size_t b = bin_of(c);
+    if (b >= HAK_JE_BINS) {
+      now.large[b - HAK_JE_BINS] += live / hak_class_size(c);
       now.large_bytes += live;
       continue;
     }
-    size_t b = bin_of(c);
     f->small += live;
-    now.regions[b] += blocks;
+    now.regions[b] += rows[c].handed_out / hak_class_size(c); /* those in caches too, as jemalloc counts them */
     now.slabs[b] += rows[c].slabs;
     now.partial[b] += rows[c].partial;
   }
@@ -187,9 +189,19 @@ static void refresh_main(const hakmem_stats *t, const hak_class_row *rows) {
 
 /* --- heaps --- */
 
+static void see_block(unsigned c, size_t count) {
+  size_t b = bin_of(c);
+  if (b < HAK_JE_BINS) {
+    now.regions[b] += count;
+  } else {
+    now.large[b - HAK_JE_BINS] += count;
+    now.large_bytes += count * hak_class_size(c);
+  }
+}
+
 static bool see_piece_block(void *block, size_t size, void *context) {
   (void)block, (void)context;
-  now.regions[bin_of(hak_class_for(size))]++;
+  see_block(hak_class_for(size), 1);
   return true;
 }
 
@@ -199,7 +211,8 @@ static void see_heap_span(const hak_span *s) {
     return;
   }
   size_t b = bin_of(s->class_code), out = s->bumped - hak_slab_free_count(s);
-  now.regions[b] += out;
+  see_block(s->class_code, out);
+  if (b >= HAK_JE_BINS) return;
   now.slabs[b]++;
   now.partial[b] += out < s->blocks;
 }

@@ -34,7 +34,8 @@ typedef struct hak_je_arena {
   bool made;         /* by arenas.create, or index 0 */
   uint32_t threads;  /* that set it by thread.arena; relaxed */
   ssize_t dirty_ms, muzzy_ms;
-  size_t grow_limit;
+  size_t grow_limit, oversize;
+  const char *dss;
   uint64_t made_ns;
   char name[HAK_JE_NAME];
 } hak_je_arena;
@@ -60,8 +61,10 @@ void hak_je_arenas_start(void);
 
 /* --- figures.c --- */
 
-#define HAK_JE_BINS 52     /* ordinary classes up to HAK_SHARED_MAX */
-#define HAK_JE_LEXTENTS 187 /* classes of whole spans; then four to a doubling, up to PTRDIFF_MAX */
+/* What jemalloc calls small ends below four pages: programs have its constants. Larger classes are the first large ones here, in slabs or not. */
+#define HAK_JE_SMALL_MAX ((size_t)14336)
+#define HAK_JE_BINS 47      /* ordinary classes up to that */
+#define HAK_JE_LEXTENTS 192 /* the other ordinary ones, those of whole spans; then four to a doubling, up to PTRDIFF_MAX */
 /* Sizes of a class: bins', large ones'. */
 size_t hak_je_bin_size(size_t bin);
 uint32_t hak_je_bin_regions(size_t bin);
@@ -70,7 +73,7 @@ size_t hak_je_lextent_size(size_t large);
 
 typedef struct hak_je_count {
   uint64_t nmalloc, ndalloc; /* what was seen to come and go from one epoch to the next: no more than there was */
-  uint64_t current;
+  uint64_t current, grown, shrunk; /* the last two: epochs at which there were more, or fewer */
 } hak_je_count;
 typedef struct hak_je_bin {
   hak_je_count regions, slabs;
@@ -86,6 +89,7 @@ typedef struct hak_je_figures {
 } hak_je_figures;
 
 extern uint64_t hak_je_epoch;
+extern uint64_t hak_je_flushes; /* relaxed: of whole thread caches, by mallctl */
 size_t hak_je_helpers(void); /* threads in the background */
 /* hak_je_lock is held, as of the next two. Takes a new snapshot. */
 void hak_je_refresh_locked(void);

@@ -35,9 +35,14 @@ static void *take_uncached(size_t size, size_t align) {
   return p;
 }
 
+/* Whoever frees so wants slabs to become empty: what the thread's cache holds would keep them. */
+#define UNCACHED_FREES 256
+static HAK_TLS unsigned uncached_frees;
+
 /* Back to its slab at once. False: it is no block of a class, or more has to be done. */
 static bool give_uncached(void *p) {
   size_t offset, code = hak_tcache_code(p, &offset);
+  if (uncached_frees++ % UNCACHED_FREES == 0) hakmem_thread_idle();
   if (!hak_code_is_class((unsigned)code) || hak_class_size((unsigned)code - 1) > HAK_SHARED_MAX || hak_tls.phase == HAK_THREAD_FORBIDDEN) return false;
   hak_deferred d = {0};
   hak_totals_take(p);
@@ -134,8 +139,13 @@ void *rallocx(void *p, size_t size, int flags) {
   size_t align = HAK_JE_ALIGN(flags), before = hak_totals_size(p);
   void *q;
   if (size == 0) size = 1;
-  if (align > HAK_GRANULE || is_elsewhere(p, flags))
-    q = (uintptr_t)p % align == 0 && stays(before, size) ? p : move(p, before, size, flags);
+  /* A small block has the size that nallocx says: realloc would leave it where it is until half of it is enough. */
+  size_t wanted = before <= HAK_SHARED_MAX ? nallocx(size, flags) : before;
+  bool here = (uintptr_t)p % align == 0 && !is_elsewhere(p, flags);
+  if (!here || wanted < before || (align > HAK_GRANULE && wanted != before))
+    q = move(p, before, size, flags);
+  else if (align > HAK_GRANULE)
+    q = stays(before, size) ? p : move(p, before, size, flags);
   else
     q = hak_realloc(p, size, HAK_CALLER());
   size_t after = q == NULL || (flags & HAK_JE_ZERO) == 0 ? 0 : hak_totals_size(q);

@@ -8,7 +8,6 @@
 HAK_EXPORT void (*malloc_message)(void *context, const char *text);
 HAK_EXPORT const char *malloc_conf __attribute__((weak));
 HAK_EXPORT void malloc_stats_print(void (*write_cb)(void *, const char *), void *context, const char *options);
-HAK_EXPORT int mallctl(const char *name, void *oldp, size_t *oldlenp, void *newp, size_t newlen);
 
 typedef struct out {
   void (*write)(void *context, const char *text);
@@ -79,7 +78,7 @@ static bool value_of(const char *full, uint64_t *value) {
   for (unsigned i = 0; i < sizeof lengths; i++) {
     size_t length = lengths[i];
     *value = 0;
-    if (mallctl(full, value, &length, NULL, 0) == 0) return true;
+    if (hak_ctl_call_name(full, value, &length, NULL, 0) == 0) return true;
   }
   return false;
 }
@@ -249,7 +248,7 @@ void malloc_stats_print(void (*write_cb)(void *, const char *), void *context, c
   out o = {.write = write_cb != NULL ? write_cb : malloc_message != NULL ? malloc_message : write_stderr, .context = context};
   uint64_t epoch = 1;
   size_t length = sizeof epoch;
-  if (mallctl("epoch", &epoch, &length, &epoch, sizeof epoch) != 0) return;
+  if (hak_ctl_call_name("epoch", &epoch, &length, &epoch, sizeof epoch) != 0) return;
   o.json = leaves_out(options, 'J');
   put(&o, "%s", o.json ? "{\"jemalloc\":{" : "___ Begin jemalloc statistics ___\n");
   if (!leaves_out(options, 'g')) put_general(&o);
