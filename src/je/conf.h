@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/compiler.h"
+#include "os/print.h"
 
 typedef bool hak_conf_BOOL;
 typedef unsigned hak_conf_UNSIGNED;
