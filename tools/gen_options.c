@@ -103,6 +103,8 @@ static void print_document(const char *self) {
          "<!-- Generated from src/config/options.def and src/os/counters.def: build the target options-doc. -->\n\n"
          "Options are environment variables. An unknown `HAKMEM_…` name or a value out of range prints one warning to\n"
          "stderr and the default stands. In programs with elevated rights (setuid) hakmem ignores them all.\n\n"
+         "A program may bring its own: `const char *hakmem_conf = \"thp=off,decay_ms=5000\";`, names in lower case without `HAKMEM_`.\n"
+         "An option that has a variable is the variable's.\n\n"
          "*Read* tells when: at *start*, once, before the first block; *live* options can also be changed by\n"
          "`hakmem_option_set(name, value)`, and every option but texts can be read by `hakmem_option_get(name, &value)`. Both take\n"
          "names without `HAKMEM_` too; for a word the value is the word's place in the list below, counted from 0. `hakmem_option_list`\n"

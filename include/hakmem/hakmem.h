@@ -149,6 +149,12 @@ int hakmem_malloc_info(int options, FILE *stream) HAKMEM_NOEXCEPT;
 /* Prints all figures to stderr, as hakmem_stats_print of <hakmem/stats.h> does as text. */
 void hakmem_malloc_stats(void) HAKMEM_NOEXCEPT;
 
+/* Settings that a program brings along; the program may define it, the library does not: const char *hakmem_conf = "thp=off,decay_ms=5000";
+ * Names as in docs/options.md, in lower case and without HAKMEM_. Read once, before the first block, so the initial value has to be whole. The
+ * environment is above it: an option that has a variable is the variable's. Programs with elevated rights read it too. In a program that is not
+ * linked to the library (LD_PRELOAD) it is seen if exported (-rdynamic). */
+extern const char *hakmem_conf HAKMEM_ATTRIBUTE(visibility("default"));
+
 /* Reads or sets an option of docs/options.md by its environment name, which may go without HAKMEM_ as for the command's --set:
  * "HAKMEM_DECAY_MS" or "DECAY_MS". Sizes are in bytes; -80 is 80%, -101 auto; of words, as those of HAKMEM_PROFILE, the number of
  * the word in docs/options.md, from 0; of rates, N of 1/N. Returns 0; EINVAL: no such option, a text
@@ -162,7 +168,8 @@ enum {
   HAKMEM_ORIGIN_DEFAULT,
   HAKMEM_ORIGIN_IMPLIED, /* by another option, such as HAKMEM_PROFILE */
   HAKMEM_ORIGIN_ENVIRONMENT,
-  HAKMEM_ORIGIN_API /* hakmem_option_set */
+  HAKMEM_ORIGIN_API, /* hakmem_option_set */
+  HAKMEM_ORIGIN_PROGRAM /* hakmem_conf */
 };
 
 /* Fields are only ever added at the end. Strings are the library's; those of the values are valid during the call alone. */

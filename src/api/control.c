@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/background.h"
 #include "api/heaps.h"
 #include "api/init.h"
 #include "api/profiler.h"
@@ -142,8 +143,15 @@ HAK_EXPORT int hakmem_malloc_info(int options, FILE *stream) {
 
 HAK_EXPORT int hakmem_option_get(const char *name, int64_t *value) { return hak_config_get(name, value); }
 
-/* Makes the samplers follow the options. False: there is no memory for a profile. */
+/* Makes samplers, the helper thread and decay follow the options. False: there is no memory for a profile. */
 static bool follow_options(void) {
+  if (hak_load_relaxed(&hak_config.background) != 0) hak_start();
+  hak_background_follow();
+  if (hak_started()) {
+    hak_deferred d = {0};
+    hak_decay_follow(&d);
+    hak_slow_exit(&d);
+  }
   if (hak_load_relaxed(&hak_config.heap_profile) != 0) hak_start();
   return hak_profiler_follow();
 }

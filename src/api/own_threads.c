@@ -59,9 +59,11 @@ int hak_thread_of_ours(void *(*run)(void *)) {
   int error = start_thread(run, hak_max_size(STACK_BYTES, PTHREAD_STACK_MIN));
   if (error == EINVAL) error = start_thread(run, 0); /* the program's thread-local variables, in each stack, leave too little */
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  if (error == 0) hak_store_relaxed(&threads_of_ours, threads_of_ours + 1);
+  if (error == 0) hak_add_relaxed(&threads_of_ours, 1);
   errno = saved;
   return error;
 }
+
+void hak_thread_of_ours_ends(void) { hak_sub_relaxed(&threads_of_ours, 1); }
 
 void hak_own_threads_fork_child(void) { main_ended = threads_of_ours = 0; }

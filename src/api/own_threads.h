@@ -7,6 +7,8 @@
 
 /* Starts a thread with all signals blocked, so that no handler of the program runs on it. 0 or an errno value. */
 int hak_thread_of_ours(void *(*run)(void *));
+/* Called by such a thread, last. */
+void hak_thread_of_ours_ends(void);
 /* All other threads are the library's, and there are some. Reads a file of /proc. */
 bool hak_own_threads_only(void);
 /* A program's threads may all end without exit. Each calls this at its end. True for the process's first thread if the library has

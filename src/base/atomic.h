@@ -19,6 +19,7 @@
 #define hak_store_release(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
 #define hak_store_seq(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
 #define hak_exchange_acquire(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQUIRE)
+#define hak_exchange_seq(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
 #define hak_exchange_release(p, v) __atomic_exchange_n((p), (v), __ATOMIC_RELEASE)
 #define hak_add_relaxed(p, v) __atomic_add_fetch((p), (v), __ATOMIC_RELAXED)
 #define hak_sub_relaxed(p, v) __atomic_sub_fetch((p), (v), __ATOMIC_RELAXED)

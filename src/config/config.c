@@ -1,4 +1,4 @@
-/* Environment parser and option access. Owns hak_config; writes it before any other thread can run. */
+/* Parser of the environment and of hakmem_conf, and option access. Owns hak_config; writes it before any other thread can run. */
 #include "config/config.h"
 
 #include <errno.h>
@@ -21,6 +21,9 @@ hak_config_t hak_config = {
 #define TEXT(field, name, def, text) .field = def,
 #include "config/options.def"
 };
+
+extern const char *hakmem_conf __attribute__((weak)); /* at NULL where the program has none */
+#define CONF "hakmem_conf: "
 
 static bool loaded;
 
@@ -185,12 +188,12 @@ static void list_words(const hak_option_row *row, char *out, size_t capacity) {
     length += (size_t)snprintf(out + length, capacity - length, "%s%s", i == 0 ? "" : ", ", hak_config_word(row->words, i));
 }
 
-/* Says what is wrong with a value, and what is used in its place. */
-static void refuse_value(const hak_option_row *row, const char *given) {
+/* Says what is wrong with a value, and what is used in its place. from: "" or CONF. */
+static void refuse_value(const char *from, const hak_option_row *row, const char *given) {
   struct shown shown;
   char used[HAK_VALUE_TEXT], words[64], wrong[96];
   if (row->kind == HAK_KIND_TEXT) {
-    hak_print("hakmem: %s has no or more than %d bytes: using %s\n", row->name, HAK_TEXT_MAX - 1, (const char *)row->value);
+    hak_print("hakmem: %s%s has no or more than %d bytes: using %s\n", from, row->name, HAK_TEXT_MAX - 1, (const char *)row->value);
     return;
   }
   if (row->kind == HAK_KIND_CHOICE) {
@@ -203,7 +206,7 @@ static void refuse_value(const hak_option_row *row, const char *given) {
   } else {
     snprintf(wrong, sizeof wrong, "not a number from %lld to %lld", (long long)row->lowest, (long long)row->highest);
   }
-  hak_print("hakmem: %s=%s is %s: using %s\n", row->name, shorten(given, strlen(given), &shown), wrong,
+  hak_print("hakmem: %s%s=%s is %s: using %s\n", from, row->name, shorten(given, strlen(given), &shown), wrong,
             hak_config_value_text(row, *row->value, used));
 }
 
@@ -214,7 +217,7 @@ static bool assign(const hak_option_row *row, const char *given) {
   return true;
 }
 
-static bool retired(const char *name, size_t length) {
+static bool retired(const char *from, const char *name, size_t length) {
   static const struct {
     const char *name, *successor;
   } table[] = {
@@ -227,7 +230,7 @@ static bool retired(const char *name, size_t length) {
                     strspn(name + prefix, "0123456789") == length - prefix && table[i].name[prefix - 1] == 'C';
     if (numbered || (length == prefix && memcmp(name, table[i].name, length) == 0)) {
       struct shown shown;
-      hak_print("hakmem: %s is retired; in its place: %s\n", shorten(name, length, &shown), table[i].successor);
+      hak_print("hakmem: %s%s is retired; in its place: %s\n", from, shorten(name, length, &shown), table[i].successor);
       return true;
     }
   }
@@ -247,19 +250,18 @@ static void apply_profile(void) {
   }
 }
 
-static void apply_variable(const char *entry) {
-  const char *equals = strchr(entry, '=');
-  if (equals == NULL) return;
+static void apply(const char *from, const char *entry, size_t length, uint8_t origin) {
   hak_option_row row;
   struct shown name;
-  size_t length = (size_t)(equals - entry);
-  HAK_ASSERT(loaded && length >= strlen(PREFIX));
+  HAK_ASSERT(loaded && length >= strlen(PREFIX) && entry[length] == '=');
   if (!hak_config_find(entry, length, &row)) {
-    if (!retired(entry, length)) hak_print("hakmem: %s is not an option of this version: ignored\n", shorten(entry, length, &name));
-  } else if (assign(&row, equals + 1)) {
-    *origin_of(row.value) = HAKMEM_ORIGIN_ENVIRONMENT;
+    if (!retired(from, entry, length)) hak_print("hakmem: %s%s is not an option of this version: ignored\n", from, shorten(entry, length, &name));
+  } else if (origin == HAKMEM_ORIGIN_PROGRAM && *origin_of(row.value) == HAKMEM_ORIGIN_ENVIRONMENT) {
+    return; /* who starts the program knows better */
+  } else if (assign(&row, entry + length + 1)) {
+    *origin_of(row.value) = origin;
   } else {
-    refuse_value(&row, equals + 1);
+    refuse_value(from, &row, entry + length + 1);
   }
 }
 
@@ -272,9 +274,32 @@ static int pass_of(const char *entry) {
   return strncmp(entry, prewarm_all, sizeof prewarm_all - 1) == 0 ? PREWARM_ALL : OTHERS;
 }
 
+/* One piece of hakmem_conf. What is cut off is of a name that no option has, or of a value that none takes. */
+static void apply_piece(const char *piece, size_t length, int pass) {
+  char entry[sizeof PREFIX + sizeof((hak_option_row *)NULL)->name + HAK_TEXT_MAX];
+  bool full = strncmp(piece, PREFIX, strlen(PREFIX)) == 0;
+  snprintf(entry, sizeof entry, "%s%.*s", full ? "" : PREFIX, (int)(length < sizeof entry ? length : sizeof entry), piece);
+  size_t name = strcspn(entry, "=");
+  for (size_t i = 0; i < name; i++)
+    if (entry[i] >= 'a' && entry[i] <= 'z') entry[i] = (char)(entry[i] - 'a' + 'A');
+  struct shown shown;
+  if (pass_of(entry) != pass) return;
+  if (entry[name] == '=')
+    apply(CONF, entry, name, HAKMEM_ORIGIN_PROGRAM);
+  else
+    hak_print("hakmem: " CONF "%s has no value: ignored\n", shorten(piece, length, &shown));
+}
+
+/* The program's are read after the environment's, where these have not set the option: so what a message says is used is. */
 static void apply_pass(char **variables, int pass) {
   for (char **e = variables; *e != NULL; e++) {
-    if (strncmp(*e, PREFIX, strlen(PREFIX)) == 0 && pass_of(*e) == pass) apply_variable(*e);
+    size_t length = strcspn(*e, "=");
+    if (strncmp(*e, PREFIX, strlen(PREFIX)) == 0 && (*e)[length] == '=' && pass_of(*e) == pass) apply("", *e, length, HAKMEM_ORIGIN_ENVIRONMENT);
+  }
+  const char *piece = &hakmem_conf == NULL || hakmem_conf == NULL ? "" : hakmem_conf;
+  for (size_t length; *piece != '\0'; piece += length + (piece[length] == ',')) {
+    length = strcspn(piece, ",");
+    if (length != 0) apply_piece(piece, length, pass);
   }
   if (pass == PROFILE) apply_profile();
   for (int n = 1; pass == PREWARM_ALL && n < HAK_CLASS_GROUPS && *origin_of(&hak_config.prewarm_all) != HAKMEM_ORIGIN_DEFAULT; n++)
@@ -287,7 +312,8 @@ bool hak_config_load(char **variables) {
   if (loaded) return true;
   if (variables == NULL) return false;
   loaded = true;
-  if (hak_os_has_more_rights()) return true; /* as secure_getenv: a setuid program must not see it */
+  static char *none[] = {NULL};
+  if (hak_os_has_more_rights()) variables = none; /* as secure_getenv: a setuid program must not see them */
   for (int pass = 0; pass < PASSES; pass++) apply_pass(variables, pass);
   if (hak_config.front_dump && !hak_config.front_metrics) imply(&hak_config.front_metrics, 1);
   if (hak_config.heap_profile_near_limit && *origin_of(&hak_config.heap_profile) == HAKMEM_ORIGIN_DEFAULT) imply(&hak_config.heap_profile, 1);
@@ -310,7 +336,7 @@ int hak_config_set(const char *name, int64_t value) {
   hak_option_row row;
   if (!find_number(name, &row) || value < row.lowest || value > row.highest) return EINVAL;
   if (row.when == HAK_WHEN_START && loaded) return EBUSY;
-  hak_store_relaxed(row.value, value);
+  hak_store_seq(row.value, value); /* what follows from it orders this before its own stores: docs/locking.md */
   hak_store_relaxed(origin_of(row.value), HAKMEM_ORIGIN_API);
   return 0;
 }

@@ -51,7 +51,7 @@ void hak_config_visit(bool (*visit)(const hak_option_row *row, void *context), v
 /* The row of a name with or without HAKMEM_. */
 bool hak_config_find(const char *name, size_t length, hak_option_row *row);
 
-/* Applies the HAKMEM_* variables (ignored in setuid programs). Returns false when libc has no environment yet. */
+/* Applies the HAKMEM_* variables (ignored in setuid programs) and hakmem_conf. Returns false when libc has no environment yet. */
 bool hak_config_load_environment(void);
 /* The same from a list of "NAME=value" that NULL ends, for callers before libc's own constructor. */
 bool hak_config_load(char **variables);

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "os/print.h"
+
 typedef bool hak_conf_BOOL;
 typedef unsigned hak_conf_UNSIGNED;
 typedef size_t hak_conf_SIZE;
@@ -21,7 +23,19 @@ struct hak_je_conf {
 };
 extern struct hak_je_conf hak_je_conf;
 
-/* Reads malloc_conf, /etc/malloc.conf and MALLOC_CONF. Called once, before the first block is served. */
-void hak_je_conf_read(void);
+/* Reads malloc_conf, /etc/malloc.conf and MALLOC_CONF, the later ones above the earlier, and sets hakmem's options by them. Called once, before the
+ * core reads its own settings, which are above these. */
+void hak_je_conf_read(char **variables);
+/* The core has: what opt.* shows is what holds. */
+void hak_je_conf_settle(void);
+/* Where something is to be written at exit, keeps the place (at_exit.c). */
+void hak_je_at_exit_start(void);
+/* In jemalloc's form, for malloc_message. */
+void hak_je_say(const char *format, ...) HAK_PRINTF(1, 2);
+
+/* Writes the file of opt.prof_final; false: there is to be none (ctl_prof.c). */
+bool hak_je_prof_final(void);
+
+extern void (*malloc_message)(void *context, const char *text);
 
 #endif

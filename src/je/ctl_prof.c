@@ -12,7 +12,7 @@
 static bool thread_active_init; /* relaxed */
 static bool gdump;              /* relaxed */
 static char prefix[PREFIX_MAX]; /* hak_je_lock; "": as at the start */
-static unsigned dumps;          /* relaxed */
+static unsigned dumps, manual;  /* hak_je_lock */
 
 static bool is_active(void) {
   int64_t on = 0;
@@ -32,13 +32,26 @@ int hak_ctl_prof_active(const hak_ctl_call *c) {
   return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
 }
 
-static const char *own_name(char *out, size_t room) {
+/* What stands before the file's ending: m and a number, or f. False: the prefix is empty, so that there are no such files. */
+static bool own_name(char *out, size_t room, bool final) {
   hak_lock_take(&hak_je_lock);
-  snprintf(out, room, "%s.%d.%u.m%u.heap", prefix[0] != '\0' ? prefix : hak_je_conf.prof_prefix, hak_os_pid(), hak_load_relaxed(&dumps),
-           hak_load_relaxed(&dumps));
+  const char *before = prefix[0] != '\0' ? prefix : hak_je_conf.prof_prefix;
+  bool named = *before != '\0';
+  if (final)
+    snprintf(out, room, "%s.%d.%u.f.heap", before, hak_os_pid(), dumps);
+  else
+    snprintf(out, room, "%s.%d.%u.m%u.heap", before, hak_os_pid(), dumps, manual++);
+  dumps++;
   hak_lock_drop(&hak_je_lock);
-  hak_add_relaxed(&dumps, 1);
-  return out;
+  return named;
+}
+
+bool hak_je_prof_final(void) {
+  char path[PREFIX_MAX + 64];
+  if (!own_name(path, sizeof path, true)) return false;
+  int error = hakmem_profile_dump(path, HAKMEM_PROFILE_JEMALLOC);
+  if (error != 0 && error != ENOTSUP) hak_je_say("<jemalloc>: failed to open \"%s\"\n", path);
+  return true;
 }
 
 int hak_ctl_prof_dump(const hak_ctl_call *c) {
@@ -48,7 +61,8 @@ int hak_ctl_prof_dump(const hak_ctl_call *c) {
   if (hak_ctl_reads(c)) return EPERM;
   int error = hak_ctl_take(c, &path, sizeof path);
   if (error != 0) return error;
-  return hakmem_profile_dump(path != NULL ? path : own_name(own, sizeof own), HAKMEM_PROFILE_JEMALLOC) == 0 ? 0 : EFAULT;
+  if (path == NULL && !own_name(own, sizeof own, false)) return EFAULT;
+  return hakmem_profile_dump(path != NULL ? path : own, HAKMEM_PROFILE_JEMALLOC) == 0 ? 0 : EFAULT;
 }
 
 static int flag(const hak_ctl_call *c, bool *of) {

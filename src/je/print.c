@@ -3,10 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "je/conf.h"
 #include "je/ctl.h"
 
-HAK_EXPORT void (*malloc_message)(void *context, const char *text);
-HAK_EXPORT const char *malloc_conf __attribute__((weak));
 HAK_EXPORT void malloc_stats_print(void (*write_cb)(void *, const char *), void *context, const char *options);
 
 typedef struct out {

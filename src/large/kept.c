@@ -58,7 +58,7 @@ static range remove_locked(size_t i) {
 }
 
 bool hak_kept_put(void *p, size_t bytes, bool *over) {
-  if (hak_config_lean() || hak_config.decay_ms == 0 || hak_budget_near_now() || hak_load_relaxed(&hak_kept_no_mappings)) return false;
+  if (hak_config_lean() || hak_load_relaxed(&hak_config.decay_ms) == 0 || hak_budget_near_now() || hak_load_relaxed(&hak_kept_no_mappings)) return false;
   range r = {p, bytes, hak_os_now_ms()};
   hak_lock_take(&hak_huge_lock);
   room_beside(0); /* what is in use is most now */

@@ -25,7 +25,6 @@ _Static_assert(STEPS % SLAB_STEPS == 0, "a decay time has whole rounds of slabs"
 #define RESTED_STEPS_MAX 32
 #define RESTED_STEP_MS 64
 
-static uint64_t base_ms;      /* constant once started: of the profile or the option */
 static uint64_t last_ms;      /* relaxed; of the last look, 0: none yet; written by the thread that looks */
 /* The load swings: refaults have shown so, and the window does. Relaxed. */
 static bool swings;
@@ -66,24 +65,28 @@ static bool goes_lazily(void) {
   return lean_mode && hak_config.mem_lean_decommit == HAK_LEAN_FREE && !hak_budget_targeted();
 }
 
+/* Sequentially consistent, as the store of hakmem_option_set: set_mark tells why. */
+static uint64_t base_ms(void) { return lean_mode ? HAK_DECAY_NEAR_MS : (uint64_t)hak_load_seq(&hak_config.decay_ms); }
+
 static bool helper_sleeps(void) { return hak_load_seq(&hak_decay_sleeper) != 0; }
 
-/* Retries if the helper slept or woke meanwhile: a mark that stays high would let it sleep, one that stays low would have each free
- * purge. */
+/* Retries if the helper slept or woke meanwhile, or the decay time is another: a mark that stays high would let the helper sleep, one that
+ * stays low would have each free purge. */
 static void set_mark(void) {
   size_t rest = hak_max_size(MARK_SPANS, hak_load_relaxed(&rule_rest));
-  size_t mark = lean_mode ? lean_target() : base_ms == 0 ? 0 : rest;
+  uint64_t ms;
   bool sleeps;
   do {
+    ms = base_ms();
     sleeps = helper_sleeps();
-    hak_store_seq(&hak_span_pool.mark_at_least_live, !lean_mode && !sleeps && base_ms != 0);
+    size_t mark = lean_mode ? lean_target() : ms == 0 ? 0 : rest;
+    hak_store_seq(&hak_span_pool.mark_at_least_live, !lean_mode && !sleeps && ms != 0);
     hak_store_seq(&hak_span_pool.mark_spans, sleeps ? 0 : mark);
-  } while (helper_sleeps() != sleeps);
+  } while (helper_sleeps() != sleeps || base_ms() != ms);
 }
 
 void hak_decay_start(void) {
   lean_mode = hak_config_lean();
-  base_ms = lean_mode ? HAK_DECAY_NEAR_MS : (uint64_t)hak_config.decay_ms;
   hak_store_relaxed(&limited, hak_os_is_limited(HAK_OS_ADDRESS_SPACE) || hak_os_is_limited(HAK_OS_DATA));
   set_mark();
 }
@@ -95,7 +98,7 @@ static bool has_target(void) {
 
 uint64_t hak_decay_ms(void) {
   if (hak_budget_level() >= HAK_BUDGET_NEAR) return HAK_DECAY_NEAR_MS;
-  return has_target() ? hak_min_size(base_ms, HAK_DECAY_NEAR_MS * STEPS) : base_ms;
+  return has_target() ? hak_min_size(base_ms(), HAK_DECAY_NEAR_MS * STEPS) : base_ms();
 }
 
 void hak_decay_wake_helper(void) {
@@ -207,9 +210,9 @@ static size_t allowed_now(uint64_t passed, bool idle) {
   size_t dirty = dirty_now(), allowed = 0;
   if (dirty > left_dirty) backlog[STEPS - 1] += dirty - left_dirty;
   for (unsigned i = 0; i < STEPS; i++) allowed += backlog[i] * may_stay[i] / 256;
-  if (lean_mode || base_ms == 0 || hak_budget_level() >= HAK_BUDGET_NEAR) return allowed;
+  if (lean_mode || base_ms() == 0 || hak_budget_level() >= HAK_BUDGET_NEAR) return allowed;
   if (hak_load_relaxed(&swings)) allowed = hak_max_size(allowed, missing());
-  return idle || hak_config.background != 0 ? allowed : hak_max_size(allowed, hak_decay_worth_spans);
+  return idle || hak_load_relaxed(&hak_config.background) != 0 ? allowed : hak_max_size(allowed, hak_decay_worth_spans);
 }
 
 static bool is_limited(size_t *address_space) {
@@ -360,7 +363,7 @@ static void divide_work(uint64_t now_ms) {
     hak_store_relaxed(&hak_large_left_to_others, true);
   } else if (hak_load_relaxed(&hak_large_left_to_others)) {
     uint64_t last = hak_load_relaxed(&others_ms);
-    hak_store_relaxed(&hak_large_left_to_others, now_ms < last || now_ms - last <= LARGE_WAITS * base_ms);
+    hak_store_relaxed(&hak_large_left_to_others, now_ms < last || now_ms - last <= LARGE_WAITS * base_ms());
   }
   if (!hak_load_relaxed(&has_left) || hak_spares_large()) return;
   hak_store_relaxed(&has_left, false);
@@ -406,7 +409,7 @@ void hak_decay_make_room(hak_deferred *d) {
 /* A load that swings faster than a decay time would meet the rule many times before refaults are judged: the rule is judged at
  * each of its turns too. */
 static bool rests_after_refaults(void) {
-  if (lean_mode || base_ms == 0) return false;
+  if (lean_mode || base_ms() == 0) return false;
   uint64_t went = hak_load_relaxed(&rule_bytes);
   uint64_t again = refaults_now() - hak_load_relaxed(&rule_refaults);
   if (went == 0 || !was_too_early(went, again)) return false;
@@ -433,6 +436,13 @@ void hak_decay_excess(hak_deferred *d) {
   hak_store_relaxed(&rule_bytes, 0);
   hak_store_relaxed(&rule_at_it, true);
   hak_store_relaxed(&hak_decay_goal, limit / 2);
+}
+
+void hak_decay_follow(hak_deferred *d) {
+  set_mark();
+  if (lean_mode || base_ms() != 0) return;
+  hak_decay_excess(d);
+  hak_decay_step(hak_os_now_ms(), true);
 }
 
 void hak_decay_for_target(hak_deferred *d) {

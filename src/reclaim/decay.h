@@ -15,8 +15,10 @@
 
 #include "reclaim/purge.h"
 
-/* Takes the profile's figures from the settings. */
+/* Takes what does not change from the settings. */
 void hak_decay_start(void);
+/* HAKMEM_DECAY_MS may have changed. Where it is 0 now, what is free goes. Caller holds no lock. */
+void hak_decay_follow(hak_deferred *deferred);
 /* Milliseconds that memory may stay near a target and in memory-lean mode; and a target is looked at as often. */
 #define HAK_DECAY_NEAR_MS 250
 /* Milliseconds that memory may stay, now; and what threads' caches keep, each of which is walked whole. */

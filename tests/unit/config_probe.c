@@ -1,5 +1,6 @@
 /* Prints every option as NAME=value, after HAKMEM_… variables were applied; then the answers to NAME=value arguments,
- * each of which is set and read back. With --list, what hakmem_option_list tells of each option. */
+ * each of which is set and read back. With --list, what hakmem_option_list tells of each option. PROBE_CONF, if it is there, is the
+ * program's hakmem_conf. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,11 @@
 
 #include "config/config.h"
 #include "hakmem/hakmem.h"
+
+const char *hakmem_conf;
+
+/* Before the allocator's. */
+__attribute__((constructor(101))) static void bring(void) { hakmem_conf = getenv("PROBE_CONF"); }
 
 static bool print(const hak_option_row *row, void *context) {
   (void)context;

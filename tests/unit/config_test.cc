@@ -309,6 +309,65 @@ TEST(Config, SetuidProgramsIgnoreTheEnvironment) {
   EXPECT_THAT(r.err, IsEmpty());
 }
 
+/* --- hakmem_conf --- */
+
+ProgramResult brings(const std::string &conf, std::vector<std::string> environment = {}) {
+  environment.push_back("PROBE_CONF=" + conf);
+  return probe(environment);
+}
+
+TEST(Conf, HasTheEnvironmentsNamesInLowerCase) {
+  ProgramResult r = brings("decay_ms=77,tiny_hot_ring_c3=128,rss_target=80%,thp=on,HAKMEM_LIMIT=2G");
+  EXPECT_THAT(r.err, IsEmpty());
+  EXPECT_EQ(value(r, "HAKMEM_DECAY_MS"), 77);
+  EXPECT_EQ(value(r, "HAKMEM_TINY_HOT_RING_C3"), 128);
+  EXPECT_EQ(value(r, "HAKMEM_RSS_TARGET"), -80);
+  EXPECT_EQ(value(r, "HAKMEM_THP"), HAK_THP_ON);
+  EXPECT_EQ(value(r, "HAKMEM_LIMIT"), 2LL << 30);
+}
+
+TEST(Conf, MayBeEmpty) {
+  for (const char *empty : {"", ",", ",,,"}) EXPECT_THAT(brings(empty).err, IsEmpty());
+  EXPECT_EQ(value(brings(",decay_ms=77,"), "HAKMEM_DECAY_MS"), 77);
+}
+
+TEST(Conf, TheEnvironmentIsAboveItWhereItIsValid) {
+  EXPECT_EQ(value(brings("decay_ms=77", {"HAKMEM_DECAY_MS=5"}), "HAKMEM_DECAY_MS"), 5);
+  EXPECT_EQ(value(brings("decay_ms=77", {"HAKMEM_DECAY_MS=soon"}), "HAKMEM_DECAY_MS"), 77);
+  EXPECT_EQ(value(brings("profile=speed", {"HAKMEM_PROFILE=balanced"}), "HAKMEM_DECAY_MS"), 1000);
+}
+
+TEST(Conf, AnOptionsOwnPieceIsAboveAProfile) {
+  for (const char *conf : {"profile=speed,decay_ms=77", "decay_ms=77,profile=speed"}) {
+    ProgramResult r = brings(conf);
+    EXPECT_EQ(value(r, "HAKMEM_DECAY_MS"), 77) << conf;
+    EXPECT_EQ(value(r, "HAKMEM_TINY_PREWARM_C1"), 128) << conf;
+  }
+  EXPECT_EQ(value(brings("decay_ms=77", {"HAKMEM_PROFILE=speed"}), "HAKMEM_DECAY_MS"), 77);
+}
+
+TEST(Conf, OfTwoTheLastIsValid) { EXPECT_EQ(value(brings("decay_ms=1,decay_ms=2"), "HAKMEM_DECAY_MS"), 2); }
+
+TEST(Conf, BadPiecesAreOneLineEach) {
+  const std::string x(3000, 'x'), shown(64, 'x');
+  const std::pair<std::string, std::string> bad[] = {
+      {"decay_ms=soon", "HAKMEM_DECAY_MS=soon is not a number from 0 to 3600000: using 1000"},
+      {"decay_ms=", "HAKMEM_DECAY_MS= is not a number from 0 to 3600000: using 1000"},
+      {"decay_ms", "decay_ms has no value: ignored"},
+      {" decay_ms=1", "HAKMEM_ DECAY_MS is not an option of this version: ignored"},
+      {"=1", "HAKMEM_ is not an option of this version: ignored"},
+      {"thp=maybe", "HAKMEM_THP=maybe is not one of off, auto, on: using auto"},
+      {"heap_profile_prefix=" + x, "HAKMEM_HEAP_PROFILE_PREFIX has no or more than 1023 bytes: using hakmem"},
+      {"limit=" + x, "HAKMEM_LIMIT=" + shown + "… is not a size such as 65536, 64K, 512M or 2G: using 0"},
+      {x, shown + "… has no value: ignored"},
+      {"bench_fast_mode=1", "HAKMEM_BENCH_FAST_MODE is retired; in its place: the bench-fast build (cmake --preset bench-fast)"}};
+  for (const auto &[conf, said] : bad) {
+    ProgramResult r = brings(conf + ",tiny_max_class=9");
+    EXPECT_EQ(r.err, "hakmem: hakmem_conf: " + said + "\n");
+    EXPECT_EQ(value(r, "HAKMEM_TINY_MAX_CLASS"), 9) << "what follows is read: " << conf;
+  }
+}
+
 /* --- the listing --- */
 
 struct Listed {
@@ -383,6 +442,15 @@ TEST(OptionList, AnotherOptionsDoing) {
   EXPECT_EQ(all["HAKMEM_TINY_PREWARM_C2"].value, "0") << "lean mode prewarms nothing";
   for (const char *name : {"HAKMEM_TINY_PREWARM_C2", "HAKMEM_SS_MEM_LEAN", "HAKMEM_TINY_FRONT_METRICS"})
     EXPECT_EQ(all[name].origin, HAKMEM_ORIGIN_IMPLIED) << name;
+}
+
+TEST(OptionList, TheProgramsAreItsOwn) {
+  std::map<std::string, Listed> all = listed({"PROBE_CONF=decay_ms=77,thp=on", "HAKMEM_THP=off"});
+  EXPECT_EQ(all["HAKMEM_DECAY_MS"].value, "77");
+  EXPECT_EQ(all["HAKMEM_DECAY_MS"].origin, HAKMEM_ORIGIN_PROGRAM);
+  EXPECT_EQ(all["HAKMEM_THP"].value, "off");
+  EXPECT_EQ(all["HAKMEM_THP"].origin, HAKMEM_ORIGIN_ENVIRONMENT);
+  EXPECT_EQ(all["HAKMEM_LIMIT"].origin, HAKMEM_ORIGIN_DEFAULT);
 }
 
 TEST(OptionList, WhatIsRefusedIsOfNobody) {

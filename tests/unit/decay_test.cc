@@ -195,6 +195,25 @@ TEST_F(Decay, TheTimeIsAnOption) {
   EXPECT_EQ(dirty(), 0u);
 }
 
+TEST_F(Decay, TheTimeChangesWhileTheProgramRuns) {
+  hak_deferred d = {};
+  make_dirty(8);
+  hak_config.decay_ms = 100;
+  hak_decay_follow(&d);
+  EXPECT_EQ(dirty_mib(), 8u) << "what is dirty has the new time";
+  for (int i = 0; i < 5; i++) look(25);
+  EXPECT_EQ(dirty(), 0u);
+  make_dirty(8);
+  hak_config.decay_ms = 0;
+  hak_decay_follow(&d);
+  EXPECT_EQ(dirty(), 0u);
+  EXPECT_TRUE(make_dirty(1)) << "each free says so";
+  excess();
+  hak_config.decay_ms = DECAY_MS;
+  hak_decay_follow(&d);
+  EXPECT_FALSE(make_dirty(8)) << "and does not any more";
+}
+
 TEST_F(Decay, NoTimeAtAll) {
   hak_config.decay_ms = 0;
   start();

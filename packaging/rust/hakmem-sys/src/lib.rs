@@ -56,6 +56,8 @@ pub const HAKMEM_ORIGIN_IMPLIED: c_int = 1;
 pub const HAKMEM_ORIGIN_ENVIRONMENT: c_int = 2;
 /// hakmem_option_set has set it.
 pub const HAKMEM_ORIGIN_API: c_int = 3;
+/// The program's hakmem_conf has set it.
+pub const HAKMEM_ORIGIN_PROGRAM: c_int = 4;
 
 /// One option. Strings end by a zero byte.
 #[repr(C)]

@@ -128,7 +128,7 @@ unsafe extern "C" fn compare_option(option: *const hakmem_sys::hakmem_option, co
     assert!(name.starts_with("HAKMEM_"), "{}", name);
     assert_eq!(hakmem_sys::hakmem_option_get(option.name, &mut value) == 0, !option.text, "{}", name);
     assert_eq!(value, option.number, "{}", name);
-    assert!((0..=hakmem_sys::HAKMEM_ORIGIN_API).contains(&option.origin), "{}", name);
+    assert!((0..=hakmem_sys::HAKMEM_ORIGIN_PROGRAM).contains(&option.origin), "{}", name);
     *context.cast::<usize>() += 1;
     true
 }

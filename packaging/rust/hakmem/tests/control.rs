@@ -68,7 +68,7 @@ fn options_are_read_and_set() {
     assert_eq!(hakmem::set_option(limit, 1 << 40), Ok(()));
     assert_eq!(hakmem::option(limit), Ok(1 << 40));
     assert_eq!(hakmem::set_option(limit, 0), Ok(()));
-    assert_eq!(hakmem::set_option("HAKMEM_DECAY_MS", 5), Err(Error::AtStartOnly));
+    assert_eq!(hakmem::set_option("HAKMEM_RESERVE_MB", 64), Err(Error::AtStartOnly));
     assert_eq!(hakmem::set_option("HAKMEM_SS_OS_STATS", 2), Err(Error::Invalid));
     for name in ["HAKMEM_LIMITS", "", "HAKMEM_LIMIT\0", &"x".repeat(10_000)] {
         assert_eq!(hakmem::option(name), Err(Error::Invalid));
