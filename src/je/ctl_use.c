@@ -27,7 +27,7 @@ static use use_of(const void *p, const hak_span **slab) {
       c = code - 1;
     else if (code == HAK_CODE_IN_HEAP)
       hak_heap_at(s, p, &c);
-    if (c < HAK_CLASS_COUNT && hak_class_size(c) <= HAK_SHARED_MAX) {
+    if (c < HAK_CLASS_COUNT && hak_class_size(c) <= HAK_JE_SMALL_MAX) {
       *slab = s;
       return of_slab(s);
     }
@@ -75,7 +75,10 @@ int hak_ctl_query(const hak_ctl_call *c) {
     const hak_je_bin *b = bin < HAK_JE_BINS ? &hak_je_figures_locked(HAK_JE_ALL)->bins[bin] : NULL;
     if (b != NULL) {
       answer.bin_regions = slabs_now(bin) * u.regions;
-      answer.bin_free = answer.bin_regions - hak_min_size(b->regions.current, answer.bin_regions);
+      /* The three are of moments of their own; they hold together. */
+      answer.bin_regions = hak_max_size(answer.bin_regions, u.regions);
+      size_t used = hak_max_size(b->regions.current, u.regions - u.free);
+      answer.bin_free = answer.bin_regions - hak_min_size(used, answer.bin_regions - u.free);
     }
     hak_lock_drop(&hak_je_lock);
     answer.current = next_slab(slab->class_code);

@@ -229,6 +229,10 @@ static void refresh_heap(hakmem_heap *h, hak_je_figures *f) {
     if (s != NULL) see_heap_span(s);
   }
   hak_heap_drop_locks(h);
+  /* The first blocks of a class share pages with others: as one slab. */
+  for (unsigned b = 0; b < HAK_JE_BINS; b++) {
+    if (now.regions[b] != 0 && now.slabs[b] == 0) now.slabs[b] = 1;
+  }
   while (hak_huge_next_of(hak_heap_owner(h), &place, &bytes) != NULL) see_large(bytes);
   now.large_bytes = hak_min_size(now.large_bytes, stats.live);
   update_all(f);
