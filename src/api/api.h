@@ -49,7 +49,7 @@ HAK_INLINE void *hak_raw_malloc(size_t size) {
 
 /* family: of the caller; only the hardened build looks at it. */
 HAK_INLINE void *hak_malloc_as(size_t size, hak_family family) {
-  if (!HAK_HARDENED) return hak_totals_add(hak_raw_malloc(size));
+  if (!HAK_HARDENED) return hak_totals_new(hak_raw_malloc(size));
   void *p = HAK_HARD_FAST ? hak_tcache_pop(size) : 0;
   if (!HAK_LIKELY(p != 0)) return hak_hard_alloc(size, 0, family);
   return hak_held_set_any(p);
@@ -58,7 +58,7 @@ HAK_INLINE void *hak_malloc(size_t size) { return hak_malloc_as(size, HAK_FAMILY
 
 /* alignment: power of two. */
 HAK_INLINE void *hak_aligned_as(size_t alignment, size_t size, hak_family family) {
-  return HAK_HARDENED ? hak_hard_alloc(size, alignment, family) : hak_totals_add(hak_raw_aligned(alignment, size));
+  return HAK_HARDENED ? hak_hard_alloc(size, alignment, family) : hak_totals_new(hak_raw_aligned(alignment, size));
 }
 
 #define HAK_CALLER() __builtin_return_address(0)
