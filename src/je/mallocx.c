@@ -56,9 +56,13 @@ static void *zero(void *p, size_t size, bool zeroed) {
   return p;
 }
 
+/* A heap's first blocks are as large as they are asked to be: here a program may use all that nallocx says. */
+static size_t size_in_heap(size_t size, int flags) { return hak_max_size(size, nallocx(size, flags)); }
+
 /* The main heap, or the thread's default. */
 static void *alloc_plain(size_t size, size_t align, int flags) {
   bool zeros = (flags & HAK_JE_ZERO) != 0, zeroed = false;
+  if (HAK_UNLIKELY(hak_tls.in_heap)) size = size_in_heap(size, flags);
   if (HAK_JE_TCACHE(flags) == NO_TCACHE) {
     void *p = take_uncached(size, align);
     if (p != NULL) return zero(hak_totals_add(p), zeros ? size : 0, false);
@@ -80,12 +84,13 @@ static void *alloc_in(unsigned arena, size_t size, size_t align, int flags) {
     return p;
   }
   if (heap == NULL) return NULL; /* no such arena */
+  size = size_in_heap(size, flags);
   void *p = hak_totals_add(hak_heap_alloc(heap, size, hak_max_size(align, HAK_GRANULE), true, &zeroed));
   return zero(p, size, zeroed || (flags & HAK_JE_ZERO) == 0);
 }
 
 void *mallocx(size_t size, int flags) {
-  if (HAK_LIKELY(flags == 0)) return hak_malloc(size);
+  if (HAK_LIKELY(flags == 0) && HAK_LIKELY(!hak_tls.in_heap)) return hak_malloc(size);
   size_t align = HAK_JE_ALIGN(flags);
   if (size > PTRDIFF_MAX || align > PTRDIFF_MAX / 2 || !hak_start()) return hak_no_memory();
   return hak_or_no_memory(HAK_JE_ARENA(flags) != 0 ? alloc_in(HAK_JE_ARENA(flags) - 1, size, align, flags) : alloc_plain(size, align, flags));
@@ -148,7 +153,7 @@ void *rallocx(void *p, size_t size, int flags) {
   else if (align > HAK_GRANULE)
     q = stays(before, size) ? p : move(p, before, size, flags);
   else
-    q = hak_realloc(p, size, HAK_CALLER());
+    q = hak_realloc(p, hakmem_heap_of(p) == NULL ? size : size_in_heap(size, flags), HAK_CALLER());
   size_t after = q == NULL || (flags & HAK_JE_ZERO) == 0 ? 0 : hak_totals_size(q);
   if (after > before) memset((char *)q + before, 0, after - before);
   return q;
