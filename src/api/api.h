@@ -46,10 +46,17 @@ HAK_INLINE void *hak_raw_malloc(size_t size) {
   void *p = hak_tcache_pop(size);
   return HAK_LIKELY(p != 0) ? p : hak_malloc_slow(size);
 }
+/* The same, in totals: a block from the cache is of the request's class. */
+HAK_INLINE void *hak_counted_malloc(size_t size) {
+  void *p = hak_tcache_pop(size);
+  if (HAK_UNLIKELY(p == 0)) return hak_totals_add(hak_malloc_slow(size));
+  hak_totals_count(hak_class_size(hak_class_for(size)));
+  return p;
+}
 
 /* family: of the caller; only the hardened build looks at it. */
 HAK_INLINE void *hak_malloc_as(size_t size, hak_family family) {
-  if (!HAK_HARDENED) return hak_totals_add(hak_raw_malloc(size));
+  if (!HAK_HARDENED) return HAK_TOTALS ? hak_counted_malloc(size) : hak_raw_malloc(size);
   void *p = HAK_HARD_FAST ? hak_tcache_pop(size) : 0;
   if (!HAK_LIKELY(p != 0)) return hak_hard_alloc(size, 0, family);
   return hak_held_set_any(p);
