@@ -33,6 +33,7 @@ static size_t purge(size_t keep_bytes) {
   hak_tcache *t = hak_tls.cache;
   hak_heap_flush(NULL, &d);
   hak_heap_flush_others(NULL, &d);
+  hak_heap_end_deleted(&d);
   if (t != NULL) hak_tcache_flush(t, &d);
   hak_tcache_reach(UINT64_MAX, true, &d);
   size_t purged = hak_decay_all(keep_bytes, &d);
