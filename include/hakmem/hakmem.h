@@ -151,8 +151,9 @@ bool hakmem_forbid(bool forbidden) HAKMEM_NOEXCEPT;
  * it moves a block or resizes one above 256 KiB, else not. What a signal handler asks for may be missed where it interrupts the allocator.
  * Costs the allocation nothing. In a child of fork the thread goes on counting. */
 uint64_t hakmem_thread_allocated(void) HAKMEM_NOEXCEPT;
-/* Accepted for compatibility: glibc's parameters have no counterpart here. Returns 1 for a parameter of <malloc.h>,
- * 0 for any other; nothing changes. */
+/* M_TRIM_THRESHOLD with -1, for glibc never to give memory back, sets HAKMEM_DECAY_MS to its highest value, unless the environment or hakmem_conf
+ * sets that option. All else changes nothing: arenas are the CPUs' (M_ARENA_MAX), blocks have mappings of their own above 32 MiB (M_MMAP_THRESHOLD). Returns 1 for a
+ * parameter of <malloc.h>, 0 for any other. glibc manual. */
 int hakmem_mallopt(int param, int value) HAKMEM_NOEXCEPT;
 #ifdef __GLIBC__
 /* Totals in glibc's forms. hblks and hblkhd are the huge blocks, which no other field contains: uordblks + hblkhd is what is

@@ -6,6 +6,7 @@
 #include "api/api.h"
 #include "api/init.h"
 #include "api/thread.h"
+#include "api/usage.h"
 #include "guard/empty.h"
 #include "guard/sample.h"
 #include "large/dense.h"
@@ -122,13 +123,17 @@ HAK_EXPORT void *hakmem_malloc(size_t size) { return hak_malloc(size); }
 
 HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(count, size); }
 
-HAK_EXPORT size_t hakmem_good_size(size_t size) {
+size_t hak_usage_size(size_t size, size_t align) {
   if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* the usable size is the request */
-  if (size <= HAK_SMALL_MAX) return hak_start() ? hak_class_size(hak_class_for(size)) : 0;
-  size_t spans = hak_align_up(size, HAK_SPAN_SIZE);
-  if (size <= HAK_EXTENT_MAX) return spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
-  return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(size, hak_os_page_size());
+  if (size > HAK_EXTENT_MAX || align > HAK_EXTENT_MAX) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  if (!hak_start()) return 0;
+  int c = align > HAK_GRANULE ? hak_class_for_aligned(size, align) : size <= HAK_SMALL_MAX ? (int)hak_class_for(size) : -1;
+  if (c >= 0) return hak_class_size((unsigned)c);
+  size_t spans = hak_align_up(hak_max_size(size, 1), HAK_SPAN_SIZE);
+  return align > HAK_COLOUR_BYTES || spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
 }
+
+HAK_EXPORT size_t hakmem_good_size(size_t size) { return hak_usage_size(size, HAK_GRANULE); }
 
 HAK_EXPORT void *hakmem_alloc_at_least(size_t size, size_t *actual) {
   void *p = hak_malloc(size);

@@ -160,7 +160,7 @@ extern "C" {
     pub fn hakmem_forbid(forbidden: bool) -> bool;
     /// Bytes that the calling thread has asked for since it began, each request with 15 bytes more.
     pub fn hakmem_thread_allocated() -> u64;
-    /// Accepted for compatibility; nothing changes.
+    /// M_TRIM_THRESHOLD with -1 sets HAKMEM_DECAY_MS to its highest value; nothing else changes.
     pub fn hakmem_mallopt(param: c_int, value: c_int) -> c_int;
     /// Writes totals as XML to a `FILE *`; options must be 0.
     pub fn hakmem_malloc_info(options: c_int, stream: *mut c_void) -> c_int;
