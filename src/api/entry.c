@@ -125,7 +125,7 @@ HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(co
 
 size_t hak_usage_size(size_t size, size_t align) {
   if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* the usable size is the request */
-  if (size > HAK_EXTENT_MAX || align > HAK_EXTENT_MAX) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  if (size > HAK_EXTENT_MAX || align > HAK_EXTENT_MAX) return size > PTRDIFF_MAX - HAK_SPAN_SIZE || align > PTRDIFF_MAX / 2 ? 0 : hak_align_up(hak_max_size(size, 1), hak_os_page_size());
   if (!hak_start()) return 0;
   int c = align > HAK_GRANULE ? hak_class_for_aligned(size, align) : size <= HAK_SMALL_MAX ? (int)hak_class_for(size) : -1;
   if (c >= 0) return hak_class_size((unsigned)c);
