@@ -59,7 +59,8 @@ HAK_INLINE void *hak_raw_malloc(size_t size) {
 /* The same, in totals: a block from the cache is of the request's class. */
 HAK_INLINE void *hak_counted_malloc(size_t size) {
   void *p = hak_tcache_pop(size);
-  if (HAK_UNLIKELY(p == 0)) return hak_totals_add(hak_malloc_slow(size));
+  if (HAK_UNLIKELY(p == 0)) return hak_totals_new(hak_malloc_slow(size));
+  if (HAK_UNLIKELY(hak_fill_bits != 0)) hak_fill_new(p, 0);
   hak_totals_count(hak_class_size(hak_class_for(size)));
   return p;
 }
@@ -75,7 +76,7 @@ HAK_INLINE void *hak_malloc(size_t size) { return hak_malloc_as(size, HAK_FAMILY
 
 /* alignment: power of two. */
 HAK_INLINE void *hak_aligned_as(size_t alignment, size_t size, hak_family family) {
-  return HAK_HARDENED ? hak_hard_alloc(size, alignment, family) : hak_totals_add(hak_raw_aligned(alignment, size));
+  return HAK_HARDENED ? hak_hard_alloc(size, alignment, family) : hak_totals_new(hak_raw_aligned(alignment, size));
 }
 
 #define HAK_CALLER() __builtin_return_address(0)

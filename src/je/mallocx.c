@@ -65,7 +65,7 @@ static void *alloc_plain(size_t size, size_t align, int flags) {
   if (HAK_UNLIKELY(hak_tls.in_heap)) size = size_in_heap(size, flags);
   if (HAK_JE_TCACHE(flags) == NO_TCACHE) {
     void *p = take_uncached(size, align);
-    if (p != NULL) return zero(hak_totals_add(p), zeros ? size : 0, false);
+    if (p != NULL) return zero(hak_totals_new(p), zeros ? size : 0, false);
   }
   if (align <= HAK_GRANULE) return zeros ? hak_calloc(1, size) : hak_malloc(size);
   if (!zeros || size <= HAK_SMALL_MAX) return zero(hak_aligned(align, size), zeros ? size : 0, false);
@@ -85,8 +85,8 @@ static void *alloc_in(unsigned arena, size_t size, size_t align, int flags) {
   }
   if (heap == NULL) return NULL; /* no such arena */
   size = size_in_heap(size, flags);
-  void *p = hak_totals_add(hak_heap_alloc(heap, size, hak_max_size(align, HAK_GRANULE), true, &zeroed));
-  return zero(p, size, zeroed || (flags & HAK_JE_ZERO) == 0);
+  void *p = hak_heap_alloc(heap, size, hak_max_size(align, HAK_GRANULE), true, &zeroed);
+  return (flags & HAK_JE_ZERO) == 0 ? hak_totals_new(p) : zero(hak_totals_add(p), size, zeroed);
 }
 
 void *mallocx(size_t size, int flags) {
@@ -332,6 +332,7 @@ size_t xallocx(void *p, size_t size, size_t extra, int flags) {
   if (after == before) return before;
   hak_totals.deallocated += before;
   hak_totals.allocated += after;
+  if (after > before && hak_fill_bits != 0) hak_fill_new(p, before);
   if (after > before && (flags & HAK_JE_ZERO) != 0) memset((char *)p + before, 0, after - before);
   return after;
 }
