@@ -6,6 +6,7 @@
 #include "hakmem/hakmem.h"
 #include "api/harden.h"
 #include "api/held.h"
+#include "api/totals.h"
 #include "os/os.h"
 #include "tcache/cache.h"
 
@@ -55,10 +56,18 @@ HAK_INLINE void *hak_raw_malloc(size_t size) {
   void *p = hak_tcache_pop(size);
   return HAK_LIKELY(p != 0) ? p : hak_malloc_slow(size);
 }
+/* The same, in totals: a block from the cache is of the request's class. */
+HAK_INLINE void *hak_counted_malloc(size_t size) {
+  void *p = hak_tcache_pop(size);
+  if (HAK_UNLIKELY(p == 0)) return hak_totals_new(hak_malloc_slow(size));
+  if (HAK_UNLIKELY(hak_fill_bits != 0)) hak_fill_new(p, 0);
+  hak_totals_count(hak_class_size(hak_class_for(size)));
+  return p;
+}
 
 /* family: of the caller; only the hardened build looks at it. */
 HAK_INLINE void *hak_malloc_as(size_t size, hak_family family) {
-  if (!HAK_HARDENED) return hak_raw_malloc(size);
+  if (!HAK_HARDENED) return HAK_TOTALS ? hak_counted_malloc(size) : hak_raw_malloc(size);
   void *p = HAK_HARD_FAST ? hak_tcache_pop(size) : 0;
   if (!HAK_LIKELY(p != 0)) return hak_hard_alloc(size, 0, family);
   return hak_held_set_any(p);
@@ -67,7 +76,7 @@ HAK_INLINE void *hak_malloc(size_t size) { return hak_malloc_as(size, HAK_FAMILY
 
 /* alignment: power of two. */
 HAK_INLINE void *hak_aligned_as(size_t alignment, size_t size, hak_family family) {
-  return HAK_HARDENED ? hak_hard_alloc(size, alignment, family) : hak_raw_aligned(alignment, size);
+  return HAK_HARDENED ? hak_hard_alloc(size, alignment, family) : hak_totals_new(hak_raw_aligned(alignment, size));
 }
 
 #define HAK_CALLER() __builtin_return_address(0)
@@ -80,6 +89,7 @@ HAK_INLINE void hak_raw_free(void *p) {
 /* size: what a sized form was told, looked at by the hardened build only. */
 HAK_INLINE void hak_free_as(void *p, size_t size, hak_family family) {
   size_t code, offset;
+  hak_totals_take(p);
   if (!HAK_HARDENED)
     hak_raw_free(p);
   else if (!HAK_HARD_FAST || !hak_code_is_class((unsigned)(code = hak_tcache_code(p, &offset))) ||

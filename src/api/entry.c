@@ -19,7 +19,7 @@ HAK_LINK_INIT;
 /* memset would make all pages resident of a block that will stay sparse. */
 static void *zero_large(void *p, size_t bytes, bool zeroed) {
   if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
-  return hak_or_no_memory(p);
+  return hak_or_no_memory(hak_totals_add(p));
 }
 
 void *hak_calloc(size_t count, size_t size) {
@@ -36,11 +36,15 @@ void *hak_calloc(size_t count, size_t size) {
 }
 
 void *hak_realloc(void *p, size_t size, const void *caller) {
+  if (HAK_TOTALS) return hak_totals_realloc(p, size, caller);
   return HAK_HARDENED ? hak_hard_resize(p, size, HAK_GRANULE) : hak_raw_realloc(p, size, caller);
 }
 
 void *hak_resize(void *p, size_t size, size_t align, const void *caller) {
-  return HAK_HARDENED ? hak_hard_resize(p, size, align) : hak_raw_resize(p, size, align, caller);
+  size_t before = HAK_TOTALS ? hak_totals_size(p) : 0;
+  void *q = HAK_HARDENED ? hak_hard_resize(p, size, align) : hak_raw_resize(p, size, align, caller);
+  if (HAK_TOTALS && q != NULL) hak_totals.deallocated += before;
+  return HAK_TOTALS ? hak_totals_add(q) : q;
 }
 
 size_t hak_usable_size(const void *p, const void *caller) {
@@ -121,7 +125,7 @@ HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(co
 
 size_t hak_usage_size(size_t size, size_t align) {
   if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* the usable size is the request */
-  if (size > HAK_EXTENT_MAX || align > HAK_EXTENT_MAX) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  if (size > HAK_EXTENT_MAX || align > HAK_EXTENT_MAX) return size > PTRDIFF_MAX - HAK_SPAN_SIZE || align > PTRDIFF_MAX / 2 ? 0 : hak_align_up(hak_max_size(size, 1), hak_os_page_size());
   if (!hak_start()) return 0;
   int c = align > HAK_GRANULE ? hak_class_for_aligned(size, align) : size <= HAK_SMALL_MAX ? (int)hak_class_for(size) : -1;
   if (c >= 0) return hak_class_size((unsigned)c);

@@ -136,6 +136,7 @@ static bool count_slab(walk *w, const seen_slab *seen, uint32_t arena) {
   if (w->figures->rows == NULL) return true;
   hak_class_row *row = &w->figures->rows[s->class_code];
   row->slabs++;
+  row->partial += in + never != 0;
   row->slab_bytes += bytes;
   row->handed_out += out;
   row->free += in;

@@ -11,6 +11,7 @@
 /* Fields as in hakmem_class_stats, which hak_figures_class makes of a row. */
 typedef struct hak_class_row {
   uint64_t slabs, slab_bytes, handed_out, cached, depots, free, never_allocated, rest, requests, requested;
+  uint64_t partial; /* slabs with a free block, or one never allocated */
 } hak_class_row;
 
 /* The span map's entries; 0 to HAK_CLASS_COUNT - 1: a slab of that class. */

@@ -1,0 +1,176 @@
+/* Arenas are heaps: index 0 is the main heap, all others were made by arenas.create. An index stays an arena's until it is destroyed; then the lowest
+ * free one is given to the next. Locks: hak_je_lock for writes; a mallocx reads an arena's heap without (acquire). */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "api/thread.h"
+#include "je/conf.h"
+#include "je/je.h"
+
+hak_lock hak_je_lock;
+static hak_je_arena *arenas; /* HAK_JE_ARENAS of them, in a mapping of their own; release */
+static hak_je_arena main_arena;
+static unsigned arena_count = 1; /* relaxed: the highest index that was used, and 1 */
+ssize_t hak_je_dirty_ms, hak_je_muzzy_ms;
+static HAK_TLS unsigned own_index;
+static pthread_key_t thread_key;
+static bool has_key;
+
+uint64_t hak_je_now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t hak_je_uptime_ns(const hak_je_arena *a) { return hak_je_now_ns() - (a == NULL ? main_arena.made_ns : a->made_ns); }
+
+unsigned hak_je_arena_count(void) { return hak_load_relaxed(&arena_count); }
+
+static hak_je_arena *slot(size_t index) {
+  hak_je_arena *all = hak_load_acquire(&arenas);
+  return index == 0 ? &main_arena : all == NULL || index >= HAK_JE_ARENAS ? NULL : &all[index];
+}
+
+hak_je_arena *hak_je_arena_at(size_t index) {
+  hak_je_arena *a = slot(index);
+  return a != NULL && hak_load_acquire(&a->made) ? a : NULL;
+}
+
+static int make_locked(unsigned index, hak_je_arena *a) {
+  char name[HAK_JE_NAME];
+  snprintf(name, sizeof name, "manual_%u", index);
+  hakmem_heap_options options = {.size = sizeof options, .name = name};
+  hakmem_heap *heap = hakmem_heap_new(&options);
+  if (heap == NULL) return EAGAIN;
+  *a = (hak_je_arena){.dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .grow_limit = main_arena.grow_limit, .oversize = main_arena.oversize,
+                       .dss = main_arena.dss, .made_ns = hak_je_now_ns()};
+  memcpy(a->name, name, sizeof name);
+  hak_store_release(&a->heap, heap);
+  hak_store_release(&a->made, true);
+  if (index >= arena_count) hak_store_relaxed(&arena_count, index + 1);
+  return 0;
+}
+
+int hak_je_arena_make(unsigned *index) {
+  int error = EAGAIN;
+  hak_lock_take(&hak_je_lock);
+  if (arenas == NULL) hak_store_release(&arenas, hak_os_map(hak_align_up(HAK_JE_ARENAS * sizeof *arenas, hak_os_page_size()), hak_os_page_size()));
+  for (unsigned i = 1; arenas != NULL && i < HAK_JE_ARENAS; i++) {
+    if (arenas[i].made) continue;
+    error = make_locked(i, &arenas[i]);
+    *index = i;
+    break;
+  }
+  hak_lock_drop(&hak_je_lock);
+  return error;
+}
+
+/* Of those that arenas.create made. */
+static hak_je_arena *made_locked(size_t index) { return index == 0 || index >= HAK_JE_ARENAS ? NULL : hak_je_arena_at(index); }
+
+int hak_je_arena_reset(size_t index) {
+  hak_lock_take(&hak_je_lock);
+  hak_je_arena *a = made_locked(index);
+  hakmem_heap *heap = a == NULL ? NULL : a->heap;
+  hak_lock_drop(&hak_je_lock);
+  hakmem_heap_reset(heap);
+  return heap == NULL ? EFAULT : 0;
+}
+
+int hak_je_arena_destroy(size_t index) {
+  hak_lock_take(&hak_je_lock);
+  hak_je_arena *a = made_locked(index);
+  bool can = a != NULL && hak_load_relaxed(&a->threads) == 0;
+  hakmem_heap *heap = NULL;
+  if (can) {
+    hak_je_refresh_locked();
+    hak_je_figures_end_locked(index);
+    heap = a->heap;
+    hak_store_release(&a->heap, NULL);
+    hak_store_release(&a->made, false);
+  }
+  hak_lock_drop(&hak_je_lock);
+  hakmem_heap_destroy(heap);
+  return can ? 0 : EFAULT;
+}
+
+/* --- threads --- */
+
+static void leave(void *set) {
+  (void)set;
+  hak_je_arena *a = slot(own_index);
+  if (own_index != 0 && a != NULL) hak_sub_relaxed(&a->threads, 1);
+  own_index = 0;
+}
+
+unsigned hak_je_thread_arena(void) { return own_index; }
+
+int hak_je_set_thread_arena(unsigned index) {
+  if (index == own_index) return 0;
+  hak_lock_take(&hak_je_lock);
+  hak_je_arena *a = hak_je_arena_at(index);
+  int saved = errno, error = a == NULL ? EFAULT : 0;
+  if (error == 0) {
+    errno = 0;
+    hakmem_heap_set_default(a->heap);
+    error = errno == ENOMEM ? EAGAIN : 0;
+  }
+  if (error == 0) {
+    leave(NULL);
+    own_index = index;
+    if (index != 0) hak_add_relaxed(&a->threads, 1);
+  }
+  hak_lock_drop(&hak_je_lock);
+  if (error == 0 && has_key) pthread_setspecific(thread_key, &main_arena);
+  errno = saved;
+  return error;
+}
+
+bool hak_je_arena_of(const void *p, unsigned *index) {
+  hakmem_heap *heap = hakmem_heap_of(p);
+  *index = 0;
+  if (heap == NULL) return hakmem_is_ours(p);
+  for (unsigned i = 1; i < hak_je_arena_count(); i++) {
+    hak_je_arena *a = hak_je_arena_at(i);
+    if (a != NULL && hak_load_acquire(&a->heap) == heap) return *index = i, true;
+  }
+  return true; /* a heap of hakmem_heap_new: with the main one */
+}
+
+/* --- decay: one for all memory, for free memory is nobody's --- */
+
+int hak_je_set_decay(size_t index, bool dirty, ssize_t ms) {
+  if (ms < -1) return EFAULT;
+  hak_je_arena *a = hak_je_arena_at(index);
+  if (a == NULL) return EFAULT;
+  hak_lock_take(&hak_je_lock);
+  if (dirty)
+    a->dirty_ms = ms;
+  else
+    a->muzzy_ms = ms;
+  hak_lock_drop(&hak_je_lock);
+  if (dirty && index == 0) hakmem_option_set("DECAY_MS", ms < 0 ? 3600000 : ms > 3600000 ? 3600000 : ms);
+  if (dirty && ms >= 0) hakmem_purge();
+  return 0;
+}
+
+/* --- start, and fork --- */
+
+static void fork_lock(void) { hak_lock_take(&hak_je_lock); }
+static void fork_unlock(void) { hak_lock_drop(&hak_je_lock); }
+/* Of threads there is one. */
+static void fork_child(void) {
+  for (unsigned i = 1; i < arena_count; i++) hak_store_relaxed(&arenas[i].threads, own_index == i);
+  hak_lock_drop(&hak_je_lock);
+}
+
+void hak_je_arenas_start(void) {
+  main_arena = (hak_je_arena){.made = true, .dirty_ms = hak_je_dirty_ms, .muzzy_ms = hak_je_muzzy_ms, .made_ns = hak_je_now_ns(),
+                              .grow_limit = hak_je_lextent_size(HAK_JE_LEXTENTS - 1), .oversize = hak_je_conf.oversize_threshold, .dss = hak_je_conf.dss, .name = "auto_0"};
+  has_key = pthread_key_create(&thread_key, leave) == 0;
+  hak_fork_register(); /* before: so fork takes this box's lock first */
+  pthread_atfork(fork_lock, fork_unlock, fork_child);
+}

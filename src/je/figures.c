@@ -1,0 +1,344 @@
+/* The snapshot that stats.* shows, as of the last epoch; and the tables of size classes. hak_je_lock. */
+#include "report/figures.h"
+
+#include <string.h>
+
+#include "api/thread.h"
+#include "je/je.h"
+#include "large/huge.h"
+#include "os/memory_limits.h"
+
+#define SPECIAL_LARGE (HAK_PLAIN_CLASSES - HAK_JE_BINS) /* ordinary classes */
+#define FIRST_GROUP 18 /* 256 KiB */
+
+uint64_t hak_je_epoch;
+static hak_je_figures main_figures, sum, destroyed, none;
+static hak_je_figures *of_heaps[HAK_JE_ARENAS]; /* each in a mapping of its own, which stays */
+static bool has_destroyed;
+
+/* --- classes --- */
+
+size_t hak_je_bin_size(size_t bin) { return hak_class_size((unsigned)bin); }
+size_t hak_je_bin_slab(size_t bin) { return hak_class_table[bin].spans * HAK_SPAN_SIZE; }
+uint32_t hak_je_bin_regions(size_t bin) { return (uint32_t)(hak_je_bin_slab(bin) / hak_je_bin_size(bin)); }
+
+size_t hak_je_lextent_size(size_t large) {
+  if (large < SPECIAL_LARGE) return hak_class_size((unsigned)(HAK_JE_BINS + large));
+  size_t n = large - SPECIAL_LARGE;
+  return ((n % 4) + 5) << (FIRST_GROUP - 2 + n / 4);
+}
+
+static size_t large_of(size_t bytes) {
+  size_t low = 0, high = HAK_JE_LEXTENTS - 1;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    if (hak_je_lextent_size(middle) < bytes)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/* The bin of a class, aligned ones too. */
+static size_t bin_of(unsigned c) { return c < HAK_PLAIN_CLASSES ? c : hak_class_for(hak_class_size(c)); }
+
+/* --- counts --- */
+
+/* What a snapshot sees, before it becomes an arena's. */
+typedef struct seen {
+  uint64_t regions[HAK_JE_BINS], slabs[HAK_JE_BINS], partial[HAK_JE_BINS], large[HAK_JE_LEXTENTS];
+  size_t large_bytes;
+} seen;
+static seen now;
+
+static void update(hak_je_count *c, uint64_t current) {
+  if (current > c->current)
+    c->nmalloc += current - c->current, c->grown++;
+  else
+    c->ndalloc += c->current - current, c->shrunk += current < c->current;
+  c->current = current;
+}
+
+static void update_all(hak_je_figures *f) {
+  for (unsigned b = 0; b < HAK_JE_BINS; b++) {
+    update(&f->bins[b].regions, now.regions[b]);
+    update(&f->bins[b].slabs, now.slabs[b]);
+    f->bins[b].nonfull = now.partial[b];
+  }
+  for (unsigned l = 0; l < HAK_JE_LEXTENTS; l++) update(&f->lextents[l], now.large[l]);
+  f->large = now.large_bytes;
+}
+
+static void see_large(size_t bytes) {
+  now.large[large_of(bytes)]++;
+  now.large_bytes += bytes;
+}
+
+static void add_count(hak_je_count *to, const hak_je_count *c) {
+  to->nmalloc += c->nmalloc;
+  to->ndalloc += c->ndalloc;
+  to->current += c->current;
+  to->grown += c->grown;
+  to->shrunk += c->shrunk;
+}
+
+static void add(hak_je_figures *to, const hak_je_figures *f) {
+  to->small += f->small, to->large += f->large, to->active += f->active, to->dirty += f->dirty, to->mapped += f->mapped;
+  to->retained += f->retained, to->base += f->base, to->resident += f->resident, to->cached += f->cached;
+  to->purges += f->purges, to->advices += f->advices, to->purged += f->purged, to->fills += f->fills;
+  for (unsigned b = 0; b < HAK_JE_BINS; b++) {
+    add_count(&to->bins[b].regions, &f->bins[b].regions);
+    add_count(&to->bins[b].slabs, &f->bins[b].slabs);
+    to->bins[b].nonfull += f->bins[b].nonfull;
+  }
+  for (unsigned l = 0; l < HAK_JE_LEXTENTS; l++) add_count(&to->lextents[l], &f->lextents[l]);
+}
+
+hak_je_count hak_je_sum_bins(const hak_je_figures *f) {
+  hak_je_count c = {0};
+  for (unsigned b = 0; b < HAK_JE_BINS; b++) add_count(&c, &f->bins[b].regions);
+  return c;
+}
+
+hak_je_count hak_je_sum_lextents(const hak_je_figures *f) {
+  hak_je_count c = {0};
+  for (unsigned l = 0; l < HAK_JE_LEXTENTS; l++) add_count(&c, &f->lextents[l]);
+  return c;
+}
+
+/* --- the main heap --- */
+
+/* Extents, by what the page map says at the moment. */
+static void see_extents(const hak_region *r) {
+  size_t end = hak_load_acquire(&r->limit) >> HAK_SPAN_SHIFT;
+  for (size_t i = r->first_span; i < end; i++) {
+    if (hak_region_code_at(r, i) != HAK_CODE_EXTENT) continue;
+    const hak_span *s = hak_region_span_at(r, i);
+    size_t bytes = (size_t)hak_load_relaxed(&s->span_count) << HAK_SPAN_SHIFT;
+    if (bytes != 0) see_large(bytes - (hak_load_relaxed(&s->start) % HAK_SPAN_SIZE != 0 ? HAK_JE_PAGE : 0));
+  }
+}
+
+static void see_mappings(void) {
+  size_t place = 0, bytes;
+  uintptr_t address;
+  for (bool kept; hak_huge_next(&place, &address, &bytes, &kept);) {
+    if (!kept && hak_huge_owner((const void *)address) == 0) see_large(bytes);
+  }
+}
+
+static size_t pages(uint64_t bytes) { return hak_align_up(bytes, HAK_JE_PAGE); }
+
+/* --- what is resident --- */
+
+#define GROUPS (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS)
+_Static_assert(HAK_HUGE_PAGE_SPANS == 32, "two huge pages to a word of a chunk's bitmaps");
+
+/* Of chunks that ask for huge pages: spans in use; and free ones that were never written to, but share a huge page with others. */
+typedef struct in_huge {
+  size_t used, beside;
+} in_huge;
+
+static void see_chunk(const hak_chunk *c, in_huge *h) {
+  for (unsigned g = 0; g < GROUPS; g++) {
+    unsigned shift = g % 2 * 32;
+    uint32_t free = (uint32_t)(c->free[g / 2] >> shift), kept = (uint32_t)((c->dirty[g / 2] | c->muzzy[g / 2]) >> shift);
+    uint32_t absent = (uint32_t)(c->absent[g / 2] >> shift), clean = free & ~kept;
+    h->used += 32u - (unsigned)__builtin_popcount(free | absent);
+    if ((clean | absent) != UINT32_MAX) h->beside += (unsigned)__builtin_popcount(clean);
+  }
+}
+
+static in_huge look_at_huge(void) {
+  in_huge h = {0};
+  for (unsigned i = 0; i < hak_region_count(); i++) {
+    const hak_region *r = hak_region_at(i);
+    hak_lock_take(&hak_span_pool.lock);
+    for (size_t n = r->first_span / HAK_CHUNK_SPANS; n < hak_region_chunks(r); n++) {
+      if (r->chunks[n].huge) see_chunk(&r->chunks[n], &h);
+    }
+    hak_lock_drop(&hak_span_pool.lock);
+  }
+  return h;
+}
+
+/* Of tables for all spans, free bitmaps are touched where there are slabs: a page has eight spans', so about twice as many as slabs have. */
+static size_t touched_tables(const hakmem_stats *t) {
+  static size_t most; /* hak_je_lock: they stay */
+  size_t bitmap = HAK_BITMAP_WORDS * sizeof(uint64_t), spans = t->spans >> HAK_SPAN_SHIFT;
+  most = hak_max_size(most, spans * (sizeof(hak_span) + 1) + hak_min_size(spans, 2 * (t->slabs >> HAK_SPAN_SHIFT)) * bitmap);
+  return hak_min_size(t->own_tables, most);
+}
+
+/* As if each page of what is active, dirty and metadata had been written to, and huge pages wholly; no more than the kernel says that the process has
+ * of anonymous memory, but always more than is active. */
+static size_t resident_of(const hakmem_stats *t, const hak_je_figures *f) {
+  in_huge h = look_at_huge();
+  size_t used = (t->spans - t->free_dirty - t->free_clean) >> HAK_SPAN_SHIFT, never = used == 0 ? 0 : t->slab_never_allocated * hak_min_size(h.used, used) / used;
+  size_t bytes = f->active + f->dirty + t->own - t->own_tables + touched_tables(t) + (h.beside << HAK_SPAN_SHIFT) + never;
+  hak_os_resident r;
+  if (hak_os_read_resident(&r)) bytes = hak_min_size(bytes, r.anonymous - hak_min_size(t->heaps_held, r.anonymous)); /* heaps have figures of their own */
+  return hak_max_size(pages(bytes), f->active + HAK_JE_PAGE);
+}
+
+static void refresh_main(const hakmem_stats *t, const hak_class_row *rows) {
+  hak_je_figures *f = &main_figures;
+  memset(&now, 0, sizeof now);
+  f->small = 0;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) {
+    uint64_t live = hak_row_live(&rows[c]);
+    size_t b = bin_of(c);
+    if (b >= HAK_JE_BINS) {
+      now.large[b - HAK_JE_BINS] += live / hak_class_size(c);
+      now.large_bytes += live;
+      continue;
+    }
+    f->small += live;
+    now.regions[b] += rows[c].handed_out / hak_class_size(c); /* those in caches too, as jemalloc counts them */
+    now.slabs[b] += rows[c].slabs;
+    now.partial[b] += rows[c].partial;
+  }
+  for (unsigned i = 0; i < hak_region_count(); i++) see_extents(hak_region_at(i));
+  see_mappings();
+  now.large_bytes += t->sampled_live;
+  update_all(f);
+  uint64_t slabs = t->slabs - t->slab_never_allocated - t->slab_purged;
+  f->active = hak_max_size(pages(slabs + t->extents + t->huge_live + t->sampled_live), pages(f->small + f->large));
+  f->dirty = pages(t->free_dirty + t->claimed + t->extents_cached + t->huge_kept);
+  f->base = pages(t->own);
+  f->mapped = pages(t->slabs + t->extents + t->huge_live + t->sampled_accessible) + f->base;
+  f->retained = pages(t->free_clean);
+  f->resident = resident_of(t, f);
+  f->cached = t->slab_cached;
+  f->purges = t->purges, f->advices = t->madvise, f->purged = t->purged / HAK_JE_PAGE;
+  f->fills = t->slow_paths;
+}
+
+/* --- heaps --- */
+
+static void see_block(unsigned c, size_t count) {
+  size_t b = bin_of(c);
+  if (b < HAK_JE_BINS) {
+    now.regions[b] += count;
+  } else {
+    now.large[b - HAK_JE_BINS] += count;
+    now.large_bytes += count * hak_class_size(c);
+  }
+}
+
+static bool see_piece_block(void *block, size_t size, void *context) {
+  (void)block, (void)context;
+  see_block(hak_class_for(size), 1);
+  return true;
+}
+
+static void see_heap_span(const hak_span *s) {
+  if (HAK_TAG_CODE(hak_load_relaxed(&s->tag)) == HAK_CODE_EXTENT) {
+    see_large((size_t)s->span_count << HAK_SPAN_SHIFT);
+    return;
+  }
+  size_t b = bin_of(s->class_code), out = s->bumped - hak_slab_free_count(s);
+  see_block(s->class_code, out);
+  if (b >= HAK_JE_BINS) return;
+  now.slabs[b]++;
+  now.partial[b] += out < s->blocks;
+}
+
+static void refresh_heap(hakmem_heap *h, hak_je_figures *f) {
+  hakmem_heap_stats stats;
+  memset(&now, 0, sizeof now);
+  hakmem_heap_get_stats(h, &stats, sizeof stats);
+  hak_heap_take_locks(h);
+  size_t blocks = 0, place = 0, bytes;
+  for (const hak_piece *k = h->pieces; k != NULL; k = k->next) hak_piece_visit(k, see_piece_block, NULL, &blocks);
+  for (uint32_t i = 0; i < h->span_count; i++) {
+    const hak_span *s = hak_heap_span_at(h, i);
+    if (s != NULL) see_heap_span(s);
+  }
+  hak_heap_drop_locks(h);
+  /* The first blocks of a class share pages with others: as one slab. */
+  for (unsigned b = 0; b < HAK_JE_BINS; b++) {
+    if (now.regions[b] != 0 && now.slabs[b] == 0) now.slabs[b] = 1;
+  }
+  while (hak_huge_next_of(hak_heap_owner(h), &place, &bytes) != NULL) see_large(bytes);
+  now.large_bytes = hak_min_size(now.large_bytes, stats.live);
+  update_all(f);
+  f->small = stats.live - f->large;
+  f->active = f->mapped = f->resident = hak_max_size(pages(stats.held), pages(stats.live));
+}
+
+/* Heaps that are no arenas count among all. */
+static void add_other_heaps(const hakmem_stats *t, size_t live, size_t held) {
+  if (t->heaps_live > live) sum.small += t->heaps_live - live;
+  if (t->heaps_held <= held) return;
+  size_t others = pages(t->heaps_held - held);
+  sum.active += others;
+  sum.mapped += others;
+  sum.resident += others;
+}
+
+static hak_je_figures *room_for(size_t index) {
+  size_t page = hak_os_page_size();
+  if (of_heaps[index] == NULL) of_heaps[index] = hak_os_map(hak_align_up(sizeof *of_heaps[0], page), page);
+  return of_heaps[index];
+}
+
+void hak_je_refresh_locked(void) {
+  hak_class_row rows[HAK_CLASS_COUNT];
+  hak_figures figures = {.rows = rows};
+  size_t live = 0, held = 0;
+  hak_assert_held(&hak_je_lock);
+  hak_figures_take(&figures);
+  refresh_main(&figures.stats, rows);
+  sum = main_figures;
+  for (size_t i = 1; i < hak_je_arena_count(); i++) {
+    hak_je_arena *a = hak_je_arena_at(i);
+    if (a == NULL || room_for(i) == NULL) continue;
+    refresh_heap(a->heap, of_heaps[i]);
+    add(&sum, of_heaps[i]);
+    live += of_heaps[i]->small + of_heaps[i]->large;
+    held += of_heaps[i]->active;
+  }
+  add_other_heaps(&figures.stats, live, held);
+  add(&sum, &destroyed);
+  hak_je_epoch++;
+}
+
+const hak_je_figures *hak_je_figures_locked(size_t index) {
+  if (hak_je_epoch == 0) hak_je_refresh_locked();
+  if (index == 0) return &main_figures;
+  if (index == HAK_JE_ALL) return &sum;
+  if (index == HAK_JE_DESTROYED) return &destroyed;
+  return of_heaps[index] != NULL ? of_heaps[index] : &none;
+}
+
+void hak_je_figures_end_locked(size_t index) {
+  hak_je_figures *f = of_heaps[index];
+  has_destroyed = true;
+  if (f == NULL) return;
+  memset(&now, 0, sizeof now);
+  update_all(f);
+  f->small = f->active = f->dirty = f->mapped = f->resident = 0;
+  add(&destroyed, f);
+  memset(f, 0, sizeof *f);
+}
+
+bool hak_je_has_figures(size_t index) {
+  if (index == HAK_JE_DESTROYED) return has_destroyed;
+  return index == HAK_JE_ALL || (index < HAK_JE_ARENAS && hak_je_arena_at(index) != NULL);
+}
+
+/* Threads of arena 0 are all that chose no other. */
+unsigned hak_je_threads_of(size_t index) {
+  unsigned elsewhere = 0, threads = hak_os_threads();
+  if (index != 0 && index < HAK_JE_ARENAS) {
+    hak_je_arena *a = hak_je_arena_at(index);
+    return a == NULL ? 0 : hak_load_relaxed(&a->threads);
+  }
+  for (size_t i = 1; i < hak_je_arena_count() && index == 0; i++) {
+    hak_je_arena *a = hak_je_arena_at(i);
+    if (a != NULL) elsewhere += hak_load_relaxed(&a->threads);
+  }
+  return index == HAK_JE_DESTROYED ? 0 : threads > elsewhere ? threads - elsewhere : 0;
+}

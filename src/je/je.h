@@ -1,0 +1,106 @@
+/* The je box: jemalloc's interface (<jemalloc/jemalloc.h> of 5.3, and its manual) over the core. Of libhakmem-je.so alone.
+ *
+ * An arena is a heap: 0 is the main heap, which all threads share that chose none; arenas.create makes others (arenas.c). mallctl's names are the
+ * rows of one table (ctl.def). What statistics say is as of the last write of "epoch" (figures.c).
+ *
+ * One lock, hak_je_lock, before all of the core's: arenas' table, the snapshot, what was set. Allocation takes none of this box's locks. */
+#ifndef HAK_JE_JE_H
+#define HAK_JE_JE_H
+
+#include <sys/types.h>
+
+#include "api/api.h"
+#include "heap/heap.h"
+
+#define HAK_JE_PAGE ((size_t)4096)
+#define HAK_JE_ARENAS 4096     /* the most; the next two stand for others */
+#define HAK_JE_ALL 4096        /* MALLCTL_ARENAS_ALL */
+#define HAK_JE_DESTROYED 4097  /* MALLCTL_ARENAS_DESTROYED */
+#define HAK_JE_NAME 32
+
+extern hak_lock hak_je_lock;
+
+/* --- mallocx.c: flags --- */
+
+#define HAK_JE_ALIGN(flags) ((size_t)1 << ((flags) & 63))
+#define HAK_JE_ZERO 0x40
+#define HAK_JE_TCACHE(flags) (((unsigned)(flags) >> 8 & 0xfff)) /* 0: the thread's, 1: none, else an identifier and 2 */
+#define HAK_JE_ARENA(flags) ((unsigned)(flags) >> 20) /* 0: the thread's, else the index and 1 */
+
+/* --- arenas.c --- */
+
+typedef struct hak_je_arena {
+  hakmem_heap *heap; /* release; NULL: the main heap, or it is destroyed */
+  bool made;         /* by arenas.create, or index 0 */
+  uint32_t threads;  /* that set it by thread.arena; relaxed */
+  ssize_t dirty_ms, muzzy_ms;
+  size_t grow_limit, oversize;
+  const char *dss;
+  uint64_t made_ns;
+  char name[HAK_JE_NAME];
+} hak_je_arena;
+
+unsigned hak_je_arena_count(void);
+/* The arena, if it is there; NULL: not made, or destroyed. */
+hak_je_arena *hak_je_arena_at(size_t index);
+/* Errno values. */
+int hak_je_arena_make(unsigned *index);
+int hak_je_arena_reset(size_t index);
+int hak_je_arena_destroy(size_t index);
+/* Of the calling thread. */
+unsigned hak_je_thread_arena(void);
+int hak_je_set_thread_arena(unsigned index);
+/* The index of a block's arena; false: no block of ours. */
+bool hak_je_arena_of(const void *p, unsigned *index);
+/* Default for arenas made from now on, and of the main heap. */
+extern ssize_t hak_je_dirty_ms, hak_je_muzzy_ms;
+int hak_je_set_decay(size_t index, bool dirty, ssize_t ms);
+uint64_t hak_je_now_ns(void);
+uint64_t hak_je_uptime_ns(const hak_je_arena *arena);
+void hak_je_arenas_start(void);
+
+/* --- figures.c --- */
+
+/* What jemalloc calls small ends below four pages: programs have its constants. Larger classes are the first large ones here, in slabs or not. */
+#define HAK_JE_SMALL_MAX ((size_t)14336)
+#define HAK_JE_BINS 47      /* ordinary classes up to that */
+#define HAK_JE_LEXTENTS 192 /* the other ordinary ones, those of whole spans; then four to a doubling, up to PTRDIFF_MAX */
+/* Sizes of a class: bins', large ones'. */
+size_t hak_je_bin_size(size_t bin);
+uint32_t hak_je_bin_regions(size_t bin);
+size_t hak_je_bin_slab(size_t bin);
+size_t hak_je_lextent_size(size_t large);
+
+typedef struct hak_je_count {
+  uint64_t nmalloc, ndalloc; /* what was seen to come and go from one epoch to the next: no more than there was */
+  uint64_t current, grown, shrunk; /* the last two: epochs at which there were more, or fewer */
+} hak_je_count;
+typedef struct hak_je_bin {
+  hak_je_count regions, slabs;
+  size_t nonfull;
+} hak_je_bin;
+typedef struct hak_je_figures {
+  size_t small, large; /* bytes allocated */
+  size_t active, dirty, mapped, retained, base, resident, cached; /* bytes */
+  uint64_t purges, advices, purged; /* sweeps, calls, pages */
+  uint64_t fills; /* slow paths of thread caches */
+  hak_je_bin bins[HAK_JE_BINS];
+  hak_je_count lextents[HAK_JE_LEXTENTS];
+} hak_je_figures;
+
+extern uint64_t hak_je_epoch;
+extern uint64_t hak_je_flushes; /* relaxed: of whole thread caches, by mallctl */
+size_t hak_je_helpers(void); /* threads in the background */
+/* hak_je_lock is held, as of the next two. Takes a new snapshot. */
+void hak_je_refresh_locked(void);
+/* Of the last one: of an arena, HAK_JE_ALL or HAK_JE_DESTROYED; all 0 where it has none. */
+const hak_je_figures *hak_je_figures_locked(size_t index);
+/* The arena is about to end: adds what the snapshot has of it to the destroyed ones. */
+void hak_je_figures_end_locked(size_t index);
+/* Whether there are some: an arena's, all, or the destroyed ones'. */
+bool hak_je_has_figures(size_t index);
+unsigned hak_je_threads_of(size_t index);
+hak_je_count hak_je_sum_bins(const hak_je_figures *f);
+hak_je_count hak_je_sum_lextents(const hak_je_figures *f);
+
+#endif

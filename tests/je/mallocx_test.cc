@@ -1,0 +1,191 @@
+// mallocx and its kin: sizes, alignment, zeros, caches and resizing.
+#include "je.h"
+
+namespace {
+
+constexpr size_t kExtentMost = size_t{32} << 20;
+
+std::vector<size_t> sizes() {
+  std::vector<size_t> all;
+  for (size_t s = 1; s < (size_t{100} << 20); s = s * 7 / 4 + 1) all.push_back(s);
+  return all;
+}
+
+TEST(Mallocx, SizesAreThoseThatNallocxSays) {
+  for (size_t size : sizes()) {
+    for (int lg = 0; lg <= 16; lg++) {
+      int flags = lg_align(lg);
+      void *p = mallocx(size, flags);
+      ASSERT_NE(p, nullptr) << size;
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % (size_t{1} << lg), 0u);
+      EXPECT_GE(sallocx(p, 0), nallocx(size, flags)) << size << " aligned to 1 << " << lg;
+      if (size <= kExtentMost) EXPECT_EQ(sallocx(p, 0), nallocx(size, flags)) << size << " aligned to 1 << " << lg; /* a mapping may be one that was kept */
+      EXPECT_EQ(sallocx(p, 0), malloc_usable_size(p));
+      EXPECT_GE(sallocx(p, 0), size);
+      sdallocx(p, size, flags);
+    }
+  }
+}
+
+TEST(Mallocx, RequestsBeyondAllSizesAreRefused) {
+  EXPECT_EQ(mallocx(SIZE_MAX, 0), nullptr);
+  EXPECT_EQ(mallocx(size_t{PTRDIFF_MAX} + 1, kZero), nullptr);
+  EXPECT_EQ(mallocx(1, lg_align(62)), nullptr);
+  EXPECT_EQ(nallocx(SIZE_MAX, 0), 0u);
+  EXPECT_EQ(nallocx(1, lg_align(63)), 0u);
+}
+
+TEST(Mallocx, ZeroFlagClearsUsedMemory) {
+  for (size_t size : {1, 48, 100, 5000, 40000, 300000, 3000000}) {
+    for (int flags : {0, lg_align(8), kNoCache}) {
+      for (int round = 0; round < 3; round++) {
+        void *dirty = mallocx(size, flags);
+        memset(dirty, 0xa5, size);
+        dallocx(dirty, flags);
+        void *p = mallocx(size, flags | kZero);
+        EXPECT_TRUE(is_filled(p, 0, 0, size)) << size << " " << flags;
+        memset(p, 0xa5, size);
+        dallocx(p, flags);
+      }
+    }
+  }
+}
+
+TEST(Mallocx, BlocksWithoutCacheAreBlocksLikeOthers) {
+  for (size_t size : sizes()) {
+    void *p = mallocx(size, kNoCache), *q = malloc(size);
+    EXPECT_GE(sallocx(p, 0), size);
+    if (size <= kExtentMost) EXPECT_EQ(sallocx(p, 0), malloc_usable_size(q));
+    memset(p, 1, size);
+    free(p);
+    dallocx(q, kNoCache);
+  }
+}
+
+// Blocks that are freed without a cache leave their slab at once: what a program that moves blocks together goes by.
+TEST(Mallocx, FreeWithoutCacheEmptiesSlabs) {
+  std::vector<void *> blocks;
+  for (int i = 0; i < 50000; i++) blocks.push_back(mallocx(96, 0));
+  refresh();
+  size_t before = get<size_t>("stats.active");
+  for (void *p : blocks) dallocx(p, kNoCache);
+  refresh();
+  EXPECT_LT(get<size_t>("stats.active") + 4000000, before);
+}
+
+TEST(Rallocx, KeepsContentsAndZeroesTheRest) {
+  for (size_t from : {10, 100, 2000, 30000, 100000, 400000, 3000000}) {
+    for (size_t to : {20, 150, 5000, 50000, 200000, 600000, 9000000}) {
+      auto *p = static_cast<unsigned char *>(mallocx(from, 0));
+      size_t before = sallocx(p, 0);
+      memset(p, 7, before);
+      p = static_cast<unsigned char *>(rallocx(p, to, kZero));
+      ASSERT_NE(p, nullptr);
+      size_t after = sallocx(p, 0);
+      EXPECT_GE(after, to);
+      EXPECT_TRUE(is_filled(p, 7, 0, std::min(before, to)));
+      EXPECT_TRUE(is_filled(p, 0, std::min(before, after), after)) << from << " to " << to;
+      dallocx(p, 0);
+    }
+  }
+}
+
+TEST(Rallocx, AlignsAndShrinksToTheSizeThatNallocxSays) {
+  for (int lg = 4; lg <= 15; lg++) {
+    for (int next = 4; next <= 15; next++) {
+      void *p = mallocx(1, lg_align(lg));
+      for (size_t size : {32768, 3000, 100, 16}) {
+        p = rallocx(p, size, lg_align(next));
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % (size_t{1} << next), 0u);
+        EXPECT_EQ(sallocx(p, 0), nallocx(size, lg_align(next))) << size << " " << lg << " " << next;
+      }
+      dallocx(p, 0);
+    }
+  }
+}
+
+TEST(Rallocx, MovesIntoAnArena) {
+  Arena a;
+  void *p = mallocx(100, 0);
+  memset(p, 3, 100);
+  p = rallocx(p, 100, a.flag());
+  unsigned index = 0;
+  size_t length = sizeof index;
+  ASSERT_EQ(mallctl("arenas.lookup", &index, &length, &p, sizeof p), 0);
+  EXPECT_EQ(index, a.index);
+  EXPECT_TRUE(is_filled(p, 3, 0, 100));
+  EXPECT_EQ(rallocx(p, SIZE_MAX / 4, a.flag()), nullptr);
+  EXPECT_TRUE(is_filled(p, 3, 0, 100));
+  dallocx(p, 0);
+}
+
+TEST(Xallocx, StaysInPlaceOrSaysTheSizeThereIs) {
+  for (size_t size : sizes()) {
+    auto *p = static_cast<unsigned char *>(mallocx(size, 0));
+    size_t usable = sallocx(p, 0);
+    memset(p, 9, size);
+    EXPECT_EQ(xallocx(p, size, 0, 0), usable);
+    size_t grown = xallocx(p, usable + 1, 0, kZero);
+    EXPECT_EQ(grown, sallocx(p, 0));
+    if (grown > usable) {
+      EXPECT_TRUE(is_filled(p, 0, usable, grown)) << size;
+      EXPECT_LT(xallocx(p, size, 0, 0), grown);
+    }
+    EXPECT_TRUE(is_filled(p, 9, 0, size));
+    dallocx(p, 0);
+  }
+}
+
+// Where there is room behind it.
+TEST(Xallocx, GrowsAnExtent) {
+  size_t grown = 0, more = 0;
+  std::vector<void *> blocks;
+  for (int i = 0; i < 50; i++) {
+    void *p = mallocx(1 << 20, 0);
+    grown += xallocx(p, 2 << 20, 0, 0) >= size_t{2} << 20;
+    more += xallocx(p, 2 << 20, SIZE_MAX - (2 << 20), 0) >= size_t{2} << 20; /* as much is not to be had, and that is no failure */
+    blocks.push_back(p);
+  }
+  EXPECT_GT(grown, 0u);
+  EXPECT_GE(more, grown);
+  for (void *p : blocks) dallocx(p, 0);
+}
+
+TEST(Threads, CountWhatTheyAllocateAndFree) {
+  uint64_t *allocated = get<uint64_t *>("thread.allocatedp"), *freed = get<uint64_t *>("thread.deallocatedp");
+  for (size_t size : sizes()) {
+    for (int flags : {0, lg_align(7), kZero, kNoCache}) {
+      uint64_t a = *allocated, d = *freed;
+      void *p = mallocx(size, flags);
+      size_t usable = sallocx(p, 0);
+      EXPECT_EQ(*allocated - a, usable);
+      EXPECT_EQ(*freed, d);
+      p = rallocx(p, size + 20000, 0);
+      EXPECT_EQ(*allocated - a, usable + sallocx(p, 0));
+      EXPECT_EQ(*freed - d, usable);
+      usable += sallocx(p, 0);
+      dallocx(p, flags);
+      EXPECT_EQ(*freed - d, usable);
+    }
+  }
+  EXPECT_EQ(get<uint64_t>("thread.allocated"), *allocated);
+  EXPECT_EQ(get<uint64_t>("thread.deallocated"), *freed);
+}
+
+TEST(Threads, KnowTheirPeak) {
+  ASSERT_EQ(act("thread.peak.reset"), 0);
+  EXPECT_LT(get<uint64_t>("thread.peak.read"), 1000u);
+  void *p = malloc(1000000);
+  size_t usable = malloc_usable_size(p);
+  free(p);
+  EXPECT_NEAR(static_cast<double>(get<uint64_t>("thread.peak.read")), static_cast<double>(usable), 1000); /* what gtest frees meanwhile */
+}
+
+TEST(Threads, EmptyReallocsAreCounted) {
+  size_t before = get<size_t>("stats.zero_reallocs");
+  void *volatile p = malloc(10);
+  EXPECT_EQ(realloc(p, 0), nullptr);
+  EXPECT_EQ(get<size_t>("stats.zero_reallocs"), before + 1);
+}
+
+}  // namespace
