@@ -84,6 +84,9 @@ extern hak_lock hak_heaps_lock;
 /* Before the registry's: a heap that hakmem_heap_list shows does not end meanwhile, unless by the thread that shows it. It may nest. */
 void hak_heap_hold_ends(void);
 void hak_heap_let_end(void);
+/* After these, for a fork: no heap is between two lives. */
+void hak_heap_hold_resets(void);
+void hak_heap_let_resets(void);
 
 /* The heap of an owner in a tag; NULL: none, or no longer. Whoever holds a block of the heap sees it. */
 hak_heap *hak_heap_of_owner(uint32_t owner);
@@ -254,7 +257,7 @@ bool hak_heap_set_default(hak_tcache *cache, hak_heap *heap);
 /* Of what is sampled while requests come from it. */
 int64_t *hak_heap_countdown(void);
 
-/* fork: all locks of this box in rank order, but what hak_heap_hold_ends takes. */
+/* fork: all locks of this box in rank order, but what hak_heap_hold_ends and _resets take. */
 void hak_heap_fork_lock(void);
 void hak_heap_fork_unlock(void);
 /* While they are held: forgets other threads' caches. */

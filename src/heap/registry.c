@@ -175,7 +175,20 @@ void hak_heap_release(hak_heap *h) {
   hak_meta_give_one(h);
 }
 
+/* Of heaps by index: from the end of one life to the beginning of the next. A fork waits for it: its child would have the heap half emptied. */
+#define RESET_LOCKS 8
+static hak_lock reset_locks[RESET_LOCKS];
+
+void hak_heap_hold_resets(void) {
+  for (unsigned i = 0; i < RESET_LOCKS; i++) hak_lock_take(&reset_locks[i]);
+}
+
+void hak_heap_let_resets(void) {
+  for (unsigned i = 0; i < RESET_LOCKS; i++) hak_lock_drop(&reset_locks[i]);
+}
+
 void hak_heap_put_aside(hak_heap *h) {
+  hak_lock_take(&reset_locks[h->index % RESET_LOCKS]);
   hak_lock_take(&hak_heaps_lock);
   end_life_locked(h);
   hak_lock_drop(&hak_heaps_lock);
@@ -190,6 +203,7 @@ void hak_heap_begin_life(hak_heap *h, hak_heap *parent) {
   memset(h->bumped, 0, sizeof h->bumped);
   begin_life_locked(h, parent);
   hak_lock_drop(&hak_heaps_lock);
+  hak_lock_drop(&reset_locks[h->index % RESET_LOCKS]);
 }
 
 /* Frees charge under the heap's locks: with all of them, none is between two heaps. */

@@ -1,6 +1,8 @@
 // The default heap of a thread, with the library as programs get it: malloc and its kin, operator new, libc's own requests.
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -277,6 +279,41 @@ TEST(Default, DropsWhatALibraryLeaks) {
     if (round == 50) held = process_stats().accessible;
   }
   EXPECT_LE(process_stats().accessible, held + MIB);
+}
+
+// The child has each heap before or after a reset by another thread, and can use it.
+TEST(Fork, BesideResets) {
+  hakmem_heap *heaps[4];
+  for (hakmem_heap *&heap : heaps) heap = new_heap();
+  std::atomic<bool> end{false};
+  std::vector<std::thread> threads;
+  for (hakmem_heap *heap : heaps) {
+    threads.emplace_back([heap, &end] {
+      while (!end) {
+        for (size_t size = 20; size < 200000; size += size / 8) hakmem_heap_malloc(heap, size);
+        hakmem_heap_reset(heap);
+      }
+    });
+  }
+  for (int i = 0; i < 200; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      for (hakmem_heap *heap : heaps) {
+        void *p = hakmem_heap_malloc(heap, 100);
+        if (hakmem_heap_of(p) != heap || stats_of(heap).held == 0) _exit(1);
+        hakmem_free(p);
+      }
+      _exit(hakmem_heap_check() == 0 ? 0 : 2);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0) end = true;
+    EXPECT_EQ(status, 0) << "fork " << i;
+    if (end) break;
+  }
+  end = true;
+  for (std::thread &thread : threads) thread.join();
 }
 
 }  // namespace
