@@ -347,8 +347,9 @@ TEST_P(From, AlignedReallocStaysWhereItCan) {
     void *p = take_aligned(alignment, 2000);
     EXPECT_EQ(hakmem_aligned_realloc(p, alignment, 1900), p);
     hakmem_free(p);
+    if (HAK_HARDENED) continue; /* so large a block is a mapping there, and what lies behind it may be another */
     p = take_aligned(alignment, 3 * MIB);
-    EXPECT_EQ(hakmem_aligned_realloc(p, alignment, 6 * MIB), p) << alignment;
+    ASSERT_EQ(hakmem_aligned_realloc(p, alignment, 6 * MIB), p) << alignment;
     EXPECT_EQ(hakmem_aligned_realloc(p, alignment, MIB), p) << alignment;
     EXPECT_LE(hakmem_malloc_usable_size(p), MIB + 64 * KIB);
     hakmem_free(p);
