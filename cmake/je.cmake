@@ -3,7 +3,7 @@ file(GLOB je_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/je/*.c)
 hakmem_shared(hakmem_je ${HAKMEM_CORE_SOURCES} ${PROJECT_SOURCE_DIR}/src/api/totals.c ${je_sources})
 
 # The main library's symbols and jemalloc's.
-set(je_names mallocx rallocx xallocx sallocx dallocx sdallocx nallocx mallctl mallctlnametomib mallctlbymib malloc_stats_print malloc_message malloc_conf)
+set(je_names mallocx rallocx xallocx sallocx dallocx sdallocx mallctl mallctlnametomib mallctlbymib malloc_stats_print malloc_message malloc_conf)
 file(READ ${HAKMEM_SYMBOLS} je_map)
 list(JOIN je_names "; " je_exports)
 string(REPLACE "  local: *;" "    ${je_exports};\n  local: *;" je_map "${je_map}")
@@ -23,6 +23,8 @@ set_property(TARGET hakmem_je PROPERTY SOVERSION)
 add_custom_command(TARGET hakmem_je POST_BUILD
   COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/je
   COMMAND ${CMAKE_COMMAND} -E create_symlink ../libhakmem-je.so ${PROJECT_BINARY_DIR}/je/libjemalloc.so.2)
-install(TARGETS hakmem_je LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(CODE "file(MAKE_DIRECTORY \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/hakmem/je\")
-  file(CREATE_LINK ../../libhakmem-je.so \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/hakmem/je/libjemalloc.so.2\" SYMBOLIC)")
+# Its own name is what programs preload or link; loaders that look for jemalloc are given the folder.
+set(je_folder ${CMAKE_INSTALL_LIBDIR}/hakmem/je)
+install(FILES $<TARGET_FILE:hakmem_je> DESTINATION ${je_folder} RENAME libjemalloc.so.2)
+file(CREATE_LINK hakmem/je/libjemalloc.so.2 ${PROJECT_BINARY_DIR}/je/libhakmem-je.so SYMBOLIC)
+install(FILES ${PROJECT_BINARY_DIR}/je/libhakmem-je.so DESTINATION ${CMAKE_INSTALL_LIBDIR})

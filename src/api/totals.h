@@ -35,13 +35,15 @@ HAK_INLINE size_t hak_totals_size(const void *p) {
   size_t offset, code = hak_tcache_code(p, &offset);
   return HAK_LIKELY(hak_code_is_class((unsigned)code)) ? hak_class_size((unsigned)code - 1) : hak_block_size(p);
 }
-/* Returns p. */
-HAK_INLINE void *hak_totals_add(void *p) {
-  if (!HAK_TOTALS || HAK_UNLIKELY(p == 0)) return p;
+HAK_INLINE void hak_totals_count(size_t bytes) {
   hak_thread_totals *t = &hak_totals;
-  t->allocated += hak_totals_size(p);
+  t->allocated += bytes;
   int64_t net = (int64_t)(t->allocated - t->deallocated) - t->base;
   if (HAK_UNLIKELY(net > t->peak)) t->peak = net;
+}
+/* Returns p. */
+HAK_INLINE void *hak_totals_add(void *p) {
+  if (HAK_TOTALS && HAK_LIKELY(p != 0)) hak_totals_count(hak_totals_size(p));
   return p;
 }
 /* Of a block that the program has not asked to be zero. */

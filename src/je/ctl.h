@@ -60,6 +60,7 @@ int hak_ctl_tcache_flush(const hak_ctl_call *c);
 int hak_ctl_tcache_destroy(const hak_ctl_call *c);
 int hak_ctl_prof_active(const hak_ctl_call *c);
 int hak_ctl_prof_dump(const hak_ctl_call *c);
+int hak_ctl_prof_dump_hook(const hak_ctl_call *c);
 int hak_ctl_prof_gdump(const hak_ctl_call *c);
 int hak_ctl_prof_prefix(const hak_ctl_call *c);
 int hak_ctl_prof_reset(const hak_ctl_call *c);

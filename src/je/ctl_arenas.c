@@ -42,14 +42,14 @@ int hak_ctl_background(const hak_ctl_call *c) {
   return error;
 }
 
-/* There is one. */
+/* Kept and shown: there is one at most. */
 int hak_ctl_background_most(const hak_ctl_call *c) {
   static size_t most; /* under hak_je_lock; 0: as at the start */
   hak_lock_take(&hak_je_lock);
   size_t is = most != 0 ? most : hak_je_conf.max_background_threads, wanted = is;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
   if (error == 0) error = hak_ctl_give(c, &is, sizeof is);
-  if (error == 0 && (wanted == 0 || wanted > hak_je_conf.max_background_threads)) error = EINVAL;
+  if (error == 0 && wanted == 0) error = EINVAL;
   if (error == 0) most = wanted;
   hak_lock_drop(&hak_je_lock);
   return error;
@@ -122,11 +122,17 @@ int hak_ctl_arena_dss(const hak_ctl_call *c) {
   return error;
 }
 
+/* The largest size of whole pages, four to a doubling, that is no larger. */
+static size_t page_class(size_t bytes) {
+  if (bytes < 8 * HAK_JE_PAGE) return hak_align_down(bytes, HAK_JE_PAGE);
+  return hak_align_down(bytes, (size_t)1 << (61 - __builtin_clzll(bytes)));
+}
+
 static int kept_size(const hak_ctl_call *c, size_t *of, size_t least) {
   size_t is = *of, wanted = is;
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
   if (error == 0 && wanted < least) error = EFAULT;
-  if (error == 0) hak_store_relaxed(of, hak_align_down(wanted, hak_max_size(least, 1)));
+  if (error == 0) hak_store_relaxed(of, least != 0 ? page_class(wanted) : wanted);
   return error != 0 ? error : hak_ctl_give(c, &is, sizeof is);
 }
 

@@ -13,6 +13,7 @@ static bool thread_active_init; /* relaxed */
 static bool gdump;              /* relaxed */
 static char prefix[PREFIX_MAX]; /* hak_je_lock; "": as at the start */
 static unsigned dumps, manual;  /* hak_je_lock */
+static void (*dump_hook)(const char *path); /* relaxed: called behind each dump that mallctl makes */
 
 static bool is_active(void) {
   int64_t on = 0;
@@ -54,6 +55,16 @@ bool hak_je_prof_final(void) {
   return true;
 }
 
+int hak_ctl_prof_dump_hook(const hak_ctl_call *c) {
+  void (*is)(const char *) = hak_load_relaxed(&dump_hook), (*wanted)(const char *) = is;
+  if (c->old == NULL && c->given == NULL) return EINVAL;
+  if (hak_ctl_writes(c) && !hak_je_conf.prof) return ENOENT;
+  int error = hak_ctl_give(c, &is, sizeof is);
+  if (error == 0) error = hak_ctl_take(c, &wanted, sizeof wanted);
+  if (error == 0) hak_store_relaxed(&dump_hook, wanted);
+  return error;
+}
+
 int hak_ctl_prof_dump(const hak_ctl_call *c) {
   const char *path = NULL;
   char own[PREFIX_MAX + 64];
@@ -62,7 +73,11 @@ int hak_ctl_prof_dump(const hak_ctl_call *c) {
   int error = hak_ctl_take(c, &path, sizeof path);
   if (error != 0) return error;
   if (path == NULL && !own_name(own, sizeof own, false)) return EFAULT;
-  return hakmem_profile_dump(path != NULL ? path : own, HAKMEM_PROFILE_JEMALLOC) == 0 ? 0 : EFAULT;
+  if (path == NULL) path = own;
+  if (hakmem_profile_dump(path, HAKMEM_PROFILE_JEMALLOC) != 0) return EFAULT;
+  void (*hook)(const char *) = hak_load_relaxed(&dump_hook);
+  if (hook != NULL) hook(path);
+  return 0;
 }
 
 static int flag(const hak_ctl_call *c, bool *of) {
@@ -129,7 +144,8 @@ int hak_ctl_thread_prof_name(const hak_ctl_call *c) {
   if (hak_ctl_writes(c) && hak_ctl_reads(c)) return EPERM;
   if (!hak_ctl_writes(c)) return hak_ctl_give(c, &is, sizeof is);
   int error = hak_ctl_take(c, &wanted, sizeof wanted);
-  if (error == 0 && (wanted == NULL || !is_name(wanted))) error = EINVAL;
+  if (error == 0 && wanted == NULL) error = EFAULT;
+  if (error == 0 && !is_name(wanted)) error = EFAULT;
   char *copy = error != 0 ? NULL : hak_raw_malloc(strlen(wanted) + 1);
   if (error == 0 && copy == NULL) error = EAGAIN;
   if (error != 0) return error;

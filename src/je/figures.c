@@ -130,28 +130,56 @@ static void see_mappings(void) {
 
 static size_t pages(uint64_t bytes) { return hak_align_up(bytes, HAK_JE_PAGE); }
 
-/* Free spans that were never written to, but lie in chunks of huge pages: an estimate of what these pages hold beyond. */
-static size_t clean_in_huge(const hak_region *r) {
-  size_t spans = 0;
-  hak_lock_take(&hak_span_pool.lock);
-  for (size_t i = r->first_span / HAK_CHUNK_SPANS; i < hak_region_chunks(r); i++) {
-    const hak_chunk *c = &r->chunks[i];
-    for (unsigned w = 0; (c->huge || c->was_huge) && w < HAK_CHUNK_WORDS; w++) spans += (size_t)__builtin_popcountll(c->free[w] & ~c->dirty[w]);
+/* --- what is resident --- */
+
+#define GROUPS (HAK_CHUNK_SPANS / HAK_HUGE_PAGE_SPANS)
+_Static_assert(HAK_HUGE_PAGE_SPANS == 32, "two huge pages to a word of a chunk's bitmaps");
+
+/* Of chunks that ask for huge pages: spans in use; and free ones that were never written to, but share a huge page with others. */
+typedef struct in_huge {
+  size_t used, beside;
+} in_huge;
+
+static void see_chunk(const hak_chunk *c, in_huge *h) {
+  for (unsigned g = 0; g < GROUPS; g++) {
+    unsigned shift = g % 2 * 32;
+    uint32_t free = (uint32_t)(c->free[g / 2] >> shift), kept = (uint32_t)((c->dirty[g / 2] | c->muzzy[g / 2]) >> shift);
+    uint32_t absent = (uint32_t)(c->absent[g / 2] >> shift), clean = free & ~kept;
+    h->used += 32u - (unsigned)__builtin_popcount(free | absent);
+    if ((clean | absent) != UINT32_MAX) h->beside += (unsigned)__builtin_popcount(clean);
   }
-  hak_lock_drop(&hak_span_pool.lock);
-  return spans << HAK_SPAN_SHIFT;
 }
 
-/* Active, dirty and metadata would be resident if each page of them had been written to and no other. Where the kernel says that the process has less
- * anonymous memory, it is that, but always more than is active; where more, what untouched parts of huge pages may hold. */
+static in_huge look_at_huge(void) {
+  in_huge h = {0};
+  for (unsigned i = 0; i < hak_region_count(); i++) {
+    const hak_region *r = hak_region_at(i);
+    hak_lock_take(&hak_span_pool.lock);
+    for (size_t n = r->first_span / HAK_CHUNK_SPANS; n < hak_region_chunks(r); n++) {
+      if (r->chunks[n].huge) see_chunk(&r->chunks[n], &h);
+    }
+    hak_lock_drop(&hak_span_pool.lock);
+  }
+  return h;
+}
+
+/* Of tables for all spans, free bitmaps are touched where there are slabs: a page has eight spans', so about twice as many as slabs have. */
+static size_t touched_tables(const hakmem_stats *t) {
+  static size_t most; /* hak_je_lock: they stay */
+  size_t bitmap = HAK_BITMAP_WORDS * sizeof(uint64_t), spans = t->spans >> HAK_SPAN_SHIFT;
+  most = hak_max_size(most, spans * (sizeof(hak_span) + 1) + hak_min_size(spans, 2 * (t->slabs >> HAK_SPAN_SHIFT)) * bitmap);
+  return hak_min_size(t->own_tables, most);
+}
+
+/* As if each page of what is active, dirty and metadata had been written to, and huge pages wholly; no more than the kernel says that the process has
+ * of anonymous memory, but always more than is active. */
 static size_t resident_of(const hakmem_stats *t, const hak_je_figures *f) {
-  size_t sum_bytes = f->active + f->dirty + f->base, huge = 0;
+  in_huge h = look_at_huge();
+  size_t used = (t->spans - t->free_dirty - t->free_clean) >> HAK_SPAN_SHIFT, never = used == 0 ? 0 : t->slab_never_allocated * hak_min_size(h.used, used) / used;
+  size_t bytes = f->active + f->dirty + t->own - t->own_tables + touched_tables(t) + (h.beside << HAK_SPAN_SHIFT) + never;
   hak_os_resident r;
-  if (!hak_os_read_resident(&r)) return sum_bytes;
-  for (unsigned i = 0; i < hak_region_count(); i++) huge += clean_in_huge(hak_region_at(i));
-  if (huge != 0) huge += t->slab_never_allocated;
-  size_t heaps = hak_min_size(t->heaps_held, r.anonymous); /* have figures of their own */
-  return hak_max_size(hak_min_size(pages(r.anonymous - heaps), sum_bytes + huge), f->active + HAK_JE_PAGE);
+  if (hak_os_read_resident(&r)) bytes = hak_min_size(bytes, r.anonymous - hak_min_size(t->heaps_held, r.anonymous)); /* heaps have figures of their own */
+  return hak_max_size(pages(bytes), f->active + HAK_JE_PAGE);
 }
 
 static void refresh_main(const hakmem_stats *t, const hak_class_row *rows) {

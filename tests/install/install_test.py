@@ -124,6 +124,9 @@ def main(cmake: str, build: str, cc: str, cxx: str) -> None:
         for header in ("hakmem.h", "hakmem.hpp"):
             if not (prefix / "include/hakmem" / header).is_file():
                 raise SystemExit(f"{header} was not installed")
+        jemalloc = library / "hakmem/je/libjemalloc.so.2"
+        if not jemalloc.is_file() or (library / "libhakmem-je.so").resolve() != jemalloc:
+            raise SystemExit("libhakmem-je.so was not installed as libjemalloc.so.2")
         with_cmake(prefix, library, work, cmake, cc, cxx)
         with_pkg_config(prefix, library, work, cc, cxx)
 

@@ -59,6 +59,25 @@ TEST(Arenas, ZeroMemoryTheProgramHasUsed) {
   }
 }
 
+// Programs use what nallocx says, and give it to sdallocx.
+TEST(Arenas, BlocksAreAsLargeAsNallocxSays) {
+  Arena a;
+  std::thread([&] {
+    ASSERT_EQ(set("thread.arena", a.index), 0);
+    for (size_t size = 1; size < 10000000; size = size * 5 / 4 + 1) {
+      for (int flags : {0, a.flag(), a.flag() | lg_align(7), a.flag() | kZero}) {
+        void *p = mallocx(size, flags);
+        ASSERT_GE(sallocx(p, 0), nallocx(size, flags)) << size << " " << flags;
+        memset(p, 1, nallocx(size, flags));
+        p = rallocx(p, size * 2, flags);
+        ASSERT_GE(sallocx(p, 0), nallocx(size * 2, flags)) << size << " " << flags;
+        sdallocx(p, nallocx(size * 2, flags), flags);
+      }
+    }
+    ASSERT_EQ(set<unsigned>("thread.arena", 0), 0);
+  }).join();
+}
+
 TEST(Arenas, CountWhatTheyHave) {
   Arena a;
   size_t small = 0, large = 0;
