@@ -70,6 +70,11 @@ void *hakmem_realloc(void *p, size_t size) HAKMEM_NOEXCEPT
 /* realloc(p, count * size) with the product checked. glibc manual, OpenBSD. */
 void *hakmem_reallocarray(void *p, size_t count, size_t size) HAKMEM_NOEXCEPT
     HAKMEM_ATTRIBUTE(__alloc_size__(2, 3), __warn_unused_result__);
+/* Grows the block at p where it is, so that `size` bytes may be used, and returns p; where it has as many already, nothing happens, and it never shrinks. NULL with
+ * ENOMEM where there is no room behind it, or a limit, that of its heap included, is in the way; then, and with contents in any case, it is as it
+ * was. Blocks up to 256 KiB are of fixed sizes (hakmem_good_size) and rarely grow; larger ones do while what lies behind is free. NULL, and a pointer that is not ours,
+ * give NULL with EINVAL; other misuse is found as by realloc. As jemalloc's xallocx, but for shrinking. */
+void *hakmem_expand(void *p, size_t size) HAKMEM_NOEXCEPT HAKMEM_ATTRIBUTE(__warn_unused_result__);
 /* Once more: each frees what both return. */
 void *hakmem_realloc(void *p, size_t size) HAKMEM_NOEXCEPT HAKMEM_FREED_BY_ANY;
 void *hakmem_reallocarray(void *p, size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_FREED_BY_ANY;
@@ -81,6 +86,14 @@ void *hakmem_calloc(size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH HAKM
 
 /* Alignment a power of two, any size (glibc 2.36); other alignments fail with EINVAL. C11 7.22.3.1. */
 void *hakmem_aligned_alloc(size_t alignment, size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH HAKMEM_ATTRIBUTE(__alloc_size__(2));
+/* The same with count * size bytes of zeros; overflow of the product fails with ENOMEM. */
+void *hakmem_aligned_calloc(size_t alignment, size_t count, size_t size) HAKMEM_NOEXCEPT HAKMEM_FRESH HAKMEM_ATTRIBUTE(__alloc_size__(2, 3));
+/* realloc to an address with that alignment: where the block's own has it and there is room, in place; else min(old, new) bytes move, the pages of a block
+ * above 32 MiB without a copy up to an alignment of a page. The block may have had any alignment. Alignments and failures as of aligned_alloc and realloc: p stays as it is. p NULL is
+ * aligned_alloc; size 0 frees p and returns NULL. */
+void *hakmem_aligned_realloc(void *p, size_t alignment, size_t size) HAKMEM_NOEXCEPT
+    HAKMEM_ATTRIBUTE(__alloc_size__(3), __warn_unused_result__);
+void *hakmem_aligned_realloc(void *p, size_t alignment, size_t size) HAKMEM_NOEXCEPT HAKMEM_FREED_BY_ANY;
 /* Alignment a power of two and a multiple of sizeof(void *). Returns 0, EINVAL or ENOMEM; errno and, on failure, *out
  * are left alone. POSIX.1-2017. */
 int hakmem_posix_memalign(void **out, size_t alignment, size_t size) HAKMEM_NOEXCEPT
@@ -111,6 +124,14 @@ int hakmem_malloc_trim(size_t pad) HAKMEM_NOEXCEPT;
 /* The same with no pad, and returns the bytes that were given back. What other threads have cached goes too,
  * but for a block of each class (Linux 4.14 or later). */
 size_t hakmem_purge(void) HAKMEM_NOEXCEPT;
+/* Makes `bytes` of free memory ready for blocks up to 32 MiB, before a server's start: accessible, so that no system call makes it so later. HAKMEM_RESERVE_POPULATE: its
+ * pages are resident, so that nothing faults (Linux 5.14; else each is written to); and they stay, however long nothing asks for them, until as much
+ * more is in use, or hakmem_purge, hakmem_malloc_trim, or a target that comes near gives them back. HAKMEM_RESERVE_HUGE: of huge pages, where the kernel and HAKMEM_THP
+ * grant them. What is free already counts. A later call takes the place of an earlier one; 0 bytes: nothing is kept any more. Returns 0; EINVAL: an unknown flag; ENOMEM: the machine, its
+ * cgroup, HAKMEM_LIMIT or the addresses that the system grants do not suffice, and nothing more is kept than before. Not for signal handlers. */
+#define HAKMEM_RESERVE_POPULATE 1u
+#define HAKMEM_RESERVE_HUGE 2u
+int hakmem_reserve(size_t bytes, unsigned flags) HAKMEM_NOEXCEPT;
 /* Puts all blocks that the calling thread caches back into their slabs: other threads find them there, and their pages go
  * back to the system in time (HAKMEM_DECAY_MS) as other free memory. For a thread of a pool, or an event loop, that is about
  * to wait for long. Takes time for each cached block, of which there may be thousands, and a lock for each batch of them; the
@@ -130,8 +151,9 @@ bool hakmem_forbid(bool forbidden) HAKMEM_NOEXCEPT;
  * it moves a block or resizes one above 256 KiB, else not. What a signal handler asks for may be missed where it interrupts the allocator.
  * Costs the allocation nothing. In a child of fork the thread goes on counting. */
 uint64_t hakmem_thread_allocated(void) HAKMEM_NOEXCEPT;
-/* Accepted for compatibility: glibc's parameters have no counterpart here. Returns 1 for a parameter of <malloc.h>,
- * 0 for any other; nothing changes. */
+/* M_TRIM_THRESHOLD with -1, for glibc never to give memory back, sets HAKMEM_DECAY_MS to its highest value, unless the environment or hakmem_conf
+ * sets that option. All else changes nothing: arenas are the CPUs' (M_ARENA_MAX), blocks have mappings of their own above 32 MiB (M_MMAP_THRESHOLD). Returns 1 for a
+ * parameter of <malloc.h>, 0 for any other. glibc manual. */
 int hakmem_mallopt(int param, int value) HAKMEM_NOEXCEPT;
 #ifdef __GLIBC__
 /* Totals in glibc's forms. hblks and hblkhd are the huge blocks, which no other field contains: uordblks + hblkhd is what is

@@ -15,10 +15,19 @@ void *hak_malloc_slow(size_t size);
 void *hak_aligned_slow(unsigned class_code, size_t size, size_t alignment);
 /* Reached by a tail call from an entry point, so that its return address is the program's (in unoptimised builds it
  * is the entry point's). */
-__attribute__((nothrow)) void hak_free_slow(void *p);
+__attribute__((nothrow)) void hak_free_slow(void *p, size_t code);
 
 void *hak_calloc(size_t count, size_t size);
 void *hak_realloc(void *p, size_t size, const void *caller);
+/* A live block so that it has `size` bytes: at an address aligned to `align`, a power of two; or, HAK_IN_PLACE, where it is, with at least what it has. */
+#define HAK_IN_PLACE ((size_t)0)
+HAK_INLINE bool hak_is_in_place(const void *p, size_t align) { return align == HAK_IN_PLACE || ((uintptr_t)p & (align - 1)) == 0; }
+/* A block shrinks in place while at least half of it stays in use, as copying costs more than what would be won; and where its alignment leaves no smaller place. */
+HAK_INLINE bool hak_resize_stays(size_t block_size, size_t size, size_t align) {
+  return size <= block_size && (size >= block_size / 2 || block_size <= align);
+}
+void *hak_resize(void *p, size_t size, size_t align, const void *caller);
+void *hak_aligned_calloc(size_t alignment, size_t count, size_t size);
 void *hak_aligned(size_t alignment, size_t size); /* alignment: power of two; else EINVAL */
 void *hak_memalign(size_t alignment, size_t size);
 int hak_posix_memalign(void **out, size_t alignment, size_t size);
@@ -36,8 +45,9 @@ HAK_INLINE void *hak_or_no_memory(void *p) { return HAK_LIKELY(p != 0) ? p : hak
 void *hak_raw_large(size_t size, size_t alignment, bool zeros, bool *zeroed);
 void *hak_raw_aligned(size_t alignment, size_t size);
 void *hak_raw_realloc(void *p, size_t size, const void *caller);
+void *hak_raw_resize(void *p, size_t size, size_t align, const void *caller);
 /* p, a huge block, by the kernel. NULL: it cannot, and p is as it was. */
-void *hak_raw_resize_huge(void *p, size_t size);
+void *hak_raw_resize_huge(void *p, size_t size, size_t align);
 size_t hak_raw_usable_size(const void *p, const void *caller);
 /* Size of the block at p, 0 when there is none of ours. */
 size_t hak_block_size(const void *p);
@@ -49,7 +59,8 @@ HAK_INLINE void *hak_raw_malloc(size_t size) {
 /* The same, in totals: a block from the cache is of the request's class. */
 HAK_INLINE void *hak_counted_malloc(size_t size) {
   void *p = hak_tcache_pop(size);
-  if (HAK_UNLIKELY(p == 0)) return hak_totals_add(hak_malloc_slow(size));
+  if (HAK_UNLIKELY(p == 0)) return hak_totals_new(hak_malloc_slow(size));
+  if (HAK_UNLIKELY(hak_fill_bits != 0)) hak_fill_new(p, 0);
   hak_totals_count(hak_class_size(hak_class_for(size)));
   return p;
 }
@@ -65,13 +76,14 @@ HAK_INLINE void *hak_malloc(size_t size) { return hak_malloc_as(size, HAK_FAMILY
 
 /* alignment: power of two. */
 HAK_INLINE void *hak_aligned_as(size_t alignment, size_t size, hak_family family) {
-  return HAK_HARDENED ? hak_hard_alloc(size, alignment, family) : hak_totals_add(hak_raw_aligned(alignment, size));
+  return HAK_HARDENED ? hak_hard_alloc(size, alignment, family) : hak_totals_new(hak_raw_aligned(alignment, size));
 }
 
 #define HAK_CALLER() __builtin_return_address(0)
 
 HAK_INLINE void hak_raw_free(void *p) {
-  if (HAK_UNLIKELY(!hak_tcache_push(p))) hak_free_slow(p);
+  size_t offset, code = hak_tcache_code(p, &offset);
+  if (HAK_UNLIKELY(!hak_tcache_push_code(p, code))) hak_free_slow(p, code);
 }
 
 /* size: what a sized form was told, looked at by the hardened build only. */
@@ -84,7 +96,7 @@ HAK_INLINE void hak_free_as(void *p, size_t size, hak_family family) {
            !hak_held_clear_at(&hak_main_region, p, offset))
     hak_hard_free(p, size, family);
   else if (!HAK_LIKELY(hak_tcache_push_code(p, code)))
-    hak_free_slow(p);
+    hak_free_slow(p, code);
 }
 HAK_INLINE void hak_free(void *p) { hak_free_as(p, HAK_SIZE_UNKNOWN, HAK_FAMILY_MALLOC); }
 

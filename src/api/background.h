@@ -9,7 +9,7 @@
 /* Starts the thread if it is wanted and this process has none. Called by the constructor and in the child of a fork, which
  * has lost its parent's; the allocator is ready, no lock is held. If the system refuses a thread, one line says so, and the program runs without. */
 void hak_background_start(void);
-/* HAKMEM_BACKGROUND may have changed: starts the thread if the allocator has started, or the thread ends by itself soon. */
+/* HAKMEM_BACKGROUND may have changed: starts the thread, or the thread ends by itself soon. */
 void hak_background_follow(void);
 /* In the child of a fork. restart: with a thread if the parent had one. */
 void hak_background_fork_child(bool restart);

@@ -11,6 +11,7 @@
 #include "api/quarantine.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
+#include "api/usage.h"
 #include "os/glibc_malloc.h"
 #include "guard/sample.h"
 #include "large/huge.h"
@@ -33,6 +34,7 @@ static size_t purge(size_t keep_bytes) {
   hak_tcache *t = hak_tls.cache;
   hak_heap_flush(NULL, &d);
   hak_heap_flush_others(NULL, &d);
+  hak_heap_end_deleted(&d);
   if (t != NULL) hak_tcache_flush(t, &d);
   hak_tcache_reach(UINT64_MAX, true, &d);
   size_t purged = hak_decay_all(keep_bytes, &d);
@@ -66,11 +68,20 @@ HAK_EXPORT int hakmem_malloc_trim(size_t pad) { return purge(pad) > 0; }
 
 HAK_EXPORT size_t hakmem_purge(void) { return purge(0); }
 
+void hak_usage_release(size_t bytes) {
+  size_t dirty = hak_load_relaxed(&hak_span_pool.dirty_spans), spans = bytes / HAK_SPAN_SIZE + (bytes % HAK_SPAN_SIZE != 0);
+  if (spans <= dirty)
+    hak_purge_spans(dirty - spans, false);
+  else
+    purge(0);
+}
+
 HAK_EXPORT int hakmem_mallopt(int param, int value) {
-  (void)value;
   switch (param) {
-    case M_MXFAST:
     case M_TRIM_THRESHOLD:
+      if (value == -1) hak_usage_set("HAKMEM_DECAY_MS", INT64_MAX);
+      return 1;
+    case M_MXFAST:
     case M_TOP_PAD:
     case M_MMAP_THRESHOLD:
     case M_MMAP_MAX:
@@ -164,6 +175,15 @@ HAK_EXPORT int hakmem_option_set(const char *name, int64_t value) {
 
 HAK_EXPORT size_t hakmem_option_list(bool (*visit)(const hakmem_option *option, void *context), void *context) {
   return hak_config_list(visit, context);
+}
+
+bool hak_usage_set(const char *name, int64_t value) {
+  hak_option_row row;
+  if (!hak_config_find(name, strlen(name), &row)) return false;
+  int origin = hak_config_origin(&row);
+  if (origin == HAKMEM_ORIGIN_ENVIRONMENT || origin == HAKMEM_ORIGIN_PROGRAM) return false;
+  if (value == HAK_USUAL) value = row.initial;
+  return hakmem_option_set(name, value < row.highest ? value : row.highest) == 0;
 }
 
 HAK_EXPORT void hakmem_set_pressure_callback(void (*callback)(size_t, size_t, void *), void *context) {

@@ -6,6 +6,7 @@
 #include "api/api.h"
 #include "api/init.h"
 #include "api/thread.h"
+#include "api/usage.h"
 #include "guard/empty.h"
 #include "guard/sample.h"
 #include "large/dense.h"
@@ -15,8 +16,14 @@
 
 HAK_LINK_INIT;
 
+/* memset would make all pages resident of a block that will stay sparse. */
+static void *zero_large(void *p, size_t bytes, bool zeroed) {
+  if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
+  return hak_or_no_memory(hak_totals_add(p));
+}
+
 void *hak_calloc(size_t count, size_t size) {
-  if (HAK_HARDENED) return hak_hard_calloc(count, size);
+  if (HAK_HARDENED) return hak_hard_calloc(HAK_ANY_ALIGN, count, size);
   size_t bytes;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   if (HAK_LIKELY(bytes <= HAK_SHARED_MAX)) {
@@ -25,14 +32,19 @@ void *hak_calloc(size_t count, size_t size) {
   }
   bool zeroed = false;
   void *p = hak_raw_large(bytes, HAK_GRANULE, true, &zeroed);
-  /* memset would make all pages resident of a block that will stay sparse. */
-  if (p != NULL && !zeroed && !(hak_dense_is_sparse(bytes) && hak_extent_zero(p, bytes))) memset(p, 0, bytes);
-  return hak_or_no_memory(hak_totals_add(p));
+  return zero_large(p, bytes, zeroed);
 }
 
 void *hak_realloc(void *p, size_t size, const void *caller) {
   if (HAK_TOTALS) return hak_totals_realloc(p, size, caller);
-  return HAK_HARDENED ? hak_hard_realloc(p, size) : hak_raw_realloc(p, size, caller);
+  return HAK_HARDENED ? hak_hard_resize(p, size, HAK_GRANULE) : hak_raw_realloc(p, size, caller);
+}
+
+void *hak_resize(void *p, size_t size, size_t align, const void *caller) {
+  size_t before = HAK_TOTALS ? hak_totals_size(p) : 0;
+  void *q = HAK_HARDENED ? hak_hard_resize(p, size, align) : hak_raw_resize(p, size, align, caller);
+  if (HAK_TOTALS && q != NULL) hak_totals.deallocated += before;
+  return HAK_TOTALS ? hak_totals_add(q) : q;
 }
 
 size_t hak_usable_size(const void *p, const void *caller) {
@@ -66,6 +78,21 @@ void *hak_aligned(size_t align, size_t size) {
   return NULL;
 }
 
+void *hak_aligned_calloc(size_t align, size_t count, size_t size) {
+  size_t bytes;
+  if (HAK_UNLIKELY(!hak_is_pow2(align))) {
+    errno = EINVAL;
+    return NULL;
+  }
+  if (align <= HAK_GRANULE) return hak_calloc(count, size);
+  if (HAK_HARDENED) return hak_hard_calloc(align, count, size);
+  if (__builtin_mul_overflow(count, size, &bytes)) return hak_no_memory();
+  bool zeroed = false, large = hak_class_for_aligned(bytes, align) < 0;
+  void *p = large ? hak_raw_large(bytes, align, true, &zeroed) : hak_raw_aligned(align, bytes);
+  if (large) return zero_large(p, bytes, zeroed);
+  return p == NULL ? NULL : memset(p, 0, bytes);
+}
+
 int hak_posix_memalign(void **out, size_t alignment, size_t size) {
   if (!hak_is_pow2(alignment) || alignment % sizeof(void *) != 0) return EINVAL;
   int saved = errno;
@@ -96,13 +123,17 @@ HAK_EXPORT void *hakmem_malloc(size_t size) { return hak_malloc(size); }
 
 HAK_EXPORT void *hakmem_calloc(size_t count, size_t size) { return hak_calloc(count, size); }
 
-HAK_EXPORT size_t hakmem_good_size(size_t size) {
+size_t hak_usage_size(size_t size, size_t align) {
   if (HAK_HARD(CANARY)) return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : size; /* the usable size is the request */
-  if (size <= HAK_SMALL_MAX) return hak_start() ? hak_class_size(hak_class_for(size)) : 0;
-  size_t spans = hak_align_up(size, HAK_SPAN_SIZE);
-  if (size <= HAK_EXTENT_MAX) return spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
-  return size > PTRDIFF_MAX - HAK_SPAN_SIZE ? 0 : hak_align_up(size, hak_os_page_size());
+  if (size > HAK_EXTENT_MAX || align > HAK_EXTENT_MAX) return size > PTRDIFF_MAX - HAK_SPAN_SIZE || align > PTRDIFF_MAX / 2 ? 0 : hak_align_up(hak_max_size(size, 1), hak_os_page_size());
+  if (!hak_start()) return 0;
+  int c = align > HAK_GRANULE ? hak_class_for_aligned(size, align) : size <= HAK_SMALL_MAX ? (int)hak_class_for(size) : -1;
+  if (c >= 0) return hak_class_size((unsigned)c);
+  size_t spans = hak_align_up(hak_max_size(size, 1), HAK_SPAN_SIZE);
+  return align > HAK_COLOUR_BYTES || spans - size < HAK_EXTENT_COLOURED ? spans : spans - HAK_EXTENT_COLOURED;
 }
+
+HAK_EXPORT size_t hakmem_good_size(size_t size) { return hak_usage_size(size, HAK_GRANULE); }
 
 HAK_EXPORT void *hakmem_alloc_at_least(size_t size, size_t *actual) {
   void *p = hak_malloc(size);
@@ -117,6 +148,19 @@ HAK_EXPORT void *hakmem_reallocarray(void *p, size_t count, size_t size) {
 }
 
 HAK_EXPORT void *hakmem_realloc(void *p, size_t size) { return hak_realloc(p, size, HAK_CALLER()); }
+
+HAK_EXPORT void *hakmem_expand(void *p, size_t size) {
+  if (p != NULL) return hak_resize(p, size, HAK_IN_PLACE, HAK_CALLER());
+  errno = EINVAL;
+  return NULL;
+}
+
+HAK_EXPORT void *hakmem_aligned_calloc(size_t alignment, size_t count, size_t size) { return hak_aligned_calloc(alignment, count, size); }
+
+HAK_EXPORT void *hakmem_aligned_realloc(void *p, size_t alignment, size_t size) {
+  if (p == NULL || !hak_is_pow2(alignment)) return hak_aligned(alignment, size);
+  return alignment <= HAK_GRANULE ? hak_realloc(p, size, HAK_CALLER()) : hak_resize(p, size, alignment, HAK_CALLER());
+}
 
 HAK_EXPORT void *hakmem_aligned_alloc(size_t alignment, size_t size) { return hak_aligned(alignment, size); }
 HAK_EXPORT int hakmem_posix_memalign(void **out, size_t alignment, size_t size) {

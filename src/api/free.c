@@ -90,15 +90,13 @@ HAK_INLINE bool free_in_further(void *p) {
   return HAK_UNLIKELY(r != NULL) && hak_tcache_push_code(p, hak_region_code(r, p));
 }
 
-static bool free_known(void *p) {
-  size_t offset;
-  unsigned code = (unsigned)hak_tcache_code(p, &offset);
-  if (code == HAK_CODE_SAMPLED) return !hak_profile_has_samples() && hak_heap_push(p, offset);
+static bool free_known(void *p, unsigned code) {
+  if (code == HAK_CODE_SAMPLED) return !hak_profile_has_samples() && hak_heap_push(p);
   return hak_code_is_class(code) && hak_class_size(code - 1) > HAK_FAST_MAX && hak_tcache_push_fenced(p, code - 1);
 }
 
-HAK_NOINLINE void hak_free_slow(void *p) {
-  if (!free_known(p) && !free_in_further(p)) free_slowly(p);
+HAK_NOINLINE void hak_free_slow(void *p, size_t code) {
+  if (!free_known(p, (unsigned)code) && !free_in_further(p)) free_slowly(p);
 }
 
 size_t hak_block_size(const void *p) {

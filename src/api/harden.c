@@ -222,21 +222,21 @@ void *hak_hard_alloc(size_t size, size_t align, hak_family family) {
   return HAK_LIKELY(p != NULL) ? p : alloc_slow(size, align, family);
 }
 
-void *hak_hard_calloc(size_t count, size_t size) {
+void *hak_hard_calloc(size_t align, size_t count, size_t size) {
   size_t bytes;
   bool zeroed = true;
   if (HAK_UNLIKELY(__builtin_mul_overflow(count, size, &bytes))) return hak_no_memory();
   void *p;
   if (HAK_UNLIKELY(hak_tls.in_heap) && bytes <= HAK_SMALL_MAX) hak_count_request(bytes);
-  if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(bytes, HAK_GRANULE, &zeroed, &p)) {
+  if (HAK_UNLIKELY(hak_tls.in_heap) && hak_heap_serves(bytes, hak_max_size(align, HAK_GRANULE), &zeroed, &p)) {
     if (p != NULL && !zeroed) memset(p, 0, bytes);
     return hak_or_no_memory(p);
   }
-  if (HAK_UNLIKELY(bytes == 0)) return alloc_slow(0, 0, HAK_FAMILY_MALLOC);
-  bool small = is_small(bytes);
+  if (HAK_UNLIKELY(bytes == 0)) return alloc_slow(0, align, HAK_FAMILY_MALLOC);
+  bool small = is_small(bytes) && align == HAK_ANY_ALIGN;
   if (small) hak_count_request(bytes + TRAILER_BYTES);
-  p = HAK_HARD(ZERO) && bytes <= HAK_ZEROED_BYTES ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
-  if (p == NULL) p = obtain(bytes, 0, HAK_FAMILY_MALLOC, &zeroed);
+  p = HAK_HARD(ZERO) && align == HAK_ANY_ALIGN && bytes <= HAK_ZEROED_BYTES ? take_ready(bytes, HAK_FAMILY_MALLOC) : NULL;
+  if (p == NULL) p = obtain(bytes, align, HAK_FAMILY_MALLOC, &zeroed);
   if (p != NULL && !zeroed) memset(p, 0, bytes);
   return p;
 }
@@ -417,52 +417,60 @@ static void forget_end(void *p, size_t block_size, size_t total) {
   hak_lock_drop(&hak_huge_lock);
 }
 
-static void *resize_empty(void *p, size_t size) {
+static void *new_place(size_t size, size_t align) { return align <= HAK_GRANULE ? hak_malloc(size) : hak_aligned_as(align, size, HAK_FAMILY_MALLOC); }
+
+static void *resize_empty(void *p, size_t size, size_t align) {
   hak_family made = expect_live_empty(p, "by realloc");
+  if (align == HAK_IN_PLACE) return size == 0 ? p : hak_no_memory();
   if (made != HAK_FAMILY_MALLOC && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, 0, "by realloc");
   bool was = hak_heap_suspend();
-  void *q = size == 0 ? NULL : hak_malloc(size);
+  void *q = size == 0 ? NULL : new_place(size, align);
   hak_heap_resume(was);
   if (q != NULL || size == 0) free_empty(p, HAK_SIZE_UNKNOWN, made);
   return q;
 }
 
 /* Whether the block stays for `total` bytes: a huge one gives pages back. */
-static bool stays(const void *p, const live_block *b, size_t total) {
+static bool stays(const void *p, const live_block *b, size_t total, size_t align) {
   if (b->guarded || total > b->block_size) return false;
+  if (align == HAK_IN_PLACE) return true;
+  if (!hak_is_in_place(p, align)) return false;
   if (HAK_HARD(GUARDS) && hak_huge_size(p) != 0) return b->block_size - total < hak_os_page_size();
-  return total >= b->block_size / 2;
+  return hak_resize_stays(b->block_size, total, align);
 }
 
-void *hak_hard_realloc(void *p, size_t size) {
+void *hak_hard_resize(void *p, size_t size, size_t align) {
   if (p == NULL) return hak_malloc(size);
   if (HAK_UNLIKELY(size > PTRDIFF_MAX - TRAILER_BYTES)) return hak_no_memory();
-  if (HAK_UNLIKELY(hak_empty_contains(p))) return resize_empty(p, size);
-  if (HAK_UNLIKELY(is_in_heap(p))) return hak_raw_realloc(p, size, NULL);
+  if (HAK_UNLIKELY(hak_empty_contains(p))) return resize_empty(p, size, align);
+  if (HAK_UNLIKELY(is_in_heap(p))) return hak_raw_resize(p, size, align, NULL);
   live_block b = live_block_at(p, "by realloc");
   if (HAK_UNLIKELY(b.block_size == 0)) report_not_live(p, "by realloc");
+  if (align == HAK_IN_PLACE && size <= b.size) return p;
   if (size == 0) {
     hak_hard_free(p, HAK_SIZE_UNKNOWN, b.family);
     return NULL;
   }
-  if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC) && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
+  if (HAK_UNLIKELY(b.family != HAK_FAMILY_MALLOC) && align != HAK_IN_PLACE && is_mismatch()) hak_misuse_abort(HAK_VERDICT_KIND_MISMATCH, p, b.size, "by realloc");
   size_t total = size + TRAILER_BYTES;
-  if (stays(p, &b, total)) {
+  if (stays(p, &b, total, align)) {
     resize_in_place(p, &b, size);
     return p;
   }
-  if (total > (HAK_HARD(GUARDS) ? HAK_SMALL_MAX : HAK_EXTENT_MAX / 2) && hak_huge_size(p) != 0) {
+  if (total > (HAK_HARD(GUARDS) ? HAK_SMALL_MAX : HAK_EXTENT_MAX / 2) && hak_huge_size(p) != 0 && hak_is_in_place(p, align)) {
     forget_end(p, b.block_size, total);
-    void *moved = hak_raw_resize_huge(p, total); /* NULL also where the kernel cannot move it: then it is copied */
+    void *moved = hak_raw_resize_huge(p, total, align); /* NULL also where the kernel cannot move it: then it is copied */
     if (moved != NULL) {
       if (HAK_HARD(CANARY)) hak_trailer_write(moved, hak_huge_size(moved), size, b.family);
       return moved;
     }
   }
+  if (align == HAK_IN_PLACE) return hak_no_memory();
   int saved = errno;
   bool was = hak_heap_suspend();
-  void *q = hak_malloc(size);
+  void *q = new_place(size, align);
   hak_heap_resume(was);
+  if (q == NULL && !hak_is_in_place(p, align)) return NULL;
   if (q == NULL && size > b.size && (b.guarded || total > b.block_size)) return NULL;
   if (q == NULL) { /* programs take it that shrinking cannot fail */
     errno = saved;

@@ -19,10 +19,11 @@ typedef enum hak_family {
 
 #define HAK_SIZE_UNKNOWN ((size_t)-1)
 
-/* align 0: that of malloc. */
+/* align: a power of two, or that of malloc. */
+#define HAK_ANY_ALIGN ((size_t)0)
 void *hak_hard_alloc(size_t size, size_t align, hak_family family);
-void *hak_hard_calloc(size_t count, size_t size);
-void *hak_hard_realloc(void *p, size_t size);
+void *hak_hard_calloc(size_t align, size_t count, size_t size);
+void *hak_hard_resize(void *p, size_t size, size_t align);
 /* size: what the caller says the block's is, or HAK_SIZE_UNKNOWN. */
 void hak_hard_free(void *p, size_t size, hak_family family);
 /* The size that was asked for: a program may write all of it, and nothing more. */

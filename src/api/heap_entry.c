@@ -143,7 +143,7 @@ HAK_EXPORT void hakmem_heap_delete(hakmem_heap *heap) {
     hak_heap_set_deleted(h);
     hak_heap_let_end();
   }
-  hak_heap_end_deleted();
+  hak_heap_end_deleted(&d);
   hak_slow_exit(&d);
   errno = saved;
 }

@@ -15,14 +15,25 @@
 
 /* --- requests --- */
 
-static hak_heap_try attempt(hak_heap *h, hak_tcache *t, unsigned c, size_t size, size_t align, bool *zeroed, hak_deferred *d) {
+typedef struct request {
+  hak_heap *h;
+  hak_tcache *t;
+  unsigned c; /* of a new block */
+  size_t size, align;
+  bool *zeroed;
+  void *grows; /* a block, in place; NULL: a new one */
+  hak_span *span; /* of that; NULL: a mapping */
+} request;
+
+static hak_heap_try attempt(const request *q, hak_deferred *d) {
   hak_heap_try r = {0};
-  if (c < HAK_CLASS_COUNT && t != NULL && hak_heap_has_slabs(h, c)) {
-    r = hak_heap_cached_alloc(t, h, c, d);
+  if (q->grows == NULL && q->c < HAK_CLASS_COUNT && q->t != NULL && hak_heap_has_slabs(q->h, q->c)) {
+    r = hak_heap_cached_alloc(q->t, q->h, q->c, d);
     if (r.p != NULL || r.refuser != NULL) return r;
   }
-  hak_heap_fold(t, h);
-  return c < HAK_CLASS_COUNT ? hak_heap_take_one(h, c, size, align) : hak_heap_take_large(h, size, align, zeroed);
+  hak_heap_fold(q->t, q->h);
+  if (q->grows != NULL) return q->span == NULL ? hak_heap_resize_mapping(q->h, q->grows, q->size, false) : hak_heap_resize_large(q->h, q->span, q->grows, q->size, d);
+  return q->c < HAK_CLASS_COUNT ? hak_heap_take_one(q->h, q->c, q->size, q->align) : hak_heap_take_large(q->h, q->size, q->align, q->zeroed);
 }
 
 /* What is asked for is more than the heap's share, and all that caches held of it is back. Once a request. */
@@ -41,42 +52,67 @@ static void call_back(hak_heap *h, bool called, hak_deferred *d) {
 
 #define TRIES 4 /* at the caches of threads that are in a slow path */
 
+/* How far above h it is, as a bit; those too far have the last. */
+static uint64_t bit_of(const hak_heap *h, const hak_heap *refuser) {
+  uint64_t bit = 1;
+  for (; h != refuser && bit << 1 != 0; h = h->parent) bit <<= 1;
+  return bit;
+}
+
 /* What the caches hold of the refuser's does not count. */
-static hak_heap_try take_back(hak_heap_try r, hak_heap *h, hak_tcache *t, unsigned c, size_t size, size_t align, bool *zeroed, hak_deferred *d) {
-  const hak_heap *called = NULL;
+static hak_heap_try take_back(hak_heap_try r, const request *q, hak_deferred *d) {
+  uint64_t called = 0;
   while (r.p == NULL && r.refuser != NULL) {
     hak_heap *refuser = r.refuser;
     hak_heap_flush(refuser, d);
-    r = attempt(h, t, c, size, align, zeroed, d);
+    r = attempt(q, d);
     for (unsigned tries = 0; r.p == NULL && r.refuser != NULL && tries < TRIES; tries++) {
       if (tries > 0) hak_os_sleep_ms(1);
       bool missed = hak_heap_flush_others(r.refuser, d);
-      r = attempt(h, t, c, size, align, zeroed, d);
+      r = attempt(q, d);
       if (!missed) break;
     }
     if (r.p != NULL || r.refuser == NULL) return r;
     if (hak_load_relaxed(&r.refuser->share) >= hak_load_relaxed(&r.refuser->limit)) return r;
-    call_back(r.refuser, called == r.refuser, d);
-    called = r.refuser;
-    r = attempt(h, t, c, size, align, zeroed, d);
+    uint64_t bit = bit_of(q->h, r.refuser);
+    call_back(r.refuser, (called & bit) != 0, d);
+    called |= bit;
+    r = attempt(q, d);
   }
+  return r;
+}
+
+static hak_heap_try serve(const request *q, bool counts, hak_deferred *d) {
+  hak_heap_try r = attempt(q, d);
+  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, q, d);
+  if (HAK_UNLIKELY(r.p == NULL && r.refuser == NULL && q->grows == NULL)) {
+    hak_reclaim();
+    r = attempt(q, d);
+  }
+  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL && counts)) hak_add_relaxed(&r.refuser->refused, 1);
   return r;
 }
 
 static HAK_NOINLINE void *alloc_slowly(hak_heap *h, size_t size, size_t align, bool counts, bool *zeroed) {
   hak_deferred d = {0};
-  unsigned c = hak_heap_class(size, align);
-  hak_tcache *t = hak_thread_grown();
+  request q = {.h = h, .t = hak_thread_grown(), .c = hak_heap_class(size, align), .size = size, .align = align, .zeroed = zeroed};
   *zeroed = false;
   if (!hak_start()) return NULL;
   hak_slow_entry(hak_pool_is_full());
-  hak_heap_try r = attempt(h, t, c, size, align, zeroed, &d);
-  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL)) r = take_back(r, h, t, c, size, align, zeroed, &d);
-  if (HAK_UNLIKELY(r.p == NULL && r.refuser == NULL)) {
-    hak_reclaim();
-    r = attempt(h, t, c, size, align, zeroed, &d);
+  hak_heap_try r = serve(&q, counts, &d);
+  hak_slow_exit(&d);
+  return r.p;
+}
+
+void *hak_heap_grow(hak_heap *h, hak_span *s, void *p, size_t size) {
+  hak_deferred d = {0};
+  request q = {.h = h, .t = hak_tls.cache, .size = size, .grows = p, .span = s};
+  hak_slow_entry(hak_pool_is_full());
+  hak_heap_try r = serve(&q, true, &d);
+  if (r.p != NULL) {
+    hak_sampled_forget(p);
+    hak_heap_count_resized(h, p, size);
   }
-  if (HAK_UNLIKELY(r.p == NULL && r.refuser != NULL && counts)) hak_add_relaxed(&r.refuser->refused, 1);
   hak_slow_exit(&d);
   return r.p;
 }
@@ -141,18 +177,10 @@ void hak_heap_count_resized(hak_heap *h, void *p, size_t size) { note_due(count(
 
 /* --- frees --- */
 
-void hak_heap_end_deleted(void) {
-  hak_deferred d = {0};
-  for (hak_heap *h; (h = hak_heap_take_ended()) != NULL;) {
-    hak_heap_give_all(h, &d);
-    hak_heap_release(h);
-  }
-  hak_slow_exit(&d);
-}
-
 static void leave(hak_deferred *d, bool ended) {
+  hak_report_bad(d);
+  if (HAK_UNLIKELY(ended)) hak_heap_end_deleted(d);
   hak_slow_exit(d);
-  if (HAK_UNLIKELY(ended || hak_heap_caches_ended_some())) hak_heap_end_deleted();
 }
 
 void hak_heap_free_block(hak_region *region, void *p) {

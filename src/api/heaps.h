@@ -14,14 +14,16 @@ bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p);
 bool hak_heap_suspend(void);
 void hak_heap_resume(bool was);
 
-/* Ends the heaps that were deleted and have no block any more. */
-void hak_heap_end_deleted(void);
+/* Ends the heaps that were deleted and have no block any more. Caller holds no lock. */
+void hak_heap_end_deleted(hak_deferred *deferred);
 /* Frees p, in a span of heaps, or a mapping of the owner's. */
 void hak_heap_free_block(hak_region *region, void *p);
 void hak_heap_free_mapping(uint32_t owner, void *p);
 /* Usable bytes of the block at p; 0: none. p is in a span of heaps. */
 size_t hak_heap_size_at(const hak_region *region, const void *p);
-/* realloc of a block of a heap: `owner` of a mapping, 0: p is in a span of heaps, of `region`. */
-void *hak_heap_resize(const hak_region *region, uint32_t owner, void *p, size_t size);
+/* hak_resize of a block of a heap: `owner` of a mapping, 0: p is in a span of heaps, of `region`. */
+void *hak_heap_resize(const hak_region *region, uint32_t owner, void *p, size_t size, size_t align);
+/* Where it is, p, in whole spans from `span` on or, NULL, a mapping. NULL: there is no room, or a limit is in the way. */
+void *hak_heap_grow(hak_heap *heap, hak_span *span, void *p, size_t size);
 
 #endif

@@ -19,6 +19,7 @@ void hak_reclaim(void) {
   if (HAK_HARD(GUARDS)) hak_mapping_quarantine_release();
   hak_tcache *t = hak_tls.cache;
   hak_heap_flush(NULL, &d);
+  hak_heap_end_deleted(&d);
   if (t != NULL) hak_tcache_flush(t, &d);
   hak_tcache_reach(UINT64_MAX, true, &d);
   hak_arena_shrink_all(&d);

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "api/init.h"
+#include "api/usage.h"
+#include "large/huge.h"
 #include "os/os.h"
 #include "report/render.h"
 
@@ -37,4 +39,50 @@ HAK_EXPORT int hakmem_stats_print(int fd, int json) {
   hak_sink sink;
   hak_sink_to_fd(&sink, fd);
   return hak_render_snapshot(&sink, json != 0);
+}
+
+/* --- for other allocators' interfaces --- */
+
+void hak_usage_read(hakmem_stats *out) {
+  hak_class_row rows[HAK_CLASS_COUNT];
+  hak_figures f = {.rows = rows};
+  hak_figures_take(&f);
+  *out = f.stats;
+}
+
+void hak_usage_text(char *buffer, size_t bytes) {
+  hak_sink sink;
+  hak_sink_to_memory(&sink, buffer, bytes - 1);
+  hak_render_snapshot(&sink, false);
+  *sink.at = '\0';
+}
+
+size_t hak_usage_cached(void) {
+  const hak_tcache *t = hak_tls.cache;
+  size_t bytes = 0;
+  hak_tcache_publish();
+  for (unsigned c = 0; c < HAK_CLASS_COUNT && t != NULL; c++) bytes += hak_load_relaxed(&t->bins[c].published) * hak_class_size(c);
+  return bytes;
+}
+
+static HAK_COLD void count(hak_usage_sizes *sizes, uint64_t blocks, uint64_t bytes) {
+  if (blocks != 0) sizes->of[hak_log2(hak_max_size(bytes / blocks, 1))] += blocks;
+}
+
+void hak_usage_count(hak_usage_sizes *sizes) {
+  hak_class_row rows[HAK_CLASS_COUNT];
+  *sizes = (hak_usage_sizes){0};
+  hak_figures f = {.rows = rows, .extent_sizes = sizes->of};
+  hak_figures_take(&f);
+  const hakmem_stats *t = &f.stats;
+  sizes->bytes = t->live;
+  for (unsigned c = 0; c < HAK_CLASS_COUNT; c++) count(sizes, hak_row_live(&rows[c]) / hak_class_size(c), hak_row_live(&rows[c]));
+  count(sizes, t->sampled_count, t->sampled_live);
+  count(sizes, t->heaps_blocks, t->heaps_live);
+  size_t place = 0, bytes;
+  uintptr_t address;
+  bool is_kept;
+  while (hak_huge_next(&place, &address, &bytes, &is_kept)) {
+    if (!is_kept && hak_huge_owner((const void *)address) == 0) count(sizes, 1, bytes);
+  }
 }

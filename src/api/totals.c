@@ -1,10 +1,27 @@
 #include "api/totals.h"
 
+#include <string.h>
+
 #include "api/api.h"
 
 HAK_TLS hak_thread_totals hak_totals;
 uint64_t hak_empty_reallocs;
 hak_empty_realloc hak_empty_realloc_does;
+
+uint8_t hak_fill_bits;
+
+#define NEW_BYTE 0xa5
+#define FREED_BYTE 0x5a
+
+void hak_fill_new(void *p, size_t from) {
+  size_t size = hak_block_size(p);
+  if ((hak_fill_bits & (HAK_FILL_ZERO | HAK_FILL_NEW)) != 0 && size > from)
+    memset((char *)p + from, (hak_fill_bits & HAK_FILL_ZERO) != 0 ? 0 : NEW_BYTE, size - from);
+}
+
+void hak_fill_freed(void *p) {
+  if ((hak_fill_bits & HAK_FILL_FREED) != 0) memset(p, FREED_BYTE, hak_block_size(p));
+}
 
 static size_t size_for_empty(void) {
   hak_add_relaxed(&hak_empty_reallocs, 1);
@@ -18,5 +35,6 @@ void *hak_totals_realloc(void *p, size_t size, const void *caller) {
   void *q = hak_raw_realloc(p, size, caller);
   if (q == NULL && size != 0) return NULL;
   hak_totals.deallocated += before;
+  if (HAK_UNLIKELY(hak_fill_bits != 0) && q != NULL) hak_fill_new(q, before);
   return hak_totals_add(q);
 }

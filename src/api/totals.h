@@ -20,6 +20,13 @@ extern HAK_HIDDEN uint64_t hak_empty_reallocs; /* relaxed: realloc of a block to
 typedef enum hak_empty_realloc { HAK_EMPTY_FREES, HAK_EMPTY_ALLOCATES, HAK_EMPTY_ABORTS } hak_empty_realloc;
 extern HAK_HIDDEN hak_empty_realloc hak_empty_realloc_does;
 
+/* Bits: what blocks are filled with whole, for debugging. Set before the first one; zero goes before junk. */
+enum { HAK_FILL_ZERO = 1, HAK_FILL_NEW = 2, HAK_FILL_FREED = 4 };
+extern HAK_HIDDEN uint8_t hak_fill_bits;
+/* Bytes from `from` on of the new block at p; all of one that is freed next. */
+HAK_COLD void hak_fill_new(void *p, size_t from);
+HAK_COLD void hak_fill_freed(void *p);
+
 size_t hak_block_size(const void *p);
 void *hak_totals_realloc(void *p, size_t size, const void *caller);
 
@@ -39,8 +46,15 @@ HAK_INLINE void *hak_totals_add(void *p) {
   if (HAK_TOTALS && HAK_LIKELY(p != 0)) hak_totals_count(hak_totals_size(p));
   return p;
 }
-HAK_INLINE void hak_totals_take(const void *p) {
-  if (HAK_TOTALS && HAK_LIKELY(p != 0)) hak_totals.deallocated += hak_totals_size(p);
+/* Of a block that the program has not asked to be zero. */
+HAK_INLINE void *hak_totals_new(void *p) {
+  if (HAK_TOTALS && HAK_UNLIKELY(hak_fill_bits != 0) && p != 0) hak_fill_new(p, 0);
+  return hak_totals_add(p);
+}
+HAK_INLINE void hak_totals_take(void *p) {
+  if (!HAK_TOTALS || HAK_UNLIKELY(p == 0)) return;
+  hak_totals.deallocated += hak_totals_size(p);
+  if (HAK_UNLIKELY(hak_fill_bits != 0)) hak_fill_freed(p);
 }
 
 #endif

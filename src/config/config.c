@@ -348,6 +348,8 @@ int hak_config_get(const char *name, int64_t *value) {
   return 0;
 }
 
+int hak_config_origin(const hak_option_row *row) { return hak_load_relaxed(origin_of(row->value)); }
+
 struct listing {
   bool (*visit)(const hakmem_option *option, void *context);
   void *context;
@@ -366,7 +368,7 @@ static bool list_row(const hak_option_row *row, void *context) {
       .initial = text ? row->words : hak_config_value_text(row, row->initial, initial),
       .meaning = row->text,
       .number = number,
-      .origin = hak_load_relaxed(origin_of(row->value)),
+      .origin = hak_config_origin(row),
       .live = row->when == HAK_WHEN_LIVE,
       .text = text,
   };

@@ -63,6 +63,8 @@ static inline bool hak_config_lean(void) { return hak_config.mem_lean != 0 && ha
 /* The name with or without HAKMEM_. 0, or EINVAL (unknown name or value out of range), or EBUSY (a START option after the start). */
 int hak_config_set(const char *name, int64_t value);
 int hak_config_get(const char *name, int64_t *value);
+/* Where the value of a row that is no TEXT is from: HAKMEM_ORIGIN_…. */
+int hak_config_origin(const hak_option_row *row);
 
 /* The word of that place in a CHOICE option's words; NULL: there are fewer. */
 const char *hak_config_word(const char *words, int64_t place);

@@ -71,7 +71,7 @@ unsigned hak_heap_take(hak_heap *h, unsigned c, void **out, unsigned wanted, hak
   if (*refuser == NULL) {
     n = hak_slab_set_take_ready(&b->slabs, c, out, wanted);
     if (n == 0) n = take_new(h, b, c, out, wanted);
-    if (n < wanted) hak_heap_uncharge(h, (wanted - n) * size);
+    if (n < wanted) hak_heap_charge_back(h, (wanted - n) * size);
   }
   hak_lock_drop(&b->lock);
   return n;
@@ -104,7 +104,7 @@ static void *take_piece(hak_heap *h, unsigned c, size_t size, size_t align, bool
   hak_lock_take(&h->lock);
   *refuser = hak_heap_charge(h, bytes);
   void *p = *refuser != NULL ? NULL : ready ? hak_piece_bump(h, bytes, align) : hak_piece_alloc(h, bytes, align);
-  if (p == NULL && *refuser == NULL) hak_heap_uncharge(h, bytes);
+  if (p == NULL && *refuser == NULL) hak_heap_charge_back(h, bytes);
   if (p != NULL) {
     hak_store_relaxed(&h->bumped[c], (uint16_t)(h->bumped[c] + bytes / HAK_GRANULE));
     hak_heap_note_alloc(h, bytes);
@@ -137,7 +137,7 @@ static hak_heap_try take_mapping(hak_heap *h, size_t size, size_t align) {
   if (t.refuser != NULL) return t;
   t.p = hak_huge_alloc(bytes, hak_max_size(align, hak_os_page_size()), true);
   if (t.p == NULL) {
-    hak_heap_uncharge(h, bytes);
+    hak_heap_charge_back(h, bytes);
     return t;
   }
   hak_huge_own(t.p, hak_heap_owner(h));
@@ -168,7 +168,7 @@ hak_heap_try hak_heap_take_large(hak_heap *h, size_t size, size_t align, bool *z
       hak_heap_note_alloc(h, bytes);
       t.p = (void *)s->start;
     } else {
-      hak_heap_uncharge(h, bytes);
+      hak_heap_charge_back(h, bytes);
     }
   }
   hak_lock_drop(&h->lock);
@@ -192,16 +192,18 @@ static hak_verdict give_large(hak_heap *h, hak_span *s, const void *p, bool *pur
 }
 
 /* Whether the spans behind are free, and the limits allow it. Or gives those back that `size` does not reach. */
-bool hak_heap_resize_large(hak_heap *h, hak_span *s, const void *p, size_t size, hak_deferred *d) {
-  if (s->start != (uintptr_t)p || size <= HAK_SHARED_MAX || size > HAK_EXTENT_MAX) return false;
+hak_heap_try hak_heap_resize_large(hak_heap *h, hak_span *s, void *p, size_t size, hak_deferred *d) {
+  hak_heap_try t = {0};
+  if (s->start != (uintptr_t)p || size <= HAK_SHARED_MAX || size > HAK_EXTENT_MAX) return t;
   hak_lock_take(&h->lock);
   size_t before = s->span_count, wanted = hak_extent_spans(size);
   bool done = hak_load_relaxed(&s->tag) == LARGE_TAG(h);
   if (done && wanted > before) {
     size_t more = (wanted - before) << HAK_SPAN_SHIFT;
-    done = hak_heap_charge(h, more) == NULL;
+    t.refuser = hak_heap_charge(h, more);
+    done = t.refuser == NULL;
     if (done && !hak_pool_extend(s, wanted - before, HAK_CODE_SAMPLED)) {
-      hak_heap_uncharge(h, more);
+      hak_heap_charge_back(h, more);
       done = false;
     }
   } else if (done && wanted < before) {
@@ -210,7 +212,8 @@ bool hak_heap_resize_large(hak_heap *h, hak_span *s, const void *p, size_t size,
   }
   if (done) hak_heap_note_resize(h, before << HAK_SPAN_SHIFT, wanted << HAK_SPAN_SHIFT);
   hak_lock_drop(&h->lock);
-  return done;
+  if (done) t.p = p;
+  return t;
 }
 
 bool hak_heap_give_mapping(hak_heap *h, void *p, size_t bytes, hak_deferred *d) {
@@ -227,19 +230,19 @@ bool hak_heap_give_mapping(hak_heap *h, void *p, size_t bytes, hak_deferred *d) 
   return ended;
 }
 
-void *hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, hak_heap **refuser) {
-  *refuser = NULL;
+hak_heap_try hak_heap_resize_mapping(hak_heap *h, void *p, size_t size, bool may_move) {
+  hak_heap_try t = {0};
   size_t before = hak_huge_size(p), bytes = hak_align_up(size, hak_os_page_size());
-  if (before == 0 || size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
-  if (bytes > before) *refuser = hak_heap_charge(h, bytes - before);
-  if (*refuser != NULL) return NULL;
-  void *moved = hak_huge_resize(p, bytes);
-  size_t after = moved == NULL ? before : bytes, charged = hak_max_size(before, bytes);
-  if (charged > after) hak_heap_uncharge(h, charged - after);
-  if (moved == NULL) return NULL;
-  hak_heap_note_resize(h, before, after);
-  hak_add_relaxed(&h->mapped, after - before);
-  return moved;
+  if (before == 0 || size > PTRDIFF_MAX - HAK_SPAN_SIZE) return t;
+  if (bytes > before) t.refuser = hak_heap_charge(h, bytes - before);
+  if (t.refuser != NULL) return t;
+  t.p = hak_huge_resize(p, bytes, may_move);
+  if (t.p == NULL && bytes > before) hak_heap_charge_back(h, bytes - before);
+  if (t.p == NULL) return t;
+  if (bytes < before) hak_heap_uncharge(h, before - bytes);
+  hak_heap_note_resize(h, before, bytes);
+  hak_add_relaxed(&h->mapped, bytes - before);
+  return t;
 }
 
 /* --- any block --- */

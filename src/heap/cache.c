@@ -13,7 +13,10 @@
 #define MAGAZINE_BYTES ((size_t)64 * HAK_KIB) /* of a class; two blocks at least */
 #define FIRST_BATCH 4
 
+_Static_assert(HAK_OWNER_HEAPS % HAK_HEAPS_OF_THREAD == 0, "hak_heap_push takes an owner for an index");
 _Static_assert(sizeof(hak_heap_cache) <= HAK_META_SIZE && sizeof(hak_thread_heaps) <= HAK_META_SIZE, "each is a metadata block");
+
+hak_heap_cache hak_no_heap_cache = {.life = UINT64_MAX};
 
 static hak_thread_heaps *make_heaps(hak_tcache *t) {
   hak_thread_heaps *th = hak_thread_heaps_of(t);
@@ -21,6 +24,7 @@ static hak_thread_heaps *make_heaps(hak_tcache *t) {
   th = (hak_thread_heaps *)(void *)hak_meta_take();
   if (th == NULL) return NULL;
   memset(th, 0, sizeof *th);
+  for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) th->caches[i] = &hak_no_heap_cache;
   __atomic_store_n(&t->heaps, th, __ATOMIC_RELEASE);
   return th;
 }
@@ -53,11 +57,11 @@ static void fold(hak_heap_cache *k) {
   HAK_ASSERT(hak_heap_cache_has_heap(k));
   size_t most = hak_load_relaxed(&h->live) + (size_t)k->most, peak = hak_load_relaxed(&h->peak);
   while ((int64_t)most > 0 && most > peak && !__atomic_compare_exchange_n(&h->peak, &peak, most, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
-  hak_add_relaxed(&h->live, (size_t)k->live);
+  hak_add_relaxed(&h->live, (size_t)hak_heap_live(k));
   hak_add_relaxed(&h->requests, k->requests);
   hak_add_relaxed(&h->frees, k->frees);
-  hak_store_relaxed(&k->live, 0);
   hak_store_relaxed(&k->most, 0);
+  hak_store_relaxed(&k->below, 0);
   hak_store_relaxed(&k->requests, 0);
   hak_store_relaxed(&k->frees, 0);
 }
@@ -94,8 +98,8 @@ static void empty(hak_heap_cache *k, hak_deferred *d) {
 static void begin(hak_heap_cache *k, hak_heap *h) {
   hak_store_relaxed(&k->life, 0); /* who sums up counts takes it for nobody's meanwhile */
   k->entry = hak_heap_entry_of(h);
-  hak_store_relaxed(&k->live, 0);
   hak_store_relaxed(&k->most, 0);
+  hak_store_relaxed(&k->below, 0);
   hak_store_relaxed(&k->requests, 0);
   hak_store_relaxed(&k->frees, 0);
   k->calls_seen = 0;
@@ -116,7 +120,7 @@ static hak_heap_cache *make_cache(hak_tcache *t, hak_heap *h, hak_deferred *d) {
   if (++th->misses[i] < HOT_AFTER) return NULL;
   th->misses[i] = 0;
   hak_heap_cache *k = th->caches[i];
-  if (k != NULL) {
+  if (k != &hak_no_heap_cache) {
     hak_lock_take(&hak_heaps_lock);
     empty(k, d);
     hak_lock_drop(&hak_heaps_lock);
@@ -209,7 +213,7 @@ static void flush_thread(hak_thread_heaps *th, const hak_heap *within, hak_defer
   hak_lock_take(&hak_heaps_lock);
   for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
-    if (k != NULL && (within == NULL || !hak_heap_cache_has_heap(k) || hak_heap_is_within(k->entry->heap, within))) empty(k, d);
+    if (k != &hak_no_heap_cache && (within == NULL || !hak_heap_cache_has_heap(k) || hak_heap_is_within(k->entry->heap, within))) empty(k, d);
   }
   hak_lock_drop(&hak_heaps_lock);
 }
@@ -230,7 +234,7 @@ void hak_heap_decay(hak_deferred *d) {
   hak_lock_take(&hak_heaps_lock);
   for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
     hak_heap_cache *k = th->caches[i];
-    if (k == NULL) continue;
+    if (k == &hak_no_heap_cache) continue;
     uint32_t calls = (uint32_t)(k->requests + k->frees);
     if (k->calls_seen == calls) empty(k, d);
     k->calls_seen = calls;
@@ -268,7 +272,7 @@ void hak_heap_end_thread(hak_deferred *d) {
   hak_store_relaxed(&t->heaps, NULL);
   hak_lock_drop(&hak_heaps_lock);
   for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
-    if (th->caches[i] != NULL) hak_meta_give_one(th->caches[i]);
+    if (th->caches[i] != &hak_no_heap_cache) hak_meta_give_one(th->caches[i]);
   }
   hak_meta_give_one(th);
   hak_tcache_leave(t);
@@ -276,11 +280,11 @@ void hak_heap_end_thread(hak_deferred *d) {
 
 static void add_counts(hak_heap_counts *sum, const hak_thread_heaps *th, unsigned slot, const hak_heap *h) {
   const hak_heap_cache *k = __atomic_load_n(&th->caches[slot], __ATOMIC_ACQUIRE);
-  uint64_t life = k == NULL ? 0 : hak_load_acquire(&k->life); /* begin() releases it */
+  uint64_t life = hak_load_acquire(&k->life); /* begin() releases it */
   if (life == 0) return;
   const hak_heap *of = h != NULL ? h : hak_heap_of_owner(hak_load_relaxed(&k->owner)); /* one that has ended may not be looked at */
   if (of == NULL || life != of->life) return;
-  sum->live += hak_load_relaxed(&k->live);
+  sum->live += hak_heap_live(k);
   sum->requests += hak_load_relaxed(&k->requests);
   sum->frees += hak_load_relaxed(&k->frees);
 }
@@ -365,7 +369,7 @@ void hak_heap_fork_child(void) {
     if (th == NULL || t == hak_tls.cache || t == hak_tls.aside) continue;
     for (unsigned i = 0; i < HAK_HEAPS_OF_THREAD; i++) {
       hak_heap_cache *k = th->caches[i];
-      if (k != NULL && hak_heap_cache_has_heap(k)) fold(k);
+      if (k != &hak_no_heap_cache && hak_heap_cache_has_heap(k)) fold(k);
     }
     t->heaps = NULL;
   }

@@ -14,7 +14,7 @@ typedef struct hak_heap_cache {
   const hak_heap_entry *entry;
   uint32_t owner; /* its, in tags */
   uint32_t calls_seen; /* the lower half of requests and frees when the thread's cache was decayed last */
-  int64_t live, most; /* relaxed: since it was folded into the heap's counts; and the highest */
+  int64_t most, below; /* relaxed: bytes live since it was folded into the heap's counts, at most; and how many fewer they are */
   uint64_t requests, frees;
   uint8_t batch[HAK_CLASS_COUNT];
   uint16_t size[HAK_CLASS_COUNT]; /* of blocks; 0: too large for a slab */
@@ -22,35 +22,58 @@ typedef struct hak_heap_cache {
 } hak_heap_cache;
 
 typedef struct hak_thread_heaps {
-  hak_heap_cache *caches[HAK_HEAPS_OF_THREAD];
+  hak_heap_cache *caches[HAK_HEAPS_OF_THREAD]; /* &hak_no_heap_cache, of no heap, where there is none */
   uint32_t misses[HAK_HEAPS_OF_THREAD];
   const hak_heap_entry *default_entry; /* NULL: none */
   uint64_t default_id, default_life;
   int64_t countdown; /* of what is sampled, while there is a default */
 } hak_thread_heaps;
 
+extern hak_heap_cache hak_no_heap_cache;
+
 HAK_INLINE hak_thread_heaps *hak_thread_heaps_of(const hak_tcache *t) { return (hak_thread_heaps *)hak_load_relaxed(&t->heaps); }
 
 HAK_INLINE hak_heap_cache *hak_heap_cache_of(const hak_tcache *t, const hak_heap *h) {
   const hak_thread_heaps *th = hak_thread_heaps_of(t);
-  hak_heap_cache *k = HAK_UNLIKELY(th == NULL) ? NULL : th->caches[h->index % HAK_HEAPS_OF_THREAD];
-  return HAK_LIKELY(k != NULL) && HAK_LIKELY(k->life == h->life) ? k : NULL;
+  if (HAK_UNLIKELY(th == NULL)) return NULL;
+  hak_heap_cache *k = th->caches[h->index % HAK_HEAPS_OF_THREAD];
+  return HAK_LIKELY(k->life == h->life) ? k : NULL;
 }
 
 /* The heap is there: who uses it knows, or has the registry lock. */
 HAK_INLINE bool hak_heap_cache_has_heap(const hak_heap_cache *k) { return hak_load_relaxed(&k->entry->life) == k->life; }
 
+HAK_INLINE int64_t hak_heap_live(const hak_heap_cache *k) { return hak_load_relaxed(&k->most) - hak_load_relaxed(&k->below); }
+
 HAK_INLINE void hak_heap_count_alloc(hak_heap_cache *k, size_t size) {
-  int64_t live = k->live + (int64_t)size;
-  hak_store_relaxed(&k->live, live);
-  if (HAK_UNLIKELY(live > k->most)) hak_store_relaxed(&k->most, live);
+  int64_t below = k->below - (int64_t)size;
+  if (HAK_UNLIKELY(below < 0)) {
+    hak_add_own(&k->most, -below);
+    below = 0;
+  }
+  hak_store_relaxed(&k->below, below);
   hak_add_own(&k->requests, 1);
 }
 
 HAK_INLINE void hak_heap_count_free(hak_heap_cache *k, size_t size) {
-  hak_add_own(&k->live, -(int64_t)size);
+  hak_add_own(&k->below, (int64_t)size);
   hak_add_own(&k->frees, 1);
 }
+
+/* As hak_tcache_enter and _leave. What busy was is kept: no call waits for what the one before has stored last. */
+HAK_INLINE uint32_t hak_heap_enter(hak_tcache *t) {
+  uint32_t busy = hak_load_relaxed(&t->busy);
+  hak_store_relaxed(&t->busy, busy + 1);
+  HAK_IN_ORDER();
+  return busy;
+}
+HAK_INLINE void hak_heap_leave(hak_tcache *t, uint32_t busy) {
+  HAK_RELEASE_OWN();
+  hak_store_relaxed(&t->busy, busy);
+}
+
+/* As a slow path: but what is planted (tcache/reach.c) is in other magazines. */
+HAK_INLINE bool hak_heap_is_met(const hak_tcache *t) { return hak_load_acquire(&t->thief) != 0; }
 
 /* A block that the thread's cache of the heap has; NULL: take the long way. */
 HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
@@ -58,9 +81,8 @@ HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
   hak_heap_cache *k = HAK_UNLIKELY(t == NULL) ? NULL : hak_heap_cache_of(t, h);
   if (HAK_UNLIKELY(k == NULL)) return NULL;
   void *p = NULL;
-  hak_add_own(&t->busy, 1);
-  HAK_IN_ORDER();
-  if (HAK_LIKELY(!hak_tcache_is_met(t))) {
+  uint32_t busy = hak_heap_enter(t);
+  if (HAK_LIKELY(!hak_heap_is_met(t))) {
     void **top = k->top[class_code];
     p = *top;
     if (HAK_LIKELY(p != NULL)) {
@@ -68,24 +90,23 @@ HAK_INLINE void *hak_heap_pop(hak_heap *h, unsigned class_code) {
       hak_heap_count_alloc(k, k->size[class_code]);
     }
   }
-  hak_tcache_leave(t);
+  hak_heap_leave(t, busy);
   return p;
 }
 
-/* p, at `offset` in the main region, whose page map code is HAK_CODE_SAMPLED. False: take the long way. */
-HAK_INLINE bool hak_heap_push(void *p, size_t offset) {
-  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, offset >> HAK_SPAN_SHIFT)->head->tag);
+/* p, whose page map code in the main region is HAK_CODE_SAMPLED. False: take the long way. */
+HAK_INLINE bool hak_heap_push(void *p) {
+  size_t index = ((uintptr_t)p - hak_load_relaxed(&hak_main_base)) >> HAK_SPAN_SHIFT;
+  uint32_t tag = hak_load_relaxed(&hak_region_span_at(&hak_main_region, index)->head->tag), owner = HAK_TAG_OWNER(tag);
   unsigned class_code = HAK_TAG_CODE(tag) - 1;
-  uint32_t owner = HAK_TAG_OWNER(tag);
   hak_tcache *t = hak_tls.cache;
   const hak_thread_heaps *th = HAK_UNLIKELY(t == NULL) ? NULL : hak_thread_heaps_of(t);
-  if (HAK_UNLIKELY(th == NULL) || HAK_UNLIKELY(owner < HAK_OWNER_HEAPS) || HAK_UNLIKELY(class_code >= HAK_CLASS_COUNT)) return false;
-  hak_heap_cache *k = th->caches[(owner - HAK_OWNER_HEAPS) % HAK_HEAPS_OF_THREAD];
-  if (HAK_UNLIKELY(k == NULL) || HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false;
+  if (HAK_UNLIKELY(th == NULL) || HAK_UNLIKELY(class_code >= HAK_CLASS_COUNT)) return false;
+  hak_heap_cache *k = th->caches[owner % HAK_HEAPS_OF_THREAD];
+  if (HAK_UNLIKELY(k->owner != owner) || HAK_UNLIKELY(!hak_heap_cache_has_heap(k))) return false; /* of no heap: an arena's, or of pieces */
   bool room = false;
-  hak_add_own(&t->busy, 1);
-  HAK_IN_ORDER();
-  if (HAK_LIKELY(!hak_tcache_is_met(t))) {
+  uint32_t busy = hak_heap_enter(t);
+  if (HAK_LIKELY(!hak_heap_is_met(t))) {
     void **top = k->top[class_code];
     room = ((uintptr_t)(top + 1) & (HAK_MAGAZINE_BYTES - 1)) != 0 && (!HAK_CHECKS || *top != p);
     if (HAK_LIKELY(room)) {
@@ -94,7 +115,7 @@ HAK_INLINE bool hak_heap_push(void *p, size_t offset) {
       hak_heap_count_free(k, k->size[class_code]);
     }
   }
-  hak_tcache_leave(t);
+  hak_heap_leave(t, busy);
   return room;
 }
 

@@ -120,6 +120,8 @@ size_t hak_heap_count(void);
 /* Charges bytes to the heap and all above it. NULL: done; else nothing is, and the heap is returned whose limit is too low, or whose callback is due. */
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes);
 void hak_heap_uncharge(hak_heap *heap, size_t bytes);
+/* The same of bytes that were charged and did not become a block: the sum has not fallen by it, and no callback is due again. */
+void hak_heap_charge_back(hak_heap *heap, size_t bytes);
 /* Bytes from which on the callback is due; SIZE_MAX: there is none. */
 size_t hak_heap_share(const hak_heap *heap);
 HAK_INLINE bool hak_heap_is_within(const hak_heap *heap, const hak_heap *above) {
@@ -186,10 +188,10 @@ bool hak_heap_put(hak_heap *heap, unsigned class_code, void *const *blocks, unsi
 hak_heap *hak_heap_at(const hak_span *span, const void *p, unsigned *class_code);
 bool hak_heap_give_one(hak_heap *heap, hak_span *span, void *p, unsigned class_code, hak_deferred *deferred);
 size_t hak_heap_block_size(hak_heap *heap, const hak_span *span, const void *p, unsigned class_code);
-/* A large block of whole spans, in place. False: unchanged. */
-bool hak_heap_resize_large(hak_heap *heap, hak_span *span, const void *p, size_t size, hak_deferred *deferred);
-/* A mapping by the kernel, which may move it. NULL: unchanged. */
-void *hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, hak_heap **refuser);
+/* A large block of whole spans, in place. .p NULL: unchanged. */
+hak_heap_try hak_heap_resize_large(hak_heap *heap, hak_span *span, void *p, size_t size, hak_deferred *deferred);
+/* A mapping by the kernel, which may move it to any page, where that is allowed. .p NULL: unchanged. */
+hak_heap_try hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, bool may_move);
 /* A mapping that is the heap's. */
 bool hak_heap_give_mapping(hak_heap *heap, void *p, size_t bytes, hak_deferred *deferred);
 /* Gives all memory back, blocks or not. */

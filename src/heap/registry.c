@@ -291,14 +291,20 @@ static bool charge_one(hak_heap *h, size_t bytes) {
   return true;
 }
 
+static void charge_back_up_to(hak_heap *heap, const hak_heap *end, size_t bytes) {
+  for (hak_heap *h = heap; h != end; h = h->parent) hak_sub_relaxed(&h->out, bytes);
+}
+
 hak_heap *hak_heap_charge(hak_heap *heap, size_t bytes) {
   for (hak_heap *h = heap; h != NULL; h = h->parent) {
     if (HAK_LIKELY(charge_one(h, bytes))) continue;
-    for (hak_heap *done = heap; done != h; done = done->parent) hak_sub_relaxed(&done->out, bytes);
+    charge_back_up_to(heap, h, bytes);
     return h;
   }
   return NULL;
 }
+
+void hak_heap_charge_back(hak_heap *heap, size_t bytes) { charge_back_up_to(heap, NULL, bytes); }
 
 size_t hak_heap_share(const hak_heap *h) {
   size_t limit = hak_load_relaxed(&h->limit), percent = hak_load_relaxed(&h->percent);

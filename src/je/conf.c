@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/totals.h"
 #include "config/config.h"
 #include "os/call.h"
 #include "os/os.h"
@@ -220,6 +221,8 @@ static void set_options(void) {
   if (c->background_thread) hak_config_set("BACKGROUND", 1);
   if (!c->tcache) hak_config_set("TINY_HOT_RING_ENABLE", 0);
   if (strcmp(c->thp, "default") != 0) hak_config_set("THP", c->thp[0] == 'a' ? 2 : 0);
+  hak_fill_bits = (c->zero ? HAK_FILL_ZERO : 0) | (c->junk[0] == 't' || c->junk[0] == 'a' ? HAK_FILL_NEW : 0) |
+             (c->junk[0] == 't' || strcmp(c->junk, "free") == 0 ? HAK_FILL_FREED : 0);
   if (!c->prof) return;
   hak_config_set("HEAP_PROFILE_RATE", (int64_t)1 << (c->lg_prof_sample > LG_RATE_MOST ? LG_RATE_MOST : c->lg_prof_sample));
   hak_config_set("HEAP_PROFILE_FORMAT", 1);

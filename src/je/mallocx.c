@@ -6,6 +6,7 @@
 #include "api/sampling.h"
 #include "api/slow_exit.h"
 #include "api/thread.h"
+#include "api/usage.h"
 #include "je/je.h"
 #include "large/extent.h"
 #include "large/huge.h"
@@ -18,7 +19,6 @@ HAK_EXPORT size_t xallocx(void *p, size_t size, size_t extra, int flags);
 HAK_EXPORT size_t sallocx(const void *p, int flags);
 HAK_EXPORT void dallocx(void *p, int flags);
 HAK_EXPORT void sdallocx(void *p, size_t size, int flags);
-HAK_EXPORT size_t nallocx(size_t size, int flags);
 
 #define NO_TCACHE 1
 #define ARENA_MAIN 1
@@ -57,7 +57,7 @@ static void *zero(void *p, size_t size, bool zeroed) {
 }
 
 /* A heap's first blocks are as large as they are asked to be: here a program may use all that nallocx says. */
-static size_t size_in_heap(size_t size, int flags) { return hak_max_size(size, nallocx(size, flags)); }
+static size_t size_in_heap(size_t size, int flags) { return hak_max_size(size, hak_usage_size(size, HAK_JE_ALIGN(flags))); }
 
 /* The main heap, or the thread's default. */
 static void *alloc_plain(size_t size, size_t align, int flags) {
@@ -65,7 +65,7 @@ static void *alloc_plain(size_t size, size_t align, int flags) {
   if (HAK_UNLIKELY(hak_tls.in_heap)) size = size_in_heap(size, flags);
   if (HAK_JE_TCACHE(flags) == NO_TCACHE) {
     void *p = take_uncached(size, align);
-    if (p != NULL) return zero(hak_totals_add(p), zeros ? size : 0, false);
+    if (p != NULL) return zero(hak_totals_new(p), zeros ? size : 0, false);
   }
   if (align <= HAK_GRANULE) return zeros ? hak_calloc(1, size) : hak_malloc(size);
   if (!zeros || size <= HAK_SMALL_MAX) return zero(hak_aligned(align, size), zeros ? size : 0, false);
@@ -85,8 +85,8 @@ static void *alloc_in(unsigned arena, size_t size, size_t align, int flags) {
   }
   if (heap == NULL) return NULL; /* no such arena */
   size = size_in_heap(size, flags);
-  void *p = hak_totals_add(hak_heap_alloc(heap, size, hak_max_size(align, HAK_GRANULE), true, &zeroed));
-  return zero(p, size, zeroed || (flags & HAK_JE_ZERO) == 0);
+  void *p = hak_heap_alloc(heap, size, hak_max_size(align, HAK_GRANULE), true, &zeroed);
+  return (flags & HAK_JE_ZERO) == 0 ? hak_totals_new(p) : zero(hak_totals_add(p), size, zeroed);
 }
 
 void *mallocx(size_t size, int flags) {
@@ -108,19 +108,6 @@ void dallocx(void *p, int flags) {
 void sdallocx(void *p, size_t size, int flags) {
   if (HAK_JE_TCACHE(flags) == NO_TCACHE && size <= hak_totals_size(p) && give_uncached(p)) return;
   hak_free_sized(p, size);
-}
-
-/* --- sizes --- */
-
-size_t nallocx(size_t size, int flags) {
-  size_t align = HAK_JE_ALIGN(flags), most = hak_je_lextent_size(HAK_JE_LEXTENTS - 1);
-  if (size > most || align > most || !hak_start()) return 0;
-  if (align <= HAK_GRANULE) return hakmem_good_size(size);
-  int c = hak_class_for_aligned(size, align);
-  if (c >= 0) return hak_class_size((unsigned)c);
-  if (align <= HAK_COLOUR_BYTES) return hakmem_good_size(size);
-  if (size <= HAK_EXTENT_MAX && align <= HAK_EXTENT_MAX) return hak_align_up(hak_max_size(size, 1), HAK_SPAN_SIZE);
-  return hak_align_up(size, HAK_JE_PAGE);
 }
 
 /* --- resizing --- */
@@ -146,7 +133,7 @@ void *rallocx(void *p, size_t size, int flags) {
   void *q;
   if (size == 0) size = 1;
   /* A small block has the size that nallocx says: realloc would leave it where it is until half of it is enough. */
-  size_t wanted = before <= HAK_SHARED_MAX ? nallocx(size, flags) : before;
+  size_t wanted = before <= HAK_SHARED_MAX ? hak_usage_size(size, HAK_JE_ALIGN(flags)) : before;
   bool here = (uintptr_t)p % align == 0 && !is_elsewhere(p, flags);
   if (!here || wanted < before || (align > HAK_GRANULE && wanted != before))
     q = move(p, before, size, flags);
@@ -159,39 +146,39 @@ void *rallocx(void *p, size_t size, int flags) {
   return q;
 }
 
-/* An extent of the main heap, or what a heap has in whole spans, in place. */
-static bool resize_in_place(void *p, size_t size) {
+/* An extent, or a mapping, of the main heap gives back what is behind `size`; other blocks stay as they are. */
+static void shrink_in_place(void *p, size_t size) {
   hak_region *r = hak_region_find(p);
-  if (r == NULL || size <= HAK_SHARED_MAX || size > HAK_EXTENT_LONGEST) return false;
-  unsigned code = hak_region_slab_code(r, hak_region_index(r, p)), c;
+  if (r == NULL && size > HAK_SMALL_MAX && hak_huge_size(p) != 0 && hak_huge_owner(p) == 0) hak_raw_resize_huge(p, size, HAK_IN_PLACE);
+  if (r == NULL || size <= HAK_SHARED_MAX || hak_region_slab_code(r, hak_region_index(r, p)) != HAK_CODE_EXTENT) return;
   hak_deferred d = {0};
-  hak_span *s = hak_region_span(r, p);
-  bool done = false;
-  if (code == HAK_CODE_IN_HEAP) {
-    hak_heap *h = hak_heap_at(s, p, &c);
-    if (h == NULL || c < HAK_CLASS_COUNT || hak_heap_block_size(h, s, p, c) < HAK_SPAN_SIZE) return false;
-    done = hak_heap_resize_large(h, s, p, size, &d);
-  } else {
-    if (hak_code_is_class(code) && hak_class_size(code - 1) > HAK_SHARED_MAX && hak_arena_make_extent(s, p, code - 1)) code = HAK_CODE_EXTENT;
-    done = code == HAK_CODE_EXTENT && s->start == (uintptr_t)p && hak_extent_resize(r, p, size, &d.purge_due);
-    if (done) {
-      hak_sampled_forget(p);
-      hak_sampled_count_large(p, size);
-    }
+  if (hak_region_span(r, p)->start == (uintptr_t)p && hak_extent_resize(r, p, size, &d.purge_due)) {
+    hak_sampled_forget(p);
+    hak_sampled_count_large(p, size);
   }
   hak_slow_exit(&d);
-  return done;
+}
+
+static bool grow_in_place(void *p, size_t size) {
+  int saved = errno;
+  bool grown = size <= PTRDIFF_MAX && hak_raw_resize(p, size, HAK_IN_PLACE, HAK_CALLER()) != NULL;
+  errno = saved;
+  return grown;
 }
 
 size_t xallocx(void *p, size_t size, size_t extra, int flags) {
   size_t before = hak_totals_size(p), align = HAK_JE_ALIGN(flags), after = before;
   if (extra > SIZE_MAX - size) extra = SIZE_MAX - size;
   if ((uintptr_t)p % align != 0 || (before >= size && before <= size + extra)) return before;
-  if (!resize_in_place(p, size + extra) && extra != 0 && before < size) resize_in_place(p, size);
+  if (before > size + extra)
+    shrink_in_place(p, size + extra);
+  else if (!grow_in_place(p, size + extra) && extra != 0)
+    grow_in_place(p, size);
   after = hak_totals_size(p);
   if (after == before) return before;
   hak_totals.deallocated += before;
   hak_totals.allocated += after;
+  if (after > before && hak_fill_bits != 0) hak_fill_new(p, before);
   if (after > before && (flags & HAK_JE_ZERO) != 0) memset((char *)p + before, 0, after - before);
   return after;
 }

@@ -253,17 +253,17 @@ bool hak_huge_locate(const void *p, hak_huge_place *place) {
   return place->block != NULL;
 }
 
-static void *remap(void *p, size_t old_bytes, size_t bytes) {
+static void *remap(void *p, size_t old_bytes, size_t bytes, bool may_move) {
   HAK_ASSERT(bytes != old_bytes && bytes % hak_os_page_size() == 0);
   if (bytes > old_bytes) hak_kept_make_room(bytes - old_bytes);
   if (bytes > old_bytes && !hak_budget_map(bytes - old_bytes)) return NULL;
-  void *moved = !HAK_HARD(GUARDS) ? hak_os_remap(p, old_bytes, bytes) : hak_guard_pages_resize(p, old_bytes, bytes) ? p : NULL;
+  void *moved = !HAK_HARD(GUARDS) ? hak_os_remap(p, old_bytes, bytes, may_move) : hak_guard_pages_resize(p, old_bytes, bytes) ? p : NULL;
   if (bytes > old_bytes) hak_budget_map_done(bytes - old_bytes, moved != NULL);
   if (moved != NULL && bytes < old_bytes) hak_budget_count_unmapped(old_bytes - bytes);
   return moved;
 }
 
-void *hak_huge_resize(void *p, size_t size) {
+void *hak_huge_resize(void *p, size_t size, bool may_move) {
   if (size > PTRDIFF_MAX - HAK_SPAN_SIZE) return NULL;
   size_t bytes = hak_align_up(hak_max_size(size, 1), hak_os_page_size());
   uint32_t owner = 0;
@@ -274,7 +274,7 @@ void *hak_huge_resize(void *p, size_t size) {
   /* At each doubling: what it holds tells whether more of it will be dense. */
   bool doubles = !HAK_HARD(GUARDS) && hak_pow2_ceil(bytes) > hak_pow2_ceil(old_bytes);
   if (doubles) hak_dense_look(p, old_bytes);
-  void *moved = bytes == old_bytes ? p : remap(p, old_bytes, bytes);
+  void *moved = bytes == old_bytes ? p : remap(p, old_bytes, bytes, may_move);
   bool failed = moved == NULL;
   if (failed) {
     moved = p;

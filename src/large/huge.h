@@ -33,8 +33,9 @@ bool hak_huge_contains(const void *p);
 /* What is wrong with freeing p, which is no huge block: HAK_VERDICT_NO_BLOCK_START inside one, HAK_VERDICT_FREE_MEMORY inside
  * a freed mapping that is kept, HAK_VERDICT_OK when nothing is known of it. As slow as hak_huge_contains. */
 hak_verdict hak_huge_verdict(const void *p);
-/* Grows or shrinks by mremap; the block may move. Hardened build: in place, between guard pages; what is added is zero. NULL: not ours or no memory, and unchanged. */
-void *hak_huge_resize(void *p, size_t size);
+/* Grows or shrinks by mremap; the block may move, to a page, where that is allowed. Hardened build: in place, between guard pages; what is added is zero. NULL: not ours or no memory,
+ * and unchanged. */
+void *hak_huge_resize(void *p, size_t size, bool may_move);
 /* A live block, which is no heap's, of which `is` says yes, in the next places of the table; NULL: none. *place is 0 at first, and again behind the last. `is`
  * runs under the lock: the block is nobody else's to free meanwhile. */
 const void *hak_huge_find(bool (*is)(const void *p, size_t bytes), size_t *place, size_t *bytes);

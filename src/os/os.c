@@ -210,10 +210,10 @@ bool hak_os_decommit(void *addr, size_t size) {
   return map_counted(addr, size, true, true) != NULL;
 }
 
-void *hak_os_remap(void *addr, size_t old_size, size_t new_size) {
+void *hak_os_remap(void *addr, size_t old_size, size_t new_size, bool may_move) {
   HAK_ASSERT(addr != NULL && old_size > 0 && new_size > 0);
   hak_os_count(&hak_os_stats.mremap);
-  return hak_os->remap(addr, old_size, new_size);
+  return hak_os->remap(addr, old_size, new_size, may_move);
 }
 
 static void advise_mapping(void *addr, size_t size, int advice) {
@@ -227,6 +227,24 @@ static void advise_mapping(void *addr, size_t size, int advice) {
 void hak_os_small_pages(void *addr, size_t size) { advise_mapping(addr, size, MADV_NOHUGEPAGE); }
 
 void hak_os_huge_pages(void *addr, size_t size) { advise_mapping(addr, size, MADV_HUGEPAGE); }
+
+/* Of <linux/mman.h> since Linux 5.14. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* A kernel that is older, or a filter of system calls, refuses: then each page is written to, by which a limit of memory may end the process. */
+bool hak_os_populate(void *addr, size_t size) {
+  HAK_ASSERT((uintptr_t)addr % hak_os_page_size() == 0);
+  hak_os_count(&hak_os_stats.madvise);
+  int error = hak_os->advise(addr, size, MADV_POPULATE_WRITE);
+  if (error == ENOMEM || error == EFAULT) return false;
+  for (size_t at = 0; error != 0 && at < size; at += hak_os_page_size()) {
+    volatile char *page = (char *)addr + at;
+    *page = *page;
+  }
+  return true;
+}
 
 void hak_os_leave_out_of_dumps(void *addr, size_t size) { advise_mapping(addr, size, MADV_DONTDUMP); }
 

@@ -26,7 +26,7 @@ struct hak_os_ops {
   int (*unmap)(void *addr, size_t size_bytes);
   int (*protect)(void *addr, size_t size_bytes, bool accessible);
   int (*advise)(void *addr, size_t size_bytes, int advice);
-  void *(*remap)(void *addr, size_t old_bytes, size_t new_bytes);
+  void *(*remap)(void *addr, size_t old_bytes, size_t new_bytes, bool may_move);
   int (*name)(void *addr, size_t size_bytes, const char *name);
   uint64_t (*now_ms)(void);
   int (*unmap_own)(void *addr, size_t size_bytes);
@@ -94,12 +94,15 @@ void *hak_os_map(size_t size_bytes, size_t align_bytes);
 bool hak_os_unmap(void *addr, size_t size_bytes);
 /* What no program has had: tables, and reservations and mappings that were never handed out. */
 bool hak_os_unmap_own(void *addr, size_t size_bytes);
-/* Grows or shrinks a mapping from hak_os_map, moving it if needed. NULL: unchanged. */
-void *hak_os_remap(void *addr, size_t old_bytes, size_t new_bytes);
+/* Grows or shrinks a mapping from hak_os_map, moving it if needed and allowed. NULL: unchanged. */
+void *hak_os_remap(void *addr, size_t old_bytes, size_t new_bytes, bool may_move);
 /* Asks for ordinary pages even where the kernel's THP mode is "always". Advice: failure is harmless. */
 void hak_os_small_pages(void *addr, size_t size_bytes);
 /* Asks for huge pages where a whole one fits. Advice: failure is harmless. */
 void hak_os_huge_pages(void *addr, size_t size_bytes);
+
+/* Makes pages that are accessible resident, whatever is in them. False: there is no memory for them. Nobody else writes there meanwhile. */
+bool hak_os_populate(void *addr, size_t size_bytes);
 
 /* Whether dumps of the process's memory have these pages. gcore writes all of them that it is not told to leave out, those
  * of a reservation too. Advice: failure is harmless. */

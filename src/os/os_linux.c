@@ -62,9 +62,9 @@ static int linux_advise(void *addr, size_t size, int advice) {
   return error_after(madvise(addr, size, advice) != 0, saved);
 }
 
-static void *linux_remap(void *addr, size_t old_size, size_t new_size) {
+static void *linux_remap(void *addr, size_t old_size, size_t new_size, bool may_move) {
   int saved = errno;
-  void *p = mremap(addr, old_size, new_size, MREMAP_MAYMOVE);
+  void *p = mremap(addr, old_size, new_size, may_move ? MREMAP_MAYMOVE : 0);
   return error_after(p == MAP_FAILED, saved) != 0 ? NULL : p;
 }
 

@@ -55,6 +55,30 @@ HAK_EXPORT struct mallinfo mallinfo(void) { return hakmem_mallinfo(); }
 HAK_EXPORT void malloc_stats(void) { hakmem_malloc_stats(); }
 HAK_EXPORT int malloc_info(int options, FILE *stream) { return hakmem_malloc_info(options, stream); }
 
+/* tcmalloc's names (gperftools/tcmalloc.h): the same functions. Weak, so that tools that name an address after a symbol find malloc. Whatever
+ * malloc the program brings, these are ours: so cfree and free_sized, which ask for that, are not among them. */
+#if defined(__has_attribute) && __has_attribute(copy)
+#define COPY(own) __attribute__((copy(own))) /* else gcc warns of attributes that the header gives the one alone */
+#else
+#define COPY(own)
+#endif
+#define ALIAS(name, own) extern __typeof__(own) name COPY(own) __attribute__((weak, alias(#own), visibility("default"), nothrow))
+ALIAS(tc_malloc, malloc);
+ALIAS(tc_malloc_skip_new_handler, malloc);
+ALIAS(tc_free, free);
+ALIAS(tc_cfree, free);
+ALIAS(tc_calloc, calloc);
+ALIAS(tc_realloc, realloc);
+ALIAS(tc_memalign, memalign);
+ALIAS(tc_posix_memalign, posix_memalign);
+ALIAS(tc_valloc, valloc);
+ALIAS(tc_pvalloc, pvalloc);
+ALIAS(tc_malloc_size, malloc_usable_size);
+ALIAS(tc_mallopt, mallopt);
+extern __typeof__(hakmem_mallinfo) tc_mallinfo __attribute__((weak, alias("mallinfo"), visibility("default"))); /* deprecated */
+ALIAS(tc_mallinfo2, mallinfo2);
+ALIAS(tc_malloc_stats, malloc_stats);
+
 /* glibc's internal names, which some programs and old libraries call directly. */
 HAK_EXPORT void *__libc_malloc(size_t size) { return hak_malloc(size); }
 HAK_EXPORT void __libc_free(void *p) { hak_free(p); }

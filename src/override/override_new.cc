@@ -1,10 +1,12 @@
-/* operator new and delete in all their forms ([new.delete]; C++17 alignment, C++14 sizes).
+/* operator new and delete in all their forms ([new.delete]; C++17 alignment, C++14 sizes), those that compilers call beside the language's
+ * included (LLVM's TargetLibraryInfo), and tcmalloc's names of them.
  *
  * The shared library must not pull libstdc++ into C programs, so what a failed allocation needs of it is weak there: a
  * program that uses operator new has loaded it. When it came in later by dlopen, its symbols are looked up then. */
 #include <dlfcn.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <new>
 
 extern "C" {
@@ -243,4 +245,66 @@ HAK_EXPORT void operator delete[](void *p, std::align_val_t a, const std::nothro
 HAK_EXPORT void operator delete(void *p, std::size_t n, std::align_val_t a) noexcept { delete_aligned(p, n, a, HAK_FAMILY_NEW); }
 HAK_EXPORT void operator delete[](void *p, std::size_t n, std::align_val_t a) noexcept {
   delete_aligned(p, n, a, HAK_FAMILY_NEW_ARRAY);
+}
+
+/* --- what LLVM makes of calls of operator new where it is told to --- */
+
+/* -optimize-hot-cold-new: with a hint from a memory profile. Blocks that live long and short ones lie together here, so that a hint has no use.
+ * Through the loader: the program may have an operator new of its own. */
+enum class __hot_cold_t : std::uint8_t {};
+HAK_EXPORT void *operator new(std::size_t n, __hot_cold_t) { return ::operator new(n); }
+HAK_EXPORT void *operator new[](std::size_t n, __hot_cold_t) { return ::operator new[](n); }
+HAK_EXPORT void *operator new(std::size_t n, const std::nothrow_t &t, __hot_cold_t) noexcept { return ::operator new(n, t); }
+HAK_EXPORT void *operator new[](std::size_t n, const std::nothrow_t &t, __hot_cold_t) noexcept { return ::operator new[](n, t); }
+HAK_EXPORT void *operator new(std::size_t n, std::align_val_t a, __hot_cold_t) { return ::operator new(n, a); }
+HAK_EXPORT void *operator new[](std::size_t n, std::align_val_t a, __hot_cold_t) { return ::operator new[](n, a); }
+HAK_EXPORT void *operator new(std::size_t n, std::align_val_t a, const std::nothrow_t &t, __hot_cold_t) noexcept {
+  return ::operator new(n, a, t);
+}
+HAK_EXPORT void *operator new[](std::size_t n, std::align_val_t a, const std::nothrow_t &t, __hot_cold_t) noexcept {
+  return ::operator new[](n, a, t);
+}
+
+extern "C" {
+
+/* new that says how many bytes may be used, for containers (P0901). What an operator new of the program's own gives has the size that was
+ * asked for. */
+struct __sized_ptr_t {
+  void *p;
+  std::size_t n;
+};
+static __sized_ptr_t sized(void *p, std::size_t asked) { return {p, hakmem_is_ours(p) ? hak_usable_size(p, HAK_CALLER()) : asked}; }
+HAK_EXPORT __sized_ptr_t __size_returning_new(std::size_t n) { return sized(::operator new(n), n); }
+HAK_EXPORT __sized_ptr_t __size_returning_new_aligned(std::size_t n, std::align_val_t a) { return sized(::operator new(n, a), n); }
+/* The hint is one argument more, at which nobody looks: so these are declared without it. */
+#define ALIAS(own) __attribute__((weak, alias(#own), visibility("default")))
+__sized_ptr_t size_returning_new_hot_cold(std::size_t) __asm__("__size_returning_new_hot_cold") ALIAS(__size_returning_new);
+__sized_ptr_t size_returning_new_aligned_hot_cold(std::size_t, std::align_val_t) __asm__("__size_returning_new_aligned_hot_cold")
+    ALIAS(__size_returning_new_aligned);
+
+/* --- tcmalloc's names (gperftools/tcmalloc.h), weak as those of override_libc.c --- */
+
+#define NEW_ALIAS(own) ALIAS(own) __attribute__((malloc, alloc_size(1)))
+void *tc_new(std::size_t) NEW_ALIAS(_Znwm);
+void *tc_new_nothrow(std::size_t, const std::nothrow_t &) noexcept NEW_ALIAS(_ZnwmRKSt9nothrow_t);
+void *tc_newarray(std::size_t) NEW_ALIAS(_Znam);
+void *tc_newarray_nothrow(std::size_t, const std::nothrow_t &) noexcept NEW_ALIAS(_ZnamRKSt9nothrow_t);
+void *tc_new_aligned(std::size_t, std::align_val_t) NEW_ALIAS(_ZnwmSt11align_val_t);
+void *tc_new_aligned_nothrow(std::size_t, std::align_val_t, const std::nothrow_t &) noexcept NEW_ALIAS(_ZnwmSt11align_val_tRKSt9nothrow_t);
+void *tc_newarray_aligned(std::size_t, std::align_val_t) NEW_ALIAS(_ZnamSt11align_val_t);
+void *tc_newarray_aligned_nothrow(std::size_t, std::align_val_t, const std::nothrow_t &) noexcept
+    NEW_ALIAS(_ZnamSt11align_val_tRKSt9nothrow_t);
+void tc_delete(void *) noexcept ALIAS(_ZdlPv);
+void tc_delete_sized(void *, std::size_t) noexcept ALIAS(_ZdlPvm);
+void tc_delete_nothrow(void *, const std::nothrow_t &) noexcept ALIAS(_ZdlPvRKSt9nothrow_t);
+void tc_deletearray(void *) noexcept ALIAS(_ZdaPv);
+void tc_deletearray_sized(void *, std::size_t) noexcept ALIAS(_ZdaPvm);
+void tc_deletearray_nothrow(void *, const std::nothrow_t &) noexcept ALIAS(_ZdaPvRKSt9nothrow_t);
+void tc_delete_aligned(void *, std::align_val_t) noexcept ALIAS(_ZdlPvSt11align_val_t);
+void tc_delete_sized_aligned(void *, std::size_t, std::align_val_t) noexcept ALIAS(_ZdlPvmSt11align_val_t);
+void tc_delete_aligned_nothrow(void *, std::align_val_t, const std::nothrow_t &) noexcept ALIAS(_ZdlPvSt11align_val_tRKSt9nothrow_t);
+void tc_deletearray_aligned(void *, std::align_val_t) noexcept ALIAS(_ZdaPvSt11align_val_t);
+void tc_deletearray_sized_aligned(void *, std::size_t, std::align_val_t) noexcept ALIAS(_ZdaPvmSt11align_val_t);
+void tc_deletearray_aligned_nothrow(void *, std::align_val_t, const std::nothrow_t &) noexcept ALIAS(_ZdaPvSt11align_val_tRKSt9nothrow_t);
+
 }

@@ -103,7 +103,7 @@ static void unclaim_locked(hak_region *r, size_t first, size_t count, hak_pages 
   c->free_spans += (uint32_t)count;
   hak_sub_single(&hak_span_pool.live_spans, count);
   hak_sub_single(&hak_span_pool.claimed_spans, count);
-  if (pages != HAK_PAGES_KEPT) {
+  if (pages == HAK_PAGES_MUZZY || pages == HAK_PAGES_PURGED) {
     if (c->huge && (bit | count) % HAK_HUGE_PAGE_SPANS != 0) hak_store_relaxed(&c->has_split_pages, true);
     hak_span_pool.passed_over -= hak_min_size(hak_span_pool.passed_over, count);
   }

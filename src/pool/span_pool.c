@@ -283,6 +283,19 @@ hak_span *hak_pool_take(size_t spans, size_t align, hak_pool_tags tags, bool den
   return span;
 }
 
+hak_span *hak_pool_claim_free(size_t spans, bool huge, bool *zeroed) {
+  HAK_ASSERT(spans > 0 && spans <= HAK_CHUNK_SPANS);
+  hak_chunk_index_prepare();
+  hak_lock_take(&hak_span_pool.lock);
+  size_t from = hak_span_pool.huge_from_spans;
+  bool of_huge = huge ? from != SIZE_MAX : hak_span_pool.live_spans + spans > from;
+  hak_span *span = take_locked((hak_chunk_search){.spans = spans, .align = 1, .huge = of_huge}, zeroed);
+  for (size_t i = 0; span != NULL && i < spans; i++) span[i].claimer = hak_thread_mark();
+  if (span != NULL) hak_add_single(&hak_span_pool.claimed_spans, spans);
+  hak_lock_drop(&hak_span_pool.lock);
+  return span;
+}
+
 static bool are_of_kind(const hak_chunk *c, size_t bit, size_t spans, hak_search k) {
   hak_span_set set = hak_spans_of_kind(c, k, false);
   return hak_bits_next(set.words, bit, false) >= bit + spans;

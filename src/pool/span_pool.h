@@ -44,6 +44,10 @@ bool hak_pool_extend(hak_span *span, size_t extra, unsigned body_code);
 /* Gives spans that the caller holds other tags. */
 void hak_pool_retag(hak_span *span, hak_pool_tags tags);
 
+/* Claims adjacent spans as hak_pool_take would take them, for memory that is made ready before it is asked for; hak_pool_unclaim puts them back. `huge`: of huge
+ * pages, where there are any; else as for memory that will be used to the last byte. NULL: out of memory. */
+hak_span *hak_pool_claim_free(size_t spans, bool huge, bool *zeroed);
+
 /* Returns the spans of `span` beyond the first `keep`; 0: all. Clears their codes. False, and nothing changed, when span
  * is not held with head tag `tag`: somebody else has returned it. Sets *purge_due when more is dirty than the mark. */
 bool hak_pool_give(hak_span *span, size_t keep, uint32_t tag, bool *purge_due);
@@ -61,7 +65,7 @@ size_t hak_pool_last_dirty(hak_region *region, size_t end, hak_worth worth);
 size_t hak_pool_claim_dirty(hak_region *region, size_t chunk_index, size_t max_spans, hak_worth worth, size_t *first,
                             size_t *count);
 /* … and puts it back. */
-typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_MUZZY /* given back lazily */, HAK_PAGES_PURGED } hak_pages;
+typedef enum hak_pages { HAK_PAGES_KEPT, HAK_PAGES_MUZZY /* given back lazily */, HAK_PAGES_PURGED, HAK_PAGES_UNTOUCHED /* clean as they were */ } hak_pages;
 void hak_pool_unclaim(hak_region *region, size_t first, size_t count, hak_pages pages);
 /* Makes a chunk one of small pages, when part of a huge page of it has gone: the kernel would put it back, in time, with all
  * the memory around it. Who has huge pages enabled again meanwhile gets small ones. Caller holds no lock. */

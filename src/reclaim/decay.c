@@ -58,6 +58,8 @@ size_t hak_decay_goal = SIZE_MAX;
 size_t hak_decay_worth_spans = HAK_BUDGET_DIRTY_LEAST;
 bool hak_decay_kept_due;
 
+static size_t reserved_to; /* relaxed; spans in use and free, up to which free ones stay: hak_decay_reserve */
+
 static size_t dirty_now(void) { return hak_load_relaxed(&hak_span_pool.dirty_spans); }
 static size_t live_now(void) { return hak_load_relaxed(&hak_span_pool.live_spans); }
 static size_t lean_target(void) { return (size_t)hak_load_relaxed(&hak_config.mem_lean_target_mb) * (HAK_MIB / HAK_SPAN_SIZE); }
@@ -67,6 +69,11 @@ static bool goes_lazily(void) {
 
 /* Sequentially consistent, as the store of hakmem_option_set: set_mark tells why. */
 static uint64_t base_ms(void) { return lean_mode ? HAK_DECAY_NEAR_MS : (uint64_t)hak_load_seq(&hak_config.decay_ms); }
+
+static size_t reserved_now(void) {
+  size_t to = hak_load_relaxed(&reserved_to), live = live_now();
+  return to > live ? to - live : 0;
+}
 
 static bool helper_sleeps(void) { return hak_load_seq(&hak_decay_sleeper) != 0; }
 
@@ -81,8 +88,13 @@ static void set_mark(void) {
     sleeps = helper_sleeps();
     size_t mark = lean_mode ? lean_target() : ms == 0 ? 0 : rest;
     hak_store_seq(&hak_span_pool.mark_at_least_live, !lean_mode && !sleeps && ms != 0);
-    hak_store_seq(&hak_span_pool.mark_spans, sleeps ? 0 : mark);
+    hak_store_seq(&hak_span_pool.mark_spans, hak_max_size(sleeps ? 0 : mark, reserved_now()));
   } while (helper_sleeps() != sleeps || base_ms() != ms);
+}
+
+void hak_decay_reserve(size_t spans) {
+  hak_store_relaxed(&reserved_to, spans == 0 ? 0 : live_now() + spans);
+  set_mark();
 }
 
 void hak_decay_start(void) {
@@ -109,7 +121,7 @@ void hak_decay_wake_helper(void) {
 }
 
 bool hak_decay_waits(void) {
-  return hak_decay_step_due() || dirty_now() > hak_decay_worth_spans || hak_load_relaxed(&hak_kept_bytes) != 0;
+  return hak_decay_step_due() || dirty_now() > hak_max_size(hak_decay_worth_spans, reserved_now()) || hak_load_relaxed(&hak_kept_bytes) != 0;
 }
 
 size_t hak_decay_idle_bytes(void) {
@@ -124,7 +136,7 @@ void hak_decay_stay_awake(void) {
 bool hak_decay_has_work(void) {
   set_mark();
   hak_lock_take(&hak_span_pool.lock);
-  bool work = hak_span_pool.dirty_spans > 0;
+  bool work = hak_span_pool.dirty_spans > reserved_now();
   hak_lock_drop(&hak_span_pool.lock);
   hak_lock_take(&hak_huge_lock);
   work |= hak_load_relaxed(&hak_kept_bytes) > 0;
@@ -210,7 +222,9 @@ static size_t allowed_now(uint64_t passed, bool idle) {
   size_t dirty = dirty_now(), allowed = 0;
   if (dirty > left_dirty) backlog[STEPS - 1] += dirty - left_dirty;
   for (unsigned i = 0; i < STEPS; i++) allowed += backlog[i] * may_stay[i] / 256;
-  if (lean_mode || base_ms() == 0 || hak_budget_level() >= HAK_BUDGET_NEAR) return allowed;
+  if (hak_budget_level() >= HAK_BUDGET_NEAR) return allowed;
+  allowed = hak_max_size(allowed, reserved_now());
+  if (lean_mode || base_ms() == 0) return allowed;
   if (hak_load_relaxed(&swings)) allowed = hak_max_size(allowed, missing());
   return idle || hak_load_relaxed(&hak_config.background) != 0 ? allowed : hak_max_size(allowed, hak_decay_worth_spans);
 }
@@ -343,6 +357,7 @@ static void look(uint64_t now_ms, hak_deferred *d) {
   pass_window(into_window);
   most_missing = hak_max_size(most_missing, missing());
   release_kept(now_ms, 0);
+  if (hak_load_relaxed(&reserved_to) != 0 && reserved_now() == 0) hak_decay_reserve(0); /* it is all in use */
   size_t allowed = allowed_now(passed, idle);
   if (dirty_now() > allowed) hak_store_relaxed(&hak_decay_goal, hak_min_size(allowed, hak_load_relaxed(&hak_decay_goal)));
   purge_to_goal(idle ? rested_spans(now_ms - last) : HAK_PURGE_STEP_SPANS);
@@ -435,7 +450,7 @@ void hak_decay_excess(hak_deferred *d) {
   hak_store_relaxed(&rule_refaults, refaults_now());
   hak_store_relaxed(&rule_bytes, 0);
   hak_store_relaxed(&rule_at_it, true);
-  hak_store_relaxed(&hak_decay_goal, limit / 2);
+  hak_store_relaxed(&hak_decay_goal, hak_max_size(limit / 2, reserved_now()));
 }
 
 void hak_decay_follow(hak_deferred *d) {
@@ -463,6 +478,7 @@ void hak_decay_for_target(hak_deferred *d) {
 
 size_t hak_decay_all(size_t keep_bytes, hak_deferred *d) {
   size_t purged = 0;
+  if (hak_load_relaxed(&reserved_to) != 0) hak_decay_reserve(0);
   hak_takes_large = true;
   if (goes_lazily()) hak_pool_muzzy_to_dirty(); /* what the kernel has not taken yet is still resident */
   hak_arena_shrink_all(d);

@@ -46,6 +46,8 @@ size_t hak_decay_all(size_t keep_bytes, hak_deferred *deferred);
  * becomes inaccessible: all that is free, once the system has refused a request or the program trims, and by and by what is purged
  * and stays so. Returns the bytes. Caller holds no lock. */
 size_t hak_decay_for_limit(void);
+/* So many free spans stay, from now on until as many more are in use or all free memory is purged; but near a target. 0: none. */
+void hak_decay_reserve(size_t spans);
 /* The target lacks memory: free pages of slabs too. Caller holds no lock. */
 HAK_COLD void hak_decay_for_target(hak_deferred *deferred);
 

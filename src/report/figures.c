@@ -36,7 +36,9 @@ typedef struct walk {
   unsigned slab_count;
 } walk;
 
-static void count_extent(hakmem_stats *t, const hak_span *s, uint64_t bytes) {
+static void count_extent(hak_figures *f, const hak_span *s, uint64_t bytes) {
+  hakmem_stats *t = &f->stats;
+  if (f->extent_sizes != NULL) f->extent_sizes[hak_log2(bytes)]++;
   t->extents += bytes;
   t->extent_count++;
   if (t->requests_noted) t->extent_requested += hak_min_size(hak_load_relaxed(&s->asked), bytes);
@@ -72,7 +74,7 @@ static uint8_t see_head(walk *w, unsigned code, size_t end) {
     t->extents_cached += bytes;
   } else {
     /* A body whose head is of an earlier moment is a part of an extent that has grown since. */
-    if (code == HAK_CODE_EXTENT) count_extent(t, s, bytes);
+    if (code == HAK_CODE_EXTENT) count_extent(w->figures, s, bytes);
     else t->extents += bytes;
     w->entry = HAK_MAP_EXTENT_BODY;
   }
@@ -282,7 +284,7 @@ static void read_process(hakmem_stats *t) {
 }
 
 void hak_figures_take(hak_figures *f) {
-  *f = (hak_figures){.rows = f->rows, .map = f->map, .map_capacity = f->map_capacity, .process = f->process};
+  *f = (hak_figures){.rows = f->rows, .map = f->map, .map_capacity = f->map_capacity, .process = f->process, .extent_sizes = f->extent_sizes};
   if (f->rows != NULL) memset(f->rows, 0, HAK_CLASS_COUNT * sizeof *f->rows);
   hakmem_stats *t = &f->stats;
   t->version = HAKMEM_STATS_VERSION;

@@ -143,6 +143,20 @@ TEST(JeConf, HakmemsOwnVariablesAreAbove) {
   EXPECT_THAT(r.err, IsEmpty());
 }
 
+TEST(JeConf, BlocksAreFilled) {
+  auto filled = [](const std::string &conf, const std::string &small, const std::string &large) {
+    std::string round = small + "\n" + large + "\n" + large + "\n";
+    ProgramResult r = with(conf, {"fill"});
+    EXPECT_EQ(r.out, round + round) << conf;
+    EXPECT_THAT(r.err, IsEmpty());
+  };
+  filled("zero:true", "00 00 00 01", "00 00 00 00");
+  filled("junk:alloc", "a5 00 a5 01", "a5 00 a5 00");
+  filled("junk:true", "a5 00 a5 5a", "a5 00 a5 00");
+  filled("junk:true,zero:true", "00 00 00 5a", "00 00 00 00");
+  EXPECT_THAT(with("junk:free", {"fill"}).out, MatchesRegex(".. 00 .. 5a\n(.|\n)*"));
+}
+
 TEST(JeConf, StatisticsAtExit) {
   EXPECT_THAT(with("stats_print:true,stats_print_opts:mdablxeg").err,
               MatchesRegex("___ Begin jemalloc statistics ___\nAllocated: (.|\n)*--- End jemalloc statistics ---\n"));

@@ -145,10 +145,10 @@ void Calls::check_extent(const unsigned char *p, size_t size, size_t usable, con
     finding("%s: %p is not ours", what, static_cast<const void *>(p));
 }
 
-void Calls::receive_zeroed(void *p, size_t size) {
+void Calls::receive_zeroed(void *p, size_t size, size_t align) {
   if (p != nullptr && !is_tainted(p) && (size <= HAK_SMALL_MAX || zeros_are_sure()))
     verify_zero(static_cast<unsigned char *>(p), size);
-  receive(p, size, 16, "calloc");
+  receive(p, size, align, "calloc");
 }
 
 /* --- allocation --- */
@@ -173,7 +173,7 @@ void Calls::allocate_zeroed() {
     count = factor;
     break;
   }
-  receive_zeroed(allocating([&] { return hakmem_calloc(count, size / count); }), size);
+  receive_zeroed(allocating([&] { return hakmem_calloc(count, size / count); }), size, 16);
 }
 
 void Calls::overflow_product() {
@@ -193,9 +193,10 @@ void Calls::allocate_aligned(unsigned function) {
   size_t size = request(), page = hak_os_page_size();
   if (function < 2) {
     size_t align = input_.alignment();
-    void *p = allocating([&] { return hakmem_aligned_alloc(align, size); });
+    bool zeroed = steps_ % 3 == 0;
+    void *p = allocating([&] { return zeroed ? hakmem_aligned_calloc(align, 1, size) : hakmem_aligned_alloc(align, size); });
     if (hak_is_pow2(align)) {
-      receive(p, size, align, "aligned_alloc");
+      zeroed ? receive_zeroed(p, size, align) : receive(p, size, align, "aligned_alloc");
     } else {
       if (p != nullptr) finding("aligned_alloc(%zu, %zu) succeeded", align, size);
       expect_errno("aligned_alloc", EINVAL);
@@ -248,7 +249,23 @@ void Calls::allocate_many() {
   }
 }
 
-/* reallocarray where `array`. Without a live block it is malloc. */
+/* In place, at least as large as it was. */
+void Calls::expand(Block old, size_t size) {
+  void *p = allocating([&] { return hakmem_expand(old.p, size); });
+  if (p == nullptr) {
+    if (size <= old.usable) finding("expand(%p, %zu) failed where %zu may be used", static_cast<void *>(old.p), size, old.usable);
+    expect_errno("expand", ENOMEM);
+    verify(old);
+    old.usable = hakmem_malloc_usable_size(old.p);
+    shadow_.put_back(old);
+    return;
+  }
+  if (p != old.p) finding("expand(%p, %zu) returned %p", static_cast<void *>(old.p), size, p);
+  verify(old);
+  receive(p, std::max(size, old.size), 16, "expand");
+}
+
+/* reallocarray where `array`; of some, with an alignment. Without a live block it is malloc. */
 void Calls::resize(bool array) {
   size_t size = request();
   uint8_t how = input_.byte();
@@ -257,9 +274,13 @@ void Calls::resize(bool array) {
   if (old.p != nullptr) verify(old);
   /* Half to twice of what it was: within a class, a run or a mapping, or just out of it. */
   if (how % 2 == 1 && old.usable <= 4 * HAK_MIB) size = old.size / 2 + old.size * input_.byte() / 170;
-  void *p = allocating([&] { return array ? hakmem_reallocarray(old.p, size, 1) : hakmem_realloc(old.p, size); });
+  if (old.p != nullptr && !old.shared && how >= 224) return expand(old, size);
+  size_t align = how >= 192 ? size_t{32} << how % 13 : 16;
+  void *p = allocating([&] {
+    return align > 16 ? hakmem_aligned_realloc(old.p, align, size) : array ? hakmem_reallocarray(old.p, size, 1) : hakmem_realloc(old.p, size);
+  });
   if (old.p == nullptr) {
-    receive(p, size, 16, "realloc");
+    receive(p, size, align, "realloc");
     return;
   }
   if (p == nullptr && old.shared) return; /* its other owner has freed it */
@@ -270,15 +291,16 @@ void Calls::resize(bool array) {
     return;
   }
   if (p == nullptr) {
-    if (size <= old.size) finding("realloc from %zu to %zu bytes was refused: shrinking never is", old.size, size);
-    check_refusal("realloc", size, 16);
+    bool is_aligned = reinterpret_cast<uintptr_t>(old.p) % align == 0;
+    if (size <= old.size && is_aligned) finding("realloc from %zu to %zu bytes was refused: shrinking never is", old.size, size);
+    check_refusal("realloc", size, align);
     verify(old);
     shadow_.put_back(old);
     return;
   }
   if (!is_tainted(p)) verify_prefix(old, static_cast<unsigned char *>(p), std::min(old.size, size));
   if (p != old.p) note_freed(old);
-  receive(p, size, 16, "realloc");
+  receive(p, size, align, "realloc");
 }
 
 /* --- free --- */
@@ -355,7 +377,10 @@ void Calls::advance_clock() {
 
 void Calls::give_back() {
   uint8_t how = input_.byte();
-  if (how % 4 < 2)
+  if (how >= 192) {
+    int error = hakmem_reserve(how % 32 * HAK_MIB, how / 32 % 2 == 0 ? 0 : HAKMEM_RESERVE_POPULATE);
+    if (error != 0 && (error != ENOMEM || (!refusing() && !limited_))) finding("reserve returned %d", error);
+  } else if (how % 4 < 2)
     hakmem_malloc_trim(how * 64 * HAK_KIB);
   else if (how % 4 == 2)
     hakmem_thread_idle();

@@ -71,13 +71,14 @@ class Calls : public Program {
 
   size_t request();
   void check_refusal(const char *what, size_t size, size_t align);
-  void receive_zeroed(void *p, size_t size);
+  void receive_zeroed(void *p, size_t size, size_t align);
 
   void allocate();
   void allocate_zeroed();
   void allocate_aligned(unsigned function);
   void allocate_at_least();
   void allocate_many();
+  void expand(Block old, size_t size);
   void resize(bool array);
   void overflow_product();
   void free_sized(bool aligned);

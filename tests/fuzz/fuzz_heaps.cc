@@ -70,13 +70,15 @@ class Heaps : public Program {
  private:
   bool exists(unsigned id) const { return heaps_.count(id) != 0; }
   bool refusing() const { return steps_ < refusals_end_; }
+  /* Without membarrier what other threads have cached counts to limits, and is visited. */
+  bool reaches_threads() const { return !refusing() || !refuses_barrier_; }
   unsigned pick_heap();
   size_t request();
   bool has_room(unsigned id, size_t size) const;
   template <class Body>
   void *in_heap(unsigned id, size_t size, size_t align, const char *what, Body body);
   void enter(unsigned id, void *p, size_t size, size_t align, const char *what);
-  void check_refusal(unsigned id, size_t more, const char *what);
+  void check_refusal(unsigned id, size_t more, const char *what, bool for_room = false);
   void charge(unsigned id, size_t bytes);
   void uncharge(unsigned id, size_t bytes);
   void free_block(size_t index, bool sized);
@@ -86,6 +88,7 @@ class Heaps : public Program {
   void allocate();
   void allocate_many();
   void allocate_as_default();
+  void expand(Block old, size_t size, bool of_deleted);
   void resize();
   void free_many();
   enum End { DESTROY, DELETE, RESET };
@@ -110,6 +113,7 @@ class Heaps : public Program {
   std::map<hakmem_heap *, unsigned> ids_;
   unsigned next_id_ = 1, steps_ = 0, refusals_end_ = 0, linger_ = 0;
   size_t large_budget_ = kTouchBytes;
+  bool refuses_barrier_ = false; /* while refusing() */
   bool in_callback_ = false, callback_frees_ = false;
   int left_ = 0;
 };
@@ -188,8 +192,8 @@ void Heaps::enter(unsigned id, void *memory, size_t size, size_t align, const ch
   charge(id, usable);
 }
 
-/* The request for `more` bytes was refused. Which limit refused it is the limit's to say. */
-void Heaps::check_refusal(unsigned id, size_t more, const char *what) {
+/* The request for `more` bytes was refused. Which limit refused it is the limit's to say. for_room: none may have. */
+void Heaps::check_refusal(unsigned id, size_t more, const char *what, bool for_room) {
   if (left_ != ENOMEM) finding("%s left errno %d", what, left_);
   uint64_t refused = 0;
   for (unsigned at = id; at != kMain; at = heaps_.at(at).parent) {
@@ -202,8 +206,8 @@ void Heaps::check_refusal(unsigned id, size_t more, const char *what) {
     m.refused = s.refused;
   }
   if (refused > 1) finding("%s: %zu limits say that they refused it", what, static_cast<size_t>(refused));
-  if (refused == 0 && !refusing() && more <= kServed) finding("%s: %zu bytes refused, and no limit did", what, more);
-  if (refused == 1 && has_room(id, more)) finding("%s: %zu bytes refused, and there is room for them", what, more);
+  if (refused == 0 && !for_room && !refusing() && more <= kServed) finding("%s: %zu bytes refused, and no limit did", what, more);
+  if (refused == 1 && reaches_threads() && has_room(id, more)) finding("%s: %zu bytes refused, and there is room for them", what, more);
 }
 
 template <class Body>
@@ -368,6 +372,46 @@ void Heaps::allocate_as_default() {
   else in_heap(default_heap, size, 64, "aligned_alloc", [&] { return hakmem_aligned_alloc(64, size); });
 }
 
+/* In place; a limit holds for what it has more. */
+void Heaps::expand(Block old, size_t size, bool of_deleted) {
+  unsigned id = owner_.at(old.p);
+  owner_.erase(old.p);
+  errno = kErrno;
+  void *p = hakmem_expand(old.p, size);
+  left_ = errno;
+  if (of_deleted) of_deleted_.insert(old.p);
+  size_t usable = hakmem_malloc_usable_size(old.p);
+  if (p == nullptr) {
+    if (size <= old.usable) finding("expand(%p, %zu) failed where %zu may be used", static_cast<void *>(old.p), size, old.usable);
+    if (id != kMain && usable != old.usable) finding("expand(%p, %zu) failed, and changed it", static_cast<void *>(old.p), size);
+    verify(old);
+    old.usable = usable;
+    shadow_.put_back(old);
+    owner_[old.p] = id;
+    if (id == kMain) {
+      if (left_ != ENOMEM) finding("expand left errno %d", left_);
+    } else {
+      check_refusal(id, charged(size, HAK_GRANULE) - std::min(old.usable, charged(size, HAK_GRANULE)), "expand", true);
+    }
+    return;
+  }
+  if (p != old.p) finding("expand(%p, %zu) returned %p", static_cast<void *>(old.p), size, p);
+  if (left_ != kErrno) finding("expand left errno %d", left_);
+  if (usable < std::max(size, old.usable)) finding("expand(%p, %zu): %zu usable", p, size, usable);
+  verify(old);
+  if (id == kMain || usable == old.usable) {
+    if (id != kMain) uncharge(id, old.usable);
+    std::vector<std::pair<unsigned, size_t>> limits; /* what is unchanged may be beyond one that was set below it */
+    for (unsigned at = id; at != kMain; at = heaps_.at(at).parent) limits.emplace_back(at, std::exchange(heaps_.at(at).limit, 0));
+    enter(id, p, std::max(size, old.size), 16, "expand");
+    for (auto [at, limit] : limits) heaps_.at(at).limit = limit;
+    return;
+  }
+  heaps_.at(id).served_most++;
+  uncharge(id, old.usable);
+  enter(id, p, std::max(size, old.size), 16, "expand");
+}
+
 void Heaps::resize() {
   if (shadow_.count() == 0) return allocate();
   size_t size = request();
@@ -380,8 +424,15 @@ void Heaps::resize() {
   owner_.erase(old.p);
   bool of_deleted = of_deleted_.erase(old.p) != 0;
   hakmem_heap *other = heaps_.empty() ? nullptr : heaps_.at(pick_heap()).heap;
+  if (how >= 224) {
+    owner_[old.p] = id;
+    return expand(old, size, of_deleted);
+  }
+  size_t align = how >= 192 ? size_t{32} << how % 13 : 16;
   errno = kErrno;
-  void *p = how % 4 < 3 || other == nullptr ? hakmem_realloc(old.p, size) : hakmem_heap_realloc(other, old.p, size);
+  void *p = align > 16                          ? hakmem_aligned_realloc(old.p, align, size)
+            : how % 4 < 3 || other == nullptr ? hakmem_realloc(old.p, size)
+                                              : hakmem_heap_realloc(other, old.p, size);
   left_ = errno;
   if (size == 0) {
     if (p != nullptr || left_ != kErrno) finding("realloc(%p, 0) returned %p", static_cast<void *>(old.p), p);
@@ -389,7 +440,8 @@ void Heaps::resize() {
     return;
   }
   if (p == nullptr) {
-    if (size <= old.size) finding("realloc from %zu to %zu bytes was refused: shrinking never is", old.size, size);
+    bool is_aligned = reinterpret_cast<uintptr_t>(old.p) % align == 0;
+    if (size <= old.size && is_aligned) finding("realloc from %zu to %zu bytes was refused: shrinking never is", old.size, size);
     verify(old);
     shadow_.put_back(old);
     owner_[old.p] = id;
@@ -398,7 +450,7 @@ void Heaps::resize() {
       if (!refusing() && size <= kServed) finding("realloc to %zu bytes refused in the main heap", size);
       return;
     }
-    check_refusal(id, charged(size, HAK_GRANULE), "realloc"); /* both blocks count, while it is copied */
+    check_refusal(id, charged(size, align), "realloc"); /* both blocks count, while it is copied */
     return;
   }
   if (left_ != kErrno) finding("realloc left errno %d", left_);
@@ -414,12 +466,12 @@ void Heaps::resize() {
     if (shrinks) { /* beyond a limit that was set below it */
       std::vector<std::pair<unsigned, size_t>> limits;
       for (unsigned at = id; at != kMain; at = heaps_.at(at).parent) limits.emplace_back(at, std::exchange(heaps_.at(at).limit, 0));
-      enter(id, p, size, 16, "realloc");
+      enter(id, p, size, align, "realloc");
       for (auto [at, limit] : limits) heaps_.at(at).limit = limit;
       return;
     }
   }
-  enter(id, p, size, 16, "realloc");
+  enter(id, p, size, align, "realloc");
 }
 
 void Heaps::free_block(size_t index, bool sized) {
@@ -555,6 +607,7 @@ void Heaps::check_visit() {
     if (!s->blocks.emplace(p, size).second) finding("visited %p twice", p);
     return --s->left > 0;
   }, &seen);
+  if (!reaches_threads()) return;
   if (visited != wanted || seen.blocks.size() != wanted) finding("%zu blocks visited, not %zu", visited, wanted);
   for (size_t i = 0; i < shadow_.count(); i++) {
     const Block &b = shadow_.at(i);
@@ -626,6 +679,7 @@ void Heaps::refuse() {
   static const int errors[] = {ENOMEM, EPERM, ENOSYS, EAGAIN, EINVAL};
   int error = errors[input_.byte() % 5];
   if (which == fake_os::ADVISE && error == ENOMEM) error = EPERM; /* it would turn advice off for good */
+  refuses_barrier_ = which == fake_os::BARRIER || (refuses_barrier_ && refusing());
   if (when % 4 == 0) fake_os::fail_all(which, error);
   else fake_os::fail_nth(which, when / 4 % 8 + 1, when / 32 + 1, error);
   refusals_end_ = std::max(refusals_end_, steps_ + 1 + input_.byte() % 32);

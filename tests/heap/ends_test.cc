@@ -11,11 +11,13 @@
 #include <atomic>
 #include <cstdio>
 #include <functional>
+#include <future>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
 
+#include "fake_os.h"
 #include "hak.h"
 #include "proc_status.h"
 #include "run_program.h"
@@ -354,6 +356,31 @@ TEST(Delete, LeavesNothingBehind) {
   }
   EXPECT_LE(process_stats().accessible, held + MIB);
   EXPECT_EQ(hakmem_heap_check(), 0u);
+}
+
+// The last blocks of all were in the cache of a thread that nobody could reach.
+TEST(Delete, EndsWithWhatACacheHad) {
+  Heap other;
+  Block in_pieces = block_in(other, 100, 1);
+  size_t held = process_stats().heaps_held;
+  hakmem_heap *heap = new_heap();
+  std::promise<void> used, deleted;
+  std::thread user([&] {
+    std::vector<void *> blocks;
+    for (int i = 0; i < 1000; i++) blocks.push_back(hakmem_heap_malloc(heap, 64));
+    for (void *p : blocks) hakmem_free(p);
+    used.set_value();
+    deleted.get_future().wait();
+  });
+  used.get_future().wait();
+  fake_os::fail_all(fake_os::BARRIER, ENOSYS);
+  hakmem_heap_delete(heap);
+  fake_os::allow_all();
+  EXPECT_GT(process_stats().heaps_held, held);
+  deleted.set_value();
+  user.join();
+  EXPECT_LE(process_stats().heaps_held, held);
+  hakmem_free(in_pieces.p);
 }
 
 // --- threads ---

@@ -1,4 +1,5 @@
-"""examples.py SOURCE LIBRARY HARDENED CC: the examples of docs/heaps.md compile without a warning, and run to their ends under both libraries."""
+"""examples.py SOURCE LIBRARY HARDENED CC: the programs of docs/heaps.md compile without a warning, and run to their ends under both libraries.
+What the page shows of a program is in the program."""
 
 import os
 import re
@@ -8,6 +9,9 @@ import tempfile
 from pathlib import Path
 
 EXAMPLES = 3
+LINKED = re.compile(r"\(\.\./examples/(heap_\w+\.c)\)")
+SHOWN = re.compile(r"^```c\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"\s*/\*.*?\*/")
 
 
 def run(*command: str | Path, **options) -> None:
@@ -18,14 +22,18 @@ def run(*command: str | Path, **options) -> None:
 
 
 def main(source: Path, libraries: list[Path], cc: str) -> None:
-    examples = re.findall(r"^```c\n(.*?)^```$", (source / "docs/heaps.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    if len(examples) != EXAMPLES:
-        raise SystemExit(f"docs/heaps.md has {len(examples)} examples, not {EXAMPLES}")
+    page = (source / "docs/heaps.md").read_text(encoding="utf-8")
+    programs = {name: (source / "examples" / name).read_text(encoding="utf-8") for name in LINKED.findall(page)}
+    if len(programs) != EXAMPLES:
+        raise SystemExit(f"docs/heaps.md links {len(programs)} programs, not {EXAMPLES}")
+    code = {COMMENT.sub("", line).strip() for text in programs.values() for line in text.splitlines()}
+    for line in (line for text in SHOWN.findall(page) for line in text.splitlines()):
+        if COMMENT.sub("", line).strip() not in code:
+            raise SystemExit(f"docs/heaps.md shows a line that no program has: {line}")
     environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and not k.startswith("HAKMEM_")}
     with tempfile.TemporaryDirectory() as folder:
-        for number, text in enumerate(examples):
-            file, program = Path(folder) / f"{number}.c", Path(folder) / f"{number}"
-            file.write_text(text, encoding="utf-8")
+        for name in programs:
+            file, program = source / "examples" / name, Path(folder) / Path(name).stem
             for library in libraries:
                 run(cc, "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread", f"-I{source / 'include'}", file, "-o", program, library,
                     f"-Wl,-rpath,{library.parent}")

@@ -507,4 +507,25 @@ TEST(Callback, OfAParentIsCalledForItsChildren) {
   EXPECT_EQ(calls.heap, top);
 }
 
+// What a callback frees makes the other one due again: the request that is above both shares calls each once.
+TEST(Callback, OfAParentAndItsChildAreCalledOnceARequest) {
+  Heap top(4 * MIB, nullptr, HAKMEM_HEAP_UNCACHED);
+  hakmem_heap *below = new_heap(3 * MIB, top, HAKMEM_HEAP_UNCACHED);
+  static hakmem_heap *used;
+  used = below;
+  Calls calls[2];
+  for (Calls &c : calls) {
+    ASSERT_EQ(hakmem_heap_set_callback(&c == calls ? below : static_cast<hakmem_heap *>(top), 10, [](hakmem_heap *h, size_t live, void *context) {
+      count_call(h, live, context);
+      if (static_cast<Calls *>(context)->count > 20) abort();
+      hakmem_free(hakmem_heap_malloc(used, 100));
+    }, &c), 0);
+  }
+  void *p = hakmem_heap_malloc(below, MIB);
+  EXPECT_NE(p, nullptr);
+  EXPECT_EQ(calls[0].count, 1);
+  EXPECT_EQ(calls[1].count, 1);
+  hakmem_free(p);
+}
+
 }  // namespace

@@ -147,7 +147,7 @@ int advise(void *addr, size_t size, int advice) {
   return e.error;
 }
 
-void *remap(void *addr, size_t old_size, size_t new_size) {
+void *remap(void *addr, size_t old_size, size_t new_size, bool may_move) {
   Event e = {REMAP, reinterpret_cast<uintptr_t>(addr), new_size, 0, false, 0};
   e.error = before(e);
   {
@@ -155,7 +155,7 @@ void *remap(void *addr, size_t old_size, size_t new_size) {
     if (!covered(e.addr, e.addr + old_size)) violate(e, "outside of what was mapped");
     if (e.error == 0) remove_range(e.addr, e.addr + old_size);
   }
-  void *p = e.error != 0 ? nullptr : hak_os_linux.remap(addr, old_size, new_size);
+  void *p = e.error != 0 ? nullptr : hak_os_linux.remap(addr, old_size, new_size, may_move);
   Guard guard;
   if (p != nullptr) {
     e.addr = reinterpret_cast<uintptr_t>(p);

@@ -67,7 +67,7 @@ TEST(FakeOs, FollowsRemap) {
   fake_os::reset();
   size_t before = fake_os::mapped_bytes();
   void *p = hak_os->map(nullptr, PAGE, true, false);
-  p = hak_os->remap(p, PAGE, 64 * PAGE);
+  p = hak_os->remap(p, PAGE, 64 * PAGE, true);
   EXPECT_EQ(fake_os::mapped_bytes() - before, 64 * PAGE);
   EXPECT_EQ(hak_os->unmap(p, 64 * PAGE), 0);
   EXPECT_EQ(fake_os::mapped_bytes(), before);

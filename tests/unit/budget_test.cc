@@ -127,12 +127,12 @@ TEST_F(Budget, HugeBlocksStopAtTheLimit) {
   void *p = large_blocks::alloc(80 * MIB, 4096, &zeroed);
   ASSERT_NE(p, nullptr);
   EXPECT_EQ(large_blocks::alloc(64 * MIB, 4096, &zeroed), nullptr);
-  EXPECT_EQ(hak_huge_resize(p, 130 * MIB), nullptr);
+  EXPECT_EQ(hak_huge_resize(p, 130 * MIB, true), nullptr);
   EXPECT_EQ(hak_huge_size(p), 80 * MIB) << "unchanged";
-  p = hak_huge_resize(p, 120 * MIB);
+  p = hak_huge_resize(p, 120 * MIB, true);
   ASSERT_NE(p, nullptr);
   EXPECT_EQ(take(8), nullptr) << "spans and huge blocks share it";
-  p = hak_huge_resize(p, 60 * MIB);
+  p = hak_huge_resize(p, 60 * MIB, true);
   EXPECT_NE(take(8), nullptr);
   ASSERT_TRUE(large_blocks::free(p));
   EXPECT_EQ(take(62), nullptr) << "the mapping is kept for the next block, and counts";
@@ -151,8 +151,8 @@ TEST_F(Budget, WhatTheSystemRefusesIsNotUsed) {
   void *p = large_blocks::alloc(64 * MIB, 4096, &zeroed);
   before = state().used;
   fake_os::fail_all(fake_os::REMAP);
-  EXPECT_EQ(hak_huge_resize(p, 80 * MIB), nullptr);
-  EXPECT_EQ(hak_huge_resize(p, 40 * MIB), nullptr);
+  EXPECT_EQ(hak_huge_resize(p, 80 * MIB, true), nullptr);
+  EXPECT_EQ(hak_huge_resize(p, 40 * MIB, true), nullptr);
   EXPECT_EQ(state().used, before);
 }
 

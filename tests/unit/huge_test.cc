@@ -86,8 +86,8 @@ TEST_F(Huge, MappingsAreNamedOnce) {
     EXPECT_TRUE(large_blocks::free(p));
     p = alloc(40 * HAK_MIB);
   }
-  p = static_cast<char *>(hak_huge_resize(p, 60 * HAK_MIB));
-  EXPECT_NE(hak_huge_resize(p, 50 * HAK_MIB), nullptr);
+  p = static_cast<char *>(hak_huge_resize(p, 60 * HAK_MIB, true));
+  EXPECT_NE(hak_huge_resize(p, 50 * HAK_MIB, true), nullptr);
   EXPECT_EQ(fake_os::names().size(), 1u);
 }
 
@@ -95,7 +95,7 @@ TEST_F(Huge, ForeignPointersAreNotOurs) {
   int local = 0;
   EXPECT_EQ(hak_huge_size(&local), 0u);
   EXPECT_FALSE(large_blocks::free(&local));
-  EXPECT_EQ(hak_huge_resize(&local, 100), nullptr);
+  EXPECT_EQ(hak_huge_resize(&local, 100, true), nullptr);
   alloc(PAGE);
   EXPECT_EQ(hak_huge_size(nullptr), 0u);
   EXPECT_EQ(hak_huge_size(reinterpret_cast<void *>(1)), 0u) << "the mark of a removed entry is no block";
@@ -130,7 +130,7 @@ TEST_F(Huge, TheMarkOfARemovedEntryIsNobodysAddress) {
     for (int i = 0; i < 120; i++) blocks.push_back(alloc((round % 7 + 1) * HAK_MIB));
     for (char *p : blocks) ASSERT_TRUE(large_blocks::free(p));
     ASSERT_FALSE(large_blocks::free(mark)) << round;
-    ASSERT_EQ(hak_huge_resize(mark, PAGE), nullptr) << round;
+    ASSERT_EQ(hak_huge_resize(mark, PAGE, true), nullptr) << round;
     ASSERT_EQ(live_count(), 0u) << round;
   }
 }
@@ -150,14 +150,14 @@ TEST_F(Huge, ResizeKeepsContents) {
   char *p = alloc(40 * HAK_MIB);
   p[0] = 11;
   p[40 * HAK_MIB - 1] = 22;
-  char *q = static_cast<char *>(hak_huge_resize(p, 90 * HAK_MIB));
+  char *q = static_cast<char *>(hak_huge_resize(p, 90 * HAK_MIB, true));
   ASSERT_NE(q, nullptr);
   EXPECT_EQ(q[0], 11);
   EXPECT_EQ(q[40 * HAK_MIB - 1], 22);
   EXPECT_EQ(hak_huge_size(q), 90 * HAK_MIB);
   if (q != p) EXPECT_EQ(hak_huge_size(p), 0u);
   EXPECT_EQ(live_bytes(), 90 * HAK_MIB);
-  char *s = static_cast<char *>(hak_huge_resize(q, 33 * HAK_MIB));
+  char *s = static_cast<char *>(hak_huge_resize(q, 33 * HAK_MIB, true));
   EXPECT_EQ(s[0], 11);
   EXPECT_EQ(hak_huge_size(s), 33 * HAK_MIB);
   EXPECT_EQ(live_count(), 1u);
@@ -167,10 +167,10 @@ TEST_F(Huge, FailedResizeLeavesTheBlock) {
   char *p = alloc(40 * HAK_MIB);
   p[5] = 5;
   fake_os::fail_nth(fake_os::REMAP, 1);
-  EXPECT_EQ(hak_huge_resize(p, 90 * HAK_MIB), nullptr);
+  EXPECT_EQ(hak_huge_resize(p, 90 * HAK_MIB, true), nullptr);
   EXPECT_EQ(hak_huge_size(p), 40 * HAK_MIB);
   EXPECT_EQ(p[5], 5);
-  EXPECT_EQ(hak_huge_resize(p, PTRDIFF_MAX), nullptr);
+  EXPECT_EQ(hak_huge_resize(p, PTRDIFF_MAX, true), nullptr);
   EXPECT_EQ(hak_huge_size(p), 40 * HAK_MIB);
   EXPECT_TRUE(large_blocks::free(p));
 }
@@ -180,7 +180,7 @@ TEST_F(Huge, ResizeNeedsNoMemoryForTheTable) {
   for (int i = 0; i < 128; i++) blocks.push_back(alloc(PAGE));  // half of the first table
   fake_os::fail_all(fake_os::MAP);
   for (char *&p : blocks) {
-    p = static_cast<char *>(hak_huge_resize(p, 3 * PAGE));
+    p = static_cast<char *>(hak_huge_resize(p, 3 * PAGE, true));
     ASSERT_NE(p, nullptr);
     ASSERT_EQ(hak_huge_size(p), 3 * PAGE);
   }
@@ -342,7 +342,7 @@ TEST_F(Huge, ThreadsShareTheTable) {
           ASSERT_EQ(p[size - 1], char(t + 1));
           if (random() % 3 == 0) {
             size_t bigger = size + PAGE;
-            p = static_cast<char *>(hak_huge_resize(p, bigger));
+            p = static_cast<char *>(hak_huge_resize(p, bigger, true));
             ASSERT_NE(p, nullptr);
             memset(p, int(t + 1), bigger);
             size = bigger;

@@ -42,7 +42,7 @@ TEST_F(Os, CountsEveryCall) {
   ASSERT_TRUE(hak_os_commit(reserved, 4 * PAGE));
   ASSERT_TRUE(hak_os_decommit(reserved, 4 * PAGE));
   void *mapped = hak_os_map(PAGE, PAGE);
-  mapped = hak_os_remap(mapped, PAGE, 2 * PAGE);
+  mapped = hak_os_remap(mapped, PAGE, 2 * PAGE, true);
   ASSERT_TRUE(hak_os_unmap(mapped, 2 * PAGE));
   hak_os_small_pages(reserved, 16 * PAGE);
   EXPECT_EQ(hak_os_stats.mmap_total - before.mmap_total, 2u);
@@ -236,9 +236,9 @@ TEST_F(Os, RemapKeepsContentsAndFailureChangesNothing) {
   char *p = static_cast<char *>(hak_os_map(2 * PAGE, PAGE));
   memset(p, 0x5a, 2 * PAGE);
   fake_os::fail_nth(fake_os::REMAP, 1);
-  EXPECT_EQ(hak_os_remap(p, 2 * PAGE, 1000 * PAGE), nullptr);
+  EXPECT_EQ(hak_os_remap(p, 2 * PAGE, 1000 * PAGE, true), nullptr);
   EXPECT_EQ(p[2 * PAGE - 1], 0x5a);
-  p = static_cast<char *>(hak_os_remap(p, 2 * PAGE, 1000 * PAGE));
+  p = static_cast<char *>(hak_os_remap(p, 2 * PAGE, 1000 * PAGE, true));
   ASSERT_NE(p, nullptr);
   EXPECT_EQ(p[2 * PAGE - 1], 0x5a);
   EXPECT_EQ(p[2 * PAGE], 0);
@@ -265,7 +265,7 @@ TEST_F(Os, KeepsErrno) {
   EXPECT_EQ(hak_os_linux.unmap(reinterpret_cast<void *>(1), PAGE), EINVAL);
   EXPECT_EQ(hak_os_linux.protect(reinterpret_cast<void *>(1), PAGE, true), EINVAL);
   EXPECT_NE(hak_os_linux.advise(reinterpret_cast<void *>(1), PAGE, MADV_DONTNEED), 0);
-  EXPECT_EQ(hak_os_linux.remap(reinterpret_cast<void *>(1), PAGE, 2 * PAGE), nullptr);
+  EXPECT_EQ(hak_os_linux.remap(reinterpret_cast<void *>(1), PAGE, 2 * PAGE, true), nullptr);
   EXPECT_EQ(errno, MARK);
   EXPECT_TRUE(hak_os_is_locked(reinterpret_cast<void *>(1), PAGE)) << "refused";
   EXPECT_FALSE(hak_os_is_locked(reinterpret_cast<void *>(PAGE), PAGE)) << "nothing is there";

@@ -48,6 +48,11 @@ pub type hakmem_heap_visit_heap = unsafe extern "C" fn(heap: *mut hakmem_heap, c
 /// No free block of the heap stays in a thread's cache.
 pub const HAKMEM_HEAP_UNCACHED: c_uint = 1;
 
+/// The pages are resident, and stay until they are used.
+pub const HAKMEM_RESERVE_POPULATE: c_uint = 1;
+/// Of huge pages, where there are any.
+pub const HAKMEM_RESERVE_HUGE: c_uint = 2;
+
 /// The option has its default.
 pub const HAKMEM_ORIGIN_DEFAULT: c_int = 0;
 /// Another option has set it, such as HAKMEM_PROFILE.
@@ -111,6 +116,8 @@ extern "C" {
     pub fn hakmem_realloc(p: *mut c_void, size: usize) -> *mut c_void;
     /// `hakmem_realloc(p, count * size)` with the product checked.
     pub fn hakmem_reallocarray(p: *mut c_void, count: usize, size: usize) -> *mut c_void;
+    /// Grows a block where it is; null, with ENOMEM, where it cannot be, and it is as it was. Never shrinks.
+    pub fn hakmem_expand(p: *mut c_void, size: usize) -> *mut c_void;
     /// Frees a block; null does nothing.
     pub fn hakmem_free(p: *mut c_void);
     /// Frees a block by the size that was asked for. A size larger than the block ends the program with a report.
@@ -119,6 +126,10 @@ extern "C" {
     pub fn hakmem_free_aligned_sized(p: *mut c_void, alignment: usize, size: usize);
     /// Allocates at an alignment that is a power of two; other alignments fail with EINVAL.
     pub fn hakmem_aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
+    /// The same with `count * size` bytes of zeros.
+    pub fn hakmem_aligned_calloc(alignment: usize, count: usize, size: usize) -> *mut c_void;
+    /// Resizes a block to an address of that alignment, in place where it can be; on failure it stays as it is.
+    pub fn hakmem_aligned_realloc(p: *mut c_void, alignment: usize, size: usize) -> *mut c_void;
     /// POSIX's posix_memalign.
     pub fn hakmem_posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
     /// glibc's memalign: an alignment that is no power of two is rounded up to one.
@@ -141,13 +152,15 @@ extern "C" {
     pub fn hakmem_malloc_trim(pad: usize) -> c_int;
     /// Gives free memory back to the system and returns the bytes.
     pub fn hakmem_purge() -> usize;
+    /// Makes free memory ready before it is asked for; flags: bits of `HAKMEM_RESERVE_POPULATE` and its kin. Returns 0, EINVAL or ENOMEM.
+    pub fn hakmem_reserve(bytes: usize, flags: c_uint) -> c_int;
     /// Puts the blocks that the calling thread caches back where other threads find them and purging does.
     pub fn hakmem_thread_idle();
     /// Whether what the calling thread allocates and frees is reported from here on. Returns what held before.
     pub fn hakmem_forbid(forbidden: bool) -> bool;
     /// Bytes that the calling thread has asked for since it began, each request with 15 bytes more.
     pub fn hakmem_thread_allocated() -> u64;
-    /// Accepted for compatibility; nothing changes.
+    /// M_TRIM_THRESHOLD with -1 sets HAKMEM_DECAY_MS to its highest value; nothing else changes.
     pub fn hakmem_mallopt(param: c_int, value: c_int) -> c_int;
     /// Writes totals as XML to a `FILE *`; options must be 0.
     pub fn hakmem_malloc_info(options: c_int, stream: *mut c_void) -> c_int;

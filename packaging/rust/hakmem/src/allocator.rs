@@ -10,7 +10,7 @@ use core::ptr::{self, NonNull};
 
 #[cfg(feature = "std")]
 use crate::Heap;
-use crate::{is_ordinary, move_block, Hakmem, Source};
+use crate::{Hakmem, Source};
 
 fn slice(block: *mut u8, size: usize) -> Result<NonNull<[u8]>, AllocError> {
     NonNull::new(ptr::slice_from_raw_parts_mut(block, size)).ok_or(AllocError)
@@ -49,13 +49,7 @@ unsafe fn resize(source: &impl Source, block: NonNull<u8>, old: Layout, new: Lay
         Hakmem.dealloc(block.as_ptr(), old);
         return Ok(nothing(new));
     }
-    let moved = if is_ordinary(old) && is_ordinary(new) {
-        // The block stays in its heap.
-        Hakmem.realloc(block.as_ptr(), old, new.size())
-    } else {
-        move_block(source, block.as_ptr(), old, new)
-    };
-    slice(moved, new.size())
+    slice(crate::resize(block.as_ptr(), new.size(), new.align()), new.size())
 }
 
 macro_rules! implement {

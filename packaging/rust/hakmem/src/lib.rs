@@ -15,6 +15,7 @@ mod heap;
 pub mod profile;
 
 use core::alloc::{GlobalAlloc, Layout};
+#[cfg(feature = "std")]
 use core::ptr;
 use hakmem_sys as sys;
 
@@ -63,15 +64,17 @@ impl Source for Hakmem {
 
     #[inline]
     unsafe fn take_zeroed(&self, layout: Layout) -> *mut u8 {
+        // Memory that is known to read as zero is not written.
         if is_ordinary(layout) {
-            // Memory that is known to read as zero is not written.
-            return sys::hakmem_calloc(1, layout.size()).cast();
+            sys::hakmem_calloc(1, layout.size()).cast()
+        } else {
+            sys::hakmem_aligned_calloc(layout.align(), 1, layout.size()).cast()
         }
-        zeroed(self.take(layout), layout)
     }
 }
 
 /// SAFETY: `block` is null or one of `layout`.
+#[cfg(feature = "std")]
 unsafe fn zeroed(block: *mut u8, layout: Layout) -> *mut u8 {
     if !block.is_null() {
         ptr::write_bytes(block, 0, layout.size());
@@ -103,22 +106,18 @@ unsafe impl GlobalAlloc for Hakmem {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        if is_ordinary(layout) {
-            sys::hakmem_realloc(block.cast(), new_size).cast()
-        } else {
-            // SAFETY: the caller promises that new_size, rounded up to the alignment, fits isize.
-            move_block(self, block, layout, Layout::from_size_align_unchecked(new_size, layout.align()))
-        }
+        resize(block, new_size, layout.align())
     }
 }
 
-/// The C library's realloc keeps an alignment of 16 only: a block of a larger one moves.
-#[cold]
-unsafe fn move_block(source: &impl Source, block: *mut u8, old: Layout, new: Layout) -> *mut u8 {
-    let moved = source.take(new);
-    if !moved.is_null() {
-        ptr::copy_nonoverlapping(block, moved, old.size().min(new.size()));
-        Hakmem.dealloc(block, old);
+/// The block, of whatever alignment, stays in its heap, and where it is if that will do.
+///
+/// SAFETY: `block` is live, `size` is not 0, and `alignment` is a layout's.
+#[inline]
+unsafe fn resize(block: *mut u8, size: usize, alignment: usize) -> *mut u8 {
+    if alignment <= ALWAYS_ALIGNED {
+        sys::hakmem_realloc(block.cast(), size).cast()
+    } else {
+        sys::hakmem_aligned_realloc(block.cast(), alignment, size).cast()
     }
-    moved
 }
