@@ -75,8 +75,8 @@ int hak_je_arena_reset(size_t index) {
   hak_lock_take(&hak_je_lock);
   hak_je_arena *a = made_locked(index);
   hakmem_heap *heap = a == NULL ? NULL : a->heap;
+  hakmem_heap_reset(heap); /* under the lock, as the end: no snapshot looks into it meanwhile, and no fork has half of it */
   hak_lock_drop(&hak_je_lock);
-  hakmem_heap_reset(heap);
   return heap == NULL ? EFAULT : 0;
 }
 
@@ -86,14 +86,13 @@ int hak_je_arena_destroy(size_t index) {
   bool can = a != NULL && hak_load_relaxed(&a->threads) == 0;
   hakmem_heap *heap = NULL;
   if (can) {
-    hak_je_refresh_locked();
     hak_je_figures_end_locked(index);
     heap = a->heap;
     hak_store_release(&a->heap, NULL);
     hak_store_release(&a->made, false);
   }
-  hak_lock_drop(&hak_je_lock);
   hakmem_heap_destroy(heap);
+  hak_lock_drop(&hak_je_lock);
   return can ? 0 : EFAULT;
 }
 
