@@ -29,9 +29,8 @@ void *mi_heap_malloc_aligned(heap *h, size_t size, size_t alignment);
 #define IN_MAIN(name) mi_##name
 #endif
 
-static heap *the_heap; /* NULL: what runs before the constructor is served by the main heap */
-
 #ifndef ONE_HEAP_MAIN
+static heap *the_heap; /* NULL: what runs before the constructor is served by the main heap */
 __attribute__((constructor)) static void start(void) { the_heap = HEAP_NEW(); }
 #define SERVE(name, ...) (__builtin_expect(the_heap != NULL, 1) ? IN_HEAP(name)(the_heap, __VA_ARGS__) : IN_MAIN(name)(__VA_ARGS__))
 #else

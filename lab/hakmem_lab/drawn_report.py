@@ -1,6 +1,5 @@
-"""How the figures of `hakmem drawn` are shown: tables, JSON, and a page with pictures."""
+"""How the figures of `hakmem drawn` are shown: tables, JSON and a picture."""
 
-import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -9,7 +8,6 @@ from hakmem.errors import UserError
 from hakmem.measuring.measures import PEAK_RSS, WALL
 from hakmem.measuring.statistics import Interval
 from hakmem.output import report, sentences, tables
-from hakmem.output.streams import PlainConsole
 from rich.console import Console
 from rich.table import Table
 
@@ -17,8 +15,6 @@ from hakmem_lab.drawn_results import SPEED, Beside, Results, Share
 from hakmem_lab.drawn_run import Session
 
 BESIDE_TITLES = ("seeds", "speed", "", "faster on", "peak RSS", "", "rest RSS", "")
-PAGE_WIDTH = 150
-PAGE_STYLE = "body { max-width: 90rem; } pre { font-size: .85rem; line-height: 1.3; }"
 CHOSEN = (
     "Chosen by other rounds: the best peer of all rounds is partly the luckiest; this peer is the "
     "fastest in the rounds that it is not compared in."
@@ -35,11 +31,16 @@ def ratio(value: float | None) -> str:
 
 def show(console: Console, results: Results) -> None:
     tables.print_summary(console, summary(results))
-    for table in (summary_table(results), worst_table(results), beside_table(results)):
+    name = results.baseline
+    of_rest = (
+        f"Geometric means of {name} ÷ row over the seeds, [95 % interval]; rest: after the load."
+    )
+    beside = table_beside(name, of_rest, BESIDE_TITLES, results.beside)
+    for table in (summary_table(results), worst_table(results), beside):
         if table is not None:
             console.print(table)
-    for line in problem_lines(results):
-        console.print(line, soft_wrap=True)
+    for one in results.seeds:
+        tables.print_problems(console, one.problems, f"seed {one.seed}: ")
 
 
 def summary(results: Results) -> list[str]:
@@ -98,14 +99,6 @@ def worst_table(results: Results) -> Table | None:
     return tables.figures_table(title, heads, rows, ("best peer", "load"))
 
 
-def beside_table(results: Results) -> Table | None:
-    name = results.baseline
-    caption = (
-        f"Geometric means of {name} ÷ row over the seeds, [95 % interval]; rest: after the load."
-    )
-    return table_beside(name, caption, BESIDE_TITLES, results.beside)
-
-
 def table_beside(
     name: str, caption: str, titles: Sequence[str], rows: Sequence[Beside]
 ) -> Table | None:
@@ -127,14 +120,6 @@ def beside_cells(one: Beside) -> list[str]:
     ]  # fmt: skip
 
 
-def problem_lines(results: Results) -> list[str]:
-    return [
-        f"seed {one.seed}: {name}: {why}"
-        for one in results.seeds
-        for name, why in one.problems.items()
-    ]
-
-
 def document(session: Session, results: Results) -> dict:
     return {
         "facts": session.facts,
@@ -151,25 +136,6 @@ def document(session: Session, results: Results) -> dict:
     }  # fmt: skip
 
 
-def page(session: Session, results: Results) -> str:
-    """What the terminal shows, with every seed and a picture, in one file that needs no other."""
-    plain = {"highlight": False, "markup": False, "emoji": False}
-    console = PlainConsole(record=True, file=io.StringIO(), width=PAGE_WIDTH, **plain)
-    show(console, results)
-    console.print(seeds_table(results))
-    shown = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
-    seeds = f"Seeds {session.facts['seeds']}, {session.rounds} rounds. "
-    seeds += f"{len(results.seeds)} of {len(session.seeds)} seeds have figures."
-    parts = [report.summary_list([seeds]), f'<div class="scroll">{shown}</div>']
-    if results.beside:
-        label = "Speed and memory beside each allocator"
-        picture = report.inlined(picture_of_peers(session, results), "beside", label)
-        parts.append(f'<figure class="scroll large">{picture}</figure>')
-    facts = {**session.facts, **{f"served by {n}": said for n, said in session.served.items()}}
-    parts += ["<h2>How it was measured</h2>", report.facts_table(facts)]
-    return report.document(f"{results.baseline} on drawn loads", parts, style=PAGE_STYLE)
-
-
 def picture_of_peers(session: Session, results: Results) -> str:
     if not results.beside:
         raise UserError("--picture: no peer has figures")
@@ -177,24 +143,6 @@ def picture_of_peers(session: Session, results: Results) -> str:
     numbers = {a.name: re.match(r"\d[\d.]*", a.version) for a in session.allocators}
     names = {name: f"{name} {found[0]}" for name, found in numbers.items() if found}
     return beside_picture(results.baseline, results.beside, names)
-
-
-def seeds_table(results: Results) -> Table:
-    """Every seed, the furthest behind first; all speeds, so that a load can be found again."""
-    heads = ("seed", "over best", "best peer", "by other rounds", "peak RSS", "after the rest",
-             *results.peers, "load")  # fmt: skip
-    rows = []
-    for one in sorted(results.seeds, key=lambda one: middle(one.over_best) or 0):
-        each = (one.figures.get(peer) for peer in results.peers)
-        speeds = (middle(f.ratio) if f else None for f in each)
-        figures = (middle(one.over_chosen), one.peak_over_best, one.rest_over_best, *speeds)
-        rows.append([str(one.seed), ratio(middle(one.over_best)), one.best_peer,
-                     *map(ratio, figures), one.load])  # fmt: skip
-    return tables.figures_table("Every seed", heads, rows, ("best peer", "load"))
-
-
-def middle(value: Interval | None) -> float | None:
-    return value.median if value else None
 
 
 WIDTH_INCHES, ROW_INCHES, FRAME_INCHES = 8.4, 0.3, 1.1
@@ -238,7 +186,5 @@ def draw(axes: object, title: str, values: Sequence[Interval | None]) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.grid(axis="x", color="#dde1e8")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    report.grid(axes, "x", "top", "right", "left")
     axes.tick_params(axis="y", length=0)

@@ -144,11 +144,9 @@ def seed_result(measured: Measured, baseline: str, peers: Sequence[str]) -> Seed
 
 def load_of(rotation: Rotation) -> str:
     """The load in words: every run prints the same."""
-    for series in rotation.series.values():
-        for outcome in series.outcomes:
-            if found := LOAD_LINE.search(outcome.stdout):
-                return found[1]
-    return ""
+    outcomes = (outcome for series in rotation.series.values() for outcome in series.outcomes)
+    found = filter(None, (LOAD_LINE.search(outcome.stdout) for outcome in outcomes))
+    return next((one[1] for one in found), "")
 
 
 def figures_of(measured: Measured, name: str, baseline: str) -> Figures:
@@ -220,38 +218,33 @@ def shares(seeds: Sequence[SeedResult], seed: int) -> dict[str, Share]:
 def beside(seeds: Sequence[SeedResult], baseline: str, peer: str, seed: int) -> Beside | None:
     both = [one.figures for one in seeds if {baseline, peer} <= set(one.figures)]
     speeds = [found[peer].ratio.median for found in both if found[peer].ratio is not None]
+    pairs = [(found[baseline], found[peer]) for found in both]
+    peaks = memory_ratios((ours.peak_kb, theirs.peak_kb) for ours, theirs in pairs)
+    rests = memory_ratios((ours.rest_kb, theirs.rest_kb) for ours, theirs in pairs)
+    return beside_of(peer, speeds, ("slower", "faster"), peaks, rests, seed)
+
+
+def memory_ratios(pairs: Iterable[tuple[float | None, float | None]]) -> list[float]:
+    return [ratio_to_least(ours, [theirs]) for ours, theirs in pairs if None not in (ours, theirs)]
+
+
+def beside_of(
+    peer: str,
+    speeds: Sequence[float],
+    words: tuple[str, str],
+    peaks: Sequence[float],
+    rests: Sequence[float],
+    seed: int,
+) -> Beside | None:
+    """None without a ratio of speed; `words` are the verdicts on speed below 1 and above."""
     if not speeds:
         return None
-    speed = geometric_mean_interval(speeds, seed)
-    peak = memory_mean(both, baseline, peer, lambda f: f.peak_kb, seed)
-    rest = memory_mean(both, baseline, peer, lambda f: f.rest_kb, seed)
-    return Beside(
-        peer,
-        len(speeds),
-        speed,
-        verdict(speed, "slower", "faster"),
-        sum(s >= 1 for s in speeds) / len(speeds),
-        peak,
-        verdict(peak, "less", "more"),
-        rest,
-        verdict(rest, "less", "more"),
+    speed, peak, rest = (
+        geometric_mean_interval(found, seed) if found else None for found in (speeds, peaks, rests)
     )
-
-
-def memory_mean(
-    both: Sequence[Mapping[str, Figures]],
-    baseline: str,
-    peer: str,
-    read: Callable[[Figures], float | None],
-    seed: int,
-) -> Interval | None:
-    pairs = [(read(found[baseline]), read(found[peer])) for found in both]
-    ratios = [
-        ratio_to_least(ours, [theirs])
-        for ours, theirs in pairs
-        if ours is not None and theirs is not None
-    ]
-    return geometric_mean_interval(ratios, seed) if ratios else None
+    told = verdict(speed, *words), verdict(peak, "less", "more"), verdict(rest, "less", "more")
+    faster = sum(s >= 1 for s in speeds) / len(speeds)
+    return Beside(peer, len(speeds), speed, told[0], faster, peak, told[1], rest, told[2])
 
 
 def verdict(mean: Interval | None, below: str, above: str) -> str:

@@ -124,10 +124,7 @@ def read(session: Session, seed: int) -> Measured | None:
 
 def is_done(session: Session, measured: Measured | None) -> bool:
     """Whether nothing of a seed is left to run."""
-    if measured is None:
-        return False
-    rotation = measured.rotation
-    if rotation.rounds_done < session.rounds and rotation.running():
+    if measured is None or measured.rotation.lacks(session.rounds):
         return False
     return not missing_rests(session, measured)
 
@@ -171,20 +168,16 @@ def run_rests(session: Session, measured: Measured, log: Journal, tick: Tick) ->
         try:
             running = {pool.submit(row.run): row.name for row in rows}
             for done in as_completed(running):
-                note_rest(measured, log, running[done], done.result())
+                found = said(done.result()).get("rest_kb")
+                why = done.result().problem or (
+                    "its output has no such figure" if found is None else ""
+                )
+                kind, figure = ("rest_problems", why) if why else ("rest_kb", found)
+                getattr(measured, kind)[running[done]] = figure
+                log.write({kind: {running[done]: figure}})
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def note_rest(measured: Measured, log: Journal, name: str, outcome: Outcome) -> None:
-    found = said(outcome).get("rest_kb")
-    if outcome.problem or found is None:
-        measured.rest_problems[name] = outcome.problem or "its output has no such figure"
-        log.write({"rest_problems": {name: measured.rest_problems[name]}})
-    else:
-        measured.rest_kb[name] = found
-        log.write({"rest_kb": {name: found}})
 
 
 def run_all(session: Session, tick: Tick, told: Callable[[Measured, float], None]) -> bool:

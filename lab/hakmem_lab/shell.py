@@ -59,6 +59,7 @@ class Session:
 
     def save(self) -> None:
         plan = self.plan() | {"allocators": [allocator_json(a) for a in self.allocators]}
+        self.folder.mkdir(exist_ok=True)
         write_json(self.folder / PLAN, self.command, {"plan": plan, "digest": digest(plan)})
 
     @classmethod
@@ -115,9 +116,8 @@ class Session:
             for row in rows:
                 # A journal does not tell the limit, nor what is done with the output.
                 rotation.series[row.name].contender = row
-        missing = rounds - rotation.rounds_done
-        if missing > 0 and rotation.running():
-            run_rounds(rotation, missing, tick, log)
+        if rotation.lacks(rounds):
+            run_rounds(rotation, rounds - rotation.rounds_done, tick, log)
         if rotation.interrupted:
             raise KeyboardInterrupt
         return log, rotation
@@ -184,13 +184,6 @@ def chosen(console: Console, names: str | None, libraries: Sequence[str]) -> lis
     return found
 
 
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make the folder {folder}: {error.strerror}", 2) from error
-
-
 def facts_of(
     seed: int | None, allocators: Sequence[Allocator], removed: Mapping[str, str], **more: str
 ) -> dict[str, str]:
@@ -202,6 +195,18 @@ def facts_of(
         "taken out of the environment": taken or "nothing",
         **{a.name: str(a) for a in allocators},
     }
+
+
+def conclude(
+    console: Console, session: Session, files: str, measured: Sequence, wanted: str, finished: bool
+) -> None:
+    """Where the files lie, and the exit status of a run that was stopped, or whose baseline failed;
+    `measured` have problems, `wanted` is how many there should be of what."""
+    console.print(f"journals{files}: {session.folder}", soft_wrap=True)
+    if not finished:
+        end_interrupted(console, session, f"{len(measured)} of {wanted}")
+    if not measured or any(session.baseline in one.problems for one in measured):
+        raise SystemExit(1)
 
 
 def end_interrupted(console: Console, session: Session, done: str) -> None:

@@ -58,12 +58,12 @@ FIGURE_MOST = 1 << 63
 class Record:
     """A whole file: the comment at its head (empty in a file of other origin) and its epochs.
 
-    The note says what is not in it.
+    The notes say what is not in it.
     """
 
     head: dict
     epochs: list[Epoch]
-    note: str = ""
+    notes: Sequence[str] = ()
 
 
 def begin(path: Path, head: Mapping) -> None:
@@ -101,13 +101,17 @@ def read(path: Path) -> Record:
         for row in table:
             number = before + table.line_num
             epochs.append(parse(path, number, row))
-            require_new(path, number, epochs[-1], seen)
+            # Nobody can tell which of two epochs is the round's.
+            load, name, turn = key = (epochs[-1].load, epochs[-1].allocator, epochs[-1].round)
+            if (first := seen.setdefault(key, number)) != number:
+                whose = f"round {turn} of {name}, {load}"
+                raise UserError(f"{path}, line {number}: {whose} is in line {first} too", 2)
     except csv.Error as error:
         raise UserError(f"{path}, line {before + table.line_num + 1}: it is no CSV", 2) from error
     return Record(head, epochs, told_missing(path, cut_number, epochs))
 
 
-def told_missing(path: Path, cut_number: int, epochs: Sequence[Epoch]) -> str:
+def told_missing(path: Path, cut_number: int, epochs: Sequence[Epoch]) -> list[str]:
     """A last line that was cut, and rounds that are missing before an allocator's last."""
     rounds: dict[tuple[str, str], set[int]] = {}
     for epoch in epochs:
@@ -119,17 +123,7 @@ def told_missing(path: Path, cut_number: int, epochs: Sequence[Epoch]) -> str:
     if missing:
         epochs_are = "epoch is" if missing == 1 else "epochs are"
         told.append(f"{missing} {epochs_are} missing in {path}")
-    return f"{'; '.join(told)}: these are the other {len(epochs)} epochs" if told else ""
-
-
-def require_new(
-    path: Path, number: int, epoch: Epoch, seen: dict[tuple[str, str, int], int]
-) -> None:
-    """Refuses a second epoch of a round: nobody can tell which of the two is the round's."""
-    key = (epoch.load, epoch.allocator, epoch.round)
-    if (first := seen.setdefault(key, number)) != number:
-        whose = f"round {epoch.round} of {epoch.allocator}, {epoch.load}"
-        raise UserError(f"{path}, line {number}: {whose} is in line {first} too", 2)
+    return [f"{'; '.join(told)}: these are the other {len(epochs)} epochs"] if told else []
 
 
 def drop_cut_line(path: Path) -> None:

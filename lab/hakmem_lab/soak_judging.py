@@ -6,7 +6,7 @@ judged beside the others of the same rounds, where there are any.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -90,14 +90,12 @@ def without_warm_up(epochs: Sequence[Epoch]) -> Kept:
     for epoch in epochs:
         life = epoch.process if epoch.load == LONG else 0
         lives.setdefault((epoch.load, epoch.allocator), {}).setdefault(life, []).append(epoch)
-    return {
-        key: [epoch for life in processes.values() for epoch in life[warm_up(len(life)) :]]
-        for key, processes in lives.items()
-    }
-
-
-def warm_up(epochs: int) -> int:
-    return max(WARM_UP_MIN, math.ceil(WARM_UP_SHARE * epochs))
+    kept: Kept = {}
+    for key, processes in lives.items():
+        for life in processes.values():
+            warm_up = max(WARM_UP_MIN, math.ceil(WARM_UP_SHARE * len(life)))
+            kept.setdefault(key, []).extend(life[warm_up:])
+    return kept
 
 
 def judge_one(
@@ -113,11 +111,6 @@ def judge_one(
     memory = memory_drift(rows, load)
     others = [value for other, value in variations.items() if other[0] == load and other != key]
     best_other = min(others, default=None)
-    failures = [
-        failed_memory(memory, thresholds),
-        failed_speed(speed, beside, thresholds),
-        failed_variation(variations[key], best_other, thresholds),
-    ]
     return Judgement(
         load=load,
         allocator=name,
@@ -134,7 +127,7 @@ def judge_one(
         p99_ns=middle([e.p99_ns for e in rows]),
         p999_ns=middle([e.p999_ns for e in rows]),
         max_ns=max((e.max_ns for e in rows if e.max_ns is not None), default=None),
-        failures=tuple(failure for failure in failures if failure),
+        failures=tuple(failures(memory, speed, beside, variations[key], best_other, thresholds)),
     )
 
 
@@ -178,26 +171,23 @@ def drift_beside_others(key: tuple[str, str], kept: Kept) -> Trend | None:
     return trend(series) if len(series) >= EPOCHS_MIN else None
 
 
-def failed_memory(found: Trend, thresholds: Thresholds) -> str:
-    if abs(found.change) <= thresholds.rss_drift:
-        return ""
-    return f"RSS drift {percent(found.change)} (at most ±{share(thresholds.rss_drift)})"
-
-
-def failed_speed(raw: Trend, beside: Trend | None, thresholds: Thresholds) -> str:
-    judged = raw if beside is None else beside
-    if judged.change >= -thresholds.throughput_loss:
-        return ""
-    how = "" if beside is None else " beside the others"
-    limit = f"(at most -{share(thresholds.throughput_loss)})"
-    return f"throughput drift{how} {percent(judged.change)} {limit}"
-
-
-def failed_variation(own: float, best_other: float | None, thresholds: Thresholds) -> str:
-    if own <= thresholds.variation or (best_other is not None and own <= best_other):
-        return ""
-    best = "" if best_other is None else f", or the best other's {share(best_other)}"
-    return f"CV {share(own)} (at most {share(thresholds.variation)}{best})"
+def failures(
+    memory: Trend,
+    raw: Trend,
+    beside: Trend | None,
+    variation: float,
+    best_other: float | None,
+    most: Thresholds,
+) -> Iterator[str]:
+    if abs(memory.change) > most.rss_drift:
+        yield f"RSS drift {percent(memory.change)} (at most ±{share(most.rss_drift)})"
+    speed, how = (raw, "") if beside is None else (beside, " beside the others")
+    if speed.change < -most.throughput_loss:
+        limit = f"(at most -{share(most.throughput_loss)})"
+        yield f"throughput drift{how} {percent(speed.change)} {limit}"
+    if variation > max(most.variation, best_other or 0):
+        best = "" if best_other is None else f", or the best other's {share(best_other)}"
+        yield f"CV {share(variation)} (at most {share(most.variation)}{best})"
 
 
 def percent(value: float) -> str:

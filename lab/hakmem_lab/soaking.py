@@ -95,12 +95,9 @@ class LongProcess:
 
     def end(self) -> None:
         """The end of its input makes it free everything and exit."""
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
             self._process.stdin.close()
-        try:
             self._process.wait(END_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
 
     def kill(self) -> None:
         """Ends it where it stands, if it still runs; the launcher ends the program."""

@@ -57,8 +57,6 @@ class Archive:
     is_cxx: bool = False
     # What it needs after it on the linker's command line.
     libraries: tuple[str, ...] = ()
-    # Whether it gives out memory that can be used: the floor does not.
-    is_allocator: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -119,8 +117,6 @@ def find_archive(name: str) -> Archive:
         return packaged_archive(name, *PACKAGED[name])
     if name == "glibc":
         return Archive(name)
-    if name == "floor":
-        return Archive(name, repository_root() / "bench" / "floor.c", is_allocator=False)
     if name == "hakmem-hardened":
         return Archive(name, problem="the build makes no such archive")
     path = build_folder() / "libhakmem.a"
@@ -180,14 +176,12 @@ def build_one(sources: Sequence[Path], archive: Archive, kind: str, target: Path
     """Links, looks at whose malloc it is, and tries it; only then the program takes its place."""
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         folder = Path(scratch)
-        linked_archive = archive.path
-        if linked_archive is not None and linked_archive.suffix == ".c":
-            linked_archive = compile_source(linked_archive, folder)
-        if archive.is_allocator:
-            trial = link_one((TRIAL_SOURCE,), archive, linked_archive, kind, folder)
-            run_trial(trial, archive.settings)
-        program = link_one(sources, archive, linked_archive, kind, folder)
-        program.replace(target)
+        trial = link_one((TRIAL_SOURCE,), archive, kind, folder)
+        outcome = run_once([str(trial)], None, None, archive.settings, limit_s=TRIAL_LIMIT_S)
+        if outcome.problem:
+            why = with_last_words(outcome.problem, outcome.last_words(1))
+            raise LinkError(f"a small program fails with it: {why}")
+        link_one(sources, archive, kind, folder).replace(target)
 
 
 def compile_source(source: Path, folder: Path) -> Path:
@@ -198,9 +192,8 @@ def compile_source(source: Path, folder: Path) -> Path:
     return target
 
 
-def link_one(
-    sources: Sequence[Path], archive: Archive, path: Path | None, kind: str, folder: Path
-) -> Path:
+def link_one(sources: Sequence[Path], archive: Archive, kind: str, folder: Path) -> Path:
+    path = archive.path
     objects = [str(compile_source(source, folder)) for source in sources]
     is_cxx = archive.is_cxx or any(source.suffix in CXX_SUFFIXES for source in sources)
     program = folder / sources[0].stem
@@ -213,7 +206,10 @@ def link_one(
     said = run_tool([*command, "-o", str(program)])
     if path is not None:
         require_own_functions(said, path)
-    require_defined(program)
+    names = run_tool(["nm", "--defined-only", "--format=posix", str(program)])
+    if not re.search(r"^malloc [TtWi] ", names, re.MULTILINE):
+        # The executable itself must have it, not call for the C library's.
+        raise LinkError("the program has no malloc of its own")
     return program
 
 
@@ -229,20 +225,6 @@ def definition_of(said: str, symbol: str) -> Path | None:
     """The first file that defines a symbol, in the linker's trace."""
     found = re.search(rf"(\S+?)(?:\([^()\s]+\))?: definition of {symbol}$", said, re.MULTILINE)
     return Path(found[1]) if found else None
-
-
-def require_defined(program: Path) -> None:
-    """The executable itself must have malloc, not call for the C library's."""
-    names = run_tool(["nm", "--defined-only", "--format=posix", str(program)])
-    if not re.search(r"^malloc [TtWi] ", names, re.MULTILINE):
-        raise LinkError("the program has no malloc of its own")
-
-
-def run_trial(program: Path, settings: Mapping[str, str]) -> None:
-    outcome = run_once([str(program)], None, None, settings, limit_s=TRIAL_LIMIT_S)
-    if outcome.problem:
-        why = with_last_words(outcome.problem, outcome.last_words(1))
-        raise LinkError(f"a small program fails with it: {why}")
 
 
 def run_tool(command: Sequence[str]) -> str:

@@ -6,7 +6,6 @@ program runs; without the page, what a long run makes beyond a short one.
 
 import os
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -17,9 +16,10 @@ from hakmem.allocators.peers import Allocator, bench_program
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import THROUGHPUT
 from hakmem.processes import stats_page
+from hakmem.running.launching import own_session
 
 from hakmem_lab.suite import Row
-from hakmem_lab.suite_plan import round_work
+from hakmem_lab.suite_session import round_work
 
 BAR = 1e-8
 OWN_COUNTERS = ("madvise", "mmap_total")
@@ -128,16 +128,8 @@ def run(
     """Output, messages, and the allocator's calls so far at each look at its page."""
     begun = time.monotonic()
     looks: list[tuple[float, int]] = []
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **settings},
-        start_new_session=True,
-    )
-    try:
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with own_session(command, env={**os.environ, **settings}, text=True, **streams) as process:
         while True:
             with suppress(subprocess.TimeoutExpired):
                 out, err = process.communicate(timeout=LOOK_S)
@@ -147,10 +139,6 @@ def run(
                 raise UserError(f"took longer than {limit_s:.0f} s")
             if (calls := look(process.pid)) is not None:
                 looks.append((elapsed_s, calls))
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
     if process.returncode != 0:
         words = [line for line in err.strip().splitlines() if not OWN_LINE.match(line)]
         raise UserError(f"status {process.returncode}: {words[-1] if words else 'no message'}")

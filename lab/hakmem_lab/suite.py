@@ -39,7 +39,6 @@ class Row:
     work_min: int = 0
     work_max: int = 0
     cpu: str = "one"
-    floor: bool = False
     static: bool = False
     steady: bool = False
     scenario: str = ""
@@ -126,11 +125,7 @@ def read_rows(path: Path, entries: Sequence[Mapping]) -> list[Row]:
 
 def read_row(where: str, entry: Mapping) -> Row:
     row = from_table(Row, where, entry)
-    check_row(f"{where} ({row.name})", row)
-    return replace(row, title=row.title or row.name)
-
-
-def check_row(where: str, row: Row) -> None:
+    where = f"{where} ({row.name})"
     if row.cpu not in ("one", "any"):
         raise UserError(f"{where}: cpu: '{row.cpu}' is neither 'one' nor 'any'", 2)
     has_place = any(WORK in str(part) for part in row.arguments)
@@ -139,6 +134,7 @@ def check_row(where: str, row: Row) -> None:
     lowest, highest = row.bounds
     if row.scales and not lowest <= row.work <= highest:
         raise UserError(f"{where}: work {row.work} is not within {lowest} to {highest}", 2)
+    return replace(row, title=row.title or row.name)
 
 
 def require_distinct(path: Path, rows: Sequence) -> None:

@@ -16,14 +16,13 @@ from hakmem.allocators.peers import Allocator
 from hakmem.documents import write_json, write_text
 from hakmem.errors import UserError
 from hakmem.inputs import read_whole
-from hakmem.measuring.measures import PEAK_RSS, by_interval, evaluate, speed_and_net
+from hakmem.measuring.measures import PEAK_RSS, by_interval, evaluate
 from hakmem.measuring.rotation import Rotation
-from hakmem.measuring.statistics import Interval, variation
+from hakmem.measuring.statistics import Interval, speed_ratio, variation
 from hakmem.output.tables import ABSENT
 from hakmem.plain_text import parse_json, with_last_words
 from hakmem.running.proof import FAILED
 
-from hakmem_lab.shell import FLOOR
 from hakmem_lab.spreads import variation_interval
 from hakmem_lab.suite import PRELOAD
 from hakmem_lab.suite_session import Job, Session
@@ -34,7 +33,7 @@ SCENARIO_COLUMNS = (
     "allocator", "scenario", "iterations", "avg_ns", "soft_pf", "hard_pf", "rss_kb", "ops_per_sec",
 )  # fmt: skip
 WON, LOST, SAME = "won", "lost", "no difference"
-TOO_FEW, BASELINE, NO_ALLOCATOR, NO_FIGURES = "too few rounds", "baseline", "floor", "no figures"
+TOO_FEW, BASELINE, NO_FIGURES = "too few rounds", "baseline", "no figures"
 NOT_SERVED = "NOT SERVED"
 # In place of an allocator's name, where none has figures.
 WHOLE_ROW = "all"
@@ -54,7 +53,6 @@ class Entry:
     max: float = 0.0
     cv: float = 0.0
     ratio: Interval | None = None
-    net: Interval | None = None
     verdict: str = NO_FIGURES
     peak_rss_kb: int = 0
     rss_ratio: Interval | None = None
@@ -143,23 +141,16 @@ class Results:
 
 def collect(session: Session, date: str, finished: bool, known: Mapping[str, RowResult]) -> Results:
     """Everything so far; `known` has rows by job that need not be read from journals again."""
+    own = ("suite", "title", "baseline", "rounds", "seed", "settings", "facts", "served")
     results = Results(
-        session.suite,
-        session.title,
-        date,
-        session.baseline,
-        {a.name: str(a) for a in session.allocators},
-        session.rounds,
-        finished,
-        round(session.seconds, 1),
-        session.seed,
-        {a.name: version(a) for a in session.allocators},
-        dict(session.settings),
-        dict(session.facts),
-        dict(session.served),
-    )
+        date=date, finished=finished, seconds=round(session.seconds, 1),
+        allocators={a.name: str(a) for a in session.allocators},
+        versions={a.name: version(a) for a in session.allocators},
+        **{name: getattr(session, name) for name in own},
+    )  # fmt: skip
     results.rows = [known.get(job.key) or row_result(session, job) for job in session.jobs]
-    results.tallies = tallies(results)
+    modes = dict.fromkeys(row.mode for row in results.rows)
+    results.tallies = [tally(results, name, mode) for mode in modes for name in results.peers()]
     return results
 
 
@@ -216,9 +207,9 @@ def entry_of(
     series, baseline = rotation.series[name], session.baseline
     values = series.values[: rotation.rounds_done]
     outcomes = series.outcomes[: rotation.rounds_done]
-    ratio = net = None
+    ratio = None
     if name != baseline and rotation.has_figures(baseline):
-        ratio, net = speed_and_net(rotation, baseline, rotation.costs(name), FLOOR)
+        ratio = speed_ratio(rotation.costs(baseline), rotation.costs(name), rotation.seed)
     cv_low, cv_high = variation_interval(values, rotation.seed) or (None, None)
     return Entry(
         name,
@@ -229,7 +220,6 @@ def entry_of(
         max=max(values),
         cv=variation(values),
         ratio=ratio,
-        net=None if name == FLOOR else net,
         verdict=verdict(name, baseline, ratio),
         peak_rss_kb=round(median(o.peak_rss_kb for o in outcomes)),
         rss_ratio=rss_ratio,
@@ -244,8 +234,8 @@ def entry_of(
 
 def verdict(name: str, baseline: str, ratio: Interval | None) -> str:
     """What the interval of a ratio allows to say of the baseline."""
-    if name in (baseline, FLOOR):
-        return BASELINE if name == baseline else NO_ALLOCATOR
+    if name == baseline:
+        return BASELINE
     return by_interval(ratio, LOST, WON, TOO_FEW, SAME) if ratio else NO_FIGURES
 
 
@@ -266,11 +256,6 @@ def rate_times_time(rotation: Rotation, name: str) -> int:
     rounds = zip(series.values, series.outcomes[: rotation.rounds_done], strict=False)
     found = [(value, RUN_TIME.search(outcome.stdout)) for value, outcome in rounds]
     return round(median([value * float(time[1]) for value, time in found if time] or [0]))
-
-
-def tallies(results: Results) -> list[Tally]:
-    modes = dict.fromkeys(row.mode for row in results.rows)
-    return [tally(results, name, mode) for mode in modes for name in results.peers()]
 
 
 def tally(results: Results, name: str, mode: str) -> Tally:
@@ -311,7 +296,7 @@ def read(folder: Path) -> Results:
 def read_row(row: Mapping) -> RowResult:
     entries = []
     for entry in row["entries"]:
-        intervals = {n: entry[n] and Interval(**entry[n]) for n in ("ratio", "net", "rss_ratio")}
+        intervals = {n: entry[n] and Interval(**entry[n]) for n in ("ratio", "rss_ratio")}
         entries.append(Entry(**{**entry, **intervals}))
     return RowResult(**{**row, "entries": tuple(entries)})
 

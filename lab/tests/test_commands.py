@@ -82,7 +82,7 @@ def test_numbers_that_are_none_and_empty_commands_are_refused(words):
 @pytest.mark.parametrize(
     ("arguments", "needs"),
     [
-        (("drawn", "--with", "glibc", "--html", "r.html"), "--html"),
+        (("drawn", "--with", "glibc", "--picture", "r.svg"), "--picture"),
         (("drawn", "--with", "glibc", "--picture", "p.svg"), "--picture"),
     ],
 )

@@ -9,15 +9,15 @@ from hakmem.allocators.recipes import PACKAGES, RECIPES
 from hakmem.cli import main
 from small_build import compile_c
 
-from hakmem_lab import building
-from hakmem_lab.building import (
+from hakmem_lab.commands import peers
+from hakmem_lab.commands.peers import (
     BuildError,
+    examined,
     find_archive,
     manifest,
     missing_tool,
     why_it_does_not_serve,
 )
-from hakmem_lab.commands.peers import examined
 
 # Every function of the list, each handed on to glibc's.
 WHOLE = """
@@ -129,7 +129,7 @@ def test_library_of_an_older_build_without_archive_still_serves(folder, whole):
     path.write_text(json.dumps(older))
     assert find("mimalloc3").usable
     assert "no static archive kept: build it again" in cache.archive_problem("mimalloc3")
-    assert not building.is_current(RECIPES["mimalloc3"])
+    assert not peers.is_current(RECIPES["mimalloc3"])
 
 
 def test_only_googles_tcmalloc_gets_its_tunable(folder, monkeypatch):
@@ -203,7 +203,7 @@ def test_missing_tools_fail_their_peers_in_one_line_each(folder, monkeypatch):
 def test_each_tool_of_each_recipe_has_a_package():
     for recipe in RECIPES.values():
         assert set(recipe.needed_tools) <= set(PACKAGES)
-        assert recipe.method in building.METHODS
+        assert recipe.method in peers.METHODS
 
 
 def test_missing_compiler_is_named(monkeypatch, tmp_path):
@@ -335,7 +335,7 @@ def test_library_that_does_not_serve_is_not_kept(folder, fake_tools, build):
 
 
 def test_interrupt_keeps_what_was_built(folder, fake_tools, monkeypatch):
-    real = building.build
+    real = peers.build
 
     def build_one_then_interrupt(recipe, jobs, say):
         if recipe.name != "jemalloc5":
@@ -351,8 +351,8 @@ def test_interrupt_keeps_what_was_built(folder, fake_tools, monkeypatch):
 
 
 def test_two_builds_of_one_peer_do_not_meet(folder, fake_tools):
-    shop = building.Workshop(RECIPES["jemalloc5"], 1, lambda _: None)
-    with building.only_one(shop):
+    shop = peers.Workshop(RECIPES["jemalloc5"], 1, lambda _: None)
+    with peers.only_one(shop):
         found = run("peers", "build", "jemalloc5")
     assert found.exit_code == 1
     assert "another process is building it" in found.output
@@ -361,7 +361,7 @@ def test_two_builds_of_one_peer_do_not_meet(folder, fake_tools):
 def test_steps_run_without_the_users_flags(folder, fake_tools, monkeypatch):
     monkeypatch.setenv("CFLAGS", "-O0")
     monkeypatch.setenv("LD_PRELOAD", "")
-    shop = building.Workshop(RECIPES["mimalloc3"], 1, lambda _: None)
+    shop = peers.Workshop(RECIPES["mimalloc3"], 1, lambda _: None)
     assert not {"CFLAGS", "LD_PRELOAD"} & set(shop.environment())
     assert shop.environment()["CC"] == "gcc"
 

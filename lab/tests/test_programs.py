@@ -9,7 +9,7 @@ from hakmem.measuring.journal import results_folder
 from small_build import assert_in_order
 
 from hakmem_lab.programs import CATALOGUE, CAUSES, FOLDER, JUDGING, inputs_of, read_catalogue
-from hakmem_lab.programs_count import Counted, within
+from hakmem_lab.programs_run import Counted, within
 from hakmem_lab.workloads.programs.inputs import KINDS
 
 SORT = """

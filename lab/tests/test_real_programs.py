@@ -6,8 +6,7 @@ from hakmem.allocators.peers import Allocator, find
 from hakmem.errors import UserError
 from hakmem.running.launching import Outcome
 
-from hakmem_lab.programs import CATALOGUE, Program, read_catalogue
-from hakmem_lab.real_programs import RealLoad, output_digest
+from hakmem_lab.programs import CATALOGUE, Program, RealLoad, output_digest, read_catalogue
 
 TINY = {"redis": 200, "postgres": 5}
 SERVER = (

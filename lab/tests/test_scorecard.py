@@ -13,21 +13,19 @@ from hakmem_lab import soak_file
 from hakmem_lab.commands import scorecard
 from hakmem_lab.commands.scorecard import (
     CALLS_FILE,
-    compose,
-    read_calls,
-    soak_figures,
-    without_folders,
-)
-from hakmem_lab.milestones import (
     MISSED,
     PATH,
     REACHED,
     UNMEASURED,
     Evidence,
     Milestone,
+    compose,
     judge,
     load_milestones,
+    read_calls,
     rows_of,
+    soak_figures,
+    without_folders,
 )
 from hakmem_lab.soak_file import Epoch
 from hakmem_lab.steady_run import Calls
@@ -41,7 +39,7 @@ from hakmem_lab.suite_results import (
     Results,
     RowResult,
     read,
-    tallies,
+    tally,
 )
 
 FOLDER = Path(__file__).parent / "scorecard"
@@ -53,7 +51,7 @@ def entry(name: str, ratio: tuple | None, verdict: str, rss: int, rss_verdict: s
     interval = Interval(*ratio) if ratio else None
     memory = None if verdict == BASELINE else Interval(rss / 2048, rss / 2048, rss / 2048)
     speed = 1e8 / (interval.median if interval else 1)
-    return Entry(name, "", 10, speed, speed, speed, speed, 0.02, interval, None, verdict, rss,
+    return Entry(name, "", 10, speed, speed, speed, speed, 0.02, interval, verdict, rss,
                  memory, rss_verdict, 200, 0)  # fmt: skip
 
 
@@ -104,7 +102,8 @@ def sample() -> Results:
             mode="static",
         ),
     ]
-    results.tallies = tallies(results)
+    modes = dict.fromkeys(row.mode for row in results.rows)
+    results.tallies = [tally(results, n, mode) for mode in modes for n in results.peers()]
     return results
 
 

@@ -6,7 +6,7 @@ from hakmem.measuring.rotation import WALL_TIME, Contender, Series, new_rotation
 from hakmem.measuring.statistics import Interval
 from hakmem.running.launching import Outcome
 
-from hakmem_lab import suite_plan, suite_results
+from hakmem_lab import suite_results
 from hakmem_lab.shell import clean_environment
 from hakmem_lab.suite import (
     PRELOAD,
@@ -18,9 +18,17 @@ from hakmem_lab.suite import (
     read_suite,
     suite_names,
 )
-from hakmem_lab.suite_plan import Trial, calibrate, fit, jobs_of, round_work, scaled
 from hakmem_lab.suite_results import LOST, SAME, TOO_FEW, WON, verdict
-from hakmem_lab.suite_session import Job
+from hakmem_lab.suite_session import (
+    SHORTEST_SLICE_S,
+    Job,
+    Trial,
+    calibrate,
+    fit,
+    jobs_of,
+    round_work,
+    scaled,
+)
 
 GOOD = """
 title = "t"
@@ -173,7 +181,7 @@ def test_longest_rounds_are_cut_first_to_meet_the_limit():
     assert cuts[0] == 1.0
     assert 10 * (cuts[0] * 1.0 + cuts[2] * 9.0) == pytest.approx(60, rel=0.01)
     # A slice never gets shorter than can be measured, whatever the limit.
-    assert fit([long], 10, 1)[0] == pytest.approx(suite_plan.SHORTEST_SLICE_S / 0.2)
+    assert fit([long], 10, 1)[0] == pytest.approx(SHORTEST_SLICE_S / 0.2)
 
 
 def test_rows_that_do_not_scale_are_not_cut():

@@ -48,7 +48,6 @@ def absent(name: str) -> click.Command:
 
     @click.command(
         name,
-        short_help=COMMANDS[name],
         help=f"{COMMANDS[name]}\n\nNot installed: {needed}.",
         options_metavar="",
         context_settings={"ignore_unknown_options": True},

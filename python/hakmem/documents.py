@@ -57,8 +57,8 @@ def written_by(command: str) -> str:
 
 
 def table_kind(columns: Sequence[str], comment: str = "") -> Kind:
-    """A CSV file is known by its columns, behind the comment that begins it where it has one."""
-    before = rb"(" + re.escape(comment).encode() + rb"[^\n]*\n)?" if comment else b""
+    """A CSV file is known by its columns, behind the comment that may begin it."""
+    before = rb"(" + re.escape(comment).encode() + rb"[^\n]*\n)?"
     return kind("CSV file", before + re.escape(",".join(columns)).encode() + rb"\r?\n")
 
 
@@ -77,8 +77,10 @@ def head(command: str) -> dict[str, str]:
     }
 
 
-def write_json(path: Path, command: str, document: Mapping) -> None:
-    write_text(path, json.dumps(head(command) | dict(document), indent=1) + "\n", JSON)
+def write_json(path: Path | None, command: str, document: Mapping) -> None:
+    """Nothing where no file was asked for."""
+    if path is not None:
+        write_text(path, json.dumps(head(command) | dict(document), indent=1) + "\n", JSON)
 
 
 def write_text(path: Path, text: str, kind: Kind | None = None) -> None:
@@ -101,13 +103,19 @@ def write_bytes(path: Path, data: bytes, kind: Kind | None = None) -> None:
                 file.write(data)
             return
         target = Path(os.path.realpath(path))
-        if not is_replaceable(target):
+        # Of a pipe or a device nothing is kept, and a folder may take no new file.
+        is_kept = target.is_file() or not target.exists()
+        if not is_kept or (target.exists() and not os.access(target.parent, os.W_OK)):
             target.write_bytes(data)
             return
-        fresh = beside(target)
+        # A name that no other process uses; short, for the longest of names.
+        fresh = target.with_name(f".hakmem-{os.getpid()}.new")
         try:
             fresh.write_bytes(data)
-            take_place(fresh, target)
+            with suppress(FileNotFoundError):
+                # With the rights of the file that it replaces.
+                fresh.chmod(stat.S_IMODE(target.stat().st_mode))
+            fresh.replace(target)
         except BaseException:
             fresh.unlink(missing_ok=True)
             raise
@@ -144,22 +152,3 @@ def is_named_pipe(path: Path) -> bool:
     """To open one waits for whoever opens the other end; that of a shell's <(…) is open."""
     mode = path.stat().st_mode
     return stat.S_ISFIFO(mode) and os.path.lexists(os.path.realpath(path))
-
-
-def is_replaceable(target: Path) -> bool:
-    """False for a pipe or a device, and in a folder that takes no new file."""
-    if target.exists() and not target.is_file():
-        return False
-    return not target.exists() or os.access(target.parent, os.W_OK)
-
-
-def beside(target: Path) -> Path:
-    """A name that no other process uses, in the same folder; short, for the longest of names."""
-    return target.with_name(f".hakmem-{os.getpid()}.new")
-
-
-def take_place(fresh: Path, target: Path) -> None:
-    """Puts a file that is whole where another may lie, with that one's rights."""
-    with suppress(FileNotFoundError):
-        fresh.chmod(stat.S_IMODE(target.stat().st_mode))
-    fresh.replace(target)

@@ -27,8 +27,19 @@ OF_THE_RUN = ("measured", "host", "command line")
 
 def told_by(path: str, pattern: str, otherwise: str) -> str:
     """What a file of the kernel's has at the pattern's group."""
-    found = re.search(pattern, _read(path), re.MULTILINE)
-    return found[1] if found else otherwise
+    with suppress(OSError):
+        if found := re.search(pattern, Path(path).read_text(), re.MULTILINE):
+            return found[1]
+    return otherwise
+
+
+def user_folder(variable: str, of_system: str, *otherwise: str) -> Path:
+    """What our variable names, else `hakmem` in the folder that another one names, or that below
+    the user's home."""
+    if given := os.environ.get(variable):
+        return Path(given).expanduser().absolute()
+    base = os.environ.get(of_system)
+    return (Path(base) if base else Path.home().joinpath(*otherwise)) / "hakmem"
 
 
 def allowed_cpus() -> list[int]:
@@ -99,10 +110,3 @@ def describe(seed: int | None = None) -> dict[str, str]:
         "THP": told_by("/sys/kernel/mm/transparent_hugepage/enabled", r"\[(\w+)\]", "none"),
         "settings": given or "none given, defaults everywhere",
     }
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""

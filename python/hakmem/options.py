@@ -83,22 +83,9 @@ class WholeRange(click.IntRange):
         return super().convert(value, param, ctx)
 
 
-class ProcessNumber(click.ParamType):
-    """The PID of a process, which need not be there."""
-
-    name = "PID"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        return pid_of(str(value))
-
-
-PID = ProcessNumber()
-
-
 def pid_of(text: str) -> int:
-    """0 would be the caller itself to some calls of the kernel, and nobody to others."""
+    """The PID of a process, which need not be there. 0 would be the caller itself to some calls of
+    the kernel, and nobody to others."""
     if not is_pid(text) or int(text) == 0:
         raise UserError(f"'{text}' is no PID, which is a number such as 1234", WRONG_USE)
     return int(text)
@@ -165,6 +152,12 @@ def stacked(*options: Decorator) -> Decorator:
     return decorate
 
 
+def completing(names: Callable[[], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
+    return lambda _context, _parameter, begun: [
+        CompletionItem(name) for name in names() if name.startswith(begun)
+    ]
+
+
 def complete_names(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
@@ -175,6 +168,19 @@ def complete_names(
     return [CompletionItem(f"{before}{comma}{name}") for name in fitting]
 
 
+def option(
+    names: str, text: str, default: object = None, kind: object = None, **more: object
+) -> Decorator:
+    """An option with one value or several; its default is in the help."""
+    more |= {"default": default, "show_default": default is not None}
+    return click.option(*names.split(), type=kind, help=text, **more)
+
+
+def several(names: str, text: str, metavar: str, kind: object = None) -> Decorator:
+    """An option that may be given again and again."""
+    return click.option(*names.split(), type=kind, multiple=True, metavar=metavar, help=text)
+
+
 def number_option(
     names: str,
     text: str,
@@ -183,16 +189,9 @@ def number_option(
     most: float | None = None,
     metavar: str | None = None,
 ) -> Decorator:
-    """A number within bounds, a whole one where the least is; its default is in the help."""
+    """A number within bounds, a whole one where the least is."""
     kind = (WholeRange if isinstance(least, int) else FiniteRange)(least, most)
-    return click.option(
-        *names.split(),
-        type=kind,
-        default=default,
-        show_default=default is not None,
-        metavar=metavar,
-        help=text,
-    )
+    return option(names, text, default, kind, metavar=metavar)
 
 
 SET_OWN = "Set an option of hakmem for PROGRAM (docs/options.md); HAKMEM_ may be left out."
@@ -200,22 +199,15 @@ SET_OWN = "Set an option of hakmem for PROGRAM (docs/options.md); HAKMEM_ may be
 
 def set_option(text: str = SET_OWN) -> Decorator:
     """--set, to be given to own_settings() where it is of hakmem's own options."""
-    return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=text)
+    return several("--set settings", text, "NAME=VALUE")
 
 
 def allocator_options(usual: str = peers.USUAL_HELP) -> Decorator:
     """--with and --lib, to be given to chosen_allocators()."""
+    text = f"Allocators, comma-separated; the first is the baseline (default: {usual})."
     return stacked(
-        click.option(
-            "--with",
-            "names",
-            type=WORD,
-            shell_complete=complete_names,
-            help=f"Allocators, comma-separated; the first is the baseline (default: {usual}).",
-        ),
-        click.option(
-            "--lib", "libraries", multiple=True, metavar="NAME=PATH", help="Add a library."
-        ),
+        option("--with names", text, None, WORD, shell_complete=complete_names),
+        several("--lib libraries", "Add a library.", "NAME=PATH"),
     )
 
 
@@ -226,22 +218,13 @@ def pairs_option(default: int, minimum: int = 1) -> Decorator:
 
 
 def cpu_option(default: str) -> Decorator:
-    return click.option(
-        "--cpu",
-        type=WORD,
-        default=default,
-        show_default=True,
-        help="CPU or list to pin to, auto or none.",
-    )
+    return option("--cpu", "CPU or list to pin to, auto or none.", default, WORD)
 
 
 def stdin_option(each: str = "") -> Decorator:
-    return click.option(
-        "--stdin",
-        type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
-        metavar="FILE",
-        help=f"File that PROGRAM reads as its standard input{each}.",
-    )
+    kind = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
+    text = f"File that PROGRAM reads as its standard input{each}."
+    return option("--stdin", text, kind=kind, metavar="FILE")
 
 
 def seed_option() -> Decorator:
@@ -252,23 +235,13 @@ def seed_option() -> Decorator:
 
 def rows_option(what: str) -> Decorator:
     """--rows, to be given to suite.pick(); `what` they are, for the help."""
-    return click.option(
-        "--rows",
-        "wanted",
-        type=WORD,
-        multiple=True,
-        metavar="NAME",
-        help=f"{what}: names, patterns such as 'larson*', group:NAME.",
-    )
+    text = f"{what}: names, patterns such as 'larson*', group:NAME."
+    return several("--rows wanted", text, "NAME", WORD)
 
 
 def resume_folder_option(rest: str) -> Decorator:
-    return click.option(
-        "--resume",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="FOLDER",
-        help=f"Go on with a stopped run, or {rest} again.",
-    )
+    kind, text = click.Path(file_okay=False, path_type=Path), f"Go on with a stopped run, or {rest}"
+    return option("--resume", f"{text} again.", kind=kind, metavar="FOLDER")
 
 
 def require_resume_alone(allowed: set[str]) -> None:
@@ -376,10 +349,8 @@ def require_distinct(names: Sequence[str]) -> None:
             raise UserError(f"two rows are named '{name}'", 2)
 
 
-def resolve_cpus(given: str | None, default: str | None) -> str | None:
+def resolve_cpus(given: str) -> str | None:
     """A CPU list for the launcher; `none` leaves programs where the kernel puts them."""
-    if given is None:
-        return default
     if given == "none":
         return None
     if given == "auto":
@@ -409,33 +380,20 @@ def resolve_seed(given: int | None) -> int:
     return secrets.randbelow(1 << 31) if given is None else given
 
 
-class Percentage(click.ParamType):
+def percent(value: str) -> float:
     """A share above 0 and below 1, from a percentage or a fraction."""
-
-    name = "percent"
-
-    def convert(
-        self, value: object, parameter: click.Parameter | None, context: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        text = str(value).strip()
-        try:
-            share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-        except ValueError:
-            share = -1.0
-        if not 0 < share < 1:
-            self.fail(
-                f"'{text}' is no share above 0 and below 100%{hint(text)}", parameter, context
-            )
+    text = value.strip()
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if 0 < share < 1:
         return share
-
-
-def hint(text: str) -> str:
-    """A number without a sign of percent may be meant as one."""
+    hint = " (such as 1% or 0.01)"
+    # A number without a sign of percent may be meant as one.
     if text.isdecimal() and 0 < int(text[:4]) < 100:
-        return f": write {text}% or {int(text) / 100:g}"
-    return " (such as 1% or 0.01)"
+        hint = f": write {text}% or {int(text) / 100:g}"
+    raise click.BadParameter(f"'{text}' is no share above 0 and below 100%{hint}")
 
 
-PERCENT = Percentage()
+PERCENT = click.types.FuncParamType(percent)

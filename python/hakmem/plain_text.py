@@ -4,6 +4,7 @@ may be cut short."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 # What lays out a text of several lines; the blank is the one that no line is broken at.
 LAYOUT = "\n\t\xa0"
@@ -38,6 +39,12 @@ def how_it_fails(error: json.JSONDecodeError, what: str) -> str:
     if at_its_end and error.doc.lstrip()[0] in '{["':
         return f"{what} ends in the middle"
     return f"{what} is no JSON at line {error.lineno}, column {error.colno}"
+
+
+def some(names: Sequence[object], most: int) -> str:
+    """The first of a list, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
 
 
 def last_lines(text: str, lines: int = LAST_LINES) -> str:

@@ -19,8 +19,8 @@ from small_build import compile_c, run_rotation
 from hakmem.allocators.settings import without_effect
 from hakmem.cli import COMMANDS, OF_THE_SOURCES, absent, main
 from hakmem.commands.ab import require_effect
+from hakmem.commands.tail import parse_sizes
 from hakmem.errors import UserError
-from hakmem.experiments.latency_run import parse_sizes
 from hakmem.measuring.latency_histogram import Histogram
 from hakmem.measuring.rotation import Contender as Row
 from hakmem.measuring.rotation import custom_metric

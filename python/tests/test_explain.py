@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +28,8 @@ from fake_process import (
 from small_build import compile_c
 
 from hakmem.cli import main
-from hakmem.commands.explain import Series
+from hakmem.commands.explain import Series, remarks
 from hakmem.errors import UserError
-from hakmem.output.accounting_view import remarks
 from hakmem.processes import process_memory, stats_page
 from hakmem.processes.accounting import (
     CLASSES,
@@ -312,7 +312,7 @@ def test_threads_stacks_are_told(tmp_path):
 
 def test_pages_are_counted_as_smaps_counts_them():
     mapped = [m for m in mappings(os.getpid()) if m.rss]
-    with Pagemap(os.getpid()) as pages:
+    with closing(Pagemap(os.getpid())) as pages:
         counts = {m.start: PAGE * int(pages.look(m.start, m.end).resident.sum()) for m in mapped}
         if not pages.can_scan:
             pytest.skip("this kernel does not tell pages of zeros")
@@ -325,7 +325,7 @@ def test_pages_are_counted_as_smaps_counts_them():
 def test_little_in_much_is_found_at_once():
     # MAP_NORESERVE has no name in Python 3.11.
     size, flags = 64 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000
-    with mmap.mmap(-1, size, flags=flags) as memory, Pagemap(os.getpid()) as pages:
+    with mmap.mmap(-1, size, flags=flags) as memory, closing(Pagemap(os.getpid())) as pages:
         memory.madvise(mmap.MADV_NOHUGEPAGE)
         for offset in (0, PAGE, 40 << 20, (50 << 30) + PAGE, size - PAGE):
             memory[offset] = 1

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from small_build import BENCH, assert_in_order, compile_c
 
 from hakmem.cli import main
+from hakmem.commands.tail import parse_sizes, size_text
 from hakmem.errors import UserError
-from hakmem.experiments.latency_run import parse_sizes, size_text
 from hakmem.measuring import latency_histogram
 from hakmem.measuring.latency_histogram import Histogram
 from hakmem.running.launching import run_once

@@ -7,9 +7,8 @@ from hakmem.cli import main
 from hakmem.errors import UserError
 from hakmem.measuring.rotation import OPS_PER_SECOND, WALL_TIME, custom_metric, require_metric
 from hakmem.options import parse_cpu_list, resolve_cpus
-from hakmem.running.launching import Outcome
+from hakmem.running.launching import Outcome, parse_summary
 from hakmem.running.proof import BINDING, effective_settings, parse_stats
-from hakmem.running.syscalls import parse_summary
 
 
 def outcome(stdout: str = "", stderr: str = "", wall_s: float = 1.0) -> Outcome:
@@ -123,8 +122,7 @@ def test_seconds_are_numbers(words, value):
 
 def test_cpu_lists():
     assert parse_cpu_list("0,2-4") == {0, 2, 3, 4}
-    assert resolve_cpus("none", "1") is None
-    assert resolve_cpus(None, "1") == "1"
+    assert resolve_cpus("none") is None
     for bad in ("x", "-1", "1,,2", "99999", "3-1", "0-9999999999"):
         with pytest.raises(UserError, match="--cpu"):
-            resolve_cpus(bad, None)
+            resolve_cpus(bad)

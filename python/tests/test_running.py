@@ -23,9 +23,8 @@ from hakmem.measuring.rotation import (
 )
 from hakmem.plain_text import with_last_words
 from hakmem.running.interruption import put_back
-from hakmem.running.launching import run_once
+from hakmem.running.launching import count_system_calls, run_once
 from hakmem.running.proof import hakmem_served, load_checked, peer_served
-from hakmem.running.syscalls import count_system_calls
 
 ANSWER = custom_metric(r"answer (\d+)", lower_is_better=False)
 

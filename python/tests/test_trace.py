@@ -15,10 +15,10 @@ from small_build import BENCH, compile_c
 
 from hakmem.allocators.peers import Allocator
 from hakmem.cli import main
+from hakmem.commands.record import recorded_traces, recording_environment, replacing
 from hakmem.commands.replay import PASSES_MAX, enough_passes, heap_only
 from hakmem.errors import UserError
 from hakmem.running.launching import run_once
-from hakmem.traces.trace_record import recorded_traces, recording_environment, replacing
 from hakmem.traces.trace_summary import size_bands, summarise_trace
 
 HEADER_BYTES, CHUNK_BYTES = 4096, 65536

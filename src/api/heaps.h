@@ -14,8 +14,6 @@ bool hak_heap_serves(size_t size, size_t align, bool *zeroed, void **p);
 bool hak_heap_suspend(void);
 void hak_heap_resume(bool was);
 
-/* Ends the heaps that were deleted and have no block any more. Caller holds no lock. */
-void hak_heap_end_deleted(hak_deferred *deferred);
 /* Frees p, in a span of heaps, or a mapping of the owner's. */
 void hak_heap_free_block(hak_region *region, void *p);
 void hak_heap_free_mapping(uint32_t owner, void *p);

@@ -1,7 +1,7 @@
 #include "api/reclaim.h"
 
-#include "api/heaps.h"
 #include "api/slow_exit.h"
+#include "heap/heap.h"
 #include "large/kept.h"
 #include "large/quarantine.h"
 #include "os/os.h"

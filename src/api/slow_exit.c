@@ -1,8 +1,8 @@
 #include "api/slow_exit.h"
 
-#include "api/heaps.h"
 #include "api/outside.h"
 #include "api/sweep.h"
+#include "heap/heap.h"
 #include "os/os.h"
 #include "reclaim/decay.h"
 #include "report/serve.h"

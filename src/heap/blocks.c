@@ -310,6 +310,13 @@ void hak_heap_give_all(hak_heap *h, hak_deferred *d) {
   }
 }
 
+void hak_heap_end_deleted(hak_deferred *d) {
+  for (hak_heap *h; (h = hak_heap_take_ended()) != NULL;) {
+    hak_heap_give_all(h, d);
+    hak_heap_release(h);
+  }
+}
+
 size_t hak_heap_held(hak_heap *h) {
   hak_lock_take(&h->lock);
   size_t bytes = h->piece_count * HAK_PIECE_SIZE + hak_load_relaxed(&h->mapped);

@@ -196,6 +196,8 @@ hak_heap_try hak_heap_resize_mapping(hak_heap *heap, void *p, size_t size, bool 
 bool hak_heap_give_mapping(hak_heap *heap, void *p, size_t bytes, hak_deferred *deferred);
 /* Gives all memory back, blocks or not. */
 void hak_heap_give_all(hak_heap *heap, hak_deferred *deferred);
+/* Ends the heaps that were deleted and have no block any more. Caller holds no lock. */
+void hak_heap_end_deleted(hak_deferred *deferred);
 size_t hak_heap_held(hak_heap *heap);
 size_t hak_heap_visit_blocks(hak_heap *heap, bool (*visit)(void *block, size_t size, void *context), void *context);
 

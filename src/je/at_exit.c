@@ -1,5 +1,5 @@
 /* What is written at exit: statistics, the last profile, and a line on what is live. */
-#include <unistd.h>
+#include <stdlib.h>
 
 #include "api/thread.h"
 #include "je/conf.h"
@@ -36,5 +36,5 @@ __attribute__((destructor)) static void at_exit(void) {
   if (c->stats_print) malloc_stats_print(NULL, NULL, c->stats_print_opts);
   if (!c->prof || !c->prof_final || !hak_je_prof_final() || !c->prof_leak || !hak_profile_made() || !say_what_is_live() || !c->prof_leak_error) return;
   hak_je_say("<jemalloc>: Exiting with error code because memory leaks were detected\n");
-  _exit(1);
+  _Exit(1);
 }

@@ -5,14 +5,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "os/print.h"
 
 typedef bool hak_conf_BOOL;
 typedef unsigned hak_conf_UNSIGNED;
 typedef size_t hak_conf_SIZE;
-typedef ssize_t hak_conf_SSIZE;
+typedef ptrdiff_t hak_conf_SSIZE;
 typedef uint64_t hak_conf_U64;
 typedef int64_t hak_conf_I64;
 typedef const char *hak_conf_STRING;

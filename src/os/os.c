@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -191,12 +192,10 @@ bool hak_os_decommit_piece(void *addr, size_t size) {
 
 bool hak_os_decommit_table(void *addr, size_t size) { return advise_counted(addr, size, MADV_DONTNEED) == 0; }
 
-/* Each mapping over a piece may split the one around it, and the program needs some itself. So only large pieces. */
-#define MAP_OVER_LEAST (2 * HAK_MIB)
-
+/* Each mapping over a piece may split the one around it, and the program needs some itself. So none that is less than a huge page. */
 static bool may_map_over(size_t size) {
   static uint32_t count; /* relaxed */
-  return size >= MAP_OVER_LEAST && hak_load_relaxed(&count) < HAK_OS_MAPPINGS_PART && hak_add_relaxed(&count, 1) < HAK_OS_MAPPINGS_PART;
+  return size >= HAK_HUGE_PAGE && hak_load_relaxed(&count) < HAK_OS_MAPPINGS_PART && hak_add_relaxed(&count, 1) < HAK_OS_MAPPINGS_PART;
 }
 
 bool hak_os_decommit(void *addr, size_t size) {
@@ -279,6 +278,21 @@ bool hak_os_refused_lately(const hak_os_refusal *refusal) {
 
 void hak_os_note_refusal(hak_os_refusal *refusal) { hak_store_relaxed(refusal, hak_os_now_ms()); }
 
+/* --- what the kernel gave the process --- */
+
+size_t hak_os_page_size(void) {
+  static size_t cached; /* same value whoever writes it */
+  size_t size = hak_load_relaxed(&cached);
+  if (size == 0) {
+    size = hak_os_given(HAK_OS_PAGE_SIZE);
+    if (size == 0) size = 4096;
+    hak_store_relaxed(&cached, size);
+  }
+  return size;
+}
+
+bool hak_os_has_more_rights(void) { return hak_os_given(HAK_OS_MORE_RIGHTS) != 0; }
+
 /* --- waits and words --- */
 
 /* By a call that the library makes anyway. */
@@ -302,13 +316,13 @@ static int stderr_now = 2;
 void hak_os_keep_stderr(void) {
   if (keep_asked) return;
   keep_asked = true;
-  first_stderr_known = hak_os_identify(2, &first_stderr);
+  first_stderr_known = hak_os_identify(2, NULL, &first_stderr);
   kept_stderr = hak_os_duplicate(2, 100);
 }
 
 static bool is_file(int fd, const hak_os_identity *file) {
   hak_os_identity now;
-  return hak_os_identify(fd, &now) && now.device == file->device && now.number == file->number;
+  return hak_os_identify(fd, NULL, &now) && now.device == file->device && now.number == file->number;
 }
 
 static bool is_first_stderr(int fd) { return first_stderr_known && is_file(fd, &first_stderr); }
@@ -321,7 +335,56 @@ void hak_os_use_kept_stderr(void) {
 
 void hak_os_write_stderr(const char *text, size_t length) { hak_os_write(stderr_now, text, length); }
 
+/* --- signals --- */
+
+int hak_os_catch(int number, void (*handler)(int)) {
+  int saved = errno;
+  struct sigaction before, action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  int error = sigaction(number, NULL, &before) == 0 ? 0 : errno;
+  if (error == 0 && ((before.sa_flags & SA_SIGINFO) != 0 || before.sa_handler != SIG_DFL)) error = EBUSY;
+  if (error == 0 && sigaction(number, &action, NULL) != 0) error = errno;
+  errno = saved;
+  return error;
+}
+
+uint64_t hak_os_hold_signals(void) {
+  static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+  uint64_t held = ~(uint64_t)0;
+  for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) held &= ~((uint64_t)1 << (faults[i] - 1));
+  return hak_os_mask_signals(true, held);
+}
+
+void hak_os_put_signals_back(uint64_t before) { hak_os_mask_signals(false, before); }
+
 /* --- files --- */
+
+int hak_os_open(const char *path) {
+  int fd;
+  hak_os_open_as(path, HAK_OS_READ, &fd);
+  return fd;
+}
+
+/* A file of that name is what a process that was killed left behind: in a container each has the same numbers. */
+int hak_os_create(const char *path, int *fd) {
+  int error = hak_os_open_as(path, HAK_OS_NEW, fd);
+  if (error == EEXIST) {
+    hak_os_unlink(path);
+    error = hak_os_open_as(path, HAK_OS_NEW, fd);
+  }
+  return error;
+}
+
+int hak_os_open_to_write(const char *path, int *fd) { return hak_os_open_as(path, HAK_OS_OVER, fd); }
+
+bool hak_os_is_replaceable(const char *path) {
+  hak_os_identity there;
+  return !hak_os_identify(-1, path, &there) || there.is_regular;
+}
+
+void hak_os_unlink(const char *path) { hak_os_rename(path, NULL); }
+
+bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes) { return hak_os_read_from(fd, offset, buf, bytes) == (long)bytes; }
 
 void hak_os_close_shared(const hak_os_shared *shared) {
   if (is_file(shared->fd, &shared->file)) hak_os_close(shared->fd);
@@ -372,3 +435,33 @@ unsigned hak_os_threads(void) {
     for (line += 10; *line >= '0' && *line <= '9'; line++) count = 10 * count + (unsigned)(*line - '0');
   return count == 0 ? UINT_MAX : count;
 }
+
+/* --- what libc has --- */
+
+/* glibc's, since 2.2.5. */
+extern void _IO_list_lock(void) __attribute__((weak));
+extern void _IO_list_unlock(void) __attribute__((weak));
+extern void _IO_list_resetlock(void) __attribute__((weak));
+
+void hak_os_streams(hak_os_streams_call call) {
+  if (_IO_list_lock == NULL || _IO_list_unlock == NULL || _IO_list_resetlock == NULL) return;
+  if (call == HAK_OS_STREAMS_LOCK) _IO_list_lock();
+  if (call == HAK_OS_STREAMS_UNLOCK) _IO_list_unlock();
+  if (call == HAK_OS_STREAMS_RESET) _IO_list_resetlock();
+}
+
+extern char **environ;
+
+char **hak_os_environment(char **given) {
+#ifdef __GLIBC__
+  if (given != NULL) return given;
+#else
+  (void)given; /* whatever the register holds */
+#endif
+  return environ;
+}
+
+/* Of glibc since 2.32 (<sys/single_threaded.h>). Weak: a library built for an older glibc, and musl's, find none. */
+extern __attribute__((weak)) char __libc_single_threaded;
+
+bool hak_os_single_threaded(void) { return &__libc_single_threaded != NULL && __libc_single_threaded; }

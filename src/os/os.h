@@ -46,7 +46,11 @@ struct hak_os_stats { HAK_OS_COUNTERS(HAK_OS_COUNTER_FIELD) };
 extern struct hak_os_stats hak_os_stats;
 void hak_os_count(uint64_t *counter);
 
+/* What the kernel gave the process at exec; 0: nothing. */
+typedef enum hak_os_gift { HAK_OS_PAGE_SIZE, HAK_OS_MORE_RIGHTS } hak_os_gift;
+size_t hak_os_given(hak_os_gift what);
 size_t hak_os_page_size(void);
+#define HAK_HUGE_PAGE (2 * HAK_MIB)
 
 /* Of the mappings that a process may have, 65,530 by default, an eighth: of each thing that splits mappings there are no more. */
 #define HAK_OS_MAPPINGS_PART 8192
@@ -148,11 +152,12 @@ uint64_t hak_os_unix_ms(void);
 void hak_os_keep_stderr(void);
 void hak_os_use_kept_stderr(void);
 void hak_os_write_stderr(const char *text, size_t length);
-/* Which file a descriptor is of. False: it is none. */
+/* Which file a descriptor is of, or a path that is not NULL leads to without following a link at its end. False: none. */
 typedef struct hak_os_identity {
   uint64_t device, number;
+  bool is_regular;
 } hak_os_identity;
-bool hak_os_identify(int fd, hak_os_identity *out);
+bool hak_os_identify(int fd, const char *path, hak_os_identity *out);
 /* Another descriptor of it, not below `lowest`; negative: there is none to be had. */
 int hak_os_duplicate(int fd, int lowest);
 /* To any descriptor; 0, or the errno value of the write that failed. */
@@ -171,11 +176,17 @@ void hak_os_close_shared(const hak_os_shared *shared);
 /* Installs a handler for a signal, with SA_RESTART. 0, or EBUSY where the program has one or ignores it, or what sigaction
  * says. */
 int hak_os_catch(int number, void (*handler)(int));
+/* The calling thread's mask is this set, or has this set too; gives the mask before. Bit n - 1 is signal n. */
+uint64_t hak_os_mask_signals(bool more, uint64_t set);
 /* No handler runs in the calling thread but those of faults, until what this returns is put back. */
 uint64_t hak_os_hold_signals(void);
 void hak_os_put_signals_back(uint64_t before);
 /* Reads a whole small file into buf; returns the bytes read, 0 on any failure. */
 size_t hak_os_read_file(const char *path, char *buf, size_t capacity);
+/* 0 or an errno value. HAK_OS_NEW: EEXIST where there is one. */
+typedef enum hak_os_use { HAK_OS_READ, HAK_OS_NEW, HAK_OS_OVER } hak_os_use;
+int hak_os_open_as(const char *path, hak_os_use use, int *fd);
+/* For reading; negative: it cannot be opened. */
 int hak_os_open(const char *path);
 /* /proc/self/NAME, for reading. That is the first thread's, of which there is nothing to read once it has ended: the calling
  * thread's is asked first. */
@@ -187,11 +198,15 @@ bool hak_os_is_replaceable(const char *path);
 /* For writing what is there: a pipe, a device, where a link leads to; a file loses its contents. ENXIO: a pipe that nobody reads.
  * 0 or an errno value. */
 int hak_os_open_to_write(const char *path, int *fd);
+/* `to` NULL: it has no name any more. */
 int hak_os_rename(const char *from, const char *to);
 void hak_os_unlink(const char *path);
 /* The path of the program, or "". */
 const char *hak_os_program(char *buf, size_t capacity);
-long hak_os_read(int fd, char *buf, size_t capacity);
+/* From there on, or HAK_OS_ON: from where the last read ended. Negative: an error. */
+#define HAK_OS_ON UINT64_MAX
+long hak_os_read_from(int fd, uint64_t offset, void *buf, size_t capacity);
+HAK_INLINE long hak_os_read(int fd, char *buf, size_t capacity) { return hak_os_read_from(fd, HAK_OS_ON, buf, capacity); }
 /* All `bytes` from there on, or false. */
 bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes);
 /* negative: an error, or no descriptor */
@@ -234,7 +249,9 @@ void hak_os_drop_privileges(void);
 bool hak_os_has_more_rights(void);
 /* The calling thread's name, or "". */
 const char *hak_os_thread_name(char *buf, size_t capacity);
-int hak_os_pid(void);
-int hak_os_tid(void);
+/* The number of the process, or of the calling thread. */
+int hak_os_number(bool of_thread);
+HAK_INLINE int hak_os_pid(void) { return hak_os_number(false); }
+HAK_INLINE int hak_os_tid(void) { return hak_os_number(true); }
 
 #endif

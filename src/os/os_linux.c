@@ -108,16 +108,7 @@ const struct hak_os_ops hak_os_linux = {
     .barrier = linux_barrier,
 };
 
-size_t hak_os_page_size(void) {
-  static size_t cached; /* same value whoever writes it */
-  size_t size = hak_load_relaxed(&cached);
-  if (size == 0) {
-    size = (size_t)getauxval(AT_PAGESZ);
-    if (size == 0) size = 4096;
-    hak_store_relaxed(&cached, size);
-  }
-  return size;
-}
+size_t hak_os_given(hak_os_gift what) { return (size_t)getauxval(what == HAK_OS_PAGE_SIZE ? AT_PAGESZ : AT_SECURE); }
 
 size_t hak_os_limit(hak_os_resource of) {
   static const int resources[] = {[HAK_OS_ADDRESS_SPACE] = RLIMIT_AS, [HAK_OS_DATA] = RLIMIT_DATA, [HAK_OS_FILE_SIZE] = RLIMIT_FSIZE};
@@ -130,10 +121,12 @@ bool hak_os_is_locked(void *addr, size_t size_bytes) {
   return error_of(hak_os_call(SYS_madvise, addr, size_bytes, MADV_DONTNEED)) == EINVAL; /* under the pool lock: not libc's */
 }
 
-bool hak_os_identify(int fd, hak_os_identity *out) {
+bool hak_os_identify(int fd, const char *path, hak_os_identity *out) {
   struct stat file;
-  if (fd < 0 || hak_os_call(SYS_fstat, fd, &file) != 0) return false;
-  *out = (hak_os_identity){file.st_dev, file.st_ino};
+  if (path == NULL ? fd < 0 || hak_os_call(SYS_fstat, fd, &file) != 0
+                   : hak_os_call(SYS_newfstatat, AT_FDCWD, path, &file, AT_SYMLINK_NOFOLLOW) != 0)
+    return false;
+  *out = (hak_os_identity){file.st_dev, file.st_ino, S_ISREG(file.st_mode)};
   return true;
 }
 
@@ -153,19 +146,24 @@ static int write_all(int fd, const char *text, size_t length) {
 /* A set of signals as the kernel has it. */
 typedef uint64_t signal_set;
 
+uint64_t hak_os_mask_signals(bool more, uint64_t set) {
+  signal_set before = 0;
+  hak_os_call(SYS_rt_sigprocmask, more ? SIG_BLOCK : SIG_SETMASK, &set, &before, sizeof before);
+  return before;
+}
+
 /* Nobody may be reading, or the file may be longer than RLIMIT_FSIZE: what is written is lost then, but the program is not
  * to die of SIGPIPE or SIGXFSZ because of it. */
 int hak_os_write(int fd, const char *text, size_t length) {
   const signal_set broken_pipe = (signal_set)1 << (SIGPIPE - 1), too_long = (signal_set)1 << (SIGXFSZ - 1);
   const signal_set both = broken_pipe | too_long;
-  signal_set before = 0, pending = 0;
-  hak_os_call(SYS_rt_sigprocmask, SIG_BLOCK, &both, &before, sizeof before);
+  signal_set before = hak_os_mask_signals(true, both), pending = 0;
   bool known = hak_os_call(SYS_rt_sigpending, &pending, sizeof pending) == 0;
   int error = write_all(fd, text, length);
   const signal_set sent = error == EPIPE ? broken_pipe : error == EFBIG ? too_long : 0;
   const struct timespec at_once = {0, 0};
   if (sent != 0 && !(known && (pending & sent) != 0)) hak_os_call(SYS_rt_sigtimedwait, &sent, NULL, &at_once, sizeof sent);
-  hak_os_call(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+  hak_os_mask_signals(false, before);
   return error;
 }
 
@@ -205,7 +203,7 @@ static bool seal(int fd) {
 
 void *hak_os_share(const char *name, size_t size, size_t ready, void *at, hak_os_shared *shared) {
   int fd = make_shared_file(name, size);
-  if (hak_os_identify(fd, &shared->file)) {
+  if (hak_os_identify(fd, NULL, &shared->file)) {
     hak_os_count(&hak_os_stats.mmap_total);
     hak_os_count(&hak_os_stats.mprotect);
     long mapped = hak_os_call(SYS_mmap, at, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
@@ -223,65 +221,21 @@ void *hak_os_share(const char *name, size_t size, size_t ready, void *at, hak_os
   return NULL;
 }
 
-int hak_os_catch(int number, void (*handler)(int)) {
-  int saved = errno;
-  struct sigaction before, action = {.sa_handler = handler, .sa_flags = SA_RESTART};
-  sigemptyset(&action.sa_mask);
-  int error = sigaction(number, NULL, &before) == 0 ? 0 : errno;
-  if (error == 0 && ((before.sa_flags & SA_SIGINFO) != 0 || before.sa_handler != SIG_DFL)) error = EBUSY;
-  if (error == 0 && sigaction(number, &action, NULL) != 0) error = errno;
-  errno = saved;
-  return error;
-}
-
-uint64_t hak_os_hold_signals(void) {
-  static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
-  signal_set held = ~(signal_set)0, before = 0;
-  for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) held &= ~((signal_set)1 << (faults[i] - 1));
-  hak_os_call(SYS_rt_sigprocmask, SIG_BLOCK, &held, &before, sizeof before);
-  return before;
-}
-
-void hak_os_put_signals_back(uint64_t before) { hak_os_call(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before); }
-
-int hak_os_open(const char *path) {
-  long fd = hak_os_call(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-  return fd < 0 ? -1 : (int)fd;
-}
-
-/* A file of that name is what a process that was killed left behind: in a container each has the same numbers. Moved up, as
- * the statistics page's: the program may have closed 0 to 2, and goes on to print. */
-int hak_os_create(const char *path, int *fd) {
-  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-  long made = hak_os_call(SYS_openat, AT_FDCWD, path, flags, 0666);
-  if (made == -EEXIST) {
-    hak_os_unlink(path);
-    made = hak_os_call(SYS_openat, AT_FDCWD, path, flags, 0666);
-  }
-  *fd = made < 0 ? -1 : move_up((int)made);
-  return made < 0 ? (int)-made : 0;
-}
-
-bool hak_os_is_replaceable(const char *path) {
-  struct stat there;
-  return hak_os_call(SYS_newfstatat, AT_FDCWD, path, &there, AT_SYMLINK_NOFOLLOW) != 0 || S_ISREG(there.st_mode);
-}
-
-/* Opening waits for no reader, for the thread may be in malloc; writing does: a reader that is there gets all of it. */
-int hak_os_open_to_write(const char *path, int *fd) {
-  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY;
-  long opened = hak_os_call(SYS_openat, AT_FDCWD, path, flags | O_NONBLOCK, 0666);
-  *fd = opened < 0 ? -1 : move_up((int)opened);
-  if (opened < 0) return (int)-opened;
-  hak_os_call(SYS_fcntl, *fd, F_SETFL, 0);
-  return 0;
+/* Opening waits for no reader, for the thread may be in malloc; writing does: a reader that is there gets all of it. Files to write are
+ * moved up, as the statistics page's: the program may have closed 0 to 2, and goes on to print. */
+int hak_os_open_as(const char *path, hak_os_use use, int *fd) {
+  static const int flags[] = {[HAK_OS_READ] = O_RDONLY,
+                              [HAK_OS_NEW] = O_WRONLY | O_CREAT | O_EXCL,
+                              [HAK_OS_OVER] = O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_NONBLOCK};
+  long opened = hak_os_call(SYS_openat, AT_FDCWD, path, flags[use] | O_CLOEXEC, 0666);
+  *fd = opened < 0 ? -1 : use == HAK_OS_READ ? (int)opened : move_up((int)opened);
+  if (opened >= 0 && use == HAK_OS_OVER) hak_os_call(SYS_fcntl, *fd, F_SETFL, 0);
+  return opened < 0 ? (int)-opened : 0;
 }
 
 int hak_os_rename(const char *from, const char *to) {
-  return (int)-hak_os_call(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+  return error_of(to == NULL ? hak_os_call(SYS_unlinkat, AT_FDCWD, from, 0) : hak_os_call(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
-
-void hak_os_unlink(const char *path) { hak_os_call(SYS_unlinkat, AT_FDCWD, path, 0); }
 
 const char *hak_os_program(char *buf, size_t capacity) {
   long n = hak_os_call(SYS_readlinkat, AT_FDCWD, "/proc/thread-self/exe", buf, capacity - 1);
@@ -290,15 +244,11 @@ const char *hak_os_program(char *buf, size_t capacity) {
   return buf;
 }
 
-long hak_os_read(int fd, char *buf, size_t capacity) {
+long hak_os_read_from(int fd, uint64_t offset, void *buf, size_t capacity) {
   long n;
-  do n = hak_os_call(SYS_read, fd, buf, capacity);
+  do n = offset == HAK_OS_ON ? hak_os_call(SYS_read, fd, buf, capacity) : hak_os_call(SYS_pread64, fd, buf, capacity, offset);
   while (n == -EINTR);
   return n < 0 ? -1 : n;
-}
-
-bool hak_os_read_at(int fd, uint64_t offset, void *buf, size_t bytes) {
-  return hak_os_call(SYS_pread64, fd, buf, bytes, offset) == (long)bytes;
 }
 
 void hak_os_close(int fd) { hak_os_call(SYS_close, fd); }
@@ -314,39 +264,7 @@ void hak_os_wake(uint32_t *word, bool shared) { hak_os_call(SYS_futex, word, sha
  * makes this call anyway: no filter of system calls ends the program for it. */
 int hak_os_compare_with_zero(const uint32_t *word) { return error_of(hak_os_call(SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, word, 0)); }
 
-/* glibc's, since 2.2.5. */
-extern void _IO_list_lock(void) __attribute__((weak));
-extern void _IO_list_unlock(void) __attribute__((weak));
-extern void _IO_list_resetlock(void) __attribute__((weak));
-
-void hak_os_streams(hak_os_streams_call call) {
-  if (_IO_list_lock == NULL || _IO_list_unlock == NULL || _IO_list_resetlock == NULL) return;
-  if (call == HAK_OS_STREAMS_LOCK) _IO_list_lock();
-  if (call == HAK_OS_STREAMS_UNLOCK) _IO_list_unlock();
-  if (call == HAK_OS_STREAMS_RESET) _IO_list_resetlock();
-}
-
-extern char **environ;
-
-char **hak_os_environment(char **given) {
-#ifdef __GLIBC__
-  if (given != NULL) return given;
-#else
-  (void)given; /* whatever the register holds */
-#endif
-  return environ;
-}
-
-/* Of glibc since 2.32 (<sys/single_threaded.h>). Weak: a library built for an older glibc, and musl's, find none. */
-extern __attribute__((weak)) char __libc_single_threaded;
-
-bool hak_os_single_threaded(void) { return &__libc_single_threaded != NULL && __libc_single_threaded; }
-
-bool hak_os_has_more_rights(void) { return getauxval(AT_SECURE) != 0; }
-
-int hak_os_pid(void) { return (int)hak_os_call(SYS_getpid); }
-
-int hak_os_tid(void) { return (int)hak_os_call(SYS_gettid); }
+int hak_os_number(bool of_thread) { return (int)(of_thread ? hak_os_call(SYS_gettid) : hak_os_call(SYS_getpid)); }
 
 void hak_os_random(void *out, size_t size) {
   if (hak_os_call(SYS_getrandom, out, size, GRND_NONBLOCK) == (long)size) return;
@@ -380,9 +298,8 @@ static void drop_capabilities(void) {
 
 void hak_os_drop_privileges(void) {
   /* By a raw call also the signal by which glibc changes the user: it is not to come between reading and writing. */
-  uint64_t all = ~(uint64_t)0, before;
   hak_os_call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  hak_os_call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+  uint64_t before = hak_os_mask_signals(false, ~(uint64_t)0);
   drop_capabilities();
-  hak_os_call(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof all);
+  hak_os_mask_signals(false, before);
 }

@@ -4,8 +4,8 @@
 #include "os/os.h"
 #include "pool/chunk_index.h"
 
-/* Each range that goes is one more mapping of the process's. Guards stand between shorter ones. */
-#define LEAST_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD - 1 : 16)
+/* Each range that goes is one more mapping of the process's: none that is less than half a huge page. Guards stand between shorter ones. */
+#define LEAST_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD - 1 : HAK_HUGE_PAGE_SPANS / 2)
 
 static size_t absent_spans, absent_ranges;
 static struct {

@@ -215,12 +215,11 @@ static hak_span *take_clean(hak_chunk_search s, bool *zeroed) {
 /* Dirty spans of large blocks may have pages that were never touched, or that went before. Slabs take clean ones instead, as long as no
  * more than this becomes resident by it; and where it costs no huge pages. */
 #define PASSED_PART 16
-#define PASSED_LEAST (16 * HAK_MIB / HAK_SPAN_SIZE)
 
 static bool may_pass_over(size_t spans) {
   const hak_pool *pool = &hak_span_pool;
   if (pool->dirty_spans < spans) return false; /* there is none */
-  size_t most = pool->peak_spans / PASSED_PART + PASSED_LEAST;
+  size_t most = pool->peak_spans / PASSED_PART + HAK_PURGE_STEP_SPANS;
   return !hak_budget_limited() && !hak_budget_targeted() && pool->passed_over + spans <= most;
 }
 

@@ -20,6 +20,10 @@
 /* Largest extent that is asked for first, in spans (32 MiB); the pool serves any that fits a chunk. */
 #define HAK_EXTENT_MAX_SPANS (HAK_HARD(GUARDS) ? HAK_GUARD_PERIOD / 2 : 512)
 
+/* A step of a purge: 16 MiB, half a millisecond or one. A call purges no more, so that a claimed range is soon back in the pool, nor does a
+ * slow path. And what one step brings back may rest elsewhere meanwhile: in depots, and dirty beside clean spans that slabs took. */
+#define HAK_PURGE_STEP_SPANS (16 * HAK_MIB / HAK_SPAN_SIZE)
+
 /* Whether a large block ever had the span. */
 bool hak_pool_was_large(const hak_span *span);
 

@@ -67,13 +67,13 @@ static bool goes_lazily(void) {
   return lean_mode && hak_config.mem_lean_decommit == HAK_LEAN_FREE && !hak_budget_targeted();
 }
 
-/* Sequentially consistent, as the store of hakmem_option_set: set_mark tells why. */
-static uint64_t base_ms(void) { return lean_mode ? HAK_DECAY_NEAR_MS : (uint64_t)hak_load_seq(&hak_config.decay_ms); }
-
 static size_t reserved_now(void) {
   size_t to = hak_load_relaxed(&reserved_to), live = live_now();
   return to > live ? to - live : 0;
 }
+
+/* Sequentially consistent, as the store of hakmem_option_set: set_mark tells why. */
+static uint64_t base_ms(void) { return lean_mode ? HAK_DECAY_NEAR_MS : (uint64_t)hak_load_seq(&hak_config.decay_ms); }
 
 static bool helper_sleeps(void) { return hak_load_seq(&hak_decay_sleeper) != 0; }
 

@@ -13,9 +13,6 @@ struct hak_purge_stats {
 };
 extern struct hak_purge_stats hak_purge_stats;
 
-/* 16 MiB, half a millisecond or one: a call purges no more, so that a claimed range is soon back in the pool, nor does a slow path. */
-#define HAK_PURGE_STEP_SPANS (16 * HAK_MIB / HAK_SPAN_SIZE)
-
 /* Purges dirty spans until at most keep_spans are: whole huge pages first, from the highest address down. `lazily`: the kernel
  * may take its time. Returns how many went. Caller holds no lock. */
 size_t hak_purge_spans(size_t keep_spans, bool lazily);

@@ -115,7 +115,6 @@ HAK_INLINE bool hak_region_is_guard(size_t index) {
 /* The chunk behind the last that has spans. Pool lock. */
 HAK_INLINE size_t hak_region_chunks(const hak_region *region) { return (region->ready_spans + HAK_CHUNK_SPANS - 1) / HAK_CHUNK_SPANS; }
 
-#define HAK_HUGE_PAGE ((size_t)2 << 20)
 #define HAK_HUGE_PAGE_SPANS (HAK_HUGE_PAGE / HAK_SPAN_SIZE)
 
 /* Reserves the first region: the largest of the ladder 1 TiB … 16 MiB, none above max_bytes, of which the system grants

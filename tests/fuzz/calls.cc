@@ -257,7 +257,7 @@ void Calls::expand(Block old, size_t size) {
     expect_errno("expand", ENOMEM);
     verify(old);
     old.usable = hakmem_malloc_usable_size(old.p);
-    shadow_.put_back(old);
+    shadow_.add(old); /* what may be used, and so what is filled, may be more by now */
     return;
   }
   if (p != old.p) finding("expand(%p, %zu) returned %p", static_cast<void *>(old.p), size, p);

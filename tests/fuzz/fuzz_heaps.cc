@@ -386,7 +386,7 @@ void Heaps::expand(Block old, size_t size, bool of_deleted) {
     if (id != kMain && usable != old.usable) finding("expand(%p, %zu) failed, and changed it", static_cast<void *>(old.p), size);
     verify(old);
     old.usable = usable;
-    shadow_.put_back(old);
+    shadow_.add(old); /* what may be used, and so what is filled, may be more by now */
     owner_[old.p] = id;
     if (id == kMain) {
       if (left_ != ENOMEM) finding("expand left errno %d", left_);

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import click
 import psutil
-from click.shell_completion import CompletionItem
 from hakmem import documents, environment, options
 from hakmem.allocators.peers import USUAL_HELP
 from hakmem.allocators.settings import settings_for
@@ -17,18 +16,19 @@ from rich.console import Console
 
 from hakmem_lab.shell import PLAN, clean_environment, end_interrupted, facts_of
 from hakmem_lab.suite import MODES, Row, load_suite, pick, suite_names
-from hakmem_lab.suite_plan import estimate_s, jobs_of, plan
 from hakmem_lab.suite_results import RowResult, collect, row_result, write_figures
-from hakmem_lab.suite_session import Session, is_done, prove_peers, run_job
+from hakmem_lab.suite_session import (
+    Session,
+    estimate_s,
+    is_done,
+    jobs_of,
+    plan,
+    prove_peers,
+    run_job,
+)
 from hakmem_lab.suite_tables import show
 
 DEFAULT_SUITE = "quick"
-
-
-def complete_suites(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in suite_names() if name.startswith(incomplete)]
 
 
 @click.command()
@@ -48,7 +48,7 @@ def complete_suites(
 )
 @options.seed_option()
 @options.resume_folder_option("make its reports")
-@click.argument("suite", required=False, shell_complete=complete_suites)
+@click.argument("suite", required=False, shell_complete=options.completing(suite_names))
 def bench(**given) -> None:
     """Run SUITE (default: quick) under hakmem and its peers, in rounds.
 
@@ -83,7 +83,6 @@ def run_session(console: Console, session: Session, limit_s: float | None = None
         interrupted = True
         # Before there was a plan there is nothing to go on with.
         if not (session.folder / PLAN).exists():
-            session.folder.rmdir()
             console.print("interrupted before the first round")
             raise SystemExit(INTERRUPTED) from None
     session.save()
@@ -142,11 +141,10 @@ def begun(console: Console, given: dict, removed: dict[str, str]) -> tuple[Sessi
         seed, (), removed, compiler=next(built, "unknown"), rounds=f"{rounds}, seed {seed}",
         settings=told or "none given, defaults everywhere",
     )  # fmt: skip
-    folder = journal.new_path("bench", "")
-    folder.mkdir()
     session = Session(
-        folder=folder, suite=suite.name, title=suite.title, rounds=rounds, slice_s=suite.slice_s,
-        seed=seed, allocators=allocators, settings=settings, jobs=jobs, facts=facts,
+        folder=journal.new_path("bench", ""), suite=suite.name, title=suite.title, rounds=rounds,
+        slice_s=suite.slice_s, seed=seed, allocators=allocators, settings=settings,
+        jobs=jobs, facts=facts,
     )  # fmt: skip
     tables.print_notes(console, notes)
     return session, 60 * suite.limit_minutes

@@ -14,11 +14,7 @@ from hakmem.running.proof import why_unproven
 from rich.console import Console
 
 from hakmem_lab import drawn_report, drawn_results, drawn_run
-from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_of, make_folder
-
-DEFAULT_SEEDS = "1..20"
-# What can be given together with --resume: only where results go.
-OUTPUTS = {"html_path", "picture_path"}
+from hakmem_lab.shell import chosen, clean_environment, conclude, facts_of
 
 
 def rounds_and_scale(where: str, what: str) -> options.Decorator:
@@ -29,12 +25,11 @@ def rounds_and_scale(where: str, what: str) -> options.Decorator:
 
 
 @click.command()
-@click.option(
+@options.option(
     "--seeds",
-    default=DEFAULT_SEEDS,
-    show_default=True,
+    "The loads: a range, or several with commas. Draw seeds that nobody has looked at.",
+    "1..20",
     metavar="A..B",
-    help="The loads: a range, or several with commas. Draw seeds that nobody has looked at.",
 )
 @rounds_and_scale("at each seed", "Work of a load")
 @options.number_option(
@@ -50,7 +45,6 @@ def rounds_and_scale(where: str, what: str) -> options.Decorator:
 @options.allocator_options(f"{USUAL_HELP}; NAME=PATH for a library")
 @options.seed_option()
 @options.resume_folder_option("make tables and files of a finished one")
-@options.html_option()
 @options.plot_option(
     "--picture", "picture_path", "Draw speed and memory beside each peer.", (".svg",)
 )
@@ -64,7 +58,6 @@ def drawn(
     libraries: tuple[str, ...],
     seed: int | None,
     resume: Path | None,
-    html_path: Path | None,
     picture_path: Path | None,
 ) -> None:
     """Measure allocators on loads drawn from seeds: fairer than rows one has tuned to.
@@ -78,7 +71,7 @@ def drawn(
     console = tables.make_console()
     with clean_environment() as removed, only_once():
         if resume is not None:
-            options.require_resume_alone(OUTPUTS)
+            options.require_resume_alone({"picture_path"})
             session = drawn_run.Session.load(resume)
             require_asked()
         else:
@@ -93,20 +86,21 @@ def drawn(
                 rounds=f"{rounds} at scale {scale} %, order {session.seed}, rest {rest_s:g} s",
             )  # fmt: skip
             require_asked()
-            make_folder(session.folder)
             session.save()
         finished = run(console, session)
         results = drawn_results.collect(session, drawn_run.all_measured(session))
         drawn_report.show(console, results)
         tables.print_facts(console, session.facts)
         write_json(session.folder / "drawn.json", "drawn", drawn_report.document(session, results))
-        page = drawn_report.page(session, results)
-        for path in (session.folder / "drawn.html", html_path):
-            if path is not None:
-                write_text(path, page)
         if picture_path is not None:
             write_text(picture_path, drawn_report.picture_of_peers(session, results))
-    conclude(console, session, results, finished)
+    wanted = f"{len(session.seeds)} seeds"
+    unproven = {name: why for name, said in session.served.items() if (why := why_unproven(said))}
+    if finished:
+        tables.print_problems(console, unproven)
+    conclude(console, session, " and drawn.json", results.seeds, wanted, finished)
+    if unproven:
+        raise SystemExit(1)
 
 
 def run(console: Console, session: drawn_run.Session) -> bool:
@@ -117,7 +111,10 @@ def run(console: Console, session: drawn_run.Session) -> bool:
     def told(measured: drawn_run.Measured, seconds: float) -> None:
         one = drawn_results.collect(session, [measured]).seeds
         if one:
-            console.print(seed_line(one[0], width, seconds), soft_wrap=True)
+            best = one[0].over_best
+            speed = f"{best.median:.2f} of {one[0].best_peer}" if best else "no ratio"
+            line = f"seed {one[0].seed:>{width}}: {speed}, {seconds:.1f} s: {one[0].load}"
+            console.print(line, soft_wrap=True)
 
     with tables.progress_line(console, "runs", slices) as progress:
         if not session.served:
@@ -127,24 +124,3 @@ def run(console: Console, session: drawn_run.Session) -> bool:
                 return False
             session.save()
         return drawn_run.run_all(session, progress.tick, told)
-
-
-def seed_line(one: drawn_results.SeedResult, width: int, seconds: float) -> str:
-    speed = f"{one.over_best.median:.2f} of {one.best_peer}" if one.over_best else "no ratio"
-    return f"seed {one.seed:>{width}}: {speed}, {seconds:.1f} s: {one.load}"
-
-
-def conclude(
-    console: Console, session: drawn_run.Session, results: drawn_results.Results, finished: bool
-) -> None:
-    """Where the files lie, and the exit status with what went wrong."""
-    console.print(f"journals, drawn.json and drawn.html: {session.folder}", soft_wrap=True)
-    if not finished:
-        done = f"{len(results.seeds)} of {len(session.seeds)} seeds"
-        end_interrupted(console, session, done)
-    unproven = {name: why for name, said in session.served.items() if (why := why_unproven(said))}
-    for name, why in unproven.items():
-        console.print(f"{name}: {why}", soft_wrap=True)
-    failed = any(session.baseline in one.problems for one in results.seeds)
-    if unproven or failed or not results.seeds:
-        raise SystemExit(1)

@@ -1,12 +1,11 @@
 """`hakmem misuse`: programs that misuse memory, and which allocators stop them."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 from hakmem import options
-from hakmem.allocators.peers import HARDENED_NAMES, USUAL_NAMES, Allocator, build_folder
+from hakmem.allocators.peers import HARDENED_NAMES, USUAL_NAMES, build_folder
 from hakmem.documents import write_json
 from hakmem.errors import INTERRUPTED, REFUSED, UserError
 from hakmem.output import tables
@@ -51,7 +50,10 @@ def misuse(
         notes: list[str] = []
         allocators = options.chosen_allocators(names, libraries, notes, usual=NAMES)
         tables.print_notes(console, notes)
-        require_served(allocators, program, cases)
+        control = next(case for case in cases if misuse_cases.is_control(case))
+        for allocator in allocators:
+            if (word := peer_served((str(program), control), allocator)) != "yes":
+                raise UserError(f"{allocator.name} does not serve {program}: {word}")
         facts = facts_of(None, allocators, removed, served="every allocator, by the loader's log")
         try:
             with tables.progress_line(console, "cases", len(cases) * len(allocators)) as progress:
@@ -63,8 +65,7 @@ def misuse(
             interrupted = True
     problems = show(console, found)
     tables.print_facts(console, facts)
-    if json_path is not None:
-        write_json(json_path, "misuse", as_json(found, facts))
+    write_json(json_path, "misuse", as_json(found, facts))
     if interrupted:
         console.print(f"interrupted after {len(found)} of {len(allocators)} allocators")
         raise SystemExit(INTERRUPTED)
@@ -78,13 +79,6 @@ def program_path() -> Path:
         how = "build it first (make test, or cmake --build --preset release --target misuse)"
         raise UserError(f"{path} is missing: {how}", REFUSED)
     return path
-
-
-def require_served(allocators: Sequence[Allocator], program: Path, known: Sequence[str]) -> None:
-    control = next(case for case in known if misuse_cases.is_control(case))
-    for allocator in allocators:
-        if (word := peer_served((str(program), control), allocator)) != "yes":
-            raise UserError(f"{allocator.name} does not serve {program}: {word}")
 
 
 def show(console: Console, found: Found) -> list[str]:

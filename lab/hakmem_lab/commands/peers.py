@@ -1,15 +1,333 @@
-"""`hakmem peers`: the allocators to compare with, and building those that Debian has not."""
+"""`hakmem peers`: the allocators to compare with, and building those that Debian has not.
+
+cargo only fetches a crate, and for some peers runs its build script for the static archive. A
+library is checked under a real program before it takes its place in the cache.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 from hakmem.allocators import cache
 from hakmem.allocators.peers import Allocator, find, known_names
-from hakmem.allocators.recipes import RECIPES, Recipe
+from hakmem.allocators.recipes import PACKAGES, RECIPES, Recipe
 from hakmem.environment import allowed_cpus
 from hakmem.errors import INTERRUPTED, UserError
 from hakmem.output import tables
+from hakmem.running.launching import own_session
+from hakmem.running.proof import load_checked, peer_served
 from rich.table import Table
 
-from hakmem_lab.building import BuildError, build, is_current, why_it_does_not_serve
+# What would change a build behind the recipe's back.
+UNWANTED = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "RUSTFLAGS", "MAKEFLAGS", "LD_PRELOAD")
+UNWANTED_PREFIXES = ("CARGO_BUILD_", "CARGO_ENCODED_", "CARGO_PROFILE_", "JEMALLOC_", "CMAKE_")
+LINK_FLAGS = ("-shared", "-pthread", "-Wl,-O1", "-Wl,--gc-sections", "-Wl,-z,relro")
+
+
+class BuildError(Exception):
+    """Why a peer could not be built, in one line."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What one build made, still in its scratch folder."""
+
+    library: Path
+    archive: Path
+
+
+@dataclass
+class Workshop:
+    """The scratch folder, the log and the environment of one build."""
+
+    recipe: Recipe
+    jobs: int
+    say: Callable[[str], None]
+    crate_folder: Path = Path()
+    crate_version: str = ""
+
+    @property
+    def folder(self) -> Path:
+        return cache.cache_folder() / "work" / self.recipe.name
+
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in UNWANTED and not name.startswith(UNWANTED_PREFIXES)
+        }
+        kept |= {"CARGO_TARGET_DIR": str(self.folder / "target"), "CARGO_TERM_COLOR": "never"}
+        return kept | dict(self.recipe.compilers) | dict(self.recipe.environment) | (extra or {})
+
+    def run(
+        self,
+        what: str,
+        command: Sequence[str],
+        folder: Path,
+        extra: Mapping[str, str] | None = None,
+    ) -> str:
+        """Runs one step to its end and returns its standard output; all of it goes to the log."""
+        self.say(what)
+        with cache.log_path(self.recipe.name).open("a", errors="replace") as log:
+            log.write(f"\n== {what}: {' '.join(command)}\n")
+            log.flush()
+            streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": log}
+            how = {"cwd": folder, "env": self.environment(extra), "text": True, **streams}
+            with own_session(command, signal.SIGTERM, errors="replace", **how) as process:
+                output, _ = process.communicate()
+            log.write(output)
+        if process.returncode:
+            raise BuildError(f"{what} failed: {self.last_words()}")
+        return output
+
+    def last_words(self) -> str:
+        """The line of the log that says most about a failure."""
+        log = cache.log_path(self.recipe.name)
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+        telling = [line for line in lines if re.search(r"\berror\b[:\[]", line)]
+        word = (telling or [line for line in lines if line] or ["no message"])[0 if telling else -1]
+        return f"{word[:200]} (log: {log})"
+
+
+def why_it_does_not_serve(library: Path, settings: Mapping[str, str]) -> str:
+    """Of a small program under a library: how it fails, or whose malloc it has; else nothing."""
+    allocator = load_checked(Allocator(library.name, library, settings=settings))
+    said = allocator.problem or peer_served((sys.executable, "-I", "-S", "-c", ""), allocator)
+    return "" if said == "yes" else said
+
+
+def missing_tool(recipe: Recipe) -> str:
+    """One line about the first tool that is not there, or an empty string."""
+    for tool in recipe.needed_tools:
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed (Debian package {PACKAGES[tool]})"
+    return ""
+
+
+def is_current(recipe: Recipe) -> bool:
+    """Whether the cache has this peer, library and archive, by the recipe as it is now."""
+    metadata, _ = cache.read(recipe.name)
+    is_by_recipe = metadata is not None and metadata.recipe == recipe.digest
+    return is_by_recipe and not cache.archive_problem(recipe.name)
+
+
+def build(recipe: Recipe, jobs: int, say: Callable[[str], None] = lambda _: None) -> cache.Metadata:
+    """Builds a peer and puts it into the cache; raises BuildError when it cannot."""
+    if problem := missing_tool(recipe):
+        raise BuildError(problem)
+    shop = Workshop(recipe, jobs, say)
+    with only_one(shop):
+        try:
+            fetch(shop)
+            built = METHODS[recipe.method](shop)
+            say("trying")
+            if said := why_it_does_not_serve(built.library, recipe.settings):
+                raise BuildError(f"built, but {said}")
+            metadata = describe(shop, built)
+            cache.write(metadata, built.library, built.archive)
+        finally:
+            shutil.rmtree(shop.folder, ignore_errors=True)
+    return metadata
+
+
+@contextmanager
+def only_one(shop: Workshop) -> Iterator[None]:
+    """An empty scratch folder and log; refuses while another process builds the same peer."""
+    log = cache.log_path(shop.recipe.name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BuildError("another process is building it") from None
+        held.truncate(0)
+        shutil.rmtree(shop.folder, ignore_errors=True)
+        shop.folder.mkdir(parents=True)
+        yield
+
+
+def fetch(shop: Workshop) -> None:
+    """A cargo project that depends on the crate alone, and where cargo put the crate's sources."""
+    (shop.folder / "src").mkdir()
+    (shop.folder / "src" / "lib.rs").write_text("")
+    (shop.folder / "Cargo.toml").write_text(manifest(shop.recipe))
+    shop.run("fetching", ["cargo", "fetch"], shop.folder)
+    command = ["cargo", "metadata", "--format-version", "1", "--offline"]
+    for package in json.loads(shop.run("looking up sources", command, shop.folder))["packages"]:
+        if package["name"] == shop.recipe.crate:
+            shop.crate_folder = Path(package["manifest_path"]).parent
+            shop.crate_version = package["version"]
+            return
+    raise BuildError(f"cargo does not name the sources of {shop.recipe.crate}")
+
+
+def manifest(recipe: Recipe) -> str:
+    features = ", ".join(f'"{name}"' for name in recipe.features)
+    return f"""\
+[package]
+name = "hakmem-peer-{recipe.name}"
+version = "0.0.0"
+edition = "2021"
+
+[dependencies.{recipe.crate}]
+version = "={recipe.crate_version}"
+default-features = {str(recipe.default_features).lower()}
+features = [{features}]
+
+[profile.release]
+opt-level = {recipe.opt_level}
+debug = false
+
+[profile.release.build-override]
+opt-level = 0
+
+[workspace]
+"""
+
+
+def build_by_cargo(shop: Workshop) -> Built:
+    """The archive that the crate's build script makes, linked whole into a shared library."""
+    flags = list(shop.recipe.flags)
+    if shop.recipe.undefine:
+        # -U before the script's own -D would do nothing: a header is read after both.
+        header = shop.folder / "undefine.h"
+        header.write_text("".join(f"#undef {name}\n" for name in shop.recipe.undefine))
+        flags += ["-include", str(header)]
+    given = {"CFLAGS": " ".join(flags), "CXXFLAGS": " ".join(flags)}
+    command = ["cargo", "build", "--release", "--offline", "-vv", "--message-format=json"]
+    output = shop.run("compiling", [*command, f"-j{shop.jobs}"], shop.folder, given)
+    archive = find_archive(output, shop.recipe.crate)
+    library = shop.folder / f"lib{shop.recipe.name}.so"
+    linker = shop.recipe.compilers["CXX" if shop.recipe.is_cxx else "CC"]
+    whole = ["-Wl,--whole-archive", str(archive), "-Wl,--no-whole-archive"]
+    name = f"-Wl,-soname,lib{shop.recipe.name}.so"
+    shop.run("linking", [linker, *LINK_FLAGS, name, "-o", str(library), *whole], shop.folder)
+    return Built(library, staged(shop, archive))
+
+
+def find_archive(messages: str, crate: str) -> Path:
+    """The one static archive in the folder of the crate's build script."""
+    for line in messages.splitlines():
+        if not line.startswith("{"):
+            continue
+        message = json.loads(line)
+        is_ours = re.search(rf"[/#]{re.escape(crate)}[#@]", message.get("package_id", ""))
+        if message.get("reason") == "build-script-executed" and is_ours:
+            found = sorted(Path(message["out_dir"]).glob("*.a"))
+            if len(found) == 1:
+                return found[0]
+            raise BuildError(f"the build script of {crate} made {len(found)} archives, not one")
+    raise BuildError(f"cargo did not run the build script of {crate}")
+
+
+def build_by_configure(shop: Workshop) -> Built:
+    """jemalloc's own configure and make, on a copy of its sources."""
+    source = shop.folder / "source"
+    shutil.copytree(shop.crate_folder / "jemalloc", source)
+    shutil.copy2(shop.crate_folder / "configure" / "configure", source)
+    version = shop.crate_version.partition("+")[2]
+    configure = ["sh", "./configure", f"--with-version={version}", *shop.recipe.flags]
+    shop.run("configuring", configure, source)
+    archive = "lib/libjemalloc.a"
+    shop.run("compiling", ["make", f"-j{shop.jobs}", "build_lib_shared", archive], source)
+    library = staged(shop, source / "lib" / "libjemalloc.so.2")
+    return Built(library, staged(shop, source / archive))
+
+
+def build_by_cmake(shop: Workshop) -> Built:
+    """snmalloc's own CMake project, its preloadable target and its static one."""
+    source, folder = shop.crate_folder / "upstream", shop.folder / "build"
+    configure = ["cmake", "-S", str(source), "-B", str(folder), "-G", "Unix Makefiles"]
+    shop.run("configuring", [*configure, *shop.recipe.flags], shop.folder)
+    targets = ("snmallocshim", "snmallocshim-static")
+    compile_ = ["cmake", "--build", str(folder), "--target", *targets, "--verbose"]
+    shop.run("compiling", [*compile_, f"-j{shop.jobs}"], shop.folder)
+    library = staged(shop, folder / "libsnmallocshim.so")
+    return Built(library, staged(shop, folder / "libsnmallocshim-static.a"))
+
+
+def build_by_compiler(shop: Workshop) -> Built:
+    """hardened_malloc's own sources, with the definitions that the crate takes from upstream."""
+    source = shop.crate_folder / "vendor" / "hardened-malloc"
+    lines = (shop.crate_folder / "config-default.conf").read_text().splitlines()
+    defines = [f"-D{line}" for line in lines if re.fullmatch(r"\w+=\w+", line)]
+    flags = [*shop.recipe.flags, "-D_GNU_SOURCE", *defines]
+    flags += [f"-I{source / folder}" for folder in ("", "include", "third_party")]
+    objects = []
+    for file in sorted([*source.glob("*.c"), *source.glob("*.cc")]):
+        is_cxx = file.suffix == ".cc"
+        compiler = [shop.recipe.compilers["CXX" if is_cxx else "CC"]]
+        compiler += ["-std=c++17", "-fsized-deallocation"] if is_cxx else ["-std=c2x"]
+        objects.append(f"{file.stem}{file.suffix}.o")
+        shop.run("compiling", [*compiler, *flags, "-c", str(file), "-o", objects[-1]], shop.folder)
+    name = f"lib{shop.recipe.name}"
+    linker = [shop.recipe.compilers["CXX"], *shop.recipe.flags, *LINK_FLAGS, "-Wl,-z,now"]
+    target = ["-o", f"{name}.so", f"-Wl,-soname,{name}.so"]
+    shop.run("linking", [*linker, *target, *objects], shop.folder)
+    shop.run("packing", ["gcc-ar", "rcs", f"{name}.a", *objects], shop.folder)
+    return Built(shop.folder / f"{name}.so", shop.folder / f"{name}.a")
+
+
+def staged(shop: Workshop, built: Path) -> Path:
+    """A copy under the peer's name, with the suffix .so or .a of what was built."""
+    if not built.exists():
+        raise BuildError(
+            f"the build made no {built.name} (log: {cache.log_path(shop.recipe.name)})"
+        )
+    suffix = ".a" if built.suffix == ".a" else ".so"
+    target = shop.folder / f"lib{shop.recipe.name}{suffix}"
+    shutil.copyfile(built, target)
+    return target
+
+
+METHODS = {
+    "cargo": build_by_cargo,
+    "configure": build_by_configure,
+    "cmake": build_by_cmake,
+    "compiler": build_by_compiler,
+}
+
+
+def describe(shop: Workshop, built: Built) -> cache.Metadata:
+    recipe = shop.recipe
+    compiler = recipe.compilers["CXX"]
+    said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    return cache.Metadata(
+        name=recipe.name,
+        crate=recipe.crate,
+        crate_version=shop.crate_version.partition("+")[0],
+        version=upstream_version(recipe, shop.crate_folder, shop.crate_version),
+        compiler=said.stdout.partition("\n")[0] or compiler,
+        sha256=cache.checksum(built.library),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        recipe=recipe.digest,
+        archive_sha256=cache.checksum(built.archive),
+    )
+
+
+def upstream_version(recipe: Recipe, folder: Path, crate_version: str) -> str:
+    """The allocator's own version, which is not its crate's."""
+    text = crate_version
+    if recipe.version_file:
+        text = (folder / recipe.version_file).read_text(errors="replace")
+    found = re.search(recipe.version_pattern, text, re.MULTILINE)
+    if found is None:
+        return "unknown"
+    if recipe.version_note:
+        return recipe.version_note.format(*found.groups())
+    parts = found.groups()
+    return ".".join(str(int(part)) for part in parts) if len(parts) > 1 else parts[0]
 
 
 @click.group()

@@ -1,7 +1,9 @@
 """`hakmem programs`: real programs, by CPU time, memory, faults and calls, or by counts."""
 
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 
 import click
 from hakmem import options
@@ -12,17 +14,142 @@ from hakmem.errors import UserError
 from hakmem.measuring import journal
 from hakmem.output import tables
 from hakmem.running.interruption import only_once
+from hakmem.running.proof import why_unproven
 from rich.console import Console
 from rich.table import Table
 
-from hakmem_lab import programs_results
 from hakmem_lab.commands.drawn import rounds_and_scale
 from hakmem_lab.drawn_report import percent, picture_of_peers, share_table, table_beside
-from hakmem_lab.programs import ALL, CATALOGUE, SETS, Program, inputs_of, read_catalogue
+from hakmem_lab.drawn_results import Beside, Share, beside_of, ratio_to_least, share
+from hakmem_lab.programs import (
+    ALL,
+    CATALOGUE,
+    CAUSES,
+    JUDGING,
+    SETS,
+    Program,
+    inputs_of,
+    read_catalogue,
+)
 from hakmem_lab.programs import chosen as chosen_programs
-from hakmem_lab.programs_results import COUNTED, TIMED, ProgramResult, Results
 from hakmem_lab.programs_run import Measured, Session, all_measured, run_all
-from hakmem_lab.shell import chosen, clean_environment, end_interrupted, facts_of, make_folder
+from hakmem_lab.shell import chosen, clean_environment, conclude, facts_of
+
+CPU, PEAK, ESTIMATE = "cpu_min_s", "peak_kb", "estimate"
+# Each a table: title, digits behind the point, scale. The first is the cost that is compared.
+TIMED = {
+    CPU: ("CPU seconds of the process tree, minimum", 2, 1),
+    "cpu_median_s": ("CPU seconds of the process tree, median", 2, 1),
+    PEAK: ("Peak RSS, MB", 1, 1024),
+    "faults": ("Page faults, thousands", 1, 1000),
+    "calls": ("System calls, thousands", 2, 1000),
+}
+COUNTED = {
+    ESTIMATE: ("Estimate, million cycles", 0, 1e6),
+    "instructions": ("Instructions, millions", 0, 1e6),
+    "l1": ("L1 misses, thousands", 0, 1000),
+    "l2": ("L2 misses, thousands", 0, 1000),
+    "tlb1": ("First TLB's misses, thousands", 0, 1000),
+    "tlb2": ("Second TLB's misses, thousands", 0, 1000),
+    "library_instructions": ("Instructions in the allocator's library, millions", 1, 1e6),
+    "per_pair": ("Instructions in the allocator's library of a pair of calls", 1, 1),
+}
+
+
+@dataclass(frozen=True)
+class ProgramResult:
+    """One program; `figures` by allocator, without those that failed or did not serve."""
+
+    name: str
+    title: str
+    set: str
+    rounds: int
+    figures: Mapping[str, Mapping[str, float | None]]
+    served: Mapping[str, str]
+    problems: Mapping[str, str]
+    best_peer: str = ""
+    best_over_ours: float | None = None
+    peak_over_lowest: float | None = None
+
+
+@dataclass
+class Results:
+    """All programs that have figures."""
+
+    baseline: str
+    peers: Sequence[str]
+    counted: bool
+    programs: Sequence[ProgramResult]
+    shares: list[Share] = field(default_factory=list)
+    beside: list[Beside] = field(default_factory=list)
+
+
+def collect(session: Session, measured: Iterable[Measured]) -> Results:
+    programs = [result_of(session, one) for one in measured]
+    peers = [a.name for a in session.allocators[1:]]
+    found = Results(session.baseline, peers, session.counted, programs)
+    for which in (ALL, CAUSES, JUDGING):
+        found.shares += shares(found, which, session.seed)
+    beside = (beside_one(found, peer, session.seed) for peer in peers)
+    found.beside = [one for one in beside if one]
+    return found
+
+
+def result_of(session: Session, measured: Measured) -> ProgramResult:
+    unproven = {name: why for name, said in measured.served.items() if (why := why_unproven(said))}
+    problems = measured.problems | unproven
+    names = [a.name for a in session.allocators if a.name not in problems]
+    read, cost = (counted_figures, ESTIMATE) if session.counted else (timed_figures, CPU)
+    figures = {name: found for name in names if (found := read(measured, name))}
+    theirs = {name: found for name, found in figures.items() if name != session.baseline}
+    best = min(theirs, key=lambda name: theirs[name][cost], default="")
+    over = peak = None
+    if best and (ours := figures.get(session.baseline)):
+        over = theirs[best][cost] / ours[cost]
+        if PEAK in ours:
+            peak = ratio_to_least(ours[PEAK], [found[PEAK] for found in theirs.values()])
+    one = measured.program
+    return ProgramResult(one.name, one.title, one.set, measured.rounds, figures, measured.served,
+                         problems, best, over, peak)  # fmt: skip
+
+
+def timed_figures(measured: Measured, name: str) -> dict[str, float | None]:
+    rounds, series = measured.rounds, measured.rotation.series[name]
+    if not rounds:
+        return {}
+    values, outcomes = series.values[:rounds], series.outcomes[:rounds]
+    peak = median(o.peak_rss_kb for o in outcomes)
+    faults = median(o.minor_faults + o.major_faults for o in outcomes)
+    figures = (min(values), median(values), peak, faults, measured.calls.get(name))
+    return dict(zip(TIMED, figures, strict=True))
+
+
+def counted_figures(measured: Measured, name: str) -> dict[str, float | None]:
+    found = measured.counts.get(name)
+    return {kind: getattr(found, kind) for kind in COUNTED} if found else {}
+
+
+def shares(results: Results, which: str, seed: int) -> list[Share]:
+    """Over all programs, or over a half of them."""
+    rows = [one for one in results.programs if which in (ALL, one.set)]
+    if which != ALL and len(rows) == len(results.programs):
+        return []
+    cost = "estimate" if results.counted else "CPU time"
+    over = [one.best_over_ours for one in rows if one.best_over_ours is not None]
+    peak = [one.peak_over_lowest for one in rows if one.peak_over_lowest is not None]
+    found = (
+        share(f"{cost} of the best peer ÷ {results.baseline}'s, {which}", over, seed),
+        share(f"peak RSS ÷ the lowest peer's, {which}", peak, seed, less=True),
+    )
+    return [one for one in found if one]
+
+
+def beside_one(results: Results, peer: str, seed: int) -> Beside | None:
+    name, cost = results.baseline, ESTIMATE if results.counted else CPU
+    both = [one.figures for one in results.programs if {name, peer} <= set(one.figures)]
+    costs = [found[peer][cost] / found[name][cost] for found in both]
+    peaks = [] if results.counted else [found[name][PEAK] / found[peer][PEAK] for found in both]
+    return beside_of(peer, costs, ("worse", "better"), peaks, (), seed)
 
 
 @click.command()
@@ -92,19 +219,20 @@ def programs(
                 session.seed, session.allocators, removed, not_run=told(lacking) or "nothing",
                 programs=f"scale {scale} %, {of_seed}, {how}",
             )  # fmt: skip
-            make_folder(session.folder)
             session.save()
         finished = run(console, session)
-        results = programs_results.collect(session, all_measured(session))
+        results = collect(session, all_measured(session))
         show(console, session, results)
         tables.print_facts(console, session.facts)
         written = document(session, results)
         for target in (session.folder / "programs.json", json_path):
-            if target is not None:
-                write_json(target, "programs", written)
+            write_json(target, "programs", written)
         if picture_path is not None:
             write_text(picture_path, picture_of_peers(session, results))
-    conclude(console, session, results, finished)
+    wanted = f"{len(session.programs)} programs"
+    conclude(console, session, " and programs.json", results.programs, wanted, finished)
+    if session.broken:
+        raise SystemExit(1)
 
 
 def why_not(one: Program, counted: bool) -> str:
@@ -129,7 +257,7 @@ def run(console: Console, session: Session) -> bool:
     steps = len(session.programs) * each
 
     def tell(measured: Measured) -> None:
-        (one,) = programs_results.collect(session, [measured]).programs
+        (one,) = collect(session, [measured]).programs
         over = one.best_over_ours
         figure = f"{one.best_peer} ÷ {session.baseline} {over:.2f}" if over else "no ratio"
         console.print(f"{one.name}: {figure}", soft_wrap=True)
@@ -137,19 +265,6 @@ def run(console: Console, session: Session) -> bool:
     bar = tables.progress_line(console, "runs", steps)
     with bar as progress, inputs_of(session.seed) as inputs:
         return run_all(session, inputs, progress.tick, tell)
-
-
-def conclude(
-    console: Console, session: Session, results: programs_results.Results, finished: bool
-) -> None:
-    """Where the files lie, and the exit status with what went wrong."""
-    console.print(f"journals and programs.json: {session.folder}", soft_wrap=True)
-    if not finished:
-        done = f"{len(results.programs)} of {len(session.programs)} programs"
-        end_interrupted(console, session, done)
-    failed = any(session.baseline in one.problems for one in results.programs)
-    if failed or session.broken or not results.programs:
-        raise SystemExit(1)
 
 
 def show(console: Console, session: Session, results: Results) -> None:
@@ -168,11 +283,9 @@ def show(console: Console, session: Session, results: Results) -> None:
         console.print(table_beside(name, caption, titles, results.beside))
     for kind, shown in (COUNTED if results.counted else TIMED).items():
         console.print(matrix(results, kind, *shown))
-    for name, why in session.broken.items():
-        console.print(f"{name}: {why}", soft_wrap=True)
+    tables.print_problems(console, session.broken)
     for one in results.programs:
-        for name, why in one.problems.items():
-            console.print(f"{one.name}: {name}: {why}", soft_wrap=True)
+        tables.print_problems(console, one.problems, f"{one.name}: ")
 
 
 def summary(results: Results) -> list[str]:

@@ -1,7 +1,7 @@
 """`hakmem soak`: memory, speed and latency over an hour; `hakmem soak analyse` judges its CSV."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -44,23 +44,17 @@ class Wanted(Thresholds):
     json_path: Path | None
 
 
-def judging_options() -> Callable:
+def judging_options() -> options.Decorator:
     """The fields of Wanted."""
-
-    def share_option(name: str, default: str, text: str) -> Callable:
-        how = {"type": PERCENT, "default": default, "show_default": True, "help": text}
-        return click.option(*name.split(), **how)
-
+    option, variation = options.option, "Variation of throughput that passes, or the best other's."
+    memory, speed = (
+        "Rise or fall of resident memory that passes.",
+        "Fall of throughput that passes.",
+    )
     return options.stacked(
-        share_option(
-            "--max-rss-drift rss_drift", "5%", "Rise or fall of resident memory that passes."
-        ),
-        share_option(
-            "--max-throughput-loss throughput_loss", "5%", "Fall of throughput that passes."
-        ),
-        share_option(
-            "--max-cv variation", "2%", "Variation of throughput that passes, or the best other's."
-        ),
+        option("--max-rss-drift rss_drift", memory, "5%", PERCENT),
+        option("--max-throughput-loss throughput_loss", speed, "5%", PERCENT),
+        option("--max-cv variation", variation, "2%", PERCENT),
         options.json_option(),
     )
 
@@ -75,21 +69,19 @@ def judging_options() -> Callable:
     0.01,
     600,
 )
-@click.option(
-    "--program",
-    "programs",
-    multiple=True,
-    metavar="NAME=COMMAND",
-    help="A program to start afresh each round, instead of random_mixed and larson.",
+@options.several(
+    "--program programs",
+    "A program to start afresh each round, instead of random_mixed and larson.",
+    "NAME=COMMAND",
 )
 @options.set_option("A variable for every program, such as HAKMEM_PROFILE=lean; told in the file.")
 @options.seed_option()
 @output_option("--csv", "csv_path", text="Write the figures as CSV.", kind=soak_file.KIND)
-@click.option(
+@options.option(
     "--resume",
-    type=options.InputFile(),
+    "Continue the run of this CSV, with what it was started with.",
+    kind=options.InputFile(),
     metavar="FILE",
-    help="Continue the run of this CSV, with what it was started with.",
 )
 @judging_options()
 @click.pass_context
@@ -196,7 +188,7 @@ def prove(run: Soak) -> dict[str, str]:
 def resumed(console: Console, path: Path, limit_s: float) -> Soak:
     """The run of a CSV, ready to go on where it stopped."""
     record = soak_file.read(path)
-    tables.print_notes(console, notes_of(record))
+    tables.print_notes(console, record.notes)
     head = record.head
     try:
         allocators = [shell.read_allocator(row) for row in head["allocators"].values()]
@@ -270,12 +262,12 @@ def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     try:
         judged = judge(in_order(record), wanted)
     except UserError:
-        tables.print_notes(console, notes_of(record))
+        tables.print_notes(console, record.notes)
         if record.epochs:
             write_file(record, [], None, path, wanted)
         raise
     tables.print_summary(console, summary(judged))
-    tables.print_notes(console, notes_of(record))
+    tables.print_notes(console, record.notes)
     console.print(verdict_table(judged))
     latency = [row for row in judged if row.p50_ns is not None]
     if latency:
@@ -285,10 +277,6 @@ def conclude(console: Console, path: Path, wanted: Wanted) -> bool:
     passed = all(row.passed for row in judged if row.allocator == ours)
     write_file(record, judged, passed, path, wanted)
     return passed
-
-
-def notes_of(record: soak_file.Record) -> list[str]:
-    return [record.note] if record.note else []
 
 
 def in_order(record: soak_file.Record) -> list[Epoch]:
@@ -325,15 +313,13 @@ def write_file(
     path: Path,
     wanted: Wanted,
 ) -> None:
-    if wanted.json_path is None:
-        return
     document = {
         "facts": dict(record.head.get("facts", {})),
         "file": str(path),
         "thresholds": {one.name: getattr(wanted, one.name) for one in fields(Thresholds)},
         "in_question": in_question(judged) if judged else None,
         "passed": passed,
-        "notes": notes_of(record),
+        "notes": record.notes,
         "rows": [asdict(row) | {"passed": row.passed} for row in judged],
     }
     write_json(wanted.json_path, "soak", document)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hakmem.documents import write_text
+from hakmem.environment import user_folder
 from hakmem.plain_text import parse_json
 
 
@@ -37,11 +38,8 @@ class Metadata:
 
 def cache_folder() -> Path:
     """HAKLAB_CACHE, else hakmem/peers in the user's cache folder."""
-    given = os.environ.get("HAKLAB_CACHE")
-    if given:
-        return Path(given).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "hakmem" / "peers"
+    found = user_folder("HAKLAB_CACHE", "XDG_CACHE_HOME", ".cache")
+    return found if os.environ.get("HAKLAB_CACHE") else found / "peers"
 
 
 def library_path(name: str) -> Path:

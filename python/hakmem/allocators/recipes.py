@@ -18,19 +18,15 @@ CLANG = {"CC": "clang-19", "CXX": "clang++-19"}
 PACKAGES = {
     # Debian 12 has a newer cargo beside its first one, which is too old for these crates.
     "cargo": "cargo-web",
-    "gcc": "gcc",
-    "g++": "g++",
+    **{tool: tool for tool in ("gcc", "g++", "make", "cmake", "clang-19")},
     "gcc-ar": "gcc",
-    "make": "make",
-    "cmake": "cmake",
-    "clang-19": "clang-19",
     "clang++-19": "clang-19",
 }
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One peer. `method` is a function of building.py; `version` is read from the sources."""
+    """One peer. `method` is a function of commands/peers.py; `version` is read from the sources."""
 
     name: str
     crate: str

@@ -62,21 +62,17 @@ EXIT_STATUS = {
 def side_options(letter: str, role: str) -> options.Decorator:
     """--a and --a-lib, or --b and --b-lib."""
     return options.stacked(
-        click.option(
-            f"--{letter}",
-            f"{letter}_settings",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help=f"Setting of {letter.upper()}, {role}: hakmem's, or a variable of the program; "
+        options.several(
+            f"--{letter} {letter}_settings",
+            f"Setting of {letter.upper()}, {role}: hakmem's, or a variable of the program; "
             "may be repeated.",
+            "NAME=VALUE",
         ),
-        click.option(
-            f"--{letter}-lib",
-            f"{letter}_library",
-            default="hakmem",
-            show_default=True,
+        options.option(
+            f"--{letter}-lib {letter}_library",
+            f"Allocator of {letter.upper()}: a name as for --with, or a library's path.",
+            "hakmem",
             metavar="NAME|PATH",
-            help=f"Allocator of {letter.upper()}: a name as for --with, or a library's path.",
         ),
     )
 
@@ -84,19 +80,14 @@ def side_options(letter: str, role: str) -> options.Decorator:
 @click.command(context_settings=options.PROGRAM_LAST)
 @side_options("a", "what stands")
 @side_options("b", "the candidate")
-@click.option(
-    "--min-effect",
-    type=PERCENT,
-    default="1%",
-    show_default=True,
-    help="The smallest difference of speed that matters, as 1% or 0.01.",
+@options.option(
+    "--min-effect", "The smallest difference of speed that matters, as 1% or 0.01.", "1%", PERCENT
 )
-@click.option(
+@options.option(
     "--confidence",
-    type=PERCENT,
-    default="99%",
-    show_default=True,
-    help="How sure a verdict is, over all the times it is tried, as 99% or 0.99.",
+    "How sure a verdict is, over all the times it is tried, as 99% or 0.99.",
+    "99%",
+    PERCENT,
 )
 @options.number_option(
     "--pairs",
@@ -109,11 +100,11 @@ def side_options(letter: str, role: str) -> options.Decorator:
     "--max-pairs", "After so many pairs without a verdict the answer is UNDECIDED.", 640, 2
 )
 @options.cpu_option("auto")
-@click.option(
+@options.option(
     "--metric",
-    type=WORD,
-    help="'cpu', 'wall' or a regular expression whose first group is the figure. By default 'cpu' "
+    "'cpu', 'wall' or a regular expression whose first group is the figure. By default 'cpu' "
     "where --cpu is one CPU, else the `Throughput =` line or wall time.",
+    kind=WORD,
 )
 @click.option("--lower-is-better", is_flag=True, help="Direction of a regular expression's figure.")
 @workload_options()
@@ -151,7 +142,7 @@ def ab(
     work = chosen_workload(program, **of_workload)
     console = tables.make_console()
     plan = Plan(pairs, max_pairs, min_effect, confidence)
-    cpus, seed = options.resolve_cpus(cpu, None), options.resolve_seed(seed)
+    cpus, seed = options.resolve_cpus(cpu), options.resolve_seed(seed)
     require_metric(metric, lower_is_better, (WALL_METRIC_NAME, CPU_METRIC_NAME))
     notes: list[str] = []
     sides = {}
@@ -359,7 +350,7 @@ def conclude(
         console.print(f"interrupted after {rotation.rounds_done} pairs")
     tables.print_notes(console, notes)
     tables.print_facts(console, facts)
-    if json_path is not None and not rotation.is_void:
+    if not rotation.is_void:
         write_json(json_path, "ab", document(rotation, decision, plan, facts))
 
 

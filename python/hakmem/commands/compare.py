@@ -34,8 +34,8 @@ from hakmem.measuring.rotation import (
 )
 from hakmem.output import tables
 from hakmem.running import interruption, programs
+from hakmem.running.launching import TIME_LIMIT_S, count_system_calls
 from hakmem.running.proof import IDLE, LIMIT, hakmem_served, peer_served
-from hakmem.running.syscalls import TIME_LIMIT_S, count_system_calls
 
 Tick = Callable[[str], None]
 
@@ -52,16 +52,11 @@ class Plan:
     syscalls: bool = False
 
 
-@click.command(
-    short_help="Compare allocators on a program of yours.",
-    context_settings=options.PROGRAM_LAST,
-)
+@click.command(context_settings=options.PROGRAM_LAST)
 @options.pairs_option(10)
 @options.allocator_options()
-@click.option(
-    "--metric",
-    type=WORD,
-    help="Regular expression whose first group is the figure, or 'wall'.",
+@options.option(
+    "--metric", "Regular expression whose first group is the figure, or 'wall'.", kind=WORD
 )
 @click.option("--lower-is-better", is_flag=True, help="Direction of --metric.")
 @workload_options()
@@ -85,13 +80,12 @@ class Plan:
 @options.seed_option()
 @options.json_option()
 @options.html_option()
-@click.option(
-    "--from",
-    "source",
-    type=options.InputFile(),
-    metavar="JOURNAL",
-    help="Measure nothing: show the tables of an earlier run again, also of one that was killed. "
+@options.option(
+    "--from source",
+    "Measure nothing: show the tables of an earlier run again, also of one that was killed. "
     "--json and --html write its files.",
+    kind=options.InputFile(),
+    metavar="JOURNAL",
 )
 @click.argument("program", nargs=-1)
 def compare(
@@ -136,7 +130,7 @@ def compare(
     how = Plan(
         pairs,
         options.resolve_seed(seed),
-        options.resolve_cpus(cpu, None),
+        options.resolve_cpus(cpu),
         metric,
         lower_is_better,
         syscalls,
@@ -303,16 +297,14 @@ def conclude(
             write_text(html_path, comparison.html(found), HTML)
             console.print(f"report: {html_path}", soft_wrap=True)
     finally:
-        if json_path is not None:
-            write_json(json_path, "compare", comparison.document(found))
+        write_json(json_path, "compare", comparison.document(found))
 
 
 def show_all(console: Console, found: comparison.Comparison) -> None:
     """What was found, its tables, what is to be said of them, and how it was measured."""
     tables.print_summary(console, found.summary)
     show(console, found)
-    for name, problem in found.problems.items():
-        console.print(f"{name}: {problem}", soft_wrap=True)
+    tables.print_problems(console, found.problems)
     tables.print_notes(console, found.notes)
     # They are long, and in the files.
     shown = {name: said for name, said in found.facts.items() if name != "effective settings"}

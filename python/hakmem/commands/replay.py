@@ -58,20 +58,15 @@ def replay(
         console.print(tables.facts_table(trace_summary.figure_rows(held)))
         console.print(trace_summary.sizes_table(held))
         tables.print_notes(console, held.remarks())
-        if json_path is not None:
-            write_json(json_path, "replay --summary", trace_summary.summary_document(held))
+        write_json(json_path, "replay --summary", trace_summary.summary_document(held))
         return
-    cpus = options.resolve_cpus("none" if held.lanes > 1 else "auto", None)
+    cpus = options.resolve_cpus("none" if held.lanes > 1 else "auto")
     how = Plan(pairs, options.resolve_seed(seed), cpus)
     found = compared(console, held, names, libraries, how)
     if found.figures:
         show_all(console, found)
-        if json_path is not None:
-            write_json(
-                json_path,
-                "replay",
-                document(found) | {"trace": trace_summary.summary_document(held)},
-            )
+        trace_held = {"trace": trace_summary.summary_document(held)}
+        write_json(json_path, "replay", document(found) | trace_held)
     finish(found)
 
 
@@ -89,12 +84,10 @@ def compared(
     passes = enough_passes(rows[0].run(how.cpus))
     rows = replay_contenders(chosen, replay_command(held.path, passes))
     rounds = f"{how.pairs}, seed {how.seed}, pinned to {how.cpus or 'nothing'}"
+    of_trace = trace_summary.figure_rows(held)
     facts = environment.describe(how.seed) | {
         "rounds": f"{rounds}, {passes} passes a run",
-        **{
-            name: trace_summary.figure_rows(held)[name]
-            for name in ("trace", "command", "calls", "threads")
-        },
+        **{name: of_trace[name] for name in ("trace", "command", "calls", "threads")},
         **{a.name: str(a) for a in chosen},
     }
     measures = (SPEED, PEAK_RSS, FAULTS)

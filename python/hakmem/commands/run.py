@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
 
 from hakmem.allocators import peers
 from hakmem.allocators.peers import find, how_to_get
@@ -15,7 +14,14 @@ from hakmem.allocators.settings import PREFIX, check_library, is_hakmem, own_set
 from hakmem.destinations import WORD, require_apart
 from hakmem.documents import write_json
 from hakmem.errors import NOT_STARTED, REFUSED, WRONG_USE, UserError, warn
-from hakmem.options import PROGRAM_LAST, json_option, set_option, stdin_option
+from hakmem.options import (
+    PROGRAM_LAST,
+    completing,
+    json_option,
+    option,
+    set_option,
+    stdin_option,
+)
 from hakmem.running import programs
 from hakmem.running.proof import counted, idle_words
 from hakmem.running.witness import Ended, run_watched
@@ -25,20 +31,13 @@ PROFILES = ("balanced", "speed", "lean", "hardened")
 PROFILE = f"{PREFIX}PROFILE"
 
 
-def complete_profile(_context: object, _parameter: object, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in PROFILES if name.startswith(incomplete)]
-
-
-@click.command(
-    short_help="Run PROGRAM under hakmem, with proof of service.",
-    context_settings=PROGRAM_LAST,
-)
-@click.option(
+@click.command(context_settings=PROGRAM_LAST)
+@option(
     "--profile",
-    type=WORD,
+    f"HAKMEM_PROFILE for the program: {', '.join(PROFILES)}.",
+    kind=WORD,
     metavar="PROFILE",
-    shell_complete=complete_profile,
-    help=f"HAKMEM_PROFILE for the program: {', '.join(PROFILES)}.",
+    shell_complete=completing(lambda: PROFILES),
 )
 @set_option()
 @click.option("--proof", is_flag=True, help="Say on stderr at the end what hakmem served, too.")
@@ -89,8 +88,7 @@ def run(
         report(ended, found, proof, chosen)
     elif proof:
         warn("run", "not served")
-    if json_path is not None:
-        write_json(json_path, "run", document(program, chosen, ended, found))
+    write_json(json_path, "run", document(program, chosen, ended, found))
     raise SystemExit(REFUSED if strict and not ended.served else ended.exit_status)
 
 

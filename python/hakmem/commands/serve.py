@@ -12,7 +12,7 @@ import click
 
 from hakmem.errors import UserError, warn
 from hakmem.extras import PROMETHEUS, PROTOBUF, require
-from hakmem.options import PID, number_option
+from hakmem.options import number_option, pid_of
 from hakmem.running import interruption
 from hakmem.streams import is_lost
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 PORT = 6060
 
 
-@click.command(short_help="Heap profiles of a process for pprof, over HTTP.")
+@click.command()
 @number_option("--port", "On 127.0.0.1; 0: one that is free.", PORT, 0, 65535, metavar="N")
-@click.argument("pid", type=PID)
+@click.argument("pid", type=pid_of)
 def serve(port: int, pid: int) -> None:
     """Serve the heap profiles of PID, over HTTP.
 

@@ -17,9 +17,9 @@ from hakmem.measuring.journal import Journal
 from hakmem.measuring.measures import END_RSS, IDLE_RSS, Cell, Measure, evaluate, measures_for
 from hakmem.measuring.rotation import Rotation
 from hakmem.output import report, sentences
-from hakmem.plain_text import with_last_words
+from hakmem.plain_text import some, with_last_words
+from hakmem.running.launching import SystemCalls
 from hakmem.running.proof import FAILED, NOT_SERVED
-from hakmem.running.syscalls import SystemCalls
 
 # When memory was looked at.
 MEMORY_FACT, NOT_LOOKED_AT = "RSS after idle", "not looked at"
@@ -210,13 +210,10 @@ def require_texts(head: dict) -> None:
 def told_damage(path: Path, numbers: Sequence[int], is_cut: bool, done: int, pairs: int) -> str:
     if is_cut:
         return f"line {numbers[0]} of {path} was cut short when its command ended, and is left out"
-    lines = "line" if len(numbers) == 1 else "lines"
-    verb = "is" if len(numbers) == 1 else "are"
-    listed = ", ".join(map(str, numbers[:LINES_NAMED]))
-    more = f" and {len(numbers) - LINES_NAMED} more" if len(numbers) > LINES_NAMED else ""
+    lines, verb = ("line", "is") if len(numbers) == 1 else ("lines", "are")
     return (
-        f"{lines} {listed}{more} of {path} {verb} damaged and left out: these are the other "
-        f"{done} of {pairs} rounds"
+        f"{lines} {some(numbers, LINES_NAMED)} of {path} {verb} damaged and left out: these are "
+        f"the other {done} of {pairs} rounds"
     )
 
 

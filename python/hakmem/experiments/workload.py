@@ -15,8 +15,8 @@ from hakmem.destinations import WORD
 from hakmem.errors import UserError
 from hakmem.running import programs
 from hakmem.running.launching import Start
-from hakmem.running.runners import Runner
 from hakmem.running.serving import PORT_MARK, READY_LIMIT_S, STOP_LIMIT_S, ServerRunner
+from hakmem.running.witness import Runner
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,16 @@ def workload_options() -> options.Decorator:
     """--stdin and a server's, to be given to chosen_workload()."""
     return options.stacked(
         options.stdin_option(", from its beginning in every run"),
-        click.option(
+        options.option(
             "--server",
+            "Compare under this server, in place of PROGRAM. {port} in it is a free port.",
             metavar="COMMAND",
-            help="Compare under this server, in place of PROGRAM. {port} in it is a free port.",
         ),
-        click.option(
+        options.option(
             "--load",
+            "Run this against the server once it takes connections; its time is the figure, or "
+            "what --metric finds in its output. {port} is the server's.",
             metavar="COMMAND",
-            help="Run this against the server once it takes connections; its time is the figure, "
-            "or what --metric finds in its output. {port} is the server's.",
         ),
         options.number_option(
             "--port",
@@ -70,14 +70,13 @@ def workload_options() -> options.Decorator:
             most=65535,
             metavar="N",
         ),
-        click.option(
+        options.option(
             "--stop",
-            type=WORD,
-            default="SIGTERM",
-            show_default=True,
-            metavar="SIGNAL",
-            help="Signal that ends the server. A server that has not ended after "
+            "Signal that ends the server. A server that has not ended after "
             f"{STOP_LIMIT_S:g} s is killed, and its run does not count.",
+            "SIGTERM",
+            WORD,
+            metavar="SIGNAL",
         ),
         options.number_option(
             "--ready-timeout ready_s",

@@ -18,6 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from hakmem import documents
+from hakmem.environment import user_folder
 from hakmem.errors import UserError
 from hakmem.inputs import read_text
 from hakmem.measuring.rotation import (
@@ -37,11 +38,7 @@ KEPT_RUNS = 20
 
 def results_folder() -> Path:
     """HAKLAB_RESULTS, else hakmem in the user's state folder."""
-    given = os.environ.get("HAKLAB_RESULTS")
-    if given:
-        return Path(given).expanduser().absolute()
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "hakmem"
+    return user_folder("HAKLAB_RESULTS", "XDG_STATE_HOME", ".local", "state")
 
 
 def new_path(command: str, suffix: str = ".jsonl") -> Path:
@@ -56,12 +53,12 @@ def new_path(command: str, suffix: str = ".jsonl") -> Path:
     return folder / f"{command}-{moment}-{os.getpid()}{suffix}"
 
 
-def prune(command: str, keep: int = KEPT_RUNS) -> None:
-    """Removes what older runs of a command have left, but for the newest `keep` of them."""
+def prune(command: str) -> None:
+    """Removes what older runs of a command have left, but for the newest of them."""
     runs: dict[str, list[Path]] = {}
     for path in results_folder().glob(f"{command}-[0-9]*"):
         runs.setdefault(path.stem, []).append(path)
-    for stem in sorted(runs)[:-keep]:
+    for stem in sorted(runs)[:-KEPT_RUNS]:
         for path in runs[stem]:
             path.unlink(missing_ok=True)
 

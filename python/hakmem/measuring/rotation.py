@@ -16,7 +16,7 @@ from hakmem.allocators.peers import Allocator
 from hakmem.errors import UserError
 from hakmem.running.interruption import held
 from hakmem.running.launching import Outcome, Start
-from hakmem.running.runners import BY_ITSELF, Runner
+from hakmem.running.witness import BY_ITSELF, Runner
 
 if TYPE_CHECKING:
     from hakmem.measuring.journal import Journal
@@ -138,17 +138,10 @@ def require_metric(
         raise UserError("--lower-is-better is the direction of --metric, which is not given", 2)
 
 
-def contenders(
-    allocators: Sequence[Allocator],
-    command: Sequence[str],
-    settings: Mapping[str, str] | None = None,
-) -> list[Contender]:
-    """The usable allocators, all with the same command line and settings, and with their own."""
-    return [
-        Contender(a.name, tuple(command), a.library, {**(settings or {}), **a.settings})
-        for a in allocators
-        if a.usable
-    ]
+def contenders(allocators: Sequence[Allocator], command: Sequence[str]) -> list[Contender]:
+    """The usable allocators, all with the same command line, each with its own settings."""
+    usable = (a for a in allocators if a.usable)
+    return [Contender(a.name, tuple(command), a.library, a.settings) for a in usable]
 
 
 @dataclass
@@ -187,6 +180,10 @@ class Rotation:
 
     def running(self) -> list[Series]:
         return [s for s in self.series.values() if not s.problem]
+
+    def lacks(self, rounds: int) -> bool:
+        """Whether it has fewer, and somebody who could run more."""
+        return self.rounds_done < rounds and bool(self.running())
 
     def step(self, row: Series) -> None:
         outcome = row.contender.run(self.cpus)

@@ -227,9 +227,7 @@ def plot(measure: Measure, cells: Sequence[Cell], scale: Scale, baseline: str) -
         axes.xaxis.set_major_locator(MaxNLocator(6))
         unit = f" ({scale.unit})" if scale.unit else ""
         axes.set_xlabel(f"{measure.title}{unit} — {measure.direction}")
-        axes.grid(axis="x", color=LINE)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right", "left"]].set_visible(False)
+        grid(axes, "x", "top", "right", "left")
         axes.tick_params(axis="y", length=0)
         return svg_of(figure)
 
@@ -251,6 +249,14 @@ def new_figure(inches: tuple[float, float], salt: str = "hakmem", font: float = 
     }
     with rc_context(style):
         yield Figure(figsize=inches, layout="constrained")
+
+
+def grid(axes, axis: str, *without: str) -> None:
+    """Lines behind what is drawn, and no frame at those sides."""
+    axes.grid(axis=axis, color=LINE)
+    axes.set_axisbelow(True)
+    for side in without:
+        axes.spines[side].set_visible(False)
 
 
 def picture_of(figure, picture_format: str) -> bytes:

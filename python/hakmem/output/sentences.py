@@ -40,25 +40,20 @@ def sentence(
     """`ratios` are costs of the others over the baseline's."""
     usual = next((name for name in USUAL if name in ratios), next(iter(ratios)))
     best = min(ratios, key=lambda name: ratios[name].median)
-    told = measure.told.format(x=times(measure, ratios[usual]), b=usual)
-    end = f": {said(measure, ratios[usual])}" if judged else ""
-    first = f"{baseline} {told}{between(measure, ratios[usual])}{end}"
+    (x, more), (y, more_of_best) = (shown(measure, ratios[n], judged) for n in (usual, best))
+    first = f"{baseline} {measure.told.format(x=x, b=usual)}{more}"
     if best == usual:
         return f"{first}."
-    end = f": {said(measure, ratios[best])}" if judged else ""
-    x = times(measure, ratios[best])
-    return f"{first}; beside {best}, the best other, {x}{between(measure, ratios[best])}{end}."
+    return f"{first}; beside {best}, the best other, {y}{more_of_best}."
 
 
-def times(measure: Measure, ratio: Interval) -> str:
-    return number((ratio if measure.as_speed else ratio.inverse).median)
-
-
-def between(measure: Measure, ratio: Interval) -> str:
-    shown = ratio if measure.as_speed else ratio.inverse
-    if shown.low is None or shown.high is None:
-        return ""
-    return f" [{number(shown.low)}, {number(shown.high)}]"
+def shown(measure: Measure, ratio: Interval, judged: bool) -> tuple[str, str]:
+    """How many times, and behind that the interval and the verdict."""
+    found = ratio if measure.as_speed else ratio.inverse
+    more = f": {said(measure, ratio)}" if judged else ""
+    if None not in (found.low, found.high):
+        more = f" [{number(found.low)}, {number(found.high)}]{more}"
+    return number(found.median), more
 
 
 def number(value: float) -> str:

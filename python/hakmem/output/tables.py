@@ -125,6 +125,11 @@ def facts_table(facts: Mapping[str, str]) -> Table:
     return table
 
 
+def print_problems(console: Console, problems: Mapping[str, str], where: str = "") -> None:
+    for name, problem in problems.items():
+        console.print(f"{where}{name}: {problem}", soft_wrap=True)
+
+
 def print_notes(console: Console, notes: Sequence[str]) -> None:
     for note in dict.fromkeys(notes):
         console.print(f"note: {note}", soft_wrap=True)

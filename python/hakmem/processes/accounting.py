@@ -8,6 +8,7 @@ the page's sums: no allocator knows which of its blocks a program has touched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -121,7 +122,7 @@ def explain_process(pid: int) -> Account:
     """Looks at a process as it is now. Right to the page when it is at rest."""
     snapshot = stats_page.read(pid)
     mapped = process_memory.mappings(pid)
-    with Pagemap(pid) as pages:
+    with closing(Pagemap(pid)) as pages:
         unseen, kinds = kinds_of(pid, mapped)
         tally = tally_pages(mapped, kinds, ranges_of(snapshot), pages)
         rss = process_memory.rollup(pid)["Rss"]
@@ -231,31 +232,18 @@ def split_classes(rows: Sequence[Mapping], resident: np.ndarray) -> list[ClassPa
         if not here:
             continue
         never = max(0, here - (total - row["never_allocated"]))
-        shares = divide(
-            here - never,
-            [row["live"], row["cached"], row["depots"], row["free"], row["rest"]],
-        )
-        live = shares[0]
-        requested = rounding = None
-        if row["estimated_requested"] is not None and row["live"]:
-            requested, rounding = divide(
-                live, [row["estimated_requested"], row["estimated_rounding"]]
-            )
+        shares = dict(zip(SHARES, divide(here - never, [row[name] for name in SHARES])))
+        parts = [row["estimated_requested"], row["estimated_rounding"]]
+        is_known = None not in parts and row["live"]
+        asked = divide(shares["live"], parts) if is_known else (None, None)
+        own = (row["class"], row["size"], row["aligned"], here)
         found.append(
-            ClassPart(
-                row["class"],
-                row["size"],
-                row["aligned"],
-                here,
-                live,
-                *shares[1:4],
-                never,
-                shares[4],
-                requested,
-                rounding,
-            )
+            ClassPart(*own, **shares, never_allocated=never, requested=asked[0], rounding=asked[1])
         )
     return found
+
+
+SHARES = ("live", "cached", "depots", "free", "rest")
 
 
 def divide(total: int, weights: Sequence[int]) -> list[int]:

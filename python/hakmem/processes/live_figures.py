@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hakmem.errors import UserError
 from hakmem.plain_text import printable
@@ -121,13 +121,6 @@ def look(pid: int, until_s: float | None = None) -> Look:
     return Look(snapshot, resident_bytes(pid), time.monotonic())
 
 
-def look_at_all(pid: int | None) -> dict[int, Look]:
-    """One process, which must have a page; or all that have one that can be read."""
-    if pid is not None:
-        return {pid: look(pid)}
-    return look_around()[0]
-
-
 @dataclass(frozen=True)
 class Unseen:
     """The numbers of processes of which there are no figures: pages that cannot be read, pages
@@ -138,9 +131,11 @@ class Unseen:
     barred: list[int] = field(default_factory=list)
 
 
-def look_around() -> tuple[dict[int, Look], Unseen]:
-    """All processes that have a page, and those that stay unseen. These are waited for together as
-    long as for one."""
+def look_around(pid: int | None = None) -> tuple[dict[int, Look], Unseen]:
+    """One process, which must have a page; or all that have one, and those that stay unseen. These
+    are waited for together as long as for one."""
+    if pid is not None:
+        return {pid: look(pid)}, Unseen()
     found, unseen = {}, Unseen()
     end = time.monotonic() + stats_page.PATIENCE_S
     for each in stats_page.processes(unseen.barred):
@@ -235,20 +230,10 @@ def class_rows(now: Look, before: Look | None) -> list[ClassRow]:
         hits, misses = hit_figures(new, old)
         known = hits is not None and misses is not None and seconds > 0
         if new["slab_bytes"]:
-            found.append(
-                ClassRow(
-                    new["size"],
-                    new["aligned"],
-                    new["slab_bytes"],
-                    new["live"],
-                    new["cached"],
-                    new["depots"],
-                    new["free"],
-                    hits / seconds if known else None,
-                    misses / seconds if known else None,
-                    hit_share(hits, misses) if known else None,
-                )
-            )
+            row = ClassRow(new["size"], *(new[name] for name in CLASS_FIGURES), None, None, None)
+            rates = {"hits": hits / seconds, "misses": misses / seconds} if known else {}
+            share = hit_share(hits, misses) if known else None
+            found.append(replace(row, **rates, hit_rate=share))
     return found
 
 
@@ -283,6 +268,7 @@ def heap_count(look: Look) -> int:
     return (look.figures["heaps_total"] or {}).get("count") or 0
 
 
+CLASS_FIGURES = ("aligned", "slab_bytes", "live", "cached", "depots", "free")
 HEAP_FIGURES = (
     "id", "parent", "live", "peak", "blocks", "held", "limit", "total", "refused", "requests",
 )  # fmt: skip

@@ -15,7 +15,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from hakmem.plain_text import printable
 from hakmem.processes.figures_table import FAMILIES, FIGURES
-from hakmem.processes.live_figures import WRAP, Look, look_at_all, resident_peak
+from hakmem.processes.live_figures import WRAP, Look, look_around, resident_peak
 
 PROCESS_LABELS = ("pid", "comm")
 Values = Iterable[tuple[tuple[str, ...], float]]
@@ -30,11 +30,6 @@ class Kind:
     read: Callable[[Look], Values]
     labels: tuple[str, ...] = ()
     counter: bool = False
-
-    @property
-    def exported(self) -> str:
-        """The name of its samples."""
-        return f"{self.name}_total" if self.counter else self.name
 
     def family(self) -> Metric:
         kind = CounterMetricFamily if self.counter else GaugeMetricFamily
@@ -87,27 +82,14 @@ def sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
 
 
-def told(path: str, name: str) -> Callable[[Look], Values]:
+def unless_0(figure: Callable[[Look], int | None]) -> Callable[[Look], Values]:
     """A figure that the kernel may not have told the process: 0 is none."""
-
-    def read(look: Look) -> Values:
-        if value := (look.figures[path] or {}).get(name):
-            yield (), value
-
-    return read
+    return lambda look: [((), value)] if (value := figure(look)) else []
 
 
-def peak(look: Look) -> Values:
-    if value := resident_peak(look):
-        yield (), value
-
-
-def renamed(path: str, names: Mapping[str, str]) -> Callable[[Look], Values]:
-    def read(look: Look) -> Values:
-        for label, name in names.items():
-            yield (label,), look.figures[path][name]
-
-    return read
+def counted(names: Mapping[str, str]) -> Callable[[Look], Values]:
+    """Of the counters, by the names they have as labels."""
+    return labelled([(label, "counters", name) for label, name in names.items()])
 
 
 def by_class(name: str) -> Callable[[Look], Values]:
@@ -165,9 +147,10 @@ SLOW_PATHS = "hakmem_slow_paths"
 KINDS = (
     *of_table(),
     Kind("hakmem_resident_bytes", "Resident memory of the process.", lambda k: [((), k.rss)]),
-    Kind("hakmem_resident_peak_bytes", "Resident memory of the process at its peak.", peak),
+    Kind("hakmem_resident_peak_bytes", "Resident memory of the process at its peak.",
+         unless_0(resident_peak)),
     Kind("hakmem_resident_in_page_bytes", "Resident memory when the page was written.",
-         told("process", "resident")),
+         unless_0(lambda k: (k.figures["process"] or {}).get("resident"))),
     Kind("hakmem_class_bytes", "Slabs of each size class by what their blocks are.", class_states,
          (*CLASS, "state")),
     Kind("hakmem_requested_bytes", "What was asked for of the live blocks in slabs, estimated.",
@@ -180,10 +163,10 @@ KINDS = (
          counter=True),
     Kind("hakmem_spans_returned", "Spans and large blocks that came back.",
          one("counters", "free"), counter=True),
-    Kind("hakmem_system_calls", "System calls by name.", renamed("counters", CALLS), ("call",),
+    Kind("hakmem_system_calls", "System calls by name.", counted(CALLS), ("call",),
          True),
     Kind("hakmem_madvise_failures", "Calls of madvise that failed, by error.",
-         renamed("counters", {"ENOMEM": "madvise_enomem", "other": "madvise_other"}), ("error",),
+         counted({"ENOMEM": "madvise_enomem", "other": "madvise_other"}), ("error",),
          True),
     *(Kind(f"hakmem_cache_{name}", f"{text}; only with HAKMEM_TINY_FRONT_METRICS=1.",
            by_class(name), CLASS, True)
@@ -220,7 +203,7 @@ class Collector:
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        looks = look_at_all(self.pid)
+        looks, _ = look_around(self.pid)
         yield GaugeMetricFamily(
             "hakmem_processes", "Processes with a statistics page.", value=len(looks)
         )

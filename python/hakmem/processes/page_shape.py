@@ -99,7 +99,9 @@ def parse(text: bytes) -> dict:
     # Until a process has allocated, its library may not have set up its size classes.
     figures["classes"] = [row for row in figures["classes"] if row["size"] or row["slab_bytes"]]
     check_rows(figures["classes"])
-    check_heaps(figures["heaps"] or [])
+    heaps = figures["heaps"] or []
+    if len({row["id"] for row in heaps}) < len(heaps):
+        raise ValueError("its heaps are not told apart")
     check_together(figures["extents"], "requested", "tail")
     return figures
 
@@ -113,11 +115,6 @@ def check_rows(rows: list[dict]) -> None:
     for row in rows:
         check_together(row, "hits", "misses")
         check_together(row, "estimated_requested", "estimated_rounding")
-
-
-def check_heaps(rows: list[dict]) -> None:
-    if len({row["id"] for row in rows}) < len(rows):
-        raise ValueError("its heaps are not told apart")
 
 
 def check_together(figures: Mapping, one: str, other: str) -> None:

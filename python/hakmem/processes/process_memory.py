@@ -32,8 +32,10 @@ SCAN_RANGES = 4096
 # Mappings of which less than that part is there are not looked at from end to end.
 SPARSE_PART, WINDOW = 16, 32 << 20
 
-HEAD = re.compile(
-    r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<rights>\S{4}) \S+ \S+ \d+ *(?P<name>.*)$"
+# A line of maps.
+MAPPING = re.compile(
+    r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<rights>\S{4}) (?P<offset>[0-9a-f]+) "
+    r"\S+ \d+ *(?P<path>.*)$"
 )
 FIELD = re.compile(r"^(?P<name>\w+): +(?P<kb>\d+) kB$")
 
@@ -91,13 +93,13 @@ def mappings(pid: int) -> list[Mapped]:
 def parse_smaps(text: str) -> list[Mapped]:
     found: list[tuple[re.Match[str], dict[str, int]]] = []
     for line in text.splitlines():
-        if begins := HEAD.match(line):
+        if begins := MAPPING.match(line):
             found.append((begins, {}))
         elif (field := FIELD.match(line)) and found:
             found[-1][1][field["name"]] = int(field["kb"]) * 1024
     names = ("Rss", "Swap", "AnonHugePages", "Locked")
     return [
-        Mapped(int(head["start"], 16), int(head["end"], 16), head["rights"], head["name"],
+        Mapped(int(head["start"], 16), int(head["end"], 16), head["rights"], head["path"],
                *(figures.get(name, 0) for name in names))
         for head, figures in found
     ]  # fmt: skip
@@ -139,10 +141,7 @@ class Pagemap:
             self.descriptor = os.open(f"/proc/{seen_by(pid)}/pagemap", os.O_RDONLY)
         self.can_scan = True
 
-    def __enter__(self) -> Pagemap:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         os.close(self.descriptor)
 
     def windows(self, one: Mapped) -> Iterator[tuple[int, int]]:

@@ -196,18 +196,14 @@ def require_running(pid: int) -> None:
 
 def why_absent(pid: int, setting: str, lacks: str) -> str:
     """What a process lacks, and what to do about that: it may have the setting already."""
-    if os.fsencode(setting) not in environment_of(pid):
+    begun_with = b""
+    with suppress(OSError):
+        begun_with = Path(f"/proc/{seen_by(pid)}/environ").read_bytes()
+    if os.fsencode(setting) not in begun_with.split(b"\0"):
         return f"{lacks}: start it with {setting}"
     if "libhakmem" in Path(f"/proc/{seen_by(pid)}/maps").read_text(errors="replace"):
         return f"{lacks} yet: it has {setting}, and has not allocated"
     return f"{lacks}: it has {setting}, and hakmem was not loaded into it"
-
-
-def environment_of(pid: int) -> list[bytes]:
-    """As it was started with."""
-    with suppress(OSError):
-        return Path(f"/proc/{seen_by(pid)}/environ").read_bytes().split(b"\0")
-    return []
 
 
 def open_page(pid: int) -> int:

@@ -6,7 +6,6 @@ member that the commands read, of its type and not negative.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -16,6 +15,7 @@ from hakmem.errors import WRONG_USE, UserError
 from hakmem.inputs import BYTES_MOST, read_whole
 from hakmem.plain_text import parse_json, printable
 from hakmem.processes.page_shape import COUNT, NEWER, TEXT, Shape, check, counts, many, refuse
+from hakmem.processes.process_memory import MAPPING
 
 VERSION = 1
 # Of a file or an answer; the library's own bound on stacks keeps well below.
@@ -47,10 +47,6 @@ STACK = Shape({
     "heap": Shape(str, optional=True, newer=True),
 })  # fmt: skip
 WHOLE = {"live": 4, "total": 4, "peak": 2, "age_ms": 2, "freed": LIFETIMES}
-LINE = re.compile(
-    r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<rights>\S{4}) (?P<offset>[0-9a-f]+) "
-    r"\S+ \d+ *(?P<path>.*)$"
-)
 
 
 @dataclass(frozen=True)
@@ -195,16 +191,12 @@ def parse(text: bytes) -> HeapProfile:
         )
     if not isinstance(document.get("stacks"), list) or len(document["stacks"]) > STACKS_MOST:
         raise ValueError(f"stacks is no list of at most {STACKS_MOST}")
-    samples, peak = document["samples"], document["peak"]
+    peak = document["peak"]
     return HeapProfile(
-        pid=document["pid"],
+        **{name: document[name] for name in ("pid", "rate", "started_ms", "taken_ms", "samples")},
         program=printable(document["program"]),
         version=printable(document["version"]),
-        rate=document["rate"],
-        started_ms=document["started_ms"],
-        taken_ms=document["taken_ms"],
         stopped_ms=document["stopped_ms"] or 0,
-        samples=samples,
         live=amount_of(document["live"]),
         total=amount_of(document["total"]),
         peak_bytes=peak["bytes"],
@@ -259,28 +251,16 @@ def stack_of(one: Mapping) -> Stack:
     for name, length in WHOLE.items():
         if len(one[name]) != length:
             raise ValueError(f"{name} of a stack has {len(one[name])} figures, not {length}")
-    figures = Figures(
-        Amount(*one["live"]),
-        Amount(*one["total"]),
-        one["peak"][0],
-        one["peak"][1],
-        one["pinned"],
-        one["age_ms"][0],
-        one["age_ms"][1],
-        tuple(one["freed"]),
-    )
+    live, total = Amount(*one["live"]), Amount(*one["total"])
+    times = (*one["age_ms"], tuple(one["freed"]))
+    figures = Figures(live, total, *one["peak"], one["pinned"], *times)
     heap = one["heap"] if one["heap"] is None else printable(one["heap"])
     return Stack(tuple(one["pcs"]), figures, one["label"] or 0, heap)
 
 
 def mapped(line: str) -> Mapped | None:
-    found = LINE.match(line)
+    found = MAPPING.match(line)
     if found is None:
         return None
-    return Mapped(
-        int(found["start"], 16),
-        int(found["end"], 16),
-        found["rights"],
-        int(found["offset"], 16),
-        printable(found["path"]),
-    )
+    start, end, offset = (int(found[name], 16) for name in ("start", "end", "offset"))
+    return Mapped(start, end, found["rights"], offset, printable(found["path"]))

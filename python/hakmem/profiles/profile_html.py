@@ -12,10 +12,10 @@ from hakmem import environment
 from hakmem.extras import INSTALL, MATPLOTLIB, is_there
 from hakmem.output.report import (
     BAD_COLOUR,
-    LINE,
     MAIN_COLOUR,
     document,
     facts_table,
+    grid,
     inlined,
     new_figure,
     summary_list,
@@ -235,12 +235,8 @@ def section(title: str, note: str, sites: Sequence[Site], columns: Sequence[Cell
 
 
 def change_section(title: str, changes: Sequence[Change]) -> str:
-    lines = [
-        ([profile_view.signed(c.bytes), f"± {size(c.error)}", f"{c.count:+,}", size(c.before.bytes),
-          size(c.after.bytes)], c.frames)
-        for c in changes[:ROWS]
-    ]  # fmt: skip
-    return stack_table(title, ("change", "95 %", "objects", "before", "after"), lines)
+    lines = [(profile_view.change_cells(c), c.frames) for c in changes[:ROWS]]
+    return stack_table(title, ("change", "± (95 %)", "objects", "before", "after"), lines)
 
 
 def stack_table(
@@ -303,7 +299,5 @@ def draw(profile: HeapProfile) -> bytes:
         axes.set_xlabel(f"{unit} since the start")
         axes.set_ylabel("live, MB")
         axes.xaxis.set_major_locator(MaxNLocator(8))
-        axes.grid(axis="y", color=LINE)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        grid(axes, "y", "top", "right")
         return svg_of(figure)

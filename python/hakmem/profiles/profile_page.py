@@ -77,9 +77,8 @@ def find_page(pid: int, until_end: int) -> tuple[str, Path]:
         name = name_of(pid)
         require_running(pid)
         path = page_file(pid, NAME, HEADER, 1)
-    if path is None and has_ended(until_end, ending_s(pid)):
-        raise UserError(f"there is no process {pid} (any more)")
     if path is None:
+        require_running_on(pid, until_end)
         why = why_absent(pid, OPTION, "keeps no heap profile")
         raise NotProfiled(f"process {pid} ({name}) {why}")
     return name, path
@@ -91,8 +90,7 @@ def answer_of(pid: int, until_end: int, end: float) -> tuple[str, bytes]:
     try:
         descriptor = open_page(pid, name, path)
     except UserError:
-        if has_ended(until_end, ending_s(pid)):
-            raise UserError(f"there is no process {pid} (any more)") from None
+        require_running_on(pid, until_end)
         raise
     try:
         return name, Exchange(pid, name, descriptor, until_end).ask(end)
@@ -110,12 +108,13 @@ def end_of(pid: int) -> int:
         raise UserError(f"there is no process {pid}") from error
 
 
-def ending_s(pid: int) -> float:
+def require_running_on(pid: int, until_end: int) -> None:
     """The files of a process that ends are gone before it: on a busy machine long before."""
-    try:
-        return ENDING_S if any(Path(f"/proc/{pid}/fd").iterdir()) else PATIENCE_S
-    except OSError:
-        return ENDING_S
+    within_s = ENDING_S
+    with suppress(OSError):
+        within_s = ENDING_S if any(Path(f"/proc/{pid}/fd").iterdir()) else PATIENCE_S
+    if has_ended(until_end, within_s):
+        raise UserError(f"there is no process {pid} (any more)") from None
 
 
 def has_ended(until_end: int, within_s: float = 0) -> bool:

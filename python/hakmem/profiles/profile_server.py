@@ -13,6 +13,7 @@ import sys
 import threading
 import urllib.parse
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -71,7 +72,10 @@ class Source:
         self.lock = threading.Lock()
         self.stopped, self.stopping = os.pipe()
         # The figures of the statistics page, where the process has one.
-        self.page = metrics.Collector(pid) if has_stats_page(pid) else None
+        self.page = None
+        with suppress(OSError, UserError):
+            if stats_page.page_file(pid) is not None:
+                self.page = metrics.Collector(pid)
 
     def stop(self) -> None:
         """Requests that wait are answered at once."""
@@ -128,13 +132,6 @@ class Source:
             return encode(registry), kind
         except UserError as error:
             raise self.refused(error) from error
-
-
-def has_stats_page(pid: int) -> bool:
-    try:
-        return stats_page.page_file(pid) is not None
-    except (OSError, UserError):
-        return False
 
 
 class ProfileCollector:

@@ -76,10 +76,6 @@ class Change:
         too narrow."""
         return NORMAL_95 * math.sqrt(self.before.bytes_variance + self.after.bytes_variance)
 
-    @property
-    def is_certain(self) -> bool:
-        return abs(self.bytes) > self.error
-
 
 def named(profile: HeapProfile, symboliser: Symboliser) -> Named:
     merged: dict[Frames, Figures] = {}
@@ -221,12 +217,12 @@ def interval(amount: Amount, rate: int) -> tuple[int, int]:
 def compare(before: Named, after: Named) -> list[Change]:
     """By stack, the most grown first. Two builds have their lines in other places: there a stack
     is its functions."""
-    key_of = same_frames if have_same_files(before, after) else functions_alone
+    have_same = have_same_files(before, after)
     sums: dict[Frames, list[Amount]] = {}
     shown: dict[Frames, Frames] = {}
     for index, profile in enumerate((before, after)):
         for site in profile.sites:
-            key = key_of(site.frames)
+            key = site.frames if have_same else functions_alone(site.frames)
             sums.setdefault(key, [Amount(), Amount()])[index] += site.figures.live
             shown[key] = site.frames if key is site.frames else without_lines(site.frames)
     changed = [Change(shown[key], *pair) for key, pair in sums.items() if pair[0] != pair[1]]
@@ -238,10 +234,6 @@ def have_same_files(before: Named, after: Named) -> bool:
     ids = {path: one for path, one in a.items() if one and path in b}
     same_program = a.get(before.profile.program) == b.get(after.profile.program)
     return bool(ids) and same_program and all(b[path] == one for path, one in ids.items())
-
-
-def same_frames(frames: Frames) -> Frames:
-    return frames
 
 
 def functions_alone(frames: Frames) -> Frames:

@@ -15,6 +15,7 @@ from hakmem.profiles.profile_sites import (
     Change,
     Frames,
     Named,
+    Site,
     bare,
     between,
     cells,
@@ -135,19 +136,12 @@ def sums_table(profile: HeapProfile, order: str, rows: int, by: str) -> Table:
         name = NAMES[by](profile, stack)
         sums[name] = sums[name] + stack.figures if name in sums else stack.figures
     having = sorted(sums.items(), key=lambda each: (-MEASURES[order](each[1]), each[0]))
-    heads = ("live", "objects", "pinned", "peak", "total")
+    heads, read = ("live", "objects", "pinned", "peak", "total"), cells(profile)
     table = table_of_stacks(f"{by.capitalize()}s, by {order}", heads, by)
     if (left := len(having) - rows) > 0:
         table.caption = f"{left:,} more {by}s: --top {len(having)}"
     for name, figures in having[:rows]:
-        table.add_row(
-            size(figures.live.bytes),
-            f"{figures.live.count:,}",
-            size(figures.pinned),
-            size(figures.peak_bytes),
-            size(figures.total.bytes),
-            Text(name),
-        )
+        table.add_row(*(read[head](Site((), figures)) for head in heads), Text(name))
     return table
 
 
@@ -177,23 +171,19 @@ def show_changes(
     if len(changes) > rows:
         table.caption = f"{len(changes) - rows:,} more stacks: --top {len(changes)}"
     for one in most_changed(changes, rows):
-        table.add_row(
-            signed(one.bytes),
-            size(one.error),
-            f"{one.count:+,}",
-            size(one.before.bytes),
-            size(one.after.bytes),
-            stack_text(one.frames),
-        )
-    total = together(changes)
+        table.add_row(*change_cells(one), stack_text(one.frames))
     table.add_section()
-    table.add_row(signed(total.bytes), size(total.error), f"{total.count:+,}",
-                  size(total.before.bytes), size(total.after.bytes), "all that changed",
-                  style="bold")  # fmt: skip
+    table.add_row(*change_cells(together(changes)), "all that changed", style="bold")
     console.print(table)
     console.print("±: half of the 95 % interval; a change within it can be chance.")
     console.print(f"Figures are {known_of_both(a, b)}.")
     show_remarks(console, (*before.remarks, *after.remarks))
+
+
+def change_cells(one: Change) -> list[str]:
+    """The change, half of its interval, objects, and bytes before and after."""
+    sizes = (size(one.before.bytes), size(one.after.bytes))
+    return [signed(one.bytes), size(one.error), f"{one.count:+,}", *sizes]
 
 
 def most_changed(changes: Sequence[Change], rows: int) -> list[Change]:

@@ -19,7 +19,7 @@ import numpy as np
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from hakmem.plain_text import printable
+from hakmem.plain_text import printable, some
 from hakmem.profiles.heap_profile import HeapProfile, Mapped
 from hakmem.running.threads import seen_by
 
@@ -112,18 +112,18 @@ class Symboliser:
     def __init__(self, profile: HeapProfile, pid: int | None = None) -> None:
         self.pid = None if pid is None else seen_by(pid)
         self.root = Path("/") if pid is None else Path(f"/proc/{self.pid}/root")
-        self.profile = profile
+        self.modules: dict[str, Module] = {}
+        self.take(profile)
+
+    def take(self, profile: HeapProfile) -> None:
+        self.profile, self.places = profile, {}
         self.maps = sorted(profile.maps, key=lambda one: one.start)
         self.starts = [one.start for one in self.maps]
-        self.modules: dict[str, Module] = {}
-        self.places: dict[int, Place] = {}
 
     def renew(self, profile: HeapProfile) -> None:
         """A later profile of the same process: what is mapped may have changed."""
         if profile.maps != self.profile.maps:
-            self.maps = sorted(profile.maps, key=lambda one: one.start)
-            self.starts = [one.start for one in self.maps]
-            self.places = {}
+            self.take(profile)
         self.places = {a: p for a, p in self.places.items() if p.frames[0].function != ANONYMOUS}
         self.profile = profile
         self.__dict__.pop("perf_map", None)
@@ -202,12 +202,11 @@ class Symboliser:
             ("changed since the program started, names in it may be wrong",
              [m for m in shown if m.changed_after(self.profile.started_ms)]),
         )  # fmt: skip
-        return [f"{told}: {some([m.path for m in found])}" for told, found in lists if found]
-
-
-def some(paths: Sequence[str]) -> str:
-    more = len(paths) - PATHS_NAMED
-    return ", ".join(paths[:PATHS_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return [
+            f"{told}: {some([m.path for m in found], PATHS_NAMED)}"
+            for told, found in lists
+            if found
+        ]
 
 
 def is_readable(path: Path) -> bool:
@@ -406,10 +405,7 @@ class PerfMap:
     is of another process that had the number."""
 
     def __init__(self, path: Path, started_ms: int) -> None:
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-        self.names: list[str] = []
-        found: dict[int, tuple[int, str]] = {}
+        self.entries: dict[int, tuple[int, str]] = {}
         with suppress(OSError):
             if path.is_file() and path.stat().st_mtime * 1000 + 1000 >= started_ms:
                 with path.open(errors="replace") as file:
@@ -417,17 +413,15 @@ class PerfMap:
                 for line in text.splitlines():
                     if entry := PERF_LINE.match(line):
                         # The last line counts: code is moved, and its place used again.
-                        found[int(entry[1], 16)] = (int(entry[2], 16), entry[3])
-        for start in sorted(found):
-            self.starts.append(start)
-            self.ends.append(start + found[start][0])
-            self.names.append(found[start][1])
+                        self.entries[int(entry[1], 16)] = (int(entry[2], 16), entry[3])
+        self.starts = sorted(self.entries)
 
     def name(self, address: int) -> Frame | None:
         index = bisect.bisect_right(self.starts, address) - 1
-        if index < 0 or address >= self.ends[index]:
+        size, name = self.entries[self.starts[index]] if index >= 0 else (0, "")
+        if index < 0 or address >= self.starts[index] + size:
             return None
-        name = printable(self.names[index])
+        name = printable(name)
         if python := PYTHON_FRAME.match(name):
             return Frame(python["function"], python["file"], part=PYTHON)
         return Frame(name)

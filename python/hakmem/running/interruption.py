@@ -52,7 +52,7 @@ def ignore() -> None:
 
 
 def call(stop: Callable[[], object]) -> None:
-    """From here on they call what ends the command; what is ignored (nohup) stays so."""
+    """From here on they call that; what is ignored (nohup) stays so."""
     for number in NUMBERS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda *_: stop())
@@ -62,12 +62,10 @@ def call(stop: Callable[[], object]) -> None:
 def only_once() -> Iterator[None]:
     """The first signal raises KeyboardInterrupt; further ones cannot break the cleaning up."""
 
-    def handle(_number: int, _frame: object) -> None:
+    def stop() -> None:
         ignore()
         raise KeyboardInterrupt
 
     with put_back():
-        for number in NUMBERS:
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, handle)
+        call(stop)
         yield

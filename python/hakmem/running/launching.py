@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -69,17 +70,9 @@ class Outcome:
     @property
     def problem(self) -> str:
         """Why this run does not count, or an empty string."""
-        if self.start_error or self.too_late:
-            return self.start_error or self.too_late
-        if self.preload_problem:
-            return self.preload_problem
-        if self.failure:
-            return self.failure
-        if self.signal_number:
-            return f"killed by {signal_name(self.signal_number)}"
-        if self.exit_status:
-            return f"exit status {self.exit_status}"
-        return ""
+        killed = f"killed by {signal_name(self.signal_number)}" if self.signal_number else ""
+        ended = killed or (f"exit status {self.exit_status}" if self.exit_status else "")
+        return self.start_error or self.too_late or self.preload_problem or self.failure or ended
 
     def last_words(self, lines: int = LAST_LINES) -> str:
         return last_lines(self.stderr, lines)
@@ -146,6 +139,21 @@ def launcher_arguments(report: int, start: Start) -> list[str]:
     for name, value in (start.settings or {}).items():
         arguments += ["--env", f"{name}={value}"]
     return [*arguments, "--", *start.command]
+
+
+@contextmanager
+def own_session(
+    command: Sequence[str], number: int = signal.SIGKILL, **how: object
+) -> Iterator[subprocess.Popen]:
+    """A process in a session of its own, which Ctrl-C does not reach; what still runs at the end
+    of the block is ended by a signal."""
+    process = subprocess.Popen(command, start_new_session=True, **how)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            process.wait()
 
 
 def run_once(command: Sequence[str], *how, **named) -> Outcome:
@@ -218,21 +226,19 @@ def costs_of(report: Mapping[str, int]) -> dict:
     }
 
 
-def wait_or_end(launcher: subprocess.Popen, limit_s: float = 0.0) -> bool:
+def wait_or_end(launcher: subprocess.Popen, limit_s: float) -> bool:
     """Waits for the launcher; where it is interrupted or too late, it ends the program first.
 
     False when the time was over.
     """
     try:
         launcher.wait(limit_s or None)
-    except subprocess.TimeoutExpired:
+    except BaseException as error:
         launcher.terminate()
         launcher.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
         return False
-    except BaseException:
-        launcher.terminate()
-        launcher.wait()
-        raise
     return True
 
 
@@ -242,3 +248,60 @@ def _start_error(cost: Mapping[str, int], command: Sequence[str], cpus: str | No
     if cost["exec_errno"]:
         return f"cannot start '{command[0]}': {os.strerror(cost['exec_errno'])}"
     return ""
+
+
+# Of a run under strace.
+TIME_LIMIT_S = 30
+
+
+@dataclass(frozen=True)
+class SystemCalls:
+    """A count, or why there is none."""
+
+    total: int | None
+    note: str = ""
+
+    def __str__(self) -> str:
+        return "n/a" if self.total is None else f"{self.total:,}"
+
+
+def parse_summary(text: str) -> int | None:
+    """Sums the calls column of `strace -c`; the errors column may be empty."""
+    total = None
+    for line in text.splitlines():
+        words = line.split()
+        is_row = len(words) in (5, 6) and words[0].replace(".", "").isdigit()
+        if is_row and words[-1] != "total" and words[3].isdigit():
+            total = (total or 0) + int(words[3])
+    return total
+
+
+def count_system_calls(
+    command: Sequence[str],
+    preload: Path | None,
+    settings: Mapping[str, str] | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    stdin: Path | None = None,
+) -> SystemCalls:
+    strace = shutil.which("strace")
+    if strace is None:
+        return SystemCalls(None, "strace is not installed")
+    environment = dict(settings or {})
+    if preload is not None:
+        environment["LD_PRELOAD"] = str(preload)
+    with tempfile.TemporaryDirectory() as folder, input_of(stdin or Path(os.devnull)) as given:
+        out = Path(folder) / "summary"
+        arguments = [strace, "-f", "-c", "-o", str(out)]
+        for name, value in environment.items():
+            arguments += ["-E", f"{name}={value}"]
+        streams = {"stdin": given, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        with own_session([*arguments, *command], **streams) as process:
+            try:
+                _, errors = process.communicate(timeout=time_limit_s)
+            except subprocess.TimeoutExpired:
+                return SystemCalls(None, f"took longer than {time_limit_s:g} s under strace")
+        total = parse_summary(out.read_text()) if out.exists() else None
+    if total is None:
+        words = errors.decode(errors="replace").strip().splitlines()
+        return SystemCalls(None, f"strace counted nothing: {words[0] if words else 'no message'}")
+    return SystemCalls(total)

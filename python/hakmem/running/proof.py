@@ -18,7 +18,7 @@ from pathlib import Path
 from hakmem.allocators import settings as allocator_settings
 from hakmem.allocators.peers import Allocator
 from hakmem.running.launching import Outcome, Start, run_once
-from hakmem.running.runners import BY_ITSELF, Runner
+from hakmem.running.witness import BY_ITSELF, Runner
 
 STATS_LINE = re.compile(r"^\[SS_OS_STATS\] alloc=(\d+) free=(\d+)", re.MULTILINE)
 # What the run that proves it sets by itself.

@@ -29,9 +29,8 @@ from hakmem.running.launching import (
     run_once,
     signal_name,
 )
-from hakmem.running.runners import Runner
 from hakmem.running.threads import children_of, descendants, seen_by
-from hakmem.running.witness import Counter
+from hakmem.running.witness import Counter, Runner
 
 READY_LIMIT_S = 30.0
 STOP_LIMIT_S = 30.0

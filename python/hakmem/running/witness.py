@@ -29,6 +29,7 @@ from elftools.elf.elffile import ELFFile
 from hakmem.plain_text import printable
 from hakmem.running import interruption, programs
 from hakmem.running.handover import handing_over
+from hakmem.running.launching import Outcome, Start, run
 from hakmem.running.threads import program_of, seen_by
 
 # From <linux/ptrace.h>.
@@ -306,3 +307,27 @@ def watch(pid: int, counter: Counter, tracer: Tracer, until_end: BinaryIO) -> En
                 pause = LOOK_EACH_S
             select.select([until_end], [], [], pause)
             pause = min(pause * 2, LOOK_EACH_S if tracer.active else LOOK_EACH_MOST_S)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs a program to its end; its input is a file, read anew by each run, or empty."""
+
+    stdin: Path | None = None
+
+    def run(self, start: Start) -> Outcome:
+        return run(start, self.stdin)
+
+    def run_counted(self, start: Start) -> tuple[Outcome, tuple[int, int] | None]:
+        """A run under hakmem, and its counter in memory with the processes that were read, where
+        the program lives long enough to be looked at."""
+        return self.run(start), None
+
+    def spans_seen(self, start: Start) -> int | None:
+        """hakmem's counter, read from the program's memory in a run of its own."""
+        environment = {**os.environ, **(start.settings or {}), "LD_PRELOAD": str(start.preload)}
+        command, library = start.command, start.preload
+        return run_for_proof(command, environment, library, self.stdin, start.limit_s).served
+
+
+BY_ITSELF = Runner()
